@@ -32,7 +32,8 @@ type Config struct {
 	ValSources []Source `mapstructure:"val_sources" yaml:"val_sources,omitempty"`
 	// Shuffle the rows anew in every epoch, by seed and epoch.
 	Shuffle bool `mapstructure:"shuffle" yaml:"shuffle"`
-	// Packing puts several rows into one sequence of MaxLength tokens; no row attends to another.
+	// Packing puts several rows into one sequence of MaxLength tokens, or of fewer where the rows are too few to fill it; no
+	// row attends to another.
 	Packing bool `mapstructure:"packing" yaml:"packing"`
 	// PadTo is what unpacked rows are padded to: none, they lie end to end, or max_length, the most that a batch can take.
 	PadTo string `mapstructure:"pad_to" yaml:"pad_to"`

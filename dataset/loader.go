@@ -18,6 +18,7 @@ type Options struct {
 	Packing   bool // several rows in a sequence
 	Padded    bool // every row is a sequence, padded to T: the worst case
 	Longest   int  // tokens of the longest row; 0 = T
+	Asked     int  // T of packed sequences before they were made shorter for few rows; 0 = they were not
 }
 
 // Loader deals rows in batches, epoch after epoch, every row once an epoch. The rows of a batch lie end to end in the
@@ -69,7 +70,7 @@ func (s *Set) TrainLoader(batchSize int) (*Loader, error) {
 	if s.stream != nil {
 		return s.stream.loader(opt, s.Vocab)
 	}
-	return NewLoader(s.Train, opt)
+	return NewLoader(s.Train, opt.shortened(s.Train))
 }
 
 // ValLoader deals the validation rows for evaluation, where only sums over rows count: packed into batches of at most
@@ -78,7 +79,7 @@ func (s *Set) TrainLoader(batchSize int) (*Loader, error) {
 func (s *Set) ValLoader(batchSize, tokens int) (*Loader, error) {
 	opt := s.options(batchSize)
 	if opt.Packing || opt.Padded || s.Val.Len() == 0 || opt.BatchSize < 1 || opt.BatchSize > maxBatchTokens/opt.T {
-		return NewLoader(s.Val, opt) // which refuses what cannot be
+		return NewLoader(s.Val, opt.shortened(s.Val)) // which refuses what cannot be
 	}
 	if tokens == 0 {
 		tokens = opt.T * opt.BatchSize
@@ -128,7 +129,7 @@ func (s *Set) options(batchSize int) Options {
 	}
 }
 
-// SequenceLength is T of both loaders: MaxLength, or without packing and padding the longest row of a set that is no
+// SequenceLength is the most tokens of a sequence of both loaders, which shorten packed ones for few rows: MaxLength, or without packing and padding the longest row of a set that is no
 // stream, rounded up to 8 where the model has so many positions.
 func (s *Set) SequenceLength() int {
 	if s.Config.Packing || s.Config.PadTo == PadMaxLength || s.stream != nil {
@@ -327,7 +328,9 @@ func (l *Loader) Restore(s State) error {
 		return fmt.Errorf("resume the data order: dataset.streaming was %v, now it is %v", s.Streaming, now.Streaming)
 	}
 	differ("batch_size", s.BatchSize, now.BatchSize)
-	differ("the sequence length", s.T, now.T)
+	if !l.sameRows(s) {
+		differ("the sequence length", s.T, now.T)
+	}
 	differ("seed", s.Seed, now.Seed)
 	differ("shuffle", s.Shuffle, now.Shuffle)
 	differ("packing", s.Packing, now.Packing)
@@ -338,7 +341,7 @@ func (l *Loader) Restore(s State) error {
 	if len(problems) > 0 {
 		return errors.Join(problems...)
 	}
-	if s.Epoch < 0 || s.Epoch > 1<<40 {
+	if s.Epoch < 0 || s.Epoch > maxEpoch {
 		return fmt.Errorf("resume the data order: epoch %d does not exist", s.Epoch)
 	}
 	dealt, err := l.from.deal(start{s.Epoch, s.Stream})
@@ -355,6 +358,9 @@ func (l *Loader) Restore(s State) error {
 	l.at, l.position, l.held, l.before = dealt.start, s.Position, l.evened(dealt), dealt.from
 	return nil
 }
+
+// maxEpoch bounds the epoch of a State.
+const maxEpoch = 1 << 40
 
 // digest is a hash over the tokens and labels of the rows. A store knows its own since it was written.
 func digest(rows Rows) string {

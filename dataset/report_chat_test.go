@@ -103,7 +103,7 @@ func TestReportOfBatches(t *testing.T) {
 	}{
 		// 4 rows of 23, 26, 23 and 42 tokens, 114 in all; two of them in 64, padded or packed, leave 3 sequences or more.
 		{func(c *Config) { c.MaxLength, c.PadTo = 64, PadMaxLength }, "2 an epoch, computed for 128 tokens; rows are padded, 44.5 % of the computed tokens are theirs"},
-		{func(c *Config) { c.MaxLength, c.Packing = 64, true }, "2 an epoch, computed for 128 tokens; rows are packed, 44.5 % of the computed tokens are theirs"},
+		{func(c *Config) { c.MaxLength, c.Packing = 64, true }, "2 an epoch, computed for 96 tokens; rows are packed into sequences of 48 tokens, as there are too few to fill max_length, 59.4 % of the computed tokens are theirs"},
 	} {
 		set, report, err := withTemplate(t, countedTalks, plainTemplate, c.change)
 		if err != nil {

@@ -118,11 +118,11 @@ func TestSequenceLength(t *testing.T) {
 		{func(*Config) {}, 0, 16}, // <s>, 12 bytes, </s>, rounded up
 		{func(c *Config) { c.MaxLength = 15 }, 0, 15},
 		{func(c *Config) { c.PadTo = PadMaxLength }, 0, 512},
-		{func(c *Config) { c.Packing = true }, 0, 512},
+		{func(c *Config) { c.Packing = true }, 0, 16}, // which is all there is
 		{func(*Config) {}, 15, 15},
 		{func(*Config) {}, 14, 14},
-		{func(*Config) {}, 13, 14}, // which no model with 13 positions takes
-		{func(c *Config) { c.Packing = true }, 15, 512},
+		{func(*Config) {}, 13, 14},                                         // which no model with 13 positions takes
+		{func(c *Config) { c.Packing, c.Streaming = true, true }, 15, 512}, // nobody knows what comes
 	} {
 		set, _, err := loadText(t, "d.jsonl", `{"text":"twelve bytes"}`, c.change)
 		if err != nil {

@@ -148,6 +148,8 @@ type BatchReport struct {
 	Packing    bool    `json:"packing"`
 	Padded     bool    `json:"padded"`
 	Efficiency float64 `json:"efficiency"` // rows' tokens in a computed one, in the first epoch
+	// Sequence is the tokens of a packed sequence where they are fewer than max_length, because the rows are few; else 0.
+	Sequence int `json:"sequence_length,omitempty"`
 }
 
 func (b BatchReport) String() string {
@@ -159,6 +161,9 @@ func (b BatchReport) String() string {
 	switch {
 	case b.Packing:
 		how = "rows are packed"
+		if b.Sequence > 0 {
+			how += fmt.Sprintf(" into sequences of %d tokens, as there are too few to fill max_length", b.Sequence)
+		}
 	case b.Padded:
 		how = "rows are padded"
 	}
@@ -167,5 +172,9 @@ func (b BatchReport) String() string {
 
 // Report says how full the loader's batches are.
 func (l *Loader) Report() *BatchReport {
-	return &BatchReport{Count: l.Batches(0), Budgets: slices.Clone(l.budgets), Packing: l.opt.Packing, Padded: l.opt.Padded, Efficiency: l.Efficiency(0)}
+	r := &BatchReport{Count: l.Batches(0), Budgets: slices.Clone(l.budgets), Packing: l.opt.Packing, Padded: l.opt.Padded, Efficiency: l.Efficiency(0)}
+	if l.opt.Asked > 0 {
+		r.Sequence = l.opt.T
+	}
+	return r
 }

@@ -57,6 +57,9 @@ func (p *prepared) planReport() PlanReport {
 		Precision: p.On.Precision().String(), PrecisionAuto: p.spec.Training.Precision == session.PrecisionAuto,
 		Checkpointing: l.Recompute.String(), Limit: max(p.limit, 0), Slow: p.slowPaths(),
 	}
+	if n := p.loader.Report().Sequence; n > 0 {
+		r.Notes = append(r.Notes, fmt.Sprintf("the rows are too few to fill packed sequences of max_length %d: they have %d tokens", p.spec.Dataset.MaxLength, n))
+	}
 	if p.world() > 1 {
 		r.Ranks = p.world()
 		if p.On.Capabilities().SeparateHost {

@@ -45,7 +45,7 @@ var descriptions = map[string]string{
 	"dataset.val_sources[].fields":         "Fields maps the format's fields to the keys of the files. Empty means dataset.fields.",
 	"dataset.val_sources[].weight":         "How many times an epoch takes the rows: 2 takes each twice, 0.5 half of them, chosen by the seed.",
 	"dataset.shuffle":                      "Shuffle the rows anew in every epoch, by seed and epoch.",
-	"dataset.packing":                      "Packing puts several rows into one sequence of `max_length` tokens; no row attends to another.",
+	"dataset.packing":                      "Packing puts several rows into one sequence of `max_length` tokens, or of fewer where the rows are too few to fill it; no row attends to another.",
 	"dataset.pad_to":                       "What unpacked rows are padded to: none, they lie end to end, or max_length, the most that a batch can take.",
 	"dataset.train_on_prompt":              "`train_on_prompt` trains the prompt's tokens too; otherwise only the answer's are.",
 	"dataset.fields":                       "Fields maps a format's fields to the keys of the file: {prompt: question, completion: answer}. A key inside another is written with dots, a place in a list as a number: instances.0.input.",

@@ -55,3 +55,25 @@ func TestUnreadKeysAreNamed(t *testing.T) {
 		t.Errorf("exit code %d: %s%s", code, out, errOut)
 	}
 }
+
+// TestPlanOfFewPackedRows: a plan computes what there is, not what max_length could hold, and says so.
+func TestPlanOfFewPackedRows(t *testing.T) {
+	dir := t.TempDir()
+	rows := strings.Repeat(`{"question":"Two and two?","answer":"Four."}`+"\n", 6)
+	if err := os.WriteFile(filepath.Join(dir, "qa.jsonl"), []byte(rows), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	config := "base_model: embedded:stories260K\noutput_dir: out\ndevice: cpu\ndataset: {path: qa.jsonl, max_length: 512, packing: true, as_chat: no}\ntraining: {max_steps: 2, batch_size: 1, warmup_ratio: 0}\n"
+	if err := os.WriteFile(filepath.Join(dir, "run.yaml"), []byte(config), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errOut := trainer(t, dir, nil, "", "plan", "run.yaml")
+	for _, want := range []string{"1 x 96 tokens", "token budgets 96: 0.0 % padding over an epoch", "the rows are too few to fill packed sequences of max_length 512: they have 96 tokens"} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("exit code %d, no %q in\n%s%s", code, want, out, errOut)
+		}
+	}
+	if code, out, errOut := trainer(t, dir, nil, "", "train", "run.yaml"); code != 0 || !strings.Contains(out+errOut, "rows are packed into sequences of 96 tokens, as there are too few to fill max_length") {
+		t.Errorf("exit code %d\n%s%s", code, out, errOut)
+	}
+}
