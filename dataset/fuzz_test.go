@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/tierlora/tierlora/dataset/source"
@@ -26,6 +27,8 @@ func seeds(f *testing.F) {
 	for _, s := range []string{
 		`{"instruction":"i","input":"x","output":"o"}`, `{"prompt":"p\ud83d\ude00","completion":"c"}`, `{"text":"t"}`,
 		`{"input_ids":[5,6,0],"labels":[-100,6,-100],"attention_mask":[1,1,0]}`,
+		`{"prompt":[{"role":"user","content":"a"}],"completion":[{"role":"assistant","content":"b"}],"functions":[{"name":"f"}],"system":"s","":0}`,
+		`{"prompt":"[{\"role\":\"user\",\"content\":\"a\"}]","completion":" [{\"role\":\"assistant\",\"content\":\"b\"}]","tools":"[]","id":{ }}`,
 		"[\n{\"text\":\"]}\\\"[\"},{\"text\":\"b\"}\n]", "\xef\xbb\xbf {\"text\":\"a\"}\r\n\r\n{\"text\":\"b\"}",
 	} {
 		f.Add([]byte(s))
@@ -124,6 +127,32 @@ func FuzzAsChat(f *testing.F) {
 		}
 		if err == nil && !reflect.DeepEqual(all(got.Train), all(want.Train)) {
 			t.Fatalf("%s: %v, want %v", row, all(got.Train), all(want.Train))
+		}
+	})
+}
+
+// FuzzTalks: whatever a file of conversations holds, loading ends with an error or with rows whose report adds up and whose
+// prompt, where a row names one, is not trained.
+func FuzzTalks(f *testing.F) {
+	seeds(f)
+	f.Add([]byte(goodTalk))
+	f.Fuzz(func(t *testing.T, content []byte) {
+		set, report, err := withTemplate(t, string(content), plainTemplate, nil)
+		if err != nil {
+			return
+		}
+		for _, u := range report.Unread {
+			if len(u.Key) > maxUnreadKey+len("…") || u.Rows < 1 || u.Rows > report.Rows {
+				t.Fatalf("%q in %d of %d rows", u.Key, u.Rows, report.Rows)
+			}
+		}
+		if len(report.Unread) > maxUnread || !utf8.ValidString(report.KeysNotRead()) || strings.ContainsFunc(report.KeysNotRead(), unicode.IsControl) {
+			t.Fatalf("keys not read: %q", report.KeysNotRead())
+		}
+		for _, r := range all(set.Train) {
+			if r.Trained() == 0 || r.Labels[0] != Ignore {
+				t.Fatalf("row %+v", r)
+			}
 		}
 	})
 }
