@@ -9,8 +9,10 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/export/gguf"
 	"github.com/tierlora/tierlora/export/llamacpp"
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/session"
 	runlock "github.com/tierlora/tierlora/train/checkpoint"
 )
@@ -22,13 +24,21 @@ const (
 	modelfileName = "Modelfile"
 )
 
-// ollama writes a folder with a GGUF file and a Modelfile, the Modelfile last; with Separate the adapter is a file of its own.
+// ollama writes a folder with a GGUF file and a Modelfile; with Separate the adapter is a file of its own. The folder gets
+// its name when all of it is there, so that an export that was killed leaves nothing in the way of the next.
 func ollama(ctx context.Context, o Options, env session.Env) (r Report, err error) {
 	if _, err := os.Lstat(o.Out); err == nil && !o.Overwrite {
 		return r, errors.New("it is there already; --overwrite replaces what it holds by these names")
 	}
-	if err := atomicfile.CheckOwn(filepath.Join(o.Out, modelfileName), "a Modelfile", "FROM "); err != nil {
-		return r, err
+	if info, err := os.Stat(o.Out); err == nil && !info.IsDir() {
+		return r, fmt.Errorf("it is %s; name a folder", regular.Kind(info))
+	}
+	for name, is := range map[string][2]string{
+		modelfileName: {"a Modelfile", "FROM "}, ollamaModel: {"a GGUF file", gguf.Mark}, ollamaAdapter: {"a GGUF file", gguf.Mark},
+	} {
+		if err := atomicfile.CheckOwn(filepath.Join(o.Out, name), is[0], is[1]); err != nil {
+			return r, err
+		}
 	}
 	base := o
 	if o.Separate {
@@ -71,36 +81,31 @@ func ollama(ctx context.Context, o Options, env session.Env) (r Report, err erro
 	if err != nil {
 		return r, err
 	}
-	made := false
-	if _, err := os.Lstat(o.Out); err != nil {
-		if err := os.MkdirAll(o.Out, 0o755); err != nil {
-			return r, runlock.Unwritable(fmt.Errorf("make the folder: %w", err))
-		}
-		made = true
+	if err := os.MkdirAll(filepath.Dir(filepath.Clean(o.Out)), 0o755); err != nil {
+		return r, runlock.Unwritable(fmt.Errorf("make the folder: %w", err))
 	}
-	defer func() {
-		if err != nil && made { // a folder that this run made holds nothing of use
-			for _, name := range []string{ollamaModel, ollamaAdapter, modelfileName, "."} {
-				os.Remove(filepath.Join(o.Out, name)) //nolint:errcheck // the error before it is what matters
+	err = staged(o.Out, func(dir string) error {
+		if r, err = writeGGUF(ctx, filepath.Join(dir, ollamaModel), plan, o, env, c); err != nil {
+			return err
+		}
+		r.Notes = append(r.Notes, notes...)
+		r.Files = []string{ollamaModel}
+		if o.Separate {
+			lora := o
+			lora.Out, lora.DType = filepath.Join(dir, ollamaAdapter), "f32"
+			own, err := ggufLoRA(ctx, lora, env)
+			if err != nil {
+				return fmt.Errorf("%s: %w", ollamaAdapter, err)
 			}
+			r.Bytes += own.Bytes
+			r.Files = append(r.Files, ollamaAdapter)
 		}
-	}()
-	if r, err = writeGGUF(ctx, filepath.Join(o.Out, ollamaModel), plan, o, env, c); err != nil {
+		return atomicfile.Write(filepath.Join(dir, modelfileName), []byte(text))
+	})
+	if err != nil {
 		return r, err
-	}
-	r.Notes = append(r.Notes, notes...)
-	r.Files = []string{ollamaModel}
-	if o.Separate {
-		lora := o
-		lora.Out, lora.DType = filepath.Join(o.Out, ollamaAdapter), "f32"
-		own, err := ggufLoRA(ctx, lora, env)
-		if err != nil {
-			return r, fmt.Errorf("%s: %w", ollamaAdapter, err)
-		}
-		r.Bytes += own.Bytes
-		r.Files = append(r.Files, ollamaAdapter)
 	}
 	r.Files = append(r.Files, modelfileName)
 	r.Bytes += int64(len(text))
-	return r, atomicfile.Write(filepath.Join(o.Out, modelfileName), []byte(text))
+	return r, nil
 }

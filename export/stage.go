@@ -102,9 +102,9 @@ func install(from, outDir string) error {
 // lastness orders files: weights after the rest, then what makes a folder a model's.
 func lastness(name string) int {
 	switch {
-	case name == "model.safetensors" || name == "model.safetensors.index.json" || name == "adapter_model.safetensors" || name == "adapters.safetensors":
+	case name == "model.safetensors" || name == "model.safetensors.index.json" || name == "adapter_model.safetensors" || name == "adapters.safetensors", name == modelfileName:
 		return 2
-	case filepath.Ext(name) == ".safetensors":
+	case filepath.Ext(name) == ".safetensors", filepath.Ext(name) == ".gguf":
 		return 1
 	}
 	return 0

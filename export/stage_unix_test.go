@@ -105,3 +105,47 @@ func TestMergeFullDisk(t *testing.T) {
 		t.Errorf("it left %q", got)
 	}
 }
+
+// TestKilledOllamaExport: what a killed export for Ollama left is in nobody's way, and the folder has its name when all of
+// it is there.
+func TestKilledOllamaExport(t *testing.T) {
+	above := t.TempDir()
+	o := Options{Format: "ollama", Model: golden.StoriesDir(t), Out: filepath.Join(above, "ollama")}
+	left := filepath.Join(above, ".partial-ollama", "new")
+	if err := os.MkdirAll(left, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(left, "model.gguf"), []byte("half"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Export(context.Background(), o, session.Env{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := entries(t, above); len(got) != 1 || got[0] != "ollama" {
+		t.Errorf("the folder above holds %q", got)
+	}
+	if got := strings.Join(entries(t, o.Out), " "); got != "Modelfile model.gguf" {
+		t.Errorf("the folder holds %s", got)
+	}
+	// One that is stopped on its way leaves no folder of its name.
+	o.Out = filepath.Join(above, "stopped")
+	ctx, stop := context.WithCancel(context.Background())
+	stop()
+	if _, err := Export(ctx, o, session.Env{}); err == nil {
+		t.Error("a stopped export succeeds")
+	}
+	if _, err := os.Lstat(o.Out); err == nil {
+		t.Error("a stopped export leaves a folder")
+	}
+	// Replacing keeps what others have put there.
+	o.Out, o.Overwrite = filepath.Join(above, "ollama"), true
+	if err := os.WriteFile(filepath.Join(o.Out, "notes.txt"), []byte("mine"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Export(context.Background(), o, session.Env{}); err != nil {
+		t.Fatal(err)
+	}
+	if got := strings.Join(entries(t, o.Out), " "); got != "Modelfile model.gguf notes.txt" {
+		t.Errorf("the folder holds %s", got)
+	}
+}

@@ -167,6 +167,9 @@ func (c *client) sendBody(ctx context.Context, method string, u *url.URL, header
 			if errors.As(err, &unknown) {
 				return nil, fmt.Errorf("%s %s: %w: is the network there? HTTPS_PROXY names a proxy, HF_ENDPOINT a mirror, and a folder copied here needs neither", method, place(u), err)
 			}
+			if strings.HasPrefix(err.Error(), "failed to parse Location header") { // net/http's words: it has no error of its own for it
+				return nil, permanentError{fmt.Errorf("%s %s: redirect: %w", method, place(u), err)}
+			}
 			return nil, fmt.Errorf("%s %s: %w", method, place(u), err)
 		}
 		if resp.StatusCode < 300 || resp.StatusCode >= 400 || stop != nil && stop(resp) {
@@ -175,17 +178,17 @@ func (c *client) sendBody(ctx context.Context, method string, u *url.URL, header
 		resp.Body.Close()
 		next, err := resp.Location()
 		if err != nil {
-			return nil, fmt.Errorf("%s %s: redirect: %w", method, place(u), err)
+			return nil, permanentError{fmt.Errorf("%s %s: redirect: %w", method, place(u), err)}
 		}
 		if next.Scheme != "https" && next.Scheme != u.Scheme {
-			return nil, fmt.Errorf("%s %s: refused to follow a redirect from %s to %s://%s", method, place(u), u.Scheme, next.Scheme, next.Host)
+			return nil, permanentError{fmt.Errorf("%s %s: refused to follow a redirect from %s to %s://%s", method, place(u), u.Scheme, next.Scheme, next.Host)}
 		}
 		if body != nil && resp.StatusCode != http.StatusTemporaryRedirect && resp.StatusCode != http.StatusPermanentRedirect {
 			return nil, permanentError{fmt.Errorf("%s %s: answers %d, a redirect that a request with a body does not follow; is HF_ENDPOINT right?", method, place(u), resp.StatusCode)}
 		}
 		u = next
 	}
-	return nil, fmt.Errorf("%s: more than %d redirects", place(u), maxRedirects)
+	return nil, permanentError{fmt.Errorf("%s: more than %d redirects", place(u), maxRedirects)}
 }
 
 // read returns the body of a small answer.
@@ -253,8 +256,9 @@ func (c *client) head(ctx context.Context, u *url.URL) (m metadata, err error) {
 			size = resp.Header.Get("Content-Length")
 		}
 		m.etag = strings.Trim(strings.TrimPrefix(etag, "W/"), `"`)
-		if !plainName.MatchString(m.etag) {
-			return &statusError{code: resp.StatusCode, text: fmt.Sprintf("%s: unusable etag %q", place(u), etag)}
+		if !isHash(m.etag) { // a blob is named by it, so two files with one etag would be one
+			return &statusError{code: resp.StatusCode, text: fmt.Sprintf("%s: unusable etag %q: it is neither the SHA-256 of the file nor git's id of it, "+
+				"so what arrives could not be checked; is HF_ENDPOINT a hub, or a mirror that passes the hub's etags on?", place(u), clipped(etag))}
 		}
 		m.size, err = strconv.ParseInt(size, 10, 64)
 		if err != nil || m.size < 0 {
@@ -263,6 +267,14 @@ func (c *client) head(ctx context.Context, u *url.URL) (m metadata, err error) {
 		return nil
 	})
 	return m, err
+}
+
+// clipped is the beginning of a server's word.
+func clipped(s string) string {
+	if len(s) > 80 {
+		return s[:80] + "..."
+	}
+	return s
 }
 
 // retry repeats try after a broken connection or a busy server, not after an

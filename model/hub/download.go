@@ -61,6 +61,11 @@ func (r repo) download(ctx context.Context, c *client) (string, error) {
 			return "", err
 		}
 		for _, name := range shards {
+			if !has(name) {
+				return "", fmt.Errorf("%s names %s, which the repository does not have", indexFile, name)
+			}
+		}
+		for _, name := range shards {
 			if err := r.file(ctx, c, commit, name); err != nil {
 				return "", fmt.Errorf("%s: %w", name, err)
 			}

@@ -63,7 +63,7 @@ func (c *client) continueFile(ctx context.Context, u *url.URL, name string, m me
 			return err
 		}
 	}
-	if got := hex.EncodeToString(p.sum.Sum(nil)); verifiable(m.etag) && got != m.etag {
+	if got := hex.EncodeToString(p.sum.Sum(nil)); got != m.etag {
 		// These bytes are worthless, and so would be a continuation.
 		return permanentError{errors.Join(fmt.Errorf("the received file has the hash %s, the hub says %s: it was damaged on the way or the server is wrong; try again", got, m.etag), p.restart())}
 	}
@@ -152,8 +152,8 @@ func (p *part) restart() error {
 
 var gitOrSHA256 = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
-// verifiable: other etags (of mirrors) say nothing about the content.
-func verifiable(etag string) bool { return gitOrSHA256.MatchString(etag) }
+// isHash reports whether an etag is a hash of the content: any other one names no blob.
+func isHash(etag string) bool { return gitOrSHA256.MatchString(etag) }
 
 // newSum is the hash that m's etag is made with.
 func newSum(m metadata) hash.Hash {

@@ -289,6 +289,9 @@ func hasTokenizer(has func(name string) bool) bool {
 	})
 }
 
+// maxShards is how many files an index may name: models of a trillion parameters have fewer than 400.
+const maxShards = 4096
+
 // shardNames lists the files of an index, sorted.
 func shardNames(raw []byte) ([]string, error) {
 	var index struct {
@@ -304,6 +307,9 @@ func shardNames(raw []byte) ([]string, error) {
 			seen[shard] = true
 			names = append(names, shard)
 		}
+	}
+	if len(names) > maxShards {
+		return nil, fmt.Errorf("%s names %d shards, more than %d", indexFile, len(names), maxShards)
 	}
 	slices.Sort(names)
 	for _, shard := range names {

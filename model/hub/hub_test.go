@@ -3,11 +3,13 @@ package hub
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -210,10 +212,18 @@ func TestDamagedRemainder(t *testing.T) {
 }
 
 func TestServerRefusals(t *testing.T) {
-	index := func(shard string) map[string][]byte {
+	index := func(shards ...string) map[string][]byte {
 		files := smallModel()
 		delete(files, "model.safetensors")
-		files["model.safetensors.index.json"] = []byte(`{"weight_map":{"a":"` + shard + `"}}`)
+		names := map[string]string{}
+		for i, shard := range shards {
+			names[strconv.Itoa(i)] = shard
+		}
+		raw, err := json.Marshal(map[string]any{"weight_map": names})
+		if err != nil {
+			t.Fatal(err)
+		}
+		files["model.safetensors.index.json"] = raw
 		return files
 	}
 	bare := smallModel()
@@ -235,7 +245,12 @@ func TestServerRefusals(t *testing.T) {
 		{"backslash in the list", &fakeHub{files: smallModel(), names: []string{`..\config.json`}}, nil, `which leads out of its folder`},
 		{"parent folder in the index", &fakeHub{files: index("../../../x.safetensors")}, nil, `names "../../../x.safetensors", which is not the plain name`},
 		{"absolute name in the index", &fakeHub{files: index("/abs/x.safetensors")}, nil, `which is not the plain name`},
-		{"path as etag", &fakeHub{files: smallModel(), etags: map[string]string{"model.safetensors": "../../evil"}}, nil, `unusable etag "\"../../evil\""`},
+		{"path as etag", &fakeHub{files: smallModel(), etags: map[string]string{"model.safetensors": "../../evil"}}, nil, `unusable etag "\"../../evil\"": it is neither`},
+		{"one etag for all", &fakeHub{files: smallModel(), etags: map[string]string{"model.safetensors": "same", "config.json": "same", "tokenizer.json": "same"}}, nil, `unusable etag "W/\"same\""`},
+		{"an empty etag", &fakeHub{files: smallModel(), etags: map[string]string{"model.safetensors": ""}}, nil, `unusable etag "\"\""`},
+		{"a shard that is not in the list", &fakeHub{files: index("model-00001-of-00001.safetensors"), names: []string{"config.json", "tokenizer.json", "model.safetensors.index.json"}}, nil,
+			"names model-00001-of-00001.safetensors, which the repository does not have"},
+		{"too many shards", &fakeHub{files: index(manyShards(5000)...)}, nil, "names 5000 shards, more than 4096"},
 		{"too many bytes", &fakeHub{files: smallModel(), cdnFunc: func(w http.ResponseWriter, r *http.Request) { w.Write(make([]byte, 160001)) }}, nil, "sends more than the 160000 bytes that it announced"}, //nolint:errcheck // a test
 		{"refused by the CDN", &fakeHub{files: smallModel(), cdnFunc: func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(403) }}, nil, "403 Forbidden"},
 		{"endless redirects", &fakeHub{files: smallModel(), cdnFunc: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusFound) }}, nil, "more than 10 redirects"},
