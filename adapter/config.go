@@ -19,7 +19,9 @@ type Config struct {
 	R int `mapstructure:"r" yaml:"r"`
 	// Alpha scales the update: by alpha/r, or alpha/sqrt(r) with UseRSLoRA.
 	Alpha float64 `mapstructure:"alpha" yaml:"alpha"`
-	// Dropout is the probability with which inputs of the low-rank branch are dropped while training.
+	// Dropout is the probability with which inputs of the low-rank branch are dropped while training. Layers that read the same
+	// input, such as q, k and v, share one mask, where PEFT draws one for each: up to 0.5 the losses do not differ measurably, at
+	// 0.9 they are higher here, by 0.04 where it was measured.
 	Dropout float64 `mapstructure:"dropout" yaml:"dropout"`
 	// TargetModules are the linear layers to adapt: names (the end of a layer's path), or one regular expression of Python's
 	// syntax that the whole path must match, or all-linear, which is all of them but the vocabulary head.

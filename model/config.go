@@ -67,8 +67,10 @@ type Config struct {
 	DenseLayers     []int // these layers have none
 	// RouterAuxLoss is what training adds the experts' balance loss with; 0 = nothing.
 	RouterAuxLoss float64
-	BOS, EOS      []int  // token ids of the vocabulary; none when the file names none
-	DType         string // "float32", "float16", "bfloat16", "float64" or "" when the file names none
+	// Unapplied are keys of dropouts of the base model that are not 0, with their values: training here applies none of them.
+	Unapplied []string
+	BOS, EOS  []int  // token ids of the vocabulary; none when the file names none
+	DType     string // "float32", "float16", "bfloat16", "float64" or "" when the file names none
 	// Quantization is how the checkpoint stores its linear layers; nil = as numbers.
 	Quantization *Quantization
 }
@@ -145,8 +147,11 @@ func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 			return Config{}, fmt.Errorf("model_type is missing and architectures %q names no supported family (supported: %s)", architectures, names(dialects))
 		}
 		if k.given["text_config"] {
-			return Config{}, fmt.Errorf("model_type = %q with a text_config is a model of text and images, and %s: save its language model "+
-				"as a folder of its own (in transformers: the model's language_model with its lm_head, text_config as config.json)", c.ModelType, towers)
+			return Config{}, k.withImages(c.ModelType, dialects)
+		}
+		if same := languageModels[c.ModelType]; same != "" {
+			return Config{}, fmt.Errorf("model_type = %q is the language model of a model of text and images; of text it computes what %s does: "+
+				"save it as one, from the whole model's folder: %s", c.ModelType, same, saveAs(same))
 		}
 		return Config{}, fmt.Errorf("model_type = %q is not supported (supported: %s)", c.ModelType, names(dialects))
 	}

@@ -2,6 +2,7 @@ package model
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -40,4 +41,39 @@ func (k *Keys) text(d Dialect) (*Keys, Dialect) {
 	}
 	k.rest(d)
 	return inner, text
+}
+
+// languageModels are language models of models of text and images that compute for text what a family does.
+var languageModels = map[string]string{"qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}
+
+// otherAttention are models of text and images whose prompts see later tokens, so that their language models are none of the family they
+// name.
+var otherAttention = []string{"paligemma", "colpali", "pi0"}
+
+// saveAs is how a language model becomes a folder of its own.
+func saveAs(family string) string {
+	return "python scripts/language_model.py DIR " + family + " OUT (docs/START.md)"
+}
+
+// withImages says why a model of text and images is refused, and how its language model is trained, where it is of one of the families.
+func (k *Keys) withImages(kind string, dialects map[string]Dialect) error {
+	var text struct {
+		Type string `json:"model_type"`
+	}
+	json.Unmarshal(k.raw["text_config"], &text) //nolint:errcheck // then it names none
+	family := languageModels[text.Type]
+	if d, known := dialects[text.Type]; known && d.Text == nil && !slices.Contains(otherAttention, kind) {
+		family = text.Type
+	}
+	if family != "" {
+		return fmt.Errorf("model_type = %q with a text_config is a model of text and images, and %s. Its language model computes what %s does: "+
+			"save that as a folder of its own: %s", kind, towers, family, saveAs(family))
+	}
+	of := ""
+	if text.Type != "" && slices.Contains(otherAttention, kind) {
+		of = fmt.Sprintf(", and neither is its language model %q, whose prompts see later tokens", text.Type)
+	} else if text.Type != "" {
+		of = fmt.Sprintf(", and neither is its language model %q", text.Type)
+	}
+	return fmt.Errorf("model_type = %q with a text_config is a model of text and images, which is not supported%s (supported: %s)", kind, of, names(dialects))
 }

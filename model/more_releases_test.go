@@ -23,7 +23,7 @@ func TestMoreReleases(t *testing.T) {
 	olmo5 := olmo3
 	olmo5.DType = "bfloat16"
 	seed := model.Config{
-		ModelType: "seed_oss", VocabSize: 155136, HiddenSize: 5120, IntermediateSize: 27648, NumLayers: 64, NumHeads: 80, NumKVHeads: 8, HeadDim: 128,
+		ModelType: "seed_oss", Unapplied: []string{"attention_dropout 0.1", "residual_dropout 0.1"}, VocabSize: 155136, HiddenSize: 5120, IntermediateSize: 27648, NumLayers: 64, NumHeads: 80, NumKVHeads: 8, HeadDim: 128,
 		RMSNormEps: 1e-6, RopeTheta: 1e7, RopeScaling: plain, MaxPositions: 524288, QKVBias: true, HiddenAct: "silu", BOS: []int{0}, EOS: []int{2}, DType: "bfloat16",
 	}
 	coder := model.Config{

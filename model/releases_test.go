@@ -125,7 +125,14 @@ func TestLlamaLikeRefuses(t *testing.T) {
 		{"olmo2", `"mlp_bias":true`, `mlp_bias = true: olmo2 has no biases in its MLP`},
 		{"ministral", `"attention_bias":true`, `attention_bias = true: ministral has no biases`},
 		{"ministral", `"sliding_window":null,"layer_types":["sliding_attention","full_attention","full_attention","full_attention"]`, `layer_types[0] = "sliding_attention" but no window is in use (sliding_window)`},
-		{"llava", `"text_config":{},"vision_config":{}`, `model_type = "llava" with a text_config is a model of text and images, and only text models are supported: save its language model as a folder of its own`},
+		{"llava", `"text_config":{},"vision_config":{}`, `model_type = "llava" with a text_config is a model of text and images, which is not supported (supported: `},
+		{"llava", `"text_config":{"model_type":"llama"}`, `and only text models are supported. Its language model computes what llama does: save that as a folder of its own: python scripts/language_model.py DIR llama OUT`},
+		{"paligemma", `"text_config":{"model_type":"gemma"}`, `is a model of text and images, which is not supported, and neither is its language model "gemma", whose prompts see later tokens (supported: `},
+		{"llama4", `"text_config":{"model_type":"llama4_text"}`, `is a model of text and images, which is not supported, and neither is its language model "llama4_text" (supported: `},
+		{"llama4_text", ``, `model_type = "llama4_text" is not supported (supported: `},
+		{"gemma3n_text", ``, `model_type = "gemma3n_text" is not supported (supported: `},
+		{"qwen3_vl", `"text_config":{"model_type":"qwen3_vl_text"}`, `Its language model computes what qwen3 does: save that as a folder of its own: python scripts/language_model.py DIR qwen3 OUT`},
+		{"qwen3_vl_text", ``, `model_type = "qwen3_vl_text" is the language model of a model of text and images; of text it computes what qwen3 does: save it as one, from the whole model's folder: python scripts/language_model.py DIR qwen3 OUT`},
 	} {
 		_, err := parse(c.family, c.more)
 		if err == nil || !strings.Contains(err.Error(), c.want) {

