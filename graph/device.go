@@ -80,6 +80,15 @@ type Chip = gpu.Chip
 // FindChip reads a chip's name or a compute capability: "h100", "RTX 4090", "9.0".
 func FindChip(name string) (Chip, error) { return gpu.FindChip(name) }
 
+// ChipNames are the kinds of GPUs that are known by name.
+func ChipNames() []string {
+	var names []string
+	for _, c := range gpu.Chips {
+		names = append(names, c.Name)
+	}
+	return names
+}
+
 // DefaultChip is what is planned for where no chip is named.
 func DefaultChip() Chip { return gpu.Chips[0] }
 

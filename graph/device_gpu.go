@@ -121,56 +121,6 @@ func (g *GPU) Close() error {
 	return errors.Join(g.gpu.Close(), g.gpu.Stream.Close(), g.gpu.Device.Close())
 }
 
-// deviceTarget stores values as their kernels' GPU bodies ask.
-type deviceTarget struct {
-	gpuTarget
-	sm int
-}
-
-func newDeviceTarget(sm int, p kernel.Precision) deviceTarget { return deviceTarget{gpuTarget{p}, sm} }
-
-func (t deviceTarget) stored(k kernel.Kernel, in, _ []kernel.DType) (want, out []kernel.DType, err error) {
-	body, ok := k.(kernel.OnGPU)
-	if !ok {
-		return nil, nil, fmt.Errorf("%s has no GPU body: this run needs device: cpu", k.Name())
-	}
-	want, out = body.Stored(in)
-	for _, types := range [][]kernel.DType{want, out} {
-		for i, d := range types {
-			types[i] = t.precision.Stored(d)
-		}
-	}
-	return want, out, nil
-}
-
-func (t deviceTarget) scratch(k kernel.Kernel, in, out []kernel.Type) int64 {
-	if s, ok := k.(kernel.ScratchOnGPU); ok {
-		return s.ScratchGPU(in, out, t.sm)
-	}
-	return 0
-}
-
-func (t deviceTarget) serves(k kernel.Kernel, in, out []kernel.Type) error {
-	if c, ok := k.(kernel.CheckedOnGPU); ok {
-		return c.CheckGPU(in, out, t.sm)
-	}
-	return nil
-}
-
-func (t deviceTarget) slow(k kernel.Kernel, in, out []kernel.Type) kernel.SlowPath {
-	if s, ok := k.(kernel.SlowOnGPU); ok {
-		return s.SlowGPU(in, out, t.sm)
-	}
-	return kernel.SlowPath{}
-}
-
-func (deviceTarget) prologue(k kernel.Kernel) bool {
-	_, ok := k.(kernel.PrologueOnGPU)
-	return ok
-}
-
-func (deviceTarget) constants() int64 { return kernel.ConstantBytes }
-
 // Bind binds every kernel's GPU body to device memory.
 func (g *GPU) Bind(p *Plan, store Store) (Runner, error) {
 	s, ok := store.(*deviceStore)

@@ -65,3 +65,11 @@ func slowCode(sm int, form string) SlowPath {
 	return SlowPath{What: fmt.Sprintf("the driver compiles the kernels from %s: the program has none for compute capability %d.%d", form, sm/10, sm%10),
 		Cost: kernel.NotMeasured, Remedy: "a program built with kernels for this chip (scripts/kernels.py)"}
 }
+
+// slowKernels is that the driver compiles the kernels on a device of compute capability sm.
+func slowKernels(sm int) []SlowPath {
+	if form, jit, err := kernelsFor(sm); err == nil && jit {
+		return []SlowPath{slowCode(sm, form)}
+	}
+	return nil
+}

@@ -10,13 +10,3 @@ func (g *GPU) slow() []SlowPath {
 	}
 	return all
 }
-
-// slow of a chip leaves libraries out: those of its machine are not known.
-func (c *chip) slow() []SlowPath { return slowKernels(c.SM) }
-
-func slowKernels(sm int) []SlowPath {
-	if form, jit, err := kernelsFor(sm); err == nil && jit {
-		return []SlowPath{slowCode(sm, form)}
-	}
-	return nil
-}

@@ -1,6 +1,10 @@
 package graph
 
-import "github.com/tierlora/tierlora/kernel"
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/kernel"
+)
 
 // target is the machine as the passes see it.
 type target interface {
@@ -93,3 +97,53 @@ func (gpuTarget) groups(k kernel.MatMul, in []kernel.Type, out kernel.Type, n in
 
 // sameSum: about what stays in the second-level cache, as bf16, between two calls.
 func (gpuTarget) sameSum() int64 { return 32 << 20 }
+
+// deviceTarget stores values as their kernels' GPU bodies ask.
+type deviceTarget struct {
+	gpuTarget
+	sm int
+}
+
+func newDeviceTarget(sm int, p kernel.Precision) deviceTarget { return deviceTarget{gpuTarget{p}, sm} }
+
+func (t deviceTarget) stored(k kernel.Kernel, in, _ []kernel.DType) (want, out []kernel.DType, err error) {
+	body, ok := k.(kernel.StoredOnGPU)
+	if !ok {
+		return nil, nil, fmt.Errorf("%s has no GPU body: this run needs device: cpu", k.Name())
+	}
+	want, out = body.Stored(in)
+	for _, types := range [][]kernel.DType{want, out} {
+		for i, d := range types {
+			types[i] = t.precision.Stored(d)
+		}
+	}
+	return want, out, nil
+}
+
+func (t deviceTarget) scratch(k kernel.Kernel, in, out []kernel.Type) int64 {
+	if s, ok := k.(kernel.ScratchOnGPU); ok {
+		return s.ScratchGPU(in, out, t.sm)
+	}
+	return 0
+}
+
+func (t deviceTarget) serves(k kernel.Kernel, in, out []kernel.Type) error {
+	if c, ok := k.(kernel.CheckedOnGPU); ok {
+		return c.CheckGPU(in, out, t.sm)
+	}
+	return nil
+}
+
+func (t deviceTarget) slow(k kernel.Kernel, in, out []kernel.Type) kernel.SlowPath {
+	if s, ok := k.(kernel.SlowOnGPU); ok {
+		return s.SlowGPU(in, out, t.sm)
+	}
+	return kernel.SlowPath{}
+}
+
+func (deviceTarget) prologue(k kernel.Kernel) bool {
+	_, ok := k.(kernel.PrologueOnGPU)
+	return ok
+}
+
+func (deviceTarget) constants() int64 { return kernel.ConstantBytes }

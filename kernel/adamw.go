@@ -74,3 +74,7 @@ func adamW[F Float](k AdamW, c *CPU, in, out []Tensor) func() {
 }
 
 func (AdamW) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 15) }
+
+func (k AdamW) Stored([]DType) (want, out []DType) {
+	return storedScaling(k.Scaled, F32, F32, F32, F32, F32, F32), []DType{F32, F32, F32}
+}

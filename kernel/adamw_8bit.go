@@ -165,3 +165,7 @@ func encode[F Float](to []byte, x []F, inverse F, m *quant.DynamicMap) {
 }
 
 func (AdamW8Bit) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 40) }
+
+func (k AdamW8Bit) Stored([]DType) (want, out []DType) {
+	return storedScaling(k.Scaled, F32, F32, U8, U8, F32, F32, F32, F32, I32, F32, F32), []DType{F32, U8, U8, F32, F32, F32, F32}
+}

@@ -4,10 +4,6 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (k AdamW8Bit) Stored([]DType) (want, out []DType) {
-	return storedScaling(k.Scaled, F32, F32, U8, U8, F32, F32, F32, F32, I32, F32, F32), []DType{F32, U8, U8, F32, F32, F32, F32}
-}
-
 // GPU also writes the parameters' copy in 16 bits, as AdamW's does.
 func (k AdamW8Bit) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	blocks, hyper := in[8].Shape[0], in[10].Ptr

@@ -4,10 +4,6 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (k AdamW) Stored([]DType) (want, out []DType) {
-	return storedScaling(k.Scaled, F32, F32, F32, F32, F32, F32), []DType{F32, F32, F32}
-}
-
 // GPU also writes the parameters' copy in 16 bits.
 // hyper: fp32 learning rate first, the step number's bits in the last word; the clip factor follows the norm.
 func (k AdamW) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

@@ -49,3 +49,27 @@ func add[F Float](c *CPU, in, out []Tensor) func() {
 func (Add) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }
 
 func (AddTo) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }
+
+func (Add) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType}, []DType{ComputeType}
+}
+
+// term is the type in which the second term of a residual sum is read: fp32 if it is stored so.
+func term(stored DType) DType {
+	if stored == F32 {
+		return F32
+	}
+	return ComputeType
+}
+
+func (o AddLowBits) Stored(in []DType) (want, out []DType) {
+	want = []DType{ComputeType, term(in[1])}
+	if o.Carried {
+		want = append(want, U8)
+	}
+	return want, []DType{ComputeType, U8}
+}
+
+func (AddTo) Stored(in []DType) (want, out []DType) {
+	return []DType{in[0], in[0]}, []DType{in[0]}
+}

@@ -9,29 +9,9 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-func (Add) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType}, []DType{ComputeType}
-}
-
 func (Add) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	n := int64(out[0].Elems())
 	return g.Launch(cuda.Elementwise("elementwise_add", n), out[0].Ptr, in[0].Ptr, in[1].Ptr, n)
-}
-
-// term is the type in which the second term of a residual sum is read: fp32 if it is stored so.
-func term(stored DType) DType {
-	if stored == F32 {
-		return F32
-	}
-	return ComputeType
-}
-
-func (o AddLowBits) Stored(in []DType) (want, out []DType) {
-	want = []DType{ComputeType, term(in[1])}
-	if o.Carried {
-		want = append(want, U8)
-	}
-	return want, []DType{ComputeType, U8}
 }
 
 func (o AddLowBits) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -44,10 +24,6 @@ func (o AddLowBits) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 		entry = "elementwise_add_wide_tail"
 	}
 	return g.Launch(cuda.Elementwise(entry, n), out[0].Ptr, out[1].Ptr, in[0].Ptr, low, in[1].Ptr, n)
-}
-
-func (AddTo) Stored(in []DType) (want, out []DType) {
-	return []DType{in[0], in[0]}, []DType{in[0]}
 }
 
 func (AddTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

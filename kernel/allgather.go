@@ -58,3 +58,10 @@ func (k AllGather) CPU(c *CPU, in, out []Tensor) func() {
 func (k AllGather) Cost(in, _ []Type, _ Content) Cost {
 	return Cost{Bytes: int64(k.World+1) * in[0].Bytes()}
 }
+
+func (k AllGather) Stored([]DType) (want, out []DType) {
+	for _, t := range k.Parts {
+		out = append(out, t.DType)
+	}
+	return []DType{U8}, out
+}

@@ -8,13 +8,6 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-func (k AllGather) Stored([]DType) (want, out []DType) {
-	for _, t := range k.Parts {
-		out = append(out, t.DType)
-	}
-	return []DType{U8}, out
-}
-
 // GPU receives every slice where the parts lie, which have one buffer for all slices.
 func (k AllGather) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	rank, err := g.place(k.World)

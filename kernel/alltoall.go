@@ -45,3 +45,7 @@ func (k AllToAll) CPU(c *CPU, in, out []Tensor) func() {
 
 // Cost is of what is read and written; all but one block goes over the links.
 func (k AllToAll) Cost(in, out []Type, _ Content) Cost { return Cost{Bytes: moved(in, out)} }
+
+func (AllToAll) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType}, []DType{ComputeType}
+}

@@ -23,10 +23,6 @@ func (g *GPU) share(ranks int) (place int, err error) {
 // order, as NCCL asks. No memory lies there.
 var turn = Access{At: 1, Bytes: 1, Write: true}
 
-func (AllToAll) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType}, []DType{ComputeType}
-}
-
 func (k AllToAll) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	place, err := g.share(k.Ranks)
 	if err != nil {

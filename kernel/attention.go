@@ -3,6 +3,8 @@ package kernel
 import (
 	"fmt"
 	"math"
+
+	"github.com/tierlora/tierlora/kernel/cuda"
 )
 
 // Attention is causal softmax attention over packed sequences, without a matrix of T*T scores
@@ -134,4 +136,53 @@ func (o Attention) Cost(in, out []Type, c Content) Cost {
 
 func (o AttentionGrad) Cost(in, out []Type, c Content) Cost {
 	return Cost{moved(in, out), Attention(o).flops(in[0], in[1].Shape[0], in[6].Shape[0]-1, 5, c)}
+}
+
+func (Attention) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, ComputeType, I32, I32}, []DType{ComputeType, F32}
+}
+
+// geometry plans both directions, so that they are always of one family; y is the type of attention's output.
+func (o Attention) geometry(y Type, sm int) (a cuda.Attention, D int, err error) {
+	D = y.Shape[1] / o.Heads
+	family, err := cuda.AttentionFamily(y.DType.String(), sm, D)
+	if err != nil {
+		return a, D, err
+	}
+	a, err = cuda.NewAttention(family, y.Shape[0], o.Heads, o.KVHeads, D)
+	if err == nil && o.Cap > 0 {
+		a = a.Capped()
+	}
+	return a, D, err
+}
+
+// CheckGPU: keys of a cache have other kernels than keys of the queries' own bounds, for the same head sizes.
+func (o Attention) CheckGPU(_, out []Type, _ int) error {
+	_, err := cuda.HeadSize(out[0].Shape[1] / o.Heads)
+	return err
+}
+
+func (AttentionGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, ComputeType, ComputeType, F32, ComputeType, I32, I32}, []DType{ComputeType, ComputeType, ComputeType}
+}
+
+// deltaBytes is the scratch for the rows' sums of o dO.
+func (o AttentionGrad) deltaBytes(q Type) int64 {
+	return (int64(o.Heads)*int64(q.Shape[0])*4 + 255) &^ 255
+}
+
+func (o AttentionGrad) CheckGPU(in, _ []Type, sm int) error {
+	_, _, err := Attention(o).geometry(in[3], sm)
+	return err
+}
+
+func (o AttentionGrad) ScratchGPU(in, _ []Type, sm int) int64 { return o.scratch(in[3], sm) }
+
+// scratch is what attention's gradient needs; y is the type of attention's output.
+func (o AttentionGrad) scratch(y Type, sm int) int64 {
+	a, _, err := Attention(o).geometry(y, sm)
+	if err != nil {
+		return 0 // the forward body reports it
+	}
+	return o.deltaBytes(y) + a.Part
 }

@@ -42,15 +42,6 @@ func (o Attention) prompt(g *GPU, elem string, in, out []DeviceTensor) (func() e
 	return m.launch(a.Geometry, append(args, o.scores()...))
 }
 
-// ScratchGPU is what the split form leaves between its two launches.
-func (o Attention) ScratchGPU(in, _ []Type, _ int) int64 {
-	a, ok, err := cuda.NewAttentionSplit(in[0].Shape[0], o.Heads, in[0].Shape[1]/o.Heads, o.Longest, o.Cap > 0)
-	if !ok || err != nil {
-		return 0
-	}
-	return a.PartBytes + a.Stat
-}
-
 // split binds attention whose keys are divided among blocks.
 func (o Attention) split(g *GPU, a cuda.AttentionSplit, in, out []DeviceTensor, err error) (func() error, error) {
 	if err != nil {

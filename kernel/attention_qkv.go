@@ -125,3 +125,25 @@ func (o AttentionQKV) Cost(in, out []Type, c Content) Cost {
 func (o AttentionQKVGrad) Cost(in, out []Type, c Content) Cost {
 	return Cost{moved(in, out), Attention(o).flops(in[1], in[1].Shape[0], in[4].Shape[0]-1, 5, c)}
 }
+
+func (AttentionQKV) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, I32}, []DType{ComputeType, F32}
+}
+
+func (o AttentionQKV) CheckGPU(_, out []Type, sm int) error {
+	_, _, err := Attention(o).geometry(out[0], sm)
+	return err
+}
+
+func (AttentionQKVGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, F32, ComputeType, I32}, []DType{ComputeType}
+}
+
+func (o AttentionQKVGrad) CheckGPU(in, _ []Type, sm int) error {
+	_, _, err := Attention(o).geometry(in[1], sm)
+	return err
+}
+
+func (o AttentionQKVGrad) ScratchGPU(in, _ []Type, sm int) int64 {
+	return AttentionGrad(o).scratch(in[1], sm)
+}

@@ -4,15 +4,6 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/gpu"
 
-func (AttentionQKV) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, I32}, []DType{ComputeType, F32}
-}
-
-func (o AttentionQKV) CheckGPU(_, out []Type, sm int) error {
-	_, _, err := Attention(o).geometry(out[0], sm)
-	return err
-}
-
 func (o AttentionQKV) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	p := o.at(in[0])
 	return Attention(o).attend(g, p[0], p[1], p[2], in[1], out)
@@ -25,19 +16,6 @@ func (o AttentionQKV) at(qkv DeviceTensor) (p [3]DeviceTensor) {
 		p[i] = DeviceTensor{Type: qkv.Type, Ptr: qkv.Ptr.Add(int64(first * D * qkv.DType.Size()))}
 	}
 	return p
-}
-
-func (AttentionQKVGrad) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, F32, ComputeType, I32}, []DType{ComputeType}
-}
-
-func (o AttentionQKVGrad) CheckGPU(in, _ []Type, sm int) error {
-	_, _, err := Attention(o).geometry(in[1], sm)
-	return err
-}
-
-func (o AttentionQKVGrad) ScratchGPU(in, _ []Type, sm int) int64 {
-	return AttentionGrad(o).scratch(in[1], sm)
 }
 
 func (o AttentionQKVGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

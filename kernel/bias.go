@@ -40,3 +40,7 @@ func addBias[F Float](c *CPU, in, out []Tensor) func() {
 }
 
 func (AddBias) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }
+
+func (AddBias) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType}, []DType{ComputeType}
+}

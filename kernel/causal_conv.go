@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 
+	"github.com/tierlora/tierlora/kernel/cuda"
 	"github.com/tierlora/tierlora/kernel/simd"
 )
 
@@ -206,4 +207,27 @@ func (CausalConv) Cost(in, out []Type, _ Content) Cost {
 
 func (CausalConvGrad) Cost(in, out []Type, _ Content) Cost {
 	return pointwise(in, out, out[0], 4*in[1].Shape[1]+8)
+}
+
+func (CausalConv) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, I32}, []DType{ComputeType}
+}
+
+func (CausalConvGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, I32, ComputeType}, []DType{ComputeType}
+}
+
+// ScratchGPU: the device works s out again in registers.
+func (CausalConvGrad) ScratchGPU([]Type, []Type, int) int64 { return 0 }
+
+func (CausalConvGrad) CheckGPU(in, _ []Type, _ int) error {
+	if K := in[1].Shape[1]; K > cuda.ConvTaps {
+		return fmt.Errorf("the gradient of a filter of %d taps is not supported on the GPU; up to %d are, and device: cpu takes any", K, cuda.ConvTaps)
+	}
+	return nil
+}
+
+// Stored: a slot holds rows of x as they are.
+func (CausalConvCached) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, I32, I32, ComputeType}, []DType{ComputeType, ComputeType}
 }

@@ -32,3 +32,7 @@ func (o Columns) CPU(c *CPU, in, out []Tensor) func() {
 }
 
 func (Columns) Cost(_, out []Type, _ Content) Cost { return Cost{Bytes: 2 * moved(out)} }
+
+func (Columns) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType}, []DType{ComputeType}
+}

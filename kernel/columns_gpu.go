@@ -4,10 +4,6 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (Columns) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType}, []DType{ComputeType}
-}
-
 func (o Columns) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, C := in[0].Shape[0], in[0].Shape[1]
 	x := in[0].Ptr.Add(int64(o.From * in[0].DType.Size()))

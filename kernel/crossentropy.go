@@ -306,3 +306,28 @@ func (o LinearCrossEntropy) Cost(in, out []Type, c Content) Cost {
 	vocab, width := int64(in[1].Shape[0]), int64(in[1].Shape[1])
 	return Cost{moved(in, out), int64(rows) * vocab * (2*int64(gemms)*width + 4)}
 }
+
+func (o LinearCrossEntropy) Stored([]DType) (want, out []DType) {
+	want = storedScaling(o.Scaled, ComputeType, ComputeType, I32, F32)
+	if o.Grad {
+		return want, []DType{F32, ComputeType, F32}
+	}
+	return want, []DType{F32, F32}
+}
+
+// logitBytes is the scratch for a chunk's logits.
+func (o LinearCrossEntropy) logitBytes(x, w Type) int64 {
+	return (int64(o.rows(x))*int64(w.Shape[0])*int64(x.DType.Size()) + 255) &^ 255
+}
+
+func (o LinearCrossEntropy) ScratchGPU(in, _ []Type, sm int) int64 {
+	logits, back := o.ops(in[0], in[1], o.rows(in[0]))
+	return o.logitBytes(in[0], in[1]) + max(logits.scratch(sm), back.scratch(sm))
+}
+
+// ops are a chunk's logits = x wᵀ and dx = dlogits w, for rows of the chunk.
+func (o LinearCrossEntropy) ops(x, w Type, rows int) (logits, back gemmOp) {
+	V, C := w.Shape[0], w.Shape[1]
+	d := x.DType
+	return gemmOp{m: rows, n: V, k: C, transB: true, alpha: 1, operand: d, out: d}, gemmOp{m: rows, n: C, k: V, alpha: 1, operand: d, out: d}
+}

@@ -11,38 +11,13 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// OnGPU is a kernel with a GPU body. A graph's real numbers are one type; on the device each value is stored
-// as its kernels need it: activations and operands of GEMMs as ComputeType, the type of the plan's Precision,
-// statistics and what is summed up as fp32.
+// OnGPU is a kernel with a GPU body.
 type OnGPU interface {
-	Kernel
-	// Stored is the element type in device memory of each input and output. in holds what is decided
-	// already: fp32 for parameters and what they add up to, the stored type of computed values, 0 where the
-	// kernel may choose, which it may for frozen weights. A parameter wanted as ComputeType is read from its copy
-	// where that is not fp32.
-	Stored(in []DType) (want, out []DType)
+	StoredOnGPU
 	// GPU binds the operation to device memory and returns the work that queues it. The work allocates
 	// nothing and can be captured. It touches no memory but in, out, Scratch, Copy and what it notes in
 	// Accesses: which calls wait for one another follows from that.
 	GPU(g *GPU, in, out []DeviceTensor) (func() error, error)
-}
-
-// CheckedOnGPU is a kernel whose GPU body does not serve every size that its Shape accepts, or not on every GPU: the error,
-// at planning, names what is served. Types are as stored; sm is the device's compute capability, 10 major + minor.
-type CheckedOnGPU interface {
-	CheckGPU(in, out []Type, sm int) error
-}
-
-// SlowOnGPU is a kernel with a faster GPU body for some sizes than for others on the same device. SlowGPU says which of
-// them it leaves, what that costs and what would help; its What is "" where it does not. Types as of CheckedOnGPU.
-type SlowOnGPU interface {
-	SlowGPU(in, out []Type, sm int) SlowPath
-}
-
-// ScratchOnGPU is a kernel whose GPU body needs working memory: bytes. sm is the
-// device's compute capability, 10 major + minor.
-type ScratchOnGPU interface {
-	ScratchGPU(in, out []Type, sm int) int64
 }
 
 // DeviceTensor is a Type, its element type as stored, at a device address.
@@ -110,9 +85,6 @@ type Prologue struct {
 	Bytes int64
 }
 
-// PrologueOnGPU is a kernel whose GPU body may leave Prologue.
-type PrologueOnGPU interface{ PrologueGPU() }
-
 // Access is memory in the constants that a call reads or writes: an order of tiles, kept for the calls behind the one
 // that made it, or a set of counters.
 type Access struct {
@@ -159,17 +131,6 @@ func (g *GPU) counters() gpu.Ptr {
 	g.Accesses = append(g.Accesses, Access{At: at, Bytes: counterBytes, Write: true})
 	return at
 }
-
-// Constants on the device: the tables of storage schemes, sets of counters, then
-// space for the orders in which attention takes its tiles, which the first attention of a run works out.
-const (
-	counterOffset = nf4TableBytes
-	counterBytes  = cuda.LowRankCounters * 4
-	counterSets   = 32
-	orderOffset   = counterOffset + counterSets*counterBytes
-	orderBytes    = 64<<10 - nestedBytes
-	ConstantBytes = orderOffset + orderBytes
-)
 
 // Start fills the constants.
 func (g *GPU) Start() error {

@@ -144,3 +144,11 @@ func philox(a, b, c, d uint32, keys *[10][2]uint32) (w0, w1, w2, w3 uint32) {
 }
 
 func (Dropout) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }
+
+func (Dropout) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, I32}, []DType{ComputeType}
+}
+
+func (DropSlots) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, I32, I32}, []DType{ComputeType}
+}

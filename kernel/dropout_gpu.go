@@ -4,10 +4,6 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (Dropout) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, I32}, []DType{ComputeType}
-}
-
 func (k Dropout) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	place, err := g.share(k.Ranks)
 	if err != nil {
@@ -15,10 +11,6 @@ func (k Dropout) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	}
 	n := int64(out[0].Elems())
 	return g.Launch(cuda.Flat("dropout", "dropout_apply", (n+7)/8), out[0].Ptr, in[0].Ptr, in[1].Ptr, int64(k.Stream), k.Threshold(), float32(1/(1-k.P)), n, int64(place)*n)
-}
-
-func (DropSlots) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, I32, I32}, []DType{ComputeType}
 }
 
 func (k DropSlots) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

@@ -70,3 +70,7 @@ func (o Embedding) Cost(in, out []Type, _ Content) Cost {
 	}
 	return c
 }
+
+func (Embedding) Stored([]DType) (want, out []DType) {
+	return []DType{I32, ComputeType}, []DType{ComputeType}
+}

@@ -4,10 +4,6 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (Embedding) Stored([]DType) (want, out []DType) {
-	return []DType{I32, ComputeType}, []DType{ComputeType}
-}
-
 func (o Embedding) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, V, C := in[0].Shape[0], in[1].Shape[0], in[1].Shape[1]
 	if o.Scale != 0 {

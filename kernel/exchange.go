@@ -221,3 +221,11 @@ func (k GatherSlices) CPU(c *CPU, _, out []Tensor) func() {
 }
 
 func (GatherSlices) Cost(in, out []Type, _ Content) Cost { return Cost{Bytes: moved(in, out)} }
+
+func (Exchange) Stored([]DType) (want, out []DType) {
+	return []DType{F32, F32, F32}, []DType{F32, F32, F32}
+}
+
+func (AddInOrder) Stored([]DType) (want, out []DType) { return []DType{F32, F32}, []DType{F32} }
+
+func (GatherSlices) Stored([]DType) (want, out []DType) { return []DType{F32}, []DType{F32} }

@@ -20,10 +20,6 @@ func (g *GPU) place(world int) (rank int, err error) {
 	return g.Comm.Rank, nil
 }
 
-func (Exchange) Stored([]DType) (want, out []DType) {
-	return []DType{F32, F32, F32}, []DType{F32, F32, F32}
-}
-
 func (k Exchange) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	rank, err := g.place(k.World)
 	if err != nil {
@@ -67,8 +63,6 @@ func (k Exchange) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return inOrder(work...), nil
 }
 
-func (AddInOrder) Stored([]DType) (want, out []DType) { return []DType{F32, F32}, []DType{F32} }
-
 func (k AddInOrder) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	world := in[1].Shape[0]
 	at, from, to := out[0].Ptr, 0, out[0].Elems()
@@ -84,8 +78,6 @@ func (k AddInOrder) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	}
 	return g.Launch(cuda.InOrder(int64(to-from)), at.Add(4*int64(from)), in[1].Ptr, int64(to-from), int64(in[1].Elems()/world), int32(world))
 }
-
-func (GatherSlices) Stored([]DType) (want, out []DType) { return []DType{F32}, []DType{F32} }
 
 func (k GatherSlices) GPU(g *GPU, _, out []DeviceTensor) (func() error, error) {
 	rank, err := g.place(k.World)

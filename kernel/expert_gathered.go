@@ -82,3 +82,16 @@ func (ExpertWeightGradGathered) Cost(in, out []Type, _ Content) Cost {
 func (ExpertWeightGradGatheredTo) Cost(in, out []Type, _ Content) Cost {
 	return gemmCost(in, out, in[0].Shape[0], in[0].Shape[1], in[1].Shape[1])
 }
+
+func (k ExpertWeightGradGathered) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, I32, I32}, []DType{F32}
+}
+
+// ScratchGPU: rows are read where they are.
+func (ExpertWeightGradGathered) ScratchGPU(_, _ []Type, _ int) int64 { return 0 }
+
+func (k ExpertWeightGradGatheredTo) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, I32, I32, F32}, []DType{F32}
+}
+
+func (ExpertWeightGradGatheredTo) ScratchGPU(_, _ []Type, _ int) int64 { return 0 }

@@ -4,13 +4,6 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (k ExpertWeightGradGathered) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, I32, I32}, []DType{F32}
-}
-
-// ScratchGPU: rows are read where they are.
-func (ExpertWeightGradGathered) ScratchGPU(_, _ []Type, _ int) int64 { return 0 }
-
 func (k ExpertWeightGradGathered) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return k.bindGPU(g, in, out, 0)
 }
@@ -21,12 +14,6 @@ func (k ExpertWeightGradGathered) bindGPU(g *GPU, in, out []DeviceTensor, beta f
 	return g.Launch(at, out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, in[3].Ptr, int32(n), int32(width), int32(k.PerToken), int32(in[1].Shape[0]),
 		float32(MatMul{Alpha: k.Alpha}.alpha()), beta)
 }
-
-func (k ExpertWeightGradGatheredTo) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, I32, I32, F32}, []DType{F32}
-}
-
-func (ExpertWeightGradGatheredTo) ScratchGPU(_, _ []Type, _ int) int64 { return 0 }
 
 func (k ExpertWeightGradGatheredTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return ExpertWeightGradGathered(k).bindGPU(g, in, out, 1)

@@ -9,20 +9,19 @@ import (
 
 // expertOp is a GEMM for each of some experts on a GPU: y_e [rows,n] = alpha x_e [rows,k] op(w_e) + beta y_e.
 type expertOp struct {
-	experts, rows, n, k int
-	transB              bool
-	alpha, beta         float32
-	operand             DType
-	low                 expertLow // with which alpha is 1
+	expertShape
+	transB      bool
+	alpha, beta float32
+	low         expertLow // with which alpha is 1
 }
 
-// hopper tells whether the wgmma kernel serves.
-func (p expertOp) hopper(sm int) bool {
-	return sm == 90 && p.operand != F32 && cuda.ExpertsByHopper(p.rows, p.n, p.k, p.experts)
+// expertLow is a low-rank update of an experts' GEMM: scale u_e op(v_e), with v transposed as Low says; rank 0 stands for none.
+type expertLow struct {
+	u, v   gpu.Ptr
+	rank   int
+	transB bool
+	scale  float32
 }
-
-// up tells whether the kernel for a small depth serves.
-func (p expertOp) up() bool { return p.k <= 64 && p.k%8 == 0 && p.n > 32 && p.n%8 == 0 }
 
 func (p expertOp) bind(g *GPU, y, x, w, starts gpu.Ptr) (func() error, error) {
 	low := p.low
@@ -96,29 +95,17 @@ func (p expertOp) maps(rows, matrices gpu.Ptr, depth int, boxRows, boxMatrices [
 	return r, m, err
 }
 
-func (k ExpertMatMul) Stored(in []DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, I32}, []DType{ComputeType}
-}
-
 func (k ExpertMatMul) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return k.bindGPU(g, in, out, 0, expertLow{})
 }
 
 func (k ExpertMatMul) bindGPU(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
-	p := expertOp{k.Experts, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1], k.TransB, float32(MatMul{Alpha: k.Alpha}.alpha()), beta, in[0].DType, low}
+	p := expertOp{expertShape{k.Experts, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1], in[0].DType}, k.TransB, float32(MatMul{Alpha: k.Alpha}.alpha()), beta, low}
 	return p.bind(g, out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr)
-}
-
-func (k ExpertMatMulTo) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, I32, ComputeType}, []DType{ComputeType}
 }
 
 func (k ExpertMatMulTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return ExpertMatMul(k).bindGPU(g, in, out, 1, expertLow{})
-}
-
-func (k ExpertWeightGrad) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, I32}, []DType{F32}
 }
 
 func (k ExpertWeightGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -134,24 +121,8 @@ func (k ExpertWeightGrad) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) 
 	return g.Launch(at, out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(n), int32(width), float32(MatMul{Alpha: k.Alpha}.alpha()), beta)
 }
 
-func (k ExpertWeightGradTo) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, I32, F32}, []DType{F32}
-}
-
 func (k ExpertWeightGradTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return ExpertWeightGrad(k).bindGPU(g, in, out, 1)
-}
-
-func (k ExpertMatMulNF4) Stored([]DType) (want, out []DType) {
-	want = []DType{ComputeType, I32, U8, F32}
-	if k.Nested {
-		want = []DType{ComputeType, I32, U8, U8, F32, F32}
-	}
-	return want, []DType{ComputeType}
-}
-
-func (k ExpertMatMulNF4) ScratchGPU(in, _ []Type, _ int) int64 {
-	return packedExpertsScratchGPU(in[0].DType, k.Experts, k.N, k.K)
 }
 
 func (k ExpertMatMulNF4) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -174,7 +145,7 @@ func (k ExpertMatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32, l
 
 // bindPackedExperts multiplies by the experts' matrices [n,k] that dequantise leaves in scratch.
 func bindPackedExperts(g *GPU, dequantise func() error, experts, n, k int, transposed bool, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
-	p := expertOp{experts, in[0].Shape[0], n, k, true, 1, beta, in[0].DType, low}
+	p := expertOp{expertShape{experts, in[0].Shape[0], n, k, in[0].DType}, true, 1, beta, low}
 	if transposed {
 		p.n, p.k, p.transB = k, n, false
 	}
@@ -185,25 +156,6 @@ func bindPackedExperts(g *GPU, dequantise func() error, experts, n, k int, trans
 	g.Prologue = Prologue{dequantise, packedExpertsScratchGPU(in[0].DType, experts, n, k)}
 	return mul, nil
 }
-
-// packedExpertsScratchGPU is all experts' matrices, dequantised to the type of x.
-func packedExpertsScratchGPU(x DType, experts, n, k int) int64 {
-	return int64(experts) * int64(n) * int64(k) * int64(x.Size())
-}
-
-// PrologueGPU marks the dequantising of the weights, which waits for no activation.
-func (ExpertMatMulNF4) PrologueGPU() {}
-
-func (k ExpertMatMulNF4To) Stored(in []DType) (want, out []DType) {
-	want, out = ExpertMatMulNF4(k).Stored(in)
-	return append(want, ComputeType), out
-}
-
-func (k ExpertMatMulNF4To) ScratchGPU(in, out []Type, sm int) int64 {
-	return ExpertMatMulNF4(k).ScratchGPU(in, out, sm)
-}
-
-func (ExpertMatMulNF4To) PrologueGPU() {}
 
 func (k ExpertMatMulNF4To) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return ExpertMatMulNF4(k).bindGPU(g, in, out, 1, expertLow{})

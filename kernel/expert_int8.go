@@ -74,3 +74,25 @@ func (ExpertMatMulInt8) Cost(in, out []Type, _ Content) Cost {
 func (ExpertMatMulInt8To) Cost(in, out []Type, _ Content) Cost {
 	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
 }
+
+func (k ExpertMatMulInt8) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, I32, U8, F32}, []DType{ComputeType}
+}
+
+func (k ExpertMatMulInt8) ScratchGPU(in, _ []Type, _ int) int64 {
+	return packedExpertsScratchGPU(in[0].DType, k.Experts, k.N, k.K)
+}
+
+// PrologueGPU marks the dequantising of the weights, which waits for no activation.
+func (ExpertMatMulInt8) PrologueGPU() {}
+
+func (k ExpertMatMulInt8To) Stored(in []DType) (want, out []DType) {
+	want, out = ExpertMatMulInt8(k).Stored(in)
+	return append(want, ComputeType), out
+}
+
+func (k ExpertMatMulInt8To) ScratchGPU(in, out []Type, sm int) int64 {
+	return ExpertMatMulInt8(k).ScratchGPU(in, out, sm)
+}
+
+func (ExpertMatMulInt8To) PrologueGPU() {}

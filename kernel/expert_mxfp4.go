@@ -94,3 +94,25 @@ func (ExpertMatMulMXFP4) Cost(in, out []Type, _ Content) Cost {
 func (ExpertMatMulMXFP4To) Cost(in, out []Type, _ Content) Cost {
 	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
 }
+
+func (k ExpertMatMulMXFP4) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, I32, U8, U8}, []DType{ComputeType}
+}
+
+func (k ExpertMatMulMXFP4) ScratchGPU(in, _ []Type, _ int) int64 {
+	return packedExpertsScratchGPU(in[0].DType, k.Experts, k.N, k.K)
+}
+
+// PrologueGPU marks the dequantising of the weights, which waits for no activation.
+func (ExpertMatMulMXFP4) PrologueGPU() {}
+
+func (k ExpertMatMulMXFP4To) Stored(in []DType) (want, out []DType) {
+	want, out = ExpertMatMulMXFP4(k).Stored(in)
+	return append(want, ComputeType), out
+}
+
+func (k ExpertMatMulMXFP4To) ScratchGPU(in, out []Type, sm int) int64 {
+	return ExpertMatMulMXFP4(k).ScratchGPU(in, out, sm)
+}
+
+func (ExpertMatMulMXFP4To) PrologueGPU() {}

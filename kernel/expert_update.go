@@ -106,3 +106,23 @@ func (k ExpertUpdate) Cost(in, out []Type, _ Content) Cost {
 	base, _, low := splitUpdate(k, in)
 	return gemmCost(in, out, out[0].Shape[0], out[0].Shape[1], base[0].Shape[1]+low[0].Shape[1])
 }
+
+func (k ExpertUpdate) Stored(in []DType) (want, out []DType) {
+	_, n, _ := k.base()
+	want, out = k.Base.(StoredOnGPU).Stored(in[:n])
+	if k.Onto {
+		want = append(want, ComputeType)
+	}
+	return append(want, ComputeType, ComputeType), out
+}
+
+func (k ExpertUpdate) ScratchGPU(in, out []Type, sm int) int64 {
+	if s, ok := k.Base.(ScratchOnGPU); ok {
+		base, _, _ := splitUpdate(k, in)
+		return s.ScratchGPU(base, out, sm)
+	}
+	return 0
+}
+
+// PrologueGPU marks the dequantising of Base's weights, which waits for no activation; where they are not packed there is none.
+func (ExpertUpdate) PrologueGPU() {}

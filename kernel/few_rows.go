@@ -142,3 +142,18 @@ func (o FewRows) Cost(in, out []Type, c Content) Cost {
 	}
 	return total
 }
+
+func (o FewRows) Stored(in []DType) (want, out []DType) {
+	parts, inputs, _ := members(o, in)
+	want = []DType{ComputeType}
+	for i, p := range parts {
+		w, y := p.(StoredOnGPU).Stored(inputs[i])
+		want, out = append(want, w[1:]...), append(out, y...)
+	}
+	if o.Gated {
+		out = out[:1]
+	}
+	return want, out
+}
+
+func (FewRows) ScratchGPU([]Type, []Type, int) int64 { return 0 }

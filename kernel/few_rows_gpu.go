@@ -8,21 +8,6 @@ import (
 	"github.com/tierlora/tierlora/kernel/cuda"
 )
 
-func (o FewRows) Stored(in []DType) (want, out []DType) {
-	parts, inputs, _ := members(o, in)
-	want = []DType{ComputeType}
-	for i, p := range parts {
-		w, y := p.(OnGPU).Stored(inputs[i])
-		want, out = append(want, w[1:]...), append(out, y...)
-	}
-	if o.Gated {
-		out = out[:1]
-	}
-	return want, out
-}
-
-func (FewRows) ScratchGPU([]Type, []Type, int) int64 { return 0 }
-
 func (o FewRows) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	parts, inputs, _ := members(o, in)
 	M, K := in[0].Shape[0], in[0].Shape[1]

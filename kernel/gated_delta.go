@@ -1,6 +1,10 @@
 package kernel
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/kernel/cuda"
+)
 
 // GatedDelta is linear attention by the gated delta rule (Yang et al., "Gated Delta Networks: Improving Mamba2 with Delta Rule",
 // 2024), as Qwen3-Next and Qwen3.5 have it: a matrix for each value head, which forgets, and is corrected by what it said wrongly.
@@ -127,3 +131,45 @@ func (o GatedDeltaGrad) CPU(c *CPU, in, out []Tensor) func() {
 func (o GatedDeltaGrad) Cost(in, out []Type, _ Content) Cost {
 	return Cost{moved(in, out), GatedDelta(o).flops(in[0], 12)}
 }
+
+func (GatedDelta) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, ComputeType, F32, F32, I32}, []DType{ComputeType}
+}
+
+func (o GatedDelta) CheckGPU(in, _ []Type, sm int) error {
+	if E := o.valueSize(in[0]); !cuda.FitsGatedDelta(o.KeySize, E) {
+		return fmt.Errorf("heads of %d for queries and keys and of %d for values: want multiples of 4, the former at most 128", o.KeySize, E)
+	}
+	if sm < 80 {
+		return fmt.Errorf("compute capability %d.%d, want 8.0 or later", sm/10, sm%10)
+	}
+	return nil
+}
+
+func (o GatedDelta) scratch(qkv Type) cuda.GatedDeltaScratch {
+	return cuda.NewGatedDeltaScratch(qkv.Shape[0], o.ValueHeads, o.KeySize, o.valueSize(qkv))
+}
+
+// ScratchGPU is what is prepared of a window of rows, and where there are several the states between them.
+func (o GatedDelta) ScratchGPU(in, _ []Type, _ int) int64 { return o.scratch(in[0]).Bytes }
+
+func (GatedDeltaGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, ComputeType, F32, F32, I32, ComputeType}, []DType{ComputeType, ComputeType, ComputeType}
+}
+
+func (o GatedDeltaGrad) CheckGPU(in, out []Type, sm int) error {
+	return GatedDelta(o).CheckGPU(in, out, sm)
+}
+
+func (o GatedDeltaGrad) scratch(qkv Type) cuda.GatedDeltaGradScratch {
+	return cuda.NewGatedDeltaGradScratch(qkv.DType.String(), qkv.Shape[0], o.ValueHeads, o.KeySize, GatedDelta(o).valueSize(qkv))
+}
+
+// ScratchGPU is that of GatedDelta, the states before the chunks of a window of rows, and their gradients.
+func (o GatedDeltaGrad) ScratchGPU(in, _ []Type, _ int) int64 { return o.scratch(in[0]).Bytes }
+
+func (GatedDeltaCached) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, ComputeType, F32, F32, I32, I32, F32}, []DType{ComputeType, F32}
+}
+
+func (o GatedDeltaCached) CheckGPU(in, out []Type, sm int) error { return o.Rule.CheckGPU(in, out, sm) }

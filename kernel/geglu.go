@@ -109,3 +109,11 @@ func (o GeGLUGrad) Cost(in, out []Type, _ Content) Cost {
 	}
 	return pointwise(in, out, out[0], 21)
 }
+
+func (GeGLU) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType}, []DType{ComputeType}
+}
+
+func (GeGLUGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, ComputeType}, []DType{ComputeType, ComputeType}
+}

@@ -4,15 +4,6 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (o AttentionSinks) Stored(in []DType) (want, out []DType) {
-	want, out = o.Attention.Stored(in)
-	return append(want, ComputeType), out
-}
-
-func (o AttentionSinks) ScratchGPU(in, out []Type, sm int) int64 {
-	return o.Attention.ScratchGPU(in[:len(in)-1], out, sm)
-}
-
 func (o AttentionSinks) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	last, M, H := len(in)-1, in[0].Shape[0], o.Attention.Heads
 	attend, err := o.Attention.GPU(g, in[:last], out)
@@ -28,26 +19,14 @@ func (o AttentionSinks) GPU(g *GPU, in, out []DeviceTensor) (func() error, error
 	return inOrder(attend, sink), err
 }
 
-func (ExpertBias) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, I32}, []DType{ComputeType}
-}
-
 func (o ExpertBias) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	S, N := in[0].Shape[0], in[0].Shape[1]
 	return g.Launch(cuda.ExpertBias(S, N, o.Experts), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(S), int32(N))
 }
 
-func (ClampedSwiGLU) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType}, []DType{ComputeType}
-}
-
 func (ClampedSwiGLU) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	n := int64(out[0].Elems())
 	return g.Launch(cuda.ClampedSwiGLU("swiglu_clamped_forward", n), out[0].Ptr, in[0].Ptr, n)
-}
-
-func (ClampedSwiGLUGrad) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType}, []DType{ComputeType}
 }
 
 func (ClampedSwiGLUGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

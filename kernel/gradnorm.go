@@ -1,6 +1,10 @@
 package kernel
 
-import "math"
+import (
+	"math"
+
+	"github.com/tierlora/tierlora/kernel/cuda"
+)
 
 // GradNorm is the norm of the whole gradient and the factor that clips it.
 //
@@ -84,3 +88,9 @@ func squares[F Float](x []F) float64 {
 }
 
 func (GradNorm) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 2) }
+
+func (k GradNorm) Stored([]DType) (want, out []DType) {
+	return storedScaling(k.Scaled, F32, F32, F32), []DType{F32}
+}
+
+func (GradNorm) ScratchGPU(_, _ []Type, _ int) int64 { return cuda.NormBlocks * 4 }

@@ -4,12 +4,6 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (k GradNorm) Stored([]DType) (want, out []DType) {
-	return storedScaling(k.Scaled, F32, F32, F32), []DType{F32}
-}
-
-func (GradNorm) ScratchGPU(_, _ []Type, _ int) int64 { return cuda.NormBlocks * 4 }
-
 func (k GradNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	partial, err := g.Launch(cuda.Norm(), g.Scratch, in[0].Ptr, int64(in[0].Elems()))
 	if err != nil {

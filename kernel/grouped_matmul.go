@@ -1,6 +1,9 @@
 package kernel
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // GroupedMatMul is N GEMMs that share an operand, for plans of a GPU, which reads it once.
 //
@@ -114,4 +117,39 @@ func (k GroupedMatMul) Cost(in, out []Type, c Content) Cost {
 
 func (k GroupedMatMulTo) Cost(in, out []Type, c Content) Cost {
 	return GroupedMatMul(k).Cost(in, out, c)
+}
+
+func (k GroupedMatMul) Stored([]DType) (want, out []DType) {
+	return slices.Repeat([]DType{ComputeType}, 1+k.N), slices.Repeat([]DType{ComputeType}, k.N)
+}
+
+func (k GroupedMatMul) ScratchGPU(in, out []Type, sm int) int64 {
+	p := k.one().op(each(k, in[0], in[1]), out, 0)
+	return max(p.lowRankScratch(k.N), p.scratch(sm))
+}
+
+func (k GroupedMatMulTo) Stored(in []DType) (want, out []DType) {
+	want, _ = GroupedMatMul(k).Stored(nil)
+	return append(want, in[1+k.N:]...), in[1+k.N:]
+}
+
+func (k GroupedMatMulTo) ScratchGPU(in, out []Type, sm int) int64 {
+	return GroupedMatMul(k).ScratchGPU(in, out, sm)
+}
+
+func (k MatMulSum) Stored([]DType) (want, out []DType) {
+	return slices.Repeat([]DType{ComputeType}, 2*k.N), []DType{ComputeType}
+}
+
+func (k MatMulSum) ScratchGPU(in, out []Type, sm int) int64 {
+	return k.one().op(in, out, 0).scratch(sm)
+}
+
+func (k MatMulSumTo) Stored(in []DType) (want, out []DType) {
+	want, out = MatMulSum(k).Stored(nil)
+	return append(want, out[0]), out
+}
+
+func (k MatMulSumTo) ScratchGPU(in, out []Type, sm int) int64 {
+	return MatMulSum(k).ScratchGPU(in, out, sm)
 }

@@ -2,20 +2,7 @@
 
 package kernel
 
-import (
-	"slices"
-
-	"github.com/tierlora/tierlora/kernel/gpu"
-)
-
-func (k GroupedMatMul) Stored([]DType) (want, out []DType) {
-	return slices.Repeat([]DType{ComputeType}, 1+k.N), slices.Repeat([]DType{ComputeType}, k.N)
-}
-
-func (k GroupedMatMul) ScratchGPU(in, out []Type, sm int) int64 {
-	p := k.one().op(each(k, in[0], in[1]), out, 0)
-	return max(p.lowRankScratch(k.N), p.scratch(sm))
-}
+import "github.com/tierlora/tierlora/kernel/gpu"
 
 func (k GroupedMatMul) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return k.bindGPU(g, in, out, 0)
@@ -52,25 +39,8 @@ func addresses(t []DeviceTensor) []gpu.Ptr {
 	return p
 }
 
-func (k GroupedMatMulTo) Stored(in []DType) (want, out []DType) {
-	want, _ = GroupedMatMul(k).Stored(nil)
-	return append(want, in[1+k.N:]...), in[1+k.N:]
-}
-
-func (k GroupedMatMulTo) ScratchGPU(in, out []Type, sm int) int64 {
-	return GroupedMatMul(k).ScratchGPU(in, out, sm)
-}
-
 func (k GroupedMatMulTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return GroupedMatMul(k).bindGPU(g, in, out, 1)
-}
-
-func (k MatMulSum) Stored([]DType) (want, out []DType) {
-	return slices.Repeat([]DType{ComputeType}, 2*k.N), []DType{ComputeType}
-}
-
-func (k MatMulSum) ScratchGPU(in, out []Type, sm int) int64 {
-	return k.one().op(in, out, 0).scratch(sm)
 }
 
 func (k MatMulSum) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -98,15 +68,6 @@ func (k MatMulSum) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func()
 		all[i] = work
 	}
 	return inOrder(all...), nil
-}
-
-func (k MatMulSumTo) Stored(in []DType) (want, out []DType) {
-	want, out = MatMulSum(k).Stored(nil)
-	return append(want, out[0]), out
-}
-
-func (k MatMulSumTo) ScratchGPU(in, out []Type, sm int) int64 {
-	return MatMulSum(k).ScratchGPU(in, out, sm)
 }
 
 func (k MatMulSumTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

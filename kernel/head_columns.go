@@ -79,3 +79,11 @@ func (o HeadColumnsGrad) CPU(c *CPU, in, out []Tensor) func() {
 }
 
 func (HeadColumnsGrad) Cost(in, out []Type, _ Content) Cost { return Cost{Bytes: moved(in, out)} }
+
+func (HeadColumns) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType}, []DType{ComputeType}
+}
+
+func (HeadColumnsGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType}, []DType{ComputeType}
+}

@@ -100,3 +100,11 @@ func headGateGrad[F Float](c *CPU, o HeadGateGrad, in, out []Tensor) func() {
 func (HeadGate) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 3) }
 
 func (HeadGateGrad) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 6) }
+
+func (HeadGate) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType}, []DType{ComputeType}
+}
+
+func (HeadGateGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, ComputeType}, []DType{ComputeType, ComputeType}
+}

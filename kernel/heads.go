@@ -215,3 +215,22 @@ func joinHeads[F Float](s HeadShares, c *CPU, in, out []Tensor) func() {
 }
 
 func (JoinHeads) Cost(in, out []Type, _ Content) Cost { return Cost{Bytes: moved(in, out)} }
+
+func (o SplitHeads) Stored([]DType) (want, out []DType) {
+	for range o.inputs() {
+		want = append(want, ComputeType)
+	}
+	return want, []DType{ComputeType}
+}
+
+func (o SplitHeads) inputs() []int {
+	apart, _ := HeadShares(o).widths()
+	return apart
+}
+
+func (o JoinHeads) Stored([]DType) (want, out []DType) {
+	for range SplitHeads(o).inputs() {
+		out = append(out, ComputeType)
+	}
+	return []DType{ComputeType}, out
+}

@@ -4,27 +4,8 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (o SplitHeads) Stored([]DType) (want, out []DType) {
-	for range o.inputs() {
-		want = append(want, ComputeType)
-	}
-	return want, []DType{ComputeType}
-}
-
-func (o SplitHeads) inputs() []int {
-	apart, _ := HeadShares(o).widths()
-	return apart
-}
-
 func (o SplitHeads) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return HeadShares(o).move(g, "heads_split", in, out[0], in[0].Shape[0])
-}
-
-func (o JoinHeads) Stored([]DType) (want, out []DType) {
-	for range SplitHeads(o).inputs() {
-		out = append(out, ComputeType)
-	}
-	return []DType{ComputeType}, out
 }
 
 func (o JoinHeads) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

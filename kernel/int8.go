@@ -85,3 +85,29 @@ func (MatMulInt8) Cost(in, out []Type, _ Content) Cost {
 func (MatMulInt8To) Cost(in, out []Type, _ Content) Cost {
 	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
 }
+
+func (k MatMulInt8) Stored([]DType) (want, out []DType) {
+	want = []DType{ComputeType, U8, F32}
+	if k.FP32Out {
+		return want, []DType{F32}
+	}
+	return want, []DType{ComputeType}
+}
+
+func (k MatMulInt8) ScratchGPU(in, out []Type, sm int) int64 {
+	return packedScratchGPU(in[0], out[0], k.N, k.K, k.Transposed, k.RowsApart, sm)
+}
+
+// PrologueGPU marks the dequantising of the weight, which waits for no activation.
+func (MatMulInt8) PrologueGPU() {}
+
+func (k MatMulInt8To) Stored(in []DType) (want, out []DType) {
+	want, _ = MatMulInt8(k).Stored(in)
+	return append(want, in[int8Inputs]), []DType{in[int8Inputs]}
+}
+
+func (k MatMulInt8To) ScratchGPU(in, out []Type, sm int) int64 {
+	return MatMulInt8(k).ScratchGPU(in, out, sm)
+}
+
+func (MatMulInt8To) PrologueGPU() {}

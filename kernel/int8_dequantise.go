@@ -19,3 +19,7 @@ func (k DequantiseInt8) CPU(c *CPU, in, out []Tensor) func() {
 }
 
 func (DequantiseInt8) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }
+
+func (DequantiseInt8) Stored([]DType) (want, out []DType) {
+	return []DType{U8, F32}, []DType{ComputeType}
+}

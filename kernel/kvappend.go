@@ -36,3 +36,8 @@ func (KVAppend) CPU(_ *CPU, in, out []Tensor) func() {
 func (KVAppend) Cost(in, _ []Type, _ Content) Cost {
 	return Cost{Bytes: 2*in[1].Bytes() + in[2].Bytes()}
 }
+
+// Stored: the cache holds what attention reads.
+func (KVAppend) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, I32}, []DType{ComputeType}
+}

@@ -4,11 +4,6 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-// Stored: the cache holds what attention reads.
-func (KVAppend) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, I32}, []DType{ComputeType}
-}
-
 func (KVAppend) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	P, T, W := in[0].Shape[0], in[1].Shape[0], in[0].Shape[1]
 	return g.Launch(cuda.KVAppend(T, W), out[0].Ptr, in[1].Ptr, in[2].Ptr, int32(P), int32(W))

@@ -4,9 +4,6 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-// Stored: logits are fp32.
-func (Likeliest) Stored([]DType) (want, out []DType) { return []DType{F32}, []DType{I32} }
-
 func (Likeliest) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return g.Launch(cuda.Likeliest(in[0].Shape[0]), out[0].Ptr, in[0].Ptr, int32(in[0].Shape[1]))
 }

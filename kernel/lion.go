@@ -66,3 +66,7 @@ func lion[F Float](k Lion, c *CPU, in, out []Tensor) func() {
 }
 
 func (Lion) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 11) }
+
+func (k Lion) Stored([]DType) (want, out []DType) {
+	return storedScaling(k.Scaled, F32, F32, F32, F32, F32), []DType{F32, F32}
+}

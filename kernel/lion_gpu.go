@@ -4,10 +4,6 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (k Lion) Stored([]DType) (want, out []DType) {
-	return storedScaling(k.Scaled, F32, F32, F32, F32, F32), []DType{F32, F32}
-}
-
 // GPU also writes the parameters' copy in 16 bits. The clip factor follows the norm.
 func (k Lion) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	n := int64(out[0].Elems())

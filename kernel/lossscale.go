@@ -81,3 +81,13 @@ func withScaling(scaled bool, patterns ...string) []string {
 }
 
 func (LossScale) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 1) }
+
+func (LossScale) Stored([]DType) (want, out []DType) { return []DType{F32, F32, F32}, []DType{F32} }
+
+// storedScaling adds the last input of a Scaled kernel to what the others are stored as.
+func storedScaling(scaled bool, want ...DType) []DType {
+	if scaled {
+		return append(want, F32)
+	}
+	return want
+}

@@ -7,8 +7,6 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-func (LossScale) Stored([]DType) (want, out []DType) { return []DType{F32, F32, F32}, []DType{F32} }
-
 func (k LossScale) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return g.Launch(cuda.LossScale(), out[0].Ptr, in[1].Ptr.Add(4), in[2].Ptr, int32(min(k.Interval, 1<<24)))
 }
@@ -19,12 +17,4 @@ func scalingAt(scaled bool, in []DeviceTensor) gpu.Ptr {
 		return in[len(in)-1].Ptr
 	}
 	return 0
-}
-
-// storedScaling adds the last input of a Scaled kernel to what the others are stored as.
-func storedScaling(scaled bool, want ...DType) []DType {
-	if scaled {
-		return append(want, F32)
-	}
-	return want
 }

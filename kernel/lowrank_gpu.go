@@ -8,16 +8,6 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// lowRankScratch is the working memory of n such GEMMs in one launch, in bytes.
-func (p gemmOp) lowRankScratch(n int) int64 {
-	l, form := p.lowRank(n)
-	if form != lowRankGrad && form != lowRankGradFlipped {
-		return 0
-	}
-	_, bytes := l.Grad()
-	return bytes
-}
-
 // bindLowRank queues GEMMs that share what is wide: d, a and b are the operands as a GEMM has them, the
 // shared one alone. ok is false where no kernel serves or an address is no multiple of 16 bytes.
 func (p gemmOp) bindLowRank(g *GPU, d, a, b []gpu.Ptr, scratch gpu.Ptr) (work func() error, ok bool, err error) {

@@ -209,3 +209,20 @@ func (k MatMul) Cost(in, out []Type, _ Content) Cost {
 }
 
 func (k MatMulTo) Cost(in, out []Type, c Content) Cost { return MatMul(k).Cost(in, out, c) }
+
+func (k MatMul) Stored([]DType) (want, out []DType) {
+	want, out = []DType{ComputeType, ComputeType}, []DType{ComputeType}
+	if k.FP32Out {
+		out[0] = F32
+	}
+	return want, out
+}
+
+func (k MatMul) ScratchGPU(in, out []Type, sm int) int64 { return k.op(in, out, 0).scratch(sm) }
+
+// Stored: the addend is fp32 where gradients of parameters add up, else ComputeType.
+func (k MatMulTo) Stored(in []DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, in[2]}, []DType{in[2]}
+}
+
+func (k MatMulTo) ScratchGPU(in, out []Type, sm int) int64 { return MatMul(k).ScratchGPU(in, out, sm) }

@@ -7,10 +7,6 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-func (RouteExperts) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType}, []DType{F32, I32}
-}
-
 func (o RouteExperts) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, E := in[0].Shape[0], in[0].Shape[1]
 	return g.Launch(cuda.MoERoute(M, E), out[0].Ptr, out[1].Ptr, in[0].Ptr, int32(M), int32(E), int32(o.TopK), flag(o.Normalise))
@@ -23,36 +19,14 @@ func flag(b bool) int32 {
 	return 0
 }
 
-func (RouteExpertsGrad) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, I32, F32}, []DType{ComputeType}
-}
-
 func (o RouteExpertsGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, E, K := in[0].Shape[0], in[0].Shape[1], in[1].Shape[1]
 	return g.Launch(cuda.MoERouteGrad(M, E), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(M), int32(E), int32(K), flag(o.Normalise))
 }
 
-// Stored: a number of each expert costs nothing to keep as it is.
-func (WeighExperts) Stored([]DType) (want, out []DType) {
-	return []DType{F32, I32, F32}, []DType{F32}
-}
-
 func (WeighExperts) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	n, E := int64(out[0].Elems()), int32(in[2].Elems())
 	return g.Launch(cuda.MoEWeigh(n), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, E, n)
-}
-
-func (o SortByExpert) Stored([]DType) (want, out []DType) {
-	want = []DType{I32}
-	if o.Real {
-		want = append(want, I32)
-	}
-	return want, []DType{I32, I32, I32}
-}
-
-// ScratchGPU is a count of each expert for each piece of the slots.
-func (o SortByExpert) ScratchGPU(in, _ []Type, _ int) int64 {
-	return int64(cuda.MoEPieces(in[0].Elems())) * int64(o.Experts) * 4
 }
 
 func (o SortByExpert) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -73,17 +47,9 @@ func (o SortByExpert) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) 
 	return inOrder(count, offsets, place), err
 }
 
-func (GatherTokens) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, I32, I32}, []DType{ComputeType}
-}
-
 func (GatherTokens) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	S, C := out[0].Shape[0], out[0].Shape[1]
 	return g.Launch(cuda.MoERows("moe_gather", S, C), out[0].Ptr, in[0].Ptr, in[2].Ptr, int32(S), int32(C), int32(in[1].Shape[1]))
-}
-
-func (SumTokens) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, I32, I32}, []DType{ComputeType}
 }
 
 func (SumTokens) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -91,44 +57,14 @@ func (SumTokens) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return g.Launch(cuda.MoERows("moe_sum", M, C), out[0].Ptr, in[0].Ptr, in[1].Ptr, int32(M), int32(C), int32(in[1].Shape[1]))
 }
 
-func (ScaleSlots) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, F32, I32, I32}, []DType{ComputeType}
-}
-
 func (ScaleSlots) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	S, F := out[0].Shape[0], out[0].Shape[1]
 	return g.Launch(cuda.MoERows("moe_scale", S, F), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[3].Ptr, int32(S), int32(F))
 }
 
-func (ScaleSlotsGrad) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, I32, I32}, []DType{F32}
-}
-
 func (ScaleSlotsGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	n := in[2].Elems()
 	return g.Launch(cuda.MoEScaleGrad(n), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(n), int32(in[0].Shape[1]))
-}
-
-func (o BalanceLoss) Stored([]DType) (want, out []DType) {
-	want = []DType{F32, I32, F32, I32}
-	if o.Scaled {
-		want = append(want, F32)
-	}
-	out = []DType{F32}
-	for range o.Layers {
-		want, out = append(want, ComputeType), append(out, ComputeType)
-	}
-	return want, out
-}
-
-// partBytes are those of the parts of all layers' sums, before each expert's share.
-func (o BalanceLoss) partBytes(E int) int64 {
-	return AlignUp(int64(o.Layers) * cuda.MoEBalanceBlocks * 2 * int64(E) * 4)
-}
-
-func (o BalanceLoss) ScratchGPU(in, _ []Type, _ int) int64 {
-	E := in[o.logits()].Shape[1]
-	return o.partBytes(E) + 4*int64(E+1)
 }
 
 func (o BalanceLoss) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

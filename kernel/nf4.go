@@ -1,6 +1,9 @@
 package kernel
 
-import "github.com/tierlora/tierlora/quant"
+import (
+	"github.com/tierlora/tierlora/kernel/cuda"
+	"github.com/tierlora/tierlora/quant"
+)
 
 // MatMulNF4 is the GEMM with a frozen weight W [N,K] that stays packed: 4-bit NormalFloat codes in blocks
 // of 64 along the flattened matrix (Dettmers et al. 2023), or FP4 codes, dequantised block by block while they are
@@ -133,3 +136,41 @@ func (MatMulNF4) Cost(in, out []Type, _ Content) Cost {
 func (MatMulNF4To) Cost(in, out []Type, _ Content) Cost {
 	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
 }
+
+func (k MatMulNF4) Stored(in []DType) (want, out []DType) {
+	want = []DType{ComputeType, U8, F32}
+	if k.Nested {
+		want = []DType{ComputeType, U8, U8, F32, F32}
+	}
+	if k.FP32Out {
+		return want, []DType{F32}
+	}
+	return want, []DType{ComputeType}
+}
+
+func (k MatMulNF4) ScratchGPU(in, out []Type, sm int) int64 {
+	if k.skinny(in[0], out[0]) {
+		return 0
+	}
+	return packedScratchGPU(in[0], out[0], k.N, k.K, k.Transposed, k.RowsApart, sm)
+}
+
+// skinny tells whether the weight is read packed by skinny.cu.
+func (k MatMulNF4) skinny(x, out Type) bool {
+	return k.RowsApart && !k.Transposed && x.DType != F32 && cuda.FitsSkinny(x.Shape[0], k.K, true)
+}
+
+// PrologueGPU marks the dequantising of the weight, which waits for no activation.
+func (MatMulNF4) PrologueGPU() {}
+
+func (k MatMulNF4To) Stored(in []DType) (want, out []DType) {
+	want, _ = MatMulNF4(k).Stored(in)
+	addend := in[MatMulNF4(k).inputs()]
+	return append(want, addend), []DType{addend}
+}
+
+func (k MatMulNF4To) ScratchGPU(in, out []Type, sm int) int64 {
+	return MatMulNF4(k).ScratchGPU(in, out, sm)
+}
+
+func (MatMulNF4To) PrologueGPU() {}

@@ -29,3 +29,10 @@ func (k DequantiseNF4) CPU(c *CPU, in, out []Tensor) func() {
 }
 
 func (DequantiseNF4) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }
+
+func (k DequantiseNF4) Stored([]DType) (want, out []DType) {
+	if k.Nested {
+		return []DType{U8, U8, F32, F32}, []DType{ComputeType}
+	}
+	return []DType{U8, F32}, []DType{ComputeType}
+}

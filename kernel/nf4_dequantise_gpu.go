@@ -4,13 +4,6 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (k DequantiseNF4) Stored([]DType) (want, out []DType) {
-	if k.Nested {
-		return []DType{U8, U8, F32, F32}, []DType{ComputeType}
-	}
-	return []DType{U8, F32}, []DType{ComputeType}
-}
-
 func (k DequantiseNF4) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	n := int64(k.N) * int64(k.K)
 	codes := g.nf4Codes(k.FP4)

@@ -149,3 +149,21 @@ func bindDequantise(c *CPU, out Tensor, w gemm.Dequantiser, n, k int, load func(
 	})
 	return func() { load(); work() }
 }
+
+// dequantisedBytes is the scratch for a packed weight [n,k], dequantised to the type of x.
+func dequantisedBytes(x Type, n, k int) int64 {
+	return (int64(n)*int64(k)*int64(x.DType.Size()) + 255) &^ 255
+}
+
+// packedScratchGPU is the scratch of a GEMM with a packed weight [n,k].
+func packedScratchGPU(x, out Type, n, k int, transposed, apart bool, sm int) int64 {
+	return dequantisedBytes(x, n, k) + packedOp(x, out, n, k, transposed, apart, 0).scratch(sm)
+}
+
+func packedOp(x, out Type, n, k int, transposed, apart bool, beta float32) gemmOp {
+	p := gemmOp{m: out.Shape[0], n: n, k: k, transB: true, alpha: 1, beta: beta, operand: x.DType, out: out.DType, rowsApart: apart}
+	if transposed {
+		p.n, p.k, p.transB = k, n, false
+	}
+	return p
+}

@@ -39,3 +39,7 @@ func (o PositionsByLength) CPU(c *CPU, in, out []Tensor) func() {
 }
 
 func (PositionsByLength) Cost(in, out []Type, _ Content) Cost { return Cost{Bytes: moved(in, out)} }
+
+func (PositionsByLength) Stored([]DType) (want, out []DType) {
+	return []DType{I32, I32}, []DType{I32}
+}

@@ -4,10 +4,6 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (PositionsByLength) Stored([]DType) (want, out []DType) {
-	return []DType{I32, I32}, []DType{I32}
-}
-
 func (o PositionsByLength) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	place, err := g.share(o.Ranks)
 	if err != nil {

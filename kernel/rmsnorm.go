@@ -163,3 +163,30 @@ func rmsnormGrad[F Float](c *CPU, o RMSNormGrad, in, out []Tensor) func() {
 func (RMSNorm) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 4) }
 
 func (RMSNormGrad) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 7) }
+
+func (RMSNorm) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType}, []DType{ComputeType, F32}
+}
+
+func (RMSNormLowBits) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, U8}, []DType{ComputeType, F32}
+}
+
+func (o AddRMSNorm) Stored(in []DType) (want, out []DType) {
+	want, out = []DType{ComputeType, term(in[1]), ComputeType}, []DType{ComputeType}
+	if o.Carried {
+		want = append(want, U8)
+	}
+	if o.LowBits {
+		out = append(out, U8)
+	}
+	return want, append(out, ComputeType, F32)
+}
+
+func (RMSNormGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, F32, ComputeType}, []DType{ComputeType}
+}
+
+func (RMSNormGradTo) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, F32, ComputeType, ComputeType}, []DType{ComputeType}
+}

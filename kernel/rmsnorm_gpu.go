@@ -7,10 +7,6 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-func (RMSNorm) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType}, []DType{ComputeType, F32}
-}
-
 func (o RMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, C := normedRows(in)
 	if o.Heads > 1 && cuda.FitsHeads(C) {
@@ -34,24 +30,9 @@ func normedRows(in []DeviceTensor) (rows, size int) {
 	return in[0].Elems() / max(size, 1), size
 }
 
-func (RMSNormLowBits) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, U8}, []DType{ComputeType, F32}
-}
-
 func (o RMSNormLowBits) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, C := in[0].Shape[0], in[0].Shape[1]
 	return g.Launch(cuda.RMSNorm(normEntry(o.PlusOne, "forward"), M, C), out[0].Ptr, out[1].Ptr, in[0].Ptr, in[2].Ptr, in[1].Ptr, int32(C), float32(o.Eps))
-}
-
-func (o AddRMSNorm) Stored(in []DType) (want, out []DType) {
-	want, out = []DType{ComputeType, term(in[1]), ComputeType}, []DType{ComputeType}
-	if o.Carried {
-		want = append(want, U8)
-	}
-	if o.LowBits {
-		out = append(out, U8)
-	}
-	return want, append(out, ComputeType, F32)
 }
 
 func (o AddRMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -71,16 +52,8 @@ func (o AddRMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return g.Launch(cuda.RMSNorm(normEntry(o.PlusOne, end), M, C), y.Ptr, out[0].Ptr, to, rstd.Ptr, in[0].Ptr, from, in[1].Ptr, in[2].Ptr, int32(C), float32(o.Eps))
 }
 
-func (RMSNormGrad) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, F32, ComputeType}, []DType{ComputeType}
-}
-
 func (o RMSNormGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return rmsnormBackward(g, o, in, out, 0)
-}
-
-func (RMSNormGradTo) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, F32, ComputeType, ComputeType}, []DType{ComputeType}
 }
 
 func (o RMSNormGradTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

@@ -66,3 +66,11 @@ func (o RMSNormRoPEGrad) Cost(in, out []Type, c Content) Cost {
 	rotate := o.Rotate.Cost([]Type{in[3], in[4], in[5]}, out, c)
 	return Cost{rotate.Bytes + moved(in[:3]), rotate.FLOPs + 7*int64(in[0].Elems())}
 }
+
+func (RMSNormRoPE) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, F32, I32}, []DType{ComputeType, F32}
+}
+
+func (RMSNormRoPEGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, F32, ComputeType, F32, I32}, []DType{ComputeType}
+}

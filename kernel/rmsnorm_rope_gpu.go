@@ -4,10 +4,6 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (RMSNormRoPE) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, F32, I32}, []DType{ComputeType, F32}
-}
-
 // GPU is one kernel for whole heads of a size that it takes, else a norm and a rotation.
 func (o RMSNormRoPE) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	rows, D := normedRows(in)
@@ -26,10 +22,6 @@ func (o RMSNormRoPE) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 		return nil, err
 	}
 	return inOrder(norm, rotate), nil
-}
-
-func (RMSNormRoPEGrad) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, F32, ComputeType, F32, I32}, []DType{ComputeType}
 }
 
 // GPU as RMSNormRoPE's.

@@ -135,3 +135,7 @@ func (o RoPE) Cost(in, out []Type, _ Content) Cost {
 	table.Shape = []int{min(rows, table.Shape[0]), table.Shape[1]}
 	return Cost{in[0].Bytes() + table.Bytes() + in[2].Bytes() + moved(out), 3 * int64(rows) * int64(o.Heads) * int64(in[1].Shape[1])}
 }
+
+func (RoPE) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, F32, I32}, []DType{ComputeType}
+}

@@ -76,3 +76,11 @@ func (o RoPEAppend) Cost(in, out []Type, c Content) Cost {
 	turned, kept := q.Cost([]Type{in[0], in[3], in[4]}, out[:1], c), k.Cost([]Type{in[1], in[3], in[4]}, in[1:2], c)
 	return Cost{turned.Bytes + kept.Bytes + 2*in[2].Bytes() + in[7].Bytes(), turned.FLOPs + kept.FLOPs}
 }
+
+// Stored: the caches hold what attention reads.
+func (RoPEAppend) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, ComputeType, F32, I32, ComputeType, ComputeType, I32}, []DType{ComputeType, ComputeType, ComputeType}
+}
+
+// ScratchGPU: the device rotates keys on their way to the cache.
+func (RoPEAppend) ScratchGPU([]Type, []Type, int) int64 { return 0 }

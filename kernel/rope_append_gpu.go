@@ -4,14 +4,6 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-// Stored: the caches hold what attention reads.
-func (RoPEAppend) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, ComputeType, F32, I32, ComputeType, ComputeType, I32}, []DType{ComputeType, ComputeType, ComputeType}
-}
-
-// ScratchGPU: the device rotates keys on their way to the cache.
-func (RoPEAppend) ScratchGPU([]Type, []Type, int) int64 { return 0 }
-
 func (o RoPEAppend) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	q, _ := o.parts()
 	M, P, D, R, W := in[0].Shape[0], in[5].Shape[0], q.head(in[3].Type), in[3].Shape[1], in[2].Shape[1]

@@ -2,13 +2,7 @@
 
 package kernel
 
-import (
-	"github.com/tierlora/tierlora/kernel/cuda"
-)
-
-func (RoPE) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, F32, I32}, []DType{ComputeType}
-}
+import "github.com/tierlora/tierlora/kernel/cuda"
 
 // GPU turns in place; where the plan gave the output memory of its own, the input is copied first.
 func (o RoPE) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

@@ -49,3 +49,7 @@ func rowFactors[F Float](c *CPU, in, out []Tensor) func() {
 }
 
 func (RowFactors) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }
+
+func (RowFactors) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, I32, F32}, []DType{ComputeType}
+}

@@ -46,3 +46,7 @@ func scale[F Float](c *CPU, o Scale, in, out []Tensor) func() {
 }
 
 func (Scale) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }
+
+func (Scale) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType}, []DType{ComputeType}
+}

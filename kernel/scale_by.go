@@ -47,3 +47,8 @@ func scaleBy[F Float](c *CPU, in, out []Tensor) func() {
 }
 
 func (ScaleBy) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }
+
+// Stored: one number costs nothing to keep as it is.
+func (ScaleBy) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, F32}, []DType{ComputeType}
+}

@@ -4,11 +4,6 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-// Stored: one number costs nothing to keep as it is.
-func (ScaleBy) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, F32}, []DType{ComputeType}
-}
-
 func (ScaleBy) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	n := int64(out[0].Elems())
 	return g.Launch(cuda.Elementwise("elementwise_scale_by", n), out[0].Ptr, in[0].Ptr, in[1].Ptr, n)

@@ -4,10 +4,6 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (Scale) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType}, []DType{ComputeType}
-}
-
 func (o Scale) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	n := int64(out[0].Elems())
 	return g.Launch(cuda.Elementwise("elementwise_scale", n), out[0].Ptr, in[0].Ptr, float32(o.By), n)

@@ -95,3 +95,11 @@ func sigmoidGateGrad[F Float](c *CPU, in, out []Tensor) func() {
 func (SigmoidGate) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }
 
 func (SigmoidGateGrad) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 3) }
+
+func (SigmoidGate) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType}, []DType{ComputeType}
+}
+
+func (SigmoidGateGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, ComputeType}, []DType{ComputeType, ComputeType}
+}

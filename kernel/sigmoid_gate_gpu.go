@@ -4,17 +4,9 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (SigmoidGate) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType}, []DType{ComputeType}
-}
-
 func (SigmoidGate) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, C := in[0].Shape[0], in[0].Shape[1]
 	return g.Launch(cuda.Flat("sigmoid_gate", "sigmoid_gate_rows", int64(M)*int64(C)), out[0].Ptr, in[0].Ptr, in[1].Ptr, int32(M), int32(C))
-}
-
-func (SigmoidGateGrad) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, ComputeType}, []DType{ComputeType, ComputeType}
 }
 
 func (SigmoidGateGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

@@ -40,3 +40,5 @@ func softCap[F Float](c *CPU, o SoftCap, in, out []Tensor) func() {
 }
 
 func (SoftCap) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 3) }
+
+func (SoftCap) Stored([]DType) (want, out []DType) { return []DType{F32}, []DType{F32} }

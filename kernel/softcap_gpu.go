@@ -4,8 +4,6 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (SoftCap) Stored([]DType) (want, out []DType) { return []DType{F32}, []DType{F32} }
-
 func (o SoftCap) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	n := int64(in[0].Elems())
 	return g.Launch(cuda.Flat("softcap", "softcap_apply", n), out[0].Ptr, in[0].Ptr, float32(o.Cap), n)

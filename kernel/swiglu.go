@@ -77,3 +77,11 @@ func swigluGrad[F Float](c *CPU, in, out []Tensor) func() {
 func (SwiGLU) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 6) }
 
 func (SwiGLUGrad) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 12) }
+
+func (SwiGLU) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType}, []DType{ComputeType}
+}
+
+func (SwiGLUGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, ComputeType}, []DType{ComputeType, ComputeType}
+}

@@ -100,3 +100,11 @@ func swigluGateUpGrad[F Float](c *CPU, in, out []Tensor) func() {
 func (SwiGLUGateUp) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 6) }
 
 func (SwiGLUGateUpGrad) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[1], 12) }
+
+func (SwiGLUGateUp) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType}, []DType{ComputeType}
+}
+
+func (SwiGLUGateUpGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType}, []DType{ComputeType}
+}

@@ -7,17 +7,9 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-func (SwiGLUGateUp) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType}, []DType{ComputeType}
-}
-
 func (SwiGLUGateUp) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, F := out[0].Shape[0], out[0].Shape[1]
 	return g.Launch(cuda.Swiglu("swiglu_forward", M, F), out[0].Ptr, in[0].Ptr, in[0].half(), int32(M), int32(F), int32(2*F))
-}
-
-func (SwiGLUGateUpGrad) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType}, []DType{ComputeType}
 }
 
 func (SwiGLUGateUpGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

@@ -4,17 +4,9 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
-func (SwiGLU) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType}, []DType{ComputeType}
-}
-
 func (SwiGLU) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, F := in[0].Shape[0], in[0].Shape[1]
 	return g.Launch(cuda.Swiglu("swiglu_forward", M, F), out[0].Ptr, in[0].Ptr, in[1].Ptr, int32(M), int32(F), int32(F))
-}
-
-func (SwiGLUGrad) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, ComputeType}, []DType{ComputeType, ComputeType}
 }
 
 func (SwiGLUGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

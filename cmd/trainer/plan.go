@@ -20,8 +20,8 @@ func newPlan(c *console) *cobra.Command {
 		Short: "Print the memory that a run will hold",
 		Long: `Print the memory that a run will hold, to the byte and by category, and how the step is laid out, without holding it.
 
---gpu plans for a GPU that is not here; a program built with make gpu does that on a machine without one. The bytes are
-those of a run there. Without --vram the run is taken to have the whole card.`,
+--gpu plans for a GPU that is not here; no build of the program needs one for that. The bytes are those of a run there.
+Without --vram the run is taken to have the whole card.`,
 		Example: `  trainer plan --config cpu_stories_quick.yaml
   trainer plan run.yaml --vram 8GiB
   trainer plan run.yaml --set device=cuda --gpu 4090 --json`,

@@ -1,10 +1,10 @@
 // Plantable makes the tables of docs/GPU.md, docs/SHARDING.md and docs/CONTEXT.md: for each release of releases.json and each card the longest
 // sequence that a QLoRA run trains, and the layout that the planner chooses for it; with -sharding the same for several cards
-// that hold a slice of the base model each, with -context for several that share the tokens of each sequence. It reads configurations alone and needs no GPU; build it with the tag gpu.
+// that hold a slice of the base model each, with -context for several that share the tokens of each sequence. It reads configurations alone and needs no GPU.
 //
-//	go run -tags gpu ./scripts/plantable [-only NAME] [-optimizer NAME] [-update docs/GPU.md]
-//	go run -tags gpu ./scripts/plantable -sharding [-only NAME] [-update docs/SHARDING.md]
-//	go run -tags gpu ./scripts/plantable -context [-update docs/CONTEXT.md]
+//	go run ./scripts/plantable [-only NAME] [-optimizer NAME] [-update docs/GPU.md]
+//	go run ./scripts/plantable -sharding [-only NAME] [-update docs/SHARDING.md]
+//	go run ./scripts/plantable -context [-update docs/CONTEXT.md]
 package main
 
 import (
@@ -19,7 +19,6 @@ import (
 	"runtime"
 	"strings"
 
-	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/train"
 )
@@ -63,9 +62,6 @@ func run() error {
 	context := flag.Bool("context", false, "plan for several cards that share each sequence")
 	flag.StringVar(&optimizer, "optimizer", optimizer, "plan with this training.optimizer")
 	flag.Parse()
-	if !graph.GPUBuilt {
-		return errors.New("build with -tags gpu (make kernels first): plans for GPUs need it")
-	}
 	var all []release
 	if err := json.Unmarshal(releases, &all); err != nil {
 		return fmt.Errorf("releases.json: %w", err)

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/model/families"
 )
@@ -87,9 +86,6 @@ func TestEveryFamilyHasARelease(t *testing.T) {
 
 // TestTableIsFresh plans some rows again, for the smallest card and the largest: the whole table takes minutes.
 func TestTableIsFresh(t *testing.T) {
-	if !graph.GPUBuilt {
-		t.Skip("plans for GPUs need the tag gpu")
-	}
 	all, again := inRoot(t), 0
 	rows, _ := tableRows(t)
 	for _, r := range all {

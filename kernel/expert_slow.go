@@ -1,5 +1,3 @@
-//go:build gpu
-
 package kernel
 
 import (
@@ -10,7 +8,7 @@ import (
 
 // slow says whether a GEMM goes by mma.sync, on a device whose fast kernel is wgmma's, for no other reason than that rows of its
 // matrices are no multiple of 16 bytes. Where experts have few rows, or a matrix has at most 64 rows or columns, others are as fast.
-func (p expertOp) slow(sm int) SlowPath {
+func (p expertShape) slow(sm int) SlowPath {
 	even := p
 	even.n, even.k = (p.n+7)/8*8, (p.k+7)/8*8
 	if p.up() || p.hopper(sm) || even.up() || !even.hopper(sm) {
@@ -25,7 +23,7 @@ func slowExperts(experts, n, k int, transposed bool, in []Type, sm int) SlowPath
 	if transposed {
 		n, k = k, n
 	}
-	return expertOp{experts: experts, rows: in[0].Shape[0], n: n, k: k, operand: in[0].DType}.slow(sm)
+	return expertShape{experts: experts, rows: in[0].Shape[0], n: n, k: k, operand: in[0].DType}.slow(sm)
 }
 
 func (k ExpertMatMul) SlowGPU(in, out []Type, sm int) SlowPath {
@@ -69,7 +67,7 @@ func (k ExpertUpdate) SlowGPU(in, out []Type, sm int) SlowPath {
 		}
 	}
 	rank := low[0].Shape[1]
-	p := expertOp{experts: k.Low.Experts, rows: base[0].Shape[0], n: out[0].Shape[1], k: base[0].Shape[1], operand: base[0].DType}
+	p := expertShape{experts: k.Low.Experts, rows: base[0].Shape[0], n: out[0].Shape[1], k: base[0].Shape[1], operand: base[0].DType}
 	if cuda.ExpertsTakeUpdate(rank) || p.up() || !p.hopper(sm) {
 		return SlowPath{}
 	}

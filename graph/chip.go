@@ -1,5 +1,3 @@
-//go:build gpu
-
 package graph
 
 import (
@@ -62,3 +60,6 @@ var gpuCapabilities = Capabilities{Async: true, SeparateHost: true, Overlap: tru
 
 // reservedShare: one part in so many of a device's memory is left to the driver: modules, graphs, libraries.
 const reservedShare = 50
+
+// slow of a chip leaves libraries out: those of its machine are not known.
+func (c *chip) slow() []SlowPath { return slowKernels(c.SM) }
