@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -38,7 +39,7 @@ const maxPatterns = 256
 
 // compile reads an expression that is part of a larger one: before and after are fixed texts around it.
 func compile(before, text, after string) (*pattern, error) {
-	whole := before + text + after
+	whole := before + leastZero(text) + after
 	compiled.Lock()
 	defer compiled.Unlock()
 	if p := compiled.by[whole]; p != nil {
@@ -52,7 +53,7 @@ func compile(before, text, after string) (*pattern, error) {
 	if p.linear, err = regexp.Compile(whole); err != nil {
 		// RE2 lets it read Python's (?P<name>...).
 		if p.back, err = regexp2.Compile(whole, regexp2.RE2); err != nil {
-			if _, own := regexp2.Compile(text, regexp2.RE2); own != nil {
+			if _, own := regexp2.Compile(leastZero(text), regexp2.RE2); own != nil {
 				err = own // without what stands around it
 			}
 			return nil, err
@@ -65,6 +66,33 @@ func compile(before, text, after string) (*pattern, error) {
 	compiled.by[whole] = p
 	return p, nil
 }
+
+// leastZero writes Python's {,n}, which is 0 to n repetitions there and text to both engines, as {0,n}, outside sets and escapes.
+func leastZero(text string) string {
+	var b strings.Builder
+	inSet, first := false, 0 // first is where a set's first character would be, which may be a closing bracket
+	for i := 0; i < len(text); i++ {
+		b.WriteByte(text[i])
+		switch c := text[i]; {
+		case c == '\\' && i+1 < len(text):
+			i++
+			b.WriteByte(text[i])
+		case inSet:
+			if c == '^' && i == first {
+				first++
+			} else if c == ']' && i > first {
+				inSet = false
+			}
+		case c == '[':
+			inSet, first = true, i+1
+		case c == '{' && repeatsFromZero.MatchString(text[i:]) && i > 0:
+			b.WriteByte('0')
+		}
+	}
+	return b.String()
+}
+
+var repeatsFromZero = regexp.MustCompile(`^\{,\d*\}`)
 
 // whole is an expression that must match all of a path, as re.fullmatch does.
 func whole(text string) (*pattern, error) { return compile("^(?:", text, ")$") }

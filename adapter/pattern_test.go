@@ -79,3 +79,30 @@ func TestPatternsEnd(t *testing.T) {
 		t.Errorf("a long one: %v", problems)
 	}
 }
+
+// TestRepeatsFromZero: {,n} is {0,n} to Python's re; the answers are those of re.fullmatch.
+func TestRepeatsFromZero(t *testing.T) {
+	for _, c := range []struct {
+		expression, path string
+		want             bool
+	}{
+		{`layers\.\d{,2}\.q_proj`, "layers.12.q_proj", true},
+		{`layers\.\d{,2}\.q_proj`, "layers.123.q_proj", false},
+		{`layers\.\d{,}\.q_proj(?!x)`, "layers.123.q_proj", true},
+		{`(?<!x)q{,1}_proj`, "_proj", true},
+		{`[{,2}]+`, "{,2}", true},
+		{`[]{,2}]+`, "{]", true},
+		{`[^]{,2}]+`, "0", true},
+		{`a\{,2}`, "a{,2}", true},
+		{`a{,b}`, "a{,b}", true},
+	} {
+		p, err := whole(c.expression)
+		if err != nil {
+			t.Errorf("%s: %v", c.expression, err)
+			continue
+		}
+		if got := p.match(c.path); got != c.want {
+			t.Errorf("%s matches %s: %v, Python %v", c.expression, c.path, got, c.want)
+		}
+	}
+}

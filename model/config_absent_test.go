@@ -26,6 +26,9 @@ func TestAbsentMeans(t *testing.T) {
 		{"qwen2_moe", `"use_sliding_window":true,"sliding_window":8,"max_window_layers":2,"transformers_version":"4.57.6"`, func(c model.Config) bool {
 			return c.Window(0) == 8 && c.Window(3) == 8
 		}},
+		{"gpt_oss", `"rope_parameters":null,"transformers_version":"5.17.0"`, func(c model.Config) bool { return c.RopeScaling.Type == "yarn" && c.RopeScaling.NoTruncate }},
+		{"gpt_oss", `"rope_scaling":null,"transformers_version":"4.57.6"`, func(c model.Config) bool { return c.RopeScaling.Type == "default" }},
+		{"gpt_oss", ``, func(c model.Config) bool { return c.RopeScaling.Type == "yarn" && c.RopeScaling.Factor == 32 }},
 		{"phi3", `"rope_scaling":{"type":"longrope","short_factor":[SHORT],"long_factor":[SHORT]}`, func(c model.Config) bool { return c.RopeScaling.OriginalMaxPositions == 4096 }},
 	} {
 		keys := c.keys

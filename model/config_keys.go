@@ -139,6 +139,7 @@ var harmlessKeys = func() map[string]bool {
 type Keys struct {
 	raw   map[string]json.RawMessage
 	given map[string]bool   // the keys of the file
+	nulls map[string]bool   // those of them that were taken and are null
 	bad   map[string]string // by key, what is wrong
 	scope string            // "rope_scaling." inside that object
 	// dialect is the file's; parts are the partial_rotary_factor inside rope_scaling and rope_parameters.
@@ -231,6 +232,9 @@ func (k *Keys) Five() bool { return k.five }
 // Given tells whether the file has the key, null or not, taken or not.
 func (k *Keys) Given(key string) bool { return k.given[key] }
 
+// Said tells whether the file has the key, taken, with another value than null.
+func (k *Keys) Said(key string) bool { return k.given[key] && !k.nulls[key] }
+
 // Drop takes a key of any value.
 func (k *Keys) Drop(key string) { delete(k.raw, key) }
 
@@ -238,6 +242,12 @@ func (k *Keys) Drop(key string) { delete(k.raw, key) }
 func (k *Keys) take(key, kind string, v any) bool {
 	raw, ok := k.raw[key]
 	k.Drop(key)
+	if ok && string(raw) == "null" {
+		if k.nulls == nil {
+			k.nulls = map[string]bool{}
+		}
+		k.nulls[key] = true
+	}
 	if !ok || string(raw) == "null" {
 		return false
 	}

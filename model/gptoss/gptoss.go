@@ -43,7 +43,8 @@ var Dialect = model.Dialect{Architecture: "GptOssForCausalLM", KVHeadsOptional: 
 	if !k.Given("num_key_value_heads") {
 		c.NumKVHeads = 8
 	}
-	if !k.Given("rope_scaling") && !k.Given("rope_parameters") { // as transformers takes it; null is none
+	// As transformers takes it. null is none to transformers 4, which writes it, and as absent to transformers 5.
+	if given := k.Given("rope_scaling") || k.Given("rope_parameters"); !given || k.Five() && !k.Said("rope_scaling") && !k.Said("rope_parameters") {
 		c.RopeScaling = model.RopeScaling{Type: "yarn", Factor: 32, OriginalMaxPositions: 4096, BetaFast: 32, BetaSlow: 1, NoTruncate: true}
 	}
 	c.QKVBias, c.OBias = true, true
