@@ -22,6 +22,7 @@ func (t *translation) sources() {
 	if len(t.data) == 0 {
 		return
 	}
+	t.data = counted(t.data)
 	simple := len(t.data) == 1
 	for _, p := range t.data[0] {
 		simple = simple && (p.Key == "path" || p.Key == "format" || p.Key == "fields")
@@ -43,6 +44,27 @@ func (t *translation) sources() {
 	}
 	t.at["dataset.sources"] = len(t.set)
 	t.set = append(t.set, Setting{"dataset.sources", list, from})
+}
+
+// counted are sources of which each stands there once: one that the file names several times is taken as many times in an
+// epoch.
+func counted(data []Map) (all []Map) {
+	times := map[string]int64{}
+	for _, m := range data {
+		times[Text(m)]++
+	}
+	for _, m := range data {
+		n := times[Text(m)]
+		if n == 0 {
+			continue // it was taken along
+		}
+		times[Text(m)] = 0
+		if n > 1 {
+			m = append(m[:len(m):len(m)], Pair{Key: "weight", Value: n})
+		}
+		all = append(all, m)
+	}
+	return all
 }
 
 // fields maps our fields to keys of the rows, where they are named otherwise.
@@ -120,6 +142,7 @@ func (t *translation) axolotlDataset(m Map, shown string) {
 				t.add(Different, one, "dataset.format", format, "the part behind the dot is left out")
 			case base == "alpaca" || base == "alpaca_chat":
 				t.add(Different, one, "dataset.format", format, "rows are written by Alpaca's template as it was published; trainer inspect data shows them")
+				t.entries[len(t.entries)-1].Class = Nothing
 			default:
 				t.add(Taken, one, "dataset.format", format, "")
 			}

@@ -31,6 +31,7 @@ const (
 // Entry is what became of one key of the file, or of one default that the file relies on.
 type Entry struct {
 	Group   Group  `json:"group"`
+	Class   Class  `json:"class,omitempty"` // of a key that is not taken as it is
 	Key     string `json:"key"`
 	Value   string `json:"value"`
 	Line    int    `json:"line,omitempty"`
@@ -84,6 +85,8 @@ type Input struct {
 	entries []entry
 	calls   map[string]bool // of a Python program, those that were found
 	made    bool            // a Python program makes the rows by code of its own
+	maker   string          // the call that does
+	renders bool            // its code calls apply_chat_template
 }
 
 // entry is a key of the file with the name that it is shown by.
@@ -180,10 +183,12 @@ func readPython(ext string, data []byte, program *Program) (*Input, error) {
 	if err != nil {
 		return nil, err
 	}
-	in, other := &Input{Program: Find("unsloth"), calls: map[string]bool{}}, ""
+	in, other := &Input{Program: Find("unsloth"), calls: map[string]bool{}, renders: strings.Contains(src, "apply_chat_template")}, ""
 	for _, c := range found {
 		in.calls[c.name] = true
-		in.made = in.made || madeRows[c.name]
+		if madeRows[c.name] && !in.made {
+			in.made, in.maker = true, c.name
+		}
 		if otherTrainers.MatchString(c.name) {
 			other = c.name
 		}

@@ -146,8 +146,7 @@ func textField(t *translation, e entry) {
 		t.off(e)
 		return
 	case t.in.made:
-		t.add(Different, e, "dataset.format", "auto", "code of the file writes this field, and none is run: the format is found from the keys of the rows as they are published, "+
-			"and their answers are trained (dataset.train_on: all or dataset.train_on_prompt: true trains the rest); trainer inspect data shows it")
+		t.add(Taken, e, "", nil, "code of the file writes this field: see its call")
 		return
 	}
 	if len(t.data) == 1 {
@@ -159,7 +158,8 @@ func textField(t *translation, e entry) {
 		t.at["dataset.format"] = len(t.set)
 		t.set = append(t.set, Setting{"dataset.format", "text", e.shown})
 	}
-	t.add(Different, e, "dataset.format", "text", "the field is trained whole; rows as formats messages, alpaca or completion train the answers alone")
+	t.add(Different, e, "dataset.format", "text", "the field is trained whole, as there; rows as formats messages, alpaca or completion train the answers alone")
+	t.entries[len(t.entries)-1].Class = Nothing
 }
 
 func pythonTemplate(t *translation, e entry) { template(t, e) }

@@ -74,5 +74,36 @@ func wholeConversations(t *translation, e entry) {
 		}
 		return
 	}
-	t.add(Different, e, "dataset.train_on", "assistant", "of conversations every token is trained there, here the answers alone; dataset.train_on: all trains the rest")
+	shown := e
+	shown.peers = "" // it is written down though it is a default there: ours is another
+	t.put(shown, "dataset.train_on", "all", "")
+}
+
+// codeOfRows says of a program that makes its rows by code of its own what is trained in their place: no code is run.
+func (t *translation) codeOfRows() {
+	if !t.in.made {
+		return
+	}
+	say := "code of the file makes the rows, and none is run: rows as they are published are read by their own keys, and their answers are trained; trainer inspect data shows them"
+	if t.in.renders && !t.has("dataset.as_chat") {
+		t.at["dataset.as_chat"] = len(t.set)
+		t.set = append(t.set, Setting{"dataset.as_chat", "auto", "apply_chat_template"})
+		say = "code of the file makes the rows, and none is run: rows as they are published are rendered by the model's chat template, prompts and answers too (dataset.as_chat); trainer inspect data shows them"
+	}
+	t.add(Missing, entry{Pair: Pair{Key: t.in.maker}, shown: t.in.maker}, "", nil, say)
+	t.entries[len(t.entries)-1].Class = Changes
+}
+
+// separator: TRL writes nothing between a prompt and its completion, where this program's default is a line break.
+func (t *translation) separator() {
+	if !t.in.Program.python || t.has("dataset.separator") || t.has("dataset.format") {
+		return
+	}
+	for _, m := range t.data {
+		if m.Get("format") != nil {
+			return
+		}
+	}
+	t.put(entry{Pair: Pair{Key: "separator", Value: ""}, shown: "separator", peers: t.in.Program.Title}, "dataset.separator", "", "")
+	t.entries[len(t.entries)-1].Default = true
 }

@@ -49,7 +49,10 @@ func Translate(in *Input, o Options) Result {
 			}
 		}
 	}
+	t.codeOfRows()
+	t.separator()
 	t.finish()
+	t.classify()
 	return Result{in.Program, t.set, t.entries, t.refused}
 }
 
@@ -247,17 +250,25 @@ func (r *Result) Refuse(path, say string) bool {
 	if i < 0 {
 		return false
 	}
+	value := r.Settings[i].Value
 	r.Settings = slices.Delete(r.Settings, i, i+1)
-	refuse(r.Entries, path, say)
+	if !refuse(r.Entries, path, say) { // made of several keys
+		r.Entries = append(r.Entries, Entry{Group: Missing, Class: Changes, Key: path, Value: Text(value), Say: say})
+	}
 	return true
 }
 
-func refuse(entries []Entry, path, say string) {
+// refuse makes the entries of a setting that is taken back missing ones, and tells whether there was any.
+func refuse(entries []Entry, path, say string) (found bool) {
 	for j := range entries {
 		if e := &entries[j]; e.To == path {
-			e.Group, e.To, e.As, e.Say = Missing, "", "", say
+			e.Group, e.To, e.As, e.Say, e.Class, found = Missing, "", "", say, Changes, true
+			if own, ok := classes[bareKey(e.Key)]; ok {
+				e.Class = own
+			}
 		}
 	}
+	return found
 }
 
 // fit turns a value into one that a key takes.

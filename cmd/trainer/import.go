@@ -17,7 +17,7 @@ import (
 
 func newImport(c *console) *cobra.Command {
 	var from, out string
-	var asJSON bool
+	var asJSON, accept, verbose bool
 	cmd := &cobra.Command{
 		Use:   "import FILE",
 		Short: "Translate a configuration of Axolotl, LLaMA-Factory, Unsloth, TRL, torchtune, PEFT or transformers",
@@ -25,8 +25,10 @@ func newImport(c *console) *cobra.Command {
 script, torchtune's YAML, PEFT's adapter_config.json, transformers' TrainingArguments as JSON. Whose it is, is found from
 its keys; --from says it otherwise. A notebook or script is read as text, nothing of it is run.
 
-Every key is listed: taken, taken with a difference, or without a counterpart. Where a key is left out, the other
-program's default is taken. The configuration goes to --out, or to standard output.`,
+What would change the training is listed first, and then nothing is written and the exit code is 2: --accept writes the
+configuration all the same. Behind it stands what is left to do by hand, and how many keys need nothing; -v lists those
+and every key that was translated. Where a key is left out, the other program's default is taken. The configuration goes
+to --out, or to standard output.`,
 		Example: `  trainer import axolotl.yml --out run.yaml
   trainer import llamafactory.yaml > run.yaml
   trainer import notebook.ipynb --from unsloth --out run.yaml
@@ -45,13 +47,22 @@ program's default is taken. The configuration goes to --out, or to standard outp
 			if err != nil {
 				return usage(fmt.Errorf("import %s: %w", shellQuote(args[0]), err))
 			}
-			if out != "" && out != "-" {
+			changed := len(result.Changed())
+			var refused error
+			if changed > 0 && !accept {
+				refused = usage(fmt.Errorf("import %s: %s what is trained, so no configuration is written: look at them above, and take them with --accept",
+					shellQuote(args[0]), map[bool]string{true: "1 key changes", false: fmt.Sprintf("%d keys change", changed)}[changed == 1]))
+			}
+			if out != "" && out != "-" && refused == nil {
 				if err := writeNew(out, text); err != nil {
 					return err
 				}
 			}
 			if asJSON {
-				return writeJSON(c.out, importedJSON(result, fill, out, text))
+				return errors.Join(writeJSON(c.out, importedJSON(result, fill, out, text)), refused)
+			}
+			if refused != nil {
+				return errors.Join(printImport(c.err, result, fill, "", verbose), refused)
 			}
 			to := c.out
 			if out == "" || out == "-" {
@@ -60,12 +71,14 @@ program's default is taken. The configuration goes to --out, or to standard outp
 				}
 				to = c.err
 			}
-			return printImport(to, result, fill, out)
+			return printImport(to, result, fill, out, verbose)
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "the `PROGRAM` that the file is of: "+strings.Join(importer.Names(), ", "))
 	pathVar(cmd, &out, "out", "o", "write the configuration to a new `FILE`; - is standard output")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print the configuration and what became of each key as JSON")
+	cmd.Flags().BoolVar(&accept, "accept", false, "write the configuration although keys change what is trained")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "list every key, those that need nothing too")
 	must(cmd.RegisterFlagCompletionFunc("from", fixedWords(importer.Names()...)))
 	return cmd
 }
@@ -190,50 +203,52 @@ func writeImported(path string, r importer.Result) (text []byte, fill []string) 
 		values = append(values, p)
 	}
 	var missing []string
-	for _, e := range r.Entries {
-		if e.Group == importer.Missing {
-			missing = append(missing, fmt.Sprintf("  %s: %s (%s)", e.Key, e.Value, e.Say))
+	for _, class := range []importer.Class{importer.Changes, importer.ByHand} {
+		var lines []string
+		for _, e := range r.Entries {
+			if e.Class == class {
+				lines = append(lines, fmt.Sprintf("  %s: %s (%s)", e.Key, e.Value, e.Say))
+			}
 		}
-	}
-	if missing != nil {
-		missing = append([]string{"Without a counterpart:"}, missing...)
+		if lines != nil {
+			missing = append(append(missing, classTitle(class)+":"), lines...)
+		}
 	}
 	head := []string{fmt.Sprintf("Translated from %s of %s; defaults are those of %s.", filepath.Base(path), r.Program.Title, r.Program.Version),
 		"Behind a value stands the key that it comes from, where that has another name.", ""}
 	return commentedYAML(head, values, missing), fill
 }
 
-// printImport lists what became of each key.
-func printImport(to io.Writer, r importer.Result, fill []string, out string) error {
+// classTitle is a class as a heading.
+func classTitle(c importer.Class) string { return strings.ToUpper(string(c[:1])) + string(c[1:]) }
+
+// printImport lists what became of the keys: what changes the training first.
+func printImport(to io.Writer, r importer.Result, fill []string, out string, verbose bool) error {
 	w := bufio.NewWriter(to)
-	counts := map[importer.Group]int{}
-	for _, e := range r.Entries {
-		counts[e.Group]++
-	}
 	fmt.Fprintf(w, "program  %s (defaults of %s)\n", r.Program.Title, r.Program.Version)
-	for _, g := range []importer.Group{importer.Taken, importer.Different, importer.Missing} {
-		title := map[importer.Group]string{importer.Taken: "taken", importer.Different: "taken with a difference", importer.Missing: "no counterpart"}[g]
-		fmt.Fprintf(w, "\n%s: %d\n", title, counts[g])
+	list := func(title string, listed bool, of func(e importer.Entry) bool) {
+		var lines []string
 		for _, e := range r.Entries {
-			if e.Group != g {
-				continue
+			if of(e) {
+				lines = append(lines, importLine(e))
 			}
-			line := "  " + e.Key + ": " + e.Value
-			if e.Default {
-				line += " (its default)"
-			}
-			if e.To != "" {
-				line += " -> " + e.To
-				if e.As != "" && e.As != e.Value {
-					line += ": " + e.As
-				}
-			}
-			if e.Say != "" {
-				line += "; " + e.Say
-			}
-			fmt.Fprintln(w, oneLine(line))
+		}
+		if len(lines) == 0 {
+			return
+		}
+		if !listed {
+			fmt.Fprintf(w, "\n%s: %d keys (-v lists them)\n", title, len(lines))
+			return
+		}
+		fmt.Fprintf(w, "\n%s: %d\n", title, len(lines))
+		for _, line := range lines {
+			fmt.Fprintln(w, line)
 		}
 	}
+	for _, class := range importer.Classes {
+		list(classTitle(class), class != importer.Nothing || verbose, func(e importer.Entry) bool { return e.Class == class })
+	}
+	list("Translated", verbose, func(e importer.Entry) bool { return e.Class == "" })
 	if len(fill) > 0 {
 		fmt.Fprintf(w, "\nto write by hand: %s\n", strings.Join(fill, ", "))
 	}
@@ -241,6 +256,27 @@ func printImport(to io.Writer, r importer.Result, fill []string, out string) err
 		fmt.Fprintf(w, "\nwritten  %s\nnext     trainer plan %s\n", out, shellQuote(out))
 	}
 	return w.Flush()
+}
+
+// importLine is an entry in a line.
+func importLine(e importer.Entry) string {
+	line := "  " + e.Key
+	if e.Value != "" {
+		line += ": " + e.Value
+	}
+	if e.Default {
+		line += " (its default)"
+	}
+	if e.To != "" {
+		line += " -> " + e.To
+		if e.As != "" && e.As != e.Value {
+			line += ": " + e.As
+		}
+	}
+	if e.Say != "" {
+		line += "; " + e.Say
+	}
+	return oneLine(line)
 }
 
 func importedJSON(r importer.Result, fill []string, out string, text []byte) any {
