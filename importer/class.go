@@ -1,6 +1,9 @@
 package importer
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Class says what follows from a key that is left out or taken with a difference. A run of the translation is the same
 // training where there is no entry of Changes.
@@ -29,8 +32,8 @@ var classes = func() map[string]Class {
 			"mlflow_tracking_uri mlflow_experiment_name mlflow_run_name run_name generate_samples overwrite_output_dir output_dir ddp_timeout gpu_memory_limit max_memory no_cuda use_cpu " +
 			"per_device_eval_batch_size eval_batch_size eval_dataset test_datasets load_best_model_at_end",
 		Nothing: "gradient_checkpointing use_gradient_checkpointing disable_gradient_checkpointing gradient_checkpointing_kwargs use_unsloth_gc activation_offloading " +
-			"pad_to_sequence_len pad_to_multiple_of padding_free batch_flattening eval_packing eval_sample_packing dataset_prepared_path tokenized_path cache_dir data_seed random_state " +
-			"finetuning_type adapter optimizer optim bf16 fp16 tf32 bnb_4bit_compute_dtype auto_find_batch_size packing_strategy load_in_16bit",
+			"pad_to_sequence_len pad_to_multiple_of padding_free batch_flattening eval_packing eval_sample_packing dataset_prepared_path tokenized_path cache_dir " +
+			"auto_find_batch_size streaming",
 	} {
 		for _, name := range strings.Fields(names) {
 			all[name] = class
@@ -38,6 +41,10 @@ var classes = func() map[string]Class {
 	}
 	return all
 }()
+
+// sameNumbers are keys whose values are taken with a difference that changes no formula: AdamW's moments in another storage, a
+// seed that holds for more. A value that no rule knows changes what is trained.
+var sameNumbers = strings.Fields("finetuning_type adapter optimizer optim bf16 fp16 tf32 bnb_4bit_compute_dtype data_seed random_state load_in_16bit")
 
 // classify gives every entry its class, where its rule did not.
 func (t *translation) classify() {
@@ -54,11 +61,10 @@ func (t *translation) classify() {
 		name = strings.ReplaceAll(strings.ToLower(name[strings.LastIndexByte(name, '.')+1:]), "-", "_")
 		class, own := classes[name]
 		switch known := t.keys[name]; {
+		case e.Group == Different && slices.Contains(sameNumbers, name):
+			e.Class = Nothing
 		case own && (e.Group == Different || known.Class == ""):
 			e.Class = class
-			if e.Group == Missing && class == Nothing { // a value that no rule knows
-				e.Class = Changes
-			}
 		case known.Class != "":
 			e.Class = known.Class
 		default:

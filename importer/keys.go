@@ -138,8 +138,6 @@ var otherValues = map[string]Counterpart{
 	"data_files":                    {Key: "dataset.path", Say: "write dataset.path: a file, a folder or a pattern such as data/*.jsonl"},
 	"excess_length_strategy":        {Key: "dataset.on_truncated", Say: "write dataset.on_truncated: keep, drop or error"},
 	"activation_offloading":         {Key: "training.gradient_checkpointing", Say: "write training.gradient_checkpointing: offload"},
-	"evals_per_epoch":               {Key: "training.eval_steps", Say: "training.eval_steps counts optimizer steps"},
-	"saves_per_epoch":               {Key: "training.save_steps", Say: "training.save_steps counts optimizer steps"},
 	"eval_strategy":                 {Key: "training.eval_steps", Say: "training.eval_steps counts optimizer steps, 0 = at the end"},
 	"evaluation_strategy":           {Key: "training.eval_steps", Say: "training.eval_steps counts optimizer steps, 0 = at the end"},
 	"eval_on_start":                 {Key: "training.eval_steps", Say: "training.eval_steps counts optimizer steps, 0 = at the end"},

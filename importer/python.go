@@ -99,6 +99,9 @@ func (p *program) assignment() {
 func (p *program) call() {
 	first := p.toks[p.pos]
 	last, before := first.text, ""
+	if p.pos > 0 && p.sign(p.pos-1, '.') {
+		before = "." // a method of what another call gave
+	}
 	p.pos++
 	for p.sign(p.pos, '.') && p.sign(p.pos+1, 'n') {
 		before, last = last, p.toks[p.pos+1].text

@@ -353,8 +353,13 @@ func (t *translation) every(e entry, what string) {
 
 func perEpoch(path string) rule {
 	return func(t *translation, e entry) {
-		if e.Value == "epoch" && path == "training.save_steps" || e.Key == "saves_per_epoch" && e.Value == int64(1) {
-			t.missing(e, "a checkpoint is saved at the end; for more, "+path+" counts optimizer steps (trainer plan prints how many the run has)")
+		key, own := map[string]string{"training.eval_steps": "training.evals_per_epoch", "training.save_steps": "training.saves_per_epoch"}[path]
+		v := e.Value
+		if v == "epoch" {
+			v = int64(1)
+		}
+		if n, ok := fit(v, Whole); own && ok && n.(int64) > 0 {
+			t.put(e, key, n, "")
 			return
 		}
 		t.missing(e, path+" counts optimizer steps (trainer plan prints how many the run has)")

@@ -90,8 +90,7 @@ func (t *translation) codeOfRows() {
 		t.set = append(t.set, Setting{"dataset.as_chat", "auto", "apply_chat_template"})
 		say = "code of the file makes the rows, and none is run: rows as they are published are rendered by the model's chat template, prompts and answers too (dataset.as_chat); trainer inspect data shows them"
 	}
-	t.add(Missing, entry{Pair: Pair{Key: t.in.maker}, shown: t.in.maker}, "", nil, say)
-	t.entries[len(t.entries)-1].Class = Changes
+	t.entries = append(t.entries, Entry{Group: Missing, Class: Changes, Key: t.in.maker, Say: say})
 }
 
 // separator: TRL writes nothing between a prompt and its completion, where this program's default is a line break.

@@ -244,6 +244,20 @@ func (t *translation) drop(path, say string) {
 	refuse(t.entries, path, say)
 }
 
+// dropUnread is drop of what the other program does not read either.
+func (t *translation) dropUnread(path, say string) {
+	was := map[int]bool{}
+	for i, e := range t.entries {
+		was[i] = e.To == path
+	}
+	t.drop(path, say)
+	for i := range t.entries {
+		if was[i] && t.entries[i].Group == Missing {
+			t.entries[i].Class = Nothing
+		}
+	}
+}
+
 // Refuse takes a setting back that our own checks refuse, and says why. False says that there is none of this path.
 func (r *Result) Refuse(path, say string) bool {
 	i := slices.IndexFunc(r.Settings, func(s Setting) bool { return s.Path == path })
@@ -324,6 +338,23 @@ func fit(v any, k Kind) (any, bool) {
 	return nil, false
 }
 
+// revisionOfModel puts a revision of the base model behind its name, where base_model has it.
+func (t *translation) revisionOfModel() {
+	i, named := t.at["base_model"]
+	for j := range t.entries {
+		e := &t.entries[j]
+		key := bareKey(e.Key)
+		revision, ok := t.given[key].Value.(string)
+		if key != "model_revision" && key != "revision_of_model" || !named || !ok || e.Group != Missing {
+			continue
+		}
+		if name, text := t.set[i].Value.(string); text && !strings.Contains(name, "@") {
+			t.set[i].Value = name + "@" + revision
+			e.Group, e.To, e.As, e.Say = Taken, "base_model", name+"@"+revision, ""
+		}
+	}
+}
+
 // finish looks at what the settings say together.
 func (t *translation) finish() {
 	validated := t.has("dataset.val_split") || t.has("dataset.val_path") || t.has("dataset.val_sources")
@@ -332,6 +363,7 @@ func (t *translation) finish() {
 	}
 	if !validated {
 		t.drop("training.eval_steps", "there are no rows to evaluate on: give dataset.val_split or dataset.val_path")
+		t.drop("training.evals_per_epoch", "there are no rows to evaluate on: give dataset.val_split or dataset.val_path")
 		t.drop("training.eval_on_start", "there are no rows to evaluate on: give dataset.val_split or dataset.val_path")
 	}
 	if t.value("adapter") != "qlora" {
@@ -340,19 +372,20 @@ func (t *translation) finish() {
 		}
 	}
 	t.promptsOfConversations()
+	t.revisionOfModel()
 	if t.has("training.warmup_steps") {
-		t.drop("training.warmup_ratio", "training.warmup_steps wins")
+		t.dropUnread("training.warmup_ratio", "training.warmup_steps wins")
 	}
 	t.trackersRead()
 	schedule := t.value("training.lr_scheduler")
 	if schedule == "constant" {
-		t.drop("training.warmup_ratio", "the schedule constant has no warm-up, there neither; constant_with_warmup has one")
-		t.drop("training.warmup_steps", "the schedule constant has no warm-up, there neither; constant_with_warmup has one")
+		t.dropUnread("training.warmup_ratio", "the schedule constant has no warm-up, there neither; constant_with_warmup has one")
+		t.dropUnread("training.warmup_steps", "the schedule constant has no warm-up, there neither; constant_with_warmup has one")
 	}
 	if schedule != "cosine_with_min_lr" && schedule != "wsd" {
 		t.drop("training.min_lr_ratio", "of the schedules cosine_with_min_lr and wsd alone")
 	}
 	if t.value("training.optimizer") == "lion" {
-		t.drop("training.adam_epsilon", "lion has none")
+		t.dropUnread("training.adam_epsilon", "lion has none")
 	}
 }

@@ -116,6 +116,9 @@ type Config struct {
 	// EvalSteps is the number of optimizer steps between evaluations on the validation rows. Where there are any, they are
 	// evaluated after the last step too; with 0 only then.
 	EvalSteps int `mapstructure:"eval_steps" yaml:"eval_steps"`
+	// EvalsPerEpoch is how many evaluations an epoch has, evenly apart, in place of EvalSteps; 0 leaves it to EvalSteps. It
+	// needs rows that are counted, so not dataset.streaming.
+	EvalsPerEpoch int `mapstructure:"evals_per_epoch" yaml:"evals_per_epoch,omitempty"`
 	// EvalOnStart evaluates on the validation rows before the first step too.
 	EvalOnStart bool `mapstructure:"eval_on_start" yaml:"eval_on_start"`
 	// SamplePrompts are texts that the model continues for the log, greedily, before the first step, every EvalSteps and after
@@ -128,6 +131,9 @@ type Config struct {
 	EvalTasks []string `mapstructure:"eval_tasks" yaml:"eval_tasks,omitempty"`
 	// SaveSteps is the number of optimizer steps between checkpoints; 0 saves at the end of the run only.
 	SaveSteps int `mapstructure:"save_steps" yaml:"save_steps"`
+	// SavesPerEpoch is how many checkpoints an epoch has, evenly apart, in place of SaveSteps; 0 leaves it to SaveSteps. It
+	// needs rows that are counted, so not dataset.streaming.
+	SavesPerEpoch int `mapstructure:"saves_per_epoch" yaml:"saves_per_epoch,omitempty"`
 	// SaveTotalLimit is the number of newest checkpoints that are kept, the best evaluated one besides; 0 keeps all.
 	SaveTotalLimit int `mapstructure:"save_total_limit" yaml:"save_total_limit"`
 	// LoggingSteps is the number of optimizer steps between lines of metrics.jsonl and of the terminal.
@@ -201,6 +207,8 @@ func (c Config) Validate() []error {
 	}
 	atLeast("warmup_steps", c.WarmupSteps, 0)
 	atLeast("eval_steps", c.EvalSteps, 0)
+	atLeast("evals_per_epoch", c.EvalsPerEpoch, 0)
+	atLeast("saves_per_epoch", c.SavesPerEpoch, 0)
 	atLeast("sample_max_tokens", c.SampleMaxTokens, 1)
 	for i, prompt := range c.SamplePrompts {
 		if prompt == "" {

@@ -161,6 +161,9 @@ func (p *prepared) plan(ctx context.Context) error {
 	if p.total, err = stepsOf(p.spec.Training, p.loader, p.window()); err != nil {
 		return err
 	}
+	if err := p.spec.Training.cadence(p.loader); err != nil {
+		return err
+	}
 	if p.sampler, err = p.openSamples(ctx); err != nil {
 		return err
 	}
@@ -268,6 +271,24 @@ func stepsOf(c Config, l *dataset.Loader, window int) (int, error) {
 		return 0, fmt.Errorf("training.epochs: %v of %d rows makes no step", c.Epochs, l.Len())
 	}
 	return n, nil
+}
+
+// cadence turns numbers of evaluations and checkpoints an epoch into numbers of steps between them.
+func (c *Config) cadence(l *dataset.Loader) error {
+	for _, each := range []struct {
+		key string
+		n   int
+		to  *int
+	}{{"evals_per_epoch", c.EvalsPerEpoch, &c.EvalSteps}, {"saves_per_epoch", c.SavesPerEpoch, &c.SaveSteps}} {
+		if each.n == 0 {
+			continue
+		}
+		if l.Len() == 0 {
+			return fmt.Errorf("training.%s: the rows of dataset.streaming are not counted, so an epoch has no known number of steps: give steps instead", each.key)
+		}
+		*each.to = max(1, (l.Steps(1, c.GradientAccumulationSteps)+each.n-1)/each.n)
+	}
+	return nil
 }
 
 // lostRows says in a line how much of the data the run does not see, "" of none.

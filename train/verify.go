@@ -77,7 +77,7 @@ func Verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (_ Ve
 			env.lossRows, s.VRAM, s.Training.OnOOM = &plans[0].LossRows, "", oomStop
 		}
 	}
-	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.ReportTo, s.Expect = "", 0, 0, nil, Expect{} // grad_norm_steps stays: the plan has its memory
+	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.SavesPerEpoch, s.Training.EvalsPerEpoch, s.Training.ReportTo, s.Expect = "", 0, 0, 0, 0, nil, Expect{} // grad_norm_steps stays: the plan has its memory
 	s.Training.EvalOnStart, env.silent = false, true
 	if s, err = s.spread(world); err != nil {
 		return Verdict{}, err

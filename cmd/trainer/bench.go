@@ -221,6 +221,7 @@ func (o *benchOptions) measureConfig(ctx context.Context, c *console, device boo
 func workOf(s train.Spec) train.Spec {
 	s.OutputDir, s.Expect, s.Device = "", train.Expect{}, ""
 	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.LoggingSteps, s.Training.ReportTo = "", 0, 0, 0, nil
+	s.Training.SavesPerEpoch, s.Training.EvalsPerEpoch = 0, 0
 	return s
 }
 

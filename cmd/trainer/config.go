@@ -43,6 +43,11 @@ type invalid struct {
 
 func (e *invalid) Error() string {
 	var b strings.Builder
+	hint, other := strings.CutPrefix(e.hint, "; it looks")
+	if other { // it is worth more than all that follows
+		b.WriteString(e.name + " looks" + hint + "\n")
+		hint = ""
+	}
 	for _, p := range e.problems {
 		b.WriteString(p.Error())
 		b.WriteByte('\n')
@@ -55,7 +60,7 @@ func (e *invalid) Error() string {
 	if n == 1 {
 		noun = "problem"
 	}
-	fmt.Fprintf(&b, "%d %s %s%s", n, noun, e.places(), e.hint)
+	fmt.Fprintf(&b, "%d %s %s%s", n, noun, e.places(), hint)
 	return b.String()
 }
 

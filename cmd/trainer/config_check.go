@@ -86,7 +86,7 @@ func validate(s train.Spec) []error {
 		}
 	}
 	hasVal := s.Dataset.ValSplit > 0 || (s.Dataset.ValPath != "" || len(s.Dataset.ValSources) > 0)
-	if s.Training.EvalSteps > 0 && !hasVal && len(s.Training.SamplePrompts)+len(s.Training.EvalTasks) == 0 {
+	if s.Training.EvalSteps+s.Training.EvalsPerEpoch > 0 && !hasVal && len(s.Training.SamplePrompts)+len(s.Training.EvalTasks) == 0 {
 		bad("training.eval_steps: there is nothing to evaluate; set dataset.val_split or dataset.val_path")
 	}
 	if s.Training.EvalOnStart && !hasVal {

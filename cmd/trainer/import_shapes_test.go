@@ -43,13 +43,13 @@ profiler: {_component_: torchtune.training.setup_torch_profiler, enabled: false,
 	{"unsloth, rows that code writes", "u.py", "model, tok = FastLanguageModel.from_pretrained(model_name = 'm')\nmodel = FastLanguageModel.get_peft_model(model, finetune_mlp_modules = True)\n" +
 		"d = load_dataset('org/talks', split = 'train')\nd = standardize_sharegpt(d)\nd = d.map(to_text, batched = True)\nSFTTrainer(model = model, train_dataset = d, dataset_text_field = 'text', args = SFTConfig(output_dir = 'o'))\n", nil, "unsloth",
 		[]string{"path: org/talks", "output_dir: o"},
-		[]string{"SFTTrainer(dataset_text_field): text -> dataset.format: auto; code of the file writes this field, and none is run", "get_peft_model(finetune_mlp_modules): true; lora.target_modules names them"}},
+		[]string{"Changes what is trained: 1\n  standardize_sharegpt; code of the file makes the rows, and none is run", "get_peft_model(finetune_mlp_modules): true; lora.target_modules names them"}},
 	{"transformers, an AdamW that is none", "args.json", `{"optim": "schedule_free_adamw", "learning_rate": 1e-4, "per_device_train_batch_size": 2, "output_dir": "o", "num_train_epochs": 1}`, nil, "transformers",
 		[]string{"learning_rate: 0.0001"}, []string{"optim: schedule_free_adamw; the optimizers are adamw, adamw_8bit and lion; adamw is the default"}},
 	{"trl, as its quick start", "t.py", "d = load_dataset('json', data_files = {'train': 'a.jsonl', 'test': 'b.jsonl'})\ntrainer = SFTTrainer(model = 'org/m', train_dataset = d['train'], eval_dataset = d['test'], " +
 		"args = SFTConfig('o', eval_strategy = 'steps', eval_steps = 5), peft_config = LoraConfig(r = 8, target_modules = 'all-linear'))\n", nil, "trl",
 		[]string{"base_model: org/m", "path: a.jsonl", "val_path: b.jsonl", "eval_steps: 5", "output_dir: o"},
-		[]string{"SFTTrainer(model): org/m -> base_model", "assistant_only_loss: false (its default) -> dataset.train_on: assistant; of conversations every token is trained there"}},
+		[]string{"SFTTrainer(model): org/m -> base_model", "assistant_only_loss: false (its default) -> dataset.train_on: all"}},
 	{"unsloth, rows held out", "u.py", "model, tok = FastLanguageModel.from_pretrained(model_name = 'm')\nd = load_dataset('json', data_files = ['a.jsonl', 'b.jsonl'], split = 'train').train_test_split(test_size = 0.1, seed = 1)\n" +
 		"SFTTrainer(model = model, train_dataset = d['train'], eval_dataset = d['test'], args = SFTConfig(output_dir = 'o', seed = 7))\nt = train_on_responses_only(t, instruction_part = 'a', response_part = 'b')\n", nil, "unsloth",
 		[]string{"- {path: a.jsonl}", "- {path: b.jsonl}", "val_split: 0.1", "seed: 7", "train_on: assistant"},

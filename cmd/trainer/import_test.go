@@ -51,7 +51,7 @@ no_such_key: 7
 			"- {path: org/rows, format: alpaca}", `- {path: mine.jsonl, split: 'train[:10%]', format: sharegpt}`, "learning_rate: 0.0002", "warmup_ratio: 0.03", "optimizer: adamw", "weight_decay: 0",
 			"lr_scheduler: cosine", "eval_steps: 50", "output_dir: ./model-out", "seed: 42"},
 		[]string{"flash_attention: true; the fused kernels that fit the device are always used", "no_such_key: 7; no key of this name is known",
-			"warmup_ratio: 0.03 (its default) -> training.warmup_ratio", "evals_per_epoch: 4; training.eval_steps counts optimizer steps"}},
+			"warmup_ratio: 0.03 (its default) -> training.warmup_ratio", "evals_per_epoch: 4 -> training.evals_per_epoch"}},
 	{"axolotl, trackers", "lora.yaml", "base_model: m\nadapter: lora\nload_in_8bit: false\ndatasets: [{path: rows, type: alpaca}]\nwandb_project: bots\nwandb_name: first\nuse_tensorboard: true\nddp_timeout: 180000000\n", nil, "axolotl",
 		[]string{"report_to: [wandb, tensorboard]", "experiment: bots", "run_name: first"},
 		[]string{"wandb_project: bots -> tracking.experiment", "use_tensorboard: true -> training.report_to: tensorboard", "ddp_timeout: 180000000; training.ddp_timeout is how soon"}},
@@ -132,7 +132,7 @@ device: cpu
 	{"transformers", "args.json", `{"per_device_train_batch_size": 2, "learning_rate": 1e-4, "warmup_steps": 0.1, "lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": 0.1},
  "lora_dropout": 2, "eval_strategy": "steps", "eval_steps": 10, "save_strategy": "epoch", "output_dir": "o"}`, nil, "transformers",
 		[]string{"batch_size: 2", "learning_rate: 0.0001", "warmup_ratio: 0.1", "lr_scheduler: cosine_with_min_lr", "min_lr_ratio: 0.1", "epochs: 3"},
-		[]string{"lora_dropout: 2; refused here: 2 must be at least 0 and below 1", "save_strategy: epoch; a checkpoint is saved at the end"}},
+		[]string{"lora_dropout: 2; refused here: 2 must be at least 0 and below 1", "save_strategy: epoch -> training.saves_per_epoch: 1"}},
 }
 
 func TestImport(t *testing.T) {
@@ -151,7 +151,7 @@ func TestImport(t *testing.T) {
 			if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			code, report, errOut := trainer(t, dir, nil, "", "import", c.file, "--out", "run.yaml")
+			code, report, errOut := trainer(t, dir, nil, "", "import", c.file, "--out", "run.yaml", "--accept", "-v")
 			if code != 0 {
 				t.Fatalf("exit code %d: %s", code, errOut)
 			}
@@ -177,10 +177,10 @@ func TestImport(t *testing.T) {
 			if code, _, errOut := trainer(t, dir, nil, "", "validate", "run.yaml"); code != 0 && !(code == 3 && strings.Contains(errOut, "the configuration itself is right")) {
 				t.Errorf("validate: exit code %d: %s", code, errOut)
 			}
-			if code, _, errOut := trainer(t, dir, nil, "", "import", c.file, "--out", "run.yaml"); code != 2 || !strings.Contains(errOut, "run.yaml is there already; name another file") {
+			if code, _, errOut := trainer(t, dir, nil, "", "import", c.file, "--out", "run.yaml", "--accept", "-v"); code != 2 || !strings.Contains(errOut, "run.yaml is there already; name another file") {
 				t.Errorf("a second time: exit code %d: %s", code, errOut)
 			}
-			code, out, _ := trainer(t, dir, nil, "", "import", c.file, "--json", "--from", c.program)
+			code, out, _ := trainer(t, dir, nil, "", "import", c.file, "--json", "--from", c.program, "--accept")
 			var answer struct {
 				Program, Config string
 				Keys            []struct{ Group, Key string }
@@ -208,6 +208,64 @@ func TestImportedPlans(t *testing.T) {
 	}
 	if code, _, errOut := trainer(t, dir, nil, "", "plan", "run.yaml", "--set", "device=cpu", "--set", "dataset.format=completion"); code != 0 {
 		t.Errorf("exit code %d: %s", code, errOut)
+	}
+}
+
+// TestImportChanges: what changes the training is said first, and nothing is written unless it is accepted; what changes nothing is
+// counted.
+func TestImportChanges(t *testing.T) {
+	rest := "datasets: [{path: a.jsonl, type: alpaca}]\nlearning_rate: 1e-4\nflash_attention: true\nhub_model_id: org/m\n"
+	for _, c := range []struct {
+		name, file, text string
+		first            string // of what changes; "" = nothing does
+	}{
+		{"nothing", "a.yml", "base_model: m\nadapter: lora\n" + rest, ""},
+		{"unknown key", "a.yml", "base_model: m\nadapter: lora\nno_such_key: 3\n" + rest, "no_such_key: 3; "},
+		{"a format of its own", "a.yml", "base_model: m\nadapter: lora\ndatasets: [{path: a.jsonl, type: {format: '[INST] {instruction} [/INST]', field_instruction: q, field_output: a}}]\n", "datasets[0].type: "},
+		{"saved modules", "a.yml", "base_model: m\nadapter: lora\nlora_modules_to_save: [embed_tokens]\n" + rest, "lora_modules_to_save: [embed_tokens]; "},
+		{"noise", "a.yml", "base_model: m\nadapter: lora\nneftune_noise_alpha: 5\n" + rest, "neftune_noise_alpha: 5; "},
+		{"rows by code", "a.py", "d = load_dataset('org/d').map(formatting_prompts_func, batched = True)\nSFTTrainer(model = 'm', train_dataset = d, args = SFTConfig('o'), peft_config = LoraConfig(r = 8))\n", "map; code of the file makes the rows"},
+		{"a function of rows", "a.py", "SFTTrainer(model = 'm', train_dataset = load_dataset('org/d'), formatting_func = f, args = SFTConfig('o'))\n", "SFTTrainer(formatting_func): f; "},
+		{"answers found by text", "a.py", "SFTTrainer(model = 'm', train_dataset = load_dataset('org/d'), args = SFTConfig('o'))\nt = train_on_responses_only(t, instruction_part = 'a', response_part = 'b')\n", "train_on_responses_only(instruction_part): a "},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, c.file), []byte(c.text), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			code, out, errOut := trainer(t, dir, nil, "", "import", c.file, "--out", "run.yaml")
+			_, err := os.Stat(filepath.Join(dir, "run.yaml"))
+			if c.first == "" {
+				if code != 0 || err != nil || strings.Contains(out, "Changes what is trained") || !strings.Contains(out, "Nothing to do: ") || strings.Contains(out, "flash_attention") ||
+					!strings.Contains(out, "To do by hand: 1\n  hub_model_id: org/m; trainer push") {
+					t.Errorf("exit code %d, %v\n%s%s", code, err, out, errOut)
+				}
+				return
+			}
+			if code != 2 || err == nil || out != "" {
+				t.Errorf("exit code %d, run.yaml: %v\n%s", code, err, out)
+			}
+			_, list, _ := strings.Cut(errOut, "Changes what is trained: ")
+			if _, list, _ = strings.Cut(list, "\n"); !strings.HasPrefix(list, "  "+c.first) || !strings.Contains(errOut, "so no configuration is written: look at them above, and take them with --accept") {
+				t.Errorf("it says\n%s", errOut)
+			}
+			if code, _, errOut := trainer(t, dir, nil, "", "import", c.file, "--out", "run.yaml", "--accept"); code != 0 {
+				t.Errorf("accepted: exit code %d: %s", code, errOut)
+			}
+		})
+	}
+}
+
+// TestImportTwice: a data set that the file names twice is taken twice in an epoch.
+func TestImportTwice(t *testing.T) {
+	dir := t.TempDir()
+	text := "base_model: m\nadapter: lora\ndatasets:\n  - {path: a.jsonl, type: alpaca}\n  - {path: b.jsonl, type: alpaca}\n  - {path: a.jsonl, type: alpaca}\n"
+	if err := os.WriteFile(filepath.Join(dir, "a.yml"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errOut := trainer(t, dir, nil, "", "import", "a.yml")
+	if code != 0 || !strings.Contains(out, "- {path: a.jsonl, format: alpaca, weight: 2}\n") || !strings.Contains(out, "- {path: b.jsonl, format: alpaca}\n") {
+		t.Errorf("exit code %d\n%s%s", code, out, errOut)
 	}
 }
 

@@ -102,7 +102,7 @@ func TestMistakesOfANewUser(t *testing.T) {
 	}{
 		{[]string{"train", "rum.yaml"}, 2, `there is no configuration "rum.yaml", here, in configs/ or built in; the nearest name is run.yaml`},
 		{[]string{"train", "tab.yaml"}, 2, "tab.yaml:3: not valid YAML: found character that cannot start any token: a tab stands in the indentation, which is made of spaces in YAML"},
-		{[]string{"train", "axolotl.yml"}, 2, "in axolotl.yml; it looks like a configuration of Axolotl: trainer import axolotl.yml --out run.yaml translates it"},
+		{[]string{"train", "axolotl.yml"}, 2, "trainer: axolotl.yml looks like a configuration of Axolotl: trainer import axolotl.yml --out run.yaml translates it\naxolotl.yml:"},
 		{[]string{"generate", "--model", "embedded:stories260K", "--adapter", "run/a", "--prompt", "x"}, 2, "no adapter folder in PEFT's format: stat run/a/adapter_config.json: no such file or directory; the nearest name is runs/a/adapter_config.json"},
 		{[]string{"generate", "--model", "embedded:stories260K", "--adapter", "cut", "--prompt", "x"}, 2, "stat cut/adapter_config.json: no such file or directory; its newest checkpoint is cut/checkpoint-10"},
 		{[]string{"merge", "--adapter", "all", "--out", "m"}, 2, "stat all/adapter_config.json: no such file or directory; there is one in all/b"},
