@@ -58,9 +58,9 @@ var Qwen3 = model.Dialect{Architecture: "Qwen3ForCausalLM", Defaults: func(c *mo
 
 // unappliedDropout takes the dropout of attention or of what a layer adds, which some releases name. It is not applied, and the run says
 // so: without it the model evaluates the same, and trains as attention kernels train it that have none.
-func unappliedDropout(c *model.Config, k *model.Keys, keys ...string) {
+func unappliedDropout(c *model.Config, k *model.Keys, absent float64, keys ...string) {
 	for _, key := range keys {
-		var dropout float64
+		dropout := absent // what transformers takes for the key that is not there
 		switch given := k.Float(key, &dropout); {
 		case given && !(dropout >= 0 && dropout < 1):
 			k.Fail(key, "= %g: must be at least 0 and below 1", dropout)
@@ -76,7 +76,7 @@ var SeedOSS = model.Dialect{Architecture: "SeedOssForCausalLM", Defaults: func(c
 	k.Bool("attention_bias", &c.QKVBias)
 	k.Bool("attention_out_bias", &c.OBias)
 	k.Bool("mlp_bias", &c.MLPBias)
-	unappliedDropout(c, k, "attention_dropout", "residual_dropout")
+	unappliedDropout(c, k, 0.1, "attention_dropout", "residual_dropout")
 }}
 
 // Ernie is Llama with a rotation of neighbouring columns and an option for biases of all linear layers: ERNIE 4.5. Folders of
@@ -97,7 +97,7 @@ var Granite = model.Dialect{Architecture: "GraniteForCausalLM", KVHeadsOptional:
 	k.Bool("attention_bias", &c.QKVBias)
 	c.OBias = c.QKVBias
 	k.Bool("mlp_bias", &c.MLPBias)
-	unappliedDropout(c, k, "attention_dropout")
+	unappliedDropout(c, k, 0, "attention_dropout")
 	c.EmbeddingScale, c.ResidualScale, c.AttentionScale, c.LogitDivisor = 1, 1, 1, 1
 	for key, v := range map[string]*float64{"embedding_multiplier": &c.EmbeddingScale, "residual_multiplier": &c.ResidualScale,
 		"attention_multiplier": &c.AttentionScale, "logits_scaling": &c.LogitDivisor} {
