@@ -101,7 +101,7 @@ here and runs nothing.`,
 	f.StringVar(&o.Checkpointing, "checkpointing", "none", "none, selective, full, offload, or auto: the fastest that fits")
 	f.StringVar(&o.BaseSharding, "base-sharding", "auto", "auto, never or always: each of several devices holds a slice of the base model")
 	f.IntVar(&o.Context, "context-parallel", 1, "so many of the devices share each row's tokens")
-	f.StringVar(&o.chip, "gpu", "", "plan for a GPU that is not here and run nothing: `NAME` or compute capability, such as h200")
+	gpuVar(cmd, &o.chip, " and run nothing")
 	f.BoolVar(&o.byType, "by-type", false, "print operations apart by the type of their result")
 	f.BoolVar(&o.byLayer, "by-layer", false, "print layers, forward and backward, in place of operations")
 	f.BoolVar(&o.StepsAlone, "steps-alone", false, "time whole steps alone: no calls, parts and ceilings, as for a profiler")

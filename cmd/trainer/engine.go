@@ -34,7 +34,7 @@ func (o *engineFlags) register(cmd *cobra.Command, c *console) {
 	f.BoolVar(&o.only, "adapter-only", false, "the one adapter answers always, never the base model; needed by adapters of experts")
 	pathVar(cmd, &o.template, "chat-template", "", "chat template: a .jinja `FILE`, or the name of a template; left out, the adapter's or model's own")
 	f.IntVar(&o.maxLen, "max-length", 0, "most tokens of a sequence, prompt and answer together; 0 = what the model knows, or less where that does not fit")
-	f.StringVar(&o.quantization, "quantization", "", "store the base model's weights as `TYPE`: "+strings.Join(quant.Names(), ", ")+"; left out, as they are")
+	quantizationVar(cmd, &o.quantization)
 	f.StringVar(&o.device, "device", "auto", "cpu, cuda, or auto: the GPU if there is one")
 	c.downloadFlag(cmd)
 	workersVar(cmd, &o.workers)

@@ -21,7 +21,7 @@ import (
 type generateOptions struct {
 	model, adapter, prompt string
 	instruction, input     string
-	device, quantize       string
+	device, quantization   string
 	workers                int
 	json                   bool
 	talk                   chatOptions
@@ -82,7 +82,8 @@ choice. Exit code 1 where --max-tokens or --stop cut it off, so that it is not w
 	f.Float64Var(&o.PresencePenalty, "presence-penalty", 0, "subtract this from the logit of every token that the answer has")
 	f.Uint64Var(&o.Seed, "seed", 0, "seed of the sampling")
 	workersVar(cmd, &o.workers)
-	f.StringVar(&o.quantize, "quantize", "", "keep the base model's weights in fewer bits: "+strings.Join(quant.Names(), ", ")+"; left out, as they are")
+	quantizationVar(cmd, &o.quantization)
+	oldFlag(cmd, "quantize", "quantization")
 	f.StringVar(&o.device, "device", "auto", "cpu, cuda, or auto: the GPU if there is one")
 	f.BoolVar(&o.json, "json", false, "print as JSON, at the end")
 	return cmd
@@ -143,8 +144,8 @@ func (o *generateOptions) check(cmd *cobra.Command, c *console) error {
 			bad("--%s-penalty %v: must lie in %d to %d", p.name, p.v, -infer.MaxPenalty, infer.MaxPenalty)
 		}
 	}
-	if o.quantize != "" && !slices.Contains(quant.Names(), o.quantize) {
-		bad("--quantize %s: must be one of %s", o.quantize, strings.Join(quant.Names(), ", "))
+	if o.quantization != "" && !slices.Contains(quant.Names(), o.quantization) {
+		bad("--quantization %s: must be one of %s", o.quantization, strings.Join(quant.Names(), ", "))
 	}
 	if err := errors.Join(problems...); err != nil {
 		return usage(err)
@@ -216,8 +217,8 @@ func runGenerate(cmd *cobra.Command, c *console, o generateOptions) (err error) 
 		return err
 	}
 	so := session.Options{Model: o.model, Device: o.device}
-	if o.quantize != "" {
-		scheme := quant.DefaultOf(o.quantize)
+	if o.quantization != "" {
+		scheme := quant.DefaultOf(o.quantization)
 		so.Quantization = &scheme
 	}
 	g, err := infer.NewGenerator(cmd.Context(), so, o.adapter, env)

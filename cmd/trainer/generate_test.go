@@ -32,9 +32,9 @@ func TestGenerateSampling(t *testing.T) {
 		code := run(append([]string{"generate", "--model", "embedded:stories260K", "--prompt", "Once upon a time", "--max-tokens", "24", "--device", "cpu"}, flags...), strings.NewReader(""), &out, &errOut)
 		return code, out.String(), errOut.String()
 	}
-	code, _, said := generate("--min-p", "2", "--repetition-penalty", "0", "--frequency-penalty", "101", "--presence-penalty", "NaN", "--quantize", "q4")
+	code, _, said := generate("--min-p", "2", "--repetition-penalty", "0", "--frequency-penalty", "101", "--presence-penalty", "NaN", "--quantization", "q4")
 	want := "trainer: --min-p 2: must lie in 0 to 1\n--repetition-penalty 0: must be above 0 and at most 100\n--frequency-penalty 101: must lie in -100 to 100\n" +
-		"--presence-penalty NaN: must lie in -100 to 100\n--quantize q4: must be one of fp4, int8, nf4\n"
+		"--presence-penalty NaN: must lie in -100 to 100\n--quantization q4: must be one of fp4, int8, nf4\n"
 	if code != exitUsage || said != want {
 		t.Errorf("exit code %d, %s\nwant %s", code, said, want)
 	}

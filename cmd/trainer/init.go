@@ -70,7 +70,7 @@ The model may be a folder that holds config.json and a tokenizer alone; without 
 	cmd.Flags().StringVar(&o.system, "system", "", "`TEXT` of the system message of conversations that bring none")
 	cmd.Flags().StringVar(&o.device, "device", "auto", "device: auto, cpu, cuda")
 	cmd.Flags().StringVar(&o.vram, "vram", "", "memory that the run may hold, a `SIZE` such as 8GiB")
-	cmd.Flags().StringVar(&o.chip, "gpu", "", "plan for a GPU that is not here: `NAME` or compute capability, such as h100, 4090 or 8.6")
+	gpuVar(cmd, &o.chip, "")
 	pathVar(cmd, &o.out, "out", "o", "new configuration `FILE` (default "+initFile+")")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print what was chosen as JSON")
 	c.downloadFlag(cmd)
@@ -308,8 +308,8 @@ func (f *looked) print(c *console, chosen *choice, o *initOptions) error {
 		line("note", "%s", oneLine(note))
 	}
 	s := chosen.spec
-	line("chosen", "%s, %d x %d rows a step, at most %d tokens a row; about %d steps", s.Adapter, s.Training.BatchSize,
-		s.Training.GradientAccumulationSteps, s.Dataset.MaxLength, chosen.steps)
+	line("chosen", "%s, %d x %d rows a step, at most %d tokens a row; %s%d steps", s.Adapter, s.Training.BatchSize,
+		s.Training.GradientAccumulationSteps, s.Dataset.MaxLength, chosen.about, chosen.steps)
 	line("memory", "%s of %s on %s", session.FormatBytes(chosen.plan.TotalBytes), limitText(chosen.plan.Limit), chosen.plan.Device)
 	fmt.Fprintf(w, "written  %s\nnext     trainer train %s\n", o.out, shellQuote(o.out))
 	return w.Flush()

@@ -25,6 +25,7 @@ type choice struct {
 	fitting train.Spec       // the largest batch that fits by now
 	plan    train.PlanReport // of it
 	steps   int
+	about   string // "about " where the rows were not counted
 	why     map[string]string
 	notes   []string
 	tried   []string // what did not fit
@@ -204,12 +205,16 @@ func fullRows(dir string, s train.Spec) (string, error) {
 // explain says why each value is what it is.
 func (ch *choice) explain(o *initOptions, full int) {
 	f, s, t := ch.found, &ch.spec, &ch.spec.Training
-	rows := float64(f.rows) * (1 - s.Dataset.ValSplit)
-	ch.steps = max(1, int(rows*t.Epochs)/(t.BatchSize*t.GradientAccumulationSteps))
-	if s.Dataset.ValSplit > 0 {
-		t.EvalSteps = max(1, ch.steps/10)
+	about := ""
+	if ch.steps = ch.plan.Steps; f.tokens == 0 { // the plan is for rows that stand for the data
+		rows := float64(f.rows) * (1 - s.Dataset.ValSplit)
+		ch.steps, about = max(1, int(rows*t.Epochs)/(t.BatchSize*t.GradientAccumulationSteps)), "about "
 	}
-	t.SaveSteps = max(1, ch.steps/4)
+	ch.about = about
+	if s.Dataset.ValSplit > 0 {
+		t.EvalSteps = parts(ch.steps, 10)
+	}
+	t.SaveSteps = parts(ch.steps, 4)
 	t.SaveTotalLimit = 3
 	why := ch.why
 	memory := fmt.Sprintf("the plan holds %s of %s", session.FormatBytes(ch.plan.TotalBytes), limitText(ch.plan.Limit))
@@ -237,10 +242,12 @@ func (ch *choice) explain(o *initOptions, full int) {
 	why["training.batch_size"] = fmt.Sprintf("rows at a time, as many as fit of %d a step; with more memory more, and less accumulation: the same result, faster.", t.BatchSize*t.GradientAccumulationSteps)
 	why["training.gradient_accumulation_steps"] = fmt.Sprintf("%d x %d rows make an optimizer step.", t.BatchSize, t.GradientAccumulationSteps)
 	why["training.learning_rate"] = "LoRA wants 1e-4 to 1e-3; lower it if the loss jumps, try others with trainer sweep."
-	why["training.epochs"] = fmt.Sprintf("about %d steps; more passes learn small data by heart: watch the loss on held-out rows.", ch.steps)
+	why["training.epochs"] = fmt.Sprintf("%s%d steps; more passes learn small data by heart: watch the loss on held-out rows.", about, ch.steps)
 	why["training.warmup_ratio"] = "the rate rises over the first 3 % of the steps."
-	why["training.eval_steps"] = "ten evaluations in the run."
-	why["training.save_steps"] = "four checkpoints in the run; trainer train FILE --resume auto goes on after a stop."
+	why["training.eval_steps"] = fmt.Sprintf("%s%s in the run, the last after its last step.", about, times(ch.steps, t.EvalSteps, "evaluation"))
+	why["training.save_steps"] = fmt.Sprintf("%s%s in the run, the last after its last step%s; trainer train FILE --resume auto goes on after a stop.",
+		about, times(ch.steps, t.SaveSteps, "checkpoint"), bestToo(t))
+	why["training.save_total_limit"] = "older checkpoints are removed, the best one never."
 	why["output_dir"] = "adapter, checkpoints and metrics; a run never replaces another."
 	why["device"] = "planned for " + ch.plan.Device + "; auto takes a GPU where there is one."
 	why["vram"] = "the most memory that the run may hold; left out, it is what is free."
@@ -265,6 +272,26 @@ func (ch *choice) explain(o *initOptions, full int) {
 	if f.template != "" {
 		ch.notes = append(ch.notes, "the model's files hold no chat template; ChatML is used, which the model has to learn first: an instruct model has its own")
 	}
+}
+
+// parts is the number of steps between things that happen at most n times in a run, the last after its last step.
+func parts(steps, n int) int { return max(1, (steps+n-1)/n) }
+
+// times says how often something happens in a run that is due every so many steps and after the last.
+func times(steps, every int, what string) string {
+	n := parts(steps, max(every, 1))
+	if n == 1 {
+		return "1 " + what
+	}
+	return fmt.Sprintf("%d %ss", n, what)
+}
+
+// bestToo says that evaluations save too.
+func bestToo(t *train.Config) string {
+	if t.EvalSteps == 0 {
+		return ""
+	}
+	return ", and one after each evaluation that is the best so far"
 }
 
 // write is the configuration with its comments.

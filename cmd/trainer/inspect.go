@@ -7,7 +7,7 @@ func newInspect(c *console) *cobra.Command {
 		Use:   "inspect",
 		Short: "Look at tokens, data, the rows of each step, a model or a chat template",
 		Example: `  trainer inspect data --config cpu_stories_quick.yaml
-  trainer inspect model embedded:stories260K`,
+  trainer inspect model --model embedded:stories260K`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}

@@ -58,25 +58,36 @@ type windowJSON struct {
 }
 
 func newInspectModel(c *console) *cobra.Command {
+	var name string
 	var asJSON, noTensors bool
 	cmd := &cobra.Command{
-		Use:   "model DIR",
+		Use:   "model --model DIR",
 		Short: "Print a model's family, sizes, tokens, adapter targets and tensors",
 		Long: `Print a model's family, sizes, context length, special tokens, chat template, how it is stored, which layers all-linear
 means, and its tensors; of a mixture of experts also how many parameters are active for a token. DIR is a model folder,
 a hub name, or embedded:NAME.
 
 A folder may hold config.json alone: then parameters and tensors follow from it, and there are no tokens.`,
-		Example: `  trainer inspect model embedded:stories260K
-  trainer inspect model ./SmolLM2-135M --json`,
-		Args: oneArgument("a model folder, hub name or embedded:NAME"),
-		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			config, set, folder, err := openModel(cmd, c, expandHome(args[0]))
+		Example: `  trainer inspect model --model embedded:stories260K
+  trainer inspect model --model ./SmolLM2-135M --json`,
+		Args: func(cmd *cobra.Command, args []string) error { // the model as a word is the old form
+			switch {
+			case len(args) > 1 || len(args) == 1 && name != "":
+				return usage(fmt.Errorf("%s takes one model, --model DIR; got %d", cmd.CommandPath(), len(args)+min(len(name), 1)))
+			case len(args) == 1:
+				name = expandHome(args[0])
+			case name == "":
+				return usage(fmt.Errorf("%s needs --model DIR: a model folder, hub name or embedded:NAME", cmd.CommandPath()))
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			config, set, folder, err := openModel(cmd, c, name)
 			if err != nil {
 				return err
 			}
 			defer func() { err = errors.Join(err, set.Close()) }()
-			answer, err := describeModel(args[0], config, set, folder)
+			answer, err := describeModel(name, config, set, folder)
 			if err != nil {
 				return err
 			}
@@ -86,6 +97,7 @@ A folder may hold config.json alone: then parameters and tensors follow from it,
 			return printModel(c, answer, !noTensors)
 		},
 	}
+	pathVar(cmd, &name, "model", "", "model `DIR`, hub name, or embedded:NAME")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	cmd.Flags().BoolVar(&noTensors, "no-tensors", false, "leave out the list of tensors")
 	c.downloadFlag(cmd)

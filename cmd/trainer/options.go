@@ -14,6 +14,7 @@ import (
 
 	"github.com/tierlora/tierlora/configs"
 	"github.com/tierlora/tierlora/model/hub"
+	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -111,6 +112,23 @@ func environment(c *console, workers int) session.Env {
 		Log:     func(line string) { c.say("%s", line) },
 		Reading: c.reading(),
 	}
+}
+
+// oldFlag keeps an earlier name of a flag working; no help lists it.
+func oldFlag(cmd *cobra.Command, old, now string) {
+	f := cmd.Flags().Lookup(now)
+	cmd.Flags().Var(f.Value, old, "the old name of --"+now)
+	must(cmd.Flags().MarkHidden(old))
+}
+
+// gpuVar gives a command the flag --gpu.
+func gpuVar(cmd *cobra.Command, to *string, more string) {
+	cmd.Flags().StringVar(to, "gpu", "", "plan for a GPU that is not here"+more+": `NAME` or compute capability, such as h100, 4090 or 8.6")
+}
+
+// quantizationVar gives a command the flag --quantization, and its old name where the command had one.
+func quantizationVar(cmd *cobra.Command, to *string) {
+	cmd.Flags().StringVar(to, "quantization", "", "store the base model's weights as `TYPE`: "+strings.Join(quant.Names(), ", ")+"; left out, as they are")
 }
 
 // workersFlag is the value of --workers.

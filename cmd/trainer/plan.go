@@ -50,7 +50,7 @@ Without --vram the run is taken to have the whole card.`,
 	o.devicesFlag(cmd)
 	o.strictFlag(cmd)
 	c.downloadFlag(cmd)
-	cmd.Flags().StringVar(&chip, "gpu", "", "plan for a GPU that is not here: `NAME` or compute capability, such as h100, 4090 or 8.6")
+	gpuVar(cmd, &chip, "")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
 }

@@ -127,6 +127,8 @@ inspect steps cpu_stories_quick --set a=1
 inspect steps cpu_stories_quick --vram lots
 inspect model
 inspect model embedded:none
+inspect model --model embedded:none
+inspect model STORIES --model STORIES
 inspect template
 inspect template --file nothing.jinja
 inspect template --model embedded:none
@@ -163,6 +165,7 @@ generate --model STORIES --prompt x --repetition-penalty 0
 generate --model STORIES --prompt x --frequency-penalty inf
 generate --model STORIES --prompt x --presence-penalty nan
 generate --model STORIES --prompt x --quantize none
+generate --model STORIES --prompt x --quantization none
 generate --model STORIES --prompt x --device gpu
 generate --model STORIES --prompt x --seed -1
 generate --model STORIES --prompt x --workers -1
