@@ -33,7 +33,7 @@ var classes = func() map[string]Class {
 			"per_device_eval_batch_size eval_batch_size eval_dataset test_datasets load_best_model_at_end",
 		Nothing: "gradient_checkpointing use_gradient_checkpointing disable_gradient_checkpointing gradient_checkpointing_kwargs use_unsloth_gc activation_offloading " +
 			"pad_to_sequence_len pad_to_multiple_of padding_free batch_flattening eval_packing eval_sample_packing dataset_prepared_path tokenized_path cache_dir " +
-			"auto_find_batch_size streaming",
+			"auto_find_batch_size streaming enable_activation_checkpointing enable_activation_offloading batch_size_val merges_file merges_path vocab_path",
 	} {
 		for _, name := range strings.Fields(names) {
 			all[name] = class

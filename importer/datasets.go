@@ -85,6 +85,9 @@ var axolotl = map[string]rule{
 	"test_datasets":  func(t *translation, e entry) { t.validation(func() { axolotlDatasets(t, e) }) },
 	"strict":         func(t *translation, e entry) { t.ifOn(e, t.keys["strict"].Say) },
 	"bf16":           axolotlBF16,
+	"plugins":        axolotlPlugins,
+	"model_type":     axolotlClass("ForCausalLM"),
+	"tokenizer_type": axolotlClass("AutoTokenizer"),
 	"rl":             func(t *translation, e entry) { t.refuse(e) },
 	"roles_to_train": func(t *translation, e entry) { t.take(e, "dataset.roles_to_train") },
 	"dataset_prepared_path": func(t *translation, e entry) {

@@ -238,6 +238,8 @@ func detect(m Map) (*Program, error) {
 		return Find("torchtune"), nil
 	case !has("model_name_or_path") && has("peft_config", "train_dataset", "dist_config", "kernel_config") && has("model"):
 		return Find("llamafactory-v1"), nil
+	case has("model_name_or_path") && has("use_peft", "dataset_name", "dataset_mixer", "dataset_mixture", "dataset_train_split") && !has("finetuning_type", "stage", "template", "cutoff_len"):
+		return nil, errors.New("it is a file for TRL's own commands (trl sft --config), which is not translated: scripts of TRL are")
 	case has("model_name_or_path", "finetuning_type", "cutoff_len", "lora_rank"):
 		return Find("llamafactory"), nil
 	case inner("lora", "r"), inner("dataset", "path"), inner("training", "learning_rate"), inner("training", "epochs"):

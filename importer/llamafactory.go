@@ -45,6 +45,10 @@ func llamaStage(t *translation, e entry) {
 }
 
 func llamaPacking(t *translation, e entry) {
+	if t.given["stage"].Value == "pt" && e.Value == true {
+		t.put(e, "dataset.packing", true, "texts are joined and cut into pieces of cutoff_len there; here each is cut by itself, and none attends to another")
+		return
+	}
 	if e.Value == true && t.given["neat_packing"].Value != true {
 		t.put(e, "dataset.packing", true, "no row attends to another, as with neat_packing: true")
 		return

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -28,10 +29,11 @@ var programs = []*Program{
 			{Key: "max_grad_norm", Value: 1.0}, {Key: "warmup_ratio", Value: 0.03}, {Key: "seed", Value: int64(42)}, {Key: "output_dir", Value: "./model-out"},
 		}
 	}},
-	{Name: "llamafactory", Title: "LLaMA-Factory", Version: "0.9.6.dev0", rules: llamaFactory, defaults: func(*Input) []Pair {
+	{Name: "llamafactory", Title: "LLaMA-Factory", Version: "0.9.6.dev0", rules: llamaFactory, defaults: func(in *Input) []Pair {
+		packed := slices.ContainsFunc(in.entries, func(e entry) bool { return e.Key == "stage" && e.Value == "pt" })
 		return append([]Pair{
 			{Key: "finetuning_type", Value: "lora"}, {Key: "lora_rank", Value: int64(8)}, {Key: "lora_alpha"}, {Key: "lora_dropout", Value: 0.0},
-			{Key: "lora_target", Value: "all"}, {Key: "cutoff_len", Value: int64(2048)}, {Key: "packing", Value: false}, {Key: "train_on_prompt", Value: false}, {Key: "val_size", Value: 0.0},
+			{Key: "lora_target", Value: "all"}, {Key: "cutoff_len", Value: int64(2048)}, {Key: "packing", Value: packed}, {Key: "train_on_prompt", Value: false}, {Key: "val_size", Value: 0.0},
 		}, trainingArguments...)
 	}},
 	{Name: "llamafactory-v1", Title: "LLaMA-Factory (v1)", Version: "0.9.6.dev0", rules: llamaV1Rules(), expand: llamaV1, defaults: func(*Input) []Pair {
@@ -136,6 +138,7 @@ var calls = map[string][]string{
 	"FastLanguageModel.from_pretrained":    {"model_name", "max_seq_length", "dtype", "load_in_4bit"},
 	"FastModel.from_pretrained":            {"model_name", "max_seq_length", "dtype", "load_in_4bit"},
 	"AutoModelForCausalLM.from_pretrained": {"model_name"},
+	imageModel:                             {"model_name"},
 	"get_peft_model":                       {"-", "r"},
 	"LoraConfig":                           {"-"},
 	"BitsAndBytesConfig":                   {"load_in_8bit", "load_in_4bit"},

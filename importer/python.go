@@ -111,6 +111,9 @@ func (p *program) call() {
 	if last == "from_pretrained" {
 		name = before + "." + last
 	}
+	if class, of := strings.CutSuffix(name, ".from_pretrained"); of && (strings.HasSuffix(class, "ForConditionalGeneration") || strings.HasSuffix(class, "ForImageTextToText")) {
+		name = imageModel
+	}
 	if p.sign(p.pos, '(') && (otherTrainers.MatchString(name) || madeRows[name] && (before != "" || name != "map")) {
 		p.calls = append(p.calls, call{name: name, line: first.line}) // that it is called says enough
 	}

@@ -118,7 +118,9 @@ func (t *translation) method(e entry) {
 	case "qlora":
 		t.take(e, "adapter")
 	default:
-		t.put(e, "adapter", "lora", "LoRA and QLoRA are what this program trains")
+		n := len(t.entries)
+		t.put(e, "adapter", "lora", "other weights are trained there: LoRA and QLoRA are what this program trains")
+		t.as(n, Changes)
 	}
 }
 

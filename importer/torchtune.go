@@ -108,7 +108,9 @@ func tuneModel(t *translation, e entry) {
 	case strings.HasPrefix(name, "qlora_"):
 		t.put(e, "adapter", "qlora", "double_quant is on here; the model itself is the folder's")
 	case strings.HasPrefix(name, "lora_"):
+		n := len(t.entries)
 		t.put(e, "adapter", "lora", "the model itself is the folder's")
+		t.as(n, Nothing)
 	default:
 		t.put(e, "adapter", "lora", "LoRA and QLoRA are what this program trains")
 	}

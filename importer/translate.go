@@ -50,6 +50,8 @@ func Translate(in *Input, o Options) Result {
 		}
 	}
 	t.codeOfRows()
+	t.otherWeights()
+	t.uncut()
 	t.separator()
 	t.finish()
 	t.classify()

@@ -1,0 +1,67 @@
+package importer
+
+import "strings"
+
+// imageModel is the call that loads a model of images and texts, whatever its class.
+const imageModel = "AutoModelForImageTextToText.from_pretrained"
+
+// otherWeights says of a file that names no adapter that all weights are trained there, and of a model of images what is
+// trained of it here.
+func (t *translation) otherWeights() {
+	in := t.in
+	say := func(key, why string) {
+		t.entries = append(t.entries, Entry{Group: Missing, Class: Changes, Key: key, Value: "left out", Say: why})
+	}
+	trains := in.calls["SFTTrainer"] || in.calls["UnslothTrainer"]
+	_, config := t.given["peft_config"]
+	switch adapter := in.calls["LoraConfig"] || in.calls["get_peft_model"]; {
+	case in.Program.Name == "axolotl" && isEmpty(t.given["adapter"].Value) && isEmpty(t.given["lora_model_dir"].Value):
+		say("adapter", "all weights are trained there: LoRA and QLoRA are what this program trains")
+	case trains && !adapter && config:
+		say("LoraConfig", "the adapter's values are made by code, and none is run: give lora.r, lora.alpha, lora.dropout and lora.target_modules")
+	case trains && !adapter:
+		say("LoraConfig", "all weights are trained there: LoRA and QLoRA are what this program trains")
+	}
+	if in.calls[imageModel] {
+		t.entries = append(t.entries, Entry{Group: Missing, Class: Changes, Key: imageModel,
+			Say: "of a model that reads images the language model alone is trained, and rows are text"})
+	}
+}
+
+// uncut says of a length that is given as none that rows are cut here.
+func (t *translation) uncut() {
+	given, named := t.given["max_length"]
+	if !t.in.Program.python || !named || given.Value != nil {
+		return
+	}
+	for i := range t.entries {
+		if e := &t.entries[i]; e.Key == given.shown && e.To == "" {
+			e.Group, e.Class = Missing, Changes
+			e.Say = "no row is cut there: give dataset.max_length the tokens of the longest row (trainer inspect data names them)"
+		}
+	}
+}
+
+// axolotlPlugins: those that make kernels faster change no number that is meant.
+func axolotlPlugins(t *translation, e entry) {
+	list, _ := e.Value.([]any)
+	for _, one := range list {
+		s, _ := one.(string)
+		if !strings.HasSuffix(s, ".LigerPlugin") && !strings.HasSuffix(s, ".CutCrossEntropyPlugin") {
+			t.missing(e, t.keys["plugins"].Say)
+			return
+		}
+	}
+	t.add(Taken, e, "", nil, "the fused kernels that fit the device are always used")
+}
+
+// axolotlClass: a class that every causal language model is loaded by says nothing; another one may be another model.
+func axolotlClass(usual string) rule {
+	return func(t *translation, e entry) {
+		if s, _ := e.Value.(string); strings.HasSuffix(s, usual) {
+			t.add(Taken, e, "", nil, "the model's folder says it")
+			return
+		}
+		t.missing(e, t.keys[e.Key].Say)
+	}
+}

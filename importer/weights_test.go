@@ -1,0 +1,63 @@
+package importer
+
+import (
+	"strings"
+	"testing"
+)
+
+// Files that train other weights, longer rows or joined texts say so before anything else, and those that differ in a
+// spelling alone do not.
+func TestOtherWeightsAreChanges(t *testing.T) {
+	for _, c := range []struct{ name, file, text, key, say string }{
+		{"axolotl without an adapter", "a.yml", "base_model: m\nsequence_len: 64\ndatasets: [{path: d, type: alpaca}]\n", "adapter", "all weights are trained there"},
+		{"axolotl with one", "a.yml", "base_model: m\nadapter: lora\nsequence_len: 64\ndatasets: [{path: d, type: alpaca}]\nmodel_type: LlamaForCausalLM\ntokenizer_type: AutoTokenizer\n" +
+			"plugins: [axolotl.integrations.liger.LigerPlugin, axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n", "", ""},
+		{"axolotl, a plugin that trains", "a.yml", "base_model: m\nadapter: lora\ndatasets: [{path: d, type: alpaca}]\nplugins: [x.KDPlugin]\n", "plugins", "there are no plugins"},
+		{"llama-factory, all weights", "l.yml", "model_name_or_path: m\nstage: sft\nfinetuning_type: full\noutput_dir: o\n", "finetuning_type", "other weights are trained there"},
+		{"llama-factory, joined texts", "l.yml", "model_name_or_path: m\nstage: pt\nfinetuning_type: lora\noutput_dir: o\n", "packing", "texts are joined"},
+		{"trl without an adapter", "t.py", "SFTTrainer(model='m', args=SFTConfig(output_dir='o'))\n", "LoraConfig", "all weights are trained there"},
+		{"trl, an adapter made by code", "t.py", "SFTTrainer(model='m', args=SFTConfig(output_dir='o'), peft_config=get_peft_config(a))\n", "LoraConfig", "made by code"},
+		{"trl with one", "t.py", "SFTTrainer(model='m', args=SFTConfig(output_dir='o'), peft_config=LoraConfig(r=4))\n", "", ""},
+		{"trl, no length", "t.py", "SFTTrainer(model='m', args=SFTConfig(output_dir='o', max_length=None), peft_config=LoraConfig(r=4))\n", "SFTConfig(max_length)", "no row is cut there"},
+		{"trl, a model of images", "t.py", "m = Qwen3VLForConditionalGeneration.from_pretrained('m')\nSFTTrainer(model=m, peft_config=LoraConfig(r=4))\n", imageModel, "the language model alone"},
+		{"torchtune", "t.yaml", "model: {_component_: torchtune.models.qwen2.lora_qwen2_0_5b, lora_rank: 8}\nbatch_size_val: 2\nenable_activation_checkpointing: false\n", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			in, err := Read(c.file, []byte(c.text), "")
+			if err != nil {
+				t.Fatal(err)
+			}
+			own := func(name string) string {
+				if name == "base_model" || name == "seed" {
+					return name
+				}
+				return ""
+			}
+			kind := func(path string) Kind {
+				switch path {
+				case "dataset.packing":
+					return Truth
+				case "lora.r", "dataset.max_length":
+					return Whole
+				}
+				return TextKind
+			}
+			changed := Translate(in, Options{Kind: kind, Own: own}).Changed()
+			found := c.key == ""
+			for _, e := range changed {
+				switch {
+				case c.key == "" && !e.Default:
+					t.Errorf("%s: %s: %s", e.Key, e.Value, e.Say)
+				case e.Key == c.key && strings.Contains(e.Say, c.say):
+					found = true
+				}
+			}
+			if !found {
+				t.Errorf("no change of %s in %v", c.key, changed)
+			}
+		})
+	}
+	if _, err := Read("r.yaml", []byte("model_name_or_path: m\nuse_peft: true\nlora_r: 16\ndataset_name: d\n"), ""); err == nil || !strings.Contains(err.Error(), "TRL's own commands") {
+		t.Errorf("a file for TRL's commands: %v", err)
+	}
+}
