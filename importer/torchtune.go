@@ -222,6 +222,12 @@ func tuneDataset(t *translation, e entry) {
 	default:
 		t.add(Taken, e, "dataset.format", f[0], "")
 	}
+	tokenizer, _ := t.given["tokenizer._component_"].Value.(string)
+	if f[0] == "alpaca" && tokenizer != "" && !strings.HasSuffix(tokenizer, ".llama2_tokenizer") {
+		t.missing(e, "the model's tokenizer writes its marks of messages around Alpaca's text there; here the text stands alone, or dataset.as_chat: yes "+
+			"writes the rows by the chat template without Alpaca's text")
+		t.as(len(t.entries)-1, Changes)
+	}
 }
 
 func tuneSeveral(say string) rule { return func(t *translation, e entry) { t.missing(e, say) } }

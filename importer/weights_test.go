@@ -21,6 +21,8 @@ func TestOtherWeightsAreChanges(t *testing.T) {
 		{"trl, no length", "t.py", "SFTTrainer(model='m', args=SFTConfig(output_dir='o', max_length=None), peft_config=LoraConfig(r=4))\n", "SFTConfig(max_length)", "no row is cut there"},
 		{"trl, a model of images", "t.py", "m = Qwen3VLForConditionalGeneration.from_pretrained('m')\nSFTTrainer(model=m, peft_config=LoraConfig(r=4))\n", imageModel, "the language model alone"},
 		{"torchtune", "t.yaml", "model: {_component_: torchtune.models.qwen2.lora_qwen2_0_5b, lora_rank: 8}\nbatch_size_val: 2\nenable_activation_checkpointing: false\n", "", ""},
+		{"torchtune, Alpaca between marks", "t.yaml", "model: {_component_: torchtune.models.llama3.lora_llama3_8b}\ntokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer}\n" +
+			"dataset: {_component_: torchtune.datasets.alpaca_dataset}\n", "dataset._component_", "marks of messages"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			in, err := Read(c.file, []byte(c.text), "")
