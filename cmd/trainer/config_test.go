@@ -145,7 +145,7 @@ func TestRenderIsAFixpoint(t *testing.T) {
 	texts := map[string]string{
 		"least": least,
 		"odd":   least + "adapter: qlora\nseed: 18446744073709551615\nlora: {alpha: 1e-300, target_modules: '.*\\.q: #x', rank_pattern: {'a.B: c': 3}, alpha_pattern: {X: 0.1}}\nexpect: {max_vram: 1GB}\n",
-		"texts": "base_model: 'null'\noutput_dir: \"a\\tb\\nc\\u2028d \"\ndataset: {path: '123', separator: \"\\n\\n \", fields: {prompt: 'yes', completion: '~'}, format: completion}\n",
+		"texts": "base_model: 'null'\noutput_dir: \"a\\u2028d \"\ndataset: {path: '123', separator: \"a\\tb\\nc\\u2028d\\n\\n \", fields: {prompt: 'yes', completion: '~'}, format: completion}\n",
 	}
 	for _, name := range configs.Names() {
 		text, _ := configs.Read(name)

@@ -73,6 +73,7 @@ var patterns = map[string]string{
 	"devices": devicesPattern,
 	"vram":    memoryPattern, "expect.max_vram": memoryPattern,
 	"tracking.mlflow_url": addressPattern, "tracking.webhook_url": addressPattern, "tracking.metrics_addr": loopbackPattern,
+	"tracking.metrics_file": `^$|\.prom$`,
 }
 
 // interval bounds a number; infinite ends are not bounds.
@@ -129,6 +130,8 @@ var limits = map[string]interval{
 	"training.device_timeout":              zeroOrMore,
 	"training.ddp_timeout":                 oneOrMore,
 	"training.eval_steps":                  zeroOrMore,
+	"training.evals_per_epoch":             zeroOrMore,
+	"training.saves_per_epoch":             zeroOrMore,
 	"training.save_steps":                  zeroOrMore,
 	"training.save_total_limit":            zeroOrMore,
 	"training.logging_steps":               oneOrMore,

@@ -231,7 +231,7 @@ func TestBrokenConversations(t *testing.T) {
 		{"chat is false", ask("--chat=false", "--system", "x"), 2, "--system and --chat=false contradict each other"},
 		{"empty stop", ask("--stop", ""), 2, "--stop: a stop text is empty: it would end every answer before its first character"},
 		{"kwargs are no JSON", ask("--chat-template-kwargs", "a=b"), 2, "--chat-template-kwargs: JSON at byte 0: a value cannot begin with 'a'"},
-		{"kwargs replace messages", ask("--chat-template-kwargs", `{"messages": []}`), 2, `--chat-template-kwargs: the template's variables: messages is set from the conversation`},
+		{"kwargs replace messages", ask("--chat-template-kwargs", `{"messages": []}`), 2, `--chat-template-kwargs: the template's variables: messages is set from the conversation, its tools or the tokenizer, and cannot be given as a variable`},
 		{"kwargs are a list", ask("--chat-template-kwargs", "[1]"), 2, `--chat-template-kwargs: want a JSON object, such as {"enable_thinking": false}`},
 		{"empty template name", ask("--chat-template", ""), 2, "--chat-template: the name is empty"},
 		{"unknown template", ask("--chat-template", "chatmel"), 2, `--chat-template is "chatmel", want one of default, chatml, vicuna, zephyr, or a .jinja file`},
