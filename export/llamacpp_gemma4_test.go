@@ -54,7 +54,7 @@ func TestLlamaCPPReadsGemma4(t *testing.T) {
 			texts[len(cases)] = append(texts[len(cases)], run.New)
 		}
 		lora, merged := m.Adapter(t), filepath.Join(t.TempDir(), "merged")
-		if _, err := Merge(ctx, MergeOptions{Model: dir, Adapters: One(lora), Out: merged}, session.Env{}); err != nil {
+		if _, err := Merge(ctx, MergeOptions{Model: dir, Adapters: One(lora), Out: merged, DType: "fp32"}, session.Env{}); err != nil {
 			t.Fatalf("%s: %v", m.Name, err)
 		}
 		whole := llamaCase{Model: file(Options{Format: "gguf", Adapter: lora})}

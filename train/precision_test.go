@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -23,6 +24,9 @@ func (scaledCPU) Precision() kernel.Precision { return kernel.PrecisionFP16 }
 
 func startOn(t *testing.T, on graph.Machine, s Spec, env Env) Result {
 	t.Helper()
+	if err := os.MkdirAll(s.OutputDir, 0o755); err != nil { // Start makes it, and takes its lock, before anything else
+		t.Fatal(err)
+	}
 	p, err := prepareOn(context.Background(), s, env, on)
 	if err != nil {
 		t.Fatal(err)
