@@ -332,9 +332,7 @@ func (f *formOf) misnamed() (paths []string) {
 // build fills the form in.
 func (f *formOf) build() {
 	asParameter := map[string]bool{} // adapted layers that the file names as parameters
-	for _, name := range f.TargetParameters {
-		f.form.parameters = append(f.form.parameters, name)
-	}
+	f.form.parameters = append(f.form.parameters, f.TargetParameters...)
 	for _, path := range f.trained.Layers {
 		asParameter[path] = f.parameterMatches(path + weightSuffix)
 	}
