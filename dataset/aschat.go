@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // Values of Config.AsChat. Empty means AsChatNo, with a warning where the model has a chat template.

@@ -10,9 +10,9 @@ import (
 	"testing/fstest"
 
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/dataset/chat"
-	"github.com/tierlora/tierlora/dataset/jinja"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // asChatGolden is what transformers makes of rows of columns that are written as messages.

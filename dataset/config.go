@@ -8,8 +8,8 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/dataset/source"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // Config is the `dataset:` section of a run's YAML.

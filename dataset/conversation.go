@@ -7,7 +7,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // chatCounts is what the report says of one row of a conversation.

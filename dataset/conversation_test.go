@@ -10,8 +10,8 @@ import (
 	"testing/fstest"
 	"time"
 
-	"github.com/tierlora/tierlora/dataset/chat"
-	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // plainTemplate ends every message with </s> and wants the user to begin.

@@ -3,7 +3,7 @@ package dataset
 import (
 	"fmt"
 
-	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // Reasons for which a row is dropped, in the order of the report.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // hiddenCost is the token cost of a model with a hidden size of 2,048.

@@ -6,7 +6,7 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // Format says how a row of a file becomes an Example. A new one is a file of its own and a line in Formats.

@@ -11,8 +11,8 @@ import (
 	"testing/fstest"
 
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // The goldens are gsm8k rows as ids and labels [80,128], made with transformers and the stories260K vocabulary.

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tierlora/tierlora/dataset/chat"
-	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // TestBareLists: a conversation that is a list by itself is read as the object around it is, as lines and as a list.

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // Look shows count rows from row first on, validation rows behind the training rows. What a token cache does not hold,

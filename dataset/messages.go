@@ -3,7 +3,7 @@ package dataset
 import (
 	"strings"
 
-	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // Keys under which rows of conversations have a system message and tools. OpenAI's older form calls tools functions.

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // shared is the folder of data that is not in the repository.

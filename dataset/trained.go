@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // TemplateReport says by which chat template conversations are written.

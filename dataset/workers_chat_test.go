@@ -13,7 +13,7 @@ import (
 	"testing/fstest"
 
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // TestWorkersAndConversations: what is learned of a template from one conversation and used for the next must not depend

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // templateFile is the file in which transformers keeps a chat template.

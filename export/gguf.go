@@ -11,11 +11,11 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/export/gguf"
 	"github.com/tierlora/tierlora/export/llamacpp"
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // pieceNumbers is about how many numbers of a tensor are in memory at a time.

@@ -13,10 +13,10 @@ import (
 
 	"golang.org/x/text/unicode/norm"
 
-	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // tinyModel is a model of one small layer with a tokenizer's files, a llama or a glm4, or a gemma4 of two.

@@ -8,12 +8,12 @@ import (
 	"path/filepath"
 	"strings"
 
-	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/export/gguf"
 	"github.com/tierlora/tierlora/export/llamacpp"
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/text/chat"
 	runlock "github.com/tierlora/tierlora/train/checkpoint"
 )
 

@@ -3,9 +3,9 @@ package infer
 import (
 	"fmt"
 
-	"github.com/tierlora/tierlora/dataset/chat"
-	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // textPrompt is a prompt as the model's tokenizer encodes it by itself.

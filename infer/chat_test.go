@@ -9,9 +9,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 func conversation(t testing.TB, messages string) *chat.Conversation {

@@ -7,10 +7,10 @@ import (
 	"maps"
 	"slices"
 
-	"github.com/tierlora/tierlora/dataset/chat"
-	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // Errors of Engine.Start, for those who answer each with a status of their own.

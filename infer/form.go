@@ -1,8 +1,8 @@
 package infer
 
 import (
-	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/infer/jsonform"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // Vocabulary is a tokenizer's tokens for GenerateOptions.Form. Special tokens take no part.

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tierlora/tierlora/dataset/chat"
-	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // Values of Generated.Stopped.

@@ -7,7 +7,7 @@ import (
 	"slices"
 
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // likelihoodTokens are those of a batch whose likelihoods are computed, at least.

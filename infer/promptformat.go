@@ -2,7 +2,7 @@ package infer
 
 import (
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // PromptFormat says which prompts the adapter, or the merged model, was trained on. It is nil where the folder does not

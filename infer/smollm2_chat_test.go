@@ -8,9 +8,9 @@ import (
 	"testing/fstest"
 
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // TestSmolLM2ConversationsLoseAsTransformers: the mean loss over the trained tokens of a batch of conversations, written

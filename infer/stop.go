@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // MaxStopBytes bounds one text of GenerateOptions.Stop.

@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes dataset/jinja/testdata/language.jsonl.gz: templates with what Jinja2 3.1.6 (Python 3.11) gives.
+"""Writes text/jinja/testdata/language.jsonl.gz: templates with what Jinja2 3.1.6 (Python 3.11) gives.
 
-    python scripts/jinja_cases.py dataset/jinja/testdata/language.jsonl.gz
+    python scripts/jinja_cases.py text/jinja/testdata/language.jsonl.gz
 
-Three kinds: cases written by hand below, templates on which dataset/jinja once differed (FOUND), and random
+Three kinds: cases written by hand below, templates on which text/jinja once differed (FOUND), and random
 ones by the grammar of jinja_fuzz.py. Each has the text and the generation spans, or the exception's name.
 """
 import gzip
@@ -45,7 +45,7 @@ HAND = [
 # Functions without a call, whose text is an address.
 ADDRESS = re.compile(r"\brange\b(?!\()|attr\('upper'\)|\bdict\b(?!\()|\.upper\b(?!\()|\*\* 0\.5")
 
-# Templates on which dataset/jinja differed from Jinja2 before it was mended.
+# Templates on which text/jinja differed from Jinja2 before it was mended.
 FOUND = [
     "{{(((pairs|join(\"\"))|wordwrap(6,true))|indent(\"\"))}}", "{{(''.join(people|map('string'))|wordwrap(3)).expandtabs()}}", "{{(t|wordwrap(1))}}", "{{ 'a--b c-d-e foo-bar--baz x-1 -- y' | wordwrap(4) }}", "{#", "{% raw %}", "{%filter upper%}{{(('\x1f7')|int())}}{%endfilter%}",
     "{%set e%}{%generation%} {%endgeneration%}{%endset%}", "{%generation%}t{%generation%}é{%endgeneration%}{%endgeneration%}", "{%filter upper%}\xa0{%generation%}}}{%endgeneration%}{%endfilter%}", "{{({'':1})[:]}}", "{% set x = none[:] %}", "{%for m in((1))[:]%}{%endfor%}", "{{(True[:]|min)}}", "{{((((3)|round()))|unique)[:]}}", "{{(((['']|batch(1)|list)|float())|d())[:]}}",

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Compares dataset/jinja with Jinja2 3.1.6 on random templates.
+"""Compares text/jinja with Jinja2 3.1.6 on random templates.
 
     go build -o /tmp/jinja_server ./scripts/jinja_server
     python scripts/jinja_fuzz.py --server /tmp/jinja_server --seed 1 --count 100000 [--found FILE]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Times Jinja2 and dataset/jinja on the same conversations in one run, one thread each.
+"""Times Jinja2 and text/jinja on the same conversations in one run, one thread each.
 
     python scripts/jinja_speed.py GOLDENS/templates
 
@@ -40,7 +40,7 @@ def main():
     folder = pathlib.Path(sys.argv[1]).resolve()
     conversations = json.loads((folder / "conversations.json").read_text())
     env = dict(os.environ, TRAINER_DATA=str(folder.parent.parent))
-    out = subprocess.run(["go", "test", "-run", "^$", "-bench", "Render", "-cpu", "1", "-count", "3", "./dataset/jinja"], env=env, capture_output=True, text=True, check=True).stdout
+    out = subprocess.run(["go", "test", "-run", "^$", "-bench", "Render", "-cpu", "1", "-count", "3", "./text/jinja"], env=env, capture_output=True, text=True, check=True).stdout
     ours = {}
     for name, us in re.findall(r"BenchmarkRender/([\w.-]+?)\.json\S*\s.*?([\d.]+) us/conversation", out):
         ours[name] = min(float(us), ours.get(name, float("inf")))

@@ -14,7 +14,7 @@ if [ "$what" = test ]; then
 	case $platform in
 	linux/arm64)
 		runner=qemu-aarch64
-		[ $# -gt 0 ] || set -- ./kernel/gemm ./kernel/simd ./quant ./model/weights ./dataset/tokenizer
+		[ $# -gt 0 ] || set -- ./kernel/gemm ./kernel/simd ./quant ./model/weights ./text/tokenizer
 		;;
 	windows/amd64)
 		runner=wine

@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tierlora/tierlora/dataset/chat"
-	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // fakeEngine answers by a hash of prompt, adapter and seed: an answer says whose it is.

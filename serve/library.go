@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tierlora/tierlora/dataset/chat"
-	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // Model is a name that requests ask for: the base model, or one of its adapters.

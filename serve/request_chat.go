@@ -6,8 +6,8 @@ import (
 	"sort"
 	"strings"
 
-	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // mostEscaped is how many bytes of JSON a byte of a text has at most: \u0041.

@@ -15,9 +15,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/internal/listen"
 	"github.com/tierlora/tierlora/internal/rescue"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // Options are a server's limits. Zero is the default.

@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/kernel"
@@ -22,6 +21,7 @@ import (
 	"github.com/tierlora/tierlora/model/quantised"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // EmbeddedPrefix marks models and data sets that the binary carries: "embedded:stories260K".

@@ -8,7 +8,7 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // LoadData reads data, embedded or from files, as the model's tokenizer sees it, and checks that the model knows its

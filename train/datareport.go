@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // DataReportFile is the report on the data in a run's output folder, a dataset.Report as JSON.

@@ -6,10 +6,10 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/infer/tasks"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // maxSamples bounds training.sample_prompts: the run waits for their answers.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // talk is a conversation with a model.

@@ -10,10 +10,10 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/dataset/source"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/text/chat"
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/optimizer"

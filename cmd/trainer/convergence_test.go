@@ -12,9 +12,9 @@ import (
 
 	"github.com/tierlora/tierlora/configs"
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/text/tokenizer"
 	"github.com/tierlora/tierlora/train"
 )
 

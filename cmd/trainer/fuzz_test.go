@@ -6,7 +6,7 @@ import (
 	"testing"
 	"unicode"
 
-	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // FuzzMessages: a file of messages is read or refused, and what is read has messages.

@@ -12,10 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tierlora/tierlora/dataset/chat"
-	"github.com/tierlora/tierlora/dataset/jinja"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/jsonerr"
+	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // maxMessages bounds a file of messages in bytes: far more than any model's positions.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // modelTemplatesJSON is the answer of inspect template --model --json.

@@ -13,10 +13,10 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/internal/safetext"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 func main() {

@@ -9,7 +9,7 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/dataset/chat"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // promptWay is a way in which a prompt is made.

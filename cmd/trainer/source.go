@@ -12,10 +12,10 @@ import (
 
 	"github.com/tierlora/tierlora/configs"
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/dataset/chat"
-	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/model/hub"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/text/tokenizer"
 	"github.com/tierlora/tierlora/train"
 )
 

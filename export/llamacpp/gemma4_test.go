@@ -8,10 +8,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tierlora/tierlora/dataset/chat"
-	"github.com/tierlora/tierlora/dataset/jinja"
 	"github.com/tierlora/tierlora/export/gguf"
 	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // layered is a Gemma 4 of layers with a window and without, of which the last two have no keys and values of their own.

@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/export/gguf"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // shownOfGemma4 are special tokens between which answers have thoughts and calls of tools: as tokens of the user llama.cpp shows them to

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"text/template"
 
-	"github.com/tierlora/tierlora/dataset/chat"
-	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // maxContext is the most tokens that a Modelfile asks for by itself: more takes memory that a small machine lacks.

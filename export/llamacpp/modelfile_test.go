@@ -7,11 +7,11 @@ import (
 	"testing"
 	"text/template"
 
-	"github.com/tierlora/tierlora/dataset/chat"
-	"github.com/tierlora/tierlora/dataset/jinja"
-	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/text/jinja"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // readModelfile reads a file by Ollama's grammar: an instruction and its argument a line, which three quotes carry over lines.

@@ -8,10 +8,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tierlora/tierlora/dataset/chat"
-	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/export/gguf"
 	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // Source reads the weights of a checkpoint, by the names that the model knows.

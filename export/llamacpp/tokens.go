@@ -7,8 +7,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tierlora/tierlora/dataset/chat"
-	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // The kinds of tokens, as llama.cpp numbers them.

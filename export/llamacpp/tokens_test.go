@@ -8,12 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tierlora/tierlora/dataset/chat"
-	"github.com/tierlora/tierlora/dataset/jinja"
-	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/export/gguf"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/text/jinja"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // releasePipelines are tokenizer.json files with the pipelines of releases over small vocabularies.

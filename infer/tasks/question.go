@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/dataset/chat"
 	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/text/chat"
 )
 
 // question is a row as the task puts it.

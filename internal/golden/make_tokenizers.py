@@ -3,7 +3,7 @@ of every kind, and what Hugging Face tokenizers gives for them on random text of
 
     python internal/golden/make_tokenizers.py && python internal/golden/pack.py
     python internal/golden/make_tokenizers.py --texts 2000 --seed 3 --out /tmp/cases.json.gz [--charsmap spiece.model]
-    TRAINER_TOKENIZER_CASES=/tmp/cases.json.gz go test ./dataset/tokenizer -run TestGoldenReleases
+    TRAINER_TOKENIZER_CASES=/tmp/cases.json.gz go test ./text/tokenizer -run TestGoldenReleases
 
 The second form is a differential fuzz: other texts each time, compared by the same test. Needs tokenizers 0.22.1; same bytes every time.
 

@@ -78,7 +78,7 @@ def peer(work, text, documents):
 
 def ours(work):
     env = {**os.environ, "TRAINER_BENCH": str(work)}
-    lines = subprocess.run(["go", "test", "-count=1", "-run", "TestBenchAgainstReference", "-v", "./dataset/tokenizer"], env=env, check=False,
+    lines = subprocess.run(["go", "test", "-count=1", "-run", "TestBenchAgainstReference", "-v", "./text/tokenizer"], env=env, check=False,
                            capture_output=True, text=True)
     if lines.returncode:
         sys.exit(lines.stdout + lines.stderr)

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Rates of dataset/tokenizer and of Hugging Face tokenizers, single thread, on the same megabyte of mixed text, in alternation,
+# Rates of text/tokenizer and of Hugging Face tokenizers, single thread, on the same megabyte of mixed text, in alternation,
 # after checking that both give the same ids. Needs TRAINER_DATA (the shared data) and a PYTHON that has tokenizers.
 set -euo pipefail
 cd "$(dirname "$0")/../.."

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/dataset/chat"
-	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 func main() {

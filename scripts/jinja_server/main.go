@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 type request struct {

@@ -1,4 +1,4 @@
-"""Makes pipelines.json: small byte-pair tokenizers with every pipeline part that dataset/tokenizer knows, and what Hugging Face
+"""Makes pipelines.json: small byte-pair tokenizers with every pipeline part that text/tokenizer knows, and what Hugging Face
 tokenizers gives for them. Run with tokenizers 0.22.1: python make_pipelines.py (writes next to itself; same bytes every time)."""
 import gzip
 import json

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // provenTurn is a message whose turn is what the template adds to the conversation before it.

@@ -3,7 +3,7 @@ package chat
 import (
 	"slices"
 
-	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // Prompted is a conversation up to where the model begins to write.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // A prompt is the beginning of the row that is trained: the same ids up to the answer, special tokens in messages as text.

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // shapeTurn finds what is trained of bytes [start,end) of a row, the turn of message i. nil: nothing of it.

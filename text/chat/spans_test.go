@@ -10,8 +10,8 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // goldenDate is what strftime_now told the templates of the reference.

@@ -3,7 +3,7 @@ package chat
 import (
 	"fmt"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // readCalls checks tool_calls and makes every call's arguments an object: OpenAI's API and many data sets have them as a

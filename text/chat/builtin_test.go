@@ -3,7 +3,7 @@ package chat
 import (
 	"testing"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // endTokenizer knows an end token, which the model's files need not name.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // FuzzRead: whatever a row holds, it is read or refused, and what is read can be rendered, proved and tokenised or is

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // Values of Options.TrainOn.

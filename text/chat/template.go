@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // Template is a compiled chat template with the tokens that it is given. It is safe for concurrent use.

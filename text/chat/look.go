@@ -4,8 +4,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
-	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/text/jinja"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // Turn is the stretch of a row that a message takes: what the template writes before and behind its text belongs to it.

@@ -9,7 +9,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // Conversation is a talk as a row of a data set holds it.

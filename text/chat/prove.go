@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // scheme is how a conversation's texts are given to the template while its spans are looked for.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // ErrSpecial is the reason to leave a conversation out whose special tokens cannot be kept apart from the template's.

@@ -14,9 +14,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
 	"github.com/tierlora/tierlora/internal/jsonerr"
 	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // Sources are the templates of a model's folder and what its files say besides, as transformers 4.57 finds them.

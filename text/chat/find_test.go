@@ -7,8 +7,8 @@ import (
 	"testing"
 	"testing/fstest"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // TestFind: the templates that transformers 4.57.6 takes from such folders, without and with tools.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // roles are those of messages, by every name that data sets give them.

@@ -9,10 +9,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
 	"github.com/tierlora/tierlora/internal/jsonedit"
 	"github.com/tierlora/tierlora/internal/jsonerr"
 	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // Names of the files in which other programs look for the end of an answer.

@@ -1,7 +1,7 @@
 package chat
 
 import (
-	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // Dialogue is the conversation of texts that user and assistant say by turns, the user first, behind a system message

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
-	"github.com/tierlora/tierlora/dataset/tokenizer"
+	"github.com/tierlora/tierlora/text/jinja"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // traits are what a template is found to do.

@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
-	"github.com/tierlora/tierlora/dataset/tokenizer"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/text/jinja"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // smolLM loads the tokenizer of the reference data in the repository, with which SmolLM2's ids are the same.

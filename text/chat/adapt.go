@@ -5,7 +5,7 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // adapt gives the conversation the form that the template takes: contents as strings or as lists of parts, arguments of

@@ -3,7 +3,7 @@ package chat
 import (
 	"strconv"
 
-	"github.com/tierlora/tierlora/dataset/jinja"
+	"github.com/tierlora/tierlora/text/jinja"
 )
 
 // key collects the texts and writes down all of the conversation but them.
