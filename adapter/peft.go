@@ -175,6 +175,9 @@ func (s *Saved) Read(params []Param) error {
 				t.Name, p.Data[i], place(i, p.Shape))
 		}
 	}
+	if err := s.file.Unchanged(); err != nil {
+		return fmt.Errorf("read adapter: %w", err)
+	}
 	return nil
 }
 

@@ -71,7 +71,7 @@ func writeGGUF(ctx context.Context, path string, plan *llamacpp.Plan, o Options,
 			if err := w.tensor(ctx, i, plan.Tensors[i], stored[i], out); err != nil {
 				return fmt.Errorf("tensor %s: %w", stored[i].Name, err)
 			}
-			return nil
+			return c.s.Base.Weights.Unchanged()
 		})
 	})
 	if errors.Is(err, gguf.ErrExists) {

@@ -57,6 +57,9 @@ func (m *merging) write(ctx context.Context, env session.Env) (report MergeRepor
 		if err := weights.WriteDir(dir, tensors, map[string]string{"format": "pt"}, m.o.ShardSize, m.data(ctx)); err != nil {
 			return err
 		}
+		if err := m.s.Base.Weights.Unchanged(); err != nil {
+			return err
+		}
 		report.Rounding = m.rounding()
 		fp16, err := m.inFP16(ctx, report.Rounding)
 		if err != nil {

@@ -253,7 +253,7 @@ func (l *loading) share(n int, wait bool, do func(r *reader, i int) error) error
 					break
 				}
 				if errs[k] = l.ctx.Err(); errs[k] == nil {
-					errs[k] = do(r, i)
+					errs[k] = rescue.Do(func() error { return do(r, i) }) // a mapped file may have been shortened
 				}
 			}
 			if errs[k] != nil {

@@ -32,22 +32,23 @@ type fields struct {
 	err    *Error
 }
 
-// readFields takes a body apart, which may hold so many token ids.
+// readFields takes a body apart. It may hold ids values, the token ids of a prompt, beyond maxValues.
 func readFields(body []byte, ids int) (*fields, *Error) {
 	if !utf8.Valid(body) {
 		return nil, invalid("", "the body is not UTF-8: byte %d is no part of a character", invalidAt(body))
 	}
-	if depth := depthOf(body); depth > maxDepth {
+	whole := extentOf(body)
+	if whole.depth > maxDepth {
 		return nil, invalid("", "the body's JSON is nested deeper than %d levels", maxDepth)
 	}
-	if n, keys := countValues(body), topKeys(body); n > maxValues+ids || keys > maxKeys {
+	if whole.values > maxValues+ids || whole.keys > maxKeys {
 		return nil, invalid("", "the body holds more than %d values, or more than %d keys", maxValues+ids, maxKeys)
 	}
 	f := &fields{}
 	if err := jsonerr.Unmarshal(body, &f.object); err != nil {
 		return nil, invalid("", "the body is no JSON object: %s", err)
 	}
-	if n := countValues(body) - countValues(f.object["prompt"]); n > maxValues {
+	if whole.values-extentOf(f.object["prompt"]).values > maxValues {
 		return nil, invalid("", "the body holds more than %d values besides the prompt", maxValues)
 	}
 	if f.object == nil {
@@ -65,26 +66,6 @@ func invalidAt(b []byte) int {
 		i += n
 	}
 	return len(b)
-}
-
-// depthOf is the deepest nesting of brackets outside of strings.
-func depthOf(b []byte) int {
-	depth, deepest, text := 0, 0, false
-	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
-		case text && c == '\\':
-			i++
-		case c == '"':
-			text = !text
-		case text:
-		case c == '{' || c == '[':
-			depth++
-			deepest = max(deepest, depth)
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return deepest
 }
 
 func (f *fields) wrong(key, format string, args ...any) {

@@ -7,7 +7,7 @@ import (
 )
 
 // intake bounds the bytes of all bodies that are read and taken apart at once. What a body decodes to is in proportion
-// to its bytes (countValues), so this bounds the memory that requests take before their lengths are known.
+// to its bytes (extentOf), so this bounds the memory that requests take before their lengths are known.
 type intake struct {
 	most int64
 	held atomic.Int64
@@ -52,9 +52,16 @@ const maxValues = 1 << 18
 // maxKeys is how many keys the object of a body may have: there are about 40 parameters.
 const maxKeys = 1000
 
-// topKeys is how many keys the object of a body has, or 1 where it has none.
-func topKeys(b []byte) int {
-	n, depth, text := 1, 0, false
+// extent is the size of a JSON text, counted without decoding it.
+type extent struct {
+	keys   int // keys of the outermost object, 1 where it has none
+	values int // values that all lists and objects hold together, or a few more
+	depth  int // deepest nesting of brackets outside of strings
+}
+
+// extentOf counts a JSON text in one pass. A text that is not JSON gets some extent, and its error from the decoder.
+func extentOf(b []byte) extent {
+	e, depth, text := extent{keys: 1, values: 1}, 0, false
 	for i := 0; i < len(b); i++ {
 		switch c := b[i]; {
 		case text && c == '\\':
@@ -64,28 +71,16 @@ func topKeys(b []byte) int {
 		case text:
 		case c == '{' || c == '[':
 			depth++
+			e.values++
+			e.depth = max(e.depth, depth)
 		case c == '}' || c == ']':
 			depth--
-		case c == ',' && depth == 1:
-			n++
+		case c == ',':
+			e.values++
+			if depth == 1 {
+				e.keys++
+			}
 		}
 	}
-	return n
-}
-
-// countValues is how many values the lists and objects of a JSON text hold, or a little more, without decoding it.
-func countValues(b []byte) int {
-	n, text := 1, false
-	for i := 0; i < len(b); i++ {
-		switch c := b[i]; {
-		case text && c == '\\':
-			i++
-		case c == '"':
-			text = !text
-		case text:
-		case c == ',' || c == '[' || c == '{':
-			n++
-		}
-	}
-	return n
+	return e
 }

@@ -35,7 +35,7 @@ func (l *Library) readPrompts(f *fields) []prompt {
 		text, ok = as[string](v)
 		texts = []string{text}
 	case first == ']' || first == '"':
-		if ok = l.count(f, countValues(list)-1); ok {
+		if ok = l.count(f, extentOf(list).values-1); ok {
 			texts, ok = as[[]string](v)
 		}
 	case first == '[':

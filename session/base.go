@@ -323,6 +323,9 @@ func (b *Base) Load(ctx context.Context, n *nn.Net, m graph.Store, workers int) 
 	if err := n.Load(ctx, quantisedTensors{tensors{b.Weights}, b.Tensors()}, m, workers); err != nil {
 		return fmt.Errorf("base model %q: %w", b.Name, err)
 	}
+	if err := b.Weights.Unchanged(); err != nil {
+		return fmt.Errorf("base model %q: %w", b.Name, err)
+	}
 	return nil
 }
 

@@ -99,6 +99,12 @@ func (n *Net) Load(ctx context.Context, r Reader, m graph.Store, workers int) er
 	if err := n.fillAll(ctx, host, r, m, workers, errs); err != nil {
 		return err
 	}
+	for _, err := range errs {
+		var changed *rescue.ChangedError
+		if errors.As(err, &changed) {
+			return changed // once, for all the weights that could not be read
+		}
+	}
 	return errors.Join(errs...)
 }
 
@@ -111,7 +117,7 @@ func (n *Net) fillAll(ctx context.Context, which []int, r Reader, m graph.Store,
 		rescue.Go(func() {
 			defer wg.Done()
 			for i := range next {
-				errs[i] = n.weights[i].Fill(r, m)
+				errs[i] = rescue.Do(func() error { return n.weights[i].Fill(r, m) })
 			}
 		})
 	}

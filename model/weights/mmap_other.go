@@ -5,9 +5,9 @@ package weights
 import "github.com/tierlora/tierlora/internal/regular"
 
 // mapFile reads the whole file where mapping is not available.
-func mapFile(path string) (data []byte, unmap func() error, err error) {
-	data, err = regular.ReadFile(path)
-	return data, func() error { return nil }, err
+func mapFile(path string) (mapping, error) {
+	data, err := regular.ReadFile(path)
+	return mapping{data: data, unmap: func() error { return nil }}, err
 }
 
 func release(_, _ []byte) {}

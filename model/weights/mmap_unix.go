@@ -5,6 +5,7 @@ package weights
 import (
 	"fmt"
 	"math"
+	"os"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -13,32 +14,51 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 )
 
-// mapFile maps a regular file read-only. Reading it after it was shortened is a
-// panic that rescue.Do makes a ChangedError; replacing the file by a rename, as
-// Write does, is safe.
-func mapFile(path string) (data []byte, unmap func() error, err error) {
+// mapFile maps a regular file read-only. Reading it after another process has
+// shortened it is a panic that rescue.Do turns into a ChangedError; a write that
+// keeps its length shows in unchanged. Replacing the file by a rename, as Write
+// does, is safe.
+func mapFile(path string) (m mapping, err error) {
 	f, err := regular.Open(path)
 	if err != nil {
-		return nil, nil, err
+		return mapping{}, err
 	}
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, nil, err
+		return mapping{}, err
 	}
 	size := info.Size()
 	switch {
 	case size == 0:
-		return nil, func() error { return nil }, nil // a mapping cannot be empty
+		return mapping{unmap: func() error { return nil }}, nil // a mapping cannot be empty
 	case size > math.MaxInt:
-		return nil, nil, fmt.Errorf("%s: %d bytes do not fit this machine's address space", path, size)
+		return mapping{}, fmt.Errorf("%s: %d bytes do not fit this machine's address space", path, size)
 	}
-	data, err = unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
+	data, err := unix.Mmap(int(f.Fd()), 0, int(size), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
-		return nil, nil, fmt.Errorf("map %s: %w", path, err)
+		return mapping{}, fmt.Errorf("map %s: %w", path, err)
 	}
 	forget := rescue.Mapped(path, data)
-	return data, func() error { forget(); return unix.Munmap(data) }, nil
+	return mapping{
+		data:      data,
+		unmap:     func() error { forget(); return unix.Munmap(data) },
+		unchanged: func() error { return unchanged(path, info) },
+	}, nil
+}
+
+// unchanged returns a ChangedError if the file that was opened as path, when it
+// looked like was, has been written to since. A file that was removed, or
+// replaced by another, is no change: the mapping still shows the old one.
+func unchanged(path string, was os.FileInfo) error {
+	now, err := os.Stat(path)
+	if err != nil || !os.SameFile(was, now) {
+		return nil
+	}
+	if now.Size() != was.Size() || !now.ModTime().Equal(was.ModTime()) {
+		return &rescue.ChangedError{Path: path}
+	}
+	return nil
 }
 
 // release drops the whole pages of part, which lies in a mapping.

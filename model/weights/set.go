@@ -296,6 +296,16 @@ type Whole struct {
 // Wholes are the tensors of the files that Split has taken apart, by their names in the files.
 func (s *Set) Wholes() map[string]Whole { return s.whole }
 
+// Unchanged returns the first error of File.Unchanged over the set's files.
+func (s *Set) Unchanged() error {
+	for _, f := range s.files {
+		if err := f.Unchanged(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Close unmaps all files. Every Data taken from the set is invalid afterwards.
 func (s *Set) Close() error {
 	s.tensors = nil

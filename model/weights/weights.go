@@ -42,25 +42,31 @@ type File struct {
 	path    string
 	tensors map[string]Tensor
 	meta    map[string]string
-	unmap   func() error
-	data    []byte // mapped
+	mapping // the zero value for a file that was decoded from memory
+}
+
+// mapping is a file's bytes as they lie in memory.
+type mapping struct {
+	data      []byte
+	unmap     func() error // nil for bytes that are not mapped
+	unchanged func() error // nil where data is a copy of the file
 }
 
 // Open maps the .safetensors file at path and checks its whole header.
 func Open(path string) (*File, error) {
-	data, unmap, err := mapFile(path)
+	m, err := mapFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("open weights: %w", err)
 	}
-	f, err := parse(data)
+	f, err := parse(m.data)
 	if err != nil {
-		if advice := adviceBytes(data, path); advice != "" {
+		if advice := adviceBytes(m.data, path); advice != "" {
 			err = errors.New("it is " + advice)
 		}
-		unmap() //nolint:errcheck // the parse error is what matters
+		m.unmap() //nolint:errcheck // the parse error is what matters
 		return nil, fmt.Errorf("read safetensors file %s: %w", path, err)
 	}
-	f.path, f.unmap, f.data = path, unmap, data
+	f.path, f.mapping = path, m
 	return f, nil
 }
 
@@ -86,6 +92,16 @@ func (f *File) Tensor(name string) (Tensor, bool) {
 // Metadata is a copy of the header's __metadata__, nil when there is none.
 func (f *File) Metadata() map[string]string { return maps.Clone(f.meta) }
 
+// Unchanged returns a *rescue.ChangedError if another process has written to the
+// file since it was opened, so that what was read may be of two versions. A
+// caller asks after it has read all that it needs.
+func (f *File) Unchanged() error {
+	if f.unchanged == nil {
+		return nil
+	}
+	return f.unchanged()
+}
+
 // Close unmaps the file. Every Data taken from it is invalid afterwards.
 func (f *File) Close() error {
 	f.tensors = nil
@@ -93,7 +109,7 @@ func (f *File) Close() error {
 		return nil
 	}
 	unmap := f.unmap
-	f.unmap, f.data = nil, nil
+	f.mapping = mapping{}
 	if err := unmap(); err != nil {
 		return fmt.Errorf("close weights %s: %w", f.path, err)
 	}
