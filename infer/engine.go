@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 
 	"github.com/tierlora/tierlora/graph"
@@ -49,12 +50,14 @@ type Engine struct {
 	*session.Session
 	engineShape
 	adapters []NamedAdapter
-	only     bool // every sequence has the one adapter
-	memory   *session.Memory
-	need     graph.Bytes
-	prefill  []*logitsRun // by size
-	decode   []*logitsRun // by size
-	score    *logitsRun   // nil without EngineOptions.Score
+	// adapterEnds holds the end tokens of each adapter's own generation_config.json, in the order of adapters.
+	adapterEnds [][]int32
+	only        bool // every sequence has the one adapter
+	memory      *session.Memory
+	need        graph.Bytes
+	prefill     []*logitsRun // by size
+	decode      []*logitsRun // by size
+	score       *logitsRun   // nil without EngineOptions.Score
 	rules
 	slots   []*sequence // nil = free
 	started uint64
@@ -122,6 +125,12 @@ func engineOn(ctx context.Context, s *session.Session, o EngineOptions) (*Engine
 	var err error
 	if e.rules, err = rulesOf(s); err != nil {
 		return nil, err
+	}
+	e.adapterEnds = make([][]int32, len(dirs))
+	for i, dir := range dirs {
+		if e.adapterEnds[i], err = adapterEnds(dir); err != nil {
+			return nil, err
+		}
 	}
 	switch {
 	case o.Only:
@@ -191,6 +200,17 @@ func rulesOf(s *session.Session) (rules, error) {
 	return rules{ends, never}, nil
 }
 
+// adapterEnds returns the end tokens that the generation_config.json in an adapter's folder names. An adapter that was trained
+// on conversations ends its answers with the token that ends a turn, which the base model may not name. It returns none for a
+// folder without that file.
+func adapterEnds(dir string) ([]int32, error) {
+	g, err := chat.FindGeneration(os.DirFS(dir))
+	if err != nil {
+		return nil, fmt.Errorf("adapter %s: %w", dir, err)
+	}
+	return g.Stops, nil
+}
+
 // Close releases memory, mapped weights, adapters and the device.
 func (e *Engine) Close() error { return errors.Join(e.release(), e.Session.Close()) }
 
@@ -235,6 +255,11 @@ func (e *Engine) Start(slot int, adapter string, prompt Prompt, o GenerateOption
 	ends := maps.Clone(e.ends)
 	for _, id := range prompt.Ends {
 		ends[id] = true
+	}
+	if which >= 0 {
+		for _, id := range e.adapterEnds[which] {
+			ends[id] = true
+		}
 	}
 	stop, err := newStopper(e.Base.Tokenizer, o.turn(prompt), o.Stop, ends)
 	if err != nil {

@@ -3,6 +3,7 @@ package infer
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -185,6 +186,44 @@ func TestEngineAdapters(t *testing.T) {
 	}
 	if err := only.Start(0, "", Prompt{IDs: prompt}, GenerateOptions{MaxTokens: 1}); !errors.Is(err, ErrUnknownAdapter) {
 		t.Errorf("the base model of an engine whose every sequence has an adapter: %v", err)
+	}
+}
+
+// TestAdaptersOwnEnds: an answer ends at the token that the generation_config.json in its adapter's folder names, and those of
+// the base model and of other adapters do not.
+func TestAdaptersOwnEnds(t *testing.T) {
+	plain := golden.Path(t, "train/lora/final")
+	ending := t.TempDir()
+	if err := os.CopyFS(ending, os.DirFS(plain)); err != nil {
+		t.Fatal(err)
+	}
+	prompt := Prompt{IDs: generator(t, golden.StoriesDir(t), plain).Text("Once upon a time").IDs}
+	o := GenerateOptions{MaxTokens: 24}
+	whole, err := generator(t, golden.StoriesDir(t), plain).Continue(t.Context(), prompt, o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end := whole.IDs[9]
+	want := whole.IDs[:slices.Index(whole.IDs, end)]
+	config := fmt.Sprintf(`{"eos_token_id": [%d]}`, end)
+	if err := os.WriteFile(filepath.Join(ending, "generation_config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	got, err := generator(t, golden.StoriesDir(t), ending).Continue(t.Context(), prompt, o, nil)
+	if err != nil || !slices.Equal(got.IDs, want) || got.Stopped != StoppedEnd {
+		t.Errorf("%v, stopped at %s, error %v; expected %v", got.IDs, got.Stopped, err, want)
+	}
+	e := engine(t, golden.StoriesDir(t), EngineOptions{Slots: 2, MaxLen: 100, Adapters: []NamedAdapter{{"plain", plain}, {"ending", ending}}})
+	ids, _ := answers(t, e, []request{{"plain", prompt.IDs, o}, {"ending", prompt.IDs, o}}, []int{0, 1}, []int{0, 0})
+	if !slices.Equal(ids[0], whole.IDs) || !slices.Equal(ids[1], want) {
+		t.Errorf("side by side: %v and %v, expected %v and %v", ids[0], ids[1], whole.IDs, want)
+	}
+	if err := os.WriteFile(filepath.Join(ending, "generation_config.json"), []byte(`{"eos_token_id": "x"}`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := NewEngine(t.Context(), session.Options{Model: golden.StoriesDir(t), Device: "cpu"},
+		EngineOptions{Slots: 1, MaxLen: 64, Adapters: []NamedAdapter{{"ending", ending}}}, session.Env{}); err == nil {
+		t.Error("a generation_config.json with a text as id was read")
 	}
 }
 

@@ -72,6 +72,15 @@ func newGenerator(s *session.Session, adapterDir string) (*Generator, error) {
 	if err != nil {
 		return nil, err
 	}
+	if adapterDir != "" {
+		ends, err := adapterEnds(adapterDir)
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range ends {
+			rules.ends[id] = true
+		}
+	}
 	return &Generator{Session: s, adapterDir: adapterDir, rules: rules}, nil
 }
 
