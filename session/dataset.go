@@ -53,7 +53,7 @@ func CheckData(ctx context.Context, c dataset.Config, opts hub.Options) (problem
 			return nil
 		}
 		err, found := findSource(ctx, s, opts), &problems
-		if err != nil && isHubData(withRevision(*s).Path) {
+		if from := withRevision(*s).Path; err != nil && isHubData(from) && !hub.IsMissingFile(from) {
 			found = &absent
 		} else if err == nil {
 			err = s.Check()

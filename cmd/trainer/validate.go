@@ -82,8 +82,8 @@ func (l *loaded) checkFiles(ctx context.Context, c *console) error {
 	if name := l.Spec.BaseModel; !strings.HasPrefix(name, session.EmbeddedPrefix) {
 		_, err := hub.Resolve(ctx, name, hubOptions)
 		_, there := os.Stat(name)
-		switch repo, _ := hub.SplitRevision(name); {
-		case err != nil && there != nil && hub.IsDatasetName(repo): // the form of a model's name with its owner is the same
+		switch {
+		case err != nil && there != nil && !hub.IsMissingFile(name):
 			absent = append([]error{fmt.Errorf("base_model: %w", err)}, absent...)
 		case err != nil:
 			problems = append([]error{fmt.Errorf("base_model: %w", err)}, problems...)

@@ -40,6 +40,8 @@ func TestValidateLooksForFiles(t *testing.T) {
 		{"no model", "base_model: ./m\noutput_dir: out\ndataset: {path: rows.jsonl}\n", 3, []string{"run.yaml:1:13: base_model: find model: the folder ./m does not exist"}},
 		{"a folder that is no model", "base_model: folder/train.jsonl\noutput_dir: out\ndataset: {path: rows.jsonl}\n", 3, []string{"run.yaml:1:13: base_model: find model: folder/train.jsonl is a file, expected a model folder or org/name"}},
 		{"no adapter", base + "dataset: {path: rows.jsonl}\nlora: {init_from: folder}\n", 3, []string{"run.yaml:4:19: lora.init_from: folder: no adapter folder in PEFT's format"}},
+		{"a missing folder of one that is here", "base_model: folder/m\noutput_dir: out\ndataset: {path: folder/rows}\n", 3, []string{
+			"run.yaml:1:13: base_model: find model folder/m: there is no folder of that name", "run.yaml:3:17: dataset.path: find data set folder/rows: there is no file or folder of that name"}},
 		{"on the hub", "base_model: org/name@v1\noutput_dir: out\ndataset: {path: org/rows@v2}\n", 0, []string{"note: base_model: find model org/name@v1: ", "note: dataset.path: find data set org/rows: "}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -25,6 +26,17 @@ const (
 // IsDatasetName says that a path can be the name of a data set: org/name, and no path of a file that is there.
 func IsDatasetName(name string) bool {
 	return strings.Count(name, "/") == 1 && !looksLikePath(name) && checkRepo(name) == nil
+}
+
+// IsMissingFile reports whether name, which is not here, was meant as a file or folder rather than as a repository of the hub:
+// it has not the form org/name, or a folder called org is here.
+func IsMissingFile(name string) bool {
+	repo, _ := SplitRevision(name)
+	if !IsDatasetName(repo) {
+		return true
+	}
+	info, err := os.Stat(path.Dir(repo))
+	return err == nil && info.IsDir()
 }
 
 // Dataset returns the folder of the data set called name ("org/name") in the cache, which has the files that choose
