@@ -12,8 +12,11 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/bench"
+	"github.com/tierlora/tierlora/config"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/train"
 )
@@ -151,7 +154,7 @@ func (o *benchOptions) run(ctx context.Context, c *console, device bool) error {
 	if o.compare != "" {
 		var err error
 		if old, err = readReport(o.compare); err != nil {
-			return usage(fmt.Errorf("--compare %s: %w", shellQuote(o.compare), err))
+			return usage(fmt.Errorf("--compare %s: %w", words.ShellQuote(o.compare), err))
 		}
 	}
 	if o.trace != "" {
@@ -200,19 +203,19 @@ func (o *benchOptions) measureConfig(ctx context.Context, c *console, device boo
 	if device {
 		o.config.sets = append(o.config.sets, "device="+o.Device)
 	}
-	config, err := o.config.load(c)
+	loaded, err := o.config.load(c)
 	if err != nil {
 		return bench.Report{}, err
 	}
-	if err := checkDevice(config.Spec); err != nil {
+	if err := checkDevice(loaded.Spec); err != nil {
 		return bench.Report{}, err
 	}
 	env := train.Env{Env: environment(c, o.workers)}
 	env.WithoutWeights = true
-	if err := config.findBase(ctx, c, env.Env); err != nil {
+	if err := findBase(ctx, &loaded, c, env.Env); err != nil {
 		return bench.Report{}, err
 	}
-	r, err := bench.RunConfig(ctx, config.Spec, o.Measure, env, string(Render(shownSpec(workOf(config.Spec)))))
+	r, err := bench.RunConfig(ctx, loaded.Spec, o.Measure, env, string(config.Render(config.WithoutSecrets(workOf(loaded.Spec)))))
 	r.Config = o.config.config
 	return r, err
 }
@@ -237,7 +240,7 @@ func (o *benchOptions) writeTrace(t bench.Trace) error {
 }
 
 func readReport(file string) (bench.Report, error) {
-	if err := plainFile(file); err != nil {
+	if err := regular.CheckPath(file); err != nil {
 		return bench.Report{}, err
 	}
 	f, err := os.Open(file)
@@ -259,7 +262,7 @@ func (o *benchOptions) judge(c *console, old, now bench.Report) error {
 	cmp := bench.Compare(old, now)
 	if len(cmp.Differ) > 0 && !o.otherwise {
 		return usage(fmt.Errorf("--compare %s: this is no report of the same work on the same device: %s; --compare-anyway compares the two all the same",
-			shellQuote(o.compare), strings.Join(cmp.Differ, "; ")))
+			words.ShellQuote(o.compare), strings.Join(cmp.Differ, "; ")))
 	}
 	if o.json {
 		if err := writeJSON(c.out, compared{cmp, now}); err != nil {
@@ -270,7 +273,7 @@ func (o *benchOptions) judge(c *console, old, now bench.Report) error {
 		printComparison(c.out, cmp)
 	}
 	if o.fails && cmp.Slower() {
-		return &exitError{code: exitFailed, err: fmt.Errorf("a step takes %.2f times as long as in %s, beyond the spread of both", cmp.Lines[0].Ratio, shellQuote(o.compare))}
+		return &exitError{code: exitFailed, err: fmt.Errorf("a step takes %.2f times as long as in %s, beyond the spread of both", cmp.Lines[0].Ratio, words.ShellQuote(o.compare))}
 	}
 	return nil
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/filename"
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // chatCommand is a line that begins with a slash.
@@ -51,7 +53,7 @@ func (t *talk) command(ctx context.Context, line string) error {
 			names = append(names, n)
 		}
 		sort.Strings(names)
-		if near := nearest(name, names); near != "" {
+		if near := words.Nearest(name, names); near != "" {
 			return usage(fmt.Errorf("there is no command /%s; the nearest is /%s", name, near))
 		}
 		return usage(fmt.Errorf("there is no command /%s; /help lists them", name))
@@ -217,7 +219,7 @@ func (t *talk) save(_ context.Context, path string) error {
 	if len(t.turns) == 0 {
 		return usage(errors.New("there is nothing to save yet"))
 	}
-	path = expandHome(path)
+	path = filename.ExpandHome(path)
 	if err := atomicfile.CheckOwn(path, "a file of conversations", `"messages"`); err != nil {
 		return usage(err)
 	}

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tierlora/tierlora/config"
 )
 
 // Every command's help has examples, and what they show can be given.
@@ -108,15 +110,15 @@ func TestShowIsAConfiguration(t *testing.T) {
 		if code != 0 || !strings.HasPrefix(shown, "base_model: m\n") || !strings.Contains(errOut, "problems in a.yaml; the configuration itself is right\n") {
 			t.Fatalf("exit code %d, stdout\n%s\nstderr\n%s", code, shown, errOut)
 		}
-		for _, k := range schema.leaves() {
-			if section, _, _ := strings.Cut(k.path, "."); section == "quantization" && strings.Contains(text, "adapter: lora") {
+		for _, k := range config.Root.Leaves() {
+			if section, _, _ := strings.Cut(k.Path, "."); section == "quantization" && strings.Contains(text, "adapter: lora") {
 				continue // null as a whole
 			}
-			if !regexp.MustCompile(`(?m)^ *` + k.name + `:`).MatchString(shown) {
-				t.Errorf("%s is not in\n%s", k.path, shown)
+			if !regexp.MustCompile(`(?m)^ *` + k.Name + `:`).MatchString(shown) {
+				t.Errorf("%s is not in\n%s", k.Path, shown)
 			}
 		}
-		if !reflect.DeepEqual(merged(t, shown, nil, nil), merged(t, least+text, nil, nil)) {
+		if !reflect.DeepEqual(merged(t, shown), merged(t, least+text)) {
 			t.Errorf("another configuration is shown:\n%s", shown)
 		}
 		if err := os.WriteFile(filepath.Join(dir, "b.yaml"), []byte(shown), 0o644); err != nil {
@@ -317,5 +319,12 @@ func TestBuild(t *testing.T) {
 		if b := buildOf(got); b != want {
 			t.Errorf("%+v, want %+v", b, want)
 		}
+	}
+}
+
+// TestDevicesFlag: 0,2 is a list, other words are taken as they are.
+func TestDevicesFlag(t *testing.T) {
+	if got := deviceList("0,2") + deviceList("[1]") + deviceList("all") + deviceList("3"); got != "[0,2][1]all3" {
+		t.Errorf("--devices gives %s", got)
 	}
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/config"
 	"github.com/tierlora/tierlora/configs"
 )
 
@@ -49,19 +50,19 @@ func completeSet(_ *cobra.Command, _ []string, word string) ([]string, cobra.She
 	name, _, value := strings.Cut(word, "=")
 	if !value {
 		var keys []string
-		for _, k := range schema.leaves() {
-			if k.kind != kindRows && strings.HasPrefix(k.path, word) {
-				keys = append(keys, k.path+"=\t"+descriptions[k.path])
+		for _, k := range config.Root.Leaves() {
+			if k.Kind != config.KindRows && strings.HasPrefix(k.Path, word) {
+				keys = append(keys, k.Path+"=\t"+k.About())
 			}
 		}
 		return keys, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
 	}
-	k, rest := schema.find(name)
-	if rest != "" || k == schema {
+	k, rest := config.Root.Find(name)
+	if rest != "" || k == config.Root {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	values := choices[k.path]
-	if k.kind == kindTruth {
+	values := k.Choices()
+	if k.Kind == config.KindTruth {
 		values = []any{true, false}
 	}
 	if values == nil {

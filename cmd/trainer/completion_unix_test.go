@@ -8,12 +8,14 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // TestCompletionInShells: the scripts in the shells that are here.
 func TestCompletionInShells(t *testing.T) {
 	dir := t.TempDir()
-	if err := os.WriteFile(filepath.Join(dir, "trainer"), []byte("#!/bin/sh\n"+asProgram+"=1 exec "+shellQuote(os.Args[0])+" \"$@\"\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "trainer"), []byte("#!/bin/sh\n"+asProgram+"=1 exec "+words.ShellQuote(os.Args[0])+" \"$@\"\n"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	for shell, c := range map[string]struct {

@@ -11,8 +11,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/config"
 	"github.com/tierlora/tierlora/configs"
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/filename"
 )
 
 func newConfigs(c *console) *cobra.Command {
@@ -49,7 +51,7 @@ func newConfigs(c *console) *cobra.Command {
 			}
 			path := filepath.Base(name) + ".yaml"
 			if len(args) == 2 {
-				path = expandHome(args[1])
+				path = filename.ExpandHome(args[1])
 			}
 			text = withoutSchemaLine(text)
 			if path == "-" {
@@ -78,7 +80,7 @@ func headline(text []byte) string {
 
 // withoutSchemaLine leaves out the line that names the schema for editors: its path holds in this repository alone.
 func withoutSchemaLine(text []byte) []byte {
-	if !bytes.HasPrefix(text, []byte(schemaLine)) {
+	if !bytes.HasPrefix(text, []byte(config.SchemaLine)) {
 		return text
 	}
 	_, rest, _ := bytes.Cut(text, []byte("\n"))
@@ -99,4 +101,19 @@ func writeNew(path string, data []byte) error {
 		err = errors.Join(err, os.Remove(path))
 	}
 	return atomicfile.Room(err, path, int64(len(data)))
+}
+
+func newConfigSchema(c *console) *cobra.Command {
+	return &cobra.Command{
+		Use:   "config-schema",
+		Short: "Print the JSON schema of configurations, for editors and checkers",
+		Long: "Print the JSON schema (draft 7) of configurations: every key with type, default, values and meaning.\n" +
+			"An editor with a YAML language server completes and checks a configuration that begins with\n\n" +
+			"  # yaml-language-server: $schema=config.schema.json",
+		Example: "  trainer config-schema > config.schema.json",
+		Args:    noArguments,
+		RunE: func(*cobra.Command, []string) error {
+			return config.WriteJSONSchema(c.out)
+		},
+	}
 }

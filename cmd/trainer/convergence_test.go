@@ -33,7 +33,7 @@ func TestConvergenceTiersHoldOut(t *testing.T) {
 	}
 	for _, name := range convergence {
 		text, _ := configs.Read(name)
-		s := merged(t, string(text), nil, nil)
+		s := merged(t, string(text))
 		if !s.Training.EvalOnStart || s.Expect.EvalLossDecrease <= 0 {
 			t.Errorf("%s does not judge held-out loss: %+v", name, s.Expect)
 		}
@@ -63,7 +63,7 @@ func TestOneReferenceForBothDevices(t *testing.T) {
 	var specs []train.Spec
 	for _, name := range []string{"cpu_smollm2_convergence", "gpu_smollm2_convergence"} {
 		text, _ := configs.Read(name)
-		s := merged(t, string(text), nil, nil)
+		s := merged(t, string(text))
 		s.Device, s.VRAM, s.OutputDir, s.Expect.MaxVRAM = "", "", "", ""
 		specs = append(specs, s)
 	}
@@ -78,7 +78,7 @@ func TestReferencesAreOfTheirTiers(t *testing.T) {
 	dir := golden.SmolLM2(t)
 	for _, name := range convergence[:3] {
 		text, _ := configs.Read(name)
-		s := merged(t, string(text), nil, nil)
+		s := merged(t, string(text))
 		s.BaseModel = dir
 		env := session.Env{Data: configs.Data}
 		recipe, err := train.NewRecipe(context.Background(), s, train.Env{Env: env})

@@ -8,6 +8,8 @@ import (
 	"runtime"
 	"strings"
 	"testing"
+
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // block is a fenced block of a page.
@@ -70,7 +72,7 @@ func TestCookbook(t *testing.T) {
 		t.Skip("no sh here")
 	}
 	bin := t.TempDir()
-	script := "#!/bin/sh\nexec " + shellQuote(os.Args[0]) + " \"$@\"\n"
+	script := "#!/bin/sh\nexec " + words.ShellQuote(os.Args[0]) + " \"$@\"\n"
 	if err := os.WriteFile(filepath.Join(bin, "trainer"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}

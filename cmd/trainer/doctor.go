@@ -14,9 +14,12 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/cpu"
 
+	"github.com/tierlora/tierlora/config"
 	"github.com/tierlora/tierlora/doctor"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -108,7 +111,7 @@ func runDoctor(c *console, o doctorOptions, f doctor.Facts) error {
 		}
 	}
 	if o.pins != "" {
-		check := plainFile
+		check := regular.CheckPath
 		if o.refresh {
 			check = func(path string) error { return writable(path, "a file of pins", "") } // ReadPins knows them from others
 		}
@@ -122,7 +125,7 @@ func runDoctor(c *console, o doctorOptions, f doctor.Facts) error {
 	f.Overrides = overrides(f.Environ)
 	h := examine(f)
 	if o.pins != "" {
-		pins, err := doctor.ReadPins(o.pins, nearest)
+		pins, err := doctor.ReadPins(o.pins, words.Nearest)
 		if err != nil && (!o.refresh || !errors.Is(err, fs.ErrNotExist)) {
 			if o.refresh {
 				err = fmt.Errorf("%w; it is not replaced: delete it, or name another file", err)
@@ -185,11 +188,11 @@ func (h health) whyNot() string {
 // overrides are the variables that set keys of configurations, and those that are meant to and do not.
 func overrides(environ map[string]string) (all []doctor.Override) {
 	for _, name := range slices.Sorted(maps.Keys(environ)) {
-		rest, ours := strings.CutPrefix(name, envPrefix+"_")
+		rest, ours := strings.CutPrefix(name, config.EnvPrefix+"_")
 		if !ours || environ[name] == "" {
 			continue
 		}
-		switch path, ok := environmentPath(rest); {
+		switch path, ok := config.EnvironmentKey(rest); {
 		case ok:
 			all = append(all, doctor.Override{Name: name, Key: path})
 		case path != "":

@@ -12,6 +12,8 @@ import (
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/internal/filename"
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
@@ -83,14 +85,14 @@ func (o *engineFlags) nameAdapters() error {
 		name, dir, ok := strings.Cut(text, "=")
 		if !ok || strings.ContainsAny(name, `/\`) {
 			dir = text
-			name = filepath.Base(filepath.Clean(expandHome(dir)))
+			name = filepath.Base(filepath.Clean(filename.ExpandHome(dir)))
 		}
-		dir = expandHome(dir)
+		dir = filename.ExpandHome(dir)
 		switch {
 		case name == "" || dir == "":
-			return fmt.Errorf("--adapter %s: want NAME=DIR, or DIR alone", shellQuote(text))
+			return fmt.Errorf("--adapter %s: want NAME=DIR, or DIR alone", words.ShellQuote(text))
 		case seen[name]:
-			return fmt.Errorf("--adapter %s: the name %s is taken: give it another, --adapter OTHER=%s", shellQuote(text), name, dir)
+			return fmt.Errorf("--adapter %s: the name %s is taken: give it another, --adapter OTHER=%s", words.ShellQuote(text), name, dir)
 		}
 		seen[name] = true
 		o.named = append(o.named, infer.NamedAdapter{Name: name, Dir: dir})
@@ -145,4 +147,15 @@ func memoryLines(e *infer.Engine) string {
 	line("batch", need.Batch)
 	fmt.Fprintf(&b, "  %-16s %14d bytes  %s", "total", need.Total(), session.FormatBytes(need.Total()))
 	return b.String()
+}
+
+// checkDevice refuses a device that this machine or build lacks.
+func checkDevice(s train.Spec) error {
+	if s.Device != "cuda" {
+		return nil
+	}
+	if n, reason := graph.GPUs(); n == 0 {
+		return &exitError{code: exitUnfit, err: errors.New("device: cuda is asked for, but " + reason)}
+	}
+	return nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/train"
 )
 
@@ -65,24 +66,24 @@ func (o *evalOptions) run(cmd *cobra.Command, c *console) error {
 	if len(o.tasks.names) > 0 {
 		return o.ask(cmd, c)
 	}
-	config, err := o.load(c)
+	loaded, err := o.load(c)
 	if err != nil {
 		return err
 	}
-	if err := o.choose(&config.Spec.Dataset); err != nil {
+	if err := o.choose(&loaded.Spec.Dataset); err != nil {
 		return usage(err)
 	}
-	if err := checkDevice(config.Spec); err != nil {
+	if err := checkDevice(loaded.Spec); err != nil {
 		return err
 	}
 	if err := checkAdapter(o.adapter); err != nil {
 		return err
 	}
 	env := environment(c, o.workers)
-	if err := config.findBase(cmd.Context(), c, env); err != nil {
+	if err := findBase(cmd.Context(), &loaded, c, env); err != nil {
 		return err
 	}
-	return o.loss(cmd, c, config.Spec)
+	return o.loss(cmd, c, loaded.Spec)
 }
 
 // choose takes the data of the command line.
@@ -108,7 +109,7 @@ func (o *evalOptions) loss(cmd *cobra.Command, c *console, spec train.Spec) erro
 	options.By = o.by
 	report, err := infer.Evaluate(cmd.Context(), options, environment(c, o.workers))
 	if o.data != "" && errors.Is(err, fs.ErrNotExist) {
-		return usage(fmt.Errorf("--data %s: %w", shellQuote(o.data), err))
+		return usage(fmt.Errorf("--data %s: %w", words.ShellQuote(o.data), err))
 	}
 	if err != nil {
 		return err

@@ -126,15 +126,15 @@ type taskChange struct {
 // opening is the model that is asked.
 func (o *evalOptions) opening(cmd *cobra.Command, c *console, env session.Env) (session.Options, error) {
 	if o.config != "" {
-		config, err := o.load(c)
+		loaded, err := o.load(c)
 		if err != nil {
 			return session.Options{}, err
 		}
-		if err := checkDevice(config.Spec); err != nil {
+		if err := checkDevice(loaded.Spec); err != nil {
 			return session.Options{}, err
 		}
-		err = config.findBase(cmd.Context(), c, env)
-		return config.Spec.Session(), err
+		err = findBase(cmd.Context(), &loaded, c, env)
+		return loaded.Spec.Session(), err
 	}
 	if err := checkDevice(train.Spec{Device: o.tasks.device}); err != nil {
 		return session.Options{}, err

@@ -56,7 +56,7 @@ func TestExamplesRun(t *testing.T) {
 		}
 		n++
 		text, _ := configs.Read(name)
-		if s := merged(t, string(text), nil, nil); s.OutputDir != "runs/"+name { // as it is
+		if s := merged(t, string(text)); s.OutputDir != "runs/"+name { // as it is
 			t.Errorf("%s: output_dir %s", name, s.OutputDir)
 		}
 		code, out, errOut := trainer(t, dir, nil, "", append(append([]string{"--config", name, "--quiet"}, brief...), extra[name]...)...)
@@ -102,7 +102,7 @@ func TestReadmeExampleRuns(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if s := merged(t, config, nil, nil); s.Dataset.Path != "mine.jsonl" || s.OutputDir != "runs/mine" {
+	if s := merged(t, config); s.Dataset.Path != "mine.jsonl" || s.OutputDir != "runs/mine" {
 		t.Errorf("dataset.path %s, output_dir %s", s.Dataset.Path, s.OutputDir)
 	}
 	for _, want := range []string{"trainer init --model ./SmolLM2-135M-Instruct --data mine.jsonl --out mine.yaml\n", "trainer train mine.yaml\n", "--adapter runs/mine\n"} {

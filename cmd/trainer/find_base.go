@@ -4,13 +4,14 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/tierlora/tierlora/config"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 )
 
 // findBase finds the base model of a configuration and says what it takes from it.
-func (l *loaded) findBase(ctx context.Context, c *console, env session.Env) error {
-	note, err := l.takeStorage(ctx, env)
+func findBase(ctx context.Context, l *config.Loaded, c *console, env session.Env) error {
+	note, err := takeStorage(ctx, l, env)
 	if note != "" {
 		c.say("note: %s", note)
 	}
@@ -19,7 +20,7 @@ func (l *loaded) findBase(ctx context.Context, c *console, env session.Env) erro
 
 // takeStorage finds the base model. Where its weights are quantised already, a configuration without a section quantization takes
 // them as they are; note says so.
-func (l *loaded) takeStorage(ctx context.Context, env session.Env) (note string, err error) {
+func takeStorage(ctx context.Context, l *config.Loaded, env session.Env) (note string, err error) {
 	name := l.Spec.BaseModel
 	if err := checkModel(ctx, name, env); err != nil || !l.AssumedStorage {
 		return "", err

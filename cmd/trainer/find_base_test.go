@@ -53,7 +53,7 @@ func TestQLoRAOverQuantised(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if s := merged(t, string(saved), nil, nil); s.Quantization == nil || *s.Quantization != c.want {
+		if s := merged(t, string(saved)); s.Quantization == nil || *s.Quantization != c.want {
 			t.Errorf("%s: the run's configuration has quantization %+v, want %+v", name, s.Quantization, c.want)
 		}
 		again := filepath.Join(dir, name+" again")

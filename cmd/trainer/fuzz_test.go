@@ -6,6 +6,7 @@ import (
 	"testing"
 	"unicode"
 
+	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/text/chat"
 )
 
@@ -37,12 +38,12 @@ func FuzzVisible(f *testing.F) {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, s string) {
-		for _, r := range visible(s) {
+		for _, r := range safetext.Visible(s) {
 			if r != '\n' && r != ' ' && !unicode.IsPrint(r) {
 				t.Fatalf("%q shows %U", s, r)
 			}
 		}
-		if page := pageText(s); strings.ContainsAny(page, `<>"'`) || html.UnescapeString(page) != strings.ReplaceAll(visible(s), "\\n\n", "↵\n") {
+		if page := pageText(s); strings.ContainsAny(page, `<>"'`) || html.UnescapeString(page) != strings.ReplaceAll(safetext.Visible(s), "\\n\n", "↵\n") {
 			t.Fatalf("%q is %q on a page", s, page)
 		}
 	})

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/jsonerr"
+	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/text/chat"
 	"github.com/tierlora/tierlora/text/jinja"
 )
@@ -155,7 +156,7 @@ func (o *chatOptions) readMessages(c *console, raw *chat.Raw) error {
 func (o *chatOptions) open(c *console) ([]byte, error) {
 	var r io.Reader = c.in
 	if o.messages != "-" {
-		if err := plainFile(o.messages); err != nil {
+		if err := regular.CheckPath(o.messages); err != nil {
 			return nil, err
 		}
 		f, err := os.Open(o.messages)

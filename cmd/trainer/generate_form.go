@@ -12,6 +12,7 @@ import (
 
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/infer/jsonform"
+	"github.com/tierlora/tierlora/internal/regular"
 )
 
 // maxSchemaFile bounds a file of --json-schema in bytes.
@@ -60,7 +61,7 @@ func (o *formOptions) read(cmd *cobra.Command, c *console, others ...string) err
 func (o *formOptions) text(c *console) ([]byte, error) {
 	var r io.Reader = c.in
 	if o.file != "-" {
-		if err := plainFile(o.file); err != nil {
+		if err := regular.CheckPath(o.file); err != nil {
 			return nil, err
 		}
 		f, err := os.Open(o.file)

@@ -42,18 +42,18 @@ Exit code 0: all tensors are within their limits; 1: some are not.`,
 			return o.argument(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := o.load(c)
+			loaded, err := o.load(c)
 			if err != nil {
 				return err
 			}
-			if err := checkDevice(config.Spec); err != nil {
+			if err := checkDevice(loaded.Spec); err != nil {
 				return err
 			}
 			env := environment(c, workers)
-			if err := config.findBase(cmd.Context(), c, env); err != nil {
+			if err := findBase(cmd.Context(), &loaded, c, env); err != nil {
 				return err
 			}
-			r, err := train.GradCheck(cmd.Context(), config.Spec, train.Env{Env: env}, check)
+			r, err := train.GradCheck(cmd.Context(), loaded.Spec, train.Env{Env: env}, check)
 			if err != nil {
 				return err
 			}

@@ -11,8 +11,12 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/config"
 	"github.com/tierlora/tierlora/importer"
+	"github.com/tierlora/tierlora/internal/filename"
 	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/internal/safetext"
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 func newImport(c *console) *cobra.Command {
@@ -35,23 +39,23 @@ to --out, or to standard output.`,
   trainer import adapter_config.json --json`,
 		Args: oneArgument("a file of another program"),
 		RunE: func(_ *cobra.Command, args []string) error {
-			path := expandHome(args[0])
+			path := filename.ExpandHome(args[0])
 			result, err := importFile(path, from)
 			if err != nil {
-				return usage(fmt.Errorf("import %s: %w", shellQuote(args[0]), err))
+				return usage(fmt.Errorf("import %s: %w", words.ShellQuote(args[0]), err))
 			}
 			if err := otherTraining(result); err != nil {
-				return usage(fmt.Errorf("import %s: %w", shellQuote(args[0]), err))
+				return usage(fmt.Errorf("import %s: %w", words.ShellQuote(args[0]), err))
 			}
 			text, fill, err := importedConfig(path, &result)
 			if err != nil {
-				return usage(fmt.Errorf("import %s: %w", shellQuote(args[0]), err))
+				return usage(fmt.Errorf("import %s: %w", words.ShellQuote(args[0]), err))
 			}
 			changed := len(result.Changed())
 			var refused error
 			if changed > 0 && !accept {
 				refused = usage(fmt.Errorf("import %s: %s what is trained, so no configuration is written: look at them above, and take them with --accept",
-					shellQuote(args[0]), map[bool]string{true: "1 key changes", false: fmt.Sprintf("%d keys change", changed)}[changed == 1]))
+					words.ShellQuote(args[0]), map[bool]string{true: "1 key changes", false: fmt.Sprintf("%d keys change", changed)}[changed == 1]))
 			}
 			if out != "" && out != "-" && refused == nil {
 				if err := writeNew(out, text); err != nil {
@@ -94,15 +98,15 @@ func importFile(path, from string) (importer.Result, error) {
 		return importer.Result{}, err
 	}
 	dir := filepath.Dir(path)
-	return importer.Translate(in, importer.Options{Kind: importKind, Own: ownPath, ReadFile: func(name string) ([]byte, error) {
+	return importer.Translate(in, importer.Options{Kind: importKind, Own: config.OwnKey, ReadFile: func(name string) ([]byte, error) {
 		if filepath.IsAbs(name) || !filepath.IsLocal(filepath.FromSlash(name)) {
 			return nil, fmt.Errorf("%s lies elsewhere", name)
 		}
-		first, err := readBounded(filepath.Join(dir, filepath.FromSlash(name)), maxConfigBytes)
+		first, err := readBounded(filepath.Join(dir, filepath.FromSlash(name)), config.MaxBytes)
 		if err == nil {
 			return first, nil
 		}
-		return readBounded(filepath.FromSlash(name), maxConfigBytes) // LLaMA-Factory looks from its working folder
+		return readBounded(filepath.FromSlash(name), config.MaxBytes) // LLaMA-Factory looks from its working folder
 	}}), nil
 }
 
@@ -135,29 +139,19 @@ func readBounded(path string, limit int64) ([]byte, error) {
 }
 
 func importKind(path string) importer.Kind {
-	k, rest := schema.find(path)
-	if k == schema || rest != "" {
+	k, rest := config.Root.Find(path)
+	if k == config.Root || rest != "" {
 		return importer.None
 	}
-	return map[kind]importer.Kind{kindText: importer.TextKind, kindWhole: importer.Whole, kindUnsigned: importer.Whole, kindNumber: importer.Number,
-		kindTruth: importer.Truth, kindList: importer.List, kindTable: importer.Table, kindRows: importer.Rows}[k.kind]
-}
-
-// ownPath is the key of ours that has a name, of those that other programs have by the same meaning.
-func ownPath(name string) string {
-	for _, section := range []*key{schema, schema.child("training"), schema.child("lora"), schema.child("dataset")} {
-		if k := section.child(name); k != nil && k.kind != kindSection && k.kind != kindRows {
-			return k.path
-		}
-	}
-	return ""
+	return map[config.Kind]importer.Kind{config.KindText: importer.TextKind, config.KindWhole: importer.Whole, config.KindUnsigned: importer.Whole, config.KindNumber: importer.Number,
+		config.KindTruth: importer.Truth, config.KindList: importer.List, config.KindTable: importer.Table, config.KindRows: importer.Rows}[k.Kind]
 }
 
 // placeholders are keys that every run needs and a file may not have.
-var placeholders = []commented{
-	{path: "base_model", value: "./model", after: "write the model's folder or its name"},
-	{path: "dataset.path", value: "data.jsonl", after: "write the path of your rows"},
-	{path: "output_dir", value: "runs/imported", after: "the run's folder"},
+var placeholders = []config.Commented{
+	{Path: "base_model", Value: "./model", After: "write the model's folder or its name"},
+	{Path: "dataset.path", Value: "data.jsonl", After: "write the path of your rows"},
+	{Path: "output_dir", Value: "runs/imported", After: "the run's folder"},
 }
 
 // importedConfig is the configuration of a translation, which our own checks pass: what they refuse is taken back. fill
@@ -165,20 +159,19 @@ var placeholders = []commented{
 func importedConfig(path string, r *importer.Result) (text []byte, fill []string, err error) {
 	for range len(r.Settings) + 1 {
 		text, fill = writeImported(path, *r)
-		_, problems := mergeConfig("the translation", text, nil, nil)
+		_, problems := config.Merge("the translation", text, nil, nil)
 		if len(problems) == 0 {
 			return text, fill, nil
 		}
 		refused := false
 		for _, p := range problems {
-			said := strings.TrimPrefix(p.text, pathOf(p.text)+": ")
-			for at := pathOf(p.text); at != "" && !refused; at = at[:max(0, strings.LastIndexAny(at, ".["))] {
+			said := strings.TrimPrefix(p.Text, config.KeyOf(p.Text)+": ")
+			for at := config.KeyOf(p.Text); at != "" && !refused; at = at[:max(0, strings.LastIndexAny(at, ".["))] {
 				refused = r.Refuse(at, "refused here: "+said)
 			}
 		}
 		if !refused {
-			sortProblems(problems)
-			return nil, nil, &invalid{"the translation", problems, ""}
+			return nil, nil, &config.Invalid{Name: "the translation", Problems: problems}
 		}
 	}
 	return nil, nil, errors.New("no configuration is left that this program accepts")
@@ -186,20 +179,20 @@ func importedConfig(path string, r *importer.Result) (text []byte, fill []string
 
 func writeImported(path string, r importer.Result) (text []byte, fill []string) {
 	has := map[string]bool{}
-	var values []commented
+	var values []config.Commented
 	for _, s := range r.Settings {
 		has[s.Path] = true
 		if strings.HasSuffix("."+s.Path, "."+s.From) {
 			s.From = "" // its own name
 		}
-		values = append(values, commented{path: s.Path, value: s.Value, after: s.From})
+		values = append(values, config.Commented{Path: s.Path, Value: s.Value, After: s.From})
 	}
 	for _, p := range placeholders {
-		if has[p.path] || p.path == "dataset.path" && has["dataset.sources"] {
+		if has[p.Path] || p.Path == "dataset.path" && has["dataset.sources"] {
 			continue
 		}
-		fill = append(fill, p.path)
-		p.after = "not in the file: " + p.after
+		fill = append(fill, p.Path)
+		p.After = "not in the file: " + p.After
 		values = append(values, p)
 	}
 	var missing []string
@@ -216,7 +209,7 @@ func writeImported(path string, r importer.Result) (text []byte, fill []string) 
 	}
 	head := []string{fmt.Sprintf("Translated from %s of %s; defaults are those of %s.", filepath.Base(path), r.Program.Title, r.Program.Version),
 		"Behind a value stands the key that it comes from, where that has another name.", ""}
-	return commentedYAML(head, values, missing), fill
+	return config.CommentedYAML(head, values, missing), fill
 }
 
 // classTitle is a class as a heading.
@@ -253,7 +246,7 @@ func printImport(to io.Writer, r importer.Result, fill []string, out string, ver
 		fmt.Fprintf(w, "\nto write by hand: %s\n", strings.Join(fill, ", "))
 	}
 	if out != "" && out != "-" {
-		fmt.Fprintf(w, "\nwritten  %s\nnext     trainer plan %s\n", out, shellQuote(out))
+		fmt.Fprintf(w, "\nwritten  %s\nnext     trainer plan %s\n", out, words.ShellQuote(out))
 	}
 	return w.Flush()
 }
@@ -276,7 +269,7 @@ func importLine(e importer.Entry) string {
 	if e.Say != "" {
 		line += "; " + e.Say
 	}
-	return oneLine(line)
+	return safetext.OneLine(line)
 }
 
 func importedJSON(r importer.Result, fill []string, out string, text []byte) any {

@@ -5,14 +5,20 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/tierlora/tierlora/config"
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/internal/filename"
+	"github.com/tierlora/tierlora/internal/safetext"
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 )
@@ -113,9 +119,8 @@ func runInit(ctx context.Context, c *console, o *initOptions) error {
 		return err
 	}
 	text := chosen.write(o)
-	if _, problems := mergeConfig(o.out, text, nil, nil); len(problems) > 0 {
-		sortProblems(problems)
-		return fmt.Errorf("the configuration that was chosen is refused, which is a mistake of this program: %w", &invalid{o.out, problems, ""})
+	if _, problems := config.Merge(o.out, text, nil, nil); len(problems) > 0 {
+		return fmt.Errorf("the configuration that was chosen is refused, which is a mistake of this program: %w", &config.Invalid{Name: o.out, Problems: problems})
 	}
 	if err := writeNew(o.out, text); err != nil {
 		return err
@@ -154,12 +159,12 @@ func (o *initOptions) ask(ctx context.Context, c *console) error {
 				fmt.Fprintln(out)
 				return usage(errors.New("init: the answers end before a model and data are named"))
 			}
-			*to = expandHome(*to)
+			*to = filename.ExpandHome(*to)
 			if *to == "" || err != nil {
 				continue
 			}
 			if err := wrong(); err != nil {
-				fmt.Fprintf(out, "  %s%s\n", strings.TrimPrefix(err.Error(), "init: "), nearestFile(err))
+				fmt.Fprintf(out, "  %s%s\n", strings.TrimPrefix(err.Error(), "init: "), filename.Nearest(err))
 				if *to == otherwise {
 					otherwise = ""
 				}
@@ -200,7 +205,7 @@ func (o *initOptions) check() error {
 		return usage(errors.New("init: give --data: a file, folder, pattern, or data set of the hub"))
 	}
 	if o.goal != "" && goals[o.goal] == nil {
-		return usage(fmt.Errorf("init: --goal %s: must be one of %s", shellQuote(o.goal), strings.Join(goalNames, ", ")))
+		return usage(fmt.Errorf("init: --goal %s: must be one of %s", words.ShellQuote(o.goal), strings.Join(goalNames, ", ")))
 	}
 	if err := o.checkRows(); err != nil {
 		return err
@@ -220,7 +225,7 @@ func (o *initOptions) check() error {
 	}
 	s := train.DefaultSpec()
 	s.Device = o.device
-	for _, err := range validate(s) {
+	for _, err := range config.Validate(s) {
 		if strings.HasPrefix(err.Error(), "device: ") {
 			return usage(fmt.Errorf("init: --%w", err))
 		}
@@ -262,12 +267,12 @@ func (o *initOptions) rows(c *dataset.Config) {
 }
 
 // formatWords are the values of --format.
-func formatWords() []string { return sortedNames(dataset.Formats) }
+func formatWords() []string { return slices.Sorted(maps.Keys(dataset.Formats)) }
 
 // checkOut refuses a name that no new configuration can have.
 func (o *initOptions) checkOut() error {
 	if ext := filepath.Ext(o.out); ext != ".yaml" && ext != ".yml" {
-		return usage(fmt.Errorf("init: --out %s: a configuration's name ends in .yaml", shellQuote(o.out)))
+		return usage(fmt.Errorf("init: --out %s: a configuration's name ends in .yaml", words.ShellQuote(o.out)))
 	}
 	if _, err := os.Lstat(o.out); err == nil {
 		return usage(fmt.Errorf("init: %s is there already; name another file with --out", o.out))
@@ -288,7 +293,7 @@ func (f *looked) print(c *console, chosen *choice, o *initOptions) error {
 	line("model", "%s", f.modelLine())
 	line("data", "%s", f.dataLine())
 	if f.unread != "" {
-		line("", "keys not read: %s", oneLine(f.unread))
+		line("", "keys not read: %s", safetext.OneLine(f.unread))
 	}
 	if f.hasForms {
 		line("form", "%s", f.formLine(o))
@@ -305,13 +310,13 @@ func (f *looked) print(c *console, chosen *choice, o *initOptions) error {
 		fmt.Fprintln(w)
 	}
 	for _, note := range chosen.notes {
-		line("note", "%s", oneLine(note))
+		line("note", "%s", safetext.OneLine(note))
 	}
 	s := chosen.spec
 	line("chosen", "%s, %d x %d rows a step, at most %d tokens a row; %s%d steps", s.Adapter, s.Training.BatchSize,
 		s.Training.GradientAccumulationSteps, s.Dataset.MaxLength, chosen.about, chosen.steps)
 	line("memory", "%s of %s on %s", session.FormatBytes(chosen.plan.TotalBytes), limitText(chosen.plan.Limit), chosen.plan.Device)
-	fmt.Fprintf(w, "written  %s\nnext     trainer train %s\n", o.out, shellQuote(o.out))
+	fmt.Fprintf(w, "written  %s\nnext     trainer train %s\n", o.out, words.ShellQuote(o.out))
 	return w.Flush()
 }
 
@@ -324,7 +329,7 @@ func partText(tokens []dataset.Token) string {
 			break
 		}
 	}
-	text := []rune(oneLine(b.String()))
+	text := []rune(safetext.OneLine(b.String()))
 	if len(text) > most {
 		return string(text[:most-3]) + "..."
 	}

@@ -5,14 +5,18 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sort"
 	"strings"
 
+	"github.com/tierlora/tierlora/config"
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/importer"
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
@@ -228,7 +232,7 @@ func (ch *choice) explain(o *initOptions, full int) {
 	why["lora.alpha"] = "the update is scaled by alpha/r; twice the rank is usual."
 	why["lora.target_modules"] = "all linear layers but the head learn more than q_proj and v_proj alone."
 	why["dataset.path"] = f.dataLine()
-	why["dataset.format"] = "found from the keys of the first row; trained: " + f.trained + ". trainer inspect data " + shellQuote(o.out) + " shows every token."
+	why["dataset.format"] = "found from the keys of the first row; trained: " + f.trained + ". trainer inspect data " + words.ShellQuote(o.out) + " shows every token."
 	why["dataset.fields"] = "which keys of the rows are read."
 	why["dataset.as_chat"] = "prompt and answer are a user's message and the assistant's, in the model's chat template, as an instruct model is asked; no trains plain text."
 	if !f.asChat {
@@ -297,55 +301,55 @@ func bestToo(t *train.Config) string {
 // write is the configuration with its comments.
 func (ch *choice) write(o *initOptions) []byte {
 	s, t := ch.spec, ch.spec.Training
-	values := []commented{
-		{path: "base_model", value: s.BaseModel}, {path: "adapter", value: s.Adapter},
-		{path: "lora.r", value: s.LoRA.R}, {path: "lora.alpha", value: s.LoRA.Alpha}, {path: "lora.target_modules", value: "all-linear"},
-		{path: "dataset.path", value: s.Dataset.Path}, {path: "dataset.format", value: s.Dataset.Format}, {path: "dataset.max_length", value: s.Dataset.MaxLength},
-		{path: "training.epochs", value: t.Epochs}, {path: "training.batch_size", value: t.BatchSize},
-		{path: "training.gradient_accumulation_steps", value: t.GradientAccumulationSteps}, {path: "training.learning_rate", value: t.LearningRate},
-		{path: "training.warmup_ratio", value: t.WarmupRatio}, {path: "training.gradient_checkpointing", value: t.GradientCheckpointing},
-		{path: "training.save_steps", value: t.SaveSteps}, {path: "training.save_total_limit", value: t.SaveTotalLimit},
-		{path: "output_dir", value: s.OutputDir}, {path: "device", value: s.Device},
+	values := []config.Commented{
+		{Path: "base_model", Value: s.BaseModel}, {Path: "adapter", Value: s.Adapter},
+		{Path: "lora.r", Value: s.LoRA.R}, {Path: "lora.alpha", Value: s.LoRA.Alpha}, {Path: "lora.target_modules", Value: "all-linear"},
+		{Path: "dataset.path", Value: s.Dataset.Path}, {Path: "dataset.format", Value: s.Dataset.Format}, {Path: "dataset.max_length", Value: s.Dataset.MaxLength},
+		{Path: "training.epochs", Value: t.Epochs}, {Path: "training.batch_size", Value: t.BatchSize},
+		{Path: "training.gradient_accumulation_steps", Value: t.GradientAccumulationSteps}, {Path: "training.learning_rate", Value: t.LearningRate},
+		{Path: "training.warmup_ratio", Value: t.WarmupRatio}, {Path: "training.gradient_checkpointing", Value: t.GradientCheckpointing},
+		{Path: "training.save_steps", Value: t.SaveSteps}, {Path: "training.save_total_limit", Value: t.SaveTotalLimit},
+		{Path: "output_dir", Value: s.OutputDir}, {Path: "device", Value: s.Device},
 	}
 	if len(s.Dataset.Fields) > 0 {
 		var fields importer.Map
-		for _, name := range sortedNames(s.Dataset.Fields) {
+		for _, name := range slices.Sorted(maps.Keys(s.Dataset.Fields)) {
 			fields = append(fields, importer.Pair{Key: name, Value: s.Dataset.Fields[name]})
 		}
-		values = append(values, commented{path: "dataset.fields", value: fields})
+		values = append(values, config.Commented{Path: "dataset.fields", Value: fields})
 	}
 	if s.Dataset.AsChat != "" {
-		values = append(values, commented{path: "dataset.as_chat", value: s.Dataset.AsChat})
+		values = append(values, config.Commented{Path: "dataset.as_chat", Value: s.Dataset.AsChat})
 	}
 	if s.Dataset.System != "" {
-		values = append(values, commented{path: "dataset.system", value: s.Dataset.System})
+		values = append(values, config.Commented{Path: "dataset.system", Value: s.Dataset.System})
 	}
 	if s.Dataset.ChatTemplate != "" {
-		values = append(values, commented{path: "dataset.chat_template", value: s.Dataset.ChatTemplate})
+		values = append(values, config.Commented{Path: "dataset.chat_template", Value: s.Dataset.ChatTemplate})
 	}
 	if s.Dataset.ValSplit > 0 {
-		values = append(values, commented{path: "dataset.val_split", value: s.Dataset.ValSplit}, commented{path: "training.eval_steps", value: t.EvalSteps})
+		values = append(values, config.Commented{Path: "dataset.val_split", Value: s.Dataset.ValSplit}, config.Commented{Path: "training.eval_steps", Value: t.EvalSteps})
 	}
 	if s.Dataset.Packing {
-		values = append(values, commented{path: "dataset.packing", value: true})
+		values = append(values, config.Commented{Path: "dataset.packing", Value: true})
 	}
 	if t.Optimizer != train.Default().Optimizer {
-		values = append(values, commented{path: "training.optimizer", value: t.Optimizer})
+		values = append(values, config.Commented{Path: "training.optimizer", Value: t.Optimizer})
 	}
 	if s.VRAM != "" {
-		values = append(values, commented{path: "vram", value: s.VRAM})
+		values = append(values, config.Commented{Path: "vram", Value: s.VRAM})
 	}
 	for i := range values {
-		if why := ch.why[values[i].path]; why != "" {
-			values[i].above = []string{why}
+		if why := ch.why[values[i].Path]; why != "" {
+			values[i].Above = []string{why}
 		}
 	}
 	head := []string{fmt.Sprintf("Made by trainer init for %s on %s: %s.", s.BaseModel, ch.plan.Device, goalText[o.goal]),
-		"trainer train " + shellQuote(o.out) + " runs it, trainer plan " + shellQuote(o.out) + " prints the memory, docs/CONFIG.md has every key."}
+		"trainer train " + words.ShellQuote(o.out) + " runs it, trainer plan " + words.ShellQuote(o.out) + " prints the memory, docs/CONFIG.md has every key."}
 	for _, line := range ch.tried {
 		head = append(head, "does not fit: "+line)
 	}
-	return commentedYAML(append(head, ""), values, nil)
+	return config.CommentedYAML(append(head, ""), values, nil)
 }
 
 var goalText = map[string]string{"chat": "conversations, of which the answers are trained", "instruct": "tasks, of which the answers are trained",

@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/internal/safetext"
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/text/chat"
 	"github.com/tierlora/tierlora/text/tokenizer"
@@ -87,7 +89,7 @@ func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, er
 		set, report, err = openData(ctx, s, tok, folder, env)
 	}
 	if err != nil {
-		return nil, usage(fmt.Errorf("init: --data %s: %s", shellQuote(o.data), asInitFlags.Replace(err.Error())))
+		return nil, usage(fmt.Errorf("init: --data %s: %s", words.ShellQuote(o.data), asInitFlags.Replace(err.Error())))
 	}
 	f.format, f.rows, f.trained, f.dropped = report.Format, set.Train.Len(), report.Trained, report.DroppedRows()
 	f.longest = report.LongestRow.Tokens
@@ -95,7 +97,7 @@ func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, er
 	f.asChat, f.hasForms = report.AsChat, dataset.Formats[report.Format].AsChat != nil
 	f.systems = report.Chat.SystemPrompts == "several" || report.Chat.System != o.system
 	if f.rows == 0 {
-		return nil, usage(fmt.Errorf("init: --data %s: no row is left to train on; trainer inspect data says why", shellQuote(o.data)))
+		return nil, usage(fmt.Errorf("init: --data %s: no row is left to train on; trainer inspect data says why", words.ShellQuote(o.data)))
 	}
 	if err := f.goal(o); err != nil {
 		return nil, err
@@ -173,7 +175,7 @@ func (f *looked) askForm(c *console, o *initOptions) (again bool, err error) {
 		case "n", "no", "false":
 			o.asChat = dataset.AsChatNo
 		default:
-			fmt.Fprintf(c.err, "  %s: want yes or no\n", oneLine(answer))
+			fmt.Fprintf(c.err, "  %s: want yes or no\n", safetext.OneLine(answer))
 		}
 	}
 	if o.asChat == dataset.AsChatNo {
@@ -222,7 +224,7 @@ func (f *looked) modelLine() string {
 	if f.declared {
 		text += "; its weights are not here yet"
 	}
-	return oneLine(text)
+	return safetext.OneLine(text)
 }
 
 func (f *looked) dataLine() string {
@@ -233,7 +235,7 @@ func (f *looked) dataLine() string {
 	if f.tokens > 0 {
 		text += fmt.Sprintf("; half have at most %d tokens, 99 of 100 at most %d, the longest %d", f.part(0.5), f.part(0.99), f.longest)
 	}
-	return oneLine(text)
+	return safetext.OneLine(text)
 }
 
 // part is the length that a part of the rows do not exceed.

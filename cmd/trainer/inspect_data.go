@@ -5,7 +5,9 @@ import (
 	"fmt"
 
 	"github.com/spf13/cobra"
+
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // pageRows is how many rows a page shows where -n is not given: a person reads more there than in a terminal.
@@ -39,28 +41,28 @@ token. --html writes a page that needs no network.`,
 					return usage(fmt.Errorf("--html and --json: give one of them"))
 				}
 				if err := checkPage(page, pageMark); err != nil {
-					return usage(fmt.Errorf("--html %s: %w", shellQuote(page), err))
+					return usage(fmt.Errorf("--html %s: %w", words.ShellQuote(page), err))
 				}
 				if !cmd.Flags().Changed("rows") {
 					count = pageRows
 				}
 			}
-			config, err := o.load(c)
+			loaded, err := o.load(c)
 			if err != nil {
 				return err
 			}
 			env := environment(c, 0)
-			tok, folder, err := openTokenizer(cmd.Context(), config.Spec.BaseModel, env)
+			tok, folder, err := openTokenizer(cmd.Context(), loaded.Spec.BaseModel, env)
 			if err != nil {
 				return err
 			}
-			set, report, err := openData(cmd.Context(), config.Spec, tok, folder, env)
+			set, report, err := openData(cmd.Context(), loaded.Spec, tok, folder, env)
 			if err != nil {
 				return err
 			}
-			if loader, err := set.TrainLoader(config.Spec.Training.BatchSize); err == nil { // what is wrong with it, training says
-				if ranks, err := config.Spec.RanksAsked(); err == nil {
-					loader.Even(ranks*config.Spec.Training.GradientAccumulationSteps, usualTokenCost)
+			if loader, err := set.TrainLoader(loaded.Spec.Training.BatchSize); err == nil { // what is wrong with it, training says
+				if ranks, err := loaded.Spec.RanksAsked(); err == nil {
+					loader.Even(ranks*loaded.Spec.Training.GradientAccumulationSteps, usualTokenCost)
 				}
 				loader.ChooseBudgets(loader.Batches(0), dataset.MaxBudgets)
 				report.Batches = loader.Report()
@@ -77,7 +79,7 @@ token. --html writes a page that needs no network.`,
 			case asJSON:
 				return writeJSON(c.out, shown)
 			case page != "":
-				return c.writePage(page, dataPage{Title: o.config, Model: config.Spec.BaseModel, Report: report, Rows: shown, First: first, All: rows})
+				return c.writePage(page, dataPage{Title: o.config, Model: loaded.Spec.BaseModel, Report: report, Rows: shown, First: first, All: rows})
 			}
 			w := bufio.NewWriter(coloured(c.out))
 			fmt.Fprintln(w, plainText(report.String()))

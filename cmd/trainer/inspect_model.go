@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tierlora/tierlora/configs"
+	"github.com/tierlora/tierlora/internal/filename"
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/hub"
@@ -75,7 +76,7 @@ A folder may hold config.json alone: then parameters and tensors follow from it,
 			case len(args) > 1 || len(args) == 1 && name != "":
 				return usage(fmt.Errorf("%s takes one model, --model DIR; got %d", cmd.CommandPath(), len(args)+min(len(name), 1)))
 			case len(args) == 1:
-				name = expandHome(args[0])
+				name = filename.ExpandHome(args[0])
 			case name == "":
 				return usage(fmt.Errorf("%s needs --model DIR: a model folder, hub name or embedded:NAME", cmd.CommandPath()))
 			}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/safetext"
 )
 
 //go:embed inspect_page.css
@@ -186,5 +187,5 @@ func writeToken(w *bufio.Writer, n int, t dataset.Token) {
 
 // pageText is a text that the page shows as it is.
 func pageText(s string) string {
-	return strings.ReplaceAll(html.EscapeString(visible(s)), "\\n\n", "↵\n")
+	return strings.ReplaceAll(html.EscapeString(safetext.Visible(s)), "\\n\n", "↵\n")
 }

@@ -5,10 +5,9 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/internal/safetext"
 )
 
 // Escape sequences of a terminal. Trained and masked differ by underline and brightness too.
@@ -148,7 +147,7 @@ func tokenStyle(t dataset.Token) string {
 }
 
 func tokenText(t dataset.Token) string {
-	text := visible(t.Text)
+	text := safetext.Visible(t.Text)
 	if t.Text == "" {
 		text = markNoText
 	}
@@ -159,28 +158,4 @@ func tokenText(t dataset.Token) string {
 		text += markEnd
 	}
 	return text
-}
-
-// visible writes a text so that it steers no terminal and hides nothing: control characters and those without a shape
-// are escaped, a line break is shown and kept.
-func visible(s string) string {
-	var b strings.Builder
-	for i := 0; i < len(s); {
-		r, n := utf8.DecodeRuneInString(s[i:])
-		switch {
-		case r == '\n':
-			b.WriteString("\\n\n")
-		case r == '\\' && i+1 < len(s) && s[i+1] == 'n':
-			b.WriteString(`\\`) // a backslash and an n, not a line break
-		case r == utf8.RuneError && n == 1:
-			fmt.Fprintf(&b, `\x%02x`, s[i])
-		case r != ' ' && !unicode.IsPrint(r):
-			q := strconv.QuoteRune(r)
-			b.WriteString(q[1 : len(q)-1])
-		default:
-			b.WriteRune(r)
-		}
-		i += n
-	}
-	return b.String()
 }

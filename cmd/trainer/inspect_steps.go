@@ -24,15 +24,15 @@ it with PEFT.`,
   trainer inspect steps gpu_smollm2_convergence.yaml --json > steps.json`,
 		Args: o.argument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := o.load(c)
+			loaded, err := o.load(c)
 			if err != nil {
 				return err
 			}
 			env := train.Env{Env: environment(c, 0)}
-			if err := config.findBase(cmd.Context(), c, env.Env); err != nil {
+			if err := findBase(cmd.Context(), &loaded, c, env.Env); err != nil {
 				return err
 			}
-			recipe, err := train.NewRecipe(cmd.Context(), config.Spec, env)
+			recipe, err := train.NewRecipe(cmd.Context(), loaded.Spec, env)
 			if err != nil {
 				return err
 			}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
@@ -138,7 +139,7 @@ func parseNow(s string) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("--now %s: write a time such as 2025-03-14T15:09:26", shellQuote(s))
+	return time.Time{}, fmt.Errorf("--now %s: write a time such as 2025-03-14T15:09:26", words.ShellQuote(s))
 }
 
 // givenConversation is one of the file's, or what is wrong with it.

@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
+
+	"github.com/tierlora/tierlora/internal/regular"
 )
 
 // tokensJSON is the answer of inspect tokens --json.
@@ -75,7 +77,7 @@ func readText(c *console, file string) (string, error) {
 	if file == "-" {
 		data, err = io.ReadAll(c.in)
 	} else {
-		if err = plainFile(file); err == nil {
+		if err = regular.CheckPath(file); err == nil {
 			data, err = os.ReadFile(file)
 		}
 	}

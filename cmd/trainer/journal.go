@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/filename"
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/journal"
@@ -83,7 +84,7 @@ func (k *keeper) ended(err error) {
 	case errors.Is(err, errStopped):
 		err = nil // the exit code says it
 	case err != nil && !(errors.As(err, &exit) && exit.silent):
-		k.Line("trainer: " + shortened(err.Error()) + nearestFile(err))
+		k.Line("trainer: " + shortened(err.Error()) + filename.Nearest(err))
 	}
 	if errors.As(err, &lost) {
 		k.Rank(lost.Rank, lost)

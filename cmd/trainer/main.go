@@ -13,11 +13,16 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/tierlora/tierlora/config"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/filename"
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/internal/safetext"
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
+
+//go:generate go test -run ^TestReferenceIsFresh$ ../../config -update
 
 func main() {
 	rescue.Fatal = func(err error) { // of a goroutine that nobody waits for
@@ -65,7 +70,7 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	}
 	exit := (*exitError)(nil)
 	if err != nil && !(errors.As(err, &exit) && exit.silent) {
-		c.say("trainer: %s%s", shortened(err.Error()), nearestFile(err))
+		c.say("trainer: %s%s", shortened(err.Error()), filename.Nearest(err))
 	}
 	if o, ok := raw(c.err).(*outlet); ok {
 		o.flush(outletWait)
@@ -162,7 +167,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 			names = append(names, sub.Name())
 		}
 	}
-	if near := nearest(args[0], names); near != "" {
+	if near := words.Nearest(args[0], names); near != "" {
 		return usage(fmt.Errorf("unknown command %q for %s; the nearest is %s", args[0], cmd.CommandPath(), near))
 	}
 	return usage(fmt.Errorf("unknown command %q for %s; %s --help lists them", args[0], cmd.CommandPath(), cmd.CommandPath()))
@@ -184,7 +189,7 @@ func nearFlag(cmd *cobra.Command, err error) error {
 	if !errors.As(err, &unknown) {
 		return err
 	}
-	if key := keyMeant(unknown.GetSpecifiedName()); key != "" && cmd.Flags().Lookup("set") != nil {
+	if key := config.KeyMeant(unknown.GetSpecifiedName()); key != "" && cmd.Flags().Lookup("set") != nil {
 		return fmt.Errorf("%w; a key of the configuration is set by --set %s=VALUE", err, key)
 	}
 	var names []string
@@ -193,7 +198,7 @@ func nearFlag(cmd *cobra.Command, err error) error {
 			names = append(names, f.Name)
 		}
 	})
-	if near := nearest(unknown.GetSpecifiedName(), names); near != "" {
+	if near := words.Nearest(unknown.GetSpecifiedName(), names); near != "" {
 		return fmt.Errorf("%w; the nearest is --%s", err, near)
 	}
 	return err

@@ -165,7 +165,7 @@ func TestTrainEvalGenerate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := merged(t, string(effective), nil, nil); s.Dataset.MaxLength != 48 || s.Training.MaxSteps != 3 {
+	if s := merged(t, string(effective)); s.Dataset.MaxLength != 48 || s.Training.MaxSteps != 3 {
 		t.Errorf("the effective configuration is\n%s", effective)
 	}
 	if code, _, errOut := trainer(t, dir, nil, "", small...); code == 0 || !strings.Contains(errOut, "holds a run already") {

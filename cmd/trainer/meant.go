@@ -9,21 +9,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// keyMeant is the path of the configuration key that a name stands for, here or in another program; "" = none.
-func keyMeant(name string) string {
-	plain := strings.ReplaceAll(strings.ToLower(name), "-", "_")
-	if k, rest := schema.find(plain); k != schema && rest == "" && k.kind != kindSection {
-		return k.path
-	}
-	if own := ownPath(plain); own != "" {
-		return own
-	}
-	if c := foreign[plain]; c.Say == "" && !strings.Contains(c.Key, "[]") {
-		return c.Key
-	}
-	return ""
-}
-
 // isText refuses what is no UTF-8.
 func isText(what, text string) error {
 	for i, r := range text {

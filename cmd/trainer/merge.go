@@ -13,7 +13,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/config"
 	"github.com/tierlora/tierlora/export"
+	"github.com/tierlora/tierlora/internal/filename"
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
@@ -129,7 +131,7 @@ func (o *mergeFlags) parse() (err error) {
 		return fmt.Errorf("--shard-size %q is no size above 0 such as 5GB or 2GiB", o.shard)
 	}
 	for _, text := range o.adapters {
-		a, err := export.ParseAdapter(expandHome(text))
+		a, err := export.ParseAdapter(filename.ExpandHome(text))
 		if err != nil {
 			return fmt.Errorf("--adapter %w", err)
 		}
@@ -184,7 +186,7 @@ func sameStorage(a, b *quant.Config) bool {
 
 // runConfig reads the configuration of a run from its folder, or from above a checkpoint of it; ok is false where there is
 // none.
-func runConfig(dir string) (run loaded, folder string, ok bool, err error) {
+func runConfig(dir string) (run config.Loaded, folder string, ok bool, err error) {
 	dirs := []string{dir}
 	if abs, err := filepath.Abs(dir); err == nil && strings.HasPrefix(filepath.Base(abs), "checkpoint-") {
 		dirs = append(dirs, filepath.Dir(abs))
@@ -198,9 +200,9 @@ func runConfig(dir string) (run loaded, folder string, ok bool, err error) {
 		if err != nil {
 			return run, d, false, err
 		}
-		run, problems := mergeConfig(path, text, nil, nil)
+		run, problems := config.Merge(path, text, nil, nil)
 		if len(problems) > 0 {
-			return run, d, false, &invalid{path, problems[:1], ""}
+			return run, d, false, &config.Invalid{Name: path, Problems: problems[:1]}
 		}
 		return run, d, true, nil
 	}
@@ -211,7 +213,7 @@ func runConfig(dir string) (run loaded, folder string, ok bool, err error) {
 // checkpoint of it; nil = as they were. ok is false where there is none.
 func trainedOver(dir string) (c *quant.Config, ok bool, err error) {
 	run, _, ok, err := runConfig(dir)
-	if bad := (*invalid)(nil); errors.As(err, &bad) {
+	if bad := (*config.Invalid)(nil); errors.As(err, &bad) {
 		return nil, false, fmt.Errorf("what it was trained over can't be read: %w", err)
 	}
 	if err != nil || !ok {

@@ -12,7 +12,10 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/term"
 
+	"github.com/tierlora/tierlora/config"
 	"github.com/tierlora/tierlora/configs"
+	"github.com/tierlora/tierlora/internal/filename"
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/model/hub"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
@@ -53,34 +56,34 @@ func (o *configOptions) argument(cmd *cobra.Command, args []string) error {
 	if len(args) > 1 {
 		word := args[1]
 		if name, value, ok := strings.Cut(strings.TrimLeft(word, "+~"), "="); ok {
-			if key := keyMeant(name); key != "" {
+			if key := config.KeyMeant(name); key != "" {
 				name = key
 			}
-			return usage(fmt.Errorf("%s takes one configuration; write %s as --set %s", cmd.CommandPath(), shellQuote(word), shellQuote(name+"="+value)))
+			return usage(fmt.Errorf("%s takes one configuration; write %s as --set %s", cmd.CommandPath(), words.ShellQuote(word), words.ShellQuote(name+"="+value)))
 		}
-		return usage(fmt.Errorf("%s takes one configuration, got %s and %s", cmd.CommandPath(), shellQuote(args[0]), shellQuote(word)))
+		return usage(fmt.Errorf("%s takes one configuration, got %s and %s", cmd.CommandPath(), words.ShellQuote(args[0]), words.ShellQuote(word)))
 	}
 	if o.config != "" {
-		return usage(fmt.Errorf("%s takes one configuration, got --config %s and %s", cmd.CommandPath(), shellQuote(o.config), shellQuote(args[0])))
+		return usage(fmt.Errorf("%s takes one configuration, got --config %s and %s", cmd.CommandPath(), words.ShellQuote(o.config), words.ShellQuote(args[0])))
 	}
-	o.config = expandHome(args[0])
+	o.config = filename.ExpandHome(args[0])
 	return nil
 }
 
 // load reads the configuration and tells its notes.
-func (o *configOptions) load(c *console) (loaded, error) {
-	config, err := o.read()
-	c.notes(config)
-	return config, err
+func (o *configOptions) load(c *console) (config.Loaded, error) {
+	loaded, err := o.read()
+	c.notes(loaded)
+	return loaded, err
 }
 
-func (c *console) notes(config loaded) {
-	for _, note := range config.Notes {
+func (c *console) notes(loaded config.Loaded) {
+	for _, note := range loaded.Notes {
 		c.say("note: %s", note)
 	}
 }
 
-func (o *configOptions) read() (loaded, error) {
+func (o *configOptions) read() (config.Loaded, error) {
 	if o.vram != "" {
 		o.sets = append(o.sets, "--vram="+o.vram)
 	}
@@ -191,4 +194,10 @@ func isTerminal(w io.Writer) bool {
 // mayColour reports whether escape sequences may be written: to a terminal, and not against https://no-color.org.
 func mayColour(w io.Writer) bool {
 	return isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
+}
+
+// loadConfig finds a configuration and merges its sources. An invalid one is an error that exits with 2.
+func loadConfig(name string, sets []string) (config.Loaded, error) {
+	loaded, err := config.Load(name, sets)
+	return loaded, usage(err)
 }

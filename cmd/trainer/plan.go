@@ -27,15 +27,15 @@ Without --vram the run is taken to have the whole card.`,
   trainer plan run.yaml --set device=cuda --gpu 4090 --json`,
 		Args: o.argument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			config, err := o.load(c)
+			loaded, err := o.load(c)
 			if err != nil {
 				return err
 			}
 			env := environment(c, 0)
-			if err := config.findBase(cmd.Context(), c, env); err != nil {
+			if err := findBase(cmd.Context(), &loaded, c, env); err != nil {
 				return err
 			}
-			report, err := planReport(cmd.Context(), c, config.Spec, env, chip)
+			report, err := planReport(cmd.Context(), c, loaded.Spec, env, chip)
 			if err != nil {
 				return err
 			}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/schollz/progressbar/v3"
+
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/train"
 )

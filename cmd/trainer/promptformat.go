@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/text/chat"
 )
 
@@ -62,7 +63,7 @@ func otherTemplate(p *dataset.PromptFormat, who string, writer *chat.Chat) strin
 	if sum := sha256.Sum256([]byte(plain.Source)); hex.EncodeToString(sum[:]) == p.TemplateSHA256 {
 		return ""
 	}
-	return fmt.Sprintf("%s was trained with another chat template than %s: leave out --chat-template to take the one beside the adapter", who, oneLine(plain.Name))
+	return fmt.Sprintf("%s was trained with another chat template than %s: leave out --chat-template to take the one beside the adapter", who, safetext.OneLine(plain.Name))
 }
 
 // withoutSeparator says that a prompt does not end as those of training did; "" = it does, or nothing is known.
@@ -95,5 +96,5 @@ func whose(adapter string) string {
 	if adapter == "" {
 		return "the model"
 	}
-	return "adapter " + oneLine(adapter)
+	return "adapter " + safetext.OneLine(adapter)
 }

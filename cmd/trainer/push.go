@@ -16,6 +16,7 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/export"
+	"github.com/tierlora/tierlora/internal/filename"
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/model/hub"
@@ -51,11 +52,11 @@ The token is that of HF_TOKEN, or of hf auth login; HF_ENDPOINT names another hu
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx, end := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer end()
-			files, card, err := o.gather(expandHome(args[0]))
+			files, card, err := o.gather(filename.ExpandHome(args[0]))
 			if err != nil {
 				return usage(err)
 			}
-			if base, err := adapter.BaseModel(expandHome(args[0])); err == nil && o.base == "" && !runs.IsHubName(repoOf(base)) {
+			if base, err := adapter.BaseModel(filename.ExpandHome(args[0])); err == nil && o.base == "" && !runs.IsHubName(repoOf(base)) {
 				c.say("note: adapter_config.json names the base model %q, which others do not have: --base-model ORG/NAME names it as the hub does", base)
 			}
 			warnOfSecrets(c, files)

@@ -5,14 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"reflect"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tierlora/tierlora/config"
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/filename"
 	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/report"
@@ -66,7 +67,7 @@ in .md it is Markdown; - prints Markdown.`,
 }
 
 func runReport(c *console, o *reportOptions, dirs []string) error {
-	out := expandHome(o.out)
+	out := filename.ExpandHome(o.out)
 	markdown := strings.EqualFold(filepath.Ext(out), ".md")
 	if out != "" && out != "-" {
 		mark := report.Mark
@@ -204,7 +205,7 @@ func defaultSettings(of []runs.Setting) []runs.Setting {
 		}
 	}
 	var all []runs.Setting
-	if err := flatten(render(schema, reflect.ValueOf(spec)), "", 0, &all); err != nil {
+	if err := flatten(config.Node(spec), "", 0, &all); err != nil {
 		panic(err) // our own defaults
 	}
 	return all

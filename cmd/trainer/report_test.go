@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tierlora/tierlora/config"
 	"github.com/tierlora/tierlora/report"
 	"github.com/tierlora/tierlora/train"
 )
@@ -92,7 +93,7 @@ func TestReportCommand(t *testing.T) {
 func TestSettingsThatDiffer(t *testing.T) {
 	s := train.DefaultSpec()
 	s.LoRA.R, s.Seed = 5, 7
-	all, err := settingsOf(Render(s))
+	all, err := settingsOf(config.Render(s))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/internal/safetext"
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/serve"
 )
 
@@ -101,7 +102,7 @@ func (o *serveOptions) checkServe(cmd *cobra.Command) error {
 	}
 	for _, origin := range o.AllowOrigins {
 		if u, err := url.Parse(origin); origin != "*" && (err != nil || u.Scheme == "" || u.Host == "" || u.Path != "") {
-			bad("--allow-origin %s: want an origin such as https://example.org, or *", shellQuote(origin))
+			bad("--allow-origin %s: want an origin such as https://example.org, or *", words.ShellQuote(origin))
 		}
 	}
 	safetext.Keep(o.APIKey)

@@ -17,8 +17,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/config"
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/rescue"
+	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/report/runs"
 )
 
@@ -80,11 +82,11 @@ func runSweep(ctx context.Context, c *console, o *sweepOptions) error {
 		return err
 	}
 	for _, r := range all {
-		config := loaded{Spec: r.spec, AssumedStorage: r.assumed}
-		if _, err := config.takeStorage(ctx, environment(c, 0)); err != nil {
+		loaded := config.Loaded{Spec: r.spec, AssumedStorage: r.assumed}
+		if _, err := takeStorage(ctx, &loaded, environment(c, 0)); err != nil {
 			return err
 		}
-		r.spec = config.Spec
+		r.spec = loaded.Spec
 	}
 	if err := os.MkdirAll(o.out, 0o755); err != nil {
 		return usage(fmt.Errorf("sweep: --out: %w", err))
@@ -206,7 +208,7 @@ func lastLine(path string) string {
 	}
 	text, _ := io.ReadAll(io.LimitReader(f, 4096))
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
-	return oneLine(strings.TrimPrefix(lines[len(lines)-1], "trainer: "))
+	return safetext.OneLine(strings.TrimPrefix(lines[len(lines)-1], "trainer: "))
 }
 
 // sweepStop hands a signal on to the runs that are on their way: they finish their step and save.
@@ -283,7 +285,7 @@ func (r *sweepRun) look() error {
 	if _, err := os.Stat(r.dir); err != nil {
 		return nil //nolint:nilerr // it has not begun
 	}
-	config, err := readBounded(filepath.Join(r.dir, "config.yaml"), maxConfigBytes)
+	config, err := readBounded(filepath.Join(r.dir, "config.yaml"), config.MaxBytes)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}

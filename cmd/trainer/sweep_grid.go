@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/train"
 )
 
@@ -64,12 +65,12 @@ func (o *sweepOptions) runs() ([]*sweepRun, error) {
 	if err != nil {
 		return nil, err
 	}
-	config, err := loadConfig(o.config, append(fixed, combinations[0]...))
+	loaded, err := loadConfig(o.config, append(fixed, combinations[0]...))
 	if err != nil {
 		return nil, err
 	}
 	if o.out == "" {
-		o.out = config.Spec.OutputDir
+		o.out = loaded.Spec.OutputDir
 	}
 	var all []*sweepRun
 	names := map[string]bool{}
@@ -111,7 +112,7 @@ func dimensions(sets []string) (fixed []string, grid []dimension, err error) {
 		name, text, ok := strings.Cut(set, "=")
 		name = strings.TrimSpace(name)
 		if !ok {
-			return nil, nil, usage(fmt.Errorf("sweep: --set %s: write KEY=VALUE, or KEY=A,B to try several", shellQuote(shorten(set))))
+			return nil, nil, usage(fmt.Errorf("sweep: --set %s: write KEY=VALUE, or KEY=A,B to try several", words.ShellQuote(words.Shorten(set))))
 		}
 		if seen[name] {
 			return nil, nil, usage(fmt.Errorf("sweep: --set %s is given twice; list the values with commas", name))
@@ -127,7 +128,7 @@ func dimensions(sets []string) (fixed []string, grid []dimension, err error) {
 		}
 		for _, v := range values {
 			if v == "" {
-				return nil, nil, usage(fmt.Errorf("sweep: --set %s: a value is missing between the commas", shellQuote(shorten(set))))
+				return nil, nil, usage(fmt.Errorf("sweep: --set %s: a value is missing between the commas", words.ShellQuote(words.Shorten(set))))
 			}
 		}
 		grid = append(grid, dimension{name, values})

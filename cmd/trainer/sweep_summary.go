@@ -12,7 +12,11 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/tierlora/tierlora/config"
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/filename"
+	"github.com/tierlora/tierlora/internal/safetext"
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/report/runs"
 )
 
@@ -126,14 +130,14 @@ func (s *sweepSummary) print(out io.Writer) error {
 				loss += fmt.Sprintf(" ± %.4f (%.4f to %.4f, %d seeds)", *g.Spread, *g.Least, *g.Most, len(g.Runs))
 			}
 		}
-		fmt.Fprintf(w, "%3d  %s  %s\n", i+1, loss, oneLine(strings.Join(g.Values, " ")))
+		fmt.Fprintf(w, "%3d  %s  %s\n", i+1, loss, safetext.OneLine(strings.Join(g.Values, " ")))
 	}
 	for _, r := range s.Runs {
 		if r.Status != string(runs.Finished) {
-			fmt.Fprintf(w, "%s  %s: %s\n", r.Status, r.Name, oneLine(r.Problem))
+			fmt.Fprintf(w, "%s  %s: %s\n", r.Status, r.Name, safetext.OneLine(r.Problem))
 		}
 	}
-	fmt.Fprintf(w, "summary  %s\npage     trainer report %s\n", filepath.Join(s.Dir, sweepFile), shellQuote(s.Dir))
+	fmt.Fprintf(w, "summary  %s\npage     trainer report %s\n", filepath.Join(s.Dir, sweepFile), words.ShellQuote(s.Dir))
 	return w.Flush()
 }
 
@@ -148,7 +152,7 @@ func runFolders(dirs []string) (all []string, found map[string]bool, err error) 
 		}
 	}
 	for _, dir := range dirs {
-		dir = expandHome(dir)
+		dir = filename.ExpandHome(dir)
 		names, err := sweepRuns(dir)
 		if err != nil {
 			return nil, nil, err
@@ -172,20 +176,20 @@ func sweepRuns(dir string) ([]string, error) {
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
 		return nil, nil //nolint:nilerr // no sweep's
 	}
-	text, err := readBounded(path, maxConfigBytes)
+	text, err := readBounded(path, config.MaxBytes)
 	if err != nil {
 		return nil, err
 	}
 	var s struct {
 		Runs []struct{ Name string }
 	}
-	if err := json.Unmarshal(text, &s); err != nil || len(text) > maxConfigBytes {
+	if err := json.Unmarshal(text, &s); err != nil || len(text) > config.MaxBytes {
 		return nil, fmt.Errorf("%s is not what trainer sweep writes", path)
 	}
 	all := []string{}
 	for _, r := range s.Runs {
 		if !filepath.IsLocal(r.Name) || r.Name != filepath.Base(r.Name) {
-			return nil, fmt.Errorf("%s names %q, which is no folder beside it", path, shorten(r.Name))
+			return nil, fmt.Errorf("%s names %q, which is no folder beside it", path, words.Shorten(r.Name))
 		}
 		if one := filepath.Join(dir, r.Name); runs.IsRun(one) {
 			all = append(all, one)

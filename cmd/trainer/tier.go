@@ -19,6 +19,7 @@ import (
 
 	"github.com/tierlora/tierlora/configs"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/filename"
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/tier"
@@ -124,7 +125,7 @@ func runTier(ctx context.Context, c *console, o *tierOptions, names []string) er
 		return usage(err)
 	}
 	for name, dir := range bases {
-		bases[name] = expandHome(dir)
+		bases[name] = filename.ExpandHome(dir)
 	}
 	for _, path := range o.compare {
 		if _, err := os.Stat(path); err != nil {

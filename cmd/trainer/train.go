@@ -17,8 +17,10 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/config"
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/internal/safetext"
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/checkpoint"
@@ -95,32 +97,32 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 	if o.resume != "" {
 		o.sets = append(o.sets, "--resume="+o.resume)
 	}
-	config, err := o.read()
+	loaded, err := o.read()
 	if place.Rank == 0 {
-		c.notes(config)
+		c.notes(loaded)
 	}
 	if err != nil {
 		return err
 	}
-	if err := checkDevice(config.Spec); err != nil {
+	if err := checkDevice(loaded.Spec); err != nil {
 		return err
 	}
-	if err := checkCheckpoint(config.Spec, o.resume); err != nil {
+	if err := checkCheckpoint(loaded.Spec, o.resume); err != nil {
 		return err
 	}
-	if dir := config.Spec.LoRA.InitFrom; dir != "" {
+	if dir := loaded.Spec.LoRA.InitFrom; dir != "" {
 		if err := plainFiles(dir); err != nil {
 			return usage(fmt.Errorf("lora.init_from: %w", err))
 		}
 	}
-	if err := train.CheckTrackers(config.Spec); err != nil {
+	if err := train.CheckTrackers(loaded.Spec); err != nil {
 		return usage(err)
 	}
 	env := train.Env{Env: environment(c, o.workers)}
 	var stopped stopSignal
 	stopped.last = k.killed
 	env.Interrupted = stopped.watch(func(line string) { c.say("%s", line) })
-	spec := config.Spec
+	spec := loaded.Spec
 	if spec, env.GPU, err = allot(spec, place); err != nil {
 		return usage(err)
 	}
@@ -134,39 +136,39 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 		}
 	}
 	note := ""
-	if err := stopped.unless(ctx, func(ctx context.Context) (err error) { note, err = config.takeStorage(ctx, env.Env); return err }); err != nil {
+	if err := stopped.unless(ctx, func(ctx context.Context) (err error) { note, err = takeStorage(ctx, &loaded, env.Env); return err }); err != nil {
 		return stopped.exit(err)
 	}
-	if spec.Quantization = config.Spec.Quantization; note != "" && place.Rank == 0 {
+	if spec.Quantization = loaded.Spec.Quantization; note != "" && place.Rank == 0 {
 		c.say("note: %s", note)
 	}
 	inProcess, _ := spec.RanksAsked() // what is wrong with it was said
-	if err := group.holds(tokenizerBytes(ctx, config.Spec.BaseModel, env.Env), inProcess); err != nil {
+	if err := group.holds(tokenizerBytes(ctx, loaded.Spec.BaseModel, env.Env), inProcess); err != nil {
 		return err
 	}
-	if _, err := train.OpenReference(config.Spec.Expect.Reference, env.Env); err != nil {
+	if _, err := train.OpenReference(loaded.Spec.Expect.Reference, env.Env); err != nil {
 		return usage(err)
 	}
-	env.Config = savedConfig(config.Spec)
+	env.Config = savedConfig(loaded.Spec)
 	if o.quiet && o.tui {
 		return usage(errors.New("--quiet shows no progress and --tui a picture of it: leave one out"))
 	}
 	if place.Rank > 0 {
 		o.quiet, o.tui = true, false
 	}
-	if screen := newTUI(c.err, config.Spec.Training.LoggingSteps); o.tui && screen != nil {
+	if screen := newTUI(c.err, loaded.Spec.Training.LoggingSteps); o.tui && screen != nil {
 		env.Observers, env.Log = []train.Observer{screen}, k.both(screen.log)
 		defer screen.close()
 	} else if !o.quiet {
 		if o.tui {
 			c.say("note: --tui needs a terminal; progress is shown as lines")
 		}
-		progress := newProgress(c.err, config.Spec.Training.LoggingSteps)
+		progress := newProgress(c.err, loaded.Spec.Training.LoggingSteps)
 		env.Observers, env.Log = []train.Observer{progress}, k.both(progress.log)
 	} else {
 		env.Reading, env.Quiet = nil, true
 	}
-	k.watch(&env, config.Spec)
+	k.watch(&env, loaded.Spec)
 	stopped.sayBy(env.Log)
 	result, err := train.Start(ctx, spec, env)
 	if err != nil && (result.Steps == 0 || !errors.As(err, new(*train.Missed))) {
@@ -191,7 +193,7 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 		if place.World > 1 {
 			with = ", on any number of devices,"
 		}
-		c.say("stopped after step %d of %d; resume%s with: %s", result.Steps, result.MaxSteps, with, o.resumeCommand(config.Spec))
+		c.say("stopped after step %d of %d; resume%s with: %s", result.Steps, result.MaxSteps, with, o.resumeCommand(loaded.Spec))
 		return &exitError{code: stopped.exitCode(), err: errStopped, silent: true}
 	}
 	return errors.Join(err, written)
@@ -201,7 +203,7 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 // without secrets.
 func savedConfig(s train.Spec) []byte {
 	s.Training.Resume, s.Tracking = "", s.Tracking.Saved()
-	return Render(s)
+	return config.Render(s)
 }
 
 // errStopped ends a process whose run a signal has ended, and which has said so.
@@ -209,14 +211,14 @@ var errStopped = errors.New("stopped")
 
 // resumeCommand is the command line that resumes a stopped run, to be copied to a shell in this folder.
 func (o *trainOptions) resumeCommand(s train.Spec) string {
-	words := []string{os.Args[0], "train", "--config", filepath.Join(s.OutputDir, train.ConfigFile), "--resume", "auto"}
+	command := []string{os.Args[0], "train", "--config", filepath.Join(s.OutputDir, train.ConfigFile), "--resume", "auto"}
 	if o.workers > 0 {
-		words = append(words, "--workers", strconv.Itoa(o.workers))
+		command = append(command, "--workers", strconv.Itoa(o.workers))
 	}
-	for i, w := range words {
-		words[i] = shellQuote(w)
+	for i, w := range command {
+		command[i] = words.ShellQuote(w)
 	}
-	return strings.Join(words, " ")
+	return strings.Join(command, " ")
 }
 
 // checkCheckpoint refuses a checkpoint folder that is not there, and says which are. flag is what --resume was given.
@@ -227,7 +229,7 @@ func checkCheckpoint(s train.Spec, flag string) error {
 	}
 	said := "training.resume: " + dir
 	if flag != "" {
-		said = "--resume " + shellQuote(dir)
+		said = "--resume " + words.ShellQuote(dir)
 	}
 	info, err := os.Stat(dir)
 	if err == nil && info.IsDir() {

@@ -13,6 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/config"
+	"github.com/tierlora/tierlora/internal/filename"
 	"github.com/tierlora/tierlora/report/live"
 	"github.com/tierlora/tierlora/report/queue"
 )
@@ -81,7 +83,7 @@ func runUI(ctx context.Context, c *console, o *uiOptions, roots []string) error 
 		return usage(fmt.Errorf("trainer ui takes at most %d folders, got %d: name the folder that holds them", mostReported, len(roots)))
 	}
 	for i, root := range roots {
-		roots[i] = expandHome(root)
+		roots[i] = filename.ExpandHome(root)
 		if info, err := os.Stat(roots[i]); err != nil {
 			return usage(fmt.Errorf("%w; name a run's output folder (output_dir), or a folder of them", err))
 		} else if !info.IsDir() {
@@ -110,7 +112,7 @@ func runUI(ctx context.Context, c *console, o *uiOptions, roots []string) error 
 	defer stop()
 	address := listener.Addr().(*net.TCPAddr)
 	options := live.Options{Roots: roots, Host: o.host, Token: live.NewToken(), Guarded: !address.IP.IsLoopback(), Queue: q, Program: program,
-		Worker: []string{"ui", "work", q.Dir()}, Settings: settingsOf, Check: checkedText, Edit: editText, Fields: fields(), Templates: templates()}
+		Worker: []string{"ui", "work", q.Dir()}, Settings: settingsOf, Check: checkedText, Edit: config.Edit, Fields: fields(), Templates: templates()}
 	if err := sayAddress(c, o, address, options); err != nil {
 		return err
 	}

@@ -1,12 +1,15 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/tierlora/tierlora/config"
+	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/report/live"
 )
 
@@ -31,9 +34,9 @@ func TestEditText(t *testing.T) {
 		{"a: [", "seed", "1", "error: seed: the text is no YAML, mend it first: "},
 		{"- a\n", "seed", "1", "error: seed: the text has no section there, mend it first"},
 		{"lora: 5\n", "lora.r", "1", "error: lora.r: the text has no section there, mend it first"},
-		{strings.Repeat("#", maxConfigBytes+1), "seed", "1", "error: a configuration has at most 1048576 bytes"},
+		{strings.Repeat("#", config.MaxBytes+1), "seed", "1", "error: a configuration has at most 1048576 bytes"},
 	} {
-		got, err := editText([]byte(c.text), c.key, c.value)
+		got, err := config.Edit([]byte(c.text), c.key, c.value)
 		if err != nil {
 			got = []byte("error: " + err.Error())
 		}
@@ -49,10 +52,10 @@ func TestEditText(t *testing.T) {
 // TestFields: the form has every key that is one value, and each of its templates is right.
 func TestFields(t *testing.T) {
 	all := fields()
-	for _, k := range schema.leaves() {
-		has := slices.ContainsFunc(all, func(f live.Field) bool { return f.Key == k.path })
-		if has == (k.kind == kindTable || k.kind == kindRows) {
-			t.Errorf("%s: in the form %v", k.path, has)
+	for _, k := range config.Root.Leaves() {
+		has := slices.ContainsFunc(all, func(f live.Field) bool { return f.Key == k.Path })
+		if has == (k.Kind == config.KindTable || k.Kind == config.KindRows) {
+			t.Errorf("%s: in the form %v", k.Path, has)
 		}
 	}
 	templates := templates()
@@ -105,6 +108,27 @@ func TestBrokenUI(t *testing.T) {
 		code, out, errOut := trainer(t, dir, nil, "", append([]string{"ui"}, c.args...)...)
 		if code != 2 || out != "" || !strings.Contains(errOut, c.want) {
 			t.Errorf("%v: exit code %d, %s%s, want %q", c.args, code, out, errOut, c.want)
+		}
+	}
+}
+
+// TestFormRefusesFiles: the page's form says of tracking.metrics_file what a run would say, before it is started.
+func TestFormRefusesFiles(t *testing.T) {
+	dir := t.TempDir()
+	precious := filepath.Join(dir, "precious.prom")
+	if err := atomicfile.Write(precious, []byte("precious")); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{
+		precious:                        "is not a file of metrics that this program wrote",
+		filepath.Join(dir, "x.sh"):      "must end in .prom",
+		filepath.Join(dir, "new.prom"):  "",
+		filepath.Join(dir, "precious/"): "must end in .prom",
+	} {
+		checked := checkedText(fmt.Appendf(nil, "base_model: embedded:stories260K\noutput_dir: r\ndataset: {path: embedded:gsm8k_300.jsonl, format: completion}\ntraining: {max_steps: 1, report_to: prometheus}\ntracking: {metrics_file: %q}\n", path))
+		said := fmt.Sprint(checked.Problems)
+		if want == "" && len(checked.Problems) > 0 || !strings.Contains(said, want) {
+			t.Errorf("%s: %s, want %q", path, said, want)
 		}
 	}
 }

@@ -3,12 +3,16 @@ package main
 import (
 	"bytes"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"github.com/tierlora/tierlora/importer"
+	"github.com/tierlora/tierlora/internal/golden"
 )
 
 // wrongUse has command lines that can't be right, one a line: each ends with exit code 2, in a sentence, and leaves no
@@ -375,5 +379,41 @@ func TestQuiet(t *testing.T) {
 	}
 	if code, _, errOut = trainer(t, dir, nil, "", append(args, "--resume", "auto", "--set", "training.max_steps=4", "--set", "dataset.max_length=47")...); code != 1 || !strings.Contains(errOut, "trainer: resume from ") {
 		t.Errorf("what is wrong is said all the same: exit code %d, %q", code, errOut)
+	}
+}
+
+func eachCommand(cmd *cobra.Command, see func(*cobra.Command)) {
+	see(cmd)
+	for _, sub := range cmd.Commands() {
+		eachCommand(sub, see)
+	}
+}
+
+var (
+	namedFlag = regexp.MustCompile(`(?:^|[ (])--([a-z][a-z-]*)`)
+	otherTool = regexp.MustCompile("`(?:hf|git) [^`]*`|trackio show --project")
+)
+
+// TestMessagesNameFlags: every flag that some text of the program names can be given.
+func TestMessagesNameFlags(t *testing.T) {
+	flags := map[string]bool{"help": true}
+	eachCommand(newRoot(&console{}), func(cmd *cobra.Command) {
+		cmd.Flags().VisitAll(func(f *pflag.Flag) { flags[f.Name] = true })
+	})
+	count := 0
+	check := func(where, text string) {
+		for _, m := range namedFlag.FindAllStringSubmatch(otherTool.ReplaceAllString(text, ""), -1) {
+			if !flags[m[1]] {
+				t.Errorf("%s names the flag --%s, which no command has: %q", where, m[1], text)
+			}
+			count++
+		}
+	}
+	for name, c := range importer.Keys() {
+		check(name, c.Say)
+	}
+	golden.EachString(t, check, "cmd/trainer", "config", "train", "dataset", "adapter", "quant", "model", "graph")
+	if count < 100 {
+		t.Errorf("only %d flags seen", count)
 	}
 }

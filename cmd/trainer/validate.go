@@ -10,7 +10,9 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/config"
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/internal/filename"
 	"github.com/tierlora/tierlora/model/hub"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
@@ -33,38 +35,38 @@ folder and the files of rows must be there: exit code 3 says that they are not.
 		Args: o.argument,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if asJSON {
-				config, err := o.read()
+				loaded, err := o.read()
 				if err == nil {
-					err = config.checkFiles(cmd.Context(), c)
+					err = checkFiles(cmd.Context(), &loaded, c)
 				}
-				return validateJSON(c, config, err)
+				return validateJSON(c, loaded, err)
 			}
-			config, err := o.load(c)
+			loaded, err := o.load(c)
 			if err != nil {
 				return err
 			}
-			missing := config.checkFiles(cmd.Context(), c)
+			missing := checkFiles(cmd.Context(), &loaded, c)
 			if show {
 				if missing == nil {
-					c.say("ok  %s", config.Name)
+					c.say("ok  %s", loaded.Name)
 				} else {
 					c.say("note: %v", missing)
 					missing = nil // the configuration is what was asked for
 				}
-				if _, err := c.out.Write(Render(shownSpec(config.Spec))); err != nil {
+				if _, err := c.out.Write(config.Render(config.WithoutSecrets(loaded.Spec))); err != nil {
 					return fmt.Errorf("write configuration: %w", err)
 				}
 			} else if missing == nil {
-				fmt.Fprintf(c.out, "ok  %s\n", plainText(config.Name))
-				summarize(c, config.Spec)
+				fmt.Fprintf(c.out, "ok  %s\n", plainText(loaded.Name))
+				summarize(c, loaded.Spec)
 			}
 			if missing != nil {
 				return missing
 			}
-			if err := train.CheckTrackers(config.Spec); err != nil {
+			if err := train.CheckTrackers(loaded.Spec); err != nil {
 				c.say("note: a run is refused as things are here: %v", err)
 			}
-			return checkDevice(config.Spec)
+			return checkDevice(loaded.Spec)
 		},
 	}
 	o.register(cmd)
@@ -75,7 +77,7 @@ folder and the files of rows must be there: exit code 3 says that they are not.
 
 // checkFiles is the error where the model's folder or files of rows are not there, with the lines that name them. What is
 // on the hub and not in the cache is a note: a run can fetch it.
-func (l *loaded) checkFiles(ctx context.Context, c *console) error {
+func checkFiles(ctx context.Context, l *config.Loaded, c *console) error {
 	hubOptions := c.hub()
 	hubOptions.Download = false
 	problems, absent := session.CheckData(ctx, l.Spec.Dataset, hubOptions)
@@ -101,16 +103,12 @@ func (l *loaded) checkFiles(ctx context.Context, c *console) error {
 	if len(problems) == 0 {
 		return nil
 	}
-	bad := &invalid{name: l.Name, hint: "; the configuration itself is right"}
-	for _, err := range problems {
-		p := problem{at: position{source: l.Name}, text: err.Error() + nearestFile(err)}
-		if at, ok := locate(l.at, pathOf(p.text)); ok {
-			p.at = at
+	for i, err := range problems {
+		if near := filename.Nearest(err); near != "" {
+			problems[i] = fmt.Errorf("%w%s", err, near)
 		}
-		bad.problems = append(bad.problems, p)
 	}
-	sortProblems(bad.problems)
-	return unfit(bad)
+	return unfit(l.Invalid(problems, "; the configuration itself is right"))
 }
 
 // summarize tells in a few lines what a configuration will do.
@@ -155,23 +153,23 @@ type problemJSON struct {
 	Message string `json:"message"`
 }
 
-func validateJSON(c *console, config loaded, err error) error {
+func validateJSON(c *console, loaded config.Loaded, err error) error {
 	answer := struct {
 		OK       bool          `json:"ok"`
 		Config   string        `json:"config,omitempty"`
 		Notes    []string      `json:"notes,omitempty"`
 		Problems []problemJSON `json:"problems"`
-	}{OK: err == nil, Config: config.Name, Notes: config.Notes, Problems: []problemJSON{}}
-	if bad := (*invalid)(nil); errors.As(err, &bad) {
-		answer.Config = bad.name
-		for _, p := range bad.problems {
-			answer.Problems = append(answer.Problems, problemJSON{p.at.source, p.at.line, p.at.col, p.text})
+	}{OK: err == nil, Config: loaded.Name, Notes: loaded.Notes, Problems: []problemJSON{}}
+	if bad := (*config.Invalid)(nil); errors.As(err, &bad) {
+		answer.Config = bad.Name
+		for _, p := range bad.Problems {
+			answer.Problems = append(answer.Problems, problemJSON{p.At.Source, p.At.Line, p.At.Col, p.Text})
 		}
 	} else if err != nil {
 		answer.Problems = append(answer.Problems, problemJSON{Message: err.Error()})
-	} else if err = checkDevice(config.Spec); err != nil {
+	} else if err = checkDevice(loaded.Spec); err != nil {
 		answer.OK = false
-		answer.Problems = append(answer.Problems, problemJSON{Source: config.Name, Message: err.Error()})
+		answer.Problems = append(answer.Problems, problemJSON{Source: loaded.Name, Message: err.Error()})
 	}
 	if werr := writeJSON(c.out, answer); werr != nil {
 		return werr

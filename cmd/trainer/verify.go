@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/internal/filename"
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/train"
 )
@@ -44,7 +45,7 @@ Exit code 0: equal; 1: different.`,
 			if err := oneArgument("the output folder of a run")(cmd, args); err != nil {
 				return err
 			}
-			o.run = expandHome(args[0])
+			o.run = filename.ExpandHome(args[0])
 			if o.steps < 1 {
 				return usage(fmt.Errorf("--steps %d: at least one", o.steps))
 			}
@@ -84,18 +85,18 @@ func runVerify(ctx context.Context, c *console, o *verifyOptions) error {
 	if o.device != "" {
 		options.sets = append(options.sets, "device="+o.device)
 	}
-	config, err := options.load(c)
+	loaded, err := options.load(c)
 	if err != nil {
 		return err
 	}
-	if err := checkDevice(config.Spec); err != nil {
+	if err := checkDevice(loaded.Spec); err != nil {
 		return err
 	}
 	env := train.Env{Env: environment(c, o.workers), Config: saved}
-	if err := config.findBase(ctx, c, env.Env); err != nil {
+	if err := findBase(ctx, &loaded, c, env.Env); err != nil {
 		return err
 	}
-	v, err := train.Verify(ctx, config.Spec, env, was, min(o.steps, was.Steps))
+	v, err := train.Verify(ctx, loaded.Spec, env, was, min(o.steps, was.Steps))
 	if err != nil {
 		return err
 	}

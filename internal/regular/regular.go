@@ -4,6 +4,7 @@ package regular
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
@@ -81,4 +82,16 @@ func Kind(info fs.FileInfo) string {
 	default:
 		return fmt.Sprintf("of mode %v", mode.Type())
 	}
+}
+
+// CheckPath refuses what is there and is no file: opening a named pipe waits for ever.
+func CheckPath(path string) error {
+	info, err := os.Stat(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil // whoever opens it says so
+	case err != nil:
+		return err
+	}
+	return Check(path, info)
 }

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"bytes"
@@ -16,22 +16,22 @@ func Render(s train.Spec) []byte {
 	var b bytes.Buffer
 	enc := yaml.NewEncoder(&b)
 	enc.SetIndent(2)
-	if err := enc.Encode(render(schema, reflect.ValueOf(s))); err != nil {
+	if err := enc.Encode(Node(s)); err != nil {
 		panic(err) // a Spec holds nothing that YAML can't
 	}
 	return b.Bytes()
 }
 
 // render makes the node of a key from the configuration that holds it.
-func render(k *key, root reflect.Value) *yaml.Node {
+func render(k *Key, root reflect.Value) *yaml.Node {
 	n := &yaml.Node{}
 	field, err := root.FieldByIndexErr(k.index)
 	switch {
-	case k == schema:
+	case k == Root:
 	case err != nil || field.Kind() == reflect.Pointer && field.IsNil():
 		return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!null", Value: "null"}
 	}
-	if k.kind != kindSection {
+	if k.Kind != KindSection {
 		if err := n.Encode(field.Interface()); err != nil {
 			panic(err) // numbers, texts, lists and tables of them
 		}
@@ -39,8 +39,8 @@ func render(k *key, root reflect.Value) *yaml.Node {
 		return n
 	}
 	n.Kind = yaml.MappingNode
-	for _, child := range k.keys {
-		n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: child.name}, render(child, root))
+	for _, child := range k.Keys {
+		n.Content = append(n.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: child.Name}, render(child, root))
 	}
 	return n
 }
@@ -55,8 +55,11 @@ func quoteLines(n *yaml.Node) {
 	}
 }
 
-// shownSpec is a configuration as others may see it: without secrets.
-func shownSpec(s train.Spec) train.Spec {
+// WithoutSecrets returns a configuration as others may see it.
+func WithoutSecrets(s train.Spec) train.Spec {
 	s.Tracking = s.Tracking.Saved()
 	return s
 }
+
+// Node returns a configuration as a YAML document that has every key.
+func Node(s train.Spec) *yaml.Node { return render(Root, reflect.ValueOf(s)) }

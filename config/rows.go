@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"fmt"
@@ -18,38 +18,38 @@ import (
 
 // rowSet is one value of one section, as --set gives it.
 type rowSet struct {
-	list  *key
+	list  *Key
 	index int
-	k     *key   // of the value
+	k     *Key   // of the value
 	entry string // of a table, "" = the whole value
 	value any
 }
 
 // rows reads a list of sections.
-func (l *layer) rows(k *key, n *yaml.Node) {
+func (l *layer) rows(k *Key, n *yaml.Node) {
 	if n.Kind != yaml.SequenceNode {
-		l.wrong(k, k.kind, n)
+		l.wrong(k, k.Kind, n)
 		return
 	}
 	list := []map[string]any{}
 	for i, item := range n.Content {
 		section := k.row(fmt.Sprintf("[%d]", i))
 		values := map[string]any{}
-		l.at[section.path] = l.position(item)
+		l.at[section.Path] = l.position(item)
 		if item.Kind != yaml.MappingNode {
-			l.wrong(section, kindSection, item)
+			l.wrong(section, KindSection, item)
 			continue
 		}
 		l.section(section, item, values)
-		for _, c := range section.keys {
-			if table, ok := l.tables[c.path]; ok {
-				values[c.name] = table
-				delete(l.tables, c.path)
+		for _, c := range section.Keys {
+			if table, ok := l.tables[c.Path]; ok {
+				values[c.Name] = table
+				delete(l.tables, c.Path)
 			}
 		}
 		list = append(list, values)
 	}
-	l.lists[k.path] = list
+	l.lists[k.Path] = list
 }
 
 var rowPath = regexp.MustCompile(`^(.+)\[([0-9]{1,6})\]\.(.+)$`)
@@ -60,36 +60,36 @@ func (l *layer) assignRow(path, text string) bool {
 	if m == nil {
 		return false
 	}
-	list, rest := schema.find(m[1])
-	if rest != "" || list.kind != kindRows {
+	list, rest := Root.Find(m[1])
+	if rest != "" || list.Kind != KindRows {
 		return false
 	}
 	index, _ := strconv.Atoi(m[2]) // six digits at most
 	section := list.row("[" + m[2] + "]")
-	k, entry := section.find(m[3])
-	if k == section || entry != "" && k.kind != kindTable {
+	k, entry := section.Find(m[3])
+	if k == section || entry != "" && k.Kind != KindTable {
 		l.unknown(nil, section, path, m[3])
 		return true
 	}
 	one := newLayer(l.source, l.order)
 	one.lenient = true
 	values := map[string]any{}
-	if k.kind == kindText {
-		values[k.name] = text
+	if k.Kind == KindText {
+		values[k.Name] = text
 	} else if n := one.parseNode([]byte(text)); n != nil && entry != "" {
-		if v, ok := one.scalar(&key{path: path}, k.elem, n); ok {
-			values[k.name] = v
+		if v, ok := one.scalar(&Key{Path: path}, k.Elem, n); ok {
+			values[k.Name] = v
 		}
 	} else if n != nil {
 		one.value(k, n, values)
-		if table, ok := one.tables[k.path]; ok {
-			values[k.name] = table
+		if table, ok := one.tables[k.Path]; ok {
+			values[k.Name] = table
 		}
 	}
 	for _, p := range one.problems {
-		l.problems = append(l.problems, problem{at: l.position(nil), text: p.text, guess: p.guess})
+		l.problems = append(l.problems, Problem{At: l.position(nil), Text: p.Text, guess: p.guess})
 	}
-	if v, ok := values[k.name]; ok {
+	if v, ok := values[k.Name]; ok {
 		l.at[path] = l.position(nil)
 		l.rowSets = append(l.rowSets, rowSet{list, index, k, entry, v})
 	}
@@ -97,7 +97,7 @@ func (l *layer) assignRow(path, text string) bool {
 }
 
 // mergeLists lets a source's lists replace those before, then changes single values.
-func mergeLists(lists map[string][]map[string]any, at map[string]position, l *layer) {
+func mergeLists(lists map[string][]map[string]any, at map[string]Position, l *layer) {
 	for path, list := range l.lists {
 		lists[path] = list
 		for known := range at {
@@ -107,20 +107,20 @@ func mergeLists(lists map[string][]map[string]any, at map[string]position, l *la
 		}
 	}
 	for _, s := range l.rowSets {
-		list := lists[s.list.path]
+		list := lists[s.list.Path]
 		if s.index >= len(list) {
-			l.bad(nil, "%s: there is no such place: %s has %d", s.k.path, s.list.path, len(list))
+			l.bad(nil, "%s: there is no such place: %s has %d", s.k.Path, s.list.Path, len(list))
 			continue
 		}
 		values := list[s.index]
 		if s.entry == "" {
-			values[s.k.name] = s.value
+			values[s.k.Name] = s.value
 			continue
 		}
-		table, ok := values[s.k.name].(map[string]any)
+		table, ok := values[s.k.Name].(map[string]any)
 		if !ok {
 			table = map[string]any{}
-			values[s.k.name] = table
+			values[s.k.Name] = table
 		}
 		table[s.entry] = s.value
 	}
@@ -131,7 +131,7 @@ var rowDefaults = map[reflect.Type]any{reflect.TypeFor[dataset.Source](): datase
 
 // setList writes a list's sections, whose values have the right types, into the configuration.
 func setList(s *train.Spec, path string, list []map[string]any) {
-	k, _ := schema.find(path)
+	k, _ := Root.Find(path)
 	field := reflect.ValueOf(s).Elem().FieldByIndex(k.index)
 	if len(list) == 0 {
 		return
@@ -142,13 +142,13 @@ func setList(s *train.Spec, path string, list []map[string]any) {
 		if given, ok := rowDefaults[row.Type()]; ok {
 			row.Set(reflect.ValueOf(given))
 		}
-		for _, c := range k.keys {
-			v, ok := values[c.name]
+		for _, c := range k.Keys {
+			v, ok := values[c.Name]
 			if !ok {
 				continue
 			}
 			to := row.FieldByIndex(c.index)
-			if c.kind != kindTable {
+			if c.Kind != KindTable {
 				to.Set(reflect.ValueOf(v).Convert(to.Type()))
 				continue
 			}

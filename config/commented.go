@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"bytes"
@@ -8,25 +8,26 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tierlora/tierlora/importer"
+	"github.com/tierlora/tierlora/internal/safetext"
 )
 
-// commented is a value of a configuration that is written for people, with what is said of it.
-type commented struct {
-	path  string
-	value any      // a basic value, a []any, or an importer.Map
-	above []string // lines of comment above the key
-	after string   // a comment behind the value
+// Commented is a value of a configuration that is written for people, with its comments.
+type Commented struct {
+	Path  string   // Path is the key, such as training.batch_size.
+	Value any      // Value is a basic value, a []any, or an importer.Map.
+	Above []string // Above are lines of comment above the key.
+	After string   // After is a comment behind the value; "" = none.
 }
 
-// commentedYAML writes values in the order of the keys' reference, with head and tail as comments around them.
-func commentedYAML(head []string, values []commented, tail []string) []byte {
-	byPath := map[string]commented{}
+// CommentedYAML writes values in the order of docs/CONFIG.md, with head and tail as comments around them.
+func CommentedYAML(head []string, values []Commented, tail []string) []byte {
+	byPath := map[string]Commented{}
 	for _, v := range values {
-		byPath[v.path] = v
+		byPath[v.Path] = v
 	}
 	var b bytes.Buffer
 	comment(&b, "", head)
-	writeCommented(&b, schema, byPath, "")
+	writeCommented(&b, Root, byPath, "")
 	if len(tail) > 0 {
 		b.WriteByte('\n')
 	}
@@ -40,41 +41,36 @@ func comment(b *bytes.Buffer, indent string, lines []string) {
 			b.WriteByte('\n')
 			continue
 		}
-		b.WriteString(indent + "# " + oneLine(line) + "\n")
+		b.WriteString(indent + "# " + safetext.OneLine(line) + "\n")
 	}
 }
 
-// oneLine escapes what would end a comment.
-func oneLine(s string) string {
-	return strings.ReplaceAll(visible(strings.ReplaceAll(strings.ToValidUTF8(s, "\uFFFD"), "\n", " ")), "\n", " ")
-}
-
-func writeCommented(b *bytes.Buffer, section *key, values map[string]commented, indent string) {
-	for _, k := range section.keys {
-		if k.kind == kindSection {
+func writeCommented(b *bytes.Buffer, section *Key, values map[string]Commented, indent string) {
+	for _, k := range section.Keys {
+		if k.Kind == KindSection {
 			var inner bytes.Buffer
 			writeCommented(&inner, k, values, indent+"  ")
-			v := values[k.path]
+			v := values[k.Path]
 			if inner.Len() > 0 {
-				comment(b, indent, v.above)
-				b.WriteString(indent + k.name + ":\n")
+				comment(b, indent, v.Above)
+				b.WriteString(indent + k.Name + ":\n")
 				b.Write(inner.Bytes())
 			}
 			continue
 		}
-		v, ok := values[k.path]
+		v, ok := values[k.Path]
 		if !ok {
 			continue
 		}
-		comment(b, indent, v.above)
-		line := indent + k.name + ":"
-		rows, list := v.value.([]any)
-		if k.kind != kindRows || !list {
-			line += " " + flowYAML(v.value)
+		comment(b, indent, v.Above)
+		line := indent + k.Name + ":"
+		rows, list := v.Value.([]any)
+		if k.Kind != KindRows || !list {
+			line += " " + flowYAML(v.Value)
 			rows = nil
 		}
-		if v.after != "" {
-			line += strings.Repeat(" ", max(2, 40-utf8.RuneCountInString(line))) + "# " + oneLine(v.after)
+		if v.After != "" {
+			line += strings.Repeat(" ", max(2, 40-utf8.RuneCountInString(line))) + "# " + safetext.OneLine(v.After)
 		}
 		b.WriteString(line + "\n")
 		for _, row := range rows {

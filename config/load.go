@@ -1,4 +1,7 @@
-package main
+// Package config reads the configuration of a run: it merges defaults, a YAML file, the environment and the command line,
+// checks every key and says what is wrong with the place where it was given. It also writes configurations out, as YAML, as
+// a JSON schema and as the reference of all keys. It knows no flags and no terminal.
+package config
 
 import (
 	"errors"
@@ -17,43 +20,47 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/configs"
 	"github.com/tierlora/tierlora/importer"
+	"github.com/tierlora/tierlora/internal/filename"
+	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/train"
 )
 
-// envPrefix begins the environment variables that set keys: TRAINER_TRAINING_LEARNING_RATE.
-const envPrefix = "TRAINER"
+// EnvPrefix begins the environment variables that set keys, such as TRAINER_TRAINING_LEARNING_RATE.
+const EnvPrefix = "TRAINER"
 
-// loaded is a configuration that is complete and valid.
-type loaded struct {
+// Loaded is a configuration that is complete and valid.
+type Loaded struct {
 	Spec  train.Spec
-	Name  string   // file as it was found
-	Notes []string // what was filled in by a rule or has another name now, to be told
-	// AssumedStorage is true where the section quantization was filled in: what the base model is stored as goes before it.
+	Name  string   // Name is the file as it was found, or embedded:NAME.
+	Notes []string // Notes are sentences for the user about keys that were filled in or renamed.
+	// AssumedStorage is true where no source has the section quantization and the defaults were filled in. The caller then
+	// replaces them by how the base model is stored, if it is stored quantised.
 	AssumedStorage bool
-	at             map[string]position // where each key was given
+	at             map[string]Position // where each key was given
 }
 
-// invalid is the error of a configuration with problems.
-type invalid struct {
-	name     string
-	problems []problem
-	hint     string // what the file looks like instead
+// Invalid is the error of a configuration that has problems.
+type Invalid struct {
+	Name     string    // Name is the file, as in Loaded.
+	Problems []Problem // Problems has at least one, in the order of their places.
+	Hint     string    // Hint is a clause about the whole file, such as what it looks like instead; "" = none.
 }
 
-func (e *invalid) Error() string {
+func (e *Invalid) Error() string {
 	var b strings.Builder
-	hint, other := strings.CutPrefix(e.hint, "; it looks")
+	hint, other := strings.CutPrefix(e.Hint, "; it looks")
 	if other { // it is worth more than all that follows
-		b.WriteString(e.name + " looks" + hint + "\n")
+		b.WriteString(e.Name + " looks" + hint + "\n")
 		hint = ""
 	}
-	for _, p := range e.problems {
+	for _, p := range e.Problems {
 		b.WriteString(p.Error())
 		b.WriteByte('\n')
 	}
 	n := 0
-	for _, p := range e.problems {
+	for _, p := range e.Problems {
 		n += max(1, p.left)
 	}
 	noun := "problems"
@@ -65,14 +72,14 @@ func (e *invalid) Error() string {
 }
 
 // places are where the problems were given.
-func (e *invalid) places() string {
+func (e *Invalid) places() string {
 	var places []string
-	for _, p := range e.problems {
-		place := "in " + e.name
+	for _, p := range e.Problems {
+		place := "in " + e.Name
 		switch {
-		case strings.HasPrefix(p.at.source, "--"):
+		case strings.HasPrefix(p.At.Source, "--"):
 			place = "on the command line"
-		case p.at.order > 0:
+		case p.At.order > 0:
 			place = "in the environment"
 		}
 		if !slices.Contains(places, place) {
@@ -82,26 +89,25 @@ func (e *invalid) places() string {
 	return strings.Join(places, " and ")
 }
 
-// otherProgram says that a file with problems looks like one of another program.
-func otherProgram(name string, text []byte) string {
+// OtherProgram returns a hint that a file looks like a configuration of another program, "" if it does not.
+func OtherProgram(name string, text []byte) string {
 	in, err := importer.Read(name, text, "")
 	if err != nil {
 		return ""
 	}
-	return fmt.Sprintf("; it looks like a configuration of %s: trainer import %s --out run.yaml translates it", in.Program.Title, shellQuote(name))
+	return fmt.Sprintf("; it looks like a configuration of %s: trainer import %s --out run.yaml translates it", in.Program.Title, words.ShellQuote(name))
 }
 
-// loadConfig finds a configuration and merges, each over the one before: defaults, file, environment, --set.
-// Every problem of all sources is in the error, which exits with 2.
-func loadConfig(name string, sets []string) (loaded, error) {
+// Load finds a configuration and merges its sources, each over the one before: defaults, file, environment, --set.
+// The error is an *Invalid that has every problem of all sources, or says why no file was read.
+func Load(name string, sets []string) (Loaded, error) {
 	text, found, err := findConfig(name)
 	if err != nil {
-		return loaded{}, usage(err)
+		return Loaded{}, err
 	}
-	c, problems := mergeConfig(found, text, os.Environ(), sets)
+	c, problems := Merge(found, text, os.Environ(), sets)
 	if len(problems) > 0 {
-		sortProblems(problems)
-		return loaded{}, usage(&invalid{found, problems, otherProgram(found, text)})
+		return Loaded{}, &Invalid{found, problems, OtherProgram(found, text)}
 	}
 	return c, nil
 }
@@ -127,7 +133,7 @@ func findConfig(name string) (text []byte, found string, err error) {
 			}
 			continue
 		}
-		if err := plainFile(path); err != nil {
+		if err := regular.CheckPath(path); err != nil {
 			return nil, "", fmt.Errorf("read configuration: %w", err)
 		}
 		text, err := readConfig(path)
@@ -141,9 +147,9 @@ func findConfig(name string) (text []byte, found string, err error) {
 		return text, "embedded:" + strings.TrimSuffix(short, ".yaml") + ".yaml", nil
 	}
 	hint := "built in are " + strings.Join(configs.Names(), ", ")
-	if near := nearest(strings.TrimSuffix(short, ".yaml"), configs.Names()); near != "" {
+	if near := words.Nearest(strings.TrimSuffix(short, ".yaml"), configs.Names()); near != "" {
 		hint = "the nearest built-in one is " + near
-	} else if near := nearestFile(&fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}); strings.Contains(near, "nearest") {
+	} else if near := filename.Nearest(&fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}); strings.Contains(near, "nearest") {
 		hint = strings.TrimPrefix(near, "; ")
 	}
 	return nil, "", fmt.Errorf("there is no configuration %q, here, in configs/ or built in; %s", name, hint)
@@ -156,11 +162,18 @@ func readConfig(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxConfigBytes+1))
+	return io.ReadAll(io.LimitReader(f, MaxBytes+1))
 }
 
-// mergeConfig makes the configuration from its sources.
-func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []problem) {
+// Merge makes the configuration from its sources: the text of a file, environment variables, and KEY=VALUE of --set.
+// The problems are in the order of their places.
+func Merge(name string, text []byte, environ, sets []string) (Loaded, []Problem) {
+	c, problems := merge(name, text, environ, sets)
+	sortProblems(problems)
+	return c, problems
+}
+
+func merge(name string, text []byte, environ, sets []string) (Loaded, []Problem) {
 	file := newLayer(name, 0)
 	readable := file.parse(text)
 	layers := append([]*layer{file}, environmentLayers(environ)...)
@@ -168,9 +181,9 @@ func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []pr
 		layers = append(layers, commandLineLayer(set, len(layers)))
 	}
 	v := viper.New()
-	at, tables, lists := map[string]position{}, map[string]map[string]any{}, map[string][]map[string]any{}
-	c := loaded{Name: name, at: at}
-	var problems []problem
+	at, tables, lists := map[string]Position{}, map[string]map[string]any{}, map[string][]map[string]any{}
+	c := Loaded{Name: name, at: at}
+	var problems []Problem
 	for _, l := range layers {
 		if err := v.MergeConfigMap(l.values); err != nil {
 			l.bad(nil, "merge: %v", err)
@@ -179,8 +192,8 @@ func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []pr
 		problems = append(problems, l.problems...)
 		if l.left > 0 {
 			last := l.position(nil)
-			last.line = math.MaxInt
-			problems = append(problems, problem{at: last, text: fmt.Sprintf("%d more problems are left out here", l.left), left: l.left})
+			last.Line = math.MaxInt
+			problems = append(problems, Problem{At: last, Text: fmt.Sprintf("%d more problems are left out here", l.left), left: l.left})
 		}
 		c.Notes = append(c.Notes, l.notes...)
 		for path, p := range l.at {
@@ -202,7 +215,7 @@ func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []pr
 	c.AssumedStorage = len(filled) > 0
 	c.Notes = append(append(c.Notes, filled...), renameValues(v)...)
 	if err := v.UnmarshalExact(&c.Spec); err != nil {
-		problems = append(problems, problem{at: file.position(nil), text: err.Error()})
+		problems = append(problems, Problem{At: file.position(nil), Text: err.Error()})
 		return c, problems
 	}
 	for path, table := range tables {
@@ -212,27 +225,27 @@ func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []pr
 		setList(&c.Spec, path, list)
 	}
 	for _, path := range pathsOf(&c.Spec) {
-		*path = expandHome(*path)
+		*path = filename.ExpandHome(*path)
 	}
-	refused := map[string]position{}
+	refused := map[string]Position{}
 	for _, p := range problems {
-		refused[pathOf(p.text)] = p.at
+		refused[KeyOf(p.Text)] = p.At
 		if _, given := at[p.meant]; p.meant != "" && !given {
-			refused[p.meant] = p.at
+			refused[p.meant] = p.At
 		}
 	}
 	complain := func(err error) {
-		p := problem{at: file.position(nil), text: err.Error()}
-		path := pathOf(p.text)
+		p := Problem{At: file.position(nil), Text: err.Error()}
+		path := KeyOf(p.Text)
 		if _, known := locate(refused, path); known || refusedInstead(refused, path) {
 			return // what was given was refused already: the complaint is about the default
 		}
 		if where, ok := locate(at, path); ok {
-			p.at = where
+			p.At = where
 		}
 		problems = append(problems, p)
 	}
-	for _, err := range validate(c.Spec) {
+	for _, err := range Validate(c.Spec) {
 		complain(err)
 	}
 	if len(problems) == 0 { // what else is wrong may be why a key does nothing
@@ -244,7 +257,7 @@ func mergeConfig(name string, text []byte, environ, sets []string) (loaded, []pr
 }
 
 // refusedInstead says that the key that stands for a missing one was given, and refused.
-func refusedInstead(refused map[string]position, path string) bool {
+func refusedInstead(refused map[string]Position, path string) bool {
 	other := instead[path]
 	if other == "" {
 		return false
@@ -264,9 +277,9 @@ var standsFor = map[string]string{"--vram": "vram", "--devices": "devices", "--r
 // commandLineLayer reads what --set was given, or a flag that is short for it ("--vram=8GiB").
 func commandLineLayer(set string, order int) *layer {
 	path, value, ok := strings.Cut(set, "=")
-	said := "--set " + shellQuote(shorten(set))
+	said := "--set " + words.ShellQuote(words.Shorten(set))
 	if key := standsFor[path]; key != "" {
-		said, path = path+" "+shellQuote(shorten(value)), key
+		said, path = path+" "+words.ShellQuote(words.Shorten(value)), key
 	}
 	l := newLayer(said, order)
 	l.key = strings.TrimSpace(path)
@@ -284,12 +297,12 @@ func environmentLayers(environ []string) []*layer {
 	var layers []*layer
 	for _, entry := range environ {
 		name, value, _ := strings.Cut(entry, "=")
-		rest, ours := strings.CutPrefix(name, envPrefix+"_")
+		rest, ours := strings.CutPrefix(name, EnvPrefix+"_")
 		if !ours || value == "" {
 			continue
 		}
 		l := newLayer(name, 1)
-		path, ok := environmentPath(rest)
+		path, ok := EnvironmentKey(rest)
 		switch {
 		case ok:
 			l.assign(path, value)
@@ -303,14 +316,14 @@ func environmentLayers(environ []string) []*layer {
 	return layers
 }
 
-// environmentPath is the key of a variable's name without its prefix, or what is wrong with it, or "" for a name
-// that is not about a key.
-func environmentPath(rest string) (path string, ok bool) {
+// EnvironmentKey returns the key of a variable's name without its prefix. Where ok is false, path says what is wrong with
+// the name, or is "" for a name that is not about a key.
+func EnvironmentKey(rest string) (path string, ok bool) {
 	var names []string
-	for _, k := range schema.leaves() {
-		name := strings.ToUpper(strings.ReplaceAll(k.path, ".", "_"))
+	for _, k := range Root.Leaves() {
+		name := strings.ToUpper(strings.ReplaceAll(k.Path, ".", "_"))
 		if name == rest {
-			return k.path, true
+			return k.Path, true
 		}
 		names = append(names, name)
 	}
@@ -319,13 +332,13 @@ func environmentPath(rest string) (path string, ok bool) {
 			return old, true
 		}
 	}
-	for _, section := range schema.keys {
-		if section.kind == kindSection && strings.HasPrefix(rest, strings.ToUpper(section.name)+"_") {
+	for _, section := range Root.Keys {
+		if section.Kind == KindSection && strings.HasPrefix(rest, strings.ToUpper(section.Name)+"_") {
 			hint := ""
-			if near := nearest(rest, names); near != "" {
-				hint = "; the nearest is " + envPrefix + "_" + near
+			if near := words.Nearest(rest, names); near != "" {
+				hint = "; the nearest is " + EnvPrefix + "_" + near
 			}
-			return "sets no key of " + section.name + hint, false
+			return "sets no key of " + section.Name + hint, false
 		}
 	}
 	return "", false
@@ -333,7 +346,7 @@ func environmentPath(rest string) (path string, ok bool) {
 
 // setDefaults gives viper the value of every key that no source sets. QLoRA without a quantization section has the
 // default one.
-func setDefaults(v *viper.Viper, at map[string]position) (notes []string) {
+func setDefaults(v *viper.Viper, at map[string]Position) (notes []string) {
 	defaults := train.DefaultSpec()
 	section := v.IsSet("quantization")
 	if _, quantised, _ := adapter.Lookup(v.GetString("adapter")); quantised && !section {
@@ -350,26 +363,26 @@ func setDefaults(v *viper.Viper, at map[string]position) (notes []string) {
 		defaults.Quantization = &q
 	}
 	root := reflect.ValueOf(defaults)
-	for _, k := range schema.leaves() {
-		if k.kind == kindTable || k.kind == kindRows {
+	for _, k := range Root.Leaves() {
+		if k.Kind == KindTable || k.Kind == KindRows {
 			continue
 		}
 		field, err := root.FieldByIndexErr(k.index)
 		if err != nil {
 			continue // quantization, without one
 		}
-		if k.kind == kindList {
-			v.SetDefault(k.path, append([]string{}, field.Convert(reflect.TypeFor[[]string]()).Interface().([]string)...))
+		if k.Kind == KindList {
+			v.SetDefault(k.Path, append([]string{}, field.Convert(reflect.TypeFor[[]string]()).Interface().([]string)...))
 			continue
 		}
-		v.SetDefault(k.path, field.Interface())
+		v.SetDefault(k.Path, field.Interface())
 	}
 	return notes
 }
 
 // setTable writes a table's entries, which have the right type, into the configuration.
 func setTable(s *train.Spec, path string, table map[string]any) {
-	k, _ := schema.find(path)
+	k, _ := Root.Find(path)
 	if len(table) == 0 {
 		return
 	}
@@ -381,8 +394,8 @@ func setTable(s *train.Spec, path string, table map[string]any) {
 	field.Set(m)
 }
 
-// pathOf is the key that a message begins with: "training.batch_size: 0 must be …", "dataset.path is missing: …".
-func pathOf(text string) string {
+// KeyOf returns the key that a message begins with: "training.batch_size: 0 must be …", "dataset.path is missing: …".
+func KeyOf(text string) string {
 	if i := strings.IndexAny(text, ": "); i >= 0 {
 		return text[:i]
 	}
@@ -390,15 +403,30 @@ func pathOf(text string) string {
 }
 
 // locate finds where a key was given, or else the section it belongs to.
-func locate(at map[string]position, path string) (position, bool) {
+func locate(at map[string]Position, path string) (Position, bool) {
 	for {
 		if p, ok := at[path]; ok {
 			return p, true
 		}
 		i := strings.LastIndexAny(path, ".[")
 		if i < 0 {
-			return position{}, false
+			return Position{}, false
 		}
 		path = path[:i]
 	}
+}
+
+// Invalid makes an error of problems that were found outside this package, each of which begins with its key. hint ends
+// the last line.
+func (l *Loaded) Invalid(errs []error, hint string) *Invalid {
+	bad := &Invalid{Name: l.Name, Hint: hint}
+	for _, err := range errs {
+		p := Problem{At: Position{Source: l.Name}, Text: err.Error()}
+		if at, ok := locate(l.at, KeyOf(p.Text)); ok {
+			p.At = at
+		}
+		bad.Problems = append(bad.Problems, p)
+	}
+	sortProblems(bad.Problems)
+	return bad
 }

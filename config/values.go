@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"fmt"
@@ -178,8 +178,8 @@ func formatNumber(f float64) string {
 }
 
 // values says in words what a key takes, "" where its type says all.
-func (k *key) values() string {
-	if list, ok := choices[k.path]; ok {
+func (k *Key) values() string {
+	if list, ok := choices[k.Path]; ok {
 		words := make([]string, len(list))
 		for i, v := range list {
 			words[i] = fmt.Sprintf("`%v`", v)
@@ -189,10 +189,10 @@ func (k *key) values() string {
 		}
 		return strings.Join(words, ", ")
 	}
-	if i, ok := limits[k.path]; ok {
+	if i, ok := limits[k.Path]; ok {
 		return i.String()
 	}
-	switch patterns[k.path] {
+	switch patterns[k.Path] {
 	case memoryPattern:
 		return "an amount such as 8GiB (2^30) or 8GB (10^9)"
 	case devicesPattern:

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"strings"
@@ -6,8 +6,7 @@ import (
 )
 
 func problemsOf(text string, environ, sets []string) string {
-	_, problems := mergeConfig("run.yaml", []byte(text), environ, sets)
-	sortProblems(problems)
+	_, problems := Merge("run.yaml", []byte(text), environ, sets)
 	lines := make([]string, len(problems))
 	for i, p := range problems {
 		lines[i] = p.Error()

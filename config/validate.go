@@ -1,7 +1,6 @@
-package main
+package config
 
 import (
-	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -21,9 +20,9 @@ import (
 // drive begins a Windows path.
 var drive = regexp.MustCompile(`^[A-Za-z]:`)
 
-// validate is every problem of a configuration: of the sections, and of what they say together. The message
+// Validate returns every problem of a configuration: of its sections, and of what they say together. Each message
 // begins with the key.
-func validate(s train.Spec) []error {
+func Validate(s train.Spec) []error {
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	if s.BaseModel == "" {
@@ -115,13 +114,18 @@ func validate(s train.Spec) []error {
 	return problems
 }
 
-// checkDevice refuses a device that this machine or build lacks.
-func checkDevice(s train.Spec) error {
-	if s.Device != "cuda" {
-		return nil
+// pathsOf are the values of a configuration that name a file or folder.
+func pathsOf(s *train.Spec) map[string]*string {
+	paths := map[string]*string{
+		"base_model": &s.BaseModel, "output_dir": &s.OutputDir, "lora.init_from": &s.LoRA.InitFrom, "training.resume": &s.Training.Resume,
+		"dataset.path": &s.Dataset.Path, "dataset.val_path": &s.Dataset.ValPath, "dataset.cache_dir": &s.Dataset.CacheDir,
+		"expect.reference": &s.Expect.Reference, "tracking.metrics_file": &s.Tracking.MetricsFile,
 	}
-	if n, reason := graph.GPUs(); n == 0 {
-		return &exitError{code: exitUnfit, err: errors.New("device: cuda is asked for, but " + reason)}
+	for i := range s.Dataset.Sources {
+		paths[fmt.Sprintf("dataset.sources[%d].path", i)] = &s.Dataset.Sources[i].Path
 	}
-	return nil
+	for i := range s.Dataset.ValSources {
+		paths[fmt.Sprintf("dataset.val_sources[%d].path", i)] = &s.Dataset.ValSources[i].Path
+	}
+	return paths
 }

@@ -1,13 +1,10 @@
-package main
+package config
 
 import (
 	"fmt"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
-
-	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
 // TestManyUnknownKeys: a file of many thousand unknown keys is refused at once, with the first of them and how many there
@@ -46,32 +43,10 @@ func TestManyUnknownKeys(t *testing.T) {
 }
 
 // loadText reads a configuration from a text.
-func loadText(name, text string) (loaded, error) {
-	c, problems := mergeConfig(name, []byte(text), nil, nil)
+func loadText(name, text string) (Loaded, error) {
+	c, problems := Merge(name, []byte(text), nil, nil)
 	if len(problems) == 0 {
 		return c, nil
 	}
-	sortProblems(problems)
-	return c, &invalid{name, problems, otherProgram(name, []byte(text))}
-}
-
-// TestFormRefusesFiles: the page's form says of tracking.metrics_file what a run would say, before it is started.
-func TestFormRefusesFiles(t *testing.T) {
-	dir := t.TempDir()
-	precious := filepath.Join(dir, "precious.prom")
-	if err := atomicfile.Write(precious, []byte("precious")); err != nil {
-		t.Fatal(err)
-	}
-	for path, want := range map[string]string{
-		precious:                        "is not a file of metrics that this program wrote",
-		filepath.Join(dir, "x.sh"):      "must end in .prom",
-		filepath.Join(dir, "new.prom"):  "",
-		filepath.Join(dir, "precious/"): "must end in .prom",
-	} {
-		checked := checkedText(fmt.Appendf(nil, "base_model: embedded:stories260K\noutput_dir: r\ndataset: {path: embedded:gsm8k_300.jsonl, format: completion}\ntraining: {max_steps: 1, report_to: prometheus}\ntracking: {metrics_file: %q}\n", path))
-		said := fmt.Sprint(checked.Problems)
-		if want == "" && len(checked.Problems) > 0 || !strings.Contains(said, want) {
-			t.Errorf("%s: %s, want %q", path, said, want)
-		}
-	}
+	return c, &Invalid{name, problems, OtherProgram(name, []byte(text))}
 }

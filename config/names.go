@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"fmt"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/importer"
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // renamed gives the new path of keys that had another name, in the same section. Files with the old name keep
@@ -40,9 +41,9 @@ var removed = map[string]string{
 }
 
 // newName is the key that an old path stands for, or nil.
-func newName(path string) *key {
+func newName(path string) *Key {
 	if to, ok := renamed[path]; ok {
-		if k, rest := schema.find(to); rest == "" {
+		if k, rest := Root.Find(to); rest == "" {
 			return k
 		}
 	}
@@ -60,7 +61,7 @@ type guess struct {
 }
 
 // unknownKey is what is said about a name that the section does not have.
-func unknownKey(section *key, name string) guess {
+func unknownKey(section *Key, name string) guess {
 	plain := strings.ReplaceAll(strings.ToLower(name), "-", "_")
 	c, known := foreign[plain]
 	switch {
@@ -69,69 +70,57 @@ func unknownKey(section *key, name string) guess {
 	case c.Key != "":
 		return guess{text: "is not a key here: " + c.Say, meant: c.Key}
 	}
-	if section.child(plain) == nil { // the right name in the wrong place
-		for _, k := range append(schema.leaves(), schema.keys...) {
-			if _, gone := removed[k.path]; k.name != plain || gone {
+	if section.Child(plain) == nil { // the right name in the wrong place
+		for _, k := range append(Root.Leaves(), Root.Keys...) {
+			if _, gone := removed[k.Path]; k.Name != plain || gone {
 				continue
 			}
-			if k.path == k.name {
-				return guess{text: "stands at the top level here", meant: k.path}
+			if k.Path == k.Name {
+				return guess{text: "stands at the top level here", meant: k.Path}
 			}
-			return guess{text: fmt.Sprintf("is %s here", k.path), meant: k.path}
+			return guess{text: fmt.Sprintf("is %s here", k.Path), meant: k.Path}
 		}
 	}
 	if known {
 		return guess{text: "has no counterpart here: " + c.Say}
 	}
-	if near := nearest(plain, section.names()); near != "" {
-		path := section.child(near).path
+	if near := words.Nearest(plain, section.Names()); near != "" {
+		path := section.Child(near).Path
 		return guess{text: "unknown key; the nearest is " + path, meant: path}
 	}
-	for _, k := range schema.leaves() { // misspelt in the wrong place: short names are near to anything
-		if within(plain, []string{k.name}, len(plain)/6) != "" {
-			return guess{text: "unknown key; the nearest is " + k.path, meant: k.path}
+	for _, k := range Root.Leaves() { // misspelt in the wrong place: short names are near to anything
+		if words.Within(plain, []string{k.Name}, len(plain)/6) != "" {
+			return guess{text: "unknown key; the nearest is " + k.Path, meant: k.Path}
 		}
 	}
 	what := "the keys here are "
-	if section.path != "" {
-		what = "the keys of " + section.path + " are "
+	if section.Path != "" {
+		what = "the keys of " + section.Path + " are "
 	}
-	return guess{text: "unknown key", list: what + strings.Join(section.names(), ", ")}
+	return guess{text: "unknown key", list: what + strings.Join(section.Names(), ", ")}
 }
 
-// nearest is the name with the fewest edits to s, or "" when none is near. Of equally near ones it is the first.
-func nearest(s string, names []string) string { return within(s, names, max(1, len(s)/3)) }
-
-// within is the nearest name that takes at most so many edits and keeps a letter of s.
-func within(s string, names []string, edits int) string {
-	best, least := "", edits+1
-	for _, n := range names {
-		if d := editDistance(s, n); d < least && d < max(len(s), len(n)) {
-			best, least = n, d
-		}
+// KeyMeant returns the path of the key that a name stands for, here or in another program; "" = none.
+func KeyMeant(name string) string {
+	plain := strings.ReplaceAll(strings.ToLower(name), "-", "_")
+	if k, rest := Root.Find(plain); k != Root && rest == "" && k.Kind != KindSection {
+		return k.Path
 	}
-	return best
+	if own := OwnKey(plain); own != "" {
+		return own
+	}
+	if c := foreign[plain]; c.Say == "" && !strings.Contains(c.Key, "[]") {
+		return c.Key
+	}
+	return ""
 }
 
-// editDistance counts insertions, deletions, replacements and swaps of neighbours (optimal string alignment).
-func editDistance(a, b string) int {
-	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
-	for j := range last {
-		last[j] = j
-	}
-	for i := 1; i <= len(a); i++ {
-		row[0] = i
-		for j := 1; j <= len(b); j++ {
-			cost := 1
-			if a[i-1] == b[j-1] {
-				cost = 0
-			}
-			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
-			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
-				row[j] = min(row[j], before[j-2]+1)
-			}
+// OwnKey returns the path of the key that has this name here and the same meaning in other programs; "" = none.
+func OwnKey(name string) string {
+	for _, section := range []*Key{Root, Root.Child("training"), Root.Child("lora"), Root.Child("dataset")} {
+		if k := section.Child(name); k != nil && k.Kind != KindSection && k.Kind != KindRows {
+			return k.Path
 		}
-		before, last, row = last, row, before
 	}
-	return last[len(b)]
+	return ""
 }

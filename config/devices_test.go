@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"strings"
@@ -28,16 +28,13 @@ func TestDevicesKey(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{"0": "is not all", "two": "is not all", "[0, 0]": "stands in the list twice", "{}": "devices", "[[0]]": "devices", "1.5": "devices"} {
-		_, problems := mergeConfig("run.yaml", []byte(least+"devices: "+text+"\n"), nil, nil)
+		_, problems := Merge("run.yaml", []byte(least+"devices: "+text+"\n"), nil, nil)
 		if len(problems) != 1 || !strings.Contains(problems[0].Error(), want) || !strings.Contains(problems[0].Error(), "devices: ") {
 			t.Errorf("devices: %s: %v, want %s", text, problems, want)
 		}
 	}
-	if got := deviceList("0,2") + deviceList("[1]") + deviceList("all") + deviceList("3"); got != "[0,2][1]all3" {
-		t.Errorf("--devices gives %s", got)
-	}
 	two := least + "devices: 2\ntraining: {batch_size: 2, global_batch_size: 3}\n"
-	if _, problems := mergeConfig("run.yaml", []byte(two), nil, nil); len(problems) != 1 || !strings.Contains(problems[0].Error(), "3 rows are not whole batches of batch_size 2") {
+	if _, problems := Merge("run.yaml", []byte(two), nil, nil); len(problems) != 1 || !strings.Contains(problems[0].Error(), "3 rows are not whole batches of batch_size 2") {
 		t.Error(problems)
 	}
 }

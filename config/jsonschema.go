@@ -1,18 +1,17 @@
-package main
+package config
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
 	"math"
 	"reflect"
 	"strings"
 
-	"github.com/spf13/cobra"
-
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/train"
 )
-
-//go:generate go test -run ^TestReferenceIsFresh$ -update
 
 // jsonSchema is the part of JSON Schema draft 7 that a configuration needs. Draft 7 is what editors' YAML language
 // server knows best.
@@ -37,76 +36,61 @@ type jsonSchema struct {
 	AnyOf                []*jsonSchema          `json:"anyOf,omitempty"`
 }
 
-func newConfigSchema(c *console) *cobra.Command {
-	return &cobra.Command{
-		Use:   "config-schema",
-		Short: "Print the JSON schema of configurations, for editors and checkers",
-		Long: "Print the JSON schema (draft 7) of configurations: every key with type, default, values and meaning.\n" +
-			"An editor with a YAML language server completes and checks a configuration that begins with\n\n" +
-			"  # yaml-language-server: $schema=config.schema.json",
-		Example: "  trainer config-schema > config.schema.json",
-		Args:    noArguments,
-		RunE: func(*cobra.Command, []string) error {
-			return writeJSON(c.out, configSchema(descriptions))
-		},
-	}
-}
-
 // configSchema is the schema of a whole configuration, with what is said of each key.
 func configSchema(descriptions map[string]string) *jsonSchema {
-	root := schemaOf(schema, descriptions, defaultValues(), requiredKeys())
+	root := schemaOf(Root, descriptions, Defaults(), Required())
 	root.Schema = "http://json-schema.org/draft-07/schema#"
 	root.Title = "tierlora: configuration of a training run"
 	root.Type = "object"
 	return root
 }
 
-func schemaOf(k *key, descriptions map[string]string, defaults map[string]any, required map[string]bool) *jsonSchema {
-	s := &jsonSchema{Description: descriptions[k.path], Default: defaults[k.path], Enum: choices[k.path], Pattern: patterns[k.path]}
-	switch k.kind {
-	case kindSection:
+func schemaOf(k *Key, descriptions map[string]string, defaults map[string]any, required map[string]bool) *jsonSchema {
+	s := &jsonSchema{Description: descriptions[k.Path], Default: defaults[k.Path], Enum: choices[k.Path], Pattern: patterns[k.Path]}
+	switch k.Kind {
+	case KindSection:
 		s.Type = []string{"object", "null"} // null: all keys commented out
 		s.AdditionalProperties = false
 		s.Properties = map[string]*jsonSchema{}
-		for _, child := range k.keys {
-			s.Properties[child.name] = schemaOf(child, descriptions, defaults, required)
-			if other := instead[child.path]; other != "" && required[child.path] {
-				s.AnyOf = []*jsonSchema{{Required: []string{child.name}}, {Required: []string{other}}}
-			} else if required[child.path] {
-				s.Required = append(s.Required, child.name)
+		for _, child := range k.Keys {
+			s.Properties[child.Name] = schemaOf(child, descriptions, defaults, required)
+			if other := instead[child.Path]; other != "" && required[child.Path] {
+				s.AnyOf = []*jsonSchema{{Required: []string{child.Name}}, {Required: []string{other}}}
+			} else if required[child.Path] {
+				s.Required = append(s.Required, child.Name)
 			}
 		}
 		if len(s.Required) > 0 || s.AnyOf != nil {
 			s.Type = "object"
 		}
-	case kindRows:
+	case KindRows:
 		s.Type = "array"
 		section := k.row("[]")
 		s.Items = schemaOf(section, descriptions, defaults, required)
 		s.Items.Type = "object"
-	case kindList:
+	case KindList:
 		s.Type = []string{"string", "array"}
 		s.Items = &jsonSchema{Type: "string", Enum: s.Enum}
 		if s.Enum != nil { // the values are those of the list's members
 			s.Type, s.Enum = "array", nil
 		}
-	case kindTable:
+	case KindTable:
 		s.Type = "object"
-		values := &jsonSchema{Type: jsonTypes[k.elem]}
-		values.bound(k.path)
+		values := &jsonSchema{Type: jsonTypes[k.Elem]}
+		values.bound(k.Path)
 		s.AdditionalProperties = values
 	default:
-		s.Type = jsonTypes[k.kind]
-		s.bound(k.path)
-		if k.path == keyDevices {
+		s.Type = jsonTypes[k.Kind]
+		s.bound(k.Path)
+		if k.Path == keyDevices {
 			s.Type, s.Items = []string{"string", "integer", "array"}, &jsonSchema{Type: "integer"}
 		}
 	}
 	return s
 }
 
-var jsonTypes = map[kind]string{
-	kindText: "string", kindWhole: "integer", kindUnsigned: "integer", kindNumber: "number", kindTruth: "boolean",
+var jsonTypes = map[Kind]string{
+	KindText: "string", KindWhole: "integer", KindUnsigned: "integer", KindNumber: "number", KindTruth: "boolean",
 }
 
 // bound sets the limits of a number.
@@ -129,21 +113,21 @@ func (s *jsonSchema) bound(path string) {
 	}
 }
 
-// defaultValues are the values of keys that are not set, by path; keys that must be given and tables have none.
-func defaultValues() map[string]any {
+// Defaults returns the values of keys that are not set, by path. Required keys and tables have none.
+func Defaults() map[string]any {
 	spec := train.DefaultSpec()
 	q := quant.Default()
 	spec.Quantization = &q
-	required, values := requiredKeys(), map[string]any{}
-	for _, k := range schema.leaves() {
-		if k.kind == kindTable || k.kind == kindRows || required[k.path] {
+	required, values := Required(), map[string]any{}
+	for _, k := range Root.Leaves() {
+		if k.Kind == KindTable || k.Kind == KindRows || required[k.Path] {
 			continue
 		}
 		value := reflect.ValueOf(spec).FieldByIndex(k.index)
-		if k.kind == kindList {
+		if k.Kind == KindList {
 			value = value.Convert(reflect.TypeFor[[]string]())
 		}
-		values[k.path] = value.Interface()
+		values[k.Path] = value.Interface()
 	}
 	return values
 }
@@ -151,23 +135,23 @@ func defaultValues() map[string]any {
 // instead names the key that may be given in place of a required one of the same section.
 var instead = map[string]string{"dataset.path": "sources"}
 
-// requiredKeys are the keys without which a configuration is refused, and the sections that hold them.
-func requiredKeys() map[string]bool {
+// Required returns the keys without which a configuration is refused, and the sections that hold them.
+func Required() map[string]bool {
 	required := map[string]bool{}
-	problems := validate(train.DefaultSpec())
+	problems := Validate(train.DefaultSpec())
 	rows := train.DefaultSpec()
-	for _, k := range schema.leaves() {
-		if k.kind == kindRows {
-			setList(&rows, k.path, []map[string]any{{}})
-			for _, err := range validate(rows) {
-				if path := pathOf(err.Error()); strings.HasPrefix(path, k.path+"[0].") {
+	for _, k := range Root.Leaves() {
+		if k.Kind == KindRows {
+			setList(&rows, k.Path, []map[string]any{{}})
+			for _, err := range Validate(rows) {
+				if path := KeyOf(err.Error()); strings.HasPrefix(path, k.Path+"[0].") {
 					required[strings.Replace(path, "[0]", "[]", 1)] = true
 				}
 			}
 		}
 	}
 	for _, err := range problems {
-		path := pathOf(err.Error())
+		path := KeyOf(err.Error())
 		required[path] = true
 		for i := strings.LastIndexByte(path, '.'); i >= 0; i = strings.LastIndexByte(path, '.') {
 			path = path[:i]
@@ -177,14 +161,26 @@ func requiredKeys() map[string]bool {
 	return required
 }
 
-// schemaText is the schema as the command prints it.
+// SchemaLine begins the first line of a configuration that names its schema for editors; the path of the schema follows.
+const SchemaLine = "# yaml-language-server: $schema="
+
+// WriteJSONSchema writes the JSON schema (draft 7) of configurations.
+func WriteJSONSchema(w io.Writer) error {
+	_, err := w.Write(schemaText(descriptions))
+	if err != nil {
+		return fmt.Errorf("write JSON: %w", err)
+	}
+	return nil
+}
+
+// schemaText is the schema with what is said of each key.
 func schemaText(descriptions map[string]string) []byte {
 	var b bytes.Buffer
-	if err := writeJSON(&b, configSchema(descriptions)); err != nil {
+	enc := json.NewEncoder(&b)
+	enc.SetIndent("", "  ")
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(configSchema(descriptions)); err != nil {
 		panic(err) // plain values only
 	}
 	return b.Bytes()
 }
-
-// schemaLine begins the first line of a configuration that names its schema for editors; the place follows.
-const schemaLine = "# yaml-language-server: $schema="

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"errors"
@@ -11,45 +11,46 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // keyDevices is a text that may stand as a number or a list.
 const keyDevices = "devices"
 
 // value reads the value of one key into the values of its section.
-func (l *layer) value(k *key, n *yaml.Node, values map[string]any) {
-	if k.path == keyDevices {
+func (l *layer) value(k *Key, n *yaml.Node, values map[string]any) {
+	if k.Path == keyDevices {
 		n = asText(n)
 	}
-	if slices.Contains(choices[k.path], any(dataset.AsChatYes)) {
+	if slices.Contains(choices[k.Path], any(dataset.AsChatYes)) {
 		n = yesOrNo(n)
 	}
-	switch k.kind {
-	case kindSection:
+	switch k.Kind {
+	case KindSection:
 		if isNull(n) && !l.lenient {
 			return // a section whose keys are all commented out
 		}
 		if n.Kind != yaml.MappingNode {
-			l.wrong(k, k.kind, n)
+			l.wrong(k, k.Kind, n)
 			return
 		}
-		inner, ok := values[k.name].(map[string]any)
+		inner, ok := values[k.Name].(map[string]any)
 		if !ok {
 			inner = map[string]any{}
-			values[k.name] = inner
+			values[k.Name] = inner
 		}
 		l.section(k, n, inner)
-	case kindTable:
+	case KindTable:
 		l.table(k, n)
-	case kindRows:
+	case KindRows:
 		l.rows(k, n)
-	case kindList:
+	case KindList:
 		if list, ok := l.list(k, n); ok {
-			values[k.name] = list
+			values[k.Name] = list
 		}
 	default:
-		if v, ok := l.scalar(k, k.kind, n); ok {
-			values[k.name] = v
+		if v, ok := l.scalar(k, k.Kind, n); ok {
+			values[k.Name] = v
 		}
 	}
 }
@@ -84,47 +85,47 @@ func asText(n *yaml.Node) *yaml.Node {
 	return &text
 }
 
-func (l *layer) table(k *key, n *yaml.Node) {
+func (l *layer) table(k *Key, n *yaml.Node) {
 	if n.Kind != yaml.MappingNode {
-		l.wrong(k, k.kind, n)
+		l.wrong(k, k.Kind, n)
 		return
 	}
 	table, first := map[string]any{}, map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i], n.Content[i+1]
 		if name.Kind != yaml.ScalarNode || isNull(name) {
-			l.bad(name, "%s: a key must be a name", k.path)
+			l.bad(name, "%s: a key must be a name", k.Path)
 			continue
 		}
-		entry := &key{path: k.path + "." + name.Value, kind: k.elem}
+		entry := &Key{Path: k.Path + "." + name.Value, Kind: k.Elem}
 		if line, twice := first[name.Value]; twice {
-			l.bad(name, "%s: given twice, first in line %d", entry.path, line)
+			l.bad(name, "%s: given twice, first in line %d", entry.Path, line)
 			continue
 		}
 		first[name.Value] = name.Line
-		l.at[entry.path] = l.position(value)
-		if v, ok := l.scalar(entry, k.elem, value); ok {
+		l.at[entry.Path] = l.position(value)
+		if v, ok := l.scalar(entry, k.Elem, value); ok {
 			table[name.Value] = v
 		}
 	}
-	l.tables[k.path] = table
+	l.tables[k.Path] = table
 }
 
-func (l *layer) list(k *key, n *yaml.Node) ([]string, bool) {
+func (l *layer) list(k *Key, n *yaml.Node) ([]string, bool) {
 	if n.Kind == yaml.ScalarNode {
-		v, ok := l.scalar(k, kindList, n)
+		v, ok := l.scalar(k, KindList, n)
 		if !ok {
 			return nil, false
 		}
 		return []string{v.(string)}, true
 	}
 	if n.Kind != yaml.SequenceNode {
-		l.wrong(k, kindList, n)
+		l.wrong(k, KindList, n)
 		return nil, false
 	}
 	list := []string{}
 	for _, item := range n.Content {
-		v, ok := l.scalar(&key{path: k.path}, kindText, item)
+		v, ok := l.scalar(&Key{Path: k.Path}, KindText, item)
 		if !ok {
 			return nil, false
 		}
@@ -134,13 +135,13 @@ func (l *layer) list(k *key, n *yaml.Node) ([]string, bool) {
 }
 
 // scalar reads one plain value. A number may stand in quotes.
-func (l *layer) scalar(k *key, want kind, n *yaml.Node) (any, bool) {
+func (l *layer) scalar(k *Key, want Kind, n *yaml.Node) (any, bool) {
 	if n.Kind != yaml.ScalarNode {
 		l.wrong(k, want, n)
 		return nil, false
 	}
-	if isNull(n) && !(l.lenient && want == kindText) {
-		l.bad(n, "%s: has no value; expected %s", k.path, want)
+	if isNull(n) && !(l.lenient && want == KindText) {
+		l.bad(n, "%s: has no value; expected %s", k.Path, want)
 		return nil, false
 	}
 	text := n.Value
@@ -148,23 +149,23 @@ func (l *layer) scalar(k *key, want kind, n *yaml.Node) (any, bool) {
 	var v any
 	var err error
 	switch want {
-	case kindText, kindList:
+	case KindText, KindList:
 		v = text
 		if !quoted && !l.lenient {
 			err = errors.New("unquoted")
 		}
-	case kindWhole:
+	case KindWhole:
 		v, err = strconv.Atoi(text)
-	case kindUnsigned:
+	case KindUnsigned:
 		v, err = strconv.ParseUint(text, 10, 64)
-	case kindNumber:
+	case KindNumber:
 		var f float64
 		f, err = strconv.ParseFloat(text, 64)
 		if math.IsInf(f, 0) || math.IsNaN(f) || strings.ContainsAny(text, "xX_") {
 			err = strconv.ErrRange
 		}
 		v = f
-	case kindTruth:
+	case KindTruth:
 		v = text == "true"
 		if text != "true" && text != "false" {
 			err = strconv.ErrSyntax
@@ -178,7 +179,7 @@ func (l *layer) scalar(k *key, want kind, n *yaml.Node) (any, bool) {
 }
 
 // wrong reports a value of the wrong kind.
-func (l *layer) wrong(k *key, want kind, n *yaml.Node) {
+func (l *layer) wrong(k *Key, want Kind, n *yaml.Node) {
 	got := ""
 	switch {
 	case n.Kind == yaml.MappingNode:
@@ -188,30 +189,23 @@ func (l *layer) wrong(k *key, want kind, n *yaml.Node) {
 	case isNull(n):
 		got = "nothing"
 	case n.Tag == "!!str":
-		got = fmt.Sprintf("the text %q", shorten(n.Value))
+		got = fmt.Sprintf("the text %q", words.Shorten(n.Value))
 	default:
-		got = shorten(n.Value)
+		got = words.Shorten(n.Value)
 	}
 	hint := ""
-	if k.path == "dataset" && n.Kind != yaml.MappingNode {
+	if k.Path == "dataset" && n.Kind != yaml.MappingNode {
 		hint = "; write dataset.path and dataset.format"
 	}
-	if (want == kindText || want == kindList) && n.Kind == yaml.ScalarNode {
+	if (want == KindText || want == KindList) && n.Kind == yaml.ScalarNode {
 		hint = "; put it in quotes"
 	}
-	if want == kindTruth {
+	if want == KindTruth {
 		if near := map[string]string{"yes": "true", "on": "true", "no": "false", "off": "false"}[strings.ToLower(n.Value)]; near != "" {
 			hint = "; write " + near
 		}
 	}
-	l.bad(n, "%s: expected %s, got %s%s", k.path, want, got, hint)
+	l.bad(n, "%s: expected %s, got %s%s", k.Path, want, got, hint)
 }
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.Tag == "!!null" }
-
-func shorten(s string) string {
-	if r := []rune(s); len(r) > 60 {
-		return string(r[:60]) + "…"
-	}
-	return s
-}

@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"bytes"
@@ -14,45 +14,45 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// maxConfigBytes bounds a configuration file; real ones have two thousand.
-const maxConfigBytes = 1 << 20
+// MaxBytes is the largest configuration that is read; real ones have two thousand bytes.
+const MaxBytes = 1 << 20
 
-// position is where a value was given.
-type position struct {
-	source    string // file name, a flag as it was given, or an environment variable
+// Position is where a value was given.
+type Position struct {
+	Source    string // Source is a file name, a flag as it was given, or an environment variable.
 	key       string // that a flag sets
 	order     int    // of the sources, for sorting
-	line, col int    // 0 outside of files
+	Line, Col int    // Line and Col count from 1; 0 outside of files.
 }
 
-func (p position) String() string {
-	if p.line == 0 {
-		return p.source
+func (p Position) String() string {
+	if p.Line == 0 {
+		return p.Source
 	}
-	if p.col == 0 {
-		return fmt.Sprintf("%s:%d", p.source, p.line)
+	if p.Col == 0 {
+		return fmt.Sprintf("%s:%d", p.Source, p.Line)
 	}
-	return fmt.Sprintf("%s:%d:%d", p.source, p.line, p.col)
+	return fmt.Sprintf("%s:%d:%d", p.Source, p.Line, p.Col)
 }
 
-// problem is something wrong with the configuration.
-type problem struct {
-	at   position
-	text string // begins with the key
+// Problem is one thing that is wrong with a configuration.
+type Problem struct {
+	At   Position
+	Text string // Text begins with the key.
 	guess
 	left int // of a problem that stands for others: how many
 }
 
 // Error says where and what. A flag names its key already.
-func (p problem) Error() string {
-	text := p.text
+func (p Problem) Error() string {
+	text := p.Text
 	if p.left > 0 {
-		return fmt.Sprintf("%s: %s", p.at.source, text)
+		return fmt.Sprintf("%s: %s", p.At.Source, text)
 	}
-	if p.at.key != "" {
-		text = strings.TrimPrefix(text, p.at.key+": ")
+	if p.At.key != "" {
+		text = strings.TrimPrefix(text, p.At.key+": ")
 	}
-	return p.at.String() + ": " + text
+	return p.At.String() + ": " + text
 }
 
 // layer is what one source sets.
@@ -65,8 +65,8 @@ type layer struct {
 	tables   map[string]map[string]any   // by path: keys with dots or capitals, which viper would change
 	lists    map[string][]map[string]any // by path: lists of sections
 	rowSets  []rowSet
-	at       map[string]position // of every key given
-	problems []problem
+	at       map[string]Position // of every key given
+	problems []Problem
 	left     int      // problems beyond mostProblems, which are counted only
 	notes    []string // what was understood though it is written otherwise now
 	tabbed   bool     // a line begins with a tab
@@ -74,14 +74,14 @@ type layer struct {
 
 func newLayer(source string, order int) *layer {
 	return &layer{source: source, order: order, values: map[string]any{}, tables: map[string]map[string]any{},
-		lists: map[string][]map[string]any{}, at: map[string]position{}}
+		lists: map[string][]map[string]any{}, at: map[string]Position{}}
 }
 
-func (l *layer) position(n *yaml.Node) position {
+func (l *layer) position(n *yaml.Node) Position {
 	if n == nil {
-		return position{source: l.source, key: l.key, order: l.order}
+		return Position{Source: l.source, key: l.key, order: l.order}
 	}
-	return position{l.source, l.key, l.order, n.Line, n.Column}
+	return Position{l.source, l.key, l.order, n.Line, n.Column}
 }
 
 // mostProblems are the problems and the notes of a source that are told: who has more reads the first and starts over, and
@@ -101,16 +101,16 @@ func (l *layer) bad(n *yaml.Node, format string, args ...any) {
 	if l.full() {
 		return
 	}
-	l.problems = append(l.problems, problem{at: l.position(n), text: fmt.Sprintf(format, args...)})
+	l.problems = append(l.problems, Problem{At: l.position(n), Text: fmt.Sprintf(format, args...)})
 }
 
 // unknown reports a key that the section does not have.
-func (l *layer) unknown(n *yaml.Node, section *key, path, name string) {
+func (l *layer) unknown(n *yaml.Node, section *Key, path, name string) {
 	if l.full() {
 		return
 	}
 	g := unknownKey(section, name)
-	l.problems = append(l.problems, problem{at: l.position(n), text: path + ": " + g.text, guess: g})
+	l.problems = append(l.problems, Problem{At: l.position(n), Text: path + ": " + g.text, guess: g})
 }
 
 var tabIndent = regexp.MustCompile(`(?m)^ *\t`)
@@ -119,8 +119,8 @@ var yamlLine = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
 // parseNode parses one YAML document without building values from it, so that aliases expand to nothing.
 func (l *layer) parseNode(text []byte) (root *yaml.Node) {
-	if len(text) > maxConfigBytes {
-		l.bad(nil, "larger than %d bytes: this is no configuration", maxConfigBytes)
+	if len(text) > MaxBytes {
+		l.bad(nil, "larger than %d bytes: this is no configuration", MaxBytes)
 		return nil
 	}
 	if !utf8.Valid(text) {
@@ -166,7 +166,7 @@ func (l *layer) badSyntax(err error) {
 	at := l.position(nil)
 	text := err.Error()
 	if m := yamlLine.FindStringSubmatch(text); m != nil {
-		at.line, _ = strconv.Atoi(m[1]) // digits only, or empty
+		at.Line, _ = strconv.Atoi(m[1]) // digits only, or empty
 		text = text[len(m[0]):]
 	}
 	if strings.Contains(text, "character that cannot start any token") && l.tabbed {
@@ -174,11 +174,11 @@ func (l *layer) badSyntax(err error) {
 	}
 	if strings.Contains(text, "unknown escape character") || strings.Contains(text, "hexdecimal number") { // the parser's spelling
 		if l.key == "" {
-			at.line = max(at.line, 1) // the parser leaves the first line out
+			at.Line = max(at.Line, 1) // the parser leaves the first line out
 		}
 		text = "a backslash in double quotes begins an escape such as \\n or \\u00e9, and this one is none: " + asPath
 	}
-	l.problems = append(l.problems, problem{at: at, text: "not valid YAML: " + text})
+	l.problems = append(l.problems, Problem{At: at, Text: "not valid YAML: " + text})
 }
 
 // refuseIndirection reports anchors, aliases, merge keys and tags: a configuration says everything where it stands.
@@ -207,20 +207,20 @@ func (l *layer) parse(text []byte) bool {
 		l.bad(root, "not a configuration: expected keys and values such as \"seed: 42\"")
 		return false
 	}
-	l.section(schema, root, l.values)
+	l.section(Root, root, l.values)
 	return true
 }
 
 // section reads the keys of a mapping into values.
-func (l *layer) section(section *key, n *yaml.Node, values map[string]any) {
+func (l *layer) section(section *Key, n *yaml.Node, values map[string]any) {
 	first := map[string]int{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name, value := n.Content[i], n.Content[i+1]
 		if name.Kind != yaml.ScalarNode {
-			l.bad(name, "%sa key must be a name", prefix(section.path))
+			l.bad(name, "%sa key must be a name", prefix(section.Path))
 			continue
 		}
-		path := strings.TrimPrefix(section.path+"."+name.Value, ".")
+		path := strings.TrimPrefix(section.Path+"."+name.Value, ".")
 		if line, twice := first[name.Value]; twice {
 			l.bad(name, "%s: given twice, first in line %d", path, line)
 			continue
@@ -230,24 +230,24 @@ func (l *layer) section(section *key, n *yaml.Node, values map[string]any) {
 		if k == nil {
 			continue
 		}
-		l.at[k.path] = l.position(value)
+		l.at[k.Path] = l.position(value)
 		l.value(k, value, values)
 	}
 }
 
 // known is the key of a name, an old name included; nil where there is nothing to read.
-func (l *layer) known(section *key, n, name, value *yaml.Node, path string) *key {
-	if k := section.child(name.Value); k != nil {
+func (l *layer) known(section *Key, n, name, value *yaml.Node, path string) *Key {
+	if k := section.Child(name.Value); k != nil {
 		return k
 	}
 	if k := newName(path); k != nil {
 		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Value == k.name {
-				l.bad(name, "%s: is the old name of %s, which line %d gives too; remove one", path, k.path, n.Content[i].Line)
+			if n.Content[i].Value == k.Name {
+				l.bad(name, "%s: is the old name of %s, which line %d gives too; remove one", path, k.Path, n.Content[i].Line)
 				return nil
 			}
 		}
-		l.note(name, path, "is %s now; the old name still works", k.path)
+		l.note(name, path, "is %s now; the old name still works", k.Path)
 		return k
 	}
 	if why, ok := removed[path]; ok && value.Kind == yaml.ScalarNode && value.Value == "" {
@@ -280,31 +280,31 @@ func (l *layer) assign(path, text string) {
 	if l.assignRow(path, text) {
 		return
 	}
-	k, rest := schema.find(path)
+	k, rest := Root.Find(path)
 	if to := newName(path); rest != "" && to != nil {
-		l.notes = append(l.notes, fmt.Sprintf("%s: %s is %s now; the old name still works", l.source, path, to.path))
-		k, rest, path = to, "", to.path
+		l.notes = append(l.notes, fmt.Sprintf("%s: %s is %s now; the old name still works", l.source, path, to.Path))
+		k, rest, path = to, "", to.Path
 	}
 	switch {
-	case rest != "" && k.kind == kindSection:
+	case rest != "" && k.Kind == KindSection:
 		name, _, _ := strings.Cut(rest, ".")
 		l.unknown(nil, k, path, name)
 		return
-	case rest != "" && k.kind != kindTable:
-		l.bad(nil, "%s: %s has no keys of its own", path, k.path)
+	case rest != "" && k.Kind != KindTable:
+		l.bad(nil, "%s: %s has no keys of its own", path, k.Path)
 		return
-	case k == schema:
+	case k == Root:
 		l.bad(nil, "a key is missing before the =")
 		return
 	}
 	l.at[path] = l.position(nil)
 	values := l.values
-	for section := schema; ; {
-		name, _, deeper := strings.Cut(strings.TrimPrefix(k.path, prefixOf(section)), ".")
+	for section := Root; ; {
+		name, _, deeper := strings.Cut(strings.TrimPrefix(k.Path, prefixOf(section)), ".")
 		if !deeper {
 			break
 		}
-		section = section.child(name)
+		section = section.Child(name)
 		inner, ok := values[name].(map[string]any)
 		if !ok {
 			inner = map[string]any{}
@@ -312,8 +312,8 @@ func (l *layer) assign(path, text string) {
 		}
 		values = inner
 	}
-	if k.kind == kindText {
-		values[k.name] = text
+	if k.Kind == KindText {
+		values[k.Name] = text
 		return
 	}
 	one := newLayer(l.source, l.order)
@@ -322,14 +322,14 @@ func (l *layer) assign(path, text string) {
 	switch {
 	case n == nil && len(strings.TrimSpace(text)) == 0:
 		one.problems = nil
-		one.bad(nil, "%s: has no value; expected %s", path, k.kind)
+		one.bad(nil, "%s: has no value; expected %s", path, k.Kind)
 	case n == nil:
 	case rest != "":
-		if v, ok := one.scalar(&key{path: path}, k.elem, n); ok {
-			if l.tables[k.path] == nil {
-				l.tables[k.path] = map[string]any{}
+		if v, ok := one.scalar(&Key{Path: path}, k.Elem, n); ok {
+			if l.tables[k.Path] == nil {
+				l.tables[k.Path] = map[string]any{}
 			}
-			l.tables[k.path][rest] = v
+			l.tables[k.Path][rest] = v
 		}
 	default:
 		one.value(k, n, values)
@@ -344,35 +344,35 @@ func (l *layer) assign(path, text string) {
 		}
 	}
 	for _, p := range one.problems {
-		l.problems = append(l.problems, problem{at: l.position(nil), text: p.text, guess: p.guess}) // lines within a value say nothing
+		l.problems = append(l.problems, Problem{At: l.position(nil), Text: p.Text, guess: p.guess}) // lines within a value say nothing
 	}
 	l.notes = append(l.notes, one.notes...)
 }
 
-func prefixOf(section *key) string {
-	if section.path == "" {
+func prefixOf(section *Key) string {
+	if section.Path == "" {
 		return ""
 	}
-	return section.path + "."
+	return section.Path + "."
 }
 
 // sortProblems orders problems by source, line and column. The first that lacks a guess lists the section's keys.
-func sortProblems(ps []problem) {
+func sortProblems(ps []Problem) {
 	sort.SliceStable(ps, func(i, j int) bool {
-		a, b := ps[i].at, ps[j].at
+		a, b := ps[i].At, ps[j].At
 		if a.order != b.order {
 			return a.order < b.order
 		}
-		if a.line != b.line {
-			return a.line != 0 && (b.line == 0 || a.line < b.line) // what is missing comes last
+		if a.Line != b.Line {
+			return a.Line != 0 && (b.Line == 0 || a.Line < b.Line) // what is missing comes last
 		}
-		return a.col < b.col
+		return a.Col < b.Col
 	})
 	listed := map[string]bool{}
 	for i := range ps {
 		if list := ps[i].list; list != "" && !listed[list] {
 			listed[list] = true
-			ps[i].text += "; " + list
+			ps[i].Text += "; " + list
 		}
 		ps[i].list = ""
 	}

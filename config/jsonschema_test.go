@@ -1,4 +1,4 @@
-package main
+package config
 
 import (
 	"bytes"
@@ -18,14 +18,14 @@ import (
 	"github.com/tierlora/tierlora/internal/golden"
 )
 
-// compiledSchema is what the command prints, as another program's checker reads it.
+// compiledSchema is what trainer config-schema prints, as another program's checker reads it.
 func compiledSchema(t *testing.T) *jsonschema.Schema {
 	t.Helper()
-	code, out, errOut := trainer(t, t.TempDir(), nil, "", "config-schema")
-	if code != 0 {
-		t.Fatalf("exit code %d\n%s", code, errOut)
+	var text bytes.Buffer
+	if err := WriteJSONSchema(&text); err != nil {
+		t.Fatal(err)
 	}
-	doc, err := jsonschema.UnmarshalJSON(strings.NewReader(out))
+	doc, err := jsonschema.UnmarshalJSON(&text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +74,7 @@ func TestSchemaTakesEveryConfig(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 		line, _, _ := strings.Cut(string(text), "\n")
-		link, ok := strings.CutPrefix(line, schemaLine)
+		link, ok := strings.CutPrefix(line, SchemaLine)
 		if _, err := os.Stat(filepath.Join(filepath.Dir(path), link)); !ok || err != nil {
 			t.Errorf("%s begins with %q: no schema there for an editor (%v)", path, line, err)
 		}
@@ -131,10 +131,10 @@ func about(path, value string) (found []string) {
 	if path == "expect.eval_loss_decrease" {
 		text += "training: {eval_on_start: true}\n"
 	}
-	_, problems := mergeConfig("run.yaml", []byte(text), nil, []string{path + "=" + value})
+	_, problems := Merge("run.yaml", []byte(text), nil, []string{path + "=" + value})
 	for _, p := range problems {
-		if pathOf(p.text) == path && !strings.HasPrefix(p.text, path+": does nothing ") { // which other keys decide, no value
-			found = append(found, p.text)
+		if KeyOf(p.Text) == path && !strings.HasPrefix(p.Text, path+": does nothing ") { // which other keys decide, no value
+			found = append(found, p.Text)
 		}
 	}
 	return found
@@ -143,33 +143,33 @@ func about(path, value string) (found []string) {
 // Listed values are the values that a run accepts, and every text that is not free is listed.
 func TestChoicesAreTheRuns(t *testing.T) {
 	const nonsense = "no-such-value"
-	for _, k := range schema.leaves() {
-		list := choices[k.path]
+	for _, k := range Root.Leaves() {
+		list := choices[k.Path]
 		for _, v := range list {
-			if got := about(k.path, fmt.Sprint(v)); v != "" && got != nil {
-				t.Errorf("%s: %v is listed and refused: %v", k.path, v, got)
+			if got := about(k.Path, fmt.Sprint(v)); v != "" && got != nil {
+				t.Errorf("%s: %v is listed and refused: %v", k.Path, v, got)
 			}
 		}
-		if k.kind != kindText {
+		if k.Kind != KindText {
 			continue
 		}
-		got := about(k.path, nonsense)
+		got := about(k.Path, nonsense)
 		switch refused := len(got) > 0; {
-		case refused && list == nil && patterns[k.path] == "":
-			t.Errorf("%s takes not every text (%v): list its values in choices", k.path, got)
+		case refused && list == nil && patterns[k.Path] == "":
+			t.Errorf("%s takes not every text (%v): list its values in choices", k.Path, got)
 		case !refused && list != nil:
-			t.Errorf("%s has a list of values and takes %q", k.path, nonsense)
+			t.Errorf("%s has a list of values and takes %q", k.Path, nonsense)
 		case list != nil:
 			_, said, _ := strings.Cut(got[0], nonsense)
 			for _, word := range strings.FieldsFunc(said, func(r rune) bool { return strings.ContainsRune(`" ,;:`, r) }) {
 				if !filler[word] && !slices.Contains(list, any(word)) {
-					t.Errorf("%s: %q is not listed, the program says %s", k.path, word, got[0])
+					t.Errorf("%s: %q is not listed, the program says %s", k.Path, word, got[0])
 				}
 			}
 		}
 	}
 	for path := range choices {
-		if k, rest := schema.find(path); rest != "" || k.path != path {
+		if k, rest := Root.Find(path); rest != "" || k.Path != path {
 			t.Errorf("choices has %s, which is no key", path)
 		}
 	}
@@ -234,12 +234,12 @@ func TestLimitsAreTheRuns(t *testing.T) {
 
 // eachNumber visits the keys that take numbers: path is where to set one, key whose limits count.
 func eachNumber(see func(path, key string, whole bool)) {
-	isNumber := func(k kind) bool { return k == kindWhole || k == kindUnsigned || k == kindNumber }
-	for _, k := range schema.leaves() {
-		if k.kind == kindTable && isNumber(k.elem) {
-			see(k.path+".q_proj", k.path, k.elem != kindNumber)
-		} else if isNumber(k.kind) {
-			see(k.path, k.path, k.kind != kindNumber)
+	isNumber := func(k Kind) bool { return k == KindWhole || k == KindUnsigned || k == KindNumber }
+	for _, k := range Root.Leaves() {
+		if k.Kind == KindTable && isNumber(k.Elem) {
+			see(k.Path+".q_proj", k.Path, k.Elem != KindNumber)
+		} else if isNumber(k.Kind) {
+			see(k.Path, k.Path, k.Kind != KindNumber)
 		}
 	}
 }

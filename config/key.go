@@ -1,0 +1,164 @@
+package config
+
+import (
+	"reflect"
+	"sort"
+	"strings"
+
+	"github.com/tierlora/tierlora/train"
+)
+
+// Kind is the type that a key's value must have.
+type Kind int
+
+const (
+	KindSection Kind = iota // keys of its own
+	KindText
+	KindWhole
+	KindUnsigned
+	KindNumber
+	KindTruth
+	KindList  // of texts; a single text stands for a list of one
+	KindTable // free keys, all values of one kind
+	KindRows  // a list of sections, each with keys of its own
+)
+
+func (k Kind) String() string {
+	return [...]string{"a section with keys of its own", "a text", "a whole number", "a whole number, 0 or more", "a number", "true or false", "a text or a list of texts", "a table of keys and values", "a list of sections with keys of their own"}[k]
+}
+
+// Key is one key of the configuration, made from a field of train.Spec.
+type Key struct {
+	Path  string // "training.batch_size"
+	Name  string // "batch_size"
+	Kind  Kind
+	Elem  Kind   // of a table's values
+	index []int  // of the field in train.Spec
+	Keys  []*Key // of a section, in their order; of a list's sections, whose paths have [] in them
+}
+
+// Root is the section that holds all keys.
+var Root = sectionOf("", "", reflect.TypeFor[train.Spec](), nil)
+
+func sectionOf(path, name string, t reflect.Type, index []int) *Key {
+	section := &Key{Path: path, Name: name, Kind: KindSection, index: index}
+	for i := range t.NumField() {
+		name, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
+		if name == "" || name == "-" {
+			continue
+		}
+		child := name
+		if path != "" {
+			child = path + "." + name
+		}
+		section.Keys = append(section.Keys, keyOf(child, name, t.Field(i).Type, append(index[:len(index):len(index)], i)))
+	}
+	return section
+}
+
+func keyOf(path, name string, t reflect.Type, index []int) *Key {
+	if t.Kind() == reflect.Pointer {
+		t = t.Elem()
+	}
+	if t.Kind() == reflect.Struct {
+		return sectionOf(path, name, t, index)
+	}
+	if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct {
+		return &Key{Path: path, Name: name, Kind: KindRows, index: index, Keys: sectionOf(path+"[]", name, t.Elem(), nil).Keys}
+	}
+	k := &Key{Path: path, Name: name, Kind: kindOf(t), index: index}
+	if k.Kind == KindTable {
+		k.Elem = kindOf(t.Elem())
+	}
+	return k
+}
+
+func kindOf(t reflect.Type) Kind {
+	switch t.Kind() {
+	case reflect.String:
+		return KindText
+	case reflect.Int, reflect.Int64:
+		return KindWhole
+	case reflect.Uint64:
+		return KindUnsigned
+	case reflect.Float64:
+		return KindNumber
+	case reflect.Bool:
+		return KindTruth
+	case reflect.Slice:
+		return KindList
+	case reflect.Map:
+		return KindTable
+	}
+	panic("a configuration field of type " + t.String()) // a broken Spec, found by any test
+}
+
+// Child finds a key of a section by its name; nil = none.
+func (k *Key) Child(name string) *Key {
+	for _, c := range k.Keys {
+		if c.Name == name {
+			return c
+		}
+	}
+	return nil
+}
+
+// Leaves returns all keys below k that are no sections, in the order of the fields.
+func (k *Key) Leaves() []*Key {
+	if k.Kind != KindSection {
+		return []*Key{k}
+	}
+	var all []*Key
+	for _, c := range k.Keys {
+		all = append(all, c.Leaves()...)
+	}
+	return all
+}
+
+// Find follows a dotted path as far as keys go; rest is what follows the last of them: the key of a table, or
+// something unknown.
+func (k *Key) Find(path string) (found *Key, rest string) {
+	if path == "" || k.Kind != KindSection {
+		return k, path
+	}
+	name, rest, _ := strings.Cut(path, ".")
+	if c := k.Child(name); c != nil {
+		return c.Find(rest)
+	}
+	if base, _, ok := strings.Cut(name, "["); ok {
+		if c := k.Child(base); c != nil && c.Kind == KindRows {
+			return c.row(name[len(base):]).Find(rest)
+		}
+	}
+	return k, path
+}
+
+// row is the section of a list at a place, such as [1].
+func (k *Key) row(place string) *Key {
+	section := &Key{Path: k.Path + place, Name: k.Name, Kind: KindSection}
+	for _, c := range k.Keys {
+		own := *c
+		own.Path = section.Path + "." + c.Name
+		section.Keys = append(section.Keys, &own)
+	}
+	return section
+}
+
+// Names returns the names of a section's keys, sorted.
+func (k *Key) Names() []string {
+	names := make([]string, len(k.Keys))
+	for i, c := range k.Keys {
+		names[i] = c.Name
+	}
+	sort.Strings(names)
+	return names
+}
+
+// Choices returns the values that a key takes, nil where it has no fixed list of them.
+func (k *Key) Choices() []any { return choices[k.Path] }
+
+// About returns the key's description, the comment of its field.
+func (k *Key) About() string { return descriptions[k.Path] }
+
+// Instead returns the name of the key that may be given in place of this required one, in the same section; "" = none.
+func (k *Key) Instead() string { return instead[k.Path] }

@@ -1,0 +1,59 @@
+// Package words helps messages with words: it finds the known name that is nearest to a misspelt one, quotes a word for a
+// shell, and shortens long values.
+package words
+
+import "strings"
+
+// Nearest is the name with the fewest edits to s, or "" when none is near. Of equally near ones it is the first.
+func Nearest(s string, names []string) string { return Within(s, names, max(1, len(s)/3)) }
+
+// Within is the nearest name that takes at most so many edits and keeps a letter of s.
+func Within(s string, names []string, edits int) string {
+	best, least := "", edits+1
+	for _, n := range names {
+		if d := editDistance(s, n); d < least && d < max(len(s), len(n)) {
+			best, least = n, d
+		}
+	}
+	return best
+}
+
+// editDistance counts insertions, deletions, replacements and swaps of neighbours (optimal string alignment).
+func editDistance(a, b string) int {
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}
+
+// Shorten cuts a text after 60 characters.
+func Shorten(s string) string {
+	if r := []rune(s); len(r) > 60 {
+		return string(r[:60]) + "…"
+	}
+	return s
+}
+
+// ShellQuote writes a word so that a shell reads it as it is.
+func ShellQuote(s string) string {
+	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+=:,./-"
+	if s != "" && strings.Trim(s, plain) == "" {
+		return s
+	}
+	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}

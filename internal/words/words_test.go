@@ -1,0 +1,20 @@
+package words
+
+import "testing"
+
+func TestNearest(t *testing.T) {
+	names := []string{"training", "tracking", "seed", "r"}
+	for word, want := range map[string]string{"trainning": "training", "sead": "seed", "traicking": "tracking", "x": "", "xylophone": "", "see": "seed", "esed": "seed"} {
+		if got := Nearest(word, names); got != want {
+			t.Errorf("%s: the nearest is %q, want %q", word, got, want)
+		}
+	}
+}
+
+func TestShellQuote(t *testing.T) {
+	for word, want := range map[string]string{"a/b.yaml": "a/b.yaml", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$x": "'$x'"} {
+		if got := ShellQuote(word); got != want {
+			t.Errorf("%q is quoted as %s, want %s", word, got, want)
+		}
+	}
+}
