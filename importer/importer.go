@@ -167,6 +167,10 @@ func (in *Input) flatten(m Map, prefix string, nested bool) {
 	}
 }
 
+// trainingCalls are the calls of which a Python program that trains has at least one. A program that only loads a model is one
+// that generates text.
+var trainingCalls = []string{"get_peft_model", "LoraConfig", "SFTConfig", "SFTTrainer", "UnslothTrainer", "TrainingArguments", "UnslothTrainingArguments"}
+
 // readPython finds the calls of a notebook or script.
 func readPython(ext string, data []byte, program *Program) (*Input, error) {
 	if program != nil && !program.python {
@@ -218,9 +222,8 @@ func readPython(ext string, data []byte, program *Program) (*Input, error) {
 	if program != nil {
 		in.Program = program
 	}
-	if !slices.ContainsFunc([]string{"get_peft_model", "LoraConfig", "SFTConfig", "SFTTrainer", "TrainingArguments", "UnslothTrainingArguments",
-		"FastLanguageModel.from_pretrained", "FastModel.from_pretrained"}, func(name string) bool { return in.calls[name] }) {
-		return nil, errors.New("it trains nothing that is known: there is no call of FastLanguageModel.from_pretrained, get_peft_model, LoraConfig, SFTConfig, SFTTrainer or TrainingArguments")
+	if !slices.ContainsFunc(trainingCalls, func(name string) bool { return in.calls[name] }) {
+		return nil, fmt.Errorf("it trains nothing that is known: there is no call of %s", strings.Join(trainingCalls, ", "))
 	}
 	return in, nil
 }

@@ -225,7 +225,7 @@ var noCounterpart = []struct {
 	{Changes, "neftune_noise_alpha noisy_embedding_alpha label_smoothing_factor", "the loss is the plain cross-entropy on the rows as they are"},
 	{Nothing, "bf16_full_eval fp16_full_eval eval_accumulation_steps prediction_loss_only include_inputs_for_metrics infer_backend",
 		"evaluation computes as training does and keeps the loss alone"},
-	{Changes, "loss_watchdog_threshold loss_watchdog_patience", "a loss that is not finite ends the run; expect.loss_decrease judges the losses at the end"},
+	{ByHand, "loss_watchdog_threshold loss_watchdog_patience", "a loss that is not finite ends the run; expect.loss_decrease judges the losses at the end"},
 	{Nothing, "ignore_data_skip full_determinism runtime_config", "a resumed run continues with the next row, and a run repeats bit by bit on one kind of device"},
 	{Nothing, "debug profiler_steps profiler_steps_start enable_torch_profiler print_param_status", "trainer plan and trainer bench show what a step takes"},
 	{Nothing, "strict", "an unknown key is always an error"},
