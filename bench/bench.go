@@ -214,10 +214,10 @@ func plan(o Options, cfg model.Config, on graph.Machine) (found session.Found[*t
 	if !slices.Contains([]string{"auto", "never", "always"}, c.BaseSharding) {
 		return found, fmt.Errorf("bench: base_sharding %q is not one of auto, never, always", c.BaseSharding)
 	}
-	if err := train.CheckSharding(c, o.ranks); err != nil {
+	if err := c.Layout().Check(o.ranks); err != nil {
 		return found, fmt.Errorf("bench: %w", err)
 	}
-	layouts := train.Layouts(c, o.Quantization != nil, on, o.ranks)
+	layouts := c.Layout().Layouts(on.Capabilities(), o.Quantization != nil, o.ranks)
 	if len(layouts) == 0 {
 		return found, fmt.Errorf("bench: checkpointing %q is not one of auto, none, selective, full, offload", o.Checkpointing)
 	}

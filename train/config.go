@@ -10,6 +10,7 @@ import (
 
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/fit"
 	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/optimizer"
 )
@@ -175,7 +176,7 @@ func Default() Config {
 		Objective: objective.Default, Optimizer: "adamw", LearningRate: 2e-4, LRScheduler: "cosine", WarmupRatio: 0, MinLRRatio: 0.1, DecayRatio: 0.1,
 		WeightDecay: 0.01, AdamBeta1: 0.9, AdamBeta2: 0.999, AdamEpsilon: 1e-8, MaxGradNorm: 1,
 		Precision: "auto", LossScale: 1 << 16, LossScaleInterval: 2000, // torch's GradScaler
-		GradientCheckpointing: "auto", DequantisedWeights: "auto", BaseSharding: "auto", ContextParallelSize: 1, OnNonFinite: "stop", MaxSkippedSteps: 10, OnOOM: oomStop, DeviceTimeout: 1800, DDPTimeout: 30, LoggingSteps: 1, SamplePrompts: []string{}, SampleMaxTokens: 64, EvalTasks: []string{}, ReportTo: []string{},
+		GradientCheckpointing: "auto", DequantisedWeights: "auto", BaseSharding: "auto", ContextParallelSize: 1, OnNonFinite: "stop", MaxSkippedSteps: 10, OnOOM: fit.OnOOMStop, DeviceTimeout: 1800, DDPTimeout: 30, LoggingSteps: 1, SamplePrompts: []string{}, SampleMaxTokens: 64, EvalTasks: []string{}, ReportTo: []string{},
 	}
 }
 
@@ -233,7 +234,7 @@ func (c Config) Validate() []error {
 	if within("epochs", c.Epochs, 0, 1e6); c.MaxSteps == 0 && c.Epochs == 0 {
 		bad("epochs: 0 must be above 0 where max_steps is not set")
 	}
-	if _, ok := checkpointing[c.GradientCheckpointing]; !ok {
+	if !c.Layout().Known() {
 		bad("gradient_checkpointing: %q is not one of auto, none, selective, full, offload", c.GradientCheckpointing)
 	}
 	if c.DequantisedWeights != "auto" && c.DequantisedWeights != "always" && c.DequantisedWeights != "never" {
@@ -263,7 +264,7 @@ func (c Config) Validate() []error {
 	if c.OnNonFinite != "stop" && c.OnNonFinite != "skip" {
 		bad("on_nonfinite: %q is not one of stop, skip", c.OnNonFinite)
 	}
-	if c.OnOOM != oomStop && c.OnOOM != oomShrink {
+	if c.OnOOM != fit.OnOOMStop && c.OnOOM != fit.OnOOMShrink {
 		bad("on_oom: %q is not one of stop, shrink", c.OnOOM)
 	}
 	if !(c.LearningRate > 0) || math.IsInf(c.LearningRate, 0) {

@@ -105,7 +105,7 @@ func (p *prepared) compareMeaning(was map[string]string, step int) error {
 		if !ok || !has || before == after {
 			continue
 		}
-		if m.key == keyAccumulation && p.world() > 1 {
+		if m.key == keyAccumulation && p.world > 1 {
 			other = append(other, p.otherWindow(before))
 			continue
 		}

@@ -61,8 +61,8 @@ func (p *prepared) planReport() PlanReport {
 	if n := p.loader.Report().Sequence; n > 0 {
 		r.Notes = append(r.Notes, fmt.Sprintf("the rows are too few to fill packed sequences of max_length %d: they have %d tokens", p.spec.Dataset.MaxLength, n))
 	}
-	if p.world() > 1 {
-		r.Ranks = p.world()
+	if p.world > 1 {
+		r.Ranks = p.world
 		if p.On.Capabilities().SeparateHost {
 			r.Notes = append(r.Notes, "NCCL holds memory of its own besides, which a run takes before it looks at what is free")
 		}

@@ -5,30 +5,25 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/fit"
 )
 
-// prepared is a run before it takes memory: data read, every buffer's size and place known.
+// prepared is a run before it takes memory: its data is read, and the size and place of every buffer are known.
 type prepared struct {
 	*session.Session
+	batches
 	spec    Spec
 	env     Env
-	data    *dataset.Set
-	report  *dataset.Report
-	loader  *dataset.Loader
-	sampler *samples        // nil = no samples are asked for
-	val     *dataset.Loader // nil = no validation rows
-	total   int             // optimizer steps
-	limit   int64           // bytes that the run may hold; -1 = not known
-	found   session.Found[steps]
+	sampler *samples // nil = no samples are asked for
+	limit   int64    // memory limit in bytes; -1 = not known
+	found   fit.Choice[steps]
 	at      *whereabouts // nil = nobody watches
-	pieces  int          // that each batch is dealt in
 }
 
 // steps are the plans of a run, which share its memory.
@@ -41,6 +36,14 @@ type steps struct {
 
 // budgets are the training steps, the largest first.
 func (s steps) budgets() []*Step { return append([]*Step{s.train}, s.smaller...) }
+
+// calls returns the number of kernel calls of a training step.
+func (s steps) calls() (n int) {
+	for _, calls := range s.train.Plan.Calls() {
+		n += calls
+	}
+	return n
+}
 
 func (s steps) programs() []*session.Program {
 	var all []*session.Program
@@ -63,30 +66,6 @@ func (s steps) plans() []*graph.Plan {
 	}
 	return all
 }
-
-// world is the ranks that share the run's steps.
-func (p *prepared) world() int {
-	if t := p.env.team; t != nil {
-		return t.World()
-	}
-	return max(p.env.ranks, 1)
-}
-
-// groups are the ranks that have micro-batches of their own: all, or groups that share each micro-batch's tokens.
-func (p *prepared) groups() int { return max(p.world()/p.spec.Training.sharing(), 1) }
-
-// shared is the loader as one of the run's ranks sees it.
-func (p *prepared) shared(l *dataset.Loader, rank int) (*dataset.Loader, error) {
-	share := p.spec.Training.sharing()
-	own, err := l.Shard(rank/share, p.groups())
-	if err == nil && rank%share > 0 {
-		own.Quiet()
-	}
-	return own, err
-}
-
-// window is the micro-batches of a step over all ranks, of batches that are whole.
-func (p *prepared) window() int { return p.spec.Training.GradientAccumulationSteps * p.groups() }
 
 // prepare reads model and data, and plans.
 func prepare(ctx context.Context, s Spec, env Env) (*prepared, error) {
@@ -126,7 +105,9 @@ func openOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, 
 	if err != nil {
 		return nil, err
 	}
-	return &prepared{Session: opened, spec: s, env: env, pieces: 1}, nil
+	p := &prepared{Session: opened, spec: s, env: env}
+	p.batches = batches{division: divisionOf(s, env), evenCost: tokenCost * opened.Base.Config.HiddenSize, pieces: 1}
+	return p, nil
 }
 
 // planned reads the data and plans. Where that fails, it closes.
@@ -149,7 +130,7 @@ func (p *prepared) plan(ctx context.Context) error {
 	if err := p.env.team.same("the configuration", p.configured()); err != nil {
 		return err
 	}
-	if err := p.checkSharing(); err != nil {
+	if err := p.checkSharing(p.sharing); err != nil {
 		return err
 	}
 	p.at.enter(phaseData)
@@ -167,40 +148,21 @@ func (p *prepared) plan(ctx context.Context) error {
 	if p.sampler, err = p.openSamples(ctx); err != nil {
 		return err
 	}
-	z, err := p.split(max(1, p.env.pieces))
+	if p.sampler != nil {
+		p.longest = p.sampler.longest
+	}
+	z, err := p.Split(max(1, p.env.pieces))
 	if err != nil {
 		return err
 	}
-	if n, most := z.train.MaxLen, p.Base.Config.LongestRow(); n > most {
+	if n, most := z.Train.MaxLen, p.Base.Config.LongestRow(); n > most {
 		return fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", n, most)
 	}
-	if z, err = p.fit(z); err != nil {
-		return err
-	}
-	if err := p.planSmaller(z); err != nil {
-		return err
-	}
-	if err := p.checkStrict(); err != nil {
+	if err := p.fit(); err != nil {
 		return err
 	}
 	p.report.Batches = p.loader.Report()
 	return ctx.Err()
-}
-
-// shapesOf are the largest micro-batches of training, and of validation where val is not nil.
-func (p *prepared) shapesOf(train, val *dataset.Loader) shapes {
-	z := shapes{train: infer.ShapeOf(train), several: p.accumulate() > 1}
-	if val != nil {
-		z.eval = infer.ShapeOf(val)
-		z.train.MaxLen = max(z.train.MaxLen, z.eval.MaxLen)
-	}
-	if p.sampler != nil {
-		z.train.MaxLen = max(z.train.MaxLen, p.sampler.longest)
-	}
-	if val != nil {
-		z.eval.MaxLen = z.train.MaxLen
-	}
-	return z
 }
 
 func (p *prepared) readData(ctx context.Context) error {
@@ -212,7 +174,7 @@ func (p *prepared) readData(ctx context.Context) error {
 	if p.data, p.report, err = p.readSet(ctx); err != nil {
 		return err
 	}
-	if p.loader, err = p.trainLoader(p.data, p.spec.Training.BatchSize); err != nil || p.world() == 1 {
+	if p.loader, err = p.trainLoader(p.data, p.spec.Training.BatchSize); err != nil || p.world == 1 {
 		return err
 	}
 	p.loader, err = p.shared(p.loader, 0)
@@ -224,30 +186,11 @@ func (p *prepared) readData(ctx context.Context) error {
 // and gets on a little slower.
 const tokenCost = 6
 
-// trainLoader deals the training rows in batches of so many, as many rows a step as the configuration says.
-func (p *prepared) trainLoader(data *dataset.Set, rows int) (*dataset.Loader, error) {
-	l, err := data.TrainLoader(rows)
-	if err == nil {
-		l.Even(p.window()*p.spec.Training.BatchSize/rows, tokenCost*p.Base.Config.HiddenSize)
-	}
-	return l, err
-}
-
 // readSet reads the rows.
 func (p *prepared) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, error) {
 	data := p.spec.Dataset
 	data.EndOfEpoch = func(epoch int, r *dataset.Report) { p.env.Newsf("end of epoch %d: %s", epoch, r) }
 	return p.LoadData(ctx, data, p.spec.Seed)
-}
-
-// loadValidation packs the validation rows into batches as large as training's; they take less memory.
-func (p *prepared) loadValidation(batchSize int) (err error) {
-	if p.data.Val.Len() > 0 {
-		if p.val, err = p.data.ValLoader(batchSize, slices.Max(p.loader.Shape().Budgets)); err == nil && p.env.team != nil {
-			p.val, err = p.shared(p.val, p.env.team.Rank())
-		}
-	}
-	return err
 }
 
 // NeedsMaxSteps says why a stream needs training.max_steps.

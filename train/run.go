@@ -92,7 +92,7 @@ func (p *prepared) train(ctx context.Context) (Result, error) {
 	}
 	r, err := p.start(ctx)
 	for try := 0; errors.Is(err, graph.ErrOutOfMemory) && !errors.Is(err, graph.ErrDeviceLost) && try < shrinkTries; try++ {
-		if err = p.deviceRefused(err); err == nil {
+		if err = p.fitAgain(err); err == nil {
 			r, err = p.start(ctx)
 		}
 	}
@@ -149,7 +149,7 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 		}
 	}
 	r := &running{prepared: p, step: p.found.Step.train, schedule: Schedules[c.LRScheduler](c, p.total), async: p.On.Capabilities().Async}
-	r.recorder = &recorder{at: p.at, config: c, total: p.total, world: p.world(), logf: p.env.Logf, precision: p.On.Precision(), observers: observers{&metricsFile{}}, names: r.step.tensorNorms}
+	r.recorder = &recorder{at: p.at, config: c, total: p.total, world: p.world, logf: p.env.Logf, precision: p.On.Precision(), observers: observers{&metricsFile{}}, names: r.step.tensorNorms}
 	r.result = &r.recorder.result
 	if err := r.openReference(); err != nil {
 		return nil, err

@@ -14,30 +14,8 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/fit"
 )
-
-// TestWays: what costs the least time comes first: pieces of long batches before layers that are worked out again, and
-// the other way round where micro-batches are short already.
-func TestWays(t *testing.T) {
-	modes := []graph.Recompute{graph.KeepAll, graph.RecomputeCheap, graph.RecomputeLayers}
-	for _, c := range []struct {
-		rows, tokens int
-		want         string
-	}{
-		{4, 8192, "1 none, 2 none, 1 selective, 4 none, 2 selective, 4 selective, 1 full, 2 full, 4 full"},
-		{4, 512, "1 none, 1 selective, 2 none, 2 selective, 1 full, 2 full, 4 none, 4 selective, 4 full"},
-		{3, 300, "1 none, 1 selective, 1 full, 3 none, 3 selective, 3 full"},
-		{1, 64, "1 none, 1 selective, 1 full"},
-	} {
-		var got []string
-		for _, w := range ways(c.rows, c.tokens, modes) {
-			got = append(got, fmt.Sprint(w.pieces, " ", w.mode))
-		}
-		if text := strings.Join(got, ", "); text != c.want {
-			t.Errorf("%d rows of %d tokens: %s, want %s", c.rows, c.tokens, text, c.want)
-		}
-	}
-}
 
 // shrinking is a run in batches of four, and the bytes of a plan that is too small for it.
 func shrinking(t *testing.T, steps int) (Spec, int64) {
@@ -80,7 +58,7 @@ func TestShrunkRunTrainsTheSame(t *testing.T) {
 	if _, err := Start(context.Background(), s, twoWorkers); !errors.Is(err, session.ErrDoesNotFit) || exists(s.OutputDir, MetricsFile) {
 		t.Fatalf("without on_oom: %v", err)
 	}
-	s.Training.OnOOM = oomShrink
+	s.Training.OnOOM = fit.OnOOMShrink
 	plan, err := PlanRun(context.Background(), s, twoWorkers)
 	if err != nil {
 		t.Fatal(err)
@@ -114,7 +92,7 @@ func TestShrunkRunTrainsTheSame(t *testing.T) {
 // for each part.
 func TestShrunkRunResumes(t *testing.T) {
 	whole, small := shrinking(t, 4)
-	whole.Training.OnOOM, whole.Training.GradientAccumulationSteps = oomShrink, 2
+	whole.Training.OnOOM, whole.Training.GradientAccumulationSteps = fit.OnOOMShrink, 2
 	r := mustStart(t, whole, twoWorkers)
 	shrunk := whole
 	shrunk.VRAM, shrunk.OutputDir = fmt.Sprint(small), filepath.Join(t.TempDir(), "shrunk")
@@ -197,7 +175,7 @@ func TestDeviceRefusesThePlan(t *testing.T) {
 			}
 		}
 	}
-	s.Training.OnOOM = oomShrink
+	s.Training.OnOOM = fit.OnOOMShrink
 	for _, c := range []struct {
 		name     string
 		refusals int
@@ -224,7 +202,7 @@ func TestDeviceRefusesThePlan(t *testing.T) {
 func TestShrunkBalanceIsSaid(t *testing.T) {
 	for name, want := range map[string]bool{"mixtral_balanced": true, "qwen3_moe": false} {
 		s := familySpec(t, golden.FamilyModel{Folder: "experts", Name: name})
-		s.Training.MaxSteps, s.Training.GradientCheckpointing, s.Training.OnOOM = 1, "none", oomShrink
+		s.Training.MaxSteps, s.Training.GradientCheckpointing, s.Training.OnOOM = 1, "none", fit.OnOOMShrink
 		plan, err := PlanRun(context.Background(), s, oneWorker)
 		if err != nil {
 			t.Fatal(err)

@@ -26,7 +26,7 @@ const (
 // for as memory is short. A slow path that the configuration names is none.
 func (p *prepared) slowPaths() []graph.SlowPath {
 	all := graph.SlowPaths(p.On, p.found.Step.plans()...)
-	return append(all, slowLayout(p.found.Layout, p.layouts(p.spec.Training)[0], p.spec.Training, p.On.Capabilities().Async)...)
+	return append(all, slowLayout(p.found.Layout, p.layouts(p.spec.Training.GradientCheckpointing)[0], p.spec.Training, p.On.Capabilities().Async)...)
 }
 
 // slowLayout is what a layout does that the fastest allowed one does not. measured: on a device like those that were timed.

@@ -22,7 +22,7 @@ func TestSplitGradients(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer p.Close()
-			z, err := p.split(pieces)
+			z, err := p.Split(pieces)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -30,7 +30,7 @@ func TestSplitGradients(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := &gradCheck{prepared: p, ctx: context.Background(), shape: z.train, window: Window{Number: 1, Batches: batches, Trained: trained, LR: 1e-3}}
+			c := &gradCheck{prepared: p, ctx: context.Background(), shape: z.Train, window: Window{Number: 1, Batches: batches, Trained: trained, LR: 1e-3}}
 			g, err := c.gradients(graph.NewCPU(2), kernel.F64, gradRule{})
 			if err != nil {
 				t.Fatal(err)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/fit"
 )
 
 // Verdict is what a replay of a run's first steps found.
@@ -74,7 +75,7 @@ func Verify(ctx context.Context, s Spec, env Env, was Manifest, steps int) (_ Ve
 			steps = min(steps, plans[i].FirstStep-1)
 		}
 		if world > share || plans[0].Ranks > share {
-			env.lossRows, s.VRAM, s.Training.OnOOM = &plans[0].LossRows, "", oomStop
+			env.lossRows, s.VRAM, s.Training.OnOOM = &plans[0].LossRows, "", fit.OnOOMStop
 		}
 	}
 	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.SavesPerEpoch, s.Training.EvalsPerEpoch, s.Training.ReportTo, s.Expect = "", 0, 0, 0, 0, nil, Expect{} // grad_norm_steps stays: the plan has its memory

@@ -12,6 +12,7 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/train/fit"
 )
 
 // verified is a finished run of six steps.
@@ -117,7 +118,7 @@ func TestVerifyOfRanksInLittleMemory(t *testing.T) {
 	base := testSpec(t, 3)
 	base.Device, base.Training.BatchSize, base.Training.GradientAccumulationSteps = "cpu", 2, 3
 	base.Dataset.MaxLength, base.Training.GradientCheckpointing = 48, "full"
-	for _, onOOM := range []string{oomStop, oomShrink} {
+	for _, onOOM := range []string{fit.OnOOMStop, fit.OnOOMShrink} {
 		s := over(t, base, 3)
 		s.Training.BaseSharding, s.Training.DequantisedWeights, s.Training.OnOOM = "always", "always", onOOM
 		plan, err := PlanRun(context.Background(), s, oneWorker)
@@ -125,7 +126,7 @@ func TestVerifyOfRanksInLittleMemory(t *testing.T) {
 			t.Fatal(err)
 		}
 		var m Manifest
-		fewer := onOOM == oomStop // also rows of logits at a time, which may round losses otherwise
+		fewer := onOOM == fit.OnOOMStop // also rows of logits at a time, which may round losses otherwise
 		for bytes := plan.TotalBytes; ; bytes -= 2048 {
 			s.VRAM, s.OutputDir = strconv.FormatInt(bytes, 10), filepath.Join(t.TempDir(), "run")
 			mustStart(t, s, oneWorker)

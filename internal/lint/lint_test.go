@@ -65,6 +65,7 @@ var imports = map[string][]string{
 	"report/live":      {"report", "report/queue", "report/runs", "session", "train", "train/checkpoint", "train/journal", "internal/listen", "internal/regular", "internal/safetext", "internal/rescue"},
 	"train/journal":    {"internal/atomicfile", "internal/regular", "internal/safetext"},
 	"train/checkpoint": {"internal/atomicfile", "internal/jsonerr", "internal/regular", "internal/rescue"},
+	"train/fit":        {"session", "dataset", "graph"},
 	"train/objective":  {"session", "dataset", "graph", "kernel", "model/nn"},
 	"train/optimizer":  {"graph", "kernel", "model/nn"},
 	"train/ranks":      {"internal/rescue"},

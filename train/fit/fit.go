@@ -1,0 +1,185 @@
+// Package fit chooses the memory layout of a training run.
+//
+// In goes a Problem: the layouts that the configuration allows, how to plan the step in one of them, the shapes of
+// the micro-batches, and the memory limit. Out comes a Choice, the first layout whose planned memory is within the
+// limit, with its plan; or an error that names the nearest configuration that would fit. With training.on_oom: shrink
+// the choice may also split each batch into smaller micro-batches (Batches.Split).
+//
+// The package plans nothing itself and takes no memory: Problem.Try does the planning.
+package fit
+
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/session"
+)
+
+// Values of training.on_oom: what happens to a run that does not fit in memory.
+const (
+	OnOOMStop   = "stop"
+	OnOOMShrink = "shrink"
+)
+
+// Shapes are the largest micro-batches of a run.
+type Shapes struct {
+	Train   session.Shape
+	Eval    session.Shape // zero without validation rows
+	Several bool          // a step has several micro-batches
+}
+
+// Attempt is one way to plan the steps of a run.
+type Attempt struct {
+	Layout    session.Layout
+	Shapes    Shapes
+	Optimizer string // training.optimizer
+	Sharing   int    // training.context_parallel_size: ranks that share a row's tokens
+}
+
+// Machine is what the search asks of a device.
+type Machine interface {
+	Name() string
+	Capabilities() graph.Capabilities
+}
+
+// Batches deals the rows of a run in micro-batches and can deal them in other ways.
+type Batches interface {
+	// Shapes returns the largest micro-batches as the rows are dealt now.
+	Shapes() Shapes
+	// Shape returns what all training micro-batches have in common.
+	Shape() dataset.Shape
+	// Split deals each configured batch in pieces, and returns the largest micro-batches then.
+	Split(pieces int) (Shapes, error)
+	// Fewer returns the largest micro-batches of rows rows each. It leaves the dealing as it is.
+	Fewer(rows int) (Shapes, error)
+	// Trains reports whether rows that are cut to length tokens leave a token to train on.
+	Trains(length int) bool
+	// ChooseBudgets chooses at most most token budgets.
+	ChooseBudgets(most int)
+	// Efficiency returns the part of an epoch's computed tokens that is not padding.
+	Efficiency(epoch int) float64
+}
+
+// Problem is what the search for a layout depends on. S is the type of a planned step.
+type Problem[S any] struct {
+	// Shapes are the largest micro-batches of the run as it is configured.
+	Shapes Shapes
+	// Layouts returns the layouts that are allowed, fastest first, if training.gradient_checkpointing has this value.
+	Layouts func(checkpointing string) []session.Layout
+	// Try plans the steps of an attempt.
+	Try func(Attempt) (session.Planned[S], error)
+	// Limit is the memory limit in bytes. Below zero it is not known, and the first layout is taken.
+	Limit int64
+
+	Checkpointing string // training.gradient_checkpointing
+	OnOOM         string // training.on_oom
+	BatchSize     int    // training.batch_size
+	Accumulation  int    // training.gradient_accumulation_steps
+	Optimizer     string // training.optimizer
+	Sharing       int    // training.context_parallel_size, at least 1
+	// Sharings are larger context_parallel_sizes that the run's ranks and the model allow, ascending.
+	Sharings  []int
+	Ranks     int     // of the run
+	Unsharded bool    // training.base_sharding: never
+	Quantised bool    // the base weights are quantised
+	Layers    int     // of the model
+	Linears   []int64 // weights of each quantised linear layer
+	// FixedLossRows keeps the search from computing the loss for fewer rows at a time than the layouts say.
+	FixedLossRows bool
+
+	Machine Machine
+	// Free returns the bytes that each rank's device has free, and whether they are known.
+	Free func() (bytes int64, known bool, err error)
+	// Calls returns the number of kernel calls of a planned step.
+	Calls   func(S) int
+	Batches Batches
+}
+
+// Choice is the layout of a run. Problem.Batches deals the rows as the choice's plans need them.
+type Choice[S any] struct {
+	session.Found[S]
+	Shapes Shapes
+	Shrunk string // why batches are split or more is recomputed than configured; "" = the run fits as it is configured
+}
+
+// Solve returns the first allowed layout within the limit. Where none is, training.on_oom decides: the batches are
+// split, or the error, which wraps session.ErrDoesNotFit, names a configuration that would fit.
+func (p Problem[S]) Solve() (Choice[S], error) {
+	c, err := p.take(p.Layouts(p.Checkpointing), p.Limit, Choice[S]{Shapes: p.Shapes})
+	if err != nil || c.Fits {
+		return c, err
+	}
+	if p.OnOOM != OnOOMShrink || p.Limit == 0 {
+		return c, p.refuse(c)
+	}
+	whole := c
+	if c, err = p.shrink(p.Limit); err != nil {
+		return c, err
+	}
+	if !c.Fits {
+		return c, p.refuse(c)
+	}
+	c.Shrunk = fmt.Sprintf("the run does not fit as configured: with %v the plan holds %s, %s may be held",
+		whole.Layout, session.FormatBytes(whole.Need.Total()), session.FormatBytes(p.Limit))
+	return c, nil
+}
+
+// take searches layouts for the first that is within the limit, with micro-batches of c's shapes.
+func (p Problem[S]) take(layouts []session.Layout, limit int64, c Choice[S]) (Choice[S], error) {
+	search := p.search(layouts, limit, c.Shapes)
+	var err error
+	if c.Found, err = search.Run(); err != nil || !c.Fits {
+		return c, err
+	}
+	return p.leaveForGraphs(search, c)
+}
+
+// search returns the search for the first of layouts within the limit.
+func (p Problem[S]) search(layouts []session.Layout, limit int64, z Shapes) session.Search[S] {
+	can := p.Machine.Capabilities()
+	rows := min(can.LogitRows, max(z.Train.Tokens, z.Eval.Tokens))
+	if p.FixedLossRows {
+		rows = 0
+	}
+	return session.Search[S]{
+		Layouts: layouts, Limit: limit,
+		Try:    func(l session.Layout) (session.Planned[S], error) { return p.plan(l, z) },
+		Layers: p.Layers, Linears: p.Linears,
+		LossRows: rows, Overlaps: can.Overlap,
+	}
+}
+
+// plan plans the run in a layout, with its own optimizer and sharing.
+func (p Problem[S]) plan(l session.Layout, z Shapes) (session.Planned[S], error) {
+	return p.Try(Attempt{Layout: l, Shapes: z, Optimizer: p.Optimizer, Sharing: p.Sharing})
+}
+
+// morePadding is the additional part of padding that costs as much time as a leaner layout.
+const morePadding = 0.03
+
+// leaveForGraphs leaves memory to the driver for the captured graphs of the smaller token budgets: by choosing fewer
+// budgets where that adds little padding, else by a leaner layout, else by fewer budgets all the same.
+func (p Problem[S]) leaveForGraphs(search session.Search[S], c Choice[S]) (Choice[S], error) {
+	more := len(p.Batches.Shape().Budgets) - 1
+	each := p.Machine.Capabilities().CapturedCall * int64(p.Calls(c.Step))
+	free, known, err := p.Free()
+	need := c.Need.Total()
+	if err != nil || !known || each == 0 || more == 0 || need+int64(more)*each <= free {
+		return c, err
+	}
+	all := p.Batches.Efficiency(0)
+	p.Batches.ChooseBudgets(1 + int(max(free-need, 0)/each))
+	if all-p.Batches.Efficiency(0) <= morePadding {
+		return c, nil
+	}
+	if search.Limit = min(search.Limit, free-int64(more)*each); search.Limit < 0 {
+		return c, nil
+	}
+	lean, err := search.Run()
+	if err == nil && lean.Fits {
+		c.Found = lean
+		p.Batches.ChooseBudgets(dataset.MaxBudgets)
+	}
+	return c, err
+}

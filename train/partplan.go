@@ -1,0 +1,62 @@
+package train
+
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/session"
+)
+
+// PartPlan is how a part of a run was laid out: the steps from FirstStep to the first step of the next part.
+type PartPlan struct {
+	FirstStep    int    `json:"first_step"`
+	BatchSize    int    `json:"batch_size"`                  // rows of a micro-batch
+	Accumulation int    `json:"gradient_accumulation_steps"` // micro-batches of a step, on each rank
+	Pieces       int    `json:"pieces,omitempty"`            // micro-batches of a configured batch; 0 = one
+	Layout       string `json:"layout"`
+	// LossRows is the rows of logits that are computed together, where memory allowed fewer than the device takes by
+	// itself; else 0. The last bits of losses depend on it.
+	LossRows int   `json:"loss_rows,omitempty"`
+	Bytes    int64 `json:"bytes"`                           // planned memory, on each device
+	Ranks    int   `json:"ranks,omitempty"`                 // that share a step; 0 = one
+	Context  int   `json:"context_parallel_size,omitempty"` // ranks that share a row's tokens; 0 = one
+}
+
+// partPlan returns the layout of a part that begins at a step.
+func (p *prepared) partPlan(first int) PartPlan {
+	c := p.spec.Training
+	layout := p.found.Layout
+	part := PartPlan{
+		FirstStep: first, BatchSize: c.BatchSize / p.pieces, Accumulation: p.accumulate(),
+		Layout: layout.String(), LossRows: layout.LossRows, Bytes: p.found.Need.Total(),
+	}
+	if p.pieces > 1 {
+		part.Pieces = p.pieces
+	}
+	if p.world > 1 {
+		part.Ranks = p.world
+	}
+	if n := p.sharing; n > 1 {
+		part.Context = n
+	}
+	return part
+}
+
+// tellShrunk logs what a run that did not fit as it is configured does instead.
+func (p *prepared) tellShrunk(why string) {
+	c := p.spec.Training
+	text := fmt.Sprintf("%s; training.on_oom: shrink takes batch_size %d with gradient_accumulation_steps %d instead of %d with %d, "+
+		"and %v: %s. The rows of a step and its loss stay the same, to rounding",
+		why, c.BatchSize/p.pieces, p.accumulate(), c.BatchSize, c.GradientAccumulationSteps, p.found.Layout,
+		session.FormatBytes(p.found.Need.Total()))
+	if p.spec.LoRA.Dropout > 0 && p.pieces > 1 {
+		text += "; lora.dropout draws other masks"
+	}
+	if p.pieces > 1 && p.found.Step.train.Net.Balance() != nil {
+		text += ", but for the balance of experts (the model's router_aux_loss_coef), " +
+			"which is that of each smaller batch"
+	}
+	p.env.Logf("%s", text)
+}
+
+// shrinkTries is how often a device may refuse plans that should fit, each smaller than the one before.
+const shrinkTries = 8
