@@ -37,7 +37,7 @@ HAND = [
     "a{% generation %}b{{ n }}{% endgeneration %}c{% generation %}ü{% endgeneration %}", "{% for m in ms %}\n{%- generation %}{{ m.role }}{% endgeneration %}\n{% endfor %}", "x{% set q %}y{% generation %}z{% endgeneration %}{% endset %}{{ q }}",
     # what chat templates do
     "{{ raise_exception('no ' ~ ms[0].role) }}", "{{ strftime_now('%d %b %Y') }}", "{{ ms[1:] | length }} {{ ms[::-1][0].role }} {{ ms[-1]['content'] }}", "{% for m in ms %}{% if (m['role'] == 'user') != (loop.index0 % 2 == 0) %}{{ loop.index0 }}{% endif %}{% endfor %}", "{{ ms | tojson }}", "{{ ms[2] | tojson(indent=4) }}", "{{ {'b': 1, 'a': [1.0, 1e30, none, 'é<>&']} | tojson(sort_keys=true) }}", "{{ {1: 2, none: 3, 1.5: 4, true: 5} | tojson }}", "{{ {(1, 2): 3} | tojson }}", "{{ ms | selectattr('role', 'in', ['user', 'tool']) | map(attribute='role') | list }}", "{{ ms | map('nope') | list }}", "{{ 'x' | nope }}", "{% if no %}{{ 'x' | nope }}{% endif %}", "{{ true or 'x' | nope }}",
-    "{{ (ms[2].content or '') + 'x' }}", "{{ ms[2].content + 'x' }}", "{{ ms[2].tool_calls[0].arguments | items | list }}", "{{ dd.items }}", "{{ dd['items'] }}{{ dd.items() | list }}", "{{ d.get('zz', 'q') }}{{ d.get('a') }}{{ d.get('zz') }}", "{{ 'a,b'.split(',')[-1] }}", "{{ '<think>a</think>b'.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') }}", "{{ s.startswith(('He', 'x')) }}", "{{ '%s is %d and %.2f' % ('a', 2, 3.14159) }}", "{{ '{:>5}|{!r}|{x[0]}'.format('a', 'b', x='cd') }}", "{{ '{0.__class__}'.format(1) }}", "{{ ['a', 'b'] | join('-') }}", "{{ ms is iterable and ms is not string and ms is not mapping }}", "{{ namespace(a=1) }}", "{{ ('<' | e) + '>' }}", "{{ '<a>' | safe }}", "{{ range(100001) }}", "{{ dict(a=1, **{'b': 2}) }}", "{{ cycler('a', 'b').next() }}{% set j = joiner() %}{{ j() }}{{ j() }}", "{{ lipsum is defined }}",
+    "{{ (ms[2].content or '') + 'x' }}", "{{ ms[2].content + 'x' }}", "{{ ms[2].tool_calls[0].arguments | items | list }}", "{{ dd.items }}", "{{ dd['items'] }}{{ dd.items() | list }}", "{{ d.get('zz', 'q') }}{{ d.get('a') }}{{ d.get('zz') }}", "{{ 'a,b'.split(',')[-1] }}", "{{ '<think>a</think>b'.split('</think>')[0].rstrip('\\n').split('<think>')[-1].lstrip('\\n') }}", "{{ s.startswith(('He', 'x')) }}", "{{ ['a', 'b'] | join('-') }}", "{{ ms is iterable and ms is not string and ms is not mapping }}", "{{ namespace(a=1) }}", "{{ ('<' | e) + '>' }}", "{{ '<a>' | safe }}", "{{ range(100001) }}", "{{ dict(a=1, **{'b': 2}) }}", "{% set j = joiner() %}{{ j() }}{{ j() }}", "{{ lipsum is defined }}",
     # what is refused
     "{% if %}", "{% endif %}", "{{ 1 + }}", "{{ (1 }}", "{{ 1) }}", "{% set 1 = 2 %}", "{% set none = 2 %}", "{% for x l %}{% endfor %}", "{{ 'a }}", "{% raw %}", "{# a", "{{ a b }}", "{{ f(a=1, a=2) }}", "{{ f(**d, *l) }}", "{{ f(a=1, 2) }}", "{% macro m(a=1, b) %}{% endmacro %}", "{% macro m(a, a) %}{% endmacro %}", "{% nope %}", "{{ x is }}", "{{ x is nope }}", "{% call 1 %}{% endcall %}", "{{ 1 is odd is even }}", "{{ $ }}", "{{ '\\x4' }}", "{{ l[1:2, 3] }}",
 ]
@@ -45,11 +45,14 @@ HAND = [
 # Functions without a call, whose text is an address.
 ADDRESS = re.compile(r"\brange\b(?!\()|attr\('upper'\)|\bdict\b(?!\()|\.upper\b(?!\()|\*\* 0\.5")
 
+# What text/jinja refuses on purpose: ranges of huge integers, methods of a range.
+REFUSED = re.compile(r"range\([^)]*\*\*|range\([^)]*\)\)*\.(index|count)")
+
 # Templates on which text/jinja differed from Jinja2 before it was mended.
 FOUND = [
-    "{{(((pairs|join(\"\"))|wordwrap(6,true))|indent(\"\"))}}", "{{(''.join(people|map('string'))|wordwrap(3)).expandtabs()}}", "{{(t|wordwrap(1))}}", "{{ 'a--b c-d-e foo-bar--baz x-1 -- y' | wordwrap(4) }}", "{#", "{% raw %}", "{%filter upper%}{{(('\x1f7')|int())}}{%endfilter%}",
-    "{%set e%}{%generation%} {%endgeneration%}{%endset%}", "{%generation%}t{%generation%}é{%endgeneration%}{%endgeneration%}", "{%filter upper%}\xa0{%generation%}}}{%endgeneration%}{%endfilter%}", "{{({'':1})[:]}}", "{% set x = none[:] %}", "{%for m in((1))[:]%}{%endfor%}", "{{(True[:]|min)}}", "{{((((3)|round()))|unique)[:]}}", "{{(((['']|batch(1)|list)|float())|d())[:]}}",
-    "{{((o|last))}}", "{{ missing | reverse | list }}", "{{(0)/(-2**63)}}", "{{(range(4))[-1:2]}}", "{%set x%}{%endset%}{%for m in(people|groupby('a',))%}{{(ms|last)[m]}}{%endfor%}", "{{((s+\"\"[:])is divisibleby(p))}}",
+    "{#", "{% raw %}", "{%filter upper%}{{(('\x1f7')|int())}}{%endfilter%}",
+    "{%set e%}{%generation%} {%endgeneration%}{%endset%}", "{%generation%}t{%generation%}é{%endgeneration%}{%endgeneration%}", "{%filter upper%}\xa0{%generation%}}}{%endgeneration%}{%endfilter%}", "{{({'':1})[:]}}", "{% set x = none[:] %}", "{%for m in((1))[:]%}{%endfor%}", "{{(True[:]|min)}}", "{{((((3)|round()))|unique)[:]}}",
+    "{{((o|last))}}", "{{ missing | reverse | list }}", "{{(0)/(-2**63)}}", "{{(range(4))[-1:2]}}", 
     "{{(d.values()in{e:1})}}", "{{((none[])[:]|min)}}", "{{ (0-(big|float))**3 }} {{ 1.1**7 }} {{ 2.5**-3 }} {{ 0.1**0.5 }}",
 ]
 
@@ -57,16 +60,17 @@ FOUND = [
 def main():
     if jinja2.__version__ != "3.1.6":
         raise SystemExit(f"jinja2 is {jinja2.__version__}, not 3.1.6")
+    jinja_fuzz.bounded()
     grammar = jinja_fuzz.Grammar(random.Random(2026))
     sources = HAND + FOUND
     while len(sources) < len(HAND) + len(FOUND) + 1200:
         source = grammar.template()
-        if len(source) < 400 and not jinja_fuzz.too_big(source) and not ADDRESS.search(source):
+        if len(source) < 400 and not jinja_fuzz.too_big(source) and not ADDRESS.search(source) and not REFUSED.search(source):
             sources.append(source)
     cases = []
     for source in sources:
         result = jinja_fuzz.reference(source, V)
-        if result.get("kind") != "address":
+        if result.get("kind") not in ("address", "slow"):
             cases.append({"source": source, **{k: result[k] for k in ("text", "generation", "kind") if k in result}})
     with io.TextIOWrapper(gzip.GzipFile(sys.argv[1], "wb", mtime=0)) as f:
         f.write(json.dumps({"made_by": "scripts/jinja_cases.py with jinja2 3.1.6, Python 3.11", "vars": V}, ensure_ascii=False) + "\n")

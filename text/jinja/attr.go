@@ -94,30 +94,17 @@ func attribute(st *state, v Value, name string) Value {
 		m = listMethods[name]
 	case *Tuple:
 		m = tupleMethods[name]
-	case *groupTuple:
-		switch name {
-		case "grouper":
-			return v.items[0]
-		case "list":
-			return v.items[1]
-		}
-		m = tupleMethods[name]
 	case *Dict:
 		m = dictMethods[name]
-	case Int, Bool:
-		return intAttribute(v, name)
-	case bigInt:
-		st.stepBig(v)
-		return intAttribute(v, name)
+	case Int, Bool, bigInt:
+		refuseAttribute("int", refusedIntAttributes, name)
 	case Float:
-		return floatAttribute(v, name)
+		refuseAttribute("float", refusedFloatAttributes, name)
 	case *namespace:
 		return v.attrs.lookup(name)
 	case *loopContext:
 		return v.attr(st, name)
 	case *macro:
-		return v.attr(name)
-	case *cycler:
 		return v.attr(name)
 	case *joiner:
 		return v.attr(name)
@@ -200,8 +187,6 @@ func item(st *state, v, key Value) Value {
 	case *List:
 		return at0(v.Items, n)
 	case *Tuple:
-		return at0(v.items, n)
-	case *groupTuple:
 		return at0(v.items, n)
 	case Str:
 		return runeAt(string(v), n)

@@ -23,13 +23,6 @@ func lower(s string) string {
 	return cases.Lower(language.Und, cases.HandleFinalSigma(true)).String(s)
 }
 
-func casefold(s string) string {
-	if isASCII(s) {
-		return strings.ToLower(s)
-	}
-	return cases.Fold().String(s)
-}
-
 func titleRune(r rune) string {
 	if r < utf8.RuneSelf {
 		return string(unicode.ToUpper(r))
@@ -79,29 +72,6 @@ func title(s string) string {
 	return b.String()
 }
 
-func swapcase(s string) string {
-	var b strings.Builder
-	for i, r := range s {
-		switch {
-		case unicode.IsUpper(r) || unicode.Is(unicode.Other_Uppercase, r):
-			b.WriteString(lowerAt(s, i, r))
-		case unicode.IsLower(r) || unicode.Is(unicode.Other_Lowercase, r):
-			b.WriteString(upper(string(r)))
-		default:
-			b.WriteRune(r)
-		}
-	}
-	return b.String()
-}
-
-func lowerAt(s string, i int, r rune) string {
-	if r != 'Σ' {
-		return lower(string(r))
-	}
-	before, after := lower(s[:i]), lower(s[:i]+"Σ"+s[i+len("Σ"):])
-	return string([]rune(strings.TrimPrefix(after, before))[:1])
-}
-
 func isAlpha(r rune) bool { return unicode.IsLetter(r) }
 
 func isDigit(r rune) bool {
@@ -139,34 +109,4 @@ func isUpper(s string) bool {
 		}
 	}
 	return found
-}
-
-func isTitle(s string) bool {
-	found, inWord := false, false
-	for _, r := range s {
-		switch {
-		case unicode.IsUpper(r) || unicode.IsTitle(r) || unicode.Is(unicode.Other_Uppercase, r):
-			if inWord {
-				return false
-			}
-			found, inWord = true, true
-		case unicode.IsLower(r) || unicode.Is(unicode.Other_Lowercase, r):
-			if !inWord {
-				return false
-			}
-			found = true
-		default:
-			inWord = false
-		}
-	}
-	return found
-}
-
-func isIdentifier(s string) bool {
-	for i, r := range s {
-		if i == 0 && !isNameStart(r) || !isNamePart(r) {
-			return false
-		}
-	}
-	return s != ""
 }

@@ -199,8 +199,6 @@ func hashDeep(st *state, v Value, depth int) any {
 		return undefinedKey{}
 	case *Tuple:
 		return hashItems(st, v.items, depth)
-	case *groupTuple:
-		return hashItems(st, v.items, depth)
 	case *rangeObj:
 		n := v.length()
 		if n == 0 {

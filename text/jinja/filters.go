@@ -20,17 +20,7 @@ func init() { // map, select and their kin look filters and tests up by name
 	} {
 		filters[name] = &filter{context: true, open: f}
 	}
-	filters["format"] = &filter{open: filterFormat}
-	for name, why := range map[string]string{
-		"random": "is random: a chat template must give the same text each time",
-		"urlize": "makes links for web pages, which chat templates have no use for",
-		"pprint": "is not available in chat templates: use tojson(indent=2)",
-	} {
-		filters[name] = &filter{context: true, open: func(*state, args) Value {
-			raise("SecurityError", "the filter %s %s", name, why)
-			return nil
-		}}
-	}
+	refuseFilters(filters, "filter", refusedFilters)
 }
 
 type adder func(s string, f func(st *state, b *[maxParams]Value) Value, more ...string)
@@ -60,26 +50,9 @@ func addText(add adder) {
 		}
 		return Str(replace(st, str(st, b[0]), str(st, b[1]), str(st, b[2]), n))
 	})
-	add("center(*value, width)", func(st *state, b *[maxParams]Value) Value {
-		s, ok := b[0], true
-		if _, ok = asStr(s); !ok {
-			s = Str(str(st, s))
-		}
-		if b[1] == nil {
-			b[1] = Int(80)
-		}
-		return pad(st, "center", s, &[maxParams]Value{b[1]}, 2)
-	})
 	add("safe(*value)", func(st *state, b *[maxParams]Value) Value { return markup(str(st, b[0])) })
 	add("escape(*s, /)", func(st *state, b *[maxParams]Value) Value { return escapeValue(st, b[0]) }, "e")
-	add("forceescape(*value)", func(st *state, b *[maxParams]Value) Value { return markup(escapeHTML(st, str(st, b[0]))) })
-	add("striptags(*value)", func(st *state, b *[maxParams]Value) Value { return Str(stripTags(st, str(st, b[0]))) })
 	add("indent(*s, width, first, blank)", filterIndent)
-	add("truncate(*s, length, killwords, end, leeway)", filterTruncate)
-	add("wordwrap(*s, width, break_long_words, wrapstring, break_on_hyphens)", filterWordwrap)
-	add("wordcount(*s)", func(st *state, b *[maxParams]Value) Value { return Int(countWords(looked(st, str(st, b[0])))) })
-	add("urlencode(*value)", filterURLEncode)
-	add("xmlattr(*d, autospace)", filterXMLAttr)
 	add("join(*value, d, attribute)", filterJoin)
 }
 
@@ -88,7 +61,6 @@ func addNumbers(add adder) {
 	add("int(*value, default, base)", filterInt)
 	add("float(*value, default)", filterFloat)
 	add("round(*value, precision, method)", filterRound)
-	add("filesizeformat(*value, binary)", filterFileSize)
 }
 
 func addSequences(add adder) {
@@ -124,9 +96,6 @@ func addSequences(add adder) {
 	add("min(*value, case_sensitive, attribute)", func(st *state, b *[maxParams]Value) Value { return extreme(st, b, "<") })
 	add("max(*value, case_sensitive, attribute)", func(st *state, b *[maxParams]Value) Value { return extreme(st, b, ">") })
 	add("sum(*iterable, attribute, start)", filterSum)
-	add("groupby(*value, *attribute, default, case_sensitive)", filterGroupby)
-	add("batch(*value, *linecount, fill_with)", filterBatch)
-	add("slice(*value, *slices, fill_with)", filterSlice)
 	add("attr(*obj, *name)", func(st *state, b *[maxParams]Value) Value {
 		name, ok := asStr(b[1])
 		if !ok {
@@ -140,24 +109,4 @@ func addSequences(add adder) {
 		}
 		return &undefined{obj: b[0], name: b[1]}
 	})
-}
-
-func filterFormat(st *state, a args) Value {
-	rest := a.pos[1:]
-	if len(rest) > 0 && len(a.kw) > 0 {
-		raise("FilterArgumentError", "can't handle positional and keyword arguments at the same time")
-	}
-	self := a.pos[0]
-	if _, ok := asStr(self); !ok {
-		self = Str(str(st, self))
-	}
-	if len(a.kw) == 0 {
-		st.charge(valueSize * len(rest))
-		return percent(st, self, text(self), NewTuple(append([]Value(nil), rest...)...))
-	}
-	d := NewDict()
-	for _, k := range a.kw {
-		d.set(st, Str(k.name), k.v)
-	}
-	return percent(st, self, text(self), d)
 }

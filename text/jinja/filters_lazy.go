@@ -1,10 +1,5 @@
 package jinja
 
-import (
-	"math"
-	"slices"
-)
-
 func filterUnique(st *state, b *[maxParams]Value) Value {
 	v, attr, fold := b[0], b[2], !flag(st, b[1])
 	return lazily(st, func(st *state) pull {
@@ -23,88 +18,6 @@ func filterUnique(st *state, b *[maxParams]Value) Value {
 					return v
 				}
 			}
-		}
-	})
-}
-
-func filterBatch(st *state, b *[maxParams]Value) Value {
-	v, count, fill := b[0], b[1], b[2]
-	size, isInt := indexOf(count)
-	whole := isInt
-	if f, ok := count.(Float); ok && f == Float(math.Trunc(float64(f))) && math.Abs(float64(f)) < 1<<53 {
-		size, whole = int64(f), true
-	}
-	return lazily(st, func(st *state) pull {
-		next := mustIter(v)
-		var ahead Value
-		return func(st *state) Value {
-			st.use(4 * valueSize)
-			l := &List{}
-			if ahead != nil {
-				l.Items, ahead = append(l.Items, ahead), nil
-			}
-			for {
-				v := next(st)
-				if v == nil {
-					break
-				}
-				if whole && int64(len(l.Items)) == size {
-					if len(l.Items) == 0 { // batches of none: the first is empty, the items follow
-						ahead = v
-						whole = false
-						return l
-					}
-					ahead = v
-					return l
-				}
-				st.use(2 * valueSize)
-				l.Items = append(l.Items, v)
-			}
-			if len(l.Items) == 0 {
-				return nil
-			}
-			if _, none := fill.(None); fill != nil && !none {
-				if !isInt && order(st, "<", Int(len(l.Items)), count) {
-					raise("TypeError", "can't multiply sequence by non-int of type '%s'", count.typeName())
-				}
-				if n := size - int64(len(l.Items)); n > 0 {
-					l.Items = append(l.Items, repeatItems(st, []Value{fill}, n)...)
-				}
-			}
-			return l
-		}
-	})
-}
-
-func filterSlice(st *state, b *[maxParams]Value) Value {
-	v, count, fill := b[0], b[1], b[2]
-	return lazily(st, func(st *state) pull {
-		all := items(st, v)
-		size := Int(len(all))
-		per, more := binary(st, 'f', size, count), binary(st, '%', size, count)
-		n, ok := indexOf(count)
-		if !ok {
-			raise("TypeError", "'%s' object cannot be interpreted as an integer", count.typeName())
-		}
-		each, _ := indexOf(per)
-		extra, _ := indexOf(more)
-		i, at := int64(0), int64(0)
-		return func(st *state) Value {
-			if i >= n {
-				return nil
-			}
-			end := at + each
-			if i < extra {
-				end++
-			}
-			part := all[min(at, int64(len(all))):min(end, int64(len(all)))]
-			st.use(valueSize * (6 + 2*len(part)))
-			part = slices.Clone(part)
-			if _, none := fill.(None); fill != nil && !none && i >= extra {
-				part = append(part, fill)
-			}
-			i, at = i+1, end
-			return &List{part}
 		}
 	})
 }

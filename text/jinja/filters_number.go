@@ -1,7 +1,6 @@
 package jinja
 
 import (
-	"fmt"
 	"math"
 	"math/big"
 	"strconv"
@@ -267,34 +266,6 @@ func roundFloat(x float64, n int64) Value {
 	}
 	f, _ := new(big.Rat).Mul(new(big.Rat).SetInt(q), ten).Float64()
 	return Float(math.Copysign(f, x))
-}
-
-func filterFileSize(st *state, b *[maxParams]Value) Value {
-	x, base, names := 0.0, 1000.0, []string{"kB", "MB", "GB", "TB", "PB", "EB", "ZB", "YB"}
-	if b[1] != nil && truthy(st, b[1]) {
-		base, names = 1024, []string{"KiB", "MiB", "GiB", "TiB", "PiB", "EiB", "ZiB", "YiB"}
-	}
-	if s, ok := asStr(b[0]); ok {
-		if x, ok = parseFloat(s); !ok {
-			raise("ValueError", "could not convert string to float: %s", quote(s))
-		}
-	} else {
-		x = toFloat2(b[0])
-	}
-	switch {
-	case x == 1:
-		return Str("1 Byte")
-	case x < base:
-		return Str(str(st, intOfFloat(x)) + " Bytes")
-	}
-	unit, name := base, ""
-	for _, name = range names {
-		unit *= base
-		if x < unit {
-			break
-		}
-	}
-	return Str(fmt.Sprintf("%s %s", floatDigits(base*x/unit, 'f', 1, false), name))
 }
 
 // digitValue is the value of a decimal digit of any script, -1 where r is none.

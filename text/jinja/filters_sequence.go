@@ -202,32 +202,3 @@ func filterSum(st *state, b *[maxParams]Value) Value {
 		sum = binary(st, '+', sum, get(st, v))
 	}
 }
-
-func filterGroupby(st *state, b *[maxParams]Value) Value {
-	otherwise := b[2]
-	if _, none := otherwise.(None); none {
-		otherwise = nil
-	}
-	fold := !flag(st, b[3])
-	get := attrGetter(st, b[1], fold, otherwise)
-	exact := attrGetter(st, b[1], false, otherwise)
-	var groups []Value
-	var last *groupTuple
-	var lastKey Value
-	for _, v := range sortBy(st, drain(st, mustIter(b[0])), false, get) {
-		key := get(st, v)
-		if last == nil || !identical(st, key, lastKey) && !equal(st, key, lastKey) {
-			st.charge(4 * valueSize)
-			name := key
-			if fold {
-				name = exact(st, v)
-			}
-			last, lastKey = &groupTuple{Tuple{[]Value{name, &List{}}}}, key
-			groups = append(groups, last)
-		}
-		st.use(2 * valueSize)
-		l := last.items[1].(*List)
-		l.Items = append(l.Items, v)
-	}
-	return &List{groups}
-}

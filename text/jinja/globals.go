@@ -27,14 +27,6 @@ func init() { // the functions refer to the table by way of the state
 	add("function", "range", makeRange)
 	add("type", "dict", func(st *state, a args) Value { return makeDict(st, a) })
 	add("type", "jinja2.utils.Namespace", func(st *state, a args) Value { return &namespace{makeDict(st, a)} })
-	add("type", "jinja2.utils.Cycler", func(st *state, a args) Value {
-		a.noKeys("Cycler")
-		st.charge(valueSize * len(a.pos))
-		if len(a.pos) == 0 {
-			raise("RuntimeError", "at least one item has to be provided")
-		}
-		return &cycler{items: append([]Value(nil), a.pos...)}
-	})
 	add("type", "jinja2.utils.Joiner", func(_ *state, a args) Value {
 		b := joinerSig.bind(a)
 		if b[0] == nil {
@@ -42,10 +34,12 @@ func init() { // the functions refer to the table by way of the state
 		}
 		return &joiner{sep: b[0]}
 	})
-	add("function", "lipsum", func(*state, args) Value {
-		raise("SecurityError", "lipsum is random: a chat template must give the same text each time")
-		return nil
-	})
+	for _, name := range strings.Fields(refusedGlobals) {
+		add("function", name, func(*state, args) Value {
+			unsupported("the function " + name)
+			return nil
+		})
+	}
 }
 
 var (
@@ -131,37 +125,6 @@ func fillDict(st *state, d *Dict, v Value) {
 		}
 		d.set(st, kv[0], kv[1])
 	}
-}
-
-func (c *cycler) attr(name string) Value {
-	switch name {
-	case "items":
-		return NewTuple(c.items...)
-	case "pos":
-		return Int(c.pos)
-	case "current":
-		return c.items[c.pos]
-	case "next":
-		return &function{name, "method", func(_ *state, a args) Value {
-			a.noKeys("Cycler.next")
-			if len(a.pos) > 0 {
-				raise("TypeError", "Cycler.next() takes 1 positional argument but %d were given", len(a.pos)+1)
-			}
-			v := c.items[c.pos]
-			c.pos = (c.pos + 1) % len(c.items)
-			return v
-		}}
-	case "reset":
-		return &function{name, "method", func(_ *state, a args) Value {
-			a.noKeys("Cycler.reset")
-			if len(a.pos) > 0 {
-				raise("TypeError", "Cycler.reset() takes 1 positional argument but %d were given", len(a.pos)+1)
-			}
-			c.pos = 0
-			return None{}
-		}}
-	}
-	return nil
 }
 
 func (j *joiner) attr(name string) Value {

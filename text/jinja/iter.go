@@ -24,8 +24,6 @@ func iterOf(v Value) pull {
 		return pullItems(v.Items)
 	case *Tuple:
 		return pullItems(v.items)
-	case *groupTuple:
-		return pullItems(v.items)
 	case Str:
 		return pullRunes(string(v))
 	case markup:
@@ -217,8 +215,6 @@ func length(st *state, v Value) (int, bool) {
 		return len(v.Items), true
 	case *Tuple:
 		return len(v.items), true
-	case *groupTuple:
-		return len(v.items), true
 	case *Dict:
 		return v.Len(), true
 	case *dictView:
@@ -240,8 +236,6 @@ func reversed(st *state, v Value) *iterator {
 	case *List:
 		all = v.Items
 	case *Tuple:
-		kind, all = "reversed", v.items
-	case *groupTuple:
 		kind, all = "reversed", v.items
 	case Str, markup:
 		kind, all = "reversed", items(st, v)

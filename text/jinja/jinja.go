@@ -65,7 +65,7 @@ type Output struct {
 // Error is a template that cannot be compiled or rendered.
 type Error struct {
 	Line    int    // line of the template, from 1; 0 = unknown
-	Kind    string // Jinja2's or Python's name of the exception, or LimitError
+	Kind    string // Jinja2's or Python's name of the exception, LimitError, or UnsupportedError
 	Message string
 }
 

@@ -1,9 +1,6 @@
 package jinja
 
-import (
-	"math"
-	"math/bits"
-)
+import "math"
 
 // method is a method of a built-in type.
 type method struct {
@@ -115,83 +112,8 @@ func init() { // the table would refer to itself by way of getattr otherwise
 			}
 			return None{}
 		},
-		"fromkeys(*iterable, value, /)": func(st *state, self Value, b *[maxParams]Value) Value {
-			d := NewDict()
-			for _, k := range items(st, b[0]) {
-				d.set(st, k, orNone(b[1]))
-			}
-			return d
-		},
 	}, "clear", "pop", "popitem", "setdefault", "update")
-}
-
-func orNone(v Value) Value {
-	if v == nil {
-		return None{}
-	}
-	return v
-}
-
-func fixed(name string, v Value) Value {
-	return &function{name, "builtin_function_or_method", func(_ *state, a args) Value {
-		a.noKeys(name)
-		if len(a.pos) > 0 {
-			raise("TypeError", "%s() takes no arguments (%d given)", name, len(a.pos))
-		}
-		return v
-	}}
-}
-
-// intAttribute is an attribute of an int, nil where it has none of that name.
-func intAttribute(v Value, name string) Value {
-	n, _ := asBig(v)
-	switch name {
-	case "real", "numerator":
-		return norm(n)
-	case "imag":
-		return Int(0)
-	case "denominator":
-		return Int(1)
-	case "conjugate":
-		return fixed(name, norm(n))
-	case "bit_length":
-		return fixed(name, Int(n.BitLen()))
-	case "bit_count":
-		count := 0
-		for _, w := range n.Bits() {
-			count += bits.OnesCount(uint(w))
-		}
-		return fixed(name, Int(count))
-	case "as_integer_ratio":
-		return fixed(name, NewTuple(norm(n), Int(1)))
-	case "to_bytes", "from_bytes":
-		return notInTemplates("int." + name)
-	}
-	return nil
-}
-
-func floatAttribute(v Float, name string) Value {
-	switch name {
-	case "real":
-		return v
-	case "imag":
-		return Float(0)
-	case "conjugate":
-		return fixed(name, v)
-	case "is_integer":
-		return fixed(name, Bool(float64(v) == math.Trunc(float64(v)) && !math.IsInf(float64(v), 0)))
-	case "as_integer_ratio", "hex", "fromhex":
-		return notInTemplates("float." + name)
-	}
-	return nil
-}
-
-// notInTemplates is a function of Python that gives what a template has no use for, such as bytes.
-func notInTemplates(name string) Value {
-	return &function{name, "builtin_function_or_method", func(*state, args) Value {
-		raise("TypeError", "%s is not available in chat templates", name)
-		return nil
-	}}
+	refuseMethods(dictMethods, "dict", refusedDictMethods)
 }
 
 func (r *rangeObj) attr(name string) Value {
@@ -202,18 +124,7 @@ func (r *rangeObj) attr(name string) Value {
 		return Int(r.stop)
 	case "step":
 		return Int(r.step)
-	case "count":
-		return &function{name, "builtin_function_or_method", func(st *state, a args) Value {
-			b := countSig.bind(a)
-			return countItems(st, items(st, r), b[0])
-		}}
-	case "index":
-		return &function{name, "builtin_function_or_method", func(st *state, a args) Value {
-			b := countSig.bind(a)
-			return indexItems(st, "range", items(st, r), &b)
-		}}
 	}
+	refuseAttribute("range", refusedRangeAttributes, name)
 	return nil
 }
-
-var countSig = sig("count(*value, /)")

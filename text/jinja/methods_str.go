@@ -3,7 +3,6 @@ package jinja
 import (
 	"math"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -24,25 +23,13 @@ func init() { // the methods refer to the table by way of getattr
 		"lower()":      cased(lower),
 		"title()":      cased(title),
 		"capitalize()": cased(capitalize),
-		"swapcase()": func(st *state, v Value, _ *[maxParams]Value) Value {
-			st.step(product(1+len(text(v)), int64(strings.Count(text(v), "Σ")))) // each looks at the text around it
-			return like(v, changed(st, text(v), swapcase))
-		},
-		"casefold()":  cased(casefold),
-		"isalnum()":   every(func(r rune) bool { return isAlpha(r) || isNumeric(r) }),
-		"isalpha()":   every(isAlpha),
-		"isdecimal()": every(func(r rune) bool { return unicode.Is(unicode.Nd, r) }),
-		"isdigit()":   every(isDigit),
-		"isnumeric()": every(isNumeric),
-		"isspace()":   every(isSpace),
-		"islower()":   func(st *state, v Value, _ *[maxParams]Value) Value { return Bool(isLower(looked(st, text(v)))) },
-		"isupper()":   func(st *state, v Value, _ *[maxParams]Value) Value { return Bool(isUpper(looked(st, text(v)))) },
-		"istitle()":   func(st *state, v Value, _ *[maxParams]Value) Value { return Bool(isTitle(looked(st, text(v)))) },
-		"isascii()":   func(st *state, v Value, _ *[maxParams]Value) Value { return Bool(isASCII(text(v))) },
-		"isprintable()": func(st *state, v Value, _ *[maxParams]Value) Value {
-			return Bool(strings.IndexFunc(looked(st, text(v)), func(r rune) bool { return !unicode.IsPrint(r) }) < 0)
-		},
-		"isidentifier()": func(st *state, v Value, _ *[maxParams]Value) Value { return Bool(isIdentifier(looked(st, text(v)))) },
+		"isalnum()":    every(func(r rune) bool { return isAlpha(r) || isNumeric(r) }),
+		"isalpha()":    every(isAlpha),
+		"isdigit()":    every(isDigit),
+		"isnumeric()":  every(isNumeric),
+		"isspace()":    every(isSpace),
+		"islower()":    func(st *state, v Value, _ *[maxParams]Value) Value { return Bool(isLower(looked(st, text(v)))) },
+		"isupper()":    func(st *state, v Value, _ *[maxParams]Value) Value { return Bool(isUpper(looked(st, text(v)))) },
 		"startswith(*prefix, start, end, /)": func(st *state, v Value, b *[maxParams]Value) Value {
 			return Bool(affix(st, "startswith", text(v), b, strings.HasPrefix))
 		},
@@ -80,20 +67,8 @@ func init() { // the methods refer to the table by way of getattr
 		"removesuffix(*suffix, /)": func(st *state, v Value, b *[maxParams]Value) Value {
 			return like(v, strings.TrimSuffix(text(v), needStr("removesuffix", b[0])))
 		},
-		"ljust(*width, fillchar, /)":  func(st *state, v Value, b *[maxParams]Value) Value { return pad(st, "ljust", v, b, 0) },
-		"rjust(*width, fillchar, /)":  func(st *state, v Value, b *[maxParams]Value) Value { return pad(st, "rjust", v, b, 1) },
-		"center(*width, fillchar, /)": func(st *state, v Value, b *[maxParams]Value) Value { return pad(st, "center", v, b, 2) },
-		"zfill(*width, /)":            zfill,
-		"expandtabs(tabsize)":         expandTabs,
 	})
-	strMethods["format"] = &method{open: func(st *state, v Value, a args) Value { return like(v, formatString(st, v, a)) }}
-	strMethods["format_map"] = &method{open: formatMap}
-	for _, name := range []string{"encode", "translate", "maketrans"} {
-		strMethods[name] = &method{open: func(*state, Value, args) Value {
-			raise("TypeError", "str.%s is not available in chat templates", name)
-			return nil
-		}}
-	}
+	refuseMethods(strMethods, "str", refusedStrMethods)
 }
 
 func text(v Value) string {

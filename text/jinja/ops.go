@@ -18,8 +18,8 @@ func binary(st *state, op byte, a, b Value) Value {
 	if isNumber(a) && isNumber(b) {
 		return number(st, op, a, b)
 	}
-	if s, ok := asStr(a); ok && op == '%' {
-		return percent(st, a, s, b)
+	if _, ok := asStr(a); ok && op == '%' {
+		unsupported("formatting a text with %")
 	}
 	if u, ok := a.(*undefined); ok {
 		u.use()
@@ -86,7 +86,7 @@ func cannotRepeat(a, b Value) string {
 
 func isSequence(v Value) bool {
 	switch v.(type) {
-	case Str, markup, *List, *Tuple, *groupTuple:
+	case Str, markup, *List, *Tuple:
 		return true
 	}
 	return false

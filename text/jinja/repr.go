@@ -105,8 +105,6 @@ func (w *reprWriter) value(v Value, depth int) {
 		w.items('[', v.Items, ']', depth)
 	case *Tuple:
 		w.tuple(v.items, depth)
-	case *groupTuple:
-		w.tuple(v.items, depth)
 	case *Dict:
 		w.dict(v, depth)
 	case *dictView:

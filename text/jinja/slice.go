@@ -64,8 +64,6 @@ func slice(st *state, v Value, parts [3]Value) Value {
 		return &List{sliceItems(st, v.Items, parts)}
 	case *Tuple:
 		return &Tuple{sliceItems(st, v.items, parts)}
-	case *groupTuple:
-		return &Tuple{sliceItems(st, v.items, parts)}
 	case *rangeObj:
 		start, stop, _, step := indices(parts, v.length())
 		if hi, lo := bits.Mul64(uint64(max(step, -step)), uint64(max(v.step, -v.step))); hi != 0 || lo > math.MaxInt64 {

@@ -31,11 +31,8 @@ func init() { // "is filter" and "is test" refer to the tables
 	is("sequence", isSequenceTest)
 	is("iterable", func(v Value) bool { return iterOf(v) != nil })
 	is("callable", callable)
-	is("escaped", func(v Value) bool { _, ok := v.(markup); return ok })
 	add("lower(*value)", func(st *state, b *[maxParams]Value) bool { return isLower(looked(st, str(st, b[0]))) })
 	add("upper(*value)", func(st *state, b *[maxParams]Value) bool { return isUpper(looked(st, str(st, b[0]))) })
-	add("filter(*value)", func(st *state, b *[maxParams]Value) bool { return named(st, filters, b[0]) })
-	add("test(*value)", func(st *state, b *[maxParams]Value) bool { return named(st, tests, b[0]) })
 	add("sameas(*value, *other)", func(st *state, b *[maxParams]Value) bool { return same(st, b[0], b[1]) })
 	add("in(*value, *seq)", func(st *state, b *[maxParams]Value) bool { return contains(st, b[0], b[1]) })
 	add("eq(*a, *b, /)", func(st *state, b *[maxParams]Value) bool { return equal(st, b[0], b[1]) }, "==", "equalto")
@@ -44,20 +41,13 @@ func init() { // "is filter" and "is test" refer to the tables
 		add(names[0]+"(*a, *b, /)", func(st *state, b *[maxParams]Value) bool { return order(st, op, b[0], b[1]) },
 			append(names, op)...)
 	}
-}
-
-func named(st *state, table map[string]*filter, v Value) bool {
-	name, ok := asStr(v)
-	if !ok {
-		hashKey(st, v) // raises where Python does
-	}
-	return ok && table[name] != nil
+	refuseFilters(tests, "test", refusedTests)
 }
 
 // isSequenceTest is what has a length and items by number: a dict and an undefined value count.
 func isSequenceTest(v Value) bool {
 	switch v.(type) {
-	case Str, markup, *List, *Tuple, *groupTuple, *Dict, *rangeObj, *undefined:
+	case Str, markup, *List, *Tuple, *Dict, *rangeObj, *undefined:
 		return true
 	}
 	return false

@@ -100,8 +100,6 @@ func (w *jsonWriter) value(v Value, depth int) {
 		w.list(v.Items, depth)
 	case *Tuple:
 		w.list(v.items, depth)
-	case *groupTuple:
-		w.list(v.items, depth)
 	case *Dict:
 		w.dict(v, depth)
 	default:

@@ -44,10 +44,6 @@ type (
 		kind string // as Python's type names it
 		call func(st *state, a args) Value
 	}
-	cycler struct {
-		items []Value
-		pos   int
-	}
 	joiner struct {
 		sep  Value
 		used bool
@@ -57,8 +53,6 @@ type (
 		kind string
 		next func(st *state) Value // nil = the end
 	}
-	// groupTuple is one group of |groupby: a tuple whose two items have names.
-	groupTuple struct{ Tuple }
 )
 
 func (None) typeName() string        { return "NoneType" }
@@ -70,14 +64,12 @@ func (Str) typeName() string         { return "str" }
 func (markup) typeName() string      { return "Markup" }
 func (*List) typeName() string       { return "list" }
 func (*Tuple) typeName() string      { return "tuple" }
-func (*groupTuple) typeName() string { return "_GroupTuple" }
 func (*Dict) typeName() string       { return "dict" }
 func (*undefined) typeName() string  { return "Undefined" }
 func (*namespace) typeName() string  { return "Namespace" }
 func (*rangeObj) typeName() string   { return "range" }
 func (v *dictView) typeName() string { return v.kind }
 func (f *function) typeName() string { return f.kind }
-func (*cycler) typeName() string     { return "Cycler" }
 func (*joiner) typeName() string     { return "Joiner" }
 func (i *iterator) typeName() string { return i.kind }
 func (*macro) typeName() string      { return "Macro" }
@@ -106,8 +98,6 @@ func asStr(v Value) (string, bool) {
 func asTuple(v Value) ([]Value, bool) {
 	switch v := v.(type) {
 	case *Tuple:
-		return v.items, true
-	case *groupTuple:
 		return v.items, true
 	}
 	return nil, false
@@ -147,12 +137,10 @@ func objectTypeRepr(v Value) string {
 		return "None"
 	case *undefined, *macro, *loopContext:
 		return "jinja2.runtime." + v.typeName() + " object"
-	case *namespace, *cycler, *joiner:
+	case *namespace, *joiner:
 		return "jinja2.utils." + v.typeName() + " object"
 	case markup:
 		return "markupsafe.Markup object"
-	case *groupTuple:
-		return "jinja2.filters._GroupTuple object"
 	}
 	return v.typeName() + " object"
 }
