@@ -132,6 +132,7 @@ type Trained struct {
 
 	Parameters []Parameter // the adapted parameters of experts
 
+	base    []string            // names of the trained weights of the base model
 	members map[string][]member // by a tensor's name, the tensors of PEFT's that it holds; none = itself
 	modules map[string]bool     // the names of the model's linear layers: the ends of their paths
 	linears map[string]bool     // the names of their weights
@@ -163,15 +164,10 @@ func (t *Trained) declare(n *nn.Net, name string, typ kernel.Type) *nn.Value {
 	return p
 }
 
-// Weights is the nn.Options.Trainable that trains the base model's own weights of which train is true, by the
-// checkpoint's names.
-func (t *Trained) Weights(train func(name string) bool) func(n *nn.Net, name string, typ kernel.Type) *nn.Value {
-	return func(n *nn.Net, name string, typ kernel.Type) *nn.Value {
-		if !train(name) {
-			return nil
-		}
-		return t.declare(n, name, typ)
-	}
+// Train is the nn.Options.Train that collects trained weights of the base model.
+func (t *Trained) Train(n *nn.Net, name string, typ kernel.Type) *nn.Value {
+	t.base = append(t.base, name)
+	return t.declare(n, name, typ)
 }
 
 // DropoutCounter is the name of the batch value [seed, step] that dropout masks are made from.

@@ -8,12 +8,15 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/quant"
 )
 
-// TestTrainedNorm: a norm's weight that is declared trained has the gradient that central differences give, beside
-// an adapter; every other weight stays frozen.
-func TestTrainedNorm(t *testing.T) {
+// TestTrainedWeight: a weight of a norm or a linear layer that is declared trained has the gradient that central
+// differences give, beside an adapter; every other weight stays frozen.
+func TestTrainedWeight(t *testing.T) {
 	const rows, ts = 2, 6
 	byName := map[string]referenceModel{}
 	for _, m := range models(t) {
@@ -23,12 +26,13 @@ func TestTrainedNorm(t *testing.T) {
 		{"llama", "model.norm.weight"}, {"llama", "model.layers.1.post_attention_layernorm.weight"}, {"llama", "model.layers.0.input_layernorm.weight"},
 		{"gemma3", "model.layers.0.self_attn.q_norm.weight"}, {"gemma3", "model.layers.1.post_feedforward_layernorm.weight"},
 		{"phi3", "model.layers.1.post_attention_layernorm.weight"},
+		{"llama", "model.layers.1.self_attn.q_proj.weight"}, {"llama", "model.layers.0.mlp.down_proj.weight"},
 		{"qwen3", "model.layers.0.self_attn.q_norm.weight"}, {"qwen3", "model.layers.1.self_attn.k_norm.weight"}, {"olmo2", "model.layers.0.self_attn.k_norm.weight"},
 	} {
 		name, c := of.name, byName[of.model].config(t)
 		trained := &adapter.Trained{}
 		w := build(t, c, rows, ts, nn.Options{
-			Float: kernel.F64, Trainable: trained.Weights(func(n string) bool { return n == name }),
+			Float: kernel.F64, Trainable: func(n string) bool { return n == name }, Train: trained.Train,
 			Wrap: adapter.Methods["lora"].Wrapper(trained, adapter.Default()),
 		}, nil, adapter.Config{})
 		loss := w.loss()
@@ -59,7 +63,8 @@ func TestTrainedNorm(t *testing.T) {
 		weight := r.tensor(name).F64()
 		const h = 1e-5
 		size := 0.0
-		for i := range weight {
+		step := max(1, len(weight)/64) // of a matrix, some elements in every part
+		for i := 0; i < len(weight); i += step {
 			was, side := weight[i], [2]float64{}
 			for k, sign := range []float64{1, -1} {
 				weight[i] = was + sign*h
@@ -86,4 +91,63 @@ func TestTrainedNorm(t *testing.T) {
 			t.Fatalf("%s is trained by default: %v", x.Name, w.Err())
 		}
 	}
+}
+
+// TestTrainedWeightIsRefused: a weight that no kernel has a gradient for, or that is not stored as numbers of its own, is an
+// error before any memory is taken.
+func TestTrainedWeightIsRefused(t *testing.T) {
+	nf4 := quant.Default()
+	byName := map[string]referenceModel{}
+	for _, m := range models(t) {
+		byName[m.name] = m
+		if !m.config(t).TieEmbeddings {
+			byName["untied"] = m
+		}
+	}
+	_, file := expertModels(t)
+	byName["mixtral"] = referenceModel{expertFolder("mixtral"), "mixtral", file["mixtral"]}
+	for _, c := range []struct {
+		name, weight string
+		o            nn.Options
+		want         string
+	}{
+		{"llama", "model.embed_tokens.weight", nn.Options{}, "embedding passes no gradient"},
+		{"qwen2", "model.layers.0.self_attn.k_proj.bias", nn.Options{}, "model.layers.0.self_attn: bias passes no gradient to its input 1"},
+		{"untied", "lm_head.weight", nn.Options{}, "crossentropy passes no gradient to its input 1"},
+		{"llama", "model.layers.0.self_attn.q_proj.weight", nn.Options{Scheme: &nf4},
+			"model.layers.0.self_attn.q_proj.weight cannot be trained, because it is stored quantised: only a weight of its own, kept as numbers, can"},
+		{"llama", "model.layers.0.self_attn.q_proj.weight", nn.Options{Scheme: &nf4, Dequantised: true},
+			"model.layers.0.self_attn.q_proj.weight cannot be trained, because it is stored quantised: only a weight of its own, kept as numbers, can"},
+		{"mixtral", "model.layers.0.block_sparse_moe.experts.0.w2.weight", nn.Options{},
+			"model.layers.0.block_sparse_moe.experts.0.w2.weight cannot be trained, because it is stored in a stack of experts: only a weight of its own, kept as numbers, can"},
+	} {
+		m, ok := byName[c.name]
+		if !ok {
+			t.Fatalf("there is no model %s", c.name)
+		}
+		if err := trainedAlone(t, m.config(t), c.weight, c.o); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s of %s: %v, want an error with %q", c.weight, c.name, err, c.want)
+		}
+	}
+}
+
+// trainedAlone declares one trained weight of a network and asks for its gradient.
+func trainedAlone(t *testing.T, c model.Config, weight string, o nn.Options) error {
+	const tokens = 4
+	trained := &adapter.Trained{}
+	o.Trainable, o.Train = func(n string) bool { return n == weight }, trained.Train
+	n := nn.New(o)
+	f, err := families.For(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ints := func(name string, size int) *nn.Value { return n.Batch(name, kernel.T(kernel.I32, size)) }
+	cu := ints("cu", 2)
+	hidden := f(n, c, nn.Batch{IDs: ints("ids", tokens), Positions: ints("positions", tokens), CuQ: cu, CuK: cu, Real: ints("real", tokens), MaxLen: tokens})
+	head := n.Head(c.HeadName(), c.VocabSize, c.HiddenSize)
+	loss := n.Apply(kernel.LinearCrossEntropy{Chunk: 4, Grad: true, Cap: c.LogitCap}, hidden, head, ints("labels", tokens), n.Batch("scale", kernel.T(n.Float(), 1)))
+	if n.Err() == nil {
+		n.Grad(loss, trained.Params...)
+	}
+	return n.Err()
 }

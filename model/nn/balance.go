@@ -18,7 +18,7 @@ type Balance struct {
 // BalanceExperts asks for coef times the balance of all RouterLogits so far in the loss; 0 = not. scores is that of
 // kernel.BalanceLoss.
 func (n *Net) BalanceExperts(coef float64, topK int, scores bool, in Batch) {
-	if coef > 0 && n.ranks > 1 {
+	if coef > 0 && n.Ranks() > 1 {
 		n.Fail(errors.New("the balance of experts (router_aux_loss_coef) is of all tokens of a batch, and each rank has a share: training.context_parallel_size must be 1, or the model's router_aux_loss_coef 0"))
 	}
 	if coef > 0 && len(n.RouterLogits) > 0 {

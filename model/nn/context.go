@@ -17,35 +17,35 @@ func (n *Net) sharedAttention(in Batch, a Attention, qkv ...*Value) *Value {
 		n.Fail(err)
 		return qkv[0]
 	}
-	split := kernel.HeadShares{Ranks: n.ranks, Heads: a.Heads, KVHeads: a.KVHeads, Fused: len(qkv) == 1}
+	split := kernel.HeadShares{Ranks: n.Ranks(), Heads: a.Heads, KVHeads: a.KVHeads, Fused: len(qkv) == 1}
 	of := a.kernel()
 	of.Heads, of.KVHeads = split.Own()
 	var heads *Value // [T,H/P*D] of all tokens
 	if a.Sinks {
 		apart := make([]*Value, len(qkv)) // queries, keys and values, as this kernel reads them
 		for i, x := range qkv {
-			apart[i] = n.toHeads(kernel.HeadShares{Ranks: n.ranks, Heads: []int{a.Heads, a.KVHeads, a.KVHeads}[i]}, x)
+			apart[i] = n.toHeads(kernel.HeadShares{Ranks: n.Ranks(), Heads: []int{a.Heads, a.KVHeads, a.KVHeads}[i]}, x)
 		}
-		heads = n.Apply(kernel.AttentionSinks{Attention: of, Ranks: n.ranks}, append(apart, in.CuQ, in.CuK, n.sinks(a))...)
+		heads = n.Apply(kernel.AttentionSinks{Attention: of, Ranks: n.Ranks()}, append(apart, in.CuQ, in.CuK, n.sinks(a))...)
 	} else {
 		heads = n.Apply(kernel.AttentionQKV(of), n.toHeads(split, qkv...), in.CuQ)
 	}
-	return n.Apply(kernel.JoinHeads{Ranks: n.ranks, Heads: a.Heads}, n.Apply(kernel.AllToAll{Ranks: n.ranks}, heads))
+	return n.Apply(kernel.JoinHeads{Ranks: n.Ranks(), Heads: a.Heads}, n.Apply(kernel.AllToAll{Ranks: n.Ranks()}, heads))
 }
 
 // toHeads exchanges what ranks have of their tokens for some of the heads of all.
 func (n *Net) toHeads(s kernel.HeadShares, x ...*Value) *Value {
-	return n.Apply(kernel.AllToAll{Ranks: n.ranks}, n.Apply(kernel.SplitHeads(s), x...))
+	return n.Apply(kernel.AllToAll{Ranks: n.Ranks()}, n.Apply(kernel.SplitHeads(s), x...))
 }
 
 // sharesHeads says why a layer's attention cannot be shared among the ranks.
 func (n *Net) sharesHeads(in Batch, a Attention) error {
-	err := kernel.HeadShares{Ranks: n.ranks, Heads: a.Heads, KVHeads: a.KVHeads}.Check()
+	err := kernel.HeadShares{Ranks: n.Ranks(), Heads: a.Heads, KVHeads: a.KVHeads}.Check()
 	switch {
 	case in.Cache != nil:
 		err = errors.New("keys and values that are kept between tokens are not shared among ranks")
-	case err == nil && a.Sinks && a.KVHeads%n.ranks != 0:
-		err = fmt.Errorf("attention with sinks shares %d key heads among ranks that divide them, not %d: choose another training.context_parallel_size", a.KVHeads, n.ranks)
+	case err == nil && a.Sinks && a.KVHeads%n.Ranks() != 0:
+		err = fmt.Errorf("attention with sinks shares %d key heads among ranks that divide them, not %d: choose another training.context_parallel_size", a.KVHeads, n.Ranks())
 	}
 	return err
 }

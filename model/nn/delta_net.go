@@ -30,7 +30,7 @@ func (n *Net) GatedDeltaNet(name string, x *Value, in Batch, a DeltaNet) *Value 
 			return n.add(n.Scope()+"."+name, []int{a.ValueHeads}, kernel.T(n.Float(), a.ValueHeads))
 		}
 		logA, dt := each("A_log"), each("dt_bias")
-		if n.ranks > 1 {
+		if n.Ranks() > 1 {
 			n.Fail(errors.New("linear attention goes over a sequence token by token, which ranks do not share: set training.context_parallel_size to 1"))
 			y = x
 			return

@@ -12,11 +12,11 @@ func (n *Net) biasedExperts(own string, experts, in, out int, x *Value, at Sorte
 	path, name, _ := strings.Cut(own, ".")
 	n.In(path, func() {
 		layers, paths := n.experts(name, experts, in, out)
-		all, stacked := &stack{members: experts}, fmt.Sprintf("%s.%s.bias", n.Scope(), name)
+		member, stacked := newStack(dense{host: true}, experts), fmt.Sprintf("%s.%s.bias", n.Scope(), name)
 		for e, path := range paths {
 			bias := path + ".bias"
-			n.weights = append(n.weights, Weight{Name: bias, Shape: []int{out}, Into: []string{stacked}, member: e, stack: all,
-				fill: func(r Reader, dst []kernel.Tensor) error { return fillFloats(r, bias, dst[0]) }})
+			n.frozen(bias, "in a stack of experts")
+			n.declare(Weight{Name: bias, Shape: []int{out}, Into: []string{stacked}, storage: member(e)})
 		}
 		y = n.Apply(kernel.ExpertBias{Experts: experts}, layers.Apply(x, at), n.Frozen(stacked, kernel.T(n.Float(), experts*out)), at.Starts)
 	})

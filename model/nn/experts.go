@@ -3,7 +3,7 @@ package nn
 import (
 	"fmt"
 	"math"
-	"sync/atomic"
+	"slices"
 
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/quant"
@@ -39,24 +39,26 @@ func (n *Net) experts(name string, experts, in, out int) (x Experts, paths []str
 	for e := range paths {
 		paths[e] = fmt.Sprintf("%s.%d.%s", n.Scope(), e, name)
 	}
-	n.In(name, func() {
-		if scheme := n.expertScheme(paths); scheme == nil {
-			x = newDenseExperts(n, paths, in, out)
-		} else {
-			x = newQuantisedExperts(n, paths, in, out, *scheme)
-		}
-	})
-	return x, paths
+	return once(n, name, func() (x Experts) {
+		n.In(name, func() {
+			if scheme := n.expertScheme(paths); scheme == nil {
+				x = newDenseExperts(n, paths, in, out)
+			} else {
+				x = newQuantisedExperts(n, paths, in, out, *scheme)
+			}
+		})
+		return x
+	}), paths
 }
 
 // expertScheme is how the matrices are stored: all alike. nil = as numbers.
 func (n *Net) expertScheme(paths []string) *quant.Config {
-	if n.stored == nil {
-		return n.scheme
+	if n.Stored == nil {
+		return n.Scheme
 	}
-	first := n.stored(paths[0] + ".weight")
+	first := n.Stored(paths[0] + ".weight")
 	for _, path := range paths[1:] {
-		s := n.stored(path + ".weight")
+		s := n.Stored(path + ".weight")
 		if (s == nil) != (first == nil) || s != nil && *s != *first {
 			n.Fail(fmt.Errorf("%s.weight and %s.weight are stored in different ways: experts of a layer must be stored alike", paths[0], path))
 			break
@@ -64,15 +66,6 @@ func (n *Net) expertScheme(paths []string) *quant.Config {
 	}
 	return first
 }
-
-// stack counts how many members of a stack of weights are filled.
-type stack struct {
-	members int
-	filled  atomic.Int64
-}
-
-// last tells of the member that is filled now whether it is the last of all.
-func (s *stack) last() bool { return s.filled.Add(1)%int64(s.members) == 0 }
 
 // denseExperts are experts whose matrices are stored as numbers.
 type denseExperts struct {
@@ -82,13 +75,13 @@ type denseExperts struct {
 }
 
 func newDenseExperts(n *Net, paths []string, in, out int) Experts {
-	name, all := n.Scope()+".weight", &stack{members: len(paths)}
+	name, member := n.Scope()+".weight", newStack(dense{}, len(paths))
 	names := make([]string, len(paths))
 	for e, path := range paths {
 		own := path + ".weight"
 		names[e] = own
-		n.weights = append(n.weights, Weight{Name: own, Shape: []int{out, in}, Into: []string{name}, member: e, stack: all, device: true,
-			fill: func(r Reader, dst []kernel.Tensor) error { return fillFloats(r, own, dst[0]) }})
+		n.frozen(own, "in a stack of experts")
+		n.declare(Weight{Name: own, Shape: []int{out, in}, Into: []string{name}, storage: member(e)})
 	}
 	return &denseExperts{n, len(paths), in, out, n.Frozen(name, n.matrix(len(paths)*out, in, names...))}
 }
@@ -113,7 +106,8 @@ func newQuantisedExperts(n *Net, paths []string, in, out int, cfg quant.Config) 
 		n.Fail(fmt.Errorf("quantization.type: no grouped GEMM takes experts stored as %q; use nf4, fp4 or int8, of a folder that is quantised so the model that it was made from", cfg.Type))
 		return &denseExperts{n: n, experts: len(paths), in: in, out: out}
 	}
-	parts, name, all := cfg.Parts(out, in), n.Scope()+".weight", &stack{members: len(paths)}
+	parts, name := cfg.Parts(out, in), n.Scope()+".weight"
+	member := newStack(packed{rows: out, cols: in, scheme: cfg, gemm: kernels.MatMul(out, in, cfg), parts: parts}, len(paths))
 	q := &quantisedExperts{n, len(paths), in, out, kernels.ExpertMatMul(len(paths), out, in, cfg), nil}
 	var into []string
 	for _, p := range parts {
@@ -126,11 +120,8 @@ func newQuantisedExperts(n *Net, paths []string, in, out int, cfg quant.Config) 
 	}
 	for e, path := range paths {
 		own := path + ".weight"
-		n.weights = append(n.weights, Weight{Name: own, Shape: []int{out, in}, Into: into, member: e, stack: all,
-			device: true, packed: kernels.MatMul(out, in, cfg),
-			fill: func(r Reader, dst []kernel.Tensor) error {
-				return quantise(r, own, out, in, cfg, func(p *quant.Packed) error { return copyParts(dst, parts, p) })
-			}})
+		n.frozen(own, "quantised")
+		n.declare(Weight{Name: own, Shape: []int{out, in}, Into: into, storage: member(e)})
 	}
 	return q
 }
@@ -139,6 +130,13 @@ func (q *quantisedExperts) Size() (experts, in, out int) { return q.experts, q.i
 
 func (q *quantisedExperts) Apply(x *Value, at Sorted) *Value {
 	return q.n.Apply(q.matMul, append([]*Value{x, at.Starts}, q.packed...)...)
+}
+
+// uninfluential notes that the linear layer of a path has no gradient.
+func (n *Net) uninfluential(path string) {
+	if !slices.Contains(n.Uninfluential, path) {
+		n.Uninfluential = append(n.Uninfluential, path)
+	}
 }
 
 // MoE is a mixture of experts in place of an MLP.
@@ -161,7 +159,7 @@ func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 	module := n.Scope() + ".mlp.experts" // in transformers 5, whatever the checkpoint's name
 	n.In(name, func() {
 		width := x.Width()
-		parameters := m.Parameters || n.expertParameters
+		parameters := m.Parameters || n.ExpertParameters
 		var router Linear
 		if m.Parameters {
 			n.In("gate", func() { router = newDense(n, width, m.Experts, nil) })
@@ -174,7 +172,7 @@ func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 		logits := router.Apply(x)
 		n.RouterLogits = append(n.RouterLogits, logits)
 		if m.Experts == 1 || m.PerToken == 1 && m.Normalise { // its weight is 1
-			n.Uninfluential = append(n.Uninfluential, n.Scope()+".gate")
+			n.uninfluential(n.Scope() + ".gate")
 		}
 		routed := n.ApplyAll(kernel.RouteExperts{TopK: m.PerToken, Normalise: m.Normalise}, logits)
 		weights, experts := routed[0], routed[1]
@@ -211,7 +209,7 @@ func (n *Net) ScaledMoE(x, from, real *Value, m MoE, eps float64) *Value {
 		h := n.Scale(n.Apply(kernel.RMSNorm{Eps: eps, Heads: 1}, from, scale), 1/math.Sqrt(float64(width)))
 		routed := n.ApplyAll(kernel.RouteExperts{TopK: m.PerToken, Normalise: true}, n.Linear("proj", width, m.Experts, false).Apply(h))
 		if m.PerToken == 1 { // its weight is 1
-			n.Uninfluential = append(n.Uninfluential, n.Scope()+".proj")
+			n.uninfluential(n.Scope() + ".proj")
 		}
 		each := n.add(n.Scope()+".per_expert_scale", []int{m.Experts}, kernel.T(n.Float(), m.Experts))
 		weights, chosen = n.Apply(kernel.WeighExperts{}, routed[0], routed[1], each), routed[1]
@@ -249,7 +247,7 @@ func (n *Net) FusedMoE(name string, x, real *Value, m FusedExperts) *Value {
 		logits := n.router("router", &Dense{n, width, experts, weight, numbers("router.bias", experts)}).Apply(x)
 		n.RouterLogits = append(n.RouterLogits, logits)
 		if experts == 1 || perToken == 1 { // its weight is 1
-			n.Uninfluential = append(n.Uninfluential, n.Scope()+".router")
+			n.uninfluential(n.Scope() + ".router")
 		}
 		routed := n.ApplyAll(kernel.RouteExperts{TopK: perToken, Normalise: true}, logits)
 		weights, at := routed[0], n.sortByExpert(experts, routed[1], real)

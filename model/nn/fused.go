@@ -10,7 +10,7 @@ func (n *Net) fusedAttention(x *Value, in Batch, a Attention) *Value {
 	q, kv := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
 	qkv := n.Linear("qkv_proj", x.Width(), q+2*kv, a.QKVBias).Apply(x) // [M,C] -> [M,(H+2K)*D]
 	qkv = n.Apply(kernel.RoPE{Heads: a.Heads + a.KVHeads, Rest: a.KVHeads, HeadDim: a.HeadDim, Interleaved: a.Interleaved}, qkv, a.RoPE, in.Positions)
-	if n.ranks > 1 {
+	if n.Ranks() > 1 {
 		return n.sharedAttention(in, a, qkv)
 	}
 	if in.Cache == nil {

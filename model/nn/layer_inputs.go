@@ -7,13 +7,7 @@ func (n *Net) UnitRMSNorm(x *Value, heads int, eps float64) *Value {
 	size := x.Width() / heads
 	name := "ones" + n.Scope() // by layer: sizes differ
 	ones := n.Frozen(name, kernel.T(n.Float(), size))
-	if !n.seen[name] {
-		n.seen[name] = true
-		n.weights = append(n.weights, Weight{Into: []string{name}, fill: func(_ Reader, dst []kernel.Tensor) error {
-			fillOnes(dst[0])
-			return nil
-		}})
-	}
+	n.declare(Weight{Into: []string{name}, storage: computed(fillOnes)})
 	return n.Apply(kernel.RMSNorm{Eps: eps, Heads: heads}, x, ones)
 }
 
@@ -34,12 +28,7 @@ func fillOnes(t kernel.Tensor) {
 func (n *Net) ScaleBy(name string, x *Value) *Value {
 	name = n.Scope() + "." + name
 	s := n.Frozen(name, kernel.T(n.Float(), 1))
-	if !n.seen[name] {
-		n.seen[name] = true
-		n.weights = append(n.weights, Weight{Name: name, Shape: []int{1}, Into: []string{name}, device: true, fill: func(r Reader, dst []kernel.Tensor) error {
-			return fillFloats(r, name, dst[0])
-		}})
-	}
+	n.declare(Weight{Name: name, Shape: []int{1}, Into: []string{name}, storage: dense{}})
 	return n.Apply(kernel.ScaleBy{}, x, s)
 }
 

@@ -84,32 +84,18 @@ func (n *Net) Add(x, y *Value) *Value { return n.Apply(kernel.Add{}, x, y) }
 // ropeTable is the table of rotary angles for positions [0,positions): [P,D], cosines then sines, times scale of the position.
 // invFreq, with D/2 elements, may be several: their rows follow each other.
 func (n *Net) ropeTable(name string, positions int, scale func(position int) float64, invFreq ...[]float64) *Value {
-	v := n.Frozen(name, kernel.T(n.Float(), len(invFreq)*positions, 2*len(invFreq[0])))
-	if n.seen[name] {
-		return v
-	}
-	n.seen[name] = true
-	n.weights = append(n.weights, Weight{Into: []string{name}, fill: func(_ Reader, dst []kernel.Tensor) error {
+	n.declare(Weight{Into: []string{name}, storage: computed(func(dst kernel.Tensor) {
 		for i, f := range invFreq {
-			fillAngles(dst[0], i*positions, positions, f, scale)
+			fillAngles(dst, i*positions, positions, f, scale)
 		}
-		return nil
-	}})
-	return v
+	})})
+	return n.Frozen(name, kernel.T(n.Float(), len(invFreq)*positions, 2*len(invFreq[0])))
 }
 
 // Table declares frozen whole numbers that fill computes while the weights load.
 func (n *Net) Table(name string, fill func(dst []int32), shape ...int) *Value {
-	v := n.Frozen(name, kernel.T(kernel.I32, shape...))
-	if n.seen[name] {
-		return v
-	}
-	n.seen[name] = true
-	n.weights = append(n.weights, Weight{Into: []string{name}, fill: func(_ Reader, dst []kernel.Tensor) error {
-		fill(dst[0].I32())
-		return nil
-	}})
-	return v
+	n.declare(Weight{Into: []string{name}, storage: computed(func(dst kernel.Tensor) { fill(dst.I32()) })})
+	return n.Frozen(name, kernel.T(kernel.I32, shape...))
 }
 
 // fillAngles fills rows of a table, from row on, with the angles of positions from 0 on.
@@ -184,14 +170,14 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 		if a.RoPE != nil && a.Of == nil {
 			key = n.Apply(kernel.RoPE{Heads: a.KVHeads, HeadDim: a.HeadDim, Interleaved: a.Interleaved}, key, a.RoPE, in.Positions)
 		}
-		if in.Cache != nil && a.Of == nil && n.ranks == 1 {
+		if in.Cache != nil && a.Of == nil && n.Ranks() == 1 {
 			key = n.cached("key", key, in)
 			value = n.cached("value", value, in)
 		}
 		if a.Keep != nil {
 			a.Keep.key, a.Keep.value = key, value
 		}
-		if n.ranks > 1 {
+		if n.Ranks() > 1 {
 			heads := gated(n.sharedAttention(in, a, query, key, value)) // before o_proj, as below: slices of the base model have its values in their order
 			y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
 			return

@@ -23,42 +23,49 @@ func (n *Net) Linear(name string, in, out int, bias bool) Linear {
 
 // linear is Linear, wrapped or not.
 func (n *Net) linear(name string, in, out int, bias, wrapped bool) Linear {
-	var l Linear
-	n.In(name, func() {
-		var b *Value
-		if bias {
-			b = n.add(n.Scope()+".bias", []int{out}, kernel.T(n.Float(), out))
-		}
-		scheme := n.scheme
-		if n.stored != nil {
-			scheme = n.stored(n.Scope() + ".weight")
-		}
-		if scheme != nil {
-			n.quantised = append(n.quantised, int64(in)*int64(out))
-		}
-		switch {
-		case scheme == nil:
-			l = newDense(n, in, out, b)
-		case n.dequantised && (n.dequantisedLinears == 0 || len(n.quantised) <= n.dequantisedLinears):
-			l = newDequantised(n, in, out, b, *scheme)
-		default:
-			l = newQuantised(n, in, out, b, *scheme)
-		}
-		if n.wrap != nil && wrapped {
-			l = n.wrap(n, n.Scope(), l)
-		}
+	return once(n, name, func() (l Linear) {
+		n.In(name, func() { l = n.newLinear(in, out, bias, wrapped) })
+		return l
 	})
+}
+
+// newLinear declares the linear layer of the current scope.
+func (n *Net) newLinear(in, out int, bias, wrapped bool) (l Linear) {
+	var b *Value
+	if bias {
+		b = n.add(n.Scope()+".bias", []int{out}, kernel.T(n.Float(), out))
+	}
+	scheme := n.Scheme
+	if n.Stored != nil {
+		scheme = n.Stored(n.Scope() + ".weight")
+	}
+	if scheme != nil {
+		n.quantised = append(n.quantised, int64(in)*int64(out))
+	}
+	switch {
+	case scheme == nil:
+		l = newDense(n, in, out, b)
+	case n.Dequantised && (n.DequantisedLinears == 0 || len(n.quantised) <= n.DequantisedLinears):
+		l = newDequantised(n, in, out, b, *scheme)
+	default:
+		l = newQuantised(n, in, out, b, *scheme)
+	}
+	if n.Wrap != nil && wrapped {
+		l = n.Wrap(n, n.Scope(), l)
+	}
 	return l
 }
 
 // router is a mixture's router whose weight is a parameter to transformers: base, which is the linear layer name of the current
 // scope, wrapped by the run's adapter.
-func (n *Net) router(name string, base Linear) (l Linear) {
-	l = base
-	if n.wrapRouter != nil {
-		n.In(name, func() { l = n.wrapRouter(n, n.Scope(), base) })
+func (n *Net) router(name string, base Linear) Linear {
+	if n.WrapRouter == nil {
+		return base
 	}
-	return l
+	return once(n, name+" (router)", func() (l Linear) {
+		n.In(name, func() { l = n.WrapRouter(n, n.Scope(), base) })
+		return l
+	})
 }
 
 // Dense is a linear layer whose weight is stored as numbers.
@@ -78,25 +85,13 @@ func newDense(n *Net, in, out int, bias *Value) *Dense {
 // Quantised, without dequantising in the step.
 func newDequantised(n *Net, in, out int, bias *Value, cfg quant.Config) *Dense {
 	name := n.Scope() + ".weight"
-	w := Weight{Name: name, Shape: []int{out, in}, Into: []string{name}, dequantised: true}
+	p := packed{rows: out, cols: in, scheme: cfg, dequantised: true}
 	if k, ok := kernel.Packed[cfg.Type]; ok {
-		w.device, w.packed = true, k.MatMul(out, in, cfg)
+		p.gemm = k.MatMul(out, in, cfg)
 	}
-	w.fill = func(r Reader, dst []kernel.Tensor) error {
-		return quantise(r, name, out, in, cfg, func(p *quant.Packed) error {
-			return fillFloats(dequantised{*p}, name, dst[0])
-		})
-	}
-	n.weights = append(n.weights, w)
+	n.frozen(name, "quantised")
+	n.declare(Weight{Name: name, Shape: []int{out, in}, Into: []string{name}, storage: p})
 	return &Dense{n, in, out, n.Frozen(name, kernel.T(n.Float(), out, in)), bias}
-}
-
-// dequantised reads a packed weight as float32.
-type dequantised struct{ p quant.Packed }
-
-func (d dequantised) Float32s(_ string, from int, dst []float32) error {
-	d.p.DequantiseRange(dst, from, from+len(dst))
-	return nil
 }
 
 func (d *Dense) Size() (in, out int) { return d.in, d.out }
@@ -135,7 +130,7 @@ func newQuantised(n *Net, in, out int, bias *Value, cfg quant.Config) *Quantised
 	}
 	q := &Quantised{n: n, in: in, out: out, b: bias, kernels: kernels, scheme: cfg}
 	parts := cfg.Parts(out, in)
-	w := Weight{Name: name, Shape: []int{out, in}, device: true, packed: q.matMul(), parts: parts}
+	w := Weight{Name: name, Shape: []int{out, in}, storage: packed{rows: out, cols: in, scheme: cfg, gemm: q.matMul(), parts: parts}}
 	for _, p := range parts {
 		d := kernel.U8
 		if p.Floats != nil {
@@ -144,25 +139,9 @@ func newQuantised(n *Net, in, out int, bias *Value, cfg quant.Config) *Quantised
 		q.packed = append(q.packed, n.Frozen(name+p.Suffix, kernel.T(d, p.Len)))
 		w.Into = append(w.Into, name+p.Suffix)
 	}
-	w.fill = func(r Reader, dst []kernel.Tensor) error {
-		return quantise(r, name, out, in, cfg, func(packed *quant.Packed) error {
-			return copyParts(dst, parts, packed)
-		})
-	}
-	n.weights = append(n.weights, w)
+	n.frozen(name, "quantised")
+	n.declare(w)
 	return q
-}
-
-// copyParts writes a packed weight's parts.
-func copyParts(dst []kernel.Tensor, parts []quant.Part, packed *quant.Packed) error {
-	for i, p := range parts {
-		if p.Floats != nil {
-			copy(dst[i].F32(), p.Floats(packed))
-		} else {
-			copy(dst[i].Bytes(), p.Bytes(packed))
-		}
-	}
-	return nil
 }
 
 func (q *Quantised) matMul() kernel.Kernel { return q.kernels.MatMul(q.out, q.in, q.scheme) }

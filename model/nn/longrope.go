@@ -64,7 +64,7 @@ func (n *Net) rotary(name string, c Frequencies, in Batch) Rotary {
 func (n *Net) byLength(limit int, in Batch) Batch {
 	switch cache := in.Cache; {
 	case cache == nil:
-		in.Positions = n.Apply(kernel.PositionsByLength{Limit: limit, Offset: in.MaxLen, Ranks: n.ranks}, in.Positions, in.CuQ)
+		in.Positions = n.Apply(kernel.PositionsByLength{Limit: limit, Offset: in.MaxLen, Ranks: n.Ranks()}, in.Positions, in.CuQ)
 	case cache.Longest > limit:
 		in.Positions = n.Apply(kernel.PositionsByLength{Offset: in.MaxLen}, in.Positions, in.CuQ)
 	}

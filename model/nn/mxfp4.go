@@ -3,6 +3,7 @@ package nn
 import (
 	"fmt"
 
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/quant"
 )
@@ -20,10 +21,10 @@ type MXFP4Reader interface {
 
 // inMXFP4 tells whether the checkpoint stores a tensor of the current scope so, and the run keeps it.
 func (n *Net) inMXFP4(name string) bool {
-	if n.stored == nil || n.dequantisedExperts {
+	if n.Stored == nil || n.DequantisedExperts {
 		return false
 	}
-	s := n.stored(n.Scope() + "." + name)
+	s := n.Stored(n.Scope() + "." + name)
 	return s != nil && s.Type == quant.NameMXFP4
 }
 
@@ -36,23 +37,39 @@ func (n *Net) expertsMXFP4(x, starts *Value, name string, experts, in, out int) 
 	own := n.Scope() + "." + name
 	size := experts * in * out
 	codes, scales := n.Frozen(own+".codes", kernel.T(kernel.U8, size/2)), n.Frozen(own+".scales", kernel.T(kernel.U8, size/quant.MXFP4Block))
-	if !n.seen[own] {
-		n.seen[own] = true
-		n.weights = append(n.weights, Weight{Name: own, Shape: []int{experts, in, out}, Into: []string{own + ".codes", own + ".scales"}, device: true, mxfp4: true,
-			fill: func(r Reader, dst []kernel.Tensor) error {
-				w, err := mxfp4In(r, own)
-				if err == nil {
-					err = quant.CheckMXFP4(w.Scales, 0)
-				}
-				if err != nil {
-					return err
-				}
-				copy(dst[0].Bytes(), w.Codes)
-				copy(dst[1].Bytes(), w.Scales)
-				return nil
-			}})
-	}
+	n.frozen(own, "in MXFP4")
+	n.declare(Weight{Name: own, Shape: []int{experts, in, out}, Into: []string{own + ".codes", own + ".scales"}, storage: mxfp4{}})
 	return n.Apply(kernel.ExpertMatMulMXFP4{Experts: experts, N: out, K: in}, x, starts, codes, scales)
+}
+
+// mxfp4 is experts' matrices that memory has as the checkpoint has them: codes, then scales.
+type mxfp4 struct{}
+
+func (mxfp4) fill(w Weight, r Reader, dst []kernel.Tensor) error {
+	q, err := mxfp4In(r, w.Name)
+	if err == nil {
+		err = quant.CheckMXFP4(q.Scales, 0)
+	}
+	if err != nil {
+		return err
+	}
+	copy(dst[0].Bytes(), q.Codes)
+	copy(dst[1].Bytes(), q.Scales)
+	return nil
+}
+
+func (mxfp4) loads(w Weight, r Reader) []graph.WeightLoad {
+	stored, missing := mxfp4In(r, w.Name)
+	load := func(i int, from []byte, check func(piece []byte, at int) error) graph.WeightLoad {
+		return graph.WeightLoad{Into: w.Into[i : i+1], Elems: len(from), DType: kernel.U8, Read: func(dst []byte, at int) error {
+			if missing != nil {
+				return missing
+			}
+			copy(dst, from[at:])
+			return check(dst, at)
+		}}
+	}
+	return []graph.WeightLoad{load(0, stored.Codes, func([]byte, int) error { return nil }), load(1, stored.Scales, quant.CheckMXFP4)}
 }
 
 func mxfp4In(r Reader, name string) (quant.MXFP4, error) {

@@ -3,6 +3,9 @@
 package nn
 
 import (
+	"cmp"
+	"fmt"
+
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/quant"
@@ -11,67 +14,62 @@ import (
 // Value is a tensor of the network.
 type Value = graph.Value
 
-// Net is a network under construction: a graph, how weights are stored, what wraps a linear layer, and how
-// every frozen tensor is filled. Parameters are named by the scope they are asked for in, which is the
-// checkpoint's name.
+// Net is a network under construction: a graph, the options that it is built with, and the checkpoint's weights that it
+// reads. Weights are named by the scope in which a layer is asked for, which is the checkpoint's name. A layer is declared
+// once, when it is asked for first, and may be applied often: asking for it again returns the same weights.
 type Net struct {
 	*graph.Builder
-	dequantised        bool // quantised weights are kept as the numbers they stand for,
-	dequantisedLinears int  // of so many linear layers; 0 = all
-	dequantisedExperts bool
-	quantised          []int64                           // numbers in each linear layer's weight
-	scheme             *quant.Config                     // nil = weights as they are
-	stored             func(name string) *quant.Config   // nil = scheme is all layers'
-	wrap               func(*Net, string, Linear) Linear // nil = no adapter
-	wrapExperts        func(*Net, []string, Experts) Experts
-	wrapParameter      func(*Net, Parameter, []Experts) []Experts
-	wrapRouter         func(*Net, string, Linear) Linear
-	expertParameters   bool
-	trainable          func(*Net, string, kernel.Type) *Value
-	trained            map[string]*Value // by trainable
-	halves             func(name string) kernel.DType
-	weights            []Weight
-	seen               map[string]bool
-	shared             map[shared]*Value
-	// RouterLogits are the logits [M,Experts] of every mixture of experts, in the order of the layers.
+	Options
+	quantised []int64           // numbers in each linear layer's weight that is quantised, in the order of the layers
+	weights   []Weight          // in the order of their first use
+	declared  map[string]any    // layers by their paths, and true for each weight by its name
+	trained   map[string]*Value // base weights that Options.Train declared, by their names
+	shared    map[shared]*Value
+	// RouterLogits are the logits [M,Experts] of every mixture of experts, in the order in which they are applied.
 	RouterLogits []*Value
-	// Uninfluential are the paths of linear layers whose result changes nothing by a little: a training has no gradient there.
+	// Uninfluential lists the paths of linear layers whose gradient is always zero.
 	Uninfluential []string
 	balance       *Balance
-	ranks         int // that have a share of the tokens each; 1 = this one has all
 }
 
-// Options of a Net.
+// Options of a Net. The zero value is a network of float32 weights as the checkpoint has them, without an adapter.
 type Options struct {
-	Float  kernel.DType  // f32, or f64 for reference runs
-	Scheme *quant.Config // how linear layers' weights are stored; nil = as floats
-	// Stored is how a checkpoint that is quantised already stores a linear layer's weight, by its name; nil = as floats.
-	// Where it is given, Scheme says nothing.
+	Float  kernel.DType  // the type of activations and of weights that are kept as numbers: F32, or F64 for reference runs; 0 = F32
+	Scheme *quant.Config // how linear layers' weights are stored; nil = as numbers
+	// Stored returns how a quantised checkpoint stores a linear layer's weight, by its name; nil = as numbers. Where it is
+	// given, Scheme is not used.
 	Stored func(name string) *quant.Config
-	// Dequantised keeps quantised weights as the numbers they stand for, for speed: those of the first
+	// Dequantised keeps quantised weights as the numbers that they stand for, for speed: those of the first
 	// DequantisedLinears linear layers, 0 = of all.
 	Dequantised        bool
 	DequantisedLinears int
-	// DequantisedExperts keeps experts that Stored has in MXFP4 as numbers.
+	// DequantisedExperts keeps experts as numbers that Stored has in MXFP4.
 	DequantisedExperts bool
-	Wrap               func(n *Net, name string, base Linear) Linear
-	// WrapExperts is Wrap for linear layers of experts, which are made together; names are theirs.
+	// Wrap returns a linear layer with what an adapter trains beside it; nil = there is no adapter.
+	Wrap func(n *Net, name string, base Linear) Linear
+	// WrapExperts is Wrap for the linear layers of experts, which are declared together; names are theirs.
 	WrapExperts func(n *Net, names []string, base Experts) Experts
-	// WrapParameter is Wrap for experts whose matrices are one parameter: in parts, as many as the result has.
+	// WrapParameter is Wrap for experts whose matrices are one parameter, in parts: it returns as many.
 	WrapParameter func(n *Net, p Parameter, parts []Experts) []Experts
-	// WrapRouter is Wrap for a router whose weight is a parameter and not a linear layer: with ExpertParameters, and where transformers
-	// never has the router as a linear layer.
+	// WrapRouter is Wrap for a router whose weight is a parameter and not a linear layer: with ExpertParameters, and where
+	// transformers never has the router as a linear layer.
 	WrapRouter func(n *Net, name string, base Linear) Linear
-	// ExpertParameters says that what wraps takes a mixture as transformers 5 has it: the matrices of experts that are layers of
-	// their own in the checkpoint as parameters, and the router as no linear layer.
+	// ExpertParameters passes a mixture of experts to the wrappers as transformers 5 has it: the matrices of experts that are
+	// layers of their own in the checkpoint as parameters, and the router as no linear layer.
 	ExpertParameters bool
-	// Trainable declares a weight of the base model as a trained parameter of that name and type, or returns nil
-	// for one that stays frozen. A linear layer's weight that is stored quantised is not asked for. nil = none.
-	Trainable func(n *Net, name string, t kernel.Type) *Value
-	// Halves is the 16-bit type in which a checkpoint has a matrix by its name, to be kept so in memory; 0 = it is kept as Float. nil
-	// = all are. Results have the same bits. Only for networks without a gradient for a base weight.
+	// Trainable reports whether a weight of the base model is trained, by the checkpoint's name; nil = all are frozen. A weight
+	// that is stored quantised or in a stack of experts cannot be: the network then fails and says so. Where no kernel has a
+	// gradient for a trained weight, graph.Builder.Grad fails and names the kernel.
+	Trainable func(name string) bool
+	// Train declares a trained weight of the base model as a parameter of that name and type.
+	Train func(n *Net, name string, t kernel.Type) *Value
+	// Rewrite returns what loads a weight in place of the checkpoint's reader, by the weight's name; nil = the weight is loaded
+	// as the checkpoint has it. Nil for networks that leave the base model as it is.
+	Rewrite func(name string) Rewriter
+	// Halves returns the 16-bit type in which a checkpoint has a matrix, by its name, to keep it so in memory; 0 = it is kept as
+	// Float. Nil keeps all as Float. Results have the same bits. Only for networks without a gradient for a base weight.
 	Halves func(name string) kernel.DType
-	// Ranks have a share of a batch's tokens each, in their order, all as many; 0 = this one has all.
+	// Ranks is the number of ranks that share a batch's tokens equally, in their order; 0 = this one has all.
 	Ranks int
 }
 
@@ -80,7 +78,9 @@ func New(o Options) *Net {
 	if o.Float == 0 {
 		o.Float = kernel.F32
 	}
-	return &Net{Builder: graph.NewBuilder(o.Float), scheme: o.Scheme, stored: o.Stored, dequantised: o.Dequantised, dequantisedLinears: o.DequantisedLinears, dequantisedExperts: o.DequantisedExperts, wrap: o.Wrap, wrapExperts: o.WrapExperts, wrapParameter: o.WrapParameter, wrapRouter: o.WrapRouter, expertParameters: o.ExpertParameters, trainable: o.Trainable, halves: o.Halves, ranks: max(o.Ranks, 1), seen: map[string]bool{}, trained: map[string]*Value{}, shared: map[shared]*Value{}}
+	o.Ranks = max(o.Ranks, 1)
+	return &Net{Builder: graph.NewBuilder(o.Float), Options: o, declared: map[string]any{}, trained: map[string]*Value{},
+		shared: map[shared]*Value{}}
 }
 
 type shared struct {
@@ -88,8 +88,33 @@ type shared struct {
 	what string
 }
 
-// Ranks are how many have a share of a batch's tokens each; 1 = this one has all.
-func (n *Net) Ranks() int { return n.ranks }
+// Float is the type of activations and of weights that are kept as numbers.
+func (n *Net) Float() kernel.DType { return n.Options.Float }
+
+// Ranks is the number of ranks that share a batch's tokens; 1 = this one has all.
+func (n *Net) Ranks() int { return n.Options.Ranks }
+
+// once returns the layer that is called name in the current scope, which make declares the first time.
+func once[T any](n *Net, name string, make func() T) T {
+	path := n.Scope() + "." + name
+	if have, ok := n.declared[path]; ok {
+		return have.(T)
+	}
+	layer := make()
+	n.declared[path] = layer
+	return layer
+}
+
+// declare adds a weight to those that the network loads, once for each name; new is false where it was added before.
+func (n *Net) declare(w Weight) (new bool) {
+	name := "weight " + cmp.Or(w.Name, w.Into[0])
+	if n.declared[name] != nil {
+		return false
+	}
+	n.declared[name] = true
+	n.weights = append(n.weights, w)
+	return true
+}
 
 // Shared returns make(), made once for each x and kind of thing: a dropout mask that all adapters of one
 // input share, for instance.
@@ -118,14 +143,14 @@ func (n *Net) WeightNames() []string {
 	return names
 }
 
-// matrix is the type in which a matrix is kept that the checkpoint's tensors of these names make up.
+// matrix is the type in which memory has a matrix that is made of the checkpoint's tensors of these names.
 func (n *Net) matrix(rows, cols int, names ...string) kernel.Type {
-	if n.halves == nil {
+	if n.Halves == nil {
 		return kernel.T(n.Float(), rows, cols)
 	}
-	d := n.halves(names[0])
+	d := n.Halves(names[0])
 	for _, name := range names[1:] {
-		if n.halves(name) != d {
+		if n.Halves(name) != d {
 			d = 0
 		}
 	}
@@ -135,19 +160,22 @@ func (n *Net) matrix(rows, cols int, names ...string) kernel.Type {
 	return kernel.T(d, rows, cols)
 }
 
-// add declares a tensor that is filled from the checkpoint's tensor of that name: frozen, unless the run trains it.
+// add declares a tensor that is loaded from the checkpoint's tensor of that name: frozen, unless the run trains it.
 func (n *Net) add(name string, shape []int, t kernel.Type) *Value {
-	if !n.seen[name] {
-		n.seen[name] = true
-		if n.trainable != nil {
-			n.trained[name] = n.trainable(n, name, t)
-		}
-		n.weights = append(n.weights, Weight{Name: name, Shape: shape, Into: []string{name}, device: n.trained[name] == nil, fill: func(r Reader, dst []kernel.Tensor) error {
-			return fillFloats(r, name, dst[0])
-		}})
-	}
 	if v := n.trained[name]; v != nil {
 		return v
 	}
+	trained := n.Trainable != nil && n.Trainable(name)
+	if n.declare(Weight{Name: name, Shape: shape, Into: []string{name}, storage: dense{host: trained}}) && trained {
+		n.trained[name] = n.Train(n, name, t)
+		return n.trained[name]
+	}
 	return n.Frozen(name, t)
+}
+
+// frozen fails the network where a weight is to be trained that how it is stored does not allow.
+func (n *Net) frozen(name, stored string) {
+	if n.Trainable != nil && n.Trainable(name) {
+		n.Fail(fmt.Errorf("%s cannot be trained, because it is stored %s: only a weight of its own, kept as numbers, can", name, stored))
+	}
 }

@@ -42,10 +42,10 @@ func (f expertsFunc) Apply(x *Value, at Sorted) *Value { return f.apply(x, at) }
 
 // parameter is the experts of a parameter, wrapped by the run's adapter.
 func (n *Net) parameter(p Parameter, parts ...Experts) []Experts {
-	if n.wrapParameter == nil {
+	if n.WrapParameter == nil {
 		return parts
 	}
-	return n.wrapParameter(n, p, parts)
+	return once(n, p.Name()+" (parameter)", func() []Experts { return n.WrapParameter(n, p, parts) })
 }
 
 // expertLayers asks for the linear layers path.e.name of the current scope's experts, for each of names, wrapped by the run's
@@ -56,8 +56,12 @@ func (n *Net) expertLayers(path string, p Parameter, asParameter bool, experts, 
 		var paths []string
 		n.In(path, func() {
 			all[i], paths = n.experts(name, experts, in, out)
-			if !asParameter && n.wrapExperts != nil {
-				n.In(name, func() { all[i] = n.wrapExperts(n, paths, all[i]) })
+			if !asParameter && n.WrapExperts != nil {
+				base := all[i]
+				all[i] = once(n, name+" (adapted)", func() (x Experts) {
+					n.In(name, func() { x = n.WrapExperts(n, paths, base) })
+					return x
+				})
 			}
 		})
 		p.Layers = append(p.Layers, paths)

@@ -13,23 +13,22 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// Weight is a tensor of the checkpoint and where its values go.
+// Weight is a tensor of the checkpoint and how memory has it.
 type Weight struct {
-	Name        string // the checkpoint's; empty where the values are computed
-	Shape       []int
-	Into        []string      // names in graph.Store
-	stack       *stack        // each of Into holds the weights of the stack, one after the other; nil = this one alone
-	member      int           // of the stack
-	device      bool          // a graph.Loader may take it
-	packed      kernel.Kernel // the GEMM that reads it packed; nil = stored as numbers
-	parts       []quant.Part  // of a weight that is kept packed, in the order of Into
-	dequantised bool          // of a packed weight, the numbers it stands for are stored
-	mxfp4       bool          // Into are codes and scales, which the checkpoint has
-	fill        func(r Reader, dst []kernel.Tensor) error
+	Name    string   // the checkpoint's; empty where the values are computed
+	Shape   []int    // the checkpoint's
+	Into    []string // names in graph.Store
+	storage storage
 }
 
-// Quantised tells whether the network computes with what the weight is once it is quantised.
-func (w Weight) Quantised() bool { return w.packed != nil }
+// Quantised reports whether the network computes with what the weight is once it is quantised.
+func (w Weight) Quantised() bool {
+	p, ok := w.storage.(packed)
+	if s, stacked := w.storage.(stack); stacked {
+		p, ok = s.of.(packed)
+	}
+	return ok && p.gemm != nil
+}
 
 // Reader gives a checkpoint's values as float32.
 type Reader interface {
@@ -59,28 +58,29 @@ func packedIn(r Reader, name string) (quant.Packed, bool) {
 	return quant.Packed{}, false
 }
 
-// Load fills the network's frozen weights, workers at a time: those that the memory takes as they are stored by
-// the memory itself, the others on the host.
+// Load fills the network's weights, workers at a time. A store that is a graph.Loader fills those that it can take as the
+// checkpoint stores them; the host fills the others.
 func (n *Net) Load(ctx context.Context, r Reader, m graph.Store, workers int) error {
+	if n.Rewrite != nil {
+		r = rewriting{r, n.Rewrite}
+	}
 	errs := make([]error, len(n.weights))
-	var host, device []int // indices in weights
+	var host, of []int // indices in weights: those that the host fills, and the weight of each load
+	var loads []graph.WeightLoad
 	loader, ok := m.(graph.Loader)
 	for i, w := range n.weights {
-		_, stored := packedIn(r, w.Name)
-		if ok && w.device && !(stored && w.stack != nil) { // a member's bytes have their place inside the stack's
-			device = append(device, i)
-		} else {
+		var own []graph.WeightLoad
+		if ok {
+			own = w.storage.loads(w, r)
+		}
+		if own == nil {
 			host = append(host, i)
 		}
-	}
-	if device != nil {
-		var loads []graph.WeightLoad
-		var of []int // the weight of each load
-		for _, i := range device {
-			for _, l := range n.weights[i].loads(r) {
-				loads, of = append(loads, l), append(of, i)
-			}
+		for _, l := range own {
+			loads, of = append(loads, l), append(of, i)
 		}
+	}
+	if loads != nil {
 		each, err := loader.Load(ctx, loads, workers)
 		if err != nil {
 			return err
@@ -99,12 +99,6 @@ func (n *Net) Load(ctx context.Context, r Reader, m graph.Store, workers int) er
 	if err := n.fillAll(ctx, host, r, m, workers, errs); err != nil {
 		return err
 	}
-	for _, err := range errs {
-		var changed *rescue.ChangedError
-		if errors.As(err, &changed) {
-			return changed // once, for all the weights that could not be read
-		}
-	}
 	return errors.Join(errs...)
 }
 
@@ -117,7 +111,7 @@ func (n *Net) fillAll(ctx context.Context, which []int, r Reader, m graph.Store,
 		rescue.Go(func() {
 			defer wg.Done()
 			for i := range next {
-				errs[i] = rescue.Do(func() error { return n.weights[i].Fill(r, m) })
+				errs[i] = n.weights[i].Fill(r, m)
 			}
 		})
 	}
@@ -132,73 +126,6 @@ func (n *Net) fillAll(ctx context.Context, which []int, r Reader, m graph.Store,
 	return ctx.Err()
 }
 
-// loads is the weight as a Loader takes it: in one piece, or, where the checkpoint has it packed, part by part, the bytes
-// as they are.
-func (w Weight) loads(r Reader) []graph.WeightLoad {
-	if w.mxfp4 {
-		return w.loadsMXFP4(r)
-	}
-	stored, ok := packedIn(r, w.Name)
-	if !ok || w.packed == nil {
-		return []graph.WeightLoad{w.load(r)}
-	}
-	if w.dequantised {
-		numbers := w.load(r)
-		numbers.Packed, numbers.Dequantised = nil, false
-		return []graph.WeightLoad{numbers}
-	}
-	var all []graph.WeightLoad
-	for i, p := range w.parts {
-		l := graph.WeightLoad{Into: w.Into[i : i+1], Elems: p.Len, DType: kernel.U8}
-		if p.Floats == nil {
-			l.Read = func(dst []byte, from int) error { copy(dst, p.Bytes(&stored)[from:]); return nil }
-		} else {
-			l.DType = kernel.F32
-			l.Read = func(dst []byte, from int) error {
-				to := kernel.NewTensor(kernel.T(kernel.F32, len(dst)/kernel.F32.Size()), dst).F32()
-				copy(to, p.Floats(&stored)[from:])
-				return nil
-			}
-		}
-		all = append(all, l)
-	}
-	return all
-}
-
-// loadsMXFP4 are codes and scales as the file has them.
-func (w Weight) loadsMXFP4(r Reader) []graph.WeightLoad {
-	stored, missing := mxfp4In(r, w.Name)
-	load := func(i int, from []byte, check func(piece []byte, at int) error) graph.WeightLoad {
-		return graph.WeightLoad{Into: w.Into[i : i+1], Elems: len(from), DType: kernel.U8, Read: func(dst []byte, at int) error {
-			if missing != nil {
-				return missing
-			}
-			copy(dst, from[at:])
-			return check(dst, at)
-		}}
-	}
-	return []graph.WeightLoad{load(0, stored.Codes, func([]byte, int) error { return nil }), load(1, stored.Scales, quant.CheckMXFP4)}
-}
-
-// load is the weight as a Loader takes it.
-func (w Weight) load(r Reader) graph.WeightLoad {
-	f := graph.WeightLoad{Into: w.Into, Elems: 1, Packed: w.packed, Dequantised: w.dequantised, DType: kernel.F32, Read: func(dst []byte, from int) error {
-		return r.Float32s(w.Name, from, kernel.NewTensor(kernel.T(kernel.F32, len(dst)/kernel.F32.Size()), dst).F32())
-	}}
-	for _, d := range w.Shape {
-		f.Elems *= d
-	}
-	if w.stack != nil {
-		f.Member, f.Members = w.member, w.stack.members
-	}
-	if s, ok := r.(StoredReader); ok {
-		if d, read, ok := s.Stored(w.Name); ok {
-			f.DType, f.Read = d, read
-		}
-	}
-	return f
-}
-
 // Fill reads a weight into memory on the host. Weights may be filled at the same time.
 func (w Weight) Fill(r Reader, m graph.Store) error {
 	dst := make([]kernel.Tensor, len(w.Into))
@@ -207,24 +134,16 @@ func (w Weight) Fill(r Reader, m graph.Store) error {
 		if err != nil {
 			return nil // no plan reads it
 		}
-		if dst[i] = t; w.stack != nil {
-			dst[i] = memberOf(t, w.member, w.stack.members)
-		}
+		dst[i] = t
 	}
-	err := w.fill(r, dst)
-	if err == nil && (w.stack == nil || w.stack.last()) {
+	err := w.storage.fill(w, r, dst)
+	if s, ok := w.storage.(stack); err == nil && (!ok || s.last()) {
 		err = m.Put(w.Into...)
 	}
 	if err != nil {
 		return fmt.Errorf("load %s: %w", w.Name, err)
 	}
 	return nil
-}
-
-// memberOf is the i-th of n equal parts of a tensor, as a vector.
-func memberOf(t kernel.Tensor, i, n int) kernel.Tensor {
-	part := kernel.T(t.DType, t.Elems()/n)
-	return kernel.NewTensor(part, t.Bytes()[int64(i)*part.Bytes():])
 }
 
 // fillStored copies a tensor that memory has in the checkpoint's type.
