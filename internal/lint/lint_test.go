@@ -41,6 +41,7 @@ var imports = map[string][]string{
 	"model/families":    {"model", "model/*", "internal/regular"},
 	"adapter":           {"graph", "kernel", "model/nn", "model/weights", "internal/jsonerr", "internal/regular"},
 	"text/jinja":        {},
+	"text/sugarme":      {"internal/atomicfile", "text/tokenizer"},
 	"dataset/source":    {"internal/jsonerr", "internal/regular"},
 	"text/chat":         {"text/jinja", "text/tokenizer", "internal/jsonedit", "internal/jsonerr", "internal/regular"},
 	"dataset":           {"text/chat", "dataset/source", "text/tokenizer", "internal/atomicfile", "internal/jsonerr", "internal/regular", "internal/rescue"},
@@ -108,7 +109,7 @@ var fences = map[string][]string{
 	"github.com/spf13/cobra":        {"cmd/trainer"},
 	"github.com/spf13/pflag":        {"cmd/trainer"},
 	"go.yaml.in/yaml/v3":            {"cmd/trainer", "config", "dataset/source", "importer", "infer/tasks"},
-	"github.com/sugarme/tokenizer":  {"text/tokenizer"},
+	"github.com/sugarme/tokenizer":  {"text/sugarme"},
 	"github.com/klauspost/compress": {"dataset/source", "internal/golden"},
 	"github.com/rivo/uniseg":        {"text/tokenizer", "internal/lineedit"},
 

@@ -6,7 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Decode returns the text of ids, or U+FFFD where that is out of proportion to them (LimitError). Ids that stand for no token are left out, and special tokens too when skipSpecial is set.
+// Decode returns the text of ids, or U+FFFD where that is out of proportion to them (LimitError). Ids that stand for no
+// token are left out, and special tokens too when skipSpecial is set.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	tokens := make([]string, 0, len(ids))
 	for _, id := range ids {
@@ -14,6 +15,12 @@ func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 			tokens = append(tokens, s)
 		}
 	}
+	return t.DecodeTokens(tokens)
+}
+
+// DecodeTokens returns the text of tokens as the vocabulary writes them, special ones included, or U+FFFD where that is
+// out of proportion to them (LimitError).
+func (t *Tokenizer) DecodeTokens(tokens []string) string {
 	if t.decode == nil {
 		return strings.Join(tokens, " ")
 	}
@@ -29,7 +36,7 @@ func (t *Tokenizer) decoded(tokens []string) (text string, err error) {
 	return t.decode.Decode(tokens), nil
 }
 
-// decoder is a step of decoding, with the methods of sugarme's Decoder.
+// decoder is a step of decoding.
 type decoder interface {
 	Decode(tokens []string) string
 	DecodeChain(tokens []string) []string
