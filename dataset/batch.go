@@ -1,11 +1,11 @@
 package dataset
 
-// Batch is rows end to end, in an array of tokens as long as one of its Loader's budgets. What the rows leave is padding
-// with label Ignore.
+// Batch is rows end to end, in an array of tokens as long as one of its Loader's budgets. What the rows leave is
+// padding with label Ignore.
 //
-// CuSeqlens are the borders of the segments: attention stays within a segment. A segment is a row or padding, and never
-// longer than Shape.Longest. The array has the same length in every batch of a Loader; its unused end repeats the number
-// of tokens, which makes segments of no tokens.
+// CuSeqlens are the borders of the segments: attention stays within a segment. A segment is a sequence of a row, or
+// padding, and never longer than Shape.Longest. The array has the same length in every batch of a Loader; its unused
+// end repeats the number of tokens, which makes segments of no tokens.
 type Batch struct {
 	IDs       []int32 // [M], M is a budget
 	Labels    []int32 // [M]; Labels[t] belongs to IDs[t]
@@ -13,8 +13,17 @@ type Batch struct {
 	CuSeqlens []int32 // [S+1], 0 first, not falling, M last
 	Real      []int32 // [M], 1 where there is a row's token, 0 where there is padding; nil = there is none
 
-	Rows          []int // the rows in it, as indices into the set's rows or those of a stream's window, in the order of their place
-	Starts        []int // the first token of each of Rows
+	// Rows are the rows in it, as indices into the set's rows or those of a stream's window, in the order of their place.
+	Rows   []int
+	Starts []int // the first token of each of Rows
+	// Groups are the offsets of the rows' sequences: row k of Rows has the sequences Groups[k] to Groups[k+1]-1 of the
+	// batch. [len(Rows)+1]; nil = every row is one sequence.
+	Groups []int32
+	// Segments are the segments in which the sequences lie, by which CuSeqlens tells their tokens. nil where Groups is
+	// nil; the method Sequences returns both for every batch.
+	Segments []int32
+	// Desirable is the label of each of Rows; nil = no row has one.
+	Desirable     []Desirability
 	TrainedTokens int
 	Tokens        int // without padding
 	Epoch         int
@@ -34,6 +43,10 @@ func (b Batch) Where() []string {
 
 // Length is the number of tokens of the row in place k of Rows.
 func (b Batch) Length(k int) int { return b.of.Length(b.Rows[k]) }
+
+// Borders returns where the second and each further sequence of the row in place k of Rows begins, counted from the
+// row's first token; nil = the row is one sequence.
+func (b Batch) Borders(k int) []int32 { return bordersOf(b.of, b.Rows[k]) }
 
 // Row is the token ids and labels of the row in place k of Rows.
 func (b Batch) Row(k int) (ids, labels []int32) {
@@ -63,14 +76,19 @@ func (b *Batch) fill(sequences [][]int32, T, longest int, pad int32) {
 				row := b.of.Row(int(i))
 				copy(b.IDs[at:end], row.IDs)
 				copy(b.Labels[at:end], row.Labels)
-				count(b.Positions[at : at+len(row.IDs)])
-				b.Starts = append(b.Starts, at)
-				for range row.IDs {
-					b.Real[at] = 1
-					at++
+				start := at
+				for k := range row.Sequences() {
+					from, to := sequenceSpan(row.Borders, k, len(row.IDs))
+					count(b.Positions[at : at+to-from])
+					for range to - from {
+						b.Real[at] = 1
+						at++
+					}
+					border(at)
 				}
-				border(at)
-				b.Rows = append(b.Rows, int(i))
+				b.placeGroup(row, segments-1)
+				b.Rows, b.Starts = append(b.Rows, int(i)), append(b.Starts, start)
+				b.placeLabel(row.Desirable)
 				b.TrainedTokens += b.of.Trained(int(i))
 				b.Tokens += len(row.IDs)
 			}

@@ -127,12 +127,12 @@ func placeBudgets(counts []int, grain, unit, most int, saving float64) []int {
 
 // largest is the tokens of the largest batch that there could be, whatever the order.
 func (o Options) largest(all Rows) int {
-	count := make([]int, o.Longest+1) // rows of so many tokens
+	count := make([]int, o.T+1) // rows of so many tokens
 	for i := range all.Len() {
 		count[all.Length(i)]++
 	}
 	left, tokens := o.BatchSize, 0
-	for n := o.Longest; n > 0 && left > 0; n-- {
+	for n := o.T; n > 0 && left > 0; n-- {
 		rows := min(count[n], left)
 		left, tokens = left-rows, tokens+rows*n
 	}

@@ -1,5 +1,5 @@
-// Package dataset turns data files into token batches: a format reads a row, the row becomes ids and labels,
-// rows become batches, each as long as one of a few token budgets, in an order that a seed decides and a cursor can resume.
+// Package dataset turns data files into token batches: a format reads a row, the row becomes ids and labels, rows
+// become batches, each as long as one of a few token budgets, in an order that a seed decides and a cursor can resume.
 //
 //	file -> rows (source) -> Example (one file a format) -> ids, labels (encode.go) -> Set -> Loader -> Batch
 //
@@ -32,19 +32,27 @@ type Tokenizer interface {
 	Token(id int32) (string, bool)
 }
 
-// filed is an optional capability of a Tokenizer: the files it was made from, which decide its ids. The token cache needs it.
+// filed is an optional capability of a Tokenizer: the files it was made from, which decide its ids. The token cache
+// needs it.
 type filed interface {
 	Files() map[string][]byte
 }
 
-// Row is one example in tokens. Labels[0] is always Ignore: no position predicts the first token, and in a packed
-// sequence it would be predicted by another row.
+// Row is one example in tokens: a sequence, or a group of several sequences that stay together, one behind the other.
+// The label of a sequence's first token is always Ignore: no position predicts that token, and in a packed sequence
+// another row or sequence would predict it.
 type Row struct {
-	IDs    []int32 // [n], n <= Config.MaxLength
+	IDs    []int32 // [n]; no sequence has more than Config.MaxLength tokens
 	Labels []int32 // [n], Ignore where not trained
-	Index  int     // number of the row in its source, from 0, dropped rows counted
-	Line   int     // line in the source where the row starts, from 1; 0 in Parquet, which has no lines
-	Source string  // path of the source
+	// Borders are the tokens at which the second and each further sequence of the row begins: rising, above 0 and below n,
+	// at most MaxSequences-1 of them. nil = the row is one sequence.
+	Borders []int32
+	// Desirable is the label of an unpaired preference row.
+	Desirable Desirability
+
+	Index  int    // number of the row in its source, from 0, dropped rows counted
+	Line   int    // line in the source where the row starts, from 1; 0 in Parquet, which has no lines
+	Source string // path of the source
 }
 
 // Where names the row's place in its source: "data.jsonl:17", or "data.json:1 (row 6)" where a line holds several rows.

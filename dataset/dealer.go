@@ -45,7 +45,7 @@ func (o Options) order(rows Rows, most, window int, rng *random) sequences {
 	if !o.Packing {
 		return sequences{rows: order}
 	}
-	dealt := pack(rows, order, o.T, most, window)
+	dealt := pack(rows, order, o.T, most, o.Group, window)
 	if o.Shuffle {
 		return dealt.shuffled(rng) // packing sorts by length; training must not
 	}

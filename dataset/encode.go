@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"fmt"
 
 	"github.com/tierlora/tierlora/text/tokenizer"
@@ -21,7 +22,10 @@ var dropOrder = []string{dropEmptyAnswer, dropEmptyText, dropMasked, dropSpecial
 // encoded is an example in tokens, or the reason to drop it.
 type encoded struct {
 	ids, labels []int32
-	length      int  // before the cut
+	borders     []int32 // Row.Borders
+	desirable   Desirability
+	length      int  // before the cut; of a group, of its longest sequence
+	lost        int  // tokens that the cut takes
 	chunked     bool // a longer text may become several rows
 	chunk       int  // tokens of a row that a longer text is cut into; 0 = one row
 	cut         bool
@@ -32,7 +36,10 @@ type encoded struct {
 }
 
 // buffers are used again from row to row.
-type buffers struct{ ids, labels []int32 }
+type buffers struct {
+	ids, labels []int32
+	member      *buffers // of one sequence of a group
+}
 
 // encode makes ids and labels: BOS if the model's encoding has it, the segments one by one, EOS behind the last; cut at
 // MaxLength. A segment is tokenised by itself, so that prompt and answer never share a token.
@@ -43,13 +50,16 @@ func encode(ex Example, tok Tokenizer, cfg Config, b *buffers) (_ encoded, err e
 	if ex.Empty != "" {
 		return encoded{drop: ex.Empty}, nil
 	}
+	if ex.Group != nil {
+		return encodeGroup(ex, tok, cfg, b)
+	}
 	if ex.IDs == nil && onlyNumbers(tok) {
 		return encoded{}, tokenizer.ErrNumbers
 	}
 	if ex.Conversation != nil {
 		return encodeConversation(ex.Conversation, cfg)
 	}
-	var e encoded
+	e := encoded{desirable: ex.Desirable}
 	if ex.Segments == nil {
 		for t, id := range ex.IDs {
 			if _, ok := tok.Token(id); !ok {
@@ -63,6 +73,37 @@ func encode(ex Example, tok Tokenizer, cfg Config, b *buffers) (_ encoded, err e
 		e.ids, e.labels = b.ids, b.labels
 	}
 	return finish(e, cfg)
+}
+
+// encodeGroup makes the sequences of a group, each cut at MaxLength by itself. The group is dropped as a whole where
+// one of its sequences would be.
+func encodeGroup(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, error) {
+	if len(ex.Group) > MaxSequences {
+		return encoded{}, fmt.Errorf("the row has %d sequences, more than %d", len(ex.Group), MaxSequences)
+	}
+	if b.member == nil {
+		b.member = &buffers{}
+	}
+	e := encoded{desirable: ex.Desirable}
+	b.ids, b.labels = b.ids[:0], b.labels[:0]
+	for k, member := range ex.Group {
+		one, err := encode(member, tok, cfg, b.member)
+		if err != nil {
+			return encoded{}, err
+		}
+		if one.chunk > 0 || one.more != nil {
+			const text = "sequence %d of the row becomes several rows, so that the group cannot stay together"
+			return encoded{}, fmt.Errorf(text, k+1)
+		}
+		e.drop = cmp.Or(e.drop, one.drop)
+		e.cut, e.lost, e.length = e.cut || one.cut, e.lost+one.lost, max(e.length, one.length)
+		if k > 0 {
+			e.borders = append(e.borders, int32(len(b.ids)))
+		}
+		b.ids, b.labels = append(b.ids, one.ids...), append(b.labels, one.labels...)
+	}
+	e.ids, e.labels = b.ids, b.labels
+	return e, nil
 }
 
 // finish masks the first token, cuts at MaxLength, and drops what has no trained token left.
@@ -87,7 +128,7 @@ func finish(e encoded, cfg Config) (encoded, error) {
 	if e.chat != nil {
 		keep = e.chat.cut(keep)
 	}
-	e.ids, e.labels = e.ids[:keep], e.labels[:keep]
+	e.ids, e.labels, e.lost = e.ids[:keep], e.labels[:keep], e.length-keep
 	switch {
 	case cfg.OnTruncated == TruncatedError:
 		return encoded{}, fmt.Errorf("the row has %d tokens, more than max_length %d (on_truncated is error)", e.length, cfg.MaxLength)

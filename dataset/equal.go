@@ -14,7 +14,19 @@ func (r Row) hash() uint64 {
 	for _, id := range r.IDs {
 		h.add(id)
 	}
+	h.addGroup(r.Borders, r.Desirable)
 	return uint64(h)
+}
+
+// addGroup adds what only a group of several sequences or a labelled row has, as numbers that are no ids.
+func (h *rowHash) addGroup(borders []int32, label Desirability) {
+	for _, border := range borders {
+		h.add(-1 - border)
+	}
+	if label != Unlabelled {
+		h.add(-1 << 30)
+		h.add(int32(label))
+	}
 }
 
 // sortedHashes is how many hashes are compared at a time: their memory, 32 MB, does not grow with the rows.

@@ -56,8 +56,10 @@ func (l *Loader) evened(s *stretch) *stretch {
 func (o Options) cost(rows Rows, sequence []int32, token int64) int64 {
 	tokens, pairs := int64(0), int64(0)
 	for _, row := range sequence {
-		n := int64(rows.Length(int(row)))
-		tokens, pairs = tokens+n, pairs+n*n
+		for length := range sequenceLengths(rows, int(row)) {
+			n := int64(length)
+			tokens, pairs = tokens+n, pairs+n*n
+		}
 	}
 	if o.flat() {
 		return tokens*token + pairs

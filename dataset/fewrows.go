@@ -11,7 +11,7 @@ func (o Options) shortened(rows Rows) Options {
 	if !o.Packing || rows.Len() == 0 || o.check() != nil {
 		return o
 	}
-	tokens, longest := 0, 0
+	tokens, longest := 0, 0 // of a row: a group stays whole
 	for i := range rows.Len() {
 		n := rows.Length(i)
 		tokens, longest = tokens+n, max(longest, n)
@@ -30,7 +30,7 @@ func (o Options) shortened(rows Rows) Options {
 	if short.T = (short.T + unit - 1) / unit * unit; short.T >= o.T {
 		return o
 	}
-	short.Longest, short.Asked = short.T, o.T
+	short.Longest, short.Asked = min(short.T, o.Longest), o.T
 	return short
 }
 

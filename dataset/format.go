@@ -63,7 +63,11 @@ type Example struct {
 	EOS          bool    // append the tokenizer's end token, trained if the last segment is
 	IDs          []int32 // given tokens, instead of Segments
 	Labels       []int32 // as long as IDs
-	Empty        string  // why there is nothing to train on; such a row is dropped and counted
+	// Group are the sequences of the row, each an example of its own, that stay together; the other fields but Unused,
+	// Empty and Desirable are unused then. nil = the row is one sequence.
+	Group     []Example
+	Desirable Desirability // the label of an unpaired preference row
+	Empty     string       // why there is nothing to train on; such a row is dropped and counted
 }
 
 // Segment is a piece of text that is tokenised by itself, so that no token crosses the border of the mask.
@@ -141,8 +145,8 @@ func (f Format) bind(o Object, mapped map[string]string) (keys map[string]string
 
 // detect finds the format from the keys of the first row: of the formats whose required fields are there, the one that
 // requires most, then the one that reads most keys, then the one by whose own names the keys go. Two of equal rank are
-// an error, and so are two that require other keys each, as a conversation beside a prompt and its answer: either may be
-// what is to be trained. The key text alone gives way: it is what another program made of the other keys.
+// an error, and so are two that require other keys each, as a conversation beside a prompt and its answer: either may
+// be what is to be trained. The key text alone gives way: it is what another program made of the other keys.
 func detect(o Object, cfg Config) (string, error) {
 	best, rank, tie := "", [3]int{}, ""
 	var fit []string

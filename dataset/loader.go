@@ -10,25 +10,26 @@ import (
 
 // Options of a Loader.
 type Options struct {
-	BatchSize int // rows of a batch; with Packing or Padded, sequences
-	T         int // tokens a row may have; with Packing or Padded, tokens of a sequence
+	BatchSize int // rows of a batch; with Packing, packed sequences
+	T         int // tokens a row may have, all its sequences together; with Packing, tokens of a packed sequence
 	PadID     int32
 	Seed      uint64
 	Shuffle   bool
 	Packing   bool // several rows in a sequence
-	Padded    bool // every row is a sequence, padded to T: the worst case
-	Longest   int  // tokens of the longest row; 0 = T
+	Padded    bool // every row is padded to T: the worst case
+	Longest   int  // tokens of the longest sequence of a row; 0 = T
+	Group     int  // the most sequences of a row; NewLoader counts them, of a stream it is known beforehand
 	Asked     int  // T of packed sequences before they were made shorter for few rows; 0 = they were not
 }
 
 // Loader deals rows in batches, epoch after epoch, every row once an epoch. The rows of a batch lie end to end in the
-// smallest token budget that holds them; with Packing or Padded there is one budget, of BatchSize sequences of T tokens.
-// The order is a function of the seed and the epoch, and of a stream's window in it, over all ranks of a data-parallel
-// run (Shard). It is not safe for concurrent use.
+// smallest token budget that holds them; with Packing or Padded there is one budget, of BatchSize sequences of T
+// tokens. The order is a function of the seed and the epoch, and of a stream's window in it, over all ranks of a
+// data-parallel run (Shard). It is not safe for concurrent use.
 type Loader struct {
 	from    dealer
 	opt     Options
-	most    int   // rows a sequence may hold
+	most    int   // segments of rows that a packed sequence may hold, or that a row has at most
 	largest int   // tokens of the largest batch that there could be
 	budgets []int // tokens of a batch, ascending
 
@@ -74,8 +75,8 @@ func (s *Set) TrainLoader(batchSize int) (*Loader, error) {
 }
 
 // ValLoader deals the validation rows for evaluation, where only sums over rows count: packed into batches of at most
-// so many tokens, or as the set's config packs or pads them, batchSize sequences a batch. tokens 0 = as many as batchSize
-// rows may have.
+// so many tokens, or as the set's config packs or pads them, batchSize sequences a batch. tokens 0 = as many as
+// batchSize rows may have.
 func (s *Set) ValLoader(batchSize, tokens int) (*Loader, error) {
 	opt := s.options(batchSize)
 	if opt.Packing || opt.Padded || s.Val.Len() == 0 || opt.BatchSize < 1 || opt.BatchSize > maxBatchTokens/opt.T {
@@ -106,7 +107,7 @@ func (o Options) evenly(rows Rows) Options {
 	if n == 0 || n > evenBatches {
 		return o
 	}
-	least, most := (o.Longest+7)/8, (o.T+7)/8
+	least, most := (max(o.Longest, sizesOf(rows).row)+7)/8, (o.T+7)/8
 	for least < most {
 		if middle := (least + most) / 2; batches(8*middle) <= n {
 			most = middle
@@ -122,28 +123,35 @@ func (o Options) evenly(rows Rows) Options {
 const evenBatches = 64
 
 func (s *Set) options(batchSize int) Options {
-	T := s.SequenceLength()
-	return Options{
-		BatchSize: batchSize, T: T, PadID: s.PadID, Seed: s.Config.Seed,
-		Packing: s.Config.Packing, Padded: !s.Config.Packing && s.Config.PadTo == PadMaxLength, Longest: T,
+	sizes := sizesOf(s.Train, s.Val)
+	o := Options{
+		BatchSize: batchSize, PadID: s.PadID, Seed: s.Config.Seed, Packing: s.Config.Packing,
+		Padded: !s.Config.Packing && s.Config.PadTo == PadMaxLength, Longest: s.sequenceLength(sizes), Group: sizes.most,
 	}
+	switch o.T = o.Longest; {
+	case sizes.most == 1:
+	case o.Padded || s.stream != nil: // as much as a row may have
+		o.T *= sizes.most
+	default:
+		o.T = max(o.T, (sizes.row+7)/8*8)
+	}
+	return o
 }
 
-// SequenceLength is the most tokens of a sequence of both loaders, which shorten packed ones for few rows: MaxLength, or without packing and padding the longest row of a set that is no
-// stream, rounded up to 8 where the model has so many positions.
+// SequenceLength is the most tokens of a sequence of both loaders, which shorten packed ones for few rows: MaxLength,
+// or without packing and padding the longest row of a set that is no stream, rounded up to 8 where the model has so
+// many positions.
 func (s *Set) SequenceLength() int {
+	return s.sequenceLength(sizesOf(s.Train, s.Val))
+}
+
+func (s *Set) sequenceLength(sizes groupSizes) int {
 	if s.Config.Packing || s.Config.PadTo == PadMaxLength || s.stream != nil {
 		return s.Config.MaxLength
 	}
-	longest := 0
-	for _, rows := range []Rows{s.Train, s.Val} {
-		for i := range rows.Len() {
-			longest = max(longest, rows.Length(i))
-		}
-	}
-	rounded := min((longest+7)/8*8, s.Config.MaxLength)
+	rounded := min((sizes.longest+7)/8*8, s.Config.MaxLength)
 	if s.Positions > 0 {
-		rounded = max(longest, min(rounded, s.Positions))
+		rounded = max(sizes.longest, min(rounded, s.Positions))
 	}
 	return rounded
 }
@@ -156,8 +164,8 @@ func (o Options) check() error {
 	return nil
 }
 
-// NewLoader checks that the rows fit the options. A loader of rows end to end has one budget, for the largest batch that
-// there could be, until ChooseBudgets.
+// NewLoader checks that the rows fit the options. A loader of rows end to end has one budget, for the largest batch
+// that there could be, until ChooseBudgets.
 func NewLoader(rows Rows, opt Options) (*Loader, error) {
 	if rows.Len() == 0 {
 		return nil, errors.New("load batches: there are no rows")
@@ -168,24 +176,48 @@ func NewLoader(rows Rows, opt Options) (*Loader, error) {
 	if opt.Longest == 0 {
 		opt.Longest = opt.T
 	}
-	whole := &epochs{rows: rows, opt: opt, most: 1}
-	shortest := opt.T
+	tokens := 0
 	for i := range rows.Len() {
-		n := rows.Length(i)
-		if n == 0 || n > min(opt.T, opt.Longest) {
-			return nil, fmt.Errorf("load batches: %s: the row has %d tokens, a sequence has %d", rows.Row(i).Where(), n, min(opt.T, opt.Longest))
+		if err := opt.checkRow(rows, i); err != nil {
+			return nil, err
 		}
-		whole.tokens, shortest = whole.tokens+n, min(shortest, n)
+		tokens += rows.Length(i)
 	}
+	sizes := sizesOf(rows)
+	opt.Group = sizes.most
+	whole := &epochs{rows: rows, opt: opt, most: sizes.most, tokens: tokens}
 	if opt.Packing {
 		// A bound on the segments keeps CuSeqlens small; four times the mean costs next to no memory.
-		whole.most = min(opt.T/shortest, 4*opt.T*rows.Len()/whole.tokens+4)
+		whole.most = max(sizes.most, min(opt.T/sizes.shortest, 4*opt.T*sizes.sequences/tokens+4))
 	}
 	largest := opt.BatchSize * opt.T
 	if opt.flat() {
 		largest = opt.largest(rows)
 	}
 	return newLoader(whole, opt, whole.most, largest), nil
+}
+
+// checkRow refuses a row that has no room.
+func (o Options) checkRow(rows Rows, i int) error {
+	n, borders, most := rows.Length(i), bordersOf(rows, i), min(o.T, o.Longest)
+	bad := func(format string, args ...any) error {
+		return fmt.Errorf("load batches: %s: %w", rows.Row(i).Where(), fmt.Errorf(format, args...))
+	}
+	if borders == nil && (n == 0 || n > most) {
+		return bad("the row has %d tokens, a sequence has %d", n, most)
+	}
+	if err := checkGroup(borders, n); err != nil {
+		return bad("%w", err)
+	}
+	for k := range len(borders) + 1 {
+		if from, to := sequenceSpan(borders, k, n); to-from > most {
+			return bad("sequence %d of the row has %d tokens, a sequence has %d", k+1, to-from, most)
+		}
+	}
+	if n > o.T {
+		return bad("the %d sequences of the row have %d tokens, and room for %d", len(borders)+1, n, o.T)
+	}
+	return nil
 }
 
 func newLoader(from dealer, opt Options, most, largest int) *Loader {
@@ -197,7 +229,7 @@ const maxBatchTokens = 1 << 28
 // Shape is what is the same in all batches of a Loader.
 type Shape struct {
 	Sequences int   // B of [B,T] with Packing or Padded, else the rows of a batch
-	T         int   // tokens of a sequence, or of the longest row
+	T         int   // tokens of a packed sequence, or of the longest row, all its sequences together
 	Budgets   []int // tokens of a batch, ascending: every batch is as long as one of them
 	Borders   int   // length of CuSeqlens
 	Longest   int   // no segment has more tokens
@@ -217,7 +249,7 @@ func (l *Loader) Shape() Shape {
 	for _, b := range l.budgets {
 		widest, below = max(widest, b-below), b
 	}
-	s.Borders = dealt.BatchSize + (widest+s.Longest-1)/s.Longest + 1
+	s.Borders = dealt.BatchSize*l.most + (widest+s.Longest-1)/s.Longest + 1
 	return s
 }
 
@@ -249,8 +281,8 @@ func (l *Loader) dealt() Options {
 // Len counts the rows, 0 where they are a stream.
 func (l *Loader) Len() int { return l.from.len() }
 
-// Batches counts the batches of an epoch, whole ones. With packing and shuffling epochs may differ. Of a stream it is those of its
-// first window.
+// Batches counts the batches of an epoch, whole ones. With packing and shuffling epochs may differ. Of a stream it is
+// those of its first window.
 func (l *Loader) Batches(epoch int) int {
 	if n := l.from.len(); n > 0 && !l.opt.Packing {
 		return l.opt.batches(n)
@@ -378,7 +410,21 @@ func digest(rows Rows) string {
 			buf = binary.LittleEndian.AppendUint32(buf, uint32(id))
 			buf = binary.LittleEndian.AppendUint32(buf, uint32(r.Labels[t]))
 		}
+		buf = appendGroup(buf, r.Borders, r.Desirable)
 		h.Write(buf)
 	}
 	return hex.EncodeToString(h.Sum(nil))
+}
+
+// appendGroup appends to a row of the digest what only a group of several sequences or a labelled row has. Its first
+// number is larger than the length with which the next row begins.
+func appendGroup(buf []byte, borders []int32, label Desirability) []byte {
+	if borders == nil && label == Unlabelled {
+		return buf
+	}
+	buf = binary.LittleEndian.AppendUint32(buf, 1<<31|uint32(len(borders)))
+	for _, border := range borders {
+		buf = binary.LittleEndian.AppendUint32(buf, uint32(border))
+	}
+	return binary.LittleEndian.AppendUint32(buf, uint32(int32(label)))
 }

@@ -67,10 +67,11 @@ func upTo(n int) []int32 {
 	return order
 }
 
-// pack puts the rows of order into sequences of at most T tokens and at most most rows: best fit, longest first, window
-// by window of so many rows. The result depends on order and lengths alone; each row is in exactly one sequence, and whole.
-func pack(rows Rows, order []int32, T, most, window int) sequences {
-	p := packer{rows: rows, T: T, most: most, open: newFreeIndex(T, min(window, len(order)))}
+// pack puts the rows of order into packed sequences of at most T tokens and at most most segments: best fit, longest
+// first, window by window of so many rows. group is the most sequences that a row has, and most is not below it. The result
+// depends on order and lengths alone; each row is in exactly one packed sequence, and whole.
+func pack(rows Rows, order []int32, T, most, group, window int) sequences {
+	p := packer{rows: rows, T: T, most: most, group: max(group, 1), open: newFreeIndex(T, min(window, len(order)))}
 	p.to.rows = make([]int32, 0, len(order))
 	for part := range slices.Chunk(order, window) {
 		p.pack(part)
@@ -80,17 +81,19 @@ func pack(rows Rows, order []int32, T, most, window int) sequences {
 
 // packer holds what windows share.
 type packer struct {
-	rows    Rows
-	T, most int
-	open    *freeIndex
-	longest []uint64 // of the window, a row's length and its place in the window: sorted, the longest rows come first
-	in      []int32  // [rows of the window] the sequence of each of them
-	held    []int32  // [sequences of the window] rows
-	to      sequences
+	rows     Rows
+	T, most  int
+	group    int // the most sequences that a row has
+	open     *freeIndex
+	longest  []uint64 // of the window, a row's length and its place in the window: sorted, the longest rows come first
+	in       []int32  // [rows of the window] the packed sequence of each of them
+	held     []int32  // [packed sequences of the window] rows
+	segments []int32  // [packed sequences of the window] sequences of those rows
+	to       sequences
 }
 
 func (p *packer) pack(window []int32) {
-	p.longest, p.in, p.held = p.longest[:0], p.in[:0], p.held[:0]
+	p.longest, p.in, p.held, p.segments = p.longest[:0], p.in[:0], p.held[:0], p.segments[:0]
 	for place, i := range window {
 		p.longest = append(p.longest, uint64(p.T-p.rows.Length(int(i)))<<32|uint64(place))
 	}
@@ -101,10 +104,12 @@ func (p *packer) pack(window []int32) {
 		s, free, ok := p.open.take(n)
 		if !ok {
 			s, free = len(p.held), p.T
-			p.held = append(p.held, 0)
+			p.held, p.segments = append(p.held, 0), append(p.segments, 0)
 		}
 		p.in = append(p.in, int32(s))
-		if p.held[s]++; free > n && int(p.held[s]) < p.most {
+		p.held[s]++
+		p.segments[s] += int32(1 + len(bordersOf(p.rows, int(window[uint32(key)]))))
+		if free > n && int(p.segments[s])+p.group <= p.most { // any row's sequences have room
 			p.open.put(s, free-n)
 		}
 	}

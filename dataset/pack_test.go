@@ -41,7 +41,7 @@ func TestPackIsBestFit(t *testing.T) {
 		rows := madeLengths(c.rows, c.longest, 9)
 		order := upTo(c.rows)
 		shuffle(newRandom(3), order)
-		got, want := pack(rows, order, c.T, c.most, packWindow), bestFit(rows, order, c.T, c.most)
+		got, want := pack(rows, order, c.T, c.most, 1, packWindow), bestFit(rows, order, c.T, c.most)
 		if got.len() != len(want) {
 			t.Fatalf("%+v: %d sequences, want %d", c, got.len(), len(want))
 		}

@@ -49,6 +49,8 @@ type booked struct {
 	cut         int    // tokens lost to max_length, of a kept row
 	length      int    // tokens before the cut, of a dropped row too
 	trained     int
+	borders     []int32 // Row.Borders
+	desirable   Desirability
 	hash        uint64
 	maxID       int32
 	err         error // *source.RowError
@@ -216,7 +218,7 @@ func (c *chunk) book(r booked, e encoded) {
 		}
 	default:
 		if e.cut {
-			r.cut = e.length - len(e.ids)
+			r.cut = e.lost
 		}
 		c.booked = append(c.booked, c.write(r, e))
 	}
@@ -240,6 +242,8 @@ func (c *chunk) write(r booked, e encoded) booked {
 		}
 		c.words = binary.LittleEndian.AppendUint32(c.words, word)
 	}
+	r.borders, r.desirable = e.borders, e.desirable
+	h.addGroup(r.borders, r.desirable)
 	r.to, r.hash = len(c.words), uint64(h)
 	return r
 }

@@ -152,7 +152,10 @@ func (r *Report) count(b *booked, path string) {
 	n := (b.to - b.from) / 4
 	r.TrainedTokens += int64(b.trained)
 	r.TotalTokens += int64(n)
-	r.Longest = max(r.Longest, n)
+	for k := range len(b.borders) + 1 {
+		from, to := sequenceSpan(b.borders, k, n)
+		r.Longest = max(r.Longest, to-from)
+	}
 }
 
 // sortDropped puts the reasons into their order.

@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"encoding/binary"
+	"math"
 	"runtime"
 	"slices"
 
@@ -20,6 +21,9 @@ type store struct {
 	indices []byte // [Rows] u64: Row.Index
 	lines   []byte // [Rows] u64: Row.Line
 	trained []byte // [Rows] u32
+	counts  []byte // [Rows] u64: borders up to and with the row; none where no row has one
+	borders []byte // [head.Borders] u32: Row.Borders of all rows
+	labels  []byte // [Rows] i8: Row.Desirable; none where no row has one
 
 	file   []byte  // of a mapped file: all of it up to the columns' end
 	unread *unread // of a cache file: its checksums, and which pages were compared; nil = no cache file
@@ -30,7 +34,12 @@ type storeHead struct {
 	Key    string
 	Rows   uint64
 	Tokens uint64
-	MaxID  int32  // the largest id
+	MaxID  int32 // the largest id
+	// Borders counts the borders between sequences of a row, over all rows; 0 = every row is one sequence.
+	Borders uint64 `json:",omitempty"`
+	// Labelled tells that rows have a Desirability.
+	Labelled bool `json:",omitempty"`
+
 	Digest string // digest(rows)
 	Sums   string // SHA-256 of the pages' checksums
 	Report Report // places without the source's path
@@ -54,6 +63,12 @@ func newStore(head storeHead, path string, body []byte) *store {
 		*column = take(8 * head.Rows)
 	}
 	s.trained = take(4 * head.Rows)
+	if head.Borders > 0 {
+		s.counts, s.borders = take(8*head.Rows), take(4*head.Borders)
+	}
+	if head.Labelled {
+		s.labels = take(head.Rows)
+	}
 	return s
 }
 
@@ -81,6 +96,34 @@ func (s *store) Trained(i int) int {
 	return int(n)
 }
 
+// Borders returns Row.Borders of row i.
+func (s *store) Borders(i int) []int32 {
+	if s.counts == nil {
+		return nil
+	}
+	from, to := uint64(0), u64(s.counts, i)
+	if i > 0 {
+		from = u64(s.counts, i-1)
+	}
+	if from > to || to > s.head.Borders { // of a mapped file that changed since Verify
+		rescue.Stop(s.changed())
+	}
+	var borders []int32
+	for ; from < to; from++ {
+		borders = append(borders, int32(binary.LittleEndian.Uint32(s.borders[4*from:])))
+	}
+	runtime.KeepAlive(s)
+	return borders
+}
+
+// label returns Row.Desirable of row i.
+func (s *store) label(i int) Desirability {
+	if s.labels == nil {
+		return Unlabelled
+	}
+	return Desirability(s.labels[i])
+}
+
 // Hash is Row.hash of row i.
 func (s *store) Hash(i int) uint64 {
 	h := u64(s.hashes, i)
@@ -103,6 +146,7 @@ func (s *store) Row(i int) Row {
 	words := s.words[4*from : 4*to]
 	r := Row{Index: int(u64(s.indices, i)), Line: int(u64(s.lines, i)), Source: s.path}
 	r.IDs, r.Labels = fromWords(words)
+	r.Borders, r.Desirable = s.Borders(i), s.label(i)
 	if s.file != nil && slices.Max(r.IDs) > s.head.MaxID {
 		rescue.Stop(s.changed())
 	}
@@ -152,12 +196,33 @@ func (s *store) check() error {
 			u64(s.indices, i) >= maxPlace || u64(s.lines, i) >= maxPlace {
 			return errCacheRows
 		}
+		if !s.checkGroup(i, end-n) {
+			return errCacheRows
+		}
 		n = end
 	}
 	if n != s.head.Tokens || n == 0 || s.head.Report.Kept != s.Len() {
 		return errCacheRows
 	}
 	return nil
+}
+
+// checkGroup tells whether the borders and the label of row i are those of a row of so many tokens.
+func (s *store) checkGroup(i int, tokens uint64) bool {
+	if s.labels != nil && (s.label(i) < Undesirable || s.label(i) > Desirable) {
+		return false
+	}
+	if s.counts == nil {
+		return true
+	}
+	from, to := uint64(0), u64(s.counts, i)
+	if i > 0 {
+		from = u64(s.counts, i-1)
+	}
+	if from > to || to > s.head.Borders || to-from >= MaxSequences || i == s.Len()-1 && to != s.head.Borders {
+		return false
+	}
+	return tokens <= math.MaxInt32 && checkGroup(s.Borders(i), int(tokens)) == nil
 }
 
 // maxPlace bounds row and line numbers.

@@ -135,7 +135,14 @@ func openStoreFile(ctx context.Context, f *os.File, key, source string, workers 
 
 // size is that of magic, words and columns.
 func (h *storeHead) size() int64 {
-	return int64(uint64(len(cacheMagic)) + 4*h.Tokens + columnBytes*h.Rows)
+	n := uint64(len(cacheMagic)) + 4*h.Tokens + columnBytes*h.Rows
+	if h.Borders > 0 {
+		n += 8*h.Rows + 4*h.Borders
+	}
+	if h.Labelled {
+		n += h.Rows
+	}
+	return int64(n)
 }
 
 // readHead reads the end of a file of size bytes; it trusts no length in it.
@@ -161,7 +168,7 @@ func readHead(r io.ReaderAt, size int64) (head storeHead, sums []byte, err error
 	if err := json.Unmarshal(text[:n], &head); err != nil {
 		return head, nil, errCacheKey
 	}
-	if head.Rows > math.MaxInt64/columnBytes/2 || head.Tokens > math.MaxInt64/16 {
+	if head.Rows > math.MaxInt64/columnBytes/4 || head.Tokens > math.MaxInt64/16 || head.Borders > head.Tokens {
 		return head, nil, errCacheRows
 	}
 	pages := (head.size() + pageBytes - 1) / pageBytes

@@ -140,7 +140,7 @@ type storeWriter struct {
 	words *spool // without a cache file
 	disk  *diskGuard
 
-	columns [5]*spool // in the order of the file
+	columns [8]*spool // in the order of the file; the last three are empty where every row is one sequence without a label
 	digest  hash.Hash
 	scratch []byte
 }
@@ -189,7 +189,7 @@ func (w *storeWriter) add(r *booked, words []byte) error {
 	h.Rows++
 	h.Tokens += uint64(len(words) / 4)
 	h.MaxID = max(h.MaxID, r.maxID)
-	w.hash(words)
+	w.hash(r, words)
 	if _, err := w.sums.Write(words); err != nil {
 		return err
 	}
@@ -204,11 +204,61 @@ func (w *storeWriter) add(r *booked, words []byte) error {
 			return err
 		}
 	}
+	return w.addGroup(r)
+}
+
+// addGroup writes the columns of groups and labels. They begin with the first row that needs them, behind zeros for the
+// rows before it.
+func (w *storeWriter) addGroup(r *booked) error {
+	h := &w.head
+	counts, borders, labels := w.columns[5], w.columns[6], w.columns[7]
+	if len(r.borders) > 0 && h.Borders == 0 {
+		if err := counts.zeros(8 * (h.Rows - 1)); err != nil {
+			return err
+		}
+	}
+	var field [8]byte
+	for _, border := range r.borders {
+		binary.LittleEndian.PutUint32(field[:], uint32(border))
+		if _, err := borders.Write(field[:4]); err != nil {
+			return err
+		}
+	}
+	if h.Borders += uint64(len(r.borders)); h.Borders > 0 {
+		binary.LittleEndian.PutUint64(field[:], h.Borders)
+		if _, err := counts.Write(field[:]); err != nil {
+			return err
+		}
+	}
+	if r.desirable != Unlabelled && !h.Labelled {
+		if err := labels.zeros(h.Rows - 1); err != nil {
+			return err
+		}
+		h.Labelled = true
+	}
+	if h.Labelled {
+		field[0] = byte(r.desirable)
+		if _, err := labels.Write(field[:1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// zeros writes n bytes of zero.
+func (s *spool) zeros(n uint64) error {
+	zero := make([]byte, min(n, spoolBlock))
+	for ; n > 0; n -= uint64(len(zero)) {
+		zero = zero[:min(n, uint64(len(zero)))]
+		if _, err := s.Write(zero); err != nil {
+			return err
+		}
+	}
 	return nil
 }
 
 // hash gives a row to the digest as digest does.
-func (w *storeWriter) hash(words []byte) {
+func (w *storeWriter) hash(r *booked, words []byte) {
 	buf := binary.LittleEndian.AppendUint32(w.scratch[:0], uint32(len(words)/4))
 	ignore := Ignore
 	for i := 0; i < len(words); i += 4 {
@@ -219,6 +269,7 @@ func (w *storeWriter) hash(words []byte) {
 		}
 		buf = binary.LittleEndian.AppendUint64(buf, uint64(label)<<32|uint64(word&^trainedBit))
 	}
+	buf = appendGroup(buf, r.borders, r.desirable)
 	w.digest.Write(buf)
 	w.scratch = buf
 }

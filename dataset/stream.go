@@ -91,9 +91,9 @@ func (s *stream) loader(opt Options, vocab int) (*Loader, error) {
 	if err := opt.check(); err != nil {
 		return nil, err
 	}
-	most := 1
+	most := opt.Group
 	if opt.Packing {
-		most = min(opt.T, 4*opt.T*s.first.Len()/s.first.tokens()+4)
+		most = max(opt.Group, min(opt.T, 4*opt.T*sizesOf(s.first).sequences/s.first.tokens()+4))
 	}
 	return newLoader(&windows{stream: s, opt: opt, most: most, vocab: vocab}, opt, most, opt.BatchSize*opt.T), nil
 }

@@ -149,9 +149,15 @@ func (r *streamReader) keep(l *loading, b *booked, words []byte, p *places, skip
 	if r.vocab > 0 && int(b.maxID) >= r.vocab {
 		return fmt.Errorf("%s: token id %d, the model knows 0 to %d: tokenizer and model do not belong together", at, b.maxID, r.vocab-1)
 	}
+	if n := len(b.borders) + 1; r.opt.Group > 0 && n > r.opt.Group {
+		const text = "%s: the row has %s, and the first rows of the stream have at most %d: " +
+			"name a file of the larger rows first"
+		return fmt.Errorf(text, at, counted(n, "sequence"), r.opt.Group)
+	}
 	l.report.Kept++
 	r.rows.add(heldRow{
-		trained: b.trained, index: b.index, line: b.line, hash: b.hash, source: l.path, before: p.part(b.index),
+		trained: b.trained, borders: b.borders, desirable: b.desirable, index: b.index, line: b.line, hash: b.hash,
+		source: l.path, before: p.part(b.index),
 		at: StreamState{File: p.file, Row: b.index, Part: r.part, Sum: p.sums[b.index-p.first]},
 	}, words)
 	return nil
@@ -207,7 +213,7 @@ func (r *streamReader) sequences(n int) int {
 	if !r.opt.Packing || n == 0 {
 		return n
 	}
-	return pack(r.rows, upTo(n), r.opt.T, r.most, n).len()
+	return pack(r.rows, upTo(n), r.opt.T, r.most, r.opt.Group, n).len()
 }
 
 // take makes a window of the first rows.

@@ -10,6 +10,8 @@ type heldRow struct {
 	end         int // tokens up to and with the row
 	trained     int
 	index, line int
+	borders     []int32 // Row.Borders
+	desirable   Desirability
 	hash        uint64
 	source      string
 	at          StreamState // where a window would begin with it, but for the window's number
@@ -58,13 +60,16 @@ func (h heldRows) Length(i int) int {
 
 func (h heldRows) Trained(i int) int { return h.rows[i].trained }
 
+// Borders returns Row.Borders of row i.
+func (h heldRows) Borders(i int) []int32 { return h.rows[i].borders }
+
 // Hash is Row.hash of row i.
 func (h heldRows) Hash(i int) uint64 { return h.rows[i].hash }
 
 func (h heldRows) Row(i int) Row {
 	from, to := h.span(i)
 	r := h.rows[i]
-	row := Row{Index: r.index, Line: r.line, Source: r.source}
+	row := Row{Index: r.index, Line: r.line, Source: r.source, Borders: r.borders, Desirable: r.desirable}
 	row.IDs, row.Labels = fromWords(h.words[4*from : 4*to])
 	return row
 }

@@ -33,8 +33,9 @@ func keepsEvidence(step, total int) bool {
 	return step <= 100 || step%every == 0 || step == total
 }
 
-// chainRows is the hash of a step's micro-batches behind that of the steps before it: how many rows each has, and of each
-// row its token ids and labels, behind their lengths. Where a row lies and how much padding there is are the layout's.
+// chainRows is the hash of a step's micro-batches behind that of the steps before it: how many rows each has, and of
+// each row its token ids and labels, and where it is a group of several sequences their borders, behind their lengths.
+// Where a row lies and how much padding there is are the layout's.
 func chainRows(before string, batches []dataset.Batch) string {
 	h := sha256.New()
 	h.Write([]byte(before))
@@ -44,6 +45,9 @@ func chainRows(before string, batches []dataset.Batch) string {
 			ids, labels := b.Row(k)
 			writeInts(h, ids)
 			writeInts(h, labels)
+			if borders := b.Borders(k); borders != nil {
+				writeInts(h, borders)
+			}
 		}
 	}
 	return hex.EncodeToString(h.Sum(nil))
@@ -90,8 +94,8 @@ func hashFiles(files map[string][]byte) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// noteEvidence keeps what a step had. A run that goes on from an older program's checkpoint has no hash of the rows from its
-// first step on, so none is kept.
+// noteEvidence keeps what a step had. A run that goes on from an older program's checkpoint has no hash of the rows
+// from its first step on, so none is kept.
 func (r *recorder) noteEvidence(w *pendingWindow) {
 	p := &r.progress
 	if p.Rows != "" || w.Number == 1 {

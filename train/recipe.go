@@ -43,6 +43,8 @@ type RecipeStep struct {
 type RecipeRow struct {
 	IDs    []int32 `json:"ids"`
 	Labels []int32 `json:"labels"`
+	// Borders are the tokens at which the second and each further sequence of the row begins; empty = one sequence.
+	Borders []int32 `json:"borders,omitempty"`
 }
 
 var errStreamed = errors.New("dataset.streaming: the rows of a stream are not known before they are read; a run that is compared with another loads its data")
@@ -87,7 +89,7 @@ func NewRecipe(ctx context.Context, s Spec, env Env) (r Recipe, err error) {
 	return r, err
 }
 
-func recipeRow(r dataset.Row) RecipeRow { return RecipeRow{r.IDs, r.Labels} }
+func recipeRow(r dataset.Row) RecipeRow { return RecipeRow{r.IDs, r.Labels, r.Borders} }
 
 func (p *prepared) rowsOf(b dataset.Batch) []RecipeRow {
 	var rows []RecipeRow
@@ -149,6 +151,9 @@ func (p *prepared) rowsSubject() (Subject, error) {
 func hashRow(h hash.Hash, r RecipeRow) {
 	writeInts(h, r.IDs)
 	writeInts(h, r.Labels)
+	if len(r.Borders) > 0 {
+		writeInts(h, r.Borders)
+	}
 }
 
 // uncompared are the meanings that two runs of one subject may differ in.
