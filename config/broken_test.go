@@ -179,7 +179,7 @@ func TestBrokenConfigs(t *testing.T) {
 				"run.yaml:6:17: training.warmup_ratio: 2 must lie in 0 to 1\n" +
 				"run.yaml:8:6: lora.r: 0 is not a rank; use 1 to 4096\n" +
 				"run.yaml:9:12: lora.dropout: 1 must be at least 0 and below 1\n" +
-				"run.yaml:11:18: expect.loss_decrease: 30 must be at least 0 and below 1 (0.30 is 30 %)\n" +
+				"run.yaml:11:18: expect.loss_decrease: 30 must be at least 0 and below 1 (0.30 is 30%)\n" +
 				"run.yaml:12:13: expect.max_vram: \"lots\" is no amount of memory: write it like \"256MiB\", \"2GiB\" or \"2GB\""},
 		{"held out without data", least + "training: {eval_on_start: true}\nexpect: {eval_loss_max: 2}\n",
 			"run.yaml:4:27: training.eval_on_start: there is nothing to evaluate; set dataset.val_split or dataset.val_path\n" +

@@ -60,7 +60,7 @@ func (r *Report) write(b *strings.Builder, title string) {
 	if r.TotalTokens > 0 {
 		share = 100 * float64(r.TrainedTokens) / float64(r.TotalTokens)
 	}
-	line("tokens: %d, trained %d (%.1f %%), longest row %d", r.TotalTokens, r.TrainedTokens, share, r.Longest)
+	line("tokens: %d, trained %d (%.1f%%), longest row %d", r.TotalTokens, r.TrainedTokens, share, r.Longest)
 	if r.LongestRow.Tokens > r.ShortestRow.Tokens {
 		line("longest: %v; shortest: %v", r.LongestRow, r.ShortestRow)
 	}

@@ -167,7 +167,7 @@ func (b BatchReport) String() string {
 	case b.Padded:
 		how = "rows are padded"
 	}
-	return fmt.Sprintf("%d an epoch, computed for %s tokens; %s, %.1f %% of the computed tokens are theirs", b.Count, strings.Join(sizes, " or "), how, 100*b.Efficiency)
+	return fmt.Sprintf("%d an epoch, computed for %s tokens; %s, %.1f%% of the computed tokens are theirs", b.Count, strings.Join(sizes, " or "), how, 100*b.Efficiency)
 }
 
 // Report says how full the loader's batches are.

@@ -16,13 +16,13 @@ func TestBraille(t *testing.T) {
 	s.Y[500] = math.NaN()
 	p.Series = []Series{s}
 	got := strings.Join(p.Braille(40, 7, false), "\n")
-	want := `1000 ⠒⠤⢄⣀             !
-         ⠉⠑⠒⠢⠤⣀⡀
-               ⠈⠉⠒⠢⠤⣄⣀
- 500                 ⠈⠉⠓⠢⠤⣀⣀
-                            ⠉⠑⠒⠤⢄⣀
-                                  ⠉⠉⠒⠢⠤⣀
-     0               500            step`
+	want := `1,000 ⠒⠤⢄⣀             !
+          ⠉⠑⠒⠤⢄⣀
+                ⠉⠉⠒⠢⠤⣀⡀
+  500                 ⠉⠑⠒⠤⢄⣀
+                            ⠉⠑⠒⠤⠤⣀⡀
+                                  ⠈⠉⠒⠢⠤⣀
+      0              500            step`
 	if got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}

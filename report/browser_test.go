@@ -121,7 +121,7 @@ func TestBrowserLooksCloser(t *testing.T) {
 	b.Key("l")
 	var labels string
 	b.Eval(`[...document.querySelectorAll("svg.y text")].map(t => t.textContent).join(" ")`, &labels)
-	if labels != "1 10 100 1000" {
+	if labels != "1 10 100 1,000" {
 		t.Errorf("logarithmic: %q", labels)
 	}
 	if b.Console != nil {

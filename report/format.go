@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// thin is the narrow no-break space between groups of three digits.
-const thin = "\u202f"
+// thousands stands between groups of three digits.
+const thousands = ','
 
 // MemoryParts groups a plan's categories into no more parts than there are colours. What is negative or beyond any
 // machine is left out.
@@ -41,8 +41,8 @@ func MemoryParts(categories []Part) []Part {
 	return parts
 }
 
-// Number writes a value for reading: four significant digits, thousands apart by a narrow space, an exponent only where
-// zeros would be counted otherwise. Whole numbers keep all their digits. "not finite" stands for NaN and infinities.
+// Number writes a value for reading: four significant digits, commas between thousands, an exponent only where a
+// reader would have to count zeros. Whole numbers keep all their digits. "not finite" stands for NaN and infinities.
 func Number(v float64) string {
 	switch a := math.Abs(v); {
 	case math.IsNaN(v) || math.IsInf(v, 0):
@@ -55,7 +55,7 @@ func Number(v float64) string {
 		}
 		n, _ := strconv.Atoi(exponent)
 		return mantissa + "e" + strconv.Itoa(n)
-	case v == math.Trunc(v) || a >= 1e4:
+	case v == math.Trunc(v) || a >= 999.95:
 		return Whole(int64(math.Round(v)))
 	default:
 		s := strconv.FormatFloat(v, 'f', 3-int(math.Floor(math.Log10(a))), 64)
@@ -66,24 +66,29 @@ func Number(v float64) string {
 	}
 }
 
-// Whole writes a count with its thousands apart.
+// Whole writes a count with commas between its thousands: "3,331".
 func Whole(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	sign := ""
 	if n < 0 {
 		sign, s = "−", s[1:]
 	}
-	if len(s) <= 4 {
-		return sign + s
-	}
 	var b strings.Builder
 	for i, c := range s {
 		if i > 0 && (len(s)-i)%3 == 0 {
-			b.WriteString(thin)
+			b.WriteRune(thousands)
 		}
 		b.WriteRune(c)
 	}
 	return sign + b.String()
+}
+
+// Percent writes a share of 1 as a percentage with one digit behind the point: "52.2%".
+func Percent(share float64) string {
+	if !finite(share) {
+		return "not finite"
+	}
+	return Number(math.Round(1000*share)/10) + "%"
 }
 
 // Duration writes a time as people say it: "41 s", "3 min 20 s", "2 h 05 min", "3 d 4 h".
@@ -107,6 +112,21 @@ func Duration(d time.Duration) string {
 		return fmt.Sprintf("%d h %02d min", n/3600, n%3600/60)
 	}
 	return fmt.Sprintf("%d d %d h", n/86400, n%86400/3600)
+}
+
+// PerStep writes the time of a step: "12 ms/step", "3.4 s/step".
+func PerStep(d time.Duration) string {
+	switch s := d.Seconds(); {
+	case s < 0:
+		return "not known"
+	case s < 0.00995:
+		return fmt.Sprintf("%.2g ms/step", 1000*s)
+	case s < 0.9995:
+		return fmt.Sprintf("%.0f ms/step", 1000*s)
+	case s < 9.95:
+		return fmt.Sprintf("%.1f s/step", s)
+	}
+	return Duration(d) + "/step"
 }
 
 // plain is a text on one line without characters that steer a display or reorder what stands beside them.

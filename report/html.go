@@ -26,7 +26,7 @@ var (
 const Mark = "<!doctype html>\n<html lang=\"en\">\n<meta name=\"generator\" content=\"tierlora report\">\n"
 
 var templates = template.Must(template.New("page").Funcs(template.FuncMap{
-	"plain": plain, "text": printable, "word": stateName,
+	"plain": plain, "text": printable, "word": stateName, "verdict": verdictOf,
 	// data is JSON that writeNumbers made: numbers, null and keys of our own.
 	"data": func(b []byte) template.JS { return template.JS(b) }, //nolint:gosec // no text from elsewhere is in it
 }).Parse(source))
@@ -134,9 +134,21 @@ func stateName(s State) string {
 	return ""
 }
 
+// verdictView is a verdict with its word apart.
+type verdictView struct {
+	State      State
+	Word, Text string
+	Named      bool
+}
+
+func verdictOf(v Verdict) verdictView {
+	word, rest := v.word()
+	return verdictView{State: v.State, Word: word, Text: rest, Named: v.Named}
+}
+
 type cellView struct {
-	Text  string
-	Right bool
+	Text, Column string
+	Right        bool
 }
 
 type rowView struct {
@@ -152,7 +164,7 @@ func (t Table) html(w *page) error {
 	for i, row := range t.Rows {
 		r := rowView{Strong: slices.Contains(t.Strong, i), Cells: make([]cellView, len(t.Columns))}
 		for j, c := range t.Columns {
-			r.Cells[j].Right = c.Right
+			r.Cells[j].Right, r.Cells[j].Column = c.Right, orText(c.Full, c.Title)
 			if j < len(row) {
 				r.Cells[j].Text = row[j]
 			}
@@ -195,7 +207,7 @@ func (b Bar) html(w *page) error {
 	v := barView{Title: b.Title, Total: session.FormatBytes(total), Label: orText(b.Title, "memory")}
 	if b.Limit > 0 {
 		v.LimitName, v.Limit = orText(b.LimitName, "limit"), session.FormatBytes(b.Limit)
-		v.Share = Number(math100(total, b.Limit)) + " %"
+		v.Share = Percent(float64(total) / float64(b.Limit))
 		if total > b.Limit {
 			v.Over, v.LimitAt = session.FormatBytes(total-b.Limit), percent(float64(b.Limit)/float64(total))
 		} else {
@@ -226,17 +238,12 @@ func (b Bar) segments(whole, total int64) []segment {
 		s := segment{Name: p.Name, Size: session.FormatBytes(p.Bytes), Class: fmt.Sprintf("c%d", i%colours+1),
 			X: percent(at), Width: percent(width), Middle: percent(at + width/2), Wide: width > 0.22}
 		if total > 0 {
-			s.Share = Number(math100(p.Bytes, total)) + " %"
+			s.Share = Percent(float64(p.Bytes) / float64(total))
 		}
 		all = append(all, s)
 		at += width
 	}
 	return all
-}
-
-// math100 is a share in per cent with a digit behind the point.
-func math100(part, whole int64) float64 {
-	return float64(int64(1000*float64(part)/float64(whole)+0.5)) / 10
 }
 
 func bytesText(n int64) string { return session.FormatBytes(n) }

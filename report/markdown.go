@@ -23,7 +23,14 @@ func (p Page) Markdown(out io.Writer) error {
 		w.line(escape(p.Subtitle))
 	}
 	if p.Verdict.Text != "" {
-		w.line(strings.TrimSpace(stateWord(p.Verdict.State) + " **" + escape(p.Verdict.Text) + "**"))
+		mark := stateWord(p.Verdict.State)
+		if p.Verdict.Named {
+			mark, _, _ = strings.Cut(mark, " ")
+		}
+		w.line(strings.TrimSpace(mark + " **" + escape(p.Verdict.Text) + "**"))
+	}
+	for _, text := range p.Warnings {
+		w.line(stateWord(Warn) + " " + escape(text))
 	}
 	for _, s := range p.Sections {
 		if s.Title != "" {
@@ -189,8 +196,10 @@ func (p Plot) markdown(w *markdown) {
 		w.row(escape(s.Name), Number(v[0]), Number(median(v)), Number(v[len(v)-1]), Number(last), Whole(int64(len(y))), spark(y))
 	}
 	w.WriteByte('\n')
-	for _, note := range p.notes() {
-		w.line(escape(note))
+	for _, note := range append(p.notes(), p.Formula) {
+		if note != "" {
+			w.line(escape(note))
+		}
 	}
 }
 

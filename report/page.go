@@ -10,11 +10,17 @@
 //	err := p.HTML(file)
 package report
 
+import (
+	"strings"
+	"unicode"
+)
+
 // Page is a report.
 type Page struct {
 	Title    string
 	Subtitle string
 	Verdict  Verdict
+	Warnings []string // what a person should look at; they stand under the title in amber
 	Sections []Section
 }
 
@@ -39,13 +45,30 @@ const (
 type Verdict struct {
 	State State
 	Text  string
+	// Named says that Text begins with the state's own word, such as "finished: 100 steps". The page then writes that
+	// word in bold and puts no second one before it.
+	Named bool
+}
+
+// word splits the text of a named verdict into its first word, with a capital letter, and the rest. Of another verdict
+// the word is the name of its state.
+func (v Verdict) word() (word, rest string) {
+	if !v.Named {
+		return stateName(v.State), v.Text
+	}
+	end := strings.IndexFunc(v.Text, func(r rune) bool { return !unicode.IsLetter(r) })
+	if end <= 0 {
+		return "", v.Text
+	}
+	return strings.ToUpper(v.Text[:1]) + v.Text[1:end], v.Text[end:]
 }
 
 // Section is a heading with what stands below it.
 type Section struct {
 	Title  string // "" = no heading
 	Blocks []Block
-	Folded bool // in HTML behind its heading until it is opened; printed and in Markdown it is always open
+	Folded bool   // in HTML behind its heading until it is opened; printed and in Markdown it is always open
+	Tab    string // names the tab of the live page that shows the section; "" = the first tab. Reports show all sections
 }
 
 // Block is a part of a section: Table, Fields, Figures, Checks, Plot, Bar, Text or Code.
@@ -62,10 +85,11 @@ type Table struct {
 	Strong  []int // indices of rows that stand out, the best one say
 }
 
-// Column is a table's. Numbers are aligned to the right.
+// Column is a column of a Table. Numbers are aligned to the right.
 type Column struct {
 	Title string
 	Right bool
+	Full  string // the whole title where Title is shortened; "" = Title is whole
 }
 
 // Fields are names with their values, such as a configuration or an environment.
@@ -107,6 +131,11 @@ type Plot struct {
 	Series []Series
 	YLog   bool // a logarithmic scale; values at or below 0 are left out and counted
 	Note   string
+	// Levels are the levels of smoothing that a reader chooses from, each the half-life as a share of the curve, from 0
+	// (none) upwards. Empty = the plot has no slider. Level is the index of the one that Series.Y has.
+	Levels  []float64
+	Level   int
+	Formula string // says how a level is computed; the slider shows it as its tooltip
 }
 
 // Style is how a series is drawn.
@@ -127,6 +156,8 @@ type Series struct {
 	X, Y         []float64
 	Lower, Upper []float64
 	Style        Style
+	// Levels are this series at each of the plot's levels of smoothing; nil = smoothing does not change it.
+	Levels []Series
 	// Colour is the place in the palette, from 1 to 6, for series that belong together; 0 = the next free one.
 	Colour int
 }
@@ -152,4 +183,5 @@ type Text string
 type Code struct {
 	Title string
 	Text  string
+	End   bool // the end of the text is in view at first, as of a log
 }

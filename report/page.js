@@ -3,12 +3,12 @@
 // Plots that a reader looks at closer: the pointer or the arrow keys show values, dragging or + and - zoom, 0 shows the
 // whole again, l changes to a logarithmic scale. Axes are worked out as in axis.go.
 const plots = (() => {
-  const thin = "\u202f", minus = "−";
+  const minus = "−";
   const ok = (v) => v !== null && Math.abs(v) <= 1e300;
 
   function wholeNumber(v) {
     const s = Math.abs(Math.round(v)).toFixed(0);
-    return (v < 0 && s !== "0" ? minus : "") + (s.length <= 4 ? s : s.replace(/\B(?=(\d{3})+$)/g, thin));
+    return (v < 0 && s !== "0" ? minus : "") + s.replace(/\B(?=(\d{3})+$)/g, ",");
   }
 
   function number(v) {
@@ -18,7 +18,7 @@ const plots = (() => {
       const [m, e] = v.toExponential(3).split("e");
       return m.replace(/\.?0+$/, "") + "e" + parseInt(e, 10);
     }
-    if (v === Math.trunc(v) || a >= 1e4) return wholeNumber(v);
+    if (v === Math.trunc(v) || a >= 999.95) return wholeNumber(v);
     const t = v.toFixed(3 - Math.floor(Math.log10(a)));
     return t.includes(".") ? t.replace(/\.?0+$/, "") : t;
   }
@@ -38,7 +38,7 @@ const plots = (() => {
     place: (v) => log ? Math.log(v / lo) / Math.log(hi / lo) : (v - lo) / (hi - lo),
     drawable: (v) => ok(v) && (!log || v > 0) });
 
-  function label(v, step) {
+  function tickLabel(v, step) {
     const e = Math.floor(Math.log10(step) + 1e-9), a = Math.abs(v);
     if (a < step / 1e6) return "0";
     if (step < 0.9999e-5 || a >= 1e9) {
@@ -53,13 +53,13 @@ const plots = (() => {
     if (a.log && a.hi / a.lo >= 3) {
       const from = Math.floor(Math.log10(a.lo)), to = Math.floor(Math.log10(a.hi) + 1e-9), parts = a.hi / a.lo < 200 ? [1, 2, 5] : [1];
       for (let e = from, by = Math.max(1, Math.ceil((to - from + 1) / (n + 2))); e <= to; e += by)
-        for (const m of parts) { const v = m * Math.pow(10, e); if (v >= a.lo && v <= a.hi) out.push([a.place(v), label(v, v)]); }
+        for (const m of parts) { const v = m * Math.pow(10, e); if (v >= a.lo && v <= a.hi) out.push([a.place(v), tickLabel(v, v)]); }
       return out;
     }
     const raw = (a.hi - a.lo) / n, power = Math.pow(10, Math.floor(Math.log10(raw)));
     let step = ([1, 2, 5].find((m) => raw / power <= m * 1.5) || 10) * power;
     if (ints) step = Math.max(1, step);
-    for (let k = Math.ceil(a.lo / step - 1e-9); k * step <= a.hi + step * 1e-9 && out.length < 4 * n; k++) out.push([a.place(k * step), label(k * step, step)]);
+    for (let k = Math.ceil(a.lo / step - 1e-9); k * step <= a.hi + step * 1e-9 && out.length < 4 * n; k++) out.push([a.place(k * step), tickLabel(k * step, step)]);
     return out;
   }
 
@@ -80,6 +80,14 @@ const plots = (() => {
     return [i, j];
   }
 
+  // The level of smoothing that a reader has chosen, for all plots that have a slider; null = each plot's own.
+  let chosen = null;
+  const sliders = new Set();
+  function smoothing(level) {
+    chosen = level;
+    for (const p of sliders) if (p.figure.isConnected) p.choose(); else sliders.delete(p);
+  }
+
   // attach makes a plot one that is looked at closer. It answers with what lets it grow and keeps a reader's view of it.
   // more(lo, hi), where there is one, promises the points of a part that was zoomed into.
   function attach(figure, more) {
@@ -93,7 +101,10 @@ const plots = (() => {
     const dots = $$(".area .dots").map((p) => [owner(p), p]), bands = $$(".area .band");
     const banded = data.s.map((s, i) => s.bx ? i : -1).filter((i) => i >= 0);
     let full, xs, x, y, fine = null, where = -1;
-    const lists = () => fine && x !== full && fine.lo <= x.lo && fine.hi >= x.hi ? fine.s : data.s;
+    const slider = $(".smooth input"), own = data.level;
+    let level = slider && chosen !== null ? Math.min(chosen, +slider.max) : own;
+    const points = () => fine && x !== full && fine.lo <= x.lo && fine.hi >= x.hi ? fine.s : data.s;
+    const lists = () => level === own ? points() : points().map((s) => s.l && s.l[level] || s);
 
     function measure() {
       const whole = x === full;
@@ -135,8 +146,44 @@ const plots = (() => {
       const out = x !== full;
       all.disabled = !out;
       figure.classList.toggle("zoomed", out);
-      for (const e of ends) e.setAttribute("visibility", out || data.log !== first.log ? "hidden" : "visible");
+      if (out || data.log !== first.log || level !== own) label(src, parts);
+      else for (const e of ends) { e.setAttribute("visibility", "visible"); e.setAttribute("y", first.ends.get(e)[0]); e.textContent = first.ends.get(e)[1]; }
       show(where);
+    }
+
+    // label puts the labels beside the last points that are in view, without one covering another.
+    function label(src, parts) {
+      let beside = [];
+      for (const e of ends) {
+        const n = +e.dataset.of, s = src[n];
+        let i = parts[n][1] - 1;
+        while (i >= parts[n][0] && (!y.drawable(s.y[i]) || s.x[i] > x.hi || s.x[i] < x.lo)) i--;
+        const seen = i >= parts[n][0] && e.parentNode !== area;
+        e.setAttribute("visibility", seen ? "visible" : "hidden");
+        if (!seen) continue;
+        if (ends.length === 1) e.textContent = number(s.y[i]);
+        beside.push([1 - y.place(s.y[i]), e]);
+      }
+      const gap = 15 / 260;
+      beside.sort((a, b) => a[0] - b[0]);
+      beside.forEach((b, i) => { b[0] = Math.max(b[0], i ? beside[i - 1][0] + gap : gap / 2); });
+      for (let i = beside.length - 1, most = 1 - gap / 4; i >= 0; i--, most = beside[i + 1][0] - gap) {
+        beside[i][0] = Math.min(beside[i][0], most);
+        beside[i][1].setAttribute("y", pc(beside[i][0]));
+      }
+    }
+
+    // choose draws the curves at the level of smoothing that was chosen.
+    function choose() {
+      level = Math.min(chosen, +slider.max);
+      slider.value = level;
+      $(".smooth .level").textContent = slider.dataset.levels.split(" ")[level];
+      first.values = data.s.map((s, n) => {
+        const v = level === own || !s.l || !s.l[level] ? own_values[n] : s.l[level].y.findLast(ok);
+        return typeof v === "number" ? number(v) : v;
+      });
+      measure();
+      draw();
     }
 
     // show puts the cursor on the i-th place of all curves; -1 takes it away.
@@ -173,7 +220,7 @@ const plots = (() => {
       measure();
       where = at === null ? -1 : nearest(xs, at);
       draw();
-      if (more && x !== full && lists() === data.s) finer(x);
+      if (more && x !== full && points() === data.s) finer(x);
     }
 
     // finer asks for the points of what is seen, once a reader has stopped zooming.
@@ -239,9 +286,19 @@ const plots = (() => {
     all.addEventListener("click", whole);
     log.addEventListener("click", scale);
     first.log = data.log;
+    first.ends = new Map(ends.map((e) => [e, [e.getAttribute("y"), e.textContent]]));
+    const own_values = first.values;
     $(".tools").hidden = false;
+    if (slider) {
+      const why = $(".note.formula"), help = $("button.formula");
+      why.hidden = true;
+      help.addEventListener("click", () => { why.hidden = !why.hidden; help.setAttribute("aria-expanded", !why.hidden); });
+      slider.addEventListener("input", () => smoothing(+slider.value));
+      slider.addEventListener("keydown", (e) => e.stopPropagation());
+      sliders.add({ figure, choose });
+    }
     measure();
-    draw();
+    if (level === own) draw(); else choose();
     return {
       // grow adds points at the curves' ends.
       grow(more) {
@@ -253,7 +310,7 @@ const plots = (() => {
         more.ends.forEach(([x, y, t], i) => {
           if (!ends[i]) return;
           if (x) ends[i].setAttribute("x", x);
-          ends[i].setAttribute("y", y); ends[i].textContent = t;
+          ends[i].setAttribute("y", y); ends[i].textContent = t; first.ends.set(ends[i], [y, t]);
         });
         measure();
         draw();
@@ -268,6 +325,6 @@ const plots = (() => {
   }
 
   for (const figure of document.querySelectorAll("figure.plot")) attach(figure);
-  addEventListener("beforeprint", () => { for (const d of document.querySelectorAll("details")) d.open = true; });
+  addEventListener("beforeprint", () => { for (const n of document.querySelectorAll(".note.formula")) n.hidden = false; for (const d of document.querySelectorAll("details")) d.open = true; });
   return { attach };
 })();

@@ -101,6 +101,11 @@ func (p Plot) Between(lo, hi float64, points int) []byte {
 		if bx, lower, upper := s.band(); len(bx) >= to {
 			part.Lower, part.Upper = lower[from:to], upper[from:to]
 		}
+		for _, l := range s.Levels {
+			if len(l.X) >= to {
+				part.Levels = append(part.Levels, Series{X: l.X[from:to], Y: l.Y[from:to]})
+			}
+		}
 		q.Series = append(q.Series, part)
 	}
 	return q.data(points)
@@ -121,7 +126,8 @@ func (p Plot) Grown(was Plot) (data []byte, n int, ok bool) {
 		x, y := s.points()
 		ox, oy := o.points()
 		if s.Name != o.Name || s.Style != o.Style || s.Colour != o.Colour || s.Lower != nil || o.Lower != nil ||
-			len(x) < len(ox) || len(ox) == 0 && len(x) > 0 || !same(x[:len(ox)], ox) || !same(y[:len(oy)], oy) || s.dotted(len(y)) != s.dotted(len(oy)) {
+			len(x) < len(ox) || len(ox) == 0 && len(x) > 0 || !same(x[:len(ox)], ox) || !same(y[:len(oy)], oy) || s.dotted(len(y)) != s.dotted(len(oy)) ||
+			len(s.Levels) != len(o.Levels) || s.Levels != nil && len(x) > len(ox) {
 			return nil, 0, false
 		}
 		if i > 0 {

@@ -16,6 +16,7 @@ const (
 	seriesPoints = 8_000  // and a series
 	drawn        = 400    // intervals of a curve as it is drawn without script
 	mostEnds     = 8      // labels at the curves' ends; with more they stand below only
+	leastLevel   = 150    // points that a curve keeps at a level of smoothing that is not shown at first
 	mostMarks    = 50     // places where a value is not finite
 )
 
@@ -28,6 +29,8 @@ type plotView struct {
 	Bad                          string // path of the marks where values are not finite
 	EndsWidth                    int
 	Notes                        []string
+	Levels, Formula, LevelName   string // of the slider; Levels "" = it has none
+	Level, LastLevel             int
 	Data                         []byte // JSON, of numbers alone
 }
 
@@ -36,6 +39,7 @@ type tickView struct{ At, Label string }
 // curveView is a series: paths over a square of 1000 by 1000.
 type curveView struct {
 	Name, Short, Class string
+	Of                 int // the index of the series
 	Line, Dots, Band   string
 	Last, At           string // the last value and its x
 	End, EndX          string // where its label stands: the height, and where it ends early its x too; "" = not
@@ -54,13 +58,14 @@ func (p Plot) view(points, share int) plotView {
 	}
 	var bad []float64
 	free, some := 0, false
-	for _, s := range p.Series {
+	for i, s := range p.Series {
 		colour := s.Colour
 		if colour < 1 {
 			free++
 			colour = free
 		}
 		c := s.curve(xa, ya)
+		c.Of = i
 		c.Class = fmt.Sprintf("c%d", (colour-1)%colours+1)
 		if s.Style != Line {
 			c.Class += " " + string(s.Style)
@@ -86,12 +91,28 @@ func (p Plot) view(points, share int) plotView {
 	for _, n := range p.notes() {
 		v.Notes = append(v.Notes, plain(n))
 	}
+	if v.Formula = plain(p.Formula); len(p.Levels) > 1 {
+		names := make([]string, len(p.Levels))
+		for i, l := range p.Levels {
+			names[i] = levelName(l)
+		}
+		v.Levels, v.Level, v.LastLevel = strings.Join(names, " "), p.Level, len(p.Levels)-1
+		v.LevelName = names[min(max(p.Level, 0), v.LastLevel)]
+	}
 	if share == 0 {
 		share = min(seriesPoints, max(100, points/max(1, len(p.Series))))
 	}
 	v.Data = p.data(share)
 	v.Label = strings.TrimSpace(v.Title + ", a plot of " + count(len(p.Series), "curve", "curves"))
 	return v
+}
+
+// levelName is a level of smoothing as a reader sees it.
+func levelName(share float64) string {
+	if share <= 0 {
+		return "none"
+	}
+	return Percent(share)
 }
 
 // axes are of all points of the plot.
@@ -233,11 +254,12 @@ func (v *plotView) labelEnds(p Plot) {
 		longest = max(longest, len([]rune(c.Short)))
 	}
 	if longest > 0 {
-		v.EndsWidth = 14 + 7*longest
+		v.EndsWidth = 18 + 15*longest/2
 	}
 }
 
-// data is what the script draws anew when a reader looks closer: {"whole":bool,"log":bool,"s":[{"x":[…],"y":[…]}]}.
+// data is what the script draws anew when a reader looks closer: {"whole":bool,"log":bool,
+// "s":[{"x":[…],"y":[…],"l":[…]}],"level":3}, where l has the series at each level of smoothing.
 // Of each series it has about share points.
 func (p Plot) data(share int) []byte {
 	var b bytes.Buffer
@@ -246,26 +268,41 @@ func (p Plot) data(share int) []byte {
 		if i > 0 {
 			b.WriteByte(',')
 		}
-		x, y := s.points()
-		at := envelope(y, share/3)
-		b.WriteString(`{"x":`)
-		writeNumbers(&b, pick(x, at))
-		b.WriteString(`,"y":`)
-		writeNumbers(&b, pick(y, at))
-		if bx, lower, upper := s.band(); len(bx) > 0 {
-			bx, lower, upper = bandEnvelope(bx, lower, upper, share/3)
-			for _, n := range []struct {
-				name string
-				v    []float64
-			}{{"bx", bx}, {"lo", lower}, {"hi", upper}} {
-				fmt.Fprintf(&b, `,"%s":`, n.name)
-				writeNumbers(&b, n.v)
-			}
-		}
-		b.WriteByte('}')
+		s.write(&b, share)
 	}
-	b.WriteString("]}")
+	fmt.Fprintf(&b, `],"level":%d}`, p.Level)
 	return b.Bytes()
+}
+
+// write writes the points of a series, and those at other levels of smoothing, as JSON.
+func (s Series) write(b *bytes.Buffer, share int) {
+	x, y := s.points()
+	at := envelope(y, share/3)
+	b.WriteString(`{"x":`)
+	writeNumbers(b, pick(x, at))
+	b.WriteString(`,"y":`)
+	writeNumbers(b, pick(y, at))
+	if bx, lower, upper := s.band(); len(bx) > 0 {
+		bx, lower, upper = bandEnvelope(bx, lower, upper, share/3)
+		for _, n := range []struct {
+			name string
+			v    []float64
+		}{{"bx", bx}, {"lo", lower}, {"hi", upper}} {
+			fmt.Fprintf(b, `,"%s":`, n.name)
+			writeNumbers(b, n.v)
+		}
+	}
+	if len(s.Levels) > 0 {
+		b.WriteString(`,"l":[`)
+		for i, l := range s.Levels {
+			if i > 0 {
+				b.WriteByte(',')
+			}
+			l.write(b, max(leastLevel, share/8))
+		}
+		b.WriteByte(']')
+	}
+	b.WriteByte('}')
 }
 
 // writeNumbers writes a JSON array with six significant digits of each number, whole ones exactly, and null for what is not finite.

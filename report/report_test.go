@@ -29,17 +29,17 @@ func sample(n int) Page {
 		x, y, z, lower, upper = append(x, float64(i+1)), append(y, v), append(z, mean), append(lower, mean-0.3), append(upper, mean+0.3)
 	}
 	some := min(n, 8)
-	p := Page{Title: "A run of " + fmt.Sprint(n), Subtitle: "qlora of a model", Verdict: Verdict{Pass, "finished"}}
-	p.Add("", Figures{{"steps", "100 of 100", "3.1 s"}, {"loss", "3.309", "down 49 %"}},
+	p := Page{Title: "A run of " + fmt.Sprint(n), Subtitle: "qlora of a model", Verdict: Verdict{State: Pass, Text: "finished", Named: true}, Warnings: []string{"rows are double"}}
+	p.Add("", Figures{{"steps", "100 of 100", "3.1 s"}, {"loss", "3.309", "down 49%"}},
 		Plot{Title: "Loss", XLabel: "step", YLabel: "nats a token", Series: []Series{{Name: "each step", X: x, Y: y, Style: Faint, Colour: 1},
-			{Name: "training", X: x, Y: z, Colour: 1}, {Name: "evaluation", X: x[:some], Y: z[:some], Style: Points, Colour: 2}}},
+			{Name: "training", X: x, Y: z, Colour: 1, Levels: []Series{{X: x, Y: y}, {X: x, Y: z}, {X: x, Y: upper}}}, {Name: "evaluation", X: x[:some], Y: z[:some], Style: Points, Colour: 2}}, Levels: []float64{0, 0.02, 0.1}, Level: 1, Formula: "s(t) = Σ"},
 		Bar{Title: "Memory", Parts: []Part{{"frozen weights", 4 << 30}, {"activations", 9 << 30}, {"adapter", 1 << 20}}, Limit: 24 << 30, LimitName: "the limit"})
 	p.Add("Curves", Plot{Title: "Learning rate", XLabel: "step", Series: []Series{{Name: "rate", X: x, Y: z}}},
 		Plot{Title: "Gradient norm", XLabel: "step", YLog: true, Series: []Series{{Name: "raw", X: x, Y: y}, {Name: "clipped", X: x, Y: z}}},
 		Plot{Title: "Seeds", XLabel: "step", Series: []Series{{Name: "mean", X: x, Y: z, Lower: lower, Upper: upper}, {Name: "reference", X: x, Y: upper, Style: Dashed}}})
-	p.Add("Checks", Checks{{"loss_decrease", Pass, "50 %"}, {"max_vram", Fail, "12 GiB"}, {"resume", Skip, ""}})
-	p.Sections = append(p.Sections, Section{Title: "Folded", Folded: true, Blocks: []Block{Code{"log", "a\n```\nb"}, Text("words")}})
-	p.Add("Table", Table{Caption: "runs", Columns: []Column{{"run", false}, {"loss", true}}, Rows: [][]string{{"a", "3.1"}, {"b", "2.9", "too much"}, {}}, Strong: []int{1}},
+	p.Add("Checks", Checks{{"loss_decrease", Pass, "50%"}, {"max_vram", Fail, "12 GiB"}, {"resume", Skip, ""}})
+	p.Sections = append(p.Sections, Section{Title: "Folded", Folded: true, Blocks: []Block{Code{"log", "a\n```\nb", true}, Text("words")}})
+	p.Add("Table", Table{Caption: "runs", Columns: []Column{{"run", false, ""}, {"loss", true, "training loss"}}, Rows: [][]string{{"a", "3.1"}, {"b", "2.9", "too much"}, {}}, Strong: []int{1}},
 		Fields{{"lora.r", "8", false}, {"seed", "7", true}})
 	return p
 }
@@ -126,11 +126,11 @@ func TestMarkdownTables(t *testing.T) {
 // Every text of a page is one that a stranger wrote.
 func TestTextsAreEscaped(t *testing.T) {
 	bad := "</script></title>\"'><script>alert(1)</script><img src=x onerror=alert(1)>|[a](javascript:b) https://evil.example www.evil.example @someone `x` **b** \u202e\x00\x1b[31m"
-	p := Page{Title: bad, Subtitle: bad, Verdict: Verdict{Fail, bad}}
+	p := Page{Title: bad, Subtitle: bad, Verdict: Verdict{State: Fail, Text: bad}, Warnings: []string{bad}}
 	p.Sections = []Section{{Title: bad, Folded: true}, {Title: bad, Blocks: []Block{
-		Figures{{bad, bad, bad}}, Fields{{bad, bad, true}, {bad, bad, false}}, Checks{{bad, Pass, bad}}, Text(bad), Code{bad, bad},
-		Table{Caption: bad, Columns: []Column{{bad, true}}, Rows: [][]string{{bad}}}, Bar{Title: bad, Parts: []Part{{bad, 5}}, Limit: 2, LimitName: bad},
-		Plot{Title: bad, XLabel: bad, YLabel: bad, Note: bad, Series: []Series{{Name: bad, X: []float64{1, 2}, Y: []float64{1, math.NaN()}}, {Name: bad}}},
+		Figures{{bad, bad, bad}}, Fields{{bad, bad, true}, {bad, bad, false}}, Checks{{bad, Pass, bad}}, Text(bad), Code{bad, bad, true},
+		Table{Caption: bad, Columns: []Column{{bad, true, bad}}, Rows: [][]string{{bad}}}, Bar{Title: bad, Parts: []Part{{bad, 5}}, Limit: 2, LimitName: bad},
+		Plot{Title: bad, XLabel: bad, YLabel: bad, Note: bad, Levels: []float64{0, 1}, Formula: bad, Series: []Series{{Name: bad, X: []float64{1, 2}, Y: []float64{1, math.NaN()}}, {Name: bad}}},
 	}}}
 	page := html(t, p)
 	wellFormed(t, page)
@@ -270,8 +270,8 @@ func TestNumbers(t *testing.T) {
 	for _, c := range []struct {
 		v    float64
 		want string
-	}{{0, "0"}, {1, "1"}, {3.30877, "3.309"}, {0.001, "0.001"}, {3.0458649e-7, "3.046e-7"}, {2e-5, "2e-5"}, {31365.2, "31\u202f365"},
-		{1234.56, "1235"}, {5419.7, "5420"}, {999.9, "999.9"}, {1999.96, "2000"}, {999.96, "1000"}, {-12.5, "-12.5"}, {1e20, "1e20"}, {math.NaN(), "not finite"}, {math.Inf(-1), "not finite"}, {96595, "96\u202f595"}} {
+	}{{0, "0"}, {1, "1"}, {3.30877, "3.309"}, {0.001, "0.001"}, {3.0458649e-7, "3.046e-7"}, {2e-5, "2e-5"}, {31365.2, "31,365"},
+		{1234.56, "1,235"}, {5419.7, "5,420"}, {999.9, "999.9"}, {1999.96, "2,000"}, {999.96, "1,000"}, {-12.5, "-12.5"}, {1e20, "1e20"}, {math.NaN(), "not finite"}, {math.Inf(-1), "not finite"}, {96595, "96,595"}} {
 		if got := Number(c.v); got != c.want {
 			t.Errorf("%v is %q, want %q", c.v, got, c.want)
 		}

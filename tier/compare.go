@@ -74,9 +74,9 @@ func (c *Comparison) line(what string, now, was, share, floor float64, of func(K
 	case floor == 0:
 		l.Limit, l.Rule = was, "no more than the last"
 	case len(c.Kept) == 1:
-		l.Limit, l.Rule = was*(1+share), fmt.Sprintf("%.3g %% above the one kept", 100*share)
+		l.Limit, l.Rule = was*(1+share), fmt.Sprintf("%.3g%% above the one kept", 100*share)
 	default:
-		l.Limit, l.Rule = most+max(most-least, floor*most), fmt.Sprintf("above the most of %d kept by what they differ by, at least %.3g %%", len(c.Kept), 100*floor)
+		l.Limit, l.Rule = most+max(most-least, floor*most), fmt.Sprintf("above the most of %d kept by what they differ by, at least %.3g%%", len(c.Kept), 100*floor)
 	}
 	if l.OK = now <= l.Limit; !l.OK {
 		c.Regressions = append(c.Regressions, fmt.Sprintf("%s: %s, was %s, at most %s (%s)", what, Figure(now), Figure(was), Figure(l.Limit), l.Rule))

@@ -20,7 +20,7 @@ func (a *attempt) judgeHeldOut() {
 		return
 	}
 	fall := 1 - *after / *before
-	a.check(name, fall >= a.tier.HeldOut, "%.1f %% from %.4f to %.4f, at least %.1f %%", 100*fall, *before, *after, 100*a.tier.HeldOut)
+	a.check(name, fall >= a.tier.HeldOut, "%.1f%% from %.4f to %.4f, at least %.1f%%", 100*fall, *before, *after, 100*a.tier.HeldOut)
 }
 
 // evaluated is the loss on the held-out rows after a step; nil = there is none.
@@ -87,7 +87,7 @@ func (a *attempt) judgeReference() {
 		}
 	}
 	a.Curve = c
-	a.check(name, c.Outside == 0 && len(c.Run) == len(c.Mean), "%d of %d steps outside the band of %d seeds; the furthest, step %d, at %.0f %% of what is allowed", c.Outside, len(c.Mean), c.Seeds, at, 100*worst)
+	a.check(name, c.Outside == 0 && len(c.Run) == len(c.Mean), "%d of %d steps outside the band of %d seeds; the furthest, step %d, at %.0f%% of what is allowed", c.Outside, len(c.Mean), c.Seeds, at, 100*worst)
 	if r.EvalLoss == nil {
 		return
 	}

@@ -27,11 +27,11 @@ func TestCurveIsCounted(t *testing.T) {
 		reason string
 	}{
 		{"inside", []float64{3.05, 1.75, 1.25}, evals, compared(curve), nil, Pass, ""},
-		{"learns too little", []float64{3, 2, 1.4}, evals, compared(curve), nil, Fail, "the loss stays at the reference: 1 of 3 steps outside the band of 2 seeds; the furthest, step 3, at 133 %"},
+		{"learns too little", []float64{3, 2, 1.4}, evals, compared(curve), nil, Fail, "the loss stays at the reference: 1 of 3 steps outside the band of 2 seeds; the furthest, step 3, at 133%"},
 		{"learns too much", []float64{3, 1, 0.1}, evals, compared(curve), nil, Fail, "the loss stays at the reference: 2 of 3"},
 		{"a step less", []float64{3, 2}, evals, compared(curve), nil, Fail, "the loss stays at the reference: 1 of 3"},
 		{"held out too much", []float64{3, 2, 1}, []Evaluation{{0, 3}, {3, 1.1}}, compared(curve), nil, Fail, "the held-out loss stays at the reference: 1.1000, the reference has 1.5000, allowed 0.3000"},
-		{"held out too little", []float64{3, 2, 1}, []Evaluation{{0, 3}, {3, 2.9}}, compared(curve), nil, Fail, "the held-out loss falls: 3.3 % from 3.0000 to 2.9000, at least 30.0 %"},
+		{"held out too little", []float64{3, 2, 1}, []Evaluation{{0, 3}, {3, 2.9}}, compared(curve), nil, Fail, "the held-out loss falls: 3.3% from 3.0000 to 2.9000, at least 30.0%"},
 		{"not evaluated before", []float64{3, 2, 1}, evals[1:], compared(curve), nil, Fail, "the held-out loss falls: metrics.jsonl has no evaluation"},
 		{"not evaluated after", []float64{3, 2, 1}, evals[:1], compared(curve), nil, Fail, "the held-out loss falls: metrics.jsonl has no evaluation"},
 		{"no comparison", []float64{3, 2, 1}, evals, nil, nil, Skip, "the loss stays at the reference: the configuration asks for no comparison"},

@@ -123,7 +123,7 @@ func (a *attempt) judgeMetrics(m metrics) {
 	a.check("the result's losses are the file's", first == r.FirstLoss && last == r.LastLoss, "%v and %v, the result says %v and %v", first, last, r.FirstLoss, r.LastLoss)
 	a.Loss = fall(m.steps)
 	if a.tier.Fall > 0 {
-		a.check("the loss falls", a.Loss.Fall >= a.tier.Fall, "%.1f %% from %.4f to %.4f, at least %.1f %%", 100*a.Loss.Fall, a.Loss.FirstTenth, a.Loss.LastTenth, 100*a.tier.Fall)
+		a.check("the loss falls", a.Loss.Fall >= a.tier.Fall, "%.1f%% from %.4f to %.4f, at least %.1f%%", 100*a.Loss.Fall, a.Loss.FirstTenth, a.Loss.LastTenth, 100*a.tier.Fall)
 	}
 	a.judgeHeldOut()
 	a.judgeReference()

@@ -82,7 +82,7 @@ func summaryRow(t Result) []string {
 		row[2] = fmt.Sprintf("%d of %d", t.Run.Steps, t.Run.MaxSteps)
 	}
 	if t.Loss != nil {
-		row[3] = fmt.Sprintf("%.4f to %.4f (%+.1f %%)", t.Loss.FirstTenth, t.Loss.LastTenth, -100*t.Loss.Fall)
+		row[3] = fmt.Sprintf("%.4f to %.4f (%+.1f%%)", t.Loss.FirstTenth, t.Loss.LastTenth, -100*t.Loss.Fall)
 	}
 	if t.Throughput != nil {
 		row[4] = fmt.Sprintf("%.2f ms", t.Throughput.MedianMs)

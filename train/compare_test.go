@@ -169,9 +169,9 @@ func TestHeldOutCriteria(t *testing.T) {
 		want          string
 	}{
 		"met exactly":        {Expect{EvalLossDecrease: 0.25, EvalLossMax: 1.5}, at(2), at(1.5), ""},
-		"fell too little":    {Expect{EvalLossDecrease: 0.3}, at(2), at(1.5), "the held-out loss fell by 25.0 % (2.0000 before the first step, 1.5000 at the end), expected was 30.0 %: short of it by 5.0 percentage points"},
-		"rose":               {Expect{EvalLossDecrease: 0.3}, at(2), at(3), "the held-out loss fell by -50.0 % (2.0000 before the first step, 3.0000 at the end), expected was 30.0 %: short of it by 80.0 percentage points"},
-		"NaN":                {Expect{EvalLossDecrease: 0.3, EvalLossMax: 2}, at(2), at(math.NaN()), "the held-out loss fell by NaN % (2.0000 before the first step, NaN at the end), expected was 30.0 %: short of it by NaN percentage points; the held-out loss is NaN, expected was at most 2: over it by NaN"},
+		"fell too little":    {Expect{EvalLossDecrease: 0.3}, at(2), at(1.5), "the held-out loss fell by 25.0% (2.0000 before the first step, 1.5000 at the end), expected was 30.0%: short of it by 5.0 percentage points"},
+		"rose":               {Expect{EvalLossDecrease: 0.3}, at(2), at(3), "the held-out loss fell by -50.0% (2.0000 before the first step, 3.0000 at the end), expected was 30.0%: short of it by 80.0 percentage points"},
+		"NaN":                {Expect{EvalLossDecrease: 0.3, EvalLossMax: 2}, at(2), at(math.NaN()), "the held-out loss fell by NaN% (2.0000 before the first step, NaN at the end), expected was 30.0%: short of it by NaN percentage points; the held-out loss is NaN, expected was at most 2: over it by NaN"},
 		"no evaluation":      {Expect{EvalLossDecrease: 0.3}, nil, at(1), "eval_loss_decrease can't be judged: there is no evaluation before the first step and after the last (training.eval_on_start, dataset.val_path)"},
 		"too high":           {Expect{EvalLossMax: 1.25}, nil, at(1.5), "the held-out loss is 1.5000, expected was at most 1.25: over it by 0.2500"},
 		"no evaluation, max": {Expect{EvalLossMax: 1.25}, at(1), nil, "eval_loss_max can't be judged: there is no evaluation (dataset.val_path)"},

@@ -57,5 +57,5 @@ func slowData(data, step float64, steps int, async, streaming bool) string {
 	if streaming {
 		remedy = "give the program more CPU threads (--workers), or leave dataset.streaming out: rows are tokenised once then and kept in dataset.cache_dir"
 	}
-	return fmt.Sprintf("warning: making the batches of a step takes %.2f ms of its %.2f ms (%.0f %%), %s; %s", data, step, 100*data/step, what, remedy)
+	return fmt.Sprintf("warning: making the batches of a step takes %.2f ms of its %.2f ms (%.0f%%), %s; %s", data, step, 100*data/step, what, remedy)
 }

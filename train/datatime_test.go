@@ -18,11 +18,11 @@ func TestSlowDataIsSaid(t *testing.T) {
 	}{
 		{1, 10, 100, true, false, ""},
 		{4.9, 10, 100, true, false, ""},
-		{5, 10, 100, true, false, "making the batches of a step takes 5.00 ms of its 10.00 ms (50 %), and the device waits once"},
+		{5, 10, 100, true, false, "making the batches of a step takes 5.00 ms of its 10.00 ms (50%), and the device waits once"},
 		{12, 12, 100, true, true, "(--workers), or leave dataset.streaming out"},
 		{12, 12, 19, true, true, ""},
 		{0.9, 10, 100, false, false, ""},
-		{1, 10, 100, false, false, "(10 %), of which the CPU computes nothing; put dataset.cache_dir on a faster disk"},
+		{1, 10, 100, false, false, "(10%), of which the CPU computes nothing; put dataset.cache_dir on a faster disk"},
 	} {
 		got := slowData(c.data, c.step, c.steps, c.async, c.streaming)
 		if (got == "") != (c.want == "") || !strings.Contains(got, c.want) {

@@ -12,7 +12,7 @@ import (
 func (e Expect) Validate() []error {
 	var problems []error
 	if !(e.LossDecrease >= 0 && e.LossDecrease < 1) {
-		problems = append(problems, fmt.Errorf("expect.loss_decrease: %v must be at least 0 and below 1 (0.30 is 30 %%)", e.LossDecrease))
+		problems = append(problems, fmt.Errorf("expect.loss_decrease: %v must be at least 0 and below 1 (0.30 is 30%%)", e.LossDecrease))
 	}
 	if e.MaxVRAM != "" {
 		if _, err := session.ParseBytes(e.MaxVRAM); err != nil {
@@ -20,7 +20,7 @@ func (e Expect) Validate() []error {
 		}
 	}
 	if !(e.EvalLossDecrease >= 0 && e.EvalLossDecrease < 1) {
-		problems = append(problems, fmt.Errorf("expect.eval_loss_decrease: %v must be at least 0 and below 1 (0.30 is 30 %%)", e.EvalLossDecrease))
+		problems = append(problems, fmt.Errorf("expect.eval_loss_decrease: %v must be at least 0 and below 1 (0.30 is 30%%)", e.EvalLossDecrease))
 	}
 	if !(e.EvalLossMax >= 0) || math.IsInf(e.EvalLossMax, 0) {
 		problems = append(problems, fmt.Errorf("expect.eval_loss_max: %v must be a loss, or 0, which is not checked", e.EvalLossMax))
@@ -64,13 +64,13 @@ func (e Expect) Judge(o Outcome) ([]Judged, error) {
 	var all []Judged
 	losses, heldBytes := o.Losses, o.HeldBytes
 	if e.LossDecrease > 0 {
-		j := Judged{Criterion: "loss_decrease", Want: fmt.Sprintf("%.1f %%", 100*e.LossDecrease)}
+		j := Judged{Criterion: "loss_decrease", Want: fmt.Sprintf("%.1f%%", 100*e.LossDecrease)}
 		if len(losses) < 2 {
 			j.Got, j.miss = "too few steps", fmt.Sprintf("loss_decrease can't be judged after %d steps: it takes at least 2", len(losses))
 		} else {
 			first, last, fall := LossFall(losses)
-			j.Got, j.Met = fmt.Sprintf("%.1f %%, %.4f to %.4f", 100*fall, first, last), fall >= e.LossDecrease
-			j.miss = fmt.Sprintf("the loss fell by %.1f %% (mean %.4f of the first tenth of %d steps to %.4f of the last), expected was %.1f %%: short of it by %.1f percentage points",
+			j.Got, j.Met = fmt.Sprintf("%.1f%%, %.4f to %.4f", 100*fall, first, last), fall >= e.LossDecrease
+			j.miss = fmt.Sprintf("the loss fell by %.1f%% (mean %.4f of the first tenth of %d steps to %.4f of the last), expected was %.1f%%: short of it by %.1f percentage points",
 				100*fall, first, len(losses), last, 100*e.LossDecrease, 100*(e.LossDecrease-fall))
 		}
 		all = append(all, j)
@@ -102,15 +102,15 @@ func (e Expect) Judge(o Outcome) ([]Judged, error) {
 const notEvaluated = "not evaluated"
 
 func (e Expect) judgeEvalFall(o Outcome) Judged {
-	j := Judged{Criterion: "eval_loss_decrease", Want: fmt.Sprintf("%.1f %%", 100*e.EvalLossDecrease), Got: notEvaluated}
+	j := Judged{Criterion: "eval_loss_decrease", Want: fmt.Sprintf("%.1f%%", 100*e.EvalLossDecrease), Got: notEvaluated}
 	if o.EvalBefore == nil || o.EvalLoss == nil {
 		j.miss = "eval_loss_decrease can't be judged: there is no evaluation before the first step and after the last (training.eval_on_start, dataset.val_path)"
 		return j
 	}
 	before, after := *o.EvalBefore, *o.EvalLoss
 	fall := (before - after) / before
-	j.Got, j.Met = fmt.Sprintf("%.1f %%, %.4f to %.4f", 100*fall, before, after), fall >= e.EvalLossDecrease
-	j.miss = fmt.Sprintf("the held-out loss fell by %.1f %% (%.4f before the first step, %.4f at the end), expected was %.1f %%: short of it by %.1f percentage points",
+	j.Got, j.Met = fmt.Sprintf("%.1f%%, %.4f to %.4f", 100*fall, before, after), fall >= e.EvalLossDecrease
+	j.miss = fmt.Sprintf("the held-out loss fell by %.1f%% (%.4f before the first step, %.4f at the end), expected was %.1f%%: short of it by %.1f percentage points",
 		100*fall, before, after, 100*e.EvalLossDecrease, 100*(e.EvalLossDecrease-fall))
 	return j
 }

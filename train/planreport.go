@@ -20,7 +20,7 @@ func (r PlanReport) String() string {
 	}
 	fmt.Fprintf(&b, "plan: %s on %s, %d parameters, %d trained; %d steps of %s; precision %s; gradient_checkpointing %s\n",
 		r.Model, r.Device, r.Parameters, r.TrainedParameters, r.Steps, size, precisionText(r.Precision, r.PrecisionAuto), r.Checkpointing)
-	fmt.Fprintf(&b, "  token budgets %s: %.1f %% padding over an epoch\n", list(r.Budgets), 100*r.Padding)
+	fmt.Fprintf(&b, "  token budgets %s: %.1f%% padding over an epoch\n", list(r.Budgets), 100*r.Padding)
 	if r.Ranks > 1 {
 		fmt.Fprintf(&b, "  %d devices share each step; each of them holds\n", r.Ranks)
 	}

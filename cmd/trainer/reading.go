@@ -50,7 +50,7 @@ func readingLine(p dataset.Progress) string {
 		unit, name = 1e9, "GB"
 	}
 	if p.Size > 0 {
-		part("%.3g of %.3g %s (%d %%)", float64(p.Bytes)/unit, float64(p.Size)/unit, name, 100*p.Bytes/p.Size)
+		part("%.3g of %.3g %s (%d%%)", float64(p.Bytes)/unit, float64(p.Size)/unit, name, 100*p.Bytes/p.Size)
 	} else {
 		part("%.3g %s", float64(p.Bytes)/unit, name)
 	}

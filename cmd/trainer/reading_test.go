@@ -14,7 +14,7 @@ func TestReadingLine(t *testing.T) {
 		want string
 	}{
 		{dataset.Progress{Doing: "tokenising", Path: "a/rows.jsonl", Rows: 1204331, Bytes: 1_200_000_000, Size: 10_400_000_000, Took: 24 * time.Second},
-			"tokenising rows.jsonl: 1,204,331 rows, 1.2 of 10.4 GB (11 %), 50 MB/s, left 3m4s"},
+			"tokenising rows.jsonl: 1,204,331 rows, 1.2 of 10.4 GB (11%), 50 MB/s, left 3m4s"},
 		{dataset.Progress{Doing: "hashing", Path: "rows.jsonl", Bytes: 5_000_000, Took: time.Second}, "hashing rows.jsonl: 5 MB, 5 MB/s"},
 		{dataset.Progress{Doing: "waiting for another run that tokenises", Path: "rows.jsonl"}, "waiting for another run that tokenises rows.jsonl"},
 	} {

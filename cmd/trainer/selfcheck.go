@@ -69,7 +69,7 @@ func printSelfcheck(c *console, r selfcheck.Report) error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(kernels)) {
 		k := kernels[name]
-		fmt.Fprintf(w, "%-18s %4d passed %4d failed %4d skipped   largest error %3.0f %% of its limit\n",
+		fmt.Fprintf(w, "%-18s %4d passed %4d failed %4d skipped   largest error %3.0f%% of its limit\n",
 			name, k.count[selfcheck.StatusPass], k.count[selfcheck.StatusFail], k.count[selfcheck.StatusSkip], 100*k.share)
 	}
 	fmt.Fprintf(w, "%s: %d passed, %d failed, %d skipped in %.1f s\n", r.Device, r.Passed, r.Failed, r.Skipped, r.Duration.Seconds())

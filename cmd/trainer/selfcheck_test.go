@@ -36,9 +36,9 @@ func TestSelfcheckSaysWhatFailed(t *testing.T) {
 	}
 	want := `fail  bf16 rope 8 heads: output 0: error 5, limit 4
 skip  bf16 matmul by a library: not found
-bf16 add              2 passed    0 failed    0 skipped   largest error  50 % of its limit
-bf16 matmul           0 passed    0 failed    1 skipped   largest error   0 % of its limit
-bf16 rope             0 passed    1 failed    0 skipped   largest error   0 % of its limit
+bf16 add              2 passed    0 failed    0 skipped   largest error  50% of its limit
+bf16 matmul           0 passed    0 failed    1 skipped   largest error   0% of its limit
+bf16 rope             0 passed    1 failed    0 skipped   largest error   0% of its limit
 a device: 2 passed, 1 failed, 1 skipped in 2.0 s
 `
 	if out.String() != want {

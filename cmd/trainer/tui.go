@@ -333,7 +333,7 @@ func (t *tui) memoryBar() (report.Bar, string) {
 	if t.plan != nil {
 		bar = runs.MemoryBar(t.plan)
 		if t.plan.Limit > 0 {
-			text += fmt.Sprintf(" of %s (%.3g %%)", session.FormatBytes(t.plan.Limit), 100*float64(t.held)/float64(t.plan.Limit))
+			text += fmt.Sprintf(" of %s (%.3g%%)", session.FormatBytes(t.plan.Limit), 100*float64(t.held)/float64(t.plan.Limit))
 		}
 	}
 	if n := len(t.memory.y); n > 0 {

@@ -139,9 +139,9 @@ func TestUI(t *testing.T) {
 		"expect.loss_decrease", "0")
 	b.Wait(`document.getElementById("text").value.startsWith("#")`) // comments stay
 	click(b, "make-plan")
-	b.Wait(`/^fits: .* of /.test(text("#plan .fits"))`)
+	b.Wait(`/^fits: .* of /.test(text(".foot .fits"))`)
 	click(b, "start")
-	b.Wait(`text("#page h1") === "one" && /^running: step \d/.test(text("#page .verdict"))`)
+	b.Wait(`text("#page h1") === "one" && /^Running: step \d/.test(text("#page .verdict"))`)
 	b.Wait(`document.querySelectorAll("#page figure.plot .line").length > 3`)
 	grown := `text("#page .figures dd")`
 	var before string
@@ -173,17 +173,17 @@ func TestUI(t *testing.T) {
 	b.Eval(`document.querySelector("#queue .take").click() || 0`, new(any))
 	b.Wait(`!document.querySelector("#queue .take")`)
 	click(b, "stop")
-	b.Wait(`text("#page .verdict").startsWith("stopped")`)
+	b.Wait(`text("#page .verdict").startsWith("Stopped")`)
 	b.Wait(`document.getElementById("queue").innerText.includes("stopped after")`)
 	stopped := lastStep(t, one)
 	click(b, "resume")
-	b.Wait(`text("#page .verdict").startsWith("running")`)
+	b.Wait(`text("#page .verdict").startsWith("Running")`)
 	eventually(t, "the run goes on from its checkpoint", func() bool { return lastStep(t, one) > stopped })
 	if _, err := os.Stat(filepath.Join(dir, "runs", "two")); err == nil {
 		t.Error("the run that was taken out of the queue was started")
 	}
 	click(b, "stop")
-	b.Wait(`text("#page .verdict").startsWith("stopped")`)
+	b.Wait(`text("#page .verdict").startsWith("Stopped")`)
 	b.Wait(`[...document.querySelectorAll("#page summary")].some((s) => s.textContent === "Log")`)
 	if b.Console != nil {
 		t.Errorf("the page reports %s", strings.Join(b.Console, "\n"))

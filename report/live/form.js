@@ -16,6 +16,7 @@
     if (!inputs.size) build();
     planned = null;
     $("plan").replaceChildren();
+    verdict(false, "");
     $("form-said").textContent = "";
     if (begin !== undefined) { $("template").value = ""; text.value = begin; } else use(form.templates[0]);
     if (!$("form").open) $("form").showModal();
@@ -100,7 +101,14 @@
   function ready() {
     const same = planned && planned.config === text.value;
     $("start").disabled = !same || !planned.fits || $("problems").children.length > 0;
-    if (planned && !same) { $("plan").replaceChildren(); $("form-said").textContent = "the plan is of another configuration: plan again"; planned = null; }
+    if (planned && !same) { $("plan").replaceChildren(); verdict(false, ""); $("form-said").textContent = "the plan is of another configuration: plan again"; planned = null; }
+  }
+
+  // verdict says beside the buttons, which are always in view, whether the plan fits; an empty text takes it away.
+  function verdict(fits, text) {
+    $("plan-said").textContent = text;
+    $("plan-said").className = fits ? "fits" : "over";
+    $("plan-said").hidden = !text;
   }
 
   let typed;
@@ -117,9 +125,10 @@
       planned = { config, fits: p.fits };
       const picture = make("div");
       picture.innerHTML = p.html; // made and escaped by the server
-      $("plan").replaceChildren(make("p", { class: p.fits ? "fits" : "over" }, p.text), picture, make("details", {}, make("summary", {}, "the whole plan"), make("pre", { tabindex: 0 }, p.more)));
+      verdict(p.fits, p.text);
+      $("plan").replaceChildren(picture, make("details", {}, make("summary", {}, "the whole plan"), make("pre", { tabindex: 0 }, p.more)));
       $("form-said").textContent = "";
-    } catch (e) { $("form-said").textContent = ""; $("plan").replaceChildren(make("p", { class: "over" }, e.message)); planned = null; }
+    } catch (e) { $("form-said").textContent = ""; $("plan").replaceChildren(); verdict(false, e.message); planned = null; }
     $("make-plan").disabled = $("problems").children.length > 0 || pending > 0;
     ready();
     $("plan").scrollIntoView({ block: "nearest" });

@@ -91,6 +91,52 @@ const ui = (() => {
     else if (name === "grow") { const p = drawn.get(v.id); if (p) p.grow(v); }
   }
 
+  // Tabs: sections of a page that name one are seen when it is chosen; all others are on the first.
+  const overview = "Overview";
+  let tab = overview;
+  const tabOf = (section) => section.dataset.tab || overview;
+  const sections = () => [...$("page").children].filter((e) => /^(SECTION|DETAILS)$/.test(e.tagName));
+
+  function showTabs() {
+    const names = [...new Set(sections().map(tabOf))], extra = one() ? panels.filter((p) => p.when(rows.find((r) => r.id === current))) : [];
+    for (const p of extra) if (!names.includes(p.name)) names.push(p.name);
+    names.sort((a, b) => tabOrder(a) - tabOrder(b));
+    const now = names.includes(tab) ? tab : overview;
+    $("tabs").hidden = names.length < 2;
+    $("tabs").setAttribute("aria-hidden", names.length < 2);
+    if ([...$("tabs").children].map((b) => b.textContent).join("\n") !== names.join("\n")) {
+      $("tabs").replaceChildren(...names.map((name) => {
+        const b = make("button", { type: "button", role: "tab", "aria-controls": "page" }, name);
+        b.addEventListener("click", () => chooseTab(name));
+        return b;
+      }));
+    }
+    for (const b of $("tabs").children) {
+      b.setAttribute("aria-selected", b.textContent === now);
+      b.tabIndex = b.textContent === now ? 0 : -1;
+    }
+    for (const s of sections()) {
+      s.hidden = names.length > 1 && tabOf(s) !== now;
+      if (s.tagName === "DETAILS" && s.dataset.tab && names.length > 1) s.open = s.open || s.dataset.tab === s.querySelector("h2").textContent;
+    }
+    for (const p of panels) p.show(extra.includes(p) && p.name === now);
+  }
+  const order = [overview, "Log", "Data", "Configuration", "Chat"];
+  const tabOrder = (name) => { const i = order.indexOf(name); return i < 0 ? order.length : i; };
+  const panels = []; // parts of the page that are no section of a report: {name, when(row), show(on)}
+  const one = () => shown().length === 1;
+
+  function chooseTab(name) { tab = name; showTabs(); }
+
+  $("tabs").addEventListener("keydown", (e) => {
+    const by = { ArrowRight: 1, ArrowLeft: -1 }[e.key], all = [...$("tabs").children], at = all.indexOf(document.activeElement);
+    if (!by || at < 0) return;
+    const next = all[(at + by + all.length) % all.length];
+    chooseTab(next.textContent);
+    next.focus();
+    e.preventDefault();
+  });
+
   // Pieces of a page.
   async function more(id, from, to) {
     try {
@@ -114,13 +160,21 @@ const ui = (() => {
     }
     showing = shown().join(",");
     drawn.clear();
+    page.before($("tabs")); // it stands inside the page, which is made anew
     page.innerHTML = html; // made and escaped by the server, like the pages of trainer report
     page.classList.remove("stale");
     attach(page);
     for (const [id, p] of drawn) if (views.has(titleOf(id))) p.look(views.get(titleOf(id)));
     for (const s of page.querySelectorAll("details > summary")) if (open.has(s.textContent)) s.parentNode.open = true;
     if (!same) $("main").scrollTop = 0;
+    placeTabs();
+    showTabs();
     actions();
+  }
+  // placeTabs puts the tabs below the title, which is a piece of the page.
+  function placeTabs() {
+    const head = $("head");
+    if (head) head.after($("tabs")); else $("page").before($("tabs"));
   }
   const titleOf = (id) => (($(id) || document).querySelector("figcaption") || {}).textContent || id;
 
@@ -310,6 +364,11 @@ const ui = (() => {
       case "Escape": if (marks.size) { marks.clear(); changed(); } break;
       case "n": $("new").click(); break;
       case "?": $("help").showModal(); break;
+      case "1": case "2": case "3": case "4": case "5": case "6": case "7": case "8": case "9": {
+        const b = $("tabs").hidden ? null : $("tabs").children[+e.key - 1];
+        if (b) { chooseTab(b.textContent); b.focus({ preventScroll: true }); }
+        break;
+      }
       default: return;
     }
     e.preventDefault();

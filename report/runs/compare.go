@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/tierlora/tierlora/report"
 	"github.com/tierlora/tierlora/session"
@@ -20,11 +22,25 @@ func SetNames(all []*Run) {
 	for depth := 1; depth <= 8; depth++ {
 		seen := map[string]int{}
 		for _, r := range all {
-			r.Name = shortened(tail(abs(r.Dir), depth))
+			r.Name = tail(abs(r.Dir), depth)
 			seen[r.Name]++
 		}
 		if len(seen) == len(all) {
-			return
+			break
+		}
+	}
+	alike := map[string][]*Run{} // by their shortened names
+	for _, r := range all {
+		name := shortened(r.Name)
+		alike[name] = append(alike[name], r)
+	}
+	for name, some := range alike {
+		if len(some) == 1 {
+			some[0].Name = name
+			continue
+		}
+		for i, part := range namesOf(some) {
+			some[i].Name = shortened(part)
 		}
 	}
 	seen := map[string]int{}
@@ -52,12 +68,12 @@ func tail(path string, depth int) string {
 func compare(all []*Run) report.Page {
 	p := report.Page{Title: fmt.Sprintf("%d runs compared", len(all)), Verdict: bestOf(all)}
 	groups := bySeed(all)
-	p.Add("", overlay(groups, "Training loss, smoothed", "step", func(s Step) float64 { return float64(s.Step) }), results(all))
+	p.Add("", overlay(groups, "Training loss", "step", func(s Step) float64 { return float64(s.Step) }), results(all))
 	if e := evaluations(groups); len(e.Series) > 0 {
 		p.Add("Evaluation", e)
 	}
-	p.Add("By tokens and by time", overlay(groups, "Training loss, smoothed", "tokens", func(s Step) float64 { return s.Tokens }),
-		overlay(groups, "Training loss, smoothed", "seconds", func(s Step) float64 { return s.Seconds }))
+	p.Add("By tokens and by time", overlay(groups, "Training loss", "tokens", func(s Step) float64 { return s.Tokens }),
+		overlay(groups, "Training loss", "seconds", func(s Step) float64 { return s.Seconds }))
 	p.Add("What differs in the configuration", differences(all, func(r *Run) []Setting { return r.Settings }))
 	p.Add("What differs in the environment", differences(all, func(r *Run) []Setting {
 		var s []Setting
@@ -127,7 +143,10 @@ type group struct {
 // bySeed puts runs together that differ in their seed and output folder alone. Each group stands where its first run does.
 func bySeed(all []*Run) []group {
 	var groups []group
-	at := map[string]int{}
+	at, names := map[string]int{}, map[*Run]string{}
+	for i, name := range namesOf(all) {
+		names[all[i]] = name
+	}
 	for _, r := range all {
 		var key strings.Builder
 		for _, s := range r.Settings {
@@ -145,7 +164,7 @@ func bySeed(all []*Run) []group {
 	}
 	for i := range groups {
 		g := &groups[i]
-		g.name = g.runs[0].Name
+		g.name = names[g.runs[0]]
 		seeds := map[string]bool{}
 		for _, r := range g.runs {
 			seeds[r.Setting("seed")] = true
@@ -167,8 +186,13 @@ func overlay(groups []group, title, label string, x func(Step) float64) report.P
 	for i, g := range groups {
 		var lines []report.Series
 		for _, r := range g.runs {
-			s := report.Series{Name: g.name, X: column(r.Steps, x), Y: r.Smoothed(), Colour: i + 1}
-			if s.X, s.Y = whole(s.X, s.Y); len(s.X) > 0 {
+			s := report.Series{Name: g.name, X: column(r.Steps, x), Colour: i + 1}
+			for _, share := range smoothings {
+				l := report.Series{X: s.X, Y: r.smoothedAt(share), Colour: i + 1}
+				l.X, l.Y = whole(l.X, l.Y)
+				s.Levels = append(s.Levels, l)
+			}
+			if s.X, s.Y = s.Levels[usual].X, s.Levels[usual].Y; len(s.X) > 0 {
 				lines = append(lines, s)
 			}
 		}
@@ -178,8 +202,19 @@ func overlay(groups []group, title, label string, x func(Step) float64) report.P
 			p.Series = append(p.Series, lines[0])
 		default:
 			spread = true
-			p.Series = append(p.Series, band(lines))
+			mean := band(lines)
+			for k := range smoothings {
+				var at []report.Series
+				for _, l := range lines {
+					at = append(at, l.Levels[k])
+				}
+				mean.Levels = append(mean.Levels, band(at))
+			}
+			p.Series = append(p.Series, mean)
 		}
+	}
+	if p.Series != nil {
+		p.Levels, p.Level, p.Formula = smoothings, usual, formula("logged line")
 	}
 	if spread {
 		p.Note = "A band spans the lowest and the highest of runs that differ in nothing but their seed; its line is their mean."
@@ -254,36 +289,120 @@ func evaluations(groups []group) report.Plot {
 	return p
 }
 
-// results is a row for each run.
+// results is a table with a row for each run. A column that says the same of all runs, or nothing, is left out.
 func results(all []*Run) report.Table {
-	t := report.Table{Columns: []report.Column{{Title: "run"}, {Title: "state"}, {Title: "steps", Right: true}, {Title: "training loss, smoothed", Right: true},
-		{Title: "best evaluation loss", Right: true}, {Title: "at step", Right: true}, {Title: "tokens", Right: true}, {Title: "tokens/s", Right: true},
-		{Title: "time", Right: true}, {Title: "memory", Right: true}}}
-	b := best(all)
+	columns := []report.Column{{Title: "run"}, {Title: "state"}, {Title: "steps", Right: true}, {Title: "loss", Right: true, Full: "training loss, smoothed"},
+		{Title: "eval loss", Right: true, Full: "best evaluation loss"}, {Title: "tokens", Right: true}, {Title: "tokens/s", Right: true},
+		{Title: "time", Right: true}, {Title: "memory", Right: true}}
+	b, names := best(all), namesOf(all)
+	var rows [][]string
+	t := report.Table{}
 	for i, r := range all {
 		s := r.Summary()
-		name := s.Name
+		name := names[i]
 		if i == b {
 			name += " (best)"
 			t.Strong = []int{i}
 		}
 		steps := report.Whole(int64(s.Step))
-		if s.Total > 0 {
+		if s.Total > 0 && s.Total != s.Step {
 			steps += " of " + report.Whole(int64(s.Total))
 		}
-		row := []string{name, string(s.Status), steps, text(s.Loss), "–", "–", text(s.Tokens), text(s.TokensPerSecond), "–", "–"}
+		row := []string{name, string(s.Status), steps, text(s.Loss), "–", text(s.Tokens), text(s.TokensPerSecond), "–", "–"}
+		if s.TokensPerSecond != nil {
+			row[6] = report.Whole(int64(min(*s.TokensPerSecond, 1e15)))
+		}
 		if s.BestEval != nil {
-			row[4], row[5] = text(s.BestEval), report.Whole(int64(*s.BestEvalStep))
+			row[4] = text(s.BestEval) + " at " + report.Whole(int64(*s.BestEvalStep))
 		}
 		if s.Seconds != nil {
-			row[8] = report.Duration(seconds(*s.Seconds))
+			row[7] = report.Duration(seconds(*s.Seconds))
 		}
 		if s.HeldBytes > 0 {
-			row[9] = session.FormatBytes(s.HeldBytes)
+			row[8] = session.FormatBytes(s.HeldBytes)
 		}
-		t.Rows = append(t.Rows, row)
+		rows = append(rows, row)
+	}
+	t.Rows = make([][]string, len(rows))
+	for j, c := range columns {
+		empty, finished := true, j == 1
+		for _, row := range rows {
+			empty, finished = empty && row[j] == "–", finished && row[j] == string(Finished)
+		}
+		if empty || finished {
+			continue
+		}
+		t.Columns = append(t.Columns, c)
+		for i, row := range rows {
+			t.Rows[i] = append(t.Rows[i], row[j])
+		}
 	}
 	return t
+}
+
+// namesOf returns what the names of runs differ in.
+func namesOf(all []*Run) []string {
+	names := make([]string, len(all))
+	for i, r := range all {
+		names[i] = r.Name
+	}
+	return differing(names)
+}
+
+// longName is how many characters a name may have before what it shares with all others is cut off.
+const longName = 20
+
+// differing shortens texts to the part in which they differ, where the longest has more than longName characters: of
+// what all of them begin or end with, whole words become "…". No two texts that differ become equal.
+func differing(texts []string) []string {
+	longest := 0
+	for _, t := range texts {
+		longest = max(longest, len([]rune(t)))
+	}
+	if len(texts) < 2 || longest <= longName {
+		return texts
+	}
+	words := make([][]string, len(texts))
+	least := math.MaxInt
+	for i, t := range texts {
+		words[i] = wordsOf(t)
+		least = min(least, len(words[i]))
+	}
+	head, tail := 0, 0
+	for head < least-1 && sameWord(words, func(w []string) string { return w[head] }) {
+		head++
+	}
+	for tail < least-1-head && sameWord(words, func(w []string) string { return w[len(w)-1-tail] }) {
+		tail++
+	}
+	short := make([]string, len(texts))
+	for i, w := range words {
+		short[i] = strings.Join(w[head:len(w)-tail], "")
+		if head > 0 {
+			short[i] = "…" + short[i]
+		}
+		if tail > 0 {
+			short[i] += "…"
+		}
+	}
+	return short
+}
+
+// sameWord tells whether all texts have the same word at a place.
+func sameWord(words [][]string, at func([]string) string) bool {
+	return !slices.ContainsFunc(words[1:], func(w []string) bool { return at(w) != at(words[0]) })
+}
+
+// wordsOf splits a text behind each character that is neither a letter nor a digit.
+func wordsOf(text string) []string {
+	var words []string
+	from := 0
+	for i, r := range text {
+		if end := i + utf8.RuneLen(r); r != utf8.RuneError && !unicode.IsLetter(r) && !unicode.IsDigit(r) && r != '.' {
+			words, from = append(words, text[from:end]), end
+		}
+	}
+	return append(words, text[from:])
 }
 
 func text(v *float64) string {
@@ -308,10 +427,7 @@ func differences(all []*Run, of func(*Run) []Setting) report.Block {
 			}
 		}
 	}
-	t := report.Table{Columns: []report.Column{{Title: "key"}}}
-	for _, r := range all {
-		t.Columns = append(t.Columns, report.Column{Title: r.Name})
-	}
+	var rows [][]string
 	for _, key := range keys {
 		row, differs := []string{key}, false
 		for i := range all {
@@ -326,11 +442,43 @@ func differences(all []*Run, of func(*Run) []Setting) report.Block {
 		}
 		isSection := slices.ContainsFunc(keys, func(k string) bool { return strings.HasPrefix(k, key+".") })
 		if differs && !isSection {
-			t.Rows = append(t.Rows, row)
+			rows = append(rows, append(row[:1:1], differing(row[1:])...))
 		}
 	}
-	if t.Rows == nil {
+	switch {
+	case rows == nil:
 		return report.Text("Nothing.")
+	case len(all) > mostColumns:
+		return byValue(all, rows)
+	}
+	t := report.Table{Columns: []report.Column{{Title: "key"}}, Rows: rows}
+	for i, name := range namesOf(all) {
+		t.Columns = append(t.Columns, report.Column{Title: name, Full: all[i].Name})
+	}
+	return t
+}
+
+// mostColumns is how many runs stand beside each other as columns of a table of settings.
+const mostColumns = 5
+
+// byValue is the table of settings of many runs: a row for each value, with the runs that have it.
+func byValue(all []*Run, rows [][]string) report.Table {
+	t := report.Table{Columns: []report.Column{{Title: "key"}, {Title: "value"}, {Title: "runs"}}}
+	names := namesOf(all)
+	for _, row := range rows {
+		key := row[0]
+		for i, value := range row[1:] {
+			if slices.Index(row[1:], value) != i {
+				continue
+			}
+			var who []string
+			for k := i; k < len(all); k++ {
+				if row[1+k] == value {
+					who = append(who, names[k])
+				}
+			}
+			t.Rows = append(t.Rows, []string{key, value, strings.Join(who, ", ")})
+		}
 	}
 	return t
 }

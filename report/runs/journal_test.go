@@ -108,7 +108,7 @@ func TestFollowTheJournal(t *testing.T) {
 func TestLeakIsAWarning(t *testing.T) {
 	r := read(t, map[string]string{train.MetricsFile: stepLines(10) + endLine, train.DataReportFile: `{"source":"x","leaked":2,"val_rows":14}`})
 	html, markdown := pages(t, r)
-	for text, want := range map[string]string{html: `<li class="warn"><b class="state">warning</b>`, markdown: "⚠️ warning |"} {
+	for text, want := range map[string]string{html: `<ul class="warnings" aria-label="warnings">`, markdown: "⚠️ warning: leak"} {
 		if !strings.Contains(text, want) || !strings.Contains(text, "leak: 2 of the 14 validation rows are training rows too") {
 			t.Errorf("no %q in\n%s", want, text)
 		}

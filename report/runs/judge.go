@@ -96,7 +96,7 @@ func (r *Run) Verdict(checks report.Checks) report.Verdict {
 	case Finished:
 		return r.finishedVerdict(checks)
 	case Running:
-		v := report.Verdict{State: report.Note, Text: "running: " + at}
+		v := report.Verdict{State: report.Note, Named: true, Text: "running: " + at}
 		if left := r.left(); left > 0 {
 			v.Text += ", about " + report.Duration(left.Round(time.Second)) + " left"
 		}
@@ -109,7 +109,7 @@ func (r *Run) Verdict(checks report.Checks) report.Verdict {
 		if k == 0 {
 			at = "before the first step"
 		}
-		return report.Verdict{State: report.Fail, Text: fmt.Sprintf("failed, %s: %s", at, ended(why)) + r.resumes()}
+		return report.Verdict{State: report.Fail, Named: true, Text: fmt.Sprintf("failed, %s: %s", at, ended(why)) + r.resumes()}
 	}
 	if r.Journal != nil && r.Journal.State == journal.Interrupted {
 		by := ""
@@ -119,14 +119,14 @@ func (r *Run) Verdict(checks report.Checks) report.Verdict {
 		if k == 0 {
 			at = "before the first step"
 		}
-		return report.Verdict{State: report.Note, Text: fmt.Sprintf("stopped%s: %s.", by, at) + r.resumes()}
+		return report.Verdict{State: report.Note, Named: true, Text: fmt.Sprintf("stopped%s: %s.", by, at) + r.resumes()}
 	}
-	return report.Verdict{State: report.Note, Text: "stopped, or ended by an error: " + at + "." + r.resumes()}
+	return report.Verdict{State: report.Note, Named: true, Text: "stopped, or ended by an error: " + at + "." + r.resumes()}
 }
 
 // finishedVerdict is the sentence about a run that did all its steps.
 func (r *Run) finishedVerdict(checks report.Checks) report.Verdict {
-	v := report.Verdict{State: report.Pass, Text: fmt.Sprintf("finished: %s steps", report.Whole(int64(r.End.Step)))}
+	v := report.Verdict{State: report.Pass, Named: true, Text: fmt.Sprintf("finished: %s steps", report.Whole(int64(r.End.Step)))}
 	if r.Total > r.End.Step {
 		v.Text += " of " + report.Whole(int64(r.Total))
 	}
@@ -212,9 +212,17 @@ func Trend(s []float64) string {
 	return ", flat"
 }
 
-// halfLife is in lines: the weight of a line halves after a fiftieth of the curve, to both sides. It is whole, so that a
-// curve that grows keeps its shape for a while.
-func halfLife(n int) float64 { return float64(max(1, n/50)) }
+// smoothings are the levels of smoothing that a reader chooses from: half-lives as shares of the curve. A page shows
+// the one at usual at first.
+var smoothings = []float64{0, 0.005, 0.01, 0.02, 0.05, 0.1}
+
+// usual is the index in smoothings of the level that a page shows at first.
+const usual = 3
+
+// halfLife returns, for a curve of n points, the distance in points after which the weight of a point halves, for a
+// half-life that is a share of the curve. The distance is a whole number, so that a curve that grows keeps its shape for
+// a while, and at least 1.
+func halfLife(n int, share float64) float64 { return math.Max(1, math.Floor(float64(n)*share+1e-9)) }
 
 // smooth is the mean around each point, s(t) = Σ β^|t-i| y(i) / Σ β^|t-i| with β = 2^(-1/h). It looks to both sides, so
 // that it does not lag behind a curve that falls; at the last point there is the past alone. Values that are not finite
@@ -242,13 +250,24 @@ func smooth(y []float64, h float64) []float64 {
 	return out
 }
 
-// Smooth is the curve that a page draws of a value of each line.
-func Smooth(y []float64) []float64 { return smooth(y, halfLife(len(y))) }
+// Smooth returns the curve that a page draws at first of a value of each line.
+func Smooth(y []float64) []float64 { return smoothAt(y, smoothings[usual]) }
 
-// Smoothed is the smoothed curve of the run's page, at each logged line.
-func (r *Run) Smoothed() []float64 {
+// smoothAt returns a curve at a level of smoothing; a level of 0 leaves it as it is.
+func smoothAt(y []float64, share float64) []float64 {
+	if share <= 0 {
+		return y
+	}
+	return smooth(y, halfLife(len(y), share))
+}
+
+// Smoothed returns the smoothed loss that the run's page draws at first, at each logged line.
+func (r *Run) Smoothed() []float64 { return r.smoothedAt(smoothings[usual]) }
+
+// smoothedAt returns the loss at each logged line, smoothed over a share of the curve.
+func (r *Run) smoothedAt(share float64) []float64 {
 	x, y, _ := r.losses()
-	curve := report.Series{X: x, Y: Smooth(y)}
+	curve := report.Series{X: x, Y: smoothAt(y, share)}
 	if len(y) == len(r.Steps) {
 		return curve.Y
 	}

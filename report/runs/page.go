@@ -30,19 +30,16 @@ func Page(all []*Run, title string) report.Page {
 
 func (r *Run) page() report.Page {
 	checks := r.Checks()
-	p := report.Page{Title: r.Name, Subtitle: r.subtitle(), Verdict: r.Verdict(checks)}
+	p := report.Page{Title: r.Name, Subtitle: r.subtitle(), Verdict: r.Verdict(checks), Warnings: r.warnings()}
 	p.Add("", r.figures(), r.lossPlot())
 	if bar, ok := r.memory(); ok {
 		p.Sections[0].Blocks = append(p.Sections[0].Blocks, bar)
-	}
-	if warnings := r.warnings(); len(warnings) > 0 {
-		p.Add("Warnings", warnings)
 	}
 	if len(r.Problems) > 0 {
 		p.Add("What could not be read", problems(r))
 	}
 	if r.Status() == Failed {
-		r.addLog(&p)
+		r.addFailure(&p)
 	}
 	if curves := r.curves(); curves != nil {
 		p.Add("Curves", curves...)
@@ -56,31 +53,53 @@ func (r *Run) page() report.Page {
 	if r.Curve != nil {
 		p.Add("Beside the reference", r.besideReference())
 	}
-	if r.Data != nil {
-		p.Add("Data", terms(r.Data.String()))
-	}
 	if len(r.Norms) > 0 {
 		p.Add("Gradient norms by tensor", r.norms())
 	}
-	if r.Plan != nil {
-		p.Sections = append(p.Sections, report.Section{Title: "Memory plan", Blocks: []report.Block{report.Code{Text: r.Plan.String()}}, Folded: true})
-	}
-	if len(r.Settings) > 0 {
-		p.Add("Configuration", report.Text("Bold: differs from the default."), settings(r.Settings))
-	} else if r.Config != nil {
-		p.Add("Configuration", report.Code{Text: safetext.Mask(string(r.Config[:min(len(r.Config), 64<<10)]))})
-	}
-	if e := r.environment(); len(e) > 0 {
-		p.Add("Environment", e)
-	}
-	if r.Status() != Failed {
-		r.addLog(&p)
+	p.Sections = append(p.Sections, r.details()...)
+	if r.Log != "" {
+		p.Sections = append(p.Sections, report.Section{Title: "Log", Tab: TabLog, Folded: true,
+			Blocks: []report.Block{report.Code{Text: r.Log, End: true}}})
 	}
 	return p
 }
 
-// addLog adds what ranks failed with, and the end of the log, which is open where the run has failed.
-func (r *Run) addLog(p *report.Page) {
+// Tabs of the live page that show what is not on its first one.
+const (
+	TabData          = "Data"
+	TabConfiguration = "Configuration"
+	TabLog           = "Log"
+)
+
+// details are the sections about the data, the memory plan, the configuration and the environment.
+func (r *Run) details() []report.Section {
+	var all []report.Section
+	add := func(tab, title string, blocks ...report.Block) {
+		all = append(all, report.Section{Title: title, Tab: tab, Blocks: blocks})
+	}
+	if r.Data != nil {
+		add(TabData, "Data", terms(r.Data.String()))
+	}
+	if len(r.Settings) > 0 {
+		add(TabConfiguration, "Configuration", report.Text("Bold: differs from the default."), settings(r.Settings))
+	} else if r.Config != nil {
+		add(TabConfiguration, "Configuration", report.Code{Text: safetext.Mask(string(r.Config[:min(len(r.Config), 64<<10)]))})
+	}
+	if r.Plan != nil {
+		all = append(all, report.Section{Title: "Memory plan", Tab: TabConfiguration, Folded: true,
+			Blocks: []report.Block{report.Code{Text: r.Plan.String()}}})
+	}
+	if e := r.environment(); len(e) > 0 {
+		add(TabConfiguration, "Environment", e)
+	}
+	return all
+}
+
+// lastLines is how many lines of its log the page of a failed run shows at its top.
+const lastLines = 12
+
+// addFailure adds the errors of the ranks that failed and the last lines of the log.
+func (r *Run) addFailure(p *report.Page) {
 	if r.Journal != nil && len(r.Journal.Ranks) > 0 && r.Journal.State == journal.Failed {
 		var ranks report.Checks
 		for _, one := range r.Journal.Ranks {
@@ -89,16 +108,17 @@ func (r *Run) addLog(p *report.Page) {
 		p.Add("Ranks that failed", ranks)
 	}
 	if r.Log != "" {
-		p.Sections = append(p.Sections, report.Section{Title: "Log", Blocks: []report.Block{report.Code{Text: r.Log}}, Folded: r.Status() != Failed})
+		lines := strings.Split(strings.TrimRight(r.Log, "\n"), "\n")
+		p.Add("Last lines of the log", report.Code{Text: strings.Join(lines[max(0, len(lines)-lastLines):], "\n"), End: true})
 	}
 }
 
-// warnings are what a person should look at in the data.
-func (r *Run) warnings() report.Checks {
-	var all report.Checks
+// warnings returns what a person should look at in the data.
+func (r *Run) warnings() []string {
+	var all []string
 	if r.Data != nil {
 		for _, text := range r.Data.Warnings() {
-			all = append(all, report.Check{What: "data", State: report.Warn, Detail: safetext.Line(text, shownError)})
+			all = append(all, safetext.Line(text, shownError))
 		}
 	}
 	return all
@@ -151,12 +171,12 @@ func (r *Run) figures() report.Figures {
 		y := Smooth(raw)
 		last, first := y[len(y)-1], raw[0]
 		loss := report.Figure{Name: "training loss, smoothed", Value: report.Number(last)}
-		if fall := 100 * (first - last) / first; finite(fall) && len(y) >= few { // of fewer, one step's rows decide
+		if fall := (first - last) / first; finite(fall) && len(y) >= few { // of fewer, one step's rows decide
 			word := "down"
 			if fall < 0 {
 				word = "up"
 			}
-			loss.Note = fmt.Sprintf("%s %s %% from %s", word, report.Number(math.Round(10*math.Abs(fall))/10), report.Number(first))
+			loss.Note = fmt.Sprintf("%s %s from %s", word, report.Percent(math.Abs(fall)), report.Number(first))
 		}
 		f = append(f, loss)
 	}
@@ -177,14 +197,14 @@ func (r *Run) figures() report.Figures {
 			}
 		}
 		if finite(took) && took > 0 && s.Step > 0 {
-			speed.Note = report.Duration(seconds(took/float64(s.Step))) + " a step"
+			speed.Note = report.PerStep(seconds(took / float64(s.Step)))
 		}
 		f = append(f, speed)
 	}
 	if held := r.HeldBytes(); held > 0 {
 		m := report.Figure{Name: "memory", Value: session.FormatBytes(held)}
 		if r.Plan != nil && r.Plan.Limit > 0 {
-			m.Note = fmt.Sprintf("%s %% of %s", report.Number(math.Round(1000*float64(held)/float64(r.Plan.Limit))/10), session.FormatBytes(r.Plan.Limit))
+			m.Note = report.Percent(float64(held)/float64(r.Plan.Limit)) + " of " + session.FormatBytes(r.Plan.Limit)
 		}
 		f = append(f, m)
 	}
@@ -222,11 +242,12 @@ func (r *Run) lossPlot() report.Plot {
 	x, y, what := r.losses()
 	switch {
 	case len(y) >= few:
-		h := halfLife(len(y))
-		p.Series = append(p.Series, report.Series{Name: "training, each " + what, X: x, Y: y, Style: report.Faint, Colour: 1},
-			report.Series{Name: "training", X: x, Y: smooth(y, h), Colour: 1})
-		p.Note = fmt.Sprintf("training: mean around each %s, weights halved every %s to both sides: s(t) = Σ β^|t−i| y(i) / Σ β^|t−i|, β = 2^(−1/%s); the newest has only the past",
-			what, plural(h, what), report.Number(h))
+		smoothed := report.Series{Name: "training", X: x, Y: Smooth(y), Colour: 1}
+		for _, share := range smoothings {
+			smoothed.Levels = append(smoothed.Levels, report.Series{X: x, Y: smoothAt(y, share)})
+		}
+		p.Series = append(p.Series, report.Series{Name: "training, each " + what, X: x, Y: y, Style: report.Faint, Colour: 1}, smoothed)
+		p.Levels, p.Level, p.Formula = smoothings, usual, formula(what)
 	case len(y) > 0:
 		p.Series = append(p.Series, report.Series{Name: "training", X: x, Y: y, Colour: 1})
 	}
@@ -240,11 +261,11 @@ func (r *Run) lossPlot() report.Plot {
 	return p
 }
 
-func plural(n float64, what string) string {
-	if n == 1 {
-		return what
-	}
-	return report.Number(n) + " " + what + "s"
+// formula says how a level of smoothing is computed from the value of each step or logged line.
+func formula(what string) string {
+	return "Smoothing is the mean around each " + what + " with weights that halve every h " + what +
+		"s to both sides: s(t) = Σ β^|t−i| y(i) / Σ β^|t−i|, β = 2^(−1/h). The half-life h is the chosen share of the curve, " +
+		"rounded down, and at least 1. The newest value has only the past."
 }
 
 // memory is the plan against its limit.

@@ -191,7 +191,7 @@ func TestChecks(t *testing.T) {
 	r := read(t, files)
 	r.Settings = []Setting{{Key: "expect.loss_decrease", Value: "0.6"}, {Key: "expect.max_vram", Value: "1GiB"}}
 	checks := r.Checks()
-	if len(checks) != 2 || checks[0].State != report.Fail || checks[0].Detail != "50.0 %, 5.0000 to 2.5000, wanted 60.0 %" || checks[1].State != report.Pass {
+	if len(checks) != 2 || checks[0].State != report.Fail || checks[0].Detail != "50.0%, 5.0000 to 2.5000, wanted 60.0%" || checks[1].State != report.Pass {
 		t.Errorf("%+v", checks)
 	}
 	if v := r.Verdict(checks); v.State != report.Fail || !strings.Contains(v.Text, "missed: expect.loss_decrease") {
@@ -355,7 +355,7 @@ func TestSamplesAndTasks(t *testing.T) {
 	}
 	r = read(t, map[string]string{train.SamplesFile: many.String()})
 	rows := r.samples()[0].(report.Table).Rows
-	if n := len(r.Samples); n > 3+2*mostSamples || len(rows) > mostSampleRows || rows[0][0] != "0" || rows[2][1] != "p2" || rows[3][1] != "p0" || rows[len(rows)-1][0] != "4999" || len(rows[3][2]) > mostSampleText+3 {
+	if n := len(r.Samples); n > 3+2*mostSamples || len(rows) > mostSampleRows || rows[0][0] != "0" || rows[2][1] != "p2" || rows[3][1] != "p0" || rows[len(rows)-1][0] != "4,999" || len(rows[3][2]) > mostSampleText+3 {
 		t.Errorf("%d kept, %d rows, the fourth is %.20q", n, len(rows), rows[3])
 	}
 }
@@ -377,4 +377,22 @@ func FuzzFolder(f *testing.F) {
 		pages(t, r, r)
 		r.Summary()
 	})
+}
+
+// TestDiffering: long names lose the words that all of them share, and stay different.
+func TestDiffering(t *testing.T) {
+	for _, c := range []struct{ given, want []string }{
+		{[]string{"a", "b"}, []string{"a", "b"}},
+		{[]string{"a-name-that-is-long-lr1-x", "a-name-that-is-long-lr2-x"}, []string{"…lr1-…", "…lr2-…"}},
+		{[]string{"a-name-that-is-long", "a-name-that-is-long-too"}, []string{"…long", "…long-too"}},
+		{[]string{"the/same/name/twice/as/it/is", "the/same/name/twice/as/it/is"}, []string{"…is", "…is"}},
+		{[]string{"one name alone that is long"}, []string{"one name alone that is long"}},
+		{[]string{"", "a name that is long enough"}, []string{"", "a name that is long enough"}},
+		{[]string{"0.00001000000000000000001", "0.00001000000000000000002"}, []string{"0.00001000000000000000001", "0.00001000000000000000002"}},
+		{[]string{"bad \xff name of twenty bytes", "bad \xff name of twenty bites"}, []string{"…bytes", "…bites"}},
+	} {
+		if got := differing(c.given); !slices.Equal(got, c.want) {
+			t.Errorf("%q became %q, want %q", c.given, got, c.want)
+		}
+	}
 }

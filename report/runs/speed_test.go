@@ -15,7 +15,7 @@ func TestStepWithoutEvaluations(t *testing.T) {
 	}
 	eval := func(step int) string { return fmt.Sprintf(`{"step":%d,"eval_loss":3,"eval_runtime":50}`+"\n", step) }
 	r := read(t, map[string]string{train.MetricsFile: eval(0) + line(1, 2) + eval(1) + line(2, 54) + eval(2)})
-	if _, markdown := pages(t, r); !strings.Contains(markdown, "2.0 s a step") {
+	if _, markdown := pages(t, r); !strings.Contains(markdown, "2.0 s/step") {
 		t.Errorf("of 54 s 50 are an evaluation, and 2 steps were made:\n%.600s", markdown)
 	}
 }
