@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -62,7 +63,6 @@ func (r *Report) add(c Result) {
 // is no GPU the error is ErrNoDevice.
 func Run(ctx context.Context, env session.Env) (Report, error) {
 	s := newSelfChecker(env)
-	defer s.cpu.Close() //nolint:errcheck // nothing is held
 	for _, p := range checkedPrecisions {
 		on, err := session.OpenMachine("cuda", p.String(), env)
 		if err != nil {
@@ -86,7 +86,7 @@ type nativeGEMM interface{ UseNativeGEMM() (library bool) }
 
 // selfChecker runs checks on machines and keeps what they are compared with.
 type selfChecker struct {
-	cpu        *graph.CPU // of the references alone
+	workers    int // that compute references, and half of those that judge results
 	began      time.Time
 	checks     []check
 	references [][][]float64 // of each check, in float64
@@ -100,8 +100,12 @@ type selfChecker struct {
 
 func newSelfChecker(env session.Env) *selfChecker {
 	checks := slices.Concat(elementChecks(), gemmChecks(), lowRankChecks(), attentionChecks(), lossChecks(), updateChecks(), expertChecks(), fusedChecks(), fewRowsChecks(), convChecks(), headGateChecks(), deltaChecks())
-	cpu := graph.NewCPU(env.Workers)
-	return &selfChecker{cpu: cpu, began: time.Now(), checks: checks, references: make([][][]float64, len(checks)), judging: make(chan struct{}, 2*cpu.Workers())}
+	workers := env.Workers
+	if workers == 0 {
+		workers = runtime.GOMAXPROCS(0)
+	}
+	return &selfChecker{workers: workers, began: time.Now(), checks: checks, references: make([][][]float64, len(checks)),
+		judging: make(chan struct{}, 2*workers)}
 }
 
 // run does every check on a machine, in its precision. References and limits are computed beside the machine's work.
@@ -122,26 +126,43 @@ type reference struct {
 	err error
 }
 
-// missing computes the references that a precision needs and that are not there, in the order of the checks, some ahead of their use.
-func (s *selfChecker) missing(ctx context.Context, tf32 bool) <-chan reference {
+// missing computes the references that a precision needs and that are not there, some ahead of their use. It gives them in the
+// order of the checks. Each worker computes whole references on one core: most are too small to share among cores.
+func (s *selfChecker) missing(ctx context.Context, tf32 bool) <-chan chan reference {
 	var of []int
 	for i, c := range s.checks {
 		if s.references[i] == nil && (c.gemm || !tf32) {
 			of = append(of, i)
 		}
 	}
-	ready := make(chan reference, 64)
+	type job struct {
+		of  int
+		out chan reference
+	}
+	ready, jobs := make(chan chan reference, 64), make(chan job)
 	rescue.Go(func() {
 		defer close(ready)
+		defer close(jobs)
 		for _, i := range of {
-			out, err := s.checks[i].run(s.cpu, kernel.F64, 1)
+			out := make(chan reference, 1)
 			select {
-			case ready <- reference{i, out, err}:
+			case jobs <- job{i, out}:
+				ready <- out
 			case <-ctx.Done():
 				return
 			}
 		}
 	})
+	for range s.workers {
+		rescue.Go(func() {
+			cpu := graph.NewCPU(1)
+			defer cpu.Close() //nolint:errcheck // nothing is held
+			for j := range jobs {
+				out, err := s.checks[j.of].run(cpu, kernel.F64, 1)
+				j.out <- reference{j.of, out, err}
+			}
+		})
+	}
 	return ready
 }
 
@@ -152,7 +173,8 @@ func (s *selfChecker) runAll(ctx context.Context, on graph.Machine) error {
 	ready := s.missing(ctx, tf32)
 	defer func() {
 		stop()
-		for range ready { // the references' machine is free again
+		for out := range ready { // no reference is computed any more
+			<-out
 		}
 	}()
 	for i, c := range s.checks {
@@ -163,7 +185,7 @@ func (s *selfChecker) runAll(ctx context.Context, on graph.Machine) error {
 			continue
 		}
 		if s.references[i] == nil {
-			r := <-ready
+			r := <-<-ready
 			if r.err != nil {
 				return fmt.Errorf("reference of %s %s: %w", c.kernel, c.name, r.err)
 			}

@@ -20,7 +20,7 @@ import (
 // TestSelfCheckOfCPU holds the CPU's float32 to the GPU's limits in fp32.
 func TestSelfCheckOfCPU(t *testing.T) {
 	s := newSelfChecker(session.Env{})
-	if err := s.run(context.Background(), graph.NewCPU(0)); err != nil {
+	if err := s.run(context.Background(), graph.NewCPU(1)); err != nil {
 		t.Fatal(err)
 	}
 	r := s.report

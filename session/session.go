@@ -185,6 +185,10 @@ func (s *Session) Hold(ctx context.Context, programs ...*Program) (*Memory, erro
 	}, programs...)
 }
 
+// freedFrom is how many bytes programs hold, at least, for Hold to give the garbage of loading back to the system. A smaller
+// program leaves less garbage than the runtime keeps anyway, and the collection would take longer than the load.
+const freedFrom = 4 << 20
+
 // Hold takes the memory that programs share, lets fill write to it, and binds the programs.
 func Hold(on graph.Machine, fill func(graph.Store) error, programs ...*Program) (_ *Memory, err error) {
 	plans := make([]*graph.Plan, len(programs))
@@ -204,7 +208,9 @@ func Hold(on graph.Machine, fill func(graph.Store) error, programs ...*Program) 
 	if err := fill(store); err != nil {
 		return nil, err
 	}
-	debug.FreeOSMemory() // what loading left behind
+	if store.Bytes().Total() >= freedFrom {
+		debug.FreeOSMemory() // what loading left behind
+	}
 	m := &Memory{Store: store}
 	for _, p := range plans {
 		run, err := on.Bind(p, store)
