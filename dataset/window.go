@@ -34,7 +34,12 @@ type Step struct {
 	Batches []Batch // this rank's, one a round
 	All     []Batch // of all ranks in the order of the window, where they were asked for; else nil
 	Rounds  int     // the most that a rank has
-	Trained int     // trained tokens over all ranks: the divisor of the step's loss
+
+	// Trained counts the trained tokens and Sequences the rows of the step over all ranks; an objective divides its loss by
+	// one of its counts.
+	Trained, Sequences int
+	// Progress is how far the order is after the step, in epochs.
+	Progress float64
 }
 
 // NextWindow returns this rank's batches of one optimizer step, and the trained tokens of the step over all ranks; see
@@ -72,6 +77,7 @@ func (l *Loader) NextStep(n int, all bool) (Step, error) {
 	place := 0
 	for _, t := range batches {
 		first, mine := place, all
+		step.Sequences += len(l.opt.in(t.of, t.position))
 		place += l.piecesOf(t.of, t.position)
 		for i := first; i < place; i++ {
 			mine = mine || l.owns(i)
@@ -102,6 +108,7 @@ func (l *Loader) NextStep(n int, all bool) (Step, error) {
 	}
 	step.Rounds = (place + l.world - 1) / l.world
 	*l = next
+	step.Progress = l.Progress()
 	if s := batches[len(batches)-1].of; s.epoch < l.at.epoch && s.ended != nil && l.rank == 0 && !l.quiet {
 		s.ended()
 	}

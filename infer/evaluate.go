@@ -42,25 +42,31 @@ const (
 // EvalStep is the forward pass and the loss alone.
 type EvalStep struct {
 	session.Program
-	nll       *graph.Value // f[M]
+	out       objective.Outcome
 	objective objective.Objective
 	tokens    int // of all ranks that share them
 }
 
-// PlanEval plans the evaluation of micro-batches of a shape.
-func PlanEval(nw session.Network, s session.Shape, on graph.Machine) (*EvalStep, error) {
+// PlanEval plans the evaluation of micro-batches of a shape by an objective.
+func PlanEval(nw session.Network, s session.Shape, by objective.Objective, on graph.Machine) (*EvalStep, error) {
 	nw.Adapter.Dropout = 0 // of training only
-	e := &EvalStep{objective: objective.Objectives[objective.Default], tokens: s.Tokens}
+	e := &EvalStep{objective: by, tokens: s.Tokens}
 	n, trained, in := nw.Declare(evalPrefix, s)
 	data := e.objective.Declare(n, evalPrefix, session.Own(s.Tokens, nw.Ranks))
 	n.Segment(segmentEval)
 	hidden := nw.Hidden(n, in)
-	loss, each := e.objective.Eval(n, objective.Network{Hidden: hidden, Head: nw.Head(n), LossRows: nw.LossRows(on), LogitCap: nw.Config.LogitCap}, data)
-	plan, err := on.Compile(n.Builder, loss, each)
+	e.out = e.objective.Eval(n, objective.Network{Hidden: hidden, Head: nw.Head(n), LossRows: nw.LossRows(on), LogitCap: nw.Config.LogitCap}, data)
+	outputs := []*graph.Value{e.out.Loss}
+	if e.out.Each != nil {
+		outputs = append(outputs, e.out.Each)
+	} else if nw.Ranks > 1 {
+		return nil, errors.New("plan the evaluation: the objective's loss has no parts by token, which ranks that share a batch's tokens add up")
+	}
+	plan, err := on.Compile(n.Builder, append(outputs, e.out.Sums...)...)
 	if err != nil {
 		return nil, fmt.Errorf("plan the evaluation: %w", err)
 	}
-	e.nll, e.Program = each, session.Program{Net: n, Trained: trained, Plan: plan}
+	e.Program = session.Program{Net: n, Trained: trained, Plan: plan}
 	return e, nil
 }
 
@@ -94,12 +100,19 @@ func (v *Evaluator) Share(place int, join func(own []float32) (all []float32, er
 	v.own, v.join = session.PartOf(v.step.tokens, place, v.step.Net.Ranks()), join
 }
 
-// Sum is a loss over rows.
+// Sum is a loss over rows, with what the objective's numbers are computed from.
 type Sum struct {
-	NLL     float64
-	Trained int64 // tokens that are counted
-	Tokens  int64 // without padding
-	Batches int
+	NLL       float64 // the loss, not divided by anything
+	Trained   int64   // tokens that are counted
+	Sequences int64
+	Tokens    int64 // without padding
+	Batches   int
+	Sums      []float64 // objective.Outcome.Sums; those of this rank's tokens where several ranks share a batch
+}
+
+// Counts are what the objective divides by.
+func (s Sum) Counts() objective.Counts {
+	return objective.Counts{Tokens: s.Trained, Sequences: s.Sequences, Groups: s.Sequences}
 }
 
 // Run sums up the loss over a loader's rows. see is told after each batch how many are done and may end it; nil = nobody.
@@ -122,7 +135,14 @@ func (v *Evaluator) RunRows(ctx context.Context, l *dataset.Loader, tell func(ro
 
 // Add adds another sum.
 func (s *Sum) Add(o Sum) {
-	s.NLL, s.Trained, s.Tokens, s.Batches = s.NLL+o.NLL, s.Trained+o.Trained, s.Tokens+o.Tokens, s.Batches+o.Batches
+	s.NLL, s.Trained, s.Sequences = s.NLL+o.NLL, s.Trained+o.Trained, s.Sequences+o.Sequences
+	s.Tokens, s.Batches = s.Tokens+o.Tokens, s.Batches+o.Batches
+	if s.Sums == nil && o.Sums != nil {
+		s.Sums = make([]float64, len(o.Sums))
+	}
+	for i, x := range o.Sums {
+		s.Sums[i] += x
+	}
 }
 
 // Each gives the sum of each of a loader's batches. An error of see ends it.
@@ -140,12 +160,15 @@ func (v *Evaluator) each(ctx context.Context, l *dataset.Loader, tell func(row i
 		}
 		v.batch.Fill(b, v.own)
 		v.data.Scale(1)
-		one := Sum{Trained: int64(v.data.Fill(b, v.own)), Tokens: int64(b.Tokens), Batches: 1}
+		one := Sum{Trained: int64(v.data.Fill(b, v.own)), Sequences: int64(len(b.Rows)), Tokens: int64(b.Tokens), Batches: 1}
 		each, err := v.losses()
 		if err != nil {
 			return err
 		}
 		one.NLL = total(each)
+		if one.Sums, err = v.sums(); err != nil {
+			return err
+		}
 		if tell != nil {
 			for k, row := range b.Rows {
 				from, n := b.Starts[k], b.Length(k)
@@ -171,7 +194,8 @@ type RowLoss struct {
 	Tokens, Trained int64
 }
 
-// losses are the negative log-likelihoods over what was written, at the place that predicts the token.
+// losses runs the step over what was written. It returns each token's part of the loss, for the negative log-likelihood at
+// the place that predicts the token, or the whole loss where the objective has no parts by token.
 func (v *Evaluator) losses() ([]float32, error) {
 	if err := v.batch.Put(); err != nil {
 		return nil, err
@@ -179,7 +203,11 @@ func (v *Evaluator) losses() ([]float32, error) {
 	if err := v.run.Run(segmentEval); err != nil {
 		return nil, err
 	}
-	t, err := v.run.Read(v.step.nll)
+	of := v.step.out.Each
+	if of == nil {
+		of = v.step.out.Loss
+	}
+	t, err := v.run.Read(of)
 	if err != nil {
 		return nil, err
 	}
@@ -187,6 +215,18 @@ func (v *Evaluator) losses() ([]float32, error) {
 		return v.join(t.F32())
 	}
 	return t.F32(), nil
+}
+
+// sums are those of the objective's numbers over what losses has run.
+func (v *Evaluator) sums() (all []float64, err error) {
+	for _, of := range v.step.out.Sums {
+		t, err := v.run.Read(of)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, float64(t.F32()[0]))
+	}
+	return all, nil
 }
 
 // Again runs the step over what was written last, for the sake of others that it does collective operations with.
@@ -277,7 +317,7 @@ func evaluate(ctx context.Context, s *session.Session, loader *dataset.Loader, t
 	if most := s.Base.Config.LongestRow(); shape.MaxLen > most {
 		return sum, fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", shape.MaxLen, most)
 	}
-	step, err := PlanEval(s.Net, shape, s.On)
+	step, err := PlanEval(s.Net, shape, objective.Of(objective.Default, objective.Config{}), s.On)
 	if err != nil {
 		return sum, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 func stories(t testing.TB) *session.Base {
@@ -102,7 +103,7 @@ func (g *Generator) logitsAfter(t testing.TB, ids []int32, last int) (rows [][]f
 func evaluatorOf(t *testing.T, b *session.Base, longest int) *Evaluator {
 	t.Helper()
 	on := graph.NewCPU(0)
-	step, err := PlanEval(network(t, b, kernel.F32), session.Shape{Tokens: longest, Sequences: 1, MaxLen: longest}, on)
+	step, err := PlanEval(network(t, b, kernel.F32), session.Shape{Tokens: longest, Sequences: 1, MaxLen: longest}, objective.Of(objective.Default, objective.Config{}), on)
 	if err != nil {
 		t.Fatal(err)
 	}

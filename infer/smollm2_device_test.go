@@ -13,6 +13,7 @@ import (
 	"github.com/tierlora/tierlora/internal/gputest"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // TestGPUSmolLM2Evaluates compares the mean loss over 20 chat rows in bf16 with transformers in float32.
@@ -30,7 +31,7 @@ func TestGPUSmolLM2Evaluates(t *testing.T) {
 	for _, r := range want.Rows {
 		M += len(r.IDs)
 	}
-	step, err := PlanEval(network(t, b, kernel.F32), session.Shape{Tokens: M, Sequences: len(want.Rows), MaxLen: M}, on)
+	step, err := PlanEval(network(t, b, kernel.F32), session.Shape{Tokens: M, Sequences: len(want.Rows), MaxLen: M}, objective.Of(objective.Default, objective.Config{}), on)
 	if err != nil {
 		t.Fatal(err)
 	}

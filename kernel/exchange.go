@@ -1,6 +1,9 @@
 package kernel
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // Group is the ranks that train one model together, as the collective operations see them.
 type Group interface {
@@ -21,40 +24,52 @@ func SliceOf(n, rank, world int) (from, to int) {
 
 func sliceLength(n, world int) int { return ((n+world-1)/world + 3) &^ 3 }
 
-// Exchange hands every rank its slice of all ranks' gradients, and the two numbers of each to all.
+// Exchange hands every rank its slice of all ranks' gradients, and the numbers of each rank to all.
 //
-//	g f[P], loss f[], stop f[1] -> slices f[W,S], losses f[W], stops f[W]
+//	g f[P], loss f[], stop f[1], (number f[] ...) -> slices f[W,S], losses f[W], stops f[W], (numbers f[W] ...)
 //	slices[r] = rank r's g[SliceOf(P, this rank, W)]; what lies behind a shorter slice means nothing
-//	losses[r], stops[r] = rank r's loss and stop
+//	losses[r], stops[r], numbers[r] = rank r's loss, stop and number
 //
 // W is World and S the length of the first slice. It moves numbers and adds none, so the order of the sum is the caller's.
-type Exchange struct{ World int }
+type Exchange struct {
+	World   int
+	Numbers int // of each rank, besides loss and stop
+}
 
 func (Exchange) Name() string { return "exchange" }
 
 func (k Exchange) Shape(in []Type) ([]Type, error) {
-	if _, err := Want(in, "f[P]", "f[]", "f[1]"); err != nil {
+	want, all := []string{"f[P]", "f[]", "f[1]"}, []int{0, 1, 2}
+	for i := range k.Numbers {
+		want, all = append(want, "f[]"), append(all, 3+i)
+	}
+	if _, err := Want(in, want...); err != nil {
 		return nil, err
 	}
-	if err := sameElements(in, 0, 1, 2); err != nil {
+	if err := sameElements(in, all...); err != nil {
 		return nil, err
 	}
 	if k.World < 1 {
 		return nil, fmt.Errorf("%d ranks", k.World)
 	}
 	d := in[0].DType
-	return []Type{T(d, k.World, sliceLength(in[0].Elems(), k.World)), T(d, k.World), T(d, k.World)}, nil
+	out := []Type{T(d, k.World, sliceLength(in[0].Elems(), k.World))}
+	for range in[1:] {
+		out = append(out, T(d, k.World))
+	}
+	return out, nil
 }
 
 func (k Exchange) CPU(c *CPU, in, out []Tensor) func() {
 	g, size := in[0].Bytes(), in[0].DType.Size()
-	mine := make([]byte, len(g)+2*size)
+	mine := make([]byte, len(g)+(len(in)-1)*size)
 	alone := [][]byte{mine}
 	rank, world := c.place()
 	return func() {
-		n := copy(mine, g)
-		n += copy(mine[n:], in[1].Bytes())
-		copy(mine[n:], in[2].Bytes())
+		copy(mine, g)
+		for i, number := range in[1:] {
+			copy(mine[len(g)+i*size:], number.Bytes())
+		}
 		all, ok := c.gather("the gradients", alone, k.World)
 		if !ok {
 			return
@@ -64,8 +79,9 @@ func (k Exchange) CPU(c *CPU, in, out []Tensor) func() {
 		for r, theirs := range all {
 			filled := copy(out[0].Bytes()[r*row:(r+1)*row], theirs[from*size:to*size])
 			clear(out[0].Bytes()[r*row+filled : (r+1)*row])
-			copy(out[1].Bytes()[r*size:], theirs[n-size:n])
-			copy(out[2].Bytes()[r*size:], theirs[n:])
+			for i, numbers := range out[1:] {
+				copy(numbers.Bytes()[r*size:(r+1)*size], theirs[len(g)+i*size:])
+			}
 		}
 	}
 }
@@ -222,8 +238,9 @@ func (k GatherSlices) CPU(c *CPU, _, out []Tensor) func() {
 
 func (GatherSlices) Cost(in, out []Type, _ Content) Cost { return Cost{Bytes: moved(in, out)} }
 
-func (Exchange) Stored([]DType) (want, out []DType) {
-	return []DType{F32, F32, F32}, []DType{F32, F32, F32}
+func (Exchange) Stored(in []DType) (want, out []DType) {
+	want = slices.Repeat([]DType{F32}, len(in))
+	return want, want
 }
 
 func (AddInOrder) Stored([]DType) (want, out []DType) { return []DType{F32, F32}, []DType{F32} }

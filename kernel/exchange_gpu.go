@@ -37,11 +37,14 @@ func (k Exchange) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 			continue
 		}
 		at, bytes := slice(r)
-		parts = append(parts,
-			gpu.Part{At: at, Bytes: bytes, Peer: r}, gpu.Part{At: in[1].Ptr, Bytes: 4, Peer: r}, gpu.Part{At: in[2].Ptr, Bytes: 4, Peer: r},
-			gpu.Part{At: out[0].Ptr.Add(int64(r) * row), Bytes: length, Peer: r, Receive: true},
-			gpu.Part{At: out[1].Ptr.Add(4 * int64(r)), Bytes: 4, Peer: r, Receive: true},
-			gpu.Part{At: out[2].Ptr.Add(4 * int64(r)), Bytes: 4, Peer: r, Receive: true})
+		parts = append(parts, gpu.Part{At: at, Bytes: bytes, Peer: r})
+		for _, number := range in[1:] {
+			parts = append(parts, gpu.Part{At: number.Ptr, Bytes: 4, Peer: r})
+		}
+		parts = append(parts, gpu.Part{At: out[0].Ptr.Add(int64(r) * row), Bytes: length, Peer: r, Receive: true})
+		for _, numbers := range out[1:] {
+			parts = append(parts, gpu.Part{At: numbers.Ptr.Add(4 * int64(r)), Bytes: 4, Peer: r, Receive: true})
+		}
 	}
 	s := g.Stream
 	keep := func(out, in gpu.Ptr, bytes int64) func() error {
@@ -52,9 +55,9 @@ func (k Exchange) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 			return s.Copy(out, in, bytes)
 		}
 	}
-	work := []func() error{
-		keep(out[0].Ptr.Add(int64(rank)*row), own, length),
-		keep(out[1].Ptr.Add(4*int64(rank)), in[1].Ptr, 4), keep(out[2].Ptr.Add(4*int64(rank)), in[2].Ptr, 4),
+	work := []func() error{keep(out[0].Ptr.Add(int64(rank)*row), own, length)}
+	for i, number := range in[1:] {
+		work = append(work, keep(out[1+i].Ptr.Add(4*int64(rank)), number.Ptr, 4))
 	}
 	if g.Comm != nil {
 		move := g.Comm.Exchange(parts)

@@ -19,6 +19,8 @@ func TestExchange(t *testing.T) {
 	for _, n := range []int{1, 4, 37, 1 << 15} {
 		kerneltest.Run(t,
 			kerneltest.Case{Name: fmt.Sprint("alone ", n), Kernel: kernel.Exchange{World: 1}, In: []kerneltest.Input{kerneltest.Normal(n), kerneltest.Normal(), kerneltest.Normal(1)}},
+			kerneltest.Case{Name: fmt.Sprint("numbers alone ", n), Kernel: kernel.Exchange{World: 1, Numbers: 2},
+				In: []kerneltest.Input{kerneltest.Normal(n), kerneltest.Normal(), kerneltest.Normal(1), kerneltest.Normal(), kerneltest.Normal()}},
 			kerneltest.Case{Name: fmt.Sprint("gather alone ", n), Kernel: kernel.GatherSlices{World: 1}, In: []kerneltest.Input{kerneltest.Normal(n)}},
 			kerneltest.Case{Name: fmt.Sprint("add ", n), Kernel: kernel.AddInOrder{}, Bound: 2e-7, In: []kerneltest.Input{kerneltest.Normal(n), kerneltest.Normal(3, n)}})
 	}
@@ -34,6 +36,7 @@ func TestExchangeRefuses(t *testing.T) {
 		want string
 	}{
 		{kernel.Exchange{World: 2}, []kernel.Type{f(8), f(1), f(1)}, "want f[]"},
+		{kernel.Exchange{World: 2, Numbers: 1}, []kernel.Type{f(8), f(), f(1), f(2)}, "want f[]"},
 		{kernel.Exchange{}, []kernel.Type{f(8), f(), f(1)}, "0 ranks"},
 		{kernel.GatherSlices{}, []kernel.Type{f(8)}, "0 ranks"},
 		{kernel.AddInOrder{Slice: true}, []kernel.Type{f(37), f(4, 37)}, "adds 4 parts"},
@@ -97,7 +100,7 @@ func TestSumOverRanks(t *testing.T) {
 						k.CPU(cpu, in, out)()
 						return out
 					}
-					got := run(kernel.Exchange{World: world}, g[r], tensor32([]float32{float32(r) * 0.1}), tensor32([]float32{float32(r % 2)}, 1))
+					got := run(kernel.Exchange{World: world, Numbers: 1}, g[r], tensor32([]float32{float32(r) * 0.1}), tensor32([]float32{float32(r % 2)}, 1), tensor32([]float32{float32(3 * r)}))
 					run(kernel.AddInOrder{Slice: true}, sum, got[0])
 					run(kernel.AddInOrder{}, lossSum, got[1])
 					run(kernel.GatherSlices{World: world}, sum)
@@ -106,6 +109,11 @@ func TestSumOverRanks(t *testing.T) {
 					}
 					if !slices.Equal(sum.F32(), want) || lossSum.F32()[0] != wantLoss {
 						t.Errorf("%d ranks, %d numbers: rank %d has another sum", world, n, r)
+					}
+					for q, number := range got[3].F32() {
+						if number != float32(3*q) {
+							t.Errorf("rank %d has number %v of rank %d", r, number, q)
+						}
 					}
 					for q, stop := range got[2].F32() {
 						if stop != float32(q%2) {

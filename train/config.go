@@ -180,6 +180,9 @@ func Default() Config {
 	}
 }
 
+// objective is the objective that the section names, which Validate has found.
+func (c Config) objective() objective.Objective { return objective.Of(c.Objective, objective.Config{}) }
+
 // Validate returns every problem of the section, each naming its key.
 func (c Config) Validate() []error {
 	var problems []error

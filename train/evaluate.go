@@ -9,6 +9,7 @@ import (
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // evaluate is the mean loss over the validation rows' trained tokens. An interrupt ends it: the run owes it then.
@@ -35,12 +36,14 @@ func (r *running) evaluate(ctx context.Context) (best bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	loss, took := sum.NLL/float64(sum.Trained), time.Since(began).Seconds()
+	by := r.step.objective
+	loss, took := sum.NLL/float64(sum.Counts().Of(by.Divisor())), time.Since(began).Seconds()
 	if !finite(loss) {
 		return false, r.evalNotFinite(ctx, loss)
 	}
 	return r.recorder.evaluated(EvalMetrics{
-		Step: step, Epoch: r.recorder.state.Epoch, Loss: loss, PPL: math.Exp(loss), Runtime: took,
+		Step: step, Epoch: r.recorder.state.Epoch, Loss: loss, Runtime: took,
+		Numbers:          Values(objective.Values(by.Numbers(), loss, sum.Sums, sum.Counts())).of(evalPrefix),
 		SamplesPerSecond: float64(r.val.Len()) / took, StepsPerSecond: float64(sum.Batches) / took,
 	})
 }
@@ -53,7 +56,7 @@ func (r *running) owedEvaluation(ctx context.Context) error {
 	best, err := r.evaluate(ctx)
 	if err == nil && (best || r.recorder.step() == r.total) {
 		r.saver.saved = -1 // the checkpoint of this step does not say so yet
-		err = r.saver.save(r.loader.State())
+		err = r.saver.save(r.windows.State())
 	}
 	return err
 }
@@ -64,7 +67,7 @@ func (r *running) evaluateTogether(ctx context.Context, of int, see func(batches
 	t := r.env.team
 	share := func(one infer.Sum) error {
 		if t.Rank()%r.spec.Training.sharing() > 0 { // the first of those that share the batch tells
-			one = infer.Sum{}
+			one = infer.Sum{Sums: one.Sums} // of its own tokens
 		}
 		flag := byte(0)
 		if r.interrupted() {
@@ -132,20 +135,28 @@ func (r *running) joinLosses(own []float32) ([]float32, error) {
 	return all, nil
 }
 
-const sumBytes = 4*8 + 1
+// sumBytes is the length of a sum without the sums of numbers, which follow it: a flag, the loss and the counts.
+const sumBytes = 1 + 5*8
 
 func encodeSum(s infer.Sum, flag byte) []byte {
-	b := binary.LittleEndian.AppendUint64(make([]byte, 0, sumBytes), math.Float64bits(s.NLL))
-	for _, n := range []int64{s.Trained, s.Tokens, int64(s.Batches)} {
+	b := binary.LittleEndian.AppendUint64([]byte{flag}, math.Float64bits(s.NLL))
+	for _, n := range []int64{s.Trained, s.Sequences, s.Tokens, int64(s.Batches)} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(n))
 	}
-	return append(b, flag)
+	for _, x := range s.Sums {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
+	}
+	return b
 }
 
 func decodeSum(b []byte) (s infer.Sum, flag byte, err error) {
-	if len(b) != sumBytes {
+	if len(b) < sumBytes || (len(b)-sumBytes)%8 != 0 {
 		return s, 0, fmt.Errorf("a sum of %d bytes, want %d", len(b), sumBytes)
 	}
-	at := func(i int) uint64 { return binary.LittleEndian.Uint64(b[8*i:]) }
-	return infer.Sum{NLL: math.Float64frombits(at(0)), Trained: int64(at(1)), Tokens: int64(at(2)), Batches: int(at(3))}, b[sumBytes-1], nil
+	at := func(i int) uint64 { return binary.LittleEndian.Uint64(b[1+8*i:]) }
+	s = infer.Sum{NLL: math.Float64frombits(at(0)), Trained: int64(at(1)), Sequences: int64(at(2)), Tokens: int64(at(3)), Batches: int(at(4))}
+	for i := 5; 1+8*i < len(b); i++ {
+		s.Sums = append(s.Sums, math.Float64frombits(at(i)))
+	}
+	return s, b[0], nil
 }

@@ -157,7 +157,7 @@ func (p *prepared) try(a fit.Attempt) (session.Planned[steps], error) {
 	config.Optimizer = a.Optimizer
 	var err error
 	if z.Eval.Tokens > 0 {
-		if s.eval, err = infer.PlanEval(nw, z.Eval, p.On); err != nil {
+		if s.eval, err = infer.PlanEval(nw, z.Eval, config.objective(), p.On); err != nil {
 			return planned, err
 		}
 	}

@@ -15,11 +15,11 @@ import (
 // Where a step is evaluated or saved, or is the last, its numbers are waited for at once.
 func (r *running) loop(ctx context.Context) error {
 	if err := r.owedEvaluation(ctx); err != nil {
-		return r.stopped(err, r.loader.State())
+		return r.stopped(err, r.windows.State())
 	}
 	if r.evaluatesFirst() {
 		if _, err := r.evaluate(ctx); err != nil {
-			return r.stopped(err, r.loader.State())
+			return r.stopped(err, r.windows.State())
 		}
 	}
 	if r.recorder.step() == 0 {
@@ -60,10 +60,10 @@ func (r *running) loop(ctx context.Context) error {
 		r.pending = next
 		if r.waitsFor(next.Number) {
 			if err := r.finishStep(ctx); err != nil {
-				return r.stopped(err, r.loader.State())
+				return r.stopped(err, r.windows.State())
 			}
 			if r.mustStop() && r.recorder.step() < r.total {
-				return r.stop(r.loader.State())
+				return r.stop(r.windows.State())
 			}
 		}
 		step.End()
@@ -109,7 +109,7 @@ func (r *running) finishStep(ctx context.Context) error {
 		}
 	}
 	if best || r.savesAfter(w.Number) {
-		err = r.saver.save(r.loader.State())
+		err = r.saver.save(r.windows.State())
 	}
 	if due {
 		if err == nil {
@@ -135,7 +135,7 @@ func (r *running) zeroGradient(err error) error {
 // pendingWindow is a step on its way: what the host knows before the device has its numbers.
 type pendingWindow struct {
 	Window
-	before dataset.State   // of the loader
+	before Place           // of the windows
 	epoch  float64         // after it
 	all    []dataset.Batch // of all ranks, on the one that writes; else none
 }
@@ -143,24 +143,24 @@ type pendingWindow struct {
 // nextWindow takes the micro-batches of the step behind the one that is finished or pending.
 func (r *running) nextWindow() (*pendingWindow, error) {
 	defer graph.StartRange("data").End()
-	w := &pendingWindow{before: r.loader.State()}
+	w := &pendingWindow{before: r.windows.State()}
 	w.Number = r.recorder.step() + 1
 	if r.pending != nil {
 		w.Number++
 	}
 	began := time.Now()
 	shared := r.env.team != nil
-	dealt, err := r.loader.NextStep(r.spec.Training.GradientAccumulationSteps, shared && r.env.team.leads())
+	dealt, err := r.windows.Next()
 	if err != nil {
 		return w, err
 	}
-	w.Batches, w.Rounds, w.Trained, w.all = dealt.Batches, dealt.Rounds, dealt.Trained, dealt.All
+	w.Batches, w.Rounds, w.all, w.epoch = dealt.Batches, dealt.Rounds, dealt.All, dealt.Progress
+	w.Trained, w.Sequences, w.Groups = dealt.Trained, dealt.Sequences, dealt.Sequences
 	if !shared {
 		w.all = w.Batches
 	}
 	w.Stop = shared && r.interrupted()
 	r.recorder.data.add(time.Since(began))
-	w.epoch = r.loader.Progress()
 	w.LR = r.schedule(w.Number - 1)
 	every := r.spec.Training.GradNormSteps
 	w.Norms = every > 0 && w.Number%every == 0
@@ -168,7 +168,7 @@ func (r *running) nextWindow() (*pendingWindow, error) {
 }
 
 // unread ends a run whose stream cannot be read on: what was trained up to there is saved.
-func (r *running) unread(ctx context.Context, data dataset.State, err error) error {
+func (r *running) unread(ctx context.Context, data Place, err error) error {
 	if ctx.Err() != nil {
 		return err
 	}
@@ -228,15 +228,15 @@ func (r *running) mustStop() bool {
 }
 
 // stopped is stop for an evaluation that was interrupted, and any other error as it is.
-func (r *running) stopped(err error, data dataset.State) error {
+func (r *running) stopped(err error, data Place) error {
 	if errors.Is(err, errInterrupted) {
 		return r.stop(data)
 	}
 	return err
 }
 
-// stop ends an interrupted run after its last finished step; data is where the next batch comes from.
-func (r *running) stop(data dataset.State) error {
+// stop ends an interrupted run after its last finished step; data is the place of the next window.
+func (r *running) stop(data Place) error {
 	r.result.Stopped = true
 	if err := r.saver.save(data); err != nil {
 		return err

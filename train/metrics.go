@@ -7,6 +7,8 @@ import (
 	"math"
 	"reflect"
 	"strings"
+
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // MetricsFile is the name of the metrics in a run's output folder: JSON lines.
@@ -18,7 +20,8 @@ type StepMetrics struct {
 	Epoch float64 `json:"epoch"`
 	// Loss is the mean over the trained tokens since the last line.
 	Loss float64 `json:"loss"`
-	PPL  float64 `json:"ppl"`
+	// Numbers are those of the objective, over the same steps as Loss.
+	Numbers Values `json:"-"`
 	// GradNorm is the global norm before clipping, GradNormClipped after it.
 	GradNorm        float64 `json:"grad_norm"`
 	GradNormClipped float64 `json:"grad_norm_clipped"`
@@ -36,6 +39,21 @@ type StepMetrics struct {
 	MemoryGiB       float64 `json:"memory/max_allocated (GiB)"`
 	*LossScaling            // nil = none
 	*SkippedSteps           // nil = none
+}
+
+// Values are the named numbers of an objective. A line of metrics.jsonl has each under its name, in place of the field.
+type Values []objective.Value
+
+// evalPrefix begins the names of numbers of an evaluation.
+const evalPrefix = "eval_"
+
+// of are the same values under names with a prefix.
+func (all Values) of(prefix string) Values {
+	named := make(Values, len(all))
+	for i, v := range all {
+		named[i] = objective.Value{Name: prefix + v.Name, Value: v.Value}
+	}
+	return named
 }
 
 // LossScaling is the loss scale after a step, and the steps so far whose gradient overflowed.
@@ -68,7 +86,7 @@ type EvalMetrics struct {
 	Step             int     `json:"step"`
 	Epoch            float64 `json:"epoch"`
 	Loss             float64 `json:"eval_loss"`
-	PPL              float64 `json:"eval_ppl"`
+	Numbers          Values  `json:"-"`            // of the objective, over the same rows as Loss; their names begin with eval_
 	Runtime          float64 `json:"eval_runtime"` // seconds
 	SamplesPerSecond float64 `json:"eval_samples_per_second"`
 	StepsPerSecond   float64 `json:"eval_steps_per_second"`
@@ -122,23 +140,39 @@ func encodeFields(b *bytes.Buffer, v reflect.Value) error {
 			}
 			continue
 		}
+		if values, ok := f.Interface().(Values); ok {
+			for _, v := range values {
+				if err := encodeField(b, v.Name, reflect.ValueOf(v.Value)); err != nil {
+					return err
+				}
+			}
+			continue
+		}
 		name, _, _ := strings.Cut(t.Tag.Get("json"), ",")
-		key, err := json.Marshal(name)
-		if err != nil {
+		if err := encodeField(b, name, f); err != nil {
 			return err
 		}
-		value := []byte("null")
-		if !f.CanFloat() || !math.IsNaN(f.Float()) && !math.IsInf(f.Float(), 0) {
-			if value, err = json.Marshal(f.Interface()); err != nil {
-				return err
-			}
-		}
-		if b.Len() > 1 {
-			b.WriteByte(',')
-		}
-		b.Write(key)
-		b.WriteByte(':')
-		b.Write(value)
 	}
+	return nil
+}
+
+// encodeField writes a key and its value.
+func encodeField(b *bytes.Buffer, name string, f reflect.Value) error {
+	key, err := json.Marshal(name)
+	if err != nil {
+		return err
+	}
+	value := []byte("null")
+	if !f.CanFloat() || !math.IsNaN(f.Float()) && !math.IsInf(f.Float(), 0) {
+		if value, err = json.Marshal(f.Interface()); err != nil {
+			return err
+		}
+	}
+	if b.Len() > 1 {
+		b.WriteByte(',')
+	}
+	b.Write(key)
+	b.WriteByte(':')
+	b.Write(value)
 	return nil
 }

@@ -20,8 +20,8 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []any{
-		StepMetrics{Step: 1, Epoch: 0.5, Loss: 2.5, GradNorm: math.Inf(1), LearningRate: 2e-4},
-		EvalMetrics{Step: 1, Loss: math.NaN()},
+		StepMetrics{Step: 1, Epoch: 0.5, Loss: 2.5, Numbers: Values{{Name: "ppl"}}, GradNorm: math.Inf(1), LearningRate: 2e-4},
+		EvalMetrics{Step: 1, Loss: math.NaN(), Numbers: Values{{Name: "eval_ppl", Value: math.Inf(1)}}},
 		StepMetrics{Step: 2},
 	} {
 		if err := append(line); err != nil {

@@ -103,7 +103,7 @@ func (r *running) evalNotFinite(ctx context.Context, loss float64) error {
 	if r.saver.saved == step {
 		back = "; begin again with a lower training.learning_rate" // it was resumed from there
 	}
-	if serr := r.saver.save(r.loader.State()); serr != nil {
+	if serr := r.saver.save(r.windows.State()); serr != nil {
 		return errors.Join(err, serr)
 	}
 	return fmt.Errorf("%w. The state after the step is in %s, for a look at it%s%s", err, r.result.Checkpoint, back, precision)

@@ -3,6 +3,7 @@ package train
 import (
 	"encoding/json"
 
+	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/track"
 )
 
@@ -65,19 +66,21 @@ func (Silent) End(EndInfo) error      { return nil }
 
 // RunInfo is a run at its start.
 type RunInfo struct {
-	Dir       string            // its output folder
-	Total     int               // optimizer steps
-	Done      int               // of them, before this start
-	History   []json.RawMessage // lines that metrics.jsonl had at that step
-	HeldBytes int64             // memory of the plan
+	Dir       string             // its output folder
+	Total     int                // optimizer steps
+	Done      int                // of them, before this start
+	History   []json.RawMessage  // lines that metrics.jsonl had at that step
+	HeldBytes int64              // memory of the plan
+	Numbers   []objective.Number // what the objective reports beside the loss
 }
 
 // StepInfo is one optimizer step.
 type StepInfo struct {
 	Step            int // from 1
 	Epoch           float64
-	Loss            float64      // mean over the step's trained tokens, before the update
-	MeanLoss        float64      // mean over the trained tokens since the last line of metrics.jsonl, this step's line included
+	Loss            float64      // mean over what the objective divides by, such as the step's trained tokens, before the update
+	MeanLoss        float64      // the same mean over the steps since the last line of metrics.jsonl, this step's line included
+	Numbers         Values       // of the objective, in this step
 	GradNorm        float64      // before clipping
 	GradNormClipped float64      // after it; 0 where the step was left out
 	TensorNorms     []TensorNorm // every grad_norm_steps; else nil

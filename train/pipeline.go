@@ -50,18 +50,25 @@ type Window struct {
 	Number  int             // of the step, from 1
 	Batches []dataset.Batch // that this rank computes
 	Rounds  int             // over all ranks: the most that one computes; 0 = as many as there are Batches
-	Trained int             // places that are trained, in the whole window
-	Tokens  int             // of all ranks, without padding, where they are known; else 0
-	LR      float64
-	Norms   bool // of each tensor are asked for
-	Stop    bool // this rank was asked to
+	// Trained, Sequences and Groups count the trained tokens, the sequences and the groups of sequences of the whole window,
+	// over all ranks. The objective divides the loss by one of them.
+	Trained, Sequences, Groups int
+	Tokens                     int // of all ranks, without padding, where they are known; else 0
+	LR                         float64
+	Norms                      bool // of each tensor are asked for
+	Stop                       bool // this rank was asked to
 }
 
 func (w Window) rounds() int { return max(w.Rounds, len(w.Batches)) }
 
+func (w Window) counts() objective.Counts {
+	return objective.Counts{Tokens: int64(w.Trained), Sequences: int64(w.Sequences), Groups: int64(w.Groups)}
+}
+
 // Numbers are what a step gives: copies, on the host.
 type Numbers struct {
 	Loss, Norm float64
+	Sums       []float64 // of the objective's numbers that have a sum of their own
 	Scale      float64   // of the next step's loss; 0 without loss scaling
 	Skipped    int       // steps so far whose gradient overflowed
 	Stop       bool      // a rank was asked to
@@ -185,8 +192,8 @@ func (p *Pipeline) planOf(b dataset.Batch) budgetRun {
 	panic(fmt.Sprintf("a micro-batch of %d tokens, the largest plan holds %d", len(b.IDs), p.step.Tokens))
 }
 
-// Gradients queues forward and backward over a window's micro-batches. The loss is its sum over trained places divided
-// by their number in the whole window.
+// Gradients queues forward and backward over a window's micro-batches. The loss is its sum divided by the count of the whole
+// window that the objective names.
 func (p *Pipeline) Gradients(w Window) error {
 	p.asked[p.queued%len(p.asked)] = w.Norms
 	defer graph.StartRange("gradients").End()
@@ -256,7 +263,7 @@ func (p *Pipeline) fill(w Window, i int) {
 	own := session.PartOf(p.planOf(w.Batches[i]).tokens, p.place, p.step.Net.Ranks())
 	p.batch.Fill(w.Batches[i], own)
 	p.data.Fill(w.Batches[i], own)
-	p.data.Scale(1 / float32(w.Trained))
+	p.data.Scale(1 / float32(w.counts().Of(p.step.objective.Divisor())))
 	p.batch.SetDropout(p.seed, w.Number-1, i*p.groups+p.group)
 }
 
@@ -299,8 +306,13 @@ func (p *Pipeline) Numbers() (Numbers, error) {
 		}
 		n.Norms = p.step.normsIn(each[0])
 	}
+	at := 2
 	if p.step.scaling != nil {
 		n.Scale, n.Skipped = float64(read[2].F32()[kernel.LossScaleNow]), int(read[2].F32()[kernel.LossScaleSkipped])
+		at++
+	}
+	for i := range p.step.sums {
+		n.Sums = append(n.Sums, float64(read[at+i].F32()[0]))
 	}
 	if p.step.stops != nil {
 		n.Stop = read[len(read)-1].F32()[0] != 0

@@ -20,6 +20,7 @@ type prepared struct {
 	batches
 	spec    Spec
 	env     Env
+	windows Windows  // what the loop trains on
 	sampler *samples // nil = no samples are asked for
 	limit   int64    // memory limit in bytes; -1 = not known
 	found   fit.Choice[steps]
@@ -161,6 +162,7 @@ func (p *prepared) plan(ctx context.Context) error {
 	if err := p.fit(); err != nil {
 		return err
 	}
+	p.windows = p.windowsOf(p.loader)
 	p.report.Batches = p.loader.Report()
 	return ctx.Err()
 }

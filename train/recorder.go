@@ -7,8 +7,8 @@ import (
 	"math"
 	"time"
 
-	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // ErrNotFinite is in the error of a run whose loss or gradient stopped being a number.
@@ -27,6 +27,7 @@ type recorder struct {
 	scale     float64 // of the loss, in the step on its way; 0 without loss scaling
 	precision fmt.Stringer
 	names     func(norms []float64) []TensorNorm
+	objective objective.Objective
 	began     time.Time
 	world     int   // ranks of the run
 	tokens    int64 // since began
@@ -39,14 +40,19 @@ type recorder struct {
 
 // cursor is what a checkpoint keeps besides tensors and the fields of checkpoint.State.
 type cursor struct {
-	Data      dataset.State `json:"data"`
-	Losses    []float64     `json:"losses"` // of every step
-	NLL       float64       `json:"nll"`    // of the whole run, a sum
-	Trained   int64         `json:"trained_tokens"`
-	SinceNLL  float64       `json:"nll_since_log"`
-	SinceLog  int64         `json:"trained_since_log"`
-	Optimizer int           `json:"optimizer_steps"`
-	Base      string        `json:"base"` // fingerprint of the base weights
+	Data     json.RawMessage `json:"data"`   // Place.State
+	Losses   []float64       `json:"losses"` // of every step
+	NLL      float64         `json:"nll"`    // of the whole run, a sum
+	Trained  int64           `json:"trained_tokens"`
+	SinceNLL float64         `json:"nll_since_log"`
+	SinceLog int64           `json:"trained_since_log"`
+	// Since is what the objective's numbers are computed from, since the last line of metrics.jsonl. nil = the objective
+	// divides its loss by trained tokens and has no sums, so that the fields above say it all.
+	Since *sums `json:"since_log,omitempty"`
+	// Divisor is the count of the whole run that the objective divides its loss by, where that is not Trained.
+	Divisor   int64  `json:"divisor,omitempty"`
+	Optimizer int    `json:"optimizer_steps"`
+	Base      string `json:"base"` // fingerprint of the base weights
 	// Rows is chainRows of all steps so far.
 	Rows       string     `json:"rows_sha256,omitempty"`
 	Evidence   []Evidence `json:"evidence,omitempty"`
@@ -60,6 +66,12 @@ type cursor struct {
 	OwesEval bool `json:"owes_evaluation,omitempty"`
 	// Run is what the configuration said of the run's meaning (see meaning); nil in checkpoints of older programs.
 	Run map[string]string `json:"run,omitempty"`
+}
+
+// sums are sums over steps of the objective's numbers that have one, and of the steps' counts.
+type sums struct {
+	Of   []float64        `json:"sums"`
+	Over objective.Counts `json:"over"`
 }
 
 // uses notes how the steps from here on are laid out.
@@ -107,8 +119,7 @@ func (r *recorder) record(w *pendingWindow, n Numbers) error {
 	tokens := r.count(w)
 	p := &r.progress
 	p.Losses = append(p.Losses, n.Loss)
-	nll, trained := n.Loss*float64(w.Trained), int64(w.Trained)
-	p.NLL, p.Trained, p.SinceNLL, p.SinceLog = p.NLL+nll, p.Trained+trained, p.SinceNLL+nll, p.SinceLog+trained
+	r.add(w.counts(), n)
 	r.result.Losses = p.Losses
 	r.noteEvidence(w)
 
@@ -116,7 +127,8 @@ func (r *recorder) record(w *pendingWindow, n Numbers) error {
 	if overflowed {
 		clippedNorm = 0 // nothing of it went into the update
 	}
-	info := StepInfo{Step: w.Number, Epoch: w.epoch, Loss: n.Loss, MeanLoss: p.SinceNLL / float64(p.SinceLog), GradNorm: n.Norm, LearningRate: w.LR, Tokens: tokens,
+	values := Values(objective.Values(r.objective.Numbers(), n.Loss, n.Sums, w.counts()))
+	info := StepInfo{Numbers: values, Step: w.Number, Epoch: w.epoch, Loss: n.Loss, MeanLoss: p.SinceNLL / float64(p.SinceLog), GradNorm: n.Norm, LearningRate: w.LR, Tokens: tokens,
 		GradNormClipped: clippedNorm, TensorNorms: r.names(n.Norms),
 		TokensPerSecond: float64(r.tokens) / max(r.clock.spent, time.Microsecond).Seconds(), LossScale: n.Scale, Skipped: n.Skipped}
 	if w.Number%r.config.LoggingSteps == 0 || w.Number == r.total {
@@ -126,6 +138,36 @@ func (r *recorder) record(w *pendingWindow, n Numbers) error {
 		}
 	}
 	return r.observers.each(func(o Observer) error { return o.Step(info) })
+}
+
+// add adds a step's loss and sums to those of the run and to those since the last line of metrics.jsonl.
+func (r *recorder) add(counts objective.Counts, n Numbers) {
+	p, by := &r.progress, r.objective.Divisor()
+	divisor := counts.Of(by)
+	nll := n.Loss * float64(divisor)
+	p.NLL, p.Trained, p.SinceNLL, p.SinceLog = p.NLL+nll, p.Trained+counts.Tokens, p.SinceNLL+nll, p.SinceLog+divisor
+	if by != objective.Tokens {
+		p.Divisor += divisor
+	}
+	if by == objective.Tokens && len(n.Sums) == 0 {
+		return
+	}
+	if p.Since == nil || len(p.Since.Of) != len(n.Sums) {
+		p.Since = &sums{Of: make([]float64, len(n.Sums))}
+	}
+	p.Since.Over.Add(counts)
+	for i, x := range n.Sums {
+		p.Since.Of[i] += x
+	}
+}
+
+// valuesSince are the objective's numbers over the steps since the last line of metrics.jsonl, whose mean loss is given.
+func (r *recorder) valuesSince(loss float64) Values {
+	since := r.progress.Since
+	if since == nil {
+		since = &sums{Over: objective.Counts{Tokens: r.progress.SinceLog}}
+	}
+	return Values(objective.Values(r.objective.Numbers(), loss, since.Of, since.Over))
 }
 
 // skip counts a step that is not finite and was left out.
@@ -162,9 +204,10 @@ func (r *recorder) count(w *pendingWindow) (tokens int64) {
 // line is the line of metrics.jsonl about the steps since the last one.
 func (r *recorder) line(s StepInfo) *StepMetrics {
 	p := &r.progress
-	p.SinceNLL, p.SinceLog = 0, 0
+	values := r.valuesSince(s.MeanLoss)
+	p.SinceNLL, p.SinceLog, p.Since = 0, 0, nil
 	return &StepMetrics{
-		Step: s.Step, Epoch: s.Epoch, Loss: s.MeanLoss, PPL: math.Exp(s.MeanLoss), GradNorm: s.GradNorm, GradNormClipped: s.GradNormClipped,
+		Step: s.Step, Epoch: s.Epoch, Loss: s.MeanLoss, Numbers: values, GradNorm: s.GradNorm, GradNormClipped: s.GradNormClipped,
 		LearningRate: s.LearningRate, TokensSeen: r.state.TokensSeen, TokensPerSecond: s.TokensPerSecond / float64(max(r.world, 1)), DataMs: r.data.line(),
 		Seconds: time.Since(r.began).Seconds(), ResumedFrom: r.result.Resumed,
 		TokensTotal: r.state.TokensSeen, TokensTrainable: p.Trained, MemoryGiB: float64(r.result.HeldBytes) / (1 << 30),
@@ -227,8 +270,12 @@ func (r *recorder) sum() {
 		r.result.Duration = time.Since(r.began)
 	}
 	r.result.Tokens, r.result.StepMs = r.state.TokensSeen, r.clock.times()
-	if p.Trained > 0 {
-		r.result.MeanLoss = p.NLL / float64(p.Trained)
+	divisor := p.Trained
+	if p.Divisor > 0 {
+		divisor = p.Divisor
+	}
+	if divisor > 0 {
+		r.result.MeanLoss = p.NLL / float64(divisor)
 	}
 	if n := len(p.Losses); n > 0 {
 		r.result.FirstLoss, r.result.LastLoss = p.Losses[0], p.Losses[n-1]

@@ -277,7 +277,7 @@ func (s *saver) restoreFiles(path string, files map[string][]byte, state checkpo
 	if err := s.compareMeaning(c.Run, state.GlobalStep); err != nil {
 		return err
 	}
-	if err := s.loader.Restore(c.Data); err != nil {
+	if err := s.windows.Restore(c.Data); err != nil {
 		return err
 	}
 	if err := s.restoreAdapter(files); err != nil {

@@ -149,7 +149,8 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 		}
 	}
 	r := &running{prepared: p, step: p.found.Step.train, schedule: Schedules[c.LRScheduler](c, p.total), async: p.On.Capabilities().Async}
-	r.recorder = &recorder{at: p.at, config: c, total: p.total, world: p.world, logf: p.env.Logf, precision: p.On.Precision(), observers: observers{&metricsFile{}}, names: r.step.tensorNorms}
+	r.recorder = &recorder{at: p.at, config: c, total: p.total, world: p.world, logf: p.env.Logf, precision: p.On.Precision(),
+		observers: observers{&metricsFile{}}, names: r.step.tensorNorms, objective: r.step.objective}
 	r.result = &r.recorder.result
 	if err := r.openReference(); err != nil {
 		return nil, err
@@ -271,7 +272,7 @@ func (r *running) announce() error {
 	r.result.EvalBefore = r.recorder.progress.EvalBefore
 	r.result.Skipped = r.recorder.progress.Skipped
 	r.recorder.uses(r.partPlan(step + 1))
-	info := RunInfo{Dir: r.spec.OutputDir, Total: r.total, Done: step, History: r.recorder.state.LogHistory, HeldBytes: held}
+	info := RunInfo{Dir: r.spec.OutputDir, Total: r.total, Done: step, History: r.recorder.state.LogHistory, HeldBytes: held, Numbers: r.step.objective.Numbers()}
 	if err := r.recorder.observers.each(func(o Observer) error { return o.Start(info) }); err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"runtime/debug"
 
 	"github.com/tierlora/tierlora/adapter"
-	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
@@ -30,8 +29,8 @@ type saver struct {
 	saved    int // step of the newest checkpoint; -1 = none
 }
 
-// save writes a checkpoint of the last finished step, whose next batch is the one at data.
-func (s *saver) save(data dataset.State) error {
+// save writes a checkpoint of the last finished step; data is the place of the window after it.
+func (s *saver) save(data Place) error {
 	step := s.recorder.step()
 	if s.saved == step {
 		return nil
@@ -70,13 +69,13 @@ func (s *saver) save(data dataset.State) error {
 }
 
 // checkpointFiles are a checkpoint's but for the optimizer's states: the adapter's, the run's state, its configuration.
-func (s *saver) checkpointFiles(data dataset.State) (map[string][]byte, error) {
+func (s *saver) checkpointFiles(data Place) (map[string][]byte, error) {
 	files, err := s.adapterFiles()
 	if err != nil {
 		return nil, err
 	}
 	state, progress := s.recorder.state, s.recorder.progress
-	progress.Data, progress.Base, progress.Run = data, s.Base.Fingerprint(), s.meaning()
+	progress.Data, progress.Base, progress.Run = data.State, s.Base.Fingerprint(), s.meaning()
 	if state.Cursor, err = json.Marshal(progress); err != nil {
 		return nil, err
 	}
@@ -156,7 +155,7 @@ func (s *saver) writeOptimizer(w io.Writer) error {
 // manifest records what made the adapter.
 func (r *running) manifest(ctx context.Context) (Manifest, error) {
 	m := NewManifest(r.env.Version, r.env.Config, r.spec.Seed)
-	m.Device, m.Precision, m.Data = r.On.Name(), r.On.Precision().String(), r.loader.State().Data
+	m.Device, m.Precision, m.Data = r.On.Name(), r.On.Precision().String(), r.windows.State().Data
 	m.SetLosses(r.recorder.progress.Losses)
 	m.Steps = r.recorder.step() // with those that were left out, which have no loss
 	m.Plans = r.recorder.progress.Plans

@@ -53,6 +53,7 @@ type Step struct {
 	each      *graph.Value // the memory of each tensor's norm; nil = they are not asked for
 	scaling   *graph.Value // state of loss scaling; nil where the machine's precision needs none
 	objective objective.Objective
+	sums      []*graph.Value // f[] each, of the objective's numbers over the optimizer step
 	optimizer optimizer.Optimizer
 	updates   []update
 	states    []string // of the optimizer, which a checkpoint keeps
@@ -86,7 +87,7 @@ func SummingOf(window, ranks int) Summing {
 // PlanStep plans forward, backward, clipping and optimizer for micro-batches of a shape.
 func PlanStep(nw session.Network, s session.Shape, c Config, sum Summing, on graph.Machine) (*Step, error) {
 	n, trained, in := nw.Declare("", s)
-	t := &Step{Tokens: s.Tokens, objective: objective.Objectives[c.Objective], optimizer: optimizer.Optimizers[c.Optimizer](c.optimizer()), summing: sum}
+	t := &Step{Tokens: s.Tokens, objective: c.objective(), optimizer: optimizer.Optimizers[c.Optimizer](c.optimizer()), summing: sum}
 	data := t.objective.Declare(n, "", session.Own(s.Tokens, nw.Ranks))
 	numbers := n.Batch(t.declareUpdate(1), kernel.T(n.Float(), optimizer.NumbersSize))
 
@@ -98,10 +99,12 @@ func PlanStep(nw session.Network, s session.Shape, c Config, sum Summing, on gra
 	if scaled {
 		t.scaling = n.State("", nameScaling, kernel.T(n.Float(), kernel.LossScalingSize))
 	}
-	loss := t.objective.Train(n, objective.Network{Hidden: hidden, Head: head, LossRows: nw.LossRows(on), LogitCap: nw.Config.LogitCap, Scaling: t.scaling}, data)
+	at := objective.Network{Hidden: hidden, Head: head, LossRows: nw.LossRows(on), LogitCap: nw.Config.LogitCap, Scaling: t.scaling}
+	out := t.objective.Train(n, at, data)
 	if err := n.Err(); err != nil {
 		return nil, err
 	}
+	loss := out.Loss
 	if err := trained.CheckTargets(nw.Adapter, n.WeightNames()); err != nil {
 		return nil, err
 	}
@@ -121,8 +124,9 @@ func PlanStep(nw session.Network, s session.Shape, c Config, sum Summing, on gra
 		one, oneLoss = n.Span(groupMicro), n.State("", "loss of a micro-batch", loss.Type)
 	}
 	n.Apply(kernel.AddTo{}, oneLoss, loss)
+	oneSums := t.planSums(n, out.Sums)
 	if sum.Apart {
-		t.planSum(n, g, one, oneLoss)
+		t.planSum(n, g, one, oneLoss, oneSums)
 	}
 
 	n.Segment(segmentNorm)
@@ -147,10 +151,16 @@ func PlanStep(nw session.Network, s session.Shape, c Config, sum Summing, on gra
 	if sum.Apart {
 		n.Apply(kernel.Zero{}, one)
 		n.Apply(kernel.Zero{}, oneLoss)
+		for _, s := range oneSums {
+			n.Apply(kernel.Zero{}, s)
+		}
 		n.Segment(segmentWindow)
 	}
 	n.Apply(kernel.Zero{}, g)
 	n.Apply(kernel.Zero{}, t.Loss)
+	for _, s := range t.sums {
+		n.Apply(kernel.Zero{}, s)
+	}
 	if t.stops != nil {
 		n.Apply(kernel.Zero{}, t.stops)
 	}
@@ -171,21 +181,48 @@ func PlanStep(nw session.Network, s session.Shape, c Config, sum Summing, on gra
 	return t, nil
 }
 
-// planSum adds a micro-batch's gradients and loss to the step's; of several ranks, those of a round in the order of the
-// ranks. Each rank sums a slice of the gradients for all. A rank without a micro-batch takes part with zeros.
-func (t *Step) planSum(n *nn.Net, sum, one, loss *graph.Value) {
+// planSums declares the step's sums of the objective's numbers, and adds a micro-batch's to them. Where micro-batches are
+// summed apart it adds to states of the micro-batch, which it returns.
+func (t *Step) planSums(n *nn.Net, sums []*graph.Value) (one []*graph.Value) {
+	var names []string
+	for _, number := range t.objective.Numbers() {
+		if number.Of == "" {
+			names = append(names, number.Name)
+		}
+	}
+	for i, s := range sums {
+		t.sums = append(t.sums, n.State("", "sum of "+names[i], s.Type))
+		to := t.sums[i]
+		if t.summing.Apart {
+			to = n.State("", "micro-batch's sum of "+names[i], s.Type)
+			one = append(one, to)
+		}
+		n.Apply(kernel.AddTo{}, to, s)
+	}
+	return one
+}
+
+// planSum adds a micro-batch's gradients, loss and sums of numbers to the step's; of several ranks, those of a round in the
+// order of the ranks. Each rank sums a slice of the gradients for all. A rank without a micro-batch takes part with zeros.
+func (t *Step) planSum(n *nn.Net, sum, one, loss *graph.Value, sums []*graph.Value) {
 	n.Segment(segmentSum)
 	if !t.summing.shared() {
 		n.Apply(kernel.AddTo{}, sum, one)
 		n.Apply(kernel.AddTo{}, t.Loss, loss)
+		for i, s := range sums {
+			n.Apply(kernel.AddTo{}, t.sums[i], s)
+		}
 		return
 	}
 	stop := n.Batch(nameStop, kernel.T(n.Float(), 1))
 	t.stops = n.State("", "stops", loss.Type)
-	all := n.ApplyAll(kernel.Exchange{World: t.summing.Ranks}, one, loss, stop)
+	all := n.ApplyAll(kernel.Exchange{World: t.summing.Ranks, Numbers: len(sums)}, append([]*graph.Value{one, loss, stop}, sums...)...)
 	n.Apply(kernel.AddInOrder{Slice: true}, sum, all[0])
 	n.Apply(kernel.AddInOrder{}, t.Loss, all[1])
 	n.Apply(kernel.AddInOrder{}, t.stops, all[2])
+	for i := range sums {
+		n.Apply(kernel.AddInOrder{}, t.sums[i], all[3+i])
+	}
 }
 
 // planUpdate adds the optimizer: over all parameters as one vector, or tensor by tensor where they learn at rates of
@@ -233,10 +270,10 @@ func (t *Step) declareUpdate(rate float64) string {
 	return name
 }
 
-// numbers are what the host reads of a step: loss, norm and clip factor, and where there are such the state of loss scaling
-// and how many ranks were asked to stop.
+// numbers are what the host reads of a step: loss, norm and clip factor, and where there are such the state of loss scaling,
+// the sums of the objective's numbers, and how many ranks were asked to stop.
 func (t *Step) numbers() []*graph.Value {
-	all := t.withScaling(t.Loss, t.Norm)
+	all := append(t.withScaling(t.Loss, t.Norm), t.sums...)
 	if t.stops != nil {
 		all = append(all, t.stops)
 	}

@@ -52,11 +52,11 @@ func (r *running) compareRanks() error {
 		io.WriteString(plans, plan.String()) //nolint:errcheck
 	}
 	sum := func(h interface{ Sum([]byte) []byte }) string { return hex.EncodeToString(h.Sum(nil))[:16] }
-	state, software := r.loader.State(), r.On.Software()
+	state, software := r.windows.State(), r.On.Software()
 	return r.env.team.same("what the ranks begin with", []fact{
 		{"the base model's weights", r.Base.Fingerprint()[:16]},
 		{"the rows", state.Data},
-		{"the place in the rows", fmt.Sprintf("epoch %d, batch %d", state.Epoch, state.Position)},
+		{"the place in the rows", state.At},
 		{"the number of steps", fmt.Sprint(r.total)},
 		{"the adapter", sum(adapterSum)},
 		{"the optimizer's state", sum(states)},

@@ -24,6 +24,7 @@ type tracked struct {
 	queue *track.Queue
 	total int
 	step  int
+	sums  map[string]bool // the numbers of the objective that have a sum of their own
 }
 
 // tracker is a line of Observers.
@@ -90,7 +91,10 @@ func (t *tracked) Start(r RunInfo) error {
 	if n, ok := to.(interface{ Notice() string }); ok {
 		t.logf("%s", n.Notice())
 	}
-	t.total, t.step = r.Total, r.Done
+	t.total, t.step, t.sums = r.Total, r.Done, map[string]bool{}
+	for _, n := range r.Numbers {
+		t.sums[n.Name] = n.Of == ""
+	}
 	t.queue = track.NewQueue(t.name, to, filepath.Join(r.Dir, t.unsentFile()), track.DefaultLimits)
 	t.put(track.Event{Kind: track.KindStart, Step: r.Done})
 	return nil
@@ -108,15 +112,25 @@ func (t *tracked) put(e track.Event) {
 func (t *tracked) Step(s StepInfo) error {
 	t.step = s.Step
 	if l := s.Logged; l != nil {
-		t.put(track.Event{Kind: track.KindStep, Step: l.Step, Metrics: track.Metrics{{Name: "epoch", Value: l.Epoch}, {Name: "loss", Value: l.Loss},
-			{Name: "grad_norm", Value: l.GradNorm}, {Name: "learning_rate", Value: l.LearningRate},
-			{Name: "num_input_tokens_seen", Value: float64(l.TokensSeen)}, {Name: "tokens_per_second", Value: l.TokensPerSecond}}})
+		all := track.Metrics{{Name: "epoch", Value: l.Epoch}, {Name: "loss", Value: l.Loss}}
+		for _, v := range l.Numbers {
+			if t.sums[v.Name] { // what is derived from the others is sent of evaluations alone
+				all = append(all, track.Metric{Name: v.Name, Value: v.Value})
+			}
+		}
+		all = append(all, track.Metrics{{Name: "grad_norm", Value: l.GradNorm}, {Name: "learning_rate", Value: l.LearningRate},
+			{Name: "num_input_tokens_seen", Value: float64(l.TokensSeen)}, {Name: "tokens_per_second", Value: l.TokensPerSecond}}...)
+		t.put(track.Event{Kind: track.KindStep, Step: l.Step, Metrics: all})
 	}
 	return nil
 }
 
 func (t *tracked) Eval(e EvalMetrics) error {
-	t.put(track.Event{Kind: track.KindEval, Step: e.Step, Metrics: track.Metrics{{Name: "eval_loss", Value: e.Loss}, {Name: "eval_ppl", Value: e.PPL}}})
+	all := track.Metrics{{Name: "eval_loss", Value: e.Loss}}
+	for _, v := range e.Numbers {
+		all = append(all, track.Metric{Name: v.Name, Value: v.Value})
+	}
+	t.put(track.Event{Kind: track.KindEval, Step: e.Step, Metrics: all})
 	return nil
 }
 

@@ -1,6 +1,8 @@
 package objective
 
 import (
+	"math"
+
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
@@ -8,8 +10,8 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// crossEntropy is the sum of the trained tokens' negative log-likelihoods, times a scale; in training, of a model that asks for
-// it, with how unevenly its experts are used.
+// crossEntropy is the mean of the trained tokens' negative log-likelihoods. In training, models whose configuration asks for
+// it add how unevenly their experts are used.
 type crossEntropy struct{}
 
 const (
@@ -17,11 +19,18 @@ const (
 	nameScale  = "loss scale"
 )
 
+func (crossEntropy) Divisor() Count { return Tokens }
+
+// perplexity is the exponential of a mean negative log-likelihood.
+func perplexity(of string) Number { return Number{Name: "ppl", Of: of, Derive: math.Exp} }
+
+func (crossEntropy) Numbers() []Number { return []Number{perplexity(Loss)} }
+
 func (crossEntropy) Declare(n *nn.Net, prefix string, tokens int) Inputs {
 	return Inputs{n.Batch(prefix+nameLabels, kernel.T(kernel.I32, tokens)), n.Batch(prefix+nameScale, kernel.T(n.Float(), 1))}
 }
 
-func (crossEntropy) Train(n *nn.Net, at Network, in Inputs) *graph.Value {
+func (crossEntropy) Train(n *nn.Net, at Network, in Inputs) Outcome {
 	values := []*graph.Value{at.Hidden, at.Head, in[0], in[1]}
 	if at.Scaling != nil {
 		values = append(values, at.Scaling)
@@ -30,15 +39,15 @@ func (crossEntropy) Train(n *nn.Net, at Network, in Inputs) *graph.Value {
 	if b := n.Balance(); b != nil {
 		loss = b.Add(n, loss, in[0], in[1], at.Scaling)
 	}
-	return loss
+	return Outcome{Loss: loss}
 }
 
-func (crossEntropy) Eval(n *nn.Net, at Network, in Inputs) (loss, each *graph.Value) {
+func (crossEntropy) Eval(n *nn.Net, at Network, in Inputs) Outcome {
 	out := n.ApplyAll(kernel.LinearCrossEntropy{Chunk: at.LossRows, Cap: at.LogitCap}, at.Hidden, at.Head, in[0], in[1])
 	if n.Err() != nil {
-		return nil, nil
+		return Outcome{}
 	}
-	return out[0], out[1]
+	return Outcome{Loss: out[0], Each: out[1]}
 }
 
 func (crossEntropy) Bind(b *session.Batch) (Filler, error) {

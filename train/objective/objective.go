@@ -1,5 +1,5 @@
 // Package objective is what training minimises: the loss of a micro-batch, built from hidden states, the vocabulary
-// head and what the batch holds.
+// head and what the batch holds, with its divisor and the numbers that it reports beside the loss.
 package objective
 
 import (
@@ -9,30 +9,44 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// Objectives are the values of training.objective.
-var Objectives = map[string]Objective{
-	"cross_entropy": crossEntropy{},
+// Objectives make the values of training.objective by their names.
+var Objectives = map[string]func(Config) Objective{
+	"cross_entropy": func(Config) Objective { return crossEntropy{} },
 }
 
-// Default is the objective of a model's own loss, which evaluation uses too.
+// Default is the name of the objective of a model's own loss. Evaluations outside a training run use it.
 const Default = "cross_entropy"
 
-// Objective is a loss, and the data it needs.
+// Of is the objective of a name in Objectives, as its section of a configuration says.
+func Of(name string, c Config) Objective { return Objectives[name](c) }
+
+// Config holds a section of the configuration for each objective that has one.
+type Config struct{}
+
+// Objective is a loss: what it needs of a batch, what it is averaged over, the graph that computes it, and the numbers
+// that it reports beside it. An Objective holds its settings and no state, so that plans and ranks may share it.
 type Objective interface {
+	// Divisor is what a step's loss is averaged over. The loss of each micro-batch is scaled by one over the count of the
+	// whole window, so that neither accumulation nor the number of ranks changes the result.
+	Divisor() Count
+	// Numbers are what the objective reports beside the loss, in the order in which files and trackers list them.
+	Numbers() []Number
 	// Declare adds what a micro-batch of M tokens holds besides token ids and positions, under names with a prefix.
 	Declare(n *nn.Net, prefix string, tokens int) Inputs
 	// Bind finds that data in the memory of a plan.
 	Bind(b *session.Batch) (Filler, error)
-	// Train is a micro-batch's part of the step's loss, f[], which is differentiated.
-	Train(n *nn.Net, at Network, in Inputs) *graph.Value
-	// Eval is the loss f[] without a gradient, and each token's part of it f[M] before it is scaled.
-	Eval(n *nn.Net, at Network, in Inputs) (loss, each *graph.Value)
+	// Train builds a micro-batch's part of the step's loss. It is called in the segment of the micro-batch, whose backward
+	// pass follows in the same captured work: weights of the backward pass may be computed from values of all of the
+	// micro-batch's sequences without a round trip to the host.
+	Train(n *nn.Net, at Network, in Inputs) Outcome
+	// Eval builds the loss of a batch without a gradient.
+	Eval(n *nn.Net, at Network, in Inputs) Outcome
 }
 
 // Inputs are the values that Declare added.
 type Inputs []*graph.Value
 
-// Network is where the loss is worked out.
+// Network is where the loss is computed.
 type Network struct {
 	Hidden   *graph.Value // [M,C], the final norm's output
 	Head     *graph.Value // [V,C]
@@ -41,10 +55,22 @@ type Network struct {
 	Scaling  *graph.Value // state of loss scaling; nil = none
 }
 
+// Outcome is what an objective computes of a micro-batch or of an evaluation's batch.
+type Outcome struct {
+	// Loss f[] is the sum over the batch times the scale that Filler.Scale wrote. In training it is differentiated.
+	Loss *graph.Value
+	// Each f[M] is each token's part of Loss before it is scaled. Evaluations add it up in float64. nil = the loss has no
+	// parts by token, and Loss is taken as it is. Training does not read it.
+	Each *graph.Value
+	// Sums are f[] each: for the Numbers that have a sum of their own, in their order, the sum over the batch, which no
+	// scale multiplies.
+	Sums []*graph.Value
+}
+
 // Filler writes a micro-batch's data for an objective.
 type Filler interface {
 	// Fill writes what the objective needs of a part of a batch, and returns how many places of the whole are trained.
 	Fill(b dataset.Batch, own session.Part) (trained int)
-	// Scale is what the micro-batch's loss is multiplied with: 1 / (trained places of the whole step).
+	// Scale sets what the micro-batch's loss is multiplied with: one over the count of the step that Divisor names.
 	Scale(s float32)
 }

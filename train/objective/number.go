@@ -1,0 +1,85 @@
+package objective
+
+// Count names something that batches have a number of. A step's loss is averaged over one of them, and so is each Number.
+type Count int
+
+// The counts of a step or an evaluation.
+const (
+	Tokens    Count = iota // trained tokens
+	Sequences              // sequences, each a row or one of a group's
+	Groups                 // groups of sequences that stay together, such as preference pairs; a single row is one
+)
+
+func (c Count) String() string { return [...]string{"tokens", "sequences", "groups"}[c] }
+
+// Counts are the numbers of trained tokens, sequences and groups of a step, an interval of steps or an evaluation, over all
+// ranks.
+type Counts struct {
+	Tokens    int64 `json:"tokens"`
+	Sequences int64 `json:"sequences"`
+	Groups    int64 `json:"groups"`
+}
+
+// Of returns one of the counts.
+func (c Counts) Of(of Count) int64 { return [...]int64{c.Tokens, c.Sequences, c.Groups}[of] }
+
+// Add adds other counts.
+func (c *Counts) Add(o Counts) {
+	c.Tokens, c.Sequences, c.Groups = c.Tokens+o.Tokens, c.Sequences+o.Sequences, c.Groups+o.Groups
+}
+
+// Number is a number that an objective reports of steps and of evaluations beside the loss. It is a mean: the device adds
+// its sum up over the micro-batches of a step, in the order of the window whoever computes them, and the host divides by a
+// count.
+type Number struct {
+	// Name is its key in metrics.jsonl, trackers and expectations, such as rewards/margins. That of an evaluation has
+	// "eval_" before it.
+	Name string
+	// Unit is the unit of a value for people, such as "nats/token"; "" = none.
+	Unit string
+	// Per is what the sum is divided by.
+	Per Count
+	// Of names the Number that this one is derived from by Derive, or "loss". "" = it has a sum of its own (Outcome.Sums).
+	Of string
+	// Derive turns the mean of Of into this number's value.
+	Derive func(mean float64) float64
+	// HigherIsBetter says which of two values is the better one; a loss is better where it is lower.
+	HigherIsBetter bool
+}
+
+// Loss is the name of the loss among numbers.
+const Loss = "loss"
+
+// Value is a Number's value.
+type Value struct {
+	Name  string
+	Value float64
+}
+
+// Summed counts the numbers that have a sum of their own.
+func Summed(numbers []Number) int {
+	n := 0
+	for _, number := range numbers {
+		if number.Of == "" {
+			n++
+		}
+	}
+	return n
+}
+
+// Values are the values of numbers, given the mean loss, the sums of those that have one, and what these are sums over.
+func Values(numbers []Number, loss float64, sums []float64, over Counts) []Value {
+	all := make([]Value, 0, len(numbers))
+	known := map[string]float64{Loss: loss}
+	for _, n := range numbers {
+		v := 0.
+		if n.Of == "" {
+			v, sums = sums[0]/float64(over.Of(n.Per)), sums[1:]
+		} else {
+			v = n.Derive(known[n.Of])
+		}
+		known[n.Name] = v
+		all = append(all, Value{n.Name, v})
+	}
+	return all
+}
