@@ -8,12 +8,12 @@ func (o LinearCrossEntropy) GPU(g *GPU, in, out []DeviceTensor) (func() error, e
 	M, C, V := in[0].Shape[0], in[0].Shape[1], in[1].Shape[0]
 	rowBytes := int64(C) * int64(in[0].DType.Size()) // of x and dx
 	loss, nll := out[0], out[len(out)-1]
-	scratch := g.Scratch.Add(o.logitBytes(in[0].Type, in[1].Type))
+	scratch := g.Scratch.Add(logitBytes(o.Chunk, in[0].Type, in[1].Type))
 	var work []func() error
 	for row := 0; row < M; row += o.Chunk {
 		rows := min(o.Chunk, M-row)
 		x, labels, losses := in[0].Ptr.Add(int64(row)*rowBytes), in[2].Ptr.Add(int64(row)*4), nll.Ptr.Add(int64(row)*4)
-		logits, back := o.ops(in[0].Type, in[1].Type, rows)
+		logits, back := headGEMMs(in[0].Type, in[1].Type, rows)
 		forward, err := logits.bind(g, g.Scratch, x, in[1].Ptr, scratch)
 		if err != nil {
 			return nil, err
@@ -43,7 +43,7 @@ func (o LinearCrossEntropy) GPU(g *GPU, in, out []DeviceTensor) (func() error, e
 	return inOrder(append(work, sum)...), nil
 }
 
-// launch binds a launch over a chunk's logits: of the capped form, which takes the cap too, where there is one.
+// launch binds a launch over a chunk's logits; with a soft cap it takes the entry point for capped logits.
 func (o LinearCrossEntropy) launch(g *GPU, entry string, rows, V int, args ...any) (func() error, error) {
 	if o.Cap > 0 {
 		entry, args = entry+"_capped", append(args, float32(o.Cap))

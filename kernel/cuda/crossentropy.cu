@@ -1,6 +1,6 @@
 // crossentropy.cu: per row of logits the loss lse - x[label], and (softmax - onehot) scale written over the logits.
 // The capped forms take the logits as cap tanh(x / cap), of which the gradient has the factor 1 - tanh^2.
-// Layout: logits [M,V] elem, rows ld elements apart; labels [M] int32, -100 (any negative) = not trained; loss [M] fp32;
+// Layout: logits [M,V] elem, rows ld elements apart; labels [M] int32, -100 = not trained, any other outside 0 to V-1 gives NaN; loss [M] fp32;
 // scale: one fp32 on the device (1 / trained tokens of the whole accumulated batch); scaling: one
 // fp32, the loss scale that the gradient is multiplied by too, or 0 (none).
 // One block of 512 a row; the first pass keeps a running maximum and sum for each thread, the second finds the row in the
@@ -9,7 +9,7 @@
 // Elements: bf16, f16, f32.
 #include "common.cuh"
 
-enum { HELD = 4 };   // 16-byte loads in flight a thread
+enum { UNTRAINED = -100, HELD = 4 };   // HELD: 16-byte loads in flight a thread
 
 struct Sum {   // sum of exp(x - max)
     float max, sum;
@@ -32,7 +32,7 @@ __device__ void rows(float *loss, elem *x, const int *labels, const float *scale
     x += (int64_t)row * ld;
     bool wide = ld % 8 == 0;
     int V8 = wide ? V / 8 * 8 : 0;
-    if (label < 0) {
+    if (label == UNTRAINED) {
         if (threadIdx.x == 0) loss[row] = 0;
         if (GRADIENT) {
             for (int c = threadIdx.x * 8; c < V8; c += blockDim.x * 8) store8(x + c, fill8(0));
@@ -68,8 +68,9 @@ __device__ void rows(float *loss, elem *x, const int *labels, const float *scale
     for (int c = V8 + threadIdx.x; c < V; c += blockDim.x) add(s, CAP ? cap * tanh_of(widen(x[c]), factor) : widen(x[c]));
     float m = block_max(s.max);
     float t = block_sum(s.max == -INF ? 0.f : s.sum * __expf(s.max - m));
-    float lse = m + logf(t);
-    if (threadIdx.x == 0) loss[row] = label < V ? lse - (CAP ? cap * tanh_of(widen(x[label]), factor) : widen(x[label])) : NANF;
+    bool known = (unsigned)label < (unsigned)V;
+    float lse = known ? m + logf(t) : NANF;
+    if (threadIdx.x == 0) loss[row] = known ? lse - (CAP ? cap * tanh_of(widen(x[label]), factor) : widen(x[label])) : NANF;
     if (!GRADIENT) return;
     __syncthreads();   // the label's logit is read before it is overwritten
     float k1 = scaling ? *scale * *scaling : *scale;
@@ -99,7 +100,7 @@ __device__ void rows(float *loss, elem *x, const int *labels, const float *scale
     }
 }
 
-// loss[M] and logits <- dlogits. Grid M. An untrained row gets loss 0 and a zero gradient; a label >= V gets loss NaN.
+// loss[M] and logits <- dlogits. Grid M. An untrained row gets loss 0 and a zero gradient; a label outside the vocabulary gives NaN.
 extern "C" __global__ void __launch_bounds__(512) crossentropy_gradient(float *loss, elem *logits, const int *labels, const float *scale,
                                                                          const float *scaling, int V, int ld) {
     rows<true, false>(loss, logits, labels, scale, scaling, V, ld, 0.f);

@@ -109,6 +109,30 @@ func CrossEntropy(entry string, M, V int) Geometry {
 	return Geometry{"crossentropy", entry, [3]int{M, 1, 1}, [3]int{min(512, max(32, ceil(ceil(V, 8), 32)*32)), 1, 1}, 0}
 }
 
+// LogProbs is the geometry of logprobs_values, logprobs_slopes and logprobs_both over M rows of V logits.
+func LogProbs(entry string, M, V int) Geometry {
+	g := CrossEntropy(entry, M, V)
+	g.Stem = "logprobs"
+	return g
+}
+
+// LogProbsGradient is the geometry of logprobs_gradient over M rows of C.
+func LogProbsGradient(M, C int) Geometry {
+	g := Embedding(M, C)
+	g.Stem, g.Entry = "logprobs", "logprobs_gradient"
+	return g
+}
+
+// SequenceSums is the geometry of sequence_sums_forward over S sequences of some rows.
+func SequenceSums(S, rows int) Geometry {
+	return Geometry{"sequence_sums", "sequence_sums_forward", [3]int{S, rows, 1}, [3]int{256, 1, 1}, 0}
+}
+
+// SequenceSumsGradient is the geometry of sequence_sums_gradient over M tokens.
+func SequenceSumsGradient(M int) Geometry {
+	return Flat("sequence_sums", "sequence_sums_gradient", int64(M))
+}
+
 // AdamW is the geometry of adamw_step over n parameters.
 func AdamW(n int64) Geometry { return Flat("adamw", "adamw_step", (n+3)/4) }
 
