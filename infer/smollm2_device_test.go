@@ -64,7 +64,7 @@ func TestGPUSmolLM2Evaluates(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := total(each)
-	x, err := v.run.Read(step.nll)
+	x, err := v.run.Read(step.out.Each)
 	if err != nil {
 		t.Fatal(err)
 	}

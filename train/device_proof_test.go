@@ -249,13 +249,13 @@ func (ts *testStep) send(t testing.TB) {
 func logitsOnGPU(t *testing.T, on graph.Machine, b *session.Base, nw session.Network, s session.Shape, adapterDir string, ref golden.Tensors, got []onGPU) {
 	t.Helper()
 	n, trained, in := nw.Declare("", s)
-	o := objective.Objectives[objective.Default]
+	o := objective.Of(objective.Default, objective.Config{})
 	data := o.Declare(n, "", s.Tokens)
 	hidden := nw.Hidden(n, in)
 	head := nw.Head(n)
 	logits := n.Apply(kernel.MatMul{TransB: true}, hidden, head)
-	_, nll := o.Eval(n, objective.Network{Hidden: hidden, Head: head, LossRows: nw.LossRows(on), LogitCap: nw.Config.LogitCap}, data)
-	plan, err := on.Compile(n.Builder, logits, nll)
+	out := o.Eval(n, objective.Network{Hidden: hidden, Head: head, LossRows: nw.LossRows(on), LogitCap: nw.Config.LogitCap}, data)
+	plan, err := on.Compile(n.Builder, logits, out.Each)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func logitsOnGPU(t *testing.T, on graph.Machine, b *session.Base, nw session.Net
 		for _, r := range ref.Ints("logit_rows") {
 			got[i].logits = append(got[i].logits, all[int(r)*V:(int(r)+1)*V]...)
 		}
-		got[i].nll = slices.Clone(ts.read(t, nll))
+		got[i].nll = slices.Clone(ts.read(t, out.Each))
 	}
 }
 
