@@ -29,6 +29,11 @@ func (p Page) Markdown(out io.Writer) error {
 		}
 		w.line(strings.TrimSpace(mark + " **" + escape(p.Verdict.Text) + "**"))
 	}
+	for _, text := range strings.Split(p.Note, "\n") {
+		if strings.TrimSpace(text) != "" {
+			w.line(escape(text))
+		}
+	}
 	for _, text := range p.Warnings {
 		w.line(stateWord(Warn) + " " + escape(text))
 	}

@@ -20,6 +20,7 @@ type Page struct {
 	Title    string
 	Subtitle string
 	Verdict  Verdict
+	Note     string   // what a person wrote about it
 	Warnings []string // what a person should look at; they stand under the title in amber
 	Sections []Section
 }

@@ -126,7 +126,7 @@ func TestMarkdownTables(t *testing.T) {
 // Every text of a page is one that a stranger wrote.
 func TestTextsAreEscaped(t *testing.T) {
 	bad := "</script></title>\"'><script>alert(1)</script><img src=x onerror=alert(1)>|[a](javascript:b) https://evil.example www.evil.example @someone `x` **b** \u202e\x00\x1b[31m"
-	p := Page{Title: bad, Subtitle: bad, Verdict: Verdict{State: Fail, Text: bad}, Warnings: []string{bad}}
+	p := Page{Title: bad, Subtitle: bad, Verdict: Verdict{State: Fail, Text: bad}, Note: bad, Warnings: []string{bad}}
 	p.Sections = []Section{{Title: bad, Folded: true}, {Title: bad, Blocks: []Block{
 		Figures{{bad, bad, bad}}, Fields{{bad, bad, true}, {bad, bad, false}}, Checks{{bad, Pass, bad}}, Text(bad), Code{bad, bad, true},
 		Table{Caption: bad, Columns: []Column{{bad, true, bad}}, Rows: [][]string{{bad}}}, Bar{Title: bad, Parts: []Part{{bad, 5}}, Limit: 2, LimitName: bad},

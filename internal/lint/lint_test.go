@@ -61,7 +61,7 @@ var imports = map[string][]string{
 	"bench":            {"session", "train", "infer", "adapter", "dataset", "graph", "kernel", "model", "model/families", "quant"},
 	"report":           {"session", "internal/safetext"},
 	"tier":             {"adapter", "model/weights", "quant", "report", "session", "train", "train/checkpoint", "internal/atomicfile", "internal/regular", "internal/safetext", "internal/rescue"},
-	"report/runs":      {"report", "session", "dataset", "train", "train/checkpoint", "train/journal", "internal/regular", "internal/safetext"},
+	"report/runs":      {"adapter", "report", "session", "dataset", "train", "train/checkpoint", "train/journal", "internal/atomicfile", "internal/regular", "internal/safetext"},
 	"report/queue":     {"report/runs", "train/checkpoint", "internal/atomicfile", "internal/regular", "internal/safetext", "internal/rescue"},
 	"report/live":      {"report", "report/queue", "report/runs", "session", "train", "train/checkpoint", "train/journal", "internal/listen", "internal/regular", "internal/safetext", "internal/rescue"},
 	"train/journal":    {"internal/atomicfile", "internal/regular", "internal/safetext"},

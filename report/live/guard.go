@@ -26,6 +26,8 @@ var (
 	liveStyle string
 	//go:embed live.js
 	liveScript string
+	//go:embed folders.js
+	foldersScript string
 	//go:embed form.js
 	formScript string
 )
@@ -44,6 +46,7 @@ var assets = map[string]asset{
 	"/live.css":   {"text/css; charset=utf-8", liveStyle},
 	"/report.js":  {"text/javascript; charset=utf-8", report.PageScript},
 	"/live.js":    {"text/javascript; charset=utf-8", liveScript},
+	"/folders.js": {"text/javascript; charset=utf-8", foldersScript},
 	"/form.js":    {"text/javascript; charset=utf-8", formScript},
 }
 
@@ -62,10 +65,11 @@ func refuse(code int, format string, args ...any) error {
 // Handler answers requests. Whatever the path, it is compared with those there are: no part of it names a file.
 func (s *Server) Handler() http.Handler {
 	reads := map[string]func(http.ResponseWriter, *http.Request) (any, error){
-		"/api/events": s.events, "/api/points": s.points, "/api/form": s.form, "/api/config": s.config,
+		"/api/events": s.events, "/api/points": s.points, "/api/form": s.form, "/api/config": s.config, "/api/size": s.size,
 	}
 	writes := map[string]func(*http.Request, request) (any, error){
 		"/api/check": s.check, "/api/edit": s.edit, "/api/plan": s.plan, "/api/start": s.start, "/api/stop": s.stop, "/api/resume": s.resume, "/api/remove": s.remove, "/api/move": s.move,
+		"/api/about": s.about, "/api/delete": s.delete,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -154,6 +158,10 @@ type request struct {
 	Config string `json:"config"`
 	Key    string `json:"key"`
 	Value  string `json:"value"`
+
+	Title string `json:"title"`
+	Group string `json:"group"`
+	Note  string `json:"note"`
 }
 
 var noToken = refuse(http.StatusUnauthorized, "this needs the token: open the address that trainer ui printed, with all that stands behind #")

@@ -47,6 +47,7 @@ type hub struct {
 // item is a run's folder.
 type item struct {
 	id, dir string
+	under   string         // the folder that holds dir, below its root
 	follow  *runs.Follower // for whoever has reading
 	run     *runs.Run      // nil = not read yet, or no run
 	read    time.Time      // when it was last looked at
@@ -195,7 +196,7 @@ func (h *hub) scan() {
 	}
 	for dir := range found {
 		if id := idOf(dir); h.items[id] == nil {
-			h.items[id] = &item{id: id, dir: dir, follow: runs.Follow(dir), touched: runs.Changed(dir)}
+			h.items[id] = &item{id: id, dir: dir, under: under(roots, dir), follow: runs.Follow(dir), touched: runs.Changed(dir)}
 		}
 	}
 	for id, it := range h.items {
@@ -207,6 +208,19 @@ func (h *hub) scan() {
 	if h.o.Queue != nil {
 		h.queue, _ = h.o.Queue.List()
 	}
+}
+
+// under returns the folder that holds a run's folder, below the root that it was found in; "" is the root itself.
+func under(roots []string, dir string) string {
+	for _, root := range roots {
+		if rel, err := filepath.Rel(root, filepath.Dir(dir)); err == nil && filepath.IsLocal(rel) {
+			if rel == "." {
+				return ""
+			}
+			return filepath.ToSlash(rel)
+		}
+	}
+	return ""
 }
 
 // within tells whether a folder is inside one of the roots, and not one itself.

@@ -213,19 +213,43 @@ const ui = (() => {
 
   function matching() {
     const words = $("search").value.toLowerCase().split(/\s+/).filter(Boolean);
-    return rows.filter((r) => words.every((w) => `${r.name} ${r.dir} ${r.status}`.toLowerCase().includes(w)));
+    const found = rows.filter((r) => words.every((w) => `${r.name} ${r.dir} ${r.status} ${r.group} ${r.note}`.toLowerCase().includes(w)));
+    const by = $("sort").value, missing = (v) => v || Infinity;
+    if (by === "name") found.sort((a, b) => a.name.localeCompare(b.name, undefined, { numeric: true }));
+    if (by === "loss") found.sort((a, b) => missing(a.last) - missing(b.last));
+    if (by === "eval") found.sort((a, b) => missing(a.eval) - missing(b.eval));
+    const first = new Map(); // groups stand where their first run does; runs without one come first
+    found.forEach((r, i) => { if (!first.has(groupOf(r))) first.set(groupOf(r), groupOf(r) ? i : -1); });
+    return found.sort((a, b) => first.get(groupOf(a)) - first.get(groupOf(b)));
+  }
+  const groupOf = (r) => r.group || r.under;
+
+  // when is a time as people say it: the hour of today, else the day.
+  function when(seconds) {
+    if (!seconds) return "";
+    const d = new Date(1000 * seconds), now = new Date();
+    if (d.toDateString() === now.toDateString()) return d.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" });
+    return d.toLocaleDateString([], { day: "numeric", month: "short", year: d.getFullYear() === now.getFullYear() ? undefined : "numeric" });
   }
 
   function render() {
     const found = matching(), running = rows.filter((r) => r.status === "running").length;
     $("count").textContent = `${rows.length} ${rows.length === 1 ? "run" : "runs"}${running ? `, ${running} running` : ""}`;
     const list = $("runs"), old = new Map([...list.children].map((li) => [li.dataset.id, li]));
-    found.forEach((r, i) => {
+    let at = 0, group = "";
+    const put = (li) => { if (list.children[at] !== li) list.insertBefore(li, list.children[at] || null); at++; };
+    for (const r of found) {
+      if (groupOf(r) !== group) {
+        group = groupOf(r);
+        const key = "group " + group, head = old.get(key) || make("li", { "data-id": key, class: "group" }, group);
+        old.delete(key);
+        put(head);
+      }
       const li = old.get(r.id) || item(r.id);
       old.delete(r.id);
       fill(li, r);
-      if (list.children[i] !== li) list.insertBefore(li, list.children[i] || null);
-    });
+      put(li);
+    }
     for (const li of old.values()) li.remove();
     $("none").hidden = found.length > 0 || !rows.length;
     $("none").textContent = "No run matches.";
@@ -256,8 +280,8 @@ const ui = (() => {
     box.checked = marks.has(r.id);
     box.setAttribute("aria-label", "compare " + r.name);
     if (name.textContent !== r.name) { name.textContent = r.name; }
-    button.title = r.dir;
-    small.replaceChildren(make("span", { class: "is-" + r.status }, words[r.status] || r.status), ` · loss ${r.loss}`, document.createElement("br"), `step ${r.steps}`,
+    button.title = r.dir + (r.note ? "\n" + r.note : "");
+    small.replaceChildren(make("span", { class: "is-" + r.status }, words[r.status] || r.status), ` · loss ${r.loss}`, document.createElement("br"), [`step ${r.steps}`, r.eval_is && `eval ${r.eval_is}`, when(r.began)].filter(Boolean).join(" · "),
       ...(r.error ? [document.createElement("br"), make("span", { class: "is-failed why" }, r.error)] : []));
     svg.firstChild.setAttribute("d", r.spark);
     bar.hidden = r.status !== "running" || !r.part;
@@ -317,7 +341,7 @@ const ui = (() => {
     const r = rows.find((r) => r.id === current), one = shown().length === 1;
     if (r && stopping === r.id && r.status !== "running") { stopping = null; $("said").textContent = ""; }
     $("actions").hidden = !r && one;
-    for (const [id, on] of [["stop", one && r && r.can_stop], ["resume", one && r && r.can_resume], ["like", one && r && r.has_config]]) {
+    for (const [id, on] of [["stop", one && r && r.can_stop], ["resume", one && r && r.can_resume], ["like", one && r && r.has_config], ["about", one && r], ["delete", one && r && r.status !== "running"]]) {
       $(id).hidden = !on || !token;
     }
     $("stop").disabled = !!r && stopping === r.id;
@@ -337,6 +361,9 @@ const ui = (() => {
   $("stop").addEventListener("click", async () => { const id = current; if (await act("/api/stop", id, "stopping: the step is finished and saved first")) { stopping = id; actions(); } });
   $("resume").addEventListener("click", () => act("/api/resume", current, "in the queue"));
   $("alone").addEventListener("click", () => { marks.clear(); changed(); });
+  $("sort").value = store.get("sort") || "newest";
+  if (!$("sort").value) $("sort").value = "newest";
+  $("sort").addEventListener("change", () => { store.set("sort", $("sort").value); render(); });
   $("search").addEventListener("input", render);
   $("search").addEventListener("keydown", (e) => {
     if (e.key === "Escape") { e.target.value = ""; render(); e.target.blur(); }
@@ -395,5 +422,5 @@ const ui = (() => {
   if (!token) $("keys").textContent = "? read only";
   remember();
   listen();
-  return { $, make, ask, trouble, show: (id) => { marks.clear(); choose(id); }, current: () => current };
+  return { $, make, ask, trouble, show: (id) => { marks.clear(); choose(id); }, current: () => current, rows: () => rows };
 })();

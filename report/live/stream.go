@@ -31,6 +31,15 @@ type row struct {
 	CanStop  bool        `json:"can_stop"`
 	CanGoOn  bool        `json:"can_resume"`
 	Snapshot bool        `json:"has_config"`
+
+	Title string  `json:"title"` // what a person wrote: see runs.About
+	Group string  `json:"group"`
+	Note  string  `json:"note"`
+	Under string  `json:"under"`   // the folder that holds the run's, below the root; "" = the root itself
+	Began int64   `json:"began"`   // seconds since 1970 of the newest start, or of the last line where no start is known; 0 = not known
+	Last  float64 `json:"last"`    // the smoothed loss to sort by; 0 = not known
+	Eval  float64 `json:"eval"`    // the best evaluation loss to sort by; 0 = not known
+	EvalT string  `json:"eval_is"` // and to read; "" = not evaluated
 }
 
 func rowOf(it *item) row {
@@ -42,8 +51,18 @@ func rowOf(it *item) row {
 		r.Part = min(1, float64(s.Step)/float64(s.Total))
 	}
 	if v, ok := it.run.Loss(); ok {
-		r.Loss = report.Number(v)
+		r.Loss, r.Last = report.Number(v), v
 	}
+	if e := it.run.BestEval(); e != nil {
+		r.Eval, r.EvalT = e.Loss, report.Number(e.Loss)
+	}
+	r.Title, r.Group, r.Note = it.run.About.Title, it.run.About.Group, it.run.About.Note
+	if j := it.run.Journal; j != nil && j.Began.Year() > 1970 && j.Began.Year() < 9999 {
+		r.Began = j.Began.Unix()
+	} else if !it.written.IsZero() {
+		r.Began = it.written.Unix()
+	}
+	r.Under = it.under
 	return r
 }
 

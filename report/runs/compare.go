@@ -17,7 +17,7 @@ import (
 const mostName = 60
 
 // SetNames gives each run the shortest end of its path that no other has. Names that are equal then, as of a folder that
-// is given twice, get a number.
+// is given twice, get a number. A title that a person wrote takes the place of the name.
 func SetNames(all []*Run) {
 	for depth := 1; depth <= 8; depth++ {
 		seen := map[string]int{}
@@ -45,6 +45,9 @@ func SetNames(all []*Run) {
 	}
 	seen := map[string]int{}
 	for _, r := range all {
+		if r.About.Title != "" {
+			r.Name = r.About.Title
+		}
 		if seen[r.Name]++; seen[r.Name] > 1 {
 			r.Name = fmt.Sprintf("%s (%d)", r.Name, seen[r.Name])
 		}

@@ -54,7 +54,7 @@ func Follow(dir string) *Follower { return &Follower{dir: dir} }
 
 // steady are files that are written once, or anew.
 var steady = []string{".", train.ConfigFile, train.PlanReportFile, train.ManifestFile, train.DataReportFile, train.ReferenceCurveFile, checkpoint.LockFile,
-	journal.StatusFile, journal.LogFile}
+	journal.StatusFile, journal.LogFile, AboutFile}
 
 // Read is the run as its folder says it now, and whether that is something new. Settings of the last run stay where its
 // configuration does.

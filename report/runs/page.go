@@ -30,7 +30,7 @@ func Page(all []*Run, title string) report.Page {
 
 func (r *Run) page() report.Page {
 	checks := r.Checks()
-	p := report.Page{Title: r.Name, Subtitle: r.subtitle(), Verdict: r.Verdict(checks), Warnings: r.warnings()}
+	p := report.Page{Title: r.Name, Subtitle: r.subtitle(), Verdict: r.Verdict(checks), Note: r.About.Note, Warnings: r.warnings()}
 	p.Add("", r.figures(), r.lossPlot())
 	if bar, ok := r.memory(); ok {
 		p.Sections[0].Blocks = append(p.Sections[0].Blocks, bar)

@@ -52,6 +52,7 @@ type Run struct {
 	Journal     *journal.Status   // how the newest start ended, by its own account; nil = nothing says it
 	Log         string            // the end of the run's log; "" = there is none
 
+	About    About    // what a person wrote about the run
 	Files    []string // that were read
 	Problems []string // what could not be read
 }
@@ -109,6 +110,7 @@ func (r *Run) readFiles() {
 	r.readCheckpoints()
 	r.readLock()
 	r.readJournal()
+	r.About, _ = readAbout(r.Dir)
 }
 
 // finish is an error where the folder is none of a run.
