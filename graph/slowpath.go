@@ -35,7 +35,7 @@ func slowInstructions(arch, set string) []SlowPath {
 	if arch != "amd64" || set != "generic" {
 		return nil
 	}
-	return []SlowPath{{What: "GEMMs run in plain Go: the processor lacks AVX2 and FMA, or TRAINER_CPU=generic is set", Cost: "a step takes more than ten times as long (SmolLM2-135M 1x128, docs/decisions/0070-strict.md)",
+	return []SlowPath{{What: "GEMMs run in plain Go: the processor lacks AVX2 and FMA, or TRAINER_CPU=generic is set", Cost: "a step takes more than ten times as long (SmolLM2-135M 1x128, docs/internals/decisions/0070-strict.md)",
 		Remedy: "unset TRAINER_CPU, or train on a processor with AVX2"}}
 }
 
@@ -48,7 +48,7 @@ func slowLibrary(sm int, p kernel.Precision, reason error) SlowPath {
 	switch {
 	case p == kernel.PrecisionTF32:
 		s.What += ": tf32 computes as fp32"
-		s.Cost = "about 32.9 ms a step in place of 22.1 (SmolLM2-135M 1x512, H200, docs/decisions/0020-precision.md)"
+		s.Cost = "about 32.9 ms a step in place of 22.1 (SmolLM2-135M 1x512, H200, docs/internals/decisions/0020-precision.md)"
 	case p == kernel.PrecisionFP32:
 		s.Cost = kernel.NotMeasured
 	case sm == 90:

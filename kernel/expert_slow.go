@@ -72,5 +72,5 @@ func (k ExpertUpdate) SlowGPU(in, out []Type, sm int) SlowPath {
 		return SlowPath{}
 	}
 	return SlowPath{fmt.Sprintf("experts' GEMMs take no update of rank %d along, which is a kernel of its own: the fast one takes ranks that are multiples of 8", rank),
-		"479 us a GEMM in place of 380 (128 experts, 65,536 rows, rank 16, H200, docs/decisions/0079-updates-taken-along.md)", "a lora.r that is a multiple of 8"}
+		"479 us a GEMM in place of 380 (128 experts, 65,536 rows, rank 16, H200, docs/internals/decisions/0079-updates-taken-along.md)", "a lora.r that is a multiple of 8"}
 }

@@ -564,7 +564,7 @@ def differs(what, ours, theirs, of):
 
 def greedy(trainer, folder, m, rows):
     """Ten tokens after the beginnings of rows, without transformers' cache: with one, its windows differ from those that it evaluates with where config.json names no
-    layer_types, and at one token. LongRoPE goes by prompt and answer together, as docs/NUMERICS.md says."""
+    layer_types, and at one token. LongRoPE goes by prompt and answer together, as docs/internals/NUMERICS.md says."""
     config = m.config.get_text_config()
     original = getattr(config, "original_max_position_embeddings", None)
     for row in rows[:3]:

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A data file larger than memory, once: tokenised into the cache, opened again, opened again after a flipped bit. Prints a report for docs/lab.
+# A data file larger than memory, once: tokenised into the cache, opened again, opened again after a flipped bit. Prints a report for docs/internals/lab.
 # Needs TRAINER_DATA (the shared data), TRAINER_SMOLLM2 (SmolLM2-135M-Instruct's folder), a PYTHON, and twice the size on disk.
 #
 #   scripts/large-data.sh [GIGABYTES [FOLDER [text|completion|messages]]]      10 GB in a temporary folder; all of it is deleted at the end

@@ -3,7 +3,7 @@
 #   scripts/platforms.sh [build|vet|list] [PLATFORM...]
 #   scripts/platforms.sh test PLATFORM [PACKAGE...]     runs tests: linux/arm64 by qemu-aarch64, windows/amd64 by Wine
 # Without packages those whose code depends on the platform. Wine before 9 lacks bcryptprimitives.dll, which Go needs, and
-# the call by which Go deletes folders: docs/RELEASE.md has both.
+# the call by which Go deletes folders: docs/internals/RELEASE.md has both.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 what=${1:-build}

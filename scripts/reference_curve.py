@@ -9,7 +9,7 @@
 `trainer inspect steps --json` gives the rows of every step, the learning rates, the configuration and the base's hash, so that PEFT trains what
 a run trains. The base takes the round trip through NF4 with nested scales, as bitsandbytes does it; all is computed in float32. A seed decides
 PEFT's start of the adapter alone. Each seed is written to OUT.json.parts/ when it is done and is not trained again; --seeds may be raised later.
-docs/NUMERICS.md has the file's format and the rule. Needs torch, transformers, peft, safetensors; TRAINER names the program.
+docs/internals/NUMERICS.md has the file's format and the rule. Needs torch, transformers, peft, safetensors; TRAINER names the program.
 """
 import argparse, json, math, os, pathlib, shutil, statistics, subprocess, sys, time
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# A release by goreleaser: docs/RELEASE.md.
+# A release by goreleaser: docs/internals/RELEASE.md.
 #   scripts/release.sh check          .goreleaser.yaml alone
 #   scripts/release.sh snapshot       every program, archive and checksum into build/dist, of the files as they are; no signature, and
 #                                     SBOMs where SYFT names the program: SYFT=$(scripts/tools.sh syft) scripts/release.sh snapshot

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""The tables of docs/SCALING.md: what data-parallel LoRA costs on N cards, computed from the constants below.
+"""The tables of docs/internals/SCALING.md: what data-parallel LoRA costs on N cards, computed from the constants below.
 
     scripts/scaling.py            prints the tables
-    scripts/scaling.py --update   writes them into docs/SCALING.md, between its marks
+    scripts/scaling.py --update   writes them into docs/internals/SCALING.md, between its marks
 
 Step times are measured (docs/PERFORMANCE.md, one H200); everything else here is arithmetic.
 """
@@ -10,7 +10,7 @@ import math
 import pathlib
 import sys
 
-DOC = pathlib.Path(__file__).resolve().parent.parent / "docs" / "SCALING.md"
+DOC = pathlib.Path(__file__).resolve().parent.parent / "docs" / "internals" / "SCALING.md"
 LAYERS = {  # name: layers, width, mlp, width of k and v, targets, rank, micro-batch, ms of its step on one H200, bytes of the base in 16 bits
     "135M q v r8, 1x512": (30, 576, 1536, 192, "qv", 8, 512, 4.15, 0.27e9),
     "1.1B all r16, 4x2048": (22, 2048, 5632, 256, "all", 16, 8192, 91.3, 2.2e9),
@@ -110,7 +110,7 @@ def main():
     if "--update" in sys.argv[1:]:
         DOC.write_text(text)
     elif "--check" in sys.argv[1:]:
-        sys.exit(text != DOC.read_text() and "docs/SCALING.md is not what scripts/scaling.py computes: run it with --update")
+        sys.exit(text != DOC.read_text() and "docs/internals/SCALING.md is not what scripts/scaling.py computes: run it with --update")
     else:
         for name, make in TABLES.items():
             print(f"{name}\n{make()}")

@@ -14,7 +14,7 @@ import (
 )
 
 // aside is what a GPU's driver takes of the card beside the arenas of a run: its context, the kernels' code and
-// cuBLASLt's, about 550 MiB on an H200 (docs/lab/2026-11-21-gpu-tiers.md).
+// cuBLASLt's, about 550 MiB on an H200 (docs/internals/lab/2026-11-21-gpu-tiers.md).
 const aside = 600 << 20
 
 // attempt is a tier on its way.

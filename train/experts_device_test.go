@@ -17,7 +17,7 @@ import (
 
 // TestGPUExpertCurves: 20 steps of QLoRA over router and experts follow PEFT's; in fp32 as the CPU does. With fewer bits a token may
 // be given to another expert than in fp32, so the curve is held in the mean: to 0.02, in bf16 to 1.5 times what PEFT's own bf16 is
-// off by, both in the mean over all draws, of which single ones differ by a factor of four (docs/decisions/0041-draws-of-errors.md).
+// off by, both in the mean over all draws, of which single ones differ by a factor of four (docs/internals/decisions/0041-draws-of-errors.md).
 func TestGPUExpertCurves(t *testing.T) {
 	gputest.Need(t)
 	for _, m := range expertModels {

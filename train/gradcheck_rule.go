@@ -27,7 +27,7 @@ type gradRule struct {
 	draw    int     // which one; 0 rounds to the nearest
 }
 
-// gradRules are those of all precisions (docs/NUMERICS.md).
+// gradRules are those of all precisions (docs/internals/NUMERICS.md).
 var gradRules = map[kernel.Precision]gradRule{
 	kernel.PrecisionBF16: {8, true, 1, 3, 0.01, 5, 0},
 	kernel.PrecisionFP16: {11, true, 1, 3, 0.01 / 8, 5, 0},

@@ -15,11 +15,11 @@ var ErrSlowPath = errors.New("the run would leave a fast path")
 
 // Costs of memory layouts beside that which keeps all, medians of steps on an H200.
 const (
-	costPacked    = "a step takes 2 to 4 % longer at 4x2048 tokens, 30 % at 1x512 (1.1B and 7B, H200, docs/decisions/0015-memory-ways.md)"
-	costSelective = "a step takes 5 % longer where all layers do it (1.1B 4x2048, H200, docs/decisions/0015-memory-ways.md)"
-	costFull      = "a step takes 32 to 38 % longer where all layers do it (1.1B and 7B, H200, docs/decisions/0015-memory-ways.md)"
-	costOffload   = "a step takes 36 to 38 % longer (1.1B and 7B 4x2048, H200, docs/decisions/0015-memory-ways.md)"
-	costSlices    = "a step takes 5 % longer over NVLink (7B 4x2048, two H200s, docs/decisions/0061-base-in-slices.md), more over PCIe"
+	costPacked    = "a step takes 2 to 4 % longer at 4x2048 tokens, 30 % at 1x512 (1.1B and 7B, H200, docs/internals/decisions/0015-memory-ways.md)"
+	costSelective = "a step takes 5 % longer where all layers do it (1.1B 4x2048, H200, docs/internals/decisions/0015-memory-ways.md)"
+	costFull      = "a step takes 32 to 38 % longer where all layers do it (1.1B and 7B, H200, docs/internals/decisions/0015-memory-ways.md)"
+	costOffload   = "a step takes 36 to 38 % longer (1.1B and 7B 4x2048, H200, docs/internals/decisions/0015-memory-ways.md)"
+	costSlices    = "a step takes 5 % longer over NVLink (7B 4x2048, two H200s, docs/internals/decisions/0061-base-in-slices.md), more over PCIe"
 )
 
 // slowPaths are the fast paths that the plan leaves without being asked: the machine's, its calls', and what auto settled

@@ -62,7 +62,7 @@ func TestStrictNamesEachSlowPath(t *testing.T) {
 				t.Fatalf("%s: %v", name, got)
 			}
 			for i, s := range got {
-				known := strings.Contains(s.Cost, "H200, docs/decisions/") || strings.Contains(s.Cost, "H200s, docs/decisions/")
+				known := strings.Contains(s.Cost, "H200, docs/internals/decisions/") || strings.Contains(s.Cost, "H200s, docs/internals/decisions/")
 				if !strings.Contains(s.What, c.want[i]) || s.Remedy == "" || known == (s.Cost == "not measured") || !measured && known {
 					t.Errorf("%s: %v, want %s", name, s, c.want[i])
 				}

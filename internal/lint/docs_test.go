@@ -17,12 +17,12 @@ const proseWidth = 120
 // wide are pages whose prose is not yet wrapped, each with its reason.
 var wide = map[string]string{}
 
-// pages are the documents of the top level: README, CONTRIBUTING and docs/*.md.
+// pages are the documents of the top level and of docs and docs/internals.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	root := golden.Root(t)
 	found := map[string]string{}
-	for _, pattern := range []string{"*.md", "docs/*.md"} {
+	for _, pattern := range []string{"*.md", "docs/*.md", "docs/internals/*.md"} {
 		paths, err := filepath.Glob(filepath.Join(root, pattern))
 		if err != nil {
 			t.Fatal(err)
@@ -36,7 +36,7 @@ func pages(t *testing.T) map[string]string {
 			found[filepath.ToSlash(name)] = string(text)
 		}
 	}
-	for _, name := range []string{"README.md", "CONTRIBUTING.md", "docs/ARCHITECTURE.md"} {
+	for _, name := range []string{"README.md", "CONTRIBUTING.md", "docs/internals/ARCHITECTURE.md"} {
 		if found[name] == "" {
 			t.Fatalf("%s is missing", name)
 		}
@@ -115,7 +115,7 @@ var decisionStatus = regexp.MustCompile(`^(in force(; .+)?|superseded by \[\d{4}
 
 // Every decision has its line in the index: number, title, status.
 func TestDecisionsAreListed(t *testing.T) {
-	folder := filepath.Join(golden.Root(t), "docs", "decisions")
+	folder := filepath.Join(golden.Root(t), "docs", "internals", "decisions")
 	index, err := os.ReadFile(filepath.Join(folder, "README.md"))
 	if err != nil {
 		t.Fatal(err)
@@ -144,17 +144,17 @@ func TestDecisionsAreListed(t *testing.T) {
 		}
 		switch row := rows[name]; {
 		case len(row) != 3:
-			t.Errorf("docs/decisions/README.md has no line for %s", name)
+			t.Errorf("docs/internals/decisions/README.md has no line for %s", name)
 		case row[0] != "["+number+"]("+name+")":
-			t.Errorf("docs/decisions/README.md numbers %s as %s", name, row[0])
+			t.Errorf("docs/internals/decisions/README.md numbers %s as %s", name, row[0])
 		case row[1] != title:
-			t.Errorf("docs/decisions/README.md calls %s %q, its title is %q", name, row[1], title)
+			t.Errorf("docs/internals/decisions/README.md calls %s %q, its title is %q", name, row[1], title)
 		case !decisionStatus.MatchString(row[2]):
-			t.Errorf("docs/decisions/README.md: the status of %s is %q", name, row[2])
+			t.Errorf("docs/internals/decisions/README.md: the status of %s is %q", name, row[2])
 		}
 		delete(rows, name)
 	}
 	for name := range rows {
-		t.Errorf("docs/decisions/README.md lists %s, which is not there", name)
+		t.Errorf("docs/internals/decisions/README.md lists %s, which is not there", name)
 	}
 }

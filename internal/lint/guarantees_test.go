@@ -18,11 +18,11 @@ var (
 	testNamed    = regexp.MustCompile(`\bTest[A-Z]\w*`)
 )
 
-// TestGuaranteesNameTests holds docs/GUARANTEES.md to tests that exist: each stands behind the name of its package, and a
+// TestGuaranteesNameTests holds docs/internals/GUARANTEES.md to tests that exist: each stands behind the name of its package, and a
 // row without a test says "Not yet".
 func TestGuaranteesNameTests(t *testing.T) {
 	root := golden.Root(t)
-	text, err := os.ReadFile(filepath.Join(root, "docs", "GUARANTEES.md"))
+	text, err := os.ReadFile(filepath.Join(root, "docs", "internals", "GUARANTEES.md"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -41,7 +41,7 @@ func writers(path, text string) (found []string) {
 }
 
 // TestFilesAreWrittenByOneRule: every file is opened for writing by internal/atomicfile, which follows no link and
-// replaces nothing but regular files (docs/decisions/0103-files-that-are-written.md).
+// replaces nothing but regular files (docs/internals/decisions/0103-files-that-are-written.md).
 func TestFilesAreWrittenByOneRule(t *testing.T) {
 	seen := map[string]bool{}
 	eachFile(t, func(path string, data []byte) {

@@ -10,7 +10,7 @@ type LowRank struct {
 	Count, M, C, R int
 }
 
-// Small tells whether a GEMM alone runs faster on lowrank.cu than by cuBLASLt (docs/decisions/0022).
+// Small tells whether a GEMM alone runs faster on lowrank.cu than by cuBLASLt (docs/internals/decisions/0022).
 func (l LowRank) Small() bool { return l.M <= 1024 && l.Count*l.R <= 16 }
 
 // LowRankWidth is the largest rank, of all GEMMs of a launch together.

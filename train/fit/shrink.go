@@ -11,11 +11,11 @@ import (
 )
 
 // microBatchTokens is the cost of one more micro-batch, in tokens: weights are dequantised once more, and GEMMs are
-// narrower. Measured with 7B on an H200 (docs/decisions/0047).
+// narrower. Measured with 7B on an H200 (docs/internals/decisions/0047).
 const microBatchTokens = 170
 
 // recomputeWork is the work of a step in each mode, as a multiple of the work of a step that keeps all activations
-// (docs/decisions/0047).
+// (docs/internals/decisions/0047).
 var recomputeWork = map[graph.Recompute]float64{
 	graph.KeepAll: 1, graph.RecomputeCheap: 1.05, graph.RecomputeLayers: 1.35, graph.Offload: 1.38,
 }
