@@ -23,6 +23,7 @@ import (
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // These variables make this test's program stand in for the trainer: it hands out a recorded run, broken as asked.
@@ -250,7 +251,7 @@ func breakRun(run, broken string) error {
 			return err
 		}
 		sum := sha256.Sum256(data)
-		manifest := filepath.Join(run, train.ManifestFile)
+		manifest := filepath.Join(run, replay.ManifestFile)
 		return edit(manifest, manifest, func(m map[string]any) { m["config_sha256"] = hex.EncodeToString(sum[:]) }, os.WriteFile(path, data, 0o644))
 	}
 	const someB, someA = "base_model.model.model.layers.1.self_attn.q_proj.lora_B.weight", "base_model.model.model.layers.1.self_attn.q_proj.lora_A.weight"
@@ -316,7 +317,7 @@ func breakRun(run, broken string) error {
 	case "another configuration":
 		return os.WriteFile(filepath.Join(run, train.ConfigFile), []byte("{}"), 0o644)
 	case "no manifest":
-		return os.Remove(filepath.Join(run, train.ManifestFile))
+		return os.Remove(filepath.Join(run, replay.ManifestFile))
 	}
 	return nil
 }
@@ -331,7 +332,7 @@ func rehash(run string) error {
 	for _, s := range m.steps {
 		losses = append(losses, s.Loss)
 	}
-	was, err := train.ReadManifest(run)
+	was, err := replay.ReadManifest(run)
 	if err != nil {
 		return err
 	}

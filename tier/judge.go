@@ -15,6 +15,7 @@ import (
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 const (
@@ -153,9 +154,9 @@ func fall(steps []Step) *Loss {
 
 // judgeManifest holds the manifest to the configuration and the losses beside it.
 func (a *attempt) judgeManifest() {
-	m, err := train.ReadManifest(a.run)
+	m, err := replay.ReadManifest(a.run)
 	if err != nil {
-		a.check(train.ManifestFile, false, "%v", err)
+		a.check(replay.ManifestFile, false, "%v", err)
 		return
 	}
 	a.Manifest, a.BaseSHA256 = &m, m.Base
@@ -185,7 +186,7 @@ func (a *attempt) judgeManifest() {
 	}
 	a.check("the manifest's losses are the file's", chain, "%d hashes over up to %d losses", len(m.Evidence), m.Steps)
 	if m.Base == "" {
-		a.check("the base model's hash", false, "%s has none", train.ManifestFile)
+		a.check("the base model's hash", false, "%s has none", replay.ManifestFile)
 	}
 }
 

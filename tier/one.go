@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // aside is what a GPU's driver takes of the card beside the arenas of a run: its context, the kernels' code and
@@ -206,7 +207,7 @@ func (a *attempt) train(ctx context.Context, config []string) error {
 
 // replay runs the first steps again and has them compared bit for bit.
 func (a *attempt) replay(ctx context.Context) error {
-	var v train.Verdict
+	var v replay.Verdict
 	began := time.Now()
 	done, err := a.call(ctx, call{name: "verify", args: []string{"verify", a.run, "--steps", strconv.Itoa(replaySteps), "--json"}}, &v)
 	switch {

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // Schema names the form of report.json. Fields may be added to it; one that changes its meaning or goes makes a new number.
@@ -92,7 +93,7 @@ type Result struct {
 	Settings     []string          `json:"settings,omitempty"` // by --set
 	Plan         *train.PlanReport `json:"plan,omitempty"`
 	Run          *train.Result     `json:"run,omitempty"` // what trainer train --json says
-	Manifest     *train.Manifest   `json:"manifest,omitempty"`
+	Manifest     *replay.Manifest  `json:"manifest,omitempty"`
 	Loss         *Loss             `json:"loss,omitempty"`
 	Curve        *Curve            `json:"reference,omitempty"`
 	Throughput   *Throughput       `json:"throughput,omitempty"`

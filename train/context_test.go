@@ -14,6 +14,7 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // sharing is a run of which so many ranks share each row, in groups of them side by side.
@@ -224,7 +225,7 @@ func TestResumeOnOtherContext(t *testing.T) {
 		if text := fmt.Sprintf("training.context_parallel_size was 2 up to step %d, is %d from here on", part.Steps, size); !slices.Contains(log, text) {
 			t.Errorf("%.3000q does not say %s", log, text)
 		}
-		m, err := ReadManifest(more.OutputDir)
+		m, err := replay.ReadManifest(more.OutputDir)
 		if err != nil {
 			t.Fatal(err)
 		}

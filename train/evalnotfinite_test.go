@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // TestNotFiniteEvaluation: a run whose loss on the validation rows is no number ends there and says so; so does one that
@@ -39,7 +40,7 @@ func TestLastUpdateNotFinite(t *testing.T) {
 	if !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "the adapter itself is not, model.layers.") {
 		t.Errorf("got %v", err)
 	}
-	for _, name := range []string{"checkpoint-1", adapter.WeightsFile, ManifestFile} {
+	for _, name := range []string{"checkpoint-1", adapter.WeightsFile, replay.ManifestFile} {
 		if exists(s.OutputDir, name) {
 			t.Errorf("%s was written", name)
 		}

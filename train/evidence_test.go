@@ -10,6 +10,7 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // tokenisedRows is a file of so many rows of 4 to 32 tokens.
@@ -42,7 +43,7 @@ func TestEvidenceLeavesPaddingOut(t *testing.T) {
 	s.Dataset.Path, s.Dataset.Format, s.Dataset.MaxLength = tokenisedRows(t, 40, 64), "tokenized", 32
 	s.Training.GradientCheckpointing, s.Devices = "offload", "3"
 	mustStart(t, s, oneWorker)
-	was, err := ReadManifest(s.OutputDir)
+	was, err := replay.ReadManifest(s.OutputDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +54,7 @@ func TestEvidenceLeavesPaddingOut(t *testing.T) {
 
 	s = unevenSpec(t, 3, "cpu")
 	mustStart(t, s, Env{})
-	if was, err = ReadManifest(s.OutputDir); err != nil {
+	if was, err = replay.ReadManifest(s.OutputDir); err != nil {
 		t.Fatal(err)
 	}
 	s.Dataset.PadTo = dataset.PadMaxLength
@@ -68,21 +69,21 @@ func TestEvidenceOfOlderPrograms(t *testing.T) {
 	s := testSpec(t, 2)
 	s.Dataset.PadTo = dataset.PadMaxLength
 	mustStart(t, s, Env{})
-	was, err := ReadManifest(s.OutputDir)
+	was, err := replay.ReadManifest(s.OutputDir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, c := range map[string]struct {
 		padded string
-		plans  []PartPlan
+		plans  []replay.PartPlan
 		equal  bool
 	}{
 		"the same":      {"db4ea17baf44e61348dacfc657bbe366bc7dd8b0947e4b8c099aa4f5592f4e99", was.Plans, true}, // as such a program had it,
 		"other rows":    {"0", was.Plans, false},
-		"several ranks": {"0", []PartPlan{{FirstStep: 1, Ranks: 2}}, true},
+		"several ranks": {"0", []replay.PartPlan{{FirstStep: 1, Ranks: 2}}, true},
 	} {
 		m := was
-		m.Evidence, m.Plans = []Evidence{{Step: 2, Losses: was.Losses, Padded: c.padded}}, c.plans
+		m.Evidence, m.Plans = []replay.Evidence{{Step: 2, Losses: was.Losses, Padded: c.padded}}, c.plans
 		if v, err := Verify(t.Context(), s, Env{}, m, 2); err != nil || (v.Batches == nil) != c.equal {
 			t.Errorf("%s: %+v, %v", name, v, err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // put writes a file of the user's.
@@ -47,7 +48,7 @@ func holds(t *testing.T, dir string, want map[string]string) {
 func TestUsersFilesStay(t *testing.T) {
 	earlier := testSpec(t, 1)
 	r := mustStart(t, earlier, Env{})
-	for _, name := range []string{ConfigFile, CSVFile, "tokenizer.json", ManifestFile, adapter.ConfigFile} {
+	for _, name := range []string{ConfigFile, CSVFile, "tokenizer.json", replay.ManifestFile, adapter.ConfigFile} {
 		for resumed, resume := range map[string]string{"": "", "auto": "auto", "elsewhere": r.Checkpoint} {
 			s := testSpec(t, 1)
 			s.Training.ReportTo, s.Training.Resume = []string{"csv"}, resume

@@ -13,6 +13,7 @@ import (
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // TestTensorNormsEqualPEFT: the norms that a step takes of each tensor are those of PEFT's gradients, and the whole
@@ -84,7 +85,7 @@ func TestGradNormsFile(t *testing.T) {
 	if len(lines) != 3 {
 		t.Fatalf("%d lines, want 3:\n%s", len(lines), text)
 	}
-	was, err := ReadManifest(s.OutputDir)
+	was, err := replay.ReadManifest(s.OutputDir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,92 +1,56 @@
 package train
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
-	"fmt"
+	"io"
+	"path"
 	"path/filepath"
-	"runtime"
 
-	"github.com/tierlora/tierlora/graph"
-	"github.com/tierlora/tierlora/internal/atomicfile"
-	"github.com/tierlora/tierlora/internal/jsonerr"
-	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
-// ManifestFile is the name of the manifest in a run's output folder.
-const ManifestFile = "run_manifest.json"
-
-// Manifest says what a run was made from and what it did: two runs with equal manifests gave the same adapter.
-// Hashes are SHA-256 in hexadecimal.
-type Manifest struct {
-	Program   string `json:"program"` // version of the binary
-	Commit    string `json:"commit"`  // that the binary was built from; "" = not known
-	Dirty     bool   `json:"dirty"`   // files differed from the commit
-	GoVersion string `json:"go_version"`
-	Platform  string `json:"platform"` // linux/amd64
-	Device    string `json:"device"`
-	Precision string `json:"precision"`           // in effect
-	Config    string `json:"config_sha256"`       // of the effective configuration
-	Data      string `json:"data_sha256"`         // over the tokens and labels
-	Base      string `json:"base_weights_sha256"` // over every tensor's name, type, shape and SHA-256
-	Seed      uint64 `json:"seed"`
-	Losses    string `json:"losses_sha256"` // over the float64 loss of each step, little endian
-	// What decides the last bits of the numbers, or the rows that a step sees. "" = not known, or none.
-	Tokenizer string         `json:"tokenizer_sha256,omitempty"` // over the base model's tokenizer files and the chat template
-	Plan      string         `json:"plan_sha256,omitempty"`      // over the calls of every program, with their places in memory
-	Software  graph.Software `json:"software"`
-	Steps     int            `json:"steps"`                   // those that were left out, too
-	Skipped   []int          `json:"skipped_steps,omitempty"` // left out because loss or gradient was not finite
-	Plans     []PartPlan     `json:"plans,omitempty"`         // of the run's parts, in their order
-	Evidence  []Evidence     `json:"evidence,omitempty"`      // ascending
-	// Files are the adapter's folder as the run left it, and weights and optimizer of its last checkpoint, by their paths
-	// in the run's folder. Nil in manifests of older programs.
-	Files map[string]string `json:"files_sha256,omitempty"`
-}
-
-// NewManifest fills in what the program and its configuration decide.
-func NewManifest(program string, config []byte, seed uint64) Manifest {
-	return Manifest{
-		Program: program, GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,
-		Config: hashBytes(config), Seed: seed,
+// manifest returns the record of what made the adapter.
+func (r *running) manifest(ctx context.Context) (replay.Manifest, error) {
+	m := replay.NewManifest(r.env.Version, r.env.Config, r.spec.Seed)
+	m.Device, m.Precision, m.Data = r.On.Name(), r.On.Precision().String(), r.windows.State().Data
+	m.SetLosses(r.recorder.progress.Losses)
+	m.Steps = r.recorder.step() // with skipped ones, which have no loss
+	m.Plans = r.recorder.progress.Plans
+	m.Skipped = r.recorder.progress.Skipped
+	m.Commit, m.Dirty = r.env.Commit, r.env.Dirty
+	m.Software, m.Evidence = r.On.Software(), r.recorder.progress.Evidence
+	plans := sha256.New()
+	for _, plan := range r.found.Step.plans() {
+		io.WriteString(plans, plan.String()) //nolint:errcheck // a hash takes everything
 	}
-}
-
-// SetLosses records the losses of all steps so far, of which none was left out.
-func (m *Manifest) SetLosses(losses []float64) {
-	m.Steps, m.Losses = len(losses), hashLosses(losses)
-}
-
-// Write saves the manifest in dir.
-func (m Manifest) Write(dir string) error {
-	data, err := json.MarshalIndent(m, "", "  ")
-	if err == nil {
-		err = atomicfile.Write(filepath.Join(dir, ManifestFile), append(data, '\n'))
-	}
+	m.Plan = hex.EncodeToString(plans.Sum(nil))
+	beside, err := r.tokenizerFiles()
 	if err != nil {
-		return fmt.Errorf("write %s: %w", ManifestFile, err)
+		return m, err
 	}
-	return nil
+	m.Tokenizer = replay.HashFiles(beside)
+	m.Base, err = r.Base.Digest(ctx, r.On.Workers())
+	return m, err
 }
 
-// ReadManifest reads the manifest of the run in dir.
-func ReadManifest(dir string) (Manifest, error) {
-	var m Manifest
-	data, err := regular.ReadFile(filepath.Join(dir, ManifestFile))
-	if err == nil {
-		err = jsonerr.Unmarshal(data, &m)
+// withCheckpoint adds the hashes of the newest checkpoint's weights and optimizer to those of the adapter's folder.
+// The other files of a checkpoint are copies, or have times in them.
+func (r *running) withCheckpoint(sums map[string]string) (map[string]string, error) {
+	if r.result.Checkpoint == "" {
+		return sums, nil
 	}
+	saved, err := checkpoint.Sums(r.result.Checkpoint)
 	if err != nil {
-		return m, fmt.Errorf("read %s: %w", ManifestFile, err)
+		return nil, err
 	}
-	if n := len(m.Evidence); n > 0 && len(m.Skipped) > 0 {
-		m.Steps = m.Evidence[n-1].Step // older programs counted those alone that were not left out
+	for _, name := range []string{adapter.WeightsFile, optimizerFile} {
+		if sum := saved[name]; sum != "" {
+			sums[path.Join(filepath.Base(r.result.Checkpoint), name)] = sum
+		}
 	}
-	return m, nil
-}
-
-func hashBytes(data []byte) string {
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:])
+	return sums, nil
 }

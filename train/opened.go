@@ -28,7 +28,8 @@ func Open(ctx context.Context, s Spec, env Env) (_ *Opened, err error) {
 			err = errors.Join(err, os.RemoveAll(s.OutputDir))
 		}
 	}()
-	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.SavesPerEpoch, s.Training.EvalsPerEpoch, s.Training.ReportTo, s.Training.SamplePrompts, s.Training.EvalTasks, s.Expect = "", 0, 0, 0, 0, nil, nil, nil, Expect{}
+	s = s.unrecorded()
+	s.Training.SamplePrompts, s.Training.EvalTasks = nil, nil
 	env.Config = nil
 	on, err := session.OpenMachine(s.Device, s.Training.Precision, env.Env)
 	if err != nil {

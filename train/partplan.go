@@ -4,28 +4,14 @@ import (
 	"fmt"
 
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
-// PartPlan is how a part of a run was laid out: the steps from FirstStep to the first step of the next part.
-type PartPlan struct {
-	FirstStep    int    `json:"first_step"`
-	BatchSize    int    `json:"batch_size"`                  // rows of a micro-batch
-	Accumulation int    `json:"gradient_accumulation_steps"` // micro-batches of a step, on each rank
-	Pieces       int    `json:"pieces,omitempty"`            // micro-batches of a configured batch; 0 = one
-	Layout       string `json:"layout"`
-	// LossRows is the rows of logits that are computed together, where memory allowed fewer than the device takes by
-	// itself; else 0. The last bits of losses depend on it.
-	LossRows int   `json:"loss_rows,omitempty"`
-	Bytes    int64 `json:"bytes"`                           // planned memory, on each device
-	Ranks    int   `json:"ranks,omitempty"`                 // that share a step; 0 = one
-	Context  int   `json:"context_parallel_size,omitempty"` // ranks that share a row's tokens; 0 = one
-}
-
 // partPlan returns the layout of a part that begins at a step.
-func (p *prepared) partPlan(first int) PartPlan {
+func (p *prepared) partPlan(first int) replay.PartPlan {
 	c := p.spec.Training
 	layout := p.found.Layout
-	part := PartPlan{
+	part := replay.PartPlan{
 		FirstStep: first, BatchSize: c.BatchSize / p.pieces, Accumulation: p.accumulate(),
 		Layout: layout.String(), LossRows: layout.LossRows, Bytes: p.found.Need.Total(),
 	}

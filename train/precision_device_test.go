@@ -20,6 +20,7 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // gpuPrecisions are all that a GPU has, bf16 first.
@@ -129,8 +130,8 @@ func TestGPUPrecisions(t *testing.T) {
 		if !bytes.Equal(first, golden.ReadFile(t, c.OutputDir, adapter.WeightsFile)) {
 			t.Errorf("%v: the resumed run trains another adapter", p)
 		}
-		var m Manifest
-		if m, _ = ReadManifest(a.OutputDir); m.Precision != p.String() {
+		var m replay.Manifest
+		if m, _ = replay.ReadManifest(a.OutputDir); m.Precision != p.String() {
 			t.Errorf("%v: the manifest says %q", p, m.Precision)
 		}
 		worst := 0.0

@@ -22,6 +22,7 @@ import (
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/checkpoint"
 	"github.com/tierlora/tierlora/train/ranks"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // oneWorker gives every rank a thread of its own, so that plans are of one size at every number of ranks.
@@ -54,8 +55,8 @@ func sameRun(t testing.TB, what, want, got string) {
 	if a, b := logLosses(t, want), logLosses(t, got); a != b {
 		t.Errorf("%s: metrics differ:\n%s\n%s", what, a, b)
 	}
-	a, aerr := ReadManifest(want)
-	b, berr := ReadManifest(got)
+	a, aerr := replay.ReadManifest(want)
+	b, berr := replay.ReadManifest(got)
 	if err := errors.Join(aerr, berr); err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +229,7 @@ func TestResumeOnOtherRanks(t *testing.T) {
 			}
 		}
 		sameRun(t, fmt.Sprint(worlds), whole.OutputDir, dir)
-		m, err := ReadManifest(dir)
+		m, err := replay.ReadManifest(dir)
 		if err != nil || len(m.Plans) != len(worlds) {
 			t.Errorf("%v: plans %+v: %v", worlds, m.Plans, err)
 		}

@@ -12,6 +12,7 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // Subject is what a run trains, on what, and how: two runs of one subject differ by the adapter's start alone, or by
@@ -130,7 +131,7 @@ func (p *prepared) rowsSubject() (Subject, error) {
 	s := Subject{Steps: p.total, Configuration: p.comparable()}
 	rows := sha256.New()
 	err := p.eachStep(func(_ int, batches []dataset.Batch) {
-		writeInts(rows, []int32{int32(len(batches))})
+		replay.HashInts(rows, []int32{int32(len(batches))})
 		for _, b := range batches {
 			for _, row := range p.rowsOf(b) {
 				hashRow(rows, row)
@@ -149,10 +150,10 @@ func (p *prepared) rowsSubject() (Subject, error) {
 }
 
 func hashRow(h hash.Hash, r RecipeRow) {
-	writeInts(h, r.IDs)
-	writeInts(h, r.Labels)
+	replay.HashInts(h, r.IDs)
+	replay.HashInts(h, r.Labels)
 	if len(r.Borders) > 0 {
-		writeInts(h, r.Borders)
+		replay.HashInts(h, r.Borders)
 	}
 }
 

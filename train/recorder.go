@@ -9,6 +9,7 @@ import (
 
 	"github.com/tierlora/tierlora/train/checkpoint"
 	"github.com/tierlora/tierlora/train/objective"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // ErrNotFinite is in the error of a run whose loss or gradient stopped being a number.
@@ -54,14 +55,14 @@ type cursor struct {
 	Optimizer int    `json:"optimizer_steps"`
 	Base      string `json:"base"` // fingerprint of the base weights
 	// Rows is chainRows of all steps so far.
-	Rows       string     `json:"rows_sha256,omitempty"`
-	Evidence   []Evidence `json:"evidence,omitempty"`
-	EvalBefore *float64   `json:"eval_loss_before,omitempty"` // before the first step; nil = not evaluated
-	EvalLoss   *float64   `json:"eval_loss,omitempty"`        // the newest behind a step
+	Rows       string            `json:"rows_sha256,omitempty"`
+	Evidence   []replay.Evidence `json:"evidence,omitempty"`
+	EvalBefore *float64          `json:"eval_loss_before,omitempty"` // before the first step; nil = not evaluated
+	EvalLoss   *float64          `json:"eval_loss,omitempty"`        // the newest behind a step
 	// Skipped are the steps that were left out because loss or gradient was not finite, ascending.
 	Skipped []int `json:"skipped_steps,omitempty"`
 	// Plans are how the parts of the run were laid out, each that differs from the one before.
-	Plans []PartPlan `json:"plans,omitempty"`
+	Plans []replay.PartPlan `json:"plans,omitempty"`
 	// OwesEval says that the run was interrupted before its last step was evaluated.
 	OwesEval bool `json:"owes_evaluation,omitempty"`
 	// Run is what the configuration said of the run's meaning (see meaning); nil in checkpoints of older programs.
@@ -75,7 +76,7 @@ type sums struct {
 }
 
 // uses notes how the steps from here on are laid out.
-func (r *recorder) uses(p PartPlan) {
+func (r *recorder) uses(p replay.PartPlan) {
 	plans := r.progress.Plans
 	if n := len(plans); n > 0 {
 		last := plans[n-1]

@@ -18,6 +18,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/replay"
 	"github.com/tierlora/tierlora/train/track"
 )
 
@@ -153,7 +154,7 @@ func isRunsOwn(resume, dir string) bool {
 }
 
 // mayWrite are names of files that runs write, whatever their configuration: more than any one does.
-var mayWrite = []string{MetricsFile, ConfigFile, ManifestFile, DataReportFile, PlanReportFile, ReferenceCurveFile, GradNormsFile, SamplesFile,
+var mayWrite = []string{MetricsFile, ConfigFile, replay.ManifestFile, DataReportFile, PlanReportFile, ReferenceCurveFile, GradNormsFile, SamplesFile,
 	CSVFile, track.MetricsPromFile, adapter.ConfigFile, adapter.WeightsFile, dataset.PromptFormatFile, "tokenizer.json", "tokenizer.model",
 	"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja",
 	"additional_chat_templates", "generation_config.json"}

@@ -14,6 +14,7 @@ import (
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // ConfigFile is the effective configuration in a run's output folder; it runs again to the same adapter.
@@ -310,7 +311,7 @@ func (r *running) finish(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	sums := sumsOf(files)
+	sums := replay.Sums(files)
 	for _, name := range []string{adapter.ConfigFile, adapter.WeightsFile} { // the weights last: their presence says that the adapter is whole
 		if err := atomicfile.Write(filepath.Join(r.spec.OutputDir, name), files[name]); err != nil {
 			return fmt.Errorf("save the adapter: %w", err)

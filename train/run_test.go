@@ -21,6 +21,7 @@ import (
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // testSpec is a small QLoRA run on the model and rows that the binary carries.
@@ -179,8 +180,8 @@ func TestKilledRunResumes(t *testing.T) {
 		}
 		if try < 4 {
 			waitForCheckpoint(dir, 2*try+1)
-			child.Process.Kill()                                       //nolint:errcheck // it may have ended
-			for _, name := range []string{MetricsFile, ManifestFile} { // as if killed while it writes; the second is not there before the end
+			child.Process.Kill()                                              //nolint:errcheck // it may have ended
+			for _, name := range []string{MetricsFile, replay.ManifestFile} { // as if killed while it writes; the second is not there before the end
 				os.WriteFile(filepath.Join(dir, "."+name+".12"+strconv.Itoa(try)), []byte("x"), 0o600) //nolint:errcheck // the end looks for it
 			}
 		}

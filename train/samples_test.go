@@ -15,6 +15,7 @@ import (
 	"github.com/tierlora/tierlora/infer/tasks"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // sampled keeps what a run's samples and tasks say.
@@ -69,8 +70,8 @@ func TestSamplesChangeNothing(t *testing.T) {
 		seen := &sampled{}
 		r := mustStart(t, with, Env{Observers: []Observer{seen}})
 		quiet := &sampled{}
-		var was Manifest
-		golden.JSON(t, filepath.Join(with.OutputDir, ManifestFile), &was)
+		var was replay.Manifest
+		golden.JSON(t, filepath.Join(with.OutputDir, replay.ManifestFile), &was)
 		if v, err := Verify(context.Background(), with, Env{Observers: []Observer{quiet}}, was, 3); err != nil || !v.Equal || quiet.all != nil {
 			t.Errorf("verify: %v, %+v, %d samples", err, v, len(quiet.all))
 		}

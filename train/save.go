@@ -1,9 +1,6 @@
 package train
 
 import (
-	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -15,6 +12,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // optimizerFile holds the optimizer's states in a checkpoint.
@@ -113,7 +111,7 @@ func (s *saver) adapterFiles() (map[string][]byte, error) {
 
 // ownFiles are the names that a run writes into its output folder.
 func (p *prepared) ownFiles() []string {
-	names := []string{MetricsFile, ConfigFile, ManifestFile, DataReportFile, PlanReportFile, ReferenceCurveFile, adapter.ConfigFile, adapter.WeightsFile}
+	names := []string{MetricsFile, ConfigFile, replay.ManifestFile, DataReportFile, PlanReportFile, ReferenceCurveFile, adapter.ConfigFile, adapter.WeightsFile}
 	beside, _ := p.besideAdapter() // saving reports what is wrong
 	for name := range beside {
 		names = append(names, name)
@@ -150,28 +148,4 @@ func (s *saver) writeOptimizer(w io.Writer) error {
 		tensors = append(tensors, weights.Tensor{Name: name, DType: d, Shape: x.Shape, Data: x.Bytes()}) // little endian, as the file
 	}
 	return weights.EncodeTo(w, tensors, nil)
-}
-
-// manifest records what made the adapter.
-func (r *running) manifest(ctx context.Context) (Manifest, error) {
-	m := NewManifest(r.env.Version, r.env.Config, r.spec.Seed)
-	m.Device, m.Precision, m.Data = r.On.Name(), r.On.Precision().String(), r.windows.State().Data
-	m.SetLosses(r.recorder.progress.Losses)
-	m.Steps = r.recorder.step() // with those that were left out, which have no loss
-	m.Plans = r.recorder.progress.Plans
-	m.Skipped = r.recorder.progress.Skipped
-	m.Commit, m.Dirty = r.env.Commit, r.env.Dirty
-	m.Software, m.Evidence = r.On.Software(), r.recorder.progress.Evidence
-	plans := sha256.New()
-	for _, plan := range r.found.Step.plans() {
-		io.WriteString(plans, plan.String()) //nolint:errcheck // a hash takes everything
-	}
-	m.Plan = hex.EncodeToString(plans.Sum(nil))
-	beside, err := r.tokenizerFiles()
-	if err != nil {
-		return m, err
-	}
-	m.Tokenizer = hashFiles(beside)
-	m.Base, err = r.Base.Digest(ctx, r.On.Workers())
-	return m, err
 }

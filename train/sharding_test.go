@@ -10,6 +10,7 @@ import (
 
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // TestSlicesAreTheWholeBase: ranks that hold a slice of the base model each train, evaluate and sample as one rank that holds
@@ -145,7 +146,7 @@ func TestResumeInSlices(t *testing.T) {
 	alone.OutputDir, alone.Training.Resume = dir, "auto"
 	mustStart(t, alone, oneWorker)
 	sameRun(t, "resumed", whole.OutputDir, dir)
-	m, err := ReadManifest(dir)
+	m, err := replay.ReadManifest(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

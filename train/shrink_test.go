@@ -15,6 +15,7 @@ import (
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/fit"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // shrinking is a run in batches of four, and the bytes of a plan that is too small for it.
@@ -74,8 +75,8 @@ func TestShrunkRunTrainsTheSame(t *testing.T) {
 	if text := strings.Join(said, "\n"); !strings.Contains(text, want) || !strings.Contains(text, "training.on_oom: shrink takes batch_size 1 with gradient_accumulation_steps 4 instead of 4 with 1, and gradient_checkpointing full: ") {
 		t.Errorf("it said\n%s", text)
 	}
-	m, err := ReadManifest(s.OutputDir)
-	if err != nil || len(m.Plans) != 1 || m.Plans[0] != (PartPlan{FirstStep: 1, BatchSize: 1, Accumulation: 4, Pieces: 4, Layout: "gradient_checkpointing full", Bytes: shrunk.HeldBytes}) {
+	m, err := replay.ReadManifest(s.OutputDir)
+	if err != nil || len(m.Plans) != 1 || m.Plans[0] != (replay.PartPlan{FirstStep: 1, BatchSize: 1, Accumulation: 4, Pieces: 4, Layout: "gradient_checkpointing full", Bytes: shrunk.HeldBytes}) {
 		t.Errorf("the manifest has the plans %+v: %v", m.Plans, err)
 	}
 	verdict, err := Verify(context.Background(), s, twoWorkers, m, 2)
@@ -117,7 +118,7 @@ func TestShrunkRunResumes(t *testing.T) {
 		parts.VRAM, parts.Training.Resume = c.then, "auto"
 		got := mustStart(t, parts, twoWorkers)
 		nearLosses(t, c.name, got.Losses, r.Losses)
-		m, err := ReadManifest(parts.OutputDir)
+		m, err := replay.ReadManifest(parts.OutputDir)
 		if err != nil || len(m.Plans) != c.parts || c.parts == 2 && (m.Plans[1].FirstStep != 3 || m.Plans[0].Pieces+m.Plans[1].Pieces != 4) {
 			t.Errorf("%s: plans %+v, %v", c.name, m.Plans, err)
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // spoiledParam is trained in stories260K.
@@ -56,7 +57,7 @@ func TestSkippedStepChangesNothing(t *testing.T) {
 				t.Errorf("async %v: it does not say %q twice:\n%s", async, want, text)
 			}
 		}
-		m, err := ReadManifest(s.OutputDir)
+		m, err := replay.ReadManifest(s.OutputDir)
 		if err != nil || !slices.Equal(m.Skipped, []int{3, 5}) {
 			t.Errorf("the manifest has %v: %v", m.Skipped, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // TestVerifyOfSkippedSteps: steps that were left out count as steps, have no loss, and are left out by the replay too,
@@ -18,11 +19,11 @@ func TestVerifyOfSkippedSteps(t *testing.T) {
 	if _, err := startFaulty(t, machine(false), s, Env{}); err != nil {
 		t.Fatal(err)
 	}
-	m, err := ReadManifest(s.OutputDir)
+	m, err := replay.ReadManifest(s.OutputDir)
 	if err != nil || m.Steps != 6 || len(m.Skipped) != 3 {
 		t.Fatalf("the manifest has %d steps, skipped %v: %v", m.Steps, m.Skipped, err)
 	}
-	if at, compared, err := CheckMetrics(s.OutputDir, m); at != nil || !compared || err != nil {
+	if at, compared, err := replay.CheckMetrics(filepath.Join(s.OutputDir, MetricsFile), m); at != nil || !compared || err != nil {
 		t.Errorf("metrics.jsonl: %v, compared %v, %v", at, compared, err)
 	}
 	older := m // counted those alone that have a loss
@@ -31,28 +32,28 @@ func TestVerifyOfSkippedSteps(t *testing.T) {
 	if err := older.Write(dir); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := ReadManifest(dir); err != nil || !reflect.DeepEqual(got, m) {
+	if got, err := replay.ReadManifest(dir); err != nil || !reflect.DeepEqual(got, m) {
 		t.Errorf("of an older program: %+v, %v", got, err)
 	}
 	path := filepath.Join(s.OutputDir, MetricsFile)
 	lines := strings.SplitAfter(string(golden.ReadFile(t, s.OutputDir, MetricsFile)), "\n")
 	for name, c := range map[string]struct {
 		text     string
-		at       *Divergence
+		at       *replay.Divergence
 		compared bool
 	}{
 		"a line less":  {strings.Join(lines[:2], ""), nil, false},
-		"another loss": {lines[0] + strings.Replace(lines[1], `"loss":`, `"loss":1`, 1) + strings.Join(lines[2:], ""), &Divergence{2, 3}, true},
+		"another loss": {lines[0] + strings.Replace(lines[1], `"loss":`, `"loss":1`, 1) + strings.Join(lines[2:], ""), &replay.Divergence{After: 2, Step: 3}, true},
 	} {
 		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if at, compared, err := CheckMetrics(s.OutputDir, m); !reflect.DeepEqual(at, c.at) || compared != c.compared || err != nil {
+		if at, compared, err := replay.CheckMetrics(filepath.Join(s.OutputDir, MetricsFile), m); !reflect.DeepEqual(at, c.at) || compared != c.compared || err != nil {
 			t.Errorf("%s: %v, compared %v, %v", name, at, compared, err)
 		}
 	}
 
-	replayed := func(spoiled *faulty, steps int) Verdict {
+	replayed := func(spoiled *faulty, steps int) replay.Verdict {
 		t.Helper()
 		s := s
 		s.OutputDir = t.TempDir()
@@ -67,11 +68,11 @@ func TestVerifyOfSkippedSteps(t *testing.T) {
 		t.Errorf("the same: %+v", v)
 	}
 	_, more := skipSpec(t, 6, 2, 4, 5, 6)
-	if v, want := replayed(more(false), 6), (Divergence{3, 6}); v.Equal || !reflect.DeepEqual(v.Losses, &want) {
+	if v, want := replayed(more(false), 6), (replay.Divergence{After: 3, Step: 6}); v.Equal || !reflect.DeepEqual(v.Losses, &want) {
 		t.Errorf("one more is left out: %+v, losses differ %v, want %v", v, v.Losses, want)
 	}
 	_, none := skipSpec(t, 6)
-	if v, want := replayed(none(false), 6), (Divergence{1, 2}); v.Equal || !reflect.DeepEqual(v.Losses, &want) {
+	if v, want := replayed(none(false), 6), (replay.Divergence{After: 1, Step: 2}); v.Equal || !reflect.DeepEqual(v.Losses, &want) {
 		t.Errorf("none is left out: %+v, losses differ %v, want %v", v, v.Losses, want)
 	}
 }

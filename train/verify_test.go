@@ -2,6 +2,7 @@ package train
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -13,15 +14,16 @@ import (
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/train/fit"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // verified is a finished run of six steps.
-func verified(t *testing.T) (Spec, Manifest) {
+func verified(t *testing.T) (Spec, replay.Manifest) {
 	t.Helper()
 	s := testSpec(t, 6)
 	s.Device, s.Training.SaveSteps = "cpu", 3
 	mustStart(t, s, Env{Config: []byte("a: 1\n")})
-	m, err := ReadManifest(s.OutputDir)
+	m, err := replay.ReadManifest(s.OutputDir)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,41 +35,43 @@ func TestVerify(t *testing.T) {
 	env := Env{Config: []byte("a: 1\n")}
 	yes, no := true, false
 	if len(m.Files) != 7 || m.Files[dataset.PromptFormatFile] == "" || m.Files["generation_config.json"] == "" ||
-		m.Files[adapter.WeightsFile] != hashBytes(golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)) ||
-		m.Files["checkpoint-6/optimizer.safetensors"] != hashBytes(golden.ReadFile(t, s.OutputDir, "checkpoint-6", "optimizer.safetensors")) {
+		m.Files[adapter.WeightsFile] != replay.HashBytes(golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)) ||
+		m.Files["checkpoint-6/optimizer.safetensors"] != replay.HashBytes(golden.ReadFile(t, s.OutputDir, "checkpoint-6", "optimizer.safetensors")) {
 		t.Fatalf("the manifest says of the files %v", m.Files)
 	}
 	if len(m.Evidence) != 6 || m.Evidence[5].Losses != m.Losses || m.Tokenizer == "" || m.Plan == "" || m.Software.Kernels == "" {
 		t.Fatalf("the manifest says %+v", m)
 	}
 	for name, c := range map[string]struct {
-		change func(*Spec, *Manifest)
+		change func(*Spec, *replay.Manifest)
 		steps  int
-		want   Verdict
+		want   replay.Verdict
 	}{
-		"the same":  {func(*Spec, *Manifest) {}, 4, Verdict{Steps: 4, Of: 6, Equal: true, Changed: []Change{}}},
-		"all steps": {func(*Spec, *Manifest) {}, 6, Verdict{Steps: 6, Of: 6, Equal: true, Adapter: &yes, Changed: []Change{}}},
-		"another adapter": {func(_ *Spec, m *Manifest) { m.Files = map[string]string{adapter.WeightsFile: m.Losses} }, 6,
-			Verdict{Steps: 6, Of: 6, Adapter: &no, Changed: []Change{}}},
-		"another loss": {func(_ *Spec, m *Manifest) { m.Evidence[2].Losses = "0" }, 6,
-			Verdict{Steps: 3, Of: 6, Losses: &Divergence{2, 3}, Changed: []Change{}}},
-		"little evidence": {func(_ *Spec, m *Manifest) {
+		"the same":  {func(*Spec, *replay.Manifest) {}, 4, replay.Verdict{Steps: 4, Of: 6, Equal: true, Changed: []replay.Change{}}},
+		"all steps": {func(*Spec, *replay.Manifest) {}, 6, replay.Verdict{Steps: 6, Of: 6, Equal: true, Adapter: &yes, Changed: []replay.Change{}}},
+		"another adapter": {func(_ *Spec, m *replay.Manifest) { m.Files = map[string]string{adapter.WeightsFile: m.Losses} }, 6,
+			replay.Verdict{Steps: 6, Of: 6, Adapter: &no, Changed: []replay.Change{}}},
+		"another loss": {func(_ *Spec, m *replay.Manifest) { m.Evidence[2].Losses = "0" }, 6,
+			replay.Verdict{Steps: 3, Of: 6, Losses: &replay.Divergence{After: 2, Step: 3}, Changed: []replay.Change{}}},
+		"little evidence": {func(_ *Spec, m *replay.Manifest) {
 			m.Evidence = slices.Delete(m.Evidence, 2, 4)
 			m.Evidence[2].Losses = "0"
-		}, 6, Verdict{Steps: 5, Of: 6, Losses: &Divergence{2, 5}, Changed: []Change{}}},
-		"another order": {func(s *Spec, _ *Manifest) { s.Seed++ }, 6, Verdict{Steps: 1, Of: 6, Losses: &Divergence{0, 1}, Batches: &Divergence{0, 1},
-			Changed: []Change{{"seed", "42", "43"}}}},
-		"another learning rate": {func(s *Spec, _ *Manifest) { s.Training.LearningRate *= 2 }, 6, Verdict{Steps: 2, Of: 6, Losses: &Divergence{1, 2}, Changed: []Change{}}},
-		"an older program's":    {func(_ *Spec, m *Manifest) { m.Evidence, m.Plan, m.Files = nil, "", nil }, 6, Verdict{Steps: 6, Of: 6, Equal: true, Changed: []Change{}}},
-		"another driver": {func(_ *Spec, m *Manifest) { m.Software.Driver, m.Software.Libraries = "570.1", []string{"a 1", "b 2"} }, 1,
-			Verdict{Steps: 1, Of: 6, Equal: true, Changed: []Change{{"software.driver", "570.1", ""}, {"software.libraries", "a 1, b 2", ""}}}},
+		}, 6, replay.Verdict{Steps: 5, Of: 6, Losses: &replay.Divergence{After: 2, Step: 5}, Changed: []replay.Change{}}},
+		"another order": {func(s *Spec, _ *replay.Manifest) { s.Seed++ }, 6, replay.Verdict{Steps: 1, Of: 6, Losses: &replay.Divergence{After: 0, Step: 1}, Batches: &replay.Divergence{After: 0, Step: 1},
+			Changed: []replay.Change{{What: "seed", Was: "42", Now: "43"}}}},
+		"another learning rate": {func(s *Spec, _ *replay.Manifest) { s.Training.LearningRate *= 2 }, 6, replay.Verdict{Steps: 2, Of: 6, Losses: &replay.Divergence{After: 1, Step: 2}, Changed: []replay.Change{}}},
+		"an older program's":    {func(_ *Spec, m *replay.Manifest) { m.Evidence, m.Plan, m.Files = nil, "", nil }, 6, replay.Verdict{Steps: 6, Of: 6, Equal: true, Changed: []replay.Change{}}},
+		"another driver": {func(_ *Spec, m *replay.Manifest) {
+			m.Software.Driver, m.Software.Libraries = "570.1", []string{"a 1", "b 2"}
+		}, 1,
+			replay.Verdict{Steps: 1, Of: 6, Equal: true, Changed: []replay.Change{{What: "software.driver", Was: "570.1", Now: ""}, {What: "software.libraries", Was: "a 1, b 2"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, m := s, m
 			m.Evidence = slices.Clone(m.Evidence)
 			c.change(&s, &m)
 			if name == "another order" {
-				c.want.Changed[0].Was, c.want.Changed[0].Now = text(reflect.ValueOf(m.Seed)), text(reflect.ValueOf(s.Seed))
+				c.want.Changed[0].Was, c.want.Changed[0].Now = fmt.Sprint(m.Seed), fmt.Sprint(s.Seed)
 			}
 			got, err := Verify(t.Context(), s, env, m, c.steps)
 			if err != nil || !reflect.DeepEqual(got, c.want) {
@@ -92,23 +96,9 @@ func TestEvidenceOfAResumedRun(t *testing.T) {
 	}
 	s.Training.Resume = "auto"
 	mustStart(t, s, Env{Config: []byte("a: 1\n")})
-	m, err := ReadManifest(s.OutputDir)
+	m, err := replay.ReadManifest(s.OutputDir)
 	if err != nil || !reflect.DeepEqual(m, whole) {
 		t.Errorf("resumed %+v (%v), in one go %+v", m, err, whole)
-	}
-}
-
-func TestKeepsEvidence(t *testing.T) {
-	for total, most := range map[int]int{1: 1, 100: 100, 4000: 490, 4010: 140, 1_000_000: 300} {
-		n := 0
-		for step := 1; step <= total; step++ {
-			if keepsEvidence(step, total) {
-				n++
-			}
-		}
-		if n > most || !keepsEvidence(total, total) {
-			t.Errorf("%d of %d steps, at most %d expected", n, total, most)
-		}
 	}
 }
 
@@ -125,12 +115,12 @@ func TestVerifyOfRanksInLittleMemory(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var m Manifest
+		var m replay.Manifest
 		fewer := onOOM == fit.OnOOMStop // also rows of logits at a time, which may round losses otherwise
 		for bytes := plan.TotalBytes; ; bytes -= 2048 {
 			s.VRAM, s.OutputDir = strconv.FormatInt(bytes, 10), filepath.Join(t.TempDir(), "run")
 			mustStart(t, s, oneWorker)
-			if m, err = ReadManifest(s.OutputDir); err != nil {
+			if m, err = replay.ReadManifest(s.OutputDir); err != nil {
 				t.Fatal(err)
 			}
 			if !fewer || m.Plans[0].LossRows > 0 {

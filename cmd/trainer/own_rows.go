@@ -13,6 +13,7 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // How much of a run's rows is compared: so many rows unless --own-rows says otherwise, each cut at so many tokens, and in all
@@ -89,12 +90,12 @@ func (f *checkFlags) ownRows(ctx context.Context, env session.Env, model, adapte
 	if err != nil {
 		return missing("%v", err)
 	}
-	was, err := train.ReadManifest(folder)
+	was, err := replay.ReadManifest(folder)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return missing("%v", err)
 	}
 	if loader, err := set.TrainLoader(run.Spec.Training.BatchSize); err == nil && was.Data != "" && loader.State().Data != was.Data {
-		return missing("the data has changed since the run: its tokens and labels have another hash than %s has (data_sha256)", train.ManifestFile)
+		return missing("the data has changed since the run: its tokens and labels have another hash than %s has (data_sha256)", replay.ManifestFile)
 	}
 	rows, which := set.Val, "validation rows"
 	if rows.Len() == 0 {

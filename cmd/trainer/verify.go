@@ -14,6 +14,7 @@ import (
 	"github.com/tierlora/tierlora/internal/filename"
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // verifySteps is how many steps are replayed unless --steps says otherwise.
@@ -69,9 +70,9 @@ func runVerify(ctx context.Context, c *console, o *verifyOptions) error {
 	if !info.IsDir() {
 		return usage(fmt.Errorf("%s: not a folder; verify takes the output folder of a run", o.run))
 	}
-	was, err := train.ReadManifest(o.run)
+	was, err := replay.ReadManifest(o.run)
 	if errors.Is(err, fs.ErrNotExist) {
-		return usage(fmt.Errorf("%s holds no %s: a run writes it with its last step; finish it first (--resume auto)", o.run, train.ManifestFile))
+		return usage(fmt.Errorf("%s holds no %s: a run writes it with its last step; finish it first (--resume auto)", o.run, replay.ManifestFile))
 	}
 	if err != nil {
 		return usage(fmt.Errorf("%s: %w", o.run, err))
@@ -100,10 +101,10 @@ func runVerify(ctx context.Context, c *console, o *verifyOptions) error {
 	if err != nil {
 		return err
 	}
-	if v.Metrics, v.Checked, err = train.CheckMetrics(o.run, was); err != nil {
+	if v.Metrics, v.Checked, err = replay.CheckMetrics(filepath.Join(o.run, train.MetricsFile), was); err != nil {
 		return err
 	}
-	if v.Files, err = train.CheckFiles(o.run, was); err != nil {
+	if v.Files, err = replay.CheckFiles(o.run, was); err != nil {
 		return err
 	}
 	v.Equal = v.Equal && v.Metrics == nil && len(v.Files.Changed) == 0
@@ -120,11 +121,11 @@ func runVerify(ctx context.Context, c *console, o *verifyOptions) error {
 	return nil
 }
 
-func printVerdict(c *console, v train.Verdict) {
+func printVerdict(c *console, v replay.Verdict) {
 	fmt.Fprintf(c.out, "steps    %d of %d replayed\n", v.Steps, v.Of)
 	for _, x := range []struct {
 		name string
-		d    *train.Divergence
+		d    *replay.Divergence
 	}{{"rows", v.Batches}, {"losses", v.Losses}} {
 		if x.d == nil {
 			fmt.Fprintf(c.out, "%-8s equal, bit for bit\n", x.name)
@@ -150,7 +151,7 @@ func printVerdict(c *console, v train.Verdict) {
 }
 
 // printFiles says whether the run's files are those that it wrote, and whether the replay wrote the same adapter.
-func printFiles(c *console, v train.Verdict) {
+func printFiles(c *console, v replay.Verdict) {
 	for _, d := range v.Files.Changed {
 		if d.Now == "" {
 			fmt.Fprintf(c.out, "files    DIFFER from the manifest: %s is gone\n", d.What)

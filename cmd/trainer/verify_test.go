@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 func TestVerifyCommand(t *testing.T) {
@@ -21,7 +22,7 @@ func TestVerifyCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	manifest := filepath.Join(dir, "run", train.ManifestFile)
+	manifest := filepath.Join(dir, "run", replay.ManifestFile)
 	whole, err := os.ReadFile(manifest)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +69,7 @@ func TestVerifyCommand(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	var m train.Manifest
+	var m replay.Manifest
 	if err := json.Unmarshal(whole, &m); err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +133,7 @@ func checkFilesChanged(t *testing.T, run string, check func(code int, out string
 	if err := os.Rename(saved+"-elsewhere", saved); err != nil {
 		t.Fatal(err)
 	}
-	m, err := train.ReadManifest(run)
+	m, err := replay.ReadManifest(run)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,14 +8,14 @@ import (
 	"go.yaml.in/yaml/v3"
 
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // TestCard: the front matter is YAML with the hub's keys, the text has what the run's files say, and nothing of theirs is markup.
 func TestCard(t *testing.T) {
 	r := &Run{
 		Evals: []Eval{{Step: 0, Loss: 3.5}, {Step: 100, Loss: 2.25}}, End: &End{Step: 100, Loss: 2.5},
-		Manifest: &train.Manifest{Program: "v1.2.3", Device: "NVIDIA H100 | <b>`x`</b>\n# heading", Data: strings.Repeat("ab", 32),
+		Manifest: &replay.Manifest{Program: "v1.2.3", Device: "NVIDIA H100 | <b>`x`</b>\n# heading", Data: strings.Repeat("ab", 32),
 			Files: map[string]string{"adapter_model.safetensors": strings.Repeat("cd", 32)}},
 		Data:     &dataset.Report{Kept: 7, TrainedTokens: 4321},
 		Settings: []Setting{{Key: "adapter", Value: "qlora"}, {Key: "lora.r", Value: "16"}},

@@ -16,12 +16,13 @@ import (
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/checkpoint"
 	"github.com/tierlora/tierlora/train/journal"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // written are the names of files that this program writes into a run's folder: the run itself, its trackers, the
 // reports, the model card and what a person wrote about the run.
 var written = []string{
-	train.MetricsFile, train.ConfigFile, train.ManifestFile, train.DataReportFile, train.PlanReportFile, train.ReferenceCurveFile,
+	train.MetricsFile, train.ConfigFile, replay.ManifestFile, train.DataReportFile, train.PlanReportFile, train.ReferenceCurveFile,
 	train.GradNormsFile, train.SamplesFile, checkpoint.LockFile, journal.StatusFile, journal.LogFile, AboutFile,
 	adapter.ConfigFile, adapter.WeightsFile, "README.md", "report.html", "report.md", "metrics.csv",
 	"prompt_format.json", "generation_config.json", "chat_template.jinja", "tokenizer.json", "tokenizer_config.json",

@@ -10,6 +10,7 @@ import (
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/checkpoint"
 	"github.com/tierlora/tierlora/train/journal"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // Bounds of a search for runs.
@@ -20,14 +21,14 @@ const (
 
 // IsRun reports whether a folder holds a file that a run writes first. Read may still find that it holds no run.
 func IsRun(dir string) bool {
-	return holds(dir, train.MetricsFile, train.PlanReportFile, train.ManifestFile, checkpoint.LockFile, journal.StatusFile)
+	return holds(dir, train.MetricsFile, train.PlanReportFile, replay.ManifestFile, checkpoint.LockFile, journal.StatusFile)
 }
 
 // IsTaken reports whether no new run may write into a folder. The log and the status of a start that failed are in nobody's
 // way.
 func IsTaken(dir string) bool {
 	_, held := HeldBy(dir)
-	return held || holds(dir, train.MetricsFile, train.PlanReportFile, train.ManifestFile)
+	return held || holds(dir, train.MetricsFile, train.PlanReportFile, replay.ManifestFile)
 }
 
 func holds(dir string, names ...string) bool {
@@ -39,7 +40,7 @@ func holds(dir string, names ...string) bool {
 
 // Changed is when one of the files that a run writes last changed; the zero time where there is none.
 func Changed(dir string) (last time.Time) {
-	for _, name := range []string{train.MetricsFile, train.PlanReportFile, train.ManifestFile, journal.StatusFile} {
+	for _, name := range []string{train.MetricsFile, train.PlanReportFile, replay.ManifestFile, journal.StatusFile} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.ModTime().After(last) {
 			last = info.ModTime()
 		}

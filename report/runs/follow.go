@@ -12,6 +12,7 @@ import (
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/checkpoint"
 	"github.com/tierlora/tierlora/train/journal"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // Follower reads a run's folder again and again: of its files of lines only what is new, of the others what has changed.
@@ -53,7 +54,7 @@ const mostRead = 8 << 20
 func Follow(dir string) *Follower { return &Follower{dir: dir} }
 
 // steady are files that are written once, or anew.
-var steady = []string{".", train.ConfigFile, train.PlanReportFile, train.ManifestFile, train.DataReportFile, train.ReferenceCurveFile, checkpoint.LockFile,
+var steady = []string{".", train.ConfigFile, train.PlanReportFile, replay.ManifestFile, train.DataReportFile, train.ReferenceCurveFile, checkpoint.LockFile,
 	journal.StatusFile, journal.LogFile, AboutFile}
 
 // Read is the run as its folder says it now, and whether that is something new. Settings of the last run stay where its

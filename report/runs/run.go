@@ -21,6 +21,7 @@ import (
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/checkpoint"
 	"github.com/tierlora/tierlora/train/journal"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // Run is what a run's folder says.
@@ -35,7 +36,7 @@ type Run struct {
 	Losses   []float64 // of every step, where a checkpoint of the last step says them
 	Plan     *train.PlanReport
 	Data     *dataset.Report
-	Manifest *train.Manifest
+	Manifest *replay.Manifest
 	Curve    *train.ReferenceCurve // nil = it was not compared with a reference
 	Settings []Setting             // the configuration, in its order; Read leaves it to the caller
 	Config   []byte                // config.yaml; nil where there is none
@@ -98,7 +99,7 @@ func Read(dir string) (*Run, error) {
 func (r *Run) readFiles() {
 	r.Config, _ = r.read(train.ConfigFile)
 	r.Plan = readAs[train.PlanReport](r, train.PlanReportFile)
-	r.Manifest = readAs[train.Manifest](r, train.ManifestFile)
+	r.Manifest = readAs[replay.Manifest](r, replay.ManifestFile)
 	r.Data = cleaned(readAs[dataset.Report](r, train.DataReportFile), 0)
 	if c := readAs[train.ReferenceCurve](r, train.ReferenceCurveFile); c != nil {
 		if err := c.Validate(); err != nil {
@@ -117,7 +118,7 @@ func (r *Run) readFiles() {
 func (r *Run) finish() error {
 	if len(r.Files) == 0 {
 		return fmt.Errorf("%w: %s holds none of the files that a run writes (%s, %s, %s); a run is named by its output folder (output_dir)",
-			ErrNoRun, r.Dir, train.MetricsFile, train.ConfigFile, train.ManifestFile)
+			ErrNoRun, r.Dir, train.MetricsFile, train.ConfigFile, replay.ManifestFile)
 	}
 	if r.Plan != nil {
 		r.Plan.Flat = r.Plan.Flat && len(r.Plan.Budgets) > 0 // whose longest is said

@@ -14,6 +14,7 @@ import (
 	"github.com/tierlora/tierlora/report"
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/replay"
 )
 
 // folder makes a run's folder from names and contents.
@@ -119,12 +120,12 @@ func TestFolders(t *testing.T) {
 			Failed, "failed, step 5: the process died: it was killed, or it crashed. No checkpoint", 5, ""},
 		{"a process that runs", map[string]string{train.MetricsFile: stepLines(20), train.PlanReportFile: `{"steps":40}`,
 			checkpoint.LockFile: fmt.Sprintf(`{"pid":%d,"host":%q}`, os.Getpid(), hostname())}, Running, "running: step 20 of 40, about 10 s left, loss 2.159, falling", 20, ""},
-		{"a damaged manifest", map[string]string{train.ManifestFile: "{", train.MetricsFile: ""}, Stopped, "", 0, "run_manifest.json: unexpected end"},
+		{"a damaged manifest", map[string]string{replay.ManifestFile: "{", train.MetricsFile: ""}, Stopped, "", 0, "run_manifest.json: unexpected end"},
 		{"wrong types", map[string]string{train.PlanReportFile: `{"steps":"many"}`, train.DataReportFile: `[1]`, train.MetricsFile: `{"step":"one","loss":[1]}` + "\n" + `{"step":-5,"loss":1}` + "\n"},
 			Stopped, "", 0, "plan_report.json"},
 		{"only a configuration", map[string]string{train.ConfigFile: "base_model: x\n"}, Stopped, "", 0, ""},
 		{"markup", map[string]string{train.MetricsFile: stepLine(1, "3"), train.DataReportFile: `{"source":"<script>alert(1)</script>","format":"<b>","parts":[null]}`,
-			train.ManifestFile: `{"program":"<img src=x>","device":"` + long + `","software":{"kernels":"<i>"}}`}, Stopped, "step 1", 1, ""},
+			replay.ManifestFile: `{"program":"<img src=x>","device":"` + long + `","software":{"kernels":"<i>"}}`}, Stopped, "step 1", 1, ""},
 		{"huge numbers", map[string]string{train.MetricsFile: stepLine(9e15, "1e308") + `{"step":1,"eval_loss":1e308}` + "\n", train.PlanReportFile: `{"steps":-5,"total_bytes":-1,"limit_bytes":9223372036854775807,"categories":[{"name":"a","bytes":9223372036854775807},{"name":"b","bytes":9223372036854775807}]}`},
 			Failed, "step", 1, ""},
 	} {
@@ -367,7 +368,7 @@ func FuzzFolder(f *testing.F) {
 	f.Add([]byte("{\"step\":5,\"eval_loss\":null}\n{\"step\":2,\"train_loss\":1}"), []byte(`null`), []byte(`null`), []byte(`null`))
 	f.Add([]byte(""), []byte(""), []byte(""), []byte(`{"reference":"x","seeds":-1,"steps":1,"steps_outside":1,"first_outside":{"run":null},"worst":{},"run":[null],"mean":[1],"low":[1],"high":[2]}`))
 	f.Fuzz(func(t *testing.T, metrics, manifest, plan, data []byte) {
-		r := read(t, map[string]string{train.MetricsFile: string(metrics), train.ManifestFile: string(manifest), train.PlanReportFile: string(plan), train.DataReportFile: string(data),
+		r := read(t, map[string]string{train.MetricsFile: string(metrics), replay.ManifestFile: string(manifest), train.PlanReportFile: string(plan), train.DataReportFile: string(data),
 			"checkpoint-2/" + checkpoint.StateFile: string(manifest), train.GradNormsFile: string(metrics), train.SamplesFile: string(metrics), checkpoint.LockFile: string(plan),
 			train.ReferenceCurveFile: string(data)})
 		html, _ := pages(t, r)

@@ -1,4 +1,4 @@
-package train
+package replay
 
 import (
 	"crypto/sha256"
@@ -9,56 +9,24 @@ import (
 	"io/fs"
 	"maps"
 	"os"
-	"path"
 	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/internal/regular"
-	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
-func sumsOf(files map[string][]byte) map[string]string {
+// Sums returns the SHA-256 of each file in hexadecimal.
+func Sums(files map[string][]byte) map[string]string {
 	sums := make(map[string]string, len(files))
 	for name, data := range files {
-		sums[name] = hashBytes(data)
+		sums[name] = HashBytes(data)
 	}
 	return sums
 }
 
-// withCheckpoint adds to the hashes of the adapter's folder those of the newest checkpoint that equal ones of another
-// run: its other files are copies, or hold times.
-func (r *running) withCheckpoint(sums map[string]string) (map[string]string, error) {
-	if r.result.Checkpoint == "" {
-		return sums, nil
-	}
-	saved, err := checkpoint.Sums(r.result.Checkpoint)
-	if err != nil {
-		return nil, err
-	}
-	for _, name := range []string{adapter.WeightsFile, optimizerFile} {
-		if sum := saved[name]; sum != "" {
-			sums[path.Join(filepath.Base(r.result.Checkpoint), name)] = sum
-		}
-	}
-	return sums, nil
-}
-
-// adapterEquals compares the adapter in memory with the one that the manifest is of; nil = it says nothing of it.
-func (r *running) adapterEquals(was Manifest) (*bool, error) {
-	if was.Adapter() == "" {
-		return nil, nil
-	}
-	files, err := r.saver.adapterFiles()
-	if err != nil {
-		return nil, err
-	}
-	equal := hashBytes(files[adapter.WeightsFile]) == was.Adapter()
-	return &equal, nil
-}
-
-// Adapter is the SHA-256 of the adapter's weights; "" in manifests of older programs.
+// Adapter returns the SHA-256 of the adapter's weights; "" in manifests of older programs.
 func (m Manifest) Adapter() string { return m.Files[adapter.WeightsFile] }
 
 // FilesVerdict says whether the files that a run left are still what it wrote.
@@ -94,7 +62,7 @@ func CheckFiles(dir string, was Manifest) (FilesVerdict, error) {
 	return v, nil
 }
 
-// hashFile is the SHA-256 of a file's bytes.
+// hashFile returns the SHA-256 of a file's bytes in hexadecimal.
 func hashFile(path string) (string, error) {
 	f, err := regular.Open(path)
 	if err != nil {

@@ -1,4 +1,4 @@
-package train
+package replay
 
 import (
 	"bytes"
@@ -11,15 +11,15 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
-// CheckMetrics compares the losses of metrics.jsonl in a run's folder with its manifest's hashes, which no replay looks
-// at. compared is false where the file has no line of its own for each step; it is nil where all are equal.
-func CheckMetrics(dir string, was Manifest) (at *Divergence, compared bool, err error) {
-	text, err := regular.ReadFile(filepath.Join(dir, MetricsFile))
+// CheckMetrics compares the losses in a run's metrics.jsonl with the hashes of its manifest; a replay does not read
+// that file. compared is false where the file has no line for each step. at is nil where all are equal.
+func CheckMetrics(path string, was Manifest) (at *Divergence, compared bool, err error) {
+	text, err := regular.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, false, nil
 	}
 	if err != nil {
-		return nil, false, fmt.Errorf("read %s: %w", MetricsFile, err)
+		return nil, false, fmt.Errorf("read %s: %w", filepath.Base(path), err)
 	}
 	var losses []float64
 	var upTo []int // how many losses there are up to a step
@@ -27,7 +27,7 @@ func CheckMetrics(dir string, was Manifest) (at *Divergence, compared bool, err 
 	for _, step := range was.Skipped {
 		left[step] = true
 	}
-	pass := func() { // the steps that were left out have no line
+	pass := func() { // skipped steps have no line
 		for left[len(upTo)] || len(upTo) == 0 {
 			upTo = append(upTo, len(losses))
 		}
@@ -53,12 +53,12 @@ func CheckMetrics(dir string, was Manifest) (at *Divergence, compared bool, err 
 	}
 	equal := 0
 	for _, e := range was.Evidence {
-		if e.Step < 1 || e.Step > was.Steps || e.Losses != hashLosses(losses[:upTo[e.Step]]) {
+		if e.Step < 1 || e.Step > was.Steps || e.Losses != HashLosses(losses[:upTo[e.Step]]) {
 			return &Divergence{equal, e.Step}, true, nil
 		}
 		equal = e.Step
 	}
-	if was.Losses != hashLosses(losses) {
+	if was.Losses != HashLosses(losses) {
 		return &Divergence{equal, was.Steps}, true, nil
 	}
 	return nil, true, nil
