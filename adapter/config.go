@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sort"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/keys"
 )
 
 // AllLinear as the only target module means every linear layer but the vocabulary head.
@@ -16,31 +18,31 @@ const AllLinear = "all-linear"
 // Config is the `lora:` section of a run's YAML.
 type Config struct {
 	// R is the rank of the update: more learns more and costs more.
-	R int `mapstructure:"r" yaml:"r"`
+	R int `yaml:"r" default:"8" range:"[1,4096]" resume:"compared"`
 	// Alpha scales the update: by alpha/r, or alpha/sqrt(r) with UseRSLoRA.
-	Alpha float64 `mapstructure:"alpha" yaml:"alpha"`
+	Alpha float64 `yaml:"alpha" default:"16" range:"(0,inf)" resume:"compared"`
 	// Dropout is the probability with which inputs of the low-rank branch are dropped while training. Layers that read the same
 	// input, such as q, k and v, share one mask, where PEFT draws one for each: up to 0.5 the losses do not differ measurably, at
 	// 0.9 they are higher here, by 0.04 where it was measured.
-	Dropout float64 `mapstructure:"dropout" yaml:"dropout"`
+	Dropout float64 `yaml:"dropout" range:"[0,1)" resume:"steers"`
 	// TargetModules are the linear layers to adapt: names (the end of a layer's path), or one regular expression of Python's
 	// syntax that the whole path must match, or all-linear, which is all of them but the vocabulary head.
-	TargetModules Targets `mapstructure:"target_modules" yaml:"target_modules"`
+	TargetModules Targets `yaml:"target_modules" default:"q_proj v_proj" resume:"compared"`
 	// TargetParameters are parameters to adapt beside TargetModules, which may be []: PEFT's target_parameters, names or their
 	// ends, such as experts.down_proj, or gate.weight for the routers. It needs Dropout 0. Experts and routers are then no linear
 	// layers to TargetModules, as in transformers 5, and gate and up of an expert have one A.
-	TargetParameters []string `mapstructure:"target_parameters" yaml:"target_parameters,omitempty"`
+	TargetParameters []string `yaml:"target_parameters,omitempty" resume:"compared"`
 	// UseRSLoRA divides alpha by sqrt(r) instead of r (rank-stabilised LoRA).
-	UseRSLoRA bool `mapstructure:"use_rslora" yaml:"use_rslora"`
+	UseRSLoRA bool `yaml:"use_rslora" resume:"compared"`
 	// RankPattern gives layers a rank of their own: regular expressions for the end of a layer's path, with ranks.
 	// Of several that match, the first counts: as the adapter's file has them, else by name.
-	RankPattern map[string]int `mapstructure:"rank_pattern" yaml:"rank_pattern,omitempty"`
+	RankPattern map[string]int `yaml:"rank_pattern,omitempty" range:"[1,4096]" resume:"compared"`
 	// AlphaPattern gives layers an alpha of their own, as RankPattern does ranks.
-	AlphaPattern map[string]float64 `mapstructure:"alpha_pattern" yaml:"alpha_pattern,omitempty"`
+	AlphaPattern map[string]float64 `yaml:"alpha_pattern,omitempty" range:"(0,inf)" resume:"compared"`
 	// LoRAPlusLRRatio is how many times the learning rate of A that of B is (LoRA+); 0 turns it off.
-	LoRAPlusLRRatio float64 `mapstructure:"loraplus_lr_ratio" yaml:"loraplus_lr_ratio,omitempty"`
+	LoRAPlusLRRatio float64 `yaml:"loraplus_lr_ratio,omitempty" range:"[0,inf)" resume:"steers"`
 	// InitFrom is an adapter folder in PEFT's format to start from instead of fresh weights.
-	InitFrom string `mapstructure:"init_from" yaml:"init_from,omitempty"`
+	InitFrom string `yaml:"init_from,omitempty" form:"path" resume:"free"`
 
 	rankOrder, alphaOrder []string // the patterns' keys as an adapter's file has them; nil = sorted
 	selection             selection
@@ -53,25 +55,17 @@ type Config struct {
 type Targets []string
 
 // Default is the section with nothing set: PEFT's rank and alpha, on the projections LoRA's paper adapts.
-func Default() Config {
-	return Config{R: 8, Alpha: 16, TargetModules: Targets{"q_proj", "v_proj"}, TargetParameters: []string{}}
+func Default() (c Config) {
+	keys.SetDefaults(&c)
+	return c
 }
 
-const maxRank = 4096
+const maxRank = 4096 // the range of r
 
 // Validate returns every problem of the section, each naming its key.
 func (c Config) Validate() []error {
-	var problems []error
+	problems := keys.Check("lora.", c)
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf("lora."+format, args...)) }
-	if c.R < 1 || c.R > maxRank {
-		bad("r: %d is not a rank; use 1 to %d", c.R, maxRank)
-	}
-	if !(c.Alpha > 0) || math.IsInf(c.Alpha, 0) {
-		bad("alpha: %v must be a positive number", c.Alpha)
-	}
-	if !(c.Dropout >= 0 && c.Dropout < 1) {
-		bad("dropout: %v must be at least 0 and below 1", c.Dropout)
-	}
 	if len(c.TargetModules) == 0 && len(c.TargetParameters) == 0 {
 		bad("target_modules: name at least one module, a regular expression, or %s", AllLinear)
 	}
@@ -96,23 +90,14 @@ func (c Config) Validate() []error {
 			bad("target_modules: %q is no regular expression: %v", re, err)
 		}
 	}
-	if err := checkLoRAPlus(c.LoRAPlusLRRatio); err != nil {
-		problems = append(problems, err)
-	}
 	for _, k := range sortedKeys(c.RankPattern) {
 		if _, err := ending(k); err != nil {
 			bad("rank_pattern: %q is no regular expression: %v", k, err)
-		}
-		if r := c.RankPattern[k]; r < 1 || r > maxRank {
-			bad("rank_pattern.%s: %d is not a rank; use 1 to %d", k, r, maxRank)
 		}
 	}
 	for _, k := range sortedKeys(c.AlphaPattern) {
 		if _, err := ending(k); err != nil {
 			bad("alpha_pattern: %q is no regular expression: %v", k, err)
-		}
-		if !(c.AlphaPattern[k] > 0) {
-			bad("alpha_pattern.%s: %v must be a positive number", k, c.AlphaPattern[k])
 		}
 	}
 	return problems

@@ -1,8 +1,6 @@
 package adapter
 
 import (
-	"fmt"
-	"math"
 	"strings"
 )
 
@@ -12,11 +10,4 @@ func loraPlusRate(c Config, name string) float64 {
 		return c.LoRAPlusLRRatio
 	}
 	return 1
-}
-
-func checkLoRAPlus(ratio float64) error {
-	if ratio >= 0 && !math.IsInf(ratio, 0) {
-		return nil
-	}
-	return fmt.Errorf("lora.loraplus_lr_ratio: %v must not be negative: it is the learning rate of B over that of A, 0 for off", ratio)
 }

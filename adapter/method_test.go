@@ -82,7 +82,7 @@ func TestLoRAPlusRates(t *testing.T) {
 	for _, ratio := range []float64{-0.5, math.NaN(), math.Inf(1)} {
 		c := Default()
 		c.LoRAPlusLRRatio = ratio
-		want := fmt.Sprintf("[lora.loraplus_lr_ratio: %v must not be negative: it is the learning rate of B over that of A, 0 for off]", ratio)
+		want := fmt.Sprintf("[lora.loraplus_lr_ratio: %v must be at least 0]", ratio)
 		if got := fmt.Sprint(c.Validate()); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}

@@ -272,7 +272,7 @@ func TestBrokenAdapters(t *testing.T) {
 		{"layer_replication", "layer_replication is [[0,1]]: it is not supported", set("layer_replication", [][]int{{0, 1}})},
 		{"trainable_token_indices", "trainable_token_indices is [1]: it is not supported", set("trainable_token_indices", []int{1})},
 		{"unknown key", "velocity is 3: tierlora does not know whether it changes the adapter", set("velocity", 3)},
-		{"no rank", "lora.r: 0 is not a rank; use 1 to 4096", set("r", 0)},
+		{"no rank", "lora.r: 0 must be from 1 to 4096", set("r", 0)},
 		{"rank of text", "line 1, column 71: r is a string, want a whole number", set("r", "eight")},
 		{"no alpha", `lora_alpha "" is no number`, func(c map[string]any, _ map[string][]int) { delete(c, "lora_alpha") }},
 		{"no targets", "target_modules is missing", func(c map[string]any, _ map[string][]int) { delete(c, "target_modules") }},

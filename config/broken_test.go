@@ -161,25 +161,25 @@ func TestBrokenConfigs(t *testing.T) {
 				"run.yaml:5:31: quantization.type: \"nf5\" is not supported; use fp4 or int8 or nf4\n" +
 				"run.yaml:5:48: quantization.block_size: 65 is not supported with type nf4; use one of [64]"},
 		{"unknown device", least + "device: tpu\n",
-			"run.yaml:4:9: device: \"tpu\" is not one of auto, cpu, cuda"},
+			"run.yaml:4:9: device: \"tpu\" is not one of auto, cpu, cuda; did you mean cpu?"},
 		{"evaluation without data", least + "training: {eval_steps: 10}\n",
 			"run.yaml:4:24: training.eval_steps: there is nothing to evaluate; set dataset.val_split or dataset.val_path"},
 		{"warm-up beyond the end", least + "training: {max_steps: 10, warmup_steps: 11}\n",
 			"run.yaml:4:41: training.warmup_steps: 11 are more than the run's 10 steps"},
 		{"negative epochs", least + "training: {max_steps: 10, epochs: -1}\n",
-			"run.yaml:4:35: training.epochs: -1 must lie in 0 to 1e+06"},
+			"run.yaml:4:35: training.epochs: -1 must be from 0 to 1000000"},
 		{"no epochs", least + "training: {epochs: 0}\n",
 			"run.yaml:4:20: training.epochs: 0 must be above 0 where max_steps is not set"},
 		{"epochs without end", least + "training: {epochs: 1e9}\n",
-			"run.yaml:4:20: training.epochs: 1e+09 must lie in 0 to 1e+06"},
+			"run.yaml:4:20: training.epochs: 1e+09 must be from 0 to 1000000"},
 		{"unknown schedule", least + "training: {lr_scheduler: cosin}\n",
-			"run.yaml:4:26: training.lr_scheduler: \"cosin\" is not one of constant, constant_with_warmup, cosine, cosine_with_min_lr, inverse_sqrt, linear, wsd"},
+			"run.yaml:4:26: training.lr_scheduler: \"cosin\" is not one of constant, constant_with_warmup, cosine, cosine_with_min_lr, inverse_sqrt, linear, wsd; did you mean cosine?"},
 		{"values out of range", least + "training:\n  learning_rate: 0\n  warmup_ratio: 2\nlora:\n  r: 0\n  dropout: 1\nexpect:\n  loss_decrease: 30\n  max_vram: lots\n",
-			"run.yaml:5:18: training.learning_rate: 0 must be a positive number\n" +
-				"run.yaml:6:17: training.warmup_ratio: 2 must lie in 0 to 1\n" +
-				"run.yaml:8:6: lora.r: 0 is not a rank; use 1 to 4096\n" +
+			"run.yaml:5:18: training.learning_rate: 0 must be above 0\n" +
+				"run.yaml:6:17: training.warmup_ratio: 2 must be from 0 to 1 (0.02 is 2%)\n" +
+				"run.yaml:8:6: lora.r: 0 must be from 1 to 4096\n" +
 				"run.yaml:9:12: lora.dropout: 1 must be at least 0 and below 1\n" +
-				"run.yaml:11:18: expect.loss_decrease: 30 must be at least 0 and below 1 (0.30 is 30%)\n" +
+				"run.yaml:11:18: expect.loss_decrease: 30 must be at least 0 and below 1 (0.3 is 30%)\n" +
 				"run.yaml:12:13: expect.max_vram: \"lots\" is no amount of memory: write it like \"256MiB\", \"2GiB\" or \"2GB\""},
 		{"held out without data", least + "training: {eval_on_start: true}\nexpect: {eval_loss_max: 2}\n",
 			"run.yaml:4:27: training.eval_on_start: there is nothing to evaluate; set dataset.val_split or dataset.val_path\n" +
@@ -191,7 +191,7 @@ func TestBrokenConfigs(t *testing.T) {
 			"run.yaml:1:13: base_model: there is no embedded model \"m\"; there is stories260K\n" +
 				"run.yaml:2:17: dataset.path: there is no embedded data set \"d.jsonl\"; there is gsm8k_300.jsonl, gsm8k_test_64.jsonl, gsm8k_train_1000.jsonl.gz"},
 		{"unknown format", "base_model: m\noutput_dir: o\ndataset:\n  path: d.jsonl\n  format: alpacca\n",
-			"run.yaml:5:11: dataset.format is \"alpacca\", want one of alpaca, chat_completion, completion, messages, preference, segments, sharegpt, text, tokenized; did you mean alpaca?"},
+			"run.yaml:5:11: dataset.format: \"alpacca\" is not one of auto, alpaca, chat_completion, completion, messages, preference, segments, sharegpt, text, tokenized; did you mean alpaca?"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := problemsOf(c.text, nil, nil); got != c.want {
@@ -211,7 +211,7 @@ func TestBrokenSources(t *testing.T) {
 		{"set", "training.max_steps=ten", "--set training.max_steps=ten: expected a whole number, got the text \"ten\""},
 		{"set", "training.max_steps=", "--set training.max_steps=: has no value; expected a whole number"},
 		{"set", "training.max_steps=-1", "--set training.max_steps=-1: -1 must be at least 0"},
-		{"set", "lora={r: 0, rr: 1}", "--set 'lora={r: 0, rr: 1}': lora.rr: unknown key; the nearest is lora.r\n--set 'lora={r: 0, rr: 1}': lora.r: 0 is not a rank; use 1 to 4096"},
+		{"set", "lora={r: 0, rr: 1}", "--set 'lora={r: 0, rr: 1}': lora.rr: unknown key; the nearest is lora.r\n--set 'lora={r: 0, rr: 1}': lora.r: 0 must be from 1 to 4096"},
 		{"set", "lora.target_modules=[a", "--set 'lora.target_modules=[a': not valid YAML: did not find expected ',' or ']'"},
 		{"set", "lora.rank_pattern.a.b=x", "--set lora.rank_pattern.a.b=x: expected a whole number, got the text \"x\""},
 		{"set", "seed", "--set seed: write --set key=value, such as --set training.max_steps=10"},
@@ -219,7 +219,7 @@ func TestBrokenSources(t *testing.T) {
 		{"env", "TRAINER_TRAINING_MAX_STEPS=ten", "TRAINER_TRAINING_MAX_STEPS: training.max_steps: expected a whole number, got the text \"ten\""},
 		{"env", "TRAINER_TRAINING_LERNING_RATE=1", "TRAINER_TRAINING_LERNING_RATE: sets no key of training; the nearest is TRAINER_TRAINING_LEARNING_RATE"},
 		{"env", "TRAINER_DATASET_SHUFFLE=no", "TRAINER_DATASET_SHUFFLE: dataset.shuffle: expected true or false, got the text \"no\"; write false"},
-		{"env", "TRAINER_DEVICE=tpu", "TRAINER_DEVICE: device: \"tpu\" is not one of auto, cpu, cuda"},
+		{"env", "TRAINER_DEVICE=tpu", "TRAINER_DEVICE: device: \"tpu\" is not one of auto, cpu, cuda; did you mean cpu?"},
 	} {
 		var environ, sets []string
 		if c.source == "set" {

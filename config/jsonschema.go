@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/tierlora/tierlora/internal/keys"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/train"
 )
@@ -46,7 +47,7 @@ func configSchema(descriptions map[string]string) *jsonSchema {
 }
 
 func schemaOf(k *Key, descriptions map[string]string, defaults map[string]any, required map[string]bool) *jsonSchema {
-	s := &jsonSchema{Description: descriptions[k.Path], Default: defaults[k.Path], Enum: choices[k.Path], Pattern: patterns[k.Path]}
+	s := &jsonSchema{Description: descriptions[k.Path], Default: defaults[k.Path], Enum: k.enum(), Pattern: k.form().pattern}
 	switch k.Kind {
 	case KindSection:
 		s.Type = []string{"object", "null"} // null: all keys commented out
@@ -54,7 +55,7 @@ func schemaOf(k *Key, descriptions map[string]string, defaults map[string]any, r
 		s.Properties = map[string]*jsonSchema{}
 		for _, child := range k.Keys {
 			s.Properties[child.Name] = schemaOf(child, descriptions, defaults, required)
-			if other := instead[child.Path]; other != "" && required[child.Path] {
+			if other := child.Instead; other != "" && required[child.Path] {
 				s.AnyOf = []*jsonSchema{{Required: []string{child.Name}}, {Required: []string{other}}}
 			} else if required[child.Path] {
 				s.Required = append(s.Required, child.Name)
@@ -69,19 +70,20 @@ func schemaOf(k *Key, descriptions map[string]string, defaults map[string]any, r
 		s.Items = schemaOf(section, descriptions, defaults, required)
 		s.Items.Type = "object"
 	case KindList:
-		s.Type = []string{"string", "array"}
-		s.Items = &jsonSchema{Type: "string", Enum: s.Enum}
-		if s.Enum != nil { // the values are those of the list's members
-			s.Type, s.Enum = "array", nil
+		items := &jsonSchema{Type: "string", Enum: s.Enum}
+		if s.Enum == nil {
+			s.Type, s.Items = []string{"string", "array"}, items
+			break
 		}
+		s.AnyOf, s.Enum = []*jsonSchema{items, {Type: "array", Items: items}}, nil
 	case KindTable:
 		s.Type = "object"
 		values := &jsonSchema{Type: jsonTypes[k.Elem]}
-		values.bound(k.Path)
+		values.bound(k)
 		s.AdditionalProperties = values
 	default:
 		s.Type = jsonTypes[k.Kind]
-		s.bound(k.Path)
+		s.bound(k)
 		if k.Path == keyDevices {
 			s.Type, s.Items = []string{"string", "integer", "array"}, &jsonSchema{Type: "integer"}
 		}
@@ -94,22 +96,22 @@ var jsonTypes = map[Kind]string{
 }
 
 // bound sets the limits of a number.
-func (s *jsonSchema) bound(path string) {
-	i, ok := limits[path]
-	if !ok {
+func (s *jsonSchema) bound(k *Key) {
+	i := k.Range
+	if i == nil {
 		return
 	}
-	if i.lowOpen {
-		s.ExclusiveMinimum = &i.low
+	if i.LowOpen {
+		s.ExclusiveMinimum = &i.Low
 	} else {
-		s.Minimum = &i.low
+		s.Minimum = &i.Low
 	}
 	switch {
-	case math.IsInf(i.high, 0):
-	case i.highOpen:
-		s.ExclusiveMaximum = &i.high
+	case math.IsInf(i.High, 0):
+	case i.HighOpen:
+		s.ExclusiveMaximum = &i.High
 	default:
-		s.Maximum = &i.high
+		s.Maximum = &i.High
 	}
 }
 
@@ -119,21 +121,29 @@ func Defaults() map[string]any {
 	q := quant.Default()
 	spec.Quantization = &q
 	required, values := Required(), map[string]any{}
-	for _, k := range Root.Leaves() {
+	add := func(k *Key, section reflect.Value) {
 		if k.Kind == KindTable || k.Kind == KindRows || required[k.Path] {
-			continue
+			return
 		}
-		value := reflect.ValueOf(spec).FieldByIndex(k.index)
+		value := section.FieldByIndex(k.index)
 		if k.Kind == KindList {
 			value = value.Convert(reflect.TypeFor[[]string]())
 		}
 		values[k.Path] = value.Interface()
 	}
+	root := reflect.ValueOf(spec)
+	for _, k := range Root.Leaves() {
+		add(k, root)
+		if k.Kind == KindRows {
+			row := reflect.New(root.FieldByIndex(k.index).Type().Elem())
+			keys.SetDefaults(row.Interface())
+			for _, c := range k.Keys {
+				add(c, row.Elem())
+			}
+		}
+	}
 	return values
 }
-
-// instead names the key that may be given in place of a required one of the same section.
-var instead = map[string]string{"dataset.path": "sources"}
 
 // Required returns the keys without which a configuration is refused, and the sections that hold them.
 func Required() map[string]bool {

@@ -128,6 +128,9 @@ func about(path, value string) (found []string) {
 	if path == "training.eval_steps" || strings.HasPrefix(path, "expect.eval_") {
 		text = strings.Replace(text, "d.jsonl", "d.jsonl, val_split: 0.1", 1)
 	}
+	if path == "training.epochs" { // 0 is for runs whose steps are counted
+		text += "training: {max_steps: 1}\n"
+	}
 	if path == "expect.eval_loss_decrease" {
 		text += "training: {eval_on_start: true}\n"
 	}
@@ -144,7 +147,7 @@ func about(path, value string) (found []string) {
 func TestChoicesAreTheRuns(t *testing.T) {
 	const nonsense = "no-such-value"
 	for _, k := range Root.Leaves() {
-		list := choices[k.Path]
+		list := k.Choices
 		for _, v := range list {
 			if got := about(k.Path, fmt.Sprint(v)); v != "" && got != nil {
 				t.Errorf("%s: %v is listed and refused: %v", k.Path, v, got)
@@ -155,22 +158,17 @@ func TestChoicesAreTheRuns(t *testing.T) {
 		}
 		got := about(k.Path, nonsense)
 		switch refused := len(got) > 0; {
-		case refused && list == nil && patterns[k.Path] == "":
-			t.Errorf("%s takes not every text (%v): list its values in choices", k.Path, got)
+		case refused && list == nil && k.form().pattern == "":
+			t.Errorf("%s takes not every text (%v): list its values in the tag choices", k.Path, got)
 		case !refused && list != nil:
 			t.Errorf("%s has a list of values and takes %q", k.Path, nonsense)
 		case list != nil:
 			_, said, _ := strings.Cut(got[0], nonsense)
 			for _, word := range strings.FieldsFunc(said, func(r rune) bool { return strings.ContainsRune(`" ,;:`, r) }) {
-				if !filler[word] && !slices.Contains(list, any(word)) {
+				if !filler[word] && !slices.Contains(list, word) {
 					t.Errorf("%s: %q is not listed, the program says %s", k.Path, word, got[0])
 				}
 			}
-		}
-	}
-	for path := range choices {
-		if k, rest := Root.Find(path); rest != "" || k.Path != path {
-			t.Errorf("choices has %s, which is no key", path)
 		}
 	}
 }
@@ -180,7 +178,11 @@ var filler = map[string]bool{"is": true, "not": true, "one": true, "of": true, "
 
 func TestPatternsAreTheRuns(t *testing.T) {
 	s := compiledSchema(t)
-	for path := range patterns {
+	for _, k := range Root.Leaves() {
+		path := k.Path
+		if k.form().pattern == "" {
+			continue
+		}
 		for _, value := range []string{"8GiB", "2 GB", "1.5gb", "4096", "100B", "8 gigs", "GB", "-1GB", "1e9", "8GiBs", ".5GB"} {
 			nested := path + ": '" + value + "'"
 			if section, name, ok := strings.Cut(path, "."); ok {
@@ -196,10 +198,10 @@ func TestPatternsAreTheRuns(t *testing.T) {
 
 // Limits are the bounds that a run accepts: the bound itself, the next number beyond it not.
 func TestLimitsAreTheRuns(t *testing.T) {
-	eachNumber(func(path, key string, whole bool) {
-		limit, ok := limits[key]
-		if !ok {
-			if choices[key] == nil {
+	eachNumber(func(path string, k *Key, whole bool) {
+		key, limit := k.Path, k.Range
+		if limit == nil {
+			if k.Choices == nil {
 				t.Errorf("%s is a number without limits", key)
 			}
 			return
@@ -219,27 +221,27 @@ func TestLimitsAreTheRuns(t *testing.T) {
 			}
 			return math.Nextafter(v, to)
 		}
-		try(limit.low, !limit.lowOpen)
-		try(step(limit.low, math.Inf(-1)), false)
+		try(limit.Low, !limit.LowOpen)
+		try(step(limit.Low, math.Inf(-1)), false)
 		if key == "training.loss_scale" || key == "seed" {
 			return // powers of two; the largest whole number there is
 		}
-		try(step(limit.low, math.Inf(1)), true)
-		if !math.IsInf(limit.high, 0) {
-			try(limit.high, !limit.highOpen)
-			try(step(limit.high, math.Inf(1)), false)
+		try(step(limit.Low, math.Inf(1)), true)
+		if !math.IsInf(limit.High, 0) {
+			try(limit.High, !limit.HighOpen)
+			try(step(limit.High, math.Inf(1)), false)
 		}
 	})
 }
 
-// eachNumber visits the keys that take numbers: path is where to set one, key whose limits count.
-func eachNumber(see func(path, key string, whole bool)) {
+// eachNumber visits the keys that take numbers: path is where to set one.
+func eachNumber(see func(path string, k *Key, whole bool)) {
 	isNumber := func(k Kind) bool { return k == KindWhole || k == KindUnsigned || k == KindNumber }
 	for _, k := range Root.Leaves() {
 		if k.Kind == KindTable && isNumber(k.Elem) {
-			see(k.Path+".q_proj", k.Path, k.Elem != KindNumber)
+			see(k.Path+".q_proj", k, k.Elem != KindNumber)
 		} else if isNumber(k.Kind) {
-			see(k.Path, k.Path, k.Kind != KindNumber)
+			see(k.Path, k, k.Kind != KindNumber)
 		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"sort"
 	"strings"
 
+	"github.com/tierlora/tierlora/internal/keys"
 	"github.com/tierlora/tierlora/train"
 )
 
@@ -27,46 +28,50 @@ func (k Kind) String() string {
 	return [...]string{"a section with keys of its own", "a text", "a whole number", "a whole number, 0 or more", "a number", "true or false", "a text or a list of texts", "a table of keys and values", "a list of sections with keys of their own"}[k]
 }
 
-// Key is one key of the configuration, made from a field of train.Spec.
+// Key is one key of the configuration, made from a field of train.Spec: the field's tags are the embedded keys.Key, its
+// comment is About.
 type Key struct {
-	Path  string // "training.batch_size"
-	Name  string // "batch_size"
+	keys.Key
+	Path  string // Path is the key with its sections, such as training.batch_size.
 	Kind  Kind
-	Elem  Kind   // of a table's values
-	index []int  // of the field in train.Spec
-	Keys  []*Key // of a section, in their order; of a list's sections, whose paths have [] in them
+	Elem  Kind   // Elem is the kind of a table's values.
+	About string // About is the description, from the field's comment.
+	Keys  []*Key // Keys of a section, in their order; of a list's sections, whose paths have [] in them.
+	index []int  // of the field in train.Spec, or in a list's section
 }
 
 // Root is the section that holds all keys.
 var Root = sectionOf("", "", reflect.TypeFor[train.Spec](), nil)
 
 func sectionOf(path, name string, t reflect.Type, index []int) *Key {
-	section := &Key{Path: path, Name: name, Kind: KindSection, index: index}
+	section := &Key{Key: keys.Key{Name: name}, Path: path, Kind: KindSection, About: descriptions[path], index: index}
 	for i := range t.NumField() {
-		name, _, _ := strings.Cut(t.Field(i).Tag.Get("yaml"), ",")
-		if name == "" || name == "-" {
+		tags, ok := keys.Of(t, i)
+		if !ok {
 			continue
 		}
-		child := name
+		child := tags.Name
 		if path != "" {
-			child = path + "." + name
+			child = path + "." + tags.Name
 		}
-		section.Keys = append(section.Keys, keyOf(child, name, t.Field(i).Type, append(index[:len(index):len(index)], i)))
+		section.Keys = append(section.Keys, keyOf(child, tags, t.Field(i).Type, append(index[:len(index):len(index)], i)))
 	}
 	return section
 }
 
-func keyOf(path, name string, t reflect.Type, index []int) *Key {
+func keyOf(path string, tags keys.Key, t reflect.Type, index []int) *Key {
 	if t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
 	if t.Kind() == reflect.Struct {
-		return sectionOf(path, name, t, index)
+		return sectionOf(path, tags.Name, t, index)
 	}
+	k := &Key{Key: tags, Path: path, About: descriptions[path], index: index}
 	if t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct {
-		return &Key{Path: path, Name: name, Kind: KindRows, index: index, Keys: sectionOf(path+"[]", name, t.Elem(), nil).Keys}
+		k.Kind, k.Keys = KindRows, sectionOf(path+"[]", tags.Name, t.Elem(), nil).Keys
+		return k
 	}
-	k := &Key{Path: path, Name: name, Kind: kindOf(t), index: index}
+	k.Kind = kindOf(t)
 	if k.Kind == KindTable {
 		k.Elem = kindOf(t.Elem())
 	}
@@ -135,7 +140,7 @@ func (k *Key) Find(path string) (found *Key, rest string) {
 
 // row is the section of a list at a place, such as [1].
 func (k *Key) row(place string) *Key {
-	section := &Key{Path: k.Path + place, Name: k.Name, Kind: KindSection}
+	section := &Key{Key: keys.Key{Name: k.Name}, Path: k.Path + place, Kind: KindSection}
 	for _, c := range k.Keys {
 		own := *c
 		own.Path = section.Path + "." + c.Name
@@ -153,12 +158,3 @@ func (k *Key) Names() []string {
 	sort.Strings(names)
 	return names
 }
-
-// Choices returns the values that a key takes, nil where it has no fixed list of them.
-func (k *Key) Choices() []any { return choices[k.Path] }
-
-// About returns the key's description, the comment of its field.
-func (k *Key) About() string { return descriptions[k.Path] }
-
-// Instead returns the name of the key that may be given in place of this required one, in the same section; "" = none.
-func (k *Key) Instead() string { return instead[k.Path] }

@@ -15,6 +15,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-viper/mapstructure/v2"
 	"github.com/spf13/viper"
 
 	"github.com/tierlora/tierlora/adapter"
@@ -214,7 +215,7 @@ func merge(name string, text []byte, environ, sets []string) (Loaded, []Problem)
 	filled := setDefaults(v, at)
 	c.AssumedStorage = len(filled) > 0
 	c.Notes = append(append(c.Notes, filled...), renameValues(v)...)
-	if err := v.UnmarshalExact(&c.Spec); err != nil {
+	if err := v.UnmarshalExact(&c.Spec, func(c *mapstructure.DecoderConfig) { c.TagName = "yaml" }); err != nil {
 		problems = append(problems, Problem{At: file.position(nil), Text: err.Error()})
 		return c, problems
 	}
@@ -258,7 +259,8 @@ func merge(name string, text []byte, environ, sets []string) (Loaded, []Problem)
 
 // refusedInstead says that the key that stands for a missing one was given, and refused.
 func refusedInstead(refused map[string]Position, path string) bool {
-	other := instead[path]
+	k, _ := Root.Find(path)
+	other := k.Instead
 	if other == "" {
 		return false
 	}

@@ -9,10 +9,12 @@ import (
 	"go/format"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,6 +22,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/internal/keys"
 	"github.com/tierlora/tierlora/train"
 )
 
@@ -215,7 +218,10 @@ const referenceIntro = "# Configuration keys\n\n" +
 	"A run is one YAML file. A key that is left out has its default. `--set training.learning_rate=1e-4` wins over the\n" +
 	"environment (`TRAINER_TRAINING_LEARNING_RATE=1e-4`), which wins over the file. `trainer validate FILE --show` prints\n" +
 	"every key with the value that a run would use; `trainer config-schema` prints a JSON schema of all this\n" +
-	"([config.schema.json](config.schema.json)). Example files are in [configs/examples](../configs/examples).\n"
+	"([config.schema.json](config.schema.json)). Example files are in [configs/examples](../configs/examples).\n\n" +
+	"The column *resume* says what a resumed run does with another value than its checkpoint's: *free*, it takes the value,\n" +
+	"which changes no step; *steers*, it takes the value for the steps to come and logs both; *fixed*, it refuses where\n" +
+	"the value would make it another run.\n"
 
 // referencePage is docs/CONFIG.md.
 func referencePage(texts map[string]string) []byte {
@@ -246,7 +252,7 @@ func formatTable() string {
 	var b strings.Builder
 	b.WriteString("\nFormats of the rows. A field is found under the first of its keys that a row has; `fields` names another key.\n\n" +
 		"| format | fields |\n|---|---|\n")
-	for _, name := range sortedNames(dataset.Formats) {
+	for _, name := range slices.Sorted(maps.Keys(dataset.Formats)) {
 		var fields []string
 		for _, r := range dataset.Formats[name].Roles {
 			field := "`" + strings.Join(r.Keys, "` or `") + "`"
@@ -265,19 +271,17 @@ func formatTable() string {
 
 func referenceTable(b *bytes.Buffer, section *Key, texts map[string]string) {
 	defaults, required := Defaults(), Required()
-	b.WriteString("| key | type | default | values | meaning |\n|---|---|---|---|---|\n")
+	b.WriteString("| key | type | default | values | resume | meaning |\n|---|---|---|---|---|---|\n")
 	for _, k := range section.Keys {
 		if k.Kind == KindSection {
 			continue
 		}
 		value := "empty"
 		switch v := defaults[k.Path]; {
-		case required[k.Path] && instead[k.Path] != "":
-			value = "must be given, or `" + instead[k.Path] + "`"
+		case required[k.Path] && k.Instead != "":
+			value = "must be given, or `" + k.Instead + "`"
 		case required[k.Path]:
 			value = "must be given"
-		case k.Path == "dataset.sources[].weight": // of a section, not of the configuration
-			value = "`1`"
 		case v == nil || v == "":
 		case k.Kind == KindNumber:
 			value = "`" + strconv.FormatFloat(v.(float64), 'g', -1, 64) + "`"
@@ -293,16 +297,24 @@ func referenceTable(b *bytes.Buffer, section *Key, texts map[string]string) {
 				}
 			}
 		}
-		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s |\n", k.Name, typeWord(k), value, k.values(), strings.ReplaceAll(texts[k.Path], "|", "\\|"))
+		fmt.Fprintf(b, "| `%s` | %s | %s | %s | %s | %s |\n", k.Name, typeWord(k), value, k.values(), resumeWord(k.Resume), strings.ReplaceAll(texts[k.Path], "|", "\\|"))
 	}
+}
+
+// resumeWord is a rule of resuming in a word or two.
+func resumeWord(r keys.Resume) string {
+	if r == keys.Compared {
+		r = keys.Fixed // another value is refused where it changes what is compared
+	}
+	return string(r)
 }
 
 // typeWord is a key's type in a word or two.
 func typeWord(k *Key) string {
-	words := map[Kind]string{KindText: "text", KindWhole: "whole number", KindUnsigned: "whole number", KindNumber: "number",
-		KindTruth: "true or false", KindList: "text or list", KindTable: "keys and "}
+	words := map[Kind]string{KindText: "string", KindWhole: "integer", KindUnsigned: "integer", KindNumber: "number",
+		KindTruth: "boolean", KindList: "string or list"}
 	if k.Kind == KindTable {
-		return words[KindTable] + words[k.Elem] + "s"
+		return "map of " + words[k.Elem] + "s"
 	}
 	if k.Kind == KindRows {
 		return "list of sections"

@@ -9,7 +9,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
-	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/internal/keys"
 	"github.com/tierlora/tierlora/train"
 )
 
@@ -126,9 +126,6 @@ func mergeLists(lists map[string][]map[string]any, at map[string]Position, l *la
 	}
 }
 
-// rowDefaults are the values of a list's section that gives none.
-var rowDefaults = map[reflect.Type]any{reflect.TypeFor[dataset.Source](): dataset.DefaultSource()}
-
 // setList writes a list's sections, whose values have the right types, into the configuration.
 func setList(s *train.Spec, path string, list []map[string]any) {
 	k, _ := Root.Find(path)
@@ -139,9 +136,7 @@ func setList(s *train.Spec, path string, list []map[string]any) {
 	rows := reflect.MakeSlice(field.Type(), len(list), len(list))
 	for i, values := range list {
 		row := rows.Index(i)
-		if given, ok := rowDefaults[row.Type()]; ok {
-			row.Set(reflect.ValueOf(given))
-		}
+		keys.SetDefaults(row.Addr().Interface())
 		for _, c := range k.Keys {
 			v, ok := values[c.Name]
 			if !ok {

@@ -22,7 +22,7 @@ func (l *layer) value(k *Key, n *yaml.Node, values map[string]any) {
 	if k.Path == keyDevices {
 		n = asText(n)
 	}
-	if slices.Contains(choices[k.Path], any(dataset.AsChatYes)) {
+	if slices.Contains(k.Choices, dataset.AsChatYes) {
 		n = yesOrNo(n)
 	}
 	switch k.Kind {

@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -12,7 +13,7 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/configs"
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/keys"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 )
@@ -58,13 +59,8 @@ func Validate(s train.Spec) []error {
 	if s.OutputDir == "" {
 		bad("output_dir: is missing; name a folder for the run, such as runs/first")
 	}
+	problems = append(problems, keys.Check("", s)...)
 	_, quantised, err := adapter.Lookup(s.Adapter)
-	if err != nil {
-		problems = append(problems, err)
-	}
-	if !slices.Contains(graph.DeviceNames, s.Device) {
-		bad("device: %q is not one of %s", s.Device, strings.Join(graph.DeviceNames, ", "))
-	}
 	if err := s.ValidateDevices(); err != nil {
 		problems = append(problems, err)
 	}
@@ -114,18 +110,23 @@ func Validate(s train.Spec) []error {
 	return problems
 }
 
-// pathsOf are the values of a configuration that name a file or folder.
+// pathsOf are the values of a configuration that name a file or folder, by their keys.
 func pathsOf(s *train.Spec) map[string]*string {
-	paths := map[string]*string{
-		"base_model": &s.BaseModel, "output_dir": &s.OutputDir, "lora.init_from": &s.LoRA.InitFrom, "training.resume": &s.Training.Resume,
-		"dataset.path": &s.Dataset.Path, "dataset.val_path": &s.Dataset.ValPath, "dataset.cache_dir": &s.Dataset.CacheDir,
-		"expect.reference": &s.Expect.Reference, "tracking.metrics_file": &s.Tracking.MetricsFile,
-	}
-	for i := range s.Dataset.Sources {
-		paths[fmt.Sprintf("dataset.sources[%d].path", i)] = &s.Dataset.Sources[i].Path
-	}
-	for i := range s.Dataset.ValSources {
-		paths[fmt.Sprintf("dataset.val_sources[%d].path", i)] = &s.Dataset.ValSources[i].Path
+	paths := map[string]*string{}
+	root := reflect.ValueOf(s).Elem()
+	for _, k := range Root.Leaves() {
+		if k.form().path {
+			paths[k.Path] = root.FieldByIndex(k.index).Addr().Interface().(*string)
+		}
+		for _, c := range k.Keys {
+			if !c.form().path {
+				continue
+			}
+			for i := range root.FieldByIndex(k.index).Len() {
+				row := root.FieldByIndex(k.index).Index(i)
+				paths[fmt.Sprintf("%s[%d].%s", k.Path, i, c.Name)] = row.FieldByIndex(c.index).Addr().Interface().(*string)
+			}
+		}
 	}
 	return paths
 }

@@ -24,13 +24,6 @@ var AsChatChoices = []string{AsChatAuto, AsChatYes, AsChatNo}
 const PlainTextWarning = "rows are trained as plain text although the model has a chat template: set dataset.as_chat: yes " +
 	"to train them as conversations, or no to keep plain text without this warning"
 
-func (c Config) validateAsChat() []error {
-	if c.AsChat == "" || slices.Contains(AsChatChoices, c.AsChat) {
-		return nil
-	}
-	return []error{fmt.Errorf("dataset.as_chat is %q, want auto, yes or no%s", c.AsChat, didYouMean(c.AsChat, AsChatChoices))}
-}
-
 // formatOf returns the format name with the fields that it reads under this configuration.
 func (c Config) formatOf(name string) Format {
 	f := Formats[name]

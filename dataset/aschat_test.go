@@ -218,7 +218,7 @@ func TestAsChatBroken(t *testing.T) {
 		change    func(*dataset.Config)
 		want      string
 	}{
-		{"no such value", answerRow, func(c *dataset.Config) { c.AsChat = "ja" }, `dataset.as_chat is "ja", want auto, yes or no`},
+		{"no such value", answerRow, func(c *dataset.Config) { c.AsChat = "ja" }, `dataset.as_chat: "ja" is not one of auto, yes, no`},
 		{"text", `{"text":"a"}`, func(c *dataset.Config) { c.AsChat = "yes" },
 			`rows.jsonl:1: dataset.as_chat is yes, and rows of the format text have no prompt and answer to make a conversation of: remove it`},
 		{"given text", `{"text":"a"}`, func(c *dataset.Config) { c.AsChat, c.Format = "yes", "text" },

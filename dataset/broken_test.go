@@ -201,12 +201,12 @@ func TestValidate(t *testing.T) {
 		{"all at once", func(c *Config) {
 			c.Path, c.MaxLength, c.ValSplit, c.PadTo, c.OnTruncated, c.Format = "", 1, 1, "long", "cut", "alpacca"
 		}, []string{
+			`dataset.format: "alpacca" is not one of auto, alpaca, chat_completion, completion, messages, preference, segments, sharegpt, text, tokenized; did you mean alpaca?`,
+			"dataset.max_length: 1 must be from 2 to 1048576",
+			"dataset.val_split: 1 must be at least 0 and below 1",
+			`dataset.pad_to: "long" is not one of none, max_length`,
+			`dataset.on_truncated: "cut" is not one of auto, chunk, keep, drop, error`,
 			"dataset.path is missing: name a data file, a folder or a hub data set such as org/name, or list dataset.sources",
-			"dataset.max_length is 1, want 2 to 1048576",
-			"dataset.val_split is 1, want 0 <= val_split < 1",
-			`dataset.pad_to is "long", want none or max_length`,
-			`dataset.on_truncated is "cut", want one of auto, chunk, keep, drop, error`,
-			`dataset.format is "alpacca", want one of alpaca, chat_completion, completion, messages, preference, segments, sharegpt, text, tokenized; did you mean alpaca?`,
 		}},
 		{"two validation sources", func(c *Config) { c.ValSplit, c.ValPath = 0.1, "data.jsonl" }, []string{
 			"dataset.val_split and val_path are both set: keep one",

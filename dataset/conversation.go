@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 
 	"github.com/tierlora/tierlora/text/chat"
@@ -208,23 +207,8 @@ func (r *Report) countChat(b *booked) {
 // validateChat checks the keys of conversations.
 func (c Config) validateChat() []error {
 	var problems []error
-	oneOf := func(key, value string, choices ...string) {
-		if !slices.Contains(choices, value) {
-			last := len(choices) - 1
-			problems = append(problems, fmt.Errorf("dataset.%s is %q, want %s or %s%s", key, value,
-				strings.Join(choices[:last], ", "), choices[last], didYouMean(value, choices)))
-		}
-	}
-	oneOf("train_on", c.TrainOn, chat.TrainAssistant, chat.TrainLast, chat.TrainAll)
-	oneOf("split_turns", c.SplitTurns, chat.SplitAuto, chat.SplitAlways, chat.SplitNever)
 	if len(c.RolesToTrain) == 0 {
 		problems = append(problems, fmt.Errorf("dataset.roles_to_train is empty: name a role, such as assistant"))
-	}
-	for _, role := range c.RolesToTrain {
-		if !slices.Contains(chat.Roles(), role) {
-			problems = append(problems, fmt.Errorf("dataset.roles_to_train: there is no role %q, want some of %s%s", role,
-				strings.Join(chat.Roles(), ", "), didYouMean(role, chat.Roles())))
-		}
 	}
 	return problems
 }

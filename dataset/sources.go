@@ -14,35 +14,33 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset/source"
+	"github.com/tierlora/tierlora/internal/keys"
 )
 
 // Source is one entry of dataset.sources.
 type Source struct {
 	// Path of the rows, as dataset.path.
-	Path string `mapstructure:"path" yaml:"path"`
+	Path string `yaml:"path" form:"path" resume:"compared"`
 	// Name of the subset of a hub data set, which datasets calls its configuration.
-	Name string `mapstructure:"name" yaml:"name,omitempty"`
+	Name string `yaml:"name,omitempty" resume:"compared"`
 	// Revision of a hub data set: a branch, tag or commit. Empty means main.
-	Revision string `mapstructure:"revision" yaml:"revision,omitempty"`
+	Revision string `yaml:"revision,omitempty" resume:"compared"`
 	// Split and slice of the rows, as datasets writes them: train, train[:5%], train[10:200], train+test. Empty means
 	// train.
-	Split string `mapstructure:"split" yaml:"split,omitempty"`
+	Split string `yaml:"split,omitempty" resume:"compared"`
 	// Format of the rows. Empty means dataset.format.
-	Format string `mapstructure:"format" yaml:"format,omitempty"`
+	Format string `yaml:"format,omitempty" resume:"compared"`
 	// Fields maps the format's fields to the keys of the files. Empty means dataset.fields.
-	Fields map[string]string `mapstructure:"fields" yaml:"fields,omitempty"`
+	Fields map[string]string `yaml:"fields,omitempty" resume:"compared"`
 	// Weight is how many times an epoch takes the rows: 2 takes each twice, 0.5 half of them, chosen by the seed.
-	Weight float64 `mapstructure:"weight" yaml:"weight"`
+	Weight float64 `yaml:"weight" default:"1" range:"(0,1000]" resume:"compared"`
 
 	// Folder is where the files of a hub data set lie, set by the caller; Path is its name then.
-	Folder string `mapstructure:"-" yaml:"-"`
+	Folder string `yaml:"-"`
 }
 
-// MaxWeight bounds how many times an epoch takes a row.
-const MaxWeight = 1000
-
-// DefaultSource is the one place where defaults of a source stand.
-func DefaultSource() Source { return Source{Weight: 1} }
+// Choices are the values of keys that name an entry of a table.
+func (Source) Choices() map[string][]string { return map[string][]string{"format": formatChoices()} }
 
 func (s Source) split() string {
 	if s.Split == "" {
@@ -158,20 +156,21 @@ func (c Config) validateList(key string, sources []Source) []error {
 		if _, err := source.ParseSplit(s.split()); err != nil {
 			bad(".split %w", err)
 		}
-		if !(s.Weight > 0 && s.Weight <= MaxWeight) { // so that NaN is refused too
-			bad(".weight is %v, want above 0 to %d", s.Weight, MaxWeight)
-		}
+		problems = append(problems, keys.Check(at+".", s)...)
 		for j, other := range sources[:i] {
 			if s.Path != "" && s.Path == other.Path && s.Name == other.Name && s.Revision == other.Revision && s.split() == other.split() {
 				bad(" has the rows of %s[%d]: raise its weight instead", key, j)
 				break
 			}
 		}
-		if s.Format == "" && len(s.Fields) == 0 {
+		if s.Format == "" && len(s.Fields) == 0 || !slices.Contains(formatChoices(), s.Format) {
 			continue
 		}
 		own := Default()
-		own.Path, own.Format, own.Fields, own.AsChat = "-", c.of(s).Format, c.of(s).Fields, c.AsChat
+		own.Path, own.Format, own.Fields = "-", c.of(s).Format, c.of(s).Fields
+		if slices.Contains(AsChatChoices, c.AsChat) {
+			own.AsChat = c.AsChat
+		}
 		for _, err := range own.Validate() {
 			if strings.HasPrefix(err.Error(), "dataset.as_chat ") { // it is of all sources
 				bad(": %w", err)

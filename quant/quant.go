@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"sort"
+	"strconv"
 	"strings"
 )
 
@@ -61,16 +62,16 @@ func Names() []string {
 // Config is the section "quantization" of a run's configuration.
 type Config struct {
 	// Bits of a stored weight.
-	Bits int `yaml:"bits" mapstructure:"bits"`
+	Bits int `yaml:"bits" default:"4" resume:"fixed"`
 	// Type is the storage scheme: nf4 is QLoRA's 4-bit NormalFloat, fp4 a 4-bit float, int8 the rows of LLM.int8(). All
 	// numbers are multiplied by the dequantised weight; int8's outlier threshold is of another way to multiply.
-	Type string `yaml:"type" mapstructure:"type"`
+	Type string `yaml:"type" default:"nf4" resume:"fixed"`
 	// BlockSize is the number of weights that share one scale. In int8 a row shares one, whatever is written here.
-	BlockSize int `yaml:"block_size" mapstructure:"block_size"`
+	BlockSize int `yaml:"block_size" default:"64" resume:"fixed"`
 	// DoubleQuant stores the scales themselves in 8 bits; int8's are few and stay as they are.
-	DoubleQuant bool `yaml:"double_quant" mapstructure:"double_quant"`
+	DoubleQuant bool `yaml:"double_quant" default:"true" resume:"fixed"`
 	// Map is the table of scales that are stored in 8 bits: of a weight that is quantised already, its file's.
-	Map NestedMap `yaml:"-" mapstructure:"-" json:"-"`
+	Map NestedMap `yaml:"-" json:"-"`
 }
 
 // Default is QLoRA's storage: 4-bit NF4, blocks of 64, double quantisation.
@@ -88,6 +89,29 @@ func ForBits(bits int) Config {
 		return DefaultOf("int8")
 	}
 	return Default()
+}
+
+// Choices are the values of keys that the schemes decide.
+func (Config) Choices() map[string][]string {
+	return map[string][]string{
+		"bits":       schemeNumbers(func(s Scheme) []int { return []int{s.Bits()} }),
+		"type":       Names(),
+		"block_size": schemeNumbers(Scheme.BlockSizes),
+	}
+}
+
+// schemeNumbers gathers numbers of every storage scheme, sorted, each once.
+func schemeNumbers(of func(Scheme) []int) []string {
+	var numbers []int
+	for _, s := range Schemes {
+		numbers = append(numbers, of(s)...)
+	}
+	slices.Sort(numbers)
+	var texts []string
+	for _, n := range slices.Compact(numbers) {
+		texts = append(texts, strconv.Itoa(n))
+	}
+	return texts
 }
 
 // Validate returns every problem of the section, each naming its key.

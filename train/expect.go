@@ -5,25 +5,17 @@ import (
 	"math"
 	"strings"
 
+	"github.com/tierlora/tierlora/internal/keys"
 	"github.com/tierlora/tierlora/session"
 )
 
 // Validate returns every problem of the section, each naming its key.
 func (e Expect) Validate() []error {
-	var problems []error
-	if !(e.LossDecrease >= 0 && e.LossDecrease < 1) {
-		problems = append(problems, fmt.Errorf("expect.loss_decrease: %v must be at least 0 and below 1 (0.30 is 30%%)", e.LossDecrease))
-	}
+	problems := keys.Check("expect.", e)
 	if e.MaxVRAM != "" {
 		if _, err := session.ParseBytes(e.MaxVRAM); err != nil {
 			problems = append(problems, fmt.Errorf("expect.max_vram: %w", err))
 		}
-	}
-	if !(e.EvalLossDecrease >= 0 && e.EvalLossDecrease < 1) {
-		problems = append(problems, fmt.Errorf("expect.eval_loss_decrease: %v must be at least 0 and below 1 (0.30 is 30%%)", e.EvalLossDecrease))
-	}
-	if !(e.EvalLossMax >= 0) || math.IsInf(e.EvalLossMax, 0) {
-		problems = append(problems, fmt.Errorf("expect.eval_loss_max: %v must be a loss, or 0, which is not checked", e.EvalLossMax))
 	}
 	return problems
 }

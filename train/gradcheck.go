@@ -81,7 +81,7 @@ func gradCheckOn(ctx context.Context, s Spec, env Env, o GradCheckOptions, on gr
 	if err != nil {
 		return GradCheckReport{}, err
 	}
-	p := &prepared{Session: opened, spec: s, env: env}
+	p := &prepared{Session: opened, spec: s, env: env, batches: batches{division: divisionOf(s, env)}}
 	defer func() { err = errors.Join(err, p.Close()) }()
 	if err := p.readData(ctx); err != nil {
 		return GradCheckReport{}, err

@@ -3,7 +3,9 @@ package train
 import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/internal/keys"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/track"
@@ -14,41 +16,44 @@ import (
 type Spec struct {
 	// BaseModel is the model to fine-tune: a folder, a name such as org/name or org/name@revision of a model in the
 	// Hugging Face cache, or embedded:stories260K.
-	BaseModel string `mapstructure:"base_model" yaml:"base_model"`
+	BaseModel string `yaml:"base_model" form:"path" resume:"compared"`
 	// Adapter is the method: lora keeps the base weights as they are, qlora quantises them to 4 bits.
-	Adapter string `mapstructure:"adapter" yaml:"adapter"`
+	Adapter string `yaml:"adapter" default:"lora" resume:"fixed"`
 	// LoRA is what is trained: rank, scale and layers of the adapter.
-	LoRA adapter.Config `mapstructure:"lora" yaml:"lora"`
+	LoRA adapter.Config `yaml:"lora"`
 	// Quantization is how qlora stores the base weights. Without it qlora takes the defaults, or quantised weights as they are.
-	Quantization *quant.Config `mapstructure:"quantization" yaml:"quantization,omitempty"`
+	Quantization *quant.Config `yaml:"quantization,omitempty"`
 	// Dataset is where the rows come from and how they become token sequences.
-	Dataset dataset.Config `mapstructure:"dataset" yaml:"dataset"`
+	Dataset dataset.Config `yaml:"dataset"`
 	// Training is how long and how to train, and what is evaluated and saved on the way.
-	Training Config `mapstructure:"training" yaml:"training"`
+	Training Config `yaml:"training"`
 	// Tracking is what the trackers of training.report_to need to know.
-	Tracking track.Config `mapstructure:"tracking" yaml:"tracking,omitempty"`
+	Tracking track.Config `yaml:"tracking,omitempty"`
 	// Expect is what must hold at the end of the run; where it does not, the exit code is 1.
-	Expect Expect `mapstructure:"expect" yaml:"expect,omitempty"`
+	Expect Expect `yaml:"expect,omitempty"`
 	// Seed of everything random: the adapter's initial weights, the order of the rows, the validation split, dropout.
-	Seed uint64 `mapstructure:"seed" yaml:"seed"`
+	Seed uint64 `yaml:"seed" default:"42" range:"[0,2^64-1]" resume:"fixed"`
 	// OutputDir is the run's folder: adapter, checkpoints, metrics. A relative path starts at the working folder.
-	OutputDir string `mapstructure:"output_dir" yaml:"output_dir"`
+	OutputDir string `yaml:"output_dir" form:"path" resume:"free"`
 	// Device to train on; auto takes an NVIDIA GPU where the program and the machine have one, else the CPU.
-	Device string `mapstructure:"device" yaml:"device"`
+	Device string `yaml:"device" default:"auto" resume:"free"`
 	// Devices are those of this machine to train on together, the micro-batches of each step shared out among them: a number,
 	// all, or a list of GPUs such as [0, 2]. N devices give the adapter of one with N times the
 	// training.gradient_accumulation_steps, byte for byte. A CPU has as many ranks as are asked for, for trying it out.
-	Devices string `mapstructure:"devices" yaml:"devices"`
+	Devices string `yaml:"devices" default:"1" form:"devices" resume:"free"`
 	// VRAM is the memory that the run may hold on each device, such as 8GiB. Empty means what is free.
-	VRAM string `mapstructure:"vram" yaml:"vram,omitempty"`
+	VRAM string `yaml:"vram,omitempty" form:"size" resume:"free"`
 }
 
 // DefaultSpec is a configuration with nothing set.
-func DefaultSpec() Spec {
-	return Spec{
-		Adapter: adapter.DefaultMethod, LoRA: adapter.Default(), Dataset: dataset.Default(), Training: Default(),
-		Seed: 42, Device: "auto", Devices: "1",
-	}
+func DefaultSpec() (s Spec) {
+	keys.SetDefaults(&s)
+	return s
+}
+
+// Choices are the values of keys that name an entry of a table.
+func (Spec) Choices() map[string][]string {
+	return map[string][]string{"adapter": adapter.Names(), "device": graph.DeviceNames}
 }
 
 // Session is what a run opens.

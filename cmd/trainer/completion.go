@@ -52,7 +52,7 @@ func completeSet(_ *cobra.Command, _ []string, word string) ([]string, cobra.She
 		var keys []string
 		for _, k := range config.Root.Leaves() {
 			if k.Kind != config.KindRows && strings.HasPrefix(k.Path, word) {
-				keys = append(keys, k.Path+"=\t"+k.About())
+				keys = append(keys, k.Path+"=\t"+k.About)
 			}
 		}
 		return keys, cobra.ShellCompDirectiveNoFileComp | cobra.ShellCompDirectiveNoSpace
@@ -61,16 +61,16 @@ func completeSet(_ *cobra.Command, _ []string, word string) ([]string, cobra.She
 	if rest != "" || k == config.Root {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	values := k.Choices()
+	values := k.Choices
 	if k.Kind == config.KindTruth {
-		values = []any{true, false}
+		values = []string{"true", "false"}
 	}
 	if values == nil {
 		return nil, cobra.ShellCompDirectiveDefault // it may name a file
 	}
 	var words []string
-	for _, v := range values {
-		if text := fmt.Sprint(v); text != "" && strings.HasPrefix(name+"="+text, word) {
+	for _, text := range values {
+		if text != "" && strings.HasPrefix(name+"="+text, word) {
 			words = append(words, name+"="+text)
 		}
 	}

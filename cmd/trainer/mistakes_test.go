@@ -56,7 +56,7 @@ func TestMistakesOfANewUser(t *testing.T) {
 		{"columns of no format", data("odd.jsonl"), 1, []string{"odd.jsonl:1: no format fits the keys question_text, reply", "set dataset.format and dataset.fields"}},
 		{"no template", data("talk.jsonl"), 1, []string{"the model's files hold no chat template", "name one by dataset.chat_template, a .jinja file or one of chatml"}},
 		{"the folder of a run", []string{"--set", "output_dir=runs/a"}, 1, []string{"output_dir runs/a holds a run already", "set training.resume to auto to resume it, or choose another output_dir"}},
-		{"rank 0", []string{"--set", "lora.r=0"}, 2, []string{"lora.r=0: 0 is not a rank; use 1 to 4096"}},
+		{"rank 0", []string{"--set", "lora.r=0"}, 2, []string{"lora.r=0: 0 must be from 1 to 4096"}},
 		{"a module misspelt", []string{"--set", "lora.target_modules=[q_prj]"}, 1, []string{"q_prj] matches no linear layer of the model; it has down_proj, gate_proj"}},
 		{"a comma behind each row", data("comma.jsonl"), 1, []string{"comma.jsonl:1: ", "remove the comma, each row stands in a line of its own"}},
 		{"a comma behind the last key", data("inside.jsonl"), 1, []string{"inside.jsonl:1: ", "remove the comma"}},

@@ -54,7 +54,7 @@ func fields() []live.Field {
 		if k.Kind == config.KindTable || k.Kind == config.KindRows {
 			continue
 		}
-		f := live.Field{Key: k.Path, Kind: "text", About: strings.ReplaceAll(k.About(), "`", ""), Required: required[k.Path] && k.Instead() == ""}
+		f := live.Field{Key: k.Path, Kind: "text", About: strings.ReplaceAll(k.About, "`", ""), Required: required[k.Path] && k.Instead == ""}
 		switch k.Kind {
 		case config.KindWhole, config.KindUnsigned, config.KindNumber:
 			f.Kind = "number"
@@ -62,9 +62,7 @@ func fields() []live.Field {
 			f.Choices = []string{"true", "false"}
 		case config.KindList:
 		default:
-			for _, c := range k.Choices() {
-				f.Choices = append(f.Choices, fmt.Sprint(c))
-			}
+			f.Choices = k.Choices
 		}
 		if v, ok := defaults[k.Path]; ok {
 			f.Default = strings.Trim(fmt.Sprint(v), "[]")

@@ -21,21 +21,21 @@ import (
 type Config struct {
 	// Experiment is what the run is filed under: MLflow's experiment, the project of Weights & Biases and Trackio, a
 	// field of webhooks.
-	Experiment string `mapstructure:"experiment" yaml:"experiment,omitempty"`
+	Experiment string `yaml:"experiment,omitempty" resume:"free"`
 	// RunName is the run's name in trackers; empty is the name of output_dir.
-	RunName string `mapstructure:"run_name" yaml:"run_name,omitempty"`
+	RunName string `yaml:"run_name,omitempty" resume:"free"`
 	// Tags are names and values that trackers show with the run.
-	Tags map[string]string `mapstructure:"tags" yaml:"tags,omitempty"`
+	Tags map[string]string `yaml:"tags,omitempty" resume:"free"`
 	// MLflowURL is the address of an MLflow server; empty takes MLFLOW_TRACKING_URI from the environment.
-	MLflowURL string `mapstructure:"mlflow_url" yaml:"mlflow_url,omitempty"`
+	MLflowURL string `yaml:"mlflow_url,omitempty" form:"address" resume:"free"`
 	// WebhookURL gets a POST for each event; empty takes TRACKING_WEBHOOK_URL from the environment. A run's files and
 	// reports show its host alone.
-	WebhookURL string `mapstructure:"webhook_url" yaml:"webhook_url,omitempty"`
+	WebhookURL string `yaml:"webhook_url,omitempty" form:"address" resume:"free"`
 	// MetricsFile is the file that report_to: prometheus writes; empty is metrics.prom in output_dir. Its name ends in
 	// .prom, and a file that is there is replaced only where a run wrote it.
-	MetricsFile string `mapstructure:"metrics_file" yaml:"metrics_file,omitempty"`
+	MetricsFile string `yaml:"metrics_file,omitempty" form:"path.prom" resume:"free"`
 	// MetricsAddr is a loopback address, such as 127.0.0.1:9400, where report_to: prometheus serves /metrics besides.
-	MetricsAddr string `mapstructure:"metrics_addr" yaml:"metrics_addr,omitempty"`
+	MetricsAddr string `yaml:"metrics_addr,omitempty" form:"loopback" resume:"free"`
 }
 
 // Validate returns every problem of the section, each naming its key.
