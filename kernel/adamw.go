@@ -37,10 +37,7 @@ func (k AdamW) Shape(in []Type) ([]Type, error) {
 func (AdamW) Overwrites() []Alias { return []Alias{{0, 0}, {1, 2}, {2, 3}} }
 
 func (k AdamW) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return adamW[float64](k, c, in, out)
-	}
-	return adamW[float32](k, c, in, out)
+	return byFloat(in[0], adamW[float32], adamW[float64])(k, c, in, out)
 }
 
 func adamW[F Float](k AdamW, c *CPU, in, out []Tensor) func() {

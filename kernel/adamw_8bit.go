@@ -64,10 +64,7 @@ func (AdamW8Bit) Overwrites() []Alias {
 }
 
 func (k AdamW8Bit) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return adamW8Bit[float64](k, c, in, out)
-	}
-	return adamW8Bit[float32](k, c, in, out)
+	return byFloat(in[0], adamW8Bit[float32], adamW8Bit[float64])(k, c, in, out)
 }
 
 func adamW8Bit[F Float](k AdamW8Bit, c *CPU, in, out []Tensor) func() {

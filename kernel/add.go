@@ -19,10 +19,7 @@ func (Add) Grads() Backward { return Backward{Grads: []Ref{Upstream(), Upstream(
 func (Add) InPlace() []Alias { return []Alias{{0, 0}, {0, 1}} }
 
 func (Add) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return add[float64](c, in, out)
-	}
-	return add[float32](c, in, out)
+	return byFloat(in[0], add[float32], add[float64])(c, in, out)
 }
 
 // AddTo adds its second input to the first, in the first one's memory.

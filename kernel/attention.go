@@ -89,10 +89,7 @@ func (o Attention) backwardSlot(d DType, head int) int64 {
 }
 
 func (o Attention) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return attention[float64](c, o, in, out)
-	}
-	return attention[float32](c, o, in, out)
+	return byFloat(in[0], attention[float32], attention[float64])(c, o, in, out)
 }
 
 // AttentionGrad are the gradients of Attention for q, k and v.
@@ -124,10 +121,7 @@ func (o AttentionGrad) Scratch(in []Type, workers int) int64 {
 }
 
 func (o AttentionGrad) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return attentionGrad[float64](c, o, in, out)
-	}
-	return attentionGrad[float32](c, o, in, out)
+	return byFloat(in[0], attentionGrad[float32], attentionGrad[float64])(c, o, in, out)
 }
 
 func (o Attention) Cost(in, out []Type, c Content) Cost {

@@ -47,10 +47,7 @@ func (o AttentionQKV) Scratch(in []Type, workers int) int64 {
 }
 
 func (o AttentionQKV) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return attentionQKV[float64](c, o, in, out)
-	}
-	return attentionQKV[float32](c, o, in, out)
+	return byFloat(in[0], attentionQKV[float32], attentionQKV[float64])(c, o, in, out)
 }
 
 func attentionQKV[F Float](c *CPU, o AttentionQKV, in, out []Tensor) func() {
@@ -103,10 +100,7 @@ func (o AttentionQKVGrad) Scratch(in []Type, workers int) int64 {
 }
 
 func (o AttentionQKVGrad) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return attentionQKVGrad[float64](c, o, in, out)
-	}
-	return attentionQKVGrad[float32](c, o, in, out)
+	return byFloat(in[0], attentionQKVGrad[float32], attentionQKVGrad[float64])(c, o, in, out)
 }
 
 func attentionQKVGrad[F Float](c *CPU, o AttentionQKVGrad, in, out []Tensor) func() {

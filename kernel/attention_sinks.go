@@ -51,12 +51,7 @@ func (o AttentionSinks) Scratch(in []Type, workers int) int64 {
 func (o AttentionSinks) CPU(c *CPU, in, out []Tensor) func() {
 	last := len(in) - 1
 	attend := o.Attention.CPU(c, in[:last], out)
-	var sink func()
-	if in[0].DType == F64 {
-		sink = attentionSinks[float64](c, o, in[last], out)
-	} else {
-		sink = attentionSinks[float32](c, o, in[last], out)
-	}
+	sink := byFloat(in[0], attentionSinks[float32], attentionSinks[float64])(c, o, in[last], out)
 	return func() { attend(); sink() }
 }
 

@@ -19,10 +19,7 @@ func (AddBias) Grads() Backward { return Backward{Grads: []Ref{Upstream(), {}}} 
 func (AddBias) InPlace() []Alias { return []Alias{{0, 0}} }
 
 func (AddBias) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return addBias[float64](c, in, out)
-	}
-	return addBias[float32](c, in, out)
+	return byFloat(in[0], addBias[float32], addBias[float64])(c, in, out)
 }
 
 func addBias[F Float](c *CPU, in, out []Tensor) func() {

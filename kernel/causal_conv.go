@@ -43,10 +43,7 @@ func (CausalConv) Grads() Backward {
 }
 
 func (CausalConv) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return causalConv[float64](c, in, out)
-	}
-	return causalConv[float32](c, in, out)
+	return byFloat(in[0], causalConv[float32], causalConv[float64])(c, in, out)
 }
 
 // convRows is how many rows a thread takes at a time. It reads up to K-1 more.
@@ -164,10 +161,7 @@ func convGradSlot(in []Type) int64 {
 }
 
 func (CausalConvGrad) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return causalConvGrad[float64](c, in, out)
-	}
-	return causalConvGrad[float32](c, in, out)
+	return byFloat(in[0], causalConvGrad[float32], causalConvGrad[float64])(c, in, out)
 }
 
 func causalConvGrad[F Float](c *CPU, in, out []Tensor) func() {

@@ -37,10 +37,7 @@ func (o CausalConvCached) Shape(in []Type) ([]Type, error) {
 func (CausalConvCached) Overwrites() []Alias { return []Alias{{1, 4}} }
 
 func (o CausalConvCached) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return causalConvCached[float64](c, o, in, out)
-	}
-	return causalConvCached[float32](c, o, in, out)
+	return byFloat(in[0], causalConvCached[float32], causalConvCached[float64])(c, o, in, out)
 }
 
 func causalConvCached[F Float](c *CPU, a CausalConvCached, in, out []Tensor) func() {

@@ -67,10 +67,7 @@ func (o LinearCrossEntropy) Scratch(in []Type, _ int) int64 {
 }
 
 func (o LinearCrossEntropy) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return bindCrossEntropy[float64](c, o, in, out)
-	}
-	return bindCrossEntropy[float32](c, o, in, out)
+	return byFloat(in[0], bindCrossEntropy[float32], bindCrossEntropy[float64])(c, o, in, out)
 }
 
 // crossEntropy is a bound LinearCrossEntropy.

@@ -49,10 +49,7 @@ func (k Dropout) Grads() Backward {
 func (Dropout) InPlace() []Alias { return []Alias{{0, 0}} }
 
 func (k Dropout) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return dropout[float64](k, c, in, out)
-	}
-	return dropout[float32](k, c, in, out)
+	return byFloat(in[0], dropout[float32], dropout[float64])(k, c, in, out)
 }
 
 // Threshold is the smallest random word that keeps an element.

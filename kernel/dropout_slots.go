@@ -36,10 +36,7 @@ func (k DropSlots) Grads() Backward {
 func (DropSlots) InPlace() []Alias { return []Alias{{0, 0}} }
 
 func (k DropSlots) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return dropSlots[float64](k, c, in, out)
-	}
-	return dropSlots[float32](k, c, in, out)
+	return byFloat(in[0], dropSlots[float32], dropSlots[float64])(k, c, in, out)
 }
 
 func dropSlots[F Float](k DropSlots, c *CPU, in, out []Tensor) func() {

@@ -36,10 +36,7 @@ func (o Embedding) Shape(in []Type) ([]Type, error) {
 }
 
 func (o Embedding) CPU(c *CPU, in, out []Tensor) func() {
-	if o.Float == F64 {
-		return embedding[float64](c, o, in, out)
-	}
-	return embedding[float32](c, o, in, out)
+	return byFloat(out[0], embedding[float32], embedding[float64])(c, o, in, out)
 }
 
 func embedding[F Float](c *CPU, o Embedding, in, out []Tensor) func() {

@@ -170,10 +170,7 @@ func (k AddInOrder) Shape(in []Type) ([]Type, error) {
 func (AddInOrder) Overwrites() []Alias { return []Alias{{0, 0}} }
 
 func (k AddInOrder) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return addInOrder[float64](k, c, in, out)
-	}
-	return addInOrder[float32](k, c, in, out)
+	return byFloat(in[0], addInOrder[float32], addInOrder[float64])(k, c, in, out)
 }
 
 func addInOrder[F Float](k AddInOrder, c *CPU, in, out []Tensor) func() {

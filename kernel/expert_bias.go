@@ -30,10 +30,7 @@ func (ExpertBias) Grads() Backward { return Backward{Grads: []Ref{Upstream(), {}
 func (ExpertBias) InPlace() []Alias { return []Alias{{0, 0}} }
 
 func (o ExpertBias) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return expertBias[float64](c, in, out)
-	}
-	return expertBias[float32](c, in, out)
+	return byFloat(in[0], expertBias[float32], expertBias[float64])(c, in, out)
 }
 
 func expertBias[F Float](c *CPU, in, out []Tensor) func() {

@@ -213,10 +213,7 @@ func (k ExpertWeightGrad) Accumulate() (Kernel, bool) { return ExpertWeightGradT
 func (k ExpertWeightGrad) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
 
 func (k ExpertWeightGrad) bind(c *CPU, in, out []Tensor, beta float64) func() {
-	if in[0].DType == F64 {
-		return expertWeightGrad[float64](k, c, in, out, beta)
-	}
-	return expertWeightGrad[float32](k, c, in, out, beta)
+	return byFloat(in[0], expertWeightGrad[float32], expertWeightGrad[float64])(k, c, in, out, beta)
 }
 
 // ExpertWeightGradTo adds ExpertWeightGrad's result for its first three inputs to the fourth, in the fourth one's memory.

@@ -68,10 +68,7 @@ func (o GatedDelta) Scratch(in []Type, workers int) int64 {
 }
 
 func (o GatedDelta) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return gatedDelta[float64](c, o, in, out)
-	}
-	return gatedDelta[float32](c, o, in, out)
+	return byFloat(in[0], gatedDelta[float32], gatedDelta[float64])(c, o, in, out)
 }
 
 // valueSize is E where qkv is of type t.
@@ -122,10 +119,7 @@ func (o GatedDeltaGrad) Scratch(in []Type, workers int) int64 {
 }
 
 func (o GatedDeltaGrad) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return gatedDeltaGrad[float64](c, GatedDelta(o), in, out)
-	}
-	return gatedDeltaGrad[float32](c, GatedDelta(o), in, out)
+	return byFloat(in[0], gatedDeltaGrad[float32], gatedDeltaGrad[float64])(c, GatedDelta(o), in, out)
 }
 
 func (o GatedDeltaGrad) Cost(in, out []Type, _ Content) Cost {

@@ -37,10 +37,7 @@ func (o GatedDeltaCached) Scratch(in []Type, workers int) int64 { return o.Rule.
 func (GatedDeltaCached) Overwrites() []Alias { return []Alias{{1, 7}} }
 
 func (o GatedDeltaCached) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return gatedDeltaCached[float64](c, o, in, out)
-	}
-	return gatedDeltaCached[float32](c, o, in, out)
+	return byFloat(in[0], gatedDeltaCached[float32], gatedDeltaCached[float64])(c, o, in, out)
 }
 
 func gatedDeltaCached[F Float](c *CPU, o GatedDeltaCached, in, out []Tensor) func() {

@@ -33,10 +33,7 @@ func (k GeGLU) Grads() Backward {
 func (GeGLU) InPlace() []Alias { return []Alias{{0, 0}} }
 
 func (k GeGLU) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return geglu[float64](c, k.Erf, in, out)
-	}
-	return geglu[float32](c, k.Erf, in, out)
+	return byFloat(in[0], geglu[float32], geglu[float64])(c, k.Erf, in, out)
 }
 
 func geglu[F Float](c *CPU, erf bool, in, out []Tensor) func() {
@@ -79,10 +76,7 @@ func (GeGLUGrad) Shape(in []Type) ([]Type, error) { return SwiGLUGrad{}.Shape(in
 func (GeGLUGrad) InPlace() []Alias { return []Alias{{0, 0}, {1, 1}} }
 
 func (k GeGLUGrad) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return gegluGrad[float64](c, k.Erf, in, out)
-	}
-	return gegluGrad[float32](c, k.Erf, in, out)
+	return byFloat(in[0], gegluGrad[float32], gegluGrad[float64])(c, k.Erf, in, out)
 }
 
 func gegluGrad[F Float](c *CPU, erf bool, in, out []Tensor) func() {

@@ -42,10 +42,7 @@ func normPieces(n int) int { return max(1, (n+normPiece-1)/normPiece) }
 func (GradNorm) Scratch(in []Type, _ int) int64 { return T(F64, normPieces(in[0].Elems())).Bytes() }
 
 func (k GradNorm) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return gradNorm[float64](k, c, in, out)
-	}
-	return gradNorm[float32](k, c, in, out)
+	return byFloat(in[0], gradNorm[float32], gradNorm[float64])(k, c, in, out)
 }
 
 func gradNorm[F Float](k GradNorm, c *CPU, in, out []Tensor) func() {

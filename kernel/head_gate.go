@@ -40,10 +40,7 @@ func (o HeadGate) Grads() Backward {
 func (HeadGate) InPlace() []Alias { return []Alias{{0, 0}} }
 
 func (o HeadGate) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return headGate[float64](c, o, in, out)
-	}
-	return headGate[float32](c, o, in, out)
+	return byFloat(in[0], headGate[float32], headGate[float64])(c, o, in, out)
 }
 
 func headGate[F Float](c *CPU, o HeadGate, in, out []Tensor) func() {
@@ -74,10 +71,7 @@ func (o HeadGateGrad) Shape(in []Type) ([]Type, error) {
 }
 
 func (o HeadGateGrad) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return headGateGrad[float64](c, o, in, out)
-	}
-	return headGateGrad[float32](c, o, in, out)
+	return byFloat(in[0], headGateGrad[float32], headGateGrad[float64])(c, o, in, out)
 }
 
 func headGateGrad[F Float](c *CPU, o HeadGateGrad, in, out []Tensor) func() {

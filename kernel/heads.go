@@ -178,10 +178,7 @@ func (o JoinHeads) Grads() Backward {
 }
 
 func (o JoinHeads) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return joinHeads[float64](HeadShares(o), c, in, out)
-	}
-	return joinHeads[float32](HeadShares(o), c, in, out)
+	return byFloat(in[0], joinHeads[float32], joinHeads[float64])(HeadShares(o), c, in, out)
 }
 
 func joinHeads[F Float](s HeadShares, c *CPU, in, out []Tensor) func() {

@@ -32,10 +32,7 @@ func (k Lion) Shape(in []Type) ([]Type, error) {
 func (Lion) Overwrites() []Alias { return []Alias{{0, 0}, {1, 2}} }
 
 func (k Lion) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return lion[float64](k, c, in, out)
-	}
-	return lion[float32](k, c, in, out)
+	return byFloat(in[0], lion[float32], lion[float64])(k, c, in, out)
 }
 
 // lion rounds every operation by itself, as the device does: the sign of a sum near zero hangs on it.

@@ -105,10 +105,7 @@ func (o LinearLogProbs) Scratch(in []Type, _ int) int64 {
 
 // CPU binds the float64 or the float32 body.
 func (o LinearLogProbs) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return bindLogProbs[float64](c, o, in, out)
-	}
-	return bindLogProbs[float32](c, o, in, out)
+	return byFloat(in[0], bindLogProbs[float32], bindLogProbs[float64])(c, o, in, out)
 }
 
 // logProbs is a bound LinearLogProbs.
@@ -301,10 +298,7 @@ func (LinearLogProbsGrad) InPlace() []Alias { return []Alias{{0, 2}} }
 
 // CPU binds the float64 or the float32 body.
 func (o LinearLogProbsGrad) CPU(c *CPU, in, out []Tensor) func() {
-	if in[1].DType == F64 {
-		return logProbsGrad[float64](c, o, in, out)
-	}
-	return logProbsGrad[float32](c, o, in, out)
+	return byFloat(in[1], logProbsGrad[float32], logProbsGrad[float64])(c, o, in, out)
 }
 
 func logProbsGrad[F Float](c *CPU, o LinearLogProbsGrad, in, out []Tensor) func() {

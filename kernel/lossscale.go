@@ -37,10 +37,7 @@ func (LossScale) Shape(in []Type) ([]Type, error) {
 func (LossScale) Overwrites() []Alias { return []Alias{{Out: 0, In: 0}} }
 
 func (k LossScale) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return lossScale[float64](k, in, out)
-	}
-	return lossScale[float32](k, in, out)
+	return byFloat(in[0], lossScale[float32], lossScale[float64])(k, in, out)
 }
 
 func lossScale[F Float](k LossScale, in, out []Tensor) func() {

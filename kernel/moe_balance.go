@@ -77,10 +77,7 @@ func (o BalanceLoss) Scratch(in []Type, _ int) int64 {
 }
 
 func (o BalanceLoss) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return balanceLoss[float64](c, o, in, out)
-	}
-	return balanceLoss[float32](c, o, in, out)
+	return byFloat(in[0], balanceLoss[float32], balanceLoss[float64])(c, o, in, out)
 }
 
 func balanceLoss[F Float](c *CPU, o BalanceLoss, in, out []Tensor) func() {

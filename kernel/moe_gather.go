@@ -39,10 +39,7 @@ func (GatherTokens) Grads() Backward {
 }
 
 func (GatherTokens) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return gatherTokens[float64](c, in, out)
-	}
-	return gatherTokens[float32](c, in, out)
+	return byFloat(in[0], gatherTokens[float32], gatherTokens[float64])(c, in, out)
 }
 
 func gatherTokens[F Float](c *CPU, in, out []Tensor) func() {
@@ -85,10 +82,7 @@ func (SumTokens) Grads() Backward {
 }
 
 func (SumTokens) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return sumTokens[float64](c, in, out)
-	}
-	return sumTokens[float32](c, in, out)
+	return byFloat(in[0], sumTokens[float32], sumTokens[float64])(c, in, out)
 }
 
 func sumTokens[F Float](c *CPU, in, out []Tensor) func() {

@@ -42,10 +42,7 @@ func (o RouteExperts) Grads() Backward {
 }
 
 func (o RouteExperts) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return routeExperts[float64](c, o, in, out)
-	}
-	return routeExperts[float32](c, o, in, out)
+	return byFloat(in[0], routeExperts[float32], routeExperts[float64])(c, o, in, out)
 }
 
 func routeExperts[F Float](c *CPU, o RouteExperts, in, out []Tensor) func() {
@@ -117,10 +114,7 @@ func (RouteExpertsGrad) Shape(in []Type) ([]Type, error) {
 }
 
 func (o RouteExpertsGrad) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return routeExpertsGrad[float64](c, o, in, out)
-	}
-	return routeExpertsGrad[float32](c, o, in, out)
+	return byFloat(in[0], routeExpertsGrad[float32], routeExpertsGrad[float64])(c, o, in, out)
 }
 
 func routeExpertsGrad[F Float](c *CPU, o RouteExpertsGrad, in, out []Tensor) func() {

@@ -38,10 +38,7 @@ func (ScaleSlots) Grads() Backward {
 func (ScaleSlots) InPlace() []Alias { return []Alias{{0, 0}} }
 
 func (ScaleSlots) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return scaleSlots[float64](c, in, out)
-	}
-	return scaleSlots[float32](c, in, out)
+	return byFloat(in[0], scaleSlots[float32], scaleSlots[float64])(c, in, out)
 }
 
 func scaleSlots[F Float](c *CPU, in, out []Tensor) func() {
@@ -85,10 +82,7 @@ func (ScaleSlotsGrad) Shape(in []Type) ([]Type, error) {
 }
 
 func (ScaleSlotsGrad) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return scaleSlotsGrad[float64](c, in, out)
-	}
-	return scaleSlotsGrad[float32](c, in, out)
+	return byFloat(in[0], scaleSlotsGrad[float32], scaleSlotsGrad[float64])(c, in, out)
 }
 
 func scaleSlotsGrad[F Float](c *CPU, in, out []Tensor) func() {

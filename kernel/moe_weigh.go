@@ -27,10 +27,7 @@ func (o WeighExperts) Grads() Backward {
 func (WeighExperts) InPlace() []Alias { return []Alias{{0, 0}} }
 
 func (WeighExperts) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return weighExperts[float64](c, in, out)
-	}
-	return weighExperts[float32](c, in, out)
+	return byFloat(in[0], weighExperts[float32], weighExperts[float64])(c, in, out)
 }
 
 func weighExperts[F Float](c *CPU, in, out []Tensor) func() {

@@ -65,10 +65,7 @@ func (o RMSNorm) Grads() Backward {
 }
 
 func (o RMSNorm) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return rmsnorm[float64](c, o, in, out)
-	}
-	return rmsnorm[float32](c, o, in, out)
+	return byFloat(in[0], rmsnorm[float32], rmsnorm[float64])(c, o, in, out)
 }
 
 func rmsnorm[F Float](c *CPU, o RMSNorm, in, out []Tensor) func() {
@@ -140,10 +137,7 @@ func rowsOf(rstd Type, rows, i int) error {
 func (RMSNormGrad) InPlace() []Alias { return []Alias{{0, 3}} }
 
 func (o RMSNormGrad) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return rmsnormGrad[float64](c, o, in, out)
-	}
-	return rmsnormGrad[float32](c, o, in, out)
+	return byFloat(in[0], rmsnormGrad[float32], rmsnormGrad[float64])(c, o, in, out)
 }
 
 func rmsnormGrad[F Float](c *CPU, o RMSNormGrad, in, out []Tensor) func() {

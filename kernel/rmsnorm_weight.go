@@ -28,10 +28,7 @@ func (o RMSNormWeightGrad) Shape(in []Type) ([]Type, error) {
 }
 
 func (RMSNormWeightGrad) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return rmsnormWeightGrad[float64](c, in, out)
-	}
-	return rmsnormWeightGrad[float32](c, in, out)
+	return byFloat(in[0], rmsnormWeightGrad[float32], rmsnormWeightGrad[float64])(c, in, out)
 }
 
 // rmsnormWeightGrad sums columns of a cache line's width in float64, each in the order of the rows.

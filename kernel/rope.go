@@ -74,10 +74,7 @@ func (o RoPE) Grads() Backward {
 func (RoPE) InPlace() []Alias { return []Alias{{0, 0}} }
 
 func (o RoPE) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return rope[float64](c, o, in, out)
-	}
-	return rope[float32](c, o, in, out)
+	return byFloat(in[0], rope[float32], rope[float64])(c, o, in, out)
 }
 
 func rope[F Float](c *CPU, o RoPE, in, out []Tensor) func() {

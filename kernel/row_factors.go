@@ -19,10 +19,7 @@ func (RowFactors) Shape(in []Type) ([]Type, error) {
 func (RowFactors) InPlace() []Alias { return []Alias{{0, 0}} }
 
 func (RowFactors) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return rowFactors[float64](c, in, out)
-	}
-	return rowFactors[float32](c, in, out)
+	return byFloat(in[0], rowFactors[float32], rowFactors[float64])(c, in, out)
 }
 
 func rowFactors[F Float](c *CPU, in, out []Tensor) func() {

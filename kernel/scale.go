@@ -29,10 +29,7 @@ func (o Scale) Grads() Backward {
 func (Scale) InPlace() []Alias { return []Alias{{0, 0}} }
 
 func (o Scale) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return scale[float64](c, o, in, out)
-	}
-	return scale[float32](c, o, in, out)
+	return byFloat(in[0], scale[float32], scale[float64])(c, o, in, out)
 }
 
 func scale[F Float](c *CPU, o Scale, in, out []Tensor) func() {

@@ -30,10 +30,7 @@ func (o ScaleBy) Grads() Backward {
 func (ScaleBy) InPlace() []Alias { return []Alias{{0, 0}} }
 
 func (ScaleBy) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return scaleBy[float64](c, in, out)
-	}
-	return scaleBy[float32](c, in, out)
+	return byFloat(in[0], scaleBy[float32], scaleBy[float64])(c, in, out)
 }
 
 func scaleBy[F Float](c *CPU, in, out []Tensor) func() {

@@ -55,10 +55,7 @@ func (SequenceSums) Grads() Backward {
 
 // CPU binds the float64 or the float32 body.
 func (SequenceSums) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return sequenceSums[float64](c, in, out)
-	}
-	return sequenceSums[float32](c, in, out)
+	return byFloat(in[0], sequenceSums[float32], sequenceSums[float64])(c, in, out)
 }
 
 func sequenceSums[F Float](c *CPU, in, out []Tensor) func() {
@@ -123,10 +120,7 @@ func (SequenceSumsGrad) Shape(in []Type) ([]Type, error) {
 
 // CPU binds the float64 or the float32 body.
 func (SequenceSumsGrad) CPU(c *CPU, in, out []Tensor) func() {
-	if in[2].DType == F64 {
-		return sequenceSumsGrad[float64](c, in, out)
-	}
-	return sequenceSumsGrad[float32](c, in, out)
+	return byFloat(in[2], sequenceSumsGrad[float32], sequenceSumsGrad[float64])(c, in, out)
 }
 
 func sequenceSumsGrad[F Float](c *CPU, in, out []Tensor) func() {

@@ -32,10 +32,7 @@ func (SigmoidGate) Grads() Backward {
 func (SigmoidGate) InPlace() []Alias { return []Alias{{0, 0}} }
 
 func (SigmoidGate) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return sigmoidGate[float64](c, in, out)
-	}
-	return sigmoidGate[float32](c, in, out)
+	return byFloat(in[0], sigmoidGate[float32], sigmoidGate[float64])(c, in, out)
 }
 
 func sigmoid(x float64) float64 { return 1 / (1 + math.Exp(-x)) }
@@ -70,10 +67,7 @@ func (SigmoidGateGrad) Shape(in []Type) ([]Type, error) {
 }
 
 func (SigmoidGateGrad) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return sigmoidGateGrad[float64](c, in, out)
-	}
-	return sigmoidGateGrad[float32](c, in, out)
+	return byFloat(in[0], sigmoidGateGrad[float32], sigmoidGateGrad[float64])(c, in, out)
 }
 
 func sigmoidGateGrad[F Float](c *CPU, in, out []Tensor) func() {

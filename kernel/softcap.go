@@ -28,10 +28,7 @@ func (o SoftCap) Shape(in []Type) ([]Type, error) {
 func (SoftCap) InPlace() []Alias { return []Alias{{0, 0}} }
 
 func (o SoftCap) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return softCap[float64](c, o, in, out)
-	}
-	return softCap[float32](c, o, in, out)
+	return byFloat(in[0], softCap[float32], softCap[float64])(c, o, in, out)
 }
 
 func softCap[F Float](c *CPU, o SoftCap, in, out []Tensor) func() {

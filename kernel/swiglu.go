@@ -31,10 +31,7 @@ func (SwiGLU) Grads() Backward {
 func (SwiGLU) InPlace() []Alias { return []Alias{{0, 0}} }
 
 func (SwiGLU) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return swiglu[float64](c, in, out)
-	}
-	return swiglu[float32](c, in, out)
+	return byFloat(in[0], swiglu[float32], swiglu[float64])(c, in, out)
 }
 
 func swiglu[F Float](c *CPU, in, out []Tensor) func() {
@@ -60,10 +57,7 @@ func (SwiGLUGrad) Shape(in []Type) ([]Type, error) {
 func (SwiGLUGrad) InPlace() []Alias { return []Alias{{0, 0}, {1, 1}} }
 
 func (SwiGLUGrad) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return swigluGrad[float64](c, in, out)
-	}
-	return swigluGrad[float32](c, in, out)
+	return byFloat(in[0], swigluGrad[float32], swigluGrad[float64])(c, in, out)
 }
 
 func swigluGrad[F Float](c *CPU, in, out []Tensor) func() {

@@ -41,10 +41,7 @@ func (ClampedSwiGLU) Grads() Backward {
 }
 
 func (ClampedSwiGLU) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return clampedSwiGLU[float64](c, in, out)
-	}
-	return clampedSwiGLU[float32](c, in, out)
+	return byFloat(in[0], clampedSwiGLU[float32], clampedSwiGLU[float64])(c, in, out)
 }
 
 // clampedGate is g, u, and sigmoid(alpha g).
@@ -87,10 +84,7 @@ func (ClampedSwiGLUGrad) Shape(in []Type) ([]Type, error) {
 func (ClampedSwiGLUGrad) InPlace() []Alias { return []Alias{{0, 0}} }
 
 func (ClampedSwiGLUGrad) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return clampedSwiGLUGrad[float64](c, in, out)
-	}
-	return clampedSwiGLUGrad[float32](c, in, out)
+	return byFloat(in[0], clampedSwiGLUGrad[float32], clampedSwiGLUGrad[float64])(c, in, out)
 }
 
 func clampedSwiGLUGrad[F Float](c *CPU, in, out []Tensor) func() {

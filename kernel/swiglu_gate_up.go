@@ -35,10 +35,7 @@ func (SwiGLUGateUp) Grads() Backward {
 }
 
 func (SwiGLUGateUp) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return swigluGateUp[float64](c, in, out)
-	}
-	return swigluGateUp[float32](c, in, out)
+	return byFloat(in[0], swigluGateUp[float32], swigluGateUp[float64])(c, in, out)
 }
 
 func swigluGateUp[F Float](c *CPU, in, out []Tensor) func() {
@@ -84,10 +81,7 @@ func (SwiGLUGateUpGrad) Shape(in []Type) ([]Type, error) {
 func (SwiGLUGateUpGrad) InPlace() []Alias { return []Alias{{0, 0}} }
 
 func (SwiGLUGateUpGrad) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return swigluGateUpGrad[float64](c, in, out)
-	}
-	return swigluGateUpGrad[float32](c, in, out)
+	return byFloat(in[0], swigluGateUpGrad[float32], swigluGateUpGrad[float64])(c, in, out)
 }
 
 func swigluGateUpGrad[F Float](c *CPU, in, out []Tensor) func() {

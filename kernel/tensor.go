@@ -39,7 +39,15 @@ func (t Tensor) U16() []uint16 {
 // Float are the number types CPU bodies are written for.
 type Float interface{ float32 | float64 }
 
-// Floats are the elements of an f32 or f64 tensor.
+// byFloat returns the body for the number type that a tensor holds: single for f32, double for f64.
+func byFloat[Body any](t Tensor, single, double Body) Body {
+	if t.DType == F64 {
+		return double
+	}
+	return single
+}
+
+// Floats returns the elements of an f32 or f64 tensor.
 func Floats[F Float](t Tensor) []F {
 	var f F
 	if unsafe.Sizeof(f) == 4 {
