@@ -149,3 +149,96 @@ func (o AttentionGrad) differentiate(g *GPU, in []DeviceTensor, cu DeviceTensor,
 	}
 	return inOrder(sums, both), nil
 }
+
+// cached binds attention over keys with sequence bounds of their own.
+func (o Attention) cached(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	M, N, S, D := in[0].Shape[0], in[1].Shape[0], in[3].Shape[0]-1, in[0].Shape[1]/o.Heads
+	if elem := in[0].DType.String(); cuda.ServesPrompt(elem, M, S) {
+		return o.prompt(g, elem, in, out)
+	}
+	if a, ok, err := cuda.NewAttentionSplit(M, o.Heads, D, o.Longest, o.Cap > 0); ok || err != nil {
+		return o.split(g, a, in, out, err)
+	}
+	at, err := cuda.AttentionCached(M, o.Heads, D, o.Cap > 0)
+	if err != nil {
+		return nil, err
+	}
+	args := []any{out[0].Ptr, out[1].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, in[3].Ptr, in[4].Ptr,
+		int32(M), int32(N), int32(S), int32(o.Heads), int32(o.KVHeads), int32(D)}
+	return g.Launch(at, append(args, o.scores()...)...)
+}
+
+// prompt binds attention of a piece of one prompt over its cache.
+func (o Attention) prompt(g *GPU, elem string, in, out []DeviceTensor) (func() error, error) {
+	M, N, D := in[0].Shape[0], in[1].Shape[0], in[0].Shape[1]/o.Heads
+	family, err := cuda.AttentionFamily(elem, g.Device.SM(), D)
+	if err != nil {
+		return nil, err
+	}
+	a, err := cuda.NewAttentionPrompt(family, M, o.Heads, D, o.Cap > 0)
+	if err != nil {
+		return nil, err
+	}
+	args := []any{out[0].Ptr, out[1].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr}
+	m := o.maps(g, D)
+	if family == cuda.Hopper {
+		args = []any{out[0].Ptr, out[1].Ptr, m.q(in[0], a.BoxesQ), m.k(in[1], a.BoxesK), m.k(in[2], a.BoxesK)}
+	}
+	args = append(args, in[3].Ptr, in[4].Ptr, int32(M), int32(N), int32(o.Heads), int32(o.KVHeads), int32(D))
+	return m.launch(a.Geometry, append(args, o.scores()...))
+}
+
+// split binds attention whose keys are divided among blocks.
+func (o Attention) split(g *GPU, a cuda.AttentionSplit, in, out []DeviceTensor, err error) (func() error, error) {
+	if err != nil {
+		return nil, err
+	}
+	M, N, S, D := in[0].Shape[0], in[1].Shape[0], in[3].Shape[0]-1, in[0].Shape[1]/o.Heads
+	part, stat := g.Scratch, g.Scratch.Add(a.PartBytes)
+	args := []any{part, stat, in[0].Ptr, in[1].Ptr, in[2].Ptr, in[3].Ptr, in[4].Ptr,
+		int32(M), int32(N), int32(S), int32(o.Heads), int32(o.KVHeads), int32(D), int32(a.Span)}
+	parts, err := g.Launch(a.Part, append(args, o.scores()...)...)
+	if err != nil {
+		return nil, err
+	}
+	join, err := g.Launch(a.Join, out[0].Ptr, out[1].Ptr, part, stat, int32(M), int32(o.Heads), int32(D), int32(a.Z))
+	if err != nil {
+		return nil, err
+	}
+	return inOrder(parts, join), nil
+}
+
+func (o AttentionQKV) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	p := o.at(in[0])
+	return Attention(o).attend(g, p[0], p[1], p[2], in[1], out)
+}
+
+// at are queries, keys and values where they lie in qkv.
+func (o AttentionQKV) at(qkv DeviceTensor) (p [3]DeviceTensor) {
+	D := o.head(qkv.Type)
+	for i, first := range []int{0, o.Heads, o.Heads + o.KVHeads} {
+		p[i] = DeviceTensor{Type: qkv.Type, Ptr: qkv.Ptr.Add(int64(first * D * qkv.DType.Size()))}
+	}
+	return p
+}
+
+func (o AttentionQKVGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	f := AttentionQKV(o)
+	p, d := f.at(in[0]), f.at(out[0])
+	return AttentionGrad(o).differentiate(g, append(p[:], in[1:4]...), in[4], [3]gpu.Ptr{d[0].Ptr, d[1].Ptr, d[2].Ptr})
+}
+
+func (o AttentionSinks) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	last, M, H := len(in)-1, in[0].Shape[0], o.Attention.Heads
+	attend, err := o.Attention.GPU(g, in[:last], out)
+	if err != nil {
+		return nil, err
+	}
+	place, err := g.share(o.Ranks)
+	if err != nil {
+		return nil, err
+	}
+	sinks := in[last].Ptr.Add(int64(place * H * in[last].DType.Size()))
+	sink, err := g.Launch(cuda.AttentionSinks(M, H), out[0].Ptr, out[1].Ptr, sinks, int32(M), int32(H), int32(in[0].Shape[1]/H))
+	return inOrder(attend, sink), err
+}

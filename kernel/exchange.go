@@ -243,3 +243,115 @@ func (Exchange) Stored(in []DType) (want, out []DType) {
 func (AddInOrder) Stored([]DType) (want, out []DType) { return []DType{F32, F32}, []DType{F32} }
 
 func (GatherSlices) Stored([]DType) (want, out []DType) { return []DType{F32}, []DType{F32} }
+
+// AllGather makes tensors whole that lie in slices of equal length, one on each rank (FSDP's and ZeRO stage 3's all-gather).
+//
+//	slice u8[S] -> parts, of any types
+//	the slices of rank 0, 1, ... one after the other are a text of World x S bytes; part i is that from byte At[i] on
+//
+// A plan lays the outputs out as the text has them, so that a GPU needs no copy of what it receives.
+type AllGather struct {
+	World int
+	Parts []Type
+	At    []int64 // bytes, ascending; parts do not overlap
+}
+
+func (AllGather) Name() string { return "allgather" }
+
+func (k AllGather) Shape(in []Type) ([]Type, error) {
+	if _, err := Want(in, "u8[S]"); err != nil {
+		return nil, err
+	}
+	if k.World < 1 || len(k.Parts) == 0 || len(k.At) != len(k.Parts) {
+		return nil, fmt.Errorf("%d ranks, %d parts at %d places", k.World, len(k.Parts), len(k.At))
+	}
+	var end int64
+	for i, t := range k.Parts {
+		if k.At[i] < end {
+			return nil, fmt.Errorf("part %d begins at byte %d, the one before it ends at %d", i, k.At[i], end)
+		}
+		end = k.At[i] + t.Bytes()
+	}
+	if all := int64(k.World) * in[0].Bytes(); end > all {
+		return nil, fmt.Errorf("the parts end at byte %d, %d slices of %d bytes at %d", end, k.World, in[0].Bytes(), all)
+	}
+	return k.Parts, nil
+}
+
+func (k AllGather) CPU(c *CPU, in, out []Tensor) func() {
+	mine := in[0].Bytes()
+	alone, size := [][]byte{mine}, int64(len(mine))
+	return func() {
+		all, ok := c.gather("slices of the base model", alone, k.World)
+		if !ok {
+			return
+		}
+		for i, t := range out {
+			at := k.At[i]
+			for to := t.Bytes(); len(to) > 0; {
+				n := copy(to, all[at/size][at%size:])
+				to, at = to[n:], at+int64(n)
+			}
+		}
+	}
+}
+
+// Cost is of the slice that is read and all that is written, most of it over the links.
+func (k AllGather) Cost(in, _ []Type, _ Content) Cost {
+	return Cost{Bytes: int64(k.World+1) * in[0].Bytes()}
+}
+
+func (k AllGather) Stored([]DType) (want, out []DType) {
+	for _, t := range k.Parts {
+		out = append(out, t.DType)
+	}
+	return []DType{U8}, out
+}
+
+// AllToAll hands every rank of a group its block of each rank's rows (MPI_Alltoall). The ranks of a run form groups of Ranks
+// neighbours: 0 to Ranks-1, Ranks to 2 Ranks-1, and so on.
+//
+//	x f[M,C] -> y f[M,C]: block j of y, rows [j M/Ranks, (j+1) M/Ranks), is block i of rank j's x, where this is rank i of its group
+//
+// It moves numbers and changes none. Done twice it is the identity, so its gradient is itself.
+type AllToAll struct{ Ranks int }
+
+func (AllToAll) Name() string { return "alltoall" }
+
+func (k AllToAll) Shape(in []Type) ([]Type, error) {
+	d, err := Want(in, "f[M,C]")
+	if err != nil {
+		return nil, err
+	}
+	if k.Ranks < 1 || d.At('M')%k.Ranks != 0 {
+		return nil, fmt.Errorf("%d ranks exchange equal blocks of the rows of %v: want a multiple of them", k.Ranks, in[0])
+	}
+	return in, nil
+}
+
+func (k AllToAll) Grads() Backward {
+	return Backward{Calls: []Call{{k, []Ref{Upstream()}}}, Grads: []Ref{FromCall(0, 0)}}
+}
+
+func (k AllToAll) CPU(c *CPU, in, out []Tensor) func() {
+	mine, y := in[0].Bytes(), out[0].Bytes()
+	alone, block := [][]byte{mine}, len(mine)/k.Ranks
+	rank, _ := c.place()
+	first, place := rank-rank%k.Ranks, rank%k.Ranks
+	return func() {
+		all, ok := c.gatherOf("the heads and tokens of attention", alone, k.Ranks, first)
+		if !ok {
+			return
+		}
+		for j, theirs := range all {
+			copy(y[j*block:(j+1)*block], theirs[place*block:])
+		}
+	}
+}
+
+// Cost is of what is read and written; all but one block goes over the links.
+func (k AllToAll) Cost(in, out []Type, _ Content) Cost { return Cost{Bytes: moved(in, out)} }
+
+func (AllToAll) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType}, []DType{ComputeType}
+}

@@ -160,3 +160,71 @@ func bindPackedExperts(g *GPU, dequantise func() error, experts, n, k int, trans
 func (k ExpertMatMulNF4To) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return ExpertMatMulNF4(k).bindGPU(g, in, out, 1, expertLow{})
 }
+
+func (k ExpertWeightGradGathered) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return k.bindGPU(g, in, out, 0)
+}
+
+func (k ExpertWeightGradGathered) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
+	n, width := in[0].Shape[1], in[1].Shape[1]
+	at := cuda.ExpertWeightGathered(n, width, k.Experts, in[0].DType == F32)
+	return g.Launch(at, out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, in[3].Ptr, int32(n), int32(width), int32(k.PerToken), int32(in[1].Shape[0]),
+		float32(MatMul{Alpha: k.Alpha}.alpha()), beta)
+}
+
+func (k ExpertWeightGradGatheredTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return ExpertWeightGradGathered(k).bindGPU(g, in, out, 1)
+}
+
+func (k ExpertMatMulInt8) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return k.bindGPU(g, in, out, 0, expertLow{})
+}
+
+func (k ExpertMatMulInt8) bindGPU(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
+	dequantise, err := g.Launch(cuda.Int8Dequantise(k.Experts*k.N, k.K), g.Scratch, in[2].Ptr, in[3].Ptr, int32(k.K))
+	if err != nil {
+		return nil, err
+	}
+	return bindPackedExperts(g, dequantise, k.Experts, k.N, k.K, k.Transposed, in, out, beta, low)
+}
+
+func (k ExpertMatMulInt8To) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return ExpertMatMulInt8(k).bindGPU(g, in, out, 1, expertLow{})
+}
+
+func (k ExpertMatMulMXFP4) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return k.bindGPU(g, in, out, 0, expertLow{})
+}
+
+func (k ExpertMatMulMXFP4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
+	n := int64(k.Experts) * int64(k.N) * int64(k.K)
+	dequantise, err := g.Launch(cuda.ExpertMXFP4(n), g.Scratch, in[2].Ptr, in[3].Ptr, n)
+	if err != nil {
+		return nil, err
+	}
+	return bindPackedExperts(g, dequantise, k.Experts, k.N, k.K, k.Transposed, in, out, beta, low)
+}
+
+func (k ExpertMatMulMXFP4To) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return ExpertMatMulMXFP4(k).bindGPU(g, in, out, 1, expertLow{})
+}
+
+// expertsOnGPU is a GEMM of experts whose GPU body takes a low-rank update of the same rows along.
+type expertsOnGPU interface {
+	OnGPU
+	bindGPU(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error)
+}
+
+func (k ExpertUpdate) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	base, _, low := splitUpdate(k, in)
+	beta := float32(0)
+	if k.Onto {
+		beta = 1
+	}
+	return k.Base.(expertsOnGPU).bindGPU(g, base, out, beta, expertLow{low[0].Ptr, low[1].Ptr, low[0].Shape[1], k.Low.TransB, float32(MatMul{Alpha: k.Low.Alpha}.alpha())})
+}
+
+func (o ExpertBias) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	S, N := in[0].Shape[0], in[0].Shape[1]
+	return g.Launch(cuda.ExpertBias(S, N, o.Experts), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(S), int32(N))
+}

@@ -1,6 +1,8 @@
 package kernel
 
-import "fmt"
+import (
+	"fmt"
+)
 
 // HeadShares is how ranks that have a share of a sequence's tokens each divide attention's heads among themselves.
 //
@@ -230,4 +232,191 @@ func (o JoinHeads) Stored([]DType) (want, out []DType) {
 		out = append(out, ComputeType)
 	}
 	return []DType{ComputeType}, out
+}
+
+// HeadColumns copies the same columns of every head, such as the queries of a projection that has a gate beside each head's query.
+//
+//	x f[M,H*Of] -> y f[M,H*Width], of each head's Of columns From..From+Width
+type HeadColumns struct{ Heads, Of, From, Width int }
+
+func (HeadColumns) Name() string { return "head_columns" }
+
+func (o HeadColumns) Shape(in []Type) ([]Type, error) {
+	d, err := Want(in, "f[M,C]")
+	if err != nil {
+		return nil, err
+	}
+	if err := o.check(); err != nil {
+		return nil, err
+	}
+	if d.At('C') != o.Heads*o.Of {
+		return nil, fmt.Errorf("input 0 is %v, want %d columns, %d for each head", in[0], o.Heads*o.Of, o.Of)
+	}
+	return []Type{T(in[0].DType, d.At('M'), o.Heads*o.Width)}, nil
+}
+
+func (o HeadColumns) check() error {
+	if o.Heads < 1 || o.From < 0 || o.Width < 1 || o.From+o.Width > o.Of {
+		return fmt.Errorf("columns %d to %d of %d in each of %d heads", o.From, o.From+o.Width-1, o.Of, o.Heads)
+	}
+	return nil
+}
+
+func (o HeadColumns) Grads() Backward {
+	return Backward{Calls: []Call{{HeadColumnsGrad(o), []Ref{Upstream()}}}, Grads: []Ref{FromCall(0, 0)}}
+}
+
+func (o HeadColumns) CPU(c *CPU, in, out []Tensor) func() {
+	size := in[0].DType.Size()
+	x, y, head, from, width := in[0].Bytes(), out[0].Bytes(), o.Of*size, o.From*size, o.Width*size
+	return c.Range(in[0].Shape[0]*o.Heads, rowGrain(o.Width), func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			copy(y[i*width:][:width], x[i*head+from:])
+		}
+	})
+}
+
+func (HeadColumns) Cost(_, out []Type, _ Content) Cost { return Cost{Bytes: 2 * moved(out)} }
+
+// HeadColumnsGrad is the gradient of HeadColumns: dy where the columns were, zeros beside them.
+//
+//	dy f[M,H*Width] -> dx f[M,H*Of]
+type HeadColumnsGrad HeadColumns
+
+func (HeadColumnsGrad) Name() string { return "head_columns_grad" }
+
+func (o HeadColumnsGrad) Shape(in []Type) ([]Type, error) {
+	d, err := Want(in, "f[M,W]")
+	if err != nil {
+		return nil, err
+	}
+	if err := HeadColumns(o).check(); err != nil {
+		return nil, err
+	}
+	if d.At('W') != o.Heads*o.Width {
+		return nil, fmt.Errorf("input 0 is %v, want %d columns, %d for each head", in[0], o.Heads*o.Width, o.Width)
+	}
+	return []Type{T(in[0].DType, d.At('M'), o.Heads*o.Of)}, nil
+}
+
+func (o HeadColumnsGrad) CPU(c *CPU, in, out []Tensor) func() {
+	size := in[0].DType.Size()
+	dy, dx, head, from, width := in[0].Bytes(), out[0].Bytes(), o.Of*size, o.From*size, o.Width*size
+	return c.Range(in[0].Shape[0]*o.Heads, rowGrain(o.Of), func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			clear(dx[i*head:][:head])
+			copy(dx[i*head+from:][:width], dy[i*width:])
+		}
+	})
+}
+
+func (HeadColumnsGrad) Cost(in, out []Type, _ Content) Cost { return Cost{Bytes: moved(in, out)} }
+
+func (HeadColumns) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType}, []DType{ComputeType}
+}
+
+func (HeadColumnsGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType}, []DType{ComputeType}
+}
+
+// HeadGate multiplies what every head gives by gates that lie beside its queries, as the attention of Qwen3-Next and Qwen3.5 has it.
+//
+//	x f[M,H*D], both f[M,H*2D] -> y f[M,H*D] = x*sigmoid(gate), each head's gate the second half of its columns in both
+type HeadGate struct{ Heads int }
+
+// Cheap: its output costs less to recompute than to keep.
+func (HeadGate) Cheap() {}
+
+func (HeadGate) Name() string { return "head_gate" }
+
+func (o HeadGate) Shape(in []Type) ([]Type, error) {
+	d, err := Want(in, "f[M,C]", "f[M,B]")
+	if err != nil {
+		return nil, err
+	}
+	return []Type{in[0]}, o.check(in, d, 0, 1)
+}
+
+func (o HeadGate) check(in []Type, d Dims, floats ...int) error {
+	if err := sameElements(in, floats...); err != nil {
+		return err
+	}
+	if o.Heads < 1 || d.At('C')%o.Heads != 0 || d.At('B') != 2*d.At('C') {
+		return fmt.Errorf("input 0 is %v and input 1 is %v, want %d heads, of which input 1 has twice the columns", in[0], in[1], o.Heads)
+	}
+	return nil
+}
+
+func (o HeadGate) Grads() Backward {
+	return Backward{
+		Calls: []Call{{HeadGateGrad(o), []Ref{In(0), In(1), Upstream()}}},
+		Grads: []Ref{FromCall(0, 0), FromCall(0, 1)},
+	}
+}
+
+func (HeadGate) InPlace() []Alias { return []Alias{{0, 0}} }
+
+func (o HeadGate) CPU(c *CPU, in, out []Tensor) func() {
+	return byFloat(in[0], headGate[float32], headGate[float64])(c, o, in, out)
+}
+
+func headGate[F Float](c *CPU, o HeadGate, in, out []Tensor) func() {
+	x, both, y, head := Floats[F](in[0]), Floats[F](in[1]), Floats[F](out[0]), in[0].Shape[1]/o.Heads
+	return c.Range(in[0].Shape[0]*o.Heads, rowGrain(head), func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			gate, x, y := both[(2*i+1)*head:][:head], x[i*head:][:head], y[i*head:][:head]
+			for j, v := range x {
+				y[j] = v * F(sigmoid(float64(gate[j])))
+			}
+		}
+	})
+}
+
+// HeadGateGrad are the gradients of HeadGate, with s = sigmoid(gate).
+//
+//	x f[M,H*D], both f[M,H*2D], dy f[M,H*D] -> dx f[M,H*D] = dy*s, dboth f[M,H*2D] = x*dy*s*(1-s) in the gates, zeros in the rest
+type HeadGateGrad HeadGate
+
+func (HeadGateGrad) Name() string { return "head_gate_grad" }
+
+func (o HeadGateGrad) Shape(in []Type) ([]Type, error) {
+	d, err := Want(in, "f[M,C]", "f[M,B]", "f[M,C]")
+	if err != nil {
+		return nil, err
+	}
+	return []Type{in[0], in[1]}, HeadGate(o).check(in, d, 0, 1, 2)
+}
+
+func (o HeadGateGrad) CPU(c *CPU, in, out []Tensor) func() {
+	return byFloat(in[0], headGateGrad[float32], headGateGrad[float64])(c, o, in, out)
+}
+
+func headGateGrad[F Float](c *CPU, o HeadGateGrad, in, out []Tensor) func() {
+	x, both, dy, head := Floats[F](in[0]), Floats[F](in[1]), Floats[F](in[2]), in[0].Shape[1]/o.Heads
+	dx, dboth := Floats[F](out[0]), Floats[F](out[1])
+	return c.Range(in[0].Shape[0]*o.Heads, rowGrain(head), func(lo, hi int) {
+		for i := lo; i < hi; i++ {
+			gate, x, dy := both[(2*i+1)*head:][:head], x[i*head:][:head], dy[i*head:][:head]
+			dx, rest := dx[i*head:][:head], dboth[2*i*head:][:2*head]
+			clear(rest[:head])
+			for j, v := range x {
+				s, d := sigmoid(float64(gate[j])), float64(dy[j])
+				rest[head+j] = F(float64(v) * d * s * sigmoid(-float64(gate[j])))
+				dx[j] = F(d * s)
+			}
+		}
+	})
+}
+
+func (HeadGate) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 3) }
+
+func (HeadGateGrad) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 6) }
+
+func (HeadGate) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType}, []DType{ComputeType}
+}
+
+func (HeadGateGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, ComputeType}, []DType{ComputeType, ComputeType}
 }

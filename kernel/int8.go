@@ -1,6 +1,8 @@
 package kernel
 
-import "github.com/tierlora/tierlora/quant"
+import (
+	"github.com/tierlora/tierlora/quant"
+)
 
 // MatMulInt8 is the GEMM with a frozen weight W [N,K] that stays in 8 bits, a scale for each row (LLM.int8(), Dettmers et
 // al. 2022), dequantised piece by piece while it is multiplied.
@@ -111,3 +113,27 @@ func (k MatMulInt8To) ScratchGPU(in, out []Type, sm int) int64 {
 }
 
 func (MatMulInt8To) PrologueGPU() {}
+
+// DequantiseInt8 is the weight that one in 8 bits stands for, in numbers, as in MatMulInt8.
+//
+//	codes u8[N*K], scale f32[N] -> w [N,K] of type Float
+type DequantiseInt8 struct {
+	N, K  int
+	Float DType // F32 or F64
+}
+
+func (DequantiseInt8) Name() string { return "int8_dequantise" }
+
+func (k DequantiseInt8) Shape(in []Type) ([]Type, error) {
+	return dequantisedShape(in, k.N, k.K, k.Float, int8Scheme)
+}
+
+func (k DequantiseInt8) CPU(c *CPU, in, out []Tensor) func() {
+	return bindDequantise(c, out[0], bindInt8(k.N, k.K, in), k.N, k.K, func() {})
+}
+
+func (DequantiseInt8) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }
+
+func (DequantiseInt8) Stored([]DType) (want, out []DType) {
+	return []DType{U8, F32}, []DType{ComputeType}
+}

@@ -2,7 +2,9 @@
 
 package kernel
 
-import "github.com/tierlora/tierlora/kernel/cuda"
+import (
+	"github.com/tierlora/tierlora/kernel/cuda"
+)
 
 func (k MatMulInt8) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return k.bindGPU(g, in, out, 0)
@@ -14,4 +16,8 @@ func (k MatMulInt8) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func(
 
 func (k MatMulInt8To) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return MatMulInt8(k).bindGPU(g, in, out, 1)
+}
+
+func (k DequantiseInt8) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	return g.Launch(cuda.Int8Dequantise(k.N, k.K), out[0].Ptr, in[0].Ptr, in[1].Ptr, int32(k.K))
 }

@@ -1,8 +1,8 @@
-// Package kernel holds the operations a training step is made of.
+// Package kernel defines the operations that a training step consists of.
 //
-// An operation is one type under one file stem: rmsnorm.go is the meaning (shapes, gradient, CPU body),
-// rmsnorm_gpu.go its GPU body, cuda/rmsnorm.cu the device code, rmsnorm_test.go its proof. There is no
-// registration: whoever builds a graph names the type.
+// An operation is one type. One file holds it, with the operations that belong to it: rmsnorm.go defines shapes, gradient
+// and CPU body, rmsnorm_gpu.go the GPU body, cuda/rmsnorm.cu the device code, and rmsnorm_test.go tests them. Operations
+// need no registration: a layer that uses one names its type.
 package kernel
 
 // Kernel is one operation. Its exported fields are its attributes; two kernels with different attributes

@@ -129,3 +129,85 @@ func apply(t testing.TB, k kernel.Kernel, in ...kernel.Tensor) []kernel.Tensor {
 	run()
 	return out
 }
+
+func TestMatMulEach(t *testing.T) {
+	var cases []kerneltest.Case
+	for _, s := range [][3]int{{1, 1, 1}, {5, 8, 67}, {33, 16, 40}} { // M, R, C
+		for _, n := range []int{1, 2, 3} {
+			for _, k := range []kernel.GroupedMatMul{{N: n, TransB: true, Alpha: 0.5}, {N: n}, {N: n, TransA: true, Alpha: 2}} {
+				in, addends := []kerneltest.Input{kerneltest.Normal(s[0], s[2])}, []kerneltest.Input{}
+				for range n {
+					if k.TransA {
+						in, addends = append(in, kerneltest.Normal(s[0], s[1])), append(addends, kerneltest.Normal(s[1], s[2]))
+					} else {
+						in, addends = append(in, operand(k.TransB, s[2], s[1])), append(addends, kerneltest.Normal(s[0], s[1]))
+					}
+				}
+				cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v %+v", s, k), Kernel: k, Bound: 1e-6, In: in},
+					kerneltest.Case{Name: fmt.Sprintf("%v %+v onto", s, k), Kernel: kernel.GroupedMatMulTo(k), Bound: 1e-6, In: append(in[:1+n:1+n], addends...)})
+			}
+		}
+	}
+	one := kernel.T(kernel.F32, 2, 3)
+	cases[0].Rejects = map[string][]kernel.Type{"nothing to multiply by": {one}, "inner sizes differ": {one, kernel.T(kernel.F32, 4, 2)}}
+	cases[1].Rejects = map[string][]kernel.Type{"no addend": {one, one}, "another addend": {one, one, one}}
+	kerneltest.Run(t, cases...)
+}
+
+func TestMatMulSum(t *testing.T) {
+	var cases []kerneltest.Case
+	for _, s := range [][3]int{{1, 1, 1}, {5, 8, 67}, {33, 16, 40}} {
+		for _, n := range []int{1, 2, 3} {
+			for _, k := range []kernel.MatMulSum{{N: n, TransB: true, Alpha: 0.5}, {N: n}} {
+				var in []kerneltest.Input
+				for range n {
+					in = append(in, kerneltest.Normal(s[0], s[1]), operand(k.TransB, s[1], s[2]))
+				}
+				cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v %+v", s, k), Kernel: k, Bound: 1e-6, In: in},
+					kerneltest.Case{Name: fmt.Sprintf("%v %+v onto", s, k), Kernel: kernel.MatMulSumTo(k), Bound: 1e-6, In: append(in[:2*n:2*n], kerneltest.Normal(s[0], s[2]))})
+			}
+		}
+	}
+	a := kernel.T(kernel.F32, 2, 3)
+	cases[0].Rejects = map[string][]kernel.Type{"half a pair": {a}, "inner sizes differ": {a, kernel.T(kernel.F32, 2, 4)}}
+	kerneltest.Run(t, cases...)
+}
+
+// The grouped GEMMs are the single ones, to the bit.
+func TestGroupedProductsEqualSingleOnes(t *testing.T) {
+	c := kernel.NewCPU(2)
+	fill := func(n int, shape ...int) kernel.Tensor {
+		x := kernel.NewTensor(kernel.T(kernel.F32, shape...), kernel.Alloc(kernel.T(kernel.F32, shape...).Bytes()))
+		for i := range x.F32() {
+			x.F32()[i] = float32((i*7+n*13)%23-11) / 8
+		}
+		return x
+	}
+	const m, r, wide = 9, 8, 40
+	x, a, b, t1, t2 := fill(0, m, wide), fill(1, r, wide), fill(2, r, wide), fill(3, m, r), fill(4, m, r)
+	equal := func(what string, got, want kernel.Tensor) {
+		for i, v := range want.F32() {
+			if got.F32()[i] != v {
+				t.Errorf("%s: element %d is %v, want %v", what, i, got.F32()[i], v)
+				return
+			}
+		}
+	}
+	y1, y2, w1, w2 := fill(5, m, r), fill(6, m, r), fill(7, m, r), fill(8, m, r)
+	kernel.GroupedMatMul{N: 2, TransB: true}.CPU(c, []kernel.Tensor{x, a, b}, []kernel.Tensor{y1, y2})()
+	kernel.MatMul{TransB: true}.CPU(c, []kernel.Tensor{x, a}, []kernel.Tensor{w1})()
+	kernel.MatMul{TransB: true}.CPU(c, []kernel.Tensor{x, b}, []kernel.Tensor{w2})()
+	equal("x aᵀ", y1, w1)
+	equal("x bᵀ", y2, w2)
+	g1, g2, h1, h2 := fill(5, r, wide), fill(6, r, wide), fill(5, r, wide), fill(6, r, wide)
+	kernel.GroupedMatMulTo{N: 2, TransA: true, Alpha: 3}.CPU(c, []kernel.Tensor{x, t1, t2, g1, g2}, []kernel.Tensor{g1, g2})()
+	kernel.MatMulTo{TransA: true, Alpha: 3}.CPU(c, []kernel.Tensor{t1, x, h1}, []kernel.Tensor{h1})()
+	kernel.MatMulTo{TransA: true, Alpha: 3}.CPU(c, []kernel.Tensor{t2, x, h2}, []kernel.Tensor{h2})()
+	equal("t1ᵀ x", g1, h1)
+	equal("t2ᵀ x", g2, h2)
+	s, p := fill(9, m, wide), fill(9, m, wide)
+	kernel.MatMulSumTo{N: 2}.CPU(c, []kernel.Tensor{t1, a, t2, b, s}, []kernel.Tensor{s})()
+	kernel.MatMulTo{}.CPU(c, []kernel.Tensor{t1, a, p}, []kernel.Tensor{p})()
+	kernel.MatMulTo{}.CPU(c, []kernel.Tensor{t2, b, p}, []kernel.Tensor{p})()
+	equal("t1 a + t2 b", s, p)
+}

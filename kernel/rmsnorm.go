@@ -1,8 +1,10 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/tierlora/tierlora/kernel/simd"
 )
@@ -183,4 +185,239 @@ func (RMSNormGrad) Stored([]DType) (want, out []DType) {
 
 func (RMSNormGradTo) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, ComputeType, F32, ComputeType, ComputeType}, []DType{ComputeType}
+}
+
+// RMSNormWeightGrad is the gradient of RMSNorm for its weight, where a run trains it.
+//
+//	x f[M,C], rstd f[M], dy f[M,C] -> dw f[C] = sum over rows of dy*x*rstd
+//
+// With Heads H the sum is over heads too: x, dy f[M,H*D], rstd f[M*H] -> dw f[D].
+type RMSNormWeightGrad struct{ Heads int }
+
+func (RMSNormWeightGrad) Name() string { return "rmsnorm_weight" }
+
+func (o RMSNormWeightGrad) Shape(in []Type) ([]Type, error) {
+	d, err := Want(in, "f[M,C]", "f[R]", "f[M,C]")
+	if err != nil {
+		return nil, err
+	}
+	size := d.At('C') / max(o.Heads, 1)
+	if err := headsOf(in[0], o.Heads, size); err != nil {
+		return nil, err
+	}
+	if err := rowsOf(in[1], d.At('M')*max(o.Heads, 1), 1); err != nil {
+		return nil, err
+	}
+	if err := sameElements(in, 0, 1, 2); err != nil {
+		return nil, err
+	}
+	return []Type{T(in[0].DType, size)}, nil
+}
+
+func (RMSNormWeightGrad) CPU(c *CPU, in, out []Tensor) func() {
+	return byFloat(in[0], rmsnormWeightGrad[float32], rmsnormWeightGrad[float64])(c, in, out)
+}
+
+// rmsnormWeightGrad sums columns of a cache line's width in float64, each in the order of the rows.
+func rmsnormWeightGrad[F Float](c *CPU, in, out []Tensor) func() {
+	const columns = 16
+	x, rstd, dy, dw := Floats[F](in[0]), Floats[F](in[1]), Floats[F](in[2]), Floats[F](out[0])
+	width := len(dw)
+	return c.Range(width, columns, func(lo, hi int) {
+		for ; lo < hi; lo += columns { // one piece may be the whole width
+			var sums [columns]float64
+			n := min(columns, hi-lo)
+			for row, r := range rstd {
+				x, dy := x[row*width+lo:][:n], dy[row*width+lo:][:n]
+				for j := range x {
+					sums[j] += float64(dy[j]) * float64(x[j]) * float64(r)
+				}
+			}
+			for j := range n {
+				dw[lo+j] = F(sums[j])
+			}
+		}
+	})
+}
+
+func (RMSNormWeightGrad) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 3) }
+
+// RMSNormLowBits is RMSNorm of a sum that has low bits (AddLowBits), for plans of a GPU.
+//
+//	x f[M,C], w w[C], low bits u8[M,C] -> y f[M,C], rstd f[M]
+type RMSNormLowBits struct {
+	Eps     float64
+	PlusOne bool // as in RMSNorm
+}
+
+// Cheap: its output costs less to recompute than to keep.
+func (RMSNormLowBits) Cheap() {}
+
+func (RMSNormLowBits) Name() string { return "rmsnorm" }
+
+func (o RMSNormLowBits) Shape(in []Type) ([]Type, error) {
+	if _, err := Want(in, "f[M,C]", "w[C]", "u8[M,C]"); err != nil {
+		return nil, err
+	}
+	return RMSNorm{Eps: o.Eps, PlusOne: o.PlusOne}.Shape(in[:2])
+}
+
+func (o RMSNormLowBits) CPU(c *CPU, in, out []Tensor) func() {
+	return RMSNorm{Eps: o.Eps, PlusOne: o.PlusOne}.CPU(c, in[:2], out)
+}
+
+// AddRMSNorm is a residual sum and the norm of it in one kernel, for plans of a GPU. LowBits: the sum gets
+// them, as that of AddLowBits; Carried: x has them. r may be stored as fp32.
+//
+//	x, r f[M,C], w w[C], low bits of x u8[M,C] if Carried -> sum f[M,C] = x + r, its low bits u8[M,C] if LowBits, y f[M,C], rstd f[M]
+type AddRMSNorm struct {
+	Eps              float64
+	PlusOne          bool // as in RMSNorm
+	LowBits, Carried bool
+}
+
+func (AddRMSNorm) Name() string { return "rmsnorm" }
+
+// add is the sum alone.
+func (o AddRMSNorm) add() Kernel {
+	if o.LowBits {
+		return AddLowBits{o.Carried}
+	}
+	return Add{}
+}
+
+// norm is the norm alone.
+func (o AddRMSNorm) norm() RMSNorm { return RMSNorm{Eps: o.Eps, PlusOne: o.PlusOne} }
+
+func (o AddRMSNorm) Shape(in []Type) ([]Type, error) {
+	terms := slices.Clone(in)
+	if len(in) > 2 {
+		terms = slices.Delete(terms, 2, 3)
+	}
+	sum, err := o.add().Shape(terms)
+	if err != nil {
+		return nil, err
+	}
+	if len(in) < 3 {
+		return nil, errors.New("takes a weight besides the sum's terms")
+	}
+	norm, err := o.norm().Shape([]Type{in[0], in[2]})
+	return append(sum, norm...), err
+}
+
+func (o AddRMSNorm) InPlace() []Alias {
+	at := []Alias{{0, 0}, {0, 1}}
+	if o.Carried {
+		at = append(at, Alias{1, 3})
+	}
+	return at
+}
+
+func (o AddRMSNorm) CPU(c *CPU, in, out []Tensor) func() {
+	n := len(out) - 2
+	add, norm := o.add().CPU(c, in[:2], out[:n]), o.norm().CPU(c, []Tensor{out[0], in[2]}, out[n:])
+	return func() { add(); norm() }
+}
+
+func (o RMSNormGrad) AccumulateGPU() (Kernel, bool) { return RMSNormGradTo(o), true }
+
+// RMSNormGradTo adds RMSNormGrad's result for its first four inputs to the fifth, in that one's memory, for
+// plans of a GPU: the gradient that arrives by the residual.
+type RMSNormGradTo struct {
+	Heads   int
+	PlusOne bool
+}
+
+func (RMSNormGradTo) Name() string { return "rmsnorm_grad" }
+
+func (o RMSNormGradTo) Shape(in []Type) ([]Type, error) { return onto(RMSNormGrad(o), in, 4) }
+
+func (RMSNormGradTo) Overwrites() []Alias { return []Alias{{0, 4}} }
+
+// Scratch holds the gradient before it is added.
+func (RMSNormGradTo) Scratch(in []Type, _ int) int64 { return in[0].Bytes() }
+
+func (o RMSNormGradTo) CPU(c *CPU, in, out []Tensor) func() {
+	dx := NewTensor(in[0].Type, c.Scratch)
+	grad, add := RMSNormGrad(o).CPU(c, in[:4], []Tensor{dx}), Add{}.CPU(c, []Tensor{in[4], dx}, out)
+	return func() { grad(); add() }
+}
+
+func (RMSNormLowBits) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 4) }
+
+func (AddRMSNorm) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 5) }
+
+func (RMSNormGradTo) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 8) }
+
+// RMSNormRoPE norms heads and rotates them in one kernel, for plans of a GPU.
+//
+//	x f[M,H*D], w w[D], table f[P,T], positions i32[M] -> y f[M,H*D] = rope(norm(x)), rstd f[M*H]
+type RMSNormRoPE struct {
+	Norm   RMSNorm
+	Rotate RoPE
+}
+
+func (RMSNormRoPE) Name() string { return "rmsnorm_rope" }
+
+func (o RMSNormRoPE) Shape(in []Type) ([]Type, error) {
+	if len(in) != 4 {
+		return nil, fmt.Errorf("takes 4 inputs, got %d", len(in))
+	}
+	out, err := o.Norm.Shape(in[:2])
+	if err != nil {
+		return nil, err
+	}
+	y, err := o.Rotate.Shape([]Type{out[0], in[2], in[3]})
+	return append(y, out[1:]...), err
+}
+
+func (o RMSNormRoPE) CPU(c *CPU, in, out []Tensor) func() {
+	norm, rotate := o.Norm.CPU(c, in[:2], out), o.Rotate.CPU(c, []Tensor{out[0], in[2], in[3]}, out[:1])
+	return func() { norm(); rotate() }
+}
+
+// RMSNormRoPEGrad is the gradient of RMSNormRoPE for its first input. Rotate is the rotation back.
+//
+//	x f[M,H*D], w w[D], rstd f[M*H], dy f[M,H*D], table f[P,T], positions i32[M] -> dx f[M,H*D]
+type RMSNormRoPEGrad struct {
+	Norm   RMSNormGrad
+	Rotate RoPE
+}
+
+func (RMSNormRoPEGrad) Name() string { return "rmsnorm_rope_grad" }
+
+func (o RMSNormRoPEGrad) Shape(in []Type) ([]Type, error) {
+	if len(in) != 6 {
+		return nil, fmt.Errorf("takes 6 inputs, got %d", len(in))
+	}
+	if _, err := o.Rotate.Shape(in[3:]); err != nil {
+		return nil, err
+	}
+	return o.Norm.Shape(in[:4])
+}
+
+func (RMSNormRoPEGrad) InPlace() []Alias { return []Alias{{0, 3}} }
+
+func (o RMSNormRoPEGrad) CPU(c *CPU, in, out []Tensor) func() {
+	rotate := o.Rotate.CPU(c, in[3:], out)
+	grad := o.Norm.CPU(c, []Tensor{in[0], in[1], in[2], out[0]}, out)
+	return func() { rotate(); grad() }
+}
+
+func (o RMSNormRoPE) Cost(in, out []Type, c Content) Cost {
+	rotate := o.Rotate.Cost([]Type{in[0], in[2], in[3]}, in[:1], c)
+	return Cost{rotate.Bytes + in[1].Bytes() + out[1].Bytes(), rotate.FLOPs + 4*int64(in[0].Elems())}
+}
+
+func (o RMSNormRoPEGrad) Cost(in, out []Type, c Content) Cost {
+	rotate := o.Rotate.Cost([]Type{in[3], in[4], in[5]}, out, c)
+	return Cost{rotate.Bytes + moved(in[:3]), rotate.FLOPs + 7*int64(in[0].Elems())}
+}
+
+func (RMSNormRoPE) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, F32, I32}, []DType{ComputeType, F32}
+}
+
+func (RMSNormRoPEGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, F32, ComputeType, F32, I32}, []DType{ComputeType}
 }

@@ -2,7 +2,9 @@
 
 package kernel
 
-import "github.com/tierlora/tierlora/kernel/cuda"
+import (
+	"github.com/tierlora/tierlora/kernel/cuda"
+)
 
 // GPU turns in place; where the plan gave the output memory of its own, the input is copied first.
 func (o RoPE) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -23,4 +25,20 @@ func (o RoPE) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	}
 	s, from, to, n := g.Stream, in[0].Ptr, out[0].Ptr, in[0].Bytes()
 	return inOrder(func() error { return s.Copy(to, from, n) }, turn), nil
+}
+
+func (o RoPEAppend) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	q, _ := o.parts()
+	M, P, D, R, W := in[0].Shape[0], in[5].Shape[0], q.head(in[3].Type), in[3].Shape[1], in[2].Shape[1]
+	return g.Launch(cuda.RopeAppend(M, o.Heads, o.KVHeads, D, R, W), out[0].Ptr, in[1].Ptr, in[2].Ptr, out[1].Ptr, out[2].Ptr, in[4].Ptr, in[3].Ptr, in[7].Ptr,
+		int32(P), int32(o.Heads), int32(o.KVHeads), int32(D), int32(R), int32(W))
+}
+
+func (o PositionsByLength) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	place, err := g.share(o.Ranks)
+	if err != nil {
+		return nil, err
+	}
+	M, S := in[0].Shape[0], in[1].Shape[0]-1
+	return g.Launch(cuda.Flat("positions", "positions_by_length", int64(M)), out[0].Ptr, in[0].Ptr, in[1].Ptr, int32(M), int32(S), int32(o.Limit), int32(o.Offset), int32(place*M))
 }

@@ -181,3 +181,24 @@ func Int8Dequantise(rows, cols int) Geometry {
 func NF4Nest(blocks int) Geometry {
 	return Geometry{"nf4", "nf4_nest", [3]int{ceil(blocks, 256), 1, 1}, [3]int{256, 1, 1}, 0}
 }
+
+// HeadGate is the geometry of the head_gate_* kernels over that many heads of D values.
+func HeadGate(entry string, heads int64, D int) Geometry {
+	return Flat("head_gate", entry, heads*int64(D/HeadsUnit(D)))
+}
+
+// HeadColumns is the geometry of the head_columns_* kernels over that many heads of D columns, of which W are taken from that one on, and how
+// many of them a thread moves.
+func HeadColumns(entry string, heads int64, D, from, W int) (g Geometry, unit int) {
+	if unit = HeadsUnit(D); from%unit != 0 || W%unit != 0 {
+		unit = 1
+	}
+	moved := W
+	if entry == "head_columns_spread" {
+		moved = D
+	}
+	return Flat("head_columns", entry, heads*int64(moved/unit)), unit
+}
+
+// SigmoidGateGrad is the geometry of sigmoid_gate_grad over M rows.
+func SigmoidGateGrad(M int) Geometry { return warps("sigmoid_gate", "sigmoid_gate_grad", M, 8, 0) }
