@@ -25,6 +25,12 @@ type CardInstance = gpu.CardInstance
 // device. The error is why nothing can be read: nothing that trains depends on it.
 func ReadCards() ([]Card, error) { return gpu.ReadCards() }
 
+// CardLoad is what a card does at one moment: utilisation, memory, power, temperature.
+type CardLoad = gpu.CardLoad
+
+// ReadLoads asks for what all cards of this computer do now. It is empty where nothing can be read.
+func ReadLoads() []CardLoad { return gpu.ReadLoads() }
+
 // CardOf finds the card of a GPU as Open counts them: CUDA's order, without those that CUDA_VISIBLE_DEVICES leaves out.
 func CardOf(cards []Card, index int) (Card, error) {
 	p, err := gpu.DeviceProperties(index)

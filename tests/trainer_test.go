@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/train/hardware"
 	"github.com/tierlora/tierlora/train/journal"
 )
 
@@ -127,7 +128,7 @@ func withoutJournal(t testing.TB, dir string) string {
 	held := map[string]bool{}
 	for _, line := range strings.Split(snapshot(t, dir), "\n") {
 		name := line[strings.LastIndexByte(line, ' ')+1:]
-		if base := filepath.Base(name); base == journal.LogFile || base == journal.StatusFile {
+		if base := filepath.Base(name); base == journal.LogFile || base == journal.StatusFile || base == hardware.File {
 			held[filepath.Dir(name)] = true
 			continue
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/tierlora/tierlora/internal/filename"
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/hardware"
 	"github.com/tierlora/tierlora/train/journal"
 	"github.com/tierlora/tierlora/train/ranks"
 )
@@ -24,6 +25,17 @@ type keeper struct {
 	c    *console
 	dir  string // the run's output folder; "" = not known yet
 	rank int
+
+	sampler *hardware.Sampler // nil = the run's machine is not read
+}
+
+// cardLoads reads what the machine's graphics cards do now.
+func cardLoads() []hardware.Card {
+	var all []hardware.Card
+	for _, l := range graph.ReadLoads() {
+		all = append(all, hardware.Card(l))
+	}
+	return all
 }
 
 // keep makes the journal of the run that a process is about to train.
@@ -49,6 +61,11 @@ func (k *keeper) watch(env *train.Env, s train.Spec) {
 		for _, note := range k.Open(dir) {
 			env.Logf("note: %s", note)
 		}
+		sampler, err := hardware.Start(dir, cardLoads)
+		if err != nil {
+			env.Logf("note: no readings of the machine are kept: %v", err)
+		}
+		k.sampler = sampler
 	}
 	env.Failed = k.Rank
 	env.Observers = append(env.Observers, newProgress(k, s.Training.LoggingSteps), &journalObserver{k: k})
@@ -75,6 +92,7 @@ func (k *keeper) end(err *error) {
 
 // ended writes how a run ended.
 func (k *keeper) ended(err error) {
+	k.sampler.Stop()
 	err = graph.Diagnose(err)
 	if defect := (*rescue.Defect)(nil); errors.As(err, &defect) {
 		k.Line(string(defect.Stack))

@@ -69,6 +69,15 @@ type Card struct {
 	Xids []int `json:"xids,omitempty"`
 }
 
+// CardLoad is what a card does at one moment. A number below zero is not known.
+type CardLoad struct {
+	Index       int     // as nvidia-smi counts
+	Utilisation float64 // per cent of the last moments in which a kernel ran
+	Memory      float64 // bytes in use, by whichever process
+	Power       float64 // watts
+	Temperature float64 // degrees Celsius
+}
+
 // PCIe is what card and slot are made for; 0 = not told.
 type PCIe struct {
 	Generation int `json:"generation"`

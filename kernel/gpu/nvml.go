@@ -15,6 +15,7 @@ typedef void *nv_device;
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } nv_pci;
 typedef struct { unsigned long long total, free, used; } nv_memory;
 typedef struct { unsigned version; unsigned long long total, reserved, free, used; } nv_memory2;
+typedef struct { unsigned gpu, memory; } nv_utilization;
 typedef struct { unsigned pid; unsigned long long bytes; unsigned gpu_instance, compute_instance; } nv_process;
 typedef struct { nv_device device; unsigned long long type, data; unsigned gpu_instance, compute_instance; } nv_event;
 _Static_assert(sizeof(nv_pci) == 68 && sizeof(nv_memory) == 24 && sizeof(nv_memory2) == 40 && sizeof(nv_process) == 24 && sizeof(nv_event) == 32, "as in nvml.h");
@@ -28,7 +29,7 @@ static struct {
 	int (*temperature)(nv_device, int, unsigned *), (*threshold)(nv_device, int, unsigned *);
 	int (*power)(nv_device, unsigned *), (*power_limit)(nv_device, unsigned *), (*power_default)(nv_device, unsigned *);
 	int (*clock)(nv_device, int, unsigned *), (*clock_max)(nv_device, int, unsigned *), (*clock_app)(nv_device, int, unsigned *), (*clock_app_default)(nv_device, int, unsigned *);
-	int (*reasons)(nv_device, unsigned long long *);
+	int (*reasons)(nv_device, unsigned long long *), (*utilization)(nv_device, nv_utilization *);
 	int (*ecc)(nv_device, int *, int *), (*ecc_errors)(nv_device, int, int, unsigned long long *);
 	int (*retired)(nv_device, int, unsigned *, unsigned long long *), (*retired_pending)(nv_device, int *);
 	int (*remapped)(nv_device, unsigned *, unsigned *, unsigned *, unsigned *);
@@ -52,6 +53,7 @@ static const char *nv_load(void *lib) {
 	MAY(clock_app, nvmlDeviceGetApplicationsClock) MAY(clock_app_default, nvmlDeviceGetDefaultApplicationsClock)
 	MAY(reasons, nvmlDeviceGetCurrentClocksEventReasons)
 	if (!nv.reasons) { MAY(reasons, nvmlDeviceGetCurrentClocksThrottleReasons) } // its name before driver 535
+	MAY(utilization, nvmlDeviceGetUtilizationRates)
 	MAY(ecc, nvmlDeviceGetEccMode) MAY(ecc_errors, nvmlDeviceGetTotalEccErrors)
 	MAY(retired, nvmlDeviceGetRetiredPages) MAY(retired_pending, nvmlDeviceGetRetiredPagesPendingStatus) MAY(remapped, nvmlDeviceGetRemappedRows)
 	MAY(mig, nvmlDeviceGetMigMode) MAY(mig_count, nvmlDeviceGetMaxMigDeviceCount) MAY(mig_handle, nvmlDeviceGetMigDeviceHandleByIndex)
@@ -123,6 +125,21 @@ static void nv_read(nv_device d, nv_card *c) {
 	if (nv.mig && !nv.mig(d, &u, &v)) { c->value[MIG] = u; c->value[MIG_PENDING] = v; }
 	if (nv.persistence && !nv.persistence(d, &a)) c->value[PERSISTENCE] = a;
 	if (nv.compute_mode && !nv.compute_mode(d, &a)) c->value[COMPUTE_MODE] = a;
+}
+
+// nv_load_now reads what changes while a card works: utilisation in per cent, memory in bytes, milliwatts and degrees
+// Celsius. -1: not told.
+static void nv_load_now(nv_device d, long long out[4]) {
+	nv_utilization u = {0};
+	nv_card c;
+	unsigned v;
+	for (int i = 0; i < 4; i++) out[i] = -1;
+	if (nv.utilization && !nv.utilization(d, &u)) out[0] = u.gpu;
+	memset(&c, 0, sizeof c);
+	nv_read_memory(d, &c);
+	if (!c.memory) out[1] = c.used;
+	if (nv.power && !nv.power(d, &v)) out[2] = v;
+	if (nv.temperature && !nv.temperature(d, 0, &v)) out[3] = v;
 }
 
 static int nv_init(void) { return nv.init(); }
@@ -233,6 +250,30 @@ func ReadCards() ([]Card, error) {
 	}
 	readLinks(cards)
 	return cards, nil
+}
+
+// ReadLoads asks NVML for what changes while cards work, of all cards of this computer. It is short enough to be called
+// every few seconds. No program needs it to train, so a card that does not answer, or a missing NVML, is left out.
+func ReadLoads() []CardLoad {
+	nvml.Lock()
+	defer nvml.Unlock()
+	if openNVML(nvmlName) != nil {
+		return nil
+	}
+	var all []CardLoad
+	for i, h := range nvml.handles {
+		if h == nil {
+			continue
+		}
+		var v [4]C.longlong
+		C.nv_load_now(h, &v[0])
+		l := CardLoad{Index: i, Utilisation: float64(v[0]), Memory: float64(v[1]), Power: float64(v[2]), Temperature: float64(v[3])}
+		if v[2] >= 0 {
+			l.Power /= 1000
+		}
+		all = append(all, l)
+	}
+	return all
 }
 
 func readCard(h C.nv_device, c *Card) {

@@ -72,6 +72,23 @@ func field(t *testing.T, c Card, name string) any {
 	return all[name]
 }
 
+// TestReadLoads: what changes while a card works arrives in its field; what the card does not have is below zero.
+func TestReadLoads(t *testing.T) {
+	file := fakeNVML(t)
+	openFake(t, file)
+	t.Setenv("FAKE_POWER", "301500")
+	all := ReadLoads()
+	if len(all) != 2 || all[0] != (CardLoad{0, 98, 600 << 20, 301.5, 41}) || all[1].Index != 1 {
+		t.Errorf("%+v", all)
+	}
+	for _, name := range []string{"FAKE_POWER", "FAKE_TEMPERATURE", "FAKE_UTILIZATION"} {
+		t.Setenv(name, "-1")
+	}
+	if all := ReadLoads(); all[0] != (CardLoad{0, -1, 600 << 20, -1, -1}) {
+		t.Errorf("%+v", all)
+	}
+}
+
 // TestCards: every reading arrives in its field, and one that the card does not have is left out.
 func TestCards(t *testing.T) {
 	file := fakeNVML(t)

@@ -30,6 +30,9 @@ func Libraries(dir string) []Library { return nil }
 // ReadCards asks NVML for all cards of this computer.
 func ReadCards() ([]Card, error) { return nil, errors.New(noSupport) }
 
+// ReadLoads returns nothing: this build reads no cards.
+func ReadLoads() []CardLoad { return nil }
+
 // WatchCards begins to note the driver's critical errors.
 func WatchCards() error { return errors.New(noSupport) }
 

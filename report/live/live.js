@@ -121,7 +121,7 @@ const ui = (() => {
     }
     for (const p of panels) p.show(extra.includes(p) && p.name === now);
   }
-  const order = [overview, "Log", "Data", "Configuration", "Chat"];
+  const order = [overview, "Hardware", "Log", "Data", "Configuration", "Chat"];
   const tabOrder = (name) => { const i = order.indexOf(name); return i < 0 ? order.length : i; };
   const panels = []; // parts of the page that are no section of a report: {name, when(row), show(on)}
   const one = () => shown().length === 1;

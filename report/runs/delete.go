@@ -15,6 +15,7 @@ import (
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/hardware"
 	"github.com/tierlora/tierlora/train/journal"
 	"github.com/tierlora/tierlora/train/replay"
 )
@@ -23,7 +24,7 @@ import (
 // reports, the model card and what a person wrote about the run.
 var written = []string{
 	train.MetricsFile, train.ConfigFile, replay.ManifestFile, train.DataReportFile, train.PlanReportFile, train.ReferenceCurveFile,
-	train.GradNormsFile, train.SamplesFile, checkpoint.LockFile, journal.StatusFile, journal.LogFile, AboutFile,
+	train.GradNormsFile, train.SamplesFile, checkpoint.LockFile, journal.StatusFile, journal.LogFile, hardware.File, AboutFile,
 	adapter.ConfigFile, adapter.WeightsFile, "README.md", "report.html", "report.md", "metrics.csv",
 	"prompt_format.json", "generation_config.json", "chat_template.jinja", "tokenizer.json", "tokenizer_config.json",
 	"special_tokens_map.json", "added_tokens.json", "tokenizer.model", "vocab.json", "merges.txt",

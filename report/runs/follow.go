@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/hardware"
 	"github.com/tierlora/tierlora/train/journal"
 	"github.com/tierlora/tierlora/train/replay"
 )
@@ -57,6 +58,9 @@ func Follow(dir string) *Follower { return &Follower{dir: dir} }
 var steady = []string{".", train.ConfigFile, train.PlanReportFile, replay.ManifestFile, train.DataReportFile, train.ReferenceCurveFile, checkpoint.LockFile,
 	journal.StatusFile, journal.LogFile, AboutFile}
 
+// lineFiles are the files of a run that grow by lines.
+var lineFiles = []string{train.MetricsFile, train.GradNormsFile, train.SamplesFile, hardware.File}
+
 // Read is the run as its folder says it now, and whether that is something new. Settings of the last run stay where its
 // configuration does.
 func (f *Follower) Read() (r *Run, changed bool, err error) {
@@ -74,21 +78,23 @@ func (f *Follower) Read() (r *Run, changed bool, err error) {
 		files[name] = stat(filepath.Join(f.dir, name))
 		changed = changed || !files[name].same(f.files[name])
 	}
-	metrics, err1 := f.more(train.MetricsFile)
-	norms, err2 := f.more(train.GradNormsFile)
-	samples, err3 := f.more(train.SamplesFile)
-	if !changed && !metrics && !norms && !samples && (f.run == nil || !f.run.Held || f.heldStill()) {
+	grown, wrong := false, []error{}
+	for _, name := range lineFiles {
+		more, err := f.more(name)
+		if grown = grown || more; err != nil {
+			wrong = append(wrong, err)
+		}
+	}
+	if !changed && !grown && (f.run == nil || !f.run.Held || f.heldStill()) {
 		return f.run, false, nil
 	}
 	r = &Run{Name: filepath.Base(abs(f.dir)), Dir: f.dir}
-	for _, err := range []error{err1, err2, err3} {
-		if err != nil {
-			r.problem("%v; it is left out", err)
-		}
+	for _, err := range wrong {
+		r.problem("%v; it is left out", err)
 	}
 	f.gather(r)
 	r.readFiles()
-	for _, name := range []string{train.MetricsFile, train.GradNormsFile, train.SamplesFile} {
+	for _, name := range lineFiles {
 		if g := f.growth[name]; g.was.info != nil {
 			r.Files = append(r.Files, name)
 			g.tell(r)
@@ -128,9 +134,11 @@ func stat(path string) stamp {
 // gather gives a run what the files of lines said.
 func (f *Follower) gather(r *Run) {
 	m, n, s := f.growth[train.MetricsFile].run, f.growth[train.GradNormsFile].run, f.growth[train.SamplesFile].run
+	h := f.growth[hardware.File].run
+	r.Hardware = slices.Clone(h.Hardware)
 	r.Steps, r.Evals, r.End = slices.Clone(m.Steps), slices.Clone(m.Evals), m.End
 	r.Norms, r.Samples, r.Tasks = slices.Clone(n.Norms), slices.Clone(s.Samples), slices.Clone(m.Tasks)
-	r.Problems = slices.Concat(m.Problems, n.Problems, s.Problems)
+	r.Problems = slices.Concat(m.Problems, n.Problems, s.Problems, h.Problems)
 }
 
 // more reads the lines that a file has gained, and tells whether it has changed. A file that is another one now, or
@@ -173,6 +181,8 @@ func (f *Follower) anew(name string) *followed {
 		g.see = g.run.takeMetrics
 	case train.SamplesFile:
 		g.see = g.run.takeSample
+	case hardware.File:
+		g.see = newReadings(g.run).take
 	default:
 		g.see = newNorms(g.run).take
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/hardware"
 	"github.com/tierlora/tierlora/train/journal"
 	"github.com/tierlora/tierlora/train/replay"
 )
@@ -53,9 +54,10 @@ type Run struct {
 	Journal     *journal.Status   // how the newest start ended, by its own account; nil = nothing says it
 	Log         string            // the end of the run's log; "" = there is none
 
-	About    About    // what a person wrote about the run
-	Files    []string // that were read
-	Problems []string // what could not be read
+	Hardware []HardwareSeries // readings of the machine, each over the seconds of the run's processes
+	About    About            // what a person wrote about the run
+	Files    []string         // that were read
+	Problems []string         // what could not be read
 }
 
 // Setting is a key of the configuration.
@@ -89,6 +91,7 @@ func Read(dir string) (*Run, error) {
 	r.readFiles()
 	r.eachLine(train.GradNormsFile, newNorms(r).take)
 	r.eachLine(train.SamplesFile, r.takeSample)
+	r.eachLine(hardware.File, newReadings(r).take)
 	if err := r.finish(); err != nil {
 		return nil, err
 	}

@@ -70,6 +70,7 @@ int nvmlDeviceGetMemoryInfo(struct card *c, unsigned long long *m) {
 }
 int nvmlDeviceGetTemperature(struct card *c, int sensor, unsigned *v) { return sensor ? 2 : give(c, "FAKE_TEMPERATURE", v, 41); }
 int nvmlDeviceGetTemperatureThreshold(struct card *c, int which, unsigned *v) { return give(c, which == 0 ? "FAKE_SHUTDOWN" : "FAKE_SLOWDOWN", v, which == 0 ? 95 : 90); }
+int nvmlDeviceGetUtilizationRates(struct card *c, unsigned v[2]) { v[1] = 7; return give(c, "FAKE_UTILIZATION", v, 98); }
 int nvmlDeviceGetPowerUsage(struct card *c, unsigned *v) { return give(c, "FAKE_POWER", v, 61000); }
 int nvmlDeviceGetEnforcedPowerLimit(struct card *c, unsigned *v) { return give(c, "FAKE_LIMIT", v, 450000); }
 int nvmlDeviceGetPowerManagementDefaultLimit(struct card *c, unsigned *v) { return give(c, "FAKE_LIMIT_DEFAULT", v, 450000); }
