@@ -206,6 +206,8 @@ func known(path string) string {
 	switch {
 	case paths[path] != "":
 		return path
+	case pages[path][1] != "":
+		return "/"
 	case strings.HasPrefix(path, modelsPath):
 		return "/v1/models"
 	}
@@ -233,6 +235,9 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) *Error {
 		}
 	}
 	path := r.URL.Path
+	if file, ok := pages[path]; ok {
+		return page(w, r, file)
+	}
 	method := paths[path]
 	if method == "" && strings.HasPrefix(path, modelsPath) {
 		method = http.MethodGet

@@ -46,7 +46,7 @@ func newServe(c *console) *cobra.Command {
 		Use:   "serve --model DIR [--adapter NAME=DIR ...]",
 		Short: "Answer requests in the form of OpenAI's API",
 		Long: `Answer requests in the form of OpenAI's API: /v1/chat/completions, /v1/completions and /v1/models, with /health and
-/metrics beside them. Requests are decoded together, --slots at a time; each adapter is a model of its own name, and all
+/metrics beside them, and a plain chat page at /. Requests are decoded together, --slots at a time; each adapter is a model of its own name, and all
 share the base model's memory.
 
 It listens on this machine alone unless --host says otherwise, and asks for an API key where one is given. Ctrl-C and
