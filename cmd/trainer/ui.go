@@ -38,7 +38,8 @@ func newUI(c *console) *cobra.Command {
 runs. The page reads the runs' files, so nothing of it slows a run, and a run that has ended is shown too.
 
 With the address that is printed, which has a token in it, the page starts runs, stops and resumes them. What is started
-waits in a queue that trains one run at a time; queue and runs go on when this program ends. Without the token the page
+waits in a queue, which trains on as many graphics cards as there are, runs with budgets of vram that fit together on one
+card, and one run on the processor at a time. Queue and runs continue when this program ends. Without the token the page
 only reads. It listens on this machine alone unless --host says otherwise; then reading needs the token too.`,
 		Example: `  trainer ui
   trainer ui runs/a runs/b --port 0
@@ -56,11 +57,16 @@ only reads. It listens on this machine alone unless --host says otherwise; then 
 // newUIWork is the process that works the queue off.
 func newUIWork() *cobra.Command {
 	return &cobra.Command{
-		Use:     "work QUEUE",
-		Short:   "Train what waits in a queue, a run at a time",
-		Example: "  trainer ui work queue",
+		Use:     "work QUEUE [FOLDER...]",
+		Short:   "Train what waits in a queue, beside the runs in these folders",
+		Example: "  trainer ui work queue runs",
 		Hidden:  true,
-		Args:    oneArgument("the queue's folder"),
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return usage(errors.New("trainer ui work takes the queue's folder and the folders of runs"))
+			}
+			return nil
+		},
 		RunE: func(cmd *cobra.Command, args []string) error {
 			q, err := queue.Open(args[0])
 			if err != nil {
@@ -70,7 +76,7 @@ func newUIWork() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return q.Work(cmd.Context(), program)
+			return q.Work(cmd.Context(), program, machineOf(args[1:]))
 		},
 	}
 }
@@ -112,7 +118,7 @@ func runUI(ctx context.Context, c *console, o *uiOptions, roots []string) error 
 	defer stop()
 	address := listener.Addr().(*net.TCPAddr)
 	options := live.Options{Roots: roots, Host: o.host, Token: live.NewToken(), Guarded: !address.IP.IsLoopback(), Queue: q, Program: program,
-		Worker: []string{"ui", "work", q.Dir()}, Settings: settingsOf, Check: checkedText, Edit: config.Edit, Fields: fields(), Templates: templates()}
+		Worker: append([]string{"ui", "work", q.Dir()}, absolute(roots)...), Settings: settingsOf, Check: checkedText, Edit: config.Edit, Fields: fields(), Templates: templates()}
 	if err := sayAddress(c, o, address, options); err != nil {
 		return err
 	}
@@ -120,6 +126,18 @@ func runUI(ctx context.Context, c *console, o *uiOptions, roots []string) error 
 		return fmt.Errorf("serve the page: %w", err)
 	}
 	return nil
+}
+
+// absolute returns paths that do not depend on the working folder.
+func absolute(paths []string) []string {
+	all := make([]string, len(paths))
+	for i, p := range paths {
+		all[i] = p
+		if abs, err := filepath.Abs(p); err == nil {
+			all[i] = abs
+		}
+	}
+	return all
 }
 
 // openQueue opens the queue that a user's runs wait in.

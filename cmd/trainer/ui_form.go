@@ -31,6 +31,7 @@ func checkedText(text []byte) live.Checked {
 		checked.Problems = append(checked.Problems, live.Problem{Key: key, Line: p.At.Line, Message: p.Text})
 	}
 	if len(problems) == 0 {
+		checked.Wants = wantsOf(loaded.Spec)
 		if err := checkDevice(loaded.Spec); err != nil {
 			checked.Problems = append(checked.Problems, live.Problem{Key: "device", Message: err.Error()})
 		}

@@ -159,7 +159,7 @@ func TestUI(t *testing.T) {
 	if code, answer := ui.post("api/start", string(body)); code != 409 || !strings.Contains(answer, "is in the queue already (waiting)") {
 		t.Errorf("it once more: %d %s", code, answer)
 	}
-	b.Wait(`document.querySelector("#queue .take") && document.getElementById("queue").innerText.includes("waiting for the runs before it")`)
+	b.Wait(`document.querySelector("#queue .take") && document.getElementById("queue").innerText.includes("queued (#1)")`)
 
 	ui.end() // with a page open
 	b.Wait(`document.getElementById("link").className === "off"`)

@@ -239,7 +239,7 @@ func (s *Server) start(_ *http.Request, q request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	return s.add(queue.Entry{Name: filepath.Base(dir), OutputDir: dir}, []byte(q.Config))
+	return s.add(queue.Entry{Name: filepath.Base(dir), OutputDir: dir, Wants: c.Wants}, []byte(q.Config))
 }
 
 // resume puts a run that was interrupted into the queue, to go on from its newest checkpoint.
@@ -263,7 +263,7 @@ func (s *Server) resume(_ *http.Request, q request) (any, error) {
 	if text, err := regular.ReadFile(filepath.Join(r.Dir, train.ConfigFile)); err != nil || len(text) > mostBody {
 		return nil, refuse(http.StatusConflict, "%s of %s can't be read, or has more than %d bytes", train.ConfigFile, r.Name, mostBody)
 	}
-	return s.add(queue.Entry{Name: filepath.Base(r.Dir), OutputDir: r.Dir, Args: []string{"--resume", "auto", "--set", "output_dir=" + r.Dir}}, r.Config)
+	return s.add(queue.Entry{Name: filepath.Base(r.Dir), OutputDir: r.Dir, Wants: s.o.Check(r.Config).Wants, Args: []string{"--resume", "auto", "--set", "output_dir=" + r.Dir}}, r.Config)
 }
 
 func (s *Server) add(e queue.Entry, config []byte) (any, error) {
@@ -342,6 +342,21 @@ func (s *Server) remove(_ *http.Request, q request) (any, error) {
 	}
 	s.hub.rescan()
 	return struct{}{}, nil
+}
+
+// clear forgets the runs of the queue that have ended.
+func (s *Server) clear(*http.Request, request) (any, error) {
+	if s.o.Queue == nil {
+		return nil, refuse(http.StatusConflict, "this server has no queue")
+	}
+	n, err := s.o.Queue.Clear()
+	if err != nil {
+		return nil, err
+	}
+	s.hub.rescan()
+	return struct {
+		Cleared int `json:"cleared"`
+	}{n}, nil
 }
 
 // move changes the turn of a run that waits.

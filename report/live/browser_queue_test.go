@@ -13,6 +13,7 @@ import (
 	"github.com/tierlora/tierlora/internal/browsertest"
 	"github.com/tierlora/tierlora/report/queue"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
 // TestBrowserMovesTheQueue: by keyboard alone a run gets an earlier turn; the focus stays with it, also where the list is
@@ -64,6 +65,44 @@ func TestBrowserMovesTheQueue(t *testing.T) {
 	}
 	if b.Console != nil {
 		t.Errorf("the page reports %s", strings.Join(b.Console, "\n"))
+	}
+}
+
+// TestBrowserClearsTheQueue: what has ended is cleared by a button, what waits stays, and a run that was started in a
+// terminal is among what the queue waits for.
+func TestBrowserClearsTheQueue(t *testing.T) {
+	b := browsertest.Start(t)
+	s, root := fixture(t, nil) // whose program does not start
+	add := func(name string) {
+		t.Helper()
+		if _, err := s.o.Queue.Add(queue.Entry{Name: name, OutputDir: filepath.Join(root, name), Dir: root}, []byte(name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("broken")
+	if err := s.o.Queue.Work(t.Context(), s.o.Program, queue.Machine{}); err != nil {
+		t.Fatal(err)
+	}
+	add("later")
+	write(t, root, "manual", train.MetricsFile, steps(1, 10))
+	write(t, root, "manual", checkpoint.LockFile, running())
+	address := "http://" + serve(t, s) + "/"
+	for i, width := range []int{1280, 390} {
+		b.Open("about:blank", width, 800, i == 1, true)
+		b.Open(address+"#token="+url.QueryEscape(token), width, 800, i == 1, true)
+		b.Eval(`(document.getElementById("fold").open = true) && 0`, new(any))
+		b.Wait(`document.getElementById("queue").innerText.includes("running, started in a terminal")`)
+		b.Wait(`document.getElementById("queue").innerText.includes("queued (#1)")`)
+		if i == 0 {
+			b.Wait(`document.getElementById("queue").innerText.includes("broken")`)
+			shoot(b, "queue-clear")
+			b.Eval(`document.getElementById("clear").focus() || 0`, new(any))
+			b.Key(" ")
+		}
+		b.Wait(`!document.getElementById("queue").innerText.includes("broken") && document.getElementById("clear").hidden`)
+	}
+	if all, err := s.o.Queue.List(); err != nil || len(all) != 1 || all[0].Name != "later" {
+		t.Errorf("%v: the queue is %+v", err, all)
 	}
 }
 

@@ -121,10 +121,10 @@ func TestQueueEntries(t *testing.T) {
 		}
 		return html
 	}
-	if html := view(); !strings.Contains(html, "waiting for the runs before it") || strings.Contains(html, "<b>new") {
+	if html := view(); !strings.Contains(html, "queued") || strings.Contains(html, "<b>new") {
 		t.Errorf("while it waits: %s", html)
 	}
-	if err := s.o.Queue.Work(t.Context(), s.o.Program); err != nil {
+	if err := s.o.Queue.Work(t.Context(), s.o.Program, queue.Machine{}); err != nil {
 		t.Fatal(err)
 	}
 	if html := view(); !strings.Contains(html, "did not start, or was ended by a signal") || !strings.Contains(html, "trainer: the run does not start: ") {

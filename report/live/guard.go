@@ -69,7 +69,7 @@ func (s *Server) Handler() http.Handler {
 	}
 	writes := map[string]func(*http.Request, request) (any, error){
 		"/api/check": s.check, "/api/edit": s.edit, "/api/plan": s.plan, "/api/start": s.start, "/api/stop": s.stop, "/api/resume": s.resume, "/api/remove": s.remove, "/api/move": s.move,
-		"/api/about": s.about, "/api/delete": s.delete,
+		"/api/clear": s.clear, "/api/about": s.about, "/api/delete": s.delete,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()

@@ -371,7 +371,7 @@ func (h *hub) lastWords(e queue.Entry, most int) string {
 func stateText(e queue.Entry) string {
 	switch e.State {
 	case queue.Waiting:
-		return "waiting for the runs before it"
+		return "queued"
 	case queue.Running:
 		return "running for " + report.Duration(time.Since(e.Started).Truncate(time.Second))
 	case queue.Lost:

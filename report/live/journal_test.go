@@ -60,7 +60,7 @@ func TestFailedRunsAreSeen(t *testing.T) {
 		{"refused", queue.Entry{ID: "20260101-000000.000000-aabbccdd", State: queue.Ended, ExitCode: &two, OutputDir: filepath.Join(root, "none")}, `refused: its configuration is not right: lora.r: must be above 0`, true},
 		{"killed", queue.Entry{State: queue.Ended, ExitCode: &minus, OutputDir: filepath.Join(root, "none")}, `did not start, or was ended by a signal`, true},
 		{"done", queue.Entry{State: queue.Ended, ExitCode: &zero, PID: os.Getpid(), OutputDir: dir}, `done in 0 ms`, false},
-		{"waiting", queue.Entry{State: queue.Waiting}, "waiting", false},
+		{"waiting", queue.Entry{State: queue.Waiting}, "queued", false},
 	} {
 		c.e.Started, c.e.Ended = time.Now().UTC(), time.Now().UTC()
 		if c.e.ID != "" {

@@ -43,6 +43,7 @@ type Checked struct {
 	Problems  []Problem         `json:"problems"`
 	Values    map[string]string `json:"values"` // that the text itself sets, by key
 	Notes     []string          `json:"notes,omitempty"`
+	Wants     queue.Wants       `json:"-"` // of the machine, for the queue
 	OutputDir string            `json:"output_dir,omitempty"`
 }
 

@@ -257,6 +257,7 @@ const ui = (() => {
     $("waiting").hidden = !queue.length;
     const held = $("queue").contains(document.activeElement) ? document.activeElement : null;
     $("queue").replaceChildren(...queue.map(entry));
+    $("clear").hidden = !token || !queue.some((q) => q.state === "ended" || q.state === "lost");
     if (held) refocus(held);
     const r = rows.find((r) => r.id === current);
     document.title = r ? (r.status === "running" ? "● " : "") + r.steps + " " + r.name : "Runs";
@@ -293,7 +294,7 @@ const ui = (() => {
   }
 
   function entry(q) {
-    const b = make("button", { type: "button", class: "run" }, make("b", {}, q.name), make("small", { class: q.bad ? "is-bad" : q.state === "running" ? "is-running" : null }, q.text));
+    const b = make("button", { type: "button", class: "run" }, make("b", {}, q.name), make("small", { class: q.bad ? "is-bad" : q.state === "running" || q.state === "elsewhere" ? "is-running" : null }, q.text));
     b.addEventListener("click", () => { marks.clear(); choose(q.state !== "waiting" && q.run && !q.bad ? q.run : q.id); });
     const li = make("li", { class: q.id === current ? "current" : null, "data-id": q.id }, b);
     if (q.state === "waiting" && token) {
@@ -359,6 +360,7 @@ const ui = (() => {
   }
 
   $("stop").addEventListener("click", async () => { const id = current; if (await act("/api/stop", id, "stopping: the step is finished and saved first")) { stopping = id; actions(); } });
+  $("clear").addEventListener("click", () => act("/api/clear", "", "finished runs are cleared from the queue"));
   $("resume").addEventListener("click", () => act("/api/resume", current, "in the queue"));
   $("alone").addEventListener("click", () => { marks.clear(); changed(); });
   $("sort").value = store.get("sort") || "newest";

@@ -100,13 +100,27 @@ type waiting struct {
 	Run   string      `json:"run"` // the id of its folder, where that is shown
 }
 
+// elsewhere is the state of a run on its way that no queue started.
+const elsewhere queue.State = "elsewhere"
+
 // list is all runs, and the queue: what waits and runs, and the last few that have ended.
 func (h *hub) list() (rows []row, entries []waiting) {
 	rows, entries = []row{}, []waiting{}
 	for _, it := range h.shown() {
 		rows = append(rows, it.row)
 	}
-	ended := 0
+	ended, turn, started := 0, map[string]int{}, map[string]bool{}
+	for _, e := range h.queue {
+		if e.State == queue.Waiting {
+			turn[e.ID] = len(turn) + 1
+		}
+		started[e.OutputDir] = started[e.OutputDir] || e.State == queue.Running
+	}
+	for _, it := range h.shown() { // runs that the queue waits for and did not start
+		if len(turn) > 0 && it.run.Held && !started[it.dir] {
+			entries = append(entries, waiting{ID: it.id, Name: it.run.Name, State: elsewhere, Text: "running, started in a terminal", Run: it.id})
+		}
+	}
 	for _, e := range slices.Backward(h.queue) {
 		if e.State == queue.Ended || e.State == queue.Lost {
 			if ended++; ended > 5 {
@@ -115,6 +129,9 @@ func (h *hub) list() (rows []row, entries []waiting) {
 		}
 		w := waiting{ID: e.ID, Name: e.Name, State: e.State}
 		w.Text, w.Bad = h.entryText(e, mostWhyLine)
+		if e.State == queue.Waiting {
+			w.Text += fmt.Sprintf(" (#%d)", turn[e.ID])
+		}
 		if it := h.items[idOf(e.OutputDir)]; it != nil && it.run != nil {
 			w.Run = it.id
 		}

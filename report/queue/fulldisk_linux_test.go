@@ -26,7 +26,7 @@ func TestFullDiskKeepsTheResult(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := q.Work(t.Context(), path); err != nil {
+	if err := q.Work(t.Context(), path, Machine{}); err != nil {
 		t.Error(err)
 	}
 	if free, ok := atomicfile.Free(dir); ok && free > 4096 {

@@ -52,7 +52,7 @@ func TestStartInTheFuture(t *testing.T) {
 	}
 	path, _ := program(t)
 	next := add(t, q, "next", "code=0")
-	if err := q.Work(t.Context(), path); err != nil {
+	if err := q.Work(t.Context(), path, Machine{}); err != nil {
 		t.Fatal(err)
 	}
 	if s := state(t, q, next.ID).State; s != Ended {

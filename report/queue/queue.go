@@ -1,5 +1,6 @@
 // Package queue keeps training runs that wait for their turn, in a folder that outlives the program that added them. One
-// process works it off, a run at a time; a run is a process of its own, which goes on when that one ends.
+// process works it off: as many runs at a time as the machine's graphics cards hold, and one on the processor. A run is a
+// process of its own, which continues when the worker ends.
 //
 // waiting/ID and started/ID hold an entry each: its configuration, what it is, its log and how it ended. An entry is
 // started, or taken back, by renaming its folder, so that of two who try one does.
@@ -48,6 +49,8 @@ type Entry struct {
 	Dir       string    `json:"dir"`        // the working folder, absolute
 	Args      []string  `json:"args,omitempty"`
 	Added     time.Time `json:"added"`
+	Wants     Wants     `json:"wants,omitzero"`
+	Cards     []string  `json:"cards,omitempty"` // that it got; empty = the processor, or not known
 
 	PID      int       `json:"pid,omitzero"`
 	Started  time.Time `json:"started,omitzero"`
@@ -292,6 +295,25 @@ func (e Entry) runs() bool {
 	}
 	pid, held := runs.HeldBy(e.OutputDir)
 	return held && pid == e.PID || began < 2*time.Minute
+}
+
+// Clear forgets the runs that have ended, with the queue's copies of their configurations and logs, and returns how many
+// there were. What they wrote into their own folders stays.
+func (q *Queue) Clear() (n int, err error) {
+	all, err := q.List()
+	if err != nil {
+		return 0, err
+	}
+	for _, e := range all {
+		if e.State != Ended && e.State != Lost {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(q.in(Ended), e.ID)); err != nil {
+			return n, fmt.Errorf("clear the queue: %w", err)
+		}
+		n++
+	}
+	return n, nil
 }
 
 // Remove takes a run back that waits.

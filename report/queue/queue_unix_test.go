@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -89,7 +90,7 @@ func TestOneAtATime(t *testing.T) {
 		wg.Add(1)
 		go func() {
 			defer wg.Done()
-			if err := q.Work(t.Context(), path); err != nil {
+			if err := q.Work(t.Context(), path, Machine{}); err != nil {
 				t.Error(err)
 			}
 		}()
@@ -153,7 +154,7 @@ func TestMove(t *testing.T) {
 	if err := q.Remove(ids[0]); err != nil || order() != "bcde" {
 		t.Errorf("%v: %s", err, order())
 	}
-	if err := q.Work(t.Context(), path); err != nil {
+	if err := q.Work(t.Context(), path, Machine{}); err != nil {
 		t.Fatal(err)
 	}
 	began := map[string]time.Time{}
@@ -183,13 +184,13 @@ func TestWorkerDies(t *testing.T) {
 		until(t, "the first runs", func() bool { return state(t, q, first.ID).PID != 0 })
 		die()
 	}()
-	if err := q.Work(ctx, path); !errors.Is(err, context.Canceled) {
+	if err := q.Work(ctx, path, Machine{}); !errors.Is(err, context.Canceled) {
 		t.Errorf("the worker ends with %v", err)
 	}
 	if e := state(t, q, first.ID); e.State != Running {
 		t.Errorf("%+v, want it running", e)
 	}
-	if err := q.Work(t.Context(), path); err != nil {
+	if err := q.Work(t.Context(), path, Machine{}); err != nil {
 		t.Fatal(err)
 	}
 	if e := state(t, q, first.ID); e.State != Lost {
@@ -208,7 +209,7 @@ func TestWorkerDies(t *testing.T) {
 func TestBrokenQueues(t *testing.T) {
 	q := open(t)
 	lost := add(t, q, "no program", "code=0")
-	if err := q.Work(t.Context(), filepath.Join(t.TempDir(), "nothing")); err != nil {
+	if err := q.Work(t.Context(), filepath.Join(t.TempDir(), "nothing"), Machine{}); err != nil {
 		t.Fatal(err)
 	}
 	if e := state(t, q, lost.ID); e.State != Ended || *e.ExitCode != -1 || !strings.Contains(q.Log(e.ID, 1000), "trainer: the run does not start: ") {
@@ -290,5 +291,84 @@ func TestStopProvesTheRun(t *testing.T) {
 	}
 	if err := run.Wait(); err == nil || err.Error() != "signal: terminated" {
 		t.Errorf("it ends with %v", err)
+	}
+}
+
+// TestCardsRunTogether: as many runs train as there are cards, each sees its own, and the next starts when one has
+// ended; runs that have ended are cleared, and those on their way stay.
+func TestCardsRunTogether(t *testing.T) {
+	q := open(t)
+	path, _ := program(t)
+	m := Machine{Cards: func() []Card { return []Card{{"GPU-a", 1 << 34}, {"GPU-b", 1 << 34}} }}
+	dir := t.TempDir()
+	script := func(i int) string {
+		name := filepath.Join(dir, fmt.Sprint(i))
+		return fmt.Sprintf("echo $CUDA_VISIBLE_DEVICES > %s.on\nfor n in $(seq 1000); do [ -e %s.go ] && break; sleep 0.02; done\ncode=0\n", name, name)
+	}
+	var ids []string
+	for i := range 3 {
+		e, err := q.Add(Entry{Name: fmt.Sprint(i), OutputDir: filepath.Join(dir, "out", fmt.Sprint(i)), Dir: dir, Wants: Wants{Cards: 1}}, []byte(script(i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ids = append(ids, e.ID)
+	}
+	done := make(chan error, 1)
+	go func() { done <- q.Work(t.Context(), path, m) }()
+	on := func(i int) string {
+		text, _ := os.ReadFile(filepath.Join(dir, fmt.Sprint(i)+".on"))
+		return strings.TrimSpace(string(text))
+	}
+	until(t, "two run", func() bool { return on(0) == "GPU-a" && on(1) == "GPU-b" })
+	if state(t, q, ids[2]).State != Waiting {
+		t.Error("the third did not wait")
+	}
+	finish := func(i int) {
+		if err := os.WriteFile(filepath.Join(dir, fmt.Sprint(i)+".go"), nil, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	finish(1)
+	until(t, "the third gets the card that is free", func() bool { return on(2) == "GPU-b" })
+	if n, err := q.Clear(); n != 1 || err != nil {
+		t.Errorf("%d cleared, %v", n, err)
+	}
+	if state(t, q, ids[1]).ID != "" || state(t, q, ids[0]).State != Running {
+		t.Error("the wrong run was cleared")
+	}
+	finish(0)
+	finish(2)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if n, err := q.Clear(); n != 2 || err != nil {
+		t.Errorf("%d cleared, %v", n, err)
+	}
+}
+
+// TestTerminalRunIsWaitedFor: a run that no queue started has the processor first.
+func TestTerminalRunIsWaitedFor(t *testing.T) {
+	q := open(t)
+	path, notes := program(t)
+	add(t, q, "a", "code=0")
+	var gone atomic.Bool
+	m := Machine{Others: func() []Other {
+		if gone.Load() {
+			return nil
+		}
+		return []Other{{Dir: "/elsewhere"}}
+	}}
+	done := make(chan error, 1)
+	go func() { done <- q.Work(t.Context(), path, m) }()
+	time.Sleep(2 * look)
+	if _, err := os.Stat(notes); err == nil {
+		t.Error("it did not wait")
+	}
+	gone.Store(true)
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(notes); err != nil {
+		t.Error("it did not run afterwards")
 	}
 }

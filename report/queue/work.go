@@ -7,6 +7,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
@@ -15,22 +17,23 @@ import (
 	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
-// look is how often a worker looks after a run that an earlier worker started.
+// look is how often a worker looks for runs that others started or ended.
 const look = 500 * time.Millisecond
 
-// Work works the queue off: each run in its turn as "program train", until none waits. Where another process does so
-// already it returns at once. The end of ctx ends this process's part; the run goes on.
-func (q *Queue) Work(ctx context.Context, program string) error {
+// Work works the queue off: each run as "program train" in its turn, as soon as the machine has what it needs, until none
+// waits. Where another process does so already it returns at once. The end of ctx ends this process's part; the runs
+// continue.
+func (q *Queue) Work(ctx context.Context, program string, m Machine) error {
 	for {
 		lock, err := q.acquire(ctx)
 		if err != nil || lock == nil {
 			return err
 		}
-		err = q.workOff(ctx, program)
+		err = q.workOff(ctx, program, m)
 		if err := errors.Join(err, lock.Release()); err != nil {
 			return err
 		}
-		if _, ok, err := q.next(); !ok || err != nil { // added while this one still had the lock
+		if waits, err := q.waits(); !waits || err != nil { // added while this one still had the lock
 			return err
 		}
 	}
@@ -61,66 +64,80 @@ func (q *Queue) Working() bool {
 	return lock.Release() != nil
 }
 
-// next is the run that has waited longest.
-func (q *Queue) next() (e Entry, ok bool, err error) {
+// waits tells whether a run waits.
+func (q *Queue) waits() (bool, error) {
 	all, err := q.List()
-	for _, e := range all {
-		if e.State == Waiting {
-			return e, true, nil
-		}
-	}
-	return e, false, err
+	return slices.ContainsFunc(all, func(e Entry) bool { return e.State == Waiting }), err
 }
 
-func (q *Queue) workOff(ctx context.Context, program string) error {
-	for {
-		if err := q.await(ctx); err != nil {
-			return err
-		}
-		e, ok, err := q.next()
-		if !ok || err != nil {
-			return err
-		}
-		if err := q.run(ctx, program, e); err != nil {
-			return err
-		}
-	}
-}
-
-// await waits until no run is on its way that an earlier worker started.
-func (q *Queue) await(ctx context.Context) error {
+// workOff starts runs as the machine has room for them, and returns when none waits and those it started have ended.
+func (q *Queue) workOff(ctx context.Context, program string, m Machine) error {
+	ended := make(chan error)
+	active := 0
+	var failed error
 	for {
 		all, err := q.List()
-		if err != nil {
-			return err
+		failed = errors.Join(failed, err)
+		if failed == nil {
+			cards := m.cards()
+			e, on, ok := choose(all, cards, m.others())
+			if ok {
+				e.Cards = on
+				dir, taken, err := q.take(e)
+				if err != nil {
+					failed = err
+					continue
+				}
+				if taken {
+					var visible []string
+					if len(on) < len(cards) {
+						visible = on
+					}
+					active++
+					rescue.Go(func() { ended <- q.run(ctx, program, dir, visible) })
+				}
+				continue
+			}
 		}
-		busy := false
-		for _, e := range all {
-			busy = busy || e.State == Running
-		}
-		if !busy {
-			return nil
+		if active == 0 && (failed != nil || !slices.ContainsFunc(all, func(e Entry) bool { return e.State == Waiting })) {
+			return failed
 		}
 		select {
+		case err := <-ended:
+			active--
+			failed = errors.Join(failed, err)
 		case <-ctx.Done():
+			for ; active > 0; active-- {
+				<-ended
+			}
 			return ctx.Err()
 		case <-time.After(look):
 		}
 	}
 }
 
-// run starts an entry, if it still waits, and writes down how it ends.
-func (q *Queue) run(ctx context.Context, program string, e Entry) error {
-	dir := filepath.Join(q.in(Running), e.ID)
+// take moves an entry that waits to those that are started; taken is false where somebody took it back meanwhile.
+func (q *Queue) take(e Entry) (dir string, taken bool, err error) {
+	dir = filepath.Join(q.in(Running), e.ID)
 	e.Started = time.Now().UTC()
 	if err := e.write(filepath.Join(q.in(Waiting), e.ID)); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return fmt.Errorf("start %s: %w", e.Name, err)
+		return dir, false, fmt.Errorf("start %s: %w", e.Name, err)
 	}
 	if err := atomicfile.Rename(filepath.Join(q.in(Waiting), e.ID), dir); err != nil {
 		if errors.Is(err, os.ErrNotExist) {
-			return nil // taken back meanwhile
+			return dir, false, nil
 		}
-		return fmt.Errorf("start %s: %w", e.Name, err)
+		return dir, false, fmt.Errorf("start %s: %w", e.Name, err)
+	}
+	return dir, true, nil
+}
+
+// run runs an entry that was taken, on the graphics cards that visible names or on all of them, and writes down how it
+// ends.
+func (q *Queue) run(ctx context.Context, program, dir string, visible []string) error {
+	e, ok := q.read(Running, filepath.Base(dir))
+	if !ok {
+		return fmt.Errorf("start a run: %s can't be read", filepath.Join(dir, entryFile))
 	}
 	log, err := atomicfile.Append(filepath.Join(dir, logFile), 0o600)
 	if err != nil {
@@ -129,6 +146,9 @@ func (q *Queue) run(ctx context.Context, program string, e Entry) error {
 	defer log.Close()
 	cmd := exec.Command(program, append([]string{"train", "--config", filepath.Join(dir, configFile)}, e.Args...)...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = e.Dir, log, log
+	if visible != nil {
+		cmd.Env = append(os.Environ(), "CUDA_VISIBLE_DEVICES="+strings.Join(visible, ","))
+	}
 	alone(cmd)
 	code := -1
 	if err := cmd.Start(); err != nil {
