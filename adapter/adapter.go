@@ -1,11 +1,8 @@
 package adapter
 
 import (
-	"crypto/sha256"
-	"encoding/binary"
 	"fmt"
 	"maps"
-	"math/rand/v2"
 	"slices"
 	"strings"
 
@@ -16,7 +13,8 @@ import (
 
 // Methods lists every way of training beside frozen weights, by its value of `adapter:` in a run's configuration.
 var Methods = map[string]Method{
-	"lora": {Wrap: wrapLoRA, WrapExperts: wrapLoRAExperts, WrapParameter: wrapLoRAParameter, Init: initLoRA, Merge: mergeLoRA, MergeParameter: mergeLoRAParameter, Rate: loraPlusRate, PEFT: loraCodec},
+	"lora": {Wrap: wrapLoRA, WrapExperts: wrapLoRAExperts, WrapParameter: wrapLoRAParameter, Init: initLoRA, Rebase: loraRebase,
+		Merge: mergeLoRA, MergeParameter: mergeLoRAParameter, Rate: loraPlusRate, PEFT: loraCodec},
 }
 
 // DefaultMethod is the value of `adapter:` where a configuration gives none.
@@ -53,9 +51,10 @@ type Method struct {
 	WrapExperts func(t *Trained, c Config, n *nn.Net, paths []string, adapted []bool, base nn.Experts) nn.Experts
 	// WrapParameter is Wrap for experts whose matrices are one parameter; nil = it adapts none.
 	WrapParameter func(t *Trained, c Config, n *nn.Net, p Parameter, parts []nn.Experts) []nn.Experts
-	// Init gives one of the method's tensors, which is zero, its first numbers. uniform gives numbers in [0,1), a stream
-	// of the tensor's own.
-	Init func(p Param, uniform func() float64)
+	// Init gives the tensors of a layer, which are zero, their first numbers.
+	Init func(c Config, f Fresh) error
+	// Rebase is for first numbers that are part of the base weight; nil = base weights stay as they are.
+	Rebase *Rebase
 	// Merge makes what adds a layer's update to its weight from the layer's trained tensors.
 	Merge func(c Config, layer string, own []Param) (Merger, error)
 	// MergeParameter is Merge for a parameter of experts: the updates of the tensors that the checkpoint has it in, by the names of
@@ -71,38 +70,14 @@ type Method struct {
 // from on. Calls for different rows may run at the same time.
 type Merger func(rows []float32, from int)
 
-// Start fills the trained tensors of a fresh adapter. A tensor's numbers depend on the seed and its name alone.
-func (m Method) Start(seed uint64, params []Param) {
-	for _, p := range params {
-		h := sha256.Sum256([]byte(p.Name))
-		pcg := rand.NewPCG(seed, binary.LittleEndian.Uint64(h[:]))
-		m.Init(p, func() float64 { return float64(pcg.Uint64()>>11) / (1 << 53) })
-	}
-}
-
 // Mergers are the updates of an adapter by the layer's path, or the parameter's name where the checkpoint has it.
 func (m Method) Mergers(c Config, layers []string, parameters []Parameter, params []Param) (map[string]Merger, error) {
-	own, known := map[string][]Param{}, map[string]bool{}
-	for _, l := range layers {
-		known[l] = true
-	}
-	for _, p := range parameters {
-		known[p.Path] = true
-	}
-	for _, p := range params {
-		layer := p.Name
-		for !known[layer] {
-			i := strings.LastIndexByte(layer, '.')
-			if i < 0 {
-				return nil, fmt.Errorf("tensor %s is of no adapted layer and can't be merged", p.Name)
-			}
-			layer = layer[:i]
-		}
-		own[layer] = append(own[layer], p)
+	own, err := (&Trained{Layers: layers, Parameters: parameters}).owners(params)
+	if err != nil {
+		return nil, err
 	}
 	mergers := map[string]Merger{}
 	for _, l := range layers {
-		var err error
 		if mergers[l], err = m.Merge(c, l, own[l]); err != nil {
 			return nil, err
 		}

@@ -41,6 +41,13 @@ type Config struct {
 	AlphaPattern map[string]float64 `yaml:"alpha_pattern,omitempty" range:"(0,inf)" resume:"compared"`
 	// LoRAPlusLRRatio is how many times the learning rate of A that of B is (LoRA+); 0 turns it off.
 	LoRAPlusLRRatio float64 `yaml:"loraplus_lr_ratio,omitempty" range:"[0,inf)" resume:"steers"`
+	// InitLoRAWeights is how fresh matrices start, by PEFT's names. Where it is empty, A is random and B zero. pissa starts from
+	// the leading singular vectors of the base weight, and pissa_niter_N, such as pissa_niter_4, from an approximation of them by
+	// N power iterations: seconds for a matrix of an 8B model, where the exact decomposition takes one to four minutes of a core.
+	// olora starts from a QR decomposition. The base weight loses what these start with, so that the model computes at first what
+	// it did before; a quantised base is quantised after that. The adapter is saved with twice the rank: so it fits the base model
+	// as it is, in every program that loads PEFT's adapters.
+	InitLoRAWeights string `yaml:"init_lora_weights,omitempty" form:"start" resume:"fixed"`
 	// InitFrom is an adapter folder in PEFT's format to start from instead of fresh weights.
 	InitFrom string `yaml:"init_from,omitempty" form:"path" resume:"free"`
 
@@ -90,6 +97,7 @@ func (c Config) Validate() []error {
 			bad("target_modules: %q is no regular expression: %v", re, err)
 		}
 	}
+	problems = append(problems, checkLoRAStart(c)...)
 	for _, k := range sortedKeys(c.RankPattern) {
 		if _, err := ending(k); err != nil {
 			bad("rank_pattern: %q is no regular expression: %v", k, err)

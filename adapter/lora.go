@@ -3,7 +3,6 @@ package adapter
 import (
 	"fmt"
 	"hash/fnv"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -59,18 +58,6 @@ func stream(path string) uint64 {
 	h := fnv.New64a()
 	h.Write([]byte(path))
 	return h.Sum64()
-}
-
-// initLoRA fills A [R,In] as PEFT does: kaiming-uniform with a = sqrt(5), which is uniform in ±1/sqrt(In). B starts
-// at zero.
-func initLoRA(p Param, uniform func() float64) {
-	if !strings.HasSuffix(p.Name, suffixA) {
-		return
-	}
-	bound := 1 / math.Sqrt(float64(p.Shape[1]))
-	for i := range p.Data {
-		p.Data[i] = float32((2*uniform() - 1) * bound)
-	}
 }
 
 // pairOf are a layer's A and B.

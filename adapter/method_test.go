@@ -38,7 +38,9 @@ func adapted(t *testing.T, m Method, c Config) *Trained {
 func TestStartIsTheSameForEver(t *testing.T) {
 	const name, seed, in = "layers.0.q_proj.lora_A.weight", 42, 6
 	a, b := Param{name, []int{2, in}, make([]float32, 2*in)}, Param{"layers.0.q_proj.lora_B.weight", []int{4, 2}, make([]float32, 8)}
-	Methods["lora"].Start(seed, []Param{b, a})
+	if err := NewStart(Methods["lora"], Default(), seed).Fill(nil, nil, &Trained{Layers: []string{"layers.0.q_proj"}}, []Param{b, a}); err != nil {
+		t.Fatal(err)
+	}
 	h := sha256.Sum256([]byte(name))
 	pcg := rand.NewPCG(seed, binary.LittleEndian.Uint64(h[:]))
 	for i, got := range a.Data {

@@ -31,7 +31,7 @@ func TestBrokenConfigs(t *testing.T) {
 				"run.yaml:2:1: datset: unknown key; the nearest is dataset\n" +
 				"run.yaml:4:12: training.max_step: unknown key; the nearest is training.max_steps"},
 		{"far from any key", least + "lora: {xylophone: 1}\n",
-			"run.yaml:4:8: lora.xylophone: unknown key; the keys of lora are alpha, alpha_pattern, dropout, init_from, loraplus_lr_ratio, r, rank_pattern, target_modules, target_parameters, use_rslora"},
+			"run.yaml:4:8: lora.xylophone: unknown key; the keys of lora are alpha, alpha_pattern, dropout, init_from, init_lora_weights, loraplus_lr_ratio, r, rank_pattern, target_modules, target_parameters, use_rslora"},
 		{"Axolotl name", least + "micro_batch_size: 4\n",
 			"run.yaml:4:1: micro_batch_size: is training.batch_size here"},
 		{"Axolotl name in a section", least + "training:\n  num_epochs: 3\n",

@@ -16,6 +16,7 @@ var descriptions = map[string]string{
 	"lora.rank_pattern":                    "`rank_pattern` gives layers a rank of their own: regular expressions for the end of a layer's path, with ranks. Of several that match, the first counts: as the adapter's file has them, else by name.",
 	"lora.alpha_pattern":                   "`alpha_pattern` gives layers an alpha of their own, as `rank_pattern` does ranks.",
 	"lora.loraplus_lr_ratio":               "How many times the learning rate of A that of B is (LoRA+); 0 turns it off.",
+	"lora.init_lora_weights":               "How fresh matrices start, by PEFT's names. Where it is empty, A is random and B zero. pissa starts from the leading singular vectors of the base weight, and pissa_niter_N, such as pissa_niter_4, from an approximation of them by N power iterations: seconds for a matrix of an 8B model, where the exact decomposition takes one to four minutes of a core. olora starts from a QR decomposition. The base weight loses what these start with, so that the model computes at first what it did before; a quantised base is quantised after that. The adapter is saved with twice the rank: so it fits the base model as it is, in every program that loads PEFT's adapters.",
 	"lora.init_from":                       "An adapter folder in PEFT's format to start from instead of fresh weights.",
 	"quantization":                         "How qlora stores the base weights. Without it qlora takes the defaults, or quantised weights as they are.",
 	"quantization.bits":                    "Bits of a stored weight.",

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/tierlora/tierlora/adapter"
 )
 
 // form is what a free text must look like, by the name in a field's tag form.
@@ -21,7 +23,11 @@ var forms = map[string]form{
 	"size":      {pattern: `^([0-9]+(\.[0-9]+)? ?([KMGTkmgt][Ii]?[Bb]|[Bb])?)?$`, words: "an amount such as 8GiB (2^30) or 8GB (10^9)"},
 	"devices":   {pattern: `^(all|[1-9][0-9]?|\[ *[0-9]+( *, *[0-9]+)* *\])?$`, words: "1 to 64, `all`, a list such as [0, 2]"},
 	"address":   {pattern: `^(https?://[^/@]+(/.*)?)?$`, words: "an http or https address"},
-	"loopback":  {pattern: `^((localhost|127(\.[0-9]+){3}|\[::1\]):[0-9]+)?$`, words: "a loopback address with a port"},
+	"start": {
+		pattern: "^(" + strings.ReplaceAll(strings.Join(adapter.LoRAStarts(), "|"), "N", "[0-9]{1,3}") + ")?$",
+		words:   strings.Join(adapter.LoRAStarts(), ", ") + " (N is a number)",
+	},
+	"loopback": {pattern: `^((localhost|127(\.[0-9]+){3}|\[::1\]):[0-9]+)?$`, words: "a loopback address with a port"},
 }
 
 // form is what the key's text must look like.

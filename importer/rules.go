@@ -56,6 +56,7 @@ var common = map[string]rule{
 	"output_dir":                   func(t *translation, e entry) { t.take(e, "output_dir") },
 	"resume_from_checkpoint":       resume,
 	"auto_resume_from_checkpoints": func(t *translation, e entry) { t.ifTrue(e, "training.resume", "auto", "") },
+	"peft_init_lora_weights":       loraStart,
 	"loraplus_lr_ratio":            func(t *translation, e entry) { t.take(e, "lora.loraplus_lr_ratio") },
 	"neat_packing":                 func(t *translation, e entry) { t.ifTrue(e, "dataset.packing", true, "") },
 	"batch_size": func(t *translation, e entry) {

@@ -187,18 +187,25 @@ var peft = map[string]rule{
 		}
 		t.missing(e, t.keys["task_type"].Say)
 	},
-	"inference_mode": passed("train it further with lora.init_from"),
-	"peft_version":   passed("which version wrote the file"),
-	"auto_mapping":   passed("of another program's loading"),
-	"init_lora_weights": func(t *translation, e entry) {
-		if e.Value == true {
-			t.add(Taken, e, "", nil, "A at random and B at zero")
-			return
-		}
-		t.missing(e, t.keys["init_lora_weights"].Say)
-	},
+	"inference_mode":    passed("train it further with lora.init_from"),
+	"peft_version":      passed("which version wrote the file"),
+	"auto_mapping":      passed("of another program's loading"),
+	"init_lora_weights": loraStart,
 	"megatron_core":     passed("of another program"),
 	"qalora_group_size": passed("of use_qalora, which is off unless it is named"),
+}
+
+// loraStart takes PEFT's init_lora_weights: true, or a start that is here too.
+func loraStart(t *translation, e entry) {
+	name, _ := e.Value.(string)
+	switch {
+	case e.Value == true:
+		t.add(Taken, e, "", nil, "A at random and B at zero")
+	case name == "olora" || strings.HasPrefix(name, "pissa"):
+		t.take(e, "lora.init_lora_weights")
+	default:
+		t.missing(e, t.keys["init_lora_weights"].Say)
+	}
 }
 
 func (t *translation) ifOn(e entry, say string) {

@@ -309,6 +309,10 @@ func (b *Base) Check(n *nn.Net) error {
 	return nil
 }
 
+// Reader reads the checkpoint's tensors by the names that the network has for them. It is an nn.StoredReader, an
+// nn.PackedReader and an nn.MXFP4Reader.
+func (b *Base) Reader() nn.Reader { return quantisedTensors{tensors{b.Weights}, b.Tensors()} }
+
 // Load fills the frozen weights of a network, workers at a time.
 func (b *Base) Load(ctx context.Context, n *nn.Net, m graph.Store, workers int) error {
 	if b.Declared {
@@ -320,7 +324,7 @@ func (b *Base) Load(ctx context.Context, n *nn.Net, m graph.Store, workers int) 
 	if err := b.CheckTied(ctx); err != nil {
 		return err
 	}
-	if err := n.Load(ctx, quantisedTensors{tensors{b.Weights}, b.Tensors()}, m, workers); err != nil {
+	if err := n.Load(ctx, b.Reader(), m, workers); err != nil {
 		return fmt.Errorf("base model %q: %w", b.Name, err)
 	}
 	if err := b.Weights.Unchanged(); err != nil {

@@ -24,11 +24,14 @@ type Network struct {
 	Stored  func(name string) *quant.Config // of a checkpoint that is quantised already: nn.Options.Stored
 	Method  adapter.Method
 	Adapter adapter.Config
-	Adapted bool             // false = the base model alone
-	Several *adapter.Several // adapters of which every row of a batch has its own, in the place of one for all; nil = none
-	Layout  Layout
-	Halves  func(name string) kernel.DType // nn.Options.Halves; nil = all matrices are kept as Float
-	Ranks   int                            // that have a share of each micro-batch's tokens, and of attention's heads; 0 = one has all
+	Start   *adapter.Start // how a run's fresh adapter starts, which may change base weights while they load; nil = they stay
+	Adapted bool           // false = the base model alone
+	// Trainable is nn.Options.Trainable; nil = the base model is frozen.
+	Trainable func(name string) bool
+	Several   *adapter.Several // adapters of which every row of a batch has its own, in the place of one for all; nil = none
+	Layout    Layout
+	Halves    func(name string) kernel.DType // nn.Options.Halves; nil = all matrices are kept as Float
+	Ranks     int                            // that have a share of each micro-batch's tokens, and of attention's heads; 0 = one has all
 }
 
 // Keep makes the network keep the weights of a checkpoint that are quantised already as they are: all that there are, or of gpt-oss
@@ -103,7 +106,9 @@ func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn
 		o.Wrap, o.WrapExperts = nw.Several.Wrapper(prefix, s.Tokens), nw.Several.Experts
 		o.WrapRouter = nw.Several.Routers(prefix, s.Tokens)
 	}
+	o.Trainable, o.Train = nw.Trainable, trained.Train
 	n := nn.New(o)
+	n.Rewrite = nw.Start.Rewrite(n, trained)
 	n.Shard(nw.Layout.Shards)
 	own := Own(s.Tokens, nw.Ranks)
 	cu := n.Batch(prefix+"cu_seqlens", kernel.T(kernel.I32, s.Sequences+1))

@@ -22,6 +22,7 @@ type Options struct {
 	Precision    string // auto | bf16 | fp16 | tf32 | fp32
 	Adapter      string // one of adapter.Names; empty = none, or that of UseAdapter's folder
 	LoRA         adapter.Config
+	Seed         uint64        // of a fresh adapter's numbers
 	Quantization *quant.Config // how base weights are stored; nil = as they are
 }
 
@@ -73,6 +74,7 @@ func (s *Session) open(ctx context.Context, o Options) error {
 		return err
 	}
 	s.Net.Method, s.Net.Adapter, s.Net.Adapted = method, o.LoRA, true
+	s.Net.Start = adapter.NewStart(method, o.LoRA, o.Seed)
 	if quantised {
 		if o.Quantization == nil {
 			return fmt.Errorf("adapter: %s needs a section quantization", o.Adapter)
@@ -124,7 +126,7 @@ func (s *Session) checkStorage(c quant.Config) error {
 
 // UseAdapter makes the network carry the adapter of a PEFT folder, or none where dir is empty. Hold loads it.
 func (s *Session) UseAdapter(dir string) error {
-	s.Net.Adapted = dir != ""
+	s.Net.Adapted, s.Net.Start = dir != "", nil
 	if dir == "" {
 		return nil
 	}
@@ -139,7 +141,7 @@ func (s *Session) UseAdapter(dir string) error {
 // UseSaved is UseAdapter for an adapter that was read, which is closed with the session.
 func (s *Session) UseSaved(saved *adapter.Saved) {
 	s.saved = []*adapter.Saved{saved}
-	s.Net.Adapted, s.Net.Method, s.Net.Adapter = true, saved.Method, saved.Config
+	s.Net.Adapted, s.Net.Start, s.Net.Method, s.Net.Adapter = true, nil, saved.Method, saved.Config
 	s.Net.Adapter.Dropout = 0 // of training only
 }
 
@@ -152,7 +154,7 @@ func (s *Session) UseAdapters(dirs []string) error {
 		}
 		s.saved = append(s.saved, saved)
 	}
-	s.Net.Adapted, s.Net.Several = false, adapter.NewSeveral(s.saved)
+	s.Net.Adapted, s.Net.Start, s.Net.Several = false, nil, adapter.NewSeveral(s.saved)
 	return nil
 }
 

@@ -109,7 +109,7 @@ func (a *attempt) adapter() (moved int, err error) {
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
 	const prefix, suffixA, suffixB = "base_model.model.", ".lora_A.weight", ".lora_B.weight"
-	start := adapter.Methods["lora"].Start
+	start := adapter.NewStart(adapter.Methods["lora"], adapter.Default(), a.seed())
 	count := int64(0)
 	for _, name := range f.Names() {
 		t, _ := f.Tensor(name)
@@ -122,19 +122,27 @@ func (a *attempt) adapter() (moved int, err error) {
 				return 0, fmt.Errorf("%s: number %d is %v", name, i, x)
 			}
 		}
-		partner, ok := strings.CutSuffix(name, suffixA)
-		if partner += suffixB; !ok {
-			if partner, ok = strings.CutSuffix(name, suffixB); !ok {
+		layer, ok := strings.CutSuffix(name, suffixA)
+		partner := layer + suffixB
+		if !ok {
+			if layer, ok = strings.CutSuffix(name, suffixB); !ok {
 				return 0, fmt.Errorf("%s is neither A nor B of a layer", name)
 			}
-			partner += suffixA
+			partner = layer + suffixA
 		}
-		if _, there := f.Tensor(partner); !there {
+		other, there := f.Tensor(partner)
+		if !there {
 			return 0, fmt.Errorf("%s has no %s", name, partner)
 		}
-		was := adapter.Param{Name: strings.TrimPrefix(name, prefix), Shape: t.Shape, Data: make([]float32, len(now))}
-		start(a.seed(), []adapter.Param{was})
-		if slices.Equal(was.Data, now) {
+		was := make([]adapter.Param, 2)
+		for i, x := range []weights.Tensor{t, other} {
+			was[i] = adapter.Param{Name: strings.TrimPrefix(x.Name, prefix), Shape: x.Shape, Data: make([]float32, x.Len())}
+		}
+		fresh := &adapter.Trained{Layers: []string{strings.TrimPrefix(layer, prefix)}}
+		if err := start.Fill(nil, nil, fresh, was); err != nil {
+			return 0, err
+		}
+		if slices.Equal(was[0].Data, now) {
 			return 0, fmt.Errorf("%s is what it was at the start: it was not trained", name)
 		}
 		moved++

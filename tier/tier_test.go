@@ -16,10 +16,19 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// startOf writes a tensor's start.
+// startOf writes the start of a layer's A; B's is zero.
 func startOf(name string, v []float32) {
 	clear(v)
-	adapter.Methods["lora"].Start(smallSpec().Seed, []adapter.Param{{Name: strings.TrimPrefix(name, "base_model.model."), Shape: []int{small.Rank, len(v) / small.Rank}, Data: v}})
+	layer, isA := strings.CutSuffix(strings.TrimPrefix(name, "base_model.model."), ".lora_A.weight")
+	if !isA {
+		return
+	}
+	a := adapter.Param{Name: layer + ".lora_A.weight", Shape: []int{small.Rank, len(v) / small.Rank}, Data: v}
+	b := adapter.Param{Name: layer + ".lora_B.weight", Shape: []int{1, small.Rank}, Data: make([]float32, small.Rank)}
+	start := adapter.NewStart(adapter.Methods["lora"], adapter.Default(), smallSpec().Seed)
+	if err := start.Fill(nil, nil, &adapter.Trained{Layers: []string{layer}}, []adapter.Param{a, b}); err != nil {
+		panic(err)
+	}
 }
 
 var exit = Exit{Failed: 1, Unfit: 3, DoesNotFit: 4, Skipped: 77, Stopped: func() int { return 143 }}

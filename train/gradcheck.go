@@ -292,7 +292,9 @@ func (c *gradCheck) gradients(on graph.Machine, float kernel.DType, rule gradRul
 	if err != nil {
 		return gradients{}, err
 	}
-	c.fill(params)
+	if err := c.fill(step, params); err != nil {
+		return gradients{}, err
+	}
 	if err := step.Trained.Restore(m, params); err != nil {
 		return gradients{}, err
 	}
@@ -329,8 +331,10 @@ func roundWeights(n *nn.Net, m graph.Store, round func(kernel.Tensor)) {
 }
 
 // fill gives the adapter its first numbers as a run does, and small ones to tensors that start at zero.
-func (c *gradCheck) fill(params []adapter.Param) {
-	c.Net.Method.Start(c.spec.Seed, params)
+func (c *gradCheck) fill(step *Step, params []adapter.Param) error {
+	if err := c.Net.Start.Fill(step.Net, c.Base.Reader(), step.Trained, params); err != nil {
+		return err
+	}
 	for i, p := range params {
 		if slices.ContainsFunc(p.Data, func(v float32) bool { return v != 0 }) {
 			continue
@@ -341,6 +345,7 @@ func (c *gradCheck) fill(params []adapter.Param) {
 			p.Data[k] = startAround * (2*float32(state>>40)/(1<<24) - 1)
 		}
 	}
+	return nil
 }
 
 // startAround bounds what tensors get that start at zero: the size that B has after some steps.

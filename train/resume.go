@@ -221,7 +221,9 @@ func (s *saver) initAdapter() error {
 	}
 	dir := s.spec.LoRA.InitFrom
 	if dir == "" {
-		s.Net.Method.Start(s.spec.Seed, params)
+		if err := s.Net.Start.Fill(s.step.Net, s.Base.Reader(), s.step.Trained, params); err != nil {
+			return fmt.Errorf("start the adapter: %w", err)
+		}
 		return s.step.Trained.Restore(s.memory, params)
 	}
 	saved, err := adapter.Open(dir)
@@ -240,8 +242,9 @@ func (s *saver) initAdapter() error {
 
 // sameScale refuses an adapter whose update this run would scale otherwise.
 func (s *saver) sameScale(saved *adapter.Saved) error {
+	own := s.Net.Start.SavedConfig(s.spec.LoRA)
 	for _, layer := range s.step.Trained.Updated() {
-		if was, is := saved.Config.Scale(layer), s.spec.LoRA.Scale(layer); was != is {
+		if was, is := saved.Config.Scale(layer), own.Scale(layer); was != is {
 			return fmt.Errorf("the adapter has the scale %v at %s, this run has %v: give the run the adapter's r, alpha and use_rslora", was, layer, is)
 		}
 	}
@@ -316,14 +319,29 @@ func (s *saver) restoreAdapter(files map[string][]byte) error {
 	if err := s.sameScale(saved); err != nil {
 		return err
 	}
-	params, err := s.step.Trained.Snapshot(s.memory)
-	if err != nil {
-		return err
-	}
-	if err := saved.Read(params); err != nil {
+	params := s.step.Trained.List()
+	if err := s.Net.Start.Resume(saved, s.step.Trained, params); err != nil {
 		return err
 	}
 	return s.step.Trained.Restore(s.memory, params)
+}
+
+// resumeStart reads from a checkpoint how its adapter started, where the base model has lost that part: it does so again
+// while it loads.
+func (p *prepared) resumeStart(checkpoint string) error {
+	if checkpoint == "" || !p.Net.Start.Rebases() {
+		return nil
+	}
+	saved, err := adapter.Open(checkpoint)
+	if err != nil {
+		return fmt.Errorf("resume from %s: %w", checkpoint, err)
+	}
+	defer saved.Close() //nolint:errcheck // read only
+	trained := p.found.Step.train.Trained
+	if err := p.Net.Start.Resume(saved, trained, trained.List()); err != nil {
+		return fmt.Errorf("resume from %s: %w", checkpoint, err)
+	}
+	return nil
 }
 
 func (s *saver) restoreOptimizer(path string, file []byte) error {

@@ -157,6 +157,9 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 		return nil, err
 	}
 	p.at.enter(phaseLoad)
+	if err := p.resumeStart(from); err != nil {
+		return nil, err
+	}
 	defer func() {
 		if err != nil && r.memory != nil {
 			err = errors.Join(err, r.memory.Close())

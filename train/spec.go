@@ -58,7 +58,8 @@ func (Spec) Choices() map[string][]string {
 
 // Session is what a run opens.
 func (s Spec) Session() session.Options {
-	return session.Options{Model: s.BaseModel, Device: s.Device, Precision: s.Training.Precision, Adapter: s.Adapter, LoRA: s.LoRA, Quantization: s.Quantization}
+	return session.Options{Model: s.BaseModel, Device: s.Device, Precision: s.Training.Precision, Adapter: s.Adapter, LoRA: s.LoRA, Seed: s.Seed,
+		Quantization: s.Quantization}
 }
 
 // Evaluation is the evaluation of the run's data, with the adapter of a folder unless that is empty.

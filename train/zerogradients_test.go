@@ -77,7 +77,9 @@ func TestEveryMatrixMoves(t *testing.T) {
 		t.Fatal(err)
 	}
 	params := trained.List()
-	nw.Method.Start(s.Seed, params)
+	if err := adapter.NewStart(nw.Method, s.LoRA, s.Seed).Fill(nil, nil, trained, params); err != nil {
+		t.Fatal(err)
+	}
 	for _, p := range params {
 		start[adapter.PEFTName(p.Name)] = p.Data
 	}

@@ -23,11 +23,39 @@ type Weight struct {
 
 // Quantised reports whether the network computes with what the weight is once it is quantised.
 func (w Weight) Quantised() bool {
-	p, ok := w.storage.(packed)
-	if s, stacked := w.storage.(stack); stacked {
-		p, ok = s.of.(packed)
-	}
+	p, ok := w.packed()
 	return ok && p.gemm != nil
+}
+
+// packed is the storage of a quantised weight, alone or in a stack.
+func (w Weight) packed() (p packed, ok bool) {
+	s := w.storage
+	if of, stacked := s.(stack); stacked {
+		s = of.of
+	}
+	p, ok = s.(packed)
+	return p, ok
+}
+
+// Weight returns the weight of a name in the checkpoint.
+func (n *Net) Weight(name string) (Weight, bool) {
+	i := slices.IndexFunc(n.weights, func(w Weight) bool { return w.Name == name && name != "" })
+	if i < 0 {
+		return Weight{}, false
+	}
+	return n.weights[i], true
+}
+
+// Computed reads the whole weight as the network computes with it: quantised and dequantised where it is stored quantised.
+func (w Weight) Computed(r Reader, dst []float32) error {
+	p, ok := w.packed()
+	if !ok {
+		return r.Float32s(w.Name, 0, dst)
+	}
+	return quantise(r, w.Name, p.rows, p.cols, p.scheme, func(q *quant.Packed) error {
+		q.DequantiseRange(dst, 0, len(dst))
+		return nil
+	})
 }
 
 // Reader gives a checkpoint's values as float32.
@@ -99,6 +127,12 @@ func (n *Net) Load(ctx context.Context, r Reader, m graph.Store, workers int) er
 	if err := n.fillAll(ctx, host, r, m, workers, errs); err != nil {
 		return err
 	}
+	for _, err := range errs {
+		var changed *rescue.ChangedError
+		if errors.As(err, &changed) {
+			return changed // once, for all the weights that could not be read
+		}
+	}
 	return errors.Join(errs...)
 }
 
@@ -111,7 +145,7 @@ func (n *Net) fillAll(ctx context.Context, which []int, r Reader, m graph.Store,
 		rescue.Go(func() {
 			defer wg.Done()
 			for i := range next {
-				errs[i] = n.weights[i].Fill(r, m)
+				errs[i] = rescue.Do(func() error { return n.weights[i].Fill(r, m) })
 			}
 		})
 	}
