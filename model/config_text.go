@@ -52,7 +52,7 @@ var otherAttention = []string{"paligemma", "colpali", "pi0"}
 
 // saveAs is how a language model becomes a folder of its own.
 func saveAs(family string) string {
-	return "python scripts/language_model.py DIR " + family + " OUT (docs/START.md)"
+	return "python scripts/language_model.py DIR " + family + " OUT (docs/MODELS.md)"
 }
 
 // withImages says why a model of text and images is refused, and how its language model is trained, where it is of one of the families.

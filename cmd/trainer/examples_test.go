@@ -93,28 +93,28 @@ func fenced(t *testing.T, language string) string {
 	return text
 }
 
-// The README's five minutes: its row, its configuration and its command, on the model in the binary.
+// The README's quickstart: its rows, its configuration and its commands, on the model in the binary.
 func TestReadmeExampleRuns(t *testing.T) {
 	dir := t.TempDir()
-	row, config, commands := fenced(t, "json"), fenced(t, "yaml"), fenced(t, "sh")
-	for name, text := range map[string]string{"mine.jsonl": strings.Repeat(row, 8), "mine.yaml": config} {
+	rows, config, commands := fenced(t, "csv"), fenced(t, "yaml"), fenced(t, "sh")
+	for name, text := range map[string]string{"mine.csv": rows, "mine.yaml": config} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if s := merged(t, config); s.Dataset.Path != "mine.jsonl" || s.OutputDir != "runs/mine" {
+	if s := merged(t, config); s.Dataset.Path != "mine.csv" || s.OutputDir != "runs/mine" {
 		t.Errorf("dataset.path %s, output_dir %s", s.Dataset.Path, s.OutputDir)
 	}
-	for _, want := range []string{"trainer init --model ./SmolLM2-135M-Instruct --data mine.jsonl --out mine.yaml\n", "trainer train mine.yaml\n", "--adapter runs/mine\n"} {
+	for _, want := range []string{"trainer init --model ./SmolLM2-135M-Instruct --data mine.csv --out mine.yaml\n", "trainer train mine.yaml\n", "--adapter runs/mine\n"} {
 		if !strings.Contains(commands, want) || !strings.Contains(fenced(t, "python"), `"runs/mine"`) {
 			t.Errorf("the README's commands do not use its files, %q:\n%s", want, commands)
 		}
 	}
 	made := t.TempDir() // what init writes goes to the same folder as the configuration by hand
-	if err := os.WriteFile(filepath.Join(made, "mine.jsonl"), []byte(strings.Repeat(row, 8)), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(made, "mine.csv"), []byte(rows), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errOut := trainer(t, made, nil, "", "init", "--model", "embedded:stories260K", "--data", "mine.jsonl", "--out", "mine.yaml"); code != 0 {
+	if code, _, errOut := trainer(t, made, nil, "", "init", "--model", "embedded:stories260K", "--data", "mine.csv", "--out", "mine.yaml"); code != 0 {
 		t.Errorf("init: exit code %d: %s", code, errOut)
 	} else if text, err := os.ReadFile(filepath.Join(made, "mine.yaml")); err != nil || !strings.Contains(string(text), "\noutput_dir: runs/mine\n") {
 		t.Errorf("init: %v\n%s", err, text)

@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/tierlora/tierlora/internal/golden"
@@ -88,7 +89,35 @@ func TestProseIsWrapped(t *testing.T) {
 
 var markdownLink = regexp.MustCompile(`\]\(([^)#\s]+)(#[^)\s]*)?\)`)
 
-// Links between documents lead to files that are there.
+// hasAnchor reports whether a page has a heading of that anchor, as GitHub makes anchors of headings.
+func hasAnchor(t *testing.T, path, anchor string) bool {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		title := strings.TrimLeft(line, "#")
+		if title == line {
+			continue
+		}
+		made := strings.Map(func(r rune) rune {
+			switch {
+			case r == ' ':
+				return '-'
+			case r == '-' || r == '_' || unicode.IsLetter(r) || unicode.IsDigit(r):
+				return unicode.ToLower(r)
+			}
+			return -1
+		}, strings.TrimSpace(title))
+		if made == anchor {
+			return true
+		}
+	}
+	return false
+}
+
+// Links between documents lead to files and headings that are there.
 func TestLinksLead(t *testing.T) {
 	root := golden.Root(t)
 	n := 0
@@ -101,13 +130,45 @@ func TestLinksLead(t *testing.T) {
 				continue
 			}
 			n++
-			if _, err := os.Stat(filepath.Join(root, filepath.Dir(path), filepath.FromSlash(m[1]))); err != nil {
+			to := filepath.Join(root, filepath.Dir(path), filepath.FromSlash(m[1]))
+			if _, err := os.Stat(to); err != nil {
 				t.Errorf("%s links to %s, which is not there", path, m[1])
+			} else if m[2] != "" && filepath.Ext(to) == ".md" && !hasAnchor(t, to, m[2][1:]) {
+				t.Errorf("%s links to %s%s, and there is no such heading", path, m[1], m[2])
 			}
 		}
 	})
 	if n < 50 {
 		t.Errorf("only %d links seen", n)
+	}
+}
+
+// TestReadmeFits holds the README's rows of what fits on a card to the table that the program's plans made.
+func TestReadmeFits(t *testing.T) {
+	found := pages(t)
+	_, readme, _ := strings.Cut(found["README.md"], "\n## What fits on my GPU\n")
+	readme, _, _ = strings.Cut(readme, "\n## ")
+	plans := map[string][]string{}
+	for line := range strings.Lines(found["docs/GPU.md"]) {
+		if cells := strings.Split(strings.Trim(line, "| \n"), " | "); len(cells) == 8 {
+			plans[cells[0]] = cells[2:]
+		}
+	}
+	n := 0
+	for line := range strings.Lines(readme) {
+		cells := strings.Split(strings.Trim(line, "| \n"), " | ")
+		if len(cells) != 7 || !strings.Contains(cells[0], "/") {
+			continue
+		}
+		n++
+		for i, cell := range cells[1:] {
+			if plan := plans[cells[0]]; plan == nil || cell != strings.Fields(plan[i])[0] {
+				t.Errorf("README.md says %s of %s, the plans in docs/GPU.md %v", cell, cells[0], plan)
+			}
+		}
+	}
+	if n != 8 {
+		t.Errorf("%d rows, want 8", n)
 	}
 }
 

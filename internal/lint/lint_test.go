@@ -1,5 +1,5 @@
 // Package lint holds the rules of the house as tests: who may import whom, how long a file may be, what the
-// README says of the tree.
+// documents say of the tree.
 package lint
 
 import (
@@ -290,16 +290,16 @@ func TestNoVagueFolders(t *testing.T) {
 	}
 }
 
-// TestReadmeTree compares the README's tree with the folders on disk: first level, both ways.
-func TestReadmeTree(t *testing.T) {
+// TestTree compares the tree in ARCHITECTURE.md with the folders on disk: first level, both ways.
+func TestTree(t *testing.T) {
 	root := golden.Root(t)
-	readme, err := os.ReadFile(filepath.Join(root, "README.md"))
+	page, err := os.ReadFile(filepath.Join(root, "docs", "internals", "ARCHITECTURE.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, tree, ok := strings.Cut(string(readme), "```tree\n")
+	_, tree, ok := strings.Cut(string(page), "```tree\n")
 	if !ok {
-		t.Fatal("README.md has no block that starts with ```tree")
+		t.Fatal("ARCHITECTURE.md has no block that starts with ```tree")
 	}
 	tree, _, _ = strings.Cut(tree, "```")
 	said := map[string]bool{}
@@ -307,7 +307,7 @@ func TestReadmeTree(t *testing.T) {
 		name := strings.Fields(line)[0]
 		said[strings.TrimSuffix(name, "/")] = true
 		if _, err := os.Stat(filepath.Join(root, name)); err != nil {
-			t.Errorf("README.md names %s, which is not there", name)
+			t.Errorf("ARCHITECTURE.md names %s, which is not there", name)
 		}
 	}
 	entries, err := os.ReadDir(root)
@@ -316,7 +316,7 @@ func TestReadmeTree(t *testing.T) {
 	}
 	for _, e := range entries {
 		if e.IsDir() && !strings.HasPrefix(e.Name(), ".") && e.Name() != "runs" && e.Name() != "build" && !said[e.Name()] {
-			t.Errorf("README.md's tree does not name the folder %s", e.Name())
+			t.Errorf("ARCHITECTURE.md's tree does not name the folder %s", e.Name())
 		}
 	}
 }
