@@ -19,6 +19,7 @@ import (
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // Measure says how much is timed.
@@ -106,23 +107,23 @@ func run(ctx context.Context, o Options, env train.Env) (r Report, err error) {
 	if err != nil {
 		return r, err
 	}
-	step := found.Step
+	planned := found.Step
 	r = newReport(on, env.Env)
 	r.Ranks = o.reported()
 	r.Shape, r.Batch, r.Length, r.Tokens, r.Layout = o.Shape, o.Batch, o.Length, o.Batch*o.Length, found.Layout.String()
-	r.Held, r.Parts, r.Peak = found.Need.Total(), train.Categories(found.Need), step.Plan.Peak()
-	r.Planned, r.Kernels, r.Trained = time.Since(began).Seconds(), step.Plan.Calls(), step.Trained.Numbers()
+	r.Held, r.Parts, r.Peak = found.Need.Total(), train.Categories(found.Need), planned.Plan.Peak()
+	r.Planned, r.Kernels, r.Trained = time.Since(began).Seconds(), planned.Plan.Calls(), planned.Trained.Numbers()
 	r.Work = o.work()
 	if o.Chip != nil {
 		return r, nil
 	}
 	random := newRandomWeights()
 	m, err := session.Hold(on, func(store graph.Store) error {
-		if err := step.Net.Load(ctx, random, store, on.Workers()); err != nil {
+		if err := planned.Net.Load(ctx, random, store, on.Workers()); err != nil {
 			return err
 		}
-		return randomAdapter(step.Trained, store, random)
-	}, &step.Program)
+		return randomAdapter(planned.Trained, store, random)
+	}, &planned.Program)
 	if err != nil {
 		return r, err
 	}
@@ -132,17 +133,17 @@ func run(ctx context.Context, o Options, env train.Env) (r Report, err error) {
 			err = errors.Join(err, m.Close())
 		}
 	}()
-	if _, err := step.StartScaling(m, train.Default()); err != nil {
+	if _, err := planned.StartScaling(m, train.Default().LossScale); err != nil {
 		return r, err
 	}
 	rank, _ := env.Rank()
-	pipeline, err := train.NewPipeline([]*train.Step{step}, m, m.Runs, on, rank, 1, 0)
+	pipeline, err := step.NewPipeline([]*step.Step{planned}, m, m.Runs, on, rank, 1, 0)
 	if err != nil {
 		return r, err
 	}
 	r.Held, r.Parts, r.Load = m.Bytes().Total(), train.Categories(m.Bytes()), time.Since(began).Seconds()
 	window := randomWindow(o, cfg.VocabSize)
-	b := subject{pipeline: pipeline, async: on.Capabilities().Async, next: func() (train.Window, error) {
+	b := subject{pipeline: pipeline, async: on.Capabilities().Async, next: func() (step.Window, error) {
 		window.Number++
 		return window, nil
 	}}
@@ -198,7 +199,7 @@ func (o Options) limit(on graph.Machine) (int64, error) {
 }
 
 // plan plans a step as a run does.
-func plan(o Options, cfg model.Config, on graph.Machine) (found session.Found[*train.Step], err error) {
+func plan(o Options, cfg model.Config, on graph.Machine) (found session.Found[*step.Step], err error) {
 	build, err := families.For(cfg)
 	if err != nil {
 		return found, err
@@ -228,11 +229,11 @@ func plan(o Options, cfg model.Config, on graph.Machine) (found session.Found[*t
 	nw := session.Network{Config: cfg, Build: build, Float: kernel.F32, Scheme: o.Quantization, Method: adapter.Methods[adapter.DefaultMethod], Adapter: o.LoRA, Adapted: true, Ranks: o.Context}
 	shape := session.Shape{Tokens: o.Batch * o.Length, Sequences: o.Batch, MaxLen: o.Length}
 	caps := on.Capabilities()
-	found, err = session.Search[*train.Step]{
+	found, err = session.Search[*step.Step]{
 		Layouts: layouts, Limit: limit, Layers: cfg.NumLayers, LossRows: min(caps.LogitRows, shape.Tokens), Overlaps: caps.Overlap,
-		Try: func(l session.Layout) (p session.Planned[*train.Step], err error) {
+		Try: func(l session.Layout) (p session.Planned[*step.Step], err error) {
 			nw.Layout, p.Layout = l, l
-			if p.Step, err = train.PlanStep(nw, shape, c, train.SummingOf(1, o.ranks), on); err != nil {
+			if p.Step, err = step.Plan(nw, shape, c.Step(), step.SummingOf(1, o.ranks), on); err != nil {
 				return p, err
 			}
 			p.Need, err = graph.Need(p.Step.Plan)

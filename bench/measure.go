@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/graph"
-	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // subject is what is timed.
 type subject struct {
-	pipeline *train.Pipeline
+	pipeline *step.Pipeline
 	async    bool
-	next     func() (train.Window, error)
+	next     func() (step.Window, error)
 }
 
 // profileRounds is how often the step that is looked into is repeated.
@@ -23,7 +23,7 @@ const profileRounds = 5
 func (b *subject) measure(ctx context.Context, o Measure, r *Report) error {
 	type timed struct {
 		ms     float64
-		window train.Window
+		window step.Window
 		data   time.Duration
 	}
 	var steps []timed
@@ -84,8 +84,8 @@ func (b *subject) measure(ctx context.Context, o Measure, r *Report) error {
 }
 
 // lookInto repeats a step: in its parts, then call by call, so that what else the machine does weighs on both alike.
-func (b *subject) lookInto(ctx context.Context, w train.Window, data time.Duration, rounds int, r *Report) error {
-	var parts []train.StepParts
+func (b *subject) lookInto(ctx context.Context, w step.Window, data time.Duration, rounds int, r *Report) error {
+	var parts []step.Parts
 	var downloads []time.Duration
 	var kept int64
 	r.lines = newProfiler()
@@ -93,7 +93,7 @@ func (b *subject) lookInto(ctx context.Context, w train.Window, data time.Durati
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		p, err := b.pipeline.StepParts(w)
+		p, err := b.pipeline.Parts(w)
 		if err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func (b *subject) lookInto(ctx context.Context, w train.Window, data time.Durati
 
 // ahead times steps of which the next is queued before the loss is read, as a run does on a GPU.
 func (b *subject) ahead(ctx context.Context, n int, r *Report) error {
-	windows := make([]train.Window, n)
+	windows := make([]step.Window, n)
 	var err error
 	for i := range windows {
 		if windows[i], err = b.next(); err != nil {
@@ -144,7 +144,7 @@ func (b *subject) ahead(ctx context.Context, n int, r *Report) error {
 }
 
 // queue queues a step as a run does; between comes before the update.
-func (b *subject) queue(w train.Window, between func() error) error {
+func (b *subject) queue(w step.Window, between func() error) error {
 	defer graph.StartRangeNumber("step", w.Number).End()
 	if err := b.pipeline.Gradients(w); err != nil {
 		return err
@@ -156,7 +156,7 @@ func (b *subject) queue(w train.Window, between func() error) error {
 }
 
 // tokens of a window, without padding; 0 where the batches do not say.
-func tokens(w train.Window) (n int) {
+func tokens(w step.Window) (n int) {
 	if w.Tokens > 0 {
 		return w.Tokens
 	}
@@ -179,26 +179,26 @@ type Part struct {
 }
 
 // transfers sums up the parts of a step and a checkpoint's download. Without a device of its own nothing crosses.
-func (r *Report) transfers(rounds []train.StepParts, data time.Duration, downloads []time.Duration, kept int64, device bool) {
+func (r *Report) transfers(rounds []step.Parts, data time.Duration, downloads []time.Duration, kept int64, device bool) {
 	returned := rounds[0].Returned
 	if !device {
 		returned, kept = 0, 0
 	}
-	each := func(of func(train.StepParts) time.Duration) []time.Duration {
+	each := func(of func(step.Parts) time.Duration) []time.Duration {
 		times := make([]time.Duration, len(rounds))
 		for i, p := range rounds {
 			times[i] = of(p)
 		}
 		return times
 	}
-	r.Waited = newPart("", 0, true, each(train.StepParts.Total)).Median
+	r.Waited = newPart("", 0, true, each(step.Parts.Total)).Median
 	r.Transfers = []Part{
 		newPart("data", 0, false, []time.Duration{data}),
-		newPart("fill batch", 0, true, each(func(p train.StepParts) time.Duration { return p.Fill })),
-		newPart("upload batch", rounds[0].Uploaded, true, each(func(p train.StepParts) time.Duration { return p.Upload })),
-		newPart("forward, backward, norm", 0, true, each(func(p train.StepParts) time.Duration { return p.Gradients })),
-		newPart("update", 0, true, each(func(p train.StepParts) time.Duration { return p.Update })),
-		newPart("read loss", returned, true, each(func(p train.StepParts) time.Duration { return p.Read })),
+		newPart("fill batch", 0, true, each(func(p step.Parts) time.Duration { return p.Fill })),
+		newPart("upload batch", rounds[0].Uploaded, true, each(func(p step.Parts) time.Duration { return p.Upload })),
+		newPart("forward, backward, norm", 0, true, each(func(p step.Parts) time.Duration { return p.Gradients })),
+		newPart("update", 0, true, each(func(p step.Parts) time.Duration { return p.Update })),
+		newPart("read loss", returned, true, each(func(p step.Parts) time.Duration { return p.Read })),
 		newPart("adapter and optimizer states to the host", kept, false, downloads),
 	}
 }

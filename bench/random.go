@@ -11,7 +11,7 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/session"
-	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // randomWeights gives weights of random numbers: uniform, with the spread that keeps activations near one, whatever the
@@ -104,7 +104,7 @@ func randomAdapter(t *adapter.Trained, m graph.Store, random randomWeights) erro
 }
 
 // randomWindow is one micro-batch of random tokens, all of them trained.
-func randomWindow(o Options, vocab int) train.Window {
+func randomWindow(o Options, vocab int) step.Window {
 	M := o.Batch * o.Length
 	b := dataset.Batch{IDs: make([]int32, M), Positions: make([]int32, M), Labels: make([]int32, M), CuSeqlens: make([]int32, o.Batch+1)}
 	for i := range b.IDs {
@@ -115,5 +115,5 @@ func randomWindow(o Options, vocab int) train.Window {
 	for i := range b.CuSeqlens {
 		b.CuSeqlens[i] = int32(i * o.Length)
 	}
-	return train.Window{Batches: []dataset.Batch{b}, Trained: M - o.Batch, LR: 1e-4}
+	return step.Window{Batches: []dataset.Batch{b}, Trained: M - o.Batch, LR: 1e-4}
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // envLoad names a model folder for measurements of loading; scripts/bench/load.py makes them.
@@ -49,11 +50,11 @@ func BenchmarkGPULoad(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/dequantised=%v", path, dequantised), func(b *testing.B) {
 				b.SetBytes(bytes)
 				on := gputest.Open(b) // of this goroutine
-				step, err := train.PlanStep(nw, session.Shape{Tokens: 512, Sequences: 1, MaxLen: 512}, train.Default(), train.Summing{}, on)
+				planned, err := step.Plan(nw, session.Shape{Tokens: 512, Sequences: 1, MaxLen: 512}, train.Default().Step(), step.Summing{}, on)
 				if err != nil {
 					b.Fatal(err)
 				}
-				m, err := on.NewStore(step.Plan)
+				m, err := on.NewStore(planned.Plan)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -62,11 +63,11 @@ func BenchmarkGPULoad(b *testing.B) {
 				for range b.N {
 					switch path {
 					case "read":
-						err = step.Net.Load(context.Background(), session.Reader(from.Weights), discard{m}, on.Workers())
+						err = planned.Net.Load(context.Background(), session.Reader(from.Weights), discard{m}, on.Workers())
 					case "device":
-						err = step.Net.Load(context.Background(), session.Reader(from.Weights), m, on.Workers())
+						err = planned.Net.Load(context.Background(), session.Reader(from.Weights), m, on.Workers())
 					case "host":
-						err = step.Net.Load(context.Background(), session.Reader(from.Weights), onHost{m}, on.Workers())
+						err = planned.Net.Load(context.Background(), session.Reader(from.Weights), onHost{m}, on.Workers())
 					}
 					if err != nil {
 						b.Fatal(err)

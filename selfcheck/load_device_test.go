@@ -27,6 +27,7 @@ import (
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // seen is a checkpoint that counts its reads of either kind and may act before one.
@@ -179,12 +180,12 @@ func TestGPULoadShards(t *testing.T) {
 			nw := network(t, b, kernel.F32, &scheme, &lora)
 			nw.Layout.Dequantised = dequantised
 			s := session.Shape{Tokens: 256, Sequences: 1, MaxLen: 256}
-			step, err := train.PlanStep(nw, s, train.Default(), train.Summing{}, on)
+			planned, err := step.Plan(nw, s, train.Default().Step(), step.Summing{}, on)
 			if err != nil {
 				t.Fatal(err)
 			}
-			loadTwice(t, on, step.Net, step.Plan, shards)
-			m, err := on.NewStore(step.Plan)
+			loadTwice(t, on, planned.Net, planned.Plan, shards)
+			m, err := on.NewStore(planned.Plan)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -196,11 +197,11 @@ func TestGPULoadShards(t *testing.T) {
 				<-mu
 				return nil
 			}}
-			if err := step.Net.Load(context.Background(), r, m, 16); err != nil {
+			if err := planned.Net.Load(context.Background(), r, m, 16); err != nil {
 				t.Fatal(err)
 			}
 			loaded := free()
-			if _, err := on.Bind(step.Plan, m); err != nil {
+			if _, err := on.Bind(planned.Plan, m); err != nil {
 				t.Fatal(err)
 			}
 			bound := free()

@@ -20,6 +20,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/objective"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // windowed is the small model as one whose attention sees so many tokens back.
@@ -76,15 +77,15 @@ func oneStep(t *testing.T, b *session.Base, float kernel.DType, l *dataset.Loade
 	nw := network(t, b, float, nil, &cfg)
 	on := graph.NewCPU(2)
 	shape := infer.ShapeOf(l)
-	var steps []*Step
+	var steps []*step.Step
 	var programs []*session.Program
 	for _, tokens := range slices.Backward(l.Shape().Budgets) {
 		shape.Tokens = tokens
-		step, err := PlanStep(nw, shape, Default(), Summing{}, on)
+		planned, err := step.Plan(nw, shape, Default().Step(), step.Summing{}, on)
 		if err != nil {
 			t.Fatal(err)
 		}
-		steps, programs = append(steps, step), append(programs, &step.Program)
+		steps, programs = append(steps, planned), append(programs, &planned.Program)
 	}
 	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), steps[0].Net, m, 2) }, programs...)
 	if err != nil {
@@ -113,16 +114,16 @@ func oneStep(t *testing.T, b *session.Base, float kernel.DType, l *dataset.Loade
 			t.Fatal(err)
 		}
 	}
-	run(ts.run, segmentBegin)
+	run(ts.run, step.SegmentBegin)
 	for _, batch := range window {
 		copy(ts.ints(t, "input_ids"), batch.IDs)
 		copy(ts.ints(t, "positions"), batch.Positions)
 		copy(ts.ints(t, "cu_seqlens"), batch.CuSeqlens)
 		objective.ShiftLabels(ts.ints(t, "labels"), batch.Labels, batch.CuSeqlens)
-		at := slices.IndexFunc(steps, func(s *Step) bool { return s.Tokens == len(batch.IDs) })
-		run(m.Runs[at], segmentMicro)
+		at := slices.IndexFunc(steps, func(s *step.Step) bool { return s.Tokens == len(batch.IDs) })
+		run(m.Runs[at], step.SegmentMicro)
 	}
-	run(ts.run, segmentNorm)
+	run(ts.run, step.SegmentNorm)
 	all := map[string][]float64{"loss": slices.Clone(ts.read(t, ts.Loss)), "norm": slices.Clone(ts.read(t, ts.Norm)[:1])}
 	for _, p := range ts.Trained.Params {
 		x, err := m.Tensor("gradient of " + p.Name)
@@ -280,7 +281,7 @@ func budgetsTakeTheMemoryOfTheLargest(t *testing.T, prepare func(Spec) (*prepare
 			t.Errorf("%v: %v with all budgets, %v with the largest alone, the plan says %v", p.found.Layout, all, alone, p.found.Need)
 		}
 		for _, s := range steps.smaller {
-			if s.Plan.Calls()[segmentUpdate] != steps.train.Plan.Calls()[segmentUpdate] {
+			if s.Plan.Calls()[step.SegmentUpdate] != steps.train.Plan.Calls()[step.SegmentUpdate] {
 				t.Errorf("%v: %v calls, the largest has %v", p.found.Layout, s.Plan.Calls(), steps.train.Plan.Calls())
 			}
 		}

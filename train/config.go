@@ -12,6 +12,7 @@ import (
 	"github.com/tierlora/tierlora/internal/keys"
 	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/optimizer"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // Config is the `training:` section of a run's YAML.
@@ -181,6 +182,14 @@ func (Config) Choices() map[string][]string {
 		"optimizer":    slices.Sorted(maps.Keys(optimizer.Optimizers)),
 		"lr_scheduler": slices.Sorted(maps.Keys(Schedules)),
 		"report_to":    slices.Sorted(maps.Keys(Observers)),
+	}
+}
+
+// Step returns what of the section the training step is planned from.
+func (c Config) Step() step.Options {
+	return step.Options{
+		Objective: c.objective(), Optimizer: optimizer.Optimizers[c.Optimizer](c.optimizer()), MaxGradNorm: c.MaxGradNorm,
+		TensorNorms: c.GradNormSteps > 0, LossScaleInterval: c.LossScaleInterval,
 	}
 }
 

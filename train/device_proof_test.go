@@ -23,6 +23,7 @@ import (
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/objective"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // envProof names a folder of references that scripts/proof_reference.py makes on a machine with a GPU: they
@@ -210,7 +211,7 @@ func gradientsOnGPU(t *testing.T, c proofCase, adapterDir string, ref golden.Ten
 		g.trained = ts.fill(t, ref.Ints(fmt.Sprint(i, " input_ids")), ref.Ints(fmt.Sprint(i, " labels")), dims[1])
 		ts.set(t, "loss scale", 1/float64(g.trained))
 		ts.send(t)
-		for _, seg := range []string{segmentBegin, segmentMicro} {
+		for _, seg := range []string{step.SegmentBegin, step.SegmentMicro} {
 			if err := ts.run.Run(seg); err != nil {
 				t.Fatal(err)
 			}
@@ -259,7 +260,7 @@ func logitsOnGPU(t *testing.T, on graph.Machine, b *session.Base, nw session.Net
 	if err != nil {
 		t.Fatal(err)
 	}
-	step := &Step{Program: session.Program{Net: n, Trained: trained, Plan: plan}}
+	step := &step.Step{Program: session.Program{Net: n, Trained: trained, Plan: plan}}
 	ts := bound(t, on, b, step, Default(), adapterDir)
 	defer ts.memory.Close() //nolint:errcheck // the numbers were read
 	V := nw.Config.VocabSize

@@ -36,7 +36,7 @@ func (r *running) evaluate(ctx context.Context) (best bool, err error) {
 	if err != nil {
 		return false, err
 	}
-	by := r.step.objective
+	by := r.step.Objective
 	loss, took := sum.NLL/float64(sum.Counts().Of(by.Divisor())), time.Since(began).Seconds()
 	if !finite(loss) {
 		return false, r.evalNotFinite(ctx, loss)

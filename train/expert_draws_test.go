@@ -42,20 +42,20 @@ func offCurve(t *testing.T, on graph.Machine, m golden.FamilyModel, add int32, w
 	shape := session.Shape{Tokens: rows.Batch * T, Sequences: rows.Batch, MaxLen: T}
 	ts := newTestStepOn(t, on, b, network(t, b, kernel.F32, &q, &lora), shape, c, m.Adapter(t))
 	defer ts.memory.Close() //nolint:errcheck // the numbers were read
-	for step := range want {
+	for at := range want {
 		var ids, labels []int32
 		for k := range rows.Batch {
-			row := (rows.Batch*step + k) % len(rows.Rows)
+			row := (rows.Batch*at + k) % len(rows.Rows)
 			x, y := shifted(rows.Rows[row], rows.Labels[row], add, vocab)
 			ids, labels = append(ids, x...), append(labels, y...)
 		}
 		ts.set(t, "loss scale", 1/float64(ts.fill(t, ids, labels, T)))
-		for _, u := range ts.updates {
-			h := adamNumbers(c, rows.LR[step]*u.rate, step+1)
-			ts.set(t, u.numbers, h[:]...)
+		for _, u := range ts.Rates {
+			h := adamNumbers(c, rows.LR[at]*u.Factor, at+1)
+			ts.set(t, u.Numbers, h[:]...)
 		}
 		ts.step(t)
-		mean += math.Abs(ts.read(t, ts.Loss)[0]-want[step]) / want[step] / float64(len(want))
+		mean += math.Abs(ts.read(t, ts.Loss)[0]-want[at]) / want[at] / float64(len(want))
 	}
 	return mean
 }

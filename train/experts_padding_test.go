@@ -80,17 +80,17 @@ func sixSteps(t *testing.T, b *session.Base, lora adapter.Config, scheme *quant.
 		t.Fatal(err)
 	}
 	said := ""
-	for step := range 6 {
+	for at := range 6 {
 		window, _, err := l.NextWindow(1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		to.Fill(window[0], session.Part{})
-		to.SetDropout(7, step, 0)
+		to.SetDropout(7, at, 0)
 		ts.set(t, "loss scale", 1/float64(objective.ShiftLabels(ts.ints(t, "labels"), window[0].Labels, window[0].CuSeqlens)))
-		for _, u := range ts.updates {
-			h := adamNumbers(c, 5e-3*u.rate, step+1)
-			ts.set(t, u.numbers, h[:]...)
+		for _, u := range ts.Rates {
+			h := adamNumbers(c, 5e-3*u.Factor, at+1)
+			ts.set(t, u.Numbers, h[:]...)
 		}
 		ts.step(t)
 		said += fmt.Sprintf(" %x %x", ts.read(t, ts.Loss)[0], ts.read(t, ts.Norm)[0])

@@ -19,6 +19,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/objective"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // TestMergedExperts: an adapter on router and experts, or on parameters of experts, merged into their weights, gives the loss that
@@ -73,7 +74,7 @@ func TestExtentsAreWhatIsTrained(t *testing.T) {
 		ts := newTestStepOn(t, graph.NewCPU(1), b, network(t, b, kernel.F32, nil, &lora), session.Shape{Tokens: 8, Sequences: 1, MaxLen: 8}, Default(), m.Adapter(t))
 		for i, p := range ts.Trained.Params {
 			end := 0
-			for _, e := range extents(ts.Trained, ts.Trained.Params[i:i+1]) {
+			for _, e := range step.Extents(ts.Trained, ts.Trained.Params[i:i+1]) {
 				if e.From != end {
 					t.Errorf("%s: a tensor of %s begins at %d, the one before ends at %d", m.Name, p.Name, e.From, end)
 				}
@@ -141,14 +142,14 @@ func gradientsOf(t *testing.T, b *session.Base, lora adapter.Config, from string
 	}
 	to.Fill(window[0], session.Part{})
 	ts.set(t, "loss scale", 1/float64(objective.ShiftLabels(ts.ints(t, "labels"), window[0].Labels, window[0].CuSeqlens)))
-	for _, s := range []string{segmentBegin, segmentMicro} {
+	for _, s := range []string{step.SegmentBegin, step.SegmentMicro} {
 		if err := ts.run.Run(s); err != nil {
 			t.Fatal(err)
 		}
 	}
 	got := slices.Clone(ts.read(t, ts.Loss))
 	for _, p := range ts.Trained.Params {
-		x, err := ts.memory.Tensor(gradientOf(p.Name))
+		x, err := ts.memory.Tensor(step.GradientName(p.Name))
 		if err != nil {
 			t.Fatal(err)
 		}

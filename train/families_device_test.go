@@ -16,6 +16,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // rowGradients are the gradients of each row of a small model's curve, with add added to every id, one after the other; a step that
@@ -39,7 +40,7 @@ func rowGradients(t *testing.T, on graph.Machine, m golden.FamilyModel, scheme *
 		}
 		ts.set(t, "loss scale", 1/float64(ts.fill(t, ids, labels, T)))
 		ts.send(t)
-		for _, s := range []string{segmentBegin, segmentMicro} {
+		for _, s := range []string{step.SegmentBegin, step.SegmentMicro} {
 			if err := ts.run.Run(s); err != nil {
 				t.Fatal(err)
 			}

@@ -44,29 +44,29 @@ func curveEqualsPEFT(t *testing.T, m golden.FamilyModel, dir string, scheme *qua
 	shape := session.Shape{Tokens: want.Batch * T, Sequences: want.Batch, MaxLen: T}
 	ts := newTestStep(t, b, network(t, b, kernel.F32, scheme, &lora), shape, c, 2, m.Adapter(t))
 	worst := 0.0
-	for step := range want.Loss {
+	for at := range want.Loss {
 		var ids, labels []int32
 		for k := range want.Batch {
-			row := (want.Batch*step + k) % len(want.Rows)
+			row := (want.Batch*at + k) % len(want.Rows)
 			ids, labels = append(ids, want.Rows[row]...), append(labels, want.Labels[row]...)
 		}
 		trained := ts.fill(t, ids, labels, T)
-		if trained != want.Trained[step] {
-			t.Fatalf("step %d trains %d tokens, want %d", step, trained, want.Trained[step])
+		if trained != want.Trained[at] {
+			t.Fatalf("step %d trains %d tokens, want %d", at, trained, want.Trained[at])
 		}
 		ts.set(t, "loss scale", 1/float64(trained))
-		for _, u := range ts.updates {
-			h := adamNumbers(c, want.LR[step]*u.rate, step+1)
-			ts.set(t, u.numbers, h[:]...)
+		for _, u := range ts.Rates {
+			h := adamNumbers(c, want.LR[at]*u.Factor, at+1)
+			ts.set(t, u.Numbers, h[:]...)
 		}
 		ts.step(t)
 		loss, norm := ts.read(t, ts.Loss)[0], ts.read(t, ts.Norm)[0]
-		d := math.Abs(loss-want.Loss[step]) / want.Loss[step]
+		d := math.Abs(loss-want.Loss[at]) / want.Loss[at]
 		if worst = max(worst, d); !(d <= 1e-4) {
-			t.Errorf("step %d: loss %.9g, PEFT %.9g, relative %.3g", step, loss, want.Loss[step], d)
+			t.Errorf("step %d: loss %.9g, PEFT %.9g, relative %.3g", at, loss, want.Loss[at], d)
 		}
-		if d := math.Abs(norm-want.GradNorm[step]) / want.GradNorm[step]; !(d <= 1e-3) {
-			t.Errorf("step %d: gradient norm %.9g, PEFT %.9g, relative %.3g", step, norm, want.GradNorm[step], d)
+		if d := math.Abs(norm-want.GradNorm[at]) / want.GradNorm[at]; !(d <= 1e-3) {
+			t.Errorf("step %d: gradient norm %.9g, PEFT %.9g, relative %.3g", at, norm, want.GradNorm[at], d)
 		}
 	}
 	t.Logf("losses differ by at most %.3g", worst)

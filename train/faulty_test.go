@@ -13,6 +13,7 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // faulty is a CPU that fails as a device may: it answers behind the work as a GPU does, spoils the gradient of chosen
@@ -97,7 +98,7 @@ func (r *faultyRunner) Run(segments ...string) error {
 		if err := r.Runner.Run(s); err != nil {
 			return err
 		}
-		if s == segmentMicro {
+		if s == step.SegmentMicro {
 			if err := r.spoil(); err != nil {
 				return err
 			}
@@ -118,7 +119,7 @@ func (r *faultyRunner) spoil() error {
 	}
 	if name := r.on.spoils[hash]; name != "" {
 		var x kernel.Tensor
-		if x, err = r.store.Tensor(gradientOf(name)); err == nil {
+		if x, err = r.store.Tensor(step.GradientName(name)); err == nil {
 			x.F32()[1] = float32(math.NaN())
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/fit"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // Layout returns the keys that decide which memory layouts are allowed.
@@ -166,7 +167,7 @@ func (p *prepared) try(a fit.Attempt) (session.Planned[steps], error) {
 			return planned, err
 		}
 	}
-	if s.train, err = PlanStep(nw, z.Train, config, p.summing(z), p.On); err != nil {
+	if s.train, err = step.Plan(nw, z.Train, config.Step(), p.summing(z), p.On); err != nil {
 		return planned, err
 	}
 	if err := p.Base.Check(s.train.Net); err != nil {
@@ -181,7 +182,7 @@ func (p *prepared) try(a fit.Attempt) (session.Planned[steps], error) {
 func (p *prepared) planSmaller(z fit.Shapes) error {
 	budgets := p.loader.Shape().Budgets
 	smaller := budgets[:len(budgets)-1]
-	planned := make([]*Step, len(smaller))
+	planned := make([]*step.Step, len(smaller))
 	problems := make([]error, len(smaller))
 	var all sync.WaitGroup
 	for i, tokens := range smaller {
@@ -190,7 +191,7 @@ func (p *prepared) planSmaller(z fit.Shapes) error {
 			shape.Tokens = tokens
 			nw := p.Net
 			nw.Ranks = p.sharing
-			planned[i], problems[i] = PlanStep(nw, shape, p.spec.Training, p.summing(z), p.On)
+			planned[i], problems[i] = step.Plan(nw, shape, p.spec.Training.Step(), p.summing(z), p.On)
 		}))
 	}
 	all.Wait()
@@ -215,10 +216,10 @@ func (p *prepared) planSmaller(z fit.Shapes) error {
 }
 
 // summing returns how the gradients of a step's micro-batches come together.
-func (p *prepared) summing(z fit.Shapes) Summing {
+func (p *prepared) summing(z fit.Shapes) step.Summing {
 	window := p.world
 	if z.Several {
 		window = max(window, 2)
 	}
-	return SummingOf(window, p.world)
+	return step.SummingOf(window, p.world)
 }

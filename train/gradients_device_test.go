@@ -14,6 +14,7 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/internal/gputest"
+	"github.com/tierlora/tierlora/train/gradcheck"
 )
 
 // TestGPUTensorNorms: with the norms of each tensor the same adapter is trained to the byte, in the memory that the plan
@@ -77,7 +78,7 @@ func TestGPUGradCheck(t *testing.T) {
 	for _, precision := range gpuPrecisions {
 		s := testSpec(t, 1)
 		s.Device, s.Training.Precision = "cuda", precision.String()
-		r, err := GradCheck(t.Context(), s, Env{}, GradCheckOptions{Tokens: 128})
+		r, err := GradCheck(t.Context(), s, Env{}, gradcheck.Options{Tokens: 128})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -89,7 +90,7 @@ func TestGPUGradCheck(t *testing.T) {
 	for _, m := range golden.FamilyModels(t) {
 		s := familySpec(t, m)
 		s.Device = "cuda"
-		r, err := GradCheck(t.Context(), s, Env{}, GradCheckOptions{Tokens: 48})
+		r, err := GradCheck(t.Context(), s, Env{}, gradcheck.Options{Tokens: 48})
 		if err != nil {
 			t.Fatalf("%s: %v", m.Name, err)
 		}
@@ -101,7 +102,7 @@ func TestGPUGradCheck(t *testing.T) {
 }
 
 // worstOf is the tensor whose error is the largest part of its limit.
-func worstOf(r GradCheckReport) string {
+func worstOf(r gradcheck.Report) string {
 	worst := r.Tensors[0]
 	for _, t := range r.Tensors {
 		if t.Error*worst.Limit > worst.Error*t.Limit {

@@ -7,62 +7,12 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/tierlora/tierlora/adapter"
-	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/regular"
-	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/model/nn"
 )
 
 // GradNormsFile is the name of what training.grad_norm_steps writes into a run's output folder: JSON lines.
 const GradNormsFile = "grad_norms.jsonl"
-
-// groupEach is the state that the norms of the tensors' gradients lie in.
-const groupEach = "gradient norms"
-
-// planEach adds a segment that takes the norm of each tensor's gradient as the whole one's is taken. It changes nothing
-// that training reads.
-func (t *Step) planEach(n *nn.Net, grads []*graph.Value, loss *graph.Value) {
-	n.Segment(segmentEach)
-	for _, g := range grads {
-		norm := n.State(groupEach, "norm of the "+g.Name, kernel.T(n.Float(), 2))
-		n.Apply(kernel.GradNorm{Scaled: t.scaling != nil}, t.withScaling(n.Part(g), loss, norm)...)
-	}
-	t.each = n.Span(groupEach)
-}
-
-// normsIn are the tensors' norms in the memory that planEach lays out.
-func (t *Step) normsIn(x kernel.Tensor) []float64 {
-	norms := make([]float64, len(t.Trained.Params))
-	apart := x.Elems() / len(norms)
-	for i := range norms {
-		if x.DType == kernel.F64 {
-			norms[i] = x.F64()[i*apart]
-		} else {
-			norms[i] = float64(x.F32()[i*apart])
-		}
-	}
-	return norms
-}
-
-// TensorNorm is the norm of a trained tensor's gradient.
-type TensorNorm struct {
-	Name string  // PEFT's; of experts that lie in one tensor, the tensor's
-	Norm float64 // before clipping
-}
-
-// tensorNorms are norms with their names; nil where there are none.
-func (t *Step) tensorNorms(norms []float64) []TensorNorm {
-	if norms == nil {
-		return nil
-	}
-	named := make([]TensorNorm, len(norms))
-	for i, p := range t.Trained.Params {
-		named[i] = TensorNorm{adapter.PEFTName(p.Name), norms[i]}
-	}
-	return named
-}
 
 // gradNormsFile writes grad_norms.jsonl.
 type gradNormsFile struct {

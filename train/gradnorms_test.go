@@ -14,6 +14,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/replay"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // TestTensorNormsEqualPEFT: the norms that a step takes of each tensor are those of PEFT's gradients, and the whole
@@ -33,17 +34,17 @@ func TestTensorNormsEqualPEFT(t *testing.T) {
 		ts := newTestStep(t, b, network(t, b, float, nil, &cfg), session.Shape{Tokens: len(ids), Sequences: dims[0], MaxLen: dims[1]}, c, 2, dir)
 		trained := ts.fill(t, ids, labels, dims[1])
 		ts.set(t, "loss scale", 1/float64(trained))
-		for _, s := range []string{segmentBegin, segmentMicro, segmentNorm, segmentEach} {
+		for _, s := range []string{step.SegmentBegin, step.SegmentMicro, step.SegmentNorm, step.SegmentNorms} {
 			if err := ts.run.Run(s); err != nil {
 				t.Fatal(err)
 			}
 		}
-		x, err := ts.run.Read(ts.each)
+		x, err := ts.run.Read(ts.TensorNorms)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var sum float64
-		named := ts.tensorNorms(ts.normsIn(x))
+		named := ts.NormsIn(x)
 		if len(named) != len(want.Norms) {
 			t.Errorf("%d norms, PEFT has %d", len(named), len(want.Norms))
 		}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/gputest"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // TestGPUGraphMemory measures what the driver holds for the captured graph of each token budget.
@@ -37,27 +38,28 @@ func TestGPUGraphMemory(t *testing.T) {
 				}
 				return n
 			}
-			for i, step := range p.found.Step.budgets() {
+			for i, of := range p.found.Step.budgets() {
 				run := m.Runs[i]
+				segments := []string{step.SegmentBegin, step.SegmentMicro, step.SegmentNorm} // of a step of one micro-batch
 				before := free()
-				if err := run.Prepare(oneMicro...); err != nil {
+				if err := run.Prepare(segments...); err != nil {
 					t.Fatal(err)
 				}
 				captured := free()
-				if err := run.Run(oneMicro...); err != nil {
+				if err := run.Run(segments...); err != nil {
 					t.Fatal(err)
 				}
-				if _, err := run.Read(step.Loss); err != nil {
+				if _, err := run.Read(of.Loss); err != nil {
 					t.Fatal(err)
 				}
 				after := free()
 				nodes, err := run.(interface {
 					Queued(...string) (int, error)
-				}).Queued(oneMicro...)
+				}).Queued(segments...)
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Logf("%d tokens: %d nodes, %.1f MiB captured, %.1f MiB more once run; %.1f KiB a node", step.Tokens, nodes,
+				t.Logf("%d tokens: %d nodes, %.1f MiB captured, %.1f MiB more once run; %.1f KiB a node", of.Tokens, nodes,
 					float64(before-captured)/(1<<20), float64(captured-after)/(1<<20), float64(before-after)/1024/float64(nodes))
 			}
 		})

@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel/gpu"
 	"github.com/tierlora/tierlora/kernel/gpu/libcuda"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // throughDriver is a CPU that waits as a GPU does.
@@ -33,7 +34,7 @@ func TestHangingDriver(t *testing.T) {
 	defer restore()
 	returned, steps := make(chan struct{}), 0
 	m.hangs = func(segment string) {
-		if segment == segmentMicro {
+		if segment == step.SegmentMicro {
 			if steps++; steps == 4 {
 				new(gpu.Device).Synchronize() //nolint:errcheck // it does not return
 				close(returned)

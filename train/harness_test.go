@@ -14,6 +14,7 @@ import (
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/optimizer"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 func stories(t testing.TB) *session.Base {
@@ -42,7 +43,7 @@ func network(t testing.TB, b *session.Base, float kernel.DType, scheme *quant.Co
 
 // testStep is a training step with memory, loaded, its adapter read from a PEFT folder.
 type testStep struct {
-	*Step
+	*step.Step
 	memory graph.Store
 	run    graph.Runner
 }
@@ -54,40 +55,40 @@ func newTestStep(t testing.TB, b *session.Base, nw session.Network, s session.Sh
 
 func newTestStepOn(t testing.TB, on graph.Machine, b *session.Base, nw session.Network, s session.Shape, c Config, adapterDir string) *testStep {
 	t.Helper()
-	step, err := PlanStep(nw, s, c, Summing{}, on)
+	planned, err := step.Plan(nw, s, c.Step(), step.Summing{}, on)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return bound(t, on, b, step, c, adapterDir)
+	return bound(t, on, b, planned, c, adapterDir)
 }
 
 // bound gives a step memory, base weights and a PEFT folder's adapter.
-func bound(t testing.TB, on graph.Machine, b *session.Base, step *Step, c Config, adapterDir string) *testStep {
+func bound(t testing.TB, on graph.Machine, b *session.Base, planned *step.Step, c Config, adapterDir string) *testStep {
 	t.Helper()
-	if err := b.Check(step.Net); err != nil {
+	if err := b.Check(planned.Net); err != nil {
 		t.Fatal(err)
 	}
-	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), step.Net, m, 2) }, &step.Program)
+	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), planned.Net, m, 2) }, &planned.Program)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := step.StartScaling(m, c); err != nil {
+	if _, err := planned.StartScaling(m, c.LossScale); err != nil {
 		t.Fatal(err)
 	}
-	ts := &testStep{Step: step, memory: m, run: m.Runs[0]}
+	ts := &testStep{Step: planned, memory: m, run: m.Runs[0]}
 	saved, err := adapter.Open(adapterDir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer saved.Close()
-	params, err := step.Trained.Snapshot(m)
+	params, err := planned.Trained.Snapshot(m)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := saved.Read(params); err != nil {
 		t.Fatal(err)
 	}
-	if err := step.Trained.Restore(m, params); err != nil {
+	if err := planned.Trained.Restore(m, params); err != nil {
 		t.Fatal(err)
 	}
 	return ts
@@ -128,7 +129,7 @@ func (ts *testStep) step(t testing.TB) {
 	if err := ts.memory.Put("input_ids", "positions", "cu_seqlens", "labels", "loss scale", "optimizer"); err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range []string{segmentBegin, segmentMicro, segmentNorm, segmentUpdate} {
+	for _, s := range []string{step.SegmentBegin, step.SegmentMicro, step.SegmentNorm, step.SegmentUpdate} {
 		if err := ts.run.Run(s); err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // loop runs the steps. One, from top to bottom: take the micro-batches of an optimizer step; queue forward and backward
@@ -134,7 +135,7 @@ func (r *running) zeroGradient(err error) error {
 
 // pendingWindow is a step on its way: what the host knows before the device has its numbers.
 type pendingWindow struct {
-	Window
+	step.Window
 	before Place           // of the windows
 	epoch  float64         // after it
 	all    []dataset.Batch // of all ranks, on the one that writes; else none

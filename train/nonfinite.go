@@ -9,12 +9,13 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // notFinite is what becomes of a step whose loss or gradient is no number, and which changed nothing: with
 // on_nonfinite: skip it is left out, else, or after too many of them in a row, the state before it is saved and the
 // error says where it happened.
-func (r *running) notFinite(ctx context.Context, w *pendingWindow, n Numbers, err error) error {
+func (r *running) notFinite(ctx context.Context, w *pendingWindow, n step.Numbers, err error) error {
 	if !r.baseFinite {
 		if found := r.Base.CheckFinite(ctx); found != nil { // neither data nor step is to blame
 			return fmt.Errorf("%w; %w", err, found)
@@ -129,7 +130,7 @@ func (r *running) firstNotFinite(w *pendingWindow) (string, error) {
 	bad, first := 0, ""
 	params := r.step.Trained.Params
 	for _, p := range slices.Backward(params) {
-		name := gradientOf(p.Name)
+		name := step.GradientName(p.Name)
 		if err := r.memory.Get(name); err != nil {
 			return "", err
 		}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/tierlora/tierlora/train/objective"
+	"github.com/tierlora/tierlora/train/step"
 	"github.com/tierlora/tierlora/train/track"
 )
 
@@ -78,12 +79,12 @@ type RunInfo struct {
 type StepInfo struct {
 	Step            int // from 1
 	Epoch           float64
-	Loss            float64      // mean over what the objective divides by, such as the step's trained tokens, before the update
-	MeanLoss        float64      // the same mean over the steps since the last line of metrics.jsonl, this step's line included
-	Numbers         Values       // of the objective, in this step
-	GradNorm        float64      // before clipping
-	GradNormClipped float64      // after it; 0 where the step was left out
-	TensorNorms     []TensorNorm // every grad_norm_steps; else nil
+	Loss            float64           // mean over what the objective divides by, such as the step's trained tokens, before the update
+	MeanLoss        float64           // the same mean over the steps since the last line of metrics.jsonl, this step's line included
+	Numbers         Values            // of the objective, in this step
+	GradNorm        float64           // before clipping
+	GradNormClipped float64           // after it; 0 where the step was left out
+	TensorNorms     []step.TensorNorm // every grad_norm_steps; else nil
 	LearningRate    float64
 	Tokens          int64        // of the step, without padding
 	TokensPerSecond float64      // of the run so far, evaluations and saves left out

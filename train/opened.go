@@ -8,6 +8,7 @@ import (
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // Opened is a run with its data, its plans and its memory, before the first step: for those who time its steps. Nothing
@@ -54,10 +55,10 @@ func Open(ctx context.Context, s Spec, env Env) (_ *Opened, err error) {
 }
 
 // Next is the next step's micro-batches and learning rate.
-func (o *Opened) Next() (Window, error) {
+func (o *Opened) Next() (step.Window, error) {
 	w, err := o.running.nextWindow()
 	if err != nil {
-		return Window{}, err
+		return step.Window{}, err
 	}
 	o.running.recorder.state.GlobalStep++
 	for _, b := range w.all {
@@ -67,10 +68,10 @@ func (o *Opened) Next() (Window, error) {
 }
 
 // Pipeline queues the steps.
-func (o *Opened) Pipeline() *Pipeline { return o.running.pipeline }
+func (o *Opened) Pipeline() *step.Pipeline { return o.running.pipeline }
 
 // Step is the plan for the largest micro-batches.
-func (o *Opened) Step() *Step { return o.running.step }
+func (o *Opened) Step() *step.Step { return o.running.step }
 
 // On is the machine; it is open until Close.
 func (o *Opened) On() graph.Machine { return o.running.On }

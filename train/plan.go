@@ -8,6 +8,7 @@ import (
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // PlanRun reports the memory that a run will hold, to the byte, without holding any.
@@ -67,7 +68,7 @@ func (p *prepared) planReport() PlanReport {
 			r.Notes = append(r.Notes, "NCCL holds memory of its own besides, which a run takes before it looks at what is free")
 		}
 	}
-	if g := p.found.Step.train.Plan.Gathered(segmentMicro); g.Ranks > 1 {
+	if g := p.found.Step.train.Plan.Gathered(step.SegmentMicro); g.Ranks > 1 {
 		micro := int64(p.accumulate())
 		others := int64(g.Ranks - 1)
 		r.Sharding = &PlanSharding{g.Ranks, g.Slices, g.Gathers * int(micro), g.Bytes / int64(g.Ranks) * others * micro}
@@ -75,7 +76,7 @@ func (p *prepared) planReport() PlanReport {
 	}
 	if n := p.spec.Training.sharing(); n > 1 {
 		micro := p.accumulate()
-		exchanges, received := p.found.Step.train.Plan.Exchanged(segmentMicro)
+		exchanges, received := p.found.Step.train.Plan.Exchanged(step.SegmentMicro)
 		r.Context = &PlanContext{n, session.Own(p.found.Step.train.Tokens, n), p.Base.Config.NumHeads / n, exchanges * micro, received * int64(micro)}
 		r.Notes = append(r.Notes, r.Context.String())
 	}

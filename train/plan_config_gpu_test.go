@@ -4,6 +4,8 @@ import (
 	"context"
 	"strings"
 	"testing"
+
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // TestPlanNamesMissingKernels: a head size that no GPU kernel has is refused when the run is planned, with those that are served.
@@ -40,7 +42,7 @@ func TestGradNormsArePlannedForAGPU(t *testing.T) {
 	}
 	group := int64(0)
 	for _, c := range with.Categories {
-		if c.Name == groupEach {
+		if c.Name == step.GroupNorms {
 			group = c.Bytes
 		}
 	}

@@ -21,6 +21,7 @@ import (
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/checkpoint"
 	"github.com/tierlora/tierlora/train/replay"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // gpuPrecisions are all that a GPU has, bf16 first.
@@ -48,7 +49,7 @@ func gradientErrors(t *testing.T, p kernel.Precision, variant string) (all error
 	trained := ts.fill(t, ids, labels, dims[1])
 	ts.set(t, "loss scale", 1/float64(trained))
 	ts.send(t)
-	for _, seg := range []string{segmentBegin, segmentMicro} {
+	for _, seg := range []string{step.SegmentBegin, step.SegmentMicro} {
 		if err := ts.run.Run(seg); err != nil {
 			t.Fatal(err)
 		}
@@ -169,7 +170,7 @@ func scalingIn(t *testing.T, dir string) saved {
 		}
 		return v
 	}
-	return saved{read(nameScaling), append(read("first moments"), read("second moments")...), string(golden.ReadFile(t, dir, adapter.WeightsFile))}
+	return saved{read(step.StateScaling), append(read("first moments"), read("second moments")...), string(golden.ReadFile(t, dir, adapter.WeightsFile))}
 }
 
 // TestGPUOverflowSkipsAStep begins at scales at which gradients overflow fp16.

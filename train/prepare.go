@@ -12,6 +12,7 @@ import (
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/fit"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // prepared is a run before it takes memory: its data is read, and the size and place of every buffer are known.
@@ -29,14 +30,14 @@ type prepared struct {
 
 // steps are the plans of a run, which share its memory.
 type steps struct {
-	train   *Step             // for the largest token budget
-	smaller []*Step           // for the others, ascending
+	train   *step.Step        // for the largest token budget
+	smaller []*step.Step      // for the others, ascending
 	eval    *infer.EvalStep   // nil = no validation rows
 	sample  *infer.SamplePlan // nil = no samples
 }
 
 // budgets are the training steps, the largest first.
-func (s steps) budgets() []*Step { return append([]*Step{s.train}, s.smaller...) }
+func (s steps) budgets() []*step.Step { return append([]*step.Step{s.train}, s.smaller...) }
 
 // calls returns the number of kernel calls of a training step.
 func (s steps) calls() (n int) {

@@ -23,6 +23,7 @@ import (
 	"github.com/tierlora/tierlora/train/checkpoint"
 	"github.com/tierlora/tierlora/train/ranks"
 	"github.com/tierlora/tierlora/train/replay"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // oneWorker gives every rank a thread of its own, so that plans are of one size at every number of ranks.
@@ -118,32 +119,33 @@ func TestSumIsOfWholeGradients(t *testing.T) {
 	batches := golden.Open(t, golden.Path(t, "train/batches.safetensors"))
 	ids, labels := batches.Ints("input_ids"), batches.Ints("labels")
 	const T = 512 // more than GEMMs on a CPU sum up at a time
-	gradient := func(sum Summing, micros ...int) (all []float32) {
+	gradient := func(sum step.Summing, micros ...int) (all []float32) {
 		on := graph.NewCPU(1)
-		step, err := PlanStep(network(t, b, kernel.F32, nil, &cfg), session.Shape{Tokens: T, Sequences: 1, MaxLen: T}, Default(), sum, on)
+		shape := session.Shape{Tokens: T, Sequences: 1, MaxLen: T}
+		planned, err := step.Plan(network(t, b, kernel.F32, nil, &cfg), shape, Default().Step(), sum, on)
 		if err != nil {
 			t.Fatal(err)
 		}
-		ts := bound(t, on, b, step, Default(), init)
+		ts := bound(t, on, b, planned, Default(), init)
 		run := func(segments ...string) {
 			if err := ts.run.Run(segments...); err != nil {
 				t.Fatal(err)
 			}
 		}
-		run(segmentWindow)
+		run(step.SegmentWindow)
 		if !sum.Apart {
-			run(segmentBegin)
+			run(step.SegmentBegin)
 		}
 		for _, i := range micros {
 			ts.fill(t, ids[i*T:(i+1)*T], labels[i*T:(i+1)*T], T)
 			ts.set(t, "loss scale", 0.01)
 			if sum.Apart {
-				run(segmentBegin)
+				run(step.SegmentBegin)
 			}
-			run(segmentMicro, segmentSum)
+			run(step.SegmentMicro, step.SegmentSum)
 		}
-		for _, p := range step.Trained.Params {
-			x, err := ts.memory.Tensor(gradientOf(p.Name))
+		for _, p := range planned.Trained.Params {
+			x, err := ts.memory.Tensor(step.GradientName(p.Name))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -151,14 +153,14 @@ func TestSumIsOfWholeGradients(t *testing.T) {
 		}
 		return all
 	}
-	want := gradient(Summing{}, 0)
-	for i, g := range gradient(Summing{}, 1) {
+	want := gradient(step.Summing{}, 0)
+	for i, g := range gradient(step.Summing{}, 1) {
 		want[i] += g
 	}
-	if !slices.Equal(gradient(SummingOf(2, 1), 0, 1), want) {
+	if !slices.Equal(gradient(step.SummingOf(2, 1), 0, 1), want) {
 		t.Error("apart, the sum is another")
 	}
-	fused, other := gradient(Summing{}, 0, 1), 0
+	fused, other := gradient(step.Summing{}, 0, 1), 0
 	for i := range want {
 		if fused[i] != want[i] {
 			other++

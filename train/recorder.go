@@ -10,6 +10,7 @@ import (
 	"github.com/tierlora/tierlora/train/checkpoint"
 	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/replay"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // ErrNotFinite is in the error of a run whose loss or gradient stopped being a number.
@@ -27,7 +28,6 @@ type recorder struct {
 	result    Result
 	scale     float64 // of the loss, in the step on its way; 0 without loss scaling
 	precision fmt.Stringer
-	names     func(norms []float64) []TensorNorm
 	objective objective.Objective
 	began     time.Time
 	world     int   // ranks of the run
@@ -104,7 +104,7 @@ func (r *recorder) resumeClock() { r.clock.resume(time.Now()) }
 
 // record counts a step that is done, and logs it where that is due. Of a step that is not finite the error is
 // ErrNotFinite, and nothing is counted.
-func (r *recorder) record(w *pendingWindow, n Numbers) error {
+func (r *recorder) record(w *pendingWindow, n step.Numbers) error {
 	r.clock.step(n.Done)
 	before := r.scale
 	r.scale = n.Scale
@@ -120,7 +120,7 @@ func (r *recorder) record(w *pendingWindow, n Numbers) error {
 	tokens := r.count(w)
 	p := &r.progress
 	p.Losses = append(p.Losses, n.Loss)
-	r.add(w.counts(), n)
+	r.add(w.Counts(), n)
 	r.result.Losses = p.Losses
 	r.noteEvidence(w)
 
@@ -128,9 +128,9 @@ func (r *recorder) record(w *pendingWindow, n Numbers) error {
 	if overflowed {
 		clippedNorm = 0 // nothing of it went into the update
 	}
-	values := Values(objective.Values(r.objective.Numbers(), n.Loss, n.Sums, w.counts()))
+	values := Values(objective.Values(r.objective.Numbers(), n.Loss, n.Sums, w.Counts()))
 	info := StepInfo{Numbers: values, Step: w.Number, Epoch: w.epoch, Loss: n.Loss, MeanLoss: p.SinceNLL / float64(p.SinceLog), GradNorm: n.Norm, LearningRate: w.LR, Tokens: tokens,
-		GradNormClipped: clippedNorm, TensorNorms: r.names(n.Norms),
+		GradNormClipped: clippedNorm, TensorNorms: n.Norms,
 		TokensPerSecond: float64(r.tokens) / max(r.clock.spent, time.Microsecond).Seconds(), LossScale: n.Scale, Skipped: n.Skipped}
 	if w.Number%r.config.LoggingSteps == 0 || w.Number == r.total {
 		info.Logged = r.line(info)
@@ -142,7 +142,7 @@ func (r *recorder) record(w *pendingWindow, n Numbers) error {
 }
 
 // add adds a step's loss and sums to those of the run and to those since the last line of metrics.jsonl.
-func (r *recorder) add(counts objective.Counts, n Numbers) {
+func (r *recorder) add(counts objective.Counts, n step.Numbers) {
 	p, by := &r.progress, r.objective.Divisor()
 	divisor := counts.Of(by)
 	nll := n.Loss * float64(divisor)

@@ -19,6 +19,7 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/train/checkpoint"
 	"github.com/tierlora/tierlora/train/replay"
+	"github.com/tierlora/tierlora/train/step"
 	"github.com/tierlora/tierlora/train/track"
 )
 
@@ -349,13 +350,13 @@ func (s *saver) restoreOptimizer(path string, file []byte) error {
 	if err != nil {
 		return err
 	}
-	for _, name := range s.step.states {
+	for _, name := range s.step.States {
 		dst, err := s.memory.Tensor(name)
 		if err != nil {
 			return err
 		}
 		t, ok := f.Tensor(name)
-		if !ok && name == nameScaling {
+		if !ok && name == step.StateScaling {
 			s.env.Logf("%s was saved by a run without loss scaling: it begins at %v", path, s.recorder.scale)
 			continue
 		}
@@ -369,9 +370,9 @@ func (s *saver) restoreOptimizer(path string, file []byte) error {
 		if err := weights.Float32s(t, dst.F32()); err != nil {
 			return err
 		}
-		if name == nameScaling {
+		if name == step.StateScaling {
 			s.recorder.scale = float64(dst.F32()[kernel.LossScaleNow])
 		}
 	}
-	return s.memory.Put(s.step.states...)
+	return s.memory.Put(s.step.States...)
 }

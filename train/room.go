@@ -15,7 +15,7 @@ var diskFree = atomicfile.Free
 // stateBytes is the size of the optimizer's states in a checkpoint.
 func (p *prepared) stateBytes() (all int64) {
 	step := p.found.Step.train
-	for _, name := range step.states {
+	for _, name := range step.States {
 		if t, ok := step.Plan.Input(name); ok {
 			all += t.Bytes()
 		}

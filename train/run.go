@@ -15,6 +15,7 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/replay"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // ConfigFile is the effective configuration in a run's output folder; it runs again to the same adapter.
@@ -118,8 +119,8 @@ func (p *prepared) train(ctx context.Context) (Result, error) {
 type running struct {
 	*prepared
 	memory    *session.Memory
-	step      *Step
-	pipeline  *Pipeline
+	step      *step.Step
+	pipeline  *step.Pipeline
 	evaluator *infer.Evaluator // nil = no validation rows
 	recorder  *recorder
 	pending   *pendingWindow // queued, its numbers not read yet; nil = none
@@ -151,7 +152,7 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	}
 	r := &running{prepared: p, step: p.found.Step.train, schedule: Schedules[c.LRScheduler](c, p.total), async: p.On.Capabilities().Async}
 	r.recorder = &recorder{at: p.at, config: c, total: p.total, world: p.world, logf: p.env.Logf, precision: p.On.Precision(),
-		observers: observers{&metricsFile{}}, names: r.step.tensorNorms, objective: r.step.objective}
+		observers: observers{&metricsFile{}}, objective: r.step.Objective}
 	r.result = &r.recorder.result
 	if err := r.openReference(); err != nil {
 		return nil, err
@@ -168,7 +169,7 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	if err = p.allHave(r.hold(ctx)); err != nil {
 		return nil, err
 	}
-	if r.recorder.scale, err = r.step.StartScaling(r.memory, c); err != nil {
+	if r.recorder.scale, err = r.step.StartScaling(r.memory, c.LossScale); err != nil {
 		return nil, err
 	}
 	r.saver = &saver{prepared: p, memory: r.memory, step: r.step, recorder: r.recorder, saved: -1}
@@ -236,7 +237,7 @@ func (p *prepared) allHave(err error) error {
 // bind makes step and evaluation ready.
 func (r *running) bind() error {
 	var err error
-	if r.pipeline, err = NewPipeline(r.found.Step.budgets(), r.memory, r.memory.Runs, r.On, r.env.team.rank(), r.accumulate(), r.spec.Seed); err != nil {
+	if r.pipeline, err = step.NewPipeline(r.found.Step.budgets(), r.memory, r.memory.Runs, r.On, r.env.team.rank(), r.accumulate(), r.spec.Seed); err != nil {
 		return err
 	}
 	if eval := r.found.Step.eval; eval != nil {
@@ -276,7 +277,7 @@ func (r *running) announce() error {
 	r.result.EvalBefore = r.recorder.progress.EvalBefore
 	r.result.Skipped = r.recorder.progress.Skipped
 	r.recorder.uses(r.partPlan(step + 1))
-	info := RunInfo{Dir: r.spec.OutputDir, Total: r.total, Done: step, History: r.recorder.state.LogHistory, HeldBytes: held, Numbers: r.step.objective.Numbers()}
+	info := RunInfo{Dir: r.spec.OutputDir, Total: r.total, Done: step, History: r.recorder.state.LogHistory, HeldBytes: held, Numbers: r.step.Objective.Numbers()}
 	if err := r.recorder.observers.each(func(o Observer) error { return o.Start(info) }); err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/train/checkpoint"
 	"github.com/tierlora/tierlora/train/replay"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // optimizerFile holds the optimizer's states in a checkpoint.
@@ -22,7 +23,7 @@ const optimizerFile = "optimizer.safetensors"
 type saver struct {
 	*prepared
 	memory   graph.Store
-	step     *Step
+	step     *step.Step
 	recorder *recorder
 	saved    int // step of the newest checkpoint; -1 = none
 }
@@ -135,11 +136,11 @@ func (p *prepared) ownFiles() []string {
 
 // writeOptimizer writes the optimizer's states from where they are: they are larger than the adapter.
 func (s *saver) writeOptimizer(w io.Writer) error {
-	if err := s.memory.Get(s.step.states...); err != nil {
+	if err := s.memory.Get(s.step.States...); err != nil {
 		return err
 	}
 	var tensors []weights.Tensor
-	for _, name := range s.step.states {
+	for _, name := range s.step.States {
 		x, err := s.memory.Tensor(name)
 		if err != nil {
 			return err

@@ -57,7 +57,7 @@ func TestTensorByTensorIsTogether(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if n := len(p.found.Step.train.updates); n != 2 {
+		if n := len(p.found.Step.train.Rates); n != 2 {
 			t.Errorf("%s: %d rates, want 2: nothing is updated by itself", optimizer, n)
 		}
 		p.Close() //nolint:errcheck // read only

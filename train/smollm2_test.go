@@ -46,18 +46,18 @@ func TestSmolLM2CurvesEqualPEFT(t *testing.T) {
 			schedule := Schedules["cosine"](c, c.MaxSteps)
 			ts := newTestStep(t, b, network(t, b, kernel.F32, schemeOf(name), &cfg), session.Shape{Tokens: T, Sequences: 1, MaxLen: T}, c, 0, init)
 			worst := 0.0
-			for step := range steps {
-				golden.Near(t, "learning rate", schedule(step), want.LR[step], 1e-15)
-				trained := ts.fill(t, ids[step*T:(step+1)*T], labels[step*T:(step+1)*T], T)
+			for at := range steps {
+				golden.Near(t, "learning rate", schedule(at), want.LR[at], 1e-15)
+				trained := ts.fill(t, ids[at*T:(at+1)*T], labels[at*T:(at+1)*T], T)
 				ts.set(t, "loss scale", 1/float64(trained))
-				h := adamNumbers(c, want.LR[step], step+1)
+				h := adamNumbers(c, want.LR[at], at+1)
 				ts.set(t, "optimizer", h[:]...)
 				ts.step(t)
 				loss := ts.read(t, ts.Loss)[0]
-				d := math.Abs(loss-want.Loss[step]) / want.Loss[step]
+				d := math.Abs(loss-want.Loss[at]) / want.Loss[at]
 				worst = math.Max(worst, d)
 				if !(d <= 1e-3) {
-					t.Errorf("step %d: loss %.7g, PEFT %.7g, relative %.3g", step, loss, want.Loss[step], d)
+					t.Errorf("step %d: loss %.7g, PEFT %.7g, relative %.3g", at, loss, want.Loss[at], d)
 				}
 			}
 			t.Logf("%d steps, largest relative difference of the loss %.3g", steps, worst)

@@ -8,6 +8,8 @@ import (
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/train/gradcheck"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // TestSplitGradients: a step whose batches are dealt in pieces has the loss and the gradients of the whole one, in float64
@@ -16,7 +18,7 @@ func TestSplitGradients(t *testing.T) {
 	for _, packing := range []bool{false, true} {
 		s := testSpec(t, 4)
 		s.Adapter, s.Quantization, s.Training.BatchSize, s.Dataset.Packing = "lora", nil, 4, packing
-		step := func(pieces int) (gradients, int) {
+		compute := func(pieces int) (gradcheck.Gradients, int) {
 			p, err := prepare(context.Background(), s, twoWorkers)
 			if err != nil {
 				t.Fatal(err)
@@ -30,36 +32,40 @@ func TestSplitGradients(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			c := &gradCheck{prepared: p, ctx: context.Background(), shape: z.Train, window: Window{Number: 1, Batches: batches, Trained: trained, LR: 1e-3}}
-			g, err := c.gradients(graph.NewCPU(2), kernel.F64, gradRule{})
+			n := len(batches)
+			c := gradcheck.Computation{
+				Session: p.Session, Step: s.Training.Step(), Shape: z.Train, Seed: s.Seed,
+				Window: step.Window{Number: 1, Batches: batches, Trained: trained, Sequences: n, Groups: n, LR: 1e-3},
+			}
+			g, err := c.Gradients(context.Background(), graph.NewCPU(2), kernel.F64)
 			if err != nil {
 				t.Fatal(err)
 			}
-			return g, len(batches)
+			return g, n
 		}
-		whole, n := step(1)
+		whole, n := compute(1)
 		if n != 2 {
 			t.Fatalf("%d batches", n)
 		}
 		for _, pieces := range []int{2, 4} {
-			split, n := step(pieces)
+			split, n := compute(pieces)
 			if n <= 2 || n > 2*pieces {
 				t.Errorf("%d pieces: %d micro-batches", pieces, n)
 			}
-			if d := math.Abs(split.loss-whole.loss) / whole.loss; !(d < 1e-13) {
+			if d := math.Abs(split.Loss-whole.Loss) / whole.Loss; !(d < 1e-13) {
 				t.Errorf("packing %v, %d pieces: the loss is off by %.3g of it", packing, pieces, d)
 			}
-			if !slices.Equal(split.names, whole.names) {
+			if !slices.Equal(split.Names, whole.Names) {
 				t.Fatal("other tensors")
 			}
 			worst := 0.0
-			for i := range whole.of {
-				worst = max(worst, distance(split.of[i], whole.of[i]))
+			for i := range whole.Of {
+				worst = max(worst, distance(split.Of[i], whole.Of[i]))
 			}
 			if !(worst < 1e-11) {
 				t.Errorf("packing %v, %d pieces: a gradient is off by %.3g of its norm", packing, pieces, worst)
 			}
-			t.Logf("packing %v, %d pieces: loss %v and %v, gradients within %.2g", packing, pieces, whole.loss, split.loss, worst)
+			t.Logf("packing %v, %d pieces: loss %v and %v, gradients within %.2g", packing, pieces, whole.Loss, split.Loss, worst)
 		}
 	}
 }

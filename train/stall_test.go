@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/ranks"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // linked is a machine whose device waits for those of other ranks, where the group does not see it, until it is abandoned.
@@ -71,7 +72,7 @@ func TestHangingRank(t *testing.T) {
 			for rank := range 3 {
 				steps := 0
 				machines = append(machines, newLinked(func(m *linked, segment string) {
-					if segment != segmentMicro {
+					if segment != step.SegmentMicro {
 						return
 					}
 					time.Sleep(300 * time.Millisecond) // so that a step is seen to take some time

@@ -10,31 +10,32 @@ import (
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // startedStep plans a step whose adapter starts as the network says, and gives it memory, base weights and the start.
 func startedStep(t *testing.T, b *session.Base, nw session.Network, s session.Shape, c Config) *testStep {
 	t.Helper()
 	on := graph.NewCPU(2)
-	step, err := PlanStep(nw, s, c, Summing{}, on)
+	planned, err := step.Plan(nw, s, c.Step(), step.Summing{}, on)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), step.Net, m, 2) }, &step.Program)
+	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), planned.Net, m, 2) }, &planned.Program)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := step.StartScaling(m, c); err != nil {
+	if _, err := planned.StartScaling(m, c.LossScale); err != nil {
 		t.Fatal(err)
 	}
-	params := step.Trained.List()
-	if err := nw.Start.Fill(step.Net, b.Reader(), step.Trained, params); err != nil {
+	params := planned.Trained.List()
+	if err := nw.Start.Fill(planned.Net, b.Reader(), planned.Trained, params); err != nil {
 		t.Fatal(err)
 	}
-	if err := step.Trained.Restore(m, params); err != nil {
+	if err := planned.Trained.Restore(m, params); err != nil {
 		t.Fatal(err)
 	}
-	return &testStep{Step: step, memory: m, run: m.Runs[0]}
+	return &testStep{Step: planned, memory: m, run: m.Runs[0]}
 }
 
 // compareStart compares the first A and B of layers and the base weight that remains of the first layer with PEFT's.
@@ -104,31 +105,31 @@ func TestStartsEqualPEFT(t *testing.T) {
 			if v.scheme == "" { // over NF4 the start is the same
 				compareStart(t, ts, cfg, golden.Path(t, "train/"+v.name+"/start.safetensors"), layers)
 			}
-			for step := range steps {
+			for at := range steps {
 				trained := 0
 				for r := range rows {
-					for _, l := range labels[(step*rows+r)*T:][1:T] {
+					for _, l := range labels[(at*rows+r)*T:][1:T] {
 						if l >= 0 {
 							trained++
 						}
 					}
 				}
 				ts.set(t, "loss scale", 1/float64(trained))
-				for _, u := range ts.updates {
-					h := adamNumbers(c, want.LR[step]*u.rate, step+1)
-					ts.set(t, u.numbers, h[:]...)
+				for _, u := range ts.Rates {
+					h := adamNumbers(c, want.LR[at]*u.Factor, at+1)
+					ts.set(t, u.Numbers, h[:]...)
 				}
-				ts.run.Run(segmentBegin)
-				ts.fill(t, ids[step*rows*T:(step+1)*rows*T], labels[step*rows*T:(step+1)*rows*T], T)
-				ts.run.Run(segmentMicro)
-				ts.run.Run(segmentNorm)
-				ts.run.Run(segmentUpdate)
+				ts.run.Run(step.SegmentBegin)
+				ts.fill(t, ids[at*rows*T:(at+1)*rows*T], labels[at*rows*T:(at+1)*rows*T], T)
+				ts.run.Run(step.SegmentMicro)
+				ts.run.Run(step.SegmentNorm)
+				ts.run.Run(step.SegmentUpdate)
 				loss, norm := ts.read(t, ts.Loss)[0], ts.read(t, ts.Norm)[0]
-				if d := math.Abs(loss-want.Loss[step]) / want.Loss[step]; !(d <= 1e-4) {
-					t.Errorf("step %d: loss %.9g, PEFT %.9g, relative %.3g", step, loss, want.Loss[step], d)
+				if d := math.Abs(loss-want.Loss[at]) / want.Loss[at]; !(d <= 1e-4) {
+					t.Errorf("step %d: loss %.9g, PEFT %.9g, relative %.3g", at, loss, want.Loss[at], d)
 				}
-				if d := math.Abs(norm-want.GradNorm[step]) / want.GradNorm[step]; !(d <= 1e-3) {
-					t.Errorf("step %d: gradient norm %.9g, PEFT %.9g, relative %.3g", step, norm, want.GradNorm[step], d)
+				if d := math.Abs(norm-want.GradNorm[at]) / want.GradNorm[at]; !(d <= 1e-3) {
+					t.Errorf("step %d: gradient norm %.9g, PEFT %.9g, relative %.3g", at, norm, want.GradNorm[at], d)
 				}
 			}
 			_, saved, err := nw.Start.Saved(cfg, ts.Trained, ts.snapshot(t))

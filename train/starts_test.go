@@ -13,6 +13,7 @@ import (
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/gradcheck"
 )
 
 // startSpec is a run whose adapter starts as a part of the base model.
@@ -116,7 +117,7 @@ func TestStartedRunBeginsAtTheBase(t *testing.T) {
 // TestGradCheckOfStarts: the gradients of a run whose base model lost its start, quantised or not.
 func TestGradCheckOfStarts(t *testing.T) {
 	for _, quantised := range []bool{false, true} {
-		r, err := GradCheck(t.Context(), startSpec(t, 1, "pissa", quantised), Env{}, GradCheckOptions{Tokens: 48, Layers: 2})
+		r, err := GradCheck(t.Context(), startSpec(t, 1, "pissa", quantised), Env{}, gradcheck.Options{Tokens: 48, Layers: 2})
 		if err != nil || !r.OK || r.Failed > 0 {
 			t.Errorf("quantised %v: %+v, %v", quantised, r, err)
 		}

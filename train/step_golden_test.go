@@ -13,6 +13,7 @@ import (
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 func TestGradientsEqualPEFT(t *testing.T) {
@@ -30,8 +31,8 @@ func TestGradientsEqualPEFT(t *testing.T) {
 				ts := newTestStep(t, b, network(t, b, c.float, nil, &cfg), session.Shape{Tokens: len(ids), Sequences: dims[0], MaxLen: dims[1]}, Default(), 2, dir)
 				trained := ts.fill(t, ids, labels, dims[1])
 				ts.set(t, "loss scale", 1/float64(trained))
-				ts.run.Run(segmentBegin)
-				ts.run.Run(segmentMicro)
+				ts.run.Run(step.SegmentBegin)
+				ts.run.Run(step.SegmentMicro)
 
 				var want struct {
 					Loss  float64            `json:"loss_f64"`
@@ -114,39 +115,39 @@ func TestCurvesEqualPEFT(t *testing.T) {
 			golden.JSON(t, golden.Path(t, "train/"+v.name+"/curve.json"), &want)
 			perMicro := rows / v.micro
 			ts := newTestStep(t, b, network(t, b, v.float, schemeOf(v.name), &cfg), session.Shape{Tokens: perMicro * T, Sequences: perMicro, MaxLen: T}, c, 2, golden.Path(t, "train/init"))
-			for step := range steps {
+			for at := range steps {
 				trained := 0
 				for r := range rows {
-					row := labels[(step*rows+r)*T:]
+					row := labels[(at*rows+r)*T:]
 					for _, l := range row[1:T] {
 						if l >= 0 {
 							trained++
 						}
 					}
 				}
-				if trained != want.Trained[step] {
-					t.Fatalf("step %d trains %d tokens, want %d", step, trained, want.Trained[step])
+				if trained != want.Trained[at] {
+					t.Fatalf("step %d trains %d tokens, want %d", at, trained, want.Trained[at])
 				}
-				lr := want.LR[step]
+				lr := want.LR[at]
 				ts.set(t, "loss scale", 1/float64(trained))
-				for _, u := range ts.updates {
-					h := adamNumbers(c, lr*u.rate, step+1)
-					ts.set(t, u.numbers, h[:]...)
+				for _, u := range ts.Rates {
+					h := adamNumbers(c, lr*u.Factor, at+1)
+					ts.set(t, u.Numbers, h[:]...)
 				}
-				ts.run.Run(segmentBegin)
+				ts.run.Run(step.SegmentBegin)
 				for micro := range v.micro {
-					from := (step*rows + micro*perMicro) * T
+					from := (at*rows + micro*perMicro) * T
 					ts.fill(t, ids[from:from+perMicro*T], labels[from:from+perMicro*T], T)
-					ts.run.Run(segmentMicro)
+					ts.run.Run(step.SegmentMicro)
 				}
-				ts.run.Run(segmentNorm)
-				ts.run.Run(segmentUpdate)
+				ts.run.Run(step.SegmentNorm)
+				ts.run.Run(step.SegmentUpdate)
 				loss, norm := ts.read(t, ts.Loss)[0], ts.read(t, ts.Norm)[0]
-				if d := math.Abs(loss-want.Loss[step]) / want.Loss[step]; !(d <= v.loss) {
-					t.Errorf("step %d: loss %.9g, PEFT %.9g, relative %.3g above %.3g", step, loss, want.Loss[step], d, v.loss)
+				if d := math.Abs(loss-want.Loss[at]) / want.Loss[at]; !(d <= v.loss) {
+					t.Errorf("step %d: loss %.9g, PEFT %.9g, relative %.3g above %.3g", at, loss, want.Loss[at], d, v.loss)
 				}
-				if d := math.Abs(norm-want.GradNorm[step]) / want.GradNorm[step]; !(d <= v.norm) {
-					t.Errorf("step %d: gradient norm %.9g, PEFT %.9g, relative %.3g above %.3g", step, norm, want.GradNorm[step], d, v.norm)
+				if d := math.Abs(norm-want.GradNorm[at]) / want.GradNorm[at]; !(d <= v.norm) {
+					t.Errorf("step %d: gradient norm %.9g, PEFT %.9g, relative %.3g above %.3g", at, norm, want.GradNorm[at], d, v.norm)
 				}
 			}
 			final := golden.Path(t, "train/"+v.name+"/final")

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // waiting is a machine that has been waiting since a time.
@@ -64,7 +65,7 @@ func TestWatchdogLooks(t *testing.T) {
 // TestHangingDevice: a run whose device does not answer ends with an error that says so, its checkpoint is whole, its
 // folder free, and it resumes. What is left behind writes nothing when the device answers after all.
 func TestHangingDevice(t *testing.T) {
-	for name, where := range map[string]string{"in a step": segmentMicro, "in an update": segmentUpdate} {
+	for name, where := range map[string]string{"in a step": step.SegmentMicro, "in an update": step.SegmentUpdate} {
 		t.Run(name, func(t *testing.T) {
 			s := testSpec(t, 6)
 			s.Training.SaveSteps, s.Training.DeviceTimeout = 2, 1

@@ -10,6 +10,7 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // ErrZeroGradient is in the error of a run in which a trained tensor had no gradient at first.
@@ -47,7 +48,7 @@ func (w *gradientWatch) look() error {
 	}
 	names := make([]string, len(w.missing))
 	for i, p := range w.missing {
-		names[i] = gradientOf(p)
+		names[i] = step.GradientName(p)
 	}
 	defer w.memory.Forget(names...)
 	if err := w.memory.Get(names...); err != nil {

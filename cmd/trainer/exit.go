@@ -13,6 +13,7 @@ import (
 	"github.com/tierlora/tierlora/model/hub"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/gradcheck"
 	"github.com/tierlora/tierlora/train/ranks"
 )
 
@@ -73,4 +74,4 @@ func exitCode(err error) int {
 }
 
 // asked are what packages say of a flag's value that only the model or the data show to be wrong.
-var asked = []error{hub.ErrBadName, hub.ErrBadRevision, hub.ErrBadPattern, infer.ErrTooLong, infer.ErrNoField, source.ErrNoSplit, train.ErrNoLayer}
+var asked = []error{hub.ErrBadName, hub.ErrBadRevision, hub.ErrBadPattern, infer.ErrTooLong, infer.ErrNoField, source.ErrNoSplit, gradcheck.ErrNoLayer}

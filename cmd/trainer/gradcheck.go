@@ -8,11 +8,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/gradcheck"
 )
 
 func newGradcheck(c *console) *cobra.Command {
 	var o configOptions
-	var check train.GradCheckOptions
+	var check gradcheck.Options
 	var workers, show int
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -72,7 +73,7 @@ Exit code 0: all tensors are within their limits; 1: some are not.`,
 	o.register(cmd)
 	c.downloadFlag(cmd)
 	cmd.Flags().IntVar(&check.Layers, "layers", 0, "`LAYERS` of the model, from the first; 0 = as many as take about a minute")
-	cmd.Flags().IntVar(&check.Tokens, "tokens", train.GradCheckTokens, "`TOKENS` of the first batch")
+	cmd.Flags().IntVar(&check.Tokens, "tokens", gradcheck.DefaultTokens, "`TOKENS` of the first batch")
 	cmd.Flags().IntVar(&show, "show", 10, "print so many `TENSORS`, the worst ones; 0 = all, in the order of the model")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON, every tensor")
 	workersVar(cmd, &workers)
@@ -80,7 +81,7 @@ Exit code 0: all tensors are within their limits; 1: some are not.`,
 }
 
 // printGradcheck prints what was compared, the tensors and the verdict.
-func printGradcheck(c *console, r train.GradCheckReport, show int) error {
+func printGradcheck(c *console, r gradcheck.Report, show int) error {
 	w := bufio.NewWriter(c.out)
 	layers := fmt.Sprintf("all %d layers", r.OfLayers)
 	if r.Layers < r.OfLayers {
@@ -93,7 +94,7 @@ func printGradcheck(c *console, r train.GradCheckReport, show int) error {
 	fmt.Fprintf(w, "limit    %s\n\n", r.Rule)
 	tensors := slices.Clone(r.Tensors)
 	if show > 0 {
-		slices.SortStableFunc(tensors, func(a, b train.GradError) int {
+		slices.SortStableFunc(tensors, func(a, b gradcheck.Error) int {
 			x, y := a.Error/a.Limit, b.Error/b.Limit
 			switch {
 			case x > y || x != x && y == y:

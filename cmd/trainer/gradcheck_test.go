@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/gradcheck"
 )
 
 // TestGradcheckCommand: what is printed, as text and as JSON, and what is refused.
@@ -25,7 +25,7 @@ func TestGradcheckCommand(t *testing.T) {
 		}
 	}
 	code, out, errOut = trainer(t, dir, nil, "", append(check, "--json")...)
-	var r train.GradCheckReport
+	var r gradcheck.Report
 	if err := json.Unmarshal([]byte(out), &r); err != nil || code != 0 || !r.OK || r.Layers != 2 || r.OfLayers != 5 || len(r.Tensors) != 28 {
 		t.Errorf("exit code %d, %v: %s%s", code, err, out, errOut)
 	}

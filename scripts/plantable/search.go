@@ -10,6 +10,7 @@ import (
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // search looks for the longest sequences of one model. It plans what the planner would try on a card, but each layout once for
@@ -94,11 +95,11 @@ func (c card) need(tokens int, l session.Layout) (int64, error) {
 	}
 	defer of.Close() //nolint:errcheck // read only
 	of.Net.Layout, of.Net.Ranks = l, c.share
-	step, err := train.PlanStep(of.Net, session.Shape{Tokens: tokens, Sequences: 1, MaxLen: tokens}, spec.Training, train.SummingOf(c.devices, c.devices), c.on)
+	planned, err := step.Plan(of.Net, session.Shape{Tokens: tokens, Sequences: 1, MaxLen: tokens}, spec.Training.Step(), step.SummingOf(c.devices, c.devices), c.on)
 	if err != nil {
 		return 0, err
 	}
-	held, err := graph.Need(step.Plan)
+	held, err := graph.Need(planned.Plan)
 	c.bytes[id] = held.Total()
 	return held.Total(), err
 }

@@ -1,4 +1,4 @@
-package train
+package step
 
 import (
 	"time"
@@ -8,8 +8,8 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// StepParts are the times of a step whose parts are waited for one by one: what a step that is queued ahead hides.
-type StepParts struct {
+// Parts are the times of the parts of a step, each waited for before the next begins.
+type Parts struct {
 	Fill      time.Duration // the batch is written into host memory
 	Upload    time.Duration // and brought to the device
 	Gradients time.Duration // forward and backward of all micro-batches, and the norm
@@ -20,10 +20,10 @@ type StepParts struct {
 }
 
 // Total is the time of all parts.
-func (p StepParts) Total() time.Duration { return p.Fill + p.Upload + p.Gradients + p.Update + p.Read }
+func (p Parts) Total() time.Duration { return p.Fill + p.Upload + p.Gradients + p.Update + p.Read }
 
-// StepParts makes a step and waits behind each of its parts.
-func (p *Pipeline) StepParts(w Window) (parts StepParts, err error) {
+// Parts makes a step, waits after each of its parts, and returns their times.
+func (p *Pipeline) Parts(w Window) (parts Parts, err error) {
 	at := time.Now()
 	lap := func(to *time.Duration) error {
 		err := p.store.Get() // waits for the device
@@ -90,8 +90,8 @@ func (p *Pipeline) StepParts(w Window) (parts StepParts, err error) {
 	return parts, lap(&parts.Read)
 }
 
-// TimeCalls makes a step call by call and shows when each ran, on one clock that stands still in between and is at end when it
-// begins. What the host does is shown too, each part waited for. Runners that cannot time their calls show none.
+// TimeCalls makes a step call by call and shows see when each ran, on a clock that begins at end and counts only
+// calls. What the host does is shown too, each part waited for. Runners that cannot time their calls show none.
 func (p *Pipeline) TimeCalls(w Window, end time.Duration, see func(graph.CallTime)) error {
 	host := func(name string, work func() error) error {
 		began := time.Now()
@@ -113,7 +113,7 @@ func (p *Pipeline) TimeCalls(w Window, end time.Duration, see func(graph.CallTim
 		return timer.TimeCalls(c, segments, func(t graph.CallTime) {
 			t.Start += from
 			end = max(end, t.Start+t.Took)
-			if t.Segment != segmentMicro { // gradients are only there
+			if t.Segment != SegmentMicro { // gradients are only there
 				t.Pass = ""
 			}
 			see(t)
@@ -157,7 +157,7 @@ func (p *Pipeline) TimeCalls(w Window, end time.Duration, see func(graph.CallTim
 	})
 }
 
-// contentOf is what of a micro-batch decides the cost of calls.
+// contentOf returns what of a micro-batch decides the cost of calls.
 func contentOf(b dataset.Batch) kernel.Content {
 	c := kernel.Content{Starts: b.CuSeqlens}
 	for _, l := range b.Labels {
@@ -168,7 +168,7 @@ func contentOf(b dataset.Batch) kernel.Content {
 	return c
 }
 
-// Queued is the number of launches, fills and copies of a step's captured graphs; 0 where there are none.
+// Queued returns the number of launches, fills and copies of a step's captured graphs; 0 where there are none.
 func (p *Pipeline) Queued() (n int, err error) {
 	c, ok := p.run.(interface {
 		Queued(segments ...string) (int, error)
@@ -192,16 +192,16 @@ func (p *Pipeline) Queued() (n int, err error) {
 	return n, err
 }
 
-// Download brings to the host what a checkpoint keeps: the trained tensors and the optimizer's states. It returns the bytes
-// of both.
+// Download copies what a checkpoint keeps to the host, the trained tensors and the optimizer's states, and returns
+// their bytes.
 func (p *Pipeline) Download() (adapter, states int64, err error) {
 	if _, err = p.step.Trained.Snapshot(p.store); err != nil {
 		return 0, 0, err
 	}
-	if err = p.store.Get(p.step.states...); err != nil {
+	if err = p.store.Get(p.step.States...); err != nil {
 		return 0, 0, err
 	}
-	for _, name := range p.step.states {
+	for _, name := range p.step.States {
 		x, err := p.store.Tensor(name)
 		if err != nil {
 			return 0, 0, err

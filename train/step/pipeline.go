@@ -1,4 +1,4 @@
-package train
+package step
 
 import (
 	"fmt"
@@ -12,8 +12,8 @@ import (
 	"github.com/tierlora/tierlora/train/objective"
 )
 
-// Pipeline queues a step's work on a machine and reads its numbers behind the gradients of the next step, so that a
-// GPU always has work queued. On a CPU the work is done when it is queued.
+// Pipeline queues a step's work on a machine and reads its numbers after the gradients of the next step are queued,
+// so that a GPU always has work. On a CPU the work is done when it is queued.
 type Pipeline struct {
 	store      graph.Store
 	step       *Step        // the largest of plans
@@ -21,25 +21,27 @@ type Pipeline struct {
 	plans      []budgetRun  // ascending
 	batch      *session.Batch
 	data       objective.Filler
-	optimizer  [][]float32         // of each update
+	optimizer  [][]float32         // what the optimizer reads, of each of the step's Rates
 	read       graph.Reader        // of a step's numbers
 	readEach   graph.Reader        // of the norms of its tensors; nil = the plan has none
-	asked      [2]bool             // for them, of the steps in done
-	round      func(kernel.Tensor) // on a CPU, shown what each call computes; nil = nobody
-	stop       []float32           // this rank's, of a micro-batch; nil = there is one rank
-	group      int                 // of ranks that share a micro-batch's tokens: this rank's,
-	groups     int                 // of so many
-	place      int                 // in it
-	together   bool                // ranks hold slices of the base model, or share tokens: none computes without the others
-	accumulate int
-	seed       uint64
-	async      bool         // work goes on after it is queued
-	done       [2]time.Time // when the steps were queued whose numbers were not read yet, as a ring
-	queued     int
-	counted    int
+	see        func(kernel.Tensor) // on a CPU, sees what each call computes; nil = calls run together
+	stop       []float32           // this rank's batch value nameStop; nil = the run has one rank
+	groups     int                 // number of context-parallel groups
+	group      int                 // this rank's group
+	place      int                 // this rank's index in its group
+	together   bool                // the base model is sharded, or ranks share tokens: none computes without the others
+	accumulate int                 // micro-batches of a step, on each rank
+	seed       uint64              // of dropout
+	async      bool                // queued work runs while the host goes on
+
+	// A ring of the steps whose numbers are not read yet.
+	asked   [2]bool      // whether the norms of tensors are read
+	done    [2]time.Time // when the step was queued
+	queued  int          // steps queued so far
+	counted int          // steps whose numbers are read
 }
 
-// budgetRun is the step for micro-batches of at most so many tokens.
+// budgetRun runs the step for micro-batches of at most tokens tokens.
 type budgetRun struct {
 	tokens int
 	run    graph.Runner
@@ -49,59 +51,63 @@ type budgetRun struct {
 type Window struct {
 	Number  int             // of the step, from 1
 	Batches []dataset.Batch // that this rank computes
-	Rounds  int             // over all ranks: the most that one computes; 0 = as many as there are Batches
-	// Trained, Sequences and Groups count the trained tokens, the sequences and the groups of sequences of the whole window,
-	// over all ranks. The objective divides the loss by one of them.
+	Rounds  int             // the most micro-batches that a rank computes; 0 = as many as there are Batches
+	// Trained, Sequences and Groups count the trained tokens, the sequences and the groups of sequences of the whole
+	// window, over all ranks. The objective divides the loss by one of them.
 	Trained, Sequences, Groups int
-	Tokens                     int // of all ranks, without padding, where they are known; else 0
-	LR                         float64
-	Norms                      bool // of each tensor are asked for
-	Stop                       bool // this rank was asked to
+	Tokens                     int     // of all ranks, without padding, where they are known; else 0
+	LR                         float64 // learning rate
+	Norms                      bool    // the norm of each tensor's gradient is read
+	Stop                       bool    // this rank was asked to stop
 }
 
 func (w Window) rounds() int { return max(w.Rounds, len(w.Batches)) }
 
-func (w Window) counts() objective.Counts {
+// Counts returns the counts that an objective may divide the loss by.
+func (w Window) Counts() objective.Counts {
 	return objective.Counts{Tokens: int64(w.Trained), Sequences: int64(w.Sequences), Groups: int64(w.Groups)}
 }
 
-// Numbers are what a step gives: copies, on the host.
+// Numbers are what the host reads of a step.
 type Numbers struct {
 	Loss, Norm float64
-	Sums       []float64 // of the objective's numbers that have a sum of their own
-	Scale      float64   // of the next step's loss; 0 without loss scaling
-	Skipped    int       // steps so far whose gradient overflowed
-	Stop       bool      // a rank was asked to
-	Norms      []float64 // of each tensor, in the order of Trained; nil = not asked for
-	Done       time.Time
+	Sums       []float64    // of the objective's numbers that have sums of their own
+	Scale      float64      // of the next step's loss; 0 without loss scaling
+	Skipped    int          // steps so far whose gradient overflowed
+	Stop       bool         // a rank was asked to
+	Norms      []TensorNorm // of each tensor's gradient, in the order of Trained; nil = not asked for
+	Done       time.Time    // when the step was done
 }
 
-// Segments that run together. The update is apart: it waits until the step before is known to be finite.
+// Segments that run together. The update is apart: it waits until the previous step is known to be finite.
 var (
-	oneMicro      = []string{segmentBegin, segmentMicro, segmentNorm} // a step of one micro-batch
-	oneRound      = []string{segmentWindow, segmentBegin, segmentMicro, segmentSum, segmentNorm}
-	oneRoundAside = []string{segmentWindow, segmentBegin, segmentSum, segmentNorm} // of a rank without a micro-batch in it
-	firstOfWindow = []string{segmentWindow}
-	eachOfWindow  = []string{segmentBegin, segmentMicro, segmentSum}
-	aside         = []string{segmentBegin, segmentSum}
-	lastOfWindow  = []string{segmentNorm}
-	// Where none computes without the others, each takes part in all passes. What one without a micro-batch computes is
-	// cleared.
-	oneRoundTogether = []string{segmentWindow, segmentMicro, segmentBegin, segmentSum, segmentNorm}
-	asideTogether    = []string{segmentMicro, segmentBegin, segmentSum}
-	updateAlone      = []string{segmentUpdate}
-	eachTensor       = []string{segmentEach}
+	oneMicro      = []string{SegmentBegin, SegmentMicro, SegmentNorm} // a step of one micro-batch
+	oneRound      = []string{SegmentWindow, SegmentBegin, SegmentMicro, SegmentSum, SegmentNorm}
+	oneRoundAside = []string{SegmentWindow, SegmentBegin, SegmentSum, SegmentNorm} // of a rank without a micro-batch in it
+	firstOfWindow = []string{SegmentWindow}
+	eachOfWindow  = []string{SegmentBegin, SegmentMicro, SegmentSum}
+	aside         = []string{SegmentBegin, SegmentSum}
+	lastOfWindow  = []string{SegmentNorm}
+	// Where no rank computes without the others, each takes part in all passes. What a rank without a micro-batch
+	// computes is zeroed.
+	oneRoundTogether = []string{SegmentWindow, SegmentMicro, SegmentBegin, SegmentSum, SegmentNorm}
+	asideTogether    = []string{SegmentMicro, SegmentBegin, SegmentSum}
+	updateAlone      = []string{SegmentUpdate}
+	eachTensor       = []string{SegmentNorms}
 )
 
-// NewPipeline makes ready what steps of accumulate micro-batches a rank need: a step for each token budget, the largest
-// first, and their runners in one memory. The seed is that of dropout. rank is this one among those of the step's Summing.
-func NewPipeline(steps []*Step, m graph.Store, runs []graph.Runner, on graph.Machine, rank, accumulate int, seed uint64) (*Pipeline, error) {
+// NewPipeline returns a pipeline of steps with accumulate micro-batches on each rank. steps has a step for each token
+// budget, the largest first, and runs their runners in the memory m. rank is this rank among those of the step's
+// Summing; seed is the seed of dropout.
+func NewPipeline(
+	steps []*Step, m graph.Store, runs []graph.Runner, on graph.Machine, rank, accumulate int, seed uint64,
+) (*Pipeline, error) {
 	step, run := steps[0], runs[0]
 	if accumulate > 1 && !step.summing.Apart {
 		return nil, fmt.Errorf("the step is planned for one micro-batch, it gets %d", accumulate)
 	}
 	p := &Pipeline{store: m, step: step, run: run, async: on.Capabilities().Async, accumulate: accumulate, seed: seed,
-		together: step.Plan.Gathered(segmentMicro).Ranks > 1 || step.Net.Ranks() > 1}
+		together: step.Plan.Gathered(SegmentMicro).Ranks > 1 || step.Net.Ranks() > 1}
 	p.group, p.place, p.groups = rank/step.Net.Ranks(), rank%step.Net.Ranks(), max(step.summing.Ranks/step.Net.Ranks(), 1)
 	for i, s := range steps {
 		p.plans = append(p.plans, budgetRun{s.Tokens, runs[i]})
@@ -111,7 +117,7 @@ func NewPipeline(steps []*Step, m graph.Store, runs []graph.Runner, on graph.Mac
 	if p.batch, err = session.BindBatch(m, ""); err != nil {
 		return nil, err
 	}
-	if p.data, err = step.objective.Bind(p.batch); err != nil {
+	if p.data, err = step.Objective.Bind(p.batch); err != nil {
 		return nil, err
 	}
 	if step.stops != nil {
@@ -119,8 +125,8 @@ func NewPipeline(steps []*Step, m graph.Store, runs []graph.Runner, on graph.Mac
 			return nil, err
 		}
 	}
-	for _, u := range step.updates {
-		numbers, err := p.batch.Float32s(u.numbers)
+	for _, u := range step.Rates {
+		numbers, err := p.batch.Float32s(u.Numbers)
 		if err != nil {
 			return nil, err
 		}
@@ -129,16 +135,16 @@ func NewPipeline(steps []*Step, m graph.Store, runs []graph.Runner, on graph.Mac
 	if p.read, err = run.Reader(step.numbers()...); err != nil {
 		return nil, err
 	}
-	if step.each != nil {
-		if p.readEach, err = run.Reader(step.each); err != nil {
+	if step.TensorNorms != nil {
+		if p.readEach, err = run.Reader(step.TensorNorms); err != nil {
 			return nil, err
 		}
 	}
 	return p, p.prepare()
 }
 
-// microSegments are what runs for a micro-batch, and for a round in which a rank has none: where a step is one round all of
-// it up to the update.
+// microSegments returns the segments that run for a micro-batch, or for a round in which this rank has none. Where a
+// step is one round they are all of it but the update.
 func (p *Pipeline) microSegments(has bool) []string {
 	switch {
 	case p.accumulate > 1 && has:
@@ -157,7 +163,7 @@ func (p *Pipeline) microSegments(has bool) []string {
 	return oneMicro
 }
 
-// prepare captures what steps run.
+// prepare makes the segments that steps run ready, on a GPU by capturing them.
 func (p *Pipeline) prepare() error {
 	once := [][]string{updateAlone}
 	if p.accumulate > 1 {
@@ -182,7 +188,7 @@ func (p *Pipeline) prepare() error {
 	return nil
 }
 
-// planOf is the smallest plan that holds a micro-batch.
+// planOf returns the smallest plan that a micro-batch fits in.
 func (p *Pipeline) planOf(b dataset.Batch) budgetRun {
 	for _, plan := range p.plans {
 		if len(b.IDs) <= plan.tokens {
@@ -192,8 +198,8 @@ func (p *Pipeline) planOf(b dataset.Batch) budgetRun {
 	panic(fmt.Sprintf("a micro-batch of %d tokens, the largest plan holds %d", len(b.IDs), p.step.Tokens))
 }
 
-// Gradients queues forward and backward over a window's micro-batches. The loss is its sum divided by the count of the whole
-// window that the objective names.
+// Gradients queues forward and backward over a window's micro-batches. The loss is its sum divided by the count of
+// the whole window that the objective names.
 func (p *Pipeline) Gradients(w Window) error {
 	p.asked[p.queued%len(p.asked)] = w.Norms
 	defer graph.StartRange("gradients").End()
@@ -210,7 +216,7 @@ func (p *Pipeline) Gradients(w Window) error {
 			return err
 		}
 		run, segments := p.roundOf(w, i)
-		if p.round != nil {
+		if p.see != nil {
 			return p.eachCall(run.(*graph.Run))
 		}
 		if err := run.Run(segments...); err != nil {
@@ -224,7 +230,7 @@ func (p *Pipeline) Gradients(w Window) error {
 	return nil
 }
 
-// roundOf is what a round of a window runs: its micro-batch, or nothing but this rank's part in the sum.
+// roundOf returns what a round of a window runs: its micro-batch, or only this rank's part in the sum.
 func (p *Pipeline) roundOf(w Window, i int) (graph.Runner, []string) {
 	if i >= len(w.Batches) {
 		return p.run, p.microSegments(false)
@@ -232,18 +238,22 @@ func (p *Pipeline) roundOf(w Window, i int) (graph.Runner, []string) {
 	return p.planOf(w.Batches[i]).run, p.microSegments(true)
 }
 
-// eachCall is a step's gradients call by call, of which round sees the first outputs: the others are statistics.
+// SeeCalls makes Gradients run call by call, and shows the first output of each to see, which may change it; the
+// other outputs are statistics. It is for a CPU and for windows of one micro-batch.
+func (p *Pipeline) SeeCalls(see func(kernel.Tensor)) { p.see = see }
+
+// eachCall computes a step's gradients call by call.
 func (p *Pipeline) eachCall(run *graph.Run) error {
-	for _, s := range []string{segmentBegin, segmentMicro} {
-		run.Each(s, func(_ string, out []kernel.Tensor) { p.round(out[0]) })
+	for _, s := range []string{SegmentBegin, SegmentMicro} {
+		run.Each(s, func(_ string, out []kernel.Tensor) { p.see(out[0]) })
 	}
 	return nil
 }
 
 // setRates writes what the optimizer reads.
 func (p *Pipeline) setRates(w Window) {
-	for i, u := range p.step.updates {
-		for k, v := range p.step.optimizer.Numbers(w.LR*u.rate, w.Number) {
+	for i, u := range p.step.Rates {
+		for k, v := range p.step.options.Optimizer.Numbers(w.LR*u.Factor, w.Number) {
 			p.optimizer[i][k] = float32(v)
 		}
 	}
@@ -263,7 +273,7 @@ func (p *Pipeline) fill(w Window, i int) {
 	own := session.PartOf(p.planOf(w.Batches[i]).tokens, p.place, p.step.Net.Ranks())
 	p.batch.Fill(w.Batches[i], own)
 	p.data.Fill(w.Batches[i], own)
-	p.data.Scale(1 / float32(w.counts().Of(p.step.objective.Divisor())))
+	p.data.Scale(1 / float32(w.Counts().Of(p.step.Objective.Divisor())))
 	p.batch.SetDropout(p.seed, w.Number-1, i*p.groups+p.group)
 }
 
@@ -287,7 +297,7 @@ func (p *Pipeline) Update() error {
 	return p.read.Queue()
 }
 
-// Numbers waits for those of the oldest step that were not read yet.
+// Numbers waits for the numbers of the oldest step that are not read yet.
 func (p *Pipeline) Numbers() (Numbers, error) {
 	defer graph.StartRange("read loss").End()
 	read, err := p.read.Next()
@@ -304,7 +314,7 @@ func (p *Pipeline) Numbers() (Numbers, error) {
 		if err != nil {
 			return Numbers{}, err
 		}
-		n.Norms = p.step.normsIn(each[0])
+		n.Norms = p.step.NormsIn(each[0])
 	}
 	at := 2
 	if p.step.scaling != nil {

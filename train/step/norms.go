@@ -1,0 +1,41 @@
+package step
+
+import (
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/kernel"
+)
+
+// GroupNorms is the group of states in which the norms of the tensors' gradients lie.
+const GroupNorms = "gradient norms"
+
+// planTensorNorms adds a segment that takes the norm of each tensor's gradient as the whole one's is taken. It
+// changes nothing that training reads.
+func (b *builder) planTensorNorms() {
+	b.Segment(SegmentNorms)
+	for _, g := range b.grads {
+		norm := b.State(GroupNorms, "norm of the "+g.Name, kernel.T(b.Float(), 2))
+		b.Apply(kernel.GradNorm{Scaled: b.scaling != nil}, b.withScaling(b.Part(g), b.Loss, norm)...)
+	}
+	b.TensorNorms = b.Span(GroupNorms)
+}
+
+// TensorNorm is the norm of a trained tensor's gradient.
+type TensorNorm struct {
+	Name string  // PEFT's name; of experts that lie in one tensor, the tensor's
+	Norm float64 // before clipping
+}
+
+// NormsIn returns the norms in the memory of TensorNorms, in the order of Trained.
+func (t *Step) NormsIn(x kernel.Tensor) []TensorNorm {
+	norms := make([]TensorNorm, len(t.Trained.Params))
+	apart := x.Elems() / len(norms)
+	for i, p := range t.Trained.Params {
+		norms[i].Name = adapter.PEFTName(p.Name)
+		if x.DType == kernel.F64 {
+			norms[i].Norm = x.F64()[i*apart]
+		} else {
+			norms[i].Norm = float64(x.F32()[i*apart])
+		}
+	}
+	return norms
+}

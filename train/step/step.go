@@ -1,0 +1,365 @@
+// Package step is one optimizer step of a training run.
+//
+// In go a network, the shape of its micro-batches and Options; Plan makes a Step of them, one plan whose segments
+// compute forward and backward of a micro-batch, sum gradients over micro-batches and ranks, clip them, and update
+// the adapter. In goes memory with such plans and NewPipeline makes a Pipeline of it, which queues a Window of
+// micro-batches on the machine; out come the step's Numbers, its loss and gradient norm among them.
+//
+// The package knows no configuration, data set or file.
+package step
+
+import (
+	"fmt"
+	"slices"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/objective"
+	"github.com/tierlora/tierlora/train/optimizer"
+)
+
+// The segments of a step: begin, micro, norm and update. Where a window has several micro-batches, SegmentWindow runs
+// once, then SegmentBegin, SegmentMicro and SegmentSum for each of them.
+const (
+	SegmentWindow = "window" // zeroes the step's gradients and loss
+	SegmentBegin  = "begin"  // zeroes a micro-batch's gradients and loss
+	SegmentMicro  = "micro"  // forward and backward of a micro-batch
+	SegmentSum    = "sum"    // adds a micro-batch's gradients and loss to the step's
+	SegmentNorm   = "norm"   // the gradient norm and the clip factor
+	SegmentUpdate = "update" // the optimizer
+	SegmentNorms  = "norms"  // the norm of each tensor's gradient, in the steps that ask for it
+)
+
+// Segments are the segments of a training step, in their order. Those of its Summing alone have calls.
+var Segments = []string{SegmentWindow, SegmentBegin, SegmentMicro, SegmentSum, SegmentNorm, SegmentUpdate}
+
+// StateScaling names the state of loss scaling, where the precision needs it; kernel.LossScale says what is in it.
+const StateScaling = "loss scaling"
+
+// GradientName names the state of a trained tensor's gradient in the whole step.
+func GradientName(param string) string { return "gradient of " + param }
+
+// groupMicro is the group of states of a micro-batch's gradients, where they are apart from the step's.
+const groupMicro = "gradients of a micro-batch"
+
+// nameStop is a batch value: not zero where this rank is asked to stop.
+const nameStop = "stop"
+
+// overlapCalls is the number of calls for which freed memory is not reused where calls may run side by side. On one
+// H200, with Llama shapes of 135M and 1.1B at 512 tokens, more is no faster.
+const overlapCalls = 6
+
+// Options are what of a configuration a step is planned from.
+type Options struct {
+	Objective objective.Objective
+	Optimizer optimizer.Optimizer
+	// MaxGradNorm is the largest gradient norm: a larger gradient is scaled down to it. 0 = gradients are not
+	// clipped.
+	MaxGradNorm float64
+	// TensorNorms plans the norm of each trained tensor's gradient too.
+	TensorNorms bool
+	// LossScaleInterval is the number of steps without an overflow after which the loss scale doubles.
+	LossScaleInterval int
+}
+
+// Step is the training step as one plan.
+type Step struct {
+	session.Program
+	Tokens      int          // of a micro-batch, over all ranks that share them
+	Loss        *graph.Value // f[], the optimizer step's loss
+	Norm        *graph.Value // f[2], gradient norm and clip factor
+	TensorNorms *graph.Value // the memory of each tensor's norm; nil = it is not planned
+	Objective   objective.Objective
+	Rates       []Rate   // of learning, at least one; the first has the factor 1
+	States      []string // of the optimizer and of loss scaling, which a checkpoint keeps
+
+	options Options
+	scaling *graph.Value   // state of loss scaling; nil where the machine's precision needs none
+	sums    []*graph.Value // f[] each, of the objective's numbers over the optimizer step
+	summing Summing
+	stops   *graph.Value // f[], how many ranks were asked to stop; nil = one rank
+}
+
+// Rate is a factor of the step's learning rate, for the trained tensors that have it.
+type Rate struct {
+	Factor  float64
+	Numbers string // batch value that the optimizer reads for them
+}
+
+// Summing is how the gradients of a step's micro-batches come together. The zero value is for steps of one
+// micro-batch.
+//
+// Apart, each micro-batch's gradient is computed from zero, as a step of that micro-batch alone would compute it, and
+// added to the step's sum in the order of the window. So the sum is the same whichever rank computed which
+// micro-batch (decision 0056). Otherwise the GEMMs of a second micro-batch would add to the first one's result
+// product by product, in another order.
+type Summing struct {
+	Apart bool
+	Ranks int // that share the window, whose micro-batches they take in turn; 0 = one
+}
+
+func (s Summing) shared() bool { return s.Ranks > 1 }
+
+// SummingOf returns the summing of windows of window micro-batches over all ranks.
+func SummingOf(window, ranks int) Summing {
+	return Summing{Apart: window > 1 || ranks > 1, Ranks: ranks}
+}
+
+// Plan plans forward, backward, clipping and optimizer for micro-batches of a shape.
+func Plan(nw session.Network, s session.Shape, o Options, sum Summing, on graph.Machine) (*Step, error) {
+	n, trained, in := nw.Declare("", s)
+	b := builder{Step: &Step{Tokens: s.Tokens, Objective: o.Objective, options: o, summing: sum}, Net: n, trained: trained}
+	data := o.Objective.Declare(n, "", session.Own(s.Tokens, nw.Ranks))
+	numbers := n.Batch(b.declareRate(1), kernel.T(n.Float(), optimizer.NumbersSize))
+
+	// The parameters exist once the layers do, so the segment that runs first is built last.
+	n.Segment(SegmentMicro)
+	hidden := nw.Hidden(n, in) // [M,C]
+	head := nw.Head(n)         // [V,C]
+	if on.Precision().Scaled() {
+		b.scaling = n.State("", StateScaling, kernel.T(n.Float(), kernel.LossScalingSize))
+	}
+	at := objective.Network{
+		Hidden: hidden, Head: head, LossRows: nw.LossRows(on), LogitCap: nw.Config.LogitCap, Scaling: b.scaling,
+	}
+	out := o.Objective.Train(n, at, data)
+	if err := n.Err(); err != nil {
+		return nil, err
+	}
+	if err := trained.CheckTargets(nw.Adapter, n.WeightNames()); err != nil {
+		return nil, err
+	}
+	b.planGradients(out)
+	b.planNorm()
+	b.planUpdate(numbers)
+	b.planBegin()
+
+	n.Recompute(nw.Layout.Recompute, nw.Layout.Layers)
+	if nw.Layout.Overlap {
+		n.Overlap(overlapCalls)
+	}
+	outputs := b.numbers()
+	if b.TensorNorms != nil {
+		outputs = append(outputs, b.TensorNorms)
+	}
+	plan, err := on.Compile(n.Builder, outputs...)
+	if err != nil {
+		return nil, fmt.Errorf("plan the training step: %w", err)
+	}
+	b.Program = session.Program{Net: n, Trained: trained, Plan: plan}
+	return b.Step, nil
+}
+
+// builder is a step whose segments are being planned.
+type builder struct {
+	*Step
+	*nn.Net
+	trained *adapter.Trained
+	grads   []*graph.Value // of each trained tensor, in the whole step
+	grad    *graph.Value   // grads as one vector
+
+	// The same of a micro-batch, where micro-batches are summed apart; else nil, and the step's loss.
+	one     *graph.Value
+	oneLoss *graph.Value
+	oneSums []*graph.Value // of the objective's numbers
+}
+
+// planGradients adds the backward pass of a micro-batch, and adds its gradients, loss and sums of numbers to the
+// step's.
+func (b *builder) planGradients(out objective.Outcome) {
+	grads := b.Grad(out.Loss, b.trained.Params...)
+	b.grads = make([]*graph.Value, len(grads))
+	for i, p := range b.trained.Params {
+		b.grads[i] = b.State(adapter.GradGroup, GradientName(p.Name), p.Type)
+		to := b.grads[i]
+		if b.summing.Apart {
+			to = b.State(groupMicro, "micro-batch's "+GradientName(p.Name), p.Type)
+		}
+		b.Apply(kernel.AddTo{}, to, grads[i])
+	}
+	b.Loss = b.State("", "loss", out.Loss.Type)
+	b.grad, b.oneLoss = b.Span(adapter.GradGroup), b.Loss
+	if b.summing.Apart {
+		b.one, b.oneLoss = b.Span(groupMicro), b.State("", "loss of a micro-batch", out.Loss.Type)
+	}
+	b.Apply(kernel.AddTo{}, b.oneLoss, out.Loss)
+	b.planNumbers(out.Sums)
+	if b.summing.Apart {
+		b.planSum()
+	}
+}
+
+// planNumbers declares the step's sums of the objective's numbers, and adds a micro-batch's to them, or where
+// micro-batches are summed apart to states of the micro-batch.
+func (b *builder) planNumbers(sums []*graph.Value) {
+	var names []string
+	for _, number := range b.Objective.Numbers() {
+		if number.Of == "" {
+			names = append(names, number.Name)
+		}
+	}
+	for i, s := range sums {
+		b.sums = append(b.sums, b.State("", "sum of "+names[i], s.Type))
+		to := b.sums[i]
+		if b.summing.Apart {
+			to = b.State("", "micro-batch's sum of "+names[i], s.Type)
+			b.oneSums = append(b.oneSums, to)
+		}
+		b.Apply(kernel.AddTo{}, to, s)
+	}
+}
+
+// planSum adds a micro-batch's gradients, loss and sums of numbers to the step's; of several ranks, those of a round
+// in the order of the ranks. Each rank sums a slice of the gradients for all. A rank without a micro-batch takes part
+// with zeros.
+func (b *builder) planSum() {
+	b.Segment(SegmentSum)
+	if !b.summing.shared() {
+		b.Apply(kernel.AddTo{}, b.grad, b.one)
+		b.Apply(kernel.AddTo{}, b.Loss, b.oneLoss)
+		for i, s := range b.oneSums {
+			b.Apply(kernel.AddTo{}, b.sums[i], s)
+		}
+		return
+	}
+	stop := b.Batch(nameStop, kernel.T(b.Float(), 1))
+	b.stops = b.State("", "stops", b.oneLoss.Type)
+	exchange := kernel.Exchange{World: b.summing.Ranks, Numbers: len(b.oneSums)}
+	all := b.ApplyAll(exchange, append([]*graph.Value{b.one, b.oneLoss, stop}, b.oneSums...)...)
+	b.Apply(kernel.AddInOrder{Slice: true}, b.grad, all[0])
+	b.Apply(kernel.AddInOrder{}, b.Loss, all[1])
+	b.Apply(kernel.AddInOrder{}, b.stops, all[2])
+	for i := range b.oneSums {
+		b.Apply(kernel.AddInOrder{}, b.sums[i], all[3+i])
+	}
+}
+
+// planNorm adds the gradient norm and the clip factor.
+func (b *builder) planNorm() {
+	b.Segment(SegmentNorm)
+	whole := b.grad
+	if b.summing.shared() {
+		whole = b.Apply(kernel.GatherSlices{World: b.summing.Ranks}, b.grad)
+	}
+	b.Norm = b.State("", "gradient norm", kernel.T(b.Float(), 2))
+	norm := kernel.GradNorm{MaxNorm: b.options.MaxGradNorm, Scaled: b.scaling != nil}
+	b.Apply(norm, b.withScaling(whole, b.Loss, b.Norm)...)
+	if b.options.TensorNorms {
+		b.planTensorNorms()
+	}
+}
+
+// planUpdate adds the optimizer: over all parameters as one vector, or tensor by tensor where their learning rates
+// differ. numbers is the batch value that it reads for tensors with the step's learning rate.
+func (b *builder) planUpdate(numbers *graph.Value) {
+	b.Segment(SegmentUpdate)
+	all := optimizer.Update{
+		Net: b.Net, Params: b.Span(adapter.ParamGroup), Grads: b.grad, Norm: b.Norm, Numbers: numbers, Scaling: b.scaling,
+	}
+	if slices.ContainsFunc(b.trained.Rates, func(rate float64) bool { return rate != 1 }) {
+		b.planUpdates(all)
+	} else {
+		all.Extents = Extents(b.trained, b.trained.Params)
+		b.States = b.options.Optimizer.Apply(all)
+	}
+	if b.scaling != nil {
+		b.Apply(kernel.LossScale{Interval: b.options.LossScaleInterval}, b.scaling, b.Norm, b.Loss)
+		b.States = append(b.States, StateScaling)
+	}
+}
+
+// planUpdates adds the optimizer tensor by tensor.
+func (b *builder) planUpdates(all optimizer.Update) {
+	numbers := map[float64]*graph.Value{1: all.Numbers}
+	for i, p := range b.trained.Params {
+		rate := b.trained.Rates[i]
+		if numbers[rate] == nil {
+			numbers[rate] = b.Batch(b.declareRate(rate), all.Numbers.Type)
+		}
+		one := all
+		one.Params, one.Grads, one.Numbers, one.Tensor = b.Part(p), b.Part(b.grads[i]), numbers[rate], p.Name
+		one.Extents = Extents(b.trained, b.trained.Params[i:i+1])
+		b.States = append(b.States, b.options.Optimizer.Apply(one)...)
+	}
+}
+
+// planBegin zeroes what micro-batches add to.
+func (b *builder) planBegin() {
+	b.Segment(SegmentBegin)
+	if b.summing.Apart {
+		b.Apply(kernel.Zero{}, b.one)
+		b.Apply(kernel.Zero{}, b.oneLoss)
+		for _, s := range b.oneSums {
+			b.Apply(kernel.Zero{}, s)
+		}
+		b.Segment(SegmentWindow)
+	}
+	b.Apply(kernel.Zero{}, b.grad)
+	b.Apply(kernel.Zero{}, b.Loss)
+	for _, s := range b.sums {
+		b.Apply(kernel.Zero{}, s)
+	}
+	if b.stops != nil {
+		b.Apply(kernel.Zero{}, b.stops)
+	}
+}
+
+// Extents returns where the tensors of a PEFT adapter lie in the memory of trained ones that follow one another, each
+// aligned.
+func Extents(trained *adapter.Trained, params []*graph.Value) (all []optimizer.Extent) {
+	var at int64 // bytes
+	for _, p := range params {
+		from := int(at) / p.Type.DType.Size()
+		for _, n := range trained.Sizes(p) {
+			all = append(all, optimizer.Extent{From: from, Numbers: n})
+			from += n
+		}
+		at += kernel.AlignUp(p.Type.Bytes())
+	}
+	return all
+}
+
+// declareRate notes tensors that learn at a multiple of the step's rate, and names the batch value that says so.
+func (t *Step) declareRate(factor float64) string {
+	name := "optimizer"
+	if factor != 1 {
+		name = fmt.Sprintf("optimizer x%v", factor)
+	}
+	t.Rates = append(t.Rates, Rate{factor, name})
+	return name
+}
+
+// numbers returns what the host reads of a step: loss, norm and clip factor, and where there are such the state of
+// loss scaling, the sums of the objective's numbers, and how many ranks were asked to stop.
+func (t *Step) numbers() []*graph.Value {
+	all := append(t.withScaling(t.Loss, t.Norm), t.sums...)
+	if t.stops != nil {
+		all = append(all, t.stops)
+	}
+	return all
+}
+
+// withScaling adds the state of loss scaling to the inputs of a Scaled kernel, where the step has it.
+func (t *Step) withScaling(in ...*graph.Value) []*graph.Value {
+	if t.scaling == nil {
+		return in
+	}
+	return append(in, t.scaling)
+}
+
+// StartScaling writes the loss scale that a run begins with, and returns it; 0 where the step has no loss scaling.
+func (t *Step) StartScaling(m graph.Store, scale float64) (float64, error) {
+	if t.scaling == nil {
+		return 0, nil
+	}
+	x, err := m.Tensor(StateScaling)
+	if err != nil {
+		return 0, err
+	}
+	s := x.F32()
+	s[kernel.LossScaleNow], s[kernel.LossScaleStreak], s[kernel.LossScaleSkipped] = float32(scale), 0, 0
+	return scale, m.Put(StateScaling)
+}
