@@ -52,9 +52,9 @@ func slowLibrary(sm int, p kernel.Precision, reason error) SlowPath {
 	case p == kernel.PrecisionFP32:
 		s.Cost = kernel.NotMeasured
 	case sm == 90:
-		s.Cost = "GEMMs of 2,048 rows or more run at 70 to 113 % of its rate (H200, docs/PERFORMANCE.md)"
+		s.Cost = "GEMMs of 2,048 rows or more run at 70 to 113 % of its rate (H200, docs/internals/PERFORMANCE.md)"
 	default:
-		s.Cost = "GEMMs of 2,048 rows or more run at 30 to 54 % of its rate (as measured on an H200, docs/PERFORMANCE.md)"
+		s.Cost = "GEMMs of 2,048 rows or more run at 30 to 54 % of its rate (as measured on an H200, docs/internals/PERFORMANCE.md)"
 	}
 	s.Remedy = "pip install nvidia-cublas-cu12, or TRAINER_CUBLASLT=/path/of/libcublasLt.so.12"
 	return s
