@@ -48,12 +48,12 @@ func gemmOf(c *call) (k kernel.MatMul, onto bool, n int) {
 	switch k := c.kernel.(type) {
 	case kernel.MatMul:
 		return k, false, 1
-	case kernel.MatMulTo:
-		return kernel.MatMul(k), true, 1
+	case kernel.Onto[kernel.MatMul]:
+		return k.Of, true, 1
 	case kernel.MatMulSum:
 		return kernel.MatMul{TransB: k.TransB, Alpha: k.Alpha}, false, k.N
-	case kernel.MatMulSumTo:
-		return kernel.MatMul{TransB: k.TransB, Alpha: k.Alpha}, true, k.N
+	case kernel.Onto[kernel.MatMulSum]:
+		return kernel.MatMul{TransB: k.Of.TransB, Alpha: k.Of.Alpha}, true, k.Of.N
 	}
 	return k, false, 0
 }
@@ -87,7 +87,7 @@ func sumGEMMs(c *compilation) error {
 		_, onto, n = gemmOf(first)
 		first.in = append(append(first.in[:2*n:2*n], c.in[0], c.in[1]), first.in[2*n:]...)
 		if sum := (kernel.MatMulSum{N: n + 1, TransB: k.TransB, Alpha: k.Alpha}); onto {
-			first.kernel = kernel.MatMulSumTo(sum)
+			first.kernel = kernel.Onto[kernel.MatMulSum]{Of: sum}
 		} else {
 			first.kernel = sum
 		}
@@ -159,7 +159,7 @@ func merge(calls, members []*call) (kept []*call, one *call) {
 		shared, own = 1, 0
 	}
 	if onto {
-		c.kernel, place = kernel.GroupedMatMulTo(each), members[len(members)-1]
+		c.kernel, place = kernel.Onto[kernel.GroupedMatMul]{Of: each}, members[len(members)-1]
 	}
 	c.in = append(c.in, first.in[shared])
 	for _, m := range members {

@@ -35,11 +35,11 @@ func grouped(p *Plan) map[string]int {
 		switch c.kernel.(type) {
 		case kernel.GroupedMatMul:
 			n["each"]++
-		case kernel.GroupedMatMulTo:
+		case kernel.Onto[kernel.GroupedMatMul]:
 			n["each onto"]++
-		case kernel.MatMulSum, kernel.MatMulSumTo:
+		case kernel.MatMulSum, kernel.Onto[kernel.MatMulSum]:
 			n["sum"]++
-		case kernel.MatMul, kernel.MatMulTo:
+		case kernel.MatMul, kernel.Onto[kernel.MatMul]:
 			n["one"]++
 		default:
 			n[c.kernel.Name()]++
@@ -192,7 +192,7 @@ func TestFrozenGEMMsStayAlone(t *testing.T) {
 		}
 		for _, c := range p.calls {
 			switch c.kernel.(type) {
-			case kernel.GroupedMatMul, kernel.MatMulSum, kernel.MatMulSumTo:
+			case kernel.GroupedMatMul, kernel.MatMulSum, kernel.Onto[kernel.MatMulSum]:
 				for _, v := range c.in {
 					if root(v).kind == Frozen {
 						t.Errorf("%v: %s is multiplied in a group", policy, root(v).Name)

@@ -78,9 +78,13 @@ func storeAsFP32(v *Value, uses map[*Value]int) {
 		if !ok {
 			return
 		}
+		wide, ok := k.WithFP32Out()
+		if !ok {
+			return
+		}
 		onto := overwrites(v.call)
 		if len(onto) == 0 {
-			v.call.kernel = k.WithFP32Out()
+			v.call.kernel = wide
 			return
 		}
 		v = v.call.in[onto[0].In]

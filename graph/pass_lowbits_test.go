@@ -38,7 +38,7 @@ func TestResidualSumsOfNormsBehind(t *testing.T) {
 			return strings.HasPrefix(name, "kernel.Embedding{") || name == fmt.Sprintf("%#v", kernel.MatMul{})
 		})
 		want := map[string]int{
-			fmt.Sprintf("%#v", kernel.MatMulTo{}):                                          2,
+			fmt.Sprintf("%#v", kernel.Onto[kernel.MatMul]{}):                               2,
 			fmt.Sprintf("%#v", kernel.RMSNorm{Eps: 1e-5, Heads: heads}):                    2,
 			fmt.Sprintf("%#v", kernel.AddLowBits{}):                                        1,
 			fmt.Sprintf("%#v", kernel.AddRMSNorm{Eps: 1e-5, LowBits: true, Carried: true}): 1,

@@ -57,20 +57,20 @@ func expertTermOf(c *call) (t expertTerm, ok bool) {
 	switch k := c.kernel.(type) {
 	case kernel.ExpertMatMul:
 		t.kernel, starts, to = k, 2, false
-	case kernel.ExpertMatMulTo:
-		t.kernel, starts = kernel.ExpertMatMul(k), 2
+	case kernel.Onto[kernel.ExpertMatMul]:
+		t.kernel, starts = k.Of, 2
 	case kernel.ExpertMatMulNF4:
 		t.kernel, to = k, false
-	case kernel.ExpertMatMulNF4To:
-		t.kernel = kernel.ExpertMatMulNF4(k)
+	case kernel.Onto[kernel.ExpertMatMulNF4]:
+		t.kernel = k.Of
 	case kernel.ExpertMatMulInt8:
 		t.kernel, to = k, false
-	case kernel.ExpertMatMulInt8To:
-		t.kernel = kernel.ExpertMatMulInt8(k)
+	case kernel.Onto[kernel.ExpertMatMulInt8]:
+		t.kernel = k.Of
 	case kernel.ExpertMatMulMXFP4:
 		t.kernel, to = k, false
-	case kernel.ExpertMatMulMXFP4To:
-		t.kernel = kernel.ExpertMatMulMXFP4(k)
+	case kernel.Onto[kernel.ExpertMatMulMXFP4]:
+		t.kernel = k.Of
 	default:
 		return t, false
 	}

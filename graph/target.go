@@ -142,8 +142,8 @@ func (t deviceTarget) slow(k kernel.Kernel, in, out []kernel.Type) kernel.SlowPa
 }
 
 func (deviceTarget) prologue(k kernel.Kernel) bool {
-	_, ok := k.(kernel.PrologueOnGPU)
-	return ok
+	p, ok := k.(kernel.PrologueOnGPU)
+	return ok && p.PrologueGPU()
 }
 
 func (deviceTarget) constants() int64 { return kernel.ConstantBytes }

@@ -65,7 +65,7 @@ func TestCost(t *testing.T) {
 	}{
 		"GEMM":                     {kernel.MatMul{TransB: true}, []kernel.Type{f32(3, 4), bf16(5, 4)}, []kernel.Type{f32(3, 5)}, kernel.Content{}, kernel.Cost{Bytes: 48 + 40 + 60, FLOPs: 120}},
 		"GEMM, first transposed":   {kernel.MatMul{TransA: true}, []kernel.Type{f32(4, 3), f32(4, 5)}, []kernel.Type{f32(3, 5)}, kernel.Content{}, kernel.Cost{Bytes: 48 + 80 + 60, FLOPs: 120}},
-		"GEMM added to":            {kernel.MatMulTo{}, []kernel.Type{f32(3, 4), f32(4, 5), f32(3, 5)}, []kernel.Type{f32(3, 5)}, kernel.Content{}, kernel.Cost{Bytes: 48 + 80 + 120, FLOPs: 120}},
+		"GEMM added to":            {kernel.Onto[kernel.MatMul]{}, []kernel.Type{f32(3, 4), f32(4, 5), f32(3, 5)}, []kernel.Type{f32(3, 5)}, kernel.Content{}, kernel.Cost{Bytes: 48 + 80 + 120, FLOPs: 120}},
 		"attention, equal":         {kernel.Attention{Heads: 2, KVHeads: 1}, qkv, []kernel.Type{bf16(6, 8), f32(2, 6)}, kernel.Content{}, kernel.Cost{Bytes: 96 + 48 + 48 + 24 + 96 + 48, FLOPs: 4 * 12 * 8}},
 		"attention, 1 and 5":       {kernel.Attention{Heads: 2, KVHeads: 1}, qkv, []kernel.Type{bf16(6, 8), f32(2, 6)}, kernel.Content{Starts: []int32{0, 1, 6}}, kernel.Cost{Bytes: 360, FLOPs: 4 * 16 * 8}},
 		"attention, window of 2":   {kernel.Attention{Heads: 2, KVHeads: 1, Window: 2}, qkv, []kernel.Type{bf16(6, 8), f32(2, 6)}, kernel.Content{Starts: []int32{0, 1, 6}}, kernel.Cost{Bytes: 360, FLOPs: 4 * 10 * 8}},

@@ -67,7 +67,7 @@ func (k ExpertMatMul) Grads() Backward {
 	}
 }
 
-func (k ExpertMatMul) Accumulate() (Kernel, bool) { return ExpertMatMulTo(k), true }
+func (k ExpertMatMul) Accumulate() (Kernel, bool) { return Onto[ExpertMatMul]{k}, true }
 
 // Scratch of float64 is one expert's matrix.
 func (k ExpertMatMul) Scratch(in []Type, _ int) int64 {
@@ -79,22 +79,7 @@ func (k ExpertMatMul) Scratch(in []Type, _ int) int64 {
 
 func (k ExpertMatMul) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
 
-// ExpertMatMulTo adds ExpertMatMul's result for its first three inputs to the fourth, in the fourth one's memory.
-type ExpertMatMulTo ExpertMatMul
-
-func (ExpertMatMulTo) Name() string { return "expert_matmul" }
-
-func (k ExpertMatMulTo) Shape(in []Type) ([]Type, error) { return onto(ExpertMatMul(k), in, 3) }
-
-func (ExpertMatMulTo) Overwrites() []Alias { return []Alias{{0, 3}} }
-
-func (k ExpertMatMulTo) Scratch(in []Type, workers int) int64 {
-	return ExpertMatMul(k).Scratch(in, workers)
-}
-
-func (k ExpertMatMulTo) CPU(c *CPU, in, out []Tensor) func() {
-	return ExpertMatMul(k).bind(c, in, out, 1)
-}
+func (ExpertMatMul) accumulation() accumulation { return accumulation{inputs: 3, results: 1} }
 
 func (k ExpertMatMul) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	rows, cols := in[1].Shape[0]/k.Experts, in[1].Shape[1]
@@ -209,25 +194,14 @@ func (k ExpertWeightGrad) Shape(in []Type) ([]Type, error) {
 	return []Type{T(in[0].DType, k.Experts*d.At('N'), d.At('K'))}, nil
 }
 
-func (k ExpertWeightGrad) Accumulate() (Kernel, bool) { return ExpertWeightGradTo(k), true }
+func (k ExpertWeightGrad) Accumulate() (Kernel, bool) { return Onto[ExpertWeightGrad]{k}, true }
 
 func (k ExpertWeightGrad) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
 
+func (ExpertWeightGrad) accumulation() accumulation { return accumulation{inputs: 3, results: 1} }
+
 func (k ExpertWeightGrad) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	return byFloat(in[0], expertWeightGrad[float32], expertWeightGrad[float64])(k, c, in, out, beta)
-}
-
-// ExpertWeightGradTo adds ExpertWeightGrad's result for its first three inputs to the fourth, in the fourth one's memory.
-type ExpertWeightGradTo ExpertWeightGrad
-
-func (ExpertWeightGradTo) Name() string { return "expert_weight_grad" }
-
-func (k ExpertWeightGradTo) Shape(in []Type) ([]Type, error) { return onto(ExpertWeightGrad(k), in, 3) }
-
-func (ExpertWeightGradTo) Overwrites() []Alias { return []Alias{{0, 3}} }
-
-func (k ExpertWeightGradTo) CPU(c *CPU, in, out []Tensor) func() {
-	return ExpertWeightGrad(k).bind(c, in, out, 1)
 }
 
 func expertWeightGrad[F Float](k ExpertWeightGrad, c *CPU, in, out []Tensor, beta float64) func() {
@@ -249,15 +223,7 @@ func (ExpertMatMul) Cost(in, out []Type, _ Content) Cost {
 	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
 }
 
-func (ExpertMatMulTo) Cost(in, out []Type, _ Content) Cost {
-	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
-}
-
 func (ExpertWeightGrad) Cost(in, out []Type, _ Content) Cost {
-	return gemmCost(in, out, in[0].Shape[0], in[0].Shape[1], in[1].Shape[1])
-}
-
-func (ExpertWeightGradTo) Cost(in, out []Type, _ Content) Cost {
 	return gemmCost(in, out, in[0].Shape[0], in[0].Shape[1], in[1].Shape[1])
 }
 
@@ -291,7 +257,7 @@ func (k ExpertWeightGradGathered) Shape(in []Type) ([]Type, error) {
 }
 
 func (k ExpertWeightGradGathered) Accumulate() (Kernel, bool) {
-	return ExpertWeightGradGatheredTo(k), true
+	return Onto[ExpertWeightGradGathered]{k}, true
 }
 
 // Scratch is the gathered rows.
@@ -304,6 +270,10 @@ func (ExpertWeightGradGathered) Scratch(in []Type, _ int) int64 {
 
 func (k ExpertWeightGradGathered) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
 
+func (ExpertWeightGradGathered) accumulation() accumulation {
+	return accumulation{inputs: 4, results: 1}
+}
+
 func (k ExpertWeightGradGathered) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	rows := NewTensor(T(in[1].DType, in[2].Shape[0], in[1].Shape[1]), c.Scratch)
 	places := Tensor{T(I32, in[1].Shape[0], k.PerToken), nil} // which GatherTokens asks only for its shape
@@ -315,30 +285,7 @@ func (k ExpertWeightGradGathered) bind(c *CPU, in, out []Tensor, beta float64) f
 	}
 }
 
-// ExpertWeightGradGatheredTo adds ExpertWeightGradGathered's result for its first four inputs to the fifth, in the fifth one's memory.
-type ExpertWeightGradGatheredTo ExpertWeightGradGathered
-
-func (ExpertWeightGradGatheredTo) Name() string { return "expert_weight_gathered" }
-
-func (k ExpertWeightGradGatheredTo) Shape(in []Type) ([]Type, error) {
-	return onto(ExpertWeightGradGathered(k), in, 4)
-}
-
-func (ExpertWeightGradGatheredTo) Overwrites() []Alias { return []Alias{{0, 4}} }
-
-func (k ExpertWeightGradGatheredTo) Scratch(in []Type, workers int) int64 {
-	return ExpertWeightGradGathered(k).Scratch(in, workers)
-}
-
-func (k ExpertWeightGradGatheredTo) CPU(c *CPU, in, out []Tensor) func() {
-	return ExpertWeightGradGathered(k).bind(c, in, out, 1)
-}
-
 func (ExpertWeightGradGathered) Cost(in, out []Type, _ Content) Cost {
-	return gemmCost(in, out, in[0].Shape[0], in[0].Shape[1], in[1].Shape[1])
-}
-
-func (ExpertWeightGradGatheredTo) Cost(in, out []Type, _ Content) Cost {
 	return gemmCost(in, out, in[0].Shape[0], in[0].Shape[1], in[1].Shape[1])
 }
 
@@ -348,12 +295,6 @@ func (k ExpertWeightGradGathered) Stored([]DType) (want, out []DType) {
 
 // ScratchGPU: rows are read where they are.
 func (ExpertWeightGradGathered) ScratchGPU(_, _ []Type, _ int) int64 { return 0 }
-
-func (k ExpertWeightGradGatheredTo) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, I32, I32, F32}, []DType{F32}
-}
-
-func (ExpertWeightGradGatheredTo) ScratchGPU(_, _ []Type, _ int) int64 { return 0 }
 
 // ExpertBias adds each expert's bias to its rows, which are sorted by expert.
 //
@@ -426,16 +367,8 @@ func (k ExpertMatMul) Stored(in []DType) (want, out []DType) {
 	return []DType{ComputeType, ComputeType, I32}, []DType{ComputeType}
 }
 
-func (k ExpertMatMulTo) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, I32, ComputeType}, []DType{ComputeType}
-}
-
 func (k ExpertWeightGrad) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, ComputeType, I32}, []DType{F32}
-}
-
-func (k ExpertWeightGradTo) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, I32, F32}, []DType{F32}
 }
 
 func (k ExpertMatMulNF4) Stored([]DType) (want, out []DType) {
@@ -456,18 +389,7 @@ func packedExpertsScratchGPU(x DType, experts, n, k int) int64 {
 }
 
 // PrologueGPU marks the dequantising of the weights, which waits for no activation.
-func (ExpertMatMulNF4) PrologueGPU() {}
-
-func (k ExpertMatMulNF4To) Stored(in []DType) (want, out []DType) {
-	want, out = ExpertMatMulNF4(k).Stored(in)
-	return append(want, ComputeType), out
-}
-
-func (k ExpertMatMulNF4To) ScratchGPU(in, out []Type, sm int) int64 {
-	return ExpertMatMulNF4(k).ScratchGPU(in, out, sm)
-}
-
-func (ExpertMatMulNF4To) PrologueGPU() {}
+func (ExpertMatMulNF4) PrologueGPU() bool { return true }
 
 // slow says whether a GEMM goes by mma.sync, on a device whose fast kernel is wgmma's, for no other reason than that rows of its
 // matrices are no multiple of 16 bytes. Where experts have few rows, or a matrix has at most 64 rows or columns, others are as fast.
@@ -493,32 +415,16 @@ func (k ExpertMatMul) SlowGPU(in, out []Type, sm int) SlowPath {
 	return slowExperts(k.Experts, out[0].Shape[1], in[0].Shape[1], false, in, sm)
 }
 
-func (k ExpertMatMulTo) SlowGPU(in, out []Type, sm int) SlowPath {
-	return ExpertMatMul(k).SlowGPU(in, out, sm)
-}
-
 func (k ExpertMatMulNF4) SlowGPU(in, _ []Type, sm int) SlowPath {
 	return slowExperts(k.Experts, k.N, k.K, k.Transposed, in, sm)
-}
-
-func (k ExpertMatMulNF4To) SlowGPU(in, out []Type, sm int) SlowPath {
-	return ExpertMatMulNF4(k).SlowGPU(in, out, sm)
 }
 
 func (k ExpertMatMulInt8) SlowGPU(in, _ []Type, sm int) SlowPath {
 	return slowExperts(k.Experts, k.N, k.K, k.Transposed, in, sm)
 }
 
-func (k ExpertMatMulInt8To) SlowGPU(in, out []Type, sm int) SlowPath {
-	return ExpertMatMulInt8(k).SlowGPU(in, out, sm)
-}
-
 func (k ExpertMatMulMXFP4) SlowGPU(in, _ []Type, sm int) SlowPath {
 	return slowExperts(k.Experts, k.N, k.K, k.Transposed, in, sm)
-}
-
-func (k ExpertMatMulMXFP4To) SlowGPU(in, out []Type, sm int) SlowPath {
-	return ExpertMatMulMXFP4(k).SlowGPU(in, out, sm)
 }
 
 // SlowGPU is that of Base, or that the update is a kernel of its own.

@@ -96,16 +96,16 @@ func (p expertOp) maps(rows, matrices gpu.Ptr, depth int, boxRows, boxMatrices [
 }
 
 func (k ExpertMatMul) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return k.bindGPU(g, in, out, 0, expertLow{})
+	return k.bindGPU(g, in, out, 0)
 }
 
-func (k ExpertMatMul) bindGPU(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
+func (k ExpertMatMul) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
+	return k.bindUpdated(g, in, out, beta, expertLow{})
+}
+
+func (k ExpertMatMul) bindUpdated(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
 	p := expertOp{expertShape{k.Experts, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1], in[0].DType}, k.TransB, float32(MatMul{Alpha: k.Alpha}.alpha()), beta, low}
 	return p.bind(g, out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr)
-}
-
-func (k ExpertMatMulTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return ExpertMatMul(k).bindGPU(g, in, out, 1, expertLow{})
 }
 
 func (k ExpertWeightGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -121,15 +121,15 @@ func (k ExpertWeightGrad) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) 
 	return g.Launch(at, out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(n), int32(width), float32(MatMul{Alpha: k.Alpha}.alpha()), beta)
 }
 
-func (k ExpertWeightGradTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return ExpertWeightGrad(k).bindGPU(g, in, out, 1)
-}
-
 func (k ExpertMatMulNF4) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return k.bindGPU(g, in, out, 0, expertLow{})
+	return k.bindGPU(g, in, out, 0)
 }
 
-func (k ExpertMatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
+func (k ExpertMatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
+	return k.bindUpdated(g, in, out, beta, expertLow{})
+}
+
+func (k ExpertMatMulNF4) bindUpdated(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
 	n := int64(k.N) * int64(k.K)
 	codes := g.nf4Codes(k.FP4)
 	entry, args := "expert_nf4_dequantise", []any{g.Scratch, in[2].Ptr, codes, in[3].Ptr, n}
@@ -157,10 +157,6 @@ func bindPackedExperts(g *GPU, dequantise func() error, experts, n, k int, trans
 	return mul, nil
 }
 
-func (k ExpertMatMulNF4To) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return ExpertMatMulNF4(k).bindGPU(g, in, out, 1, expertLow{})
-}
-
 func (k ExpertWeightGradGathered) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return k.bindGPU(g, in, out, 0)
 }
@@ -172,15 +168,15 @@ func (k ExpertWeightGradGathered) bindGPU(g *GPU, in, out []DeviceTensor, beta f
 		float32(MatMul{Alpha: k.Alpha}.alpha()), beta)
 }
 
-func (k ExpertWeightGradGatheredTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return ExpertWeightGradGathered(k).bindGPU(g, in, out, 1)
-}
-
 func (k ExpertMatMulInt8) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return k.bindGPU(g, in, out, 0, expertLow{})
+	return k.bindGPU(g, in, out, 0)
 }
 
-func (k ExpertMatMulInt8) bindGPU(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
+func (k ExpertMatMulInt8) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
+	return k.bindUpdated(g, in, out, beta, expertLow{})
+}
+
+func (k ExpertMatMulInt8) bindUpdated(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
 	dequantise, err := g.Launch(cuda.Int8Dequantise(k.Experts*k.N, k.K), g.Scratch, in[2].Ptr, in[3].Ptr, int32(k.K))
 	if err != nil {
 		return nil, err
@@ -188,15 +184,15 @@ func (k ExpertMatMulInt8) bindGPU(g *GPU, in, out []DeviceTensor, beta float32, 
 	return bindPackedExperts(g, dequantise, k.Experts, k.N, k.K, k.Transposed, in, out, beta, low)
 }
 
-func (k ExpertMatMulInt8To) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return ExpertMatMulInt8(k).bindGPU(g, in, out, 1, expertLow{})
-}
-
 func (k ExpertMatMulMXFP4) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return k.bindGPU(g, in, out, 0, expertLow{})
+	return k.bindGPU(g, in, out, 0)
 }
 
-func (k ExpertMatMulMXFP4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
+func (k ExpertMatMulMXFP4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
+	return k.bindUpdated(g, in, out, beta, expertLow{})
+}
+
+func (k ExpertMatMulMXFP4) bindUpdated(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
 	n := int64(k.Experts) * int64(k.N) * int64(k.K)
 	dequantise, err := g.Launch(cuda.ExpertMXFP4(n), g.Scratch, in[2].Ptr, in[3].Ptr, n)
 	if err != nil {
@@ -205,14 +201,10 @@ func (k ExpertMatMulMXFP4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32,
 	return bindPackedExperts(g, dequantise, k.Experts, k.N, k.K, k.Transposed, in, out, beta, low)
 }
 
-func (k ExpertMatMulMXFP4To) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return ExpertMatMulMXFP4(k).bindGPU(g, in, out, 1, expertLow{})
-}
-
 // expertsOnGPU is a GEMM of experts whose GPU body takes a low-rank update of the same rows along.
 type expertsOnGPU interface {
 	OnGPU
-	bindGPU(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error)
+	bindUpdated(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error)
 }
 
 func (k ExpertUpdate) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -221,7 +213,7 @@ func (k ExpertUpdate) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) 
 	if k.Onto {
 		beta = 1
 	}
-	return k.Base.(expertsOnGPU).bindGPU(g, base, out, beta, expertLow{low[0].Ptr, low[1].Ptr, low[0].Shape[1], k.Low.TransB, float32(MatMul{Alpha: k.Low.Alpha}.alpha())})
+	return k.Base.(expertsOnGPU).bindUpdated(g, base, out, beta, expertLow{low[0].Ptr, low[1].Ptr, low[0].Shape[1], k.Low.TransB, float32(MatMul{Alpha: k.Low.Alpha}.alpha())})
 }
 
 func (o ExpertBias) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

@@ -74,7 +74,7 @@ func (k ExpertMatMulNF4) Grads() Backward {
 	return Backward{Calls: []Call{call}, Grads: grads}
 }
 
-func (k ExpertMatMulNF4) Accumulate() (Kernel, bool) { return ExpertMatMulNF4To(k), true }
+func (k ExpertMatMulNF4) Accumulate() (Kernel, bool) { return Onto[ExpertMatMulNF4]{k}, true }
 
 func (k ExpertMatMulNF4) Scratch(in []Type, _ int) int64 {
 	return packedExpertsScratch(in[0].DType, k.N, k.K)
@@ -82,23 +82,8 @@ func (k ExpertMatMulNF4) Scratch(in []Type, _ int) int64 {
 
 func (k ExpertMatMulNF4) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
 
-// ExpertMatMulNF4To adds ExpertMatMulNF4's result for its inputs to the last one, the addend, in the addend's memory.
-type ExpertMatMulNF4To ExpertMatMulNF4
-
-func (ExpertMatMulNF4To) Name() string { return "expert_nf4" }
-
-func (k ExpertMatMulNF4To) Shape(in []Type) ([]Type, error) {
-	return onto(ExpertMatMulNF4(k), in, ExpertMatMulNF4(k).inputs())
-}
-
-func (k ExpertMatMulNF4To) Overwrites() []Alias { return []Alias{{0, ExpertMatMulNF4(k).inputs()}} }
-
-func (k ExpertMatMulNF4To) Scratch(in []Type, workers int) int64 {
-	return ExpertMatMulNF4(k).Scratch(in, workers)
-}
-
-func (k ExpertMatMulNF4To) CPU(c *CPU, in, out []Tensor) func() {
-	return ExpertMatMulNF4(k).bind(c, in, out, 1)
+func (k ExpertMatMulNF4) accumulation() accumulation {
+	return accumulation{inputs: k.inputs(), results: 1}
 }
 
 func (k ExpertMatMulNF4) bind(c *CPU, in, out []Tensor, beta float64) func() {
@@ -156,10 +141,6 @@ func (ExpertMatMulNF4) Cost(in, out []Type, _ Content) Cost {
 	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
 }
 
-func (ExpertMatMulNF4To) Cost(in, out []Type, _ Content) Cost {
-	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
-}
-
 // ExpertMatMulInt8 is ExpertMatMul with matrices W_e [N,K] that stay in 8 bits, each as MatMulInt8's is. One after the other they
 // are one weight [Experts*N,K] in rows.
 //
@@ -187,13 +168,17 @@ func (k ExpertMatMulInt8) Grads() Backward {
 	return packedGrads(other, expertInt8Inputs-1)
 }
 
-func (k ExpertMatMulInt8) Accumulate() (Kernel, bool) { return ExpertMatMulInt8To(k), true }
+func (k ExpertMatMulInt8) Accumulate() (Kernel, bool) { return Onto[ExpertMatMulInt8]{k}, true }
 
 func (k ExpertMatMulInt8) Scratch(in []Type, _ int) int64 {
 	return packedExpertsScratch(in[0].DType, k.N, k.K)
 }
 
 func (k ExpertMatMulInt8) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
+
+func (ExpertMatMulInt8) accumulation() accumulation {
+	return accumulation{inputs: expertInt8Inputs, results: 1}
+}
 
 func (k ExpertMatMulInt8) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	experts := make([]gemm.Dequantiser, k.Experts)
@@ -206,30 +191,7 @@ func (k ExpertMatMulInt8) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	return bindExperts(c, k.N, k.K, k.Transposed, in, out, beta, func(e int) gemm.Dequantiser { return experts[e] })
 }
 
-// ExpertMatMulInt8To adds ExpertMatMulInt8's result for its inputs to the last one, the addend, in the addend's memory.
-type ExpertMatMulInt8To ExpertMatMulInt8
-
-func (ExpertMatMulInt8To) Name() string { return "expert_int8" }
-
-func (k ExpertMatMulInt8To) Shape(in []Type) ([]Type, error) {
-	return onto(ExpertMatMulInt8(k), in, expertInt8Inputs)
-}
-
-func (k ExpertMatMulInt8To) Overwrites() []Alias { return []Alias{{0, expertInt8Inputs}} }
-
-func (k ExpertMatMulInt8To) Scratch(in []Type, workers int) int64 {
-	return ExpertMatMulInt8(k).Scratch(in, workers)
-}
-
-func (k ExpertMatMulInt8To) CPU(c *CPU, in, out []Tensor) func() {
-	return ExpertMatMulInt8(k).bind(c, in, out, 1)
-}
-
 func (ExpertMatMulInt8) Cost(in, out []Type, _ Content) Cost {
-	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
-}
-
-func (ExpertMatMulInt8To) Cost(in, out []Type, _ Content) Cost {
 	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
 }
 
@@ -242,18 +204,7 @@ func (k ExpertMatMulInt8) ScratchGPU(in, _ []Type, _ int) int64 {
 }
 
 // PrologueGPU marks the dequantising of the weights, which waits for no activation.
-func (ExpertMatMulInt8) PrologueGPU() {}
-
-func (k ExpertMatMulInt8To) Stored(in []DType) (want, out []DType) {
-	want, out = ExpertMatMulInt8(k).Stored(in)
-	return append(want, ComputeType), out
-}
-
-func (k ExpertMatMulInt8To) ScratchGPU(in, out []Type, sm int) int64 {
-	return ExpertMatMulInt8(k).ScratchGPU(in, out, sm)
-}
-
-func (ExpertMatMulInt8To) PrologueGPU() {}
+func (ExpertMatMulInt8) PrologueGPU() bool { return true }
 
 // ExpertMatMulMXFP4 is ExpertMatMul with matrices W_e [N,K] that stay in MXFP4, in blocks of 32 along K, a multiple of 32.
 //
@@ -300,13 +251,15 @@ func (k ExpertMatMulMXFP4) Grads() Backward {
 	return Backward{Calls: []Call{{other, []Ref{Upstream(), In(1), In(2), In(3)}}}, Grads: []Ref{FromCall(0, 0), {}, {}, {}}}
 }
 
-func (k ExpertMatMulMXFP4) Accumulate() (Kernel, bool) { return ExpertMatMulMXFP4To(k), true }
+func (k ExpertMatMulMXFP4) Accumulate() (Kernel, bool) { return Onto[ExpertMatMulMXFP4]{k}, true }
 
 func (k ExpertMatMulMXFP4) Scratch(in []Type, _ int) int64 {
 	return packedExpertsScratch(in[0].DType, k.N, k.K)
 }
 
 func (k ExpertMatMulMXFP4) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
+
+func (ExpertMatMulMXFP4) accumulation() accumulation { return accumulation{inputs: 4, results: 1} }
 
 func (k ExpertMatMulMXFP4) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	experts := make([]quant.MXFP4, k.Experts)
@@ -316,30 +269,7 @@ func (k ExpertMatMulMXFP4) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	return bindExperts(c, k.N, k.K, k.Transposed, in, out, beta, func(e int) gemm.Dequantiser { return &experts[e] })
 }
 
-// ExpertMatMulMXFP4To adds ExpertMatMulMXFP4's result for its first four inputs to the fifth, in the fifth one's memory.
-type ExpertMatMulMXFP4To ExpertMatMulMXFP4
-
-func (ExpertMatMulMXFP4To) Name() string { return "expert_mxfp4" }
-
-func (k ExpertMatMulMXFP4To) Shape(in []Type) ([]Type, error) {
-	return onto(ExpertMatMulMXFP4(k), in, 4)
-}
-
-func (ExpertMatMulMXFP4To) Overwrites() []Alias { return []Alias{{0, 4}} }
-
-func (k ExpertMatMulMXFP4To) Scratch(in []Type, workers int) int64 {
-	return ExpertMatMulMXFP4(k).Scratch(in, workers)
-}
-
-func (k ExpertMatMulMXFP4To) CPU(c *CPU, in, out []Tensor) func() {
-	return ExpertMatMulMXFP4(k).bind(c, in, out, 1)
-}
-
 func (ExpertMatMulMXFP4) Cost(in, out []Type, _ Content) Cost {
-	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
-}
-
-func (ExpertMatMulMXFP4To) Cost(in, out []Type, _ Content) Cost {
 	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
 }
 
@@ -352,15 +282,4 @@ func (k ExpertMatMulMXFP4) ScratchGPU(in, _ []Type, _ int) int64 {
 }
 
 // PrologueGPU marks the dequantising of the weights, which waits for no activation.
-func (ExpertMatMulMXFP4) PrologueGPU() {}
-
-func (k ExpertMatMulMXFP4To) Stored(in []DType) (want, out []DType) {
-	want, out = ExpertMatMulMXFP4(k).Stored(in)
-	return append(want, ComputeType), out
-}
-
-func (k ExpertMatMulMXFP4To) ScratchGPU(in, out []Type, sm int) int64 {
-	return ExpertMatMulMXFP4(k).ScratchGPU(in, out, sm)
-}
-
-func (ExpertMatMulMXFP4To) PrologueGPU() {}
+func (ExpertMatMulMXFP4) PrologueGPU() bool { return true }

@@ -96,7 +96,7 @@ func (k ExpertUpdate) CPU(c *CPU, in, out []Tensor) func() {
 	onto, _, _ := k.base()
 	first := k.Low.CPU(c, low, out)
 	if k.Onto {
-		first = ExpertMatMulTo(k.Low).CPU(c, low, out)
+		first = Onto[ExpertMatMul]{k.Low}.CPU(c, low, out)
 	}
 	then := onto.CPU(c, base, out)
 	return func() { first(); then() }
@@ -125,4 +125,4 @@ func (k ExpertUpdate) ScratchGPU(in, out []Type, sm int) int64 {
 }
 
 // PrologueGPU marks the dequantising of Base's weights, which waits for no activation; where they are not packed there is none.
-func (ExpertUpdate) PrologueGPU() {}
+func (ExpertUpdate) PrologueGPU() bool { return true }

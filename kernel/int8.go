@@ -38,11 +38,11 @@ func (k MatMulInt8) Grads() Backward {
 	return packedGrads(other, int8Inputs-1)
 }
 
-func (k MatMulInt8) Accumulate() (Kernel, bool) { return MatMulInt8To(k), true }
+func (k MatMulInt8) Accumulate() (Kernel, bool) { return Onto[MatMulInt8]{k}, true }
 
-func (k MatMulInt8) WithFP32Out() Kernel {
+func (k MatMulInt8) WithFP32Out() (Kernel, bool) {
 	k.FP32Out = true
-	return k
+	return k, true
 }
 
 func (k MatMulInt8) WithRowsApart() Kernel {
@@ -54,26 +54,13 @@ func (k MatMulInt8) Scratch(in []Type, _ int) int64 { return packedScratch(in[0]
 
 func (k MatMulInt8) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
 
+func (MatMulInt8) accumulation() accumulation {
+	return accumulation{inputs: int8Inputs, results: 1, anyType: true}
+}
+
 func (k MatMulInt8) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	return bindPacked(c, in[0], out[0], bindInt8(k.N, k.K, in[1:]), k.N, k.K, k.Transposed, beta, func() {})
 }
-
-// MatMulInt8To adds MatMulInt8's result for its inputs to the last one, the addend, in the addend's memory.
-type MatMulInt8To MatMulInt8
-
-func (MatMulInt8To) Name() string { return "int8" }
-
-func (k MatMulInt8To) Shape(in []Type) ([]Type, error) { return onto(MatMulInt8(k), in, int8Inputs) }
-
-func (k MatMulInt8To) Overwrites() []Alias { return []Alias{{0, int8Inputs}} }
-
-func (k MatMulInt8To) WithFP32Out() Kernel { return k }
-
-func (k MatMulInt8To) Scratch(in []Type, workers int) int64 {
-	return MatMulInt8(k).Scratch(in, workers)
-}
-
-func (k MatMulInt8To) CPU(c *CPU, in, out []Tensor) func() { return MatMulInt8(k).bind(c, in, out, 1) }
 
 // bindInt8 is the weight whose parts lie in memory.
 func bindInt8(n, k int, parts []Tensor) *quant.Packed {
@@ -81,10 +68,6 @@ func bindInt8(n, k int, parts []Tensor) *quant.Packed {
 }
 
 func (MatMulInt8) Cost(in, out []Type, _ Content) Cost {
-	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
-}
-
-func (MatMulInt8To) Cost(in, out []Type, _ Content) Cost {
 	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
 }
 
@@ -101,18 +84,7 @@ func (k MatMulInt8) ScratchGPU(in, out []Type, sm int) int64 {
 }
 
 // PrologueGPU marks the dequantising of the weight, which waits for no activation.
-func (MatMulInt8) PrologueGPU() {}
-
-func (k MatMulInt8To) Stored(in []DType) (want, out []DType) {
-	want, _ = MatMulInt8(k).Stored(in)
-	return append(want, in[int8Inputs]), []DType{in[int8Inputs]}
-}
-
-func (k MatMulInt8To) ScratchGPU(in, out []Type, sm int) int64 {
-	return MatMulInt8(k).ScratchGPU(in, out, sm)
-}
-
-func (MatMulInt8To) PrologueGPU() {}
+func (MatMulInt8) PrologueGPU() bool { return true }
 
 // DequantiseInt8 is the weight that one in 8 bits stands for, in numbers, as in MatMulInt8.
 //

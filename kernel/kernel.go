@@ -106,9 +106,9 @@ type AccumulatingOnGPU interface {
 	AccumulateGPU() (Kernel, bool)
 }
 
-// FP32Output is a kernel with a form that a GPU stores the only output of as fp32. That of one that adds to memory is itself:
-// the addend decides.
-type FP32Output interface{ WithFP32Out() Kernel }
+// FP32Output is a kernel with a form whose only output a GPU stores as fp32; ok is false where there is no such form. A
+// kernel that adds to an addend returns itself: the addend's stored type decides.
+type FP32Output interface{ WithFP32Out() (k Kernel, ok bool) }
 
 // RowsApart is a kernel with a form for few rows, of which a GPU computes each with the same bits whatever the others are and
 // however many: so that a sequence does not depend on those that it shares a batch with.

@@ -56,11 +56,11 @@ func (k MatMul) Grads() Backward {
 	return Backward{Calls: []Call{da, db}, Grads: []Ref{FromCall(0, 0), FromCall(1, 0)}}
 }
 
-func (k MatMul) Accumulate() (Kernel, bool) { return MatMulTo(k), true }
+func (k MatMul) Accumulate() (Kernel, bool) { return Onto[MatMul]{k}, true }
 
-func (k MatMul) WithFP32Out() Kernel {
+func (k MatMul) WithFP32Out() (Kernel, bool) {
 	k.FP32Out = true
-	return k
+	return k, true
 }
 
 func (k MatMul) WithRowsApart() Kernel {
@@ -72,35 +72,7 @@ func (k MatMul) Scratch(in []Type, _ int) int64 { return panelBytes(in[0].DType,
 
 func (k MatMul) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
 
-// MatMulTo adds MatMul's result for its first two inputs to the third, in the third one's memory.
-type MatMulTo MatMul
-
-func (MatMulTo) Name() string { return "matmul" }
-
-func (k MatMulTo) Shape(in []Type) ([]Type, error) { return onto(MatMul(k), in, 2) }
-
-func (MatMulTo) Overwrites() []Alias { return []Alias{{0, 2}} }
-
-func (k MatMulTo) WithFP32Out() Kernel { return k }
-
-func (k MatMulTo) Scratch(in []Type, workers int) int64 { return MatMul(k).Scratch(in, workers) }
-
-func (k MatMulTo) CPU(c *CPU, in, out []Tensor) func() { return MatMul(k).bind(c, in, out, 1) }
-
-// onto is the shape of an accumulating form whose kernel takes n inputs.
-func onto(k Kernel, in []Type, n int) ([]Type, error) {
-	if len(in) != n+1 {
-		return nil, fmt.Errorf("takes %d inputs and an addend, got %d inputs", n, len(in))
-	}
-	out, err := k.Shape(in[:n])
-	if err != nil {
-		return nil, err
-	}
-	if !in[n].Equal(out[0]) {
-		return nil, fmt.Errorf("the addend, input %d, is %v, the result is %v", n, in[n], out[0])
-	}
-	return out, nil
-}
+func (MatMul) accumulation() accumulation { return accumulation{inputs: 2, results: 1, anyType: true} }
 
 func (k MatMul) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	switch {
@@ -209,8 +181,6 @@ func (k MatMul) Cost(in, out []Type, _ Content) Cost {
 	return gemmCost(in, out, out[0].Shape[0], out[0].Shape[1], depth)
 }
 
-func (k MatMulTo) Cost(in, out []Type, c Content) Cost { return MatMul(k).Cost(in, out, c) }
-
 func (k MatMul) Stored([]DType) (want, out []DType) {
 	want, out = []DType{ComputeType, ComputeType}, []DType{ComputeType}
 	if k.FP32Out {
@@ -220,13 +190,6 @@ func (k MatMul) Stored([]DType) (want, out []DType) {
 }
 
 func (k MatMul) ScratchGPU(in, out []Type, sm int) int64 { return k.op(in, out, 0).scratch(sm) }
-
-// Stored: the addend is fp32 where gradients of parameters add up, else ComputeType.
-func (k MatMulTo) Stored(in []DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, in[2]}, []DType{in[2]}
-}
-
-func (k MatMulTo) ScratchGPU(in, out []Type, sm int) int64 { return MatMul(k).ScratchGPU(in, out, sm) }
 
 // MatMulSum is a sum of N GEMMs, for plans of a GPU, which writes it once.
 //
@@ -269,6 +232,8 @@ func (k MatMulSum) Scratch(in []Type, workers int) int64 {
 
 func (k MatMulSum) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
 
+func (k MatMulSum) accumulation() accumulation { return accumulation{inputs: 2 * k.N, results: 1} }
+
 func (k MatMulSum) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	work := make([]func(), k.N)
 	for i := range work {
@@ -280,19 +245,6 @@ func (k MatMulSum) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	return allOf(work)
 }
 
-// MatMulSumTo adds MatMulSum's result to its last input, in that one's memory.
-type MatMulSumTo MatMulSum
-
-func (MatMulSumTo) Name() string { return "matmul" }
-
-func (k MatMulSumTo) Shape(in []Type) ([]Type, error) { return onto(MatMulSum(k), in, 2*k.N) }
-
-func (k MatMulSumTo) Overwrites() []Alias { return []Alias{{0, 2 * k.N}} }
-
-func (k MatMulSumTo) Scratch(in []Type, workers int) int64 { return MatMulSum(k).Scratch(in, workers) }
-
-func (k MatMulSumTo) CPU(c *CPU, in, out []Tensor) func() { return MatMulSum(k).bind(c, in, out, 1) }
-
 func (k MatMulSum) Cost(in, out []Type, c Content) Cost {
 	cost := Cost{Bytes: moved(in, out)}
 	for i := range k.N {
@@ -300,8 +252,6 @@ func (k MatMulSum) Cost(in, out []Type, c Content) Cost {
 	}
 	return cost
 }
-
-func (k MatMulSumTo) Cost(in, out []Type, c Content) Cost { return MatMulSum(k).Cost(in, out, c) }
 
 // GroupedMatMul is N GEMMs that share an operand, for plans of a GPU, which reads it once.
 //
@@ -352,6 +302,10 @@ func (k GroupedMatMul) Scratch(in []Type, workers int) int64 {
 
 func (k GroupedMatMul) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
 
+func (k GroupedMatMul) accumulation() accumulation {
+	return accumulation{inputs: 1 + k.N, results: k.N, anyType: true}
+}
+
 func (k GroupedMatMul) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	work := make([]func(), k.N)
 	for i := range work {
@@ -368,53 +322,12 @@ func allOf(work []func()) func() {
 	}
 }
 
-// GroupedMatMulTo adds GroupedMatMul's results for the first 1 + N inputs to the other N, in their memory.
-type GroupedMatMulTo GroupedMatMul
-
-func (GroupedMatMulTo) Name() string { return "matmul" }
-
-func (k GroupedMatMulTo) Shape(in []Type) ([]Type, error) {
-	if k.N < 1 || len(in) != 1+2*k.N {
-		return nil, fmt.Errorf("takes a shared operand, %d others and as many addends, got %d inputs", k.N, len(in))
-	}
-	out, err := GroupedMatMul(k).Shape(in[:1+k.N])
-	if err != nil {
-		return nil, err
-	}
-	for i := range out {
-		if !in[1+k.N+i].Equal(out[i]) {
-			return nil, fmt.Errorf("addend %d is %v, the result is %v", i, in[1+k.N+i], out[i])
-		}
-	}
-	return out, nil
-}
-
-func (k GroupedMatMulTo) Overwrites() []Alias {
-	a := make([]Alias, k.N)
-	for i := range a {
-		a[i] = Alias{Out: i, In: 1 + k.N + i}
-	}
-	return a
-}
-
-func (k GroupedMatMulTo) Scratch(in []Type, workers int) int64 {
-	return GroupedMatMul(k).Scratch(in, workers)
-}
-
-func (k GroupedMatMulTo) CPU(c *CPU, in, out []Tensor) func() {
-	return GroupedMatMul(k).bind(c, in, out, 1)
-}
-
 func (k GroupedMatMul) Cost(in, out []Type, c Content) Cost {
 	cost := Cost{Bytes: moved(in, out)}
 	for i := range k.N {
 		cost.FLOPs += k.one().Cost(each(k, in[0], in[1+i]), out[i:i+1], c).FLOPs
 	}
 	return cost
-}
-
-func (k GroupedMatMulTo) Cost(in, out []Type, c Content) Cost {
-	return GroupedMatMul(k).Cost(in, out, c)
 }
 
 func (k GroupedMatMul) Stored([]DType) (want, out []DType) {
@@ -426,28 +339,10 @@ func (k GroupedMatMul) ScratchGPU(in, out []Type, sm int) int64 {
 	return max(p.lowRankScratch(k.N), p.scratch(sm))
 }
 
-func (k GroupedMatMulTo) Stored(in []DType) (want, out []DType) {
-	want, _ = GroupedMatMul(k).Stored(nil)
-	return append(want, in[1+k.N:]...), in[1+k.N:]
-}
-
-func (k GroupedMatMulTo) ScratchGPU(in, out []Type, sm int) int64 {
-	return GroupedMatMul(k).ScratchGPU(in, out, sm)
-}
-
 func (k MatMulSum) Stored([]DType) (want, out []DType) {
 	return slices.Repeat([]DType{ComputeType}, 2*k.N), []DType{ComputeType}
 }
 
 func (k MatMulSum) ScratchGPU(in, out []Type, sm int) int64 {
 	return k.one().op(in, out, 0).scratch(sm)
-}
-
-func (k MatMulSumTo) Stored(in []DType) (want, out []DType) {
-	want, out = MatMulSum(k).Stored(nil)
-	return append(want, out[0]), out
-}
-
-func (k MatMulSumTo) ScratchGPU(in, out []Type, sm int) int64 {
-	return MatMulSum(k).ScratchGPU(in, out, sm)
 }

@@ -2,16 +2,14 @@
 
 package kernel
 
-import (
-	"github.com/tierlora/tierlora/kernel/gpu"
-)
+import "github.com/tierlora/tierlora/kernel/gpu"
 
 func (k MatMul) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return k.op(typesOf(in), typesOf(out), 0).bind(g, out[0].Ptr, in[0].Ptr, in[1].Ptr, g.Scratch)
+	return k.bindGPU(g, in, out, 0)
 }
 
-func (k MatMulTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return MatMul(k).op(typesOf(in), typesOf(out), 1).bind(g, out[0].Ptr, in[0].Ptr, in[1].Ptr, g.Scratch)
+func (k MatMul) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
+	return k.op(typesOf(in), typesOf(out), beta).bind(g, out[0].Ptr, in[0].Ptr, in[1].Ptr, g.Scratch)
 }
 
 func typesOf(t []DeviceTensor) []Type {
@@ -57,10 +55,6 @@ func addresses(t []DeviceTensor) []gpu.Ptr {
 	return p
 }
 
-func (k GroupedMatMulTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return GroupedMatMul(k).bindGPU(g, in, out, 1)
-}
-
 func (k MatMulSum) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return k.bindGPU(g, in, out, 0)
 }
@@ -86,8 +80,4 @@ func (k MatMulSum) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func()
 		all[i] = work
 	}
 	return inOrder(all...), nil
-}
-
-func (k MatMulSumTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return MatMulSum(k).bindGPU(g, in, out, 1)
 }

@@ -144,7 +144,7 @@ func TestMatMulEach(t *testing.T) {
 					}
 				}
 				cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v %+v", s, k), Kernel: k, Bound: 1e-6, In: in},
-					kerneltest.Case{Name: fmt.Sprintf("%v %+v onto", s, k), Kernel: kernel.GroupedMatMulTo(k), Bound: 1e-6, In: append(in[:1+n:1+n], addends...)})
+					kerneltest.Case{Name: fmt.Sprintf("%v %+v onto", s, k), Kernel: kernel.Onto[kernel.GroupedMatMul]{Of: k}, Bound: 1e-6, In: append(in[:1+n:1+n], addends...)})
 			}
 		}
 	}
@@ -164,7 +164,7 @@ func TestMatMulSum(t *testing.T) {
 					in = append(in, kerneltest.Normal(s[0], s[1]), operand(k.TransB, s[1], s[2]))
 				}
 				cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v %+v", s, k), Kernel: k, Bound: 1e-6, In: in},
-					kerneltest.Case{Name: fmt.Sprintf("%v %+v onto", s, k), Kernel: kernel.MatMulSumTo(k), Bound: 1e-6, In: append(in[:2*n:2*n], kerneltest.Normal(s[0], s[2]))})
+					kerneltest.Case{Name: fmt.Sprintf("%v %+v onto", s, k), Kernel: kernel.Onto[kernel.MatMulSum]{Of: k}, Bound: 1e-6, In: append(in[:2*n:2*n], kerneltest.Normal(s[0], s[2]))})
 			}
 		}
 	}
@@ -200,14 +200,14 @@ func TestGroupedProductsEqualSingleOnes(t *testing.T) {
 	equal("x aᵀ", y1, w1)
 	equal("x bᵀ", y2, w2)
 	g1, g2, h1, h2 := fill(5, r, wide), fill(6, r, wide), fill(5, r, wide), fill(6, r, wide)
-	kernel.GroupedMatMulTo{N: 2, TransA: true, Alpha: 3}.CPU(c, []kernel.Tensor{x, t1, t2, g1, g2}, []kernel.Tensor{g1, g2})()
-	kernel.MatMulTo{TransA: true, Alpha: 3}.CPU(c, []kernel.Tensor{t1, x, h1}, []kernel.Tensor{h1})()
-	kernel.MatMulTo{TransA: true, Alpha: 3}.CPU(c, []kernel.Tensor{t2, x, h2}, []kernel.Tensor{h2})()
+	kernel.Onto[kernel.GroupedMatMul]{Of: kernel.GroupedMatMul{N: 2, TransA: true, Alpha: 3}}.CPU(c, []kernel.Tensor{x, t1, t2, g1, g2}, []kernel.Tensor{g1, g2})()
+	kernel.Onto[kernel.MatMul]{Of: kernel.MatMul{TransA: true, Alpha: 3}}.CPU(c, []kernel.Tensor{t1, x, h1}, []kernel.Tensor{h1})()
+	kernel.Onto[kernel.MatMul]{Of: kernel.MatMul{TransA: true, Alpha: 3}}.CPU(c, []kernel.Tensor{t2, x, h2}, []kernel.Tensor{h2})()
 	equal("t1ᵀ x", g1, h1)
 	equal("t2ᵀ x", g2, h2)
 	s, p := fill(9, m, wide), fill(9, m, wide)
-	kernel.MatMulSumTo{N: 2}.CPU(c, []kernel.Tensor{t1, a, t2, b, s}, []kernel.Tensor{s})()
-	kernel.MatMulTo{}.CPU(c, []kernel.Tensor{t1, a, p}, []kernel.Tensor{p})()
-	kernel.MatMulTo{}.CPU(c, []kernel.Tensor{t2, b, p}, []kernel.Tensor{p})()
+	kernel.Onto[kernel.MatMulSum]{Of: kernel.MatMulSum{N: 2}}.CPU(c, []kernel.Tensor{t1, a, t2, b, s}, []kernel.Tensor{s})()
+	kernel.Onto[kernel.MatMul]{}.CPU(c, []kernel.Tensor{t1, a, p}, []kernel.Tensor{p})()
+	kernel.Onto[kernel.MatMul]{}.CPU(c, []kernel.Tensor{t2, b, p}, []kernel.Tensor{p})()
 	equal("t1 a + t2 b", s, p)
 }

@@ -61,11 +61,11 @@ func (k MatMulNF4) Grads() Backward {
 	return packedGrads(other, k.inputs()-1)
 }
 
-func (k MatMulNF4) Accumulate() (Kernel, bool) { return MatMulNF4To(k), true }
+func (k MatMulNF4) Accumulate() (Kernel, bool) { return Onto[MatMulNF4]{k}, true }
 
-func (k MatMulNF4) WithFP32Out() Kernel {
+func (k MatMulNF4) WithFP32Out() (Kernel, bool) {
 	k.FP32Out = true
-	return k
+	return k, true
 }
 
 func (k MatMulNF4) WithRowsApart() Kernel {
@@ -77,27 +77,14 @@ func (k MatMulNF4) Scratch(in []Type, _ int) int64 { return packedScratch(in[0].
 
 func (k MatMulNF4) CPU(c *CPU, in, out []Tensor) func() { return k.bind(c, in, out, 0) }
 
+func (k MatMulNF4) accumulation() accumulation {
+	return accumulation{inputs: k.inputs(), results: 1, anyType: true}
+}
+
 func (k MatMulNF4) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	w, load := bindFourBits(k.scheme(), k.N, k.K, in[1:])
 	return bindPacked(c, in[0], out[0], w, k.N, k.K, k.Transposed, beta, load)
 }
-
-// MatMulNF4To adds MatMulNF4's result for its inputs to the last one, the addend, in the addend's memory.
-type MatMulNF4To MatMulNF4
-
-func (MatMulNF4To) Name() string { return "nf4" }
-
-func (k MatMulNF4To) Shape(in []Type) ([]Type, error) {
-	return onto(MatMulNF4(k), in, MatMulNF4(k).inputs())
-}
-
-func (k MatMulNF4To) Overwrites() []Alias { return []Alias{{0, MatMulNF4(k).inputs()}} }
-
-func (k MatMulNF4To) WithFP32Out() Kernel { return k }
-
-func (k MatMulNF4To) Scratch(in []Type, workers int) int64 { return MatMulNF4(k).Scratch(in, workers) }
-
-func (k MatMulNF4To) CPU(c *CPU, in, out []Tensor) func() { return MatMulNF4(k).bind(c, in, out, 1) }
 
 // bindFourBits is the weight whose parts lie in memory, and what reads of them what may arrive after binding.
 func bindFourBits(s quant.Config, n, k int, parts []Tensor) (*packedRows, func()) {
@@ -133,10 +120,6 @@ func (MatMulNF4) Cost(in, out []Type, _ Content) Cost {
 	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
 }
 
-func (MatMulNF4To) Cost(in, out []Type, _ Content) Cost {
-	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
-}
-
 func (k MatMulNF4) Stored(in []DType) (want, out []DType) {
 	want = []DType{ComputeType, U8, F32}
 	if k.Nested {
@@ -161,19 +144,7 @@ func (k MatMulNF4) skinny(x, out Type) bool {
 }
 
 // PrologueGPU marks the dequantising of the weight, which waits for no activation.
-func (MatMulNF4) PrologueGPU() {}
-
-func (k MatMulNF4To) Stored(in []DType) (want, out []DType) {
-	want, _ = MatMulNF4(k).Stored(in)
-	addend := in[MatMulNF4(k).inputs()]
-	return append(want, addend), []DType{addend}
-}
-
-func (k MatMulNF4To) ScratchGPU(in, out []Type, sm int) int64 {
-	return MatMulNF4(k).ScratchGPU(in, out, sm)
-}
-
-func (MatMulNF4To) PrologueGPU() {}
+func (MatMulNF4) PrologueGPU() bool { return true }
 
 // DequantiseNF4 is the weight that a packed one stands for, in numbers.
 //

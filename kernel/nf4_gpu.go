@@ -53,10 +53,6 @@ func (k MatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func()
 	return bindPackedGPU(g, in[0], out[0], k.N, k.K, k.Transposed, k.RowsApart, beta, cuda.NF4Dequantise(entry, n), args...)
 }
 
-func (k MatMulNF4To) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	return MatMulNF4(k).bindGPU(g, in, out, 1)
-}
-
 func (k DequantiseNF4) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	n := int64(k.N) * int64(k.K)
 	codes := g.nf4Codes(k.FP4)

@@ -39,8 +39,8 @@ type ScratchOnGPU interface {
 	ScratchGPU(in, out []Type, sm int) int64
 }
 
-// PrologueOnGPU is a kernel whose GPU body may leave a Prologue.
-type PrologueOnGPU interface{ PrologueGPU() }
+// PrologueOnGPU is a kernel whose GPU body leaves a Prologue if PrologueGPU returns true.
+type PrologueOnGPU interface{ PrologueGPU() bool }
 
 // ReleasedFor names the form of a released program's kernels that a device of compute capability sm runs, sm_90a or
 // compute_90; jit tells that the driver compiles it on the machine.

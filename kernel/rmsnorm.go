@@ -330,7 +330,7 @@ type RMSNormGradTo struct {
 
 func (RMSNormGradTo) Name() string { return "rmsnorm_grad" }
 
-func (o RMSNormGradTo) Shape(in []Type) ([]Type, error) { return onto(RMSNormGrad(o), in, 4) }
+func (o RMSNormGradTo) Shape(in []Type) ([]Type, error) { return ontoShape(RMSNormGrad(o), in, 4, 1) }
 
 func (RMSNormGradTo) Overwrites() []Alias { return []Alias{{0, 4}} }
 

@@ -31,7 +31,11 @@ func TestStoredHasABody(t *testing.T) {
 			if !ok || f.Recv == nil {
 				continue
 			}
-			of, _ := f.Recv.List[0].Type.(*ast.Ident)
+			receiver := f.Recv.List[0].Type
+			if generic, ok := receiver.(*ast.IndexExpr); ok {
+				receiver = generic.X
+			}
+			of, _ := receiver.(*ast.Ident)
 			switch {
 			case of == nil || of.Name == "Precision":
 			case f.Name.Name == "Stored":

@@ -190,7 +190,7 @@ func expertGemmChecks(n checkNumbers, M, E, K, N, width int, pad padding) []chec
 			x, y, name = y, x, size+", x wᵀ"
 		}
 		onto := func(g *graph.Builder, in []*graph.Value) []*graph.Value {
-			return g.ApplyAll(kernel.ExpertMatMulTo(k), in[0], in[1], in[2], g.Apply(kernel.Add{}, in[3], in[4]))
+			return g.ApplyAll(kernel.Onto[kernel.ExpertMatMul]{Of: k}, in[0], in[1], in[2], g.Apply(kernel.Add{}, in[3], in[4]))
 		}
 		in := []checkInput{n.normal(1, x...), n.normal(1, E*N, width), first}
 		all = append(all,
@@ -202,33 +202,33 @@ func expertGemmChecks(n checkNumbers, M, E, K, N, width int, pad padding) []chec
 	a, b := n.normal(1, S, N), n.normal(1, S, width)
 	all = append(all,
 		check{kernel: "expert_weight_grad", name: size, build: one(grad), bounds: []bound{summed}, in: []checkInput{a, b, first}, gemm: true},
-		check{kernel: "expert_weight_grad", name: size + " onto fp32", build: one(kernel.ExpertWeightGradTo(grad)), bounds: []bound{summed}, gemm: true,
+		check{kernel: "expert_weight_grad", name: size + " onto fp32", build: one(kernel.Onto[kernel.ExpertWeightGrad]{Of: grad}), bounds: []bound{summed}, gemm: true,
 			in: []checkInput{a, b, first, n.normal32(8, E*N, width).overwritten()}})
 	gathered := kernel.ExpertWeightGradGathered{Experts: E, PerToken: K, Alpha: 0.5}
 	from := integers(source...)
 	all = append(all,
 		check{kernel: "expert_weight_gathered", name: size, build: one(gathered), bounds: []bound{summed}, in: []checkInput{a, n.normal(1, M, width), from, first}, gemm: true},
-		check{kernel: "expert_weight_gathered", name: size + " onto fp32", build: one(kernel.ExpertWeightGradGatheredTo(gathered)), bounds: []bound{summed}, gemm: true,
+		check{kernel: "expert_weight_gathered", name: size + " onto fp32", build: one(kernel.Onto[kernel.ExpertWeightGradGathered]{Of: gathered}), bounds: []bound{summed}, gemm: true,
 			in: []checkInput{a, n.normal(1, M, width), from, first, n.normal32(8, E*N, width).overwritten()}})
 	for i := range 4 {
 		cfg := quant.Config{Bits: 4, Type: []string{"nf4", "fp4"}[i/2], BlockSize: 64, DoubleQuant: i%2 == 1}
 		parts, dequantised := packedExperts(n, E, N, width, cfg)
 		all = append(all, packedExpertChecks(n, fmt.Sprintf("%s, %s nested %v", size, cfg.Type, cfg.DoubleQuant), S, starts, parts, dequantised, func(transposed bool) (kernel.Kernel, kernel.Kernel) {
 			k := kernel.ExpertMatMulNF4{Experts: E, N: N, K: width, Nested: cfg.DoubleQuant, Transposed: transposed, FP4: cfg.Type == "fp4"}
-			return k, kernel.ExpertMatMulNF4To(k)
+			return k, kernel.Onto[kernel.ExpertMatMulNF4]{Of: k}
 		}, N, width)...)
 	}
 	eight := quant.DefaultOf("int8")
 	parts, dequantised := packedExperts(n, E, N, width, eight)
 	all = append(all, packedExpertChecks(n, size, S, starts, parts, dequantised, func(transposed bool) (kernel.Kernel, kernel.Kernel) {
 		k := kernel.ExpertMatMulInt8{Experts: E, N: N, K: width, Transposed: transposed}
-		return k, kernel.ExpertMatMulInt8To(k)
+		return k, kernel.Onto[kernel.ExpertMatMulInt8]{Of: k}
 	}, N, width)...)
 	if width%quant.MXFP4Block == 0 {
 		parts, dequantised := mxfp4Experts(n, E, N, width)
 		all = append(all, packedExpertChecks(n, size, S, starts, parts, dequantised, func(transposed bool) (kernel.Kernel, kernel.Kernel) {
 			k := kernel.ExpertMatMulMXFP4{Experts: E, N: N, K: width, Transposed: transposed}
-			return k, kernel.ExpertMatMulMXFP4To(k)
+			return k, kernel.Onto[kernel.ExpertMatMulMXFP4]{Of: k}
 		}, N, width)...)
 	}
 	return all

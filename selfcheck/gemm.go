@@ -44,7 +44,7 @@ func matMulChecks(n checkNumbers, M, N, K int) []check {
 		wide.FP32Out = true
 		size := fmt.Sprintf("%s, [%d,%d,%d]", c.name, M, N, K)
 		onto := func(g *graph.Builder, in []*graph.Value) []*graph.Value {
-			return g.ApplyAll(kernel.MatMulTo(k), in[0], in[1], g.Apply(kernel.Add{}, in[2], in[3]))
+			return g.ApplyAll(kernel.Onto[kernel.MatMul]{Of: k}, in[0], in[1], g.Apply(kernel.Add{}, in[2], in[3]))
 		}
 		a1, b1 := n.normal(1, a...), n.normal(1, b...)
 		plain := func(f format, in [][]float64) [][]float64 { // a GEMM and a sum
@@ -68,7 +68,7 @@ func matMulChecks(n checkNumbers, M, N, K int) []check {
 			check{kernel: "matmul", name: size + " in fp32", build: one(wide), bounds: []bound{summed}, in: []checkInput{a1, b1}, gemm: true},
 			check{kernel: "matmul", name: size + " onto activations", build: onto, bounds: []bound{rounded}, plain: plain, gemm: true,
 				in: []checkInput{a1, b1, n.normal(8, M, N), zeros(M, N)}},
-			check{kernel: "matmul", name: size + " onto fp32", build: one(kernel.MatMulTo(k)), bounds: []bound{summed}, gemm: true,
+			check{kernel: "matmul", name: size + " onto fp32", build: one(kernel.Onto[kernel.MatMul]{Of: k}), bounds: []bound{summed}, gemm: true,
 				in: []checkInput{a1, b1, n.normal32(8, M, N).overwritten()}})
 		if c.tb && !c.ta && M <= 64 {
 			apart, wideApart := k, wide

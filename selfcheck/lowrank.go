@@ -50,12 +50,12 @@ func lowRankCheck(n checkNumbers, count, M, C, R int) []check {
 	return []check{
 		check1("x aᵀ", kernel.GroupedMatMul{N: count, TransB: true, Alpha: 0.5}, wide, inputs(shared, a)),
 		check1("x b", kernel.GroupedMatMul{N: count, Alpha: 0.5}, wide, inputs(shared, b)),
-		check1("tᵀ x onto fp32", kernel.GroupedMatMulTo{N: count, TransA: true, Alpha: 0.5}, sums, inputs(shared, t, gradients)),
+		check1("tᵀ x onto fp32", kernel.Onto[kernel.GroupedMatMul]{Of: kernel.GroupedMatMul{N: count, TransA: true, Alpha: 0.5}}, sums, inputs(shared, t, gradients)),
 		check1("sum of t a", kernel.MatMulSum{N: count, Alpha: 0.5}, []bound{rounded}, pairs),
 		check1("sum of t bᵀ", kernel.MatMulSum{N: count, TransB: true, Alpha: 0.5}, []bound{rounded}, turned),
-		{kernel: "matmul", name: "sum of t a onto bf16" + size, build: add(kernel.MatMulSumTo{N: count, Alpha: 0.5}), bounds: []bound{rounded}, gemm: true,
+		{kernel: "matmul", name: "sum of t a onto bf16" + size, build: add(kernel.Onto[kernel.MatMulSum]{Of: kernel.MatMulSum{N: count, Alpha: 0.5}}), bounds: []bound{rounded}, gemm: true,
 			in: append(pairs[:last:last], x, zeros(M, C))},
-		{kernel: "matmul", name: "xᵀ t onto fp32" + size, build: one(kernel.MatMulTo{TransA: true, Alpha: 0.5}), bounds: []bound{summed}, gemm: true,
+		{kernel: "matmul", name: "xᵀ t onto fp32" + size, build: one(kernel.Onto[kernel.MatMul]{Of: kernel.MatMul{TransA: true, Alpha: 0.5}}), bounds: []bound{summed}, gemm: true,
 			in: []checkInput{x, t[0], n.normal32(8, C, R).overwritten()}},
 	}
 }

@@ -34,10 +34,10 @@ func packedInputs(p quant.Packed) []checkInput {
 func packedKernels(c quant.Config, rows, cols int, transposed bool, float kernel.DType) (matMul, onto, dequantise kernel.Kernel) {
 	if c.Type == "int8" {
 		k := kernel.MatMulInt8{N: rows, K: cols, Transposed: transposed}
-		return k, kernel.MatMulInt8To(k), kernel.DequantiseInt8{N: rows, K: cols, Float: float}
+		return k, kernel.Onto[kernel.MatMulInt8]{Of: k}, kernel.DequantiseInt8{N: rows, K: cols, Float: float}
 	}
 	k := kernel.MatMulNF4{N: rows, K: cols, Nested: c.DoubleQuant, Transposed: transposed, Map: c.Map, FP4: c.Type == "fp4"}
-	return k, kernel.MatMulNF4To(k), kernel.DequantiseNF4{N: rows, K: cols, Nested: c.DoubleQuant, Float: float, Map: c.Map, FP4: k.FP4}
+	return k, kernel.Onto[kernel.MatMulNF4]{Of: k}, kernel.DequantiseNF4{N: rows, K: cols, Nested: c.DoubleQuant, Float: float, Map: c.Map, FP4: k.FP4}
 }
 
 // packedStores are the ways in which weights are stored packed.
@@ -122,7 +122,7 @@ func packedChecks(n checkNumbers, M int, p quant.Packed, c quant.Config) []check
 	var all []check
 	for _, transposed := range []bool{false, true} {
 		k, accumulate, _ := packedKernels(c, p.Rows, p.Cols, transposed, kernel.F32)
-		wide := k.(interface{ WithFP32Out() kernel.Kernel }).WithFP32Out()
+		wide, _ := k.(kernel.FP32Output).WithFP32Out()
 		in, out := p.Cols, p.Rows
 		name := fmt.Sprintf("x Wᵀ, [%d,%d,%d]", M, out, in)
 		if transposed {
