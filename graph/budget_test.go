@@ -10,9 +10,9 @@ import (
 	"github.com/tierlora/tierlora/model"
 )
 
-// TestBudgetsShareMemory: a step for fewer tokens, in the memory of the larger one alone, computes what the larger one does
-// with padding in place of the missing row; on a CPU, and with a GPU's merged and grouped calls, with each recompute policy.
-// A step that runs one's micro-batch and then the other's adds both up.
+// TestBudgetsShareMemory: a step for fewer tokens, in the memory of the larger one alone, computes what the larger one
+// does with padding in place of the missing row; on a CPU, and with a GPU's merged and grouped calls, with each
+// recompute policy. A step that runs one's micro-batch and then the other's adds both up.
 func TestBudgetsShareMemory(t *testing.T) {
 	const less = stepTokens * (stepRows - 1) / stepRows
 	host := graph.NewCPU(2)
@@ -84,7 +84,7 @@ type sums [][]float64
 
 func (s *sums) add(v ...[]float64) { *s = append(*s, v...) }
 
-// distance is the largest relative difference of a vector.
+// distance returns the largest relative difference of a vector.
 func (s *sums) distance(want *sums) float64 {
 	worst := 0.0
 	for i, v := range *s {

@@ -1,8 +1,8 @@
-// Package graph readQueue a computation into a plan. It is the only package that imports Gorgonia.
+// Package graph compiles a recorded computation into a plan. It is the only package that imports Gorgonia.
 //
 // A Builder records kernel applications in a Gorgonia expression graph, Gorgonia differentiates it
-// symbolically, and Compile makes a Plan of it: an ordered list of kernel calls over memory laid out before
-// anything is allocated. A Plan bound to Memory runs without allocating.
+// symbolically, and Compile turns it into a Plan: an ordered list of kernel calls, with every buffer's place decided
+// before anything is allocated. A Plan bound to Memory runs without allocating.
 package graph
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// Kind is where a value's memory comes from.
+// Kind says where a value's memory comes from.
 type Kind uint8
 
 const (
@@ -26,7 +26,7 @@ const (
 	State                // kept between runs and updated by them: parameters, moments, caches
 )
 
-// Value is a tensor of the computation: typed, without memory until a plan gives it some.
+// Value is a typed tensor of the computation. A plan gives it memory.
 type Value struct {
 	Type kernel.Type
 	Name string
@@ -63,8 +63,8 @@ func (c *call) String() string {
 	return c.scope + ": " + c.kernel.Name()
 }
 
-// Builder records a computation. It keeps the first error, with the scope it happened in, and ignores what
-// follows; Err and Compile report it. So code that builds layers reads like the formula.
+// Builder records a computation. It keeps the first error with its scope and ignores every later call; Err and Compile
+// report the error. Code that builds layers therefore needs no error checks and reads like the formula.
 type Builder struct {
 	g             *gorgonia.ExprGraph
 	float         kernel.DType
@@ -97,7 +97,7 @@ func NewBuilder(float kernel.DType) *Builder {
 	return b
 }
 
-// Float is the element type of the computation's real numbers.
+// Float returns the element type of the computation's real numbers: F32 or F64.
 func (b *Builder) Float() kernel.DType { return b.float }
 
 // Fail records an error at the current scope.
@@ -111,7 +111,7 @@ func (b *Builder) Fail(err error) {
 	b.err = err
 }
 
-// Err is the first error, or nil.
+// Err returns the first error, or nil.
 func (b *Builder) Err() error { return b.err }
 
 // In runs f with name appended to the scope.
@@ -121,17 +121,18 @@ func (b *Builder) In(name string, f func()) {
 	b.scopes = b.scopes[:len(b.scopes)-1]
 }
 
-// Scope is the names of In that surround this point, joined by dots.
+// Scope returns the names of the enclosing calls of In, joined by dots.
 func (b *Builder) Scope() string { return strings.Join(b.scopes, ".") }
 
-// RowsApart asks for the forms of kernels that compute each row of few with the same bits whatever the others are (kernel.RowsApart).
+// RowsApart asks for the forms of kernels whose result for a row does not depend on the rest of the batch
+// (kernel.RowsApart).
 func (b *Builder) RowsApart() { b.rowsApart = true }
 
-// Without leaves passes of Compile out, by their names: to measure what each brings.
+// Without makes Compile skip the named passes, so that the effect of each can be measured.
 func (b *Builder) Without(passes ...string) { b.left = append(b.left, passes...) }
 
-// Segment starts a part of the computation that is run on its own, after those before it. Computed values
-// do not cross from one segment to another; State does.
+// Segment starts a part of the computation that runs on its own, after the segments before it. Computed values do not
+// cross from one segment to another; State does.
 func (b *Builder) Segment(name string) {
 	if len(b.calls) == 0 && len(b.segments) == 1 {
 		b.segments[0] = name
@@ -148,24 +149,24 @@ func (b *Builder) Batch(name string, t kernel.Type) *Value {
 	return b.input(&Value{Type: t, Name: name, kind: Batch})
 }
 
-// Frozen declares data written once, at loading.
+// Frozen declares data that is written once, while a model loads.
 func (b *Builder) Frozen(name string, t kernel.Type) *Value {
 	return b.input(&Value{Type: t, Name: name, kind: Frozen})
 }
 
-// Param declares a trained tensor in a group: gradients reach it.
+// Param declares a trained tensor in a group. Grad can differentiate with respect to it.
 func (b *Builder) Param(group, name string, t kernel.Type) *Value {
 	return b.input(&Value{Type: t, Name: name, kind: State, group: group, requires: true, depends: true})
 }
 
-// State declares a tensor that lives from run to run. Members of one group lie side by side, each aligned;
-// an empty group is a place of its own.
+// State declares a tensor that keeps its contents from run to run. Members of one group lie side by side, each aligned;
+// a tensor with an empty group has a buffer of its own.
 func (b *Builder) State(group, name string, t kernel.Type) *Value {
 	return b.input(&Value{Type: t, Name: name, kind: State, group: group})
 }
 
-// Span is all memory of a group of one element type as one vector, the zero padding between members
-// included. A segment uses either the span, or parts, or the members.
+// Span returns all memory of a group of one element type as one vector, including the zero padding between members. A
+// segment uses either the span, or parts, or the members.
 func (b *Builder) Span(group string) *Value {
 	var bytes int64
 	d := b.float
@@ -178,8 +179,8 @@ func (b *Builder) Span(group string) *Value {
 	return b.input(&Value{Type: kernel.T(d, int(bytes)/d.Size()), Name: "span of " + group, kind: State, group: group, span: true})
 }
 
-// Part is the memory of one member of a group as a vector, as Span is that of all. It is for segments that change the
-// members one by one, and do nothing else with the group.
+// Part returns the memory of one member of a group as a vector. It is for segments that change the members one by one
+// and do nothing else with the group.
 func (b *Builder) Part(member *Value) *Value {
 	t := kernel.T(member.Type.DType, member.Type.Elems())
 	return b.input(&Value{Type: t, Name: "part " + member.Name, kind: State, group: member.group, span: true, part: member.Name})
@@ -263,8 +264,8 @@ func (b *Builder) apply(k kernel.Kernel, in []*Value) (*call, error) {
 	return c, nil
 }
 
-// Grad differentiates a scalar with respect to parameters; the gradients come in their order. It is called
-// once: Gorgonia keeps derivatives with its nodes and would add a second call's to the first's.
+// Grad differentiates a scalar with respect to parameters and returns the gradients in the parameters' order. It can be
+// called once: Gorgonia keeps derivatives with its nodes and would add those of a second call to the first's.
 func (b *Builder) Grad(loss *Value, params ...*Value) []*Value {
 	if b.err == nil {
 		b.Fail(b.checkGrad(loss, params))
@@ -341,7 +342,7 @@ func gorgoniaFloat(d kernel.DType) tensor.Dtype {
 	return tensor.Float32
 }
 
-// Width is the size of the last dimension; 0 after an error.
+// Width returns the size of the last dimension; 0 after an error.
 func (v *Value) Width() int {
 	if v == nil || len(v.Type.Shape) == 0 {
 		return 0

@@ -43,7 +43,7 @@ func (c CallTime) Line() string {
 	return c.Kernel + " " + c.Out[0].String()
 }
 
-// Layer is the scope up to its first number, such as model.layers.3; where there is none, its first part.
+// Layer returns the scope up to its first number, such as model.layers.3; where there is none, its first part.
 func (c CallTime) Layer() string {
 	if l := layerOf(c.Scope); l != "" {
 		return l
@@ -54,12 +54,12 @@ func (c CallTime) Layer() string {
 
 // CallTimer is a Runner that can time its calls.
 type CallTimer interface {
-	// TimeCalls runs segments call by call, on the data of the last batch, and shows when each ran. Calls that a GPU would
-	// overlap come one after the other.
+	// TimeCalls runs segments call by call, on the data of the last batch, and shows when each ran. Calls that a GPU
+	// would overlap come one after the other.
 	TimeCalls(content kernel.Content, segments []string, see func(CallTime)) error
 }
 
-// describe is what is known of a call before it runs.
+// describe returns what is known of a call before it runs.
 func (c *call) describe(segment string, in, out []kernel.Type) CallTime {
 	t := CallTime{Kernel: c.kernel.Name(), Segment: segment, Stream: StreamCompute, In: in, Out: out, Pass: "forward"}
 	if c.backward {

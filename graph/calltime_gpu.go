@@ -10,8 +10,8 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// TimeCalls queues the segments' calls one after the other, not as a graph, each between two events of its stream. The host
-// does not wait between them, so a gap is a launch that came late.
+// TimeCalls queues the segments' calls one after the other, not as a graph, each between two events of its stream. The
+// host does not wait between them, so a gap is a launch that came late.
 func (r *deviceRun) TimeCalls(content kernel.Content, segments []string, see func(CallTime)) (err error) {
 	var calls []deviceCall
 	for _, s := range segments {

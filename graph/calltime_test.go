@@ -12,7 +12,8 @@ type recorded struct{ names, open []string }
 func (r *recorded) Push(name string) { r.names, r.open = append(r.names, name), append(r.open, name) }
 func (r *recorded) Pop()             { r.open = r.open[:len(r.open)-1] }
 
-// TestRangesCostNothingUnasked: without the variable nothing is called and nothing allocated, numbers in names included.
+// TestRangesCostNothingUnasked: without the variable nothing is called and nothing allocated, numbers in names
+// included.
 func TestRangesCostNothingUnasked(t *testing.T) {
 	if ranges != nil {
 		t.Fatal("ranges are on in a test")
@@ -58,7 +59,8 @@ func TestRangesVariable(t *testing.T) {
 	}
 }
 
-// TestTimeCalls: every call of a segment is shown once, in order, with its place and cost, and the numbers are those of Run.
+// TestTimeCalls: every call of a segment is shown once, in order, with its place and cost, and the numbers are those of
+// Run.
 func TestTimeCalls(t *testing.T) {
 	b := NewBuilder(kernel.F32)
 	x := b.Batch("x", kernel.T(kernel.F32, 3, 4))

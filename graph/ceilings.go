@@ -18,7 +18,8 @@ type Ceilings struct {
 	Download float64 `json:"download_bytes_per_s,omitempty"` // and back
 }
 
-// Least is the seconds that a call of a cost takes at least: those of its bytes or of its operations, whichever are more.
+// Least returns the seconds that a call of a cost takes at least: those of its bytes or of its operations, whichever
+// are more.
 func (c Ceilings) Least(cost kernel.Cost) float64 {
 	return max(float64(cost.Bytes)/c.Copy, float64(cost.FLOPs)/c.GEMM)
 }
@@ -45,7 +46,7 @@ const (
 	ceilingTime  = 20 * time.Millisecond
 )
 
-// fastest is the shortest time of one run among tries of as many as take long enough to be timed.
+// fastest returns the shortest time of one run among tries of as many as take long enough to be timed.
 func fastest(run, wait func() error) (time.Duration, error) {
 	timed := func(n int) (time.Duration, error) {
 		began := time.Now()

@@ -76,7 +76,7 @@ func (b *Builder) checkCompile(outputs []*Value) error {
 	return nil
 }
 
-// groupBytes is what the members of a group take.
+// groupBytes returns what the members of a group take.
 func (b *Builder) groupBytes(group string) int64 {
 	var n int64
 	for _, v := range b.inputs {

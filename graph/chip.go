@@ -7,15 +7,16 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// chip plans for a kind of device and runs nothing. Its plans are those of the device itself, to the byte:
-// layout looks at kernels and compute capability only.
+// chip plans for a GPU model and runs nothing. Its plans equal those of the device to the byte, because layout depends
+// on kernels and compute capability alone.
 type chip struct {
 	gpu.Chip
 	workers int
 	target  deviceTarget
 }
 
-// NewChip is a machine that plans for a kind of device and runs nothing, in a precision as of NewGPU. It needs no device.
+// NewChip returns a machine that plans for a GPU model and runs nothing; it needs no device. precision is as for
+// NewGPU.
 func NewChip(c gpu.Chip, workers int, precision kernel.Precision) (Machine, error) {
 	if precision == 0 {
 		precision = kernel.PrecisionOf(c.SM)
@@ -29,14 +30,15 @@ func (c *chip) Workers() int { return c.workers }
 
 func (c *chip) Precision() kernel.Precision { return c.target.precision }
 
-// contextBytes is about what the driver takes of a device before a run has allocated anything.
+// contextBytes is roughly the driver's own use of device memory before a run allocates anything.
 const contextBytes = 768 << 20
 
 func (*chip) Software() Software { return Software{} }
 
 func (*chip) Capabilities() Capabilities { return gpuCapabilities }
 
-// FreeMemory is what a card of the kind has when nothing else runs on it, less the part that GPU.FreeMemory leaves.
+// FreeMemory returns the memory of such a card when nothing else runs on it, less the share that GPU.FreeMemory
+// reserves.
 func (c *chip) FreeMemory() (bytes int64, known bool, err error) {
 	return c.Memory - c.Memory/reservedShare - contextBytes, c.Memory > 0, nil
 }

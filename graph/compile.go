@@ -53,7 +53,7 @@ const (
 	onAll = onCPU | onGPU
 )
 
-// passesOn are those of a kind of machine.
+// passesOn returns those of a kind of machine.
 func passesOn(m machines) []pass {
 	return slices.DeleteFunc(slices.Clone(passes), func(p pass) bool { return p.on&m == 0 })
 }

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestPassesAreChosenByMachine: each pass stands once, under a name of its own; a machine takes its passes in the list's order,
-// and only a GPU's list merges calls.
+// TestPassesAreChosenByMachine: each pass stands once, under a name of its own; a machine takes its passes in the
+// list's order, and only a GPU's list merges calls.
 func TestPassesAreChosenByMachine(t *testing.T) {
 	names := func(list []pass) (all []string) {
 		for _, p := range list {

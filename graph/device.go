@@ -18,21 +18,21 @@ var (
 	ErrDeviceLost = gpu.ErrLost
 	// ErrOutOfMemory: the device has not that much free memory.
 	ErrOutOfMemory = gpu.ErrOutOfMemory
-	// ErrDeviceUnsupported: the device or its driver cannot do it.
+	// ErrDeviceUnsupported says that the device or its driver does not support an operation.
 	ErrDeviceUnsupported = gpu.ErrUnsupported
 )
 
-// Options are how a machine is opened.
+// Options configure how Open opens a machine.
 type Options struct {
-	GPU       int              // index among the GPUs of this computer
+	GPU       int              // index of the GPU in this computer
 	Workers   int              // CPU threads; 0 = one for each core
-	Precision kernel.Precision // 0 = what suits the device
+	Precision kernel.Precision // 0 = the precision that suits the device
 }
 
-// DeviceNames are those that Open knows.
+// DeviceNames lists the names that Open accepts.
 var DeviceNames = []string{"auto", "cpu", "cuda"}
 
-// DeviceKind is "cpu" or "cuda" for a name that Open knows: "auto" and "" are a GPU where there is one.
+// DeviceKind returns "cpu" or "cuda" for a name that Open accepts; "auto" and "" choose a GPU if there is one.
 func DeviceKind(name string) (string, error) {
 	switch name {
 	case "cpu", "cuda":
@@ -46,7 +46,7 @@ func DeviceKind(name string) (string, error) {
 	return "", fmt.Errorf("device %q: %w: use cpu, cuda or auto", name, ErrNoDevice)
 }
 
-// Open opens a device by name: "cpu", "cuda", or "auto". Where it is not there the error is ErrNoDevice.
+// Open opens a device by name: "cpu", "cuda" or "auto". It returns ErrNoDevice if there is no such device.
 func Open(name string, o Options) (Machine, error) {
 	kind, err := DeviceKind(name)
 	if err != nil {
@@ -65,22 +65,23 @@ func Open(name string, o Options) (Machine, error) {
 	return on, nil
 }
 
-// GPUs is the number of GPUs that this program can use here, and when there is none the reason.
+// GPUs returns the number of GPUs that this program can use, and the reason if there is none.
 func GPUs() (n int, reason string) { return gpu.Devices() }
 
-// GPUShares is how many devices each GPU stands for: 1, unless processes share GPUs for a trial (gpu.ShareVariable).
+// GPUShares returns how many devices each GPU is presented as: 1, unless processes share GPUs for a trial
+// (gpu.ShareVariable).
 func GPUShares() int { return gpu.Shares() }
 
 // GPUBuilt tells whether this program holds GPU kernels.
 const GPUBuilt = gpu.Built
 
-// Chip is a kind of GPU, to plan for where there is none.
+// Chip is a GPU model that plans can be made for without the device.
 type Chip = gpu.Chip
 
 // FindChip reads a chip's name or a compute capability: "h100", "RTX 4090", "9.0".
 func FindChip(name string) (Chip, error) { return gpu.FindChip(name) }
 
-// ChipNames are the kinds of GPUs that are known by name.
+// ChipNames returns the names of the GPU models that FindChip knows.
 func ChipNames() []string {
 	var names []string
 	for _, c := range gpu.Chips {
@@ -89,34 +90,34 @@ func ChipNames() []string {
 	return names
 }
 
-// DefaultChip is what is planned for where no chip is named.
+// DefaultChip returns the GPU model that plans are made for if none is named.
 func DefaultChip() Chip { return gpu.Chips[0] }
 
-// Hardware is what this program and computer have of GPUs, their driver and the vendor's libraries.
+// Hardware describes the computer's GPUs, their driver, the vendor's libraries and this program's kernels.
 type Hardware struct {
 	GPUs       []GPUInfo
-	NoGPU      string // why there is none
-	Driver     string // the driver's own version, "" where it does not say
+	NoGPU      string // why there is no usable GPU; "" if there is one
+	Driver     string // the driver's own version; "" if unknown
 	DriverFile string // its library
 	DriverCUDA string // newest CUDA version that it serves; "" without a driver
-	Kernels    string // what the kernels in the program are built with and the driver they need; "" without kernels
+	Kernels    string // the compiler of the program's kernels and the driver that they need; "" without kernels
 	KernelsSHA string // SHA-256 of the compiled kernels in hexadecimal; "" without kernels
 	Libraries  []Library
 }
 
-// Library is a vendor's library that is opened at run time.
+// Library is a vendor's library that the program opens at run time.
 type Library = gpu.Library
 
 // GPUInfo describes one GPU.
 type GPUInfo struct {
 	gpu.Properties
-	Precision kernel.Precision // that suits it
-	Problem   error            // why it cannot be used; nil = it can
-	Code      string           // form of the kernels that it runs: sm_90a, or compute_90
-	JIT       bool             // which the driver compiles on this machine
+	Precision kernel.Precision // the precision that suits it
+	Problem   error            // why it is unusable; nil = it is usable
+	Code      string           // form of the kernels that it runs, such as sm_90a or compute_90
+	JIT       bool             // the driver compiles that form on this machine
 }
 
-// FindHardware looks for GPUs; it opens none.
+// FindHardware looks for GPUs without opening any.
 func FindHardware() Hardware {
 	var h Hardware
 	n, reason := gpu.Devices()

@@ -54,7 +54,7 @@ func NewGPU(index, workers int, precision kernel.Precision) (Machine, error) {
 	return g, nil
 }
 
-// cacheFolder is where the choice of the vendor's algorithms is kept: TRAINER_CACHE, or the user's cache
+// cacheFolder returns where the choice of the vendor's algorithms is kept: TRAINER_CACHE, or the user's cache
 // folder. Where there is neither, nothing is kept.
 func cacheFolder() string {
 	if dir := os.Getenv("TRAINER_CACHE"); dir != "" {
@@ -67,21 +67,21 @@ func cacheFolder() string {
 	return filepath.Join(dir, "tierlora")
 }
 
-// Join makes the device one of a group's ranks, by NCCL, whose memory is taken here: FreeMemory does not count it as free
-// from then on.
+// Join makes the device one of a group's ranks, by NCCL, whose memory is taken here: FreeMemory does not count it as
+// free from then on.
 func (g *GPU) Join(group kernel.Group) error { return g.gpu.Join(group) }
 
 // Abandon ends the exchange with ranks that do not come.
 func (g *GPU) Abandon() { g.gpu.Abandon() }
 
-// Name is the device's, such as "NVIDIA H200".
+// Name returns the device's name, such as "NVIDIA H200".
 func (g *GPU) Name() string { return g.gpu.Device.Name }
 
 func (g *GPU) Workers() int { return g.workers }
 
 func (g *GPU) Precision() kernel.Precision { return g.gpu.Precision }
 
-// Software is the driver's, the kernels' and that of cuBLASLt, where that is used.
+// Software returns the versions of the driver, the kernels and, where it is used, cuBLASLt.
 func (g *GPU) Software() Software {
 	s := Software{Kernels: kernel.CompiledDigest()}
 	s.Driver, _ = gpu.Driver()
@@ -97,19 +97,19 @@ func (g *GPU) Software() Software {
 
 func (g *GPU) Capabilities() Capabilities { return gpuCapabilities }
 
-// FreeMemory is what the driver says is free, less a part for its own needs: modules, graphs, libraries.
+// FreeMemory returns what the driver reports as free, less a share for its own needs: modules, graphs, libraries.
 func (g *GPU) FreeMemory() (bytes int64, known bool, err error) {
 	free, total, err := g.gpu.Device.Free()
 	return free - total/reservedShare, true, err
 }
 
-// TotalMemory is the device's, whoever holds it.
+// TotalMemory returns the device's whole memory in bytes, used or free.
 func (g *GPU) TotalMemory() (bytes int64, known bool) {
 	_, total, err := g.gpu.Device.Free()
 	return total, err == nil
 }
 
-// Waiting is the oldest call that waits for a device.
+// Waiting returns the oldest call that waits for a device.
 func (g *GPU) Waiting() (Wait, bool) { return gpu.Waiting() }
 
 func (g *GPU) Compile(b *Builder, outputs ...*Value) (*Plan, error) {
@@ -238,7 +238,7 @@ func (r *deviceRun) bind(g *kernel.GPU, p *Plan, c *call) error {
 	return nil
 }
 
-// deviceTypes are the types of values as they are stored.
+// deviceTypes returns the types of values as they are stored.
 func deviceTypes(list []kernel.DeviceTensor) []kernel.Type {
 	types := make([]kernel.Type, len(list))
 	for i, t := range list {
@@ -247,7 +247,7 @@ func deviceTypes(list []kernel.DeviceTensor) []kernel.Type {
 	return types
 }
 
-// prologue is the part of a call that fills its scratch from frozen values.
+// prologue returns the part of a call that fills its scratch from frozen values.
 func (d deviceCall) prologue(p kernel.Prologue, a access) deviceCall {
 	first := d
 	first.queue, first.name, first.accesses, first.kernel = p.Work, d.name+", prologue", []access{a}, nil

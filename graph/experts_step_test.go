@@ -10,8 +10,8 @@ import (
 	"github.com/tierlora/tierlora/model/families"
 )
 
-// TestExpertSteps: what a step with mixtures of experts computes is the same whatever is recomputed, as a GPU's plan merges it,
-// and where ranks hold slices of the experts.
+// TestExpertSteps: what a step with mixtures of experts computes is the same whatever is recomputed, as a GPU's plan
+// merges it, and where ranks hold slices of the experts.
 func TestExpertSteps(t *testing.T) {
 	for kind, more := range map[string]string{
 		"gpt_oss mxfp4":           `"num_local_experts": 5, "sliding_window": 9, "quantization_config": {"quant_method": "mxfp4"}`,

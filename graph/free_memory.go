@@ -13,8 +13,8 @@ import (
 // besidePlan is what a run takes besides its plan, garbage and what a save writes; a control group ends who exceeds it.
 const besidePlan = 6 << 20
 
-// availableMemory is what the system could give plans of this process without swapping or ending it, in bytes: a container
-// or a job has less than the machine. root is "/", or a test's tree.
+// availableMemory returns what the system could give plans of this process without swapping or ending it, in bytes: a
+// container or a job has less than the machine. root is "/", or a test's tree.
 func availableMemory(root string) (int64, bool) {
 	bytes, known := systemMemory(root)
 	if left, limited := cgroup.Read(root).Left(); limited {

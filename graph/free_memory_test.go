@@ -6,8 +6,8 @@ import (
 	"testing/fstest"
 )
 
-// TestAvailableMemory: a container's limit counts where it leaves less than the machine has, but for what a run takes besides
-// its plan.
+// TestAvailableMemory: a container's limit counts where it leaves less than the machine has, but for what a run takes
+// besides its plan.
 func TestAvailableMemory(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	meminfo := fstest.MapFS{"proc/meminfo": file("MemTotal: 102400 kB\nMemAvailable:   51200 kB\n")}

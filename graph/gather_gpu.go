@@ -65,8 +65,8 @@ func (r *deviceRun) awaitGathered(c *call, d *deviceCall) {
 	}
 }
 
-// joinGathered makes the stream wait, behind the segment's last call, for what was gathered and no call of the segment reads:
-// an output, which the host reads, or what a later segment does.
+// joinGathered makes the stream wait, behind the segment's last call, for what was gathered and no call of the segment
+// reads: an output, which the host reads, or what a later segment does.
 func (r *deviceRun) joinGathered(p *Plan, segment string) {
 	work := r.work[segment]
 	var all []*gpu.Event

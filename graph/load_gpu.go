@@ -231,7 +231,7 @@ func (l *loading) round(weights []*transfer) error {
 	})
 }
 
-// check is where a weight's mark lies that says whether it is finite.
+// check returns where a weight's mark lies that says whether it is finite.
 func (l *loading) check(a *transfer) gpu.Ptr { return l.checks.Add(4 * int64(a.index)) }
 
 // share has the readers do n things, each as soon as it can, and wait for their streams if asked to. The first

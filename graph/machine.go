@@ -7,31 +7,31 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// Machine is what plans are compiled for and run on. It belongs to one goroutine; a GPU's also holds its OS
-// thread.
+// Machine compiles plans and runs them. It belongs to one goroutine; a GPU's machine also locks its OS thread.
 type Machine interface {
-	// Name is "cpu", or the device's.
+	// Name returns "cpu", or the device's name.
 	Name() string
-	// Workers is the number of CPU threads.
+	// Workers returns the number of CPU threads.
 	Workers() int
-	// Precision is how its plans store and multiply numbers: fp32 on the CPU, whatever a graph is typed as.
+	// Precision returns how its plans store and multiply numbers: fp32 on the CPU, whatever a graph is typed as.
 	Precision() kernel.Precision
-	// Capabilities are what a layout may count on.
+	// Capabilities returns what a layout may rely on.
 	Capabilities() Capabilities
-	// Software is what else decides the last bits of its numbers.
+	// Software returns what else decides the last bits of its results.
 	Software() Software
-	// FreeMemory is what plans may take; known is false where the system does not say.
+	// FreeMemory returns the bytes that plans may allocate; known is false where the system does not say.
 	FreeMemory() (bytes int64, known bool, err error)
-	// Compile makes a plan laid out for the machine; see Builder.Compile.
+	// Compile returns a plan for the machine; see Builder.Compile.
 	Compile(b *Builder, outputs ...*Value) (*Plan, error)
-	// NewStore takes the memory that plans need when they share it, all of it at once.
+	// NewStore allocates all memory that the plans need when they share it.
 	NewStore(plans ...*Plan) (Store, error)
 	// Bind gives a plan its memory.
 	Bind(p *Plan, s Store) (Runner, error)
 	Close() error
 }
 
-// Software is what a machine computes with. Equal programs on equal machines with equal software give equal bits.
+// Software describes what a machine computes with. Equal programs on equal machines with equal software give equal
+// bits.
 type Software struct {
 	Kernels    string   `json:"kernels,omitempty"`           // SHA-256 of the compiled GPU kernels; on a CPU the instruction set
 	Driver     string   `json:"driver,omitempty"`            // version of the GPU's driver
@@ -39,32 +39,32 @@ type Software struct {
 	Algorithms string   `json:"algorithms_sha256,omitempty"` // of those that libraries chose for the shapes used so far
 }
 
-// Capabilities are what a layout may count on.
+// Capabilities describes what a layout may rely on.
 type Capabilities struct {
-	// SeparateHost: host memory is not the machine's own, so that values can be offloaded there.
+	// SeparateHost says that host memory is not the machine's own, so that values can be offloaded to it.
 	SeparateHost bool
-	// Async: work goes on after it is queued.
+	// Async says that calls return once the work is queued.
 	Async bool
-	// Overlap: calls that do not depend on one another run at the same time.
+	// Overlap says that calls that do not depend on one another run at the same time.
 	Overlap bool
-	// KeepDequantised: quantised weights kept as the numbers they stand for save enough time to be worth their memory.
+	// KeepDequantised says that dequantised copies of quantised weights save enough time to be worth their memory.
 	KeepDequantised bool
-	// Halves: frozen matrices may be kept in memory as the 16-bit floats of a checkpoint, for GEMMs of few rows, which are bound by
-	// reading them. A machine that chooses the type of its operands itself needs no such word.
+	// Halves says that frozen matrices may stay the 16-bit floats of a checkpoint, for GEMMs of few rows, which are
+	// bound by reading them. A machine that chooses the type of its operands itself ignores it.
 	Halves bool
 	// LogitRows is how many rows of logits, computed together, fill the machine.
 	LogitRows int
-	// CapturedCall is the bytes that the driver holds for a call of a captured graph, beside the plan's; 0 = none.
+	// CapturedCall is the driver's memory for one call of a captured graph, in bytes, beside the plan's own; 0 = none.
 	CapturedCall int64
 }
 
-// Store is the memory that plans run in. On a GPU, Tensor is host memory: what the host writes there is sent
-// by Put, and what the device wrote is fetched by Get. On the CPU they are one and the same.
+// Store is the memory that plans run in. On a GPU, Tensor returns host memory: Put sends what the host wrote there to
+// the device, and Get fetches what the device wrote. On the CPU both are the same memory.
 type Store interface {
 	Tensor(name string) (kernel.Tensor, error)
 	Put(names ...string) error
 	Get(names ...string) error
-	// Forget gives back the host memory of State that will not be looked at again soon; Tensor and Get take it anew.
+	// Forget frees the host memory of State that is not read again soon; Tensor and Get allocate it again.
 	Forget(names ...string)
 	Bytes() Bytes
 	Close() error
@@ -72,22 +72,22 @@ type Store interface {
 
 // Runner is a plan bound to memory.
 type Runner interface {
-	// Prepare takes what Run of these segments needs. Run does it where that was left out.
+	// Prepare allocates what Run of these segments needs. Run does so itself where Prepare was not called.
 	Prepare(segments ...string) error
 	// Run runs segments one after the other. On a GPU they are one captured graph, and it returns when the
 	// work is queued.
 	Run(segments ...string) error
 	// Read waits for the work and returns an output that Compile was given.
 	Read(v *Value) (kernel.Tensor, error)
-	// Reader is for outputs that are read while later work is under way.
+	// Reader returns a reader for outputs that the host reads while later work runs.
 	Reader(outputs ...*Value) (Reader, error)
 }
 
-// Reader brings outputs to the host as they are at one place in the work, without holding up what follows.
+// Reader copies outputs to the host as they are at one point of the queued work, without delaying the work behind it.
 type Reader interface {
-	// Queue asks for the outputs as the work that is queued already leaves them. Two may be asked for at a time.
+	// Queue requests the outputs as the work queued so far leaves them. At most two requests can be pending.
 	Queue() error
-	// Next waits for the oldest that were asked for. The tensors hold until the next call.
+	// Next waits for the oldest request. The tensors are valid until the next call.
 	Next() ([]kernel.Tensor, error)
 }
 
@@ -139,16 +139,16 @@ func (r *hostReader) Next() ([]kernel.Tensor, error) {
 	return r.slots[slot], nil
 }
 
-// Joiner is a machine that trains with others: plans of more than one rank are bound after it has joined them.
+// Joiner is a machine that trains together with others. Plans of more than one rank are bound after Join.
 type Joiner interface {
 	// Join makes the machine one of a group's ranks. All of them call it at the same time.
 	Join(g kernel.Group) error
-	// Abandon ends collective operations that wait for a rank which is lost. It may be called from any goroutine, and what
-	// the machine computes from then on has no meaning.
+	// Abandon ends collective operations that wait for a lost rank. Any goroutine may call it; results computed
+	// afterwards are meaningless.
 	Abandon()
 }
 
-// CPU is the machine this program runs on.
+// CPU is the machine of the computer's own processor.
 type CPU struct{ cpu *kernel.CPU }
 
 // NewCPU starts worker threads; 0 means one for each core.
@@ -160,13 +160,13 @@ func (c *CPU) Workers() int { return c.cpu.Workers() }
 
 func (*CPU) Precision() kernel.Precision { return kernel.PrecisionFP32 }
 
-// Capabilities of a CPU: what is on the host is all there is, and each call uses all cores.
 // Software names the instructions that GEMMs use.
 func (*CPU) Software() Software { return Software{Kernels: kernel.Instructions()} }
 
+// Capabilities says that host memory is all the memory and that each call uses all cores.
 func (*CPU) Capabilities() Capabilities { return Capabilities{LogitRows: 256, Halves: true} }
 
-// FreeMemory is what Linux says is available without swapping, and no more than its control groups leave.
+// FreeMemory returns what Linux reports as available without swapping, limited by the process's control groups.
 func (c *CPU) FreeMemory() (bytes int64, known bool, err error) {
 	bytes, known = availableMemory("/")
 	return bytes, known, nil
@@ -223,7 +223,7 @@ func (m *Memory) Forget(...string) {}
 // Close does nothing: the memory goes with the last reference to it.
 func (m *Memory) Close() error { return nil }
 
-// Read is the memory of an input, or of an output that Compile was given.
+// Read returns the memory of an input, or of an output that Compile was given.
 func (r *Run) Read(v *Value) (kernel.Tensor, error) { return r.values[v], nil }
 
 // Prepare does nothing: bound kernels are all that a run needs.

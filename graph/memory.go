@@ -8,16 +8,16 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// Bytes is what a plan or a memory holds, by category.
+// Bytes counts the memory of a plan or of a Memory, by category.
 type Bytes struct {
 	Arena  int64            // activations, gradients of activations, scratch
 	Batch  int64            // a step's data
 	Frozen int64            // weights that are not trained
-	Host   int64            // values of a GPU run that wait in host memory; not in the total
+	Host   int64            // values of a GPU run that are offloaded to host memory; not part of Total
 	State  map[string]int64 // by group: parameters, gradients, moments, caches
 }
 
-// Total is the sum of all categories.
+// Total returns the sum of all categories.
 func (b Bytes) Total() int64 {
 	n := b.Arena + b.Batch + b.Frozen
 	for _, s := range b.State {
@@ -26,8 +26,8 @@ func (b Bytes) Total() int64 {
 	return n
 }
 
-// Need is the memory that plans need when they share one Memory: the largest arena, and every input once. A batch's input
-// may be longer in one plan than in another; it takes what the longest takes.
+// Need returns the memory that plans need when they share one Memory: the largest arena, and every input once. Where a
+// batch input is longer in one plan than in another, the longest counts.
 func Need(plans ...*Plan) (Bytes, error) {
 	l, err := layoutInputs(plans)
 	if err != nil {
@@ -36,8 +36,8 @@ func Need(plans ...*Plan) (Bytes, error) {
 	return l.bytes, nil
 }
 
-// Memory is what plans run in: one arena, and the inputs by name. Plans that share a Memory share the
-// inputs of equal name.
+// Memory is the memory that plans run in: one arena, and the inputs by name. Plans that share a Memory share inputs of
+// equal name.
 type Memory struct {
 	arena  []byte
 	host   []byte
@@ -138,7 +138,7 @@ type planned struct {
 	value *Value
 }
 
-// longestOf is the inputs of plans by their names, where a batch's input is of several lengths the longest.
+// longestOf returns the inputs of plans by their names, where a batch's input is of several lengths the longest.
 func longestOf(plans []*Plan) (map[string]planned, error) {
 	longest := map[string]planned{}
 	for _, p := range plans {
@@ -204,7 +204,8 @@ func setOne(t kernel.Tensor) {
 	}
 }
 
-// Tensor is the memory of a batch, frozen or state value by its name; of a value that is held in slices all of it, until Put.
+// Tensor returns the memory of a batch, frozen or state value by its name. For a value that is sharded across ranks it
+// returns the whole value until Put.
 func (m *Memory) Tensor(name string) (kernel.Tensor, error) {
 	if t, ok := m.inputs[name]; ok {
 		return t, nil
@@ -215,17 +216,17 @@ func (m *Memory) Tensor(name string) (kernel.Tensor, error) {
 	return kernel.Tensor{}, fmt.Errorf("no plan uses a tensor named %q", name)
 }
 
-// Names are the inputs of the given kind that any plan uses, sorted.
+// Names returns the names of the inputs that any plan uses, sorted.
 func (m *Memory) Names() []string {
 	names := append([]string(nil), m.names...)
 	sort.Strings(names)
 	return names
 }
 
-// Bytes is what is held, equal to what Need said.
+// Bytes returns the allocated memory, which equals the result of Need.
 func (m *Memory) Bytes() Bytes { return m.bytes }
 
-// Run is a plan bound to memory: ready to run, and running allocates nothing.
+// Run is a plan bound to memory. Running it allocates nothing.
 type Run struct {
 	plan     *Plan
 	segments map[string][]func()
@@ -284,7 +285,7 @@ func errShort(v *Value, held kernel.Type) error {
 	return fmt.Errorf("the plan reads %s as %v, the memory holds %v", v.Name, v.Type, held)
 }
 
-// Run runs segments one after the other. An error is that of a collective operation.
+// Run runs segments one after the other. It returns the error of a collective operation.
 func (r *Run) Run(segments ...string) error {
 	for _, s := range segments {
 		for _, f := range r.segments[s] {
@@ -297,7 +298,7 @@ func (r *Run) Run(segments ...string) error {
 	return nil
 }
 
-// Each runs a segment call by call and shows each call's name and outputs: for profiles and for tests.
+// Each runs a segment call by call and passes each call's name and outputs to see, for profiles and tests.
 func (r *Run) Each(segment string, see func(name string, out []kernel.Tensor)) {
 	for i, f := range r.segments[segment] {
 		f()
@@ -310,10 +311,10 @@ func (r *Run) Each(segment string, see func(name string, out []kernel.Tensor)) {
 	}
 }
 
-// Tensor is the memory of an input, or of an output that Compile was given.
+// Tensor returns the memory of an input, or of an output that Compile was given.
 func (r *Run) Tensor(v *Value) kernel.Tensor { return r.values[v] }
 
-// Groups are the names of the state groups, sorted.
+// Groups returns the names of the state groups, sorted.
 func (b Bytes) Groups() []string {
 	names := make([]string, 0, len(b.State))
 	for g := range b.State {

@@ -97,8 +97,9 @@ func TestPlansThatDisagree(t *testing.T) {
 	}
 }
 
-// TestPlansShareABatchOfSeveralLengths: what the host writes to the longest one's input the shorter plans see the start of,
-// in the memory that the longest needs alone. A batch's input of another type is refused, and so is one that is too short.
+// TestPlansShareABatchOfSeveralLengths: what the host writes to the longest one's input the shorter plans see the start
+// of, in the memory that the longest needs alone. A batch's input of another type is refused, and so is one that is too
+// short.
 func TestPlansShareABatchOfSeveralLengths(t *testing.T) {
 	cpu := kernel.NewCPU(1)
 	plan := func(n int, typ kernel.DType) (*Plan, *Value) {

@@ -32,7 +32,7 @@ type sideOutput struct {
 
 var errPlanned = errors.New("this graph is run by its plan, not by Gorgonia")
 
-// gorgoniaType is how Gorgonia sees a value: a float is a float there, whatever its storage.
+// gorgoniaType returns how Gorgonia sees a value: a float is a float there, whatever its storage.
 func (b *Builder) gorgoniaType(t kernel.Type) hm.Type {
 	if len(t.Shape) == 0 {
 		return gorgoniaFloat(b.float)

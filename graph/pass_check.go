@@ -19,7 +19,8 @@ func checkOverwrites(c *compilation) error {
 			case r.kind == Computed && last[v] > i:
 				return fmt.Errorf("%v overwrites %s, which is read afterwards", c, v.Name)
 			case r.kind == State:
-				// Calls are put in another order by what they read and write: a reader of v comes before what overwrites it.
+				// Calls are put in another order by what they read and write: a reader of v comes before what
+				// overwrites it.
 				for _, later := range calls[i+1:] {
 					if later.segment == c.segment && slices.Contains(later.in, v) {
 						return fmt.Errorf("%v reads %s, which %v has written over: read that call's output, or read it before", later, v.Name, c)

@@ -6,10 +6,11 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// A step that continues sequences by a token each is a chain of calls so short that their number decides. Where rows are asked for
-// apart, these passes make fewer of them; each gives the bits of the calls that it replaces.
+// A step that continues sequences by a token each is a chain of calls so short that their number decides. Where rows
+// are asked for apart, these passes make fewer of them; each gives the bits of the calls that it replaces.
 
-// fuseRotationsAndCaches merges the rotations of queries and keys with the writing of keys and values into their caches.
+// fuseRotationsAndCaches merges the rotations of queries and keys with the writing of keys and values into their
+// caches.
 func fuseRotationsAndCaches(c *compilation) error {
 	if !c.builder.rowsApart {
 		return nil
@@ -55,13 +56,14 @@ func isAppend(c *call) bool {
 	return ok
 }
 
-// rotationAlone is the rotation of a call that turns all its heads forward, by halves.
+// rotationAlone returns the rotation of a call that turns all its heads forward, by halves.
 func rotationAlone(c *call) (k kernel.RoPE, ok bool) {
 	k, ok = c.kernel.(kernel.RoPE)
 	return k, ok && k.Rest == 0 && !k.Inverse && !k.Interleaved && c.in[1].call == nil && c.in[2].call == nil
 }
 
-// shareRows merges GEMMs that read the same rows: a gate and what it gates, with SwiGLU behind them, and queries, keys and values.
+// shareRows merges GEMMs that read the same rows: a gate and what it gates, with SwiGLU behind them, and queries, keys
+// and values.
 func shareRows(c *compilation) error {
 	if !c.builder.rowsApart || !c.target.lowBits() {
 		return nil

@@ -7,7 +7,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// decodeStep is two layers of a step over a cache, with rows apart.
+// decodeStep returns two layers of a step over a cache, with rows apart.
 func decodeStep(t *testing.T, on Rehearsal, without ...string) (calls int, out []float32) {
 	t.Helper()
 	return decodeStepOf(t, on, "table", without...)

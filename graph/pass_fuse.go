@@ -6,7 +6,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// normOfSum is the kernel that a residual sum and the norm of it merge into.
+// normOfSum returns the kernel that a residual sum and the norm of it merge into.
 func normOfSum(c *call) (k kernel.AddRMSNorm, ok bool) {
 	sum := c.in[0].call
 	if sum == nil {

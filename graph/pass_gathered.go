@@ -2,8 +2,9 @@ package graph
 
 import "github.com/tierlora/tierlora/kernel"
 
-// readGathered lets the gradients of experts' matrices read tokens' rows where they are, so that the copies that GatherTokens makes,
-// one for each expert of a token, are not kept for the backward pass. The numbers are the same bit for bit.
+// readGathered lets the gradients of experts' matrices read tokens' rows where they are, so that the copies that
+// GatherTokens makes, one for each expert of a token, are not kept for the backward pass. The numbers are the same bit
+// for bit.
 func readGathered(c *compilation) error {
 	for _, call := range c.calls {
 		k, ok := call.kernel.(kernel.ExpertWeightGrad)

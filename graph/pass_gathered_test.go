@@ -6,8 +6,8 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// TestGatheredRowsAreReadWhereTheyAre: a GPU's plan does not keep the copies of tokens for the gradient of A; rows that are something
-// else, such as those of a dropout, are taken as they are.
+// TestGatheredRowsAreReadWhereTheyAre: a GPU's plan does not keep the copies of tokens for the gradient of A; rows that
+// are something else, such as those of a dropout, are taken as they are.
 func TestGatheredRowsAreReadWhereTheyAre(t *testing.T) {
 	const M, K, E, C, R = 6, 2, 3, 16, 4
 	for _, dropped := range []bool{false, true} {

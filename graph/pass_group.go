@@ -12,8 +12,8 @@ import (
 //	g_1 += t_1ᵀ x, ...         read the same x          -> GroupedMatMulTo
 //	d = t_1 A_1, d += t_2 A_2  are added to the same d  -> MatMulSum, MatMulSumTo
 //
-// Such are the low-rank updates of layers that have their input in common. Where gradients are computed, frozen weights are left out,
-// however narrow: they give the same bits packed and as numbers, and packed ones stay GEMMs of their own.
+// Such are the low-rank updates of layers that have their input in common. Where gradients are computed, frozen weights
+// are left out, however narrow: they give the same bits packed and as numbers, and packed ones stay GEMMs of their own.
 
 // leftOut tells whether a GEMM is of weights that are left out.
 func leftOut(c *call, trains bool) bool { return trains && root(c.in[1]).kind == Frozen }
@@ -43,7 +43,7 @@ func groupGEMMs(c *compilation) error {
 	return nil
 }
 
-// gemmOf is what a call multiplies, alone or onto memory; n is how many GEMMs it sums, 0 for other calls.
+// gemmOf returns what a call multiplies, alone or onto memory; n is how many GEMMs it sums, 0 for other calls.
 func gemmOf(c *call) (k kernel.MatMul, onto bool, n int) {
 	switch k := c.kernel.(type) {
 	case kernel.MatMul:

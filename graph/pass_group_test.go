@@ -155,8 +155,8 @@ func TestLowRankGEMMsAreGrouped(t *testing.T) {
 	}
 }
 
-// TestGroupingIsQuick: the plan stands between the command and the first step, so finding groups in a deep model may not take
-// many times as long as all else about its plan.
+// TestGroupingIsQuick: the plan stands between the command and the first step, so finding groups in a deep model may
+// not take many times as long as all else about its plan.
 func TestGroupingIsQuick(t *testing.T) {
 	plan := func(tg target) time.Duration {
 		b := NewBuilder(kernel.F32)

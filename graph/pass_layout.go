@@ -111,7 +111,8 @@ type interval struct {
 	call         *call   // scratch of
 }
 
-// gatheredInterval is the buffer of what call i gathers, for as long as any of it is read. None of it is written over.
+// gatheredInterval returns the buffer of what call i gathers, for as long as any of it is read. None of it is written
+// over.
 func gatheredInterval(k kernel.AllGather, c *call, i int, last map[*Value]int) *interval {
 	iv := &interval{size: int64(k.World) * c.in[0].Type.Bytes(), from: i, to: i, values: c.out, at: k.At}
 	for _, v := range c.out {

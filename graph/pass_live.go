@@ -8,7 +8,7 @@ func keepLive(c *compilation) error {
 	return nil
 }
 
-// live are the calls that an output or an update of State depends on.
+// live returns the calls that an output or an update of State depends on.
 func live(calls []*call, outputs []*Value) []*call {
 	needed := map[*call]bool{}
 	mark := func(v *Value) {

@@ -6,10 +6,11 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// keepLowBits gives the residual sums of the forward pass eight more bits, the low bits, where values are stored in 16: the
-// norm of the sum and the next sum read them. All other readers, the backward pass among them, see the nearest number of 16 bits.
-// A residual sum is one that a norm reads, or that is the first term of a residual sum; but no sum of two values that are made
-// for it alone, such as a layer's result and its low-rank update: that becomes one GEMM (accumulate).
+// keepLowBits gives the residual sums of the forward pass eight more bits, the low bits, where values are stored in 16:
+// the norm of the sum and the next sum read them. All other readers, the backward pass among them, see the nearest
+// number of 16 bits. A residual sum is one that a norm reads, or that is the first term of a residual sum; but no sum
+// of two values that are made for it alone, such as a layer's result and its low-rank update: that becomes one GEMM
+// (accumulate).
 func keepLowBits(p *compilation) error {
 	if !p.target.lowBits() {
 		return nil

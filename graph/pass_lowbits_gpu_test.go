@@ -8,7 +8,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// residual is two layers, each x + norm(x) A, and the loss of their sum's norm.
+// residual returns two layers, each x + norm(x) A, and the loss of their sum's norm.
 func residual(b *Builder, grad bool) []*Value {
 	const M, C, V = 256, 256, 32
 	ids, labels := b.Batch("ids", kernel.T(kernel.I32, M)), b.Batch("labels", kernel.T(kernel.I32, M))
@@ -34,7 +34,8 @@ func residual(b *Builder, grad bool) []*Value {
 }
 
 // TestResidualSumsKeepTheirLowBits: every sum of the stream and every norm of one reads and writes the low bits, in a
-// plan of each kind, but for fp32; the backward pass reads the stored values alone. GEMMs that are added to it are fp32.
+// plan of each kind, but for fp32; the backward pass reads the stored values alone. GEMMs that are added to it are
+// fp32.
 func TestResidualSumsKeepTheirLowBits(t *testing.T) {
 	const plain, bare, carried = "rmsnorm of a sum without low bits", "rmsnorm of a sum", "rmsnorm of a sum with low bits"
 	for _, c := range []struct {

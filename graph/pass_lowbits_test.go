@@ -9,8 +9,9 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// TestResidualSumsOfNormsBehind: where what is added is normed, and no norm reads the sums between, all sums of the stream
-// keep low bits, and none of a result and its low-rank update does, whether a norm of rows reads it or one of heads.
+// TestResidualSumsOfNormsBehind: where what is added is normed, and no norm reads the sums between, all sums of the
+// stream keep low bits, and none of a result and its low-rank update does, whether a norm of rows reads it or one of
+// heads.
 func TestResidualSumsOfNormsBehind(t *testing.T) {
 	const M, C, V = 12, 16, 8
 	for _, heads := range []int{1, 4} {

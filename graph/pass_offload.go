@@ -81,7 +81,8 @@ type offloadedValue struct {
 	hostValue, fetched *Value
 }
 
-// offload copies to host memory what layers were kept for, all but what the last of their calls makes: that is wanted at once.
+// offload copies to host memory what layers were kept for, all but what the last of their calls makes: that is wanted
+// at once.
 func offload(c *compilation) error {
 	if c.builder.recompute.mode != Offload {
 		return nil

@@ -48,11 +48,11 @@ func (d recomputePolicy) modes(calls []*call) func(c *call) Recompute {
 // cheap is a kernel whose output costs less to recompute than to keep.
 type cheap interface{ Cheap() }
 
-// cheapAfter is a kernel that is cheap where its first input is recomputed: else that input had to be kept in the place of
-// its output.
+// cheapAfter is a kernel that is cheap where its first input is recomputed: else that input had to be kept in the place
+// of its output.
 type cheapAfter interface{ CheapAfter() }
 
-// layerOf is the scope up to its first number: "model.layers.3" of "model.layers.3.mlp", "" where there is none.
+// layerOf returns the scope up to its first number: "model.layers.3" of "model.layers.3.mlp", "" where there is none.
 func layerOf(scope string) string {
 	at := 0
 	for _, part := range strings.SplitAfter(scope, ".") {
@@ -114,7 +114,7 @@ func recompute(c *compilation) error {
 	return nil
 }
 
-// value is the value that a backward call reads in v's place.
+// value returns the value that a backward call reads in v's place.
 func (r *recomputer) value(v *Value) *Value {
 	if !r.recomputed[v] {
 		return v

@@ -15,7 +15,8 @@ func takeRowsApart(c *compilation) error {
 	return nil
 }
 
-// beginEarly lets calls of few rows, which are short, begin before those that they wait for have ended: they read their weights by then.
+// beginEarly lets calls of few rows, which are short, begin before those that they wait for have ended: they read their
+// weights by then.
 func beginEarly(c *compilation) error {
 	if c.builder.rowsApart {
 		c.early = 1

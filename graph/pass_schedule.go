@@ -53,7 +53,7 @@ func scheduleEarly(p *compilation) error {
 	return nil
 }
 
-// firstOf is the index of a segment's first call, which always stays in its place.
+// firstOf returns the index of a segment's first call, which always stays in its place.
 func (p *Plan) firstOf(segment int) int {
 	for i, c := range p.calls {
 		if c.segment == segment {

@@ -6,9 +6,10 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// With Shard each rank of a run holds a slice of every layer's frozen values, and of the large ones outside layers, such as
-// embeddings. A layer is gathered from all ranks while the one before it computes, in the forward pass and again in the
-// backward pass, and its memory is free behind its last reader: what FSDP and ZeRO stage 3 do with a frozen model.
+// With Shard each rank of a run holds a slice of every layer's frozen values, and of the large ones outside layers,
+// such as embeddings. A layer is gathered from all ranks while the one before it computes, in the forward pass and
+// again in the backward pass, and its memory is free behind its last reader: what FSDP and ZeRO stage 3 do with a
+// frozen model.
 //
 //	slice of layer 3 (frozen) -> allgather -> q_proj's codes, q_proj's scales, ...
 //
@@ -69,7 +70,7 @@ func shardFrozen(c *compilation) error {
 	return nil
 }
 
-// units are the frozen values that are held in slices, by value; their slices take their place among the inputs.
+// units returns the frozen values that are held in slices, by value; their slices take their place among the inputs.
 func (c *compilation) units() map[*Value]*unit {
 	inLayers := map[*Value]bool{} // read by a layer
 	for _, x := range c.calls {
@@ -128,9 +129,9 @@ func (c *compilation) units() map[*Value]*unit {
 	return of
 }
 
-// usesOf finds the uses of units in the order of their first calls. A use ends where two others are read before the unit is
-// read again, or one that is alone: the neighbours of a layer may be read between its own calls, and the last layer waits for
-// the loss where the head is small.
+// usesOf finds the uses of units in the order of their first calls. A use ends where two others are read before the
+// unit is read again, or one that is alone: the neighbours of a layer may be read between its own calls, and the last
+// layer waits for the loss where the head is small.
 func (c *compilation) usesOf(of map[*Value]*unit) []*use {
 	var all []*use
 	open := make([]*use, len(c.sharded))
@@ -203,8 +204,8 @@ func (p *Plan) Gathered(segment string) Gathered {
 	return g
 }
 
-// Exchanged tells how often a run of a segment exchanges heads for tokens among ranks that share them, and how many bytes a
-// rank receives from the others.
+// Exchanged tells how often a run of a segment exchanges heads for tokens among ranks that share them, and how many
+// bytes a rank receives from the others.
 func (p *Plan) Exchanged(segment string) (exchanges int, received int64) {
 	for _, c := range p.calls {
 		if k, ok := c.kernel.(kernel.AllToAll); ok && p.segments[c.segment] == segment {
@@ -215,8 +216,8 @@ func (p *Plan) Exchanged(segment string) (exchanges int, received int64) {
 	return exchanges, received
 }
 
-// GathersAs tells whether two plans gather the same values, and exchange heads for tokens, in the same order, segment by segment: then ranks may run one
-// beside the other.
+// GathersAs tells whether two plans gather the same values, and exchange heads for tokens, in the same order, segment
+// by segment: then ranks may run one beside the other.
 func (p *Plan) GathersAs(q *Plan) bool { return slices.Equal(p.gathers(), q.gathers()) }
 
 func (p *Plan) gathers() []string {

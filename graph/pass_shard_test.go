@@ -39,8 +39,8 @@ func onRanks(t *testing.T, world int, run func(rank int, on *graph.CPU)) {
 	all.Wait()
 }
 
-// TestShardedStepEqualsWhole: a step whose ranks have a slice of the frozen values each gives the bits of one that has them
-// whole, in every layout, and each rank holds a slice of what the whole takes.
+// TestShardedStepEqualsWhole: a step whose ranks have a slice of the frozen values each gives the bits of one that has
+// them whole, in every layout, and each rank holds a slice of what the whole takes.
 func TestShardedStepEqualsWhole(t *testing.T) {
 	kept := map[string]*step{}
 	stepCases(t, []string{"llama", "gemma2", "phi3"}, func(name string, c model.Config, method string, lora adapter.Config, l layout) {
@@ -70,9 +70,9 @@ func TestShardedStepEqualsWhole(t *testing.T) {
 	})
 }
 
-// TestShardGathersAhead: a layer is gathered for the forward pass and again for the backward pass. Where the loss and no more
-// than another layer lie between, it stays, unless the head is larger than two layers; a small head is whole on every rank.
-// Who is alone gathers nothing.
+// TestShardGathersAhead: a layer is gathered for the forward pass and again for the backward pass. Where the loss and
+// no more than another layer lie between, it stays, unless the head is larger than two layers; a small head is whole on
+// every rank. Who is alone gathers nothing.
 func TestShardGathersAhead(t *testing.T) {
 	layers := func(numbers ...int) (names []string) {
 		for _, n := range numbers {

@@ -72,7 +72,7 @@ func assignStorage(p *compilation) error {
 	return nil
 }
 
-// storedAs is a value's element type in memory; 0 for a frozen number that nobody has read yet.
+// storedAs returns a value's element type in memory; 0 for a frozen number that nobody has read yet.
 func (p *Plan) storedAs(v *Value) kernel.DType {
 	if d, ok := p.store.types[v]; ok {
 		return d
@@ -83,7 +83,7 @@ func (p *Plan) storedAs(v *Value) kernel.DType {
 	return v.Type.DType
 }
 
-// stored is a value's type in memory.
+// stored returns a value's type in memory.
 func (p *Plan) stored(v *Value) kernel.Type {
 	if d, ok := p.store.types[v]; ok {
 		return kernel.Type{DType: d, Shape: v.Type.Shape}
@@ -99,7 +99,7 @@ func (p *Plan) storedAll(vs []*Value) []kernel.Type {
 	return t
 }
 
-// types are the types as the computation has them.
+// types returns the types as the computation has them.
 func types(vs []*Value) []kernel.Type {
 	t := make([]kernel.Type, len(vs))
 	for i, v := range vs {

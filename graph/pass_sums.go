@@ -40,7 +40,7 @@ func orderSums(c *compilation) error {
 	return nil
 }
 
-// depth is the inner size of a GEMM that can add to memory; 0 of anything else.
+// depth returns the inner size of a GEMM that can add to memory; 0 of anything else.
 func depth(c *call, t target) int {
 	if _, ok := t.accumulate(c.kernel); !ok || len(c.out) != 1 || len(c.in[0].Type.Shape) != 2 {
 		return 0
@@ -51,7 +51,7 @@ func depth(c *call, t target) int {
 	return c.in[0].Type.Shape[1]
 }
 
-// orderOf is each call's place among the calls, and who writes over memory, by the value it was first.
+// orderOf returns each call's place among the calls, and who writes over memory, by the value it was first.
 func orderOf(calls []*call) (key map[*call]float64, writers map[*Value][]*call) {
 	key, writers = map[*call]float64{}, map[*Value][]*call{}
 	for i, c := range calls {

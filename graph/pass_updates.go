@@ -9,8 +9,8 @@ import (
 // mostUpdate is the rank up to which an experts' GEMM takes a low-rank update along.
 const mostUpdate = 64
 
-// fuseExpertUpdates merges two GEMMs over the same experts' rows of which one, a low-rank update, is added to the other's result, or the
-// other to its, where nobody else reads that result.
+// fuseExpertUpdates merges two GEMMs over the same experts' rows of which one, a low-rank update, is added to the
+// other's result, or the other to its, where nobody else reads that result.
 func fuseExpertUpdates(p *compilation) error {
 	uses := uses(p.calls, p.outputs)
 	key, writers := orderOf(p.calls)

@@ -8,8 +8,8 @@ import (
 	"github.com/tierlora/tierlora/model/families"
 )
 
-// TestExpertUpdatesAreTakenAlong: in a GPU's plan each projection of the experts is one call with its update, forward and backward,
-// however large a sum is; what it computes is TestExpertSteps' part.
+// TestExpertUpdatesAreTakenAlong: in a GPU's plan each projection of the experts is one call with its update, forward
+// and backward, however large a sum is; what it computes is TestExpertSteps' part.
 func TestExpertUpdatesAreTakenAlong(t *testing.T) {
 	c, err := families.ParseConfig([]byte(`{"model_type": "qwen3_moe", "hidden_size": 128, "intermediate_size": 136, "num_hidden_layers": 2, "num_attention_heads": 4,
 		"num_key_value_heads": 2, "vocab_size": 160, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000, "tie_word_embeddings": false, "hidden_act": "silu",

@@ -6,9 +6,9 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// sinkWide moves calls that make a much wider value than they read, such as the gradient of a slice of columns, to just before the sum
-// that is all that reads it. The slices' gradients come layer by layer and are summed at the end: as they come they are a matrix in
-// all, spread out a matrix each. Numbers stay as they are.
+// sinkWide moves calls that make a much wider value than they read, such as the gradient of a slice of columns, to just
+// before the sum that is all that reads it. The slices' gradients come layer by layer and are summed at the end: as
+// they come they are a matrix in all, spread out a matrix each. Numbers stay as they are.
 func sinkWide(c *compilation) error {
 	key, writers := orderOf(c.calls)
 	readers := readersOf(c.calls, c.outputs)

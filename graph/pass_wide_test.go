@@ -7,7 +7,8 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// slicesOfProjection records layers that each take a slice of one projection's columns, as Gemma 4's do, and the projection's gradient.
+// slicesOfProjection records layers that each take a slice of one projection's columns, as Gemma 4's do, and the
+// projection's gradient.
 func slicesOfProjection(t *testing.T, layers int, without ...string) (*Plan, []byte) {
 	t.Helper()
 	const rows, width = 32, 8
@@ -46,8 +47,8 @@ func slicesOfProjection(t *testing.T, layers int, without ...string) (*Plan, []b
 	return p, bytes.Clone(run.Tensor(grad).Bytes())
 }
 
-// TestWideGradientsAreMadeLate: the gradients of slices are spread over all columns where they are summed, so that few are in memory at
-// a time; no bit changes.
+// TestWideGradientsAreMadeLate: the gradients of slices are spread over all columns where they are summed, so that few
+// are in memory at a time; no bit changes.
 func TestWideGradientsAreMadeLate(t *testing.T) {
 	const layers = 24
 	late, got := slicesOfProjection(t, layers)

@@ -7,8 +7,8 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// Plan is a computation ready to be given memory: its calls in order, and for every value an offset in one
-// of four regions (arena, batch, frozen, state).
+// Plan is a compiled computation: its calls in order, and for every value an offset in one of four regions (arena,
+// batch, frozen, state).
 type Plan struct {
 	calls     []*call
 	segments  []string
@@ -77,7 +77,7 @@ func (p *Plan) String() string {
 	return s.String()
 }
 
-// Input is the type of a value by its name that the plan is given: of a batch, frozen, or a state.
+// Input returns the type of a batch, frozen or state value by its name.
 func (p *Plan) Input(name string) (t kernel.Type, ok bool) {
 	for _, v := range p.inputs {
 		if v.Name == name {
@@ -87,7 +87,7 @@ func (p *Plan) Input(name string) (t kernel.Type, ok bool) {
 	return t, false
 }
 
-// Calls is the number of kernel calls, by segment.
+// Calls returns the number of kernel calls, by segment.
 func (p *Plan) Calls() map[string]int {
 	n := map[string]int{}
 	for _, c := range p.calls {

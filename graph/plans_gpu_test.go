@@ -24,7 +24,8 @@ func TestChipPlansStay(t *testing.T) {
 	}
 }
 
-// TestChipsPlanEveryFamily: what a GPU stores of each kernel's values fits together in the plans of every kind of layer.
+// TestChipsPlanEveryFamily: what a GPU stores of each kernel's values fits together in the plans of every kind of
+// layer.
 func TestChipsPlanEveryFamily(t *testing.T) {
 	for _, p := range []kernel.Precision{kernel.PrecisionBF16, kernel.PrecisionFP16, kernel.PrecisionFP32} {
 		on, err := graph.NewChip(graph.Chip{SM: 90}, 2, p)

@@ -16,8 +16,8 @@ import (
 	"github.com/tierlora/tierlora/model"
 )
 
-// plansStay compares calls, order, addresses and bytes of every step's plan on a machine with testdata/plans.txt: one hash for
-// each layout, over families and adapters.
+// plansStay compares calls, order, addresses and bytes of every step's plan on a machine with testdata/plans.txt: one
+// hash for each layout, over families and adapters.
 func plansStay(t *testing.T, name string, on graph.Machine) {
 	t.Helper()
 	texts := map[string]string{}

@@ -6,9 +6,9 @@ import (
 	"strconv"
 )
 
-// RangesVariable is the environment variable that asks for NVTX ranges of a run on a GPU: 1 for those of phases, steps and
-// micro-batches, whose work is a captured graph; calls for those of layers and operations too, where each call is queued by
-// itself.
+// RangesVariable is the environment variable that asks for NVTX ranges of a run on a GPU: 1 for those of phases, steps
+// and micro-batches, whose work is a captured graph; calls for those of layers and operations too, where each call is
+// queued by itself.
 const RangesVariable = "TRAINER_NVTX"
 
 // marker shows ranges to a profiler.
@@ -32,7 +32,7 @@ func StartRange(name string) Range {
 	return Range{true}
 }
 
-// StartRangeNumber is StartRange of a name and a number, such as "step 7".
+// StartRangeNumber returns StartRange of a name and a number, such as "step 7".
 func StartRangeNumber(name string, n int) Range {
 	if ranges == nil {
 		return Range{}

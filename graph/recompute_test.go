@@ -10,8 +10,8 @@ import (
 	"github.com/tierlora/tierlora/model"
 )
 
-// TestRotationsRecomputed: the rotation of a norm that is recomputed is recomputed with it; that of a GEMM's result, which
-// would have to be kept in its place, is not.
+// TestRotationsRecomputed: the rotation of a norm that is recomputed is recomputed with it; that of a GEMM's result,
+// which would have to be kept in its place, is not.
 func TestRotationsRecomputed(t *testing.T) {
 	stepCases(t, []string{"llama", "qwen3"}, func(name string, c model.Config, method string, lora adapter.Config, l layout) {
 		if l != (layout{policy: graph.RecomputeCheap}) {

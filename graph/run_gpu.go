@@ -101,7 +101,7 @@ func (r *deviceRun) graph(segments []string) (*gpu.Graph, error) {
 	return c.graph, nil
 }
 
-// Queued is the number of launches, copies and fills that Run of the segments queues.
+// Queued returns the number of launches, copies and fills that Run of the segments queues.
 func (r *deviceRun) Queued(segments ...string) (int, error) {
 	if rangesOfCalls { // there is no graph
 		return 0, nil

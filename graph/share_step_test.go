@@ -10,9 +10,9 @@ import (
 	"github.com/tierlora/tierlora/model"
 )
 
-// TestSharedStepIsTheWhole: the gradients and losses of ranks that have a part of the tokens each add up to those of one with all
-// of them, in every family and layout, with the passes of a CPU and of a GPU: in float64, where the order of a sum is far below
-// the bound. Key heads that two ranks read are among it.
+// TestSharedStepIsTheWhole: the gradients and losses of ranks that have a part of the tokens each add up to those of
+// one with all of them, in every family and layout, with the passes of a CPU and of a GPU: in float64, where the order
+// of a sum is far below the bound. Key heads that two ranks read are among it.
 func TestSharedStepIsTheWhole(t *testing.T) {
 	kept := map[string]*step{}
 	stepCases(t, stepFamilies, func(name string, c model.Config, method string, lora adapter.Config, l layout) {
@@ -75,7 +75,7 @@ func (s *step) gradients(t *testing.T, vocab int) {
 	}
 }
 
-// summed are the loss and the gradients.
+// summed returns the loss and the gradients.
 func (s *step) summed() []string {
 	names := []string{"loss"}
 	for _, p := range s.params {

@@ -39,7 +39,7 @@ func slicesOf(plans []*Plan) (all map[string]sliced, ranks int, err error) {
 	return all, ranks, nil
 }
 
-// rankAmong is the rank if it is one of those that hold slices, of whom there are so many; 0 where each has all.
+// rankAmong returns the rank if it is one of those that hold slices, of whom there are so many; 0 where each has all.
 func rankAmong(ranks, rank, world int) (int, error) {
 	switch {
 	case ranks < 2:
@@ -50,7 +50,7 @@ func rankAmong(ranks, rank, world int) (int, error) {
 	return rank, nil
 }
 
-// part is what a rank keeps of a value: [from, to) of its bytes, which lie at a place of the rank's slice.
+// part returns what a rank keeps of a value: [from, to) of its bytes, which lie at a place of the rank's slice.
 func (s sliced) part(rank int, slice int64) (from, to, at int64) {
 	first := int64(rank) * slice
 	from, to = max(first-s.at, 0), min(first+slice-s.at, s.bytes())
@@ -60,7 +60,7 @@ func (s sliced) part(rank int, slice int64) (from, to, at int64) {
 	return from, to, s.at + from - first
 }
 
-// staged is a whole value on its way into a slice, or the error of one that went there.
+// staged returns a whole value on its way into a slice, or the error of one that went there.
 func (m *Memory) staged(name string) (kernel.Tensor, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -101,7 +101,7 @@ func (m *Memory) Put(names ...string) error {
 	return nil
 }
 
-// Sliced are the names of frozen values of which ranks have a slice, sorted.
+// Sliced returns the names of frozen values of which ranks have a slice, sorted.
 func (m *Memory) Sliced() []string {
 	var names []string
 	for name := range m.sliced {

@@ -9,8 +9,8 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// keeps is what this rank keeps of a value that is held in slices: [from, to) of its numbers as they are stored, and where
-// they lie. from is to where it keeps none.
+// keeps returns what this rank keeps of a value that is held in slices: [from, to) of its numbers as they are stored,
+// and where they lie. from is to where it keeps none.
 func (s *deviceStore) keeps(sl sliced) (from, to int, at gpu.Ptr, err error) {
 	slice, err := s.device(sl.unit)
 	if err != nil {
@@ -32,8 +32,8 @@ func (s *deviceStore) sendPart(sl sliced, t kernel.Tensor) error {
 		kernel.NewTensor(part, t.Bytes()[int64(from)*int64(t.DType.Size()):]))
 }
 
-// parts are what a rank keeps of a weight that is held in slices. Numbers are kept as they come; what is packed is packed
-// whole, in the arena, and the rank's bytes of it are copied to their place.
+// parts are what a rank keeps of a weight that is held in slices. Numbers are kept as they come; what is packed is
+// packed whole, in the arena, and the rank's bytes of it are copied to their place.
 type parts struct {
 	numbers kept                  // of a weight that is stored as numbers
 	packed  []kernel.DeviceTensor // where the whole parts are packed; those that are not held in slices lie in their place
@@ -57,7 +57,7 @@ func (s *deviceStore) hasSliceOf(names []string) bool {
 	return false
 }
 
-// acceptParts is accept for a weight that is held in slices.
+// acceptParts returns accept for a weight that is held in slices.
 func (l *loading) acceptParts(a *transfer) error {
 	if a.Members > 1 {
 		return errors.ErrUnsupported

@@ -11,7 +11,7 @@ import (
 // SlowPath is a fast path that a run leaves.
 type SlowPath = kernel.SlowPath
 
-// SlowPaths are those that plans take on a machine, each once: the machine's own, then their calls'. They are known
+// SlowPaths returns those that plans take on a machine, each once: the machine's own, then their calls'. They are known
 // when a run is planned.
 func SlowPaths(on Machine, plans ...*Plan) []SlowPath {
 	var all []SlowPath
@@ -66,7 +66,7 @@ func slowCode(sm int, form string) SlowPath {
 		Cost: kernel.NotMeasured, Remedy: "a program built with kernels for this chip (scripts/kernels.py)"}
 }
 
-// slowKernels is that the driver compiles the kernels on a device of compute capability sm.
+// slowKernels returns that the driver compiles the kernels on a device of compute capability sm.
 func slowKernels(sm int) []SlowPath {
 	if form, jit, err := kernelsFor(sm); err == nil && jit {
 		return []SlowPath{slowCode(sm, form)}

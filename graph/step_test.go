@@ -53,13 +53,13 @@ func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora
 	return s
 }
 
-// planStep is the step before it takes memory.
+// planStep returns the step before it takes memory.
 func planStep(t *testing.T, on graph.Machine, float kernel.DType, c model.Config, method string, lora adapter.Config, l layout) *step {
 	t.Helper()
 	return planStepOf(t, stepTokens, on, float, c, method, lora, l)
 }
 
-// planStepOf is planStep for micro-batches of so many tokens.
+// planStepOf returns planStep for micro-batches of so many tokens.
 func planStepOf(t *testing.T, tokens int, on graph.Machine, float kernel.DType, c model.Config, method string, lora adapter.Config, l layout) *step {
 	t.Helper()
 	trained := &adapter.Trained{}
@@ -213,8 +213,8 @@ func (s *step) numbers(t *testing.T, name string) []float64 {
 	return append([]float64(nil), x.F64()...)
 }
 
-// differs compares loss, gradient norm, every gradient and every updated parameter with another step's; "" if they are equal
-// to 1e-9 of their norms.
+// differs compares loss, gradient norm, every gradient and every updated parameter with another step's; "" if they are
+// equal to 1e-9 of their norms.
 func (s *step) differs(t *testing.T, from *step) string {
 	t.Helper()
 	names := []string{"loss", "gradient norm"}
@@ -234,8 +234,8 @@ func (s *step) differs(t *testing.T, from *step) string {
 	return ""
 }
 
-// stepFamilies are those whose plans differ in kind: norms before, biases; norms of heads; norms behind and of all heads; layers
-// without positions; scaled hidden states; four norms a layer with capped scores; fused projections.
+// stepFamilies are those whose plans differ in kind: norms before, biases; norms of heads; norms behind and of all
+// heads; layers without positions; scaled hidden states; four norms a layer with capped scores; fused projections.
 var stepFamilies = []string{"llama", "qwen2", "qwen3", "olmo2", "smollm3", "granite", "gemma2", "gemma3_text", "phi3"}
 
 // stepKeys are what config.json of a family says besides.

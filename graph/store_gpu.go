@@ -120,10 +120,10 @@ func (s *deviceStore) start() error {
 	return nil
 }
 
-// Bytes is what the allocations hold.
+// Bytes returns what the allocations hold.
 func (s *deviceStore) Bytes() Bytes { return s.layout.bytes }
 
-// device is the place of an input.
+// device returns the place of an input.
 func (s *deviceStore) device(name string) (kernel.DeviceTensor, error) {
 	l := s.layout
 	t, ok := l.typ[name]
@@ -143,10 +143,10 @@ func (s *deviceStore) device(name string) (kernel.DeviceTensor, error) {
 	return kernel.DeviceTensor{Type: t, Ptr: base.Add(l.offset[name])}, nil
 }
 
-// computeType is the type of activations, operands of GEMMs and copies of parameters.
+// computeType returns the type of activations, operands of GEMMs and copies of parameters.
 func (s *deviceStore) computeType() kernel.DType { return s.g.Precision.Stored(kernel.ComputeType) }
 
-// copy is the place of a parameter's, or a span's, copy in 16 bits.
+// copy returns the place of a parameter's, or a span's, copy in 16 bits.
 func (s *deviceStore) copy(v *Value) (gpu.Ptr, error) {
 	at, ok := s.group[copyOf(v.group, s.layout.copied[v.group])]
 	if !ok {
@@ -155,7 +155,7 @@ func (s *deviceStore) copy(v *Value) (gpu.Ptr, error) {
 	return s.state.Base.Add(at + s.layout.offset[v.Name]/2), nil
 }
 
-// Tensor is a host view of an input, as the computation types it.
+// Tensor returns a host view of an input, as the computation types it.
 func (s *deviceStore) Tensor(name string) (kernel.Tensor, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -14,7 +14,8 @@ type target interface {
 	// where a frozen value's is open; want may differ from it for a frozen value or a parameter.
 	stored(k kernel.Kernel, in, declared []kernel.DType) (want, out []kernel.DType, err error)
 	scratch(k kernel.Kernel, in, out []kernel.Type) int64
-	// serves is nil where there is a body for a call of these types, as stored, else an error that names what is served.
+	// serves is nil where there is a body for a call of these types, as stored, else an error that names what is
+	// served.
 	serves(k kernel.Kernel, in, out []kernel.Type) error
 	// slow is the fast path that such a call leaves; its What is "" where it leaves none.
 	slow(k kernel.Kernel, in, out []kernel.Type) kernel.SlowPath

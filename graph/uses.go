@@ -28,7 +28,7 @@ func readersOf(calls []*call, outputs []*Value) map[*Value][]int {
 	return r
 }
 
-// lastReads is the place of the last call that reads each value; len(calls) stands for an output.
+// lastReads returns the place of the last call that reads each value; len(calls) stands for an output.
 func lastReads(calls []*call, outputs []*Value) map[*Value]int {
 	last := map[*Value]int{}
 	for i, c := range calls {
@@ -42,7 +42,7 @@ func lastReads(calls []*call, outputs []*Value) map[*Value]int {
 	return last
 }
 
-// placesOf is the place of each call in the list.
+// placesOf returns the place of each call in the list.
 func placesOf(calls []*call) map[*call]int {
 	at := make(map[*call]int, len(calls))
 	for i, c := range calls {

@@ -17,5 +17,5 @@ func NewGPU(int, int, kernel.Precision) (Machine, error) {
 
 func kernelsDigest() string { return "" }
 
-// kernelsFor is what a released program with GPU support holds: this one has none, and plans for it.
+// kernelsFor returns what a released program with GPU support holds: this one has none, and plans for it.
 func kernelsFor(sm int) (form string, jit bool, err error) { return kernel.ReleasedFor(sm) }

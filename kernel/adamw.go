@@ -81,25 +81,27 @@ func (k AdamW) Stored([]DType) (want, out []DType) {
 // MomentBlock is the numbers of a tensor that share a scale of each moment.
 const MomentBlock = 256
 
-// AdamW8Bit is AdamW whose moments are kept in 8 bits, as bitsandbytes' AdamW8bit has it (Dettmers et al., "8-bit Optimizers via
-// Block-wise Quantization", 2022): codes of a dynamic map, signed for the first moment, unsigned for the second, and for each block
-// of MomentBlock numbers of a tensor its largest magnitude.
+// AdamW8Bit is AdamW whose moments are kept in 8 bits, as bitsandbytes' AdamW8bit has it (Dettmers et al., "8-bit
+// Optimizers via Block-wise Quantization", 2022): codes of a dynamic map, signed for the first moment, unsigned for the
+// second, and for each block of MomentBlock numbers of a tensor its largest magnitude.
 //
 //	p, g f[P]; codes1, codes2 u8[256 Q]; absmax1, absmax2 f[Q]; m, v f[256 R]; blocks i32[B,2]; clip f[2] as GradNorm gives it;
 //	hyper f[4] = (lr, 1-Beta1^t, 1-Beta2^t, t as the bits of a float32); (scaling if Scaled)
 //
-// Row b of blocks is where numbers of one tensor begin in p and g, as a uint32, and how many they are, 1 to 256. The first Quantised
-// rows have their moments in codes and absmax from places 256 b and b on, the others in m and v from 256 (b - Quantised) on. With
-// d = g clip[1], and m, v the moments, of the first rows signed[codes1] absmax1 and unsigned[codes2] absmax2:
+// Row b of blocks is where numbers of one tensor begin in p and g, as a uint32, and how many they are, 1 to 256. The
+// first Quantised rows have their moments in codes and absmax from places 256 b and b on, the others in m and v from
+// 256 (b - Quantised) on. With d = g clip[1], and m, v the moments, of the first rows signed[codes1] absmax1 and
+// unsigned[codes2] absmax2:
 //
 //	m' = Beta1 m + (1-Beta1) d;  v' = Beta2 v + (1-Beta2) d²
 //	p' = (p - lr sqrt(hyper[2])/hyper[1] m' / (sqrt(v') + Eps sqrt(hyper[2]))) (1 - lr WeightDecay)
 //	absmax' = the block's largest |m'| or v';  codes' = the nearest codes of m'/absmax', v'/absmax' (quant.DynamicMap);
 //	a negative m' whose nearest code is 0's takes the one below
 //
-// p' is computed with the moments as they are before they are rounded to codes. Betas are rounded to float32, as theirs. An absmax
-// below the smallest normal float32 is 0. Outputs p', codes1', codes2', absmax1', absmax2', m', v' are in the memory of what they
-// replace. Where clip[1] is not a number nothing changes. Scaled, the corrections are those of t less the steps skipped.
+// p' is computed with the moments as they are before they are rounded to codes. Betas are rounded to float32, as
+// theirs. An absmax below the smallest normal float32 is 0. Outputs p', codes1', codes2', absmax1', absmax2', m', v'
+// are in the memory of what they replace. Where clip[1] is not a number nothing changes. Scaled, the corrections are
+// those of t less the steps skipped.
 type AdamW8Bit struct {
 	Beta1, Beta2, Eps, WeightDecay float64
 	Quantised                      int
@@ -204,7 +206,8 @@ func (s moments8[F]) update(p, g, m, v []F) {
 	}
 }
 
-// scaleOf is the largest magnitude of a block, as finite float32, and what the block is multiplied by for it to be 1.
+// scaleOf returns the largest magnitude of a block, as finite float32, and what the block is multiplied by for it to be
+// 1.
 func scaleOf[F Float](x []F) (absmax, inverse F) {
 	for _, v := range x {
 		if a := F(math.Abs(float64(v))); a > absmax {

@@ -151,7 +151,8 @@ func TestAdamWVectorsAreExact(t *testing.T) {
 	}
 }
 
-// TestAdamW8Bit: tensors of one number, of a block and a bit, of several blocks; at odd places, and without some of the kinds.
+// TestAdamW8Bit: tensors of one number, of a block and a bit, of several blocks; at odd places, and without some of the
+// kinds.
 func TestAdamW8Bit(t *testing.T) {
 	var cases []kerneltest.Case
 	for _, c := range []struct {
@@ -205,7 +206,7 @@ func TestDeviceMapsAreQuants(t *testing.T) {
 	}
 }
 
-// momentsOf8 are the inputs of AdamW8Bit over one tensor of p in 8 bits.
+// momentsOf8 returns the inputs of AdamW8Bit over one tensor of p in 8 bits.
 func momentsOf8(p []float32) (k kernel.AdamW8Bit, in []kernel.Tensor) {
 	q := (len(p) + 255) / 256
 	var table []int32
@@ -222,8 +223,8 @@ func momentsOf8(p []float32) (k kernel.AdamW8Bit, in []kernel.Tensor) {
 		tensor32(p, len(p)), zero(len(p)), u8(), u8(), zero(q), zero(q), zero(256), zero(256), i32, tensor32([]float32{1, 1}, 2), zero(4)}
 }
 
-// TestAdamW8BitExtremes: gradients from the least number to the largest leave nothing that is not finite, a block of zeros stays zero,
-// a negative moment stays negative, and a clip factor that is not a number changes no byte.
+// TestAdamW8BitExtremes: gradients from the least number to the largest leave nothing that is not finite, a block of
+// zeros stays zero, a negative moment stays negative, and a clip factor that is not a number changes no byte.
 func TestAdamW8BitExtremes(t *testing.T) {
 	p := make([]float32, 1024)
 	k, in := momentsOf8(p)

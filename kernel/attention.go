@@ -150,7 +150,8 @@ func (o Attention) geometry(y Type, sm int) (a cuda.Attention, D int, err error)
 	return a, D, err
 }
 
-// CheckGPU: keys of a cache have other kernels than keys of the queries' own bounds, for the same head sizes.
+// CheckGPU refuses head sizes without kernels. Keys of a cache have other kernels than keys of the queries' own bounds,
+// for the same head sizes.
 func (o Attention) CheckGPU(_, out []Type, _ int) error {
 	_, err := cuda.HeadSize(out[0].Shape[1] / o.Heads)
 	return err
@@ -160,7 +161,7 @@ func (AttentionGrad) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, ComputeType, ComputeType, ComputeType, F32, ComputeType, I32, I32}, []DType{ComputeType, ComputeType, ComputeType}
 }
 
-// deltaBytes is the scratch for the rows' sums of o dO.
+// deltaBytes returns the scratch for the rows' sums of o dO.
 func (o AttentionGrad) deltaBytes(q Type) int64 {
 	return (int64(o.Heads)*int64(q.Shape[0])*4 + 255) &^ 255
 }
@@ -172,7 +173,7 @@ func (o AttentionGrad) CheckGPU(in, _ []Type, sm int) error {
 
 func (o AttentionGrad) ScratchGPU(in, _ []Type, sm int) int64 { return o.scratch(in[3], sm) }
 
-// scratch is what attention's gradient needs; y is the type of attention's output.
+// scratch returns what attention's gradient needs; y is the type of attention's output.
 func (o AttentionGrad) scratch(y Type, sm int) int64 {
 	a, _, err := Attention(o).geometry(y, sm)
 	if err != nil {
@@ -182,13 +183,14 @@ func (o AttentionGrad) scratch(y Type, sm int) int64 {
 }
 
 // AttentionSinks is Attention with a score of its own for each head that takes part in the softmax and has no value, an
-// attention sink (transformers' GptOssAttention; Xiao et al., "Efficient Streaming Language Models with Attention Sinks", 2023).
+// attention sink (transformers' GptOssAttention; Xiao et al., "Efficient Streaming Language Models with Attention
+// Sinks", 2023).
 //
 //	Attention's inputs, sinks w[H] -> o f[M,H*D], lse f[H,M]
 //	lse = log(exp(lse without) + exp(sink)),  o = o without * exp(lse without - lse)
 //
-// Its gradient is Attention's for this o and lse: the sink's value is zero. The sinks are frozen. With Ranks they are those of all
-// ranks' heads, w[Ranks*H], of which this one takes its own.
+// Its gradient is Attention's for this o and lse: the sink's value is zero. The sinks are frozen. With Ranks they are
+// those of all ranks' heads, w[Ranks*H], of which this one takes its own.
 type AttentionSinks struct {
 	Attention Attention
 	Ranks     int // that have a share of the heads each, all as many; 0 = this one has all
@@ -259,7 +261,7 @@ func (o AttentionSinks) Cost(in, out []Type, c Content) Cost {
 	return Cost{moved(in, out), o.Attention.Cost(in[:len(in)-1], out, c).FLOPs}
 }
 
-// ScratchGPU is what the split form leaves between its two launches.
+// ScratchGPU returns the bytes that the split form keeps between its two launches.
 func (o Attention) ScratchGPU(in, _ []Type, _ int) int64 {
 	a, ok, err := cuda.NewAttentionSplit(in[0].Shape[0], o.Heads, in[0].Shape[1]/o.Heads, o.Longest, o.Cap > 0)
 	if !ok || err != nil {

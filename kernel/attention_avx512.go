@@ -147,7 +147,7 @@ func (b avx512Backward) queries(t stack, h, q, rows int, mem, dk, dv []float32, 
 	avx512Rows(b.dq[at:], b.queryWidth, rows, acc, ones, b.head)
 }
 
-// reach is the range first..last of keys that some of the rows queries from q on see; the first of them sees
+// reach returns the range first..last of keys that some of the rows queries from q on see; the first of them sees
 // those before diagonal, each later one a key more.
 func (a *attentionShape[F]) reach(s sequence, q, rows int) (first, diagonal, last int) {
 	first, _ = a.sees(s, q)

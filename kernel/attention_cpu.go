@@ -12,11 +12,11 @@ import (
 // ones are a tenth faster; their scores must stay in a core's second cache.
 const keyTile = 128
 
-// queryTile is the number of queries in a tile. The query heads of one key head are stacked in it, so that
+// queryTile returns the number of queries in a tile. The query heads of one key head are stacked in it, so that
 // a packed tile of keys serves about 144 rows whatever the group is; rows come in twelves as gemm takes them.
 func queryTile(group int) int { return max(12, min(48, 192/group/12*12)) }
 
-// attentionSlot is a worker's scratch in bytes: stacked rows [G*tile,D], scores [G*tile,keyTile] and
+// attentionSlot returns a worker's scratch in bytes: stacked rows [G*tile,D], scores [G*tile,keyTile] and
 // statistics [G*tile].
 func attentionSlot(size, head, group, rows, scores, statistics int) int64 {
 	stacked := group * queryTile(group) * (rows*head + scores*keyTile + statistics)
@@ -31,7 +31,7 @@ const (
 	avx512Head    = 64
 )
 
-// avx512Scratch is a worker's scratch for that in elements.
+// avx512Scratch returns a worker's scratch for that in elements.
 func avx512Scratch(head int) int {
 	if head > avx512Head {
 		return 0
@@ -102,13 +102,13 @@ func (t stack) queries() int { return t.to - t.from }
 // sequence is a run of queries and the run of keys they look at.
 type sequence struct{ q0, q1, k0, k1 int }
 
-// sequence is the s-th one; bounds beyond the tensors are cut.
+// sequence returns the s-th one; bounds beyond the tensors are cut.
 func (a *attentionShape[F]) sequence(s int) sequence {
 	cut := func(v int32, n int) int { return min(max(int(v), 0), n) }
 	return sequence{cut(a.cuQ[s], a.queries), cut(a.cuQ[s+1], a.queries), cut(a.cuK[s], a.keys), cut(a.cuK[s+1], a.keys)}
 }
 
-// sees is the range of keys that query i of a sequence may look at.
+// sees returns the range of keys that query i of a sequence may look at.
 func (a *attentionShape[F]) sees(s sequence, i int) (lo, hi int) {
 	hi = s.k1 - (s.q1 - 1 - i)
 	lo = s.k0
@@ -118,19 +118,19 @@ func (a *attentionShape[F]) sees(s sequence, i int) (lo, hi int) {
 	return lo, max(lo, hi)
 }
 
-// visible is the part of the keys k0..k1 that a row of a stack sees, counted from k0.
+// visible returns the part of the keys k0..k1 that a row of a stack sees, counted from k0.
 func (a *attentionShape[F]) visible(t stack, row, k0, k1 int) (lo, hi int) {
 	lo, hi = a.sees(t.sequence, t.from+row%t.queries())
 	return min(max(lo, k0), k1) - k0, min(max(hi, k0), k1) - k0
 }
 
-// at is where a row of a stack begins in a tensor with a row of that width for each query.
+// at returns where a row of a stack begins in a tensor with a row of that width for each query.
 func (a *attentionShape[F]) at(t stack, row, width int) int {
 	n := t.queries()
 	return (t.from+row%n)*width + (t.kv*a.group+row/n)*a.head
 }
 
-// statistic is where a row of a stack stands in a tensor [H,M].
+// statistic returns where a row of a stack stands in a tensor [H,M].
 func (a *attentionShape[F]) statistic(t stack, row int) int {
 	n := t.queries()
 	return (t.kv*a.group+row/n)*a.queries + t.from + row%n
@@ -155,8 +155,9 @@ func (a *attentionShape[F]) capScores(s []F) {
 	}
 }
 
-// capGrad turns gradients for probabilities dp into (dp - delta) times what the cap lets through at capped scores s, which is
-// what the gradients for scores are but for the probabilities. It returns what is left to take off: delta where there is no cap.
+// capGrad turns gradients for probabilities dp into (dp - delta) times what the cap lets through at capped scores s,
+// which is what the gradients for scores are but for the probabilities. It returns what is left to take off: delta
+// where there is no cap.
 func (a *attentionShape[F]) capGrad(s, dp []F, delta F) F {
 	if a.cap == 0 {
 		return delta
@@ -305,7 +306,7 @@ func differentiateAttention[F Float](c *CPU, o AttentionGrad, b *attentionBackwa
 	}
 }
 
-// strands is the number of partial sums of dk and dv: about sixteen tasks with the key heads.
+// strands returns the number of partial sums of dk and dv: about sixteen tasks with the key heads.
 func (o AttentionGrad) strands() int { return max(1, 16/o.KVHeads) }
 
 func (o AttentionGrad) partialBytes(k Type) int64 { return AlignUp(k.Bytes() * int64(o.strands())) }

@@ -37,7 +37,7 @@ func (o Attention) attend(g *GPU, q, k, v, cu DeviceTensor, out []DeviceTensor) 
 	return g.Launch(a.Forward, o.args([]any{y, lse, q.Ptr, k.Ptr, v.Ptr, cu.Ptr}, q, cu, D, ldq, ldk, ldo)...)
 }
 
-// args are a launch's arguments: buffers, sizes, row strides, scale, window and, if there is one, the cap.
+// args returns a launch's arguments: buffers, sizes, row strides, scale, window and, if there is one, the cap.
 func (o Attention) args(buffers []any, q, cu DeviceTensor, D int, strides ...int32) []any {
 	args := append(buffers, int32(q.Shape[0]), int32(cu.Shape[0]-1), int32(o.Heads), int32(o.KVHeads), int32(D))
 	for _, s := range strides {
@@ -46,7 +46,7 @@ func (o Attention) args(buffers []any, q, cu DeviceTensor, D int, strides ...int
 	return append(args, o.scores()...)
 }
 
-// scores are the arguments that say how scores are made: what the launches end with.
+// scores returns the arguments that say how scores are made: what the launches end with.
 func (o Attention) scores() []any {
 	if o.Cap > 0 {
 		return []any{float32(o.Scale), int32(o.Window), float32(o.Cap)}
@@ -95,8 +95,8 @@ func (o AttentionGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error)
 	return o.differentiate(g, in, in[6], [3]gpu.Ptr{out[0].Ptr, out[1].Ptr, out[2].Ptr})
 }
 
-// differentiate writes the gradients of q, k and v to where d says, in rows as attend reads those. in is q, k, v, o, lse
-// and the gradient of o.
+// differentiate writes the gradients of q, k and v to where d says, in rows as attend reads those. in is q, k, v, o,
+// lse and the gradient of o.
 func (o AttentionGrad) differentiate(g *GPU, in []DeviceTensor, cu DeviceTensor, d [3]gpu.Ptr) (func() error, error) {
 	q, k, v, y, lse, dy := in[0], in[1], in[2], in[3], in[4].Ptr, in[5]
 	f := Attention(o)
@@ -213,7 +213,7 @@ func (o AttentionQKV) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) 
 	return Attention(o).attend(g, p[0], p[1], p[2], in[1], out)
 }
 
-// at are queries, keys and values where they lie in qkv.
+// at returns queries, keys and values where they lie in qkv.
 func (o AttentionQKV) at(qkv DeviceTensor) (p [3]DeviceTensor) {
 	D := o.head(qkv.Type)
 	for i, first := range []int{0, o.Heads, o.Heads + o.KVHeads} {

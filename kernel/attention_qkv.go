@@ -26,10 +26,10 @@ func (o AttentionQKV) Shape(in []Type) ([]Type, error) {
 	return Attention(o).Shape([]Type{q, k, k, in[1], in[1]})
 }
 
-// head is the size of a head.
+// head returns the size of a head.
 func (o AttentionQKV) head(qkv Type) int { return qkv.Shape[1] / (o.Heads + 2*o.KVHeads) }
 
-// parts are the types of queries and of keys, or values, by themselves.
+// parts returns the types of queries and of keys, or values, by themselves.
 func (o AttentionQKV) parts(qkv Type) (q, k Type) {
 	D := o.head(qkv)
 	return T(qkv.DType, qkv.Shape[0], o.Heads*D), T(qkv.DType, qkv.Shape[0], o.KVHeads*D)
@@ -62,7 +62,7 @@ func qkvShape[F Float](o AttentionQKV, qkv, cu Tensor) attentionShape[F] {
 	return s
 }
 
-// qkvParts are the rows of x, seen from the first query, key and value.
+// qkvParts returns the rows of x, seen from the first query, key and value.
 func qkvParts[F Float](o AttentionQKV, qkv Type, x []F) (q, k, v []F) {
 	if len(x) == 0 {
 		return nil, nil, nil

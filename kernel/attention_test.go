@@ -206,8 +206,8 @@ func TestAttentionRefuses(t *testing.T) {
 	}
 }
 
-// A text's next token attends as the last row of a longer piece does, to the bit where queries or heads stand side by side in a
-// vector, and to rounding where a GEMM of other sizes sums in another order.
+// A text's next token attends as the last row of a longer piece does, to the bit where queries or heads stand side by
+// side in a vector, and to rounding where a GEMM of other sizes sums in another order.
 func TestSingleQueryIsTheLastOfSeveral(t *testing.T) {
 	const several, keys = 5, 301
 	for _, heads := range [][2]int{{1, 1}, {3, 1}, {9, 3}, {20, 1}, {34, 2}} {
@@ -239,7 +239,7 @@ func TestSingleQueryIsTheLastOfSeveral(t *testing.T) {
 	}
 }
 
-// fused are the layouts whose queries and keys have the same bounds, with as many rows of either.
+// fused returns the layouts whose queries and keys have the same bounds, with as many rows of either.
 func fused(t *testing.T) (all []layout) {
 	for _, l := range layouts {
 		if slices.Equal(l.cuQ, l.cuK) {

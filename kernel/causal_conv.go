@@ -7,12 +7,14 @@ import (
 	"github.com/tierlora/tierlora/kernel/simd"
 )
 
-// CausalConv filters every column over the last K tokens of its sequence and applies SiLU: the short convolution in front of linear
-// attention (Yang et al., "Gated Delta Networks", 2024). It is a Conv1d with as many groups as channels and without a bias.
+// CausalConv filters every column over the last K tokens of its sequence and applies SiLU: the short convolution in
+// front of linear attention (Yang et al., "Gated Delta Networks", 2024). It is a Conv1d with as many groups as channels
+// and without a bias.
 //
 //	x f[M,C], w w[C,K], cu i32[S+1] -> y f[M,C] = silu(s),  s[t,c] = sum(w[c,j] * x[t-K+1+j,c], j = 0..K-1)
 //
-// Sequence s has the rows cu[s]..cu[s+1]; before its first row there are zeros. A row that is in no sequence gives zeros.
+// Sequence s has the rows cu[s]..cu[s+1]; before its first row there are zeros. A row that is in no sequence gives
+// zeros.
 type CausalConv struct{}
 
 func (CausalConv) Name() string { return "causal_conv" }
@@ -83,7 +85,7 @@ func (o *conv[F]) width() int       { return len(o.ones) }
 func (o *conv[F]) row(t int) []F    { return o.x[t*o.width():][:o.width()] }
 func (o *conv[F]) span() (a, b int) { return covered(o.cu, o.rows) }
 
-// covered are the rows that sequences have, which lie one behind the other.
+// covered returns the rows that sequences have, which lie one behind the other.
 func covered(cu []int32, rows int) (from, to int) {
 	return min(int(cu[0]), rows), min(int(cu[len(cu)-1]), rows)
 }
@@ -155,7 +157,8 @@ func (CausalConvGrad) Scratch(in []Type, workers int) int64 {
 	return int64(workers) * convGradSlot(in)
 }
 
-// convGradSlot is a thread's memory in bytes: ds of its rows and of the K-1 behind them, and a row that is not read.
+// convGradSlot returns a thread's memory in bytes: ds of its rows and of the K-1 behind them, and a row that is not
+// read.
 func convGradSlot(in []Type) int64 {
 	return int64(convRows+in[1].Shape[1]) * int64(in[0].Shape[1]*in[0].DType.Size())
 }
@@ -226,12 +229,13 @@ func (CausalConvCached) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, ComputeType, I32, I32, ComputeType}, []DType{ComputeType, ComputeType}
 }
 
-// CausalConvCached is CausalConv of the next tokens of several sequences, each with the last K-1 rows of its earlier tokens in a slot.
+// CausalConvCached is CausalConv of the next tokens of several sequences, each with the last K-1 rows of its earlier
+// tokens in a slot.
 //
 //	x f[M,C], w w[C,K], cuQ i32[S+1], cuK i32[S+1], state f[P,(K-1)*C] -> y f[M,C], state'
 //
-// Sequence s has the rows cuQ[s]..cuQ[s+1] of cuK[s+1]-cuK[s] tokens in all, and the slot cuK[s]/Tokens. Where it has no earlier
-// token, what the slot holds is not read. A sequence without a row keeps its slot.
+// Sequence s has the rows cuQ[s]..cuQ[s+1] of cuK[s+1]-cuK[s] tokens in all, and the slot cuK[s]/Tokens. Where it has
+// no earlier token, what the slot holds is not read. A sequence without a row keeps its slot.
 type CausalConvCached struct {
 	Tokens int // of a slot's sequence at most
 }
@@ -296,7 +300,7 @@ func causalConvCached[F Float](c *CPU, a CausalConvCached, in, out []Tensor) fun
 	})
 }
 
-// Cost is of the rows alone, with what their sequences kept of earlier ones.
+// Cost counts the rows alone, with the earlier rows that their sequences keep.
 func (CausalConvCached) Cost(in, out []Type, _ Content) Cost {
 	return pointwise(in[:4], out[:1], out[0], 2*in[1].Shape[1]+4)
 }

@@ -10,7 +10,7 @@ func (CausalConv) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return g.Launch(at, out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(M), int32(C), int32(S), int32(rows), int32(K))
 }
 
-// convSizes are the rows, columns and taps of a convolution over S sequences.
+// convSizes returns the rows, columns and taps of a convolution over S sequences.
 func convSizes(in []DeviceTensor) (M, C, K, S int) {
 	return in[0].Shape[0], in[0].Shape[1], in[1].Shape[1], in[2].Shape[0] - 1
 }

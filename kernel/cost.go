@@ -1,24 +1,24 @@
 package kernel
 
-// Cost is the least work that a call can do, whatever body does it.
+// Cost is the least work of a call, whatever body performs it.
 type Cost struct {
 	Bytes int64 // inputs read and outputs written, each once, as stored; an input that is overwritten counts twice
-	FLOPs int64 // of real numbers: a multiply-add is two; an exponential, a root or another function is one
+	FLOPs int64 // floating-point operations: a multiply-add is two; an exponential, a root or another function is one
 }
 
-// Content is what a batch holds that decides the work of some calls, beside their shapes.
+// Content describes a batch's contents, which decide the work of some calls beside their shapes.
 type Content struct {
 	Starts  []int32 // the first token of each sequence, then the end; nil = sequences of equal length
 	Trained int     // rows with a label; 0 = all of them
 }
 
-// Costed is a kernel that says what a call costs. Types are as stored. What depends on the batch counts as in content; a
-// choice of experts, which is known only when it was made, counts as one of all experts.
+// Costed is a kernel that returns the cost of a call. Types are as stored. Work that depends on the batch is counted by
+// content; the choice of experts, which only the run decides, counts as if every row had one expert.
 type Costed interface {
 	Cost(in, out []Type, content Content) Cost
 }
 
-// moved are the bytes of values.
+// moved returns the bytes of values.
 func moved(lists ...[]Type) int64 {
 	var n int64
 	for _, types := range lists {
@@ -29,18 +29,18 @@ func moved(lists ...[]Type) int64 {
 	return n
 }
 
-// pointwise is the cost of a kernel that reads its inputs and writes its outputs once, with so many operations for each of
-// some elements.
+// pointwise returns the cost of a kernel that reads its inputs and writes its outputs once, with so many operations for
+// each of some elements.
 func pointwise(in, out []Type, elements Type, flops int) Cost {
 	return Cost{moved(in, out), int64(elements.Elems()) * int64(flops)}
 }
 
-// gemmCost is that of a GEMM of rows [m,k] and a matrix [k,n].
+// gemmCost returns the cost of a GEMM of rows [m,k] and a matrix [k,n].
 func gemmCost(in, out []Type, m, n, k int) Cost {
 	return Cost{moved(in, out), 2 * int64(m) * int64(n) * int64(k)}
 }
 
-// pairs is how many keys the queries of one head see.
+// pairs returns the number of keys that all queries of one head see together.
 func (o Attention) pairs(queries, keys, sequences int, c Content) int64 {
 	if c.Starts == nil || queries != keys {
 		n := max(sequences, 1)
@@ -54,7 +54,7 @@ func (o Attention) pairs(queries, keys, sequences int, c Content) int64 {
 	return all
 }
 
-// pairsOf is pairs of a sequence: the last query sees all keys, the one before it all but the last.
+// pairsOf returns pairs of a sequence: the last query sees all keys, the one before it all but the last.
 func (o Attention) pairsOf(queries, keys int) int64 {
 	window := keys
 	if o.Window > 0 {
@@ -67,8 +67,8 @@ func (o Attention) pairsOf(queries, keys int) int64 {
 	return n
 }
 
-// flops are those of GEMMs of every visible pair of query and key: two forward, five backward, of 2 D each, as is usual; the
-// softmax is not counted.
+// flops returns the operations of GEMMs over every visible pair of query and key, by the usual count: two GEMMs forward
+// and five backward, of 2 D operations a pair each; the softmax is not counted.
 func (o Attention) flops(q Type, keys, sequences, gemms int, c Content) int64 {
 	return 2 * int64(gemms) * o.pairs(q.Shape[0], keys, sequences, c) * int64(q.Shape[1])
 }

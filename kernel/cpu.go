@@ -2,8 +2,8 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/gemm"
 
-// CPU is what CPU bodies are bound with: the worker threads, the call's scratch memory if it asked for any, and the ranks
-// of a data-parallel run; nil = there is one.
+// CPU holds what CPU bodies are bound with: the worker threads, the call's scratch memory if it needs any, and the
+// group of ranks of a data-parallel run, nil for a single rank.
 type CPU struct {
 	Pool    *gemm.Pool
 	Scratch []byte
@@ -11,13 +11,14 @@ type CPU struct {
 	err     error // of a collective operation
 }
 
-// Instructions names the set that this processor's GEMMs use, such as avx512: another rounds otherwise.
+// Instructions returns the instruction set that GEMMs use on this processor, such as avx512. Results of different sets
+// differ in rounding.
 func Instructions() string { return gemm.Instructions() }
 
-// NewCPU starts workers threads; 0 means one for each core.
+// NewCPU starts worker threads; 0 stands for one for each core.
 func NewCPU(workers int) *CPU { return &CPU{Pool: gemm.NewPool(workers)} }
 
-// Workers is the number of threads.
+// Workers returns the number of threads.
 func (c *CPU) Workers() int { return c.Pool.Workers() }
 
 // Range returns work that calls f for [0,n) in pieces of grain, spread over the threads. The pieces do not
@@ -32,5 +33,5 @@ func (c *CPU) Range(n, grain int, f func(lo, hi int)) func() {
 	return func() { pool.Parallel(pieces, piece) }
 }
 
-// rowGrain is how many rows of n elements make a piece of work worth handing to a thread.
+// rowGrain returns how many rows of n elements make a piece of work worth handing to a thread.
 func rowGrain(n int) int { return max(1, 1<<14/max(n, 1)) }

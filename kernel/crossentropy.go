@@ -7,17 +7,18 @@ import (
 	"github.com/tierlora/tierlora/kernel/simd"
 )
 
-// LinearCrossEntropy computes the vocabulary head and the cross-entropy loss together, a chunk of rows at a time, so that
-// the logits [M,V] never exist.
+// LinearCrossEntropy computes the vocabulary head and the cross-entropy loss together, a chunk of rows at a time, so
+// that the logits [M,V] never exist.
 //
 //	x f[M,C], w w[V,C], labels i32[M], scale f[1], (scaling if Scaled) -> loss f[], (dx f[M,C] if Grad), nll f[M]
 //	nll = logsumexp(x wᵀ) - (x wᵀ)[label], 0 in rows labelled -100;  loss = scale * sum(nll)
 //
 // With Cap > 0 the logits are Cap * tanh(x wᵀ / Cap) in place of x wᵀ.
 //
-// labels[t] is the token that row t must predict. Grad computes the gradient of the loss for x in the forward pass, for a
-// gradient of the loss of one, or of the loss scale where Scaled; without Grad nothing has a gradient. w is frozen. A label
-// outside the vocabulary other than -100 gives NaN in the row's loss and gradient; the data set refuses such labels.
+// labels[t] is the token that row t must predict. Grad computes the gradient of the loss for x in the forward pass, for
+// a gradient of the loss of one, or of the loss scale where Scaled; without Grad nothing has a gradient. w is frozen. A
+// label outside the vocabulary other than -100 gives NaN in the row's loss and gradient; the data set refuses such
+// labels.
 type LinearCrossEntropy struct {
 	Chunk  int     // rows whose logits exist at the same time: Chunk*V numbers of scratch
 	Grad   bool    // computes dx
@@ -136,7 +137,7 @@ func (e *crossEntropy[F]) row(i int) {
 	}
 }
 
-// capped is the loss of a row of capped logits, which become the gradient for the logits before the cap.
+// capped returns the loss of a row of capped logits, which become the gradient for the logits before the cap.
 func (e *crossEntropy[F]) capped(i int, logits []F, label int, top F) (nll F) {
 	// The exponentials go where the chunk's row of x was, which is used: the capped logits are needed once more.
 	room := e.rows[i*e.width:][:e.width]

@@ -14,9 +14,9 @@ import (
 // OnGPU is a kernel with a GPU body.
 type OnGPU interface {
 	StoredOnGPU
-	// GPU binds the operation to device memory and returns the work that queues it. The work allocates
-	// nothing and can be captured. It touches no memory but in, out, Scratch, Copy and what it notes in
-	// Accesses: which calls wait for one another follows from that.
+	// GPU binds the operation to device memory and returns the work that queues it. The work allocates nothing and can
+	// be captured. It accesses no memory except in, out, Scratch, Copy and what it lists in Accesses: the order of
+	// calls follows from those.
 	GPU(g *GPU, in, out []DeviceTensor) (func() error, error)
 }
 
@@ -26,29 +26,29 @@ type DeviceTensor struct {
 	Ptr gpu.Ptr
 }
 
-// CompiledDigest is the SHA-256 of the compiled GPU kernels in this program, in hexadecimal.
+// CompiledDigest returns the SHA-256 of the compiled GPU kernels in this program, in hexadecimal.
 func CompiledDigest() string { return cuda.Digest() }
 
-// CompiledFor names the form of the compiled kernels that a device of compute capability sm runs, sm_90a or compute_90;
-// jit tells that the driver compiles it on the machine.
+// CompiledFor returns the form of the compiled kernels that a device of compute capability sm runs, such as sm_90a or
+// compute_90; jit says that the driver compiles it on the machine.
 func CompiledFor(sm int) (form string, jit bool, err error) {
 	c, err := cuda.CodeFor(sm)
 	return c.String(), c.PTX, err
 }
 
-// GPU is what GPU bodies are bound with.
+// GPU holds what GPU bodies are bound with.
 type GPU struct {
 	Precision  Precision
 	Device     *gpu.Device
 	Stream     *gpu.Stream
-	BLAS       *gpu.BLAS // nil: GEMMs run on our own kernel
-	Comm       *gpu.Comm // with the other ranks of a run; nil = there is one
+	BLAS       *gpu.BLAS // cuBLASLt; nil = GEMMs run on this program's own kernels
+	Comm       *gpu.Comm // connects the ranks of a run; nil = a single rank
 	Algorithms *gpu.Algorithms
-	Scratch    gpu.Ptr // of the call that is bound
-	Copy       gpu.Ptr // the copy in 16 bits of the call's first input, a span of parameters; 0 = there is none
+	Scratch    gpu.Ptr // scratch memory of the call that is being bound
+	Copy       gpu.Ptr // the 16-bit copy of the call's first input, a span of parameters; 0 = none
 	Constants  gpu.Ptr // ConstantBytes, filled by Start
-	// Prologue and Accesses are what a body leaves beside the work it returns. Prologue comes before that work, and
-	// may begin as soon as the scratch that it fills is free: it reads frozen values only.
+	// Prologue and Accesses are further results of a body. Prologue runs before the body's work and may begin as soon
+	// as the scratch that it fills is free, because it reads frozen values only.
 	Prologue Prologue
 	Accesses []Access // to orders of attention tiles and to counters, in the constants
 
@@ -79,7 +79,7 @@ type order struct {
 	byKeys       bool
 }
 
-// Prologue is work that fills the first Bytes of a call's scratch; no Work = there is none.
+// Prologue is work that fills the first Bytes of a call's scratch; a nil Work stands for no prologue.
 type Prologue struct {
 	Work  func() error
 	Bytes int64
@@ -93,7 +93,7 @@ type Access struct {
 	Write bool
 }
 
-// Begin forgets what bodies of another plan or segment left to be shared.
+// Begin forgets what bodies of another plan or segment shared.
 func (g *GPU) Begin() { g.orders, g.ordered, g.counted = map[order]gpu.Ptr{}, 0, 0 }
 
 // tileOrder is where a batch's order of tiles lies, and the work that puts it there the first time it is
@@ -123,8 +123,8 @@ func (g *GPU) tileOrder(o cuda.Order, M, B, window int, cu gpu.Ptr) (gpu.Ptr, fu
 	return at, work, nil
 }
 
-// counters are what the blocks of a launch count one another by, zero between launches. Calls that take the same ones
-// wait for one another.
+// counters returns what the blocks of a launch count one another by, zero between launches. Calls that take the same
+// ones wait for one another.
 func (g *GPU) counters() gpu.Ptr {
 	at := g.Constants.Add(counterOffset + int64(g.counted%counterSets)*counterBytes)
 	g.counted++
@@ -213,8 +213,8 @@ func (c *code) function(d *gpu.Device, stem, elem, entry string) (*gpu.Function,
 	return f, nil
 }
 
-// Beside queues work on a second stream while other runs on the first; both are done before what follows.
-// bind makes the work with the stream it is given in g.
+// Beside returns work that queues bind's work on a second stream while other runs on the first; both finish before
+// later work. bind binds its work to g's stream, which is the second one during the call.
 func (g *GPU) Beside(other func() error, bind func() (func() error, error)) (func() error, error) {
 	if g.side == nil {
 		var err error

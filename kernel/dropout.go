@@ -12,9 +12,9 @@ import (
 //
 //	y = x * keep / (1-P)   // x f[M,C], counter i32[2] = (seed, step) -> f[M,C]
 //
-// keep of element e is: word e%4 of Philox4x32-10(counter = (e/4 low, e/4 high, step, 0), key = (seed,
-// unsigned) + Stream, low word first) is at least P*2^32, rounded to the nearest (Salmon et al. 2011). A dropped
-// element is x * 0. With Ranks, e counts from the first row of the first rank: the mask is that of one rank with all rows.
+// keep of element e is: word e%4 of Philox4x32-10(counter = (e/4 low, e/4 high, step, 0), key = (seed, unsigned) +
+// Stream, low word first) is at least P*2^32, rounded to the nearest (Salmon et al. 2011). A dropped element is x * 0.
+// With Ranks, e counts from the first row of the first rank: the mask is that of one rank with all rows.
 type Dropout struct {
 	P      float64
 	Stream uint64
@@ -52,7 +52,7 @@ func (k Dropout) CPU(c *CPU, in, out []Tensor) func() {
 	return byFloat(in[0], dropout[float32], dropout[float64])(k, c, in, out)
 }
 
-// Threshold is the smallest random word that keeps an element.
+// Threshold returns the smallest random word that keeps an element.
 func (k Dropout) Threshold() uint32 { return uint32(min(k.P*(1<<32)+0.5, 1<<32-1)) }
 
 func dropout[F Float](k Dropout, c *CPU, in, out []Tensor) func() {
@@ -83,7 +83,7 @@ func newMask[F Float](k Dropout, counter []int32) mask[F] {
 	return m
 }
 
-// now is the mask of the step that the counter says.
+// now returns the mask of the step that the counter says.
 func (m mask[F]) now() mask[F] {
 	m.keys, m.step = philoxKeys(uint64(uint32(m.counter[0]))+m.stream), uint32(m.counter[1])
 	return m
@@ -118,7 +118,7 @@ func (m *mask[F]) apply(y, x []F, at uint64) {
 	}
 }
 
-// philoxKeys are the keys of the ten rounds.
+// philoxKeys returns the keys of the ten rounds.
 func philoxKeys(key uint64) (keys [10][2]uint32) {
 	const weyl0, weyl1 = 0x9e3779b9, 0xbb67ae85
 	k0, k1 := uint32(key), uint32(key>>32)
@@ -129,7 +129,7 @@ func philoxKeys(key uint64) (keys [10][2]uint32) {
 	return keys
 }
 
-// philox is Philox4x32-10: four random words for a counter (a, b, c, d).
+// philox returns Philox4x32-10: four random words for a counter (a, b, c, d).
 func philox(a, b, c, d uint32, keys *[10][2]uint32) (w0, w1, w2, w3 uint32) {
 	const mul0, mul1 = 0xd2511f53, 0xcd9e8d57
 	for i := range keys {
@@ -150,8 +150,8 @@ func (DropSlots) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, I32, I32}, []DType{ComputeType}
 }
 
-// DropSlots is Dropout of rows in the order of SortByExpert: a row's mask is that of its slot, so it is the same wherever the
-// row is sorted to.
+// DropSlots is Dropout of rows in the order of SortByExpert: a row's mask is that of its slot, so it is the same
+// wherever the row is sorted to.
 //
 //	x f[S,C], counter i32[2], source i32[S] -> f[S,C];  element (r,c) counts as source[r]*C + c, 0 where row r has no slot
 //

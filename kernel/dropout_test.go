@@ -28,7 +28,8 @@ func TestDropout(t *testing.T) {
 	}
 }
 
-// TestDropSlots: rows in any order have the masks of Dropout in the order of their slots, at widths of whole groups of four and others.
+// TestDropSlots: rows in any order have the masks of Dropout in the order of their slots, at widths of whole groups of
+// four and others.
 func TestDropSlots(t *testing.T) {
 	for _, width := range []int{1, 3, 4, 5, 8, 30, 36, 67, 401} {
 		const rows = 23
@@ -71,7 +72,7 @@ func TestDropSlots(t *testing.T) {
 	}
 }
 
-// masked is the result for a matrix of ones.
+// masked returns the result for a matrix of ones.
 func masked(t *testing.T, k kernel.Dropout, n int, seed, step int32) []float32 {
 	ones := make([]float32, n)
 	for i := range ones {

@@ -58,7 +58,7 @@ func (Add) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, ComputeType}, []DType{ComputeType}
 }
 
-// term is the type in which the second term of a residual sum is read: fp32 if it is stored so.
+// term returns the type in which the second term of a residual sum is read: fp32 if it is stored so.
 func term(stored DType) DType {
 	if stored == F32 {
 		return F32
@@ -78,8 +78,8 @@ func (AddTo) Stored(in []DType) (want, out []DType) {
 	return []DType{in[0], in[0]}, []DType{in[0]}
 }
 
-// AddLowBits is a residual sum that is stored with low bits, eight more bits than ComputeType has (cuda/residual.cuh), for
-// plans of a GPU whose ComputeType is not fp32. Carried: a has low bits. b may be stored as fp32.
+// AddLowBits is a residual sum that is stored with low bits, eight more bits than ComputeType has (cuda/residual.cuh),
+// for plans of a GPU whose ComputeType is not fp32. Carried: a has low bits. b may be stored as fp32.
 //
 //	a, b f[M,C], low bits of a u8[M,C] if Carried -> y f[M,C] = a + b, its low bits u8[M,C]
 type AddLowBits struct{ Carried bool }
@@ -209,7 +209,8 @@ func (Scale) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType}, []DType{ComputeType}
 }
 
-// ScaleBy multiplies by a frozen number of the model, as Gemma 4 does with what a layer gives. The number has no gradient.
+// ScaleBy multiplies by a frozen number of the model, as Gemma 4 does with what a layer gives. The number has no
+// gradient.
 //
 //	x f[M,C], s f[1] -> y f[M,C] = s*x
 type ScaleBy struct{}
@@ -252,14 +253,14 @@ func scaleBy[F Float](c *CPU, in, out []Tensor) func() {
 
 func (ScaleBy) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }
 
-// Stored: one number costs nothing to keep as it is.
+// Stored keeps the number in fp32.
 func (ScaleBy) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, F32}, []DType{ComputeType}
 }
 
-// RowFactors multiplies every row of x by the row of a table that which names for it; where the factor is zero the result is,
-// whatever x is there. It chooses among adapters that lie side by side: each row of a batch keeps the columns of its own, times
-// that adapter's scale. It has no gradient: in training there is one adapter.
+// RowFactors multiplies every row of x by the row of a table that which names for it; where the factor is zero the
+// result is, whatever x is there. It chooses among adapters that lie side by side: each row of a batch keeps the
+// columns of its own, times that adapter's scale. It has no gradient: in training there is one adapter.
 //
 //	x f[M,C], which i32[M], table w[A,C] -> y f[M,C] = x[m,c] * table[which[m],c], 0 where which[m] is no row of the table
 type RowFactors struct{}

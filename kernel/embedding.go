@@ -10,8 +10,8 @@ import (
 // Embedding takes a row of a frozen table for every id. Float is the type of the result, F32 or F64.
 // An id outside the table gives a row of NaN: the data set checks ids.
 //
-// Scale, where it is not zero, multiplies the result; it is first rounded to the type that the result is computed and stored
-// in, as transformers rounds Gemma's.
+// Scale, where it is not zero, multiplies the result; it is first rounded to the type that the result is computed and
+// stored in, as transformers rounds Gemma's.
 //
 //	ids i32[M], table w[V,C] -> y f[M,C] = table[ids], times Scale
 type Embedding struct {

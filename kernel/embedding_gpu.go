@@ -13,7 +13,7 @@ func (o Embedding) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return g.Launch(cuda.Embedding(M, C), out[0].Ptr, in[1].Ptr, in[0].Ptr, int32(V), int32(C))
 }
 
-// roundedTo is x as the nearest number of a type.
+// roundedTo returns x as the nearest number of a type.
 func roundedTo(d DType, x float64) float32 {
 	switch f := float32(x); d {
 	case BF16:

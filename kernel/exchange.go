@@ -5,18 +5,19 @@ import (
 	"slices"
 )
 
-// Group is the ranks that train one model together, as the collective operations see them.
+// Group is the set of ranks that train one model together, as collective operations use it.
 type Group interface {
 	Rank() int
 	World() int
-	// Gather sends bytes to every rank and returns what all ranks sent, by rank. What is returned holds until the next call.
+	// Gather sends bytes to every rank and returns what all ranks sent, by rank. The result is valid until the next
+	// call.
 	Gather(what string, mine []byte) ([][]byte, error)
-	// Lost is closed when a rank is gone: what waits for it ends.
+	// Lost is closed when a rank is lost, so that nothing waits for it.
 	Lost() <-chan struct{}
 }
 
-// SliceOf is the part of n numbers that a rank sums for all: from (inclusive) to to (exclusive). The parts are of equal
-// length, a multiple of four, but for the last ones, which may be shorter or empty.
+// SliceOf returns the range of n numbers that a rank sums for all ranks: from (inclusive) to to (exclusive). Slices
+// have equal lengths, multiples of four, except the last ones, which may be shorter or empty.
 func SliceOf(n, rank, world int) (from, to int) {
 	each := sliceLength(n, world)
 	return min(rank*each, n), min((rank+1)*each, n)
@@ -30,7 +31,8 @@ func sliceLength(n, world int) int { return ((n+world-1)/world + 3) &^ 3 }
 //	slices[r] = rank r's g[SliceOf(P, this rank, W)]; what lies behind a shorter slice means nothing
 //	losses[r], stops[r], numbers[r] = rank r's loss, stop and number
 //
-// W is World and S the length of the first slice. It moves numbers and adds none, so the order of the sum is the caller's.
+// W is World and S the length of the first slice. It moves numbers and adds none, so the order of the sum is the
+// caller's.
 type Exchange struct {
 	World   int
 	Numbers int // of each rank, besides loss and stop
@@ -86,7 +88,7 @@ func (k Exchange) CPU(c *CPU, in, out []Tensor) func() {
 	}
 }
 
-// place is this rank's among the ranks; one alone where there is no group.
+// place returns this rank's among the ranks; one alone where there is no group.
 func (c *CPU) place() (rank, world int) {
 	if c.Group == nil {
 		return 0, 1
@@ -94,8 +96,8 @@ func (c *CPU) place() (rank, world int) {
 	return c.Group.Rank(), c.Group.World()
 }
 
-// gather is the group's Gather of alone's one element among world ranks, of equal lengths. Where it fails there is an Err,
-// and ok is false. It allocates nothing for one rank.
+// gather returns the group's Gather of alone's one element among world ranks, of equal lengths. Where it fails there is
+// an Err, and ok is false. It allocates nothing for one rank.
 func (c *CPU) gather(what string, alone [][]byte, world int) (all [][]byte, ok bool) {
 	if c.err == nil && c.Group != nil && c.Group.World() != world {
 		c.err = fmt.Errorf("%s: the plan is for %d ranks, and the machine has joined %d", what, world, c.Group.World())
@@ -103,8 +105,8 @@ func (c *CPU) gather(what string, alone [][]byte, world int) (all [][]byte, ok b
 	return c.gatherOf(what, alone, world, 0)
 }
 
-// gatherOf is gather for those of the group's ranks that this one works with: so many, from first on. All ranks of the group
-// take part; what others send may have another length.
+// gatherOf returns gather for those of the group's ranks that this one works with: so many, from first on. All ranks of
+// the group take part; what others send may have another length.
 func (c *CPU) gatherOf(what string, alone [][]byte, ranks, first int) (all [][]byte, ok bool) {
 	if c.err != nil {
 		return nil, false
@@ -130,16 +132,16 @@ func (c *CPU) gatherOf(what string, alone [][]byte, ranks, first int) (all [][]b
 	return all, true
 }
 
-// share is this rank's place among so many neighbours that have a share of the tokens each.
+// share returns this rank's place among so many neighbours that have a share of the tokens each.
 func (c *CPU) share(ranks int) int {
 	rank, _ := c.place()
 	return rank % max(ranks, 1)
 }
 
-// Err is why a collective operation failed; nil = none did. What runs after it has no meaning.
+// Err returns why a collective operation failed, or nil. Results computed after a failure are meaningless.
 func (c *CPU) Err() error { return c.err }
 
-// Cost is of what the links move too: this rank's slices go out and the others' come in.
+// Cost includes what the links move: this rank's slices go out and the others' come in.
 func (Exchange) Cost(in, out []Type, _ Content) Cost { return Cost{Bytes: moved(in, out)} }
 
 // AddInOrder adds parts to a sum, the first one first: so the sum is the same whoever computed the parts.
@@ -150,7 +152,8 @@ func (Exchange) Cost(in, out []Type, _ Content) Cost { return Cost{Bytes: moved(
 // With Slice, o is where this rank's slice of the sum begins (SliceOf) and i goes over the slice; else o is 0, and the
 // parts are as long as the sum, which may be f[] then. The output is in the memory of sum.
 //
-// A part of zeros changes nothing: a sum that began at +0 is never -0, as rounding to nearest gives -0 for two -0 alone.
+// A part of zeros changes nothing: a sum that began at +0 is never -0, as rounding to nearest gives -0 for two -0
+// alone.
 type AddInOrder struct{ Slice bool }
 
 func (AddInOrder) Name() string { return "inorder" }
@@ -244,7 +247,8 @@ func (AddInOrder) Stored([]DType) (want, out []DType) { return []DType{F32, F32}
 
 func (GatherSlices) Stored([]DType) (want, out []DType) { return []DType{F32}, []DType{F32} }
 
-// AllGather makes tensors whole that lie in slices of equal length, one on each rank (FSDP's and ZeRO stage 3's all-gather).
+// AllGather makes tensors whole that lie in slices of equal length, one on each rank (FSDP's and ZeRO stage 3's
+// all-gather).
 //
 //	slice u8[S] -> parts, of any types
 //	the slices of rank 0, 1, ... one after the other are a text of World x S bytes; part i is that from byte At[i] on
@@ -296,7 +300,7 @@ func (k AllGather) CPU(c *CPU, in, out []Tensor) func() {
 	}
 }
 
-// Cost is of the slice that is read and all that is written, most of it over the links.
+// Cost counts the slice that is read and everything that is written, most of it over the links.
 func (k AllGather) Cost(in, _ []Type, _ Content) Cost {
 	return Cost{Bytes: int64(k.World+1) * in[0].Bytes()}
 }
@@ -308,8 +312,8 @@ func (k AllGather) Stored([]DType) (want, out []DType) {
 	return []DType{U8}, out
 }
 
-// AllToAll hands every rank of a group its block of each rank's rows (MPI_Alltoall). The ranks of a run form groups of Ranks
-// neighbours: 0 to Ranks-1, Ranks to 2 Ranks-1, and so on.
+// AllToAll hands every rank of a group its block of each rank's rows (MPI_Alltoall). The ranks of a run form groups of
+// Ranks neighbours: 0 to Ranks-1, Ranks to 2 Ranks-1, and so on.
 //
 //	x f[M,C] -> y f[M,C]: block j of y, rows [j M/Ranks, (j+1) M/Ranks), is block i of rank j's x, where this is rank i of its group
 //
@@ -349,7 +353,7 @@ func (k AllToAll) CPU(c *CPU, in, out []Tensor) func() {
 	}
 }
 
-// Cost is of what is read and written; all but one block goes over the links.
+// Cost counts what is read and written; all but one block goes over the links.
 func (k AllToAll) Cost(in, out []Type, _ Content) Cost { return Cost{Bytes: moved(in, out)} }
 
 func (AllToAll) Stored([]DType) (want, out []DType) {

@@ -9,7 +9,7 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// place is this rank's among the ranks that a plan is for.
+// place returns this rank's among the ranks that a plan is for.
 func (g *GPU) place(world int) (rank int, err error) {
 	if g.Comm == nil && world == 1 {
 		return 0, nil
@@ -104,8 +104,8 @@ func (k GatherSlices) GPU(g *GPU, _, out []DeviceTensor) (func() error, error) {
 	return func() error { return move.Run(s) }, nil
 }
 
-// Join makes the device one of a group's ranks: it opens NCCL, which takes memory of its own, and moves a number between
-// every two ranks, so that links and buffers are there before the first step is captured.
+// Join makes the device one of a group's ranks: it opens NCCL, which takes memory of its own, and moves a number
+// between every two ranks, so that links and buffers are there before the first step is captured.
 func (g *GPU) Join(group Group) error {
 	lib, err := gpu.OpenNCCL("")
 	if err != nil {
@@ -209,7 +209,7 @@ func (k AllGather) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return inOrder(work...), nil
 }
 
-// share is this rank's place among so many neighbours that have a share of the tokens each.
+// share returns this rank's place among so many neighbours that have a share of the tokens each.
 func (g *GPU) share(ranks int) (place int, err error) {
 	switch {
 	case ranks < 2:
@@ -220,8 +220,8 @@ func (g *GPU) share(ranks int) (place int, err error) {
 	return g.Comm.Rank % ranks, nil
 }
 
-// turn is where each exchange of a plan notes that it writes: so they are queued one behind the other, on all ranks in one
-// order, as NCCL asks. No memory lies there.
+// turn is where each exchange of a plan notes that it writes: so they are queued one behind the other, on all ranks in
+// one order, as NCCL asks. No memory lies there.
 var turn = Access{At: 1, Bytes: 1, Write: true}
 
 func (k AllToAll) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

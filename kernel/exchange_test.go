@@ -57,8 +57,8 @@ func (s seat) Gather(what string, mine []byte) ([][]byte, error) {
 	return s.Group.Gather(context.Background(), what, mine)
 }
 
-// TestSumOverRanks: the sum of the ranks' gradients is, on every rank, that of one that adds them in their order, bit for
-// bit, for lengths that slices do not divide.
+// TestSumOverRanks: the sum of the ranks' gradients is, on every rank, that of one that adds them in their order, bit
+// for bit, for lengths that slices do not divide.
 func TestSumOverRanks(t *testing.T) {
 	for world := 1; world <= 8; world++ {
 		for _, n := range []int{3, 64, 1003} {

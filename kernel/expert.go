@@ -7,13 +7,14 @@ import (
 	"github.com/tierlora/tierlora/kernel/gemm"
 )
 
-// ExpertMatMul is a GEMM for each of some experts: rows of x are sorted by expert, and each expert multiplies its own by its own
-// matrix.
+// ExpertMatMul is a GEMM for each of some experts: rows of x are sorted by expert, and each expert multiplies its own
+// by its own matrix.
 //
 //	y = Alpha x_e op(w_e)   // x f[S,K], w w[E*K,N], with TransB w[E*N,K]; starts i32[E+1] -> y f[S,N]; Alpha 0 stands for 1
 //
-// w holds the experts' matrices one below the other. Expert e has the rows starts[e]..starts[e+1] of x and y, which may be none;
-// starts[0] is 0. Rows from starts[E] on are with no expert: their products are zero. w may be frozen in another float type than x's.
+// w holds the experts' matrices one below the other. Expert e has the rows starts[e]..starts[e+1] of x and y, which may
+// be none; starts[0] is 0. Rows from starts[E] on are with no expert: their products are zero. w may be frozen in
+// another float type than x's.
 type ExpertMatMul struct {
 	Experts int
 	TransB  bool
@@ -69,7 +70,7 @@ func (k ExpertMatMul) Grads() Backward {
 
 func (k ExpertMatMul) Accumulate() (Kernel, bool) { return Onto[ExpertMatMul]{k}, true }
 
-// Scratch of float64 is one expert's matrix.
+// Scratch returns, for float64, the bytes of one expert's matrix.
 func (k ExpertMatMul) Scratch(in []Type, _ int) int64 {
 	if in[0].DType != F64 || in[1].DType == F64 || k.Experts < 1 {
 		return 0
@@ -227,8 +228,8 @@ func (ExpertWeightGrad) Cost(in, out []Type, _ Content) Cost {
 	return gemmCost(in, out, in[0].Shape[0], in[0].Shape[1], in[1].Shape[1])
 }
 
-// ExpertWeightGradGathered is ExpertWeightGrad of rows that GatherTokens would make, read where they are: b's row r is the row
-// source[r]/PerToken of x, or zero where there is none.
+// ExpertWeightGradGathered is ExpertWeightGrad of rows that GatherTokens would make, read where they are: b's row r is
+// the row source[r]/PerToken of x, or zero where there is none.
 //
 //	a f[S,N], x f[M,K], source i32[S], starts i32[E+1] -> dw f[E*N,K];  dw_e = Alpha a_eᵀ b_e; Alpha 0 stands for 1
 type ExpertWeightGradGathered struct {
@@ -260,7 +261,7 @@ func (k ExpertWeightGradGathered) Accumulate() (Kernel, bool) {
 	return Onto[ExpertWeightGradGathered]{k}, true
 }
 
-// Scratch is the gathered rows.
+// Scratch returns the bytes of the gathered rows.
 func (ExpertWeightGradGathered) Scratch(in []Type, _ int) int64 {
 	if len(in) < 3 || len(in[1].Shape) != 2 || len(in[2].Shape) != 1 {
 		return 0
@@ -293,7 +294,7 @@ func (k ExpertWeightGradGathered) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, ComputeType, I32, I32}, []DType{F32}
 }
 
-// ScratchGPU: rows are read where they are.
+// ScratchGPU returns zero: the device reads rows where they are.
 func (ExpertWeightGradGathered) ScratchGPU(_, _ []Type, _ int) int64 { return 0 }
 
 // ExpertBias adds each expert's bias to its rows, which are sorted by expert.
@@ -349,7 +350,8 @@ func expertBias[F Float](c *CPU, in, out []Tensor) func() {
 
 func (ExpertBias) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }
 
-// expertShape is the sizes of a GEMM for each of some experts on a GPU, [rows,k] by [k,n], and how its operands are stored.
+// expertShape is the sizes of a GEMM for each of some experts on a GPU, [rows,k] by [k,n], and how its operands are
+// stored.
 type expertShape struct {
 	experts, rows, n, k int
 	operand             DType
@@ -383,7 +385,7 @@ func (k ExpertMatMulNF4) ScratchGPU(in, _ []Type, _ int) int64 {
 	return packedExpertsScratchGPU(in[0].DType, k.Experts, k.N, k.K)
 }
 
-// packedExpertsScratchGPU is all experts' matrices, dequantised to the type of x.
+// packedExpertsScratchGPU returns the bytes of all experts' matrices, dequantised to the type of x.
 func packedExpertsScratchGPU(x DType, experts, n, k int) int64 {
 	return int64(experts) * int64(n) * int64(k) * int64(x.Size())
 }
@@ -391,8 +393,9 @@ func packedExpertsScratchGPU(x DType, experts, n, k int) int64 {
 // PrologueGPU marks the dequantising of the weights, which waits for no activation.
 func (ExpertMatMulNF4) PrologueGPU() bool { return true }
 
-// slow says whether a GEMM goes by mma.sync, on a device whose fast kernel is wgmma's, for no other reason than that rows of its
-// matrices are no multiple of 16 bytes. Where experts have few rows, or a matrix has at most 64 rows or columns, others are as fast.
+// slow says whether a GEMM goes by mma.sync, on a device whose fast kernel is wgmma's, for no other reason than that
+// rows of its matrices are no multiple of 16 bytes. Where experts have few rows, or a matrix has at most 64 rows or
+// columns, others are as fast.
 func (p expertShape) slow(sm int) SlowPath {
 	even := p
 	even.n, even.k = (p.n+7)/8*8, (p.k+7)/8*8
@@ -403,7 +406,7 @@ func (p expertShape) slow(sm int) SlowPath {
 		NotMeasured, "a lora.r that is a multiple of 8 where it is one of the two, else none for this model; without training.strict the run goes by it"}
 }
 
-// slowExperts is slow of experts' matrices [n,k], which are multiplied transposed or not.
+// slowExperts returns slow of experts' matrices [n,k], which are multiplied transposed or not.
 func slowExperts(experts, n, k int, transposed bool, in []Type, sm int) SlowPath {
 	if transposed {
 		n, k = k, n
@@ -427,7 +430,7 @@ func (k ExpertMatMulMXFP4) SlowGPU(in, _ []Type, sm int) SlowPath {
 	return slowExperts(k.Experts, k.N, k.K, k.Transposed, in, sm)
 }
 
-// SlowGPU is that of Base, or that the update is a kernel of its own.
+// SlowGPU returns Base's slow path, or that the update runs as a kernel of its own.
 func (k ExpertUpdate) SlowGPU(in, out []Type, sm int) SlowPath {
 	base, _, low := splitUpdate(k, in)
 	if s, ok := k.Base.(SlowOnGPU); ok {

@@ -15,7 +15,8 @@ type expertOp struct {
 	low         expertLow // with which alpha is 1
 }
 
-// expertLow is a low-rank update of an experts' GEMM: scale u_e op(v_e), with v transposed as Low says; rank 0 stands for none.
+// expertLow is a low-rank update of an experts' GEMM: scale u_e op(v_e), with v transposed as Low says; rank 0 stands
+// for none.
 type expertLow struct {
 	u, v   gpu.Ptr
 	rank   int

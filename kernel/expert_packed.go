@@ -12,7 +12,8 @@ import (
 //	y = x_e W_eᵀ   // x f[S,K] -> f[S,N]
 //	y = x_e W_e    // Transposed: x f[S,N] -> f[S,K]
 //
-// Inputs after x: the experts' first rows i32[Experts+1], then MatMulNF4's inputs, each the experts' one after the other.
+// Inputs after x: the experts' first rows i32[Experts+1], then MatMulNF4's inputs, each the experts' one after the
+// other.
 type ExpertMatMulNF4 struct {
 	Experts, N, K int
 	Nested        bool
@@ -23,20 +24,20 @@ type ExpertMatMulNF4 struct {
 
 func (ExpertMatMulNF4) Name() string { return "expert_nf4" }
 
-// one is an expert's GEMM.
+// one returns an expert's GEMM.
 func (k ExpertMatMulNF4) one() MatMulNF4 {
 	return MatMulNF4{N: k.N, K: k.K, Nested: k.Nested, Transposed: k.Transposed, Map: k.Map, FP4: k.FP4}
 }
 
-// inputs is how many inputs there are besides an addend.
+// inputs returns how many inputs there are besides an addend.
 func (k ExpertMatMulNF4) inputs() int { return 1 + k.one().inputs() }
 
 func (k ExpertMatMulNF4) Shape(in []Type) ([]Type, error) {
 	return packedExpertsShape(in, k.Experts, k.inputs(), k.one().Shape)
 }
 
-// packedExpertsShape checks a grouped GEMM whose matrices stay packed: x, the experts' first rows, then vectors of which each expert has an
-// equal part, as one's shape takes them after x.
+// packedExpertsShape checks a grouped GEMM whose matrices stay packed: x, the experts' first rows, then vectors of
+// which each expert has an equal part, as one's shape takes them after x.
 func packedExpertsShape(in []Type, experts, inputs int, one func(in []Type) ([]Type, error)) ([]Type, error) {
 	if len(in) != inputs {
 		return nil, fmt.Errorf("takes %d inputs, got %d", inputs, len(in))
@@ -108,7 +109,7 @@ func (k ExpertMatMulNF4) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	}
 }
 
-// packedExpertsScratch is bindExperts' scratch: of float64 one expert's matrix [n,k], and a row of it in float32.
+// packedExpertsScratch returns bindExperts' scratch: of float64 one expert's matrix [n,k], and a row of it in float32.
 func packedExpertsScratch(x DType, n, k int) int64 {
 	if x != F64 {
 		return 0
@@ -116,7 +117,8 @@ func packedExpertsScratch(x DType, n, k int) int64 {
 	return T(F64, n, k).Bytes() + T(F64, k).Bytes()
 }
 
-// bindExperts multiplies in[0] by matrices [n,k] that stay packed, or by their transposes; in[1] has the experts' first rows.
+// bindExperts multiplies in[0] by matrices [n,k] that stay packed, or by their transposes; in[1] has the experts' first
+// rows.
 func bindExperts(c *CPU, n, k int, transposed bool, in, out []Tensor, beta float64, of func(e int) gemm.Dequantiser) func() {
 	if in[0].DType == F64 {
 		one := NewTensor(T(F64, n*k), c.Scratch).F64()
@@ -134,20 +136,21 @@ func bindExperts(c *CPU, n, k int, transposed bool, in, out []Tensor, beta float
 	})
 }
 
-// part is the e-th of n equal parts.
+// part returns the e-th of n equal parts.
 func part[E any](x []E, e, n int) []E { return x[e*(len(x)/n):][:len(x)/n] }
 
 func (ExpertMatMulNF4) Cost(in, out []Type, _ Content) Cost {
 	return gemmCost(in, out, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1])
 }
 
-// ExpertMatMulInt8 is ExpertMatMul with matrices W_e [N,K] that stay in 8 bits, each as MatMulInt8's is. One after the other they
-// are one weight [Experts*N,K] in rows.
+// ExpertMatMulInt8 is ExpertMatMul with matrices W_e [N,K] that stay in 8 bits, each as MatMulInt8's is. One after the
+// other they are one weight [Experts*N,K] in rows.
 //
 //	y = x_e W_eᵀ   // x f[S,K] -> f[S,N]
 //	y = x_e W_e    // Transposed: x f[S,N] -> f[S,K]
 //
-// Inputs after x: the experts' first rows i32[Experts+1], codes u8[Experts*N*K], the largest magnitudes of rows f32[Experts*N].
+// Inputs after x: the experts' first rows i32[Experts+1], codes u8[Experts*N*K], the largest magnitudes of rows
+// f32[Experts*N].
 type ExpertMatMulInt8 struct {
 	Experts, N, K int
 	Transposed    bool
@@ -206,13 +209,14 @@ func (k ExpertMatMulInt8) ScratchGPU(in, _ []Type, _ int) int64 {
 // PrologueGPU marks the dequantising of the weights, which waits for no activation.
 func (ExpertMatMulInt8) PrologueGPU() bool { return true }
 
-// ExpertMatMulMXFP4 is ExpertMatMul with matrices W_e [N,K] that stay in MXFP4, in blocks of 32 along K, a multiple of 32.
+// ExpertMatMulMXFP4 is ExpertMatMul with matrices W_e [N,K] that stay in MXFP4, in blocks of 32 along K, a multiple of
+// 32.
 //
 //	y = x_e W_eᵀ   // x f[S,K] -> f[S,N]
 //	y = x_e W_e    // Transposed: x f[S,N] -> f[S,K]
 //
-// Inputs after x: the experts' first rows i32[Experts+1], codes u8[Experts*N*K/2], two a byte, the first in the low nibble, and
-// scales u8[Experts*N*K/32] in E8M0, none of them above quant.MXFP4MaxScale.
+// Inputs after x: the experts' first rows i32[Experts+1], codes u8[Experts*N*K/2], two a byte, the first in the low
+// nibble, and scales u8[Experts*N*K/32] in E8M0, none of them above quant.MXFP4MaxScale.
 type ExpertMatMulMXFP4 struct {
 	Experts, N, K int
 	Transposed    bool

@@ -55,7 +55,7 @@ func TestExpertMatMul(t *testing.T) {
 	}
 }
 
-// expertWeights are matrices that stay packed, each by itself, and their parts one after the other.
+// expertWeights returns matrices that stay packed, each by itself, and their parts one after the other.
 func expertWeights(t testing.TB, experts, n, k int, scheme string, nested bool) (each []quant.Packed, parts []kernel.Tensor) {
 	t.Helper()
 	c := quant.DefaultOf(scheme)
@@ -164,7 +164,7 @@ func TestExpertMatMulInt8(t *testing.T) {
 	kerneltest.Run(t, cases...)
 }
 
-// mxfp4Experts are matrices in MXFP4, and the numbers that they stand for.
+// mxfp4Experts returns matrices in MXFP4, and the numbers that they stand for.
 func mxfp4Experts(experts, n, k int) (codes, scales []byte, numbers []float32) {
 	r := rand.New(rand.NewPCG(uint64(n), uint64(k)))
 	codes, scales, numbers = make([]byte, experts*n*k/2), make([]byte, experts*n*k/quant.MXFP4Block), make([]float32, experts*n*k)
@@ -212,7 +212,8 @@ func TestExpertMatMulMXFP4(t *testing.T) {
 	}
 }
 
-// TestExpertMatMulMXFP4Meaning: the product is ExpertMatMul's with the numbers that the codes stand for, which bf16 has, to the bit.
+// TestExpertMatMulMXFP4Meaning: the product is ExpertMatMul's with the numbers that the codes stand for, which bf16
+// has, to the bit.
 func TestExpertMatMulMXFP4Meaning(t *testing.T) {
 	const tokens, slots, experts, n, k = 13, 2, 5, 48, 96
 	_, _, starts := sorted(t, tokens, slots, experts)
@@ -237,8 +238,8 @@ func TestExpertMatMulMXFP4Meaning(t *testing.T) {
 	}
 }
 
-// TestGatheredGradient: the gradient of rows read where their tokens have them is that of the rows that GatherTokens makes, bit for bit,
-// alone and onto what is there.
+// TestGatheredGradient: the gradient of rows read where their tokens have them is that of the rows that GatherTokens
+// makes, bit for bit, alone and onto what is there.
 func TestGatheredGradient(t *testing.T) {
 	for _, s := range expertSizes {
 		rows, source, starts := sorted(t, s[0], s[1], s[2])

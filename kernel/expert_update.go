@@ -10,8 +10,8 @@ import (
 //	y = x_e op(w_e) + Alpha u_e op(v_e)       // Alpha: Low's
 //	y = y0 + x_e op(w_e) + Alpha u_e op(v_e)  // Onto: in y0's memory
 //
-// Inputs: Base's, y0 where Onto, then u f[S,R] and v, as Low takes them. Base is ExpertMatMul without a factor, or one of those
-// whose matrices stay packed.
+// Inputs: Base's, y0 where Onto, then u f[S,R] and v, as Low takes them. Base is ExpertMatMul without a factor, or one
+// of those whose matrices stay packed.
 type ExpertUpdate struct {
 	Base Kernel
 	Low  ExpertMatMul
@@ -20,7 +20,8 @@ type ExpertUpdate struct {
 
 func (ExpertUpdate) Name() string { return "expert_update" }
 
-// base is the form of Base that adds to memory, how many inputs Base has, and which of them is the experts' first rows.
+// base returns the form of Base that adds to memory, how many inputs Base has, and which of them is the experts' first
+// rows.
 func (k ExpertUpdate) base() (onto Kernel, inputs, starts int) {
 	a, ok := k.Base.(Accumulating)
 	if !ok {
@@ -124,5 +125,6 @@ func (k ExpertUpdate) ScratchGPU(in, out []Type, sm int) int64 {
 	return 0
 }
 
-// PrologueGPU marks the dequantising of Base's weights, which waits for no activation; where they are not packed there is none.
+// PrologueGPU marks the dequantising of Base's weights, which waits for no activation; where they are not packed there
+// is none.
 func (ExpertUpdate) PrologueGPU() bool { return true }

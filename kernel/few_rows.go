@@ -6,8 +6,8 @@ import (
 	"github.com/tierlora/tierlora/kernel/cuda"
 )
 
-// FewRows is two or three GEMMs of one kind that read the same few rows, in one call, for plans of a GPU: MatMul or MatMulNF4 with
-// RowsApart. Each result has the bits that it has alone.
+// FewRows is two or three GEMMs of one kind that read the same few rows, in one call, for plans of a GPU: MatMul or
+// MatMulNF4 with RowsApart. Each result has the bits that it has alone.
 //
 //	x f[M,K], what each GEMM reads after x -> f[M,N_i]
 //
@@ -17,8 +17,8 @@ type FewRows struct {
 	Gated bool
 }
 
-// NewFewRows are GEMMs as one call, where a GPU has a kernel for it; in are the inputs of the first. Its results are of a precision
-// with fewer bits than fp32.
+// NewFewRows returns GEMMs as one call, where a GPU has a kernel for it; in are the inputs of the first. Its results
+// are of a precision with fewer bits than fp32.
 func NewFewRows(parts []Kernel, gated bool, in []Type) (o FewRows, ok bool) {
 	if len(parts) < 2 || len(parts) > 3 || gated && len(parts) != 2 || len(in) < 2 || len(in[0].Shape) != 2 {
 		return o, false
@@ -47,7 +47,7 @@ func NewFewRows(parts []Kernel, gated bool, in []Type) (o FewRows, ok bool) {
 
 func (FewRows) Name() string { return "few_rows" }
 
-// members are the GEMMs and the inputs of each, from all inputs.
+// members returns the GEMMs and the inputs of each, from all inputs.
 func members[T any](o FewRows, in []T) (parts []Kernel, inputs [][]T, ok bool) {
 	rest := in
 	if len(in) == 0 {

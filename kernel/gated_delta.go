@@ -8,16 +8,17 @@ import (
 	"github.com/tierlora/tierlora/kernel/simd"
 )
 
-// GatedDelta is linear attention by the gated delta rule (Yang et al., "Gated Delta Networks: Improving Mamba2 with Delta Rule",
-// 2024), as Qwen3-Next and Qwen3.5 have it: a matrix for each value head, which forgets, and is corrected by what it said wrongly.
+// GatedDelta is linear attention by the gated delta rule (Yang et al., "Gated Delta Networks: Improving Mamba2 with
+// Delta Rule", 2024), as Qwen3-Next and Qwen3.5 have it: a matrix for each value head, which forgets, and is corrected
+// by what it said wrongly.
 //
 //	qkv f[M,2*K*D+V*E], b f[M,V], a f[M,V], logA w[V], dt w[V], cu i32[S+1] -> o f[M,V*E]
 //	q = normed(q) / sqrt(D), k = normed(k), normed(x) = x / sqrt(sum(x²) + 1e-6), each head by itself
 //	g = exp(-exp(logA) * softplus(a + dt)),  beta = sigmoid(b)
 //	S = g S,  e = v - Sᵀk,  S = S + k (beta e)ᵀ,  o = Sᵀq,  token by token; S [D,E] is zero before a sequence's first
 //
-// qkv holds the K heads of q, then those of k, then the V heads of v. Value head h reads key head h/(V/K). Sequence s has the rows
-// cu[s]..cu[s+1]. A row that is in no sequence gives zeros.
+// qkv holds the K heads of q, then those of k, then the V heads of v. Value head h reads key head h/(V/K). Sequence s
+// has the rows cu[s]..cu[s+1]. A row that is in no sequence gives zeros.
 type GatedDelta struct {
 	KeyHeads, ValueHeads int
 	KeySize              int // D
@@ -73,12 +74,12 @@ func (o GatedDelta) CPU(c *CPU, in, out []Tensor) func() {
 	return byFloat(in[0], gatedDelta[float32], gatedDelta[float64])(c, o, in, out)
 }
 
-// valueSize is E where qkv is of type t.
+// valueSize returns E where qkv is of type t.
 func (o GatedDelta) valueSize(t Type) int {
 	return (t.Shape[1] - 2*o.KeyHeads*o.KeySize) / o.ValueHeads
 }
 
-// flops are those of a multiply-add for each number of the matrices, so many times for every token.
+// flops returns the operations of a multiply-add for each number of the matrices, so many times for every token.
 func (o GatedDelta) flops(qkv Type, times int) int64 {
 	return 2 * int64(times) * int64(qkv.Shape[0]) * int64(o.ValueHeads) * int64(o.KeySize) * int64(o.valueSize(qkv))
 }
@@ -146,7 +147,8 @@ func (o GatedDelta) scratch(qkv Type) cuda.GatedDeltaScratch {
 	return cuda.NewGatedDeltaScratch(qkv.Shape[0], o.ValueHeads, o.KeySize, o.valueSize(qkv))
 }
 
-// ScratchGPU is what is prepared of a window of rows, and where there are several the states between them.
+// ScratchGPU returns the bytes prepared for a window of rows and, where there are several windows, of the states
+// between them.
 func (o GatedDelta) ScratchGPU(in, _ []Type, _ int) int64 { return o.scratch(in[0]).Bytes }
 
 func (GatedDeltaGrad) Stored([]DType) (want, out []DType) {
@@ -161,7 +163,8 @@ func (o GatedDeltaGrad) scratch(qkv Type) cuda.GatedDeltaGradScratch {
 	return cuda.NewGatedDeltaGradScratch(qkv.DType.String(), qkv.Shape[0], o.ValueHeads, o.KeySize, GatedDelta(o).valueSize(qkv))
 }
 
-// ScratchGPU is that of GatedDelta, the states before the chunks of a window of rows, and their gradients.
+// ScratchGPU returns GatedDelta's scratch and the bytes of the states before the chunks of a window of rows and their
+// gradients.
 func (o GatedDeltaGrad) ScratchGPU(in, _ []Type, _ int) int64 { return o.scratch(in[0]).Bytes }
 
 func (GatedDeltaCached) Stored([]DType) (want, out []DType) {
@@ -170,7 +173,8 @@ func (GatedDeltaCached) Stored([]DType) (want, out []DType) {
 
 func (o GatedDeltaCached) CheckGPU(in, out []Type, sm int) error { return o.Rule.CheckGPU(in, out, sm) }
 
-// deltaHeads is what the bodies of the gated delta rule share. A task is a key head of a sequence, with its value heads in turn.
+// deltaHeads is what the bodies of the gated delta rule share. A task is a key head of a sequence, with its value heads
+// in turn.
 type deltaHeads[F Float] struct {
 	GatedDelta
 	loops     *simd.Loops[F]
@@ -202,7 +206,7 @@ func (h *deltaHeads[F]) v(qkv []F, t, value int) []F {
 	return qkv[t*h.width+2*h.KeyHeads*h.KeySize+value*h.E:][:h.E]
 }
 
-// o is a value head of a row of the output, or of its gradient.
+// o returns a value head of a row of the output, or of its gradient.
 func (h *deltaHeads[F]) o(o []F, t, value int) []F { return o[(t*h.ValueHeads+value)*h.E:][:h.E] }
 
 const deltaNormEps = 1e-6
@@ -217,7 +221,7 @@ func (h *deltaHeads[F]) normed(dst, x []F, by float64) float64 {
 // queryScale multiplies a normed query.
 func (h *deltaHeads[F]) queryScale() float64 { return 1 / math.Sqrt(float64(h.KeySize)) }
 
-// gates are those of a value head at a token: how much of the state stays, and how much of its error is corrected.
+// gates returns those of a value head at a token: how much of the state stays, and how much of its error is corrected.
 func (h *deltaHeads[F]) gates(t, value int) (g, beta F) {
 	i := t*h.ValueHeads + value
 	return F(math.Exp(h.logDecay(t, value))), F(sigmoid(float64(h.b[i])))
@@ -259,13 +263,14 @@ func (h *deltaHeads[F]) clearRest(m []F) {
 	clear(m[to*width:])
 }
 
-// forwardSlot is a thread's memory in bytes: a state, a query and a key, e and d.
+// forwardSlot returns a thread's memory in bytes: a state, a query and a key, e and d.
 func (o GatedDelta) forwardSlot(qkv Type) int64 {
 	E := o.valueSize(qkv)
 	return int64(o.KeySize*E+2*o.KeySize+2*E) * int64(qkv.DType.Size())
 }
 
-// forward runs the tokens first..end of a key head, each value head from the state that start gives, and shows it the last.
+// forward runs the tokens first..end of a key head, each value head from the state that start gives, and shows it the
+// last.
 func (h *deltaHeads[F]) forward(out, mem []F, first, end, key int, start, last func(value int, state []F)) {
 	D, E := h.KeySize, h.E
 	state, mem := mem[:D*E], mem[D*E:]
@@ -302,10 +307,12 @@ func gatedDelta[F Float](c *CPU, o GatedDelta, in, out []Tensor) func() {
 	})
 }
 
-// deltaStretch is how many tokens lie between two states that are kept of n tokens: as many states are kept as are then recomputed.
+// deltaStretch returns how many tokens lie between two states that are kept of n tokens: as many states are kept as are
+// then recomputed.
 func deltaStretch(n int) int { return max(1, int(math.Ceil(math.Sqrt(float64(n))))) }
 
-// backwardSlot is a thread's memory in bytes: the states kept, those of a stretch, the gradient of one, e of a stretch, and rows.
+// backwardSlot returns a thread's memory in bytes: the states kept, those of a stretch, the gradient of one, e of a
+// stretch, and rows.
 func (o GatedDelta) backwardSlot(qkv Type) int64 {
 	E, n := o.valueSize(qkv), deltaStretch(qkv.Shape[0])
 	return int64((2*n+2)*o.KeySize*E+(n+3)*E+3*o.KeySize) * int64(qkv.DType.Size())
@@ -445,7 +452,8 @@ func gatedDeltaGrad[F Float](c *CPU, o GatedDelta, in, out []Tensor) func() {
 	})
 }
 
-// GatedDeltaCached is GatedDelta of the next tokens of several sequences, each with the state behind its earlier tokens in a slot.
+// GatedDeltaCached is GatedDelta of the next tokens of several sequences, each with the state behind its earlier tokens
+// in a slot.
 //
 //	the inputs of GatedDelta, cuK i32[S+1], state f[P,V*D*E] -> o f[M,V*E], state'
 //
@@ -509,7 +517,7 @@ func gatedDeltaCached[F Float](c *CPU, o GatedDeltaCached, in, out []Tensor) fun
 	})
 }
 
-// Cost is of the rows alone, and of one state.
+// Cost counts the rows alone, and one state.
 func (o GatedDeltaCached) Cost(in, out []Type, _ Content) Cost {
 	return Cost{moved(in[:7], out[:1]), o.Rule.flops(in[0], 4)}
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// arguments are the inputs of the rule and the sizes, which all of its kernels end with.
+// arguments returns the inputs of the rule and the sizes, which all of its kernels end with.
 func (o GatedDelta) arguments(in []DeviceTensor) []any {
 	return []any{in[0].Ptr, in[1].Ptr, in[2].Ptr, in[3].Ptr, in[4].Ptr, in[5].Ptr, int32(in[0].Shape[0]), int32(in[5].Shape[0] - 1), int32(o.KeyHeads), int32(o.ValueHeads),
 		int32(o.KeySize), int32(o.valueSize(in[0].Type))}
@@ -40,7 +40,8 @@ func (o GatedDelta) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return inOrder(l.all...), l.err
 }
 
-// GPU goes over the rows in windows, from the last to the first. Where there are several, the states before them are worked out first.
+// GPU goes over the rows in windows, from the last to the first. Where there are several, the states before them are
+// worked out first.
 func (o GatedDeltaGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	rule, dy, M, S, E := GatedDelta(o), in[6].Ptr, in[0].Shape[0], in[5].Shape[0]-1, GatedDelta(o).valueSize(in[0].Type)
 	s, window, l := o.scratch(in[0].Type), cuda.DeltaWindow, deltaLaunches{g: g, inputs: rule.arguments(in)}

@@ -54,7 +54,8 @@ func TestGatedDelta(t *testing.T) {
 	}
 }
 
-// TestGatedDeltaEqualsTransformers compares with transformers' functions in float64, and with their gradients by autograd.
+// TestGatedDeltaEqualsTransformers compares with transformers' functions in float64, and with their gradients by
+// autograd.
 func TestGatedDeltaEqualsTransformers(t *testing.T) {
 	g := golden.Open(t, golden.Path(t, "linear_attention/delta.safetensors"))
 	rows, values := g.Shape("b")[0], g.Shape("b")[1]
@@ -75,8 +76,8 @@ func TestGatedDeltaEqualsTransformers(t *testing.T) {
 	}
 }
 
-// TestGatedDeltaCached: two texts in pieces, side by side and by themselves, are bit for bit what each is whole; a text that begins
-// in a slot does not read what the slot held, and slots without a row stay as they are.
+// TestGatedDeltaCached: two texts in pieces, side by side and by themselves, are bit for bit what each is whole; a text
+// that begins in a slot does not read what the slot held, and slots without a row stay as they are.
 func TestGatedDeltaCached(t *testing.T) {
 	const tokens, slots, keyHeads, valueHeads, D, E, filter = 30, 3, 2, 4, 6, 5, 4
 	width := 2*keyHeads*D + valueHeads*E

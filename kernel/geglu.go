@@ -6,8 +6,8 @@ import (
 	"github.com/tierlora/tierlora/kernel/simd"
 )
 
-// GeGLU gates one half of an MLP's hidden layer by the other through GELU (Shazeer, "GLU Variants Improve Transformer", 2020;
-// Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016).
+// GeGLU gates one half of an MLP's hidden layer by the other through GELU (Shazeer, "GLU Variants Improve Transformer",
+// 2020; Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016).
 //
 //	gate f[M,F], up f[M,F] -> h f[M,F] = gelu(gate)*up
 //	gelu(x) = x*(1 + tanh(u))/2 = x*sigmoid(2u),  u = sqrt(2/pi)*(x + 0.044715*x^3)
@@ -44,7 +44,7 @@ func geglu[F Float](c *CPU, erf bool, in, out []Tensor) func() {
 	return c.Range(len(h), 1<<11, func(lo, hi int) { apply(h[lo:hi], gate[lo:hi], up[lo:hi]) })
 }
 
-// below is the share of the normal distribution below x, in float64.
+// below returns the share of the normal distribution below x, in float64.
 func below(x float64) float64 { return math.Erfc(-x/math.Sqrt2) / 2 }
 
 func gegluErf[F Float](h, gate, up []F) {

@@ -76,7 +76,8 @@ func (p gemmOp) skinny() bool {
 	return p.rowsApart && !p.transA && p.transB && p.m <= cuda.SkinnyRows
 }
 
-// scratch is the working memory of a GEMM by whichever kernel runs it, in bytes. sm is the device's compute capability.
+// scratch returns the working memory of a GEMM by whichever kernel runs it, in bytes. sm is the device's compute
+// capability.
 func (p gemmOp) scratch(sm int) int64 {
 	if p.skinny() {
 		return 0
@@ -100,7 +101,7 @@ func (p gemmOp) layout() (cuda.GemmLayout, bool) {
 	return "", false
 }
 
-// rows are the sizes of the rows of A and B as stored.
+// rows returns the sizes of the rows of A and B as stored.
 func (p gemmOp) rows() (lda, ldb int) {
 	lda, ldb = p.k, p.n
 	if p.transA {
@@ -132,7 +133,7 @@ func (p gemmOp) parts(sm int) int {
 	return cuda.GemmParts(l, p.m, p.n, p.k)
 }
 
-// lowRankScratch is the working memory of n such GEMMs in one launch, in bytes.
+// lowRankScratch returns the working memory of n such GEMMs in one launch, in bytes.
 func (p gemmOp) lowRankScratch(n int) int64 {
 	l, form := p.lowRank(n)
 	if form != lowRankGrad && form != lowRankGradFlipped {

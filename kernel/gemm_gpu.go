@@ -66,8 +66,8 @@ func (p gemmOp) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
 	return inOrder(mul, sum), nil
 }
 
-// native binds one of our kernels: for 16 bits wgmma where it can run and the operands' addresses allow it, else mma.sync; for
-// fp32, TF32 included, one without tensor cores.
+// native binds one of our kernels: for 16 bits wgmma where it can run and the operands' addresses allow it, else
+// mma.sync; for fp32, TF32 included, one without tensor cores.
 func (p gemmOp) native(g *GPU, l cuda.GemmLayout, parts int, d, a, b gpu.Ptr) (func() error, error) {
 	lda, ldb := p.rows()
 	if p.operand == F32 {
@@ -96,7 +96,7 @@ func (p gemmOp) native(g *GPU, l cuda.GemmLayout, parts int, d, a, b gpu.Ptr) (f
 	return g.Launch(at, d, mapA, mapB, int32(p.m), int32(p.n), int32(p.k), int32(p.n), p.alpha, p.beta, f32)
 }
 
-// isFP32 is how a kernel is told the type of its result.
+// isFP32 returns how a kernel is told the type of its result.
 func isFP32(d DType) int32 {
 	if d == F32 {
 		return 1
@@ -104,7 +104,7 @@ func isFP32(d DType) int32 {
 	return 0
 }
 
-// rowAlign is the largest power of two up to 16 that divides all row sizes in bytes.
+// rowAlign returns the largest power of two up to 16 that divides all row sizes in bytes.
 func rowAlign(rows ...int) int {
 	align := 16
 	for _, r := range rows {
@@ -126,7 +126,8 @@ func (p gemmOp) bindLowRank(g *GPU, d, a, b []gpu.Ptr, scratch gpu.Ptr) (work fu
 		}
 	}
 	wide := map[lowRankForm][]gpu.Ptr{lowRankDown: a, lowRankUp: d, lowRankGrad: b, lowRankGradFlipped: a}[form]
-	// In a model that is no wider than a rank, what GEMMs share may be their narrow operand: then there are several wide ones.
+	// In a model that is no wider than a rank, what GEMMs share may be their narrow operand: then there are several
+	// wide ones.
 	if len(wide) != 1 || all%16 != 0 || g.Precision.Stored(ComputeType) == F32 {
 		return nil, false, nil
 	}
@@ -153,7 +154,7 @@ func (p gemmOp) bindLowRank(g *GPU, d, a, b []gpu.Ptr, scratch gpu.Ptr) (work fu
 	return work, true, err
 }
 
-// four are addresses as lowrank.cu takes them.
+// four returns addresses as lowrank.cu takes them.
 func four(p []gpu.Ptr) []any {
 	args := make([]any, 4)
 	for i := range args {

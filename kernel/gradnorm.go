@@ -13,8 +13,8 @@ import (
 //	clip'[1] = min(1, MaxNorm / (clip'[0] + 1e-6)) / S; 1/S where MaxNorm is not positive;
 //	           NaN where clip'[0] or the loss is not finite: AdamW then changes nothing
 //
-// S is the loss scale where g is Scaled by it, else 1. The output is in the memory of clip, which is not read. The sum is
-// taken in float64, in pieces of a fixed size in ascending order. The constant is torch's (clip_grad_norm_).
+// S is the loss scale where g is Scaled by it, else 1. The output is in the memory of clip, which is not read. The sum
+// is taken in float64, in pieces of a fixed size in ascending order. The constant is torch's (clip_grad_norm_).
 type GradNorm struct {
 	MaxNorm float64
 	Scaled  bool
@@ -70,7 +70,7 @@ func gradNorm[F Float](k GradNorm, c *CPU, in, out []Tensor) func() {
 
 func finite(x float64) bool { return !math.IsNaN(x) && !math.IsInf(x, 0) }
 
-// squares is the sum of squares in float64, in four chains.
+// squares returns the sum of squares in float64, in four chains.
 func squares[F Float](x []F) float64 {
 	var s0, s1, s2, s3 float64
 	for len(x) >= 4 {

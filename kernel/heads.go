@@ -6,9 +6,9 @@ import (
 
 // HeadShares is how ranks that have a share of a sequence's tokens each divide attention's heads among themselves.
 //
-// Rank r of Ranks takes Heads/Ranks query heads, from r Heads/Ranks on, and the key heads that those read: KVHeads/Ranks of its
-// own, or where there are fewer of them than ranks the one that it reads with its neighbours. KVHeads is 0 of rows that hold
-// no keys and values.
+// Rank r of Ranks takes Heads/Ranks query heads, from r Heads/Ranks on, and the key heads that those read:
+// KVHeads/Ranks of its own, or where there are fewer of them than ranks the one that it reads with its neighbours.
+// KVHeads is 0 of rows that hold no keys and values.
 type HeadShares struct {
 	Ranks, Heads, KVHeads int
 	Fused                 bool // queries, keys and values lie side by side in one matrix
@@ -27,7 +27,7 @@ func (o HeadShares) Check() error {
 	return nil
 }
 
-// Own are the query heads and the key heads of a rank.
+// Own returns the query heads and the key heads of a rank.
 func (o HeadShares) Own() (heads, kvHeads int) {
 	if o.KVHeads > 0 {
 		kvHeads = max(1, o.KVHeads/o.Ranks)
@@ -44,10 +44,10 @@ type headPart struct {
 	first int // in a rank's row
 }
 
-// firstOf is the first head of a part that a rank has.
+// firstOf returns the first head of a part that a rank has.
 func (p headPart) firstOf(rank, ranks int) int { return rank * p.heads / ranks }
 
-// shared is how many ranks have one head.
+// shared returns how many ranks have one head.
 func (p headPart) shared(ranks int) int { return max(1, ranks/p.heads) }
 
 func (o HeadShares) parts() []headPart {
@@ -64,7 +64,7 @@ func (o HeadShares) parts() []headPart {
 	return all
 }
 
-// widths are the heads in a row of each matrix apart, and in a rank's row.
+// widths returns the heads in a row of each matrix apart, and in a rank's row.
 func (o HeadShares) widths() (apart []int, together int) {
 	for _, p := range o.parts() {
 		if p.input == len(apart) {
@@ -143,8 +143,8 @@ func (o SplitHeads) CPU(c *CPU, in, out []Tensor) func() {
 
 func (SplitHeads) Cost(in, out []Type, _ Content) Cost { return Cost{Bytes: moved(in, out)} }
 
-// JoinHeads brings the heads of this rank's tokens together that AllToAll has brought back: what SplitHeads lays out, and its
-// gradient. A head that several ranks have is the sum of theirs, in the order of the ranks.
+// JoinHeads brings the heads of this rank's tokens together that AllToAll has brought back: what SplitHeads lays out,
+// and its gradient. A head that several ranks have is the sum of theirs, in the order of the ranks.
 //
 //	x f[R*M,W] -> q f[M,H*D], and with KVHeads k f[M,K*D], v f[M,K*D], or Fused one matrix of all three
 type JoinHeads HeadShares
@@ -171,7 +171,7 @@ func (o JoinHeads) Shape(in []Type) ([]Type, error) {
 	return out, nil
 }
 
-// Grads are those of queries alone: graphs differentiate the first output.
+// Grads returns those of queries alone: graphs differentiate the first output.
 func (o JoinHeads) Grads() Backward {
 	if o.KVHeads > 0 && !o.Fused {
 		return Backward{Grads: make([]Ref, 1)}
@@ -234,7 +234,8 @@ func (o JoinHeads) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType}, out
 }
 
-// HeadColumns copies the same columns of every head, such as the queries of a projection that has a gate beside each head's query.
+// HeadColumns copies the same columns of every head, such as the queries of a projection that has a gate beside each
+// head's query.
 //
 //	x f[M,H*Of] -> y f[M,H*Width], of each head's Of columns From..From+Width
 type HeadColumns struct{ Heads, Of, From, Width int }
@@ -320,7 +321,8 @@ func (HeadColumnsGrad) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType}, []DType{ComputeType}
 }
 
-// HeadGate multiplies what every head gives by gates that lie beside its queries, as the attention of Qwen3-Next and Qwen3.5 has it.
+// HeadGate multiplies what every head gives by gates that lie beside its queries, as the attention of Qwen3-Next and
+// Qwen3.5 has it.
 //
 //	x f[M,H*D], both f[M,H*2D] -> y f[M,H*D] = x*sigmoid(gate), each head's gate the second half of its columns in both
 type HeadGate struct{ Heads int }

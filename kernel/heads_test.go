@@ -85,8 +85,8 @@ func ranked(t *testing.T, world int, k kernel.Kernel, in [][]kernel.Tensor) [][]
 	return out
 }
 
-// TestHeadsForTokens: of tokens that ranks share, each has its heads of all of them in their order behind the exchange, keys
-// that several read on each; exchanged back, what each had. Groups of ranks do so apart.
+// TestHeadsForTokens: of tokens that ranks share, each has its heads of all of them in their order behind the exchange,
+// keys that several read on each; exchanged back, what each had. Groups of ranks do so apart.
 func TestHeadsForTokens(t *testing.T) {
 	const rows, size = 3, 2
 	for _, c := range []struct{ ranks, groups, heads, kv int }{{1, 2, 2, 1}, {2, 1, 4, 2}, {2, 2, 4, 1}, {4, 2, 8, 4}, {4, 1, 8, 2}} {
@@ -144,8 +144,8 @@ func TestHeadsForTokens(t *testing.T) {
 	}
 }
 
-// TestSharesAreTheWhole: a dropout mask, and positions by the length of sequences, of ranks that share the tokens are those of
-// one rank with all of them.
+// TestSharesAreTheWhole: a dropout mask, and positions by the length of sequences, of ranks that share the tokens are
+// those of one rank with all of them.
 func TestSharesAreTheWhole(t *testing.T) {
 	const rows, width = 12, 8
 	x, counter := make([]float32, rows*width), kernel.NewTensor(kernel.T(kernel.I32, 2), kernel.Alloc(8))

@@ -9,8 +9,8 @@ import (
 // hugePage is the size to which the advice is cut; where pages are larger, the system refuses it and nothing changes.
 const hugePage = 2 << 20
 
-// LargePages asks the system to hold memory that will be written as a whole in huge pages, where it gives them to those that ask:
-// reading weights then takes fewer address translations. The contents don't change.
+// LargePages asks the system to hold memory that will be written as a whole in huge pages, where it gives them to those
+// that ask: reading weights then takes fewer address translations. The contents don't change.
 func LargePages(mem []byte) {
 	skip := int(-uintptr(unsafe.Pointer(unsafe.SliceData(mem))) % hugePage)
 	if n := (len(mem) - skip) / hugePage * hugePage; n > 0 {

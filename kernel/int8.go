@@ -4,8 +4,8 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// MatMulInt8 is the GEMM with a frozen weight W [N,K] that stays in 8 bits, a scale for each row (LLM.int8(), Dettmers et
-// al. 2022), dequantised piece by piece while it is multiplied.
+// MatMulInt8 is the GEMM with a frozen weight W [N,K] that stays in 8 bits, a scale for each row (LLM.int8(), Dettmers
+// et al. 2022), dequantised piece by piece while it is multiplied.
 //
 //	y = x Wᵀ   // x f[M,K] -> f[M,N]
 //	y = x W    // Transposed: x f[M,N] -> f[M,K]
@@ -62,7 +62,7 @@ func (k MatMulInt8) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	return bindPacked(c, in[0], out[0], bindInt8(k.N, k.K, in[1:]), k.N, k.K, k.Transposed, beta, func() {})
 }
 
-// bindInt8 is the weight whose parts lie in memory.
+// bindInt8 returns the weight whose parts lie in memory.
 func bindInt8(n, k int, parts []Tensor) *quant.Packed {
 	return &quant.Packed{Scheme: quant.Schemes["int8"], Rows: n, Cols: k, BlockSize: k, Codes: parts[0].Bytes(), Absmax: parts[1].F32()}
 }

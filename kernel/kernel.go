@@ -1,22 +1,22 @@
 // Package kernel defines the operations that a training step consists of.
 //
-// An operation is one type. One file holds it, with the operations that belong to it: rmsnorm.go defines shapes, gradient
-// and CPU body, rmsnorm_gpu.go the GPU body, cuda/rmsnorm.cu the device code, and rmsnorm_test.go tests them. Operations
-// need no registration: a layer that uses one names its type.
+// An operation is one type. One file holds it, with the operations that belong to it: rmsnorm.go defines shapes,
+// gradient and CPU body, rmsnorm_gpu.go the GPU body, cuda/rmsnorm.cu the device code, and rmsnorm_test.go tests them.
+// Operations need no registration: a layer that uses one names its type.
 package kernel
 
-// Kernel is one operation. Its exported fields are its attributes; two kernels with different attributes
-// are different operations.
+// Kernel is one operation. Its exported fields are its attributes; two kernels with different attributes are different
+// operations.
 type Kernel interface {
-	// Name is the operation's stem, as in its file and its CUDA symbols.
+	// Name returns the operation's stem, which its CUDA symbols begin with.
 	Name() string
 
-	// Shape checks the inputs' types and returns the outputs'. Every requirement on an input is checked
-	// here and said in the error, so that bodies need no checks.
+	// Shape checks the inputs' types and returns the outputs' types. It checks every requirement on an input and names
+	// it in the error, so that bodies need no checks.
 	Shape(in []Type) ([]Type, error)
 
-	// CPU binds the operation to memory: it reads shapes, takes views and returns the work to do on every
-	// run. The work allocates nothing. This body is the meaning that every other body must match.
+	// CPU binds the operation to memory: it reads shapes, takes views and returns the work of a run. The work allocates
+	// nothing. This body defines the operation; every other body must match it.
 	CPU(c *CPU, in, out []Tensor) func()
 }
 
@@ -26,8 +26,8 @@ type Differentiable interface {
 	Grads() Backward
 }
 
-// Backward says how the gradients of a kernel's inputs are computed: which kernels run, and what exactly
-// they read. What is not named here does not outlive the forward pass.
+// Backward says how the gradients of a kernel's inputs are computed: which kernels run, and exactly which values they
+// read. A value that is not named here does not outlive the forward pass.
 type Backward struct {
 	Calls []Call // run in order
 	Grads []Ref  // one per input; the zero Ref where an input has no gradient
@@ -39,8 +39,8 @@ type Call struct {
 	In     []Ref
 }
 
-// Ref names a value around a kernel: one of its inputs, one of its outputs, the gradient that arrives for
-// its first output, or an output of an earlier Call of the same Backward. The zero Ref names nothing.
+// Ref names a value around a kernel: one of its inputs, one of its outputs, the upstream gradient of its first output,
+// or an output of an earlier Call of the same Backward. The zero Ref names nothing.
 type Ref struct {
 	kind  refKind
 	Call  int // for FromCall
@@ -57,7 +57,7 @@ const (
 	RefCall
 )
 
-// Kind tells what the reference points at.
+// Kind returns what the reference points at.
 func (r Ref) Kind() refKind { return r.kind }
 
 // In refers to the kernel's i-th input.
@@ -72,21 +72,20 @@ func Upstream() Ref { return Ref{kind: RefUpstream} }
 // FromCall refers to output i of the Backward's call c.
 func FromCall(c, i int) Ref { return Ref{kind: RefCall, Call: c, Index: i} }
 
-// Terminal marks a kernel that can only be the end of a graph: its gradients assume that the gradient
-// arriving for its first output is one. The graph refuses to differentiate it anywhere else.
+// Terminal marks a kernel that can only be the end of a graph: its gradients assume an upstream gradient of one for its
+// first output. The graph refuses to differentiate it anywhere else.
 type Terminal interface {
 	Differentiable
 	Terminal()
 }
 
-// InPlace is a kernel whose output may take the memory of an input that nobody reads afterwards.
-// Output and input have the same type; element i of the output depends on no element of that input that
-// the body reads after writing element i.
+// InPlace is a kernel whose output may take the memory of an input that no later call reads. Output and input have the same
+// type, and the body never reads the input's element i after it has written the output's element i.
 type InPlace interface {
 	InPlace() []Alias
 }
 
-// Overwriting is a kernel that updates an input: the output is that input's memory, always.
+// Overwriting is a kernel that updates inputs: each listed output always is the memory of its input.
 type Overwriting interface {
 	Overwrites() []Alias
 }
@@ -94,14 +93,14 @@ type Overwriting interface {
 // Alias pairs an output with an input.
 type Alias struct{ Out, In int }
 
-// Accumulating is a kernel with a form that adds its only output to an addend in the addend's memory:
-// Accumulate's result takes the kernel's inputs and then the addend, and overwrites it. The graph uses
-// it where a sum's operand is computed for that sum alone.
+// Accumulating is a kernel with a form that adds its only output to an addend in the addend's memory. Accumulate
+// returns that form, which takes the kernel's inputs and then the addend, and overwrites the addend. The graph uses it
+// where the operand of a sum is computed for that sum alone.
 type Accumulating interface {
 	Accumulate() (Kernel, bool)
 }
 
-// AccumulatingOnGPU is Accumulating for kernels that have such a form in plans of a GPU alone.
+// AccumulatingOnGPU is Accumulating for kernels that have such a form in GPU plans alone.
 type AccumulatingOnGPU interface {
 	AccumulateGPU() (Kernel, bool)
 }
@@ -110,12 +109,13 @@ type AccumulatingOnGPU interface {
 // kernel that adds to an addend returns itself: the addend's stored type decides.
 type FP32Output interface{ WithFP32Out() (k Kernel, ok bool) }
 
-// RowsApart is a kernel with a form for few rows, of which a GPU computes each with the same bits whatever the others are and
-// however many: so that a sequence does not depend on those that it shares a batch with.
+// RowsApart is a kernel with a form for few rows in which, on a GPU, the result for a row does not depend on the rest
+// of the batch: a sequence gets the same bits whatever it shares a batch with.
 type RowsApart interface{ WithRowsApart() Kernel }
 
-// Scratch is a kernel that needs working memory during a run. The plan gives it bytes of the arena, free
-// again after the call; bind finds them in CPU.Scratch.
+// Scratch is a kernel that needs working memory during a run. The plan reserves it in the arena for the time of the
+// call; the body finds it in CPU.Scratch.
 type Scratch interface {
-	Scratch(in []Type, workers int) int64 // bytes
+	// Scratch returns the bytes that a run with that many workers needs.
+	Scratch(in []Type, workers int) int64
 }

@@ -1,7 +1,7 @@
 package kernel
 
-// KVAppend writes rows into a cache in place: row t goes to row at[t] of the cache. Rows whose place is outside of the cache
-// are dropped: those of a batch that hold no token have the place -1. Of rows with one place any may be left.
+// KVAppend writes rows into a cache in place: row t goes to row at[t] of the cache. Rows whose place is outside of the
+// cache are dropped: those of a batch that hold no token have the place -1. Of rows with one place any may be left.
 //
 //	cache f[P,W], rows f[T,W], at i32[T] -> cache'
 type KVAppend struct{}
@@ -32,12 +32,12 @@ func (KVAppend) CPU(_ *CPU, in, out []Tensor) func() {
 	}
 }
 
-// Cost is of the rows alone: the rest of the cache stays.
+// Cost counts the rows alone: the rest of the cache stays.
 func (KVAppend) Cost(in, _ []Type, _ Content) Cost {
 	return Cost{Bytes: 2*in[1].Bytes() + in[2].Bytes()}
 }
 
-// Stored: the cache holds what attention reads.
+// Stored keeps the cache in the type that attention reads.
 func (KVAppend) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, ComputeType, I32}, []DType{ComputeType}
 }

@@ -45,5 +45,5 @@ func likeliestOf[F Float](row []F) int32 {
 
 func (Likeliest) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 2) }
 
-// Stored: logits are fp32.
+// Stored keeps logits in fp32.
 func (Likeliest) Stored([]DType) (want, out []DType) { return []DType{F32}, []DType{I32} }

@@ -2,16 +2,16 @@ package kernel
 
 import "math"
 
-// Lion is one step of Lion with decoupled weight decay (Chen et al., "Symbolic Discovery of Optimization Algorithms", 2023) over
-// all trained elements at once. It keeps one moment.
+// Lion is one step of Lion with decoupled weight decay (Chen et al., "Symbolic Discovery of Optimization Algorithms",
+// 2023) over all trained elements at once. It keeps one moment.
 //
 //	p, g, m f[P]; clip f[2] as GradNorm gives it; hyper f[H], the learning rate lr first; (scaling if Scaled)
 //	g' = g clip[1]
 //	p' = p (1 - lr WeightDecay) - lr sign(Beta1 m + (1-Beta1) g')   // sign(0) = 0
 //	m' = Beta2 m + (1-Beta2) g'
 //
-// Outputs p' and m' are in the memory of p and m. Where clip[1] is not a number nothing changes. Scaled, the scale is in clip[1]
-// already; a step skipped changes nothing here.
+// Outputs p' and m' are in the memory of p and m. Where clip[1] is not a number nothing changes. Scaled, the scale is
+// in clip[1] already; a step skipped changes nothing here.
 type Lion struct {
 	Beta1, Beta2, WeightDecay float64
 	Scaled                    bool

@@ -29,7 +29,8 @@ type Packing struct {
 	Finish func(g *GPU, staging, check gpu.Ptr) error
 }
 
-// On is g for work on another stream, which may be another goroutine's: the same device, kernels, precision and constants.
+// On returns g for work on another stream, which may be another goroutine's: the same device, kernels, precision and
+// constants.
 func (g *GPU) On(s *gpu.Stream) *GPU {
 	if g.code == nil {
 		g.code = newCode()

@@ -16,11 +16,12 @@ const (
 	EntropyDifferentiable                // entropies with a gradient
 )
 
-// LinearLogProbs computes the vocabulary head and the log-probability of every row's label together, a chunk of rows at a
-// time, so that the logits [M,V] never exist. Any loss that is a function of log-probabilities can follow: its gradient
-// arrives as one signed weight per row.
+// LinearLogProbs computes the vocabulary head and the log-probability of every row's label together, a chunk of rows at
+// a time, so that the logits [M,V] never exist. Any loss that is a function of log-probabilities can follow: its
+// gradient arrives as one signed weight per row.
 //
-//	x f[M,C], w w[V,C], labels i32[M] -> y, (slope f[M,C] if Grad, entropy slope f[M,C] if it is differentiable too), (entropies f[M] if constant)
+//	x f[M,C], w w[V,C], labels i32[M]
+//	  -> y, (slope f[M,C] if Grad), (entropy slope f[M,C] if Grad and EntropyDifferentiable), (entropies f[M] if EntropyConstant)
 //	y f[M]   = log p[label], p = softmax(x wᵀ); with EntropyDifferentiable
 //	y f[2,M] = log p[label] in row 0, the entropy -sum over v of p_v log p_v in row 1
 //
@@ -71,7 +72,7 @@ func (o LinearLogProbs) Shape(in []Type) ([]Type, error) {
 	return out, nil
 }
 
-// slopes is the number of outputs that are slopes.
+// slopes returns the number of outputs that are slopes.
 func (o LinearLogProbs) slopes() int {
 	switch {
 	case !o.Grad:
@@ -94,7 +95,7 @@ func (o LinearLogProbs) Grads() Backward {
 	return Backward{Calls: []Call{{LinearLogProbsGrad{Entropy: o.Entropy == EntropyDifferentiable}, in}}, Grads: []Ref{FromCall(0, 0), {}, {}}}
 }
 
-// Scratch is a chunk's logits, its rows, and a second matrix of the logits' shape for entropy slopes.
+// Scratch returns the bytes of a chunk's logits, its rows, and a second matrix of the logits' shape for entropy slopes.
 func (o LinearLogProbs) Scratch(in []Type, _ int) int64 {
 	n := headScratch(o.Chunk, in[0], in[1])
 	if o.slopes() == 2 {
@@ -215,7 +216,8 @@ func (e *logProbs[F]) undefined(i, t int) {
 }
 
 // slopes turns the chunk's row i of logits, which lie top-shift below the capped ones, into the gradients of the
-// log-probability and of the entropy for the logits before the cap. sum is that of the exponentials, the largest of which is 1.
+// log-probability and of the entropy for the logits before the cap. sum is that of the exponentials, the largest of
+// which is 1.
 func (e *logProbs[F]) slopes(i, label int, logits []F, shift, top F, sum float64, entropy F) {
 	spare, log := e.rows[i*e.width:][:e.width], F(math.Log(sum))
 	through := func(y F) F {
@@ -265,7 +267,8 @@ func (o LinearLogProbs) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, ComputeType, I32}, out
 }
 
-// ScratchGPU is a chunk's logits, a second matrix of their shape for entropy slopes, and what the GEMMs need.
+// ScratchGPU returns the bytes of a chunk's logits, a second matrix of their shape for entropy slopes, and the GEMMs'
+// scratch.
 func (o LinearLogProbs) ScratchGPU(in, _ []Type, sm int) int64 {
 	return headScratchGPU(o.Chunk, in[0], in[1], sm, max(1, o.slopes()))
 }

@@ -2,9 +2,9 @@ package kernel
 
 import "math"
 
-// LossScaling is the state of dynamic loss scaling, f[LossScalingSize]: the gradient that the loss starts is multiplied by
-// the scale, so that small gradients stay above what fp16 holds, and divided by it again where they are clipped. Kernels
-// that are Scaled take it as their last input.
+// LossScaling is the state of dynamic loss scaling, f[LossScalingSize]: the gradient that the loss starts is multiplied
+// by the scale, so that small gradients stay above what fp16 holds, and divided by it again where they are clipped.
+// Kernels that are Scaled take it as their last input.
 const (
 	LossScaleNow     = iota // the scale, a power of two where it began as one
 	LossScaleStreak         // steps done since it changed
@@ -18,8 +18,8 @@ const (
 //	gradient not finite: scale/2, streak 0, one more skipped
 //	else one more in the streak; at Interval: scale*2 where that is finite, streak 0
 //
-// Where the loss is not finite, or the gradient at a scale of one or less, the scale is not why: nothing changes, and the
-// run ends. The output is in the memory of scaling.
+// Where the loss is not finite, or the gradient at a scale of one or less, the scale is not why: nothing changes, and
+// the run ends. The output is in the memory of scaling.
 type LossScale struct{ Interval int }
 
 func (LossScale) Name() string { return "lossscale" }
@@ -61,7 +61,8 @@ func lossScale[F Float](k LossScale, in, out []Tensor) func() {
 	}
 }
 
-// lossScaling is the number of a Scaled kernel's last input, n inputs before it; one where the kernel is not Scaled.
+// lossScaling returns the number of a Scaled kernel's last input, n inputs before it; one where the kernel is not
+// Scaled.
 func lossScaling[F Float](scaled bool, in []Tensor, n int) []F {
 	if scaled {
 		return Floats[F](in[n])

@@ -8,8 +8,9 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// TestLowRankSharesWhatIsWide: in a model that is no wider than a rank, GEMMs may share their narrow operand. The kernels read one wide
-// operand, and null addresses in place of others: such GEMMs run one by one. None of these reaches a device.
+// TestLowRankSharesWhatIsWide: in a model that is no wider than a rank, GEMMs may share their narrow operand. The
+// kernels read one wide operand, and null addresses in place of others: such GEMMs run one by one. None of these
+// reaches a device.
 func TestLowRankSharesWhatIsWide(t *testing.T) {
 	many, one := []gpu.Ptr{16, 32, 48}, []gpu.Ptr{64}
 	for name, c := range map[string]struct {

@@ -115,7 +115,7 @@ func matMul[F Float](k MatMul, c *CPU, in, out []Tensor, beta float64) func() {
 	return func() { gemm.Gemm(pool, k.TransA, k.TransB, m, n, depth, alpha, a, lda, b, ldb, add, y, n) }
 }
 
-// dequantiser is a matrix stored in another float type than float32.
+// dequantiser returns a matrix stored in another float type than float32.
 func dequantiser(t Tensor) gemm.Dequantiser {
 	if t.DType == BF16 || t.DType == F16 {
 		return &gemm.Halves{Bits: t.U16(), F16: t.DType == F16}
@@ -131,7 +131,7 @@ func (d rowConverter) DequantiseRange(dst []float32, from, to int) { d(dst[:to-f
 // panelRows is how many rows of a converted matrix exist at a time in float64.
 const panelRows = 64
 
-// panelBytes is the scratch that a body in float64 needs for an operand stored in another type.
+// panelBytes returns the scratch that a body in float64 needs for an operand stored in another type.
 func panelBytes(body DType, b Type) int64 {
 	if body != F64 || b.DType == F64 || len(b.Shape) != 2 {
 		return 0
@@ -284,7 +284,7 @@ func (k GroupedMatMul) one() MatMul {
 	return MatMul{TransA: k.TransA, TransB: k.TransB, Alpha: k.Alpha}
 }
 
-// each are the operands of one GEMM in MatMul's order.
+// each returns the operands of one GEMM in MatMul's order.
 func each[T any](k GroupedMatMul, shared, own T) []T {
 	if k.TransA {
 		return []T{own, shared}

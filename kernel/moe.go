@@ -13,8 +13,8 @@ import (
 //
 //	logits f[M,E] -> weights f[M,TopK], experts i32[M,TopK]
 //
-// The experts of a token are in descending order of their logits, of equal ones the lower index first. A logit that is no
-// number counts as the least.
+// The experts of a token are in descending order of their logits, of equal ones the lower index first. A logit that is
+// no number counts as the least.
 type RouteExperts struct {
 	TopK      int
 	Normalise bool
@@ -71,7 +71,7 @@ func routeExperts[F Float](c *CPU, o RouteExperts, in, out []Tensor) func() {
 	})
 }
 
-// nextExpert is the largest logit's place but for those that are taken.
+// nextExpert returns the largest logit's place but for those that are taken.
 func nextExpert[F Float](logits []F, taken []int32) int {
 	best := -1
 next:
@@ -88,7 +88,7 @@ next:
 	return best
 }
 
-// expSum is the sum of exp(x - top).
+// expSum returns the sum of exp(x - top).
 func expSum[F Float](x []F, top float64) float64 {
 	sum := 0.0
 	for _, v := range x {
@@ -164,13 +164,15 @@ func (RouteExperts) Cost(in, out []Type, _ Content) Cost { return pointwise(in, 
 
 func (RouteExpertsGrad) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 5) }
 
-// SortByExpert puts the tokens' slots, TopK a token, in the order of their experts; slots of one expert stay in the order
-// of the tokens. Slots of padding are with no expert: behind those of the last there are as many sorted rows without a slot.
+// SortByExpert puts the tokens' slots, TopK a token, in the order of their experts; slots of one expert stay in the
+// order of the tokens. Slots of padding are with no expert: behind those of the last there are as many sorted rows
+// without a slot.
 //
 //	experts i32[M,TopK], (real i32[M], 0 where a token is padding, if Real) -> rows i32[M,TopK], source i32[M*TopK], starts i32[Experts+1]
 //
-// rows is the sorted row of each slot, -1 of padding's, source the slot of each sorted row (token*TopK + place), -1 of one
-// without, and expert e has the sorted rows starts[e]..starts[e+1]. An expert outside [0,Experts) counts as the last.
+// rows is the sorted row of each slot, -1 of padding's, source the slot of each sorted row (token*TopK + place), -1 of
+// one without, and expert e has the sorted rows starts[e]..starts[e+1]. An expert outside [0,Experts) counts as the
+// last.
 type SortByExpert struct {
 	Experts int
 	Real    bool
@@ -346,8 +348,8 @@ func (GatherTokens) Cost(in, out []Type, _ Content) Cost {
 
 func (SumTokens) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 1) }
 
-// ScaleSlots multiplies every sorted row by the weight of its token's slot. As what follows is linear, scaling what goes into
-// an expert's last projection is the same as scaling what comes out of it, which then need not be kept.
+// ScaleSlots multiplies every sorted row by the weight of its token's slot. As what follows is linear, scaling what
+// goes into an expert's last projection is the same as scaling what comes out of it, which then need not be kept.
 //
 //	x f[M*K,F], weights f[M,K], rows i32[M,K], source i32[M*K] -> y f[M*K,F] = x * weights[source], 0 where a row has no slot
 type ScaleSlots struct{}
@@ -452,8 +454,8 @@ func (ScaleSlots) Cost(in, out []Type, _ Content) Cost { return pointwise(in, ou
 
 func (ScaleSlotsGrad) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 2) }
 
-// WeighExperts multiplies what a token's experts count by a frozen number of each expert, as Gemma 4 does. The numbers have no
-// gradient.
+// WeighExperts multiplies what a token's experts count by a frozen number of each expert, as Gemma 4 does. The numbers
+// have no gradient.
 //
 //	weights f[M,K], experts i32[M,K], scale f[E] -> f[M,K]: weights * scale[experts]
 //
@@ -505,7 +507,7 @@ func (RouteExpertsGrad) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, I32, F32}, []DType{ComputeType}
 }
 
-// Stored: a number of each expert costs nothing to keep as it is.
+// Stored keeps the experts' numbers in fp32: one number an expert costs no memory worth saving.
 func (WeighExperts) Stored([]DType) (want, out []DType) {
 	return []DType{F32, I32, F32}, []DType{F32}
 }
@@ -518,7 +520,7 @@ func (o SortByExpert) Stored([]DType) (want, out []DType) {
 	return want, []DType{I32, I32, I32}
 }
 
-// ScratchGPU is a count of each expert for each piece of the slots.
+// ScratchGPU returns the bytes of a count for each expert and each piece of the slots.
 func (o SortByExpert) ScratchGPU(in, _ []Type, _ int) int64 {
 	return int64(cuda.MoEPieces(in[0].Elems())) * int64(o.Experts) * 4
 }
@@ -551,7 +553,7 @@ func (o BalanceLoss) Stored([]DType) (want, out []DType) {
 	return want, out
 }
 
-// partBytes are those of the parts of all layers' sums, before each expert's share.
+// partBytes returns those of the parts of all layers' sums, before each expert's share.
 func (o BalanceLoss) partBytes(E int) int64 {
 	return AlignUp(int64(o.Layers) * cuda.MoEBalanceBlocks * 2 * int64(E) * 4)
 }

@@ -5,19 +5,19 @@ import (
 	"math"
 )
 
-// BalanceLoss adds to a loss how unevenly the experts are used (Fedus et al., "Switch Transformers", 2021, equations 4 to 6, as
-// transformers' load_balancing_loss_func): over the rows of all L layers' logits but for those of padding,
+// BalanceLoss adds to a loss how unevenly the experts are used (Fedus et al., "Switch Transformers", 2021, equations 4
+// to 6, as transformers' load_balancing_loss_func): over the rows of all L layers' logits but for those of padding,
 //
 //	aux = E * sum over e of f_e P_e;  f_e = how often e is among a row's TopK largest / rows;  P_e = mean of softmax(logits)_e
 //
 //	loss f[], labels i32[M], scale f[1], real i32[M], 0 where there is padding, (scaling if Scaled), L times logits f[M,E] -> sum f[], L times dlogits f[M,E]
 //	sum = loss + Coef * aux * scale * (labels that are trained)
 //
-// With Scores a row's logits stand for the weights of its TopK experts, softmax of their logits, and zeros for the others, of which
-// the softmax above is taken: what gpt-oss' router returns.
+// With Scores a row's logits stand for the weights of its TopK experts, softmax of their logits, and zeros for the
+// others, of which the softmax above is taken: what gpt-oss' router returns.
 //
-// scale is 1 / (trained labels of the whole step), so that a step's micro-batches count by their trained labels. The gradients
-// for the logits are computed along the way, as LinearCrossEntropy's is.
+// scale is 1 / (trained labels of the whole step), so that a step's micro-batches count by their trained labels. The
+// gradients for the logits are computed along the way, as LinearCrossEntropy's is.
 type BalanceLoss struct {
 	Layers int // L
 	TopK   int
@@ -28,7 +28,7 @@ type BalanceLoss struct {
 
 func (BalanceLoss) Name() string { return "moe_balance" }
 
-// logits is the place of the first layer's logits among the inputs.
+// logits returns the place of the first layer's logits among the inputs.
 func (o BalanceLoss) logits() int {
 	if o.Scaled {
 		return 5
@@ -71,7 +71,7 @@ func (o BalanceLoss) Grads() Backward {
 	return Backward{Grads: grads}
 }
 
-// Scratch is each expert's share of the rows and its mean probability, in float64.
+// Scratch returns the bytes of each expert's share of the rows and its mean probability, in float64.
 func (o BalanceLoss) Scratch(in []Type, _ int) int64 {
 	return T(F64, 2, in[o.logits()].Shape[1]).Bytes()
 }
@@ -168,10 +168,10 @@ func (o BalanceLoss) Cost(in, out []Type, _ Content) Cost {
 	return Cost{moved(in, out), 8 * int64(o.Layers) * int64(in[o.logits()].Elems())}
 }
 
-// A row's scores are the weights of its k experts, softmax of their logits, and zeros for the others. Their softmax over all E
-// experts is p_e = exp(score_e) / all, where a score is at most 1 and exp(0) is 1.
+// A row's scores are the weights of its k experts, softmax of their logits, and zeros for the others. Their softmax
+// over all E experts is p_e = exp(score_e) / all, where a score is at most 1 and exp(0) is 1.
 
-// scoresOf are the scores of a row's k largest logits, and the sum of exp(score) over all its logits.
+// scoresOf returns the scores of a row's k largest logits, and the sum of exp(score) over all its logits.
 func scoresOf[F Float](logits []F, k int) (experts [MaxTopK]int32, scores [MaxTopK]float64, all float64) {
 	for j := range min(k, MaxTopK) {
 		experts[j] = int32(nextExpert(logits, experts[:j]))

@@ -12,7 +12,7 @@ import (
 	"github.com/tierlora/tierlora/kernel/kerneltest"
 )
 
-// route is a choice of k experts for every token, all but the last expert in use where there are several.
+// route returns a choice of k experts for every token, all but the last expert in use where there are several.
 func route(tokens, k, experts int) []int32 {
 	e := make([]int32, tokens*k)
 	for i := range e {
@@ -21,7 +21,7 @@ func route(tokens, k, experts int) []int32 {
 	return e
 }
 
-// sorted are SortByExpert's outputs.
+// sorted returns SortByExpert's outputs.
 func sorted(t testing.TB, tokens, k, experts int) (rows, source, starts []int32) {
 	t.Helper()
 	out := evaluate(t, kernel.SortByExpert{Experts: experts}, ints(route(tokens, k, experts), tokens, k))
@@ -164,7 +164,8 @@ func TestBalanceLossMeaning(t *testing.T) {
 	near(t, "loss of scores", out[0].F64(), []float64{coef * experts * (p[0] + p[3]) / all}, 1e-14)
 }
 
-// TestBalanceEqualsTransformers: packed rows with padding between them, as transformers' formula has them with an attention mask.
+// TestBalanceEqualsTransformers: packed rows with padding between them, as transformers' formula has them with an
+// attention mask.
 func TestBalanceEqualsTransformers(t *testing.T) {
 	type result struct {
 		Loss      float64     `json:"loss"`
@@ -307,8 +308,8 @@ func TestRowsOfNoExpert(t *testing.T) {
 	}
 }
 
-// TestPaddingChangesNoToken: what experts make of tokens, and all gradients, are to the bit what they are without the padding between
-// and behind, whatever it holds; and zero where there is padding.
+// TestPaddingChangesNoToken: what experts make of tokens, and all gradients, are to the bit what they are without the
+// padding between and behind, whatever it holds; and zero where there is padding.
 func TestPaddingChangesNoToken(t *testing.T) {
 	const M, K, E, N, C, rank = 30, 2, 5, 24, 64, 4
 	_, parts := expertWeights(t, E, N, C, "nf4", true)
@@ -316,7 +317,8 @@ func TestPaddingChangesNoToken(t *testing.T) {
 	bias := tensor32(normal32(6, E*N), E*N)
 	for where, is := range padded {
 		real := is(M)
-		// layer is what experts make of the tokens that are kept, and the gradients for x, for the weights, for A and for B.
+		// layer is what experts make of the tokens that are kept, and the gradients for x, for the weights, for A and
+		// for B.
 		layer := func(keep func(t int) bool, real []int32) [][]float32 {
 			var x, weights, dy []float32
 			var chosen []int32
@@ -395,7 +397,7 @@ func TestWeighExpertsMeaning(t *testing.T) {
 	}
 }
 
-// chosen are n numbers of experts.
+// chosen returns n numbers of experts.
 func chosen(experts, n int) []int32 {
 	x := make([]int32, n)
 	for i := range x {

@@ -32,7 +32,7 @@ const nf4Block = 64
 
 func (MatMulNF4) Name() string { return "nf4" }
 
-// scheme is how the weight is stored.
+// scheme returns how the weight is stored.
 func (k MatMulNF4) scheme() quant.Config { return fourBitScheme(k.FP4, k.Nested, k.Map) }
 
 func fourBitScheme(fp4, nested bool, m quant.NestedMap) quant.Config {
@@ -47,7 +47,7 @@ func (k MatMulNF4) Shape(in []Type) ([]Type, error) {
 	return packedShape(in, k.N, k.K, k.Transposed, k.scheme())
 }
 
-// inputs is how many inputs there are besides an addend.
+// inputs returns how many inputs there are besides an addend.
 func (k MatMulNF4) inputs() int {
 	if k.Nested {
 		return 5

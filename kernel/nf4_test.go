@@ -11,7 +11,7 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// packedAs is a random weight [n,k], stored in any way; with the table of CUDA's scales one scale is the lowest.
+// packedAs returns a random weight [n,k], stored in any way; with the table of CUDA's scales one scale is the lowest.
 func packedAs(t testing.TB, n, k int, c quant.Config) quant.Packed {
 	t.Helper()
 	r := rand.New(rand.NewPCG(uint64(n), uint64(k)))
@@ -38,7 +38,7 @@ var fourBits = []quant.Config{
 	{Bits: 4, Type: "fp4", BlockSize: 64}, {Bits: 4, Type: "fp4", BlockSize: 64, DoubleQuant: true},
 }
 
-// packedTensors are the inputs of a GEMM with a packed weight after the first.
+// packedTensors returns the inputs of a GEMM with a packed weight after the first.
 func packedTensors(p quant.Packed) []kernel.Tensor {
 	in := []kernel.Tensor{tensorOf(p.Codes)}
 	if !p.Nested() {
@@ -49,7 +49,7 @@ func packedTensors(p quant.Packed) []kernel.Tensor {
 
 func packedInputs(p quant.Packed) []kerneltest.Input { return inputsOf(packedTensors(p)) }
 
-// inputsOf are tensors of u8 and f32 as a case's inputs.
+// inputsOf returns tensors of u8 and f32 as a case's inputs.
 func inputsOf(tensors []kernel.Tensor) []kerneltest.Input {
 	var in []kerneltest.Input
 	for _, x := range tensors {

@@ -6,35 +6,37 @@ import (
 	"github.com/tierlora/tierlora/kernel/cuda"
 )
 
-// What a plan for a GPU asks of kernels is in every build, so that one without GPU support plans for GPUs too. The bodies
-// that run there have the build tag gpu.
+// Every build holds what plans for GPUs ask of kernels, so that a build without GPU support plans for GPUs too. The GPU
+// bodies have the build tag gpu.
 
-// StoredOnGPU is a kernel that has a body for GPUs. A graph's real numbers are one type; on the device each value is stored
-// as its kernels need it: activations and operands of GEMMs as ComputeType, the type of the plan's Precision, statistics and
-// what is summed up as fp32.
+// StoredOnGPU is a kernel that has a body for GPUs. All real numbers of a graph have one type; on the device each value
+// is stored as its kernels need it: activations and operands of GEMMs as ComputeType, the type of the plan's Precision,
+// statistics and sums as fp32.
 type StoredOnGPU interface {
 	Kernel
-	// Stored is the element type in device memory of each input and output. in holds what is decided
-	// already: fp32 for parameters and what they add up to, the stored type of computed values, 0 where the
-	// kernel may choose, which it may for frozen weights. A parameter wanted as ComputeType is read from its copy
-	// where that is not fp32.
+	// Stored returns the element type in device memory of each input and output. in holds the types that are already
+	// decided: fp32 for parameters and their gradients' sums, the stored type of computed values, and 0 for frozen
+	// weights, whose type the kernel chooses. A parameter wanted as ComputeType is read from its 16-bit copy unless
+	// that type is fp32.
 	Stored(in []DType) (want, out []DType)
 }
 
-// CheckedOnGPU is a kernel whose GPU body does not serve every size that its Shape accepts, or not on every GPU: the error,
-// at planning, names what is served. Types are as stored; sm is the device's compute capability, 10 major + minor.
+// CheckedOnGPU is a kernel whose GPU body does not support every size that its Shape accepts, or not on every GPU.
+// CheckGPU's error, which planning reports, names what is supported. Types are as stored; sm is the device's compute
+// capability, 10 major + minor.
 type CheckedOnGPU interface {
 	CheckGPU(in, out []Type, sm int) error
 }
 
-// SlowOnGPU is a kernel with a faster GPU body for some sizes than for others on the same device. SlowGPU says which of
-// them it leaves, what that costs and what would help; its What is "" where it does not. Types as of CheckedOnGPU.
+// SlowOnGPU is a kernel whose GPU body is faster for some sizes than for others on the same device. SlowGPU returns
+// which fast path these sizes miss, what that costs and what would help; its What is "" if they miss none. Types are as
+// of CheckedOnGPU.
 type SlowOnGPU interface {
 	SlowGPU(in, out []Type, sm int) SlowPath
 }
 
-// ScratchOnGPU is a kernel whose GPU body needs working memory: bytes. sm is the
-// device's compute capability, 10 major + minor.
+// ScratchOnGPU is a kernel whose GPU body needs working memory. ScratchGPU returns it in bytes; sm is the device's
+// compute capability, 10 major + minor.
 type ScratchOnGPU interface {
 	ScratchGPU(in, out []Type, sm int) int64
 }
@@ -42,8 +44,8 @@ type ScratchOnGPU interface {
 // PrologueOnGPU is a kernel whose GPU body leaves a Prologue if PrologueGPU returns true.
 type PrologueOnGPU interface{ PrologueGPU() bool }
 
-// ReleasedFor names the form of a released program's kernels that a device of compute capability sm runs, sm_90a or
-// compute_90; jit tells that the driver compiles it on the machine.
+// ReleasedFor returns the form of a released program's kernels that a device of compute capability sm runs, such as
+// sm_90a or compute_90; jit says that the driver compiles it on the machine.
 func ReleasedFor(sm int) (form string, jit bool, err error) {
 	c, ok := cuda.ReleasedFor(sm)
 	if !ok {
@@ -71,11 +73,11 @@ const (
 	nf4TableBytes = nf4CodeBytes + 2*nestedBytes
 )
 
-// SlowPath is a fast path that a run leaves. Its numbers are right, but it takes longer than another run would.
+// SlowPath describes a fast path that a run misses. Its results are right, but it takes longer than it could.
 type SlowPath struct {
 	What   string `json:"what"`
-	Cost   string `json:"cost"`   // as measured, with the device and where it is written, or NotMeasured
-	Remedy string `json:"remedy"` // what takes the fast path, or what asks for the slow one
+	Cost   string `json:"cost"`   // the measured cost, with the device and the report, or NotMeasured
+	Remedy string `json:"remedy"` // what to change to take the fast path
 }
 
 // NotMeasured is the cost of a slow path that nobody has timed.

@@ -33,7 +33,7 @@ func (o Onto[K]) Shape(in []Type) ([]Type, error) {
 	return ontoShape(o.Of, in, a.inputs, a.results)
 }
 
-// ontoShape is the shape of a form that adds the results of k, which takes some inputs, to addends.
+// ontoShape returns the shape of a form that adds the results of k, which takes some inputs, to addends.
 func ontoShape(k Kernel, in []Type, inputs, results int) ([]Type, error) {
 	if results < 1 || len(in) != inputs+results {
 		return nil, fmt.Errorf("takes %d inputs and an addend for each of %d results, got %d inputs", inputs, results, len(in))
@@ -71,7 +71,7 @@ func (o Onto[K]) Scratch(in []Type, workers int) int64 {
 // CPU binds the kernel's body so that it adds.
 func (o Onto[K]) CPU(c *CPU, in, out []Tensor) func() { return o.Of.bind(c, in, out, 1) }
 
-// Cost is the kernel's own; the addends, which are read and written, count twice.
+// Cost returns the kernel's own; the addends, which are read and written, count twice.
 func (o Onto[K]) Cost(in, out []Type, c Content) Cost { return o.Of.Cost(in, out, c) }
 
 // WithFP32Out returns the kernel unchanged, and whether its operand has a form with an fp32 output.

@@ -12,8 +12,8 @@ import (
 type PackedWeight struct {
 	MatMul     func(n, k int, c quant.Config) Kernel              // y = x Wᵀ
 	Dequantise func(n, k int, c quant.Config, float DType) Kernel // W
-	// ExpertMatMul is MatMul for each of some experts, whose first rows are an input before the weight's parts; each part
-	// holds the experts' one after the other. nil = there is none.
+	// ExpertMatMul is MatMul for each of some experts, whose first rows are an input before the weight's parts; each
+	// part holds the experts' one after the other. nil = there is none.
 	ExpertMatMul func(experts, n, k int, c quant.Config) Kernel
 }
 
@@ -38,7 +38,7 @@ var fourBits = PackedWeight{
 	},
 }
 
-// packedShape is the result of a GEMM with a weight [n,k] whose parts are the inputs after x.
+// packedShape returns the result of a GEMM with a weight [n,k] whose parts are the inputs after x.
 func packedShape(in []Type, n, k int, transposed bool, c quant.Config) ([]Type, error) {
 	if err := checkPacked(n, k); err != nil {
 		return nil, err
@@ -54,7 +54,7 @@ func packedShape(in []Type, n, k int, transposed bool, c quant.Config) ([]Type, 
 	return []Type{T(in[0].DType, d.At('M'), result)}, nil
 }
 
-// dequantisedShape is the weight [n,k] whose parts are the inputs.
+// dequantisedShape returns the weight [n,k] whose parts are the inputs.
 func dequantisedShape(in []Type, n, k int, float DType, c quant.Config) ([]Type, error) {
 	if float != F32 && float != F64 {
 		return nil, fmt.Errorf("attribute Float is %v, want f32 or f64", float)
@@ -75,7 +75,7 @@ func checkPacked(n, k int) error {
 	return nil
 }
 
-// partTypes are the types of a weight's parts as Want has them.
+// partTypes returns the types of a weight's parts as Want has them.
 func partTypes(n, k int, c quant.Config) []string {
 	var want []string
 	for _, p := range c.Parts(n, k) {
@@ -88,7 +88,8 @@ func partTypes(n, k int, c quant.Config) []string {
 	return want
 }
 
-// packedGrads is the backward of a GEMM with a packed weight of so many parts: the other direction with the same weight.
+// packedGrads returns the backward of a GEMM with a packed weight of so many parts: the other direction with the same
+// weight.
 func packedGrads(other Kernel, parts int) Backward {
 	call := Call{Kernel: other, In: []Ref{Upstream()}}
 	for i := range parts {
@@ -99,7 +100,7 @@ func packedGrads(other Kernel, parts int) Backward {
 	return Backward{Calls: []Call{call}, Grads: grads}
 }
 
-// packedScratch is the scratch of a GEMM with a packed weight on a CPU.
+// packedScratch returns the scratch of a GEMM with a packed weight on a CPU.
 func packedScratch(x DType, n, k int) int64 {
 	return panelBytes(x, T(F32, n, k)) + panelBytes(x, T(F32, n, k))/2
 }
@@ -150,12 +151,12 @@ func bindDequantise(c *CPU, out Tensor, w gemm.Dequantiser, n, k int, load func(
 	return func() { load(); work() }
 }
 
-// dequantisedBytes is the scratch for a packed weight [n,k], dequantised to the type of x.
+// dequantisedBytes returns the scratch for a packed weight [n,k], dequantised to the type of x.
 func dequantisedBytes(x Type, n, k int) int64 {
 	return (int64(n)*int64(k)*int64(x.DType.Size()) + 255) &^ 255
 }
 
-// packedScratchGPU is the scratch of a GEMM with a packed weight [n,k].
+// packedScratchGPU returns the scratch of a GEMM with a packed weight [n,k].
 func packedScratchGPU(x, out Type, n, k int, transposed, apart bool, sm int) int64 {
 	return dequantisedBytes(x, n, k) + packedOp(x, out, n, k, transposed, apart, 0).scratch(sm)
 }

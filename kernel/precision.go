@@ -2,8 +2,8 @@ package kernel
 
 import "fmt"
 
-// Precision is how a device stores activations and operands of GEMMs, and how it multiplies them. Sums, statistics,
-// parameters, gradients of parameters and moments are fp32 in all of them. A CPU computes as the graph is typed.
+// Precision says how a device stores activations and operands of GEMMs, and how it multiplies them. Sums, statistics,
+// parameters, gradients of parameters and moments are fp32 in every precision. A CPU computes in the graph's own type.
 type Precision uint8
 
 // The precisions. TF32 stores fp32 and multiplies with 10 bits of mantissa where tensor cores do it.
@@ -19,7 +19,7 @@ var precisions = [...]struct {
 	compute DType
 }{PrecisionBF16: {"bf16", BF16}, PrecisionFP16: {"fp16", F16}, PrecisionTF32: {"tf32", F32}, PrecisionFP32: {"fp32", F32}}
 
-// String is the name in configurations and reports, such as "bf16".
+// String returns the name in configurations and reports, such as "bf16".
 func (p Precision) String() string {
 	if int(p) < len(precisions) && precisions[p].name != "" {
 		return precisions[p].name
@@ -27,7 +27,7 @@ func (p Precision) String() string {
 	return fmt.Sprintf("precision(%d)", uint8(p))
 }
 
-// PrecisionNamed is the precision that String calls name.
+// PrecisionNamed returns the precision of that name, as String writes it.
 func PrecisionNamed(name string) (Precision, bool) {
 	for p := PrecisionBF16; int(p) < len(precisions); p++ {
 		if precisions[p].name == name {
@@ -37,8 +37,8 @@ func PrecisionNamed(name string) (Precision, bool) {
 	return 0, false
 }
 
-// PrecisionOf is the precision that suits a device of a compute capability, 10 major + minor: bf16 from 8.0 on, where it is
-// in hardware, fp16 before.
+// PrecisionOf returns the precision that suits a device of compute capability sm, 10 major + minor: bf16 from 8.0 on,
+// which has it in hardware, fp16 before.
 func PrecisionOf(sm int) Precision {
 	if sm >= 80 {
 		return PrecisionBF16
@@ -46,10 +46,10 @@ func PrecisionOf(sm int) Precision {
 	return PrecisionFP16
 }
 
-// Scaled tells whether the loss must be scaled, because small gradients are lost in the type that activations are stored in.
+// Scaled reports whether the loss must be scaled because small gradients underflow in the type of activations.
 func (p Precision) Scaled() bool { return p == PrecisionFP16 }
 
-// Stored is the element type that a kernel's ComputeType stands for; any other type is itself.
+// Stored returns the element type that a kernel's ComputeType stands for; any other type is itself.
 func (p Precision) Stored(d DType) DType {
 	if d == ComputeType {
 		return precisions[p].compute

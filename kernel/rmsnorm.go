@@ -19,7 +19,8 @@ import (
 //
 //	x f[M,H*D], w w[D] -> y f[M,H*D], rstd f[M*H]
 //
-// PlusOne has 1 + w in place of w, added in the type that is computed in: Gemma stores its weights so (Gemma Team, 2024).
+// PlusOne has 1 + w in place of w, added in the type that is computed in: Gemma stores its weights so (Gemma Team,
+// 2024).
 type RMSNorm struct {
 	Eps     float64
 	Heads   int // 0 stands for 1
@@ -84,8 +85,8 @@ func rmsnorm[F Float](c *CPU, o RMSNorm, in, out []Tensor) func() {
 	}))
 }
 
-// normWeight is a norm's weight in a body's type, with one added where it is stored less one, and the work that makes it so at
-// the start of every run.
+// normWeight is a norm's weight in a body's type, with one added where it is stored less one, and the work that makes
+// it so at the start of every run.
 func normWeight[F Float](t Tensor, plusOne bool) (row []F, load func()) {
 	stored, load := frozenRow[F](t)
 	if !plusOne {
@@ -278,7 +279,7 @@ type AddRMSNorm struct {
 
 func (AddRMSNorm) Name() string { return "rmsnorm" }
 
-// add is the sum alone.
+// add returns the sum alone.
 func (o AddRMSNorm) add() Kernel {
 	if o.LowBits {
 		return AddLowBits{o.Carried}
@@ -286,7 +287,7 @@ func (o AddRMSNorm) add() Kernel {
 	return Add{}
 }
 
-// norm is the norm alone.
+// norm returns the norm alone.
 func (o AddRMSNorm) norm() RMSNorm { return RMSNorm{Eps: o.Eps, PlusOne: o.PlusOne} }
 
 func (o AddRMSNorm) Shape(in []Type) ([]Type, error) {

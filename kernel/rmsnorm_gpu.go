@@ -16,7 +16,7 @@ func (o RMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	return g.Launch(cuda.RMSNorm(normEntry(o.PlusOne, "forward"), M, C), out[0].Ptr, out[1].Ptr, in[0].Ptr, gpu.Ptr(0), in[1].Ptr, int32(C), float32(o.Eps))
 }
 
-// normEntry is the kernel of a norm whose name ends so.
+// normEntry returns the kernel of a norm whose name ends so.
 func normEntry(plusOne bool, end string) string {
 	if plusOne {
 		return "rmsnorm_plusone_" + end
@@ -24,7 +24,7 @@ func normEntry(plusOne bool, end string) string {
 	return "rmsnorm_" + end
 }
 
-// normedRows are the rows that are normed, or the heads of all rows, and the elements of one: the weight's.
+// normedRows returns the rows that are normed, or the heads of all rows, and the elements of one: the weight's.
 func normedRows(in []DeviceTensor) (rows, size int) {
 	size = in[1].Shape[0]
 	return in[0].Elems() / max(size, 1), size

@@ -138,7 +138,7 @@ func TestRMSNormWeightGrad(t *testing.T) {
 	}
 }
 
-// lowBits are residual low bits of any value: the CPU keeps sums whole and reads none.
+// lowBits returns residual low bits of any value: the CPU keeps sums whole and reads none.
 func lowBits(rows, cols int) kerneltest.Input {
 	b := make([]byte, rows*cols)
 	for i := range b {
@@ -209,7 +209,7 @@ func TestFusedKernelsAreTheirParts(t *testing.T) {
 	same("gradient onto the residual's", apply(t, kernel.RMSNormGradTo{}, x, w, norm[1], dy, addend)[0], want)
 }
 
-// angles is a table of cosines and sines for positions [0,p) of heads of d, and a position for each of m rows.
+// angles returns a table of cosines and sines for positions [0,p) of heads of d, and a position for each of m rows.
 func angles(m, p, d int) (table, positions kerneltest.Input) {
 	v, at := make([]float64, p*d), make([]int32, m)
 	for i := range p {

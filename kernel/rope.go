@@ -55,7 +55,7 @@ func (o RoPE) Shape(in []Type) ([]Type, error) {
 	return []Type{in[0]}, nil
 }
 
-// head is the size of a head.
+// head returns the size of a head.
 func (o RoPE) head(table Type) int {
 	if o.HeadDim == 0 {
 		return table.Shape[1]
@@ -138,8 +138,8 @@ func (RoPE) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, F32, I32}, []DType{ComputeType}
 }
 
-// RoPEAppend rotates queries and keys and writes keys and values into their caches in place, for plans of a GPU: RoPE twice and
-// KVAppend twice.
+// RoPEAppend rotates queries and keys and writes keys and values into their caches in place, for plans of a GPU: RoPE
+// twice and KVAppend twice.
 //
 //	q f[M,Q], k f[M,K], v f[M,V], table f[P,R], positions i32[M], key cache f[N,K], value cache f[N,V], at i32[M]
 //	  -> q', key cache', value cache'
@@ -150,7 +150,7 @@ type RoPEAppend struct {
 
 func (RoPEAppend) Name() string { return "rope_append" }
 
-// parts are the rotations.
+// parts returns the rotations.
 func (o RoPEAppend) parts() (q, k RoPE) {
 	return RoPE{Heads: o.Heads, HeadDim: o.HeadDim}, RoPE{Heads: o.KVHeads, HeadDim: o.HeadDim}
 }
@@ -203,19 +203,19 @@ func (o RoPEAppend) CPU(c *CPU, in, out []Tensor) func() {
 	}
 }
 
-// Cost is of the rows alone: the rest of the caches stays.
+// Cost counts the rows alone: the rest of the caches stays.
 func (o RoPEAppend) Cost(in, out []Type, c Content) Cost {
 	q, k := o.parts()
 	turned, kept := q.Cost([]Type{in[0], in[3], in[4]}, out[:1], c), k.Cost([]Type{in[1], in[3], in[4]}, in[1:2], c)
 	return Cost{turned.Bytes + kept.Bytes + 2*in[2].Bytes() + in[7].Bytes(), turned.FLOPs + kept.FLOPs}
 }
 
-// Stored: the caches hold what attention reads.
+// Stored keeps the caches in the type that attention reads.
 func (RoPEAppend) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, ComputeType, ComputeType, F32, I32, ComputeType, ComputeType, I32}, []DType{ComputeType, ComputeType, ComputeType}
 }
 
-// ScratchGPU: the device rotates keys on their way to the cache.
+// ScratchGPU returns zero: the device rotates keys on their way to the cache.
 func (RoPEAppend) ScratchGPU([]Type, []Type, int) int64 { return 0 }
 
 // PositionsByLength moves the positions of long sequences behind those of short ones: a table of rotary angles may then
@@ -223,8 +223,8 @@ func (RoPEAppend) ScratchGPU([]Type, []Type, int) int64 { return 0 }
 //
 //	positions i32[M], cu i32[S+1] -> i32[M] = positions + (Offset in sequences of more than Limit tokens)
 //
-// Sequence s is the tokens cu[s]..cu[s+1]; a token in no sequence keeps its position. With Ranks, cu counts the tokens of all
-// ranks, in their order, of which this one has M.
+// Sequence s is the tokens cu[s]..cu[s+1]; a token in no sequence keeps its position. With Ranks, cu counts the tokens
+// of all ranks, in their order, of which this one has M.
 type PositionsByLength struct {
 	Limit, Offset int
 	Ranks         int // that have a share of the tokens each, all as many; 0 = this one has all

@@ -49,7 +49,8 @@ func TestRoPEInterleaved(t *testing.T) {
 	}
 }
 
-// TestRoPEInterleavedIsHalves: a rotation of neighbours is that of halves of permuted columns, to the bit where that takes no vectors.
+// TestRoPEInterleavedIsHalves: a rotation of neighbours is that of halves of permuted columns, to the bit where that
+// takes no vectors.
 func TestRoPEInterleavedIsHalves(t *testing.T) {
 	const rows, heads, head, turned = 6, 3, 24, 14
 	x, table := normal32(1, rows*heads*head), f32s(normal32(2, 9*turned), 9, turned)

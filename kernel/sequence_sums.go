@@ -10,9 +10,10 @@ import (
 //	x f[M], labels i32[M], starts i32[S+1] -> sums f[S], counts f[S]
 //	x f[R,M], labels i32[M], starts i32[S+1] -> sums f[R,S], counts f[S]
 //
-// Sequence s is the tokens from starts[s] up to, but without, starts[s+1]; starts never fall, so an empty sequence has two
-// equal ones and a sum of zero. Tokens labelled -100 are left out, and counts are the numbers of the others. Tokens outside
-// every sequence count nowhere. Each sum has a fixed order. The gradient of a token's x is that of its sequence's sum.
+// Sequence s is the tokens from starts[s] up to, but without, starts[s+1]; starts never fall, so an empty sequence has
+// two equal ones and a sum of zero. Tokens labelled -100 are left out, and counts are the numbers of the others. Tokens
+// outside every sequence count nowhere. Each sum has a fixed order. The gradient of a token's x is that of its
+// sequence's sum.
 type SequenceSums struct{}
 
 // Name returns "sequence_sums".
@@ -34,7 +35,8 @@ func (SequenceSums) Shape(in []Type) ([]Type, error) {
 	return []Type{sums, sums}, nil
 }
 
-// sequenceShapes checks inputs of which input i is f[N] or f[R,N], N being a letter; it returns R, or 0 where there is none.
+// sequenceShapes checks inputs of which input i is f[N] or f[R,N], N being a letter; it returns R, or 0 where there is
+// none.
 func sequenceShapes(in []Type, i int, letter string, others ...string) (d Dims, rows int, err error) {
 	form := "f[" + letter + "]"
 	if i < len(in) && len(in[i].Shape) == 2 {
@@ -94,8 +96,8 @@ func (SequenceSums) Stored([]DType) (want, out []DType) {
 	return []DType{F32, I32, I32}, []DType{F32, F32}
 }
 
-// SequenceSumsGrad is the gradient of SequenceSums: each token's is that of its sequence's sum, and zero for tokens labelled
-// -100 and for those outside every sequence.
+// SequenceSumsGrad is the gradient of SequenceSums: each token's is that of its sequence's sum, and zero for tokens
+// labelled -100 and for those outside every sequence.
 //
 //	labels i32[M], starts i32[S+1], dsums f[S] or f[R,S] -> dx f[M] or f[R,M]
 type SequenceSumsGrad struct{}

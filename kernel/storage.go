@@ -74,11 +74,12 @@ func sameElements(in []Type, which ...int) error {
 // ToBF16 rounds to the nearest bf16, ties to even; a NaN stays one.
 func ToBF16(x float32) uint16 { return simd.ToBF16(x) }
 
-// FromBF16 is the number that bf16 bits stand for.
+// FromBF16 returns the value of a bf16.
 func FromBF16(b uint16) float32 { return simd.FromBF16(b) }
 
-// ToF16 rounds to the nearest IEEE binary16, ties to even; above 65504 and its half step to infinity, and a NaN stays one.
+// ToF16 rounds to the nearest IEEE binary16, ties to even; above 65504 and its half step to infinity, and a NaN stays
+// one.
 func ToF16(x float32) uint16 { return simd.ToF16(x) }
 
-// FromF16 is the value of an IEEE binary16.
+// FromF16 returns the value of an IEEE binary16.
 func FromF16(v uint16) float32 { return simd.FromF16(v) }

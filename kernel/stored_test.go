@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestStoredHasABody: a kernel that says what it stores on a GPU, by which plans of every build take it for one that runs
-// there, has a body in the files with the tag gpu, and the other way round.
+// TestStoredHasABody: a kernel that says what it stores on a GPU, by which plans of every build take it for one that
+// runs there, has a body in the files with the tag gpu, and the other way round.
 func TestStoredHasABody(t *testing.T) {
 	files, err := filepath.Glob("*.go")
 	if err != nil {

@@ -124,7 +124,7 @@ func (ClampedSwiGLU) CPU(c *CPU, in, out []Tensor) func() {
 	return byFloat(in[0], clampedSwiGLU[float32], clampedSwiGLU[float64])(c, in, out)
 }
 
-// clampedGate is g, u, and sigmoid(alpha g).
+// clampedGate returns g, u, and sigmoid(alpha g).
 func clampedGate(gate, up float64) (g, u, s float64) {
 	g, u = min(gate, clampedLimit), max(min(up, clampedLimit), -clampedLimit)
 	return g, u, 1 / (1 + math.Exp(-clampedAlpha*g))
@@ -228,7 +228,7 @@ func swigluGateUp[F Float](c *CPU, in, out []Tensor) func() {
 	}))
 }
 
-// halfGrain is how many rows with halves of F elements are a piece of work, as SwiGLU cuts it.
+// halfGrain returns how many rows with halves of F elements are a piece of work, as SwiGLU cuts it.
 func halfGrain(F int) int { return max(1, 1<<13/max(F, 1)) }
 
 // halves calls f for rows lo to hi of [M,2F] with where a row of [M,F] and the row's halves begin, and with F.

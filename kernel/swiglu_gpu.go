@@ -27,7 +27,7 @@ func (SwiGLUGateUpGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error
 	return g.Launch(cuda.SwigluGradRows(M, F), out[0].Ptr, out[0].half(), in[0].Ptr, in[0].half(), in[1].Ptr, int32(F), int32(2*F))
 }
 
-// half is where the second half of the first row begins.
+// half returns where the second half of the first row begins.
 func (t DeviceTensor) half() gpu.Ptr { return t.Ptr.Add(int64(t.Shape[1] / 2 * t.DType.Size())) }
 
 func (ClampedSwiGLU) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

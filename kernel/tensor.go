@@ -14,7 +14,7 @@ type Tensor struct {
 	mem []byte
 }
 
-// NewTensor lays a type over memory of at least its size.
+// NewTensor returns a tensor of a type over memory of at least its size.
 func NewTensor(t Type, mem []byte) Tensor {
 	if int64(len(mem)) < t.Bytes() {
 		panic(fmt.Sprintf("kernel: %v needs %d bytes, the buffer has %d", t, t.Bytes(), len(mem)))
@@ -22,13 +22,19 @@ func NewTensor(t Type, mem []byte) Tensor {
 	return Tensor{t, mem[:t.Bytes()]}
 }
 
-// Bytes are the elements as they are stored.
+// Bytes returns the elements as they are stored.
 func (t Tensor) Bytes() []byte { return t.mem }
 
-// F32, F64, I32 and U16 are the elements as Go sees them; U16 serves bf16 and f16. The element size must fit.
+// F32 returns the elements of an f32 tensor; it panics for any other type.
 func (t Tensor) F32() []float32 { return view[float32](t, F32) }
+
+// F64 returns the elements of an f64 tensor; it panics for any other type.
 func (t Tensor) F64() []float64 { return view[float64](t, F64) }
-func (t Tensor) I32() []int32   { return view[int32](t, I32) }
+
+// I32 returns the elements of an i32 tensor; it panics for any other type.
+func (t Tensor) I32() []int32 { return view[int32](t, I32) }
+
+// U16 returns the bits of the elements of a bf16 or f16 tensor; it panics for any other type.
 func (t Tensor) U16() []uint16 {
 	if t.DType == F16 {
 		return view[uint16](t, F16)
@@ -36,7 +42,7 @@ func (t Tensor) U16() []uint16 {
 	return view[uint16](t, BF16)
 }
 
-// Float are the number types CPU bodies are written for.
+// Float is the constraint of the number types that CPU bodies compute in.
 type Float interface{ float32 | float64 }
 
 // byFloat returns the body for the number type that a tensor holds: single for f32, double for f64.
@@ -67,7 +73,7 @@ func view[E any](t Tensor, d DType) []E {
 	return unsafe.Slice((*E)(unsafe.Pointer(unsafe.SliceData(t.mem))), n)
 }
 
-// Alloc is zeroed memory of n bytes at the alignment of every buffer.
+// Alloc returns zeroed memory of n bytes at the alignment of every buffer.
 func Alloc(n int64) []byte {
 	raw := make([]byte, n+Align)
 	skip := -int(uintptr(unsafe.Pointer(&raw[0]))) & (Align - 1)

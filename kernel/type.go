@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// DType is how an element is stored.
+// DType is the type in which an element is stored.
 type DType uint8
 
 const (
@@ -15,8 +15,8 @@ const (
 	F16
 	I32
 	U8
-	// ComputeType is the type in which a device plan stores activations and operands of GEMMs; its Precision says which
-	// that is. GPU bodies ask for it, no value has it.
+	// ComputeType stands for the type in which a device plan stores activations and operands of GEMMs, which the plan's
+	// Precision decides. GPU bodies ask for it; no tensor has it.
 	ComputeType
 )
 
@@ -25,7 +25,7 @@ var dtypes = [...]struct {
 	size int
 }{F32: {"f32", 4}, F64: {"f64", 8}, BF16: {"bf16", 2}, F16: {"f16", 2}, I32: {"i32", 4}, U8: {"u8", 1}, ComputeType: {"compute type", 0}}
 
-// String is the type's short name, such as "bf16".
+// String returns the type's short name, such as "bf16".
 func (d DType) String() string {
 	if int(d) < len(dtypes) && dtypes[d].name != "" {
 		return dtypes[d].name
@@ -33,23 +33,22 @@ func (d DType) String() string {
 	return fmt.Sprintf("dtype(%d)", uint8(d))
 }
 
-// Size is the bytes of one element.
+// Size returns the bytes of one element.
 func (d DType) Size() int { return dtypes[d].size }
 
-// IsFloat tells whether elements are real numbers.
+// IsFloat reports whether elements are real numbers.
 func (d DType) IsFloat() bool { return d >= F32 && d <= F16 }
 
-// Type is what is known of a value before it has memory: element type and shape, row-major. A scalar has
-// no dimensions and one element.
+// Type is a tensor's element type and shape, row-major. A scalar has no dimensions and one element.
 type Type struct {
 	DType DType
 	Shape []int
 }
 
-// T makes a Type.
+// T returns a Type.
 func T(d DType, shape ...int) Type { return Type{d, shape} }
 
-// Elems is the number of elements.
+// Elems returns the number of elements.
 func (t Type) Elems() int {
 	n := 1
 	for _, d := range t.Shape {
@@ -58,10 +57,10 @@ func (t Type) Elems() int {
 	return n
 }
 
-// Bytes is the memory of the elements, without any alignment.
+// Bytes returns the memory of the elements in bytes, without padding.
 func (t Type) Bytes() int64 { return int64(t.Elems()) * int64(t.DType.Size()) }
 
-// Equal tells whether element type and shape are the same.
+// Equal reports whether element type and shape are the same.
 func (t Type) Equal(u Type) bool {
 	if t.DType != u.DType || len(t.Shape) != len(u.Shape) {
 		return false
@@ -74,7 +73,7 @@ func (t Type) Equal(u Type) bool {
 	return true
 }
 
-// String is such as "f32[128,576]".
+// String returns text such as "f32[128,576]".
 func (t Type) String() string {
 	dims := make([]string, len(t.Shape))
 	for i, d := range t.Shape {
@@ -99,10 +98,10 @@ func Want(in []Type, patterns ...string) (Dims, error) {
 	return d, nil
 }
 
-// Dims are sizes by their letter.
+// Dims holds the sizes that the letters of a pattern stand for.
 type Dims struct{ size [128]int }
 
-// At is the size that a letter stands for.
+// At returns the size that a letter stands for.
 func (d *Dims) At(letter byte) int { return d.size[letter] - 1 }
 
 func (d *Dims) known(p string) string {

@@ -96,11 +96,11 @@ func headOf[F Float](c *CPU, w Tensor) head[F] {
 	return any(head32(c, w)).(head[F])
 }
 
-// headRows is the number of rows that a chunk of at most chunk rows of x has.
+// headRows returns the number of rows that a chunk of at most chunk rows of x has.
 func headRows(chunk int, x Type) int { return min(chunk, x.Shape[0]) }
 
-// headScratch is the working memory of headChunks in bytes: a chunk's logits, its rows of x, the list of labelled rows,
-// and a panel of w where float64 is computed from narrower numbers.
+// headScratch returns the working memory of headChunks in bytes: a chunk's logits, its rows of x, the list of labelled
+// rows, and a panel of w where float64 is computed from narrower numbers.
 func headScratch(chunk int, x, w Type) int64 {
 	rows, width, vocab, size := headRows(chunk, x), x.Shape[1], w.Shape[0], x.DType.Size()
 	n := AlignUp(int64(rows*vocab*size)) + AlignUp(int64(rows*width*size)) + AlignUp(int64(4*x.Shape[0]))
@@ -202,7 +202,8 @@ func (h *headChunks[F]) at(i int) (t, label int, logits []F) {
 	return t, int(h.labels[t]), h.logits[i*h.vocab:][:h.vocab]
 }
 
-// headCost is the cost of GEMMs of the labelled rows with the vocabulary matrix, and of some operations for each logit.
+// headCost returns the cost of GEMMs of the labelled rows with the vocabulary matrix, and of some operations for each
+// logit.
 func headCost(in, out []Type, gemms, operations int, c Content) Cost {
 	rows := in[0].Shape[0]
 	if c.Trained > 0 {
@@ -212,18 +213,19 @@ func headCost(in, out []Type, gemms, operations int, c Content) Cost {
 	return Cost{moved(in, out), int64(rows) * vocab * (2*int64(gemms)*width + int64(operations))}
 }
 
-// logitBytes is the device memory of a chunk's logits.
+// logitBytes returns the device memory of a chunk's logits.
 func logitBytes(chunk int, x, w Type) int64 {
 	return (int64(headRows(chunk, x))*int64(w.Shape[0])*int64(x.DType.Size()) + 255) &^ 255
 }
 
-// headScratchGPU is the working memory on a device, in bytes: some matrices of a chunk's logits, and what its GEMMs need.
+// headScratchGPU returns the working memory on a device, in bytes: some matrices of a chunk's logits, and what its
+// GEMMs need.
 func headScratchGPU(chunk int, x, w Type, sm, matrices int) int64 {
 	logits, back := headGEMMs(x, w, headRows(chunk, x))
 	return int64(matrices)*logitBytes(chunk, x, w) + max(logits.scratch(sm), back.scratch(sm))
 }
 
-// headGEMMs are logits = x wᵀ and dx = dlogits w for some rows.
+// headGEMMs returns logits = x wᵀ and dx = dlogits w for some rows.
 func headGEMMs(x, w Type, rows int) (logits, back gemmOp) {
 	V, C := w.Shape[0], w.Shape[1]
 	d := x.DType

@@ -6,13 +6,13 @@ import (
 	"sync"
 )
 
-// DynamicMap is an 8-bit dynamic map of bitsandbytes (create_dynamic_map) as its 8-bit optimizers use it: codes of values whose
-// largest magnitude is one.
+// DynamicMap is an 8-bit dynamic map of bitsandbytes (create_dynamic_map) as its 8-bit optimizers use it: codes of
+// values whose largest magnitude is one.
 type DynamicMap struct {
-	// Values are what the codes stand for, ascending.
+	// Values are the values of the codes, ascending.
 	Values [256]float32
-	// Above is the largest float32 that each code stands for: of a value between two, the nearer one. Exactly in the middle it is
-	// the even one, on which bitsandbytes' search ends.
+	// Above is the largest float32 that each code stands for: of a value between two, the nearer one. Exactly in the
+	// middle it is the even one, on which bitsandbytes' search ends.
 	Above [256]float32
 
 	coder func() *DynamicCoder
@@ -37,7 +37,7 @@ func newDynamicMap(values [256]float32) *DynamicMap {
 	return m
 }
 
-// Code is the code whose value is nearest to x, a float32 or between two; of NaN it is 0.
+// Code returns the code whose value is nearest to x; for NaN it returns 0.
 func (m *DynamicMap) Code(x float64) uint8 {
 	c := 0
 	for step := 128; step > 0; step /= 2 {
@@ -48,7 +48,8 @@ func (m *DynamicMap) Code(x float64) uint8 {
 	return uint8(c)
 }
 
-// DynamicCoder finds the codes of float32 numbers by a table of their upper 16 bits: numbers that share them lie in at most two codes.
+// DynamicCoder finds the codes of float32 numbers by a table of their upper 16 bits: numbers that share them lie in at
+// most two codes.
 type DynamicCoder struct {
 	above [256]float32
 	first [1 << 16]uint8 // the lower code of numbers that begin so
@@ -57,7 +58,7 @@ type DynamicCoder struct {
 // Coder is made once, for all that ask.
 func (m *DynamicMap) Coder() *DynamicCoder { return m.coder() }
 
-// Code is that of DynamicMap; of NaN it is any.
+// Code returns the code that DynamicMap.Code returns; for NaN it may be any code.
 func (c *DynamicCoder) Code(x float32) uint8 {
 	code := c.first[math.Float32bits(x)>>16]
 	if x > c.above[code] {
@@ -78,7 +79,8 @@ func newDynamicCoder(m *DynamicMap) *DynamicCoder {
 	return c
 }
 
-// unsignedTable is the map of values that are not negative: twice as many steps in each of the seven decades as NestedTable has.
+// unsignedTable returns the map of values that are not negative: twice as many steps in each of the seven decades as
+// NestedTable has.
 func unsignedTable() [256]float32 {
 	const decades = 7
 	values := []float32{0, 1}

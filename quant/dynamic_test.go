@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestDynamicCodes: the nearest code, the even one in the middle between two, for values at, beside and between all codes.
+// TestDynamicCodes: the nearest code, the even one in the middle between two, for values at, beside and between all
+// codes.
 func TestDynamicCodes(t *testing.T) {
 	for name, m := range map[string]*DynamicMap{"signed": DynamicSigned, "unsigned": DynamicUnsigned} {
 		for i := range 255 {
@@ -27,8 +28,8 @@ func TestDynamicCodes(t *testing.T) {
 	}
 }
 
-// TestDynamicCoder: the table gives the code of the search at both ends of every range of its own, beside the ends of codes, and in
-// between.
+// TestDynamicCoder: the table gives the code of the search at both ends of every range of its own, beside the ends of
+// codes, and in between.
 func TestDynamicCoder(t *testing.T) {
 	for name, m := range map[string]*DynamicMap{"signed": DynamicSigned, "unsigned": DynamicUnsigned} {
 		c := m.Coder()

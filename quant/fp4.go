@@ -3,8 +3,8 @@ package quant
 import "math"
 
 // fp4 is the 4-bit float of bitsandbytes: a sign, two bits of exponent and one of mantissa, scaled so that the largest
-// is 1. It encodes as its CPU code does: the nearest entry of a table that has four digits, in float32, the first of two
-// that are as near; a zero has no sign. Its CUDA code has other midpoints, by up to 4e-5, and a code for -0.
+// is 1. It encodes as its CPU code does: the nearest entry of a table that has four digits, in float32, the first of
+// two that are as near; a zero has no sign. Its CUDA code has other midpoints, by up to 4e-5, and a code for -0.
 type fp4 struct{}
 
 var fp4Table = [16]float32{
@@ -29,7 +29,7 @@ var fp4Values = newTable4(fp4Table)
 
 func (fp4) Parts(c Config, rows, cols int) []Part { return blockParts(c, rows, cols) }
 
-// fp4Nearest is the code of y in [-1,1] by the reference's rule; NaN is code 0.
+// fp4Nearest returns the code of y in [-1,1] by the reference's rule; NaN is code 0.
 func fp4Nearest(y float32) uint8 {
 	best := 0
 	for c := range fp4Search {
@@ -61,8 +61,8 @@ var (
 	}()
 )
 
-// fp4Start is how many codes end below each stretch of magnitudes with the same leading bits; none holds two ends, so one
-// comparison settles the rest.
+// fp4Start is how many codes end below each stretch of magnitudes with the same leading bits; none holds two ends, so
+// one comparison settles the rest.
 var fp4Start = func() (start [1 << 11]uint8) {
 	for b := range start {
 		for _, least := range fp4Least[1:8] {
@@ -74,7 +74,7 @@ var fp4Start = func() (start [1 << 11]uint8) {
 	return start
 }()
 
-// fp4Code is fp4Nearest(y) by one comparison, and for any y: what is above 1 or infinite is 1.
+// fp4Code returns fp4Nearest(y) by one comparison, and for any y: what is above 1 or infinite is 1.
 func fp4Code(y float32) uint8 {
 	b := math.Float32bits(y)
 	m := b &^ (1 << 31)

@@ -60,8 +60,8 @@ func TestFP4EqualsBitsandbytes(t *testing.T) {
 	})
 }
 
-// TestFP4CodeIsNearest: comparisons with magnitudes give the code that the reference's search gives, first of all next to
-// where one code ends and the next begins.
+// TestFP4CodeIsNearest: comparisons with magnitudes give the code that the reference's search gives, first of all next
+// to where one code ends and the next begins.
 func TestFP4CodeIsNearest(t *testing.T) {
 	try := func(y float32) {
 		if got, want := fp4Code(y), fp4Nearest(y); got != want {

@@ -29,7 +29,7 @@ func unzipped(raw []byte) ([]byte, error) {
 	return io.ReadAll(z)
 }
 
-// readTensors is a SafeTensors file as name -> tensor: this package may import
+// readTensors returns a SafeTensors file as name -> tensor: this package may import
 // no other of the module's.
 func readTensors(t testing.TB, path string) map[string]tensor {
 	t.Helper()
@@ -181,7 +181,7 @@ func TestGoldenCases(t *testing.T) {
 	}
 }
 
-// stored is a weight that bitsandbytes serialised.
+// stored returns a weight that bitsandbytes serialised.
 func stored(t testing.TB, g map[string]tensor, name string) Packed {
 	t.Helper()
 	var state struct {

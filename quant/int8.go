@@ -67,7 +67,7 @@ func int8DecodeGo(dst []float32, codes []byte, absmax float32) {
 	}
 }
 
-// Parts are the codes and a scale for each row, bitsandbytes' SCB.
+// Parts returns the types of the codes and of a scale for each row, which bitsandbytes calls SCB.
 func (int8s) Parts(_ Config, rows, cols int) []Part {
 	return []Part{
 		{Len: rows * cols, Bytes: func(p *Packed) []byte { return p.Codes }},

@@ -5,24 +5,25 @@ import (
 	"math"
 )
 
-// MXFP4 is a matrix as the microscaling format MXFP4 stores it, 17 bytes for 32 values (OCP Microscaling Formats specification 1.0):
-// blocks of MXFP4Block values along its rows, 16 bytes of codes each, the first value in the low nibble, and a scale of one byte in
-// E8M0. A value is E2M1 * 2^(scale-127), exact in float32. There are such weights in checkpoints; none are made here.
+// MXFP4 is a matrix as the microscaling format MXFP4 stores it, 17 bytes for 32 values (OCP Microscaling Formats
+// specification 1.0): blocks of MXFP4Block values along its rows, 16 bytes of codes each, the first value in the low
+// nibble, and a scale of one byte in E8M0. A value is E2M1 * 2^(scale-127), exact in float32. There are such weights in
+// checkpoints; none are made here.
 type MXFP4 struct {
 	Rows, Cols int    // Cols is a multiple of MXFP4Block
 	Codes      []byte // [Rows,Cols/2]
 	Scales     []byte // [Rows,Cols/MXFP4Block]
 }
 
-// NameMXFP4 is MXFP4's name among the ways of storage, MXFP4Block the number of values that share a scale, and MXFP4MaxScale the
-// largest scale with which every code is a float32: 255 is E8M0's NaN.
+// NameMXFP4 is MXFP4's name among the ways of storage, MXFP4Block the number of values that share a scale, and
+// MXFP4MaxScale the largest scale with which every code is a float32: 255 is E8M0's NaN.
 const (
 	NameMXFP4     = "mxfp4"
 	MXFP4Block    = 32
 	MXFP4MaxScale = 252
 )
 
-// StoredMXFP4 is how weights in MXFP4 are stored.
+// StoredMXFP4 returns the configuration of weights stored in MXFP4.
 func StoredMXFP4() Config { return Config{Bits: 4, Type: NameMXFP4, BlockSize: MXFP4Block} }
 
 // mxfp4Table is the value of every code: E2M1, section 5.3.3.
@@ -31,7 +32,7 @@ var mxfp4Table = [16]float32{
 	float32(math.Copysign(0, -1)), -0.5, -1, -1.5, -2, -3, -4, -6,
 }
 
-// mxfp4Scale is 2^(scale-127); of 255, infinity.
+// mxfp4Scale returns 2^(scale-127); of 255, infinity.
 func mxfp4Scale(scale byte) float32 {
 	if scale == 0 {
 		return 0x1p-127
@@ -58,7 +59,8 @@ func (m MXFP4) DequantiseRange(dst []float32, from, to int) {
 	}
 }
 
-// CheckMXFP4 refuses scales, those from block first on, that stand for numbers which are no float32.
+// CheckMXFP4 refuses scales whose numbers do not fit in float32. first is the index of the first scale's block, for the
+// error.
 func CheckMXFP4(scales []byte, first int) error {
 	for i, s := range scales {
 		switch {

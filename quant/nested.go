@@ -28,7 +28,7 @@ const (
 	MapCUDA                  // with -0.99296874 as the lowest entry: of files only
 )
 
-// Table is the value of every code, ascending.
+// Table returns the value of every code, ascending.
 func (m NestedMap) Table() []float32 {
 	if m == MapCUDA {
 		return nestedTableCUDA[:]
@@ -53,7 +53,7 @@ func nestedTable(lowest float32) [256]float32 {
 	return [256]float32(values)
 }
 
-// evenly is entry i of n values from lo to hi, counted from the nearer end and
+// evenly returns entry i of n values from lo to hi, counted from the nearer end and
 // rounded once, as the linspace that made the reference's table.
 func evenly(lo, hi float32, i, n int) float32 {
 	step := float64((hi - lo) / float32(n-1))
@@ -63,7 +63,7 @@ func evenly(lo, hi float32, i, n int) float32 {
 	return float32(float64(hi) - step*float64(n-1-i))
 }
 
-// nestedCode is the entry of NestedTable nearest to v; where v lies exactly
+// nestedCode returns the entry of NestedTable nearest to v; where v lies exactly
 // between two, the one that a binary search for v stands on last, as the
 // reference's kernel has it. NaN is code 0.
 func nestedCode(v float32) uint8 {
@@ -113,7 +113,7 @@ func nest(absmax []float32) (codes []byte, absmax2 []float32, offset float32) {
 // meanSums is how many sums run in parallel in mean.
 const meanSums = 1024
 
-// mean is the mean in float64, rounded once, added up in the order that a GPU's block of threads adds: thread i
+// mean returns the mean in float64, rounded once, added up in the order that a GPU's block of threads adds: thread i
 // takes every meanSums-th value, then neighbours at half the distance are added, in warps of 32 and over them.
 // Another order could round differently, if rarely, and a weight's bytes would depend on where it was packed.
 func mean(x []float32) float32 {

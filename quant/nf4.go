@@ -59,7 +59,7 @@ func (nf4) Encode(codes []byte, x []float32) float32 {
 	return absmax
 }
 
-// largest is the largest magnitude, NaN above all: the bits of magnitudes are in
+// largest returns the largest magnitude, NaN above all: the bits of magnitudes are in
 // the order of their values.
 func largest(x []float32) float32 {
 	top := uint32(0)
@@ -90,7 +90,7 @@ func nf4EncodeGo(codes []byte, x []float32, inv float32) {
 	}
 }
 
-// nf4Code is the code of a finite y.
+// nf4Code returns the code of a finite y.
 func nf4Code(y float32) uint8 {
 	c := nf4Start[nf4Bucket(y)]
 	if y > nf4Thresholds[c&15] {
@@ -99,7 +99,7 @@ func nf4Code(y float32) uint8 {
 	return c
 }
 
-// nf4CodeAny is the code of any y: NaN fails every comparison and is code 0.
+// nf4CodeAny returns the code of any y: NaN fails every comparison and is code 0.
 func nf4CodeAny(y float32) uint8 {
 	c := uint8(0)
 	for _, t := range nf4Thresholds[:15] {

@@ -2,17 +2,16 @@ package quant
 
 import "fmt"
 
-// Packed is one weight matrix [Rows,Cols] in a scheme's codes. Blocks run over
-// the flattened row-major matrix, across row ends. The fields are read by
-// kernels; only this package and a test write them.
+// Packed is one weight matrix [Rows,Cols] in a scheme's codes. Blocks run over the flattened row-major matrix, across
+// row ends. Kernels read the fields; only this package writes them.
 type Packed struct {
 	Scheme    Scheme
 	Rows      int
 	Cols      int
 	BlockSize int
 
-	Codes  []byte    // two a byte, the first in the high nibble
-	Absmax []float32 // a scale a block; nil when the scales are nested
+	Codes  []byte    // two codes a byte, the first in the high nibble
+	Absmax []float32 // one scale for each block; nil when the scales are nested
 
 	AbsmaxU8 []byte    // nested: code of each block's scale in Table2
 	Table2   []float32 // nested: value of each code, ascending
@@ -20,16 +19,16 @@ type Packed struct {
 	Offset   float32   // nested: added to each restored scale
 }
 
-// Nested tells whether the scales are stored in 8 bits.
+// Nested reports whether the scales are stored in 8 bits.
 func (p *Packed) Nested() bool { return p.Absmax == nil }
 
-// Len is the number of weights.
+// Len returns the number of weights.
 func (p *Packed) Len() int { return p.Rows * p.Cols }
 
-// Blocks is the number of blocks, the last possibly short.
+// Blocks returns the number of blocks; the last one may be short.
 func (p *Packed) Blocks() int { return (p.Len() + p.BlockSize - 1) / p.BlockSize }
 
-// Bytes is the exact size of what is stored: codes, scales and offset.
+// Bytes returns the exact size of codes, scales and offset in bytes.
 func (p *Packed) Bytes() int64 {
 	n := int64(len(p.Codes)) + 4*int64(len(p.Absmax))
 	if p.Nested() {
@@ -38,7 +37,7 @@ func (p *Packed) Bytes() int64 {
 	return n
 }
 
-// Scale is the absmax of a block.
+// Scale returns the scale (absmax) of a block.
 func (p *Packed) Scale(block int) float32 {
 	if !p.Nested() {
 		return p.Absmax[block]
@@ -47,7 +46,7 @@ func (p *Packed) Scale(block int) float32 {
 	return float32(p.Table2[p.AbsmaxU8[block]]*p.Absmax2[block/NestedBlock]) + p.Offset
 }
 
-// Scales are the absmax of all blocks; where they are not nested, the stored ones.
+// Scales returns the scales of all blocks. If they are not nested, it returns the stored slice.
 func (p *Packed) Scales() []float32 {
 	if !p.Nested() {
 		return p.Absmax
@@ -59,7 +58,7 @@ func (p *Packed) Scales() []float32 {
 	return all
 }
 
-// Dequantise writes all weights, row-major: dst holds Len values.
+// Dequantise writes all weights to dst, row-major; dst holds Len values.
 func (p *Packed) Dequantise(dst []float32) { p.DequantiseRange(dst, 0, p.Len()) }
 
 // DequantiseRange writes the weights [from,to) of the flattened row-major

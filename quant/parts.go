@@ -1,19 +1,19 @@
 package quant
 
-// Part is one stored tensor of a packed weight, a vector. One of Bytes and Floats is set, which is its element
+// Part is one stored tensor of a packed weight, a vector. Either Bytes or Floats is set, which decides its element
 // type: u8 or f32.
 type Part struct {
-	Suffix string // of its name, after the weight's
+	Suffix string // what follows the weight's name in the tensor's name
 	Len    int
 	Bytes  func(p *Packed) []byte
 	Floats func(p *Packed) []float32
 }
 
-// Parts are the tensors that a weight of rows x cols is stored as, in the order in which GEMMs with it take
+// Parts returns the tensors that a weight of rows x cols is stored as, in the order in which GEMMs with it take
 // them.
 func (c Config) Parts(rows, cols int) []Part { return Schemes[c.Type].Parts(c, rows, cols) }
 
-// Size is the exact bytes of a weight of rows x cols once it is packed.
+// Size returns the exact size in bytes of a packed weight of rows x cols.
 func (c Config) Size(rows, cols int) int64 {
 	size := int64(0)
 	for _, p := range c.Parts(rows, cols) {
@@ -25,7 +25,7 @@ func (c Config) Size(rows, cols int) int64 {
 	return size
 }
 
-// blockParts are bitsandbytes': codes, then the scale of each block, or, double quantised, its code, the scales of
+// blockParts returns bitsandbytes': codes, then the scale of each block, or, double quantised, its code, the scales of
 // NestedBlock of those each, and the offset of all.
 func blockParts(c Config, rows, cols int) []Part {
 	n := rows * cols

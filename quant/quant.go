@@ -1,5 +1,4 @@
-// Package quant is how frozen weights are stored: the schemes and the double
-// quantisation of their scales.
+// Package quant quantises frozen weights: it holds the storage schemes and the double quantisation of their scales.
 //
 // A scheme is one file that implements Scheme and one line in Schemes.
 package quant
@@ -74,16 +73,16 @@ type Config struct {
 	Map NestedMap `yaml:"-" json:"-"`
 }
 
-// Default is QLoRA's storage: 4-bit NF4, blocks of 64, double quantisation.
+// Default returns QLoRA's storage: 4-bit NF4, blocks of 64, double quantisation.
 func Default() Config { return DefaultOf("nf4") }
 
-// DefaultOf is the storage of a scheme of Schemes where nothing else is said.
+// DefaultOf returns the storage of a scheme of Schemes where nothing else is said.
 func DefaultOf(name string) Config {
 	s := Schemes[name]
 	return Config{Bits: s.Bits(), Type: name, BlockSize: 64, DoubleQuant: s.Nests()}
 }
 
-// ForBits is the storage for a number of bits where nothing else is said.
+// ForBits returns the storage for a number of bits where nothing else is said.
 func ForBits(bits int) Config {
 	if bits == Schemes["int8"].Bits() {
 		return DefaultOf("int8")
@@ -91,7 +90,7 @@ func ForBits(bits int) Config {
 	return Default()
 }
 
-// Choices are the values of keys that the schemes decide.
+// Choices returns the values of keys that the schemes decide.
 func (Config) Choices() map[string][]string {
 	return map[string][]string{
 		"bits":       schemeNumbers(func(s Scheme) []int { return []int{s.Bits()} }),
@@ -134,7 +133,7 @@ func (c Config) Validate() []error {
 	return errs
 }
 
-// Block is the number of weights of a row of so many that share one scale.
+// Block returns the number of weights of a row of so many that share one scale.
 func (c Config) Block(cols int) int {
 	if Schemes[c.Type].BlockSizes() == nil {
 		return cols

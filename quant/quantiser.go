@@ -53,7 +53,7 @@ func (q *Quantiser) Reset(rows, cols int, cfg Config) error {
 	return nil
 }
 
-// zeroed is n zeros, in s if it is long enough.
+// zeroed returns n zeros, in s if it is long enough.
 func zeroed[E any](s []E, n int) []E {
 	if cap(s) < n {
 		return make([]E, n)
@@ -93,7 +93,7 @@ func (q *Quantiser) Add(src []float32) error {
 	return nil
 }
 
-// put is Put, spread.
+// put returns Put, spread.
 func (q *Quantiser) put(from int, src []float32) error {
 	if q.Spread == nil || len(src) == 0 {
 		return q.Put(from, src)

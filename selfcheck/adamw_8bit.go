@@ -7,9 +7,9 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// updateChecks8Bit are AdamW with moments in 8 bits: codes, scales and moments equal those in float64, where the first step's are
-// exact. Betas are 0.5, and gradients of twelve bits, so that no product of theirs is rounded; between two codes rounding decides
-// where a quotient lies within 2e-7 of the middle, and none of these does.
+// updateChecks8Bit returns AdamW with moments in 8 bits: codes, scales and moments equal those in float64, where the
+// first step's are exact. Betas are 0.5, and gradients of twelve bits, so that no product of theirs is rounded; between
+// two codes rounding decides where a quotient lies within 2e-7 of the middle, and none of these does.
 func updateChecks8Bit() []check {
 	n := newNumbers()
 	var all []check

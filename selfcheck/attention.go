@@ -20,7 +20,7 @@ type attentionCheck struct {
 	sinks         bool // the last input is a score of each head's without a value
 }
 
-// attentionChecks are attention and its gradients over packed sequences, and attention over a cache.
+// attentionChecks returns attention and its gradients over packed sequences, and attention over a cache.
 func attentionChecks() []check {
 	n := newNumbers()
 	var all []check
@@ -96,7 +96,7 @@ func (a attentionCheck) check(n checkNumbers, backward bool) check {
 	return c
 }
 
-// plain is attention with matrices of scores and probabilities rounded: o, lse and, given the gradient of o,
+// plain returns attention with matrices of scores and probabilities rounded: o, lse and, given the gradient of o,
 // the gradients of q, k and v.
 func (a attentionCheck) plain(f format, in [][]float64) [][]float64 {
 	q, k, v := in[0], in[1], in[2]
@@ -161,7 +161,7 @@ func (a attentionCheck) plain(f format, in [][]float64) [][]float64 {
 	return [][]float64{o, lse, dq, dk, dv}
 }
 
-// capped is a soft-capped number and the derivative there, rounded; cap 0 is none.
+// capped returns a soft-capped number and the derivative there, rounded; cap 0 is none.
 func (f format) capped(x, cap float64) (y, slope float64) {
 	if cap == 0 {
 		return x, 1

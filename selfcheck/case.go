@@ -53,7 +53,8 @@ type checkNumbers struct{ *rand.Rand }
 
 func newNumbers() checkNumbers { return checkNumbers{rand.New(rand.NewPCG(3, 5))} }
 
-// normal are normally distributed numbers that every type of a GPU's activations holds: bf16's 8 bits in fp16's range.
+// normal returns normally distributed numbers that every type of a GPU's activations holds: bf16's 8 bits in fp16's
+// range.
 func (n checkNumbers) normal(scale float64, shape ...int) checkInput {
 	x := n.normal32(scale, shape...)
 	formats[kernel.PrecisionBF16].all(x.values)
@@ -61,7 +62,7 @@ func (n checkNumbers) normal(scale float64, shape ...int) checkInput {
 	return x
 }
 
-// normal32 are normally distributed numbers that fp32 holds.
+// normal32 returns normally distributed numbers that fp32 holds.
 func (n checkNumbers) normal32(scale float64, shape ...int) checkInput {
 	x := checkInput{shape: shape, values: make([]float64, kernel.T(kernel.F32, shape...).Elems())}
 	for i := range x.values {
@@ -70,7 +71,7 @@ func (n checkNumbers) normal32(scale float64, shape ...int) checkInput {
 	return x
 }
 
-// zeros are added to a number to make it a computed one of the same value.
+// zeros returns added to a number to make it a computed one of the same value.
 func zeros(shape ...int) checkInput {
 	return checkInput{shape: shape, values: make([]float64, kernel.T(kernel.F32, shape...).Elems())}
 }
@@ -120,7 +121,7 @@ func one(k kernel.Kernel) func(b *graph.Builder, in []*graph.Value) []*graph.Val
 	return func(b *graph.Builder, in []*graph.Value) []*graph.Value { return b.ApplyAll(k, in...) }
 }
 
-// computed is the check with the inputs that may be overwritten computed by the graph.
+// computed returns the check with the inputs that may be overwritten computed by the graph.
 func (c check) computed() check {
 	build, n, in := c.build, len(c.in), slices.Clone(c.in)
 	for _, i := range c.inPlace {
@@ -247,7 +248,7 @@ const sumError = 1e-5
 // limit is how large errors may be: of all numbers, relative to their norm, and of one number.
 type limit struct{ norm, element float64 }
 
-// limits are those of each output.
+// limits returns those of each output.
 func (c check) limits(f format, want [][]float64) []limit {
 	plain := make([][]float64, len(want))
 	if c.plain != nil {

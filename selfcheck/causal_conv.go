@@ -6,7 +6,8 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// convChecks are the short convolution over packed sequences, its gradient, and its next tokens behind what slots hold.
+// convChecks returns the short convolution over packed sequences, its gradient, and its next tokens behind what slots
+// hold.
 func convChecks() []check {
 	n := newNumbers()
 	var all []check

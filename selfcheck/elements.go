@@ -17,7 +17,7 @@ var (
 	checkHeads  = []int{8, 32, 40, 64, 128}
 )
 
-// elementChecks are the kernels that work element by element or row by row.
+// elementChecks returns the kernels that work element by element or row by row.
 func elementChecks() []check {
 	n := newNumbers()
 	var all []check
@@ -134,7 +134,7 @@ func rowChecks(n checkNumbers, M, C int) []check {
 	}
 }
 
-// gemmaChecks are the kernels and attributes that Gemma brought.
+// gemmaChecks returns the kernels and attributes that Gemma brought.
 func gemmaChecks(n checkNumbers, M, C int) []check {
 	size := fmt.Sprintf("[%d,%d]", M, C)
 	x := func() checkInput { return n.normal(1, M, C) }
@@ -205,7 +205,7 @@ func headNormChecks(n checkNumbers, M, heads, D int) []check {
 	}
 }
 
-// angles are a table of cosines and sines for 200 positions of R columns, and positions of M rows.
+// angles returns a table of cosines and sines for 200 positions of R columns, and positions of M rows.
 func angles(M, R int) (checkInput, checkInput) {
 	const P = 200
 	table, positions := make([]float64, P*R), make([]int, M)
@@ -238,7 +238,7 @@ func ropeCheck(n checkNumbers, M int, k kernel.RoPE, R int) check {
 		in: []checkInput{n.normal(1, M, (k.Heads+k.Rest)*k.HeadDim), table, positions}}
 }
 
-// updateChecks are the kernels of the optimizer's step.
+// updateChecks returns the kernels of the optimizer's step.
 func updateChecks() []check {
 	n := newNumbers()
 	var all []check
@@ -293,7 +293,7 @@ func updateChecks() []check {
 	return all
 }
 
-// bytesOf is so many numbers as float32 in memory, byte by byte.
+// bytesOf returns so many numbers as float32 in memory, byte by byte.
 func bytesOf(numbers int) checkInput {
 	x := checkInput{typ: kernel.U8, shape: []int{4 * numbers}, values: make([]float64, 4*numbers)}
 	for i := range numbers {

@@ -7,8 +7,8 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// expertUpdateChecks are GEMMs of K of E experts for each of M tokens that take a low-rank update along. Ranks are those that one kernel
-// serves where it serves the GEMM, and others.
+// expertUpdateChecks returns GEMMs of K of E experts for each of M tokens that take a low-rank update along. Ranks are
+// those that one kernel serves where it serves the GEMM, and others.
 func expertUpdateChecks(n checkNumbers) []check {
 	var all []check
 	for at, s := range []struct{ M, E, K, N, width, rank int }{

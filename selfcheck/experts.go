@@ -10,7 +10,7 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// expertChecks are the kernels of mixtures of experts: tokens M, experts E, K of them for each token.
+// expertChecks returns the kernels of mixtures of experts: tokens M, experts E, K of them for each token.
 func expertChecks() []check {
 	n := newNumbers()
 	var all []check
@@ -46,7 +46,7 @@ func expertChecks() []check {
 	return all
 }
 
-// withSinks is the check of attention with a sink for each head.
+// withSinks returns the check of attention with a sink for each head.
 func (a attentionCheck) withSinks(n checkNumbers, backward bool) check {
 	a.sinks = true
 	c := a.check(n, backward)
@@ -87,7 +87,8 @@ func (p padding) real(M int) []int {
 	return real
 }
 
-// routing is a choice of K of E experts for M tokens, the last expert's left out where there are several, and its order; padding has none.
+// routing returns a choice of K of E experts for M tokens, the last expert's left out where there are several, and its
+// order; padding has none.
 func routing(M, E, K int, pad padding) (experts checkInput, rows, source, starts []int) {
 	at, chosen, real := make([][]int, E), make([]int, M*K), pad.real(M)
 	for i := range chosen {
@@ -160,7 +161,8 @@ func routeChecks(n checkNumbers, M, E, K int, pad padding) []check {
 	return all
 }
 
-// slotChecks are what moves between M tokens and their slots, of which each has a place among the sorted rows, and each row is from one.
+// slotChecks returns what moves between M tokens and their slots, of which each has a place among the sorted rows, and
+// each row is from one.
 func slotChecks(n checkNumbers, M, K int, size string, weights, place, from checkInput) (all []check) {
 	many := func(width int) checkInput { return n.normal(1, M*K, width) }
 	for _, width := range []int{72, 33} {
@@ -234,8 +236,9 @@ func expertGemmChecks(n checkNumbers, M, E, K, N, width int, pad padding) []chec
 	return all
 }
 
-// packedExpertChecks are products of S rows, of which expert e has those from starts[e] on, with matrices [N,width] that stay packed:
-// their parts, each the matrices' one after the other, and the numbers that they stand for. Rows behind the last expert's are with none.
+// packedExpertChecks are products of S rows, of which expert e has those from starts[e] on, with matrices [N,width]
+// that stay packed: their parts, each the matrices' one after the other, and the numbers that they stand for. Rows
+// behind the last expert's are with none.
 func packedExpertChecks(n checkNumbers, size string, S int, starts []int, parts []checkInput, dequantised [][]float32,
 	kernels func(transposed bool) (k, onto kernel.Kernel), N, width int) []check {
 	var all []check
@@ -275,7 +278,7 @@ func packedExpertChecks(n checkNumbers, size string, S int, starts []int, parts 
 	return all
 }
 
-// mxfp4Experts are E matrices in MXFP4, as packedExperts are in NF4.
+// mxfp4Experts returns E matrices in MXFP4, as packedExperts are in NF4.
 func mxfp4Experts(n checkNumbers, E, N, K int) (parts []checkInput, dequantised [][]float32) {
 	size := E * N * K
 	bytes := func(count int, value func(x float64) int) (checkInput, []byte) {
@@ -295,7 +298,8 @@ func mxfp4Experts(n checkNumbers, E, N, K int) (parts []checkInput, dequantised 
 	return []checkInput{codes, scales}, dequantised
 }
 
-// packedExperts are E matrices in 4 bits: the parts, each the matrices' one after the other, and the numbers they stand for.
+// packedExperts returns E matrices in 4 bits: the parts, each the matrices' one after the other, and the numbers they
+// stand for.
 func packedExperts(n checkNumbers, E, N, K int, cfg quant.Config) (parts []checkInput, dequantised [][]float32) {
 	for range E {
 		row, numbers := make([]float32, N*K), make([]float32, N*K)

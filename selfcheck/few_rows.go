@@ -8,7 +8,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// fewRowsChecks are the calls of a step that continues sequences by a token each.
+// fewRowsChecks returns the calls of a step that continues sequences by a token each.
 func fewRowsChecks() []check {
 	n := newNumbers()
 	var all []check
@@ -36,7 +36,7 @@ func fewRowsChecks() []check {
 	return all
 }
 
-// sharedRowsChecks are GEMMs that read the same rows, of which a GPU's plan makes kernel.FewRows{}.
+// sharedRowsChecks returns GEMMs that read the same rows, of which a GPU's plan makes kernel.FewRows{}.
 func sharedRowsChecks(n checkNumbers, M, K int) []check {
 	mul := kernel.MatMul{TransB: true, RowsApart: true}
 	x := n.normal(1, M, K)

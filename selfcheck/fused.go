@@ -9,7 +9,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// fusedChecks are the kernels that read parts of a fused projection's rows where they lie, or of a head.
+// fusedChecks returns the kernels that read parts of a fused projection's rows where they lie, or of a head.
 func fusedChecks() []check {
 	n := newNumbers()
 	var all []check
@@ -84,7 +84,7 @@ func positionsCheck(n checkNumbers, limit int) check {
 	return c
 }
 
-// fused is the check of queries, keys and values that lie side by side.
+// fused returns the check of queries, keys and values that lie side by side.
 func (a attentionCheck) fused(n checkNumbers) check {
 	cu := bounds(a.queries)
 	M, k := cu[len(cu)-1], kernel.AttentionQKV{Heads: a.heads, KVHeads: a.kv, Scale: 1 / math.Sqrt(float64(a.D)), Window: a.window}

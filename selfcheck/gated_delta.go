@@ -7,7 +7,8 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// deltaChecks are the gated delta rule and its gradients over packed sequences, and the rule over sequences that go on from a slot.
+// deltaChecks returns the gated delta rule and its gradients over packed sequences, and the rule over sequences that go
+// on from a slot.
 func deltaChecks() []check {
 	n := newNumbers()
 	var all []check
@@ -22,7 +23,7 @@ func deltaChecks() []check {
 	return all
 }
 
-// deltaInputs are all of the rule's but the bounds: qkv, b, a, log A and dt, of M rows.
+// deltaInputs returns all of the rule's but the bounds: qkv, b, a, log A and dt, of M rows.
 func deltaInputs(n checkNumbers, h [4]int, M int) []checkInput {
 	K, V, D, E := h[0], h[1], h[2], h[3]
 	return []checkInput{n.normal(1, M, 2*K*D+V*E), n.normal(1, M, V), n.normal(1, M, V), n.normal32(1, V), n.normal32(1, V)}

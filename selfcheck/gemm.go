@@ -7,7 +7,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// gemmChecks are GEMMs, of numbers and of packed weights.
+// gemmChecks returns GEMMs, of numbers and of packed weights.
 func gemmChecks() []check {
 	n := newNumbers()
 	var all []check

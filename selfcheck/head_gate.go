@@ -6,7 +6,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// headGateChecks are gates beside each head's query, columns of heads, and a product with one number.
+// headGateChecks returns gates beside each head's query, columns of heads, and a product with one number.
 func headGateChecks() []check {
 	n := newNumbers()
 	var all []check

@@ -26,8 +26,8 @@ type loadKind struct {
 	already     bool // the checkpoint has them packed
 }
 
-// loadKinds are the ways of storage, each kept packed and dequantised, of a checkpoint of numbers of type d and, for one
-// type, of one that is packed. Only the latter has CUDA's table of scales.
+// loadKinds returns the ways of storage, each kept packed and dequantised, of a checkpoint of numbers of type d and,
+// for one type, of one that is packed. Only the latter has CUDA's table of scales.
 func loadKinds(d weights.DType) []loadKind {
 	kinds := []loadKind{{}}
 	for i := range packedStores {
@@ -106,7 +106,7 @@ func packFile(r nn.StoredReader, n *nn.Net, c quant.Config) (nn.StoredReader, er
 // own, and several pieces.
 var loadSizes = [][2]int{{64, 1}, {9, 7}, {65, 1}, {33, 7}, {130, 128}, {256, 65}, {1003, 401}}
 
-// loadNet is a network of linear layers, a table and a norm, and a checkpoint for it with numbers of type d.
+// loadNet returns a network of linear layers, a table and a norm, and a checkpoint for it with numbers of type d.
 func loadNet(d weights.DType, kind loadKind, sizes [][2]int) (*nn.Net, []*graph.Value, *weights.File, error) {
 	n := nn.New(nn.Options{Scheme: kind.store, Dequantised: kind.dequantised})
 	var out []*graph.Value
@@ -140,7 +140,7 @@ func loadNet(d weights.DType, kind loadKind, sizes [][2]int) (*nn.Net, []*graph.
 // onHost hides that a store fills weights itself: they are packed on the host and sent.
 type onHost struct{ graph.Store }
 
-// loadedBytes is what a network's frozen tensors hold after loading by the machine and by the host.
+// loadedBytes returns what a network's frozen tensors hold after loading by the machine and by the host.
 func loadedBytes(ctx context.Context, on graph.Machine, n *nn.Net, plan *graph.Plan, r nn.Reader) (byMachine, byHost map[string][]byte, err error) {
 	for _, to := range []*map[string][]byte{&byMachine, &byHost} {
 		m, err := on.NewStore(plan)
@@ -161,7 +161,7 @@ func loadedBytes(ctx context.Context, on graph.Machine, n *nn.Net, plan *graph.P
 	return byMachine, byHost, nil
 }
 
-// frozenBytes are a network's frozen tensors by their names in a store.
+// frozenBytes returns a network's frozen tensors by their names in a store.
 func frozenBytes(n *nn.Net, m graph.Store) (map[string][]byte, error) {
 	all := map[string][]byte{}
 	for _, w := range n.Weights() {

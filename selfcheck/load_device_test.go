@@ -116,7 +116,8 @@ func TestGPULoadEqualsHost(t *testing.T) {
 			if err := m.Close(); err != nil {
 				t.Fatal(err)
 			}
-			// Nothing is read as float32, but float64, what the host packs and the weight that the arena is too small for.
+			// Nothing is read as float32, but float64, what the host packs and the weight that the arena is too small
+			// for.
 			onHost := kind.store != nil && kind.store.Type == "int8"
 			stored, floats := r.stored.Load(), r.floats.Load()
 			t.Logf("%v %v: %d reads as stored, %d as float32", d, kind, stored, floats)

@@ -8,8 +8,8 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// lossChecks are the vocabulary head with the cross-entropy loss, and with log-probabilities and their gradients; and sums
-// over sequences.
+// lossChecks returns the vocabulary head with the cross-entropy loss, and with log-probabilities and their gradients;
+// and sums over sequences.
 func lossChecks() []check {
 	n := newNumbers()
 	all := sequenceChecks()
@@ -46,7 +46,8 @@ func lossChecks() []check {
 	return all
 }
 
-// logProbChecks are log-probabilities and entropies of some rows, and the gradient that follows from weights of both signs.
+// logProbChecks returns log-probabilities and entropies of some rows, and the gradient that follows from weights of
+// both signs.
 func logProbChecks(in []checkInput) []check {
 	var all []check
 	M, C, V := in[0].shape[0], in[0].shape[1], in[1].shape[0]
@@ -189,7 +190,7 @@ func plainLoss(M, C int, grad bool, cap float64) func(f format, in [][]float64) 
 	}
 }
 
-// sequenceChecks are sums over sequences and their gradients.
+// sequenceChecks returns sums over sequences and their gradients.
 func sequenceChecks() []check {
 	n := newNumbers()
 	var all []check

@@ -7,8 +7,8 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// lowRankChecks are low-rank GEMMs, alone and in groups that share their large operand, at sizes that every form of the
-// kernels runs at.
+// lowRankChecks returns low-rank GEMMs, alone and in groups that share their large operand, at sizes that every form of
+// the kernels runs at.
 func lowRankChecks() []check {
 	n := newNumbers()
 	var all []check

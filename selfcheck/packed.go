@@ -8,7 +8,7 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// packedInputs are the parts of a packed weight.
+// packedInputs returns the parts of a packed weight.
 func packedInputs(p quant.Packed) []checkInput {
 	bytes := func(v []byte) checkInput {
 		x := checkInput{typ: kernel.U8, shape: []int{len(v)}, values: make([]float64, len(v))}
@@ -30,7 +30,7 @@ func packedInputs(p quant.Packed) []checkInput {
 	return []checkInput{bytes(p.Codes), scales(p.Absmax...)}
 }
 
-// packedKernels are the kernels of a weight that is stored packed: y = x Wᵀ or x W, the same onto an addend, and W.
+// packedKernels returns the kernels of a weight that is stored packed: y = x Wᵀ or x W, the same onto an addend, and W.
 func packedKernels(c quant.Config, rows, cols int, transposed bool, float kernel.DType) (matMul, onto, dequantise kernel.Kernel) {
 	if c.Type == "int8" {
 		k := kernel.MatMulInt8{N: rows, K: cols, Transposed: transposed}
@@ -46,7 +46,7 @@ var packedStores = []quant.Config{
 	{Bits: 4, Type: "fp4", BlockSize: 64}, {Bits: 4, Type: "fp4", BlockSize: 64, DoubleQuant: true}, quant.DefaultOf("int8"),
 }
 
-// allPackedChecks are GEMMs with packed weights, and the weights.
+// allPackedChecks returns GEMMs with packed weights, and the weights.
 func allPackedChecks(n checkNumbers) []check {
 	var all []check
 	for _, w := range [][2]int{{64, 64}, {172, 64}, {64, 172}, {576, 192}, {33, 40}} {
@@ -72,7 +72,7 @@ func allPackedChecks(n checkNumbers) []check {
 	return all
 }
 
-// quantised is a weight stored as c says; with the table of CUDA's scales one scale is its lowest entry.
+// quantised returns a weight stored as c says; with the table of CUDA's scales one scale is its lowest entry.
 func quantised(x []float32, rows, cols int, c quant.Config) (quant.Packed, error) {
 	from := c
 	from.Map = quant.MapCPU
@@ -83,7 +83,7 @@ func quantised(x []float32, rows, cols int, c quant.Config) (quant.Packed, error
 	return p, err
 }
 
-// storeName is what a way of storage adds to the name of a check.
+// storeName returns what a way of storage adds to the name of a check.
 func storeName(c quant.Config) string {
 	name := ""
 	if c.Type != "nf4" {
@@ -98,7 +98,7 @@ func storeName(c quant.Config) string {
 	return name
 }
 
-// dequantiseCheck is the weight that a packed one stands for.
+// dequantiseCheck returns the weight that a packed one stands for.
 func dequantiseCheck(p quant.Packed, c quant.Config) check {
 	_, _, named := packedKernels(c, p.Rows, p.Cols, false, kernel.F32)
 	return check{kernel: named.Name(), name: fmt.Sprintf("[%d,%d]%s", p.Rows, p.Cols, storeName(c)), bounds: []bound{rounded}, in: packedInputs(p),
@@ -155,7 +155,7 @@ func packedChecks(n checkNumbers, M int, p quant.Packed, c quant.Config) []check
 	return all
 }
 
-// plainGEMM is x Wᵀ, or x W, with the packed weight dequantised and rounded, rows of W cols numbers long.
+// plainGEMM returns x Wᵀ, or x W, with the packed weight dequantised and rounded, rows of W cols numbers long.
 func plainGEMM(f format, x, w []float64, M, out, in, cols int, transposed bool) []float64 {
 	y := make([]float64, M*out)
 	for m := range M {

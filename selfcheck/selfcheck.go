@@ -126,8 +126,9 @@ type reference struct {
 	err error
 }
 
-// missing computes the references that a precision needs and that are not there, some ahead of their use. It gives them in the
-// order of the checks. Each worker computes whole references on one core: most are too small to share among cores.
+// missing computes the references that a precision needs and that are not there, some ahead of their use. It gives them
+// in the order of the checks. Each worker computes whole references on one core: most are too small to share among
+// cores.
 func (s *selfChecker) missing(ctx context.Context, tf32 bool) <-chan chan reference {
 	var of []int
 	for i, c := range s.checks {
@@ -318,7 +319,8 @@ func (c check) judge(f format, got, want [][]float64) Result {
 	return r
 }
 
-// relativeError is |got - want| / |want|, or |got| where nothing is wanted; infinite for a result that is no number.
+// relativeError returns |got - want| / |want|, or |got| where nothing is wanted; infinite for a result that is no
+// number.
 func relativeError(got, want []float64) float64 {
 	var e, w float64
 	for i := range want {
@@ -334,7 +336,7 @@ func relativeError(got, want []float64) float64 {
 	return math.Sqrt(e / w)
 }
 
-// largestError is the largest |got - want| of one element, NaN if there is one.
+// largestError returns the largest |got - want| of one element, NaN if there is one.
 func largestError(got, want []float64) (worst float64, at int) {
 	for i := range want {
 		if d := math.Abs(got[i] - want[i]); !(d <= worst) {

@@ -98,8 +98,8 @@ func TestSelfCheckOfEveryKernel(t *testing.T) {
 	}
 }
 
-// TestNoReferenceIsRounding: what the balance of experts is held to is a gradient, not what is left of sums that cancel. It is zero
-// where all experts are chosen as often.
+// TestNoReferenceIsRounding: what the balance of experts is held to is a gradient, not what is left of sums that
+// cancel. It is zero where all experts are chosen as often.
 func TestNoReferenceIsRounding(t *testing.T) {
 	for _, c := range expertChecks() {
 		if c.kernel != "moe_balance" {

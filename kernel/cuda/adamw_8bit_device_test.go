@@ -14,7 +14,7 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// dynamicMap is a map of the device code: its values, and where their codes end.
+// dynamicMap returns a map of the device code: its values, and where their codes end.
 func dynamicMap(t *testing.T, name string) (value, end [256]float32) {
 	t.Helper()
 	source, err := os.ReadFile("dynamic_map.cuh")
@@ -47,9 +47,9 @@ func codeOf(end *[256]float32, x float32) byte {
 	return byte(c)
 }
 
-// TestAdamW8Bit: four steps over tensors at any place and of any length have the bits of fp32 arithmetic that rounds every operation,
-// codes and scales too; a gradient at each end of each code, and one that is zero, tiny or huge; the copy is the nearest bf16; a clip
-// factor that is not a number changes nothing.
+// TestAdamW8Bit: four steps over tensors at any place and of any length have the bits of fp32 arithmetic that rounds
+// every operation, codes and scales too; a gradient at each end of each code, and one that is zero, tiny or huge; the
+// copy is the nearest bf16; a clip factor that is not a number changes nothing.
 func TestAdamW8Bit(t *testing.T) {
 	r := newHarness(t, 64<<20)
 	signed, signedEnd := dynamicMap(t, "signed_map")

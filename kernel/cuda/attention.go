@@ -18,8 +18,8 @@ const (
 
 func (f Family) String() string { return [...]string{"mma.sync", "wgmma", "fp32"}[f] }
 
-// AttentionFamily is the dispatch table: the family for an element type (bf16, f16, f32), a compute capability (10 major +
-// minor) and a head size, or an error naming what is supported.
+// AttentionFamily returns the dispatch table: the family for an element type (bf16, f16, f32), a compute capability (10
+// major + minor) and a head size, or an error naming what is supported.
 func AttentionFamily(elem string, sm, D int) (Family, error) {
 	dp, err := HeadSize(D)
 	switch {
@@ -58,7 +58,8 @@ var hopperTiles = map[int]headTile{
 	128: {128, 128, 128, 64, 2, 128, 64, 2, [3]int{}},
 }
 
-// HeadSize is the instance of the attention kernels that serves heads of size D, or an error naming what is supported.
+// HeadSize returns the instance of the attention kernels that serves heads of size D, or an error naming what is
+// supported.
 func HeadSize(D int) (int, error) {
 	if D >= 8 && D%8 == 0 {
 		for _, d := range []int{32, 64, 80, 96, 128, 256, 512} {
@@ -77,7 +78,8 @@ type Boxes struct {
 	QueryQ, QueryK     int // q and dO; k and v
 }
 
-// Order is a launch of attention_order: tiles of Rows rows, query tiles or (ByKeys) key tiles; its result has Tiles int32.
+// Order is a launch of attention_order: tiles of Rows rows, query tiles or (ByKeys) key tiles; its result has Tiles
+// int32.
 type Order struct {
 	Geometry    Geometry
 	Rows, Tiles int
@@ -101,7 +103,7 @@ type Attention struct {
 	Part                               int64   // bytes of the fp32 parts; 0 when Splits is 1
 }
 
-// Capped is the same attention with a soft cap of its scores, whose kernels take the cap as their last argument.
+// Capped returns the same attention with a soft cap of its scores, whose kernels take the cap as their last argument.
 func (a Attention) Capped() Attention {
 	for _, g := range []*Geometry{&a.Forward, &a.KV, &a.Query} {
 		*g = g.capped()
@@ -109,7 +111,7 @@ func (a Attention) Capped() Attention {
 	return a
 }
 
-// capped is the launch of a kernel's capped form.
+// capped returns the launch of a kernel's capped form.
 func (g Geometry) capped() Geometry {
 	size := strings.LastIndex(g.Entry, "_")
 	g.Entry = g.Entry[:size] + "_capped" + g.Entry[size:]
@@ -170,8 +172,8 @@ func NewAttention(f Family, M, H, K, D int) (Attention, error) {
 	launch := func(stem, pass string, rows, heads, z, shared int) Geometry {
 		grid := [3]int{ceil(M, rows), heads, z}
 		if f == Hopper {
-			// Heads side by side share the order of tiles, which balances the load; in the passes over keys only as many as
-			// keep their keys and values within the second-level cache.
+			// Heads side by side share the order of tiles, which balances the load; in the passes over keys only as
+			// many as keep their keys and values within the second-level cache.
 			c := heads
 			if pass != "backward_kv" {
 				c = 1

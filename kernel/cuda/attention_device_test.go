@@ -15,8 +15,8 @@ import (
 // attended is one attention with its gradients, all [M, heads, D].
 type attended struct{ o, lse, dq, dk, dv []float64 }
 
-// attend is the meaning of the attention kernels in float64; with low, scores, probabilities and their gradients are rounded to
-// bf16 where a plain bf16 implementation stores them. cap is the scores' soft cap, 0 = none.
+// attend returns the meaning of the attention kernels in float64; with low, scores, probabilities and their gradients
+// are rounded to bf16 where a plain bf16 implementation stores them. cap is the scores' soft cap, 0 = none.
 func attend(q, k, v, do []float64, first []int, H, K, D int, scale, cap float64, low bool) attended {
 	M := len(first)
 	rd := func(x float64) float64 { return x }
@@ -174,7 +174,7 @@ func TestAttention(t *testing.T) {
 	})
 }
 
-// pack is the case's rows, where sequences begin and end, and the first key that each row sees.
+// pack returns the case's rows, where sequences begin and end, and the first key that each row sees.
 func (c attentionCase) pack() (M int, cu []int32, first []int) {
 	cu = []int32{0}
 	for _, n := range c.lengths {

@@ -12,7 +12,7 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// measure is the median device time of one call of f, from 5 groups of launches between two events.
+// measure returns the median device time of one call of f, from 5 groups of launches between two events.
 func (r *harness) measure(f func() error) time.Duration {
 	r.t.Helper()
 	start, err := r.d.NewEvent()
@@ -62,8 +62,8 @@ func (r *harness) floats(name string, n int64, v uint32) gpu.Ptr {
 	return p
 }
 
-// BenchmarkKernels prints a table: one line a kernel and shape, time, and the share of the ceiling measured in the same run.
-// Run with -test.benchtime=1x.
+// BenchmarkKernels prints a table: one line a kernel and shape, time, and the share of the ceiling measured in the same
+// run. Run with -test.benchtime=1x.
 func BenchmarkKernels(b *testing.B) {
 	r := newHarness(b, 24<<30)
 	b.ReportMetric(0, "ns/op")
@@ -222,8 +222,8 @@ func BenchmarkKernels(b *testing.B) {
 	}
 }
 
-// BenchmarkAttention measures forward and backward over packed sequences; FLOPs are counted as peers do: 4 and 10 D for every
-// visible pair.
+// BenchmarkAttention measures forward and backward over packed sequences; FLOPs are counted as peers do: 4 and 10 D for
+// every visible pair.
 func BenchmarkAttention(b *testing.B) {
 	r := newHarness(b, 8<<30)
 	b.ReportMetric(0, "ns/op")

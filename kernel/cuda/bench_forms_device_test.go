@@ -34,7 +34,7 @@ func (f *forms) row(form, plain timed) {
 
 func (f *forms) bytes(n float64) float64 { return n / f.copyRate }
 
-// floor is the least time of a kernel that moves bytes while it multiplies.
+// floor returns the least time of a kernel that moves bytes while it multiplies.
 func (f *forms) floor(bytes, flops float64) float64 {
 	return max(bytes/f.copyRate, flops/f.gemmRate)
 }
@@ -55,7 +55,7 @@ func (f *forms) time(work ...*gpu.Launch) float64 {
 	return t.Seconds()
 }
 
-// copied is a copy of as many bytes, read and written together.
+// copied returns a copy of as many bytes, read and written together.
 func (f *forms) copied(bytes float64) timed {
 	f.t.Helper()
 	n := int64(bytes/2) / 256 * 256
@@ -70,8 +70,9 @@ func (f *forms) moved(name string, bytes float64, g Geometry, args ...any) {
 	f.row(t, f.copied(bytes))
 }
 
-// BenchmarkForms prints a table of the families' forms of kernels, each beside its plain form in the same run: time, and the
-// share of the ceiling: a copy's bytes or a GEMM's FLOPs a second, both measured first. Run with -test.benchtime=1x.
+// BenchmarkForms prints a table of the families' forms of kernels, each beside its plain form in the same run: time,
+// and the share of the ceiling: a copy's bytes or a GEMM's FLOPs a second, both measured first. Run with
+// -test.benchtime=1x.
 func BenchmarkForms(b *testing.B) {
 	f := newForms(b)
 	f.attentionForms()
@@ -126,7 +127,7 @@ func (c attentionForm) String() string {
 	return s
 }
 
-// pairs are the visible pairs of query and key of all heads.
+// pairs returns the visible pairs of query and key of all heads.
 func (c attentionForm) pairs() float64 {
 	n := float64(c.T) * float64(c.T+1) / 2
 	if w := float64(c.window); c.window > 0 && c.window < c.T {
@@ -200,7 +201,7 @@ func (f *forms) attended(c attentionForm) [2]timed {
 	return [2]timed{first, {c.String() + " backward", f.time(backward...), f.floor(float64(8*M*(ldq+ldk)), 10*multiply)}}
 }
 
-// dense is cuBLASLt's GEMM [M,N] = [M,K] [N,K]ᵀ.
+// dense returns cuBLASLt's GEMM [M,N] = [M,K] [N,K]ᵀ.
 func (f *forms) dense(M, N, K int) timed {
 	f.t.Helper()
 	a, b, d, w := f.randomBF16("a", int64(M*K)), f.randomBF16("b", int64(N*K)), f.out("d", int64(2*M*N)), f.out("w", 64<<20)
@@ -237,8 +238,8 @@ func (f *forms) again(l *gpu.Launch) float64 {
 	return f.measure(func() error { return l.Run(f.s) }).Seconds()
 }
 
-// inTurns prints a form and a plain one, of which it runs one after the other: a card at its power limit runs at a clock that depends on
-// what has just run. least are the times that the bytes and FLOPs of each allow.
+// inTurns prints a form and a plain one, of which it runs one after the other: a card at its power limit runs at a
+// clock that depends on what has just run. least are the times that the bytes and FLOPs of each allow.
 func (f *forms) inTurns(form string, l *gpu.Launch, least float64, plain string, run func() float64, leastPlain float64) {
 	f.t.Helper()
 	defer l.Free()
@@ -250,8 +251,8 @@ func (f *forms) inTurns(form string, l *gpu.Launch, least float64, plain string,
 	f.row(timed{form, median(own), least}, timed{plain, median(other), leastPlain})
 }
 
-// expertForms are the grouped GEMMs over S sorted rows, beside one GEMM of as many FLOPs and of the same layout, without an update, added to
-// what is there where the form is.
+// expertForms are the grouped GEMMs over S sorted rows, beside one GEMM of as many FLOPs and of the same layout,
+// without an update, added to what is there where the form is.
 func (f *forms) expertForms(tokens int) {
 	e := qwen3Experts
 	S := tokens * e.K

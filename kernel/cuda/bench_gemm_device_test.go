@@ -72,7 +72,7 @@ func (c gemmShape) strides() (lda, ldb int) {
 	return lda, ldb
 }
 
-// vendor is cuBLASLt's time of a GEMM in seconds, added to beta times what is there.
+// vendor returns cuBLASLt's time of a GEMM in seconds, added to beta times what is there.
 func (r *harness) vendor(blas *gpu.BLAS, c gemmShape, A, B, D, W gpu.Ptr, beta float32) float64 {
 	r.t.Helper()
 	out := gpu.BF16
@@ -85,7 +85,7 @@ func (r *harness) vendor(blas *gpu.BLAS, c gemmShape, A, B, D, W gpu.Ptr, beta f
 	return r.measure(func() error { return p.Run(r.s, D, A, B, W) }).Seconds()
 }
 
-// parted is the time of a GEMM in parts with their sum, in seconds.
+// parted returns the time of a GEMM in parts with their sum, in seconds.
 func (r *harness) parted(c gemmShape, parts int, D, A, B gpu.Ptr, bind func(parts int, to gpu.Ptr, flag int32) *gpu.Launch) float64 {
 	r.t.Helper()
 	to, entry, flag := D, "reduce_splits_narrow", int32(0)

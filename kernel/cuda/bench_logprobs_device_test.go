@@ -17,8 +17,8 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// BenchmarkLogProbs prints the time of log-probabilities and their gradient beside that of the cross-entropy, whole with
-// their GEMMs, and how far the gradients of both are apart where they are the same. Run with -test.benchtime=1x.
+// BenchmarkLogProbs prints the time of log-probabilities and their gradient beside that of the cross-entropy, whole
+// with their GEMMs, and how far the gradients of both are apart where they are the same. Run with -test.benchtime=1x.
 func BenchmarkLogProbs(b *testing.B) {
 	if n, reason := gpu.Devices(); n == 0 {
 		if os.Getenv("TRAINER_GPU") == "require" {
@@ -211,7 +211,7 @@ func fillNormal(r *rand.Rand, t kernel.DeviceTensor, deviation float64) error {
 	return nil
 }
 
-// distanceOf is |a - b| / |b| of tensors of bf16.
+// distanceOf returns |a - b| / |b| of tensors of bf16.
 func distanceOf(a, b kernel.DeviceTensor) (float64, error) {
 	va, vb := make([]uint16, a.Elems()), make([]uint16, b.Elems())
 	if err := errors.Join(gpu.Download(va, a.Ptr), gpu.Download(vb, b.Ptr)); err != nil {

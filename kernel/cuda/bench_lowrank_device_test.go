@@ -9,8 +9,8 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// BenchmarkLowRank compares the low-rank GEMMs with cuBLASLt: time of one of ten in a captured graph, GB/s by the bytes that must
-// move, % of cuBLASLt's time. Count > 1 is compared with that many of cuBLASLt's.
+// BenchmarkLowRank compares the low-rank GEMMs with cuBLASLt: time of one of ten in a captured graph, GB/s by the bytes
+// that must move, % of cuBLASLt's time. Count > 1 is compared with that many of cuBLASLt's.
 func BenchmarkLowRank(b *testing.B) {
 	r := newHarness(b, 4<<30)
 	b.ReportMetric(0, "ns/op")

@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// AttentionCached is the geometry of attention_cached_* over M query rows of H heads of size D, with or without a soft cap, or an
-// error naming what is supported.
+// AttentionCached returns the geometry of attention_cached_* over M query rows of H heads of size D, with or without a
+// soft cap, or an error naming what is supported.
 func AttentionCached(M, H, D int, capped bool) (Geometry, error) {
 	if D >= 8 && D%8 == 0 {
 		for _, d := range []int{8, 16, 32, 64, 128, 256, 512} {
@@ -25,16 +25,16 @@ func AttentionCached(M, H, D int, capped bool) (Geometry, error) {
 // splitRows is the most query rows for which keys are divided among blocks: more of them fill a device by themselves.
 const splitRows = 64
 
-// AttentionSplit is attention_cached_* with the keys of a row divided: in Z parts of Span keys, which Join adds. Both depend on the
-// longest sequence alone, so a row's sums do too.
+// AttentionSplit is attention_cached_* with the keys of a row divided: in Z parts of Span keys, which Join adds. Both
+// depend on the longest sequence alone, so a row's sums do too.
 type AttentionSplit struct {
 	Part, Join      Geometry
 	Z, Span         int
 	PartBytes, Stat int64 // of scratch: parts, and behind them statistics
 }
 
-// NewAttentionSplit is the split form over M rows of H heads of size D, of sequences of at most that many keys; ok is false where
-// one block a row and head does as well.
+// NewAttentionSplit returns the split form over M rows of H heads of size D, of sequences of at most that many keys; ok
+// is false where one block a row and head does as well.
 func NewAttentionSplit(M, H, D, longest int, capped bool) (a AttentionSplit, ok bool, err error) {
 	g, err := AttentionCached(M, H, D, capped)
 	if err != nil || longest <= 0 || M > splitRows {
@@ -59,8 +59,8 @@ type AttentionPrompt struct {
 	BoxesQ, BoxesK int // rows of the tensor maps that the Hopper family takes, as Attention.Boxes
 }
 
-// ServesPrompt tells whether AttentionPrompt is the form for M query rows in S sequences: a piece of one prompt. Fewer rows, and those of
-// several sequences, are better off by themselves.
+// ServesPrompt tells whether AttentionPrompt is the form for M query rows in S sequences: a piece of one prompt. Fewer
+// rows, and those of several sequences, are better off by themselves.
 func ServesPrompt(elem string, M, S int) bool { return elem != "f32" && S == 1 && M > splitRows }
 
 // NewAttentionPrompt plans it over M rows of H heads of size D, with or without a soft cap.
@@ -87,13 +87,13 @@ func NewAttentionPrompt(f Family, M, H, D int, capped bool) (a AttentionPrompt, 
 	return AttentionPrompt{f, g, t.forwardRows, t.forwardKeys}, nil
 }
 
-// KVAppend is the geometry of kvappend_rows over T rows of W.
+// KVAppend returns the geometry of kvappend_rows over T rows of W.
 func KVAppend(T, W int) Geometry {
 	return Geometry{"kvappend", "kvappend_rows", [3]int{T, 1, 1}, [3]int{min(256, max(32, ceil(ceil(W, 8), 32)*32)), 1, 1}, 0}
 }
 
-// RopeAppend is the geometry of rope_append over M rows of H heads of queries and K of keys of size D, R of them turned, and of values of
-// W.
+// RopeAppend returns the geometry of rope_append over M rows of H heads of queries and K of keys of size D, R of them
+// turned, and of values of W.
 func RopeAppend(M, H, K, D, R, W int) Geometry {
 	n := 1
 	if R%16 == 0 && D%8 == 0 && W%8 == 0 {

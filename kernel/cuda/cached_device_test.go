@@ -52,7 +52,7 @@ type cachedCase struct {
 	cap           float64
 }
 
-// attendCached is attention as it is defined, in float64; with low, scores and probabilities are rounded to bf16.
+// attendCached returns attention as it is defined, in float64; with low, scores and probabilities are rounded to bf16.
 func (c cachedCase) attendCached(q, k, v []float64, M int, low bool) (o, lse []float64) {
 	rd := func(x float64) float64 { return x }
 	if low {

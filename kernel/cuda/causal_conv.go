@@ -5,8 +5,8 @@ import "fmt"
 // ConvTaps is the longest filter that causal_conv_grad_any serves: a thread keeps a number a tap in shared memory.
 const ConvTaps = 64
 
-// CausalConv is the geometry of causal_conv_*, or with grad of causal_conv_grad_*, over M rows of C columns with filters of K taps, and how
-// many rows a thread walks over, which changes no result.
+// CausalConv returns the geometry of causal_conv_*, or with grad of causal_conv_grad_*, over M rows of C columns with
+// filters of K taps, and how many rows a thread walks over, which changes no result.
 func CausalConv(M, C, K int, grad bool) (g Geometry, rows int) {
 	g, rows = conv("causal_conv", "causal_conv_", M, C, K, 32, 1<<17)
 	if grad {
@@ -19,7 +19,7 @@ func CausalConv(M, C, K int, grad bool) (g Geometry, rows int) {
 	return g, rows
 }
 
-// CausalConvCached is that of causal_conv_cached_*, over S sequences with slots.
+// CausalConvCached returns that of causal_conv_cached_*, over S sequences with slots.
 func CausalConvCached(M, C, K, S int) (g Geometry, rows int) {
 	g, rows = conv("causal_conv", "causal_conv_cached_", M, C, K, 32, 1<<17)
 	g.Grid[0] = M/rows + S + 1
@@ -29,7 +29,8 @@ func CausalConvCached(M, C, K, S int) (g Geometry, rows int) {
 // ownConv tells whether there is a kernel for just that many taps.
 func ownConv(K int) bool { return K >= 2 && K <= 4 }
 
-// conv is a geometry but for its first dimension, and the rows of a thread: most, fewer where that leaves too few threads.
+// conv returns a geometry but for its first dimension, and the rows of a thread: most, fewer where that leaves too few
+// threads.
 func conv(stem, entry string, M, C, K, most int, threads int64) (g Geometry, rows int) {
 	form, columns, rows := "any", C, max(64, K)
 	if ownConv(K) {

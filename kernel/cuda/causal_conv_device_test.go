@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// encoded are numbers in the harness's element type, which holds them.
+// encoded returns numbers in the harness's element type, which holds them.
 func (r *harness) encoded(v []float64) []byte {
 	var b []byte
 	for _, x := range v {
@@ -31,13 +31,13 @@ func (r *harness) decoded(b []byte) []float64 {
 	return bfFloats(b)
 }
 
-// numbers are n of bf16, and their bytes in the harness's element type.
+// numbers returns n of bf16, and their bytes in the harness's element type.
 func (r *harness) numbers(n int, scale float64) ([]byte, []float64) {
 	_, v := r.random(n, scale)
 	return r.encoded(v), v
 }
 
-// size is that of an element.
+// size returns that of an element.
 func (r *harness) size() int { return len(r.encoded([]float64{0})) }
 
 func (r *harness) near(t testing.TB, what string, got []byte, want []float64) {
@@ -60,7 +60,7 @@ func elements(t *testing.T, bytes int64, f func(t *testing.T, r *harness)) {
 	}
 }
 
-// convolved is the convolution of x [M,C] as it is defined, and the gradient for x of the sum of y dy.
+// convolved returns the convolution of x [M,C] as it is defined, and the gradient for x of the sum of y dy.
 func convolved(x, w, dy []float64, cu []int32, C, K int) (y, dx []float64) {
 	y, dx = make([]float64, len(x)), make([]float64, len(x))
 	for s := range len(cu) - 1 {
@@ -87,7 +87,8 @@ func convolved(x, w, dy []float64, cu []int32, C, K int) (y, dx []float64) {
 	return y, dx
 }
 
-// TestCausalConv: sequences of no row, of one, shorter and longer than a filter and than a thread's rows, rows in none, filters of each form.
+// TestCausalConv: sequences of no row, of one, shorter and longer than a filter and than a thread's rows, rows in none,
+// filters of each form.
 func TestCausalConv(t *testing.T) {
 	elements(t, 64<<20, func(t *testing.T, r *harness) {
 		for _, c := range []struct {
@@ -145,7 +146,8 @@ func (r *harness) convolve(t *testing.T, M, C, K int, cu []int32) {
 	}
 }
 
-// TestCausalConvCached: texts in pieces, in slots of other texts' remains, are to the bit what they are whole; a slot without a row stays.
+// TestCausalConvCached: texts in pieces, in slots of other texts' remains, are to the bit what they are whole; a slot
+// without a row stays.
 func TestCausalConvCached(t *testing.T) {
 	elements(t, 64<<20, func(t *testing.T, r *harness) {
 		for _, C := range []int{8, 132, 33, 2056} {

@@ -1,6 +1,6 @@
-// Package cuda holds the CUDA C++ sources of the GPU kernels, one file an operation, and under the tag gpu their compiled
-// form. scripts/kernels.py compiles them; each file's header states its contract. What kernels there are and for which element
-// types they are compiled is read from the sources.
+// Package cuda holds the CUDA C++ sources of the GPU kernels, one file an operation, and under the tag gpu their
+// compiled form. scripts/kernels.py compiles them; each file's header states its contract. What kernels there are and
+// for which element types they are compiled is read from the sources.
 package cuda
 
 import (
@@ -48,7 +48,7 @@ func Has(stem, entry string) bool {
 	return err == nil && slices.Contains(s.Entries, entry)
 }
 
-// Form is the name of the compiled form of a source for an element type, or an error naming the types it has.
+// Form returns the name of the compiled form of a source for an element type, or an error naming the types it has.
 func Form(stem, elem string) (string, error) {
 	s, err := SourceOf(stem)
 	switch {
@@ -72,8 +72,8 @@ func elementsIn(text string) []string {
 	return strings.Split(m[1], ", ")
 }
 
-// entriesIn finds the kernels of a source: those written out, and those of macros that make one for each size or layout, whose
-// first argument ends the name.
+// entriesIn finds the kernels of a source: those written out, and those of macros that make one for each size or
+// layout, whose first argument ends the name.
 func entriesIn(text string) []string {
 	text = strings.ReplaceAll(text, "\\\n", " ")
 	kernel := regexp.MustCompile(`extern "C" __global__ void (?:__launch_bounds__\((?:[^()]|\([^()]*\))*\) )?(\w+(?:##\w+)?)\(`)

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// stems are the sources by name.
+// stems returns the sources by name.
 func stems(t *testing.T) []string {
 	t.Helper()
 	files, err := filepath.Glob("*.cu")

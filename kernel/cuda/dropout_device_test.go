@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// philox are the four words of Philox4x32-10 (Salmon et al. 2011).
+// philox returns the four words of Philox4x32-10 (Salmon et al. 2011).
 func philox(c [4]uint32, key uint64) [4]uint32 {
 	k0, k1 := uint32(key), uint32(key>>32)
 	for range 10 {
@@ -73,7 +73,8 @@ func TestDropout(t *testing.T) {
 	}
 }
 
-// TestDropoutSlots: rows in any order have the masks of their slots, wide or not, in place or not; rows without a slot are zero.
+// TestDropoutSlots: rows in any order have the masks of their slots, wide or not, in place or not; rows without a slot
+// are zero.
 func TestDropoutSlots(t *testing.T) {
 	r := newHarness(t, 64<<20)
 	for _, c := range []struct {

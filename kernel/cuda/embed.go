@@ -14,8 +14,8 @@ import (
 //go:embed build/*.fatbin
 var images embed.FS
 
-// Image returns the compiled kernels of a source file by its stem, for every supported architecture and, where the source
-// has such, in the form for an element type: bf16, f16 or f32.
+// Image returns the compiled kernels of a source file by its stem, for every supported architecture and, where the
+// source has such, in the form for an element type: bf16, f16 or f32.
 func Image(stem, elem string) ([]byte, error) {
 	form, err := Form(stem, elem)
 	if err != nil {
@@ -40,7 +40,8 @@ var Digest = sync.OnceValue(func() string {
 	return hex.EncodeToString(h.Sum(nil))
 })
 
-// CodeFor is the form of this program's kernels that a device of compute capability sm runs: the worst of all images.
+// CodeFor returns the form of this program's kernels that a device of compute capability sm runs: the worst of all
+// images.
 func CodeFor(sm int) (Code, error) {
 	files, err := images.ReadDir("build")
 	if err != nil || len(files) == 0 {

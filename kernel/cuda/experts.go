@@ -5,19 +5,20 @@ import (
 	"strings"
 )
 
-// warps is the geometry of kernels of which a warp takes a row: warps rows a block, with shared bytes each.
+// warps returns the geometry of kernels of which a warp takes a row: warps rows a block, with shared bytes each.
 func warps(stem, entry string, rows, warps, shared int) Geometry {
 	return Geometry{stem, entry, [3]int{max(1, ceil(rows, warps)), 1, 1}, [3]int{32 * warps, 1, 1}, warps * shared}
 }
 
-// MoERoute is the geometry of moe_route over M rows of E logits, MoERouteGrad that of moe_route_grad.
+// MoERoute returns the geometry of moe_route over M rows of E logits, MoERouteGrad that of moe_route_grad.
 func MoERoute(M, E int) Geometry     { return warps("moe", "moe_route", M, 8, 4*E) }
 func MoERouteGrad(M, E int) Geometry { return warps("moe", "moe_route_grad", M, 8, 8*E) }
 
-// MoEWeigh is the geometry of moe_weigh over n values.
+// MoEWeigh returns the geometry of moe_weigh over n values.
 func MoEWeigh(n int64) Geometry { return Flat("moe_weigh", "moe_weigh", n) }
 
-// MoEPieces is into how many pieces n slots are sorted; moe_count and moe_place keep a count of each expert for each.
+// MoEPieces returns into how many pieces n slots are sorted; moe_count and moe_place keep a count of each expert for
+// each.
 func MoEPieces(n int) int { return max(1, ceil(n, 256)) }
 
 // MoECount, MoEOffsets and MoEPlace are the geometries of what sorts n slots by E experts, one after the other.
@@ -29,13 +30,13 @@ func MoEPlace(n, E int) Geometry {
 	return Geometry{"moe", "moe_place", [3]int{MoEPieces(n), 1, 1}, [3]int{256, 1, 1}, 8 * 4 * E}
 }
 
-// MoERows is the geometry of moe_gather, moe_sum and moe_scale over rows of width values.
+// MoERows returns the geometry of moe_gather, moe_sum and moe_scale over rows of width values.
 func MoERows(entry string, rows, width int) Geometry { return flatRows("moe", entry, rows, width) }
 
-// DropoutSlots is the geometry of dropout_slots over rows of width values.
+// DropoutSlots returns the geometry of dropout_slots over rows of width values.
 func DropoutSlots(rows, width int) Geometry { return flatRows("dropout", "dropout_slots", rows, width) }
 
-// flatRows is flat over groups of 8 values where the width allows it, else over values.
+// flatRows returns flat over groups of 8 values where the width allows it, else over values.
 func flatRows(stem, entry string, rows, width int) Geometry {
 	n := int64(rows) * int64(width)
 	if width%8 == 0 {
@@ -44,7 +45,7 @@ func flatRows(stem, entry string, rows, width int) Geometry {
 	return Flat(stem, entry, n)
 }
 
-// MoEScaleGrad is the geometry of moe_scale_grad over n slots.
+// MoEScaleGrad returns the geometry of moe_scale_grad over n slots.
 func MoEScaleGrad(n int) Geometry { return warps("moe", "moe_scale_grad", n, 8, 0) }
 
 // MoEBalanceBlocks is how many parts moe_balance_rows writes for a layer: fixed, so that the sum's order is.
@@ -57,8 +58,8 @@ func MoEBalanceRows(E int) Geometry {
 func MoEBalanceFinish() Geometry       { return Sum("moe_balance", "moe_balance_finish") }
 func MoEBalanceGrad(M, E int) Geometry { return warps("moe_balance", "moe_balance_grad", M, 4, 4*E) }
 
-// ExpertGemm is the geometry of expert_gemm_nn_* (transB: nt) over S rows of any E experts, with N columns of the result. The
-// tile follows from the shape alone; it suits experts of about S/E rows.
+// ExpertGemm returns the geometry of expert_gemm_nn_* (transB: nt) over S rows of any E experts, with N columns of the
+// result. The tile follows from the shape alone; it suits experts of about S/E rows.
 func ExpertGemm(transB bool, S, N, E int) Geometry {
 	t := expertTile{"large", 128, 128, 32, 4, 4}
 	switch {
@@ -80,7 +81,7 @@ type expertTile struct {
 
 func (t expertTile) shared() int { return 2 * t.bk * t.stages * (t.bm + t.bn) }
 
-// ExpertUp is ExpertGemm for a depth K of at most 64; N, K and addresses are as expert_up.cu says.
+// ExpertUp returns ExpertGemm for a depth K of at most 64; N, K and addresses are as expert_up.cu says.
 func ExpertUp(transB bool, S, N, K, E int) Geometry {
 	depth := ceil(K, 16) * 16
 	weights := 136 * depth
@@ -93,8 +94,8 @@ func ExpertUp(transB bool, S, N, K, E int) Geometry {
 // decodeRows is as many rows as no step of generation has: 256 sequences of 8 experts a token.
 const decodeRows = 2048
 
-// ExpertsByHopper tells whether ExpertHopper is to take S rows of E experts. A sequence's numbers must not depend on how many others
-// are continued beside it, so all steps of generation go by the same kernel.
+// ExpertsByHopper tells whether ExpertHopper is to take S rows of E experts. A sequence's numbers must not depend on
+// how many others are continued beside it, so all steps of generation go by the same kernel.
 func ExpertsByHopper(S, N, K, E int) bool {
 	return (S > 96*E || S > max(16*E, decodeRows)) && N > 64 && N%8 == 0 && K%8 == 0
 }
@@ -102,10 +103,10 @@ func ExpertsByHopper(S, N, K, E int) bool {
 // ExpertsTakeUpdate tells whether ExpertHopper takes a low-rank update of this rank along.
 func ExpertsTakeUpdate(rank int) bool { return rank <= 64 && rank%8 == 0 }
 
-// ExpertHopper is ExpertGemm for compute capability 9.0 where experts have many rows, with the boxes of x and w, and of an update's u and
-// v, innermost first; those of w and v hold one expert's. rank is the update's, 0 without one. Rows of these and of y and their addresses
-// must be multiples of 16 bytes. Blocks take further tiles when they are done: a grid of fewer, as many as the device has multiprocessors,
-// does the same.
+// ExpertHopper returns ExpertGemm for compute capability 9.0 where experts have many rows, with the boxes of x and w,
+// and of an update's u and v, innermost first; those of w and v hold one expert's. rank is the update's, 0 without one.
+// Rows of these and of y and their addresses must be multiples of 16 bytes. Blocks take further tiles when they are
+// done: a grid of fewer, as many as the device has multiprocessors, does the same.
 func ExpertHopper(transB bool, S, N, K, E, rank int) (g Geometry, boxX [2]int, boxW [3]int) {
 	bn := 192
 	if 6*128*ceil(N, 128) < 5*192*ceil(N, 192) { // a tile of 128 columns takes a fifth longer a column
@@ -123,7 +124,8 @@ func ExpertHopper(transB bool, S, N, K, E, rank int) (g Geometry, boxX [2]int, b
 		[2]int{64, 64}, boxW
 }
 
-// expertTiles is more than the tiles of rows that S rows of E experts have: what is left over makes the rows of no expert.
+// expertTiles returns more than the tiles of rows that S rows of E experts have: what is left over makes the rows of no
+// expert.
 func expertTiles(S, E, rows int) int { return S/rows + min(S, E) + 1 }
 
 func rowsLayout(transB bool) string {
@@ -133,7 +135,7 @@ func rowsLayout(transB bool) string {
 	return "nn"
 }
 
-// ExpertWeight is the geometry of expert_gemm_weight_*, the gradients [N,K] of E matrices.
+// ExpertWeight returns the geometry of expert_gemm_weight_*, the gradients [N,K] of E matrices.
 func ExpertWeight(N, K, E int) Geometry {
 	t := expertTile{"small", 64, 64, 32, 4, 4}
 	switch {
@@ -145,7 +147,8 @@ func ExpertWeight(N, K, E int) Geometry {
 	return Geometry{"expert_gemm", "expert_gemm_weight_" + t.name, [3]int{ceil(K, t.bn), ceil(N, t.bm), E}, [3]int{32 * t.warps, 1, 1}, t.shared()}
 }
 
-// ExpertWeightGathered is ExpertWeight, or in fp32 ExpertSingleWeight, of rows that are read where their tokens have them.
+// ExpertWeightGathered returns ExpertWeight, or in fp32 ExpertSingleWeight, of rows that are read where their tokens
+// have them.
 func ExpertWeightGathered(N, K, E int, single bool) Geometry {
 	if single {
 		g := ExpertSingleWeight(N, K, E)
@@ -165,25 +168,25 @@ func ExpertSingleWeight(N, K, E int) Geometry {
 	return Geometry{"expert_single", "expert_single_weight", [3]int{ceil(K, 64), ceil(N, 64), E}, [3]int{256, 1, 1}, 0}
 }
 
-// ExpertNF4 is the geometry of the expert_nf4_dequantise* kernels over E matrices of n values.
+// ExpertNF4 returns the geometry of the expert_nf4_dequantise* kernels over E matrices of n values.
 func ExpertNF4(entry string, n int64, E int) Geometry {
 	return Geometry{"expert_nf4", entry, [3]int{int(max(1, (n+8191)/8192)), E, 1}, [3]int{256, 1, 1}, 0}
 }
 
-// ExpertMXFP4 is the geometry of expert_mxfp4_dequantise over n values of all experts.
+// ExpertMXFP4 returns the geometry of expert_mxfp4_dequantise over n values of all experts.
 func ExpertMXFP4(n int64) Geometry { return Flat("expert_mxfp4", "expert_mxfp4_dequantise", n/8) }
 
-// ExpertBias is the geometry of expert_bias_add over S rows of E experts, N values wide.
+// ExpertBias returns the geometry of expert_bias_add over S rows of E experts, N values wide.
 func ExpertBias(S, N, E int) Geometry {
 	return Geometry{"expert_bias", "expert_bias_add", [3]int{min(max(1, ceil(S, E)), 256), E + 1, 1}, [3]int{min(256, max(32, ceil(ceil(N, 8), 32)*32)), 1, 1}, 0}
 }
 
-// ClampedSwiGLU is the geometry of the swiglu_clamped_* kernels over n values of the result.
+// ClampedSwiGLU returns the geometry of the swiglu_clamped_* kernels over n values of the result.
 func ClampedSwiGLU(entry string, n int64) Geometry {
 	return Flat("swiglu_clamped", entry, (n+3)/4)
 }
 
-// AttentionSinks is the geometry of attention_sinks_apply over H heads of M rows.
+// AttentionSinks returns the geometry of attention_sinks_apply over H heads of M rows.
 func AttentionSinks(M, H int) Geometry {
 	return warps("attention_sinks", "attention_sinks_apply", M*H, 8, 0)
 }

@@ -13,8 +13,8 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// TestExperts routes, sorts and multiplies between guards, twice, over every tile of the experts' GEMMs, and compares with float64. Half
-// of the cases have padding among the tokens, or nothing else.
+// TestExperts routes, sorts and multiplies between guards, twice, over every tile of the experts' GEMMs, and compares
+// with float64. Half of the cases have padding among the tokens, or nothing else.
 func TestExperts(t *testing.T) {
 	r := newHarness(t, 512<<20)
 	sizes := []struct{ M, E, K, C, N int }{{1, 1, 1, 64, 64}, {7, 4, 2, 40, 33}, {300, 3, 2, 64, 192}, {700, 2, 2, 128, 200}, {700, 2, 1, 256, 16}, {64, 128, 8, 16, 72}, {40, 1000, 40, 24, 8}, {500, 3, 2, 328, 24}, {90, 3, 2, 521, 9}}
@@ -201,8 +201,8 @@ type expertRows struct {
 // noExperts are how many rows lie behind those of the experts.
 var noExperts = []int{0, 3, 300}
 
-// multiplied runs a kernel over rows of experts that have none, one, a tile, and several, and of no expert behind them, between guards, and
-// compares with float64. kernel says how it is launched, and what it takes for x and w.
+// multiplied runs a kernel over rows of experts that have none, one, a tile, and several, and of no expert behind them,
+// between guards, and compares with float64. kernel says how it is launched, and what it takes for x and w.
 func multiplied(r *harness, cases []expertRows, kernel func(transB bool, S, N, K, E int, x, w gpu.Ptr) (g Geometry, argX, argW any)) {
 	t := r.t
 	t.Helper()
@@ -283,7 +283,8 @@ func TestExpertUp(t *testing.T) {
 		})
 }
 
-// TestExpertsMXFP4 dequantises every code with every scale between guards, in all types, and compares with the numbers rounded once.
+// TestExpertsMXFP4 dequantises every code with every scale between guards, in all types, and compares with the numbers
+// rounded once.
 func TestExpertsMXFP4(t *testing.T) {
 	const scales, n = 253, 32 * 253
 	var codes, powers []byte

@@ -11,8 +11,8 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// expertHopper describes x [S,K] and w [E][N,K] (transB) or [E][K,N] to the wgmma kernel, alone or, of an update of so high a rank, as
-// what comes first or second.
+// expertHopper describes x [S,K] and w [E][N,K] (transB) or [E][K,N] to the wgmma kernel, alone or, of an update of so
+// high a rank, as what comes first or second.
 func (r *harness) expertHopper(transB bool, S, N, K, E, rank int, x, w gpu.Ptr) hopperGemm {
 	r.t.Helper()
 	g, boxX, boxW := ExpertHopper(transB, S, N, K, E, rank)
@@ -28,11 +28,12 @@ func (r *harness) expertHopper(transB bool, S, N, K, E, rank int, x, w gpu.Ptr) 
 	return hopperGemm{g, a, b}
 }
 
-// balanced have so many tiles that the last rounds of 7 or 3 blocks are dealt by work. Of the first, every third has at most 64 rows: one of
-// three blocks would have all of these.
+// balanced have so many tiles that the last rounds of 7 or 3 blocks are dealt by work. Of the first, every third has at
+// most 64 rows: one of three blocks would have all of these.
 var balanced = []expertRows{{slices.Repeat([]int{300}, 20), 72, 24}, {[]int{400, 64, 385, 0, 65, 900, 449}, 264, 40}}
 
-// TestExpertHopper multiplies by wgmma; where weights beyond an expert's are not finite, nothing of them may reach its rows.
+// TestExpertHopper multiplies by wgmma; where weights beyond an expert's are not finite, nothing of them may reach its
+// rows.
 func TestExpertHopper(t *testing.T) {
 	if p, err := gpu.DeviceProperties(0); err != nil || p.SM() != 90 {
 		t.Skipf("the wgmma kernels need compute capability 9.0, this is %d.%d", p.Major, p.Minor)

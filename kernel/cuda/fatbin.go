@@ -67,7 +67,7 @@ func Codes(image []byte) ([]Code, error) {
 	return codes, nil
 }
 
-// choose is the form that the driver takes on a device: machine code before PTX, the nearest of each.
+// choose returns the form that the driver takes on a device: machine code before PTX, the nearest of each.
 func choose(codes []Code, sm int) (best Code, ok bool) {
 	for _, c := range codes {
 		if !c.runsOn(sm) {

@@ -13,8 +13,8 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// TestRopeAppend: the bits of rope_apply and kvappend_rows, which are compared with float64 elsewhere; rows without a place change nothing
-// but their queries.
+// TestRopeAppend: the bits of rope_apply and kvappend_rows, which are compared with float64 elsewhere; rows without a
+// place change nothing but their queries.
 func TestRopeAppend(t *testing.T) {
 	r := newHarness(t, 64<<20)
 	for _, c := range []struct {
@@ -65,7 +65,8 @@ func TestRopeAppend(t *testing.T) {
 	}
 }
 
-// TestSkinnySeveral: the bits of one launch a weight, which TestSkinny compares with float64, and of swiglu_forward behind them.
+// TestSkinnySeveral: the bits of one launch a weight, which TestSkinny compares with float64, and of swiglu_forward
+// behind them.
 func TestSkinnySeveral(t *testing.T) {
 	r := newHarness(t, 256<<20)
 	for _, kind := range []string{"", "_nf4", "_nf4_nested"} {
@@ -152,8 +153,8 @@ func TestSkinnySeveral(t *testing.T) {
 	}
 }
 
-// TestBeginsEarly: a chain of kernels, each of which reads what the one before wrote, has the same bits where they begin early, also
-// where one waits for two; and so has a graph that runs again before the last run has ended.
+// TestBeginsEarly: a chain of kernels, each of which reads what the one before wrote, has the same bits where they
+// begin early, also where one waits for two; and so has a graph that runs again before the last run has ended.
 func TestBeginsEarly(t *testing.T) {
 	r := newHarness(t, 256<<20)
 	const C, F, layers = 2048, 5632, 12
@@ -226,7 +227,7 @@ func TestBeginsEarly(t *testing.T) {
 	}
 }
 
-// bytesOf is n words of one value.
+// bytesOf returns n words of one value.
 func bytesOf(n int, word uint16) []uint16 {
 	b := make([]uint16, n)
 	for i := range b {

@@ -12,26 +12,27 @@ const (
 // FitsGatedDelta tells whether the gated_delta_* kernels take queries and keys of D and values of E.
 func FitsGatedDelta(D, E int) bool { return D > 0 && D <= deltaHead && D%4 == 0 && E > 0 && E%4 == 0 }
 
-// GatedDeltaPrepare is the geometry of gated_delta_prepare over M rows of K key heads.
+// GatedDeltaPrepare returns the geometry of gated_delta_prepare over M rows of K key heads.
 func GatedDeltaPrepare(M, K int) Geometry {
 	return Geometry{"gated_delta_prepare", "gated_delta_prepare", [3]int{ceil(M, deltaChunk), K, 1}, [3]int{128, 1, 1}, 2*deltaChunk*(deltaHead+4)*4 + 2*deltaChunk*(deltaChunk+4)*4}
 }
 
-// GatedDelta is the geometry of gated_delta_forward_* over S sequences and V value heads of E.
+// GatedDelta returns the geometry of gated_delta_forward_* over S sequences and V value heads of E.
 func GatedDelta(S, V, E int) Geometry { return delta("gated_delta", "gated_delta_forward", S, V, E) }
 
-// GatedDeltaStates is that of gated_delta_states_*.
+// GatedDeltaStates returns that of gated_delta_states_*.
 func GatedDeltaStates(S, V, E int) Geometry {
 	return delta("gated_delta", "gated_delta_states", S, V, E)
 }
 
-// GatedDeltaCarry is that of gated_delta_carry_*.
+// GatedDeltaCarry returns that of gated_delta_carry_*.
 func GatedDeltaCarry(S, V, E int) Geometry {
 	return delta("gated_delta_backward", "gated_delta_carry", S, V, E)
 }
 
-// delta is a block's for a sequence's value head and 64 columns of it, or 32 where that would leave multiprocessors without work; which of
-// them does not change a bit. It has three stages of 16-bit numbers in shared memory; one of fp32 takes less.
+// delta returns a block's for a sequence's value head and 64 columns of it, or 32 where that would leave
+// multiprocessors without work; which of them does not change a bit. It has three stages of 16-bit numbers in shared
+// memory; one of fp32 takes less.
 func delta(stem, entry string, S, V, E int) Geometry {
 	cols := 64
 	if S*V*ceil(E, 64) <= 96 {
@@ -41,18 +42,20 @@ func delta(stem, entry string, S, V, E int) Geometry {
 	return Geometry{stem, fmt.Sprintf("%s_%d", entry, cols), [3]int{S, V, ceil(E, cols)}, [3]int{64 + 2*cols, 1, 1}, 3 * stage}
 }
 
-// GatedDeltaGradients is the geometry of gated_delta_gradients over M rows of K key heads. Its tiles are largest in fp32.
+// GatedDeltaGradients returns the geometry of gated_delta_gradients over M rows of K key heads. Its tiles are largest
+// in fp32.
 func GatedDeltaGradients(M, K int) Geometry {
 	const block = 32
 	floats := (2*deltaChunk+2*block)*(deltaHead+4) + 2*deltaChunk*(block+8) + (2*deltaChunk+2*block)*(deltaChunk+8) + deltaChunk*8
 	return Geometry{"gated_delta_backward", "gated_delta_gradients", [3]int{ceil(M, deltaChunk), K, 1}, [3]int{128, 1, 1}, 4 * floats}
 }
 
-// DeltaWindow is how many rows are prepared at a time, and have their states in memory in the backward pass of the gated delta rule.
+// DeltaWindow is how many rows are prepared at a time, and have their states in memory in the backward pass of the
+// gated delta rule.
 const DeltaWindow = 8192
 
-// GatedDeltaScratch is where a pass over M rows leaves what its kernels tell one another, in bytes from its beginning. What is prepared
-// comes first.
+// GatedDeltaScratch is where a pass over M rows leaves what its kernels tell one another, in bytes from its beginning.
+// What is prepared comes first.
 type GatedDeltaScratch struct {
 	Edges int64 // two, by turns: the state behind a window, or its gradient
 	Edge  int64 // bytes of one
@@ -84,7 +87,7 @@ func NewGatedDeltaGradScratch(elem string, M, V, D, E int) GatedDeltaGradScratch
 	return s
 }
 
-// deltaKept is the bytes of the states before the chunks of so many rows.
+// deltaKept returns the bytes of the states before the chunks of so many rows.
 func deltaKept(elem string, rows, V, D, E int) int64 {
 	size := int64(4)
 	if elem == "bf16" {
@@ -95,7 +98,7 @@ func deltaKept(elem string, rows, V, D, E int) int64 {
 
 func aligned(bytes int64) int64 { return (bytes + 255) &^ 255 }
 
-// GatedDeltaCached is the geometry of gated_delta_cached over S sequences and V value heads of E.
+// GatedDeltaCached returns the geometry of gated_delta_cached over S sequences and V value heads of E.
 func GatedDeltaCached(S, V, E int) Geometry {
 	return Geometry{"gated_delta_cached", "gated_delta_cached", [3]int{S, V, ceil(E, 32)}, [3]int{128, 1, 1}, 0}
 }

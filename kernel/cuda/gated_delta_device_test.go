@@ -32,7 +32,7 @@ func newDeltaRows(r *harness, K, V, D, E, rows int, cu ...int32) deltaRows {
 	return d
 }
 
-// part is rows from..to as one sequence.
+// part returns rows from..to as one sequence.
 func (d deltaRows) part(from, to int) deltaRows {
 	d.qkv, d.b, d.a, d.dy = d.qkv[from*d.width:to*d.width], d.b[from*d.V:to*d.V], d.a[from*d.V:to*d.V], d.dy[from*d.values:to*d.values]
 	d.cu, d.all = []int32{0, int32(to - from)}, to-from
@@ -72,8 +72,9 @@ func (d deltaRows) run(r *harness, window int) [][]byte {
 	return [][]byte{get[byte](r, o, 2*d.all*d.values), get[byte](r, dqkv, 2*d.all*d.width), get[byte](r, db, 2*d.all*d.V), get[byte](r, da, 2*d.all*d.V)}
 }
 
-// TestGatedDeltaOfPackedRows demands that a sequence's numbers are the same, bit for bit, wherever it lies, whatever lies beside it and
-// whatever windows its rows are gone through in, and zeros in rows of no sequence. selfcheck compares them with float64.
+// TestGatedDeltaOfPackedRows demands that a sequence's numbers are the same, bit for bit, wherever it lies, whatever
+// lies beside it and whatever windows its rows are gone through in, and zeros in rows of no sequence. selfcheck
+// compares them with float64.
 func TestGatedDeltaOfPackedRows(t *testing.T) {
 	r := newHarness(t, 256<<20)
 	for _, c := range [][4]int{{1, 1, 8, 12}, {1, 2, 64, 100}, {2, 4, 128, 128}} {
@@ -111,8 +112,8 @@ func TestGatedDeltaOfPackedRows(t *testing.T) {
 	}
 }
 
-// TestGatedDeltaCached demands that a text in pieces gives what it gives whole, to the bit, near what the form in chunks gives, and that
-// slots without a row stay as they are.
+// TestGatedDeltaCached demands that a text in pieces gives what it gives whole, to the bit, near what the form in
+// chunks gives, and that slots without a row stay as they are.
 func TestGatedDeltaCached(t *testing.T) {
 	r := newHarness(t, 256<<20)
 	const tokens, slots = 128, 3
@@ -163,7 +164,8 @@ func BenchmarkGatedDelta(b *testing.B) {
 	}
 }
 
-// deltaForms times the rule over Qwen3.5's heads, beside the GEMMs of such a layer's projections, forward and backward for the inputs.
+// deltaForms times the rule over Qwen3.5's heads, beside the GEMMs of such a layer's projections, forward and backward
+// for the inputs.
 func (f *forms) deltaForms(rows, length int) {
 	const K, V, D, hidden = 16, 32, 128, 4096
 	f.reset()

@@ -16,8 +16,8 @@ const (
 // which order numbers are added, so it may depend on the shape alone.
 const multiprocessors = 132
 
-// Gemm picks the tile for D[M,N] = op(A)[M,K] op(B)[K,N] and the geometry. With parts > 1, K is divided and the output is
-// [parts][M,N] fp32, to be added by reduce_splits.
+// Gemm picks the tile for D[M,N] = op(A)[M,K] op(B)[K,N] and the geometry. With parts > 1, K is divided and the output
+// is [parts][M,N] fp32, to be added by reduce_splits.
 func Gemm(layout GemmLayout, M, N, K, parts int) Geometry {
 	size, bm, bn, threads := "large", 128, 128, 128
 	switch {
@@ -37,12 +37,12 @@ func GemmParts(layout GemmLayout, M, N, K int) int {
 	return divide(Gemm(layout, M, N, K, 1).Grid[0], K, 256)
 }
 
-// GemmSingle is the geometry of the gemm_single_* kernels, fp32 without tensor cores; parts as of Gemm.
+// GemmSingle returns the geometry of the gemm_single_* kernels, fp32 without tensor cores; parts as of Gemm.
 func GemmSingle(layout GemmLayout, M, N, parts int) Geometry {
 	return Geometry{"gemm_single", "gemm_single_" + string(layout), [3]int{ceil(M, 64) * ceil(N, 64), 1, max(1, parts)}, [3]int{256, 1, 1}, 0}
 }
 
-// GemmSingleParts is GemmParts for GemmSingle.
+// GemmSingleParts returns GemmParts for GemmSingle.
 func GemmSingleParts(layout GemmLayout, M, N, K int) int {
 	return divide(GemmSingle(layout, M, N, 1).Grid[0], K, 256)
 }
@@ -56,8 +56,8 @@ func divide(tiles, K, least int) int {
 	return parts
 }
 
-// GemmHopper is Gemm for compute capability 9.0, whose kernels take A and B as tensor maps: boxA and boxB are the boxes,
-// innermost first. Rows of A, B and their addresses must be multiples of 16 bytes.
+// GemmHopper returns Gemm for compute capability 9.0, whose kernels take A and B as tensor maps: boxA and boxB are the
+// boxes, innermost first. Rows of A, B and their addresses must be multiples of 16 bytes.
 func GemmHopper(layout GemmLayout, M, N, K, parts int) (g Geometry, boxA, boxB [2]int) {
 	return gemmHopper(layout, M, N, parts, hopperTile(ceil(M, 128), N, K, parts))
 }
@@ -77,10 +77,11 @@ func gemmHopper(layout GemmLayout, M, N, parts int, t gemmTile) (g Geometry, box
 // gemmStageBytes is the shared memory that the stages of gemm_hopper.cu share.
 const gemmStageBytes = 200 << 10
 
-// gemmTile is a tile of a GEMM by wgmma: 128 rows by bn columns; step is the time of 64 inner values on a scale where 128 x 256 take 100.
+// gemmTile is a tile of a GEMM by wgmma: 128 rows by bn columns; step is the time of 64 inner values on a scale where
+// 128 x 256 take 100.
 type gemmTile struct{ bn, step int }
 
-// shared is the memory of the tile's stages.
+// shared returns the memory of the tile's stages.
 func (t gemmTile) shared() int {
 	stage := (128 + t.bn) * 64 * 2
 	return stage*(gemmStageBytes/stage) + 1024
@@ -88,8 +89,8 @@ func (t gemmTile) shared() int {
 
 var gemmTiles = []gemmTile{{256, 100}, {192, 77}, {128, 54}, {64, 35}}
 
-// hopperTile is the tile whose rounds over the multiprocessors take the least time: a narrower one's multiplications cost more a column,
-// and each takes time to start and to be stored. There are that many tiles of rows.
+// hopperTile returns the tile whose rounds over the multiprocessors take the least time: a narrower one's
+// multiplications cost more a column, and each takes time to start and to be stored. There are that many tiles of rows.
 func hopperTile(rows, N, K, parts int) gemmTile {
 	var best gemmTile
 	least := 0
@@ -102,7 +103,7 @@ func hopperTile(rows, N, K, parts int) gemmTile {
 	return best
 }
 
-// GemmHopperParts is GemmParts for GemmHopper.
+// GemmHopperParts returns GemmParts for GemmHopper.
 func GemmHopperParts(layout GemmLayout, M, N, K int) int {
 	g, _, _ := GemmHopper(layout, M, N, K, 1)
 	return divide(2*g.Grid[0], K, 512)

@@ -9,25 +9,27 @@ type Geometry struct {
 
 func ceil(a, b int) int { return (a + b - 1) / b }
 
-// Flat is the geometry of kernels that stride over n units of work with 256 threads a block: elementwise_*, swiglu_*,
-// rope_apply, adamw_step, reduce_splits*, attention_combine. The grid depends on n alone, never on the device.
+// Flat returns the geometry of kernels that stride over n units of work with 256 threads a block: elementwise_*,
+// swiglu_*, rope_apply, adamw_step, reduce_splits*, attention_combine. The grid depends on n alone, never on the
+// device.
 func Flat(stem, entry string, n int64) Geometry {
 	blocks := max(1, min((n+255)/256, 132*16))
 	return Geometry{stem, entry, [3]int{int(blocks), 1, 1}, [3]int{256, 1, 1}, 0}
 }
 
-// Elementwise is the geometry of the elementwise_* kernels over n values.
+// Elementwise returns the geometry of the elementwise_* kernels over n values.
 func Elementwise(entry string, n int64) Geometry { return Flat("elementwise", entry, (n+7)/8) }
 
-// InOrder is the geometry of inorder_add over n numbers.
+// InOrder returns the geometry of inorder_add over n numbers.
 func InOrder(n int64) Geometry { return Flat("inorder", "inorder_add", (n+3)/4) }
 
-// Convert is the geometry of the convert_* kernels over n values; from and to are element types' short names ("bf16").
+// Convert returns the geometry of the convert_* kernels over n values; from and to are element types' short names
+// ("bf16").
 func Convert(from, to string, n int64) Geometry {
 	return Flat("convert", "convert_"+from+"_to_"+to, (n+7)/8)
 }
 
-// RMSNorm is the geometry of the rmsnorm_* kernels over M rows of C.
+// RMSNorm returns the geometry of the rmsnorm_* kernels over M rows of C.
 func RMSNorm(entry string, M, C int) Geometry {
 	threads := min(512, max(32, ceil(C, 1024)*32)) // four 16-byte loads in flight a thread
 	return Geometry{"rmsnorm", entry, [3]int{M, 1, 1}, [3]int{threads, 1, 1}, 0}
@@ -39,14 +41,15 @@ func FitsHeads(D int) bool { return D > 0 && D%8 == 0 && D <= 256 }
 // FitsHeadsRoPE tells whether the rmsnorm_heads_rope_* kernels do: half a row is whole chunks of 8 too.
 func FitsHeadsRoPE(D int) bool { return FitsHeads(D) && D%16 == 0 }
 
-// RMSNormHeads is the geometry of the rmsnorm_heads_* kernels over that many rows of D, and the threads that hold a row.
+// RMSNormHeads returns the geometry of the rmsnorm_heads_* kernels over that many rows of D, and the threads that hold
+// a row.
 func RMSNormHeads(entry string, rows, D int) (g Geometry, lanes int) {
 	for lanes = 1; lanes*8 < D; lanes *= 2 {
 	}
 	return Geometry{"rmsnorm", entry, [3]int{max(1, ceil(rows, 256/lanes)), 1, 1}, [3]int{256, 1, 1}, 0}, lanes
 }
 
-// Rope is the geometry of rope_apply over M rows of H query and K key heads, of which it turns R values each.
+// Rope returns the geometry of rope_apply over M rows of H query and K key heads, of which it turns R values each.
 func Rope(M, H, K, R int) Geometry {
 	per := R / 2
 	if R%16 == 0 {
@@ -55,7 +58,7 @@ func Rope(M, H, K, R int) Geometry {
 	return Flat("rope", "rope_apply", int64(M)*int64((H+K)*per))
 }
 
-// RopeInterleaved is Rope for rope_interleaved.
+// RopeInterleaved returns Rope for rope_interleaved.
 func RopeInterleaved(M, H, K, R int) Geometry {
 	per := R / 2
 	if R%8 == 0 {
@@ -64,22 +67,22 @@ func RopeInterleaved(M, H, K, R int) Geometry {
 	return Flat("rope", "rope_interleaved", int64(M)*int64((H+K)*per))
 }
 
-// Swiglu is the geometry of the swiglu_* kernels over M rows of F.
+// Swiglu returns the geometry of the swiglu_* kernels over M rows of F.
 func Swiglu(entry string, M, F int) Geometry {
 	return Flat("swiglu", entry, (int64(M)*int64(F)+7)/8)
 }
 
-// SwigluGradRows is the geometry of swiglu_grad_rows over M rows of F.
+// SwigluGradRows returns the geometry of swiglu_grad_rows over M rows of F.
 func SwigluGradRows(M, F int) Geometry {
 	return Geometry{"swiglu_grad", "swiglu_grad_rows", [3]int{M, 1, 1}, [3]int{min(256, max(32, ceil(ceil(F, 8), 32)*32)), 1, 1}, 0}
 }
 
-// Columns is the geometry of columns_copy over M rows of W.
+// Columns returns the geometry of columns_copy over M rows of W.
 func Columns(M, W int) Geometry {
 	return Geometry{"columns", "columns_copy", [3]int{M, 1, 1}, [3]int{min(256, max(32, ceil(ceil(W, 8), 32)*32)), 1, 1}, 0}
 }
 
-// HeadsUnit is how many values of heads of D a thread of heads_split and heads_join moves.
+// HeadsUnit returns how many values of heads of D a thread of heads_split and heads_join moves.
 func HeadsUnit(D int) int {
 	if D%8 == 0 {
 		return 8
@@ -87,108 +90,108 @@ func HeadsUnit(D int) int {
 	return 1
 }
 
-// Heads is the geometry of heads_split and heads_join over so many heads of D in each of M rows.
+// Heads returns the geometry of heads_split and heads_join over so many heads of D in each of M rows.
 func Heads(entry string, M, heads, D int) Geometry {
 	return Flat("heads", entry, int64(M)*int64(heads)*int64(D/HeadsUnit(D)))
 }
 
-// Embedding is the geometry of embedding_gather over M rows of C.
+// Embedding returns the geometry of embedding_gather over M rows of C.
 func Embedding(M, C int) Geometry {
 	return Geometry{"embedding", "embedding_gather", [3]int{M, 1, 1}, [3]int{min(256, max(32, ceil(ceil(C, 8), 32)*32)), 1, 1}, 0}
 }
 
-// ScaledEmbedding is the geometry of embedding_gather_scaled over M rows of C.
+// ScaledEmbedding returns the geometry of embedding_gather_scaled over M rows of C.
 func ScaledEmbedding(M, C int) Geometry {
 	g := Embedding(M, C)
 	g.Entry = "embedding_gather_scaled"
 	return g
 }
 
-// CrossEntropy is the geometry of the crossentropy_* kernels over M rows of V logits.
+// CrossEntropy returns the geometry of the crossentropy_* kernels over M rows of V logits.
 func CrossEntropy(entry string, M, V int) Geometry {
 	return Geometry{"crossentropy", entry, [3]int{M, 1, 1}, [3]int{min(512, max(32, ceil(ceil(V, 8), 32)*32)), 1, 1}, 0}
 }
 
-// LogProbs is the geometry of logprobs_values, logprobs_slopes and logprobs_both over M rows of V logits.
+// LogProbs returns the geometry of logprobs_values, logprobs_slopes and logprobs_both over M rows of V logits.
 func LogProbs(entry string, M, V int) Geometry {
 	g := CrossEntropy(entry, M, V)
 	g.Stem = "logprobs"
 	return g
 }
 
-// LogProbsGradient is the geometry of logprobs_gradient over M rows of C.
+// LogProbsGradient returns the geometry of logprobs_gradient over M rows of C.
 func LogProbsGradient(M, C int) Geometry {
 	g := Embedding(M, C)
 	g.Stem, g.Entry = "logprobs", "logprobs_gradient"
 	return g
 }
 
-// SequenceSums is the geometry of sequence_sums_forward over S sequences of some rows.
+// SequenceSums returns the geometry of sequence_sums_forward over S sequences of some rows.
 func SequenceSums(S, rows int) Geometry {
 	return Geometry{"sequence_sums", "sequence_sums_forward", [3]int{S, rows, 1}, [3]int{256, 1, 1}, 0}
 }
 
-// SequenceSumsGradient is the geometry of sequence_sums_gradient over M tokens.
+// SequenceSumsGradient returns the geometry of sequence_sums_gradient over M tokens.
 func SequenceSumsGradient(M int) Geometry {
 	return Flat("sequence_sums", "sequence_sums_gradient", int64(M))
 }
 
-// AdamW is the geometry of adamw_step over n parameters.
+// AdamW returns the geometry of adamw_step over n parameters.
 func AdamW(n int64) Geometry { return Flat("adamw", "adamw_step", (n+3)/4) }
 
-// AdamW8Bit is the geometry of adamw_8bit_step over so many blocks of numbers, a warp each.
+// AdamW8Bit returns the geometry of adamw_8bit_step over so many blocks of numbers, a warp each.
 func AdamW8Bit(blocks int) Geometry { return Flat("adamw_8bit", "adamw_8bit_step", int64(blocks)*32) }
 
 // NormBlocks is the number of partial sums that norm_partial writes: fixed, so that the sum's order is.
 const NormBlocks = 512
 
-// Norm is the geometry of norm_partial.
+// Norm returns the geometry of norm_partial.
 func Norm() Geometry {
 	return Geometry{"norm", "norm_partial", [3]int{NormBlocks, 1, 1}, [3]int{512, 1, 1}, 0}
 }
 
-// NormFinish is the geometry of norm_finish.
+// NormFinish returns the geometry of norm_finish.
 func NormFinish() Geometry {
 	return Geometry{"norm", "norm_finish", [3]int{1, 1, 1}, [3]int{32, 1, 1}, 0}
 }
 
-// LossScale is the geometry of lossscale_update.
+// LossScale returns the geometry of lossscale_update.
 func LossScale() Geometry {
 	return Geometry{"lossscale", "lossscale_update", [3]int{1, 1, 1}, [3]int{32, 1, 1}, 0}
 }
 
-// Sum is the geometry of reduce_sum and nf4_offset, which run in one block.
+// Sum returns the geometry of reduce_sum and nf4_offset, which run in one block.
 func Sum(stem, entry string) Geometry {
 	return Geometry{stem, entry, [3]int{1, 1, 1}, [3]int{1024, 1, 1}, 0}
 }
 
-// NF4Dequantise is the geometry of the nf4_dequantise* kernels over n values.
+// NF4Dequantise returns the geometry of the nf4_dequantise* kernels over n values.
 func NF4Dequantise(entry string, n int64) Geometry {
 	return Geometry{"nf4", entry, [3]int{int(max(1, (n+8191)/8192)), 1, 1}, [3]int{256, 1, 1}, 0}
 }
 
-// NF4Quantise is the geometry of the nf4_quantise_* kernels over n values.
+// NF4Quantise returns the geometry of the nf4_quantise_* kernels over n values.
 func NF4Quantise(entry string, n int64) Geometry {
 	return Geometry{"nf4", entry, [3]int{int(max(1, (n+2047)/2048)), 1, 1}, [3]int{256, 1, 1}, 0}
 }
 
-// Int8Dequantise is the geometry of int8_dequantise over a weight [rows,cols].
+// Int8Dequantise returns the geometry of int8_dequantise over a weight [rows,cols].
 func Int8Dequantise(rows, cols int) Geometry {
 	return Geometry{"int8", "int8_dequantise", [3]int{rows, ceil(cols, 2048), 1}, [3]int{256, 1, 1}, 0}
 }
 
-// NF4Nest is the geometry of nf4_nest over that many blocks of 64 values.
+// NF4Nest returns the geometry of nf4_nest over that many blocks of 64 values.
 func NF4Nest(blocks int) Geometry {
 	return Geometry{"nf4", "nf4_nest", [3]int{ceil(blocks, 256), 1, 1}, [3]int{256, 1, 1}, 0}
 }
 
-// HeadGate is the geometry of the head_gate_* kernels over that many heads of D values.
+// HeadGate returns the geometry of the head_gate_* kernels over that many heads of D values.
 func HeadGate(entry string, heads int64, D int) Geometry {
 	return Flat("head_gate", entry, heads*int64(D/HeadsUnit(D)))
 }
 
-// HeadColumns is the geometry of the head_columns_* kernels over that many heads of D columns, of which W are taken from that one on, and how
-// many of them a thread moves.
+// HeadColumns returns the geometry of the head_columns_* kernels over that many heads of D columns, of which W are
+// taken from that one on, and how many of them a thread moves.
 func HeadColumns(entry string, heads int64, D, from, W int) (g Geometry, unit int) {
 	if unit = HeadsUnit(D); from%unit != 0 || W%unit != 0 {
 		unit = 1
@@ -200,5 +203,5 @@ func HeadColumns(entry string, heads int64, D, from, W int) (g Geometry, unit in
 	return Flat("head_columns", entry, heads*int64(moved/unit)), unit
 }
 
-// SigmoidGateGrad is the geometry of sigmoid_gate_grad over M rows.
+// SigmoidGateGrad returns the geometry of sigmoid_gate_grad over M rows.
 func SigmoidGateGrad(M int) Geometry { return warps("sigmoid_gate", "sigmoid_gate_grad", M, 8, 0) }

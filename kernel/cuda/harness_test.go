@@ -212,7 +212,7 @@ func f32Floats(b []byte) []float64 {
 	return v
 }
 
-// distance is |got - want| / |want|; NaN counts as infinite.
+// distance returns |got - want| / |want|; NaN counts as infinite.
 func distance(got, want []float64) float64 {
 	var e, w float64
 	for i := range want {
@@ -239,7 +239,8 @@ func nearBF16(t testing.TB, what string, got, want []float64) {
 	near(t, what, got, want, best)
 }
 
-// near demands that got is at most twice as far from the float64 values want as plain, a simple low-precision computation, is.
+// near demands that got is at most twice as far from the float64 values want as plain, a simple low-precision
+// computation, is.
 func near(t testing.TB, what string, got, want, plain []float64) {
 	t.Helper()
 	e, limit := distance(got, want), 2*distance(plain, want)+1e-7

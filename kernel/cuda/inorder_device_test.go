@@ -4,8 +4,8 @@ package cuda
 
 import "testing"
 
-// TestInOrder: the sum has the bits of fp32 additions one behind the other, at lengths and places that wide loads serve and
-// that they do not; what lies behind the sum stays.
+// TestInOrder: the sum has the bits of fp32 additions one behind the other, at lengths and places that wide loads serve
+// and that they do not; what lies behind the sum stays.
 func TestInOrder(t *testing.T) {
 	r := newHarness(t, 64<<20)
 	for _, c := range []struct{ n, each, world int }{{1, 1, 2}, {33, 33, 3}, {33, 36, 8}, {1000, 1000, 5}, {300004, 300004, 8}, {300001, 300004, 2}} {

@@ -10,8 +10,8 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// TestLion: three steps have the bits of fp32 arithmetic that rounds every operation, the copy is their nearest bf16, and
-// a clip factor that is not a number changes nothing.
+// TestLion: three steps have the bits of fp32 arithmetic that rounds every operation, the copy is their nearest bf16,
+// and a clip factor that is not a number changes nothing.
 func TestLion(t *testing.T) {
 	r := newHarness(t, 64<<20)
 	const lr, b1, b2, decay, clip = float32(1e-2), 0.9, 0.99, float32(0.1), float32(0.3)

@@ -96,7 +96,8 @@ func testLogProbs(t *testing.T, r *harness, M, V, ld int, cap float64) {
 	}
 }
 
-// nearSlopes is near, but in fp32 it allows 5e-6: exponentials of differences of about 20 are off by the rounding of those.
+// nearSlopes is near, but in fp32 it allows 5e-6: exponentials of differences of about 20 are off by the rounding of
+// those.
 func nearSlopes(t *testing.T, r *harness, what string, got []byte, want []float64) {
 	t.Helper()
 	if r.elem != "f32" {
@@ -110,7 +111,8 @@ func nearSlopes(t *testing.T, r *harness, what string, got []byte, want []float6
 	}
 }
 
-// logSoftmax returns the log-probabilities of a row of logits below a soft cap, 0 = none, and the cap's derivative at each.
+// logSoftmax returns the log-probabilities of a row of logits below a soft cap, 0 = none, and the cap's derivative at
+// each.
 func logSoftmax(x []float64, cap float64) (l, through []float64) {
 	l, through = slices.Clone(x), slices.Repeat([]float64{1}, len(x))
 	top, sum := math.Inf(-1), 0.
@@ -130,7 +132,8 @@ func logSoftmax(x []float64, cap float64) (l, through []float64) {
 	return l, through
 }
 
-// TestLogProbsLabels: a label outside the vocabulary gives NaN, but -100 gives zeros, in log-probabilities and in cross-entropy.
+// TestLogProbsLabels: a label outside the vocabulary gives NaN, but -100 gives zeros, in log-probabilities and in
+// cross-entropy.
 func TestLogProbsLabels(t *testing.T) {
 	elements(t, 64<<20, func(t *testing.T, r *harness) {
 		const V = 40

@@ -29,7 +29,7 @@ func (l LowRank) tiles() int {
 	return lowRankTiles[i]
 }
 
-// Down is the geometry of lowrank_down_*: NT T_i = X A_iᵀ, NN dT = dY B.
+// Down returns the geometry of lowrank_down_*: NT T_i = X A_iᵀ, NN dT = dY B.
 func (l LowRank) Down(layout GemmLayout) Geometry {
 	nt, rows, warps := l.tiles(), 2, 8
 	if l.M <= 16*multiprocessors {
@@ -42,7 +42,7 @@ func (l LowRank) Down(layout GemmLayout) Geometry {
 	return Geometry{"lowrank", fmt.Sprintf("lowrank_down_%s_%d_%d", layout, rows, nt), [3]int{ceil(l.M, 16*rows), 1, 1}, [3]int{32 * warps, 1, 1}, 512 * warps * rows * nt}
 }
 
-// Up is the geometry of lowrank_up_*: NT Y = T Bᵀ, NN dX = Σ dT_i A_i; tiles is its argument.
+// Up returns the geometry of lowrank_up_*: NT Y = T Bᵀ, NN dX = Σ dT_i A_i; tiles is its argument.
 func (l LowRank) Up(layout GemmLayout) (g Geometry, tiles int) {
 	kt := l.tiles()
 	blocks := ceil(l.C, 256) * ceil(l.M, 16)
@@ -50,7 +50,7 @@ func (l LowRank) Up(layout GemmLayout) (g Geometry, tiles int) {
 	return Geometry{"lowrank", fmt.Sprintf("lowrank_up_%s_%d", layout, kt), [3]int{ceil(l.C, 256), ceil(l.M, 16*tiles), 1}, [3]int{256, 1, 1}, 0}, tiles
 }
 
-// Grad is the geometry of lowrank_grad_*: the sums over M; scratch is the memory for the blocks' shares, in bytes.
+// Grad returns the geometry of lowrank_grad_*: the sums over M; scratch is the memory for the blocks' shares, in bytes.
 func (l LowRank) Grad() (g Geometry, scratch int64) {
 	nt, units := l.tiles(), 1
 	if nt >= 4 {
@@ -65,6 +65,6 @@ func (l LowRank) Grad() (g Geometry, scratch int64) {
 	return Geometry{"lowrank", fmt.Sprintf("lowrank_grad_%d", nt), [3]int{columns, shares, 1}, [3]int{32 * warps, 1, 1}, warps * units * nt * 1024}, scratch
 }
 
-// LowRankCounters is how many counters Grad's blocks may use, one a column of blocks where there are shares: 32-bit numbers,
-// zero before and after.
+// LowRankCounters is how many counters Grad's blocks may use, one a column of blocks where there are shares: 32-bit
+// numbers, zero before and after.
 const LowRankCounters = multiprocessors

@@ -43,7 +43,7 @@ func (r *harness) grad(l LowRank, flip bool, out []gpu.Ptr, v gpu.Ptr, u []gpu.P
 
 func (r *harness) counters() gpu.Ptr { return in(r, "counters", make([]uint32, LowRankCounters)) }
 
-// sums is the GEMM of [M,K] and [K,N], given element by element, in float64 and as the tensor cores add.
+// sums returns the GEMM of [M,K] and [K,N], given element by element, in float64 and as the tensor cores add.
 func sums(M, N, K int, a func(m, k int) float64, b func(k, n int) float64) (want, plain []float64) {
 	want, plain = make([]float64, M*N), make([]float64, M*N)
 	for m := range M {
@@ -85,7 +85,7 @@ func (r *harness) lowRankCase(l LowRank) (c lowRankCase) {
 	return c
 }
 
-// outs are n buffers that hold v, or are poisoned where it is nil.
+// outs returns n buffers that hold v, or are poisoned where it is nil.
 func (r *harness) outs(n int, size int64, v []float64) (p []gpu.Ptr) {
 	for range n {
 		if v == nil {

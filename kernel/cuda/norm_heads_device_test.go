@@ -11,8 +11,8 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// TestRMSNormHeads: every row that the kernels for short rows take, in numbers that fill blocks and that do not, its gradient,
-// added and over dy.
+// TestRMSNormHeads: every row that the kernels for short rows take, in numbers that fill blocks and that do not, its
+// gradient, added and over dy.
 func TestRMSNormHeads(t *testing.T) {
 	r := newHarness(t, 64<<20)
 	const eps = 1e-5

@@ -11,7 +11,8 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// promptCase is a piece of a prompt: queries are the last of so many keys, in a cache that holds others before and behind.
+// promptCase is a piece of a prompt: queries are the last of so many keys, in a cache that holds others before and
+// behind.
 type promptCase struct {
 	queries, keys int
 	lead, after   int // query rows in front of and behind the sequence's
@@ -49,8 +50,8 @@ func (r *harness) attendPrompt(f Family, c promptCase, before, behind int, q, k,
 	return get[byte](r, O, 2*M*c.H*c.D), get[byte](r, LSE, 4*c.H*M)
 }
 
-// TestAttentionPrompt: pieces of prompts are attention as it is defined, their bits do not depend on where in the cache they lie, and
-// nothing that is not finite reaches them from there.
+// TestAttentionPrompt: pieces of prompts are attention as it is defined, their bits do not depend on where in the cache
+// they lie, and nothing that is not finite reaches them from there.
 func TestAttentionPrompt(t *testing.T) {
 	t.Run("mma", func(t *testing.T) { testAttentionPrompt(t, MMA, []int{8, 32, 40, 64, 72, 96, 128, 192, 256, 320, 512}) })
 	t.Run("hopper", func(t *testing.T) {

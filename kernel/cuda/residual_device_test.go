@@ -11,12 +11,12 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-// joined is the value of a sum that is stored as bf16 and its low bits.
+// joined returns the value of a sum that is stored as bf16 and its low bits.
 func joined(near uint16, low byte) float64 {
 	return float64(math.Float32frombits(uint32(near)<<16 + uint32(low)<<8 - 0x8000))
 }
 
-// tailedSum is a sum as it is stored: with 16 significant bits.
+// tailedSum returns a sum as it is stored: with 16 significant bits.
 func tailedSum(x, r float64) float64 {
 	return float64(math.Float32frombits((math.Float32bits(float32(x)+float32(r)) + 0x80) &^ 0xff))
 }
@@ -29,7 +29,7 @@ func joinedFloats(near, low []byte) []float64 {
 	return v
 }
 
-// randomLowBits are low bits for bf16 values, and the values with them.
+// randomLowBits returns low bits for bf16 values, and the values with them.
 func (r *harness) randomLowBits(near []uint16) ([]byte, []float64) {
 	low, v := make([]byte, len(near)), make([]float64, len(near))
 	for i := range low {

@@ -21,7 +21,8 @@ func (r *harness) normal(n int) ([]float32, []float64) {
 	return v, f
 }
 
-// nearSums demands that fp32 sums are within 1e-5 of float64's, relative to the norm, or where they cancel to 0 within 1e-5 of what cancels.
+// nearSums demands that fp32 sums are within 1e-5 of float64's, relative to the norm, or where they cancel to 0 within
+// 1e-5 of what cancels.
 func nearSums(t *testing.T, what string, got, want []float64) {
 	t.Helper()
 	worst := 0.0

@@ -57,7 +57,8 @@ func (r *harness) packedWeight(N, K int, nested bool) packedWeight {
 	return w
 }
 
-// TestSkinny compares GEMMs of few rows with float64, and the first and last row's bits with those that they have alone.
+// TestSkinny compares GEMMs of few rows with float64, and the first and last row's bits with those that they have
+// alone.
 func TestSkinny(t *testing.T) {
 	r := newHarness(t, 256<<20)
 	for _, kind := range []string{"skinny", "skinny_any", "skinny_nf4", "skinny_nf4_nested"} {

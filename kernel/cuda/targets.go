@@ -6,6 +6,6 @@ var Targets = []Code{
 	{SM: 80}, {SM: 89}, {SM: 90, Specific: true}, {SM: 100, Specific: true}, {SM: 120}, {SM: 90, PTX: true}, {SM: 120, PTX: true},
 }
 
-// ReleasedFor returns the form of a released program's kernels that a device of compute capability sm runs; false where it
-// holds none.
+// ReleasedFor returns the form of a released program's kernels that a device of compute capability sm runs; false where
+// it holds none.
 func ReleasedFor(sm int) (Code, bool) { return choose(Targets, sm) }

@@ -15,8 +15,8 @@ import (
 	"github.com/tierlora/tierlora/kernel/simd"
 )
 
-// TestShortenedMapping: vector code on the pool's workers that reads a mapped file which was cut off is an error that names
-// the file, and the pool serves on.
+// TestShortenedMapping: vector code on the pool's workers that reads a mapped file which was cut off is an error that
+// names the file, and the pool serves on.
 func TestShortenedMapping(t *testing.T) {
 	const size, parts = 1 << 20, 64
 	path := filepath.Join(t.TempDir(), "weights")

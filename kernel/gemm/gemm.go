@@ -28,8 +28,8 @@ type Dequantiser interface {
 	DequantiseRange(dst []float32, from, to int)
 }
 
-// Halves is a matrix stored as 16-bit floats, row-major: bf16, or IEEE binary16 where F16 is set. GEMMs of few rows by its
-// transpose convert as they multiply, so that they read half the memory that float32 takes.
+// Halves is a matrix stored as 16-bit floats, row-major: bf16, or IEEE binary16 where F16 is set. GEMMs of few rows by
+// its transpose convert as they multiply, so that they read half the memory that float32 takes.
 type Halves struct {
 	Bits []uint16
 	F16  bool
@@ -46,7 +46,7 @@ func (h *Halves) DequantiseRange(dst []float32, from, to int) {
 
 var loops = simd.Best[float32]()
 
-// Path is the name of the float32 kernels in use: generic, avx2 or avx512.
+// Path returns the name of the float32 kernels in use: generic, avx2 or avx512.
 func Path() string { return chosen.name }
 
 // Gemm computes C = alpha op(A) op(B) + beta C on the workers of p (nil: the

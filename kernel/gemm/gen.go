@@ -38,7 +38,7 @@ var isas = []isa{
 // bases hold the addresses of rows 0, 3, 6 and 9.
 var bases = []string{"R8", "R12", "R13", "AX"}
 
-// rowOf is the address of A's row i at the current depth.
+// rowOf returns the address of A's row i at the current depth.
 func rowOf(i int) string {
 	index := []string{"", "(R9*1)", "(R9*2)"}[i%3]
 	return "(" + bases[i/3] + ")" + index

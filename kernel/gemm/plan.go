@@ -16,7 +16,8 @@ const narrow = 16
 // it saves.
 const serialWork = 1 << 18
 
-// skinnySerialWork is that of a GEMM of few rows, which is bound by reading B: a core reads no more than half of what memory gives.
+// skinnySerialWork is that of a GEMM of few rows, which is bound by reading B: a core reads no more than half of what
+// memory gives.
 const skinnySerialWork = 1 << 15
 
 // job is one GEMM, cut into tasks that may run in any order.
@@ -96,7 +97,7 @@ func (j *job[T]) plan(workers int) {
 	j.tasks = j.chunks * ceil(j.m, j.rows)
 }
 
-// evenChunk is the size of a task, in slivers, with which the workers finish
+// evenChunk returns the size of a task, in slivers, with which the workers finish
 // first; of equals the largest.
 func evenChunk(slivers, most, workers int) int {
 	best := min(most, slivers)

@@ -74,10 +74,10 @@ func NewPool(workers int) *Pool {
 
 var shared = sync.OnceValue(func() *Pool { return NewPool(0) })
 
-// Shared is the pool that a nil *Pool stands for: all cores.
+// Shared returns the pool that a nil *Pool stands for: all cores.
 func Shared() *Pool { return shared() }
 
-// Workers is the number of workers, the caller included.
+// Workers returns the number of workers, the caller included.
 func (p *Pool) Workers() int { return len(p.own) }
 
 // Close ends the goroutines. The pool must be idle and is not used again.
@@ -205,7 +205,7 @@ func (p *Pool) call(worker, i int) {
 	}
 }
 
-// Bytes is the scratch memory that the pool holds.
+// Bytes returns the scratch memory that the pool holds.
 func (p *Pool) Bytes() int64 {
 	n := int64(0)
 	for _, own := range p.own {

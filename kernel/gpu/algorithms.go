@@ -58,7 +58,7 @@ func OpenAlgorithms(folder, gpuName, library string) (*Algorithms, error) {
 	return a, nil
 }
 
-// Digest is the SHA-256, in hexadecimal, over the shapes that were used so far and their algorithms.
+// Digest returns the SHA-256, in hexadecimal, over the shapes that were used so far and their algorithms.
 func (a *Algorithms) Digest() string {
 	h := sha256.New()
 	for _, key := range slices.Sorted(maps.Keys(a.used)) {

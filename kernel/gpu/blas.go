@@ -119,8 +119,8 @@ var opened struct { // the function table is the process's, so the first library
 	blas *BLAS
 }
 
-// OpenBLAS opens cuBLASLt, for one device: the file named by TRAINER_CUBLASLT if set, else in dir if not empty, else where the loader,
-// a toolkit or Python's packages have it. The version of the driver's own major number is preferred.
+// OpenBLAS opens cuBLASLt, for one device: the file named by TRAINER_CUBLASLT if set, else in dir if not empty, else
+// where the loader, a toolkit or Python's packages have it. The version of the driver's own major number is preferred.
 func OpenBLAS(dir string) (*BLAS, error) {
 	opened.Lock()
 	defer opened.Unlock()
@@ -152,7 +152,7 @@ func OpenBLAS(dir string) (*BLAS, error) {
 	return opened.blas.another(), nil
 }
 
-// another is the library for one device: a handle belongs to the device that it was made on.
+// another returns the library for one device: a handle belongs to the device that it was made on.
 func (b *BLAS) another() *BLAS { return &BLAS{Path: b.Path, Version: b.Version} }
 
 // libraryTypes are the library's numbers of the storage types.

@@ -132,7 +132,8 @@ func TestBLAS(t *testing.T) {
 			}
 			worst := 0.0
 			for i := range got {
-				// The library may round the result to bf16 before it adds beta D, as two separate operations would; twice that error.
+				// The library may round the result to bf16 before it adds beta D, as two separate operations would;
+				// twice that error.
 				w, tol := want[i], 1e-4
 				if g.Beta != 0 {
 					if g.Out == BF16 {

@@ -28,7 +28,7 @@ type Nodes []C.CUgraphNode
 // maxNodes bounds the length of one Nodes.
 const maxNodes = 64
 
-// CapturedNodes are the end of what was captured on the stream so far.
+// CapturedNodes returns the end of what was captured on the stream so far.
 func (s *Stream) CapturedNodes() (Nodes, error) {
 	var nodes [maxNodes]C.CUgraphNode
 	var r C.CUresult

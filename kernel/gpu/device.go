@@ -32,14 +32,14 @@ var readShares = sync.OnceValues(func() (int, error) {
 	return max(n, 1), err
 })
 
-// Shares is how many devices each GPU stands for (ShareVariable).
+// Shares returns how many devices each GPU stands for (ShareVariable).
 func Shares() int {
 	n, _ := readShares() // Devices tells
 	return n
 }
 
-// Devices returns the number of devices, and when there is none the reason. A GPU is one of them, or as many as Shares says, which follow
-// one another.
+// Devices returns the number of devices, and when there is none the reason. A GPU is one of them, or as many as Shares
+// says, which follow one another.
 func Devices() (n int, reason string) {
 	n, err := cu.NumDevices()
 	open, code := libcuda.Status()
@@ -60,10 +60,10 @@ func Devices() (n int, reason string) {
 	return n * each, ""
 }
 
-// DriverVersion is the newest CUDA version the driver serves, 0 without one.
+// DriverVersion returns the newest CUDA version the driver serves, 0 without one.
 func DriverVersion() int { return max(0, cu.Version()) }
 
-// Driver is the driver's own version, such as "580.159.04", and the file of its library; "" where it does not say.
+// Driver returns the driver's own version, such as "580.159.04", and the file of its library; "" where it does not say.
 func Driver() (version, file string) {
 	if _, err := cu.NumDevices(); err != nil { // opens the library
 		return "", ""

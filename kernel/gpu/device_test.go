@@ -43,8 +43,8 @@ func TestImports(t *testing.T) {
 	}
 }
 
-// device opens the first device on a locked thread, or skips with the reason. With TRAINER_GPU=require a machine without
-// a device fails instead: the GPU job must not pass by skipping.
+// device opens the first device on a locked thread, or skips with the reason. With TRAINER_GPU=require a machine
+// without a device fails instead: the GPU job must not pass by skipping.
 func device(t testing.TB) (*Device, *Stream) {
 	t.Helper()
 	n, reason := Devices()

@@ -122,7 +122,7 @@ func condition(code int, p Properties, c Card, rerr error) string {
 	return s
 }
 
-// readings are a card's numbers that may explain a failure.
+// readings returns a card's numbers that may explain a failure.
 func readings(c Card) (r []string) {
 	if c.Temperature != nil {
 		t := fmt.Sprintf("%d C", *c.Temperature)
@@ -158,7 +158,7 @@ func anyOf(have, of []int) bool {
 	return slices.ContainsFunc(have, func(x int) bool { return slices.Contains(of, x) })
 }
 
-// remedy is what to do, the surest cause first.
+// remedy returns what to do, the surest cause first.
 func remedy(code int, c Card, rerr error) string {
 	const (
 		gone = "the card lost its power or its PCIe link, or its firmware stopped: read the kernel's log (dmesg, Xid), check power supply, cables and cooling, and restart the machine; a card that does it again is defective"

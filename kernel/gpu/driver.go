@@ -34,7 +34,7 @@ var starts = map[int]struct{ name, cause string }{
 	999: {"CUDA_ERROR_UNKNOWN", "nvidia-smi may say more; restarting the machine often helps"},
 }
 
-// notStarted is the reason that a driver that is there gives no device.
+// notStarted returns the reason that a driver that is there gives no device.
 func notStarted(code int) string {
 	s := "the NVIDIA driver shows no device"
 	if code != codeNoDevice {

@@ -5,8 +5,8 @@ package gpu
 /*
 #include <cuda.h>
 
-// Puts a dependency in place of another that lets `to` begin when all blocks of `from` have said so. Where the driver has no such
-// dependencies *there is 0 and all is as before.
+// Puts a dependency in place of another that lets `to` begin when all blocks of `from` have said so. Where the driver
+// has no such dependencies *there is 0 and all is as before.
 static CUresult begin_early(CUgraph g, CUgraphNode from, CUgraphNode to, int *there) {
 	CUgraphEdgeData d = {CU_GRAPH_KERNEL_NODE_PORT_PROGRAMMATIC, 0, CU_GRAPH_DEPENDENCY_TYPE_PROGRAMMATIC};
 	CUresult r = cuGraphRemoveDependencies(g, &from, &to, 1);
@@ -20,15 +20,15 @@ static CUresult begin_early(CUgraph g, CUgraphNode from, CUgraphNode to, int *th
 */
 import "C"
 
-// BeginsEarly says that the kernel waits by itself for those before it (kernel/cuda/early.cuh): CaptureEarly lets it begin before
-// they have ended.
+// BeginsEarly says that the kernel waits by itself for those before it (kernel/cuda/early.cuh): CaptureEarly lets it
+// begin before they have ended.
 func (l *Launch) BeginsEarly() { l.early = true }
 
 // earlyFrom is the least compute capability of devices where a kernel may begin early.
 const earlyFrom = 90
 
-// CaptureEarly is Capture, but a launch that BeginsEarly and depends on launches alone, at most most of them, begins when all their
-// blocks run or have ended, on devices and with drivers that can do so.
+// CaptureEarly returns Capture, but a launch that BeginsEarly and depends on launches alone, at most most of them,
+// begins when all their blocks run or have ended, on devices and with drivers that can do so.
 func CaptureEarly(s *Stream, most int, work func() error) (*Graph, error) {
 	if most == 0 {
 		return Capture(s, work)
@@ -36,7 +36,7 @@ func CaptureEarly(s *Stream, most int, work func() error) (*Graph, error) {
 	return capture(s, work, func(g *Graph) error { return g.beginEarly(most) })
 }
 
-// Early is the number of dependencies that do not wait for the end of a launch.
+// Early returns the number of dependencies that do not wait for the end of a launch.
 func (g *Graph) Early() int { return g.early }
 
 func (g *Graph) beginEarly(most int) error {

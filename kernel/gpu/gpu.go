@@ -35,10 +35,10 @@ type Properties struct {
 	Driver         int // newest CUDA version the driver serves, 1000*major + 10*minor
 }
 
-// SM is the compute capability as one number: 80, 89, 90, 100, 120.
+// SM returns the compute capability as one number: 80, 89, 90, 100, 120.
 func (p Properties) SM() int { return 10*p.Major + p.Minor }
 
-// String is the line that doctor prints.
+// String returns the line that doctor prints.
 func (p Properties) String() string {
 	return fmt.Sprintf("%s, compute capability %d.%d, %d SMs, %.1f GiB, driver for CUDA %s",
 		p.Name, p.Major, p.Minor, p.SMs, float64(p.Memory)/(1<<30), VersionText(p.Driver))

@@ -178,7 +178,7 @@ func (l *Launch) Set(args ...any) error {
 	return nil
 }
 
-// Name is the kernel's name.
+// Name returns the kernel's name.
 func (l *Launch) Name() string { return l.fn.Name }
 
 // Run queues the launch.
@@ -221,8 +221,9 @@ func (g *Graph) note(s *Stream, l *Launch) error {
 	return nil
 }
 
-// Capture records what work queues on s, without running it, and makes it replayable. Independent work may go to other streams
-// that wait for an event of s first and that s waits for at the end (Stream.Wait): the graph then runs it side by side.
+// Capture records what work queues on s, without running it, and makes it replayable. Independent work may go to other
+// streams that wait for an event of s first and that s waits for at the end (Stream.Wait): the graph then runs it side
+// by side.
 func Capture(s *Stream, work func() error) (*Graph, error) {
 	return capture(s, work, func(*Graph) error { return nil })
 }
@@ -266,7 +267,7 @@ func last(names []string) string {
 	return strings.Clone(names[len(names)-1])
 }
 
-// Nodes is the number of launches, copies and fills in the graph.
+// Nodes returns the number of launches, copies and fills in the graph.
 func (g *Graph) Nodes() (int, error) {
 	var n C.size_t
 	err := check("count the graph's nodes", "cuGraphGetNodes", C.cuGraphGetNodes(g.graph, nil, &n))

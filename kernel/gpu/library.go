@@ -19,7 +19,7 @@ import (
 	"unsafe"
 )
 
-// libraryDirs is where NVIDIA libraries lie beyond the loader's own search: toolkits, then Python packages.
+// libraryDirs returns where NVIDIA libraries lie beyond the loader's own search: toolkits, then Python packages.
 func libraryDirs() (dirs []string) {
 	for _, root := range []string{os.Getenv("CUDA_HOME"), os.Getenv("CUDA_PATH"), "/usr/local/cuda"} {
 		if root != "" {

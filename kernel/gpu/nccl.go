@@ -72,8 +72,8 @@ var openedNCCL struct { // the function table is the process's
 	lib *NCCL
 }
 
-// OpenNCCL opens NCCL: in the folder that TRAINER_NCCL names if it is set, else in dir if not empty, else where the loader, a
-// toolkit or Python's packages have it.
+// OpenNCCL opens NCCL: in the folder that TRAINER_NCCL names if it is set, else in dir if not empty, else where the
+// loader, a toolkit or Python's packages have it.
 func OpenNCCL(dir string) (*NCCL, error) {
 	openedNCCL.Lock()
 	defer openedNCCL.Unlock()
@@ -124,7 +124,7 @@ func ncclError(call string, r C.int) error {
 	return fmt.Errorf("NCCL: %s; NCCL_DEBUG=WARN tells more", text)
 }
 
-// UniqueID is what all ranks of a communicator are given by one of them.
+// UniqueID returns what all ranks of a communicator are given by one of them.
 func (*NCCL) UniqueID() ([]byte, error) {
 	var id C.nccl_id
 	if r := C.nccl_new_id(&id); r != 0 {
@@ -195,8 +195,8 @@ type Exchange struct {
 	parts []C.nccl_part
 }
 
-// Exchange makes ready an operation of parts, of which none may be to or from this rank itself. All ranks queue theirs in the
-// same order.
+// Exchange makes ready an operation of parts, of which none may be to or from this rank itself. All ranks queue theirs
+// in the same order.
 func (c *Comm) Exchange(parts []Part) *Exchange {
 	e := &Exchange{comm: c}
 	for _, p := range parts {
@@ -229,7 +229,7 @@ func (e *Exchange) Run(s *Stream) error {
 	return nil
 }
 
-// Err is what went wrong in an operation that was queued, as far as the library knows; nil = nothing.
+// Err returns what went wrong in an operation that was queued, as far as the library knows; nil = nothing.
 func (c *Comm) Err() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -243,8 +243,8 @@ func (c *Comm) Err() error {
 	return ncclError("ncclCommGetAsyncError", r)
 }
 
-// Abandon ends operations that wait for a rank which does not come: their kernels leave, and what they have written means
-// nothing. It may be called from any goroutine, and returns at once.
+// Abandon ends operations that wait for a rank which does not come: their kernels leave, and what they have written
+// means nothing. It may be called from any goroutine, and returns at once.
 func (c *Comm) Abandon() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -261,7 +261,8 @@ func (c *Comm) Abandon() {
 	})
 }
 
-// abandonWait is how long Close waits for an abandoned communicator, which lets go when the graphs are gone that use it.
+// abandonWait is how long Close waits for an abandoned communicator, which lets go when the graphs are gone that use
+// it.
 const abandonWait = 10 * time.Second
 
 // Close gives the communicator back; graphs that use it must be gone by then.

@@ -23,7 +23,8 @@ static void nvl_load(void *lib) {
 	MAY(generation, nvmlDeviceGetMaxPcieLinkGeneration) MAY(width, nvmlDeviceGetMaxPcieLinkWidth)
 	MAY(ancestor, nvmlDeviceGetTopologyCommonAncestor) MAY(p2p, nvmlDeviceGetP2PStatus)
 }
-// Whether NVLink i of a card is there (else below 0) and active, what it leads to (0 a card, 2 a switch, -1 not told), and where.
+// Whether NVLink i of a card is there (else below 0) and active, what it leads to (0 a card, 2 a switch, -1 not told),
+// and where.
 static int nvl_link(nv_device d, unsigned i, int *active, int *type, char *bus_id) {
 	nv_pci pci;
 	memset(&pci, 0, sizeof pci);

@@ -36,7 +36,7 @@ func (e nvmlError) Error() string {
 	return fmt.Sprintf("%s answers %d", e.call, e.code)
 }
 
-// printable is a name from outside as it may be shown: no control characters, at most 64 bytes.
+// printable returns a name from outside as it may be shown: no control characters, at most 64 bytes.
 func printable(s string) string {
 	s = strings.Map(func(r rune) rune {
 		if r == '�' || !strconv.IsPrint(r) {

@@ -5,9 +5,9 @@ import (
 	"strconv"
 )
 
-// ShareVariable makes each GPU stand for so many devices, so that several ranks can be tried where there is one GPU: they share its time
-// and its memory. Each has to be a process of its own, since processes take turns on a GPU while the ranks of one wait for one another.
-// NCCL has it from 2.30 on.
+// ShareVariable makes each GPU stand for so many devices, so that several ranks can be tried where there is one GPU:
+// they share its time and its memory. Each has to be a process of its own, since processes take turns on a GPU while
+// the ranks of one wait for one another. NCCL has it from 2.30 on.
 const ShareVariable = "TRAINER_SHARE_GPU"
 
 const mostShares = 8

@@ -37,8 +37,9 @@ func (s *Stream) Synchronize() error {
 	return wrap("wait for the stream", "cuStreamSynchronize", s.s.Synchronize())
 }
 
-// Wait queues a wait for an event of another stream. While the other stream is being captured this one joins the capture:
-// what it queues from here on becomes a branch of the graph, until the captured stream waits for an event of this one.
+// Wait queues a wait for an event of another stream. While the other stream is being captured this one joins the
+// capture: what it queues from here on becomes a branch of the graph, until the captured stream waits for an event of
+// this one.
 func (s *Stream) Wait(e *Event) error {
 	if err := s.s.Wait(e.e, 0); err != nil {
 		return wrap("wait for an event", "cuStreamWaitEvent", err)
@@ -86,7 +87,7 @@ func (e *Event) Synchronize() error {
 // Done reports whether the event has happened, without waiting.
 func (e *Event) Done() bool { return e.e.Query() == nil }
 
-// Since is the device time between two recorded events.
+// Since returns the device time between two recorded events.
 func (e *Event) Since(start *Event) (time.Duration, error) {
 	ms, err := start.e.Elapsed(e.e)
 	return time.Duration(ms * 1e6), wrap("time two events", "cuEventElapsedTime", err)

@@ -23,9 +23,9 @@ import (
 	"unsafe"
 )
 
-// NewTensorMap describes a tensor of a 16-bit type for the copy engine (compute capability 9.0 and later). dims and box count
-// elements, innermost first; strides are bytes between neighbours of every dimension but the first; swizzle is 0, 32,
-// 64 or 128 bytes.
+// NewTensorMap describes a tensor of a 16-bit type for the copy engine (compute capability 9.0 and later). dims and box
+// count elements, innermost first; strides are bytes between neighbours of every dimension but the first; swizzle is 0,
+// 32, 64 or 128 bytes.
 func NewTensorMap(base Ptr, dims, strides []int64, box []int, swizzle int) (t TensorMap, err error) {
 	n := len(dims)
 	sw := map[int]int{0: C.CU_TENSOR_MAP_SWIZZLE_NONE, 32: C.CU_TENSOR_MAP_SWIZZLE_32B, 64: C.CU_TENSOR_MAP_SWIZZLE_64B, 128: C.CU_TENSOR_MAP_SWIZZLE_128B}

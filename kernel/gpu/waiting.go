@@ -19,7 +19,7 @@ var waits struct {
 	slots [64]Wait
 }
 
-// Waiting is the oldest call that waits for a device. It may be called from any goroutine.
+// Waiting returns the oldest call that waits for a device. It may be called from any goroutine.
 func Waiting() (oldest Wait, any bool) {
 	waits.Lock()
 	defer waits.Unlock()

@@ -12,13 +12,13 @@ const Built = false
 // Devices returns the number of devices, and when there is none the reason.
 func Devices() (n int, reason string) { return 0, noSupport }
 
-// Shares is how many devices each GPU stands for.
+// Shares returns how many devices each GPU stands for.
 func Shares() int { return 1 }
 
-// DriverVersion is the newest CUDA version the driver serves, 0 without one.
+// DriverVersion returns the newest CUDA version the driver serves, 0 without one.
 func DriverVersion() int { return 0 }
 
-// Driver is the driver's own version and the file of its library, "" without one.
+// Driver returns the driver's own version and the file of its library, "" without one.
 func Driver() (version, file string) { return "", "" }
 
 // DeviceProperties describes device i.

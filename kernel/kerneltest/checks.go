@@ -71,7 +71,7 @@ func (c *checker) precision() {
 	}
 }
 
-// difference is the largest difference relative to the largest finite magnitude, and where it is; NaN and
+// difference returns the largest difference relative to the largest finite magnitude, and where it is; NaN and
 // infinities must agree.
 func difference(got, want []float64) (rel float64, at int) {
 	scale, worst := 0.0, 0.0

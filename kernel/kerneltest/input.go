@@ -36,22 +36,22 @@ func Uniform(lo, hi float64, shape ...int) Input {
 	return Input{shape: shape, count: -1, values: func(r *rand.Rand, _ int) float64 { return lo + (hi-lo)*r.Float64() }}
 }
 
-// Values are the given numbers, row-major.
+// Values returns the given numbers, row-major.
 func Values(v []float64, shape ...int) Input {
 	return Input{shape: shape, count: len(v), values: func(_ *rand.Rand, i int) float64 { return v[i] }}
 }
 
-// Ints are the given i32 numbers.
+// Ints returns the given i32 numbers.
 func Ints(v []int32, shape ...int) Input {
 	return Input{dtype: kernel.I32, shape: shape, count: len(v), values: func(_ *rand.Rand, i int) float64 { return float64(v[i]) }}
 }
 
-// Bytes are the given u8 numbers.
+// Bytes returns the given u8 numbers.
 func Bytes(v []byte, shape ...int) Input {
 	return Input{dtype: kernel.U8, shape: shape, count: len(v), values: func(_ *rand.Rand, i int) float64 { return float64(v[i]) }}
 }
 
-// As is x stored in d whatever the run computes in: a frozen weight in bf16, a scale in f32.
+// As returns x stored in d whatever the run computes in: a frozen weight in bf16, a scale in f32.
 func (x Input) As(d kernel.DType) Input {
 	x.dtype = d
 	return x

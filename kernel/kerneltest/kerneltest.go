@@ -114,7 +114,7 @@ func (c *checker) fail(kind, format string, args ...any) {
 	c.faults = append(c.faults, fault{kind, fmt.Errorf(format, args...)})
 }
 
-// at is the kernel for a run in float.
+// at returns the kernel for a run in float.
 func (c *checker) at(float kernel.DType) kernel.Kernel {
 	if c.At != nil {
 		return c.At(float)
@@ -130,7 +130,7 @@ func (c *checker) types(float kernel.DType) []kernel.Type {
 	return types
 }
 
-// inputs are fresh buffers with the case's values.
+// inputs returns fresh buffers with the case's values.
 func (c *checker) inputs(float kernel.DType) []*buffer {
 	in := make([]*buffer, len(c.In))
 	for i, x := range c.In {

@@ -140,7 +140,7 @@ func squareBody[F kernel.Float](flaw flaw, c *kernel.CPU, in, out []kernel.Tenso
 
 var sink []byte
 
-// behind is the byte after b, as assembly with a wrong length would reach it.
+// behind returns the byte after b, as assembly with a wrong length would reach it.
 func behind(b []byte) *byte {
 	return (*byte)(unsafe.Add(unsafe.Pointer(unsafe.SliceData(b)), len(b)))
 }

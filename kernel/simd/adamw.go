@@ -1,6 +1,7 @@
 package simd
 
-// AdamScalars are the numbers of a step of AdamW, each made in float64 and rounded once, as torch has them. With d = g Factor:
+// AdamScalars are the numbers of a step of AdamW, each made in float64 and rounded once, as torch has them. With d = g
+// Factor:
 //
 //	m += ToGrad (d - m);  v = v Beta2 + ToSquare d²;  p = p Keep + Size m / (sqrt(v)/Correct + Eps)
 //

@@ -1,7 +1,7 @@
 package simd
 
-// Attention for sixteen queries of a head side by side in a vector of AVX-512; attention_amd64.s says what each does. Strides are
-// in bytes. They run only where gemm.Path is "avx512".
+// Attention for sixteen queries of a head side by side in a vector of AVX-512; attention_amd64.s says what each does.
+// Strides are in bytes. They run only where gemm.Path is "avx512".
 
 //go:noescape
 func Scores(dst, q, x *float32, stride, n, d int)

@@ -2,7 +2,7 @@ package simd
 
 import "math"
 
-// exp32 is e to the x, correctly rounded but for about one in a thousand results: the polynomial is
+// exp32 returns e to the x, correctly rounded but for about one in a thousand results: the polynomial is
 // evaluated in float64. e^x = 2^n e^r with r in [-ln2/2, ln2/2], e^r by its Taylor polynomial of degree 8.
 func exp32(x float32) float32 {
 	switch {

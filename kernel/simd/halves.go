@@ -11,7 +11,7 @@ func ToBF16(x float32) uint16 {
 	return uint16((b + 0x7fff + b>>16&1) >> 16)
 }
 
-// FromBF16 is the number that bf16 bits stand for.
+// FromBF16 returns the number that bf16 bits stand for.
 func FromBF16(b uint16) float32 { return math.Float32frombits(uint32(b) << 16) }
 
 // ToF16 rounds to the nearest IEEE binary16, ties to even: above 65504 and its half step to infinity, below 2^-14 to
@@ -30,7 +30,7 @@ func ToF16(x float32) uint16 {
 	return sign | uint16((a-0x38000000+0xfff+a>>13&1)>>13)
 }
 
-// FromF16 is the value of an IEEE binary16.
+// FromF16 returns the value of an IEEE binary16.
 func FromF16(v uint16) float32 {
 	sign, exponent, fraction := uint32(v>>15)<<31, uint32(v>>10)&31, uint32(v)&1023
 	switch exponent {

@@ -1,6 +1,6 @@
-// Package simd holds the inner loops of the CPU's operations: each in plain Go, which is its meaning, and the vector form beside it
-// (AVX2, AVX-512) where a processor has one. Which runs is decided once, when the program starts; TRAINER_CPU=generic asks for plain
-// Go. It knows slices and no tensors.
+// Package simd holds the inner loops of the CPU's operations: each in plain Go, which is its meaning, and the vector
+// form beside it (AVX2, AVX-512) where a processor has one. Which runs is decided once, when the program starts;
+// TRAINER_CPU=generic asks for plain Go. It knows slices and no tensors.
 package simd
 
 import "math"
@@ -32,7 +32,7 @@ type Loops[F Float] struct {
 	RotateEights func(y, x, cos, sin []F, sign F)
 }
 
-// Best are the fastest inner loops on this machine for a number type.
+// Best returns the fastest inner loops on this machine for a number type.
 func Best[F Float]() *Loops[F] {
 	var f F
 	if _, single := any(f).(float32); single {
@@ -44,7 +44,7 @@ func Best[F Float]() *Loops[F] {
 	return any(plain(math.Exp)).(*Loops[F])
 }
 
-// plain are the inner loops in Go.
+// plain returns the inner loops in Go.
 func plain[F Float](exp func(F) F) *Loops[F] {
 	return &Loops[F]{
 		Exp: func(dst, src []F, shift F) F {
@@ -147,7 +147,7 @@ func Rotate[F Float](y0, y1, x0, x1, cos, sin []F, sign F) {
 // a long sum then grows with its blocks only.
 const sumBlock = 1024
 
-// LongDot is the sum of a*b in float64 over blocks.
+// LongDot returns the sum of a*b in float64 over blocks.
 func LongDot[F Float](l *Loops[F], a, b []F) float64 {
 	var sum float64
 	for len(a) > sumBlock {
@@ -157,7 +157,7 @@ func LongDot[F Float](l *Loops[F], a, b []F) float64 {
 	return sum + float64(l.Dot(a, b))
 }
 
-// LongExp is dst = exp(src - shift), and its sum in float64 over blocks.
+// LongExp returns dst = exp(src - shift), and its sum in float64 over blocks.
 func LongExp[F Float](l *Loops[F], dst, src []F, shift F) float64 {
 	var sum float64
 	for len(src) > sumBlock {

@@ -106,7 +106,7 @@ var avx2 = Loops[float32]{
 	},
 }
 
-// start is where n elements of s begin; it panics where s has fewer, as an index would.
+// start returns where n elements of s begin; it panics where s has fewer, as an index would.
 func start[E any](s []E, n int) *E { return unsafe.SliceData(s[:n]) }
 
 func vectorLoops() *Loops[float32] {

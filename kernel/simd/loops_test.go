@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// sets are the inner loops that this machine can run.
+// sets returns the inner loops that this machine can run.
 func sets() map[string]*Loops[float32] {
 	s := map[string]*Loops[float32]{"plain": plain(exp32)}
 	if v := vectorLoops(); v != nil {

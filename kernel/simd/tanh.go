@@ -2,8 +2,8 @@ package simd
 
 import "math"
 
-// tanh32 is the hyperbolic tangent as 1 - 2/(e^2x + 1) in float64, with exp32's polynomial: correctly rounded but for about
-// one in a thousand results.
+// tanh32 returns the hyperbolic tangent as 1 - 2/(e^2x + 1) in float64, with exp32's polynomial: correctly rounded but
+// for about one in a thousand results.
 func tanh32(x float32) float32 {
 	switch {
 	case x > 10:
