@@ -62,7 +62,7 @@ func TestBrokenDataSources(t *testing.T) {
 		{"percent", head + "    - {path: b, split: \"train[:101%]\"}\n", "", "run.yaml:5:24: dataset.sources[0].split has the term \"train[:101%]\": percent lie in -100 to 100"},
 		{"mixed units", head + "    - {path: b, split: \"train[1:5%]\"}\n", "", "run.yaml:5:24: dataset.sources[0].split has the term \"train[1:5%]\", which counts one end in rows and the other in percent"},
 		{"the same twice", head + "    - {path: a}\n    - {path: b}\n    - {path: a, split: train}\n", "", "run.yaml:7:7: dataset.sources[2] has the rows of dataset.sources[0]: raise its weight instead"},
-		{"format", head + "    - {path: a, format: alpacca}\n", "", "run.yaml:5:25: dataset.sources[0].format: \"alpacca\" is not one of auto, alpaca, chat_completion, completion, messages, preference, segments, sharegpt, text, tokenized; did you mean alpaca?"},
+		{"format", head + "    - {path: a, format: alpacca}\n", "", "run.yaml:5:25: dataset.sources[0].format: \"alpacca\" is not one of auto, alpaca, chat_completion, completion, messages, preference, segments, sharegpt, text, tokenized, tokenized_preference, tokenized_unpaired, unpaired; did you mean alpaca?"},
 		{"fields", head + "    - {path: a, format: text, fields: {txt: b}}\n", "", "run.yaml:5:39: dataset.sources[0].fields: format text has no field \"txt\", it has text; did you mean text?"},
 		{"embedded", head + "    - {path: embedded:gsm8k_300.jsonl}\n", "", "run.yaml:5:14: dataset.sources[0].path: embedded rows stand alone: name them in dataset.path"},
 		{"no such place", head + "    - {path: a}\n", "dataset.sources[3].weight=2", "--set 'dataset.sources[3].weight=2': there is no such place: dataset.sources has 1"},

@@ -36,7 +36,11 @@ func (c Config) formatOf(name string) Format {
 // asConversations returns the format whose rows are conversations. They may have a system message and earlier turns,
 // whatever the plain text of the format reads.
 func (f Format) asConversations() Format {
-	f.Render, f.Chat, f.Separated, f.Trains = f.AsChat, true, false, ""
+	f.Render, f.Chat = f.AsChat, true
+	if f.Preference {
+		return f
+	}
+	f.Separated, f.Trains = false, ""
 	f.NoPrompt = "rows are conversations and dataset.train_on says what is trained"
 	for _, r := range []Role{{Name: "system", Keys: systemKeys}, {Name: "history", Keys: []string{"history"}}} {
 		if !f.hasRoles([]string{r.Name}) {
@@ -145,6 +149,10 @@ func (f Fields) dialogue(asked []string, answer string) (Example, error) {
 // noteAsChat says in the report which form the rows of a prompt and an answer have.
 func (r *Report) noteAsChat(cfg Config) error {
 	if !slices.ContainsFunc(strings.Split(r.Format, ", "), func(name string) bool { return Formats[name].AsChat != nil }) {
+		return nil
+	}
+	if r.Chat.Conversations > 0 && Formats[r.Format].Talks != nil {
+		r.AsChat = true // the rows are conversations by themselves
 		return nil
 	}
 	var err error

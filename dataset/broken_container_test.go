@@ -205,7 +205,6 @@ func TestBrokenSources(t *testing.T) {
 		{"a percent that rounds to nothing", Source{Path: "one.jsonl", Split: "train[:10%]"}, "read data: one.jsonl: train[:10%] has no row: the split has 3 rows"},
 		{"a file that is not there", Source{Path: "absent.jsonl", Split: "train[:1]"}, "read data: open absent.jsonl: file does not exist"},
 		{"a subset of a file", Source{Path: "one.jsonl", Name: "main"}, `read data: one.jsonl: only a data set of the hub has subsets, such as "main"`},
-		{"preference pairs", Source{Path: "pairs.jsonl"}, "pairs.jsonl: the rows are preference pairs (chosen, rejected), which no training objective of this version learns from; to train on the chosen answers alone write dataset.format: completion with dataset.fields: {prompt: prompt, completion: chosen}, or where the answers are lists of messages dataset.format: messages with dataset.fields: {messages: chosen}"},
 		{"weight 0", Source{Path: "one.jsonl", Weight: -1}, "dataset.sources[0].weight: -1 must be above 0 and at most 1000"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

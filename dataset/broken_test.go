@@ -96,7 +96,7 @@ var brokenFiles = []brokenFile{
 		},
 		`data.jsonl:1: field "questions" is missing; the nearest key of the row is "question"`},
 	{"unknown format", "data.jsonl", "\n{\"letters\":[]}", nil,
-		"data.jsonl:2: no format fits the keys letters (alpaca needs instruction and output; chat_completion needs prompt and completion as lists of messages; completion needs prompt and completion; messages needs messages; preference needs chosen and rejected; segments needs segments; sharegpt needs conversations; text needs text; tokenized needs input_ids and labels): set dataset.format and dataset.fields"},
+		"data.jsonl:2: no format fits the keys letters (alpaca needs instruction and output; chat_completion needs prompt and completion as lists of messages; completion needs prompt and completion; messages needs messages; preference needs chosen and rejected; segments needs segments; sharegpt needs conversations; text needs text; tokenized needs input_ids and labels; tokenized_preference needs chosen_input_ids and chosen_labels and rejected_input_ids and rejected_labels): set dataset.format and dataset.fields"},
 	{"rows in an object", "data.json", `{"version":"1.0","data":[{"prompt":"a","completion":"b"}]}`, nil,
 		`data.json:1: the rows are a list under the key "data" of one object: write that list alone into the file (with jq: jq .data FILE)`},
 	{"rows under a key with a blank", "data.json", `{"my rows":[{"prompt":"a","completion":"b"}]}`, nil,
@@ -201,7 +201,7 @@ func TestValidate(t *testing.T) {
 		{"all at once", func(c *Config) {
 			c.Path, c.MaxLength, c.ValSplit, c.PadTo, c.OnTruncated, c.Format = "", 1, 1, "long", "cut", "alpacca"
 		}, []string{
-			`dataset.format: "alpacca" is not one of auto, alpaca, chat_completion, completion, messages, preference, segments, sharegpt, text, tokenized; did you mean alpaca?`,
+			`dataset.format: "alpacca" is not one of auto, alpaca, chat_completion, completion, messages, preference, segments, sharegpt, text, tokenized, tokenized_preference, tokenized_unpaired, unpaired; did you mean alpaca?`,
 			"dataset.max_length: 1 must be from 2 to 1048576",
 			"dataset.val_split: 1 must be at least 0 and below 1",
 			`dataset.pad_to: "long" is not one of none, max_length`,

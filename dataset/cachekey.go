@@ -45,6 +45,9 @@ func cacheKey(cfg Config, path, data, tokenizer string) string {
 	if cfg.AsChat != "" || cfg.System != "" { // so that the keys of older configurations stay
 		put("as_chat", []string{cfg.AsChat, cfg.System})
 	}
+	if cfg.Preferences {
+		put("preferences", true)
+	}
 	for _, role := range cfg.fieldRoles() {
 		put("field "+role, cfg.Fields[role])
 	}
@@ -67,7 +70,6 @@ var keyless = map[string]string{
 	"Streaming":     "reads without a cache",
 	"EndOfEpoch":    "shows totals",
 	"Seed":          "parts and orders the rows",
-	"Inspect":       "refuses a format or not, the rows are the same",
 	"Workers":       "how fast",
 	"Progress":      "shows how far",
 	"Chat":          "the hash of what it finds is in the key",

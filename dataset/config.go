@@ -33,8 +33,8 @@ type Config struct {
 	ValSources []Source `yaml:"val_sources,omitempty" resume:"free"`
 	// Shuffle the rows anew in every epoch, by seed and epoch.
 	Shuffle bool `yaml:"shuffle" default:"true" resume:"compared"`
-	// Packing puts several rows into one sequence of MaxLength tokens, or of fewer where the rows are too few to fill it; no
-	// row attends to another.
+	// Packing puts several rows into one sequence of MaxLength tokens, or of fewer where the rows are too few to fill it;
+	// no row attends to another.
 	Packing bool `yaml:"packing" resume:"compared"`
 	// PadTo is what unpacked rows are padded to: none, they lie end to end, or max_length, the most that a batch can take.
 	PadTo string `yaml:"pad_to" default:"none" choices:"none max_length" resume:"compared"`
@@ -61,8 +61,8 @@ type Config struct {
 	// is named in fields instead: {system: KEY}.
 	System string `yaml:"system,omitempty" resume:"compared"`
 	// ChatTemplate is the template of conversations (formats messages, sharegpt and chat_completion, and rows that as_chat
-	// makes conversations): a .jinja file, the name of one of the model's own templates, or chatml, vicuna or zephyr. Empty is
-	// the model's own, chosen as transformers does.
+	// makes conversations): a .jinja file, the name of one of the model's own templates, or chatml, vicuna or zephyr.
+	// Empty is the model's own, chosen as transformers does.
 	ChatTemplate string `yaml:"chat_template" resume:"compared"`
 	// TrainOn says what of a conversation is trained: assistant (all messages of RolesToTrain), last (the last of them)
 	// or all (every token). A message's own train or weight overrides it.
@@ -99,8 +99,9 @@ type Config struct {
 	// EndOfEpoch is given the report of each epoch of a stream, from 1, when it ends; nil = nobody is.
 	EndOfEpoch func(epoch int, r *Report) `yaml:"-"`
 
-	// Inspect loads rows to be shown, also those that no run can use; set by the caller.
-	Inspect bool `yaml:"-"`
+	// Preferences tells that the run's objective learns from preferences, so that rows which could be pairs or labelled
+	// answers are taken for them; set by the caller.
+	Preferences bool `yaml:"-"`
 	// PathFolder and ValPathFolder are where the files of hub data sets lie, set by the caller.
 	PathFolder, ValPathFolder string `yaml:"-"`
 
@@ -219,7 +220,7 @@ func (c Config) validateUse(name string, f Format) []error {
 	if c.Separator != Default().Separator && !f.Separated {
 		problems = append(problems, fmt.Errorf("dataset.separator does nothing with format %s: remove it", name))
 	}
-	if !f.Chat {
+	if !f.Chat && f.Talks == nil {
 		remedy := "which has no conversations: remove it"
 		if f.AsChat != nil {
 			remedy = "whose rows are trained as plain text: remove it, or set dataset.as_chat: yes to train them as conversations"

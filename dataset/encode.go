@@ -1,7 +1,6 @@
 package dataset
 
 import (
-	"cmp"
 	"fmt"
 
 	"github.com/tierlora/tierlora/text/tokenizer"
@@ -14,10 +13,14 @@ const (
 	dropMasked      = "no token is trained"
 	dropCutAnswer   = "the answer is cut off entirely at max_length"
 	dropCut         = "longer than max_length"
+	dropSamePair    = "chosen and rejected are the same"
+	dropPrompts     = "chosen and rejected begin with different prompts"
 	dropSpecial     = "tools, calls or texts hold a special token that cannot be told from the template's (allow_special)"
 )
 
-var dropOrder = []string{dropEmptyAnswer, dropEmptyText, dropMasked, dropSpecial, dropCutAnswer, dropCut}
+var dropOrder = []string{
+	dropEmptyAnswer, dropEmptyText, dropMasked, dropSamePair, dropPrompts, dropSpecial, dropCutAnswer, dropCut,
+}
 
 // encoded is an example in tokens, or the reason to drop it.
 type encoded struct {
@@ -56,6 +59,9 @@ func encode(ex Example, tok Tokenizer, cfg Config, b *buffers) (_ encoded, err e
 	if ex.IDs == nil && onlyNumbers(tok) {
 		return encoded{}, tokenizer.ErrNumbers
 	}
+	if ex.Completions != nil {
+		return encodeCompletions(ex, tok, cfg, b)
+	}
 	if ex.Conversation != nil {
 		return encodeConversation(ex.Conversation, cfg)
 	}
@@ -88,6 +94,9 @@ func encodeGroup(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, er
 	b.ids, b.labels = b.ids[:0], b.labels[:0]
 	for k, member := range ex.Group {
 		one, err := encode(member, tok, cfg, b.member)
+		if err != nil && k < len(ex.Names) {
+			err = fmt.Errorf("%s: %w", ex.Names[k], err)
+		}
 		if err != nil {
 			return encoded{}, err
 		}
@@ -95,12 +104,7 @@ func encodeGroup(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, er
 			const text = "sequence %d of the row becomes several rows, so that the group cannot stay together"
 			return encoded{}, fmt.Errorf(text, k+1)
 		}
-		e.drop = cmp.Or(e.drop, one.drop)
-		e.cut, e.lost, e.length = e.cut || one.cut, e.lost+one.lost, max(e.length, one.length)
-		if k > 0 {
-			e.borders = append(e.borders, int32(len(b.ids)))
-		}
-		b.ids, b.labels = append(b.ids, one.ids...), append(b.labels, one.labels...)
+		e.join(one, k > 0, b)
 	}
 	e.ids, e.labels = b.ids, b.labels
 	return e, nil

@@ -24,8 +24,16 @@ type Format struct {
 	Render func(f Fields, cfg Config) (Example, error)
 	// AsChat renders a row of a prompt and an answer as a conversation; nil where rows have no such form.
 	AsChat func(f Fields, cfg Config) (Example, error)
-	// Untrainable is why no run can use the rows, which are read and checked nevertheless; empty if one can.
-	Untrainable string
+	// Talks reports whether a row is a conversation by itself, where rows of the format may be texts or conversations; the
+	// first row decides for its file. nil = all rows are of one kind.
+	Talks func(f Fields) bool
+	// Preference tells that the rows are for objectives that learn from preferences: pairs, or answers with a label.
+	Preference bool
+	// Asked tells that the format is found from the keys of a row only for an objective that learns from preferences
+	// (Config.Preferences), since other runs take such rows for another format.
+	Asked bool
+	// Supervised says how an objective that takes single sequences could use the rows; empty where it can.
+	Supervised string
 }
 
 // Role is one field of a format. Keys are the names it is known by in files; the first that is present is used.
@@ -42,15 +50,18 @@ const FormatAuto = "auto"
 
 // Formats is the table of formats, by the value of `dataset.format`.
 var Formats = map[string]Format{
-	"alpaca":          alpaca,
-	"chat_completion": chatCompletion,
-	"completion":      completion,
-	"preference":      preference,
-	"segments":        segments,
-	"messages":        messages,
-	"sharegpt":        sharegpt,
-	"text":            text,
-	"tokenized":       tokenized,
+	"alpaca":               alpaca,
+	"chat_completion":      chatCompletion,
+	"completion":           completion,
+	"preference":           preference,
+	"segments":             segments,
+	"messages":             messages,
+	"sharegpt":             sharegpt,
+	"text":                 text,
+	"tokenized":            tokenized,
+	"tokenized_preference": tokenizedPreference,
+	"tokenized_unpaired":   tokenizedUnpaired,
+	"unpaired":             unpaired,
 }
 
 // Example is a row as a format reads it: segments of text, a conversation, or ids that are given.
@@ -65,9 +76,12 @@ type Example struct {
 	Labels       []int32 // as long as IDs
 	// Group are the sequences of the row, each an example of its own, that stay together; the other fields but Unused,
 	// Empty and Desirable are unused then. nil = the row is one sequence.
-	Group     []Example
-	Desirable Desirability // the label of an unpaired preference row
-	Empty     string       // why there is nothing to train on; such a row is dropped and counted
+	Group []Example
+	Names []string // what the sequences of Group are called where a person sees them
+	// Completions are answers to one prompt, each a sequence of the row, in place of all above but Unused and Empty.
+	Completions *Completions
+	Desirable   Desirability // the label of an unpaired preference row
+	Empty       string       // why there is nothing to train on; such a row is dropped and counted
 }
 
 // Segment is a piece of text that is tokenised by itself, so that no token crosses the border of the mask.
@@ -148,10 +162,16 @@ func (f Format) bind(o Object, mapped map[string]string) (keys map[string]string
 // an error, and so are two that require other keys each, as a conversation beside a prompt and its answer: either may
 // be what is to be trained. The key text alone gives way: it is what another program made of the other keys.
 func detect(o Object, cfg Config) (string, error) {
+	if name := cfg.detectPreference(o); name != "" {
+		return name, nil
+	}
 	best, rank, tie := "", [3]int{}, ""
 	var fit []string
 	for _, name := range formatNames() {
 		f := cfg.formatOf(name)
+		if f.Asked {
+			continue
+		}
 		keys, missing := f.bind(o, cfg.Fields)
 		if missing != "" || !f.hasRoles(cfg.fieldRoles()) || f.Fits != nil && !f.Fits(Fields{row: o, keys: keys}) {
 			continue
@@ -194,6 +214,22 @@ func detect(o Object, cfg Config) (string, error) {
 		return "", fmt.Errorf("no format fits the keys %s (%s): set dataset.format and dataset.fields", o.keyList(), formatNeeds())
 	}
 	return best, nil
+}
+
+// detectPreference finds the format of preferences that a row has, for an objective that learns from them: of those
+// whose required fields are there the one that requires most; "" = none.
+func (c Config) detectPreference(o Object) string {
+	best, most := "", 0
+	for _, name := range formatNames() {
+		f := c.formatOf(name)
+		if !c.Preferences || !f.Preference {
+			continue
+		}
+		if _, missing := f.bind(o, c.Fields); missing == "" && f.hasRoles(c.fieldRoles()) && f.required() > most {
+			best, most = name, f.required()
+		}
+	}
+	return best
 }
 
 // otherFit returns a format that fits the row as well as best does and shares no required key with it; "" = none.
@@ -256,6 +292,9 @@ func (f Format) hasRoles(roles []string) bool {
 func formatNeeds() string {
 	var parts []string
 	for _, name := range formatNames() {
+		if Formats[name].Asked {
+			continue
+		}
 		var need []string
 		for _, r := range Formats[name].Roles {
 			if !r.Optional {

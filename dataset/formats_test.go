@@ -20,9 +20,7 @@ func TestFormatRows(t *testing.T) {
 		{"alpaca with an empty history", `{"instruction":"a","output":"b","history":[]}`, nil, []string{"<s>" + alpacaIntro + ask("a") + "[b</s>]"}},
 		{"segments", `{"segments":[{"text":"<s>q ","label":false},{"text":"a</s>","label":true},{"text":" q","label":false}]}`, nil, []string{"<s>q [a</s>] q"}},
 		{"segments bring their own ends", `{"segments":[{"text":"q","label":false},{"text":"a","label":true}]}`, nil, []string{"q[a]"}},
-		{"preference", `{"prompt":"q","chosen":"a","rejected":"b"}`, func(c *Config) { c.Inspect = true }, []string{"<s>q\n[a</s>]"}},
-		{"preference with messages", `{"chosen":[{"role":"user","content":"q"},{"role":"assistant","content":"a"}],"rejected":[{"from":"human","value":"q"},{"from":"gpt","value":"b"}]}`,
-			func(c *Config) { c.Inspect = true }, []string{"<s>q\n[a</s>]"}},
+		{"preference", `{"prompt":"q","chosen":"a","rejected":"b"}`, nil, []string{"<s>q[a</s>]<s>q[b</s>]"}},
 		{"nested fields", `{"q":{"text":"a"},"r":[{"s":"b"}]}`, func(c *Config) { c.Fields = map[string]string{"prompt": "q.text", "completion": "r.0.s"} }, []string{"<s>a\n[b</s>]"}},
 		{"a key with a dot", `{"q.text":"a","q":{"text":"no"},"completion":"b"}`, func(c *Config) { c.Fields = map[string]string{"prompt": "q.text"} }, []string{"<s>a\n[b</s>]"}},
 		{"input and output", `{"input":"a","output":"b"}`, nil, []string{"<s>a\n[b</s>]"}},
@@ -48,11 +46,6 @@ func TestBrokenFormats(t *testing.T) {
 		{`{"segments":[{"text":"a"}]}`, `segments[0] has no label: want {"text": …, "label": true or false}`},
 		{`{"segments":[{"text":"a","label":1}]}`, `segments[0]: field "label" is a number, want true or false`},
 		{`{"segments":[{"text":1,"label":true}]}`, `segments[0]: field "text" is a number, want a string`},
-		{`{"prompt":"a","chosen":"b","rejected":"b"}`, "chosen and rejected are the same: there is nothing to prefer"},
-		{`{"prompt":"a","chosen":1,"rejected":"b"}`, `field "chosen" is a number, want a string or a list of messages`},
-		{`{"chosen":[{"role":"user"}],"rejected":"b"}`, `chosen[0] has no content: want {"role": …, "content": …}`},
-		{`{"chosen":[],"rejected":"b"}`, `field "chosen" is an empty list of messages`},
-		{`{"chosen":[{"role":"user","content":[{"type":"image"}]}],"rejected":"b"}`, "chosen[0]: content[0] is no part of the type text"},
 	} {
 		_, _, err := loadText(t, "d.jsonl", c.file, nil)
 		if err == nil || err.Error() != "d.jsonl:1: "+c.want {
@@ -67,6 +60,7 @@ func TestRealFormats(t *testing.T) {
 	if root == "" {
 		t.Skip("TRAINER_DATA is unset: it names the folder with the shared data and goldens")
 	}
+	chatml := func(c *Config) { c.ChatTemplate = "chatml" }
 	for _, c := range []struct {
 		path, format   string
 		change         func(*Config)
@@ -85,15 +79,16 @@ func TestRealFormats(t *testing.T) {
 		{path: "gsm8k/test.jsonl", format: "completion", rows: 1319, kept: 1319},
 		{path: "mlx-wikisql", format: "text", rows: 1000, kept: 1000},
 		{path: "axolotl-fixtures/conversation.tokenized.json", format: "tokenized", rows: 1, kept: 1},
-		{path: "torchtune-tiny/hh_rlhf_tiny.json", format: "preference", rows: 1, kept: 1},
+		{path: "torchtune-tiny/hh_rlhf_tiny.json", format: "preference", rows: 1, kept: 1, change: chatml},
 		{path: "torchtune-tiny/stack_exchange_paired_tiny.json", format: "preference", rows: 25, kept: 25},
-		{path: "llamafactory/v1_dpo_demo.jsonl", format: "preference", rows: 10, kept: 10},
+		{path: "llamafactory/v1_dpo_demo.jsonl", format: "preference", rows: 10, kept: 10, change: chatml},
 		{path: "tinystories/*.txt", format: "text", change: func(c *Config) { c.TextBy, c.MaxLength = "document", 4096 }, rows: 1},
 		{path: "tinyshakespeare/input.txt", format: "text", change: func(c *Config) { c.TextBy = "paragraph" }, rows: 7222, kept: 7222},
 	} {
 		t.Run(c.path, func(t *testing.T) {
 			cfg := Default()
-			cfg.Path, cfg.MaxLength, cfg.Inspect = filepath.Join(root, "data/datasets", c.path), 1<<20, true
+			cfg.Path, cfg.MaxLength = filepath.Join(root, "data/datasets", c.path), 1<<20
+			cfg.Preferences = c.format == "preference"
 			if c.change != nil {
 				c.change(&cfg)
 			}

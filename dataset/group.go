@@ -156,6 +156,14 @@ func (b Batch) Sequences() (groups, segments []int32) {
 	return upTo(len(b.Rows) + 1), segments
 }
 
+// Count returns how many sequences a batch has.
+func (b Batch) Count() int {
+	if b.Groups != nil {
+		return len(b.Segments)
+	}
+	return len(b.Rows)
+}
+
 // placeGroup notes the sequences of the row that fill has just laid out: the last of them is the segment last.
 func (b *Batch) placeGroup(row Row, last int) {
 	if b.Groups == nil && row.Sequences() == 1 {

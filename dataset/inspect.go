@@ -19,22 +19,29 @@ type Token struct {
 
 // Part is a stretch of a row's tokens: a message of a conversation, or a piece of another format.
 type Part struct {
-	Role    string `json:"role"`    // of the message; else prompt, answer, text, tokens, trained or masked
+	// Role is that of the message; else prompt, answer, text, tokens, trained or masked, or what the sequence is called,
+	// such as chosen and rejected.
+	Role    string `json:"role"`
 	Message int    `json:"message"` // of the conversation, from 0; -1 where the part is none
 	From    int    `json:"from"`    // half-open range of tokens
 	To      int    `json:"to"`
 	Trained int    `json:"trained_tokens"`
+	// Sequence is the sequence of the row that the part is of, from 0.
+	Sequence int `json:"sequence,omitempty"`
 }
 
 // Inspected is a row as people look at it.
 type Inspected struct {
-	Where   string  `json:"where"`
-	Split   string  `json:"split"` // train or val
-	Trained int     `json:"trained_tokens"`
-	Cut     int     `json:"cut_tokens"` // lost to max_length
-	Note    string  `json:"note,omitempty"`
-	Parts   []Part  `json:"parts"`
-	Tokens  []Token `json:"tokens"`
+	Where   string `json:"where"`
+	Split   string `json:"split"` // train or val
+	Trained int    `json:"trained_tokens"`
+	Cut     int    `json:"cut_tokens"` // lost to max_length
+	// Sequences counts the sequences of a row of several; 0 = it is one sequence.
+	Sequences int     `json:"sequences,omitempty"`
+	Label     string  `json:"label,omitempty"` // desirable or undesirable, of an unpaired preference row
+	Note      string  `json:"note,omitempty"`
+	Parts     []Part  `json:"parts"`
+	Tokens    []Token `json:"tokens"`
 }
 
 // Inspect shows training row n, or validation row n - len(Train), token by token.

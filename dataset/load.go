@@ -228,6 +228,11 @@ func (s *loading) encode(raw source.Row, b *buffers) (encoded, error) {
 	if ex.Conversation != nil {
 		ex.Conversation.GiveSystem(s.cfg.System)
 	}
+	if ex.Completions != nil {
+		for _, talk := range ex.Completions.Talks {
+			talk.GiveSystem(s.cfg.System)
+		}
+	}
 	if s.cfg.look != nil {
 		return unseen(), s.cfg.look.take(s.path, raw.Line, ex, s.tok, s.cfg)
 	}
@@ -249,12 +254,15 @@ func (s *loading) chooseFormat(o Object) error {
 	if s.format, err = s.cfg.settle(name); err != nil {
 		return err
 	}
+	s.keys, _ = s.format.bind(o, s.cfg.Fields)
+	if talks := s.format.Talks; talks != nil && !s.format.Chat && talks(Fields{row: o, keys: s.keys}) {
+		s.format = s.format.asConversations()
+	}
 	if s.format.Chat {
 		if _, err := s.cfg.chat.open(); err != nil {
 			return err
 		}
 	}
-	s.keys, _ = s.format.bind(o, s.cfg.Fields)
 	if missing := s.checkFields(o); missing == nil && s.format.Fits != nil && !s.format.Fits(Fields{row: o, keys: s.keys}) {
 		return errors.New(s.format.Other)
 	}

@@ -20,6 +20,10 @@ func (s *Set) Look(ctx context.Context, first, count int, tok Tokenizer) ([]Insp
 			return nil, err
 		}
 		in := &Inspected{Where: row.Where(), Split: "train", Trained: row.Trained(), Tokens: tokens}
+		in.Label = row.Desirable.String()
+		if row.Sequences() > 1 {
+			in.Sequences = row.Sequences()
+		}
 		if n >= train {
 			in.Split = "val"
 		}
@@ -101,10 +105,10 @@ func (l *look) take(source string, line int, ex Example, tok Tokenizer, cfg Conf
 		}
 		for _, g := range given {
 			n := len(w.row.IDs)
-			if n > len(g.ids) || !slices.Equal(g.ids[:n], w.row.IDs) {
+			if n > len(g.ids) || !slices.Equal(g.ids[:n], w.row.IDs) || g.whole && n < len(g.ids) {
 				continue
 			}
-			w.in.Cut = len(g.ids) - n
+			w.in.Cut = len(g.ids) - n + g.lost
 			for _, p := range g.parts {
 				if p.To = min(p.To, n); p.From < p.To {
 					w.in.Parts = append(w.in.Parts, p)
@@ -128,11 +132,15 @@ type explained struct {
 	ids    []int32
 	parts  []Part
 	across []bool // nil: none
+	whole  bool   // it is the row after the cut, which took lost tokens
+	lost   int
 }
 
 // explain makes the rows of an example once more and says what they are made of.
 func explain(ex Example, tok Tokenizer, cfg Config) ([]explained, error) {
 	switch {
+	case ex.Group != nil || ex.Completions != nil:
+		return explainGroup(ex, tok, cfg)
 	case ex.Conversation != nil:
 		c, err := cfg.chat.open()
 		if err != nil {
@@ -141,22 +149,51 @@ func explain(ex Example, tok Tokenizer, cfg Config) ([]explained, error) {
 		rows, err := c.Look(ex.Conversation)
 		all := make([]explained, len(rows))
 		for i, row := range rows {
-			all[i] = explained{row.IDs, messageParts(row), row.Across}
+			all[i] = explained{ids: row.IDs, parts: messageParts(row), across: row.Across}
 		}
 		return all, err
 	case ex.Segments != nil:
 		e, err := encode(ex, tok, cfg, &buffers{})
 		if err != nil || e.chunk == 0 {
 			ids, _ := encodeSegments(nil, nil, ex, tok, cfg.TrainOnPrompt)
-			return []explained{{ids, segmentParts(ex, tok, len(ids)), nil}}, nil
+			return []explained{{ids: ids, parts: segmentParts(ex, tok, len(ids))}}, nil
 		}
 		var chunks []explained
 		for _, part := range e.rows() {
-			chunks = append(chunks, explained{part.ids, []Part{{Role: "text", Message: -1, To: len(part.ids)}}, nil})
+			whole := []Part{{Role: "text", Message: -1, To: len(part.ids)}}
+			chunks = append(chunks, explained{ids: part.ids, parts: whole})
 		}
 		return chunks, nil
 	}
-	return []explained{{ex.IDs, []Part{{Role: "tokens", Message: -1, To: len(ex.IDs)}}, nil}}, nil
+	return []explained{{ids: ex.IDs, parts: []Part{{Role: "tokens", Message: -1, To: len(ex.IDs)}}}}, nil
+}
+
+// explainGroup makes the sequences of a row once more: of each its prompt, up to the first trained token, and its
+// answer by the name that the format gives it.
+func explainGroup(ex Example, tok Tokenizer, cfg Config) ([]explained, error) {
+	e, err := encode(ex, tok, cfg, &buffers{})
+	if err != nil || e.drop != "" {
+		return nil, err
+	}
+	names := ex.Names
+	if ex.Completions != nil {
+		names = ex.Completions.Names
+	}
+	g := explained{ids: e.ids, whole: true, lost: e.lost}
+	for k := range len(e.borders) + 1 {
+		from, to := sequenceSpan(e.borders, k, len(e.ids))
+		answer := from + maskedPrefix(e.labels[from:to])
+		name := fmt.Sprintf("sequence %d", k+1)
+		if k < len(names) {
+			name = names[k]
+		}
+		for _, p := range []Part{{Role: "prompt", From: from, To: answer}, {Role: name, From: answer, To: to}} {
+			if p.Message, p.Sequence = -1, k; p.From < p.To {
+				g.parts = append(g.parts, p)
+			}
+		}
+	}
+	return []explained{g}, nil
 }
 
 // messageParts are the messages of a row. A token across two of them is of the first.

@@ -47,6 +47,7 @@ type Report struct {
 	// UnreadMore is how many times rows have a key that Unread has no room for.
 	UnreadMore int `json:"unread_more,omitempty"`
 
+	Groups   GroupReport    `json:"groups,omitzero"`   // of rows of several sequences or with a label
 	Chat     ChatReport     `json:"conversations"`     // of formats with conversations
 	Template TemplateReport `json:"template,omitzero"` // by which they are written
 
@@ -149,6 +150,7 @@ func (r *Report) count(b *booked, path string) {
 		r.Truncated.add(path, b)
 		r.CutTokens += int64(b.cut)
 	}
+	r.Groups.count(b)
 	n := (b.to - b.from) / 4
 	r.TrainedTokens += int64(b.trained)
 	r.TotalTokens += int64(n)

@@ -28,7 +28,7 @@ func TestReportOfConversations(t *testing.T) {
 	want := `data: data.jsonl (sha256 ` + report.SHA256[:12] + `), format messages, found from the keys of the first row
   rows: 5 read, 4 kept, 1 dropped
   dropped: 1 because no token is trained (data.jsonl:5)
-  tokens: 114, trained 12 (10.5 %), longest row 42
+  tokens: 114, trained 12 (10.5%), longest row 42
   longest: 42 tokens in 4 messages (data.jsonl:4); shortest: 20 tokens in 2 messages (data.jsonl:5)
   conversations: 5, turns trained 5
   special tokens: 1 inside the messages of 1 rows, read as plain text: </s> in 1 row
@@ -102,8 +102,8 @@ func TestReportOfBatches(t *testing.T) {
 		want   string
 	}{
 		// 4 rows of 23, 26, 23 and 42 tokens, 114 in all; two of them in 64, padded or packed, leave 3 sequences or more.
-		{func(c *Config) { c.MaxLength, c.PadTo = 64, PadMaxLength }, "2 an epoch, computed for 128 tokens; rows are padded, 44.5 % of the computed tokens are theirs"},
-		{func(c *Config) { c.MaxLength, c.Packing = 64, true }, "2 an epoch, computed for 96 tokens; rows are packed into sequences of 48 tokens, as there are too few to fill max_length, 59.4 % of the computed tokens are theirs"},
+		{func(c *Config) { c.MaxLength, c.PadTo = 64, PadMaxLength }, "2 an epoch, computed for 128 tokens; rows are padded, 44.5% of the computed tokens are theirs"},
+		{func(c *Config) { c.MaxLength, c.Packing = 64, true }, "2 an epoch, computed for 96 tokens; rows are packed into sequences of 48 tokens, as there are too few to fill max_length, 59.4% of the computed tokens are theirs"},
 	} {
 		set, report, err := withTemplate(t, countedTalks, plainTemplate, c.change)
 		if err != nil {

@@ -15,6 +15,7 @@ func (r *Report) add(o *Report) {
 	r.extend(o.ShortestRow)
 	r.addUnread(o)
 	r.Chat.add(o.Chat)
+	r.Groups.add(o.Groups)
 	r.Detected = r.Detected || o.Detected
 	r.Truncated.join(o.Truncated)
 	r.Chunked.join(o.Chunked)
@@ -49,12 +50,57 @@ func (r *Report) countDuplicates(rows Rows) {
 	r.Duplicates = duplicates(rows)
 }
 
-// Untrainable says why no run can use the rows, for each of their formats that is of that kind.
-func (r *Report) Untrainable() (reasons []string) {
+// Supervised says how an objective that takes single sequences without a label could use the rows, for each of their
+// formats that it cannot use as they are.
+func (r *Report) Supervised() (advice []string) {
 	for _, name := range formatNames() {
-		if why := Formats[name].Untrainable; why != "" && slices.Contains(strings.Split(r.Format, ", "), name) {
-			reasons = append(reasons, why)
+		if text := Formats[name].Supervised; text != "" && slices.Contains(strings.Split(r.Format, ", "), name) {
+			advice = append(advice, text)
 		}
 	}
-	return reasons
+	return advice
+}
+
+// GroupReport is the part of a report that is about rows of several sequences and about labelled rows.
+type GroupReport struct {
+	Rows        int `json:"rows,omitempty"`      // kept rows of several sequences
+	Sequences   int `json:"sequences,omitempty"` // of those rows
+	Most        int `json:"most,omitempty"`      // sequences of one of them
+	Desirable   int `json:"desirable,omitempty"` // kept rows with that label
+	Undesirable int `json:"undesirable,omitempty"`
+}
+
+// Single reports whether every row is one sequence without a label.
+func (g GroupReport) Single() bool { return g == GroupReport{} }
+
+func (g *GroupReport) count(b *booked) {
+	if n := len(b.borders) + 1; n > 1 {
+		g.Rows, g.Sequences, g.Most = g.Rows+1, g.Sequences+n, max(g.Most, n)
+	}
+	switch b.desirable {
+	case Desirable:
+		g.Desirable++
+	case Undesirable:
+		g.Undesirable++
+	}
+}
+
+// add sums up another report's numbers.
+func (g *GroupReport) add(o GroupReport) {
+	g.Rows, g.Sequences, g.Most = g.Rows+o.Rows, g.Sequences+o.Sequences, max(g.Most, o.Most)
+	g.Desirable, g.Undesirable = g.Desirable+o.Desirable, g.Undesirable+o.Undesirable
+}
+
+// write writes a line of groups and one of labels, where there are such rows.
+func (g GroupReport) write(line func(format string, args ...any)) {
+	switch {
+	case g.Most == 2 && g.Sequences == 2*g.Rows:
+		line("groups: %s of two sequences, which stay together", counted(g.Rows, "pair"))
+	case g.Rows > 0:
+		line("groups: %s of %d sequences, at most %d in a row, which stay together",
+			counted(g.Rows, "row"), g.Sequences, g.Most)
+	}
+	if g.Desirable+g.Undesirable > 0 {
+		line("labels: %d desirable, %d undesirable", g.Desirable, g.Undesirable)
+	}
 }

@@ -34,7 +34,7 @@ func TestReport(t *testing.T) {
   dropped: 4 because the answer is empty (d.jsonl:2, d.jsonl:6, d.jsonl:7, …)
   dropped: 1 because the answer is cut off entirely at max_length (d.jsonl:4)
   cut: 1 at max_length, 9 tokens lost (d.jsonl:3)
-  tokens: 27, trained 9 (33.3 %), longest row 12
+  tokens: 27, trained 9 (33.3%), longest row 12
   longest: 30 tokens (d.jsonl:4); shortest: 7 tokens (d.jsonl:1)
   trained: the answer and </s> behind it; the prompt is context`
 	if report.String() != want {

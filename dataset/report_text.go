@@ -64,6 +64,7 @@ func (r *Report) write(b *strings.Builder, title string) {
 	if r.LongestRow.Tokens > r.ShortestRow.Tokens {
 		line("longest: %v; shortest: %v", r.LongestRow, r.ShortestRow)
 	}
+	r.Groups.write(line)
 	r.Chat.write(line)
 	if t := r.Template; t.Name != "" {
 		line("template: %v", t)

@@ -242,9 +242,6 @@ func loadOne(ctx context.Context, cfg Config, s Source, tok Tokenizer, fsys fs.F
 		if err != nil {
 			return nil, joinReports(reports, nil), err
 		}
-		if why := Formats[report.Format].Untrainable; why != "" && !cfg.Inspect {
-			return nil, report, fmt.Errorf("%s: %s", p.path, why)
-		}
 		all = append(all, rows)
 	}
 	report := joinReports(reports, nil)

@@ -115,7 +115,7 @@ func openStoreFile(ctx context.Context, f *os.File, key, source string, workers 
 	if err != nil {
 		return nil, err
 	}
-	if head.Key != key {
+	if head.Key != key || head.outdated() {
 		return nil, errCacheKey
 	}
 	from := int64(0)
@@ -131,6 +131,12 @@ func openStoreFile(ctx context.Context, f *os.File, key, source string, workers 
 		s.unread = newUnread(f, sums, from)
 	}
 	return s, err
+}
+
+// outdated tells whether an older program wrote the rows: it took a preference pair for one sequence.
+func (h *storeHead) outdated() bool {
+	f := Formats[h.Report.Format]
+	return f.Preference && !f.Asked && h.Borders == 0
 }
 
 // size is that of magic, words and columns.
@@ -191,8 +197,8 @@ const (
 	readers   = 8
 )
 
-// checkPages compares bytes [from,size) with their checksums; from is where a page begins. It reads them into buffers: pages touched through a
-// mapping would count as memory of this process.
+// checkPages compares bytes [from,size) with their checksums; from is where a page begins. It reads them into buffers:
+// pages touched through a mapping would count as memory of this process.
 func checkPages(ctx context.Context, r io.ReaderAt, from, size int64, sums []byte, workers int, done func(bytes int)) error {
 	var next atomic.Int64
 	var failed atomic.Pointer[error]

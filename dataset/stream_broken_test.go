@@ -43,7 +43,7 @@ func TestStreamRefusals(t *testing.T) {
 		{func(c *Config) { c.Path = dropped }, dropped + ": no row is left to train on, all 3 were dropped: 3 because the text is empty (" + dropped + ":1, " + dropped + ":2, " + dropped + ":3)"},
 		{func(c *Config) { c.Path = bad }, bad + ":4: field \"text\" is a number, want a string"},
 		{func(c *Config) { c.Path = filepath.Join(dir, "none.jsonl") }, "read data: stat " + filepath.Join(dir, "none.jsonl") + ": no such file or directory"},
-		{func(c *Config) { c.Path = pairs }, pairs + ": " + Formats["preference"].Untrainable},
+		{func(c *Config) { c.Path = pairs }, ""},
 		{func(c *Config) { c.Path, c.OnTruncated, c.MaxLength = long, TruncatedError, 20 }, long + ":1: the row has 104 tokens, more than max_length 20 (on_truncated is error)"},
 	} {
 		cfg := Default()

@@ -96,9 +96,6 @@ func (r *streamReader) file(ctx context.Context, number int, sum uint32, passed 
 		if l.broken > 0 {
 			return errBroken
 		}
-		if why := l.format.Untrainable; why != "" && !r.cfg.Inspect {
-			return fmt.Errorf("%s: %s", f.path, why)
-		}
 		return r.deal(false)
 	})
 	switch changed := r.unchanged(f); {

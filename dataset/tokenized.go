@@ -37,8 +37,8 @@ func renderTokenized(f Fields, _ Config) (Example, error) {
 	}
 	for t, label := range labels {
 		if label != Ignore && label != ids[t] {
-			return Example{}, fmt.Errorf("labels[%d] is %d, but input_ids[%d] is %d: a label is -100 or the id at its own position (labels are not shifted)",
-				t, label, t, ids[t])
+			return Example{}, fmt.Errorf("%s[%d] is %d, but %s[%d] is %d: a label is -100 or the id at its own position "+
+				"(labels are not shifted)", f.Key("labels"), t, label, f.Key("input_ids"), t, ids[t])
 		}
 	}
 	if len(ids) == 0 {
@@ -63,7 +63,7 @@ func unpadded(f Fields, want int) (int, error) {
 		case m == 1 && n == t:
 			n++
 		case m != 0:
-			return 0, fmt.Errorf("attention_mask[%d] is %d: want ones, then zeros for padding on the right", t, m)
+			return 0, fmt.Errorf("%s[%d] is %d: want ones, then zeros for padding on the right", f.Key("attention_mask"), t, m)
 		}
 	}
 	return n, nil

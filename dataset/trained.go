@@ -42,7 +42,9 @@ func (r *Report) describeChat(c *chat.Chat, cfg Config, tok Tokenizer) {
 	if end.Text != "" && !slices.Contains(r.Template.Ends, end.Text) {
 		r.Template.Ends = append(r.Template.Ends, end.Text)
 	}
-	r.Trained = cfg.trainedOfConversations(end.Text, r.Template.Ends, r.Format == "chat_completion")
+	if r.Trained = Formats[r.Format].Trains; r.Trained == "" {
+		r.Trained = cfg.trainedOfConversations(end.Text, r.Template.Ends, r.Format == "chat_completion")
+	}
 }
 
 // trainedOfConversations is the sentence of what is trained: of the whole conversations, or of their completions alone.

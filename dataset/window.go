@@ -6,12 +6,13 @@ import (
 )
 
 // Shard is the loader as rank (from 0) of world sees it in data-parallel training, with a cursor of its own at the same
-// place. Every rank deals the whole order, and reads
-// the whole of a stream, so that all know a step's divisor without communication.
+// place. Every rank deals the whole order, and reads the whole of a stream, so that all know a step's divisor without
+// communication.
 //
-// A step's micro-batches are dealt round by round: micro-batch i is rank i mod world's, in round i / world. So the ranks'
-// micro-batches of one round, in the order of the ranks, are the window's next ones, and one rank that accumulates over all
-// of it has the same window. At the end of an epoch the last round may have none for the last ranks.
+// A step's micro-batches are dealt round by round: micro-batch i is rank i mod world's, in round i / world. So the
+// ranks' micro-batches of one round, in the order of the ranks, are the window's next ones, and one rank that
+// accumulates over all of it has the same window. At the end of an epoch the last round may have none for the last
+// ranks.
 func (l *Loader) Shard(rank, world int) (*Loader, error) {
 	if world < 1 || world > maxWorld || rank < 0 || rank >= world {
 		return nil, fmt.Errorf("share out batches: rank %d of %d: want ranks from 0 to one less than their number, which is 1 to %d", rank, world, maxWorld)
@@ -35,9 +36,9 @@ type Step struct {
 	All     []Batch // of all ranks in the order of the window, where they were asked for; else nil
 	Rounds  int     // the most that a rank has
 
-	// Trained counts the trained tokens and Sequences the rows of the step over all ranks; an objective divides its loss by
-	// one of its counts.
-	Trained, Sequences int
+	// Trained counts the trained tokens, Sequences the sequences and Groups the rows of the step over all ranks; an
+	// objective divides its loss by one of its counts.
+	Trained, Sequences, Groups int
 	// Progress is how far the order is after the step, in epochs.
 	Progress float64
 }
@@ -49,10 +50,9 @@ func (l *Loader) NextWindow(n int) (window []Batch, trainedTokens int, err error
 	return s.Batches, s.Trained, err
 }
 
-// NextStep deals one optimizer step of n batches a rank (each in the pieces of Split) or what the epoch has left; all asks
-// for those of the other ranks too. Behind the last window of an epoch the next one begins.
-// Errors are those of reading, of a stream or of tokens in the cache that have become damaged; the cursor then stands
-// where it stood.
+// NextStep deals one optimizer step of n batches a rank (each in the pieces of Split) or what the epoch has left; all
+// asks for those of the other ranks too. Behind the last window of an epoch the next one begins. Errors are those of
+// reading, of a stream or of tokens in the cache that have become damaged; the cursor then stands where it stood.
 func (l *Loader) NextStep(n int, all bool) (Step, error) {
 	type taken struct {
 		of       *stretch
@@ -77,7 +77,10 @@ func (l *Loader) NextStep(n int, all bool) (Step, error) {
 	place := 0
 	for _, t := range batches {
 		first, mine := place, all
-		step.Sequences += len(l.opt.in(t.of, t.position))
+		for _, row := range l.opt.in(t.of, t.position) {
+			step.Groups++
+			step.Sequences += 1 + len(bordersOf(t.of.rows, int(row)))
+		}
 		place += l.piecesOf(t.of, t.position)
 		for i := first; i < place; i++ {
 			mine = mine || l.owns(i)
@@ -149,7 +152,8 @@ func (l *Loader) verify(of *stretch, position int) error {
 	return nil
 }
 
-// at is the numbers of the sequences of the batch at a position of so many sequences: from (inclusive) to to (exclusive).
+// at is the numbers of the sequences of the batch at a position of so many sequences: from (inclusive) to to
+// (exclusive).
 func (o Options) at(position, sequences int) (from, to int) {
 	from = position * o.BatchSize
 	return from, min(from+o.BatchSize, sequences)

@@ -105,6 +105,7 @@ type Sum struct {
 	NLL       float64 // the loss, not divided by anything
 	Trained   int64   // tokens that are counted
 	Sequences int64
+	Groups    int64 // of sequences that stay together: rows
 	Tokens    int64 // without padding
 	Batches   int
 	Sums      []float64 // objective.Outcome.Sums; those of this rank's tokens where several ranks share a batch
@@ -112,7 +113,7 @@ type Sum struct {
 
 // Counts are what the objective divides by.
 func (s Sum) Counts() objective.Counts {
-	return objective.Counts{Tokens: s.Trained, Sequences: s.Sequences, Groups: s.Sequences}
+	return objective.Counts{Tokens: s.Trained, Sequences: s.Sequences, Groups: s.Groups}
 }
 
 // Run sums up the loss over a loader's rows. see is told after each batch how many are done and may end it; nil = nobody.
@@ -136,7 +137,7 @@ func (v *Evaluator) RunRows(ctx context.Context, l *dataset.Loader, tell func(ro
 // Add adds another sum.
 func (s *Sum) Add(o Sum) {
 	s.NLL, s.Trained, s.Sequences = s.NLL+o.NLL, s.Trained+o.Trained, s.Sequences+o.Sequences
-	s.Tokens, s.Batches = s.Tokens+o.Tokens, s.Batches+o.Batches
+	s.Groups, s.Tokens, s.Batches = s.Groups+o.Groups, s.Tokens+o.Tokens, s.Batches+o.Batches
 	if s.Sums == nil && o.Sums != nil {
 		s.Sums = make([]float64, len(o.Sums))
 	}
@@ -160,7 +161,10 @@ func (v *Evaluator) each(ctx context.Context, l *dataset.Loader, tell func(row i
 		}
 		v.batch.Fill(b, v.own)
 		v.data.Scale(1)
-		one := Sum{Trained: int64(v.data.Fill(b, v.own)), Sequences: int64(len(b.Rows)), Tokens: int64(b.Tokens), Batches: 1}
+		one := Sum{
+			Trained: int64(v.data.Fill(b, v.own)), Sequences: int64(b.Count()), Groups: int64(len(b.Rows)),
+			Tokens: int64(b.Tokens), Batches: 1,
+		}
 		each, err := v.losses()
 		if err != nil {
 			return err
@@ -265,7 +269,10 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 	if err := s.UseAdapter(o.AdapterDir); err != nil {
 		return report, err
 	}
-	set, _, err := s.LoadData(ctx, o.Data, o.Seed)
+	set, rows, err := s.LoadData(ctx, o.Data, o.Seed)
+	if err == nil {
+		err = objective.CheckRows(objective.Default, objective.Config{}, rows)
+	}
 	if err != nil {
 		return report, err
 	}

@@ -136,11 +136,11 @@ func (r *running) joinLosses(own []float32) ([]float32, error) {
 }
 
 // sumBytes is the length of a sum without the sums of numbers, which follow it: a flag, the loss and the counts.
-const sumBytes = 1 + 5*8
+const sumBytes = 1 + 6*8
 
 func encodeSum(s infer.Sum, flag byte) []byte {
 	b := binary.LittleEndian.AppendUint64([]byte{flag}, math.Float64bits(s.NLL))
-	for _, n := range []int64{s.Trained, s.Sequences, s.Tokens, int64(s.Batches)} {
+	for _, n := range []int64{s.Trained, s.Sequences, s.Groups, s.Tokens, int64(s.Batches)} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(n))
 	}
 	for _, x := range s.Sums {
@@ -154,8 +154,11 @@ func decodeSum(b []byte) (s infer.Sum, flag byte, err error) {
 		return s, 0, fmt.Errorf("a sum of %d bytes, want %d", len(b), sumBytes)
 	}
 	at := func(i int) uint64 { return binary.LittleEndian.Uint64(b[1+8*i:]) }
-	s = infer.Sum{NLL: math.Float64frombits(at(0)), Trained: int64(at(1)), Sequences: int64(at(2)), Tokens: int64(at(3)), Batches: int(at(4))}
-	for i := 5; 1+8*i < len(b); i++ {
+	s = infer.Sum{
+		NLL: math.Float64frombits(at(0)), Trained: int64(at(1)), Sequences: int64(at(2)), Groups: int64(at(3)),
+		Tokens: int64(at(4)), Batches: int(at(5)),
+	}
+	for i := 6; 1+8*i < len(b); i++ {
 		s.Sums = append(s.Sums, math.Float64frombits(at(i)))
 	}
 	return s, b[0], nil

@@ -156,7 +156,7 @@ func (r *running) nextWindow() (*pendingWindow, error) {
 		return w, err
 	}
 	w.Batches, w.Rounds, w.all, w.epoch = dealt.Batches, dealt.Rounds, dealt.All, dealt.Progress
-	w.Trained, w.Sequences, w.Groups = dealt.Trained, dealt.Sequences, dealt.Sequences
+	w.Trained, w.Sequences, w.Groups = dealt.Trained, dealt.Sequences, dealt.Groups
 	if !shared {
 		w.all = w.Batches
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/fit"
+	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/step"
 )
 
@@ -193,7 +194,13 @@ const tokenCost = 6
 func (p *prepared) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, error) {
 	data := p.spec.Dataset
 	data.EndOfEpoch = func(epoch int, r *dataset.Report) { p.env.Newsf("end of epoch %d: %s", epoch, r) }
-	return p.LoadData(ctx, data, p.spec.Seed)
+	name := p.spec.Training.Objective
+	data.Preferences = objective.Preferences(name, objective.Config{})
+	set, report, err := p.LoadData(ctx, data, p.spec.Seed)
+	if err == nil {
+		err = objective.CheckRows(name, objective.Config{}, report)
+	}
+	return set, report, err
 }
 
 // NeedsMaxSteps says why a stream needs training.max_steps.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/words"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // pageRows is how many rows a page shows where -n is not given: a person reads more there than in a terminal.
@@ -83,8 +84,9 @@ token. --html writes a page that needs no network.`,
 			}
 			w := bufio.NewWriter(coloured(c.out))
 			fmt.Fprintln(w, plainText(report.String()))
-			for _, why := range report.Untrainable() {
-				fmt.Fprintf(w, "no run can use these rows: %s\n", plainText(why))
+			of := loaded.Spec.Training.Objective
+			if err := objective.CheckRows(of, objective.Config{}, report); err != nil {
+				fmt.Fprintf(w, "training refuses these rows: %s\n", plainText(err.Error()))
 			}
 			showRows(w, shown, mayColour(c.out))
 			return w.Flush()

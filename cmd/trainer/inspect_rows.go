@@ -46,9 +46,19 @@ func showRows(w *bufio.Writer, rows []dataset.Inspected, colour bool) {
 	}
 }
 
-// rowHeading is "data.jsonl:17 (train): 214 tokens, 96 trained".
+// rowHeading is "data.jsonl:17 (train): 214 tokens, 96 trained", or of a pair "data.jsonl:17 (train): a pair of
+// sequences, 214 tokens, 96 trained".
 func rowHeading(r dataset.Inspected) string {
-	s := fmt.Sprintf("%s (%s): %d tokens, %d trained", r.Where, r.Split, len(r.Tokens), r.Trained)
+	what := ""
+	switch {
+	case r.Sequences == 2:
+		what = "a pair of sequences, "
+	case r.Sequences > 0:
+		what = fmt.Sprintf("%d sequences, ", r.Sequences)
+	case r.Label != "":
+		what = "an answer with the label " + r.Label + ", "
+	}
+	s := fmt.Sprintf("%s (%s): %s%d tokens, %d trained", r.Where, r.Split, what, len(r.Tokens), r.Trained)
 	if r.Cut > 0 {
 		s += fmt.Sprintf(", %d cut off at max_length", r.Cut)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/tierlora/tierlora/text/chat"
 	"github.com/tierlora/tierlora/text/tokenizer"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // unfit marks an error as a lack of this machine.
@@ -105,7 +106,8 @@ func openTokenizer(ctx context.Context, name string, env session.Env) (*tokenize
 // openData reads the data of a configuration as a run does, to be shown.
 func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer, folder fs.FS, env session.Env) (*dataset.Set, *dataset.Report, error) {
 	c := s.Dataset
-	c.Seed, c.Inspect, c.Progress = s.Seed, true, env.Reading
+	c.Seed, c.Progress = s.Seed, env.Reading
+	c.Preferences = objective.Preferences(s.Training.Objective, objective.Config{})
 	c.Chat = func() (*chat.Sources, error) { return chat.Find(folder) }
 	short, embedded := strings.CutPrefix(c.Path, session.EmbeddedPrefix)
 	if !embedded {

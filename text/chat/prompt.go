@@ -6,7 +6,8 @@ import (
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
-// Prompted is a conversation up to where the model begins to write.
+// Prompted is a conversation as the template writes it, in tokens: up to where the model begins to write
+// (Chat.Prompted), or whole (Chat.Whole).
 type Prompted struct {
 	Text  string
 	IDs   []int32
@@ -14,15 +15,28 @@ type Prompted struct {
 }
 
 // Prompted renders a conversation with the template's generation prompt and tokenises it as Rows does: special tokens
-// in texts of messages are read as the text they are, but for those that Options.Allow names, and none is added in front.
-func (c *Chat) Prompted(conv *Conversation) (_ Prompted, err error) {
+// in texts of messages are read as the text they are, but for those that Options.Allow names, and none is added in
+// front.
+func (c *Chat) Prompted(conv *Conversation) (Prompted, error) { return c.written(conv, true) }
+
+// Whole renders a conversation without the template's generation prompt and tokenises it as Prompted does.
+func (c *Chat) Whole(conv *Conversation) (Prompted, error) { return c.written(conv, false) }
+
+// Before returns a conversation without its last n messages, with its tools and variables.
+func (c *Conversation) Before(n int) *Conversation {
+	before := *c
+	before.Messages = c.Messages[:max(len(c.Messages)-n, 0)]
+	return &before
+}
+
+func (c *Chat) written(conv *Conversation, generationPrompt bool) (_ Prompted, err error) {
 	defer tokenizer.Caught(&err)
 	t := c.template(conv)
 	conv = c.adapt(t, conv)
 	if err := c.checkOutside(conv); err != nil {
 		return Prompted{}, err
 	}
-	text, err := t.Text(conv, true)
+	text, err := t.Text(conv, generationPrompt)
 	if err != nil {
 		return Prompted{}, err
 	}
@@ -30,7 +44,7 @@ func (c *Chat) Prompted(conv *Conversation) (_ Prompted, err error) {
 	var plain [][2]int
 	if c.checkTexts(conv, texts) != nil {
 		var ok bool
-		if plain, ok = c.placeTexts(t, conv, texts, text); !ok {
+		if plain, ok = c.placeTexts(t, conv, texts, text, generationPrompt); !ok {
 			return Prompted{}, c.checkTexts(conv, texts)
 		}
 	}
@@ -38,12 +52,13 @@ func (c *Chat) Prompted(conv *Conversation) (_ Prompted, err error) {
 	return Prompted{text, found.IDs, found.Plain}, nil
 }
 
-// placeTexts finds where the texts of messages lie in a rendering with the generation prompt.
-func (c *Chat) placeTexts(t *Template, conv *Conversation, texts []text, rendered string) ([][2]int, bool) {
+// placeTexts finds where the texts of messages lie in a rendering with the generation prompt or without it.
+func (c *Chat) placeTexts(t *Template, conv *Conversation, texts []text, rendered string, generationPrompt bool) (
+	places [][2]int, ok bool) {
 	if len(texts) > maxTexts || slices.ContainsFunc(texts, func(t text) bool { return hasMarks(t.s) }) {
 		return nil, false
 	}
-	out, err := t.render(conv, marks(conv, marked), true)
+	out, err := t.render(conv, marks(conv, marked), generationPrompt)
 	if err != nil {
 		return nil, false
 	}

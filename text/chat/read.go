@@ -202,8 +202,8 @@ func roleOf(d *jinja.Dict, key string) (string, error) {
 	return role, nil
 }
 
-// trainKeys are what a message may say of its own training: OpenAI's weight, Axolotl's train and training, LLaMA-Factory's
-// loss_weight.
+// trainKeys are what a message may say of its own training: OpenAI's weight, Axolotl's train and training,
+// LLaMA-Factory's loss_weight.
 var trainKeys = []string{"train", "training", "weight", "loss_weight"}
 
 // trainOf reads them; two must agree.
@@ -350,4 +350,14 @@ func clip(s string) string {
 		return s
 	}
 	return strings.ToValidUTF8(s[:most], "") + "…"
+}
+
+// Asks reports whether a role, by any of its names, is one of messages that the assistant answers: the user's and the
+// system's.
+func Asks(role string) bool {
+	name, ok := roles[role]
+	if !ok {
+		name = roles[strings.ToLower(strings.TrimSpace(role))]
+	}
+	return name == "user" || name == "system" || name == "developer"
 }
