@@ -17,12 +17,15 @@ import (
 	"github.com/tierlora/tierlora/internal/filename"
 	"github.com/tierlora/tierlora/report/live"
 	"github.com/tierlora/tierlora/report/queue"
+	"github.com/tierlora/tierlora/session"
 )
 
 type uiOptions struct {
 	host  string
 	port  int
 	queue string
+	data  string
+	most  string
 	json  bool
 }
 
@@ -49,6 +52,8 @@ only reads. It listens on this machine alone unless --host says otherwise; then 
 	cmd.Flags().StringVar(&o.host, "host", "127.0.0.1", "listen on this `ADDRESS` or name; any but a loopback address makes reading need the token too")
 	cmd.Flags().IntVar(&o.port, "port", 7878, "listen on this `PORT`; 0 takes any that is free")
 	pathVar(cmd, &o.queue, "queue", "", "keep the queue in this `FOLDER`; without it in the user's state folder")
+	pathVar(cmd, &o.data, "data", "", "take data files that are uploaded from the form into this `FOLDER`; without it none are taken")
+	cmd.Flags().StringVar(&o.most, "most-data", "1GiB", "the largest data file that is taken, `SIZE`")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print address and token as JSON")
 	cmd.AddCommand(newUIWork())
 	return cmd
@@ -99,6 +104,18 @@ func runUI(ctx context.Context, c *console, o *uiOptions, roots []string) error 
 	if len(roots) == 0 {
 		roots = []string{defaultRuns}
 	}
+	most, err := session.ParseBytes(o.most)
+	if err != nil || most < 1 {
+		return usage(fmt.Errorf("--most-data %s: want a size such as 1GiB", o.most))
+	}
+	if o.data != "" {
+		if o.data, err = filepath.Abs(o.data); err == nil {
+			err = os.MkdirAll(o.data, 0o755)
+		}
+		if err != nil {
+			return usage(fmt.Errorf("--data: %w", err))
+		}
+	}
 	q, err := openQueue(o.queue)
 	if err != nil {
 		return err
@@ -117,7 +134,7 @@ func runUI(ctx context.Context, c *console, o *uiOptions, roots []string) error 
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	address := listener.Addr().(*net.TCPAddr)
-	options := live.Options{Roots: roots, Host: o.host, Token: live.NewToken(), Guarded: !address.IP.IsLoopback(), Queue: q, Program: program,
+	options := live.Options{Roots: roots, Host: o.host, Token: live.NewToken(), Guarded: !address.IP.IsLoopback(), Queue: q, Program: program, Data: o.data, MostData: most,
 		Worker: append([]string{"ui", "work", q.Dir()}, absolute(roots)...), Settings: settingsOf, Check: checkedText, Edit: config.Edit, Fields: fields(), Templates: templates()}
 	if err := sayAddress(c, o, address, options); err != nil {
 		return err

@@ -185,6 +185,38 @@ func TestUI(t *testing.T) {
 	click(b, "stop")
 	b.Wait(`text("#page .verdict").startsWith("Stopped")`)
 	b.Wait(`[...document.querySelectorAll("#page summary")].some((s) => s.textContent === "Log")`)
+	tab := func(name string) {
+		b.Wait(fmt.Sprintf(`[...document.querySelectorAll("#tabs button")].some((e) => e.textContent === %q)`, name))
+		b.Eval(fmt.Sprintf(`[...document.querySelectorAll("#tabs button")].find((e) => e.textContent === %q).click() || 0`, name), new(any))
+	}
+	tab("Data")
+	click(b, "rows-show")
+	b.Wait(`document.querySelectorAll("#rows article").length === 1 && document.querySelector("#rows .trained") && document.querySelector("#rows .masked") && text("#rows-said") === "rows 1 to 1"`)
+	for _, size := range [][2]int{{1280, 800}, {390, 844}} {
+		b.Do("Emulation.setDeviceMetricsOverride", map[string]any{"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": false}, nil)
+		var wide int
+		if b.Eval(`document.documentElement.scrollWidth`, &wide); wide > size[0] {
+			t.Errorf("rows: the page is %d wide, not %d", wide, size[0])
+		}
+	}
+	tab("Chat")
+	click(b, "chat-load")
+	b.Wait(`!document.getElementById("chat-root").hidden && text("#chat-said").includes("continues each message as text")`)
+	b.Wait(`document.activeElement.getAttribute("aria-label") === "message"`)
+	for _, c := range "Once" {
+		b.Key(string(c))
+	}
+	b.Key("Enter")
+	b.Wait(`document.querySelectorAll("#chat-root .messages li").length === 2 && / s(;|$)/.test(text("#chat-root .said")) && text("#chat-root li:last-child span") !== ""`)
+	click(b, "chat-unload")
+	b.Wait(`text("#chat-said") === "the model is unloaded" && document.getElementById("chat-root").hidden`)
+	b.Key("Escape")
+	b.Key("n") // the form shows rows too
+	b.Eval(`document.activeElement.blur() || 0`, new(any))
+	b.Key("n")
+	b.Wait(`document.getElementById("form").open`)
+	click(b, "form-rows")
+	b.Wait(`document.querySelectorAll("#plan article").length === 3`)
 	if b.Console != nil {
 		t.Errorf("the page reports %s", strings.Join(b.Console, "\n"))
 	}

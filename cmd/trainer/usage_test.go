@@ -278,6 +278,9 @@ ui nothing
 ui --port -1
 ui --port 0 --host nowhere.invalid
 ui --port 0 --queue RUN/config.yaml
+ui . --most-data nonsense
+ui . --most-data -1
+ui . --data /dev/null/x
 doctor x
 doctor --emit-json .
 doctor --emit-json no/such/folder/d.json

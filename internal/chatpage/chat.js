@@ -13,7 +13,7 @@ const chat = (() => {
   function attach(root, options) {
     const box = make("div", { class: "chat" });
     const models = make("select", { "aria-label": "model" }), temperature = make("input", { type: "number", min: 0, max: 2, step: 0.1, value: 0.7 });
-    const most = make("input", { type: "number", min: 1, max: 32768, step: 1, value: 256 }), system = make("textarea", { rows: 3, placeholder: "as in training" });
+    const most = make("input", { type: "number", min: 1, max: 32768, step: 1, value: 256 }), system = make("textarea", { rows: 3, placeholder: "as in training", "aria-label": "system message" });
     const fresh = make("button", { type: "button" }, "New conversation"), list = make("ol", { class: "messages", role: "log", "aria-label": "conversation", tabindex: 0 });
     const text = make("textarea", { rows: 3, "aria-label": "message", placeholder: "Message (Enter sends, Shift+Enter is a new line)" });
     const send = make("button", { type: "button", class: "send" }, "Send"), stop = make("button", { type: "button" }, "Stop"), said = make("p", { class: "said", role: "status" });
@@ -62,7 +62,7 @@ const chat = (() => {
             const v = JSON.parse(line);
             if (v.error) throw new Error(v.error.message || String(v.error));
             const choice = (v.choices || [])[0] || {};
-            const piece = choice.delta && choice.delta.content;
+            const piece = choice.delta ? choice.delta.content : choice.text;
             if (piece) { got += piece; pieces++; answer.words.textContent = got; answer.li.scrollIntoView({ block: "nearest" }); }
             if (choice.finish_reason) end = choice.finish_reason;
           }
@@ -80,7 +80,8 @@ const chat = (() => {
 
     send.addEventListener("click", ask);
     stop.addEventListener("click", () => { if (running) running.abort(); });
-    fresh.addEventListener("click", () => { if (running) running.abort(); messages = []; list.replaceChildren(); said.textContent = ""; text.focus(); });
+    const clear = () => { if (running) running.abort(); messages = []; list.replaceChildren(); said.textContent = ""; };
+    fresh.addEventListener("click", () => { clear(); text.focus(); });
     text.addEventListener("keydown", (e) => { if (e.key === "Enter" && !e.shiftKey && !e.isComposing) { e.preventDefault(); ask(); } });
     return {
       // models sets the names that a reader chooses from; the last is chosen. With one name there is nothing to choose.
@@ -89,6 +90,7 @@ const chat = (() => {
         models.value = names[names.length - 1] || "";
         modelLabel.hidden = names.length < 2;
       },
+      clear,
       said(t) { said.textContent = t; },
       focus() { text.focus({ preventScroll: true }); },
     };

@@ -37,7 +37,9 @@ func (s *Server) form(http.ResponseWriter, *http.Request) (any, error) {
 	return struct {
 		Fields    []Field    `json:"fields"`
 		Templates []Template `json:"templates"`
-	}{s.o.Fields, templates}, nil
+		Data      string     `json:"data,omitempty"` // the folder that takes files
+		MostData  int64      `json:"most_data,omitempty"`
+	}{s.o.Fields, templates, s.o.Data, s.o.MostData}, nil
 }
 
 // fresh is a configuration whose output_dir is a new folder that this page shows.

@@ -14,6 +14,7 @@
       form = form || await ask("/api/form");
     } catch (e) { trouble(e.message); return; }
     if (!inputs.size) build();
+    $("upload-field").hidden = !form.data;
     planned = null;
     $("plan").replaceChildren();
     verdict(false, "");
@@ -25,7 +26,7 @@
 
   function use(t) {
     $("template").value = t.name;
-    $("about").textContent = t.about;
+    $("about-template").textContent = t.about;
     text.value = t.text;
   }
 
@@ -111,8 +112,34 @@
     $("plan-said").hidden = !text;
   }
 
+  $("form-rows").addEventListener("click", async () => {
+    $("form-rows").disabled = true;
+    await edits;
+    $("form-said").textContent = "reading rows …";
+    try {
+      const { rows } = await ask("/api/preview", { config: text.value, value: "0" });
+      $("plan").replaceChildren(ui.drawRows(rows));
+      $("form-said").textContent = "";
+      $("plan").scrollIntoView({ block: "nearest" });
+    } catch (e) { $("form-said").textContent = ""; $("plan").replaceChildren(make("p", { class: "over" }, e.message)); }
+    $("form-rows").disabled = false;
+  });
+
+  $("upload").addEventListener("change", async () => {
+    const file = $("upload").files[0];
+    if (!file) return;
+    if (file.size > form.most_data) { $("upload-said").textContent = "the file is larger than what is taken"; return; }
+    $("upload-said").textContent = "uploading …";
+    try {
+      const { path } = await ui.send(file);
+      $("upload-said").textContent = path;
+      edit("dataset.path", path);
+    } catch (e) { $("upload-said").textContent = e.message; }
+    $("upload").value = "";
+  });
+
   let typed;
-  text.addEventListener("input", () => { $("template").value = ""; $("about").textContent = ""; clearTimeout(typed); typed = setTimeout(check, 400); });
+  text.addEventListener("input", () => { $("template").value = ""; $("about-template").textContent = ""; clearTimeout(typed); typed = setTimeout(check, 400); });
   $("template").addEventListener("change", () => { const t = form.templates.find((t) => t.name === $("template").value); if (t) { use(t); check(); } });
 
   $("make-plan").addEventListener("click", async () => {

@@ -16,6 +16,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tierlora/tierlora/internal/chatpage"
 	"github.com/tierlora/tierlora/report"
 )
 
@@ -26,6 +27,8 @@ var (
 	liveStyle string
 	//go:embed live.js
 	liveScript string
+	//go:embed panels.js
+	panelsScript string
 	//go:embed folders.js
 	foldersScript string
 	//go:embed form.js
@@ -46,6 +49,9 @@ var assets = map[string]asset{
 	"/live.css":   {"text/css; charset=utf-8", liveStyle},
 	"/report.js":  {"text/javascript; charset=utf-8", report.PageScript},
 	"/live.js":    {"text/javascript; charset=utf-8", liveScript},
+	"/panels.js":  {"text/javascript; charset=utf-8", panelsScript},
+	"/chat.js":    {"text/javascript; charset=utf-8", chatpage.Script},
+	"/chat.css":   {"text/css; charset=utf-8", chatpage.Style},
 	"/folders.js": {"text/javascript; charset=utf-8", foldersScript},
 	"/form.js":    {"text/javascript; charset=utf-8", formScript},
 }
@@ -67,9 +73,10 @@ func (s *Server) Handler() http.Handler {
 	reads := map[string]func(http.ResponseWriter, *http.Request) (any, error){
 		"/api/events": s.events, "/api/points": s.points, "/api/form": s.form, "/api/config": s.config, "/api/size": s.size,
 	}
+	streams := map[string]func(http.ResponseWriter, *http.Request, request) (any, error){"/api/chat": s.chat}
 	writes := map[string]func(*http.Request, request) (any, error){
 		"/api/check": s.check, "/api/edit": s.edit, "/api/plan": s.plan, "/api/start": s.start, "/api/stop": s.stop, "/api/resume": s.resume, "/api/remove": s.remove, "/api/move": s.move,
-		"/api/clear": s.clear, "/api/about": s.about, "/api/delete": s.delete,
+		"/api/clear": s.clear, "/api/preview": s.preview, "/api/chat/open": s.chatOpen, "/api/chat/close": s.chatClose, "/api/about": s.about, "/api/delete": s.delete,
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := w.Header()
@@ -77,8 +84,12 @@ func (s *Server) Handler() http.Handler {
 			"Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin", "Cache-Control": "no-store", "X-Frame-Options": "DENY"} {
 			h.Set(name, value)
 		}
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(planTime + 10*time.Second)) // not known to a recorder of a test
-		answer, err := s.answer(w, r, reads, writes)
+		most := planTime
+		if r.URL.Path == "/api/chat/open" {
+			most = chatStart
+		}
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(most + 10*time.Second)) // not known to a recorder of a test
+		answer, err := s.answer(w, r, reads, writes, streams)
 		if err != nil {
 			code := http.StatusInternalServerError
 			if f := (failure{}); errors.As(err, &f) {
@@ -98,7 +109,7 @@ func (s *Server) Handler() http.Handler {
 }
 
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, reads map[string]func(http.ResponseWriter, *http.Request) (any, error),
-	writes map[string]func(*http.Request, request) (any, error)) (any, error) {
+	writes map[string]func(*http.Request, request) (any, error), streams map[string]func(http.ResponseWriter, *http.Request, request) (any, error)) (any, error) {
 	if !s.knows(r.Host) {
 		return nil, refuse(http.StatusForbidden, "the page was asked for as %q: open it by the address that trainer ui printed", short(r.Host))
 	}
@@ -110,8 +121,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, reads map[string
 		_, _ = io.WriteString(w, a.text) // who asked has gone
 		return nil, nil
 	}
-	read, write := reads[r.URL.Path], writes[r.URL.Path]
-	if read == nil && write == nil {
+	read, write, stream := reads[r.URL.Path], writes[r.URL.Path], streams[r.URL.Path]
+	if read == nil && write == nil && stream == nil && r.URL.Path != uploadPath {
 		return nil, refuse(http.StatusNotFound, "there is nothing at %q", short(r.URL.Path))
 	}
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
@@ -135,6 +146,9 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, reads map[string
 	if !s.trusts(r) {
 		return nil, noToken
 	}
+	if r.URL.Path == uploadPath {
+		return s.upload(w, r)
+	}
 	if kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		return nil, refuse(http.StatusUnsupportedMediaType, "the body must be application/json")
 	}
@@ -145,12 +159,19 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, reads map[string
 		}
 		return nil, refuse(http.StatusBadRequest, "the body did not arrive: %v", err)
 	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // reading only finds out from here on that the client is gone
 	var q request
 	if err := json.Unmarshal(body, &q); err != nil {
 		return nil, refuse(http.StatusBadRequest, "the body is no JSON object of what %s takes: %v", r.URL.Path, err)
 	}
+	if stream != nil {
+		return stream(w, r, q)
+	}
 	return write(r, q)
 }
+
+// uploadPath takes a file as its body.
+const uploadPath = "/api/upload"
 
 // request is what any write is given.
 type request struct {
@@ -158,6 +179,8 @@ type request struct {
 	Config string `json:"config"`
 	Key    string `json:"key"`
 	Value  string `json:"value"`
+
+	Chat asking `json:"chat"`
 
 	Title string `json:"title"`
 	Group string `json:"group"`

@@ -23,13 +23,15 @@ import (
 
 // Options is what a server shows, and how it starts runs.
 type Options struct {
-	Roots   []string // folders of runs, or of folders of runs
-	Host    string   // that it listens on, a name or an address
-	Token   string   // that writing needs
-	Guarded bool     // reading needs it too
-	Queue   *queue.Queue
-	Program string   // the program that trains: Program train --config FILE
-	Worker  []string // words that make it work the queue off
+	Roots    []string // folders of runs, or of folders of runs
+	Host     string   // that it listens on, a name or an address
+	Token    string   // that writing needs
+	Guarded  bool     // reading needs it too
+	Queue    *queue.Queue
+	Program  string   // the program that trains: Program train --config FILE
+	Data     string   // a folder that takes uploaded data; "" = files are not taken
+	MostData int64    // bytes of one uploaded file
+	Worker   []string // words that make it work the queue off
 
 	Settings  func(config []byte) ([]runs.Setting, error) // keys of a configuration
 	Check     func(config []byte) Checked
@@ -87,6 +89,8 @@ type Server struct {
 	planning sync.Mutex
 	kicked   time.Time
 	kick     sync.Mutex
+	chatter  chatter
+	uploads  chan struct{} // holds one while a file is received
 }
 
 // Bounds of what a server does for those who ask.
@@ -101,7 +105,7 @@ var headerTime = 5 * time.Second
 
 // New makes a server; the end of ctx ends what it sends.
 func New(ctx context.Context, o Options) *Server {
-	return &Server{o: o, hub: newHub(o), done: ctx, streams: make(chan struct{}, mostStreams)}
+	return &Server{o: o, hub: newHub(o), done: ctx, streams: make(chan struct{}, mostStreams), uploads: make(chan struct{}, 1)}
 }
 
 // Serve answers on a listener until the end of ctx.
@@ -109,6 +113,7 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	places := listen.Bound(l, mostConnections)
 	server := &http.Server{Handler: s.Handler(), ConnState: places.State, ReadHeaderTimeout: headerTime, ReadTimeout: 3 * headerTime, IdleTimeout: time.Minute,
 		MaxHeaderBytes: 16 << 10, ErrorLog: quietLog}
+	defer s.chatClose(nil, request{}) //nolint:errcheck // it never fails
 	ended := make(chan error, 1)
 	rescue.Go(func() { ended <- server.Serve(places) })
 	select {

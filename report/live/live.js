@@ -34,6 +34,9 @@ const ui = (() => {
     return answer;
   }
 
+  // post sends a body as it is and promises the response.
+  const post = (path, body, kind, signal) => fetch(path, { method: "POST", headers: { "X-Trainer-Token": token, "Content-Type": kind }, body, signal, cache: "no-store" });
+
   // listen reads events until the runs that are shown change; then the next call takes over.
   let listening = null, heard = false;
   const width = () => Math.max(200, Math.min(4000, Math.round($("main").clientWidth)));
@@ -424,5 +427,6 @@ const ui = (() => {
   if (!token) $("keys").textContent = "? read only";
   remember();
   listen();
-  return { $, make, ask, trouble, show: (id) => { marks.clear(); choose(id); }, current: () => current, rows: () => rows };
+  return { $, make, ask, trouble, show: (id) => { marks.clear(); choose(id); }, current: () => current, rows: () => rows, writes: !!token, panels, showTabs, post,
+    send: async (file) => { const r = await post("/api/upload?name=" + encodeURIComponent(file.name), file, "application/octet-stream"), answer = await r.json(); if (!r.ok) throw new Error(answer.error); return answer; } };
 })();

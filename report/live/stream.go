@@ -32,6 +32,8 @@ type row struct {
 	CanGoOn  bool        `json:"can_resume"`
 	Snapshot bool        `json:"has_config"`
 
+	CanChat bool `json:"can_chat"` // it has saved an adapter
+
 	Title string  `json:"title"` // what a person wrote: see runs.About
 	Group string  `json:"group"`
 	Note  string  `json:"note"`
@@ -63,6 +65,7 @@ func rowOf(it *item) row {
 		r.Began = it.written.Unix()
 	}
 	r.Under = it.under
+	r.CanChat = it.run.End != nil || len(it.run.Checkpoints) > 0
 	return r
 }
 
