@@ -4,10 +4,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"strings"
 	"sync"
 
@@ -38,72 +36,6 @@ type Base struct {
 
 	tensors *quantised.Checkpoint // nil = nothing is quantised
 	standIn nn.Reader             // of a model that is declared
-}
-
-// OpenBase finds a model by name, folder or embedded name, and reads all of it but the weights' values.
-func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
-	b := &Base{Name: name}
-	var err error
-	if short, ok := strings.CutPrefix(name, EmbeddedPrefix); ok {
-		if env.Model == nil {
-			return nil, fmt.Errorf("open base model %q: this program carries no models", name)
-		}
-		fsys, err := env.Model(short)
-		if err != nil {
-			return nil, fmt.Errorf("open base model: %w", err)
-		}
-		b.Folder = fsys
-		if err := b.openFS(fsys); err != nil {
-			return nil, err
-		}
-		return b, b.findQuantised()
-	}
-	dir, err := hub.Resolve(ctx, name, env.Hub)
-	if err != nil {
-		return nil, fmt.Errorf("open base model: %w", err)
-	}
-	b.Folder = os.DirFS(dir)
-	if b.Config, err = families.LoadConfig(dir); err != nil {
-		return nil, fmt.Errorf("open base model: %w", err)
-	}
-	if b.Tokenizer, err = orNumbers(b.Config)(tokenizer.Load(dir)); err != nil {
-		return nil, fmt.Errorf("open base model: %w", err)
-	}
-	if env.WithoutWeights && weights.HasNone(dir) {
-		b.Declared, b.standIn = true, env.StandIn
-		b.Weights, err = DeclaredWeights(b.Config)
-	} else {
-		b.Weights, err = weights.OpenDir(dir)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("open base model: %w", err)
-	}
-	if b.Declared {
-		b.tensors, err = DeclaredCheckpoint(b.Config, b.Weights)
-		return b, err
-	}
-	b.Config = families.Tie(b.Config, b.Weights)
-	if err := families.Rename(b.Config, b.Weights); err != nil {
-		return nil, errors.Join(fmt.Errorf("open base model: %w", err), b.Close())
-	}
-	return b, b.findQuantised()
-}
-
-// orNumbers is what was loaded, or a stand-in where the folder holds no tokenizer: rows of ids need none.
-func orNumbers(c model.Config) func(*tokenizer.Tokenizer, error) (*tokenizer.Tokenizer, error) {
-	return func(t *tokenizer.Tokenizer, err error) (*tokenizer.Tokenizer, error) {
-		if errors.Is(err, tokenizer.ErrNone) {
-			return tokenizer.Numbers(c.VocabSize)
-		}
-		return t, err
-	}
-}
-
-func (b *Base) findQuantised() (err error) {
-	if b.tensors, err = quantised.Open(b.Weights, b.Config.Quantization); err != nil {
-		err = errors.Join(fmt.Errorf("open base model %q: %w", b.Name, err), b.Weights.Close())
-	}
-	return err
 }
 
 // DeclaredWeights are the tensors that a model of a configuration has, without their bytes.
@@ -168,27 +100,6 @@ func specsOf(n *nn.Net) []weights.Spec {
 		}
 	}
 	return specs
-}
-
-func (b *Base) openFS(fsys fs.FS) error {
-	raw, err := fs.ReadFile(fsys, "config.json")
-	if err != nil {
-		return fmt.Errorf("open base model %q: %w", b.Name, err)
-	}
-	if b.Config, err = families.ParseConfig(raw); err != nil {
-		return fmt.Errorf("open base model %q: config.json: %w", b.Name, err)
-	}
-	if b.Tokenizer, err = orNumbers(b.Config)(tokenizer.LoadFS(fsys, ".")); err != nil {
-		return fmt.Errorf("open base model %q: %w", b.Name, err)
-	}
-	if b.Weights, err = weights.OpenFS(fsys, "."); err == nil {
-		b.Config = families.Tie(b.Config, b.Weights)
-		err = families.Rename(b.Config, b.Weights)
-	}
-	if err != nil {
-		return fmt.Errorf("open base model %q: %w", b.Name, err)
-	}
-	return nil
 }
 
 // Close releases the mapped weights.

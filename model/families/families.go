@@ -109,6 +109,13 @@ func LoadConfig(dir string) (model.Config, error) {
 	return c, nil
 }
 
+// Fit returns c with what only the tensors of a checkpoint tell, and gives the tensors the names that they have in the
+// network of c.
+func Fit(c model.Config, w *weights.Set) (model.Config, error) {
+	c = Tie(c, w)
+	return c, Rename(c, w)
+}
+
 // Rename gives a checkpoint's tensors the names that they have in the network of c, and takes experts apart that are one tensor.
 func Rename(c model.Config, w *weights.Set) error {
 	if names := Table[c.ModelType].Names; names != nil {
