@@ -61,7 +61,7 @@ func TestDoctorPins(t *testing.T) {
 	check("a folder", []string{"--fail-on-mismatch", "."}, 2, "", "--fail-on-mismatch: ")
 }
 
-// TestDoctorJSON holds the keys that other programs read (docs/GPU.md).
+// TestDoctorJSON holds the keys that other programs read (docs/internals/GPU.md).
 func TestDoctorJSON(t *testing.T) {
 	dir := t.TempDir()
 	_, out, errOut := trainer(t, dir, []string{"NVIDIA_TF32_OVERRIDE=0", "TRAINER_SEED=7"}, "", "doctor", "--json", "--emit-json", "d.json")
