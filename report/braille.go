@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strings"
+	"unicode/utf8"
 )
 
 // brailleDots are the bits of a Braille pattern (U+2800 and on), of two columns and four rows.
@@ -174,6 +175,36 @@ func (c *canvas) row(row int, coloured bool) string {
 // fills are the parts of a bar without colour.
 var fills = []string{"█", "▓", "▒", "░", "▞", "▚"}
 
+// keyOf joins the entries of a bar's key. Where they are wider than columns, the smallest parts are left out and counted.
+func keyOf(entries []string, parts []Part, columns int) string {
+	kept := make([]bool, len(entries))
+	for i := range kept {
+		kept[i] = true
+	}
+	for out := 0; ; out++ {
+		var words []string
+		for i, e := range entries {
+			if kept[i] {
+				words = append(words, e)
+			}
+		}
+		if out > 0 {
+			words = append(words, fmt.Sprintf("and %d smaller", out))
+		}
+		key := strings.Join(words, "  ")
+		if utf8.RuneCountInString(key) <= columns || out >= len(entries)-1 {
+			return key
+		}
+		least := -1
+		for i := range parts {
+			if kept[i] && (least < 0 || parts[i].Bytes < parts[least].Bytes) {
+				least = i
+			}
+		}
+		kept[least] = false
+	}
+}
+
 // Terminal draws the bar in one row of so many columns, and below it what its parts are. A bar that is less than a third
 // of its limit shows the parts among themselves.
 func (b Bar) Terminal(columns int, colour bool) (row, names string) {
@@ -182,7 +213,8 @@ func (b Bar) Terminal(columns int, colour bool) (row, names string) {
 	if b.Limit/3 > total {
 		whole = total
 	}
-	var line, key strings.Builder
+	var line strings.Builder
+	var entries []string
 	drawn, sum := 0, int64(0)
 	for i, p := range b.Parts {
 		sum += max(0, p.Bytes)
@@ -197,13 +229,10 @@ func (b Bar) Terminal(columns int, colour bool) (row, names string) {
 		} else {
 			line.WriteString(strings.Repeat(fill, n))
 		}
-		if i > 0 {
-			key.WriteString("  ")
-		}
-		fmt.Fprintf(&key, "%s %s %s", fill, plain(p.Name), bytesText(p.Bytes))
+		entries = append(entries, fmt.Sprintf("%s %s %s", fill, plain(p.Name), bytesText(p.Bytes)))
 	}
 	if free := columns - drawn; free > 0 && whole > total {
 		line.WriteString(strings.Repeat("·", free))
 	}
-	return line.String(), key.String()
+	return line.String(), keyOf(entries, b.Parts, columns)
 }

@@ -45,3 +45,17 @@ func TestBraille(t *testing.T) {
 		}
 	}
 }
+
+// TestKeyFits: the key of a bar is as wide as the terminal at most; of parts without room the smallest are counted.
+func TestKeyFits(t *testing.T) {
+	b := Bar{Parts: []Part{{"frozen weights", 5 << 30}, {"activations", 3 << 30}, {"adapter", 10 << 20}, {"gradients", 11 << 20}, {"optimizer states", 20 << 20}}}
+	for columns, want := range map[int]string{
+		200: "█ frozen weights 5.0 GiB  ▓ activations 3.0 GiB  ▒ adapter 10.0 MiB  ░ gradients 11.0 MiB  ▞ optimizer states 20.0 MiB",
+		92:  "█ frozen weights 5.0 GiB  ▓ activations 3.0 GiB  ▞ optimizer states 20.0 MiB  and 2 smaller",
+		10:  "█ frozen weights 5.0 GiB  and 4 smaller",
+	} {
+		if _, key := b.Terminal(columns, false); key != want {
+			t.Errorf("%d columns: %q, want %q", columns, key, want)
+		}
+	}
+}

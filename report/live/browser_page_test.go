@@ -170,7 +170,7 @@ func TestBrowserCompares(t *testing.T) {
 	}
 	var text string
 	b.Eval(`document.getElementById("page").innerText`, &text)
-	if !strings.Contains(text, "…3-…") || !strings.Contains(text, "…3.jsonl") || strings.Contains(text, "seed") {
+	if !strings.Contains(text, "…lr-3-…") || !strings.Contains(text, "…3.jsonl") || strings.Contains(text, "seed") {
 		t.Errorf("names are not cut to what differs, or an equal key is shown:\n%s", text)
 	}
 	if b.Console != nil {

@@ -77,6 +77,9 @@ func compare(all []*Run) report.Page {
 	}
 	p.Add("By tokens and by time", overlay(groups, "Training loss", "tokens", func(s Step) float64 { return s.Tokens }),
 		overlay(groups, "Training loss", "seconds", func(s Step) float64 { return s.Seconds }))
+	if n := comparedNumbers(all); n != nil {
+		p.Add("Numbers of the objective", n...)
+	}
 	p.Add("What differs in the configuration", differences(all, func(r *Run) []Setting { return r.Settings }))
 	p.Add("What differs in the environment", differences(all, func(r *Run) []Setting {
 		var s []Setting
@@ -378,6 +381,9 @@ func differing(texts []string) []string {
 	for tail < least-1-head && sameWord(words, func(w []string) string { return w[len(w)-1-tail] }) {
 		tail++
 	}
+	for head > 0 && shortest(words, head, tail) < leastPart {
+		head-- // a word more says what a lone number is of
+	}
 	short := make([]string, len(texts))
 	for i, w := range words {
 		short[i] = strings.Join(w[head:len(w)-tail], "")
@@ -389,6 +395,18 @@ func differing(texts []string) []string {
 		}
 	}
 	return short
+}
+
+// leastPart is how many characters of a name stay at least, where it has them.
+const leastPart = 5
+
+// shortest returns the least number of bytes that is left without some words at both ends.
+func shortest(words [][]string, head, tail int) int {
+	least := math.MaxInt
+	for _, w := range words {
+		least = min(least, len(strings.Join(w[head:len(w)-tail], "")))
+	}
+	return least
 }
 
 // sameWord tells whether all texts have the same word at a place.

@@ -135,7 +135,7 @@ func stat(path string) stamp {
 func (f *Follower) gather(r *Run) {
 	m, n, s := f.growth[train.MetricsFile].run, f.growth[train.GradNormsFile].run, f.growth[train.SamplesFile].run
 	h := f.growth[hardware.File].run
-	r.Hardware = slices.Clone(h.Hardware)
+	r.Hardware, r.Numbers = slices.Clone(h.Hardware), cloneNumbers(m.Numbers)
 	r.Steps, r.Evals, r.End = slices.Clone(m.Steps), slices.Clone(m.Evals), m.End
 	r.Norms, r.Samples, r.Tasks = slices.Clone(n.Norms), slices.Clone(s.Samples), slices.Clone(m.Tasks)
 	r.Problems = slices.Concat(m.Problems, n.Problems, s.Problems, h.Problems)

@@ -114,12 +114,16 @@ func (r *Run) takeMetrics(text []byte) bool {
 			r.Evals = r.Evals[:len(r.Evals)-1]
 		}
 		r.tasksBefore(l.Step)
+		r.cutNumbers(l.Step, false)
+		r.takeNumbers(text, l.Step, false)
 		r.End = nil
 	case l.EvalLoss.there:
 		for len(r.Evals) > 0 && r.Evals[len(r.Evals)-1].Step >= l.Step {
 			r.Evals = r.Evals[:len(r.Evals)-1]
 		}
 		r.Evals = append(r.Evals, Eval{l.Step, l.EvalLoss.value(), l.EvalTime.value()})
+		r.cutNumbers(l.Step, true)
+		r.takeNumbers(text, l.Step, true)
 	case l.Task != "":
 		r.takeTask(l)
 	case l.RunLoss.there:

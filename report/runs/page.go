@@ -44,6 +44,9 @@ func (r *Run) page() report.Page {
 	if curves := r.curves(); curves != nil {
 		p.Add("Curves", curves...)
 	}
+	if n := r.numberPlots(); n != nil {
+		p.Add("Numbers of the objective", n...)
+	}
 	if h := r.hardware(); h != nil {
 		p.Sections = append(p.Sections, report.Section{Title: "Hardware", Tab: TabHardware, Blocks: h})
 	}

@@ -42,6 +42,7 @@ type Run struct {
 	Settings []Setting             // the configuration, in its order; Read leaves it to the caller
 	Config   []byte                // config.yaml; nil where there is none
 
+	Numbers     []NamedNumber // what the objective reports beside the loss
 	Norms       []TensorNorms
 	Samples     []train.SampleLine // the first step's and the newest
 	Tasks       []Task

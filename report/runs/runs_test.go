@@ -384,9 +384,9 @@ func FuzzFolder(f *testing.F) {
 func TestDiffering(t *testing.T) {
 	for _, c := range []struct{ given, want []string }{
 		{[]string{"a", "b"}, []string{"a", "b"}},
-		{[]string{"a-name-that-is-long-lr1-x", "a-name-that-is-long-lr2-x"}, []string{"…lr1-…", "…lr2-…"}},
-		{[]string{"a-name-that-is-long", "a-name-that-is-long-too"}, []string{"…long", "…long-too"}},
-		{[]string{"the/same/name/twice/as/it/is", "the/same/name/twice/as/it/is"}, []string{"…is", "…is"}},
+		{[]string{"a-name-that-is-long-lr1-x", "a-name-that-is-long-lr2-x"}, []string{"…long-lr1-…", "…long-lr2-…"}},
+		{[]string{"a-name-that-is-long", "a-name-that-is-long-too"}, []string{"…is-long", "…is-long-too"}},
+		{[]string{"the/same/name/twice/as/it/is", "the/same/name/twice/as/it/is"}, []string{"…it/is", "…it/is"}},
 		{[]string{"one name alone that is long"}, []string{"one name alone that is long"}},
 		{[]string{"", "a name that is long enough"}, []string{"", "a name that is long enough"}},
 		{[]string{"0.00001000000000000000001", "0.00001000000000000000002"}, []string{"0.00001000000000000000001", "0.00001000000000000000002"}},

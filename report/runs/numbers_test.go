@@ -1,0 +1,77 @@
+package runs
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/train"
+)
+
+// TestNamedNumbers: numbers of any name are drawn, of training and of evaluations; after a resume the later lines count,
+// null is a gap, and keys that every run writes are no numbers of an objective.
+func TestNamedNumbers(t *testing.T) {
+	step := func(n int, more string) string {
+		return fmt.Sprintf(`{"step":%d,"epoch":0.5,"loss":2,"data_ms":1,%s}`+"\n", n, more)
+	}
+	text := step(1, `"reward":0.5,"kl (nats)":0.1`) + `{"step":1,"epoch":0.5,"eval_loss":3,"eval_reward":0.25,"eval_runtime":1}` + "\n" +
+		step(2, `"reward":0.7`) + `{"step":2,"eval_loss":3,"eval_reward":9}` + "\n" + step(2, `"reward":0.8`) + step(3, `"reward":null`)
+	r := read(t, map[string]string{train.MetricsFile: text})
+	var got []string
+	for _, n := range r.Numbers {
+		got = append(got, fmt.Sprint(n.Name, n.X, n.Y, n.EvalX, n.Eval))
+	}
+	if want := "reward[1 2 3] [0.5 0.8 NaN] [1] [0.25]|kl (nats)[1] [0.1] [] []"; strings.Join(got, "|") != want {
+		t.Errorf("%s, want %s", strings.Join(got, "|"), want)
+	}
+	_, markdown := pages(t, r)
+	for _, want := range []string{"## Numbers of the objective", "**reward**", "**kl \\(nats\\)**"} {
+		if !strings.Contains(markdown, want) {
+			t.Errorf("no %q in\n%s", want, markdown)
+		}
+	}
+	other := read(t, map[string]string{train.MetricsFile: step(1, `"reward":0.1`)})
+	if _, markdown := pages(t, r, other); !strings.Contains(markdown, "**reward, evaluation**") {
+		t.Error(markdown)
+	}
+}
+
+// TestFixedKeysAreTrains: every key of a line that train writes is known, so that none is taken for an objective's.
+func TestFixedKeysAreTrains(t *testing.T) {
+	var look func(reflect.Type)
+	look = func(s reflect.Type) {
+		for i := range s.NumField() {
+			f := s.Field(i)
+			if f.Anonymous {
+				look(f.Type.Elem())
+			} else if name := f.Tag.Get("json"); name != "-" && !fixedKeys[name] {
+				t.Errorf("%s is not among the keys that every run writes", name)
+			}
+		}
+	}
+	look(reflect.TypeFor[train.StepMetrics]())
+	look(reflect.TypeFor[train.EvalMetrics]())
+}
+
+// FuzzEachNumber: of a flat object the numbers are those that encoding/json reads; no text is a fault.
+func FuzzEachNumber(f *testing.F) {
+	for _, text := range []string{`{"a":1,"b":null,"c":"x,\"}","d":-2.5e3}`, `{"a":[1]}`, `{`, `{"a"`, `{"a":}`, `{"\u0061":1}`, ` { "a" : 1 } `} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		got := map[string]float64{}
+		eachNumber([]byte(text), func(name string, v float64) { got[name] = v })
+		var want map[string]any
+		if json.Unmarshal([]byte(text), &want) != nil || strings.Contains(text, "\\") {
+			return
+		}
+		for name, v := range got {
+			if w, ok := want[name].(float64); !math.IsNaN(v) && (!ok || w != v) && strings.Count(text, name) < 2 {
+				t.Errorf("%s is %v, want %v", name, v, want[name])
+			}
+		}
+	})
+}
