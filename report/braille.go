@@ -14,8 +14,8 @@ var brailleDots = [4][2]rune{{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x
 var brailleColours = [colours]string{"36", "33", "32", "35", "93", "90"}
 
 // Braille draws the plot with Braille patterns for a terminal, in so many columns and rows: at the left values of y, in
-// the last row those of x. Where a column holds more than one point, all that lies between the lowest and the highest is
-// drawn. A value that is not finite is a ! at the top. With colour, lines have escape sequences and end in a reset.
+// the last row those of x. Where a column holds more than one point, all that lies between the lowest and the highest
+// is drawn. A value that is not finite is a ! at the top. With colour, lines have escape sequences and end in a reset.
 func (p Plot) Braille(columns, rows int, colour bool) []string {
 	xa, ya := p.axes()
 	yt := ya.ticks(max(1, min(5, (rows-1)/2)), false)
@@ -175,7 +175,8 @@ func (c *canvas) row(row int, coloured bool) string {
 // fills are the parts of a bar without colour.
 var fills = []string{"█", "▓", "▒", "░", "▞", "▚"}
 
-// keyOf joins the entries of a bar's key. Where they are wider than columns, the smallest parts are left out and counted.
+// keyOf joins the entries of a bar's key. Where they are wider than columns, the smallest parts are left out and
+// counted.
 func keyOf(entries []string, parts []Part, columns int) string {
 	kept := make([]bool, len(entries))
 	for i := range kept {
@@ -205,8 +206,8 @@ func keyOf(entries []string, parts []Part, columns int) string {
 	}
 }
 
-// Terminal draws the bar in one row of so many columns, and below it what its parts are. A bar that is less than a third
-// of its limit shows the parts among themselves.
+// Terminal draws the bar in one row of so many columns, and below it what its parts are. A bar that is less than a
+// third of its limit shows the parts among themselves.
 func (b Bar) Terminal(columns int, colour bool) (row, names string) {
 	total := b.total()
 	whole := max(total, b.Limit)

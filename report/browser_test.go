@@ -32,8 +32,8 @@ func open(b *browsertest.Browser, p Page, width, height int, dark, script bool) 
 // axes are the labels and curves that a page shows.
 const axes = `[...document.querySelectorAll("figure.plot")].map(f => [...f.querySelectorAll("svg.y text, svg.x text")].map(t => t.textContent + "@" + (t.getAttribute("y") + " " + t.getAttribute("x"))))`
 
-// TestBrowser shows pages as a browser lays them out: nothing is reported as an error, nothing is wider than the screen,
-// and the script's axes are those of the page without script. REPORT_SCREENSHOTS=DIR keeps what is seen.
+// TestBrowser shows pages as a browser lays them out: nothing is reported as an error, nothing is wider than the
+// screen, and the script's axes are those of the page without script. REPORT_SCREENSHOTS=DIR keeps what is seen.
 func TestBrowser(t *testing.T) {
 	b := browsertest.Start(t)
 	for _, n := range []int{0, 1, 10, 1000, 100_000} {

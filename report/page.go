@@ -15,7 +15,7 @@ import (
 	"unicode"
 )
 
-// Page is a report.
+// Page is a report: a title, a verdict, and sections of blocks.
 type Page struct {
 	Title    string
 	Subtitle string
@@ -42,7 +42,7 @@ const (
 	Warn State = "warn" // it did not fail, and a person should look at it
 )
 
-// Verdict is the page's answer in one line, under its title.
+// Verdict is the page's conclusion in one line, under its title.
 type Verdict struct {
 	State State
 	Text  string
@@ -96,7 +96,7 @@ type Column struct {
 // Fields are names with their values, such as a configuration or an environment.
 type Fields []Field
 
-// Field is a name with its value. Changed says that the value differs from its default; it is shown bold.
+// Field is a name with its value. Changed says that the value differs from its default; pages show it in bold.
 type Field struct {
 	Name    string
 	Value   string
@@ -151,7 +151,8 @@ const (
 )
 
 // Series is a curve. X ascends and has one value for each of Y; what exceeds the shorter of both is left out. Lower and
-// Upper, where they are given, bound a band around it: the spread over seeds, say. A Y that is NaN or infinite is a gap.
+// Upper, where they are given, bound a band around it: the spread over seeds, say. A Y that is NaN or infinite is a
+// gap.
 type Series struct {
 	Name         string
 	X, Y         []float64

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// PageStyle and PageScript are what a page in HTML has in it, for a server that shows pages in parts. The script makes an object
-// plots; its attach gives a plot's element the pointer, the keys and a way to grow.
+// PageStyle and PageScript are what a page in HTML has in it, for a server that shows pages in parts. The script makes
+// an object plots; its attach gives a plot's element the pointer, the keys and a way to grow.
 var PageStyle, PageScript = style, script
 
 // Piece is a part of a page that can be replaced by itself: the title with the verdict, or a block.

@@ -305,7 +305,8 @@ func (s Series) write(b *bytes.Buffer, share int) {
 	b.WriteByte('}')
 }
 
-// writeNumbers writes a JSON array with six significant digits of each number, whole ones exactly, and null for what is not finite.
+// writeNumbers writes a JSON array with six significant digits of each number, whole ones exactly, and null for what is
+// not finite.
 func writeNumbers(b *bytes.Buffer, v []float64) {
 	b.WriteByte('[')
 	for i, x := range v {

@@ -27,7 +27,7 @@ const (
 	planBytes = 4 << 20
 )
 
-// form is what a form for a run is made of.
+// form returns the keys and templates that the form for a new run shows.
 func (s *Server) form(http.ResponseWriter, *http.Request) (any, error) {
 	templates := make([]Template, len(s.o.Templates))
 	for i, t := range s.o.Templates {
@@ -42,7 +42,7 @@ func (s *Server) form(http.ResponseWriter, *http.Request) (any, error) {
 	}{s.o.Fields, templates, s.o.Data, s.o.MostData}, nil
 }
 
-// fresh is a configuration whose output_dir is a new folder that this page shows.
+// fresh returns a configuration whose output_dir is a new folder inside the roots of this page.
 func (s *Server) fresh(text string) string {
 	dir := s.o.Check([]byte(text)).OutputDir
 	abs, err := filepath.Abs(dir)
@@ -75,7 +75,7 @@ func (s *Server) fresh(text string) string {
 	return text
 }
 
-// config is the configuration of a run, to begin another one with.
+// config returns the configuration of a run as the start of another one.
 func (s *Server) config(_ http.ResponseWriter, r *http.Request) (any, error) {
 	run, err := s.run(r.FormValue("id"))
 	if err != nil {
@@ -89,7 +89,7 @@ func (s *Server) config(_ http.ResponseWriter, r *http.Request) (any, error) {
 	}{s.fresh(string(run.Config))}, nil
 }
 
-// run is the run that a request names.
+// run returns the run that a request names by its id.
 func (s *Server) run(id string) (*runs.Run, error) {
 	s.hub.refresh([]string{id})
 	s.hub.mu.Lock()
@@ -100,7 +100,7 @@ func (s *Server) run(id string) (*runs.Run, error) {
 	return nil, refuse(http.StatusNotFound, "there is no run %q here", short(id))
 }
 
-// edit sets a key of a configuration, or takes it out.
+// edit sets a key of a configuration, or removes it where the value is empty.
 func (s *Server) edit(_ *http.Request, q request) (any, error) {
 	text, err := s.o.Edit([]byte(q.Config), q.Key, q.Value)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Server) edit(_ *http.Request, q request) (any, error) {
 	}{string(text)}, nil
 }
 
-// check says what is wrong with a configuration.
+// check returns the problems of a configuration, also of its output folder.
 func (s *Server) check(_ *http.Request, q request) (any, error) {
 	c := s.o.Check([]byte(q.Config))
 	if len(c.Problems) == 0 {
@@ -125,7 +125,7 @@ func (s *Server) check(_ *http.Request, q request) (any, error) {
 	return c, nil
 }
 
-// refusedDir is why no new run may write into a folder; "" where it may.
+// refusedDir returns why no new run may write into a folder; "" = it may.
 func (s *Server) refusedDir(dir string) string {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *Server) refusedDir(dir string) string {
 	return ""
 }
 
-// checked refuses a configuration that is not right.
+// checked returns the check of a configuration, and an error where it has problems.
 func (s *Server) checked(config string) (Checked, error) {
 	answer, err := s.check(nil, request{Config: config})
 	c, _ := answer.(Checked)
@@ -157,7 +157,7 @@ func (s *Server) checked(config string) (Checked, error) {
 	return c, err
 }
 
-// planned is what a run would hold.
+// planned is the memory that a run would hold.
 type planned struct {
 	Fits bool   `json:"fits"`
 	Text string `json:"text"` // "fits: 5.1 GiB of 8.0 GiB"
@@ -165,7 +165,7 @@ type planned struct {
 	HTML string `json:"html"` // and as a picture
 }
 
-// plan asks the program for the memory plan of a configuration.
+// plan has the program plan the memory of a configuration, in a process of its own.
 func (s *Server) plan(r *http.Request, q request) (any, error) {
 	if _, err := s.checked(q.Config); err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ func (s *Server) plan(r *http.Request, q request) (any, error) {
 	return answer, nil
 }
 
-// tail keeps the beginning of what a process says.
+// tail keeps the first planBytes bytes that a process writes.
 type tail struct{ bytes.Buffer }
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -244,7 +244,7 @@ func (s *Server) start(_ *http.Request, q request) (any, error) {
 	return s.add(queue.Entry{Name: filepath.Base(dir), OutputDir: dir, Wants: c.Wants}, []byte(q.Config))
 }
 
-// resume puts a run that was interrupted into the queue, to go on from its newest checkpoint.
+// resume puts an interrupted run into the queue, which resumes it from its newest checkpoint.
 func (s *Server) resume(_ *http.Request, q request) (any, error) {
 	r, err := s.run(q.ID)
 	if err != nil {
@@ -289,7 +289,7 @@ func (s *Server) add(e queue.Entry, config []byte) (any, error) {
 	}{e.ID}, nil
 }
 
-// rescan has the next look find what is new at once.
+// rescan finds new folders now and does not wait for the next scan.
 func (h *hub) rescan() {
 	h.mu.Lock()
 	h.scanned = time.Time{}
@@ -297,7 +297,7 @@ func (h *hub) rescan() {
 	h.refresh(nil)
 }
 
-// work sees to it that somebody works the queue off.
+// work starts a worker of the queue where runs wait and none works.
 func (s *Server) work(h *hub) {
 	h.mu.Lock()
 	waits := false
@@ -316,7 +316,7 @@ func (s *Server) work(h *hub) {
 	}
 }
 
-// stop asks a run to save and end.
+// stop asks a run to finish its step, save and end.
 func (s *Server) stop(_ *http.Request, q request) (any, error) {
 	r, err := s.run(q.ID)
 	if err != nil {
@@ -331,7 +331,7 @@ func (s *Server) stop(_ *http.Request, q request) (any, error) {
 	return struct{}{}, nil
 }
 
-// remove takes a run out of the queue.
+// remove takes a waiting run out of the queue.
 func (s *Server) remove(_ *http.Request, q request) (any, error) {
 	if s.o.Queue == nil {
 		return nil, refuse(http.StatusConflict, "this server has no queue")

@@ -49,9 +49,9 @@ func fits(t *testing.T, b *browsertest.Browser, what string, width int) {
 	}
 }
 
-// TestBrowserRunPage: a finished run says so without a green PASS, warnings stand in amber under the title, a failed run
-// shows its error and the last line of its log, tabs work by keyboard, skipped checks are on the screen, and disabled
-// buttons can be read.
+// TestBrowserRunPage: a finished run says so without a green PASS, warnings stand in amber under the title, a failed
+// run shows its error and the last line of its log, tabs work by keyboard, skipped checks are on the screen, and
+// disabled buttons can be read.
 func TestBrowserRunPage(t *testing.T) {
 	b := browsertest.Start(t)
 	s, root := fixture(t, func(o *Options) {

@@ -16,8 +16,8 @@ import (
 	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
-// TestBrowserMovesTheQueue: by keyboard alone a run gets an earlier turn; the focus stays with it, also where the list is
-// drawn anew, and ends nowhere. Without the token nothing can be moved.
+// TestBrowserMovesTheQueue: by keyboard alone a run gets an earlier turn; the focus stays with it, also where the list
+// is drawn anew, and ends nowhere. Without the token nothing can be moved.
 func TestBrowserMovesTheQueue(t *testing.T) {
 	b := browsertest.Start(t)
 	s, root := fixture(t, nil)
@@ -106,8 +106,8 @@ func TestBrowserClearsTheQueue(t *testing.T) {
 	}
 }
 
-// TestBrowserShowsSamples: what the model said is a table by step, as text, in both schemes and on a phone; what it says
-// while the page is looked at appears.
+// TestBrowserShowsSamples: what the model said is a table by step, as text, in both schemes and on a phone; what it
+// says while the page is looked at appears.
 func TestBrowserShowsSamples(t *testing.T) {
 	b := browsertest.Start(t)
 	s, root := fixture(t, nil)

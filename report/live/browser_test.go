@@ -31,7 +31,8 @@ func seen(selector string) string {
 }
 
 // TestBrowser shows runs as a browser lays them out, at three widths, light and dark: state, loss and memory are on the
-// first screen, nothing is wider than it, and nothing is reported as an error. REPORT_SCREENSHOTS=DIR keeps what is seen.
+// first screen, nothing is wider than it, and nothing is reported as an error. REPORT_SCREENSHOTS=DIR keeps what is
+// seen.
 func TestBrowser(t *testing.T) {
 	b := browsertest.Start(t)
 	s, root := fixture(t, func(o *Options) { o.Settings = func([]byte) ([]runs.Setting, error) { return nil, nil } })

@@ -32,8 +32,8 @@ const (
 // adapterFile is the weights of an adapter, in a run's folder when it has ended and in each checkpoint.
 const adapterFile = "adapter_model.safetensors"
 
-// chatter is the process that answers: trainer serve on a free port of this machine, with a key of its own. There is one
-// at a time.
+// chatter is the process that answers: trainer serve on a free port of this machine, with a key of its own. There is
+// one at a time.
 type chatter struct {
 	mu       sync.Mutex
 	adapter  string // the folder that is served; "" = none

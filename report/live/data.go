@@ -27,8 +27,8 @@ const shownRows = 3
 // mostFirst bounds the number of the first row that is shown.
 const mostFirst = 1 << 40
 
-// preview shows rows as the model sees them, token by token, with what is trained and what is masked. The rows are those
-// of a configuration, or of a run's.
+// preview shows rows as the model sees them, token by token, with what is trained and what is masked. The rows are
+// those of a configuration, or of a run's.
 func (s *Server) preview(r *http.Request, q request) (any, error) {
 	config := q.Config
 	if q.ID != "" {

@@ -26,15 +26,15 @@ import (
 const (
 	mostRuns   = 500
 	scanEvery  = 2 * time.Second
-	oldEvery   = 5 * time.Second        // of runs that nobody looks at and that are not on their way
+	oldEvery   = 5 * time.Second        // of runs that are neither shown nor training
 	firstReads = 300 * time.Millisecond // spent on new folders at a time, so that the page is there soon
 	logBytes   = 32 << 10
 )
 
-// newsEvery is how often runs on their way, and those that are looked at, are asked for news.
+// newsEvery is the time between two looks at the files of a run that trains or is shown.
 var newsEvery = time.Second
 
-// hub knows the runs below the roots. It looks when it is asked and not before.
+// hub holds the runs below the roots. It reads files only when a request needs them.
 type hub struct {
 	o       Options
 	reading chan struct{} // holds one while somebody reads folders of runs
@@ -48,7 +48,7 @@ type hub struct {
 type item struct {
 	id, dir string
 	under   string         // the folder that holds dir, below its root
-	follow  *runs.Follower // for whoever has reading
+	follow  *runs.Follower // used by the goroutine that holds reading
 	run     *runs.Run      // nil = not read yet, or no run
 	read    time.Time      // when it was last looked at
 	written time.Time      // when the run wrote its last line
@@ -67,9 +67,9 @@ func idOf(dir string) string {
 	return hex.EncodeToString(sum[:6])
 }
 
-// refresh looks for what is new. Runs in want are looked at as often as those on their way. Files are read by one caller at
-// a time and while h.mu is free, so that a page of what is known never waits for them; who finds another one reading waits
-// for a moment at most.
+// refresh reads what is new. It reads runs in want as often as runs that train. One caller at a time reads files, and
+// without h.mu, so that a page of known runs never waits for a disk; a caller that finds another one reading waits for
+// firstReads at most.
 func (h *hub) refresh(want []string) {
 	select {
 	case h.reading <- struct{}{}:
@@ -87,7 +87,7 @@ func (h *hub) refresh(want []string) {
 	for _, it := range h.byAge() {
 		every := oldEvery
 		if it.run != nil && it.run.Held || slices.Contains(want, it.id) {
-			every = newsEvery * 9 / 10 // who asks every newsEvery is never told to come back
+			every = newsEvery * 9 / 10 // less than newsEvery, so that a request every newsEvery always reads
 		}
 		if now.Sub(it.read) >= every {
 			due = append(due, it)
@@ -113,7 +113,7 @@ func (h *hub) refresh(want []string) {
 	}
 }
 
-// byAge are all items, those that are looked at first in front: runs that wrote last.
+// byAge returns all items, those whose files changed last first.
 func (h *hub) byAge() []*item {
 	return slices.SortedFunc(maps.Values(h.items), func(a, b *item) int {
 		if c := b.touched.Compare(a.touched); c != 0 {
@@ -146,7 +146,7 @@ func (h *hub) look(it *item) bool {
 	return changed
 }
 
-// name gives all runs their names, and makes their rows.
+// name names all runs and makes their rows of the list.
 func (h *hub) name() {
 	var all []*runs.Run
 	for _, it := range h.shown() {
@@ -160,7 +160,7 @@ func (h *hub) name() {
 	}
 }
 
-// shown are the items that are runs, those on their way first, then the newest.
+// shown returns the items that are runs: those that train first, then the newest.
 func (h *hub) shown() []*item {
 	var all []*item
 	for _, it := range h.items {
@@ -271,7 +271,7 @@ func realPath(path string) (string, error) {
 	}
 }
 
-// view is what a page shows of some runs: one, or several beside each other; false where none is known.
+// view returns the page of one run or of several compared; ok is false where none of the ids is known.
 func (h *hub) view(ids []string) (report.Page, bool) {
 	var all []*runs.Run
 	for _, id := range ids {
@@ -293,7 +293,7 @@ func (h *hub) view(ids []string) (report.Page, bool) {
 	return p, true
 }
 
-// started is the newest entry of the queue that trained into a folder.
+// started returns the newest entry of the queue that trained into a folder.
 func (h *hub) started(dir string) (queue.Entry, bool) {
 	for _, e := range slices.Backward(h.queue) {
 		if e.OutputDir == dir && e.State != queue.Waiting {
@@ -303,7 +303,7 @@ func (h *hub) started(dir string) (queue.Entry, bool) {
 	return queue.Entry{}, false
 }
 
-// entry is a page about a run of the queue.
+// entry returns the page of an entry of the queue.
 func (h *hub) entry(ids []string) (report.Page, bool) {
 	for _, e := range h.queue {
 		if !slices.Contains(ids, e.ID) {

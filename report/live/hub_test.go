@@ -10,8 +10,8 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// TestALargeRunHoldsNobodyUp: beside a run whose file of metrics has 3 GiB in one line the others are shown at once, and a page of
-// what is known is there while folders are read.
+// TestALargeRunHoldsNobodyUp: beside a run whose file of metrics has 3 GiB in one line the others are shown at once,
+// and a page of what is known is there while folders are read.
 func TestALargeRunHoldsNobodyUp(t *testing.T) {
 	s, root := fixture(t, nil)
 	for i := range 5 {

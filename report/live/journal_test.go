@@ -16,8 +16,8 @@ import (
 	"github.com/tierlora/tierlora/train/journal"
 )
 
-// TestFailedRunsAreSeen: the list says of a run that failed what with, the page has its log, the queue's entry says it too,
-// and a folder that holds nothing else may be trained into.
+// TestFailedRunsAreSeen: the list says of a run that failed what with, the page has its log, the queue's entry says it
+// too, and a folder that holds nothing else may be trained into.
 func TestFailedRunsAreSeen(t *testing.T) {
 	s, root := fixture(t, nil)
 	dir := filepath.Join(root, "broken")

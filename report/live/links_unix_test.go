@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestLinksLeadNowhere: no run is started in a folder that a link takes out of the folders of the page; a link within them
-// is followed, and so is the one that the page itself was given.
+// TestLinksLeadNowhere: no run is started in a folder that a link takes out of the folders of the page; a link within
+// them is followed, and so is the one that the page itself was given.
 func TestLinksLeadNowhere(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }

@@ -1,8 +1,8 @@
-// Package live shows training runs on a local page while they are on their way: the page of package report in pieces,
-// which are sent again where a run's files have changed. It reads files and nothing else, so a run does not notice it.
+// Package live shows training runs on a local page while they train: the page of package report in pieces, each sent
+// again when the run's files change. It reads the files of runs and never talks to a training process.
 //
-// What starts, stops or checks a run needs the server's token, and pages of other sites reach nothing. Folders of runs
-// are untrusted: they are named by numbers that the server gave, and their texts are escaped.
+// Requests that change something need the server's token, and requests of other sites' pages are refused. Folders of
+// runs are untrusted input: a request names a run by an id that the server made, and all texts are escaped.
 package live
 
 import (
@@ -21,17 +21,17 @@ import (
 	"github.com/tierlora/tierlora/report/runs"
 )
 
-// Options is what a server shows, and how it starts runs.
+// Options says which folders a server shows, who may use it, and how it starts runs.
 type Options struct {
 	Roots    []string // folders of runs, or of folders of runs
-	Host     string   // that it listens on, a name or an address
-	Token    string   // that writing needs
-	Guarded  bool     // reading needs it too
+	Host     string   // the name or address that it listens on
+	Token    string   // that requests which change something need
+	Guarded  bool     // reading needs the token too
 	Queue    *queue.Queue
 	Program  string   // the program that trains: Program train --config FILE
 	Data     string   // a folder that takes uploaded data; "" = files are not taken
 	MostData int64    // bytes of one uploaded file
-	Worker   []string // words that make it work the queue off
+	Worker   []string // arguments that make Program a worker of the queue
 
 	Settings  func(config []byte) ([]runs.Setting, error) // keys of a configuration
 	Check     func(config []byte) Checked
@@ -40,7 +40,7 @@ type Options struct {
 	Templates []Template
 }
 
-// Checked is what the program says of a configuration.
+// Checked is the result of checking a configuration.
 type Checked struct {
 	Problems  []Problem         `json:"problems"`
 	Values    map[string]string `json:"values"` // that the text itself sets, by key
@@ -56,7 +56,7 @@ type Problem struct {
 	Message string `json:"message"`
 }
 
-// Field is a key of a configuration as a form shows it.
+// Field is a key of a configuration in the form for a new run.
 type Field struct {
 	Key      string   `json:"key"`
 	Kind     string   `json:"kind"`
@@ -66,26 +66,26 @@ type Field struct {
 	Required bool     `json:"required,omitempty"`
 }
 
-// Template is a configuration to begin with.
+// Template is a configuration that the form offers as a start.
 type Template struct {
 	Name  string `json:"name"`
 	About string `json:"about"`
 	Text  string `json:"text"`
 }
 
-// NewToken is a token that nobody guesses.
+// NewToken returns a random token of 48 hexadecimal digits.
 func NewToken() string {
 	b := make([]byte, 24)
 	rand.Read(b) //nolint:errcheck // it never fails
 	return hex.EncodeToString(b)
 }
 
-// Server answers a page.
+// Server answers the requests of the live page.
 type Server struct {
 	o        Options
 	hub      *hub
 	done     context.Context
-	streams  chan struct{} // room for those who listen
+	streams  chan struct{} // holds one value for each open event stream
 	planning sync.Mutex
 	kicked   time.Time
 	kick     sync.Mutex
@@ -93,7 +93,7 @@ type Server struct {
 	uploads  chan struct{} // holds one while a file is received
 }
 
-// Bounds of what a server does for those who ask.
+// Limits on open streams, open connections and request bodies.
 const (
 	mostStreams     = 32
 	mostConnections = 128
@@ -103,12 +103,12 @@ const (
 // headerTime is how long the head of a request may take to arrive; its body may take twice as long.
 var headerTime = 5 * time.Second
 
-// New makes a server; the end of ctx ends what it sends.
+// New returns a server. When ctx ends, its event streams end.
 func New(ctx context.Context, o Options) *Server {
 	return &Server{o: o, hub: newHub(o), done: ctx, streams: make(chan struct{}, mostStreams), uploads: make(chan struct{}, 1)}
 }
 
-// Serve answers on a listener until the end of ctx.
+// Serve answers requests on a listener until ctx ends.
 func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 	places := listen.Bound(l, mostConnections)
 	server := &http.Server{Handler: s.Handler(), ConnState: places.State, ReadHeaderTimeout: headerTime, ReadTimeout: 3 * headerTime, IdleTimeout: time.Minute,

@@ -144,7 +144,7 @@ func (h *hub) list() (rows []row, entries []waiting) {
 	return rows, entries
 }
 
-// listener is one who listens, with what was sent.
+// listener is one open event stream, with what it has been sent.
 type listener struct {
 	w      http.ResponseWriter
 	ids    []string
@@ -158,7 +158,7 @@ type listener struct {
 	seen   string
 }
 
-// events sends what is new, once a second at most: the list, and the page about the runs in show in pieces.
+// events sends changes, once a second at most: the list, and the page of the runs named by show in pieces.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) (any, error) {
 	select {
 	case s.streams <- struct{}{}:
@@ -196,7 +196,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 }
 
-// asked reads which runs are asked for, and how many points a plot has room for.
+// asked reads which runs a request names, and for how many points a plot has room.
 func asked(r *http.Request) (ids []string, points int, err error) {
 	for _, id := range strings.Split(r.FormValue("show"), ",") {
 		if id != "" && !slices.Contains(ids, id) {
@@ -213,7 +213,7 @@ func asked(r *http.Request) (ids []string, points int, err error) {
 	return ids, 3 * min(max(width, 100), 4000), nil // of each pixel the lowest, the highest and one that is not finite
 }
 
-// news sends what has changed since it last did.
+// news sends what has changed since the last call.
 func (l *listener) news(s *Server) (sent bool, err error) {
 	h := s.hub
 	h.refresh(l.ids)
@@ -348,7 +348,7 @@ func (l *listener) sendValue(event string, v any) error {
 	return l.send(event, text)
 }
 
-// send writes an event. Who does not read for ten seconds is hung up on.
+// send writes an event. A reader that takes nothing for ten seconds is disconnected.
 func (l *listener) send(event string, data []byte) error {
 	c := http.NewResponseController(l.w)
 	_ = c.SetWriteDeadline(time.Now().Add(10 * time.Second)) // not known to a recorder of a test
@@ -364,7 +364,7 @@ func (l *listener) send(event string, data []byte) error {
 	return c.Flush()
 }
 
-// points answers with the part of a plot that somebody looks at closer.
+// points answers with the points of the part of a plot that a reader zoomed into.
 func (s *Server) points(w http.ResponseWriter, r *http.Request) (any, error) {
 	ids, n, err := asked(r)
 	if err != nil {

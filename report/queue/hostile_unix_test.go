@@ -60,7 +60,8 @@ func TestStartInTheFuture(t *testing.T) {
 	}
 }
 
-// TestOneFolderOneRun: of many that add a run into one folder at once, by several servers and under a link's name too, one does.
+// TestOneFolderOneRun: of many that add a run into one folder at once, by several servers and under a link's name too,
+// one does.
 func TestOneFolderOneRun(t *testing.T) {
 	root := t.TempDir()
 	dir := filepath.Join(root, "queue")

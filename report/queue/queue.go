@@ -1,6 +1,6 @@
-// Package queue keeps training runs that wait for their turn, in a folder that outlives the program that added them. One
-// process works it off: as many runs at a time as the machine's graphics cards hold, and one on the processor. A run is a
-// process of its own, which continues when the worker ends.
+// Package queue keeps training runs that wait for their turn, in a folder that outlives the program that added them.
+// One process works it off: as many runs at a time as the machine's graphics cards hold, and one on the processor. A
+// run is a process of its own, which continues when the worker ends.
 //
 // waiting/ID and started/ID hold an entry each: its configuration, what it is, its log and how it ended. An entry is
 // started, or taken back, by renaming its folder, so that of two who try one does.
@@ -81,13 +81,13 @@ const (
 	entryFile  = "entry.json"
 	logFile    = "log.txt"
 	orderFile  = "order.json" // of the queue: names of waiting runs, where they were moved
-	addingDir  = "adding"     // of the queue: whoever adds a run has its lock
+	addingDir  = "adding"     // of the queue: locked while a run is added
 )
 
-// ErrGone is the error of an entry that waits no longer, or was never there.
+// ErrGone is the error of an entry that no longer waits, or that never existed.
 var ErrGone = errors.New("no run of this name waits")
 
-// Open uses a folder as a queue; it is made where there is none, for its owner alone.
+// Open opens the queue in a folder, and makes the folder, readable by its owner alone, where there is none.
 func Open(dir string) (*Queue, error) {
 	q := &Queue{dir: dir}
 	for _, d := range []string{q.in(Waiting), q.in(Running), filepath.Join(dir, addingDir)} {
@@ -98,7 +98,7 @@ func Open(dir string) (*Queue, error) {
 	return q, nil
 }
 
-// in is where entries of a state are.
+// in returns the folder of the entries of a state.
 func (q *Queue) in(s State) string {
 	if s == Waiting {
 		return filepath.Join(q.dir, "waiting")
@@ -106,8 +106,8 @@ func (q *Queue) in(s State) string {
 	return filepath.Join(q.dir, "started")
 }
 
-// Add appends a run: trainer train --config FILE and e.Args, in e.Dir, where FILE holds config. Of several that add a run
-// into one folder at the same time, also from several processes, one does.
+// Add appends a run: trainer train --config FILE and e.Args, in e.Dir, where FILE holds config. Of several that add a
+// run into one folder at the same time, also from several processes, one does.
 func (q *Queue) Add(e Entry, config []byte) (_ Entry, err error) {
 	q.moving.Lock()
 	defer q.moving.Unlock()
@@ -153,7 +153,7 @@ func (q *Queue) Add(e Entry, config []byte) (_ Entry, err error) {
 	return e, nil
 }
 
-// lock takes the lock of a folder, and waits for whoever has it.
+// lock takes the lock of a folder, and waits while another process has it.
 func (q *Queue) lock(dir string, most time.Duration) (*checkpoint.Lock, error) {
 	for end := time.Now().Add(most); ; time.Sleep(20 * time.Millisecond) {
 		lock, err := checkpoint.Acquire(dir)
@@ -242,7 +242,8 @@ func (q *Queue) prune(all []Entry) {
 	}
 }
 
-// List is all entries: those that were started, the oldest first, then those that wait, in the order of their turns.
+// List returns all entries: those that were started, the oldest first, then those that wait, in the order of their
+// turns.
 func (q *Queue) List() ([]Entry, error) {
 	var all []Entry
 	for _, s := range []State{Running, Waiting} {
@@ -297,8 +298,8 @@ func (e Entry) runs() bool {
 	return held && pid == e.PID || began < 2*time.Minute
 }
 
-// Clear forgets the runs that have ended, with the queue's copies of their configurations and logs, and returns how many
-// there were. What they wrote into their own folders stays.
+// Clear forgets the runs that have ended, with the queue's copies of their configurations and logs, and returns how
+// many there were. What they wrote into their own folders stays.
 func (q *Queue) Clear() (n int, err error) {
 	all, err := q.List()
 	if err != nil {
@@ -316,7 +317,7 @@ func (q *Queue) Clear() (n int, err error) {
 	return n, nil
 }
 
-// Remove takes a run back that waits.
+// Remove takes a waiting run out of the queue.
 func (q *Queue) Remove(id string) error {
 	if !valid(id) {
 		return ErrGone
@@ -340,7 +341,7 @@ var names = regexp.MustCompile(`^[0-9]{8}-[0-9]{6}\.[0-9]{6}-[0-9a-f]{8}$`)
 // valid tells whether a text may be an entry's name.
 func valid(id string) bool { return names.MatchString(id) }
 
-// Log is the end of what a started run has said, at most so many bytes.
+// Log returns the end of a started run's log, at most so many bytes.
 func (q *Queue) Log(id string, most int64) string {
 	if !valid(id) {
 		return ""
@@ -367,7 +368,7 @@ func (q *Queue) Log(id string, most int64) string {
 	return string(text)
 }
 
-// LogSize is how many bytes a started run has said.
+// LogSize returns the size in bytes of a started run's log.
 func (q *Queue) LogSize(id string) int64 {
 	if !valid(id) {
 		return 0
@@ -379,5 +380,5 @@ func (q *Queue) LogSize(id string) int64 {
 	return info.Size()
 }
 
-// Dir is the queue's folder.
+// Dir returns the queue's folder.
 func (q *Queue) Dir() string { return q.dir }

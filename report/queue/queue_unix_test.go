@@ -75,8 +75,8 @@ func until(t *testing.T, what string, ok func() bool) {
 	t.Fatal("never: " + what)
 }
 
-// TestOneAtATime: runs begin in their order, the next when the one before has ended, however many work the queue off; how
-// each ended and what it said is kept.
+// TestOneAtATime: runs begin in their order, the next when the one before has ended, however many work the queue off;
+// how each ended and what it said is kept.
 func TestOneAtATime(t *testing.T) {
 	q := open(t)
 	path, notes := program(t)

@@ -52,8 +52,9 @@ type held struct {
 // choose returns the run that starts next and the cards that it gets; ok is false where none fits beside what runs.
 //
 // One run trains on the processor at a time. A run on cards gets cards that nobody holds, or, with a budget of memory,
-// cards whose runs all have budgets that fit together. Runs keep their turns: one that does not fit lets later runs pass
-// only if they need the other kind, so that it gets what becomes free first. Without known cards all runs take turns.
+// cards whose runs all have budgets that fit together. Runs keep their turns: one that does not fit lets later runs
+// pass only if they need the other kind, so that it gets what becomes free first. Without known cards all runs take
+// turns.
 func choose(all []Entry, cards []Card, others []Other) (next Entry, on []string, ok bool) {
 	onCards := func(w Wants) bool { return w.Cards > 0 && len(cards) > 0 }
 	taken, processor := map[string]*held{}, false

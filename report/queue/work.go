@@ -20,9 +20,9 @@ import (
 // look is how often a worker looks for runs that others started or ended.
 const look = 500 * time.Millisecond
 
-// Work works the queue off: each run as "program train" in its turn, as soon as the machine has what it needs, until none
-// waits. Where another process does so already it returns at once. The end of ctx ends this process's part; the runs
-// continue.
+// Work works the queue off: each run as "program train" in its turn, as soon as the machine has what it needs, until
+// none waits. Where another process does so already it returns at once. The end of ctx ends this process's part; the
+// runs continue.
 func (q *Queue) Work(ctx context.Context, program string, m Machine) error {
 	for {
 		lock, err := q.acquire(ctx)

@@ -36,7 +36,8 @@ var shownSettings = [][2]string{
 	{"dataset.packing", "packing"}, {"seed", "seed"},
 }
 
-// Markdown is a model card: front matter as the hub reads it, and what the run's files say. Of a nil run it says the base model alone.
+// Markdown is a model card: front matter as the hub reads it, and what the run's files say. Of a nil run it says the
+// base model alone.
 func (c Card) Markdown(r *Run) string {
 	var b strings.Builder
 	front := func(key, value string) { fmt.Fprintf(&b, "%s: %s\n", key, yamlText(value)) }

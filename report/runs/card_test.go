@@ -11,7 +11,8 @@ import (
 	"github.com/tierlora/tierlora/train/replay"
 )
 
-// TestCard: the front matter is YAML with the hub's keys, the text has what the run's files say, and nothing of theirs is markup.
+// TestCard: the front matter is YAML with the hub's keys, the text has what the run's files say, and nothing of theirs
+// is markup.
 func TestCard(t *testing.T) {
 	r := &Run{
 		Evals: []Eval{{Step: 0, Loss: 3.5}, {Step: 100, Loss: 2.25}}, End: &End{Step: 100, Loss: 2.5},

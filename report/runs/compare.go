@@ -16,8 +16,8 @@ import (
 // mostName bounds a name, in characters: of a longer one the middle is left out.
 const mostName = 60
 
-// SetNames gives each run the shortest end of its path that no other has. Names that are equal then, as of a folder that
-// is given twice, get a number. A title that a person wrote takes the place of the name.
+// SetNames gives each run the shortest end of its path that no other has. Names that are equal then, as of a folder
+// that is given twice, get a number. A title that a person wrote takes the place of the name.
 func SetNames(all []*Run) {
 	for depth := 1; depth <= 8; depth++ {
 		seen := map[string]int{}
@@ -146,7 +146,8 @@ type group struct {
 	runs []*Run
 }
 
-// bySeed puts runs together that differ in their seed and output folder alone. Each group stands where its first run does.
+// bySeed puts runs together that differ in their seed and output folder alone. Each group stands where its first run
+// does.
 func bySeed(all []*Run) []group {
 	var groups []group
 	at, names := map[string]int{}, map[*Run]string{}

@@ -24,8 +24,8 @@ func IsRun(dir string) bool {
 	return holds(dir, train.MetricsFile, train.PlanReportFile, replay.ManifestFile, checkpoint.LockFile, journal.StatusFile)
 }
 
-// IsTaken reports whether no new run may write into a folder. The log and the status of a start that failed are in nobody's
-// way.
+// IsTaken reports whether no new run may write into a folder. The log and the status of a start that failed are in
+// nobody's way.
 func IsTaken(dir string) bool {
 	_, held := HeldBy(dir)
 	return held || holds(dir, train.MetricsFile, train.PlanReportFile, replay.ManifestFile)
@@ -48,8 +48,9 @@ func Changed(dir string) (last time.Time) {
 	return last
 }
 
-// Find returns the folders of runs among roots and up to three levels below them, in the order of their names, at most so
-// many: of more, those that changed last. It follows no links, and looks neither into runs nor into folders whose names begin with a dot.
+// Find returns the folders of runs among roots and up to three levels below them, in the order of their names, at most
+// so many: of more, those that changed last. It follows no links, and looks neither into runs nor into folders whose
+// names begin with a dot.
 func Find(roots []string, most int) []string {
 	var found []string
 	folders := 0

@@ -16,9 +16,9 @@ import (
 	"github.com/tierlora/tierlora/train/replay"
 )
 
-// Follower reads a run's folder again and again: of its files of lines only what is new, of the others what has changed.
-// It opens files for reading and nothing else, so that the run does not notice. It is not for several goroutines; the
-// runs that it hands out are.
+// Follower reads a run's folder again and again: of its files of lines only what is new, of the others what has
+// changed. It opens files for reading and nothing else, so that the run does not notice. It is not for several
+// goroutines; the runs that it hands out are.
 type Follower struct {
 	dir    string
 	run    *Run // handed out last; never changed
@@ -48,13 +48,14 @@ type followed struct {
 	more bool // there is more of it than the last Read took in
 }
 
-// mostRead is how many bytes of a file of lines one Read takes in; the next one goes on from there. So a file of any size holds nobody up.
+// mostRead is how many bytes of a file of lines one Read takes in; the next Read continues there. A large file thus
+// delays no page.
 const mostRead = 8 << 20
 
 // Follow reads the folder of a run from now on.
 func Follow(dir string) *Follower { return &Follower{dir: dir} }
 
-// steady are files that are written once, or anew.
+// steady are the files that a run writes once or replaces as a whole.
 var steady = []string{".", train.ConfigFile, train.PlanReportFile, replay.ManifestFile, train.DataReportFile, train.ReferenceCurveFile, checkpoint.LockFile,
 	journal.StatusFile, journal.LogFile, AboutFile}
 

@@ -103,8 +103,9 @@ func sum(r *Run) []string {
 	return []string{fmt.Sprint(r.Steps), fmt.Sprint(r.Evals), fmt.Sprint(r.End), fmt.Sprint(r.Norms), fmt.Sprint(r.Samples), fmt.Sprint(r.Tasks), fmt.Sprint(r.Status(), r.Total, r.Checkpoints, r.Problems), string(r.Config)}
 }
 
-// TestLargeFilesHoldNobodyUp: a Read takes in a part of a file of lines, the next one goes on, and in the end the run is what one who
-// reads it at once knows; a line without an end, such as a hole of gigabytes, is passed over in the same way.
+// TestLargeFilesHoldNobodyUp: a Read takes in a part of a file of lines, the next one goes on, and in the end the run
+// is what one who reads it at once knows; a line without an end, such as a hole of gigabytes, is passed over in the
+// same way.
 func TestLargeFilesHoldNobodyUp(t *testing.T) {
 	dir := folder(t, nil)
 	path := filepath.Join(dir, train.MetricsFile)

@@ -89,8 +89,8 @@ var hardwarePlots = []hardwarePlot{
 // cardNumber is a number of a graphics card.
 var cardNumber = regexp.MustCompile(`^gpu([0-9]{1,3})_([a-z_]+)$`)
 
-// hardware draws the readings of the machine: a plot for each kind of number, with a curve for each card. A number of an
-// unknown name has a plot of its own.
+// hardware draws the readings of the machine: a plot for each kind of number, with a curve for each card. A number of
+// an unknown name has a plot of its own.
 func (r *Run) hardware() []report.Block {
 	all := slices.Clone(r.Hardware)
 	slices.SortFunc(all, func(a, b HardwareSeries) int { return strings.Compare(a.Name, b.Name) })

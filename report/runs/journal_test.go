@@ -13,8 +13,8 @@ import (
 	"github.com/tierlora/tierlora/train/journal"
 )
 
-// TestJournals: what a run wrote of its end is its state, its sentence and what its page and its summary say; a process that
-// wrote that it runs and is gone has died.
+// TestJournals: what a run wrote of its end is its state, its sentence and what its page and its summary say; a process
+// that wrote that it runs and is gone has died.
 func TestJournals(t *testing.T) {
 	said := func(state, more string) string {
 		return fmt.Sprintf(`{"format":1,"state":%q,"host":%q,%s}`, state, hostname(), more)

@@ -14,7 +14,7 @@ import (
 	"github.com/tierlora/tierlora/train/journal"
 )
 
-// LastStep is the last step that the folder knows of; 0 = none.
+// LastStep returns the last step that the folder names; 0 = none.
 func (r *Run) LastStep() int {
 	n := 0
 	if len(r.Steps) > 0 {
@@ -32,8 +32,8 @@ func (r *Run) LastStep() int {
 // Status is how far a run came, as its files tell it.
 type Status string
 
-// The states of a run. Runs of before there was a journal left the same files where a signal stopped them and where an error
-// ended them: those are Stopped.
+// The states of a run. Runs of before there was a journal left the same files where a signal stopped them and where an
+// error ended them: those are Stopped.
 const (
 	Finished Status = "finished"
 	Running  Status = "running"
@@ -41,8 +41,8 @@ const (
 	Failed   Status = "failed"
 )
 
-// Status judges by the files: a line about the whole run is written last, a lock is there while a process has it, and the
-// journal says how the newest start ended.
+// Status judges by the files: a line about the whole run is written last, a lock is there while a process has it, and
+// the journal says how the newest start ended.
 func (r *Run) Status() Status {
 	said := journal.State("")
 	if r.Journal != nil {
@@ -63,8 +63,8 @@ func (r *Run) Status() Status {
 	return Stopped
 }
 
-// Error is what the newest start of the run failed with, in one line of at most so many characters; "" = it did not, or nothing
-// says it.
+// Error is what the newest start of the run failed with, in one line of at most so many characters; "" = it did not, or
+// nothing says it.
 func (r *Run) Error(most int) string {
 	switch {
 	case r.Held:
@@ -162,7 +162,7 @@ func ended(text string) string {
 	return text + "."
 }
 
-// resumes says what goes on from here.
+// resumes says from which checkpoint the run can be resumed.
 func (r *Run) resumes() string {
 	if len(r.Checkpoints) == 0 {
 		return " No checkpoint was saved."
@@ -220,8 +220,8 @@ var smoothings = []float64{0, 0.005, 0.01, 0.02, 0.05, 0.1}
 const usual = 3
 
 // halfLife returns, for a curve of n points, the distance in points after which the weight of a point halves, for a
-// half-life that is a share of the curve. The distance is a whole number, so that a curve that grows keeps its shape for
-// a while, and at least 1.
+// half-life that is a share of the curve. The distance is a whole number, so that a curve that grows keeps its shape
+// for a while, and at least 1.
 func halfLife(n int, share float64) float64 { return math.Max(1, math.Floor(float64(n)*share+1e-9)) }
 
 // smooth is the mean around each point, s(t) = Σ β^|t-i| y(i) / Σ β^|t-i| with β = 2^(-1/h). It looks to both sides, so

@@ -92,8 +92,8 @@ type metricsLine struct {
 	Questions int    `json:"questions"`
 }
 
-// readMetrics reads metrics.jsonl. Lines that are not whole are told of and left out; where steps go back, as after a
-// resume, the later line counts.
+// readMetrics reads metrics.jsonl. It reports lines that are not whole and leaves them out; where steps go back, as
+// after a resume, the later line counts.
 func (r *Run) readMetrics() {
 	r.eachLine(train.MetricsFile, r.takeMetrics)
 	r.setSeconds()
@@ -141,8 +141,8 @@ func (r *Run) before(step int) int {
 	return n
 }
 
-// setSeconds works the time of each line out, never less than before: that of its process and what stands at the step that this one
-// resumed after. Older lines do not say it; there it is tokens so far by tokens per second.
+// setSeconds sets the time of each line, which never falls: the time of its process plus the time at the step after
+// which that process resumed. Older lines do not say it; there it is tokens so far by tokens per second.
 func (r *Run) setSeconds() {
 	last, from, before := 0.0, 0, 0.0
 	for i := range r.Steps {
@@ -200,7 +200,7 @@ type lines struct {
 	firstBad int
 }
 
-// read hands on the lines from where the last call ended; f stands there.
+// read passes on the lines behind those of the last call; f is at that place.
 func (l *lines) read(r *Run, f io.Reader, see func(text []byte) bool) {
 	in := bufio.NewReaderSize(f, 64<<10)
 	l.tail = nil
@@ -227,7 +227,7 @@ func (l *lines) read(r *Run, f io.Reader, see func(text []byte) bool) {
 	}
 }
 
-// tell says what was left out.
+// tell reports what was left out.
 func (l *lines) tell(r *Run) {
 	if l.n == mostLines {
 		r.problem("%s: only its first %d lines are shown", l.name, mostLines)

@@ -11,8 +11,8 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// TestNamedNumbers: numbers of any name are drawn, of training and of evaluations; after a resume the later lines count,
-// null is a gap, and keys that every run writes are no numbers of an objective.
+// TestNamedNumbers: numbers of any name are drawn, of training and of evaluations; after a resume the later lines
+// count, null is a gap, and keys that every run writes are no numbers of an objective.
 func TestNamedNumbers(t *testing.T) {
 	step := func(n int, more string) string {
 		return fmt.Sprintf(`{"step":%d,"epoch":0.5,"loss":2,"data_ms":1,%s}`+"\n", n, more)

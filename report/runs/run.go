@@ -1,7 +1,7 @@
 // Package runs reads the folders that training runs leave, and lays them out as pages for people.
 //
-// A folder is untrusted input: what it lacks, what is damaged and what is too large is told of and left out, and all of
-// its texts reach a page escaped.
+// A folder is untrusted input: what is missing, damaged or too large is reported and left out, and all texts reach a
+// page escaped.
 package runs
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/tierlora/tierlora/train/replay"
 )
 
-// Run is what a run's folder says.
+// Run is the content of a run's folder.
 type Run struct {
 	Name string // for people: as much of the folder's path as tells it from the others
 	Dir  string
@@ -75,7 +75,7 @@ type TensorNorms struct {
 	lines, sum, unknown float64
 }
 
-// ErrNoRun is the error of a folder that is none of a run.
+// ErrNoRun is the error of a folder that holds no run.
 var ErrNoRun = errors.New("no run")
 
 // Read reads a run's folder. The error is about the folder itself; what is wrong in it is in Problems.
@@ -231,8 +231,8 @@ func (r *Run) readLock() {
 // shownLog is how many bytes of a log's end a page shows.
 const shownLog = 16 << 10
 
-// readJournal reads what the newest start of the run wrote of how it went. A process that wrote that it runs and is gone
-// has crashed, also where its lock was not copied along.
+// readJournal reads what the newest start of the run wrote of how it went. A process that wrote that it runs and is
+// gone has crashed, also where its lock was not copied along.
 func (r *Run) readJournal() {
 	text, ok := r.read(journal.StatusFile)
 	if !ok {

@@ -29,8 +29,8 @@ type Task struct {
 	Questions     int
 }
 
-// takeSample takes a line of samples.jsonl and tells whether it makes sense. Where steps go back, as after a resume, the
-// later line counts.
+// takeSample takes a line of samples.jsonl and tells whether it makes sense. Where steps go back, as after a resume,
+// the later line counts.
 func (r *Run) takeSample(text []byte) bool {
 	var l train.SampleLine
 	if json.Unmarshal(text, &l) != nil || l.Step < 0 || l.Prompt == "" {

@@ -38,8 +38,8 @@ func TestSmooth(t *testing.T) {
 	}
 }
 
-// A curve that falls is not followed late: away from its ends the smoothed one lies on it, and at its end it is the mean
-// of the past.
+// A curve that falls is not followed late: away from its ends the smoothed one lies on it, and at its end it is the
+// mean of the past.
 func TestSmoothDoesNotLag(t *testing.T) {
 	y := make([]float64, 1000)
 	for i := range y {

@@ -20,7 +20,8 @@ func TestStepWithoutEvaluations(t *testing.T) {
 	}
 }
 
-// TestSectionThatOneRunLacks: a section that is empty in one run is no row of its own, and its keys have no value there.
+// TestSectionThatOneRunLacks: a section that is empty in one run is no row of its own, and its keys have no value
+// there.
 func TestSectionThatOneRunLacks(t *testing.T) {
 	a, b := read(t, map[string]string{train.MetricsFile: stepLines(2)}), read(t, map[string]string{train.MetricsFile: stepLines(2)})
 	a.Settings = []Setting{{Key: "adapter", Value: "lora"}, {Key: "quantization", Value: ""}}
