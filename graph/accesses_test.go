@@ -58,13 +58,15 @@ func TestDependencies(t *testing.T) {
 		for i := range calls {
 			for j := range i {
 				if got[i][j] != want[i][j] {
-					t.Fatalf("seed %d: call %d after call %d: %v, by their memory %v", seed, i, j, got[i][j], want[i][j])
+					t.Fatalf("seed %d: call %d after call %d: %v, by their memory %v", seed, i, j, got[i][j],
+						want[i][j])
 				}
 			}
 			for j := range direct[i] {
 				for k := range direct[i] {
 					if k != j && got[k][j] {
-						t.Fatalf("seed %d: call %d waits for %d, which call %d, waited for too, does already", seed, i, j, k)
+						t.Fatalf("seed %d: call %d waits for %d, which call %d, waited for too, does already", seed, i,
+							j, k)
 					}
 				}
 			}

@@ -18,13 +18,16 @@ func TestBudgetsShareMemory(t *testing.T) {
 	host := graph.NewCPU(2)
 	for _, on := range []graph.Machine{host, graph.NewRehearsal(2)} {
 		stepCases(t, stepFamilies, func(name string, c model.Config, method string, lora adapter.Config, l layout) {
-			if lora.Dropout > 0 || on == graph.Machine(host) && l != (layout{}) { // masks depend on a token's place, and on nothing else
+			// masks depend on a token's place, and on nothing else
+			if lora.Dropout > 0 || on == graph.Machine(host) && l != (layout{}) {
 				return
 			}
-			if c.ModelType != "llama" && c.ModelType != "qwen2" && l.reuse+l.layers > 0 { // sharing depends on the policy and on the kinds of calls
+			// sharing depends on the policy and on the kinds of calls
+			if c.ModelType != "llama" && c.ModelType != "qwen2" && l.reuse+l.layers > 0 {
 				return
 			}
-			large, small := planStep(t, on, kernel.F64, c, method, lora, l), planStepOf(t, less, on, kernel.F64, c, method, lora, l)
+			large, small := planStep(t, on, kernel.F64, c, method, lora, l),
+				planStepOf(t, less, on, kernel.F64, c, method, lora, l)
 			store, err := on.NewStore(large.plan, small.plan)
 			if err != nil {
 				t.Fatal(err)

@@ -176,14 +176,16 @@ func (b *Builder) Span(group string) *Value {
 			d = v.Type.DType
 		}
 	}
-	return b.input(&Value{Type: kernel.T(d, int(bytes)/d.Size()), Name: "span of " + group, kind: State, group: group, span: true})
+	return b.input(&Value{Type: kernel.T(d, int(bytes)/d.Size()), Name: "span of " + group, kind: State, group: group,
+		span: true})
 }
 
 // Part returns the memory of one member of a group as a vector. It is for segments that change the members one by one
 // and do nothing else with the group.
 func (b *Builder) Part(member *Value) *Value {
 	t := kernel.T(member.Type.DType, member.Type.Elems())
-	return b.input(&Value{Type: t, Name: "part " + member.Name, kind: State, group: member.group, span: true, part: member.Name})
+	return b.input(&Value{Type: t, Name: "part " + member.Name, kind: State, group: member.group, span: true,
+		part: member.Name})
 }
 
 func (b *Builder) input(v *Value) *Value {
@@ -197,7 +199,8 @@ func (b *Builder) input(v *Value) *Value {
 		b.Fail(fmt.Errorf("%q is declared twice, as %v and as %v", v.Name, old.Type, v.Type))
 		return v
 	}
-	v.node = gorgonia.NewTensor(b.g, gorgoniaFloat(b.float), len(v.Type.Shape), gorgonia.WithShape(v.Type.Shape...), gorgonia.WithName(v.Name))
+	v.node = gorgonia.NewTensor(b.g, gorgoniaFloat(b.float), len(v.Type.Shape), gorgonia.WithShape(v.Type.Shape...),
+		gorgonia.WithName(v.Name))
 	b.byName[v.Name] = v
 	b.byNode[v.node] = v
 	b.inputs = append(b.inputs, v)
@@ -235,7 +238,8 @@ func (b *Builder) apply(k kernel.Kernel, in []*Value) (*call, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &call{kernel: k, in: append([]*Value(nil), in...), scope: b.Scope(), segment: len(b.segments) - 1, backward: b.graded}
+	c := &call{kernel: k, in: append([]*Value(nil), in...), scope: b.Scope(), segment: len(b.segments) - 1,
+		backward: b.graded}
 	op := &op{b: b, call: c, id: len(b.calls), out: outTypes[0]}
 	node, err := gorgonia.ApplyOp(op, nodes...)
 	if err != nil {

@@ -68,7 +68,8 @@ func TestTimeCalls(t *testing.T) {
 	var y *Value
 	b.In("model.layers.2", func() { b.In("mlp", func() { y = b.Apply(kernel.MatMul{TransB: true}, x, w) }) })
 	labels, scale := b.Batch("labels", kernel.T(kernel.I32, 3)), b.Batch("scale", kernel.T(kernel.F32, 1))
-	loss := b.Apply(kernel.LinearCrossEntropy{Chunk: 3, Grad: true}, y, b.Frozen("head", kernel.T(kernel.F32, 6, 5)), labels, scale)
+	loss := b.Apply(kernel.LinearCrossEntropy{Chunk: 3, Grad: true}, y, b.Frozen("head", kernel.T(kernel.F32, 6, 5)),
+		labels, scale)
 	grad := b.Grad(loss, w)[0]
 	on := NewCPU(1)
 	plan, err := on.Compile(b, loss, grad)
@@ -89,7 +90,8 @@ func TestTimeCalls(t *testing.T) {
 		t.Fatalf("%d of %d calls, %v", len(calls), plan.Calls()["main"], err)
 	}
 	first, last := calls[0], calls[len(calls)-1]
-	if first.Line() != "matmul f32[3,5]" || first.Layer() != "model.layers.2" || first.Scope != "model.layers.2.mlp" || first.Pass != "forward" ||
+	if first.Line() != "matmul f32[3,5]" || first.Layer() != "model.layers.2" || first.Scope != "model.layers.2.mlp" ||
+		first.Pass != "forward" ||
 		first.Stream != StreamCompute || !first.Costed || first.Cost.FLOPs != 2*3*4*5 {
 		t.Errorf("first %+v", first)
 	}

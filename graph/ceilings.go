@@ -117,7 +117,8 @@ func gemmRate(on Machine, c *Ceilings) error {
 	if err != nil {
 		return err
 	}
-	c.GEMM, c.GEMMOf = 2*float64(m)*float64(n)*float64(k)/took.Seconds(), fmt.Sprintf("%dx%dx%d %v", m, n, k, on.Precision())
+	c.GEMM, c.GEMMOf = 2*float64(m)*float64(n)*float64(k)/took.Seconds(),
+		fmt.Sprintf("%dx%dx%d %v", m, n, k, on.Precision())
 	return nil
 }
 

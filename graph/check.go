@@ -39,7 +39,8 @@ func (b *Builder) checkGrad(loss *Value, params []*Value) error {
 				return err
 			}
 			if x.depends && !want[i] {
-				return fmt.Errorf("differentiate: %v passes no gradient to its input %d, which depends on parameters", v.call, i)
+				return fmt.Errorf("differentiate: %v passes no gradient to its input %d, which depends on parameters",
+					v.call, i)
 			}
 		}
 		return nil

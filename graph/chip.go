@@ -58,7 +58,8 @@ func (c *chip) Bind(*Plan, Store) (Runner, error) {
 func (*chip) Close() error { return nil }
 
 // gpuCapabilities are every GPU's. CapturedCall is the most that TestGPUGraphMemory sees on an H100.
-var gpuCapabilities = Capabilities{Async: true, SeparateHost: true, Overlap: true, KeepDequantised: true, LogitRows: 1024, CapturedCall: 36 << 10}
+var gpuCapabilities = Capabilities{Async: true, SeparateHost: true, Overlap: true, KeepDequantised: true,
+	LogitRows: 1024, CapturedCall: 36 << 10}
 
 // reservedShare: one part in so many of a device's memory is left to the driver: modules, graphs, libraries.
 const reservedShare = 50

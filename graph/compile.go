@@ -79,8 +79,9 @@ func (b *Builder) compile(t target, open bool, outputs []*Value) (*Plan, error) 
 		return nil, b.err
 	}
 	b.compiled = true
-	c := &compilation{&Plan{segments: b.segments, outputs: outputs, calls: b.calls, place: map[*Value]place{}, scratch: map[*call]place{},
-		open: open, constants: t.constants()}, b, t}
+	c := &compilation{&Plan{segments: b.segments, outputs: outputs, calls: b.calls, place: map[*Value]place{},
+		scratch: map[*call]place{},
+		open:    open, constants: t.constants()}, b, t}
 	for _, p := range t.passes() {
 		if slices.Contains(b.left, p.name) {
 			continue

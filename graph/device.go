@@ -54,7 +54,8 @@ func Open(name string, o Options) (Machine, error) {
 	}
 	if kind == "cpu" {
 		if o.Precision != 0 && o.Precision != kernel.PrecisionFP32 {
-			return nil, fmt.Errorf("device %q: %w that computes in %v: the CPU computes in fp32", name, ErrNoDevice, o.Precision)
+			return nil, fmt.Errorf("device %q: %w that computes in %v: the CPU computes in fp32", name, ErrNoDevice,
+				o.Precision)
 		}
 		return NewCPU(o.Workers), nil
 	}

@@ -184,14 +184,16 @@ func (r *deviceRun) bind(g *kernel.GPU, p *Plan, c *call) error {
 		if root := root(v); root.kind != Computed || root.host && root != v {
 			r.values[v] = r.values[root]
 		} else if root.host {
-			r.values[v] = kernel.DeviceTensor{Type: p.stored(v), Ptr: gpu.Ptr(p.place[v].offset)} // an offset in pinned memory
+			// an offset in pinned memory
+			r.values[v] = kernel.DeviceTensor{Type: p.stored(v), Ptr: gpu.Ptr(p.place[v].offset)}
 		} else {
 			r.values[v] = kernel.DeviceTensor{Type: p.stored(v), Ptr: r.store.arena.Base.Add(p.place[v].offset)}
 		}
 		out[i] = r.values[v]
 	}
 	segment := p.segments[c.segment]
-	d := deviceCall{name: c.String(), kernel: c.kernel, stream: r.stream, info: c.describe(segment, deviceTypes(in), deviceTypes(out))}
+	d := deviceCall{name: c.String(), kernel: c.kernel, stream: r.stream,
+		info: c.describe(segment, deviceTypes(in), deviceTypes(out))}
 	if k, ok := c.kernel.(kernel.AllGather); ok {
 		err := r.gather(g, k, c, &d, in, out)
 		r.work[segment] = append(r.work[segment], d)

@@ -32,10 +32,12 @@ func TestOpen(t *testing.T) {
 	if c := on.Capabilities(); on.Workers() != 3 || c != (graph.Capabilities{LogitRows: 256, Halves: true}) {
 		t.Errorf("the CPU has %d workers and %+v", on.Workers(), c)
 	}
-	if _, err := graph.Open("tpu", graph.Options{}); !errors.Is(err, graph.ErrNoDevice) || err.Error() != `device "tpu": no such device: use cpu, cuda or auto` {
+	if _, err := graph.Open("tpu", graph.Options{}); !errors.Is(err, graph.ErrNoDevice) ||
+		err.Error() != `device "tpu": no such device: use cpu, cuda or auto` {
 		t.Errorf("a device that nobody knows: %v", err)
 	}
-	if _, err := graph.Open("cpu", graph.Options{Precision: kernel.PrecisionBF16}); !errors.Is(err, graph.ErrNoDevice) || !strings.Contains(err.Error(), "bf16") {
+	if _, err := graph.Open("cpu", graph.Options{Precision: kernel.PrecisionBF16}); !errors.Is(err,
+		graph.ErrNoDevice) || !strings.Contains(err.Error(), "bf16") {
 		t.Errorf("a precision that the CPU lacks: %v", err)
 	}
 	if _, err := graph.Open("cuda", graph.Options{GPU: n}); !errors.Is(err, graph.ErrNoDevice) {

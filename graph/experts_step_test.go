@@ -35,7 +35,8 @@ func TestExpertSteps(t *testing.T) {
 			lora := adapter.Default()
 			lora.TargetModules, lora.Dropout = adapter.Targets{adapter.AllLinear}, 0.1
 			if kind == "gpt_oss" || parameters {
-				lora.TargetParameters, lora.Dropout = []string{"experts.gate_up_proj", "layers.1.mlp.experts.down_proj"}, 0
+				lora.TargetParameters, lora.Dropout = []string{"experts.gate_up_proj",
+					"layers.1.mlp.experts.down_proj"}, 0
 			}
 			kept := newStep(t, graph.NewCPU(2), c, method, lora, layout{})
 			kept.once(t, c.VocabSize)
@@ -46,8 +47,10 @@ func TestExpertSteps(t *testing.T) {
 					t.Errorf("%s, %s, in slices: %s", kind, method, d)
 				}
 			})
-			for _, policy := range []graph.Recompute{graph.KeepAll, graph.RecomputeCheap, graph.RecomputeLayers, graph.Offload} {
-				for name, on := range map[string]graph.Machine{"host": graph.NewCPU(2), "rehearsal": graph.NewRehearsal(2)} {
+			for _, policy := range []graph.Recompute{graph.KeepAll, graph.RecomputeCheap, graph.RecomputeLayers,
+				graph.Offload} {
+				for name, on := range map[string]graph.Machine{"host": graph.NewCPU(2),
+					"rehearsal": graph.NewRehearsal(2)} {
 					s := newStep(t, on, c, method, lora, layout{policy: policy})
 					s.once(t, c.VocabSize)
 					if d := s.differs(t, kept); d != "" {

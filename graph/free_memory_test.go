@@ -11,10 +11,14 @@ import (
 func TestAvailableMemory(t *testing.T) {
 	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
 	meminfo := fstest.MapFS{"proc/meminfo": file("MemTotal: 102400 kB\nMemAvailable:   51200 kB\n")}
-	group := fstest.MapFS{"proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/memory.max": file("20971520\n"), "sys/fs/cgroup/memory.current": file("10485760\n")}
-	large := fstest.MapFS{"proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/memory.max": file("2097152000\n"), "sys/fs/cgroup/memory.current": file("10485760\n")}
-	little := fstest.MapFS{"proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/memory.max": file("15728640\n"), "sys/fs/cgroup/memory.current": file("10485760\n")}
-	over := fstest.MapFS{"proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/memory.max": file("2097152\n"), "sys/fs/cgroup/memory.current": file("10485760\n")}
+	group := fstest.MapFS{"proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/memory.max": file("20971520\n"),
+		"sys/fs/cgroup/memory.current": file("10485760\n")}
+	large := fstest.MapFS{"proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/memory.max": file("2097152000\n"),
+		"sys/fs/cgroup/memory.current": file("10485760\n")}
+	little := fstest.MapFS{"proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/memory.max": file("15728640\n"),
+		"sys/fs/cgroup/memory.current": file("10485760\n")}
+	over := fstest.MapFS{"proc/self/cgroup": file("0::/\n"), "sys/fs/cgroup/memory.max": file("2097152\n"),
+		"sys/fs/cgroup/memory.current": file("10485760\n")}
 	for name, c := range map[string]struct {
 		files []fstest.MapFS
 		bytes int64

@@ -10,7 +10,8 @@ import (
 )
 
 // gather binds what brings slices together, on a stream of its own beside the kernels.
-func (r *deviceRun) gather(g *kernel.GPU, k kernel.AllGather, c *call, d *deviceCall, in, out []kernel.DeviceTensor) error {
+func (r *deviceRun) gather(g *kernel.GPU, k kernel.AllGather, c *call, d *deviceCall, in,
+	out []kernel.DeviceTensor) error {
 	if r.links == nil {
 		var err error
 		if r.links, err = g.Device.NewStream(); err != nil {

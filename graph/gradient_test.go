@@ -18,9 +18,10 @@ const (
 )
 
 var (
-	paramShapes = map[string][]int{"A": {rank, width}, "B": {width, rank}, "G": {inner, width}, "U": {inner, width}, "D": {width, inner}}
-	paramNames  = []string{"A", "B", "G", "U", "D"}
-	labelIDs    = []int32{3, 0, kernel.Untrained, 8, 3, 1}
+	paramShapes = map[string][]int{"A": {rank, width}, "B": {width, rank}, "G": {inner, width}, "U": {inner, width},
+		"D": {width, inner}}
+	paramNames = []string{"A", "B", "G", "U", "D"}
+	labelIDs   = []int32{3, 0, kernel.Untrained, 8, 3, 1}
 )
 
 // data draws the same numbers for a name wherever it is asked for.

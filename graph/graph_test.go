@@ -105,7 +105,8 @@ func TestErrorsCarryTheirScope(t *testing.T) {
 
 func TestErrors(t *testing.T) {
 	loss := func(b *Builder, x *Value) *Value {
-		head, labels, scale := b.Frozen("head", floats(5, x.Width())), b.Batch("labels", kernel.T(kernel.I32, 4)), b.Batch("scale", floats(1))
+		head, labels, scale := b.Frozen("head", floats(5, x.Width())), b.Batch("labels", kernel.T(kernel.I32, 4)),
+			b.Batch("scale", floats(1))
 		return b.Apply(kernel.LinearCrossEntropy{Chunk: 2, Grad: true}, x, head, labels, scale)
 	}
 	for _, c := range []struct {
@@ -131,15 +132,16 @@ func TestErrors(t *testing.T) {
 			return nil
 		}},
 		{"missing output", "an output is missing", func(b *Builder) []*Value { return []*Value{nil} }},
-		{"crosses segments", "two: add reads one: add#0.0, which segment first computes: only State crosses segments", func(b *Builder) []*Value {
-			var y *Value
-			x := b.Batch("x", floats(4))
-			b.Segment("first")
-			b.In("one", func() { y = b.Apply(kernel.Add{}, x, x) })
-			b.Segment("second")
-			b.In("two", func() { y = b.Apply(kernel.Add{}, y, x) })
-			return []*Value{y}
-		}},
+		{"crosses segments", "two: add reads one: add#0.0, which segment first computes: only State crosses segments",
+			func(b *Builder) []*Value {
+				var y *Value
+				x := b.Batch("x", floats(4))
+				b.Segment("first")
+				b.In("one", func() { y = b.Apply(kernel.Add{}, x, x) })
+				b.Segment("second")
+				b.In("two", func() { y = b.Apply(kernel.Add{}, y, x) })
+				return []*Value{y}
+			}},
 		{"segment twice", `segment "first" is begun twice`, func(b *Builder) []*Value {
 			x := b.Batch("x", floats(4))
 			b.Segment("first")
@@ -171,11 +173,13 @@ func TestErrors(t *testing.T) {
 			z := b.Apply(kernel.AddTo{}, y, x)
 			return []*Value{b.Apply(kernel.Add{}, y, z)}
 		}},
-		{"reads a state that was written over", "add reads s, which zero has written over: read that call's output, or read it before", func(b *Builder) []*Value {
-			s, x := b.State("", "s", floats(4)), b.Batch("x", floats(4))
-			b.Apply(kernel.Zero{}, s)
-			return []*Value{b.Apply(kernel.Add{}, s, x)}
-		}},
+		{"reads a state that was written over",
+			"add reads s, which zero has written over: read that call's output, or read it before",
+			func(b *Builder) []*Value {
+				s, x := b.State("", "s", floats(4)), b.Batch("x", floats(4))
+				b.Apply(kernel.Zero{}, s)
+				return []*Value{b.Apply(kernel.Add{}, s, x)}
+			}},
 		{"writes over an output", "add overwrites add#0.0, which is read afterwards", func(b *Builder) []*Value {
 			x := b.Batch("x", floats(4))
 			y := b.Apply(kernel.Add{}, x, x)
@@ -199,17 +203,22 @@ func TestErrors(t *testing.T) {
 			p, x := b.Param("g", "p", floats(4, 3)), b.Batch("x", floats(4, 3))
 			return b.Grad(loss(b, b.Apply(kernel.Add{}, p, x)), x)
 		}},
-		{"frozen where trained", "differentiate: linear: bias passes no gradient to its input 1, which depends on parameters", func(b *Builder) []*Value {
-			p, q := b.Param("g", "p", floats(4, 3)), b.Param("g", "q", floats(3))
-			var y *Value
-			b.In("linear", func() { y = b.Apply(kernel.AddBias{}, p, q) })
-			return b.Grad(loss(b, y), p)
-		}},
-		{"loss without gradient", "differentiate: crossentropy passes no gradient to its input 0, which depends on parameters", func(b *Builder) []*Value {
-			p := b.Param("g", "p", floats(4, 3))
-			l := b.Apply(kernel.LinearCrossEntropy{Chunk: 2}, p, b.Frozen("head", floats(5, 3)), b.Batch("labels", kernel.T(kernel.I32, 4)), b.Batch("scale", floats(1)))
-			return b.Grad(l, p)
-		}},
+		{"frozen where trained",
+			"differentiate: linear: bias passes no gradient to its input 1, which depends on parameters",
+			func(b *Builder) []*Value {
+				p, q := b.Param("g", "p", floats(4, 3)), b.Param("g", "q", floats(3))
+				var y *Value
+				b.In("linear", func() { y = b.Apply(kernel.AddBias{}, p, q) })
+				return b.Grad(loss(b, y), p)
+			}},
+		{"loss without gradient",
+			"differentiate: crossentropy passes no gradient to its input 0, which depends on parameters",
+			func(b *Builder) []*Value {
+				p := b.Param("g", "p", floats(4, 3))
+				l := b.Apply(kernel.LinearCrossEntropy{Chunk: 2}, p, b.Frozen("head", floats(5, 3)),
+					b.Batch("labels", kernel.T(kernel.I32, 4)), b.Batch("scale", floats(1)))
+				return b.Grad(l, p)
+			}},
 		{"side output", "differentiate: the loss depends on parameters through output 1 of two_outputs, which passes no gradient", func(b *Builder) []*Value {
 			p := b.Param("g", "p", floats(4, 3))
 			return b.Grad(loss(b, b.ApplyAll(twoOutputs{}, p)[1]), p)
@@ -249,7 +258,8 @@ func TestTerminalInTheMiddle(t *testing.T) {
 	p := b.Param("g", "p", floats(4, 3))
 	var l *Value
 	b.In("loss", func() {
-		l = b.Apply(kernel.LinearCrossEntropy{Chunk: 2, Grad: true}, p, b.Frozen("head", floats(5, 3)), b.Batch("labels", kernel.T(kernel.I32, 4)), b.Batch("scale", floats(1)))
+		l = b.Apply(kernel.LinearCrossEntropy{Chunk: 2, Grad: true}, p, b.Frozen("head", floats(5, 3)),
+			b.Batch("labels", kernel.T(kernel.I32, 4)), b.Batch("scale", floats(1)))
 	})
 	sum := b.Apply(kernel.Add{}, l, b.Batch("other", floats()))
 	b.Grad(sum, p)
@@ -260,11 +270,13 @@ func TestTerminalInTheMiddle(t *testing.T) {
 	b = NewBuilder(kernel.F32)
 	p = b.Param("g", "p", floats(4, 3))
 	b.In("loss", func() {
-		l = b.Apply(kernel.LinearCrossEntropy{Chunk: 2, Grad: true}, p, b.Frozen("head", floats(5, 3)), b.Batch("labels", kernel.T(kernel.I32, 4)), b.Batch("scale", floats(1)))
+		l = b.Apply(kernel.LinearCrossEntropy{Chunk: 2, Grad: true}, p, b.Frozen("head", floats(5, 3)),
+			b.Batch("labels", kernel.T(kernel.I32, 4)), b.Batch("scale", floats(1)))
 	})
 	b.Grad(b.Apply(kernel.SwiGLU{}, l, l), p)
 	const want = "loss: crossentropy: its gradient holds at the end of a graph only"
-	if err := b.Err(); err == nil || !strings.HasPrefix(err.Error(), "differentiate: ") || !strings.Contains(err.Error(), want) {
+	if err := b.Err(); err == nil || !strings.HasPrefix(err.Error(), "differentiate: ") ||
+		!strings.Contains(err.Error(), want) {
 		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }

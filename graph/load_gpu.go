@@ -127,7 +127,8 @@ func (l *loading) open(weights, workers int) (ok bool, err error) {
 		if err != nil {
 			return false, err
 		}
-		r := &reader{g: s.g.On(stream), slot: [2]int64{2 * i * l.piece, (2*i + 1) * l.piece}, at: l.checks.Add(checks + i*l.piece)}
+		r := &reader{g: s.g.On(stream), slot: [2]int64{2 * i * l.piece, (2*i + 1) * l.piece},
+			at: l.checks.Add(checks + i*l.piece)}
 		r.g.Constants = s.constants
 		l.readers = append(l.readers, r)
 		for k := range r.sent {
@@ -215,7 +216,10 @@ func (l *loading) round(weights []*transfer) error {
 			pieces = append(pieces, piece{a, from, min(n, a.Elems-from)})
 		}
 	}
-	err := l.share(len(pieces), true, func(r *reader, i int) error { return l.upload(r, pieces[i].of, pieces[i].from, pieces[i].n) })
+	err := l.share(len(pieces), true, func(r *reader, i int) error {
+		return l.upload(r, pieces[i].of, pieces[i].from,
+			pieces[i].n)
+	})
 	if err != nil {
 		return err
 	}

@@ -35,7 +35,8 @@ func logProbNetwork(b *Builder, float kernel.DType) (loss, A *Value) {
 	A = b.Param("params", "A", kernel.T(float, width, width))
 	z := b.Apply(kernel.MatMul{TransB: true}, b.Frozen("x", kernel.T(float, rows, width)), A)
 	labels := b.Batch("labels", kernel.T(kernel.I32, rows))
-	logp := b.ApplyAll(kernel.LinearLogProbs{Chunk: 4, Grad: true}, z, b.Frozen("W", kernel.T(float, vocab, width)), labels)
+	logp := b.ApplyAll(kernel.LinearLogProbs{Chunk: 4, Grad: true}, z, b.Frozen("W", kernel.T(float, vocab, width)),
+		labels)
 	sums := b.ApplyAll(kernel.SequenceSums{}, logp[0], labels, b.Batch("starts", kernel.T(kernel.I32, 3)))
 	return b.Apply(halfSquares{}, sums[0]), A
 }
@@ -81,7 +82,8 @@ func TestObjectiveOverSequences(t *testing.T) {
 
 // TestObjectiveOverSequencesForGPU plans the same for a GPU, in every precision.
 func TestObjectiveOverSequencesForGPU(t *testing.T) {
-	for _, p := range []kernel.Precision{kernel.PrecisionBF16, kernel.PrecisionFP16, kernel.PrecisionTF32, kernel.PrecisionFP32} {
+	for _, p := range []kernel.Precision{kernel.PrecisionBF16, kernel.PrecisionFP16, kernel.PrecisionTF32,
+		kernel.PrecisionFP32} {
 		b := NewBuilder(kernel.F32)
 		loss, A := logProbNetwork(b, kernel.F32)
 		grad := b.Grad(loss, A)[0]

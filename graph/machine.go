@@ -33,7 +33,8 @@ type Machine interface {
 // Software describes what a machine computes with. Equal programs on equal machines with equal software give equal
 // bits.
 type Software struct {
-	Kernels    string   `json:"kernels,omitempty"`           // SHA-256 of the compiled GPU kernels; on a CPU the instruction set
+	// SHA-256 of the compiled GPU kernels; on a CPU the instruction set
+	Kernels    string   `json:"kernels,omitempty"`
 	Driver     string   `json:"driver,omitempty"`            // version of the GPU's driver
 	Libraries  []string `json:"libraries,omitempty"`         // name and version of those in use
 	Algorithms string   `json:"algorithms_sha256,omitempty"` // of those that libraries chose for the shapes used so far

@@ -67,7 +67,9 @@ type inputLayout struct {
 }
 
 func layoutInputs(plans []*Plan) (*inputLayout, error) {
-	l := &inputLayout{bytes: Bytes{State: map[string]int64{}}, offset: map[string]int64{}, region: map[string]string{}, typ: map[string]kernel.Type{}, kind: map[string]Kind{}, stored: map[string]kernel.DType{}, copied: map[string]kernel.DType{}}
+	l := &inputLayout{bytes: Bytes{State: map[string]int64{}}, offset: map[string]int64{}, region: map[string]string{},
+		typ: map[string]kernel.Type{}, kind: map[string]Kind{}, stored: map[string]kernel.DType{},
+		copied: map[string]kernel.DType{}}
 	longest, err := longestOf(plans)
 	if err == nil {
 		l.sliced, l.ranks, err = slicesOf(plans)
@@ -149,7 +151,8 @@ func longestOf(plans []*Plan) (map[string]planned, error) {
 				continue
 			}
 			a, b := at.value, v
-			vectors := a.kind == Batch && len(a.Type.Shape) == 1 && len(b.Type.Shape) == 1 && a.Type.DType == b.Type.DType
+			vectors := a.kind == Batch && len(a.Type.Shape) == 1 && len(b.Type.Shape) == 1 &&
+				a.Type.DType == b.Type.DType
 			if a.kind != b.kind || at.plan.stored(a).DType != p.stored(b).DType || !vectors && !a.Type.Equal(b.Type) {
 				return nil, fmt.Errorf("two plans that share memory see %q as %v and %v", v.Name, a.Type, b.Type)
 			}
@@ -170,7 +173,8 @@ func NewMemory(plans ...*Plan) (*Memory, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Memory{arena: kernel.Alloc(l.bytes.Arena), host: kernel.Alloc(l.bytes.Host), inputs: map[string]kernel.Tensor{}, names: l.names, bytes: l.bytes,
+	m := &Memory{arena: kernel.Alloc(l.bytes.Arena), host: kernel.Alloc(l.bytes.Host),
+		inputs: map[string]kernel.Tensor{}, names: l.names, bytes: l.bytes,
 		sliced: l.sliced, ranks: l.ranks, staging: map[string]kernel.Tensor{}, kept: map[string]bool{}}
 	batch, frozen := kernel.Alloc(l.bytes.Batch), kernel.Alloc(l.bytes.Frozen)
 	kernel.LargePages(frozen)
@@ -240,7 +244,8 @@ func (p *Plan) Bind(m *Memory, cpu *kernel.CPU) (*Run, error) {
 	if m.bytes.Arena < p.arena {
 		return nil, fmt.Errorf("the plan needs an arena of %d bytes, the memory has %d", p.arena, m.bytes.Arena)
 	}
-	r := &Run{plan: p, cpu: cpu, segments: map[string][]func(){}, calls: map[string][]*call{}, values: map[*Value]kernel.Tensor{}}
+	r := &Run{plan: p, cpu: cpu, segments: map[string][]func(){}, calls: map[string][]*call{},
+		values: map[*Value]kernel.Tensor{}}
 	for _, v := range p.inputs {
 		t, err := m.Tensor(v.Name)
 		if err != nil {

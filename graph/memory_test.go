@@ -141,12 +141,14 @@ func TestPlansShareABatchOfSeveralLengths(t *testing.T) {
 		}
 	}
 	other, _ := plan(50, kernel.F64)
-	if _, err := Need(long, other); err == nil || err.Error() != `two plans that share memory see "x" as f32[100] and f64[50]` {
+	if _, err := Need(long, other); err == nil ||
+		err.Error() != `two plans that share memory see "x" as f32[100] and f64[50]` {
 		t.Errorf("of two types: %v", err)
 	}
 	m := mustMemory(t, short)
 	m.inputs["sum 100"] = kernel.NewTensor(sumOfLong.Type, kernel.Alloc(400))
-	if _, err := long.Bind(m, cpu); err == nil || err.Error() != "the plan reads x as f32[100], the memory holds f32[40]" {
+	if _, err := long.Bind(m, cpu); err == nil ||
+		err.Error() != "the plan reads x as f32[100], the memory holds f32[40]" {
 		t.Errorf("in memory of a shorter plan: %v", err)
 	}
 }

@@ -129,7 +129,8 @@ func (o *op) SymDiff(_ gorgonia.Nodes, _, grad *gorgonia.Node) (gorgonia.Nodes, 
 			return nil, err
 		}
 		if !v.Type.Equal(o.call.in[i].Type) {
-			return nil, fmt.Errorf("%v: the gradient of input %d is %v, the input is %v", o.call, i, v.Type, o.call.in[i].Type)
+			return nil, fmt.Errorf("%v: the gradient of input %d is %v, the input is %v", o.call, i, v.Type,
+				o.call.in[i].Type)
 		}
 		grads[i] = v.node
 	}
@@ -166,10 +167,16 @@ func (s *sideOutput) Do(...gorgonia.Value) (gorgonia.Value, error)          { re
 func (s *sideOutput) ReturnsPtr() bool                                      { return true }
 func (s *sideOutput) CallsExtern() bool                                     { return false }
 func (s *sideOutput) OverwritesInput() int                                  { return -1 }
-func (s *sideOutput) WriteHash(h hash.Hash)                                 { fmt.Fprintf(h, "%d output %d", s.op.id, s.index) }
-func (s *sideOutput) Hashcode() uint32                                      { return hashcode(s) }
-func (s *sideOutput) String() string                                        { return fmt.Sprintf("%v output %d", s.op, s.index) }
-func (s *sideOutput) DiffWRT(int) []bool                                    { return []bool{false} }
+func (s *sideOutput) WriteHash(h hash.Hash) {
+	fmt.Fprintf(h, "%d output %d", s.op.id,
+		s.index)
+}
+func (s *sideOutput) Hashcode() uint32 { return hashcode(s) }
+func (s *sideOutput) String() string {
+	return fmt.Sprintf("%v output %d", s.op,
+		s.index)
+}
+func (s *sideOutput) DiffWRT(int) []bool { return []bool{false} }
 func (s *sideOutput) SymDiff(gorgonia.Nodes, *gorgonia.Node, *gorgonia.Node) (gorgonia.Nodes, error) {
 	return nil, fmt.Errorf("%v is not differentiable", s)
 }

@@ -61,7 +61,8 @@ func checkSegments(p *compilation) error {
 	for _, c := range p.calls {
 		for _, v := range c.in {
 			if v.call != nil && root(v).kind == Computed && v.call.segment != c.segment {
-				return fmt.Errorf("%v reads %s, which segment %s computes: only State crosses segments", c, v.Name, p.segments[v.call.segment])
+				return fmt.Errorf("%v reads %s, which segment %s computes: only State crosses segments", c, v.Name,
+					p.segments[v.call.segment])
 			}
 			if r := root(v); r.kind == State && r.group != "" {
 				u := use{r.group, c.segment}
@@ -72,7 +73,8 @@ func checkSegments(p *compilation) error {
 					as = "span"
 				}
 				if seen[u] != "" && seen[u] != as {
-					return fmt.Errorf("segment %s uses both the %s and the %s of %q", p.segments[c.segment], seen[u], as, r.group)
+					return fmt.Errorf("segment %s uses both the %s and the %s of %q", p.segments[c.segment], seen[u],
+						as, r.group)
 				}
 				seen[u] = as
 			}

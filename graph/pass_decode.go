@@ -35,9 +35,12 @@ func fuseRotationsAndCaches(c *compilation) error {
 		rotateQ, ok := rotationAlone(q)
 		rotateK, also := rotationAlone(k)
 		members := []*call{q, k, keys, values}
-		if !ok || !also || rotateQ.Heads != heads || rotateK.Heads != kvHeads || rotateQ.HeadDim != rotateK.HeadDim || q.in[1] != k.in[1] || q.in[2] != k.in[2] ||
-			keys.in[2] != values.in[2] || uses[q.in[0]] != 1 || root(q.in[0]).kind != Computed || uses[k.out[0]] != 1 || uses[q.out[0]] != 1 ||
-			uses[keys.out[0]] != 1 || uses[values.out[0]] != 1 || keys.in[0].call != nil || values.in[0].call != nil || keys.in[0] == values.in[0] ||
+		if !ok || !also || rotateQ.Heads != heads || rotateK.Heads != kvHeads || rotateQ.HeadDim != rotateK.HeadDim ||
+			q.in[1] != k.in[1] || q.in[2] != k.in[2] ||
+			keys.in[2] != values.in[2] || uses[q.in[0]] != 1 || root(q.in[0]).kind != Computed || uses[k.out[0]] != 1 ||
+			uses[q.out[0]] != 1 ||
+			uses[keys.out[0]] != 1 || uses[values.out[0]] != 1 || keys.in[0].call != nil || values.in[0].call != nil ||
+			keys.in[0] == values.in[0] ||
 			slices.ContainsFunc(members, func(m *call) bool { return m.segment != attention.segment }) {
 			continue
 		}
@@ -88,7 +91,8 @@ func shareRows(c *compilation) error {
 			continue
 		}
 		gate, up := last.in[0].call, last.in[1].call
-		if gate == nil || up == nil || gate == up || !gemm(gate) || !gemm(up) || gate.in[0] != up.in[0] || uses[last.in[0]] != 1 || uses[last.in[1]] != 1 ||
+		if gate == nil || up == nil || gate == up || !gemm(gate) || !gemm(up) || gate.in[0] != up.in[0] ||
+			uses[last.in[0]] != 1 || uses[last.in[1]] != 1 ||
 			gate.segment != last.segment || up.segment != last.segment {
 			continue
 		}

@@ -18,7 +18,8 @@ func decodeStepOf(t *testing.T, on Rehearsal, queries string, without ...string)
 	t.Helper()
 	const M, C, F, H, K, D, P = 3, 64, 40, 4, 2, 16, 12
 	b := NewBuilder(kernel.F32)
-	x, table, positions, at := b.Batch("x", kernel.T(kernel.F32, M, C)), b.Frozen("table", kernel.T(kernel.F32, 20, D)), b.Batch("positions", kernel.T(kernel.I32, M)), b.Batch("at", kernel.T(kernel.I32, M))
+	x, table, positions, at := b.Batch("x", kernel.T(kernel.F32, M, C)), b.Frozen("table", kernel.T(kernel.F32, 20, D)),
+		b.Batch("positions", kernel.T(kernel.I32, M)), b.Batch("at", kernel.T(kernel.I32, M))
 	ofQueries := b.Frozen(queries, kernel.T(kernel.F32, 20, D))
 	cuQ, cuK := b.Batch("cu_seqlens", kernel.T(kernel.I32, 4)), b.Batch("cu_keys", kernel.T(kernel.I32, 4))
 	names, add := []string{"x", "table", queries, "positions", "at", "cu_seqlens", "cu_keys", "norm"}, b.Apply
@@ -36,8 +37,10 @@ func decodeStepOf(t *testing.T, on Rehearsal, queries string, without ...string)
 		}
 		n := norm(y)
 		q, k, v := linear(layer+"q", n, H*D), linear(layer+"k", n, K*D), linear(layer+"v", n, K*D)
-		q, k = add(kernel.RoPE{Heads: H, HeadDim: D}, q, ofQueries, positions), add(kernel.RoPE{Heads: K, HeadDim: D}, k, table, positions)
-		heads := add(kernel.Attention{Heads: H, KVHeads: K, Scale: 0.25, Longest: 4}, q, cached("keys", k), cached("values", v), cuQ, cuK)
+		q, k = add(kernel.RoPE{Heads: H, HeadDim: D}, q, ofQueries, positions),
+			add(kernel.RoPE{Heads: K, HeadDim: D}, k, table, positions)
+		heads := add(kernel.Attention{Heads: H, KVHeads: K, Scale: 0.25, Longest: 4}, q, cached("keys", k),
+			cached("values", v), cuQ, cuK)
 		y = add(kernel.Add{}, y, linear(layer+"o", heads, C))
 		n = norm(y)
 		h := add(kernel.SwiGLU{}, linear(layer+"gate", n, F), linear(layer+"up", n, F))
@@ -122,6 +125,7 @@ func TestQueriesOfATableOfTheirOwn(t *testing.T) {
 	calls, got := decodeStepOf(t, on, "table of queries")
 	apart, want := decodeStepOf(t, on, "table of queries", caches)
 	if calls != apart || !slices.Equal(got, want) || slices.Equal(got, other) {
-		t.Errorf("%d calls, without the pass %d; equal %v, and to one table's %v", calls, apart, slices.Equal(got, want), slices.Equal(got, other))
+		t.Errorf("%d calls, without the pass %d; equal %v, and to one table's %v", calls, apart,
+			slices.Equal(got, want), slices.Equal(got, other))
 	}
 }

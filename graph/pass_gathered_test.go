@@ -22,7 +22,8 @@ func TestGatheredRowsAreReadWhereTheyAre(t *testing.T) {
 		}
 		low := b.Apply(kernel.ExpertMatMul{Experts: E, TransB: true}, each, a, sorted[2])
 		labels, scale := b.Batch("labels", kernel.T(kernel.I32, M*K)), b.Batch("scale", kernel.T(kernel.F32, 1))
-		b.Grad(b.Apply(kernel.LinearCrossEntropy{Chunk: 4, Grad: true}, low, b.Frozen("head", kernel.T(kernel.F32, 8, R)), labels, scale), a)
+		b.Grad(b.Apply(kernel.LinearCrossEntropy{Chunk: 4, Grad: true}, low,
+			b.Frozen("head", kernel.T(kernel.F32, 8, R)), labels, scale), a)
 		if err := b.Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -35,7 +36,8 @@ func TestGatheredRowsAreReadWhereTheyAre(t *testing.T) {
 			switch k := call.kernel.(type) {
 			case kernel.ExpertWeightGradGathered:
 				found++
-				if k.Experts != E || k.PerToken != K || call.in[1] != x || call.in[2] != sorted[1] || call.in[3] != sorted[2] {
+				if k.Experts != E || k.PerToken != K || call.in[1] != x || call.in[2] != sorted[1] ||
+					call.in[3] != sorted[2] {
 					t.Errorf("%+v reads %v", k, call.in)
 				}
 			case kernel.ExpertWeightGrad:

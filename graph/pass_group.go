@@ -71,7 +71,8 @@ func sumGEMMs(c *compilation) error {
 		var first *call
 		for v := c.in[2]; uses[v] == 1 && v.call != nil && v.call.segment == c.segment; {
 			p := v.call
-			if one, _, n := gemmOf(p); n > 0 && one == k && !leftOut(p, training) && fits(k, types(c.in[:2]), c.out[0].Type, n+1) && p.in[0].Type.Equal(c.in[0].Type) {
+			if one, _, n := gemmOf(p); n > 0 && one == k && !leftOut(p, training) &&
+				fits(k, types(c.in[:2]), c.out[0].Type, n+1) && p.in[0].Type.Equal(c.in[0].Type) {
 				first = p
 			}
 			a := overwrites(p)
@@ -115,7 +116,9 @@ func groups(calls []*call, t target) [][]*call {
 	at, training := map[key]int{}, trains(calls)
 	for _, c := range calls {
 		k, onto, n := gemmOf(c)
-		if n != 1 || leftOut(c, training) || k.TransA != onto || k.TransA && (k.TransB || root(c.in[2]).kind != State) || c.in[0] == c.in[1] || !t.groups(k, types(c.in[:2]), c.out[0].Type, 2) {
+		if n != 1 || leftOut(c, training) || k.TransA != onto || k.TransA &&
+			(k.TransB || root(c.in[2]).kind != State) || c.in[0] == c.in[1] ||
+			!t.groups(k, types(c.in[:2]), c.out[0].Type, 2) {
 			continue // neither x op(a) nor g += tᵀ x
 		}
 		shared := c.in[0]

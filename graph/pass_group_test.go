@@ -17,7 +17,10 @@ type groupingTarget struct {
 }
 
 func (groupingTarget) passes() []pass {
-	return slices.DeleteFunc(passesOn(onAll), func(p pass) bool { return p.on == onGPU && !strings.HasSuffix(p.name, "GEMMs") })
+	return slices.DeleteFunc(passesOn(onAll), func(p pass) bool {
+		return p.on == onGPU &&
+			!strings.HasSuffix(p.name, "GEMMs")
+	})
 }
 
 func (g groupingTarget) groups(k kernel.MatMul, in []kernel.Type, out kernel.Type, n int) bool {
@@ -90,7 +93,8 @@ func lowRankLayers(b *Builder, layers int) []*Value {
 			x = b.Apply(kernel.Add{}, x, b.Apply(kernel.SwiGLU{}, y, y))
 		}
 	}
-	loss := b.Apply(kernel.LinearCrossEntropy{Chunk: 4, Grad: true}, x, b.Frozen("head", floats(9, 20)), b.Batch("labels", kernel.T(kernel.I32, 6)), b.Batch("scale", floats(1)))
+	loss := b.Apply(kernel.LinearCrossEntropy{Chunk: 4, Grad: true}, x, b.Frozen("head", floats(9, 20)),
+		b.Batch("labels", kernel.T(kernel.I32, 6)), b.Batch("scale", floats(1)))
 	outputs := []*Value{loss}
 	for i, g := range b.Grad(loss, params...) {
 		outputs = append(outputs, b.Apply(kernel.AddTo{}, b.State("g", "of "+params[i].Name, params[i].Type), g))
@@ -168,7 +172,8 @@ func TestGroupingIsQuick(t *testing.T) {
 		return time.Since(began)
 	}
 	plain, groups := time.Hour, time.Hour
-	for try := 0; try < 3 || try < 20 && groups > 10*plain; try++ { // the least of more tries where something else took the processor
+	// the least of more tries where something else took the processor
+	for try := 0; try < 3 || try < 20 && groups > 10*plain; try++ {
 		plain, groups = min(plain, plan(hostTarget{2})), min(groups, plan(groupingTarget{hostTarget{2}, lowRank}))
 	}
 	t.Logf("64 layers: %v, with groups %v, %.1f times", plain, groups, float64(groups)/float64(plain))

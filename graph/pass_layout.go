@@ -80,7 +80,8 @@ func layOut(p *compilation) error {
 }
 
 // reuse finds the input whose memory output o of call i may take, or -1.
-func (p *Plan) reuse(c *call, o, i int, last map[*Value]int, holder map[*Value]*interval, taken map[*interval]bool) int {
+func (p *Plan) reuse(c *call, o, i int, last map[*Value]int, holder map[*Value]*interval,
+	taken map[*interval]bool) int {
 	k, ok := c.kernel.(kernel.InPlace)
 	if !ok {
 		return -1

@@ -50,7 +50,8 @@ func keepLowBits(p *compilation) error {
 				c.in = append(c.in, t)
 			}
 			c.kernel = kernel.AddLowBits{Carried: lowBits[x] != nil}
-			lowBits[sum] = &Value{Type: kernel.T(kernel.U8, sum.Type.Shape...), Name: "low bits of " + sum.Name, call: c, out: 1, depends: sum.depends}
+			lowBits[sum] = &Value{Type: kernel.T(kernel.U8, sum.Type.Shape...), Name: "low bits of " + sum.Name,
+				call: c, out: 1, depends: sum.depends}
 			c.out = append(c.out, lowBits[sum])
 		case kernel.RMSNorm:
 			if t := lowBits[c.in[0]]; t != nil && k.Heads <= 1 {

@@ -26,7 +26,8 @@ func residual(b *Builder, grad bool) []*Value {
 		})
 	}
 	x = b.Apply(kernel.RMSNorm{Eps: 1e-5}, x, b.Frozen("norm", floats(C)))
-	loss := b.ApplyAll(kernel.LinearCrossEntropy{Chunk: 64, Grad: grad}, x, b.Frozen("head", floats(V, C)), labels, b.Batch("scale", floats(1)))[0]
+	loss := b.ApplyAll(kernel.LinearCrossEntropy{Chunk: 64, Grad: grad}, x, b.Frozen("head", floats(V, C)), labels,
+		b.Batch("scale", floats(1)))[0]
 	if !grad {
 		return []*Value{loss}
 	}
@@ -37,7 +38,8 @@ func residual(b *Builder, grad bool) []*Value {
 // plan of each kind, but for fp32; the backward pass reads the stored values alone. GEMMs that are added to it are
 // fp32.
 func TestResidualSumsKeepTheirLowBits(t *testing.T) {
-	const plain, bare, carried = "rmsnorm of a sum without low bits", "rmsnorm of a sum", "rmsnorm of a sum with low bits"
+	const plain, bare, carried = "rmsnorm of a sum without low bits", "rmsnorm of a sum",
+		"rmsnorm of a sum with low bits"
 	for _, c := range []struct {
 		grad      bool
 		mode      Recompute
@@ -48,9 +50,12 @@ func TestResidualSumsKeepTheirLowBits(t *testing.T) {
 		{true, KeepAll, kernel.PrecisionBF16, map[string]int{"rmsnorm": 1, bare: 1, carried: 1}},
 		{true, KeepAll, kernel.PrecisionFP16, map[string]int{"rmsnorm": 1, bare: 1, carried: 1}},
 		{true, KeepAll, kernel.PrecisionFP32, map[string]int{"rmsnorm": 1, plain: 2}},
-		{true, RecomputeCheap, kernel.PrecisionBF16, map[string]int{"rmsnorm": 2, bare: 1, carried: 1, "rmsnorm with low bits": 1}},
-		{true, RecomputeLayers, kernel.PrecisionBF16, map[string]int{"rmsnorm": 2, bare: 1, carried: 1, "rmsnorm with low bits": 1}},
-		{true, Offload, kernel.PrecisionBF16, map[string]int{"rmsnorm": 2, "add": 1, carried: 1, "rmsnorm with low bits": 2, "offload": 3, "prefetch": 3}},
+		{true, RecomputeCheap, kernel.PrecisionBF16, map[string]int{"rmsnorm": 2, bare: 1, carried: 1,
+			"rmsnorm with low bits": 1}},
+		{true, RecomputeLayers, kernel.PrecisionBF16, map[string]int{"rmsnorm": 2, bare: 1, carried: 1,
+			"rmsnorm with low bits": 1}},
+		{true, Offload, kernel.PrecisionBF16, map[string]int{"rmsnorm": 2, "add": 1, carried: 1,
+			"rmsnorm with low bits": 2, "offload": 3, "prefetch": 3}},
 	} {
 		b := NewBuilder(kernel.F32)
 		outputs := residual(b, c.grad)

@@ -16,13 +16,15 @@ func TestResidualSumsOfNormsBehind(t *testing.T) {
 	const M, C, V = 12, 16, 8
 	for _, heads := range []int{1, 4} {
 		b := NewBuilder(kernel.F32)
-		x := b.Apply(kernel.Embedding{Float: kernel.F32}, b.Batch("ids", kernel.T(kernel.I32, M)), b.Frozen("table", floats(V, C)))
+		x := b.Apply(kernel.Embedding{Float: kernel.F32}, b.Batch("ids", kernel.T(kernel.I32, M)),
+			b.Frozen("table", floats(V, C)))
 		for i := range 2 {
 			b.In(fmt.Sprintf("layers.%d", i), func() {
 				low := b.Apply(kernel.MatMul{}, x, b.Frozen(fmt.Sprint("A", i), floats(C, 2)))
 				h := b.Apply(kernel.Add{}, b.Apply(kernel.MatMul{}, x, b.Frozen(fmt.Sprint("W", i), floats(C, C))),
 					b.Apply(kernel.MatMul{}, low, b.Frozen(fmt.Sprint("B", i), floats(2, C))))
-				h = b.Apply(kernel.RMSNorm{Eps: 1e-5, Heads: heads}, h, b.Frozen(fmt.Sprint("norm", i), floats(C/heads)))
+				h = b.Apply(kernel.RMSNorm{Eps: 1e-5, Heads: heads}, h,
+					b.Frozen(fmt.Sprint("norm", i), floats(C/heads)))
 				x = b.Apply(kernel.Add{}, x, h)
 			})
 		}

@@ -91,13 +91,15 @@ func recompute(c *compilation) error {
 		}
 		if m := mode(c); m == RecomputeCheap && isCheap || m >= RecomputeLayers && layerOf(c.scope) != "" {
 			for _, v := range c.out {
-				r.recomputed[v] = root(v).kind == Computed && (m >= RecomputeLayers || 16*v.Type.Bytes() >= c.out[0].Type.Bytes())
+				r.recomputed[v] = root(v).kind == Computed &&
+					(m >= RecomputeLayers || 16*v.Type.Bytes() >= c.out[0].Type.Bytes())
 			}
 		}
 	}
 	for _, c := range calls { // a layer's input is what another layer, or none, made
 		for _, v := range c.in {
-			if !c.backward && v.call != nil && layerOf(v.call.scope) != layerOf(c.scope) && max(mode(c), mode(v.call)) >= RecomputeLayers {
+			if !c.backward && v.call != nil && layerOf(v.call.scope) != layerOf(c.scope) &&
+				max(mode(c), mode(v.call)) >= RecomputeLayers {
 				r.recomputed[v] = false
 			}
 		}
@@ -141,7 +143,8 @@ func (r *recomputer) clone(v *Value) *Value {
 		}
 	}
 	for i, x := range v.call.out {
-		y := &Value{Type: x.Type, Name: "recomputed " + x.Name, call: n, out: i, requires: x.requires, depends: x.depends}
+		y := &Value{Type: x.Type, Name: "recomputed " + x.Name, call: n, out: i, requires: x.requires,
+			depends: x.depends}
 		n.out = append(n.out, y)
 		r.clones[x] = y
 	}

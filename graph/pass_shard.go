@@ -82,7 +82,9 @@ func (c *compilation) units() map[*Value]*unit {
 	var all []*unit
 	for _, v := range c.inputs {
 		name := layerOf(v.Name)
-		if v.kind != Frozen || name == "" && (inLayers[v] || v.Type.DType == kernel.I32 || c.stored(v).Bytes() < shardLeast) { // whole numbers are tables
+		// whole numbers are tables
+		if v.kind != Frozen || name == "" && (inLayers[v] || v.Type.DType == kernel.I32 ||
+			c.stored(v).Bytes() < shardLeast) {
 			continue
 		}
 		if name == "" {
@@ -168,7 +170,8 @@ func (c *compilation) usesOf(of map[*Value]*unit) []*use {
 
 // gather makes the call that a use begins with.
 func (c *compilation) gather(u *use, reader *call) *call {
-	g := &call{kernel: u.of.kernel, in: []*Value{u.of.slice}, scope: u.of.name, segment: u.segment, backward: reader.backward}
+	g := &call{kernel: u.of.kernel, in: []*Value{u.of.slice}, scope: u.of.name, segment: u.segment,
+		backward: reader.backward}
 	for _, w := range u.of.values {
 		v := u.values[w]
 		v.call = g

@@ -43,8 +43,10 @@ func onRanks(t *testing.T, world int, run func(rank int, on *graph.CPU)) {
 // them whole, in every layout, and each rank holds a slice of what the whole takes.
 func TestShardedStepEqualsWhole(t *testing.T) {
 	kept := map[string]*step{}
-	stepCases(t, []string{"llama", "gemma2", "phi3"}, func(name string, c model.Config, method string, lora adapter.Config, l layout) {
-		if lora.Dropout > 0 || l.reuse > 0 || l.layers > 0 || c.ModelType != "llama" && l.policy != graph.KeepAll && l.policy != graph.RecomputeLayers {
+	stepCases(t, []string{"llama", "gemma2", "phi3"}, func(name string, c model.Config, method string,
+		lora adapter.Config, l layout) {
+		if lora.Dropout > 0 || l.reuse > 0 || l.layers > 0 || c.ModelType != "llama" && l.policy != graph.KeepAll &&
+			l.policy != graph.RecomputeLayers {
 			return
 		}
 		key := fmt.Sprint(c.ModelType, method, lora.TargetModules)
@@ -64,7 +66,8 @@ func TestShardedStepEqualsWhole(t *testing.T) {
 			}
 			held, all := s.store.Bytes().Frozen, whole.store.Bytes().Frozen
 			if need, err := graph.Need(s.plan); err != nil || need.Frozen != held || held > all/int64(l.ranks)+all/8 {
-				t.Errorf("%s: rank %d of %d holds %d bytes of %d frozen ones, the plan says %d: %v", name, rank, l.ranks, held, all, need.Frozen, err)
+				t.Errorf("%s: rank %d of %d holds %d bytes of %d frozen ones, the plan says %d: %v", name, rank,
+					l.ranks, held, all, need.Frozen, err)
 			}
 		})
 	})
@@ -106,7 +109,8 @@ func TestShardGathersAhead(t *testing.T) {
 				t.Errorf("%s: %+v", name, g)
 			}
 			l.ranks = 1
-			if g := planStep(t, graph.NewCPU(1), float, c, method, lora, l).plan.Gathered("micro"); g != (graph.Gathered{}) {
+			if g := planStep(t, graph.NewCPU(1), float, c, method, lora,
+				l).plan.Gathered("micro"); g != (graph.Gathered{}) {
 				t.Errorf("%s: alone: %+v", name, g)
 			}
 		}

@@ -36,7 +36,8 @@ func assignStorage(p *compilation) error {
 			return fmt.Errorf("%v: %w", c, err)
 		}
 		if len(want) != len(c.in) || len(out) != len(c.out) {
-			return fmt.Errorf("%v: storage of %d inputs and %d outputs, it has %d and %d", c, len(want), len(out), len(c.in), len(c.out))
+			return fmt.Errorf("%v: storage of %d inputs and %d outputs, it has %d and %d", c, len(want), len(out),
+				len(c.in), len(c.out))
 		}
 		for i, v := range c.in {
 			r := root(v)
@@ -62,7 +63,8 @@ func assignStorage(p *compilation) error {
 		}
 		for i, v := range c.out {
 			if in, ok := aliased[i]; ok && out[i] != p.storedAs(c.in[in]) {
-				return fmt.Errorf("%v writes %v over %s, which is stored as %v", c, out[i], c.in[in].Name, p.storedAs(c.in[in]))
+				return fmt.Errorf("%v writes %v over %s, which is stored as %v", c, out[i], c.in[in].Name,
+					p.storedAs(c.in[in]))
 			}
 			if out[i] != v.Type.DType {
 				p.store.types[v] = out[i]

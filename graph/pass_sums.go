@@ -31,7 +31,8 @@ func orderSums(c *compilation) error {
 		if c.out[0].Type.Bytes() <= t.sameSum() {
 			large, small = small, large
 		}
-		if p.segment != q.segment || large <= 4*small || small == 0 || len(overwrites(p)) > 0 || !undisturbed(writers, key, p, q) {
+		if p.segment != q.segment || large <= 4*small || small == 0 || len(overwrites(p)) > 0 ||
+			!undisturbed(writers, key, p, q) {
 			continue
 		}
 		key[p] = key[q] + 0.5
@@ -123,7 +124,8 @@ func accumulate(c *compilation) error {
 			continue
 		}
 		p := term.call
-		if p == nil || onto == term || uses[term] != 1 || len(p.out) != 1 || p.segment != c.segment || !free(onto, c, p) {
+		if p == nil || onto == term || uses[term] != 1 || len(p.out) != 1 || p.segment != c.segment ||
+			!free(onto, c, p) {
 			continue
 		}
 		variant, ok := t.accumulate(p.kernel)

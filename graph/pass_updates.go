@@ -22,7 +22,8 @@ func fuseExpertUpdates(p *compilation) error {
 		}
 		before := second.onto.call
 		first, ok := expertTermOf(before)
-		if !ok || removed[before] || uses[second.onto] != 1 || before.segment != c.segment || !undisturbed(writers, key, before, c) {
+		if !ok || removed[before] || uses[second.onto] != 1 || before.segment != c.segment ||
+			!undisturbed(writers, key, before, c) {
 			continue
 		}
 		large, small := first, second
@@ -30,14 +31,16 @@ func fuseExpertUpdates(p *compilation) error {
 			large, small = small, large
 		}
 		low, ok := small.kernel.(kernel.ExpertMatMul)
-		if m, plain := large.kernel.(kernel.ExpertMatMul); !ok || small.depth > mostUpdate || small.depth == large.depth || large.starts != small.starts || plain && m.Alpha != 0 && m.Alpha != 1 {
+		if m, plain := large.kernel.(kernel.ExpertMatMul); !ok || small.depth > mostUpdate ||
+			small.depth == large.depth || large.starts != small.starts || plain && m.Alpha != 0 && m.Alpha != 1 {
 			continue
 		}
 		in := slices.Clone(large.in)
 		if first.onto != nil {
 			in = append(in, first.onto)
 		}
-		c.kernel, c.in = kernel.ExpertUpdate{Base: large.kernel, Low: low, Onto: first.onto != nil}, append(in, small.in[:2]...)
+		c.kernel, c.in = kernel.ExpertUpdate{Base: large.kernel, Low: low, Onto: first.onto != nil},
+			append(in, small.in[:2]...)
 		removed[before] = true
 	}
 	p.calls = slices.DeleteFunc(p.calls, func(c *call) bool { return removed[c] })

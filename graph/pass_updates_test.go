@@ -20,15 +20,19 @@ func TestExpertUpdatesAreTakenAlong(t *testing.T) {
 	for _, method := range []string{"lora", "qlora"} {
 		layers, parameters := adapter.Default(), adapter.Default()
 		layers.TargetModules = adapter.Targets{adapter.AllLinear}
-		parameters.TargetModules, parameters.TargetParameters = adapter.Targets{"q_proj"}, []string{"experts.gate_up_proj", "experts.down_proj"}
+		parameters.TargetModules, parameters.TargetParameters = adapter.Targets{"q_proj"},
+			[]string{"experts.gate_up_proj", "experts.down_proj"}
 		for what, trained := range map[string]struct {
 			lora adapter.Config
-			want int // two layers of three projections, forward; a sum with an update for each of them, or for gate and up together, backward
+			// two layers of three projections, forward; a sum with an update for each of them, or for gate and up
+			// together, backward
+			want int
 		}{"layers": {layers, 12}, "parameters": {parameters, 10}} {
 			for _, policy := range []graph.Recompute{graph.KeepAll, graph.RecomputeCheap} {
 				s := newStep(t, graph.NewRehearsal(2), c, method, trained.lora, layout{policy: policy})
 				if n := graph.CallsNamed(s.plan, "expert_update"); n != trained.want {
-					t.Errorf("%s, adapters of %s, recompute %v: %d updates are taken along, want %d", method, what, policy, n, trained.want)
+					t.Errorf("%s, adapters of %s, recompute %v: %d updates are taken along, want %d", method, what,
+						policy, n, trained.want)
 				}
 				s = newStep(t, graph.NewCPU(2), c, method, trained.lora, layout{policy: policy})
 				if n := graph.CallsNamed(s.plan, "expert_update"); n != 0 {

@@ -20,7 +20,8 @@ func slicesOfProjection(t *testing.T, layers int, without ...string) (*Plan, []b
 		part := b.Apply(kernel.HeadColumns{Heads: 1, Of: layers * width, From: i * width, Width: width}, all)
 		h = b.Apply(kernel.Add{}, h, b.Apply(kernel.SwiGLU{}, h, part))
 	}
-	loss := b.Apply(kernel.LinearCrossEntropy{Chunk: 8, Grad: true}, h, b.Frozen("W", floats(9, width)), b.Batch("labels", kernel.T(kernel.I32, rows)), b.Batch("scale", floats(1)))
+	loss := b.Apply(kernel.LinearCrossEntropy{Chunk: 8, Grad: true}, h, b.Frozen("W", floats(9, width)),
+		b.Batch("labels", kernel.T(kernel.I32, rows)), b.Batch("scale", floats(1)))
 	grad := b.Grad(loss, w)[0]
 	b.Without(without...)
 	p := mustCompile(t, b, grad)

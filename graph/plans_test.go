@@ -21,7 +21,8 @@ import (
 func plansStay(t *testing.T, name string, on graph.Machine) {
 	t.Helper()
 	texts := map[string]string{}
-	stepCases(t, []string{"llama", "qwen2"}, func(_ string, c model.Config, method string, lora adapter.Config, l layout) {
+	stepCases(t, []string{"llama", "qwen2"}, func(_ string, c model.Config, method string, lora adapter.Config,
+		l layout) {
 		p := planStep(t, on, kernel.F32, c, method, lora, l).plan
 		need, err := graph.Need(p)
 		if err != nil {
@@ -37,7 +38,8 @@ func plansStay(t *testing.T, name string, on graph.Machine) {
 	want := strings.Split(string(data), "\n")
 	for _, key := range slices.Sorted(maps.Keys(texts)) {
 		if line := fmt.Sprintf("%s: %.16x", key, sha256.Sum256([]byte(texts[key]))); !slices.Contains(want, line) {
-			t.Errorf("another plan than before; where that is on purpose, this line belongs in testdata/plans.txt:\n%s", line)
+			t.Errorf("another plan than before; where that is on purpose, this line belongs in testdata/plans.txt:\n%s",
+				line)
 		}
 	}
 }

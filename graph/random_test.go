@@ -46,9 +46,11 @@ func randomGraph(seed uint64, n int) (*Builder, []*Value) {
 			case 0, 1:
 				readable = append(readable, b.Apply(kernel.Add{}, pick(), pick()))
 			case 2, 3:
-				readable = append(readable, b.Apply(kernel.MatMul{TransA: r.IntN(2) == 0, TransB: r.IntN(2) == 0, Alpha: 0.25}, norm(pick()), norm(pick())))
+				readable = append(readable, b.Apply(kernel.MatMul{TransA: r.IntN(2) == 0, TransB: r.IntN(2) == 0,
+					Alpha: 0.25}, norm(pick()), norm(pick())))
 			case 4:
-				readable = append(readable, b.Apply(kernel.RMSNorm{Eps: 1e-3}, b.Apply(kernel.SwiGLU{}, pick(), pick()), gain))
+				readable = append(readable, b.Apply(kernel.RMSNorm{Eps: 1e-3}, b.Apply(kernel.SwiGLU{}, pick(), pick()),
+					gain))
 			case 5:
 				readable = append(readable, b.Apply(kernel.RMSNorm{Eps: 1e-3}, pick(), gain))
 			case 6: // a sum of fresh GEMMs, as gradients are
@@ -73,7 +75,8 @@ func randomGraph(seed uint64, n int) (*Builder, []*Value) {
 				x := norm(pick())
 				for i := range sums {
 					if r.IntN(2) == 0 {
-						sums[i] = b.Apply(kernel.AddTo{}, sums[i], b.Apply(kernel.MatMul{TransA: true, Alpha: 0.125}, pick(), x))
+						sums[i] = b.Apply(kernel.AddTo{}, sums[i],
+							b.Apply(kernel.MatMul{TransA: true, Alpha: 0.125}, pick(), x))
 					} else {
 						readable = append(readable, b.Apply(kernel.MatMul{TransB: true, Alpha: 0.25}, x, pick()))
 					}
@@ -103,10 +106,14 @@ func fillRandom(seed uint64) func(name string, t kernel.Tensor) {
 // plan's own calls bit for bit, and the calls as they were recorded, before sums were merged into GEMMs,
 // to rounding.
 func TestPlansEqualNaiveRuns(t *testing.T) {
-	fused, reused, large := plansEqualNaiveRuns(t, func(b *Builder, outputs []*Value) *Plan { return mustCompile(t, b, outputs...) })
+	fused, reused, large := plansEqualNaiveRuns(t, func(b *Builder,
+		outputs []*Value) *Plan {
+		return mustCompile(t, b, outputs...)
+	})
 	t.Logf("%d sums merged, %d values in memory used before, %d of 150 plans with an output too large to compare as recorded", fused, reused, large)
 	if fused < 100 || reused < 500 || large > 30 {
-		t.Errorf("%d sums were merged into GEMMs and %d values took memory that was free again: the test tests nothing", fused, reused)
+		t.Errorf("%d sums were merged into GEMMs and %d values took memory that was free again: the test tests nothing",
+			fused, reused)
 	}
 }
 
@@ -242,7 +249,8 @@ func TestLayout(t *testing.T) {
 				if x.from > y.to+reuseDistance || x.at >= y.end || y.at >= x.end {
 					continue
 				}
-				if x.from >= y.to && x.at == y.at && x.value != nil && y.value != nil && first[x.value] == first[y.value] {
+				if x.from >= y.to && x.at == y.at && x.value != nil && y.value != nil &&
+					first[x.value] == first[y.value] {
 					continue
 				}
 				t.Fatalf("seed %d: %s [%d,%d) of calls %d-%d lies over %s [%d,%d) of calls %d-%d\n%v",
@@ -327,7 +335,8 @@ func TestSumsMergeIntoGEMMs(t *testing.T) {
 			return []*Value{b.Apply(kernel.Add{}, b.Apply(mul, x, x), b.Apply(mul, x, x))}
 		}},
 		{"the sum of three", 0, 3, func(b *Builder, x, _ *Value) []*Value {
-			return []*Value{b.Apply(kernel.Add{}, b.Apply(kernel.Add{}, b.Apply(mul, x, x), b.Apply(mul, x, x)), b.Apply(mul, x, x))}
+			return []*Value{b.Apply(kernel.Add{}, b.Apply(kernel.Add{}, b.Apply(mul, x, x), b.Apply(mul, x, x)),
+				b.Apply(mul, x, x))}
 		}},
 		{"onto a state", 0, 1, func(b *Builder, x, s *Value) []*Value {
 			b.Apply(kernel.AddTo{}, s, b.Apply(mul, x, x))

@@ -58,7 +58,8 @@ func RangesAsked() (any, calls bool, err error) {
 	case "calls":
 		return true, true, nil
 	default:
-		return false, false, fmt.Errorf("%s=%q: must be 1 (ranges of steps and phases) or calls (also of layers and operations, "+
-			"without captured graphs), or be left out", RangesVariable, v)
+		return false, false,
+			fmt.Errorf("%s=%q: must be 1 (ranges of steps and phases) or calls (also of layers and operations, "+
+				"without captured graphs), or be left out", RangesVariable, v)
 	}
 }

@@ -13,7 +13,8 @@ import (
 // TestRotationsRecomputed: the rotation of a norm that is recomputed is recomputed with it; that of a GEMM's result,
 // which would have to be kept in its place, is not.
 func TestRotationsRecomputed(t *testing.T) {
-	stepCases(t, []string{"llama", "qwen3"}, func(name string, c model.Config, method string, lora adapter.Config, l layout) {
+	stepCases(t, []string{"llama", "qwen3"}, func(name string, c model.Config, method string, lora adapter.Config,
+		l layout) {
 		if l != (layout{policy: graph.RecomputeCheap}) {
 			return
 		}

@@ -12,12 +12,14 @@ import (
 // computes, with each recompute policy.
 func TestRehearsal(t *testing.T) {
 	stepCases(t, stepFamilies, func(name string, c model.Config, method string, lora adapter.Config, l layout) {
-		host, device := newStep(t, graph.NewCPU(2), c, method, lora, l), newStep(t, graph.NewRehearsal(2), c, method, lora, l)
+		host, device := newStep(t, graph.NewCPU(2), c, method, lora, l),
+			newStep(t, graph.NewRehearsal(2), c, method, lora, l)
 		least := 11
 		switch c.ModelType {
 		case "olmo2": // no norm reads the sums, but the last one
 			least = 6
-		case "qwen3": // a norm of each layer's queries and keys, and of all but the first layer's keys its gradient at least
+		// a norm of each layer's queries and keys, and of all but the first layer's keys its gradient at least
+		case "qwen3":
 			least += 11
 		}
 		if n := graph.Merged(device.plan); n < least || graph.Merged(host.plan) > 0 {

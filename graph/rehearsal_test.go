@@ -36,7 +36,8 @@ func Merged(p *Plan) int {
 	n := 0
 	for _, c := range p.calls {
 		switch c.kernel.(type) {
-		case kernel.AddRMSNorm, kernel.AddLowBits, kernel.RMSNormLowBits, kernel.RMSNormGradTo, kernel.RMSNormRoPE, kernel.RMSNormRoPEGrad, kernel.ExpertUpdate:
+		case kernel.AddRMSNorm, kernel.AddLowBits, kernel.RMSNormLowBits, kernel.RMSNormGradTo, kernel.RMSNormRoPE,
+			kernel.RMSNormRoPEGrad, kernel.ExpertUpdate:
 			n++
 		}
 	}

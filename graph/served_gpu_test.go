@@ -29,14 +29,16 @@ func TestUnservedHeadSizes(t *testing.T) {
 			return b.Apply(kernel.AttentionQKV(plain), b.Frozen("qkv", f32((heads+2*kv)*D)), b.Batch("cu", i32(2)))
 		},
 	} {
-		for D, served := range map[int]bool{8: true, 96: true, 256: true, 264: true, 512: true, 12: false, 260: false, 520: false} {
+		for D, served := range map[int]bool{8: true, 96: true, 256: true, 264: true, 512: true, 12: false, 260: false,
+			520: false} {
 			on, err := graph.NewChip(graph.Chip{SM: 90}, 1, kernel.PrecisionBF16)
 			if err != nil {
 				t.Fatal(err)
 			}
 			b := graph.NewBuilder(kernel.F32)
 			_, err = on.Compile(b, build(b, D))
-			if served != (err == nil) || !served && !strings.Contains(err.Error(), "is not supported on the GPU; multiples of 8 up to 512 are") {
+			if served != (err == nil) || !served && !strings.Contains(err.Error(),
+				"is not supported on the GPU; multiples of 8 up to 512 are") {
 				t.Errorf("%s with heads of %d: %v", what, D, err)
 			}
 		}

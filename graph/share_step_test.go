@@ -16,7 +16,8 @@ import (
 func TestSharedStepIsTheWhole(t *testing.T) {
 	kept := map[string]*step{}
 	stepCases(t, stepFamilies, func(name string, c model.Config, method string, lora adapter.Config, l layout) {
-		if method == "qlora" || len(lora.TargetModules) < 4 || l.reuse > 0 || l.layers > 0 || c.ModelType != "llama" && l.policy != graph.KeepAll && l.policy != graph.RecomputeLayers {
+		if method == "qlora" || len(lora.TargetModules) < 4 || l.reuse > 0 || l.layers > 0 || c.ModelType != "llama" &&
+			l.policy != graph.KeepAll && l.policy != graph.RecomputeLayers {
 			return
 		}
 		if l == (layout{}) {
@@ -58,7 +59,8 @@ func TestSharedStepIsTheWhole(t *testing.T) {
 						d, n = d+(sums[x][i]-w)*(sums[x][i]-w), n+w*w
 					}
 					if !(d <= 1e-22*n) || n == 0 {
-						t.Errorf("%s, %d ranks, with a GPU's passes %v: %s differs by %.3g of its norm %.3g", name, share, gpu, x, math.Sqrt(d/n), math.Sqrt(n))
+						t.Errorf("%s, %d ranks, with a GPU's passes %v: %s differs by %.3g of its norm %.3g", name,
+							share, gpu, x, math.Sqrt(d/n), math.Sqrt(n))
 					}
 				}
 			}

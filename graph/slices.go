@@ -23,14 +23,17 @@ func slicesOf(plans []*Plan) (all map[string]sliced, ranks int, err error) {
 	all = map[string]sliced{}
 	for i, p := range plans {
 		if i > 0 && p.ranks != plans[0].ranks {
-			return nil, 0, fmt.Errorf("two plans that share memory hold frozen values in slices of %d and of %d ranks", plans[0].ranks, p.ranks)
+			return nil, 0, fmt.Errorf("two plans that share memory hold frozen values in slices of %d and of %d ranks",
+				plans[0].ranks, p.ranks)
 		}
 		ranks = p.ranks
 		for _, u := range p.sharded {
 			for k, v := range u.values {
 				s := sliced{u.slice.Name, u.kernel.At[k], v.Type, u.kernel.Parts[k].DType}
-				if was, ok := all[v.Name]; ok && (was.unit != s.unit || was.at != s.at || was.as != s.as || !was.typ.Equal(s.typ)) {
-					return nil, 0, fmt.Errorf("two plans that share memory have %s at bytes %d and %d of %s", v.Name, was.at, s.at, s.unit)
+				if was, ok := all[v.Name]; ok && (was.unit != s.unit || was.at != s.at || was.as != s.as ||
+					!was.typ.Equal(s.typ)) {
+					return nil, 0, fmt.Errorf("two plans that share memory have %s at bytes %d and %d of %s", v.Name,
+						was.at, s.at, s.unit)
 				}
 				all[v.Name] = s
 			}

@@ -35,9 +35,10 @@ func (s *deviceStore) sendPart(sl sliced, t kernel.Tensor) error {
 // parts are what a rank keeps of a weight that is held in slices. Numbers are kept as they come; what is packed is
 // packed whole, in the arena, and the rank's bytes of it are copied to their place.
 type parts struct {
-	numbers kept                  // of a weight that is stored as numbers
-	packed  []kernel.DeviceTensor // where the whole parts are packed; those that are not held in slices lie in their place
-	kept    []kept                // of each of packed, in its numbers
+	numbers kept // of a weight that is stored as numbers
+	// where the whole parts are packed; those that are not held in slices lie in their place
+	packed  []kernel.DeviceTensor
+	kept    []kept // of each of packed, in its numbers
 	sliced  []bool
 	staging int64 // bytes of the arena: for packing and for the whole parts
 }
@@ -62,7 +63,8 @@ func (l *loading) acceptParts(a *transfer) error {
 	if a.Members > 1 {
 		return errors.ErrUnsupported
 	}
-	p := &parts{packed: make([]kernel.DeviceTensor, len(a.Into)), kept: make([]kept, len(a.Into)), sliced: make([]bool, len(a.Into))}
+	p := &parts{packed: make([]kernel.DeviceTensor, len(a.Into)), kept: make([]kept, len(a.Into)),
+		sliced: make([]bool, len(a.Into))}
 	for i, name := range a.Into {
 		sl, ok := l.store.layout.sliced[name]
 		if !ok {
@@ -76,7 +78,8 @@ func (l *loading) acceptParts(a *transfer) error {
 		if err != nil {
 			return err
 		}
-		p.packed[i].Type, p.kept[i], p.sliced[i] = kernel.Type{DType: sl.as, Shape: sl.typ.Shape}, kept{from, to, at}, true
+		p.packed[i].Type, p.kept[i], p.sliced[i] = kernel.Type{DType: sl.as, Shape: sl.typ.Shape}, kept{from, to, at},
+			true
 	}
 	a.parts = p
 	if a.Packed == nil {

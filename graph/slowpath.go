@@ -35,7 +35,8 @@ func slowInstructions(arch, set string) []SlowPath {
 	if arch != "amd64" || set != "generic" {
 		return nil
 	}
-	return []SlowPath{{What: "GEMMs run in plain Go: the processor lacks AVX2 and FMA, or TRAINER_CPU=generic is set", Cost: "a step takes more than ten times as long (SmolLM2-135M 1x128, docs/internals/decisions/0070-strict.md)",
+	return []SlowPath{{What: "GEMMs run in plain Go: the processor lacks AVX2 and FMA, or TRAINER_CPU=generic is set",
+		Cost:   "a step takes more than ten times as long (SmolLM2-135M 1x128, docs/internals/decisions/0070-strict.md)",
 		Remedy: "unset TRAINER_CPU, or train on a processor with AVX2"}}
 }
 

@@ -54,20 +54,24 @@ func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora
 }
 
 // planStep returns the step before it takes memory.
-func planStep(t *testing.T, on graph.Machine, float kernel.DType, c model.Config, method string, lora adapter.Config, l layout) *step {
+func planStep(t *testing.T, on graph.Machine, float kernel.DType, c model.Config, method string, lora adapter.Config,
+	l layout) *step {
 	t.Helper()
 	return planStepOf(t, stepTokens, on, float, c, method, lora, l)
 }
 
 // planStepOf returns planStep for micro-batches of so many tokens.
-func planStepOf(t *testing.T, tokens int, on graph.Machine, float kernel.DType, c model.Config, method string, lora adapter.Config, l layout) *step {
+func planStepOf(t *testing.T, tokens int, on graph.Machine, float kernel.DType, c model.Config, method string,
+	lora adapter.Config, l layout) *step {
 	t.Helper()
 	trained := &adapter.Trained{}
 	m, quantised, err := adapter.Lookup(method)
 	if err != nil {
 		t.Fatal(err)
 	}
-	o := nn.Options{Float: float, Wrap: m.Wrapper(trained, lora), WrapExperts: m.ExpertWrapper(trained, lora), WrapParameter: m.ParameterWrapper(trained, lora), WrapRouter: m.RouterWrapper(trained, lora), ExpertParameters: lora.FusedExperts(), Ranks: l.share}
+	o := nn.Options{Float: float, Wrap: m.Wrapper(trained, lora), WrapExperts: m.ExpertWrapper(trained, lora),
+		WrapParameter: m.ParameterWrapper(trained, lora), WrapRouter: m.RouterWrapper(trained, lora),
+		ExpertParameters: lora.FusedExperts(), Ranks: l.share}
 	tokens /= max(l.share, 1)
 	if quantised {
 		q := quant.Default()
@@ -84,8 +88,10 @@ func planStepOf(t *testing.T, tokens int, on graph.Machine, float kernel.DType, 
 	n := nn.New(o)
 	i32 := func(e int) kernel.Type { return kernel.T(kernel.I32, e) }
 	cu := n.Batch("cu_seqlens", i32(stepRows+1))
-	in := nn.Batch{IDs: n.Batch("input_ids", i32(tokens)), Positions: n.Batch("positions", i32(tokens)), CuQ: cu, CuK: cu, Real: n.Batch("real", i32(tokens)), MaxLen: stepTokens / stepRows}
-	labels, scale, hyper := n.Batch("labels", i32(tokens)), n.Batch("loss scale", kernel.T(n.Float(), 1)), n.Batch("optimizer", kernel.T(n.Float(), 4))
+	in := nn.Batch{IDs: n.Batch("input_ids", i32(tokens)), Positions: n.Batch("positions", i32(tokens)), CuQ: cu,
+		CuK: cu, Real: n.Batch("real", i32(tokens)), MaxLen: stepTokens / stepRows}
+	labels, scale, hyper := n.Batch("labels", i32(tokens)), n.Batch("loss scale", kernel.T(n.Float(), 1)),
+		n.Batch("optimizer", kernel.T(n.Float(), 4))
 	family, err := families.For(c)
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +138,8 @@ func (s *step) fill(t *testing.T, vocab int) {
 	t.Helper()
 	names := s.store.(interface{ Names() []string }).Names()
 	if m, ok := s.store.(*graph.Memory); ok {
-		names = append(slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "slice of ") }), m.Sliced()...)
+		names = append(slices.DeleteFunc(names, func(name string) bool { return strings.HasPrefix(name, "slice of ") }),
+			m.Sliced()...)
 	}
 	for _, name := range names {
 		x, err := s.store.Tensor(name)
@@ -241,15 +248,18 @@ var stepFamilies = []string{"llama", "qwen2", "qwen3", "olmo2", "smollm3", "gran
 // stepKeys are what config.json of a family says besides.
 var stepKeys = map[string]string{
 	"qwen3": `, "head_dim": 24`, "smollm3": `, "no_rope_layer_interval": 2`,
-	"granite": `, "embedding_multiplier": 3, "residual_multiplier": 0.5, "logits_scaling": 2, "attention_multiplier": 0.25`,
-	"gemma2":  `, "head_dim": 24, "query_pre_attn_scalar": 20, "sliding_window": 5`, "gemma3_text": `, "head_dim": 16, "sliding_window": 5, "sliding_window_pattern": 2`,
-	"phi3": `, "partial_rotary_factor": 0.75`,
+	"granite":     `, "embedding_multiplier": 3, "residual_multiplier": 0.5, "logits_scaling": 2, "attention_multiplier": 0.25`,
+	"gemma2":      `, "head_dim": 24, "query_pre_attn_scalar": 20, "sliding_window": 5`,
+	"gemma3_text": `, "head_dim": 16, "sliding_window": 5, "sliding_window_pattern": 2`,
+	"phi3":        `, "partial_rotary_factor": 0.75`,
 }
 
 // stepCases are families, adapters and recompute policies.
-func stepCases(t *testing.T, kinds []string, run func(name string, c model.Config, method string, lora adapter.Config, l layout)) {
+func stepCases(t *testing.T, kinds []string, run func(name string, c model.Config, method string, lora adapter.Config,
+	l layout)) {
 	t.Helper()
-	all := adapter.Targets{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj", "gate_up_proj"}
+	all := adapter.Targets{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj", "qkv_proj",
+		"gate_up_proj"}
 	for _, kind := range kinds {
 		c, err := families.ParseConfig(fmt.Appendf(nil, `{"model_type": %q, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 3, "num_attention_heads": 4,
 			"num_key_value_heads": 2, "vocab_size": 160, "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000, "tie_word_embeddings": false, "hidden_act": "silu"%s}`, kind, stepKeys[kind]))
@@ -260,11 +270,14 @@ func stepCases(t *testing.T, kinds []string, run func(name string, c model.Confi
 			method  string
 			targets adapter.Targets
 			dropout float64
-		}{{"lora", all, 0}, {"qlora", all, 0}, {"qlora", adapter.Targets{"q_proj", "v_proj", "qkv_proj"}, 0}, {"lora", adapter.Targets{"v_proj", "down_proj", "qkv_proj"}, 0}, {"lora", all, .2}} {
-			if kind != "llama" && kind != "qwen2" && i != 0 && i != 2 { // the others differ in nothing that these adapters reach
+		}{{"lora", all, 0}, {"qlora", all, 0}, {"qlora", adapter.Targets{"q_proj", "v_proj", "qkv_proj"}, 0},
+			{"lora", adapter.Targets{"v_proj", "down_proj", "qkv_proj"}, 0}, {"lora", all, .2}} {
+			// the others differ in nothing that these adapters reach
+			if kind != "llama" && kind != "qwen2" && i != 0 && i != 2 {
 				continue
 			}
-			for _, l := range []layout{{}, {reuse: 6}, {policy: graph.RecomputeCheap}, {policy: graph.RecomputeCheap, layers: 1}, {policy: graph.RecomputeLayers},
+			for _, l := range []layout{{}, {reuse: 6}, {policy: graph.RecomputeCheap},
+				{policy: graph.RecomputeCheap, layers: 1}, {policy: graph.RecomputeLayers},
 				{policy: graph.RecomputeLayers, layers: 2}, {policy: graph.Offload}} {
 				run(fmt.Sprintf("%s, %s of %v, dropout %v, %+v", kind, a.method, a.targets, a.dropout, l),
 					c, a.method, adapter.Config{R: 8, Alpha: 16, Dropout: a.dropout, TargetModules: a.targets}, l)

@@ -62,7 +62,8 @@ func (g *GPU) NewStore(plans ...*Plan) (Store, error) {
 		to    **gpu.Arena
 		name  string
 		bytes int64
-	}{{&s.frozen, "frozen weights", l.bytes.Frozen}, {&s.state, "state", state}, {&s.batch, "batch", l.bytes.Batch}, {&s.arena, "activations", l.bytes.Arena}} {
+	}{{&s.frozen, "frozen weights", l.bytes.Frozen}, {&s.state, "state", state}, {&s.batch, "batch", l.bytes.Batch},
+		{&s.arena, "activations", l.bytes.Arena}} {
 		if a.bytes == 0 {
 			*a.to = &gpu.Arena{Name: a.name}
 			continue

@@ -111,7 +111,8 @@ type AdamW8Bit struct {
 func (AdamW8Bit) Name() string { return "adamw_8bit" }
 
 func (k AdamW8Bit) Shape(in []Type) ([]Type, error) {
-	d, err := Want(in, withScaling(k.Scaled, "f[P]", "f[P]", "u8[C]", "u8[C]", "f[Q]", "f[Q]", "f[S]", "f[S]", "i32[B,2]", "f[2]", "f[4]")...)
+	d, err := Want(in, withScaling(k.Scaled, "f[P]", "f[P]", "u8[C]", "u8[C]", "f[Q]", "f[Q]", "f[S]", "f[S]",
+		"i32[B,2]", "f[2]", "f[4]")...)
 	if err != nil {
 		return nil, err
 	}
@@ -141,7 +142,8 @@ func (k AdamW8Bit) CPU(c *CPU, in, out []Tensor) func() {
 }
 
 func adamW8Bit[F Float](k AdamW8Bit, c *CPU, in, out []Tensor) func() {
-	g, blocks, clip, hyper, scaling := Floats[F](in[1]), in[8].I32(), Floats[F](in[9]), Floats[F](in[10]), lossScaling[F](k.Scaled, in, 11)
+	g, blocks, clip, hyper, scaling := Floats[F](in[1]), in[8].I32(), Floats[F](in[9]), Floats[F](in[10]),
+		lossScaling[F](k.Scaled, in, 11)
 	p, m, v := Floats[F](out[0]), Floats[F](out[5]), Floats[F](out[6])
 	codes1, codes2, absmax1, absmax2 := out[1].Bytes(), out[2].Bytes(), Floats[F](out[3]), Floats[F](out[4])
 	b1, b2 := float64(float32(k.Beta1)), float64(float32(k.Beta2))
@@ -170,7 +172,8 @@ func adamW8Bit[F Float](k AdamW8Bit, c *CPU, in, out []Tensor) func() {
 			}
 			c1, c2 := codes1[b*MomentBlock:][:n], codes2[b*MomentBlock:][:n]
 			for i, c := range c1 {
-				wide1[i], wide2[i] = F(F(quant.DynamicSigned.Values[c])*absmax1[b]), F(F(quant.DynamicUnsigned.Values[c2[i]])*absmax2[b])
+				wide1[i], wide2[i] = F(F(quant.DynamicSigned.Values[c])*absmax1[b]),
+					F(F(quant.DynamicUnsigned.Values[c2[i]])*absmax2[b])
 			}
 			m, v := wide1[:n], wide2[:n]
 			s.update(p, g, m, v)
@@ -238,5 +241,6 @@ func encode[F Float](to []byte, x []F, inverse F, m *quant.DynamicMap) {
 func (AdamW8Bit) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 40) }
 
 func (k AdamW8Bit) Stored([]DType) (want, out []DType) {
-	return storedScaling(k.Scaled, F32, F32, U8, U8, F32, F32, F32, F32, I32, F32, F32), []DType{F32, U8, U8, F32, F32, F32, F32}
+	return storedScaling(k.Scaled, F32, F32, U8, U8, F32, F32, F32, F32, I32, F32, F32),
+		[]DType{F32, U8, U8, F32, F32, F32, F32}
 }

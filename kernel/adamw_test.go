@@ -38,7 +38,8 @@ func TestAdamW(t *testing.T) {
 func TestAdamWWithoutSkippedSteps(t *testing.T) {
 	const n, beta1, beta2 = 9, 0.9, 0.95
 	hyper := func(step uint32) []float64 {
-		return []float64{1e-2, 1 - math.Pow(beta1, float64(step)), 1 - math.Pow(beta2, float64(step)), float64(math.Float32frombits(step))}
+		return []float64{1e-2, 1 - math.Pow(beta1, float64(step)), 1 - math.Pow(beta2, float64(step)),
+			float64(math.Float32frombits(step))}
 	}
 	k := kernel.AdamW{Beta1: beta1, Beta2: beta2, Eps: 1e-6, WeightDecay: 0.1}
 	step := func(k kernel.AdamW, factor float64, hyper []float64, more ...kernel.Tensor) []float64 {
@@ -51,7 +52,8 @@ func TestAdamWWithoutSkippedSteps(t *testing.T) {
 			}
 			in = append(in, tensor64(kernel.T(kernel.F64, n), v))
 		}
-		in = append(in, tensor64(kernel.T(kernel.F64, 2), []float64{3, factor}), tensor64(kernel.T(kernel.F64, 4), hyper))
+		in = append(in, tensor64(kernel.T(kernel.F64, 2), []float64{3, factor}),
+			tensor64(kernel.T(kernel.F64, 4), hyper))
 		var all []float64
 		for _, y := range apply(t, k, append(in, more...)...) {
 			all = append(all, y.F64()...)
@@ -61,7 +63,8 @@ func TestAdamWWithoutSkippedSteps(t *testing.T) {
 	scaled := k
 	scaled.Scaled = true
 	want := step(k, 0.5, hyper(5))
-	if got := step(scaled, 0.5, hyper(7), tensor64(kernel.T(kernel.F64, 3), []float64{1024, 1, 2})); !slices.Equal(got, want) {
+	if got := step(scaled, 0.5, hyper(7), tensor64(kernel.T(kernel.F64, 3), []float64{1024, 1, 2})); !slices.Equal(got,
+		want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	if other := step(k, 0.5, hyper(7)); slices.Equal(other, want) {
@@ -114,7 +117,8 @@ func TestAdamWIsTorchs(t *testing.T) {
 			set(in[1], grads[(step-1)*33:step*33])
 			set(in[5], []float64{1e-2, 1 - math.Pow(k.Beta1, float64(step)), 1 - math.Pow(k.Beta2, float64(step)), 0})
 			run()
-			near(fmt.Sprintf("parameter after step %d", step), in[0], g.Floats(fmt.Sprintf("%s.step%d.param", c.tag, step)))
+			near(fmt.Sprintf("parameter after step %d", step), in[0],
+				g.Floats(fmt.Sprintf("%s.step%d.param", c.tag, step)))
 		}
 		near("first moment", in[2], g.Floats(c.tag+".exp_avg"))
 		near("second moment", in[3], g.Floats(c.tag+".exp_avg_sq"))
@@ -159,7 +163,8 @@ func TestAdamW8Bit(t *testing.T) {
 		n         int
 		blocks    [][2]int32
 		quantised int
-	}{{1, [][2]int32{{0, 1}}, 1}, {300, [][2]int32{{1, 256}, {257, 20}, {280, 19}}, 2}, {40, [][2]int32{{0, 40}}, 0}, {700, [][2]int32{{0, 256}, {256, 256}, {512, 188}}, 3}} {
+	}{{1, [][2]int32{{0, 1}}, 1}, {300, [][2]int32{{1, 256}, {257, 20}, {280, 19}}, 2}, {40, [][2]int32{{0, 40}}, 0},
+		{700, [][2]int32{{0, 256}, {256, 256}, {512, 188}}, 3}} {
 		q, r := max(c.quantised, 1), max(len(c.blocks)-c.quantised, 1)
 		var table []int32
 		for _, b := range c.blocks {
@@ -172,11 +177,15 @@ func TestAdamW8Bit(t *testing.T) {
 		for _, decay := range []float64{0, 0.1} {
 			cases = append(cases, kerneltest.Case{
 				Name: fmt.Sprintf("%d decay %v", c.n, decay), Bound: 1e-6,
-				Kernel: kernel.AdamW8Bit{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: decay, Quantised: c.quantised},
+				Kernel: kernel.AdamW8Bit{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: decay,
+					Quantised: c.quantised},
 				In: []kerneltest.Input{
-					kerneltest.Normal(c.n), kerneltest.Normal(c.n), kerneltest.Bytes(codes, 256*q), kerneltest.Bytes(codes, 256*q),
-					kerneltest.Uniform(0.1, 2, q), kerneltest.Uniform(0.1, 2, q), kerneltest.Normal(256 * r), kerneltest.Uniform(0.01, 2, 256*r),
-					kerneltest.Ints(table, len(c.blocks), 2), kerneltest.Values([]float64{3, 0.3}, 2), kerneltest.Values([]float64{1e-2, 0.271, 0.002997, 0}, 4),
+					kerneltest.Normal(c.n), kerneltest.Normal(c.n), kerneltest.Bytes(codes, 256*q),
+					kerneltest.Bytes(codes, 256*q),
+					kerneltest.Uniform(0.1, 2, q), kerneltest.Uniform(0.1, 2, q), kerneltest.Normal(256 * r),
+					kerneltest.Uniform(0.01, 2, 256*r),
+					kerneltest.Ints(table, len(c.blocks), 2), kerneltest.Values([]float64{3, 0.3}, 2),
+					kerneltest.Values([]float64{1e-2, 0.271, 0.002997, 0}, 4),
 				},
 			})
 		}
@@ -190,7 +199,8 @@ func TestDeviceMapsAreQuants(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, m := range map[string]*quant.DynamicMap{"signed_map": quant.DynamicSigned, "unsigned_map": quant.DynamicUnsigned} {
+	for name, m := range map[string]*quant.DynamicMap{"signed_map": quant.DynamicSigned,
+		"unsigned_map": quant.DynamicUnsigned} {
 		_, rest, found := bytes.Cut(source, []byte(name+"[256] = {"))
 		list, _, ended := bytes.Cut(rest, []byte("}"))
 		numbers := regexp.MustCompile(`[^\s,]+`).FindAllString(string(list), -1)
@@ -220,7 +230,8 @@ func momentsOf8(p []float32) (k kernel.AdamW8Bit, in []kernel.Tensor) {
 	copy(i32.I32(), table)
 	zero := func(n int) kernel.Tensor { return tensor32(make([]float32, n), n) }
 	return kernel.AdamW8Bit{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8, WeightDecay: 0.01, Quantised: q}, []kernel.Tensor{
-		tensor32(p, len(p)), zero(len(p)), u8(), u8(), zero(q), zero(q), zero(256), zero(256), i32, tensor32([]float32{1, 1}, 2), zero(4)}
+		tensor32(p, len(p)), zero(len(p)), u8(), u8(), zero(q), zero(q), zero(256), zero(256), i32,
+		tensor32([]float32{1, 1}, 2), zero(4)}
 }
 
 // TestAdamW8BitExtremes: gradients from the least number to the largest leave nothing that is not finite, a block of
@@ -256,7 +267,8 @@ func TestAdamW8BitExtremes(t *testing.T) {
 	}
 	for i, c := range in[2].Bytes()[768:] {
 		if c != 127 || in[3].Bytes()[768+i] != 0 || in[0].F32()[768+i] != 0 {
-			t.Fatalf("number %d of a block without gradient: codes %d and %d, parameter %v", i, c, in[3].Bytes()[768+i], in[0].F32()[768+i])
+			t.Fatalf("number %d of a block without gradient: codes %d and %d, parameter %v", i, c, in[3].Bytes()[768+i],
+				in[0].F32()[768+i])
 		}
 	}
 	before := append(bytes.Clone(in[2].Bytes()), in[0].Bytes()...)

@@ -24,7 +24,8 @@ type Attention struct {
 	Scale          float64
 	Window         int     // 0: no limit
 	Cap            float64 // 0: none
-	Longest        int     // keys of a sequence at most, where those have bounds of their own; 0: not known. It changes no number's meaning
+	// keys of a sequence at most, where those have bounds of their own; 0: not known. It changes no number's meaning
+	Longest int
 }
 
 func (Attention) Name() string { return "attention" }
@@ -48,7 +49,8 @@ func (o Attention) check(in []Type, d Dims, floats ...int) error {
 		return fmt.Errorf("%d heads over %d key heads, want a whole number for each", o.Heads, o.KVHeads)
 	}
 	if d.At('E')%o.Heads != 0 || d.At('E')/o.Heads*o.KVHeads != d.At('L') {
-		return fmt.Errorf("queries are %v with %d heads, keys %v with %d: the head sizes must agree", in[0], o.Heads, in[1], o.KVHeads)
+		return fmt.Errorf("queries are %v with %d heads, keys %v with %d: the head sizes must agree", in[0], o.Heads,
+			in[1], o.KVHeads)
 	}
 	if d.At('E') == 0 {
 		return fmt.Errorf("queries are %v: the heads are empty", in[0])
@@ -158,7 +160,8 @@ func (o Attention) CheckGPU(_, out []Type, _ int) error {
 }
 
 func (AttentionGrad) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, ComputeType, ComputeType, F32, ComputeType, I32, I32}, []DType{ComputeType, ComputeType, ComputeType}
+	return []DType{ComputeType, ComputeType, ComputeType, ComputeType, F32, ComputeType, I32, I32},
+		[]DType{ComputeType, ComputeType, ComputeType}
 }
 
 // deltaBytes returns the scratch for the rows' sums of o dO.

@@ -85,7 +85,8 @@ func newAttentionShape[F Float](o Attention, q, k, cuQ, cuK Tensor) attentionSha
 	group := o.Heads / o.KVHeads
 	return attentionShape[F]{
 		loops: simd.Best[F](), head: q.Shape[1] / o.Heads, group: group, tile: queryTile(group),
-		queryWidth: q.Shape[1], keyWidth: k.Shape[1], outWidth: q.Shape[1], kvWidth: k.Shape[1], queries: q.Shape[0], keys: k.Shape[0],
+		queryWidth: q.Shape[1], keyWidth: k.Shape[1], outWidth: q.Shape[1], kvWidth: k.Shape[1], queries: q.Shape[0],
+		keys:   k.Shape[0],
 		window: o.Window, scale: F(o.Scale), cap: F(o.Cap), cuQ: cuQ.I32(), cuK: cuK.I32(),
 	}
 }
@@ -105,7 +106,8 @@ type sequence struct{ q0, q1, k0, k1 int }
 // sequence returns the s-th one; bounds beyond the tensors are cut.
 func (a *attentionShape[F]) sequence(s int) sequence {
 	cut := func(v int32, n int) int { return min(max(int(v), 0), n) }
-	return sequence{cut(a.cuQ[s], a.queries), cut(a.cuQ[s+1], a.queries), cut(a.cuK[s], a.keys), cut(a.cuK[s+1], a.keys)}
+	return sequence{cut(a.cuQ[s], a.queries), cut(a.cuQ[s+1], a.queries), cut(a.cuK[s], a.keys),
+		cut(a.cuK[s+1], a.keys)}
 }
 
 // sees returns the range of keys that query i of a sequence may look at.
@@ -171,7 +173,8 @@ func (a *attentionShape[F]) capGrad(s, dp []F, delta F) F {
 }
 
 func attention[F Float](c *CPU, o Attention, in, out []Tensor) func() {
-	return attend(c, o, newAttentionShape[F](o, in[0], in[1], in[3], in[4]), Floats[F](in[0]), Floats[F](in[1]), Floats[F](in[2]), out)
+	return attend(c, o, newAttentionShape[F](o, in[0], in[1], in[3], in[4]), Floats[F](in[0]), Floats[F](in[1]),
+		Floats[F](in[2]), out)
 }
 
 // attend is attention of q, k and v where they lie.

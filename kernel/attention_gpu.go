@@ -30,7 +30,8 @@ func (o Attention) attend(g *GPU, q, k, v, cu DeviceTensor, out []DeviceTensor) 
 	if a.Family == cuda.Hopper {
 		m := o.maps(g, D)
 		order, sort := m.order(a, cuda.OrderForward, q, cu)
-		args := []any{y, lse, m.q(q, a.Boxes.ForwardQ), m.k(k, a.Boxes.ForwardK), m.k(v, a.Boxes.ForwardK), cu.Ptr, order}
+		args := []any{y, lse, m.q(q, a.Boxes.ForwardQ), m.k(k, a.Boxes.ForwardK), m.k(v, a.Boxes.ForwardK), cu.Ptr,
+			order}
 		work, err := m.launch(a.Forward, o.args(args, q, cu, D, ldo))
 		return inOrder(sort, work), err
 	}
@@ -69,7 +70,8 @@ func (m *headMaps) k(t DeviceTensor, rows int) gpu.TensorMap { return m.heads(t,
 
 // heads maps [M,heads,D], whose rows may hold more, in boxes of 64 columns of one head and so many rows.
 func (m *headMaps) heads(t DeviceTensor, heads, rows int) gpu.TensorMap {
-	x, err := gpu.NewTensorMap(t.Ptr, []int64{int64(m.D), int64(heads), int64(t.Shape[0])}, []int64{int64(t.DType.Size() * m.D), int64(t.DType.Size() * t.Shape[1])}, []int{64, 1, rows}, 128)
+	x, err := gpu.NewTensorMap(t.Ptr, []int64{int64(m.D), int64(heads), int64(t.Shape[0])},
+		[]int64{int64(t.DType.Size() * m.D), int64(t.DType.Size() * t.Shape[1])}, []int{64, 1, rows}, 128)
 	m.err = errors.Join(m.err, err)
 	return x
 }
@@ -121,15 +123,18 @@ func (o AttentionGrad) differentiate(g *GPU, in []DeviceTensor, cu DeviceTensor,
 		keyOrder, sortKeys := m.order(a, cuda.OrderKV, q, cu)
 		queryOrder, sortQueries := m.order(a, cuda.OrderQuery, q, cu)
 		sums = inOrder(sums, sortKeys, sortQueries)
-		kv := []any{dk, dv, part, m.q(q, b.KVQ), m.k(k, b.KVK), m.k(v, b.KVK), m.q(dy, b.KVQ), lse, delta, cu.Ptr, keyOrder}
+		kv := []any{dk, dv, part, m.q(q, b.KVQ), m.k(k, b.KVK), m.k(v, b.KVK), m.q(dy, b.KVQ), lse, delta, cu.Ptr,
+			keyOrder}
 		if keys, err = m.launch(a.KV, f.args(kv, q, cu, D, ldk, int32(a.Splits))); err != nil {
 			return nil, err
 		}
-		query := []any{dq, m.q(q, b.QueryQ), m.k(k, b.QueryK), m.k(v, b.QueryK), m.q(dy, b.QueryQ), lse, delta, cu.Ptr, queryOrder}
+		query := []any{dq, m.q(q, b.QueryQ), m.k(k, b.QueryK), m.k(v, b.QueryK), m.q(dy, b.QueryQ), lse, delta, cu.Ptr,
+			queryOrder}
 		queries = func() (func() error, error) { return m.launch(a.Query, f.args(query, q, cu, D, ldq)) }
 	} else {
 		buffers := []any{q.Ptr, k.Ptr, v.Ptr, dy.Ptr, lse, delta, cu.Ptr}
-		if keys, err = g.Launch(a.KV, f.args(append([]any{dk, dv, part}, buffers...), q, cu, D, ldq, ldk, ldo)...); err != nil {
+		if keys, err = g.Launch(a.KV, f.args(append([]any{dk, dv, part}, buffers...), q, cu, D, ldq, ldk,
+			ldo)...); err != nil {
 			return nil, err
 		}
 		queries = func() (func() error, error) {
@@ -239,6 +244,7 @@ func (o AttentionSinks) GPU(g *GPU, in, out []DeviceTensor) (func() error, error
 		return nil, err
 	}
 	sinks := in[last].Ptr.Add(int64(place * H * in[last].DType.Size()))
-	sink, err := g.Launch(cuda.AttentionSinks(M, H), out[0].Ptr, out[1].Ptr, sinks, int32(M), int32(H), int32(in[0].Shape[1]/H))
+	sink, err := g.Launch(cuda.AttentionSinks(M, H), out[0].Ptr, out[1].Ptr, sinks, int32(M), int32(H),
+		int32(in[0].Shape[1]/H))
 	return inOrder(attend, sink), err
 }

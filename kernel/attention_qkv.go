@@ -20,7 +20,8 @@ func (o AttentionQKV) Shape(in []Type) ([]Type, error) {
 		return nil, fmt.Errorf("%d heads over %d key heads, want one or more of each", o.Heads, o.KVHeads)
 	}
 	if heads := o.Heads + 2*o.KVHeads; in[0].Shape[1]%heads != 0 {
-		return nil, fmt.Errorf("input 0 is %v, want rows of %d heads: %d of queries, %d of keys, %d of values", in[0], heads, o.Heads, o.KVHeads, o.KVHeads)
+		return nil, fmt.Errorf("input 0 is %v, want rows of %d heads: %d of queries, %d of keys, %d of values", in[0],
+			heads, o.Heads, o.KVHeads, o.KVHeads)
 	}
 	q, k := o.parts(in[0])
 	return Attention(o).Shape([]Type{q, k, k, in[1], in[1]})
@@ -96,7 +97,8 @@ func (o AttentionQKVGrad) Shape(in []Type) ([]Type, error) {
 
 func (o AttentionQKVGrad) Scratch(in []Type, workers int) int64 {
 	_, k := AttentionQKV(o).parts(in[0])
-	return 2*AttentionGrad(o).partialBytes(k) + int64(workers)*Attention(o).backwardSlot(in[0].DType, AttentionQKV(o).head(in[0]))
+	return 2*AttentionGrad(o).partialBytes(k) + int64(workers)*Attention(o).backwardSlot(in[0].DType,
+		AttentionQKV(o).head(in[0]))
 }
 
 func (o AttentionQKVGrad) CPU(c *CPU, in, out []Tensor) func() {
@@ -105,7 +107,8 @@ func (o AttentionQKVGrad) CPU(c *CPU, in, out []Tensor) func() {
 
 func attentionQKVGrad[F Float](c *CPU, o AttentionQKVGrad, in, out []Tensor) func() {
 	f := AttentionQKV(o)
-	b := &attentionBackward[F]{attentionShape: qkvShape[F](f, in[0], in[4]), o: Floats[F](in[1]), lse: Floats[F](in[2]), do: Floats[F](in[3])}
+	b := &attentionBackward[F]{attentionShape: qkvShape[F](f, in[0], in[4]), o: Floats[F](in[1]), lse: Floats[F](in[2]),
+		do: Floats[F](in[3])}
 	b.q, b.k, b.v = qkvParts(f, in[0].Type, Floats[F](in[0]))
 	b.dq, b.dk, b.dv = qkvParts(f, in[0].Type, Floats[F](out[0]))
 	_, k := f.parts(in[0].Type)

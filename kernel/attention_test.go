@@ -54,7 +54,8 @@ var layouts = []layout{
 }
 
 func (l layout) kernel() kernel.Attention {
-	return kernel.Attention{Heads: l.heads, KVHeads: l.kvs, Scale: 1 / math.Sqrt(float64(l.head)), Window: l.window, Cap: l.cap}
+	return kernel.Attention{Heads: l.heads, KVHeads: l.kvs, Scale: 1 / math.Sqrt(float64(l.head)), Window: l.window,
+		Cap: l.cap}
 }
 
 func (l layout) bounds() []kerneltest.Input {
@@ -66,8 +67,10 @@ func TestAttention(t *testing.T) {
 		q, k := kerneltest.Normal(l.m, l.heads*l.head), kerneltest.Normal(l.n, l.kvs*l.head)
 		stat := kerneltest.Uniform(2, 3, l.heads, l.m)
 		kerneltest.Run(t,
-			kerneltest.Case{Name: l.name, Kernel: l.kernel(), In: append([]kerneltest.Input{q, k, k}, l.bounds()...), Bound: 5e-7},
-			kerneltest.Case{Name: l.name + " backward", Kernel: kernel.AttentionGrad(l.kernel()), In: append([]kerneltest.Input{q, k, k, q, stat, q}, l.bounds()...), Bound: 1.3e-6},
+			kerneltest.Case{Name: l.name, Kernel: l.kernel(), In: append([]kerneltest.Input{q, k, k}, l.bounds()...),
+				Bound: 5e-7},
+			kerneltest.Case{Name: l.name + " backward", Kernel: kernel.AttentionGrad(l.kernel()),
+				In: append([]kerneltest.Input{q, k, k, q, stat, q}, l.bounds()...), Bound: 1.3e-6},
 		)
 	}
 }
@@ -77,7 +80,8 @@ func TestAttentionMeaning(t *testing.T) {
 	for _, l := range layouts {
 		t.Run(l.name, func(t *testing.T) {
 			q, k, v := normal64(1, l.m*l.heads*l.head), normal64(2, l.n*l.kvs*l.head), normal64(3, l.n*l.kvs*l.head)
-			out := evaluate(t, l.kernel(), f64s(q, l.m, l.heads*l.head), f64s(k, l.n, l.kvs*l.head), f64s(v, l.n, l.kvs*l.head), i32s(l.cuQ), i32s(l.cuK))
+			out := evaluate(t, l.kernel(), f64s(q, l.m, l.heads*l.head), f64s(k, l.n, l.kvs*l.head),
+				f64s(v, l.n, l.kvs*l.head), i32s(l.cuQ), i32s(l.cuK))
 			o, lse := l.definition(q, k, v)
 			near(t, "o", out[0].F64(), o, 1e-13)
 			near(t, "lse", out[1].F64(), lse, 1e-13)
@@ -134,7 +138,8 @@ func TestAttentionLargeScores(t *testing.T) {
 	for i := range m {
 		q[i*head], k[i*head] = 100, float32(i%10)*10
 	}
-	out := evaluate(t, kernel.Attention{Heads: 1, KVHeads: 1, Scale: 1}, f32s(q, m, head), f32s(k, m, head), f32s(v, m, head), i32s([]int32{0, m}), i32s([]int32{0, m}))
+	out := evaluate(t, kernel.Attention{Heads: 1, KVHeads: 1, Scale: 1}, f32s(q, m, head), f32s(k, m, head),
+		f32s(v, m, head), i32s([]int32{0, m}), i32s([]int32{0, m}))
 	for i := range m {
 		best, n := 0, 0.0
 		for j := range i + 1 {
@@ -163,7 +168,8 @@ func TestAttentionHostileBounds(t *testing.T) {
 	out := evaluate(t, single, f32s(normal32(1, 8), 2, 4), none, none, i32s([]int32{0, 2}), i32s([]int32{0, 0}))
 	near(t, "o without keys", widen(out[0].F32()), make([]float64, 8), 0)
 	x := f32s(normal32(1, 8), 2, 4)
-	evaluate(t, kernel.AttentionGrad(single), x, none, none, out[0], out[1], x, i32s([]int32{0, 2}), i32s([]int32{0, 0}))
+	evaluate(t, kernel.AttentionGrad(single), x, none, none, out[0], out[1], x, i32s([]int32{0, 2}),
+		i32s([]int32{0, 0}))
 	nothing := i32s([]int32{0, 0})
 	out = evaluate(t, single, none, none, none, nothing, nothing)
 	evaluate(t, kernel.AttentionGrad(single), none, none, none, out[0], out[1], none, nothing, nothing)
@@ -197,8 +203,10 @@ func TestAttentionRefuses(t *testing.T) {
 		"no scale":          {kernel.Attention{Heads: 4, KVHeads: 2}, types(kernel.F32, 16, 8)},
 		"a negative window": {kernel.Attention{Heads: 4, KVHeads: 2, Scale: 1, Window: -1}, types(kernel.F32, 16, 8)},
 		"a negative cap":    {kernel.Attention{Heads: 4, KVHeads: 2, Scale: 1, Cap: -1}, types(kernel.F32, 16, 8)},
-		"no cap":            {kernel.Attention{Heads: 4, KVHeads: 2, Scale: 1, Cap: math.NaN()}, types(kernel.F32, 16, 8)},
-		"an infinite cap":   {kernel.Attention{Heads: 4, KVHeads: 2, Scale: 1, Cap: math.Inf(1)}, types(kernel.F32, 16, 8)},
+		"no cap": {kernel.Attention{Heads: 4, KVHeads: 2, Scale: 1, Cap: math.NaN()},
+			types(kernel.F32, 16, 8)},
+		"an infinite cap": {kernel.Attention{Heads: 4, KVHeads: 2, Scale: 1, Cap: math.Inf(1)},
+			types(kernel.F32, 16, 8)},
 	} {
 		if _, err := c.k.Shape(c.in); err == nil {
 			t.Errorf("%s: accepted", what)
@@ -219,7 +227,8 @@ func TestSingleQueryIsTheLastOfSeveral(t *testing.T) {
 				q, k, v := normal32(1, several*width), normal32(2, keys*keyWidth), normal32(3, keys*keyWidth)
 				run := func(rows int) (out, lse []float32) {
 					bounds := []int32{int32(several - rows), several}
-					all := evaluate(t, o, f32s(q, several, width), f32s(k, keys, keyWidth), f32s(v, keys, keyWidth), i32s(bounds), i32s([]int32{0, keys}))
+					all := evaluate(t, o, f32s(q, several, width), f32s(k, keys, keyWidth), f32s(v, keys, keyWidth),
+						i32s(bounds), i32s([]int32{0, keys}))
 					last := make([]float32, heads[0])
 					for h := range last {
 						last[h] = all[1].F32()[(h+1)*several-1]
@@ -260,8 +269,10 @@ func TestAttentionQKV(t *testing.T) {
 		qkv, o := kerneltest.Normal(l.m, l.width()), kerneltest.Normal(l.m, l.heads*l.head)
 		stat, cu := kerneltest.Uniform(2, 3, l.heads, l.m), l.bounds()[0]
 		kerneltest.Run(t,
-			kerneltest.Case{Name: l.name, Kernel: kernel.AttentionQKV(l.kernel()), In: []kerneltest.Input{qkv, cu}, Bound: 5e-7},
-			kerneltest.Case{Name: l.name + " backward", Kernel: kernel.AttentionQKVGrad(l.kernel()), In: []kerneltest.Input{qkv, o, stat, o, cu}, Bound: 1.3e-6},
+			kerneltest.Case{Name: l.name, Kernel: kernel.AttentionQKV(l.kernel()), In: []kerneltest.Input{qkv, cu},
+				Bound: 5e-7},
+			kerneltest.Case{Name: l.name + " backward", Kernel: kernel.AttentionQKVGrad(l.kernel()),
+				In: []kerneltest.Input{qkv, o, stat, o, cu}, Bound: 1.3e-6},
 		)
 	}
 }
@@ -271,7 +282,8 @@ func TestAttentionQKVIsAttention(t *testing.T) {
 	for _, l := range fused(t) {
 		t.Run(l.name, func(t *testing.T) {
 			widths := []int{l.heads * l.head, l.kvs * l.head, l.kvs * l.head}
-			qkv, do, cu := f32s(normal32(1, l.m*l.width()), l.m, l.width()), f32s(normal32(2, l.m*widths[0]), l.m, widths[0]), i32s(l.cuQ)
+			qkv, do, cu := f32s(normal32(1, l.m*l.width()), l.m, l.width()),
+				f32s(normal32(2, l.m*widths[0]), l.m, widths[0]), i32s(l.cuQ)
 			split := func(x kernel.Tensor) (parts []kernel.Tensor) {
 				from := 0
 				for _, w := range widths {

@@ -64,7 +64,8 @@ type conv[F Float] struct {
 // newConv also gives the work that lays the filter out at the start of every run.
 func newConv[F Float](x, w, cu Tensor) (*conv[F], func()) {
 	C, K := w.Shape[0], w.Shape[1]
-	o := &conv[F]{loops: simd.Best[F](), x: Floats[F](x), taps: make([][]F, K), ones: make([]F, C), cu: cu.I32(), rows: x.Shape[0]}
+	o := &conv[F]{loops: simd.Best[F](), x: Floats[F](x), taps: make([][]F, K), ones: make([]F, C), cu: cu.I32(),
+		rows: x.Shape[0]}
 	for i := range o.ones {
 		o.ones[i] = 1
 	}
@@ -254,7 +255,8 @@ func (o CausalConvCached) Shape(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	if d.At('L') != (d.At('K')-1)*d.At('C') {
-		return nil, fmt.Errorf("input 4 is %v, want %d columns: %d rows of %d", in[4], (d.At('K')-1)*d.At('C'), d.At('K')-1, d.At('C'))
+		return nil, fmt.Errorf("input 4 is %v, want %d columns: %d rows of %d", in[4], (d.At('K')-1)*d.At('C'),
+			d.At('K')-1, d.At('C'))
 	}
 	if o.Tokens < 1 {
 		return nil, fmt.Errorf("attribute Tokens is %d, want at least 1", o.Tokens)

@@ -7,7 +7,8 @@ import "github.com/tierlora/tierlora/kernel/cuda"
 func (CausalConv) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, C, K, S := convSizes(in)
 	at, rows := cuda.CausalConv(M, C, K, false)
-	return g.Launch(at, out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(M), int32(C), int32(S), int32(rows), int32(K))
+	return g.Launch(at, out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(M), int32(C), int32(S), int32(rows),
+		int32(K))
 }
 
 // convSizes returns the rows, columns and taps of a convolution over S sequences.
@@ -18,7 +19,8 @@ func convSizes(in []DeviceTensor) (M, C, K, S int) {
 func (CausalConvGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, C, K, S := convSizes(in)
 	at, rows := cuda.CausalConv(M, C, K, true)
-	return g.Launch(at, out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, in[3].Ptr, int32(M), int32(C), int32(S), int32(rows), int32(K))
+	return g.Launch(at, out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, in[3].Ptr, int32(M), int32(C), int32(S),
+		int32(rows), int32(K))
 }
 
 func (o CausalConvCached) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

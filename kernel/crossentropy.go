@@ -84,7 +84,8 @@ type crossEntropy[F Float] struct {
 func bindCrossEntropy[F Float](c *CPU, o LinearCrossEntropy, in, out []Tensor) func() {
 	e := &crossEntropy[F]{
 		headChunks: newHeadChunks[F](c, o.Chunk, in[0], in[1], in[2]), loops: simd.Best[F](),
-		scale: Floats[F](in[3]), scaling: lossScaling[F](o.Scaled, in, 4), nll: Floats[F](out[len(out)-1]), cap: F(o.Cap),
+		scale: Floats[F](in[3]), scaling: lossScaling[F](o.Scaled, in, 4), nll: Floats[F](out[len(out)-1]),
+		cap: F(o.Cap),
 	}
 	if o.Grad {
 		e.dx = Floats[F](out[1])

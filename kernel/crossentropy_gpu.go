@@ -26,7 +26,8 @@ func (o LinearCrossEntropy) GPU(g *GPU, in, out []DeviceTensor) (func() error, e
 			work = append(work, forward, l)
 			continue
 		}
-		l, err := o.launch(g, "crossentropy_gradient", rows, V, losses, g.Scratch, labels, in[3].Ptr, scalingAt(o.Scaled, in), int32(V), int32(V))
+		l, err := o.launch(g, "crossentropy_gradient", rows, V, losses, g.Scratch, labels, in[3].Ptr,
+			scalingAt(o.Scaled, in), int32(V), int32(V))
 		if err != nil {
 			return nil, err
 		}

@@ -34,15 +34,21 @@ func TestLinearCrossEntropy(t *testing.T) {
 		if c.stored != 0 {
 			w = w.As(c.stored)
 		}
-		in := []kerneltest.Input{kerneltest.Normal(len(c.labels), c.width), w, kerneltest.Ints(c.labels, len(c.labels)), kerneltest.Uniform(0.1, 0.5, 1)}
+		in := []kerneltest.Input{kerneltest.Normal(len(c.labels), c.width), w, kerneltest.Ints(c.labels, len(c.labels)),
+			kerneltest.Uniform(0.1, 0.5, 1)}
 		kerneltest.Run(t,
-			kerneltest.Case{Name: c.name, Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk, Grad: true}, In: in, Bound: 6e-7},
-			kerneltest.Case{Name: c.name + " scaled", Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk, Grad: true, Scaled: true}, Bound: 6e-7,
+			kerneltest.Case{Name: c.name, Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk, Grad: true}, In: in,
+				Bound: 6e-7},
+			kerneltest.Case{Name: c.name + " scaled", Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk, Grad: true,
+				Scaled: true}, Bound: 6e-7,
 				In: append(in[:4:4], kerneltest.Values([]float64{1, 5, 2}, 3))},
-			kerneltest.Case{Name: c.name + " capped", Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk, Grad: true, Scaled: true, Cap: 1.5}, Bound: 2e-6,
+			kerneltest.Case{Name: c.name + " capped", Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk, Grad: true,
+				Scaled: true, Cap: 1.5}, Bound: 2e-6,
 				In: append(in[:4:4], kerneltest.Values([]float64{1, 5, 2}, 3))},
-			kerneltest.Case{Name: c.name + " capped without gradient", Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk, Cap: 3}, In: in, Bound: 6e-7},
-			kerneltest.Case{Name: c.name + " without gradient", Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk}, In: in, Bound: 3e-7},
+			kerneltest.Case{Name: c.name + " capped without gradient",
+				Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk, Cap: 3}, In: in, Bound: 6e-7},
+			kerneltest.Case{Name: c.name + " without gradient", Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk},
+				In: in, Bound: 3e-7},
 		)
 	}
 }
@@ -91,7 +97,8 @@ func testCrossEntropyMeaning(t *testing.T, cap float64) {
 		}
 	}
 	in := func(n int) []kernel.Tensor {
-		return []kernel.Tensor{f64s(x[:n*width], n, width), f64s(w, vocab, width), i32s(labels[:n]), f64s([]float64{scale}, 1)}
+		return []kernel.Tensor{f64s(x[:n*width], n, width), f64s(w, vocab, width), i32s(labels[:n]),
+			f64s([]float64{scale}, 1)}
 	}
 	out := evaluate(t, kernel.LinearCrossEntropy{Chunk: 2, Grad: true, Cap: cap}, in(4)...)
 	near(t, "loss", out[0].F64(), []float64{scale * (nll[0] + nll[2] + nll[3])}, 1e-14)
@@ -115,7 +122,8 @@ func TestLinearCrossEntropyChunks(t *testing.T) {
 	}
 	run := func(chunk int) []kernel.Tensor {
 		return evaluate(t, kernel.LinearCrossEntropy{Chunk: chunk, Grad: true},
-			f64s(normal64(1, m*width), m, width), f64s(normal64(2, vocab*width), vocab, width), i32s(labels), f64s([]float64{0.1}, 1))
+			f64s(normal64(1, m*width), m, width), f64s(normal64(2, vocab*width), vocab, width), i32s(labels),
+			f64s([]float64{0.1}, 1))
 	}
 	want := run(m)
 	for _, chunk := range []int{1, 5, 10, 23} {
@@ -127,12 +135,14 @@ func TestLinearCrossEntropyChunks(t *testing.T) {
 
 func TestLinearCrossEntropyRefuses(t *testing.T) {
 	types := func(scale kernel.DType, vocab int) []kernel.Type {
-		return []kernel.Type{kernel.T(kernel.F32, 3, 4), kernel.T(kernel.F32, vocab, 4), kernel.T(kernel.I32, 3), kernel.T(scale, 1)}
+		return []kernel.Type{kernel.T(kernel.F32, 3, 4), kernel.T(kernel.F32, vocab, 4), kernel.T(kernel.I32, 3),
+			kernel.T(scale, 1)}
 	}
 	for what, c := range map[string]struct {
 		chunk int
 		in    []kernel.Type
-	}{"no chunk": {0, types(kernel.F32, 5)}, "mixed floats": {1, types(kernel.F64, 5)}, "no vocabulary": {1, types(kernel.F32, 0)}} {
+	}{"no chunk": {0, types(kernel.F32, 5)}, "mixed floats": {1, types(kernel.F64, 5)},
+		"no vocabulary": {1, types(kernel.F32, 0)}} {
 		if _, err := (kernel.LinearCrossEntropy{Chunk: c.chunk}).Shape(c.in); err == nil {
 			t.Errorf("%s: accepted", what)
 		}

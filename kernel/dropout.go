@@ -68,18 +68,22 @@ func dropout[F Float](k Dropout, c *CPU, in, out []Tensor) func() {
 // mask is what decides which elements stay, and what they are multiplied with.
 type mask[F Float] struct {
 	threshold uint64
-	factor    [2]F // of what stays and what is dropped: a product with a looked-up factor, as a branch would be guessed wrong at a rate of P
-	fast      func(y, x []F, group uint64, step uint32, keys [10][2]uint32) int
-	stream    uint64
-	counter   []int32
+	// of what stays and what is dropped: a product with a looked-up factor, as a branch would be guessed wrong at a
+	// rate of P
+	factor  [2]F
+	fast    func(y, x []F, group uint64, step uint32, keys [10][2]uint32) int
+	stream  uint64
+	counter []int32
 
 	keys [10][2]uint32
 	step uint32
 }
 
 func newMask[F Float](k Dropout, counter []int32) mask[F] {
-	m := mask[F]{threshold: uint64(k.Threshold()), factor: [2]F{F(1 / (1 - k.P)), 0}, stream: k.Stream, counter: counter}
-	m.fast, _ = any(simd.Dropout(k.Threshold(), float32(m.factor[0]))).(func(y, x []F, group uint64, step uint32, keys [10][2]uint32) int)
+	m := mask[F]{threshold: uint64(k.Threshold()), factor: [2]F{F(1 / (1 - k.P)), 0}, stream: k.Stream,
+		counter: counter}
+	m.fast, _ = any(simd.Dropout(k.Threshold(), float32(m.factor[0]))).(func(y, x []F, group uint64, step uint32,
+		keys [10][2]uint32) int)
 	return m
 }
 

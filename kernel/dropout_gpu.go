@@ -10,7 +10,8 @@ func (k Dropout) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 		return nil, err
 	}
 	n := int64(out[0].Elems())
-	return g.Launch(cuda.Flat("dropout", "dropout_apply", (n+7)/8), out[0].Ptr, in[0].Ptr, in[1].Ptr, int64(k.Stream), k.Threshold(), float32(1/(1-k.P)), n, int64(place)*n)
+	return g.Launch(cuda.Flat("dropout", "dropout_apply", (n+7)/8), out[0].Ptr, in[0].Ptr, in[1].Ptr, int64(k.Stream),
+		k.Threshold(), float32(1/(1-k.P)), n, int64(place)*n)
 }
 
 func (k DropSlots) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -19,5 +20,6 @@ func (k DropSlots) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 		return nil, err
 	}
 	S, C := out[0].Shape[0], out[0].Shape[1]
-	return g.Launch(cuda.DropoutSlots(S, C), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int64(k.Stream), Dropout(k).Threshold(), float32(1/(1-k.P)), int32(S), int32(C), int64(place)*int64(out[0].Elems()))
+	return g.Launch(cuda.DropoutSlots(S, C), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int64(k.Stream),
+		Dropout(k).Threshold(), float32(1/(1-k.P)), int32(S), int32(C), int64(place)*int64(out[0].Elems()))
 }

@@ -22,7 +22,8 @@ func TestDropout(t *testing.T) {
 	}
 	kerneltest.Run(t, cases...)
 	for _, p := range []float64{0, 1, -0.1, math.NaN()} {
-		if _, err := (kernel.Dropout{P: p}).Shape([]kernel.Type{kernel.T(kernel.F32, 2, 2), kernel.T(kernel.I32, 2)}); err == nil {
+		if _, err := (kernel.Dropout{P: p}).Shape([]kernel.Type{kernel.T(kernel.F32, 2, 2),
+			kernel.T(kernel.I32, 2)}); err == nil {
 			t.Errorf("the probability %v is accepted", p)
 		}
 	}
@@ -60,8 +61,10 @@ func TestDropSlots(t *testing.T) {
 		for r := range order {
 			order[r] = int32(s[0] - 1 - r)
 		}
-		cases = append(cases, kerneltest.Case{Name: fmt.Sprint(s), Kernel: kernel.DropSlots{P: 0.3, Stream: 7}, Bound: 1e-7,
-			In: []kerneltest.Input{kerneltest.Normal(s[0], s[1]), kerneltest.Ints([]int32{-42, 3}, 2), kerneltest.Ints(order, s[0])}})
+		cases = append(cases, kerneltest.Case{Name: fmt.Sprint(s), Kernel: kernel.DropSlots{P: 0.3, Stream: 7},
+			Bound: 1e-7,
+			In: []kerneltest.Input{kerneltest.Normal(s[0], s[1]), kerneltest.Ints([]int32{-42, 3}, 2),
+				kerneltest.Ints(order, s[0])}})
 	}
 	kerneltest.Run(t, cases...)
 	x, two := kernel.T(kernel.F32, 3, 2), kernel.T(kernel.I32, 2)

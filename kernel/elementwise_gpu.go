@@ -34,12 +34,14 @@ func (AddTo) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	case g.Precision.Stored(ComputeType):
 		return g.Launch(cuda.Elementwise("elementwise_axpy", n), out[0].Ptr, in[1].Ptr, float32(1), n)
 	}
-	return nil, fmt.Errorf("add to %v: f32 and %v are supported on the GPU with precision %v", out[0].Type, g.Precision.Stored(ComputeType), g.Precision)
+	return nil, fmt.Errorf("add to %v: f32 and %v are supported on the GPU with precision %v", out[0].Type,
+		g.Precision.Stored(ComputeType), g.Precision)
 }
 
 func (AddBias) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, N := in[0].Shape[0], in[0].Shape[1]
-	return g.Launch(cuda.Flat("bias", "bias_add", (int64(M)*int64(N)+7)/8), out[0].Ptr, in[0].Ptr, in[1].Ptr, int32(M), int32(N))
+	return g.Launch(cuda.Flat("bias", "bias_add", (int64(M)*int64(N)+7)/8), out[0].Ptr, in[0].Ptr, in[1].Ptr, int32(M),
+		int32(N))
 }
 
 func (o Scale) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

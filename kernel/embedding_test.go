@@ -12,15 +12,18 @@ func TestEmbedding(t *testing.T) {
 	at := func(d kernel.DType) kernel.Kernel { return kernel.Embedding{Float: d} }
 	ids := kerneltest.Ints([]int32{3, 0, 10, 3, 7}, 5)
 	for _, d := range []kernel.DType{kernel.F32, kernel.F64, kernel.BF16, kernel.F16} {
-		kerneltest.Run(t, kerneltest.Case{Name: d.String(), At: at, In: []kerneltest.Input{ids, kerneltest.Normal(11, 9).As(d)}})
+		kerneltest.Run(t, kerneltest.Case{Name: d.String(), At: at,
+			In: []kerneltest.Input{ids, kerneltest.Normal(11, 9).As(d)}})
 	}
 	many := make([]int32, 300)
 	for i := range many {
 		many[i] = int32(i * 31 % 50)
 	}
 	scaled := func(d kernel.DType) kernel.Kernel { return kernel.Embedding{Float: d, Scale: math.Sqrt(130)} }
-	kerneltest.Run(t, kerneltest.Case{Name: "scaled", At: scaled, In: []kerneltest.Input{kerneltest.Ints(many, 300), kerneltest.Normal(50, 130)}, Bound: 2e-7})
-	kerneltest.Run(t, kerneltest.Case{Name: "pieces", At: at, In: []kerneltest.Input{kerneltest.Ints(many, 300), kerneltest.Normal(50, 130)}})
+	kerneltest.Run(t, kerneltest.Case{Name: "scaled", At: scaled,
+		In: []kerneltest.Input{kerneltest.Ints(many, 300), kerneltest.Normal(50, 130)}, Bound: 2e-7})
+	kerneltest.Run(t, kerneltest.Case{Name: "pieces", At: at,
+		In: []kerneltest.Input{kerneltest.Ints(many, 300), kerneltest.Normal(50, 130)}})
 }
 
 // Every f16 and bf16 number is taken as it is, ids outside the table give NaN.

@@ -159,7 +159,8 @@ type AddInOrder struct{ Slice bool }
 func (AddInOrder) Name() string { return "inorder" }
 
 func (k AddInOrder) Shape(in []Type) ([]Type, error) {
-	if len(in) != 2 || in[0].DType != F32 && in[0].DType != F64 || in[1].DType != in[0].DType || len(in[1].Shape) == 0 || in[1].Shape[0] < 1 {
+	if len(in) != 2 || in[0].DType != F32 && in[0].DType != F64 || in[1].DType != in[0].DType ||
+		len(in[1].Shape) == 0 || in[1].Shape[0] < 1 {
 		return nil, fmt.Errorf("takes a sum and parts of it, f32 or f64, got %v", in)
 	}
 	sum, parts := in[0], in[1]
@@ -277,7 +278,8 @@ func (k AllGather) Shape(in []Type) ([]Type, error) {
 		end = k.At[i] + t.Bytes()
 	}
 	if all := int64(k.World) * in[0].Bytes(); end > all {
-		return nil, fmt.Errorf("the parts end at byte %d, %d slices of %d bytes at %d", end, k.World, in[0].Bytes(), all)
+		return nil, fmt.Errorf("the parts end at byte %d, %d slices of %d bytes at %d", end, k.World, in[0].Bytes(),
+			all)
 	}
 	return k.Parts, nil
 }
@@ -328,7 +330,8 @@ func (k AllToAll) Shape(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	if k.Ranks < 1 || d.At('M')%k.Ranks != 0 {
-		return nil, fmt.Errorf("%d ranks exchange equal blocks of the rows of %v: want a multiple of them", k.Ranks, in[0])
+		return nil, fmt.Errorf("%d ranks exchange equal blocks of the rows of %v: want a multiple of them", k.Ranks,
+			in[0])
 	}
 	return in, nil
 }

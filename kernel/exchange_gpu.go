@@ -79,7 +79,8 @@ func (k AddInOrder) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	if from == to {
 		return func() error { return nil }, nil
 	}
-	return g.Launch(cuda.InOrder(int64(to-from)), at.Add(4*int64(from)), in[1].Ptr, int64(to-from), int64(in[1].Elems()/world), int32(world))
+	return g.Launch(cuda.InOrder(int64(to-from)), at.Add(4*int64(from)), in[1].Ptr, int64(to-from),
+		int64(in[1].Elems()/world), int32(world))
 }
 
 func (k GatherSlices) GPU(g *GPU, _, out []DeviceTensor) (func() error, error) {
@@ -123,7 +124,8 @@ func (g *GPU) Join(group Group) error {
 	}
 	for r, theirs := range all {
 		if len(theirs) < 16 || string(theirs[:16]) != string(all[0][:min(16, len(all[0]))]) {
-			return fmt.Errorf("rank %d has NCCL %s and rank 0 another version: give all of them one (TRAINER_NCCL)", r, theirs[:min(16, len(theirs))])
+			return fmt.Errorf("rank %d has NCCL %s and rank 0 another version: give all of them one (TRAINER_NCCL)", r,
+				theirs[:min(16, len(theirs))])
 		}
 	}
 	if g.Comm, err = lib.Join(g.Device, all[0][16:], group.Rank(), group.World(), group.Lost()); err != nil {
@@ -161,7 +163,8 @@ func (g *GPU) greet() error {
 	var parts []gpu.Part
 	for r := range c.World {
 		if r != c.Rank {
-			parts = append(parts, gpu.Part{At: memory.Base.Add(int64(4 * c.World)), Bytes: 4, Peer: r}, gpu.Part{At: memory.Base.Add(int64(4 * r)), Bytes: 4, Peer: r, Receive: true})
+			parts = append(parts, gpu.Part{At: memory.Base.Add(int64(4 * c.World)), Bytes: 4, Peer: r},
+				gpu.Part{At: memory.Base.Add(int64(4 * r)), Bytes: 4, Peer: r, Receive: true})
 		}
 	}
 	if err := c.Exchange(parts).Run(g.Stream); err != nil {
@@ -198,7 +201,8 @@ func (k AllGather) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	var parts []gpu.Part
 	for r := range k.World {
 		if r != rank {
-			parts = append(parts, gpu.Part{At: in[0].Ptr, Bytes: slice, Peer: r}, gpu.Part{At: at(r), Bytes: slice, Peer: r, Receive: true})
+			parts = append(parts, gpu.Part{At: in[0].Ptr, Bytes: slice, Peer: r},
+				gpu.Part{At: at(r), Bytes: slice, Peer: r, Receive: true})
 		}
 	}
 	work := []func() error{func() error { return s.Copy(at(rank), in[0].Ptr, slice) }}

@@ -19,14 +19,20 @@ import (
 func TestExchange(t *testing.T) {
 	for _, n := range []int{1, 4, 37, 1 << 15} {
 		kerneltest.Run(t,
-			kerneltest.Case{Name: fmt.Sprint("alone ", n), Kernel: kernel.Exchange{World: 1}, In: []kerneltest.Input{kerneltest.Normal(n), kerneltest.Normal(), kerneltest.Normal(1)}},
+			kerneltest.Case{Name: fmt.Sprint("alone ", n), Kernel: kernel.Exchange{World: 1},
+				In: []kerneltest.Input{kerneltest.Normal(n), kerneltest.Normal(), kerneltest.Normal(1)}},
 			kerneltest.Case{Name: fmt.Sprint("numbers alone ", n), Kernel: kernel.Exchange{World: 1, Numbers: 2},
-				In: []kerneltest.Input{kerneltest.Normal(n), kerneltest.Normal(), kerneltest.Normal(1), kerneltest.Normal(), kerneltest.Normal()}},
-			kerneltest.Case{Name: fmt.Sprint("gather alone ", n), Kernel: kernel.GatherSlices{World: 1}, In: []kerneltest.Input{kerneltest.Normal(n)}},
-			kerneltest.Case{Name: fmt.Sprint("add ", n), Kernel: kernel.AddInOrder{}, Bound: 2e-7, In: []kerneltest.Input{kerneltest.Normal(n), kerneltest.Normal(3, n)}})
+				In: []kerneltest.Input{kerneltest.Normal(n), kerneltest.Normal(), kerneltest.Normal(1),
+					kerneltest.Normal(), kerneltest.Normal()}},
+			kerneltest.Case{Name: fmt.Sprint("gather alone ", n), Kernel: kernel.GatherSlices{World: 1},
+				In: []kerneltest.Input{kerneltest.Normal(n)}},
+			kerneltest.Case{Name: fmt.Sprint("add ", n), Kernel: kernel.AddInOrder{}, Bound: 2e-7,
+				In: []kerneltest.Input{kerneltest.Normal(n), kerneltest.Normal(3, n)}})
 	}
-	kerneltest.Run(t, kerneltest.Case{Name: "slice", Kernel: kernel.AddInOrder{Slice: true}, Bound: 2e-7, In: []kerneltest.Input{kerneltest.Normal(37), kerneltest.Normal(4, 12)}},
-		kerneltest.Case{Name: "number", Kernel: kernel.AddInOrder{}, Bound: 2e-7, In: []kerneltest.Input{kerneltest.Normal(), kerneltest.Normal(5)}})
+	kerneltest.Run(t, kerneltest.Case{Name: "slice", Kernel: kernel.AddInOrder{Slice: true}, Bound: 2e-7,
+		In: []kerneltest.Input{kerneltest.Normal(37), kerneltest.Normal(4, 12)}},
+		kerneltest.Case{Name: "number", Kernel: kernel.AddInOrder{}, Bound: 2e-7,
+			In: []kerneltest.Input{kerneltest.Normal(), kerneltest.Normal(5)}})
 }
 
 func TestExchangeRefuses(t *testing.T) {
@@ -101,7 +107,8 @@ func TestSumOverRanks(t *testing.T) {
 						k.CPU(cpu, in, out)()
 						return out
 					}
-					got := run(kernel.Exchange{World: world, Numbers: 1}, g[r], tensor32([]float32{float32(r) * 0.1}), tensor32([]float32{float32(r % 2)}, 1), tensor32([]float32{float32(3 * r)}))
+					got := run(kernel.Exchange{World: world, Numbers: 1}, g[r], tensor32([]float32{float32(r) * 0.1}),
+						tensor32([]float32{float32(r % 2)}, 1), tensor32([]float32{float32(3 * r)}))
 					run(kernel.AddInOrder{Slice: true}, sum, got[0])
 					run(kernel.AddInOrder{}, lossSum, got[1])
 					run(kernel.GatherSlices{World: world}, sum)
@@ -134,7 +141,8 @@ func TestAllGather(t *testing.T) {
 	for i := range text {
 		text[i] = byte(i * 7)
 	}
-	k := kernel.AllGather{Parts: []kernel.Type{kernel.T(kernel.U8, 3), kernel.T(kernel.F32, 30), kernel.T(kernel.BF16, 5, 2)}, At: []int64{0, 64, 192}}
+	k := kernel.AllGather{Parts: []kernel.Type{kernel.T(kernel.U8, 3), kernel.T(kernel.F32, 30),
+		kernel.T(kernel.BF16, 5, 2)}, At: []int64{0, 64, 192}}
 	for _, world := range []int{1, 2, 4} {
 		k.World = world
 		slice := kernel.T(kernel.U8, len(text)/world)
@@ -175,8 +183,10 @@ func TestAllGatherRefuses(t *testing.T) {
 		{kernel.AllGather{World: 2}, u8(64), "0 parts"},
 		{kernel.AllGather{Parts: []kernel.Type{u8(1)}, At: []int64{0}}, u8(64), "0 ranks"},
 		{kernel.AllGather{World: 2, Parts: []kernel.Type{u8(1)}, At: []int64{0}}, kernel.T(kernel.F32, 64), "u8"},
-		{kernel.AllGather{World: 2, Parts: []kernel.Type{u8(9), u8(1)}, At: []int64{0, 8}}, u8(64), "part 1 begins at byte 8, the one before it ends at 9"},
-		{kernel.AllGather{World: 2, Parts: []kernel.Type{u8(100)}, At: []int64{64}}, u8(64), "end at byte 164, 2 slices of 64 bytes at 128"},
+		{kernel.AllGather{World: 2, Parts: []kernel.Type{u8(9), u8(1)}, At: []int64{0, 8}}, u8(64),
+			"part 1 begins at byte 8, the one before it ends at 9"},
+		{kernel.AllGather{World: 2, Parts: []kernel.Type{u8(100)}, At: []int64{64}}, u8(64),
+			"end at byte 164, 2 slices of 64 bytes at 128"},
 	} {
 		if _, err := c.k.Shape([]kernel.Type{c.in}); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v: %v, want %s", c.k, err, c.want)

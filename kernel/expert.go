@@ -40,7 +40,8 @@ func (k ExpertMatMul) Shape(in []Type) ([]Type, error) {
 		depth, width = cols, rows
 	}
 	if depth != d.At('K') {
-		return nil, fmt.Errorf("input 0 is %v, input 1 is %v: each of %d matrices takes rows of %d", in[0], in[1], k.Experts, depth)
+		return nil, fmt.Errorf("input 0 is %v, input 1 is %v: each of %d matrices takes rows of %d", in[0], in[1],
+			k.Experts, depth)
 	}
 	return []Type{T(in[0].DType, d.At('S'), width)}, nil
 }
@@ -87,11 +88,13 @@ func (k ExpertMatMul) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	alpha := MatMul{Alpha: k.Alpha}.alpha()
 	if in[0].DType == in[1].DType && in[0].DType == F64 {
 		w := in[1].F64()
-		return expertGemm(c, k.TransB, in[0], in[2], out[0], alpha, beta, func(e int) []float64 { return w[e*rows*cols:][:rows*cols] })
+		return expertGemm(c, k.TransB, in[0], in[2], out[0], alpha, beta,
+			func(e int) []float64 { return w[e*rows*cols:][:rows*cols] })
 	}
 	if in[0].DType == in[1].DType {
 		w := in[1].F32()
-		return expertGemm(c, k.TransB, in[0], in[2], out[0], alpha, beta, func(e int) []float32 { return w[e*rows*cols:][:rows*cols] })
+		return expertGemm(c, k.TransB, in[0], in[2], out[0], alpha, beta,
+			func(e int) []float32 { return w[e*rows*cols:][:rows*cols] })
 	}
 	if in[0].DType == F64 {
 		one, fill := NewTensor(T(F64, rows*cols), c.Scratch).F64(), converter[float64](in[1])
@@ -102,9 +105,10 @@ func (k ExpertMatMul) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	}
 	if in[1].DType == F64 {
 		fill := converter[float32](in[1])
-		return expertGemmDequantised(c, k.TransB, in[0], in[2], out[0], float32(alpha), float32(beta), func(dst []float32, e, i int) {
-			fill(dst, e*rows*cols+i)
-		})
+		return expertGemmDequantised(c, k.TransB, in[0], in[2], out[0], float32(alpha), float32(beta),
+			func(dst []float32, e, i int) {
+				fill(dst, e*rows*cols+i)
+			})
 	}
 	all, w := in[1].U16(), &gemm.Halves{F16: in[1].DType == F16}
 	return expertGemmOf(c, k.TransB, in[0], in[2], out[0], float32(alpha), float32(beta), func(e int) gemm.Dequantiser {
@@ -126,7 +130,8 @@ func expertGemm[F Float](c *CPU, transB bool, x, starts, y Tensor, alpha, beta f
 		for e := range len(s) - 1 {
 			if m := int(s[e+1] - s[e]); m > 0 {
 				at := int(s[e])
-				gemm.Gemm(pool, false, transB, m, width, depth, F(alpha), a[at*depth:], depth, w(e), ldb, F(beta), to[at*width:], width)
+				gemm.Gemm(pool, false, transB, m, width, depth, F(alpha), a[at*depth:], depth, w(e), ldb, F(beta),
+					to[at*width:], width)
 			}
 		}
 	}
@@ -148,7 +153,8 @@ type expertRows struct {
 func (r *expertRows) DequantiseRange(dst []float32, from, to int) { r.fill(dst[:to-from], r.e, from) }
 
 // expertGemmDequantised is expertGemm with matrices that are made float32 block by block while they are multiplied.
-func expertGemmDequantised(c *CPU, transB bool, x, starts, y Tensor, alpha, beta float32, fill func(dst []float32, e, i int)) func() {
+func expertGemmDequantised(c *CPU, transB bool, x, starts, y Tensor, alpha, beta float32,
+	fill func(dst []float32, e, i int)) func() {
 	w := &expertRows{fill: fill}
 	return expertGemmOf(c, transB, x, starts, y, alpha, beta, func(e int) gemm.Dequantiser {
 		w.e = e
@@ -157,7 +163,8 @@ func expertGemmDequantised(c *CPU, transB bool, x, starts, y Tensor, alpha, beta
 }
 
 // expertGemmOf is expertGemm with the matrices w(e), each of which holds until the next is asked for.
-func expertGemmOf(c *CPU, transB bool, x, starts, y Tensor, alpha, beta float32, w func(e int) gemm.Dequantiser) func() {
+func expertGemmOf(c *CPU, transB bool, x, starts, y Tensor, alpha, beta float32,
+	w func(e int) gemm.Dequantiser) func() {
 	a, s, to, pool := x.F32(), starts.I32(), y.F32(), c.Pool
 	depth, width := x.Shape[1], y.Shape[1]
 	return func() {
@@ -165,7 +172,8 @@ func expertGemmOf(c *CPU, transB bool, x, starts, y Tensor, alpha, beta float32,
 		for e := range len(s) - 1 {
 			if m := int(s[e+1] - s[e]); m > 0 {
 				at := int(s[e])
-				gemm.GemmDequantised(pool, transB, m, width, depth, alpha, a[at*depth:], depth, w(e), beta, to[at*width:], width)
+				gemm.GemmDequantised(pool, transB, m, width, depth, alpha, a[at*depth:], depth, w(e), beta,
+					to[at*width:], width)
 			}
 		}
 	}
@@ -252,7 +260,8 @@ func (k ExpertWeightGradGathered) Shape(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	if k.PerToken < 1 || d.At('S') != d.At('M')*k.PerToken {
-		return nil, fmt.Errorf("inputs %v do not fit: %d tokens of %d slots have %d sorted rows, want one a slot", in, d.At('M'), k.PerToken, d.At('S'))
+		return nil, fmt.Errorf("inputs %v do not fit: %d tokens of %d slots have %d sorted rows, want one a slot", in,
+			d.At('M'), k.PerToken, d.At('S'))
 	}
 	return k.grad().Shape([]Type{in[0], T(in[1].DType, d.At('S'), d.At('K')), in[3]})
 }
@@ -439,7 +448,8 @@ func (k ExpertUpdate) SlowGPU(in, out []Type, sm int) SlowPath {
 		}
 	}
 	rank := low[0].Shape[1]
-	p := expertShape{experts: k.Low.Experts, rows: base[0].Shape[0], n: out[0].Shape[1], k: base[0].Shape[1], operand: base[0].DType}
+	p := expertShape{experts: k.Low.Experts, rows: base[0].Shape[0], n: out[0].Shape[1], k: base[0].Shape[1],
+		operand: base[0].DType}
 	if cuda.ExpertsTakeUpdate(rank) || p.up() || !p.hopper(sm) {
 		return SlowPath{}
 	}

@@ -26,7 +26,8 @@ type expertLow struct {
 
 func (p expertOp) bind(g *GPU, y, x, w, starts gpu.Ptr) (func() error, error) {
 	low := p.low
-	if !p.up() && p.hopper(g.Device.SM()) && (y|x|w)%16 == 0 && (low.rank == 0 || cuda.ExpertsTakeUpdate(low.rank) && low.transB == p.transB && (low.u|low.v)%16 == 0) {
+	if !p.up() && p.hopper(g.Device.SM()) && (y|x|w)%16 == 0 &&
+		(low.rank == 0 || cuda.ExpertsTakeUpdate(low.rank) && low.transB == p.transB && (low.u|low.v)%16 == 0) {
 		return p.bindHopper(g, y, x, w, starts)
 	}
 	if p.low.rank > 0 {
@@ -92,7 +93,8 @@ func (p expertOp) maps(rows, matrices gpu.Ptr, depth int, boxRows, boxMatrices [
 	if err != nil {
 		return r, m, err
 	}
-	m, err = gpu.NewTensorMap(matrices, []int64{inner, outer, int64(p.experts)}, []int64{2 * inner, 2 * inner * outer}, boxMatrices, 128)
+	m, err = gpu.NewTensorMap(matrices, []int64{inner, outer, int64(p.experts)}, []int64{2 * inner, 2 * inner * outer},
+		boxMatrices, 128)
 	return r, m, err
 }
 
@@ -105,7 +107,8 @@ func (k ExpertMatMul) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (fun
 }
 
 func (k ExpertMatMul) bindUpdated(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
-	p := expertOp{expertShape{k.Experts, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1], in[0].DType}, k.TransB, float32(MatMul{Alpha: k.Alpha}.alpha()), beta, low}
+	p := expertOp{expertShape{k.Experts, in[0].Shape[0], out[0].Shape[1], in[0].Shape[1], in[0].DType}, k.TransB,
+		float32(MatMul{Alpha: k.Alpha}.alpha()), beta, low}
 	return p.bind(g, out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr)
 }
 
@@ -119,7 +122,8 @@ func (k ExpertWeightGrad) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) 
 	if in[0].DType == F32 {
 		at = cuda.ExpertSingleWeight(n, width, k.Experts)
 	}
-	return g.Launch(at, out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(n), int32(width), float32(MatMul{Alpha: k.Alpha}.alpha()), beta)
+	return g.Launch(at, out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(n), int32(width),
+		float32(MatMul{Alpha: k.Alpha}.alpha()), beta)
 }
 
 func (k ExpertMatMulNF4) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -130,12 +134,14 @@ func (k ExpertMatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (
 	return k.bindUpdated(g, in, out, beta, expertLow{})
 }
 
-func (k ExpertMatMulNF4) bindUpdated(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
+func (k ExpertMatMulNF4) bindUpdated(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error,
+	error) {
 	n := int64(k.N) * int64(k.K)
 	codes := g.nf4Codes(k.FP4)
 	entry, args := "expert_nf4_dequantise", []any{g.Scratch, in[2].Ptr, codes, in[3].Ptr, n}
 	if k.Nested {
-		entry, args = "expert_nf4_dequantise_nested", []any{g.Scratch, in[2].Ptr, codes, in[3].Ptr, g.nf4Map(k.Map), in[4].Ptr, in[5].Ptr, n}
+		entry, args = "expert_nf4_dequantise_nested", []any{g.Scratch, in[2].Ptr, codes, in[3].Ptr, g.nf4Map(k.Map),
+			in[4].Ptr, in[5].Ptr, n}
 	}
 	dequantise, err := g.Launch(cuda.ExpertNF4(entry, n, k.Experts), args...)
 	if err != nil {
@@ -145,7 +151,8 @@ func (k ExpertMatMulNF4) bindUpdated(g *GPU, in, out []DeviceTensor, beta float3
 }
 
 // bindPackedExperts multiplies by the experts' matrices [n,k] that dequantise leaves in scratch.
-func bindPackedExperts(g *GPU, dequantise func() error, experts, n, k int, transposed bool, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
+func bindPackedExperts(g *GPU, dequantise func() error, experts, n, k int, transposed bool, in, out []DeviceTensor,
+	beta float32, low expertLow) (func() error, error) {
 	p := expertOp{expertShape{experts, in[0].Shape[0], n, k, in[0].DType}, true, 1, beta, low}
 	if transposed {
 		p.n, p.k, p.transB = k, n, false
@@ -165,7 +172,8 @@ func (k ExpertWeightGradGathered) GPU(g *GPU, in, out []DeviceTensor) (func() er
 func (k ExpertWeightGradGathered) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
 	n, width := in[0].Shape[1], in[1].Shape[1]
 	at := cuda.ExpertWeightGathered(n, width, k.Experts, in[0].DType == F32)
-	return g.Launch(at, out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, in[3].Ptr, int32(n), int32(width), int32(k.PerToken), int32(in[1].Shape[0]),
+	return g.Launch(at, out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, in[3].Ptr, int32(n), int32(width),
+		int32(k.PerToken), int32(in[1].Shape[0]),
 		float32(MatMul{Alpha: k.Alpha}.alpha()), beta)
 }
 
@@ -177,7 +185,8 @@ func (k ExpertMatMulInt8) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) 
 	return k.bindUpdated(g, in, out, beta, expertLow{})
 }
 
-func (k ExpertMatMulInt8) bindUpdated(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
+func (k ExpertMatMulInt8) bindUpdated(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error,
+	error) {
 	dequantise, err := g.Launch(cuda.Int8Dequantise(k.Experts*k.N, k.K), g.Scratch, in[2].Ptr, in[3].Ptr, int32(k.K))
 	if err != nil {
 		return nil, err
@@ -193,7 +202,8 @@ func (k ExpertMatMulMXFP4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32)
 	return k.bindUpdated(g, in, out, beta, expertLow{})
 }
 
-func (k ExpertMatMulMXFP4) bindUpdated(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error, error) {
+func (k ExpertMatMulMXFP4) bindUpdated(g *GPU, in, out []DeviceTensor, beta float32, low expertLow) (func() error,
+	error) {
 	n := int64(k.Experts) * int64(k.N) * int64(k.K)
 	dequantise, err := g.Launch(cuda.ExpertMXFP4(n), g.Scratch, in[2].Ptr, in[3].Ptr, n)
 	if err != nil {
@@ -214,7 +224,8 @@ func (k ExpertUpdate) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) 
 	if k.Onto {
 		beta = 1
 	}
-	return k.Base.(expertsOnGPU).bindUpdated(g, base, out, beta, expertLow{low[0].Ptr, low[1].Ptr, low[0].Shape[1], k.Low.TransB, float32(MatMul{Alpha: k.Low.Alpha}.alpha())})
+	return k.Base.(expertsOnGPU).bindUpdated(g, base, out, beta,
+		expertLow{low[0].Ptr, low[1].Ptr, low[0].Shape[1], k.Low.TransB, float32(MatMul{Alpha: k.Low.Alpha}.alpha())})
 }
 
 func (o ExpertBias) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

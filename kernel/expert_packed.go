@@ -100,7 +100,8 @@ func (k ExpertMatMulNF4) bind(c *CPU, in, out []Tensor, beta float64) func() {
 		experts[e], first = bindFourBits(k.one().scheme(), k.N, k.K, parts)
 		load = append(load, first)
 	}
-	multiply := bindExperts(c, k.N, k.K, k.Transposed, in, out, beta, func(e int) gemm.Dequantiser { return experts[e] })
+	multiply := bindExperts(c, k.N, k.K, k.Transposed, in, out, beta,
+		func(e int) gemm.Dequantiser { return experts[e] })
 	return func() {
 		for _, f := range load {
 			f()
@@ -119,7 +120,8 @@ func packedExpertsScratch(x DType, n, k int) int64 {
 
 // bindExperts multiplies in[0] by matrices [n,k] that stay packed, or by their transposes; in[1] has the experts' first
 // rows.
-func bindExperts(c *CPU, n, k int, transposed bool, in, out []Tensor, beta float64, of func(e int) gemm.Dequantiser) func() {
+func bindExperts(c *CPU, n, k int, transposed bool, in, out []Tensor, beta float64,
+	of func(e int) gemm.Dequantiser) func() {
 	if in[0].DType == F64 {
 		one := NewTensor(T(F64, n*k), c.Scratch).F64()
 		row := NewTensor(T(F32, k), c.Scratch[T(F64, n, k).Bytes():]).F32()
@@ -162,7 +164,8 @@ const expertInt8Inputs = 4
 func (ExpertMatMulInt8) Name() string { return "expert_int8" }
 
 func (k ExpertMatMulInt8) Shape(in []Type) ([]Type, error) {
-	return packedExpertsShape(in, k.Experts, expertInt8Inputs, MatMulInt8{N: k.N, K: k.K, Transposed: k.Transposed}.Shape)
+	return packedExpertsShape(in, k.Experts, expertInt8Inputs,
+		MatMulInt8{N: k.N, K: k.K, Transposed: k.Transposed}.Shape)
 }
 
 func (k ExpertMatMulInt8) Grads() Backward {
@@ -232,14 +235,16 @@ func (k ExpertMatMulMXFP4) Shape(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	if k.K%quant.MXFP4Block != 0 {
-		return nil, fmt.Errorf("a matrix [%d,%d] is not in MXFP4: its rows must be a multiple of %d long", k.N, k.K, quant.MXFP4Block)
+		return nil, fmt.Errorf("a matrix [%d,%d] is not in MXFP4: its rows must be a multiple of %d long", k.N, k.K,
+			quant.MXFP4Block)
 	}
 	width, result := k.K, k.N
 	if k.Transposed {
 		width, result = k.N, k.K
 	}
 	n := k.Experts * k.N * k.K
-	d, err := Want(in, fmt.Sprintf("f[S,%d]", width), "i32[P]", fmt.Sprintf("u8[%d]", n/2), fmt.Sprintf("u8[%d]", n/quant.MXFP4Block))
+	d, err := Want(in, fmt.Sprintf("f[S,%d]", width), "i32[P]", fmt.Sprintf("u8[%d]", n/2),
+		fmt.Sprintf("u8[%d]", n/quant.MXFP4Block))
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +257,8 @@ func (k ExpertMatMulMXFP4) Shape(in []Type) ([]Type, error) {
 func (k ExpertMatMulMXFP4) Grads() Backward {
 	other := k
 	other.Transposed = !k.Transposed
-	return Backward{Calls: []Call{{other, []Ref{Upstream(), In(1), In(2), In(3)}}}, Grads: []Ref{FromCall(0, 0), {}, {}, {}}}
+	return Backward{Calls: []Call{{other, []Ref{Upstream(), In(1), In(2), In(3)}}},
+		Grads: []Ref{FromCall(0, 0), {}, {}, {}}}
 }
 
 func (k ExpertMatMulMXFP4) Accumulate() (Kernel, bool) { return Onto[ExpertMatMulMXFP4]{k}, true }
@@ -268,7 +274,8 @@ func (ExpertMatMulMXFP4) accumulation() accumulation { return accumulation{input
 func (k ExpertMatMulMXFP4) bind(c *CPU, in, out []Tensor, beta float64) func() {
 	experts := make([]quant.MXFP4, k.Experts)
 	for e := range experts {
-		experts[e] = quant.MXFP4{Rows: k.N, Cols: k.K, Codes: part(in[2].Bytes(), e, k.Experts), Scales: part(in[3].Bytes(), e, k.Experts)}
+		experts[e] = quant.MXFP4{Rows: k.N, Cols: k.K, Codes: part(in[2].Bytes(), e, k.Experts),
+			Scales: part(in[3].Bytes(), e, k.Experts)}
 	}
 	return bindExperts(c, k.N, k.K, k.Transposed, in, out, beta, func(e int) gemm.Dequantiser { return &experts[e] })
 }

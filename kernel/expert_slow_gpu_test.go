@@ -11,18 +11,21 @@ import (
 func TestSlowExperts(t *testing.T) {
 	const experts, rows, many = 8, 512, 8192
 	gemm := func(x DType, rows, n, k int) (Kernel, []Type, []Type) {
-		return ExpertMatMul{Experts: experts, TransB: true}, []Type{T(x, rows, k), T(x, experts*n, k), T(I32, experts+1)}, []Type{T(x, rows, n)}
+		return ExpertMatMul{Experts: experts, TransB: true},
+			[]Type{T(x, rows, k), T(x, experts*n, k), T(I32, experts+1)}, []Type{T(x, rows, n)}
 	}
 	nf4 := func(n, k int, transposed bool) (Kernel, []Type, []Type) {
 		in, out := k, n
 		if transposed {
 			in, out = n, k
 		}
-		return ExpertMatMulNF4{Experts: experts, N: n, K: k, Transposed: transposed}, []Type{T(BF16, many, in), T(I32, experts+1)}, []Type{T(BF16, many, out)}
+		return ExpertMatMulNF4{Experts: experts, N: n, K: k, Transposed: transposed},
+			[]Type{T(BF16, many, in), T(I32, experts+1)}, []Type{T(BF16, many, out)}
 	}
 	update := func(rank int) (Kernel, []Type, []Type) {
 		base, in, out := gemm(BF16, many, 768, 2048)
-		return ExpertUpdate{Base: base, Low: ExpertMatMul{Experts: experts, TransB: true}}, append(in, T(BF16, many, rank), T(BF16, experts*768, rank)), out
+		return ExpertUpdate{Base: base, Low: ExpertMatMul{Experts: experts, TransB: true}},
+			append(in, T(BF16, many, rank), T(BF16, experts*768, rank)), out
 	}
 	of := func(k Kernel, in, out []Type) func(sm int) string {
 		return func(sm int) string { return k.(SlowOnGPU).SlowGPU(in, out, sm).What }
@@ -31,9 +34,11 @@ func TestSlowExperts(t *testing.T) {
 		got  func(sm int) string
 		want string // on compute capability 9.0; "" = nothing
 	}{
-		"as it should be":       {of(gemm(BF16, many, 768, 2048)), ""},
-		"odd columns":           {of(gemm(BF16, many, 764, 2048)), "experts' GEMMs of 764 columns and depth 2048 run on mma.sync"},
-		"odd depth":             {of(gemm(F16, many, 768, 2044)), "experts' GEMMs of 768 columns and depth 2044 run on mma.sync"},
+		"as it should be": {of(gemm(BF16, many, 768, 2048)), ""},
+		"odd columns": {of(gemm(BF16, many, 764, 2048)),
+			"experts' GEMMs of 764 columns and depth 2048 run on mma.sync"},
+		"odd depth": {of(gemm(F16, many, 768, 2044)),
+			"experts' GEMMs of 768 columns and depth 2044 run on mma.sync"},
 		"few rows":              {of(gemm(BF16, rows, 764, 2048)), ""},
 		"fp32":                  {of(gemm(F32, many, 764, 2048)), ""},
 		"A of an odd rank":      {of(gemm(BF16, many, 12, 2048)), ""},

@@ -33,14 +33,18 @@ func TestExpertMatMul(t *testing.T) {
 				if transB {
 					width = s[4]
 				}
-				cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v stored %v transposed %v", s, stored, transB), Kernel: k, Bound: 1e-6,
+				cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v stored %v transposed %v", s, stored,
+					transB), Kernel: k, Bound: 1e-6,
 					In: []kerneltest.Input{kerneltest.Normal(n, width), w, first}})
 			}
 		}
-		cases = append(cases, kerneltest.Case{Name: fmt.Sprint(s, " gradient"), Kernel: kernel.ExpertWeightGrad{Experts: e}, Bound: 1e-6,
+		cases = append(cases, kerneltest.Case{Name: fmt.Sprint(s, " gradient"),
+			Kernel: kernel.ExpertWeightGrad{Experts: e}, Bound: 1e-6,
 			In: []kerneltest.Input{kerneltest.Normal(n, s[3]), kerneltest.Normal(n, s[4]), first}},
-			kerneltest.Case{Name: fmt.Sprint(s, " gathered gradient"), Kernel: kernel.ExpertWeightGradGathered{Experts: e, PerToken: s[1]}, Bound: 1e-6,
-				In: []kerneltest.Input{kerneltest.Normal(n, s[3]), kerneltest.Normal(s[0], s[4]), kerneltest.Ints(source, n), first}})
+			kerneltest.Case{Name: fmt.Sprint(s, " gathered gradient"),
+				Kernel: kernel.ExpertWeightGradGathered{Experts: e, PerToken: s[1]}, Bound: 1e-6,
+				In: []kerneltest.Input{kerneltest.Normal(n, s[3]), kerneltest.Normal(s[0], s[4]),
+					kerneltest.Ints(source, n), first}})
 	}
 	kerneltest.Run(t, cases...)
 	x, starts := kernel.T(kernel.F32, 6, 8), kernel.T(kernel.I32, 4)
@@ -56,7 +60,8 @@ func TestExpertMatMul(t *testing.T) {
 }
 
 // expertWeights returns matrices that stay packed, each by itself, and their parts one after the other.
-func expertWeights(t testing.TB, experts, n, k int, scheme string, nested bool) (each []quant.Packed, parts []kernel.Tensor) {
+func expertWeights(t testing.TB, experts, n, k int, scheme string, nested bool) (each []quant.Packed,
+	parts []kernel.Tensor) {
 	t.Helper()
 	c := quant.DefaultOf(scheme)
 	c.DoubleQuant = nested
@@ -91,15 +96,18 @@ func TestExpertMatMulNF4(t *testing.T) {
 	var cases []kerneltest.Case
 	for _, s := range expertSizes {
 		_, _, starts := sorted(t, s[0], s[1], s[2])
-		for _, k := range []kernel.ExpertMatMulNF4{{}, {Nested: true}, {Transposed: true}, {Nested: true, Transposed: true}, {FP4: true}, {FP4: true, Nested: true, Transposed: true}} {
+		for _, k := range []kernel.ExpertMatMulNF4{{}, {Nested: true}, {Transposed: true},
+			{Nested: true, Transposed: true}, {FP4: true}, {FP4: true, Nested: true, Transposed: true}} {
 			k.Experts, k.N, k.K = s[2], s[3], s[4]
 			width := k.K
 			if k.Transposed {
 				width = k.N
 			}
 			_, parts := expertWeights(t, k.Experts, k.N, k.K, schemeOf(k.FP4), k.Nested)
-			cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v %s nested %v transposed %v", s, schemeOf(k.FP4), k.Nested, k.Transposed), Kernel: k, Bound: 1e-6,
-				In: append([]kerneltest.Input{kerneltest.Normal(s[0]*s[1], width), kerneltest.Ints(starts, k.Experts+1)}, inputsOf(parts)...)})
+			cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v %s nested %v transposed %v", s, schemeOf(k.FP4),
+				k.Nested, k.Transposed), Kernel: k, Bound: 1e-6,
+				In: append([]kerneltest.Input{kerneltest.Normal(s[0]*s[1], width),
+					kerneltest.Ints(starts, k.Experts+1)}, inputsOf(parts)...)})
 		}
 	}
 	kerneltest.Run(t, cases...)
@@ -114,7 +122,8 @@ func TestExpertMatMulNF4Meaning(t *testing.T) {
 		each, parts := expertWeights(t, experts, n, k, schemeOf(fp4), nested)
 		x := f32s(normal32(3, tokens*slots*k), tokens*slots, k)
 		in := append([]kernel.Tensor{x, i32s(starts)}, parts...)
-		all := evaluate(t, kernel.ExpertMatMulNF4{Experts: experts, N: n, K: k, Nested: nested, FP4: fp4}, in...)[0].F32()
+		all := evaluate(t, kernel.ExpertMatMulNF4{Experts: experts, N: n, K: k, Nested: nested, FP4: fp4},
+			in...)[0].F32()
 		for e := range experts {
 			from, to := int(starts[e]), int(starts[e+1])
 			if from == to {
@@ -143,8 +152,10 @@ func TestExpertMatMulInt8(t *testing.T) {
 				width = k.N
 			}
 			each, parts := expertWeights(t, k.Experts, k.N, k.K, "int8", false)
-			cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v int8 transposed %v", s, transposed), Kernel: k, Bound: 1e-6,
-				In: append([]kerneltest.Input{kerneltest.Normal(s[0]*s[1], width), kerneltest.Ints(starts, k.Experts+1)}, inputsOf(parts)...)})
+			cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v int8 transposed %v", s, transposed), Kernel: k,
+				Bound: 1e-6,
+				In: append([]kerneltest.Input{kerneltest.Normal(s[0]*s[1], width),
+					kerneltest.Ints(starts, k.Experts+1)}, inputsOf(parts)...)})
 			x := f32s(normal32(3, s[0]*s[1]*width), s[0]*s[1], width)
 			all := evaluate(t, k, append([]kernel.Tensor{x, i32s(starts)}, parts...)...)[0]
 			n := all.Shape[1]
@@ -153,7 +164,8 @@ func TestExpertMatMulInt8(t *testing.T) {
 				if from == to {
 					continue
 				}
-				own := append([]kernel.Tensor{f32s(x.F32()[from*width:to*width], to-from, width)}, packedTensors(each[e])...)
+				own := append([]kernel.Tensor{f32s(x.F32()[from*width:to*width], to-from, width)},
+					packedTensors(each[e])...)
 				want := evaluate(t, kernel.MatMulInt8{N: k.N, K: k.K, Transposed: transposed}, own...)[0].F32()
 				if !slices.Equal(all.F32()[from*n:to*n], want) {
 					t.Fatalf("%v transposed %v: expert %d is not what its matrix makes of its rows", s, transposed, e)
@@ -167,7 +179,8 @@ func TestExpertMatMulInt8(t *testing.T) {
 // mxfp4Experts returns matrices in MXFP4, and the numbers that they stand for.
 func mxfp4Experts(experts, n, k int) (codes, scales []byte, numbers []float32) {
 	r := rand.New(rand.NewPCG(uint64(n), uint64(k)))
-	codes, scales, numbers = make([]byte, experts*n*k/2), make([]byte, experts*n*k/quant.MXFP4Block), make([]float32, experts*n*k)
+	codes, scales, numbers = make([]byte, experts*n*k/2), make([]byte, experts*n*k/quant.MXFP4Block),
+		make([]float32, experts*n*k)
 	for i := range codes {
 		codes[i] = byte(r.UintN(256))
 	}
@@ -189,8 +202,10 @@ func TestExpertMatMulMXFP4(t *testing.T) {
 			if transposed {
 				width = k.N
 			}
-			cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v transposed %v", s, transposed), Kernel: k, Bound: 1e-6, In: []kerneltest.Input{
-				kerneltest.Normal(s[0]*s[1], width), kerneltest.Ints(starts, k.Experts+1), kerneltest.Bytes(codes, len(codes)), kerneltest.Bytes(scales, len(scales))}})
+			cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v transposed %v", s, transposed), Kernel: k,
+				Bound: 1e-6, In: []kerneltest.Input{
+					kerneltest.Normal(s[0]*s[1], width), kerneltest.Ints(starts, k.Experts+1),
+					kerneltest.Bytes(codes, len(codes)), kerneltest.Bytes(scales, len(scales))}})
 		}
 	}
 	kerneltest.Run(t, cases...)
@@ -205,7 +220,8 @@ func TestExpertMatMulMXFP4(t *testing.T) {
 			t.Errorf("%s: %v is accepted", what, in)
 		}
 	}
-	for _, k := range []kernel.ExpertMatMulMXFP4{{Experts: 3, N: 40, K: 48}, {Experts: 0, N: 40, K: 64}, {Experts: 3, K: 64}} {
+	for _, k := range []kernel.ExpertMatMulMXFP4{{Experts: 3, N: 40, K: 48}, {Experts: 0, N: 40, K: 64},
+		{Experts: 3, K: 64}} {
 		if _, err := k.Shape([]kernel.Type{x, starts, bytes(3 * 40 * 32), bytes(3 * 40 * 2)}); err == nil {
 			t.Errorf("%+v is accepted", k)
 		}
@@ -228,7 +244,8 @@ func TestExpertMatMulMXFP4Meaning(t *testing.T) {
 			width = n
 		}
 		x := f32s(normal32(3, tokens*slots*width), tokens*slots, width)
-		got := evaluate(t, kernel.ExpertMatMulMXFP4{Experts: experts, N: n, K: k, Transposed: transposed}, x, i32s(starts), tensorOf(codes), tensorOf(scales))[0].F32()
+		got := evaluate(t, kernel.ExpertMatMulMXFP4{Experts: experts, N: n, K: k, Transposed: transposed}, x,
+			i32s(starts), tensorOf(codes), tensorOf(scales))[0].F32()
 		want := evaluate(t, kernel.ExpertMatMul{Experts: experts, TransB: !transposed}, x, w, i32s(starts))[0].F32()
 		for i := range want {
 			if got[i] != want[i] {
@@ -257,7 +274,8 @@ func TestGatheredGradient(t *testing.T) {
 		if got := evaluate(t, k, a, x, from, first)[0].F32(); !slices.Equal(got, want) {
 			t.Errorf("%v: other numbers than of gathered rows", s)
 		}
-		if _, err := (kernel.ExpertWeightGradGathered{Experts: e, PerToken: s[1] + 1}).Shape([]kernel.Type{a.Type, x.Type, from.Type, first.Type}); err == nil {
+		if _, err := (kernel.ExpertWeightGradGathered{Experts: e, PerToken: s[1] + 1}).Shape([]kernel.Type{a.Type,
+			x.Type, from.Type, first.Type}); err == nil {
 			t.Errorf("%v: rows of other tokens are accepted", s)
 		}
 	}
@@ -282,11 +300,15 @@ func TestExpertUpdate(t *testing.T) {
 				kernel kernel.Kernel
 				in     []kerneltest.Input
 			}{
-				{kernel.ExpertMatMul{Experts: e, TransB: transB}, []kerneltest.Input{kerneltest.Normal(e*s[3], s[4]).As(kernel.BF16), first}},
-				{kernel.ExpertMatMulNF4{Experts: e, N: s[3], K: s[4], Nested: true, Transposed: !transB}, append([]kerneltest.Input{first}, inputsOf(parts)...)},
+				{kernel.ExpertMatMul{Experts: e, TransB: transB},
+					[]kerneltest.Input{kerneltest.Normal(e*s[3], s[4]).As(kernel.BF16), first}},
+				{kernel.ExpertMatMulNF4{Experts: e, N: s[3], K: s[4], Nested: true, Transposed: !transB},
+					append([]kerneltest.Input{first}, inputsOf(parts)...)},
 			} {
-				c := kerneltest.Case{Name: fmt.Sprintf("%v %s transposed %v onto %v", s, base.kernel.Name(), transB, onto), Bound: 1e-6,
-					Kernel: kernel.ExpertUpdate{Base: base.kernel, Low: low, Onto: onto}, In: append([]kerneltest.Input{kerneltest.Normal(n, in)}, base.in...)}
+				c := kerneltest.Case{Name: fmt.Sprintf("%v %s transposed %v onto %v", s, base.kernel.Name(), transB,
+					onto), Bound: 1e-6,
+					Kernel: kernel.ExpertUpdate{Base: base.kernel, Low: low, Onto: onto},
+					In:     append([]kerneltest.Input{kerneltest.Normal(n, in)}, base.in...)}
 				if onto {
 					c.In = append(c.In, kerneltest.Normal(n, out))
 				}
@@ -305,7 +327,8 @@ func TestExpertUpdateMeaning(t *testing.T) {
 		return tensor32(normal32(seed, shape[0]*shape[1]), shape...)
 	}
 	x, w, u, v, first := drawn(1, 26, 40), drawn(2, 5*48, 40), drawn(3, 26, 8), drawn(4, 5*48, 8), i32s(starts)
-	base, low := kernel.ExpertMatMul{Experts: 5, TransB: true}, kernel.ExpertMatMul{Experts: 5, TransB: true, Alpha: 0.5}
+	base, low := kernel.ExpertMatMul{Experts: 5, TransB: true},
+		kernel.ExpertMatMul{Experts: 5, TransB: true, Alpha: 0.5}
 	large, small := evaluate(t, base, x, w, first)[0].F32(), evaluate(t, low, u, v, first)[0].F32()
 	for i, got := range evaluate(t, kernel.ExpertUpdate{Base: base, Low: low}, x, w, first, u, v)[0].F32() {
 		if want := float64(large[i]) + float64(small[i]); !(math.Abs(float64(got)-want) <= 1e-5) {
@@ -316,19 +339,26 @@ func TestExpertUpdateMeaning(t *testing.T) {
 
 func TestExpertUpdateRefuses(t *testing.T) {
 	base, low := kernel.ExpertMatMul{Experts: 3, TransB: true}, kernel.ExpertMatMul{Experts: 3, TransB: true, Alpha: 2}
-	x, w, first, u, v := kernel.T(kernel.F32, 6, 8), kernel.T(kernel.F32, 15, 8), kernel.T(kernel.I32, 4), kernel.T(kernel.F32, 6, 2), kernel.T(kernel.F32, 15, 2)
+	x, w, first, u, v := kernel.T(kernel.F32, 6, 8), kernel.T(kernel.F32, 15, 8), kernel.T(kernel.I32, 4),
+		kernel.T(kernel.F32, 6, 2), kernel.T(kernel.F32, 15, 2)
 	for _, c := range []struct {
 		k    kernel.ExpertUpdate
 		in   []kernel.Type
 		want string
 	}{
-		{kernel.ExpertUpdate{Base: kernel.Add{}, Low: low}, []kernel.Type{x, w, first, u, v}, "want a GEMM of experts without a factor"},
-		{kernel.ExpertUpdate{Base: low, Low: low}, []kernel.Type{x, w, first, u, v}, "want a GEMM of experts without a factor"},
+		{kernel.ExpertUpdate{Base: kernel.Add{}, Low: low}, []kernel.Type{x, w, first, u, v},
+			"want a GEMM of experts without a factor"},
+		{kernel.ExpertUpdate{Base: low, Low: low}, []kernel.Type{x, w, first, u, v},
+			"want a GEMM of experts without a factor"},
 		{kernel.ExpertUpdate{Base: base, Low: low}, []kernel.Type{x, w, first, u}, "takes 5 inputs, got 4"},
-		{kernel.ExpertUpdate{Base: base, Low: low, Onto: true}, []kernel.Type{x, w, first, u, v}, "takes 6 inputs, got 5"},
-		{kernel.ExpertUpdate{Base: base, Low: low}, []kernel.Type{x, w, first, u, kernel.T(kernel.F32, 12, 2)}, "is added to"},
-		{kernel.ExpertUpdate{Base: base, Low: low, Onto: true}, []kernel.Type{x, w, first, kernel.T(kernel.F32, 6, 4), u, v}, "is added to"},
-		{kernel.ExpertUpdate{Base: base, Low: low}, []kernel.Type{x, w, first, u, kernel.T(kernel.F32, 15, 3)}, "update:"},
+		{kernel.ExpertUpdate{Base: base, Low: low, Onto: true}, []kernel.Type{x, w, first, u, v},
+			"takes 6 inputs, got 5"},
+		{kernel.ExpertUpdate{Base: base, Low: low}, []kernel.Type{x, w, first, u, kernel.T(kernel.F32, 12, 2)},
+			"is added to"},
+		{kernel.ExpertUpdate{Base: base, Low: low, Onto: true},
+			[]kernel.Type{x, w, first, kernel.T(kernel.F32, 6, 4), u, v}, "is added to"},
+		{kernel.ExpertUpdate{Base: base, Low: low}, []kernel.Type{x, w, first, u, kernel.T(kernel.F32, 15, 3)},
+			"update:"},
 	} {
 		if _, err := c.k.Shape(c.in); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%+v of %v: %v, want %q", c.k, c.in, err, c.want)

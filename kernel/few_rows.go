@@ -28,7 +28,8 @@ func NewFewRows(parts []Kernel, gated bool, in []Type) (o FewRows, ok bool) {
 	for _, p := range parts {
 		switch k := p.(type) {
 		case MatMul:
-			if k != (MatMul{TransB: true, RowsApart: true}) || p != parts[0] || !cuda.FitsSkinny(in[0].Shape[0], in[0].Shape[1], false) {
+			if k != (MatMul{TransB: true, RowsApart: true}) || p != parts[0] ||
+				!cuda.FitsSkinny(in[0].Shape[0], in[0].Shape[1], false) {
 				return o, false
 			}
 		case MatMulNF4:

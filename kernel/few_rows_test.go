@@ -12,8 +12,10 @@ import (
 // TestRoPEAppend: the bits of two rotations and two caches.
 func TestRoPEAppend(t *testing.T) {
 	const M, H, K, D, R, P, W = 3, 4, 2, 8, 6, 5, 16
-	q, k, v, table := f32s(normal32(1, M*H*D), M, H*D), f32s(normal32(2, M*K*D), M, K*D), f32s(normal32(3, M*W), M, W), f32s(normal32(4, 9*R), 9, R)
-	keys, values, positions, at := f32s(normal32(5, P*K*D), P, K*D), f32s(normal32(6, P*W), P, W), i32s([]int32{8, 0, 3}), i32s([]int32{4, -1, 1})
+	q, k, v, table := f32s(normal32(1, M*H*D), M, H*D), f32s(normal32(2, M*K*D), M, K*D), f32s(normal32(3, M*W), M, W),
+		f32s(normal32(4, 9*R), 9, R)
+	keys, values, positions, at := f32s(normal32(5, P*K*D), P, K*D), f32s(normal32(6, P*W), P, W),
+		i32s([]int32{8, 0, 3}), i32s([]int32{4, -1, 1})
 	wantQ := slices.Clone(evaluate(t, kernel.RoPE{Heads: H, HeadDim: D}, q, table, positions)[0].F32())
 	turned := evaluate(t, kernel.RoPE{Heads: K, HeadDim: D}, k, table, positions)[0]
 	wantK := slices.Clone(evaluate(t, kernel.KVAppend{}, keys, turned, at)[0].F32())
@@ -28,7 +30,8 @@ func TestRoPEAppend(t *testing.T) {
 
 // TestNewFewRows: which GEMMs go together.
 func TestNewFewRows(t *testing.T) {
-	mul, nf4 := kernel.MatMul{TransB: true, RowsApart: true}, kernel.MatMulNF4{N: 8, K: 64, Nested: true, RowsApart: true}
+	mul, nf4 := kernel.MatMul{TransB: true, RowsApart: true},
+		kernel.MatMulNF4{N: 8, K: 64, Nested: true, RowsApart: true}
 	wider, plain, wide, cuda := nf4, nf4, mul, nf4
 	wider.N, plain.Nested, wide.FP32Out, cuda.Map = 24, false, true, quant.MapCUDA
 	for _, c := range []struct {
@@ -37,11 +40,16 @@ func TestNewFewRows(t *testing.T) {
 		m, k     int
 		together bool
 	}{
-		{[]kernel.Kernel{mul, mul}, true, 1, 64, true}, {[]kernel.Kernel{mul, mul, mul}, false, 64, 8, true}, {[]kernel.Kernel{nf4, wider}, false, 1, 64, true},
-		{[]kernel.Kernel{mul}, false, 1, 64, false}, {[]kernel.Kernel{mul, mul, mul, mul}, false, 1, 64, false}, {[]kernel.Kernel{mul, mul, mul}, true, 1, 64, false},
-		{[]kernel.Kernel{mul, mul}, false, 65, 64, false}, {[]kernel.Kernel{mul, mul}, false, 1, 60, false}, {[]kernel.Kernel{mul, nf4}, false, 1, 64, false},
-		{[]kernel.Kernel{nf4, plain}, false, 1, 64, false}, {[]kernel.Kernel{nf4, cuda}, false, 1, 64, false}, {[]kernel.Kernel{wide, wide}, false, 1, 64, false},
-		{[]kernel.Kernel{kernel.MatMul{TransB: true}, kernel.MatMul{TransB: true}}, false, 1, 64, false}, {[]kernel.Kernel{kernel.SwiGLU{}, kernel.SwiGLU{}}, false, 1, 64, false},
+		{[]kernel.Kernel{mul, mul}, true, 1, 64, true}, {[]kernel.Kernel{mul, mul, mul}, false, 64, 8, true},
+		{[]kernel.Kernel{nf4, wider}, false, 1, 64, true},
+		{[]kernel.Kernel{mul}, false, 1, 64, false}, {[]kernel.Kernel{mul, mul, mul, mul}, false, 1, 64, false},
+		{[]kernel.Kernel{mul, mul, mul}, true, 1, 64, false},
+		{[]kernel.Kernel{mul, mul}, false, 65, 64, false}, {[]kernel.Kernel{mul, mul}, false, 1, 60, false},
+		{[]kernel.Kernel{mul, nf4}, false, 1, 64, false},
+		{[]kernel.Kernel{nf4, plain}, false, 1, 64, false}, {[]kernel.Kernel{nf4, cuda}, false, 1, 64, false},
+		{[]kernel.Kernel{wide, wide}, false, 1, 64, false},
+		{[]kernel.Kernel{kernel.MatMul{TransB: true}, kernel.MatMul{TransB: true}}, false, 1, 64, false},
+		{[]kernel.Kernel{kernel.SwiGLU{}, kernel.SwiGLU{}}, false, 1, 64, false},
 	} {
 		in := []kernel.Type{kernel.T(kernel.F32, c.m, c.k), kernel.T(kernel.F32, 8, c.k)}
 		if _, ok := kernel.NewFewRows(c.parts, c.gated, in); ok != c.together {
@@ -68,7 +76,8 @@ func TestFewRowsIsItsParts(t *testing.T) {
 		}
 	}
 	gated, _ := kernel.NewFewRows([]kernel.Kernel{mul, mul}, true, []kernel.Type{x.Type, in[1].Type})
-	if got := evaluate(t, gated, in[:3]...)[0]; !slices.Equal(got.F32(), evaluate(t, kernel.SwiGLU{}, want[0], want[1])[0].F32()) {
+	if got := evaluate(t, gated, in[:3]...)[0]; !slices.Equal(got.F32(),
+		evaluate(t, kernel.SwiGLU{}, want[0], want[1])[0].F32()) {
 		t.Error("gate and up differ")
 	}
 	if _, err := gated.Shape([]kernel.Type{x.Type, in[1].Type}); err == nil {

@@ -152,7 +152,8 @@ func (o GatedDelta) scratch(qkv Type) cuda.GatedDeltaScratch {
 func (o GatedDelta) ScratchGPU(in, _ []Type, _ int) int64 { return o.scratch(in[0]).Bytes }
 
 func (GatedDeltaGrad) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, ComputeType, F32, F32, I32, ComputeType}, []DType{ComputeType, ComputeType, ComputeType}
+	return []DType{ComputeType, ComputeType, ComputeType, F32, F32, I32, ComputeType},
+		[]DType{ComputeType, ComputeType, ComputeType}
 }
 
 func (o GatedDeltaGrad) CheckGPU(in, out []Type, sm int) error {
@@ -160,7 +161,8 @@ func (o GatedDeltaGrad) CheckGPU(in, out []Type, sm int) error {
 }
 
 func (o GatedDeltaGrad) scratch(qkv Type) cuda.GatedDeltaGradScratch {
-	return cuda.NewGatedDeltaGradScratch(qkv.DType.String(), qkv.Shape[0], o.ValueHeads, o.KeySize, GatedDelta(o).valueSize(qkv))
+	return cuda.NewGatedDeltaGradScratch(qkv.DType.String(), qkv.Shape[0], o.ValueHeads, o.KeySize,
+		GatedDelta(o).valueSize(qkv))
 }
 
 // ScratchGPU returns GatedDelta's scratch and the bytes of the states before the chunks of a window of rows and their
@@ -188,8 +190,9 @@ type deltaHeads[F Float] struct {
 
 // newDeltaHeads also gives the work that reads the frozen inputs at the start of every run; nil = there is none.
 func newDeltaHeads[F Float](o GatedDelta, in []Tensor) (*deltaHeads[F], func()) {
-	h := &deltaHeads[F]{GatedDelta: o, loops: simd.Best[F](), E: o.valueSize(in[0].Type), width: in[0].Shape[1], group: o.ValueHeads / o.KeyHeads,
-		rows: in[0].Shape[0], cu: in[5].I32(), qkv: Floats[F](in[0]), b: Floats[F](in[1]), a: Floats[F](in[2])}
+	h := &deltaHeads[F]{GatedDelta: o, loops: simd.Best[F](), E: o.valueSize(in[0].Type), width: in[0].Shape[1],
+		group: o.ValueHeads / o.KeyHeads,
+		rows:  in[0].Shape[0], cu: in[5].I32(), qkv: Floats[F](in[0]), b: Floats[F](in[1]), a: Floats[F](in[2])}
 	var first, second func()
 	h.logA, first = frozenRow[F](in[3])
 	h.dt, second = frozenRow[F](in[4])
@@ -441,7 +444,8 @@ func (b *deltaGrad[F]) normGrad(u, d, x []F, by float64) {
 
 func gatedDeltaGrad[F Float](c *CPU, o GatedDelta, in, out []Tensor) func() {
 	h, load := newDeltaHeads[F](o, in)
-	b := &deltaGrad[F]{deltaHeads: h, do: Floats[F](in[6]), dqkv: Floats[F](out[0]), db: Floats[F](out[1]), da: Floats[F](out[2]),
+	b := &deltaGrad[F]{deltaHeads: h, do: Floats[F](in[6]), dqkv: Floats[F](out[0]), db: Floats[F](out[1]),
+		da:      Floats[F](out[2]),
 		stretch: deltaStretch(h.rows), slots: newSlots[F](c.Scratch, c.Workers(), o.backwardSlot(in[0].Type))}
 	pool, tasks, task := c.Pool, (len(h.cu)-1)*o.KeyHeads, b.task
 	return after(load, func() {
@@ -475,7 +479,8 @@ func (o GatedDeltaCached) Shape(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	if want := o.Rule.ValueHeads * o.Rule.KeySize * size; d.At('L') != want {
-		return nil, fmt.Errorf("input 7 is %v, want %d columns: %d matrices of %d rows and %d columns", in[7], want, o.Rule.ValueHeads, o.Rule.KeySize, size)
+		return nil, fmt.Errorf("input 7 is %v, want %d columns: %d matrices of %d rows and %d columns", in[7], want,
+			o.Rule.ValueHeads, o.Rule.KeySize, size)
 	}
 	if o.Tokens < 1 {
 		return nil, fmt.Errorf("attribute Tokens is %d, want at least 1", o.Tokens)

@@ -11,7 +11,8 @@ import (
 
 // arguments returns the inputs of the rule and the sizes, which all of its kernels end with.
 func (o GatedDelta) arguments(in []DeviceTensor) []any {
-	return []any{in[0].Ptr, in[1].Ptr, in[2].Ptr, in[3].Ptr, in[4].Ptr, in[5].Ptr, int32(in[0].Shape[0]), int32(in[5].Shape[0] - 1), int32(o.KeyHeads), int32(o.ValueHeads),
+	return []any{in[0].Ptr, in[1].Ptr, in[2].Ptr, in[3].Ptr, in[4].Ptr, in[5].Ptr, int32(in[0].Shape[0]),
+		int32(in[5].Shape[0] - 1), int32(o.KeyHeads), int32(o.ValueHeads),
 		int32(o.KeySize), int32(o.valueSize(in[0].Type))}
 }
 
@@ -30,7 +31,8 @@ func (l *deltaLaunches) add(at cuda.Geometry, args ...any) {
 
 // GPU goes over the rows in windows, from the first to the last.
 func (o GatedDelta) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	M, S, E, s, l := in[0].Shape[0], in[5].Shape[0]-1, o.valueSize(in[0].Type), o.scratch(in[0].Type), deltaLaunches{g: g, inputs: o.arguments(in)}
+	M, S, E, s, l := in[0].Shape[0], in[5].Shape[0]-1, o.valueSize(in[0].Type), o.scratch(in[0].Type),
+		deltaLaunches{g: g, inputs: o.arguments(in)}
 	for from := 0; from < M; from += cuda.DeltaWindow {
 		to, turn := int32(min(from+cuda.DeltaWindow, M)), int64(from/cuda.DeltaWindow%2)
 		behind, ahead := g.Scratch.Add(s.Edges+turn*s.Edge), g.Scratch.Add(s.Edges+(1-turn)*s.Edge)
@@ -49,7 +51,8 @@ func (o GatedDeltaGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error
 	forward := func(from int, states, ahead gpu.Ptr) {
 		to := min(from+window, M)
 		l.add(cuda.GatedDeltaPrepare(to-from, o.KeyHeads), prepared, gpu.Ptr(0), int32(from), int32(to))
-		l.add(cuda.GatedDeltaStates(S, o.ValueHeads, E), states, g.Scratch.Add(s.Borders+int64(from/window)*s.Edge), ahead, prepared, int32(from), int32(to))
+		l.add(cuda.GatedDeltaStates(S, o.ValueHeads, E), states, g.Scratch.Add(s.Borders+int64(from/window)*s.Edge),
+			ahead, prepared, int32(from), int32(to))
 	}
 	for from := 0; from+window < M; from += window {
 		forward(from, 0, g.Scratch.Add(s.Borders+int64(from/window+1)*s.Edge))
@@ -58,14 +61,18 @@ func (o GatedDeltaGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error
 		to, turn := min(from+window, M), int64(from/window%2)
 		behind, before := g.Scratch.Add(s.Edges+(1-turn)*s.Edge), g.Scratch.Add(s.Edges+turn*s.Edge)
 		forward(from, states, 0)
-		l.add(cuda.GatedDeltaCarry(S, o.ValueHeads, E), out[0].Ptr, grads, behind, before, prepared, dy, int32(from), int32(to))
-		l.add(cuda.GatedDeltaGradients(to-from, o.KeyHeads), out[0].Ptr, out[1].Ptr, out[2].Ptr, dy, states, grads, prepared, int32(from))
+		l.add(cuda.GatedDeltaCarry(S, o.ValueHeads, E), out[0].Ptr, grads, behind, before, prepared, dy, int32(from),
+			int32(to))
+		l.add(cuda.GatedDeltaGradients(to-from, o.KeyHeads), out[0].Ptr, out[1].Ptr, out[2].Ptr, dy, states, grads,
+			prepared, int32(from))
 	}
 	return inOrder(l.all...), l.err
 }
 
 func (o GatedDeltaCached) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, S, E := in[0].Shape[0], in[5].Shape[0]-1, o.Rule.valueSize(in[0].Type)
-	return g.Launch(cuda.GatedDeltaCached(S, o.Rule.ValueHeads, E), out[0].Ptr, out[1].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, in[3].Ptr, in[4].Ptr, in[5].Ptr, in[6].Ptr,
-		int32(M), int32(S), int32(o.Rule.KeyHeads), int32(o.Rule.ValueHeads), int32(o.Rule.KeySize), int32(E), int32(in[7].Shape[0]), int32(o.Tokens))
+	return g.Launch(cuda.GatedDeltaCached(S, o.Rule.ValueHeads, E), out[0].Ptr, out[1].Ptr, in[0].Ptr, in[1].Ptr,
+		in[2].Ptr, in[3].Ptr, in[4].Ptr, in[5].Ptr, in[6].Ptr,
+		int32(M), int32(S), int32(o.Rule.KeyHeads), int32(o.Rule.ValueHeads), int32(o.Rule.KeySize), int32(E),
+		int32(in[7].Shape[0]), int32(o.Tokens))
 }

@@ -27,11 +27,14 @@ func TestCausalConv(t *testing.T) {
 	for _, l := range stretches {
 		for _, filter := range []int{1, 2, 4} {
 			for _, width := range []int{1, 24, 131} {
-				x, w, cu := kerneltest.Normal(l.rows, width), kerneltest.Normal(width, filter), kerneltest.Ints(l.cu, len(l.cu))
+				x, w, cu := kerneltest.Normal(l.rows, width), kerneltest.Normal(width, filter),
+					kerneltest.Ints(l.cu, len(l.cu))
 				name := fmt.Sprintf("%s, %d of %d", l.name, filter, width)
 				kerneltest.Run(t,
-					kerneltest.Case{Name: name, Kernel: kernel.CausalConv{}, In: []kerneltest.Input{x, w, cu}, Bound: 3e-7},
-					kerneltest.Case{Name: name + " backward", Kernel: kernel.CausalConvGrad{}, In: []kerneltest.Input{x, w, cu, x}, Bound: 9e-7},
+					kerneltest.Case{Name: name, Kernel: kernel.CausalConv{}, In: []kerneltest.Input{x, w, cu},
+						Bound: 3e-7},
+					kerneltest.Case{Name: name + " backward", Kernel: kernel.CausalConvGrad{},
+						In: []kerneltest.Input{x, w, cu, x}, Bound: 9e-7},
 				)
 			}
 		}
@@ -43,12 +46,14 @@ func TestGatedDelta(t *testing.T) {
 		for _, s := range [][4]int{{1, 1, 2, 3}, {2, 4, 6, 5}, {1, 3, 16, 8}} {
 			o := kernel.GatedDelta{KeyHeads: s[0], ValueHeads: s[1], KeySize: s[2]}
 			values := s[1] * s[3]
-			in := []kerneltest.Input{kerneltest.Normal(l.rows, 2*s[0]*s[2]+values), kerneltest.Normal(l.rows, s[1]), kerneltest.Normal(l.rows, s[1]),
+			in := []kerneltest.Input{kerneltest.Normal(l.rows, 2*s[0]*s[2]+values), kerneltest.Normal(l.rows, s[1]),
+				kerneltest.Normal(l.rows, s[1]),
 				kerneltest.Normal(s[1]), kerneltest.Normal(s[1]), kerneltest.Ints(l.cu, len(l.cu))}
 			name := fmt.Sprintf("%s, %d and %d heads of %d and %d", l.name, s[0], s[1], s[2], s[3])
 			kerneltest.Run(t,
 				kerneltest.Case{Name: name, Kernel: o, In: in, Bound: 5e-7},
-				kerneltest.Case{Name: name + " backward", Kernel: kernel.GatedDeltaGrad(o), In: append(slices.Clone(in), kerneltest.Normal(l.rows, values)), Bound: 1.3e-6},
+				kerneltest.Case{Name: name + " backward", Kernel: kernel.GatedDeltaGrad(o),
+					In: append(slices.Clone(in), kerneltest.Normal(l.rows, values)), Bound: 1.3e-6},
 			)
 		}
 	}
@@ -66,11 +71,14 @@ func TestGatedDeltaEqualsTransformers(t *testing.T) {
 		return all
 	}
 	cu := i32s([]int32{0, int32(rows)})
-	near(t, "convolution", evaluate(t, kernel.CausalConv{}, append(in("x", "w"), cu)...)[0].F64(), g.Floats("mixed"), 1e-13)
-	near(t, "its gradient", evaluate(t, kernel.CausalConvGrad{}, append(append(in("x", "w"), cu), in("dmixed")...)...)[0].F64(), g.Floats("dx"), 1e-12)
+	near(t, "convolution", evaluate(t, kernel.CausalConv{}, append(in("x", "w"), cu)...)[0].F64(), g.Floats("mixed"),
+		1e-13)
+	near(t, "its gradient", evaluate(t, kernel.CausalConvGrad{},
+		append(append(in("x", "w"), cu), in("dmixed")...)...)[0].F64(), g.Floats("dx"), 1e-12)
 	o := kernel.GatedDelta{KeyHeads: values / 2, ValueHeads: values, KeySize: 3}
 	near(t, "rule", evaluate(t, o, append(in("mixed", "b", "a", "log_a", "dt"), cu)...)[0].F64(), g.Floats("o"), 1e-13)
-	got := evaluate(t, kernel.GatedDeltaGrad(o), append(append(in("mixed", "b", "a", "log_a", "dt"), cu), in("do")...)...)
+	got := evaluate(t, kernel.GatedDeltaGrad(o), append(append(in("mixed", "b", "a", "log_a", "dt"), cu),
+		in("do")...)...)
 	for i, name := range []string{"dmixed", "db", "da"} {
 		near(t, name, got[i].F64(), g.Floats(name), 1e-12)
 	}
@@ -100,7 +108,8 @@ func TestGatedDeltaCached(t *testing.T) {
 	w, logA, dt := normal(1, width, filter), normal(2, valueHeads), normal(3, valueHeads)
 	var xs, bs, as, conv, want []kernel.Tensor
 	for i, rows := range []int{21, 9} {
-		x, b, a := normal(uint64(10+i), rows, width), normal(uint64(20+i), rows, valueHeads), normal(uint64(30+i), rows, valueHeads)
+		x, b, a := normal(uint64(10+i), rows, width), normal(uint64(20+i), rows, valueHeads),
+			normal(uint64(30+i), rows, valueHeads)
 		cu := i32s([]int32{0, int32(rows)})
 		xs, bs, as = append(xs, x), append(bs, b), append(as, a)
 		conv = append(conv, evaluate(t, kernel.CausalConv{}, x, w, cu)[0])
@@ -113,7 +122,8 @@ func TestGatedDeltaCached(t *testing.T) {
 		cuQ := i32s([]int32{0, int32(n0), int32(n0), int32(n0 + n1)})
 		cuK := i32s([]int32{2 * tokens, int32(2*tokens + to0), tokens, int32(tokens + to1)})
 		untouched := [2][]float32{slices.Clone(part(rows, 0, 1).F32()), slices.Clone(part(state, 0, 1).F32())}
-		out := evaluate(t, kernel.CausalConvCached{Tokens: tokens}, join(part(xs[0], from0, to0), part(xs[1], from1, to1)), w, cuQ, cuK, rows)
+		out := evaluate(t, kernel.CausalConvCached{Tokens: tokens},
+			join(part(xs[0], from0, to0), part(xs[1], from1, to1)), w, cuQ, cuK, rows)
 		same := func(what string, got kernel.Tensor, of []kernel.Tensor) {
 			if !slices.Equal(got.F32(), join(part(of[0], from0, to0), part(of[1], from1, to1)).F32()) {
 				t.Errorf("%s, tokens %d..%d and %d..%d: not what the whole texts give", what, from0, to0, from1, to1)
@@ -121,7 +131,8 @@ func TestGatedDeltaCached(t *testing.T) {
 		}
 		same("convolution", out[0], conv)
 		rows = out[1]
-		ruled := evaluate(t, kernel.GatedDeltaCached{Rule: rule, Tokens: tokens}, out[0], join(part(bs[0], from0, to0), part(bs[1], from1, to1)),
+		ruled := evaluate(t, kernel.GatedDeltaCached{Rule: rule, Tokens: tokens}, out[0],
+			join(part(bs[0], from0, to0), part(bs[1], from1, to1)),
 			join(part(as[0], from0, to0), part(as[1], from1, to1)), logA, dt, cuQ, cuK, state)
 		same("rule", ruled[0], want)
 		state = ruled[1]
@@ -139,9 +150,11 @@ func TestGatedDeltaCachedCases(t *testing.T) {
 	const tokens, rows = 8, 7
 	rule := kernel.GatedDelta{KeyHeads: 1, ValueHeads: 2, KeySize: 3}
 	cuQ, cuK := kerneltest.Ints([]int32{0, 3, 3, 5}, 4), kerneltest.Ints([]int32{8, 13, 0, 2}, 4)
-	x, w, each, v := kerneltest.Normal(rows, 2*3+2*4), kerneltest.Normal(14, 4), kerneltest.Normal(rows, 2), kerneltest.Normal(2)
+	x, w, each, v := kerneltest.Normal(rows, 2*3+2*4), kerneltest.Normal(14, 4), kerneltest.Normal(rows, 2),
+		kerneltest.Normal(2)
 	kerneltest.Run(t,
-		kerneltest.Case{Name: "convolution", Kernel: kernel.CausalConvCached{Tokens: tokens}, In: []kerneltest.Input{x, w, cuQ, cuK, kerneltest.Normal(2, 3*14)}, Bound: 3e-7},
+		kerneltest.Case{Name: "convolution", Kernel: kernel.CausalConvCached{Tokens: tokens},
+			In: []kerneltest.Input{x, w, cuQ, cuK, kerneltest.Normal(2, 3*14)}, Bound: 3e-7},
 		kerneltest.Case{Name: "rule", Kernel: kernel.GatedDeltaCached{Rule: rule, Tokens: tokens},
 			In: []kerneltest.Input{x, each, each, v, v, cuQ, cuK, kerneltest.Normal(2, 2*3*4)}, Bound: 5e-7},
 	)

@@ -9,7 +9,8 @@ func (k GeGLU) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	if k.Erf {
 		entry += "_erf"
 	}
-	return g.Launch(cuda.Flat("geglu", entry, (int64(M)*int64(F)+7)/8), out[0].Ptr, in[0].Ptr, in[1].Ptr, int32(M), int32(F), int32(F))
+	return g.Launch(cuda.Flat("geglu", entry, (int64(M)*int64(F)+7)/8), out[0].Ptr, in[0].Ptr, in[1].Ptr, int32(M),
+		int32(F), int32(F))
 }
 
 func (k GeGLUGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

@@ -30,7 +30,8 @@ func (p gemmOp) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
 	}
 	lda, ldb := p.rows()
 	if g.BLAS != nil {
-		x := gpu.Gemm{M: p.m, N: p.n, K: p.k, TransA: p.transA, TransB: p.transB, In: libraryTypes[p.operand], Out: libraryTypes[p.out],
+		x := gpu.Gemm{M: p.m, N: p.n, K: p.k, TransA: p.transA, TransB: p.transB, In: libraryTypes[p.operand],
+			Out:  libraryTypes[p.out],
 			TF32: g.Precision == PrecisionTF32, Alpha: p.alpha, Beta: p.beta,
 			Align: rowAlign(p.operand.Size()*lda, p.operand.Size()*ldb, p.out.Size()*p.n)}
 		plan, err := g.BLAS.Plan(x, blasWorkspace, g.Algorithms)
@@ -71,11 +72,13 @@ func (p gemmOp) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
 func (p gemmOp) native(g *GPU, l cuda.GemmLayout, parts int, d, a, b gpu.Ptr) (func() error, error) {
 	lda, ldb := p.rows()
 	if p.operand == F32 {
-		return g.Launch(cuda.GemmSingle(l, p.m, p.n, parts), d, a, b, int32(p.m), int32(p.n), int32(p.k), int32(lda), int32(ldb), int32(p.n), p.alpha, p.beta)
+		return g.Launch(cuda.GemmSingle(l, p.m, p.n, parts), d, a, b, int32(p.m), int32(p.n), int32(p.k), int32(lda),
+			int32(ldb), int32(p.n), p.alpha, p.beta)
 	}
 	f32 := isFP32(p.out)
 	if !p.hopper(g.Device.SM()) || (a|b)%16 != 0 {
-		return g.Launch(cuda.Gemm(l, p.m, p.n, p.k, parts), d, a, b, int32(p.m), int32(p.n), int32(p.k), int32(lda), int32(ldb), int32(p.n), p.alpha, p.beta, f32)
+		return g.Launch(cuda.Gemm(l, p.m, p.n, p.k, parts), d, a, b, int32(p.m), int32(p.n), int32(p.k), int32(lda),
+			int32(ldb), int32(p.n), p.alpha, p.beta, f32)
 	}
 	at, boxA, boxB := cuda.GemmHopper(l, p.m, p.n, p.k, parts)
 	rowsA, rowsB := p.m, p.k // as stored
@@ -135,10 +138,12 @@ func (p gemmOp) bindLowRank(g *GPU, d, a, b []gpu.Ptr, scratch gpu.Ptr) (work fu
 	sizes := []any{int32(l.M), int32(l.C), int32(l.R)}
 	switch form {
 	case lowRankDown:
-		work, err = g.Launch(l.Down(layout), slices.Concat(four(d), []any{wide[0]}, four(b), []any{int32(l.Count)}, sizes, []any{p.alpha})...)
+		work, err = g.Launch(l.Down(layout), slices.Concat(four(d), []any{wide[0]}, four(b), []any{int32(l.Count)},
+			sizes, []any{p.alpha})...)
 	case lowRankUp:
 		at, tiles := l.Up(layout)
-		work, err = g.Launch(at, slices.Concat([]any{wide[0]}, four(a), four(b), sizes, []any{int32(tiles), p.alpha, p.beta})...)
+		work, err = g.Launch(at, slices.Concat([]any{wide[0]}, four(a), four(b), sizes,
+			[]any{int32(tiles), p.alpha, p.beta})...)
 	default:
 		narrow, flip := a, int32(0)
 		if form == lowRankGradFlipped {
@@ -149,7 +154,8 @@ func (p gemmOp) bindLowRank(g *GPU, d, a, b []gpu.Ptr, scratch gpu.Ptr) (work fu
 		if shares > 0 {
 			counters = g.counters()
 		}
-		work, err = g.Launch(at, slices.Concat(four(d), []any{wide[0]}, four(narrow), []any{int32(l.Count)}, sizes, []any{flip, p.alpha, p.beta, scratch, counters})...)
+		work, err = g.Launch(at, slices.Concat(four(d), []any{wide[0]}, four(narrow), []any{int32(l.Count)}, sizes,
+			[]any{flip, p.alpha, p.beta, scratch, counters})...)
 	}
 	return work, true, err
 }

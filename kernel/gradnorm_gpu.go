@@ -9,7 +9,8 @@ func (k GradNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	if err != nil {
 		return nil, err
 	}
-	finish, err := g.Launch(cuda.NormFinish(), out[0].Ptr, g.Scratch, int32(cuda.NormBlocks), float32(k.MaxNorm), in[1].Ptr, scalingAt(k.Scaled, in))
+	finish, err := g.Launch(cuda.NormFinish(), out[0].Ptr, g.Scratch, int32(cuda.NormBlocks), float32(k.MaxNorm),
+		in[1].Ptr, scalingAt(k.Scaled, in))
 	if err != nil {
 		return nil, err
 	}

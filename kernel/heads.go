@@ -105,7 +105,8 @@ func (o SplitHeads) Shape(in []Type) ([]Type, error) {
 			rows, head = d.At('M'), d.At('C')/heads
 		}
 		if head == 0 || in[i].DType != in[0].DType || d.At('M') != rows || d.At('C') != heads*head {
-			return nil, fmt.Errorf("input %d is %v, want %d heads of one size in the rows of %v", i, in[i], heads, in[0])
+			return nil, fmt.Errorf("input %d is %v, want %d heads of one size in the rows of %v", i, in[i], heads,
+				in[0])
 		}
 	}
 	return []Type{T(in[0].DType, s.Ranks*rows, together*head)}, nil
@@ -162,7 +163,8 @@ func (o JoinHeads) Shape(in []Type) ([]Type, error) {
 	}
 	apart, together := s.widths()
 	if d.At('W') == 0 || d.At('W')%together != 0 || d.At('M')%s.Ranks != 0 {
-		return nil, fmt.Errorf("input 0 is %v, want the rows of %d ranks with %d heads in each", in[0], s.Ranks, together)
+		return nil, fmt.Errorf("input 0 is %v, want the rows of %d ranks with %d heads in each", in[0], s.Ranks,
+			together)
 	}
 	var out []Type
 	for _, heads := range apart {
@@ -345,7 +347,8 @@ func (o HeadGate) check(in []Type, d Dims, floats ...int) error {
 		return err
 	}
 	if o.Heads < 1 || d.At('C')%o.Heads != 0 || d.At('B') != 2*d.At('C') {
-		return fmt.Errorf("input 0 is %v and input 1 is %v, want %d heads, of which input 1 has twice the columns", in[0], in[1], o.Heads)
+		return fmt.Errorf("input 0 is %v and input 1 is %v, want %d heads, of which input 1 has twice the columns",
+			in[0], in[1], o.Heads)
 	}
 	return nil
 }

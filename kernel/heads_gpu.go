@@ -15,7 +15,8 @@ func (o JoinHeads) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 }
 
 // move is a launch for each part of a row of a rank's heads, in M rows of each matrix apart.
-func (o HeadShares) move(g *GPU, entry string, apart []DeviceTensor, together DeviceTensor, M int) (func() error, error) {
+func (o HeadShares) move(g *GPU, entry string, apart []DeviceTensor, together DeviceTensor, M int) (func() error,
+	error) {
 	_, heads := o.widths()
 	W, size := together.Shape[1], together.DType.Size()
 	D := W / heads
@@ -27,7 +28,8 @@ func (o HeadShares) move(g *GPU, entry string, apart []DeviceTensor, together De
 		if entry == "heads_join" {
 			to, from, n = whole, one, p.heads
 		}
-		launch, err := g.Launch(cuda.Heads(entry, M, n, D), to, from, int32(M), int32(o.Ranks), int32(x.Shape[1]), int32(W), int32(p.own), int32(p.heads), int32(D), int32(cuda.HeadsUnit(D)))
+		launch, err := g.Launch(cuda.Heads(entry, M, n, D), to, from, int32(M), int32(o.Ranks), int32(x.Shape[1]),
+			int32(W), int32(p.own), int32(p.heads), int32(D), int32(cuda.HeadsUnit(D)))
 		if err != nil {
 			return nil, err
 		}
@@ -52,7 +54,8 @@ func (o HeadColumnsGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, erro
 
 func (o HeadGate) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	heads, D := o.heads(in)
-	return g.Launch(cuda.HeadGate("head_gate_forward", heads, D), out[0].Ptr, in[0].Ptr, in[1].Ptr, uint32(heads), int32(D))
+	return g.Launch(cuda.HeadGate("head_gate_forward", heads, D), out[0].Ptr, in[0].Ptr, in[1].Ptr, uint32(heads),
+		int32(D))
 }
 
 // heads counts those of all rows, and the columns of one.
@@ -62,5 +65,6 @@ func (o HeadGate) heads(in []DeviceTensor) (heads int64, D int) {
 
 func (o HeadGateGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	heads, D := HeadGate(o).heads(in)
-	return g.Launch(cuda.HeadGate("head_gate_grad", heads, D), out[0].Ptr, out[1].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, uint32(heads), int32(D))
+	return g.Launch(cuda.HeadGate("head_gate_grad", heads, D), out[0].Ptr, out[1].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr,
+		uint32(heads), int32(D))
 }

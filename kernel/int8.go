@@ -64,7 +64,8 @@ func (k MatMulInt8) bind(c *CPU, in, out []Tensor, beta float64) func() {
 
 // bindInt8 returns the weight whose parts lie in memory.
 func bindInt8(n, k int, parts []Tensor) *quant.Packed {
-	return &quant.Packed{Scheme: quant.Schemes["int8"], Rows: n, Cols: k, BlockSize: k, Codes: parts[0].Bytes(), Absmax: parts[1].F32()}
+	return &quant.Packed{Scheme: quant.Schemes["int8"], Rows: n, Cols: k, BlockSize: k, Codes: parts[0].Bytes(),
+		Absmax: parts[1].F32()}
 }
 
 func (MatMulInt8) Cost(in, out []Type, _ Content) Cost {

@@ -11,7 +11,8 @@ func (k MatMulInt8) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 }
 
 func (k MatMulInt8) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
-	return bindPackedGPU(g, in[0], out[0], k.N, k.K, k.Transposed, k.RowsApart, beta, cuda.Int8Dequantise(k.N, k.K), g.Scratch, in[1].Ptr, in[2].Ptr, int32(k.K))
+	return bindPackedGPU(g, in[0], out[0], k.N, k.K, k.Transposed, k.RowsApart, beta, cuda.Int8Dequantise(k.N, k.K),
+		g.Scratch, in[1].Ptr, in[2].Ptr, int32(k.K))
 }
 
 func (k DequantiseInt8) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

@@ -11,7 +11,8 @@ import (
 )
 
 // places are where three rows go in a cache of five: side by side, apart, in any order, outside of it.
-var places = [][]int32{{0, 1, 2}, {4, 0, 2}, {3, 4, 5}, {-1, 1, -1}, {1000, -3, 0}, {math.MaxInt32, math.MinInt32, 4}, {-1, -1, -1}}
+var places = [][]int32{{0, 1, 2}, {4, 0, 2}, {3, 4, 5}, {-1, 1, -1}, {1000, -3, 0}, {math.MaxInt32, math.MinInt32, 4},
+	{-1, -1, -1}}
 
 func TestKVAppend(t *testing.T) {
 	var cases []kerneltest.Case
@@ -30,7 +31,8 @@ func TestKVAppend(t *testing.T) {
 				want[at] = v
 			}
 		}
-		got := apply(t, kernel.KVAppend{}, tensor32([]float32{1, 2, 3, 4, 5}, 5, 1), tensor32([]float32{10, 20, 30}, 3, 1), tensorOf(places))[0].F32()
+		got := apply(t, kernel.KVAppend{}, tensor32([]float32{1, 2, 3, 4, 5}, 5, 1),
+			tensor32([]float32{10, 20, 30}, 3, 1), tensorOf(places))[0].F32()
 		if !slices.Equal(got, want) {
 			t.Errorf("places %v: %v, want %v", places, got, want)
 		}

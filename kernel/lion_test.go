@@ -38,7 +38,8 @@ func TestLionByHand(t *testing.T) {
 	const lr, decay = 0.1, 0.5
 	of := func(v ...float64) kernel.Tensor { return tensor64(kernel.T(kernel.F64, len(v)), v) }
 	clip, grad := of(9, 0.5), of(1, -2, -0.5)
-	run, out := work(t, 1, kernel.Lion{Beta1: 0.5, Beta2: 0.75, WeightDecay: decay}, of(1, 2, -4), grad, of(0.25, 0.5, 0.25), clip, of(lr))
+	run, out := work(t, 1, kernel.Lion{Beta1: 0.5, Beta2: 0.75, WeightDecay: decay}, of(1, 2, -4), grad,
+		of(0.25, 0.5, 0.25), clip, of(lr))
 	near := func(when string, want ...[]float64) {
 		t.Helper()
 		for i, w := range want {
@@ -53,7 +54,8 @@ func TestLionByHand(t *testing.T) {
 	near("first step", []float64{1*0.95 - 0.1, 2*0.95 + 0.1, -4 * 0.95}, []float64{0.3125, 0.125, 0.125})
 	copy(grad.F64(), []float64{-8, 0, 2})
 	run() // clipped g = -4, 0, 1; sums -1.84375, 0.0625, 0.5625
-	near("second step", []float64{0.85*0.95 + 0.1, 2*0.95 - 0.1, -3.8*0.95 - 0.1}, []float64{-0.765625, 0.09375, 0.34375})
+	near("second step", []float64{0.85*0.95 + 0.1, 2*0.95 - 0.1, -3.8*0.95 - 0.1},
+		[]float64{-0.765625, 0.09375, 0.34375})
 	p, m := slices.Clone(out[0].F64()), slices.Clone(out[1].F64())
 	clip.F64()[1] = math.NaN()
 	run()
@@ -70,8 +72,10 @@ func TestLionRejects(t *testing.T) {
 		t.Error(err)
 	}
 	for what, in := range map[string][]kernel.Type{
-		"another length": {f(8), f(7), f(8), f(2), f(1)}, "no moment": {f(8), f(8), f(2), f(1)}, "a clip of one": {f(8), f(8), f(8), f(1), f(1)},
-		"mixed types": {f(8), f(8), kernel.T(kernel.F64, 8), f(2), f(1)}, "scaling unasked": {f(8), f(8), f(8), f(2), f(1), f(3)},
+		"another length": {f(8), f(7), f(8), f(2), f(1)}, "no moment": {f(8), f(8), f(2), f(1)},
+		"a clip of one":   {f(8), f(8), f(8), f(1), f(1)},
+		"mixed types":     {f(8), f(8), kernel.T(kernel.F64, 8), f(2), f(1)},
+		"scaling unasked": {f(8), f(8), f(8), f(2), f(1), f(3)},
 	} {
 		if _, err := k.Shape(in); err == nil {
 			t.Errorf("%s is accepted", what)

@@ -34,7 +34,8 @@ const (
 //	slope         = sum over v of (1[v = label] - p_v) (1 - (logit_v/Cap)²) w_v
 //	entropy slope = sum over v of -p_v (log p_v + entropy) (1 - (logit_v/Cap)²) w_v
 type LinearLogProbs struct {
-	Chunk   int     // rows whose logits exist at the same time: Chunk*V numbers of scratch, twice that for entropy slopes
+	// rows whose logits exist at the same time: Chunk*V numbers of scratch, twice that for entropy slopes
+	Chunk   int
 	Grad    bool    // computes slopes; without them nothing has a gradient
 	Entropy Entropy // entropies and their gradient
 	Cap     float64 // soft cap of the logits; 0 = none
@@ -92,7 +93,8 @@ func (o LinearLogProbs) Grads() Backward {
 	for i := range o.slopes() {
 		in = append(in, Out(1+i))
 	}
-	return Backward{Calls: []Call{{LinearLogProbsGrad{Entropy: o.Entropy == EntropyDifferentiable}, in}}, Grads: []Ref{FromCall(0, 0), {}, {}}}
+	return Backward{Calls: []Call{{LinearLogProbsGrad{Entropy: o.Entropy == EntropyDifferentiable}, in}},
+		Grads: []Ref{FromCall(0, 0), {}, {}}}
 }
 
 // Scratch returns the bytes of a chunk's logits, its rows, and a second matrix of the logits' shape for entropy slopes.
@@ -123,7 +125,8 @@ type logProbs[F Float] struct {
 
 func bindLogProbs[F Float](c *CPU, o LinearLogProbs, in, out []Tensor) func() {
 	e := &logProbs[F]{
-		headChunks: newHeadChunks[F](c, o.Chunk, in[0], in[1], in[2]), loops: simd.Best[F](), cap: F(o.Cap), y: Floats[F](out[0]),
+		headChunks: newHeadChunks[F](c, o.Chunk, in[0], in[1], in[2]), loops: simd.Best[F](), cap: F(o.Cap),
+		y: Floats[F](out[0]),
 	}
 	switch M := in[0].Shape[0]; o.Entropy {
 	case EntropyConstant:

@@ -43,7 +43,8 @@ func (o LinearLogProbs) GPU(g *GPU, in, out []DeviceTensor) (func() error, error
 		}
 		work = append(work, forward, statistics)
 		for i := range o.slopes() {
-			w, err := back.bind(g, out[1+i].Ptr.Add(int64(row)*rowBytes), g.Scratch.Add(int64(i)*matrix), in[1].Ptr, scratch)
+			w, err := back.bind(g, out[1+i].Ptr.Add(int64(row)*rowBytes), g.Scratch.Add(int64(i)*matrix), in[1].Ptr,
+				scratch)
 			if err != nil {
 				return nil, err
 			}
@@ -69,5 +70,6 @@ func (o LinearLogProbsGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, e
 	if o.Entropy {
 		entropySlope = in[3].Ptr
 	}
-	return g.Launch(cuda.LogProbsGradient(M, C), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, entropySlope, int32(M), int32(C))
+	return g.Launch(cuda.LogProbsGradient(M, C), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, entropySlope, int32(M),
+		int32(C))
 }

@@ -39,7 +39,8 @@ func TestLinearLogProbs(t *testing.T) {
 			for entropy, name := range []string{"", ", entropies", ", entropies with gradient"} {
 				for _, grad := range []bool{false, true} {
 					k := kernel.LinearLogProbs{Chunk: c.chunk, Grad: grad, Entropy: kernel.Entropy(entropy), Cap: cap}
-					kerneltest.Run(t, kerneltest.Case{Name: fmt.Sprintf("%s, cap %v, gradient %v%s", c.name, cap, grad, name), Kernel: k, In: in, Bound: 2e-6})
+					kerneltest.Run(t, kerneltest.Case{Name: fmt.Sprintf("%s, cap %v, gradient %v%s", c.name, cap, grad,
+						name), Kernel: k, In: in, Bound: 2e-6})
 				}
 			}
 		}
@@ -56,7 +57,8 @@ func TestLinearLogProbsGrad(t *testing.T) {
 			In: []kerneltest.Input{labels, kerneltest.Normal(2, 5), slope, entropySlope}},
 	)
 	nan := math.NaN()
-	out := evaluate(t, kernel.LinearLogProbsGrad{}, i32s([]int32{kernel.Untrained, 4}), f64s([]float64{nan, -2}, 2), f64s([]float64{0, 0, 1, 3}, 2, 2))
+	out := evaluate(t, kernel.LinearLogProbsGrad{}, i32s([]int32{kernel.Untrained, 4}), f64s([]float64{nan, -2}, 2),
+		f64s([]float64{0, 0, 1, 3}, 2, 2))
 	near(t, "a weight that is NaN in a row without a label", out[0].F64(), []float64{0, 0, -2, -6}, 0)
 }
 
@@ -67,7 +69,8 @@ func TestLinearLogProbsMeaning(t *testing.T) {
 	labels, weights := []int32{2, kernel.Untrained, 8, 0, vocab, -1}, []float64{0.5, 7, -1.25, 3, 1, 1}
 	entropyWeights := []float64{-0.75, 5, 0.1, -2, 1, 1}
 	for _, cap := range []float64{0, 1.25} {
-		logp, entropies, dx, dxBoth := make([]float64, m), make([]float64, m), make([]float64, m*width), make([]float64, m*width)
+		logp, entropies, dx, dxBoth := make([]float64, m), make([]float64, m), make([]float64, m*width),
+			make([]float64, m*width)
 		for i, label := range labels {
 			if label == kernel.Untrained {
 				continue
@@ -93,14 +96,17 @@ func TestLinearLogProbsMeaning(t *testing.T) {
 			}
 		}
 		in := []kernel.Tensor{f64s(x, m, width), f64s(w, vocab, width), i32s(labels)}
-		out := evaluate(t, kernel.LinearLogProbs{Chunk: 2, Grad: true, Entropy: kernel.EntropyConstant, Cap: cap}, in...)
+		out := evaluate(t, kernel.LinearLogProbs{Chunk: 2, Grad: true, Entropy: kernel.EntropyConstant, Cap: cap},
+			in...)
 		near(t, "log-probabilities", out[0].F64(), logp, 1e-14)
 		near(t, "entropies", out[2].F64(), entropies, 1e-14)
 		got := evaluate(t, kernel.LinearLogProbsGrad{}, in[2], f64s(weights, m), out[1])
 		near(t, "dx", got[0].F64(), dx, 1e-13)
-		out = evaluate(t, kernel.LinearLogProbs{Chunk: 4, Grad: true, Entropy: kernel.EntropyDifferentiable, Cap: cap}, in...)
+		out = evaluate(t, kernel.LinearLogProbs{Chunk: 4, Grad: true, Entropy: kernel.EntropyDifferentiable, Cap: cap},
+			in...)
 		near(t, "both", out[0].F64(), append(logp[:m:m], entropies...), 1e-14)
-		got = evaluate(t, kernel.LinearLogProbsGrad{Entropy: true}, in[2], f64s(append(weights[:m:m], entropyWeights...), 2, m), out[1], out[2])
+		got = evaluate(t, kernel.LinearLogProbsGrad{Entropy: true}, in[2],
+			f64s(append(weights[:m:m], entropyWeights...), 2, m), out[1], out[2])
 		near(t, "dx of both", got[0].F64(), dxBoth, 1e-13)
 	}
 }
@@ -140,7 +146,8 @@ func TestLinearLogProbsIsCrossEntropy(t *testing.T) {
 	}
 	x, w, l := f64s(normal64(1, m*width), m, width), f64s(normal64(2, vocab*width), vocab, width), i32s(labels)
 	for _, cap := range []float64{0, 2} {
-		want := evaluate(t, kernel.LinearCrossEntropy{Chunk: 10, Grad: true, Cap: cap}, x, w, l, f64s([]float64{scale}, 1))
+		want := evaluate(t, kernel.LinearCrossEntropy{Chunk: 10, Grad: true, Cap: cap}, x, w, l,
+			f64s([]float64{scale}, 1))
 		first := evaluate(t, kernel.LinearLogProbs{Chunk: 10, Cap: cap}, x, w, l)[0].F64()
 		for entropy := range kernel.EntropyDifferentiable + 1 {
 			out := evaluate(t, kernel.LinearLogProbs{Chunk: 10, Grad: true, Entropy: entropy, Cap: cap}, x, w, l)
@@ -161,16 +168,19 @@ func TestLinearLogProbsIsCrossEntropy(t *testing.T) {
 
 func TestLinearLogProbsRefuses(t *testing.T) {
 	types := func(rows, vocab, width int) []kernel.Type {
-		return []kernel.Type{kernel.T(kernel.F32, 3, width), kernel.T(kernel.F32, vocab, width), kernel.T(kernel.I32, rows)}
+		return []kernel.Type{kernel.T(kernel.F32, 3, width), kernel.T(kernel.F32, vocab, width),
+			kernel.T(kernel.I32, rows)}
 	}
 	good := kernel.LinearLogProbs{Chunk: 1}
 	for what, c := range map[string]struct {
 		k  kernel.LinearLogProbs
 		in []kernel.Type
 	}{
-		"no chunk": {kernel.LinearLogProbs{}, types(3, 5, 4)}, "no vocabulary": {good, types(3, 0, 4)}, "no width": {good, types(3, 5, 0)},
-		"labels of other rows": {good, types(4, 5, 4)}, "a negative cap": {kernel.LinearLogProbs{Chunk: 1, Cap: -1}, types(3, 5, 4)},
-		"an unknown entropy": {kernel.LinearLogProbs{Chunk: 1, Entropy: 9}, types(3, 5, 4)},
+		"no chunk": {kernel.LinearLogProbs{}, types(3, 5, 4)}, "no vocabulary": {good, types(3, 0, 4)},
+		"no width":             {good, types(3, 5, 0)},
+		"labels of other rows": {good, types(4, 5, 4)},
+		"a negative cap":       {kernel.LinearLogProbs{Chunk: 1, Cap: -1}, types(3, 5, 4)},
+		"an unknown entropy":   {kernel.LinearLogProbs{Chunk: 1, Entropy: 9}, types(3, 5, 4)},
 	} {
 		if _, err := c.k.Shape(c.in); err == nil {
 			t.Errorf("%s: accepted", what)

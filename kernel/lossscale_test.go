@@ -11,7 +11,8 @@ import (
 
 func TestLossScale(t *testing.T) {
 	kerneltest.Run(t, kerneltest.Case{Name: "a step done", Kernel: kernel.LossScale{Interval: 5},
-		In: []kerneltest.Input{kerneltest.Values([]float64{1024, 2, 1}, 3), kerneltest.Values([]float64{3, 0.5}, 2), kerneltest.Values([]float64{2})}})
+		In: []kerneltest.Input{kerneltest.Values([]float64{1024, 2, 1}, 3), kerneltest.Values([]float64{3, 0.5}, 2),
+			kerneltest.Values([]float64{2})}})
 	nan, inf := math.NaN(), math.Inf(1)
 	for _, c := range []struct {
 		name         string
@@ -30,7 +31,8 @@ func TestLossScale(t *testing.T) {
 		{"as large as can be", []float64{0x1p127, 4, 1}, 1, 2, []float64{0x1p127, 0, 1}},
 	} {
 		v := []float32{float32(c.was[0]), float32(c.was[1]), float32(c.was[2])}
-		y := apply(t, kernel.LossScale{Interval: 5}, tensor32(v, 3), tensor32([]float32{3, float32(c.factor)}, 2), tensor32([]float32{float32(c.loss)}))[0].F32()
+		y := apply(t, kernel.LossScale{Interval: 5}, tensor32(v, 3), tensor32([]float32{3, float32(c.factor)}, 2),
+			tensor32([]float32{float32(c.loss)}))[0].F32()
 		got := []float64{float64(y[0]), float64(y[1]), float64(y[2])}
 		if !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
@@ -54,7 +56,8 @@ func TestLossScalingIsGradScaler(t *testing.T) {
 		} else if streak++; streak == interval {
 			scale, streak = scale*2, 0
 		}
-		y := apply(t, kernel.LossScale{Interval: interval}, tensor32(state, 3), tensor32([]float32{3, factor}, 2), tensor32([]float32{2}))[0].F32()
+		y := apply(t, kernel.LossScale{Interval: interval}, tensor32(state, 3), tensor32([]float32{3, factor}, 2),
+			tensor32([]float32{2}))[0].F32()
 		copy(state, y)
 		if state[0] != float32(scale) || state[1] != float32(streak) || state[2] != float32(skipped) {
 			t.Fatalf("step %d: %v, want scale %v, streak %d, skipped %d", step, state, scale, streak, skipped)
@@ -68,7 +71,8 @@ func TestLossScalingIsGradScaler(t *testing.T) {
 // TestScaledGradient: the loss stays, its gradient is a power of two larger, and clipping takes that out again.
 func TestScaledGradient(t *testing.T) {
 	const M, C, V, S = 5, 7, 11, 4096
-	in := []kernel.Tensor{tensor64(kernel.T(kernel.F64, M, C), normal64(1, M*C)), tensor64(kernel.T(kernel.F64, V, C), normal64(2, V*C)),
+	in := []kernel.Tensor{tensor64(kernel.T(kernel.F64, M, C), normal64(1, M*C)),
+		tensor64(kernel.T(kernel.F64, V, C), normal64(2, V*C)),
 		i32s([]int32{3, kernel.Untrained, 10, 0, 5}), tensor64(kernel.T(kernel.F64, 1), []float64{0.25})}
 	scaling := tensor64(kernel.T(kernel.F64, 3), []float64{S, 1, 1})
 	plain := apply(t, kernel.LinearCrossEntropy{Chunk: 2, Grad: true}, in...)
@@ -83,9 +87,11 @@ func TestScaledGradient(t *testing.T) {
 	}
 	flat := func(x kernel.Tensor) kernel.Tensor { return tensor64(kernel.T(kernel.F64, M*C), x.F64()) }
 	clip := func(k kernel.GradNorm, g kernel.Tensor, more ...kernel.Tensor) []float64 {
-		return apply(t, k, append([]kernel.Tensor{flat(g), plain[0], tensor64(kernel.T(kernel.F64, 2), []float64{7, 7})}, more...)...)[0].F64()
+		return apply(t, k, append([]kernel.Tensor{flat(g), plain[0],
+			tensor64(kernel.T(kernel.F64, 2), []float64{7, 7})}, more...)...)[0].F64()
 	}
-	want, got := clip(kernel.GradNorm{MaxNorm: 0.1}, plain[1]), clip(kernel.GradNorm{MaxNorm: 0.1, Scaled: true}, scaled[1], scaling)
+	want, got := clip(kernel.GradNorm{MaxNorm: 0.1}, plain[1]),
+		clip(kernel.GradNorm{MaxNorm: 0.1, Scaled: true}, scaled[1], scaling)
 	if got[0] != want[0] || got[1] != want[1]/S {
 		t.Errorf("norm and factor %v, want %v and a factor of 1/%d", got, want, S)
 	}

@@ -31,7 +31,8 @@ func TestLowRankSharesWhatIsWide(t *testing.T) {
 		if _, form := p.lowRank(3); form != c.form {
 			t.Errorf("%s: form %d, want %d", name, form, c.form)
 		}
-		if work, ok, err := p.bindLowRank(&GPU{Precision: PrecisionBF16}, c.d, c.a, c.b, 0); work != nil || ok || err != nil {
+		if work, ok, err := p.bindLowRank(&GPU{Precision: PrecisionBF16}, c.d, c.a, c.b, 0); work != nil || ok ||
+			err != nil {
 			t.Errorf("%s: bound, %v", name, err)
 		}
 	}

@@ -19,7 +19,8 @@ func operand(trans bool, rows, cols int) kerneltest.Input {
 func TestMatMul(t *testing.T) {
 	var cases []kerneltest.Case
 	for _, s := range [][3]int{{1, 1, 1}, {3, 5, 7}, {17, 9, 33}, {2, 67, 130}, {20, 40, 401}, {20, 401, 37}} {
-		for _, k := range []kernel.MatMul{{}, {TransA: true}, {TransB: true, Alpha: 0.25}, {TransA: true, TransB: true, Alpha: -1.5}} {
+		for _, k := range []kernel.MatMul{{}, {TransA: true}, {TransB: true, Alpha: 0.25},
+			{TransA: true, TransB: true, Alpha: -1.5}} {
 			cases = append(cases, kerneltest.Case{
 				Name: fmt.Sprintf("%v %+v", s, k), Kernel: k, Bound: 1e-6,
 				In: []kerneltest.Input{operand(k.TransA, s[0], s[2]), operand(k.TransB, s[2], s[1])},
@@ -134,22 +135,29 @@ func TestMatMulEach(t *testing.T) {
 	var cases []kerneltest.Case
 	for _, s := range [][3]int{{1, 1, 1}, {5, 8, 67}, {33, 16, 40}} { // M, R, C
 		for _, n := range []int{1, 2, 3} {
-			for _, k := range []kernel.GroupedMatMul{{N: n, TransB: true, Alpha: 0.5}, {N: n}, {N: n, TransA: true, Alpha: 2}} {
+			for _, k := range []kernel.GroupedMatMul{{N: n, TransB: true, Alpha: 0.5}, {N: n},
+				{N: n, TransA: true, Alpha: 2}} {
 				in, addends := []kerneltest.Input{kerneltest.Normal(s[0], s[2])}, []kerneltest.Input{}
 				for range n {
 					if k.TransA {
-						in, addends = append(in, kerneltest.Normal(s[0], s[1])), append(addends, kerneltest.Normal(s[1], s[2]))
+						in, addends = append(in, kerneltest.Normal(s[0], s[1])),
+							append(addends, kerneltest.Normal(s[1], s[2]))
 					} else {
-						in, addends = append(in, operand(k.TransB, s[2], s[1])), append(addends, kerneltest.Normal(s[0], s[1]))
+						in, addends = append(in, operand(k.TransB, s[2], s[1])),
+							append(addends, kerneltest.Normal(s[0], s[1]))
 					}
 				}
-				cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v %+v", s, k), Kernel: k, Bound: 1e-6, In: in},
-					kerneltest.Case{Name: fmt.Sprintf("%v %+v onto", s, k), Kernel: kernel.Onto[kernel.GroupedMatMul]{Of: k}, Bound: 1e-6, In: append(in[:1+n:1+n], addends...)})
+				cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v %+v", s, k), Kernel: k, Bound: 1e-6,
+					In: in},
+					kerneltest.Case{Name: fmt.Sprintf("%v %+v onto", s, k),
+						Kernel: kernel.Onto[kernel.GroupedMatMul]{Of: k}, Bound: 1e-6,
+						In: append(in[:1+n:1+n], addends...)})
 			}
 		}
 	}
 	one := kernel.T(kernel.F32, 2, 3)
-	cases[0].Rejects = map[string][]kernel.Type{"nothing to multiply by": {one}, "inner sizes differ": {one, kernel.T(kernel.F32, 4, 2)}}
+	cases[0].Rejects = map[string][]kernel.Type{"nothing to multiply by": {one},
+		"inner sizes differ": {one, kernel.T(kernel.F32, 4, 2)}}
 	cases[1].Rejects = map[string][]kernel.Type{"no addend": {one, one}, "another addend": {one, one, one}}
 	kerneltest.Run(t, cases...)
 }
@@ -163,13 +171,17 @@ func TestMatMulSum(t *testing.T) {
 				for range n {
 					in = append(in, kerneltest.Normal(s[0], s[1]), operand(k.TransB, s[1], s[2]))
 				}
-				cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v %+v", s, k), Kernel: k, Bound: 1e-6, In: in},
-					kerneltest.Case{Name: fmt.Sprintf("%v %+v onto", s, k), Kernel: kernel.Onto[kernel.MatMulSum]{Of: k}, Bound: 1e-6, In: append(in[:2*n:2*n], kerneltest.Normal(s[0], s[2]))})
+				cases = append(cases, kerneltest.Case{Name: fmt.Sprintf("%v %+v", s, k), Kernel: k, Bound: 1e-6,
+					In: in},
+					kerneltest.Case{Name: fmt.Sprintf("%v %+v onto", s, k),
+						Kernel: kernel.Onto[kernel.MatMulSum]{Of: k}, Bound: 1e-6,
+						In: append(in[:2*n:2*n], kerneltest.Normal(s[0], s[2]))})
 			}
 		}
 	}
 	a := kernel.T(kernel.F32, 2, 3)
-	cases[0].Rejects = map[string][]kernel.Type{"half a pair": {a}, "inner sizes differ": {a, kernel.T(kernel.F32, 2, 4)}}
+	cases[0].Rejects = map[string][]kernel.Type{"half a pair": {a},
+		"inner sizes differ": {a, kernel.T(kernel.F32, 2, 4)}}
 	kerneltest.Run(t, cases...)
 }
 
@@ -200,13 +212,17 @@ func TestGroupedProductsEqualSingleOnes(t *testing.T) {
 	equal("x aᵀ", y1, w1)
 	equal("x bᵀ", y2, w2)
 	g1, g2, h1, h2 := fill(5, r, wide), fill(6, r, wide), fill(5, r, wide), fill(6, r, wide)
-	kernel.Onto[kernel.GroupedMatMul]{Of: kernel.GroupedMatMul{N: 2, TransA: true, Alpha: 3}}.CPU(c, []kernel.Tensor{x, t1, t2, g1, g2}, []kernel.Tensor{g1, g2})()
-	kernel.Onto[kernel.MatMul]{Of: kernel.MatMul{TransA: true, Alpha: 3}}.CPU(c, []kernel.Tensor{t1, x, h1}, []kernel.Tensor{h1})()
-	kernel.Onto[kernel.MatMul]{Of: kernel.MatMul{TransA: true, Alpha: 3}}.CPU(c, []kernel.Tensor{t2, x, h2}, []kernel.Tensor{h2})()
+	kernel.Onto[kernel.GroupedMatMul]{Of: kernel.GroupedMatMul{N: 2, TransA: true, Alpha: 3}}.CPU(c,
+		[]kernel.Tensor{x, t1, t2, g1, g2}, []kernel.Tensor{g1, g2})()
+	kernel.Onto[kernel.MatMul]{Of: kernel.MatMul{TransA: true, Alpha: 3}}.CPU(c, []kernel.Tensor{t1, x, h1},
+		[]kernel.Tensor{h1})()
+	kernel.Onto[kernel.MatMul]{Of: kernel.MatMul{TransA: true, Alpha: 3}}.CPU(c, []kernel.Tensor{t2, x, h2},
+		[]kernel.Tensor{h2})()
 	equal("t1ᵀ x", g1, h1)
 	equal("t2ᵀ x", g2, h2)
 	s, p := fill(9, m, wide), fill(9, m, wide)
-	kernel.Onto[kernel.MatMulSum]{Of: kernel.MatMulSum{N: 2}}.CPU(c, []kernel.Tensor{t1, a, t2, b, s}, []kernel.Tensor{s})()
+	kernel.Onto[kernel.MatMulSum]{Of: kernel.MatMulSum{N: 2}}.CPU(c, []kernel.Tensor{t1, a, t2, b, s},
+		[]kernel.Tensor{s})()
 	kernel.Onto[kernel.MatMul]{}.CPU(c, []kernel.Tensor{t1, a, p}, []kernel.Tensor{p})()
 	kernel.Onto[kernel.MatMul]{}.CPU(c, []kernel.Tensor{t2, b, p}, []kernel.Tensor{p})()
 	equal("t1 a + t2 b", s, p)

@@ -31,7 +31,8 @@ func (o RouteExperts) Shape(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	if o.TopK < 1 || o.TopK > min(d.At('E'), MaxTopK) {
-		return nil, fmt.Errorf("attribute TopK is %d, want 1 to %d of the %d experts of input 0", o.TopK, MaxTopK, d.At('E'))
+		return nil, fmt.Errorf("attribute TopK is %d, want 1 to %d of the %d experts of input 0", o.TopK, MaxTopK,
+			d.At('E'))
 	}
 	return []Type{T(in[0].DType, d.At('M'), o.TopK), T(I32, d.At('M'), o.TopK)}, nil
 }
@@ -264,7 +265,8 @@ func (GatherTokens) Shape(in []Type) ([]Type, error) {
 // checkSlots checks that there is a sorted row for each token's slot.
 func checkSlots(in []Type, d Dims) error {
 	if d.At('S') != d.At('M')*d.At('K') {
-		return fmt.Errorf("inputs %v do not fit: %d tokens of %d slots have %d sorted rows, want one a slot", in, d.At('M'), d.At('K'), d.At('S'))
+		return fmt.Errorf("inputs %v do not fit: %d tokens of %d slots have %d sorted rows, want one a slot", in,
+			d.At('M'), d.At('K'), d.At('S'))
 	}
 	return nil
 }

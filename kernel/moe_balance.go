@@ -38,7 +38,8 @@ func (o BalanceLoss) logits() int {
 
 func (o BalanceLoss) Shape(in []Type) ([]Type, error) {
 	if o.Layers < 1 || len(in) != o.logits()+o.Layers {
-		return nil, fmt.Errorf("takes %d inputs and the logits of %d layers, one or more, got %d inputs", o.logits(), o.Layers, len(in))
+		return nil, fmt.Errorf("takes %d inputs and the logits of %d layers, one or more, got %d inputs", o.logits(),
+			o.Layers, len(in))
 	}
 	want := withScaling(o.Scaled, "f[]", "i32[M]", "f[1]", "i32[M]")
 	for range in[o.logits():] {
@@ -53,7 +54,8 @@ func (o BalanceLoss) Shape(in []Type) ([]Type, error) {
 	}
 	for i := range in {
 		if i != 1 && i != 3 && in[i].DType != in[0].DType {
-			return nil, fmt.Errorf("input %d is %v, input 0 is %v: they must hold the same type of number", i, in[i], in[0])
+			return nil, fmt.Errorf("input %d is %v, input 0 is %v: they must hold the same type of number", i, in[i],
+				in[0])
 		}
 	}
 	return append([]Type{in[0]}, in[o.logits():]...), nil

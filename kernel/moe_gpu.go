@@ -9,7 +9,8 @@ import (
 
 func (o RouteExperts) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, E := in[0].Shape[0], in[0].Shape[1]
-	return g.Launch(cuda.MoERoute(M, E), out[0].Ptr, out[1].Ptr, in[0].Ptr, int32(M), int32(E), int32(o.TopK), flag(o.Normalise))
+	return g.Launch(cuda.MoERoute(M, E), out[0].Ptr, out[1].Ptr, in[0].Ptr, int32(M), int32(E), int32(o.TopK),
+		flag(o.Normalise))
 }
 
 func flag(b bool) int32 {
@@ -21,7 +22,8 @@ func flag(b bool) int32 {
 
 func (o RouteExpertsGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, E, K := in[0].Shape[0], in[0].Shape[1], in[1].Shape[1]
-	return g.Launch(cuda.MoERouteGrad(M, E), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(M), int32(E), int32(K), flag(o.Normalise))
+	return g.Launch(cuda.MoERouteGrad(M, E), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(M), int32(E), int32(K),
+		flag(o.Normalise))
 }
 
 func (WeighExperts) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -43,18 +45,21 @@ func (o SortByExpert) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) 
 	if err != nil {
 		return nil, err
 	}
-	place, err := g.Launch(cuda.MoEPlace(n, E), out[0].Ptr, out[1].Ptr, in[0].Ptr, real, g.Scratch, out[2].Ptr, int32(n), int32(E), int32(K))
+	place, err := g.Launch(cuda.MoEPlace(n, E), out[0].Ptr, out[1].Ptr, in[0].Ptr, real, g.Scratch, out[2].Ptr,
+		int32(n), int32(E), int32(K))
 	return inOrder(count, offsets, place), err
 }
 
 func (GatherTokens) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	S, C := out[0].Shape[0], out[0].Shape[1]
-	return g.Launch(cuda.MoERows("moe_gather", S, C), out[0].Ptr, in[0].Ptr, in[2].Ptr, int32(S), int32(C), int32(in[1].Shape[1]))
+	return g.Launch(cuda.MoERows("moe_gather", S, C), out[0].Ptr, in[0].Ptr, in[2].Ptr, int32(S), int32(C),
+		int32(in[1].Shape[1]))
 }
 
 func (SumTokens) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, C := out[0].Shape[0], out[0].Shape[1]
-	return g.Launch(cuda.MoERows("moe_sum", M, C), out[0].Ptr, in[0].Ptr, in[1].Ptr, int32(M), int32(C), int32(in[1].Shape[1]))
+	return g.Launch(cuda.MoERows("moe_sum", M, C), out[0].Ptr, in[0].Ptr, in[1].Ptr, int32(M), int32(C),
+		int32(in[1].Shape[1]))
 }
 
 func (ScaleSlots) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -78,7 +83,8 @@ func (o BalanceLoss) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	}
 	for l, x := range in[o.logits():] {
 		at := part.Add(int64(l) * cuda.MoEBalanceBlocks * 2 * int64(E) * 4)
-		if err := add(g.Launch(cuda.MoEBalanceRows(E), at, x.Ptr, real, int32(M), int32(E), int32(o.TopK), scores)); err != nil {
+		if err := add(g.Launch(cuda.MoEBalanceRows(E), at, x.Ptr, real, int32(M), int32(E), int32(o.TopK),
+			scores)); err != nil {
 			return nil, err
 		}
 	}
@@ -86,11 +92,13 @@ func (o BalanceLoss) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	if o.Scaled {
 		scaling = in[4].Ptr
 	}
-	if err := add(g.Launch(cuda.MoEBalanceFinish(), out[0].Ptr, share, in[0].Ptr, part, labels, scale, real, scaling, int32(o.Layers), int32(M), int32(E), float32(o.Coef))); err != nil {
+	if err := add(g.Launch(cuda.MoEBalanceFinish(), out[0].Ptr, share, in[0].Ptr, part, labels, scale, real, scaling,
+		int32(o.Layers), int32(M), int32(E), float32(o.Coef))); err != nil {
 		return nil, err
 	}
 	for l, x := range in[o.logits():] {
-		if err := add(g.Launch(cuda.MoEBalanceGrad(M, E), out[1+l].Ptr, x.Ptr, share, real, int32(M), int32(E), int32(o.TopK), scores)); err != nil {
+		if err := add(g.Launch(cuda.MoEBalanceGrad(M, E), out[1+l].Ptr, x.Ptr, share, real, int32(M), int32(E),
+			int32(o.TopK), scores)); err != nil {
 			return nil, err
 		}
 	}

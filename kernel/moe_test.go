@@ -41,9 +41,12 @@ func TestRouteExperts(t *testing.T) {
 			name := fmt.Sprintf("%v normalise %v", s, normalise)
 			logits := kerneltest.Normal(s[0], s[1])
 			cases = append(cases,
-				kerneltest.Case{Name: name, Kernel: kernel.RouteExperts{TopK: s[2], Normalise: normalise}, In: []kerneltest.Input{logits}, Bound: 2e-7, Step: 1e-5},
-				kerneltest.Case{Name: name + " gradient", Kernel: kernel.RouteExpertsGrad{Normalise: normalise}, Bound: 4e-7,
-					In: []kerneltest.Input{logits, kerneltest.Ints(route(s[0], s[2], 1), s[0], s[2]), kerneltest.Normal(s[0], s[2])}})
+				kerneltest.Case{Name: name, Kernel: kernel.RouteExperts{TopK: s[2], Normalise: normalise},
+					In: []kerneltest.Input{logits}, Bound: 2e-7, Step: 1e-5},
+				kerneltest.Case{Name: name + " gradient", Kernel: kernel.RouteExpertsGrad{Normalise: normalise},
+					Bound: 4e-7,
+					In: []kerneltest.Input{logits, kerneltest.Ints(route(s[0], s[2], 1), s[0], s[2]),
+						kerneltest.Normal(s[0], s[2])}})
 		}
 	}
 	kerneltest.Run(t, cases...)
@@ -52,7 +55,8 @@ func TestRouteExperts(t *testing.T) {
 // Ties go to the lower index, and numbers that are none go last.
 func TestRouteExpertsChoice(t *testing.T) {
 	nan, inf := math.NaN(), math.Inf(-1)
-	out := evaluate(t, kernel.RouteExperts{TopK: 3, Normalise: true}, f64s([]float64{1, 2, 2, 1, nan, -1, nan, nan, nan, inf, 0, nan}, 3, 4))
+	out := evaluate(t, kernel.RouteExperts{TopK: 3, Normalise: true},
+		f64s([]float64{1, 2, 2, 1, nan, -1, nan, nan, nan, inf, 0, nan}, 3, 4))
 	if got, want := fmt.Sprint(out[1].I32()), fmt.Sprint([]int32{1, 2, 0, 1, 0, 2, 2, 1, 0}); got != want {
 		t.Errorf("experts %v, want %v", got, want)
 	}
@@ -68,11 +72,14 @@ func TestRouteExpertsChoice(t *testing.T) {
 
 func TestSortByExpert(t *testing.T) {
 	kerneltest.Run(t,
-		kerneltest.Case{Name: "some", Kernel: kernel.SortByExpert{Experts: 5}, In: []kerneltest.Input{kerneltest.Ints(route(11, 3, 5), 11, 3)}},
-		kerneltest.Case{Name: "no token", Kernel: kernel.SortByExpert{Experts: 5}, In: []kerneltest.Input{kerneltest.Ints(nil, 0, 3)}})
+		kerneltest.Case{Name: "some", Kernel: kernel.SortByExpert{Experts: 5},
+			In: []kerneltest.Input{kerneltest.Ints(route(11, 3, 5), 11, 3)}},
+		kerneltest.Case{Name: "no token", Kernel: kernel.SortByExpert{Experts: 5},
+			In: []kerneltest.Input{kerneltest.Ints(nil, 0, 3)}})
 	out := evaluate(t, kernel.SortByExpert{Experts: 4}, ints([]int32{2, 0, 0, 2, 3, 0, 9, -1}, 4, 2))
 	for what, v := range map[string][2][]int32{
-		"rows": {out[0].I32(), {3, 0, 1, 4, 5, 2, 6, 7}}, "source": {out[1].I32(), {1, 2, 5, 0, 3, 4, 6, 7}}, "starts": {out[2].I32(), {0, 3, 3, 5, 8}},
+		"rows": {out[0].I32(), {3, 0, 1, 4, 5, 2, 6, 7}}, "source": {out[1].I32(), {1, 2, 5, 0, 3, 4, 6, 7}},
+		"starts": {out[2].I32(), {0, 3, 3, 5, 8}},
 	} {
 		if fmt.Sprint(v[0]) != fmt.Sprint(v[1]) {
 			t.Errorf("%s are %v, want %v", what, v[0], v[1])
@@ -93,10 +100,14 @@ func TestTokensAndSlots(t *testing.T) {
 		at := []kerneltest.Input{kerneltest.Ints(rows, s[0], s[1]), kerneltest.Ints(source, n)}
 		name, many := fmt.Sprint(s), kerneltest.Normal(n, s[3])
 		cases = append(cases,
-			kerneltest.Case{Name: "gather " + name, Kernel: kernel.GatherTokens{}, In: append([]kerneltest.Input{kerneltest.Normal(s[0], s[3])}, at...), Bound: 6e-8},
-			kerneltest.Case{Name: "sum " + name, Kernel: kernel.SumTokens{}, In: append([]kerneltest.Input{many}, at...), Bound: 4e-7},
-			kerneltest.Case{Name: "scale " + name, Kernel: kernel.ScaleSlots{}, In: append([]kerneltest.Input{many, kerneltest.Normal(s[0], s[1])}, at...), Bound: 2e-7},
-			kerneltest.Case{Name: "scale gradient " + name, Kernel: kernel.ScaleSlotsGrad{}, In: append([]kerneltest.Input{many, many}, at...), Bound: 2e-7})
+			kerneltest.Case{Name: "gather " + name, Kernel: kernel.GatherTokens{},
+				In: append([]kerneltest.Input{kerneltest.Normal(s[0], s[3])}, at...), Bound: 6e-8},
+			kerneltest.Case{Name: "sum " + name, Kernel: kernel.SumTokens{},
+				In: append([]kerneltest.Input{many}, at...), Bound: 4e-7},
+			kerneltest.Case{Name: "scale " + name, Kernel: kernel.ScaleSlots{},
+				In: append([]kerneltest.Input{many, kerneltest.Normal(s[0], s[1])}, at...), Bound: 2e-7},
+			kerneltest.Case{Name: "scale gradient " + name, Kernel: kernel.ScaleSlotsGrad{},
+				In: append([]kerneltest.Input{many, many}, at...), Bound: 2e-7})
 	}
 	kerneltest.Run(t, cases...)
 	x, at := kernel.T(kernel.F32, 5, 3), []kernel.Type{kernel.T(kernel.I32, 2, 2), kernel.T(kernel.I32, 5)}
@@ -160,7 +171,8 @@ func TestBalanceLossMeaning(t *testing.T) {
 	one := []float64{2, 1, -3, 2} // of equal logits the first is chosen
 	o.Layers, o.Scores = 1, true
 	p, all := []float64{math.Exp(0.5), 1, 1, math.Exp(0.5)}, 2*math.Exp(0.5)+2
-	out := evaluate(t, o, f64s([]float64{0}), ints([]int32{1}, 1), f64s([]float64{1}, 1), ints([]int32{1}, 1), f64s(one, 1, experts))
+	out := evaluate(t, o, f64s([]float64{0}), ints([]int32{1}, 1), f64s([]float64{1}, 1), ints([]int32{1}, 1),
+		f64s(one, 1, experts))
 	near(t, "loss of scores", out[0].F64(), []float64{coef * experts * (p[0] + p[3]) / all}, 1e-14)
 }
 
@@ -181,11 +193,13 @@ func TestBalanceEqualsTransformers(t *testing.T) {
 	golden.JSON(t, golden.Path(t, "experts/balance.json"), &want)
 	m := len(want.Mask)
 	for scores, of := range map[bool]result{false: want.OfLogits, true: want.OfScores} {
-		in := []kernel.Tensor{f64s([]float64{0}), ints(make([]int32, m), m), f64s([]float64{1 / float64(m)}, 1), ints(want.Mask, m)}
+		in := []kernel.Tensor{f64s([]float64{0}), ints(make([]int32, m), m), f64s([]float64{1 / float64(m)}, 1),
+			ints(want.Mask, m)}
 		for _, l := range want.Logits {
 			in = append(in, f64s(l, m, len(l)/m))
 		}
-		out := evaluate(t, kernel.BalanceLoss{Layers: len(want.Logits), TopK: want.TopK, Coef: 1, Scores: scores}, in...)
+		out := evaluate(t, kernel.BalanceLoss{Layers: len(want.Logits), TopK: want.TopK, Coef: 1, Scores: scores},
+			in...)
 		near(t, fmt.Sprintf("scores %v: loss", scores), out[0].F64(), []float64{of.Loss}, 1e-14)
 		for i, g := range of.Gradients {
 			near(t, fmt.Sprintf("scores %v: gradient of layer %d", scores, i), out[1+i].F64(), g, 1e-14)
@@ -195,7 +209,8 @@ func TestBalanceEqualsTransformers(t *testing.T) {
 
 func TestBalanceLoss(t *testing.T) {
 	labels := kerneltest.Ints([]int32{1, kernel.Untrained, 2, 3, 0, kernel.Untrained}, 6)
-	in := []kerneltest.Input{kerneltest.Uniform(1, 2), labels, kerneltest.Uniform(0.1, 0.5, 1), kerneltest.Ints([]int32{1, 0, 1, 1, 0, 1}, 6)}
+	in := []kerneltest.Input{kerneltest.Uniform(1, 2), labels, kerneltest.Uniform(0.1, 0.5, 1),
+		kerneltest.Ints([]int32{1, 0, 1, 1, 0, 1}, 6)}
 	logits := []kerneltest.Input{kerneltest.Normal(6, 5), kerneltest.Normal(6, 5), kerneltest.Normal(6, 5)}
 	o := kernel.BalanceLoss{Layers: 3, TopK: 2, Coef: 0.5}
 	scaled := o
@@ -207,8 +222,10 @@ func TestBalanceLoss(t *testing.T) {
 		kerneltest.Case{Name: "three layers", Kernel: o, In: append(in[:4:4], logits...), Bound: 5e-7, Step: 1e-5},
 		kerneltest.Case{Name: "scaled", Kernel: scaled, Bound: 5e-7, Step: 1e-5,
 			In: append(append(in[:4:4], kerneltest.Values([]float64{1, 5, 2}, 3)), logits...)})
-	types := []kernel.Type{kernel.T(kernel.F32), kernel.T(kernel.I32, 6), kernel.T(kernel.F32, 1), kernel.T(kernel.I32, 6), kernel.T(kernel.F32, 6, 5)}
-	for what, k := range map[string]kernel.BalanceLoss{"no layer": {TopK: 1}, "more layers": {Layers: 2, TopK: 1}, "no expert": {Layers: 1}, "more experts": {Layers: 1, TopK: 6}} {
+	types := []kernel.Type{kernel.T(kernel.F32), kernel.T(kernel.I32, 6), kernel.T(kernel.F32, 1),
+		kernel.T(kernel.I32, 6), kernel.T(kernel.F32, 6, 5)}
+	for what, k := range map[string]kernel.BalanceLoss{"no layer": {TopK: 1}, "more layers": {Layers: 2, TopK: 1},
+		"no expert": {Layers: 1}, "more experts": {Layers: 1, TopK: 6}} {
 		if _, err := k.Shape(types); err == nil {
 			t.Errorf("%s: %+v is accepted", what, k)
 		}
@@ -237,11 +254,13 @@ func realWhere(n int, is func(t int) bool) []int32 {
 func TestSortByExpertLeavesPaddingOut(t *testing.T) {
 	k := kernel.SortByExpert{Experts: 4, Real: true}
 	for where, real := range padded {
-		kerneltest.Run(t, kerneltest.Case{Name: where, Kernel: k, In: []kerneltest.Input{kerneltest.Ints(route(11, 3, 4), 11, 3), kerneltest.Ints(real(11), 11)}})
+		kerneltest.Run(t, kerneltest.Case{Name: where, Kernel: k,
+			In: []kerneltest.Input{kerneltest.Ints(route(11, 3, 4), 11, 3), kerneltest.Ints(real(11), 11)}})
 	}
 	out := evaluate(t, k, ints([]int32{2, 0, 0, 2, 3, 0, 9, -1, 1, 1}, 5, 2), ints([]int32{1, 0, 7, 1, 0}, 5))
 	for what, v := range map[string][2][]int32{
-		"rows": {out[0].I32(), {2, 0, -1, -1, 3, 1, 4, 5, -1, -1}}, "source": {out[1].I32(), {1, 5, 0, 4, 6, 7, -1, -1, -1, -1}}, "starts": {out[2].I32(), {0, 2, 2, 3, 6}},
+		"rows":   {out[0].I32(), {2, 0, -1, -1, 3, 1, 4, 5, -1, -1}},
+		"source": {out[1].I32(), {1, 5, 0, 4, 6, 7, -1, -1, -1, -1}}, "starts": {out[2].I32(), {0, 2, 2, 3, 6}},
 	} {
 		if !slices.Equal(v[0], v[1]) {
 			t.Errorf("%s are %v, want %v", what, v[0], v[1])
@@ -265,12 +284,17 @@ func TestRowsOfNoExpert(t *testing.T) {
 		cases := []kerneltest.Case{
 			{Kernel: kernel.GatherTokens{}, In: []kerneltest.Input{kerneltest.Normal(M, C), places, from}, Bound: 6e-8},
 			{Kernel: kernel.SumTokens{}, In: []kerneltest.Input{many, places, from}, Bound: 4e-7},
-			{Kernel: kernel.ScaleSlots{}, In: []kerneltest.Input{many, kerneltest.Normal(M, K), places, from}, Bound: 2e-7},
+			{Kernel: kernel.ScaleSlots{}, In: []kerneltest.Input{many, kerneltest.Normal(M, K), places, from},
+				Bound: 2e-7},
 			{Kernel: kernel.ScaleSlotsGrad{}, In: []kerneltest.Input{many, many, places, from}, Bound: 2e-7},
-			{Kernel: kernel.DropSlots{P: 0.4, Stream: 3}, In: []kerneltest.Input{many, kerneltest.Ints([]int32{5, 6}, 2), from}, Bound: 2e-7},
-			{Kernel: kernel.ExpertBias{Experts: E}, In: []kerneltest.Input{many, kerneltest.Normal(E * C).As(kernel.BF16), first}, Bound: 2e-7},
-			{Kernel: kernel.ExpertWeightGrad{Experts: E}, In: []kerneltest.Input{kerneltest.Normal(M*K, N), many, first}, Bound: 1e-6},
-			{Kernel: kernel.ExpertWeightGradGathered{Experts: E, PerToken: K}, In: []kerneltest.Input{kerneltest.Normal(M*K, N), kerneltest.Normal(M, C), from, first}, Bound: 1e-6},
+			{Kernel: kernel.DropSlots{P: 0.4, Stream: 3},
+				In: []kerneltest.Input{many, kerneltest.Ints([]int32{5, 6}, 2), from}, Bound: 2e-7},
+			{Kernel: kernel.ExpertBias{Experts: E}, In: []kerneltest.Input{many,
+				kerneltest.Normal(E * C).As(kernel.BF16), first}, Bound: 2e-7},
+			{Kernel: kernel.ExpertWeightGrad{Experts: E},
+				In: []kerneltest.Input{kerneltest.Normal(M*K, N), many, first}, Bound: 1e-6},
+			{Kernel: kernel.ExpertWeightGradGathered{Experts: E, PerToken: K},
+				In: []kerneltest.Input{kerneltest.Normal(M*K, N), kerneltest.Normal(M, C), from, first}, Bound: 1e-6},
 		}
 		_, nf4 := expertWeights(t, E, N, C, "nf4", true)
 		_, int8 := expertWeights(t, E, N, C, "int8", false)
@@ -292,10 +316,13 @@ func TestRowsOfNoExpert(t *testing.T) {
 			added := append(of(inputsOf(nf4)...), y, kerneltest.Normal(M*K, 3), v)
 			cases = append(cases,
 				kerneltest.Case{Kernel: numbers, In: []kerneltest.Input{x, kerneltest.Normal(E*N, C), first}},
-				kerneltest.Case{Kernel: numbers, In: []kerneltest.Input{x, kerneltest.Normal(E*N, C).As(kernel.BF16), first}},
+				kerneltest.Case{Kernel: numbers, In: []kerneltest.Input{x, kerneltest.Normal(E*N, C).As(kernel.BF16),
+					first}},
 				kerneltest.Case{Kernel: base, In: of(inputsOf(nf4)...)},
-				kerneltest.Case{Kernel: kernel.ExpertMatMulInt8{Experts: E, N: N, K: C, Transposed: back}, In: of(inputsOf(int8)...)},
-				kerneltest.Case{Kernel: kernel.ExpertMatMulMXFP4{Experts: E, N: N, K: C, Transposed: back}, In: of(kerneltest.Bytes(codes, len(codes)), kerneltest.Bytes(scales, len(scales)))},
+				kerneltest.Case{Kernel: kernel.ExpertMatMulInt8{Experts: E, N: N, K: C, Transposed: back},
+					In: of(inputsOf(int8)...)},
+				kerneltest.Case{Kernel: kernel.ExpertMatMulMXFP4{Experts: E, N: N, K: C, Transposed: back},
+					In: of(kerneltest.Bytes(codes, len(codes)), kerneltest.Bytes(scales, len(scales)))},
 				kerneltest.Case{Kernel: update, In: low}, kerneltest.Case{Kernel: onto, In: added})
 		}
 		for i, c := range cases {
@@ -330,7 +357,8 @@ func TestPaddingChangesNoToken(t *testing.T) {
 				if real != nil && real[t] == 0 {
 					own[t%C], w[0] = float32(math.NaN()), float32(math.Inf(1))
 				}
-				x, weights, dy, chosen = append(x, own...), append(weights, w...), append(dy, d...), append(chosen, route(M, K, E)[t*K:][:K]...)
+				x, weights, dy, chosen = append(x, own...), append(weights, w...), append(dy, d...),
+					append(chosen, route(M, K, E)[t*K:][:K]...)
 			}
 			m := len(chosen) / K
 			sort, in := kernel.SortByExpert{Experts: E, Real: real != nil}, []kernel.Tensor{ints(chosen, m, K)}
@@ -344,7 +372,8 @@ func TestPaddingChangesNoToken(t *testing.T) {
 			tokens, slots := tensor32(x, m, C), tensor32(weights, m, K)
 			each := one(kernel.GatherTokens{}, tokens, rows, source)
 			low := one(kernel.ExpertMatMul{Experts: E, TransB: true}, each, a, first)
-			y := one(kernel.ExpertUpdate{Base: kernel.ExpertMatMulNF4{Experts: E, N: N, K: C, Nested: true}, Low: kernel.ExpertMatMul{Experts: E, TransB: true, Alpha: 2}},
+			y := one(kernel.ExpertUpdate{Base: kernel.ExpertMatMulNF4{Experts: E, N: N, K: C, Nested: true},
+				Low: kernel.ExpertMatMul{Experts: E, TransB: true, Alpha: 2}},
 				append(packed(each), low, b)...)
 			y = one(kernel.ExpertBias{Experts: E}, y, bias, first)
 			sum := one(kernel.SumTokens{}, one(kernel.ScaleSlots{}, y, slots, rows, source), rows, source)
@@ -353,7 +382,8 @@ func TestPaddingChangesNoToken(t *testing.T) {
 			dz := one(kernel.ScaleSlots{}, up, slots, rows, source)
 			dlow := one(kernel.ExpertMatMul{Experts: E, Alpha: 2}, dz, b, first)
 			dx := one(kernel.ExpertMatMulNF4{Experts: E, N: N, K: C, Nested: true, Transposed: true}, packed(dz)...)
-			dx = one(kernel.SumTokens{}, one(kernel.Add{}, dx, one(kernel.ExpertMatMul{Experts: E}, dlow, a, first)), rows, source)
+			dx = one(kernel.SumTokens{}, one(kernel.Add{}, dx, one(kernel.ExpertMatMul{Experts: E}, dlow, a, first)),
+				rows, source)
 			da := one(kernel.ExpertWeightGradGathered{Experts: E, PerToken: K}, dlow, tokens, source, first)
 			db := one(kernel.ExpertWeightGrad{Experts: E, Alpha: 2}, dz, low, first)
 			return [][]float32{sum.F32(), dx.F32(), dw.F32(), da.F32(), db.F32()}
@@ -382,17 +412,23 @@ func TestPaddingChangesNoToken(t *testing.T) {
 
 func TestWeighExperts(t *testing.T) {
 	kerneltest.Run(t,
-		kerneltest.Case{Name: "odd", Kernel: kernel.WeighExperts{}, In: []kerneltest.Input{kerneltest.Normal(7, 3), kerneltest.Ints(chosen(5, 21), 7, 3), kerneltest.Normal(5)}, Bound: 2e-7},
-		kerneltest.Case{Name: "pieces", Kernel: kernel.WeighExperts{}, In: []kerneltest.Input{kerneltest.Normal(4099, 8), kerneltest.Ints(chosen(128, 8*4099), 4099, 8), kerneltest.Normal(128)}, Bound: 2e-7},
+		kerneltest.Case{Name: "odd", Kernel: kernel.WeighExperts{},
+			In:    []kerneltest.Input{kerneltest.Normal(7, 3), kerneltest.Ints(chosen(5, 21), 7, 3), kerneltest.Normal(5)},
+			Bound: 2e-7},
+		kerneltest.Case{Name: "pieces", Kernel: kernel.WeighExperts{},
+			In: []kerneltest.Input{kerneltest.Normal(4099, 8), kerneltest.Ints(chosen(128, 8*4099), 4099, 8),
+				kerneltest.Normal(128)}, Bound: 2e-7},
 	)
 }
 
 func TestWeighExpertsMeaning(t *testing.T) {
 	experts := kernel.NewTensor(kernel.T(kernel.I32, 2, 2), kernel.Alloc(16))
 	copy(experts.I32(), []int32{2, 0, 3, -1}) // two are none
-	out := evaluate(t, kernel.WeighExperts{}, f64s([]float64{1, -2, 5, 6}, 2, 2), experts, f64s([]float64{0.5, 9, -1.5}, 3))
+	out := evaluate(t, kernel.WeighExperts{}, f64s([]float64{1, -2, 5, 6}, 2, 2), experts,
+		f64s([]float64{0.5, 9, -1.5}, 3))
 	near(t, "y", out[0].F64(), []float64{-1.5, -1, 0, 0}, 0)
-	if _, err := (kernel.WeighExperts{}).Shape([]kernel.Type{kernel.T(kernel.F32, 2, 3), kernel.T(kernel.I32, 2, 2), kernel.T(kernel.F32, 3)}); err == nil || !strings.Contains(err.Error(), "input 1") {
+	if _, err := (kernel.WeighExperts{}).Shape([]kernel.Type{kernel.T(kernel.F32, 2, 3), kernel.T(kernel.I32, 2, 2),
+		kernel.T(kernel.F32, 3)}); err == nil || !strings.Contains(err.Error(), "input 1") {
 		t.Errorf("other numbers of experts: %v", err)
 	}
 }

@@ -44,20 +44,24 @@ func (k MatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func()
 			kind, args = "skinny_nf4_nested", append(args, g.nf4Map(k.Map), in[3].Ptr, in[4].Ptr)
 		}
 		M := in[0].Shape[0]
-		return g.Launch(cuda.Skinny(kind, M, k.N), append(args, int32(M), int32(k.N), int32(k.K), float32(1), beta, isFP32(out[0].DType))...)
+		return g.Launch(cuda.Skinny(kind, M, k.N), append(args, int32(M), int32(k.N), int32(k.K), float32(1), beta,
+			isFP32(out[0].DType))...)
 	}
 	entry, args := "nf4_dequantise", []any{g.Scratch, in[1].Ptr, codes, in[2].Ptr, n}
 	if k.Nested {
-		entry, args = "nf4_dequantise_nested", []any{g.Scratch, in[1].Ptr, codes, in[2].Ptr, g.nf4Map(k.Map), in[3].Ptr, in[4].Ptr, n}
+		entry, args = "nf4_dequantise_nested", []any{g.Scratch, in[1].Ptr, codes, in[2].Ptr, g.nf4Map(k.Map), in[3].Ptr,
+			in[4].Ptr, n}
 	}
-	return bindPackedGPU(g, in[0], out[0], k.N, k.K, k.Transposed, k.RowsApart, beta, cuda.NF4Dequantise(entry, n), args...)
+	return bindPackedGPU(g, in[0], out[0], k.N, k.K, k.Transposed, k.RowsApart, beta, cuda.NF4Dequantise(entry, n),
+		args...)
 }
 
 func (k DequantiseNF4) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	n := int64(k.N) * int64(k.K)
 	codes := g.nf4Codes(k.FP4)
 	if k.Nested {
-		return g.Launch(cuda.NF4Dequantise("nf4_dequantise_nested", n), out[0].Ptr, in[0].Ptr, codes, in[1].Ptr, g.nf4Map(k.Map), in[2].Ptr, in[3].Ptr, n)
+		return g.Launch(cuda.NF4Dequantise("nf4_dequantise_nested", n), out[0].Ptr, in[0].Ptr, codes, in[1].Ptr,
+			g.nf4Map(k.Map), in[2].Ptr, in[3].Ptr, n)
 	}
 	return g.Launch(cuda.NF4Dequantise("nf4_dequantise", n), out[0].Ptr, in[0].Ptr, codes, in[1].Ptr, n)
 }
@@ -92,7 +96,8 @@ func (k MatMulNF4) PackGPU(g *GPU, dst []DeviceTensor, from DType, dequantised b
 		Staging: staging,
 		Piece: func(g *GPU, staging, src gpu.Ptr, from, n int) error {
 			p, _ := k.parts(dst, dequantised, blocks, staging)
-			return g.Once(cuda.NF4Quantise(encode, int64(n)), p.codes.Add(int64(from)/2), p.absmax.Add(int64(from)/nf4Block*4), src, int64(n))
+			return g.Once(cuda.NF4Quantise(encode, int64(n)), p.codes.Add(int64(from)/2),
+				p.absmax.Add(int64(from)/nf4Block*4), src, int64(n))
 		},
 		Finish: func(g *GPU, staging, check gpu.Ptr) error {
 			p, _ := k.parts(dst, dequantised, blocks, staging)
@@ -104,7 +109,8 @@ func (k MatMulNF4) PackGPU(g *GPU, dst []DeviceTensor, from DType, dequantised b
 				if err := g.Stream.Copy(p.offset, check, 4); err != nil {
 					return err
 				}
-				if err := g.Once(cuda.NF4Nest(blocks), p.scale8, p.scale2, p.absmax, table, p.offset, int32(blocks)); err != nil {
+				if err := g.Once(cuda.NF4Nest(blocks), p.scale8, p.scale2, p.absmax, table, p.offset,
+					int32(blocks)); err != nil {
 					return err
 				}
 			}
@@ -112,7 +118,8 @@ func (k MatMulNF4) PackGPU(g *GPU, dst []DeviceTensor, from DType, dequantised b
 			case !dequantised:
 				return nil
 			case k.Nested:
-				return g.Once(cuda.NF4Dequantise(dequantise, int64(n)), dst[0].Ptr, p.codes, codes, p.scale8, table, p.scale2, p.offset, int64(n))
+				return g.Once(cuda.NF4Dequantise(dequantise, int64(n)), dst[0].Ptr, p.codes, codes, p.scale8, table,
+					p.scale2, p.offset, int64(n))
 			}
 			return g.Once(cuda.NF4Dequantise(dequantise, int64(n)), dst[0].Ptr, p.codes, codes, p.absmax, int64(n))
 		},
@@ -129,7 +136,8 @@ func (k MatMulNF4) parts(dst []DeviceTensor, dequantised bool, blocks int, stagi
 	if dequantised {
 		p.codes, p.absmax = take((k.N*k.K+1)/2), take(4*blocks)
 		if k.Nested {
-			p.scale8, p.scale2, p.offset = take(blocks), take(4*((blocks+quant.NestedBlock-1)/quant.NestedBlock)), take(4)
+			p.scale8, p.scale2, p.offset = take(blocks), take(4*((blocks+quant.NestedBlock-1)/quant.NestedBlock)),
+				take(4)
 		}
 		return p, bytes
 	}

@@ -34,7 +34,8 @@ func packedAs(t testing.TB, n, k int, c quant.Config) quant.Packed {
 
 // fourBits are the ways in which four bits are stored.
 var fourBits = []quant.Config{
-	{Bits: 4, Type: "nf4", BlockSize: 64}, {Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: true}, {Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: true, Map: quant.MapCUDA},
+	{Bits: 4, Type: "nf4", BlockSize: 64}, {Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: true},
+	{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: true, Map: quant.MapCUDA},
 	{Bits: 4, Type: "fp4", BlockSize: 64}, {Bits: 4, Type: "fp4", BlockSize: 64, DoubleQuant: true},
 }
 
@@ -68,10 +69,12 @@ func inputsOf(tensors []kernel.Tensor) []kerneltest.Input {
 
 func TestMatMulNF4(t *testing.T) {
 	var cases []kerneltest.Case
-	for _, s := range [][3]int{{1, 1, 1}, {3, 5, 7}, {2, 64, 64}, {5, 33, 130}, {9, 130, 172}, {20, 40, 401}, {20, 401, 37}} {
+	for _, s := range [][3]int{{1, 1, 1}, {3, 5, 7}, {2, 64, 64}, {5, 33, 130}, {9, 130, 172}, {20, 40, 401},
+		{20, 401, 37}} {
 		for _, c := range fourBits {
 			for _, transposed := range []bool{false, true} {
-				k := kernel.MatMulNF4{N: s[1], K: s[2], Nested: c.DoubleQuant, Transposed: transposed, Map: c.Map, FP4: c.Type == "fp4"}
+				k := kernel.MatMulNF4{N: s[1], K: s[2], Nested: c.DoubleQuant, Transposed: transposed, Map: c.Map,
+					FP4: c.Type == "fp4"}
 				width := k.K
 				if k.Transposed {
 					width = k.N
@@ -82,7 +85,8 @@ func TestMatMulNF4(t *testing.T) {
 				}
 				cases = append(cases, kerneltest.Case{
 					Name: name, Kernel: k, Bound: 1e-6,
-					In: append([]kerneltest.Input{kerneltest.Normal(s[0], width)}, packedInputs(packedAs(t, k.N, k.K, c))...),
+					In: append([]kerneltest.Input{kerneltest.Normal(s[0], width)},
+						packedInputs(packedAs(t, k.N, k.K, c))...),
 				})
 			}
 		}
@@ -162,7 +166,8 @@ func BenchmarkMatMulNF4(b *testing.B) {
 			for i := range x.F32() {
 				x.F32()[i] = float32(i%17) - 8
 			}
-			packed, _ := work(b, 0, kernel.MatMulNF4{N: n, K: k, Nested: true, Transposed: transposed}, append([]kernel.Tensor{x}, packedTensors(p)...)...)
+			packed, _ := work(b, 0, kernel.MatMulNF4{N: n, K: k, Nested: true, Transposed: transposed},
+				append([]kernel.Tensor{x}, packedTensors(p)...)...)
 			dense, _ := work(b, 0, kernel.MatMul{TransB: !transposed}, x, tensor32(w, n, k))
 			for kind, run := range map[string]func(){"nf4": packed, "f32": dense} {
 				b.Run(name+"/"+kind, func(b *testing.B) {
@@ -184,7 +189,8 @@ func TestDequantisePacked(t *testing.T) {
 			var tensors []kernel.Tensor
 			for _, part := range c.Parts(s[0], s[1]) {
 				if part.Floats == nil {
-					in, tensors = append(in, kerneltest.Bytes(part.Bytes(&p), part.Len)), append(tensors, tensorOf(part.Bytes(&p)))
+					in, tensors = append(in, kerneltest.Bytes(part.Bytes(&p), part.Len)),
+						append(tensors, tensorOf(part.Bytes(&p)))
 					continue
 				}
 				var wide []float64
@@ -197,7 +203,8 @@ func TestDequantisePacked(t *testing.T) {
 			at := func(d kernel.DType) kernel.Kernel {
 				return kernel.Packed[c.Type].Dequantise(s[0], s[1], c, d)
 			}
-			kerneltest.Run(t, kerneltest.Case{Name: fmt.Sprintf("%v %s nested %v map %d", s, c.Type, c.DoubleQuant, c.Map), At: at, Bound: 1e-12, In: in})
+			kerneltest.Run(t, kerneltest.Case{Name: fmt.Sprintf("%v %s nested %v map %d", s, c.Type, c.DoubleQuant,
+				c.Map), At: at, Bound: 1e-12, In: in})
 			want := make([]float32, p.Len())
 			p.Dequantise(want)
 			for _, d := range []kernel.DType{kernel.F32, kernel.F64} {

@@ -36,7 +36,8 @@ func (o Onto[K]) Shape(in []Type) ([]Type, error) {
 // ontoShape returns the shape of a form that adds the results of k, which takes some inputs, to addends.
 func ontoShape(k Kernel, in []Type, inputs, results int) ([]Type, error) {
 	if results < 1 || len(in) != inputs+results {
-		return nil, fmt.Errorf("takes %d inputs and an addend for each of %d results, got %d inputs", inputs, results, len(in))
+		return nil, fmt.Errorf("takes %d inputs and an addend for each of %d results, got %d inputs", inputs, results,
+			len(in))
 	}
 	out, err := k.Shape(in[:inputs])
 	if err != nil {

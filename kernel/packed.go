@@ -106,7 +106,8 @@ func packedScratch(x DType, n, k int) int64 {
 }
 
 // bindPacked multiplies by a weight that is dequantised piece by piece; load is done before each run.
-func bindPacked(c *CPU, x, out Tensor, w gemm.Dequantiser, n, k int, transposed bool, beta float64, load func()) func() {
+func bindPacked(c *CPU, x, out Tensor, w gemm.Dequantiser, n, k int, transposed bool, beta float64,
+	load func()) func() {
 	var multiply func()
 	if x.DType == F64 {
 		single := c.Scratch[panelBytes(F64, T(F32, n, k)):]
@@ -162,7 +163,8 @@ func packedScratchGPU(x, out Type, n, k int, transposed, apart bool, sm int) int
 }
 
 func packedOp(x, out Type, n, k int, transposed, apart bool, beta float32) gemmOp {
-	p := gemmOp{m: out.Shape[0], n: n, k: k, transB: true, alpha: 1, beta: beta, operand: x.DType, out: out.DType, rowsApart: apart}
+	p := gemmOp{m: out.Shape[0], n: n, k: k, transB: true, alpha: 1, beta: beta, operand: x.DType, out: out.DType,
+		rowsApart: apart}
 	if transposed {
 		p.n, p.k, p.transB = k, n, false
 	}

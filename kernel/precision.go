@@ -17,7 +17,8 @@ const (
 var precisions = [...]struct {
 	name    string
 	compute DType
-}{PrecisionBF16: {"bf16", BF16}, PrecisionFP16: {"fp16", F16}, PrecisionTF32: {"tf32", F32}, PrecisionFP32: {"fp32", F32}}
+}{PrecisionBF16: {"bf16", BF16}, PrecisionFP16: {"fp16", F16}, PrecisionTF32: {"tf32", F32},
+	PrecisionFP32: {"fp32", F32}}
 
 // String returns the name in configurations and reports, such as "bf16".
 func (p Precision) String() string {

@@ -37,7 +37,8 @@ func TestBodiesStoreComputeType(t *testing.T) {
 }
 
 func TestPrecision(t *testing.T) {
-	for p, want := range map[Precision]string{PrecisionBF16: "bf16 bf16", PrecisionFP16: "fp16 f16", PrecisionTF32: "tf32 f32", PrecisionFP32: "fp32 f32"} {
+	for p, want := range map[Precision]string{PrecisionBF16: "bf16 bf16", PrecisionFP16: "fp16 f16",
+		PrecisionTF32: "tf32 f32", PrecisionFP32: "fp32 f32"} {
 		if got := p.String() + " " + p.Stored(ComputeType).String(); got != want {
 			t.Errorf("%s, want %s", got, want)
 		}

@@ -11,9 +11,11 @@ func (o RMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, C := normedRows(in)
 	if o.Heads > 1 && cuda.FitsHeads(C) {
 		geometry, lanes := cuda.RMSNormHeads(normEntry(o.PlusOne, "heads_forward"), M, C)
-		return g.Launch(geometry, out[0].Ptr, out[1].Ptr, in[0].Ptr, in[1].Ptr, int64(M), int32(C), int32(lanes), float32(o.Eps))
+		return g.Launch(geometry, out[0].Ptr, out[1].Ptr, in[0].Ptr, in[1].Ptr, int64(M), int32(C), int32(lanes),
+			float32(o.Eps))
 	}
-	return g.Launch(cuda.RMSNorm(normEntry(o.PlusOne, "forward"), M, C), out[0].Ptr, out[1].Ptr, in[0].Ptr, gpu.Ptr(0), in[1].Ptr, int32(C), float32(o.Eps))
+	return g.Launch(cuda.RMSNorm(normEntry(o.PlusOne, "forward"), M, C), out[0].Ptr, out[1].Ptr, in[0].Ptr, gpu.Ptr(0),
+		in[1].Ptr, int32(C), float32(o.Eps))
 }
 
 // normEntry returns the kernel of a norm whose name ends so.
@@ -32,7 +34,8 @@ func normedRows(in []DeviceTensor) (rows, size int) {
 
 func (o RMSNormLowBits) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, C := in[0].Shape[0], in[0].Shape[1]
-	return g.Launch(cuda.RMSNorm(normEntry(o.PlusOne, "forward"), M, C), out[0].Ptr, out[1].Ptr, in[0].Ptr, in[2].Ptr, in[1].Ptr, int32(C), float32(o.Eps))
+	return g.Launch(cuda.RMSNorm(normEntry(o.PlusOne, "forward"), M, C), out[0].Ptr, out[1].Ptr, in[0].Ptr, in[2].Ptr,
+		in[1].Ptr, int32(C), float32(o.Eps))
 }
 
 func (o AddRMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -49,7 +52,8 @@ func (o AddRMSNorm) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	if in[1].DType == F32 {
 		end = "add_wide_forward"
 	}
-	return g.Launch(cuda.RMSNorm(normEntry(o.PlusOne, end), M, C), y.Ptr, out[0].Ptr, to, rstd.Ptr, in[0].Ptr, from, in[1].Ptr, in[2].Ptr, int32(C), float32(o.Eps))
+	return g.Launch(cuda.RMSNorm(normEntry(o.PlusOne, end), M, C), y.Ptr, out[0].Ptr, to, rstd.Ptr, in[0].Ptr, from,
+		in[1].Ptr, in[2].Ptr, int32(C), float32(o.Eps))
 }
 
 func (o RMSNormGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
@@ -64,15 +68,19 @@ func rmsnormBackward(g *GPU, o RMSNormGrad, in, out []DeviceTensor, add gpu.Ptr)
 	M, C := normedRows(in)
 	if o.Heads > 1 && cuda.FitsHeads(C) {
 		geometry, lanes := cuda.RMSNormHeads(normEntry(o.PlusOne, "heads_backward"), M, C)
-		return g.Launch(geometry, out[0].Ptr, in[3].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, add, int64(M), int32(C), int32(lanes))
+		return g.Launch(geometry, out[0].Ptr, in[3].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, add, int64(M), int32(C),
+			int32(lanes))
 	}
-	return g.Launch(cuda.RMSNorm(normEntry(o.PlusOne, "backward"), M, C), out[0].Ptr, in[3].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, add, int32(C))
+	return g.Launch(cuda.RMSNorm(normEntry(o.PlusOne, "backward"), M, C), out[0].Ptr, in[3].Ptr, in[0].Ptr, in[1].Ptr,
+		in[2].Ptr, add, int32(C))
 }
 
 // GPU is one kernel for whole heads of a size that it takes, else a norm and a rotation.
 func (o RMSNormRoPE) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	rows, D := normedRows(in)
-	plain := RMSNormRoPE{RMSNorm{Eps: o.Norm.Eps, Heads: o.Norm.Heads}, RoPE{Heads: o.Norm.Heads, HeadDim: o.Rotate.HeadDim}} // with no other attribute
+	// with no other attribute
+	plain := RMSNormRoPE{RMSNorm{Eps: o.Norm.Eps, Heads: o.Norm.Heads},
+		RoPE{Heads: o.Norm.Heads, HeadDim: o.Rotate.HeadDim}}
 	if o == plain && in[2].Shape[1] == D && cuda.FitsHeadsRoPE(D) {
 		geometry, lanes := cuda.RMSNormHeads("rmsnorm_heads_rope_forward", rows, D)
 		return g.Launch(geometry, out[0].Ptr, out[1].Ptr, in[0].Ptr, in[1].Ptr, in[3].Ptr, in[2].Ptr,
@@ -92,7 +100,8 @@ func (o RMSNormRoPE) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 // GPU as RMSNormRoPE's.
 func (o RMSNormRoPEGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	rows, D := normedRows(in)
-	plain := RMSNormRoPEGrad{RMSNormGrad{Heads: o.Norm.Heads}, RoPE{Heads: o.Norm.Heads, HeadDim: o.Rotate.HeadDim, Inverse: true}}
+	plain := RMSNormRoPEGrad{RMSNormGrad{Heads: o.Norm.Heads},
+		RoPE{Heads: o.Norm.Heads, HeadDim: o.Rotate.HeadDim, Inverse: true}}
 	if o == plain && in[4].Shape[1] == D && cuda.FitsHeadsRoPE(D) {
 		geometry, lanes := cuda.RMSNormHeads("rmsnorm_heads_rope_backward", rows, D)
 		return g.Launch(geometry, out[0].Ptr, in[3].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, in[5].Ptr, in[4].Ptr,

@@ -12,25 +12,36 @@ import (
 func TestRMSNorm(t *testing.T) {
 	norm := kernel.RMSNorm{Eps: 1e-5}
 	kerneltest.Run(t,
-		kerneltest.Case{Name: "odd", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(5, 13), kerneltest.Normal(13)}, Bound: 2e-7},
-		kerneltest.Case{Name: "one", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(1, 1), kerneltest.Normal(1)}, Bound: 2e-7},
-		kerneltest.Case{Name: "pieces", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(70, 576), kerneltest.Normal(576)}, Bound: 2e-7},
-		kerneltest.Case{Name: "long", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(3, 5003), kerneltest.Normal(5003)}, Bound: 2e-7},
-		kerneltest.Case{Name: "bf16", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(6, 40), kerneltest.Normal(40).As(kernel.BF16)}, Bound: 2e-7},
-		kerneltest.Case{Name: "f16", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(6, 40), kerneltest.Normal(40).As(kernel.F16)}, Bound: 2e-7},
-		kerneltest.Case{Name: "plus one", Kernel: kernel.RMSNorm{Eps: 1e-5, PlusOne: true}, In: []kerneltest.Input{kerneltest.Normal(70, 40), kerneltest.Normal(40).As(kernel.BF16)}, Bound: 2e-7},
-		kerneltest.Case{Name: "heads plus one", Kernel: kernel.RMSNorm{Eps: 1e-5, Heads: 2, PlusOne: true}, In: []kerneltest.Input{kerneltest.Normal(5, 2*16), kerneltest.Normal(16)}, Bound: 2e-7},
-		kerneltest.Case{Name: "heads plus one, gradient", Kernel: kernel.RMSNormGrad{Heads: 3, PlusOne: true}, In: []kerneltest.Input{
-			kerneltest.Normal(9, 3*20), kerneltest.Normal(20), kerneltest.Uniform(0.5, 2, 27), kerneltest.Normal(9, 3*20)}, Bound: 3e-7},
+		kerneltest.Case{Name: "odd", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(5, 13),
+			kerneltest.Normal(13)}, Bound: 2e-7},
+		kerneltest.Case{Name: "one", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(1, 1),
+			kerneltest.Normal(1)}, Bound: 2e-7},
+		kerneltest.Case{Name: "pieces", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(70, 576),
+			kerneltest.Normal(576)}, Bound: 2e-7},
+		kerneltest.Case{Name: "long", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(3, 5003),
+			kerneltest.Normal(5003)}, Bound: 2e-7},
+		kerneltest.Case{Name: "bf16", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(6, 40),
+			kerneltest.Normal(40).As(kernel.BF16)}, Bound: 2e-7},
+		kerneltest.Case{Name: "f16", Kernel: norm, In: []kerneltest.Input{kerneltest.Normal(6, 40),
+			kerneltest.Normal(40).As(kernel.F16)}, Bound: 2e-7},
+		kerneltest.Case{Name: "plus one", Kernel: kernel.RMSNorm{Eps: 1e-5, PlusOne: true},
+			In: []kerneltest.Input{kerneltest.Normal(70, 40), kerneltest.Normal(40).As(kernel.BF16)}, Bound: 2e-7},
+		kerneltest.Case{Name: "heads plus one", Kernel: kernel.RMSNorm{Eps: 1e-5, Heads: 2, PlusOne: true},
+			In: []kerneltest.Input{kerneltest.Normal(5, 2*16), kerneltest.Normal(16)}, Bound: 2e-7},
+		kerneltest.Case{Name: "heads plus one, gradient", Kernel: kernel.RMSNormGrad{Heads: 3, PlusOne: true},
+			In: []kerneltest.Input{
+				kerneltest.Normal(9, 3*20), kerneltest.Normal(20), kerneltest.Uniform(0.5, 2, 27),
+				kerneltest.Normal(9, 3*20)}, Bound: 3e-7},
 	)
 }
 
 func TestRMSNormGrad(t *testing.T) {
 	for _, size := range [][2]int{{5, 13}, {33, 576}, {2, 4100}} {
 		m, c := size[0], size[1]
-		kerneltest.Run(t, kerneltest.Case{Name: kernel.T(kernel.F32, m, c).String(), Kernel: kernel.RMSNormGrad{}, In: []kerneltest.Input{
-			kerneltest.Normal(m, c), kerneltest.Normal(c), kerneltest.Uniform(0.5, 2, m), kerneltest.Normal(m, c),
-		}, Bound: 2e-7})
+		kerneltest.Run(t, kerneltest.Case{Name: kernel.T(kernel.F32, m, c).String(), Kernel: kernel.RMSNormGrad{},
+			In: []kerneltest.Input{
+				kerneltest.Normal(m, c), kerneltest.Normal(c), kerneltest.Uniform(0.5, 2, m), kerneltest.Normal(m, c),
+			}, Bound: 2e-7})
 	}
 }
 
@@ -40,13 +51,18 @@ func TestRMSNormHeads(t *testing.T) {
 		m, h, d := c.rows, c.heads, c.size
 		name := kernel.T(kernel.F32, m, h, d).String()
 		kerneltest.Run(t,
-			kerneltest.Case{Name: name, Kernel: kernel.RMSNorm{Eps: 1e-5, Heads: h}, In: []kerneltest.Input{kerneltest.Normal(m, h*d), kerneltest.Normal(d)}, Bound: 3e-7},
+			kerneltest.Case{Name: name, Kernel: kernel.RMSNorm{Eps: 1e-5, Heads: h},
+				In: []kerneltest.Input{kerneltest.Normal(m, h*d), kerneltest.Normal(d)}, Bound: 3e-7},
 			kerneltest.Case{Name: name + " gradient", Kernel: kernel.RMSNormGrad{Heads: h}, In: []kerneltest.Input{
-				kerneltest.Normal(m, h*d), kerneltest.Normal(d), kerneltest.Uniform(0.5, 2, m*h), kerneltest.Normal(m, h*d)}, Bound: 3e-7},
-			kerneltest.Case{Name: name + " gradient, added", Kernel: kernel.RMSNormGradTo{Heads: h}, In: []kerneltest.Input{
-				kerneltest.Normal(m, h*d), kerneltest.Normal(d), kerneltest.Uniform(0.5, 2, m*h), kerneltest.Normal(m, h*d), kerneltest.Normal(m, h*d)}, Bound: 1e-6},
-			kerneltest.Case{Name: name + " weight's gradient", Kernel: kernel.RMSNormWeightGrad{Heads: h}, In: []kerneltest.Input{
-				kerneltest.Normal(m, h*d), kerneltest.Uniform(0.5, 2, m*h), kerneltest.Normal(m, h*d)}, Bound: 3e-7},
+				kerneltest.Normal(m, h*d), kerneltest.Normal(d), kerneltest.Uniform(0.5, 2, m*h),
+				kerneltest.Normal(m, h*d)}, Bound: 3e-7},
+			kerneltest.Case{Name: name + " gradient, added", Kernel: kernel.RMSNormGradTo{Heads: h},
+				In: []kerneltest.Input{
+					kerneltest.Normal(m, h*d), kerneltest.Normal(d), kerneltest.Uniform(0.5, 2, m*h),
+					kerneltest.Normal(m, h*d), kerneltest.Normal(m, h*d)}, Bound: 1e-6},
+			kerneltest.Case{Name: name + " weight's gradient", Kernel: kernel.RMSNormWeightGrad{Heads: h},
+				In: []kerneltest.Input{
+					kerneltest.Normal(m, h*d), kerneltest.Uniform(0.5, 2, m*h), kerneltest.Normal(m, h*d)}, Bound: 3e-7},
 		)
 	}
 }
@@ -60,9 +76,11 @@ func TestRMSNormHeadsAreRows(t *testing.T) {
 	near(t, "y", heads[0].F64(), rows[0].F64(), 0)
 	near(t, "rstd", heads[1].F64(), rows[1].F64(), 0)
 	rstd := rows[1].F64()
-	near(t, "dx", evaluate(t, kernel.RMSNormGrad{Heads: h}, f64s(x, m, h*d), f64s(w, d), f64s(rstd, m*h), f64s(dy, m, h*d))[0].F64(),
+	near(t, "dx", evaluate(t, kernel.RMSNormGrad{Heads: h}, f64s(x, m, h*d), f64s(w, d), f64s(rstd, m*h),
+		f64s(dy, m, h*d))[0].F64(),
 		evaluate(t, kernel.RMSNormGrad{}, f64s(x, m*h, d), f64s(w, d), f64s(rstd, m*h), f64s(dy, m*h, d))[0].F64(), 0)
-	near(t, "dw", evaluate(t, kernel.RMSNormWeightGrad{Heads: h}, f64s(x, m, h*d), f64s(rstd, m*h), f64s(dy, m, h*d))[0].F64(),
+	near(t, "dw", evaluate(t, kernel.RMSNormWeightGrad{Heads: h}, f64s(x, m, h*d), f64s(rstd, m*h),
+		f64s(dy, m, h*d))[0].F64(),
 		evaluate(t, kernel.RMSNormWeightGrad{}, f64s(x, m*h, d), f64s(rstd, m*h), f64s(dy, m*h, d))[0].F64(), 0)
 }
 
@@ -99,14 +117,16 @@ func TestRMSNormPlusOne(t *testing.T) {
 	near(t, "y", got[0].F64(), whole[0].F64(), 1e-14)
 	near(t, "rstd", got[1].F64(), whole[1].F64(), 0)
 	grad := func(plusOne bool, w []float64) []float64 {
-		return evaluate(t, kernel.RMSNormGrad{Heads: heads, PlusOne: plusOne}, f64s(x, m, heads*head), f64s(w, head), whole[1], f64s(dy, m, heads*head))[0].F64()
+		return evaluate(t, kernel.RMSNormGrad{Heads: heads, PlusOne: plusOne}, f64s(x, m, heads*head), f64s(w, head),
+			whole[1], f64s(dy, m, heads*head))[0].F64()
 	}
 	near(t, "dx", grad(true, less), grad(false, w), 1e-14)
 }
 
 func TestRMSNormRefuses(t *testing.T) {
 	for _, eps := range []float64{-1, math.NaN()} {
-		if _, err := (kernel.RMSNorm{Eps: eps}).Shape([]kernel.Type{kernel.T(kernel.F32, 2, 3), kernel.T(kernel.F32, 3)}); err == nil {
+		if _, err := (kernel.RMSNorm{Eps: eps}).Shape([]kernel.Type{kernel.T(kernel.F32, 2, 3),
+			kernel.T(kernel.F32, 3)}); err == nil {
 			t.Errorf("Eps %v is accepted", eps)
 		}
 	}
@@ -116,12 +136,17 @@ func TestRMSNormRefuses(t *testing.T) {
 		in   []kernel.Type
 		want string
 	}{
-		{kernel.RMSNorm{}, []kernel.Type{f32(2, 6), f32(3)}, "input 0 is f32[2,6], want 1 heads of 3 elements, as the weight has"},
-		{kernel.RMSNorm{Heads: 4}, []kernel.Type{f32(2, 6), f32(3)}, "input 0 is f32[2,6], want 4 heads of 3 elements, as the weight has"},
+		{kernel.RMSNorm{}, []kernel.Type{f32(2, 6), f32(3)},
+			"input 0 is f32[2,6], want 1 heads of 3 elements, as the weight has"},
+		{kernel.RMSNorm{Heads: 4}, []kernel.Type{f32(2, 6), f32(3)},
+			"input 0 is f32[2,6], want 4 heads of 3 elements, as the weight has"},
 		{kernel.RMSNorm{Heads: -1}, []kernel.Type{f32(2, 6), f32(6)}, "attribute Heads is -1, want zero or more"},
-		{kernel.RMSNormGrad{Heads: 2}, []kernel.Type{f32(2, 6), f32(3), f32(2), f32(2, 6)}, "input 2 is f32[2], want 4 elements, one for each row or head"},
-		{kernel.RMSNormWeightGrad{Heads: 4}, []kernel.Type{f32(2, 6), f32(8), f32(2, 6)}, "input 0 is f32[2,6], want 4 heads of 1 elements, as the weight has"},
-		{kernel.RMSNormWeightGrad{Heads: 2}, []kernel.Type{f32(2, 6), f32(2), f32(2, 6)}, "input 1 is f32[2], want 4 elements, one for each row or head"},
+		{kernel.RMSNormGrad{Heads: 2}, []kernel.Type{f32(2, 6), f32(3), f32(2), f32(2, 6)},
+			"input 2 is f32[2], want 4 elements, one for each row or head"},
+		{kernel.RMSNormWeightGrad{Heads: 4}, []kernel.Type{f32(2, 6), f32(8), f32(2, 6)},
+			"input 0 is f32[2,6], want 4 heads of 1 elements, as the weight has"},
+		{kernel.RMSNormWeightGrad{Heads: 2}, []kernel.Type{f32(2, 6), f32(2), f32(2, 6)},
+			"input 1 is f32[2], want 4 elements, one for each row or head"},
 	} {
 		if _, err := c.k.Shape(c.in); err == nil || err.Error() != c.want {
 			t.Errorf("%#v of %v: %v, want %s", c.k, c.in, err, c.want)
@@ -132,9 +157,10 @@ func TestRMSNormRefuses(t *testing.T) {
 func TestRMSNormWeightGrad(t *testing.T) {
 	for _, size := range [][2]int{{1, 1}, {5, 13}, {33, 576}, {2, 4100}} {
 		m, c := size[0], size[1]
-		kerneltest.Run(t, kerneltest.Case{Name: kernel.T(kernel.F32, m, c).String(), Kernel: kernel.RMSNormWeightGrad{}, In: []kerneltest.Input{
-			kerneltest.Normal(m, c), kerneltest.Uniform(0.5, 2, m), kerneltest.Normal(m, c),
-		}, Bound: 2e-7})
+		kerneltest.Run(t, kerneltest.Case{Name: kernel.T(kernel.F32, m, c).String(), Kernel: kernel.RMSNormWeightGrad{},
+			In: []kerneltest.Input{
+				kerneltest.Normal(m, c), kerneltest.Uniform(0.5, 2, m), kerneltest.Normal(m, c),
+			}, Bound: 2e-7})
 	}
 }
 
@@ -160,10 +186,13 @@ func TestFusedKernels(t *testing.T) {
 		add("norm of a sum with low bits", kernel.RMSNormLowBits{Eps: 1e-5}, x, w, lowBits(s[0], s[1]))
 		add("sum and norm", kernel.AddRMSNorm{Eps: 1e-5}, x, r, w)
 		add("sum with low bits and norm", kernel.AddRMSNorm{Eps: 1e-5, LowBits: true}, x, r, w)
-		add("sum of one with low bits and norm", kernel.AddRMSNorm{Eps: 1e-5, LowBits: true, Carried: true}, x, r, w, lowBits(s[0], s[1]))
+		add("sum of one with low bits and norm", kernel.AddRMSNorm{Eps: 1e-5, LowBits: true, Carried: true}, x, r, w,
+			lowBits(s[0], s[1]))
 		add("sum and norm, plus one", kernel.AddRMSNorm{Eps: 1e-5, PlusOne: true, LowBits: true}, x, r, w)
-		add("norm of a sum with low bits, plus one", kernel.RMSNormLowBits{Eps: 1e-5, PlusOne: true}, x, w, lowBits(s[0], s[1]))
-		add("gradient of a norm, added, plus one", kernel.RMSNormGradTo{PlusOne: true}, x, w, kerneltest.Normal(s[0]), r, x)
+		add("norm of a sum with low bits, plus one", kernel.RMSNormLowBits{Eps: 1e-5, PlusOne: true}, x, w,
+			lowBits(s[0], s[1]))
+		add("gradient of a norm, added, plus one", kernel.RMSNormGradTo{PlusOne: true}, x, w, kerneltest.Normal(s[0]),
+			r, x)
 		add("gradient of a norm, added", kernel.RMSNormGradTo{}, x, w, kerneltest.Normal(s[0]), r, x)
 	}
 	kerneltest.Run(t, cases...)
@@ -230,10 +259,13 @@ func TestRMSNormRoPE(t *testing.T) {
 		table, positions := angles(m, 7, d)
 		name := kernel.T(kernel.F32, m, h, d).String()
 		kerneltest.Run(t,
-			kerneltest.Case{Name: name, Kernel: kernel.RMSNormRoPE{Norm: kernel.RMSNorm{Eps: 1e-5, Heads: h}, Rotate: kernel.RoPE{Heads: h}}, In: []kerneltest.Input{
+			kerneltest.Case{Name: name, Kernel: kernel.RMSNormRoPE{Norm: kernel.RMSNorm{Eps: 1e-5, Heads: h},
+				Rotate: kernel.RoPE{Heads: h}}, In: []kerneltest.Input{
 				kerneltest.Normal(m, h*d), kerneltest.Normal(d), table, positions}, Bound: 1e-6},
-			kerneltest.Case{Name: name + " gradient", Kernel: kernel.RMSNormRoPEGrad{Norm: kernel.RMSNormGrad{Heads: h}, Rotate: kernel.RoPE{Heads: h, Inverse: true}}, In: []kerneltest.Input{
-				kerneltest.Normal(m, h*d), kerneltest.Normal(d), kerneltest.Uniform(0.5, 2, m*h), kerneltest.Normal(m, h*d), table, positions}, Bound: 1e-6},
+			kerneltest.Case{Name: name + " gradient", Kernel: kernel.RMSNormRoPEGrad{Norm: kernel.RMSNormGrad{Heads: h},
+				Rotate: kernel.RoPE{Heads: h, Inverse: true}}, In: []kerneltest.Input{
+				kerneltest.Normal(m, h*d), kerneltest.Normal(d), kerneltest.Uniform(0.5, 2, m*h),
+				kerneltest.Normal(m, h*d), table, positions}, Bound: 1e-6},
 		)
 	}
 }

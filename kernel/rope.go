@@ -131,7 +131,8 @@ func neighbours[F Float](y, x, cos, sin []F, sign F) {
 func (o RoPE) Cost(in, out []Type, _ Content) Cost {
 	rows, table := in[0].Shape[0], in[1]
 	table.Shape = []int{min(rows, table.Shape[0]), table.Shape[1]}
-	return Cost{in[0].Bytes() + table.Bytes() + in[2].Bytes() + moved(out), 3 * int64(rows) * int64(o.Heads) * int64(in[1].Shape[1])}
+	return Cost{in[0].Bytes() + table.Bytes() + in[2].Bytes() + moved(out),
+		3 * int64(rows) * int64(o.Heads) * int64(in[1].Shape[1])}
 }
 
 func (RoPE) Stored([]DType) (want, out []DType) {
@@ -212,7 +213,8 @@ func (o RoPEAppend) Cost(in, out []Type, c Content) Cost {
 
 // Stored keeps the caches in the type that attention reads.
 func (RoPEAppend) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, ComputeType, F32, I32, ComputeType, ComputeType, I32}, []DType{ComputeType, ComputeType, ComputeType}
+	return []DType{ComputeType, ComputeType, ComputeType, F32, I32, ComputeType, ComputeType, I32},
+		[]DType{ComputeType, ComputeType, ComputeType}
 }
 
 // ScratchGPU returns zero: the device rotates keys on their way to the cache.

@@ -30,7 +30,8 @@ func (o RoPE) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 func (o RoPEAppend) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	q, _ := o.parts()
 	M, P, D, R, W := in[0].Shape[0], in[5].Shape[0], q.head(in[3].Type), in[3].Shape[1], in[2].Shape[1]
-	return g.Launch(cuda.RopeAppend(M, o.Heads, o.KVHeads, D, R, W), out[0].Ptr, in[1].Ptr, in[2].Ptr, out[1].Ptr, out[2].Ptr, in[4].Ptr, in[3].Ptr, in[7].Ptr,
+	return g.Launch(cuda.RopeAppend(M, o.Heads, o.KVHeads, D, R, W), out[0].Ptr, in[1].Ptr, in[2].Ptr, out[1].Ptr,
+		out[2].Ptr, in[4].Ptr, in[3].Ptr, in[7].Ptr,
 		int32(P), int32(o.Heads), int32(o.KVHeads), int32(D), int32(R), int32(W))
 }
 
@@ -40,5 +41,6 @@ func (o PositionsByLength) GPU(g *GPU, in, out []DeviceTensor) (func() error, er
 		return nil, err
 	}
 	M, S := in[0].Shape[0], in[1].Shape[0]-1
-	return g.Launch(cuda.Flat("positions", "positions_by_length", int64(M)), out[0].Ptr, in[0].Ptr, in[1].Ptr, int32(M), int32(S), int32(o.Limit), int32(o.Offset), int32(place*M))
+	return g.Launch(cuda.Flat("positions", "positions_by_length", int64(M)), out[0].Ptr, in[0].Ptr, in[1].Ptr, int32(M),
+		int32(S), int32(o.Limit), int32(o.Offset), int32(place*M))
 }

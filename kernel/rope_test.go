@@ -21,11 +21,13 @@ func TestRoPE(t *testing.T) {
 	for _, inverse := range []bool{false, true} {
 		for _, s := range []struct{ rows, heads, head int }{{5, 3, 6}, {1, 1, 2}, {7, 3, 8}, {130, 4, 64}} {
 			k := kernel.RoPE{Heads: s.heads, Inverse: inverse}
-			kerneltest.Run(t, kerneltest.Case{Name: kernel.T(kernel.F32, s.rows, s.heads, s.head).String(), Kernel: k, In: []kerneltest.Input{
-				kerneltest.Normal(s.rows, s.heads*s.head), kerneltest.Normal(11, s.head), positions(s.rows),
-			}, Bound: 1.5e-7})
+			kerneltest.Run(t, kerneltest.Case{Name: kernel.T(kernel.F32, s.rows, s.heads, s.head).String(), Kernel: k,
+				In: []kerneltest.Input{
+					kerneltest.Normal(s.rows, s.heads*s.head), kerneltest.Normal(11, s.head), positions(s.rows),
+				}, Bound: 1.5e-7})
 		}
-		for _, s := range []struct{ rows, heads, rest, head, turned int }{{5, 3, 0, 8, 6}, {4, 2, 1, 8, 8}, {7, 3, 2, 128, 96}, {3, 1, 1, 6, 2}, {130, 4, 2, 64, 32}} {
+		for _, s := range []struct{ rows, heads, rest, head, turned int }{{5, 3, 0, 8, 6}, {4, 2, 1, 8, 8},
+			{7, 3, 2, 128, 96}, {3, 1, 1, 6, 2}, {130, 4, 2, 64, 32}} {
 			k := kernel.RoPE{Heads: s.heads, Rest: s.rest, HeadDim: s.head, Inverse: inverse}
 			kerneltest.Run(t, kerneltest.Case{Name: fmt.Sprintf("%+v", s), Kernel: k, In: []kerneltest.Input{
 				kerneltest.Normal(s.rows, (s.heads+s.rest)*s.head), kerneltest.Normal(11, s.turned), positions(s.rows),
@@ -36,14 +38,16 @@ func TestRoPE(t *testing.T) {
 
 func TestRoPEInterleaved(t *testing.T) {
 	for _, inverse := range []bool{false, true} {
-		for _, s := range []struct{ rows, heads, rest, head, turned int }{{1, 1, 0, 2, 2}, {5, 3, 0, 6, 6}, {7, 3, 1, 8, 8}, {7, 3, 2, 24, 10}, {130, 4, 2, 64, 32}} {
+		for _, s := range []struct{ rows, heads, rest, head, turned int }{{1, 1, 0, 2, 2}, {5, 3, 0, 6, 6},
+			{7, 3, 1, 8, 8}, {7, 3, 2, 24, 10}, {130, 4, 2, 64, 32}} {
 			k := kernel.RoPE{Heads: s.heads, Rest: s.rest, HeadDim: s.head, Inverse: inverse, Interleaved: true}
 			p := make([]int32, s.rows)
 			for i := range p {
 				p[i] = int32(i * 7 % 11)
 			}
 			kerneltest.Run(t, kerneltest.Case{Name: fmt.Sprintf("%+v", s), Kernel: k, In: []kerneltest.Input{
-				kerneltest.Normal(s.rows, (s.heads+s.rest)*s.head), kerneltest.Normal(11, s.turned), kerneltest.Ints(p, s.rows),
+				kerneltest.Normal(s.rows, (s.heads+s.rest)*s.head), kerneltest.Normal(11, s.turned),
+				kerneltest.Ints(p, s.rows),
 			}, Bound: 1.5e-7})
 		}
 	}
@@ -70,8 +74,10 @@ func TestRoPEInterleavedIsHalves(t *testing.T) {
 		halves[i] = x[from(i)]
 	}
 	for _, inverse := range []bool{false, true} {
-		want := evaluate(t, kernel.RoPE{Heads: heads, HeadDim: head, Inverse: inverse}, f32s(halves, rows, heads*head), table, positions)[0].F32()
-		got := evaluate(t, kernel.RoPE{Heads: heads, HeadDim: head, Inverse: inverse, Interleaved: true}, f32s(x, rows, heads*head), table, positions)[0].F32()
+		want := evaluate(t, kernel.RoPE{Heads: heads, HeadDim: head, Inverse: inverse}, f32s(halves, rows, heads*head),
+			table, positions)[0].F32()
+		got := evaluate(t, kernel.RoPE{Heads: heads, HeadDim: head, Inverse: inverse, Interleaved: true},
+			f32s(x, rows, heads*head), table, positions)[0].F32()
 		for i := range want {
 			if got[from(i)] != want[i] {
 				t.Fatalf("inverse %v, column %d: %v, of halves %v", inverse, i, got[from(i)], want[i])
@@ -92,7 +98,8 @@ func TestRoPEOfAPart(t *testing.T) {
 		}
 	}
 	want := evaluate(t, kernel.RoPE{Heads: heads}, f32s(part, rows, heads*turned), table, positions)[0].F32()
-	got := evaluate(t, kernel.RoPE{Heads: heads, Rest: rest, HeadDim: head}, f32s(x, rows, (heads+rest)*head), table, positions)[0].F32()
+	got := evaluate(t, kernel.RoPE{Heads: heads, Rest: rest, HeadDim: head}, f32s(x, rows, (heads+rest)*head), table,
+		positions)[0].F32()
 	for r := range rows {
 		for h := range heads + rest {
 			at, n := (r*(heads+rest)+h)*head, 0
@@ -140,7 +147,8 @@ func TestRoPEMeaning(t *testing.T) {
 				}
 			}
 		}
-		out := evaluate(t, kernel.RoPE{Heads: heads, Inverse: sign < 0, Interleaved: interleaved}, f64s(x, len(positions), heads*head), f64s(table, limit, head), i32s(positions))
+		out := evaluate(t, kernel.RoPE{Heads: heads, Inverse: sign < 0, Interleaved: interleaved},
+			f64s(x, len(positions), heads*head), f64s(table, limit, head), i32s(positions))
 		near(t, "y", out[0].F64(), want, 1e-14)
 	}
 }
@@ -161,7 +169,8 @@ func TestRoPERefuses(t *testing.T) {
 		}
 	}
 	for what, k := range map[string]kernel.RoPE{
-		"a table wider than the heads": {Heads: 3, HeadDim: 4}, "heads that do not fill a row": {Heads: 1, HeadDim: 6}, "a negative rest": {Heads: 3, Rest: -1, HeadDim: 6},
+		"a table wider than the heads": {Heads: 3, HeadDim: 4}, "heads that do not fill a row": {Heads: 1, HeadDim: 6},
+		"a negative rest": {Heads: 3, Rest: -1, HeadDim: 6},
 	} {
 		if _, err := k.Shape([]kernel.Type{x, kernel.T(kernel.F32, 9, 6), p}); err == nil {
 			t.Errorf("%s is accepted", what)
@@ -180,9 +189,11 @@ func TestPositionsByLength(t *testing.T) {
 		{"none", []int32{0}, positions},
 		{"empty ones between", []int32{0, 0, 4, 4, 8, 8}, []int32{100, 101, 102, 100, 101, 102, 103, 100, 1, 7}},
 		{"after the first rows", []int32{5, 9}, []int32{0, 1, 2, 0, 1, 102, 103, 100, 101, 7}},
-		{"bounds that are none", []int32{math.MinInt32, math.MaxInt32}, []int32{100, 101, 102, 100, 101, 102, 103, 100, 101, 107}},
+		{"bounds that are none", []int32{math.MinInt32, math.MaxInt32},
+			[]int32{100, 101, 102, 100, 101, 102, 103, 100, 101, 107}},
 	} {
-		kerneltest.Run(t, kerneltest.Case{Name: c.name, Kernel: k, In: []kerneltest.Input{kerneltest.Ints(positions, len(positions)), kerneltest.Ints(c.cu, len(c.cu))}})
+		kerneltest.Run(t, kerneltest.Case{Name: c.name, Kernel: k,
+			In: []kerneltest.Input{kerneltest.Ints(positions, len(positions)), kerneltest.Ints(c.cu, len(c.cu))}})
 		if got := evaluate(t, k, i32s(positions), i32s(c.cu))[0].I32(); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}

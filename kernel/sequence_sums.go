@@ -52,7 +52,8 @@ func sequenceShapes(in []Type, i int, letter string, others ...string) (d Dims, 
 
 // Grads gives each token the gradient of its sequence's sum.
 func (SequenceSums) Grads() Backward {
-	return Backward{Calls: []Call{{SequenceSumsGrad{}, []Ref{In(1), In(2), Upstream()}}}, Grads: []Ref{FromCall(0, 0), {}, {}}}
+	return Backward{Calls: []Call{{SequenceSumsGrad{}, []Ref{In(1), In(2), Upstream()}}},
+		Grads: []Ref{FromCall(0, 0), {}, {}}}
 }
 
 // CPU binds the float64 or the float32 body.
@@ -112,7 +113,8 @@ func (SequenceSumsGrad) Shape(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	if d.At('B') != d.At('S')+1 {
-		return nil, fmt.Errorf("input 1 is %v and input 2 is %v: there must be one start more than sequences", in[1], in[2])
+		return nil, fmt.Errorf("input 1 is %v and input 2 is %v: there must be one start more than sequences", in[1],
+			in[2])
 	}
 	if rows > 0 {
 		return []Type{T(in[2].DType, rows, d.At('M'))}, nil

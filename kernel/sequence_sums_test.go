@@ -30,10 +30,14 @@ func TestSequenceSums(t *testing.T) {
 		M, S := len(c.labels), len(c.starts)-1
 		l, starts := kerneltest.Ints(c.labels, M), kerneltest.Ints(c.starts, S+1)
 		kerneltest.Run(t,
-			kerneltest.Case{Name: fmt.Sprintf("%d", i), Kernel: kernel.SequenceSums{}, In: []kerneltest.Input{kerneltest.Normal(M), l, starts}, Bound: 1e-7},
-			kerneltest.Case{Name: fmt.Sprintf("%d, two rows", i), Kernel: kernel.SequenceSums{}, In: []kerneltest.Input{kerneltest.Normal(2, M), l, starts}, Bound: 1e-7},
-			kerneltest.Case{Name: fmt.Sprintf("%d, gradient", i), Kernel: kernel.SequenceSumsGrad{}, In: []kerneltest.Input{l, starts, kerneltest.Normal(S)}},
-			kerneltest.Case{Name: fmt.Sprintf("%d, gradient of two rows", i), Kernel: kernel.SequenceSumsGrad{}, In: []kerneltest.Input{l, starts, kerneltest.Normal(2, S)}},
+			kerneltest.Case{Name: fmt.Sprintf("%d", i), Kernel: kernel.SequenceSums{},
+				In: []kerneltest.Input{kerneltest.Normal(M), l, starts}, Bound: 1e-7},
+			kerneltest.Case{Name: fmt.Sprintf("%d, two rows", i), Kernel: kernel.SequenceSums{},
+				In: []kerneltest.Input{kerneltest.Normal(2, M), l, starts}, Bound: 1e-7},
+			kerneltest.Case{Name: fmt.Sprintf("%d, gradient", i), Kernel: kernel.SequenceSumsGrad{},
+				In: []kerneltest.Input{l, starts, kerneltest.Normal(S)}},
+			kerneltest.Case{Name: fmt.Sprintf("%d, gradient of two rows", i), Kernel: kernel.SequenceSumsGrad{},
+				In: []kerneltest.Input{l, starts, kerneltest.Normal(2, S)}},
 		)
 	}
 }

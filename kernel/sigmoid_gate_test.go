@@ -11,8 +11,10 @@ func TestSigmoidGate(t *testing.T) {
 	for _, size := range [][]int{{3, 7}, {1, 1}, {8, 172}, {13, 700}} {
 		x, gate := kerneltest.Normal(size...), kerneltest.Normal(size[0], 1)
 		kerneltest.Run(t,
-			kerneltest.Case{Name: "forward " + kernel.T(kernel.F32, size...).String(), Kernel: kernel.SigmoidGate{}, In: []kerneltest.Input{x, gate}, Bound: 2.5e-7},
-			kerneltest.Case{Name: "backward " + kernel.T(kernel.F32, size...).String(), Kernel: kernel.SigmoidGateGrad{}, In: []kerneltest.Input{x, gate, x}, Bound: 2.5e-7},
+			kerneltest.Case{Name: "forward " + kernel.T(kernel.F32, size...).String(), Kernel: kernel.SigmoidGate{},
+				In: []kerneltest.Input{x, gate}, Bound: 2.5e-7},
+			kerneltest.Case{Name: "backward " + kernel.T(kernel.F32, size...).String(),
+				Kernel: kernel.SigmoidGateGrad{}, In: []kerneltest.Input{x, gate, x}, Bound: 2.5e-7},
 		)
 	}
 }

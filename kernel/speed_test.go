@@ -49,7 +49,8 @@ func BenchmarkLayer(b *testing.B) {
 			{"rmsnorm", kernel.RMSNorm{Eps: 1e-5}, []kernel.Tensor{h, w}},
 			{"rmsnorm_grad", kernel.RMSNormGrad{}, []kernel.Tensor{h, w, rstd, h}},
 			{"rope", rope, []kernel.Tensor{q, table, i32s(positions)}},
-			{"crossentropy", kernel.LinearCrossEntropy{Chunk: 128, Grad: true}, []kernel.Tensor{h, head16, i32s(labels), scale}},
+			{"crossentropy", kernel.LinearCrossEntropy{Chunk: 128, Grad: true},
+				[]kernel.Tensor{h, head16, i32s(labels), scale}},
 		} {
 			b.Run(fmt.Sprintf("%s/%d", c.name, m), func(b *testing.B) {
 				_, work := bound(b, c.k, 0, c.in...)

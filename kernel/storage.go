@@ -65,7 +65,8 @@ func convert[F, S Float](dst []F, src []S) {
 func sameElements(in []Type, which ...int) error {
 	for _, i := range which[1:] {
 		if in[i].DType != in[which[0]].DType {
-			return fmt.Errorf("input %d is %v, input %d is %v: they must hold the same type of number", i, in[i], which[0], in[which[0]])
+			return fmt.Errorf("input %d is %v, input %d is %v: they must hold the same type of number", i, in[i],
+				which[0], in[which[0]])
 		}
 	}
 	return nil

@@ -25,7 +25,8 @@ func TestStoredHasABody(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		tagged := strings.HasPrefix(name, "device_gpu") || len(file.Comments) > 0 && file.Comments[0].List[0].Text == "//go:build gpu"
+		tagged := strings.HasPrefix(name, "device_gpu") || len(file.Comments) > 0 &&
+			file.Comments[0].List[0].Text == "//go:build gpu"
 		for _, d := range file.Decls {
 			f, ok := d.(*ast.FuncDecl)
 			if !ok || f.Recv == nil {
@@ -40,7 +41,8 @@ func TestStoredHasABody(t *testing.T) {
 			case of == nil || of.Name == "Precision":
 			case f.Name.Name == "Stored":
 				if says[of.Name] = name; tagged {
-					t.Errorf("%s: what %s stores is in a file with the tag gpu, so a build without it cannot plan", name, of.Name)
+					t.Errorf("%s: what %s stores is in a file with the tag gpu, so a build without it cannot plan",
+						name, of.Name)
 				}
 			case f.Name.Name == "GPU":
 				if runs[of.Name] = name; !tagged {

@@ -156,7 +156,8 @@ func (ClampedSwiGLUGrad) Shape(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	if d.At('G') != 2*d.At('F') {
-		return nil, fmt.Errorf("input 0 is %v, input 1 is %v: want two columns for each of the gradient's", in[0], in[1])
+		return nil, fmt.Errorf("input 0 is %v, input 1 is %v: want two columns for each of the gradient's", in[0],
+			in[1])
 	}
 	return []Type{in[0]}, nil
 }

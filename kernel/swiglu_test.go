@@ -13,8 +13,10 @@ func TestSwiGLU(t *testing.T) {
 	for _, size := range [][]int{{3, 7}, {1, 1}, {8, 172}, {13, 700}} {
 		x := kerneltest.Normal(size...)
 		kerneltest.Run(t,
-			kerneltest.Case{Name: "forward " + kernel.T(kernel.F32, size...).String(), Kernel: kernel.SwiGLU{}, In: []kerneltest.Input{x, x}, Bound: 2.5e-7},
-			kerneltest.Case{Name: "backward " + kernel.T(kernel.F32, size...).String(), Kernel: kernel.SwiGLUGrad{}, In: []kerneltest.Input{x, x, x}, Bound: 2.5e-7},
+			kerneltest.Case{Name: "forward " + kernel.T(kernel.F32, size...).String(), Kernel: kernel.SwiGLU{},
+				In: []kerneltest.Input{x, x}, Bound: 2.5e-7},
+			kerneltest.Case{Name: "backward " + kernel.T(kernel.F32, size...).String(), Kernel: kernel.SwiGLUGrad{},
+				In: []kerneltest.Input{x, x, x}, Bound: 2.5e-7},
 		)
 	}
 }
@@ -56,8 +58,10 @@ func TestSwiGLUGateUp(t *testing.T) {
 		x, h := kerneltest.Normal(s[0], 2*s[1]), kerneltest.Normal(s[0], s[1])
 		name := kernel.T(kernel.F32, s[:]...).String()
 		kerneltest.Run(t,
-			kerneltest.Case{Name: "forward " + name, Kernel: kernel.SwiGLUGateUp{}, In: []kerneltest.Input{x}, Bound: 2.5e-7},
-			kerneltest.Case{Name: "backward " + name, Kernel: kernel.SwiGLUGateUpGrad{}, In: []kerneltest.Input{x, h}, Bound: 2.5e-7},
+			kerneltest.Case{Name: "forward " + name, Kernel: kernel.SwiGLUGateUp{}, In: []kerneltest.Input{x},
+				Bound: 2.5e-7},
+			kerneltest.Case{Name: "backward " + name, Kernel: kernel.SwiGLUGateUpGrad{}, In: []kerneltest.Input{x, h},
+				Bound: 2.5e-7},
 		)
 	}
 	if _, err := (kernel.SwiGLUGateUp{}).Shape([]kernel.Type{kernel.T(kernel.F32, 2, 7)}); err == nil {
@@ -82,7 +86,8 @@ func TestSwiGLUGateUpIsSwiGLU(t *testing.T) {
 	parts := evaluate(t, kernel.SwiGLUGrad{}, half(gate), half(up), half(dh))
 	got := evaluate(t, kernel.SwiGLUGateUpGrad{}, f32s(x, rows, 2*inner), half(dh))[0].F32()
 	for r := range rows {
-		if !slices.Equal(got[2*r*inner:][:inner], parts[0].F32()[r*inner:][:inner]) || !slices.Equal(got[(2*r+1)*inner:][:inner], parts[1].F32()[r*inner:][:inner]) {
+		if !slices.Equal(got[2*r*inner:][:inner], parts[0].F32()[r*inner:][:inner]) ||
+			!slices.Equal(got[(2*r+1)*inner:][:inner], parts[1].F32()[r*inner:][:inner]) {
 			t.Fatalf("the gradient of row %d differs from SwiGLU's", r)
 		}
 	}

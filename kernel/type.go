@@ -23,7 +23,8 @@ const (
 var dtypes = [...]struct {
 	name string
 	size int
-}{F32: {"f32", 4}, F64: {"f64", 8}, BF16: {"bf16", 2}, F16: {"f16", 2}, I32: {"i32", 4}, U8: {"u8", 1}, ComputeType: {"compute type", 0}}
+}{F32: {"f32", 4}, F64: {"f64", 8}, BF16: {"bf16", 2}, F16: {"f16", 2}, I32: {"i32", 4}, U8: {"u8", 1},
+	ComputeType: {"compute type", 0}}
 
 // String returns the type's short name, such as "bf16".
 func (d DType) String() string {

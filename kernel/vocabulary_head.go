@@ -130,7 +130,8 @@ type headChunks[F Float] struct {
 
 func newHeadChunks[F Float](c *CPU, chunk int, x, w, labels Tensor) *headChunks[F] {
 	h := &headChunks[F]{
-		pool: c.Pool, x: Floats[F](x), labels: labels.I32(), width: x.Shape[1], vocab: w.Shape[0], chunk: headRows(chunk, x.Type), rest: c.Scratch,
+		pool: c.Pool, x: Floats[F](x), labels: labels.I32(), width: x.Shape[1], vocab: w.Shape[0],
+		chunk: headRows(chunk, x.Type), rest: c.Scratch,
 	}
 	h.head = headOf[F](c, w)
 	h.logits, h.rows = h.take(h.chunk*h.vocab), h.take(h.chunk*h.width)
@@ -229,5 +230,6 @@ func headScratchGPU(chunk int, x, w Type, sm, matrices int) int64 {
 func headGEMMs(x, w Type, rows int) (logits, back gemmOp) {
 	V, C := w.Shape[0], w.Shape[1]
 	d := x.DType
-	return gemmOp{m: rows, n: V, k: C, transB: true, alpha: 1, operand: d, out: d}, gemmOp{m: rows, n: C, k: V, alpha: 1, operand: d, out: d}
+	return gemmOp{m: rows, n: V, k: C, transB: true, alpha: 1, operand: d, out: d},
+		gemmOp{m: rows, n: C, k: V, alpha: 1, operand: d, out: d}
 }

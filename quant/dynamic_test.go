@@ -16,7 +16,8 @@ func TestDynamicCodes(t *testing.T) {
 			for _, c := range []struct {
 				x    float32
 				want int
-			}{{lo, i}, {hi, i + 1}, {middle, even}, {math.Nextafter32(middle, -2), i}, {math.Nextafter32(middle, 2), i + 1}} {
+			}{{lo, i}, {hi, i + 1}, {middle, even}, {math.Nextafter32(middle, -2), i},
+				{math.Nextafter32(middle, 2), i + 1}} {
 				if got := int(m.Code(float64(c.x))); got != c.want {
 					t.Errorf("%s: %v is code %d, want %d", name, c.x, got, c.want)
 				}

@@ -46,10 +46,12 @@ func TestFP4EqualsBitsandbytes(t *testing.T) {
 		sameBits(t, "dequantised", y, floats(t, g[name+".fp4.dequantised"]))
 
 		nested := mustQuantise(t, x, rows, cols, DefaultOf("fp4"))
-		if !slices.Equal(nested.Codes, p.Codes) || !slices.Equal(nested.AbsmaxU8, g[name+".fp4.nested.absmax_u8"].Data) {
+		if !slices.Equal(nested.Codes, p.Codes) || !slices.Equal(nested.AbsmaxU8,
+			g[name+".fp4.nested.absmax_u8"].Data) {
 			t.Error("nested: codes differ")
 		}
-		if want := floats(t, g[name+".fp4.nested.offset"])[0]; ulps(nested.Offset, want) > 1 { // the reference's mean has another order
+		// the reference's mean has another order
+		if want := floats(t, g[name+".fp4.nested.offset"])[0]; ulps(nested.Offset, want) > 1 {
 			t.Errorf("offset %v, want %v", nested.Offset, want)
 		}
 		for i, want := range floats(t, g[name+".fp4.nested.absmax2"]) {
@@ -128,19 +130,22 @@ func TestInt8Refuses(t *testing.T) {
 		t.Errorf("%v, want %s", err, want)
 	}
 	x[37] = float32(math.Inf(-1))
-	if _, err := Quantise(x, 4, 16, DefaultOf("int8")); err == nil || !strings.Contains(err.Error(), "row 2 column 5 is -Inf; a frozen weight must be finite") {
+	if _, err := Quantise(x, 4, 16, DefaultOf("int8")); err == nil ||
+		!strings.Contains(err.Error(), "row 2 column 5 is -Inf; a frozen weight must be finite") {
 		t.Error(err)
 	}
 	c := DefaultOf("int8")
 	c.DoubleQuant = true
-	if _, err := Quantise(x, 4, 16, c); err == nil || !strings.Contains(err.Error(), "quantization.double_quant: type int8 has one scale a row") {
+	if _, err := Quantise(x, 4, 16, c); err == nil || !strings.Contains(err.Error(),
+		"quantization.double_quant: type int8 has one scale a row") {
 		t.Error(err)
 	}
 }
 
 // TestHalf: numbers round to float16 as files are written.
 func TestHalf(t *testing.T) {
-	x := []float32{0, 1, -1, 65504, 65519.99, 65520, -65520, 1e30, 5.9604645e-08, 2.9802322e-08, 2.98023259e-08, 6.1e-5, 6.10352e-5, 1e-10, 0.1, 2049, 2051}
+	x := []float32{0, 1, -1, 65504, 65519.99, 65520, -65520, 1e30, 5.9604645e-08, 2.9802322e-08, 2.98023259e-08, 6.1e-5,
+		6.10352e-5, 1e-10, 0.1, 2049, 2051}
 	for _, v := range random(10000, 4) {
 		x = append(x, v, v*1e-4, v*1e6)
 	}

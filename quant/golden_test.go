@@ -194,7 +194,8 @@ func stored(t testing.TB, g map[string]tensor, name string) Packed {
 	if err := json.Unmarshal(g[name+".quant_state.bitsandbytes__nf4"].Data, &state); err != nil {
 		t.Fatal(err)
 	}
-	p := Packed{Scheme: Schemes[state.Type], Rows: state.Shape[0], Cols: state.Shape[1], BlockSize: state.Block, Codes: g[name].Data}
+	p := Packed{Scheme: Schemes[state.Type], Rows: state.Shape[0], Cols: state.Shape[1], BlockSize: state.Block,
+		Codes: g[name].Data}
 	if state.Nested == 0 {
 		p.Absmax = floats(t, g[name+".absmax"])
 		return p
@@ -202,7 +203,8 @@ func stored(t testing.TB, g map[string]tensor, name string) Packed {
 	if state.Nested != NestedBlock {
 		t.Fatalf("%s: scales in blocks of %d", name, state.Nested)
 	}
-	p.AbsmaxU8, p.Absmax2, p.Table2 = g[name+".absmax"].Data, floats(t, g[name+".nested_absmax"]), floats(t, g[name+".nested_quant_map"])
+	p.AbsmaxU8, p.Absmax2, p.Table2 = g[name+".absmax"].Data, floats(t, g[name+".nested_absmax"]),
+		floats(t, g[name+".nested_quant_map"])
 	p.Offset = float32(state.Offset)
 	return p
 }
@@ -312,7 +314,8 @@ func TestCUDAReferences(t *testing.T) {
 		at := 40
 		part := func(size int) []byte { at += size; return raw[at-size : at] }
 		codes, scales, table := part(head[3]), part(head[4]), tensor{"F32", nil, part(head[5])}
-		absmax2, nestedTable, want := tensor{"F32", nil, part(head[6])}, tensor{"F32", nil, part(head[7])}, part(head[8])
+		absmax2, nestedTable, want := tensor{"F32", nil, part(head[6])}, tensor{"F32", nil, part(head[7])},
+			part(head[8])
 		p := Packed{Scheme: Schemes["nf4"], Rows: 1, Cols: head[1], BlockSize: head[2], Codes: codes}
 		sameBits(t, "table", floats(t, table), nf4Table[:])
 		if head[0] == 2 {
@@ -324,7 +327,8 @@ func TestCUDAReferences(t *testing.T) {
 			p.Absmax = floats(t, tensor{"F32", nil, scales})
 		}
 		if len(p.Codes) != (head[1]+1)/2 || len(p.Absmax)+len(p.AbsmaxU8) != p.Blocks() {
-			t.Fatalf("%s: %d bytes of codes and %d scales for %d weights", path, len(p.Codes), len(p.Absmax)+len(p.AbsmaxU8), head[1])
+			t.Fatalf("%s: %d bytes of codes and %d scales for %d weights", path, len(p.Codes),
+				len(p.Absmax)+len(p.AbsmaxU8), head[1])
 		}
 		y := make([]float32, p.Len())
 		p.Dequantise(y)
@@ -354,7 +358,8 @@ func TestModelQuantised(t *testing.T) {
 			}
 			weights++
 			want := stored(t, g, name)
-			got := mustQuantise(t, floats(t, w), w.Shape[0], w.Shape[1], Config{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: nested})
+			got := mustQuantise(t, floats(t, w), w.Shape[0], w.Shape[1],
+				Config{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: nested})
 			if !slices.Equal(got.Codes, want.Codes) || !slices.Equal(got.AbsmaxU8, want.AbsmaxU8) {
 				t.Errorf("%s %s: codes differ", run, name)
 			}

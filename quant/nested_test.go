@@ -43,7 +43,8 @@ func TestNestedCodeIsNearest(t *testing.T) {
 			around((table[i-1] + table[i]) * 0.5)
 		}
 	}
-	for _, x := range []float32{0, float32(math.Copysign(0, -1)), 1, -1, 1.5, -1.5, 1e-30, -1e-30, float32(math.Inf(1)), float32(math.Inf(-1)), float32(math.NaN())} {
+	for _, x := range []float32{0, float32(math.Copysign(0, -1)), 1, -1, 1.5, -1.5, 1e-30, -1e-30, float32(math.Inf(1)),
+		float32(math.Inf(-1)), float32(math.NaN())} {
 		check(x)
 	}
 	r := rand.New(rand.NewPCG(1, 2))

@@ -36,6 +36,7 @@ func blockParts(c Config, rows, cols int) []Part {
 	}
 	return append(parts,
 		Part{Suffix: ".absmax", Len: blocks, Bytes: func(p *Packed) []byte { return p.AbsmaxU8 }},
-		Part{Suffix: ".nested_absmax", Len: (blocks + NestedBlock - 1) / NestedBlock, Floats: func(p *Packed) []float32 { return p.Absmax2 }},
+		Part{Suffix: ".nested_absmax", Len: (blocks + NestedBlock - 1) / NestedBlock,
+			Floats: func(p *Packed) []float32 { return p.Absmax2 }},
 		Part{Suffix: ".nested_offset", Len: 1, Floats: func(p *Packed) []float32 { return []float32{p.Offset} }})
 }

@@ -118,17 +118,22 @@ func (c Config) Validate() []error {
 	var errs []error
 	s, ok := Schemes[c.Type]
 	if !ok {
-		errs = append(errs, fmt.Errorf("quantization.type: %q is not supported; use %s", c.Type, strings.Join(Names(), " or ")))
+		errs = append(errs, fmt.Errorf("quantization.type: %q is not supported; use %s", c.Type,
+			strings.Join(Names(), " or ")))
 		s = Schemes[Default().Type]
 	}
 	if c.Bits != s.Bits() {
-		errs = append(errs, fmt.Errorf("quantization.bits: %d is not supported with type %s; use %d", c.Bits, s.Name(), s.Bits()))
+		errs = append(errs, fmt.Errorf("quantization.bits: %d is not supported with type %s; use %d", c.Bits, s.Name(),
+			s.Bits()))
 	}
 	if s.BlockSizes() != nil && !slices.Contains(s.BlockSizes(), c.BlockSize) {
-		errs = append(errs, fmt.Errorf("quantization.block_size: %d is not supported with type %s; use one of %v", c.BlockSize, s.Name(), s.BlockSizes()))
+		errs = append(errs, fmt.Errorf("quantization.block_size: %d is not supported with type %s; use one of %v",
+			c.BlockSize, s.Name(), s.BlockSizes()))
 	}
 	if c.DoubleQuant && !s.Nests() {
-		errs = append(errs, fmt.Errorf("quantization.double_quant: type %s has one scale a row, which stays as it is; write false", s.Name()))
+		errs = append(errs,
+			fmt.Errorf("quantization.double_quant: type %s has one scale a row, which stays as it is; write false",
+				s.Name()))
 	}
 	return errs
 }

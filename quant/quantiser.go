@@ -39,7 +39,8 @@ func (q *Quantiser) Reset(rows, cols int, cfg Config) error {
 		return fmt.Errorf("quantise a matrix [%d,%d]: %w", rows, cols, errors.Join(errs...))
 	}
 	if rows <= 0 || cols <= 0 || rows > maxLen/cols {
-		return fmt.Errorf("quantise a matrix [%d,%d]: both sizes must be positive and their product at most 2^40", rows, cols)
+		return fmt.Errorf("quantise a matrix [%d,%d]: both sizes must be positive and their product at most 2^40", rows,
+			cols)
 	}
 	if cfg.Map != MapCPU {
 		return fmt.Errorf("quantise a matrix [%d,%d]: scales are only read, not written, with another table than NestedTable", rows, cols)
@@ -67,7 +68,8 @@ func zeroed[E any](s []E, n int) []E {
 func (q *Quantiser) Add(src []float32) error {
 	size := q.packed.BlockSize
 	if len(src) > q.packed.Len()-q.next {
-		return fmt.Errorf("quantise a matrix [%d,%d]: %d values after %d are too many", q.packed.Rows, q.packed.Cols, len(src), q.next)
+		return fmt.Errorf("quantise a matrix [%d,%d]: %d values after %d are too many", q.packed.Rows, q.packed.Cols,
+			len(src), q.next)
 	}
 	if len(q.carry) > 0 {
 		n := min(size-len(q.carry), len(src))
@@ -109,7 +111,8 @@ func (q *Quantiser) Put(from int, src []float32) error {
 	p := &q.packed
 	if from < 0 || len(src) > p.Len()-from || from%p.BlockSize != 0 && len(src) > 0 ||
 		len(src)%p.BlockSize != 0 && from+len(src) != p.Len() {
-		return fmt.Errorf("quantise a matrix [%d,%d]: the range [%d,%d) does not lie on blocks of %d", p.Rows, p.Cols, from, from+len(src), p.BlockSize)
+		return fmt.Errorf("quantise a matrix [%d,%d]: the range [%d,%d) does not lie on blocks of %d", p.Rows, p.Cols,
+			from, from+len(src), p.BlockSize)
 	}
 	bits := p.Scheme.Bits()
 	for i := 0; i < len(src); i += p.BlockSize {
@@ -121,7 +124,8 @@ func (q *Quantiser) Put(from int, src []float32) error {
 				return q.tooLarge(from+i, x)
 			}
 			at := from + i + bad
-			return fmt.Errorf("quantise a matrix [%d,%d]: row %d column %d is %v; a frozen weight must be finite", p.Rows, p.Cols, at/p.Cols, at%p.Cols, x[bad])
+			return fmt.Errorf("quantise a matrix [%d,%d]: row %d column %d is %v; a frozen weight must be finite",
+				p.Rows, p.Cols, at/p.Cols, at%p.Cols, x[bad])
 		}
 		q.absmax[(from+i)/p.BlockSize] = absmax
 	}
@@ -149,7 +153,8 @@ func finite(v float32) bool { return v-v == 0 }
 func (q *Quantiser) Finish() (Packed, error) {
 	p := q.packed
 	if done := q.done.Load(); done != int64(p.Len()) {
-		return Packed{}, fmt.Errorf("quantise a matrix [%d,%d]: %d values were packed, not %d", p.Rows, p.Cols, done, p.Len())
+		return Packed{}, fmt.Errorf("quantise a matrix [%d,%d]: %d values were packed, not %d", p.Rows, p.Cols, done,
+			p.Len())
 	}
 	if q.nested {
 		p.AbsmaxU8, p.Absmax2, p.Offset = nest(q.absmax)

@@ -36,21 +36,27 @@ func updateChecks8Bit() []check {
 		where.shape = []int{rows, 2}
 		g := n.normal32(1, P)
 		for i := range g.values {
-			g.values[i] = float64(math.Float32frombits(math.Float32bits(float32(math.Ldexp(g.values[i], -i%7))) &^ (1<<12 - 1)))
+			g.values[i] = float64(math.Float32frombits(math.Float32bits(float32(math.Ldexp(g.values[i],
+				-i%7))) &^ (1<<12 - 1)))
 		}
-		codes := checkInput{typ: kernel.U8, shape: []int{q * kernel.MomentBlock}, values: make([]float64, q*kernel.MomentBlock)}
+		codes := checkInput{typ: kernel.U8, shape: []int{q * kernel.MomentBlock},
+			values: make([]float64, q*kernel.MomentBlock)}
 		for _, scaled := range []bool{false, true} {
 			k := kernel.AdamW8Bit{Beta1: 0.5, Beta2: 0.5, Eps: 1e-6, WeightDecay: 0.1, Quantised: coded, Scaled: scaled}
-			in := []checkInput{n.normal32(1, P).overwritten(), g, codes.overwritten(), codes.overwritten(), zeros(q).overwritten(), zeros(q).overwritten(),
-				zeros(r * kernel.MomentBlock).overwritten(), zeros(r * kernel.MomentBlock).overwritten(), where, given([]int{2}, 3, 0.25)}
+			in := []checkInput{n.normal32(1, P).overwritten(), g, codes.overwritten(), codes.overwritten(),
+				zeros(q).overwritten(), zeros(q).overwritten(),
+				zeros(r * kernel.MomentBlock).overwritten(), zeros(r * kernel.MomentBlock).overwritten(), where,
+				given([]int{2}, 3, 0.25)}
 			name := fmt.Sprintf("%v and %v numbers", c.large, c.small)
 			if scaled {
 				name += " after 2 skipped steps"
-				in = append(in, given([]int{4}, 1e-2, 0, 0, float64(math.Float32frombits(3))), given([]int{3}, 1<<14, 7, 2))
+				in = append(in, given([]int{4}, 1e-2, 0, 0, float64(math.Float32frombits(3))),
+					given([]int{3}, 1<<14, 7, 2))
 			} else {
 				in = append(in, given([]int{4}, 1e-2, 0.5, 0.5, float64(math.Float32frombits(1))))
 			}
-			all = append(all, check{kernel: k.Name(), name: name, build: one(k), bounds: []bound{single, exact, exact, exact, exact, exact, exact}, in: in})
+			all = append(all, check{kernel: k.Name(), name: name, build: one(k),
+				bounds: []bound{single, exact, exact, exact, exact, exact, exact}, in: in})
 		}
 	}
 	return all

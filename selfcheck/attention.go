@@ -47,12 +47,16 @@ func attentionChecks() []check {
 	n = newNumbers()
 	for _, D := range append(slices.Clone(checkHeads), 256, 320, 512) {
 		a := attentionCheck{queries: []int{1, 63, 65, 17}, keys: []int{1, 63, 65, 17}, heads: 4, kv: 2, D: D, cap: 1.5}
-		windowed := attentionCheck{queries: []int{90, 129}, keys: []int{90, 129}, heads: 2, kv: 2, D: D, window: 50, cap: 50}
+		windowed := attentionCheck{queries: []int{90, 129}, keys: []int{90, 129}, heads: 2, kv: 2, D: D, window: 50,
+			cap: 50}
 		cache := attentionCheck{queries: []int{37}, keys: []int{101}, after: 27, heads: 4, kv: 2, D: D, cap: 1.5}
 		piece := attentionCheck{queries: []int{130}, keys: []int{517}, after: 70, heads: 4, kv: 2, D: D, cap: 1.5}
-		divided := attentionCheck{queries: []int{1, 0, 1, 2}, keys: []int{700, 30, 5, 301}, after: 1, heads: 4, kv: 2, D: D, longest: 700}
-		dividedWindow := attentionCheck{queries: []int{1, 1}, keys: []int{700, 301}, heads: 2, kv: 1, D: D, window: 200, cap: 1.5, longest: 700}
-		all = append(all, a.check(n, true), windowed.check(n, true), cache.check(n, false), piece.check(n, false), divided.check(n, false), dividedWindow.check(n, false))
+		divided := attentionCheck{queries: []int{1, 0, 1, 2}, keys: []int{700, 30, 5, 301}, after: 1, heads: 4, kv: 2,
+			D: D, longest: 700}
+		dividedWindow := attentionCheck{queries: []int{1, 1}, keys: []int{700, 301}, heads: 2, kv: 1, D: D, window: 200,
+			cap: 1.5, longest: 700}
+		all = append(all, a.check(n, true), windowed.check(n, true), cache.check(n, false), piece.check(n, false),
+			divided.check(n, false), dividedWindow.check(n, false))
 	}
 	return all
 }
@@ -68,9 +72,12 @@ func bounds(lengths []int) []int {
 func (a attentionCheck) check(n checkNumbers, backward bool) check {
 	cuQ, cuK := bounds(a.queries), bounds(a.keys)
 	M, N := cuQ[len(cuQ)-1]+a.after, cuK[len(cuK)-1]
-	k := kernel.Attention{Heads: a.heads, KVHeads: a.kv, Scale: 1 / math.Sqrt(float64(a.D)), Window: a.window, Cap: a.cap, Longest: a.longest}
-	c := check{kernel: "attention", name: fmt.Sprintf("%d heads over %d of %d, sequences of %v", a.heads, a.kv, a.D, a.queries), plain: a.plain,
-		in: []checkInput{n.normal(1, M, a.heads*a.D), n.normal(1, N, a.kv*a.D), n.normal(1, N, a.kv*a.D), integers(cuQ...)}}
+	k := kernel.Attention{Heads: a.heads, KVHeads: a.kv, Scale: 1 / math.Sqrt(float64(a.D)), Window: a.window,
+		Cap: a.cap, Longest: a.longest}
+	c := check{kernel: "attention", name: fmt.Sprintf("%d heads over %d of %d, sequences of %v", a.heads, a.kv, a.D,
+		a.queries), plain: a.plain,
+		in: []checkInput{n.normal(1, M, a.heads*a.D), n.normal(1, N, a.kv*a.D), n.normal(1, N, a.kv*a.D),
+			integers(cuQ...)}}
 	if a.window > 0 {
 		c.name += fmt.Sprintf(", window %d", a.window)
 	}

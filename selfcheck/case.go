@@ -17,10 +17,11 @@ type check struct {
 	kernel, name string
 	in           []checkInput
 	build        func(b *graph.Builder, in []*graph.Value) []*graph.Value
-	bounds       []bound                                    // of each output
-	plain        func(f format, in [][]float64) [][]float64 // a plain implementation that rounds as a format; nil = the reference, rounded
-	inPlace      []int                                      // inputs whose memory outputs may take
-	gemm         bool                                       // it multiplies matrices
+	bounds       []bound // of each output
+	// a plain implementation that rounds as a format; nil = the reference, rounded
+	plain   func(f format, in [][]float64) [][]float64
+	inPlace []int // inputs whose memory outputs may take
+	gemm    bool  // it multiplies matrices
 }
 
 // bound is how far an output may be from float64, relative to its norm.
@@ -102,8 +103,10 @@ type format struct {
 
 // formats are those of the precisions. Stored as fp32, tensor cores cut TF32's operands to 10 bits of mantissa.
 var formats = map[kernel.Precision]format{
-	kernel.PrecisionBF16: {func(x float64) float64 { return float64(kernel.FromBF16(kernel.ToBF16(float32(x)))) }, 1. / 256, false},
-	kernel.PrecisionFP16: {func(x float64) float64 { return float64(kernel.FromF16(kernel.ToF16(float32(x)))) }, 1. / 2048, false},
+	kernel.PrecisionBF16: {func(x float64) float64 { return float64(kernel.FromBF16(kernel.ToBF16(float32(x)))) },
+		1. / 256, false},
+	kernel.PrecisionFP16: {func(x float64) float64 { return float64(kernel.FromF16(kernel.ToF16(float32(x)))) },
+		1. / 2048, false},
 	kernel.PrecisionTF32: {func(x float64) float64 {
 		return float64(math.Float32frombits(math.Float32bits(float32(x)) &^ (1<<13 - 1)))
 	}, 1. / 1024, true},
@@ -169,7 +172,10 @@ func (c check) run(on graph.Machine, float kernel.DType, times int) (out [][]flo
 	if err != nil {
 		return nil, err
 	}
-	m, err := session.Hold(on, func(store graph.Store) error { return errors.Join(c.fill(store, names), store.Put(names...)) }, &session.Program{Plan: plan})
+	m, err := session.Hold(on, func(store graph.Store) error {
+		return errors.Join(c.fill(store, names),
+			store.Put(names...))
+	}, &session.Program{Plan: plan})
 	if err != nil {
 		return nil, err
 	}

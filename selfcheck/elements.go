@@ -28,11 +28,13 @@ func elementChecks() []check {
 	}
 	for _, p := range []float64{0.05, 0.5, 0.9} {
 		k := kernel.Dropout{P: p, Stream: 7 << 32}
-		all = append(all, check{kernel: "dropout", name: fmt.Sprintf("probability %v, [65,173]", p), build: one(k), bounds: []bound{masked}, inPlace: []int{0},
+		all = append(all, check{kernel: "dropout", name: fmt.Sprintf("probability %v, [65,173]", p), build: one(k),
+			bounds: []bound{masked}, inPlace: []int{0},
 			in: []checkInput{n.normal(1, 65, 173), integers(-3, 1<<30+1)}})
 	}
 	for _, at := range [][]int{{0, 1, 2, 3, 4}, {8, 0, 4, 2, 6}, {6, 7, 8, 9, 10}, {-1, 3, -1, 5, 1 << 30}} {
-		all = append(all, check{kernel: "kvappend", name: fmt.Sprintf("5 rows to %v of 9, width 40", at), build: one(kernel.KVAppend{}), bounds: []bound{exact},
+		all = append(all, check{kernel: "kvappend", name: fmt.Sprintf("5 rows to %v of 9, width 40", at),
+			build: one(kernel.KVAppend{}), bounds: []bound{exact},
 			in: []checkInput{n.normal(1, 9, 40).overwritten(), n.normal(1, 5, 40), integers(at...)}})
 	}
 	for _, D := range []int{8, 12, 96, 128, 256} {
@@ -41,14 +43,16 @@ func elementChecks() []check {
 	}
 	for _, D := range checkHeads {
 		for _, M := range checkRows {
-			all = append(all, ropeCheck(n, M, kernel.RoPE{Heads: 3, HeadDim: D}, D), ropeCheck(n, M, kernel.RoPE{Heads: 2, HeadDim: D, Inverse: true}, D))
+			all = append(all, ropeCheck(n, M, kernel.RoPE{Heads: 3, HeadDim: D}, D),
+				ropeCheck(n, M, kernel.RoPE{Heads: 2, HeadDim: D, Inverse: true}, D))
 		}
 	}
 	n = newNumbers()
 	for _, D := range checkHeads {
 		for _, M := range checkRows {
 			all = append(all, ropeCheck(n, M, kernel.RoPE{Heads: 3, HeadDim: D, Interleaved: true}, D),
-				ropeCheck(n, M, kernel.RoPE{Heads: 2, Rest: 1, HeadDim: D, Interleaved: true, Inverse: true}, D/4*3/2*2))
+				ropeCheck(n, M, kernel.RoPE{Heads: 2, Rest: 1, HeadDim: D, Interleaved: true, Inverse: true},
+					D/4*3/2*2))
 		}
 	}
 	n = newNumbers()
@@ -114,23 +118,40 @@ func rowChecks(n checkNumbers, M, C int) []check {
 		return []*graph.Value{b.Apply(kernel.Add{}, other, norm(b, in)[0])}
 	}
 	return []check{
-		{kernel: "add", name: size, build: one(kernel.Add{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{x(), x()}},
-		{kernel: "add", name: "to " + size + " in fp32", build: one(kernel.AddTo{}), bounds: []bound{single}, in: []checkInput{n.normal32(1, M, C).overwritten(), n.normal32(1, M, C)}},
-		{kernel: "add", name: "to " + size + " in activations", build: onto, bounds: []bound{rounded}, in: []checkInput{x(), zeros(M, C), x()}},
-		{kernel: "bias", name: size, build: one(kernel.AddBias{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{x(), weight()}},
-		{kernel: "dropout", name: size, build: one(kernel.Dropout{P: 0.1, Stream: 3}), bounds: []bound{masked}, inPlace: []int{0}, in: []checkInput{x(), integers(42, 17)}},
-		{kernel: "scale", name: size, build: one(kernel.Scale{By: -0.37}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{x()}},
-		{kernel: "rmsnorm", name: size, build: one(kernel.RMSNorm{Eps: 1e-5}), bounds: []bound{rounded, single}, in: []checkInput{x(), weight()}},
-		{kernel: "rmsnorm_grad", name: size, build: norm, bounds: []bound{rounded}, inPlace: []int{2}, in: []checkInput{x(), weight(), x()}},
-		{kernel: "rmsnorm", name: size + " of a sum", build: sum, bounds: []bound{rounded, rounded, rounded}, in: []checkInput{x(), x(), weight()}},
-		{kernel: "rmsnorm", name: size + " of a sum of results", build: alone, bounds: []bound{rounded}, in: []checkInput{x(), x(), weight()}},
-		{kernel: "rmsnorm", name: size + fmt.Sprintf(" of %d sums", depth), build: stream, bounds: apart[depth:], in: terms},
-		{kernel: "rmsnorm", name: size + fmt.Sprintf(" of %d sums, apart", depth), build: stream, bounds: apart, in: append(slices.Clone(terms), zeros(M, C))},
-		{kernel: "rmsnorm_grad", name: size + " onto activations", build: residual, bounds: []bound{rounded}, in: []checkInput{x(), weight(), x(), x(), zeros(M, C)}},
-		{kernel: "swiglu", name: size, build: one(kernel.SwiGLU{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{n.normal(3, M, C), x()}},
-		{kernel: "swiglu_grad", name: size, build: one(kernel.SwiGLUGrad{}), bounds: []bound{rounded, rounded}, inPlace: []int{0, 1}, in: []checkInput{n.normal(3, M, C), x(), x()}},
-		{kernel: "embedding", name: size + " of 50", build: embed, bounds: []bound{exact}, in: []checkInput{integers(ids...), n.normal(1, 50, C)}},
-		{kernel: "zero", name: size, build: one(kernel.Zero{}), bounds: []bound{exact}, in: []checkInput{x().overwritten()}},
+		{kernel: "add", name: size, build: one(kernel.Add{}), bounds: []bound{rounded}, inPlace: []int{0},
+			in: []checkInput{x(), x()}},
+		{kernel: "add", name: "to " + size + " in fp32", build: one(kernel.AddTo{}), bounds: []bound{single},
+			in: []checkInput{n.normal32(1, M, C).overwritten(), n.normal32(1, M, C)}},
+		{kernel: "add", name: "to " + size + " in activations", build: onto, bounds: []bound{rounded},
+			in: []checkInput{x(), zeros(M, C), x()}},
+		{kernel: "bias", name: size, build: one(kernel.AddBias{}), bounds: []bound{rounded}, inPlace: []int{0},
+			in: []checkInput{x(), weight()}},
+		{kernel: "dropout", name: size, build: one(kernel.Dropout{P: 0.1, Stream: 3}), bounds: []bound{masked},
+			inPlace: []int{0}, in: []checkInput{x(), integers(42, 17)}},
+		{kernel: "scale", name: size, build: one(kernel.Scale{By: -0.37}), bounds: []bound{rounded}, inPlace: []int{0},
+			in: []checkInput{x()}},
+		{kernel: "rmsnorm", name: size, build: one(kernel.RMSNorm{Eps: 1e-5}), bounds: []bound{rounded, single},
+			in: []checkInput{x(), weight()}},
+		{kernel: "rmsnorm_grad", name: size, build: norm, bounds: []bound{rounded}, inPlace: []int{2},
+			in: []checkInput{x(), weight(), x()}},
+		{kernel: "rmsnorm", name: size + " of a sum", build: sum, bounds: []bound{rounded, rounded, rounded},
+			in: []checkInput{x(), x(), weight()}},
+		{kernel: "rmsnorm", name: size + " of a sum of results", build: alone, bounds: []bound{rounded},
+			in: []checkInput{x(), x(), weight()}},
+		{kernel: "rmsnorm", name: size + fmt.Sprintf(" of %d sums", depth), build: stream, bounds: apart[depth:],
+			in: terms},
+		{kernel: "rmsnorm", name: size + fmt.Sprintf(" of %d sums, apart", depth), build: stream, bounds: apart,
+			in: append(slices.Clone(terms), zeros(M, C))},
+		{kernel: "rmsnorm_grad", name: size + " onto activations", build: residual, bounds: []bound{rounded},
+			in: []checkInput{x(), weight(), x(), x(), zeros(M, C)}},
+		{kernel: "swiglu", name: size, build: one(kernel.SwiGLU{}), bounds: []bound{rounded}, inPlace: []int{0},
+			in: []checkInput{n.normal(3, M, C), x()}},
+		{kernel: "swiglu_grad", name: size, build: one(kernel.SwiGLUGrad{}), bounds: []bound{rounded, rounded},
+			inPlace: []int{0, 1}, in: []checkInput{n.normal(3, M, C), x(), x()}},
+		{kernel: "embedding", name: size + " of 50", build: embed, bounds: []bound{exact},
+			in: []checkInput{integers(ids...), n.normal(1, 50, C)}},
+		{kernel: "zero", name: size, build: one(kernel.Zero{}), bounds: []bound{exact},
+			in: []checkInput{x().overwritten()}},
 	}
 }
 
@@ -152,23 +173,33 @@ func gemmaChecks(n checkNumbers, M, C int) []check {
 	}
 	plusOneHeads := func(b *graph.Builder, in []*graph.Value) []*graph.Value {
 		y := b.ApplyAll(kernel.RMSNorm{Eps: 1e-5, Heads: 3, PlusOne: true}, in[0], in[1])
-		return append(slices.Clip(y), b.ApplyAll(kernel.RMSNormGrad{Heads: 3, PlusOne: true}, in[0], in[1], y[1], in[2])...)
+		return append(slices.Clip(y), b.ApplyAll(kernel.RMSNormGrad{Heads: 3, PlusOne: true}, in[0], in[1], y[1],
+			in[2])...)
 	}
 	sumPlusOne := func(b *graph.Builder, in []*graph.Value) []*graph.Value {
 		s := b.Apply(kernel.Add{}, in[0], in[1])
 		return append([]*graph.Value{s}, b.ApplyAll(kernel.RMSNorm{Eps: 1e-5, PlusOne: true}, s, in[2])...)
 	}
 	return []check{
-		{kernel: "geglu", name: size, build: one(kernel.GeGLU{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{n.normal(3, M, C), x()}},
-		{kernel: "geglu_grad", name: size, build: one(kernel.GeGLUGrad{}), bounds: []bound{rounded, rounded}, inPlace: []int{0, 1}, in: []checkInput{n.normal(3, M, C), x(), x()}},
-		{kernel: "geglu", name: size + " exact", build: one(kernel.GeGLU{Erf: true}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{n.normal(3, M, C), x()}},
-		{kernel: "geglu_grad", name: size + " exact", build: one(kernel.GeGLUGrad{Erf: true}), bounds: []bound{rounded, rounded}, inPlace: []int{0, 1}, in: []checkInput{n.normal(3, M, C), x(), x()}},
-		{kernel: "softcap", name: size, build: one(kernel.SoftCap{Cap: 1.5}), bounds: []bound{single}, in: []checkInput{n.normal32(1, M, C)}},
-		{kernel: "rmsnorm", name: size + " plus one", build: plusOne, bounds: []bound{rounded, single, rounded}, in: []checkInput{x(), weight(), x()}},
-		{kernel: "rmsnorm", name: size + " of a sum plus one", build: sumPlusOne, bounds: []bound{rounded, rounded, rounded}, in: []checkInput{x(), x(), weight()}},
-		{kernel: "rmsnorm", name: fmt.Sprintf("%d rows of 3 heads of %d", M, C), build: plusOneHeads, bounds: []bound{rounded, single, rounded},
-			in: []checkInput{n.normal(1, M, 3*C), weight(), n.normal(1, M, 3*C)}},
-		{kernel: "embedding", name: size + " of 50, scaled", build: scaled, bounds: []bound{rounded}, in: []checkInput{integers(ids...), n.normal(1, 50, C)}},
+		{kernel: "geglu", name: size, build: one(kernel.GeGLU{}), bounds: []bound{rounded}, inPlace: []int{0},
+			in: []checkInput{n.normal(3, M, C), x()}},
+		{kernel: "geglu_grad", name: size, build: one(kernel.GeGLUGrad{}), bounds: []bound{rounded, rounded},
+			inPlace: []int{0, 1}, in: []checkInput{n.normal(3, M, C), x(), x()}},
+		{kernel: "geglu", name: size + " exact", build: one(kernel.GeGLU{Erf: true}), bounds: []bound{rounded},
+			inPlace: []int{0}, in: []checkInput{n.normal(3, M, C), x()}},
+		{kernel: "geglu_grad", name: size + " exact", build: one(kernel.GeGLUGrad{Erf: true}),
+			bounds: []bound{rounded, rounded}, inPlace: []int{0, 1}, in: []checkInput{n.normal(3, M, C), x(), x()}},
+		{kernel: "softcap", name: size, build: one(kernel.SoftCap{Cap: 1.5}), bounds: []bound{single},
+			in: []checkInput{n.normal32(1, M, C)}},
+		{kernel: "rmsnorm", name: size + " plus one", build: plusOne, bounds: []bound{rounded, single, rounded},
+			in: []checkInput{x(), weight(), x()}},
+		{kernel: "rmsnorm", name: size + " of a sum plus one", build: sumPlusOne,
+			bounds: []bound{rounded, rounded, rounded}, in: []checkInput{x(), x(), weight()}},
+		{kernel: "rmsnorm", name: fmt.Sprintf("%d rows of 3 heads of %d", M, C), build: plusOneHeads,
+			bounds: []bound{rounded, single, rounded},
+			in:     []checkInput{n.normal(1, M, 3*C), weight(), n.normal(1, M, 3*C)}},
+		{kernel: "embedding", name: size + " of 50, scaled", build: scaled, bounds: []bound{rounded},
+			in: []checkInput{integers(ids...), n.normal(1, 50, C)}},
 	}
 }
 
@@ -192,16 +223,21 @@ func headNormChecks(n checkNumbers, M, heads, D int) []check {
 	}
 	turnedGrad := func(b *graph.Builder, in []*graph.Value) []*graph.Value {
 		back := b.Apply(kernel.RoPE{Heads: heads, Inverse: true}, in[2], in[3], in[4])
-		return []*graph.Value{b.Apply(kernel.RMSNormGrad{Heads: heads}, in[0], in[1], b.ApplyAll(k, in[0], in[1])[1], back)}
+		return []*graph.Value{b.Apply(kernel.RMSNormGrad{Heads: heads}, in[0], in[1], b.ApplyAll(k, in[0], in[1])[1],
+			back)}
 	}
 	table, positions := angles(M, D)
 	name, w := fmt.Sprintf("%d heads of %d, %d rows", heads, D, M), n.normal(1, D)
 	return []check{
 		{kernel: "rmsnorm", name: name, build: one(k), bounds: []bound{rounded, single}, in: []checkInput{x(), w}},
-		{kernel: "rmsnorm_grad", name: name, build: grad, bounds: []bound{rounded}, inPlace: []int{2}, in: []checkInput{x(), w, x()}},
-		{kernel: "rmsnorm_grad", name: name + ", onto activations", build: onto, bounds: []bound{rounded}, in: []checkInput{x(), w, x(), x(), zeros(M, heads*D)}},
-		{kernel: "rmsnorm_rope", name: name, build: turned, bounds: []bound{rounded, single}, in: []checkInput{x(), w, table, positions}},
-		{kernel: "rmsnorm_rope_grad", name: name, build: turnedGrad, bounds: []bound{rounded}, in: []checkInput{x(), w, x(), table, positions}},
+		{kernel: "rmsnorm_grad", name: name, build: grad, bounds: []bound{rounded}, inPlace: []int{2},
+			in: []checkInput{x(), w, x()}},
+		{kernel: "rmsnorm_grad", name: name + ", onto activations", build: onto, bounds: []bound{rounded},
+			in: []checkInput{x(), w, x(), x(), zeros(M, heads*D)}},
+		{kernel: "rmsnorm_rope", name: name, build: turned, bounds: []bound{rounded, single},
+			in: []checkInput{x(), w, table, positions}},
+		{kernel: "rmsnorm_rope_grad", name: name, build: turnedGrad, bounds: []bound{rounded},
+			in: []checkInput{x(), w, x(), table, positions}},
 	}
 }
 
@@ -244,10 +280,14 @@ func updateChecks() []check {
 	var all []check
 	for _, P := range []int{1, 33, 1000, 300007} {
 		for _, limit := range []float64{0, 1, 1e9} {
-			all = append(all, check{kernel: "gradnorm", name: fmt.Sprintf("%d numbers, limit %v", P, limit), build: one(kernel.GradNorm{MaxNorm: limit}),
-				bounds: []bound{single}, in: []checkInput{n.normal32(0.3, P), given([]int{}, 2), n.normal32(1, 2).overwritten()}},
-				check{kernel: "gradnorm", name: fmt.Sprintf("%d scaled numbers, limit %v", P, limit), build: one(kernel.GradNorm{MaxNorm: limit, Scaled: true}),
-					bounds: []bound{single}, in: []checkInput{n.normal32(3000, P), given([]int{}, 2), n.normal32(1, 2).overwritten(), given([]int{3}, 1<<14, 7, 1)}})
+			all = append(all, check{kernel: "gradnorm", name: fmt.Sprintf("%d numbers, limit %v", P, limit),
+				build:  one(kernel.GradNorm{MaxNorm: limit}),
+				bounds: []bound{single}, in: []checkInput{n.normal32(0.3, P), given([]int{}, 2),
+					n.normal32(1, 2).overwritten()}},
+				check{kernel: "gradnorm", name: fmt.Sprintf("%d scaled numbers, limit %v", P, limit),
+					build:  one(kernel.GradNorm{MaxNorm: limit, Scaled: true}),
+					bounds: []bound{single}, in: []checkInput{n.normal32(3000, P), given([]int{}, 2),
+						n.normal32(1, 2).overwritten(), given([]int{3}, 1<<14, 7, 1)}})
 		}
 		const lr, step, beta1, beta2 = 1e-2, 3, 0.9, 0.95
 		v := n.normal32(1, P)
@@ -256,38 +296,52 @@ func updateChecks() []check {
 			v.values[i] = float64(float32(v.values[i]))
 		}
 		// The device works the corrections out of the step's number, whose bits are in the last place.
-		hyper := given([]int{4}, lr, 1-math.Pow(beta1, step), 1-math.Pow(beta2, step), float64(math.Float32frombits(step)))
-		all = append(all, check{kernel: "adamw", name: fmt.Sprintf("%d numbers", P), build: one(kernel.AdamW{Beta1: beta1, Beta2: beta2, Eps: 1e-6, WeightDecay: 0.1}),
+		hyper := given([]int{4}, lr, 1-math.Pow(beta1, step), 1-math.Pow(beta2, step),
+			float64(math.Float32frombits(step)))
+		all = append(all, check{kernel: "adamw", name: fmt.Sprintf("%d numbers", P),
+			build:  one(kernel.AdamW{Beta1: beta1, Beta2: beta2, Eps: 1e-6, WeightDecay: 0.1}),
 			bounds: []bound{single, single, single},
-			in:     []checkInput{n.normal32(1, P).overwritten(), n.normal32(1, P), n.normal32(0.1, P).overwritten(), v.overwritten(), given([]int{2}, 3, 0.25), hyper}},
-			check{kernel: "adamw", name: fmt.Sprintf("%d numbers after 2 skipped steps", P), bounds: []bound{single, single, single},
-				build: one(kernel.AdamW{Beta1: beta1, Beta2: beta2, Eps: 1e-6, WeightDecay: 0.1, Scaled: true}),
-				in: []checkInput{n.normal32(1, P).overwritten(), n.normal32(1<<14, P), n.normal32(0.1, P).overwritten(), v.overwritten(), given([]int{2}, 3, 0.25/(1<<14)),
+			in: []checkInput{n.normal32(1, P).overwritten(), n.normal32(1, P), n.normal32(0.1, P).overwritten(),
+				v.overwritten(), given([]int{2}, 3, 0.25), hyper}},
+			check{kernel: "adamw", name: fmt.Sprintf("%d numbers after 2 skipped steps", P),
+				bounds: []bound{single, single, single},
+				build:  one(kernel.AdamW{Beta1: beta1, Beta2: beta2, Eps: 1e-6, WeightDecay: 0.1, Scaled: true}),
+				in: []checkInput{n.normal32(1, P).overwritten(), n.normal32(1<<14, P), n.normal32(0.1, P).overwritten(),
+					v.overwritten(), given([]int{2}, 3, 0.25/(1<<14)),
 					given([]int{4}, lr, 0, 0, float64(math.Float32frombits(step+2))), given([]int{3}, 1<<14, 7, 2)}})
 	}
 	n = newNumbers()
 	for _, P := range []int{1, 33, 1000, 300007} {
-		all = append(all, check{kernel: "inorder", name: fmt.Sprintf("%d numbers of 5 ranks", P), build: one(kernel.AddInOrder{}), bounds: []bound{single},
+		all = append(all, check{kernel: "inorder", name: fmt.Sprintf("%d numbers of 5 ranks", P),
+			build: one(kernel.AddInOrder{}), bounds: []bound{single},
 			in: []checkInput{n.normal32(1, P).overwritten(), n.normal32(1, 5, P)}},
-			check{kernel: "exchange", name: fmt.Sprintf("%d numbers, alone", P), build: one(kernel.Exchange{World: 1}), bounds: []bound{exact, exact, exact},
-				in: []checkInput{n.normal32(1, (P+3)&^3), given([]int{}, 2), given([]int{1}, 1)}},
-			check{kernel: "exchange", name: fmt.Sprintf("%d numbers gathered, alone", P), build: one(kernel.GatherSlices{World: 1}), bounds: []bound{exact},
+			check{kernel: "exchange", name: fmt.Sprintf("%d numbers, alone", P), build: one(kernel.Exchange{World: 1}),
+				bounds: []bound{exact, exact, exact},
+				in:     []checkInput{n.normal32(1, (P+3)&^3), given([]int{}, 2), given([]int{1}, 1)}},
+			check{kernel: "exchange", name: fmt.Sprintf("%d numbers gathered, alone", P),
+				build: one(kernel.GatherSlices{World: 1}), bounds: []bound{exact},
 				in: []checkInput{n.normal32(1, P).overwritten()}},
-			check{kernel: "allgather", name: fmt.Sprintf("%d numbers, alone", P), bounds: []bound{exact}, in: []checkInput{bytesOf(P)},
+			check{kernel: "allgather", name: fmt.Sprintf("%d numbers, alone", P), bounds: []bound{exact},
+				in:    []checkInput{bytesOf(P)},
 				build: one(kernel.AllGather{World: 1, Parts: []kernel.Type{kernel.T(kernel.F32, P)}, At: []int64{0}})})
 	}
 	n = newNumbers()
 	for _, P := range []int{1, 33, 1000, 300007} {
-		all = append(all, check{kernel: "lion", name: fmt.Sprintf("%d numbers", P), build: one(kernel.Lion{Beta1: 0.9, Beta2: 0.95, WeightDecay: 0.1}),
+		all = append(all, check{kernel: "lion", name: fmt.Sprintf("%d numbers", P),
+			build:  one(kernel.Lion{Beta1: 0.9, Beta2: 0.95, WeightDecay: 0.1}),
 			bounds: []bound{single, single},
-			in:     []checkInput{n.normal32(1, P).overwritten(), n.normal32(1, P), n.normal32(0.1, P).overwritten(), given([]int{2}, 3, 0.25), given([]int{4}, 1e-2, 0, 0, 0)}})
+			in: []checkInput{n.normal32(1, P).overwritten(), n.normal32(1, P), n.normal32(0.1, P).overwritten(),
+				given([]int{2}, 3, 0.25), given([]int{4}, 1e-2, 0, 0, 0)}})
 	}
 	all = append(all, updateChecks8Bit()...)
 	nan, inf := math.NaN(), math.Inf(1)
-	for i, x := range [][3]float64{{1024, 0.5, 2}, {1024, nan, 2}, {1024, nan, nan}, {1024, 0.5, inf}, {1, nan, 2}, {0x1p100, 0.5, 2}} {
+	for i, x := range [][3]float64{{1024, 0.5, 2}, {1024, nan, 2}, {1024, nan, nan}, {1024, 0.5, inf}, {1, nan, 2},
+		{0x1p100, 0.5, 2}} {
 		for _, interval := range []int{4, 5} {
-			all = append(all, check{kernel: "lossscale", name: fmt.Sprintf("case %d of interval %d", i, interval), build: one(kernel.LossScale{Interval: interval}), bounds: []bound{exact},
-				in: []checkInput{given([]int{3}, x[0], 3, 6).overwritten(), given([]int{2}, 3, x[1]), given([]int{}, x[2])}})
+			all = append(all, check{kernel: "lossscale", name: fmt.Sprintf("case %d of interval %d", i, interval),
+				build: one(kernel.LossScale{Interval: interval}), bounds: []bound{exact},
+				in: []checkInput{given([]int{3}, x[0], 3, 6).overwritten(), given([]int{2}, 3, x[1]),
+					given([]int{}, x[2])}})
 		}
 	}
 	return all

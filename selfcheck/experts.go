@@ -18,7 +18,8 @@ func expertChecks() []check {
 		all = append(all, routeChecks(n, s[0], s[1], s[2], noPadding)...)
 		all = append(all, routeChecks(n, s[0], s[1], s[2], paddings[i%len(paddings)])...)
 	}
-	for i, s := range [][5]int{{1, 1, 1, 64, 64}, {7, 4, 2, 40, 33}, {65, 8, 2, 172, 64}, {129, 128, 8, 24, 16}, {300, 3, 2, 64, 192}, {129, 6, 3, 16, 256}, {450, 3, 2, 136, 200}} {
+	for i, s := range [][5]int{{1, 1, 1, 64, 64}, {7, 4, 2, 40, 33}, {65, 8, 2, 172, 64}, {129, 128, 8, 24, 16},
+		{300, 3, 2, 64, 192}, {129, 6, 3, 16, 256}, {450, 3, 2, 136, 200}} {
 		all = append(all, expertGemmChecks(n, s[0], s[1], s[2], s[3], s[4], noPadding)...)
 		all = append(all, expertGemmChecks(n, s[0], s[1], s[2], s[3], s[4], paddings[i%len(paddings)])...)
 	}
@@ -29,16 +30,20 @@ func expertChecks() []check {
 			name := fmt.Sprintf("[%d,%d]", 2*M, width)
 			for _, pad := range []padding{noPadding, paddings[i%len(paddings)]} {
 				_, _, _, starts := routing(M, 5, 2, pad)
-				all = append(all, check{kernel: "expert_bias", name: fmt.Sprintf("%s of 5 experts%s", name, pad), build: one(kernel.ExpertBias{Experts: 5}), bounds: []bound{rounded}, inPlace: []int{0},
+				all = append(all, check{kernel: "expert_bias", name: fmt.Sprintf("%s of 5 experts%s", name, pad),
+					build: one(kernel.ExpertBias{Experts: 5}), bounds: []bound{rounded}, inPlace: []int{0},
 					in: []checkInput{h, n.normal(1, 5*width), integers(starts...)}})
 			}
 			all = append(all,
-				check{kernel: "swiglu_clamped", name: name, build: one(kernel.ClampedSwiGLU{}), bounds: []bound{rounded}, in: []checkInput{x}},
-				check{kernel: "swiglu_clamped_grad", name: name, build: one(kernel.ClampedSwiGLUGrad{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{x, h}})
+				check{kernel: "swiglu_clamped", name: name, build: one(kernel.ClampedSwiGLU{}),
+					bounds: []bound{rounded}, in: []checkInput{x}},
+				check{kernel: "swiglu_clamped_grad", name: name, build: one(kernel.ClampedSwiGLUGrad{}),
+					bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{x, h}})
 		}
 	}
 	for _, D := range checkHeads {
-		a := attentionCheck{queries: []int{1, 63, 64, 65, 17}, keys: []int{1, 63, 64, 65, 17}, heads: 4, kv: 2, D: D, window: 40}
+		a := attentionCheck{queries: []int{1, 63, 64, 65, 17}, keys: []int{1, 63, 64, 65, 17}, heads: 4, kv: 2, D: D,
+			window: 40}
 		all = append(all, a.withSinks(n, true))
 		a = attentionCheck{queries: []int{37}, keys: []int{101}, heads: 4, kv: 2, D: D}
 		all = append(all, a.withSinks(n, false))
@@ -51,13 +56,15 @@ func (a attentionCheck) withSinks(n checkNumbers, backward bool) check {
 	a.sinks = true
 	c := a.check(n, backward)
 	c.kernel, c.name, c.in = "attention_sinks", c.name+", with sinks", append(c.in, n.normal(1, a.heads))
-	k := kernel.AttentionSinks{Attention: kernel.Attention{Heads: a.heads, KVHeads: a.kv, Scale: 1 / math.Sqrt(float64(a.D)), Window: a.window}}
+	k := kernel.AttentionSinks{Attention: kernel.Attention{Heads: a.heads, KVHeads: a.kv,
+		Scale: 1 / math.Sqrt(float64(a.D)), Window: a.window}}
 	c.build = one(k)
 	if backward {
 		c.build = func(b *graph.Builder, in []*graph.Value) []*graph.Value {
 			q, key, v, cu, do := in[0], in[1], in[2], in[3], in[4]
 			o := b.ApplyAll(k, q, key, v, cu, cu, in[5])
-			return append(slices.Clip(o), b.ApplyAll(kernel.AttentionGrad(k.Attention), q, key, v, o[0], o[1], do, cu, cu)...)
+			return append(slices.Clip(o), b.ApplyAll(kernel.AttentionGrad(k.Attention), q, key, v, o[0], o[1], do, cu,
+				cu)...)
 		}
 	}
 	return c
@@ -112,7 +119,8 @@ func routeChecks(n checkNumbers, M, E, K int, pad padding) []check {
 	place, from := shaped(integers(rows...), M, K), integers(source...)
 	logits, weights := n.normal(2, M, E), n.normal32(1, M, K)
 	size := fmt.Sprintf("%d of %d experts, %d tokens%s", K, E, M, pad)
-	sort := check{kernel: "moe_sort", name: size, build: one(kernel.SortByExpert{Experts: E, Real: pad != noPadding}), bounds: []bound{exact, exact, exact}, in: []checkInput{experts}}
+	sort := check{kernel: "moe_sort", name: size, build: one(kernel.SortByExpert{Experts: E, Real: pad != noPadding}),
+		bounds: []bound{exact, exact, exact}, in: []checkInput{experts}}
 	if pad != noPadding {
 		sort.in = append(sort.in, integers(pad.real(M)...))
 	}
@@ -125,16 +133,20 @@ func routeChecks(n checkNumbers, M, E, K int, pad padding) []check {
 		return b.ApplyAll(kernel.WeighExperts{}, b.Apply(kernel.WeighExperts{}, in...), in[1], in[2])
 	}
 	all = append(all,
-		check{kernel: "moe_weigh", name: size, build: one(kernel.WeighExperts{}), bounds: []bound{summed}, in: []checkInput{weights, experts, each}},
-		check{kernel: "moe_weigh", name: size + ", twice", build: twice, bounds: []bound{summed}, in: []checkInput{weights, experts, each}})
+		check{kernel: "moe_weigh", name: size, build: one(kernel.WeighExperts{}), bounds: []bound{summed},
+			in: []checkInput{weights, experts, each}},
+		check{kernel: "moe_weigh", name: size + ", twice", build: twice, bounds: []bound{summed},
+			in: []checkInput{weights, experts, each}})
 	for _, normalise := range []bool{false, true} {
 		route := kernel.RouteExperts{TopK: K, Normalise: normalise}
 		grad := func(b *graph.Builder, in []*graph.Value) []*graph.Value {
 			return b.ApplyAll(kernel.RouteExpertsGrad{Normalise: normalise}, in[0], b.ApplyAll(route, in[0])[1], in[1])
 		}
 		all = append(all,
-			check{kernel: "moe_route", name: fmt.Sprintf("%s, normalised %v", size, normalise), build: one(route), bounds: []bound{summed, exact}, in: []checkInput{logits}},
-			check{kernel: "moe_route_grad", name: fmt.Sprintf("%s, normalised %v", size, normalise), build: grad, bounds: []bound{rounded}, in: []checkInput{logits, weights}})
+			check{kernel: "moe_route", name: fmt.Sprintf("%s, normalised %v", size, normalise), build: one(route),
+				bounds: []bound{summed, exact}, in: []checkInput{logits}},
+			check{kernel: "moe_route_grad", name: fmt.Sprintf("%s, normalised %v", size, normalise), build: grad,
+				bounds: []bound{rounded}, in: []checkInput{logits, weights}})
 	}
 	labels := make([]int, M)
 	for i := range labels {
@@ -153,9 +165,11 @@ func routeChecks(n checkNumbers, M, E, K int, pad padding) []check {
 			own = append(own, given([]int{3}, 1024, 0, 0))
 		}
 		in := append(own, logits, n.normal(1, M, E))
-		all = append(all, check{kernel: "moe_balance", name: fmt.Sprintf("%s, scaled %v", size, scaled), build: one(k), bounds: []bound{summed, rounded, rounded}, in: in})
+		all = append(all, check{kernel: "moe_balance", name: fmt.Sprintf("%s, scaled %v", size, scaled), build: one(k),
+			bounds: []bound{summed, rounded, rounded}, in: in})
 		if k.Scores = k.TopK > 1; k.Scores { // the weight of one expert is 1
-			all = append(all, check{kernel: "moe_balance", name: fmt.Sprintf("%s, of scores, scaled %v", size, scaled), build: one(k), bounds: []bound{summed, rounded, rounded}, in: in})
+			all = append(all, check{kernel: "moe_balance", name: fmt.Sprintf("%s, of scores, scaled %v", size, scaled),
+				build: one(k), bounds: []bound{summed, rounded, rounded}, in: in})
 		}
 	}
 	return all
@@ -169,13 +183,20 @@ func slotChecks(n checkNumbers, M, K int, size string, weights, place, from chec
 		name := fmt.Sprintf("%s, width %d", size, width)
 		x, gate := n.normal(1, M, width), n.normal(1, M, 1)
 		all = append(all,
-			check{kernel: "sigmoid_gate", name: name, build: one(kernel.SigmoidGate{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{x, gate}},
-			check{kernel: "sigmoid_gate_grad", name: name, build: one(kernel.SigmoidGateGrad{}), bounds: []bound{rounded, rounded}, in: []checkInput{x, gate, x}},
-			check{kernel: "moe_gather", name: name, build: one(kernel.GatherTokens{}), bounds: []bound{exact}, in: []checkInput{n.normal(1, M, width), place, from}},
-			check{kernel: "dropout_slots", name: name, build: one(kernel.DropSlots{P: 0.3, Stream: 5 << 33}), bounds: []bound{masked}, inPlace: []int{0}, in: []checkInput{many(width), integers(-3, 1<<30+1), from}},
-			check{kernel: "moe_sum", name: name, build: one(kernel.SumTokens{}), bounds: []bound{rounded}, in: []checkInput{many(width), place, from}},
-			check{kernel: "moe_scale", name: name, build: one(kernel.ScaleSlots{}), bounds: []bound{rounded}, inPlace: []int{0}, in: []checkInput{many(width), weights, place, from}},
-			check{kernel: "moe_scale_grad", name: name, build: one(kernel.ScaleSlotsGrad{}), bounds: []bound{summed}, in: []checkInput{many(width), many(width), place, from}})
+			check{kernel: "sigmoid_gate", name: name, build: one(kernel.SigmoidGate{}), bounds: []bound{rounded},
+				inPlace: []int{0}, in: []checkInput{x, gate}},
+			check{kernel: "sigmoid_gate_grad", name: name, build: one(kernel.SigmoidGateGrad{}),
+				bounds: []bound{rounded, rounded}, in: []checkInput{x, gate, x}},
+			check{kernel: "moe_gather", name: name, build: one(kernel.GatherTokens{}), bounds: []bound{exact},
+				in: []checkInput{n.normal(1, M, width), place, from}},
+			check{kernel: "dropout_slots", name: name, build: one(kernel.DropSlots{P: 0.3, Stream: 5 << 33}),
+				bounds: []bound{masked}, inPlace: []int{0}, in: []checkInput{many(width), integers(-3, 1<<30+1), from}},
+			check{kernel: "moe_sum", name: name, build: one(kernel.SumTokens{}), bounds: []bound{rounded},
+				in: []checkInput{many(width), place, from}},
+			check{kernel: "moe_scale", name: name, build: one(kernel.ScaleSlots{}), bounds: []bound{rounded},
+				inPlace: []int{0}, in: []checkInput{many(width), weights, place, from}},
+			check{kernel: "moe_scale_grad", name: name, build: one(kernel.ScaleSlotsGrad{}), bounds: []bound{summed},
+				in: []checkInput{many(width), many(width), place, from}})
 	}
 	return all
 }
@@ -192,46 +213,56 @@ func expertGemmChecks(n checkNumbers, M, E, K, N, width int, pad padding) []chec
 			x, y, name = y, x, size+", x wᵀ"
 		}
 		onto := func(g *graph.Builder, in []*graph.Value) []*graph.Value {
-			return g.ApplyAll(kernel.Onto[kernel.ExpertMatMul]{Of: k}, in[0], in[1], in[2], g.Apply(kernel.Add{}, in[3], in[4]))
+			return g.ApplyAll(kernel.Onto[kernel.ExpertMatMul]{Of: k}, in[0], in[1], in[2],
+				g.Apply(kernel.Add{}, in[3], in[4]))
 		}
 		in := []checkInput{n.normal(1, x...), n.normal(1, E*N, width), first}
 		all = append(all,
 			check{kernel: "expert_matmul", name: name, build: one(k), bounds: []bound{rounded}, in: in, gemm: true},
-			check{kernel: "expert_matmul", name: name + " onto activations", build: onto, bounds: []bound{rounded}, gemm: true,
-				in: append(in[:3:3], n.normal(8, y...), zeros(y...))})
+			check{kernel: "expert_matmul", name: name + " onto activations", build: onto, bounds: []bound{rounded},
+				gemm: true,
+				in:   append(in[:3:3], n.normal(8, y...), zeros(y...))})
 	}
 	grad := kernel.ExpertWeightGrad{Experts: E, Alpha: 0.5}
 	a, b := n.normal(1, S, N), n.normal(1, S, width)
 	all = append(all,
-		check{kernel: "expert_weight_grad", name: size, build: one(grad), bounds: []bound{summed}, in: []checkInput{a, b, first}, gemm: true},
-		check{kernel: "expert_weight_grad", name: size + " onto fp32", build: one(kernel.Onto[kernel.ExpertWeightGrad]{Of: grad}), bounds: []bound{summed}, gemm: true,
+		check{kernel: "expert_weight_grad", name: size, build: one(grad), bounds: []bound{summed},
+			in: []checkInput{a, b, first}, gemm: true},
+		check{kernel: "expert_weight_grad", name: size + " onto fp32",
+			build: one(kernel.Onto[kernel.ExpertWeightGrad]{Of: grad}), bounds: []bound{summed}, gemm: true,
 			in: []checkInput{a, b, first, n.normal32(8, E*N, width).overwritten()}})
 	gathered := kernel.ExpertWeightGradGathered{Experts: E, PerToken: K, Alpha: 0.5}
 	from := integers(source...)
 	all = append(all,
-		check{kernel: "expert_weight_gathered", name: size, build: one(gathered), bounds: []bound{summed}, in: []checkInput{a, n.normal(1, M, width), from, first}, gemm: true},
-		check{kernel: "expert_weight_gathered", name: size + " onto fp32", build: one(kernel.Onto[kernel.ExpertWeightGradGathered]{Of: gathered}), bounds: []bound{summed}, gemm: true,
+		check{kernel: "expert_weight_gathered", name: size, build: one(gathered), bounds: []bound{summed},
+			in: []checkInput{a, n.normal(1, M, width), from, first}, gemm: true},
+		check{kernel: "expert_weight_gathered", name: size + " onto fp32",
+			build: one(kernel.Onto[kernel.ExpertWeightGradGathered]{Of: gathered}), bounds: []bound{summed}, gemm: true,
 			in: []checkInput{a, n.normal(1, M, width), from, first, n.normal32(8, E*N, width).overwritten()}})
 	for i := range 4 {
 		cfg := quant.Config{Bits: 4, Type: []string{"nf4", "fp4"}[i/2], BlockSize: 64, DoubleQuant: i%2 == 1}
 		parts, dequantised := packedExperts(n, E, N, width, cfg)
-		all = append(all, packedExpertChecks(n, fmt.Sprintf("%s, %s nested %v", size, cfg.Type, cfg.DoubleQuant), S, starts, parts, dequantised, func(transposed bool) (kernel.Kernel, kernel.Kernel) {
-			k := kernel.ExpertMatMulNF4{Experts: E, N: N, K: width, Nested: cfg.DoubleQuant, Transposed: transposed, FP4: cfg.Type == "fp4"}
-			return k, kernel.Onto[kernel.ExpertMatMulNF4]{Of: k}
-		}, N, width)...)
+		all = append(all, packedExpertChecks(n, fmt.Sprintf("%s, %s nested %v", size, cfg.Type, cfg.DoubleQuant), S,
+			starts, parts, dequantised, func(transposed bool) (kernel.Kernel, kernel.Kernel) {
+				k := kernel.ExpertMatMulNF4{Experts: E, N: N, K: width, Nested: cfg.DoubleQuant, Transposed: transposed,
+					FP4: cfg.Type == "fp4"}
+				return k, kernel.Onto[kernel.ExpertMatMulNF4]{Of: k}
+			}, N, width)...)
 	}
 	eight := quant.DefaultOf("int8")
 	parts, dequantised := packedExperts(n, E, N, width, eight)
-	all = append(all, packedExpertChecks(n, size, S, starts, parts, dequantised, func(transposed bool) (kernel.Kernel, kernel.Kernel) {
-		k := kernel.ExpertMatMulInt8{Experts: E, N: N, K: width, Transposed: transposed}
-		return k, kernel.Onto[kernel.ExpertMatMulInt8]{Of: k}
-	}, N, width)...)
+	all = append(all, packedExpertChecks(n, size, S, starts, parts, dequantised,
+		func(transposed bool) (kernel.Kernel, kernel.Kernel) {
+			k := kernel.ExpertMatMulInt8{Experts: E, N: N, K: width, Transposed: transposed}
+			return k, kernel.Onto[kernel.ExpertMatMulInt8]{Of: k}
+		}, N, width)...)
 	if width%quant.MXFP4Block == 0 {
 		parts, dequantised := mxfp4Experts(n, E, N, width)
-		all = append(all, packedExpertChecks(n, size, S, starts, parts, dequantised, func(transposed bool) (kernel.Kernel, kernel.Kernel) {
-			k := kernel.ExpertMatMulMXFP4{Experts: E, N: N, K: width, Transposed: transposed}
-			return k, kernel.Onto[kernel.ExpertMatMulMXFP4]{Of: k}
-		}, N, width)...)
+		all = append(all, packedExpertChecks(n, size, S, starts, parts, dequantised,
+			func(transposed bool) (kernel.Kernel, kernel.Kernel) {
+				k := kernel.ExpertMatMulMXFP4{Experts: E, N: N, K: width, Transposed: transposed}
+				return k, kernel.Onto[kernel.ExpertMatMulMXFP4]{Of: k}
+			}, N, width)...)
 	}
 	return all
 }
@@ -257,7 +288,8 @@ func packedExpertChecks(n checkNumbers, size string, S int, starts []int, parts 
 				for i, x := range numbers {
 					w[i] = f.round(float64(x)) // as the device dequantises it
 				}
-				all = append(all, plainGEMM(f, v[0][starts[e]*x[1]:], w, starts[e+1]-starts[e], y[1], x[1], width, transposed)...)
+				all = append(all, plainGEMM(f, v[0][starts[e]*x[1]:], w, starts[e+1]-starts[e], y[1], x[1], width,
+					transposed)...)
 			}
 			all = append(all, make([]float64, y[0]*y[1]-len(all))...) // rows of no expert
 			if len(v) > last {
@@ -271,9 +303,11 @@ func packedExpertChecks(n checkNumbers, size string, S int, starts []int, parts 
 		}
 		name := fmt.Sprintf("%s, transposed %v", size, transposed)
 		all = append(all,
-			check{kernel: k.Name(), name: name, build: one(k), bounds: []bound{rounded}, in: in, gemm: true, plain: plain},
-			check{kernel: k.Name(), name: name + " onto activations", build: onto, bounds: []bound{rounded}, gemm: true, plain: plain,
-				in: append(in[:last:last], n.normal(2, y...), zeros(y...))})
+			check{kernel: k.Name(), name: name, build: one(k), bounds: []bound{rounded}, in: in, gemm: true,
+				plain: plain},
+			check{kernel: k.Name(), name: name + " onto activations", build: onto, bounds: []bound{rounded}, gemm: true,
+				plain: plain,
+				in:    append(in[:last:last], n.normal(2, y...), zeros(y...))})
 	}
 	return all
 }

@@ -15,13 +15,18 @@ func fewRowsChecks() []check {
 	for _, c := range []struct {
 		H, K, D, R int
 		at         []int
-	}{{4, 2, 64, 64, []int{5}}, {3, 1, 128, 96, []int{0, -1, 8, 3}}, {2, 2, 80, 80, []int{7, 9, 1 << 30}}, {9, 3, 16, 6, []int{1, 2, 3, 4, 5}}} {
+	}{{4, 2, 64, 64, []int{5}}, {3, 1, 128, 96, []int{0, -1, 8, 3}}, {2, 2, 80, 80, []int{7, 9, 1 << 30}},
+		{9, 3, 16, 6, []int{1, 2, 3, 4, 5}}} {
 		M := len(c.at)
 		table, positions := angles(M, c.R)
-		all = append(all, check{kernel: "rope_append", name: fmt.Sprintf("%d heads of %d over %d, %d columns, rows to %v of 9", c.H, c.D, c.K, c.R, c.at),
-			build: one(kernel.RoPEAppend{Heads: c.H, KVHeads: c.K, HeadDim: c.D}), bounds: []bound{rounded, rounded, exact},
-			in: []checkInput{n.normal(1, M, c.H*c.D).overwritten(), n.normal(1, M, c.K*c.D), n.normal(1, M, c.K*c.D), table, positions,
-				n.normal(1, 9, c.K*c.D).overwritten(), n.normal(1, 9, c.K*c.D).overwritten(), integers(c.at...)}})
+		all = append(all,
+			check{kernel: "rope_append", name: fmt.Sprintf("%d heads of %d over %d, %d columns, rows to %v of 9", c.H,
+				c.D, c.K, c.R, c.at),
+				build:  one(kernel.RoPEAppend{Heads: c.H, KVHeads: c.K, HeadDim: c.D}),
+				bounds: []bound{rounded, rounded, exact},
+				in: []checkInput{n.normal(1, M, c.H*c.D).overwritten(), n.normal(1, M, c.K*c.D), n.normal(1, M, c.K*c.D),
+					table, positions,
+					n.normal(1, 9, c.K*c.D).overwritten(), n.normal(1, 9, c.K*c.D).overwritten(), integers(c.at...)}})
 	}
 	for _, M := range []int{1, 5, 17, 64} {
 		for _, K := range []int{64, 168, 2112} {
@@ -31,7 +36,8 @@ func fewRowsChecks() []check {
 	for _, size := range [][2]int{{1, 32000}, {5, 173}, {64, 1}, {3, 4100}} {
 		x := n.normal(1, size[0], size[1])
 		copy(x.values, x.values[len(x.values)/2:]) // equals
-		all = append(all, check{kernel: "likeliest", name: fmt.Sprint(size), build: one(kernel.Likeliest{}), bounds: []bound{exact}, in: []checkInput{x}})
+		all = append(all, check{kernel: "likeliest", name: fmt.Sprint(size), build: one(kernel.Likeliest{}),
+			bounds: []bound{exact}, in: []checkInput{x}})
 	}
 	return all
 }
@@ -67,11 +73,14 @@ func sharedRowsChecks(n checkNumbers, M, K int) []check {
 	}
 	spread := 1 / math.Sqrt(float64(K))
 	return []check{
-		{kernel: "few_rows", name: fmt.Sprintf("three GEMMs of [%d,%d]", M, K), build: several, bounds: []bound{rounded, rounded, rounded}, gemm: true,
+		{kernel: "few_rows", name: fmt.Sprintf("three GEMMs of [%d,%d]", M, K), build: several,
+			bounds: []bound{rounded, rounded, rounded}, gemm: true,
 			in: []checkInput{x, n.normal(1, 40, K), n.normal(1, 7, K), n.normal(1, 33, K)}},
-		{kernel: "few_rows", name: fmt.Sprintf("two GEMMs of [%d,%d]", M, K), build: several, bounds: []bound{rounded, rounded}, gemm: true,
+		{kernel: "few_rows", name: fmt.Sprintf("two GEMMs of [%d,%d]", M, K), build: several,
+			bounds: []bound{rounded, rounded}, gemm: true,
 			in: []checkInput{x, n.normal(1, 19, K), n.normal(1, 64, K)}},
-		{kernel: "few_rows", name: fmt.Sprintf("gate and up of [%d,%d]", M, K), build: gated, bounds: []bound{rounded}, plain: plain, gemm: true,
+		{kernel: "few_rows", name: fmt.Sprintf("gate and up of [%d,%d]", M, K), build: gated, bounds: []bound{rounded},
+			plain: plain, gemm: true,
 			in: []checkInput{x, n.normal(spread, 44, K), n.normal(spread, 44, K)}},
 	}
 }

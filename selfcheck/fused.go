@@ -17,13 +17,17 @@ func fusedChecks() []check {
 		for _, C := range checkWidths {
 			size := fmt.Sprintf("[%d,%d]", M, 2*C)
 			all = append(all,
-				check{kernel: "swiglu_gate_up", name: size, build: one(kernel.SwiGLUGateUp{}), bounds: []bound{rounded}, in: []checkInput{n.normal(2, M, 2*C)}},
-				check{kernel: "swiglu_gate_up_grad", name: size, build: one(kernel.SwiGLUGateUpGrad{}), bounds: []bound{rounded}, inPlace: []int{0},
+				check{kernel: "swiglu_gate_up", name: size, build: one(kernel.SwiGLUGateUp{}), bounds: []bound{rounded},
+					in: []checkInput{n.normal(2, M, 2*C)}},
+				check{kernel: "swiglu_gate_up_grad", name: size, build: one(kernel.SwiGLUGateUpGrad{}),
+					bounds: []bound{rounded}, inPlace: []int{0},
 					in: []checkInput{n.normal(2, M, 2*C), n.normal(1, M, C)}})
 		}
 		for _, D := range checkHeads {
-			all = append(all, ropeCheck(n, M, kernel.RoPE{Heads: 3, Rest: 2, HeadDim: D}, D), ropeCheck(n, M, kernel.RoPE{Heads: 2, Rest: 1, HeadDim: D, Inverse: true}, D/4*3/2*2),
-				check{kernel: "columns", name: fmt.Sprintf("the second of 3 heads of %d, %d rows", D, M), build: one(kernel.Columns{From: D, Width: D}), bounds: []bound{exact},
+			all = append(all, ropeCheck(n, M, kernel.RoPE{Heads: 3, Rest: 2, HeadDim: D}, D),
+				ropeCheck(n, M, kernel.RoPE{Heads: 2, Rest: 1, HeadDim: D, Inverse: true}, D/4*3/2*2),
+				check{kernel: "columns", name: fmt.Sprintf("the second of 3 heads of %d, %d rows", D, M),
+					build: one(kernel.Columns{From: D, Width: D}), bounds: []bound{exact},
 					in: []checkInput{n.normal(1, M, 3*D)}})
 		}
 	}
@@ -33,7 +37,8 @@ func fusedChecks() []check {
 		}
 	}
 	for _, at := range [][]int{{0, 2, -1, 1, 7}, {1}} {
-		all = append(all, check{kernel: "row_factors", name: fmt.Sprintf("rows %v of 3", at), build: one(kernel.RowFactors{}), bounds: []bound{rounded}, inPlace: []int{0},
+		all = append(all, check{kernel: "row_factors", name: fmt.Sprintf("rows %v of 3", at),
+			build: one(kernel.RowFactors{}), bounds: []bound{rounded}, inPlace: []int{0},
 			in: []checkInput{n.normal(1, len(at), 40), integers(at...), n.normal32(1, 3, 40)}})
 	}
 	for _, limit := range []int{0, 40, 1000} {
@@ -44,7 +49,8 @@ func fusedChecks() []check {
 			for _, lengths := range [][]int{{1}, {65}, {129}, {1, 63, 64, 65, 17}} {
 				all = append(all, attentionCheck{queries: lengths, keys: lengths, heads: h[0], kv: h[1], D: D}.fused(n))
 			}
-			all = append(all, attentionCheck{queries: []int{90, 129}, keys: []int{90, 129}, heads: h[0], kv: h[1], D: D, window: 50}.fused(n))
+			all = append(all, attentionCheck{queries: []int{90, 129}, keys: []int{90, 129}, heads: h[0], kv: h[1], D: D,
+				window: 50}.fused(n))
 		}
 	}
 	return all
@@ -59,12 +65,18 @@ func headsChecks(n checkNumbers, s kernel.HeadShares, M, D int) []check {
 	x := func(heads int) checkInput { return n.normal(1, M, heads*D) }
 	blocks := func(heads int) checkInput { return n.normal(1, s.Ranks*M, heads*D) }
 	return []check{
-		{kernel: "heads_split", name: name, build: one(kernel.SplitHeads(s)), bounds: []bound{exact}, in: []checkInput{x(s.Heads), x(s.KVHeads), x(s.KVHeads)}},
-		{kernel: "heads_split", name: name + ", fused", build: one(kernel.SplitHeads(fused)), bounds: []bound{exact}, in: []checkInput{x(s.Heads + 2*s.KVHeads)}},
-		{kernel: "heads_join", name: name, build: one(kernel.JoinHeads(s)), bounds: []bound{exact, rounded, rounded}, in: []checkInput{blocks(own + 2*kv)}},
-		{kernel: "heads_join", name: name + ", fused", build: one(kernel.JoinHeads(fused)), bounds: []bound{rounded}, in: []checkInput{blocks(own + 2*kv)}},
-		{kernel: "heads_join", name: name + ", queries", build: one(kernel.JoinHeads(queries)), bounds: []bound{exact}, in: []checkInput{blocks(own)}},
-		{kernel: "alltoall", name: name + ", alone", build: one(kernel.AllToAll{Ranks: 1}), bounds: []bound{exact}, in: []checkInput{blocks(own)}},
+		{kernel: "heads_split", name: name, build: one(kernel.SplitHeads(s)), bounds: []bound{exact},
+			in: []checkInput{x(s.Heads), x(s.KVHeads), x(s.KVHeads)}},
+		{kernel: "heads_split", name: name + ", fused", build: one(kernel.SplitHeads(fused)), bounds: []bound{exact},
+			in: []checkInput{x(s.Heads + 2*s.KVHeads)}},
+		{kernel: "heads_join", name: name, build: one(kernel.JoinHeads(s)), bounds: []bound{exact, rounded, rounded},
+			in: []checkInput{blocks(own + 2*kv)}},
+		{kernel: "heads_join", name: name + ", fused", build: one(kernel.JoinHeads(fused)), bounds: []bound{rounded},
+			in: []checkInput{blocks(own + 2*kv)}},
+		{kernel: "heads_join", name: name + ", queries", build: one(kernel.JoinHeads(queries)), bounds: []bound{exact},
+			in: []checkInput{blocks(own)}},
+		{kernel: "alltoall", name: name + ", alone", build: one(kernel.AllToAll{Ranks: 1}), bounds: []bound{exact},
+			in: []checkInput{blocks(own)}},
 	}
 }
 
@@ -87,8 +99,10 @@ func positionsCheck(n checkNumbers, limit int) check {
 // fused returns the check of queries, keys and values that lie side by side.
 func (a attentionCheck) fused(n checkNumbers) check {
 	cu := bounds(a.queries)
-	M, k := cu[len(cu)-1], kernel.AttentionQKV{Heads: a.heads, KVHeads: a.kv, Scale: 1 / math.Sqrt(float64(a.D)), Window: a.window}
-	c := check{kernel: "attention_qkv", name: fmt.Sprintf("%d heads over %d of %d, sequences of %v", a.heads, a.kv, a.D, a.queries), bounds: []bound{rounded, rounded, rounded},
+	M, k := cu[len(cu)-1], kernel.AttentionQKV{Heads: a.heads, KVHeads: a.kv, Scale: 1 / math.Sqrt(float64(a.D)),
+		Window: a.window}
+	c := check{kernel: "attention_qkv", name: fmt.Sprintf("%d heads over %d of %d, sequences of %v", a.heads, a.kv, a.D,
+		a.queries), bounds: []bound{rounded, rounded, rounded},
 		in: []checkInput{n.normal(1, M, (a.heads+2*a.kv)*a.D), integers(cu...), n.normal(1, M, a.heads*a.D)}}
 	if a.window > 0 {
 		c.name += fmt.Sprintf(", window %d", a.window)

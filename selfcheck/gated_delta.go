@@ -12,21 +12,24 @@ import (
 func deltaChecks() []check {
 	n := newNumbers()
 	var all []check
-	for _, h := range [][4]int{{1, 1, 8, 12}, {2, 4, 32, 40}, {1, 3, 64, 100}, {2, 2, 100, 64}, {2, 4, 128, 128}} { // key and value heads, their sizes
+	// key and value heads, their sizes
+	for _, h := range [][4]int{{1, 1, 8, 12}, {2, 4, 32, 40}, {1, 3, 64, 100}, {2, 2, 100, 64}, {2, 4, 128, 128}} {
 		for _, lengths := range [][]int{{1}, {32}, {33}, {5, 0, 64, 1, 100}, {150}} {
 			all = append(all, deltaCheck(n, h, lengths)...)
 		}
 		all = append(all, deltaCachedCheck(n, h))
 	}
 	all = append(all, deltaCheck(n, [4]int{1, 2, 128, 128}, []int{600})...)
-	all = append(all, deltaCheck(n, [4]int{1, 2, 8, 8}, []int{100, 8150, 70})...) // more rows than the backward pass has states of at a time
+	// more rows than the backward pass has states of at a time
+	all = append(all, deltaCheck(n, [4]int{1, 2, 8, 8}, []int{100, 8150, 70})...)
 	return all
 }
 
 // deltaInputs returns all of the rule's but the bounds: qkv, b, a, log A and dt, of M rows.
 func deltaInputs(n checkNumbers, h [4]int, M int) []checkInput {
 	K, V, D, E := h[0], h[1], h[2], h[3]
-	return []checkInput{n.normal(1, M, 2*K*D+V*E), n.normal(1, M, V), n.normal(1, M, V), n.normal32(1, V), n.normal32(1, V)}
+	return []checkInput{n.normal(1, M, 2*K*D+V*E), n.normal(1, M, V), n.normal(1, M, V), n.normal32(1, V),
+		n.normal32(1, V)}
 }
 
 func deltaCheck(n checkNumbers, h [4]int, lengths []int) []check {
@@ -38,7 +41,8 @@ func deltaCheck(n checkNumbers, h [4]int, lengths []int) []check {
 	M := cu[len(cu)-1] + 3
 	in := append(deltaInputs(n, h, M), integers(cu...))
 	name := fmt.Sprintf("%d heads over %d, of %d and %d, sequences of %v", h[1], h[0], h[3], h[2], lengths)
-	grad := check{kernel: "gated_delta_grad", name: name, build: one(kernel.GatedDeltaGrad(rule)), bounds: []bound{rounded, rounded, rounded}, in: append(in[:6:6], n.normal(1, M, h[1]*h[3]))}
+	grad := check{kernel: "gated_delta_grad", name: name, build: one(kernel.GatedDeltaGrad(rule)),
+		bounds: []bound{rounded, rounded, rounded}, in: append(in[:6:6], n.normal(1, M, h[1]*h[3]))}
 	grad.plain = grad.inFloat32()
 	return []check{{kernel: "gated_delta", name: name, build: one(rule), bounds: []bound{rounded}, in: in}, grad}
 }
@@ -69,7 +73,9 @@ func deltaCachedCheck(n checkNumbers, h [4]int) check {
 	}
 	cu := bounds(rows)
 	M := cu[len(cu)-1] + 2
-	in := append(deltaInputs(n, h, M), integers(cu...), integers(cuK...), n.normal32(1, slots, h[1]*h[2]*h[3]).overwritten())
-	return check{kernel: "gated_delta_cached", name: fmt.Sprintf("%d heads over %d, of %d and %d", h[1], h[0], h[3], h[2]), build: one(kernel.GatedDeltaCached{Rule: rule, Tokens: tokens}),
+	in := append(deltaInputs(n, h, M), integers(cu...), integers(cuK...),
+		n.normal32(1, slots, h[1]*h[2]*h[3]).overwritten())
+	return check{kernel: "gated_delta_cached", name: fmt.Sprintf("%d heads over %d, of %d and %d", h[1], h[0], h[3],
+		h[2]), build: one(kernel.GatedDeltaCached{Rule: rule, Tokens: tokens}),
 		bounds: []bound{rounded, single}, in: in}
 }

@@ -64,18 +64,24 @@ func matMulChecks(n checkNumbers, M, N, K int) []check {
 			return [][]float64{y}
 		}
 		all = append(all,
-			check{kernel: "matmul", name: size, build: one(k), bounds: []bound{rounded}, in: []checkInput{a1, b1}, gemm: true},
-			check{kernel: "matmul", name: size + " in fp32", build: one(wide), bounds: []bound{summed}, in: []checkInput{a1, b1}, gemm: true},
-			check{kernel: "matmul", name: size + " onto activations", build: onto, bounds: []bound{rounded}, plain: plain, gemm: true,
+			check{kernel: "matmul", name: size, build: one(k), bounds: []bound{rounded}, in: []checkInput{a1, b1},
+				gemm: true},
+			check{kernel: "matmul", name: size + " in fp32", build: one(wide), bounds: []bound{summed},
+				in: []checkInput{a1, b1}, gemm: true},
+			check{kernel: "matmul", name: size + " onto activations", build: onto, bounds: []bound{rounded},
+				plain: plain, gemm: true,
 				in: []checkInput{a1, b1, n.normal(8, M, N), zeros(M, N)}},
-			check{kernel: "matmul", name: size + " onto fp32", build: one(kernel.Onto[kernel.MatMul]{Of: k}), bounds: []bound{summed}, gemm: true,
+			check{kernel: "matmul", name: size + " onto fp32", build: one(kernel.Onto[kernel.MatMul]{Of: k}),
+				bounds: []bound{summed}, gemm: true,
 				in: []checkInput{a1, b1, n.normal32(8, M, N).overwritten()}})
 		if c.tb && !c.ta && M <= 64 {
 			apart, wideApart := k, wide
 			apart.RowsApart, wideApart.RowsApart = true, true
 			all = append(all,
-				check{kernel: "matmul", name: size + ", rows apart", build: one(apart), bounds: []bound{rounded}, in: []checkInput{a1, b1}, gemm: true},
-				check{kernel: "matmul", name: size + " in fp32, rows apart", build: one(wideApart), bounds: []bound{summed}, in: []checkInput{a1, b1}, gemm: true})
+				check{kernel: "matmul", name: size + ", rows apart", build: one(apart), bounds: []bound{rounded},
+					in: []checkInput{a1, b1}, gemm: true},
+				check{kernel: "matmul", name: size + " in fp32, rows apart", build: one(wideApart),
+					bounds: []bound{summed}, in: []checkInput{a1, b1}, gemm: true})
 		}
 	}
 	return all
@@ -100,6 +106,7 @@ func streamOfGEMMs(n checkNumbers, M, C int) check {
 		}
 		return append(read, x)
 	}
-	return check{kernel: "rmsnorm", name: fmt.Sprintf("[%d,%d] of sums with GEMMs", M, C), build: build, bounds: []bound{rounded, rounded, rounded}, gemm: true,
+	return check{kernel: "rmsnorm", name: fmt.Sprintf("[%d,%d] of sums with GEMMs", M, C), build: build,
+		bounds: []bound{rounded, rounded, rounded}, gemm: true,
 		in: []checkInput{n.normal(1, M, C), n.normal(1, M, K), n.normal(1, C), b, back}}
 }

@@ -24,11 +24,13 @@ func stories(t testing.TB) *session.Base {
 	return b
 }
 
-func network(t testing.TB, b *session.Base, float kernel.DType, scheme *quant.Config, c *adapter.Config) session.Network {
+func network(t testing.TB, b *session.Base, float kernel.DType, scheme *quant.Config,
+	c *adapter.Config) session.Network {
 	t.Helper()
 	build, err := families.For(b.Config)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return session.Network{Config: b.Config, Build: build, Float: float, Scheme: scheme, Method: adapter.Methods[adapter.DefaultMethod], Adapter: *c, Adapted: true}
+	return session.Network{Config: b.Config, Build: build, Float: float, Scheme: scheme,
+		Method: adapter.Methods[adapter.DefaultMethod], Adapter: *c, Adapted: true}
 }

@@ -111,7 +111,8 @@ func loadNet(d weights.DType, kind loadKind, sizes [][2]int) (*nn.Net, []*graph.
 	n := nn.New(nn.Options{Scheme: kind.store, Dequantised: kind.dequantised})
 	var out []*graph.Value
 	for i, s := range sizes {
-		out = append(out, n.Linear(fmt.Sprint("linear", i), s[0], s[1], true).Apply(n.Frozen(fmt.Sprint("x", i), kernel.T(kernel.F32, 2, s[0]))))
+		out = append(out, n.Linear(fmt.Sprint("linear", i), s[0], s[1],
+			true).Apply(n.Frozen(fmt.Sprint("x", i), kernel.T(kernel.F32, 2, s[0]))))
 	}
 	ids := n.Batch("ids", kernel.T(kernel.I32, 3))
 	out = append(out, n.RMSNorm("norm", n.Embed("table", 500, 129, ids), 1e-5))
@@ -141,7 +142,8 @@ func loadNet(d weights.DType, kind loadKind, sizes [][2]int) (*nn.Net, []*graph.
 type onHost struct{ graph.Store }
 
 // loadedBytes returns what a network's frozen tensors hold after loading by the machine and by the host.
-func loadedBytes(ctx context.Context, on graph.Machine, n *nn.Net, plan *graph.Plan, r nn.Reader) (byMachine, byHost map[string][]byte, err error) {
+func loadedBytes(ctx context.Context, on graph.Machine, n *nn.Net, plan *graph.Plan, r nn.Reader) (byMachine,
+	byHost map[string][]byte, err error) {
 	for _, to := range []*map[string][]byte{&byMachine, &byHost} {
 		m, err := on.NewStore(plan)
 		if err != nil {
@@ -182,7 +184,8 @@ func frozenBytes(n *nn.Net, m graph.Store) (map[string][]byte, error) {
 // checkLoad loads a network of small weights; the bytes must be the host's.
 func checkLoad(ctx context.Context, on graph.Machine, d weights.DType, kind loadKind) (results []Result, err error) {
 	failed := func(err error) ([]Result, error) {
-		return []Result{{Kernel: "load", Case: fmt.Sprintf("%v, %v", d, kind), Status: StatusFail, Reason: err.Error()}}, err
+		return []Result{{Kernel: "load", Case: fmt.Sprintf("%v, %v", d, kind), Status: StatusFail,
+			Reason: err.Error()}}, err
 	}
 	n, out, file, err := loadNet(d, kind, loadSizes)
 	if err != nil {
@@ -207,7 +210,8 @@ func checkLoad(ctx context.Context, on graph.Machine, d weights.DType, kind load
 		for _, name := range w.Into {
 			if !bytes.Equal(got[name], want[name]) {
 				r.Status, r.Error = StatusFail, 1
-				r.Reason = fmt.Sprintf("byte %d of %d of %s differs from the host's", firstDifference(got[name], want[name]), len(want[name]), name)
+				r.Reason = fmt.Sprintf("byte %d of %d of %s differs from the host's",
+					firstDifference(got[name], want[name]), len(want[name]), name)
 			}
 		}
 		results = append(results, r)

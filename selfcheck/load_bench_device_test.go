@@ -50,7 +50,8 @@ func BenchmarkGPULoad(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/dequantised=%v", path, dequantised), func(b *testing.B) {
 				b.SetBytes(bytes)
 				on := gputest.Open(b) // of this goroutine
-				planned, err := step.Plan(nw, session.Shape{Tokens: 512, Sequences: 1, MaxLen: 512}, train.Default().Step(), step.Summing{}, on)
+				planned, err := step.Plan(nw, session.Shape{Tokens: 512, Sequences: 1, MaxLen: 512},
+					train.Default().Step(), step.Summing{}, on)
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -63,11 +64,13 @@ func BenchmarkGPULoad(b *testing.B) {
 				for range b.N {
 					switch path {
 					case "read":
-						err = planned.Net.Load(context.Background(), session.Reader(from.Weights), discard{m}, on.Workers())
+						err = planned.Net.Load(context.Background(), session.Reader(from.Weights), discard{m},
+							on.Workers())
 					case "device":
 						err = planned.Net.Load(context.Background(), session.Reader(from.Weights), m, on.Workers())
 					case "host":
-						err = planned.Net.Load(context.Background(), session.Reader(from.Weights), onHost{m}, on.Workers())
+						err = planned.Net.Load(context.Background(), session.Reader(from.Weights), onHost{m},
+							on.Workers())
 					}
 					if err != nil {
 						b.Fatal(err)

@@ -62,7 +62,8 @@ func (s *seen) Stored(name string) (kernel.DType, func([]byte, int) error, bool)
 
 // largeSizes are linear layers of several pieces, enough of them to need more than one round in an arena of few
 // tokens if they are kept dequantised, and one that is too large for it then.
-var largeSizes = slices.Concat(loadSizes, [][2]int{{1024, 1024}, {1024, 1024}, {1024, 1024}, {1024, 1024}, {1024, 1024}, {3001, 2048}})
+var largeSizes = slices.Concat(loadSizes, [][2]int{{1024, 1024}, {1024, 1024}, {1024, 1024}, {1024, 1024}, {1024, 1024},
+	{3001, 2048}})
 
 func largeNet(t testing.TB, on graph.Machine, d weights.DType, kind loadKind) (*nn.Net, *graph.Plan, *weights.File) {
 	t.Helper()
@@ -85,7 +86,8 @@ func loadTwice(t *testing.T, on graph.Machine, n *nn.Net, plan *graph.Plan, r nn
 	}
 	for name := range want {
 		if !bytes.Equal(got[name], want[name]) {
-			t.Errorf("%s: byte %d of %d differs from the host's", name, firstDifference(got[name], want[name]), len(want[name]))
+			t.Errorf("%s: byte %d of %d differs from the host's", name, firstDifference(got[name], want[name]),
+				len(want[name]))
 		}
 	}
 }
@@ -121,7 +123,8 @@ func TestGPULoadEqualsHost(t *testing.T) {
 			onHost := kind.store != nil && kind.store.Type == "int8"
 			stored, floats := r.stored.Load(), r.floats.Load()
 			t.Logf("%v %v: %d reads as stored, %d as float32", d, kind, stored, floats)
-			if d != weights.F64 && !onHost && stored < int64(len(largeSizes)) || (floats > 0) != (d == weights.F64 || kind.dequantised || onHost) {
+			if d != weights.F64 && !onHost && stored < int64(len(largeSizes)) ||
+				(floats > 0) != (d == weights.F64 || kind.dequantised || onHost) {
 				t.Errorf("%v %v: %d reads as stored, %d as float32", d, kind, stored, floats)
 			}
 		}
@@ -131,7 +134,8 @@ func TestGPULoadEqualsHost(t *testing.T) {
 // TestGPULoadPrecisions is the same for small weights and each type that a device may store them as.
 func TestGPULoadPrecisions(t *testing.T) {
 	gputest.Need(t)
-	for _, p := range []kernel.Precision{kernel.PrecisionBF16, kernel.PrecisionFP16, kernel.PrecisionTF32, kernel.PrecisionFP32} {
+	for _, p := range []kernel.Precision{kernel.PrecisionBF16, kernel.PrecisionFP16, kernel.PrecisionTF32,
+		kernel.PrecisionFP32} {
 		on, err := graph.NewGPU(0, 0, p)
 		if err != nil {
 			t.Fatal(err)
@@ -206,7 +210,8 @@ func TestGPULoadShards(t *testing.T) {
 				t.Fatal(err)
 			}
 			bound := free()
-			t.Logf("%v dequantised %v: free after the store %d, while loading %+d, after %+d, bound %+d", kind, dequantised, after, least-after, loaded-after, bound-after)
+			t.Logf("%v dequantised %v: free after the store %d, while loading %+d, after %+d, bound %+d", kind,
+				dequantised, after, least-after, loaded-after, bound-after)
 			if least != after || loaded != after {
 				t.Errorf("%v dequantised %v: loading takes memory besides the plan's: %d bytes free before, %d while it loads, %d after", kind, dequantised, after, least, loaded)
 			}
@@ -319,7 +324,8 @@ func TestGPULoadErrors(t *testing.T) {
 	for range 3 {
 		err := n.Load(context.Background(), r, m, 16)
 		check("unreadable", err, "load linear8.weight: read linear8.weight at ")
-		if !errors.Is(err, broken) || !strings.Contains(err.Error(), "load linear8.weight: read linear8.weight at ") || first != "" && err.Error() != first {
+		if !errors.Is(err, broken) || !strings.Contains(err.Error(), "load linear8.weight: read linear8.weight at ") ||
+			first != "" && err.Error() != first {
 			t.Errorf("unreadable: %v, before %s", err, first)
 		}
 		first = err.Error()
@@ -344,8 +350,10 @@ func TestGPULoadErrors(t *testing.T) {
 		call string
 		code int
 		want string
-	}{{"cuMemHostAlloc", 2, "host memory"}, {"cuStreamCreate", 2, "make a stream"}, {"cuMemcpyHtoDAsync_v2", 700, "copy to the device"},
-		{"cuLaunchKernel", 719, "cuLaunchKernel"}, {"cuEventRecord", 700, "record an event"}, {"cuStreamSynchronize", 700, "wait for the stream"}} {
+	}{{"cuMemHostAlloc", 2, "host memory"}, {"cuStreamCreate", 2, "make a stream"},
+		{"cuMemcpyHtoDAsync_v2", 700, "copy to the device"},
+		{"cuLaunchKernel", 719, "cuLaunchKernel"}, {"cuEventRecord", 700, "record an event"},
+		{"cuStreamSynchronize", 700, "wait for the stream"}} {
 		restore, err := libcuda.Fail(f.call, f.code)
 		if err != nil {
 			t.Fatal(err)

@@ -23,19 +23,26 @@ func lossChecks() []check {
 					labels[i] = kernel.Untrained
 				}
 			}
-			in := []checkInput{n.normal(1, M, C), n.normal(0.2, V, C), integers(labels...), given([]int{1}, 1/float64(M))}
+			in := []checkInput{n.normal(1, M, C), n.normal(0.2, V, C), integers(labels...),
+				given([]int{1}, 1/float64(M))}
 			const cap = 2
 			all = append(all,
-				check{kernel: "crossentropy", name: fmt.Sprintf("%d rows of %d, vocabulary %d, soft cap %d", M, C, V, cap), build: one(kernel.LinearCrossEntropy{Chunk: 64, Grad: true, Cap: cap}), in: in,
+				check{kernel: "crossentropy", name: fmt.Sprintf("%d rows of %d, vocabulary %d, soft cap %d", M, C, V,
+					cap), build: one(kernel.LinearCrossEntropy{Chunk: 64, Grad: true, Cap: cap}), in: in,
 					plain: plainLoss(M, C, true, cap), bounds: []bound{lastBound, rounded, rounded}, gemm: true},
-				check{kernel: "crossentropy", name: fmt.Sprintf("%d rows of %d, vocabulary %d, soft cap %d, no gradient", M, C, V, cap), build: one(kernel.LinearCrossEntropy{Chunk: 64, Cap: cap}), in: in,
+				check{kernel: "crossentropy",
+					name:  fmt.Sprintf("%d rows of %d, vocabulary %d, soft cap %d, no gradient", M, C, V, cap),
+					build: one(kernel.LinearCrossEntropy{Chunk: 64, Cap: cap}), in: in,
 					plain: plainLoss(M, C, false, cap), bounds: []bound{lastBound, rounded}, gemm: true})
 			for _, chunk := range []int{32, 256} {
 				name := fmt.Sprintf("%d rows of %d, vocabulary %d, %d at a time", M, C, V, chunk)
 				all = append(all,
-					check{kernel: "crossentropy", name: name, build: one(kernel.LinearCrossEntropy{Chunk: chunk, Grad: true}), in: in, plain: plainLoss(M, C, true, 0),
+					check{kernel: "crossentropy", name: name,
+						build: one(kernel.LinearCrossEntropy{Chunk: chunk, Grad: true}), in: in,
+						plain:  plainLoss(M, C, true, 0),
 						bounds: []bound{lastBound, rounded, rounded}, gemm: true},
-					check{kernel: "crossentropy", name: name + ", no gradient", build: one(kernel.LinearCrossEntropy{Chunk: chunk}), in: in, plain: plainLoss(M, C, false, 0),
+					check{kernel: "crossentropy", name: name + ", no gradient",
+						build: one(kernel.LinearCrossEntropy{Chunk: chunk}), in: in, plain: plainLoss(M, C, false, 0),
 						bounds: []bound{lastBound, rounded}, gemm: true})
 			}
 			if M == 7 || M == 129 {
@@ -58,7 +65,8 @@ func logProbChecks(in []checkInput) []check {
 			name := fmt.Sprintf("%d rows of %d, vocabulary %d, soft cap %v, entropies %d", M, C, V, cap, entropy)
 			plain := plainLogProbs{M, C, cap, entropy}
 			if entropy == kernel.EntropyConstant {
-				all = append(all, check{kernel: "logprobs", name: name, build: one(k), in: in, plain: plain.values, bounds: []bound{rounded, rounded}, gemm: true})
+				all = append(all, check{kernel: "logprobs", name: name, build: one(k), in: in, plain: plain.values,
+					bounds: []bound{rounded, rounded}, gemm: true})
 				continue
 			}
 			k.Grad = true
@@ -66,7 +74,8 @@ func logProbChecks(in []checkInput) []check {
 			if entropy == kernel.EntropyDifferentiable {
 				w = weights
 			}
-			all = append(all, check{kernel: "logprobs", name: name + ", gradient", in: append(in[:3:3], w), plain: plain.gradient, bounds: []bound{rounded, rounded}, gemm: true,
+			all = append(all, check{kernel: "logprobs", name: name + ", gradient", in: append(in[:3:3], w),
+				plain: plain.gradient, bounds: []bound{rounded, rounded}, gemm: true,
 				build: func(b *graph.Builder, in []*graph.Value) []*graph.Value {
 					out := b.ApplyAll(k, in[:3]...)
 					if b.Err() != nil {
@@ -76,7 +85,8 @@ func logProbChecks(in []checkInput) []check {
 					if entropy == kernel.EntropyDifferentiable {
 						from = append(from, out[2])
 					}
-					return []*graph.Value{out[0], b.Apply(kernel.LinearLogProbsGrad{Entropy: entropy == kernel.EntropyDifferentiable}, from...)}
+					return []*graph.Value{out[0],
+						b.Apply(kernel.LinearLogProbsGrad{Entropy: entropy == kernel.EntropyDifferentiable}, from...)}
 				}})
 		}
 	}
@@ -159,7 +169,8 @@ func plainLoss(M, C int, grad bool, cap float64) func(f format, in [][]float64) 
 	return func(f format, in [][]float64) [][]float64 {
 		x, w, labels, scale := in[0], in[1], in[2], in[3][0]
 		V := len(w) / C
-		loss, dx, nll, p, through := 0.0, make([]float64, M*C), make([]float64, M), make([]float64, V), make([]float64, V)
+		loss, dx, nll, p, through := 0.0, make([]float64, M*C), make([]float64, M), make([]float64, V),
+			make([]float64, V)
 		for m, label := range labels {
 			if label < 0 {
 				continue
@@ -204,12 +215,15 @@ func sequenceChecks() []check {
 			}
 		}
 		for _, rows := range [][]int{{}, {2}} {
-			x, dsums := n.normal32(1, append(rows[:len(rows):len(rows)], M)...), n.normal32(1, append(rows[:len(rows):len(rows)], len(lengths))...)
+			x, dsums := n.normal32(1, append(rows[:len(rows):len(rows)], M)...),
+				n.normal32(1, append(rows[:len(rows):len(rows)], len(lengths))...)
 			name := fmt.Sprintf("sequences of %v, rows %v", lengths, rows)
 			all = append(all,
-				check{kernel: "sequence_sums", name: name, build: one(kernel.SequenceSums{}), in: []checkInput{x, integers(labels...), integers(starts...)},
+				check{kernel: "sequence_sums", name: name, build: one(kernel.SequenceSums{}),
+					in:     []checkInput{x, integers(labels...), integers(starts...)},
 					bounds: []bound{summed, exact}},
-				check{kernel: "sequence_sums_grad", name: name, build: one(kernel.SequenceSumsGrad{}), in: []checkInput{integers(labels...), integers(starts...), dsums},
+				check{kernel: "sequence_sums_grad", name: name, build: one(kernel.SequenceSumsGrad{}),
+					in:     []checkInput{integers(labels...), integers(starts...), dsums},
 					bounds: []bound{exact}})
 		}
 	}

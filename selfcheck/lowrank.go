@@ -12,8 +12,11 @@ import (
 func lowRankChecks() []check {
 	n := newNumbers()
 	var all []check
-	for _, c := range []struct{ count, M, C, R int }{{1, 7, 64, 8}, {2, 65, 172, 8}, {2, 129, 576, 8}, {3, 129, 200, 8}, {1, 65, 64, 48}, {3, 129, 200, 16}, {2, 65, 64, 16},
-		{1, 2500, 264, 16}, {3, 2500, 200, 8}, {3, 2500, 264, 16}, {1, 2500, 136, 8}, {2, 2500, 72, 12}, {2, 65, 64, 32}, {3, 129, 16, 32}} { // the last: no wider than the rank
+	for _, c := range []struct{ count, M, C, R int }{{1, 7, 64, 8}, {2, 65, 172, 8}, {2, 129, 576, 8}, {3, 129, 200, 8},
+		{1, 65, 64, 48}, {3, 129, 200, 16}, {2, 65, 64, 16},
+		// the last: no wider than the rank
+		{1, 2500, 264, 16}, {3, 2500, 200, 8}, {3, 2500, 264, 16}, {1, 2500, 136, 8}, {2, 2500, 72, 12},
+		{2, 65, 64, 32}, {3, 129, 16, 32}} {
 		all = append(all, lowRankCheck(n, c.count, c.M, c.C, c.R)...)
 	}
 	return all
@@ -24,7 +27,8 @@ func lowRankCheck(n checkNumbers, count, M, C, R int) []check {
 	var t, a, b, gradients []checkInput
 	var wide, sums []bound
 	for range count {
-		t, a, b, gradients = append(t, n.normal(1, M, R)), append(a, n.normal(1, R, C)), append(b, n.normal(1, C, R)), append(gradients, n.normal32(8, R, C).overwritten())
+		t, a, b, gradients = append(t, n.normal(1, M, R)), append(a, n.normal(1, R, C)), append(b, n.normal(1, C, R)),
+			append(gradients, n.normal32(8, R, C).overwritten())
 		wide, sums = append(wide, rounded), append(sums, summed)
 	}
 	inputs := func(first []checkInput, lists ...[]checkInput) []checkInput {
@@ -50,12 +54,17 @@ func lowRankCheck(n checkNumbers, count, M, C, R int) []check {
 	return []check{
 		check1("x aᵀ", kernel.GroupedMatMul{N: count, TransB: true, Alpha: 0.5}, wide, inputs(shared, a)),
 		check1("x b", kernel.GroupedMatMul{N: count, Alpha: 0.5}, wide, inputs(shared, b)),
-		check1("tᵀ x onto fp32", kernel.Onto[kernel.GroupedMatMul]{Of: kernel.GroupedMatMul{N: count, TransA: true, Alpha: 0.5}}, sums, inputs(shared, t, gradients)),
+		check1("tᵀ x onto fp32", kernel.Onto[kernel.GroupedMatMul]{Of: kernel.GroupedMatMul{N: count, TransA: true,
+			Alpha: 0.5}}, sums, inputs(shared, t, gradients)),
 		check1("sum of t a", kernel.MatMulSum{N: count, Alpha: 0.5}, []bound{rounded}, pairs),
 		check1("sum of t bᵀ", kernel.MatMulSum{N: count, TransB: true, Alpha: 0.5}, []bound{rounded}, turned),
-		{kernel: "matmul", name: "sum of t a onto bf16" + size, build: add(kernel.Onto[kernel.MatMulSum]{Of: kernel.MatMulSum{N: count, Alpha: 0.5}}), bounds: []bound{rounded}, gemm: true,
+		{kernel: "matmul", name: "sum of t a onto bf16" + size,
+			build:  add(kernel.Onto[kernel.MatMulSum]{Of: kernel.MatMulSum{N: count, Alpha: 0.5}}),
+			bounds: []bound{rounded}, gemm: true,
 			in: append(pairs[:last:last], x, zeros(M, C))},
-		{kernel: "matmul", name: "xᵀ t onto fp32" + size, build: one(kernel.Onto[kernel.MatMul]{Of: kernel.MatMul{TransA: true, Alpha: 0.5}}), bounds: []bound{summed}, gemm: true,
+		{kernel: "matmul", name: "xᵀ t onto fp32" + size,
+			build:  one(kernel.Onto[kernel.MatMul]{Of: kernel.MatMul{TransA: true, Alpha: 0.5}}),
+			bounds: []bound{summed}, gemm: true,
 			in: []checkInput{x, t[0], n.normal32(8, C, R).overwritten()}},
 	}
 }

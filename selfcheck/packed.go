@@ -31,19 +31,24 @@ func packedInputs(p quant.Packed) []checkInput {
 }
 
 // packedKernels returns the kernels of a weight that is stored packed: y = x Wᵀ or x W, the same onto an addend, and W.
-func packedKernels(c quant.Config, rows, cols int, transposed bool, float kernel.DType) (matMul, onto, dequantise kernel.Kernel) {
+func packedKernels(c quant.Config, rows, cols int, transposed bool, float kernel.DType) (matMul, onto,
+	dequantise kernel.Kernel) {
 	if c.Type == "int8" {
 		k := kernel.MatMulInt8{N: rows, K: cols, Transposed: transposed}
 		return k, kernel.Onto[kernel.MatMulInt8]{Of: k}, kernel.DequantiseInt8{N: rows, K: cols, Float: float}
 	}
-	k := kernel.MatMulNF4{N: rows, K: cols, Nested: c.DoubleQuant, Transposed: transposed, Map: c.Map, FP4: c.Type == "fp4"}
-	return k, kernel.Onto[kernel.MatMulNF4]{Of: k}, kernel.DequantiseNF4{N: rows, K: cols, Nested: c.DoubleQuant, Float: float, Map: c.Map, FP4: k.FP4}
+	k := kernel.MatMulNF4{N: rows, K: cols, Nested: c.DoubleQuant, Transposed: transposed, Map: c.Map,
+		FP4: c.Type == "fp4"}
+	return k, kernel.Onto[kernel.MatMulNF4]{Of: k}, kernel.DequantiseNF4{N: rows, K: cols, Nested: c.DoubleQuant,
+		Float: float, Map: c.Map, FP4: k.FP4}
 }
 
 // packedStores are the ways in which weights are stored packed.
 var packedStores = []quant.Config{
-	{Bits: 4, Type: "nf4", BlockSize: 64}, {Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: true}, {Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: true, Map: quant.MapCUDA},
-	{Bits: 4, Type: "fp4", BlockSize: 64}, {Bits: 4, Type: "fp4", BlockSize: 64, DoubleQuant: true}, quant.DefaultOf("int8"),
+	{Bits: 4, Type: "nf4", BlockSize: 64}, {Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: true},
+	{Bits: 4, Type: "nf4", BlockSize: 64, DoubleQuant: true, Map: quant.MapCUDA},
+	{Bits: 4, Type: "fp4", BlockSize: 64}, {Bits: 4, Type: "fp4", BlockSize: 64, DoubleQuant: true},
+	quant.DefaultOf("int8"),
 }
 
 // allPackedChecks returns GEMMs with packed weights, and the weights.
@@ -101,7 +106,8 @@ func storeName(c quant.Config) string {
 // dequantiseCheck returns the weight that a packed one stands for.
 func dequantiseCheck(p quant.Packed, c quant.Config) check {
 	_, _, named := packedKernels(c, p.Rows, p.Cols, false, kernel.F32)
-	return check{kernel: named.Name(), name: fmt.Sprintf("[%d,%d]%s", p.Rows, p.Cols, storeName(c)), bounds: []bound{rounded}, in: packedInputs(p),
+	return check{kernel: named.Name(), name: fmt.Sprintf("[%d,%d]%s", p.Rows, p.Cols, storeName(c)),
+		bounds: []bound{rounded}, in: packedInputs(p),
 		build: func(g *graph.Builder, in []*graph.Value) []*graph.Value {
 			_, _, k := packedKernels(c, p.Rows, p.Cols, false, g.Float())
 			return g.ApplyAll(k, in...)
@@ -144,12 +150,16 @@ func packedChecks(n checkNumbers, M int, p quant.Packed, c quant.Config) []check
 			return [][]float64{y}
 		}
 		all = append(all,
-			check{kernel: k.Name(), name: name, build: one(k), bounds: []bound{rounded}, in: inputs, plain: plain, gemm: true},
-			check{kernel: k.Name(), name: name + " in fp32", build: one(wide), bounds: []bound{rounded}, in: inputs, plain: plain, gemm: true},
-			check{kernel: k.Name(), name: name + " onto activations", build: onto, bounds: []bound{rounded}, plain: plain, gemm: true,
+			check{kernel: k.Name(), name: name, build: one(k), bounds: []bound{rounded}, in: inputs, plain: plain,
+				gemm: true},
+			check{kernel: k.Name(), name: name + " in fp32", build: one(wide), bounds: []bound{rounded}, in: inputs,
+				plain: plain, gemm: true},
+			check{kernel: k.Name(), name: name + " onto activations", build: onto, bounds: []bound{rounded},
+				plain: plain, gemm: true,
 				in: append(inputs[:last:last], n.normal(2, M, out), zeros(M, out))})
 		if apart, ok := k.(kernel.RowsApart); ok && !transposed && M <= 64 {
-			all = append(all, check{kernel: k.Name(), name: name + ", rows apart", build: one(apart.WithRowsApart()), bounds: []bound{rounded}, in: inputs, plain: plain, gemm: true})
+			all = append(all, check{kernel: k.Name(), name: name + ", rows apart", build: one(apart.WithRowsApart()),
+				bounds: []bound{rounded}, in: inputs, plain: plain, gemm: true})
 		}
 	}
 	return all

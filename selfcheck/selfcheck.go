@@ -78,7 +78,8 @@ func Run(ctx context.Context, env session.Env) (Report, error) {
 }
 
 // checkedPrecisions are all; TF32 differs from fp32 in the library's GEMMs alone.
-var checkedPrecisions = []kernel.Precision{kernel.PrecisionBF16, kernel.PrecisionFP16, kernel.PrecisionFP32, kernel.PrecisionTF32}
+var checkedPrecisions = []kernel.Precision{kernel.PrecisionBF16, kernel.PrecisionFP16, kernel.PrecisionFP32,
+	kernel.PrecisionTF32}
 
 // nativeGEMM is a machine that can multiply with native kernels where a library would serve; it reports
 // whether there was one.
@@ -99,13 +100,15 @@ type selfChecker struct {
 }
 
 func newSelfChecker(env session.Env) *selfChecker {
-	checks := slices.Concat(elementChecks(), gemmChecks(), lowRankChecks(), attentionChecks(), lossChecks(), updateChecks(), expertChecks(), fusedChecks(), fewRowsChecks(), convChecks(), headGateChecks(), deltaChecks())
+	checks := slices.Concat(elementChecks(), gemmChecks(), lowRankChecks(), attentionChecks(), lossChecks(),
+		updateChecks(), expertChecks(), fusedChecks(), fewRowsChecks(), convChecks(), headGateChecks(), deltaChecks())
 	workers := env.Workers
 	if workers == 0 {
 		workers = runtime.GOMAXPROCS(0)
 	}
-	return &selfChecker{workers: workers, began: time.Now(), checks: checks, references: make([][][]float64, len(checks)),
-		judging: make(chan struct{}, 2*workers)}
+	return &selfChecker{workers: workers, began: time.Now(), checks: checks,
+		references: make([][][]float64, len(checks)),
+		judging:    make(chan struct{}, 2*workers)}
 }
 
 // run does every check on a machine, in its precision. References and limits are computed beside the machine's work.
@@ -207,7 +210,8 @@ func (s *selfChecker) runAll(ctx context.Context, on graph.Machine) error {
 		return nil
 	}
 	if !m.UseNativeGEMM() { // they were just checked
-		s.pending = append(s.pending, &Result{Precision: on.Precision().String(), Kernel: "matmul", Case: "by cuBLASLt", Status: StatusSkip,
+		s.pending = append(s.pending, &Result{Precision: on.Precision().String(), Kernel: "matmul", Case: "by cuBLASLt",
+			Status: StatusSkip,
 			Reason: "the library was not found (trainer doctor says where it was looked for); GEMMs run on native kernels"})
 		return nil
 	}
@@ -226,7 +230,8 @@ func (s *selfChecker) runAll(ctx context.Context, on graph.Machine) error {
 // compare runs a check and has its results judged; the report gets them when the machine has done all.
 func (s *selfChecker) compare(on graph.Machine, c check, want [][]float64) {
 	precision := on.Precision()
-	r := &Result{Precision: precision.String(), Kernel: c.kernel, Case: c.name, Status: StatusSkip, Reason: "not run: the device was lost in " + s.lost}
+	r := &Result{Precision: precision.String(), Kernel: c.kernel, Case: c.name, Status: StatusSkip,
+		Reason: "not run: the device was lost in " + s.lost}
 	s.pending = append(s.pending, r)
 	if s.lost != "" {
 		return
@@ -245,7 +250,8 @@ func (s *selfChecker) compare(on graph.Machine, c check, want [][]float64) {
 
 func (s *selfChecker) load(ctx context.Context, on graph.Machine, d weights.DType, kind loadKind) {
 	name := fmt.Sprintf("%v, %v", d, kind)
-	results, err := []Result{{Kernel: "load", Case: name, Status: StatusSkip, Reason: "not run: the device was lost in " + s.lost}}, error(nil)
+	results, err := []Result{{Kernel: "load", Case: name, Status: StatusSkip,
+		Reason: "not run: the device was lost in " + s.lost}}, error(nil)
 	if s.lost == "" {
 		if results, err = checkLoad(ctx, on, d, kind); lostDevice(err) {
 			s.lost = "load " + name
@@ -302,16 +308,19 @@ func (c check) judge(f format, got, want [][]float64) Result {
 		switch {
 		case !(e <= l.norm):
 			r.Error, r.Limit, r.Status = min(e, math.MaxFloat64), l.norm, StatusFail // JSON has no infinity
-			r.Reason = fmt.Sprintf("output %d: error %.3g, limit %.3g; element %d of %d is %v, want %v", i, e, l.norm, at, len(want[i]), got[i][at], want[i][at])
+			r.Reason = fmt.Sprintf("output %d: error %.3g, limit %.3g; element %d of %d is %v, want %v", i, e, l.norm,
+				at, len(want[i]), got[i][at], want[i][at])
 			return r
 		case !(worst <= l.element):
 			r.Status = StatusFail
-			r.Reason = fmt.Sprintf("output %d: element %d of %d is %v, want %v: %.3g apart, limit %.3g", i, at, len(want[i]), got[i][at], want[i][at], worst, l.element)
+			r.Reason = fmt.Sprintf("output %d: element %d of %d is %v, want %v: %.3g apart, limit %.3g", i, at,
+				len(want[i]), got[i][at], want[i][at], worst, l.element)
 			return r
 		}
 		for j := range want[i] {
 			if c.bounds[i] == masked && (got[i][j] == 0) != (want[i][j] == 0) {
-				r.Status, r.Reason = StatusFail, fmt.Sprintf("output %d: element %d is %v, want %v: another mask", i, j, got[i][j], want[i][j])
+				r.Status, r.Reason = StatusFail, fmt.Sprintf("output %d: element %d is %v, want %v: another mask", i, j,
+					got[i][j], want[i][j])
 				return r
 			}
 		}

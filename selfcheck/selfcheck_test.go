@@ -41,7 +41,8 @@ func TestSelfCheckOfCPU(t *testing.T) {
 // TestSelfCheckSeesFaults changes one element of a right result.
 func TestSelfCheckSeesFaults(t *testing.T) {
 	on := graph.NewCPU(0)
-	for _, c := range slices.Concat(elementChecks(), gemmChecks()[:40], attentionChecks()[:20], lossChecks()[:2], updateChecks()) {
+	for _, c := range slices.Concat(elementChecks(), gemmChecks()[:40], attentionChecks()[:20], lossChecks()[:2],
+		updateChecks()) {
 		want, err := c.run(on, kernel.F64, 1)
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +57,8 @@ func TestSelfCheckSeesFaults(t *testing.T) {
 				kept := got[i][at]
 				got[i][at] = wrong
 				if r := c.judge(formats[kernel.PrecisionBF16], got, want); r.Status != StatusFail || r.Reason == "" {
-					t.Errorf("%s %s: element %d of output %d is %v, not %v: %+v", c.kernel, c.name, at, i, wrong, kept, r)
+					t.Errorf("%s %s: element %d of output %d is %v, not %v: %+v", c.kernel, c.name, at, i, wrong, kept,
+						r)
 				}
 				got[i][at] = kept
 			}
@@ -85,7 +87,8 @@ func TestSelfCheckOfEveryKernel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, m := range regexp.MustCompile(`(?m)^func \((?:\w+ )?(\w+)\) GPU\(`).FindAllStringSubmatch(string(text), -1) {
+		for _, m := range regexp.MustCompile(`(?m)^func \((?:\w+ )?(\w+)\) GPU\(`).FindAllStringSubmatch(string(text),
+			-1) {
 			if !regexp.MustCompile(`kernel\.` + m[1] + `[{(]`).MatchString(checks) {
 				t.Errorf("kernel.%s has a GPU body and no check", m[1])
 			}

@@ -60,7 +60,9 @@ func TestAdamW8Bit(t *testing.T) {
 		sizes  []int // of tensors in 8 bits, each beginning at a multiple of step
 		small  []int
 		step   int
-	}{{0.9, 0.999, []int{1}, nil, 16}, {0, 0, []int{256 * 40, 999}, nil, 16}, {0.9, 0.999, []int{300, 5000, 256}, []int{1, 257, 700}, 1}, {0.9, 0.95, []int{1 << 18, 77777}, []int{4000}, 16}} {
+	}{{0.9, 0.999, []int{1}, nil, 16}, {0, 0, []int{256 * 40, 999}, nil, 16},
+		{0.9, 0.999, []int{300, 5000, 256}, []int{1, 257, 700}, 1},
+		{0.9, 0.95, []int{1 << 18, 77777}, []int{4000}, 16}} {
 		var table, smallTable []uint32
 		at := 0
 		cut := func(to *[]uint32, sizes []int) {
@@ -92,9 +94,11 @@ func TestAdamW8Bit(t *testing.T) {
 			clear(a1)
 			clear(a2)
 			P, C, T := in(r, "p", p), r.out("copy", int64(2*n)), in(r, "blocks", table)
-			C1, C2, A1, A2, M, V := in(r, "codes1", c1), in(r, "codes2", c2), in(r, "absmax1", a1), in(r, "absmax2", a2), in(r, "m", m), in(r, "v", v)
+			C1, C2, A1, A2, M, V := in(r, "codes1", c1), in(r, "codes2", c2), in(r, "absmax1", a1),
+				in(r, "absmax2", a2), in(r, "m", m), in(r, "v", v)
 			step := func(g gpu.Ptr, t int32, factor float32) {
-				r.run(AdamW8Bit(rows), P, C, g, C1, C2, A1, A2, M, V, T, in(r, "lr", []float32{lr}), in(r, "step", []int32{t}), in(r, "clip", []float32{factor}), gpu.Ptr(0),
+				r.run(AdamW8Bit(rows), P, C, g, C1, C2, A1, A2, M, V, T, in(r, "lr", []float32{lr}),
+					in(r, "step", []int32{t}), in(r, "clip", []float32{factor}), gpu.Ptr(0),
 					i32(q), i32(rows), c.b1, c.b2, eps, decay)
 			}
 			for s := 1; s <= 4; s++ {
@@ -102,7 +106,8 @@ func TestAdamW8Bit(t *testing.T) {
 					grad[i] = float32(r.rnd.NormFloat64() * math.Pow(10, -float64(i%9)))
 					switch {
 					case c.b1 == 0 && i < 256*8:
-						e := [...]float32{signedEnd[i/8%255], math.Nextafter32(signedEnd[i/8%255], 2), signed[i/8%255]}[i%3]
+						e := [...]float32{signedEnd[i/8%255], math.Nextafter32(signedEnd[i/8%255], 2),
+							signed[i/8%255]}[i%3]
 						if grad[i] = 2 * e; i%256 == 0 {
 							grad[i] = 2
 						}
@@ -115,8 +120,10 @@ func TestAdamW8Bit(t *testing.T) {
 					}
 				}
 				step(in(r, "g", grad), int32(s), clip)
-				correct1, root := float64(float32(1-math.Pow(float64(c.b1), float64(s)))), math.Sqrt(float64(float32(1-math.Pow(float64(c.b2), float64(s)))))
-				size, e, keep := float32(-float64(lr)*root/correct1), float32(float64(eps)*root), float32(1-float64(lr)*float64(decay))
+				correct1, root := float64(float32(1-math.Pow(float64(c.b1), float64(s)))),
+					math.Sqrt(float64(float32(1-math.Pow(float64(c.b2), float64(s)))))
+				size, e, keep := float32(-float64(lr)*root/correct1), float32(float64(eps)*root),
+					float32(1-float64(lr)*float64(decay))
 				to1, to2 := 1-c.b1, 1-c.b2
 				for b := range rows {
 					from, count := int(table[2*b]), int(table[2*b+1])
@@ -160,7 +167,8 @@ func TestAdamW8Bit(t *testing.T) {
 				}
 			}
 			step(in(r, "g", grad), 5, float32(math.NaN()))
-			return [][]byte{get[byte](r, C1, q256), get[byte](r, C2, q256), get[byte](r, A1, q256/64), get[byte](r, A2, q256/64), get[byte](r, M, 4*r256), get[byte](r, V, 4*r256),
+			return [][]byte{get[byte](r, C1, q256), get[byte](r, C2, q256), get[byte](r, A1, q256/64),
+				get[byte](r, A2, q256/64), get[byte](r, M, 4*r256), get[byte](r, V, 4*r256),
 				get[byte](r, P, 4*n), get[byte](r, C, 2*n)}
 		})
 		name := fmt.Sprintf("tensors of %v and %v", c.sizes, c.small)

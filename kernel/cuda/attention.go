@@ -125,7 +125,8 @@ func newSingle(dp, M, H, K int) Attention {
 		R = 4096 / dp
 	}
 	launch := func(stem, pass string, heads, tiles, scores int) Geometry {
-		return Geometry{"attention_single_" + stem, fmt.Sprintf("attention_single_%s_%d", pass, dp), [3]int{ceil(M, R), heads, 1}, [3]int{8 * R, 1, 1},
+		return Geometry{"attention_single_" + stem, fmt.Sprintf("attention_single_%s_%d", pass, dp),
+			[3]int{ceil(M, R), heads, 1}, [3]int{8 * R, 1, 1},
 			4 * (tiles*R*(dp+4) + scores*R*(R+1))}
 	}
 	return Attention{Family: Single, Splits: 1, Forward: launch("forward", "forward", H, 3, 1),
@@ -161,7 +162,8 @@ func NewAttention(f Family, M, H, K, D int) (Attention, error) {
 		prefix, block, t = "attention_hopper_", [3]int{384, 1, 1}, hopperTiles[dp]
 		a.Boxes = Boxes{t.forwardRows, t.forwardKeys, t.kvQueries, t.kvKeys, t.queryRows, t.queryKeys}
 	}
-	for s := 2; s <= H/K && ceil(M, t.kvKeys)*K*a.Splits < 264; s++ { // two blocks for each of about 132 multiprocessors
+	// two blocks for each of about 132 multiprocessors
+	for s := 2; s <= H/K && ceil(M, t.kvKeys)*K*a.Splits < 264; s++ {
 		if H/K%s == 0 {
 			a.Splits = s
 		}
@@ -212,7 +214,8 @@ func NewAttention(f Family, M, H, K, D int) (Attention, error) {
 		a.Forward.Block[0] = 128 * (t.forwardRows/64 + 1)
 		for _, o := range []Order{{Rows: t.forwardRows}, {Rows: t.queryRows}, {Rows: t.kvKeys, ByKeys: true}} {
 			o.Tiles = ceil(M, o.Rows)
-			o.Geometry = Geometry{"attention_forward", "attention_order", [3]int{1, 1, 1}, [3]int{1024, 1, 1}, (4*o.Tiles + 31) / 16 * 16}
+			o.Geometry = Geometry{"attention_forward", "attention_order", [3]int{1, 1, 1}, [3]int{1024, 1, 1},
+				(4*o.Tiles + 31) / 16 * 16}
 			a.Orders = append(a.Orders, o)
 		}
 	}

@@ -23,7 +23,8 @@ func attend(q, k, v, do []float64, first []int, H, K, D int, scale, cap float64,
 	if low {
 		rd = round
 	}
-	a := attended{make([]float64, M*H*D), make([]float64, H*M), make([]float64, M*H*D), make([]float64, M*K*D), make([]float64, M*K*D)}
+	a := attended{make([]float64, M*H*D), make([]float64, H*M), make([]float64, M*H*D), make([]float64, M*K*D),
+		make([]float64, M*K*D)}
 	var wg sync.WaitGroup
 	for kv := range K {
 		wg.Add(1)
@@ -94,7 +95,8 @@ type attentionCase struct {
 // headMap describes M rows of heads for the copy engine.
 func (r *harness) headMap(p gpu.Ptr, M, heads, D, ld, rows int) gpu.TensorMap {
 	r.t.Helper()
-	m, err := gpu.NewTensorMap(p, []int64{int64(D), int64(heads), int64(M)}, []int64{int64(2 * D), int64(2 * ld)}, []int{64, 1, rows}, 128)
+	m, err := gpu.NewTensorMap(p, []int64{int64(D), int64(heads), int64(M)}, []int64{int64(2 * D), int64(2 * ld)},
+		[]int{64, 1, rows}, 128)
 	r.ok(err)
 	return m
 }
@@ -145,9 +147,12 @@ func (r *harness) attention(a Attention, b attentionBuffers) (forward *gpu.Launc
 		v := func(rows int) any { return r.headMap(b.v, b.M, b.K, b.D, b.ldk, rows) }
 		do := func(rows int) any { return r.headMap(b.do, b.M, b.H, b.D, b.ldo, rows) }
 		x := a.Boxes
-		forward = r.launch(a.Forward, args([]any{b.o, b.lse, q(x.ForwardQ), k(x.ForwardK), v(x.ForwardK), b.cu, orders[OrderForward]}, m(b.ldo))...)
-		kv = r.launch(a.KV, args([]any{b.dk, b.dv, b.part, q(x.KVQ), k(x.KVK), v(x.KVK), do(x.KVQ), b.lse, b.delta, b.cu, orders[OrderKV]}, m(b.ldk), m(a.Splits))...)
-		query = r.launch(a.Query, args([]any{b.dq, q(x.QueryQ), k(x.QueryK), v(x.QueryK), do(x.QueryQ), b.lse, b.delta, b.cu, orders[OrderQuery]}, m(b.ldq))...)
+		forward = r.launch(a.Forward, args([]any{b.o, b.lse, q(x.ForwardQ), k(x.ForwardK), v(x.ForwardK), b.cu,
+			orders[OrderForward]}, m(b.ldo))...)
+		kv = r.launch(a.KV, args([]any{b.dk, b.dv, b.part, q(x.KVQ), k(x.KVK), v(x.KVK), do(x.KVQ), b.lse, b.delta,
+			b.cu, orders[OrderKV]}, m(b.ldk), m(a.Splits))...)
+		query = r.launch(a.Query, args([]any{b.dq, q(x.QueryQ), k(x.QueryK), v(x.QueryK), do(x.QueryQ), b.lse, b.delta,
+			b.cu, orders[OrderQuery]}, m(b.ldq))...)
 	} else {
 		ld := []any{m(b.ldq), m(b.ldk), m(b.ldo)}
 		forward = r.launch(a.Forward, args([]any{b.o, b.lse, b.q, b.k, b.v, b.cu}, ld...)...)
@@ -156,7 +161,8 @@ func (r *harness) attention(a Attention, b attentionBuffers) (forward *gpu.Launc
 	}
 	backward = []*gpu.Launch{delta, kv}
 	if a.Splits > 1 {
-		backward = append(backward, r.launch(a.Combine, b.dk, b.dv, b.part, m(a.Splits), m(b.M), m(b.K), m(b.D), m(b.ldk)))
+		backward = append(backward, r.launch(a.Combine, b.dk, b.dv, b.part, m(a.Splits), m(b.M), m(b.K), m(b.D),
+			m(b.ldk)))
 	}
 	return forward, append(backward, query)
 }
@@ -210,7 +216,8 @@ func testAttention(t *testing.T, family Family, sizes []int) {
 			attentionCase{lengths: []int{5, 200, 90}, H: 2, K: 2, D: D, window: 50, tail: true, fused: true, cap: 50})
 	}
 	if slices.Contains(sizes, 64) {
-		cases = append(cases, attentionCase{lengths: []int{700, 33, 400}, H: 8, K: 2, D: 64}, attentionCase{lengths: []int{257, 255}, H: 2, K: 2, D: 128, window: 1},
+		cases = append(cases, attentionCase{lengths: []int{700, 33, 400}, H: 8, K: 2, D: 64},
+			attentionCase{lengths: []int{257, 255}, H: 2, K: 2, D: 128, window: 1},
 			attentionCase{lengths: []int{1000}, H: 2, K: 1, D: 128, window: 128})
 	}
 	for _, c := range cases {
@@ -246,10 +253,12 @@ func testAttention(t *testing.T, family Family, sizes []int) {
 				q, k, v = nil, nil, nil
 				for m := range M {
 					row := f[m*ldq:]
-					q, k, v = append(q, row[:H*D]...), append(k, row[H*D:(H+K)*D]...), append(v, row[(H+K)*D:(H+2*K)*D]...)
+					q, k, v = append(q, row[:H*D]...), append(k, row[H*D:(H+K)*D]...),
+						append(v, row[(H+K)*D:(H+2*K)*D]...)
 				}
 				Q, DQ = in(r, "qkv", x), r.out("dqkv", int64(2*M*ldq))
-				Kp, V, DK, DV = Q.Add(int64(2*H*D)), Q.Add(int64(2*(H+K)*D)), DQ.Add(int64(2*H*D)), DQ.Add(int64(2*(H+K)*D))
+				Kp, V, DK, DV = Q.Add(int64(2*H*D)), Q.Add(int64(2*(H+K)*D)), DQ.Add(int64(2*H*D)),
+					DQ.Add(int64(2*(H+K)*D))
 			} else {
 				qb, q = r.random(M*ldq, 1)
 				kb, k = r.random(M*ldk, 1)
@@ -258,13 +267,15 @@ func testAttention(t *testing.T, family Family, sizes []int) {
 				DQ, DK, DV = r.out("dq", int64(2*M*ldq)), r.out("dk", int64(2*M*ldk)), r.out("dv", int64(2*M*ldk))
 			}
 			db, do = r.random(M*ldo, 1)
-			DO, O, LSE, DELTA := in(r, "do", db), r.out("o", int64(2*M*ldo)), r.out("lse", int64(4*H*M)), r.out("delta", int64(4*H*M))
+			DO, O, LSE, DELTA := in(r, "do", db), r.out("o", int64(2*M*ldo)), r.out("lse", int64(4*H*M)),
+				r.out("delta", int64(4*H*M))
 			CU := in(r, "cu", cu)
 			part := gpu.Ptr(0)
 			if split > 1 {
 				part = r.out("part", a.Part)
 			}
-			f, back := r.attention(a, attentionBuffers{Q, Kp, V, DO, O, LSE, DELTA, DQ, DK, DV, part, CU, M, len(cu) - 1, H, K, D, ldq, ldk, ldo, c.window, float32(scale), float32(c.cap)})
+			f, back := r.attention(a, attentionBuffers{Q, Kp, V, DO, O, LSE, DELTA, DQ, DK, DV, part, CU, M,
+				len(cu) - 1, H, K, D, ldq, ldk, ldo, c.window, float32(scale), float32(c.cap)})
 			for _, l := range append([]*gpu.Launch{f}, back...) {
 				r.ok(l.Run(r.s))
 			}
@@ -276,11 +287,14 @@ func testAttention(t *testing.T, family Family, sizes []int) {
 			size := func(ld int) int { return 2 * M * ld }
 			if c.fused { // the last row ends with its own part, the matrix does not go on behind dk and dv
 				all := get[byte](r, DQ, size(ldq))
-				return [][]byte{get[byte](r, O, size(ldo)), get[byte](r, LSE, 4*H*M), all, append(all[2*H*D:], make([]byte, 2*H*D)...), append(all[2*(H+K)*D:], make([]byte, 2*(H+K)*D)...)}
+				return [][]byte{get[byte](r, O, size(ldo)), get[byte](r, LSE, 4*H*M), all,
+					append(all[2*H*D:], make([]byte, 2*H*D)...), append(all[2*(H+K)*D:], make([]byte, 2*(H+K)*D)...)}
 			}
-			return [][]byte{get[byte](r, O, size(ldo)), get[byte](r, LSE, 4*H*M), get[byte](r, DQ, size(ldq)), get[byte](r, DK, size(ldk)), get[byte](r, DV, size(ldk))}
+			return [][]byte{get[byte](r, O, size(ldo)), get[byte](r, LSE, 4*H*M), get[byte](r, DQ, size(ldq)),
+				get[byte](r, DK, size(ldk)), get[byte](r, DV, size(ldk))}
 		})
-		want, low := attend(q, k, v, do, first, H, K, D, scale, c.cap, false), attend(q, k, v, do, first, H, K, D, scale, c.cap, true)
+		want, low := attend(q, k, v, do, first, H, K, D, scale, c.cap, false),
+			attend(q, k, v, do, first, H, K, D, scale, c.cap, true)
 		name := fmt.Sprintf("%+v splits %d ", c, split)
 		bf := func(x []float64) []float64 {
 			y := make([]float64, len(x))

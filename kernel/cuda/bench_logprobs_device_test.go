@@ -108,7 +108,8 @@ func benchLogProbs(M, C, V int) (err error) {
 	for i := range id {
 		id[i], weight[i], weight[M+i] = int32(r.IntN(V)), -1/float32(M), 0.5/float32(M)
 	}
-	if err := errors.Join(fillNormal(r, x, 1), fillNormal(r, w, 0.05), gpu.Upload(labels.Ptr, id), gpu.Upload(scale.Ptr, []float32{1 / float32(M)}), gpu.Upload(weights.Ptr, weight)); err != nil {
+	if err := errors.Join(fillNormal(r, x, 1), fillNormal(r, w, 0.05), gpu.Upload(labels.Ptr, id),
+		gpu.Upload(scale.Ptr, []float32{1 / float32(M)}), gpu.Upload(weights.Ptr, weight)); err != nil {
 		return err
 	}
 	one := weights
@@ -188,7 +189,8 @@ func benchLogProbs(M, C, V int) (err error) {
 	fmt.Printf("%s, %d rows of %d, vocabulary %d, %d at a time\n", d.Properties, M, C, V, chunk)
 	for _, t := range all {
 		slices.Sort(t.took)
-		fmt.Printf("%-60s %9.3f ms (%.3f to %.3f)\n", t.name, ms(t.took[len(t.took)/2]), ms(t.took[0]), ms(t.took[len(t.took)-1]))
+		fmt.Printf("%-60s %9.3f ms (%.3f to %.3f)\n", t.name, ms(t.took[len(t.took)/2]), ms(t.took[0]),
+			ms(t.took[len(t.took)-1]))
 	}
 	apart, err := distanceOf(loss[1], slopes[0])
 	fmt.Printf("gradients of cross-entropy and log-probabilities: %.2e apart (bf16 rounds by 1.6e-03)\n", apart)

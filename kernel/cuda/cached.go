@@ -11,7 +11,8 @@ func AttentionCached(M, H, D int, capped bool) (Geometry, error) {
 	if D >= 8 && D%8 == 0 {
 		for _, d := range []int{8, 16, 32, 64, 128, 256, 512} {
 			if D <= d {
-				g := Geometry{"attention_cached", fmt.Sprintf("attention_cached_%d", d), [3]int{M, H, 1}, [3]int{128, 1, 1}, 0}
+				g := Geometry{"attention_cached", fmt.Sprintf("attention_cached_%d", d), [3]int{M, H, 1},
+					[3]int{128, 1, 1}, 0}
 				if capped {
 					g = g.capped()
 				}
@@ -73,12 +74,14 @@ func NewAttentionPrompt(f Family, M, H, D int, capped bool) (a AttentionPrompt, 
 		dp *= 2
 	}
 	t := headTiles[dp]
-	g := Geometry{"attention_prompt", "attention_prompt", [3]int{ceil(M, t.forwardRows), H, 1}, [3]int{max(128, t.threads[0]), 1, 1}, tileBytes(dp, t.forwardRows+2*t.forwardKeys)}
+	g := Geometry{"attention_prompt", "attention_prompt", [3]int{ceil(M, t.forwardRows), H, 1},
+		[3]int{max(128, t.threads[0]), 1, 1}, tileBytes(dp, t.forwardRows+2*t.forwardKeys)}
 	if f == Hopper {
 		if t = hopperTiles[dp]; t.forwardRows == 0 {
 			return a, fmt.Errorf("attention: head size %d has no wgmma kernel; 40 to 128 have", D)
 		}
-		g = Geometry{"attention_hopper_prompt", "attention_hopper_prompt", [3]int{H, ceil(M, t.forwardRows), 1}, [3]int{128 * (t.forwardRows/64 + 1), 1, 1},
+		g = Geometry{"attention_hopper_prompt", "attention_hopper_prompt", [3]int{H, ceil(M, t.forwardRows), 1},
+			[3]int{128 * (t.forwardRows/64 + 1), 1, 1},
 			2*dp*(t.forwardRows+4*t.forwardKeys) + 1024}
 	}
 	if g.Entry += fmt.Sprintf("_%d", dp); capped {
@@ -89,7 +92,8 @@ func NewAttentionPrompt(f Family, M, H, D int, capped bool) (a AttentionPrompt, 
 
 // KVAppend returns the geometry of kvappend_rows over T rows of W.
 func KVAppend(T, W int) Geometry {
-	return Geometry{"kvappend", "kvappend_rows", [3]int{T, 1, 1}, [3]int{min(256, max(32, ceil(ceil(W, 8), 32)*32)), 1, 1}, 0}
+	return Geometry{"kvappend", "kvappend_rows", [3]int{T, 1, 1},
+		[3]int{min(256, max(32, ceil(ceil(W, 8), 32)*32)), 1, 1}, 0}
 }
 
 // RopeAppend returns the geometry of rope_append over M rows of H heads of queries and K of keys of size D, R of them

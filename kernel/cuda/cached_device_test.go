@@ -17,7 +17,8 @@ func TestKVAppend(t *testing.T) {
 		for _, c := range []struct {
 			P  int
 			at []int32
-		}{{9, []int32{4}}, {9, []int32{4, 5, 6, 7, 8}}, {9, []int32{8, 0, 3, -1, 6}}, {9, []int32{7, 8, 9}}, {9, []int32{-1, 1 << 30, -1 << 31}}, {300, []int32{299, 100, 5}}} {
+		}{{9, []int32{4}}, {9, []int32{4, 5, 6, 7, 8}}, {9, []int32{8, 0, 3, -1, 6}}, {9, []int32{7, 8, 9}},
+			{9, []int32{-1, 1 << 30, -1 << 31}}, {300, []int32{299, 100, 5}}} {
 			P, T := c.P, len(c.at)
 			var old, rows []float64
 			out := r.repeat(func() [][]byte {
@@ -142,7 +143,8 @@ func TestAttentionCached(t *testing.T) {
 			}
 			O, LSE := r.out("o", int64(2*M*c.H*c.D)), r.out("lse", int64(4*c.H*M))
 			args := []any{O, LSE, in(r, "q", qb), in(r, "k", kb), in(r, "v", vb), in(r, "cuq", cuq), in(r, "cuk", cuk),
-				i32(M), i32(N), i32(len(cuq) - 1), i32(c.H), i32(c.K), i32(c.D), float32(1 / math.Sqrt(float64(c.D))), i32(c.window)}
+				i32(M), i32(N), i32(len(cuq) - 1), i32(c.H), i32(c.K), i32(c.D), float32(1 / math.Sqrt(float64(c.D))),
+				i32(c.window)}
 			if c.cap > 0 {
 				args = append(args, float32(c.cap))
 			}
@@ -152,7 +154,8 @@ func TestAttentionCached(t *testing.T) {
 				part, stat := r.out("part", split.PartBytes), r.out("stat", split.Stat)
 				args[0], args[1] = part, stat
 				r.run(split.Part, slices.Insert(args, 13, any(i32(split.Span)))...)
-				O, LSE := r.out("o of the split form", int64(2*M*c.H*c.D)), r.out("lse of the split form", int64(4*c.H*M))
+				O, LSE := r.out("o of the split form", int64(2*M*c.H*c.D)),
+					r.out("lse of the split form", int64(4*c.H*M))
 				r.run(split.Join, O, LSE, part, stat, i32(M), i32(c.H), i32(c.D), i32(split.Z))
 				all = append(all, get[byte](r, O, 2*M*c.H*c.D), get[byte](r, LSE, 4*c.H*M))
 			}
@@ -193,7 +196,8 @@ func BenchmarkAttentionCached(b *testing.B) {
 		qb, _ := r.random(M*H*D, 1)
 		kb, _ := r.random(N*K*D, 1)
 		cu := func(n int) gpu.Ptr { return in(r, "cu", []int32{0, int32(n)}) }
-		l := r.launch(g, r.out("o", int64(2*M*H*D)), r.out("lse", int64(4*H*M)), in(r, "q", qb), in(r, "k", kb), in(r, "v", kb), cu(M), cu(N),
+		l := r.launch(g, r.out("o", int64(2*M*H*D)), r.out("lse", int64(4*H*M)), in(r, "q", qb), in(r, "k", kb),
+			in(r, "v", kb), cu(M), cu(N),
 			i32(M), i32(N), i32(1), i32(H), i32(K), i32(D), float32(0.125), i32(0))
 		b.Run(fmt.Sprintf("%dx%d", M, N), func(b *testing.B) {
 			for range b.N {

@@ -95,8 +95,10 @@ func TestCausalConv(t *testing.T) {
 			M, C int
 			cu   []int32
 		}{
-			{1, 8, []int32{0, 1}}, {37, 72, []int32{0, 37}}, {41, 8, []int32{2, 3, 3, 3, 5, 9, 40, 40}}, {130, 1036, []int32{0, 2, 2, 67, 130, 130}},
-			{40, 24, []int32{5, 5}}, {3, 16, []int32{2}}, {29, 131, []int32{1, 4, 20, 27}}, {9, 1, []int32{0, 9}}, {70, 64, []int32{0, 33, 200}}, {600, 40, []int32{3, 590}},
+			{1, 8, []int32{0, 1}}, {37, 72, []int32{0, 37}}, {41, 8, []int32{2, 3, 3, 3, 5, 9, 40, 40}},
+			{130, 1036, []int32{0, 2, 2, 67, 130, 130}},
+			{40, 24, []int32{5, 5}}, {3, 16, []int32{2}}, {29, 131, []int32{1, 4, 20, 27}}, {9, 1, []int32{0, 9}},
+			{70, 64, []int32{0, 33, 200}}, {600, 40, []int32{3, 590}},
 		} {
 			for _, K := range []int{1, 2, 3, 4, 5, 64} {
 				r.convolve(t, c.M, c.C, K, c.cu)
@@ -171,7 +173,8 @@ func (r *harness) continued(t *testing.T, C, K int) {
 		texts[i], _ = r.numbers(n*C, 1)
 		Y := r.out("y", int64(n*row))
 		at, rows := CausalConv(n, C, K, false)
-		r.run(at, Y, in(r, "x", texts[i]), in(r, "w", w), in(r, "cu", []int32{0, int32(n)}), i32(n), i32(C), i32(1), i32(rows), i32(K))
+		r.run(at, Y, in(r, "x", texts[i]), in(r, "w", w), in(r, "cu", []int32{0, int32(n)}), i32(n), i32(C), i32(1),
+			i32(rows), i32(K))
 		whole[i] = get[byte](r, Y, n*row)
 	}
 	state := bytes.Repeat([]byte{poison}, slots*(K-1)*row) // NaN: what a slot holds before a text begins is not read
@@ -193,7 +196,8 @@ func (r *harness) continued(t *testing.T, C, K int) {
 			st := in(r, "state", append(slices.Clone(state), 0)) // a byte more: of filters of one tap it would be empty
 			Y := r.out("y", int64(M*row))
 			g, rows := CausalConvCached(M, C, K, S)
-			r.run(g, Y, st, in(r, "x", x), in(r, "w", w), in(r, "cu", cuQ), in(r, "keys", cuK), i32(M), i32(C), i32(S), i32(slots), i32(tokens), i32(rows), i32(K))
+			r.run(g, Y, st, in(r, "x", x), in(r, "w", w), in(r, "cu", cuQ), in(r, "keys", cuK), i32(M), i32(C), i32(S),
+				i32(slots), i32(tokens), i32(rows), i32(K))
 			return [][]byte{get[byte](r, Y, M*row), get[byte](r, st, len(state)+1)[:len(state)]}
 		})
 		want := make([]byte, before*row)
@@ -208,10 +212,12 @@ func (r *harness) continued(t *testing.T, C, K int) {
 		}
 		want = append(want, make([]byte, behind*row)...)
 		if !bytes.Equal(out[0], want) {
-			t.Errorf("%s, step %d: not what the whole texts give, first at element %d of %d", name, at, firstOther(out[0], want)/size, len(want)/size)
+			t.Errorf("%s, step %d: not what the whole texts give, first at element %d of %d", name, at,
+				firstOther(out[0], want)/size, len(want)/size)
 		}
 		if !bytes.Equal(out[1], state) {
-			t.Errorf("%s, step %d: the slots are not what they should be, first at element %d", name, at, firstOther(out[1], state)/size)
+			t.Errorf("%s, step %d: the slots are not what they should be, first at element %d", name, at,
+				firstOther(out[1], state)/size)
 		}
 	}
 }
@@ -235,10 +241,12 @@ func TestCausalConvWithoutSlot(t *testing.T) {
 			w, _ := r.random(C*K, 1)
 			st, y := r.out("state", 2*2*(K-1)*C), r.out("y", 2*M*C)
 			g, rows := CausalConvCached(M, C, K, 1)
-			r.run(g, y, st, in(r, "x", x), in(r, "w", w), in(r, "cu", []int32{0, M}), in(r, "keys", keys), i32(M), i32(C), i32(1), i32(2), i32(100), i32(rows), i32(K))
+			r.run(g, y, st, in(r, "x", x), in(r, "w", w), in(r, "cu", []int32{0, M}), in(r, "keys", keys), i32(M),
+				i32(C), i32(1), i32(2), i32(100), i32(rows), i32(K))
 			return [][]byte{get[byte](r, y, 2*M*C), get[byte](r, st, 2*2*(K-1)*C)}
 		})
-		if !bytes.Equal(out[0], make([]byte, 2*M*C)) || !bytes.Equal(out[1], bytes.Repeat([]byte{poison}, 2*2*(K-1)*C)) {
+		if !bytes.Equal(out[0], make([]byte, 2*M*C)) ||
+			!bytes.Equal(out[1], bytes.Repeat([]byte{poison}, 2*2*(K-1)*C)) {
 			t.Errorf("keys %v: rows or slots were written", keys)
 		}
 	}

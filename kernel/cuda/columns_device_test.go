@@ -9,7 +9,8 @@ import (
 
 func TestColumns(t *testing.T) {
 	r := newHarness(t, 64<<20)
-	for _, c := range [][4]int{{1, 96, 32, 32}, {5, 5120, 3072, 1024}, {7, 21, 3, 9}, {3, 64, 4, 24}, {300, 40, 16, 8}} {
+	for _, c := range [][4]int{{1, 96, 32, 32}, {5, 5120, 3072, 1024}, {7, 21, 3, 9}, {3, 64, 4, 24},
+		{300, 40, 16, 8}} {
 		M, C, from, W := c[0], c[1], c[2], c[3]
 		var x []uint16
 		out := r.repeat(func() [][]byte {

@@ -61,7 +61,8 @@ func TestConvert(t *testing.T) {
 					for out[0][at] == want[at] {
 						at++
 					}
-					t.Errorf("%s to %s, %d values: %v becomes % x, want % x", from, to, n, x[at/d.Size()], out[0][at/d.Size()*d.Size():][:d.Size()], want[at/d.Size()*d.Size():][:d.Size()])
+					t.Errorf("%s to %s, %d values: %v becomes % x, want % x", from, to, n, x[at/d.Size()],
+						out[0][at/d.Size()*d.Size():][:d.Size()], want[at/d.Size()*d.Size():][:d.Size()])
 				}
 			}
 		}

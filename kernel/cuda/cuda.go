@@ -17,8 +17,9 @@ var sources embed.FS
 
 // Source is what the text of a source file says.
 type Source struct {
-	Entries  []string // its kernels
-	Elements []string // the element types that it is compiled for (what elem.cuh calls elem); nil where its kernels use none
+	Entries []string // its kernels
+	// the element types that it is compiled for (what elem.cuh calls elem); nil where its kernels use none
+	Elements []string
 }
 
 var (
@@ -59,7 +60,8 @@ func Form(stem, elem string) (string, error) {
 	case slices.Contains(s.Elements, elem):
 		return stem + "_" + elem, nil
 	}
-	return "", fmt.Errorf("kernels of %s.cu: there is no form for %s, only for %s", stem, elem, strings.Join(s.Elements, " and "))
+	return "", fmt.Errorf("kernels of %s.cu: there is no form for %s, only for %s", stem, elem,
+		strings.Join(s.Elements, " and "))
 }
 
 // elementsIn reads the header's line "// Elements: bf16, f16, f32.", which scripts/kernels.py reads too.

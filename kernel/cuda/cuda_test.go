@@ -71,7 +71,8 @@ SIZED(32, 64)
 SIZED(64, 128)
 `
 	got := slices.Sorted(slices.Values(entriesIn(strings.ReplaceAll(text, `\\`, `\`))))
-	if want := []string{"x_one", "x_other_32", "x_other_64", "x_sized_32", "x_sized_64", "x_two"}; !slices.Equal(got, want) {
+	if want := []string{"x_one", "x_other_32", "x_other_64", "x_sized_32", "x_sized_64", "x_two"}; !slices.Equal(got,
+		want) {
 		t.Errorf("%v, want %v", got, want)
 	}
 	if e := elementsIn(text); !slices.Equal(e, []string{"bf16", "f32"}) {
@@ -102,7 +103,8 @@ func TestForms(t *testing.T) {
 		}
 		for _, e := range []string{"bf16", "f16", "f32"} {
 			form, err := Form(stem, e)
-			if has := s.Elements == nil || slices.Contains(s.Elements, e); has != (err == nil) || has && s.Elements != nil && e != "bf16" && form != stem+"_"+e {
+			if has := s.Elements == nil || slices.Contains(s.Elements, e); has != (err == nil) || has &&
+				s.Elements != nil && e != "bf16" && form != stem+"_"+e {
 				t.Errorf("%s for %s: form %q, %v", stem, e, form, err)
 			}
 		}
@@ -284,7 +286,8 @@ func entries(t *testing.T, stem string) []string {
 }
 
 func TestAttentionGeometry(t *testing.T) {
-	for D, want := range map[int]int{8: 32, 16: 32, 32: 32, 40: 64, 64: 64, 72: 80, 80: 80, 96: 96, 112: 128, 128: 128, 192: 256, 256: 256, 264: 512, 320: 512, 512: 512} {
+	for D, want := range map[int]int{8: 32, 16: 32, 32: 32, 40: 64, 64: 64, 72: 80, 80: 80, 96: 96, 112: 128, 128: 128,
+		192: 256, 256: 256, 264: 512, 320: 512, 512: 512} {
 		if got, err := HeadSize(D); err != nil || got != want {
 			t.Errorf("head size %d: %d, %v; want %d", D, got, err, want)
 		}
@@ -322,7 +325,11 @@ func TestAttentionFamily(t *testing.T) {
 		elem  string
 		sm, D int
 		want  Family
-	}{{"bf16", 80, 128, MMA}, {"f16", 89, 64, MMA}, {"bf16", 90, 128, Hopper}, {"bf16", 90, 64, Hopper}, {"bf16", 90, 96, Hopper}, {"bf16", 90, 32, MMA}, {"bf16", 90, 8, MMA}, {"bf16", 90, 256, MMA}, {"bf16", 90, 512, MMA}, {"f16", 120, 512, MMA}, {"f32", 90, 512, Single}, {"f16", 100, 128, MMA}, {"bf16", 120, 64, MMA}, {"f16", 90, 64, Hopper}, {"f32", 90, 128, Single}, {"f32", 80, 256, Single}, {"f32", 120, 8, Single}} {
+	}{{"bf16", 80, 128, MMA}, {"f16", 89, 64, MMA}, {"bf16", 90, 128, Hopper}, {"bf16", 90, 64, Hopper},
+		{"bf16", 90, 96, Hopper}, {"bf16", 90, 32, MMA}, {"bf16", 90, 8, MMA}, {"bf16", 90, 256, MMA},
+		{"bf16", 90, 512, MMA}, {"f16", 120, 512, MMA}, {"f32", 90, 512, Single}, {"f16", 100, 128, MMA},
+		{"bf16", 120, 64, MMA}, {"f16", 90, 64, Hopper}, {"f32", 90, 128, Single}, {"f32", 80, 256, Single},
+		{"f32", 120, 8, Single}} {
 		f, err := AttentionFamily(c.elem, c.sm, c.D)
 		if err != nil || f != c.want {
 			t.Errorf("sm %d, head size %d: %v, %v; want %v", c.sm, c.D, f, err, c.want)
@@ -333,7 +340,8 @@ func TestAttentionFamily(t *testing.T) {
 			t.Errorf("sm %d, head size %d: %v", c.sm, c.D, err)
 		}
 		for _, g := range []Geometry{a.Forward, a.KV, a.Query} { // one table: no half of one family
-			if strings.Contains(g.Entry, "hopper") != (f == Hopper) || strings.Contains(g.Entry, "single") != (f == Single) || !slices.Contains(entries(t, g.Stem), g.Entry) {
+			if strings.Contains(g.Entry, "hopper") != (f == Hopper) ||
+				strings.Contains(g.Entry, "single") != (f == Single) || !slices.Contains(entries(t, g.Stem), g.Entry) {
 				t.Errorf("sm %d, head size %d: %s of %s is not of the family %v", c.sm, c.D, g.Entry, g.Stem, f)
 			}
 		}

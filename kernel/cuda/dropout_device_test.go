@@ -27,7 +27,8 @@ func TestDropout(t *testing.T) {
 	if w := philox([4]uint32{}, 0); w != [4]uint32{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8} {
 		t.Fatalf("philox of zeros: %x", w)
 	}
-	if w := philox([4]uint32{1<<32 - 1, 1<<32 - 1, 1<<32 - 1, 1<<32 - 1}, 1<<64-1); w != [4]uint32{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd} {
+	if w := philox([4]uint32{1<<32 - 1, 1<<32 - 1, 1<<32 - 1, 1<<32 - 1}, 1<<64-1); w != [4]uint32{0x408f276d,
+		0x41c83b0e, 0xa20bc7c6, 0x6d5451fd} {
 		t.Fatalf("philox of ones: %x", w)
 	}
 	r := newHarness(t, 64<<20)
@@ -38,7 +39,8 @@ func TestDropout(t *testing.T) {
 		p          float64
 		inPlace    bool
 		first      int // of the elements
-	}{{1, 0, 0, 0, 0.5, false, 0}, {5, 1, 2, 3, 0.05, true, 0}, {8, -3, 17, 5 << 33, 0.25, false, 0}, {4099, -1, -1, 1<<64 - 7, 0.1, true, 0}, {700001, 42, 1 << 30, 1 << 40, 0.9, false, 0},
+	}{{1, 0, 0, 0, 0.5, false, 0}, {5, 1, 2, 3, 0.05, true, 0}, {8, -3, 17, 5 << 33, 0.25, false, 0},
+		{4099, -1, -1, 1<<64 - 7, 0.1, true, 0}, {700001, 42, 1 << 30, 1 << 40, 0.9, false, 0},
 		{4096, 7, 3, 5, 0.3, false, 3 * 4096}, {264, 7, 3, 5, 0.3, true, 1 << 35}} {
 		threshold, scale := uint32(c.p*(1<<32)+0.5), float32(1/(1-c.p))
 		var x []float64
@@ -49,13 +51,15 @@ func TestDropout(t *testing.T) {
 			if c.inPlace {
 				Y = X
 			}
-			r.run(Flat("dropout", "dropout_apply", (int64(c.n)+7)/8), Y, X, in(r, "counter", []int32{c.seed, c.step}), int64(c.stream), threshold, scale, int64(c.n), int64(c.first))
+			r.run(Flat("dropout", "dropout_apply", (int64(c.n)+7)/8), Y, X, in(r, "counter", []int32{c.seed, c.step}),
+				int64(c.stream), threshold, scale, int64(c.n), int64(c.first))
 			return [][]byte{get[byte](r, Y, 2*c.n), get[byte](r, X, 2*c.n)}
 		})
 		want, kept := make([]float64, c.n), 0
 		for i := range want {
 			group := (c.first + i) / 4
-			w := philox([4]uint32{uint32(group), uint32(group >> 32), uint32(c.step), 0}, uint64(uint32(c.seed))+c.stream)
+			w := philox([4]uint32{uint32(group), uint32(group >> 32), uint32(c.step), 0},
+				uint64(uint32(c.seed))+c.stream)
 			if w[i%4] >= threshold {
 				want[i] = float64(f32(bf16(float32(x[i]) * scale)))
 				kept++
@@ -81,7 +85,8 @@ func TestDropoutSlots(t *testing.T) {
 		rows, width int
 		inPlace     bool
 		first       int // of the elements
-	}{{1, 1, false, 0}, {5, 33, true, 0}, {7, 8, false, 0}, {65, 172, true, 0}, {300, 2048, false, 0}, {40, 24, true, 3 * 960}, {9, 64, false, 1 << 35}} {
+	}{{1, 1, false, 0}, {5, 33, true, 0}, {7, 8, false, 0}, {65, 172, true, 0}, {300, 2048, false, 0},
+		{40, 24, true, 3 * 960}, {9, 64, false, 1 << 35}} {
 		const seed, step, p, stream = int32(-3), int32(17), 0.3, uint64(5 << 33)
 		drop, scale := p, 1-p
 		threshold, factor := uint32(drop*(1<<32)+0.5), float32(1/scale)
@@ -100,7 +105,8 @@ func TestDropoutSlots(t *testing.T) {
 			if c.inPlace {
 				Y = X
 			}
-			r.run(DropoutSlots(c.rows, c.width), Y, X, in(r, "counter", []int32{seed, step}), in(r, "source", order), int64(stream), threshold, factor, i32(c.rows), i32(c.width), int64(c.first))
+			r.run(DropoutSlots(c.rows, c.width), Y, X, in(r, "counter", []int32{seed, step}), in(r, "source", order),
+				int64(stream), threshold, factor, i32(c.rows), i32(c.width), int64(c.first))
 			return [][]byte{get[byte](r, Y, 2*n), get[byte](r, X, 2*n)}
 		})
 		want := make([]float64, n)
@@ -109,7 +115,8 @@ func TestDropoutSlots(t *testing.T) {
 				continue
 			}
 			at := c.first + int(order[i/c.width])*c.width + i%c.width
-			w := philox([4]uint32{uint32(at / 4), uint32(at / 4 >> 32), uint32(step), 0}, uint64(1<<32+int64(seed))+stream)
+			w := philox([4]uint32{uint32(at / 4), uint32(at / 4 >> 32), uint32(step), 0},
+				uint64(1<<32+int64(seed))+stream)
 			if w[at%4] >= threshold {
 				want[i] = float64(f32(bf16(float32(x[i]) * factor)))
 			}

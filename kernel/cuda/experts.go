@@ -70,7 +70,8 @@ func ExpertGemm(transB bool, S, N, E int) Geometry {
 	case S <= 96*E:
 		t = expertTile{"small", 64, 64, 32, 4, 4}
 	}
-	return Geometry{"expert_gemm", "expert_gemm_" + rowsLayout(transB) + "_" + t.name, [3]int{ceil(N, t.bn), expertTiles(S, E, t.bm), 1}, [3]int{32 * t.warps, 1, 1}, t.shared()}
+	return Geometry{"expert_gemm", "expert_gemm_" + rowsLayout(transB) + "_" + t.name,
+		[3]int{ceil(N, t.bn), expertTiles(S, E, t.bm), 1}, [3]int{32 * t.warps, 1, 1}, t.shared()}
 }
 
 // expertTile is a tile bm x bn of expert_gemm.cu: a block has so many warps, and stages of a depth of bk.
@@ -88,7 +89,8 @@ func ExpertUp(transB bool, S, N, K, E int) Geometry {
 	if transB {
 		weights = 128 * (depth + 8)
 	}
-	return Geometry{"expert_up", "expert_up_" + rowsLayout(transB), [3]int{ceil(N, 128), expertTiles(S, E, 64), 1}, [3]int{128, 1, 1}, 2 * (64*(depth+8+136) + weights)}
+	return Geometry{"expert_up", "expert_up_" + rowsLayout(transB), [3]int{ceil(N, 128), expertTiles(S, E, 64), 1},
+		[3]int{128, 1, 1}, 2 * (64*(depth+8+136) + weights)}
 }
 
 // decodeRows is as many rows as no step of generation has: 256 sequences of 8 experts a token.
@@ -120,7 +122,8 @@ func ExpertHopper(transB bool, S, N, K, E, rank int) (g Geometry, boxX [2]int, b
 	if rank > 0 {
 		entry += "update_"
 	}
-	return Geometry{"expert_hopper", fmt.Sprintf("%s%s_%d", entry, rowsLayout(transB), bn), [3]int{ceil(N, bn) * expertTiles(S, E, 128), 1, 1}, [3]int{384, 1, 1}, 216064},
+	return Geometry{"expert_hopper", fmt.Sprintf("%s%s_%d", entry, rowsLayout(transB), bn),
+			[3]int{ceil(N, bn) * expertTiles(S, E, 128), 1, 1}, [3]int{384, 1, 1}, 216064},
 		[2]int{64, 64}, boxW
 }
 
@@ -144,7 +147,8 @@ func ExpertWeight(N, K, E int) Geometry {
 	case N <= 32:
 		t = expertTile{"wide", 32, 256, 32, 4, 4}
 	}
-	return Geometry{"expert_gemm", "expert_gemm_weight_" + t.name, [3]int{ceil(K, t.bn), ceil(N, t.bm), E}, [3]int{32 * t.warps, 1, 1}, t.shared()}
+	return Geometry{"expert_gemm", "expert_gemm_weight_" + t.name, [3]int{ceil(K, t.bn), ceil(N, t.bm), E},
+		[3]int{32 * t.warps, 1, 1}, t.shared()}
 }
 
 // ExpertWeightGathered returns ExpertWeight, or in fp32 ExpertSingleWeight, of rows that are read where their tokens
@@ -162,7 +166,8 @@ func ExpertWeightGathered(N, K, E int, single bool) Geometry {
 
 // ExpertSingle and ExpertSingleWeight are the same in fp32.
 func ExpertSingle(transB bool, S, N, E int) Geometry {
-	return Geometry{"expert_single", "expert_single_" + rowsLayout(transB), [3]int{ceil(N, 64), expertTiles(S, E, 64), 1}, [3]int{256, 1, 1}, 0}
+	return Geometry{"expert_single", "expert_single_" + rowsLayout(transB),
+		[3]int{ceil(N, 64), expertTiles(S, E, 64), 1}, [3]int{256, 1, 1}, 0}
 }
 func ExpertSingleWeight(N, K, E int) Geometry {
 	return Geometry{"expert_single", "expert_single_weight", [3]int{ceil(K, 64), ceil(N, 64), E}, [3]int{256, 1, 1}, 0}
@@ -178,7 +183,8 @@ func ExpertMXFP4(n int64) Geometry { return Flat("expert_mxfp4", "expert_mxfp4_d
 
 // ExpertBias returns the geometry of expert_bias_add over S rows of E experts, N values wide.
 func ExpertBias(S, N, E int) Geometry {
-	return Geometry{"expert_bias", "expert_bias_add", [3]int{min(max(1, ceil(S, E)), 256), E + 1, 1}, [3]int{min(256, max(32, ceil(ceil(N, 8), 32)*32)), 1, 1}, 0}
+	return Geometry{"expert_bias", "expert_bias_add", [3]int{min(max(1, ceil(S, E)), 256), E + 1, 1},
+		[3]int{min(256, max(32, ceil(ceil(N, 8), 32)*32)), 1, 1}, 0}
 }
 
 // ClampedSwiGLU returns the geometry of the swiglu_clamped_* kernels over n values of the result.

@@ -17,7 +17,9 @@ import (
 // with float64. Half of the cases have padding among the tokens, or nothing else.
 func TestExperts(t *testing.T) {
 	r := newHarness(t, 512<<20)
-	sizes := []struct{ M, E, K, C, N int }{{1, 1, 1, 64, 64}, {7, 4, 2, 40, 33}, {300, 3, 2, 64, 192}, {700, 2, 2, 128, 200}, {700, 2, 1, 256, 16}, {64, 128, 8, 16, 72}, {40, 1000, 40, 24, 8}, {500, 3, 2, 328, 24}, {90, 3, 2, 521, 9}}
+	sizes := []struct{ M, E, K, C, N int }{{1, 1, 1, 64, 64}, {7, 4, 2, 40, 33}, {300, 3, 2, 64, 192},
+		{700, 2, 2, 128, 200}, {700, 2, 1, 256, 16}, {64, 128, 8, 16, 72}, {40, 1000, 40, 24, 8}, {500, 3, 2, 328, 24},
+		{90, 3, 2, 521, 9}}
 	for i := range 2 * len(sizes) {
 		s, padded := sizes[i/2], i%2 == 1
 		name := fmt.Sprintf("%+v, padding %v", s, padded)
@@ -46,23 +48,32 @@ func TestExperts(t *testing.T) {
 			r.run(MoECount(S, s.E), counts, experts, real, int32(S), int32(s.E), int32(s.K))
 			r.run(MoEOffsets(), starts, counts, int32(pieces), int32(s.E))
 			r.run(MoEPlace(S, s.E), rows, source, experts, real, counts, starts, int32(S), int32(s.E), int32(s.K))
-			each, y, back := r.out("gathered", int64(2*S*s.C)), r.out("y", int64(2*S*s.N)), r.out("back", int64(2*S*s.C))
+			each, y, back := r.out("gathered", int64(2*S*s.C)), r.out("y", int64(2*S*s.N)),
+				r.out("back", int64(2*S*s.C))
 			r.run(MoERows("moe_gather", S, s.C), each, X, source, int32(S), int32(s.C), int32(s.K))
-			r.run(ExpertGemm(false, S, s.N, s.E), y, each, W, starts, int32(S), int32(s.E), int32(s.N), int32(s.C), float32(0.5), float32(0))
-			r.run(ExpertGemm(true, S, s.C, s.E), back, y, W, starts, int32(S), int32(s.E), int32(s.C), int32(s.N), float32(1), float32(0))
-			r.run(ExpertGemm(true, S, s.C, s.E), back, y, W, starts, int32(S), int32(s.E), int32(s.C), int32(s.N), float32(-1), float32(1)) // to zero
+			r.run(ExpertGemm(false, S, s.N, s.E), y, each, W, starts, int32(S), int32(s.E), int32(s.N), int32(s.C),
+				float32(0.5), float32(0))
+			r.run(ExpertGemm(true, S, s.C, s.E), back, y, W, starts, int32(S), int32(s.E), int32(s.C), int32(s.N),
+				float32(1), float32(0))
+			// to zero
+			r.run(ExpertGemm(true, S, s.C, s.E), back, y, W, starts, int32(S), int32(s.E), int32(s.C), int32(s.N),
+				float32(-1), float32(1))
 			dw := in(r, "dw", make([]float32, s.E*s.C*s.N))
 			r.run(ExpertWeight(s.C, s.N, s.E), dw, each, y, starts, int32(s.C), int32(s.N), float32(1), float32(1))
-			whole, gathered := in(r, "gradient of gathered rows", make([]float32, s.E*s.C*s.N)), in(r, "the same, read from the tokens", make([]float32, s.E*s.C*s.N))
+			whole, gathered := in(r, "gradient of gathered rows", make([]float32, s.E*s.C*s.N)),
+				in(r, "the same, read from the tokens", make([]float32, s.E*s.C*s.N))
 			r.run(ExpertWeight(s.N, s.C, s.E), whole, y, each, starts, int32(s.N), int32(s.C), float32(0.5), float32(1))
-			r.run(ExpertWeightGathered(s.N, s.C, s.E, false), gathered, y, X, source, starts, int32(s.N), int32(s.C), int32(s.K), int32(s.M), float32(0.5), float32(1))
+			r.run(ExpertWeightGathered(s.N, s.C, s.E, false), gathered, y, X, source, starts, int32(s.N), int32(s.C),
+				int32(s.K), int32(s.M), float32(0.5), float32(1))
 			sum := r.out("sum", int64(2*s.M*s.N))
 			r.run(MoERows("moe_sum", s.M, s.N), sum, y, rows, int32(s.M), int32(s.N), int32(s.K))
 			var all [][]byte
 			for _, b := range []struct {
 				p gpu.Ptr
 				n int
-			}{{experts, 4 * S}, {rows, 4 * S}, {source, 4 * S}, {starts, 4 * (s.E + 1)}, {y, 2 * S * s.N}, {back, 2 * S * s.C}, {dw, 4 * s.E * s.C * s.N}, {sum, 2 * s.M * s.N}, {whole, 4 * s.E * s.C * s.N}, {gathered, 4 * s.E * s.C * s.N}} {
+			}{{experts, 4 * S}, {rows, 4 * S}, {source, 4 * S}, {starts, 4 * (s.E + 1)}, {y, 2 * S * s.N},
+				{back, 2 * S * s.C}, {dw, 4 * s.E * s.C * s.N}, {sum, 2 * s.M * s.N}, {whole, 4 * s.E * s.C * s.N},
+				{gathered, 4 * s.E * s.C * s.N}} {
 				all = append(all, get[byte](r, b.p, b.n))
 			}
 			return all
@@ -110,7 +121,8 @@ func TestExperts(t *testing.T) {
 		for at, slot := range order {
 			e, m := int(experts[slot]), slot/s.K
 			if int(source[at]) != slot || int(rows[slot]) != at || at < int(starts[e]) || at >= int(starts[e+1]) {
-				t.Fatalf("%s: sorted row %d is slot %d, want %d of expert %d with rows %d to %d", name, at, source[at], slot, e, starts[e], starts[e+1])
+				t.Fatalf("%s: sorted row %d is slot %d, want %d of expert %d with rows %d to %d", name, at, source[at],
+					slot, e, starts[e], starts[e+1])
 			}
 			for n := range s.N {
 				for c := range s.C {
@@ -139,7 +151,8 @@ func TestExperts(t *testing.T) {
 			d, turned, size = d+(g-dw[i])*(g-dw[i]), turned+h*h, size+dw[i]*dw[i]
 		}
 		if !(math.Sqrt(max(d, turned)) <= 1e-5*math.Sqrt(size)) {
-			t.Errorf("%s: the gradient is off by %.3g, and the transposed product by %.3g, of %.3g", name, math.Sqrt(d), math.Sqrt(turned), math.Sqrt(size))
+			t.Errorf("%s: the gradient is off by %.3g, and the transposed product by %.3g, of %.3g", name, math.Sqrt(d),
+				math.Sqrt(turned), math.Sqrt(size))
 		}
 		for at, slot := range order { // a product less what it was rounded to
 			e := int(experts[slot])
@@ -203,7 +216,8 @@ var noExperts = []int{0, 3, 300}
 
 // multiplied runs a kernel over rows of experts that have none, one, a tile, and several, and of no expert behind them,
 // between guards, and compares with float64. kernel says how it is launched, and what it takes for x and w.
-func multiplied(r *harness, cases []expertRows, kernel func(transB bool, S, N, K, E int, x, w gpu.Ptr) (g Geometry, argX, argW any)) {
+func multiplied(r *harness, cases []expertRows, kernel func(transB bool, S, N, K, E int, x, w gpu.Ptr) (g Geometry,
+	argX, argW any)) {
 	t := r.t
 	t.Helper()
 	for i := range len(noExperts) * len(cases) {
@@ -244,7 +258,8 @@ func multiplied(r *harness, cases []expertRows, kernel func(transB bool, S, N, K
 						}
 					}
 				}
-				name := fmt.Sprintf("rows %v and %d, %d columns of %d, transposed %t, beta %v", c.rows, behind, c.N, c.K, transB, beta)
+				name := fmt.Sprintf("rows %v and %d, %d columns of %d, transposed %t, beta %v", c.rows, behind, c.N,
+					c.K, transB, beta)
 				got := bfFloats(out[0])
 				stays(t, name, got[(S-behind)*c.N:], y0[(S-behind)*c.N:], beta)
 				nearBF16(t, name, got[:(S-behind)*c.N], y[:(S-behind)*c.N])
@@ -269,7 +284,9 @@ func stays(t testing.TB, name string, got, was []float64, beta float32) {
 
 // TestExpertThin multiplies to few columns over a depth of several stages, whole and cut.
 func TestExpertThin(t *testing.T) {
-	multiplied(newHarness(t, 256<<20), []expertRows{{[]int{200}, 16, 640}, {[]int{0, 64, 1, 300, 0}, 32, 136}, {[]int{5, 129, 65}, 9, 263}, {[]int{70, 0, 31}, 24, 1000}, {[]int{0, 64, 1, 300, 0}, 64, 520}, {[]int{5, 129, 65}, 41, 263}},
+	multiplied(newHarness(t, 256<<20), []expertRows{{[]int{200}, 16, 640}, {[]int{0, 64, 1, 300, 0}, 32, 136},
+		{[]int{5, 129, 65}, 9, 263}, {[]int{70, 0, 31}, 24, 1000}, {[]int{0, 64, 1, 300, 0}, 64, 520},
+		{[]int{5, 129, 65}, 41, 263}},
 		func(transB bool, S, N, K, E int, x, w gpu.Ptr) (Geometry, any, any) {
 			return ExpertGemm(transB, S, N, E), x, w
 		})
@@ -277,7 +294,9 @@ func TestExpertThin(t *testing.T) {
 
 // TestExpertUp multiplies by a small depth.
 func TestExpertUp(t *testing.T) {
-	multiplied(newHarness(t, 256<<20), []expertRows{{[]int{200}, 256, 64}, {[]int{0, 128, 1, 300, 0}, 192, 16}, {[]int{5, 129, 64}, 136, 40}, {[]int{140, 0, 255}, 768, 8}, {[]int{100, 37, 400}, 264, 48}, {[]int{64, 17, 0, 49}, 1032, 24}},
+	multiplied(newHarness(t, 256<<20), []expertRows{{[]int{200}, 256, 64}, {[]int{0, 128, 1, 300, 0}, 192, 16},
+		{[]int{5, 129, 64}, 136, 40}, {[]int{140, 0, 255}, 768, 8}, {[]int{100, 37, 400}, 264, 48},
+		{[]int{64, 17, 0, 49}, 1032, 24}},
 		func(transB bool, S, N, K, E int, x, w gpu.Ptr) (Geometry, any, any) {
 			return ExpertUp(transB, S, N, K, E), x, w
 		})

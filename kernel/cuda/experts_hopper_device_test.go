@@ -23,7 +23,8 @@ func (r *harness) expertHopper(transB bool, S, N, K, E, rank int, x, w gpu.Ptr) 
 	}
 	a, err := gpu.NewTensorMap(x, []int64{int64(K), int64(S)}, []int64{int64(2 * K)}, boxX[:], 128)
 	r.ok(err)
-	b, err := gpu.NewTensorMap(w, []int64{int64(inner), int64(rows), int64(E)}, []int64{int64(2 * inner), int64(2 * inner * rows)}, boxW[:], 128)
+	b, err := gpu.NewTensorMap(w, []int64{int64(inner), int64(rows), int64(E)},
+		[]int64{int64(2 * inner), int64(2 * inner * rows)}, boxW[:], 128)
 	r.ok(err)
 	return hopperGemm{g, a, b}
 }
@@ -39,7 +40,8 @@ func TestExpertHopper(t *testing.T) {
 		t.Skipf("the wgmma kernels need compute capability 9.0, this is %d.%d", p.Major, p.Minor)
 	}
 	r := newHarness(t, 256<<20)
-	cases := []expertRows{{[]int{200}, 256, 64}, {[]int{0, 128, 1, 300, 0}, 192, 200}, {[]int{5, 129, 64}, 136, 72}, {[]int{140, 0, 255}, 768, 8}, {[]int{100, 37, 400}, 264, 328},
+	cases := []expertRows{{[]int{200}, 256, 64}, {[]int{0, 128, 1, 300, 0}, 192, 200}, {[]int{5, 129, 64}, 136, 72},
+		{[]int{140, 0, 255}, 768, 8}, {[]int{100, 37, 400}, 264, 328},
 		{[]int{0, 700, 1, 300, 515, 128}, 264, 136}}
 	for _, blocks := range []int{r.d.SMs, 7, 3, 1} { // few make many tiles each
 		of := cases
@@ -61,7 +63,8 @@ func TestExpertHopper(t *testing.T) {
 		}
 		X, W, Y := in(r, "x", xs), in(r, "w", ws), r.out("y", int64(2*S*N))
 		h := r.expertHopper(transB, S, N, K, E, 0, X, W)
-		r.run(h.Geometry, Y, h.a, h.b, in(r, "starts", []int32{0, 150, int32(S)}), i32(S), i32(E), i32(N), i32(K), float32(1), float32(0))
+		r.run(h.Geometry, Y, h.a, h.b, in(r, "starts", []int32{0, 150, int32(S)}), i32(S), i32(E), i32(N), i32(K),
+			float32(1), float32(0))
 		for i, v := range bfFloats(get[byte](r, Y, 2*150*N)) {
 			if math.IsNaN(v) {
 				t.Fatalf("transposed %t: element %d of the first expert's rows is NaN", transB, i)
@@ -81,7 +84,9 @@ func TestExpertHopperUpdate(t *testing.T) {
 	for _, c := range []struct {
 		expertRows
 		rank int
-	}{{balanced[0], 16}, {balanced[1], 8}, {expertRows{[]int{200}, 256, 64}, 16}, {expertRows{[]int{0, 128, 1, 300, 0}, 192, 200}, 8}, {expertRows{[]int{5, 129, 64}, 136, 72}, 40}, {expertRows{[]int{140, 0, 255}, 768, 8}, 64}, {expertRows{[]int{100, 37, 400}, 264, 328}, 24},
+	}{{balanced[0], 16}, {balanced[1], 8}, {expertRows{[]int{200}, 256, 64}, 16},
+		{expertRows{[]int{0, 128, 1, 300, 0}, 192, 200}, 8}, {expertRows{[]int{5, 129, 64}, 136, 72}, 40},
+		{expertRows{[]int{140, 0, 255}, 768, 8}, 64}, {expertRows{[]int{100, 37, 400}, 264, 328}, 24},
 		{expertRows{[]int{70, 130, 3000, 64, 63, 1200}, 520, 136}, 16}} {
 		var S int
 		starts := []int32{0}
@@ -107,7 +112,8 @@ func TestExpertHopperUpdate(t *testing.T) {
 				if i%3 == 1 { // few blocks make many tiles each
 					base.Grid[0] = min(base.Grid[0], 7)
 				}
-				r.run(base.Geometry, Y, base.a, base.b, in(r, "starts", starts), i32(S), i32(E), i32(c.N), i32(c.K), float32(0.75), beta, low.a, low.b, i32(c.rank))
+				r.run(base.Geometry, Y, base.a, base.b, in(r, "starts", starts), i32(S), i32(E), i32(c.N), i32(c.K),
+					float32(0.75), beta, low.a, low.b, i32(c.rank))
 				return [][]byte{get[byte](r, Y, 2*S*c.N)}
 			})
 			y := make([]float64, S*c.N)
@@ -124,11 +130,13 @@ func TestExpertHopperUpdate(t *testing.T) {
 			for e := range E {
 				for m := int(starts[e]); m < int(starts[e+1]); m++ {
 					for n := range c.N {
-						y[m*c.N+n] = product(x, w, e, m, n, c.K) + 0.75*product(u, v, e, m, n, c.rank) + float64(beta)*y0[m*c.N+n]
+						y[m*c.N+n] = product(x, w, e, m, n, c.K) + 0.75*product(u, v, e, m, n,
+							c.rank) + float64(beta)*y0[m*c.N+n]
 					}
 				}
 			}
-			name, got := fmt.Sprintf("rows %v of %d, %d columns of %d, rank %d, transposed %t, beta %v", c.rows, S, c.N, c.K, c.rank, transB, beta), bfFloats(out[0])
+			name, got := fmt.Sprintf("rows %v of %d, %d columns of %d, rank %d, transposed %t, beta %v", c.rows, S, c.N,
+				c.K, c.rank, transB, beta), bfFloats(out[0])
 			stays(t, name, got[tokens*c.N:], y0[tokens*c.N:], beta)
 			nearBF16(t, name, got[:tokens*c.N], y[:tokens*c.N])
 		}

@@ -60,7 +60,8 @@ func Codes(image []byte) ([]Code, error) {
 			return nil, errDamaged
 		}
 		if kind == ptx || kind == cubin {
-			codes = append(codes, Code{SM: int(le.Uint32(e[28:])), Specific: le.Uint64(e[40:])&specific != 0, PTX: kind == ptx})
+			codes = append(codes, Code{SM: int(le.Uint32(e[28:])), Specific: le.Uint64(e[40:])&specific != 0,
+				PTX: kind == ptx})
 		}
 		at += header + payload
 	}

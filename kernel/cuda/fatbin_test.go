@@ -10,8 +10,10 @@ import (
 )
 
 func TestChoose(t *testing.T) {
-	released := []Code{{SM: 80}, {SM: 89}, {SM: 90, Specific: true}, {SM: 100, Specific: true}, {SM: 120}, {SM: 90, PTX: true}, {SM: 120, PTX: true}}
-	for sm, want := range map[int]string{75: "", 80: "sm_80", 86: "sm_80", 87: "sm_80", 89: "sm_89", 90: "sm_90a", 100: "sm_100a",
+	released := []Code{{SM: 80}, {SM: 89}, {SM: 90, Specific: true}, {SM: 100, Specific: true}, {SM: 120},
+		{SM: 90, PTX: true}, {SM: 120, PTX: true}}
+	for sm, want := range map[int]string{75: "", 80: "sm_80", 86: "sm_80", 87: "sm_80", 89: "sm_89", 90: "sm_90a",
+		100: "sm_100a",
 		103: "compute_90", 110: "compute_90", 120: "sm_120", 121: "sm_120", 130: "compute_120"} {
 		c, ok := choose(released, sm)
 		if got := fmt.Sprint(c); ok != (want != "") || ok && got != want {

@@ -20,8 +20,11 @@ func TestRopeAppend(t *testing.T) {
 	for _, c := range []struct {
 		H, K, D, R, W int
 		at            []int32
-	}{{32, 4, 64, 64, 256, []int32{5}}, {9, 3, 64, 64, 192, []int32{0, -1, 8, 3}}, {4, 2, 128, 96, 256, []int32{7, 9, 1 << 30}}, {3, 1, 20, 16, 20, []int32{2, 4}},
-		{3, 3, 64, 32, 192, []int32{1, 2, 3, 4, 5, 6}}, {4, 2, 8, 8, 16, []int32{8}}, {2, 1, 64, 6, 64, []int32{-1 << 31, 0}}, {40, 8, 128, 128, 1024, []int32{4}}, {2, 2, 80, 80, 161, []int32{3, 5}}} {
+	}{{32, 4, 64, 64, 256, []int32{5}}, {9, 3, 64, 64, 192, []int32{0, -1, 8, 3}},
+		{4, 2, 128, 96, 256, []int32{7, 9, 1 << 30}}, {3, 1, 20, 16, 20, []int32{2, 4}},
+		{3, 3, 64, 32, 192, []int32{1, 2, 3, 4, 5, 6}}, {4, 2, 8, 8, 16, []int32{8}},
+		{2, 1, 64, 6, 64, []int32{-1 << 31, 0}}, {40, 8, 128, 128, 1024, []int32{4}},
+		{2, 2, 80, 80, 161, []int32{3, 5}}} {
 		M, P := len(c.at), 9
 		pos, table := make([]int32, M), make([]float32, 100*c.R)
 		for i := range pos {
@@ -48,8 +51,10 @@ func TestRopeAppend(t *testing.T) {
 						i32(P), i32(c.H), i32(c.K), i32(c.D), i32(c.R), i32(c.W))
 				} else {
 					sin := angles.Add(int64(2 * c.R))
-					r.run(Rope(M, c.H, 0, c.R), q, q, positions, angles, sin, i32(M), i32(c.H), i32(0), i32(c.D), i32(c.R), i32(c.H*c.D), i32(c.H*c.D), i32(c.R), float32(1))
-					r.run(Rope(M, c.K, 0, c.R), k, k, positions, angles, sin, i32(M), i32(c.K), i32(0), i32(c.D), i32(c.R), i32(c.K*c.D), i32(c.K*c.D), i32(c.R), float32(1))
+					r.run(Rope(M, c.H, 0, c.R), q, q, positions, angles, sin, i32(M), i32(c.H), i32(0), i32(c.D),
+						i32(c.R), i32(c.H*c.D), i32(c.H*c.D), i32(c.R), float32(1))
+					r.run(Rope(M, c.K, 0, c.R), k, k, positions, angles, sin, i32(M), i32(c.K), i32(0), i32(c.D),
+						i32(c.R), i32(c.K*c.D), i32(c.K*c.D), i32(c.R), float32(1))
 					r.run(KVAppend(M, c.K*c.D), keys, k, at, i32(P), i32(c.K*c.D))
 					r.run(KVAppend(M, c.W), values, v, at, i32(P), i32(c.W))
 				}
@@ -70,7 +75,8 @@ func TestRopeAppend(t *testing.T) {
 func TestSkinnySeveral(t *testing.T) {
 	r := newHarness(t, 256<<20)
 	for _, kind := range []string{"", "_nf4", "_nf4_nested"} {
-		for _, c := range []struct{ M, N0, N1, N2, K int }{{1, 2048, 256, 256, 2048}, {1, 16, 16, 0, 64}, {2, 40, 7, 33, 192}, {8, 17, 100, 48, 1088}, {9, 5, 5, 0, 5632}, {16, 64, 24, 8, 320},
+		for _, c := range []struct{ M, N0, N1, N2, K int }{{1, 2048, 256, 256, 2048}, {1, 16, 16, 0, 64},
+			{2, 40, 7, 33, 192}, {8, 17, 100, 48, 1088}, {9, 5, 5, 0, 5632}, {16, 64, 24, 8, 320},
 			{33, 100, 33, 1, 1152}, {64, 48, 48, 0, 2048}, {3, 50, 20, 10, 40}, {4, 33, 5, 0, 8}} {
 			if !FitsSkinny(c.M, c.K, kind != "") {
 				continue
@@ -105,8 +111,11 @@ func TestSkinnySeveral(t *testing.T) {
 					}
 					var one, several []gpu.Ptr
 					for i, n := range widths {
-						one, several = append(one, r.out(fmt.Sprintf("d%d", i), int64(2*c.M*n))), append(several, r.out(fmt.Sprintf("d%d of several", i), int64(2*c.M*n)))
-						r.run(Skinny("skinny"+kind, c.M, n), append(append([]any{one[i], X}, weights[i]...), i32(c.M), i32(n), i32(c.K), float32(1), float32(0), i32(0))...)
+						one, several = append(one, r.out(fmt.Sprintf("d%d", i), int64(2*c.M*n))),
+							append(several, r.out(fmt.Sprintf("d%d of several", i), int64(2*c.M*n)))
+						r.run(Skinny("skinny"+kind, c.M, n),
+							append(append([]any{one[i], X}, weights[i]...), i32(c.M), i32(n), i32(c.K), float32(1),
+								float32(0), i32(0))...)
 					}
 					form, args := "skinny_each", []any{several[0], several[1], several[len(several)-1], X}
 					if gated {
@@ -145,7 +154,8 @@ func TestSkinnySeveral(t *testing.T) {
 				})
 				for i := 0; i < len(out); i += 2 {
 					if !bytes.Equal(out[i], out[i+1]) {
-						t.Errorf("skinny_several%s %+v gated %v: result %d differs from that of one launch a weight", kind, c, gated, i/2)
+						t.Errorf("skinny_several%s %+v gated %v: result %d differs from that of one launch a weight",
+							kind, c, gated, i/2)
 					}
 				}
 			}
@@ -166,7 +176,8 @@ func TestBeginsEarly(t *testing.T) {
 	var runs [][]byte
 	for _, most := range []int{0, 1, 64} {
 		r.reset()
-		x, gate, up, h, rstd, norm := in(r, "x", x0), r.out("gate", 2*F), r.out("up", 2*F), r.out("h", 2*F), r.out("rstd", 4), r.out("norm", 2*C)
+		x, gate, up, h, rstd, norm := in(r, "x", x0), r.out("gate", 2*F), r.out("up", 2*F), r.out("h", 2*F),
+			r.out("rstd", 4), r.out("norm", 2*C)
 		ones, wGate, wUp, wDown := in(r, "ones", bytesOf(C, 0x3f80)), w(F*C), w(F*C), w(C*F)
 		var work [][]*gpu.Launch
 		var all []*gpu.Launch
@@ -248,7 +259,8 @@ func TestLikeliestRows(t *testing.T) {
 				x[i] = float32(r.rnd.IntN(4000)) - 3000 // many equals
 			}
 			for m := 1; m < M; m += 2 {
-				x[m*N+r.rnd.IntN(N)] = []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))}[m/2%3]
+				x[m*N+r.rnd.IntN(N)] = []float32{float32(math.NaN()), float32(math.Inf(1)),
+					float32(math.Inf(-1))}[m/2%3]
 			}
 			place := r.out("place", int64(4*M))
 			r.run(Likeliest(M), place, in(r, "x", x), i32(N))

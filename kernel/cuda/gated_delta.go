@@ -14,7 +14,8 @@ func FitsGatedDelta(D, E int) bool { return D > 0 && D <= deltaHead && D%4 == 0 
 
 // GatedDeltaPrepare returns the geometry of gated_delta_prepare over M rows of K key heads.
 func GatedDeltaPrepare(M, K int) Geometry {
-	return Geometry{"gated_delta_prepare", "gated_delta_prepare", [3]int{ceil(M, deltaChunk), K, 1}, [3]int{128, 1, 1}, 2*deltaChunk*(deltaHead+4)*4 + 2*deltaChunk*(deltaChunk+4)*4}
+	return Geometry{"gated_delta_prepare", "gated_delta_prepare", [3]int{ceil(M, deltaChunk), K, 1}, [3]int{128, 1, 1},
+		2*deltaChunk*(deltaHead+4)*4 + 2*deltaChunk*(deltaChunk+4)*4}
 }
 
 // GatedDelta returns the geometry of gated_delta_forward_* over S sequences and V value heads of E.
@@ -39,15 +40,18 @@ func delta(stem, entry string, S, V, E int) Geometry {
 		cols = 32
 	}
 	stage := 2*2*deltaChunk*(deltaHead+8) + 2*4*deltaChunk*(deltaChunk+8) + 2*deltaChunk*(cols+8) + deltaChunk*8*4
-	return Geometry{stem, fmt.Sprintf("%s_%d", entry, cols), [3]int{S, V, ceil(E, cols)}, [3]int{64 + 2*cols, 1, 1}, 3 * stage}
+	return Geometry{stem, fmt.Sprintf("%s_%d", entry, cols), [3]int{S, V, ceil(E, cols)}, [3]int{64 + 2*cols, 1, 1},
+		3 * stage}
 }
 
 // GatedDeltaGradients returns the geometry of gated_delta_gradients over M rows of K key heads. Its tiles are largest
 // in fp32.
 func GatedDeltaGradients(M, K int) Geometry {
 	const block = 32
-	floats := (2*deltaChunk+2*block)*(deltaHead+4) + 2*deltaChunk*(block+8) + (2*deltaChunk+2*block)*(deltaChunk+8) + deltaChunk*8
-	return Geometry{"gated_delta_backward", "gated_delta_gradients", [3]int{ceil(M, deltaChunk), K, 1}, [3]int{128, 1, 1}, 4 * floats}
+	floats := (2*deltaChunk+2*block)*(deltaHead+4) + 2*deltaChunk*(block+8) + (2*deltaChunk+2*block)*(deltaChunk+8) +
+		deltaChunk*8
+	return Geometry{"gated_delta_backward", "gated_delta_gradients", [3]int{ceil(M, deltaChunk), K, 1},
+		[3]int{128, 1, 1}, 4 * floats}
 }
 
 // DeltaWindow is how many rows are prepared at a time, and have their states in memory in the backward pass of the
@@ -81,7 +85,8 @@ type GatedDeltaGradScratch struct {
 
 // NewGatedDeltaGradScratch lays it out where elem is the element type's name.
 func NewGatedDeltaGradScratch(elem string, M, V, D, E int) GatedDeltaGradScratch {
-	s, kept := GatedDeltaGradScratch{GatedDeltaScratch: NewGatedDeltaScratch(M, V, D, E)}, deltaKept(elem, min(M, DeltaWindow), V, D, E)
+	s, kept := GatedDeltaGradScratch{GatedDeltaScratch: NewGatedDeltaScratch(M, V, D, E)},
+		deltaKept(elem, min(M, DeltaWindow), V, D, E)
 	s.States, s.Grads, s.Borders = s.Bytes, s.Bytes+kept, s.Bytes+2*kept
 	s.Bytes = aligned(s.Borders + int64(ceil(M, DeltaWindow))*s.Edge)
 	return s

@@ -34,13 +34,15 @@ func newDeltaRows(r *harness, K, V, D, E, rows int, cu ...int32) deltaRows {
 
 // part returns rows from..to as one sequence.
 func (d deltaRows) part(from, to int) deltaRows {
-	d.qkv, d.b, d.a, d.dy = d.qkv[from*d.width:to*d.width], d.b[from*d.V:to*d.V], d.a[from*d.V:to*d.V], d.dy[from*d.values:to*d.values]
+	d.qkv, d.b, d.a, d.dy = d.qkv[from*d.width:to*d.width], d.b[from*d.V:to*d.V], d.a[from*d.V:to*d.V],
+		d.dy[from*d.values:to*d.values]
 	d.cu, d.all = []int32{0, int32(to - from)}, to-from
 	return d
 }
 
 func (d deltaRows) inputs(r *harness) []any {
-	return []any{in(r, "qkv", d.qkv), in(r, "b", d.b), in(r, "a", d.a), in(r, "log A", d.logA), in(r, "dt", d.dt), in(r, "cu", d.cu)}
+	return []any{in(r, "qkv", d.qkv), in(r, "b", d.b), in(r, "a", d.a), in(r, "log A", d.logA), in(r, "dt", d.dt),
+		in(r, "cu", d.cu)}
 }
 
 func (d deltaRows) sizes() []any {
@@ -50,9 +52,11 @@ func (d deltaRows) sizes() []any {
 // run gives o, and the gradients of qkv, b and a, whose backward pass goes over so many rows at a time.
 func (d deltaRows) run(r *harness, window int) [][]byte {
 	S, args := len(d.cu)-1, append(d.inputs(r), d.sizes()...)
-	o, dqkv, db, da := r.out("o", int64(2*d.all*d.values)), r.out("dqkv", int64(2*d.all*d.width)), r.out("db", int64(2*d.all*d.V)), r.out("da", int64(2*d.all*d.V))
+	o, dqkv, db, da := r.out("o", int64(2*d.all*d.values)), r.out("dqkv", int64(2*d.all*d.width)),
+		r.out("db", int64(2*d.all*d.V)), r.out("da", int64(2*d.all*d.V))
 	size, edge := deltaKept("bf16", window, d.V, d.D, d.E), int64(4*d.values*d.D)
-	states, grads, borders, edges := r.out("states", size), r.out("grads", size), r.out("borders", edge*int64(ceil(d.all, window)+1)), r.out("edges", 2*edge)
+	states, grads, borders, edges := r.out("states", size), r.out("grads", size),
+		r.out("borders", edge*int64(ceil(d.all, window)+1)), r.out("edges", 2*edge)
 	prepared, dy := r.out("prepared", int64(min(d.all, window+deltaChunk-1)*d.V*deltaPrepared)), in(r, "dy", d.dy)
 	with := func(g Geometry, first ...any) { r.run(g, append(first, args...)...) }
 	border := func(row int) gpu.Ptr { return borders.Add(int64(row/window) * edge) }
@@ -66,10 +70,12 @@ func (d deltaRows) run(r *harness, window int) [][]byte {
 		to, turn := min(from+window, d.all), int64(from/window%2)
 		with(GatedDeltaPrepare(to-from, d.K), prepared, gpu.Ptr(0), i32(from), i32(to))
 		with(GatedDeltaStates(S, d.V, d.E), states, border(from), gpu.Ptr(0), prepared, i32(from), i32(to))
-		with(GatedDeltaCarry(S, d.V, d.E), dqkv, grads, edges.Add((1-turn)*edge), edges.Add(turn*edge), prepared, dy, i32(from), i32(to))
+		with(GatedDeltaCarry(S, d.V, d.E), dqkv, grads, edges.Add((1-turn)*edge), edges.Add(turn*edge), prepared, dy,
+			i32(from), i32(to))
 		with(GatedDeltaGradients(to-from, d.K), dqkv, db, da, dy, states, grads, prepared, i32(from))
 	}
-	return [][]byte{get[byte](r, o, 2*d.all*d.values), get[byte](r, dqkv, 2*d.all*d.width), get[byte](r, db, 2*d.all*d.V), get[byte](r, da, 2*d.all*d.V)}
+	return [][]byte{get[byte](r, o, 2*d.all*d.values), get[byte](r, dqkv, 2*d.all*d.width),
+		get[byte](r, db, 2*d.all*d.V), get[byte](r, da, 2*d.all*d.V)}
 }
 
 // TestGatedDeltaOfPackedRows demands that a sequence's numbers are the same, bit for bit, wherever it lies, whatever
@@ -176,7 +182,8 @@ func (f *forms) deltaForms(rows, length int) {
 	S, width := len(cu)-1, int64(2*K*D+V*D)
 	x := func(name string, n int64) gpu.Ptr { return f.randomBF16(name, n) }
 	M := int64(rows)
-	args := []any{x("qkv", M*width), x("b", M*V), x("a", M*V), f.floats("log A", V, 0), f.floats("dt", V, 0), in(f.harness, "cu", cu), i32(rows), i32(S), i32(K), i32(V), i32(D), i32(D)}
+	args := []any{x("qkv", M*width), x("b", M*V), x("a", M*V), f.floats("log A", V, 0), f.floats("dt", V, 0),
+		in(f.harness, "cu", cu), i32(rows), i32(S), i32(K), i32(V), i32(D), i32(D)}
 	o, dy, dqkv, db, da := x("o", M*V*D), x("dy", M*V*D), x("dqkv", M*width), x("db", M*V), x("da", M*V)
 	size := deltaKept("bf16", rows, V, D, D)
 	states, grads, prepared := f.out("states", size), f.out("grads", size), f.out("prepared", M*V*deltaPrepared)
@@ -184,19 +191,26 @@ func (f *forms) deltaForms(rows, length int) {
 	name := func(what string) string { return fmt.Sprintf("gated delta %s, %d rows of %d", what, rows, length) }
 	flops := func(perToken float64) float64 { return 2 * float64(M) * V * perToken }
 	least := func(n float64) float64 { return n / f.gemmRate }
-	gemms := timed{fmt.Sprintf("its GEMMs of %d columns", hidden), 0, least(2 * float64(M) * hidden * float64(width+2*V*D))}
+	gemms := timed{fmt.Sprintf("its GEMMs of %d columns", hidden), 0,
+		least(2 * float64(M) * hidden * float64(width+2*V*D))}
 	gemms.took = gemms.least
 	none := gpu.Ptr(0)
 	for _, p := range []timed{
-		{name("prepare"), f.time(with(GatedDeltaPrepare(rows, K), prepared, o, i32(0), i32(rows))), f.bytes(float64(M) * (2*2*K*D + V*deltaPrepared))},
-		{name("forward"), f.time(with(GatedDelta(S, V, D), o, none, none, prepared, i32(0), i32(rows))), least(flops(3*D*D + 32*2*D))},
-		{name("states"), f.time(with(GatedDeltaStates(S, V, D), states, none, none, prepared, i32(0), i32(rows))), least(flops(2*D*D + 32*D))},
-		{name("carry"), f.time(with(GatedDeltaCarry(S, V, D), dqkv, grads, none, none, prepared, dy, i32(0), i32(rows))), least(flops(3*D*D + 32*2*D))},
-		{name("gradients"), f.time(with(GatedDeltaGradients(rows, K), dqkv, db, da, dy, states, grads, prepared, i32(0))), least(flops(5*D*D + 32*5*D))},
+		{name("prepare"), f.time(with(GatedDeltaPrepare(rows, K), prepared, o, i32(0), i32(rows))),
+			f.bytes(float64(M) * (2*2*K*D + V*deltaPrepared))},
+		{name("forward"), f.time(with(GatedDelta(S, V, D), o, none, none, prepared, i32(0), i32(rows))),
+			least(flops(3*D*D + 32*2*D))},
+		{name("states"), f.time(with(GatedDeltaStates(S, V, D), states, none, none, prepared, i32(0), i32(rows))),
+			least(flops(2*D*D + 32*D))},
+		{name("carry"), f.time(with(GatedDeltaCarry(S, V, D), dqkv, grads, none, none, prepared, dy, i32(0),
+			i32(rows))), least(flops(3*D*D + 32*2*D))},
+		{name("gradients"), f.time(with(GatedDeltaGradients(rows, K), dqkv, db, da, dy, states, grads, prepared,
+			i32(0))), least(flops(5*D*D + 32*5*D))},
 	} {
 		f.row(p, gemms)
 	}
 	cuK, state := in(f.harness, "cu_k", cu), f.floats("state", int64(S)*V*D*D, 0)
 	step := append(append([]any{o, state}, args[:6]...), cuK)
-	f.row(timed{name("cached"), f.time(f.launch(GatedDeltaCached(S, V, D), append(append(step, args[6:]...), i32(S), i32(length))...)), f.bytes(float64(8 * S * V * D * D))}, gemms)
+	f.row(timed{name("cached"), f.time(f.launch(GatedDeltaCached(S, V, D),
+		append(append(step, args[6:]...), i32(S), i32(length))...)), f.bytes(float64(8 * S * V * D * D))}, gemms)
 }

@@ -32,7 +32,8 @@ func testGeglu(t *testing.T, r *harness, form string, gelu func(x float64) (y, s
 			eb, e = r.random(M*ld, 3)
 			gb, g = r.random(M*ld, 1)
 			H := r.out("h", int64(2*M*F))
-			r.run(Flat("geglu", "geglu_forward"+form, (int64(M*F)+7)/8), H, in(r, "e", eb), in(r, "g", gb), i32(M), i32(F), i32(ld))
+			r.run(Flat("geglu", "geglu_forward"+form, (int64(M*F)+7)/8), H, in(r, "e", eb), in(r, "g", gb), i32(M),
+				i32(F), i32(ld))
 			return [][]byte{get[byte](r, H, 2*M*F)}
 		})
 		h := make([]float64, M*F)
@@ -51,7 +52,8 @@ func testGeglu(t *testing.T, r *harness, form string, gelu func(x float64) (y, s
 			gb, g = r.random(n, 1)
 			db, dh = r.random(n, 1)
 			DE, DG := r.out("de", int64(2*n)), r.out("dg", int64(2*n))
-			r.run(Flat("geglu_grad", "geglu_grad"+form, (int64(n)+7)/8), DE, DG, in(r, "e", eb), in(r, "g", gb), in(r, "dh", db), int64(n))
+			r.run(Flat("geglu_grad", "geglu_grad"+form, (int64(n)+7)/8), DE, DG, in(r, "e", eb), in(r, "g", gb),
+				in(r, "dh", db), int64(n))
 			return [][]byte{get[byte](r, DE, 2*n), get[byte](r, DG, 2*n)}
 		})
 		de, dg := make([]float64, n), make([]float64, n)

@@ -28,7 +28,8 @@ func Gemm(layout GemmLayout, M, N, K, parts int) Geometry {
 	case N > 128 && ceil(M, 128)*ceil(N, 256)*parts >= 100:
 		size, bn, threads = "wide", 256, 256
 	}
-	return Geometry{"gemm", "gemm_" + string(layout) + "_" + size, [3]int{ceil(M, bm) * ceil(N, bn), 1, max(1, parts)}, [3]int{threads, 1, 1}, 4 * 64 * (bm + bn)}
+	return Geometry{"gemm", "gemm_" + string(layout) + "_" + size, [3]int{ceil(M, bm) * ceil(N, bn), 1, max(1, parts)},
+		[3]int{threads, 1, 1}, 4 * 64 * (bm + bn)}
 }
 
 // GemmParts says into how many parts K is worth dividing so that a GEMM with few tiles still fills the device. It
@@ -39,7 +40,8 @@ func GemmParts(layout GemmLayout, M, N, K int) int {
 
 // GemmSingle returns the geometry of the gemm_single_* kernels, fp32 without tensor cores; parts as of Gemm.
 func GemmSingle(layout GemmLayout, M, N, parts int) Geometry {
-	return Geometry{"gemm_single", "gemm_single_" + string(layout), [3]int{ceil(M, 64) * ceil(N, 64), 1, max(1, parts)}, [3]int{256, 1, 1}, 0}
+	return Geometry{"gemm_single", "gemm_single_" + string(layout), [3]int{ceil(M, 64) * ceil(N, 64), 1, max(1, parts)},
+		[3]int{256, 1, 1}, 0}
 }
 
 // GemmSingleParts returns GemmParts for GemmSingle.
@@ -70,7 +72,8 @@ func gemmHopper(layout GemmLayout, M, N, parts int, t gemmTile) (g Geometry, box
 	if layout == NT {
 		boxB = [2]int{64, t.bn}
 	}
-	return Geometry{"gemm_hopper", fmt.Sprintf("gemm_hopper_%s_%d", layout, t.bn), [3]int{ceil(M, 128) * ceil(N, t.bn), 1, max(1, parts)},
+	return Geometry{"gemm_hopper", fmt.Sprintf("gemm_hopper_%s_%d", layout, t.bn),
+		[3]int{ceil(M, 128) * ceil(N, t.bn), 1, max(1, parts)},
 		[3]int{384, 1, 1}, t.shared()}, boxA, boxB
 }
 

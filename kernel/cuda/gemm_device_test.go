@@ -69,10 +69,15 @@ func testGemm(t *testing.T, family Family) {
 	}
 	var cases []shape
 	for _, l := range []GemmLayout{NN, NT, TN} {
-		cases = append(cases, shape{l, 128, 128, 64, 1, 0, false, 0}, shape{l, 200, 136, 264, 1, 8, true, 0.5}, shape{l, 33, 17, 45, 1, 0, false, 1},
-			shape{l, 300, 16, 512, 1, 0, true, 0}, shape{l, 16, 320, 1000, 4, 0, true, 0}, shape{l, 129, 8, 4096, 8, 0, true, 0}, shape{l, 1, 256, 128, 1, 0, false, 0},
-			shape{l, 1500, 1400, 200, 1, 0, false, 0}, shape{l, 1409, 1411, 77, 1, 3, true, 1}, shape{l, 40, 50, 16, 2, 0, true, 0}, shape{l, 1400, 2568, 200, 1, 8, false, 1}, shape{l, 128, 256, 1000, 3, 0, true, 0}, shape{l, 8, 1024, 64, 1, 0, false, 0},
-			shape{l, 1409, 2307, 77, 1, 3, true, 1}, shape{l, 1504, 1400, 136, 1, 8, true, 0.5}, shape{l, 2560, 2560, 64, 1, 0, false, 0.5}, shape{l, 264, 200, 1000, 4, 0, true, 0},
+		cases = append(cases, shape{l, 128, 128, 64, 1, 0, false, 0}, shape{l, 200, 136, 264, 1, 8, true, 0.5},
+			shape{l, 33, 17, 45, 1, 0, false, 1},
+			shape{l, 300, 16, 512, 1, 0, true, 0}, shape{l, 16, 320, 1000, 4, 0, true, 0},
+			shape{l, 129, 8, 4096, 8, 0, true, 0}, shape{l, 1, 256, 128, 1, 0, false, 0},
+			shape{l, 1500, 1400, 200, 1, 0, false, 0}, shape{l, 1409, 1411, 77, 1, 3, true, 1},
+			shape{l, 40, 50, 16, 2, 0, true, 0}, shape{l, 1400, 2568, 200, 1, 8, false, 1},
+			shape{l, 128, 256, 1000, 3, 0, true, 0}, shape{l, 8, 1024, 64, 1, 0, false, 0},
+			shape{l, 1409, 2307, 77, 1, 3, true, 1}, shape{l, 1504, 1400, 136, 1, 8, true, 0.5},
+			shape{l, 2560, 2560, 64, 1, 0, false, 0.5}, shape{l, 264, 200, 1000, 4, 0, true, 0},
 			shape{l, 5632, 576, 72, 1, 8, false, 1})
 	}
 	reached := map[string]bool{}
@@ -124,10 +129,12 @@ func testGemm(t *testing.T, family Family) {
 				g := r.hopperGemm(c.layout, M, N, K, lda, ldb, c.parts, A, B)
 				r.run(g.Geometry, to, g.a, g.b, i32(M), i32(N), i32(K), i32(ldd), float32(0.5), c.beta, i32(flag))
 			} else {
-				r.run(Gemm(c.layout, M, N, K, c.parts), to, A, B, i32(M), i32(N), i32(K), i32(lda), i32(ldb), i32(ldd), float32(0.5), c.beta, i32(flag))
+				r.run(Gemm(c.layout, M, N, K, c.parts), to, A, B, i32(M), i32(N), i32(K), i32(lda), i32(ldb), i32(ldd),
+					float32(0.5), c.beta, i32(flag))
 			}
 			if c.parts > 1 {
-				r.run(Flat("reduce", "reduce_splits", int64(M*N)), D, to, i32(c.parts), int64(M*N), float32(1), float32(0))
+				r.run(Flat("reduce", "reduce_splits", int64(M*N)), D, to, i32(c.parts), int64(M*N), float32(1),
+					float32(0))
 			}
 			return [][]byte{get[byte](r, D, size*M*ldd)}
 		})

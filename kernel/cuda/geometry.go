@@ -74,12 +74,14 @@ func Swiglu(entry string, M, F int) Geometry {
 
 // SwigluGradRows returns the geometry of swiglu_grad_rows over M rows of F.
 func SwigluGradRows(M, F int) Geometry {
-	return Geometry{"swiglu_grad", "swiglu_grad_rows", [3]int{M, 1, 1}, [3]int{min(256, max(32, ceil(ceil(F, 8), 32)*32)), 1, 1}, 0}
+	return Geometry{"swiglu_grad", "swiglu_grad_rows", [3]int{M, 1, 1},
+		[3]int{min(256, max(32, ceil(ceil(F, 8), 32)*32)), 1, 1}, 0}
 }
 
 // Columns returns the geometry of columns_copy over M rows of W.
 func Columns(M, W int) Geometry {
-	return Geometry{"columns", "columns_copy", [3]int{M, 1, 1}, [3]int{min(256, max(32, ceil(ceil(W, 8), 32)*32)), 1, 1}, 0}
+	return Geometry{"columns", "columns_copy", [3]int{M, 1, 1},
+		[3]int{min(256, max(32, ceil(ceil(W, 8), 32)*32)), 1, 1}, 0}
 }
 
 // HeadsUnit returns how many values of heads of D a thread of heads_split and heads_join moves.
@@ -97,7 +99,8 @@ func Heads(entry string, M, heads, D int) Geometry {
 
 // Embedding returns the geometry of embedding_gather over M rows of C.
 func Embedding(M, C int) Geometry {
-	return Geometry{"embedding", "embedding_gather", [3]int{M, 1, 1}, [3]int{min(256, max(32, ceil(ceil(C, 8), 32)*32)), 1, 1}, 0}
+	return Geometry{"embedding", "embedding_gather", [3]int{M, 1, 1},
+		[3]int{min(256, max(32, ceil(ceil(C, 8), 32)*32)), 1, 1}, 0}
 }
 
 // ScaledEmbedding returns the geometry of embedding_gather_scaled over M rows of C.

@@ -57,7 +57,8 @@ func newHarness(t testing.TB, bytes int64) *harness {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &harness{t: t, d: d, s: s, arena: a, mods: map[string]*gpu.Module{}, funcs: map[string]*gpu.Function{}, elem: "bf16"}
+	r := &harness{t: t, d: d, s: s, arena: a, mods: map[string]*gpu.Module{}, funcs: map[string]*gpu.Function{},
+		elem: "bf16"}
 	r.reset()
 	t.Cleanup(func() {
 		err := errors.Join(a.Free(), s.Close())
@@ -96,7 +97,8 @@ func (r *harness) out(name string, bytes int64) gpu.Ptr {
 	_, err := r.arena.At(r.at, bytes+768)
 	r.ok(err)
 	base := r.arena.Base
-	r.ok(errors.Join(r.s.Fill(base.Add(r.at), guardByte, 256), r.s.Fill(base.Add(r.at+256), poison, bytes), r.s.Fill(base.Add(end), guardByte, 256)))
+	r.ok(errors.Join(r.s.Fill(base.Add(r.at), guardByte, 256), r.s.Fill(base.Add(r.at+256), poison, bytes),
+		r.s.Fill(base.Add(end), guardByte, 256)))
 	p := base.Add(r.at + 256)
 	r.guards = append(r.guards, r.at, end)
 	r.names = append(r.names, name+" (before)", name+" (after)")
@@ -254,7 +256,8 @@ func near(t testing.TB, what string, got, want, plain []float64) {
 				worst, at = d, i
 			}
 		}
-		t.Errorf("%s: error %.3g, limit %.3g; element %d of %d is %v, want %v", what, e, limit, at, len(want), got[at], want[at])
+		t.Errorf("%s: error %.3g, limit %.3g; element %d of %d is %v, want %v", what, e, limit, at, len(want), got[at],
+			want[at])
 		return
 	}
 	t.Logf("%s: error %.3g, limit %.3g", what, e, limit)

@@ -27,7 +27,8 @@ func TestHeadGate(t *testing.T) {
 				r.run(HeadGate("head_gate_grad", int64(R), D), DX, DB, X, B, in(r, "dy", db), uint32(R), i32(D))
 				in := in(r, "in place", xb)
 				r.run(HeadGate("head_gate_forward", int64(R), D), in, in, B, uint32(R), i32(D))
-				return [][]byte{get[byte](r, Y, n*size), get[byte](r, DX, n*size), get[byte](r, DB, 2*n*size), get[byte](r, in, n*size)}
+				return [][]byte{get[byte](r, Y, n*size), get[byte](r, DX, n*size), get[byte](r, DB, 2*n*size),
+					get[byte](r, in, n*size)}
 			})
 			y, dx, dboth := make([]float64, n), make([]float64, n), make([]float64, 2*n)
 			for i := range y {
@@ -52,7 +53,8 @@ func TestHeadGate(t *testing.T) {
 
 func TestHeadColumns(t *testing.T) {
 	elements(t, 256<<20, func(t *testing.T, r *harness) {
-		for _, c := range [][4]int{{1, 1, 0, 1}, {5, 16, 8, 8}, {7, 48, 16, 24}, {6, 48, 4, 8}, {9, 20, 8, 8}, {33, 512, 0, 256}, {33, 21, 5, 16}, {4000, 264, 256, 8}, {3, 40, 0, 40}} {
+		for _, c := range [][4]int{{1, 1, 0, 1}, {5, 16, 8, 8}, {7, 48, 16, 24}, {6, 48, 4, 8}, {9, 20, 8, 8},
+			{33, 512, 0, 256}, {33, 21, 5, 16}, {4000, 264, 256, 8}, {3, 40, 0, 40}} {
 			R, D, from, W := c[0], c[1], c[2], c[3]
 			size := r.size()
 			var x, dy []float64

@@ -8,7 +8,8 @@ import "testing"
 // and that they do not; what lies behind the sum stays.
 func TestInOrder(t *testing.T) {
 	r := newHarness(t, 64<<20)
-	for _, c := range []struct{ n, each, world int }{{1, 1, 2}, {33, 33, 3}, {33, 36, 8}, {1000, 1000, 5}, {300004, 300004, 8}, {300001, 300004, 2}} {
+	for _, c := range []struct{ n, each, world int }{{1, 1, 2}, {33, 33, 3}, {33, 36, 8}, {1000, 1000, 5},
+		{300004, 300004, 8}, {300001, 300004, 2}} {
 		sum, parts := make([]float32, c.n), make([]float32, c.each*c.world)
 		out := r.repeat(func() [][]byte {
 			for i := range sum {

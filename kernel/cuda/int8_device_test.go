@@ -11,7 +11,8 @@ import (
 // functions are the bytes of bitsandbytes' CPU functions for FP4 and int8.
 const functions = "../../internal/golden/testdata/prequantised/functions.safetensors.gz"
 
-var functionCases = map[string]string{"normal": "f32", "zeros": "f32", "outlier": "f32", "ties": "f32", "tiny": "f32", "bf16": "bf16", "f16": "f16"}
+var functionCases = map[string]string{"normal": "f32", "zeros": "f32", "outlier": "f32", "ties": "f32", "tiny": "f32",
+	"bf16": "bf16", "f16": "f16"}
 
 // TestInt8Goldens: int8_dequantise makes bitsandbytes' values, rounded once, and writes nothing else.
 func TestInt8Goldens(t *testing.T) {
@@ -23,7 +24,8 @@ func TestInt8Goldens(t *testing.T) {
 		want := f32Floats(g.bytes(c + ".int8.dequantised"))
 		out := r.repeat(func() [][]byte {
 			w := r.out("w", int64(2*rows*cols))
-			r.run(Int8Dequantise(rows, cols), w, in(r, "code", g.bytes(c+".int8.cb")), in(r, "scale", g.bytes(c+".int8.scb")), int32(cols))
+			r.run(Int8Dequantise(rows, cols), w, in(r, "code", g.bytes(c+".int8.cb")),
+				in(r, "scale", g.bytes(c+".int8.scb")), int32(cols))
 			return [][]byte{get[byte](r, w, 2*rows*cols)}
 		})
 		for i, got := range bfFloats(out[0]) {
@@ -71,7 +73,8 @@ func TestNF4FP4Goldens(t *testing.T) {
 		blocks := (n + 63) / 64
 		out := r.repeat(func() [][]byte {
 			packed, absmax, w := r.out("packed", int64(n/2)), r.out("absmax", int64(4*blocks)), r.out("w", int64(4*n))
-			r.run(NF4Quantise("nf4_quantise_fp4_"+kind, int64(n)), packed, absmax, in(r, "x", g.bytes(c+".input")), int64(n))
+			r.run(NF4Quantise("nf4_quantise_fp4_"+kind, int64(n)), packed, absmax, in(r, "x", g.bytes(c+".input")),
+				int64(n))
 			r.run(NF4Dequantise("nf4_dequantise_f32", int64(n)), w, packed, in(r, "code", code), absmax, int64(n))
 			return [][]byte{get[byte](r, packed, n/2), get[byte](r, absmax, 4*blocks), get[byte](r, w, 4*n)}
 		})

@@ -15,7 +15,8 @@ func i32(v int) int32 { return int32(v) }
 
 func TestRope(t *testing.T) {
 	r := newHarness(t, 64<<20)
-	for _, c := range [][5]int{{5, 4, 2, 64, 64}, {3, 9, 3, 64, 64}, {4, 8, 4, 8, 8}, {2, 3, 3, 128, 128}, {3, 2, 1, 80, 80}, {3, 2, 1, 20, 20},
+	for _, c := range [][5]int{{5, 4, 2, 64, 64}, {3, 9, 3, 64, 64}, {4, 8, 4, 8, 8}, {2, 3, 3, 128, 128},
+		{3, 2, 1, 80, 80}, {3, 2, 1, 20, 20},
 		{5, 4, 2, 128, 96}, {3, 3, 1, 64, 32}, {3, 2, 2, 20, 16}, {4, 2, 1, 64, 6}, {2, 3, 1, 96, 24}} {
 		M, H, K, D, R := c[0], c[1], c[2], c[3], c[4]
 		ld := (H + 2*K) * D // q and k inside one matrix with v, which must stay, as the last D-R values of a head must
@@ -37,7 +38,8 @@ func TestRope(t *testing.T) {
 				xb, xf := r.random(M*ld, 1)
 				x = xf
 				X := in(r, "qkv", xb)
-				r.run(Rope(M, H, K, R), X, X.Add(int64(2*H*D)), in(r, "pos", pos), in(r, "cos", cosT), in(r, "sin", sinT),
+				r.run(Rope(M, H, K, R), X, X.Add(int64(2*H*D)), in(r, "pos", pos), in(r, "cos", cosT),
+					in(r, "sin", sinT),
 					i32(M), i32(H), i32(K), i32(D), i32(R), i32(ld), i32(ld), i32(R/2), sign)
 				return [][]byte{get[byte](r, X, 2*M*ld)}
 			})
@@ -84,7 +86,8 @@ func TestSwiglu(t *testing.T) {
 			gb, g = r.random(n, 1)
 			db, dh = r.random(n, 1)
 			DE, DG := r.out("de", int64(2*n)), r.out("dg", int64(2*n))
-			r.run(Flat("swiglu_grad", "swiglu_grad", (int64(n)+7)/8), DE, DG, in(r, "e", eb), in(r, "g", gb), in(r, "dh", db), int64(n))
+			r.run(Flat("swiglu_grad", "swiglu_grad", (int64(n)+7)/8), DE, DG, in(r, "e", eb), in(r, "g", gb),
+				in(r, "dh", db), int64(n))
 			return [][]byte{get[byte](r, DE, 2*n), get[byte](r, DG, 2*n)}
 		})
 		de, dg := make([]float64, n), make([]float64, n)
@@ -158,7 +161,8 @@ func TestCrossEntropy(t *testing.T) {
 
 func testCrossEntropy(t *testing.T, cap float64) {
 	r := newHarness(t, 256<<20)
-	for _, c := range [][3]int{{5, 512, 512}, {3, 49152, 49152}, {4, 151936, 151936}, {6, 1001, 1008}, {3, 777, 777}, {2, 7, 7}} {
+	for _, c := range [][3]int{{5, 512, 512}, {3, 49152, 49152}, {4, 151936, 151936}, {6, 1001, 1008}, {3, 777, 777},
+		{2, 7, 7}} {
 		M, V, ld := c[0], c[1], c[2]
 		labels := make([]int32, M)
 		for m := range labels {
@@ -176,8 +180,11 @@ func testCrossEntropy(t *testing.T, cap float64) {
 			if cap > 0 {
 				end, more = "_capped", []any{float32(cap)}
 			}
-			r.run(CrossEntropy("crossentropy_loss"+end, M, V), append([]any{L2, X, in(r, "labels", labels), i32(V), i32(ld)}, more...)...)
-			r.run(CrossEntropy("crossentropy_gradient"+end, M, V), append([]any{L, X, in(r, "labels", labels), in(r, "scale", []float32{scale}), gpu.Ptr(0), i32(V), i32(ld)}, more...)...)
+			r.run(CrossEntropy("crossentropy_loss"+end, M, V),
+				append([]any{L2, X, in(r, "labels", labels), i32(V), i32(ld)}, more...)...)
+			r.run(CrossEntropy("crossentropy_gradient"+end, M, V),
+				append([]any{L, X, in(r, "labels", labels), in(r, "scale", []float32{scale}), gpu.Ptr(0), i32(V),
+					i32(ld)}, more...)...)
 			return [][]byte{get[byte](r, L, 4*M), get[byte](r, L2, 4*M), get[byte](r, X, 2*M*ld)}
 		})
 		loss, dx := make([]float64, M), append([]float64(nil), x...)
@@ -227,7 +234,8 @@ func TestAdamWAndNorm(t *testing.T) {
 				start[i] = float32(r.rnd.NormFloat64())
 				p[i] = float64(start[i])
 			}
-			P, Mm, Vv, Cc := in(r, "p", start), in(r, "m", make([]float32, n)), in(r, "v", make([]float32, n)), r.out("copy", int64(2*n))
+			P, Mm, Vv, Cc := in(r, "p", start), in(r, "m", make([]float32, n)), in(r, "v", make([]float32, n)),
+				r.out("copy", int64(2*n))
 			part, norm := r.out("partial", 4*NormBlocks), r.out("norm", 8)
 			var got [][]byte
 			for s := range steps {
@@ -236,8 +244,10 @@ func TestAdamWAndNorm(t *testing.T) {
 				}
 				G := in(r, "g", grad)
 				r.run(Norm(), part, G, int64(n))
-				r.run(NormFinish(), norm, part, i32(NormBlocks), float32(limit), in(r, "loss", []float32{2}), gpu.Ptr(0))
-				r.run(AdamW(int64(n)), P, Mm, Vv, Cc, G, in(r, "lr", []float32{lr}), in(r, "step", []int32{int32(s + 1)}), norm.Add(4), gpu.Ptr(0), int64(n),
+				r.run(NormFinish(), norm, part, i32(NormBlocks), float32(limit), in(r, "loss", []float32{2}),
+					gpu.Ptr(0))
+				r.run(AdamW(int64(n)), P, Mm, Vv, Cc, G, in(r, "lr", []float32{lr}),
+					in(r, "step", []int32{int32(s + 1)}), norm.Add(4), gpu.Ptr(0), int64(n),
 					float32(b1), float32(b2), float32(eps), float32(decay))
 				got = append(got, get[byte](r, norm, 4))
 				ss := 0.
@@ -250,10 +260,12 @@ func TestAdamWAndNorm(t *testing.T) {
 					g := float64(grad[i]) * clip
 					m[i] = b1*m[i] + (1-b1)*g
 					v[i] = b2*v[i] + (1-b2)*g*g
-					p[i] = p[i]*(1-lr*decay) - lr/(1-math.Pow(b1, float64(s+1)))*m[i]/(math.Sqrt(v[i])/math.Sqrt(1-math.Pow(b2, float64(s+1)))+eps)
+					p[i] = p[i]*(1-lr*decay) - lr/(1-math.Pow(b1,
+						float64(s+1)))*m[i]/(math.Sqrt(v[i])/math.Sqrt(1-math.Pow(b2, float64(s+1)))+eps)
 				}
 			}
-			return append(got, get[byte](r, P, 4*n), get[byte](r, Mm, 4*n), get[byte](r, Vv, 4*n), get[byte](r, Cc, 2*n))
+			return append(got, get[byte](r, P, 4*n), get[byte](r, Mm, 4*n), get[byte](r, Vv, 4*n),
+				get[byte](r, Cc, 2*n))
 		})
 		for s := range steps {
 			nearF32(t, fmt.Sprintf("n %d step %d norm", n, s), f32Floats(out[s]), norms[s:s+1])
@@ -275,21 +287,24 @@ func TestNormThatIsNotFinite(t *testing.T) {
 		limit, loss, norm, factor float32
 	}{
 		{[]float32{3, 4}, 0, 2, 5, 1}, {[]float32{3, 4}, 10, 2, 5, 1}, {[]float32{0, 0}, 1, 0, 0, 1},
-		{[]float32{nan, 1}, 1, 2, nan, nan}, {[]float32{1, inf}, 1, 2, inf, nan}, {[]float32{3, 4}, 0, nan, 5, nan}, {[]float32{3, 4}, 10, -inf, 5, nan},
+		{[]float32{nan, 1}, 1, 2, nan, nan}, {[]float32{1, inf}, 1, 2, inf, nan}, {[]float32{3, 4}, 0, nan, 5, nan},
+		{[]float32{3, 4}, 10, -inf, 5, nan},
 	} {
 		part, norm := r.out("partial", 4*NormBlocks), r.out("norm", 8)
 		x := in(r, "x", c.x)
 		r.run(Norm(), part, x, int64(len(c.x)))
 		r.run(NormFinish(), norm, part, i32(NormBlocks), c.limit, in(r, "loss", []float32{c.loss}), gpu.Ptr(0))
 		if got := get[float32](r, norm, 2); !same(got[0], c.norm) || !same(got[1], c.factor) {
-			t.Errorf("%v limit %v loss %v: norm %v factor %v, want %v and %v", c.x, c.limit, c.loss, got[0], got[1], c.norm, c.factor)
+			t.Errorf("%v limit %v loss %v: norm %v factor %v, want %v and %v", c.x, c.limit, c.loss, got[0], got[1],
+				c.norm, c.factor)
 		}
 		if c.factor == c.factor {
 			continue
 		}
 		state := [][]float32{{1, 2}, {3, 4}, {5, 6}, {7}}
 		p, m, v, copied := in(r, "p", state[0]), in(r, "m", state[1]), in(r, "v", state[2]), in(r, "copy", state[3])
-		r.run(AdamW(2), p, m, v, copied, x, in(r, "lr", []float32{1}), in(r, "step", []int32{1}), norm.Add(4), gpu.Ptr(0), int64(2), float32(0.9), float32(0.99), float32(1e-8), float32(0.1))
+		r.run(AdamW(2), p, m, v, copied, x, in(r, "lr", []float32{1}), in(r, "step", []int32{1}), norm.Add(4),
+			gpu.Ptr(0), int64(2), float32(0.9), float32(0.99), float32(1e-8), float32(0.1))
 		for i, at := range []gpu.Ptr{p, m, v, copied} {
 			if got := get[float32](r, at, len(state[i])); !slices.Equal(got, state[i]) {
 				t.Errorf("%v loss %v: AdamW left %v of %v", c.x, c.loss, got, state[i])
@@ -319,7 +334,8 @@ func TestReduceAndElementwise(t *testing.T) {
 			ax32 := in(r, "ax32", parts[:n])
 			r.run(Sum("reduce", "reduce_sum"), sum, P, i32(n), in(r, "scale", []float32{0.5}), i32(1))
 			r.run(Flat("reduce", "reduce_splits", int64(n)), split, P, i32(S), int64(n), float32(2), float32(1))
-			r.run(Flat("reduce", "reduce_splits_narrow", int64(n)), split16, P, i32(S), int64(n), float32(1), float32(0))
+			r.run(Flat("reduce", "reduce_splits_narrow", int64(n)), split16, P, i32(S), int64(n), float32(1),
+				float32(0))
 			r.run(Elementwise("elementwise_add", int64(n)), add, X, Y, int64(n))
 			r.run(Elementwise("elementwise_axpy", int64(n)), ax, X, float32(3), int64(n))
 			r.run(Elementwise("elementwise_axpy_f32", int64(n)), ax32, P, float32(3), int64(n))

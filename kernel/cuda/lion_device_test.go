@@ -25,7 +25,8 @@ func TestLion(t *testing.T) {
 			}
 			P, M, C := in(r, "p", p), in(r, "m", m), r.out("copy", int64(2*n))
 			step := func(g gpu.Ptr, factor float32) {
-				r.run(Flat("lion", "lion_step", (int64(n)+3)/4), P, M, C, g, in(r, "lr", []float32{lr}), in(r, "clip", []float32{factor}), int64(n),
+				r.run(Flat("lion", "lion_step", (int64(n)+3)/4), P, M, C, g, in(r, "lr", []float32{lr}),
+					in(r, "clip", []float32{factor}), int64(n),
 					float32(b1), float32(1-b1), float32(b2), float32(1-b2), decay)
 			}
 			for range 3 {

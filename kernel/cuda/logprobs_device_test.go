@@ -15,7 +15,8 @@ func TestLogProbs(t *testing.T) {
 	for _, cap := range []float64{0, 6} {
 		t.Run(fmt.Sprintf("cap %v", cap), func(t *testing.T) {
 			elements(t, 256<<20, func(t *testing.T, r *harness) {
-				for _, c := range [][3]int{{5, 512, 512}, {3, 49152, 49152}, {4, 151936, 151936}, {6, 1001, 1008}, {3, 777, 777}, {3, 7, 7}} {
+				for _, c := range [][3]int{{5, 512, 512}, {3, 49152, 49152}, {4, 151936, 151936}, {6, 1001, 1008},
+					{3, 777, 777}, {3, 7, 7}} {
 					testLogProbs(t, r, c[0], c[1], c[2], cap)
 				}
 			})
@@ -49,7 +50,8 @@ func testLogProbs(t *testing.T, r *harness, M, V, ld int, cap float64) {
 			}
 			args = append(append(args, L, i32(V), i32(ld)), more...)
 			r.run(LogProbs(entry+end, M, V), args...)
-			got = append(got, get[byte](r, P, 4*M), get[byte](r, H, 4*M), get[byte](r, X, M*ld*size), get[byte](r, D, M*ld*size))
+			got = append(got, get[byte](r, P, 4*M), get[byte](r, H, 4*M), get[byte](r, X, M*ld*size),
+				get[byte](r, D, M*ld*size))
 			alone := r.out("logp alone", int64(4*M)) // without entropies
 			args[0], args[1], args[2] = alone, gpu.Ptr(0), in(r, "logits", xb)
 			r.run(LogProbs(entry+end, M, V), args...)
@@ -142,11 +144,14 @@ func TestLogProbsLabels(t *testing.T) {
 		out := r.repeat(func() [][]byte {
 			xb, _ := r.numbers(M*V, 1)
 			L := in(r, "labels", labels)
-			X, D, P, H := in(r, "logits", xb), r.out("entropy gradient", int64(M*V*r.size())), r.out("logp", int64(4*M)), r.out("entropy", int64(4*M))
+			X, D, P, H := in(r, "logits", xb), r.out("entropy gradient", int64(M*V*r.size())),
+				r.out("logp", int64(4*M)), r.out("entropy", int64(4*M))
 			r.run(LogProbs("logprobs_both", M, V), P, H, X, D, L, i32(V), i32(V))
 			X2, loss := in(r, "logits", xb), r.out("loss", int64(4*M))
-			r.run(CrossEntropy("crossentropy_gradient", M, V), loss, X2, L, in(r, "scale", []float32{1}), gpu.Ptr(0), i32(V), i32(V))
-			return [][]byte{get[byte](r, P, 4*M), get[byte](r, H, 4*M), get[byte](r, loss, 4*M), get[byte](r, X, M*V*r.size()), get[byte](r, D, M*V*r.size()), get[byte](r, X2, M*V*r.size())}
+			r.run(CrossEntropy("crossentropy_gradient", M, V), loss, X2, L, in(r, "scale", []float32{1}), gpu.Ptr(0),
+				i32(V), i32(V))
+			return [][]byte{get[byte](r, P, 4*M), get[byte](r, H, 4*M), get[byte](r, loss, 4*M),
+				get[byte](r, X, M*V*r.size()), get[byte](r, D, M*V*r.size()), get[byte](r, X2, M*V*r.size())}
 		})
 		for i, b := range out {
 			values, per := f32Floats(b), 1

@@ -18,7 +18,8 @@ const LowRankWidth = 48
 
 // Fits tells whether there is a kernel for it.
 func (l LowRank) Fits() bool {
-	return l.Count >= 1 && l.Count <= 4 && l.R >= 8 && l.R%8 == 0 && l.Count*l.R <= LowRankWidth && l.C%8 == 0 && l.M >= 1 && l.C >= 8
+	return l.Count >= 1 && l.Count <= 4 && l.R >= 8 && l.R%8 == 0 && l.Count*l.R <= LowRankWidth && l.C%8 == 0 &&
+		l.M >= 1 && l.C >= 8
 }
 
 // lowRankTiles are the numbers of columns of eight that the kernels are compiled for.
@@ -39,7 +40,8 @@ func (l LowRank) Down(layout GemmLayout) Geometry {
 		}
 	}
 	warps = min(warps, ceil(l.C, 32))
-	return Geometry{"lowrank", fmt.Sprintf("lowrank_down_%s_%d_%d", layout, rows, nt), [3]int{ceil(l.M, 16*rows), 1, 1}, [3]int{32 * warps, 1, 1}, 512 * warps * rows * nt}
+	return Geometry{"lowrank", fmt.Sprintf("lowrank_down_%s_%d_%d", layout, rows, nt), [3]int{ceil(l.M, 16*rows), 1, 1},
+		[3]int{32 * warps, 1, 1}, 512 * warps * rows * nt}
 }
 
 // Up returns the geometry of lowrank_up_*: NT Y = T Bᵀ, NN dX = Σ dT_i A_i; tiles is its argument.
@@ -47,7 +49,8 @@ func (l LowRank) Up(layout GemmLayout) (g Geometry, tiles int) {
 	kt := l.tiles()
 	blocks := ceil(l.C, 256) * ceil(l.M, 16)
 	tiles = max(1, min(8, blocks/(4*multiprocessors)))
-	return Geometry{"lowrank", fmt.Sprintf("lowrank_up_%s_%d", layout, kt), [3]int{ceil(l.C, 256), ceil(l.M, 16*tiles), 1}, [3]int{256, 1, 1}, 0}, tiles
+	return Geometry{"lowrank", fmt.Sprintf("lowrank_up_%s_%d", layout, kt),
+		[3]int{ceil(l.C, 256), ceil(l.M, 16*tiles), 1}, [3]int{256, 1, 1}, 0}, tiles
 }
 
 // Grad returns the geometry of lowrank_grad_*: the sums over M; scratch is the memory for the blocks' shares, in bytes.
@@ -62,7 +65,8 @@ func (l LowRank) Grad() (g Geometry, scratch int64) {
 	if shares > 1 {
 		scratch = int64(columns) * int64(shares) * int64(units*nt*1024)
 	}
-	return Geometry{"lowrank", fmt.Sprintf("lowrank_grad_%d", nt), [3]int{columns, shares, 1}, [3]int{32 * warps, 1, 1}, warps * units * nt * 1024}, scratch
+	return Geometry{"lowrank", fmt.Sprintf("lowrank_grad_%d", nt), [3]int{columns, shares, 1}, [3]int{32 * warps, 1, 1},
+		warps * units * nt * 1024}, scratch
 }
 
 // LowRankCounters is how many counters Grad's blocks may use, one a column of blocks where there are shares: 32-bit

@@ -23,12 +23,14 @@ func four(p ...gpu.Ptr) []any {
 }
 
 func (r *harness) down(l LowRank, layout GemmLayout, t []gpu.Ptr, x gpu.Ptr, a []gpu.Ptr, alpha float32) *gpu.Launch {
-	return r.launch(l.Down(layout), slices.Concat(four(t...), []any{x}, four(a...), []any{i32(l.Count), i32(l.M), i32(l.C), i32(l.R), alpha})...)
+	return r.launch(l.Down(layout), slices.Concat(four(t...), []any{x}, four(a...),
+		[]any{i32(l.Count), i32(l.M), i32(l.C), i32(l.R), alpha})...)
 }
 
 func (r *harness) up(l LowRank, layout GemmLayout, y gpu.Ptr, t, b []gpu.Ptr, alpha, beta float32) *gpu.Launch {
 	g, tiles := l.Up(layout)
-	return r.launch(g, slices.Concat([]any{y}, four(t...), four(b...), []any{i32(l.M), i32(l.C), i32(l.R), i32(tiles), alpha, beta})...)
+	return r.launch(g, slices.Concat([]any{y}, four(t...), four(b...),
+		[]any{i32(l.M), i32(l.C), i32(l.R), i32(tiles), alpha, beta})...)
 }
 
 func (r *harness) grad(l LowRank, flip bool, out []gpu.Ptr, v gpu.Ptr, u []gpu.Ptr, alpha, beta float32) *gpu.Launch {
@@ -37,8 +39,9 @@ func (r *harness) grad(l LowRank, flip bool, out []gpu.Ptr, v gpu.Ptr, u []gpu.P
 	if flip {
 		f = 1
 	}
-	return r.launch(g, slices.Concat(four(out...), []any{v}, four(u...), []any{i32(l.Count), i32(l.M), i32(l.C), i32(l.R), i32(f), alpha, beta,
-		r.out("shares", scratch+256), r.counters()})...)
+	return r.launch(g, slices.Concat(four(out...), []any{v}, four(u...),
+		[]any{i32(l.Count), i32(l.M), i32(l.C), i32(l.R), i32(f), alpha, beta,
+			r.out("shares", scratch+256), r.counters()})...)
 }
 
 func (r *harness) counters() gpu.Ptr { return in(r, "counters", make([]uint32, LowRankCounters)) }
@@ -112,8 +115,10 @@ func TestLowRank(t *testing.T) {
 	r := newHarness(t, 256<<20)
 	const alpha = 0.5
 	reached := map[string]bool{}
-	for _, l := range []LowRank{{3, 60, 72, 16}, {1, 1, 8, 8}, {1, 33, 40, 8}, {2, 33, 40, 8}, {3, 100, 72, 8}, {4, 65, 168, 8}, {1, 512, 576, 8}, {1, 257, 264, 16}, {2, 512, 96, 16}, {3, 300, 200, 16},
-		{1, 77, 320, 24}, {1, 200, 512, 32}, {1, 129, 136, 48}, {1, 2500, 328, 8}, {1, 2500, 264, 16}, {2, 2200, 136, 16}, {3, 2600, 200, 16},
+	for _, l := range []LowRank{{3, 60, 72, 16}, {1, 1, 8, 8}, {1, 33, 40, 8}, {2, 33, 40, 8}, {3, 100, 72, 8},
+		{4, 65, 168, 8}, {1, 512, 576, 8}, {1, 257, 264, 16}, {2, 512, 96, 16}, {3, 300, 200, 16},
+		{1, 77, 320, 24}, {1, 200, 512, 32}, {1, 129, 136, 48}, {1, 2500, 328, 8}, {1, 2500, 264, 16},
+		{2, 2200, 136, 16}, {3, 2600, 200, 16},
 		{1, 2500, 72, 32}, {1, 2300, 104, 48}, {1, 2500, 1000, 16}} {
 		if !l.Fits() {
 			t.Fatalf("%+v does not fit", l)
@@ -138,7 +143,8 @@ func TestLowRank(t *testing.T) {
 					return got
 				})
 				for i := range out {
-					want, _ := sums(M, R, C, func(m, k int) float64 { return alpha * c.w[m*C+k] }, func(k, n int) float64 { return at(c.a[i], n, k) })
+					want, _ := sums(M, R, C, func(m, k int) float64 { return alpha * c.w[m*C+k] },
+						func(k, n int) float64 { return at(c.a[i], n, k) })
 					nearBF16(t, fmt.Sprintf("%s %+v, GEMM %d", l.Down(layout).Entry, l, i), bfFloats(out[i]), want)
 				}
 				reached[l.Down(layout).Entry] = true
@@ -161,12 +167,13 @@ func TestLowRank(t *testing.T) {
 				})
 				want := make([]float64, M*C)
 				for i := range l.Count {
-					s, _ := sums(M, C, R, func(m, k int) float64 { return alpha * c.t[i][m*R+k] }, func(k, n int) float64 {
-						if layout == NT {
-							return c.a[i][n*R+k]
-						}
-						return c.a[i][k*C+n]
-					})
+					s, _ := sums(M, C, R, func(m, k int) float64 { return alpha * c.t[i][m*R+k] },
+						func(k, n int) float64 {
+							if layout == NT {
+								return c.a[i][n*R+k]
+							}
+							return c.a[i][k*C+n]
+						})
 					for j := range want {
 						want[j] += s[j]
 					}
@@ -204,10 +211,12 @@ func TestLowRank(t *testing.T) {
 				})
 				for i := range out {
 					n, k := C, R
-					a, b := func(n, m int) float64 { return alpha * c.t[i][m*R+n] }, func(m, n int) float64 { return c.w[m*C+n] }
+					a, b := func(n, m int) float64 { return alpha * c.t[i][m*R+n] },
+						func(m, n int) float64 { return c.w[m*C+n] }
 					if flip {
 						n, k = R, C
-						a, b = func(n, m int) float64 { return alpha * c.w[m*C+n] }, func(m, n int) float64 { return c.t[i][m*R+n] }
+						a, b = func(n, m int) float64 { return alpha * c.w[m*C+n] },
+							func(m, n int) float64 { return c.t[i][m*R+n] }
 					}
 					want, plain := sums(k, n, M, a, b)
 					if beta != 0 {
@@ -216,7 +225,8 @@ func TestLowRank(t *testing.T) {
 							plain[j] = float64(float32(plain[j]) + float32(c.a[0][j]))
 						}
 					}
-					near(t, fmt.Sprintf("%s %+v, GEMM %d, flip %v onto %g", g.Entry, l, i, flip, beta), f32Floats(out[i]), want, plain)
+					near(t, fmt.Sprintf("%s %+v, GEMM %d, flip %v onto %g", g.Entry, l, i, flip, beta),
+						f32Floats(out[i]), want, plain)
 				}
 			}
 		}
@@ -241,7 +251,9 @@ func TestLowRankCountersAreLeftZero(t *testing.T) {
 	var first []byte
 	for i := range 3 {
 		to := r.out("out", int64(4*l.R*l.C))
-		r.run(g, slices.Concat(four(to), []any{c.wide}, four(c.narrow...), []any{i32(1), i32(l.M), i32(l.C), i32(l.R), i32(0), float32(1), float32(0), r.out("shares", scratch), counters})...)
+		r.run(g, slices.Concat(four(to), []any{c.wide}, four(c.narrow...),
+			[]any{i32(1), i32(l.M), i32(l.C), i32(l.R), i32(0), float32(1), float32(0), r.out("shares", scratch),
+				counters})...)
 		got := get[byte](r, to, 4*l.R*l.C)
 		if i == 0 {
 			first = got

@@ -77,22 +77,29 @@ func TestNF4Goldens(t *testing.T) {
 		offset := g.bytes(c + ".nested.offset")
 		out := r.repeat(func() [][]byte {
 			packed, absmax := r.out("packed", int64((n+1)/2)), r.out("absmax", int64(4*blocks))
-			r.run(NF4Quantise("nf4_quantise_"+kind, int64(n)), packed, absmax, in(r, "w", g.bytes(c+".input")), int64(n))
-			scale8, scale2, off := r.out("scale8", int64(blocks)), r.out("scale2", int64(4*((blocks+255)/256))), r.out("offset", 4)
+			r.run(NF4Quantise("nf4_quantise_"+kind, int64(n)), packed, absmax, in(r, "w", g.bytes(c+".input")),
+				int64(n))
+			scale8, scale2, off := r.out("scale8", int64(blocks)), r.out("scale2", int64(4*((blocks+255)/256))),
+				r.out("offset", 4)
 			code, table := in(r, "code", g.bytes("nf4.code")), in(r, "map", g.bytes("dynamic.signed"))
 			r.run(Sum("nf4", "nf4_offset"), off, absmax, i32(blocks))
 			mean := get[byte](r, off, 4)
 			offset := in(r, "golden offset", offset)
 			r.run(NF4Nest(blocks), scale8, scale2, absmax, table, offset, i32(blocks))
-			w32, n32, w16, n16 := r.out("w32", int64(4*n)), r.out("n32", int64(4*n)), r.out("w16", int64(2*n)), r.out("n16", int64(2*n))
+			w32, n32, w16, n16 := r.out("w32", int64(4*n)), r.out("n32", int64(4*n)), r.out("w16", int64(2*n)),
+				r.out("n16", int64(2*n))
 			r.run(NF4Dequantise("nf4_dequantise_f32", int64(n)), w32, packed, code, absmax, int64(n))
 			r.run(NF4Dequantise("nf4_dequantise", int64(n)), w16, packed, code, absmax, int64(n))
-			r.run(NF4Dequantise("nf4_dequantise_nested_f32", int64(n)), n32, packed, code, scale8, table, in(r, "golden scale2", g.bytes(c+".nested.absmax2")), offset, int64(n))
-			r.run(NF4Dequantise("nf4_dequantise_nested", int64(n)), n16, packed, code, scale8, table, scale2, offset, int64(n))
-			return [][]byte{get[byte](r, packed, (n+1)/2), get[byte](r, absmax, 4*blocks), get[byte](r, scale8, blocks), get[byte](r, scale2, 4*((blocks+255)/256)),
+			r.run(NF4Dequantise("nf4_dequantise_nested_f32", int64(n)), n32, packed, code, scale8, table,
+				in(r, "golden scale2", g.bytes(c+".nested.absmax2")), offset, int64(n))
+			r.run(NF4Dequantise("nf4_dequantise_nested", int64(n)), n16, packed, code, scale8, table, scale2, offset,
+				int64(n))
+			return [][]byte{get[byte](r, packed, (n+1)/2), get[byte](r, absmax, 4*blocks), get[byte](r, scale8, blocks),
+				get[byte](r, scale2, 4*((blocks+255)/256)),
 				mean, get[byte](r, w32, 4*n), get[byte](r, n32, 4*n), get[byte](r, w16, 2*n), get[byte](r, n16, 2*n)}
 		})
-		for i, name := range []string{".packed", ".absmax", ".nested.absmax_u8", ".nested.absmax2", "", ".dequantised", ".nested.dequantised"} {
+		for i, name := range []string{".packed", ".absmax", ".nested.absmax_u8", ".nested.absmax2", "", ".dequantised",
+			".nested.dequantised"} {
 			if name != "" && !bytes.Equal(out[i], g.bytes(c+name)) {
 				t.Errorf("%s%s differs", c, name)
 			}
@@ -126,9 +133,11 @@ func TestNF4Sizes(t *testing.T) {
 		out := r.repeat(func() [][]byte {
 			wb, wf := r.random(n, 0.02)
 			w = wf
-			packed, absmax, back := r.out("packed", int64((n+1)/2)), r.out("absmax", int64(4*blocks)), r.out("back", int64(2*n))
+			packed, absmax, back := r.out("packed", int64((n+1)/2)), r.out("absmax", int64(4*blocks)),
+				r.out("back", int64(2*n))
 			r.run(NF4Quantise("nf4_quantise_bf16", int64(n)), packed, absmax, in(r, "w", wb), int64(n))
-			r.run(NF4Dequantise("nf4_dequantise", int64(n)), back, packed, in(r, "code", g.bytes("nf4.code")), absmax, int64(n))
+			r.run(NF4Dequantise("nf4_dequantise", int64(n)), back, packed, in(r, "code", g.bytes("nf4.code")), absmax,
+				int64(n))
 			return [][]byte{get[byte](r, packed, (n+1)/2), get[byte](r, absmax, 4*blocks), get[byte](r, back, 2*n)}
 		})
 		absmax, back := f32Floats(out[1]), bfFloats(out[2])

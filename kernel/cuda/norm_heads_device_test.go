@@ -16,7 +16,8 @@ import (
 func TestRMSNormHeads(t *testing.T) {
 	r := newHarness(t, 64<<20)
 	const eps = 1e-5
-	for _, c := range [][2]int{{1, 8}, {7, 8}, {33, 16}, {100, 40}, {129, 64}, {300, 96}, {515, 128}, {9, 136}, {64, 256}, {4097, 128}} {
+	for _, c := range [][2]int{{1, 8}, {7, 8}, {33, 16}, {100, 40}, {129, 64}, {300, 96}, {515, 128}, {9, 136},
+		{64, 256}, {4097, 128}} {
 		rows, D := c[0], c[1]
 		n := rows * D
 		name := fmt.Sprintf("%dx%d", rows, D)
@@ -39,7 +40,8 @@ func TestRMSNormHeads(t *testing.T) {
 			plain := get[byte](r, DX, 2*n)
 			r.run(backward, ADD, DY, X, W, RSTD, ADD, int64(rows), i32(D), i32(lanes)) // onto add, in its memory
 			r.run(backward, DY, DY, X, W, RSTD, gpu.Ptr(0), int64(rows), i32(D), i32(lanes))
-			return [][]byte{get[byte](r, Y, 2*n), get[byte](r, RSTD, 4*rows), plain, get[byte](r, ADD, 2*n), get[byte](r, DY, 2*n)}
+			return [][]byte{get[byte](r, Y, 2*n), get[byte](r, RSTD, 4*rows), plain, get[byte](r, ADD, 2*n),
+				get[byte](r, DY, 2*n)}
 		})
 		y, rstd, dx, onto := make([]float64, n), make([]float64, rows), make([]float64, n), make([]float64, n)
 		for m := range rows {
@@ -74,7 +76,8 @@ func TestRMSNormHeads(t *testing.T) {
 func TestRMSNormHeadsRoPE(t *testing.T) {
 	r := newHarness(t, 64<<20)
 	const eps, P = 1e-5, 50
-	for _, c := range [][3]int{{1, 1, 16}, {7, 3, 32}, {65, 2, 64}, {40, 5, 96}, {515, 8, 128}, {9, 3, 240}, {64, 4, 256}} {
+	for _, c := range [][3]int{{1, 1, 16}, {7, 3, 32}, {65, 2, 64}, {40, 5, 96}, {515, 8, 128}, {9, 3, 240},
+		{64, 4, 256}} {
 		M, H, D := c[0], c[1], c[2]
 		rows, half := M*H, D/2
 		n := rows * D
@@ -97,14 +100,16 @@ func TestRMSNormHeadsRoPE(t *testing.T) {
 			wb, wf := r.random(D, 1)
 			db, df := r.random(n, 1)
 			x, w, dy = xf, wf, df
-			X, W, DY, AT, TABLE := in(r, "x", xb), in(r, "w", wb), in(r, "dy", db), in(r, "positions", positions), in(r, "table", table)
+			X, W, DY, AT, TABLE := in(r, "x", xb), in(r, "w", wb), in(r, "dy", db), in(r, "positions", positions),
+				in(r, "table", table)
 			Y, RSTD, DX := r.out("y", int64(2*n)), r.out("rstd", int64(4*rows)), r.out("dx", int64(2*n))
 			forward, lanes := RMSNormHeads("rmsnorm_heads_rope_forward", rows, D)
 			r.run(forward, Y, RSTD, X, W, AT, TABLE, int64(rows), i32(D), i32(lanes), i32(H), float32(eps))
 			backward, _ := RMSNormHeads("rmsnorm_heads_rope_backward", rows, D)
 			r.run(backward, DX, DY, X, W, RSTD, AT, TABLE, int64(rows), i32(D), i32(lanes), i32(H))
 			r.run(backward, DY, DY, X, W, RSTD, AT, TABLE, int64(rows), i32(D), i32(lanes), i32(H))
-			return [][]byte{get[byte](r, Y, 2*n), get[byte](r, RSTD, 4*rows), get[byte](r, DX, 2*n), get[byte](r, DY, 2*n)}
+			return [][]byte{get[byte](r, Y, 2*n), get[byte](r, RSTD, 4*rows), get[byte](r, DX, 2*n),
+				get[byte](r, DY, 2*n)}
 		})
 		y, rstd, dx := make([]float64, n), make([]float64, rows), make([]float64, n)
 		for m := range rows {

@@ -13,7 +13,8 @@ func TestPositions(t *testing.T) {
 		M     int
 		cu    []int32
 		first int // of the tokens
-	}{{10, []int32{0, 3, 7, 9}, 0}, {10, []int32{0}, 0}, {10, []int32{0, 0, 4, 4, 8, 8}, 0}, {10, []int32{5, 9}, 0}, {5000, []int32{0, 2, 4000, 4004, 5000}, 0},
+	}{{10, []int32{0, 3, 7, 9}, 0}, {10, []int32{0}, 0}, {10, []int32{0, 0, 4, 4, 8, 8}, 0}, {10, []int32{5, 9}, 0},
+		{5000, []int32{0, 2, 4000, 4004, 5000}, 0},
 		{10, []int32{0, 12, 15, 22, 30}, 10}, {10, []int32{0, 12, 15, 22, 24}, 20}} {
 		positions, long := make([]int32, c.M), make([]bool, c.M)
 		for i := range positions {
@@ -26,7 +27,8 @@ func TestPositions(t *testing.T) {
 		}
 		out := r.repeat(func() [][]byte {
 			Y := r.out("moved", int64(4*c.M))
-			r.run(Flat("positions", "positions_by_length", int64(c.M)), Y, in(r, "positions", positions), in(r, "cu", c.cu), i32(c.M), i32(len(c.cu)-1), i32(3), i32(100), i32(c.first))
+			r.run(Flat("positions", "positions_by_length", int64(c.M)), Y, in(r, "positions", positions),
+				in(r, "cu", c.cu), i32(c.M), i32(len(c.cu)-1), i32(3), i32(100), i32(c.first))
 			return [][]byte{get[byte](r, Y, 4*c.M)}
 		})
 		for i, p := range positions {

@@ -37,12 +37,15 @@ func (r *harness) attendPrompt(f Family, c promptCase, before, behind int, q, k,
 	}
 	Q, K, V := in(r, "q", q), in(r, "k", around(k, c.K*c.D)), in(r, "v", around(v, c.K*c.D))
 	O, LSE := r.out("o", int64(2*M*c.H*c.D)), r.out("lse", int64(4*c.H*M))
-	cuq, cuk := in(r, "cuq", []int32{int32(c.lead), int32(c.lead + c.queries)}), in(r, "cuk", []int32{int32(before), int32(before + c.keys)})
+	cuq, cuk := in(r, "cuq", []int32{int32(c.lead), int32(c.lead + c.queries)}),
+		in(r, "cuk", []int32{int32(before), int32(before + c.keys)})
 	args := []any{O, LSE, Q, K, V}
 	if f == Hopper {
-		args = []any{O, LSE, r.headMap(Q, M, c.H, c.D, c.H*c.D, a.BoxesQ), r.headMap(K, N, c.K, c.D, c.K*c.D, a.BoxesK), r.headMap(V, N, c.K, c.D, c.K*c.D, a.BoxesK)}
+		args = []any{O, LSE, r.headMap(Q, M, c.H, c.D, c.H*c.D, a.BoxesQ), r.headMap(K, N, c.K, c.D, c.K*c.D, a.BoxesK),
+			r.headMap(V, N, c.K, c.D, c.K*c.D, a.BoxesK)}
 	}
-	args = append(args, cuq, cuk, i32(M), i32(N), i32(c.H), i32(c.K), i32(c.D), float32(1/math.Sqrt(float64(c.D))), i32(c.window))
+	args = append(args, cuq, cuk, i32(M), i32(N), i32(c.H), i32(c.K), i32(c.D), float32(1/math.Sqrt(float64(c.D))),
+		i32(c.window))
 	if c.cap > 0 {
 		args = append(args, float32(c.cap))
 	}
@@ -53,7 +56,10 @@ func (r *harness) attendPrompt(f Family, c promptCase, before, behind int, q, k,
 // TestAttentionPrompt: pieces of prompts are attention as it is defined, their bits do not depend on where in the cache
 // they lie, and nothing that is not finite reaches them from there.
 func TestAttentionPrompt(t *testing.T) {
-	t.Run("mma", func(t *testing.T) { testAttentionPrompt(t, MMA, []int{8, 32, 40, 64, 72, 96, 128, 192, 256, 320, 512}) })
+	t.Run("mma", func(t *testing.T) {
+		testAttentionPrompt(t, MMA,
+			[]int{8, 32, 40, 64, 72, 96, 128, 192, 256, 320, 512})
+	})
 	t.Run("hopper", func(t *testing.T) {
 		if n, _ := gpu.Devices(); n > 0 {
 			if p, err := gpu.DeviceProperties(0); err != nil || p.SM() != 90 {
@@ -99,7 +105,8 @@ func testAttentionPrompt(t *testing.T, family Family, sizes []int) {
 			return [][]byte{o, lse}
 		})
 		rows := c.queries + c.after
-		of := cachedCase{queries: []int{c.queries}, keys: []int{c.keys}, H: c.H, K: c.K, D: c.D, window: c.window, cap: c.cap}
+		of := cachedCase{queries: []int{c.queries}, keys: []int{c.keys}, H: c.H, K: c.K, D: c.D, window: c.window,
+			cap: c.cap}
 		o, lse := of.attendCached(q[c.lead*c.H*c.D:], k, v, rows, false)
 		plain, plainLSE := of.attendCached(q[c.lead*c.H*c.D:], k, v, rows, true)
 		for i := range plain {
@@ -129,7 +136,8 @@ func testAttentionPrompt(t *testing.T, family Family, sizes []int) {
 // BenchmarkAttentionPrompt is a piece of 512 tokens at the end of so many, beside the kernel for few rows.
 func BenchmarkAttentionPrompt(b *testing.B) {
 	r := newHarness(b, 256<<20)
-	for _, c := range []promptCase{{queries: 512, keys: 512, H: 32, K: 4, D: 64}, {queries: 512, keys: 4096, H: 32, K: 4, D: 64}, {queries: 512, keys: 4096, H: 32, K: 8, D: 128}} {
+	for _, c := range []promptCase{{queries: 512, keys: 512, H: 32, K: 4, D: 64},
+		{queries: 512, keys: 4096, H: 32, K: 4, D: 64}, {queries: 512, keys: 4096, H: 32, K: 8, D: 128}} {
 		r.reset()
 		qb, _ := r.random(c.queries*c.H*c.D, 1)
 		kb, _ := r.random(c.keys*c.K*c.D, 1)
@@ -139,7 +147,9 @@ func BenchmarkAttentionPrompt(b *testing.B) {
 		tail := []any{float32(1 / math.Sqrt(float64(c.D))), i32(0)}
 		few, err := AttentionCached(c.queries, c.H, c.D, false)
 		r.ok(err)
-		forms := map[string]*gpu.Launch{"few rows": r.launch(few, append([]any{O, LSE, Q, K, K, cuq, cuk, i32(c.queries), i32(c.keys), i32(1), i32(c.H), i32(c.K), i32(c.D)}, tail...)...)}
+		forms := map[string]*gpu.Launch{"few rows": r.launch(few,
+			append([]any{O, LSE, Q, K, K, cuq, cuk, i32(c.queries), i32(c.keys), i32(1), i32(c.H), i32(c.K), i32(c.D)},
+				tail...)...)}
 		sizes := append([]any{cuq, cuk, i32(c.queries), i32(c.keys), i32(c.H), i32(c.K), i32(c.D)}, tail...)
 		for _, f := range []Family{MMA, Hopper} {
 			a, err := NewAttentionPrompt(f, c.queries, c.H, c.D, false)
@@ -154,7 +164,8 @@ func BenchmarkAttentionPrompt(b *testing.B) {
 		flops := 4 * float64(c.D) * float64(c.H) * float64(c.queries) * (float64(c.keys) - float64(c.queries)/2)
 		for _, name := range []string{"few rows", "mma.sync", "wgmma"} {
 			took := r.measure(func() error { return forms[name].Run(r.s) })
-			b.Logf("%-9s %4d queries of %4d keys, %d heads over %d of %3d: %8.1f us, %6.1f TFLOP/s", name, c.queries, c.keys, c.H, c.K, c.D, took.Seconds()*1e6, flops/took.Seconds()/1e12)
+			b.Logf("%-9s %4d queries of %4d keys, %d heads over %d of %3d: %8.1f us, %6.1f TFLOP/s", name, c.queries,
+				c.keys, c.H, c.K, c.D, took.Seconds()*1e6, flops/took.Seconds()/1e12)
 			forms[name].Free()
 		}
 	}

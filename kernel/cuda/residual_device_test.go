@@ -44,7 +44,8 @@ func TestRMSNorm(t *testing.T) {
 	const eps = 1e-5
 	for _, c := range [][2]int{{5, 64}, {3, 576}, {7, 4096}, {2, 16384}, {3, 16392}, {4, 100}, {9, 31}, {1, 8}} {
 		M, C := c[0], c[1]
-		for _, kind := range []struct{ add, lowBits, fp32, plusOne bool }{{}, {lowBits: true}, {add: true}, {add: true, lowBits: true}, {add: true, fp32: true}, {add: true, lowBits: true, fp32: true},
+		for _, kind := range []struct{ add, lowBits, fp32, plusOne bool }{{}, {lowBits: true}, {add: true},
+			{add: true, lowBits: true}, {add: true, fp32: true}, {add: true, lowBits: true, fp32: true},
 			{plusOne: true}, {plusOne: true, add: true, lowBits: true}, {plusOne: true, add: true, fp32: true}} {
 			name := fmt.Sprintf("%dx%d %+v", M, C, kind)
 			var x, w, res, added, dy []float64
@@ -205,14 +206,16 @@ func TestAddLowBits(t *testing.T) {
 		}
 		out := r.repeat(func() [][]byte {
 			Y, T := r.out("y", int64(2*n)), r.out("low bits", int64(n))
-			r.run(Elementwise("elementwise_add_tail", int64(n)), Y, T, in(r, "a", bits(a)), gpu.Ptr(0), in(r, "b", bits(b)), int64(n))
+			r.run(Elementwise("elementwise_add_tail", int64(n)), Y, T, in(r, "a", bits(a)), gpu.Ptr(0),
+				in(r, "b", bits(b)), int64(n))
 			return [][]byte{get[byte](r, Y, 2*n), get[byte](r, T, n)}
 		})
 		near, whole := bfFloats(out[0]), joinedFloats(out[0], out[1])
 		for i := range n {
 			w := want[len(want)-n+i]
 			if same := func(x float64) bool { return x == w || x != x && w != w }; !same(near[i]) || !same(whole[i]) {
-				t.Errorf("of %d: %v + %v is %v, with its low bits %v", n, a[len(a)-n+i], b[len(b)-n+i], near[i], whole[i])
+				t.Errorf("of %d: %v + %v is %v, with its low bits %v", n, a[len(a)-n+i], b[len(b)-n+i], near[i],
+					whole[i])
 			}
 		}
 	}
@@ -241,7 +244,8 @@ func TestAddLowBitsOfF16(t *testing.T) {
 				a[i], b[i] = joined(ab[i], tb[i]), half(bb[i])
 			}
 			Y, T := r.out("y", int64(2*n)), r.out("y's low bits", int64(n))
-			r.run(Elementwise("elementwise_add_tail", int64(n)), Y, T, in(r, "a", ab), in(r, "low bits", tb), in(r, "b", bb), int64(n))
+			r.run(Elementwise("elementwise_add_tail", int64(n)), Y, T, in(r, "a", ab), in(r, "low bits", tb),
+				in(r, "b", bb), int64(n))
 			return [][]byte{get[byte](r, Y, 2*n), get[byte](r, T, n)}
 		})
 		for i := range n {

@@ -42,7 +42,8 @@ func TestGemmSingle(t *testing.T) {
 		for _, c := range []struct {
 			M, N, K, parts, pad int
 			beta                float32
-		}{{1, 1, 1, 1, 0, 0}, {64, 64, 16, 1, 0, 0}, {65, 63, 17, 1, 3, 0.5}, {200, 136, 264, 1, 8, 1}, {129, 8, 4096, 8, 0, 0}, {16, 320, 1000, 3, 0, 0}, {40, 50, 16, 2, 0, 0}, {7, 300, 77, 1, 1, -2}} {
+		}{{1, 1, 1, 1, 0, 0}, {64, 64, 16, 1, 0, 0}, {65, 63, 17, 1, 3, 0.5}, {200, 136, 264, 1, 8, 1},
+			{129, 8, 4096, 8, 0, 0}, {16, 320, 1000, 3, 0, 0}, {40, 50, 16, 2, 0, 0}, {7, 300, 77, 1, 1, -2}} {
 			lda, ldb, ldd := c.K+c.pad, c.N+c.pad, c.N+c.pad
 			na, nb := c.M*lda, c.K*ldb
 			if l == TN {
@@ -64,9 +65,11 @@ func TestGemmSingle(t *testing.T) {
 				if c.parts > 1 {
 					to = r.out("parts", int64(4*c.M*c.N*c.parts))
 				}
-				r.run(GemmSingle(l, c.M, c.N, c.parts), to, in(r, "a", av), in(r, "b", bv), i32(c.M), i32(c.N), i32(c.K), i32(lda), i32(ldb), i32(ldd), float32(0.5), c.beta)
+				r.run(GemmSingle(l, c.M, c.N, c.parts), to, in(r, "a", av), in(r, "b", bv), i32(c.M), i32(c.N),
+					i32(c.K), i32(lda), i32(ldb), i32(ldd), float32(0.5), c.beta)
 				if c.parts > 1 {
-					r.run(Flat("reduce", "reduce_splits", int64(c.M*c.N)), D, to, i32(c.parts), int64(c.M*c.N), float32(1), float32(0))
+					r.run(Flat("reduce", "reduce_splits", int64(c.M*c.N)), D, to, i32(c.parts), int64(c.M*c.N),
+						float32(1), float32(0))
 				}
 				return [][]byte{get[byte](r, D, 4*c.M*ldd)}
 			})
@@ -126,10 +129,12 @@ func testAttentionSingle(t *testing.T, D int) {
 			vv, vf := r.normal(M * K * D)
 			dv, df := r.normal(M * H * D)
 			q, k, v, do = qf, kf, vf, df
-			b := attentionBuffers{q: in(r, "q", qv), k: in(r, "k", kv), v: in(r, "v", vv), do: in(r, "do", dv), cu: in(r, "cu", cu),
-				o: r.out("o", int64(4*M*H*D)), lse: r.out("lse", int64(4*H*M)), delta: r.out("delta", int64(4*H*M)),
+			b := attentionBuffers{q: in(r, "q", qv), k: in(r, "k", kv), v: in(r, "v", vv), do: in(r, "do", dv),
+				cu: in(r, "cu", cu),
+				o:  r.out("o", int64(4*M*H*D)), lse: r.out("lse", int64(4*H*M)), delta: r.out("delta", int64(4*H*M)),
 				dq: r.out("dq", int64(4*M*H*D)), dk: r.out("dk", int64(4*M*K*D)), dv: r.out("dv", int64(4*M*K*D)),
-				M: M, B: len(cu) - 1, H: H, K: K, D: D, ldq: H * D, ldk: K * D, ldo: H * D, window: c.window, scale: float32(scale), cap: float32(c.cap)}
+				M: M, B: len(cu) - 1, H: H, K: K, D: D, ldq: H * D, ldk: K * D, ldo: H * D, window: c.window,
+				scale: float32(scale), cap: float32(c.cap)}
 			f, back := r.attention(a, b)
 			for _, l := range append([]*gpu.Launch{f}, back...) {
 				r.ok(l.Run(r.s))
@@ -138,11 +143,13 @@ func testAttentionSingle(t *testing.T, D int) {
 			for _, l := range append(back, f) {
 				l.Free()
 			}
-			return [][]byte{get[byte](r, b.o, 4*M*H*D), get[byte](r, b.lse, 4*H*M), get[byte](r, b.dq, 4*M*H*D), get[byte](r, b.dk, 4*M*K*D), get[byte](r, b.dv, 4*M*K*D)}
+			return [][]byte{get[byte](r, b.o, 4*M*H*D), get[byte](r, b.lse, 4*H*M), get[byte](r, b.dq, 4*M*H*D),
+				get[byte](r, b.dk, 4*M*K*D), get[byte](r, b.dv, 4*M*K*D)}
 		})
 		want := attend(q, k, v, do, first, H, K, D, scale, c.cap, false)
 		for i, w := range [][]float64{want.o, want.lse, want.dq, want.dk, want.dv} {
-			nearSums(t, fmt.Sprintf("heads of %d, %+v: %s", D, c, [...]string{"o", "lse", "dq", "dk", "dv"}[i]), f32Floats(out[i]), w)
+			nearSums(t, fmt.Sprintf("heads of %d, %+v: %s", D, c, [...]string{"o", "lse", "dq", "dk", "dv"}[i]),
+				f32Floats(out[i]), w)
 		}
 	}
 }

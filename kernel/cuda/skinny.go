@@ -22,7 +22,8 @@ func Skinny(kind string, M, N int) Geometry {
 	for tiles*8 < M && tiles < 4 {
 		tiles *= 2
 	}
-	return Geometry{"skinny", fmt.Sprintf("%s_%d", kind, tiles), [3]int{ceil(N, 16), ceil(M, 8*tiles), 1}, [3]int{512, 1, 1}, 0}
+	return Geometry{"skinny", fmt.Sprintf("%s_%d", kind, tiles), [3]int{ceil(N, 16), ceil(M, 8*tiles), 1},
+		[3]int{512, 1, 1}, 0}
 }
 
 // SkinnyAny returns the geometry of skinny_any, for the depths and element types that the others do not take.

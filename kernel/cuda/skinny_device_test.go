@@ -27,7 +27,8 @@ func (r *harness) packedWeight(N, K int, nested bool) packedWeight {
 	for i := range codes {
 		codes[i] = byte(r.rnd.Uint32())
 	}
-	absmax, scale8, mapped, scale2, offset := make([]float32, n/64), make([]byte, n/64), make([]float32, 256), make([]float32, (n/64+255)/256), []float32{0.37}
+	absmax, scale8, mapped, scale2, offset := make([]float32, n/64), make([]byte, n/64), make([]float32, 256),
+		make([]float32, (n/64+255)/256), []float32{0.37}
 	for i := range mapped {
 		mapped[i] = float32(r.rnd.Float64()*2 - 1)
 	}
@@ -50,7 +51,8 @@ func (r *harness) packedWeight(N, K int, nested bool) packedWeight {
 	}
 	w := packedWeight{[]any{in(r, "codes", codes), in(r, "table", table)}, values}
 	if nested {
-		w.args = append(w.args, in(r, "scale8", scale8), in(r, "map", mapped), in(r, "scale2", scale2), in(r, "offset", offset))
+		w.args = append(w.args, in(r, "scale8", scale8), in(r, "map", mapped), in(r, "scale2", scale2),
+			in(r, "offset", offset))
 	} else {
 		w.args = append(w.args, in(r, "absmax", absmax))
 	}
@@ -66,8 +68,11 @@ func TestSkinny(t *testing.T) {
 			M, N, K int
 			f32     bool
 			beta    float32
-		}{{1, 16, 64, true, 0}, {1, 17, 128, false, 0}, {2, 40, 192, true, 1}, {3, 5, 1024, false, 1}, {8, 256, 2048, false, 0}, {9, 33, 1088, true, 0.5}, {16, 48, 5632, false, 0},
-			{31, 64, 320, false, 1}, {64, 100, 1152, true, 0}, {64, 1, 64, false, 0}, {5, 300, 16384, true, 0}, {4, 24, 8, false, 0}, {7, 50, 40, true, 0}, {1, 19, 1000, false, 0}, {7, 33, 172, true, 1}, {64, 9, 45, false, 0}, {1, 3, 1, true, 0}} {
+		}{{1, 16, 64, true, 0}, {1, 17, 128, false, 0}, {2, 40, 192, true, 1}, {3, 5, 1024, false, 1},
+			{8, 256, 2048, false, 0}, {9, 33, 1088, true, 0.5}, {16, 48, 5632, false, 0},
+			{31, 64, 320, false, 1}, {64, 100, 1152, true, 0}, {64, 1, 64, false, 0}, {5, 300, 16384, true, 0},
+			{4, 24, 8, false, 0}, {7, 50, 40, true, 0}, {1, 19, 1000, false, 0}, {7, 33, 172, true, 1},
+			{64, 9, 45, false, 0}, {1, 3, 1, true, 0}} {
 			if kind != "skinny_any" && !FitsSkinny(c.M, c.K, kind != "skinny") {
 				continue
 			}
@@ -126,7 +131,8 @@ func TestSkinny(t *testing.T) {
 				for n := range c.N {
 					var s float64
 					var p float32
-					for k := 0; k < c.K; k += 8 { // as the tensor cores add: groups of exact products, the sum cut to fp32
+					// as the tensor cores add: groups of exact products, the sum cut to fp32
+					for k := 0; k < c.K; k += 8 {
 						var eight float64
 						for i := k; i < min(k+8, c.K); i++ {
 							eight += x[m*c.K+i] * w[n*c.K+i]
@@ -194,7 +200,8 @@ func TestRowFactors(t *testing.T) {
 
 // skinnyForms are GEMMs of few rows with a weight in bf16 and in NF4, beside a copy of the weight's bytes.
 func (f *forms) skinnyForms() {
-	for _, c := range [][2]int{{2048, 2048}, {256, 2048}, {5632, 2048}, {2048, 5632}, {32000, 2048}, {4096, 4096}, {14336, 4096}, {128256, 4096}} {
+	for _, c := range [][2]int{{2048, 2048}, {256, 2048}, {5632, 2048}, {2048, 5632}, {32000, 2048}, {4096, 4096},
+		{14336, 4096}, {128256, 4096}} {
 		N, K := c[0], c[1]
 		for _, M := range []int{1, 8, 64} {
 			for _, kind := range []string{"skinny", "skinny_nf4_nested"} {
@@ -209,15 +216,18 @@ func (f *forms) skinnyForms() {
 					if kind == "skinny" {
 						args = append(args, f.randomBF16("w", int64(N*K)))
 					} else {
-						args = append(args, f.out("codes", int64(N*K/2)), f.floats("code", 16, 0x3f000000), f.out("scale8", int64(N*K/64)), f.floats("map", 256, 0x3f000000),
+						args = append(args, f.out("codes", int64(N*K/2)), f.floats("code", 16, 0x3f000000),
+							f.out("scale8", int64(N*K/64)), f.floats("map", 256, 0x3f000000),
 							f.floats("scale2", int64((N*K/64+255)/256), 0x3f000000), f.floats("offset", 1, 0))
 					}
-					work = append(work, f.launch(Skinny(kind, M, N), append(args, i32(M), i32(N), i32(K), float32(1), float32(0), i32(0))...))
+					work = append(work, f.launch(Skinny(kind, M, N),
+						append(args, i32(M), i32(N), i32(K), float32(1), float32(0), i32(0))...))
 				}
 				if kind != "skinny" {
 					bytes *= 0.26
 				}
-				form := timed{fmt.Sprintf("%s %d rows %dx%d", kind, M, N, K), f.time(work...) / float64(copies), f.bytes(2*bytes) / 2}
+				form := timed{fmt.Sprintf("%s %d rows %dx%d", kind, M, N, K), f.time(work...) / float64(copies),
+					f.bytes(2*bytes) / 2}
 				f.row(form, f.copied(math.Max(bytes, 1<<20)))
 			}
 		}

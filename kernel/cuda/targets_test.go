@@ -22,7 +22,8 @@ func TestTargetsAreTheScripts(t *testing.T) {
 	if got := regexp.MustCompile(`(?m)^TARGETS = .*$`).FindString(string(script)); got != want {
 		t.Errorf("scripts/kernels.py has %s, want %s", got, want)
 	}
-	for sm, want := range map[int]string{80: "sm_80", 86: "sm_80", 89: "sm_89", 90: "sm_90a", 100: "sm_100a", 103: "compute_90", 120: "sm_120", 121: "sm_120"} {
+	for sm, want := range map[int]string{80: "sm_80", 86: "sm_80", 89: "sm_89", 90: "sm_90a", 100: "sm_100a",
+		103: "compute_90", 120: "sm_120", 121: "sm_120"} {
 		if c, ok := ReleasedFor(sm); !ok || c.String() != want {
 			t.Errorf("a device of compute capability %d runs %v, want %s", sm, c, want)
 		}

@@ -18,11 +18,12 @@ func BenchmarkGemm(b *testing.B) {
 					if !trans {
 						n, k, ldb = w[1], w[0], w[1]
 					}
-					b.Run(fmt.Sprintf("threads=%d/M=%d/N=%d/K=%d/transB=%v", workers, m, n, k, trans), func(b *testing.B) {
-						p, r := newPool(b, workers), rand.New(rand.NewPCG(1, 2))
-						x, wt, y := fill[float32](m*k, r), fill[float32](n*k, r), make([]float32, m*n)
-						rate(b, m, n, k, func() { Gemm(p, false, trans, m, n, k, 1, x, k, wt, ldb, 0, y, n) })
-					})
+					b.Run(fmt.Sprintf("threads=%d/M=%d/N=%d/K=%d/transB=%v", workers, m, n, k, trans),
+						func(b *testing.B) {
+							p, r := newPool(b, workers), rand.New(rand.NewPCG(1, 2))
+							x, wt, y := fill[float32](m*k, r), fill[float32](n*k, r), make([]float32, m*n)
+							rate(b, m, n, k, func() { Gemm(p, false, trans, m, n, k, 1, x, k, wt, ldb, 0, y, n) })
+						})
 				}
 			}
 		}

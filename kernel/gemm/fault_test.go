@@ -45,10 +45,15 @@ func TestShortenedMapping(t *testing.T) {
 	out := make([]float32, size/2)
 	for name, read := range map[string]func(i int){
 		"bf16": func(i int) {
-			loops.FromBF16(out[i*len(out)/parts:(i+1)*len(out)/parts], halves[i*len(halves)/parts:(i+1)*len(halves)/parts])
+			loops.FromBF16(out[i*len(out)/parts:(i+1)*len(out)/parts],
+				halves[i*len(halves)/parts:(i+1)*len(halves)/parts])
 		},
-		"dot": func(i int) { n := len(singles) / parts; out[i] = loops.Dot(singles[i*n:(i+1)*n], singles[i*n:(i+1)*n]) },
-		"go":  func(i int) { out[i] = singles[(i+1)*len(singles)/parts-1] },
+		"dot": func(i int) {
+			n := len(singles) / parts
+			out[i] = loops.Dot(singles[i*n:(i+1)*n],
+				singles[i*n:(i+1)*n])
+		},
+		"go": func(i int) { out[i] = singles[(i+1)*len(singles)/parts-1] },
 	} {
 		err := rescue.Do(func() error { pool.Parallel(parts, read); return nil })
 		var changed *rescue.ChangedError

@@ -54,20 +54,24 @@ func Path() string { return chosen.name }
 // row strides lda, ldb, ldc; op transposes where transA or transB is set, so
 // a transposed A is stored as [k,m] and a transposed B as [n,k].
 // With beta 0, C is not read; with alpha 0, A and B are not. It panics on a slice that is too short.
-func Gemm[T Float](p *Pool, transA, transB bool, m, n, k int, alpha T, a []T, lda int, b []T, ldb int, beta T, c []T, ldc int) {
-	run(p, problem[T]{transA: transA, transB: transB, m: m, n: n, k: k, alpha: alpha, a: a, lda: lda, b: b, ldb: ldb, beta: beta, c: c, ldc: ldc})
+func Gemm[T Float](p *Pool, transA, transB bool, m, n, k int, alpha T, a []T, lda int, b []T, ldb int, beta T, c []T,
+	ldc int) {
+	run(p, problem[T]{transA: transA, transB: transB, m: m, n: n, k: k, alpha: alpha, a: a, lda: lda, b: b, ldb: ldb,
+		beta: beta, c: c, ldc: ldc})
 }
 
 // GemmDequantised is Gemm with op(A) = A and a B that is dequantised block by block
 // while it is multiplied, so that it never exists as a whole: the same result
 // bit for bit as dequantising it first. B is [k,n], or [n,k] when transB is set.
 // Y = X Wᵀ takes transB true, dX = dY W false.
-func GemmDequantised(p *Pool, transB bool, m, n, k int, alpha float32, a []float32, lda int, b Dequantiser, beta float32, c []float32, ldc int) {
+func GemmDequantised(p *Pool, transB bool, m, n, k int, alpha float32, a []float32, lda int, b Dequantiser,
+	beta float32, c []float32, ldc int) {
 	ldb := n
 	if transB {
 		ldb = k
 	}
-	run(p, problem[float32]{transB: transB, m: m, n: n, k: k, alpha: alpha, a: a, lda: lda, dec: b, ldb: ldb, beta: beta, c: c, ldc: ldc})
+	run(p, problem[float32]{transB: transB, m: m, n: n, k: k, alpha: alpha, a: a, lda: lda, dec: b, ldb: ldb,
+		beta: beta, c: c, ldc: ldc})
 }
 
 // problem is one GEMM.
@@ -92,7 +96,8 @@ func run[T Float](p *Pool, q problem[T]) {
 		// T may be a named float32: the slices are the same memory.
 		runOn(p, &p.job32, problem[float32]{
 			transA: q.transA, transB: q.transB, m: q.m, n: q.n, k: q.k, alpha: float32(q.alpha), beta: float32(q.beta),
-			a: as[float32](q.a), b: as[float32](q.b), c: as[float32](q.c), lda: q.lda, ldb: q.ldb, ldc: q.ldc, dec: q.dec,
+			a: as[float32](q.a), b: as[float32](q.b), c: as[float32](q.c), lda: q.lda, ldb: q.ldb, ldc: q.ldc,
+			dec: q.dec,
 		})
 		return
 	}
@@ -126,7 +131,8 @@ func (q *problem[T]) check() {
 			return
 		}
 		if stride < cols || len(x) < (rows-1)*stride+cols {
-			panic(fmt.Sprintf("gemm: %s holds %d values with rows of %d; a matrix [%d,%d] does not fit", name, len(x), stride, rows, cols))
+			panic(fmt.Sprintf("gemm: %s holds %d values with rows of %d; a matrix [%d,%d] does not fit", name, len(x),
+				stride, rows, cols))
 		}
 	}
 	need("A", q.a, q.transA, q.m, q.k, q.lda)

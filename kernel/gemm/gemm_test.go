@@ -43,7 +43,8 @@ type shape struct {
 }
 
 func (s shape) String() string {
-	return fmt.Sprintf("m%d n%d k%d tA%v tB%v pad%d alpha%v beta%v", s.m, s.n, s.k, s.transA, s.transB, s.pad, s.alpha, s.beta)
+	return fmt.Sprintf("m%d n%d k%d tA%v tB%v pad%d alpha%v beta%v", s.m, s.n, s.k, s.transA, s.transB, s.pad, s.alpha,
+		s.beta)
 }
 
 func (s shape) strides() (lda, ldb, ldc int) {
@@ -162,7 +163,9 @@ func TestAgainstFloat64(t *testing.T) {
 func TestThreadsDoNotChangeBits(t *testing.T) {
 	onPath(t, func(t *testing.T) {
 		pools := []*Pool{newPool(t, 1), newPool(t, 2), newPool(t, 3), newPool(t, 4)}
-		for _, s := range []shape{{m: 129, n: 577, k: 576}, {m: 1, n: 1000, k: 777, transB: true}, {m: 300, n: 8, k: 900, transB: true}, {m: 8, n: 900, k: 300, transA: true}, {m: 700, n: 16, k: 130, transA: true}, {m: 3, n: 1000, k: 777}} {
+		for _, s := range []shape{{m: 129, n: 577, k: 576}, {m: 1, n: 1000, k: 777, transB: true},
+			{m: 300, n: 8, k: 900, transB: true}, {m: 8, n: 900, k: 300, transA: true},
+			{m: 700, n: 16, k: 130, transA: true}, {m: 3, n: 1000, k: 777}} {
 			r := rand.New(rand.NewPCG(3, 5))
 			lda, ldb, ldc := s.strides()
 			a, b := fill[float32](s.m*s.k, r), fill[float32](s.n*s.k, r)
@@ -197,7 +200,8 @@ func TestDequantisedIsGemmBitForBit(t *testing.T) {
 	onPath(t, func(t *testing.T) {
 		p := newPool(t, 2)
 		for _, m := range []int{1, 3, 5, 16, 40, 130} {
-			for _, s := range []shape{{n: 65, k: 172}, {n: 172, k: 65}, {n: 576, k: 640}, {n: 33, k: 5000}, {n: 700, k: 100}} {
+			for _, s := range []shape{{n: 65, k: 172}, {n: 172, k: 65}, {n: 576, k: 640}, {n: 33, k: 5000},
+				{n: 700, k: 100}} {
 				r := rand.New(rand.NewPCG(9, uint64(m)))
 				a, b := fill[float32](m*s.k, r), fill[float32](s.n*s.k, r)
 				for _, trans := range []bool{false, true} {

@@ -13,7 +13,8 @@ import (
 
 // Offsets in struct tile of tile_amd64.go.
 const (
-	offA, offARS, offACS, offB, offBS, offC, offLDC, offK, offMask, offAlpha, offAdd = 0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 76
+	offA, offARS, offACS, offB, offBS, offC, offLDC, offK, offMask, offAlpha, offAdd = 0, 8, 16, 24, 32, 40, 48, 56, 64,
+		72, 76
 )
 
 var out bytes.Buffer

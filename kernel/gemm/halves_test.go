@@ -19,7 +19,8 @@ func TestHalvesBitForBit(t *testing.T) {
 		if f16 {
 			to, from = simd.ToF16, simd.FromF16
 		}
-		for _, s := range [][2]int{{64, 64}, {172, 64}, {64, 172}, {37, 53}, {3, 5}, {9, 15}, {6, 17}, {576, 1536}, {20, 4100}, {5, 8192}} {
+		for _, s := range [][2]int{{64, 64}, {172, 64}, {64, 172}, {37, 53}, {3, 5}, {9, 15}, {6, 17}, {576, 1536},
+			{20, 4100}, {5, 8192}} {
 			n, k := s[0], s[1]
 			h := gemm.Halves{Bits: make([]uint16, n*k), F16: f16}
 			w := make([]float32, n*k)
@@ -40,7 +41,8 @@ func TestHalvesBitForBit(t *testing.T) {
 						gemm.Gemm(p, false, trans, m, n, k, 1, x, k, w, stride, beta, want, n)
 						for i := range want {
 							if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
-								t.Fatalf("f16 %v W%v M=%d transB %v beta %v: value %d is %v, want %v", f16, s, m, trans, beta, i, got[i], want[i])
+								t.Fatalf("f16 %v W%v M=%d transB %v beta %v: value %d is %v, want %v", f16, s, m, trans,
+									beta, i, got[i], want[i])
 							}
 						}
 					}

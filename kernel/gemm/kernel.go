@@ -20,12 +20,15 @@ type kernel[T Float] struct {
 }
 
 var (
-	portable32 = kernel[float32]{"generic", 4, 4, tileGo[float32], dotGo[float32], nil, sumGo[float32], packRows[float32], packCols[float32]}
-	portable64 = kernel[float64]{"generic", 4, 4, tileGo[float64], dotGo[float64], nil, sumGo[float64], packRows[float64], packCols[float64]}
+	portable32 = kernel[float32]{"generic", 4, 4, tileGo[float32], dotGo[float32], nil, sumGo[float32],
+		packRows[float32], packCols[float32]}
+	portable64 = kernel[float64]{"generic", 4, 4, tileGo[float64], dotGo[float64], nil, sumGo[float64],
+		packRows[float64], packCols[float64]}
 )
 
 // tileGo is the plain 4 x 4 tile.
-func tileGo[T Float](_ *space[T], rows, cols, kc int, alpha T, a []T, ars, acs int, b []T, bs int, c []T, ldc int, add bool) {
+func tileGo[T Float](_ *space[T], rows, cols, kc int, alpha T, a []T, ars, acs int, b []T, bs int, c []T, ldc int,
+	add bool) {
 	if rows < 4 || cols < 4 {
 		for i := range rows {
 			for x := range cols {

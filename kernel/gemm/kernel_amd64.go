@@ -77,7 +77,8 @@ var chosen = func() *kernel[float32] {
 	return kernels[len(kernels)-1]
 }()
 
-func tileAVX512(_ *space[float32], rows, cols, kc int, alpha float32, a []float32, ars, acs int, b []float32, bs int, c []float32, ldc int, add bool) {
+func tileAVX512(_ *space[float32], rows, cols, kc int, alpha float32, a []float32, ars, acs int, b []float32, bs int,
+	c []float32, ldc int, add bool) {
 	t := tile{
 		a: unsafe.Pointer(&a[0]), ars: uintptr(4 * ars), acs: uintptr(4 * acs),
 		b: unsafe.Pointer(&b[0]), bs: uintptr(4 * bs),
@@ -90,7 +91,8 @@ func tileAVX512(_ *space[float32], rows, cols, kc int, alpha float32, a []float3
 	tile512(&t, rows, (cols+15)/16)
 }
 
-func tileAVX2(s *space[float32], rows, cols, kc int, alpha float32, a []float32, ars, acs int, b []float32, bs int, c []float32, ldc int, add bool) {
+func tileAVX2(s *space[float32], rows, cols, kc int, alpha float32, a []float32, ars, acs int, b []float32, bs int,
+	c []float32, ldc int, add bool) {
 	t := tile{
 		a: unsafe.Pointer(&a[0]), ars: uintptr(4 * ars), acs: uintptr(4 * acs),
 		b: unsafe.Pointer(&b[0]), bs: uintptr(4 * bs),
@@ -152,7 +154,8 @@ func sumAVX(acc, coef, b []float32, stride int) {
 	whole := len(acc) &^ 31
 	if whole > 0 && len(coef) > 0 {
 		_ = b[(len(coef)-1)*stride+whole-1]
-		sum256(unsafe.Pointer(&acc[0]), whole/32, unsafe.Pointer(&coef[0]), len(coef), unsafe.Pointer(&b[0]), uintptr(4*stride))
+		sum256(unsafe.Pointer(&acc[0]), whole/32, unsafe.Pointer(&coef[0]), len(coef), unsafe.Pointer(&b[0]),
+			uintptr(4*stride))
 	}
 	if whole < len(acc) && len(coef) > 0 {
 		sumGo(acc[whole:], coef, b[whole:], stride)
@@ -170,7 +173,8 @@ func packRowsAVX(dst []float32, nr int, src []float32, stride, rows, kc int) {
 			done := 0
 			if r+8 <= rows && whole > 0 {
 				_, _ = src[(r+7)*stride+k+whole-1], dst[(k+whole-1)*nr+r+7]
-				transpose8(unsafe.Pointer(&dst[k*nr+r]), uintptr(4*nr), unsafe.Pointer(&src[r*stride+k]), uintptr(4*stride), whole/8)
+				transpose8(unsafe.Pointer(&dst[k*nr+r]), uintptr(4*nr), unsafe.Pointer(&src[r*stride+k]),
+					uintptr(4*stride), whole/8)
 				done = whole
 			}
 			for i := r; i < r+8; i++ {

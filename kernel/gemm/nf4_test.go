@@ -48,7 +48,8 @@ func TestPackedWeightsBitForBit(t *testing.T) {
 					gemm.Gemm(p, false, trans, m, n, k, 1, x, k, w, cols, 0, want, n)
 					for i := range want {
 						if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
-							t.Fatalf("nested %v W[%d,%d] M=%d transB %v: value %d is %v, want %v", nested, rows, cols, m, trans, i, got[i], want[i])
+							t.Fatalf("nested %v W[%d,%d] M=%d transB %v: value %d is %v, want %v", nested, rows, cols,
+								m, trans, i, got[i], want[i])
 						}
 					}
 				}
@@ -67,22 +68,23 @@ func BenchmarkPacked(b *testing.B) {
 					if !trans {
 						n, k = k, n
 					}
-					b.Run(fmt.Sprintf("threads=%d/M=%d/N=%d/K=%d/transB=%v", workers, m, n, k, trans), func(b *testing.B) {
-						p, r := gemm.NewPool(workers), rand.New(rand.NewPCG(1, 2))
-						b.Cleanup(p.Close)
-						packed, err := quant.Quantise(normal(n*k, r), w[0], w[1], quant.Default())
-						if err != nil {
-							b.Fatal(err)
-						}
-						x, y := normal(m*k, r), make([]float32, m*n)
-						best := time.Hour
-						for b.Loop() {
-							start := time.Now()
-							gemm.GemmDequantised(p, trans, m, n, k, 1, x, k, &packed, 0, y, n)
-							best = min(best, time.Since(start))
-						}
-						b.ReportMetric(2*float64(m)*float64(n)*float64(k)/float64(best.Nanoseconds()), "GFLOP/s")
-					})
+					b.Run(fmt.Sprintf("threads=%d/M=%d/N=%d/K=%d/transB=%v", workers, m, n, k, trans),
+						func(b *testing.B) {
+							p, r := gemm.NewPool(workers), rand.New(rand.NewPCG(1, 2))
+							b.Cleanup(p.Close)
+							packed, err := quant.Quantise(normal(n*k, r), w[0], w[1], quant.Default())
+							if err != nil {
+								b.Fatal(err)
+							}
+							x, y := normal(m*k, r), make([]float32, m*n)
+							best := time.Hour
+							for b.Loop() {
+								start := time.Now()
+								gemm.GemmDequantised(p, trans, m, n, k, 1, x, k, &packed, 0, y, n)
+								best = min(best, time.Since(start))
+							}
+							b.ReportMetric(2*float64(m)*float64(n)*float64(k)/float64(best.Nanoseconds()), "GFLOP/s")
+						})
 				}
 			}
 		}

@@ -86,7 +86,8 @@ func (j *job[T]) plan(workers int) {
 	switch {
 	case workers == 1:
 		chunk = min(chunk, j.slivers)
-	case 4*workers*ceil(j.slivers, workers) <= 5*j.slivers || j.rowTiles < workers: // workers end within a quarter of each other
+	// workers end within a quarter of each other
+	case 4*workers*ceil(j.slivers, workers) <= 5*j.slivers || j.rowTiles < workers:
 		chunk = evenChunk(j.slivers, most, workers)
 	default:
 		chunk = min(chunk, j.slivers)

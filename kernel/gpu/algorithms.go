@@ -140,7 +140,8 @@ func (g Gemm) Key(workspace int64) string {
 	case g.In != BF16:
 		in = " of " + g.In.String()
 	}
-	return fmt.Sprintf("%dx%dx%d %s%s ld %d,%d,%d %s beta %t align %d workspace %d%s", g.M, g.N, g.K, t(g.TransA), t(g.TransB),
+	return fmt.Sprintf("%dx%dx%d %s%s ld %d,%d,%d %s beta %t align %d workspace %d%s", g.M, g.N, g.K, t(g.TransA),
+		t(g.TransB),
 		g.LDA, g.LDB, g.LDD, g.Out, g.Beta != 0, g.Align, workspace, in)
 }
 
@@ -180,7 +181,8 @@ func (g Gemm) check() error {
 		return fmt.Errorf("gemm %s: sizes must be positive and rows fit their leading dimension", g.Key(0))
 	}
 	if g.In < BF16 || g.In > F16 || g.Out != g.In && g.Out != F32 || g.TF32 && g.In != F32 {
-		return fmt.Errorf("gemm %dx%dx%d: operand type %d, output type %d, TF32 %t", g.M, g.N, g.K, int(g.In), int(g.Out), g.TF32)
+		return fmt.Errorf("gemm %dx%dx%d: operand type %d, output type %d, TF32 %t", g.M, g.N, g.K, int(g.In),
+			int(g.Out), g.TF32)
 	}
 	return nil
 }

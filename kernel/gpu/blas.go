@@ -24,16 +24,19 @@ static struct {
 	int (*heuristic)(void *, void *, void *, void *, void *, void *, void *, int, heuristic_t *, int *);
 	int (*algo_get)(const void *, int, void *, size_t, size_t *);
 	int (*algo_check)(void *, void *, void *, void *, void *, void *, const void *, heuristic_t *);
-	int (*matmul)(void *, void *, const void *, uintptr_t, void *, uintptr_t, void *, const void *, uintptr_t, void *, uintptr_t, void *, const void *, uintptr_t, size_t, void *);
+	int (*matmul)(void *, void *, const void *, uintptr_t, void *, uintptr_t, void *, const void *, uintptr_t, void *,
+		uintptr_t, void *, const void *, uintptr_t, size_t, void *);
 	int (*desc_destroy)(void *), (*layout_destroy)(void *);
 } lt;
 
 static const char *lt_load(void *lib) {
 #define GET(field, sym) if (!(*(void **)&lt.field = dlsym(lib, #sym))) return #sym;
 	GET(version, cublasLtGetVersion) GET(create, cublasLtCreate)
-	GET(desc_create, cublasLtMatmulDescCreate) GET(desc_set, cublasLtMatmulDescSetAttribute) GET(desc_destroy, cublasLtMatmulDescDestroy)
+	GET(desc_create, cublasLtMatmulDescCreate) GET(desc_set, cublasLtMatmulDescSetAttribute) GET(desc_destroy,
+		cublasLtMatmulDescDestroy)
 	GET(layout_create, cublasLtMatrixLayoutCreate) GET(layout_destroy, cublasLtMatrixLayoutDestroy)
-	GET(pref_create, cublasLtMatmulPreferenceCreate) GET(pref_set, cublasLtMatmulPreferenceSetAttribute) GET(pref_destroy, cublasLtMatmulPreferenceDestroy)
+	GET(pref_create, cublasLtMatmulPreferenceCreate) GET(pref_set,
+		cublasLtMatmulPreferenceSetAttribute) GET(pref_destroy, cublasLtMatmulPreferenceDestroy)
 	GET(heuristic, cublasLtMatmulAlgoGetHeuristic) GET(algo_get, cublasLtMatmulAlgoConfigGetAttribute)
 	GET(algo_check, cublasLtMatmulAlgoCheck) GET(matmul, cublasLtMatmul)
 	return 0;
@@ -51,10 +54,12 @@ typedef struct {
 
 // The library counts columns first, so D[M,N] row-major is D' [N,M] there and the operands change places.
 // Returns 1000*step + status on failure.
-static int gemm_describe(gemm_t *g, int M, int N, int K, int transA, int transB, int64_t lda, int64_t ldb, int64_t ldd, int in, int out, int tf32) {
+static int gemm_describe(gemm_t *g, int M, int N, int K, int transA, int transB, int64_t lda, int64_t ldb, int64_t ldd,
+	int in, int out, int tf32) {
 	int r;
 	if ((r = lt.desc_create(&g->desc, tf32 ? COMPUTE_32F_FAST_TF32 : COMPUTE_32F, R_32F))) return 1000 + r;
-	if ((r = lt.desc_set(g->desc, DESC_TRANSA, &transB, sizeof transB)) || (r = lt.desc_set(g->desc, DESC_TRANSB, &transA, sizeof transA))) return 2000 + r;
+	if ((r = lt.desc_set(g->desc, DESC_TRANSA, &transB, sizeof transB)) ||
+		(r = lt.desc_set(g->desc, DESC_TRANSB, &transA, sizeof transA))) return 2000 + r;
 	if ((r = lt.layout_create(&g->first, in, transB ? K : N, transB ? N : K, ldb)) ||
 	    (r = lt.layout_create(&g->second, in, transA ? M : K, transA ? K : M, lda)) ||
 	    (r = lt.layout_create(&g->out, out, N, M, ldd))) return 3000 + r;
@@ -67,7 +72,8 @@ static int gemm_choose(gemm_t *g, int align) {
 	int r, n = 0, mask = REDUCE_FP32;
 	uint32_t a = align;
 	if ((r = lt.pref_create(&pref))) return 4000 + r;
-	if (!(r = lt.pref_set(pref, PREF_WORKSPACE, &g->workspace, sizeof g->workspace)) && !(r = lt.pref_set(pref, PREF_REDUCTION, &mask, sizeof mask)))
+	if (!(r = lt.pref_set(pref, PREF_WORKSPACE, &g->workspace, sizeof g->workspace)) &&
+		!(r = lt.pref_set(pref, PREF_REDUCTION, &mask, sizeof mask)))
 		for (int i = 0; i < 4 && !r; i++) r = lt.pref_set(pref, PREF_ALIGN_A + i, &a, sizeof a);
 	if (!r) r = lt.heuristic(g->handle, g->desc, g->first, g->second, g->out, g->out, pref, 8, best, &n);
 	lt.pref_destroy(pref);
@@ -76,7 +82,8 @@ static int gemm_choose(gemm_t *g, int align) {
 		int scheme = 0;
 		size_t len;
 		if (best[i].status || best[i].workspace > g->workspace) continue;
-		if (lt.algo_get(best[i].algo, ALGO_REDUCTION, &scheme, sizeof scheme, &len) || (scheme & REDUCE_IN_PLACE)) continue;
+		if (lt.algo_get(best[i].algo, ALGO_REDUCTION, &scheme, sizeof scheme, &len) ||
+			(scheme & REDUCE_IN_PLACE)) continue;
 		memcpy(g->algo, best[i].algo, sizeof g->algo);
 		return 0;
 	}
@@ -89,7 +96,8 @@ static int gemm_check(gemm_t *g) {
 	return h.workspace > g->workspace ? 8000 : 0;
 }
 static int gemm_run(gemm_t *g, uintptr_t D, uintptr_t A, uintptr_t B, uintptr_t ws, void *stream) {
-	return lt.matmul(g->handle, g->desc, &g->alpha, B, g->first, A, g->second, &g->beta, D, g->out, D, g->out, g->algo, ws, g->workspace, stream);
+	return lt.matmul(g->handle, g->desc, &g->alpha, B, g->first, A, g->second, &g->beta, D, g->out, D, g->out, g->algo,
+		ws, g->workspace, stream);
 }
 static void gemm_free(gemm_t *g) {
 	if (g->out) lt.layout_destroy(g->out);
@@ -200,7 +208,8 @@ func (b *BLAS) Plan(g Gemm, workspace int64, chosen *Algorithms) (*PlannedGemm, 
 		p.Free()
 		return fmt.Errorf("gemm %s: cuBLASLt %s: step %d status %d", key, b.Version, int(r)/1000, int(r)%1000)
 	}
-	if r := C.gemm_describe(p.g, C.int(g.M), C.int(g.N), C.int(g.K), bit(g.TransA), bit(g.TransB), C.int64_t(g.LDA), C.int64_t(g.LDB), C.int64_t(g.LDD),
+	if r := C.gemm_describe(p.g, C.int(g.M), C.int(g.N), C.int(g.K), bit(g.TransA), bit(g.TransB), C.int64_t(g.LDA),
+		C.int64_t(g.LDB), C.int64_t(g.LDD),
 		libraryTypes[g.In], libraryTypes[g.Out], bit(g.TF32)); r != 0 {
 		return nil, fail(r)
 	}
@@ -225,9 +234,11 @@ func (b *BLAS) Plan(g Gemm, workspace int64, chosen *Algorithms) (*PlannedGemm, 
 // Run queues D = Alpha op(A) op(B) + Beta D. It allocates nothing.
 func (p *PlannedGemm) Run(s *Stream, d, a, b, workspace Ptr) error {
 	if (d|a|b)%Ptr(p.Align) != 0 {
-		return fmt.Errorf("gemm %s: addresses %x %x %x are not aligned to %d bytes", p.Key(p.Workspace), d, a, b, p.Align)
+		return fmt.Errorf("gemm %s: addresses %x %x %x are not aligned to %d bytes", p.Key(p.Workspace), d, a, b,
+			p.Align)
 	}
-	if r := C.gemm_run(p.g, C.uintptr_t(d), C.uintptr_t(a), C.uintptr_t(b), C.uintptr_t(workspace), unsafe.Pointer(s.c())); r != 0 {
+	if r := C.gemm_run(p.g, C.uintptr_t(d), C.uintptr_t(a), C.uintptr_t(b), C.uintptr_t(workspace),
+		unsafe.Pointer(s.c())); r != 0 {
 		return fmt.Errorf("gemm %s: cublasLtMatmul: status %d", p.Key(p.Workspace), int(r))
 	}
 	return nil

@@ -65,7 +65,8 @@ func TestBLAS(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, g := range []Gemm{
-		{TransB: true, Out: F32, Alpha: 1}, {Out: F32, Alpha: 2}, {TransA: true, Out: F32, Alpha: 1, Beta: 0.5}, {TransA: true, TransB: true, Out: F32, Alpha: 1},
+		{TransB: true, Out: F32, Alpha: 1}, {Out: F32, Alpha: 2}, {TransA: true, Out: F32, Alpha: 1, Beta: 0.5},
+		{TransA: true, TransB: true, Out: F32, Alpha: 1},
 		{TransB: true, Out: BF16, Alpha: 1}, {Out: BF16, Alpha: 1, Beta: 1},
 	} {
 		g.M, g.N, g.K = M, N, K
@@ -103,11 +104,15 @@ func TestBLAS(t *testing.T) {
 			} else {
 				err = Upload(D, fill)
 			}
-			err = errors.Join(err, s.Fill(D.Add(int64(M*N*size)), 0xa5, 64), prod.Run(s, D, A, B, a.Base.Add(64<<20)), s.Synchronize())
+			err = errors.Join(err, s.Fill(D.Add(int64(M*N*size)), 0xa5, 64), prod.Run(s, D, A, B, a.Base.Add(64<<20)),
+				s.Synchronize())
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n := testing.AllocsPerRun(10, func() { _ = prod.Run(s, D.Add(4<<20), A, B, a.Base.Add(64<<20)) }); n != 0 {
+			if n := testing.AllocsPerRun(10, func() {
+				_ = prod.Run(s, D.Add(4<<20), A, B,
+					a.Base.Add(64<<20))
+			}); n != 0 {
 				t.Errorf("a GEMM allocates %v times", n)
 			}
 			if prod.Run(s, D.Add(2), A, B, a.Base.Add(64<<20)) == nil {

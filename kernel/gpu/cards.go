@@ -17,11 +17,12 @@ type Card struct {
 	Driver  string `json:"driver"`     // 580.159.04
 	Problem string `json:"problem,omitempty"`
 
-	Total     int64         `json:"total_bytes"`
-	Reserved  int64         `json:"reserved_bytes"` // the driver's and the firmware's own
-	Used      int64         `json:"used_bytes"`     // without Reserved, where the driver tells them apart
-	Free      int64         `json:"free_bytes"`
-	Processes []CardProcess `json:"processes,omitempty"` // with memory on it, this one included; empty in many containers
+	Total    int64 `json:"total_bytes"`
+	Reserved int64 `json:"reserved_bytes"` // the driver's and the firmware's own
+	Used     int64 `json:"used_bytes"`     // without Reserved, where the driver tells them apart
+	Free     int64 `json:"free_bytes"`
+	// with memory on it, this one included; empty in many containers
+	Processes []CardProcess `json:"processes,omitempty"`
 
 	Temperature   *int64 `json:"temperature_c,omitempty"`
 	SlowdownAt    *int64 `json:"slowdown_temperature_c,omitempty"` // clocks fall from here on
@@ -96,10 +97,11 @@ func (p PCIe) String() string {
 
 // CardLink is what joins two cards.
 type CardLink struct {
-	To      int    `json:"to"`               // the other card's index
-	NVLinks int    `json:"nvlinks"`          // between them, or to the switch that joins them
-	Path    string `json:"path,omitempty"`   // over PCIe, in words
-	Access  string `json:"access,omitempty"` // ok where each reads and writes the other's memory, else why not; "" = not told
+	To      int    `json:"to"`             // the other card's index
+	NVLinks int    `json:"nvlinks"`        // between them, or to the switch that joins them
+	Path    string `json:"path,omitempty"` // over PCIe, in words
+	// ok where each reads and writes the other's memory, else why not; "" = not told
+	Access string `json:"access,omitempty"`
 }
 
 // AccessOK is CardLink.Access of cards that read and write one another's memory.
@@ -179,7 +181,8 @@ func sameUUID(a, b string) bool {
 // devices differently, and CUDA_VISIBLE_DEVICES leaves some out.
 func CardOf(cards []Card, p Properties) (Card, bool) {
 	for _, c := range cards {
-		if sameUUID(p.UUID, c.UUID) || slices.ContainsFunc(c.Instances, func(i CardInstance) bool { return sameUUID(p.UUID, i.UUID) }) {
+		if sameUUID(p.UUID, c.UUID) || slices.ContainsFunc(c.Instances,
+			func(i CardInstance) bool { return sameUUID(p.UUID, i.UUID) }) {
 			return c, true
 		}
 	}

@@ -5,7 +5,8 @@ import "testing"
 func TestCardOf(t *testing.T) {
 	cards := []Card{
 		{Index: 0, UUID: "GPU-aaaaaaaa-0000-0000-0000-000000000000", PCI: "00000000:17:00.0"},
-		{Index: 1, UUID: "GPU-bbbbbbbb-0000-0000-0000-000000000000", PCI: "00000000:65:00.0", Instances: []CardInstance{{UUID: "MIG-cccccccc-0000-0000-0000-000000000000"}}},
+		{Index: 1, UUID: "GPU-bbbbbbbb-0000-0000-0000-000000000000", PCI: "00000000:65:00.0",
+			Instances: []CardInstance{{UUID: "MIG-cccccccc-0000-0000-0000-000000000000"}}},
 		{Index: 2, PCI: "00000001:17:00.0"},
 	}
 	for _, c := range []struct {
@@ -13,7 +14,8 @@ func TestCardOf(t *testing.T) {
 		p    Properties
 		want int // -1: none
 	}{
-		{"by UUID, whatever the order", Properties{Index: 0, UUID: "bbbbbbbb-0000-0000-0000-000000000000", PCI: "0000:17:00.0"}, 1},
+		{"by UUID, whatever the order", Properties{Index: 0, UUID: "bbbbbbbb-0000-0000-0000-000000000000",
+			PCI: "0000:17:00.0"}, 1},
 		{"a MIG instance", Properties{UUID: "CCCCCCCC-0000-0000-0000-000000000000"}, 1},
 		{"by bus id", Properties{UUID: "dddddddd-0000-0000-0000-000000000000", PCI: "0000:17:00.0"}, 0},
 		{"by bus id, another domain", Properties{PCI: "0001:17:00.0"}, 2},

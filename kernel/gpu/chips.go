@@ -52,7 +52,8 @@ func FindChip(s string) (Chip, error) {
 	}
 	sm := 10*major + minor
 	if text != fmt.Sprint(sm) && text != fmt.Sprintf("%d.%d", major, minor) || major < 1 || minor > 9 {
-		return Chip{}, fmt.Errorf("GPU %q is not known: name one of %s, or a compute capability such as 9.0", s, strings.Join(names, ", "))
+		return Chip{}, fmt.Errorf("GPU %q is not known: name one of %s, or a compute capability such as 9.0", s,
+			strings.Join(names, ", "))
 	}
 	if err := CheckDriver(KernelsVersion, sm); err != nil {
 		return Chip{}, fmt.Errorf("GPU %q: %w", s, err)

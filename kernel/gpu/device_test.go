@@ -116,7 +116,8 @@ func TestLaunchAndGraph(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer m.Unload()
-	if _, err := m.Function("nothing"); err == nil || !strings.Contains(err.Error(), "nothing") || !strings.Contains(err.Error(), "cuModuleGetFunction") {
+	if _, err := m.Function("nothing"); err == nil || !strings.Contains(err.Error(), "nothing") ||
+		!strings.Contains(err.Error(), "cuModuleGetFunction") {
 		t.Errorf("a kernel that is not there: %v", err)
 	}
 	f, err := m.Function("add")
@@ -144,7 +145,8 @@ func TestLaunchAndGraph(t *testing.T) {
 	if err := errors.Join(Upload(x, xs), Upload(y, ys)); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := f.Prepare([3]int{4, 1, 1}, [3]int{256, 1, 1}, 0, y, x, float32(2), int64(n)); d.Driver >= 12040 && err == nil {
+	if _, err := f.Prepare([3]int{4, 1, 1}, [3]int{256, 1, 1}, 0, y, x, float32(2), int64(n)); d.Driver >= 12040 &&
+		err == nil {
 		t.Error("an argument of the wrong size was taken")
 	}
 	l, err := f.Prepare([3]int{4, 1, 1}, [3]int{256, 1, 1}, 0, y, x, float32(2), int32(n))
@@ -249,7 +251,8 @@ func TestLaunchAndGraph(t *testing.T) {
 		t.Fatal(err)
 	}
 	want(12)
-	if err := errors.Join(l.Run(s2), s2.Synchronize(), fork.Close(), join.Close()); err != nil { // outside of a capture as before
+	// outside of a capture as before
+	if err := errors.Join(l.Run(s2), s2.Synchronize(), fork.Close(), join.Close()); err != nil {
 		t.Fatal(err)
 	}
 	want(13)
@@ -292,7 +295,8 @@ func TestMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	err = errors.Join(start.Record(s), s.Fill(a.Base, 0xff, 8192), s.CopyIn(a.Base, p, 0, 4096), s.Copy(a.Base.Add(4096), a.Base, 2048),
+	err = errors.Join(start.Record(s), s.Fill(a.Base, 0xff, 8192), s.CopyIn(a.Base, p, 0, 4096),
+		s.Copy(a.Base.Add(4096), a.Base, 2048),
 		s.Fill32(a.Base, 0x01020304, 1), s.CopyOut(q, 0, a.Base.Add(2048), 4096), end.Record(s), end.Synchronize())
 	if err != nil {
 		t.Fatal(err)
@@ -324,7 +328,8 @@ func TestMemory(t *testing.T) {
 		if _, err := NewTensorMap(a.Base, []int64{256, 64}, []int64{512}, []int{64, 64}, 128); err != nil {
 			t.Error(err)
 		}
-		if _, err := NewTensorMap(a.Base, []int64{256, 64}, []int64{511}, []int{64, 64}, 128); err == nil || !strings.Contains(err.Error(), "tensor map of [256 64]") {
+		if _, err := NewTensorMap(a.Base, []int64{256, 64}, []int64{511}, []int{64, 64}, 128); err == nil ||
+			!strings.Contains(err.Error(), "tensor map of [256 64]") {
 			t.Errorf("a stride of 511 bytes: %v", err)
 		}
 	}

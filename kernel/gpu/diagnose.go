@@ -151,7 +151,8 @@ func readings(c Card) (r []string) {
 }
 
 func (c Card) hot() bool {
-	return c.Temperature != nil && (c.SlowdownAt != nil && *c.Temperature >= *c.SlowdownAt || c.ShutdownAt != nil && *c.Temperature >= *c.ShutdownAt)
+	return c.Temperature != nil && (c.SlowdownAt != nil && *c.Temperature >= *c.SlowdownAt || c.ShutdownAt != nil &&
+		*c.Temperature >= *c.ShutdownAt)
 }
 
 func anyOf(have, of []int) bool {
@@ -182,7 +183,8 @@ func remedy(code int, c Card, rerr error) string {
 	case code == codeOutOfMemory && len(c.Processes) > 0:
 		var who []string
 		for _, p := range c.Processes[:min(len(c.Processes), 5)] {
-			who = append(who, strings.TrimSpace(fmt.Sprintf("%d %s", p.PID, p.Name))+fmt.Sprintf(" %.1f GiB", float64(p.Bytes)/(1<<30)))
+			who = append(who, strings.TrimSpace(fmt.Sprintf("%d %s", p.PID, p.Name))+fmt.Sprintf(" %.1f GiB",
+				float64(p.Bytes)/(1<<30)))
 		}
 		return "processes on it: " + strings.Join(who, ", ")
 	case kernelFault[code]:

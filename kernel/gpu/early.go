@@ -50,11 +50,13 @@ func (g *Graph) beginEarly(most int) error {
 		}
 	}
 	var n C.size_t
-	if err := check("count the graph's edges", "cuGraphGetEdges", C.cuGraphGetEdges(g.graph, nil, nil, &n)); err != nil || n == 0 {
+	if err := check("count the graph's edges", "cuGraphGetEdges",
+		C.cuGraphGetEdges(g.graph, nil, nil, &n)); err != nil || n == 0 {
 		return err
 	}
 	from, to := make([]C.CUgraphNode, n), make([]C.CUgraphNode, n)
-	if err := check("list the graph's edges", "cuGraphGetEdges", C.cuGraphGetEdges(g.graph, &from[0], &to[0], &n)); err != nil {
+	if err := check("list the graph's edges", "cuGraphGetEdges",
+		C.cuGraphGetEdges(g.graph, &from[0], &to[0], &n)); err != nil {
 		return err
 	}
 	needs := map[C.CUgraphNode]int{}
@@ -71,7 +73,8 @@ func (g *Graph) beginEarly(most int) error {
 			continue
 		}
 		var there C.int
-		err := check("let "+l.fn.Name+" begin early", "cuGraphAddDependencies", C.begin_early(g.graph, from[i], to[i], &there))
+		err := check("let "+l.fn.Name+" begin early", "cuGraphAddDependencies",
+			C.begin_early(g.graph, from[i], to[i], &there))
 		if err != nil || there == 0 {
 			return err
 		}

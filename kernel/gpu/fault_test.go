@@ -61,10 +61,12 @@ func TestFaults(t *testing.T) {
 		sticky bool
 		parts  []string
 	}{
-		{"cuLaunchKernel", 700, func() error { return l.Run(s) }, true, []string{"add", "cuLaunchKernel", "ILLEGAL_ADDRESS", "restart the program"}},
+		{"cuLaunchKernel", 700, func() error { return l.Run(s) }, true,
+			[]string{"add", "cuLaunchKernel", "ILLEGAL_ADDRESS", "restart the program"}},
 		{"cuLaunchKernel", 701, func() error { return l.Run(s) }, false, []string{"add", "registers or shared memory"}},
 		{"cuStreamSynchronize", 719, s.Synchronize, true, []string{"wait for the stream", "LAUNCH_FAILED"}},
-		{"cuMemAlloc_v2", 2, func() error { _, err := d.NewArena("weights", 1<<20); return err }, false, []string{"weights", "1048576", "out of memory"}},
+		{"cuMemAlloc_v2", 2, func() error { _, err := d.NewArena("weights", 1<<20); return err }, false,
+			[]string{"weights", "1048576", "out of memory"}},
 	} {
 		restore, err := libcuda.Fail(c.symbol, c.code)
 		if err != nil {

@@ -74,7 +74,8 @@ func VersionText(v int) string { return fmt.Sprintf("%d.%d", v/1000, v%1000/10) 
 // compute capability sm. The error names both versions.
 func CheckDriver(driver, sm int) error {
 	if sm < 80 {
-		return fmt.Errorf("compute capability %d.%d is not supported: the kernels need 8.0 (Ampere) or later", sm/10, sm%10)
+		return fmt.Errorf("compute capability %d.%d is not supported: the kernels need 8.0 (Ampere) or later", sm/10,
+			sm%10)
 	}
 	for _, o := range oldest {
 		if sm < o.sm {
@@ -179,7 +180,8 @@ const (
 
 // kernelFault are the codes of a kernel that ended the context.
 var kernelFault = map[int]bool{
-	codeIllegalAddress: true, codeAssert: true, codeHardwareStack: true, codeIllegalInstruction: true, codeMisaligned: true,
+	codeIllegalAddress: true, codeAssert: true, codeHardwareStack: true, codeIllegalInstruction: true,
+	codeMisaligned:   true,
 	codeAddressSpace: true, codeInvalidPC: true, codeLaunchFailed: true, codeTensorMemory: true,
 }
 

@@ -42,7 +42,8 @@ func TestErrorText(t *testing.T) {
 	if e.Error() != want {
 		t.Errorf("got  %s\nwant %s", e, want)
 	}
-	if !errors.Is(e, ErrDevice) || !errors.Is(e, ErrLost) || errors.Is(e, ErrOutOfMemory) || errors.Is(e, ErrUnsupported) || !e.Sticky() || e.OutOfMemory() {
+	if !errors.Is(e, ErrDevice) || !errors.Is(e, ErrLost) || errors.Is(e, ErrOutOfMemory) ||
+		errors.Is(e, ErrUnsupported) || !e.Sticky() || e.OutOfMemory() {
 		t.Error("an illegal address ends the context and is no lack of memory")
 	}
 	e = &Error{What: "allocate", Call: "cuMemAlloc", Code: 2}
@@ -69,7 +70,8 @@ func TestPack(t *testing.T) {
 		}
 	}
 	if int32(binary.LittleEndian.Uint32(buf[0:])) != -2 || binary.LittleEndian.Uint64(buf[8:]) != 0x1122334455667788 ||
-		math.Float32frombits(binary.LittleEndian.Uint32(buf[16:])) != 1.5 || int64(binary.LittleEndian.Uint64(buf[24:])) != -3 ||
+		math.Float32frombits(binary.LittleEndian.Uint32(buf[16:])) != 1.5 ||
+		int64(binary.LittleEndian.Uint64(buf[24:])) != -3 ||
 		buf[64] != 7 || buf[191] != 9 || binary.LittleEndian.Uint32(buf[192:]) != 5 {
 		t.Errorf("packed bytes are wrong: %v", buf)
 	}
@@ -85,7 +87,8 @@ func TestPackRefuses(t *testing.T) {
 		{nil, []any{1}, "rope_apply: argument 0: int is not a kernel argument; use gpu.Ptr, int32, uint32, int64, float32 or gpu.TensorMap"},
 		{nil, []any{Ptr(0), 1.0}, "rope_apply: argument 1: float64 is not a kernel argument"},
 		{[]Param{{0, 8}}, []any{Ptr(0), int32(1)}, "rope_apply: 2 arguments given, the kernel takes 1"},
-		{[]Param{{0, 8}, {8, 8}}, []any{Ptr(0), int32(1)}, "rope_apply: argument 1: a int32 has 4 bytes, the kernel takes 8"},
+		{[]Param{{0, 8}, {8, 8}}, []any{Ptr(0), int32(1)},
+			"rope_apply: argument 1: a int32 has 4 bytes, the kernel takes 8"},
 		{nil, make([]any, 49), "rope_apply: 49 arguments, at most 48 are supported"},
 	} {
 		_, err := pack("rope_apply", buf, c.params, c.args)
@@ -148,7 +151,8 @@ func TestAlgorithms(t *testing.T) {
 	if err := os.WriteFile(files[0], []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := OpenAlgorithms(dir, "NVIDIA H200", "12.9.1"); err == nil || !strings.Contains(err.Error(), "delete the file to choose anew") {
+	if _, err := OpenAlgorithms(dir, "NVIDIA H200", "12.9.1"); err == nil ||
+		!strings.Contains(err.Error(), "delete the file to choose anew") {
 		t.Errorf("a damaged file: %v", err)
 	}
 }
@@ -158,7 +162,8 @@ func TestGemmCheck(t *testing.T) {
 	if err := good.check(); err != nil {
 		t.Error(err)
 	}
-	for _, g := range []Gemm{{M: 0, N: 1, K: 1}, {M: 4, N: 8, K: 16, LDA: 15}, {M: 4, N: 8, K: 16, TransB: true, LDB: 8}, {M: 4, N: 8, K: 16, LDD: 7}, {M: 1, N: 1, K: 1, Out: 5}} {
+	for _, g := range []Gemm{{M: 0, N: 1, K: 1}, {M: 4, N: 8, K: 16, LDA: 15},
+		{M: 4, N: 8, K: 16, TransB: true, LDB: 8}, {M: 4, N: 8, K: 16, LDD: 7}, {M: 1, N: 1, K: 1, Out: 5}} {
 		if g.check() == nil {
 			t.Errorf("%+v was taken", g)
 		}

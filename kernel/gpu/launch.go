@@ -16,7 +16,8 @@ typedef struct {
 
 static launch_t *launch_new(void) { return aligned_alloc(64, sizeof(launch_t)); }
 static CUresult launch_run(launch_t *l, CUstream s) {
-	return cuLaunchKernel(l->f, l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1], l->block[2], l->shared, s, l->params, 0);
+	return cuLaunchKernel(l->f, l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1], l->block[2], l->shared, s,
+		l->params, 0);
 }
 static void launch_params(const launch_t *l, CUDA_KERNEL_NODE_PARAMS *p) {
 	memset(p, 0, sizeof *p);
@@ -64,12 +65,14 @@ func (d *Device) Load(name string, image []byte) (*Module, error) {
 		return nil, fmt.Errorf("module %s: empty image", name)
 	}
 	var m C.CUmodule
-	if err := check("load module "+name, "cuModuleLoadData", C.cuModuleLoadData(&m, unsafe.Pointer(&image[0]))); err != nil {
+	if err := check("load module "+name, "cuModuleLoadData",
+		C.cuModuleLoadData(&m, unsafe.Pointer(&image[0]))); err != nil {
 		return nil, fmt.Errorf("%w (device %s, compute capability %d.%d, driver for CUDA %s; kernels built with CUDA %s)",
 			err, d.Name, d.Major, d.Minor, VersionText(d.Driver), VersionText(KernelsVersion))
 	}
 	mod := &Module{Name: name, dev: d}
-	*(*C.CUmodule)(unsafe.Pointer(&mod.m)) = m // cu.Module is one CUmodule; its own LoadData copies the image as a C string
+	// cu.Module is one CUmodule; its own LoadData copies the image as a C string
+	*(*C.CUmodule)(unsafe.Pointer(&mod.m)) = m
 	return mod, nil
 }
 
@@ -96,7 +99,8 @@ func (m *Module) Function(name string) (*Function, error) {
 	f := &Function{Name: name, dev: m.dev}
 	cname := C.CString(name)
 	defer C.free(unsafe.Pointer(cname))
-	if err := check("find kernel "+name+" in module "+m.Name, "cuModuleGetFunction", C.cuModuleGetFunction(&f.f, *(*C.CUmodule)(unsafe.Pointer(&m.m)), cname)); err != nil {
+	if err := check("find kernel "+name+" in module "+m.Name, "cuModuleGetFunction",
+		C.cuModuleGetFunction(&f.f, *(*C.CUmodule)(unsafe.Pointer(&m.m)), cname)); err != nil {
 		return nil, err
 	}
 	for _, a := range []struct {
@@ -141,10 +145,12 @@ func (f *Function) Prepare(grid, block [3]int, shared int, args ...any) (*Launch
 		return nil, err
 	}
 	if f.Shared+shared > f.dev.SharedPerBlock {
-		return nil, fmt.Errorf("%s: %d bytes of shared memory, %s has %d a block", f.Name, f.Shared+shared, f.dev.Name, f.dev.SharedPerBlock)
+		return nil, fmt.Errorf("%s: %d bytes of shared memory, %s has %d a block", f.Name, f.Shared+shared, f.dev.Name,
+			f.dev.SharedPerBlock)
 	}
 	if f.Shared+shared > 48<<10 && shared > f.dynamic { // static and dynamic together go without opting in up to there
-		if err := check(f.Name, "cuFuncSetAttribute", C.cuFuncSetAttribute(f.f, C.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, C.int(shared))); err != nil {
+		if err := check(f.Name, "cuFuncSetAttribute", C.cuFuncSetAttribute(f.f,
+			C.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, C.int(shared))); err != nil {
 			return nil, err
 		}
 		f.dynamic = shared
@@ -231,7 +237,8 @@ func Capture(s *Stream, work func() error) (*Graph, error) {
 // capture changes the graph before it makes it replayable.
 func capture(s *Stream, work func() error, change func(*Graph) error) (*Graph, error) {
 	g := &Graph{nodes: map[*Launch][]C.CUgraphNode{}}
-	if err := check("begin capture", "cuStreamBeginCapture", C.cuStreamBeginCapture(s.c(), C.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)); err != nil {
+	if err := check("begin capture", "cuStreamBeginCapture",
+		C.cuStreamBeginCapture(s.c(), C.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL)); err != nil {
 		return nil, err
 	}
 	s.capture = g
@@ -253,7 +260,8 @@ func capture(s *Stream, work func() error, change func(*Graph) error) (*Graph, e
 		return nil, err
 	}
 	defer came(waitFor("make a graph of the step"))
-	if err := check(fmt.Sprintf("graph of %d kernels", len(g.Kernels)), "cuGraphInstantiate", C.cuGraphInstantiate(&g.exec, g.graph, 0)); err != nil {
+	if err := check(fmt.Sprintf("graph of %d kernels", len(g.Kernels)), "cuGraphInstantiate",
+		C.cuGraphInstantiate(&g.exec, g.graph, 0)); err != nil {
 		g.Close()
 		return nil, err
 	}

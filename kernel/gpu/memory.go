@@ -34,7 +34,8 @@ func (d *Device) NewArena(name string, bytes int64) (*Arena, error) {
 	p, err := cu.MemAlloc(bytes)
 	if err != nil {
 		free, total, _ := d.Free()
-		return nil, fmt.Errorf("arena %s of %d bytes (%d of %d free): %w", name, bytes, free, total, wrap("allocate", "cuMemAlloc", err))
+		return nil, fmt.Errorf("arena %s of %d bytes (%d of %d free): %w", name, bytes, free, total,
+			wrap("allocate", "cuMemAlloc", err))
 	}
 	return &Arena{name, Ptr(p), bytes}, nil
 }
@@ -68,7 +69,8 @@ type Pinned struct {
 func (d *Device) NewPinned(n int) (*Pinned, error) {
 	defer came(waitFor("pin host memory"))
 	var p unsafe.Pointer
-	if err := check(fmt.Sprintf("pin %d bytes of host memory", n), "cuMemHostAlloc", C.cuMemHostAlloc(&p, C.size_t(n), C.CU_MEMHOSTALLOC_PORTABLE)); err != nil {
+	if err := check(fmt.Sprintf("pin %d bytes of host memory", n), "cuMemHostAlloc",
+		C.cuMemHostAlloc(&p, C.size_t(n), C.CU_MEMHOSTALLOC_PORTABLE)); err != nil {
 		return nil, err
 	}
 	return &Pinned{unsafe.Slice((*byte)(p), n), p}, nil
@@ -112,7 +114,8 @@ func Download[T any](dst []T, src Ptr) error {
 	}
 	defer came(waitFor("copy from the device"))
 	n := int64(len(dst)) * int64(unsafe.Sizeof(dst[0]))
-	return wrap(fmt.Sprintf("copy %d bytes from the device", n), "cuMemcpyDtoH", cu.MemcpyDtoH(unsafe.Pointer(&dst[0]), cu.DevicePtr(src), n))
+	return wrap(fmt.Sprintf("copy %d bytes from the device", n), "cuMemcpyDtoH",
+		cu.MemcpyDtoH(unsafe.Pointer(&dst[0]), cu.DevicePtr(src), n))
 }
 
 // CopyIn queues a copy from pinned host memory (bytes n from offset) to the device.
@@ -120,7 +123,8 @@ func (s *Stream) CopyIn(dst Ptr, src *Pinned, offset, n int64) error {
 	if offset < 0 || n < 0 || offset > int64(len(src.Bytes))-n {
 		return fmt.Errorf("copy to the device: bytes %d to %d of %d pinned", offset, offset+n, len(src.Bytes))
 	}
-	return check("copy to the device", "cuMemcpyHtoDAsync", C.cuMemcpyHtoDAsync(C.CUdeviceptr(dst), unsafe.Add(src.p, offset), C.size_t(n), s.c()))
+	return check("copy to the device", "cuMemcpyHtoDAsync",
+		C.cuMemcpyHtoDAsync(C.CUdeviceptr(dst), unsafe.Add(src.p, offset), C.size_t(n), s.c()))
 }
 
 // CopyOut queues a copy from the device to pinned host memory.
@@ -128,20 +132,24 @@ func (s *Stream) CopyOut(dst *Pinned, offset int64, src Ptr, n int64) error {
 	if offset < 0 || n < 0 || offset > int64(len(dst.Bytes))-n {
 		return fmt.Errorf("copy from the device: bytes %d to %d of %d pinned", offset, offset+n, len(dst.Bytes))
 	}
-	return check("copy from the device", "cuMemcpyDtoHAsync", C.cuMemcpyDtoHAsync(unsafe.Add(dst.p, offset), C.CUdeviceptr(src), C.size_t(n), s.c()))
+	return check("copy from the device", "cuMemcpyDtoHAsync",
+		C.cuMemcpyDtoHAsync(unsafe.Add(dst.p, offset), C.CUdeviceptr(src), C.size_t(n), s.c()))
 }
 
 // Copy queues a copy inside the device.
 func (s *Stream) Copy(dst, src Ptr, n int64) error {
-	return check("copy on the device", "cuMemcpyDtoDAsync", C.cuMemcpyDtoDAsync(C.CUdeviceptr(dst), C.CUdeviceptr(src), C.size_t(n), s.c()))
+	return check("copy on the device", "cuMemcpyDtoDAsync",
+		C.cuMemcpyDtoDAsync(C.CUdeviceptr(dst), C.CUdeviceptr(src), C.size_t(n), s.c()))
 }
 
 // Fill queues a fill with one byte value.
 func (s *Stream) Fill(dst Ptr, v byte, n int64) error {
-	return check("fill on the device", "cuMemsetD8Async", C.cuMemsetD8Async(C.CUdeviceptr(dst), C.uchar(v), C.size_t(n), s.c()))
+	return check("fill on the device", "cuMemsetD8Async",
+		C.cuMemsetD8Async(C.CUdeviceptr(dst), C.uchar(v), C.size_t(n), s.c()))
 }
 
 // Fill32 queues a fill with n words of one value.
 func (s *Stream) Fill32(dst Ptr, v uint32, n int64) error {
-	return check("fill on the device", "cuMemsetD32Async", C.cuMemsetD32Async(C.CUdeviceptr(dst), C.uint(v), C.size_t(n), s.c()))
+	return check("fill on the device", "cuMemsetD32Async",
+		C.cuMemsetD32Async(C.CUdeviceptr(dst), C.uint(v), C.size_t(n), s.c()))
 }

@@ -11,7 +11,8 @@ package gpu
 
 typedef struct { char bytes[128]; } nccl_id;
 static struct {
-	int (*version)(int *), (*id)(nccl_id *), (*init)(void **, int, nccl_id, int), (*abort)(void *), (*destroy)(void *), (*async_error)(void *, int *);
+	int (*version)(int *), (*id)(nccl_id *), (*init)(void **, int, nccl_id, int), (*abort)(void *), (*destroy)(void *),
+		(*async_error)(void *, int *);
 	int (*send)(uintptr_t, size_t, int, int, void *, void *), (*recv)(uintptr_t, size_t, int, int, void *, void *);
 	int (*start)(void), (*end)(void);
 	const char *(*text)(int), *(*last)(void *);
@@ -19,8 +20,10 @@ static struct {
 
 static const char *nccl_load(void *lib) {
 #define GET(field, sym) if (!(*(void **)&nccl.field = dlsym(lib, #sym))) return #sym;
-	GET(version, ncclGetVersion) GET(id, ncclGetUniqueId) GET(init, ncclCommInitRank) GET(abort, ncclCommAbort) GET(destroy, ncclCommDestroy)
-	GET(async_error, ncclCommGetAsyncError) GET(send, ncclSend) GET(recv, ncclRecv) GET(start, ncclGroupStart) GET(end, ncclGroupEnd)
+	GET(version, ncclGetVersion) GET(id, ncclGetUniqueId) GET(init, ncclCommInitRank) GET(abort,
+		ncclCommAbort) GET(destroy, ncclCommDestroy)
+	GET(async_error, ncclCommGetAsyncError) GET(send, ncclSend) GET(recv, ncclRecv) GET(start, ncclGroupStart) GET(end,
+		ncclGroupEnd)
 	GET(text, ncclGetErrorString)
 	*(void **)&nccl.last = dlsym(lib, "ncclGetLastError");   // from 2.13 on
 	return 0;
@@ -42,7 +45,9 @@ static int nccl_run(void *comm, void *stream, const nccl_part *parts, int n) {
 	int r = nccl.start(), first = r;
 	for (int i = 0; i < n && !first; i++) {
 		const nccl_part *p = parts + i;
-		first = p->receive ? nccl.recv(p->at, p->bytes, 1, p->peer, comm, stream) : nccl.send(p->at, p->bytes, 1, p->peer, comm, stream);   // 1: bytes
+		// 1: bytes
+		first = p->receive ? nccl.recv(p->at, p->bytes, 1, p->peer, comm, stream) : nccl.send(p->at, p->bytes, 1,
+			p->peer, comm, stream);
 	}
 	if (!r) r = nccl.end();
 	return first ? first : r;
@@ -177,7 +182,8 @@ func (n *NCCL) Join(d *Device, id []byte, rank, world int, lost <-chan struct{})
 		}
 		return &Comm{Rank: rank, World: world, Version: n.Version, comm: j.comm}, nil
 	case <-lost:
-		return nil, fmt.Errorf("device %d, rank %d of %d: another rank was lost while the GPUs were joined", d.Index, rank, world)
+		return nil, fmt.Errorf("device %d, rank %d of %d: another rank was lost while the GPUs were joined", d.Index,
+			rank, world)
 	}
 }
 
@@ -205,7 +211,8 @@ func (c *Comm) Exchange(parts []Part) *Exchange {
 			if p.Receive {
 				receive = 1
 			}
-			e.parts = append(e.parts, C.nccl_part{at: C.uintptr_t(p.At), bytes: C.size_t(p.Bytes), peer: C.int(p.Peer), receive: receive})
+			e.parts = append(e.parts, C.nccl_part{at: C.uintptr_t(p.At), bytes: C.size_t(p.Bytes), peer: C.int(p.Peer),
+				receive: receive})
 		}
 	}
 	return e
@@ -294,7 +301,8 @@ func (c *Comm) Close() error {
 
 // ncclLibrary describes the library for Libraries.
 func ncclLibrary(dir string) Library {
-	l := Library{Name: "NCCL", Without: "a run trains on one GPU: devices above 1 are refused (pip install nvidia-nccl-cu12 has it)"}
+	l := Library{Name: "NCCL",
+		Without: "a run trains on one GPU: devices above 1 are refused (pip install nvidia-nccl-cu12 has it)"}
 	n, err := OpenNCCL(dir)
 	if err != nil {
 		l.Problem = err.Error()

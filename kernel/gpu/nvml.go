@@ -18,7 +18,8 @@ typedef struct { unsigned version; unsigned long long total, reserved, free, use
 typedef struct { unsigned gpu, memory; } nv_utilization;
 typedef struct { unsigned pid; unsigned long long bytes; unsigned gpu_instance, compute_instance; } nv_process;
 typedef struct { nv_device device; unsigned long long type, data; unsigned gpu_instance, compute_instance; } nv_event;
-_Static_assert(sizeof(nv_pci) == 68 && sizeof(nv_memory) == 24 && sizeof(nv_memory2) == 40 && sizeof(nv_process) == 24 && sizeof(nv_event) == 32, "as in nvml.h");
+_Static_assert(sizeof(nv_pci) == 68 && sizeof(nv_memory) == 24 && sizeof(nv_memory2) == 40 &&
+	sizeof(nv_process) == 24 && sizeof(nv_event) == 32, "as in nvml.h");
 enum { MEMORY2 = sizeof(nv_memory2) | 2 << 24, XID_EVENT = 8, NOT_FOUND = 13 };
 
 static struct {
@@ -28,42 +29,53 @@ static struct {
 	int (*compute)(nv_device, unsigned *, nv_process *), (*graphics)(nv_device, unsigned *, nv_process *);
 	int (*temperature)(nv_device, int, unsigned *), (*threshold)(nv_device, int, unsigned *);
 	int (*power)(nv_device, unsigned *), (*power_limit)(nv_device, unsigned *), (*power_default)(nv_device, unsigned *);
-	int (*clock)(nv_device, int, unsigned *), (*clock_max)(nv_device, int, unsigned *), (*clock_app)(nv_device, int, unsigned *), (*clock_app_default)(nv_device, int, unsigned *);
+	int (*clock)(nv_device, int, unsigned *), (*clock_max)(nv_device, int, unsigned *),
+		(*clock_app)(nv_device, int, unsigned *), (*clock_app_default)(nv_device, int, unsigned *);
 	int (*reasons)(nv_device, unsigned long long *), (*utilization)(nv_device, nv_utilization *);
 	int (*ecc)(nv_device, int *, int *), (*ecc_errors)(nv_device, int, int, unsigned long long *);
 	int (*retired)(nv_device, int, unsigned *, unsigned long long *), (*retired_pending)(nv_device, int *);
 	int (*remapped)(nv_device, unsigned *, unsigned *, unsigned *, unsigned *);
-	int (*mig)(nv_device, unsigned *, unsigned *), (*mig_count)(nv_device, unsigned *), (*mig_handle)(nv_device, unsigned, nv_device *);
+	int (*mig)(nv_device, unsigned *, unsigned *), (*mig_count)(nv_device, unsigned *),
+		(*mig_handle)(nv_device, unsigned, nv_device *);
 	int (*persistence)(nv_device, int *), (*compute_mode)(nv_device, int *);
-	int (*event_set)(void **), (*register_events)(nv_device, unsigned long long, void *), (*event_wait)(void *, nv_event *, unsigned);
+	int (*event_set)(void **), (*register_events)(nv_device, unsigned long long, void *),
+		(*event_wait)(void *, nv_event *, unsigned);
 } nv;
 
 // Returns a symbol that no driver lacks, where it is missing.
 static const char *nv_load(void *lib) {
 #define MAY(field, sym) *(void **)&nv.field = dlsym(lib, #sym);
 #define MUST(field, sym) if (!(*(void **)&nv.field = dlsym(lib, #sym))) return #sym;
-	MUST(init, nvmlInit_v2) MUST(driver, nvmlSystemGetDriverVersion) MUST(count, nvmlDeviceGetCount_v2) MUST(handle, nvmlDeviceGetHandleByIndex_v2)
+	MUST(init, nvmlInit_v2) MUST(driver, nvmlSystemGetDriverVersion) MUST(count, nvmlDeviceGetCount_v2) MUST(handle,
+		nvmlDeviceGetHandleByIndex_v2)
 	MUST(name, nvmlDeviceGetName) MUST(uuid, nvmlDeviceGetUUID) MUST(memory, nvmlDeviceGetMemoryInfo)
 	MAY(pci, nvmlDeviceGetPciInfo_v3) MAY(memory2, nvmlDeviceGetMemoryInfo_v2)
 	MAY(compute, nvmlDeviceGetComputeRunningProcesses_v3) MAY(graphics, nvmlDeviceGetGraphicsRunningProcesses_v3)
-	if (!nv.compute) { MAY(compute, nvmlDeviceGetComputeRunningProcesses_v2) MAY(graphics, nvmlDeviceGetGraphicsRunningProcesses_v2) } // the same structure
+	// the same structure
+	if (!nv.compute) { MAY(compute, nvmlDeviceGetComputeRunningProcesses_v2) MAY(graphics,
+		nvmlDeviceGetGraphicsRunningProcesses_v2) }
 	MAY(temperature, nvmlDeviceGetTemperature) MAY(threshold, nvmlDeviceGetTemperatureThreshold)
-	MAY(power, nvmlDeviceGetPowerUsage) MAY(power_limit, nvmlDeviceGetEnforcedPowerLimit) MAY(power_default, nvmlDeviceGetPowerManagementDefaultLimit)
+	MAY(power, nvmlDeviceGetPowerUsage) MAY(power_limit, nvmlDeviceGetEnforcedPowerLimit) MAY(power_default,
+		nvmlDeviceGetPowerManagementDefaultLimit)
 	MAY(clock, nvmlDeviceGetClockInfo) MAY(clock_max, nvmlDeviceGetMaxClockInfo)
 	MAY(clock_app, nvmlDeviceGetApplicationsClock) MAY(clock_app_default, nvmlDeviceGetDefaultApplicationsClock)
 	MAY(reasons, nvmlDeviceGetCurrentClocksEventReasons)
 	if (!nv.reasons) { MAY(reasons, nvmlDeviceGetCurrentClocksThrottleReasons) } // its name before driver 535
 	MAY(utilization, nvmlDeviceGetUtilizationRates)
 	MAY(ecc, nvmlDeviceGetEccMode) MAY(ecc_errors, nvmlDeviceGetTotalEccErrors)
-	MAY(retired, nvmlDeviceGetRetiredPages) MAY(retired_pending, nvmlDeviceGetRetiredPagesPendingStatus) MAY(remapped, nvmlDeviceGetRemappedRows)
-	MAY(mig, nvmlDeviceGetMigMode) MAY(mig_count, nvmlDeviceGetMaxMigDeviceCount) MAY(mig_handle, nvmlDeviceGetMigDeviceHandleByIndex)
+	MAY(retired, nvmlDeviceGetRetiredPages) MAY(retired_pending, nvmlDeviceGetRetiredPagesPendingStatus) MAY(remapped,
+		nvmlDeviceGetRemappedRows)
+	MAY(mig, nvmlDeviceGetMigMode) MAY(mig_count, nvmlDeviceGetMaxMigDeviceCount) MAY(mig_handle,
+		nvmlDeviceGetMigDeviceHandleByIndex)
 	MAY(persistence, nvmlDeviceGetPersistenceMode) MAY(compute_mode, nvmlDeviceGetComputeMode)
-	MAY(event_set, nvmlEventSetCreate) MAY(register_events, nvmlDeviceRegisterEvents) MAY(event_wait, nvmlEventSetWait_v2)
+	MAY(event_set, nvmlEventSetCreate) MAY(register_events, nvmlDeviceRegisterEvents) MAY(event_wait,
+		nvmlEventSetWait_v2)
 	return 0;
 }
 
 enum {
-	TEMPERATURE, SLOWDOWN, SHUTDOWN, POWER, POWER_LIMIT, POWER_DEFAULT, CLOCK, CLOCK_MAX, CLOCK_APP, CLOCK_APP_DEFAULT, MEM_CLOCK, MEM_CLOCK_MAX, REASONS,
+	TEMPERATURE, SLOWDOWN, SHUTDOWN, POWER, POWER_LIMIT, POWER_DEFAULT, CLOCK, CLOCK_MAX, CLOCK_APP, CLOCK_APP_DEFAULT,
+		MEM_CLOCK, MEM_CLOCK_MAX, REASONS,
 	ECC, ECC_PENDING, CORRECTED, UNCORRECTED, CORRECTED_EVER, UNCORRECTED_EVER,
 	RETIRED_SINGLE, RETIRED_DOUBLE, RETIRED_PENDING, REMAPPED_FIXED, REMAPPED_BROKEN, REMAP_PENDING, REMAP_FAILED,
 	MIG, MIG_PENDING, PERSISTENCE, COMPUTE_MODE, READINGS
@@ -149,7 +161,8 @@ static int nv_processes(nv_device d, int graphics, unsigned *n, nv_process *p) {
 	int (*get)(nv_device, unsigned *, nv_process *) = graphics ? nv.graphics : nv.compute;
 	return get ? get(d, n, p) : NOT_FOUND;
 }
-static unsigned nv_instances(nv_device d) { unsigned n = 0; return nv.mig_count && nv.mig_handle && !nv.mig_count(d, &n) ? n : 0; }
+static unsigned nv_instances(nv_device d) { unsigned n = 0; return nv.mig_count && nv.mig_handle &&
+	!nv.mig_count(d, &n) ? n : 0; }
 static int nv_instance(nv_device d, unsigned i, nv_card *c) {
 	nv_device part;
 	int r = nv.mig_handle(d, i, &part);
@@ -159,7 +172,8 @@ static int nv_instance(nv_device d, unsigned i, nv_card *c) {
 	nv_read_memory(part, c);
 	return c->memory;
 }
-static int nv_watch(void **set) { return nv.event_set && nv.register_events && nv.event_wait ? nv.event_set(set) : NOT_FOUND; }
+static int nv_watch(void **set) { return nv.event_set && nv.register_events &&
+	nv.event_wait ? nv.event_set(set) : NOT_FOUND; }
 static int nv_register(nv_device d, void *set) { return nv.register_events(d, XID_EVENT, set); }
 static int nv_wait(void *set, nv_event *e, unsigned ms) { return nv.event_wait(set, e, ms); }
 */
@@ -267,7 +281,8 @@ func ReadLoads() []CardLoad {
 		}
 		var v [4]C.longlong
 		C.nv_load_now(h, &v[0])
-		l := CardLoad{Index: i, Utilisation: float64(v[0]), Memory: float64(v[1]), Power: float64(v[2]), Temperature: float64(v[3])}
+		l := CardLoad{Index: i, Utilisation: float64(v[0]), Memory: float64(v[1]), Power: float64(v[2]),
+			Temperature: float64(v[3])}
 		if v[2] >= 0 {
 			l.Power /= 1000
 		}
@@ -279,7 +294,8 @@ func ReadLoads() []CardLoad {
 func readCard(h C.nv_device, c *Card) {
 	var raw C.nv_card
 	C.nv_read(h, &raw)
-	c.Name, c.UUID, c.PCI = printable(C.GoString(&raw.name[0])), printable(C.GoString(&raw.uuid[0])), printable(C.GoString(&raw.pci[0]))
+	c.Name, c.UUID, c.PCI = printable(C.GoString(&raw.name[0])), printable(C.GoString(&raw.uuid[0])),
+		printable(C.GoString(&raw.pci[0]))
 	c.Total, c.Reserved, c.Used, c.Free = int64(raw.total), int64(raw.reserved), int64(raw.used), int64(raw.free)
 	switch {
 	case raw.problem != 0:
@@ -308,23 +324,28 @@ func readCard(h C.nv_device, c *Card) {
 	}
 	c.Temperature, c.SlowdownAt, c.ShutdownAt = number(C.TEMPERATURE), number(C.SLOWDOWN), number(C.SHUTDOWN)
 	c.Power, c.PowerLimit, c.PowerDefault = number(C.POWER), number(C.POWER_LIMIT), number(C.POWER_DEFAULT)
-	c.Clock, c.ClockMax, c.ClockApp, c.ClockAppUsual = number(C.CLOCK), number(C.CLOCK_MAX), number(C.CLOCK_APP), number(C.CLOCK_APP_DEFAULT)
+	c.Clock, c.ClockMax, c.ClockApp, c.ClockAppUsual = number(C.CLOCK), number(C.CLOCK_MAX), number(C.CLOCK_APP),
+		number(C.CLOCK_APP_DEFAULT)
 	c.MemoryClock, c.MemoryMax = number(C.MEM_CLOCK), number(C.MEM_CLOCK_MAX)
 	if v := number(C.REASONS); v != nil {
 		c.Throttled = throttleWords(*v)
 	}
 	c.ECC, c.ECCPending = word(C.ECC, "disabled", "enabled"), word(C.ECC_PENDING, "disabled", "enabled")
-	c.Corrected, c.Uncorrected, c.CorrectedEver, c.UncorrectEver = number(C.CORRECTED), number(C.UNCORRECTED), number(C.CORRECTED_EVER), number(C.UNCORRECTED_EVER)
-	c.RetiredSingle, c.RetiredDouble, c.RetirePending = number(C.RETIRED_SINGLE), number(C.RETIRED_DOUBLE), truth(C.RETIRED_PENDING)
+	c.Corrected, c.Uncorrected, c.CorrectedEver, c.UncorrectEver = number(C.CORRECTED), number(C.UNCORRECTED),
+		number(C.CORRECTED_EVER), number(C.UNCORRECTED_EVER)
+	c.RetiredSingle, c.RetiredDouble, c.RetirePending = number(C.RETIRED_SINGLE), number(C.RETIRED_DOUBLE),
+		truth(C.RETIRED_PENDING)
 	c.RemappedFixed, c.RemappedBroken = number(C.REMAPPED_FIXED), number(C.REMAPPED_BROKEN)
 	c.RemapPending, c.RemapFailed = truth(C.REMAP_PENDING), truth(C.REMAP_FAILED)
 	c.MIG, c.MIGPending = word(C.MIG, "disabled", "enabled"), word(C.MIG_PENDING, "disabled", "enabled")
-	c.Persistence, c.ComputeMode = truth(C.PERSISTENCE), word(C.COMPUTE_MODE, "default", "exclusive_thread", "prohibited", "exclusive_process")
+	c.Persistence, c.ComputeMode = truth(C.PERSISTENCE),
+		word(C.COMPUTE_MODE, "default", "exclusive_thread", "prohibited", "exclusive_process")
 	if c.MIG == "enabled" {
 		for i := range min(int(C.nv_instances(h)), 64) {
 			var part C.nv_card
 			if C.nv_instance(h, C.uint(i), &part) == 0 {
-				c.Instances = append(c.Instances, CardInstance{printable(C.GoString(&part.uuid[0])), int64(part.total), int64(part.used), int64(part.free)})
+				c.Instances = append(c.Instances, CardInstance{printable(C.GoString(&part.uuid[0])), int64(part.total),
+					int64(part.used), int64(part.free)})
 			}
 		}
 	}

@@ -12,14 +12,16 @@ typedef void *nv_device;
 typedef struct { char legacy[16]; unsigned domain, bus, device, id, subsystem; char bus_id[32]; } nv_pci;
 
 static struct {
-	int (*state)(nv_device, unsigned, int *), (*remote)(nv_device, unsigned, nv_pci *), (*remote_type)(nv_device, unsigned, int *);
+	int (*state)(nv_device, unsigned, int *), (*remote)(nv_device, unsigned, nv_pci *),
+		(*remote_type)(nv_device, unsigned, int *);
 	int (*generation)(nv_device, unsigned *), (*width)(nv_device, unsigned *);
 	int (*ancestor)(nv_device, nv_device, int *), (*p2p)(nv_device, nv_device, int, int *);
 } nvl;
 
 static void nvl_load(void *lib) {
 #define MAY(field, sym) *(void **)&nvl.field = dlsym(lib, #sym);
-	MAY(state, nvmlDeviceGetNvLinkState) MAY(remote, nvmlDeviceGetNvLinkRemotePciInfo_v2) MAY(remote_type, nvmlDeviceGetNvLinkRemoteDeviceType)
+	MAY(state, nvmlDeviceGetNvLinkState) MAY(remote, nvmlDeviceGetNvLinkRemotePciInfo_v2) MAY(remote_type,
+		nvmlDeviceGetNvLinkRemoteDeviceType)
 	MAY(generation, nvmlDeviceGetMaxPcieLinkGeneration) MAY(width, nvmlDeviceGetMaxPcieLinkWidth)
 	MAY(ancestor, nvmlDeviceGetTopologyCommonAncestor) MAY(p2p, nvmlDeviceGetP2PStatus)
 }
@@ -38,8 +40,10 @@ static int nvl_link(nv_device d, unsigned i, int *active, int *type, char *bus_i
 }
 static int nvl_generation(nv_device d) { unsigned v = 0; return nvl.generation && !nvl.generation(d, &v) ? (int)v : 0; }
 static int nvl_width(nv_device d) { unsigned v = 0; return nvl.width && !nvl.width(d, &v) ? (int)v : 0; }
-static int nvl_ancestor(nv_device a, nv_device b) { int v = -1; return nvl.ancestor && !nvl.ancestor(a, b, &v) ? v : -1; }
-static int nvl_p2p(nv_device a, nv_device b, int what) { int v = -1; return nvl.p2p && !nvl.p2p(a, b, what, &v) ? v : -1; }
+static int nvl_ancestor(nv_device a, nv_device b) { int v = -1; return nvl.ancestor &&
+	!nvl.ancestor(a, b, &v) ? v : -1; }
+static int nvl_p2p(nv_device a, nv_device b, int what) { int v = -1; return nvl.p2p &&
+	!nvl.p2p(a, b, what, &v) ? v : -1; }
 */
 import "C"
 

@@ -21,7 +21,8 @@ func fakeNVML(t *testing.T, flags ...string) (file string) {
 		cc = "cc"
 	}
 	file = filepath.Join(t.TempDir(), nvmlName)
-	args := append(flags, "-shared", "-fPIC", "-Wall", "-Wno-unused-variable", "-Werror", "-o", file, filepath.Join("testdata", "nvml.c"))
+	args := append(flags, "-shared", "-fPIC", "-Wall", "-Wno-unused-variable", "-Werror", "-o", file,
+		filepath.Join("testdata", "nvml.c"))
 	if out, err := exec.Command(cc, args...).CombinedOutput(); err != nil {
 		if _, missing := exec.LookPath(cc); missing != nil {
 			t.Skip("a test library needs a C compiler: ", missing)
@@ -36,7 +37,8 @@ func fakeNVML(t *testing.T, flags ...string) (file string) {
 func forgetNVML() {
 	nvml.Lock()
 	defer nvml.Unlock()
-	nvml.tried, nvml.err, nvml.driver, nvml.handles, nvml.lost, nvml.set, nvml.watched, nvml.xids = false, nil, "", nil, nil, nil, false, nil
+	nvml.tried, nvml.err, nvml.driver, nvml.handles, nvml.lost, nvml.set, nvml.watched, nvml.xids = false, nil, "", nil,
+		nil, nil, false, nil
 }
 
 // openFake is what ReadCards does with the library's name.
@@ -96,12 +98,18 @@ func TestCards(t *testing.T) {
 	plain := mustCards(t)
 	const mib = 1 << 20
 	for name, want := range map[string]any{
-		"index": 0.0, "name": "Imaginary GPU", "uuid": "GPU-07070707-0707-0707-0707-070707070707", "pci_bus_id": "00000000:17:00.0", "driver": "580.159.04", "problem": nil,
-		"total_bytes": 24576.0 * mib, "reserved_bytes": 400.0 * mib, "used_bytes": 600.0 * mib, "free_bytes": 23576.0 * mib, "processes": nil,
-		"temperature_c": 41.0, "slowdown_temperature_c": 90.0, "shutdown_temperature_c": 95.0, "power_mw": 61000.0, "power_limit_mw": 450000.0, "power_default_limit_mw": 450000.0,
-		"sm_clock_mhz": 210.0, "sm_clock_max_mhz": 3105.0, "memory_clock_mhz": 405.0, "memory_clock_max_mhz": 10501.0, "sm_application_clock_mhz": nil, "throttled": nil,
-		"ecc": nil, "ecc_pending": nil, "ecc_corrected_since_start": nil, "ecc_uncorrected_ever": nil, "retired_pages_single_bit": nil, "retired_pages_pending": nil,
-		"remapped_rows_corrected": nil, "remapping_failed": nil, "mig": nil, "persistence_mode": true, "compute_mode": "default", "xids": nil,
+		"index": 0.0, "name": "Imaginary GPU", "uuid": "GPU-07070707-0707-0707-0707-070707070707",
+		"pci_bus_id": "00000000:17:00.0", "driver": "580.159.04", "problem": nil,
+		"total_bytes": 24576.0 * mib, "reserved_bytes": 400.0 * mib, "used_bytes": 600.0 * mib,
+		"free_bytes": 23576.0 * mib, "processes": nil,
+		"temperature_c": 41.0, "slowdown_temperature_c": 90.0, "shutdown_temperature_c": 95.0, "power_mw": 61000.0,
+		"power_limit_mw": 450000.0, "power_default_limit_mw": 450000.0,
+		"sm_clock_mhz": 210.0, "sm_clock_max_mhz": 3105.0, "memory_clock_mhz": 405.0, "memory_clock_max_mhz": 10501.0,
+		"sm_application_clock_mhz": nil, "throttled": nil,
+		"ecc": nil, "ecc_pending": nil, "ecc_corrected_since_start": nil, "ecc_uncorrected_ever": nil,
+		"retired_pages_single_bit": nil, "retired_pages_pending": nil,
+		"remapped_rows_corrected": nil, "remapping_failed": nil, "mig": nil, "persistence_mode": true,
+		"compute_mode": "default", "xids": nil,
 	} {
 		if got := field(t, plain[0], name); got != want {
 			t.Errorf("%s: %v, want %v", name, got, want)
@@ -171,13 +179,16 @@ func TestCardLists(t *testing.T) {
 	t.Setenv("FAKE_MIG", "1")
 	t.Setenv("FAKE_PROCESSES", "300") // more than the first call has room for
 	c := mustCards(t)[0]
-	if want := []string{"power limit", "hardware slowdown (temperature or power)", "temperature (driver)", "temperature (hardware)"}; !reflect.DeepEqual(c.Throttled, want) {
+	if want := []string{"power limit", "hardware slowdown (temperature or power)", "temperature (driver)",
+		"temperature (hardware)"}; !reflect.DeepEqual(c.Throttled, want) {
 		t.Errorf("throttled %q, want %q", c.Throttled, want)
 	}
-	if len(c.Processes) != 300 || c.Processes[0] != (CardProcess{PID: 4000000, Bytes: 1 << 30}) || c.Processes[299].PID != 4000299 {
+	if len(c.Processes) != 300 || c.Processes[0] != (CardProcess{PID: 4000000, Bytes: 1 << 30}) ||
+		c.Processes[299].PID != 4000299 {
 		t.Errorf("%d processes, the first %+v", len(c.Processes), c.Processes[:min(1, len(c.Processes))])
 	}
-	want := []CardInstance{{"MIG-07070707-0707-0707-0707-070707070707", 8 << 30, 600 << 20, 7192 << 20}, {"MIG-11111111-0707-0707-0707-070707070707", 8 << 30, 600 << 20, 7192 << 20}}
+	want := []CardInstance{{"MIG-07070707-0707-0707-0707-070707070707", 8 << 30, 600 << 20, 7192 << 20},
+		{"MIG-11111111-0707-0707-0707-070707070707", 8 << 30, 600 << 20, 7192 << 20}}
 	if c.MIG != "enabled" || !reflect.DeepEqual(c.Instances, want) {
 		t.Errorf("MIG %s: %+v", c.MIG, c.Instances)
 	}
@@ -195,7 +206,8 @@ func TestOldNVML(t *testing.T) {
 	t.Setenv("FAKE_PROCESSES", "1")
 	t.Setenv("FAKE_REASONS", "4")
 	c := mustCards(t)[0]
-	if c.Total != 24<<30 || c.Used != 1000<<20 || c.Reserved != 0 || len(c.Processes) != 1 || !reflect.DeepEqual(c.Throttled, []string{"power limit"}) || c.MIG != "" || c.RemapFailed != nil {
+	if c.Total != 24<<30 || c.Used != 1000<<20 || c.Reserved != 0 || len(c.Processes) != 1 ||
+		!reflect.DeepEqual(c.Throttled, []string{"power limit"}) || c.MIG != "" || c.RemapFailed != nil {
 		t.Errorf("%+v", c)
 	}
 	if err := WatchCards(); err == nil {
@@ -229,7 +241,8 @@ func TestLinks(t *testing.T) {
 				t.Fatalf("links %+v and %+v", c.Links, cards[1].Links)
 			}
 			l := c.Links[0]
-			if got := fmt.Sprintf("%v, %d of %d down, %d to %d, %s, %s", c.PCIe, c.NVLinksDown, c.NVLinks, l.NVLinks, l.To, l.Path, l.Access); got != want {
+			if got := fmt.Sprintf("%v, %d of %d down, %d to %d, %s, %s", c.PCIe, c.NVLinksDown, c.NVLinks, l.NVLinks,
+				l.To, l.Path, l.Access); got != want {
 				t.Errorf("%s, want %s", got, want)
 			}
 		})
@@ -243,7 +256,8 @@ func TestNVMLProblems(t *testing.T) {
 		want  string
 	}{
 		{[]string{"-DBROKEN"}, "", "the NVML library found lacks nvmlInit_v2"},
-		{nil, "FAKE_NVML_INIT=18", "nvmlInit answers 18: the driver's kernel module and its libraries are of different versions"},
+		{nil, "FAKE_NVML_INIT=18",
+			"nvmlInit answers 18: the driver's kernel module and its libraries are of different versions"},
 		{nil, "FAKE_NVML_INIT=9", "nvmlInit answers 9: the NVIDIA driver is not loaded"},
 		{nil, "FAKE_NVML_INIT=77", "nvmlInit answers 77"},
 	} {
@@ -301,7 +315,8 @@ func TestDiagnoseByNVML(t *testing.T) {
 	failed := &Error{What: "replay", Call: "cuGraphLaunch", Code: 719, Name: "CUDA_ERROR_LAUNCH_FAILED"}
 	lastOpened.Store(&Properties{Index: 3, Name: "Imaginary GPU", PCI: "0000:17:00.0"})
 	for _, c := range []struct{ env, want string }{
-		{"FAKE_TEMPERATURE=94", "GPU 3 (Imaginary GPU, 0000:17:00.0) now: 94 C, too hot, 0.6 of 24.0 GiB used; the card overheats"},
+		{"FAKE_TEMPERATURE=94",
+			"GPU 3 (Imaginary GPU, 0000:17:00.0) now: 94 C, too hot, 0.6 of 24.0 GiB used; the card overheats"},
 		{"FAKE_ECC=1", "41 C, 0.6 of 24.0 GiB used, 0 uncorrected ECC errors since the driver started; the card looks sound"},
 		{"FAKE_LOST=15", "GPU 3 (Imaginary GPU, 0000:17:00.0): NVML answers 15: the GPU has fallen off the bus"},
 		{"FAKE_XID=79", "the driver reports Xid 79 (the GPU has fallen off the bus); the card lost its power"},

@@ -52,7 +52,8 @@ func printable(s string) string {
 
 // linkPaths are the values of nvmlGpuTopologyLevel_t in words.
 var linkPaths = map[int]string{
-	0: "on one board", 10: "one PCIe switch", 20: "several PCIe switches", 30: "one host bridge", 40: "one processor", 50: "two processors",
+	0: "on one board", 10: "one PCIe switch", 20: "several PCIe switches", 30: "one host bridge", 40: "one processor",
+	50: "two processors",
 }
 
 // accessWord puts two values of nvmlGpuP2PStatus_t, of reading and writing, in words.

@@ -26,7 +26,8 @@ func TestRangesReachATool(t *testing.T) {
 		t.Skip("no C compiler to build a tool with")
 	}
 	tool := filepath.Join(t.TempDir(), "tool.so")
-	flags := append(strings.Fields(os.Getenv("CGO_CFLAGS")), "-shared", "-fPIC", "-o", tool, filepath.Join("testdata", "nvtx_tool.c"))
+	flags := append(strings.Fields(os.Getenv("CGO_CFLAGS")), "-shared", "-fPIC", "-o", tool,
+		filepath.Join("testdata", "nvtx_tool.c"))
 	if out, err := exec.Command(compiler, flags...).CombinedOutput(); err != nil {
 		t.Skipf("the tool needs NVTX's headers, as scripts/cuda.sh sets CGO_CFLAGS: %v: %s", err, out)
 	}

@@ -39,7 +39,8 @@ func argument(dst []byte, a any) (size, align int, err error) {
 	case TensorMap:
 		return copy(dst, v[:]), 64, nil
 	}
-	return 0, 0, fmt.Errorf("%T is not a kernel argument; use gpu.Ptr, int32, uint32, int64, float32 or gpu.TensorMap", a)
+	return 0, 0, fmt.Errorf("%T is not a kernel argument; use gpu.Ptr, int32, uint32, int64, float32 or gpu.TensorMap",
+		a)
 }
 
 // pack lays the arguments out as C does and returns their offsets. params, when known, is what the compiled kernel
@@ -60,7 +61,8 @@ func pack(kernel string, buf []byte, params []Param, args []any) (offsets []int,
 			return nil, fmt.Errorf("%s: argument %d: %w", kernel, i, err)
 		}
 		if params != nil && params[i].Size != size {
-			return nil, fmt.Errorf("%s: argument %d: a %T has %d bytes, the kernel takes %d", kernel, i, a, size, params[i].Size)
+			return nil, fmt.Errorf("%s: argument %d: a %T has %d bytes, the kernel takes %d", kernel, i, a, size,
+				params[i].Size)
 		}
 		at = (at + align - 1) / align * align
 		if at+size > len(buf) {

@@ -19,7 +19,8 @@ func parseShares(text string) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > mostShares {
-		return 0, fmt.Errorf("%s: %q is not a number of devices from 1 to %d for which each GPU stands", ShareVariable, text, mostShares)
+		return 0, fmt.Errorf("%s: %q is not a number of devices from 1 to %d for which each GPU stands", ShareVariable,
+			text, mostShares)
 	}
 	return n, nil
 }

@@ -6,7 +6,8 @@ package gpu
 #include <cuda.h>
 #include <stdlib.h>
 #include <string.h>
-static CUresult tensor_map(void *out, CUdeviceptr base, int rank, const cuuint64_t *dim, const cuuint64_t *stride, const cuuint32_t *box, int swizzle) {
+static CUresult tensor_map(void *out, CUdeviceptr base, int rank, const cuuint64_t *dim, const cuuint64_t *stride,
+	const cuuint32_t *box, int swizzle) {
 	CUtensorMap *m = aligned_alloc(64, 128);
 	cuuint32_t step[5] = {1, 1, 1, 1, 1};
 	CUresult r = cuTensorMapEncodeTiled(m, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, rank, (void *)base, dim, stride, box, step,
@@ -28,10 +29,12 @@ import (
 // 32, 64 or 128 bytes.
 func NewTensorMap(base Ptr, dims, strides []int64, box []int, swizzle int) (t TensorMap, err error) {
 	n := len(dims)
-	sw := map[int]int{0: C.CU_TENSOR_MAP_SWIZZLE_NONE, 32: C.CU_TENSOR_MAP_SWIZZLE_32B, 64: C.CU_TENSOR_MAP_SWIZZLE_64B, 128: C.CU_TENSOR_MAP_SWIZZLE_128B}
+	sw := map[int]int{0: C.CU_TENSOR_MAP_SWIZZLE_NONE, 32: C.CU_TENSOR_MAP_SWIZZLE_32B, 64: C.CU_TENSOR_MAP_SWIZZLE_64B,
+		128: C.CU_TENSOR_MAP_SWIZZLE_128B}
 	mode, ok := sw[swizzle]
 	if n < 1 || n > 5 || len(strides) != n-1 || len(box) != n || !ok {
-		return t, fmt.Errorf("tensor map: %d dimensions, %d strides, %d box sizes, swizzle %d", n, len(strides), len(box), swizzle)
+		return t, fmt.Errorf("tensor map: %d dimensions, %d strides, %d box sizes, swizzle %d", n, len(strides),
+			len(box), swizzle)
 	}
 	var d, st [5]C.cuuint64_t
 	var b [5]C.cuuint32_t

@@ -54,7 +54,8 @@ func bind(k kernel.Kernel, workers int, in []*buffer, share map[int]int, poison 
 	for i, t := range outTypes {
 		if from, ok := forced[i]; ok {
 			if !t.Equal(in[from].Type) {
-				return nil, fmt.Errorf("output %d is %v, input %d that it shares memory with is %v", i, t, from, in[from].Type)
+				return nil, fmt.Errorf("output %d is %v, input %d that it shares memory with is %v", i, t, from,
+					in[from].Type)
 			}
 			b.out = append(b.out, in[from])
 		} else {

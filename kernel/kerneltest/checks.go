@@ -65,7 +65,8 @@ func (c *checker) precision() {
 		rel, at := difference(got[i].all(), want[i].all())
 		c.measured += fmt.Sprintf("output %d in float32 within %.1e; ", i, rel)
 		if !(rel <= c.Bound) {
-			c.fail("precision", "output %d, element %d is %v in float32, %v in float64: %.2e of the largest, allowed %.2e",
+			c.fail("precision",
+				"output %d, element %d is %v in float32, %v in float64: %.2e of the largest, allowed %.2e",
 				i, at, got[i].get(at), want[i].get(at), rel, c.Bound)
 		}
 	}
@@ -121,7 +122,8 @@ func (c *checker) repeat() {
 				b.run()
 				for i, x := range b.out {
 					if !x.equal(first[i]) {
-						c.fail("repeat", "%v, run %d with %d workers: output %d: %s", float, run, workers, i, x.differ(first[i]))
+						c.fail("repeat", "%v, run %d with %d workers: output %d: %s", float, run, workers, i,
+							x.differ(first[i]))
 						return
 					}
 				}
@@ -226,7 +228,8 @@ func (c *checker) accumulate() {
 			bound = 1e-14 * math.Max(1, c.Bound/1e-7)
 		}
 		if rel, at := difference(sum[0].all(), want); !(rel <= bound) {
-			c.fail("accumulate", "%v: element %d is %v, the kernel and a sum give %v", float, at, sum[0].get(at), want[at])
+			c.fail("accumulate", "%v: element %d is %v, the kernel and a sum give %v", float, at, sum[0].get(at),
+				want[at])
 		}
 	}
 	if len(c.faults) == 0 {
@@ -267,7 +270,8 @@ func (c *checker) cost() {
 	for _, t := range append(append([]kernel.Type(nil), in...), out...) {
 		most, elements = most+t.Bytes(), elements+int64(t.Elems())
 	}
-	if got := k.Cost(in, out, kernel.Content{}); got.FLOPs < 0 || got.Bytes < 0 || got.Bytes > most || got.Bytes == 0 && elements > 0 && out[0].Elems() > 0 {
+	if got := k.Cost(in, out, kernel.Content{}); got.FLOPs < 0 || got.Bytes < 0 || got.Bytes > most || got.Bytes == 0 &&
+		elements > 0 && out[0].Elems() > 0 {
 		c.fail("cost", "it says %+v; inputs and outputs have %d bytes", got, most)
 	}
 }

@@ -43,12 +43,14 @@ func Values(v []float64, shape ...int) Input {
 
 // Ints returns the given i32 numbers.
 func Ints(v []int32, shape ...int) Input {
-	return Input{dtype: kernel.I32, shape: shape, count: len(v), values: func(_ *rand.Rand, i int) float64 { return float64(v[i]) }}
+	return Input{dtype: kernel.I32, shape: shape, count: len(v),
+		values: func(_ *rand.Rand, i int) float64 { return float64(v[i]) }}
 }
 
 // Bytes returns the given u8 numbers.
 func Bytes(v []byte, shape ...int) Input {
-	return Input{dtype: kernel.U8, shape: shape, count: len(v), values: func(_ *rand.Rand, i int) float64 { return float64(v[i]) }}
+	return Input{dtype: kernel.U8, shape: shape, count: len(v),
+		values: func(_ *rand.Rand, i int) float64 { return float64(v[i]) }}
 }
 
 // As returns x stored in d whatever the run computes in: a frozen weight in bf16, a scale in f32.

@@ -39,11 +39,15 @@ func (s square) Shape(in []kernel.Type) ([]kernel.Type, error) {
 func (s square) Grads() kernel.Backward {
 	switch s.flaw {
 	case "gradient without factor":
-		return kernel.Backward{Calls: []kernel.Call{{Kernel: product{}, In: []kernel.Ref{kernel.In(0), kernel.Upstream()}}}, Grads: []kernel.Ref{kernel.FromCall(0, 0)}}
+		return kernel.Backward{Calls: []kernel.Call{{Kernel: product{},
+			In: []kernel.Ref{kernel.In(0), kernel.Upstream()}}}, Grads: []kernel.Ref{kernel.FromCall(0, 0)}}
 	case "gradient of wrong type":
-		return kernel.Backward{Calls: []kernel.Call{{Kernel: sum{}, In: []kernel.Ref{kernel.Upstream()}}}, Grads: []kernel.Ref{kernel.FromCall(0, 0)}}
+		return kernel.Backward{Calls: []kernel.Call{{Kernel: sum{}, In: []kernel.Ref{kernel.Upstream()}}},
+			Grads: []kernel.Ref{kernel.FromCall(0, 0)}}
 	case "gradient reads a later call":
-		return kernel.Backward{Calls: []kernel.Call{{Kernel: kernel.Add{}, In: []kernel.Ref{kernel.FromCall(1, 0), kernel.Upstream()}}, {Kernel: sum{}, In: []kernel.Ref{kernel.Upstream()}}}, Grads: []kernel.Ref{kernel.FromCall(0, 0)}}
+		return kernel.Backward{Calls: []kernel.Call{{Kernel: kernel.Add{},
+			In: []kernel.Ref{kernel.FromCall(1, 0), kernel.Upstream()}},
+			{Kernel: sum{}, In: []kernel.Ref{kernel.Upstream()}}}, Grads: []kernel.Ref{kernel.FromCall(0, 0)}}
 	case "too few gradients":
 		return kernel.Backward{}
 	}
@@ -276,7 +280,8 @@ func TestFlawsAreFound(t *testing.T) {
 	if faults, _ := check(c); len(faults) != 2 || faults[0].kind != "shape" { // in f32 and in f64
 		t.Errorf("a kernel of every type that does not say so: %v", faults)
 	}
-	if _, err := bind(identityOfAnotherType{}, 1, []*buffer{newBuffer(kernel.T(kernel.F32, 3))}, nil, poison); err == nil {
+	if _, err := bind(identityOfAnotherType{}, 1, []*buffer{newBuffer(kernel.T(kernel.F32, 3))}, nil,
+		poison); err == nil {
 		t.Error("an output in the memory of an input of another type is accepted")
 	}
 }

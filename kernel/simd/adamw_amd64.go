@@ -20,7 +20,8 @@ func AdamW() func(p, g, m, v []float32, s AdamScalars[float32]) int {
 		}
 		last := vectors*8 - 1
 		_, _, _ = g[last], m[last], v[last]
-		adamWAVX2(unsafe.Pointer(&p[0]), unsafe.Pointer(&g[0]), unsafe.Pointer(&m[0]), unsafe.Pointer(&v[0]), vectors, &s)
+		adamWAVX2(unsafe.Pointer(&p[0]), unsafe.Pointer(&g[0]), unsafe.Pointer(&m[0]), unsafe.Pointer(&v[0]), vectors,
+			&s)
 		return vectors * 8
 	}
 }

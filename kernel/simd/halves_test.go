@@ -44,7 +44,8 @@ func TestHalves(t *testing.T) {
 			}
 		}
 	}
-	for x, want := range map[float32]uint16{65504: 0x7bff, 65519.996: 0x7bff, 65520: 0x7c00, -65520: 0xfc00, 1e38: 0x7c00, float32(math.Inf(-1)): 0xfc00} {
+	for x, want := range map[float32]uint16{65504: 0x7bff, 65519.996: 0x7bff, 65520: 0x7c00, -65520: 0xfc00,
+		1e38: 0x7c00, float32(math.Inf(-1)): 0xfc00} {
 		if got := ToF16(x); got != want {
 			t.Errorf("f16 of %v is %04x, want %04x", x, got, want)
 		}

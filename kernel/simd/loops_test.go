@@ -23,7 +23,8 @@ func TestExp(t *testing.T) {
 	for i := range src {
 		src[i] = -105 + 195*float32(i)/n
 	}
-	for i, x := range []float64{math.Inf(1), math.Inf(-1), math.NaN(), 0, math.Copysign(0, -1), 88.722839, 88.72284, -87.33655, -103.27893, -103.97208, -103.97209, 1e30, -1e30} {
+	for i, x := range []float64{math.Inf(1), math.Inf(-1), math.NaN(), 0, math.Copysign(0, -1), 88.722839, 88.72284,
+		-87.33655, -103.27893, -103.97208, -103.97209, 1e30, -1e30} {
 		src[i*1000] = float32(x)
 	}
 	for name, l := range sets() {
