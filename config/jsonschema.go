@@ -12,6 +12,7 @@ import (
 	"github.com/tierlora/tierlora/internal/keys"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // jsonSchema is the part of JSON Schema draft 7 that a configuration needs. Draft 7 is what editors' YAML language
@@ -119,7 +120,7 @@ func (s *jsonSchema) bound(k *Key) {
 func Defaults() map[string]any {
 	spec := train.DefaultSpec()
 	q := quant.Default()
-	spec.Quantization = &q
+	spec.Quantization, spec.SmoothedCrossEntropy = &q, new(objective.SmoothedConfig)
 	required, values := Required(), map[string]any{}
 	add := func(k *Key, section reflect.Value) {
 		if k.Kind == KindTable || k.Kind == KindRows || required[k.Path] {

@@ -72,6 +72,7 @@ func Validate(s train.Spec) []error {
 	problems = append(problems, s.LoRA.Validate()...)
 	problems = append(problems, s.Dataset.Validate()...)
 	problems = append(problems, s.Training.Validate()...)
+	problems = append(problems, s.ValidateObjective()...)
 	problems = append(problems, s.Tracking.Validate()...)
 	problems = append(problems, s.Expect.Validate()...)
 	if s.Quantization != nil {

@@ -240,8 +240,7 @@ func (k GatherSlices) CPU(c *CPU, _, out []Tensor) func() {
 func (GatherSlices) Cost(in, out []Type, _ Content) Cost { return Cost{Bytes: moved(in, out)} }
 
 func (Exchange) Stored(in []DType) (want, out []DType) {
-	want = slices.Repeat([]DType{F32}, len(in))
-	return want, want
+	return slices.Repeat([]DType{F32}, len(in)), slices.Repeat([]DType{F32}, len(in))
 }
 
 func (AddInOrder) Stored([]DType) (want, out []DType) { return []DType{F32, F32}, []DType{F32} }

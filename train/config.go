@@ -31,7 +31,8 @@ type Config struct {
 	// batch_size x gradient_accumulation_steps rows on each device.
 	GlobalBatchSize int `yaml:"global_batch_size" range:"[0,inf)" resume:"compared"`
 
-	// Objective is what training minimises.
+	// Objective is what training minimises. cross_entropy is a model's own loss. smoothed_cross_entropy adds label smoothing
+	// and a z-loss, which the section of its name sets; it runs on CPUs.
 	Objective string `yaml:"objective" default:"cross_entropy" resume:"fixed"`
 	// Optimizer that updates the adapter. adamw_8bit is adamw with both moments in 8 bits, as bitsandbytes has it: 2 bytes for
 	// a trained number in place of 8, in tensors of 4096 numbers or more. lion keeps one moment.
@@ -150,6 +151,8 @@ type Config struct {
 	// Resume continues an interrupted run: auto takes the newest complete checkpoint of the output folder, if any; a path
 	// names a checkpoint folder. Empty refuses to overwrite a run that is there.
 	Resume string `yaml:"resume" form:"path" resume:"free"`
+
+	sections objective.Config // those of objectives in the Spec that the section is of; Spec.objectives
 }
 
 // Expect is the `expect:` section: criteria checked at the end of a run.
@@ -194,7 +197,7 @@ func (c Config) Step() step.Options {
 }
 
 // objective is the objective that the section names, which Validate has found.
-func (c Config) objective() objective.Objective { return objective.Of(c.Objective, objective.Config{}) }
+func (c Config) objective() objective.Objective { return objective.Of(c.Objective, c.sections) }
 
 // Validate returns every problem of the section, each naming its key.
 func (c Config) Validate() []error {

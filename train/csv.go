@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // CSVFile is the name of what report_to: [csv] writes into a run's output folder: the numbers of metrics.jsonl that
@@ -19,7 +22,8 @@ const CSVFile = "metrics.csv"
 // csvFile writes metrics.csv: a row for each line of metrics.jsonl about steps or an evaluation.
 type csvFile struct {
 	Silent
-	file *os.File
+	file  *os.File
+	names []string // the objective's numbers that have a sum of their own: the last columns, of steps and then of evaluations
 }
 
 func newCSV(*prepared) Observer { return &csvFile{} }
@@ -34,24 +38,38 @@ func (c *csvFile) Start(r RunInfo) error {
 	path := filepath.Join(r.Dir, CSVFile)
 	var text bytes.Buffer
 	w := csv.NewWriter(&text)
-	rows := [][]string{csvHeader}
+	for _, n := range r.Numbers {
+		if n.Of == "" {
+			c.names = append(c.names, n.Name)
+		}
+	}
+	rows := [][]string{slices.Concat(csvHeader, c.names, c.evalNames())}
 	for _, line := range r.History {
 		var s struct {
 			StepMetrics
 			Eval *float64 `json:"eval_loss"`
 			Task string   `json:"task"` // its lines have no row
 		}
-		if err := json.Unmarshal(line, &s); err != nil {
+		var values map[string]any
+		if err := errors.Join(json.Unmarshal(line, &s), json.Unmarshal(line, &values)); err != nil {
 			return fmt.Errorf("start %s: %w", path, err)
 		}
-		if s.Task != "" {
-			continue
+		numbers := func(names []string) (all Values) {
+			for _, name := range names {
+				if v, ok := values[name].(float64); ok {
+					all = append(all, objective.Value{Name: name, Value: v})
+				}
+			}
+			return all
 		}
-		if s.Eval != nil {
-			rows = append(rows, evalRow(s.Step, s.Epoch, *s.Eval))
-			continue
+		switch {
+		case s.Task != "":
+		case s.Eval != nil:
+			rows = append(rows, c.evalRow(s.Step, s.Epoch, *s.Eval, numbers(c.evalNames())))
+		default:
+			s.Numbers = numbers(c.names)
+			rows = append(rows, c.stepRow(s.StepMetrics))
 		}
-		rows = append(rows, stepRow(s.StepMetrics))
 	}
 	err := w.WriteAll(rows)
 	if err == nil {
@@ -70,10 +88,12 @@ func (c *csvFile) Step(s StepInfo) error {
 	if s.Logged == nil {
 		return nil
 	}
-	return c.row(stepRow(*s.Logged))
+	return c.row(c.stepRow(*s.Logged))
 }
 
-func (c *csvFile) Eval(e EvalMetrics) error { return c.row(evalRow(e.Step, e.Epoch, e.Loss)) }
+func (c *csvFile) Eval(e EvalMetrics) error {
+	return c.row(c.evalRow(e.Step, e.Epoch, e.Loss, e.Numbers))
+}
 
 func (c *csvFile) End(EndInfo) error {
 	if c.file == nil {
@@ -94,13 +114,35 @@ func (c *csvFile) row(fields []string) error {
 	return nil
 }
 
-func stepRow(s StepMetrics) []string {
-	return []string{strconv.Itoa(s.Step), number(s.Epoch), number(s.Loss), number(s.GradNorm), number(s.LearningRate),
+func (c *csvFile) stepRow(s StepMetrics) []string {
+	row := []string{strconv.Itoa(s.Step), number(s.Epoch), number(s.Loss), number(s.GradNorm), number(s.LearningRate),
 		strconv.FormatInt(s.TokensSeen, 10), number(s.TokensPerSecond), ""}
+	return slices.Concat(row, columns(c.names, s.Numbers), make([]string, len(c.names)))
 }
 
-func evalRow(step int, epoch, loss float64) []string {
-	return []string{strconv.Itoa(step), number(epoch), "", "", "", "", "", number(loss)}
+func (c *csvFile) evalRow(step int, epoch, loss float64, values Values) []string {
+	row := []string{strconv.Itoa(step), number(epoch), "", "", "", "", "", number(loss)}
+	return slices.Concat(row, make([]string, len(c.names)), columns(c.evalNames(), values))
+}
+
+// evalNames are the columns of an evaluation's numbers.
+func (c *csvFile) evalNames() []string {
+	names := make([]string, len(c.names))
+	for i, name := range c.names {
+		names[i] = evalPrefix + name
+	}
+	return names
+}
+
+// columns are the values of some names, empty where there is none.
+func columns(names []string, values Values) []string {
+	row := make([]string, len(names))
+	for _, v := range values {
+		if i := slices.Index(names, v.Name); i >= 0 {
+			row[i] = number(v.Value)
+		}
+	}
+	return row
 }
 
 func number(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }

@@ -32,7 +32,7 @@ func gradCheckOn(ctx context.Context, s Spec, env Env, o gradcheck.Options, on g
 	if err != nil {
 		return gradcheck.Report{}, err
 	}
-	c := s.Training
+	c := p.spec.Training
 	in := gradcheck.Input{
 		Session: p.Session, Batch: batches[0], Step: c.Step(), LossScale: c.LossScale, LR: c.LearningRate, Seed: s.Seed,
 	}

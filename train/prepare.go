@@ -108,6 +108,7 @@ func openOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, 
 	if err != nil {
 		return nil, err
 	}
+	s.Training.sections = s.objectives()
 	p := &prepared{Session: opened, spec: s, env: env}
 	p.batches = batches{division: divisionOf(s, env), evenCost: tokenCost * opened.Base.Config.HiddenSize, pieces: 1}
 	return p, nil

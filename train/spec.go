@@ -8,6 +8,7 @@ import (
 	"github.com/tierlora/tierlora/internal/keys"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/track"
 )
 
@@ -27,6 +28,8 @@ type Spec struct {
 	Dataset dataset.Config `yaml:"dataset"`
 	// Training is how long and how to train, and what is evaluated and saved on the way.
 	Training Config `yaml:"training"`
+	// SmoothedCrossEntropy is label smoothing and z-loss for training.objective: smoothed_cross_entropy.
+	SmoothedCrossEntropy *objective.SmoothedConfig `yaml:"smoothed_cross_entropy,omitempty"`
 	// Tracking is what the trackers of training.report_to need to know.
 	Tracking track.Config `yaml:"tracking,omitempty"`
 	// Expect is what must hold at the end of the run; where it does not, the exit code is 1.
@@ -65,4 +68,24 @@ func (s Spec) Session() session.Options {
 // Evaluation is the evaluation of the run's data, with the adapter of a folder unless that is empty.
 func (s Spec) Evaluation(adapterDir string) infer.EvalOptions {
 	return infer.EvalOptions{Options: s.Session(), AdapterDir: adapterDir, Data: s.Dataset, Seed: s.Seed, BatchSize: s.Training.BatchSize}
+}
+
+// objectives are the sections of objectives that the configuration has.
+func (s Spec) objectives() (all objective.Config) {
+	if c := s.SmoothedCrossEntropy; c != nil {
+		all.Smoothed = *c
+	}
+	return all
+}
+
+// ValidateObjective returns every problem of the sections of objectives, each naming its key.
+func (s Spec) ValidateObjective() []error {
+	if _, ok := objective.Objectives[s.Training.Objective]; !ok {
+		return nil // the key's own check says so
+	}
+	var problems []error
+	if c := s.SmoothedCrossEntropy; c != nil {
+		problems = keys.Check("smoothed_cross_entropy.", *c)
+	}
+	return append(problems, s.objectives().Problems(s.Training.Objective)...)
 }

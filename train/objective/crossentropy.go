@@ -31,15 +31,16 @@ func (crossEntropy) Declare(n *nn.Net, prefix string, tokens int) Inputs {
 }
 
 func (crossEntropy) Train(n *nn.Net, at Network, in Inputs) Outcome {
-	values := []*graph.Value{at.Hidden, at.Head, in[0], in[1]}
-	if at.Scaling != nil {
-		values = append(values, at.Scaling)
-	}
-	loss := n.Apply(kernel.LinearCrossEntropy{Chunk: at.LossRows, Grad: true, Scaled: at.Scaling != nil, Cap: at.LogitCap}, values...)
+	loss := n.Apply(kernel.LinearCrossEntropy{Chunk: at.LossRows, Grad: true, Scaled: at.Scaling != nil, Cap: at.LogitCap}, at.values(in)...)
+	return Outcome{Loss: balanced(n, loss, at, in)}
+}
+
+// balanced adds to the loss how unevenly the experts of a model are used, where its configuration asks for it.
+func balanced(n *nn.Net, loss *graph.Value, at Network, in Inputs) *graph.Value {
 	if b := n.Balance(); b != nil {
-		loss = b.Add(n, loss, in[0], in[1], at.Scaling)
+		return b.Add(n, loss, in[0], in[1], at.Scaling)
 	}
-	return Outcome{Loss: loss}
+	return loss
 }
 
 func (crossEntropy) Eval(n *nn.Net, at Network, in Inputs) Outcome {

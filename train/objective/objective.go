@@ -11,7 +11,8 @@ import (
 
 // Objectives make the values of training.objective by their names.
 var Objectives = map[string]func(Config) Objective{
-	"cross_entropy": func(Config) Objective { return crossEntropy{} },
+	Default:      func(Config) Objective { return crossEntropy{} },
+	smoothedName: newSmoothed,
 }
 
 // Default is the name of the objective of a model's own loss. Evaluations outside a training run use it.
@@ -20,8 +21,16 @@ const Default = "cross_entropy"
 // Of is the objective of a name in Objectives, as its section of a configuration says.
 func Of(name string, c Config) Objective { return Objectives[name](c) }
 
-// Config holds a section of the configuration for each objective that has one.
-type Config struct{}
+// Config holds the settings of every objective that has some, as the sections of training have them.
+type Config struct {
+	Smoothed SmoothedConfig
+}
+
+// Problems returns what is wrong with the sections of a run that trains by the named objective, each error beginning with
+// its key. The section of another objective must not be set.
+func (c Config) Problems(name string) []error {
+	return c.Smoothed.problems(name)
+}
 
 // Objective is a loss: what it needs of a batch, what it is averaged over, the graph that computes it, and the numbers
 // that it reports beside it. An Objective holds its settings and no state, so that plans and ranks may share it.
@@ -53,6 +62,15 @@ type Network struct {
 	LossRows int          // rows of logits that may exist at the same time
 	LogitCap float64      // soft cap of the logits; 0 = none
 	Scaling  *graph.Value // state of loss scaling; nil = none
+}
+
+// values are the inputs of a kernel that computes the loss from labels and a scale.
+func (at Network) values(in Inputs) []*graph.Value {
+	values := []*graph.Value{at.Hidden, at.Head, in[0], in[1]}
+	if at.Scaling != nil {
+		values = append(values, at.Scaling)
+	}
+	return values
 }
 
 // Outcome is what an objective computes of a micro-batch or of an evaluation's batch.

@@ -1,0 +1,67 @@
+package objective
+
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/nn"
+)
+
+// smoothedName is the objective's name in Objectives, and its section's.
+const smoothedName = "smoothed_cross_entropy"
+
+// SmoothedConfig is the section of training.objective: smoothed_cross_entropy.
+type SmoothedConfig struct {
+	// LabelSmoothing is the part of each label's weight that all tokens of the vocabulary share, 0 to below 1. It is the
+	// label_smoothing of torch's cross_entropy and the label_smoothing_factor of transformers.
+	LabelSmoothing float64 `yaml:"label_smoothing" range:"[0,1)" resume:"steers"`
+	// ZLoss is the weight of a penalty on the square of the logarithm of the softmax's normaliser, which keeps logits from
+	// drifting; 1e-4 is usual. 0 is none.
+	ZLoss float64 `yaml:"z_loss" range:"[0,inf)" resume:"steers"`
+}
+
+// problems returns what is wrong with the section of a run that trains by the named objective, beside its values' ranges.
+func (c SmoothedConfig) problems(name string) (all []error) {
+	switch unset := c == (SmoothedConfig{}); {
+	case name == smoothedName && unset:
+		all = append(all, fmt.Errorf("%s: set label_smoothing or z_loss above 0, or training.objective: %s, which is the same without them", smoothedName, Default))
+	case name != smoothedName && !unset:
+		all = append(all, fmt.Errorf("%s: is set, and training.objective is %s: set training.objective: %s, or remove the section", smoothedName, name, smoothedName))
+	}
+	return all
+}
+
+// smoothed is the mean over the trained tokens of a cross-entropy with smoothed labels and a z-loss. It needs what
+// crossEntropy needs of a batch.
+type smoothed struct {
+	crossEntropy
+	SmoothedConfig
+}
+
+func newSmoothed(c Config) Objective { return smoothed{SmoothedConfig: c.Smoothed} }
+
+func (smoothed) Numbers() []Number {
+	return []Number{{Name: "nll", Unit: "nats/token", Per: Tokens}, perplexity("nll"), {Name: "z_squared", Per: Tokens}}
+}
+
+func (o smoothed) kernel(at Network) kernel.SmoothedCrossEntropy {
+	return kernel.SmoothedCrossEntropy{Chunk: at.LossRows, Cap: at.LogitCap, Smoothing: o.LabelSmoothing, ZLoss: o.ZLoss}
+}
+
+func (o smoothed) Train(n *nn.Net, at Network, in Inputs) Outcome {
+	k := o.kernel(at)
+	k.Grad, k.Scaled = true, at.Scaling != nil
+	out := n.ApplyAll(k, at.values(in)...)
+	if n.Err() != nil {
+		return Outcome{}
+	}
+	return Outcome{Loss: balanced(n, out[0], at, in), Sums: out[3:]}
+}
+
+func (o smoothed) Eval(n *nn.Net, at Network, in Inputs) Outcome {
+	out := n.ApplyAll(o.kernel(at), at.Hidden, at.Head, in[0], in[1])
+	if n.Err() != nil {
+		return Outcome{}
+	}
+	return Outcome{Loss: out[0], Each: out[1], Sums: out[2:]}
+}
