@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -49,23 +50,69 @@ func FuzzFile(f *testing.F) {
 		if report.Kept+report.DroppedRows() != report.Rows+report.Chunks || report.Kept != set.Train.Len() {
 			t.Fatalf("the rows do not add up: %v", report)
 		}
-		for _, r := range all(set.Train) {
-			if len(r.IDs) > 24 || len(r.IDs) != len(r.Labels) || r.Labels[0] != Ignore || r.Trained() == 0 {
-				t.Fatalf("row %+v", r)
+		checkLoaded(t, set, 24)
+	})
+}
+
+// checkLoaded proves that the rows of a set keep the rules, each sequence of at most so many tokens, and so their
+// batches.
+func checkLoaded(t *testing.T, set *Set, most int) {
+	t.Helper()
+	for _, r := range all(set.Train) {
+		if len(r.IDs) != len(r.Labels) || checkGroup(r.Borders, len(r.IDs)) != nil {
+			t.Fatalf("row %+v", r)
+		}
+		for k := range r.Sequences() {
+			ids, labels := r.Sequence(k)
+			if len(ids) > most || labels[0] != Ignore || countTrained(labels) == 0 {
+				t.Fatalf("sequence %d of row %+v", k, r)
 			}
-			for i, l := range r.Labels {
-				if l != Ignore && l != r.IDs[i] {
-					t.Fatalf("label %d of id %d", l, r.IDs[i])
+			for i, l := range labels {
+				if l != Ignore && l != ids[i] {
+					t.Fatalf("label %d of id %d", l, ids[i])
 				}
 			}
 		}
-		l, err := set.TrainLoader(3)
+	}
+	l, err := set.TrainLoader(3)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for b := range l.Epoch(0) {
+		checkGroups(t, l, b)
+	}
+}
+
+// FuzzPreferences: whatever rows of preferences hold, loading them ends with an error that names the file or with rows
+// that keep the rules, and every row of the file is kept or dropped.
+func FuzzPreferences(f *testing.F) {
+	seeds(f)
+	const talk = `[{"role":"user","content":"q"},{"role":"assistant","content":"%s"}]`
+	for _, s := range []string{
+		`{"prompt":"q","chosen":"a","rejected":"b"}`, `{"chosen":"q a ","rejected":"q b"}`, `{"chosen":"é","rejected":"è"}`,
+		`{"chosen":"\n\nHuman: q\n\nAssistant: a","rejected":"\n\nHuman: q\n\nAssistant: b"}`,
+		fmt.Sprintf(`{"chosen":`+talk+`,"rejected":`+talk+`,"system":"s","tools":[]}`, "a", "b"),
+		fmt.Sprintf(`{"input":{"messages":`+talk+`},"preferred_output":`+talk+`,"non_preferred_output":[]}`, "a", "b"),
+		`{"conversations":[{"from":"human","value":"q"}],"chosen":{"from":"gpt","value":"a"},` +
+			`"rejected":{"from":"gpt","value":"b"}}`,
+		`{"prompt":"q","completion":"a","label":true}`, fmt.Sprintf(`{"messages":`+talk+`,"kto_tag":"false"}`, "a"),
+		`{"chosen_input_ids":[5,6],"chosen_labels":[-100,6],"rejected_input_ids":[5,7],"rejected_labels":[-100,7]}`,
+		`{"input_ids":[5,6],"labels":[-100,6],"label":0}`, `{"prompt":"q","history":[["a","b"]],"chosen":["x"],"rejected":{}}`,
+	} {
+		f.Add([]byte(s))
+	}
+	f.Fuzz(func(t *testing.T, content []byte) {
+		set, report, err := loadPreferences(string(content), func(c *Config) { c.MaxLength = 24 })
 		if err != nil {
-			t.Fatal(err)
+			if !strings.HasPrefix(err.Error(), "d.jsonl") {
+				t.Fatalf("the error does not name the file: %v", err)
+			}
+			return
 		}
-		for b := range l.Epoch(0) {
-			checkBatch(t, l, b)
+		if report.Kept+report.DroppedRows() != report.Rows+report.Chunks+report.Chat.SplitRows-report.Chat.Split {
+			t.Fatalf("the rows do not add up: %v", report)
 		}
+		checkLoaded(t, set, 24)
 	})
 }
 
@@ -131,8 +178,8 @@ func FuzzAsChat(f *testing.F) {
 	})
 }
 
-// FuzzTalks: whatever a file of conversations holds, loading ends with an error or with rows whose report adds up and whose
-// prompt, where a row names one, is not trained.
+// FuzzTalks: whatever a file of conversations holds, loading ends with an error or with rows whose report adds up and
+// whose prompt, where a row names one, is not trained.
 func FuzzTalks(f *testing.F) {
 	seeds(f)
 	f.Add([]byte(goodTalk))

@@ -453,12 +453,12 @@ func TestGroupsInTheCache(t *testing.T) {
 	}
 }
 
-// TestStreamedGroups: a stream deals the groups of a file whole and once, in every layout, over 1 to 4 ranks and from
+// TestStreamedGroups: a stream deals the groups of a file whole and once, in every layout, over two ranks and from
 // the middle on.
 func TestStreamedGroups(t *testing.T) {
 	groupFormat(t)
 	dir := t.TempDir()
-	const n = 6000
+	const n = 4400
 	cfg := Default()
 	cfg.Path, cfg.Streaming, cfg.Seed, cfg.MaxLength = writeFile(t, dir, "d.jsonl", groupLines(n, 0, 3)), true, 3, 32
 	for _, how := range []string{"end to end", "packed", "padded"} {
@@ -466,10 +466,10 @@ func TestStreamedGroups(t *testing.T) {
 		if how == "padded" {
 			cfg.PadTo = PadMaxLength
 		}
-		l := openStreamLoader(t, cfg, 7)
+		l := openStreamLoader(t, cfg, 16)
 		var ranks []*Loader
-		for rank := range 3 {
-			share, err := l.Shard(rank, 3)
+		for rank := range 2 {
+			share, err := l.Shard(rank, 2)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -480,10 +480,10 @@ func TestStreamedGroups(t *testing.T) {
 		var middle State
 		var behind []Batch
 		for step := 0; l.at.epoch == 0; step++ {
-			if step == 40 {
+			if step == 20 {
 				middle = l.State()
 			}
-			window, _, err := l.NextWindow(3)
+			window, _, err := l.NextWindow(4)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -493,12 +493,12 @@ func TestStreamedGroups(t *testing.T) {
 					seen[b.of.Row(r).Index]++
 				}
 			}
-			if step >= 40 {
+			if step >= 20 {
 				behind = append(behind, window...)
 			}
 			var shares [][]Batch
 			for _, share := range ranks {
-				own, _, err := share.NextWindow(1)
+				own, _, err := share.NextWindow(2)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -518,12 +518,12 @@ func TestStreamedGroups(t *testing.T) {
 				t.Fatalf("%s: row %d came %d times", how, row, times)
 			}
 		}
-		again := openStreamLoader(t, cfg, 7)
+		again := openStreamLoader(t, cfg, 16)
 		if err := again.Restore(middle); err != nil {
 			t.Fatal(err)
 		}
 		for len(behind) > 0 {
-			window, _, err := again.NextWindow(3)
+			window, _, err := again.NextWindow(4)
 			if err != nil {
 				t.Fatal(err)
 			}
