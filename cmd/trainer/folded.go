@@ -6,8 +6,6 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
-
-	"github.com/spf13/cobra"
 )
 
 // labelWidth is the first column of what doctor prints.
@@ -66,33 +64,4 @@ func fold(text string, width, indent int) string {
 		at += n
 	}
 	return b.String()
-}
-
-// foldHelp fits the help of all commands into a terminal; elsewhere it stays as it is.
-func foldHelp(root *cobra.Command, w io.Writer) {
-	width := foldWidth(w)
-	if width == 0 {
-		return
-	}
-	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "Flags.FlagUsages ", fmt.Sprintf("Flags.FlagUsagesWrapped %d ", width)))
-	help := root.HelpFunc()
-	root.SetHelpFunc(func(cmd *cobra.Command, args []string) {
-		cmd.Long = foldParagraphs(cmd.Long, width)
-		help(cmd, args)
-	})
-}
-
-// foldParagraphs joins and folds each paragraph that has a line longer than width, unless a line of it is indented.
-func foldParagraphs(text string, width int) string {
-	paragraphs := strings.Split(text, "\n\n")
-	for i, p := range paragraphs {
-		long := false
-		for _, line := range strings.Split(p, "\n") {
-			long = long || utf8.RuneCountInString(line) > width
-		}
-		if long && !strings.HasPrefix(p, " ") && !strings.Contains(p, "\n ") {
-			paragraphs[i] = fold(strings.ReplaceAll(p, "\n", " "), width, 0)
-		}
-	}
-	return strings.Join(paragraphs, "\n\n")
 }

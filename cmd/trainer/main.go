@@ -23,6 +23,7 @@ import (
 )
 
 //go:generate go test -run ^TestReferenceIsFresh$ ../../config -update
+//go:generate go test -run ^TestCommandReferenceIsFresh$ . -update
 
 func main() {
 	rescue.Fatal = func(err error) { // of a goroutine that nobody waits for
@@ -149,7 +150,7 @@ trainer FILE.yaml and trainer --config FILE are trainer train FILE.`,
 		newUI(c), newDoctor(c), newSelfcheck(c), newTier(c), newMan(c), newVersion(c),
 	)
 	addCompletion(root)
-	foldHelp(root, c.out)
+	setHelp(root, c.out)
 	return root
 }
 
