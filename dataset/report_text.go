@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // String is the report for a log: a line that names the data, and below it lines of a word and what it says.
@@ -159,4 +161,36 @@ func (c *ChatReport) which() string {
 		return ""
 	}
 	return ": " + strings.Join(parts, ", ")
+}
+
+// Brief is the report in a line, and a line for each warning.
+func (r *Report) Brief() []string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "data     %s", r.Source)
+	if r.Streamed != "" {
+		b.WriteString(", streamed")
+	} else {
+		rows := r.Kept
+		if r.Val == nil {
+			rows -= r.ValRows
+		}
+		fmt.Fprintf(&b, ", %s rows", words.Count(rows))
+		if n := r.ValRows; n > 0 {
+			fmt.Fprintf(&b, " and %s for validation", words.Count(n))
+		}
+	}
+	if r.TotalTokens > 0 {
+		fmt.Fprintf(&b, ", %s tokens, %.1f%% trained", words.Count(r.TotalTokens), 100*float64(r.TrainedTokens)/float64(r.TotalTokens))
+	}
+	if n := r.DroppedRows(); n > 0 {
+		fmt.Fprintf(&b, ", %s dropped", words.Count(n))
+	}
+	if n := r.Truncated.Count; n > 0 {
+		fmt.Fprintf(&b, ", %s cut", words.Count(n))
+	}
+	lines := []string{b.String()}
+	for _, warning := range r.Warnings() {
+		lines = append(lines, "warning: "+warning)
+	}
+	return lines
 }

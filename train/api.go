@@ -22,6 +22,8 @@ type Env struct {
 	// Taken is called once, before anything is written there, when the output folder is this run's: its lock is held, and it
 	// holds no run but the one to resume. Of several ranks the first calls it. nil = nobody is told.
 	Taken func(dir string)
+	// Details receives the reports on data and plan in full; Log then has them in a few lines. nil = Log has them in full.
+	Details func(text string)
 	// Failed is called with the error of each rank of this process that fails, of a run on several devices. nil = nobody is
 	// told.
 	Failed func(rank int, err error)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -73,4 +74,41 @@ func (p *prepared) writePlanReport() error {
 		return fmt.Errorf("write %s: %w", PlanReportFile, err)
 	}
 	return nil
+}
+
+// report logs a report: in full, or where details have a place of their own as a few lines.
+func (e Env) report(full string, brief []string) {
+	if e.Details == nil {
+		e.Newsf("%s", full)
+		return
+	}
+	e.Details(full)
+	for _, line := range brief {
+		e.Newsf("%s", line)
+	}
+}
+
+// brief is the plan in a few lines: the model, the steps, the memory, and fast paths that the run leaves.
+func (r PlanReport) brief() []string {
+	size := fmt.Sprintf("%s x %s tokens", words.Count(r.Batch), words.Count(r.SequenceLength))
+	if r.Flat {
+		size = fmt.Sprintf("%s rows, at most %s tokens", words.Count(r.Batch), words.Count(slices.Max(r.Budgets)))
+	}
+	memory := session.FormatBytes(r.TotalBytes) + " planned"
+	if r.Ranks > 1 {
+		memory += fmt.Sprintf(" on each of %d devices", r.Ranks)
+	}
+	if r.Limit > 0 {
+		memory += ", limit " + session.FormatBytes(r.Limit)
+	}
+	lines := []string{
+		fmt.Sprintf("model    %s on %s, %s parameters, %s trained", r.Model, r.Device, words.Count(r.Parameters), words.Count(r.TrainedParameters)),
+		fmt.Sprintf("run      %s steps of %s, precision %s, gradient checkpointing %s", words.Count(r.Steps), size,
+			precisionText(r.Precision, r.PrecisionAuto), r.Checkpointing),
+		"memory   " + memory,
+	}
+	for _, s := range r.Slow {
+		lines = append(lines, "slow path: "+s.String())
+	}
+	return lines
 }

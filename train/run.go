@@ -83,7 +83,7 @@ func (p *prepared) train(ctx context.Context) (Result, error) {
 	if p.env.team.leads() {
 		atomicfile.Clear(p.spec.OutputDir, p.ownFiles()...) //nolint:errcheck // of a process that was killed; what is left harms nothing
 	}
-	p.env.Newsf("%s", strings.TrimRight(p.report.String(), "\n"))
+	p.env.report(strings.TrimRight(p.report.String(), "\n"), p.report.Brief())
 	if p.env.Quiet { // the report, which says it too, is not printed
 		for _, warning := range p.report.Warnings() {
 			p.env.Logf("warning: %s", warning)
@@ -144,7 +144,8 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	if err != nil {
 		return nil, err
 	}
-	p.env.Newsf("%s", p.planReport())
+	plan := p.planReport()
+	p.env.report(plan.String(), append(plan.brief(), p.notesOnPEFT()...))
 	for _, note := range p.notesOnPEFT() {
 		if p.env.Quiet { // the plan says it otherwise
 			p.env.Logf("%s", note)

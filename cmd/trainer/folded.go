@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"regexp"
 	"strings"
 	"unicode/utf8"
 )
@@ -65,3 +66,27 @@ func fold(text string, width, indent int) string {
 	}
 	return b.String()
 }
+
+// wrapLines wraps each line of a text between words, so that it ends before column width; 0 wraps nothing. Lines after the
+// first stand below the text behind a label ("memory   22 MiB"), else two columns further in.
+func wrapLines(text string, width int) string {
+	if width == 0 {
+		return text
+	}
+	lines := strings.Split(text, "\n")
+	for i, line := range lines {
+		if utf8.RuneCountInString(line) < width {
+			continue
+		}
+		head := labelHead.FindString(line)
+		indent := utf8.RuneCountInString(head)
+		if strings.TrimSpace(head) == "" {
+			indent += 2
+		}
+		lines[i] = head + fold(line[len(head):], width, indent)
+	}
+	return strings.Join(lines, "\n")
+}
+
+// labelHead is a line's indentation and, where two blanks or more follow it, its first word or two.
+var labelHead = regexp.MustCompile(`^ *(?:\S+(?: \S+)? {2,})?`)

@@ -28,3 +28,21 @@ func TestFold(t *testing.T) {
 		}
 	}
 }
+
+// TestWrapLines: lines of a run fit the terminal, labels stand alone, and numbers in columns are not torn apart.
+func TestWrapLines(t *testing.T) {
+	for _, c := range []struct{ text, want string }{
+		{"memory   one two three four five", "memory   one two\n         three four\n         five"},
+		{"warning: one two three four", "warning: one two\n  three four"},
+		{"  dropped: one two three", "  dropped: one two\n    three"},
+		{"newest checkpoint  runs/a", "newest checkpoint  runs/a"},
+		{"short", "short"},
+	} {
+		if got := wrapLines(c.text, 20); got != c.want {
+			t.Errorf("got\n%s\nwant\n%s", got, c.want)
+		}
+	}
+	if text := "a text that is long and wide"; wrapLines(text, 0) != text {
+		t.Error("a width of 0 wraps")
+	}
+}

@@ -142,6 +142,7 @@ trainer FILE.yaml and trainer --config FILE are trainer train FILE.`,
 		},
 	}
 	options.register(root, c)
+	root.Flags().BoolVar(&options.verbose, "verbose", false, verboseText) // -v is the version here
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(nearFlag(cmd, err)) })
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(

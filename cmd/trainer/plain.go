@@ -44,21 +44,25 @@ func behind(w io.Writer) io.Writer {
 	}
 }
 
-// sayLine writes a line for a person, on a terminal with its warnings in amber.
+// sayLine writes a line for a person, on a terminal wrapped at its width and with warnings in amber.
 func sayLine(w io.Writer, line string) {
-	if !strings.Contains(line, "warning: ") || !mayColour(w) {
-		fmt.Fprintln(w, plainText(line))
+	line = plainText(line)
+	if strings.Contains(line, "warning: ") && mayColour(w) {
+		line = safetext.Mask(line)
+		w = raw(w)
+		fmt.Fprintln(w, amberWarnings(line, foldWidth(w)))
 		return
 	}
-	fmt.Fprintln(raw(w), amberWarnings(plainText(safetext.Mask(line))))
+	fmt.Fprintln(w, wrapLines(line, foldWidth(w)))
 }
 
-// amberWarnings colours the lines that begin with a warning.
-func amberWarnings(text string) string {
+// amberWarnings wraps lines at a width, 0 = none, and colours those that begin with a warning.
+func amberWarnings(text string, width int) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
+		lines[i] = wrapLines(line, width)
 		if strings.HasPrefix(strings.TrimLeft(line, " "), "warning: ") {
-			lines[i] = "\x1b[33m" + line + "\x1b[0m"
+			lines[i] = "\x1b[33m" + lines[i] + "\x1b[0m"
 		}
 	}
 	return strings.Join(lines, "\n")

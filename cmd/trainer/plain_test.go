@@ -29,7 +29,7 @@ func TestNamesDoNotSteerTheTerminal(t *testing.T) {
 
 // TestAmberWarnings: of a line or a report only the lines that warn are coloured.
 func TestAmberWarnings(t *testing.T) {
-	got := amberWarnings("data: x\n  warning: leak: 1 row\n  cache: a warning: none\nwarning: y")
+	got := amberWarnings("data: x\n  warning: leak: 1 row\n  cache: a warning: none\nwarning: y", 0)
 	want := "data: x\n\x1b[33m  warning: leak: 1 row\x1b[0m\n  cache: a warning: none\n\x1b[33mwarning: y\x1b[0m"
 	if got != want {
 		t.Errorf("%q, want %q", got, want)

@@ -26,6 +26,7 @@ type progress struct {
 	w     io.Writer
 	every int
 	width func() int // of the terminal in columns; nil where no person watches
+	intro string     // line before the first step; "" = none
 
 	train.Silent
 	mu    sync.Mutex
@@ -63,6 +64,9 @@ func columns(w io.Writer) int {
 func (p *progress) Start(r train.RunInfo) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	if p.intro != "" {
+		p.line(p.intro)
+	}
 	p.total, p.done, p.step, p.start, p.bar = r.Total, r.Done, r.Done, time.Now(), p.width != nil
 	p.draw()
 	return nil

@@ -12,18 +12,18 @@ import (
 	"runtime/debug"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"syscall"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tierlora/tierlora/config"
-	"github.com/tierlora/tierlora/internal/rescue"
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/journal"
 	"github.com/tierlora/tierlora/train/ranks"
 )
 
@@ -32,6 +32,7 @@ type trainOptions struct {
 	resume  string
 	workers int
 	quiet   bool
+	verbose bool
 	tui     bool
 	json    bool
 }
@@ -47,6 +48,8 @@ func (o *trainOptions) register(cmd *cobra.Command, c *console) {
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the result as JSON")
 	c.downloadFlag(cmd)
 }
+
+const verboseText = "print the reports on data and plan in full, as the run's train.log has them"
 
 func newTrain(c *console) *cobra.Command {
 	o := &trainOptions{}
@@ -67,136 +70,248 @@ or SIGTERM stops at once.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runTrain(cmd.Context(), c, o) },
 	}
 	o.register(cmd, c)
+	cmd.Flags().BoolVarP(&o.verbose, "verbose", "v", false, verboseText)
 	return cmd
 }
 
+// training is one start of trainer train in this process, which may be one of several that train together.
+type training struct {
+	*trainOptions
+	c        *console
+	place    ranks.Place // of this process among those of the run
+	messages *outlet     // behind c.err: a reader that is slow or gone does not stop the run
+	journal  *keeper
+	memory   groupMemory
+	stop     stopSignal
+	screen   *tui // with --tui on a terminal; nil = none
+
+	loaded config.Loaded
+	spec   train.Spec // of loaded, with the devices of this process
+	env    train.Env
+	joined bool // the other processes hear of this one's end by themselves
+}
+
+// runTrain trains: it reads and checks the configuration, joins the other processes of the run, looks at the base model,
+// and only then takes memory. What each part finds wrong is the error, which goes to the journal and to the other processes.
 func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
-	place, perr := ranks.FromEnv(os.Getenv)
+	place, placeErr := ranks.FromEnv(os.Getenv)
+	t := newTraining(c, o, place)
+	defer t.journal.end(&err)
+	if placeErr != nil {
+		return usage(placeErr)
+	}
+	if err := errors.Join(t.memory.holds(0, 1), t.memory.holdsProcesses(place.LocalWorld)); err != nil {
+		return err
+	}
+	defer func() { err = t.tellOthers(ctx, err) }()
+	if err := t.configure(); err != nil {
+		return err
+	}
+	if err := t.join(ctx); err != nil {
+		return t.stop.exit(err)
+	}
+	defer func() { leave(t.env.Groups, err) }()
+	if err := t.findBase(ctx); err != nil {
+		return err
+	}
+	if err := t.show(); err != nil {
+		return err
+	}
+	defer t.close()
+	result, err := train.Start(ctx, t.spec, t.env)
+	return t.finish(result, err)
+}
+
+// newTraining makes the console of a run: messages never make it wait, and go to its journal too.
+func newTraining(c *console, o *trainOptions, place ranks.Place) *training {
+	t := &training{trainOptions: o, c: c, place: place, joined: place.World == 1}
 	if place.Rank > 0 { // rank 0 speaks for all; what goes wrong here is told with the rank
 		c.err = &prefixed{to: &lineWriter{w: c.err}, prefix: fmt.Sprintf("rank %d: ", place.Rank)}
 	}
-	messages := newOutlet(raw(c.err))
-	c.err = safetext.NewMaskingWriter(messages)
-	k := keep(c, place)
-	defer k.end(&err)
+	t.messages = newOutlet(raw(c.err))
+	c.err = safetext.NewMaskingWriter(t.messages)
+	t.journal = keep(c, place)
 	ignoreFileLimit()
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a closed pipe is an error of the write then, not the end
-	if perr != nil {
-		return usage(perr)
-	}
-	group := withinGroup("/", debug.SetMemoryLimit)
-	if err := errors.Join(group.holds(0, 1), group.holdsProcesses(place.LocalWorld)); err != nil {
+	t.memory = withinGroup("/", debug.SetMemoryLimit)
+	return t
+}
+
+// tellOthers lets the processes that wait for this one know that it cannot take part.
+func (t *training) tellOthers(ctx context.Context, err error) error {
+	if err == nil || t.joined {
 		return err
 	}
-	told := place.World == 1
-	defer func() {
-		if err != nil && !told {
-			err = cannot(ctx, c, place, err)
-		}
-	}()
-	if o.resume != "" {
-		o.sets = append(o.sets, "--resume="+o.resume)
+	return cannot(ctx, t.c, t.place, err)
+}
+
+// configure reads the configuration and refuses what this machine or the files that it names do not allow.
+func (t *training) configure() (err error) {
+	if t.resume != "" {
+		t.sets = append(t.sets, "--resume="+t.resume)
 	}
-	loaded, err := o.read()
-	if place.Rank == 0 {
-		c.notes(loaded)
+	t.loaded, err = t.read()
+	if t.place.Rank == 0 {
+		t.c.notes(t.loaded)
 	}
 	if err != nil {
 		return err
 	}
-	if err := checkDevice(loaded.Spec); err != nil {
+	s := t.loaded.Spec
+	if err := checkDevice(s); err != nil {
 		return err
 	}
-	if err := checkCheckpoint(loaded.Spec, o.resume); err != nil {
+	if err := checkCheckpoint(s, t.resume); err != nil {
 		return err
 	}
-	if dir := loaded.Spec.LoRA.InitFrom; dir != "" {
+	if dir := s.LoRA.InitFrom; dir != "" {
 		if err := plainFiles(dir); err != nil {
 			return usage(fmt.Errorf("lora.init_from: %w", err))
 		}
 	}
-	if err := train.CheckTrackers(loaded.Spec); err != nil {
+	if err := train.CheckTrackers(s); err != nil {
 		return usage(err)
 	}
-	env := train.Env{Env: environment(c, o.workers)}
-	var stopped stopSignal
-	stopped.last = k.killed
-	env.Interrupted = stopped.watch(func(line string) { c.say("%s", line) })
-	spec := loaded.Spec
-	if spec, env.GPU, err = allot(spec, place); err != nil {
-		return usage(err)
+	t.env = train.Env{Env: environment(t.c, t.workers)}
+	t.stop.last = t.journal.killed
+	t.env.Interrupted = t.stop.watch(func(line string) { t.c.say("%s", line) })
+	t.spec, t.env.GPU, err = allot(s, t.place)
+	return usage(err)
+}
+
+// join waits for the other processes of the run, where there are any, and shares the CPUs with those of this host.
+func (t *training) join(ctx context.Context) error {
+	t.joined = true
+	if t.place.World == 1 {
+		return nil
 	}
-	if told = true; place.World > 1 {
-		if err := stopped.unless(ctx, func(ctx context.Context) (err error) { env.Groups, err = join(ctx, c, spec, place); return err }); err != nil {
-			return stopped.exit(err)
-		}
-		defer func() { leave(env.Groups, err) }()
-		if o.workers == 0 && place.LocalWorld > 1 {
-			env.Workers = max(1, runtime.GOMAXPROCS(0)/place.LocalWorld)
-		}
+	err := t.stop.unless(ctx, func(ctx context.Context) (err error) {
+		t.env.Groups, err = join(ctx, t.c, t.spec, t.place)
+		return err
+	})
+	if err == nil && t.workers == 0 && t.place.LocalWorld > 1 {
+		t.env.Workers = max(1, runtime.GOMAXPROCS(0)/t.place.LocalWorld)
 	}
+	return err
+}
+
+// findBase looks for the base model and takes from it how its weights are stored, where the configuration does not say.
+func (t *training) findBase(ctx context.Context) error {
 	note := ""
-	if err := stopped.unless(ctx, func(ctx context.Context) (err error) { note, err = takeStorage(ctx, &loaded, env.Env); return err }); err != nil {
-		return stopped.exit(err)
+	err := t.stop.unless(ctx, func(ctx context.Context) (err error) {
+		note, err = takeStorage(ctx, &t.loaded, t.env.Env)
+		return err
+	})
+	if err != nil {
+		return t.stop.exit(err)
 	}
-	if spec.Quantization = loaded.Spec.Quantization; note != "" && place.Rank == 0 {
-		c.say("note: %s", note)
+	if t.spec.Quantization = t.loaded.Spec.Quantization; note != "" && t.place.Rank == 0 {
+		t.c.say("note: %s", note)
 	}
-	inProcess, _ := spec.RanksAsked() // what is wrong with it was said
-	if err := group.holds(tokenizerBytes(ctx, loaded.Spec.BaseModel, env.Env), inProcess); err != nil {
+	inProcess, _ := t.spec.RanksAsked() // what is wrong with it was said
+	if err := t.memory.holds(tokenizerBytes(ctx, t.loaded.Spec.BaseModel, t.env.Env), inProcess); err != nil {
 		return err
 	}
-	if _, err := train.OpenReference(loaded.Spec.Expect.Reference, env.Env); err != nil {
-		return usage(err)
-	}
-	env.Config = savedConfig(loaded.Spec)
-	if o.quiet && o.tui {
+	_, err = train.OpenReference(t.loaded.Spec.Expect.Reference, t.env.Env)
+	return usage(err)
+}
+
+// show chooses what the terminal shows of the run: plots, a line, or with --quiet only what may be amiss. The journal has
+// everything.
+func (t *training) show() error {
+	if t.quiet && t.tui {
 		return usage(errors.New("--quiet shows no progress and --tui a picture of it: leave one out"))
 	}
-	if place.Rank > 0 {
-		o.quiet, o.tui = true, false
+	s := t.loaded.Spec
+	t.env.Config = savedConfig(s)
+	if t.place.Rank > 0 {
+		t.quiet, t.tui = true, false
 	}
-	if screen := newTUI(c.err, loaded.Spec.Training.LoggingSteps); o.tui && screen != nil {
-		env.Observers, env.Log = []train.Observer{screen}, k.both(screen.log)
-		defer screen.close()
-	} else if !o.quiet {
-		if o.tui {
-			c.say("note: --tui needs a terminal; progress is shown as lines")
+	if t.tui {
+		if t.screen = newTUI(t.c.err, s.Training.LoggingSteps); t.screen == nil {
+			t.c.say("note: --tui needs a terminal; progress is shown as lines")
 		}
-		progress := newProgress(c.err, loaded.Spec.Training.LoggingSteps)
-		env.Observers, env.Log = []train.Observer{progress}, k.both(progress.log)
-	} else {
-		env.Reading, env.Quiet = nil, true
 	}
-	k.watch(&env, loaded.Spec)
-	stopped.sayBy(env.Log)
-	result, err := train.Start(ctx, spec, env)
+	if !t.verbose {
+		t.env.Details = t.journal.Line
+	}
+	switch {
+	case t.screen != nil:
+		t.env.Observers, t.env.Log = []train.Observer{t.screen}, t.journal.both(t.screen.log)
+	case t.quiet:
+		t.env.Reading, t.env.Quiet = nil, true
+	default:
+		progress := newProgress(t.c.err, s.Training.LoggingSteps)
+		if !t.verbose {
+			progress.intro = "log      " + filepath.Join(s.OutputDir, journal.LogFile) + " has data and plan in full; -v shows them here"
+		}
+		t.env.Observers, t.env.Log = []train.Observer{progress}, t.journal.both(progress.log)
+	}
+	t.journal.watch(&t.env, s)
+	t.stop.sayBy(t.env.Log)
+	return nil
+}
+
+// close gives the terminal back.
+func (t *training) close() {
+	if t.screen != nil {
+		t.screen.close()
+	}
+}
+
+// finish says what came of the run and returns the error that decides the exit code.
+func (t *training) finish(result train.Result, err error) error {
 	if err != nil && (result.Steps == 0 || !errors.As(err, new(*train.Missed))) {
-		return stopped.exitAs(err)
+		return t.stop.exitAs(err)
 	}
-	messages.flush(outletWait)
-	if place.Rank > 0 {
+	t.messages.flush(outletWait)
+	stopped := &exitError{code: t.stop.exitCode(), err: errStopped, silent: true}
+	if t.place.Rank > 0 {
 		if err == nil && result.Stopped {
-			err = &exitError{code: stopped.exitCode(), err: errStopped, silent: true}
+			return stopped
 		}
 		return err
 	}
-	fmt.Fprint(k, resultText(result))
+	fmt.Fprint(t.journal, resultText(result))
 	var written error
-	if o.json {
-		written = writeJSON(c.out, result)
+	if t.json {
+		written = writeJSON(t.c.out, result)
 	} else {
-		written = printResult(c.out, result)
+		written = printResult(t.c.out, result)
 	}
 	if result.Stopped {
 		with := ""
-		if place.World > 1 {
+		if t.place.World > 1 {
 			with = ", on any number of devices,"
 		}
-		c.say("stopped after step %d of %d; resume%s with: %s", result.Steps, result.MaxSteps, with, o.resumeCommand(loaded.Spec))
-		return &exitError{code: stopped.exitCode(), err: errStopped, silent: true}
+		t.c.say("stopped after step %d of %d; resume%s with: %s", result.Steps, result.MaxSteps, with, t.resumeCommand(t.loaded.Spec))
+		return stopped
+	}
+	if !t.json && !t.quiet && result.AdapterDir != "" {
+		t.c.say("%s", nextSteps(result.AdapterDir, t.loaded.Spec.OutputDir, foldWidth(t.c.err)))
 	}
 	return errors.Join(err, written)
+}
+
+// nextSteps are commands that use the adapter of a run, to be copied to a shell in this folder, wrapped at a width; 0 = not.
+func nextSteps(adapterDir, outputDir string, width int) string {
+	adapter, run := words.ShellQuote(plainText(adapterDir)), filepath.Clean(plainText(outputDir))
+	ask := "generate --adapter " + adapter + " --prompt TEXT"
+	if p, err := dataset.FindPromptFormat(nil, adapterDir); err == nil && p != nil && p.Has(dataset.PromptChat) {
+		ask = "chat --adapter " + adapter
+	}
+	commands := []string{
+		ask,
+		"report " + words.ShellQuote(run) + " --out " + words.ShellQuote(run+".html"),
+		"export --format gguf --adapter " + adapter + " --out " + words.ShellQuote(run+".gguf"),
+	}
+	for i, command := range commands {
+		commands[i] = strings.Repeat(" ", labelWidth-1) + "trainer " + command
+		if width > 0 {
+			commands[i] = wrapCommand(commands[i], width-1)
+		}
+	}
+	return "next" + strings.Join(commands, "\n")[len("next"):]
 }
 
 // savedConfig is the configuration as a run's folder keeps it: without how this start began, the run is the same, and
@@ -257,7 +372,7 @@ func checkCheckpoint(s train.Spec, flag string) error {
 // pipe, neither holds the program up nor makes it fail.
 func printResult(w io.Writer, r train.Result) error {
 	out := newOutlet(behind(w))
-	io.WriteString(out, resultText(r)) //nolint:errcheck // an outlet never fails here
+	io.WriteString(out, wrapLines(resultText(r), foldWidth(w))) //nolint:errcheck // an outlet never fails here
 	out.flush(outletWait)
 	if err := out.failed(); err != nil {
 		return fmt.Errorf("write the result: %w", err)
@@ -284,12 +399,12 @@ func resultText(r train.Result) string {
 		fmt.Fprintln(out)
 	}
 	if r.Duration > 0 {
-		fmt.Fprintf(out, "time     %.1f s, %d tokens of the whole run\n", r.Duration.Seconds(), r.Tokens)
+		fmt.Fprintf(out, "time     %.1f s, %s tokens\n", r.Duration.Seconds(), words.Count(r.Tokens))
 	}
 	if r.StepMs != nil {
-		fmt.Fprintf(out, "step     %.2f ms in the median%s\n", r.StepMs.Median, dataTime(r.DataMs))
+		fmt.Fprintf(out, "step     %.2f ms median%s\n", r.StepMs.Median, dataTime(r.DataMs))
 	}
-	fmt.Fprintf(out, "memory   %s held by the plan\n", session.FormatBytes(r.HeldBytes))
+	fmt.Fprintf(out, "memory   %s planned\n", session.FormatBytes(r.HeldBytes))
 	for _, j := range r.Expect {
 		mark := "met"
 		if !j.Met {
@@ -306,92 +421,10 @@ func resultText(r train.Result) string {
 	return out.String()
 }
 
-// stopSignal remembers which signal asked for the stop.
-type stopSignal struct {
-	number atomic.Int32
-	last   func(exitCode int) // called before a second signal ends the process; nil = nothing is
-	stop   chan struct{}
-	say    atomic.Pointer[func(line string)]
-}
-
-// sayBy sets what tells the user of a signal.
-func (s *stopSignal) sayBy(say func(line string)) { s.say.Store(&say) }
-
-// unless does work that a signal ends.
-func (s *stopSignal) unless(ctx context.Context, work func(context.Context) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	done := make(chan struct{})
-	defer close(done)
-	rescue.Go(func() {
-		select {
-		case <-s.stop:
-			cancel()
-		case <-done:
-		}
-	})
-	return work(ctx)
-}
-
-// exit gives the error of a run that a signal ended before its first step the signal's exit code.
-func (s *stopSignal) exit(err error) error {
-	if s.number.Load() == 0 || !errors.Is(err, context.Canceled) {
-		return err
-	}
-	if !errors.As(err, new(*train.Stopped)) {
-		err = &train.Stopped{Doing: "looking for the model"}
-	}
-	return &exitError{code: s.exitCode(), err: err}
-}
-
-// watch returns a channel that closes with the first SIGINT, SIGTERM or SIGHUP. Another one ends the process, but for
-// SIGHUP: a closed terminal sends it twice, itself and by its shell. Under nohup SIGHUP stays ignored.
-func (s *stopSignal) watch(say func(line string)) <-chan struct{} {
-	signals := make(chan os.Signal, 4)
-	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) {
-		signal.Notify(signals, syscall.SIGHUP)
-	}
-	s.stop = make(chan struct{})
-	s.sayBy(say)
-	rescue.Go(func() {
-		first := <-signals
-		s.set(first)
-		close(s.stop)
-		(*s.say.Load())(fmt.Sprintf("%v: stopping; a step that has begun is finished and saved first; once more stops at once", first))
-		for next := range signals {
-			if next != syscall.SIGHUP {
-				s.set(next)
-				if s.last != nil {
-					s.last(s.exitCode())
-				}
-				os.Exit(s.exitCode())
-			}
-		}
-	})
-	return s.stop
-}
-
-func (s *stopSignal) set(sig os.Signal) {
-	if number, ok := sig.(syscall.Signal); ok {
-		s.number.Store(int32(number))
-	}
-}
-
-func (s *stopSignal) exitCode() int {
-	switch syscall.Signal(s.number.Load()) {
-	case syscall.SIGTERM, 0: // 0: another process of the run had the signal
-		return exitTerminated
-	case syscall.SIGHUP:
-		return exitHangup
-	}
-	return exitInterrupt
-}
-
-// dataTime is what the end of a run says of the host's time for batches; nothing where there were none.
+// dataTime words the median time in which the host makes a step's batches; nothing where there were none.
 func dataTime(ms *float64) string {
 	if ms == nil {
 		return ""
 	}
-	return fmt.Sprintf(", the host made its batches in %.2f ms", *ms)
+	return fmt.Sprintf(", data loading %.2f ms", *ms)
 }

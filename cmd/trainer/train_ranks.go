@@ -84,12 +84,3 @@ func leave(groups []ranks.Group, err error) {
 		g.Leave(err) //nolint:errcheck // the run's own error is told
 	}
 }
-
-// exitAs gives the error of a run of several processes that a signal has ended the signal's exit code: another process
-// that it came to may have ended first.
-func (s *stopSignal) exitAs(err error) error {
-	if s.number.Load() != 0 && errors.As(err, new(*ranks.LostError)) {
-		return &exitError{code: s.exitCode(), err: err}
-	}
-	return s.exit(err)
-}

@@ -2,7 +2,10 @@
 // shell, and shortens long values.
 package words
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // Nearest is the name with the fewest edits to s, or "" when none is near. Of equally near ones it is the first.
 func Nearest(s string, names []string) string { return Within(s, names, max(1, len(s)/3)) }
@@ -56,4 +59,17 @@ func ShellQuote(s string) string {
 		return s
 	}
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
+}
+
+// Count writes a whole number with its thousands apart: 3,331.
+func Count[N int | int64](n N) string {
+	text := strconv.FormatInt(int64(n), 10)
+	first := 0
+	if n < 0 {
+		first = 1
+	}
+	for i := len(text) - 3; i > first; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
 }
