@@ -2,10 +2,25 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
 
 	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/config"
+	"github.com/tierlora/tierlora/configs"
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/model/hub"
+	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/text/tokenizer"
+	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // findModel makes sure that a model is there; where none is given it is the one that an adapter's folder names.
@@ -22,4 +37,141 @@ func findModel(ctx context.Context, c *console, env session.Env, model *string, 
 	}
 	c.say("base model: %s, which the adapter names", *model)
 	return nil
+}
+
+// findBase finds the base model of a configuration and says what it takes from it.
+func findBase(ctx context.Context, l *config.Loaded, c *console, env session.Env) error {
+	note, err := takeStorage(ctx, l, env)
+	if note != "" {
+		c.say("note: %s", note)
+	}
+	return err
+}
+
+// takeStorage finds the base model. Where its weights are quantised already, a configuration without a section quantization takes
+// them as they are; note says so.
+func takeStorage(ctx context.Context, l *config.Loaded, env session.Env) (note string, err error) {
+	name := l.Spec.BaseModel
+	if err := checkModel(ctx, name, env); err != nil || !l.AssumedStorage {
+		return "", err
+	}
+	var have *quant.Config
+	if have = session.StorageOf(ctx, name, env); have == nil {
+		return "", nil
+	}
+	l.Spec.Quantization = have
+	return fmt.Sprintf("the weights of %s are quantised already: adapter %s takes them as they are, %d bits, type %s, double_quant %v",
+		name, l.Spec.Adapter, have.Bits, have.Type, have.DoubleQuant), nil
+}
+
+// unfit marks an error as a lack of this machine.
+func unfit(err error) error { return &exitError{code: exitUnfit, err: err} }
+
+// checkModel finds a model before any work, so that one that is not here is distinguished from a failed run.
+func checkModel(ctx context.Context, name string, env session.Env) error {
+	if short, ok := strings.CutPrefix(name, session.EmbeddedPrefix); ok {
+		if _, err := configs.Model(short); err != nil {
+			return usage(err)
+		}
+		return nil
+	}
+	dir, err := hub.Resolve(ctx, name, env.Hub)
+	if err != nil {
+		return unfit(err)
+	}
+	if err := plainFiles(dir); err != nil {
+		return usage(fmt.Errorf("model %s: %w", name, err))
+	}
+	return nil
+}
+
+// checkAdapter refuses an adapter folder that is none; "" is no adapter.
+func checkAdapter(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return usage(fmt.Errorf("--adapter %s: it is a file; name the folder in PEFT's format, which has adapter_config.json and adapter_model.safetensors", dir))
+	}
+	if _, err := os.Stat(filepath.Join(dir, "adapter_config.json")); err != nil {
+		return usage(fmt.Errorf("--adapter %s: no adapter folder in PEFT's format: %w%s", dir, err, adapterWithin(dir)))
+	}
+	if err := plainFiles(dir); err != nil {
+		return usage(fmt.Errorf("--adapter %s: %w", dir, err))
+	}
+	return nil
+}
+
+// adapterWithin says which folder in a folder is an adapter: a run that was cut off has its checkpoints alone.
+func adapterWithin(dir string) string {
+	inside, _ := os.ReadDir(dir)
+	newest, step, one := "", -1, ""
+	for _, d := range inside {
+		at := filepath.Join(dir, d.Name())
+		if _, err := os.Stat(filepath.Join(at, "adapter_config.json")); err != nil {
+			continue
+		}
+		number, is := strings.CutPrefix(d.Name(), "checkpoint-")
+		if n, err := strconv.Atoi(number); is && err == nil && n > step {
+			newest, step = at, n
+		}
+		one = at
+	}
+	switch {
+	case newest != "":
+		return "; its newest checkpoint is " + newest
+	case one != "":
+		return "; there is one in " + one
+	}
+	return ""
+}
+
+// openTokenizer loads the tokenizer of a model folder, hub name or embedded model, and gives that folder too.
+func openTokenizer(ctx context.Context, name string, env session.Env) (*tokenizer.Tokenizer, fs.FS, error) {
+	if short, ok := strings.CutPrefix(name, session.EmbeddedPrefix); ok {
+		fsys, err := configs.Model(short)
+		if err != nil {
+			return nil, nil, usage(err)
+		}
+		tok, err := tokenizer.LoadFS(fsys, ".")
+		return tok, fsys, err
+	}
+	dir, err := hub.Resolve(ctx, name, env.Hub)
+	if err != nil {
+		return nil, nil, unfit(err)
+	}
+	if err := plainFiles(dir); err != nil {
+		return nil, nil, usage(fmt.Errorf("tokenizer %s: %w", name, err))
+	}
+	tok, err := tokenizer.Load(dir)
+	return tok, os.DirFS(dir), err
+}
+
+// openData reads the data of a configuration as a run does, to be shown.
+func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer, folder fs.FS, env session.Env) (*dataset.Set, *dataset.Report, error) {
+	c := s.Dataset
+	c.Seed, c.Progress = s.Seed, env.Reading
+	c.Preferences = objective.Preferences(s.Training.Objective, objective.Config{})
+	c.Chat = func() (*chat.Sources, error) { return chat.Find(folder) }
+	short, embedded := strings.CutPrefix(c.Path, session.EmbeddedPrefix)
+	if !embedded {
+		c, err := session.FindData(ctx, c, env.Hub)
+		if err != nil {
+			return nil, nil, unfit(err)
+		}
+		return dataset.Load(ctx, c, tok)
+	}
+	fsys, err := configs.Data(short)
+	if err != nil {
+		return nil, nil, usage(err)
+	}
+	if c.ValPath != "" {
+		val, ok := strings.CutPrefix(c.ValPath, session.EmbeddedPrefix)
+		if !ok {
+			return nil, nil, usage(errors.New("dataset.val_path: must be embedded too where dataset.path is"))
+		}
+		c.ValPath = val
+	}
+	c.Path = short
+	return dataset.LoadFS(ctx, fsys, c, tok)
 }

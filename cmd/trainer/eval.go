@@ -1,18 +1,25 @@
 package main
 
 import (
+	"bytes"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/infer/tasks"
+	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/words"
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 )
 
@@ -143,3 +150,257 @@ func printGroups(w io.Writer, r infer.EvalReport) error {
 
 // inTable is a text as a table shows it.
 func inTable(s string) string { return plainText(strings.Join(strings.Fields(s), " ")) }
+
+// taskOptions are the flags of eval that ask questions.
+type taskOptions struct {
+	names         []string
+	model, device string
+	limit, shots  int
+	compare       bool
+	answers       string
+
+	found []*tasks.Task
+}
+
+// ofTasks are the flags that do nothing without --task, ofLoss those that do nothing with it.
+var (
+	ofTasks = []string{"model", "device", "limit", "few-shot", "compare-base", "answers"}
+	ofLoss  = []string{"data", "split", "by"}
+)
+
+func (o *taskOptions) register(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVar(&o.names, "task", nil, "ask the questions of this task: a built-in `NAME` or a YAML file; may be repeated")
+	pathVar(cmd, &o.model, "model", "", "model `DIR`, hub name, or embedded:NAME to ask; left out, the configuration's or the adapter's own base model")
+	f.StringVar(&o.device, "device", "auto", "cpu, cuda, or auto, for tasks without a configuration")
+	f.IntVar(&o.limit, "limit", 0, "ask the first so many questions of each task; 0 = the task's own limit")
+	f.IntVar(&o.shots, "few-shot", 0, "solved examples before each question, in place of the task's own number")
+	f.BoolVar(&o.compare, "compare-base", false, "ask the base model too and tell how the adapter changed the answers")
+	pathVar(cmd, &o.answers, "answers", "", "write what was asked, answered and expected to this JSONL `FILE`")
+}
+
+// check refuses flags that contradict each other, and reads the tasks.
+func (o *taskOptions) check(cmd *cobra.Command, all *evalOptions) error {
+	given := cmd.Flags().Changed
+	if len(o.names) == 0 {
+		for _, name := range ofTasks {
+			if given(name) {
+				return fmt.Errorf("--%s is of tasks: name one with --task", name)
+			}
+		}
+		return nil
+	}
+	var problems []error
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
+	for _, name := range ofLoss {
+		if given(name) {
+			bad("--%s is of the loss, a task names its own data: leave one of them out", name)
+		}
+	}
+	if all.config == "" && o.model == "" && all.adapter == "" {
+		bad("name a model: --model DIR, a configuration, or an adapter that names its base model: --adapter DIR")
+	}
+	if all.config != "" && (o.model != "" || given("device")) {
+		bad("--model and --device are for tasks without a configuration: use --set base_model=... and --set device=...")
+	}
+	if all.config == "" && (len(all.sets) > 0 || all.vram != "") {
+		bad("--set and --vram change a configuration: name one")
+	}
+	if !slices.Contains(graph.DeviceNames, o.device) {
+		bad("--device %s: must be one of %s", o.device, strings.Join(graph.DeviceNames, ", "))
+	}
+	if o.answers != "" {
+		if err := writable(o.answers, "a file of answers", `{"task":`); err != nil {
+			bad("--answers: %w", err)
+		}
+	}
+	if o.limit < 0 {
+		bad("--limit %d: must be 0 or more", o.limit)
+	}
+	if o.compare && all.adapter == "" {
+		bad("--compare-base compares an adapter with its base model: name it with --adapter DIR")
+	}
+	for _, name := range o.names {
+		t, err := tasks.Find(name)
+		if err != nil {
+			problems = append(problems, err)
+			continue
+		}
+		if o.limit > 0 {
+			t.Limit = o.limit
+		}
+		if given("few-shot") {
+			t.FewShot = o.shots
+		}
+		if err := t.Check(); err != nil {
+			bad("task %s: %w", name, err)
+		}
+		o.found = append(o.found, t)
+	}
+	return errors.Join(problems...)
+}
+
+// taskReport is what --json prints.
+type taskReport struct {
+	Model   string         `json:"model"`
+	Adapter string         `json:"adapter,omitempty"`
+	Tasks   []tasks.Result `json:"tasks"`
+	Base    []tasks.Result `json:"base,omitempty"`
+	Changes []taskChange   `json:"changes,omitempty"`
+}
+
+type taskChange struct {
+	Task string `json:"task"`
+	tasks.Change
+}
+
+// opening is the model that is asked.
+func (o *evalOptions) opening(cmd *cobra.Command, c *console, env session.Env) (session.Options, error) {
+	if o.config != "" {
+		loaded, err := o.load(c)
+		if err != nil {
+			return session.Options{}, err
+		}
+		if err := checkDevice(loaded.Spec); err != nil {
+			return session.Options{}, err
+		}
+		err = findBase(cmd.Context(), &loaded, c, env)
+		return loaded.Spec.Session(), err
+	}
+	if err := checkDevice(train.Spec{Device: o.tasks.device}); err != nil {
+		return session.Options{}, err
+	}
+	model := o.tasks.model
+	err := findModel(cmd.Context(), c, env, &model, o.adapter)
+	return session.Options{Model: model, Device: o.tasks.device}, err
+}
+
+// ask asks the questions of the tasks.
+func (o *evalOptions) ask(cmd *cobra.Command, c *console) error {
+	if err := checkAdapter(o.adapter); err != nil {
+		return err
+	}
+	env := environment(c, o.workers)
+	opening, err := o.opening(cmd, c, env)
+	if err != nil {
+		return err
+	}
+	report := taskReport{Model: opening.Model, Adapter: o.adapter}
+	if o.tasks.compare {
+		if report.Base, err = o.askOne(cmd, c, opening, "", env); err != nil {
+			return err
+		}
+	}
+	if report.Tasks, err = o.askOne(cmd, c, opening, o.adapter, env); err != nil {
+		return err
+	}
+	for i, before := range report.Base {
+		changes, err := tasks.Compare(before, report.Tasks[i])
+		if err != nil {
+			return err
+		}
+		for _, change := range changes {
+			report.Changes = append(report.Changes, taskChange{before.Task, change})
+		}
+	}
+	if err := o.tasks.write(c, report); err != nil {
+		return err
+	}
+	if o.json {
+		return writeJSON(c.out, report)
+	}
+	return printTasks(c.out, report)
+}
+
+// askOne opens a model with an adapter, or without one where that is empty, and runs all tasks.
+func (o *evalOptions) askOne(cmd *cobra.Command, c *console, opening session.Options, adapter string, env session.Env) (results []tasks.Result, err error) {
+	g, err := infer.NewGenerator(cmd.Context(), opening, adapter, env)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, g.Close()) }()
+	p, err := g.PromptFormat()
+	if err != nil {
+		return nil, usage(err)
+	}
+	said := map[string]bool{}
+	say := func(format string, args ...any) {
+		if line := fmt.Sprintf(format, args...); !said[line] {
+			said[line] = true
+			c.say("%s", line)
+		}
+	}
+	for _, t := range o.tasks.found {
+		if system := trainedSystem(p); t.System == "" && t.Chat != tasks.ChatNever && system != "" {
+			own := *t
+			own.System, t = system, &own
+			say("system: %s, with which %s was trained; a task file of your own may name another", shown(system), whose(adapter))
+		}
+		r, err := tasks.Run(cmd.Context(), g, t, adapter, nil)
+		if err != nil {
+			return nil, err
+		}
+		way := wayText
+		if r.Chat {
+			way = wayChat
+		}
+		if note := askedOtherwise(p, whose(adapter), way); note != "" {
+			say("note: task %s: %s; a task file says it by chat: always or never", t.Name, note)
+		}
+		results = append(results, r)
+	}
+	return results, nil
+}
+
+// write keeps all answers, those of the base model first.
+func (o *taskOptions) write(c *console, r taskReport) error {
+	if o.answers == "" {
+		return nil
+	}
+	var lines bytes.Buffer
+	enc := json.NewEncoder(&lines)
+	enc.SetEscapeHTML(false)
+	n := 0
+	for _, result := range slices.Concat(r.Base, r.Tasks) {
+		for _, a := range result.Answers {
+			if err := enc.Encode(a); err != nil {
+				return fmt.Errorf("write the answers: %w", err)
+			}
+			n++
+		}
+	}
+	if err := atomicfile.Write(o.answers, lines.Bytes()); err != nil {
+		return fmt.Errorf("write the answers: %w", err)
+	}
+	c.say("%d answers are in %s", n, o.answers)
+	return nil
+}
+
+func printTasks(w io.Writer, r taskReport) error {
+	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintf(t, "model\t%s\n", inTable(r.Model))
+	if r.Adapter != "" {
+		fmt.Fprintf(t, "adapter\t%s\n", inTable(r.Adapter))
+	}
+	fmt.Fprintln(t, "\ntask\tquestions\tfew-shot\tmetric\tvalue\tstd error")
+	for _, result := range r.Tasks {
+		for _, m := range result.Metrics {
+			fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%.4f\t%.4f\n", inTable(result.Task), result.Questions, result.FewShot, m.Name, m.Value, m.StdErr)
+		}
+	}
+	if len(r.Changes) > 0 {
+		fmt.Fprintln(t, "\nagainst the base model\tmetric\tbase\tadapter\tchange\tstd error\tbetter\tworse")
+	}
+	for _, ch := range r.Changes {
+		fmt.Fprintf(t, "%s\t%s\t%.4f\t%.4f\t%+.4f\t%.4f\t%d\t%d\n", inTable(ch.Task), ch.Name, ch.Before, ch.After, ch.Change.Change, ch.StdErr, ch.Better, ch.Worse)
+	}
+	if err := t.Flush(); err != nil {
+		return fmt.Errorf("write the table: %w", err)
+	}
+	for _, result := range r.Tasks {
+		if result.Cut > 0 {
+			fmt.Fprintf(w, "%s: %d of %d answers were ended by max_tokens\n", inTable(result.Task), result.Cut, result.Questions)
+		}
+	}
+	return nil
+}

@@ -3,11 +3,15 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"strconv"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/internal/words"
+	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/objective"
 )
 
@@ -97,6 +101,211 @@ token. --html writes a page that needs no network.`,
 	cmd.Flags().IntVarP(&count, "rows", "n", 5, fmt.Sprintf("rows to show; %d with --html", pageRows))
 	cmd.Flags().IntVar(&first, "first", 0, "first row to show; validation rows come after the training rows")
 	pathVar(cmd, &page, "html", "", "write the rows as a page, `FILE`")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	return cmd
+}
+
+// Escape sequences of a terminal. Trained and masked differ by underline and brightness too.
+const (
+	styleTrained = "\x1b[32;4m" // green, underlined
+	styleMasked  = "\x1b[2m"    // faint
+	styleSpecial = "\x1b[7m"    // reversed
+	styleAcross  = "\x1b[35m"   // magenta
+	styleHeading = "\x1b[1m"    // bold
+	styleOff     = "\x1b[0m"
+)
+
+// Marks of tokens in running text, which no colour carries.
+const (
+	markEnd    = "∎" // behind a token that ends a turn
+	markOpen   = "⟨" // around a token across a border
+	markClose  = "⟩"
+	markNoText = "·" // a token that ends in the middle of a character
+)
+
+// showRows writes rows for a terminal, or a token a line.
+func showRows(w *bufio.Writer, rows []dataset.Inspected, colour bool) {
+	if colour {
+		fmt.Fprintf(w, "\n%strained%s %smasked%s %sspecial token%s  %s ends a turn  %s%s across a border\n",
+			styleTrained, styleOff, styleMasked, styleOff, styleSpecial, styleOff, markEnd, markOpen, markClose)
+	}
+	for _, r := range rows {
+		fmt.Fprintf(w, "\n%s\n", plainText(rowHeading(r)))
+		for _, p := range r.Parts {
+			if colour {
+				colourPart(w, p, r.Tokens)
+			} else {
+				plainPart(w, p, r.Tokens)
+			}
+		}
+	}
+}
+
+// rowHeading is "data.jsonl:17 (train): 214 tokens, 96 trained", or of a pair "data.jsonl:17 (train): a pair of
+// sequences, 214 tokens, 96 trained".
+func rowHeading(r dataset.Inspected) string {
+	what := ""
+	switch {
+	case r.Sequences == 2:
+		what = "a pair of sequences, "
+	case r.Sequences > 0:
+		what = fmt.Sprintf("%d sequences, ", r.Sequences)
+	case r.Label != "":
+		what = "an answer with the label " + r.Label + ", "
+	}
+	s := fmt.Sprintf("%s (%s): %s%d tokens, %d trained", r.Where, r.Split, what, len(r.Tokens), r.Trained)
+	if r.Cut > 0 {
+		s += fmt.Sprintf(", %d cut off at max_length", r.Cut)
+	}
+	if r.Note != "" {
+		s += "; " + r.Note
+	}
+	return s
+}
+
+// partHeading is "assistant, message 2: 34 of 37 tokens trained".
+func partHeading(p dataset.Part) string {
+	s := p.Role
+	if p.Message >= 0 {
+		s += fmt.Sprintf(", message %d", p.Message)
+	}
+	return s + ": " + partTokens(p)
+}
+
+func partTokens(p dataset.Part) string {
+	n := p.To - p.From
+	switch p.Trained {
+	case 0:
+		return fmt.Sprintf("%d tokens, none trained", n)
+	case n:
+		return fmt.Sprintf("%d tokens, all trained", n)
+	}
+	return fmt.Sprintf("%d of %d tokens trained", p.Trained, n)
+}
+
+// tokenState says in words what a colour shows.
+func tokenState(t dataset.Token) string {
+	s := "masked"
+	if t.Trained {
+		s = "trained"
+	}
+	if t.Special {
+		s += ", special"
+	}
+	if t.End {
+		s += ", ends the turn"
+	}
+	if t.Across {
+		s += ", across a border"
+	}
+	return s
+}
+
+// plainPart writes a token a line.
+func plainPart(w *bufio.Writer, p dataset.Part, tokens []dataset.Token) {
+	fmt.Fprintf(w, "-- %s\n", partHeading(p))
+	for i := p.From; i < p.To; i++ {
+		t := tokens[i]
+		fmt.Fprintf(w, "%6d  %6d  %-16s  %s\n", i, t.ID, strconv.Quote(t.Piece), tokenState(t))
+	}
+}
+
+// colourPart writes the tokens as running text.
+func colourPart(w *bufio.Writer, p dataset.Part, tokens []dataset.Token) {
+	fmt.Fprintf(w, "%s%s%s\n", styleHeading, plainText(partHeading(p)), styleOff)
+	on := ""
+	use := func(style string) {
+		if style != on {
+			w.WriteString(styleOff + style)
+			on = style
+		}
+	}
+	for i := p.From; i < p.To; i++ {
+		text := tokenText(tokens[i])
+		for text != "" {
+			line, rest, broken := strings.Cut(text, "\n")
+			use(tokenStyle(tokens[i]))
+			w.WriteString(plainText(line))
+			if broken {
+				use("") // a style ends with its line
+				w.WriteByte('\n')
+			}
+			text = rest
+		}
+	}
+	use("")
+	w.WriteByte('\n')
+}
+
+func tokenStyle(t dataset.Token) string {
+	style := styleMasked
+	if t.Trained {
+		style = styleTrained
+	}
+	if t.Special {
+		style += styleSpecial
+	}
+	if t.Across {
+		style += styleAcross
+	}
+	return style
+}
+
+func tokenText(t dataset.Token) string {
+	text := safetext.Visible(t.Text)
+	if t.Text == "" {
+		text = markNoText
+	}
+	if t.Across {
+		text = markOpen + text + markClose
+	}
+	if t.End {
+		text += markEnd
+	}
+	return text
+}
+
+func newInspectSteps(c *console) *cobra.Command {
+	var o configOptions
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "steps FILE",
+		Short: "Show which rows each step of a run trains, with its learning rate, without training",
+		Long: `Show which rows each step of a run trains, with its learning rate, without training and without a device.
+
+--json prints all that another program needs to train the same: the token ids and labels of every step's rows and of the
+validation rows, learning rates, the configuration, and the hash of the base weights. scripts/reference_curve.py trains
+it with PEFT.`,
+		Example: `  trainer inspect steps --config cpu_stories_quick.yaml
+  trainer inspect steps gpu_smollm2_convergence.yaml --json > steps.json`,
+		Args: o.argument,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			loaded, err := o.load(c)
+			if err != nil {
+				return err
+			}
+			env := train.Env{Env: environment(c, 0)}
+			if err := findBase(cmd.Context(), &loaded, c, env.Env); err != nil {
+				return err
+			}
+			recipe, err := train.NewRecipe(cmd.Context(), loaded.Spec, env)
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, recipe)
+			}
+			w := bufio.NewWriter(c.out)
+			fmt.Fprintf(w, "base weights  %s\nrows          %s\nvalidation    %s\n\n  step  learning rate   rows  tokens  trained\n", recipe.Base, recipe.Rows, recipe.Subject.Validation)
+			for i, step := range recipe.Train {
+				rows, tokens, trained := step.Count()
+				fmt.Fprintf(w, "%6d  %13.6g  %5d  %6d  %7d\n", i+1, step.LearningRate, rows, tokens, trained)
+			}
+			return w.Flush()
+		},
+	}
+	o.register(cmd)
+	c.downloadFlag(cmd)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
 }

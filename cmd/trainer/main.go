@@ -205,3 +205,18 @@ func nearFlag(cmd *cobra.Command, err error) error {
 	}
 	return err
 }
+
+// wordMeant says by which flag a command takes the word that it was given without one.
+func wordMeant(cmd *cobra.Command, word string) string {
+	has := func(flag string) bool { return cmd.Flags().Lookup(flag) != nil }
+	_, err := os.Stat(word)
+	switch {
+	case has("prompt") && err != nil:
+		return "; write a text as --prompt TEXT"
+	case has("adapter") && has("model"):
+		return "; name an adapter by --adapter DIR, a model by --model DIR"
+	case has("model"):
+		return "; name a model by --model DIR"
+	}
+	return ""
+}

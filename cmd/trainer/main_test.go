@@ -295,7 +295,7 @@ func TestSecondSignal(t *testing.T) {
 		}
 		t.Errorf("it ended without %q", text)
 	}
-	until("plan: ")
+	until("memory ")
 	for try := 0; try < 20000; try++ { // the steps begin when there are metrics
 		if there, _ := filepath.Glob(filepath.Join(dir, "runs/*/metrics.jsonl")); len(there) > 0 {
 			break

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/tierlora/tierlora/config"
 	"github.com/tierlora/tierlora/configs"
@@ -183,17 +181,6 @@ func writeJSON(w io.Writer, v any) error {
 		return fmt.Errorf("write JSON: %w", err)
 	}
 	return nil
-}
-
-// isTerminal reports whether a person watches the writer.
-func isTerminal(w io.Writer) bool {
-	f, ok := behind(w).(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
-}
-
-// mayColour reports whether escape sequences may be written: to a terminal, and not against https://no-color.org.
-func mayColour(w io.Writer) bool {
-	return isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
 // loadConfig finds a configuration and merges its sources. An invalid one is an error that exits with 2.

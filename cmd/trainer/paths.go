@@ -6,6 +6,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -67,6 +69,20 @@ func plainFiles(dir string) error {
 				return err
 			}
 		}
+	}
+	return nil
+}
+
+// isText refuses what is no UTF-8.
+func isText(what, text string) error {
+	for i, r := range text {
+		if _, n := utf8.DecodeRuneInString(text[i:]); r != utf8.RuneError || n > 1 {
+			continue
+		}
+		if strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff") {
+			return fmt.Errorf("%s is not UTF-8: it begins as UTF-16 does, which PowerShell and Notepad write; save it as UTF-8", what)
+		}
+		return fmt.Errorf("%s is not UTF-8: byte %d is 0x%02x", what, i+1, text[i])
 	}
 	return nil
 }

@@ -1,14 +1,23 @@
 package main
 
 import (
+	"bufio"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"math/rand/v2"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
+	"sort"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -19,9 +28,12 @@ import (
 
 	"github.com/tierlora/tierlora/config"
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/filename"
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/internal/safetext"
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/report/runs"
+	"github.com/tierlora/tierlora/train"
 )
 
 type sweepOptions struct {
@@ -302,4 +314,386 @@ func (r *sweepRun) look() error {
 	s := found.Summary()
 	r.Status, r.Step, r.EvalLoss, r.TrainLoss, r.Seconds = string(s.Status), s.Step, s.LastEval, s.Loss, s.Seconds
 	return nil
+}
+
+// sweepRun is one run of a sweep.
+type sweepRun struct {
+	Name      string   `json:"name"`   // of its folder
+	Values    []string `json:"values"` // key=value, as --set takes them
+	Seed      uint64   `json:"seed"`
+	Status    string   `json:"status"`
+	Step      int      `json:"step"`
+	EvalLoss  *float64 `json:"eval_loss,omitempty"`
+	TrainLoss *float64 `json:"train_loss_smoothed,omitempty"`
+	Seconds   *float64 `json:"seconds,omitempty"`
+	Exit      int      `json:"exit_code,omitempty"`
+	Problem   string   `json:"problem,omitempty"`
+
+	dir     string
+	sets    []string // of the whole command line
+	spec    train.Spec
+	assumed bool // as loaded.AssumedStorage
+}
+
+// dimension is a key with the values that are tried.
+type dimension struct {
+	key    string
+	values []string
+}
+
+// runs are the runs of the sweep; every configuration is checked before the first begins.
+func (o *sweepOptions) runs() ([]*sweepRun, error) {
+	switch {
+	case o.seeds < 1:
+		return nil, usage(fmt.Errorf("sweep: --seeds %d: each combination is run at least once", o.seeds))
+	case o.parallel < 1:
+		return nil, usage(fmt.Errorf("sweep: --parallel %d: at least one run at a time", o.parallel))
+	case o.sample < 0:
+		return nil, usage(fmt.Errorf("sweep: --sample %d: must be 0, which is all, or more", o.sample))
+	}
+	if o.vram != "" {
+		o.sets = append(o.sets, "vram="+o.vram)
+		o.vram = ""
+	}
+	fixed, grid, err := dimensions(o.sets)
+	if err != nil {
+		return nil, err
+	}
+	if len(grid) == 0 && o.seeds == 1 {
+		return nil, usage(errors.New("sweep: nothing to vary: give --set KEY=A,B with several values, or --seeds"))
+	}
+	combinations, err := o.combinations(grid)
+	if err != nil {
+		return nil, err
+	}
+	loaded, err := loadConfig(o.config, append(fixed, combinations[0]...))
+	if err != nil {
+		return nil, err
+	}
+	if o.out == "" {
+		o.out = loaded.Spec.OutputDir
+	}
+	var all []*sweepRun
+	names := map[string]bool{}
+	for _, values := range combinations {
+		for n := range o.seeds {
+			r := &sweepRun{Values: values, sets: append(append([]string{}, fixed...), values...)}
+			own, err := loadConfig(o.config, r.sets)
+			if err != nil {
+				return nil, fmt.Errorf("sweep: %s: %w", strings.Join(values, " "), err)
+			}
+			r.Seed = own.Spec.Seed + uint64(n)
+			r.Name = runName(values, r.Seed, o.seeds > 1)
+			if names[strings.ToLower(r.Name)] {
+				return nil, usage(fmt.Errorf("sweep: two runs are named %s: a value is listed twice", r.Name))
+			}
+			names[strings.ToLower(r.Name)] = true
+			r.dir = filepath.Join(o.out, r.Name)
+			if o.seeds > 1 {
+				r.sets = append(r.sets, "seed="+strconv.FormatUint(r.Seed, 10))
+			}
+			r.sets = append(r.sets, "output_dir="+r.dir)
+			if own, err = loadConfig(o.config, r.sets); err != nil {
+				return nil, fmt.Errorf("sweep: %s: %w", r.Name, err)
+			}
+			if own.Spec.Training.Resume != "" {
+				return nil, usage(errors.New("sweep: training.resume: runs of a sweep resume by themselves; leave it out"))
+			}
+			r.spec, r.assumed = own.Spec, own.AssumedStorage
+			all = append(all, r)
+		}
+	}
+	return all, nil
+}
+
+// dimensions parts --set's values: with one they hold for all runs, with several they are tried.
+func dimensions(sets []string) (fixed []string, grid []dimension, err error) {
+	seen := map[string]bool{}
+	for _, set := range sets {
+		name, text, ok := strings.Cut(set, "=")
+		name = strings.TrimSpace(name)
+		if !ok {
+			return nil, nil, usage(fmt.Errorf("sweep: --set %s: write KEY=VALUE, or KEY=A,B to try several", words.ShellQuote(words.Shorten(set))))
+		}
+		if seen[name] {
+			return nil, nil, usage(fmt.Errorf("sweep: --set %s is given twice; list the values with commas", name))
+		}
+		seen[name] = true
+		values := splitValues(text)
+		if len(values) < 2 {
+			fixed = append(fixed, set)
+			continue
+		}
+		if name == "output_dir" {
+			return nil, nil, usage(errors.New("sweep: --set output_dir: each run has a folder of its own; --out names the folder of them all"))
+		}
+		for _, v := range values {
+			if v == "" {
+				return nil, nil, usage(fmt.Errorf("sweep: --set %s: a value is missing between the commas", words.ShellQuote(words.Shorten(set))))
+			}
+		}
+		grid = append(grid, dimension{name, values})
+	}
+	return fixed, grid, nil
+}
+
+// splitValues cuts at commas that stand in no brackets and no quotes.
+func splitValues(text string) []string {
+	var values []string
+	depth, quote, from := 0, rune(0), 0
+	for i, r := range text {
+		switch {
+		case quote != 0:
+			if r == quote {
+				quote = 0
+			}
+		case r == '"' || r == '\'':
+			quote = r
+		case r == '[' || r == '{' || r == '(':
+			depth++
+		case r == ']' || r == '}' || r == ')':
+			depth--
+		case r == ',' && depth == 0:
+			values = append(values, strings.TrimSpace(text[from:i]))
+			from = i + 1
+		}
+	}
+	return append(values, strings.TrimSpace(text[from:]))
+}
+
+// combinations are all of the grid, the last key changing fastest, or a sample of them in that order.
+func (o *sweepOptions) combinations(grid []dimension) ([][]string, error) {
+	total := 1
+	for _, d := range grid {
+		if total *= len(d.values); total > 1<<20 {
+			return nil, usage(errors.New("sweep: more than a million combinations; list fewer values"))
+		}
+	}
+	var places []int
+	if o.sample > 0 && o.sample < total {
+		places = rand.New(rand.NewPCG(o.pick, 0)).Perm(total)[:o.sample]
+		sort.Ints(places)
+	} else {
+		for i := range total {
+			places = append(places, i)
+		}
+	}
+	if n := len(places) * o.seeds; n > maxRuns {
+		return nil, usage(fmt.Errorf("sweep: %d runs are more than %d; list fewer values, or give --sample", n, maxRuns))
+	}
+	var all [][]string
+	for _, at := range places {
+		values := make([]string, len(grid))
+		for k := len(grid) - 1; k >= 0; k-- {
+			d := grid[k]
+			values[k] = d.key + "=" + d.values[at%len(d.values)]
+			at /= len(d.values)
+		}
+		all = append(all, values)
+	}
+	return all, nil
+}
+
+// runName is a folder's name that every system takes: what it can't have is replaced, and then a hash tells it apart.
+func runName(values []string, seed uint64, seeds bool) string {
+	const most = 80
+	var parts []string
+	for _, v := range values {
+		key, value, _ := strings.Cut(v, "=")
+		parts = append(parts, key[strings.LastIndexByte(key, '.')+1:]+"="+value)
+	}
+	if seeds {
+		parts = append(parts, "seed="+strconv.FormatUint(seed, 10))
+	}
+	whole := strings.Join(parts, "_")
+	name := strings.Map(func(r rune) rune {
+		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("=_-.+", r) {
+			return r
+		}
+		return '-'
+	}, whole)
+	name = strings.TrimRight(name, ".")
+	if name == whole && len(name) <= most {
+		return name
+	}
+	sum := sha256.Sum256([]byte(whole))
+	return strings.TrimRight(name[:min(len(name), most)], ".") + "-" + hex.EncodeToString(sum[:4])
+}
+
+// sweepFile is the summary in the folder of a sweep.
+const sweepFile = "sweep.json"
+
+// sweepSummary is what came of a sweep.
+type sweepSummary struct {
+	Dir    string       `json:"dir"`
+	By     string       `json:"sorted_by"` // eval_loss, or train_loss_smoothed where no run has held-out rows
+	Failed int          `json:"failed"`
+	Groups []sweepGroup `json:"combinations"` // the best first
+	Runs   []*sweepRun  `json:"runs"`         // in the order of the grid
+}
+
+// sweepGroup is a combination under its seeds.
+type sweepGroup struct {
+	Values []string `json:"values"`
+	Runs   []string `json:"runs"`
+	Mean   *float64 `json:"mean,omitempty"`               // of the finished runs
+	Spread *float64 `json:"standard_deviation,omitempty"` // over seeds, where two and more finished
+	Least  *float64 `json:"min,omitempty"`
+	Most   *float64 `json:"max,omitempty"`
+}
+
+// summarise sorts the combinations by their loss; those without one come last.
+func summarise(dir string, all []*sweepRun) sweepSummary {
+	s := sweepSummary{Dir: dir, By: "train_loss_smoothed", Runs: all}
+	for _, r := range all {
+		if r.EvalLoss != nil {
+			s.By = "eval_loss"
+		}
+		if r.Status == string(runs.Failed) {
+			s.Failed++
+		}
+	}
+	byValues := map[string]int{}
+	losses := map[int][]float64{}
+	for _, r := range all {
+		name := strings.Join(r.Values, "\x00")
+		i, ok := byValues[name]
+		if !ok {
+			i = len(s.Groups)
+			byValues[name] = i
+			s.Groups = append(s.Groups, sweepGroup{Values: r.Values})
+		}
+		s.Groups[i].Runs = append(s.Groups[i].Runs, r.Name)
+		loss := r.TrainLoss
+		if s.By == "eval_loss" {
+			loss = r.EvalLoss
+		}
+		if loss != nil && r.Status == string(runs.Finished) {
+			losses[i] = append(losses[i], *loss)
+		}
+	}
+	for i := range s.Groups {
+		s.Groups[i].measure(losses[i])
+	}
+	sort.SliceStable(s.Groups, func(a, b int) bool {
+		x, y := s.Groups[a].Mean, s.Groups[b].Mean
+		return x != nil && (y == nil || *x < *y)
+	})
+	return s
+}
+
+// measure works out mean, range and the sample's standard deviation.
+func (g *sweepGroup) measure(losses []float64) {
+	if len(losses) == 0 {
+		return
+	}
+	least, most, sum := losses[0], losses[0], 0.0
+	for _, l := range losses {
+		least, most, sum = math.Min(least, l), math.Max(most, l), sum+l
+	}
+	mean := sum / float64(len(losses))
+	g.Mean, g.Least, g.Most = &mean, &least, &most
+	if len(losses) > 1 {
+		squares := 0.0
+		for _, l := range losses {
+			squares += (l - mean) * (l - mean)
+		}
+		spread := math.Sqrt(squares / float64(len(losses)-1))
+		g.Spread = &spread
+	}
+}
+
+func (s *sweepSummary) save() error {
+	text, err := json.MarshalIndent(s, "", "  ")
+	if err == nil {
+		err = atomicfile.Write(filepath.Join(s.Dir, sweepFile), append(text, '\n'))
+	}
+	if err != nil {
+		return fmt.Errorf("write %s: %w", sweepFile, err)
+	}
+	return nil
+}
+
+// print writes the combinations as a table, and the runs that failed.
+func (s *sweepSummary) print(out io.Writer) error {
+	w := bufio.NewWriter(out)
+	what := "held-out loss"
+	if s.By != "eval_loss" {
+		what = "training loss (no run has held-out rows: dataset.val_split)"
+	}
+	fmt.Fprintf(w, "sorted by %s\n", what)
+	for i, g := range s.Groups {
+		loss := "none finished"
+		if g.Mean != nil {
+			loss = fmt.Sprintf("%.4f", *g.Mean)
+			if g.Spread != nil {
+				loss += fmt.Sprintf(" ± %.4f (%.4f to %.4f, %d seeds)", *g.Spread, *g.Least, *g.Most, len(g.Runs))
+			}
+		}
+		fmt.Fprintf(w, "%3d  %s  %s\n", i+1, loss, safetext.OneLine(strings.Join(g.Values, " ")))
+	}
+	for _, r := range s.Runs {
+		if r.Status != string(runs.Finished) {
+			fmt.Fprintf(w, "%s  %s: %s\n", r.Status, r.Name, safetext.OneLine(r.Problem))
+		}
+	}
+	fmt.Fprintf(w, "summary  %s\npage     trainer report %s\n", filepath.Join(s.Dir, sweepFile), words.ShellQuote(s.Dir))
+	return w.Flush()
+}
+
+// runFolders are the runs that folders on the command line stand for: one of a run itself, one of a sweep its runs that have
+// begun, any other one the runs below it. found tells those that were looked for from those that were named.
+func runFolders(dirs []string) (all []string, found map[string]bool, err error) {
+	found = map[string]bool{}
+	add := func(dir string, looked bool) {
+		if !slices.Contains(all, dir) {
+			all = append(all, dir)
+			found[dir] = looked
+		}
+	}
+	for _, dir := range dirs {
+		dir = filename.ExpandHome(dir)
+		names, err := sweepRuns(dir)
+		if err != nil {
+			return nil, nil, err
+		}
+		if names == nil && !runs.IsRun(dir) {
+			names = runs.Find([]string{dir}, mostReported+1)
+		}
+		for _, one := range names {
+			add(one, true)
+		}
+		if len(names) == 0 {
+			add(dir, false)
+		}
+	}
+	return all, found, nil
+}
+
+// sweepRuns are the runs of a sweep's folder that have begun; nil of any other folder.
+func sweepRuns(dir string) ([]string, error) {
+	path := filepath.Join(dir, sweepFile)
+	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {
+		return nil, nil //nolint:nilerr // no sweep's
+	}
+	text, err := readBounded(path, config.MaxBytes)
+	if err != nil {
+		return nil, err
+	}
+	var s struct {
+		Runs []struct{ Name string }
+	}
+	if err := json.Unmarshal(text, &s); err != nil || len(text) > config.MaxBytes {
+		return nil, fmt.Errorf("%s is not what trainer sweep writes", path)
+	}
+	all := []string{}
+	for _, r := range s.Runs {
+		if !filepath.IsLocal(r.Name) || r.Name != filepath.Base(r.Name) {
+			return nil, fmt.Errorf("%s names %q, which is no folder beside it", path, words.Shorten(r.Name))
+		}
+		if one := filepath.Join(dir, r.Name); runs.IsRun(one) {
+			all = append(all, one)
+		}
+	}
+	return all, nil
 }
