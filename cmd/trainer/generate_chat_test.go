@@ -96,7 +96,7 @@ func TestChatFromTrainingToAnswer(t *testing.T) {
 	dir := chatPlace(t)
 	other := strings.NewReplacer(": ", " says ", "assistant:", "assistant says").Replace(talkTemplate)
 	put(t, dir, map[string]string{"other.jinja": other})
-	code, _, errOut := trainer(t, dir, nil, "", "train", "run.yaml", "--set", "dataset.chat_template=other.jinja")
+	code, _, errOut := trainer(t, dir, nil, "", "train", "run.yaml", "-v", "--set", "dataset.chat_template=other.jinja")
 	if code != 0 {
 		t.Fatal(errOut)
 	}

@@ -73,7 +73,7 @@ func TestPlanOfFewPackedRows(t *testing.T) {
 			t.Errorf("exit code %d, no %q in\n%s%s", code, want, out, errOut)
 		}
 	}
-	if code, out, errOut := trainer(t, dir, nil, "", "train", "run.yaml"); code != 0 || !strings.Contains(out+errOut, "rows are packed into sequences of 96 tokens, as there are too few to fill max_length") {
+	if code, out, errOut := trainer(t, dir, nil, "", "train", "run.yaml", "-v"); code != 0 || !strings.Contains(out+errOut, "rows are packed into sequences of 96 tokens, as there are too few to fill max_length") {
 		t.Errorf("exit code %d\n%s%s", code, out, errOut)
 	}
 }
