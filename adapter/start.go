@@ -260,6 +260,15 @@ func (s *Start) firstOf(t *Trained, params []Param) ([]Param, error) {
 	return first, nil
 }
 
+// Wrote reports whether a saved adapter is one that a run with this start writes, as far as its configuration tells.
+func (s *Start) Wrote(saved *Saved) bool {
+	if !s.Rebases() {
+		return false
+	}
+	c := s.SavedConfig(s.config)
+	return saved.Config.R == c.R && saved.Config.Alpha == c.Alpha && saved.Config.UseRSLoRA == c.UseRSLoRA
+}
+
 // Resume reads an adapter that Saved wrote into params, which are zero, and keeps its first numbers, so that base weights
 // load as they were.
 func (s *Start) Resume(saved *Saved, t *Trained, params []Param) error {

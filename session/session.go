@@ -126,8 +126,9 @@ func (s *Session) checkStorage(c quant.Config) error {
 
 // UseAdapter makes the network carry the adapter of a PEFT folder, or none where dir is empty. Hold loads it.
 func (s *Session) UseAdapter(dir string) error {
-	s.Net.Adapted, s.Net.Start = dir != "", nil
+	s.Net.Adapted = dir != ""
 	if dir == "" {
+		s.Net.Start = nil
 		return nil
 	}
 	saved, err := adapter.Open(dir)
@@ -141,7 +142,11 @@ func (s *Session) UseAdapter(dir string) error {
 // UseSaved is UseAdapter for an adapter that was read, which is closed with the session.
 func (s *Session) UseSaved(saved *adapter.Saved) {
 	s.saved = []*adapter.Saved{saved}
-	s.Net.Adapted, s.Net.Start, s.Net.Method, s.Net.Adapter = true, nil, saved.Method, saved.Config
+	if s.Net.Scheme != nil && s.Net.Start.Wrote(saved) {
+		s.Net.Adapted = true // over what the run quantised, which is not what the base model alone quantises to
+	} else {
+		s.Net.Adapted, s.Net.Start, s.Net.Method, s.Net.Adapter = true, nil, saved.Method, saved.Config
+	}
 	s.Net.Adapter.Dropout = 0 // of training only
 }
 
@@ -180,6 +185,9 @@ type Memory struct {
 // What was taken is given back where it fails. The first program's network has the weights of all.
 func (s *Session) Hold(ctx context.Context, programs ...*Program) (*Memory, error) {
 	return Hold(s.On, func(m graph.Store) error {
+		if err := s.resumeStart(programs[0]); err != nil {
+			return err
+		}
 		if err := s.Base.Load(ctx, programs[0].Net, m, s.On.Workers()); err != nil {
 			return err
 		}
@@ -236,14 +244,19 @@ func (s *Session) loadAdapter(p *Program, m graph.Store) error {
 	if err := t.CheckParameters(s.Net.Adapter, p.Net.WeightNames()); err != nil {
 		return err
 	}
-	params, err := t.Snapshot(m)
-	if err != nil {
-		return err
-	}
-	if err := s.saved[0].Read(params); err != nil {
+	params := t.List()
+	if err := s.Net.Start.Resume(s.saved[0], t, params); err != nil {
 		return err
 	}
 	return t.Restore(m, params)
+}
+
+// resumeStart reads from the adapter of UseAdapter with what it started, where the base model loses that while it loads.
+func (s *Session) resumeStart(p *Program) error {
+	if s.saved == nil || !s.Net.Start.Rebases() {
+		return nil
+	}
+	return s.Net.Start.Resume(s.saved[0], p.Trained, p.Trained.List())
 }
 
 // AdapterTensors are the adapter of UseAdapter: what it adapts of the model, and its tensors. The model is compared with its checkpoint.

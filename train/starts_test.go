@@ -114,6 +114,27 @@ func TestStartedRunBeginsAtTheBase(t *testing.T) {
 	}
 }
 
+// TestStartedRunOverNF4: what is trained over the rest of the base model in NF4 is evaluated over the same.
+func TestStartedRunOverNF4(t *testing.T) {
+	s := startSpec(t, 4, "pissa", true)
+	s.Dataset.ValSplit = 0.05
+	r := mustStart(t, s, Env{})
+	e, err := infer.Evaluate(context.Background(), s.Evaluation(s.OutputDir), session.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := math.Abs(*r.EvalLoss-e.Loss) / e.Loss; !(d <= 1e-6) {
+		t.Errorf("the run ends with the loss %v, its adapter has %v", *r.EvalLoss, e.Loss)
+	}
+	s.LoRA.InitLoRAWeights = "" // over the base model in NF4
+	if e, err = infer.Evaluate(context.Background(), s.Evaluation(s.OutputDir), session.Env{}); err != nil {
+		t.Fatal(err)
+	}
+	if d := math.Abs(*r.EvalLoss-e.Loss) / e.Loss; d < 1e-5 || d > 0.1 {
+		t.Errorf("over another base the loss is %v, as a part of this one %v", e.Loss, *r.EvalLoss)
+	}
+}
+
 // TestGradCheckOfStarts: the gradients of a run whose base model lost its start, quantised or not.
 func TestGradCheckOfStarts(t *testing.T) {
 	for _, quantised := range []bool{false, true} {
