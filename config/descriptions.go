@@ -107,6 +107,7 @@ var descriptions = map[string]string{
 	"training.save_total_limit":              "The number of newest checkpoints that are kept, the best evaluated one besides; 0 keeps all.",
 	"training.logging_steps":                 "The number of optimizer steps between lines of metrics.jsonl and of the terminal.",
 	"training.grad_norm_steps":               "The number of optimizer steps between lines of grad_norms.jsonl, which have the norm of each trained tensor's gradient before clipping; 0 writes none.",
+	"training.record_windows":                "`record_windows` writes the token ids and labels of every micro-batch to windows.jsonl in output_dir, some ten bytes a token. trainer verify --windows replays them where the data set deals others by now.",
 	"training.allow_zero_gradients":          "`allow_zero_gradients` lets a run go on in which a trained tensor had no gradient in the first three steps, with a warning in place of the error.",
 	"training.report_to":                     "Who else is told of the run besides metrics.jsonl: a table (csv), and trackers (docs/TRACKERS.md).",
 	"training.resume":                        "Resume continues an interrupted run: auto takes the newest complete checkpoint of the output folder, if any; a path names a checkpoint folder. Empty refuses to overwrite a run that is there.",

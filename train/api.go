@@ -28,6 +28,10 @@ type Env struct {
 	// told.
 	Failed func(rank int, err error)
 
+	// Windows is a WindowsFile whose micro-batches are trained in place of those of the data set, which is read all the same:
+	// the run is planned for it. "" = none.
+	Windows string
+
 	team     *team       // the ranks of the run as one of them sees them; nil = it is alone
 	ranks    int         // that a plan is for, where there is no team; 0 = one
 	phases   func(phase) // told of each phase, by tests; nil = nobody

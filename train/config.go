@@ -143,6 +143,9 @@ type Config struct {
 	// GradNormSteps is the number of optimizer steps between lines of grad_norms.jsonl, which have the norm of each
 	// trained tensor's gradient before clipping; 0 writes none.
 	GradNormSteps int `yaml:"grad_norm_steps" range:"[0,inf)" resume:"free"`
+	// RecordWindows writes the token ids and labels of every micro-batch to windows.jsonl in output_dir, some ten bytes a
+	// token. trainer verify --windows replays them where the data set deals others by now.
+	RecordWindows bool `yaml:"record_windows" resume:"free"`
 	// AllowZeroGradients lets a run go on in which a trained tensor had no gradient in the first three steps, with a
 	// warning in place of the error.
 	AllowZeroGradients bool `yaml:"allow_zero_gradients" resume:"free"`

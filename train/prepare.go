@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"strings"
 
@@ -124,6 +125,9 @@ func (p *prepared) planned(ctx context.Context) (*prepared, error) {
 
 // Close ends the reading of a stream and closes the session.
 func (p *prepared) Close() error {
+	if w, ok := p.windows.(io.Closer); ok {
+		w.Close() //nolint:errcheck // what was written is checked as it is written
+	}
 	if p.loader != nil {
 		p.loader.Close()
 	}
@@ -166,6 +170,11 @@ func (p *prepared) plan(ctx context.Context) error {
 		return err
 	}
 	p.windows = p.windowsOf(p.loader)
+	if p.env.Windows != "" {
+		if p.windows, err = p.openRecorded(p.env.Windows); err != nil {
+			return err
+		}
+	}
 	p.report.Batches = p.loader.Report()
 	return ctx.Err()
 }

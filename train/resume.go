@@ -155,7 +155,7 @@ func isRunsOwn(resume, dir string) bool {
 }
 
 // mayWrite are names of files that runs write, whatever their configuration: more than any one does.
-var mayWrite = []string{MetricsFile, ConfigFile, replay.ManifestFile, DataReportFile, PlanReportFile, ReferenceCurveFile, GradNormsFile, SamplesFile,
+var mayWrite = []string{MetricsFile, ConfigFile, replay.ManifestFile, DataReportFile, PlanReportFile, ReferenceCurveFile, GradNormsFile, WindowsFile, SamplesFile,
 	CSVFile, track.MetricsPromFile, adapter.ConfigFile, adapter.WeightsFile, dataset.PromptFormatFile, "tokenizer.json", "tokenizer.model",
 	"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja",
 	"additional_chat_templates", "generation_config.json"}

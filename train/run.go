@@ -173,6 +173,7 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	if r.recorder.scale, err = r.step.StartScaling(r.memory, c.LossScale); err != nil {
 		return nil, err
 	}
+	p.record()
 	r.saver = &saver{prepared: p, memory: r.memory, step: r.step, recorder: r.recorder, saved: -1}
 	p.at.enter(phaseResume)
 	if from != "" {

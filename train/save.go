@@ -120,6 +120,9 @@ func (p *prepared) ownFiles() []string {
 	for name := range beside {
 		names = append(names, name)
 	}
+	if p.spec.Training.RecordWindows {
+		names = append(names, WindowsFile)
+	}
 	if p.spec.Training.GradNormSteps > 0 {
 		names = append(names, GradNormsFile)
 	}

@@ -66,7 +66,7 @@ func Verify(ctx context.Context, s Spec, env Env, was replay.Manifest, steps int
 func (s Spec) unrecorded() Spec {
 	c := &s.Training
 	c.Resume, c.SaveSteps, c.EvalSteps, c.SavesPerEpoch, c.EvalsPerEpoch, c.ReportTo = "", 0, 0, 0, 0, nil
-	s.Expect = Expect{}
+	c.RecordWindows, s.Expect = false, Expect{}
 	return s
 }
 

@@ -26,6 +26,7 @@ type verifyOptions struct {
 	workers int
 	device  string
 	json    bool
+	windows bool
 }
 
 func newVerify(c *console) *cobra.Command {
@@ -38,6 +39,10 @@ tokens of every step with run_manifest.json bit for bit. Nothing is written to R
 and what differs in program, kernels, driver, libraries, model, data and tokenizer. Where metrics.jsonl has a line for
 each step, its losses are held to the manifest too, all of them. The files of the adapter and of the last checkpoint are
 held to the SHA-256 in the manifest; with --steps of all steps the replay's adapter is too.
+
+With --windows it trains the micro-batches that the run recorded (training.record_windows) in place of those that the data
+set deals now: where the rows differ without it and the losses are equal with it, the data or their order have changed,
+and nothing else.
 
 Exit code 0: equal; 1: different.`,
 		Example: `  trainer verify runs/cpu_stories_quick
@@ -56,6 +61,7 @@ Exit code 0: equal; 1: different.`,
 	}
 	cmd.Flags().IntVar(&o.steps, "steps", verifySteps, "`STEPS` to replay; all where the run had fewer")
 	cmd.Flags().StringVar(&o.device, "device", "", "replay on another `DEVICE` (cpu, cuda) than the run's")
+	cmd.Flags().BoolVar(&o.windows, "windows", false, "train the micro-batches that training.record_windows recorded, not those of the data set")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the verdict as JSON")
 	workersVar(cmd, &o.workers)
 	c.downloadFlag(cmd)
@@ -96,6 +102,9 @@ func runVerify(ctx context.Context, c *console, o *verifyOptions) error {
 	env := train.Env{Env: environment(c, o.workers), Config: saved}
 	if err := findBase(ctx, &loaded, c, env.Env); err != nil {
 		return err
+	}
+	if o.windows {
+		env.Windows = filepath.Join(o.run, train.WindowsFile)
 	}
 	v, err := train.Verify(ctx, loaded.Spec, env, was, min(o.steps, was.Steps))
 	if err != nil {

@@ -1,0 +1,62 @@
+package dataset
+
+import "fmt"
+
+// Lay lays rows out as a batch of a Loader of the shape does, in the smallest of its token budgets: rows is one list where
+// rows lie end to end, else a list for each sequence. pad fills what the rows leave. Rows that no batch of the shape has
+// room for are an error.
+func (s Shape) Lay(rows [][]Row, pad int32) (Batch, error) {
+	var all Memory
+	var sequences [][]int32
+	segments, tokens, T := 0, 0, s.T
+	for _, list := range rows {
+		length, places := 0, []int32{}
+		for _, row := range list {
+			if len(row.IDs) == 0 || len(row.IDs) != len(row.Labels) {
+				return Batch{}, fmt.Errorf("lay out a batch: a row has %d tokens and %d labels", len(row.IDs), len(row.Labels))
+			}
+			places = append(places, int32(len(all)))
+			all = append(all, row)
+			length += len(row.IDs)
+			segments += 1 + len(row.Borders)
+			for k := range row.Sequences() {
+				from, to := sequenceSpan(row.Borders, k, len(row.IDs))
+				if n := to - from; from < 0 || n < 1 || to > len(row.IDs) || n > s.Longest {
+					return Batch{}, fmt.Errorf("lay out a batch: a sequence of a row has %d tokens, want 1 to %d", n, s.Longest)
+				}
+			}
+		}
+		if !s.Flat && length > s.T {
+			return Batch{}, fmt.Errorf("lay out a batch: the rows of a sequence have %d tokens, it has room for %d", length, s.T)
+		}
+		sequences, tokens = append(sequences, places), tokens+length
+	}
+	most := s.Budgets[len(s.Budgets)-1]
+	if !s.Flat {
+		tokens = most
+	}
+	if s.Flat && len(rows) != 1 || !s.Flat && len(rows) > s.Sequences || tokens > most {
+		return Batch{}, fmt.Errorf("lay out a batch: %d lists of rows of %d tokens, the largest batch has %d sequences of %d tokens", len(rows), tokens, s.Sequences, most)
+	}
+	budget := most
+	for i := len(s.Budgets) - 1; i >= 0 && s.Budgets[i] >= tokens; i-- {
+		budget = s.Budgets[i]
+	}
+	if s.Flat {
+		T = budget
+	}
+	padding := budget/T + (budget+s.Longest-1)/s.Longest // segments of it, at most
+	b := newBatch(budget, max(s.Borders, segments+padding+1), len(all))
+	b.of = all
+	b.fill(sequences, T, s.Longest, pad)
+	for _, border := range b.CuSeqlens[s.Borders:] {
+		if int(border) != budget {
+			return Batch{}, fmt.Errorf("lay out a batch: %d segments, the largest batch has %d", segments, s.Borders-1)
+		}
+	}
+	b.CuSeqlens = b.CuSeqlens[:s.Borders]
+	if int(b.CuSeqlens[s.Borders-1]) != budget {
+		return Batch{}, fmt.Errorf("lay out a batch: %d segments, the largest batch has %d", segments, s.Borders-1)
+	}
+	return b, nil
+}
