@@ -9,8 +9,8 @@ import (
 // Low-rank GEMMs that share what is large about them are grouped, so that it is read or written once:
 //
 //	x A_1ᵀ, x A_2ᵀ, ...        read the same x          -> GroupedMatMul
-//	g_1 += t_1ᵀ x, ...         read the same x          -> GroupedMatMulTo
-//	d = t_1 A_1, d += t_2 A_2  are added to the same d  -> MatMulSum, MatMulSumTo
+//	g_1 += t_1ᵀ x, ...         read the same x          -> Onto[GroupedMatMul]
+//	d = t_1 A_1, d += t_2 A_2  are added to the same d  -> MatMulSum, Onto[MatMulSum]
 //
 // Such are the low-rank updates of layers that have their input in common. Where gradients are computed, frozen weights
 // are left out, however narrow: they give the same bits packed and as numbers, and packed ones stay GEMMs of their own.
