@@ -103,7 +103,7 @@ func TestBrokenUI(t *testing.T) {
 		{"--host 192.0.2.1 --port 0: ", []string{"--host", "192.0.2.1", "--port", "0"}},
 		{"name another one with --queue", []string{"--queue", "run.yaml"}},
 		{"trainer ui takes at most 100 folders, got 101: name the folder that holds them", slices.Repeat([]string{"."}, 101)},
-		{"trainer ui work takes one argument, the queue's folder; got 0", []string{"work"}},
+		{"trainer ui work takes the queue's folder and the folders of runs", []string{"work"}},
 	} {
 		code, out, errOut := trainer(t, dir, nil, "", append([]string{"ui"}, c.args...)...)
 		if code != 2 || out != "" || !strings.Contains(errOut, c.want) {

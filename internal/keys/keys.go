@@ -238,7 +238,7 @@ func (k Key) chosen(path, text string) error {
 	}
 	named := slices.DeleteFunc(slices.Clone(k.Choices), func(c string) bool { return c == "" })
 	hint := ""
-	if near := words.Nearest(text, named); near != "" {
+	if near := words.Nearest(text, named); near != "" && len(text) >= 5 { // a short word is near to anything: gpu to cpu
 		hint = "; did you mean " + near + "?"
 	}
 	return fmt.Errorf("%s: %q is not one of %s%s", path, text, strings.Join(named, ", "), hint)
