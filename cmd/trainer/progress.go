@@ -5,6 +5,7 @@ import (
 	"io"
 	"math"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // drawEvery is the least time between two drawings of the bar. What comes in between is drawn when it is over.
@@ -28,6 +30,8 @@ type progress struct {
 	intro string     // line before the first step; "" = none
 
 	train.Silent
+	numbers []objective.Number // that the run's objective reports beside the loss
+
 	mu    sync.Mutex
 	bar   bool // between Start and End, on a terminal
 	total int
@@ -56,6 +60,7 @@ func (p *progress) Start(r train.RunInfo) error {
 	if p.intro != "" {
 		p.line(p.intro)
 	}
+	p.numbers = r.Numbers
 	p.total, p.done, p.step, p.start, p.bar = r.Total, r.Done, r.Done, time.Now(), p.width != nil
 	p.draw()
 	return nil
@@ -82,6 +87,9 @@ func (p *progress) Step(s train.StepInfo) error {
 		of = fmt.Sprintf(" (mean of %d steps)", n)
 	}
 	line := fmt.Sprintf("step %d/%d  loss %.4f%s  grad norm %.4g  lr %.3g  %s tok/s", s.Step, p.total, s.MeanLoss, of, s.GradNorm, s.LearningRate, rate(s.TokensPerSecond))
+	if s.Logged != nil {
+		line += p.named(s.Logged.Numbers, "")
+	}
 	if s.LossScale > 0 {
 		line += fmt.Sprintf("  loss scale %g", s.LossScale)
 	}
@@ -107,9 +115,21 @@ func (p *progress) Eval(e train.EvalMetrics) error {
 	if e.Step == p.done {
 		p.start = time.Now() // the pace is that of the steps, which begin now
 	}
-	p.line(fmt.Sprintf("step %d/%d  eval loss %.4f", e.Step, p.total, e.Loss))
+	p.line(fmt.Sprintf("step %d/%d  eval loss %.4f", e.Step, p.total, e.Loss) + p.named(e.Numbers, "eval_"))
 	p.draw()
 	return nil
+}
+
+// named returns the objective's numbers that are no function of others, for the end of a line. prefix begins their names in
+// values.
+func (p *progress) named(values train.Values, prefix string) (text string) {
+	for _, n := range p.numbers {
+		i := slices.IndexFunc(values, func(v objective.Value) bool { return v.Name == prefix+n.Name })
+		if n.Of == "" && i >= 0 {
+			text += fmt.Sprintf("  %s %.4g", n.Name, values[i].Value)
+		}
+	}
+	return text
 }
 
 // left is the time that the remaining steps take at the pace so far.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // Where no terminal is, progress is plain lines: every so many steps, the last step, and evaluations.
@@ -180,5 +181,20 @@ func TestReadingIsSilent(t *testing.T) {
 	c := &console{err: &bytes.Buffer{}}
 	if c.reading() != nil {
 		t.Error("somebody is told")
+	}
+}
+
+// TestProgressOfNumbers: the objective's numbers with a sum of their own end a line; those derived from others do not.
+func TestProgressOfNumbers(t *testing.T) {
+	var b bytes.Buffer
+	p := newProgress(&b, 1)
+	p.Start(train.RunInfo{Total: 2, Numbers: []objective.Number{{Name: "nll"}, {Name: "ppl", Of: "nll"}, {Name: "margin"}}})
+	logged := &train.StepMetrics{Numbers: train.Values{{Name: "nll", Value: 1.5}, {Name: "ppl", Value: 4.5}, {Name: "margin", Value: 0.25}}}
+	p.Step(train.StepInfo{Step: 1, MeanLoss: 2, Logged: logged})
+	p.Eval(train.EvalMetrics{Step: 1, Loss: 3, Numbers: train.Values{{Name: "eval_nll", Value: 2.5}, {Name: "eval_ppl", Value: 12}}})
+	for _, want := range []string{"tok/s  nll 1.5  margin 0.25", "eval loss 3.0000  nll 2.5\n"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("%q is not in\n%s", want, b.String())
+		}
 	}
 }

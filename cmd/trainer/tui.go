@@ -192,7 +192,7 @@ func (t *tui) Eval(e train.EvalMetrics) error {
 	t.bar.evaluating = ""
 	total := t.bar.total
 	t.bar.mu.Unlock()
-	t.log(fmt.Sprintf("step %d/%d  eval loss %.4f", e.Step, total, e.Loss))
+	t.log(fmt.Sprintf("step %d/%d  eval loss %.4f", e.Step, total, e.Loss) + t.bar.named(e.Numbers, "eval_"))
 	return nil
 }
 
