@@ -95,11 +95,14 @@ func TestZLossAddsUp(t *testing.T) {
 	s := smoothedSpec(t, 2)
 	s.SmoothedCrossEntropy, s.Training.LoggingSteps = &objective.SmoothedConfig{ZLoss: 0.01}, 1
 	mustStart(t, s, Env{})
+	both := s
+	both.Training.LoggingSteps, both.OutputDir = 2, filepath.Join(t.TempDir(), "both")
+	mustStart(t, both, Env{})
 	plain := smoothedSpec(t, 1)
 	plain.Training.Objective, plain.SmoothedCrossEntropy, plain.Training.LoggingSteps = objective.Default, nil, 1
 	mustStart(t, plain, Env{})
 	steps := linesWith(t, s.OutputDir, "loss", "loss", "nll", "z_squared")
-	for _, row := range steps {
+	for _, row := range append(steps, linesWith(t, both.OutputDir, "loss", "loss", "nll", "z_squared")...) {
 		if want := row[1] + 0.01*row[2]; math.Abs(row[0]-want) > 1e-6*want {
 			t.Errorf("the loss is %v, its parts are %v", row[0], want)
 		}
