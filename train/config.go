@@ -1,4 +1,9 @@
-// Package train is the training run: the step as a plan, the loop around it, schedule, checkpoints, metrics.
+// Package train is the training run.
+//
+// In goes a Spec, the whole configuration, and an Env, what the program around the run gives it. Out come the run's
+// files (adapter, checkpoints, metrics, manifest) and a Result. The run is built in layers, each embedded in the
+// next: opened, inputs, planner, prepared (prepare.go), loaded, evaluating, running (run.go). The search for a memory
+// layout, the step, and the proofs of gradients and replays are packages of their own.
 package train
 
 import (

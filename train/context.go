@@ -12,7 +12,7 @@ func (c Config) sharing() int { return max(c.ContextParallelSize, 1) }
 
 // checkSharing refuses a number of ranks that share a row's tokens where the model's attention heads cannot be divided
 // among them, and says which numbers can be taken.
-func (p *prepared) checkSharing(n int) error {
+func (p *opened) checkSharing(n int) error {
 	if n == 1 {
 		return nil
 	}

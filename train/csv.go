@@ -26,7 +26,7 @@ type csvFile struct {
 	names []string // the objective's numbers that have a sum of their own: the last columns, of steps and then of evaluations
 }
 
-func newCSV(*prepared) Observer { return &csvFile{} }
+func newCSV(opened) Observer { return &csvFile{} }
 
 // Files are the names that it writes.
 func (*csvFile) Files() []string { return []string{CSVFile} }

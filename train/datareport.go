@@ -15,7 +15,7 @@ import (
 const DataReportFile = "data_report.json"
 
 // writeDataReport saves what became of the data, which the log shows too.
-func (p *prepared) writeDataReport() error {
+func (p *inputs) writeDataReport() error {
 	report := *p.report
 	report.CacheNote = "" // a repeated run writes the same file
 	var text bytes.Buffer
@@ -35,7 +35,7 @@ func (p *prepared) writeDataReport() error {
 // besideAdapter are the files that lie beside an adapter's own: the tokenizer's, the chat template that the run trains with
 // in the place where generation looks first, which prompts the rows have, and the tokens at which an answer ends, for other
 // programs.
-func (p *prepared) besideAdapter() (map[string][]byte, error) {
+func (p *inputs) besideAdapter() (map[string][]byte, error) {
 	files, err := p.tokenizerFiles()
 	if err != nil {
 		return files, err
@@ -52,7 +52,7 @@ func (p *prepared) besideAdapter() (map[string][]byte, error) {
 
 // tokenizerFiles are the base model's files of the tokenizer, with the chat template that the run trains with: what a run's
 // manifest has the hash of.
-func (p *prepared) tokenizerFiles() (map[string][]byte, error) {
+func (p *inputs) tokenizerFiles() (map[string][]byte, error) {
 	files := p.Base.Tokenizer.Files()
 	c, err := p.data.Chat()
 	if c == nil || err != nil {

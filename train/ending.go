@@ -10,7 +10,7 @@ import (
 )
 
 // end gives the memory back and tells the observers how the run ended.
-func (r *running) end(err error) error {
+func (r *loaded) end(err error) error {
 	r.recorder.sum()
 	if gone := r.at.check(); gone != nil {
 		return gone
@@ -33,7 +33,7 @@ func (r *running) end(err error) error {
 }
 
 // explain adds to an error of the device or the disk how far the run came and what continues it.
-func (r *running) explain(err error) error {
+func (r *loaded) explain(err error) error {
 	var full *atomicfile.FullError
 	if !errors.Is(err, graph.ErrDevice) && !errors.As(err, &full) && !errors.As(err, new(*ranks.LostError)) {
 		return err

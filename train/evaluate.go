@@ -13,7 +13,7 @@ import (
 )
 
 // evaluate is the mean loss over the validation rows' trained tokens. An interrupt ends it: the run owes it then.
-func (r *running) evaluate(ctx context.Context) (best bool, err error) {
+func (r *evaluating) evaluate(ctx context.Context) (best bool, err error) {
 	defer graph.StartRange("evaluation").End()
 	r.at.enter(phaseEval)
 	defer r.at.enter(phaseSteps)
@@ -49,7 +49,7 @@ func (r *running) evaluate(ctx context.Context) (best bool, err error) {
 }
 
 // owedEvaluation makes up for the evaluation that an interrupt cut short.
-func (r *running) owedEvaluation(ctx context.Context) error {
+func (r *evaluating) owedEvaluation(ctx context.Context) error {
 	if !r.recorder.progress.OwesEval || r.evaluator == nil {
 		return nil
 	}
@@ -63,7 +63,7 @@ func (r *running) owedEvaluation(ctx context.Context) error {
 
 // evaluateTogether is the loss over the validation rows, whose batches the ranks take in turn: the sums of the batches are
 // added in their order, so that it is the loss of one rank to the last bit. After each round all know of an interrupt.
-func (r *running) evaluateTogether(ctx context.Context, of int, see func(batches int) error) (all infer.Sum, err error) {
+func (r *evaluating) evaluateTogether(ctx context.Context, of int, see func(batches int) error) (all infer.Sum, err error) {
 	t := r.env.team
 	share := func(one infer.Sum) error {
 		if t.Rank()%r.spec.Training.sharing() > 0 { // the first of those that share the batch tells
@@ -112,7 +112,7 @@ func (r *running) evaluateTogether(ctx context.Context, of int, see func(batches
 }
 
 // joinLosses are the losses of the tokens of a batch, of which each of the ranks that share it has worked out a part.
-func (r *running) joinLosses(own []float32) ([]float32, error) {
+func (r *loaded) joinLosses(own []float32) ([]float32, error) {
 	t, share := r.env.team, r.spec.Training.sharing()
 	mine := make([]byte, 0, 4*len(own))
 	for _, x := range own {

@@ -20,7 +20,7 @@ func (c Config) Layout() fit.Keys {
 }
 
 // layouts returns the layouts that the run may take with a value of training.gradient_checkpointing, fastest first.
-func (p *prepared) layouts(checkpointing string) []session.Layout {
+func (p *planner) layouts(checkpointing string) []session.Layout {
 	keys := p.spec.Training.Layout()
 	keys.Checkpointing = checkpointing
 	all := keys.Layouts(p.On.Capabilities(), p.Net.Scheme != nil, p.world)
@@ -33,14 +33,14 @@ func (p *prepared) layouts(checkpointing string) []session.Layout {
 }
 
 // sharded reports whether the base model is sharded, so that no rank can run it without the others.
-func (p *prepared) sharded() bool { return p.found.Layout.Sharded() }
+func (p *planner) sharded() bool { return p.found.Layout.Sharded() }
 
 // together reports whether no rank can compute without the others: the base model is sharded, or ranks share the
 // tokens of rows.
-func (p *prepared) together() bool { return p.sharded() || p.sharing > 1 }
+func (p *planner) together() bool { return p.sharded() || p.sharing > 1 }
 
 // problem returns what the search for the run's memory layout depends on.
-func (p *prepared) problem() (fit.Problem[steps], error) {
+func (p *planner) problem() (fit.Problem[steps], error) {
 	net, _, err := p.Net.Declared()
 	if err != nil {
 		return fit.Problem[steps]{}, err
@@ -63,7 +63,7 @@ func (p *prepared) problem() (fit.Problem[steps], error) {
 }
 
 // fit plans the step in the first allowed layout within the memory limit. Where none is, training.on_oom decides.
-func (p *prepared) fit() error {
+func (p *planner) fit() error {
 	if err := p.spec.Training.Layout().Check(p.world); err != nil {
 		return err
 	}
@@ -87,7 +87,7 @@ func (p *prepared) fit() error {
 }
 
 // fitAgain plans a smaller step after a device had no memory for the one that fitted. cause is the device's error.
-func (p *prepared) fitAgain(cause error) error {
+func (p *planner) fitAgain(cause error) error {
 	problem, err := p.problem()
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (p *prepared) fitAgain(cause error) error {
 }
 
 // use takes a choice for the run and plans its smaller token budgets.
-func (p *prepared) use(chosen fit.Choice[steps]) error {
+func (p *planner) use(chosen fit.Choice[steps]) error {
 	p.found = chosen
 	p.Net.Layout = chosen.Layout
 	if chosen.Shrunk != "" {
@@ -114,7 +114,7 @@ func (p *prepared) use(chosen fit.Choice[steps]) error {
 
 // free returns the bytes that the machine has free for a plan; of several ranks, the least that any of them has.
 // Ranks on one CPU share its memory.
-func (p *prepared) free() (bytes int64, known bool, err error) {
+func (p *planner) free() (bytes int64, known bool, err error) {
 	bytes, known, err = p.On.FreeMemory()
 	t := p.env.team
 	if err != nil {
@@ -137,7 +137,7 @@ func (p *prepared) free() (bytes int64, known bool, err error) {
 }
 
 // memoryLimit returns the bytes that the run may plan: vram, or what is free.
-func (p *prepared) memoryLimit() (bytes int64, known bool, err error) {
+func (p *planner) memoryLimit() (bytes int64, known bool, err error) {
 	if p.spec.VRAM == "" {
 		return p.free()
 	}
@@ -148,7 +148,7 @@ func (p *prepared) memoryLimit() (bytes int64, known bool, err error) {
 }
 
 // try plans training, evaluation and sampling as an attempt says.
-func (p *prepared) try(a fit.Attempt) (session.Planned[steps], error) {
+func (p *planner) try(a fit.Attempt) (session.Planned[steps], error) {
 	planned := session.Planned[steps]{Layout: a.Layout}
 	nw, z, s := p.Net, a.Shapes, &planned.Step
 	nw.Layout = a.Layout
@@ -179,7 +179,7 @@ func (p *prepared) try(a fit.Attempt) (session.Planned[steps], error) {
 
 // planSmaller plans the step for the smaller token budgets, in the layout of the largest. A budget whose plan would
 // take memory of its own is left out.
-func (p *prepared) planSmaller(z fit.Shapes) error {
+func (p *planner) planSmaller(z fit.Shapes) error {
 	budgets := p.loader.Shape().Budgets
 	smaller := budgets[:len(budgets)-1]
 	planned := make([]*step.Step, len(smaller))
@@ -216,7 +216,7 @@ func (p *prepared) planSmaller(z fit.Shapes) error {
 }
 
 // summing returns how the gradients of a step's micro-batches come together.
-func (p *prepared) summing(z fit.Shapes) step.Summing {
+func (p *planner) summing(z fit.Shapes) step.Summing {
 	window := p.world
 	if z.Several {
 		window = max(window, 2)

@@ -211,7 +211,7 @@ func (r *running) savesAfter(step int) bool {
 // errInterrupted ends an evaluation that the user does not wait for.
 var errInterrupted = errors.New("interrupted")
 
-func (r *running) interrupted() bool {
+func (r *loaded) interrupted() bool {
 	select {
 	case <-r.env.Interrupted:
 		return r.env.Interrupted != nil

@@ -14,7 +14,7 @@ import (
 )
 
 // manifest returns the record of what made the adapter.
-func (r *running) manifest(ctx context.Context) (replay.Manifest, error) {
+func (r *loaded) manifest(ctx context.Context) (replay.Manifest, error) {
 	m := replay.NewManifest(r.env.Version, r.env.Config, r.spec.Seed)
 	m.Device, m.Precision, m.Data = r.On.Name(), r.On.Precision().String(), r.windows.State().Data
 	m.SetLosses(r.recorder.progress.Losses)
@@ -39,7 +39,7 @@ func (r *running) manifest(ctx context.Context) (replay.Manifest, error) {
 
 // withCheckpoint adds the hashes of the newest checkpoint's weights and optimizer to those of the adapter's folder.
 // The other files of a checkpoint are copies, or have times in them.
-func (r *running) withCheckpoint(sums map[string]string) (map[string]string, error) {
+func (r *loaded) withCheckpoint(sums map[string]string) (map[string]string, error) {
 	if r.result.Checkpoint == "" {
 		return sums, nil
 	}

@@ -25,7 +25,7 @@ func kept(path string, k keys.Key) bool {
 
 // meaning is what a checkpoint keeps of the configuration: the keys that the fields' tag resume marks as fixed or
 // steering, by what they mean for the run at hand.
-func (p *prepared) meaning() map[string]string {
+func (p *inputs) meaning() map[string]string {
 	s := p.spec
 	s.Quantization = p.Net.Scheme
 	s.Training.GradientAccumulationSteps = p.window()
@@ -54,7 +54,7 @@ func resumeRules() map[string]keys.Resume {
 }
 
 // otherWindow says how a run on several devices keeps the steps of a checkpoint.
-func (p *prepared) otherWindow(before string) string {
+func (p *inputs) otherWindow(before string) string {
 	of := count(p.groups(), "device")
 	if n := p.spec.Training.sharing(); n > 1 {
 		of = fmt.Sprintf("%s of %d devices", count(p.groups(), "group"), n)
@@ -73,7 +73,7 @@ func (p *prepared) otherWindow(before string) string {
 
 // compareMeaning refuses to resume a run that meant something else, and tells what will be different from here on.
 // Checkpoints of older programs say nothing.
-func (p *prepared) compareMeaning(was map[string]string, step int) error {
+func (p *inputs) compareMeaning(was map[string]string, step int) error {
 	var other []string
 	now, rules := p.meaning(), resumeRules()
 	for _, key := range slices.Sorted(maps.Keys(now)) {

@@ -87,7 +87,7 @@ func (r *running) stopNotFinite(w *pendingWindow, err error) error {
 
 // evalNotFinite ends a run whose loss on the validation rows is no number: no later step would mend that. The state is
 // saved, and a run that resumes from it evaluates first.
-func (r *running) evalNotFinite(ctx context.Context, loss float64) error {
+func (r *evaluating) evalNotFinite(ctx context.Context, loss float64) error {
 	step := r.recorder.step()
 	err := fmt.Errorf("step %d: %w: the loss on the validation rows is %v", step, ErrNotFinite, loss)
 	if found := r.Base.CheckFinite(ctx); found != nil {

@@ -9,7 +9,7 @@ import (
 )
 
 // Observers are the values of training.report_to: what else sees a run besides metrics.jsonl and the terminal.
-var Observers = map[string]func(*prepared) Observer{
+var Observers = map[string]func(opened) Observer{
 	"csv":         newCSV,
 	"kubeflow":    tracker("kubeflow", track.NewKubeflow),
 	"mlflow":      tracker("mlflow", track.NewMLflow),

@@ -8,7 +8,7 @@ import (
 )
 
 // partPlan returns the layout of a part that begins at a step.
-func (p *prepared) partPlan(first int) replay.PartPlan {
+func (p *planner) partPlan(first int) replay.PartPlan {
 	c := p.spec.Training
 	layout := p.found.Layout
 	part := replay.PartPlan{
@@ -28,7 +28,7 @@ func (p *prepared) partPlan(first int) replay.PartPlan {
 }
 
 // tellShrunk logs what a run that did not fit as it is configured does instead.
-func (p *prepared) tellShrunk(why string) {
+func (p *planner) tellShrunk(why string) {
 	c := p.spec.Training
 	text := fmt.Sprintf("%s; training.on_oom: shrink takes batch_size %d with gradient_accumulation_steps %d instead of %d with %d, "+
 		"and %v: %s. The rows of a step and its loss stay the same, to rounding",

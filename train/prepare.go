@@ -17,17 +17,32 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// prepared is a run before it takes memory: its data is read, and the size and place of every buffer are known.
-type prepared struct {
+// opened is a run whose base model is open on its machine. No row is read yet.
+type opened struct {
 	*session.Session
+	spec Spec
+	env  Env
+}
+
+// inputs is an opened run with its rows, and how they are dealt in windows of micro-batches.
+type inputs struct {
+	opened
 	batches
-	spec    Spec
-	env     Env
-	windows Windows  // what the loop trains on
+	windows Windows // what the loop trains on
+}
+
+// planner is a run whose rows are read, and the plans of its steps: the size and place of every buffer.
+type planner struct {
+	inputs
 	sampler *samples // nil = no samples are asked for
 	limit   int64    // memory limit in bytes; -1 = not known
 	found   fit.Choice[steps]
-	at      *whereabouts // nil = nobody watches
+}
+
+// prepared is a run before it takes memory: everything is read and planned.
+type prepared struct {
+	planner
+	at *whereabouts // nil = nobody watches
 }
 
 // steps are the plans of a run, which share its memory.
@@ -105,13 +120,14 @@ func open(ctx context.Context, s Spec, env Env) (*prepared, error) {
 }
 
 func openOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, error) {
-	opened, err := session.OpenOn(ctx, s.Session(), env.Env, on)
+	base, err := session.OpenOn(ctx, s.Session(), env.Env, on)
 	if err != nil {
 		return nil, err
 	}
 	s.Training.sections = s.objectives()
-	p := &prepared{Session: opened, spec: s, env: env}
-	p.batches = batches{division: divisionOf(s, env), evenCost: tokenCost * opened.Base.Config.HiddenSize, pieces: 1}
+	p := &prepared{}
+	p.opened = opened{base, s, env}
+	p.batches = batches{division: divisionOf(s, env), evenCost: tokenCost * base.Base.Config.HiddenSize, pieces: 1}
 	return p, nil
 }
 
@@ -124,7 +140,7 @@ func (p *prepared) planned(ctx context.Context) (*prepared, error) {
 }
 
 // Close ends the reading of a stream and closes the session.
-func (p *prepared) Close() error {
+func (p *inputs) Close() error {
 	if w, ok := p.windows.(io.Closer); ok {
 		w.Close() //nolint:errcheck // what was written is checked as it is written
 	}
@@ -179,7 +195,7 @@ func (p *prepared) plan(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (p *prepared) readData(ctx context.Context) error {
+func (p *inputs) readData(ctx context.Context) error {
 	defer graph.StartRange("read data").End()
 	if p.env.team != nil {
 		return p.readShared(ctx)
@@ -195,13 +211,13 @@ func (p *prepared) readData(ctx context.Context) error {
 	return err
 }
 
-// tokenCost is what a token costs beside attention, in pairs of tokens, for each number of a hidden state. A layer of hidden
-// size C has some 12 C x C weights: 48 C x C operations a token, forward and back; attention has 7 C for each pair of tokens,
-// and gets on a little slower.
+// tokenCost is what a token costs beside attention, in pairs of tokens, for each number of a hidden state. A layer of
+// hidden size C has some 12 C x C weights: 48 C x C operations a token, forward and back; attention has 7 C for each
+// pair of tokens, and gets on a little slower.
 const tokenCost = 6
 
 // readSet reads the rows.
-func (p *prepared) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, error) {
+func (p *opened) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, error) {
 	data := p.spec.Dataset
 	data.EndOfEpoch = func(epoch int, r *dataset.Report) { p.env.Newsf("end of epoch %d: %s", epoch, r) }
 	name := p.spec.Training.Objective

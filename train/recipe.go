@@ -92,23 +92,23 @@ func NewRecipe(ctx context.Context, s Spec, env Env) (r Recipe, err error) {
 
 func recipeRow(r dataset.Row) RecipeRow { return RecipeRow{r.IDs, r.Labels, r.Borders} }
 
-func (p *prepared) rowsOf(b dataset.Batch) []RecipeRow {
+func (b *batches) rowsOf(of dataset.Batch) []RecipeRow {
 	var rows []RecipeRow
-	for _, i := range b.Rows {
-		rows = append(rows, recipeRow(p.data.Train.Row(i)))
+	for _, i := range of.Rows {
+		rows = append(rows, recipeRow(b.data.Train.Row(i)))
 	}
 	return rows
 }
 
-// eachStep gives the micro-batches of every step from the first, whatever the run's own loader has dealt.
-func (p *prepared) eachStep(see func(step int, batches []dataset.Batch)) error {
-	loader, err := p.trainLoader(p.data, p.spec.Training.BatchSize)
+// eachStep calls see with the micro-batches of every step from the first, whatever the run's own loader has dealt.
+func (b *batches) eachStep(see func(step int, batches []dataset.Batch)) error {
+	loader, err := b.trainLoader(b.data, b.batchSize)
 	if err != nil {
 		return err
 	}
 	defer loader.Close()
-	for step := range p.total {
-		batches, _, err := loader.NextWindow(p.window())
+	for step := range b.total {
+		batches, _, err := loader.NextWindow(b.window())
 		if err != nil {
 			return err
 		}
@@ -118,7 +118,7 @@ func (p *prepared) eachStep(see func(step int, batches []dataset.Batch)) error {
 }
 
 // subject is what the run is of. It reads the whole base model.
-func (p *prepared) subject(ctx context.Context) (Subject, error) {
+func (p *inputs) subject(ctx context.Context) (Subject, error) {
 	s, err := p.rowsSubject()
 	if err == nil {
 		s.Base, err = p.Base.Digest(ctx, p.On.Workers())
@@ -127,7 +127,7 @@ func (p *prepared) subject(ctx context.Context) (Subject, error) {
 }
 
 // rowsSubject is subject without the base's hash.
-func (p *prepared) rowsSubject() (Subject, error) {
+func (p *inputs) rowsSubject() (Subject, error) {
 	s := Subject{Steps: p.total, Configuration: p.comparable()}
 	rows := sha256.New()
 	err := p.eachStep(func(_ int, batches []dataset.Batch) {
@@ -166,7 +166,7 @@ var uncompared = []string{
 
 // comparable is what decides the numbers of a run but for its rows, its base, its seed, and how it rounds. What is
 // empty is left out.
-func (p *prepared) comparable() map[string]string {
+func (p *inputs) comparable() map[string]string {
 	all := p.meaning()
 	for _, key := range uncompared {
 		delete(all, key)

@@ -115,26 +115,34 @@ func (p *prepared) train(ctx context.Context) (Result, error) {
 	return r.recorder.result, err
 }
 
-// running is a run that holds its memory.
-type running struct {
+// loaded is a run that has its memory: base model and adapter are in it, and the plans are ready.
+type loaded struct {
 	*prepared
 	memory    *session.Memory
 	step      *step.Step
 	pipeline  *step.Pipeline
 	evaluator *infer.Evaluator // nil = no validation rows
 	recorder  *recorder
-	pending   *pendingWindow // queued, its numbers not read yet; nil = none
-	ahead     *pendingWindow // its gradients are queued behind pending; nil = none
-	schedule  func(step int) float64
-	async     bool // work goes on after it is queued
-	result    *Result
+	result    *Result // recorder's
 	saver     *saver
-	watch     *gradientWatch // nil = all tensors had a gradient long ago
-	reference *Reference     // of expect.reference; nil = none
-	subject   Subject        // with it, but for the base's hash
+	async     bool       // queued work runs while the host goes on
+	reference *Reference // of expect.reference; nil = none
+	subject   Subject    // with it, but for the base's hash
+}
 
-	stopAsked  bool // of some rank, as the numbers of a step told
-	baseFinite bool // the base model was looked through for numbers that are not finite
+// evaluating is a loaded run that evaluates the validation rows, samples and asks tasks between its steps.
+type evaluating struct{ loaded }
+
+// running is a run that makes its steps.
+type running struct {
+	evaluating
+	schedule  func(step int) float64 // learning rate of a step, counted from 0
+	pending   *pendingWindow         // the queued step whose numbers are not read yet; nil = none
+	ahead     *pendingWindow         // the step whose gradients are queued behind pending; nil = none
+	watch     *gradientWatch         // nil = the run is past its first steps
+	stopAsked bool                   // a rank was asked to stop, as the numbers of a step told
+
+	baseFinite bool // the base model was searched for numbers that are not finite
 }
 
 // start takes the memory, loads the base model and the adapter, and resumes where that is asked for.
@@ -151,7 +159,8 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 			p.env.Logf("%s", note)
 		}
 	}
-	r := &running{prepared: p, step: p.found.Step.train, schedule: Schedules[c.LRScheduler](c, p.total), async: p.On.Capabilities().Async}
+	r := &running{schedule: Schedules[c.LRScheduler](c, p.total)}
+	r.loaded = loaded{prepared: p, step: p.found.Step.train, async: p.On.Capabilities().Async}
 	r.recorder = &recorder{at: p.at, config: c, total: p.total, world: p.world, logf: p.env.Logf, precision: p.On.Precision(),
 		observers: observers{&metricsFile{}}, objective: r.step.Objective}
 	r.result = &r.recorder.result
@@ -211,7 +220,7 @@ func (p *prepared) begin() (from string, err error) {
 }
 
 // hold takes the memory, loads the base model and makes the plans ready.
-func (r *running) hold(ctx context.Context) (err error) {
+func (r *loaded) hold(ctx context.Context) (err error) {
 	if r.memory, err = r.Hold(ctx, r.found.Step.programs()...); err != nil {
 		r.memory = nil
 		return err
@@ -237,7 +246,7 @@ func (p *prepared) allHave(err error) error {
 }
 
 // bind makes step and evaluation ready.
-func (r *running) bind() error {
+func (r *loaded) bind() error {
 	var err error
 	if r.pipeline, err = step.NewPipeline(r.found.Step.budgets(), r.memory, r.memory.Runs, r.On, r.env.team.rank(), r.accumulate(), r.spec.Seed); err != nil {
 		return err
@@ -258,7 +267,7 @@ func (r *running) bind() error {
 
 // announce tells the observers of the start, and writes what a run begins with. The metrics come first: they mark the
 // folder as a run's.
-func (r *running) announce() error {
+func (r *loaded) announce() error {
 	if !r.env.team.leads() {
 		r.recorder.observers = nil
 		r.result.MaxSteps, r.result.HeldBytes = r.total, r.memory.Bytes().Total()
@@ -271,7 +280,7 @@ func (r *running) announce() error {
 		r.recorder.observers = append(r.recorder.observers, newSamplesFile(r.env.Logf))
 	}
 	for _, name := range r.spec.Training.ReportTo {
-		r.recorder.observers = append(r.recorder.observers, Observers[name](r.prepared))
+		r.recorder.observers = append(r.recorder.observers, Observers[name](r.opened))
 	}
 	r.recorder.observers = append(r.recorder.observers, r.env.Observers...)
 	step, held := r.recorder.step(), r.memory.Bytes().Total()
@@ -302,7 +311,7 @@ func (r *running) announce() error {
 }
 
 // finish ends a run that did all its steps: the adapter goes to output_dir, and the expectations are checked.
-func (r *running) finish(ctx context.Context) error {
+func (r *loaded) finish(ctx context.Context) error {
 	r.recorder.sum()
 	if !r.env.team.leads() {
 		return nil
@@ -344,7 +353,7 @@ func (r *running) finish(ctx context.Context) error {
 }
 
 // judge checks the expectations; base is the hash of the base weights.
-func (r *running) judge(base string) error {
+func (r *loaded) judge(base string) error {
 	p := r.recorder.progress
 	o := Outcome{Losses: p.Losses, HeldBytes: r.result.HeldBytes, EvalBefore: p.EvalBefore, EvalLoss: p.EvalLoss, Reference: r.reference, Subject: r.subject}
 	o.Subject.Base = base
@@ -363,7 +372,7 @@ func (r *running) judge(base string) error {
 }
 
 // openReference reads the curve that the run is to be compared with, and says at once where it is of something else.
-func (r *running) openReference() (err error) {
+func (r *loaded) openReference() (err error) {
 	name := r.spec.Expect.Reference
 	if r.reference, err = OpenReference(name, r.env.Env); err != nil || r.reference == nil {
 		return err

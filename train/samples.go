@@ -24,7 +24,7 @@ type samples struct {
 }
 
 // openSamples tokenises the prompts and refuses those that are too long, before any memory is taken.
-func (p *prepared) openSamples(ctx context.Context) (*samples, error) {
+func (p *inputs) openSamples(ctx context.Context) (*samples, error) {
 	c := p.spec.Training
 	if len(c.SamplePrompts)+len(c.EvalTasks) == 0 {
 		return nil, nil
@@ -65,7 +65,7 @@ func (p *prepared) openSamples(ctx context.Context) (*samples, error) {
 }
 
 // talks tells whether the training rows are conversations.
-func (p *prepared) talks() bool {
+func (p *inputs) talks() bool {
 	for _, name := range strings.Split(p.report.Format, ", ") {
 		if dataset.Formats[name].Chat {
 			return true
@@ -87,7 +87,7 @@ func (r *running) samplesAfter(step int) bool {
 
 // sample lets the model answer the prompts, for the log and the observers. It draws no random number and writes to no
 // memory that a step reads. An interrupt leaves out the rest.
-func (r *running) sample(ctx context.Context) error {
+func (r *evaluating) sample(ctx context.Context) error {
 	if !r.samples() {
 		return nil
 	}
@@ -117,7 +117,7 @@ func (r *running) sample(ctx context.Context) error {
 }
 
 // samples tells whether this rank makes samples: that which writes, and with it all whose slices of the base model it needs.
-func (r *running) samples() bool {
+func (r *evaluating) samples() bool {
 	switch {
 	case r.sampler == nil:
 		return false
@@ -128,7 +128,7 @@ func (r *running) samples() bool {
 }
 
 // mayNotSample tells whether samples are left out because of an interrupt; ranks that make them together agree on it.
-func (r *running) mayNotSample() (bool, error) {
+func (r *evaluating) mayNotSample() (bool, error) {
 	if r.env.team == nil || !r.sharded() {
 		return r.interrupted(), nil
 	}
@@ -136,7 +136,7 @@ func (r *running) mayNotSample() (bool, error) {
 }
 
 // askTasks asks the questions of training.eval_tasks. An interrupt leaves out what is not measured whole.
-func (r *running) askTasks(ctx context.Context) error {
+func (r *evaluating) askTasks(ctx context.Context) error {
 	inner, stop := context.WithCancel(ctx)
 	defer stop()
 	watch := func(int, int) {

@@ -130,7 +130,7 @@ func (p *prepared) ownFiles() []string {
 		names = append(names, SamplesFile)
 	}
 	for _, name := range p.spec.Training.ReportTo {
-		if w, ok := Observers[name](p).(interface{ Files() []string }); ok {
+		if w, ok := Observers[name](p.opened).(interface{ Files() []string }); ok {
 			names = append(names, w.Files()...)
 		}
 	}

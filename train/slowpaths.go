@@ -24,7 +24,7 @@ const (
 
 // slowPaths are the fast paths that the plan leaves without being asked: the machine's, its calls', and what auto settled
 // for as memory is short. A slow path that the configuration names is none.
-func (p *prepared) slowPaths() []graph.SlowPath {
+func (p *planner) slowPaths() []graph.SlowPath {
 	all := graph.SlowPaths(p.On, p.found.Step.plans()...)
 	return append(all, slowLayout(p.found.Layout, p.layouts(p.spec.Training.GradientCheckpointing)[0], p.spec.Training, p.On.Capabilities().Async)...)
 }
@@ -64,7 +64,7 @@ func slowLayout(l, fastest session.Layout, c Config, measured bool) (all []graph
 }
 
 // checkStrict refuses a run that leaves a fast path, where training.strict asks for that.
-func (p *prepared) checkStrict() error {
+func (p *planner) checkStrict() error {
 	if !p.spec.Training.Strict {
 		return nil
 	}

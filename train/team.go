@@ -256,7 +256,7 @@ type sharedData struct {
 }
 
 // readShared reads the rows where this is the process's first rank, and waits for them on the others.
-func (p *prepared) readShared(ctx context.Context) error {
+func (p *inputs) readShared(ctx context.Context) error {
 	t := p.env.team
 	d := t.shared
 	if t.local == 0 {

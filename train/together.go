@@ -16,7 +16,7 @@ var perRank = []string{"base_model", "dataset.path", "dataset.val_path", "datase
 	"training.resume", "training.report_to", "training.logging_steps", "training.device_timeout", "training.ddp_timeout", "lora.init_from", "expect."}
 
 // configured is what of the configuration must be the same on all ranks.
-func (p *prepared) configured() []fact {
+func (p *inputs) configured() []fact {
 	facts := []fact{{"the program", strings.TrimSpace(p.env.Version + " " + p.env.Commit)}, {"the precision", p.On.Precision().String()}}
 	for _, k := range parameters(p.spec) {
 		if !slices.ContainsFunc(perRank, func(name string) bool {
@@ -31,7 +31,7 @@ func (p *prepared) configured() []fact {
 // compareRanks refuses ranks that begin otherwise than rank 0: with another base model, other rows, another place in them,
 // another adapter or state of the optimizer, other plans, or other software, whose bits differ. Of a base model's weights
 // the names, types, shapes and edges are compared, not every byte.
-func (r *running) compareRanks() error {
+func (r *loaded) compareRanks() error {
 	if r.env.team == nil {
 		return nil
 	}

@@ -28,8 +28,8 @@ type tracked struct {
 }
 
 // tracker is a line of Observers.
-func tracker(name string, make track.New) func(*prepared) Observer {
-	return func(p *prepared) Observer {
+func tracker(name string, make track.New) func(opened) Observer {
+	return func(p opened) Observer {
 		return &tracked{name: name, make: make, spec: p.spec, text: string(p.env.Config), logf: p.env.Logf}
 	}
 }
@@ -40,7 +40,7 @@ func CheckTrackers(s Spec) error {
 	var lack []error
 	for _, name := range s.Training.ReportTo {
 		if make := Observers[name]; make != nil {
-			if t, ok := make(&prepared{spec: s}).(*tracked); ok {
+			if t, ok := make(opened{spec: s}).(*tracked); ok {
 				to, err := t.make(t.run(RunInfo{Dir: s.OutputDir}))
 				lack = append(lack, err, checkFiles(to))
 			}

@@ -42,7 +42,7 @@ type loaderWindows struct {
 }
 
 // windowsOf are the windows that a rank trains on: rank 0 sees those of all ranks.
-func (p *prepared) windowsOf(l *dataset.Loader) Windows {
+func (p *inputs) windowsOf(l *dataset.Loader) Windows {
 	return &loaderWindows{Loader: l, batches: p.spec.Training.GradientAccumulationSteps, all: p.env.team != nil && p.env.team.leads()}
 }
 
