@@ -10,21 +10,21 @@ import (
 	"github.com/tierlora/tierlora/internal/golden"
 )
 
-// TestReadmeMessages: the README's broken configuration gives the messages that the README shows.
-func TestReadmeMessages(t *testing.T) {
-	_, block, ok := strings.Cut(read(t, golden.Root(t), "README.md"), "$ cat bad.yaml\n")
+// TestPageMessages: the broken configuration of docs/TRAIN.md gives the messages that the page shows.
+func TestPageMessages(t *testing.T) {
+	_, block, ok := strings.Cut(read(t, golden.Root(t), "docs/TRAIN.md"), "$ cat bad.yaml\n")
 	if !ok {
-		t.Fatal("README.md shows no bad.yaml")
+		t.Fatal("docs/TRAIN.md shows no bad.yaml")
 	}
 	block, _, _ = strings.Cut(block, "```")
 	text, want, ok := strings.Cut(block, "$ trainer validate bad.yaml\n")
 	if !ok {
-		t.Fatal("README.md does not validate bad.yaml")
+		t.Fatal("docs/TRAIN.md does not validate bad.yaml")
 	}
 	dir := t.TempDir()
 	write(t, filepath.Join(dir, "bad.yaml"), text)
 	if o := run(t, dir, "validate", "bad.yaml"); o.code != 2 || o.stdout != "" || o.stderr != want {
-		t.Errorf("exit code %d, it says\n%s\nthe README says\n%s", o.code, o.stderr, want)
+		t.Errorf("exit code %d, it says\n%s\nthe page says\n%s", o.code, o.stderr, want)
 	}
 }
 
