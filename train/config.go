@@ -11,8 +11,6 @@ import (
 	"maps"
 	"math"
 	"slices"
-	"sort"
-	"strings"
 
 	"github.com/tierlora/tierlora/internal/keys"
 	"github.com/tierlora/tierlora/train/objective"
@@ -238,16 +236,6 @@ func (c Config) Validate() []error {
 		bad("loss_scale: %v must be a power of two", c.LossScale)
 	}
 	return problems
-}
-
-// names lists a table's keys.
-func names[V any](table map[string]V) string {
-	keys := make([]string, 0, len(table))
-	for k := range table {
-		keys = append(keys, k)
-	}
-	sort.Strings(keys)
-	return strings.Join(keys, ", ")
 }
 
 // optimizer is what the section says of its optimizer.
