@@ -23,12 +23,6 @@ var checkpointing = map[string][]graph.Recompute{
 	"offload":   {graph.Offload},
 }
 
-// Known reports whether the value of gradient_checkpointing is one of those that there are.
-func (k Keys) Known() bool {
-	_, ok := checkpointing[k.Checkpointing]
-	return ok
-}
-
 // Check returns an error where the keys ask for a sharded base model and the run has one rank.
 func (k Keys) Check(ranks int) error {
 	if k.Sharding == "always" && ranks < 2 {

@@ -56,17 +56,6 @@ type Value struct {
 	Value float64
 }
 
-// Summed counts the numbers that have a sum of their own.
-func Summed(numbers []Number) int {
-	n := 0
-	for _, number := range numbers {
-		if number.Of == "" {
-			n++
-		}
-	}
-	return n
-}
-
 // Values are the values of numbers, given the mean loss, the sums of those that have one, and what these are sums over.
 func Values(numbers []Number, loss float64, sums []float64, over Counts) []Value {
 	all := make([]Value, 0, len(numbers))
