@@ -1,6 +1,7 @@
 // Package gemm is the matrix multiplication of the CPU kernels: blocked, packed,
-// on all cores, with AVX2 and AVX-512 assembly for float32 and plain Go for
-// every other processor and for float64.
+// on all cores, with AVX2 and AVX-512 assembly for float32, AVX2 assembly for
+// float64, and plain Go for every other processor. A float64 result has the
+// same bits on every processor.
 //
 // Every value of the result is a sum over k in blocks of a size that depends
 // on k alone, each block in ascending order. So a result does not depend on

@@ -182,6 +182,43 @@ func TestThreadsDoNotChangeBits(t *testing.T) {
 	})
 }
 
+// TestFloat64HasTheSameBitsOnEveryPath compares every kernel's float64 result with plain Go's.
+func TestFloat64HasTheSameBitsOnEveryPath(t *testing.T) {
+	var shapes []shape
+	for _, m := range []int{5, 6, 7, 8, 33} { // fewer rows take no tile
+		for _, n := range []int{1, 3, 4, 5, 7, 8, 12, 15, 100} {
+			for trans := range 4 {
+				shapes = append(shapes,
+					shape{trans&1 == 1, trans&2 == 2, m, n, 17, n % 3, 1, 0},
+					shape{trans&1 == 1, trans&2 == 2, m, n, 401, m % 2, -0.3, 0.7})
+			}
+		}
+	}
+	results := func() (all [][]float64) {
+		p := newPool(t, 2)
+		for _, s := range shapes {
+			r := rand.New(rand.NewPCG(7, uint64(s.m*s.n)))
+			lda, ldb, ldc := s.strides()
+			a, b, c := fill[float64](max(s.m, s.k)*lda, r), fill[float64](max(s.n, s.k)*ldb, r), fill[float64](s.m*ldc, r)
+			Gemm(p, s.transA, s.transB, s.m, s.n, s.k, s.alpha, a, lda, b, ldb, s.beta, c, ldc)
+			all = append(all, c)
+		}
+		return all
+	}
+	defer func(old *kernel[float32]) { chosen = old }(chosen)
+	chosen = &portable32
+	want := results()
+	onPath(t, func(t *testing.T) {
+		for i, got := range results() {
+			for x := range got {
+				if math.Float64bits(got[x]) != math.Float64bits(want[i][x]) {
+					t.Fatalf("%v: value %d is %v, plain Go has %v", shapes[i], x, got[x], want[i][x])
+				}
+			}
+		}
+	})
+}
+
 func sameBits(t *testing.T, what string, got, want []float32) {
 	t.Helper()
 	for i := range want {

@@ -1,8 +1,8 @@
 //go:build ignore
 
-// gen writes tile_amd64.s, the assembly of the float32 kernels: tiles of every
-// number of rows for AVX-512 (two or one vectors of 16 wide) and for AVX2 (two
-// or one vectors of 8 wide). Run it with go generate.
+// gen writes tile_amd64.s, the assembly of the tiles of every number of rows: float32 for AVX-512 (two or one vectors
+// of 16 wide) and for AVX2 (two or one vectors of 8 wide), float64 for AVX2 (two or one vectors of 4 wide). A float64
+// tile multiplies and adds in two roundings, as Go code does. Run it with go generate.
 package main
 
 import (
@@ -13,27 +13,31 @@ import (
 
 // Offsets in struct tile of tile_amd64.go.
 const (
-	offA, offARS, offACS, offB, offBS, offC, offLDC, offK, offMask, offAlpha, offAdd = 0, 8, 16, 24, 32, 40, 48, 56, 64,
-		72, 76
+	offA, offARS, offACS, offB, offBS, offC, offLDC, offK, offMask, offAlpha, offAdd,
+	offAlpha64 = 0, 8, 16, 24, 32, 40, 48, 56, 64, 72, 76, 80
 )
 
 var out bytes.Buffer
 
 func p(format string, args ...any) { fmt.Fprintf(&out, format+"\n", args...) }
 
-// isa is what differs between the two instruction sets.
+// isa is what differs between the instruction sets and number types.
 type isa struct {
 	name   string
 	reg    string // vector register prefix
 	width  int    // bytes
-	rows   int
+	rows   int    // of the largest tile
 	masked bool
 	zero   string
+	float  string // suffix of the instructions for a number type: S for float32, D for float64
+	fused  bool   // multiply and add in one instruction, with one rounding
+	alpha  int    // offset of alpha in struct tile
 }
 
 var isas = []isa{
-	{"512", "Z", 64, 12, true, "VPXORD"},
-	{"256", "Y", 32, 6, false, "VXORPS"},
+	{"512", "Z", 64, 12, true, "VPXORD", "S", true, offAlpha},
+	{"256", "Y", 32, 6, false, "VXORPS", "S", true, offAlpha},
+	{"Double", "Y", 32, 4, false, "VXORPD", "D", false, offAlpha64},
 }
 
 // bases hold the addresses of rows 0, 3, 6 and 9.
@@ -54,7 +58,12 @@ func tile(s isa, rows, cols int) {
 		free = 16
 	}
 	temps := free - first - 2
+	if !s.fused {
+		temps = 2
+	}
 	temp := func(i int) string { return fmt.Sprintf("%s%d", s.reg, first+2+i%temps) }
+	// Products that wait for their addition, where the two are separate instructions.
+	product := func(i int) string { return fmt.Sprintf("%s%d", s.reg, first+4+i%(free-first-4)) }
 	p("\n// func tile%sx%dx%d(t *tile)", s.name, rows, cols)
 	p("TEXT ·tile%sx%dx%d(SB), NOSPLIT, $0-8", s.name, rows, cols)
 	p("\tMOVQ t+0(FP), DI")
@@ -94,15 +103,20 @@ func tile(s isa, rows, cols int) {
 	p("\nloop:")
 	for c := range cols {
 		if s.masked {
-			p("\tVMOVUPS.Z %d(SI), K%d, %s", c*s.width, c+1, b(c))
+			p("\tVMOVUP%s.Z %d(SI), K%d, %s", s.float, c*s.width, c+1, b(c))
 		} else {
-			p("\tVMOVUPS %d(SI), %s", c*s.width, b(c))
+			p("\tVMOVUP%s %d(SI), %s", s.float, c*s.width, b(c))
 		}
 	}
 	for i := range rows {
-		p("\tVBROADCASTSS %s, %s", rowOf(i), temp(i))
+		p("\tVBROADCASTS%s %s, %s", s.float, rowOf(i), temp(i))
 		for c := range cols {
-			p("\tVFMADD231PS %s, %s, %s", b(c), temp(i), acc(i, c))
+			if s.fused {
+				p("\tVFMADD231P%s %s, %s, %s", s.float, b(c), temp(i), acc(i, c))
+				continue
+			}
+			p("\tVMULP%s %s, %s, %s", s.float, b(c), temp(i), product(i*cols+c))
+			p("\tVADDP%s %s, %s, %s", s.float, product(i*cols+c), acc(i, c), acc(i, c))
 		}
 	}
 	for g := range used {
@@ -112,10 +126,10 @@ func tile(s isa, rows, cols int) {
 	p("\tDECQ CX")
 	p("\tJNZ loop")
 	p("")
-	p("\tVBROADCASTSS %d(DI), %s", offAlpha, b(0))
+	p("\tVBROADCASTS%s %d(DI), %s", s.float, s.alpha, b(0))
 	for i := range rows {
 		for c := range cols {
-			p("\tVMULPS %s, %s, %s", b(0), acc(i, c), acc(i, c))
+			p("\tVMULP%s %s, %s, %s", s.float, b(0), acc(i, c), acc(i, c))
 		}
 	}
 	p("\tCMPL %d(DI), $0", offAdd)
@@ -124,10 +138,10 @@ func tile(s isa, rows, cols int) {
 	for i := range rows {
 		for c := range cols {
 			if s.masked {
-				p("\tVMOVUPS.Z %d(SI), K%d, %s", c*s.width, c+1, b(1))
-				p("\tVADDPS %s, %s, %s", b(1), acc(i, c), acc(i, c))
+				p("\tVMOVUP%s.Z %d(SI), K%d, %s", s.float, c*s.width, c+1, b(1))
+				p("\tVADDP%s %s, %s, %s", s.float, b(1), acc(i, c), acc(i, c))
 			} else {
-				p("\tVADDPS %d(SI), %s, %s", c*s.width, acc(i, c), acc(i, c))
+				p("\tVADDP%s %d(SI), %s, %s", s.float, c*s.width, acc(i, c), acc(i, c))
 			}
 		}
 		if i+1 < rows {
@@ -138,9 +152,9 @@ func tile(s isa, rows, cols int) {
 	for i := range rows {
 		for c := range cols {
 			if s.masked {
-				p("\tVMOVUPS %s, K%d, %d(DX)", acc(i, c), c+1, c*s.width)
+				p("\tVMOVUP%s %s, K%d, %d(DX)", s.float, acc(i, c), c+1, c*s.width)
 			} else {
-				p("\tVMOVUPS %s, %d(DX)", acc(i, c), c*s.width)
+				p("\tVMOVUP%s %s, %d(DX)", s.float, acc(i, c), c*s.width)
 			}
 		}
 		if i+1 < rows {

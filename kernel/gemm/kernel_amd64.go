@@ -23,6 +23,7 @@ type tile struct {
 	mask     uint64 // of the columns
 	alpha    float32
 	add      uint32
+	alpha64  float64 // alpha of a float64 tile
 }
 
 //go:noescape
@@ -51,7 +52,18 @@ func pause()
 var (
 	avx512 = kernel[float32]{"avx512", 12, 32, tileAVX512, dotAVX, dot16AVX, sumAVX, packRowsAVX, packColsAVX}
 	avx2   = kernel[float32]{"avx2", 6, 16, tileAVX2, dotAVX, dot16AVX, sumAVX, packRowsAVX, packColsAVX}
+	// avx2Double has the bits of portable64: it multiplies and adds in two roundings, each value in one chain over k.
+	avx2Double = kernel[float64]{"avx2", 4, 8, tileDoubleAVX2, dotGo[float64], nil, sumGo[float64], packRows[float64],
+		packCols[float64]}
 )
+
+// kernel64 returns the float64 kernel beside a float32 kernel.
+func kernel64(beside *kernel[float32]) *kernel[float64] {
+	if beside == &portable32 {
+		return &portable64
+	}
+	return &avx2Double
+}
 
 // kernels lists what this processor can run, the slowest first.
 var kernels = func() []*kernel[float32] {
@@ -112,6 +124,32 @@ func tileAVX2(s *space[float32], rows, cols, kc int, alpha float32, a []float32,
 	for i := range rows {
 		row := c[i*ldc:][:cols]
 		for x, v := range s.tile[i*16:][:cols] {
+			put(&row[x], v, add)
+		}
+	}
+}
+
+func tileDoubleAVX2(s *space[float64], rows, cols, kc int, alpha float64, a []float64, ars, acs int, b []float64,
+	bs int, c []float64, ldc int, add bool) {
+	t := tile{
+		a: unsafe.Pointer(&a[0]), ars: uintptr(8 * ars), acs: uintptr(8 * acs),
+		b: unsafe.Pointer(&b[0]), bs: uintptr(8 * bs),
+		c: unsafe.Pointer(&c[0]), ldc: uintptr(8 * ldc),
+		k: kc, alpha64: alpha,
+	}
+	if cols%4 == 0 {
+		if add {
+			t.add = 1
+		}
+		tileDouble(&t, rows, cols/4)
+		return
+	}
+	// The tile reaches over C's edge: compute it beside and move what belongs to C.
+	t.c, t.ldc = unsafe.Pointer(&s.tile[0]), 8*8
+	tileDouble(&t, rows, (cols+3)/4)
+	for i := range rows {
+		row := c[i*ldc:][:cols]
+		for x, v := range s.tile[i*8:][:cols] {
 			put(&row[x], v, add)
 		}
 	}

@@ -40,7 +40,7 @@ type job[T Float] struct {
 
 // prepare binds the jobs' methods once, so that a call allocates nothing.
 func (p *Pool) prepare() {
-	p.job32.kern, p.job64.kern = chosen, &portable64
+	p.job32.kern, p.job64.kern = chosen, kernel64(chosen)
 	p.job32.do, p.job64.do = p.job32.task, p.job64.task
 }
 

@@ -193,3 +193,49 @@ func tile256x6x1(t *tile)
 
 //go:noescape
 func tile256x6x2(t *tile)
+
+// tileDouble calls the tile of its size.
+func tileDouble(t *tile, rows, cols int) {
+	switch rows*2 + cols {
+	case 1*2 + 1:
+		tileDoublex1x1(t)
+	case 1*2 + 2:
+		tileDoublex1x2(t)
+	case 2*2 + 1:
+		tileDoublex2x1(t)
+	case 2*2 + 2:
+		tileDoublex2x2(t)
+	case 3*2 + 1:
+		tileDoublex3x1(t)
+	case 3*2 + 2:
+		tileDoublex3x2(t)
+	case 4*2 + 1:
+		tileDoublex4x1(t)
+	case 4*2 + 2:
+		tileDoublex4x2(t)
+	}
+}
+
+//go:noescape
+func tileDoublex1x1(t *tile)
+
+//go:noescape
+func tileDoublex1x2(t *tile)
+
+//go:noescape
+func tileDoublex2x1(t *tile)
+
+//go:noescape
+func tileDoublex2x2(t *tile)
+
+//go:noescape
+func tileDoublex3x1(t *tile)
+
+//go:noescape
+func tileDoublex3x2(t *tile)
+
+//go:noescape
+func tileDoublex4x1(t *tile)
+
+//go:noescape
+func tileDoublex4x2(t *tile)
