@@ -215,16 +215,23 @@ func (c check) fill(store graph.Store, names []string) error {
 		if err != nil {
 			return err
 		}
-		for j, v := range x.values {
-			switch t.DType {
-			case kernel.F64:
-				t.F64()[j] = v
-			case kernel.F32:
-				t.F32()[j] = float32(v)
-			case kernel.I32:
-				t.I32()[j] = int32(v)
-			default:
-				t.Bytes()[j] = byte(v)
+		switch t.DType {
+		case kernel.F64:
+			copy(t.F64(), x.values)
+		case kernel.F32:
+			to := t.F32()
+			for j, v := range x.values {
+				to[j] = float32(v)
+			}
+		case kernel.I32:
+			to := t.I32()
+			for j, v := range x.values {
+				to[j] = int32(v)
+			}
+		default:
+			to := t.Bytes()
+			for j, v := range x.values {
+				to[j] = byte(v)
 			}
 		}
 	}
@@ -233,16 +240,20 @@ func (c check) fill(store graph.Store, names []string) error {
 
 func float64s(t kernel.Tensor) []float64 {
 	x := make([]float64, t.Elems())
-	for i := range x {
-		switch t.DType {
-		case kernel.F64:
-			x[i] = t.F64()[i]
-		case kernel.I32:
-			x[i] = float64(t.I32()[i])
-		case kernel.U8:
-			x[i] = float64(t.Bytes()[i])
-		default:
-			x[i] = float64(t.F32()[i])
+	switch t.DType {
+	case kernel.F64:
+		copy(x, t.F64())
+	case kernel.I32:
+		for i, v := range t.I32() {
+			x[i] = float64(v)
+		}
+	case kernel.U8:
+		for i, v := range t.Bytes() {
+			x[i] = float64(v)
+		}
+	default:
+		for i, v := range t.F32() {
+			x[i] = float64(v)
 		}
 	}
 	return x

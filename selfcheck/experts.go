@@ -284,6 +284,9 @@ func packedExpertChecks(n checkNumbers, size string, S int, starts []int, parts 
 		plain := func(f format, v [][]float64) [][]float64 {
 			var all []float64
 			for e, numbers := range dequantised {
+				if starts[e+1] == starts[e] {
+					continue
+				}
 				w := make([]float64, len(numbers))
 				for i, x := range numbers {
 					w[i] = f.round(float64(x)) // as the device dequantises it

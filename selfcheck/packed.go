@@ -169,14 +169,15 @@ func packedChecks(n checkNumbers, M int, p quant.Packed, c quant.Config) []check
 func plainGEMM(f format, x, w []float64, M, out, in, cols int, transposed bool) []float64 {
 	y := make([]float64, M*out)
 	for m := range M {
-		for n := range out {
-			for k := range in {
-				at := n*cols + k
-				if transposed {
-					at = k*cols + n
-				}
-				y[m*out+n] += x[m*in+k] * w[at]
+		row, x := y[m*out:][:out], x[m*in:][:in]
+		if transposed {
+			for k, v := range x {
+				axpy(row, v, w[k*cols:])
 			}
+			continue
+		}
+		for n := range row {
+			row[n] = dot(x, w[n*cols:])
 		}
 	}
 	f.all(y)
