@@ -19,6 +19,7 @@ import (
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/step"
 )
 
@@ -233,7 +234,7 @@ func plan(o Options, cfg model.Config, on graph.Machine) (found session.Found[*s
 		Layouts: layouts, Limit: limit, Layers: cfg.NumLayers, LossRows: min(caps.LogitRows, shape.Tokens), Overlaps: caps.Overlap,
 		Try: func(l session.Layout) (p session.Planned[*step.Step], err error) {
 			nw.Layout, p.Layout = l, l
-			if p.Step, err = step.Plan(nw, shape, c.Step(), step.SummingOf(1, o.ranks), on); err != nil {
+			if p.Step, err = step.Plan(nw, shape, c.Step(objective.Of(objective.Default, objective.Config{})), step.SummingOf(1, o.ranks), on); err != nil {
 				return p, err
 			}
 			p.Need, err = graph.Need(p.Step.Plan)

@@ -120,7 +120,7 @@ func (s *jsonSchema) bound(k *Key) {
 func Defaults() map[string]any {
 	spec := train.DefaultSpec()
 	q := quant.Default()
-	spec.Quantization, spec.SmoothedCrossEntropy = &q, new(objective.SmoothedConfig)
+	spec.Quantization, spec.Objectives = &q, objective.Defaults()
 	required, values := Required(), map[string]any{}
 	add := func(k *Key, section reflect.Value) {
 		if k.Kind == KindTable || k.Kind == KindRows || required[k.Path] {

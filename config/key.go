@@ -45,7 +45,18 @@ var Root = sectionOf("", "", reflect.TypeFor[train.Spec](), nil)
 
 func sectionOf(path, name string, t reflect.Type, index []int) *Key {
 	section := &Key{Key: keys.Key{Name: name}, Path: path, Kind: KindSection, About: descriptions[path], index: index}
+	section.Keys = keysOf(path, t, index)
+	return section
+}
+
+// keysOf returns the keys that the fields of a section's struct are, those of structs inlined into it in their place.
+func keysOf(path string, t reflect.Type, index []int) (all []*Key) {
 	for i := range t.NumField() {
+		at := append(index[:len(index):len(index)], i)
+		if keys.Inline(t.Field(i)) {
+			all = append(all, keysOf(path, t.Field(i).Type, at)...)
+			continue
+		}
 		tags, ok := keys.Of(t, i)
 		if !ok {
 			continue
@@ -54,9 +65,9 @@ func sectionOf(path, name string, t reflect.Type, index []int) *Key {
 		if path != "" {
 			child = path + "." + tags.Name
 		}
-		section.Keys = append(section.Keys, keyOf(child, tags, t.Field(i).Type, append(index[:len(index):len(index)], i)))
+		all = append(all, keyOf(child, tags, t.Field(i).Type, at))
 	}
-	return section
+	return all
 }
 
 func keyOf(path string, tags keys.Key, t reflect.Type, index []int) *Key {

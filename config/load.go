@@ -22,6 +22,7 @@ import (
 	"github.com/tierlora/tierlora/configs"
 	"github.com/tierlora/tierlora/importer"
 	"github.com/tierlora/tierlora/internal/filename"
+	"github.com/tierlora/tierlora/internal/keys"
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/quant"
@@ -215,7 +216,7 @@ func merge(name string, text []byte, environ, sets []string) (Loaded, []Problem)
 	filled := setDefaults(v, at)
 	c.AssumedStorage = len(filled) > 0
 	c.Notes = append(append(c.Notes, filled...), renameValues(v)...)
-	if err := v.UnmarshalExact(&c.Spec, func(c *mapstructure.DecoderConfig) { c.TagName = "yaml" }); err != nil {
+	if err := v.UnmarshalExact(&c.Spec, func(c *mapstructure.DecoderConfig) { c.TagName, c.SquashTagOption = "yaml", "inline" }); err != nil {
 		problems = append(problems, Problem{At: file.position(nil), Text: err.Error()})
 		return c, problems
 	}
@@ -347,7 +348,7 @@ func EnvironmentKey(rest string) (path string, ok bool) {
 }
 
 // setDefaults gives viper the value of every key that no source sets. QLoRA without a quantization section has the
-// default one.
+// default one, and so has the objective that training.objective names without its section.
 func setDefaults(v *viper.Viper, at map[string]Position) (notes []string) {
 	defaults := train.DefaultSpec()
 	section := v.IsSet("quantization")
@@ -364,14 +365,21 @@ func setDefaults(v *viper.Viper, at map[string]Position) (notes []string) {
 		}
 		defaults.Quantization = &q
 	}
-	root := reflect.ValueOf(defaults)
+	root := reflect.ValueOf(&defaults).Elem()
+	for _, section := range Root.Keys {
+		set := v.IsSet(section.Path) || section.Path == v.GetString("training.objective")
+		if field := root.FieldByIndex(section.index); field.Kind() == reflect.Pointer && field.IsNil() && section.Path != "quantization" && set {
+			field.Set(reflect.New(field.Type().Elem()))
+			keys.SetDefaults(field.Interface())
+		}
+	}
 	for _, k := range Root.Leaves() {
 		if k.Kind == KindTable || k.Kind == KindRows {
 			continue
 		}
 		field, err := root.FieldByIndexErr(k.index)
 		if err != nil {
-			continue // quantization, without one
+			continue // a key of a section that is not there
 		}
 		if k.Kind == KindList {
 			v.SetDefault(k.Path, append([]string{}, field.Convert(reflect.TypeFor[[]string]()).Interface().([]string)...))

@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/configs"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // least is a configuration with only what must be given.
@@ -85,6 +86,24 @@ func TestQLoRAHasItsQuantization(t *testing.T) {
 	q.DoubleQuant = false
 	if !reflect.DeepEqual(s.Quantization, &q) {
 		t.Errorf("quantization %+v, want %+v", s.Quantization, q)
+	}
+}
+
+// TestObjectiveHasItsSection: a section of an objective that is there, or that training.objective asks for, has the
+// defaults of its keys; others stay away.
+func TestObjectiveHasItsSection(t *testing.T) {
+	if s := merged(t, least, nil, nil); s.Objectives != (objective.Config{}) {
+		t.Errorf("sections %+v, want none", s.Objectives)
+	}
+	for _, text := range []string{"smoothed_cross_entropy: {label_smoothing: 0.1}\n", ""} {
+		c, _ := Merge("run.yaml", []byte(least+"training: {objective: smoothed_cross_entropy}\n"+text), nil, nil)
+		want := objective.Defaults().SmoothedCrossEntropy
+		if text != "" {
+			want.LabelSmoothing = 0.1
+		}
+		if got := c.Spec.Objectives.SmoothedCrossEntropy; !reflect.DeepEqual(got, want) {
+			t.Errorf("%q: %+v, want %+v", text, got, want)
+		}
 	}
 }
 

@@ -109,16 +109,28 @@ func describe(t *testing.T) map[string]string {
 	texts, comments := map[string]string{}, map[reflect.Type]map[string]string{}
 	var section func(k *Key, typ reflect.Type)
 	section = func(k *Key, typ reflect.Type) {
-		if comments[typ] == nil {
-			comments[typ] = fieldComments(t, typ)
+		field := func(c *Key) (f reflect.StructField, of reflect.Type) { // of is the struct that holds it, typ or one inlined into it
+			index := c.index
+			if k.Kind == KindSection { // the keys of a list's sections begin anew
+				index = index[len(k.index):]
+			}
+			of = typ
+			for _, i := range index[:len(index)-1] {
+				of = of.Field(i).Type
+			}
+			return of.Field(index[len(index)-1]), of
 		}
 		names := map[string]string{}
 		for _, c := range k.Keys {
-			names[typ.Field(c.index[len(c.index)-1]).Name] = c.Name
+			f, of := field(c)
+			names[f.Name] = c.Name
+			if comments[of] == nil {
+				comments[of] = fieldComments(t, of)
+			}
 		}
 		for _, c := range k.Keys {
-			field := typ.Field(c.index[len(c.index)-1])
-			if text := plainComment(comments[typ][field.Name], field.Name, names); text != "" {
+			field, of := field(c)
+			if text := plainComment(comments[of][field.Name], field.Name, names); text != "" {
 				texts[c.Path] = text
 			}
 			if c.Kind == KindSection || c.Kind == KindRows {

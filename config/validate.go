@@ -16,6 +16,7 @@ import (
 	"github.com/tierlora/tierlora/internal/keys"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // drive begins a Windows path.
@@ -72,7 +73,7 @@ func Validate(s train.Spec) []error {
 	problems = append(problems, s.LoRA.Validate()...)
 	problems = append(problems, s.Dataset.Validate()...)
 	problems = append(problems, s.Training.Validate()...)
-	problems = append(problems, s.ValidateObjective()...)
+	problems = append(problems, objective.Check(s.Training.Objective, s.Objectives)...)
 	problems = append(problems, s.Tracking.Validate()...)
 	problems = append(problems, s.Expect.Validate()...)
 	if s.Quantization != nil {

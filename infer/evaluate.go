@@ -271,7 +271,7 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 	}
 	set, rows, err := s.LoadData(ctx, o.Data, o.Seed)
 	if err == nil {
-		err = objective.CheckRows(objective.Default, objective.Config{}, rows)
+		err = objective.CheckRows(objective.Default, objective.Of(objective.Default, objective.Config{}), rows)
 	}
 	if err != nil {
 		return report, err

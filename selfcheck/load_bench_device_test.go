@@ -18,6 +18,7 @@ import (
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/step"
 )
 
@@ -51,7 +52,7 @@ func BenchmarkGPULoad(b *testing.B) {
 				b.SetBytes(bytes)
 				on := gputest.Open(b) // of this goroutine
 				planned, err := step.Plan(nw, session.Shape{Tokens: 512, Sequences: 1, MaxLen: 512},
-					train.Default().Step(), step.Summing{}, on)
+					train.Default().Step(objective.Of(objective.Default, objective.Config{})), step.Summing{}, on)
 				if err != nil {
 					b.Fatal(err)
 				}

@@ -27,6 +27,7 @@ import (
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/step"
 )
 
@@ -185,7 +186,7 @@ func TestGPULoadShards(t *testing.T) {
 			nw := network(t, b, kernel.F32, &scheme, &lora)
 			nw.Layout.Dequantised = dequantised
 			s := session.Shape{Tokens: 256, Sequences: 1, MaxLen: 256}
-			planned, err := step.Plan(nw, s, train.Default().Step(), step.Summing{}, on)
+			planned, err := step.Plan(nw, s, train.Default().Step(objective.Of(objective.Default, objective.Config{})), step.Summing{}, on)
 			if err != nil {
 				t.Fatal(err)
 			}

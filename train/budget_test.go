@@ -81,7 +81,7 @@ func oneStep(t *testing.T, b *session.Base, float kernel.DType, l *dataset.Loade
 	var programs []*session.Program
 	for _, tokens := range slices.Backward(l.Shape().Budgets) {
 		shape.Tokens = tokens
-		planned, err := step.Plan(nw, shape, Default().Step(), step.Summing{}, on)
+		planned, err := step.Plan(nw, shape, Default().Step(crossEntropy), step.Summing{}, on)
 		if err != nil {
 			t.Fatal(err)
 		}

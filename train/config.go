@@ -157,8 +157,6 @@ type Config struct {
 	// Resume continues an interrupted run: auto takes the newest complete checkpoint of the output folder, if any; a path
 	// names a checkpoint folder. Empty refuses to overwrite a run that is there.
 	Resume string `yaml:"resume" form:"path" resume:"free"`
-
-	sections objective.Config // those of objectives in the Spec that the section is of; Spec.objectives
 }
 
 // Expect is the `expect:` section: criteria checked at the end of a run.
@@ -194,16 +192,13 @@ func (Config) Choices() map[string][]string {
 	}
 }
 
-// Step returns what of the section the training step is planned from.
-func (c Config) Step() step.Options {
+// Step returns what the training step of an objective is planned from.
+func (c Config) Step(o objective.Objective) step.Options {
 	return step.Options{
-		Objective: c.objective(), Optimizer: optimizer.Optimizers[c.Optimizer](c.optimizer()), MaxGradNorm: c.MaxGradNorm,
+		Objective: o, Optimizer: optimizer.Optimizers[c.Optimizer](c.optimizer()), MaxGradNorm: c.MaxGradNorm,
 		TensorNorms: c.GradNormSteps > 0, LossScaleInterval: c.LossScaleInterval,
 	}
 }
-
-// objective is the objective that the section names, which Validate has found.
-func (c Config) objective() objective.Objective { return objective.Of(c.Objective, c.sections) }
 
 // Validate returns every problem of the section, each naming its key.
 func (c Config) Validate() []error {

@@ -34,7 +34,7 @@ func gradCheckOn(ctx context.Context, s Spec, env Env, o gradcheck.Options, on g
 	}
 	c := p.spec.Training
 	in := gradcheck.Input{
-		Session: p.Session, Batch: batches[0], Step: c.Step(), LossScale: c.LossScale, LR: c.LearningRate, Seed: s.Seed,
+		Session: p.Session, Batch: batches[0], Step: s.Step(), LossScale: c.LossScale, LR: c.LearningRate, Seed: s.Seed,
 	}
 	return gradcheck.Run(ctx, in, o)
 }

@@ -17,6 +17,9 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
+// crossEntropy is the objective of a configuration that names none.
+var crossEntropy = objective.Of(objective.Default, objective.Config{})
+
 func stories(t testing.TB) *session.Base {
 	t.Helper()
 	b, err := session.OpenBase(context.Background(), golden.StoriesDir(t), session.Env{})
@@ -55,7 +58,7 @@ func newTestStep(t testing.TB, b *session.Base, nw session.Network, s session.Sh
 
 func newTestStepOn(t testing.TB, on graph.Machine, b *session.Base, nw session.Network, s session.Shape, c Config, adapterDir string) *testStep {
 	t.Helper()
-	planned, err := step.Plan(nw, s, c.Step(), step.Summing{}, on)
+	planned, err := step.Plan(nw, s, c.Step(crossEntropy), step.Summing{}, on)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -124,7 +124,6 @@ func openOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, 
 	if err != nil {
 		return nil, err
 	}
-	s.Training.sections = s.objectives()
 	p := &prepared{}
 	p.opened = opened{base, s, env}
 	p.batches = batches{division: divisionOf(s, env), evenCost: tokenCost * base.Base.Config.HiddenSize, pieces: 1}
@@ -220,11 +219,11 @@ const tokenCost = 6
 func (p *opened) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, error) {
 	data := p.spec.Dataset
 	data.EndOfEpoch = func(epoch int, r *dataset.Report) { p.env.Newsf("end of epoch %d: %s", epoch, r) }
-	name := p.spec.Training.Objective
-	data.Preferences = objective.Preferences(name, objective.Config{})
+	o := p.spec.Objective()
+	data.Preferences = objective.Preferences(o)
 	set, report, err := p.LoadData(ctx, data, p.spec.Seed)
 	if err == nil {
-		err = objective.CheckRows(name, objective.Config{}, report)
+		err = objective.CheckRows(p.spec.Training.Objective, o, report)
 	}
 	return set, report, err
 }

@@ -122,7 +122,7 @@ func TestSumIsOfWholeGradients(t *testing.T) {
 	gradient := func(sum step.Summing, micros ...int) (all []float32) {
 		on := graph.NewCPU(1)
 		shape := session.Shape{Tokens: T, Sequences: 1, MaxLen: T}
-		planned, err := step.Plan(network(t, b, kernel.F32, nil, &cfg), shape, Default().Step(), sum, on)
+		planned, err := step.Plan(network(t, b, kernel.F32, nil, &cfg), shape, Default().Step(crossEntropy), sum, on)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -18,7 +18,7 @@ func smoothedSpec(t testing.TB, steps int) Spec {
 	s.Dataset.Packing, s.Dataset.ValSplit = true, 0.1
 	c := &s.Training
 	c.BatchSize, c.GradientAccumulationSteps, c.LoggingSteps, c.EvalSteps, c.EvalOnStart, c.ReportTo = 1, 4, 2, 3, true, []string{"csv"}
-	c.Objective, s.SmoothedCrossEntropy = "smoothed_cross_entropy", &objective.SmoothedConfig{LabelSmoothing: 0.1, ZLoss: 1e-3}
+	c.Objective, s.Objectives.SmoothedCrossEntropy = "smoothed_cross_entropy", &objective.SmoothedConfig{LabelSmoothing: 0.1, ZLoss: 1e-3}
 	return s
 }
 
@@ -93,13 +93,13 @@ func TestSmoothedCrossEntropyRun(t *testing.T) {
 // the untrained model is what cross-entropy has.
 func TestZLossAddsUp(t *testing.T) {
 	s := smoothedSpec(t, 2)
-	s.SmoothedCrossEntropy, s.Training.LoggingSteps = &objective.SmoothedConfig{ZLoss: 0.01}, 1
+	s.Objectives.SmoothedCrossEntropy, s.Training.LoggingSteps = &objective.SmoothedConfig{ZLoss: 0.01}, 1
 	mustStart(t, s, Env{})
 	both := s
 	both.Training.LoggingSteps, both.OutputDir = 2, filepath.Join(t.TempDir(), "both")
 	mustStart(t, both, Env{})
 	plain := smoothedSpec(t, 1)
-	plain.Training.Objective, plain.SmoothedCrossEntropy, plain.Training.LoggingSteps = objective.Default, nil, 1
+	plain.Training.Objective, plain.Objectives.SmoothedCrossEntropy, plain.Training.LoggingSteps = objective.Default, nil, 1
 	mustStart(t, plain, Env{})
 	steps := linesWith(t, s.OutputDir, "loss", "loss", "nll", "z_squared")
 	for _, row := range append(steps, linesWith(t, both.OutputDir, "loss", "loss", "nll", "z_squared")...) {
@@ -126,7 +126,7 @@ func TestDivisorOfSequences(t *testing.T) {
 	t.Cleanup(func() { delete(objective.Objectives, "by_sequence") })
 	run := func(name string) (Spec, Result) {
 		s := smoothedSpec(t, 4)
-		s.Training.Objective, s.SmoothedCrossEntropy, s.Training.LearningRate = name, nil, 1e-30
+		s.Training.Objective, s.Objectives.SmoothedCrossEntropy, s.Training.LearningRate = name, nil, 1e-30
 		s.Dataset.Packing, s.Training.LoggingSteps = false, 4
 		return s, mustStart(t, s, oneWorker)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/objective"
+	"github.com/tierlora/tierlora/train/step"
 	"github.com/tierlora/tierlora/train/track"
 )
 
@@ -27,9 +28,8 @@ type Spec struct {
 	// Dataset is where the rows come from and how they become token sequences.
 	Dataset dataset.Config `yaml:"dataset"`
 	// Training is how long and how to train, and what is evaluated and saved on the way.
-	Training Config `yaml:"training"`
-	// SmoothedCrossEntropy is label smoothing and z-loss for training.objective: smoothed_cross_entropy.
-	SmoothedCrossEntropy *objective.SmoothedConfig `yaml:"smoothed_cross_entropy,omitempty"`
+	Training   Config           `yaml:"training"`
+	Objectives objective.Config `yaml:",inline"` // a section for each objective that has settings
 	// Tracking is what the trackers of training.report_to need to know.
 	Tracking track.Config `yaml:"tracking,omitempty"`
 	// Expect is what must hold at the end of the run; where it does not, the exit code is 1.
@@ -70,22 +70,11 @@ func (s Spec) Evaluation(adapterDir string) infer.EvalOptions {
 	return infer.EvalOptions{Options: s.Session(), AdapterDir: adapterDir, Data: s.Dataset, Seed: s.Seed, BatchSize: s.Training.BatchSize}
 }
 
-// objectives are the sections of objectives that the configuration has.
-func (s Spec) objectives() (all objective.Config) {
-	if c := s.SmoothedCrossEntropy; c != nil {
-		all.Smoothed = *c
-	}
-	return all
+// Objective returns what the run minimises: the objective that training.objective names, with the settings of its
+// section. Everything that plans, reads rows, trains or evaluates for the run takes it from here. Validate has found it.
+func (s Spec) Objective() objective.Objective {
+	return objective.Of(s.Training.Objective, s.Objectives)
 }
 
-// ValidateObjective returns every problem of the sections of objectives, each naming its key.
-func (s Spec) ValidateObjective() []error {
-	if _, ok := objective.Objectives[s.Training.Objective]; !ok {
-		return nil // the key's own check says so
-	}
-	var problems []error
-	if c := s.SmoothedCrossEntropy; c != nil {
-		problems = keys.Check("smoothed_cross_entropy.", *c)
-	}
-	return append(problems, s.objectives().Problems(s.Training.Objective)...)
-}
+// Step returns what the training step is planned from.
+func (s Spec) Step() step.Options { return s.Training.Step(s.Objective()) }

@@ -34,7 +34,7 @@ func TestSplitGradients(t *testing.T) {
 			}
 			n := len(batches)
 			c := gradcheck.Computation{
-				Session: p.Session, Step: s.Training.Step(), Shape: z.Train, Seed: s.Seed,
+				Session: p.Session, Step: s.Step(), Shape: z.Train, Seed: s.Seed,
 				Window: step.Window{Number: 1, Batches: batches, Trained: trained, Sequences: n, Groups: n, LR: 1e-3},
 			}
 			g, err := c.Gradients(context.Background(), graph.NewCPU(2), kernel.F64)

@@ -17,7 +17,7 @@ import (
 func startedStep(t *testing.T, b *session.Base, nw session.Network, s session.Shape, c Config) *testStep {
 	t.Helper()
 	on := graph.NewCPU(2)
-	planned, err := step.Plan(nw, s, c.Step(), step.Summing{}, on)
+	planned, err := step.Plan(nw, s, c.Step(crossEntropy), step.Summing{}, on)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -151,7 +151,7 @@ func openTokenizer(ctx context.Context, name string, env session.Env) (*tokenize
 func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer, folder fs.FS, env session.Env) (*dataset.Set, *dataset.Report, error) {
 	c := s.Dataset
 	c.Seed, c.Progress = s.Seed, env.Reading
-	c.Preferences = objective.Preferences(s.Training.Objective, objective.Config{})
+	c.Preferences = objective.Preferences(s.Objective())
 	c.Chat = func() (*chat.Sources, error) { return chat.Find(folder) }
 	short, embedded := strings.CutPrefix(c.Path, session.EmbeddedPrefix)
 	if !embedded {

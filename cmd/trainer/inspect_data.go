@@ -88,8 +88,7 @@ token. --html writes a page that needs no network.`,
 			}
 			w := bufio.NewWriter(coloured(c.out))
 			fmt.Fprintln(w, plainText(report.String()))
-			of := loaded.Spec.Training.Objective
-			if err := objective.CheckRows(of, objective.Config{}, report); err != nil {
+			if err := objective.CheckRows(loaded.Spec.Training.Objective, loaded.Spec.Objective(), report); err != nil {
 				fmt.Fprintf(w, "training refuses these rows: %s\n", plainText(err.Error()))
 			}
 			showRows(w, shown, mayColour(c.out))

@@ -5,7 +5,7 @@
 //
 // The tags are
 //
-//	yaml     the key's name; "-" or none: the field is no key
+//	yaml     the key's name; "-" or none: the field is no key; ",inline": the fields of the struct are keys of this section
 //	default  the value of a key that is not set; members of a list are separated by blanks; none = the zero value
 //	range    the numbers that are allowed, as an interval: [ and ] include the bound, ( and ) exclude it
 //	choices  the texts that are allowed, separated by blanks; a section with choices from a table has a method Choices
@@ -82,6 +82,11 @@ func Of(section reflect.Type, i int) (Key, bool) {
 	return k, true
 }
 
+// Inline reports whether a field is a struct whose fields are keys of the section that holds it: its tag is yaml:",inline".
+func Inline(f reflect.StructField) bool {
+	return f.Type.Kind() == reflect.Struct && f.Tag.Get("yaml") == ",inline"
+}
+
 // SetDefaults sets the fields of the struct that to points at to their defaults, and so those of sections within it.
 // Sections behind pointers and lists of sections stay as they are. Lists of texts are empty where they are not set, not nil.
 func SetDefaults(to any) { setDefaults(reflect.ValueOf(to).Elem()) }
@@ -89,6 +94,10 @@ func SetDefaults(to any) { setDefaults(reflect.ValueOf(to).Elem()) }
 func setDefaults(section reflect.Value) {
 	t := section.Type()
 	for i := range t.NumField() {
+		if Inline(t.Field(i)) {
+			setDefaults(section.Field(i))
+			continue
+		}
 		k, ok := Of(t, i)
 		if !ok {
 			continue
@@ -150,6 +159,10 @@ func Each(section any, see func(path string, k Key, value any)) {
 
 func each(prefix string, section reflect.Value, see func(path string, k Key, value any)) {
 	for i := range section.NumField() {
+		if Inline(section.Type().Field(i)) {
+			each(prefix, section.Field(i), see)
+			continue
+		}
 		k, ok := Of(section.Type(), i)
 		if !ok {
 			continue

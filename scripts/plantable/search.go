@@ -95,7 +95,7 @@ func (c card) need(tokens int, l session.Layout) (int64, error) {
 	}
 	defer of.Close() //nolint:errcheck // read only
 	of.Net.Layout, of.Net.Ranks = l, c.share
-	planned, err := step.Plan(of.Net, session.Shape{Tokens: tokens, Sequences: 1, MaxLen: tokens}, spec.Training.Step(), step.SummingOf(c.devices, c.devices), c.on)
+	planned, err := step.Plan(of.Net, session.Shape{Tokens: tokens, Sequences: 1, MaxLen: tokens}, spec.Step(), step.SummingOf(c.devices, c.devices), c.on)
 	if err != nil {
 		return 0, err
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// Objectives make the values of training.objective by their names.
+// Objectives make the values of training.objective by their names, from the sections of a configuration.
 var Objectives = map[string]func(Config) Objective{
 	Default:      func(Config) Objective { return crossEntropy{} },
 	smoothedName: newSmoothed,
@@ -17,20 +17,6 @@ var Objectives = map[string]func(Config) Objective{
 
 // Default is the name of the objective of a model's own loss. Evaluations outside a training run use it.
 const Default = "cross_entropy"
-
-// Of is the objective of a name in Objectives, as its section of a configuration says.
-func Of(name string, c Config) Objective { return Objectives[name](c) }
-
-// Config holds the settings of every objective that has some, as the sections of training have them.
-type Config struct {
-	Smoothed SmoothedConfig
-}
-
-// Problems returns what is wrong with the sections of a run that trains by the named objective, each error beginning with
-// its key. The section of another objective must not be set.
-func (c Config) Problems(name string) []error {
-	return c.Smoothed.problems(name)
-}
 
 // Objective is a loss: what it needs of a batch, what it is averaged over, the graph that computes it, and the numbers
 // that it reports beside it. An Objective holds its settings and no state, so that plans and ranks may share it.

@@ -16,14 +16,15 @@ type preferring interface {
 
 // Preferences tells whether an objective learns from preferences, so that rows which could be such are read as such
 // (dataset.Config.Preferences).
-func Preferences(name string, c Config) bool {
-	_, ok := Of(name, c).(preferring)
+func Preferences(o Objective) bool {
+	_, ok := o.(preferring)
 	return ok
 }
 
-// CheckRows refuses data whose rows an objective has no use for, training and validation rows alike.
-func CheckRows(name string, c Config, r *dataset.Report) error {
-	takes, prefers := Of(name, c).(preferring)
+// CheckRows refuses data whose rows an objective has no use for, training and validation rows alike. name is the
+// objective's name in Objectives.
+func CheckRows(name string, o Objective, r *dataset.Report) error {
+	takes, prefers := o.(preferring)
 	for _, part := range []*dataset.Report{r, r.Val} {
 		if part == nil {
 			continue

@@ -65,7 +65,7 @@ func TestSupervisedTakesSingleSequences(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := ""
-		if err := CheckRows(Default, Config{}, report); err != nil {
+		if err := CheckRows(Default, Of(Default, Config{}), report); err != nil {
 			got = err.Error()
 		}
 		want := c.want
@@ -76,7 +76,7 @@ func TestSupervisedTakesSingleSequences(t *testing.T) {
 			t.Errorf("%s\ngot  %s\nwant %s", c.rows, got, want)
 		}
 	}
-	if Preferences(Default, Config{}) {
+	if Preferences(Of(Default, Config{})) {
 		t.Error("cross_entropy learns from preferences")
 	}
 }

@@ -20,13 +20,10 @@ type SmoothedConfig struct {
 	ZLoss float64 `yaml:"z_loss" range:"[0,inf)" resume:"steers"`
 }
 
-// problems returns what is wrong with the section of a run that trains by the named objective, beside its values' ranges.
-func (c SmoothedConfig) problems(name string) (all []error) {
-	switch unset := c == (SmoothedConfig{}); {
-	case name == smoothedName && unset:
-		all = append(all, fmt.Errorf("%s: set label_smoothing or z_loss above 0, or training.objective: %s, which is the same without them", smoothedName, Default))
-	case name != smoothedName && !unset:
-		all = append(all, fmt.Errorf("%s: is set, and training.objective is %s: set training.objective: %s, or remove the section", smoothedName, name, smoothedName))
+func (c SmoothedConfig) problems() (all []error) {
+	if c == (SmoothedConfig{}) {
+		all = append(all, fmt.Errorf("%s: set label_smoothing or z_loss above 0, or training.objective: %s, which is the same without them",
+			smoothedName, Default))
 	}
 	return all
 }
@@ -38,7 +35,9 @@ type smoothed struct {
 	SmoothedConfig
 }
 
-func newSmoothed(c Config) Objective { return smoothed{SmoothedConfig: c.Smoothed} }
+func newSmoothed(c Config) Objective {
+	return smoothed{SmoothedConfig: settings(c.SmoothedCrossEntropy)}
+}
 
 func (smoothed) Numbers() []Number {
 	return []Number{{Name: "nll", Unit: "nats/token", Per: Tokens}, perplexity("nll"), {Name: "z_squared", Per: Tokens}}

@@ -1,0 +1,86 @@
+package objective
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/tierlora/tierlora/internal/keys"
+)
+
+// Config holds the section of each objective that has settings, as a configuration has them at its top level. A nil
+// section is not there: its objective has the defaults of the section's keys.
+type Config struct {
+	// SmoothedCrossEntropy is label smoothing and z-loss for training.objective: smoothed_cross_entropy.
+	SmoothedCrossEntropy *SmoothedConfig `yaml:"smoothed_cross_entropy,omitempty"`
+}
+
+// section is a field of Config.
+type section interface {
+	// problems returns what is wrong with the values of a section together, each error beginning with its key. Each
+	// value by itself is checked by the range or the choices of its key.
+	problems() []error
+}
+
+// shared is an optional capability of a section that objectives of other names than the section's take settings from.
+type shared interface {
+	// objectives are the names of the objectives in Objectives that use the section.
+	objectives() []string
+}
+
+// Of returns the objective of a name in Objectives with the settings of its section of a configuration.
+func Of(name string, c Config) Objective { return Objectives[name](c) }
+
+// settings returns a section's values, which are the defaults of its keys where a configuration has no such section.
+func settings[S any](section *S) (s S) {
+	if section != nil {
+		return *section
+	}
+	keys.SetDefaults(&s)
+	return s
+}
+
+// Defaults returns all sections with the defaults of their keys.
+func Defaults() (c Config) {
+	v := reflect.ValueOf(&c).Elem()
+	for i := range v.NumField() {
+		v.Field(i).Set(defaultsOf(v.Field(i).Type()))
+	}
+	return c
+}
+
+// defaultsOf returns a pointer to a section with the defaults of its keys.
+func defaultsOf(pointer reflect.Type) reflect.Value {
+	s := reflect.New(pointer.Elem())
+	keys.SetDefaults(s.Interface())
+	return s
+}
+
+// Check returns what is wrong with the sections of a run that trains by the named objective, each error beginning with
+// its key. A section of another objective may stand there with the values of its defaults only.
+func Check(name string, c Config) (problems []error) {
+	if Objectives[name] == nil {
+		return nil // the check of training.objective says so
+	}
+	v := reflect.ValueOf(c)
+	for i := range v.NumField() {
+		k, _ := keys.Of(v.Type(), i)
+		users, at, defaults := []string{k.Name}, v.Field(i), defaultsOf(v.Field(i).Type())
+		if s, ok := defaults.Interface().(shared); ok {
+			users = s.objectives()
+		}
+		if at.IsNil() {
+			at = defaults
+		}
+		problems = append(problems, keys.Check(k.Name+".", at.Elem().Interface())...)
+		switch {
+		case slices.Contains(users, name):
+			problems = append(problems, at.Interface().(section).problems()...)
+		case !reflect.DeepEqual(at.Interface(), defaults.Interface()):
+			problems = append(problems, fmt.Errorf("%s: is set, and training.objective is %s: set training.objective: %s, or remove the section",
+				k.Name, name, strings.Join(users, " or ")))
+		}
+	}
+	return problems
+}
