@@ -7,12 +7,13 @@ import (
 	"time"
 )
 
-// TestManyUnknownKeys: a file of many thousand unknown keys is refused at once, with the first of them and how many there
-// are, and so are keys that are given twice and values of a wrong kind.
+// TestManyUnknownKeys: a file of many thousand unknown keys is refused at once, with the first of them and how many
+// there are, and so are keys that are given twice and values of a wrong kind.
 func TestManyUnknownKeys(t *testing.T) {
 	many := func(n int, line string) string {
 		var b strings.Builder
-		b.WriteString("base_model: embedded:stories260K\noutput_dir: r\ndataset: {path: embedded:gsm8k_300.jsonl, format: completion}\n")
+		b.WriteString("base_model: embedded:stories260K\noutput_dir: r\ndataset: {path: embedded:gsm8k_300.jsonl, " +
+			"format: completion}\n")
 		for i := range n {
 			b.WriteString(strings.ReplaceAll(line, "N", fmt.Sprint(i)))
 		}
@@ -35,7 +36,8 @@ func TestManyUnknownKeys(t *testing.T) {
 		if took := time.Since(began); took > 20*time.Second { // it took 35 s; 0.3 s on a free machine
 			t.Errorf("%s: %v", name, took)
 		}
-		if lines := strings.Count(text, "\n"); lines > mostProblems+2 || !strings.Contains(text, fmt.Sprintf("\n%d problems in ", c.want)) ||
+		if lines := strings.Count(text, "\n"); lines > mostProblems+2 ||
+			!strings.Contains(text, fmt.Sprintf("\n%d problems in ", c.want)) ||
 			strings.Contains(text, "more problems are left out here") != (c.want > mostProblems) {
 			t.Errorf("%s: %d lines, end %q", name, lines, text[max(0, len(text)-300):])
 		}

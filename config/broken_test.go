@@ -16,7 +16,8 @@ func problemsOf(text string, environ, sets []string) string {
 
 // TestBrokenConfigs: what is wrong, and the exact words that say so.
 // windowsPath is what a backslash in double quotes that YAML refuses is answered.
-const windowsPath = `a backslash in double quotes begins an escape such as \n or \u00e9, and this one is none: write a Windows path in single quotes ('C:\new\data') or with slashes (C:/new/data)`
+const windowsPath = `a backslash in double quotes begins an escape such as \n or \u00e9, and this one is none: write ` +
+	`a Windows path in single quotes ('C:\new\data') or with slashes (C:/new/data)`
 
 func TestBrokenConfigs(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
@@ -31,7 +32,9 @@ func TestBrokenConfigs(t *testing.T) {
 				"run.yaml:2:1: datset: unknown key; the nearest is dataset\n" +
 				"run.yaml:4:12: training.max_step: unknown key; the nearest is training.max_steps"},
 		{"far from any key", least + "lora: {xylophone: 1}\n",
-			"run.yaml:4:8: lora.xylophone: unknown key; the keys of lora are alpha, alpha_pattern, dropout, init_from, init_lora_weights, loraplus_lr_ratio, r, rank_pattern, target_modules, target_parameters, use_rslora"},
+			"run.yaml:4:8: lora.xylophone: unknown key; the keys of lora are alpha, alpha_pattern, dropout, " +
+				"init_from, init_lora_weights, loraplus_lr_ratio, r, rank_pattern, target_modules, " +
+				"target_parameters, use_rslora"},
 		{"Axolotl name", least + "micro_batch_size: 4\n",
 			"run.yaml:4:1: micro_batch_size: is training.batch_size here"},
 		{"Axolotl name in a section", least + "training:\n  num_epochs: 3\n",
@@ -41,12 +44,17 @@ func TestBrokenConfigs(t *testing.T) {
 				"run.yaml:5:1: cutoff_len: is dataset.max_length here"},
 		{"streaming of others", least + "streaming: true\nbuffer_size: 16384\n",
 			"run.yaml:4:1: streaming: is dataset.streaming here\n" +
-				"run.yaml:5:1: buffer_size: has no counterpart here: with dataset.streaming rows are shuffled and packed within windows of 4096; without it over all rows"},
-		{"a stream without an end", "base_model: m\ndataset: {path: d.jsonl, streaming: true, val_split: 0.1, cache_dir: c}\noutput_dir: out\n",
-			"run.yaml:2:54: dataset.val_split: with dataset.streaming the rows are not counted before they are trained on, so no part of them can be held out: " +
+				"run.yaml:5:1: buffer_size: has no counterpart here: with dataset.streaming rows are shuffled and " +
+				"packed within windows of 4096; without it over all rows"},
+		{"a stream without an end", "base_model: m\ndataset: {path: d.jsonl, streaming: true, val_split: 0.1, " +
+			"cache_dir: c}\noutput_dir: out\n",
+			"run.yaml:2:54: dataset.val_split: with dataset.streaming the rows are not counted before they are " +
+				"trained on, so no part of them can be held out: " +
 				"name validation rows in dataset.val_path or dataset.val_sources\n" +
-				"run.yaml:2:70: dataset.cache_dir: with dataset.streaming nothing is written to disk: remove one of them\n" +
-				"run.yaml: training.max_steps: is 0, and dataset.streaming does not know how many rows an epoch has: write how many steps to make"},
+				"run.yaml:2:70: dataset.cache_dir: with dataset.streaming nothing is written to disk: remove one of " +
+				"them\n" +
+				"run.yaml: training.max_steps: is 0, and dataset.streaming does not know how many rows an epoch has: " +
+				"write how many steps to make"},
 		{"a value in Axolotl", least + "lora_target_linear: true\n",
 			"run.yaml:4:1: lora_target_linear: is not a key here: write lora.target_modules: all-linear"},
 		{"right name, wrong place", least + "learning_rate: 1e-3\n",
@@ -59,13 +67,16 @@ func TestBrokenConfigs(t *testing.T) {
 				"run.yaml:5:1: adaptor: unknown key; the nearest is adapter\n" +
 				"run.yaml:6:24: training.batch_size: 0 must be at least 1"},
 		{"unknown tracker", least + "training: {report_to: [comet]}\n",
-			"run.yaml:4:23: training.report_to: \"comet\" is not one of csv, kubeflow, mlflow, prometheus, tensorboard, trackio, wandb, webhook"},
+			"run.yaml:4:23: training.report_to: \"comet\" is not one of csv, kubeflow, mlflow, prometheus, " +
+				"tensorboard, trackio, wandb, webhook"},
 		{"tracker's address", least + "tracking: {mlflow_url: server}\n",
 			"run.yaml:4:24: tracking.mlflow_url: is not an address such as https://host:port/path"},
 		{"password in an address", least + "tracking: {webhook_url: 'https://me:pw@host/x'}\n",
-			"run.yaml:4:25: tracking.webhook_url: has a user name or password in it, which would be saved with the run; set them in the environment (docs/TRACKERS.md)"},
+			"run.yaml:4:25: tracking.webhook_url: has a user name or password in it, which would be saved with the " +
+				"run; set them in the environment (docs/TRACKERS.md)"},
 		{"metrics for everybody", least + "tracking: {metrics_addr: '0.0.0.0:9400'}\n",
-			"run.yaml:4:26: tracking.metrics_addr: \"0.0.0.0:9400\" is not a loopback address; write 127.0.0.1:PORT, and put a proxy before it where others must read it"},
+			"run.yaml:4:26: tracking.metrics_addr: \"0.0.0.0:9400\" is not a loopback address; write 127.0.0.1:PORT, " +
+				"and put a proxy before it where others must read it"},
 		{"given twice", least + "seed: 1\nseed: 2\n",
 			"run.yaml:5:1: seed: given twice, first in line 4"},
 		{"given twice in a section", least + "training:\n  batch_size: 1\n  batch_size: 1\n",
@@ -109,9 +120,11 @@ func TestBrokenConfigs(t *testing.T) {
 		{"wrong value in a table", least + "lora: {rank_pattern: {q_proj: much}}\n",
 			"run.yaml:4:31: lora.rank_pattern.q_proj: expected a whole number, got the text \"much\""},
 		{"missing keys", "seed: 1\n",
-			"run.yaml: base_model: is missing; name a model folder, a hub name such as org/name, or embedded:stories260K\n" +
+			"run.yaml: base_model: is missing; name a model folder, a hub name such as org/name, or " +
+				"embedded:stories260K\n" +
 				"run.yaml: output_dir: is missing; name a folder for the run, such as runs/first\n" +
-				"run.yaml: dataset.path is missing: name a data file, a folder or a hub data set such as org/name, or list dataset.sources"},
+				"run.yaml: dataset.path is missing: name a data file, a folder or a hub data set such as org/name, " +
+				"or list dataset.sources"},
 		{"empty file", "",
 			"run.yaml: empty: give at least base_model, dataset.path and output_dir"},
 		{"only a comment", "# nothing\n",
@@ -123,14 +136,21 @@ func TestBrokenConfigs(t *testing.T) {
 		{"no YAML", "a: [1,\nb: 2\n",
 			"run.yaml:2: not valid YAML: did not find expected ',' or ']'"},
 		{"tab", "a:\n\tb: 1\n",
-			"run.yaml:2: not valid YAML: found character that cannot start any token: a tab stands in the indentation, which is made of spaces in YAML"},
-		{"a Windows path in double quotes", "base_model: m\noutput_dir: out\ndataset:\n  path: \"C:\\data\\rows.jsonl\"\n",
+			"run.yaml:2: not valid YAML: found character that cannot start any token: a tab stands in the " +
+				"indentation, which is made of spaces in YAML"},
+		{"a Windows path in double quotes",
+			"base_model: m\noutput_dir: out\ndataset:\n  path: \"C:\\data\\rows.jsonl\"\n",
 			"run.yaml:4: not valid YAML: " + windowsPath},
 		{"a Windows path on the first line", "base_model: \"D:\\users\"\n",
 			"run.yaml:1: not valid YAML: " + windowsPath},
-		{"a Windows path with escapes that there are", "base_model: m\noutput_dir: \"C:\\temp\\new\"\ndataset: {path: \"rows\\read.jsonl\"}\n",
-			`run.yaml:2:13: output_dir: "C:\temp\new" has a control character (0x09), which no path has: a backslash in double quotes begins an escape, so write a Windows path in single quotes ('C:\new\data') or with slashes (C:/new/data)` + "\n" +
-				`run.yaml:3:17: dataset.path: "rows\read.jsonl" has a control character (0x0d), which no path has: a backslash in double quotes begins an escape, so write a Windows path in single quotes ('C:\new\data') or with slashes (C:/new/data)`},
+		{"a Windows path with escapes that there are",
+			"base_model: m\noutput_dir: \"C:\\temp\\new\"\ndataset: {path: \"rows\\read.jsonl\"}\n",
+			`run.yaml:2:13: output_dir: "C:\temp\new" has a control character (0x09), which no path has: a backslash ` +
+				`in double quotes begins an escape, so write a Windows path in single quotes ('C:\new\data') or with ` +
+				`slashes (C:/new/data)` + "\n" +
+				`run.yaml:3:17: dataset.path: "rows\read.jsonl" has a control character (0x0d), which no path has: a ` +
+				`backslash in double quotes begins an escape, so write a Windows path in single quotes ` +
+				`('C:\new\data') or with slashes (C:/new/data)`},
 		{"two documents", least + "---\nbase_model: m\ndataset: {path: d.jsonl}\noutput_dir: out\n",
 			"run.yaml:4:1: a second document begins here: a configuration is one document"},
 		{"alias", "base_model: &m x\noutput_dir: *m\n",
@@ -155,7 +175,8 @@ func TestBrokenConfigs(t *testing.T) {
 		{"unknown adapter", least + "adapter: dora2\n",
 			"run.yaml:4:10: adapter: \"dora2\" is not one of lora, qlora"},
 		{"LoRA on few bits", least + "adapter: lora\nquantization: {bits: 4}\n",
-			"run.yaml:5:15: quantization: adapter lora keeps the base weights as they are; write adapter: qlora, or remove the section"},
+			"run.yaml:5:15: quantization: adapter lora keeps the base weights as they are; write adapter: qlora, or " +
+				"remove the section"},
 		{"unsupported bits", least + "adapter: qlora\nquantization: {bits: 3, type: nf5, block_size: 65}\n",
 			"run.yaml:5:22: quantization.bits: 3 is not supported with type nf4; use 4\n" +
 				"run.yaml:5:31: quantization.type: \"nf5\" is not supported; use fp4 or int8 or nf4\n" +
@@ -163,7 +184,8 @@ func TestBrokenConfigs(t *testing.T) {
 		{"unknown device", least + "device: tpu\n",
 			"run.yaml:4:9: device: \"tpu\" is not one of auto, cpu, cuda"},
 		{"evaluation without data", least + "training: {eval_steps: 10}\n",
-			"run.yaml:4:24: training.eval_steps: there is nothing to evaluate; set dataset.val_split or dataset.val_path"},
+			"run.yaml:4:24: training.eval_steps: there is nothing to evaluate; set dataset.val_split or " +
+				"dataset.val_path"},
 		{"warm-up beyond the end", least + "training: {max_steps: 10, warmup_steps: 11}\n",
 			"run.yaml:4:41: training.warmup_steps: 11 are more than the run's 10 steps"},
 		{"negative epochs", least + "training: {max_steps: 10, epochs: -1}\n",
@@ -173,25 +195,35 @@ func TestBrokenConfigs(t *testing.T) {
 		{"epochs without end", least + "training: {epochs: 1e9}\n",
 			"run.yaml:4:20: training.epochs: 1e+09 must be from 0 to 1000000"},
 		{"unknown schedule", least + "training: {lr_scheduler: cosin}\n",
-			"run.yaml:4:26: training.lr_scheduler: \"cosin\" is not one of constant, constant_with_warmup, cosine, cosine_with_min_lr, inverse_sqrt, linear, wsd; did you mean cosine?"},
-		{"values out of range", least + "training:\n  learning_rate: 0\n  warmup_ratio: 2\nlora:\n  r: 0\n  dropout: 1\nexpect:\n  loss_decrease: 30\n  max_vram: lots\n",
+			"run.yaml:4:26: training.lr_scheduler: \"cosin\" is not one of constant, constant_with_warmup, cosine, " +
+				"cosine_with_min_lr, inverse_sqrt, linear, wsd; did you mean cosine?"},
+		{"values out of range", least + "training:\n  learning_rate: 0\n  warmup_ratio: 2\nlora:\n  r: 0\n  dropout: " +
+			"1\nexpect:\n  loss_decrease: 30\n  max_vram: lots\n",
 			"run.yaml:5:18: training.learning_rate: 0 must be above 0\n" +
 				"run.yaml:6:17: training.warmup_ratio: 2 must be from 0 to 1 (0.02 is 2%)\n" +
 				"run.yaml:8:6: lora.r: 0 must be from 1 to 4096\n" +
 				"run.yaml:9:12: lora.dropout: 1 must be at least 0 and below 1\n" +
 				"run.yaml:11:18: expect.loss_decrease: 30 must be at least 0 and below 1 (0.3 is 30%)\n" +
-				"run.yaml:12:13: expect.max_vram: \"lots\" is no amount of memory: write it like \"256MiB\", \"2GiB\" or \"2GB\""},
+				"run.yaml:12:13: expect.max_vram: \"lots\" is no amount of memory: write it like \"256MiB\", " +
+				"\"2GiB\" or \"2GB\""},
 		{"held out without data", least + "training: {eval_on_start: true}\nexpect: {eval_loss_max: 2}\n",
-			"run.yaml:4:27: training.eval_on_start: there is nothing to evaluate; set dataset.val_split or dataset.val_path\n" +
-				"run.yaml:5:25: expect.eval_loss_max: there is nothing to evaluate; set dataset.val_split or dataset.val_path"},
+			"run.yaml:4:27: training.eval_on_start: there is nothing to evaluate; set dataset.val_split or " +
+				"dataset.val_path\n" +
+				"run.yaml:5:25: expect.eval_loss_max: there is nothing to evaluate; set dataset.val_split or " +
+				"dataset.val_path"},
 		{"nothing to compare with", least + "expect: {eval_loss_decrease: 0.1, reference: \"embedded:x.json\"}\n",
-			"run.yaml:4:30: expect.eval_loss_decrease: there is nothing to compare with; set training.eval_on_start: true\n" +
-				"run.yaml:4:46: expect.reference: read embedded:x.json: there is no embedded reference curve \"x.json\"; there is smollm2_convergence.json, smollm2_quick.json"},
+			"run.yaml:4:30: expect.eval_loss_decrease: there is nothing to compare with; set training.eval_on_start: " +
+				"true\n" +
+				"run.yaml:4:46: expect.reference: read embedded:x.json: there is no embedded reference curve " +
+				"\"x.json\"; there is smollm2_convergence.json, smollm2_quick.json"},
 		{"nothing embedded of that name", "base_model: embedded:m\ndataset: {path: embedded:d.jsonl}\noutput_dir: o\n",
 			"run.yaml:1:13: base_model: there is no embedded model \"m\"; there is stories260K\n" +
-				"run.yaml:2:17: dataset.path: there is no embedded data set \"d.jsonl\"; there is gsm8k_300.jsonl, gsm8k_test_64.jsonl, gsm8k_train_1000.jsonl.gz"},
+				"run.yaml:2:17: dataset.path: there is no embedded data set \"d.jsonl\"; there is gsm8k_300.jsonl, " +
+				"gsm8k_test_64.jsonl, gsm8k_train_1000.jsonl.gz"},
 		{"unknown format", "base_model: m\noutput_dir: o\ndataset:\n  path: d.jsonl\n  format: alpacca\n",
-			"run.yaml:5:11: dataset.format: \"alpacca\" is not one of auto, alpaca, chat_completion, completion, messages, preference, segments, sharegpt, text, tokenized, tokenized_preference, tokenized_unpaired, unpaired; did you mean alpaca?"},
+			"run.yaml:5:11: dataset.format: \"alpacca\" is not one of auto, alpaca, chat_completion, completion, " +
+				"messages, preference, segments, sharegpt, text, tokenized, tokenized_preference, " +
+				"tokenized_unpaired, unpaired; did you mean alpaca?"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if got := problemsOf(c.text, nil, nil); got != c.want {
@@ -204,21 +236,29 @@ func TestBrokenConfigs(t *testing.T) {
 // TestBrokenSources: the same for --set and the environment.
 func TestBrokenSources(t *testing.T) {
 	for _, c := range []struct{ source, value, want string }{
-		{"set", "training.lerning_rate=1", "--set training.lerning_rate=1: unknown key; the nearest is training.learning_rate"},
+		{"set", "training.lerning_rate=1",
+			"--set training.lerning_rate=1: unknown key; the nearest is training.learning_rate"},
 		{"set", "lerning_rate=1", "--set lerning_rate=1: unknown key; the nearest is training.learning_rate"},
 		{"set", "num_epochs=1", "--set num_epochs=1: is training.epochs here"},
 		{"set", "seed.x=1", "--set seed.x=1: seed has no keys of its own"},
-		{"set", "training.max_steps=ten", "--set training.max_steps=ten: expected a whole number, got the text \"ten\""},
+		{"set", "training.max_steps=ten",
+			"--set training.max_steps=ten: expected a whole number, got the text \"ten\""},
 		{"set", "training.max_steps=", "--set training.max_steps=: has no value; expected a whole number"},
 		{"set", "training.max_steps=-1", "--set training.max_steps=-1: -1 must be at least 0"},
-		{"set", "lora={r: 0, rr: 1}", "--set 'lora={r: 0, rr: 1}': lora.rr: unknown key; the nearest is lora.r\n--set 'lora={r: 0, rr: 1}': lora.r: 0 must be from 1 to 4096"},
-		{"set", "lora.target_modules=[a", "--set 'lora.target_modules=[a': not valid YAML: did not find expected ',' or ']'"},
-		{"set", "lora.rank_pattern.a.b=x", "--set lora.rank_pattern.a.b=x: expected a whole number, got the text \"x\""},
+		{"set", "lora={r: 0, rr: 1}", "--set 'lora={r: 0, rr: 1}': lora.rr: unknown key; the nearest is " +
+			"lora.r\n--set 'lora={r: 0, rr: 1}': lora.r: 0 must be from 1 to 4096"},
+		{"set", "lora.target_modules=[a",
+			"--set 'lora.target_modules=[a': not valid YAML: did not find expected ',' or ']'"},
+		{"set", "lora.rank_pattern.a.b=x",
+			"--set lora.rank_pattern.a.b=x: expected a whole number, got the text \"x\""},
 		{"set", "seed", "--set seed: write --set key=value, such as --set training.max_steps=10"},
 		{"set", "=1", "--set =1: a key is missing before the ="},
-		{"env", "TRAINER_TRAINING_MAX_STEPS=ten", "TRAINER_TRAINING_MAX_STEPS: training.max_steps: expected a whole number, got the text \"ten\""},
-		{"env", "TRAINER_TRAINING_LERNING_RATE=1", "TRAINER_TRAINING_LERNING_RATE: sets no key of training; the nearest is TRAINER_TRAINING_LEARNING_RATE"},
-		{"env", "TRAINER_DATASET_SHUFFLE=no", "TRAINER_DATASET_SHUFFLE: dataset.shuffle: expected true or false, got the text \"no\"; write false"},
+		{"env", "TRAINER_TRAINING_MAX_STEPS=ten",
+			"TRAINER_TRAINING_MAX_STEPS: training.max_steps: expected a whole number, got the text \"ten\""},
+		{"env", "TRAINER_TRAINING_LERNING_RATE=1",
+			"TRAINER_TRAINING_LERNING_RATE: sets no key of training; the nearest is TRAINER_TRAINING_LEARNING_RATE"},
+		{"env", "TRAINER_DATASET_SHUFFLE=no",
+			"TRAINER_DATASET_SHUFFLE: dataset.shuffle: expected true or false, got the text \"no\"; write false"},
 		{"env", "TRAINER_DEVICE=tpu", "TRAINER_DEVICE: device: \"tpu\" is not one of auto, cpu, cuda"},
 	} {
 		var environ, sets []string

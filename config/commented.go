@@ -106,7 +106,9 @@ func yamlNode(v any) *yaml.Node {
 		if err := n.Encode(v); err != nil {
 			panic(err) // basic values alone are set
 		}
-		if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && strings.ContainsFunc(n.Value, func(r rune) bool { return r < ' ' || r == 0x85 || r == 0x2028 || r == 0x2029 }) {
+		if n.Kind == yaml.ScalarNode && n.Tag == "!!str" && strings.ContainsFunc(n.Value, func(r rune) bool {
+			return r < ' ' || r == 0x85 || r == 0x2028 || r == 0x2029
+		}) {
 			n.Style = yaml.DoubleQuotedStyle
 		}
 	}

@@ -5,9 +5,11 @@ import (
 	"testing"
 )
 
-// TestDevicesKey: a number, a word or a list, in the file, by --set, --devices and the environment; written out it is the same.
+// TestDevicesKey: a number, a word or a list, in the file, by --set, --devices and the environment; written out it is
+// the same.
 func TestDevicesKey(t *testing.T) {
-	for text, want := range map[string]string{"2": "2", "'2'": "2", "all": "all", "[0, 2]": "[0,2]", "[1]": "[1]", "\n  - 0\n  - 1\n": "[0,1]"} {
+	for text, want := range map[string]string{"2": "2", "'2'": "2", "all": "all", "[0, 2]": "[0,2]", "[1]": "[1]",
+		"\n  - 0\n  - 1\n": "[0,1]"} {
 		s := merged(t, least+"devices: "+text+"\n", nil, nil)
 		if s.Devices != want {
 			t.Errorf("devices: %s is %q, want %q", text, s.Devices, want)
@@ -27,14 +29,17 @@ func TestDevicesKey(t *testing.T) {
 			t.Errorf("--set %s gives %q", set, s.Devices)
 		}
 	}
-	for text, want := range map[string]string{"0": "is not all", "two": "is not all", "[0, 0]": "stands in the list twice", "{}": "devices", "[[0]]": "devices", "1.5": "devices"} {
+	for text, want := range map[string]string{"0": "is not all", "two": "is not all",
+		"[0, 0]": "stands in the list twice", "{}": "devices", "[[0]]": "devices", "1.5": "devices"} {
 		_, problems := Merge("run.yaml", []byte(least+"devices: "+text+"\n"), nil, nil)
-		if len(problems) != 1 || !strings.Contains(problems[0].Error(), want) || !strings.Contains(problems[0].Error(), "devices: ") {
+		if len(problems) != 1 || !strings.Contains(problems[0].Error(), want) ||
+			!strings.Contains(problems[0].Error(), "devices: ") {
 			t.Errorf("devices: %s: %v, want %s", text, problems, want)
 		}
 	}
 	two := least + "devices: 2\ntraining: {batch_size: 2, global_batch_size: 3}\n"
-	if _, problems := Merge("run.yaml", []byte(two), nil, nil); len(problems) != 1 || !strings.Contains(problems[0].Error(), "3 rows are not whole batches of batch_size 2") {
+	if _, problems := Merge("run.yaml", []byte(two), nil, nil); len(problems) != 1 ||
+		!strings.Contains(problems[0].Error(), "3 rows are not whole batches of batch_size 2") {
 		t.Error(problems)
 	}
 }

@@ -62,7 +62,8 @@ func Edit(text []byte, path, value string) ([]byte, error) {
 			if value == "" {
 				return text, nil
 			}
-			at.Content = append(at.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name}, &yaml.Node{Kind: yaml.MappingNode})
+			at.Content = append(at.Content, &yaml.Node{Kind: yaml.ScalarNode, Value: name},
+				&yaml.Node{Kind: yaml.MappingNode})
 		}
 		at = at.Content[j+1]
 	}

@@ -48,7 +48,8 @@ func configSchema(descriptions map[string]string) *jsonSchema {
 }
 
 func schemaOf(k *Key, descriptions map[string]string, defaults map[string]any, required map[string]bool) *jsonSchema {
-	s := &jsonSchema{Description: descriptions[k.Path], Default: defaults[k.Path], Enum: k.enum(), Pattern: k.form().pattern}
+	s := &jsonSchema{Description: descriptions[k.Path], Default: defaults[k.Path], Enum: k.enum(),
+		Pattern: k.form().pattern}
 	switch k.Kind {
 	case KindSection:
 		s.Type = []string{"object", "null"} // null: all keys commented out
@@ -172,7 +173,8 @@ func Required() map[string]bool {
 	return required
 }
 
-// SchemaLine begins the first line of a configuration that names its schema for editors; the path of the schema follows.
+// SchemaLine begins the first line of a configuration that names its schema for editors; the path of the schema
+// follows.
 const SchemaLine = "# yaml-language-server: $schema="
 
 // WriteJSONSchema writes the JSON schema (draft 7) of configurations.

@@ -61,7 +61,8 @@ func checkText(t *testing.T, s *jsonschema.Schema, text []byte) error {
 func TestSchemaTakesEveryConfig(t *testing.T) {
 	s := compiledSchema(t)
 	n := 0
-	err := filepath.WalkDir(filepath.Join(golden.Root(t), "configs"), func(path string, d os.DirEntry, err error) error {
+	err := filepath.WalkDir(filepath.Join(golden.Root(t), "configs"), func(path string, d os.DirEntry,
+		err error) error {
 		if err != nil || filepath.Ext(path) != ".yaml" {
 			return err
 		}
@@ -136,7 +137,8 @@ func about(path, value string) (found []string) {
 	}
 	_, problems := Merge("run.yaml", []byte(text), nil, []string{path + "=" + value})
 	for _, p := range problems {
-		if KeyOf(p.Text) == path && !strings.HasPrefix(p.Text, path+": does nothing ") { // which other keys decide, no value
+		// which other keys decide, no value
+		if KeyOf(p.Text) == path && !strings.HasPrefix(p.Text, path+": does nothing ") {
 			found = append(found, p.Text)
 		}
 	}
@@ -164,7 +166,9 @@ func TestChoicesAreTheRuns(t *testing.T) {
 			t.Errorf("%s has a list of values and takes %q", k.Path, nonsense)
 		case list != nil:
 			_, said, _ := strings.Cut(got[0], nonsense)
-			for _, word := range strings.FieldsFunc(said, func(r rune) bool { return strings.ContainsRune(`" ,;:`, r) }) {
+			for _, word := range strings.FieldsFunc(said, func(r rune) bool {
+				return strings.ContainsRune(`" ,;:`, r)
+			}) {
 				if !filler[word] && !slices.Contains(list, word) {
 					t.Errorf("%s: %q is not listed, the program says %s", k.Path, word, got[0])
 				}
@@ -174,7 +178,8 @@ func TestChoicesAreTheRuns(t *testing.T) {
 }
 
 // filler are words of the messages about a value.
-var filler = map[string]bool{"is": true, "not": true, "one": true, "of": true, "or": true, "want": true, "use": true, "supported": true}
+var filler = map[string]bool{"is": true, "not": true, "one": true, "of": true, "or": true, "want": true, "use": true,
+	"supported": true}
 
 func TestPatternsAreTheRuns(t *testing.T) {
 	s := compiledSchema(t)
@@ -183,7 +188,8 @@ func TestPatternsAreTheRuns(t *testing.T) {
 		if k.form().pattern == "" {
 			continue
 		}
-		for _, value := range []string{"8GiB", "2 GB", "1.5gb", "4096", "100B", "8 gigs", "GB", "-1GB", "1e9", "8GiBs", ".5GB"} {
+		for _, value := range []string{"8GiB", "2 GB", "1.5gb", "4096", "100B", "8 gigs", "GB", "-1GB", "1e9",
+			"8GiBs", ".5GB"} {
 			nested := path + ": '" + value + "'"
 			if section, name, ok := strings.Cut(path, "."); ok {
 				nested = section + ": {" + name + ": '" + value + "'}"

@@ -25,7 +25,9 @@ const (
 )
 
 func (k Kind) String() string {
-	return [...]string{"a section with keys of its own", "a text", "a whole number", "a whole number, 0 or more", "a number", "true or false", "a text or a list of texts", "a table of keys and values", "a list of sections with keys of their own"}[k]
+	return [...]string{"a section with keys of its own", "a text", "a whole number", "a whole number, 0 or more",
+		"a number", "true or false", "a text or a list of texts", "a table of keys and values",
+		"a list of sections with keys of their own"}[k]
 }
 
 // Key is one key of the configuration, made from a field of train.Spec: the field's tags are the embedded keys.Key, its

@@ -1,6 +1,6 @@
-// Package config reads the configuration of a run: it merges defaults, a YAML file, the environment and the command line,
-// checks every key and says what is wrong with the place where it was given. It also writes configurations out, as YAML, as
-// a JSON schema and as the reference of all keys. It knows no flags and no terminal.
+// Package config reads the configuration of a run: it merges defaults, a YAML file, the environment and the command
+// line, checks every key and says what is wrong with the place where it was given. It also writes configurations out,
+// as YAML, as a JSON schema and as the reference of all keys. It knows no flags and no terminal.
 package config
 
 import (
@@ -37,8 +37,8 @@ type Loaded struct {
 	Spec  train.Spec
 	Name  string   // Name is the file as it was found, or embedded:NAME.
 	Notes []string // Notes are sentences for the user about keys that were filled in or renamed.
-	// AssumedStorage is true where no source has the section quantization and the defaults were filled in. The caller then
-	// replaces them by how the base model is stored, if it is stored quantised.
+	// AssumedStorage is true where no source has the section quantization and the defaults were filled in. The caller
+	// then replaces them by how the base model is stored, if it is stored quantised.
 	AssumedStorage bool
 	at             map[string]Position // where each key was given
 }
@@ -97,7 +97,8 @@ func OtherProgram(name string, text []byte) string {
 	if err != nil {
 		return ""
 	}
-	return fmt.Sprintf("; it looks like a configuration of %s: trainer import %s --out run.yaml translates it", in.Program.Title, words.ShellQuote(name))
+	return fmt.Sprintf("; it looks like a configuration of %s: trainer import %s --out run.yaml translates it",
+		in.Program.Title, words.ShellQuote(name))
 }
 
 // Load finds a configuration and merges its sources, each over the one before: defaults, file, environment, --set.
@@ -117,7 +118,8 @@ func Load(name string, sets []string) (Loaded, error) {
 // findConfig looks in the working folder, in configs/ and among the embedded configurations. ".yaml" may be left out.
 func findConfig(name string) (text []byte, found string, err error) {
 	if name == "" {
-		return nil, "", errors.New("name a configuration: --config FILE (trainer configs lists those that are built in)")
+		return nil, "",
+			errors.New("name a configuration: --config FILE (trainer configs lists those that are built in)")
 	}
 	candidates := []string{name}
 	if !filepath.IsAbs(name) {
@@ -151,7 +153,8 @@ func findConfig(name string) (text []byte, found string, err error) {
 	hint := "built in are " + strings.Join(configs.Names(), ", ")
 	if near := words.Nearest(strings.TrimSuffix(short, ".yaml"), configs.Names()); near != "" {
 		hint = "the nearest built-in one is " + near
-	} else if near := filename.Nearest(&fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}); strings.Contains(near, "nearest") {
+	} else if near := filename.Nearest(&fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}); strings.Contains(
+		near, "nearest") {
 		hint = strings.TrimPrefix(near, "; ")
 	}
 	return nil, "", fmt.Errorf("there is no configuration %q, here, in configs/ or built in; %s", name, hint)
@@ -195,7 +198,8 @@ func merge(name string, text []byte, environ, sets []string) (Loaded, []Problem)
 		if l.left > 0 {
 			last := l.position(nil)
 			last.Line = math.MaxInt
-			problems = append(problems, Problem{At: last, Text: fmt.Sprintf("%d more problems are left out here", l.left), left: l.left})
+			problems = append(problems, Problem{At: last, Text: fmt.Sprintf("%d more problems are left out here",
+				l.left), left: l.left})
 		}
 		c.Notes = append(c.Notes, l.notes...)
 		for path, p := range l.at {
@@ -216,7 +220,9 @@ func merge(name string, text []byte, environ, sets []string) (Loaded, []Problem)
 	filled := setDefaults(v, at)
 	c.AssumedStorage = len(filled) > 0
 	c.Notes = append(append(c.Notes, filled...), renameValues(v)...)
-	if err := v.UnmarshalExact(&c.Spec, func(c *mapstructure.DecoderConfig) { c.TagName, c.SquashTagOption = "yaml", "inline" }); err != nil {
+	if err := v.UnmarshalExact(&c.Spec, func(c *mapstructure.DecoderConfig) {
+		c.TagName, c.SquashTagOption = "yaml", "inline"
+	}); err != nil {
 		problems = append(problems, Problem{At: file.position(nil), Text: err.Error()})
 		return c, problems
 	}
@@ -275,7 +281,8 @@ func refusedInstead(refused map[string]Position, path string) bool {
 }
 
 // standsFor are the flags that are short for --set of a key.
-var standsFor = map[string]string{"--vram": "vram", "--devices": "devices", "--resume": "training.resume", "--strict": "training.strict"}
+var standsFor = map[string]string{"--vram": "vram", "--devices": "devices", "--resume": "training.resume",
+	"--strict": "training.strict"}
 
 // commandLineLayer reads what --set was given, or a flag that is short for it ("--vram=8GiB").
 func commandLineLayer(set string, order int) *layer {
@@ -319,8 +326,8 @@ func environmentLayers(environ []string) []*layer {
 	return layers
 }
 
-// EnvironmentKey returns the key of a variable's name without its prefix. Where ok is false, path says what is wrong with
-// the name, or is "" for a name that is not about a key.
+// EnvironmentKey returns the key of a variable's name without its prefix. Where ok is false, path says what is wrong
+// with the name, or is "" for a name that is not about a key.
 func EnvironmentKey(rest string) (path string, ok bool) {
 	var names []string
 	for _, k := range Root.Leaves() {
@@ -354,8 +361,9 @@ func setDefaults(v *viper.Viper, at map[string]Position) (notes []string) {
 	section := v.IsSet("quantization")
 	if _, quantised, _ := adapter.Lookup(v.GetString("adapter")); quantised && !section {
 		q := quant.Default()
-		notes = append(notes, fmt.Sprintf("adapter %s without quantization: %d bits, type %s, blocks of %d, double_quant %v",
-			v.GetString("adapter"), q.Bits, q.Type, q.BlockSize, q.DoubleQuant))
+		notes = append(notes,
+			fmt.Sprintf("adapter %s without quantization: %d bits, type %s, blocks of %d, double_quant %v",
+				v.GetString("adapter"), q.Bits, q.Type, q.BlockSize, q.DoubleQuant))
 		section = true
 	}
 	if section {
@@ -368,7 +376,8 @@ func setDefaults(v *viper.Viper, at map[string]Position) (notes []string) {
 	root := reflect.ValueOf(&defaults).Elem()
 	for _, section := range Root.Keys {
 		set := v.IsSet(section.Path) || section.Path == v.GetString("training.objective")
-		if field := root.FieldByIndex(section.index); field.Kind() == reflect.Pointer && field.IsNil() && section.Path != "quantization" && set {
+		if field := root.FieldByIndex(section.index); field.Kind() == reflect.Pointer && field.IsNil() &&
+			section.Path != "quantization" && set {
 			field.Set(reflect.New(field.Type().Elem()))
 			keys.SetDefaults(field.Interface())
 		}
@@ -382,7 +391,8 @@ func setDefaults(v *viper.Viper, at map[string]Position) (notes []string) {
 			continue // a key of a section that is not there
 		}
 		if k.Kind == KindList {
-			v.SetDefault(k.Path, append([]string{}, field.Convert(reflect.TypeFor[[]string]()).Interface().([]string)...))
+			v.SetDefault(k.Path, append([]string{}, field.Convert(reflect.TypeFor[[]string]()).
+				Interface().([]string)...))
 			continue
 		}
 		v.SetDefault(k.Path, field.Interface())

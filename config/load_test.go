@@ -53,11 +53,13 @@ func TestEveryConfigIsValid(t *testing.T) {
 func TestTiersRunTheirSteps(t *testing.T) {
 	for name, steps := range map[string]int{
 		"gpu_smollm2_quick": 10, "gpu_smollm2_convergence": 100, "gpu_tinyllama_memory": 50,
-		"gpu_tinyllama_extended": 500, "gpu_llama7b_full": 1000, "cpu_smollm2_quick": 10, "cpu_smollm2_convergence": 100,
+		"gpu_tinyllama_extended": 500, "gpu_llama7b_full": 1000, "cpu_smollm2_quick": 10,
+		"cpu_smollm2_convergence": 100,
 	} {
 		text, _ := configs.Read(name)
 		s := merged(t, string(text), nil, nil)
-		if s.Training.MaxSteps != steps || s.Training.GradientAccumulationSteps != 1 || s.Adapter != "qlora" || s.Quantization == nil || (s.Expect.MaxVRAM == "") != (s.Device == "cpu") {
+		if s.Training.MaxSteps != steps || s.Training.GradientAccumulationSteps != 1 || s.Adapter != "qlora" ||
+			s.Quantization == nil || (s.Expect.MaxVRAM == "") != (s.Device == "cpu") {
 			t.Errorf("%s: %+v", name, s)
 		}
 	}
@@ -115,7 +117,8 @@ func TestOneValueManySpellings(t *testing.T) {
 		if s := merged(t, least, nil, []string{"training.learning_rate=" + value}); s.Training.LearningRate != 0.0002 {
 			t.Errorf("--set training.learning_rate=%s is %v", value, s.Training.LearningRate)
 		}
-		if s := merged(t, least, []string{"TRAINER_TRAINING_LEARNING_RATE=" + value}, nil); s.Training.LearningRate != 0.0002 {
+		if s := merged(t, least, []string{"TRAINER_TRAINING_LEARNING_RATE=" + value},
+			nil); s.Training.LearningRate != 0.0002 {
 			t.Errorf("TRAINER_TRAINING_LEARNING_RATE=%s is %v", value, s.Training.LearningRate)
 		}
 	}
@@ -130,7 +133,8 @@ func TestTargetModules(t *testing.T) {
 		`'.*\.(q|v)_proj'`: {`.*\.(q|v)_proj`},
 		"\n    - q_proj\n": {"q_proj"},
 	} {
-		if s := merged(t, least+"lora:\n  target_modules: "+text+"\n", nil, nil); !reflect.DeepEqual(s.LoRA.TargetModules, want) {
+		if s := merged(t, least+"lora:\n  target_modules: "+text+"\n", nil, nil); !reflect.DeepEqual(
+			s.LoRA.TargetModules, want) {
 			t.Errorf("target_modules: %s is %q, want %q", text, s.LoRA.TargetModules, want)
 		}
 	}
@@ -138,18 +142,24 @@ func TestTargetModules(t *testing.T) {
 	if len(s.LoRA.TargetModules) != 0 || !reflect.DeepEqual(s.LoRA.TargetParameters, []string{"experts.down_proj"}) {
 		t.Errorf("parameters alone are %q and %q", s.LoRA.TargetModules, s.LoRA.TargetParameters)
 	}
-	if s := merged(t, least, nil, []string{"lora.target_modules=[x, y]"}); !reflect.DeepEqual(s.LoRA.TargetModules, adapter.Targets{"x", "y"}) {
+	if s := merged(t, least, nil, []string{"lora.target_modules=[x, y]"}); !reflect.DeepEqual(s.LoRA.TargetModules,
+		adapter.Targets{"x", "y"}) {
 		t.Errorf("--set gives %q", s.LoRA.TargetModules)
 	}
 }
 
 func TestPrecedence(t *testing.T) {
-	file := least + "seed: 1\ntraining: {max_steps: 1, batch_size: 1, eval_steps: 0}\nlora:\n  rank_pattern: {layers.0.Q: 4, v: 5}\n"
-	environ := []string{"TRAINER_TRAINING_MAX_STEPS=2", "TRAINER_TRAINING_BATCH_SIZE=2", "TRAINER_SEED=18446744073709551615", "TRAINER_CUBLASLT=x", "TRAINER_TRAINING_EPOCHS=", "OTHER=1"}
-	sets := []string{"training.max_steps=7", "training.max_steps=3", "output_dir=a=b", "lora.rank_pattern.v=6", "dataset.fields={prompt: Q}", "training.resume="}
+	file := least + "seed: 1\ntraining: {max_steps: 1, batch_size: 1, eval_steps: 0}\nlora:\n  rank_pattern: " +
+		"{layers.0.Q: 4, v: 5}\n"
+	environ := []string{"TRAINER_TRAINING_MAX_STEPS=2", "TRAINER_TRAINING_BATCH_SIZE=2",
+		"TRAINER_SEED=18446744073709551615", "TRAINER_CUBLASLT=x", "TRAINER_TRAINING_EPOCHS=", "OTHER=1"}
+	sets := []string{"training.max_steps=7", "training.max_steps=3", "output_dir=a=b", "lora.rank_pattern.v=6",
+		"dataset.fields={prompt: Q}", "training.resume="}
 	s := merged(t, file, environ, sets)
-	if s.Training.MaxSteps != 3 || s.Training.BatchSize != 2 || s.Seed != 1<<64-1 || s.OutputDir != "a=b" || s.Training.Epochs != 1 || s.Training.Resume != "" {
-		t.Errorf("max_steps %d, batch_size %d, seed %d, output_dir %q, epochs %v", s.Training.MaxSteps, s.Training.BatchSize, s.Seed, s.OutputDir, s.Training.Epochs)
+	if s.Training.MaxSteps != 3 || s.Training.BatchSize != 2 || s.Seed != 1<<64-1 || s.OutputDir != "a=b" ||
+		s.Training.Epochs != 1 || s.Training.Resume != "" {
+		t.Errorf("max_steps %d, batch_size %d, seed %d, output_dir %q, epochs %v", s.Training.MaxSteps,
+			s.Training.BatchSize, s.Seed, s.OutputDir, s.Training.Epochs)
 	}
 	if want := map[string]int{"layers.0.Q": 4, "v": 6}; !reflect.DeepEqual(s.LoRA.RankPattern, want) {
 		t.Errorf("rank_pattern %v, want %v", s.LoRA.RankPattern, want)
@@ -162,8 +172,10 @@ func TestPrecedence(t *testing.T) {
 func TestRenderIsAFixpoint(t *testing.T) {
 	texts := map[string]string{
 		"least": least,
-		"odd":   least + "adapter: qlora\nseed: 18446744073709551615\nlora: {alpha: 1e-300, target_modules: '.*\\.q: #x', rank_pattern: {'a.B: c': 3}, alpha_pattern: {X: 0.1}}\nexpect: {max_vram: 1GB}\n",
-		"texts": "base_model: 'null'\noutput_dir: \"a\\u2028d \"\ndataset: {path: '123', separator: \"a\\tb\\nc\\u2028d\\n\\n \", fields: {prompt: 'yes', completion: '~'}, format: completion}\n",
+		"odd": least + "adapter: qlora\nseed: 18446744073709551615\nlora: {alpha: 1e-300, target_modules: '.*\\.q: " +
+			"#x', rank_pattern: {'a.B: c': 3}, alpha_pattern: {X: 0.1}}\nexpect: {max_vram: 1GB}\n",
+		"texts": "base_model: 'null'\noutput_dir: \"a\\u2028d \"\ndataset: {path: '123', separator: " +
+			"\"a\\tb\\nc\\u2028d\\n\\n \", fields: {prompt: 'yes', completion: '~'}, format: completion}\n",
 	}
 	for _, name := range configs.Names() {
 		text, _ := configs.Read(name)
@@ -213,19 +225,22 @@ func TestFindConfig(t *testing.T) {
 	expect("other.yml", "other.yml")
 
 	_, _, err := findConfig("cpu_storys_quick.yaml")
-	if want := `there is no configuration "cpu_storys_quick.yaml", here, in configs/ or built in; the nearest built-in one is cpu_stories_quick`; err == nil || err.Error() != want {
+	if want := `there is no configuration "cpu_storys_quick.yaml", here, in configs/ or built in; the nearest ` +
+		`built-in one is cpu_stories_quick`; err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	write("large.yaml", strings.Repeat("#", MaxBytes+1))
 	_, err = Load("large.yaml", nil)
-	if want := "large.yaml: larger than 1048576 bytes: this is no configuration"; err == nil || !strings.HasPrefix(err.Error(), want) {
+	if want := "large.yaml: larger than 1048576 bytes: this is no configuration"; err == nil ||
+		!strings.HasPrefix(err.Error(), want) {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }
 
 func FuzzConfig(f *testing.F) {
 	f.Add([]byte(least))
-	f.Add([]byte(least + "lora: {target_modules: [a, '.*'], rank_pattern: {a.b: 2}}\nquantization:\nadapter: qlora\nexpect: {loss_decrease: 3e-1}\n"))
+	f.Add([]byte(least + "lora: {target_modules: [a, '.*'], rank_pattern: {a.b: 2}}\nquantization:\nadapter: " +
+		"qlora\nexpect: {loss_decrease: 3e-1}\n"))
 	f.Add([]byte("a: &x [*x]"))
 	f.Add([]byte("? [a]\n: b\n<<: {}\n"))
 	f.Add([]byte("lora: {rank_pattern: {? {} : 1}}"))

@@ -28,7 +28,8 @@ var renamedValues = map[string]map[string]string{
 func renameValues(v *viper.Viper) (notes []string) {
 	for _, path := range slices.Sorted(maps.Keys(renamedValues)) {
 		if to, ok := renamedValues[path][v.GetString(path)]; ok {
-			notes = append(notes, fmt.Sprintf("%s: %s is %s now; the old name still works", path, v.GetString(path), to))
+			notes = append(notes, fmt.Sprintf("%s: %s is %s now; the old name still works", path,
+				v.GetString(path), to))
 			v.Set(path, to)
 		}
 	}

@@ -84,8 +84,8 @@ func (l *layer) position(n *yaml.Node) Position {
 	return Position{l.source, l.key, l.order, n.Line, n.Column}
 }
 
-// mostProblems are the problems and the notes of a source that are told: who has more reads the first and starts over, and
-// a file of many thousand unknown keys is compared with the known ones no more often.
+// mostProblems are the problems and the notes of a source that are told: who has more reads the first and starts over,
+// and a file of many thousand unknown keys is compared with the known ones no more often.
 const mostProblems = 100
 
 // full tells whether a further problem is only counted, and counts it.
@@ -172,7 +172,8 @@ func (l *layer) badSyntax(err error) {
 	if strings.Contains(text, "character that cannot start any token") && l.tabbed {
 		text += ": a tab stands in the indentation, which is made of spaces in YAML"
 	}
-	if strings.Contains(text, "unknown escape character") || strings.Contains(text, "hexdecimal number") { // the parser's spelling
+	// the parser's spelling
+	if strings.Contains(text, "unknown escape character") || strings.Contains(text, "hexdecimal number") {
 		if l.key == "" {
 			at.Line = max(at.Line, 1) // the parser leaves the first line out
 		}
@@ -243,7 +244,8 @@ func (l *layer) known(section *Key, n, name, value *yaml.Node, path string) *Key
 	if k := newName(path); k != nil {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			if n.Content[i].Value == k.Name {
-				l.bad(name, "%s: is the old name of %s, which line %d gives too; remove one", path, k.Path, n.Content[i].Line)
+				l.bad(name, "%s: is the old name of %s, which line %d gives too; remove one", path, k.Path,
+					n.Content[i].Line)
 				return nil
 			}
 		}
@@ -344,7 +346,8 @@ func (l *layer) assign(path, text string) {
 		}
 	}
 	for _, p := range one.problems {
-		l.problems = append(l.problems, Problem{At: l.position(nil), Text: p.Text, guess: p.guess}) // lines within a value say nothing
+		// lines within a value say nothing
+		l.problems = append(l.problems, Problem{At: l.position(nil), Text: p.Text, guess: p.guess})
 	}
 	l.notes = append(l.notes, one.notes...)
 }

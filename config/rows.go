@@ -13,8 +13,8 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// A key of the kind kindRows is a list of sections. A source that gives it replaces the whole list of the sources before;
-// --set dataset.sources[1].weight=2 changes one value of it.
+// A key of the kind kindRows is a list of sections. A source that gives it replaces the whole list of the sources
+// before; --set dataset.sources[1].weight=2 changes one value of it.
 
 // rowSet is one value of one section, as --set gives it.
 type rowSet struct {

@@ -80,7 +80,8 @@ func asText(n *yaml.Node) *yaml.Node {
 			}
 			words[i] = item.Value
 		}
-		text = yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: "[" + strings.Join(words, ",") + "]", Line: n.Line, Column: n.Column}
+		text = yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: "[" + strings.Join(words, ",") + "]", Line: n.Line,
+			Column: n.Column}
 	}
 	return &text
 }
@@ -201,7 +202,8 @@ func (l *layer) wrong(k *Key, want Kind, n *yaml.Node) {
 		hint = "; put it in quotes"
 	}
 	if want == KindTruth {
-		if near := map[string]string{"yes": "true", "on": "true", "no": "false", "off": "false"}[strings.ToLower(n.Value)]; near != "" {
+		if near := map[string]string{"yes": "true", "on": "true", "no": "false",
+			"off": "false"}[strings.ToLower(n.Value)]; near != "" {
 			hint = "; write " + near
 		}
 	}

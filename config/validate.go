@@ -38,8 +38,11 @@ func Validate(s train.Spec) []error {
 	paths := pathsOf(&s)
 	for _, key := range slices.Sorted(maps.Keys(paths)) {
 		path := paths[key]
-		if at := strings.IndexFunc(*path, func(r rune) bool { return r >= '\b' && r <= '\r' || drive.MatchString(*path) && unicode.IsControl(r) }); at >= 0 {
-			bad("%s: %s has a control character (0x%02x), which no path has: a backslash in double quotes begins an escape, so %s", key, strconv.Quote(*path), (*path)[at], asPath)
+		if at := strings.IndexFunc(*path, func(r rune) bool {
+			return r >= '\b' && r <= '\r' || drive.MatchString(*path) && unicode.IsControl(r)
+		}); at >= 0 {
+			bad("%s: %s has a control character (0x%02x), which no path has: a backslash in double quotes begins an "+
+				"escape, so %s", key, strconv.Quote(*path), (*path)[at], asPath)
 		}
 	}
 	data := s.Dataset
@@ -79,11 +82,13 @@ func Validate(s train.Spec) []error {
 	if s.Quantization != nil {
 		problems = append(problems, s.Quantization.Validate()...)
 		if err == nil && !quantised {
-			bad("quantization: adapter %s keeps the base weights as they are; write adapter: qlora, or remove the section", s.Adapter)
+			bad("quantization: adapter %s keeps the base weights as they are; write adapter: qlora, or remove the "+
+				"section", s.Adapter)
 		}
 	}
 	hasVal := s.Dataset.ValSplit > 0 || (s.Dataset.ValPath != "" || len(s.Dataset.ValSources) > 0)
-	if s.Training.EvalSteps+s.Training.EvalsPerEpoch > 0 && !hasVal && len(s.Training.SamplePrompts)+len(s.Training.EvalTasks) == 0 {
+	if s.Training.EvalSteps+s.Training.EvalsPerEpoch > 0 && !hasVal && len(s.Training.SamplePrompts)+
+		len(s.Training.EvalTasks) == 0 {
 		bad("training.eval_steps: there is nothing to evaluate; set dataset.val_split or dataset.val_path")
 	}
 	if s.Training.EvalOnStart && !hasVal {
@@ -126,7 +131,8 @@ func pathsOf(s *train.Spec) map[string]*string {
 			}
 			for i := range root.FieldByIndex(k.index).Len() {
 				row := root.FieldByIndex(k.index).Index(i)
-				paths[fmt.Sprintf("%s[%d].%s", k.Path, i, c.Name)] = row.FieldByIndex(c.index).Addr().Interface().(*string)
+				paths[fmt.Sprintf("%s[%d].%s", k.Path, i, c.Name)] = row.FieldByIndex(c.index).Addr().
+					Interface().(*string)
 			}
 		}
 	}

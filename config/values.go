@@ -20,9 +20,11 @@ var forms = map[string]form{
 	"":          {},
 	"path":      {path: true},
 	"path.prom": {pattern: `^$|\.prom$`, path: true},
-	"size":      {pattern: `^([0-9]+(\.[0-9]+)? ?([KMGTkmgt][Ii]?[Bb]|[Bb])?)?$`, words: "an amount such as 8GiB (2^30) or 8GB (10^9)"},
-	"devices":   {pattern: `^(all|[1-9][0-9]?|\[ *[0-9]+( *, *[0-9]+)* *\])?$`, words: "1 to 64, `all`, a list such as [0, 2]"},
-	"address":   {pattern: `^(https?://[^/@]+(/.*)?)?$`, words: "an http or https address"},
+	"size": {pattern: `^([0-9]+(\.[0-9]+)? ?([KMGTkmgt][Ii]?[Bb]|[Bb])?)?$`,
+		words: "an amount such as 8GiB (2^30) or 8GB (10^9)"},
+	"devices": {pattern: `^(all|[1-9][0-9]?|\[ *[0-9]+( *, *[0-9]+)* *\])?$`, words: "1 to 64, `all`, a list such as " +
+		"[0, 2]"},
+	"address": {pattern: `^(https?://[^/@]+(/.*)?)?$`, words: "an http or https address"},
 	"start": {
 		pattern: "^(" + strings.ReplaceAll(strings.Join(adapter.LoRAStarts(), "|"), "N", "[0-9]{1,3}") + ")?$",
 		words:   strings.Join(adapter.LoRAStarts(), ", ") + " (N is a number)",
@@ -34,7 +36,8 @@ var forms = map[string]form{
 func (k *Key) form() form {
 	f, ok := forms[k.Form]
 	if !ok {
-		panic(fmt.Sprintf("%s has the form %q, which is none of config's forms", k.Path, k.Form)) // any test of keys finds it
+		// any test of keys finds it
+		panic(fmt.Sprintf("%s has the form %q, which is none of config's forms", k.Path, k.Form))
 	}
 	return f
 }

@@ -72,7 +72,8 @@ func readPairs(ctx context.Context, o Options, env session.Env) (r pairs, err er
 			if o.Format == "peft" {
 				why = "and PEFT reads its folder as it is. For other programs"
 			}
-			return r, fmt.Errorf("the adapter adapts target_parameters (%s), %s merge it instead (trainer merge)", p.Name, why)
+			return r, fmt.Errorf("the adapter adapts target_parameters (%s), %s merge it instead (trainer merge)",
+				p.Name, why)
 		}
 		r.all = append(r.all, expertPairs(p, byName, c.Scale(p.Name))...)
 	}
@@ -109,10 +110,12 @@ func uniform(pairs []pair) (rank int, scale float64, notes []string) {
 		}
 	}
 	if len(ranks) > 1 {
-		notes = append(notes, fmt.Sprintf("layers of lower ranks are filled with zeros to rank %d: the format has one rank", rank))
+		notes = append(notes,
+			fmt.Sprintf("layers of lower ranks are filled with zeros to rank %d: the format has one rank", rank))
 	}
 	if scaled {
-		notes = append(notes, fmt.Sprintf("the scales of some layers are multiplied into their B: the format has one scale, %g", scale))
+		notes = append(notes,
+			fmt.Sprintf("the scales of some layers are multiplied into their B: the format has one scale, %g", scale))
 	}
 	return rank, scale, notes
 }
@@ -122,7 +125,8 @@ var adapterTypes = []string{"f32", "f16", "bf16"}
 var adapterDTypes = map[string]weights.DType{"f32": weights.F32, "f16": weights.F16, "bf16": weights.BF16}
 
 // writeAdapter writes an adapter's folder, whole or not at all, and reads its tensors back.
-func writeAdapter(o Options, name string, list tensorList, meta map[string]string, files map[string][]byte) (Report, error) {
+func writeAdapter(o Options, name string, list tensorList, meta map[string]string,
+	files map[string][]byte) (Report, error) {
 	if entries, err := os.ReadDir(o.Out); err == nil && len(entries) > 0 {
 		return Report{}, errors.New("the folder is there and not empty; name another folder")
 	}
@@ -131,7 +135,8 @@ func writeAdapter(o Options, name string, list tensorList, meta map[string]strin
 	if err != nil {
 		return Report{}, err
 	}
-	r := Report{Tensors: len(tensors), Bytes: int64(len(data)), Types: []StoredTensor{{Type: o.DType, Tensors: len(tensors), Bytes: int64(len(data)), Error: list.error()}}}
+	r := Report{Tensors: len(tensors), Bytes: int64(len(data)),
+		Types: []StoredTensor{{Type: o.DType, Tensors: len(tensors), Bytes: int64(len(data)), Error: list.error()}}}
 	files[name] = data
 	r.Files = slices.Sorted(maps.Keys(files))
 	return r, staged(o.Out, func(dir string) error {
@@ -192,8 +197,8 @@ func (l *tensorList) error() float64 {
 // vllmRank is the highest of the ranks that vLLM serves (vllm/config/lora.py, MaxLoRARanks).
 const vllmRank = 512
 
-// vllmAdapter writes a PEFT folder as vLLM's loader reads it: it takes one rank and one scale from the configuration; patterns
-// are read by newer versions alone, saved modules by none (vllm/lora/peft_helper.py, lora_model.py).
+// vllmAdapter writes a PEFT folder as vLLM's loader reads it: it takes one rank and one scale from the configuration;
+// patterns are read by newer versions alone, saved modules by none (vllm/lora/peft_helper.py, lora_model.py).
 func vllmAdapter(ctx context.Context, o Options, env session.Env) (Report, error) {
 	read, err := readPairs(ctx, o, env)
 	if err != nil {
@@ -207,9 +212,11 @@ func vllmAdapter(ctx context.Context, o Options, env session.Env) (Report, error
 	}
 	rank, scale, notes := uniform(pairs)
 	if rank > vllmRank {
-		return Report{}, fmt.Errorf("the adapter has rank %d; vLLM serves at most %d: merge it instead (trainer merge)", rank, vllmRank)
+		return Report{}, fmt.Errorf("the adapter has rank %d; vLLM serves at most %d: merge it instead (trainer merge)",
+			rank, vllmRank)
 	}
-	start := fmt.Sprintf("start it with: vllm serve BASE --enable-lora --max-lora-rank %d --lora-modules NAME=%s", vllmLimit(rank), o.Out)
+	start := fmt.Sprintf("start it with: vllm serve BASE --enable-lora --max-lora-rank %d --lora-modules NAME=%s",
+		vllmLimit(rank), o.Out)
 	if read.answers.other && read.files[templateFile] != nil {
 		start += fmt.Sprintf(" --chat-template %s", filepath.Join(o.Out, templateFile))
 	}
@@ -218,7 +225,8 @@ func vllmAdapter(ctx context.Context, o Options, env session.Env) (Report, error
 	}
 	notes = append(notes, start)
 	if slices.ContainsFunc(pairs, func(p pair) bool { return strings.Contains(p.layer, ".experts.") }) {
-		notes = append(notes, "adapters of experts are served by versions of vLLM that support them for the model (fused MoE LoRA); older ones refuse the folder")
+		notes = append(notes, "adapters of experts are served by versions of vLLM that support them for the model "+
+			"(fused MoE LoRA); older ones refuse the folder")
 	}
 	r, err := writePEFT(o, read, pairs, rank, scale)
 	r.Notes = notes
@@ -235,7 +243,8 @@ func vllmLimit(rank int) int {
 	return rank
 }
 
-// peftAdapter writes a PEFT folder with one rank and one scale in the type that is asked for, for programs that know no patterns.
+// peftAdapter writes a PEFT folder with one rank and one scale in the type that is asked for, for programs that know no
+// patterns.
 func peftAdapter(ctx context.Context, o Options, env session.Env) (Report, error) {
 	read, err := readPairs(ctx, o, env)
 	if err != nil {
@@ -249,7 +258,8 @@ func peftAdapter(ctx context.Context, o Options, env session.Env) (Report, error
 		notes = append(notes, more...)
 	}
 	if more := read.answers.more; more != nil {
-		notes = append(notes, fmt.Sprintf("PEFT's generate takes the end of an answer from the base model, which does not name %s: pass generation_config=GenerationConfig.from_pretrained(%q)",
+		notes = append(notes, fmt.Sprintf("PEFT's generate takes the end of an answer from the base model, which "+
+			"does not name %s: pass generation_config=GenerationConfig.from_pretrained(%q)",
 			strings.Join(more, ", "), o.Out))
 	}
 	r, err := writePEFT(o, read, pairs, rank, scale)
@@ -257,7 +267,8 @@ func peftAdapter(ctx context.Context, o Options, env session.Env) (Report, error
 	return r, err
 }
 
-// writePEFT writes layers of one rank and scale. Their targets are names; where they were not names alone, the layers' paths.
+// writePEFT writes layers of one rank and scale. Their targets are names; where they were not names alone, the layers'
+// paths.
 func writePEFT(o Options, read pairs, pairs []pair, rank int, scale float64) (Report, error) {
 	was, files, linears := read.config, read.files, read.linears.Linears()
 	c := adapter.Config{R: rank, Alpha: scale * float64(rank), TargetParameters: []string{}}
@@ -265,7 +276,8 @@ func writePEFT(o Options, read pairs, pairs []pair, rank int, scale float64) (Re
 	var tensors tensorList
 	for _, p := range pairs {
 		layers = append(layers, p.layer)
-		if _, linear := slices.BinarySearch(linears, p.layer); !linear { // a router that is a parameter in every version
+		// a router that is a parameter in every version
+		if _, linear := slices.BinarySearch(linears, p.layer); !linear {
 			c.TargetParameters = append(c.TargetParameters, p.layer+".weight")
 		} else if was.ByName() {
 			c.TargetModules = append(c.TargetModules, p.layer[strings.LastIndexByte(p.layer, '.')+1:])
@@ -299,8 +311,9 @@ func writePEFT(o Options, read pairs, pairs []pair, rank int, scale float64) (Re
 // mlxLayer splits a layer's path as mlx-lm's models have it: the block's number and the name inside the block.
 var mlxLayer = regexp.MustCompile(`^model\.layers\.(\d+)\.(.+)$`)
 
-// mlxAdapter writes the folder that mlx-lm loads by --adapter-path: adapters.safetensors with lora_a [In,R] and lora_b [R,Out], and
-// adapter_config.json with one rank and scale (mlx_lm/tuner/utils.py, load_adapters). The last num_layers blocks are adapted alike.
+// mlxAdapter writes the folder that mlx-lm loads by --adapter-path: adapters.safetensors with lora_a [In,R] and lora_b
+// [R,Out], and adapter_config.json with one rank and scale (mlx_lm/tuner/utils.py, load_adapters). The last num_layers
+// blocks are adapted alike.
 func mlxAdapter(ctx context.Context, o Options, env session.Env) (Report, error) {
 	read, err := readPairs(ctx, o, env)
 	if err != nil {
@@ -313,7 +326,8 @@ func mlxAdapter(ctx context.Context, o Options, env session.Env) (Report, error)
 	for _, p := range pairs {
 		m := mlxLayer.FindStringSubmatch(p.layer)
 		if m == nil || strings.Contains(p.layer, ".experts.") {
-			return Report{}, fmt.Errorf("mlx-lm has no layer %s of its own to adapt (it holds experts side by side, and adapts the blocks' layers alone): merge it instead (trainer merge)", p.layer)
+			return Report{}, fmt.Errorf("mlx-lm has no layer %s of its own to adapt (it holds experts side by side, "+
+				"and adapts the blocks' layers alone): merge it instead (trainer merge)", p.layer)
 		}
 		n, err := strconv.Atoi(m[1])
 		if err != nil {
@@ -351,13 +365,15 @@ func mlxAdapter(ctx context.Context, o Options, env session.Env) (Report, error)
 			}
 			filled++
 			size := keys[k]
-			if err := add(layer, size[0], size[1], make([]float32, rank*size[0]), make([]float32, size[1]*rank)); err != nil {
+			if err := add(layer, size[0], size[1], make([]float32, rank*size[0]),
+				make([]float32, size[1]*rank)); err != nil {
 				return Report{}, err
 			}
 		}
 	}
 	if filled > 0 {
-		notes = append(notes, fmt.Sprintf("%d layers that the adapter does not adapt have one of zeros: mlx-lm adapts the same layers of the last blocks", filled))
+		notes = append(notes, fmt.Sprintf("%d layers that the adapter does not adapt have one of zeros: mlx-lm "+
+			"adapts the same layers of the last blocks", filled))
 	}
 	config, err := json.MarshalIndent(map[string]any{
 		"fine_tune_type": "lora", "num_layers": blocks - first, "model": o.Model,
@@ -373,7 +389,8 @@ func mlxAdapter(ctx context.Context, o Options, env session.Env) (Report, error)
 		use += " --extra-eos-token '" + strings.Join(read.answers.more, "' '") + "'"
 	}
 	if read.answers.other {
-		use += "; mlx-lm takes the chat template from BASE: make a copy of BASE with this folder's chat_template.jinja and tokenizer_config.json, or merge"
+		use += "; mlx-lm takes the chat template from BASE: make a copy of BASE with this folder's " +
+			"chat_template.jinja and tokenizer_config.json, or merge"
 	}
 	r.Notes = append(notes, use)
 	return r, err

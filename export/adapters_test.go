@@ -23,15 +23,18 @@ import (
 func mixed(t *testing.T) string {
 	t.Helper()
 	c := adapter.Default()
-	c.R, c.Alpha, c.TargetModules = 2, 3, adapter.Targets{`model\.layers\.(1\.self_attn\.q_proj|2\.self_attn\.v_proj|2\.mlp\.down_proj)`}
+	c.R, c.Alpha, c.TargetModules = 2, 3, adapter.Targets{
+		`model\.layers\.(1\.self_attn\.q_proj|2\.self_attn\.v_proj|2\.mlp\.down_proj)`}
 	c.RankPattern, c.AlphaPattern = map[string]int{`down_proj`: 3}, map[string]float64{`v_proj`: 5}
 	var params []adapter.Param
 	for i, l := range []struct {
 		path    string
 		in, out int
-	}{{"model.layers.1.self_attn.q_proj", 64, 64}, {"model.layers.2.mlp.down_proj", 172, 64}, {"model.layers.2.self_attn.v_proj", 64, 32}} {
+	}{{"model.layers.1.self_attn.q_proj", 64, 64}, {"model.layers.2.mlp.down_proj", 172, 64},
+		{"model.layers.2.self_attn.v_proj", 64, 32}} {
 		r := c.Rank(l.path)
-		for j, p := range []adapter.Param{{Name: l.path + ".lora_A.weight", Shape: []int{r, l.in}}, {Name: l.path + ".lora_B.weight", Shape: []int{l.out, r}}} {
+		for j, p := range []adapter.Param{{Name: l.path + ".lora_A.weight", Shape: []int{r, l.in}},
+			{Name: l.path + ".lora_B.weight", Shape: []int{l.out, r}}} {
 			for k := range p.Shape[0] * p.Shape[1] {
 				p.Data = append(p.Data, float32(math.Sin(float64(1+k)*(1.7+float64(i)+0.3*float64(j))))*0.2)
 			}
@@ -63,7 +66,8 @@ func TestAdapterFolders(t *testing.T) {
 	want := updatesOf(t, model, from)
 	for _, format := range []string{"vllm", "peft"} {
 		out := filepath.Join(t.TempDir(), format)
-		r, err := Export(context.Background(), Options{Format: format, Model: model, Adapter: from, Out: out}, session.Env{})
+		r, err := Export(context.Background(), Options{Format: format, Model: model, Adapter: from, Out: out},
+			session.Env{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +76,8 @@ func TestAdapterFolders(t *testing.T) {
 		}
 		var config map[string]any
 		golden.JSON(t, filepath.Join(out, adapter.ConfigFile), &config)
-		if config["r"] != 3.0 || len(config["rank_pattern"].(map[string]any)) != 0 || len(config["alpha_pattern"].(map[string]any)) != 0 || config["use_rslora"] != false {
+		if config["r"] != 3.0 || len(config["rank_pattern"].(map[string]any)) != 0 ||
+			len(config["alpha_pattern"].(map[string]any)) != 0 || config["use_rslora"] != false {
 			t.Errorf("%s: %v", format, config)
 		}
 		file, err := weights.Open(filepath.Join(out, adapter.WeightsFile))
@@ -93,7 +98,8 @@ func TestAdapterFolders(t *testing.T) {
 		file.Close()
 	}
 	out := filepath.Join(t.TempDir(), "mlx")
-	if _, err := Export(context.Background(), Options{Format: "mlx", Model: model, Adapter: from, Out: out}, session.Env{}); err != nil {
+	if _, err := Export(context.Background(), Options{Format: "mlx", Model: model, Adapter: from, Out: out},
+		session.Env{}); err != nil {
 		t.Fatal(err)
 	}
 	var config struct {
@@ -105,7 +111,8 @@ func TestAdapterFolders(t *testing.T) {
 		} `json:"lora_parameters"`
 	}
 	golden.JSON(t, filepath.Join(out, adapter.ConfigFile), &config)
-	if config.Layers != 4 || config.Parameters.Rank != 3 || !slices.Equal(config.Parameters.Keys, []string{"mlp.down_proj", "self_attn.q_proj", "self_attn.v_proj"}) {
+	if config.Layers != 4 || config.Parameters.Rank != 3 || !slices.Equal(config.Parameters.Keys,
+		[]string{"mlp.down_proj", "self_attn.q_proj", "self_attn.v_proj"}) {
 		t.Errorf("%+v", config)
 	}
 	file, err := weights.Open(filepath.Join(out, "adapters.safetensors"))
@@ -134,13 +141,15 @@ func TestAdapterFolders(t *testing.T) {
 	}
 }
 
-// TestTargetsOfExports: what an exported folder says it adapts is what it holds, also where the adapter names layers one by one, or
-// leaves some out as PEFT's files may.
+// TestTargetsOfExports: what an exported folder says it adapts is what it holds, also where the adapter names layers
+// one by one, or leaves some out as PEFT's files may.
 func TestTargetsOfExports(t *testing.T) {
 	model := golden.StoriesDir(t)
 	for _, edit := range []map[string]any{
-		{"target_modules": []string{"model.layers.1.self_attn.q_proj", "model.layers.2.self_attn.v_proj", "2.mlp.down_proj"}},
-		{"target_modules": "all-linear", "exclude_modules": `.*\.(0|3|4)\..*|.*[ko]_proj|.*(gate|up)_proj|.*1\.self_attn\.v_proj|.*2\.self_attn\.q_proj|.*1\.mlp\.down_proj`},
+		{"target_modules": []string{"model.layers.1.self_attn.q_proj", "model.layers.2.self_attn.v_proj",
+			"2.mlp.down_proj"}},
+		{"target_modules": "all-linear",
+			"exclude_modules": `.*\.(0|3|4)\..*|.*[ko]_proj|.*(gate|up)_proj|.*1\.self_attn\.v_proj|.*2\.self_attn\.q_proj|.*1\.mlp\.down_proj`},
 	} {
 		from := mixed(t)
 		var config map[string]any
@@ -157,7 +166,8 @@ func TestTargetsOfExports(t *testing.T) {
 		want := updatesOf(t, model, from)
 		for _, format := range []string{"vllm", "peft"} {
 			out := filepath.Join(t.TempDir(), format)
-			if _, err := Export(context.Background(), Options{Format: format, Model: model, Adapter: from, Out: out, DType: "f32"}, session.Env{}); err != nil {
+			if _, err := Export(context.Background(), Options{Format: format, Model: model, Adapter: from, Out: out,
+				DType: "f32"}, session.Env{}); err != nil {
 				t.Fatal(err)
 			}
 			got := updatesOf(t, model, out)
@@ -245,23 +255,26 @@ func TestAdapterFormatsRefuse(t *testing.T) {
 		format, model, adapter, out, want string
 	}{
 		{"vllm", golden.StoriesDir(t), mixed(t), occupied, "the folder is there and not empty; name another folder"},
-		{"vllm", parameters.Dir(t), parameters.Adapter(t), "", "which no program reads in this format: merge it instead (trainer merge)"},
-		{"peft", parameters.Dir(t), parameters.Adapter(t), "", "and PEFT reads its folder as it is. For other programs merge it instead (trainer merge)"},
+		{"vllm", parameters.Dir(t), parameters.Adapter(t), "",
+			"which no program reads in this format: merge it instead (trainer merge)"},
+		{"peft", parameters.Dir(t), parameters.Adapter(t), "",
+			"and PEFT reads its folder as it is. For other programs merge it instead (trainer merge)"},
 		{"mlx", experts.Dir(t), experts.Adapter(t), "", "merge it instead (trainer merge)"},
 		{"mlx", golden.StoriesDir(t), "", "", "--format mlx exports an adapter: name it with --adapter DIR"},
 	} {
 		if c.out == "" {
 			c.out = filepath.Join(t.TempDir(), "x")
 		}
-		_, err := Export(context.Background(), Options{Format: c.format, Model: c.model, Adapter: c.adapter, Out: c.out}, session.Env{})
+		_, err := Export(context.Background(), Options{Format: c.format, Model: c.model, Adapter: c.adapter,
+			Out: c.out}, session.Env{})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", c.format, err, c.want)
 		}
 	}
 }
 
-// TestOthersLoadIt: transformers, PEFT, bitsandbytes, vLLM's and mlx-lm's loaders read what was written and compute what PEFT computes with the adapter
-// beside the base; merged weights are merge_and_unload's, of every family.
+// TestOthersLoadIt: transformers, PEFT, bitsandbytes, vLLM's and mlx-lm's loaders read what was written and compute
+// what PEFT computes with the adapter beside the base; merged weights are merge_and_unload's, of every family.
 func TestOthersLoadIt(t *testing.T) {
 	python := os.Getenv("TRAINER_PYTHON")
 	if python == "" {
@@ -297,12 +310,15 @@ func TestOthersLoadIt(t *testing.T) {
 		if bytes.Contains(raw, []byte("quantization_config")) || m.Name == "gemma3_images" {
 			continue // PEFT's numbers are those of transformers' own dequantisation; the images' class is another
 		}
-		add(m.Name, 2e-5, job{What: "merged", Base: dir, Adapter: m.Adapter(t), Out: merge(MergeOptions{Model: dir, Adapters: One(m.Adapter(t)), DType: "fp32", AllowLoss: true, Check: []string{}})})
+		add(m.Name, 2e-5, job{What: "merged", Base: dir, Adapter: m.Adapter(t),
+			Out: merge(MergeOptions{Model: dir, Adapters: One(m.Adapter(t)), DType: "fp32", AllowLoss: true,
+				Check: []string{}})})
 	}
 	stories, from := golden.StoriesDir(t), mixed(t)
 	for _, format := range []string{"peft", "vllm", "mlx"} {
 		out := filepath.Join(t.TempDir(), format)
-		if _, err := Export(context.Background(), Options{Format: format, Model: stories, Adapter: from, Out: out}, session.Env{}); err != nil {
+		if _, err := Export(context.Background(), Options{Format: format, Model: stories, Adapter: from, Out: out},
+			session.Env{}); err != nil {
 			t.Fatal(err)
 		}
 		add(format, 2e-5, job{What: format, Base: stories, Adapter: from, Out: out})
@@ -310,9 +326,12 @@ func TestOthersLoadIt(t *testing.T) {
 			add("vllm in PEFT", 2e-5, job{What: "peft", Base: stories, Adapter: from, Out: out})
 		}
 	}
-	none := One(adapterOf(t, map[string][2]int{"model.layers.0.self_attn.q_proj": {64, 64}}, func(bool, int) float32 { return 0 }))
+	none := One(adapterOf(t, map[string][2]int{"model.layers.0.self_attn.q_proj": {64, 64}}, func(bool, int) float32 {
+		return 0
+	}))
 	packed := merge(MergeOptions{Model: stories, Adapters: One(from), DType: NF4, AllowLoss: true, Check: []string{}})
-	numbers := merge(MergeOptions{Model: packed, Adapters: none, DType: "fp32", Check: []string{}}) // what we say that they stand for
+	// what we say that they stand for
+	numbers := merge(MergeOptions{Model: packed, Adapters: none, DType: "fp32", Check: []string{}})
 	add("nf4", 2e-5, job{What: "nf4", Base: numbers, Out: packed})
 	list, err := json.Marshal(jobs)
 	if err != nil {
@@ -335,7 +354,8 @@ func TestOthersLoadIt(t *testing.T) {
 		Difference, Largest float64
 		Weights             float64
 	}
-	if err := json.Unmarshal(out[bytes.LastIndexByte(bytes.TrimSpace(out), '\n')+1:], &results); err != nil || len(results) != len(jobs) {
+	if err := json.Unmarshal(out[bytes.LastIndexByte(bytes.TrimSpace(out), '\n')+1:], &results); err != nil ||
+		len(results) != len(jobs) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	for i, r := range results {

@@ -25,10 +25,11 @@ type Answers struct {
 	more  []string // of Ends those that the base model's files do not name
 }
 
-// answering puts the chat template and the end of an answer into the files of a folder that is to be written: those that the
-// first of the adapters was trained with whose folder has them, else the base model's. whole says that the folder becomes a
-// model's, not an adapter's.
-func answering(b *session.Base, adapters []string, files map[string][]byte, whole bool) (a Answers, notes []string, err error) {
+// answering puts the chat template and the end of an answer into the files of a folder that is to be written: those
+// that the first of the adapters was trained with whose folder has them, else the base model's. whole says that the
+// folder becomes a model's, not an adapter's.
+func answering(b *session.Base, adapters []string, files map[string][]byte,
+	whole bool) (a Answers, notes []string, err error) {
 	base, err := chat.Find(b.Folder)
 	if err != nil {
 		return a, nil, err
@@ -52,7 +53,9 @@ func answering(b *session.Base, adapters []string, files map[string][]byte, whol
 				w.Turn = token
 			}
 		case !sameTemplates(own, sources):
-			notes = append(notes, fmt.Sprintf("%s and %s were trained with different chat templates: the folder has the one of %s", a.Template, dir, a.Template))
+			notes = append(notes,
+				fmt.Sprintf("%s and %s were trained with different chat templates: the folder has the one of %s",
+					a.Template, dir, a.Template))
 		}
 	}
 	if a.Template == "" && len(base.Templates) > 0 {
@@ -81,8 +84,10 @@ func answering(b *session.Base, adapters []string, files map[string][]byte, whol
 	}
 	if w.Chat != nil {
 		if text := w.Chat.Ends().Text; text != "" {
-			notes = append(notes, fmt.Sprintf("the chat template ends a turn with the text %s, which is no token of the model, so generation_config.json cannot name it: "+
-				"tell transformers generate(..., stop_strings=[%s], tokenizer=tokenizer), vLLM and llama.cpp's server \"stop\": [%s]",
+			notes = append(notes, fmt.Sprintf("the chat template ends a turn with the text %s, which is no token of "+
+				"the model, so generation_config.json cannot name it: "+
+				"tell transformers generate(..., stop_strings=[%s], tokenizer=tokenizer), vLLM and llama.cpp's "+
+				"server \"stop\": [%s]",
 				strconv.Quote(text), strconv.Quote(text), strconv.Quote(text)))
 		}
 	}
@@ -101,8 +106,8 @@ func answering(b *session.Base, adapters []string, files map[string][]byte, whol
 	return a, notes, err
 }
 
-// promptFormat says which prompts the adapters were trained on, else the model, which may be a merged one; nil where no folder
-// says it.
+// promptFormat says which prompts the adapters were trained on, else the model, which may be a merged one; nil where no
+// folder says it.
 func promptFormat(b *session.Base, adapters []string) (all *dataset.PromptFormat, err error) {
 	if len(adapters) == 0 {
 		return dataset.FindPromptFormat(b.Folder, "")

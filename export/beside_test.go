@@ -19,16 +19,21 @@ import (
 )
 
 const (
-	turnEnd    = 286 // the id that <|im_end|> gets; stories260K writes it as the seventh token behind stops_check.py's prompt
-	turnStart  = 510
-	chatML     = `{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}`
-	plainTalk  = `{% for m in messages %}[{{ m.role }}] {{ m.content }}{{ eos_token }}{% endfor %}{% if add_generation_prompt %}[assistant] {% endif %}`
-	markedTok  = `{"add_bos_token": true, "bos_token": "<s>", "eos_token": {"__type": "AddedToken", "content": "</s>"}, "tokenizer_class": "LlamaTokenizer"}`
-	trainedTok = `{"add_bos_token": true, "bos_token": "<s>", "eos_token": "<|im_end|>", "tokenizer_class": "LlamaTokenizer"}`
+	// the id that <|im_end|> gets; stories260K writes it as the seventh token behind stops_check.py's prompt
+	turnEnd   = 286
+	turnStart = 510
+	chatML    = `{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor ` +
+		`%}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}`
+	plainTalk = `{% for m in messages %}[{{ m.role }}] {{ m.content }}{{ eos_token }}{% endfor %}{% if ` +
+		`add_generation_prompt %}[assistant] {% endif %}`
+	markedTok = `{"add_bos_token": true, "bos_token": "<s>", "eos_token": {"__type": "AddedToken", "content": ` +
+		`"</s>"}, "tokenizer_class": "LlamaTokenizer"}`
+	trainedTok = `{"add_bos_token": true, "bos_token": "<s>", "eos_token": "<|im_end|>", "tokenizer_class": ` +
+		`"LlamaTokenizer"}`
 )
 
-// marked is the folder of stories260K with the special tokens <|im_start|> and <|im_end|> in the place of two others, and
-// with more files.
+// marked is the folder of stories260K with the special tokens <|im_start|> and <|im_end|> in the place of two others,
+// and with more files.
 func marked(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -45,7 +50,8 @@ func marked(t *testing.T, files map[string]string) string {
 		if name, ok := names[int(id.(float64))]; ok {
 			delete(vocab, piece)
 			vocab[name], gone[piece] = id, true
-			tok["added_tokens"] = append(tok["added_tokens"].([]any), map[string]any{"id": id, "content": name, "special": true, "normalized": false,
+			tok["added_tokens"] = append(tok["added_tokens"].([]any), map[string]any{"id": id, "content": name,
+				"special": true, "normalized": false,
 				"single_word": false, "lstrip": false, "rstrip": false})
 		}
 	}
@@ -74,13 +80,15 @@ func put(t *testing.T, dir string, files map[string]string) {
 // idle is the folder of an adapter that changes nothing, with more files.
 func idle(t *testing.T, files map[string]string) string {
 	t.Helper()
-	dir := adapterOf(t, map[string][2]int{"model.layers.0.self_attn.q_proj": {64, 64}}, func(bool, int) float32 { return 0 })
+	dir := adapterOf(t, map[string][2]int{"model.layers.0.self_attn.q_proj": {64, 64}}, func(bool, int) float32 {
+		return 0
+	})
 	put(t, dir, files)
 	return dir
 }
 
-// TestMergedAnswers: a merged folder has the chat template that the adapter was trained with, alone, and ends answers at the
-// token that ends its turns and at the base model's.
+// TestMergedAnswers: a merged folder has the chat template that the adapter was trained with, alone, and ends answers
+// at the token that ends its turns and at the base model's.
 func TestMergedAnswers(t *testing.T) {
 	none := map[string]string{}
 	for name, c := range map[string]struct {
@@ -92,25 +100,40 @@ func TestMergedAnswers(t *testing.T) {
 		note          string              // a part of one; "" = there is none
 	}{
 		"an old folder, a base without a template": {base: []map[string]string{{"tokenizer_config.json": markedTok}},
-			adapter: []map[string]string{{"chat_template.jinja": chatML}}, template: chatML, eos: "<|im_end|>", ids: "[286,2]"},
-		"a base with a template of its own": {base: []map[string]string{{"tokenizer_config.json": strings.Replace(markedTok, "{", `{"chat_template": "{{ bos_token }}", `, 1), "generation_config.json": `{"eos_token_id": 2, "top_k": 5}`}},
-			adapter: []map[string]string{{"chat_template.jinja": chatML}}, template: chatML, config: chatML, eos: "<|im_end|>", ids: "[286,2]"},
-		"a base that stops there already": {base: []map[string]string{{"tokenizer_config.json": markedTok, "generation_config.json": `{"eos_token_id": [2, 286]}`}},
-			adapter: []map[string]string{{"chat_template.jinja": chatML}}, template: chatML, eos: "</s>", ids: "[2, 286]"},
+			adapter: []map[string]string{{"chat_template.jinja": chatML}}, template: chatML, eos: "<|im_end|>",
+			ids: "[286,2]"},
+		"a base with a template of its own": {base: []map[string]string{
+			{"tokenizer_config.json": strings.Replace(markedTok, "{", `{"chat_template": "{{ bos_token }}", `, 1),
+				"generation_config.json": `{"eos_token_id": 2, "top_k": 5}`}},
+			adapter: []map[string]string{{"chat_template.jinja": chatML}}, template: chatML, config: chatML,
+			eos: "<|im_end|>", ids: "[286,2]"},
+		"a base that stops there already": {base: []map[string]string{{"tokenizer_config.json": markedTok,
+			"generation_config.json": `{"eos_token_id": [2, 286]}`}},
+			adapter: []map[string]string{{"chat_template.jinja": chatML}}, template: chatML, eos: "</s>",
+			ids: "[2, 286]"},
 		"a template that writes eos_token": {base: []map[string]string{{"tokenizer_config.json": markedTok}},
-			adapter: []map[string]string{{"chat_template.jinja": plainTalk}}, template: plainTalk, eos: "</s>", ids: "[2]"},
+			adapter: []map[string]string{{"chat_template.jinja": plainTalk}}, template: plainTalk,
+			eos: "</s>", ids: "[2]"},
 		"an adapter of others that names the end": {base: []map[string]string{{"tokenizer_config.json": markedTok}},
-			adapter: []map[string]string{{"chat_template.jinja": plainTalk, "tokenizer_config.json": trainedTok}}, template: plainTalk, eos: "<|im_end|>", ids: "[286,2]"},
-		"a folder of this program, trained on plain texts": {base: []map[string]string{{"tokenizer_config.json": markedTok}},
-			adapter: []map[string]string{{"generation_config.json": `{"eos_token_id": [286]}`}}, eos: "</s>", ids: "[286,2]"},
-		"files with a byte order mark": {base: []map[string]string{{"tokenizer_config.json": markedTok, "generation_config.json": "\xef\xbb\xbf{\"eos_token_id\": 2}"}},
-			adapter: []map[string]string{{"chat_template.jinja": chatML}}, template: chatML, eos: "<|im_end|>", ids: "[286,2]"},
-		"no template at all": {base: []map[string]string{{"tokenizer_config.json": markedTok}}, adapter: []map[string]string{none}, eos: "</s>"},
+			adapter:  []map[string]string{{"chat_template.jinja": plainTalk, "tokenizer_config.json": trainedTok}},
+			template: plainTalk, eos: "<|im_end|>", ids: "[286,2]"},
+		"a folder of this program, trained on plain texts": {base: []map[string]string{
+			{"tokenizer_config.json": markedTok}},
+			adapter: []map[string]string{{"generation_config.json": `{"eos_token_id": [286]}`}}, eos: "</s>",
+			ids: "[286,2]"},
+		"files with a byte order mark": {base: []map[string]string{{"tokenizer_config.json": markedTok,
+			"generation_config.json": "\xef\xbb\xbf{\"eos_token_id\": 2}"}},
+			adapter: []map[string]string{{"chat_template.jinja": chatML}}, template: chatML, eos: "<|im_end|>",
+			ids: "[286,2]"},
+		"no template at all": {base: []map[string]string{{"tokenizer_config.json": markedTok}},
+			adapter: []map[string]string{none}, eos: "</s>"},
 		"a text that is no token": {base: []map[string]string{{"tokenizer_config.json": markedTok}},
 			adapter:  []map[string]string{{"chat_template.jinja": strings.ReplaceAll(chatML, "im_end", "stop")}},
-			template: strings.ReplaceAll(chatML, "im_end", "stop"), eos: "</s>", ids: "[2]", note: `ends a turn with the text "<|stop|>", which is no token`},
+			template: strings.ReplaceAll(chatML, "im_end", "stop"), eos: "</s>", ids: "[2]",
+			note: `ends a turn with the text "<|stop|>", which is no token`},
 		"two adapters": {base: []map[string]string{{"tokenizer_config.json": markedTok}},
-			adapter: []map[string]string{{"chat_template.jinja": chatML}, {"chat_template.jinja": plainTalk}}, template: chatML, eos: "<|im_end|>", ids: "[286,2]",
+			adapter:  []map[string]string{{"chat_template.jinja": chatML}, {"chat_template.jinja": plainTalk}},
+			template: chatML, eos: "<|im_end|>", ids: "[286,2]",
 			note: "were trained with different chat templates"},
 	} {
 		base, out := marked(t, c.base[0]), filepath.Join(t.TempDir(), "merged")
@@ -118,7 +141,8 @@ func TestMergedAnswers(t *testing.T) {
 		for _, files := range c.adapter {
 			all = append(all, WeightedAdapter{idle(t, files), 1})
 		}
-		r, err := Merge(context.Background(), MergeOptions{Model: base, Adapters: all, Out: out, Check: []string{}}, session.Env{})
+		r, err := Merge(context.Background(), MergeOptions{Model: base, Adapters: all, Out: out, Check: []string{}},
+			session.Env{})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -144,9 +168,12 @@ func TestMergedAnswers(t *testing.T) {
 			}
 		}
 		if string(template) != c.template || config.Template != c.config || config.EOS != c.eos || ids != c.ids {
-			t.Errorf("%s: template %q, %q; eos_token %v, eos_token_id %s", name, template, config.Template, config.EOS, ids)
+			t.Errorf("%s: template %q, %q; eos_token %v, eos_token_id %s", name, template, config.Template,
+				config.EOS, ids)
 		}
-		if noted := slices.ContainsFunc(r.Notes, func(n string) bool { return c.note != "" && strings.Contains(n, c.note) }); noted != (c.note != "") || c.note == "" && len(r.Notes) > 0 {
+		if noted := slices.ContainsFunc(r.Notes, func(n string) bool {
+			return c.note != "" && strings.Contains(n, c.note)
+		}); noted != (c.note != "") || c.note == "" && len(r.Notes) > 0 {
 			t.Errorf("%s: notes %q", name, r.Notes)
 		}
 	}
@@ -154,10 +181,12 @@ func TestMergedAnswers(t *testing.T) {
 
 // TestMergedKeepsFiles: where the adapter brings neither template nor end, the files beside the weights are the base's.
 func TestMergedKeepsFiles(t *testing.T) {
-	files := map[string]string{"tokenizer_config.json": strings.Replace(markedTok, "{", `{"chat_template": "`+"{% for m in messages %}{{ m.content + '<|im_end|>' }}{% endfor %}"+`", `, 1),
+	files := map[string]string{"tokenizer_config.json": strings.Replace(markedTok, "{", `{"chat_template": "`+
+		"{% for m in messages %}{{ m.content + '<|im_end|>' }}{% endfor %}"+`", `, 1),
 		"generation_config.json": `{"eos_token_id":[286 , 2]}`}
 	base, out := marked(t, files), filepath.Join(t.TempDir(), "merged")
-	if _, err := Merge(context.Background(), MergeOptions{Model: base, Adapters: One(idle(t, nil)), Out: out, Check: []string{}}, session.Env{}); err != nil {
+	if _, err := Merge(context.Background(), MergeOptions{Model: base, Adapters: One(idle(t, nil)), Out: out,
+		Check: []string{}}, session.Env{}); err != nil {
 		t.Fatal(err)
 	}
 	for name, want := range files {
@@ -170,25 +199,31 @@ func TestMergedKeepsFiles(t *testing.T) {
 	}
 }
 
-// TestExportsCarryTheEnd: folders of adapters have the trained template and the end of a turn, and a GGUF file of the merged
-// folder says what that of base and adapter says.
+// TestExportsCarryTheEnd: folders of adapters have the trained template and the end of a turn, and a GGUF file of the
+// merged folder says what that of base and adapter says.
 func TestExportsCarryTheEnd(t *testing.T) {
-	base, from := marked(t, map[string]string{"tokenizer_config.json": markedTok}), idle(t, map[string]string{"chat_template.jinja": chatML})
-	said := map[string]string{"peft": `pass generation_config=GenerationConfig.from_pretrained("OUT")`, "mlx": "--adapter-path OUT --extra-eos-token '<|im_end|>'",
+	base, from := marked(t, map[string]string{"tokenizer_config.json": markedTok}), idle(t,
+		map[string]string{"chat_template.jinja": chatML})
+	said := map[string]string{"peft": `pass generation_config=GenerationConfig.from_pretrained("OUT")`,
+		"mlx":  "--adapter-path OUT --extra-eos-token '<|im_end|>'",
 		"vllm": "--lora-modules NAME=OUT --chat-template OUT/chat_template.jinja --generation-config OUT"}
 	for _, format := range []string{"peft", "vllm", "mlx"} {
 		out := filepath.Join(t.TempDir(), format)
-		r, err := Export(context.Background(), Options{Format: format, Model: base, Adapter: from, Out: out}, session.Env{})
+		r, err := Export(context.Background(), Options{Format: format, Model: base, Adapter: from, Out: out},
+			session.Env{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := said[format]; !slices.ContainsFunc(r.Notes, func(n string) bool { return strings.Contains(n, strings.ReplaceAll(want, "OUT", out)) }) {
+		if want := said[format]; !slices.ContainsFunc(r.Notes, func(n string) bool {
+			return strings.Contains(n, strings.ReplaceAll(want, "OUT", out))
+		}) {
 			t.Errorf("%s: notes %q, want %s", format, r.Notes, want)
 		}
 		if got := golden.ReadFile(t, out, "chat_template.jinja"); string(got) != chatML {
 			t.Errorf("%s: the template is %s", format, got)
 		}
-		for name, want := range map[string]string{"generation_config.json": `"eos_token_id": [286,2]`, "tokenizer_config.json": `"eos_token": "<|im_end|>"`} {
+		for name, want := range map[string]string{"generation_config.json": `"eos_token_id": [286,2]`,
+			"tokenizer_config.json": `"eos_token": "<|im_end|>"`} {
 			if got := golden.ReadFile(t, out, name); !bytes.Contains(got, []byte(want)) {
 				t.Errorf("%s: %s is %s", format, name, got)
 			}
@@ -200,7 +235,8 @@ func TestExportsCarryTheEnd(t *testing.T) {
 		}
 	}
 	merged := filepath.Join(t.TempDir(), "merged")
-	if _, err := Merge(context.Background(), MergeOptions{Model: base, Adapters: One(from), Out: merged, Check: []string{}}, session.Env{}); err != nil {
+	if _, err := Merge(context.Background(), MergeOptions{Model: base, Adapters: One(from), Out: merged,
+		Check: []string{}}, session.Env{}); err != nil {
 		t.Fatal(err)
 	}
 	both, _ := exported(t, Options{Format: "gguf", Model: base, Adapter: from})
@@ -221,18 +257,20 @@ func TestExportsCarryTheEnd(t *testing.T) {
 	}
 }
 
-// TestGGUFEndsTrainedTurns: where the base model names other ends beside its eos_token, the token that ends a trained turn
-// comes before them, as a GGUF file has one place for it.
+// TestGGUFEndsTrainedTurns: where the base model names other ends beside its eos_token, the token that ends a trained
+// turn comes before them, as a GGUF file has one place for it.
 func TestGGUFEndsTrainedTurns(t *testing.T) {
-	base := marked(t, map[string]string{"tokenizer_config.json": markedTok, "generation_config.json": `{"eos_token_id": [2, 510]}`})
-	f, _ := exported(t, Options{Format: "gguf", Model: base, Adapter: idle(t, map[string]string{"chat_template.jinja": chatML})})
+	base := marked(t, map[string]string{"tokenizer_config.json": markedTok,
+		"generation_config.json": `{"eos_token_id": [2, 510]}`})
+	f, _ := exported(t, Options{Format: "gguf", Model: base,
+		Adapter: idle(t, map[string]string{"chat_template.jinja": chatML})})
 	if got := f.Value("tokenizer.ggml.eot_token_id"); got != uint32(turnEnd) {
 		t.Errorf("eot_token_id %v, want %d", got, turnEnd)
 	}
 }
 
-// TestTransformersStops: transformers ends a greedy text of the merged folder at the token that ends a trained turn, where it
-// runs on with the base model's files, and with PEFT where it is given the adapter's generation_config.json.
+// TestTransformersStops: transformers ends a greedy text of the merged folder at the token that ends a trained turn,
+// where it runs on with the base model's files, and with PEFT where it is given the adapter's generation_config.json.
 func TestTransformersStops(t *testing.T) {
 	python := os.Getenv("TRAINER_PYTHON")
 	if python == "" {
@@ -241,15 +279,19 @@ func TestTransformersStops(t *testing.T) {
 	if exec.Command(python, "-c", "import torch, transformers, peft").Run() != nil {
 		t.Skipf("%s has no torch, transformers and PEFT; TRAINER_PYTHON names one that has", python)
 	}
-	base, from := marked(t, map[string]string{"tokenizer_config.json": markedTok}), idle(t, map[string]string{"chat_template.jinja": chatML})
+	base, from := marked(t, map[string]string{"tokenizer_config.json": markedTok}), idle(t,
+		map[string]string{"chat_template.jinja": chatML})
 	merged, beside := filepath.Join(t.TempDir(), "merged"), filepath.Join(t.TempDir(), "beside")
-	if _, err := Merge(context.Background(), MergeOptions{Model: base, Adapters: One(from), Out: merged, Check: []string{}}, session.Env{}); err != nil {
+	if _, err := Merge(context.Background(), MergeOptions{Model: base, Adapters: One(from), Out: merged,
+		Check: []string{}}, session.Env{}); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Export(context.Background(), Options{Format: "peft", Model: base, Adapter: from, Out: beside}, session.Env{}); err != nil {
+	if _, err := Export(context.Background(), Options{Format: "peft", Model: base, Adapter: from, Out: beside},
+		session.Env{}); err != nil {
 		t.Fatal(err)
 	}
-	jobs, err := json.Marshal([]map[string]any{{"model": base, "adapter": nil, "config": nil}, {"model": merged, "adapter": nil, "config": nil},
+	jobs, err := json.Marshal([]map[string]any{{"model": base, "adapter": nil, "config": nil},
+		{"model": merged, "adapter": nil, "config": nil},
 		{"model": base, "adapter": beside, "config": beside}})
 	if err != nil {
 		t.Fatal(err)

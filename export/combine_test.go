@@ -26,7 +26,8 @@ func TestCombined(t *testing.T) {
 		"cat":    {{dir("one"), 0.7}, {dir("two"), -0.4}, {dir("three"), 1.5}},
 	} {
 		out := filepath.Join(t.TempDir(), "merged")
-		report, err := Merge(context.Background(), MergeOptions{Model: golden.StoriesDir(t), Adapters: parts, Combination: how, Out: out, AllowLoss: true}, session.Env{})
+		report, err := Merge(context.Background(), MergeOptions{Model: golden.StoriesDir(t), Adapters: parts,
+			Combination: how, Out: out, AllowLoss: true}, session.Env{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,15 +77,20 @@ func TestCombineRefuses(t *testing.T) {
 		parts []WeightedAdapter
 		want  string
 	}{
-		{"linear", []WeightedAdapter{{dir("one"), 1}, {dir("two"), -0.5}}, "linear gives the root of it to A and to B alike, where the sign is lost; use cat"},
+		{"linear", []WeightedAdapter{{dir("one"), 1}, {dir("two"), -0.5}},
+			"linear gives the root of it to A and to B alike, where the sign is lost; use cat"},
 		{"linear", []WeightedAdapter{{dir("one"), 1}, {dir("three"), 1}}, "linear takes one rank; use cat"},
-		{"cat", []WeightedAdapter{{dir("one"), 1}, {dir("two"), math.NaN()}}, "is NaN; it must be a number other than 0"},
+		{"cat", []WeightedAdapter{{dir("one"), 1}, {dir("two"), math.NaN()}},
+			"is NaN; it must be a number other than 0"},
 		{"cat", []WeightedAdapter{{dir("one"), 0}}, "is 0; it must be a number other than 0"},
-		{"cat", []WeightedAdapter{{dir("one"), 1}, {golden.Path(t, "llama_like/qwen3.lora"), 1}}, "is of another model"},
+		{"cat", []WeightedAdapter{{dir("one"), 1}, {golden.Path(t, "llama_like/qwen3.lora"), 1}},
+			"is of another model"},
 		{"ties", []WeightedAdapter{{dir("one"), 1}, {dir("two"), 1}}, `"ties" is not one of cat, linear`},
-		{"cat", []WeightedAdapter{{golden.Path(t, "experts/gpt_oss_full.lora"), 1}, {golden.Path(t, "experts/gpt_oss_full.lora"), 1}}, "for which PEFT has no combination"},
+		{"cat", []WeightedAdapter{{golden.Path(t, "experts/gpt_oss_full.lora"), 1},
+			{golden.Path(t, "experts/gpt_oss_full.lora"), 1}}, "for which PEFT has no combination"},
 	} {
-		_, err := Merge(context.Background(), MergeOptions{Model: golden.StoriesDir(t), Adapters: c.parts, Combination: c.how, Out: filepath.Join(t.TempDir(), "x")}, session.Env{})
+		_, err := Merge(context.Background(), MergeOptions{Model: golden.StoriesDir(t), Adapters: c.parts,
+			Combination: c.how, Out: filepath.Join(t.TempDir(), "x")}, session.Env{})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s %v: %v", c.how, c.parts, err)
 		}

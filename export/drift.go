@@ -27,8 +27,9 @@ type Drift struct {
 	MergedLoss float64 `json:"merged_loss"`     //
 	BaseLoss   float64 `json:"base_loss"`       //
 	// Own is over rows of the adapter's run; nil = there are none.
-	Own     *OwnDrift `json:"own_rows,omitempty"`
-	Trained *Far      `json:"trained,omitempty"` // where the adapter was trained over other weights than it was added to
+	Own *OwnDrift `json:"own_rows,omitempty"`
+	// where the adapter was trained over other weights than it was added to
+	Trained *Far `json:"trained,omitempty"`
 }
 
 // Far is a merged model beside what was trained.
@@ -40,9 +41,12 @@ type Far struct {
 
 // DefaultCheck are sample texts where a user gives none.
 var DefaultCheck = []string{
-	"Once upon a time there was a little girl who lived near the forest. Every morning she walked to the river to look for smooth stones.",
-	"Water boils at 100 degrees Celsius at sea level. On a high mountain the pressure is lower, so it boils at a lower temperature.",
-	"Question: A shop sells pencils at 3 for 60 cents. How much do 7 pencils cost? Answer: One pencil costs 20 cents, so 7 cost 140 cents.",
+	"Once upon a time there was a little girl who lived near the forest. Every morning she walked to the river to " +
+		"look for smooth stones.",
+	"Water boils at 100 degrees Celsius at sea level. On a high mountain the pressure is lower, so it boils at a " +
+		"lower temperature.",
+	"Question: A shop sells pencils at 3 for 60 cents. How much do 7 pencils cost? Answer: One pencil costs 20 " +
+		"cents, so 7 cost 140 cents.",
 	"def mean(values):\n    \"\"\"Return the arithmetic mean.\"\"\"\n    return sum(values) / len(values)\n",
 }
 
@@ -66,7 +70,8 @@ func (m *merging) measure(ctx context.Context, dir string, env session.Env, repo
 	if m.o.Original {
 		own = nil
 	}
-	c := comparison{rows: rows, env: env, with: variant{name: m.o.Model, scheme: own, adapter: m.o.openAdapter}, merged: variant{name: dir}}
+	c := comparison{rows: rows, env: env, with: variant{name: m.o.Model, scheme: own, adapter: m.o.openAdapter},
+		merged: variant{name: dir}}
 	if t := m.o.Trained; t != nil && m.o.Original {
 		c.trained = &variant{name: m.o.Model, scheme: t, adapter: m.o.openAdapter}
 	}
@@ -107,8 +112,8 @@ func (m *merging) reopen(ctx context.Context, dir string, env session.Env) error
 	return nil
 }
 
-// samples are what models are compared over: texts, of which all next tokens count, and rows of a run, of which the trained
-// tokens do.
+// samples are what models are compared over: texts, of which all next tokens count, and rows of a run, of which the
+// trained tokens do.
 type samples struct {
 	texts [][]int32
 	own   OwnRows
@@ -131,7 +136,9 @@ func samplesFor(s *session.Session, texts []string, own OwnRows) (rows samples, 
 		row := s.Base.Tokenizer.IDs(text, true)
 		if slices.ContainsFunc(row, unknown) {
 			rows.texts = nil
-			return rows, append(notes, "the logits of texts are not compared: the tokenizer has ids that the model has no embeddings for"), nil
+			return rows,
+				append(notes, "the logits of texts are not compared: the tokenizer has ids that the model has no "+
+					"embeddings for"), nil
 		}
 		if len(row) > 1 {
 			rows.texts = append(rows.texts, row[:min(len(row), maxCheck, s.Base.Config.MaxPositions)])
@@ -173,7 +180,8 @@ func (c comparison) drift(ctx context.Context) (*Drift, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read back what was written: %w", err)
 	}
-	d := &Drift{Tokens: len(with.texts), Loss: with.texts.loss(c.rows.texts), MergedLoss: merged.texts.loss(c.rows.texts)}
+	d := &Drift{Tokens: len(with.texts), Loss: with.texts.loss(c.rows.texts),
+		MergedLoss: merged.texts.loss(c.rows.texts)}
 	d.MaxLogit, d.MeanKL = with.texts.far(merged.texts)
 	if c.trained != nil {
 		trained, err := c.scores(ctx, *c.trained)
@@ -197,8 +205,8 @@ func (c comparison) drift(ctx context.Context) (*Drift, error) {
 	return d, nil
 }
 
-// scored are the scores of a model: the logits of every next token of texts, row by row, and what it makes of the trained
-// tokens of a run's rows.
+// scored are the scores of a model: the logits of every next token of texts, row by row, and what it makes of the
+// trained tokens of a run's rows.
 type scored struct {
 	texts logits
 	own   []guess
@@ -236,7 +244,8 @@ func (c comparison) scores(ctx context.Context, v variant) (out scored, err erro
 	n, trained, in := s.Net.Declare("", session.Shape{Tokens: longest, Sequences: 1, MaxLen: longest})
 	// One row is computed at a time.
 	in.Real = nil
-	score := n.Apply(kernel.MatMul{TransB: true, FP32Out: true}, s.Net.Hidden(n, in), s.Net.Head(n)) // [T,C] [V,C]ᵀ -> [T,V]
+	// [T,C] [V,C]ᵀ -> [T,V]
+	score := n.Apply(kernel.MatMul{TransB: true, FP32Out: true}, s.Net.Hidden(n, in), s.Net.Head(n))
 	if cap := s.Net.Config.LogitCap; cap > 0 {
 		score = n.Apply(kernel.SoftCap{Cap: cap}, score)
 	}

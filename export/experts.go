@@ -28,9 +28,9 @@ func linearLayers(s *session.Session) (*adapter.Trained, error) {
 	return trained, err
 }
 
-// fillExperts adds updates of zero where PEFT under transformers 5, which has a layer's experts as two parameters, needs one of every
-// expert: of gate, up and down where gate or up of an expert is adapted, of down where down is. all are the model's linear layers; the
-// pairs have one rank and scale.
+// fillExperts adds updates of zero where PEFT under transformers 5, which has a layer's experts as two parameters,
+// needs one of every expert: of gate, up and down where gate or up of an expert is adapted, of down where down is. all
+// are the model's linear layers; the pairs have one rank and scale.
 func fillExperts(pairs []pair, all []string) (filled []pair, notes []string) {
 	type sizes struct{ width, inner int } // 0 = no expert of the module is adapted
 	modules, gated, there := map[string]sizes{}, map[string]bool{}, map[string]bool{}
@@ -58,12 +58,15 @@ func fillExperts(pairs []pair, all []string) (filled []pair, notes []string) {
 			in, out = out, in
 		}
 		rank := pairs[0].a.Shape[0]
-		filled = append(filled, pair{path, adapter.Param{Name: path + ".lora_A.weight", Shape: []int{rank, in}, Data: make([]float32, rank*in)},
-			adapter.Param{Name: path + ".lora_B.weight", Shape: []int{out, rank}, Data: make([]float32, out*rank)}, pairs[0].scale})
+		filled = append(filled, pair{path, adapter.Param{Name: path + ".lora_A.weight", Shape: []int{rank, in},
+			Data: make([]float32, rank*in)},
+			adapter.Param{Name: path + ".lora_B.weight", Shape: []int{out, rank}, Data: make([]float32, out*rank)},
+			pairs[0].scale})
 		added++
 	}
 	if added > 0 {
-		notes = append(notes, fmt.Sprintf("%d layers of experts that the adapter does not adapt have one of zeros: PEFT under transformers 5 adapts all experts of a layer alike", added))
+		notes = append(notes, fmt.Sprintf("%d layers of experts that the adapter does not adapt have one of zeros: "+
+			"PEFT under transformers 5 adapts all experts of a layer alike", added))
 	}
 	return filled, notes
 }

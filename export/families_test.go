@@ -16,14 +16,16 @@ import (
 )
 
 // adapted are the linear layers, projections, routers, experts, and parameters of experts.
-var adapted = regexp.MustCompile(`(_proj|_projection|gate|router\.proj|\.w[123]|in_proj_(qkv|z|b|a))\.weight$|\.experts\.(gate_up|down)_proj$`)
+var adapted = regexp.MustCompile(
+	`(_proj|_projection|gate|router\.proj|\.w[123]|in_proj_(qkv|z|b|a))\.weight$|\.experts\.(gate_up|down)_proj$`)
 
-// TestMergeOfFamilies: a merged model has the tensors of its base by the same names, of which the adapted layers' weights
-// differ and no other; what a language model leaves out is there too.
+// TestMergeOfFamilies: a merged model has the tensors of its base by the same names, of which the adapted layers'
+// weights differ and no other; what a language model leaves out is there too.
 func TestMergeOfFamilies(t *testing.T) {
 	for _, m := range golden.FamilyModels(t) {
 		dir, out := m.Dir(t), filepath.Join(t.TempDir(), "merged")
-		report, err := Merge(context.Background(), MergeOptions{Model: dir, Adapters: One(m.Adapter(t)), Out: out}, session.Env{})
+		report, err := Merge(context.Background(), MergeOptions{Model: dir, Adapters: One(m.Adapter(t)), Out: out},
+			session.Env{})
 		if err != nil {
 			t.Fatalf("%s: %v", m.Name, err)
 		}
@@ -77,7 +79,8 @@ func TestMergeOfFamilies(t *testing.T) {
 			}
 		}
 		if len(merged.Names()) != len(names) || len(changed) != report.Layers || report.Layers == 0 {
-			t.Errorf("%s: %d tensors of %d, %d changed, %d layers merged", m.Name, len(merged.Names()), len(names), len(changed), report.Layers)
+			t.Errorf("%s: %d tensors of %d, %d changed, %d layers merged", m.Name, len(merged.Names()), len(names),
+				len(changed), report.Layers)
 		}
 		for _, name := range slices.Sorted(maps.Keys(changed)) {
 			if !adapted.MatchString(name) || strings.Contains(name, "vision") {

@@ -21,8 +21,8 @@ type Options struct {
 	DType     string // "" = the format's
 	Overwrite bool   // replace a file that is there
 	Separate  bool   // the adapter stays a file of its own beside the base model
-	// Trained is how the adapter's run stored the weights that it trained over, to which it is added then, as a merge does; nil =
-	// as they are.
+	// Trained is how the adapter's run stored the weights that it trained over, to which it is added then, as a merge
+	// does; nil = as they are.
 	Trained *quant.Config
 	Check   []string // texts whose logits are compared where an adapter becomes part of the weights; empty = none
 	Own     OwnRows  // rows of the adapter's run, over which they are compared too
@@ -39,11 +39,11 @@ type Report struct {
 	Bytes   int64          `json:"bytes"` // of all files
 	Types   []StoredTensor `json:"types"` // by how tensors are stored
 	Notes   []string       `json:"notes"` // where other programs differ
-	// Rounding is what the file's types leave of the adapter's update, over a sample of the rows of each adapted tensor; nil =
-	// no adapter became part of the weights.
+	// Rounding is what the file's types leave of the adapter's update, over a sample of the rows of each adapted
+	// tensor; nil = no adapter became part of the weights.
 	Rounding *Rounding `json:"rounding,omitempty"`
-	// Drift is how far the weights that the file stands for are from base and adapter, computed in float32; nil = it was not
-	// asked for, or cannot be computed, which a note says.
+	// Drift is how far the weights that the file stands for are from base and adapter, computed in float32; nil = it
+	// was not asked for, or cannot be computed, which a note says.
 	Drift *Drift   `json:"drift,omitempty"`
 	Files []string `json:"files,omitempty"`
 }
@@ -69,14 +69,18 @@ type Format struct {
 
 // Formats are what Export writes.
 var Formats = map[string]Format{
-	"gguf": {For: "llama.cpp, LM Studio, Ollama and what else reads GGUF: a whole model, an adapter merged into it", Out: "FILE",
+	"gguf": {For: "llama.cpp, LM Studio, Ollama and what else reads GGUF: a whole model, an adapter merged into it",
+		Out:    "FILE",
 		DTypes: []string{"f16", "bf16", "f32", "q8_0", "q4_0", "q4_k_m"}, Merges: true, Run: ggufModel},
 	"gguf-lora": {For: "llama.cpp (--lora): an adapter alone, for a GGUF file of its base model", Out: "FILE",
 		DTypes: []string{"f16", "bf16", "f32"}, Adapter: true, Run: ggufLoRA},
-	"mlx": {For: "mlx-lm (--adapter-path): an adapter alone", Out: "DIR", DTypes: adapterTypes, Adapter: true, Run: mlxAdapter},
-	"peft": {For: "PEFT and what reads its folders without rank patterns: an adapter alone, of one rank and scale", Out: "DIR", DTypes: adapterTypes,
+	"mlx": {For: "mlx-lm (--adapter-path): an adapter alone", Out: "DIR", DTypes: adapterTypes, Adapter: true,
+		Run: mlxAdapter},
+	"peft": {For: "PEFT and what reads its folders without rank patterns: an adapter alone, of one rank and scale",
+		Out: "DIR", DTypes: adapterTypes,
 		Adapter: true, Run: peftAdapter},
-	"vllm": {For: "vLLM (--lora-modules): an adapter alone", Out: "DIR", DTypes: adapterTypes, Adapter: true, Run: vllmAdapter},
+	"vllm": {For: "vLLM (--lora-modules): an adapter alone", Out: "DIR", DTypes: adapterTypes, Adapter: true,
+		Run: vllmAdapter},
 	"ollama": {For: "Ollama (ollama create): a folder with a GGUF file and the Modelfile that names it", Out: "DIR",
 		DTypes: []string{"f16", "bf16", "f32", "q8_0", "q4_0", "q4_k_m"}, Merges: true, Beside: true, Run: ollama},
 }
@@ -89,7 +93,8 @@ func Check(o Options) error {
 	f, ok := Formats[o.Format]
 	switch {
 	case o.Format == "":
-		return fmt.Errorf("name the format: --format %s; trainer export --help says what each is for", strings.Join(Names(), "|"))
+		return fmt.Errorf("name the format: --format %s; trainer export --help says what each is for",
+			strings.Join(Names(), "|"))
 	case !ok:
 		return fmt.Errorf("--format %q is not one of %s", o.Format, strings.Join(Names(), ", "))
 	case o.Model == "" && o.Adapter == "": // an adapter names its model
@@ -110,8 +115,8 @@ func Check(o Options) error {
 	return nil
 }
 
-// Export writes a model or an adapter in a format. What is written is read back and compared; a run that fails or is stopped
-// leaves nothing.
+// Export writes a model or an adapter in a format. What is written is read back and compared; a run that fails or is
+// stopped leaves nothing.
 func Export(ctx context.Context, o Options, env session.Env) (Report, error) {
 	if err := Check(o); err != nil {
 		return Report{}, err

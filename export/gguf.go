@@ -50,19 +50,22 @@ func (c *checkpoint) plan(o Options, names []string) (*llamacpp.Plan, error) {
 		c.base, err = llamacpp.Make(model)
 	}
 	if err == nil && c.over != nil && c.s.Base.Tensors().Quantised() == 0 {
-		plan.Notes = append(plan.Notes, "the adapter is added to the weights as they were "+trainedText(*c.over)+"; --base original adds it to the model's own")
+		plan.Notes = append(plan.Notes, "the adapter is added to the weights as they were "+trainedText(*c.over)+
+			"; --base original adds it to the model's own")
 	}
 	return plan, err
 }
 
 // writeGGUF writes the file of a plan.
-func writeGGUF(ctx context.Context, path string, plan *llamacpp.Plan, o Options, env session.Env, c *checkpoint) (Report, error) {
+func writeGGUF(ctx context.Context, path string, plan *llamacpp.Plan, o Options, env session.Env,
+	c *checkpoint) (Report, error) {
 	stored, err := plan.Store(o.DType)
 	if err != nil {
 		return Report{}, err
 	}
 	h := gguf.Header{KVs: plan.KVs, Tensors: stored}
-	w := &quantiser{workers: c.s.On.Workers(), errors: map[gguf.Type]*squares{}, keeping: keeping{c: c, base: c.base, types: map[string]place{}, lost: map[string]*layerCounts{}, other: map[string]*layerCounts{}}}
+	w := &quantiser{workers: c.s.On.Workers(), errors: map[gguf.Type]*squares{}, keeping: keeping{c: c, base: c.base,
+		types: map[string]place{}, lost: map[string]*layerCounts{}, other: map[string]*layerCounts{}}}
 	if _, err := os.Stat(filepath.Dir(path)); err != nil {
 		return Report{}, err
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// rounded reads the weights that a GGUF file stands for, by the model's names and in the model's order: base and adapter
-// through the types of the file.
+// rounded reads the weights that a GGUF file stands for, by the model's names and in the model's order: base and
+// adapter through the types of the file.
 type rounded struct {
 	mu    sync.Mutex
 	c     *checkpoint
@@ -83,8 +83,11 @@ func (c *checkpoint) drift(ctx context.Context, o Options, env session.Env, k *k
 		return nil, notes, err
 	}
 	again := &checkpoint{ctx: ctx, s: c.s, updates: c.updates, cpu: c.cpu, over: c.over, trained: c.trained}
-	with := variant{name: o.Model, scheme: c.over, adapter: func() (*adapter.Saved, error) { return adapter.Open(o.Adapter) }}
-	d, err := comparison{rows: rows, env: env, with: with, merged: variant{name: o.Model, reader: &rounded{c: again, types: k.types}}}.drift(ctx)
+	with := variant{name: o.Model, scheme: c.over, adapter: func() (*adapter.Saved, error) {
+		return adapter.Open(o.Adapter)
+	}}
+	d, err := comparison{rows: rows, env: env, with: with, merged: variant{name: o.Model, reader: &rounded{c: again,
+		types: k.types}}}.drift(ctx)
 	if errors.Is(err, session.ErrDoesNotFit) {
 		return nil, append(notes, doesNotFit(err)), nil
 	}

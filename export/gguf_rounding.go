@@ -72,7 +72,8 @@ func countsOf(all map[string]*layerCounts, tensor string) *layerCounts {
 	return all[tensor]
 }
 
-// halfStepsOf is halfSteps of a GGUF type; types in blocks have steps that follow from their blocks, which count as none.
+// halfStepsOf is halfSteps of a GGUF type; types in blocks have steps that follow from their blocks, which count as
+// none.
 func halfStepsOf(t gguf.Type) func(i int, w float32) float64 {
 	switch t {
 	case gguf.F32:

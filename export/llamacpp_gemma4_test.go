@@ -12,8 +12,9 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// TestLlamaCPPReadsGemma4: llama.cpp's logits of the small models are the trainer's own, alone, with an adapter, and merged with it, and its
-// greedy texts transformers'. GELU is looked up in a table of 16 bits there, which moves these logits by up to 7e-3.
+// TestLlamaCPPReadsGemma4: llama.cpp's logits of the small models are the trainer's own, alone, with an adapter, and
+// merged with it, and its greedy texts transformers'. GELU is looked up in a table of 16 bits there, which moves these
+// logits by up to 7e-3.
 func TestLlamaCPPReadsGemma4(t *testing.T) {
 	python := withLlamaCPP(t)
 	ctx := context.Background()
@@ -30,7 +31,8 @@ func TestLlamaCPPReadsGemma4(t *testing.T) {
 			continue
 		}
 		dir := m.Dir(t)
-		if err := os.Remove(filepath.Join(dir, "tokenizer.json")); err != nil { // a stand-in that llama.cpp could not read
+		// a stand-in that llama.cpp could not read
+		if err := os.Remove(filepath.Join(dir, "tokenizer.json")); err != nil {
 			t.Fatal(err)
 		}
 		file := func(o Options) string {
@@ -54,20 +56,25 @@ func TestLlamaCPPReadsGemma4(t *testing.T) {
 			texts[len(cases)] = append(texts[len(cases)], run.New)
 		}
 		lora, merged := m.Adapter(t), filepath.Join(t.TempDir(), "merged")
-		if _, err := Merge(ctx, MergeOptions{Model: dir, Adapters: One(lora), Out: merged, DType: "fp32"}, session.Env{}); err != nil {
+		if _, err := Merge(ctx, MergeOptions{Model: dir, Adapters: One(lora), Out: merged, DType: "fp32"},
+			session.Env{}); err != nil {
 			t.Fatalf("%s: %v", m.Name, err)
 		}
 		whole := llamaCase{Model: file(Options{Format: "gguf", Adapter: lora})}
 		small := map[string]map[string][2]int{ // of two the adapter is of what a GGUF adapter has no place for
-			"gemma4_text": {"model.layers.0.per_layer_input_gate": {16, 8}, "model.layers.2.per_layer_projection": {8, 16}, "model.layers.3.self_attn.q_proj": {16, 32},
+			"gemma4_text": {"model.layers.0.per_layer_input_gate": {16, 8}, "model.layers.2.per_layer_projection": {8,
+				16}, "model.layers.3.self_attn.q_proj": {16, 32},
 				"model.layers.2.mlp.down_proj": {16, 16}},
-			"gemma4_experts": {"model.language_model.layers.0.router.proj": {16, 5}, "model.language_model.layers.1.self_attn.q_proj": {16, 32}, "model.language_model.layers.1.mlp.down_proj": {8, 16}},
+			"gemma4_experts": {"model.language_model.layers.0.router.proj": {16, 5},
+				"model.language_model.layers.1.self_attn.q_proj": {16, 32},
+				"model.language_model.layers.1.mlp.down_proj":    {8, 16}},
 		}
 		if sizes := small[m.Name]; sizes != nil {
 			lora = adapterOf(t, sizes, func(_ bool, i int) float32 { return float32(i%5-2) / 4 })
 		}
 		names = append(names, m.Name, m.Name+", merged", m.Name+" and an adapter")
-		cases = append(cases, base, whole, llamaCase{Model: base.Model, LoRA: file(Options{Format: "gguf-lora", Adapter: lora})})
+		cases = append(cases, base, whole, llamaCase{Model: base.Model,
+			LoRA: file(Options{Format: "gguf-lora", Adapter: lora})})
 		want = append(want, of(dir, ""), of(merged, ""), of(dir, lora))
 	}
 	got := askLogits(t, python, cases, ids)

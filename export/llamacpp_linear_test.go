@@ -15,18 +15,24 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// linearModel is a small Qwen3.5 of random numbers, with experts or without, and an adapter of the layers whose heads change places.
+// linearModel is a small Qwen3.5 of random numbers, with experts or without, and an adapter of the layers whose heads
+// change places.
 func linearModel(t *testing.T, experts bool) (dir, lora string) {
 	t.Helper()
 	const width, inner, vocab, keys, values, size = 32, 48, 64, 2, 6, 16
-	config := map[string]any{"model_type": "qwen3_5_text", "hidden_size": width, "intermediate_size": inner, "num_hidden_layers": 3, "full_attention_interval": 3, "vocab_size": vocab,
-		"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 24, "linear_num_key_heads": keys, "linear_num_value_heads": values, "linear_key_head_dim": size,
+	config := map[string]any{"model_type": "qwen3_5_text", "hidden_size": width, "intermediate_size": inner,
+		"num_hidden_layers": 3, "full_attention_interval": 3, "vocab_size": vocab,
+		"num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 24, "linear_num_key_heads": keys,
+		"linear_num_value_heads": values, "linear_key_head_dim": size,
 		"linear_value_head_dim": size, "max_position_embeddings": 128, "rms_norm_eps": 1e-6, "hidden_act": "silu",
 		"rope_parameters": map[string]any{"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.25}}
-	mlp := map[string][]int{"mlp.gate_proj": {inner, width}, "mlp.up_proj": {inner, width}, "mlp.down_proj": {width, inner}}
+	mlp := map[string][]int{"mlp.gate_proj": {inner, width}, "mlp.up_proj": {inner, width},
+		"mlp.down_proj": {width, inner}}
 	if experts {
-		config["model_type"], config["num_experts"], config["num_experts_per_tok"], config["moe_intermediate_size"], config["shared_expert_intermediate_size"] = "qwen3_5_moe_text", 4, 2, 24, 40
-		mlp = map[string][]int{"mlp.gate": {4, width}, "mlp.shared_expert_gate": {1, width}, "mlp.shared_expert.gate_proj": {40, width}, "mlp.shared_expert.up_proj": {40, width},
+		config["model_type"], config["num_experts"], config["num_experts_per_tok"], config["moe_intermediate_size"],
+			config["shared_expert_intermediate_size"] = "qwen3_5_moe_text", 4, 2, 24, 40
+		mlp = map[string][]int{"mlp.gate": {4, width}, "mlp.shared_expert_gate": {1, width},
+			"mlp.shared_expert.gate_proj": {40, width}, "mlp.shared_expert.up_proj": {40, width},
 			"mlp.shared_expert.down_proj": {width, 40}}
 	}
 	raw, err := json.Marshal(config)
@@ -60,10 +66,13 @@ func linearModel(t *testing.T, experts bool) (dir, lora string) {
 	adapted := map[string][2]int{}
 	for i := range 3 {
 		layer := fmt.Sprintf("model.layers.%d.", i)
-		linears := map[string][]int{"self_attn.q_proj": {96, width}, "self_attn.k_proj": {24, width}, "self_attn.v_proj": {24, width}, "self_attn.o_proj": {width, 48}}
+		linears := map[string][]int{"self_attn.q_proj": {96, width}, "self_attn.k_proj": {24, width},
+			"self_attn.v_proj": {24, width}, "self_attn.o_proj": {width, 48}}
 		if i < 2 {
-			linears = map[string][]int{"linear_attn.in_proj_qkv": {2*keys*size + values*size, width}, "linear_attn.in_proj_z": {values * size, width},
-				"linear_attn.in_proj_b": {values, width}, "linear_attn.in_proj_a": {values, width}, "linear_attn.out_proj": {width, values * size}}
+			linears = map[string][]int{"linear_attn.in_proj_qkv": {2*keys*size + values*size, width},
+				"linear_attn.in_proj_z": {values * size, width},
+				"linear_attn.in_proj_b": {values, width}, "linear_attn.in_proj_a": {values, width},
+				"linear_attn.out_proj": {width, values * size}}
 			add(layer+"linear_attn.conv1d.weight", 0.6, 2*keys*size+values*size, 1, 4)
 			add(layer+"linear_attn.A_log", 1, values)
 			add(layer+"linear_attn.dt_bias", 1, values)
@@ -92,7 +101,8 @@ func linearModel(t *testing.T, experts bool) (dir, lora string) {
 	return dir, adapterOf(t, adapted, func(bool, int) float32 { return float32(random.NormFloat64() / 3) })
 }
 
-// TestLlamaCPPReadsLinearAttention: llama.cpp's logits of Qwen3.5 are the trainer's own, alone, with an adapter, and merged with it.
+// TestLlamaCPPReadsLinearAttention: llama.cpp's logits of Qwen3.5 are the trainer's own, alone, with an adapter, and
+// merged with it.
 func TestLlamaCPPReadsLinearAttention(t *testing.T) {
 	python := withLlamaCPP(t)
 	ctx := context.Background()
@@ -122,7 +132,8 @@ func TestLlamaCPPReadsLinearAttention(t *testing.T) {
 			t.Fatal(err)
 		}
 		base := file(Options{Format: "gguf"})
-		cases = append(cases, llamaCase{Model: base}, llamaCase{Model: file(Options{Format: "gguf", Adapter: lora})}, llamaCase{Model: base, LoRA: file(Options{Format: "gguf-lora", Adapter: lora})})
+		cases = append(cases, llamaCase{Model: base}, llamaCase{Model: file(Options{Format: "gguf", Adapter: lora})},
+			llamaCase{Model: base, LoRA: file(Options{Format: "gguf-lora", Adapter: lora})})
 		want = append(want, own, with, with)
 	}
 	got := askLogits(t, python, cases, ids)

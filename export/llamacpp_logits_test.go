@@ -7,7 +7,8 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 )
 
-// logitsOfLlamaCPP loads files, adapters with them, and says the logits of ids, the last ones one by one, and greedy texts.
+// logitsOfLlamaCPP loads files, adapters with them, and says the logits of ids, the last ones one by one, and greedy
+// texts.
 const logitsOfLlamaCPP = `
 import json, sys
 sys.path.insert(0, sys.argv[1])

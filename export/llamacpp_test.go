@@ -66,8 +66,9 @@ func ask(t *testing.T, python, script string, question, answer any) {
 	}
 }
 
-// TestLlamaCPPReadsExports: llama.cpp itself, as the Python package xllamacpp has it, loads a model, a merged model and an adapter, writes
-// transformers' greedy texts, and cuts texts into Hugging Face's tokens. TRAINER_PYTHON names a Python with xllamacpp and numpy.
+// TestLlamaCPPReadsExports: llama.cpp itself, as the Python package xllamacpp has it, loads a model, a merged model and
+// an adapter, writes transformers' greedy texts, and cuts texts into Hugging Face's tokens. TRAINER_PYTHON names a
+// Python with xllamacpp and numpy.
 func TestLlamaCPPReadsExports(t *testing.T) {
 	python := withLlamaCPP(t)
 	dir := t.TempDir()
@@ -106,7 +107,8 @@ func TestLlamaCPPReadsExports(t *testing.T) {
 		{"model": file(Options{Format: "gguf", DType: "q4_k_m"})},
 	}
 	var answers []llamaAnswer
-	ask(t, python, askLlamaCPP, map[string]any{"cases": cases, "prompts": prompts, "new": len(texts.Base[0].New), "texts": corpus}, &answers)
+	ask(t, python, askLlamaCPP, map[string]any{"cases": cases, "prompts": prompts, "new": len(texts.Base[0].New),
+		"texts": corpus}, &answers)
 	for i, a := range answers {
 		want := texts.Base
 		if i == 2 || i == 3 {
@@ -119,7 +121,8 @@ func TestLlamaCPPReadsExports(t *testing.T) {
 		}
 		for k, row := range tokens.Rows {
 			if k < len(a.IDs) && !slices.Equal(a.IDs[k], row.IDs) {
-				t.Errorf("case %d: the ids of %q are %v in llama.cpp, %v in Hugging Face tokenizers", i, corpus[k], a.IDs[k], row.IDs)
+				t.Errorf("case %d: the ids of %q are %v in llama.cpp, %v in Hugging Face tokenizers", i, corpus[k],
+					a.IDs[k], row.IDs)
 			}
 		}
 	}

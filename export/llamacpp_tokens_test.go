@@ -24,19 +24,27 @@ func tinyModel(t *testing.T, files map[string][]byte, vocab int, family string) 
 	t.Helper()
 	dir := t.TempDir()
 	const width, mlp = 32, 32
-	config := map[string]any{"model_type": "llama", "architectures": []string{"LlamaForCausalLM"}, "hidden_size": width, "intermediate_size": mlp, "num_hidden_layers": 1,
-		"num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": vocab, "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
-		"hidden_act": "silu", "tie_word_embeddings": true, "torch_dtype": "bfloat16", "bos_token_id": 1, "eos_token_id": 2}
-	norms, linear := []string{"input_layernorm", "post_attention_layernorm"}, map[string]int{"gate_proj": mlp, "up_proj": mlp, "down_proj": width}
+	config := map[string]any{"model_type": "llama", "architectures": []string{"LlamaForCausalLM"}, "hidden_size": width,
+		"intermediate_size": mlp, "num_hidden_layers": 1,
+		"num_attention_heads": 2, "num_key_value_heads": 2, "vocab_size": vocab, "max_position_embeddings": 512,
+		"rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+		"hidden_act": "silu", "tie_word_embeddings": true, "torch_dtype": "bfloat16", "bos_token_id": 1,
+		"eos_token_id": 2}
+	norms, linear := []string{"input_layernorm", "post_attention_layernorm"}, map[string]int{"gate_proj": mlp,
+		"up_proj": mlp, "down_proj": width}
 	layers := 1
 	switch family {
 	case "glm4":
-		config["model_type"], config["architectures"], config["attention_bias"], config["head_dim"] = "glm4", []string{"Glm4ForCausalLM"}, false, width/2
-		norms, linear = append(norms, "post_self_attn_layernorm", "post_mlp_layernorm"), map[string]int{"gate_up_proj": 2 * mlp, "down_proj": width}
+		config["model_type"], config["architectures"], config["attention_bias"], config["head_dim"] = "glm4", []string{
+			"Glm4ForCausalLM"}, false, width/2
+		norms, linear = append(norms, "post_self_attn_layernorm", "post_mlp_layernorm"), map[string]int{
+			"gate_up_proj": 2 * mlp, "down_proj": width}
 	case "gemma4":
 		layers = 2
-		config["model_type"], config["architectures"], config["head_dim"], config["global_head_dim"] = "gemma4_text", []string{"Gemma4ForCausalLM"}, width/2, width/2
-		config["hidden_activation"], config["hidden_size_per_layer_input"], config["num_hidden_layers"] = "gelu_pytorch_tanh", 0, layers
+		config["model_type"], config["architectures"], config["head_dim"], config["global_head_dim"] = "gemma4_text",
+			[]string{"Gemma4ForCausalLM"}, width/2, width/2
+		config["hidden_activation"], config["hidden_size_per_layer_input"], config["num_hidden_layers"] =
+			"gelu_pytorch_tanh", 0, layers
 		config["layer_types"] = []string{"sliding_attention", "full_attention"}
 		delete(config, "hidden_act")
 		delete(config, "rope_theta")
@@ -115,22 +123,28 @@ func cuts(t *testing.T) map[string]cut {
 		all[name] = cut{files: map[string][]byte{"tokenizer.json": releases.Cases[name].File}}
 	}
 	for _, name := range []string{"qwen3", "qwen3_5"} {
-		all[name] = cut{files: map[string][]byte{"tokenizer.json": releases.Cases[name].File}, differ: notNFC, noted: []string{"NFC"}}
+		all[name] = cut{files: map[string][]byte{"tokenizer.json": releases.Cases[name].File}, differ: notNFC,
+			noted: []string{"NFC"}}
 	}
-	all["glm4"] = cut{files: map[string][]byte{"tokenizer.json": releases.Cases["glm4"].File}, family: "glm4", noted: []string{`"[gMASK]<sop>" before a text`}}
-	all["gemma4"] = cut{files: map[string][]byte{"tokenizer.json": byLines(t, releases.Cases["gemma"].File)}, family: "gemma4"}
+	all["glm4"] = cut{files: map[string][]byte{"tokenizer.json": releases.Cases["glm4"].File}, family: "glm4",
+		noted: []string{`"[gMASK]<sop>" before a text`}}
+	all["gemma4"] = cut{files: map[string][]byte{"tokenizer.json": byLines(t, releases.Cases["gemma"].File)},
+		family: "gemma4"}
 	all["stories260K"] = cut{files: folder(t, golden.StoriesDir(t))}
 	if os.Getenv("TRAINER_DATA") == "" {
 		return all
 	}
 	outside := func(name string) map[string][]byte { return folder(t, golden.Outside(t, "data/tokenizers/"+name)) }
-	all["SmolLM"], all["SmolLM, merges as lists"] = cut{files: outside("smollm-135m")}, cut{files: outside("smollm-135m-newformat")}
+	all["SmolLM"], all["SmolLM, merges as lists"] = cut{files: outside("smollm-135m")},
+		cut{files: outside("smollm-135m-newformat")}
 	all["Qwen2.5"] = cut{files: outside("qwen2.5"), noted: []string{"NFC", `"</s>" (128247)`},
 		differ: func(text string) bool { return notNFC(text) || strings.Contains(text, "</s>") }}
 	all["Llama 2"] = cut{files: outside("tinyllama-1.1b-chat")}
-	all["Mistral v0.3"] = cut{files: outside("mistral-7b-instruct-v0.3"), noted: []string{"that begins with one", "behind each special token"},
+	all["Mistral v0.3"] = cut{files: outside("mistral-7b-instruct-v0.3"), noted: []string{"that begins with one",
+		"behind each special token"},
 		differ: func(text string) bool {
-			return strings.HasPrefix(strings.ReplaceAll(text, "▁", " "), " ") || strings.Contains(text, "</s>") || strings.Contains(text, "[INST]") || strings.Contains(text, "[TOOL_CALLS]")
+			return strings.HasPrefix(strings.ReplaceAll(text, "▁", " "), " ") || strings.Contains(text, "</s>") ||
+				strings.Contains(text, "[INST]") || strings.Contains(text, "[TOOL_CALLS]")
 		}}
 	gemma := outside("tinyllama-1.1b-chat")
 	var file map[string]json.RawMessage
@@ -138,7 +152,8 @@ func cuts(t *testing.T) map[string]cut {
 		t.Fatal(err)
 	}
 	file["normalizer"] = json.RawMessage(`{"type":"Replace","pattern":{"String":" "},"content":"▁"}`)
-	file["pre_tokenizer"] = json.RawMessage(`{"type":"Split","pattern":{"String":" "},"behavior":"MergedWithPrevious","invert":false}`)
+	file["pre_tokenizer"] = json.RawMessage(
+		`{"type":"Split","pattern":{"String":" "},"behavior":"MergedWithPrevious","invert":false}`)
 	var err error
 	if gemma["tokenizer.json"], err = json.Marshal(file); err != nil {
 		t.Fatal(err)
@@ -147,7 +162,8 @@ func cuts(t *testing.T) map[string]cut {
 	return all
 }
 
-// byLines is a tokenizer.json in which, as in Gemma's, no token has line ends beside other characters, and three of them are one token.
+// byLines is a tokenizer.json in which, as in Gemma's, no token has line ends beside other characters, and three of
+// them are one token.
 func byLines(t *testing.T, raw []byte) []byte {
 	t.Helper()
 	var file map[string]any
@@ -162,7 +178,9 @@ func byLines(t *testing.T, raw []byte) []byte {
 		vocab[token] = next + i
 	}
 	m["merges"] = append(merges, "\n \n", "\n\n \n", "\n \n\n")
-	file["added_tokens"] = append(slices.DeleteFunc(file["added_tokens"].([]any), func(one any) bool { return one.(map[string]any)["special"] != true }),
+	file["added_tokens"] = append(slices.DeleteFunc(file["added_tokens"].([]any), func(one any) bool {
+		return one.(map[string]any)["special"] != true
+	}),
 		map[string]any{"id": vocab["<unk>"], "content": "<unk>", "special": true})
 	raw, err := json.Marshal(file)
 	if err != nil {
@@ -175,7 +193,8 @@ func byLines(t *testing.T, raw []byte) []byte {
 func folder(t *testing.T, dir string) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
-	for _, name := range []string{"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt", "added_tokens.json", "special_tokens_map.json"} {
+	for _, name := range []string{"tokenizer.json", "tokenizer_config.json", "vocab.json", "merges.txt",
+		"added_tokens.json", "special_tokens_map.json"} {
 		if raw, err := os.ReadFile(filepath.Join(dir, name)); err == nil {
 			files[name] = raw
 		}
@@ -196,7 +215,8 @@ for name, path in q["models"].items():
 print(json.dumps(out))
 `
 
-// TestLlamaCPPCutsTexts: llama.cpp cuts texts into the ids of every tokenizer that is exported, but for those that a note names.
+// TestLlamaCPPCutsTexts: llama.cpp cuts texts into the ids of every tokenizer that is exported, but for those that a
+// note names.
 func TestLlamaCPPCutsTexts(t *testing.T) {
 	python := withLlamaCPP(t)
 	var texts []string
@@ -219,7 +239,8 @@ func TestLlamaCPPCutsTexts(t *testing.T) {
 			want[name] = append(want[name], tok.IDs(text, false))
 		}
 		out := filepath.Join(where, "model.gguf")
-		r, err := Export(context.Background(), Options{Format: "gguf", DType: "f16", Model: tinyModel(t, c.files, tok.VocabSize(), c.family), Out: out}, session.Env{})
+		r, err := Export(context.Background(), Options{Format: "gguf", DType: "f16", Model: tinyModel(t, c.files,
+			tok.VocabSize(), c.family), Out: out}, session.Env{})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -245,7 +266,8 @@ func TestLlamaCPPCutsTexts(t *testing.T) {
 			}
 		}
 		if len(wrong) > 0 {
-			t.Errorf("%s: %d of %d texts differ:\n%s", name, len(wrong), len(texts), strings.Join(wrong[:min(len(wrong), 6)], "\n"))
+			t.Errorf("%s: %d of %d texts differ:\n%s", name, len(wrong), len(texts),
+				strings.Join(wrong[:min(len(wrong), 6)], "\n"))
 		}
 		t.Logf("%s: %d texts, %d differ as noted", name, len(texts), expected)
 	}

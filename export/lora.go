@@ -23,7 +23,8 @@ func ggufLoRA(ctx context.Context, o Options, env session.Env) (r Report, err er
 	if err != nil {
 		return r, err
 	}
-	plan, err := llamacpp.Adapter(llamacpp.Model{Name: title(o.Adapter), Config: c.s.Base.Config, Source: c, Tensors: names}, updates, alpha)
+	plan, err := llamacpp.Adapter(llamacpp.Model{Name: title(o.Adapter), Config: c.s.Base.Config, Source: c,
+		Tensors: names}, updates, alpha)
 	if err != nil {
 		return r, err
 	}
@@ -32,7 +33,8 @@ func ggufLoRA(ctx context.Context, o Options, env session.Env) (r Report, err er
 		return r, err
 	}
 	if answers.other && !o.Separate { // Ollama's own template goes beside it
-		plan.Notes = append(plan.Notes, fmt.Sprintf("the adapter was trained with another chat template than the base model's, for which the file has no place: "+
+		plan.Notes = append(plan.Notes, fmt.Sprintf("the adapter was trained with another chat template than the "+
+			"base model's, for which the file has no place: "+
 			"start llama.cpp with --jinja --chat-template-file %s", filepath.Join(answers.Template, templateFile)))
 	}
 	return writeGGUF(ctx, o.Out, plan, o, env, c)
@@ -50,7 +52,8 @@ func (c *checkpoint) lora(dir string) (updates map[string]*llamacpp.Update, alph
 		return nil, 0, err
 	}
 	if len(trained.Parameters) > 0 {
-		return nil, 0, fmt.Errorf("the adapter changes %s, a parameter of experts, which has no place in a GGUF adapter: export the merged model (--format gguf --adapter)",
+		return nil, 0, fmt.Errorf("the adapter changes %s, a parameter of experts, which has no place in a GGUF "+
+			"adapter: export the merged model (--format gguf --adapter)",
 			trained.Parameters[0].Name)
 	}
 	params := trained.List()

@@ -124,7 +124,8 @@ func (o *MergeOptions) check() error {
 	if o.Check == nil {
 		o.Check = DefaultCheck
 	}
-	for _, name := range []string{weights.SingleFile, weights.IndexFile, adapter.ConfigFile} { // beside an adapter, readers would apply it again
+	// beside an adapter, readers would apply it again
+	for _, name := range []string{weights.SingleFile, weights.IndexFile, adapter.ConfigFile} {
 		if _, err := os.Lstat(filepath.Join(o.Out, name)); err == nil {
 			return fmt.Errorf("merge into %s: it holds %s already; name another folder", o.Out, name)
 		}
@@ -182,7 +183,8 @@ type merging struct {
 }
 
 func newMerging(s *session.Session, o MergeOptions) (*merging, error) {
-	m := &merging{s: s, o: o, cpu: kernel.NewCPU(s.Workers), names: map[string]string{}, parts: map[string][]byte{}, sums: map[string][32]byte{}, lost: map[string]*layerCounts{}}
+	m := &merging{s: s, o: o, cpu: kernel.NewCPU(s.Workers), names: map[string]string{}, parts: map[string][]byte{},
+		sums: map[string][32]byte{}, lost: map[string]*layerCounts{}}
 	m.quantiser.Spread, m.plain.Spread, m.again.Spread = m.spread, m.spread, m.spread
 	var err error
 	if m.updates, err = s.Mergers(); err != nil {
@@ -265,7 +267,8 @@ func ParseAdapter(text string) (WeightedAdapter, error) {
 	return WeightedAdapter{text, 1}, nil
 }
 
-// modules are the modules of two-dimensional weights that are not written quantised, for readers that would quantise them.
+// modules are the modules of two-dimensional weights that are not written quantised, for readers that would quantise
+// them.
 func (m *merging) modules() []string {
 	skip, partOf := []string{"lm_head"}, m.partOf()
 	for _, name := range m.s.Base.Tensors().Names() {
@@ -273,7 +276,8 @@ func (m *merging) modules() []string {
 			continue
 		}
 		t, _ := m.s.Base.Tensors().Tensor(name)
-		if module, ok := cutWeight(t.Name); ok && len(t.Shape) == 2 && !m.stored[name] && module != "lm_head" && !isEmbedding(module) {
+		if module, ok := cutWeight(t.Name); ok && len(t.Shape) == 2 && !m.stored[name] && module != "lm_head" &&
+			!isEmbedding(module) {
 			skip = append(skip, module)
 		}
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// storedTensors quantises a merged matrix for its scales, which the file has before its codes, and gives the tensors that
-// bitsandbytes stores it as.
+// storedTensors quantises a merged matrix for its scales, which the file has before its codes, and gives the tensors
+// that bitsandbytes stores it as.
 func (m *merging) storedTensors(ctx context.Context, name string, t weights.Tensor) ([]weights.Tensor, error) {
 	p, err := m.packCounted(ctx, name, t)
 	if err != nil {
@@ -50,9 +50,11 @@ func (m *merging) storedTensors(ctx context.Context, name string, t weights.Tens
 
 // quantState is the JSON object that bitsandbytes keeps of a weight, as Python writes it.
 func quantState(p quant.Packed) []byte {
-	state := fmt.Sprintf(`{"quant_type": "%s", "blocksize": %d, "dtype": "bfloat16", "shape": [%d, %d]`, p.Scheme.Name(), p.BlockSize, p.Rows, p.Cols)
+	state := fmt.Sprintf(`{"quant_type": "%s", "blocksize": %d, "dtype": "bfloat16", "shape": [%d, %d]`,
+		p.Scheme.Name(), p.BlockSize, p.Rows, p.Cols)
 	if p.Nested() {
-		state += fmt.Sprintf(`, "nested_blocksize": %d, "nested_dtype": "float32", "nested_offset": %s`, quant.NestedBlock, pythonFloat(float64(p.Offset)))
+		state += fmt.Sprintf(`, "nested_blocksize": %d, "nested_dtype": "float32", "nested_offset": %s`,
+			quant.NestedBlock, pythonFloat(float64(p.Offset)))
 	}
 	return []byte(state + "}")
 }
@@ -81,7 +83,8 @@ func (m *merging) packMerged(ctx context.Context, name string, t weights.Tensor)
 	})
 }
 
-// packCounted is packMerged, which counts what is lost: what the quantised sum stands for beside what the quantised base does.
+// packCounted is packMerged, which counts what is lost: what the quantised sum stands for beside what the quantised
+// base does.
 func (m *merging) packCounted(ctx context.Context, name string, t weights.Tensor) (merged quant.Packed, err error) {
 	if _, ok := m.updates[layer(name)]; !ok {
 		return m.packMerged(ctx, name, t)
@@ -130,9 +133,12 @@ func (m *merging) nf4() quant.Config {
 // bitsandbytes is quantization_config as transformers writes it.
 func bitsandbytes(c quant.Config, skip []string) ([]byte, error) {
 	return json.Marshal(map[string]any{
-		"_load_in_4bit": true, "_load_in_8bit": false, "bnb_4bit_compute_dtype": "bfloat16", "bnb_4bit_quant_storage": "uint8",
-		"bnb_4bit_quant_type": c.Type, "bnb_4bit_use_double_quant": c.DoubleQuant, "llm_int8_enable_fp32_cpu_offload": false,
-		"llm_int8_has_fp16_weight": false, "llm_int8_skip_modules": skip, "llm_int8_threshold": json.Number("6.0"), // transformers wants a float
+		"_load_in_4bit": true, "_load_in_8bit": false, "bnb_4bit_compute_dtype": "bfloat16",
+		"bnb_4bit_quant_storage": "uint8",
+		"bnb_4bit_quant_type":    c.Type, "bnb_4bit_use_double_quant": c.DoubleQuant,
+		"llm_int8_enable_fp32_cpu_offload": false,
+		// transformers wants a float
+		"llm_int8_has_fp16_weight": false, "llm_int8_skip_modules": skip, "llm_int8_threshold": json.Number("6.0"),
 		"load_in_4bit": true,
 		"load_in_8bit": false, "quant_method": "bitsandbytes",
 	})

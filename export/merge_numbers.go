@@ -49,14 +49,15 @@ func (m *merging) target(t weights.Tensor) weights.DType {
 	return t.DType
 }
 
-// each reads a tensor of numbers in pieces of whole rows: what the adapter is added to, and, of an adapted one, the sum; merged is
-// base where nothing is added. Both are valid until the next piece.
+// each reads a tensor of numbers in pieces of whole rows: what the adapter is added to, and, of an adapted one, the
+// sum; merged is base where nothing is added. Both are valid until the next piece.
 func (m *merging) each(ctx context.Context, name string, see func(from int, base, merged []float32) error) error {
 	return m.eachOf(ctx, name, 0, see)
 }
 
 // eachOf is each, of a sample of so many rows that are spread over the tensor; 0 = of all.
-func (m *merging) eachOf(ctx context.Context, name string, sample int, see func(from int, base, merged []float32) error) error {
+func (m *merging) eachOf(ctx context.Context, name string, sample int, see func(from int, base,
+	merged []float32) error) error {
 	t, err := m.tensor(name)
 	if err != nil {
 		return err
@@ -92,7 +93,8 @@ func (m *merging) eachOf(ctx context.Context, name string, sample int, see func(
 				copy(merged, m.base[a*width:])
 				update(merged, from/width+a)
 				if i := firstBad(merged); i >= 0 {
-					return fmt.Errorf("with the adapter, tensor %s has %v at element %d of %v: its numbers are too large for the type", t.Name, merged[i], from+a*width+i, t.Shape)
+					return fmt.Errorf("with the adapter, tensor %s has %v at element %d of %v: its numbers are too "+
+						"large for the type", t.Name, merged[i], from+a*width+i, t.Shape)
 				}
 				return nil
 			})
@@ -141,7 +143,8 @@ func (m *merging) readPiece(t weights.Tensor, read func(dst []float32, from int)
 			return err
 		}
 		if i := firstBad(piece); i >= 0 {
-			return fmt.Errorf("the base model's tensor %s has %v at element %d of %v: get the model again", t.Name, piece[i], from+a+i, t.Shape)
+			return fmt.Errorf("the base model's tensor %s has %v at element %d of %v: get the model again", t.Name,
+				piece[i], from+a+i, t.Shape)
 		}
 		return nil
 	})
@@ -164,7 +167,8 @@ func (m *merging) eachStored(name string, t weights.Tensor, add func([]float32) 
 }
 
 // pack quantises a matrix that each gives in pieces. The result is valid until the quantiser's next.
-func (m *merging) pack(q *quant.Quantiser, t weights.Tensor, c quant.Config, each func(add func([]float32) error) error) (quant.Packed, error) {
+func (m *merging) pack(q *quant.Quantiser, t weights.Tensor, c quant.Config,
+	each func(add func([]float32) error) error) (quant.Packed, error) {
 	if len(t.Shape) != 2 {
 		return quant.Packed{}, fmt.Errorf("tensor %s has the shape %v; a quantised weight is a matrix", t.Name, t.Shape)
 	}
@@ -325,7 +329,8 @@ func (m *merging) store(t weights.Tensor, at int, merged []float32) error {
 	m.raw = slices.Grow(m.raw[:0], len(merged)*size)[:len(merged)*size]
 	return m.spread(len(merged), chunk, func(a, b int) error {
 		if i := tooLarge(t.DType, merged[a:b]); i >= 0 {
-			return fmt.Errorf("tensor %s is %v at element %d, which fp16 can't hold (65504 is its largest): use --dtype bf16 or fp32", t.Name, merged[a+i], at+a+i)
+			return fmt.Errorf("tensor %s is %v at element %d, which fp16 can't hold (65504 is its largest): use "+
+				"--dtype bf16 or fp32", t.Name, merged[a+i], at+a+i)
 		}
 		_, err := weights.AppendFloat32s(m.raw[a*size:a*size:b*size], t.DType, merged[a:b])
 		return err
@@ -367,7 +372,8 @@ func (m *merging) readBack(ctx context.Context, dir string) error {
 			set.Release(weights.Tensor{Data: part})
 		}
 		if [32]byte(h.Sum(nil)) != m.sums[name] {
-			return fmt.Errorf("read back what was written: tensor %s has other bytes than were written; check the disk (%s to write)", name, session.FormatBytes(m.bytes))
+			return fmt.Errorf("read back what was written: tensor %s has other bytes than were written; check the "+
+				"disk (%s to write)", name, session.FormatBytes(m.bytes))
 		}
 	}
 	return nil

@@ -6,11 +6,12 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// chunk is how many numbers one thread takes at a time. The chunks are those of one thread and of many, and what is summed is
-// summed in their order, so that bytes and reports are the same.
+// chunk is how many numbers one thread takes at a time. The chunks are those of one thread and of many, and what is
+// summed is summed in their order, so that bytes and reports are the same.
 const chunk = 1 << 14
 
-// spread calls f for pieces of at most grain of [0,n) on all threads, and gives the error of the first of them that has one.
+// spread calls f for pieces of at most grain of [0,n) on all threads, and gives the error of the first of them that has
+// one.
 func (m *merging) spread(n, grain int, f func(from, to int) error) error {
 	if n == 0 {
 		return nil
@@ -46,8 +47,8 @@ func (m *merging) countRounded(c *layerCounts, d weights.DType, base, merged []f
 	})
 }
 
-// How much of the adapted tensors is looked at before it is decided whether all of them are counted: so many of them, so many rows
-// of each, in so many groups. Nothing is refused for a sample: rows that it has not may hold the update.
+// How much of the adapted tensors is looked at before it is decided whether all of them are counted: so many of them,
+// so many rows of each, in so many groups. Nothing is refused for a sample: rows that it has not may hold the update.
 const (
 	sampleTensors = 32
 	sampleRows    = 64
@@ -55,8 +56,8 @@ const (
 	likelyKept    = 0.75
 )
 
-// refuseLoss is a *LossError where rounding loses most of the adapter, before anything is written. What a sample of it shows to
-// be far from that is counted while it is written.
+// refuseLoss is a *LossError where rounding loses most of the adapter, before anything is written. What a sample of it
+// shows to be far from that is counted while it is written.
 func (m *merging) refuseLoss(ctx context.Context) error {
 	if m.o.AllowLoss {
 		return nil
@@ -102,8 +103,8 @@ func sampled(names []string) []string {
 	return some
 }
 
-// inFP16 is what fp16 leaves, by a sample, of an update that bf16 loses too much of; nil = bf16 is not what is written, or
-// loses little.
+// inFP16 is what fp16 leaves, by a sample, of an update that bf16 loses too much of; nil = bf16 is not what is written,
+// or loses little.
 func (m *merging) inFP16(ctx context.Context, r Rounding) (*Rounding, error) {
 	if !r.loses() {
 		return nil, nil
@@ -121,7 +122,10 @@ func (m *merging) inFP16(ctx context.Context, r Rounding) (*Rounding, error) {
 	fp16 := map[string]*layerCounts{}
 	for _, name := range sampled(names) {
 		c := &layerCounts{}
-		if err := m.eachOf(ctx, name, sampleRows, func(_ int, base, merged []float32) error { m.countRounded(c, weights.F16, base, merged); return nil }); err != nil {
+		if err := m.eachOf(ctx, name, sampleRows, func(_ int, base, merged []float32) error {
+			m.countRounded(c, weights.F16, base, merged)
+			return nil
+		}); err != nil {
 			return nil, err
 		}
 		fp16[layer(name)] = c
@@ -138,7 +142,10 @@ func (m *merging) countTensors(ctx context.Context, names []string, rows int) er
 			return err
 		}
 		c, d := &layerCounts{}, m.target(t)
-		err = m.eachOf(ctx, name, rows, func(_ int, base, merged []float32) error { m.countRounded(c, d, base, merged); return nil })
+		err = m.eachOf(ctx, name, rows, func(_ int, base, merged []float32) error {
+			m.countRounded(c, d, base, merged)
+			return nil
+		})
 		if err != nil {
 			return err
 		}

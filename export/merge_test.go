@@ -77,15 +77,18 @@ func TestFailedMergeLeavesNothing(t *testing.T) {
 	looks := 5
 	for name, fail := range map[string]func(out string) error{
 		"cancelled in the middle": func(out string) error {
-			_, err := Merge(endsAfter{context.Background(), &looks}, MergeOptions{Model: model, Adapters: One(from), Out: out}, session.Env{})
+			_, err := Merge(endsAfter{context.Background(), &looks}, MergeOptions{Model: model, Adapters: One(from),
+				Out: out}, session.Env{})
 			if !errors.Is(err, context.Canceled) {
 				t.Errorf("got %v, want context.Canceled", err)
 			}
 			return err
 		},
 		"a weight that is not finite": func(out string) error {
-			_, err := Merge(context.Background(), MergeOptions{Model: spoiled(t), Adapters: One(from), Out: out}, session.Env{})
-			if err == nil || !strings.Contains(err.Error(), "the base model's tensor model.norm.weight has NaN at element 63 of [64]: get the model again") {
+			_, err := Merge(context.Background(), MergeOptions{Model: spoiled(t), Adapters: One(from), Out: out},
+				session.Env{})
+			if err == nil || !strings.Contains(err.Error(),
+				"the base model's tensor model.norm.weight has NaN at element 63 of [64]: get the model again") {
 				t.Errorf("the error does not name the tensor: %v", err)
 			}
 			return err
@@ -116,7 +119,8 @@ func TestFailedMergeLeavesNothing(t *testing.T) {
 					t.Errorf("%s: the folder holds %q", name, got)
 				}
 			}
-			if _, err := Merge(context.Background(), MergeOptions{Model: model, Adapters: One(from), Out: out}, session.Env{}); err != nil {
+			if _, err := Merge(context.Background(), MergeOptions{Model: model, Adapters: One(from), Out: out},
+				session.Env{}); err != nil {
 				t.Errorf("%s: the next merge: %v", name, err)
 			}
 		}
@@ -131,7 +135,8 @@ func TestMergeAfterAKill(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := Merge(context.Background(), MergeOptions{Model: model, Adapters: One(from), Out: out}, session.Env{}); err != nil {
+	if _, err := Merge(context.Background(), MergeOptions{Model: model, Adapters: One(from), Out: out},
+		session.Env{}); err != nil {
 		t.Errorf("the merge after it: %v", err)
 	}
 	other, own := t.TempDir(), []byte(`{"of": "another model"}`)
@@ -139,7 +144,9 @@ func TestMergeAfterAKill(t *testing.T) {
 	if err := os.WriteFile(path, own, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Merge(context.Background(), MergeOptions{Model: model, Adapters: One(from), Out: other}, session.Env{}); err == nil || !strings.Contains(err.Error(), "it holds config.json already; name another folder") {
+	if _, err := Merge(context.Background(), MergeOptions{Model: model, Adapters: One(from), Out: other},
+		session.Env{}); err == nil || !strings.Contains(err.Error(),
+		"it holds config.json already; name another folder") {
 		t.Errorf("merging beside another model's configuration: %v", err)
 	}
 	if !bytes.Equal(golden.ReadFile(t, path), own) || len(entries(t, other)) != 1 {

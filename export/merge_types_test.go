@@ -56,8 +56,8 @@ func read(t *testing.T, dir string) *weights.Set {
 	return set
 }
 
-// TestNF4EqualsBitsandbytes: a folder in NF4 of a model that an adapter does not change has the bytes, tensor by tensor, that
-// transformers and bitsandbytes wrote of it, and a configuration that says the same.
+// TestNF4EqualsBitsandbytes: a folder in NF4 of a model that an adapter does not change has the bytes, tensor by
+// tensor, that transformers and bitsandbytes wrote of it, and a configuration that says the same.
 func TestNF4EqualsBitsandbytes(t *testing.T) {
 	from := golden.Path(t, "prequantised/original")
 	none := adapterOf(t, map[string][2]int{"model.layers.0.self_attn.q_proj": {32, 32}}, func(b bool, i int) float32 {
@@ -67,7 +67,8 @@ func TestNF4EqualsBitsandbytes(t *testing.T) {
 		return 1
 	})
 	out := filepath.Join(t.TempDir(), "nf4")
-	if _, err := Merge(context.Background(), MergeOptions{Model: from, Adapters: One(none), Out: out, DType: NF4, AllowLoss: true}, session.Env{}); err != nil {
+	if _, err := Merge(context.Background(), MergeOptions{Model: from, Adapters: One(none), Out: out, DType: NF4,
+		AllowLoss: true}, session.Env{}); err != nil {
 		t.Fatal(err)
 	}
 	compareSets(t, read(t, out), read(t, golden.Path(t, "prequantised/nf4_nested")))
@@ -83,7 +84,8 @@ func TestNF4EqualsBitsandbytes(t *testing.T) {
 		t.Errorf("quantization_config is\n%s, theirs\n%s", a, b)
 	}
 	again := filepath.Join(t.TempDir(), "kept") // of a folder that is quantised already the codes stay
-	if _, err := Merge(context.Background(), MergeOptions{Model: golden.Path(t, "prequantised/nf4"), Adapters: One(none), Out: again, DType: NF4, AllowLoss: true}, session.Env{}); err != nil {
+	if _, err := Merge(context.Background(), MergeOptions{Model: golden.Path(t, "prequantised/nf4"),
+		Adapters: One(none), Out: again, DType: NF4, AllowLoss: true}, session.Env{}); err != nil {
 		t.Fatal(err)
 	}
 	compareSets(t, read(t, again), read(t, golden.Path(t, "prequantised/nf4")))
@@ -98,20 +100,22 @@ func compareSets(t *testing.T, got, want *weights.Set) {
 		a, _ := got.Tensor(name)
 		b, _ := want.Tensor(name)
 		if a.DType != b.DType || !slices.Equal(a.Shape, b.Shape) || !bytes.Equal(a.Data, b.Data) {
-			t.Errorf("%s: %v %v, want %v %v; %q, want %q", name, a.DType, a.Shape, b.DType, b.Shape, a.Data[:min(200, len(a.Data))], b.Data[:min(200, len(b.Data))])
+			t.Errorf("%s: %v %v, want %v %v; %q, want %q", name, a.DType, a.Shape, b.DType, b.Shape,
+				a.Data[:min(200, len(a.Data))], b.Data[:min(200, len(b.Data))])
 		}
 	}
 }
 
-// TestMergeTypes: every tensor is in the type asked for, config.json says it, shards hold no more than asked for and their
-// index names them.
+// TestMergeTypes: every tensor is in the type asked for, config.json says it, shards hold no more than asked for and
+// their index names them.
 func TestMergeTypes(t *testing.T) {
 	for name, want := range map[string]struct {
 		d    weights.DType
 		said string
 	}{"bf16": {weights.BF16, "bfloat16"}, "fp16": {weights.F16, "float16"}, "fp32": {weights.F32, "float32"}} {
 		out := filepath.Join(t.TempDir(), "merged")
-		report, err := Merge(context.Background(), MergeOptions{Model: golden.StoriesDir(t), Adapters: One(trained(t)), Out: out, DType: name, ShardSize: 300_000}, session.Env{})
+		report, err := Merge(context.Background(), MergeOptions{Model: golden.StoriesDir(t), Adapters: One(trained(t)),
+			Out: out, DType: name, ShardSize: 300_000}, session.Env{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -139,21 +143,28 @@ func TestMergeTypes(t *testing.T) {
 		if said != want.said {
 			t.Errorf("%s: config.json says %v", name, said)
 		}
-		if d := report.Drift; d == nil || d.Tokens < 100 || d.MeanKL > 0.01*d.AdapterKL || math.Abs(d.Loss-d.MergedLoss) > 0.01 {
+		if d := report.Drift; d == nil || d.Tokens < 100 || d.MeanKL > 0.01*d.AdapterKL ||
+			math.Abs(d.Loss-d.MergedLoss) > 0.01 {
 			t.Errorf("%s: drift %+v", name, d)
 		}
 	}
 }
 
-// TestMergeRefusesLoss: an update of less than half a step of bf16 is lost in bf16 and not in fp32; the merge says so and
-// leaves nothing.
+// TestMergeRefusesLoss: an update of less than half a step of bf16 is lost in bf16 and not in fp32; the merge says so
+// and leaves nothing.
 func TestMergeRefusesLoss(t *testing.T) {
 	model := filepath.Join(t.TempDir(), "bf16")
-	zero := adapterOf(t, map[string][2]int{"model.layers.0.self_attn.q_proj": {64, 64}}, func(bool, int) float32 { return 0 })
-	if _, err := Merge(context.Background(), MergeOptions{Model: golden.StoriesDir(t), Adapters: One(zero), Out: model, DType: "bf16"}, session.Env{}); err != nil {
+	zero := adapterOf(t, map[string][2]int{"model.layers.0.self_attn.q_proj": {64, 64}}, func(bool, int) float32 {
+		return 0
+	})
+	if _, err := Merge(context.Background(), MergeOptions{Model: golden.StoriesDir(t), Adapters: One(zero), Out: model,
+		DType: "bf16"}, session.Env{}); err != nil {
 		t.Fatal(err)
 	}
-	small := adapterOf(t, map[string][2]int{"model.layers.0.self_attn.q_proj": {64, 64}, "model.layers.1.self_attn.v_proj": {64, 32}}, func(bool, int) float32 { return 2e-4 })
+	small := adapterOf(t, map[string][2]int{"model.layers.0.self_attn.q_proj": {64, 64},
+		"model.layers.1.self_attn.v_proj": {64, 32}}, func(bool, int) float32 {
+		return 2e-4
+	})
 	above := t.TempDir()
 	out := filepath.Join(above, "merged")
 	o := MergeOptions{Model: model, Adapters: One(small), Out: out, DType: "bf16"}
@@ -162,7 +173,8 @@ func TestMergeRefusesLoss(t *testing.T) {
 	if !errors.As(err, &loss) || loss.Rounding.Kept > 0.2 || loss.Rounding.BelowHalfStep < 0.8 {
 		t.Fatalf("%v", err)
 	}
-	for _, want := range []string{"rounding to bf16 keeps ", "% of the adapter's update: ", "model.layers.0.self_attn.q_proj: ", "the update is 4.07e-08 (root mean square), half a step 0.000682",
+	for _, want := range []string{"rounding to bf16 keeps ", "% of the adapter's update: ",
+		"model.layers.0.self_attn.q_proj: ", "the update is 4.07e-08 (root mean square), half a step 0.000682",
 		"write --dtype fp32, or serve the base model with the adapter beside it; --allow-loss writes the folder anyway"} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("%q is not in\n%v", want, err)
@@ -182,8 +194,9 @@ func TestMergeRefusesLoss(t *testing.T) {
 	}
 }
 
-// TestMergeRoundsOnce: every adapted number of a folder is the base's in bf16, plus the update in float64, rounded to float32
-// and then to the folder's type; where bf16 loses more of the update than a stated share, a note says which type keeps it.
+// TestMergeRoundsOnce: every adapted number of a folder is the base's in bf16, plus the update in float64, rounded to
+// float32 and then to the folder's type; where bf16 loses more of the update than a stated share, a note says which
+// type keeps it.
 func TestMergeRoundsOnce(t *testing.T) {
 	const name = "model.layers.2.self_attn.v_proj"
 	from := faint(t, map[string][2]int{name: {64, 32}})
@@ -194,9 +207,11 @@ func TestMergeRoundsOnce(t *testing.T) {
 	if err := weights.Float32s(before, w); err != nil {
 		t.Fatal(err)
 	}
-	for dtype, d := range map[string]weights.DType{"": weights.BF16, "bf16": weights.BF16, "fp16": weights.F16, "fp32": weights.F32} {
+	for dtype, d := range map[string]weights.DType{"": weights.BF16, "bf16": weights.BF16, "fp16": weights.F16,
+		"fp32": weights.F32} {
 		out := filepath.Join(t.TempDir(), "merged")
-		r, err := Merge(context.Background(), MergeOptions{Model: base, Adapters: One(from), Out: out, DType: dtype, AllowLoss: true, Check: []string{}}, session.Env{})
+		r, err := Merge(context.Background(), MergeOptions{Model: base, Adapters: One(from), Out: out, DType: dtype,
+			AllowLoss: true, Check: []string{}}, session.Env{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -213,7 +228,8 @@ func TestMergeRoundsOnce(t *testing.T) {
 			t.Errorf("%s: %v, %v, want %v", dtype, after.DType, got[:5], want[:5])
 		}
 		noted := slices.ContainsFunc(r.Notes, func(n string) bool {
-			return strings.HasPrefix(n, "bf16 keeps ") && strings.Contains(n, "--dtype fp16 keeps ") && strings.HasSuffix(n, " in the same size, fp32 all of it")
+			return strings.HasPrefix(n, "bf16 keeps ") && strings.Contains(n, "--dtype fp16 keeps ") &&
+				strings.HasSuffix(n, " in the same size, fp32 all of it")
 		})
 		if noted != (d == weights.BF16) {
 			t.Errorf("%s: %.3f is kept, notes %q", dtype, r.Rounding.Kept, r.Notes)
@@ -221,32 +237,39 @@ func TestMergeRoundsOnce(t *testing.T) {
 	}
 }
 
-// TestMergeBases: an adapter that was trained over NF4 gives over that, written as numbers, what it gave in training; added to the
-// original weights it gives something else, and the report says how far.
+// TestMergeBases: an adapter that was trained over NF4 gives over that, written as numbers, what it gave in training;
+// added to the original weights it gives something else, and the report says how far.
 func TestMergeBases(t *testing.T) {
 	nf4 := quant.Default()
-	o := MergeOptions{Model: golden.StoriesDir(t), Adapters: One(trained(t)), Out: filepath.Join(t.TempDir(), "a"), Trained: &nf4}
+	o := MergeOptions{Model: golden.StoriesDir(t), Adapters: One(trained(t)), Out: filepath.Join(t.TempDir(),
+		"a"), Trained: &nf4}
 	report, err := Merge(context.Background(), o, session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if report.Base != "trained: nf4 with double quantisation, dequantised" || report.Drift.MeanKL > 1e-9 || report.Drift.Trained != nil {
+	if report.Base != "trained: nf4 with double quantisation, dequantised" || report.Drift.MeanKL > 1e-9 ||
+		report.Drift.Trained != nil {
 		t.Errorf("%+v, %+v", report, report.Drift)
 	}
 	o.Original, o.Out = true, filepath.Join(t.TempDir(), "b")
 	if report, err = Merge(context.Background(), o, session.Env{}); err != nil {
 		t.Fatal(err)
 	}
-	if report.Base != "original, though nf4 was trained over" || report.Drift.MeanKL > 1e-9 || report.Drift.Trained == nil || report.Drift.Trained.MeanKL < 0.01 {
+	if report.Base != "original, though nf4 was trained over" || report.Drift.MeanKL > 1e-9 ||
+		report.Drift.Trained == nil || report.Drift.Trained.MeanKL < 0.01 {
 		t.Errorf("%+v, %+v", report, report.Drift)
 	}
 }
 
 // TestMergeFP16Overflow: a number that fp16 has not is named.
 func TestMergeFP16Overflow(t *testing.T) {
-	large := adapterOf(t, map[string][2]int{"model.layers.0.self_attn.q_proj": {64, 64}}, func(bool, int) float32 { return 300 })
-	_, err := Merge(context.Background(), MergeOptions{Model: golden.StoriesDir(t), Adapters: One(large), Out: filepath.Join(t.TempDir(), "x"), DType: "fp16"}, session.Env{})
-	if err == nil || !strings.Contains(err.Error(), "tensor model.layers.0.self_attn.q_proj.weight is 9000") || !strings.Contains(err.Error(), "which fp16 can't hold (65504 is its largest): use --dtype bf16 or fp32") {
+	large := adapterOf(t, map[string][2]int{"model.layers.0.self_attn.q_proj": {64, 64}}, func(bool, int) float32 {
+		return 300
+	})
+	_, err := Merge(context.Background(), MergeOptions{Model: golden.StoriesDir(t), Adapters: One(large),
+		Out: filepath.Join(t.TempDir(), "x"), DType: "fp16"}, session.Env{})
+	if err == nil || !strings.Contains(err.Error(), "tensor model.layers.0.self_attn.q_proj.weight is 9000") ||
+		!strings.Contains(err.Error(), "which fp16 can't hold (65504 is its largest): use --dtype bf16 or fp32") {
 		t.Errorf("%v", err)
 	}
 }

@@ -37,7 +37,8 @@ func (m *merging) write(ctx context.Context, env session.Env) (report MergeRepor
 	if err != nil {
 		return report, err
 	}
-	report = MergeReport{Model: m.o.Model, Output: m.o.Out, Base: m.baseText(), DType: m.o.DType, Layers: len(m.updates), Bytes: m.bytes,
+	report = MergeReport{Model: m.o.Model, Output: m.o.Out, Base: m.baseText(), DType: m.o.DType,
+		Layers: len(m.updates), Bytes: m.bytes,
 		Adapters: dirs, Answers: answers, Notes: notes}
 	if report.DType == "" {
 		report.DType = "as the base"
@@ -54,7 +55,8 @@ func (m *merging) write(ctx context.Context, env session.Env) (report MergeRepor
 				return err
 			}
 		}
-		if err := weights.WriteDir(dir, tensors, map[string]string{"format": "pt"}, m.o.ShardSize, m.data(ctx)); err != nil {
+		if err := weights.WriteDir(dir, tensors, map[string]string{"format": "pt"}, m.o.ShardSize,
+			m.data(ctx)); err != nil {
 			return err
 		}
 		if err := m.s.Base.Weights.Unchanged(); err != nil {
@@ -139,7 +141,8 @@ func (m *merging) modelFiles() (map[string][]byte, error) {
 		}
 	}
 	if m.o.DType != "" {
-		if config, err = withDType(config, map[string]string{"bf16": "bfloat16", "fp16": "float16", "fp32": "float32", NF4: "bfloat16"}[m.o.DType]); err != nil {
+		if config, err = withDType(config, map[string]string{"bf16": "bfloat16", "fp16": "float16", "fp32": "float32",
+			NF4: "bfloat16"}[m.o.DType]); err != nil {
 			return nil, err
 		}
 	}

@@ -24,8 +24,8 @@ const (
 	modelfileName = "Modelfile"
 )
 
-// ollama writes a folder with a GGUF file and a Modelfile; with Separate the adapter is a file of its own. The folder gets
-// its name when all of it is there, so that an export that was killed leaves nothing in the way of the next.
+// ollama writes a folder with a GGUF file and a Modelfile; with Separate the adapter is a file of its own. The folder
+// gets its name when all of it is there, so that an export that was killed leaves nothing in the way of the next.
 func ollama(ctx context.Context, o Options, env session.Env) (r Report, err error) {
 	if _, err := os.Lstat(o.Out); err == nil && !o.Overwrite {
 		return r, errors.New("it is there already; --overwrite replaces what it holds by these names")
@@ -34,7 +34,8 @@ func ollama(ctx context.Context, o Options, env session.Env) (r Report, err erro
 		return r, fmt.Errorf("it is %s; name a folder", regular.Kind(info))
 	}
 	for name, is := range map[string][2]string{
-		modelfileName: {"a Modelfile", "FROM "}, ollamaModel: {"a GGUF file", gguf.Mark}, ollamaAdapter: {"a GGUF file", gguf.Mark},
+		modelfileName: {"a Modelfile", "FROM "}, ollamaModel: {"a GGUF file", gguf.Mark},
+		ollamaAdapter: {"a GGUF file", gguf.Mark},
 	} {
 		if err := atomicfile.CheckOwn(filepath.Join(o.Out, name), is[0], is[1]); err != nil {
 			return r, err
@@ -71,7 +72,8 @@ func ollama(ctx context.Context, o Options, env session.Env) (r Report, err erro
 	}
 	file, notes := llamacpp.NewModelfile(model, ollamaModel)
 	if trained != nil && trained.Plain() {
-		notes = append(notes, "the adapter was trained on plain text ("+strings.Join(trained.Prompts, ", ")+"), and Ollama asks by a chat template: "+
+		notes = append(notes, "the adapter was trained on plain text ("+strings.Join(trained.Prompts, ", ")+
+			"), and Ollama asks by a chat template: "+
 			"ask with \"raw\": true and the text of training, or train with dataset.as_chat: yes")
 	}
 	if o.Separate {

@@ -10,8 +10,8 @@ type OwnRows struct {
 	Missing string    // why there are no rows; "" = nobody asked for them
 }
 
-// OwnDrift is how far what was written is from base and adapter over rows of the adapter's run. Losses are means over the
-// trained tokens.
+// OwnDrift is how far what was written is from base and adapter over rows of the adapter's run. Losses are means over
+// the trained tokens.
 type OwnDrift struct {
 	Data       string  `json:"data"`
 	Rows       int     `json:"rows"`

@@ -12,11 +12,13 @@ import (
 
 // Rounding says how much of an adapter's update D the rounding R of the weights W to the file's type leaves.
 type Rounding struct {
-	// Kept is the part of the update that is there after rounding, along the update: <R(W+D)-R(W), D> / <D, D>. 1 = all.
+	// Kept is the part of the update that is there after rounding, along the update: <R(W+D)-R(W), D> / <D, D>. 1 =
+	// all.
 	Kept float64 `json:"kept"`
 	// Noise is what rounding adds that is not the update: |R(W+D)-R(W)-D| / |D|.
 	Noise float64 `json:"noise"`
-	// BelowHalfStep is the share of the changed weights whose change is under half the distance to the next number of the type.
+	// BelowHalfStep is the share of the changed weights whose change is under half the distance to the next number of
+	// the type.
 	BelowHalfStep float64         `json:"below_half_step"`
 	Unchanged     float64         `json:"unchanged"`        // share of the weights that are the same after rounding
 	Layers        []LayerRounding `json:"layers,omitempty"` // by their names
@@ -36,8 +38,8 @@ type LayerRounding struct {
 // leastKept is the part of an update below which a merge has lost the adapter.
 const leastKept = 0.5
 
-// mostLost and mostLostLayer are the shares of an update from which on a message says that another type keeps it: of the
-// whole update, and of one layer's.
+// mostLost and mostLostLayer are the shares of an update from which on a message says that another type keeps it: of
+// the whole update, and of one layer's.
 const (
 	mostLost      = 0.02
 	mostLostLayer = 0.10
@@ -53,7 +55,8 @@ func (r Rounding) loses() bool {
 // is what fp16 keeps.
 func betterType(bf16, fp16 Rounding, half, full string) string {
 	worst := bf16.Worst(1)[0]
-	text := fmt.Sprintf("bf16 keeps %.1f%% of the adapter's update, and of one layer %.1f%% (%s)", 100*bf16.Kept, 100*worst.Kept, worst.Layer)
+	text := fmt.Sprintf("bf16 keeps %.1f%% of the adapter's update, and of one layer %.1f%% (%s)", 100*bf16.Kept,
+		100*worst.Kept, worst.Layer)
 	if fp16.loses() {
 		return fmt.Sprintf("%s: --dtype %s keeps all of it", text, full)
 	}
@@ -142,7 +145,9 @@ func roundingOf(lost map[string]*layerCounts) Rounding {
 
 // Worst are the n layers of which least is kept.
 func (r Rounding) Worst(n int) []LayerRounding {
-	worst := slices.SortedStableFunc(slices.Values(r.Layers), func(a, b LayerRounding) int { return cmp.Compare(a.Kept, b.Kept) })
+	worst := slices.SortedStableFunc(slices.Values(r.Layers), func(a, b LayerRounding) int {
+		return cmp.Compare(a.Kept, b.Kept)
+	})
 	return worst[:min(n, len(worst))]
 }
 
@@ -157,18 +162,23 @@ type LossError struct {
 func (e *LossError) Error() string {
 	text := ""
 	if d := e.Drift; d != nil {
-		text = fmt.Sprintf("the merged model is further from base and adapter (mean KL divergence %.3g on the sample text) than the adapter's own effect allows "+
+		text = fmt.Sprintf("the merged model is further from base and adapter (mean KL divergence %.3g on the sample "+
+			"text) than the adapter's own effect allows "+
 			"(%.3g): in %s the adapter is lost", d.MeanKL, d.AdapterKL, e.DType)
 	} else {
-		text = fmt.Sprintf("rounding to %s keeps %.1f%% of the adapter's update: %.1f%% of the adapted weights change by less than half a step", e.DType,
+		text = fmt.Sprintf("rounding to %s keeps %.1f%% of the adapter's update: %.1f%% of the adapted weights "+
+			"change by less than half a step", e.DType,
 			100*e.Rounding.Kept, 100*e.Rounding.BelowHalfStep)
 	}
 	for _, l := range e.Rounding.Worst(3) {
-		text += fmt.Sprintf("\n  %s: %.1f%% kept; the update is %.3g (root mean square), half a step %.3g", l.Layer, 100*l.Kept, l.Delta, l.HalfStep)
+		text += fmt.Sprintf("\n  %s: %.1f%% kept; the update is %.3g (root mean square), half a step %.3g", l.Layer,
+			100*l.Kept, l.Delta, l.HalfStep)
 	}
 	if e.FP16 != nil && !e.FP16.loses() {
-		return text + fmt.Sprintf("\nwrite --dtype fp16, which keeps %.1f%% of it in the same size, or fp32, or serve the base model with the adapter beside it; "+
+		return text + fmt.Sprintf("\nwrite --dtype fp16, which keeps %.1f%% of it in the same size, or fp32, or "+
+			"serve the base model with the adapter beside it; "+
 			"--allow-loss writes the folder anyway", 100*e.FP16.Kept)
 	}
-	return text + "\nwrite --dtype fp32, or serve the base model with the adapter beside it; --allow-loss writes the folder anyway"
+	return text + "\nwrite --dtype fp32, or serve the base model with the adapter beside it; --allow-loss writes the " +
+		"folder anyway"
 }

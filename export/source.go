@@ -18,9 +18,9 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// checkpoint gives the numbers that a merged model has in float32: the base's, with the adapter's update added in float64.
-// Nothing is rounded to the type that the base is stored in, so that a file's own type is the only rounding. One adapted
-// tensor is held at a time, of others what is asked for.
+// checkpoint gives the numbers that a merged model has in float32: the base's, with the adapter's update added in
+// float64. Nothing is rounded to the type that the base is stored in, so that a file's own type is the only rounding.
+// One adapted tensor is held at a time, of others what is asked for.
 type checkpoint struct {
 	ctx     context.Context
 	s       *session.Session
@@ -88,8 +88,10 @@ func openCheckpoint(ctx context.Context, o Options, env session.Env) (c *checkpo
 // ownLayout refuses a folder whose tensors have the family's names only here.
 func ownLayout(s *session.Session) error {
 	if s.Base.Config.ExpertLayers {
-		return fmt.Errorf("%s has a linear layer for each expert's matrix, as Unsloth quantises gpt_oss, which other programs do not read: "+
-			"give the release that it was made from (openai/gpt-oss-20b) as --model, which the adapter fits as well", s.Base.Name)
+		return fmt.Errorf("%s has a linear layer for each expert's matrix, as Unsloth quantises gpt_oss, which other "+
+			"programs do not read: "+
+			"give the release that it was made from (openai/gpt-oss-20b) as --model, which the adapter fits as well",
+			s.Base.Name)
 	}
 	return nil
 }
@@ -136,7 +138,9 @@ func (c *checkpoint) Floats(name string, from int, dst []float32) error {
 			c.cpu.Range(t.Len()/width, 16, func(from, to int) { update(c.held[from*width:to*width], from) })()
 		}
 		if at := notFinite(c.held); at >= 0 {
-			return fmt.Errorf("with the adapter, tensor %s has %v at element %d of %v: its numbers are too large for the type", name, c.held[at], at, t.Shape)
+			return fmt.Errorf(
+				"with the adapter, tensor %s has %v at element %d of %v: its numbers are too large for the type", name,
+				c.held[at], at, t.Shape)
 		}
 		c.name = name
 	}
@@ -169,7 +173,8 @@ func (c *checkpoint) read(name string, from int, dst []float32) error {
 		return err
 	}
 	if at := notFinite(dst); at >= 0 {
-		return fmt.Errorf("the base model's tensor %s has %v at element %d of %v: get the model again", name, dst[at], from+at, t.Shape)
+		return fmt.Errorf("the base model's tensor %s has %v at element %d of %v: get the model again", name, dst[at],
+			from+at, t.Shape)
 	}
 	return nil
 }

@@ -28,8 +28,8 @@ func staged(outDir string, make func(dir string) error) error {
 	})
 }
 
-// unfinished gives make a folder beside a file or folder, for what has not its name yet. What an earlier process left there
-// is removed: a lock tells it from another that is still at work.
+// unfinished gives make a folder beside a file or folder, for what has not its name yet. What an earlier process left
+// there is removed: a lock tells it from another that is still at work.
 func unfinished(out string, make func(dir string) error) (err error) {
 	partial := filepath.Join(filepath.Dir(out), ".partial-"+filepath.Base(out))
 	lock, err := runlock.Acquire(partial)
@@ -102,7 +102,8 @@ func install(from, outDir string) error {
 // lastness orders files: weights after the rest, then what makes a folder a model's.
 func lastness(name string) int {
 	switch {
-	case name == "model.safetensors" || name == "model.safetensors.index.json" || name == "adapter_model.safetensors" || name == "adapters.safetensors", name == modelfileName:
+	case name == "model.safetensors" || name == "model.safetensors.index.json" || name == "adapter_model.safetensors" ||
+		name == "adapters.safetensors", name == modelfileName:
 		return 2
 	case filepath.Ext(name) == ".safetensors", filepath.Ext(name) == ".gguf":
 		return 1

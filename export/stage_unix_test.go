@@ -20,7 +20,8 @@ import (
 // TestStagingOfOthers: what a killed merge left goes; another that is at work is named and not disturbed.
 func TestStagingOfOthers(t *testing.T) {
 	above := t.TempDir()
-	o := MergeOptions{Model: golden.StoriesDir(t), Adapters: One(trained(t)), Out: filepath.Join(above, "merged"), Check: []string{}}
+	o := MergeOptions{Model: golden.StoriesDir(t), Adapters: One(trained(t)), Out: filepath.Join(above, "merged"),
+		Check: []string{}}
 	left := filepath.Join(above, ".partial-merged", "new")
 	if err := os.MkdirAll(left, 0o755); err != nil {
 		t.Fatal(err)
@@ -33,7 +34,8 @@ func TestStagingOfOthers(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = Merge(context.Background(), o, session.Env{})
-	if err == nil || !strings.Contains(err.Error(), "merge into "+o.Out+": process ") || !strings.Contains(err.Error(), "is writing it: wait for it to end") {
+	if err == nil || !strings.Contains(err.Error(), "merge into "+o.Out+": process ") || !strings.Contains(err.Error(),
+		"is writing it: wait for it to end") {
 		t.Errorf("while another merge writes: %v", err)
 	}
 	if _, err := os.Stat(filepath.Join(left, "model-00001-of-00002.safetensors")); err != nil {
@@ -70,7 +72,8 @@ func TestFilesOfOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = Export(context.Background(), o, session.Env{}); err == nil || !strings.Contains(err.Error(), "is writing it: wait for it to end") {
+	if _, err = Export(context.Background(), o, session.Env{}); err == nil || !strings.Contains(err.Error(),
+		"is writing it: wait for it to end") {
 		t.Errorf("while another export writes: %v", err)
 	}
 	if got := entries(t, left); len(got) != 1 {
@@ -87,8 +90,8 @@ func TestFilesOfOthers(t *testing.T) {
 	}
 }
 
-// TestMergeFullDisk: a disk without room is named with the bytes that are needed, and nothing is left. A limit on the size of files
-// stands for it, in a process of its own.
+// TestMergeFullDisk: a disk without room is named with the bytes that are needed, and nothing is left. A limit on the
+// size of files stands for it, in a process of its own.
 func TestMergeFullDisk(t *testing.T) {
 	if !fulldisk.Apart(t) {
 		return
@@ -96,7 +99,8 @@ func TestMergeFullDisk(t *testing.T) {
 	above, from := t.TempDir(), trained(t)
 	limit, _ := fulldisk.Limit(t)
 	limit(500_000)
-	_, err := Merge(context.Background(), MergeOptions{Model: golden.StoriesDir(t), Adapters: One(from), Out: filepath.Join(above, "merged")}, session.Env{})
+	_, err := Merge(context.Background(), MergeOptions{Model: golden.StoriesDir(t), Adapters: One(from),
+		Out: filepath.Join(above, "merged")}, session.Env{})
 	var full *atomicfile.FullError
 	if !errors.As(err, &full) || full.Needed < 1_000_000 || filepath.Base(full.Path) != "model.safetensors" {
 		t.Errorf("%v", err)
@@ -106,8 +110,8 @@ func TestMergeFullDisk(t *testing.T) {
 	}
 }
 
-// TestKilledOllamaExport: what a killed export for Ollama left is in nobody's way, and the folder has its name when all of
-// it is there.
+// TestKilledOllamaExport: what a killed export for Ollama left is in nobody's way, and the folder has its name when all
+// of it is there.
 func TestKilledOllamaExport(t *testing.T) {
 	above := t.TempDir()
 	o := Options{Format: "ollama", Model: golden.StoriesDir(t), Out: filepath.Join(above, "ollama")}

@@ -12,7 +12,8 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// TestTiedAndUnequal: where config.json says that embeddings and head are one and the folder has two that differ, nothing is written.
+// TestTiedAndUnequal: where config.json says that embeddings and head are one and the folder has two that differ,
+// nothing is written.
 func TestTiedAndUnequal(t *testing.T) {
 	from, model := golden.StoriesDir(t), t.TempDir()
 	if err := os.CopyFS(model, os.DirFS(from)); err != nil {
@@ -39,9 +40,11 @@ func TestTiedAndUnequal(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(model, "model.safetensors"), raw, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	const want = "tie_word_embeddings is true in config.json, and lm_head.weight is stored beside model.embed_tokens.weight with other values"
+	const want = "tie_word_embeddings is true in config.json, and lm_head.weight is stored beside " +
+		"model.embed_tokens.weight with other values"
 	adapter := mixed(t)
-	for _, o := range []Options{{Format: "gguf"}, {Format: "ollama"}, {Format: "gguf", Adapter: adapter}, {Format: "gguf-lora", Adapter: adapter}} {
+	for _, o := range []Options{{Format: "gguf"}, {Format: "ollama"}, {Format: "gguf", Adapter: adapter},
+		{Format: "gguf-lora", Adapter: adapter}} {
 		o.Model, o.Out = model, filepath.Join(t.TempDir(), "out")
 		_, err := Export(context.Background(), o, session.Env{})
 		if err == nil || !strings.Contains(err.Error(), want) {
@@ -52,7 +55,8 @@ func TestTiedAndUnequal(t *testing.T) {
 		}
 	}
 	out := filepath.Join(t.TempDir(), "merged")
-	_, err = Merge(context.Background(), MergeOptions{Model: model, Adapters: []WeightedAdapter{{Dir: adapter, Weight: 1}}, Out: out}, session.Env{})
+	_, err = Merge(context.Background(), MergeOptions{Model: model,
+		Adapters: []WeightedAdapter{{Dir: adapter, Weight: 1}}, Out: out}, session.Env{})
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("merge: %v", err)
 	}

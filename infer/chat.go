@@ -22,8 +22,8 @@ func readChat(s *session.Session, adapterDir, name string) (*chat.Chat, error) {
 	return chat.New(sources, name, s.Base.Tokenizer, chat.DefaultOptions())
 }
 
-// ChatPrompt renders a conversation by a template that was read already and tokenises it as training does. The answer ends
-// at the tokens with which the template ends a turn.
+// ChatPrompt renders a conversation by a template that was read already and tokenises it as training does. The answer
+// ends at the tokens with which the template ends a turn.
 func ChatPrompt(c *chat.Chat, tok *tokenizer.Tokenizer, conv *chat.Conversation) (_ Prompt, err error) {
 	defer tokenizer.Caught(&err)
 	p, err := c.Prompted(conv)
@@ -38,8 +38,8 @@ func ChatPrompt(c *chat.Chat, tok *tokenizer.Tokenizer, conv *chat.Conversation)
 	return prompt, nil
 }
 
-// Chat reads the chat template of an adapter, "" for the base model: that which name chooses ("" = the adapter's or model's
-// own).
+// Chat reads the chat template of an adapter, "" for the base model: that which name chooses ("" = the adapter's or
+// model's own).
 func (e *Engine) Chat(adapter, name string) (*chat.Chat, error) {
 	which, err := e.which(adapter)
 	if err != nil {
@@ -52,8 +52,8 @@ func (e *Engine) Chat(adapter, name string) (*chat.Chat, error) {
 	return readChat(e.Session, dir, name)
 }
 
-// ChatPrompt renders a conversation for an adapter, or "" for the base model, by the chat template that name chooses ("" = the
-// adapter's or model's own), and tokenises it as training does.
+// ChatPrompt renders a conversation for an adapter, or "" for the base model, by the chat template that name chooses
+// ("" = the adapter's or model's own), and tokenises it as training does.
 func (e *Engine) ChatPrompt(adapter string, conv *chat.Conversation, name string) (Prompt, error) {
 	c, err := e.Chat(adapter, name)
 	if err != nil {

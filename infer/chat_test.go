@@ -43,7 +43,8 @@ func write(t testing.TB, path, text string) {
 
 func generator(t testing.TB, model, adapterDir string) *Generator {
 	t.Helper()
-	g, err := NewGenerator(context.Background(), session.Options{Model: model, Device: "cpu"}, adapterDir, session.Env{})
+	g, err := NewGenerator(context.Background(), session.Options{Model: model, Device: "cpu"},
+		adapterDir, session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,7 +63,8 @@ func TestChatPrompt(t *testing.T) {
 		t.Fatal(err)
 	}
 	tok := g.Base.Tokenizer
-	if want := tok.IDs("<s>user: hi</s>assistant:", false); !slices.Equal(p.IDs, want) || p.IDs[0] != 1 || p.IDs[1] == 1 {
+	if want := tok.IDs("<s>user: hi</s>assistant:", false); !slices.Equal(p.IDs, want) || p.IDs[0] != 1 ||
+		p.IDs[1] == 1 {
 		t.Errorf("ids %v, want %v", p.IDs, want)
 	}
 	if !slices.Equal(p.Ends, []int32{2}) {
@@ -76,7 +78,8 @@ func TestChatPrompt(t *testing.T) {
 	for _, id := range p.IDs {
 		count[id]++
 	}
-	if count[1] != 1 || count[2] != 1 || tok.Decode(p.IDs, true) == "" || !strings.Contains(tok.Decode(p.IDs, false), "hi</s>assistant: yes<s></s>") {
+	if count[1] != 1 || count[2] != 1 || tok.Decode(p.IDs, true) == "" || !strings.Contains(tok.Decode(p.IDs, false),
+		"hi</s>assistant: yes<s></s>") {
 		t.Errorf("%d <s>, %d </s> in %q", count[1], count[2], tok.Decode(p.IDs, false))
 	}
 }
@@ -99,7 +102,8 @@ func TestChatPromptOfAnAdapter(t *testing.T) {
 	if got := text(""); !strings.Contains(got, "user: hi</s> assistant:") {
 		t.Errorf("without a template of its own: %q", got)
 	}
-	write(t, filepath.Join(adapterDir, "chat_template.jinja"), "{% for m in messages %}[{{ m.content }}]{{ '</s>' }}{% endfor %}")
+	write(t, filepath.Join(adapterDir, "chat_template.jinja"),
+		"{% for m in messages %}[{{ m.content }}]{{ '</s>' }}{% endfor %}")
 	if got := text(""); !strings.Contains(got, "[hi]</s>") || strings.Contains(got, "user") {
 		t.Errorf("with one: %q", got)
 	}
@@ -117,35 +121,46 @@ func TestContinueStops(t *testing.T) {
 	words := strings.Fields(whole.Text)
 	stop := words[6][1:] + " " + words[7] // across tokens
 	var shown strings.Builder
-	got, err := g.Generate(context.Background(), "Once upon a time", GenerateOptions{MaxTokens: 60, Stop: []string{stop, "not there"}}, func(s string) { shown.WriteString(s) })
-	if want, _, _ := strings.Cut(whole.Text, stop); err != nil || got.Text != want || shown.String() != want || got.Stopped != StoppedText || got.StoppedBy != stop {
-		t.Errorf("%q by %q (%s), shown %q, %v; want %q", got.Text, got.StoppedBy, got.Stopped, shown.String(), err, want)
+	got, err := g.Generate(context.Background(), "Once upon a time", GenerateOptions{MaxTokens: 60,
+		Stop: []string{stop, "not there"}}, func(s string) {
+		shown.WriteString(s)
+	})
+	if want, _, _ := strings.Cut(whole.Text, stop); err != nil || got.Text != want || shown.String() != want ||
+		got.Stopped != StoppedText || got.StoppedBy != stop {
+		t.Errorf("%q by %q (%s), shown %q, %v; want %q", got.Text, got.StoppedBy, got.Stopped,
+			shown.String(), err, want)
 	}
 	if !slices.Equal(got.IDs, whole.IDs[:len(got.IDs)]) || len(got.IDs) >= len(whole.IDs) {
 		t.Errorf("%d ids of %d", len(got.IDs), len(whole.IDs))
 	}
 	// A token that a template ends turns with.
 	third := whole.IDs[2]
-	got, err = g.Continue(context.Background(), Prompt{IDs: g.Text("Once upon a time").IDs, Ends: []int32{third}}, GenerateOptions{MaxTokens: 60}, nil)
+	got, err = g.Continue(context.Background(), Prompt{IDs: g.Text("Once upon a time").IDs, Ends: []int32{third}},
+		GenerateOptions{MaxTokens: 60}, nil)
 	if err != nil || got.Stopped != StoppedEnd || slices.Contains(got.IDs, third) || got.StoppedBy == "" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	// A token that generation_config.json ends texts with.
 	dir := storiesWith(t, "{}")
 	write(t, filepath.Join(dir, "generation_config.json"), fmt.Sprintf(`{"eos_token_id": [1, %d]}`, third))
-	if again, err := generator(t, dir, "").Generate(context.Background(), "Once upon a time", GenerateOptions{MaxTokens: 60}, nil); err != nil || again.Stopped != StoppedEnd || !slices.Equal(again.IDs, got.IDs) {
+	if again, err := generator(t, dir, "").Generate(context.Background(), "Once upon a time",
+		GenerateOptions{MaxTokens: 60}, nil); err != nil || again.Stopped != StoppedEnd ||
+		!slices.Equal(again.IDs, got.IDs) {
 		t.Errorf("%+v, %v; want %+v", again, err, got)
 	}
 	// A text with which it does, where the tokenizer has no token for it.
 	prompt := g.Text("Once upon a time")
 	prompt.End = stop
-	if got, err := g.Continue(context.Background(), prompt, GenerateOptions{MaxTokens: 60}, nil); err != nil || got.Stopped != StoppedEnd || got.StoppedBy != stop || strings.Contains(got.Text, stop) {
+	if got, err := g.Continue(context.Background(), prompt, GenerateOptions{MaxTokens: 60}, nil); err != nil ||
+		got.Stopped != StoppedEnd || got.StoppedBy != stop || strings.Contains(got.Text, stop) {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if p, err := g.ChatPrompt(conversation(t, `[{"role":"user","content":"hi"}]`), "chatml"); err != nil || p.End != "<|im_end|>" {
+	if p, err := g.ChatPrompt(conversation(t, `[{"role":"user","content":"hi"}]`), "chatml"); err != nil ||
+		p.End != "<|im_end|>" {
 		t.Errorf("%q ends a turn, %v", p.End, err)
 	}
-	if _, err := g.Generate(context.Background(), "Once", GenerateOptions{MaxTokens: 1, Stop: []string{""}}, nil); err == nil {
+	if _, err := g.Generate(context.Background(), "Once", GenerateOptions{MaxTokens: 1, Stop: []string{""}},
+		nil); err == nil {
 		t.Error("an empty stop text is taken")
 	}
 }

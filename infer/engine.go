@@ -37,15 +37,16 @@ func refuse(kind error, format string, args ...any) error {
 // checkLength refuses texts that are longer than the model's positions.
 func checkLength(s *session.Session, prompt, more int) error {
 	if most := s.Base.Config.MaxPositions; prompt+more > most {
-		return refuse(ErrTooLong, "a prompt of %d tokens and %d more are above the model's %d positions", prompt, more, most)
+		return refuse(ErrTooLong, "a prompt of %d tokens and %d more are above the model's %d positions",
+			prompt, more, most)
 	}
 	return nil
 }
 
 // Engine continues several sequences at once with one model and any number of adapters. One goroutine owns it.
 //
-// What becomes of a sequence depends on its own prompt, options and adapter alone: not on the slot it is in, nor on what the
-// other slots hold, nor on when it is started.
+// What becomes of a sequence depends on its own prompt, options and adapter alone: not on the slot it is in, nor on
+// what the other slots hold, nor on when it is started.
 type Engine struct {
 	*session.Session
 	engineShape
@@ -102,7 +103,8 @@ func NewEngine(ctx context.Context, o session.Options, eo EngineOptions, env ses
 
 func (o EngineOptions) check() error {
 	if o.Slots < 0 || o.Slots > MaxSlots || o.MaxLen < 0 {
-		return fmt.Errorf("generate: %d slots of %d tokens: want 1 to %d slots, or 0 for what fits", o.Slots, o.MaxLen, MaxSlots)
+		return fmt.Errorf("generate: %d slots of %d tokens: want 1 to %d slots, or 0 for what fits", o.Slots,
+			o.MaxLen, MaxSlots)
 	}
 	if o.Only && len(o.Adapters) != 1 {
 		return fmt.Errorf("generate: %d adapters, of which every sequence has the only one", len(o.Adapters))
@@ -195,14 +197,16 @@ func rulesOf(s *session.Session) (rules, error) {
 		}
 	}
 	if len(never) == s.Base.Config.VocabSize {
-		return rules{}, fmt.Errorf("generation_config.json: suppress_tokens has all %d tokens of the model, so there is none to generate", len(never))
+		return rules{},
+			fmt.Errorf("generation_config.json: suppress_tokens has all %d tokens of the model, so there is none to "+
+				"generate", len(never))
 	}
 	return rules{ends, never}, nil
 }
 
-// adapterEnds returns the end tokens that the generation_config.json in an adapter's folder names. An adapter that was trained
-// on conversations ends its answers with the token that ends a turn, which the base model may not name. It returns none for a
-// folder without that file.
+// adapterEnds returns the end tokens that the generation_config.json in an adapter's folder names. An adapter that was
+// trained on conversations ends its answers with the token that ends a turn, which the base model may not name. It
+// returns none for a folder without that file.
 func adapterEnds(dir string) ([]int32, error) {
 	g, err := chat.FindGeneration(os.DirFS(dir))
 	if err != nil {
@@ -280,7 +284,8 @@ func (e *Engine) which(adapter string) (int32, error) {
 }
 
 // start is Start with all that ends the text.
-func (e *Engine) start(slot int, which int32, ids []int32, ends map[int32]bool, stop *stopper, o GenerateOptions) error {
+func (e *Engine) start(slot int, which int32, ids []int32, ends map[int32]bool, stop *stopper,
+	o GenerateOptions) error {
 	switch {
 	case slot < 0 || slot >= len(e.slots):
 		return refuse(ErrSlot, "slot %d of %d", slot, len(e.slots))
@@ -291,17 +296,20 @@ func (e *Engine) start(slot int, which int32, ids []int32, ends map[int32]bool, 
 	case o.MaxTokens < 1:
 		return fmt.Errorf("generate: max tokens is %d, want at least 1", o.MaxTokens)
 	case o.PromptLogprobs && e.score == nil:
-		return errors.New("generate: log-probabilities of the prompt are wanted of an engine that was not made for them")
+		return errors.New(
+			"generate: log-probabilities of the prompt are wanted of an engine that was not made for them")
 	}
 	if err := checkLength(e.Session, len(ids), o.MaxTokens); err != nil {
 		return err
 	}
 	if len(ids)+o.MaxTokens > e.MaxLen() {
-		return refuse(ErrTooLong, "a prompt of %d tokens and %d more are above the %d that a slot of the cache holds", len(ids), o.MaxTokens, e.MaxLen())
+		return refuse(ErrTooLong, "a prompt of %d tokens and %d more are above the %d that a slot of the cache holds",
+			len(ids), o.MaxTokens, e.MaxLen())
 	}
 	for i, id := range ids {
 		if id < 0 || int(id) >= e.Base.Config.VocabSize {
-			return fmt.Errorf("generate: token %d of the prompt is %d, the model knows 0 to %d", i, id, e.Base.Config.VocabSize-1)
+			return fmt.Errorf("generate: token %d of the prompt is %d, the model knows 0 to %d", i, id,
+				e.Base.Config.VocabSize-1)
 		}
 	}
 	if err := o.Check(e.Base.Config.VocabSize); err != nil {
@@ -325,9 +333,9 @@ func (e *Engine) Busy() bool {
 	return slices.ContainsFunc(e.slots, func(s *sequence) bool { return s != nil })
 }
 
-// Step is one round: a piece of the prompt of the sequence that waits longest, and the next token of every sequence whose
-// prompt was read in an earlier round. Tokens come in the order of their slots, that of a prompt first. A sequence that ended
-// has left its slot. An error is of the machine or of ctx: no slot is of use then.
+// Step is one round: a piece of the prompt of the sequence that waits longest, and the next token of every sequence
+// whose prompt was read in an earlier round. Tokens come in the order of their slots, that of a prompt first. A
+// sequence that ended has left its slot. An error is of the machine or of ctx: no slot is of use then.
 func (e *Engine) Step(ctx context.Context) ([]Token, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -374,8 +382,8 @@ func (e *Engine) ready() (all []*sequence) {
 	return all
 }
 
-// readPiece reads the next piece of a prompt: its length depends on what is left of the prompt alone. After the last one comes a
-// token.
+// readPiece reads the next piece of a prompt: its length depends on what is left of the prompt alone. After the last
+// one comes a token.
 func (e *Engine) readPiece(ctx context.Context, s *sequence) ([]Token, error) {
 	if s.o.PromptLogprobs {
 		return e.readScored(ctx, s)

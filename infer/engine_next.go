@@ -14,7 +14,8 @@ func (e *Engine) nextTokens(ctx context.Context, of []*sequence) ([]Token, error
 	run := smallest(e.decode, len(of))
 	pieces := make([]piece, len(of))
 	for i, s := range of {
-		pieces[i] = piece{slot: s.slot, start: len(s.prompt) + len(s.ids) - 1, ids: s.ids[len(s.ids)-1:], adapter: s.adapter}
+		pieces[i] = piece{slot: s.slot, start: len(s.prompt) + len(s.ids) - 1, ids: s.ids[len(s.ids)-1:],
+			adapter: s.adapter}
 	}
 	if err := run.forward(pieces...); err != nil {
 		return nil, err

@@ -21,12 +21,13 @@ const MaxSlots = 256
 // leastMaxLen is the length below which an engine that chooses its own does not go.
 const leastMaxLen = 256
 
-// stepSizes are the tokens of the steps that an engine is made of, the largest first: pieces of a prompt, and sequences whose next
-// token is computed together.
+// stepSizes are the tokens of the steps that an engine is made of, the largest first: pieces of a prompt, and sequences
+// whose next token is computed together.
 type stepSizes struct{ prefill, decode []int }
 
-// sizesOn are those of a machine. The size of a step must not reach a row's numbers. On a CPU, GEMMs of up to four rows sum each
-// row alike (kernel/gemm), larger ones in another order; on a GPU those of up to 64 rows are computed row by row (kernel.RowsApart).
+// sizesOn are those of a machine. The size of a step must not reach a row's numbers. On a CPU, GEMMs of up to four rows
+// sum each row alike (kernel/gemm), larger ones in another order; on a GPU those of up to 64 rows are computed row by
+// row (kernel.RowsApart).
 func sizesOn(on graph.Machine, s engineShape) stepSizes {
 	sizes := stepSizes{prefill: []int{64, 16}, decode: []int{4, 3, 2, 1}}
 	if on.Capabilities().SeparateHost {
@@ -93,7 +94,8 @@ func planEngine(s *session.Session, slots, maxLen int, score bool) (*enginePlan,
 
 func newEnginePlan(nw session.Network, on graph.Machine, shape engineShape) (*enginePlan, error) {
 	if int64(shape.Slots)*int64(shape.MaxLen) > math.MaxInt32 {
-		return nil, fmt.Errorf("generate: %d slots of %d tokens are above the %d that a cache may hold", shape.Slots, shape.MaxLen, math.MaxInt32)
+		return nil, fmt.Errorf("generate: %d slots of %d tokens are above the %d that a cache may hold", shape.Slots,
+			shape.MaxLen, math.MaxInt32)
 	}
 	p := &enginePlan{engineShape: shape}
 	sizes := sizesOn(on, shape)
@@ -152,8 +154,10 @@ func (p *enginePlan) fits(s *session.Session) error {
 	free, known, err := s.On.FreeMemory()
 	if err == nil && known && need.Total() > free {
 		cache := need.State[nn.CacheGroup]
-		err = fmt.Errorf("%w: the model and a cache of %d slots of %d tokens hold %s, the cache %s of it (%s a slot), and %s has %s available; ask for fewer slots or shorter texts",
-			session.ErrDoesNotFit, p.Slots, p.MaxLen, session.FormatBytes(need.Total()), session.FormatBytes(cache), session.FormatBytes(cache/int64(p.Slots)), s.On.Name(), session.FormatBytes(free))
+		err = fmt.Errorf("%w: the model and a cache of %d slots of %d tokens hold %s, the cache %s of it (%s a "+
+			"slot), and %s has %s available; ask for fewer slots or shorter texts",
+			session.ErrDoesNotFit, p.Slots, p.MaxLen, session.FormatBytes(need.Total()), session.FormatBytes(cache),
+			session.FormatBytes(cache/int64(p.Slots)), s.On.Name(), session.FormatBytes(free))
 	}
 	return err
 }

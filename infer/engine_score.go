@@ -17,7 +17,8 @@ type ScoredToken struct {
 
 // addScore plans the step that scores prompts: the last one.
 func (p *enginePlan) addScore(s *session.Session) error {
-	step, err := newLogitsStep(s.Net, "score ", logitsShape{tokens: scoreTokens, pieces: 1, rows: scoreTokens, slots: p.Slots, maxLen: p.MaxLen}, s.On)
+	step, err := newLogitsStep(s.Net, "score ", logitsShape{tokens: scoreTokens, pieces: 1, rows: scoreTokens,
+		slots: p.Slots, maxLen: p.MaxLen}, s.On)
 	p.steps = append(p.steps, step)
 	return err
 }
@@ -34,9 +35,9 @@ func (e *Engine) readScored(ctx context.Context, s *sequence) ([]Token, error) {
 	return []Token{t}, nil
 }
 
-// scorePiece reads the next piece of a prompt as readPiece does, by a step that gives the logits of every token, and keeps the
-// log-probabilities of the prompt's tokens. After the last piece come the logits of the
-// first token of the answer; nil = not yet.
+// scorePiece reads the next piece of a prompt as readPiece does, by a step that gives the logits of every token, and
+// keeps the log-probabilities of the prompt's tokens. After the last piece come the logits of the first token of the
+// answer; nil = not yet.
 func (e *Engine) scorePiece(s *sequence) ([]float32, error) {
 	n := min(len(s.prompt)-s.read, e.score.step.tokens)
 	p := piece{slot: s.slot, start: s.read, ids: s.prompt[s.read:][:n], adapter: s.adapter}
@@ -57,7 +58,8 @@ func (e *Engine) scorePiece(s *sequence) ([]float32, error) {
 			return logits, nil // which ends the sequence with an error
 		}
 		next := s.prompt[s.read]
-		s.scored = append(s.scored, ScoredToken{TopToken{next, logprob(logits, next)}, topLogprobs(logits, s.o.TopLogprobs)})
+		s.scored = append(s.scored, ScoredToken{TopToken{next, logprob(logits, next)},
+			topLogprobs(logits, s.o.TopLogprobs)})
 	}
 	return nil, nil
 }

@@ -74,7 +74,8 @@ type request struct {
 	o       GenerateOptions
 }
 
-// answers runs requests: request i is put in slot slots[i] before round at[i]. Log-probabilities are compared bit by bit with ids.
+// answers runs requests: request i is put in slot slots[i] before round at[i]. Log-probabilities are compared bit by
+// bit with ids.
 func answers(t testing.TB, e *Engine, requests []request, slots, at []int) (ids [][]int32, bits [][]uint64) {
 	t.Helper()
 	ids, bits = make([][]int32, len(requests)), make([][]uint64, len(requests))
@@ -108,7 +109,8 @@ func answers(t testing.TB, e *Engine, requests []request, slots, at []int) (ids 
 func engineRequests(e *Engine) []request {
 	tok := e.Base.Tokenizer
 	long := tok.IDs(strings.Repeat("Once upon a time there was a little dog. ", 12), true)
-	texts := [][]int32{tok.IDs("Once upon a time", true), tok.IDs("Lily and Tom", true), long, long[:65], long[:64], tok.IDs("The end", true), tok.IDs("One day", true)}
+	texts := [][]int32{tok.IDs("Once upon a time", true), tok.IDs("Lily and Tom", true), long, long[:65], long[:64],
+		tok.IDs("The end", true), tok.IDs("One day", true)}
 	names := []string{"", "a", "b", "a", "", "b", "a"}
 	all := make([]request, len(texts))
 	for i, ids := range texts {
@@ -121,8 +123,8 @@ func engineRequests(e *Engine) []request {
 	return all
 }
 
-// TestEngineSequencesAreTheirOwn: ids and log-probabilities of a sequence, bit by bit, are those that it has alone, whatever slot it is
-// in, whenever it is started and whatever shares its rounds, other adapters among them.
+// TestEngineSequencesAreTheirOwn: ids and log-probabilities of a sequence, bit by bit, are those that it has alone,
+// whatever slot it is in, whenever it is started and whatever shares its rounds, other adapters among them.
 func TestEngineSequencesAreTheirOwn(t *testing.T) { sequencesAreTheirOwn(t, "cpu", nil) }
 
 // In NF4 the GEMMs are others.
@@ -133,7 +135,8 @@ func TestEngineSequencesAreTheirOwnInNF4(t *testing.T) {
 
 func sequencesAreTheirOwn(t *testing.T, device string, scheme *quant.Config) {
 	t.Helper()
-	o := EngineOptions{Slots: 7, MaxLen: 300, Adapters: []NamedAdapter{{"a", golden.Path(t, "train/lora/final")}, {"b", otherAdapter(t)}}}
+	o := EngineOptions{Slots: 7, MaxLen: 300, Adapters: []NamedAdapter{{"a", golden.Path(t, "train/lora/final")},
+		{"b", otherAdapter(t)}}}
 	e := engineOf(t, session.Options{Model: golden.StoriesDir(t), Device: device, Quantization: scheme}, o)
 	requests := engineRequests(e)
 	want, wantBits := make([][]int32, len(requests)), make([][]uint64, len(requests))
@@ -159,10 +162,12 @@ func sequencesAreTheirOwn(t *testing.T, device string, scheme *quant.Config) {
 	}
 }
 
-// TestEngineAdapters: a sequence has the numbers of its adapter alone in the model: what the generator of one adapter says.
+// TestEngineAdapters: a sequence has the numbers of its adapter alone in the model: what the generator of one adapter
+// says.
 func TestEngineAdapters(t *testing.T) {
 	dirs := map[string]string{"": "", "a": golden.Path(t, "train/lora/final"), "b": otherAdapter(t)}
-	e := engine(t, golden.StoriesDir(t), EngineOptions{Slots: 3, MaxLen: 200, Adapters: []NamedAdapter{{"a", dirs["a"]}, {"b", dirs["b"]}}})
+	e := engine(t, golden.StoriesDir(t), EngineOptions{Slots: 3, MaxLen: 200, Adapters: []NamedAdapter{{"a", dirs["a"]},
+		{"b", dirs["b"]}}})
 	if got := e.Adapters(); !slices.Equal(got, []string{"", "a", "b"}) {
 		t.Errorf("adapters %q", got)
 	}
@@ -180,17 +185,19 @@ func TestEngineAdapters(t *testing.T) {
 			t.Errorf("adapter %q: %v, alone in a generator %v, %v", name, got[i], want.IDs, err)
 		}
 	}
-	only := engine(t, golden.StoriesDir(t), EngineOptions{Slots: 1, MaxLen: 200, Adapters: []NamedAdapter{{"b", dirs["b"]}}, Only: true})
+	only := engine(t, golden.StoriesDir(t), EngineOptions{Slots: 1, MaxLen: 200,
+		Adapters: []NamedAdapter{{"b", dirs["b"]}}, Only: true})
 	if ids, _ := answers(t, only, requests[2:], []int{0}, []int{0}); !slices.Equal(ids[0], got[2]) {
 		t.Errorf("the only adapter: %v, one of two %v", ids[0], got[2])
 	}
-	if err := only.Start(0, "", Prompt{IDs: prompt}, GenerateOptions{MaxTokens: 1}); !errors.Is(err, ErrUnknownAdapter) {
+	if err := only.Start(0, "", Prompt{IDs: prompt}, GenerateOptions{MaxTokens: 1}); !errors.Is(err,
+		ErrUnknownAdapter) {
 		t.Errorf("the base model of an engine whose every sequence has an adapter: %v", err)
 	}
 }
 
-// TestAdaptersOwnEnds: an answer ends at the token that the generation_config.json in its adapter's folder names, and those of
-// the base model and of other adapters do not.
+// TestAdaptersOwnEnds: an answer ends at the token that the generation_config.json in its adapter's folder names, and
+// those of the base model and of other adapters do not.
 func TestAdaptersOwnEnds(t *testing.T) {
 	plain := golden.Path(t, "train/lora/final")
 	ending := t.TempDir()
@@ -213,12 +220,14 @@ func TestAdaptersOwnEnds(t *testing.T) {
 	if err != nil || !slices.Equal(got.IDs, want) || got.Stopped != StoppedEnd {
 		t.Errorf("%v, stopped at %s, error %v; expected %v", got.IDs, got.Stopped, err, want)
 	}
-	e := engine(t, golden.StoriesDir(t), EngineOptions{Slots: 2, MaxLen: 100, Adapters: []NamedAdapter{{"plain", plain}, {"ending", ending}}})
+	e := engine(t, golden.StoriesDir(t), EngineOptions{Slots: 2, MaxLen: 100, Adapters: []NamedAdapter{{"plain", plain},
+		{"ending", ending}}})
 	ids, _ := answers(t, e, []request{{"plain", prompt.IDs, o}, {"ending", prompt.IDs, o}}, []int{0, 1}, []int{0, 0})
 	if !slices.Equal(ids[0], whole.IDs) || !slices.Equal(ids[1], want) {
 		t.Errorf("side by side: %v and %v, expected %v and %v", ids[0], ids[1], whole.IDs, want)
 	}
-	if err := os.WriteFile(filepath.Join(ending, "generation_config.json"), []byte(`{"eos_token_id": "x"}`), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(ending, "generation_config.json"), []byte(`{"eos_token_id": "x"}`),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := NewEngine(t.Context(), session.Options{Model: golden.StoriesDir(t), Device: "cpu"},
@@ -242,7 +251,9 @@ func TestEngineFamilies(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if err := e.each(context.Background(), func(token Token) { got[token.Slot] = append(got[token.Slot], token.ID) }); err != nil {
+		if err := e.each(context.Background(), func(token Token) {
+			got[token.Slot] = append(got[token.Slot], token.ID)
+		}); err != nil {
 			t.Fatal(err)
 		}
 		for i, w := range texts {
@@ -276,13 +287,19 @@ func TestEngineRefuses(t *testing.T) {
 		{0, "x", ids, ok, ErrUnknownAdapter, `generate: there is no adapter "x": there are [""]`},
 		{0, "", nil, ok, nil, "generate: the prompt has no token"},
 		{0, "", ids, GenerateOptions{}, nil, "generate: max tokens is 0, want at least 1"},
-		{0, "", long[:39], ok, ErrTooLong, "generate: a prompt of 39 tokens and 4 more are above the 40 that a slot of the cache holds"},
-		{0, "", long, ok, ErrTooLong, "generate: a prompt of 600 tokens and 4 more are above the model's 512 positions"},
+		{0, "", long[:39], ok, ErrTooLong,
+			"generate: a prompt of 39 tokens and 4 more are above the 40 that a slot of the cache holds"},
+		{0, "", long, ok, ErrTooLong,
+			"generate: a prompt of 600 tokens and 4 more are above the model's 512 positions"},
 		{0, "", []int32{1, 512}, ok, nil, "generate: token 1 of the prompt is 512, the model knows 0 to 511"},
-		{0, "", ids, GenerateOptions{MaxTokens: 1, Temperature: -1}, nil, "generate: temperature is -1: must lie in 0 to 100"},
-		{0, "", ids, GenerateOptions{MaxTokens: 1, MinP: math.NaN(), TopK: -1}, nil, "generate: min-p is NaN: must lie in 0 to 1\ntop-k is -1: must be 0 or more"},
-		{0, "", ids, GenerateOptions{MaxTokens: 1, Bias: map[int32]float64{5: 1, 600: 1, 700: 2}}, nil, "generate: the bias of token 600 is 1: want finite numbers for tokens 0 to 511"},
-		{0, "", ids, GenerateOptions{MaxTokens: 1, Stop: []string{""}}, nil, "generate: a stop text is empty: it would end every answer before its first character"},
+		{0, "", ids, GenerateOptions{MaxTokens: 1, Temperature: -1}, nil,
+			"generate: temperature is -1: must lie in 0 to 100"},
+		{0, "", ids, GenerateOptions{MaxTokens: 1, MinP: math.NaN(), TopK: -1}, nil,
+			"generate: min-p is NaN: must lie in 0 to 1\ntop-k is -1: must be 0 or more"},
+		{0, "", ids, GenerateOptions{MaxTokens: 1, Bias: map[int32]float64{5: 1, 600: 1, 700: 2}}, nil,
+			"generate: the bias of token 600 is 1: want finite numbers for tokens 0 to 511"},
+		{0, "", ids, GenerateOptions{MaxTokens: 1, Stop: []string{""}}, nil,
+			"generate: a stop text is empty: it would end every answer before its first character"},
 	} {
 		err := e.Start(c.slot, c.adapter, Prompt{IDs: c.prompt}, c.o)
 		if err == nil || err.Error() != c.want || c.kind != nil && !errors.Is(err, c.kind) {
@@ -296,8 +313,10 @@ func TestEngineRefuses(t *testing.T) {
 	if tokens, err := e.Step(context.Background()); err != nil || tokens != nil || e.Busy() {
 		t.Errorf("after a stop: %v, %v", tokens, err)
 	}
-	for _, o := range []EngineOptions{{Slots: -1}, {Slots: 1000}, {MaxLen: -1}, {Only: true}, {Adapters: []NamedAdapter{{"", "x"}}}, {Adapters: []NamedAdapter{{"a", "x"}, {"a", "y"}}}} {
-		if _, err := NewEngine(context.Background(), session.Options{Model: golden.StoriesDir(t), Device: "cpu"}, o, session.Env{}); err == nil {
+	for _, o := range []EngineOptions{{Slots: -1}, {Slots: 1000}, {MaxLen: -1}, {Only: true},
+		{Adapters: []NamedAdapter{{"", "x"}}}, {Adapters: []NamedAdapter{{"a", "x"}, {"a", "y"}}}} {
+		if _, err := NewEngine(context.Background(), session.Options{Model: golden.StoriesDir(t), Device: "cpu"}, o,
+			session.Env{}); err == nil {
 			t.Errorf("%+v is taken", o)
 		}
 	}

@@ -55,12 +55,14 @@ func PlanEval(nw session.Network, s session.Shape, by objective.Objective, on gr
 	data := e.objective.Declare(n, evalPrefix, session.Own(s.Tokens, nw.Ranks))
 	n.Segment(segmentEval)
 	hidden := nw.Hidden(n, in)
-	e.out = e.objective.Eval(n, objective.Network{Hidden: hidden, Head: nw.Head(n), LossRows: nw.LossRows(on), LogitCap: nw.Config.LogitCap}, data)
+	e.out = e.objective.Eval(n, objective.Network{Hidden: hidden, Head: nw.Head(n), LossRows: nw.LossRows(on),
+		LogitCap: nw.Config.LogitCap}, data)
 	outputs := []*graph.Value{e.out.Loss}
 	if e.out.Each != nil {
 		outputs = append(outputs, e.out.Each)
 	} else if nw.Ranks > 1 {
-		return nil, errors.New("plan the evaluation: the objective's loss has no parts by token, which ranks that share a batch's tokens add up")
+		return nil, errors.New("plan the evaluation: the objective's loss has no parts by token, which ranks that " +
+			"share a batch's tokens add up")
 	}
 	plan, err := on.Compile(n.Builder, append(outputs, e.out.Sums...)...)
 	if err != nil {
@@ -94,8 +96,8 @@ func (e *EvalStep) Bind(m graph.Store, run graph.Runner) (*Evaluator, error) {
 	return v, err
 }
 
-// Share makes an evaluator one of several ranks that have a part of each batch: place is this one's, and join makes the losses
-// of all parts one list.
+// Share makes an evaluator one of several ranks that have a part of each batch: place is this one's, and join makes the
+// losses of all parts one list.
 func (v *Evaluator) Share(place int, join func(own []float32) (all []float32, err error)) {
 	v.own, v.join = session.PartOf(v.step.tokens, place, v.step.Net.Ranks()), join
 }
@@ -116,13 +118,15 @@ func (s Sum) Counts() objective.Counts {
 	return objective.Counts{Tokens: s.Trained, Sequences: s.Sequences, Groups: s.Groups}
 }
 
-// Run sums up the loss over a loader's rows. see is told after each batch how many are done and may end it; nil = nobody.
+// Run sums up the loss over a loader's rows. see is told after each batch how many are done and may end it; nil =
+// nobody.
 func (v *Evaluator) Run(ctx context.Context, l *dataset.Loader, see func(batches int) error) (Sum, error) {
 	return v.RunRows(ctx, l, nil, see)
 }
 
 // RunRows is Run, and tells the loss of each row; row is its index in the loader's rows.
-func (v *Evaluator) RunRows(ctx context.Context, l *dataset.Loader, tell func(row int, of RowLoss), see func(batches int) error) (Sum, error) {
+func (v *Evaluator) RunRows(ctx context.Context, l *dataset.Loader, tell func(row int, of RowLoss),
+	see func(batches int) error) (Sum, error) {
 	var all Sum
 	err := v.each(ctx, l, tell, func(one Sum) error {
 		all.Add(one)
@@ -151,7 +155,8 @@ func (v *Evaluator) Each(ctx context.Context, l *dataset.Loader, see func(Sum) e
 	return v.each(ctx, l, nil, see)
 }
 
-func (v *Evaluator) each(ctx context.Context, l *dataset.Loader, tell func(row int, of RowLoss), see func(Sum) error) error {
+func (v *Evaluator) each(ctx context.Context, l *dataset.Loader, tell func(row int, of RowLoss),
+	see func(Sum) error) error {
 	for b, err := range l.Epoch(0) {
 		if err != nil {
 			return err
@@ -198,8 +203,8 @@ type RowLoss struct {
 	Tokens, Trained int64
 }
 
-// losses runs the step over what was written. It returns each token's part of the loss, for the negative log-likelihood at
-// the place that predicts the token, or the whole loss where the objective has no parts by token.
+// losses runs the step over what was written. It returns each token's part of the loss, for the negative log-likelihood
+// at the place that predicts the token, or the whole loss where the objective has no parts by token.
 func (v *Evaluator) losses() ([]float32, error) {
 	if err := v.batch.Put(); err != nil {
 		return nil, err
@@ -278,7 +283,8 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 	}
 	if set.Val.Len() == 0 {
 		if set.Streaming() {
-			return report, errors.New("evaluate: with dataset.streaming only validation rows can be evaluated: name them in dataset.val_path, or add --set dataset.streaming=false")
+			return report, errors.New("evaluate: with dataset.streaming only validation rows can be evaluated: name " +
+				"them in dataset.val_path, or add --set dataset.streaming=false")
 		}
 		set.Val = set.Train // of the same sources
 	}
@@ -296,11 +302,13 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 	if err != nil {
 		return EvalReport{}, err
 	}
-	report.Tokens, report.TrainedTokens, report.NLL, report.Loss = sum.Tokens, sum.Trained, sum.NLL, sum.NLL/float64(sum.Trained)
+	report.Tokens, report.TrainedTokens, report.NLL, report.Loss = sum.Tokens, sum.Trained, sum.NLL,
+		sum.NLL/float64(sum.Trained)
 	report.Perplexity, report.Duration = Perplexity(math.Exp(report.Loss)), time.Since(began)
 	report.StdErr, report.By, report.Groups = tables.all.stdErr(), tables.by, tables.groups()
 	if math.IsNaN(report.Loss) || math.IsInf(report.Loss, 0) {
-		return EvalReport{}, fmt.Errorf("evaluate %s: %w", o.Model, s.BlameNotFinite(ctx, fmt.Errorf("the loss is %v: %w", report.Loss, ErrNotFinite)))
+		return EvalReport{}, fmt.Errorf("evaluate %s: %w", o.Model, s.BlameNotFinite(ctx,
+			fmt.Errorf("the loss is %v: %w", report.Loss, ErrNotFinite)))
 	}
 	return report, nil
 }
@@ -319,10 +327,12 @@ func ShapeOf(l *dataset.Loader) session.Shape {
 	return session.Shape{Tokens: slices.Max(s.Budgets), Sequences: s.Borders - 1, MaxLen: s.Longest}
 }
 
-func evaluate(ctx context.Context, s *session.Session, loader *dataset.Loader, tell func(row int, of RowLoss), progress func(done, of int)) (sum Sum, err error) {
+func evaluate(ctx context.Context, s *session.Session, loader *dataset.Loader, tell func(row int, of RowLoss),
+	progress func(done, of int)) (sum Sum, err error) {
 	shape := ShapeOf(loader)
 	if most := s.Base.Config.LongestRow(); shape.MaxLen > most {
-		return sum, fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", shape.MaxLen, most)
+		return sum, fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions",
+			shape.MaxLen, most)
 	}
 	step, err := PlanEval(s.Net, shape, objective.Of(objective.Default, objective.Config{}), s.On)
 	if err != nil {

@@ -21,12 +21,13 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// TestGPUFamilies compares logits in every precision over a cache with transformers' for the small models of every family:
-// biases, grouped heads, head sizes that are not the width's share, windows, rotary scaling.
+// TestGPUFamilies compares logits in every precision over a cache with transformers' for the small models of every
+// family: biases, grouped heads, head sizes that are not the width's share, windows, rotary scaling.
 func TestGPUFamilies(t *testing.T) {
 	gputest.Need(t)
 	for _, folder := range append([]string{"families"}, golden.FamilyFolders...) {
-		if _, err := os.Stat(golden.Path(t, folder+"/logits.safetensors")); err == nil { // else models of another folder, adapted in another way
+		// else models of another folder, adapted in another way
+		if _, err := os.Stat(golden.Path(t, folder+"/logits.safetensors")); err == nil {
 			gpuFamilies(t, folder)
 		}
 	}
@@ -47,17 +48,20 @@ func gpuFamilies(t *testing.T, folder string) {
 			if err != nil || !(cpu < 1e-5) {
 				t.Fatalf("on the CPU: relative error of the logits %.3g; %v", cpu, err)
 			}
-			for p, limit := range map[kernel.Precision]float64{kernel.PrecisionBF16: bf16, kernel.PrecisionFP16: bf16 / 8, kernel.PrecisionTF32: bf16 / 4, kernel.PrecisionFP32: 1e-5} {
+			for p, limit := range map[kernel.Precision]float64{kernel.PrecisionBF16: bf16,
+				kernel.PrecisionFP16: bf16 / 8, kernel.PrecisionTF32: bf16 / 4, kernel.PrecisionFP32: 1e-5} {
 				on, err := graph.NewGPU(0, 0, p) // it belongs to the subtest's goroutine
 				if err != nil {
 					t.Fatal(err)
 				}
 				e, err := familyError(t, folder, name, models[name], on)
 				if size := refusedHeads(t, folder, name); size != 0 {
-					if want := fmt.Sprintf("head size %d is not supported on the GPU; multiples of 8 up to 512 are", size); err == nil || !strings.Contains(err.Error(), want) {
+					if want := fmt.Sprintf("head size %d is not supported on the GPU; multiples of 8 up to 512 are",
+						size); err == nil || !strings.Contains(err.Error(), want) {
 						t.Errorf("heads of %d in %v: %v", size, p, err)
 					}
-				} else if t.Logf("%v: relative error of the logits %.3g, on the CPU %.3g", p, e, cpu); err != nil || !(e < limit) {
+				} else if t.Logf("%v: relative error of the logits %.3g, on the CPU %.3g", p, e, cpu); err != nil ||
+					!(e < limit) {
 					t.Errorf("%v: relative error of the logits %.3g, limit %v; %v", p, e, limit, err)
 				}
 				on.Close() //nolint:errcheck // the numbers were read
@@ -85,8 +89,10 @@ func refusedHeads(t *testing.T, folder, name string) int {
 func familyError(t *testing.T, folder, name, file string, on graph.Machine) (float64, error) {
 	t.Helper()
 	dir := t.TempDir()
-	for to, from := range map[string]string{"config.json": name + ".config.json", "model.safetensors": file + ".safetensors"} {
-		if err := os.WriteFile(filepath.Join(dir, to), golden.ReadFile(t, golden.Path(t, folder+"/"+from)), 0o644); err != nil {
+	for to, from := range map[string]string{"config.json": name + ".config.json", "model.safetensors": file +
+		".safetensors"} {
+		if err := os.WriteFile(filepath.Join(dir, to), golden.ReadFile(t, golden.Path(t, folder+"/"+from)),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -102,7 +108,9 @@ func familyError(t *testing.T, folder, name, file string, on graph.Machine) (flo
 	if err != nil {
 		return 0, err
 	}
-	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), l.Net, m, 2) }, &l.Program)
+	m, err := session.Hold(on, func(m graph.Store) error {
+		return b.Load(context.Background(), l.Net, m, 2)
+	}, &l.Program)
 	if err != nil {
 		return 0, err
 	}

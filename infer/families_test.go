@@ -34,11 +34,13 @@ func TestFamiliesGenerateAsTransformers(t *testing.T) {
 	}
 }
 
-// TestSuppressedTokens: what generation_config.json suppresses is never chosen, whether the likeliest token is taken or one is drawn.
+// TestSuppressedTokens: what generation_config.json suppresses is never chosen, whether the likeliest token is taken or
+// one is drawn.
 func TestSuppressedTokens(t *testing.T) {
 	m := golden.FamilyModel{Folder: "gemma4_experts", Name: "gemma4_experts"}
 	dir, want := m.Dir(t), m.Runs(t).Suppressed
-	raw, err := json.Marshal(map[string]any{"suppress_tokens": append([]int32{-1, 1 << 30}, want.IDs...)}) // two that no model has
+	// two that no model has
+	raw, err := json.Marshal(map[string]any{"suppress_tokens": append([]int32{-1, 1 << 30}, want.IDs...)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -53,7 +55,8 @@ func TestSuppressedTokens(t *testing.T) {
 			t.Errorf("after %v ids %v, transformers %v (%v)", w.Prompt, ids, w.New, err)
 		}
 		for seed := range uint64(20) {
-			ids, err := g.generateIDs(context.Background(), w.Prompt, GenerateOptions{MaxTokens: 10, Temperature: 3, Seed: seed})
+			ids, err := g.generateIDs(context.Background(), w.Prompt, GenerateOptions{MaxTokens: 10,
+				Temperature: 3, Seed: seed})
 			if err != nil || slices.ContainsFunc(ids, func(id int32) bool { return slices.Contains(want.IDs, id) }) {
 				t.Errorf("drawn with seed %d: %v, of which %v are suppressed (%v)", seed, ids, want.IDs, err)
 			}
@@ -67,11 +70,13 @@ func TestSuppressedTokens(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for text, want := range map[string]string{`{"suppress_tokens": "none"}`: `suppress_tokens is "none", want a list of ids`, string(every): "so there is none to generate"} {
+	for text, want := range map[string]string{`{"suppress_tokens": "none"}`: `suppress_tokens is "none", want a list ` +
+		`of ids`, string(every): "so there is none to generate"} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := NewGenerator(context.Background(), session.Options{Model: dir, Device: "cpu"}, "", session.Env{}); err == nil || !strings.Contains(err.Error(), want) {
+		if _, err := NewGenerator(context.Background(), session.Options{Model: dir, Device: "cpu"}, "",
+			session.Env{}); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.60s: %v, want %s", text, err, want)
 		}
 	}
@@ -105,7 +110,8 @@ func TestNoLayerHasPositions(t *testing.T) {
 	}
 	data := dataset.Default()
 	data.Path, data.Format, data.MaxLength = rows, "tokenized", 16
-	report, err := Evaluate(context.Background(), EvalOptions{Options: session.Options{Model: dir, Device: "cpu"}, Data: data, BatchSize: 1}, session.Env{})
+	report, err := Evaluate(context.Background(), EvalOptions{Options: session.Options{Model: dir, Device: "cpu"},
+		Data: data, BatchSize: 1}, session.Env{})
 	if err != nil || report.TrainedTokens != 3 {
 		t.Errorf("evaluation %+v, %v", report, err)
 	}

@@ -11,15 +11,17 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// TestFormedAnswers: a model that knows no JSON writes what the schema asks for, whatever the sampling, penalties and bias;
-// side by side in slots what each writes alone; cut by the number of tokens it says so.
+// TestFormedAnswers: a model that knows no JSON writes what the schema asks for, whatever the sampling, penalties and
+// bias; side by side in slots what each writes alone; cut by the number of tokens it says so.
 func TestFormedAnswers(t *testing.T) {
-	e, err := NewEngine(context.Background(), session.Options{Model: golden.StoriesDir(t), Device: "cpu"}, EngineOptions{Slots: 3, MaxLen: 400}, session.Env{})
+	e, err := NewEngine(context.Background(), session.Options{Model: golden.StoriesDir(t), Device: "cpu"},
+		EngineOptions{Slots: 3, MaxLen: 400}, session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer e.Close()
-	schema, err := jsonform.Parse([]byte(`{"type":"object","properties":{"ok":{"type":"boolean"},"n":{"type":"integer"},"who":{"enum":["Tim","the cat","é"]}},
+	schema, err := jsonform.Parse(
+		[]byte(`{"type":"object","properties":{"ok":{"type":"boolean"},"n":{"type":"integer"},"who":{"enum":["Tim","the cat","é"]}},
 		"required":["ok","n","who"],"additionalProperties":false}`))
 	if err != nil {
 		t.Fatal(err)
@@ -71,7 +73,8 @@ func TestFormedAnswers(t *testing.T) {
 				if how != StoppedLength || err == nil {
 					t.Errorf("cut: %s, %q", how, texts[i])
 				}
-			} else if how != StoppedEnd || err != nil || got.OK == nil || got.N == nil || !slices.Contains([]string{"Tim", "the cat", "é"}, got.Who) {
+			} else if how != StoppedEnd || err != nil || got.OK == nil || got.N == nil ||
+				!slices.Contains([]string{"Tim", "the cat", "é"}, got.Who) {
 				t.Errorf("answer %d: %s, %q: %v", i, how, texts[i], err)
 			}
 		}

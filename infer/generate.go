@@ -37,8 +37,8 @@ type Prompt struct {
 	End  string  // a text that ends it where no token does; "" = none
 }
 
-// Generator continues prompts one at a time with a model and, if given, an adapter: an Engine of one slot, whose cache grows with
-// what is asked for. It is for one goroutine.
+// Generator continues prompts one at a time with a model and, if given, an adapter: an Engine of one slot, whose cache
+// grows with what is asked for. It is for one goroutine.
 type Generator struct {
 	*session.Session
 	engine     *Engine // nil before the first text
@@ -100,7 +100,9 @@ const leastLen = 256
 func (g *Generator) prepare(ctx context.Context, n int) error {
 	if g.shared {
 		if n > g.engine.MaxLen() {
-			return refuse(ErrTooLong, "%d tokens, prompt and answer together, are above the %d that there is memory for", n, g.engine.MaxLen())
+			return refuse(ErrTooLong,
+				"%d tokens, prompt and answer together, are above the %d that there is memory for", n,
+				g.engine.MaxLen())
 		}
 		return nil
 	}
@@ -138,12 +140,14 @@ func (g *Generator) ChatPrompt(conv *chat.Conversation, name string) (Prompt, er
 }
 
 // Generate continues a text and gives emit every piece of the answer as it comes; emit may be nil.
-func (g *Generator) Generate(ctx context.Context, prompt string, o GenerateOptions, emit func(piece string)) (Generated, error) {
+func (g *Generator) Generate(ctx context.Context, prompt string, o GenerateOptions,
+	emit func(piece string)) (Generated, error) {
 	return g.Continue(ctx, g.Text(prompt), o, emit)
 }
 
 // Continue continues a prompt and gives emit every piece of the answer as it comes; emit may be nil.
-func (g *Generator) Continue(ctx context.Context, prompt Prompt, o GenerateOptions, emit func(piece string)) (Generated, error) {
+func (g *Generator) Continue(ctx context.Context, prompt Prompt, o GenerateOptions,
+	emit func(piece string)) (Generated, error) {
 	began := time.Now()
 	if err := checkLength(g.Session, len(prompt.IDs), o.MaxTokens); err != nil {
 		return Generated{}, err

@@ -21,7 +21,8 @@ func (g *Generator) logitsOf(t *testing.T, ids []int32) []float32 {
 
 func mustGenerator(t *testing.T, adapterDir, device string) *Generator {
 	t.Helper()
-	g, err := NewGenerator(context.Background(), session.Options{Model: golden.StoriesDir(t), Device: device}, adapterDir, session.Env{})
+	g, err := NewGenerator(context.Background(), session.Options{Model: golden.StoriesDir(t), Device: device},
+		adapterDir, session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,13 +75,16 @@ func TestGPUGeneratesAsCPU(t *testing.T) {
 					worst = math.Max(worst, math.Abs(float64(got[i]-ref[i])))
 				}
 				slices.Sort(top)
-				lead, largest := float64(top[len(top)-1]-top[len(top)-2]), math.Max(math.Abs(float64(top[0])), float64(top[len(top)-1]))
-				t.Logf("%q: %d of %d tokens equal; there logits up to %.3g differ by at most %.3g, the best leads by %.3g", w.Prompt, same, len(ids), largest, worst, lead)
+				lead, largest := float64(top[len(top)-1]-top[len(top)-2]), math.Max(math.Abs(float64(top[0])),
+					float64(top[len(top)-1]))
+				t.Logf("%q: %d of %d tokens equal; there logits up to %.3g differ by at most %.3g, the best leads by "+
+					"%.3g", w.Prompt, same, len(ids), largest, worst, lead)
 				if !(worst < 0.02*largest) {
 					t.Errorf("%q: logits differ by %.3g of %.3g", w.Prompt, worst, largest)
 				}
 				if same < len(ids) && !(lead < 2*worst) {
-					t.Errorf("%q: token %d is %d, want %d, which leads by %.3g", w.Prompt, same, ids[same], w.NewIDs[same], lead)
+					t.Errorf("%q: token %d is %d, want %d, which leads by %.3g", w.Prompt, same, ids[same],
+						w.NewIDs[same], lead)
 				}
 			}
 		})

@@ -28,7 +28,8 @@ func TestGenerateEqualsTransformers(t *testing.T) {
 		texts         []text
 	}{{"base", "", want.Base}, {"adapter", golden.Path(t, "train/lora/final"), want.Adapter}} {
 		t.Run(c.name, func(t *testing.T) {
-			g, err := NewGenerator(context.Background(), session.Options{Model: golden.StoriesDir(t), Device: "cpu"}, c.adapter, session.Env{})
+			g, err := NewGenerator(context.Background(), session.Options{Model: golden.StoriesDir(t), Device: "cpu"},
+				c.adapter, session.Env{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -57,7 +58,8 @@ func TestAdapterLogitsEqualPEFT(t *testing.T) {
 	ref := golden.Open(t, golden.Path(t, "generate/logits.safetensors"))
 	ids := ref.Ints("ids")
 	for name, dir := range map[string]string{"base": "", "adapter": golden.Path(t, "train/lora/final")} {
-		g, err := NewGenerator(context.Background(), session.Options{Model: golden.StoriesDir(t), Device: "cpu"}, dir, session.Env{})
+		g, err := NewGenerator(context.Background(), session.Options{Model: golden.StoriesDir(t), Device: "cpu"},
+			dir, session.Env{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -72,13 +72,18 @@ func newTables(ctx context.Context, s *session.Session, set *dataset.Set, o Eval
 	t := &tables{named: map[string]*tally{}}
 	if o.By != "" {
 		held := o.Data.Held()
-		groups, err := set.ValGroups(o.By, func(see func(dataset.Item) error) error { return s.EachRow(ctx, held, see) })
+		groups, err := set.ValGroups(o.By, func(see func(dataset.Item) error) error {
+			return s.EachRow(ctx, held, see)
+		})
 		if err != nil {
 			return nil, fmt.Errorf("%w %q: %w", ErrNoField, o.By, err)
 		}
 		t.by, t.of = o.By, func(row int) string { return groups[row] }
 		if n := len(slices.Compact(slices.Sorted(slices.Values(groups)))); n > maxGroups {
-			return nil, fmt.Errorf("evaluate by field %q: it has %d values, more than %d: choose a field that names a kind of row", o.By, n, maxGroups)
+			return nil,
+				fmt.Errorf(
+					"evaluate by field %q: it has %d values, more than %d: choose a field that names a kind of row",
+					o.By, n, maxGroups)
 		}
 		return t, nil
 	}

@@ -31,7 +31,8 @@ func groupOptions(model string) EvalOptions {
 
 // TestLossByGroup: a group's loss is that of a data set with its rows alone, by source and by field.
 func TestLossByGroup(t *testing.T) {
-	a := `{"text":"Once upon a time there was a cat.","meta":{"kind":"cat"}}` + "\n" + `{"text":"The cat sat on a mat and slept.","meta":{"kind":"cat"}}` + "\n"
+	a := `{"text":"Once upon a time there was a cat.","meta":{"kind":"cat"}}` + "\n" +
+		`{"text":"The cat sat on a mat and slept.","meta":{"kind":"cat"}}` + "\n"
 	b := `{"text":"A dog ran in the park.","meta":{"kind":"dog"}}` + "\n"
 	first, second := dataFile(t, "a.jsonl", a), dataFile(t, "b.jsonl", b)
 	alone := func(path string) EvalReport {
@@ -59,10 +60,12 @@ func TestLossByGroup(t *testing.T) {
 			t.Fatalf("by %q: %+v", by, r.Groups)
 		}
 		x, y := r.Groups[0], r.Groups[1]
-		if by != "" && (x.Name != "cat" || y.Name != "dog") || by == "" && (x.Name != first || y.Name != second || r.By != BySource) {
+		if by != "" && (x.Name != "cat" || y.Name != "dog") || by == "" && (x.Name != first || y.Name != second ||
+			r.By != BySource) {
 			t.Errorf("by %q: groups %q and %q", by, x.Name, y.Name)
 		}
-		if x.Rows != 2 || y.Rows != 2 || x.TrainedTokens != cat.TrainedTokens || y.TrainedTokens != 2*dog.TrainedTokens {
+		if x.Rows != 2 || y.Rows != 2 || x.TrainedTokens != cat.TrainedTokens ||
+			y.TrainedTokens != 2*dog.TrainedTokens {
 			t.Errorf("by %q: %+v", by, r.Groups)
 		}
 		golden.Near(t, "loss of the first group", x.Loss, cat.Loss, 1e-6)
@@ -77,7 +80,8 @@ func TestLossByGroupRefuses(t *testing.T) {
 	o := groupOptions(golden.StoriesDir(t))
 	o.Data.Path, o.By = path, "kind"
 	_, err := Evaluate(context.Background(), o, session.Env{})
-	if want := `evaluate by field "kind": ` + path + `:2: the row has no field "kind", it has text`; err == nil || err.Error() != want {
+	if want := `evaluate by field "kind": ` + path + `:2: the row has no field "kind", it has text`; err == nil ||
+		err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 }
@@ -129,7 +133,8 @@ func TestSmolLM2LossByGroupAsTransformers(t *testing.T) {
 			t.Errorf("%s: %d trained tokens, transformers %d", g.Name, g.TrainedTokens, trained[g.Name])
 		}
 		golden.Near(t, g.Name, g.Loss, nll[g.Name]/float64(trained[g.Name]), 1e-3)
-		t.Logf("%s: %d tokens, loss %.6f, transformers %.6f", g.Name, g.TrainedTokens, g.Loss, nll[g.Name]/float64(trained[g.Name]))
+		t.Logf("%s: %d tokens, loss %.6f, transformers %.6f", g.Name, g.TrainedTokens, g.Loss,
+			nll[g.Name]/float64(trained[g.Name]))
 	}
 	t.Logf("all: loss %.6f, transformers %.6f, standard error %.4f", r.Loss, want.Mean, r.StdErr)
 }

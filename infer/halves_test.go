@@ -24,8 +24,9 @@ func (c wideCPU) Capabilities() graph.Capabilities {
 	return all
 }
 
-// TestHalvesGiveTheSameLogits: a checkpoint's 16-bit matrices, kept as they are, give the logits that they give as float32, to the bit,
-// and take half the memory; whatever a family's layers are, and whichever of its tensors are stored so.
+// TestHalvesGiveTheSameLogits: a checkpoint's 16-bit matrices, kept as they are, give the logits that they give as
+// float32, to the bit, and take half the memory; whatever a family's layers are, and whichever of its tensors are
+// stored so.
 func TestHalvesGiveTheSameLogits(t *testing.T) {
 	stored := map[string]func(i int) weights.DType{
 		"bf16":  func(int) weights.DType { return weights.BF16 },

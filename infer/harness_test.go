@@ -39,7 +39,9 @@ func network(t testing.TB, b *session.Base, float kernel.DType) session.Network 
 // bound is a logits step with memory, loaded.
 func (l *logitsStep) bound(t testing.TB, b *session.Base, on graph.Machine) *logitsRun {
 	t.Helper()
-	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), l.Net, m, 2) }, &l.Program)
+	m, err := session.Hold(on, func(m graph.Store) error {
+		return b.Load(context.Background(), l.Net, m, 2)
+	}, &l.Program)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,11 +105,14 @@ func (g *Generator) logitsAfter(t testing.TB, ids []int32, last int) (rows [][]f
 func evaluatorOf(t *testing.T, b *session.Base, longest int) *Evaluator {
 	t.Helper()
 	on := graph.NewCPU(0)
-	step, err := PlanEval(network(t, b, kernel.F32), session.Shape{Tokens: longest, Sequences: 1, MaxLen: longest}, objective.Of(objective.Default, objective.Config{}), on)
+	step, err := PlanEval(network(t, b, kernel.F32), session.Shape{Tokens: longest, Sequences: 1, MaxLen: longest},
+		objective.Of(objective.Default, objective.Config{}), on)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), step.Net, m, on.Workers()) }, &step.Program)
+	m, err := session.Hold(on, func(m graph.Store) error {
+		return b.Load(context.Background(), step.Net, m, on.Workers())
+	}, &step.Program)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +126,8 @@ func evaluatorOf(t *testing.T, b *session.Base, longest int) *Evaluator {
 // rowLoss is the sum of negative log-likelihoods of a row, padded to longest, and its trained tokens.
 func rowLoss(t *testing.T, v *Evaluator, longest int, ids, labels []int32) (nll float64, trained int) {
 	t.Helper()
-	b := dataset.Batch{IDs: make([]int32, longest), Labels: make([]int32, longest), Positions: make([]int32, longest), CuSeqlens: []int32{0, int32(longest)}}
+	b := dataset.Batch{IDs: make([]int32, longest), Labels: make([]int32, longest), Positions: make([]int32, longest),
+		CuSeqlens: []int32{0, int32(longest)}}
 	for k := range b.Labels {
 		b.Labels[k], b.Positions[k] = dataset.Ignore, int32(k)
 	}

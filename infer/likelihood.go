@@ -15,7 +15,8 @@ const likelihoodTokens = 512
 
 // LogLikelihoods are the sums of log-probabilities over each row's trained tokens. The memory of earlier texts is given
 // back first; a sampler works in its own, which is slower.
-func (g *Generator) LogLikelihoods(ctx context.Context, rows []dataset.Row, progress func(done, of int)) ([]float64, error) {
+func (g *Generator) LogLikelihoods(ctx context.Context, rows []dataset.Row,
+	progress func(done, of int)) ([]float64, error) {
 	if g.shared {
 		return g.oneByOne(ctx, rows, progress)
 	}
@@ -32,16 +33,20 @@ func (g *Generator) LogLikelihoods(ctx context.Context, rows []dataset.Row, prog
 		longest = even
 	}
 	T := min(max(longest, likelihoodTokens), max(longest, g.Base.Config.MaxPositions))
-	loader, err := dataset.NewLoader(dataset.Memory(rows), dataset.Options{BatchSize: 1, T: T, Longest: longest, Packing: true})
+	loader, err := dataset.NewLoader(dataset.Memory(rows), dataset.Options{BatchSize: 1, T: T, Longest: longest,
+		Packing: true})
 	if err != nil {
 		return nil, err
 	}
 	sums := make([]float64, len(rows))
-	if _, err := evaluate(ctx, g.Session, loader, func(row int, of RowLoss) { sums[row] = -of.NLL }, progress); err != nil {
+	if _, err := evaluate(ctx, g.Session, loader, func(row int, of RowLoss) {
+		sums[row] = -of.NLL
+	}, progress); err != nil {
 		return nil, err
 	}
 	if i := slices.IndexFunc(sums, func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) }); i >= 0 {
-		return nil, g.BlameNotFinite(ctx, fmt.Errorf("the log-likelihood of row %d is %v: %w", i, sums[i], ErrNotFinite))
+		return nil, g.BlameNotFinite(ctx, fmt.Errorf("the log-likelihood of row %d is %v: %w", i,
+			sums[i], ErrNotFinite))
 	}
 	return sums, nil
 }
@@ -55,7 +60,8 @@ func (g *Generator) oneByOne(ctx context.Context, rows []dataset.Row, progress f
 		}
 		from := slices.IndexFunc(r.Labels, func(l int32) bool { return l != dataset.Ignore })
 		if from < 1 || len(r.IDs) > g.engine.MaxLen() {
-			return nil, fmt.Errorf("%s: %d tokens, the first trained one is %d, and there is memory for %d", r.Source, len(r.IDs), from, g.engine.MaxLen())
+			return nil, fmt.Errorf("%s: %d tokens, the first trained one is %d, and there is memory for %d", r.Source,
+				len(r.IDs), from, g.engine.MaxLen())
 		}
 		logits, err := g.engine.readTokens(r.IDs[:from], 0)
 		for k := from; err == nil && k < len(r.IDs); k++ {

@@ -12,7 +12,9 @@ import (
 func TestLikelihoodsBothWays(t *testing.T) {
 	g := generator(t, golden.StoriesDir(t), "")
 	var rows []dataset.Row
-	for i, text := range []string{"Once upon a time there was a cat.", "The dog", "They went to the park and played with a ball until it was dark and mum called them home. Then they had a bath and a story, and they slept until the sun was up again."} {
+	for i, text := range []string{"Once upon a time there was a cat.", "The dog", "They went to the park and played " +
+		"with a ball until it was dark and mum called them home. Then they had a bath and a story, and they slept " +
+		"until the sun was up again."} {
 		ids := g.Base.Tokenizer.IDs(text, true)
 		labels := append([]int32(nil), ids...)
 		for k := range min(len(ids)-1, 1+40*i) {

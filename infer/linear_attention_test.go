@@ -18,7 +18,8 @@ func TestNoLayerHasKeys(t *testing.T) {
 	dir := m.Dir(t)
 	path := filepath.Join(dir, "config.json")
 	config := golden.ReadFile(t, path)
-	for from, to := range map[string]string{"\"full_attention\"": "\"linear_attention\"", "\"num_hidden_layers\": 4": "\"num_hidden_layers\": 3"} {
+	for from, to := range map[string]string{"\"full_attention\"": "\"linear_attention\"",
+		"\"num_hidden_layers\": 4": "\"num_hidden_layers\": 3"} {
 		if !bytes.Contains(config, []byte(from)) {
 			t.Fatalf("config.json has no %s", from)
 		}

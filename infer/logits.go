@@ -10,8 +10,8 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// logitsStep gives the logits of chosen rows of a batch of pieces of sequences, with the keys and values of earlier tokens
-// kept in a cache of a slot for each sequence.
+// logitsStep gives the logits of chosen rows of a batch of pieces of sequences, with the keys and values of earlier
+// tokens kept in a cache of a slot for each sequence.
 type logitsStep struct {
 	session.Program
 	logits *graph.Value // f[R,V]
@@ -32,14 +32,16 @@ type logitsShape struct {
 
 // newLogitsStep plans a step.
 //
-// A piece's queries see the keys of its slot, from the slot's first row to the token's own. Attention takes such bounds as
-// sequences side by side: every second one is a piece, those between are the keys between two pieces' and have no queries.
+// A piece's queries see the keys of its slot, from the slot's first row to the token's own. Attention takes such bounds
+// as sequences side by side: every second one is a piece, those between are the keys between two pieces' and have no
+// queries.
 func newLogitsStep(nw session.Network, prefix string, s logitsShape, on graph.Machine) (*logitsStep, error) {
 	bounds := 2 * s.pieces
 	n, trained, in := nw.Declare(prefix, session.Shape{Tokens: s.tokens, Sequences: bounds - 1, MaxLen: s.maxLen})
 	in.Real = nil // a token's numbers do not depend on which others are real
 	in.CuK = n.Batch(prefix+"cu_keys", kernel.T(kernel.I32, bounds))
-	in.Cache = &nn.Cache{Rows: s.slots * s.maxLen, Tokens: s.maxLen, At: n.Batch(prefix+"cache rows", kernel.T(kernel.I32, s.tokens)), Longest: s.shared}
+	in.Cache = &nn.Cache{Rows: s.slots * s.maxLen, Tokens: s.maxLen, At: n.Batch(prefix+"cache rows",
+		kernel.T(kernel.I32, s.tokens)), Longest: s.shared}
 	rows := n.Batch(prefix+"logit rows", kernel.T(kernel.I32, s.rows))
 	hidden := nw.Hidden(n, in)                                        // [T,C]
 	hidden = n.Apply(kernel.Embedding{Float: nw.Float}, rows, hidden) // [R,C]
@@ -74,10 +76,12 @@ type logitsRun struct {
 func (l *logitsStep) bind(m graph.Store, run graph.Runner) (*logitsRun, error) {
 	r := &logitsRun{step: l, run: run, store: m}
 	for name, dst := range map[string]*[]int32{
-		"input_ids": &r.ids, "positions": &r.positions, "cu_seqlens": &r.cuQ, "cu_keys": &r.cuK, "cache rows": &r.places, "logit rows": &r.rows, session.AdapterRows: &r.adapters,
+		"input_ids": &r.ids, "positions": &r.positions, "cu_seqlens": &r.cuQ, "cu_keys": &r.cuK,
+		"cache rows": &r.places, "logit rows": &r.rows, session.AdapterRows: &r.adapters,
 	} {
 		t, err := m.Tensor(l.prefix + name)
-		if err != nil && (name == "positions" || name == "cache rows" || name == session.AdapterRows) { // a model whose layers all go without, a network without several adapters
+		// a model whose layers all go without, a network without several adapters
+		if err != nil && (name == "positions" || name == "cache rows" || name == session.AdapterRows) {
 			continue
 		}
 		if err != nil {
@@ -101,8 +105,8 @@ type piece struct {
 	adapter int32 // of session.Network.Several; -1 = none
 }
 
-// forward runs pieces of different slots, at most as many tokens as there are in the step. Row i of the logits is that of the
-// last token of piece i; of one piece alone the rows are its last tokens.
+// forward runs pieces of different slots, at most as many tokens as there are in the step. Row i of the logits is that
+// of the last token of piece i; of one piece alone the rows are its last tokens.
 func (r *logitsRun) forward(pieces ...piece) error {
 	clear(r.ids)
 	clear(r.positions)
@@ -154,8 +158,8 @@ func (r *logitsRun) forward(pieces ...piece) error {
 // logits are rows of the vocabulary's size; they hold until the next call of forward.
 func (r *logitsRun) logits() (kernel.Tensor, error) { return r.run.Read(r.step.logits) }
 
-// likeliest is the likeliest token of each of the pieces that forward ran, of a step whose pieces are one token each; -1 - i where logit
-// i is not finite.
+// likeliest is the likeliest token of each of the pieces that forward ran, of a step whose pieces are one token each;
+// -1 - i where logit i is not finite.
 func (r *logitsRun) likeliest(pieces int) ([]int32, error) {
 	t, err := r.run.Read(r.step.best)
 	if err != nil {

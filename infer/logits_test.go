@@ -74,7 +74,8 @@ func TestDecodingEqualsTheWhole(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				set, err := weights.OpenFS(fstest.MapFS{"model.safetensors": {Data: golden.ReadFile(t, golden.Path(t, "families/"+file+".safetensors"))}}, ".")
+				set, err := weights.OpenFS(fstest.MapFS{"model.safetensors": {Data: golden.ReadFile(t,
+					golden.Path(t, "families/"+file+".safetensors"))}}, ".")
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -12,8 +12,8 @@ import (
 	"github.com/tierlora/tierlora/internal/golden"
 )
 
-// TestLongRoPEGoesByTheText: the long factors change no text that is short by itself, though there is memory for more, and before and
-// after one that is long.
+// TestLongRoPEGoesByTheText: the long factors change no text that is short by itself, though there is memory for more,
+// and before and after one that is long.
 func TestLongRoPEGoesByTheText(t *testing.T) {
 	m := golden.FamilyModel{Folder: "phi", Name: "phi4_mini"}
 	prompt := make([]int32, 40)
@@ -74,7 +74,8 @@ func TestNoTokens(t *testing.T) {
 	if err := os.WriteFile(path, raw, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got, err := generator(t, dir, "").Continue(context.Background(), Prompt{IDs: text.Prompt}, GenerateOptions{MaxTokens: 3}, nil)
+	got, err := generator(t, dir, "").Continue(context.Background(), Prompt{IDs: text.Prompt},
+		GenerateOptions{MaxTokens: 3}, nil)
 	if err != nil || got.Stopped != StoppedEnd || len(got.IDs) != 0 {
 		t.Fatal(got, err)
 	}

@@ -10,7 +10,8 @@ import (
 
 // GenerateOptions steer the choice of tokens. The zero value takes the likeliest token at every place.
 //
-// Of the logits, in this order: bias; the repetition penalty; frequency and presence penalties; temperature; top-k; top-p; min-p. With temperature 0 the likeliest token after the penalties is taken.
+// Of the logits, in this order: bias; the repetition penalty; frequency and presence penalties; temperature; top-k;
+// top-p; min-p. With temperature 0 the likeliest token after the penalties is taken.
 type GenerateOptions struct {
 	MaxTokens   int
 	Temperature float64 // divides the logits; 0 = the likeliest token
@@ -19,11 +20,12 @@ type GenerateOptions struct {
 	MinP        float64 // least probability of a token to choose, as a part of the likeliest one's; 0 = all
 	Seed        uint64  // of the sequence's own stream of random numbers
 
-	// RepetitionPenalty divides the logit of every token of the prompt and of the answer so far where it is above zero, and
-	// multiplies it where it is below (Keskar et al., "CTRL", 2019; transformers' repetition_penalty). 0 or 1 = none.
+	// RepetitionPenalty divides the logit of every token of the prompt and of the answer so far where it is above zero,
+	// and multiplies it where it is below (Keskar et al., "CTRL", 2019; transformers' repetition_penalty). 0 or 1 =
+	// none.
 	RepetitionPenalty float64
-	// FrequencyPenalty is subtracted from a token's logit for each time that the answer has it, PresencePenalty once if the
-	// answer has it (OpenAI's frequency_penalty and presence_penalty).
+	// FrequencyPenalty is subtracted from a token's logit for each time that the answer has it, PresencePenalty once if
+	// the answer has it (OpenAI's frequency_penalty and presence_penalty).
 	FrequencyPenalty, PresencePenalty float64
 	// Bias is added to the logits of tokens.
 	Bias map[int32]float64

@@ -11,8 +11,8 @@ func (g *Generator) PromptFormat() (*dataset.PromptFormat, error) {
 	return dataset.FindPromptFormat(g.Base.Folder, g.adapterDir)
 }
 
-// PromptFormat says which prompts an adapter, or the base model where the name is empty, was trained on. It is nil where
-// the folder does not say it.
+// PromptFormat says which prompts an adapter, or the base model where the name is empty, was trained on. It is nil
+// where the folder does not say it.
 func (e *Engine) PromptFormat(adapter string) (*dataset.PromptFormat, error) {
 	which, err := e.which(adapter)
 	if err != nil {

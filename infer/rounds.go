@@ -18,13 +18,16 @@ type Rounds struct {
 }
 
 // NewRounds takes the memory of an engine of a network, which fill loads.
-func NewRounds(nw session.Network, on graph.Machine, slots, maxLen int, fill func(p *session.Program, m graph.Store) error) (*Rounds, error) {
+func NewRounds(nw session.Network, on graph.Machine, slots, maxLen int, fill func(p *session.Program,
+	m graph.Store) error) (*Rounds, error) {
 	r := &Rounds{engineShape: engineShape{Slots: slots, MaxLen: maxLen}}
 	p, err := newEnginePlan(nw, on, r.engineShape)
 	if err != nil {
 		return nil, err
 	}
-	if r.memory, err = session.Hold(on, func(m graph.Store) error { return fill(p.programs()[0], m) }, p.programs()...); err != nil {
+	if r.memory, err = session.Hold(on, func(m graph.Store) error {
+		return fill(p.programs()[0], m)
+	}, p.programs()...); err != nil {
 		return nil, err
 	}
 	if r.prefill, r.decode, err = p.bind(r.memory, r.memory.Runs); err != nil {
@@ -61,7 +64,8 @@ func (r *Rounds) Read(ctx context.Context, slot int, ids []int32) error {
 // pieces are one token of each of the first n slots, which hold that many earlier ones.
 func (r *Rounds) pieces(n, held int) ([]piece, error) {
 	if n < 1 || n > r.Slots || held < 0 || held >= r.MaxLen {
-		return nil, fmt.Errorf("a token of %d sequences after %d others: there are %d slots of %d tokens", n, held, r.Slots, r.MaxLen)
+		return nil, fmt.Errorf("a token of %d sequences after %d others: there are %d slots of %d tokens", n, held,
+			r.Slots, r.MaxLen)
 	}
 	all := make([]piece, n)
 	for i := range all {
@@ -108,8 +112,8 @@ func (r *Rounds) Again(n, times int) error {
 	return err
 }
 
-// Logits computes a token of each of the first n slots, which hold that many earlier ones, and shows the logits, which hold until see
-// returns.
+// Logits computes a token of each of the first n slots, which hold that many earlier ones, and shows the logits, which
+// hold until see returns.
 func (r *Rounds) Logits(n, held int, see func(slot int, row []float32) error) error {
 	all, err := r.pieces(n, held)
 	if err != nil {

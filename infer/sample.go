@@ -45,8 +45,8 @@ func (s *sampler) formed(x []float32) []float32 {
 	return s.masked
 }
 
-// choose picks the next token, -1 where the form leaves none: the likeliest at temperature 0, else by softmax(logits/temperature) among those that top-k,
-// top-p and min-p leave.
+// choose picks the next token, -1 where the form leaves none: the likeliest at temperature 0, else by
+// softmax(logits/temperature) among those that top-k, top-p and min-p leave.
 func (s *sampler) choose(logits []float32) int32 {
 	x := s.allowed(s.penalised(logits))
 	if s.o.Form != nil {
@@ -86,10 +86,12 @@ func (s *sampler) note(id int32) {
 // changes tells whether penalties or a bias change logits.
 func (s *sampler) changes() bool {
 	o := s.o
-	return o.RepetitionPenalty != 0 && o.RepetitionPenalty != 1 || o.FrequencyPenalty != 0 || o.PresencePenalty != 0 || len(o.Bias) > 0
+	return o.RepetitionPenalty != 0 && o.RepetitionPenalty != 1 || o.FrequencyPenalty != 0 || o.PresencePenalty != 0 ||
+		len(o.Bias) > 0
 }
 
-// penalised are the logits with penalties and bias, in the order that GenerateOptions names. Each is of one token by itself.
+// penalised are the logits with penalties and bias, in the order that GenerateOptions names. Each is of one token by
+// itself.
 func (s *sampler) penalised(logits []float32) []float32 {
 	if !s.changes() {
 		return logits
@@ -244,8 +246,8 @@ func (d *descending) at(n int) (candidate, bool) {
 	return d.sorted[n], true
 }
 
-// keep keeps the first candidates, at least one, while more says so of their number, the sum of their weights and the next one's, and
-// returns that sum.
+// keep keeps the first candidates, at least one, while more says so of their number, the sum of their weights and the
+// next one's, and returns that sum.
 func (d *descending) keep(more func(n int, held, next float64) bool) (held float64) {
 	n := 0
 	for {

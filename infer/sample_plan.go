@@ -7,7 +7,8 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// SamplePlan is generation in memory that it shares with other plans, such as those of a training run: an engine of one slot.
+// SamplePlan is generation in memory that it shares with other plans, such as those of a training run: an engine of one
+// slot.
 type SamplePlan struct{ plan *enginePlan }
 
 // PlanSamples plans texts of at most longest tokens, prompt and answer together, beside sequences of at most maxLen.
@@ -40,8 +41,8 @@ func (s *SamplePlan) Bind(g *Generator, m graph.Store, runs []graph.Runner) (err
 	return nil
 }
 
-// readTokens takes tokens of one sequence into the cache of an engine of one slot, behind start earlier ones, and returns the logits
-// [V] of what follows them. They hold until the next call.
+// readTokens takes tokens of one sequence into the cache of an engine of one slot, behind start earlier ones, and
+// returns the logits [V] of what follows them. They hold until the next call.
 func (e *Engine) readTokens(ids []int32, start int) ([]float32, error) {
 	for {
 		run := e.decode[len(e.decode)-1]

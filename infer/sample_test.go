@@ -28,8 +28,9 @@ type samplingCase struct {
 }
 
 func (c samplingCase) sampler() *sampler {
-	o := GenerateOptions{Temperature: 1, TopK: c.Options.TopK, TopP: c.Options.TopP, MinP: c.Options.MinP, RepetitionPenalty: c.Options.RepetitionPenalty,
-		FrequencyPenalty: c.Options.FrequencyPenalty, PresencePenalty: c.Options.PresencePenalty, Bias: c.Options.Bias}
+	o := GenerateOptions{Temperature: 1, TopK: c.Options.TopK, TopP: c.Options.TopP, MinP: c.Options.MinP,
+		RepetitionPenalty: c.Options.RepetitionPenalty,
+		FrequencyPenalty:  c.Options.FrequencyPenalty, PresencePenalty: c.Options.PresencePenalty, Bias: c.Options.Bias}
 	if c.Options.Temperature != nil {
 		o.Temperature = *c.Options.Temperature
 	}
@@ -66,7 +67,8 @@ func TestSamplersEqualTransformers(t *testing.T) {
 	}
 }
 
-// TestSamplingFollowsProbabilities: of many tokens drawn each comes about as often as it should, and a seed gives the same ones.
+// TestSamplingFollowsProbabilities: of many tokens drawn each comes about as often as it should, and a seed gives the
+// same ones.
 func TestSamplingFollowsProbabilities(t *testing.T) {
 	var cases []samplingCase
 	golden.JSON(t, golden.Path(t, "sampling/sampling.json"), &cases)

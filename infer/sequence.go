@@ -11,13 +11,15 @@ import (
 type Token struct {
 	Slot int
 	ID   int32
-	// Text is what of the answer can be shown now: what may be the beginning of a stop text is kept back until it is known.
+	// Text is what of the answer can be shown now: what may be the beginning of a stop text is kept back until it is
+	// known.
 	Text string
 	// Part tells whether the token is one of the answer's: all are but the token that ends a text or turn.
 	Part    bool
-	Logprob float64       // of the token, where GenerateOptions.Logprobs asks for it: before temperature and penalties
-	Top     []TopToken    // the likeliest tokens, where GenerateOptions.TopLogprobs asks for them
-	Ended   string        // why the sequence ended: one of the values of Generated.Stopped, or StoppedError; "" = it goes on
+	Logprob float64    // of the token, where GenerateOptions.Logprobs asks for it: before temperature and penalties
+	Top     []TopToken // the likeliest tokens, where GenerateOptions.TopLogprobs asks for them
+	// why the sequence ended: one of the values of Generated.Stopped, or StoppedError; "" = it goes on
+	Ended   string
 	EndedBy string        // the token or the text that ended it
 	Prompt  []ScoredToken // with GenerateOptions.PromptLogprobs and the first token: prompt[1:] in order
 	Err     error         // of a sequence that ended because of it; the others go on
@@ -49,8 +51,10 @@ type sequence struct {
 	scored  []ScoredToken // with GenerateOptions.PromptLogprobs: prompt[1:], as far as it is read
 }
 
-func newSequence(order uint64, slot int, which int32, prompt []int32, ends map[int32]bool, stop *stopper, tok *tokenizer.Tokenizer, o GenerateOptions) *sequence {
-	s := &sequence{order: order, slot: slot, adapter: which, prompt: slices.Clone(prompt), ends: ends, stop: stop, stream: tok.NewStream(), tok: tok, o: o,
+func newSequence(order uint64, slot int, which int32, prompt []int32, ends map[int32]bool, stop *stopper,
+	tok *tokenizer.Tokenizer, o GenerateOptions) *sequence {
+	s := &sequence{order: order, slot: slot, adapter: which, prompt: slices.Clone(prompt), ends: ends, stop: stop,
+		stream: tok.NewStream(), tok: tok, o: o,
 		sampler: newSampler(o, prompt)}
 	s.sampler.ends = ends
 	return s
@@ -61,14 +65,16 @@ func (s *sequence) take(logits []float32) Token {
 	t := Token{Slot: s.slot, ID: -1}
 	if i := notFinite(logits); i >= 0 {
 		t.Ended = StoppedError
-		t.Err = fmt.Errorf("after %d tokens the logit of token %d is %v: %w", len(s.prompt)+len(s.ids), i, logits[i], ErrNotFinite)
+		t.Err = fmt.Errorf("after %d tokens the logit of token %d is %v: %w", len(s.prompt)+len(s.ids), i,
+			logits[i], ErrNotFinite)
 		return t
 	}
 	if s.o.Logprobs {
 		t.Top = topLogprobs(logits, s.o.TopLogprobs)
 	}
 	if t.ID = s.sampler.choose(logits); t.ID < 0 {
-		t.Ended, t.Err = StoppedError, fmt.Errorf("after %d tokens of the answer no token of the model continues its JSON", len(s.ids))
+		t.Ended, t.Err = StoppedError, fmt.Errorf(
+			"after %d tokens of the answer no token of the model continues its JSON", len(s.ids))
 		return t
 	}
 	if s.o.Logprobs {

@@ -13,8 +13,8 @@ import (
 	"github.com/tierlora/tierlora/text/chat"
 )
 
-// TestSmolLM2ConversationsLoseAsTransformers: the mean loss over the trained tokens of a batch of conversations, written
-// and masked by the model's own template, is that of transformers with its assistant mask.
+// TestSmolLM2ConversationsLoseAsTransformers: the mean loss over the trained tokens of a batch of conversations,
+// written and masked by the model's own template, is that of transformers with its assistant mask.
 func TestSmolLM2ConversationsLoseAsTransformers(t *testing.T) {
 	dir := golden.SmolLM2(t)
 	var want struct {
@@ -42,7 +42,8 @@ func TestSmolLM2ConversationsLoseAsTransformers(t *testing.T) {
 	cfg := dataset.Default()
 	cfg.Path, cfg.Shuffle = "talks.jsonl", false
 	cfg.Chat = func() (*chat.Sources, error) { return chat.Find(b.Folder) }
-	set, report, err := dataset.LoadFS(context.Background(), fstest.MapFS{"talks.jsonl": {Data: []byte(lines.String())}}, cfg, b.Tokenizer)
+	set, report, err := dataset.LoadFS(context.Background(),
+		fstest.MapFS{"talks.jsonl": {Data: []byte(lines.String())}}, cfg, b.Tokenizer)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -31,11 +31,14 @@ func TestGPUSmolLM2Evaluates(t *testing.T) {
 	for _, r := range want.Rows {
 		M += len(r.IDs)
 	}
-	step, err := PlanEval(network(t, b, kernel.F32), session.Shape{Tokens: M, Sequences: len(want.Rows), MaxLen: M}, objective.Of(objective.Default, objective.Config{}), on)
+	step, err := PlanEval(network(t, b, kernel.F32), session.Shape{Tokens: M, Sequences: len(want.Rows), MaxLen: M},
+		objective.Of(objective.Default, objective.Config{}), on)
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), step.Net, m, on.Workers()) }, &step.Program)
+	m, err := session.Hold(on, func(m graph.Store) error {
+		return b.Load(context.Background(), step.Net, m, on.Workers())
+	}, &step.Program)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +48,8 @@ func TestGPUSmolLM2Evaluates(t *testing.T) {
 		t.Fatal(err)
 	}
 	// All rows in one packed batch: that they do not see each other is part of what is compared.
-	batch, at := dataset.Batch{IDs: make([]int32, M), Positions: make([]int32, M), Labels: make([]int32, M), CuSeqlens: make([]int32, len(want.Rows)+1)}, 0
+	batch, at := dataset.Batch{IDs: make([]int32, M), Positions: make([]int32, M), Labels: make([]int32, M),
+		CuSeqlens: make([]int32, len(want.Rows)+1)}, 0
 	for i, r := range want.Rows {
 		for k, id := range r.IDs {
 			batch.IDs[at+k], batch.Positions[at+k], batch.Labels[at+k] = id, int32(k), dataset.Ignore
@@ -81,7 +85,8 @@ func TestGPUSmolLM2Evaluates(t *testing.T) {
 		}
 	}
 	mean := whole / float64(trained)
-	t.Logf("mean loss of %d rows %.6f, transformers in float32 %.6f: off by %.4g; worst row %.4g", len(want.Rows), mean, want.Mean, math.Abs(mean-want.Mean), worst)
+	t.Logf("mean loss of %d rows %.6f, transformers in float32 %.6f: off by %.4g; worst row %.4g", len(want.Rows), mean,
+		want.Mean, math.Abs(mean-want.Mean), worst)
 	if !(math.Abs(mean-want.Mean) < 0.003) {
 		t.Errorf("mean loss %.6f, transformers in float32 %.6f", mean, want.Mean)
 	}

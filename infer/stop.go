@@ -25,8 +25,8 @@ func CheckStops(stops []string) error {
 	return nil
 }
 
-// newStopper makes what looks for stop texts, and for the text that ends a turn, if there is one. A special token among them is
-// looked for by its id, in ends, as answers are shown without special tokens.
+// newStopper makes what looks for stop texts, and for the text that ends a turn, if there is one. A special token among
+// them is looked for by its id, in ends, as answers are shown without special tokens.
 func newStopper(tok *tokenizer.Tokenizer, turn string, texts []string, ends map[int32]bool) (*stopper, error) {
 	if err := CheckStops(texts); err != nil {
 		return nil, fmt.Errorf("generate: %w", err)
@@ -53,8 +53,8 @@ type stopper struct {
 	found string // the stop text that ended the answer
 }
 
-// push takes the next piece and returns what can be shown. Of stop texts that are found at once the one that begins first
-// counts, of those the longest.
+// push takes the next piece and returns what can be shown. Of stop texts that are found at once the one that begins
+// first counts, of those the longest.
 func (s *stopper) push(piece string) string {
 	s.held += piece
 	at := len(s.held)

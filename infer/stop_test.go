@@ -17,8 +17,8 @@ func cutAt(text string, stops []string) (string, string) {
 	return text[:at], found
 }
 
-// TestStopAcrossPieces: however a text comes in pieces, what is shown is the text before the stop, and no part of a stop
-// was ever shown.
+// TestStopAcrossPieces: however a text comes in pieces, what is shown is the text before the stop, and no part of a
+// stop was ever shown.
 func TestStopAcrossPieces(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
@@ -58,7 +58,8 @@ func TestStopAcrossPieces(t *testing.T) {
 func TestStopHoldsBack(t *testing.T) {
 	s := &stopper{texts: []string{"\n\nUser:", "###"}}
 	for _, c := range []struct{ piece, shown string }{
-		{"Hi", "Hi"}, {" #", " "}, {"#a", "##a"}, {"\n", ""}, {"\nUse", ""}, {"d", "\n\nUsed"}, {"\n\nUser", ""}, {": x", ""},
+		{"Hi", "Hi"}, {" #", " "}, {"#a", "##a"}, {"\n", ""}, {"\nUse", ""}, {"d", "\n\nUsed"},
+		{"\n\nUser", ""}, {": x", ""},
 	} {
 		if got := s.push(c.piece); got != c.shown {
 			t.Errorf("%q: %q, want %q", c.piece, got, c.shown)

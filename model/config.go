@@ -26,12 +26,13 @@ type Config struct {
 	Interleaved      bool    // neighbouring columns of a head are rotated together, not those of its halves
 	MaxPositions     int
 	TieEmbeddings    bool // lm_head is embed_tokens and has no tensor of its own
-	ExpertLayers     bool // gpt_oss: an expert's matrices are a linear layer each in the folder, as Unsloth quantises them
-	TieWithoutHead   bool // of a folder with images: so it is where the checkpoint has no lm_head
-	HeadIfThere      bool // of a folder with images: so it is not where the checkpoint has an lm_head
-	QKVBias          bool // biases on q, k and v
-	OBias            bool // a bias on o
-	MLPBias          bool // biases on gate, up and down
+	// gpt_oss: an expert's matrices are a linear layer each in the folder, as Unsloth quantises them
+	ExpertLayers   bool
+	TieWithoutHead bool // of a folder with images: so it is where the checkpoint has no lm_head
+	HeadIfThere    bool // of a folder with images: so it is not where the checkpoint has an lm_head
+	QKVBias        bool // biases on q, k and v
+	OBias          bool // a bias on o
+	MLPBias        bool // biases on gate, up and down
 	// SlidingWindow is how many tokens, itself included, a token sees in the
 	// windowed layers; 0 = no layer has a window. Window says it layer by layer.
 	SlidingWindow int
@@ -45,12 +46,13 @@ type Config struct {
 	// Multipliers of Granite, 0 = 1: of the embeddings, of what a layer adds to the residual stream, and the divisor
 	// of the logits. AttentionScale multiplies the attention scores, 0 = 1/sqrt(HeadDim).
 	EmbeddingScale, ResidualScale, LogitDivisor, AttentionScale float64
-	// AttentionCap and LogitCap are soft caps Cap*tanh(x/Cap) of the attention scores and of the logits, 0 = none (Gemma).
+	// AttentionCap and LogitCap are soft caps Cap*tanh(x/Cap) of the attention scores and of the logits, 0 = none
+	// (Gemma).
 	AttentionCap, LogitCap float64
 	// NoPositions are the layers whose queries and keys are not rotated; nil = none.
 	NoPositions []bool
-	// LocalRopeTheta and LocalRopeScaling are the rotary base and scaling of the windowed layers where they have their own,
-	// 0 = those of the others (Gemma 3).
+	// LocalRopeTheta and LocalRopeScaling are the rotary base and scaling of the windowed layers where they have their
+	// own, 0 = those of the others (Gemma 3).
 	LocalRopeTheta   float64
 	LocalRopeScaling RopeScaling
 	// Multimodal: the language model of a model of text and images, whose other parts are left out.
@@ -67,7 +69,8 @@ type Config struct {
 	DenseLayers     []int // these layers have none
 	// RouterAuxLoss is what training adds the experts' balance loss with; 0 = nothing.
 	RouterAuxLoss float64
-	// Unapplied are keys of dropouts of the base model that are not 0, with their values: training here applies none of them.
+	// Unapplied are keys of dropouts of the base model that are not 0, with their values: training here applies none of
+	// them.
 	Unapplied []string
 	BOS, EOS  []int  // token ids of the vocabulary; none when the file names none
 	DType     string // "float32", "float16", "bfloat16", "float64" or "" when the file names none
@@ -123,10 +126,9 @@ func (c Config) ExpertLayer(layer int) bool {
 // Rotates tells whether a layer's queries and keys are rotated by their positions.
 func (c Config) Rotates(layer int) bool { return c.NoPositions == nil || !c.NoPositions[layer] }
 
-// ParseConfig reads a config.json as transformers 4 or 5 writes it, of a family
-// that dialects holds by its model_type. Absent keys take the values that transformers gives them. What would change the numbers
-// and is not supported, and every key that is not known, is an error that names
-// it; the error lists all problems.
+// ParseConfig reads a config.json as transformers 4 or 5 writes it, of a family that dialects holds by its model_type.
+// Absent keys take the values that transformers gives them. What would change the numbers and is not supported, and
+// every key that is not known, is an error that names it; the error lists all problems.
 func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 	k, err := newKeys(data)
 	if err != nil {
@@ -144,13 +146,16 @@ func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 			return Config{}, problemList(k.bad)
 		}
 		if c.ModelType == "" {
-			return Config{}, fmt.Errorf("model_type is missing and architectures %q names no supported family (supported: %s)", architectures, names(dialects))
+			return Config{},
+				fmt.Errorf("model_type is missing and architectures %q names no supported family (supported: %s)",
+					architectures, names(dialects))
 		}
 		if k.given["text_config"] {
 			return Config{}, k.withImages(c.ModelType, dialects)
 		}
 		if same := languageModels[c.ModelType]; same != "" {
-			return Config{}, fmt.Errorf("model_type = %q is the language model of a model of text and images; of text it computes what %s does: "+
+			return Config{}, fmt.Errorf("model_type = %q is the language model of a model of text and images; of "+
+				"text it computes what %s does: "+
 				"save it as one, from the whole model's folder: %s", c.ModelType, same, saveAs(same))
 		}
 		return Config{}, fmt.Errorf("model_type = %q is not supported (supported: %s)", c.ModelType, names(dialects))
@@ -210,14 +215,16 @@ func (c *Config) read(k *Keys, d Dialect) {
 	k.Int("num_key_value_heads", &c.NumKVHeads)
 	if !k.Int("head_dim", &c.HeadDim) && c.HeadDim == 0 && c.NumHeads > 0 {
 		if c.HiddenSize%c.NumHeads != 0 {
-			k.Fail("head_dim", "is missing and hidden_size %d is not a multiple of num_attention_heads %d", c.HiddenSize, c.NumHeads)
+			k.Fail("head_dim", "is missing and hidden_size %d is not a multiple of num_attention_heads %d",
+				c.HiddenSize, c.NumHeads)
 		}
 		c.HeadDim = c.HiddenSize / c.NumHeads
 	}
 	k.Float("rms_norm_eps", &c.RMSNormEps)
 	k.activation(c, d)
 	k.Bool("tie_word_embeddings", &c.TieEmbeddings)
-	outside := func(id int) bool { return id < 0 || id >= c.VocabSize } // never the id of a token: small models keep their class's
+	// never the id of a token: small models keep their class's
+	outside := func(id int) bool { return id < 0 || id >= c.VocabSize }
 	c.BOS = slices.DeleteFunc(k.ids("bos_token_id"), outside)
 	c.EOS = slices.DeleteFunc(k.ids("eos_token_id"), outside)
 	k.Text("torch_dtype", &c.DType)
@@ -258,14 +265,18 @@ func (c Config) problems() map[string]string {
 	size("max_position_embeddings", c.MaxPositions, 1<<30)
 	check(c.HeadDim%2 == 0, "head_dim", "= %d: rotary embedding needs an even head size", c.HeadDim)
 	if c.NumKVHeads > 0 {
-		check(c.NumHeads%c.NumKVHeads == 0, "num_key_value_heads", "= %d does not divide num_attention_heads %d", c.NumKVHeads, c.NumHeads)
+		check(c.NumHeads%c.NumKVHeads == 0, "num_key_value_heads", "= %d does not divide num_attention_heads %d",
+			c.NumKVHeads, c.NumHeads)
 	}
 	check(c.RMSNormEps > 0 && c.RMSNormEps < 1, "rms_norm_eps", "= %g: must be above 0 and below 1", c.RMSNormEps)
-	check(slices.Contains(activations, c.HiddenAct), "hidden_act", "= %q: supported are %s", c.HiddenAct, activationNames)
-	for key, v := range map[string]float64{"attn_logit_softcapping": c.AttentionCap, "final_logit_softcapping": c.LogitCap} {
+	check(slices.Contains(activations, c.HiddenAct), "hidden_act", "= %q: supported are %s", c.HiddenAct,
+		activationNames)
+	for key, v := range map[string]float64{"attn_logit_softcapping": c.AttentionCap,
+		"final_logit_softcapping": c.LogitCap} {
 		check(v >= 0 && v <= 1e6, key, "= %g: must be above zero", v)
 	}
-	check(c.NoPositions == nil || len(c.NoPositions) == c.NumLayers, "no_rope_layers", "names %d layers, num_hidden_layers is %d", len(c.NoPositions), c.NumLayers)
+	check(c.NoPositions == nil || len(c.NoPositions) == c.NumLayers, "no_rope_layers",
+		"names %d layers, num_hidden_layers is %d", len(c.NoPositions), c.NumLayers)
 	scale := func(key string, v float64, sign bool) {
 		size := v
 		if sign {
@@ -277,18 +288,22 @@ func (c Config) problems() map[string]string {
 	scale("residual_multiplier", c.ResidualScale, false)
 	scale("attention_multiplier", c.AttentionScale, false)
 	scale("logits_scaling", c.LogitDivisor, true)
-	check(c.SlidingWindow >= 0 && c.SlidingWindow <= 1<<30, "sliding_window", "= %d: must be 1 to %d, or null", c.SlidingWindow, 1<<30)
-	check(c.LayerTypes == nil || len(c.LayerTypes) == c.NumLayers, "layer_types", "names %d layers, num_hidden_layers is %d", len(c.LayerTypes), c.NumLayers)
+	check(c.SlidingWindow >= 0 && c.SlidingWindow <= 1<<30, "sliding_window", "= %d: must be 1 to %d, or null",
+		c.SlidingWindow, 1<<30)
+	check(c.LayerTypes == nil || len(c.LayerTypes) == c.NumLayers, "layer_types",
+		"names %d layers, num_hidden_layers is %d", len(c.LayerTypes), c.NumLayers)
 	other := SlidingAttention
 	if c.DeltaNet != (DeltaNet{}) {
 		other = LinearAttention
 	}
 	for i, kind := range c.LayerTypes {
-		check(kind == FullAttention || kind == other, "layer_types", "[%d] = %q: supported are %s and %s", i, kind, FullAttention, other)
+		check(kind == FullAttention || kind == other, "layer_types", "[%d] = %q: supported are %s and %s", i, kind,
+			FullAttention, other)
 	}
 	c.deltaNetProblems(check)
 	c.gemma4Problems(check)
-	check(slices.Contains([]string{"", "float64", "float32", "float16", "bfloat16"}, c.DType), "dtype", "= %q: supported are float64, float32, float16 and bfloat16", c.DType)
+	check(slices.Contains([]string{"", "float64", "float32", "float16", "bfloat16"}, c.DType), "dtype",
+		"= %q: supported are float64, float32, float16 and bfloat16", c.DType)
 	c.expertProblems(check)
 	c.ropeProblems(check)
 	return bad

@@ -12,33 +12,58 @@ import (
 func TestConfigRefuses(t *testing.T) {
 	for _, c := range []struct{ family, more, want string }{
 		{"llama", `"vocab_size":1`, `duplicate key "vocab_size"`},
-		{"gpt2", ``, `model_type = "gpt2" is not supported (supported: ernie4_5, gemma, gemma2, gemma3, gemma3_text, gemma4, gemma4_text, gemma4_unified, gemma4_unified_text, glm4, gpt_oss, granite, llama, ministral, ministral3, mistral, mistral3, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, seed_oss, smollm3)`},
-		{"llama", `"architectures":["LlamaForSequenceClassification"]`, `architectures = ["LlamaForSequenceClassification"]: a llama checkpoint must be a LlamaForCausalLM`},
-		{"llama", `"architectures":"LlamaForCausalLM"`, `architectures = "LlamaForCausalLM": must be a list of strings`},
+		{"gpt2", ``, `model_type = "gpt2" is not supported (supported: ernie4_5, gemma, gemma2, gemma3, gemma3_text, ` +
+			`gemma4, gemma4_text, gemma4_unified, gemma4_unified_text, glm4, gpt_oss, granite, llama, ministral, ` +
+			`ministral3, mistral, mistral3, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, ` +
+			`qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, seed_oss, smollm3)`},
+		{"llama", `"architectures":["LlamaForSequenceClassification"]`,
+			`architectures = ["LlamaForSequenceClassification"]: a llama checkpoint must be a LlamaForCausalLM`},
+		{"llama", `"architectures":"LlamaForCausalLM"`,
+			`architectures = "LlamaForCausalLM": must be a list of strings`},
 		{"llama", `"hidden_act":"relu"`, `hidden_act = "relu": supported are silu, gelu_pytorch_tanh and gelu`},
-		{"llama", `"partial_rotary_factor":0.5`, `partial_rotary_factor = 0.5: rotation of a part of the head is not supported`},
+		{"llama", `"partial_rotary_factor":0.5`,
+			`partial_rotary_factor = 0.5: rotation of a part of the head is not supported`},
 		{"llama", `"rope_interleaved":true`, `rope_interleaved = true: only the rotate-half layout is supported`},
-		{"llama", `"quantization_config":{"quant_method":"gptq","bits":4}`, `quantization_config = {"quant_method":"gptq","bits":4}: weights that GPTQ has quantised are not supported; use the model that they were made from`},
-		{"llama", `"quantization_config":{"quant_method":"awq","bits":4}`, `weights that AWQ has quantised are not supported; use the model`},
-		{"llama", `"quantization_config":{"quant_method":"hqq"}`, `weights that HQQ has quantised are not supported; use the model`},
-		{"llama", `"quantization_config":{"quant_method":"compressed-tensors"}`, `weights that compressed-tensors (llm-compressor) has quantised are not`},
-		{"llama", `"compression_config":{"format":"pack-quantized"}`, `weights that compressed-tensors (llm-compressor) has quantised are not`},
-		{"qwen2", `"quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}`, `weights that FP8 has quantised are not supported; use the model`},
-		{"llama", `"quantization_config":{"quant_method":"mxfp4"}`, `MXFP4 is read of gpt_oss' experts alone; use the model`},
-		{"llama", `"quantization_config":{"quant_method":"zip4"}`, `quantization_config = {"quant_method":"zip4"}: quant_method "zip4" is not known`},
-		{"llama", `"quantization_config":{"bits":4}`, `quantization_config.quant_method is missing; bitsandbytes is the method whose weights are read`},
+		{"llama", `"quantization_config":{"quant_method":"gptq","bits":4}`,
+			`quantization_config = {"quant_method":"gptq","bits":4}: weights that GPTQ has quantised are not ` +
+				`supported; use the model that they were made from`},
+		{"llama", `"quantization_config":{"quant_method":"awq","bits":4}`,
+			`weights that AWQ has quantised are not supported; use the model`},
+		{"llama", `"quantization_config":{"quant_method":"hqq"}`,
+			`weights that HQQ has quantised are not supported; use the model`},
+		{"llama", `"quantization_config":{"quant_method":"compressed-tensors"}`,
+			`weights that compressed-tensors (llm-compressor) has quantised are not`},
+		{"llama", `"compression_config":{"format":"pack-quantized"}`,
+			`weights that compressed-tensors (llm-compressor) has quantised are not`},
+		{"qwen2", `"quantization_config":{"quant_method":"fp8","weight_block_size":[128,128]}`,
+			`weights that FP8 has quantised are not supported; use the model`},
+		{"llama", `"quantization_config":{"quant_method":"mxfp4"}`,
+			`MXFP4 is read of gpt_oss' experts alone; use the model`},
+		{"llama", `"quantization_config":{"quant_method":"zip4"}`,
+			`quantization_config = {"quant_method":"zip4"}: quant_method "zip4" is not known`},
+		{"llama", `"quantization_config":{"bits":4}`,
+			`quantization_config.quant_method is missing; bitsandbytes is the method whose weights are read`},
 		{"llama", `"quantization_config":[4]`, `quantization_config = [4]: not a JSON object`},
-		{"llama", `"quantization_config":{"quant_method":"bitsandbytes"}`, `quantization_config.load_in_4bit and load_in_8bit are both false: one must be true`},
-		{"llama", `"quantization_config":{"load_in_4bit":true,"bnb_4bit_quant_type":"nf3"}`, `quantization_config.bnb_4bit_quant_type = "nf3": supported are nf4 and fp4`},
-		{"llama", `"quantization_config":{"load_in_4bit":true,"bnb_4bit_quant_storage":"int4"}`, `quantization_config.bnb_4bit_quant_storage = "int4": supported are uint8`},
-		{"llama", `"quantization_config":{"load_in_4bit":true,"group_size":32}`, `quantization_config.group_size = 32: unknown key`},
-		{"llama", `"quantization_config":{"load_in_8bit":true,"llm_int8_has_fp16_weight":true}`, `quantization_config.llm_int8_has_fp16_weight = true: weights that`},
+		{"llama", `"quantization_config":{"quant_method":"bitsandbytes"}`,
+			`quantization_config.load_in_4bit and load_in_8bit are both false: one must be true`},
+		{"llama", `"quantization_config":{"load_in_4bit":true,"bnb_4bit_quant_type":"nf3"}`,
+			`quantization_config.bnb_4bit_quant_type = "nf3": supported are nf4 and fp4`},
+		{"llama", `"quantization_config":{"load_in_4bit":true,"bnb_4bit_quant_storage":"int4"}`,
+			`quantization_config.bnb_4bit_quant_storage = "int4": supported are uint8`},
+		{"llama", `"quantization_config":{"load_in_4bit":true,"group_size":32}`,
+			`quantization_config.group_size = 32: unknown key`},
+		{"llama", `"quantization_config":{"load_in_8bit":true,"llm_int8_has_fp16_weight":true}`,
+			`quantization_config.llm_int8_has_fp16_weight = true: weights that`},
 		{"llama", `"attention_dropout":0.1`, `attention_dropout = 0.1: training here has no dropout in the base model`},
-		{"mistral", `"num_local_experts":8`, `num_local_experts = 8: this part of a mixture of experts is not supported in this family`},
+		{"mistral", `"num_local_experts":8`,
+			`num_local_experts = 8: this part of a mixture of experts is not supported in this family`},
 		{"qwen2", `"vision_config":{"depth":32}`, `vision_config = {"depth":32}: only text models are supported`},
-		{"llama", `"auto_map":{"AutoModel":"x.Y"}`, `auto_map = {"AutoModel":"x.Y"}: models that bring their own code are not supported`},
-		{"llama", `"final_logit_softcapping":30.0`, `final_logit_softcapping = 30.0: this change to the attention or the logits is not supported`},
-		{"llama", `"embedding_multiplier":12.0`, `embedding_multiplier = 12.0: unknown key; tierlora does not know whether it changes the model`},
+		{"llama", `"auto_map":{"AutoModel":"x.Y"}`,
+			`auto_map = {"AutoModel":"x.Y"}: models that bring their own code are not supported`},
+		{"llama", `"final_logit_softcapping":30.0`,
+			`final_logit_softcapping = 30.0: this change to the attention or the logits is not supported`},
+		{"llama", `"embedding_multiplier":12.0`,
+			`embedding_multiplier = 12.0: unknown key; tierlora does not know whether it changes the model`},
 		{"llama", `"Hidden_Size":64`, `Hidden_Size = 64: unknown key`},
 		{"llama", `"x":"` + strings.Repeat("y", 200) + `"`, `x = "` + strings.Repeat("y", 79) + `…: unknown key`},
 		{"llama", `"rms_norm_eps":"1e-5"`, `rms_norm_eps = "1e-5": must be a number`},
@@ -50,31 +75,48 @@ func TestConfigRefuses(t *testing.T) {
 		{"llama", `"eos_token_id":"x"`, `eos_token_id = "x": must be a token id or a list of them`},
 		{"llama", `"dtype":"int8"`, `dtype = "int8": supported are float64, float32, float16 and bfloat16`},
 		{"llama", `"sliding_window":32`, `sliding_window = 32: llama has no sliding window`},
-		{"llama", `"layer_types":["full_attention","sliding_attention"]`, `layer_types[1] = "sliding_attention": llama has only full_attention`},
+		{"llama", `"layer_types":["full_attention","sliding_attention"]`,
+			`layer_types[1] = "sliding_attention": llama has only full_attention`},
 		{"mistral", `"attention_bias":true`, `attention_bias = true: mistral has no biases`},
 		{"mistral", `"sliding_window":-1`, `sliding_window = -1: must be 1 to 1073741824, or null`},
-		{"mistral", `"sliding_window":9,"layer_types":["full_attention"]`, `layer_types[0] = "full_attention": mistral's layers are alike`},
+		{"mistral", `"sliding_window":9,"layer_types":["full_attention"]`,
+			`layer_types[0] = "full_attention": mistral's layers are alike`},
 		{"qwen2", `"attention_bias":false`, `attention_bias = false: qwen2 always has biases on q, k and v`},
-		{"qwen2", `"layer_types":["sliding_attention","full_attention","full_attention","full_attention"]`, `layer_types[0] = "sliding_attention" but no window is in use`},
-		{"qwen2", `"use_sliding_window":true,"layer_types":["sliding_attention"]`, `layer_types names 1 layers, num_hidden_layers is 4`},
-		{"qwen2", `"use_sliding_window":true,"layer_types":["sliding_attention","a","b","c"]`, `layer_types[1] = "a": supported are`},
+		{"qwen2", `"layer_types":["sliding_attention","full_attention","full_attention","full_attention"]`,
+			`layer_types[0] = "sliding_attention" but no window is in use`},
+		{"qwen2", `"use_sliding_window":true,"layer_types":["sliding_attention"]`,
+			`layer_types names 1 layers, num_hidden_layers is 4`},
+		{"qwen2", `"use_sliding_window":true,"layer_types":["sliding_attention","a","b","c"]`,
+			`layer_types[1] = "a": supported are`},
 		{"llama", `"rope_theta":1`, `rope_theta = 1: must be above 1`},
 		{"llama", `"rope_scaling":[1]`, `rope_scaling = [1]: not a JSON object`},
-		{"llama", `"rope_scaling":{}`, `rope_scaling.rope_type is missing (supported: default, dynamic, linear, llama3, longrope, yarn)`},
+		{"llama", `"rope_scaling":{}`,
+			`rope_scaling.rope_type is missing (supported: default, dynamic, linear, llama3, longrope, yarn)`},
 		{"llama", `"rope_scaling":{"type":"su","short_factor":[1]}`, `rope_scaling.type = "su" is not supported`},
-		{"llama", `"rope_scaling":{"rope_type":"longrope","short_factor":[1,1,1,1,1,1,1,1]}`, `rope_scaling.long_factor is missing; type "longrope" needs it`},
-		{"llama", `"rope_scaling":{"type":"linear","rope_type":"yarn","factor":2}`, `rope_scaling.type = "linear" contradicts rope_type = "yarn"`},
+		{"llama", `"rope_scaling":{"rope_type":"longrope","short_factor":[1,1,1,1,1,1,1,1]}`,
+			`rope_scaling.long_factor is missing; type "longrope" needs it`},
+		{"llama", `"rope_scaling":{"type":"linear","rope_type":"yarn","factor":2}`,
+			`rope_scaling.type = "linear" contradicts rope_type = "yarn"`},
 		{"llama", `"rope_scaling":{"type":"linear"}`, `rope_scaling.factor is missing; type "linear" needs it`},
 		{"llama", `"rope_scaling":{"type":"linear","factor":0.5}`, `rope_scaling.factor = 0.5: must be at least 1`},
-		{"llama", `"rope_parameters":{"rope_type":"linear","factor":0.5}`, `rope_parameters.factor = 0.5: must be at least 1`},
-		{"llama", `"rope_scaling":{"type":"linear","factor":2,"low_freq_factor":1}`, `rope_scaling.low_freq_factor = 1: rope type "linear" has no such key`},
-		{"llama", `"rope_scaling":{"type":"yarn","factor":2,"beta_fast":1,"beta_slow":2}`, `rope_scaling.beta_fast = 1: must not be below beta_slow 2`},
-		{"llama", `"rope_scaling":{"type":"yarn","factor":2,"truncate":1}`, `rope_scaling.truncate = 1: must be true or false`},
-		{"llama", `"rope_scaling":{"type":"llama3","factor":2,"low_freq_factor":4,"high_freq_factor":1,"original_max_position_embeddings":8}`, `rope_scaling.high_freq_factor = 1: must be above low_freq_factor 4`},
-		{"llama", `"rope_parameters":{"rope_type":"default","partial_rotary_factor":0.25}`, `rope_parameters.partial_rotary_factor = 0.25: rope type "default" has no such key`},
-		{"llama", `"rope_parameters":{"full_attention":{"rope_type":"default"}}`, `rope_parameters.full_attention = {"rope_type":"default"}: rope type "default" has no such key`},
-		{"llama", `"rope_scaling":{"type":"linear","factor":2},"rope_parameters":{"rope_type":"default"}`, `rope_parameters and rope_scaling contradict each other`},
-		{"llama", `"rope_theta":10000,"rope_parameters":{"rope_theta":20000}`, `rope_parameters.rope_theta = 20000 contradicts rope_theta = 10000`},
+		{"llama", `"rope_parameters":{"rope_type":"linear","factor":0.5}`,
+			`rope_parameters.factor = 0.5: must be at least 1`},
+		{"llama", `"rope_scaling":{"type":"linear","factor":2,"low_freq_factor":1}`,
+			`rope_scaling.low_freq_factor = 1: rope type "linear" has no such key`},
+		{"llama", `"rope_scaling":{"type":"yarn","factor":2,"beta_fast":1,"beta_slow":2}`,
+			`rope_scaling.beta_fast = 1: must not be below beta_slow 2`},
+		{"llama", `"rope_scaling":{"type":"yarn","factor":2,"truncate":1}`,
+			`rope_scaling.truncate = 1: must be true or false`},
+		{"llama",
+			`"rope_scaling":{"type":"llama3","factor":2,"low_freq_factor":4,"high_freq_factor":1,"original_max_position_embeddings":8}`, `rope_scaling.high_freq_factor = 1: must be above low_freq_factor 4`},
+		{"llama", `"rope_parameters":{"rope_type":"default","partial_rotary_factor":0.25}`,
+			`rope_parameters.partial_rotary_factor = 0.25: rope type "default" has no such key`},
+		{"llama", `"rope_parameters":{"full_attention":{"rope_type":"default"}}`,
+			`rope_parameters.full_attention = {"rope_type":"default"}: rope type "default" has no such key`},
+		{"llama", `"rope_scaling":{"type":"linear","factor":2},"rope_parameters":{"rope_type":"default"}`,
+			`rope_parameters and rope_scaling contradict each other`},
+		{"llama", `"rope_theta":10000,"rope_parameters":{"rope_theta":20000}`,
+			`rope_parameters.rope_theta = 20000 contradicts rope_theta = 10000`},
 	} {
 		_, err := parse(c.family, c.more)
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -90,14 +132,18 @@ func TestConfigSizes(t *testing.T) {
 		{`"vocab_size":100`, `"vocab_size":0`, "vocab_size = 0: must be 1 to 16777216"},
 		{`"vocab_size":100,`, ``, "vocab_size is missing"},
 		{`"hidden_size":64`, `"hidden_size":null`, "hidden_size is missing"},
-		{`"hidden_size":64`, `"hidden_size":65`, "head_dim is missing and hidden_size 65 is not a multiple of num_attention_heads 4"},
-		{`"hidden_size":64`, `"hidden_size":9223372036854775807`, "hidden_size = 9223372036854775807: must be 1 to 1048576"},
+		{`"hidden_size":64`, `"hidden_size":65`,
+			"head_dim is missing and hidden_size 65 is not a multiple of num_attention_heads 4"},
+		{`"hidden_size":64`, `"hidden_size":9223372036854775807`,
+			"hidden_size = 9223372036854775807: must be 1 to 1048576"},
 		{`"hidden_size":64`, `"hidden_size":1e400`, "hidden_size = 1e400: must be a whole number"},
 		{`"num_attention_heads":4`, `"num_attention_heads":-4`, "num_attention_heads = -4: must be 1 to 16384"},
 		{`"num_attention_heads":4,`, ``, "num_attention_heads is missing"},
-		{`"num_key_value_heads":2`, `"num_key_value_heads":3`, "num_key_value_heads = 3 does not divide num_attention_heads 4"},
+		{`"num_key_value_heads":2`, `"num_key_value_heads":3`,
+			"num_key_value_heads = 3 does not divide num_attention_heads 4"},
 		{`"num_key_value_heads":2`, `"num_key_value_heads":0`, "num_key_value_heads = 0: must be 1 to 16384"},
-		{`"num_hidden_layers":4`, `"num_hidden_layers":1000000000000`, "num_hidden_layers = 1000000000000: must be 1 to 4096"},
+		{`"num_hidden_layers":4`, `"num_hidden_layers":1000000000000`,
+			"num_hidden_layers = 1000000000000: must be 1 to 4096"},
 		{`"max_position_embeddings":512`, `"max_position_embeddings":0`, "max_position_embeddings = 0: must be 1"},
 	} {
 		text := `{"model_type":"llama",` + strings.Replace(sizes, c.from, c.to, 1) + `}`
@@ -118,7 +164,8 @@ func TestConfigSizes(t *testing.T) {
 }
 
 func TestAllProblemsAtOnce(t *testing.T) {
-	_, err := families.ParseConfig([]byte(`{"model_type":"llama","hidden_size":64,"intermediate_size":"big","num_hidden_layers":2,"max_position_embeddings":9,"eos_token_id":3,
+	_, err := families.ParseConfig(
+		[]byte(`{"model_type":"llama","hidden_size":64,"intermediate_size":"big","num_hidden_layers":2,"max_position_embeddings":9,"eos_token_id":3,
 		"hidden_act":"relu","num_experts":4,"surprise":true,"rope_scaling":{"type":"linear","extra":1}}`))
 	const want = `8 problems:
   hidden_act = "relu": supported are silu, gelu_pytorch_tanh and gelu
@@ -154,10 +201,14 @@ func FuzzParseConfig(f *testing.F) {
 	f.Add([]byte(`{"model_type":"qwen2",` + sizes + `,"use_sliding_window":true,"max_window_layers":2}`))
 	f.Add([]byte(`{"model_type":"llama",` + sizes + `,"rope_scaling":{"type":"yarn","factor":4}}`))
 	f.Add([]byte(`{"model_type":"mistral",` + sizes + `,"rope_parameters":{"rope_type":"dynamic","factor":4}}`))
-	f.Add([]byte(`{"model_type":"phi3",` + sizes + `,"partial_rotary_factor":0.25,"rope_scaling":{"type":"su","short_factor":[1,1],"long_factor":[1,2]}}`))
-	f.Add([]byte(`{"model_type":"ministral3",` + sizes + `,"rope_parameters":{"type":"yarn","factor":2,"llama_4_scaling_beta":0.1,"original_max_position_embeddings":1}}`))
-	f.Add([]byte(`{"model_type":"qwen3_5_moe_text",` + sizes + `,"full_attention_interval":2,"linear_num_key_heads":1,"rope_parameters":{"rope_type":"default","mrope_section":[1]}}`))
-	f.Add([]byte(`{"model_type":"gemma4_text",` + sizes + `,"num_kv_shared_layers":1,"global_head_dim":8,"layer_types":["sliding_attention","full_attention"]}`))
+	f.Add([]byte(`{"model_type":"phi3",` + sizes +
+		`,"partial_rotary_factor":0.25,"rope_scaling":{"type":"su","short_factor":[1,1],"long_factor":[1,2]}}`))
+	f.Add([]byte(`{"model_type":"ministral3",` + sizes +
+		`,"rope_parameters":{"type":"yarn","factor":2,"llama_4_scaling_beta":0.1,"original_max_position_embeddings":1}}`))
+	f.Add([]byte(`{"model_type":"qwen3_5_moe_text",` + sizes +
+		`,"full_attention_interval":2,"linear_num_key_heads":1,"rope_parameters":{"rope_type":"default","mrope_section":[1]}}`))
+	f.Add([]byte(`{"model_type":"gemma4_text",` + sizes +
+		`,"num_kv_shared_layers":1,"global_head_dim":8,"layer_types":["sliding_attention","full_attention"]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		c, err := families.ParseConfig(data)
 		if err != nil {
@@ -177,11 +228,13 @@ func FuzzParseConfig(f *testing.F) {
 		if err != nil || len(freq) != c.RotaryColumns()/2 || c.RotaryColumns() > c.HeadDim || !(scale > 0) {
 			t.Fatalf("%d frequencies, scale %g, %v", len(freq), scale, err)
 		}
-		if of := c.QueryScale(c.MaxPositions); of != nil && (of(0) != 1 || !(of(c.MaxPositions-1) >= 1) || math.IsInf(of(c.MaxPositions-1), 0)) {
+		if of := c.QueryScale(c.MaxPositions); of != nil && (of(0) != 1 || !(of(c.MaxPositions-1) >= 1) ||
+			math.IsInf(of(c.MaxPositions-1), 0)) {
 			t.Fatalf("queries times %g and %g of %+v", of(0), of(c.MaxPositions-1), c)
 		}
 		for i, w := range freq {
-			if !(w >= 0 && w <= 1) && (c.RopeScaling.Type != "longrope" || math.IsInf(w, 0)) { // its factors may be below 1
+			// its factors may be below 1
+			if !(w >= 0 && w <= 1) && (c.RopeScaling.Type != "longrope" || math.IsInf(w, 0)) {
 				t.Fatalf("frequency %d = %g of %+v", i, w, c)
 			}
 		}

@@ -6,8 +6,8 @@ const (
 	MaxExpertsPerToken = 64
 )
 
-// ReadExperts takes the keys of a mixture of experts that all families have. count names the key with the number of experts,
-// by the family's own name first, other names after it.
+// ReadExperts takes the keys of a mixture of experts that all families have. count names the key with the number of
+// experts, by the family's own name first, other names after it.
 func (c *Config) ReadExperts(k *Keys, perToken int, count ...string) {
 	from := ""
 	for _, key := range count {
@@ -41,7 +41,9 @@ func (c Config) expertProblems(check func(ok bool, key, format string, args ...a
 	check(c.Experts >= 1 && c.Experts <= MaxExperts, "num_experts", "= %d: must be 1 to %d", c.Experts, MaxExperts)
 	check(c.ExpertsPerToken >= 1 && c.ExpertsPerToken <= min(c.Experts, MaxExpertsPerToken), "num_experts_per_tok",
 		"= %d: must be 1 to %d, and at most the %d experts", c.ExpertsPerToken, MaxExpertsPerToken, c.Experts)
-	check(c.ExpertSize >= 1 && c.ExpertSize <= 1<<22, "moe_intermediate_size", "= %d: must be 1 to %d", c.ExpertSize, 1<<22)
-	check(c.SharedSize >= 0 && c.SharedSize <= 1<<22, "shared_expert_intermediate_size", "= %d: must be 1 to %d", c.SharedSize, 1<<22)
+	check(c.ExpertSize >= 1 && c.ExpertSize <= 1<<22, "moe_intermediate_size", "= %d: must be 1 to %d",
+		c.ExpertSize, 1<<22)
+	check(c.SharedSize >= 0 && c.SharedSize <= 1<<22, "shared_expert_intermediate_size", "= %d: must be 1 to %d",
+		c.SharedSize, 1<<22)
 	check(c.ExpertStep >= 0, "decoder_sparse_step", "= %d: must be 1 or more", c.ExpertStep)
 }

@@ -19,7 +19,8 @@ type Dialect struct {
 	Former          string // another name of it, in files from before transformers had it; "" = none
 	KVHeadsOptional bool   // absent num_key_value_heads = num_attention_heads
 	PartialRotary   bool   // partial_rotary_factor may be below 1
-	// MRoPE: rope_parameters may say how the rotation is shared among the three places of a part of an image, which of a text are one.
+	// MRoPE: rope_parameters may say how the rotation is shared among the three places of a part of an image, which of
+	// a text are one.
 	MRoPE         bool
 	MXFP4         bool   // experts may be stored in MXFP4
 	ActivationKey string // the key that names the activation, see activations; "" = hidden_act
@@ -32,9 +33,9 @@ type Dialect struct {
 	QueryScale bool
 	// Rope is the rotation of files that name none; nil = the plain one.
 	Rope *DefaultRope
-	// Text are the dialects of text_config, the language model of a model of text and images, by its model_type, TextType the one
-	// that it has where it names none, and Other the keys beside text_config of which any value will do, as they say what images
-	// are. nil = a language model alone.
+	// Text are the dialects of text_config, the language model of a model of text and images, by its model_type,
+	// TextType the one that it has where it names none, and Other the keys beside text_config of which any value will
+	// do, as they say what images are. nil = a language model alone.
 	Text     map[string]Dialect
 	TextType string
 	Other    []string
@@ -93,19 +94,23 @@ const (
 )
 
 var fixedKeys = map[string]Fixed{
-	"attention_dropout": {0.0, dropout}, "attn_pdrop": {0.0, dropout}, "embd_pdrop": {0.0, dropout}, "resid_pdrop": {0.0, dropout},
-	"dropout": {0.0, dropout}, "hidden_dropout": {0.0, dropout}, "hidden_dropout_prob": {0.0, dropout},
+	"attention_dropout": {0.0, dropout}, "attn_pdrop": {0.0, dropout}, "embd_pdrop": {0.0, dropout},
+	"resid_pdrop": {0.0, dropout},
+	"dropout":     {0.0, dropout}, "hidden_dropout": {0.0, dropout}, "hidden_dropout_prob": {0.0, dropout},
 	"num_experts": {nil, experts}, "num_local_experts": {nil, experts}, "num_experts_per_tok": {nil, experts},
 	"n_routed_experts": {nil, experts}, "n_shared_experts": {nil, experts}, "moe_intermediate_size": {nil, experts},
-	"shared_expert_intermediate_size": {nil, experts}, "decoder_sparse_step": {nil, experts}, "norm_topk_prob": {nil, experts},
+	"shared_expert_intermediate_size": {nil, experts}, "decoder_sparse_step": {nil, experts},
+	"norm_topk_prob":  {nil, experts},
 	"mlp_only_layers": {nil, experts}, "router_aux_loss_coef": {nil, experts}, "output_router_logits": {false, experts},
 	"text_config": {nil, towers}, "vision_config": {nil, towers}, "audio_config": {nil, towers},
-	"attn_logit_softcapping": {nil, softcap}, "final_logit_softcapping": {nil, softcap}, "query_pre_attn_scalar": {nil, softcap},
-	"clip_qkv": {nil, softcap}, "use_qk_norm": {false, softcap}, "qk_layernorm": {false, softcap},
-	"partial_rotary_factor":       {1.0, "rotation of a part of the head is not supported"},
-	"rope_interleaved":            {false, "only the rotate-half layout is supported"},
-	"use_mrope":                   {false, "multimodal rotary embedding is not supported"},
-	"compression_config":          {nil, "weights that compressed-tensors (llm-compressor) has quantised are not supported; " + useOriginal},
+	"attn_logit_softcapping": {nil, softcap}, "final_logit_softcapping": {nil, softcap},
+	"query_pre_attn_scalar": {nil, softcap},
+	"clip_qkv":              {nil, softcap}, "use_qk_norm": {false, softcap}, "qk_layernorm": {false, softcap},
+	"partial_rotary_factor": {1.0, "rotation of a part of the head is not supported"},
+	"rope_interleaved":      {false, "only the rotate-half layout is supported"},
+	"use_mrope":             {false, "multimodal rotary embedding is not supported"},
+	"compression_config": {nil,
+		"weights that compressed-tensors (llm-compressor) has quantised are not supported; " + useOriginal},
 	"auto_map":                    {nil, "models that bring their own code are not supported"},
 	"pruned_heads":                {nil, "pruned heads are not supported"},
 	"is_encoder_decoder":          {false, "only decoders are supported"},
@@ -171,12 +176,13 @@ func newKeys(data []byte) (*Keys, error) {
 func (k *Keys) followsFromBad(key string) bool {
 	head := []string{"partial_rotary_factor", "head_dim", "num_attention_heads", "hidden_size"}
 	from := map[string][]string{
-		"rope_scaling.short_factor": head, "rope_scaling.long_factor": head, "rope_parameters.short_factor": head, "rope_parameters.long_factor": head,
-		"num_key_value_heads": {"num_attention_heads"},
-		"head_dim":            {"num_attention_heads", "hidden_size"},
-		"bos_token_id":        {"vocab_size"},
-		"eos_token_id":        {"vocab_size"},
-		"layer_types":         {"num_hidden_layers"},
+		"rope_scaling.short_factor": head, "rope_scaling.long_factor": head, "rope_parameters.short_factor": head,
+		"rope_parameters.long_factor": head,
+		"num_key_value_heads":         {"num_attention_heads"},
+		"head_dim":                    {"num_attention_heads", "hidden_size"},
+		"bos_token_id":                {"vocab_size"},
+		"eos_token_id":                {"vocab_size"},
+		"layer_types":                 {"num_hidden_layers"},
 	}[key]
 	derived := !k.given[key] || key == "bos_token_id" || key == "eos_token_id" || key == "layer_types"
 	return derived && slices.ContainsFunc(from, func(f string) bool { return k.bad[f] != "" })
@@ -288,7 +294,8 @@ var activations = []string{"silu", "gelu_pytorch_tanh", "gelu"}
 const activationNames = "silu, gelu_pytorch_tanh and gelu"
 
 // sameActivation are other names of the same functions.
-var sameActivation = map[string]string{"swish": "silu", "gelu_new": "gelu_pytorch_tanh", "gelu_fast": "gelu_pytorch_tanh",
+var sameActivation = map[string]string{"swish": "silu", "gelu_new": "gelu_pytorch_tanh",
+	"gelu_fast":     "gelu_pytorch_tanh",
 	"gelu_accurate": "gelu_pytorch_tanh", "gelu_python": "gelu"}
 
 // activation reads the function of the MLP's gate. A family with a key of its own does not read hidden_act.

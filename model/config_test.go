@@ -19,21 +19,25 @@ func TestLoadConfig(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := model.Config{
-		ModelType: "llama", VocabSize: 512, HiddenSize: 64, IntermediateSize: 172, NumLayers: 5, NumHeads: 8, NumKVHeads: 4,
-		HeadDim: 8, RMSNormEps: 1e-5, RopeTheta: 10000, RopeScaling: model.RopeScaling{Type: "default"}, MaxPositions: 512,
+		ModelType: "llama", VocabSize: 512, HiddenSize: 64, IntermediateSize: 172, NumLayers: 5,
+		NumHeads: 8, NumKVHeads: 4,
+		HeadDim: 8, RMSNormEps: 1e-5, RopeTheta: 10000, RopeScaling: model.RopeScaling{Type: "default"},
+		MaxPositions:  512,
 		TieEmbeddings: true, HiddenAct: "silu", BOS: []int{1}, EOS: []int{2}, DType: "float32",
 	}
 	if !reflect.DeepEqual(c, want) {
 		t.Errorf("stories260K:\n%+v, expected\n%+v", c, want)
 	}
-	if _, err := families.LoadConfig(t.TempDir()); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "config.json") {
+	if _, err := families.LoadConfig(t.TempDir()); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(),
+		"config.json") {
 		t.Errorf("an empty folder: %v", err)
 	}
 	dir := t.TempDir()
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), []byte("{"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := families.LoadConfig(dir); err == nil || !strings.Contains(err.Error(), dir) || !strings.Contains(err.Error(), "not JSON") {
+	if _, err := families.LoadConfig(dir); err == nil || !strings.Contains(err.Error(), dir) ||
+		!strings.Contains(err.Error(), "not JSON") {
 		t.Errorf("a broken file: %v", err)
 	}
 }
@@ -45,7 +49,8 @@ func TestTinyLlama(t *testing.T) { compareFile(t, "testdata/tinyllama-1.1b.confi
 func TestSharedConfigs(t *testing.T) {
 	shared := os.Getenv("TRAINER_DATA")
 	if shared == "" {
-		t.Skip("TRAINER_DATA is not set: the config.json files of Llama-2, Llama-3.1, Qwen2.5 and SmolLM2 are not in the repository")
+		t.Skip("TRAINER_DATA is not set: the config.json files of Llama-2, Llama-3.1, Qwen2.5 and SmolLM2 are not in " +
+			"the repository")
 	}
 	for name, want := range sharedConfigs {
 		compareFile(t, filepath.Join(shared, "data", "configs", name), want)
@@ -73,9 +78,11 @@ func compareFile(t *testing.T, path string, want model.Config) {
 }
 
 var tinyLlama = model.Config{
-	ModelType: "llama", VocabSize: 32000, HiddenSize: 2048, IntermediateSize: 5632, NumLayers: 22, NumHeads: 32, NumKVHeads: 4,
-	HeadDim: 64, RMSNormEps: 1e-5, RopeTheta: 10000, RopeScaling: model.RopeScaling{Type: "default"}, MaxPositions: 2048,
-	HiddenAct: "silu", BOS: []int{1}, EOS: []int{2}, DType: "float32",
+	ModelType: "llama", VocabSize: 32000, HiddenSize: 2048, IntermediateSize: 5632, NumLayers: 22,
+	NumHeads: 32, NumKVHeads: 4,
+	HeadDim: 64, RMSNormEps: 1e-5, RopeTheta: 10000, RopeScaling: model.RopeScaling{Type: "default"},
+	MaxPositions: 2048,
+	HiddenAct:    "silu", BOS: []int{1}, EOS: []int{2}, DType: "float32",
 }
 
 var sharedConfigs = map[string]model.Config{
@@ -86,23 +93,33 @@ var sharedConfigs = map[string]model.Config{
 		return c
 	}(),
 	"llama-2-7b-hf.config.json": {
-		ModelType: "llama", VocabSize: 32000, HiddenSize: 4096, IntermediateSize: 11008, NumLayers: 32, NumHeads: 32, NumKVHeads: 32,
-		HeadDim: 128, RMSNormEps: 1e-5, RopeTheta: 10000, RopeScaling: model.RopeScaling{Type: "default"}, MaxPositions: 4096,
-		HiddenAct: "silu", BOS: []int{1}, EOS: []int{2}, DType: "float16",
+		ModelType: "llama", VocabSize: 32000, HiddenSize: 4096, IntermediateSize: 11008, NumLayers: 32, NumHeads: 32,
+		NumKVHeads: 32,
+		HeadDim:    128, RMSNormEps: 1e-5, RopeTheta: 10000, RopeScaling: model.RopeScaling{Type: "default"},
+		MaxPositions: 4096,
+		HiddenAct:    "silu", BOS: []int{1}, EOS: []int{2}, DType: "float16",
 	},
 	"llama-3.1-8b.config.json": {
-		ModelType: "llama", VocabSize: 128256, HiddenSize: 4096, IntermediateSize: 14336, NumLayers: 32, NumHeads: 32, NumKVHeads: 8,
-		HeadDim: 128, RMSNormEps: 1e-5, RopeTheta: 500000, MaxPositions: 8192, HiddenAct: "silu", BOS: []int{128000}, EOS: []int{128009},
-		RopeScaling: model.RopeScaling{Type: "llama3", Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4, OriginalMaxPositions: 8192},
+		ModelType: "llama", VocabSize: 128256, HiddenSize: 4096, IntermediateSize: 14336, NumLayers: 32,
+		NumHeads: 32, NumKVHeads: 8,
+		HeadDim: 128, RMSNormEps: 1e-5, RopeTheta: 500000, MaxPositions: 8192, HiddenAct: "silu", BOS: []int{128000},
+		EOS: []int{128009},
+		RopeScaling: model.RopeScaling{Type: "llama3", Factor: 8, LowFreqFactor: 1, HighFreqFactor: 4,
+			OriginalMaxPositions: 8192},
 	},
 	"qwen2.5-3b-instruct.config.json": {
-		ModelType: "qwen2", VocabSize: 151936, HiddenSize: 2048, IntermediateSize: 11008, NumLayers: 36, NumHeads: 16, NumKVHeads: 2,
-		HeadDim: 128, RMSNormEps: 1e-6, RopeTheta: 1e6, RopeScaling: model.RopeScaling{Type: "default"}, MaxPositions: 32768,
-		TieEmbeddings: true, QKVBias: true, HiddenAct: "silu", BOS: []int{151643}, EOS: []int{151645}, DType: "bfloat16",
+		ModelType: "qwen2", VocabSize: 151936, HiddenSize: 2048, IntermediateSize: 11008, NumLayers: 36,
+		NumHeads: 16, NumKVHeads: 2,
+		HeadDim: 128, RMSNormEps: 1e-6, RopeTheta: 1e6, RopeScaling: model.RopeScaling{Type: "default"},
+		MaxPositions:  32768,
+		TieEmbeddings: true, QKVBias: true, HiddenAct: "silu", BOS: []int{151643}, EOS: []int{151645},
+		DType: "bfloat16",
 	},
 	"smollm2-135m.config.json": {
-		ModelType: "llama", VocabSize: 49152, HiddenSize: 576, IntermediateSize: 1536, NumLayers: 30, NumHeads: 9, NumKVHeads: 3,
-		HeadDim: 64, RMSNormEps: 1e-5, RopeTheta: 100000, RopeScaling: model.RopeScaling{Type: "default"}, MaxPositions: 8192,
+		ModelType: "llama", VocabSize: 49152, HiddenSize: 576, IntermediateSize: 1536, NumLayers: 30,
+		NumHeads: 9, NumKVHeads: 3,
+		HeadDim: 64, RMSNormEps: 1e-5, RopeTheta: 100000, RopeScaling: model.RopeScaling{Type: "default"},
+		MaxPositions:  8192,
 		TieEmbeddings: true, HiddenAct: "silu", BOS: []int{0}, EOS: []int{0}, DType: "bfloat16",
 	},
 }
@@ -132,28 +149,61 @@ func TestOptions(t *testing.T) {
 		{"llama", ``, func(c model.Config) any { return c.BOS }, []int(nil)},
 		{"llama", `"eos_token_id":[2,-1,100,99]`, func(c model.Config) any { return c.EOS }, []int{2, 99}},
 		{"llama", `"bos_token_id":null,"eos_token_id":[2,3]`, func(c model.Config) any { return c.EOS }, []int{2, 3}},
-		{"llama", `"attention_bias":true,"mlp_bias":true`, func(c model.Config) any { return [3]bool{c.QKVBias, c.OBias, c.MLPBias} }, [3]bool{true, true, true}},
-		{"qwen2", `"attention_bias":true`, func(c model.Config) any { return [3]bool{c.QKVBias, c.OBias, c.MLPBias} }, [3]bool{true, false, false}},
+		{"llama", `"attention_bias":true,"mlp_bias":true`, func(c model.Config) any {
+			return [3]bool{c.QKVBias, c.OBias, c.MLPBias}
+		}, [3]bool{true, true, true}},
+		{"qwen2", `"attention_bias":true`, func(c model.Config) any {
+			return [3]bool{c.QKVBias, c.OBias, c.MLPBias}
+		}, [3]bool{true, false, false}},
 		{"llama", `"head_dim":null`, func(c model.Config) any { return c.HeadDim }, 16},
 		{"llama", `"head_dim":32`, func(c model.Config) any { return c.HeadDim }, 32},
 		{"llama", `"hidden_act":"swish"`, func(c model.Config) any { return c.HiddenAct }, "silu"},
-		{"llama", `"torch_dtype":"float16","dtype":"bfloat16"`, func(c model.Config) any { return c.DType }, "bfloat16"},
-		{"llama", `"rope_scaling":null,"rope_parameters":{"rope_theta":5e5,"partial_rotary_factor":1.0}`, func(c model.Config) any { return c.RopeTheta }, 5e5},
-		{"llama", `"rope_theta":5e5,"rope_parameters":{"rope_theta":500000,"rope_type":"linear","factor":2}`, func(c model.Config) any { return c.RopeScaling }, model.RopeScaling{Type: "linear", Factor: 2}},
-		{"llama", `"rope_scaling":{"type":"linear","rope_type":"linear","factor":2},"rope_parameters":{"rope_type":"linear","factor":2.0}`, func(c model.Config) any { return c.RopeScaling.Factor }, 2.0},
-		{"llama", `"rope_scaling":{"type":"yarn","factor":4,"mscale":1,"mscale_all_dim":0.5,"truncate":false,"beta_fast":null}`, func(c model.Config) any { return c.RopeScaling },
+		{"llama", `"torch_dtype":"float16","dtype":"bfloat16"`, func(c model.Config) any {
+			return c.DType
+		}, "bfloat16"},
+		{"llama", `"rope_scaling":null,"rope_parameters":{"rope_theta":5e5,"partial_rotary_factor":1.0}`,
+			func(c model.Config) any {
+				return c.RopeTheta
+			}, 5e5},
+		{"llama", `"rope_theta":5e5,"rope_parameters":{"rope_theta":500000,"rope_type":"linear","factor":2}`,
+			func(c model.Config) any {
+				return c.RopeScaling
+			}, model.RopeScaling{Type: "linear", Factor: 2}},
+		{"llama",
+			`"rope_scaling":{"type":"linear","rope_type":"linear","factor":2},"rope_parameters":{"rope_type":"linear","factor":2.0}`, func(c model.Config) any {
+				return c.RopeScaling.Factor
+			}, 2.0},
+		{"llama",
+			`"rope_scaling":{"type":"yarn","factor":4,"mscale":1,"mscale_all_dim":0.5,"truncate":false,"beta_fast":null}`, func(c model.Config) any {
+				return c.RopeScaling
+			},
 			model.RopeScaling{Type: "yarn", Factor: 4, MScale: 1, MScaleAllDim: 0.5, NoTruncate: true}},
-		{"llama", `"_anything":{"x":[1]},"use_cache":false,"pad_token_id":-1,"pretraining_tp":4,"id2label":{"0":"a"},"quantization_config":null,"pruned_heads":{}`, func(c model.Config) any { return c.VocabSize }, 100},
-		{"llama", `"sliding_window":128,"use_sliding_window":false,"max_window_layers":3,"layer_types":["full_attention","full_attention","full_attention","full_attention"]`, func(c model.Config) any { return windows(c) }, []int{0, 0, 0, 0}},
+		{"llama",
+			`"_anything":{"x":[1]},"use_cache":false,"pad_token_id":-1,"pretraining_tp":4,"id2label":{"0":"a"},"quantization_config":null,"pruned_heads":{}`, func(c model.Config) any {
+				return c.VocabSize
+			}, 100},
+		{"llama",
+			`"sliding_window":128,"use_sliding_window":false,"max_window_layers":3,"layer_types":["full_attention","full_attention","full_attention","full_attention"]`, func(c model.Config) any {
+				return windows(c)
+			}, []int{0, 0, 0, 0}},
 		{"mistral", ``, func(c model.Config) any { return windows(c) }, []int{4096, 4096, 4096, 4096}},
 		{"mistral", `"sliding_window":null`, func(c model.Config) any { return windows(c) }, []int{0, 0, 0, 0}},
 		{"mistral", `"sliding_window":32`, func(c model.Config) any { return windows(c) }, []int{32, 32, 32, 32}},
 		{"qwen2", `"sliding_window":32`, func(c model.Config) any { return windows(c) }, []int{0, 0, 0, 0}},
 		{"qwen2", `"use_sliding_window":true`, func(c model.Config) any { return c.SlidingWindow }, 0},
-		{"qwen2", `"use_sliding_window":true,"max_window_layers":3`, func(c model.Config) any { return windows(c) }, []int{0, 0, 0, 4096}},
-		{"qwen2", `"use_sliding_window":true,"sliding_window":32,"max_window_layers":2`, func(c model.Config) any { return windows(c) }, []int{0, 0, 32, 32}},
-		{"qwen2", `"use_sliding_window":true,"sliding_window":null,"max_window_layers":2`, func(c model.Config) any { return windows(c) }, []int{0, 0, 0, 0}},
-		{"qwen2", `"use_sliding_window":true,"sliding_window":32,"layer_types":["sliding_attention","full_attention","sliding_attention","full_attention"]`, func(c model.Config) any { return windows(c) }, []int{32, 0, 32, 0}},
+		{"qwen2", `"use_sliding_window":true,"max_window_layers":3`, func(c model.Config) any {
+			return windows(c)
+		}, []int{0, 0, 0, 4096}},
+		{"qwen2", `"use_sliding_window":true,"sliding_window":32,"max_window_layers":2`, func(c model.Config) any {
+			return windows(c)
+		}, []int{0, 0, 32, 32}},
+		{"qwen2", `"use_sliding_window":true,"sliding_window":null,"max_window_layers":2`, func(c model.Config) any {
+			return windows(c)
+		}, []int{0, 0, 0, 0}},
+		{"qwen2",
+			`"use_sliding_window":true,"sliding_window":32,"layer_types":["sliding_attention","full_attention","sliding_attention","full_attention"]`, func(c model.Config) any {
+				return windows(c)
+			}, []int{32, 0, 32, 0}},
 	} {
 		got, err := parse(c.family, c.more)
 		if err != nil {
@@ -166,7 +216,8 @@ func TestOptions(t *testing.T) {
 	if err != nil || c.ModelType != "mistral" || c.HiddenAct != "silu" {
 		t.Errorf("family by architecture: %+v, %v", c, err)
 	}
-	c, err = families.ParseConfig([]byte(`{"model_type":"llama","architectures":["LLaMAForCausalLM"],` + strings.Replace(sizes, `"num_key_value_heads":2,`, "", 1) + `}`))
+	c, err = families.ParseConfig([]byte(`{"model_type":"llama","architectures":["LLaMAForCausalLM"],` +
+		strings.Replace(sizes, `"num_key_value_heads":2,`, "", 1) + `}`))
 	if err != nil || c.NumKVHeads != 4 {
 		t.Errorf("llama without key/value heads: %+v, %v", c, err)
 	}
@@ -182,12 +233,15 @@ func TestReadsQuantization(t *testing.T) {
 	for text, want := range map[string]*model.Quantization{
 		unsloth: {Method: "bitsandbytes", Bits: 4, Type: "nf4", DoubleQuant: true, Threshold: 6, Compute: "bfloat16",
 			Skip: []string{"lm_head", "multi_modal_projector", "merger", "modality_projection", "model.layers.1.mlp"}},
-		`{"load_in_8bit":true,"llm_int8_threshold":0.0,"quant_method":"bitsandbytes"}`: {Method: "bitsandbytes", Bits: 8},
-		`{"load_in_4bit":true,"load_in_8bit":false,"llm_int8_skip_modules":null}`:      {Method: "bitsandbytes", Bits: 4, Type: "fp4", Threshold: 6, Compute: "float32"},
+		`{"load_in_8bit":true,"llm_int8_threshold":0.0,"quant_method":"bitsandbytes"}`: {Method: "bitsandbytes",
+			Bits: 8},
+		`{"load_in_4bit":true,"load_in_8bit":false,"llm_int8_skip_modules":null}`: {Method: "bitsandbytes", Bits: 4,
+			Type: "fp4", Threshold: 6, Compute: "float32"},
 		`{}`:   nil,
 		`null`: nil,
 	} {
-		c, err := families.ParseConfig([]byte(`{"model_type":"llama","vocab_size":100,"hidden_size":64,"intermediate_size":128,"num_hidden_layers":2,
+		c, err := families.ParseConfig(
+			[]byte(`{"model_type":"llama","vocab_size":100,"hidden_size":64,"intermediate_size":128,"num_hidden_layers":2,
 			"num_attention_heads":4,"max_position_embeddings":128,"unsloth_fixed":true,"quantization_config":` + text + `}`))
 		if err != nil {
 			t.Errorf("%s: %v", text, err)

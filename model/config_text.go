@@ -10,7 +10,8 @@ import (
 
 // text judges the keys around text_config and returns those of text_config, and its dialect.
 func (k *Keys) text(d Dialect) (*Keys, Dialect) {
-	inner := &Keys{raw: map[string]json.RawMessage{}, bad: k.bad, given: map[string]bool{}, parts: map[string]float64{}, five: k.five}
+	inner := &Keys{raw: map[string]json.RawMessage{}, bad: k.bad, given: map[string]bool{},
+		parts: map[string]float64{}, five: k.five}
 	var raw json.RawMessage
 	if !k.take("text_config", "an object", &raw) {
 		k.Fail("text_config", "is missing")
@@ -23,11 +24,13 @@ func (k *Keys) text(d Dialect) (*Keys, Dialect) {
 	inner.Text("model_type", &kind)
 	text, known := d.Text[kind]
 	if !known {
-		k.Fail("text_config.model_type", "= %q: must be %s", kind, strings.Join(slices.Sorted(maps.Keys(d.Text)), " or "))
+		k.Fail("text_config.model_type", "= %q: must be %s", kind,
+			strings.Join(slices.Sorted(maps.Keys(d.Text)), " or "))
 		text = d.Text[d.TextType]
 	}
 	inner.Drop("architectures")
-	for _, key := range []string{"bos_token_id", "eos_token_id", "torch_dtype", "dtype", quantizationKey} { // said of the whole model, they count
+	// said of the whole model, they count
+	for _, key := range []string{"bos_token_id", "eos_token_id", "torch_dtype", "dtype", quantizationKey} {
 		if !k.absent(key) {
 			inner.raw[key] = k.raw[key]
 		}
@@ -44,10 +47,11 @@ func (k *Keys) text(d Dialect) (*Keys, Dialect) {
 }
 
 // languageModels are language models of models of text and images that compute for text what a family does.
-var languageModels = map[string]string{"qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3", "qwen3_vl_moe_text": "qwen3_moe"}
+var languageModels = map[string]string{"qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3",
+	"qwen3_vl_moe_text": "qwen3_moe"}
 
-// otherAttention are models of text and images whose prompts see later tokens, so that their language models are none of the family they
-// name.
+// otherAttention are models of text and images whose prompts see later tokens, so that their language models are none
+// of the family they name.
 var otherAttention = []string{"paligemma", "colpali", "pi0"}
 
 // saveAs is how a language model becomes a folder of its own.
@@ -55,7 +59,8 @@ func saveAs(family string) string {
 	return "python scripts/language_model.py DIR " + family + " OUT (docs/MODELS.md)"
 }
 
-// withImages says why a model of text and images is refused, and how its language model is trained, where it is of one of the families.
+// withImages says why a model of text and images is refused, and how its language model is trained, where it is of one
+// of the families.
 func (k *Keys) withImages(kind string, dialects map[string]Dialect) error {
 	var text struct {
 		Type string `json:"model_type"`
@@ -66,7 +71,8 @@ func (k *Keys) withImages(kind string, dialects map[string]Dialect) error {
 		family = text.Type
 	}
 	if family != "" {
-		return fmt.Errorf("model_type = %q with a text_config is a model of text and images, and %s. Its language model computes what %s does: "+
+		return fmt.Errorf("model_type = %q with a text_config is a model of text and images, and %s. Its language "+
+			"model computes what %s does: "+
 			"save that as a folder of its own: %s", kind, towers, family, saveAs(family))
 	}
 	of := ""
@@ -75,5 +81,7 @@ func (k *Keys) withImages(kind string, dialects map[string]Dialect) error {
 	} else if text.Type != "" {
 		of = fmt.Sprintf(", and neither is its language model %q", text.Type)
 	}
-	return fmt.Errorf("model_type = %q with a text_config is a model of text and images, which is not supported%s (supported: %s)", kind, of, names(dialects))
+	return fmt.Errorf(
+		"model_type = %q with a text_config is a model of text and images, which is not supported%s (supported: %s)",
+		kind, of, names(dialects))
 }

@@ -43,9 +43,12 @@ func TestKeysOfAnotherFamily(t *testing.T) {
 // TestBadSizesInEveryFamily: sizes that fit no model are refused in the same words whatever the family is.
 func TestBadSizesInEveryFamily(t *testing.T) {
 	for _, c := range []struct{ from, to, want string }{
-		{`"num_key_value_heads":2`, `"num_key_value_heads":3`, "num_key_value_heads = 3 does not divide num_attention_heads 4"},
-		{`"num_key_value_heads":2`, `"num_key_value_heads":8`, "num_key_value_heads = 8 does not divide num_attention_heads 4"},
-		{`"hidden_size":64`, `"hidden_size":64,"head_dim":15`, "head_dim = 15: rotary embedding needs an even head size"},
+		{`"num_key_value_heads":2`, `"num_key_value_heads":3`,
+			"num_key_value_heads = 3 does not divide num_attention_heads 4"},
+		{`"num_key_value_heads":2`, `"num_key_value_heads":8`,
+			"num_key_value_heads = 8 does not divide num_attention_heads 4"},
+		{`"hidden_size":64`, `"hidden_size":64,"head_dim":15`,
+			"head_dim = 15: rotary embedding needs an even head size"},
 		{`"vocab_size":100`, `"vocab_size":0`, "vocab_size = 0: must be 1 to 16777216"},
 	} {
 		for family := range families.Table {

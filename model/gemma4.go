@@ -14,8 +14,9 @@ type Gemma4 struct {
 	ValuesAreKeys            bool // values of full layers are what k_proj gives, before norm and rotation
 	SharedKV                 int  // so many layers, the last, attend to keys and values of an earlier layer
 	DoubleMLP                bool // those layers have twice the intermediate size
-	PerLayerInput            int  // columns that each layer gets of a token beside what the layer before gives; 0 = none
-	PerLayerVocab            int  // rows of the table of those
+	// columns that each layer gets of a token beside what the layer before gives; 0 = none
+	PerLayerInput int
+	PerLayerVocab int // rows of the table of those
 }
 
 // Heads are a layer's head size and key heads.
@@ -26,7 +27,8 @@ func (c Config) Heads(layer int) (size, kvHeads int) {
 	return c.HeadDim, c.NumKVHeads
 }
 
-// KVLayer is the layer whose keys and values a layer attends to: itself, or the last of its kind before those that share.
+// KVLayer is the layer whose keys and values a layer attends to: itself, or the last of its kind before those that
+// share.
 func (c Config) KVLayer(layer int) int {
 	own := c.NumLayers - c.Gemma4.SharedKV
 	if layer < own {
@@ -54,7 +56,8 @@ func (r RopeScaling) rotated(headDim int) int {
 }
 
 func (r *RopeScaling) readProportion(k *Keys) {
-	if r.Type == "proportional" && k.Float("partial_rotary_factor", &r.Proportion) && !(r.Proportion > 0 && r.Proportion <= 1) {
+	if r.Type == "proportional" && k.Float("partial_rotary_factor", &r.Proportion) && !(r.Proportion > 0 &&
+		r.Proportion <= 1) {
 		k.Fail("partial_rotary_factor", "= %g: must be above 0 and at most 1", r.Proportion)
 		r.Proportion = 1
 	}
@@ -63,7 +66,8 @@ func (r *RopeScaling) readProportion(k *Keys) {
 func (c Config) proportionalProblems(check func(ok bool, key, format string, args ...any)) {
 	r := c.RopeScaling
 	check(r.Factor == 0 || r.Factor >= 1 && r.Factor < 1e9, "rope_scaling.factor", "= %g: must be at least 1", r.Factor)
-	check(c.HeadDim < 2 || r.rotated(c.fullHeadDim()) > 0, "rope_scaling.partial_rotary_factor", "= %g: rotates nothing of a head of %d", r.Proportion, c.fullHeadDim())
+	check(c.HeadDim < 2 || r.rotated(c.fullHeadDim()) > 0, "rope_scaling.partial_rotary_factor",
+		"= %g: rotates nothing of a head of %d", r.Proportion, c.fullHeadDim())
 }
 
 // proportional are frequencies reckoned by the whole head, of which the first share turns.
@@ -76,9 +80,9 @@ func (c Config) proportional() []float64 {
 	return f
 }
 
-// ReadGemma4 takes the keys of Gemma 4's layers, whose kinds are set already. Files have the heads of full layers as global_head_dim
-// and num_global_key_value_heads or, of transformers 5.17, for each layer in per_layer_config, which counts where it is. perLayer is the
-// width of a layer's input where they do not say it.
+// ReadGemma4 takes the keys of Gemma 4's layers, whose kinds are set already. Files have the heads of full layers as
+// global_head_dim and num_global_key_value_heads or, of transformers 5.17, for each layer in per_layer_config, which
+// counts where it is. perLayer is the width of a layer's input where they do not say it.
 func (c *Config) ReadGemma4(k *Keys, perLayer int) {
 	g := &c.Gemma4
 	*g = Gemma4{FullHeadDim: 512, FullKVHeads: c.NumKVHeads, PerLayerInput: perLayer, PerLayerVocab: 262144}
@@ -96,10 +100,12 @@ func (c *Config) ReadGemma4(k *Keys, perLayer int) {
 	}
 }
 
-// readPerLayer takes per_layer_config, whose keys are numbers of layers. transformers 5.17 pads them with zeros to one width.
+// readPerLayer takes per_layer_config, whose keys are numbers of layers. transformers 5.17 pads them with zeros to one
+// width.
 func (c *Config) readPerLayer(k *Keys) {
 	var layers map[string]map[string]int
-	if !k.take("per_layer_config", "an object of objects of whole numbers", &layers) || len(c.LayerTypes) != c.NumLayers {
+	if !k.take("per_layer_config", "an object of objects of whole numbers", &layers) ||
+		len(c.LayerTypes) != c.NumLayers {
 		return
 	}
 	type heads struct{ size, kv int }
@@ -117,7 +123,8 @@ func (c *Config) readPerLayer(k *Keys) {
 		}
 		for what := range layers[key] {
 			if what != "head_dim" && what != "num_key_value_heads" {
-				k.Fail("per_layer_config."+key, "has %s: only head_dim and num_key_value_heads differ from layer to layer", what)
+				k.Fail("per_layer_config."+key,
+					"has %s: only head_dim and num_key_value_heads differ from layer to layer", what)
 				return
 			}
 		}
@@ -137,13 +144,16 @@ func (c *Config) readPerLayer(k *Keys) {
 		if kind == FullAttention {
 			full = append(full, own)
 		} else if own != base {
-			k.Fail("per_layer_config", "has other heads for layer %d, which has a window: only those of full layers may differ", i)
+			k.Fail("per_layer_config",
+				"has other heads for layer %d, which has a window: only those of full layers may differ", i)
 			return
 		}
 	}
 	for _, h := range full {
 		if h != full[0] {
-			k.Fail("per_layer_config", "has heads of %d and of %d, or other numbers of key heads, for full layers: they must be alike", full[0].size, h.size)
+			k.Fail("per_layer_config",
+				"has heads of %d and of %d, or other numbers of key heads, for full layers: they must be alike",
+				full[0].size, h.size)
 			return
 		}
 	}
@@ -157,17 +167,22 @@ func (c Config) gemma4Problems(check func(ok bool, key, format string, args ...a
 	if g == (Gemma4{}) {
 		return
 	}
-	check(g.FullHeadDim >= 2 && g.FullHeadDim <= 1<<14 && g.FullHeadDim%2 == 0, "global_head_dim", "= %d: must be even, 2 to %d", g.FullHeadDim, 1<<14)
-	check(g.FullKVHeads >= 1 && (c.NumHeads < 1 || c.NumHeads%g.FullKVHeads == 0) || g.FullKVHeads == c.NumKVHeads, "num_global_key_value_heads", "= %d does not divide num_attention_heads %d", g.FullKVHeads, c.NumHeads)
-	check(g.PerLayerInput >= 0 && g.PerLayerInput <= 1<<16, "hidden_size_per_layer_input", "= %d: must be 0 to %d", g.PerLayerInput, 1<<16)
-	check(g.PerLayerInput == 0 || g.PerLayerVocab >= c.VocabSize && g.PerLayerVocab <= 1<<24, "vocab_size_per_layer_input", "= %d: must be vocab_size %d or more", g.PerLayerVocab, c.VocabSize)
+	check(g.FullHeadDim >= 2 && g.FullHeadDim <= 1<<14 && g.FullHeadDim%2 == 0, "global_head_dim",
+		"= %d: must be even, 2 to %d", g.FullHeadDim, 1<<14)
+	check(g.FullKVHeads >= 1 && (c.NumHeads < 1 || c.NumHeads%g.FullKVHeads == 0) || g.FullKVHeads == c.NumKVHeads,
+		"num_global_key_value_heads", "= %d does not divide num_attention_heads %d", g.FullKVHeads, c.NumHeads)
+	check(g.PerLayerInput >= 0 && g.PerLayerInput <= 1<<16, "hidden_size_per_layer_input", "= %d: must be 0 to %d",
+		g.PerLayerInput, 1<<16)
+	check(g.PerLayerInput == 0 || g.PerLayerVocab >= c.VocabSize && g.PerLayerVocab <= 1<<24,
+		"vocab_size_per_layer_input", "= %d: must be vocab_size %d or more", g.PerLayerVocab, c.VocabSize)
 	if g.SharedKV < 0 || g.SharedKV > 0 && g.SharedKV >= c.NumLayers {
 		check(c.NumLayers < 1, "num_kv_shared_layers", "= %d: must be 0 to %d", g.SharedKV, c.NumLayers-1)
 		return
 	}
 	if len(c.LayerTypes) == c.NumLayers {
 		for i := range c.NumLayers {
-			check(c.KVLayer(i) >= 0, "num_kv_shared_layers", "= %d: no layer before them is a layer of %s, as layer %d is", g.SharedKV, c.LayerTypes[i], i)
+			check(c.KVLayer(i) >= 0, "num_kv_shared_layers",
+				"= %d: no layer before them is a layer of %s, as layer %d is", g.SharedKV, c.LayerTypes[i], i)
 		}
 	}
 }

@@ -22,8 +22,8 @@ func (c Config) LinearLayer(layer int) bool {
 	return c.LayerTypes != nil && c.LayerTypes[layer] == LinearAttention
 }
 
-// ReadDeltaNet takes the keys of linear attention, whose defaults are set already, and which layers have it: those that layer_types
-// names, or all but the last of every full_attention_interval.
+// ReadDeltaNet takes the keys of linear attention, whose defaults are set already, and which layers have it: those that
+// layer_types names, or all but the last of every full_attention_interval.
 func (c *Config) ReadDeltaNet(k *Keys) {
 	d := &c.DeltaNet
 	k.Int("linear_num_key_heads", &d.KeyHeads)
@@ -55,9 +55,12 @@ func (c Config) deltaNetProblems(check func(ok bool, key, format string, args ..
 	if d == (DeltaNet{}) {
 		return
 	}
-	for key, v := range map[string]int{"linear_num_key_heads": d.KeyHeads, "linear_num_value_heads": d.ValueHeads, "linear_key_head_dim": d.KeySize, "linear_value_head_dim": d.ValueSize} {
+	for key, v := range map[string]int{"linear_num_key_heads": d.KeyHeads, "linear_num_value_heads": d.ValueHeads,
+		"linear_key_head_dim": d.KeySize, "linear_value_head_dim": d.ValueSize} {
 		check(v >= 1 && v <= 1<<14, key, "= %d: must be 1 to %d", v, 1<<14)
 	}
-	check(d.KeyHeads < 1 || d.ValueHeads%d.KeyHeads == 0, "linear_num_value_heads", "= %d is no multiple of linear_num_key_heads %d", d.ValueHeads, d.KeyHeads)
-	check(d.Filter >= 1 && d.Filter <= maxFilter, "linear_conv_kernel_dim", "= %d: must be 1 to %d", d.Filter, maxFilter)
+	check(d.KeyHeads < 1 || d.ValueHeads%d.KeyHeads == 0, "linear_num_value_heads",
+		"= %d is no multiple of linear_num_key_heads %d", d.ValueHeads, d.KeyHeads)
+	check(d.Filter >= 1 && d.Filter <= maxFilter, "linear_conv_kernel_dim", "= %d: must be 1 to %d",
+		d.Filter, maxFilter)
 }

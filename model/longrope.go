@@ -13,9 +13,9 @@ func (c Config) rotaryDim() int {
 // RotaryColumns is how many columns of a head are rotated, its first: R, even, at most D.
 func (c Config) RotaryColumns() int { return (c.rotaryDim() + 1) / 2 * 2 }
 
-// readPartialRotary reads partial_rotary_factor beside rope_scaling and rope_parameters, which may hold it too; absent it is the
-// dialect's default, or 1. Of a file that transformers 5 wrote, that of rope_parameters counts: it writes the one beside it too,
-// which may be the family's default, and does not read it.
+// readPartialRotary reads partial_rotary_factor beside rope_scaling and rope_parameters, which may hold it too; absent
+// it is the dialect's default, or 1. Of a file that transformers 5 wrote, that of rope_parameters counts: it writes the
+// one beside it too, which may be the family's default, and does not read it.
 func (c *Config) readPartialRotary(k *Keys) {
 	if c.PartialRotary == 0 {
 		c.PartialRotary = 1
@@ -39,9 +39,9 @@ func (c *Config) readPartialRotary(k *Keys) {
 	}
 }
 
-// readLongRope reads the length up to which the short factors hold, of families other than Phi-3. transformers 4 reads it beside
-// rope_scaling alone and then takes no factor, transformers 5 reads it in rope_parameters: where the two would compute
-// otherwise, the file is refused.
+// readLongRope reads the length up to which the short factors hold, of families other than Phi-3. transformers 4 reads
+// it beside rope_scaling alone and then takes no factor, transformers 5 reads it in rope_parameters: where the two
+// would compute otherwise, the file is refused.
 func (c *Config) readLongRope(k *Keys, now bool) {
 	const beside = "original_max_position_embeddings"
 	s := &c.RopeScaling
@@ -54,11 +54,15 @@ func (c *Config) readLongRope(k *Keys, now bool) {
 		k.Fail(beside, "= %d contradicts the %d of the rotary scaling", n, s.OriginalMaxPositions)
 	case given:
 		s.OriginalMaxPositions = n
-		if ratio := float64(c.MaxPositions) / float64(n); !now && s.AttentionFactor == 0 && s.Factor != 0 && s.Factor != ratio {
-			k.Fail("rope_scaling.factor", "= %g: with %s beside rope_scaling transformers 4 takes max_position_embeddings/%s = %g instead, and transformers 5 this one; remove it", s.Factor, beside, beside, ratio)
+		if ratio := float64(c.MaxPositions) / float64(n); !now && s.AttentionFactor == 0 && s.Factor != 0 &&
+			s.Factor != ratio {
+			k.Fail("rope_scaling.factor", "= %g: with %s beside rope_scaling transformers 4 takes "+
+				"max_position_embeddings/%s = %g instead, and transformers 5 this one; remove it", s.Factor,
+				beside, beside, ratio)
 		}
 	case !now && s.OriginalMaxPositions != 0:
-		k.Fail("rope_scaling."+beside, "= %d: transformers 4 does not read it there for longrope, and transformers 5 does; write it beside rope_scaling", s.OriginalMaxPositions)
+		k.Fail("rope_scaling."+beside, "= %d: transformers 4 does not read it there for longrope, and transformers 5 "+
+			"does; write it beside rope_scaling", s.OriginalMaxPositions)
 	}
 }
 
@@ -80,20 +84,25 @@ func (c Config) longRopeOriginal() int {
 func (c Config) longRopeProblems(check func(ok bool, key, format string, args ...any)) {
 	r, original, pairs := c.RopeScaling, c.longRopeOriginal(), c.RotaryColumns()/2
 	check(r.Factor == 0 || r.Factor >= 1 && r.Factor < 1e9, "rope_scaling.factor", "= %g: must be at least 1", r.Factor)
-	check(r.AttentionFactor >= 0 && r.AttentionFactor < 1e9, "rope_scaling.attention_factor", "= %g: must not be negative", r.AttentionFactor)
-	check(original > 1 || original <= 0, "rope_scaling.original_max_position_embeddings", "= %d: must be 2 to %d", original, 1<<30)
+	check(r.AttentionFactor >= 0 && r.AttentionFactor < 1e9, "rope_scaling.attention_factor",
+		"= %g: must not be negative", r.AttentionFactor)
+	check(original > 1 || original <= 0, "rope_scaling.original_max_position_embeddings", "= %d: must be 2 to %d",
+		original, 1<<30)
 	for _, f := range []struct {
 		key     string
 		factors []float64
 	}{{"short_factor", r.ShortFactor}, {"long_factor", r.LongFactor}} {
-		check(len(f.factors) == pairs, "rope_scaling."+f.key, "has %d numbers, want %d: one for each pair of the %d columns of a head that are rotated", len(f.factors), pairs, 2*pairs)
+		check(len(f.factors) == pairs, "rope_scaling."+f.key,
+			"has %d numbers, want %d: one for each pair of the %d columns of a head that are rotated", len(f.factors),
+			pairs, 2*pairs)
 		for i, v := range f.factors {
 			check(v > 1e-6 && v < 1e9, "rope_scaling."+f.key, "[%d] = %g: must be above 0", i, v)
 		}
 	}
 }
 
-// longRope divides every frequency by a factor of its own, and scales by the square root of 1 + ln(stretch) / ln(original).
+// longRope divides every frequency by a factor of its own, and scales by the square root of 1 + ln(stretch) /
+// ln(original).
 func (c Config) longRope(seqLen int) (f []float64, attentionScale float64) {
 	r, original := c.RopeScaling, c.longRopeOriginal()
 	factors := r.ShortFactor

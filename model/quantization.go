@@ -13,19 +13,22 @@ type Quantization struct {
 	Type        string  // of 4 bits: "nf4", "fp4" or "mxfp4"
 	DoubleQuant bool    // of bitsandbytes' 4 bits: the scales are stored in 8 bits
 	Threshold   float64 // of bitsandbytes' 8 bits: inputs above it are multiplied apart there, which changes no weight
-	// Skip are bitsandbytes' modules that are stored as numbers, and Compute the type in which it multiplies 4 bits: "float32" where the
-	// file names none. What a folder's tensors are says it too; a folder without weights has them alone.
+	// Skip are bitsandbytes' modules that are stored as numbers, and Compute the type in which it multiplies 4 bits:
+	// "float32" where the file names none. What a folder's tensors are says it too; a folder without weights has them
+	// alone.
 	Skip    []string
 	Compute string
 }
 
-// Skips tells whether bitsandbytes leaves a module's weight as numbers, as transformers goes by the names of Skip. The checkpoint of a
-// model with images may name its language model otherwise than the network.
+// Skips tells whether bitsandbytes leaves a module's weight as numbers, as transformers goes by the names of Skip. The
+// checkpoint of a model with images may name its language model otherwise than the network.
 func (q *Quantization) Skips(weight string) bool {
 	module := strings.TrimSuffix(weight, ".weight")
 	inner := strings.TrimPrefix(module, "model.language_model.")
 	for _, name := range []string{module, "language_model.model." + inner, "model." + inner} {
-		if slices.ContainsFunc(q.Skip, func(skip string) bool { return skip == name || strings.Contains(name, skip+".") }) {
+		if slices.ContainsFunc(q.Skip, func(skip string) bool {
+			return skip == name || strings.Contains(name, skip+".")
+		}) {
 			return true
 		}
 	}
@@ -41,14 +44,17 @@ const (
 // otherMethods are what quant_method may name besides: GPTQ and so on, by the name that people know.
 var otherMethods = map[string]string{
 	"gptq": "GPTQ", "awq": "AWQ", "hqq": "HQQ", "compressed-tensors": "compressed-tensors (llm-compressor)",
-	"fp8": "FP8", "fbgemm_fp8": "FP8 (FBGEMM)", "modelopt": "FP8 or NVFP4 (ModelOpt)", "aqlm": "AQLM", "vptq": "VPTQ", "quanto": "Quanto",
-	"eetq": "EETQ", "higgs": "HIGGS", "torchao": "torchao", "bitnet": "BitNet", "spqr": "SpQR", "quark": "Quark", "fp_quant": "FP-Quant",
+	"fp8": "FP8", "fbgemm_fp8": "FP8 (FBGEMM)", "modelopt": "FP8 or NVFP4 (ModelOpt)", "aqlm": "AQLM", "vptq": "VPTQ",
+	"quanto": "Quanto",
+	"eetq":   "EETQ", "higgs": "HIGGS", "torchao": "torchao", "bitnet": "BitNet", "spqr": "SpQR", "quark": "Quark",
+	"fp_quant":   "FP-Quant",
 	"auto-round": "AutoRound",
 }
 
 const (
 	quantizationKey = "quantization_config"
-	useOriginal     = "use the model that they were made from, in 16 bits (its name is this one's without the method): adapter: qlora quantises it " +
+	useOriginal     = "use the model that they were made from, in 16 bits (its name is this one's without the " +
+		"method): adapter: qlora quantises it " +
 		"to 4 bits while it loads"
 )
 
@@ -84,7 +90,8 @@ func (c *Config) readQuantization(k *Keys, d Dialect) {
 	case q.Method == MXFP4:
 		k.Fail(quantizationKey, "= %s: MXFP4 is read of gpt_oss' experts alone; %s", shown(raw), useOriginal)
 	case other:
-		k.Fail(quantizationKey, "= %s: weights that %s has quantised are not supported; %s", shown(raw), name, useOriginal)
+		k.Fail(quantizationKey, "= %s: weights that %s has quantised are not supported; %s", shown(raw),
+			name, useOriginal)
 	case q.Method == "":
 		k.Fail(quantizationKey+".quant_method", "is missing; bitsandbytes is the method whose weights are read")
 	default:
@@ -112,7 +119,8 @@ func (q *Quantization) readBitsAndBytes(k *Keys) {
 	k.Drop("llm_int8_enable_fp32_cpu_offload")
 	var floats bool
 	if k.Bool("llm_int8_has_fp16_weight", &floats); floats {
-		k.Fail("llm_int8_has_fp16_weight", "= true: weights that bitsandbytes quantises anew in each step are not supported; remove quantization_config "+
+		k.Fail("llm_int8_has_fp16_weight", "= true: weights that bitsandbytes quantises anew in each step are not "+
+			"supported; remove quantization_config "+
 			"and write adapter: qlora")
 	}
 	switch {
@@ -126,7 +134,8 @@ func (q *Quantization) readBitsAndBytes(k *Keys) {
 			k.Fail("bnb_4bit_quant_type", "= %q: supported are nf4 and fp4", q.Type)
 		}
 	}
-	if known := []string{"uint8", "int8", "float16", "bfloat16", "float32", "float64"}; !slices.Contains(known, strings.TrimPrefix(storage, "torch.")) {
+	if known := []string{"uint8", "int8", "float16", "bfloat16", "float32", "float64"}; !slices.Contains(known,
+		strings.TrimPrefix(storage, "torch.")) {
 		k.Fail("bnb_4bit_quant_storage", "= %q: supported are %s", storage, strings.Join(known, ", "))
 	}
 	k.Drop("quant_method")

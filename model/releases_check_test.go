@@ -11,9 +11,10 @@ import (
 	"github.com/tierlora/tierlora/model/families"
 )
 
-// checkReleases reads a file of config.json files, each with a key added that no release has, and compares; refused is what is
-// said of that key. also sees each file that was read.
-func checkReleases(t *testing.T, file string, want []model.Config, key, refused string, also func(name, text string, got model.Config)) {
+// checkReleases reads a file of config.json files, each with a key added that no release has, and compares; refused is
+// what is said of that key. also sees each file that was read.
+func checkReleases(t *testing.T, file string, want []model.Config, key, refused string, also func(name, text string,
+	got model.Config)) {
 	t.Helper()
 	data, err := os.ReadFile("testdata/" + file)
 	if err != nil {

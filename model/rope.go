@@ -13,8 +13,9 @@ import (
 // RopeScaling says how the rotary frequencies are stretched beyond the length a
 // model was first trained for. A zero optional value means: not given.
 type RopeScaling struct {
-	Type                 string  // "default" (or ""), "linear", "dynamic", "llama3", "yarn", "longrope", "proportional"
-	Factor               float64 // all but default; at least 1; optional for longrope (else MaxPositions / OriginalMaxPositions)
+	Type string // "default" (or ""), "linear", "dynamic", "llama3", "yarn", "longrope", "proportional"
+	// all but default; at least 1; optional for longrope (else MaxPositions / OriginalMaxPositions)
+	Factor               float64
 	OriginalMaxPositions int     // llama3; optional for yarn and longrope (else MaxPositions)
 	LowFreqFactor        float64 // llama3
 	HighFreqFactor       float64 // llama3
@@ -35,17 +36,20 @@ var ropeTypes = map[string]map[string]bool{
 	"linear":  {"factor": true},
 	// transformers accepts the original length for dynamic and does not use it.
 	"dynamic": {"factor": true, "original_max_position_embeddings": false},
-	"llama3":  {"factor": true, "original_max_position_embeddings": true, "low_freq_factor": true, "high_freq_factor": true},
+	"llama3": {"factor": true, "original_max_position_embeddings": true, "low_freq_factor": true,
+		"high_freq_factor": true},
 	// transformers leaves attn_factor out too, which DeepSeek-R1-0528-Qwen3-8B names.
 	"yarn": {"factor": true, "original_max_position_embeddings": false, "attention_factor": false, "mscale": false,
 		"mscale_all_dim": false, "beta_fast": false, "beta_slow": false, "truncate": false, "attn_factor": false},
-	"longrope": {"short_factor": true, "long_factor": true, "factor": false, "attention_factor": false, "original_max_position_embeddings": false},
+	"longrope": {"short_factor": true, "long_factor": true, "factor": false, "attention_factor": false,
+		"original_max_position_embeddings": false},
 	// the first share of a head's frequencies, which are reckoned by the whole head, the rest zero. gemma4
 	"proportional": {"partial_rotary_factor": false, "factor": false},
 }
 
 // generalRopeTypes are what the families take that say nothing else.
-var generalRopeTypes = map[string]string{"default": "default", "linear": "linear", "dynamic": "dynamic", "llama3": "llama3", "yarn": "yarn", "longrope": "longrope"}
+var generalRopeTypes = map[string]string{"default": "default", "linear": "linear", "dynamic": "dynamic",
+	"llama3": "llama3", "yarn": "yarn", "longrope": "longrope"}
 
 // ropeNames are a family's kinds of scaling by the names that files give them.
 func (d Dialect) ropeNames() map[string]string {
@@ -112,16 +116,19 @@ func (c *Config) readDefaultRope(k *Keys, haveTheta bool) {
 	k.Drop("rope_parameters")
 	d := k.dialect.Rope
 	if haveTheta && c.RopeTheta != d.Theta {
-		k.Fail("rope_theta", "= %g: without rope_parameters it is %g, whatever rope_theta says; write both in rope_parameters", c.RopeTheta, d.Theta)
+		k.Fail("rope_theta",
+			"= %g: without rope_parameters it is %g, whatever rope_theta says; write both in rope_parameters",
+			c.RopeTheta, d.Theta)
 	}
 	c.RopeTheta, c.RopeScaling = d.Theta, d.Scaling
 }
 
-// splitRope takes rope_parameters with an object for each kind of layer apart, as transformers 5 writes them: the full layers' takes
-// its place, the windowed layers' stands beside it for a dialect that takes it.
+// splitRope takes rope_parameters with an object for each kind of layer apart, as transformers 5 writes them: the full
+// layers' takes its place, the windowed layers' stands beside it for a dialect that takes it.
 func (k *Keys) splitRope() {
 	var kinds map[string]json.RawMessage
-	if json.Unmarshal(k.raw["rope_parameters"], &kinds) != nil || kinds[FullAttention] == nil && kinds[SlidingAttention] == nil {
+	if json.Unmarshal(k.raw["rope_parameters"], &kinds) != nil || kinds[FullAttention] == nil &&
+		kinds[SlidingAttention] == nil {
 		return
 	}
 	for kind, raw := range kinds {
@@ -156,7 +163,8 @@ func readRopeObject(parent *Keys, key string) (r RopeScaling, theta float64, ok 
 		r.Type, name = former, "type"
 	}
 	names := parent.dialect.ropeNames()
-	if k.Text("rope_type", &r.Type) && former != "" && former != r.Type && (names[former] == "" || names[former] != names[r.Type]) {
+	if k.Text("rope_type", &r.Type) && former != "" && former != r.Type && (names[former] == "" ||
+		names[former] != names[r.Type]) {
 		k.Fail("type", "= %q contradicts rope_type = %q", former, r.Type)
 	}
 	if r.Type == "" && strings.HasPrefix(key, "rope_parameters") {
@@ -230,7 +238,8 @@ func (c Config) ropeProblems(check func(ok bool, key, format string, args ...any
 		})
 	}
 	check(c.RopeTheta > 1 && c.RopeTheta < 1e30, "rope_theta", "= %g: must be above 1", c.RopeTheta)
-	check(c.LocalRopeTheta == 0 || c.LocalRopeTheta > 1 && c.LocalRopeTheta < 1e30, "rope_local_base_freq", "= %g: must be above 1", c.LocalRopeTheta)
+	check(c.LocalRopeTheta == 0 || c.LocalRopeTheta > 1 && c.LocalRopeTheta < 1e30, "rope_local_base_freq",
+		"= %g: must be above 1", c.LocalRopeTheta)
 	r := c.RopeScaling
 	kind := r.Type
 	if kind == "" {
@@ -238,11 +247,13 @@ func (c Config) ropeProblems(check func(ok bool, key, format string, args ...any
 	}
 	takes, known := ropeTypes[kind]
 	check(known, "rope_scaling.rope_type", "= %q is not supported (supported: %s)", r.Type, listed(ropeTypes))
-	check(c.PartialRotary >= 0 && c.PartialRotary < 1 && (c.HeadDim < 2 || c.rotaryDim() > 0), "partial_rotary_factor", "= %g: rotates nothing of a head of %d", c.PartialRotary, c.HeadDim)
+	check(c.PartialRotary >= 0 && c.PartialRotary < 1 && (c.HeadDim < 2 || c.rotaryDim() > 0), "partial_rotary_factor",
+		"= %g: rotates nothing of a head of %d", c.PartialRotary, c.HeadDim)
 	if takes["factor"] {
 		check(r.Factor >= 1 && r.Factor < 1e9, "rope_scaling.factor", "= %g: must be at least 1", r.Factor)
 	}
-	check(r.OriginalMaxPositions >= 0 && r.OriginalMaxPositions <= 1<<30, "rope_scaling.original_max_position_embeddings", "= %d: must be 1 to %d", r.OriginalMaxPositions, 1<<30)
+	check(r.OriginalMaxPositions >= 0 && r.OriginalMaxPositions <= 1<<30,
+		"rope_scaling.original_max_position_embeddings", "= %d: must be 1 to %d", r.OriginalMaxPositions, 1<<30)
 	check(r.QueryBeta >= 0, "rope_scaling."+queryBeta, "= %g: must not be negative", r.QueryBeta)
 	check(r.QueryBeta < 1e9, "rope_scaling."+queryBeta, "= %g: must be below 1e9", r.QueryBeta)
 	switch kind {
@@ -251,16 +262,20 @@ func (c Config) ropeProblems(check func(ok bool, key, format string, args ...any
 	case "proportional":
 		c.proportionalProblems(check)
 	case "dynamic":
-		check(c.rotaryDim() > 2, "rope_scaling.rope_type", "= %q needs a head size above 2, not %d", kind, c.rotaryDim())
+		check(c.rotaryDim() > 2, "rope_scaling.rope_type", "= %q needs a head size above 2, not %d",
+			kind, c.rotaryDim())
 	case "llama3":
-		check(r.OriginalMaxPositions > 0, "rope_scaling.original_max_position_embeddings", "= %d: must be 1 to %d", r.OriginalMaxPositions, 1<<30)
+		check(r.OriginalMaxPositions > 0, "rope_scaling.original_max_position_embeddings", "= %d: must be 1 to %d",
+			r.OriginalMaxPositions, 1<<30)
 		check(r.LowFreqFactor > 0, "rope_scaling.low_freq_factor", "= %g: must be above 0", r.LowFreqFactor)
-		check(r.HighFreqFactor > r.LowFreqFactor && r.HighFreqFactor < 1e9, "rope_scaling.high_freq_factor", "= %g: must be above low_freq_factor %g", r.HighFreqFactor, r.LowFreqFactor)
+		check(r.HighFreqFactor > r.LowFreqFactor && r.HighFreqFactor < 1e9, "rope_scaling.high_freq_factor",
+			"= %g: must be above low_freq_factor %g", r.HighFreqFactor, r.LowFreqFactor)
 	case "yarn":
 		for _, f := range []struct {
 			key   string
 			value float64
-		}{{"attention_factor", r.AttentionFactor}, {"mscale", r.MScale}, {"mscale_all_dim", r.MScaleAllDim}, {"beta_fast", r.BetaFast}, {"beta_slow", r.BetaSlow}} {
+		}{{"attention_factor", r.AttentionFactor}, {"mscale", r.MScale}, {"mscale_all_dim", r.MScaleAllDim},
+			{"beta_fast", r.BetaFast}, {"beta_slow", r.BetaSlow}} {
 			check(f.value >= 0 && f.value < 1e9, "rope_scaling."+f.key, "= %g: must not be negative", f.value)
 		}
 		fast, slow := r.betas()
@@ -318,8 +333,8 @@ func (c Config) InvFreq(seqLen int) (invFreq []float64, attentionScale float64, 
 	return invFreq, 1, nil
 }
 
-// LongestRow is the longest row in tokens that is trained or evaluated: MaxPositions, or Factor times as many with "dynamic" scaling,
-// whose frequencies follow the longest row.
+// LongestRow is the longest row in tokens that is trained or evaluated: MaxPositions, or Factor times as many with
+// "dynamic" scaling, whose frequencies follow the longest row.
 func (c Config) LongestRow() int {
 	if c.RopeScaling.Type != "dynamic" {
 		return c.MaxPositions

@@ -56,7 +56,8 @@ func TestInvFreq(t *testing.T) {
 			e32 := math.Abs(got[i]/g.F32[i] - 1)
 			worst64, worst32 = max(worst64, e64), max(worst32, e32)
 			if !(e64 <= 1e-14 && e32 <= 1e-6) { // NaN must fail too
-				t.Errorf("%s, %d tokens: frequency %d = %.17g, expected %.17g (float32: %.9g)", g.Name, g.SeqLen, i, got[i], g.F64[i], g.F32[i])
+				t.Errorf("%s, %d tokens: frequency %d = %.17g, expected %.17g (float32: %.9g)", g.Name, g.SeqLen, i,
+					got[i], g.F64[i], g.F32[i])
 				break
 			}
 		}
@@ -78,9 +79,17 @@ func TestInvFreqRefuses(t *testing.T) {
 		{func(c *model.Config) { c.MaxPositions = 0 }, "max_position_embeddings = 0"},
 		{func(c *model.Config) { c.RopeTheta = 0 }, "rope_theta = 0: must be above 1"},
 		{func(c *model.Config) { c.RopeTheta = math.NaN() }, "rope_theta = NaN"},
-		{func(c *model.Config) { c.RopeScaling.Type = "su" }, `rope_scaling.rope_type = "su" is not supported (supported: default, dynamic, linear, llama3, longrope, proportional, yarn)`},
-		{func(c *model.Config) { c.RopeScaling = model.RopeScaling{Type: "linear"} }, "rope_scaling.factor = 0: must be at least 1"},
-		{func(c *model.Config) { c.RopeScaling = model.RopeScaling{Type: "dynamic", Factor: 2}; c.HeadDim = 2 }, "needs a head size above 2, not 2"},
+		{func(c *model.Config) {
+			c.RopeScaling.Type = "su"
+		}, `rope_scaling.rope_type = "su" is not supported (supported: default, dynamic, linear, llama3, longrope, ` +
+			`proportional, yarn)`},
+		{func(c *model.Config) {
+			c.RopeScaling = model.RopeScaling{Type: "linear"}
+		}, "rope_scaling.factor = 0: must be at least 1"},
+		{func(c *model.Config) {
+			c.RopeScaling = model.RopeScaling{Type: "dynamic", Factor: 2}
+			c.HeadDim = 2
+		}, "needs a head size above 2, not 2"},
 		{func(c *model.Config) {
 			c.RopeScaling = model.RopeScaling{Type: "yarn", Factor: 2, BetaFast: 1, BetaSlow: 2}
 		}, "beta_fast = 1: must not be below beta_slow 2"},

@@ -125,7 +125,8 @@ func TestInt8Refuses(t *testing.T) {
 	x := random(64, 3)
 	x[37] = -70000
 	_, err := Quantise(x, 4, 16, DefaultOf("int8"))
-	want := "quantise a matrix [4,16]: row 2 column 5 is -70000, which type int8 can't hold: it goes through float16, which ends at 65504"
+	want := "quantise a matrix [4,16]: row 2 column 5 is -70000, which type int8 can't hold: it goes through " +
+		"float16, which ends at 65504"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -191,8 +192,9 @@ func TestMXFP4EqualsTransformers(t *testing.T) {
 		}
 	}
 	for want, scales := range map[string][]byte{
-		"the scale of block 8 is NaN (255); a frozen weight must be finite":                                                {127, 255},
-		"the scale of block 7 is 2^126, with which codes stand for numbers beyond float32; a frozen weight must be finite": {253, 255},
+		"the scale of block 8 is NaN (255); a frozen weight must be finite": {127, 255},
+		"the scale of block 7 is 2^126, with which codes stand for numbers beyond float32; a frozen weight must be " +
+			"finite": {253, 255},
 	} {
 		if err := CheckMXFP4(scales, 7); err == nil || err.Error() != want {
 			t.Errorf("%v, want %s", err, want)

@@ -67,7 +67,8 @@ func CheckMXFP4(scales []byte, first int) error {
 		case s == math.MaxUint8:
 			return fmt.Errorf("the scale of block %d is NaN (255); a frozen weight must be finite", first+i)
 		case s > MXFP4MaxScale:
-			return fmt.Errorf("the scale of block %d is 2^%d, with which codes stand for numbers beyond float32; a frozen weight must be finite", first+i, int(s)-127)
+			return fmt.Errorf("the scale of block %d is 2^%d, with which codes stand for numbers beyond float32; a "+
+				"frozen weight must be finite", first+i, int(s)-127)
 		}
 	}
 	return nil

@@ -43,7 +43,9 @@ func (q *Quantiser) Reset(rows, cols int, cfg Config) error {
 			cols)
 	}
 	if cfg.Map != MapCPU {
-		return fmt.Errorf("quantise a matrix [%d,%d]: scales are only read, not written, with another table than NestedTable", rows, cols)
+		return fmt.Errorf(
+			"quantise a matrix [%d,%d]: scales are only read, not written, with another table than NestedTable", rows,
+			cols)
 	}
 	codes := q.packed.Codes
 	q.packed = Packed{Scheme: Schemes[cfg.Type], Rows: rows, Cols: cols, BlockSize: cfg.Block(cols)}
@@ -142,7 +144,8 @@ func (q *Quantiser) tooLarge(at int, x []float32) error {
 		}
 	}
 	p := &q.packed
-	return fmt.Errorf("quantise a matrix [%d,%d]: row %d column %d is %v, which type %s can't hold: it goes through float16, which ends at 65504",
+	return fmt.Errorf("quantise a matrix [%d,%d]: row %d column %d is %v, which type %s can't hold: it goes through "+
+		"float16, which ends at 65504",
 		p.Rows, p.Cols, (at+top)/p.Cols, (at+top)%p.Cols, x[top], p.Scheme.Name())
 }
 

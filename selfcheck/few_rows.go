@@ -24,7 +24,8 @@ func fewRowsChecks() []check {
 				c.D, c.K, c.R, c.at),
 				build:  one(kernel.RoPEAppend{Heads: c.H, KVHeads: c.K, HeadDim: c.D}),
 				bounds: []bound{rounded, rounded, exact},
-				in: []checkInput{n.normal(1, M, c.H*c.D).overwritten(), n.normal(1, M, c.K*c.D), n.normal(1, M, c.K*c.D),
+				in: []checkInput{n.normal(1, M, c.H*c.D).overwritten(), n.normal(1, M, c.K*c.D),
+					n.normal(1, M, c.K*c.D),
 					table, positions,
 					n.normal(1, 9, c.K*c.D).overwritten(), n.normal(1, 9, c.K*c.D).overwritten(), integers(c.at...)}})
 	}

@@ -186,7 +186,8 @@ func TestGPULoadShards(t *testing.T) {
 			nw := network(t, b, kernel.F32, &scheme, &lora)
 			nw.Layout.Dequantised = dequantised
 			s := session.Shape{Tokens: 256, Sequences: 1, MaxLen: 256}
-			planned, err := step.Plan(nw, s, train.Default().Step(objective.Of(objective.Default, objective.Config{})), step.Summing{}, on)
+			planned, err := step.Plan(nw, s, train.Default().Step(objective.Of(objective.Default, objective.Config{})),
+				step.Summing{}, on)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -214,7 +215,8 @@ func TestGPULoadShards(t *testing.T) {
 			t.Logf("%v dequantised %v: free after the store %d, while loading %+d, after %+d, bound %+d", kind,
 				dequantised, after, least-after, loaded-after, bound-after)
 			if least != after || loaded != after {
-				t.Errorf("%v dequantised %v: loading takes memory besides the plan's: %d bytes free before, %d while it loads, %d after", kind, dequantised, after, least, loaded)
+				t.Errorf("%v dequantised %v: loading takes memory besides the plan's: %d bytes free before, %d while "+
+					"it loads, %d after", kind, dequantised, after, least, loaded)
 			}
 			if err := m.Close(); err != nil {
 				t.Fatal(err)
@@ -309,7 +311,8 @@ func TestGPULoadErrors(t *testing.T) {
 			t.Fatal(err)
 		}
 		host := n.Load(context.Background(), session.Reader(spoiled), onHost{m}, 4)
-		check("not finite on the host", host, fmt.Sprintf("load linear7.weight: quantise a matrix [1024,1024]: row 700 column 5 is %v; a frozen weight must be finite", bad))
+		check("not finite on the host", host, fmt.Sprintf("load linear7.weight: quantise a matrix [1024,1024]: row "+
+			"700 column 5 is %v; a frozen weight must be finite", bad))
 		check("not finite", n.Load(context.Background(), session.Reader(spoiled), m, 16), host.Error())
 	}
 

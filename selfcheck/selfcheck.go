@@ -212,7 +212,8 @@ func (s *selfChecker) runAll(ctx context.Context, on graph.Machine) error {
 	if !m.UseNativeGEMM() { // they were just checked
 		s.pending = append(s.pending, &Result{Precision: on.Precision().String(), Kernel: "matmul", Case: "by cuBLASLt",
 			Status: StatusSkip,
-			Reason: "the library was not found (trainer doctor says where it was looked for); GEMMs run on native kernels"})
+			Reason: "the library was not found (trainer doctor says where it was looked for); GEMMs run on native " +
+				"kernels"})
 		return nil
 	}
 	for i, c := range s.checks {

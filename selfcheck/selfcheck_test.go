@@ -93,7 +93,8 @@ func TestSelfCheckOfEveryKernel(t *testing.T) {
 				t.Errorf("kernel.%s has a GPU body and no check", m[1])
 			}
 		}
-		for _, m := range regexp.MustCompile(`(?m)^func \((?:\w+ )?(\w+)\) bindGPU\(`).FindAllStringSubmatch(string(text), -1) {
+		for _, m := range regexp.MustCompile(`(?m)^func \((?:\w+ )?(\w+)\) bindGPU\(`).FindAllStringSubmatch(
+			string(text), -1) {
 			if !strings.Contains(checks, "kernel.Onto[kernel."+m[1]+"]{") {
 				t.Errorf("kernel.Onto[kernel.%s] has a GPU body and no check", m[1])
 			}

@@ -25,8 +25,8 @@ type event struct {
 	err    error
 }
 
-// inbox carries events from the scheduler, which never waits, to who answers the client. What it can hold is bounded by the
-// answers' largest lengths.
+// inbox carries events from the scheduler, which never waits, to who answers the client. What it can hold is bounded by
+// the answers' largest lengths.
 type inbox struct {
 	mu     sync.Mutex
 	events []event
@@ -67,13 +67,15 @@ type ended struct {
 
 // start queues a request's sequences. They end with ctx.
 func (l *Library) start(ctx context.Context, s *Scheduler, r *request) (*answering, error) {
-	a := &answering{request: r, inbox: inbox{some: make(chan struct{}, 1)}, answers: make([]ended, r.answers()), open: r.answers()}
+	a := &answering{request: r, inbox: inbox{some: make(chan struct{}, 1)}, answers: make([]ended, r.answers()),
+		open: r.answers()}
 	all := make([]*Sequence, r.answers())
 	for i := range all {
 		p := r.at(i)
-		q := &Sequence{Adapter: r.model.Adapter, Prompt: p.Prompt, Sampling: r.sampling, Take: a.taker(l, i), End: func(err error) {
-			a.inbox.put(event{answer: i, last: true, err: err})
-		}}
+		q := &Sequence{Adapter: r.model.Adapter, Prompt: p.Prompt, Sampling: r.sampling, Take: a.taker(l, i),
+			End: func(err error) {
+				a.inbox.put(event{answer: i, last: true, err: err})
+			}}
 		q.Sampling.Seed = r.seed(i)
 		q.Sampling.MaxTokens = max(1, r.sampling.MaxTokens)
 		all[i] = q

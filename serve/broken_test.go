@@ -28,29 +28,46 @@ func TestBrokenRequests(t *testing.T) {
 		message    string
 		param      string
 	}{
-		{talk, ``, 400, `the body is no JSON object: line 1, column 1: expected a value, found the end of the text`, ""},
-		{talk, `{"model": "base",`, 400, `the body is no JSON object: line 1, column 18: expected a key in double quotes, found the end of the text`, ""},
+		{talk, ``, 400, `the body is no JSON object: line 1, column 1: expected a value, found the end of the text`,
+			""},
+		{talk, `{"model": "base",`, 400, `the body is no JSON object: line 1, column 18: expected a key in double ` +
+			`quotes, found the end of the text`, ""},
 		{talk, `[]`, 400, `the body is no JSON object: line 1, column 1: the value is a list, want an object`, ""},
 		{talk, `null`, 400, `the body is null, want a JSON object`, ""},
 		{talk, "{\"model\": \"\xff\"}", 400, `the body is not UTF-8: byte 11 is no part of a character`, ""},
-		{talk, strings.Repeat(`[`, 1000) + strings.Repeat(`]`, 1000), 400, `the body's JSON is nested deeper than 64 levels`, ""},
-		{talk, `{"model":"base","x":` + strings.Repeat(`{"a":`, 100) + `1` + strings.Repeat(`}`, 100) + `}`, 400, `the body's JSON is nested deeper than 64 levels`, ""},
-		{talk, `{"messages":[{"role":"user","content":"hi"}]}`, 400, `model: is missing; GET /v1/models lists the names`, "model"},
-		{talk, `{"model":"gpt-4o","messages":[{"role":"user","content":"hi"}]}`, 404, `model: there is no model "gpt-4o" here; GET /v1/models lists those that are`, "model"},
-		{talk, `{"model":"../../etc/passwd","messages":[]}`, 404, `model: there is no model "../../etc/passwd" here; GET /v1/models lists those that are`, "model"},
+		{talk, strings.Repeat(`[`, 1000) + strings.Repeat(`]`, 1000), 400,
+			`the body's JSON is nested deeper than 64 levels`, ""},
+		{talk, `{"model":"base","x":` + strings.Repeat(`{"a":`, 100) + `1` + strings.Repeat(`}`, 100) + `}`, 400,
+			`the body's JSON is nested deeper than 64 levels`, ""},
+		{talk, `{"messages":[{"role":"user","content":"hi"}]}`, 400,
+			`model: is missing; GET /v1/models lists the names`, "model"},
+		{talk, `{"model":"gpt-4o","messages":[{"role":"user","content":"hi"}]}`, 404,
+			`model: there is no model "gpt-4o" here; GET /v1/models lists those that are`, "model"},
+		{talk, `{"model":"../../etc/passwd","messages":[]}`, 404,
+			`model: there is no model "../../etc/passwd" here; GET /v1/models lists those that are`, "model"},
 		{talk, `{"model":"base"}`, 400, `messages: is missing: want a list of messages`, "messages"},
 		{talk, `{"model":"base","messages":"hi"}`, 400, `messages: is a string, want a list of messages`, "messages"},
 		{talk, `{"model":"base","messages":[]}`, 400, `messages: has 0 messages, want 1 to 4096`, "messages"},
 		{talk, message(`"hi"`), 400, `messages[0]: is a string, want an object with role and content`, "messages[0]"},
-		{talk, message(`{"content":"hi"}`), 400, `messages[0].role: is missing: want one of system, developer, user, assistant, tool`, "messages[0].role"},
-		{talk, message(`{"role":"robot","content":"hi"}`), 400, `messages[0].role: is "robot", want one of system, developer, user, assistant, tool`, "messages[0].role"},
+		{talk, message(`{"content":"hi"}`), 400,
+			`messages[0].role: is missing: want one of system, developer, user, assistant, tool`, "messages[0].role"},
+		{talk, message(`{"role":"robot","content":"hi"}`), 400,
+			`messages[0].role: is "robot", want one of system, developer, user, assistant, tool`, "messages[0].role"},
 		{talk, message(`{"role":"user"}`), 400, `messages[0] has no content; it has role`, "messages"},
-		{talk, message(`{"role":"user","content":7}`), 400, `messages[0].content is a number, want a string or a list of text parts`, "messages"},
-		{talk, message(`{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}`), 400, `messages[0].content[0]: is an image (image_url): this server reads text alone`, "messages[0].content[0]"},
-		{talk, message(`{"role":"user","content":[{"type":"text","text":"a"},{"type":"input_audio"}]}`), 400, `messages[0].content[1]: is audio (input_audio): this server reads text alone`, "messages[0].content[1]"},
-		{talk, message(`{"role":"user","content":"a"},{"role":"assistant","content":"b"}`), 400, `messages: the last message is the assistant's own: end with the message that is to be answered`, "messages"},
-		{talk, message(`{"role":"tool","content":"a","tool_call_id":"x"}`), 400, `messages[0] is a tool's result, but no assistant's message before it calls a tool`, "messages"},
-		{talk, chat(`,"reasoning_effort":"fast"`), 400, `reasoning_effort: is "fast", want one of none, minimal, low, medium, high, xhigh, max`, "reasoning_effort"},
+		{talk, message(`{"role":"user","content":7}`), 400,
+			`messages[0].content is a number, want a string or a list of text parts`, "messages"},
+		{talk, message(`{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}`), 400,
+			`messages[0].content[0]: is an image (image_url): this server reads text alone`, "messages[0].content[0]"},
+		{talk, message(`{"role":"user","content":[{"type":"text","text":"a"},{"type":"input_audio"}]}`), 400,
+			`messages[0].content[1]: is audio (input_audio): this server reads text alone`, "messages[0].content[1]"},
+		{talk, message(`{"role":"user","content":"a"},{"role":"assistant","content":"b"}`), 400,
+			`messages: the last message is the assistant's own: end with the message that is to be answered`,
+			"messages"},
+		{talk, message(`{"role":"tool","content":"a","tool_call_id":"x"}`), 400,
+			`messages[0] is a tool's result, but no assistant's message before it calls a tool`, "messages"},
+		{talk, chat(`,"reasoning_effort":"fast"`), 400,
+			`reasoning_effort: is "fast", want one of none, minimal, low, medium, high, xhigh, max`,
+			"reasoning_effort"},
 		{talk, chat(`,"temperature":"hot"`), 400, `temperature: is a string, want a number`, "temperature"},
 		{talk, chat(`,"temperature":-1`), 400, `temperature: is -1, want 0 to 100`, "temperature"},
 		{talk, chat(`,"temperature":1e999`), 400, `temperature: is 1e999, want a number`, "temperature"},
@@ -61,47 +78,78 @@ func TestBrokenRequests(t *testing.T) {
 		{talk, chat(`,"n":1000000000000`), 400, `n: is 1000000000000, want 1 to 128`, "n"},
 		{talk, chat(`,"max_tokens":0`), 400, `max_tokens: is 0, want 1 to 2147483647`, "max_tokens"},
 		{talk, chat(`,"max_tokens":1e30`), 400, `max_tokens: is 1e30, want 1 to 2147483647`, "max_tokens"},
-		{talk, chat(`,"max_tokens":100000`), 400, `max_tokens: the conversation has 15 tokens, 100000 more are above the 512 that a sequence may have; ask for at most 497`, "max_tokens"},
-		{talk, message(`{"role":"user","content":"` + strings.Repeat("word ", 600) + `"}`), 400, `messages: the conversation has 1814 tokens, and a sequence may have 512 with its answer`, "messages"},
-		{talk, chat(`,"stop":["a","",""]`), 400, `stop: a stop text is empty: it would end every answer before its first character`, "stop"},
+		{talk, chat(`,"max_tokens":100000`), 400, `max_tokens: the conversation has 15 tokens, 100000 more are above ` +
+			`the 512 that a sequence may have; ask for at most 497`, "max_tokens"},
+		{talk, message(`{"role":"user","content":"` + strings.Repeat("word ", 600) + `"}`), 400,
+			`messages: the conversation has 1814 tokens, and a sequence may have 512 with its answer`, "messages"},
+		{talk, chat(`,"stop":["a","",""]`), 400,
+			`stop: a stop text is empty: it would end every answer before its first character`, "stop"},
 		{talk, chat(`,"stop":[1]`), 400, `stop: is a list, want a string or a list of strings`, "stop"},
 		{talk, chat(`,"seed":1.5`), 400, `seed: is 1.5, want a whole number of 64 bits`, "seed"},
-		{talk, chat(`,"logit_bias":{"99999":1}`), 400, `logit_bias.99999: is no token of this model, which has ids from 0 to 511`, "logit_bias.99999"},
+		{talk, chat(`,"logit_bias":{"99999":1}`), 400,
+			`logit_bias.99999: is no token of this model, which has ids from 0 to 511`, "logit_bias.99999"},
 		{talk, chat(`,"logit_bias":{"5":1000}`), 400, `logit_bias.5: is 1000, want -100 to 100`, "logit_bias.5"},
-		{talk, chat(`,"logit_bias":[5]`), 400, `logit_bias: is a list, want an object of token ids and numbers`, "logit_bias"},
+		{talk, chat(`,"logit_bias":[5]`), 400, `logit_bias: is a list, want an object of token ids and numbers`,
+			"logit_bias"},
 		{talk, chat(`,"top_logprobs":3`), 400, `top_logprobs: is only for logprobs: true`, "top_logprobs"},
 		{talk, chat(`,"logprobs":true,"top_logprobs":21`), 400, `top_logprobs: is 21, want 0 to 20`, "top_logprobs"},
 		{talk, chat(`,"stream":"yes"`), 400, `stream: is a string, want true or false`, "stream"},
-		{talk, chat(`,"stream_options":{"include_usage":true}`), 400, `stream_options: is only for stream: true`, "stream_options"},
-		{talk, chat(`,"stream":true,"stream_options":{"usage":true}`), 400, `stream_options.usage: unknown parameter`, "stream_options.usage"},
-		{talk, chat(`,"response_format":{"type":"yaml"}`), 400, `response_format.type: want text, json_object or json_schema`, "response_format.type"},
-		{talk, chat(`,"response_format":{"type":"json_schema"}`), 400, `response_format.json_schema: is missing: want an object with name and schema`, "response_format.json_schema"},
-		{talk, chat(`,"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"pattern":"x"}}}`), 400, `response_format.json_schema.schema: schema.pattern: is not supported; a schema may have type, properties, required, additionalProperties, items, prefixItems, minItems, maxItems, enum, const, format, anyOf, oneOf, allOf with one schema, and $ref to $defs`, "response_format.json_schema.schema"},
-		{talk, chat(`,"response_format":{"type":"json_object"},"tools":[{"type":"function","function":{"name":"look"}}]`), 400, `response_format: the answer is to be JSON, and tools may be called: set tool_choice to none, or to the call that is wanted`, "response_format"},
-		{talk, chat(`,"tool_choice":"required"`), 400, `tool_choice: only auto and none are served for base: its chat template shows no form of calls in JSON that is known here`, "tool_choice"},
-		{talk, chat(`,"tool_choice":{"type":"function"}`), 400, `tool_choice.type: want {"type": "function", "function": {"name": NAME}}`, "tool_choice.type"},
-		{talk, chat(`,"tools":[{"type":"function","function":{"name":"look"}}],"tool_choice":{"type":"function","function":{"name":"listen"}}`), 400, `tool_choice: tools has no function "listen"`, "tool_choice"},
+		{talk, chat(`,"stream_options":{"include_usage":true}`), 400, `stream_options: is only for stream: true`,
+			"stream_options"},
+		{talk, chat(`,"stream":true,"stream_options":{"usage":true}`), 400, `stream_options.usage: unknown parameter`,
+			"stream_options.usage"},
+		{talk, chat(`,"response_format":{"type":"yaml"}`), 400,
+			`response_format.type: want text, json_object or json_schema`, "response_format.type"},
+		{talk, chat(`,"response_format":{"type":"json_schema"}`), 400,
+			`response_format.json_schema: is missing: want an object with name and schema`,
+			"response_format.json_schema"},
+		{talk, chat(`,"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"pattern":"x"}}}`),
+			400, `response_format.json_schema.schema: schema.pattern: is not supported; a schema may have type, ` +
+				`properties, required, additionalProperties, items, prefixItems, minItems, maxItems, enum, const, ` +
+				`format, anyOf, oneOf, allOf with one schema, and $ref to $defs`, "response_format.json_schema.schema"},
+		{talk, chat(
+			`,"response_format":{"type":"json_object"},"tools":[{"type":"function","function":{"name":"look"}}]`), 400,
+			`response_format: the answer is to be JSON, and tools may be called: set tool_choice to none, or to the ` +
+				`call that is wanted`, "response_format"},
+		{talk, chat(`,"tool_choice":"required"`), 400, `tool_choice: only auto and none are served for base: its ` +
+			`chat template shows no form of calls in JSON that is known here`, "tool_choice"},
+		{talk, chat(`,"tool_choice":{"type":"function"}`), 400,
+			`tool_choice.type: want {"type": "function", "function": {"name": NAME}}`, "tool_choice.type"},
+		{talk, chat(
+			`,"tools":[{"type":"function","function":{"name":"look"}}],"tool_choice":{"type":"function","function":{"name":"listen"}}`), 400, `tool_choice: tools has no function "listen"`, "tool_choice"},
 		{talk, chat(`,"tools":[1]`), 400, `tools[0] is a number, want an object`, "messages"},
 		{talk, chat(`,"functions":[]`), 400, `functions: is the older form of tools: write tools`, "functions"},
-		{talk, chat(`,"modalities":["audio"]`), 400, `modalities: want ["text"]: these models write text`, "modalities"},
+		{talk, chat(`,"modalities":["audio"]`), 400, `modalities: want ["text"]: these models write text`,
+			"modalities"},
 		{talk, chat(`,"temprature":1`), 400, `temprature: unknown parameter`, "temprature"},
-		{talk, `{"model":"mute","messages":[{"role":"user","content":"hi"}]}`, 400, `model: mute answers no conversations: it has no chat template`, "model"},
-		{talk, `{"model":"broken","messages":[{"role":"user","content":"hi"}]}`, 500, `the model failed on this request; the server's log says why`, ""},
+		{talk, `{"model":"mute","messages":[{"role":"user","content":"hi"}]}`, 400,
+			`model: mute answers no conversations: it has no chat template`, "model"},
+		{talk, `{"model":"broken","messages":[{"role":"user","content":"hi"}]}`, 500,
+			`the model failed on this request; the server's log says why`, ""},
 		{text, `{"model":"base"}`, 400, `prompt: is missing: want a string, a list of strings, or token ids`, "prompt"},
-		{text, `{"model":"base","prompt":{}}`, 400, `prompt: is an object, want a string, a list of strings, a list of token ids, or a list of lists of token ids`, "prompt"},
-		{text, `{"model":"base","prompt":[[1,2],[3,99999]]}`, 400, `prompt: prompt 1 holds 99999, which is no token of this model: ids are 0 to 511`, "prompt"},
+		{text, `{"model":"base","prompt":{}}`, 400, `prompt: is an object, want a string, a list of strings, a list ` +
+			`of token ids, or a list of lists of token ids`, "prompt"},
+		{text, `{"model":"base","prompt":[[1,2],[3,99999]]}`, 400,
+			`prompt: prompt 1 holds 99999, which is no token of this model: ids are 0 to 511`, "prompt"},
 		{text, `{"model":"base","prompt":[[1,2],[]]}`, 400, `prompt: prompt 1 has no token`, "prompt"},
 		{text, `{"model":"base","prompt":[]}`, 400, `prompt: has 0 prompts, want 1 to 256`, "prompt"},
-		{text, `{"model":"base","prompt":[` + strings.Repeat(`"a",`, 99) + `"a"],"n":100}`, 400, `n: 100 answers to each of 100 prompts are 10000, want at most 512 in one request`, "n"},
-		{text, `{"model":"base","prompt":"a","max_tokens":0}`, 400, `max_tokens: is 0, which only a request with echo: true may ask for`, "max_tokens"},
-		{text, `{"model":"base","prompt":"a","suffix":"b"}`, 400, `suffix: is not served: the models here continue a text and do not fill a gap`, "suffix"},
-		{text, `{"model":"base","prompt":"a","best_of":2}`, 400, `best_of: is not served: ask for n answers`, "best_of"},
+		{text, `{"model":"base","prompt":[` + strings.Repeat(`"a",`, 99) + `"a"],"n":100}`, 400,
+			`n: 100 answers to each of 100 prompts are 10000, want at most 512 in one request`, "n"},
+		{text, `{"model":"base","prompt":"a","max_tokens":0}`, 400,
+			`max_tokens: is 0, which only a request with echo: true may ask for`, "max_tokens"},
+		{text, `{"model":"base","prompt":"a","suffix":"b"}`, 400,
+			`suffix: is not served: the models here continue a text and do not fill a gap`, "suffix"},
+		{text, `{"model":"base","prompt":"a","best_of":2}`, 400, `best_of: is not served: ask for n answers`,
+			"best_of"},
 		{text, `{"model":"base","prompt":"a","logprobs":50}`, 400, `logprobs: is 50, want 0 to 20`, "logprobs"},
-		{text, `{"model":"base","prompt":"` + strings.Repeat("x", 1<<20) + `"}`, 413, `the body has more than 1048576 bytes`, ""},
-		{"/v1/embeddings", `{}`, 404, `there is no /v1/embeddings here; /health, /metrics, /v1/chat/completions, /v1/completions, /v1/models are`, ""},
+		{text, `{"model":"base","prompt":"` + strings.Repeat("x", 1<<20) + `"}`, 413,
+			`the body has more than 1048576 bytes`, ""},
+		{"/v1/embeddings", `{}`, 404, `there is no /v1/embeddings here; /health, /metrics, /v1/chat/completions, ` +
+			`/v1/completions, /v1/models are`, ""},
 		{"/v1/models", `{}`, 405, `/v1/models takes GET, not POST`, ""},
 		{"/v1/models/../../../etc/passwd", `{}`, 405, `/v1/models/../../../etc/passwd takes GET, not POST`, ""},
-		{"/../../etc/passwd", `{}`, 404, `there is no /../../etc/passwd here; /health, /metrics, /v1/chat/completions, /v1/completions, /v1/models are`, ""},
+		{"/../../etc/passwd", `{}`, 404, `there is no /../../etc/passwd here; /health, /metrics, ` +
+			`/v1/chat/completions, /v1/completions, /v1/models are`, ""},
 	} {
 		status, got := w.post(t, c.path, c.body)
 		var e struct {
@@ -115,7 +163,8 @@ func TestBrokenRequests(t *testing.T) {
 				Message, Type string
 				Param         *string
 			}
-		}](t, got); status != c.status || e.Error.Message != c.message || e.Error.Type == "" || (e.Error.Param == nil) != (c.param == "") || c.param != "" && *e.Error.Param != c.param {
+		}](t, got); status != c.status || e.Error.Message != c.message || e.Error.Type == "" ||
+			(e.Error.Param == nil) != (c.param == "") || c.param != "" && *e.Error.Param != c.param {
 			t.Errorf("%s %.80s\n got %d %s\nwant %d %s (%s)", c.path, c.body, status, got, c.status, c.message, c.param)
 		}
 	}
@@ -126,7 +175,8 @@ func TestBrokenRequests(t *testing.T) {
 
 // TestForeignPages: a page of another site may not use a server of this machine, by whatever name.
 func TestForeignPages(t *testing.T) {
-	w := open(t, library(t, talkTemplate), newFake(t, 1), Options{Host: "127.0.0.1", AllowOrigins: []string{"https://good.example"}})
+	w := open(t, library(t, talkTemplate), newFake(t, 1), Options{Host: "127.0.0.1",
+		AllowOrigins: []string{"https://good.example"}})
 	const body = `{"model":"base","prompt":"a","max_tokens":2}`
 	for _, c := range []struct {
 		headers []string
@@ -161,12 +211,14 @@ func TestForeignPages(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.Body.Close()
-		if allowed := a.Header.Get("Access-Control-Allow-Origin"); a.StatusCode != want || (allowed == origin) != (want == 204) {
+		if allowed := a.Header.Get("Access-Control-Allow-Origin"); a.StatusCode != want ||
+			(allowed == origin) != (want == 204) {
 			t.Errorf("preflight of %s: %d, %q", origin, a.StatusCode, allowed)
 		}
 	}
 	named := open(t, library(t, talkTemplate), newFake(t, 1), Options{Host: "127.0.0.1", APIKey: "k"})
-	if status, _ := named.post(t, "/v1/completions", body, "Host", "trainer", "Authorization", "Bearer k"); status != 200 {
+	if status, _ := named.post(t, "/v1/completions", body, "Host", "trainer", "Authorization",
+		"Bearer k"); status != 200 {
 		t.Errorf("with the API key any name serves: %d", status)
 	}
 }
@@ -196,7 +248,8 @@ func TestBrokenHTTP(t *testing.T) {
 		{"GET / HTTP/9.9\r\n\r\n", "HTTP/1.1 505 HTTP Version Not Supported: unsupported protocol version"},
 		{"GET /health HTTP/1.1\r\n\r\n", "HTTP/1.1 400 Bad Request: missing required Host header"},
 		{"GET /health HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n", "HTTP/1.1 400 Bad Request"},
-		{"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("a", 64<<10) + "\r\n\r\n", "HTTP/1.1 431 Request Header Fields Too Large"},
+		{"GET /health HTTP/1.1\r\nHost: localhost\r\nX: " + strings.Repeat("a", 64<<10) + "\r\n\r\n",
+			"HTTP/1.1 431 Request Header Fields Too Large"},
 		{head + "Content-Length: -5\r\n\r\n", "HTTP/1.1 400 Bad Request"},
 		{head + "Content-Length: 5\r\nContent-Length: 6\r\n\r\n", "HTTP/1.1 400 Bad Request"},
 		{head + "Content-Length: 100\r\n\r\n{\"model\":", "HTTP/1.1 400 Bad Request"},
@@ -205,10 +258,13 @@ func TestBrokenHTTP(t *testing.T) {
 		{head + "Transfer-Encoding: chunked\r\n\r\nfffffffffffffffff\r\n{}", "HTTP/1.1 400 Bad Request"},
 		{head + "Transfer-Encoding: nonsense\r\n\r\n{}", "HTTP/1.1 501 Not Implemented"},
 		{head + "Content-Length: 104857600\r\n\r\n{", "HTTP/1.1 413 Request Entity Too Large"},
-		{"GET /v1/models/%2e%2e%2f%2e%2e%2fetc%2fpasswd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", "HTTP/1.1 404 Not Found"},
+		{"GET /v1/models/%2e%2e%2f%2e%2e%2fetc%2fpasswd HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+			"HTTP/1.1 404 Not Found"},
 		{"GET /v1/models/%zz HTTP/1.1\r\nHost: localhost\r\n\r\n", "HTTP/1.1 400 Bad Request"},
-		{"CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\nConnection: close\r\n\r\n", "HTTP/1.1 403 Forbidden"},
-		{"GET http://evil.example/v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n", "HTTP/1.1 403 Forbidden"},
+		{"CONNECT evil.example:443 HTTP/1.1\r\nHost: evil.example:443\r\nConnection: close\r\n\r\n",
+			"HTTP/1.1 403 Forbidden"},
+		{"GET http://evil.example/v1/models HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+			"HTTP/1.1 403 Forbidden"},
 	} {
 		got, _, _ := strings.Cut(w.raw(t, c.send), "\r\n")
 		if got != c.want {
@@ -245,7 +301,8 @@ func TestBrokenHTTP(t *testing.T) {
 // TestSlowClients: who sends or reads slowly loses the connection; the slots are there for others meanwhile.
 func TestSlowClients(t *testing.T) {
 	lib := library(t, talkTemplate)
-	impatient := open(t, lib, newFake(t, 1), Options{HeaderTimeout: 50 * time.Millisecond, BodyTimeout: 50 * time.Millisecond})
+	impatient := open(t, lib, newFake(t, 1), Options{HeaderTimeout: 50 * time.Millisecond,
+		BodyTimeout: 50 * time.Millisecond})
 	c, err := net.Dial("tcp", impatient.addr)
 	if err != nil {
 		t.Fatal(err)
@@ -256,11 +313,13 @@ func TestSlowClients(t *testing.T) {
 	if _, err := io.ReadAll(c); err != nil {
 		t.Errorf("half a request line keeps its connection: %v", err)
 	}
-	const slowly = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n\r\n{"
+	const slowly = "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: " +
+		"application/json\r\nContent-Length: 1000\r\n\r\n{"
 	if line, _, _ := strings.Cut(impatient.reply(t, slowly), "\r\n"); !strings.HasPrefix(line, "HTTP/1.1 408 ") {
 		t.Errorf("a body that does not come: %q", line)
 	}
-	if line, _, _ := strings.Cut(impatient.reply(t, strings.Replace(slowly, "/v1/completions", "/nowhere", 1)), "\r\n"); !strings.HasPrefix(line, "HTTP/1.1 404 ") {
+	if line, _, _ := strings.Cut(impatient.reply(t, strings.Replace(slowly, "/v1/completions", "/nowhere", 1)),
+		"\r\n"); !strings.HasPrefix(line, "HTTP/1.1 404 ") {
 		t.Errorf("a body that nobody reads: %q", line)
 	}
 	// Others are served while clients send slowly, and while one does not read its stream.
@@ -269,7 +328,9 @@ func TestSlowClients(t *testing.T) {
 	lib.MaxLen = 1 << 20
 	w := open(t, lib, e, Options{})
 	const endless = `{"model":"base","prompt":"a","max_tokens":20000,"stream":true}`
-	for _, send := range []string{slowly, fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", len(endless), endless)} {
+	for _, send := range []string{slowly,
+		fmt.Sprintf("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+			"application/json\r\nContent-Length: %d\r\n\r\n%s", len(endless), endless)} {
 		slow, err := net.Dial("tcp", w.addr)
 		if err != nil {
 			t.Fatal(err)

@@ -14,7 +14,8 @@ import (
 type Engine interface {
 	Slots() int
 	MaxLen() int // most tokens of a sequence, prompt and answer together
-	// Start puts a sequence into a free slot; its tokens come from the next Step on. adapter "" is the base model alone.
+	// Start puts a sequence into a free slot; its tokens come from the next Step on. adapter "" is the base model
+	// alone.
 	Start(slot int, adapter string, prompt infer.Prompt, o Sampling) error
 	// Step gives the next token of every slot that holds a sequence, but for those whose prompt is not through yet.
 	Step(ctx context.Context) ([]Token, error)

@@ -38,7 +38,8 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 
 // invalid is a request that names something wrong in the field param.
 func invalid(param, format string, args ...any) *Error {
-	return &Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: param, Message: fmt.Sprintf(format, args...)}
+	return &Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: param,
+		Message: fmt.Sprintf(format, args...)}
 }
 
 // refused is a request that is not looked at.
@@ -53,13 +54,16 @@ func asError(err error) *Error {
 	case errors.As(err, &e):
 		return e
 	case errors.Is(err, ErrBusy):
-		return &Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "queue_full", Message: "the server is busy: " + ErrBusy.Error() + "; try again later"}
+		return &Error{Status: http.StatusTooManyRequests, Type: "rate_limit_error", Code: "queue_full",
+			Message: "the server is busy: " + ErrBusy.Error() + "; try again later"}
 	case errors.Is(err, ErrClosing):
-		return &Error{Status: http.StatusServiceUnavailable, Type: "server_error", Code: "shutting_down", Message: ErrClosing.Error()}
+		return &Error{Status: http.StatusServiceUnavailable, Type: "server_error", Code: "shutting_down",
+			Message: ErrClosing.Error()}
 	case errors.Is(err, errTimeout):
 		return &Error{Status: http.StatusGatewayTimeout, Type: "server_error", Code: "timeout", Message: err.Error()}
 	}
-	return &Error{Status: http.StatusInternalServerError, Type: "server_error", Code: "internal_error", Message: "the model failed on this request; the server's log says why"}
+	return &Error{Status: http.StatusInternalServerError, Type: "server_error", Code: "internal_error",
+		Message: "the model failed on this request; the server's log says why"}
 }
 
 // write sends a refusal.
@@ -76,7 +80,8 @@ func (e *Error) write(w http.ResponseWriter) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	body, err := marshal(v)
 	if err != nil {
-		status, body = http.StatusInternalServerError, []byte(`{"error":{"message":"the answer could not be written as JSON","type":"server_error","param":null,"code":"internal_error"}}`)
+		status, body = http.StatusInternalServerError, []byte(`{"error":{"message":"the answer could not be written `+
+			`as JSON","type":"server_error","param":null,"code":"internal_error"}}`)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

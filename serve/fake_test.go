@@ -114,7 +114,8 @@ func (f *fakeEngine) Step(ctx context.Context) ([]Token, error) {
 	return all, nil
 }
 
-const talkTemplate = "{% for m in messages %}{{ m.role }}: {{ m.content }}</s>{% endfor %}{% if tools %}<tool_call>{% endif %}{% if add_generation_prompt %}assistant:{% endif %}"
+const talkTemplate = "{% for m in messages %}{{ m.role }}: {{ m.content }}</s>{% endfor %}{% if tools " +
+	"%}<tool_call>{% endif %}{% if add_generation_prompt %}assistant:{% endif %}"
 
 // library has the small model's tokenizer, a base model, two adapters and one without a template.
 func library(t testing.TB, template string) *Library {
@@ -134,7 +135,8 @@ func library(t testing.TB, template string) *Library {
 		t.Fatal(err)
 	}
 	l := &Library{Tokenizer: tok, Vocabulary: tok.VocabSize(), MaxLen: 512, Created: time.Unix(1700000000, 0)}
-	l.Models = []Model{{Name: "base", Chat: c}, {Name: "one", Adapter: "one", Chat: c}, {Name: "two", Adapter: "two", Chat: c},
+	l.Models = []Model{{Name: "base", Chat: c}, {Name: "one", Adapter: "one", Chat: c},
+		{Name: "two", Adapter: "two", Chat: c},
 		{Name: "broken", Adapter: "broken", Chat: c}, {Name: "mute", NoChat: errors.New("it has no chat template")}}
 	return l
 }

@@ -64,10 +64,12 @@ type chosen struct{ name string }
 // force makes an answer a call of a tool.
 func (l *Library) force(r *request, p *prompt, tools []byte, c *chosen) *Error {
 	if p.calls == nil || p.calls.key == "" {
-		return invalid("tool_choice", "tool_choice: only auto and none are served for %s: its chat template shows no form of calls in JSON that is known here", r.model.Name)
+		return invalid("tool_choice", "tool_choice: only auto and none are served for %s: its chat template shows no "+
+			"form of calls in JSON that is known here", r.model.Name)
 	}
 	if r.sampling.Form != nil {
-		return invalid("response_format", "response_format: with a tool_choice that asks for a call, the call is the answer; leave it out")
+		return invalid("response_format",
+			"response_format: with a tool_choice that asks for a call, the call is the answer; leave it out")
 	}
 	var list []struct {
 		Function struct {

@@ -8,8 +8,8 @@ import (
 	"github.com/tierlora/tierlora/infer"
 )
 
-// TestForms: response_format and a tool_choice that asks for a call reach the engine as a form, and what was asked for comes
-// back in OpenAI's form, whole and streamed.
+// TestForms: response_format and a tool_choice that asks for a call reach the engine as a form, and what was asked for
+// comes back in OpenAI's form, whole and streamed.
 func TestForms(t *testing.T) {
 	e := newFake(t, 1)
 	var seen []Sampling
@@ -52,13 +52,16 @@ func TestForms(t *testing.T) {
 	const tools = `,"tools":[{"type":"function","function":{"name":"look","parameters":{"type":"object","properties":{"at":{"type":"string"}},"required":["at"],"additionalProperties":false}}},
 		{"type":"function","function":{"name":"listen"}}]`
 	answer = `{"name": "look", "arguments": {"at":"sky"}}`
-	for choice, other := range map[string]bool{`"required"`: true, `{"type":"function","function":{"name":"look"}}`: false} {
+	for choice, other := range map[string]bool{`"required"`: true,
+		`{"type":"function","function":{"name":"look"}}`: false} {
 		_, text := w.post(t, "/v1/chat/completions", body(tools+`,"tool_choice":`+choice))
 		got := decode[chatReply](t, text).Choices[0]
-		if got.Finish != "tool_calls" || got.Message.Content != nil || len(got.Message.ToolCalls) != 1 || got.Message.ToolCalls[0].Function != (functionCall{"look", `{"at":"sky"}`}) {
+		if got.Finish != "tool_calls" || got.Message.Content != nil || len(got.Message.ToolCalls) != 1 ||
+			got.Message.ToolCalls[0].Function != (functionCall{"look", `{"at":"sky"}`}) {
 			t.Error(text)
 		}
-		if !follows(answer) || follows(`{"name": "look", "arguments": {}}`) || follows(`{"name": "listen", "arguments": {}}`) != other {
+		if !follows(answer) || follows(`{"name": "look", "arguments": {}}`) ||
+			follows(`{"name": "listen", "arguments": {}}`) != other {
 			t.Errorf("%s: another form", choice)
 		}
 		if ids := prompts[len(prompts)-1].IDs; !strings.HasSuffix(l.Tokenizer.Decode(ids, false), "<tool_call>\n") {

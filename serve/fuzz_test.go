@@ -58,7 +58,8 @@ func FuzzWire(f *testing.F) {
 		"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n",
 		head + "Content-Length: 2\r\n\r\n{}" + head + "Transfer-Encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n\r\n",
 		head + "Expect: 100-continue\r\nContent-Length: 40\r\n\r\n{\"model\":\"base\"",
-		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: localhost\r\nOrigin: null\r\n\r\n", "\x00\r\n\r\n", "GET //../..\\ HTTP/1.0\r\n\r\n",
+		"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", "OPTIONS * HTTP/1.1\r\nHost: localhost\r\nOrigin: null\r\n\r\n",
+		"\x00\r\n\r\n", "GET //../..\\ HTTP/1.0\r\n\r\n",
 	} {
 		f.Add([]byte(send))
 	}

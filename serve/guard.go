@@ -24,8 +24,8 @@ func newGuard(o Options) guard {
 }
 
 // hosts refuses names by which a page elsewhere could reach a server of this machine (DNS rebinding): a name that is
-// neither localhost nor the one that the server listens on. An address cannot be rebound, and whoever has the API key is
-// no foreign page.
+// neither localhost nor the one that the server listens on. An address cannot be rebound, and whoever has the API key
+// is no foreign page.
 func (g *guard) hosts(r *http.Request) *Error {
 	name := r.Host
 	if host, _, err := net.SplitHostPort(name); err == nil {
@@ -38,7 +38,8 @@ func (g *guard) hosts(r *http.Request) *Error {
 	if _, err := netip.ParseAddr(name); err == nil {
 		return nil
 	}
-	return refused(http.StatusForbidden, "host_not_allowed", "the Host header names %q, which is not this server: ask by its address or by localhost, or start it with an API key", clip(r.Host))
+	return refused(http.StatusForbidden, "host_not_allowed", "the Host header names %q, which is not this server: "+
+		"ask by its address or by localhost, or start it with an API key", clip(r.Host))
 }
 
 // origin is the page that asks, where it may.
@@ -46,7 +47,8 @@ func (g *guard) origin(r *http.Request) (string, *Error) {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
 		if r.Header.Get("Sec-Fetch-Site") == "cross-site" {
-			return "", refused(http.StatusForbidden, "origin_not_allowed", "a page of another site asks: --allow-origin names the pages that may")
+			return "", refused(http.StatusForbidden, "origin_not_allowed",
+				"a page of another site asks: --allow-origin names the pages that may")
 		}
 		return "", nil
 	}
@@ -56,7 +58,8 @@ func (g *guard) origin(r *http.Request) (string, *Error) {
 	if u, err := url.Parse(origin); err == nil && u.Host == r.Host && u.Scheme == "http" {
 		return "", nil
 	}
-	return "", refused(http.StatusForbidden, "origin_not_allowed", "a page of %s asks: --allow-origin names the pages that may", clip(origin))
+	return "", refused(http.StatusForbidden, "origin_not_allowed",
+		"a page of %s asks: --allow-origin names the pages that may", clip(origin))
 }
 
 // keyed asks for the API key.
@@ -66,7 +69,8 @@ func (g *guard) keyed(r *http.Request) *Error {
 	}
 	given, ok := strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	if !ok {
-		return refused(http.StatusUnauthorized, "missing_api_key", "an API key is needed: send the header Authorization: Bearer KEY")
+		return refused(http.StatusUnauthorized, "missing_api_key",
+			"an API key is needed: send the header Authorization: Bearer KEY")
 	}
 	sum := sha256.Sum256([]byte(strings.TrimSpace(given))) // of one length, whatever was sent
 	if subtle.ConstantTimeCompare(sum[:], g.key[:]) != 1 {

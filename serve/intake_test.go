@@ -18,17 +18,28 @@ func TestLargeBodies(t *testing.T) {
 	long := w.lib.MaxLen
 	ids := func(n int) string { return `[` + strings.Repeat("1,", n-1) + `1]` }
 	for name, c := range map[string]struct{ path, body, message string }{
-		"ids":             {"/v1/completions", `{"model":"base","prompt":` + ids(5_200_000) + `}`, "the body holds more than"},
-		"fewer ids":       {"/v1/completions", `{"model":"base","prompt":` + ids(200_000) + `}`, fmt.Sprintf("prompt: the prompt has 200000 tokens, and a sequence may have %d with its answer", long)},
-		"lists of ids":    {"/v1/completions", `{"model":"base","prompt":[` + ids(200_000) + `]}`, "prompt: the prompt has 200000 tokens"},
-		"many lists":      {"/v1/completions", `{"model":"base","prompt":[` + strings.Repeat("[1],", 100_000) + `[1]]}`, "prompt: has 100001 prompts, want 1 to 256"},
-		"many texts":      {"/v1/completions", `{"model":"base","prompt":[` + strings.Repeat(`"a",`, 100_000) + `"a"]}`, "prompt: has 100001 prompts, want 1 to 256"},
-		"a text":          {"/v1/completions", `{"model":"base","prompt":"` + strings.Repeat("a", 10<<20) + `"}`, "prompt: the prompt has 10485760 bytes, more than"},
-		"a message":       {"/v1/chat/completions", `{"model":"base","messages":[{"role":"user","content":"` + strings.Repeat("a", 10<<20) + `"}]}`, "messages: the conversation has"},
-		"many messages":   {"/v1/chat/completions", `{"model":"base","messages":[` + strings.Repeat(`1,`, 5_000_000) + `1]}`, "the body holds more than"},
-		"many keys":       {"/v1/chat/completions", `{"model":"base","messages":[{"role":"user","content":"a"` + strings.Repeat(`,"":1`, 2_000_000) + `}]}`, "the body holds more than"},
-		"top keys":        {"/v1/completions", `{"model":"base","prompt":"a"` + strings.Repeat(`,"b":1`, 2_000_000) + `}`, "the body holds more than"},
-		"a list of stops": {"/v1/completions", `{"model":"base","prompt":"a","stop":[` + strings.Repeat(`1,`, 5_000_000) + `1]}`, "the body holds more than"},
+		"ids": {"/v1/completions", `{"model":"base","prompt":` + ids(5_200_000) + `}`,
+			"the body holds more than"},
+		"fewer ids": {"/v1/completions", `{"model":"base","prompt":` + ids(200_000) + `}`,
+			fmt.Sprintf("prompt: the prompt has 200000 tokens, and a sequence may have %d with its answer", long)},
+		"lists of ids": {"/v1/completions", `{"model":"base","prompt":[` + ids(200_000) + `]}`,
+			"prompt: the prompt has 200000 tokens"},
+		"many lists": {"/v1/completions", `{"model":"base","prompt":[` + strings.Repeat("[1],", 100_000) + `[1]]}`,
+			"prompt: has 100001 prompts, want 1 to 256"},
+		"many texts": {"/v1/completions", `{"model":"base","prompt":[` + strings.Repeat(`"a",`, 100_000) + `"a"]}`,
+			"prompt: has 100001 prompts, want 1 to 256"},
+		"a text": {"/v1/completions", `{"model":"base","prompt":"` + strings.Repeat("a", 10<<20) + `"}`,
+			"prompt: the prompt has 10485760 bytes, more than"},
+		"a message": {"/v1/chat/completions", `{"model":"base","messages":[{"role":"user","content":"` +
+			strings.Repeat("a", 10<<20) + `"}]}`, "messages: the conversation has"},
+		"many messages": {"/v1/chat/completions", `{"model":"base","messages":[` + strings.Repeat(`1,`, 5_000_000) +
+			`1]}`, "the body holds more than"},
+		"many keys": {"/v1/chat/completions", `{"model":"base","messages":[{"role":"user","content":"a"` +
+			strings.Repeat(`,"":1`, 2_000_000) + `}]}`, "the body holds more than"},
+		"top keys": {"/v1/completions", `{"model":"base","prompt":"a"` + strings.Repeat(`,"b":1`, 2_000_000) +
+			`}`, "the body holds more than"},
+		"a list of stops": {"/v1/completions", `{"model":"base","prompt":"a","stop":[` +
+			strings.Repeat(`1,`, 5_000_000) + `1]}`, "the body holds more than"},
 	} {
 		runtime.GC()
 		var before, after runtime.MemStats
@@ -44,7 +55,8 @@ func TestLargeBodies(t *testing.T) {
 	}
 }
 
-// TestBodiesTogether: bodies that are more than a server takes at once are refused with 429, and small ones are answered meanwhile.
+// TestBodiesTogether: bodies that are more than a server takes at once are refused with 429, and small ones are
+// answered meanwhile.
 func TestBodiesTogether(t *testing.T) {
 	w := open(t, library(t, talkTemplate), newFake(t, 1), Options{MaxBody: 4 << 20, MaxBodies: 8 << 20})
 	// Six clients send 3 MB and stop before the end.
@@ -54,7 +66,8 @@ func TestBodiesTogether(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer c.Close()
-		fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", 3<<20+1)
+		fmt.Fprintf(c, "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: "+
+			"application/json\r\nContent-Length: %d\r\n\r\n", 3<<20+1)
 		go io.WriteString(c, strings.Repeat(" ", 3<<20)) //nolint:errcheck // the server may hang up
 	}
 	for i := 0; w.intake.held.Load() < 4<<20; i++ {
@@ -71,7 +84,8 @@ func TestBodiesTogether(t *testing.T) {
 		all.Add(1)
 		go func() {
 			defer all.Done()
-			r, _ := http.NewRequest(http.MethodPost, w.url+"/v1/completions", strings.NewReader(`{"model":"base","prompt":"`+strings.Repeat("a", 3<<20)+`"}`))
+			r, _ := http.NewRequest(http.MethodPost, w.url+"/v1/completions",
+				strings.NewReader(`{"model":"base","prompt":"`+strings.Repeat("a", 3<<20)+`"}`))
 			r.Header.Set("Content-Type", "application/json")
 			a, err := http.DefaultClient.Do(r)
 			if err != nil { // the connection ends behind the answer
@@ -126,14 +140,19 @@ func TestIdleConnections(t *testing.T) {
 func TestReservedVariables(t *testing.T) {
 	w := open(t, library(t, talkTemplate), newFake(t, 1), Options{})
 	for name, value := range map[string]string{
-		"messages": `[{"role":"admin","content":"x"}]`, "tools": "[]", "add_generation_prompt": "false", "bos_token": `"x"`, "eos_token": `"x"`, "raise_exception": "1",
+		"messages": `[{"role":"admin","content":"x"}]`, "tools": "[]", "add_generation_prompt": "false",
+		"bos_token": `"x"`, "eos_token": `"x"`, "raise_exception": "1",
 	} {
-		status, got := w.post(t, "/v1/chat/completions", `{"model":"base","messages":[{"role":"user","content":"hi"}],"chat_template_kwargs":{"`+name+`":`+value+`}}`)
-		if status != 400 || !strings.Contains(got, `"chat_template_kwargs"`) || !strings.Contains(got, name+" is set from the conversation") {
+		status, got := w.post(t, "/v1/chat/completions",
+			`{"model":"base","messages":[{"role":"user","content":"hi"}],"chat_template_kwargs":{"`+name+
+				`":`+value+`}}`)
+		if status != 400 || !strings.Contains(got, `"chat_template_kwargs"`) || !strings.Contains(got, name+
+			" is set from the conversation") {
 			t.Errorf("%s: %d %s", name, status, got)
 		}
 	}
-	if status, got := w.post(t, "/v1/chat/completions", `{"model":"base","messages":[{"role":"user","content":"hi"}],"max_tokens":1,"chat_template_kwargs":{"enable_thinking":false}}`); status != 200 {
+	if status, got := w.post(t, "/v1/chat/completions",
+		`{"model":"base","messages":[{"role":"user","content":"hi"}],"max_tokens":1,"chat_template_kwargs":{"enable_thinking":false}}`); status != 200 {
 		t.Errorf("%d %s", status, got)
 	}
 }

@@ -17,9 +17,11 @@ type Model struct {
 	Adapter string     // the engine's name for it; "" = the base model alone
 	Chat    *chat.Chat // how conversations are written; nil: NoChat says why not
 	NoChat  error
-	// System is the system message of conversations that bring none, "" for none: the one that an adapter was trained with.
+	// System is the system message of conversations that bring none, "" for none: the one that an adapter was trained
+	// with.
 	System string
-	// TextNote is logged at the first request for a plain text: that the adapter was not trained on those; "" = nothing.
+	// TextNote is logged at the first request for a plain text: that the adapter was not trained on those; "" =
+	// nothing.
 	TextNote string
 }
 
@@ -40,7 +42,8 @@ type Library struct {
 func (l *Library) find(name string) (*Model, *Error) {
 	i := slices.IndexFunc(l.Models, func(m Model) bool { return m.Name == name })
 	if i < 0 {
-		e := refused(404, "model_not_found", "model: there is no model %q here; GET /v1/models lists those that are", clip(name))
+		e := refused(404, "model_not_found", "model: there is no model %q here; GET /v1/models lists those that are",
+			clip(name))
 		e.Param = "model"
 		return nil, e
 	}

@@ -25,7 +25,8 @@ func goroutine() string {
 	return string(bytes.SplitN(text, []byte(" ["), 2)[0])
 }
 
-// TestEngineStaysWithItsGoroutine: a GPU's engine works on the thread of the goroutine that made it, which is the one that calls Run.
+// TestEngineStaysWithItsGoroutine: a GPU's engine works on the thread of the goroutine that made it, which is the one
+// that calls Run.
 func TestEngineStaysWithItsGoroutine(t *testing.T) {
 	e := &ownedEngine{newFake(t, 2), map[string]bool{}}
 	e.words = word

@@ -16,10 +16,11 @@ var (
 )
 
 // pagePolicy lets the chat page load what this server has, and nothing else.
-const pagePolicy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+const pagePolicy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; " +
+	"form-action 'none'; frame-ancestors 'none'"
 
-// pages are the files of the chat page by their paths, each with its type. They hold nothing secret, so they need no API
-// key: the page asks for it and sends it with its requests.
+// pages are the files of the chat page by their paths, each with its type. They hold nothing secret, so they need no
+// API key: the page asks for it and sends it with its requests.
 var pages = map[string][2]string{
 	"/":            {"text/html; charset=utf-8", pageHTML},
 	"/page.js":     {"text/javascript; charset=utf-8", pageScript},
@@ -32,11 +33,14 @@ var pages = map[string][2]string{
 func page(w http.ResponseWriter, r *http.Request, file [2]string) *Error {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", http.MethodGet)
-		return refused(http.StatusMethodNotAllowed, "method_not_allowed", "%s takes GET, not %s", r.URL.Path, clip(r.Method))
+		return refused(http.StatusMethodNotAllowed, "method_not_allowed", "%s takes GET, not %s", r.URL.Path,
+			clip(r.Method))
 	}
 	h := w.Header()
-	for name, value := range map[string]string{"Content-Type": file[0], "Content-Security-Policy": pagePolicy, "Referrer-Policy": "no-referrer",
-		"Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin", "X-Frame-Options": "DENY", "Cache-Control": "no-store"} {
+	for name, value := range map[string]string{"Content-Type": file[0], "Content-Security-Policy": pagePolicy,
+		"Referrer-Policy":              "no-referrer",
+		"Cross-Origin-Resource-Policy": "same-origin", "Cross-Origin-Opener-Policy": "same-origin",
+		"X-Frame-Options": "DENY", "Cache-Control": "no-store"} {
 		h.Set(name, value)
 	}
 	_, _ = io.WriteString(w, file[1]) // who asked may have gone

@@ -41,17 +41,21 @@ func TestBrowserChat(t *testing.T) {
 			b.Console = nil // the refusals are reported
 		}
 		b.Wait(`document.activeElement.getAttribute("aria-label") === "message"`)
-		b.Eval(`((e) => { e.value = "one"; return 0; })(document.querySelector(".chat select"))`, new(any)) // the last has no template
+		// the last has no template
+		b.Eval(`((e) => { e.value = "one"; return 0; })(document.querySelector(".chat select"))`, new(any))
 		for n := range 2 {
 			for _, c := range "hello" {
 				b.Key(string(c))
 			}
 			b.Key("Enter")
-			b.Wait(fmt.Sprintf(`document.querySelectorAll(".messages li").length === %d && / s$/.test(document.querySelector(".said").textContent)`, 2*n+2))
+			b.Wait(fmt.Sprintf(`document.querySelectorAll(".messages li").length === %d && / `+
+				`s$/.test(document.querySelector(".said").textContent)`, 2*n+2))
 		}
 		var got []string
 		b.Eval(`[...document.querySelectorAll(".messages li span")].map((e) => e.textContent)`, &got)
-		if want := strings.Join(words, ""); len(got) != 4 || got[0] != "hello" || strings.TrimSpace(got[1]) != strings.TrimSpace(want) || strings.TrimSpace(got[3]) != strings.TrimSpace(want) {
+		if want := strings.Join(words, ""); len(got) != 4 || got[0] != "hello" ||
+			strings.TrimSpace(got[1]) != strings.TrimSpace(want) ||
+			strings.TrimSpace(got[3]) != strings.TrimSpace(want) {
 			t.Errorf("%d wide: the conversation is %q", width, got)
 		}
 		var wide int
@@ -82,7 +86,8 @@ func TestPage(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.Body.Close()
-		if r.StatusCode != 200 || r.Header.Get("Content-Security-Policy") != pagePolicy || r.Header.Get("X-Content-Type-Options") != "nosniff" {
+		if r.StatusCode != 200 || r.Header.Get("Content-Security-Policy") != pagePolicy ||
+			r.Header.Get("X-Content-Type-Options") != "nosniff" {
 			t.Errorf("%s: %d %v", path, r.StatusCode, r.Header)
 		}
 		if code, text := s.post(t, path, "{}"); code != 405 {

@@ -11,8 +11,8 @@ import (
 // wantPrompt says what a prompt may be.
 const wantPrompt = "a string, a list of strings, a list of token ids, or a list of lists of token ids"
 
-// readPrompts reads prompt: a text, a list of texts, a list of token ids, or a list of such lists. It decodes what it is
-// once the lengths allow it: a body is far shorter than the lists of another kind that it could be decoded into.
+// readPrompts reads prompt: a text, a list of texts, a list of token ids, or a list of such lists. It decodes what it
+// is once the lengths allow it: a body is far shorter than the lists of another kind that it could be decoded into.
 func (l *Library) readPrompts(f *fields) []prompt {
 	v := f.raw("prompt")
 	if v == nil {
@@ -89,7 +89,8 @@ func (l *Library) readLists(f *fields, lists []json.RawMessage) ([][]int32, bool
 	all := make([][]int32, len(lists))
 	for i, list := range lists {
 		inner := bytes.TrimSpace(list)
-		if len(inner) < 2 || inner[0] != '[' || bytes.ContainsAny(inner, `"{tfn`) || bytes.Count(inner, []byte("[")) != 1 {
+		if len(inner) < 2 || inner[0] != '[' || bytes.ContainsAny(inner, `"{tfn`) ||
+			bytes.Count(inner, []byte("[")) != 1 {
 			return nil, false
 		}
 		inner = bytes.TrimSpace(inner[1 : len(inner)-1])
@@ -106,7 +107,8 @@ func (l *Library) readLists(f *fields, lists []json.RawMessage) ([][]int32, bool
 			x, err := strconv.ParseFloat(string(bytes.TrimSpace(word)), 64)
 			id := int32(x)
 			if err != nil || float64(id) != x || id < 0 || int(id) >= l.Vocabulary {
-				f.wrong("prompt", "prompt %d holds %v, which is no token of this model: ids are 0 to %d", i, x, l.Vocabulary-1)
+				f.wrong("prompt", "prompt %d holds %v, which is no token of this model: ids are 0 to %d", i, x,
+					l.Vocabulary-1)
 				return nil, true
 			}
 			all[i] = append(all[i], id)
@@ -155,7 +157,8 @@ func (l *Library) tooLarge(key, what string, n int) *Error {
 	if n/l.longest < l.MaxLen {
 		return nil
 	}
-	e := invalid(key, "%s: %s has %d bytes, more than %d tokens of at most %d bytes, and a sequence may have %d with its answer",
+	e := invalid(key,
+		"%s: %s has %d bytes, more than %d tokens of at most %d bytes, and a sequence may have %d with its answer",
 		key, what, n, l.MaxLen, l.longest, l.MaxLen)
 	e.Code = "context_length_exceeded"
 	return e

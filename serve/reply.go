@@ -14,7 +14,8 @@ type reply struct {
 }
 
 func newReply(r *request) reply {
-	out := reply{ID: "cmpl-" + randomText(24), Object: "text_completion", Created: time.Now().Unix(), Model: r.model.Name}
+	out := reply{ID: "cmpl-" + randomText(24), Object: "text_completion", Created: time.Now().Unix(),
+		Model: r.model.Name}
 	if r.chat {
 		out.ID, out.Object = "chat"+out.ID, "chat.completion"
 	}
@@ -88,7 +89,8 @@ func (l *Library) whole(ctx context.Context, a *answering) (any, error) {
 
 // textLogprobs begins the logprobs of answer i, with the prompt's tokens where it is repeated.
 func (l *Library) textLogprobs(a *answering, i int, prompt []Scored, echo bool) *textLogprobs {
-	t := &textLogprobs{Tokens: []string{}, TokenLogprobs: []*float64{}, TopLogprobs: []map[string]float64{}, TextOffset: []int{}}
+	t := &textLogprobs{Tokens: []string{}, TokenLogprobs: []*float64{}, TopLogprobs: []map[string]float64{},
+		TextOffset: []int{}}
 	if echo {
 		t.push(l.tokenText(a.at(i).IDs[0]), nil, nil)
 		for _, s := range prompt {
@@ -103,7 +105,8 @@ func (l *Library) chatChoice(a *answering, i int, w *whole) chatChoice {
 	text := reader.push(w.text.String())
 	rest, calls := reader.finish()
 	text += rest
-	c := chatChoice{Index: i, Message: chatMessage{Role: "assistant", Content: &text, ToolCalls: calls}, Finish: a.finish(i, len(calls) > 0)}
+	c := chatChoice{Index: i, Message: chatMessage{Role: "assistant", Content: &text, ToolCalls: calls},
+		Finish: a.finish(i, len(calls) > 0)}
 	if text == "" && len(calls) > 0 {
 		c.Message.Content = nil
 	}

@@ -37,7 +37,8 @@ type request struct {
 }
 
 // ignored are parameters that change no answer of this server.
-var ignored = []string{"user", "metadata", "store", "parallel_tool_calls", "service_tier", "safety_identifier", "prompt_cache_key", "prompt_cache_retention"}
+var ignored = []string{"user", "metadata", "store", "parallel_tool_calls", "service_tier", "safety_identifier",
+	"prompt_cache_key", "prompt_cache_retention"}
 
 // unserved are parameters that would change the answer and that this server does not have.
 var unserved = map[string]string{
@@ -177,7 +178,8 @@ func as[T any](raw []byte) (v T, ok bool) {
 // fits checks a request's lengths, and sets MaxTokens where it is what is left.
 func (l *Library) fits(r *request) *Error {
 	if n := r.n * len(r.prompts); n > maxAnswers {
-		return invalid("n", "n: %d answers to each of %d prompts are %d, want at most %d in one request", r.n, len(r.prompts), n, maxAnswers)
+		return invalid("n", "n: %d answers to each of %d prompts are %d, want at most %d in one request", r.n,
+			len(r.prompts), n, maxAnswers)
 	}
 	what, from := "the prompt", "prompt"
 	if r.chat {
@@ -193,7 +195,9 @@ func (l *Library) fits(r *request) *Error {
 	case r.fill:
 		r.sampling.MaxTokens = l.MaxLen - longest
 	case longest+r.sampling.MaxTokens > l.MaxLen:
-		e := invalid("max_tokens", "max_tokens: %s has %d tokens, %d more are above the %d that a sequence may have; ask for at most %d", what, longest, r.sampling.MaxTokens, l.MaxLen, l.MaxLen-longest)
+		e := invalid("max_tokens",
+			"max_tokens: %s has %d tokens, %d more are above the %d that a sequence may have; ask for at most %d", what,
+			longest, r.sampling.MaxTokens, l.MaxLen, l.MaxLen-longest)
 		e.Code = "context_length_exceeded"
 		return e
 	}

@@ -67,7 +67,8 @@ func (l *Library) conversation(body []byte) (*request, *Error) {
 			return nil, err
 		}
 	} else if tools != nil && r.sampling.Form != nil {
-		return nil, invalid("response_format", "response_format: the answer is to be JSON, and tools may be called: set tool_choice to none, or to the call that is wanted")
+		return nil, invalid("response_format", "response_format: the answer is to be JSON, and tools may be called: "+
+			"set tool_choice to none, or to the call that is wanted")
 	}
 	r.prompts = []prompt{p}
 	return r, l.fits(r)

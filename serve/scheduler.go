@@ -79,14 +79,15 @@ type Stats struct {
 
 // NewScheduler makes a scheduler whose Run is still to be called. At most waiting requests queue.
 func NewScheduler(e Engine, waiting int) *Scheduler {
-	s := &Scheduler{engine: e, most: waiting, wake: make(chan struct{}, 1), done: make(chan struct{}), slots: make([]running, e.Slots())}
+	s := &Scheduler{engine: e, most: waiting, wake: make(chan struct{}, 1), done: make(chan struct{}),
+		slots: make([]running, e.Slots())}
 	s.ctx, s.cut = context.WithCancelCause(context.Background())
 	s.stats.Slots = e.Slots()
 	return s
 }
 
-// Submit queues a request's sequences. It never waits. Once it has returned without error, every sequence's End is called.
-// A cancelled ctx ends those that are not through.
+// Submit queues a request's sequences. It never waits. Once it has returned without error, every sequence's End is
+// called. A cancelled ctx ends those that are not through.
 func (s *Scheduler) Submit(ctx context.Context, all ...*Sequence) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,8 +160,8 @@ func (s *Scheduler) Close(ctx context.Context) error {
 	return s.err
 }
 
-// Run shares the engine out until Close, or until it gives up. It is called once, by the goroutine that made the engine: a GPU's
-// belongs to that one's thread.
+// Run shares the engine out until Close, or until it gives up. It is called once, by the goroutine that made the
+// engine: a GPU's belongs to that one's thread.
 func (s *Scheduler) Run() {
 	defer close(s.done)
 	failures := 0

@@ -90,7 +90,8 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestQueueIsBounded: what is above the bound is refused at once, with a time to come back, and nothing of others is lost.
+// TestQueueIsBounded: what is above the bound is refused at once, with a time to come back, and nothing of others is
+// lost.
 func TestQueueIsBounded(t *testing.T) {
 	s, e, k := gated(t, 2)
 	ctx := context.Background()
@@ -174,7 +175,8 @@ func TestClose(t *testing.T) {
 		}
 	}
 	close(e.gate)
-	if err := s.Close(context.Background()); err != nil || k.errs["a"] != nil || k.errs["b"] != nil || len(k.ended) != 2 {
+	if err := s.Close(context.Background()); err != nil || k.errs["a"] != nil || k.errs["b"] != nil ||
+		len(k.ended) != 2 {
 		t.Errorf("%v, %v", err, k.errs)
 	}
 	if err := s.Submit(context.Background(), &Sequence{}); !errors.Is(err, ErrClosing) {
@@ -217,7 +219,8 @@ func TestFailures(t *testing.T) {
 			t.Errorf("request %d: %d %s", i, status, text)
 		}
 	}
-	if err := <-w.done; err == nil || !strings.Contains(err.Error(), "3 steps in a row failed: secret: the card fell off the bus") {
+	if err := <-w.done; err == nil || !strings.Contains(err.Error(),
+		"3 steps in a row failed: secret: the card fell off the bus") {
 		t.Errorf("the server ends with %v", err)
 	}
 	mu.Lock()
@@ -238,7 +241,8 @@ func TestTimeout(t *testing.T) {
 	}
 	e.gate <- struct{}{}
 	status, text = w.post(t, "/v1/completions", `{"model":"base","prompt":"a","max_tokens":500,"stream":true}`)
-	if status == 200 && (!strings.Contains(text, `"code":"timeout"`) || strings.Contains(text, "[DONE]")) || status != 200 && status != 504 {
+	if status == 200 && (!strings.Contains(text, `"code":"timeout"`) || strings.Contains(text, "[DONE]")) ||
+		status != 200 && status != 504 {
 		t.Errorf("%d %s", status, text)
 	}
 }

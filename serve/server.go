@@ -86,7 +86,8 @@ func New(lib *Library, e Engine, o Options) (*Server, error) {
 		return nil, err
 	}
 	o.defaults()
-	s := &Server{lib: lib, o: o, guard: newGuard(o), scheduler: NewScheduler(e, o.Waiting), metrics: newMetrics(), intake: intake{most: o.MaxBodies}}
+	s := &Server{lib: lib, o: o, guard: newGuard(o), scheduler: NewScheduler(e, o.Waiting), metrics: newMetrics(),
+		intake: intake{most: o.MaxBodies}}
 	s.http = &http.Server{
 		Handler: s, ReadHeaderTimeout: o.HeaderTimeout, IdleTimeout: o.IdleTimeout, MaxHeaderBytes: maxHeaders,
 		ErrorLog: log.New(io.Discard, "", 0), // what clients do wrong on the wire is no news
@@ -94,7 +95,8 @@ func New(lib *Library, e Engine, o Options) (*Server, error) {
 	return s, nil
 }
 
-// Run computes the answers until Close, or until the engine is given up. It is called once, by the goroutine that made the engine.
+// Run computes the answers until Close, or until the engine is given up. It is called once, by the goroutine that made
+// the engine.
 func (s *Server) Run() { s.scheduler.Run() }
 
 // Serve answers until Close, or until the engine is given up, which is its error.
@@ -166,7 +168,8 @@ func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec := &recorder{ResponseWriter: w}
 	conn := http.NewResponseController(w)
-	_ = conn.SetReadDeadline(time.Now().Add(s.o.BodyTimeout)) // also where a body is not looked at: net/http reads what is left of it
+	// also where a body is not looked at: net/http reads what is left of it
+	_ = conn.SetReadDeadline(time.Now().Add(s.o.BodyTimeout))
 	_ = conn.SetWriteDeadline(time.Now().Add(s.o.WriteTimeout + s.o.BodyTimeout + s.o.Timeout))
 	defer func() {
 		if p := recover(); p != nil {
@@ -244,10 +247,12 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) *Error {
 	}
 	switch {
 	case method == "":
-		return refused(http.StatusNotFound, "unknown_url", "there is no %s here; %s are", clip(path), strings.Join(sortedKeys(paths), ", "))
+		return refused(http.StatusNotFound, "unknown_url", "there is no %s here; %s are", clip(path),
+			strings.Join(sortedKeys(paths), ", "))
 	case r.Method != method && !(r.Method == http.MethodHead && method == http.MethodGet):
 		w.Header().Set("Allow", method)
-		return refused(http.StatusMethodNotAllowed, "method_not_allowed", "%s takes %s, not %s", path, method, clip(r.Method))
+		return refused(http.StatusMethodNotAllowed, "method_not_allowed", "%s takes %s, not %s", path, method,
+			clip(r.Method))
 	}
 	if path != "/health" {
 		if err := s.guard.keyed(r); err != nil {
@@ -290,7 +295,8 @@ type modelCard struct {
 // models lists the models, or tells of one.
 func (s *Server) models(w http.ResponseWriter, name string) *Error {
 	card := func(m *Model) modelCard {
-		c := modelCard{ID: m.Name, Object: "model", Created: s.lib.Created.Unix(), OwnedBy: "tierlora", MaxLen: s.lib.MaxLen}
+		c := modelCard{ID: m.Name, Object: "model", Created: s.lib.Created.Unix(), OwnedBy: "tierlora",
+			MaxLen: s.lib.MaxLen}
 		if m.Adapter != "" && s.lib.Models[0].Adapter == "" {
 			c.Parent = s.lib.Models[0].Name
 		}
@@ -316,12 +322,15 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, rele
 	release = func() {}
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	if kind = strings.TrimSpace(strings.ToLower(kind)); kind != "application/json" {
-		return nil, release, refused(http.StatusUnsupportedMediaType, "unsupported_media_type", "the body is of type %q, want the header Content-Type: application/json", clip(kind))
+		return nil, release, refused(http.StatusUnsupportedMediaType, "unsupported_media_type",
+			"the body is of type %q, want the header Content-Type: application/json", clip(kind))
 	}
 	if coding := r.Header.Get("Content-Encoding"); coding != "" && coding != "identity" {
-		return nil, release, refused(http.StatusUnsupportedMediaType, "unsupported_encoding", "the body is packed (%s), want plain JSON", clip(coding))
+		return nil, release, refused(http.StatusUnsupportedMediaType, "unsupported_encoding",
+			"the body is packed (%s), want plain JSON", clip(coding))
 	}
-	large := refused(http.StatusRequestEntityTooLarge, "request_too_large", "the body has more than %d bytes", s.o.MaxBody)
+	large := refused(http.StatusRequestEntityTooLarge, "request_too_large", "the body has more than %d bytes",
+		s.o.MaxBody)
 	if r.ContentLength > s.o.MaxBody {
 		return nil, release, large
 	}
@@ -330,13 +339,16 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, rele
 	var slow net.Error
 	switch {
 	case errors.Is(err, errFull):
-		return nil, release, refused(http.StatusTooManyRequests, "requests_too_large", "the requests at hand have %d MB together: ask again later", s.o.MaxBodies>>20)
+		return nil, release, refused(http.StatusTooManyRequests, "requests_too_large",
+			"the requests at hand have %d MB together: ask again later", s.o.MaxBodies>>20)
 	case errors.As(err, &tooLarge):
 		return nil, release, large
 	case errors.As(err, &slow) && slow.Timeout():
-		return nil, release, refused(http.StatusRequestTimeout, "request_timeout", "the body did not arrive within %v", s.o.BodyTimeout)
+		return nil, release, refused(http.StatusRequestTimeout, "request_timeout", "the body did not arrive within %v",
+			s.o.BodyTimeout)
 	case err != nil:
-		return nil, release, refused(http.StatusBadRequest, "incomplete_body", "the body is not whole: it ended after %d bytes", len(body))
+		return nil, release, refused(http.StatusBadRequest, "incomplete_body",
+			"the body is not whole: it ended after %d bytes", len(body))
 	}
 	// From here on reading only finds out that the client is gone.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
@@ -344,7 +356,8 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, rele
 }
 
 // request reads a body and takes it apart. The body counts until then.
-func (s *Server) request(w http.ResponseWriter, r *http.Request, read func([]byte) (*request, *Error)) (req *request, wrong *Error) {
+func (s *Server) request(w http.ResponseWriter, r *http.Request,
+	read func([]byte) (*request, *Error)) (req *request, wrong *Error) {
 	body, release, wrong := s.body(w, r)
 	defer release()
 	if wrong != nil {
@@ -412,7 +425,8 @@ func (s *Server) failed(r *http.Request, err error) *Error {
 	return asError(err)
 }
 
-// retryAfter guesses in seconds when a slot is free: how long a request took lately, times those that wait for each slot.
+// retryAfter guesses in seconds when a slot is free: how long a request took lately, times those that wait for each
+// slot.
 func (s *Server) retryAfter() int {
 	stats := s.scheduler.Stats()
 	guess := s.metrics.mean().Seconds() * float64(stats.Waiting+1) / float64(stats.Slots)

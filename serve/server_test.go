@@ -68,20 +68,24 @@ func decode[T any](t testing.TB, text string) (v T) {
 
 func TestChatCompletion(t *testing.T) {
 	w := open(t, library(t, talkTemplate), newFake(t, 2), Options{})
-	status, text := w.post(t, "/v1/chat/completions", `{"model":"one","messages":[{"role":"user","content":"hi"}],"seed":3,"n":2,"max_tokens":4,"logprobs":true,"top_logprobs":2}`)
+	status, text := w.post(t, "/v1/chat/completions",
+		`{"model":"one","messages":[{"role":"user","content":"hi"}],"seed":3,"n":2,"max_tokens":4,"logprobs":true,"top_logprobs":2}`)
 	got := decode[chatReply](t, text)
-	if status != 200 || got.Object != "chat.completion" || !strings.HasPrefix(got.ID, "chatcmpl-") || got.Model != "one" || len(got.Choices) != 2 {
+	if status != 200 || got.Object != "chat.completion" || !strings.HasPrefix(got.ID, "chatcmpl-") ||
+		got.Model != "one" || len(got.Choices) != 2 {
 		t.Fatalf("%d %s", status, text)
 	}
 	for i, c := range got.Choices {
-		if c.Index != i || c.Message.Role != "assistant" || c.Message.Content == nil || len(c.Logprobs.Content) == 0 || len(c.Logprobs.Content[0].Top) != 2 {
+		if c.Index != i || c.Message.Role != "assistant" || c.Message.Content == nil || len(c.Logprobs.Content) == 0 ||
+			len(c.Logprobs.Content[0].Top) != 2 {
 			t.Errorf("choice %d: %s", i, text)
 		}
 	}
 	if a, b := *got.Choices[0].Message.Content, *got.Choices[1].Message.Content; a == b {
 		t.Errorf("two answers are the same: %q", a)
 	}
-	if u := got.Usage; u.PromptTokens < 5 || u.TotalTokens != u.PromptTokens+u.CompletionTokens || u.CompletionTokens < 2 {
+	if u := got.Usage; u.PromptTokens < 5 || u.TotalTokens != u.PromptTokens+u.CompletionTokens ||
+		u.CompletionTokens < 2 {
 		t.Errorf("usage %+v", u)
 	}
 }
@@ -131,7 +135,8 @@ func TestStreamEqualsWhole(t *testing.T) {
 	}
 	for i, c := range whole.Choices {
 		if texts[i] != *c.Message.Content || finish[i] != c.Finish || tokens[i] != len(c.Logprobs.Content) {
-			t.Errorf("choice %d: streamed %q, %s, %d tokens; whole %q, %s, %d", i, texts[i], finish[i], tokens[i], *c.Message.Content, c.Finish, len(c.Logprobs.Content))
+			t.Errorf("choice %d: streamed %q, %s, %d tokens; whole %q, %s, %d", i, texts[i], finish[i], tokens[i],
+				*c.Message.Content, c.Finish, len(c.Logprobs.Content))
 		}
 	}
 	if use == nil || *use != whole.Usage {
@@ -158,8 +163,10 @@ func TestStreamEqualsWhole(t *testing.T) {
 		}
 	}
 	for i, c := range plain.Choices {
-		if texts[i] != c.Text || finish[i] != *c.Finish || fmt.Sprint(probs[i].Tokens, probs[i].TextOffset) != fmt.Sprint(c.Logprobs.Tokens, c.Logprobs.TextOffset) {
-			t.Errorf("completion %d: streamed %q, %s, %v; whole %q, %s, %v", i, texts[i], finish[i], probs[i], c.Text, *c.Finish, c.Logprobs)
+		if texts[i] != c.Text || finish[i] != *c.Finish || fmt.Sprint(probs[i].Tokens,
+			probs[i].TextOffset) != fmt.Sprint(c.Logprobs.Tokens, c.Logprobs.TextOffset) {
+			t.Errorf("completion %d: streamed %q, %s, %v; whole %q, %s, %v", i, texts[i], finish[i], probs[i], c.Text,
+				*c.Finish, c.Logprobs)
 		}
 	}
 }
@@ -168,14 +175,18 @@ func TestStreamEqualsWhole(t *testing.T) {
 func TestScoring(t *testing.T) {
 	w := open(t, library(t, talkTemplate), newFake(t, 2), Options{})
 	for _, tokens := range []int{0, 1} {
-		_, text := w.post(t, "/v1/completions", fmt.Sprintf(`{"model":"base","prompt":[[1,300,301],[1,400,401,402]],"temperature":0,"max_tokens":%d,"logprobs":1,"seed":1234,"echo":true}`, tokens))
+		_, text := w.post(t, "/v1/completions",
+			fmt.Sprintf(
+				`{"model":"base","prompt":[[1,300,301],[1,400,401,402]],"temperature":0,"max_tokens":%d,"logprobs":1,"seed":1234,"echo":true}`, tokens))
 		got := decode[textReply](t, text)
 		if len(got.Choices) != 2 {
 			t.Fatal(text)
 		}
 		for i, c := range got.Choices {
 			p := c.Logprobs
-			if n := 3 + i + tokens; len(p.Tokens) != n || len(p.TokenLogprobs) != n || len(p.TopLogprobs) != n || len(p.TextOffset) != n || p.TokenLogprobs[0] != nil || *p.TokenLogprobs[1] != 0 || *p.TokenLogprobs[2] != -1 || *c.Finish != "length" {
+			if n := 3 + i + tokens; len(p.Tokens) != n || len(p.TokenLogprobs) != n || len(p.TopLogprobs) != n ||
+				len(p.TextOffset) != n || p.TokenLogprobs[0] != nil || *p.TokenLogprobs[1] != 0 ||
+				*p.TokenLogprobs[2] != -1 || *c.Finish != "length" {
 				t.Errorf("max_tokens %d, choice %d: %s", tokens, i, text)
 			}
 		}
@@ -201,12 +212,15 @@ func TestModelsHealthMetrics(t *testing.T) {
 	if status, text := w.get(t, "/v1/models/two", auth...); status != 200 || decode[modelCard](t, text).ID != "two" {
 		t.Errorf("%d %s", status, text)
 	}
-	if status, text := w.get(t, "/v1/models/three", auth...); status != 404 || !strings.Contains(text, `"code":"model_not_found"`) {
+	if status, text := w.get(t, "/v1/models/three", auth...); status != 404 ||
+		!strings.Contains(text, `"code":"model_not_found"`) {
 		t.Errorf("%d %s", status, text)
 	}
 	w.post(t, "/v1/completions", `{"model":"base","prompt":"x","max_tokens":3,"temperature":0}`, auth...)
 	_, text = w.get(t, "/metrics", auth...)
-	for _, line := range []string{`trainer_requests_total{path="/v1/completions",status="200"} 1`, `trainer_requests_total{path="/v1/models",status="401"} 4`, "trainer_slots 2", "trainer_sequences_finished_total 1"} {
+	for _, line := range []string{`trainer_requests_total{path="/v1/completions",status="200"} 1`,
+		`trainer_requests_total{path="/v1/models",status="401"} 4`, "trainer_slots 2",
+		"trainer_sequences_finished_total 1"} {
 		if !strings.Contains(text, line+"\n") {
 			t.Errorf("no %s in\n%s", line, text)
 		}
@@ -242,7 +256,8 @@ func TestLoad(t *testing.T) {
 			defer wg.Done()
 			for round := range 3 {
 				model := []string{"base", "one", "two"}[(i+round)%3]
-				body := fmt.Sprintf(`{"model":%q,"prompt":"story %d","seed":%d,"temperature":0,"max_tokens":20`, model, i, i)
+				body := fmt.Sprintf(`{"model":%q,"prompt":"story %d","seed":%d,"temperature":0,"max_tokens":20`, model,
+					i, i)
 				var got string
 				if i%2 == 0 {
 					_, text := w.post(t, "/v1/completions", body+"}")

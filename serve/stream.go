@@ -178,7 +178,8 @@ func (s *streaming) writeChat(e *events, b *strings.Builder, event event) error 
 	if !s.begun[i] {
 		s.begun[i] = true
 		empty := ""
-		if err := s.chunk(e, b, &chatDelta{Index: i, Delta: delta{Role: "assistant", Content: &empty}}, nil, nil); err != nil {
+		if err := s.chunk(e, b, &chatDelta{Index: i, Delta: delta{Role: "assistant", Content: &empty}}, nil,
+			nil); err != nil {
 			return err
 		}
 	}
@@ -194,7 +195,8 @@ func (s *streaming) writeChat(e *events, b *strings.Builder, event event) error 
 		lp = s.lib.chatLogprobs(event.tokens, s.top)
 	}
 	if text != "" || lp != nil {
-		if err := s.chunk(e, b, &chatDelta{Index: i, Delta: delta{Content: &text}, Logprobs: lp}, nil, nil); err != nil {
+		if err := s.chunk(e, b, &chatDelta{Index: i, Delta: delta{Content: &text}, Logprobs: lp}, nil,
+			nil); err != nil {
 			return err
 		}
 	}

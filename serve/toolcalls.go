@@ -14,8 +14,8 @@ type callFormat struct {
 	begins func(text string) int
 	parse  func(text string) ([]call, bool) // from begins on
 	id     func() string
-	// A call that is asked for begins with opens; behind it comes JSON with name and key, in a list where listed says so. An
-	// empty key: the form is not JSON.
+	// A call that is asked for begins with opens; behind it comes JSON with name and key, in a list where listed says
+	// so. An empty key: the form is not JSON.
 	opens, key string
 	listed     bool
 }
@@ -37,20 +37,23 @@ type functionCall struct {
 func callsOf(template string) *callFormat {
 	switch {
 	case hasText(template, "<tool_call>"):
-		f := &callFormat{begins: mark("<tool_call>"), parse: parseHermes, id: longID, opens: "<tool_call>\n", key: "arguments"}
+		f := &callFormat{begins: mark("<tool_call>"), parse: parseHermes, id: longID, opens: "<tool_call>\n",
+			key: "arguments"}
 		if hasText(template, "<function=", "<arg_key>") { // calls between tags
 			f.key = ""
 		}
 		return f
 	case hasText(template, "[TOOL_CALLS]"):
-		f := &callFormat{marks: []string{"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"}, begins: mark("[TOOL_CALLS]"), parse: parseMistral, id: shortID,
+		f := &callFormat{marks: []string{"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"}, begins: mark("[TOOL_CALLS]"),
+			parse: parseMistral, id: shortID,
 			opens: "[TOOL_CALLS]", key: "arguments", listed: true}
 		if hasText(template, "[ARGS]") {
 			f.key = ""
 		}
 		return f
 	case hasText(template, "<|python_tag|>", `"parameters": dictionary`, `{"name": function name`):
-		return &callFormat{marks: []string{pythonTag}, begins: leading, parse: parseLlama, id: longID, key: "parameters"}
+		return &callFormat{marks: []string{pythonTag}, begins: leading, parse: parseLlama, id: longID,
+			key: "parameters"}
 	}
 	return nil
 }
@@ -75,7 +78,8 @@ func mark(sign string) func(string) int {
 // leading begins a call where the answer begins with one.
 func leading(text string) int {
 	trimmed := strings.TrimLeft(text, " \n")
-	if trimmed == "" || trimmed[0] == '{' || strings.HasPrefix(trimmed, pythonTag) || strings.HasPrefix(pythonTag, trimmed) {
+	if trimmed == "" || trimmed[0] == '{' || strings.HasPrefix(trimmed, pythonTag) ||
+		strings.HasPrefix(pythonTag, trimmed) {
 		return 0
 	}
 	return -1

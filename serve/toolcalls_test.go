@@ -18,21 +18,26 @@ const (
 // TestToolCalls: how each family writes calls, in pieces of every length, and what is none.
 func TestToolCalls(t *testing.T) {
 	for _, c := range []struct{ template, text, content, calls string }{
-		{hermes, `<tool_call>` + "\n" + `{"name": "look", "arguments": {"at": "sky"}}` + "\n</tool_call>", "", `look({"at":"sky"})`},
-		{hermes, "I look.\n<tool_call>{\"name\":\"a\",\"arguments\":{}}</tool_call>\n<tool_call>{\"name\":\"b\",\"arguments\":{\"x\":[1,2]}}</tool_call>", "I look.\n", `a({}) b({"x":[1,2]})`},
+		{hermes, `<tool_call>` + "\n" + `{"name": "look", "arguments": {"at": "sky"}}` + "\n</tool_call>", "",
+			`look({"at":"sky"})`},
+		{hermes,
+			"I look.\n<tool_call>{\"name\":\"a\",\"arguments\":{}}</tool_call>\n<tool_call>{\"name\":\"b\",\"arguments\":{\"x\":[1,2]}}</tool_call>", "I look.\n", `a({}) b({"x":[1,2]})`},
 		{hermes, `<tool_call>{"name":"a","arguments":{"n":1}}`, "", `a({"n":1})`},
 		{hermes, `<tool_call>{"name":"a","arguments":{"n":`, `<tool_call>{"name":"a","arguments":{"n":`, ""},
 		{hermes, `<tool_call>{"name":7}</tool_call>`, `<tool_call>{"name":7}</tool_call>`, ""},
 		{hermes, `1 <tool 2 < 3`, `1 <tool 2 < 3`, ""},
 		{hermes, `ends with <tool_c`, `ends with <tool_c`, ""},
-		{mistral, `[TOOL_CALLS] [{"name": "a", "arguments": {"x": 1}}, {"name": "b", "arguments": "{\"y\": 2}"}]`, "", `a({"x":1}) b({"y": 2})`},
+		{mistral, `[TOOL_CALLS] [{"name": "a", "arguments": {"x": 1}}, {"name": "b", "arguments": "{\"y\": 2}"}]`, "",
+			`a({"x":1}) b({"y": 2})`},
 		{mistral, `[TOOL_CALLS]a[ARGS]{"x": 1}[TOOL_CALLS]b[CALL_ID]123456789[ARGS]{}`, "", `a({"x":1}) b({})`},
 		{mistral, `[TOOL_CALLS] nonsense`, `[TOOL_CALLS] nonsense`, ""},
 		{llama, `{"name": "a", "parameters": {"x": "1"}}`, "", `a({"x":"1"})`},
-		{llama, `<|python_tag|>{"name": "a", "parameters": {}}; {"name": "b", "parameters": {"k": null}}`, "", `a({}) b({"k":null})`},
+		{llama, `<|python_tag|>{"name": "a", "parameters": {}}; {"name": "b", "parameters": {"k": null}}`, "",
+			`a({}) b({"k":null})`},
 		{llama, `{"answer": 42}`, `{"answer": 42}`, ""},
 		{llama, `The JSON is {"name": "a", "parameters": {}}`, `The JSON is {"name": "a", "parameters": {}}`, ""},
-		{"no format", `<tool_call>{"name":"a","arguments":{}}</tool_call>`, `<tool_call>{"name":"a","arguments":{}}</tool_call>`, ""},
+		{"no format", `<tool_call>{"name":"a","arguments":{}}</tool_call>`,
+			`<tool_call>{"name":"a","arguments":{}}</tool_call>`, ""},
 	} {
 		for _, size := range []int{1, 3, 7, 1000} {
 			r := callReader{format: callsOf(c.template)}
@@ -62,7 +67,8 @@ func TestToolCalls(t *testing.T) {
 // TestToolCallsOfAServer: tools reach the template, and calls come back in OpenAI's form, whole and streamed.
 func TestToolCallsOfAServer(t *testing.T) {
 	e := newFake(t, 1)
-	answer := []string{"Let me see. ", "<tool", "_call>\n{\"name\": \"look\",", " \"arguments\": {\"at\": \"sky\"}}\n</tool_call>", ""}
+	answer := []string{"Let me see. ", "<tool", "_call>\n{\"name\": \"look\",",
+		" \"arguments\": {\"at\": \"sky\"}}\n</tool_call>", ""}
 	var prompts []int
 	e.words = func(p infer.Prompt, _ string, _ Sampling, n int) string {
 		if n == 0 {
@@ -77,7 +83,8 @@ func TestToolCallsOfAServer(t *testing.T) {
 	}
 	_, text := w.post(t, "/v1/chat/completions", body(tools))
 	got := decode[chatReply](t, text).Choices[0]
-	if got.Finish != "tool_calls" || *got.Message.Content != "Let me see. " || len(got.Message.ToolCalls) != 1 || got.Message.ToolCalls[0].Function != (functionCall{"look", `{"at":"sky"}`}) {
+	if got.Finish != "tool_calls" || *got.Message.Content != "Let me see. " || len(got.Message.ToolCalls) != 1 ||
+		got.Message.ToolCalls[0].Function != (functionCall{"look", `{"at":"sky"}`}) {
 		t.Error(text)
 	}
 	_, text = w.post(t, "/v1/chat/completions", body(tools+`,"stream":true`))
@@ -93,12 +100,14 @@ func TestToolCallsOfAServer(t *testing.T) {
 			finish = *d.Finish
 		}
 	}
-	if content != "Let me see. " || finish != "tool_calls" || len(calls) != 1 || calls[0].Index == nil || *calls[0].Index != 0 || calls[0].Function.Name != "look" {
+	if content != "Let me see. " || finish != "tool_calls" || len(calls) != 1 || calls[0].Index == nil ||
+		*calls[0].Index != 0 || calls[0].Function.Name != "look" {
 		t.Error(text)
 	}
 	for _, more := range []string{"", tools + `,"tool_choice":"none"`} { // nobody asked for calls
 		_, text = w.post(t, "/v1/chat/completions", body(more))
-		if got := decode[chatReply](t, text).Choices[0]; got.Finish != "stop" || !strings.Contains(*got.Message.Content, "<tool_call>") {
+		if got := decode[chatReply](t, text).Choices[0]; got.Finish != "stop" || !strings.Contains(*got.Message.Content,
+			"<tool_call>") {
 			t.Error(text)
 		}
 	}
@@ -106,7 +115,8 @@ func TestToolCallsOfAServer(t *testing.T) {
 		t.Errorf("prompts of %v tokens: the tools did not reach the template", prompts)
 	}
 	// The conversation continues with the call and its result, and a developer's message is the system's.
-	status, text := w.post(t, "/v1/chat/completions", `{"model":"base","messages":[{"role":"developer","content":"Be kind."},{"role":"user","content":[{"type":"text","text":"hi"}]},
+	status, text := w.post(t, "/v1/chat/completions",
+		`{"model":"base","messages":[{"role":"developer","content":"Be kind."},{"role":"user","content":[{"type":"text","text":"hi"}]},
 		{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"look","arguments":"{\"at\":\"sky\"}"}}]},{"role":"tool","tool_call_id":"c1","content":"blue"}]}`)
 	if status != 200 {
 		t.Error(text)
@@ -116,12 +126,16 @@ func TestToolCallsOfAServer(t *testing.T) {
 // TestNoCallsInHistory: clients send back messages with every key of the reply, null or empty where nothing was called.
 // The prompt is the one without these keys, with templates that ask whether a message has calls.
 func TestNoCallsInHistory(t *testing.T) {
-	const template = "{% for m in messages %}{% if 'tool_calls' in m %}{% if m.tool_calls | length != 1 %}{{ raise_exception('one call') }}{% endif %}" +
-		"{{ m.role + m.content + m.tool_calls[0].function.name }}{% else %}{{ m.role + m.content }}{% endif %}</s>{% endfor %}"
+	const template = "{% for m in messages %}{% if 'tool_calls' in m %}{% if m.tool_calls | length != 1 %}{{ " +
+		"raise_exception('one call') }}{% endif %}" +
+		"{{ m.role + m.content + m.tool_calls[0].function.name }}{% else %}{{ m.role + m.content }}{% endif %}</s>{% " +
+		"endfor %}"
 	l := library(t, template)
 	prompt := func(plain, calling string) string {
 		t.Helper()
-		r, err := l.conversation([]byte(`{"model":"base","messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"hello"` + plain + `},{"role":"user","content":"look"},
+		r, err := l.conversation(
+			[]byte(`{"model":"base","messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"hello"` +
+				plain + `},{"role":"user","content":"look"},
 			{"role":"assistant"` + calling + `,"tool_calls":[{"id":"c1","type":"function","function":{"name":"look","arguments":"{}"}}]},{"role":"tool","tool_call_id":"c1","content":"blue"}]}`))
 		if err != nil {
 			t.Fatalf("%s%s: %v", plain, calling, err)
@@ -129,7 +143,8 @@ func TestNoCallsInHistory(t *testing.T) {
 		return fmt.Sprint(r.prompts[0].IDs)
 	}
 	want := prompt("", `,"content":""`)
-	for _, plain := range []string{`,"tool_calls":[]`, `,"tool_calls":null`, `,"tool_calls":null,"function_call":null,"refusal":null,"annotations":[],"audio":null`} {
+	for _, plain := range []string{`,"tool_calls":[]`, `,"tool_calls":null`,
+		`,"tool_calls":null,"function_call":null,"refusal":null,"annotations":[],"audio":null`} {
 		for _, calling := range []string{"", `,"content":null`} {
 			if got := prompt(plain, calling); got != want {
 				t.Errorf("%s%s: %q, want %q", plain, calling, got, want)

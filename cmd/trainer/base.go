@@ -33,7 +33,8 @@ func findModel(ctx context.Context, c *console, env session.Env, model *string, 
 		return usage(fmt.Errorf("%w; name a model: --model DIR", err))
 	}
 	if err := checkModel(ctx, *model, env); err != nil {
-		return unfit(fmt.Errorf("the base model that adapter %s names: %w; name where it is now: --model DIR", dir, err))
+		return unfit(fmt.Errorf("the base model that adapter %s names: %w; name where it is now: --model DIR", dir,
+			err))
 	}
 	c.say("base model: %s, which the adapter names", *model)
 	return nil
@@ -48,8 +49,8 @@ func findBase(ctx context.Context, l *config.Loaded, c *console, env session.Env
 	return err
 }
 
-// takeStorage finds the base model. Where its weights are quantised already, a configuration without a section quantization takes
-// them as they are; note says so.
+// takeStorage finds the base model. Where its weights are quantised already, a configuration without a section
+// quantization takes them as they are; note says so.
 func takeStorage(ctx context.Context, l *config.Loaded, env session.Env) (note string, err error) {
 	name := l.Spec.BaseModel
 	if err := checkModel(ctx, name, env); err != nil || !l.AssumedStorage {
@@ -60,7 +61,8 @@ func takeStorage(ctx context.Context, l *config.Loaded, env session.Env) (note s
 		return "", nil
 	}
 	l.Spec.Quantization = have
-	return fmt.Sprintf("the weights of %s are quantised already: adapter %s takes them as they are, %d bits, type %s, double_quant %v",
+	return fmt.Sprintf("the weights of %s are quantised already: adapter %s takes them as they are, %d bits, type "+
+		"%s, double_quant %v",
 		name, l.Spec.Adapter, have.Bits, have.Type, have.DoubleQuant), nil
 }
 
@@ -91,7 +93,8 @@ func checkAdapter(dir string) error {
 		return nil
 	}
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return usage(fmt.Errorf("--adapter %s: it is a file; name the folder in PEFT's format, which has adapter_config.json and adapter_model.safetensors", dir))
+		return usage(fmt.Errorf("--adapter %s: it is a file; name the folder in PEFT's format, which has "+
+			"adapter_config.json and adapter_model.safetensors", dir))
 	}
 	if _, err := os.Stat(filepath.Join(dir, "adapter_config.json")); err != nil {
 		return usage(fmt.Errorf("--adapter %s: no adapter folder in PEFT's format: %w%s", dir, err, adapterWithin(dir)))
@@ -148,7 +151,8 @@ func openTokenizer(ctx context.Context, name string, env session.Env) (*tokenize
 }
 
 // openData reads the data of a configuration as a run does, to be shown.
-func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer, folder fs.FS, env session.Env) (*dataset.Set, *dataset.Report, error) {
+func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer, folder fs.FS,
+	env session.Env) (*dataset.Set, *dataset.Report, error) {
 	c := s.Dataset
 	c.Seed, c.Progress = s.Seed, env.Reading
 	c.Preferences = objective.Preferences(s.Objective())

@@ -41,7 +41,8 @@ type benchOptions struct {
 }
 
 // ofShapes are the flags that say what a configuration says by itself.
-var ofShapes = []string{"batch", "length", "r", "targets", "target-parameters", "dense", "precision", "dequantised", "decoded", "checkpointing", "base-sharding", "context-parallel", "gpu"}
+var ofShapes = []string{"batch", "length", "r", "targets", "target-parameters", "dense", "precision", "dequantised",
+	"decoded", "checkpointing", "base-sharding", "context-parallel", "gpu"}
 
 func newBench(c *console) *cobra.Command {
 	o := &benchOptions{Options: bench.Options{LoRA: adapter.Default()}}
@@ -90,10 +91,13 @@ here and runs nothing.`,
 	f.IntVar(&o.Length, "length", 512, "tokens a row")
 	f.IntVar(&o.LoRA.R, "r", o.LoRA.R, "rank")
 	f.StringSliceVar(&o.targets, "targets", o.LoRA.TargetModules, "modules to adapt, or all-linear")
-	f.StringSliceVar(&o.parameters, "target-parameters", nil, "parameters of experts to adapt beside --targets, as lora.target_parameters names them")
+	f.StringSliceVar(&o.parameters, "target-parameters", nil,
+		"parameters of experts to adapt beside --targets, as lora.target_parameters names them")
 	f.BoolVar(&o.dense, "dense", false, "keep the base weights unquantised")
-	f.BoolVar(&o.decode, "decode", false, "time generation in place of training: a token of each of --slots sequences that hold --length tokens")
-	f.IntSliceVar(&o.slots, "slots", []int{1, 2, 4, 8, 16, 32, 64}, "with --decode: sequences at the same time, a line each")
+	f.BoolVar(&o.decode, "decode", false,
+		"time generation in place of training: a token of each of --slots sequences that hold --length tokens")
+	f.IntSliceVar(&o.slots, "slots", []int{1, 2, 4, 8, 16, 32, 64},
+		"with --decode: sequences at the same time, a line each")
 	f.IntVar(&o.Warmup, "warmup", 5, "steps before the timed ones")
 	f.IntVar(&o.Steps, "steps", 10, "timed steps")
 	f.StringVar(&o.Device, "device", "auto", "cpu, cuda or auto; with a configuration short for --set device=")
@@ -103,17 +107,21 @@ here and runs nothing.`,
 	if err := f.MarkHidden("decoded"); err != nil {
 		panic(err) // the flag stands one line above
 	}
-	f.StringVar(&o.Checkpointing, "checkpointing", "none", "none, selective, full, offload, or auto: the fastest that fits")
-	f.StringVar(&o.BaseSharding, "base-sharding", "auto", "auto, never or always: each of several devices holds a slice of the base model")
+	f.StringVar(&o.Checkpointing, "checkpointing", "none",
+		"none, selective, full, offload, or auto: the fastest that fits")
+	f.StringVar(&o.BaseSharding, "base-sharding", "auto",
+		"auto, never or always: each of several devices holds a slice of the base model")
 	f.IntVar(&o.Context, "context-parallel", 1, "so many of the devices share each row's tokens")
 	gpuVar(cmd, &o.chip, " and run nothing")
 	f.BoolVar(&o.byType, "by-type", false, "print operations apart by the type of their result")
 	f.BoolVar(&o.byLayer, "by-layer", false, "print layers, forward and backward, in place of operations")
-	f.BoolVar(&o.StepsAlone, "steps-alone", false, "time whole steps alone: no calls, parts and ceilings, as for a profiler")
+	f.BoolVar(&o.StepsAlone, "steps-alone", false,
+		"time whole steps alone: no calls, parts and ceilings, as for a profiler")
 	pathVar(cmd, &o.trace, "trace", "", "write one step as a timeline (Trace Event JSON) to `FILE`")
 	pathVar(cmd, &o.compare, "compare", "", "judge against an earlier report, a `FILE` that --json printed")
 	f.BoolVar(&o.otherwise, "compare-anyway", false, "compare reports of different work or devices too")
-	f.BoolVar(&o.fails, "fail-on-regression", false, "with --compare: exit code 1 where the step is slower beyond the spread of both")
+	f.BoolVar(&o.fails, "fail-on-regression", false,
+		"with --compare: exit code 1 where the step is slower beyond the spread of both")
 	f.BoolVar(&o.json, "json", false, "print as JSON")
 	workersVar(cmd, &o.workers)
 	c.downloadFlag(cmd)
@@ -124,11 +132,13 @@ here and runs nothing.`,
 func (o *benchOptions) check(cmd *cobra.Command) error {
 	switch f := cmd.Flags(); {
 	case o.Shape == "" && o.config.config == "":
-		return usage(errors.New("bench times a configuration (trainer bench FILE.yaml) or a shape (--shape NAME): name one"))
+		return usage(
+			errors.New("bench times a configuration (trainer bench FILE.yaml) or a shape (--shape NAME): name one"))
 	case o.Shape != "" && o.config.config != "":
 		return usage(errors.New("bench takes a configuration or --shape, not both"))
 	case o.Steps < 1 || o.Warmup < 0:
-		return usage(fmt.Errorf("--steps %d --warmup %d: at least one step, and no less than 0 before it", o.Steps, o.Warmup))
+		return usage(fmt.Errorf("--steps %d --warmup %d: at least one step, and no less than 0 before it",
+			o.Steps, o.Warmup))
 	case o.Context < 1:
 		return usage(fmt.Errorf("--context-parallel %d: at least one device", o.Context))
 	case o.StepsAlone && (o.trace != "" || o.byType || o.byLayer):
@@ -144,7 +154,8 @@ func (o *benchOptions) check(cmd *cobra.Command) error {
 	case o.Shape == "":
 		for _, name := range ofShapes {
 			if f.Changed(name) {
-				return usage(fmt.Errorf("--%s is of --shape; a configuration says it by itself, or --set KEY=VALUE does", name))
+				return usage(
+					fmt.Errorf("--%s is of --shape; a configuration says it by itself, or --set KEY=VALUE does", name))
 			}
 		}
 	}
@@ -183,7 +194,8 @@ func (o *benchOptions) measure(ctx context.Context, c *console, device bool) (be
 	if o.Shape == "" {
 		return o.measureConfig(ctx, c, device)
 	}
-	o.LoRA.TargetModules, o.LoRA.TargetParameters, o.VRAM, o.Devices = o.targets, append([]string{}, o.parameters...), o.config.vram, deviceList(o.config.device)
+	o.LoRA.TargetModules, o.LoRA.TargetParameters, o.VRAM, o.Devices = o.targets, append([]string{}, o.parameters...),
+		o.config.vram, deviceList(o.config.device)
 	if err := o.Check(); err != nil {
 		return bench.Report{}, usage(err)
 	}
@@ -217,7 +229,8 @@ func (o *benchOptions) measureConfig(ctx context.Context, c *console, device boo
 	if err := findBase(ctx, &loaded, c, env.Env); err != nil {
 		return bench.Report{}, err
 	}
-	r, err := bench.RunConfig(ctx, loaded.Spec, o.Measure, env, string(config.Render(config.WithoutSecrets(workOf(loaded.Spec)))))
+	r, err := bench.RunConfig(ctx, loaded.Spec, o.Measure, env,
+		string(config.Render(config.WithoutSecrets(workOf(loaded.Spec)))))
 	r.Config = o.config.config
 	return r, err
 }
@@ -225,7 +238,8 @@ func (o *benchOptions) measureConfig(ctx context.Context, c *console, device boo
 // workOf is a configuration without what does not decide a step's work.
 func workOf(s train.Spec) train.Spec {
 	s.OutputDir, s.Expect, s.Device = "", train.Expect{}, ""
-	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.LoggingSteps, s.Training.ReportTo = "", 0, 0, 0, nil
+	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.LoggingSteps, s.Training.ReportTo =
+		"", 0, 0, 0, nil
 	s.Training.SavesPerEpoch, s.Training.EvalsPerEpoch = 0, 0
 	return s
 }
@@ -263,7 +277,8 @@ type compared struct {
 func (o *benchOptions) judge(c *console, old, now bench.Report) error {
 	cmp := bench.Compare(old, now)
 	if len(cmp.Differ) > 0 && !o.otherwise {
-		return usage(fmt.Errorf("--compare %s: this is no report of the same work on the same device: %s; --compare-anyway compares the two all the same",
+		return usage(fmt.Errorf("--compare %s: this is no report of the same work on the same device: %s; "+
+			"--compare-anyway compares the two all the same",
 			words.ShellQuote(o.compare), strings.Join(cmp.Differ, "; ")))
 	}
 	if o.json {
@@ -275,7 +290,9 @@ func (o *benchOptions) judge(c *console, old, now bench.Report) error {
 		printComparison(c.out, cmp)
 	}
 	if o.fails && cmp.Slower() {
-		return &exitError{code: exitFailed, err: fmt.Errorf("a step takes %.2f times as long as in %s, beyond the spread of both", cmp.Lines[0].Ratio, words.ShellQuote(o.compare))}
+		return &exitError{code: exitFailed,
+			err: fmt.Errorf("a step takes %.2f times as long as in %s, beyond the spread of both", cmp.Lines[0].Ratio,
+				words.ShellQuote(o.compare))}
 	}
 	return nil
 }
@@ -283,15 +300,18 @@ func (o *benchOptions) judge(c *console, old, now bench.Report) error {
 // print writes a report for a person.
 func (o *benchOptions) print(w io.Writer, r bench.Report) {
 	if o.Chip != nil {
-		fmt.Fprintf(w, "%s %dx%d on %s: %s; held %s, planned in %.2f s\n", r.Shape, o.Batch, o.Length, r.Device, r.Layout, session.FormatBytes(r.Held), r.Planned)
+		fmt.Fprintf(w, "%s %dx%d on %s: %s; held %s, planned in %.2f s\n", r.Shape, o.Batch, o.Length, r.Device,
+			r.Layout, session.FormatBytes(r.Held), r.Planned)
 		printMemory(w, r)
 		for _, l := range r.Peak {
 			fmt.Fprintf(w, "  %10.1f MiB  %5d values  %s\n", float64(l.Bytes)/(1<<20), l.Values, l.Kernel)
 		}
 		return
 	}
-	fmt.Fprintf(w, "%s %dx%d on %s, %s: median %.2f ms (%.2f to %.2f), %.0f tokens/s; pipelined %.2f ms; load %.1f s, first step %.2f s; held %s\n",
-		r.Shape, r.Batch, r.Length, devicesOf(r), r.Precision, r.Median, r.Fastest, r.Slowest, r.PerSec, r.Pipelined, r.Load, r.First, session.FormatBytes(r.Held))
+	fmt.Fprintf(w, "%s %dx%d on %s, %s: median %.2f ms (%.2f to %.2f), %.0f tokens/s; pipelined %.2f ms; load %.1f "+
+		"s, first step %.2f s; held %s\n",
+		r.Shape, r.Batch, r.Length, devicesOf(r), r.Precision, r.Median, r.Fastest, r.Slowest, r.PerSec, r.Pipelined,
+		r.Load, r.First, session.FormatBytes(r.Held))
 	printMemory(w, r)
 	for _, n := range r.Notes {
 		fmt.Fprintf(w, "note: %s\n", n)
@@ -330,7 +350,8 @@ func printMemory(w io.Writer, r bench.Report) {
 // printCalls writes the table of operations, or of layers.
 func printCalls(w io.Writer, o *benchOptions, r bench.Report) {
 	c := r.Ceilings
-	fmt.Fprintf(w, "ceilings measured here: copy %.1f GB/s (%s), GEMM %.4g TFLOP/s (%s)", c.Copy/1e9, c.CopyOf, c.GEMM/1e12, c.GEMMOf)
+	fmt.Fprintf(w, "ceilings measured here: copy %.1f GB/s (%s), GEMM %.4g TFLOP/s (%s)", c.Copy/1e9, c.CopyOf,
+		c.GEMM/1e12, c.GEMMOf)
 	if c.Upload > 0 {
 		fmt.Fprintf(w, ", host to device %.1f GB/s, back %.1f", c.Upload/1e9, c.Download/1e9)
 	}
@@ -348,9 +369,11 @@ func printCalls(w io.Writer, o *benchOptions, r bench.Report) {
 		if l.Uncosted > 0 {
 			peak = "?"
 		}
-		fmt.Fprintf(w, "%10.3f %6.1f %7d %10.2f %12.4f %9s  %s\n", l.Ms, share(l.Ms, r.Waited), l.Calls, float64(l.Bytes)/1e6, float64(l.FLOPs)/1e9, peak, l.Kernel)
+		fmt.Fprintf(w, "%10.3f %6.1f %7d %10.2f %12.4f %9s  %s\n", l.Ms, share(l.Ms, r.Waited), l.Calls,
+			float64(l.Bytes)/1e6, float64(l.FLOPs)/1e9, peak, l.Kernel)
 	}
-	fmt.Fprintf(w, "%10.3f %6.1f  all calls; not covered %.3f ms of the %.3f that the same step takes in its parts\n", r.Covered, share(r.Covered, r.Waited), r.Waited-r.Covered, r.Waited)
+	fmt.Fprintf(w, "%10.3f %6.1f  all calls; not covered %.3f ms of the %.3f that the same step takes in its parts\n",
+		r.Covered, share(r.Covered, r.Waited), r.Waited-r.Covered, r.Waited)
 	if i := slices.IndexFunc(r.Ops, func(l bench.ProfileLine) bool { return l.Uncosted > 0 }); i >= 0 {
 		fmt.Fprintf(w, "?: %s and others marked so do not say what they move and compute\n", r.Ops[i].Kernel)
 	}
@@ -370,15 +393,18 @@ func printComparison(w io.Writer, c bench.Comparison) {
 	for _, d := range c.Made {
 		fmt.Fprintf(w, "changed  %s\n", d)
 	}
-	fmt.Fprintf(w, "%10s %23s %10s %23s %7s  %-18s  %s\n", "old ms", "spread", "new ms", "spread", "ratio", "verdict", "of")
+	fmt.Fprintf(w, "%10s %23s %10s %23s %7s  %-18s  %s\n", "old ms", "spread", "new ms", "spread", "ratio",
+		"verdict", "of")
 	for _, l := range c.Lines {
 		spread := func(s [2]float64) string { return fmt.Sprintf("%.3f to %.3f", s[0], s[1]) }
-		fmt.Fprintf(w, "%10.3f %23s %10.3f %23s %7.3f  %-18s  %s\n", l.Old, spread(l.OldFrom), l.New, spread(l.NewFrom), l.Ratio, l.Verdict, l.What)
+		fmt.Fprintf(w, "%10.3f %23s %10.3f %23s %7.3f  %-18s  %s\n", l.Old, spread(l.OldFrom), l.New, spread(l.NewFrom),
+			l.Ratio, l.Verdict, l.What)
 	}
 }
 
 // notOfDecode are the flags that say what only training has.
-var notOfDecode = []string{"batch", "r", "targets", "target-parameters", "dequantised", "decoded", "checkpointing", "gpu", "by-layer", "by-type", "trace", "compare", "compare-anyway", "fail-on-regression", "vram"}
+var notOfDecode = []string{"batch", "r", "targets", "target-parameters", "dequantised", "decoded", "checkpointing",
+	"gpu", "by-layer", "by-type", "trace", "compare", "compare-anyway", "fail-on-regression", "vram"}
 
 // checkDecode refuses flags that do not go with --decode.
 func (o *benchOptions) checkDecode(cmd *cobra.Command) error {
@@ -412,7 +438,8 @@ func (o *benchOptions) checkDecode(cmd *cobra.Command) error {
 }
 
 func (o *benchOptions) runDecode(ctx context.Context, c *console) error {
-	d := bench.DecodeOptions{Measure: o.Measure, Shape: o.Shape, Slots: o.slots, Length: o.Length, Device: o.Device, Precision: o.Precision}
+	d := bench.DecodeOptions{Measure: o.Measure, Shape: o.Shape, Slots: o.slots, Length: o.Length, Device: o.Device,
+		Precision: o.Precision}
 	if !o.dense {
 		q := quant.Default()
 		d.Quantization = &q
@@ -429,18 +456,22 @@ func (o *benchOptions) runDecode(ctx context.Context, c *console) error {
 }
 
 func printDecode(w io.Writer, r bench.DecodeReport) {
-	fmt.Fprintf(w, "%s, %s on %s: weights %s, %s of them read in a round; %d tokens a sequence, %s of cache\n", r.Shape, r.Precision, r.Device, r.Weights,
+	fmt.Fprintf(w, "%s, %s on %s: weights %s, %s of them read in a round; %d tokens a sequence, %s of cache\n", r.Shape,
+		r.Precision, r.Device, r.Weights,
 		session.FormatBytes(r.Read), r.Length, session.FormatBytes(r.Cache))
-	fmt.Fprintf(w, "prompt    %.0f tokens/s\n\n%10s %10s %10s %10s %10s %10s %8s\n", r.Prompt, "sequences", "ms", "fastest", "slowest", "tokens/s", "bound ms", "%")
+	fmt.Fprintf(w, "prompt    %.0f tokens/s\n\n%10s %10s %10s %10s %10s %10s %8s\n", r.Prompt, "sequences", "ms",
+		"fastest", "slowest", "tokens/s", "bound ms", "%")
 	for _, l := range r.Rounds {
-		fmt.Fprintf(w, "%10d %10.3f %10.3f %10.3f %10.0f %10.3f %8.1f\n", l.Slots, l.Ms, l.Fastest, l.Slowest, l.Tokens, l.Least, l.Percent)
+		fmt.Fprintf(w, "%10d %10.3f %10.3f %10.3f %10.0f %10.3f %8.1f\n", l.Slots, l.Ms, l.Fastest, l.Slowest, l.Tokens,
+			l.Least, l.Percent)
 	}
 	fmt.Fprintln(w, "\nThe bound is reading the weights and caches once, at the rate of a copy.")
 	for i, lines := range r.Calls {
 		if len(lines) == 0 {
 			continue
 		}
-		fmt.Fprintf(w, "\n%d sequences, one call after the other:\n%-44s %6s %10s %10s %8s\n", r.Rounds[i].Slots, "operation", "calls", "ms", "ceiling", "%")
+		fmt.Fprintf(w, "\n%d sequences, one call after the other:\n%-44s %6s %10s %10s %8s\n", r.Rounds[i].Slots,
+			"operation", "calls", "ms", "ceiling", "%")
 		for _, l := range lines[:min(len(lines), 14)] {
 			fmt.Fprintf(w, "%-44s %6d %10.3f %10.3f %8.1f\n", l.Kernel, l.Calls, l.Ms, l.Least, l.Percent)
 		}

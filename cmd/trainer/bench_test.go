@@ -21,13 +21,15 @@ func TestBenchConfig(t *testing.T) {
 	if code != 0 {
 		t.Fatal(code, errOut)
 	}
-	for _, want := range []string{"median ", "upload batch", "adapter and optimizer states to the host", "ceilings measured here: copy ", "model.layers.4, backward", "not covered "} {
+	for _, want := range []string{"median ", "upload batch", "adapter and optimizer states to the host",
+		"ceilings measured here: copy ", "model.layers.4, backward", "not covered "} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %q in\n%s", want, out)
 		}
 	}
 	var trace struct{ TraceEvents []any }
-	if data, err := os.ReadFile(filepath.Join(dir, "step.json")); err != nil || json.Unmarshal(data, &trace) != nil || len(trace.TraceEvents) < 300 {
+	if data, err := os.ReadFile(filepath.Join(dir, "step.json")); err != nil || json.Unmarshal(data, &trace) != nil ||
+		len(trace.TraceEvents) < 300 {
 		t.Errorf("timeline: %v, %d events", err, len(trace.TraceEvents))
 	}
 	if _, err := os.Stat(filepath.Join(dir, "runs")); err == nil {
@@ -35,7 +37,8 @@ func TestBenchConfig(t *testing.T) {
 	}
 	code, out, errOut = trainer(t, dir, nil, "", with("--json", "--by-type")...)
 	var r bench.Report
-	if err := json.Unmarshal([]byte(out), &r); code != 0 || err != nil || r.Config != "cpu_stories_quick" || r.Work == "" || len(r.Times) != 2 {
+	if err := json.Unmarshal([]byte(out), &r); code != 0 || err != nil || r.Config != "cpu_stories_quick" ||
+		r.Work == "" || len(r.Times) != 2 {
 		t.Fatalf("%d, %v, %+v, %s", code, err, r, errOut)
 	}
 	write := func(name string, change func(*bench.Report)) {

@@ -52,10 +52,13 @@ for a line break.`,
 	}
 	o.register(cmd, c)
 	f := cmd.Flags()
-	f.StringVar(&t.system, "system", "", "`TEXT` of a system message that comes first; left out, the one that the adapter was trained with, \"\" none")
-	f.IntVar(&t.options.MaxTokens, "max-tokens", chatTokens, "largest number of tokens of an answer, or what there is room for")
+	f.StringVar(&t.system, "system", "",
+		"`TEXT` of a system message that comes first; left out, the one that the adapter was trained with, \"\" none")
+	f.IntVar(&t.options.MaxTokens, "max-tokens", chatTokens,
+		"largest number of tokens of an answer, or what there is room for")
 	f.Float64Var(&t.options.Temperature, "temperature", 0, "sampling temperature; 0 takes the likeliest token")
-	f.Float64Var(&t.options.TopP, "top-p", 1, "nucleus sampling: choose among the likeliest tokens that make up this part of the probability")
+	f.Float64Var(&t.options.TopP, "top-p", 1,
+		"nucleus sampling: choose among the likeliest tokens that make up this part of the probability")
 	f.IntVar(&t.options.TopK, "top-k", 0, "choose among this many of the likeliest tokens; 0 = all")
 	f.Uint64Var(&t.options.Seed, "seed", 0, "seed of the sampling")
 	f.BoolVar(&t.json, "json", false, "print every answer as JSON, one a line")
@@ -84,7 +87,8 @@ func runChat(ctx context.Context, c *console, o engineFlags, t *talk) (err error
 	}
 	c.say("plan: %s on %s; %d tokens, %d bytes", o.model, e.On.Name(), e.MaxLen(), e.Need().Total())
 	if t.terminal {
-		c.say("%s", fold(t.name()+" answers; /help lists the commands, Ctrl-C stops an answer, Ctrl-D ends", foldWidth(c.err), 0))
+		c.say("%s", fold(t.name()+" answers; /help lists the commands, Ctrl-C stops an answer, Ctrl-D ends",
+			foldWidth(c.err), 0))
 		if state, err := term.GetState(int(in.Fd())); err == nil {
 			defer func() { _ = term.Restore(int(in.Fd()), state) }()
 		}
@@ -116,7 +120,8 @@ func (p *piped) next() (string, error) {
 	})
 }
 
-// joined reads a message of one or more lines: those that end with a backslash go on, and so do those between lines of """.
+// joined reads a message of one or more lines: those that end with a backslash go on, and so do those between lines of
+// """.
 func joined(read func() (string, error)) (string, error) {
 	const quotes = `"""`
 	var all []string
@@ -160,8 +165,8 @@ func joined(read func() (string, error)) (string, error) {
 	}
 }
 
-// typed reads from a terminal, with editing and history. The terminal is raw only while a line is read, so that Ctrl-C is a
-// signal during an answer.
+// typed reads from a terminal, with editing and history. The terminal is raw only while a line is read, so that Ctrl-C
+// is a signal during an answer.
 type typed struct {
 	file   *os.File
 	out    io.Writer

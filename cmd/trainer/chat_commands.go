@@ -29,15 +29,19 @@ var chatCommands map[string]chatCommand
 
 func init() { // they list themselves
 	chatCommands = map[string]chatCommand{
-		"adapter": {"/adapter [NAME|none]", "let another adapter answer, or the base model; without a name, list them", (*talk).switchTo},
-		"exit":    {"/exit", "end, as Ctrl-D does", func(*talk, context.Context, string) error { return errQuit }},
-		"help":    {"/help", "list the commands", (*talk).help},
-		"reset":   {"/reset", "begin a new conversation; the system message stays", (*talk).reset},
-		"retry":   {"/retry", "answer the last message again; with a temperature above 0, by the next seed", (*talk).retry},
-		"save":    {"/save FILE", "add the conversation to a JSONL file that training reads (format messages)", (*talk).save},
-		"set":     {"/set [KEY VALUE]", "change how tokens are chosen, such as /set temperature 0.2; without a key, list all", (*talk).set},
-		"system":  {"/system [TEXT|none]", "change the system message; without a text, show it", (*talk).setSystem},
-		"undo":    {"/undo", "take back the last message and its answer", (*talk).undo},
+		"adapter": {"/adapter [NAME|none]", "let another adapter answer, or the base model; without a name, list them",
+			(*talk).switchTo},
+		"exit":  {"/exit", "end, as Ctrl-D does", func(*talk, context.Context, string) error { return errQuit }},
+		"help":  {"/help", "list the commands", (*talk).help},
+		"reset": {"/reset", "begin a new conversation; the system message stays", (*talk).reset},
+		"retry": {"/retry", "answer the last message again; with a temperature above 0, by the next seed",
+			(*talk).retry},
+		"save": {"/save FILE", "add the conversation to a JSONL file that training reads (format messages)",
+			(*talk).save},
+		"set": {"/set [KEY VALUE]",
+			"change how tokens are chosen, such as /set temperature 0.2; without a key, list all", (*talk).set},
+		"system": {"/system [TEXT|none]", "change the system message; without a text, show it", (*talk).setSystem},
+		"undo":   {"/undo", "take back the last message and its answer", (*talk).undo},
 	}
 }
 
@@ -70,7 +74,8 @@ func (t *talk) help(context.Context, string) error {
 	for _, n := range names {
 		t.c.say("  %-22s %s", chatCommands[n].usage, fold(chatCommands[n].does, foldWidth(t.c.err), 25))
 	}
-	t.c.say("%s", fold(`A line that ends with \ goes on in the next; so do lines between """ and """. Ctrl-C stops an answer, Ctrl-D ends.`, foldWidth(t.c.err), 0))
+	t.c.say("%s", fold(`A line that ends with \ goes on in the next; so do lines between """ and """. Ctrl-C stops `+
+		`an answer, Ctrl-D ends.`, foldWidth(t.c.err), 0))
 	return nil
 }
 
@@ -85,7 +90,8 @@ func (t *talk) switchTo(_ context.Context, name string) error {
 	case name == "none":
 		name = ""
 	case !slices.Contains(names, name):
-		return usage(fmt.Errorf("there is no adapter %s; there are %s", name, strings.Join(append(names, "none"), ", ")))
+		return usage(fmt.Errorf("there is no adapter %s; there are %s", name,
+			strings.Join(append(names, "none"), ", ")))
 	}
 	if err := t.use(name); err != nil {
 		return usage(err)

@@ -22,7 +22,8 @@ type talk struct {
 	adapter  string // that answers; "" = the base model
 	writer   *chat.Chat
 	system   string
-	// systemGiven says that the person chose system, if only as ""; else it is the one that the adapter was trained with.
+	// systemGiven says that the person chose system, if only as ""; else it is the one that the adapter was trained
+	// with.
 	systemGiven bool
 	turns       []turn // user and assistant by turns
 	options     infer.GenerateOptions
@@ -76,7 +77,8 @@ func (t *talk) use(name string) error {
 		if t.system = system; system == "" {
 			t.c.say("system: none, as %s was trained", t.name())
 		} else {
-			t.c.say("system: %s, with which %s was trained; /system TEXT gives another, /system none removes it", shown(system), t.name())
+			t.c.say("system: %s, with which %s was trained; /system TEXT gives another, /system none removes it",
+				shown(system), t.name())
 		}
 	}
 	return nil
@@ -138,7 +140,8 @@ func (t *talk) answer(ctx context.Context) error {
 	prompt, err := t.written()
 	if err == nil {
 		if n, most := len(prompt.IDs), t.engine.MaxLen(); n >= most {
-			err = usage(fmt.Errorf("the conversation has %d tokens, and there is room for %d: /undo takes back the last exchange, /reset all; --max-length gives more", n, most))
+			err = usage(fmt.Errorf("the conversation has %d tokens, and there is room for %d: /undo takes back the "+
+				"last exchange, /reset all; --max-length gives more", n, most))
 		}
 	}
 	if err != nil {

@@ -41,7 +41,8 @@ func TestHelpHasExamples(t *testing.T) {
 			line, _, _ = strings.Cut(line, " > ")
 			words := strings.Fields(line)
 			found, rest, err := newRoot(&console{}).Find(words)
-			if err != nil || !strings.HasPrefix(found.CommandPath(), strings.SplitAfterN(cmd.CommandPath(), " ", 2)[0]) {
+			if err != nil || !strings.HasPrefix(found.CommandPath(),
+				strings.SplitAfterN(cmd.CommandPath(), " ", 2)[0]) {
 				t.Errorf("%s: %q: %v", cmd.CommandPath(), line, err)
 				continue
 			}
@@ -51,16 +52,20 @@ func TestHelpHasExamples(t *testing.T) {
 		}
 	})
 	dir := t.TempDir()
-	if code, out, _ := trainer(t, dir, nil, "", "--help"); code != 0 || !strings.Contains(out, "\n  completion ") || !strings.Contains(out, "Examples:\n") {
+	if code, out, _ := trainer(t, dir, nil, "", "--help"); code != 0 || !strings.Contains(out, "\n  completion ") ||
+		!strings.Contains(out, "Examples:\n") {
 		t.Errorf("exit code %d, no completion or no examples in\n%s", code, out)
 	}
-	if code, out, _ := trainer(t, dir, nil, "", "completion", "bash", "--help"); code != 0 || !strings.Contains(out, "source <(trainer completion bash)") {
+	if code, out, _ := trainer(t, dir, nil, "", "completion", "bash", "--help"); code != 0 ||
+		!strings.Contains(out, "source <(trainer completion bash)") {
 		t.Errorf("exit code %d\n%s", code, out)
 	}
-	if code, _, errOut := trainer(t, dir, nil, "", "completion", "fsh"); code != 2 || !strings.Contains(errOut, "the nearest is fish") {
+	if code, _, errOut := trainer(t, dir, nil, "", "completion", "fsh"); code != 2 ||
+		!strings.Contains(errOut, "the nearest is fish") {
 		t.Errorf("a shell that is none: exit code %d\n%s", code, errOut)
 	}
-	if code, out, _ := trainer(t, dir, nil, "", "__complete", "train", "--config", "cpu"); code != 0 || !strings.Contains(out, "cpu_stories_quick\n") {
+	if code, out, _ := trainer(t, dir, nil, "", "__complete", "train", "--config", "cpu"); code != 0 ||
+		!strings.Contains(out, "cpu_stories_quick\n") {
 		t.Errorf("completion of --config: exit code %d\n%s", code, out)
 	}
 }
@@ -73,7 +78,8 @@ func TestVersion(t *testing.T) {
 	}
 	_, out, _ := trainer(t, dir, nil, "", "version", "--json")
 	var v map[string]any
-	if err := json.Unmarshal([]byte(out), &v); err != nil || v["commit"] == nil || v["dirty"] == nil || v["version"] == nil {
+	if err := json.Unmarshal([]byte(out), &v); err != nil || v["commit"] == nil || v["dirty"] == nil ||
+		v["version"] == nil {
 		t.Errorf("version --json: %v\n%s", err, out)
 	}
 }
@@ -86,7 +92,8 @@ func TestConfigurationAsWord(t *testing.T) {
 	}
 	for _, args := range [][]string{{"train", "run.yaml"}, {"run.yaml"}} {
 		args = append(args, "--set", "output_dir=out-"+args[0], "--quiet")
-		if code, out, errOut := trainer(t, dir, nil, "", append(args, small[2:]...)...); code != 0 || !strings.Contains(out, "steps    3 of 3\n") {
+		if code, out, errOut := trainer(t, dir, nil, "", append(args, small[2:]...)...); code != 0 ||
+			!strings.Contains(out, "steps    3 of 3\n") {
 			t.Errorf("%v: exit code %d, %s%s", args, code, out, errOut)
 		}
 	}
@@ -95,7 +102,8 @@ func TestConfigurationAsWord(t *testing.T) {
 			t.Errorf("%v: exit code %d, %s", args, code, errOut)
 		}
 	}
-	if code, _, errOut := trainer(t, dir, nil, "", "train", "run.yaml", "--config", "b c.yaml"); code != 2 || errOut != "trainer: trainer train takes one configuration, got --config 'b c.yaml' and run.yaml\n" {
+	if code, _, errOut := trainer(t, dir, nil, "", "train", "run.yaml", "--config", "b c.yaml"); code != 2 ||
+		errOut != "trainer: trainer train takes one configuration, got --config 'b c.yaml' and run.yaml\n" {
 		t.Errorf("two configurations: exit code %d, %s", code, errOut)
 	}
 }
@@ -108,12 +116,14 @@ func TestShowIsAConfiguration(t *testing.T) {
 			t.Fatal(err)
 		}
 		code, shown, errOut := trainer(t, dir, nil, "", "validate", "a.yaml", "--show")
-		if code != 0 || !strings.HasPrefix(shown, "base_model: m\n") || !strings.Contains(errOut, "problems in a.yaml; the configuration itself is right\n") {
+		if code != 0 || !strings.HasPrefix(shown, "base_model: m\n") ||
+			!strings.Contains(errOut, "problems in a.yaml; the configuration itself is right\n") {
 			t.Fatalf("exit code %d, stdout\n%s\nstderr\n%s", code, shown, errOut)
 		}
 		for _, k := range config.Root.Leaves() {
 			section, _, _ := strings.Cut(k.Path, ".")
-			if section == "quantization" && strings.Contains(text, "adapter: lora") || objective.Objectives[section] != nil {
+			if section == "quantization" && strings.Contains(text, "adapter: lora") ||
+				objective.Objectives[section] != nil {
 				if !strings.Contains(shown, "\n"+section+": null\n") {
 					t.Errorf("%s is not null in\n%s", section, shown)
 				}
@@ -139,21 +149,25 @@ func TestShowIsAConfiguration(t *testing.T) {
 func TestHome(t *testing.T) {
 	dir, home := t.TempDir(), t.TempDir()
 	env := []string{"HOME=" + home, "HF_HOME=" + home}
-	text := strings.NewReplacer("base_model: m", "base_model: ~/m", "path: d.jsonl", "path: ~/d.jsonl, val_path: ~/v.jsonl, cache_dir: ~/c", "output_dir: out", "output_dir: ~/o").Replace(least) +
+	text := strings.NewReplacer("base_model: m", "base_model: ~/m", "path: d.jsonl",
+		"path: ~/d.jsonl, val_path: ~/v.jsonl, cache_dir: ~/c", "output_dir: out", "output_dir: ~/o").Replace(least) +
 		"lora: {init_from: ~/a}\ntraining: {resume: ~/r}\n"
 	if err := os.WriteFile(filepath.Join(home, "run.yaml"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	code, shown, errOut := trainer(t, dir, env, "", "validate", "--config", "~/run.yaml", "--show")
-	for _, want := range []string{"base_model: H/m\n", "  path: H/d.jsonl\n", "  val_path: H/v.jsonl\n", "  cache_dir: H/c\n", "output_dir: H/o\n", "  init_from: H/a\n", "  resume: H/r\n"} {
+	for _, want := range []string{"base_model: H/m\n", "  path: H/d.jsonl\n", "  val_path: H/v.jsonl\n",
+		"  cache_dir: H/c\n", "output_dir: H/o\n", "  init_from: H/a\n", "  resume: H/r\n"} {
 		if !strings.Contains(shown, strings.ReplaceAll(want, "H", home)) {
 			t.Errorf("exit code %d: no %q in\n%s%s", code, want, shown, errOut)
 		}
 	}
 	for _, args := range [][]string{
-		{"generate", "--prompt", "x", "--model", "~/m"}, {"inspect", "model", "~/m"}, {"merge", "--model", "embedded:stories260K", "--out", "o", "--adapter", "~/m"},
+		{"generate", "--prompt", "x", "--model", "~/m"}, {"inspect", "model", "~/m"},
+		{"merge", "--model", "embedded:stories260K", "--out", "o", "--adapter", "~/m"},
 		{"export", "--format", "gguf", "--model", "embedded:stories260K", "--out", "~/m/o"},
-		{"inspect", "tokens", "--tokenizer", "embedded:stories260K", "--text-file", "~/m"}, {"train", "~/m"}, {"train", "~/run.yaml", "--resume", "~/m"},
+		{"inspect", "tokens", "--tokenizer", "embedded:stories260K", "--text-file", "~/m"}, {"train", "~/m"},
+		{"train", "~/run.yaml", "--resume", "~/m"},
 		{"eval", "cpu_stories_quick", "--adapter", "~/m"}, {"validate", "cpu_stories_quick", "--config", "~/m"},
 	} {
 		if _, _, errOut := trainer(t, dir, env, "", args...); !strings.Contains(errOut, home+"/m") {
@@ -186,20 +200,26 @@ func TestFullOutput(t *testing.T) {
 	}
 	model := []string{"--model", "embedded:stories260K"}
 	for _, args := range [][]string{
-		append([]string{"generate", "--prompt", "Once", "--max-tokens", "3"}, model...), append([]string{"generate", "--prompt", "Once", "--max-tokens", "3", "--json"}, model...),
-		append([]string{"--set", "output_dir=second"}, small...), append([]string{"--json", "--set", "output_dir=third"}, small...),
+		append([]string{"generate", "--prompt", "Once", "--max-tokens", "3"}, model...),
+		append([]string{"generate", "--prompt", "Once", "--max-tokens", "3", "--json"}, model...),
+		append([]string{"--set", "output_dir=second"}, small...),
+		append([]string{"--json", "--set", "output_dir=third"}, small...),
 		append([]string{"merge", "--adapter", "runs/cpu_stories_quick", "--out", "merged"}, model...),
 		append([]string{"export", "--format", "gguf", "--out", "m.gguf"}, model...),
-		{"eval", "--config", "cpu_stories_quick", "--set", "dataset.max_length=96"}, {"version"}, {"--version"}, {"--help"}, {"doctor"}, {"configs"},
-		{"configs", "write", "cpu_stories_quick", "-"}, {"validate", "cpu_stories_quick"}, {"validate", "cpu_stories_quick", "--show"},
-		{"validate", "cpu_stories_quick", "--json"}, {"plan", "--config", "cpu_stories_quick"}, {"inspect", "model", "embedded:stories260K"},
+		{"eval", "--config", "cpu_stories_quick", "--set", "dataset.max_length=96"}, {"version"}, {"--version"},
+		{"--help"}, {"doctor"}, {"configs"},
+		{"configs", "write", "cpu_stories_quick", "-"}, {"validate", "cpu_stories_quick"},
+		{"validate", "cpu_stories_quick", "--show"},
+		{"validate", "cpu_stories_quick", "--json"}, {"plan", "--config", "cpu_stories_quick"},
+		{"inspect", "model", "embedded:stories260K"},
 		{"inspect", "data", "--config", "cpu_stories_quick"}, {"completion", "bash"},
 	} {
 		cmd := program(dir, args...)
 		var errOut bytes.Buffer
 		cmd.Stdout, cmd.Stderr = full, &errOut
 		cmd.Run() //nolint:errcheck // the exit code tells
-		if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(errOut.String(), "no space left on device") {
+		if code := cmd.ProcessState.ExitCode(); code != 1 || !strings.Contains(errOut.String(),
+			"no space left on device") {
 			t.Errorf("%v: exit code %d, want 1; %s", args, code, errOut.String())
 		}
 	}
@@ -209,17 +229,24 @@ func TestFullOutput(t *testing.T) {
 func TestResumeOfNothing(t *testing.T) {
 	dir := t.TempDir()
 	resume := append(small[:len(small):len(small)], "--resume", "nope")
-	if code, _, errOut := trainer(t, dir, nil, "", resume...); code != 2 || errOut != "trainer: --resume nope: there is no such folder, and output_dir runs/cpu_stories_quick holds no checkpoint; leave it out to begin a new run\n" {
+	if code, _, errOut := trainer(t, dir, nil, "", resume...); code != 2 || errOut != "trainer: --resume nope: there "+
+		"is no such folder, and output_dir runs/cpu_stories_quick holds no checkpoint; leave it out to begin a new "+
+		"run\n" {
 		t.Errorf("exit code %d, %s", code, errOut)
 	}
-	if code, _, errOut := trainer(t, dir, nil, "", append(small[:len(small):len(small)], "--set", "training.save_steps=2")...); code != 0 {
+	if code, _, errOut := trainer(t, dir, nil, "", append(small[:len(small):len(small)], "--set",
+		"training.save_steps=2")...); code != 0 {
 		t.Fatal(errOut)
 	}
-	list := "choose from runs/cpu_stories_quick/checkpoint-2, runs/cpu_stories_quick/checkpoint-3, or auto for the newest\n"
-	if code, _, errOut := trainer(t, dir, nil, "", resume...); code != 2 || errOut != "trainer: --resume nope: there is no such folder; "+list {
+	list := "choose from runs/cpu_stories_quick/checkpoint-2, runs/cpu_stories_quick/checkpoint-3, or auto for the " +
+		"newest\n"
+	if code, _, errOut := trainer(t, dir, nil, "", resume...); code != 2 || errOut != "trainer: --resume nope: there "+
+		"is no such folder; "+list {
 		t.Errorf("exit code %d, %s", code, errOut)
 	}
-	if code, _, errOut := trainer(t, dir, nil, "", append(small[:len(small):len(small)], "--set", "training.resume=nope")...); code != 2 || errOut != "trainer: training.resume: nope: there is no such folder; "+list {
+	if code, _, errOut := trainer(t, dir, nil, "", append(small[:len(small):len(small)], "--set",
+		"training.resume=nope")...); code != 2 || errOut != "trainer: training.resume: nope: there is no such folder; "+
+		list {
 		t.Errorf("exit code %d, %s", code, errOut)
 	}
 }
@@ -230,10 +257,12 @@ func TestDownload(t *testing.T) {
 	hub := httptest.NewServer(http.NotFoundHandler())
 	defer hub.Close()
 	env := []string{"HF_HUB_OFFLINE=0", "HF_ENDPOINT=" + hub.URL}
-	if code, _, errOut := trainer(t, dir, env, "", "inspect", "model", "org/none"); code != 3 || !strings.Contains(errOut, "\npass --download, fetch it with `trainer download org/none`, or give a folder\n") {
+	if code, _, errOut := trainer(t, dir, env, "", "inspect", "model", "org/none"); code != 3 ||
+		!strings.Contains(errOut, "\npass --download, fetch it with `trainer download org/none`, or give a folder\n") {
 		t.Errorf("exit code %d, %s", code, errOut)
 	}
-	if code, _, errOut := trainer(t, dir, env, "", "inspect", "model", "org/none", "--download"); code != 3 || !strings.HasPrefix(errOut, "trainer: download model org/none: ") {
+	if code, _, errOut := trainer(t, dir, env, "", "inspect", "model", "org/none", "--download"); code != 3 ||
+		!strings.HasPrefix(errOut, "trainer: download model org/none: ") {
 		t.Errorf("exit code %d, %s", code, errOut)
 	}
 }
@@ -241,8 +270,11 @@ func TestDownload(t *testing.T) {
 // The summary says which loss is which, and the last line of progress has the loss that metrics.jsonl has.
 func TestLossesAgree(t *testing.T) {
 	dir := t.TempDir()
-	code, out, errOut := trainer(t, dir, nil, "", append(small[:len(small):len(small)], "--set", "training.logging_steps=2", "--set", "training.max_steps=4")...)
-	if code != 0 || !regexp.MustCompile(`(?m)^loss     \d\.\d{4} first step, \d\.\d{4} last step, \d\.\d{4} mean of the run$`).MatchString(out) {
+	code, out, errOut := trainer(t, dir, nil, "", append(small[:len(small):len(small)], "--set",
+		"training.logging_steps=2", "--set", "training.max_steps=4")...)
+	if code != 0 ||
+		!regexp.MustCompile(`(?m)^loss     \d\.\d{4} first step, \d\.\d{4} last step, \d\.\d{4} mean of the run$`).
+			MatchString(out) {
 		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
 	}
 	raw, err := os.ReadFile(filepath.Join(dir, "runs/cpu_stories_quick/metrics.jsonl"))
@@ -268,7 +300,8 @@ func TestLossesAgree(t *testing.T) {
 		t.Fatalf("metrics.jsonl is\n%s", raw)
 	}
 	for _, m := range lines[:2] {
-		if want := fmt.Sprintf("step %d/4  loss %.4f (mean of 2 steps)", m.Step, *m.Loss); !strings.Contains(errOut, want) {
+		if want := fmt.Sprintf("step %d/4  loss %.4f (mean of 2 steps)", m.Step, *m.Loss); !strings.Contains(errOut,
+			want) {
 			t.Errorf("no %q in\n%s", want, errOut)
 		}
 	}
@@ -283,7 +316,8 @@ func TestNohup(t *testing.T) {
 		t.Skip(err)
 	}
 	dir := t.TempDir()
-	cmd := exec.Command("nohup", append([]string{os.Args[0]}, append(small, "--set", "training.max_steps=150", "--set", "training.logging_steps=1")...)...)
+	cmd := exec.Command("nohup", append([]string{os.Args[0]}, append(small, "--set", "training.max_steps=150", "--set",
+		"training.logging_steps=1")...)...)
 	cmd.Dir, cmd.Env = dir, program(dir).Env
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -316,10 +350,12 @@ func TestBuild(t *testing.T) {
 		return b
 	}
 	for want, got := range map[build]*debug.BuildInfo{
-		{Version: "devel"}:                                   info("(devel)"),
-		{Version: "v1.2.3", Commit: "abc"}:                   info("v1.2.3", "vcs.revision", "abc", "vcs.modified", "false"),
-		{Version: "abc+changes", Commit: "abc", Dirty: true}: info("(devel)", "vcs.revision", "abc", "vcs.modified", "true"),
-		{Version: "v1", At: time.Unix(60, 0).UTC()}:          info("v1", "vcs.time", "1970-01-01T00:01:00Z"),
+		{Version: "devel"}: info("(devel)"),
+		{Version: "v1.2.3", Commit: "abc"}: info("v1.2.3", "vcs.revision", "abc",
+			"vcs.modified", "false"),
+		{Version: "abc+changes", Commit: "abc", Dirty: true}: info("(devel)", "vcs.revision", "abc",
+			"vcs.modified", "true"),
+		{Version: "v1", At: time.Unix(60, 0).UTC()}: info("v1", "vcs.time", "1970-01-01T00:01:00Z"),
 	} {
 		if b := buildOf(got); b != want {
 			t.Errorf("%+v, want %+v", b, want)

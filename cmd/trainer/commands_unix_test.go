@@ -45,7 +45,8 @@ func TestNamedPipes(t *testing.T) {
 		{model, []string{"inspect", "tokens", "--tokenizer", "./model", "--text-file", "-"}},
 		{adapter, []string{"eval", "--config", "cpu_stories_quick", "--adapter", "adapter"}},
 		{adapter, []string{"train", "--config", "cpu_stories_quick", "--set", "lora.init_from=adapter"}},
-		{checkpoint, []string{"train", "--config", "cpu_stories_quick", "--set", "output_dir=out", "--resume", "out/checkpoint-1"}},
+		{checkpoint, []string{"train", "--config", "cpu_stories_quick", "--set", "output_dir=out", "--resume",
+			"out/checkpoint-1"}},
 	} {
 		name, args := c.name, c.args
 		cmd := program(dir, args...)
@@ -57,7 +58,8 @@ func TestNamedPipes(t *testing.T) {
 		late := time.AfterFunc(10*time.Second, func() { cmd.Process.Kill() }) //nolint:errcheck // Wait tells
 		cmd.Wait()                                                            //nolint:errcheck // the exit code tells
 		late.Stop()
-		if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(errOut.String(), name+" is a named pipe (FIFO), want a regular file") {
+		if code := cmd.ProcessState.ExitCode(); code != 2 || !strings.Contains(errOut.String(), name+
+			" is a named pipe (FIFO), want a regular file") {
 			t.Errorf("%v: exit code %d, %s", args, code, errOut.String())
 		}
 	}

@@ -47,7 +47,8 @@ func newConfigs(c *console) *cobra.Command {
 			name := strings.TrimSuffix(args[0], ".yaml")
 			text, ok := configs.Read(name)
 			if !ok {
-				return usage(fmt.Errorf("there is no built-in configuration %q; there are %s", args[0], strings.Join(configs.Names(), ", ")))
+				return usage(fmt.Errorf("there is no built-in configuration %q; there are %s", args[0],
+					strings.Join(configs.Names(), ", ")))
 			}
 			path := filepath.Base(name) + ".yaml"
 			if len(args) == 2 {

@@ -46,7 +46,8 @@ func blocksOf(t *testing.T, page string) (all []block) {
 				} else if m := runWith.FindStringSubmatch(before); m != nil {
 					b.with = m[1]
 				} else if strings.HasPrefix(before, "<!--") {
-					t.Errorf("%s:%d: a comment above a block is \"not run: WHY\" or \"run with: COMMAND\": %s", page, i, before)
+					t.Errorf("%s:%d: a comment above a block is \"not run: WHY\" or \"run with: COMMAND\": %s",
+						page, i, before)
 				}
 			}
 		} else if b != nil {
@@ -108,7 +109,8 @@ func TestCookbook(t *testing.T) {
 						}
 					}
 				case b.kind != "sh":
-					t.Errorf("%s:%d: a block of %q: sh is run, text is looked for in what it printed", page, b.line, b.kind)
+					t.Errorf("%s:%d: a block of %q: sh is run, text is looked for in what it printed", page,
+						b.line, b.kind)
 				case b.reason != "":
 					t.Logf("not run: %s:%d: %s", name, b.line, b.reason)
 					left++
@@ -119,7 +121,8 @@ func TestCookbook(t *testing.T) {
 					cmd := program(dir, "-eu", "-c", b.text)
 					cmd.Path = shell
 					cmd.Args[0] = shell
-					cmd.Env = append(cmd.Env, "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"), "CUDA_VISIBLE_DEVICES=")
+					cmd.Env = append(cmd.Env, "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"),
+						"CUDA_VISIBLE_DEVICES=")
 					said, err := cmd.CombinedOutput()
 					if err != nil {
 						t.Fatalf("%s:%d: %v\n%s", page, b.line, err, said)

@@ -52,7 +52,8 @@ func TestGPULostDeviceEndsTheRun(t *testing.T) {
 	}
 	dir := t.TempDir()
 	args := func(out string, more ...string) []string {
-		return append([]string{"train", "--config", "cpu_stories_quick", "--set", "device=cuda", "--set", "training.max_steps=600", "--set", "training.save_steps=20",
+		return append([]string{"train", "--config", "cpu_stories_quick", "--set", "device=cuda", "--set",
+			"training.max_steps=600", "--set", "training.save_steps=20",
 			"--set", "expect.loss_decrease=0", "--set", "output_dir=" + out}, more...)
 	}
 	if code, _, errOut := trainer(t, dir, nil, "", args("whole")...); code != 0 {
@@ -64,7 +65,8 @@ func TestGPULostDeviceEndsTheRun(t *testing.T) {
 	if code != exitFailed {
 		t.Errorf("exit code %d, want %d", code, exitFailed)
 	}
-	for _, want := range []string{"trainer: after step ", " of 600: ", "CUDA_ERROR_ILLEGAL_ADDRESS (700)", "the device context is lost, restart the program", "is whole: --resume auto continues from it", "; GPU 0 ("} {
+	for _, want := range []string{"trainer: after step ", " of 600: ", "CUDA_ERROR_ILLEGAL_ADDRESS (700)",
+		"the device context is lost, restart the program", "is whole: --resume auto continues from it", "; GPU 0 ("} {
 		if !strings.Contains(lines[len(lines)-1], want) {
 			t.Errorf("the last line does not say %q:\n%s", want, errOut)
 		}
@@ -72,7 +74,8 @@ func TestGPULostDeviceEndsTheRun(t *testing.T) {
 	if strings.Contains(errOut, "goroutine ") {
 		t.Errorf("it panics:\n%s", errOut)
 	}
-	if code, _, errOut := trainer(t, dir, nil, "", args("parts", "--resume", "auto")...); code != 0 || !strings.Contains(errOut, "resumed from parts/checkpoint-") {
+	if code, _, errOut := trainer(t, dir, nil, "", args("parts", "--resume", "auto")...); code != 0 ||
+		!strings.Contains(errOut, "resumed from parts/checkpoint-") {
 		t.Fatalf("resumed: exit code %d\n%s", code, errOut)
 	}
 	var adapters [2][]byte
@@ -96,7 +99,8 @@ func imaginary(t *testing.T) string {
 	if cc == "" {
 		cc = "cc"
 	}
-	out, err := exec.Command(cc, "-shared", "-fPIC", "-o", filepath.Join(dir, "libcuda.so.580.1.2"), filepath.Join("testdata", "driver.c")).CombinedOutput()
+	out, err := exec.Command(cc, "-shared", "-fPIC", "-o", filepath.Join(dir, "libcuda.so.580.1.2"),
+		filepath.Join("testdata", "driver.c")).CombinedOutput()
 	if err != nil {
 		t.Skipf("a test driver needs a C compiler: %v\n%s", err, out)
 	}
@@ -115,16 +119,26 @@ func TestDoctorOnDrivers(t *testing.T) {
 		code, cuda int // exit codes, of doctor and of doctor --cuda
 		want       []string
 	}{
-		{"a device", nil, 0, 0, []string{"kernels   built with CUDA 12.9", "need driver 525.60 or newer, from 10.0 on 570", ", serves CUDA 13.0, ", "libcuda.so.1",
-			"GPU 0     Imaginary GPU, compute capability 8.9, 128 SMs, 24.0 GiB, driver for CUDA 13.0", "library   cuBLASLt"}},
+		{"a device", nil, 0, 0, []string{"kernels   built with CUDA 12.9",
+			"need driver 525.60 or newer, from 10.0 on 570", ", serves CUDA 13.0, ", "libcuda.so.1",
+			"GPU 0     Imaginary GPU, compute capability 8.9, 128 SMs, 24.0 GiB, driver for CUDA 13.0",
+			"library   cuBLASLt"}},
 		{"an old driver", []string{"FAKE_CUDA=11080"}, 1, 3, []string{
-			"problem: the NVIDIA driver is too old: it serves CUDA 11.8, and the kernels, built with CUDA 12.9, need a driver for CUDA 12.0 or later (525.60 or newer); update the driver"}},
-		{"an old driver for a new chip", []string{"FAKE_CUDA=12040", "FAKE_MAJOR=12", "FAKE_MINOR=0"}, 1, 3, []string{"it serves CUDA 12.4", "need a driver for CUDA 12.8 or later (570 or newer)"}},
-		{"an old chip", []string{"FAKE_MAJOR=7", "FAKE_MINOR=5"}, 1, 3, []string{"compute capability 7.5 is not supported: the kernels need 8.0 (Ampere) or later"}},
-		{"no device", []string{"FAKE_DEVICES=0"}, 0, 3, []string{"GPU       none: the NVIDIA driver shows no device", "without it: runs use the CPU"}},
-		{"no device visible", []string{"FAKE_INIT=100", "CUDA_VISIBLE_DEVICES="}, 0, 3, []string{`GPU       none: the NVIDIA driver shows no device; CUDA_VISIBLE_DEVICES is ""`}},
-		{"an update without a restart", []string{"FAKE_INIT=803"}, 0, 3, []string{"GPU       none: the NVIDIA driver did not start: cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)", "restart after an update"}},
-		{"no driver", []string{"LD_LIBRARY_PATH=", "PATH="}, 0, 3, []string{"GPU       none: no NVIDIA driver: libcuda.so.1: "}},
+			"problem: the NVIDIA driver is too old: it serves CUDA 11.8, and the kernels, built with CUDA 12.9, need " +
+				"a driver for CUDA 12.0 or later (525.60 or newer); update the driver"}},
+		{"an old driver for a new chip", []string{"FAKE_CUDA=12040", "FAKE_MAJOR=12", "FAKE_MINOR=0"}, 1, 3,
+			[]string{"it serves CUDA 12.4", "need a driver for CUDA 12.8 or later (570 or newer)"}},
+		{"an old chip", []string{"FAKE_MAJOR=7", "FAKE_MINOR=5"}, 1, 3,
+			[]string{"compute capability 7.5 is not supported: the kernels need 8.0 (Ampere) or later"}},
+		{"no device", []string{"FAKE_DEVICES=0"}, 0, 3, []string{"GPU       none: the NVIDIA driver shows no device",
+			"without it: runs use the CPU"}},
+		{"no device visible", []string{"FAKE_INIT=100", "CUDA_VISIBLE_DEVICES="}, 0, 3,
+			[]string{`GPU       none: the NVIDIA driver shows no device; CUDA_VISIBLE_DEVICES is ""`}},
+		{"an update without a restart", []string{"FAKE_INIT=803"}, 0, 3,
+			[]string{"GPU       none: the NVIDIA driver did not start: cuInit: CUDA_ERROR_SYSTEM_DRIVER_MISMATCH (803)",
+				"restart after an update"}},
+		{"no driver", []string{"LD_LIBRARY_PATH=", "PATH="}, 0, 3,
+			[]string{"GPU       none: no NVIDIA driver: libcuda.so.1: "}},
 	} {
 		if c.name == "no driver" && os.Getenv("TRAINER_GPU") == "require" {
 			continue // this machine has one
@@ -137,18 +151,22 @@ func TestDoctorOnDrivers(t *testing.T) {
 			}
 		}
 		if cuda, _, errCUDA := trainer(t, dir, env, "", "doctor", "--cuda"); code != c.code || cuda != c.cuda {
-			t.Errorf("%s: exit codes %d and %d, want %d and %d\n%s%s", c.name, code, cuda, c.code, c.cuda, errOut, errCUDA)
+			t.Errorf("%s: exit codes %d and %d, want %d and %d\n%s%s", c.name, code, cuda, c.code, c.cuda,
+				errOut, errCUDA)
 		}
 		if c.code != 0 || c.cuda != 0 {
-			code, _, errOut := trainer(t, dir, env, "", "train", "--config", "gpu_smollm2_quick", "--set", "base_model=embedded:stories260K")
+			code, _, errOut := trainer(t, dir, env, "", "train", "--config", "gpu_smollm2_quick", "--set",
+				"base_model=embedded:stories260K")
 			if code != 3 || !strings.Contains(errOut, "trainer: device") {
 				t.Errorf("%s: a run on it ends with %d, want 3\n%s", c.name, code, errOut)
 			}
 		}
 	}
 	var h health
-	if _, out, _ := trainer(t, dir, []string{path, "FAKE_CUDA=12040"}, "", "doctor", "--json"); json.Unmarshal([]byte(out), &h) != nil ||
-		h.Serves != "12.4" || !strings.HasSuffix(h.DriverAt, "libcuda.so.1") || len(h.GPUs) != 1 || h.GPUs[0].Memory != 24<<30 || h.Driver == "" {
+	if _, out, _ := trainer(t, dir, []string{path, "FAKE_CUDA=12040"}, "", "doctor", "--json"); json.Unmarshal(
+		[]byte(out), &h) != nil ||
+		h.Serves != "12.4" || !strings.HasSuffix(h.DriverAt, "libcuda.so.1") || len(h.GPUs) != 1 ||
+		h.GPUs[0].Memory != 24<<30 || h.Driver == "" {
 		t.Errorf("doctor --json: %+v", h)
 	}
 }

@@ -38,9 +38,10 @@ type health struct {
 	Driver    string      `json:"driver,omitempty"` // its own version, where it says
 	DriverAt  string      `json:"driver_library,omitempty"`
 	Serves    string      `json:"driver_cuda,omitempty"` // newest CUDA version that the driver serves
-	Kernels   string      `json:"kernels,omitempty"`     // what the kernels in the program are built with, and the driver they need
-	Libraries []library   `json:"libraries,omitempty"`
-	Problems  []string    `json:"problems"`
+	// what the kernels in the program are built with, and the driver they need
+	Kernels   string    `json:"kernels,omitempty"`
+	Libraries []library `json:"libraries,omitempty"`
+	Problems  []string  `json:"problems"`
 	// Cards are NVML's readings, in nvidia-smi's order.
 	Cards      []graph.Card      `json:"cards,omitempty"`
 	NoCards    string            `json:"no_cards_reason,omitempty"`
@@ -96,7 +97,8 @@ and warnings leave it 0.`,
 	cmd.Flags().BoolVar(&o.json, "json", false, "print as JSON")
 	cmd.Flags().BoolVar(&o.cuda, "cuda", false, "fail (exit 3) where no GPU can be used")
 	pathVar(cmd, &o.file, "emit-json", "", "also write the JSON to `FILE`")
-	pathVar(cmd, &o.pins, "fail-on-mismatch", "", "fail (exit 1) where driver, device, libraries or kernels differ from those in `FILE`")
+	pathVar(cmd, &o.pins, "fail-on-mismatch", "",
+		"fail (exit 1) where driver, device, libraries or kernels differ from those in `FILE`")
 	cmd.Flags().BoolVar(&o.refresh, "refresh-pins", false, "write what is here into that file; a >= that is met stays")
 	return cmd
 }
@@ -113,7 +115,8 @@ func runDoctor(c *console, o doctorOptions, f doctor.Facts) error {
 	if o.pins != "" {
 		check := regular.CheckPath
 		if o.refresh {
-			check = func(path string) error { return writable(path, "a file of pins", "") } // ReadPins knows them from others
+			// ReadPins knows them from others
+			check = func(path string) error { return writable(path, "a file of pins", "") }
 		}
 		if err := check(o.pins); err != nil {
 			return usage(fmt.Errorf("--fail-on-mismatch: %w", err))
@@ -162,7 +165,8 @@ func runDoctor(c *console, o doctorOptions, f doctor.Facts) error {
 	case len(h.Problems) > 0:
 		return &exitError{code: exitFailed, err: errors.New(strings.Join(h.Problems, "; "))}
 	case len(h.Mismatches) > 0 && !o.refresh:
-		return &exitError{code: exitFailed, err: fmt.Errorf("%d of what %s pins differs here", len(h.Mismatches), o.pins)}
+		return &exitError{code: exitFailed, err: fmt.Errorf("%d of what %s pins differs here",
+			len(h.Mismatches), o.pins)}
 	}
 	return nil
 }
@@ -207,13 +211,16 @@ func examine(f doctor.Facts) health {
 	h := health{
 		Version: f.Version, Build: buildKind(), Go: runtime.Version(), Platform: f.Platform,
 		Cores: f.GoMaxProcs, Features: cpuFeatures(), GPUs: []gpuHealth{}, Problems: []string{},
-		Memory: f.Memory, Available: f.Available, Cards: f.Cards, NoCards: f.NoCards, KernelsSHA: f.Hardware.KernelsSHA, Findings: doctor.Judge(f),
+		Memory: f.Memory, Available: f.Available, Cards: f.Cards, NoCards: f.NoCards, KernelsSHA: f.Hardware.KernelsSHA,
+		Findings: doctor.Judge(f),
 	}
 	found := f.Hardware
-	h.NoGPU, h.Driver, h.DriverAt, h.Serves, h.Kernels = found.NoGPU, found.Driver, found.DriverFile, found.DriverCUDA, found.Kernels
+	h.NoGPU, h.Driver, h.DriverAt, h.Serves, h.Kernels = found.NoGPU, found.Driver, found.DriverFile,
+		found.DriverCUDA, found.Kernels
 	for i, p := range found.GPUs {
-		g := gpuHealth{Index: i, Name: p.Name, Capability: fmt.Sprintf("%d.%d", p.Major, p.Minor), Memory: p.Memory, Precision: p.Precision.String(),
-			UUID: p.UUID, PCI: p.PCI, Code: p.Code, line: p.String()}
+		g := gpuHealth{Index: i, Name: p.Name, Capability: fmt.Sprintf("%d.%d", p.Major, p.Minor), Memory: p.Memory,
+			Precision: p.Precision.String(),
+			UUID:      p.UUID, PCI: p.PCI, Code: p.Code, line: p.String()}
 		if p.Problem != nil {
 			g.Problem = p.Problem.Error()
 		}
@@ -282,7 +289,8 @@ func (h health) print(c *console, o doctorOptions) error {
 	for _, m := range h.Mismatches {
 		w.line("mismatch", "%s", m)
 	}
-	summary := fmt.Sprintf("%d ok, %s, %s, %s", count[doctor.OK], counted(count[doctor.Note], "note"), counted(count[doctor.Warning], "warning"), counted(count[doctor.Error], "error"))
+	summary := fmt.Sprintf("%d ok, %s, %s, %s", count[doctor.OK], counted(count[doctor.Note], "note"),
+		counted(count[doctor.Warning], "warning"), counted(count[doctor.Error], "error"))
 	if o.pins != "" {
 		summary += fmt.Sprintf("; %s: %s", o.pins, counted(len(h.Mismatches), "mismatch"))
 		if o.refresh {

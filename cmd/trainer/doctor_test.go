@@ -34,10 +34,12 @@ func TestDoctorPins(t *testing.T) {
 	check("written", refresh, 0, "pins.json: no mismatch, written anew", "")
 	check("met", compare, 0, "pins.json: no mismatch", "")
 	good := read()
-	if err := os.WriteFile(pins, []byte(strings.Replace(good, `"platform": "`, `"platform": "other-`, 1)), 0o644); err != nil {
+	if err := os.WriteFile(pins, []byte(strings.Replace(good, `"platform": "`, `"platform": "other-`, 1)),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
-	check("not met", compare, 1, "mismatch  platform: expected other-", "trainer: 1 of what pins.json pins differs here")
+	check("not met", compare, 1, "mismatch  platform: expected other-",
+		"trainer: 1 of what pins.json pins differs here")
 	check("not met, JSON", append(compare, "--json"), 1, `"key": "platform"`, "1 of what")
 	check("refreshed", refresh, 0, "pins.json: 1 mismatch, written anew", "")
 	if read() != good {
@@ -46,7 +48,8 @@ func TestDoctorPins(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"damaged", good[:len(good)/2], "read pins pins.json: line "},
 		{"foreign", `{"name": "a package"}`, "it is no file of pins"},
-		{"misspelt", strings.Replace(good, `"platform"`, `"platfrom"`, 1), `unknown key "platfrom"; the nearest is platform`},
+		{"misspelt", strings.Replace(good, `"platform"`, `"platfrom"`, 1),
+			`unknown key "platfrom"; the nearest is platform`},
 	} {
 		if err := os.WriteFile(pins, []byte(c.text), 0o644); err != nil {
 			t.Fatal(err)
@@ -57,14 +60,16 @@ func TestDoctorPins(t *testing.T) {
 			t.Errorf("%s: the file was changed", c.name)
 		}
 	}
-	check("one file for two", []string{"--emit-json", "x.json", "--fail-on-mismatch", "./x.json"}, 2, "", "name one file")
+	check("one file for two", []string{"--emit-json", "x.json", "--fail-on-mismatch", "./x.json"}, 2, "",
+		"name one file")
 	check("a folder", []string{"--fail-on-mismatch", "."}, 2, "", "--fail-on-mismatch: ")
 }
 
 // TestDoctorJSON holds the keys that other programs read (docs/internals/GPU.md).
 func TestDoctorJSON(t *testing.T) {
 	dir := t.TempDir()
-	_, out, errOut := trainer(t, dir, []string{"NVIDIA_TF32_OVERRIDE=0", "TRAINER_SEED=7"}, "", "doctor", "--json", "--emit-json", "d.json")
+	_, out, errOut := trainer(t, dir, []string{"NVIDIA_TF32_OVERRIDE=0", "TRAINER_SEED=7"}, "", "doctor", "--json",
+		"--emit-json", "d.json")
 	b, err := os.ReadFile(filepath.Join(dir, "d.json"))
 	if err != nil || string(b) != out {
 		t.Fatalf("the file is not what was printed: %v\n%s", err, errOut)
@@ -73,12 +78,14 @@ func TestDoctorJSON(t *testing.T) {
 	if err := json.Unmarshal(b, &h); err != nil {
 		t.Fatal(err)
 	}
-	for _, key := range []string{"version", "build", "go", "platform", "cores", "cpu_features", "memory_bytes", "memory_available_bytes", "gpus", "problems", "findings"} {
+	for _, key := range []string{"version", "build", "go", "platform", "cores", "cpu_features", "memory_bytes",
+		"memory_available_bytes", "gpus", "problems", "findings"} {
 		if h[key] == nil {
 			t.Errorf("no %s:\n%s", key, out)
 		}
 	}
-	for _, want := range []string{`"severity": "ok"`, `"about": "TRAINER_SEED=7"`, `"says": "sets seed of every configuration"`} {
+	for _, want := range []string{`"severity": "ok"`, `"about": "TRAINER_SEED=7"`,
+		`"says": "sets seed of every configuration"`} {
 		if !strings.Contains(out, want) {
 			t.Errorf("no %s:\n%s", want, out)
 		}

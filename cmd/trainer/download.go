@@ -50,12 +50,14 @@ takes what loading needs; other commands do the same with --download.`,
 			if asJSON {
 				return writeJSON(c.out, got)
 			}
-			_, err = fmt.Fprintf(c.out, "%s\n%d file%s, %s\n", got.Dir, len(got.Files), plural(len(got.Files)), session.FormatBytes(got.Bytes))
+			_, err = fmt.Fprintf(c.out, "%s\n%d file%s, %s\n", got.Dir, len(got.Files), plural(len(got.Files)),
+				session.FormatBytes(got.Bytes))
 			return err
 		},
 	}
 	pathVar(cmd, &out, "out", "", "copy the files into `DIR` too")
-	cmd.Flags().StringArrayVar(&include, "include", nil, "take the files that a `PATTERN` such as '*.json' matches, by path or name, and no others; may be repeated")
+	cmd.Flags().StringArrayVar(&include, "include", nil,
+		"take the files that a `PATTERN` such as '*.json' matches, by path or name, and no others; may be repeated")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
 }

@@ -31,11 +31,16 @@ type engineFlags struct {
 
 func (o *engineFlags) register(cmd *cobra.Command, c *console) {
 	f := cmd.Flags()
-	pathVar(cmd, &o.model, "model", "", "model `DIR`, hub name, or embedded:NAME; left out, the first adapter's own base model")
-	f.StringArrayVar(&o.adapters, "adapter", nil, "adapter `[NAME=]DIR` in PEFT's format; its name is the folder's where none is given; may be repeated")
-	f.BoolVar(&o.only, "adapter-only", false, "the one adapter answers always, never the base model; needed by adapters of experts")
-	pathVar(cmd, &o.template, "chat-template", "", "chat template: a .jinja `FILE`, or the name of a template; left out, the adapter's or model's own")
-	f.IntVar(&o.maxLen, "max-length", 0, "most tokens of a sequence, prompt and answer together; 0 = what the model knows, or less where that does not fit")
+	pathVar(cmd, &o.model, "model", "",
+		"model `DIR`, hub name, or embedded:NAME; left out, the first adapter's own base model")
+	f.StringArrayVar(&o.adapters, "adapter", nil,
+		"adapter `[NAME=]DIR` in PEFT's format; its name is the folder's where none is given; may be repeated")
+	f.BoolVar(&o.only, "adapter-only", false,
+		"the one adapter answers always, never the base model; needed by adapters of experts")
+	pathVar(cmd, &o.template, "chat-template", "",
+		"chat template: a .jinja `FILE`, or the name of a template; left out, the adapter's or model's own")
+	f.IntVar(&o.maxLen, "max-length", 0, "most tokens of a sequence, prompt and answer together; 0 = what the model "+
+		"knows, or less where that does not fit")
 	quantizationVar(cmd, &o.quantization)
 	f.StringVar(&o.device, "device", "auto", "cpu, cuda, or auto: the GPU if there is one")
 	c.downloadFlag(cmd)
@@ -92,7 +97,8 @@ func (o *engineFlags) nameAdapters() error {
 		case name == "" || dir == "":
 			return fmt.Errorf("--adapter %s: want NAME=DIR, or DIR alone", words.ShellQuote(text))
 		case seen[name]:
-			return fmt.Errorf("--adapter %s: the name %s is taken: give it another, --adapter OTHER=%s", words.ShellQuote(text), name, dir)
+			return fmt.Errorf("--adapter %s: the name %s is taken: give it another, --adapter OTHER=%s",
+				words.ShellQuote(text), name, dir)
 		}
 		seen[name] = true
 		o.named = append(o.named, infer.NamedAdapter{Name: name, Dir: dir})
@@ -124,7 +130,8 @@ func modelName(model string) string {
 	if short, ok := strings.CutPrefix(model, session.EmbeddedPrefix); ok {
 		return short
 	}
-	if strings.Count(model, "/") == 1 && !strings.HasPrefix(model, ".") && !strings.HasPrefix(model, "/") && !strings.HasSuffix(model, "/") {
+	if strings.Count(model, "/") == 1 && !strings.HasPrefix(model, ".") && !strings.HasPrefix(model, "/") &&
+		!strings.HasSuffix(model, "/") {
 		return model // org/name
 	}
 	return filepath.Base(filepath.Clean(model))

@@ -57,9 +57,11 @@ names the base model. --compare-base asks the base model too and tells the chang
 	c.downloadFlag(cmd)
 	f := cmd.Flags()
 	pathVar(cmd, &o.adapter, "adapter", "", "adapter `DIR` in PEFT's format; none = the base model alone")
-	pathVar(cmd, &o.data, "data", "", "evaluate on all rows of this `PATH` or hub data set in place of the configuration's data")
+	pathVar(cmd, &o.data, "data", "",
+		"evaluate on all rows of this `PATH` or hub data set in place of the configuration's data")
 	f.StringVar(&o.split, "split", "", "evaluate on this `SPLIT` of the data, as datasets writes it: test, train[:5%]")
-	f.StringVar(&o.by, "by", "", "tell losses apart by this `FIELD` of the rows, such as topic or meta.kind; left out, by source")
+	f.StringVar(&o.by, "by", "",
+		"tell losses apart by this `FIELD` of the rows, such as topic or meta.kind; left out, by source")
 	workersVar(cmd, &o.workers)
 	o.tasks.register(cmd)
 	f.BoolVar(&o.json, "json", false, "print as JSON")
@@ -101,7 +103,8 @@ func (o *evalOptions) choose(d *dataset.Config) error {
 	path := o.data
 	if path == "" {
 		if len(d.Sources) > 0 {
-			return errors.New("--split: the configuration has dataset.sources, each with its own split: name one data set with --data")
+			return errors.New("--split: the configuration has dataset.sources, each with its own split: name one " +
+				"data set with --data")
 		}
 		path = d.Path
 	}
@@ -128,8 +131,10 @@ func (o *evalOptions) loss(cmd *cobra.Command, c *console, spec train.Spec) erro
 	if adapter == "" {
 		adapter = "none"
 	}
-	_, err = fmt.Fprintf(c.out, "data        %s, %d rows, %d tokens, %d of them trained\nadapter     %s\nloss        %.6f\nstd error   %.6f\nperplexity  %.4f\ntime        %.1f s\n",
-		plainText(report.Data), report.Rows, report.Tokens, report.TrainedTokens, plainText(adapter), report.Loss, report.StdErr, report.Perplexity, report.Duration.Seconds())
+	_, err = fmt.Fprintf(c.out, "data        %s, %d rows, %d tokens, %d of them trained\nadapter     %s\nloss        "+
+		"%.6f\nstd error   %.6f\nperplexity  %.4f\ntime        %.1f s\n",
+		plainText(report.Data), report.Rows, report.Tokens, report.TrainedTokens, plainText(adapter), report.Loss,
+		report.StdErr, report.Perplexity, report.Duration.Seconds())
 	if err != nil || len(report.Groups) == 0 {
 		return err
 	}
@@ -140,7 +145,8 @@ func printGroups(w io.Writer, r infer.EvalReport) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "\n%s\trows\ttrained tokens\tloss\tstd error\tperplexity\n", inTable(r.By))
 	for _, g := range r.Groups {
-		fmt.Fprintf(t, "%s\t%d\t%d\t%.6f\t%.6f\t%.4f\n", inTable(g.Name), g.Rows, g.TrainedTokens, g.Loss, g.StdErr, g.Perplexity)
+		fmt.Fprintf(t, "%s\t%d\t%d\t%.6f\t%.6f\t%.4f\n", inTable(g.Name), g.Rows, g.TrainedTokens, g.Loss,
+			g.StdErr, g.Perplexity)
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("write the table: %w", err)
@@ -170,8 +176,10 @@ var (
 
 func (o *taskOptions) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVar(&o.names, "task", nil, "ask the questions of this task: a built-in `NAME` or a YAML file; may be repeated")
-	pathVar(cmd, &o.model, "model", "", "model `DIR`, hub name, or embedded:NAME to ask; left out, the configuration's or the adapter's own base model")
+	f.StringArrayVar(&o.names, "task", nil,
+		"ask the questions of this task: a built-in `NAME` or a YAML file; may be repeated")
+	pathVar(cmd, &o.model, "model", "", "model `DIR`, hub name, or embedded:NAME to ask; left out, the "+
+		"configuration's or the adapter's own base model")
 	f.StringVar(&o.device, "device", "auto", "cpu, cuda, or auto, for tasks without a configuration")
 	f.IntVar(&o.limit, "limit", 0, "ask the first so many questions of each task; 0 = the task's own limit")
 	f.IntVar(&o.shots, "few-shot", 0, "solved examples before each question, in place of the task's own number")
@@ -313,7 +321,8 @@ func (o *evalOptions) ask(cmd *cobra.Command, c *console) error {
 }
 
 // askOne opens a model with an adapter, or without one where that is empty, and runs all tasks.
-func (o *evalOptions) askOne(cmd *cobra.Command, c *console, opening session.Options, adapter string, env session.Env) (results []tasks.Result, err error) {
+func (o *evalOptions) askOne(cmd *cobra.Command, c *console, opening session.Options, adapter string,
+	env session.Env) (results []tasks.Result, err error) {
 	g, err := infer.NewGenerator(cmd.Context(), opening, adapter, env)
 	if err != nil {
 		return nil, err
@@ -334,7 +343,8 @@ func (o *evalOptions) askOne(cmd *cobra.Command, c *console, opening session.Opt
 		if system := trainedSystem(p); t.System == "" && t.Chat != tasks.ChatNever && system != "" {
 			own := *t
 			own.System, t = system, &own
-			say("system: %s, with which %s was trained; a task file of your own may name another", shown(system), whose(adapter))
+			say("system: %s, with which %s was trained; a task file of your own may name another", shown(system),
+				whose(adapter))
 		}
 		r, err := tasks.Run(cmd.Context(), g, t, adapter, nil)
 		if err != nil {
@@ -385,21 +395,24 @@ func printTasks(w io.Writer, r taskReport) error {
 	fmt.Fprintln(t, "\ntask\tquestions\tfew-shot\tmetric\tvalue\tstd error")
 	for _, result := range r.Tasks {
 		for _, m := range result.Metrics {
-			fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%.4f\t%.4f\n", inTable(result.Task), result.Questions, result.FewShot, m.Name, m.Value, m.StdErr)
+			fmt.Fprintf(t, "%s\t%d\t%d\t%s\t%.4f\t%.4f\n", inTable(result.Task), result.Questions, result.FewShot,
+				m.Name, m.Value, m.StdErr)
 		}
 	}
 	if len(r.Changes) > 0 {
 		fmt.Fprintln(t, "\nagainst the base model\tmetric\tbase\tadapter\tchange\tstd error\tbetter\tworse")
 	}
 	for _, ch := range r.Changes {
-		fmt.Fprintf(t, "%s\t%s\t%.4f\t%.4f\t%+.4f\t%.4f\t%d\t%d\n", inTable(ch.Task), ch.Name, ch.Before, ch.After, ch.Change.Change, ch.StdErr, ch.Better, ch.Worse)
+		fmt.Fprintf(t, "%s\t%s\t%.4f\t%.4f\t%+.4f\t%.4f\t%d\t%d\n", inTable(ch.Task), ch.Name, ch.Before, ch.After,
+			ch.Change.Change, ch.StdErr, ch.Better, ch.Worse)
 	}
 	if err := t.Flush(); err != nil {
 		return fmt.Errorf("write the table: %w", err)
 	}
 	for _, result := range r.Tasks {
 		if result.Cut > 0 {
-			fmt.Fprintf(w, "%s: %d of %d answers were ended by max_tokens\n", inTable(result.Task), result.Cut, result.Questions)
+			fmt.Fprintf(w, "%s: %d of %d answers were ended by max_tokens\n", inTable(result.Task), result.Cut,
+				result.Questions)
 		}
 	}
 	return nil

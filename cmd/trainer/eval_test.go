@@ -16,16 +16,23 @@ func TestEvalRefuses(t *testing.T) {
 		args []string
 		want string
 	}{
-		{[]string{"--task", "gsm9k", "--model", "m"}, `there is no task "gsm9k": the built-in ones are gsm8k; a task of your own is a .yaml or .json file`},
-		{[]string{"--task", "gsm8k"}, "name a model: --model DIR, a configuration, or an adapter that names its base model: --adapter DIR"},
+		{[]string{"--task", "gsm9k", "--model", "m"},
+			`there is no task "gsm9k": the built-in ones are gsm8k; a task of your own is a .yaml or .json file`},
+		{[]string{"--task", "gsm8k"},
+			"name a model: --model DIR, a configuration, or an adapter that names its base model: --adapter DIR"},
 		{[]string{"--task", "none.yaml", "--model", "m"}, "read the task: open none.yaml: no such file or directory"},
-		{[]string{"--task", "gsm8k", "--model", "m", "--by", "topic"}, "--by is of the loss, a task names its own data: leave one of them out"},
+		{[]string{"--task", "gsm8k", "--model", "m", "--by", "topic"},
+			"--by is of the loss, a task names its own data: leave one of them out"},
 		{[]string{"cpu_stories_quick", "--limit", "3"}, "--limit is of tasks: name one with --task"},
-		{[]string{"--task", "gsm8k", "--model", "m", "--compare-base"}, "--compare-base compares an adapter with its base model: name it with --adapter DIR"},
-		{[]string{"--task", "gsm8k", "--model", "m", "--few-shot", "65"}, "task gsm8k: few_shot: 65 must lie in 0 to 64"},
+		{[]string{"--task", "gsm8k", "--model", "m", "--compare-base"},
+			"--compare-base compares an adapter with its base model: name it with --adapter DIR"},
+		{[]string{"--task", "gsm8k", "--model", "m", "--few-shot", "65"},
+			"task gsm8k: few_shot: 65 must lie in 0 to 64"},
 		{[]string{"--task", "gsm8k", "--model", "m", "--limit", "-1"}, "--limit -1: must be 0 or more"},
-		{[]string{"cpu_stories_quick", "--task", "gsm8k", "--model", "m"}, "--model and --device are for tasks without a configuration: use --set base_model=... and --set device=..."},
-		{[]string{"cpu_stories_quick", "--split", "train[:5"}, `dataset.sources[0].split has the term "train[:5": write train, train[:5%], train[10:200] or train[-5%:]`},
+		{[]string{"cpu_stories_quick", "--task", "gsm8k", "--model", "m"}, "--model and --device are for tasks " +
+			"without a configuration: use --set base_model=... and --set device=..."},
+		{[]string{"cpu_stories_quick", "--split", "train[:5"},
+			`dataset.sources[0].split has the term "train[:5": write train, train[:5%], train[10:200] or train[-5%:]`},
 	} {
 		code, _, errOut := trainer(t, t.TempDir(), nil, "", append([]string{"eval"}, c.args...)...)
 		if code != 2 || !strings.Contains(errOut, c.want) {
@@ -45,15 +52,18 @@ func TestEvalAsks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	code, _, errOut := trainer(t, dir, nil, "", "train", "cpu_stories_quick", "--quiet", "--set", "training.max_steps=2", "--set", "output_dir=run", "--set", "expect={}",
-		"--set", "training.sample_prompts=[Once]", "--set", "training.eval_tasks=[t.yaml]", "--set", "training.sample_max_tokens=4")
+	code, _, errOut := trainer(t, dir, nil, "", "train", "cpu_stories_quick", "--quiet", "--set",
+		"training.max_steps=2", "--set", "output_dir=run", "--set", "expect={}",
+		"--set", "training.sample_prompts=[Once]", "--set", "training.eval_tasks=[t.yaml]", "--set",
+		"training.sample_max_tokens=4")
 	if code != 0 {
 		t.Fatalf("train: exit code %d, %s", code, errOut)
 	}
 	args := []string{"eval", "--task", "t.yaml", "--adapter", "run", "--compare-base", "--answers", "answers.jsonl"}
 	code, out, errOut := trainer(t, dir, nil, "", append(args, "--json")...)
 	var report taskReport
-	if err := json.Unmarshal([]byte(out), &report); code != 0 || err != nil || len(report.Changes) != 1 || report.Tasks[0].Questions != 2 || report.Base[0].Adapter != "" {
+	if err := json.Unmarshal([]byte(out), &report); code != 0 || err != nil || len(report.Changes) != 1 ||
+		report.Tasks[0].Questions != 2 || report.Base[0].Adapter != "" {
 		t.Fatalf("exit code %d, %v\n%s%s", code, err, out, errOut)
 	}
 	text, err := os.ReadFile(filepath.Join(dir, "answers.jsonl"))
@@ -62,10 +72,12 @@ func TestEvalAsks(t *testing.T) {
 	}
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
 	var last tasks.Answer
-	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || len(lines) != 4 || last.Where != "rows.jsonl:2" || last.Adapter == "" || last.Answer == "" {
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &last); err != nil || len(lines) != 4 ||
+		last.Where != "rows.jsonl:2" || last.Adapter == "" || last.Answer == "" {
 		t.Errorf("%v, %d answers, the last %+v", err, len(lines), last)
 	}
-	if code, out, errOut = trainer(t, dir, nil, "", args...); code != 0 || !strings.Contains(out, "against the base model") {
+	if code, out, errOut = trainer(t, dir, nil, "", args...); code != 0 ||
+		!strings.Contains(out, "against the base model") {
 		t.Errorf("exit code %d, %s%s", code, out, errOut)
 	}
 }

@@ -12,13 +12,17 @@ import (
 
 // exampleRows are data for the example configurations, by the file that they name.
 var exampleRows = map[string]string{
-	"data/alpaca.jsonl":    `{"instruction": "Say a name.", "input": "", "output": "Tim"}` + "\n" + `{"instruction": "Add.", "input": "1 and 2", "output": "3"}` + "\n",
-	"data/more.jsonl":      `{"instruction": "Say a colour.", "output": "red"}` + "\n",
-	"data/documents.jsonl": `{"text": "Once upon a time there was a cat."}` + "\n" + `{"text": "The cat sat. It was happy."}` + "\n",
-	"data/talks.jsonl": `{"messages": [{"role": "user", "content": "Who sat?"}, {"role": "assistant", "content": "The cat."}]}` + "\n" +
+	"data/alpaca.jsonl": `{"instruction": "Say a name.", "input": "", "output": "Tim"}` + "\n" +
+		`{"instruction": "Add.", "input": "1 and 2", "output": "3"}` + "\n",
+	"data/more.jsonl": `{"instruction": "Say a colour.", "output": "red"}` + "\n",
+	"data/documents.jsonl": `{"text": "Once upon a time there was a cat."}` + "\n" +
+		`{"text": "The cat sat. It was happy."}` + "\n",
+	"data/talks.jsonl": `{"messages": [{"role": "user", "content": "Who sat?"}, {"role": "assistant", "content": ` +
+		`"The cat."}]}` + "\n" +
 		`{"messages": [{"role": "user", "content": "How was it?"}, {"role": "assistant", "content": "Happy."}]}` + "\n",
-	"data/faq.csv":         "Question,Answer\nWho sat?,The cat\nHow was it?,happy\n",
-	"data/questions.jsonl": `{"question": "Who sat?", "answer": "The cat"}` + "\n" + `{"question": "How was it?", "answer": "happy"}` + "\n",
+	"data/faq.csv": "Question,Answer\nWho sat?,The cat\nHow was it?,happy\n",
+	"data/questions.jsonl": `{"question": "Who sat?", "answer": "The cat"}` + "\n" +
+		`{"question": "How was it?", "answer": "happy"}` + "\n",
 }
 
 func writeRows(t *testing.T, dir string) {
@@ -37,8 +41,10 @@ func writeRows(t *testing.T, dir string) {
 }
 
 // brief makes a run of an example one of a second: the model in the binary, two steps, on a CPU.
-var brief = []string{"--set", "base_model=embedded:stories260K", "--set", "device=cpu", "--set", "dataset.max_length=160",
-	"--set", "training.max_steps=2", "--set", "training.gradient_accumulation_steps=1", "--set", "training.batch_size=2"}
+var brief = []string{"--set", "base_model=embedded:stories260K", "--set", "device=cpu", "--set",
+	"dataset.max_length=160",
+	"--set", "training.max_steps=2", "--set", "training.gradient_accumulation_steps=1", "--set",
+	"training.batch_size=2"}
 
 // Every example trains; what is changed for the test is the model, the device and the size.
 func TestExamplesRun(t *testing.T) {
@@ -50,7 +56,8 @@ func TestExamplesRun(t *testing.T) {
 		"examples/validate_resume": {"--set", "training.eval_steps=1", "--set", "training.save_steps=1"},
 	}
 	n := 0
-	for _, name := range append([]string{"examples/lora_cpu"}, configs.Examples()...) { // continue_adapter needs its adapter
+	// continue_adapter needs its adapter
+	for _, name := range append([]string{"examples/lora_cpu"}, configs.Examples()...) {
 		if name == "examples/lora_cpu" && n > 0 {
 			continue
 		}
@@ -59,7 +66,8 @@ func TestExamplesRun(t *testing.T) {
 		if s := merged(t, string(text)); s.OutputDir != "runs/"+name { // as it is
 			t.Errorf("%s: output_dir %s", name, s.OutputDir)
 		}
-		code, out, errOut := trainer(t, dir, nil, "", append(append([]string{"--config", name, "--quiet"}, brief...), extra[name]...)...)
+		code, out, errOut := trainer(t, dir, nil, "", append(append([]string{"--config", name, "--quiet"}, brief...),
+			extra[name]...)...)
 		if code != 0 || !strings.Contains(out, "steps    2 of 2") {
 			t.Errorf("%s: exit code %d\n%s%s", name, code, out, errOut)
 		}
@@ -67,11 +75,13 @@ func TestExamplesRun(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if files, err := filepath.Glob(filepath.Join(golden.Root(t), "configs/examples/*.yaml")); err != nil || n != len(files) || n < 7 {
+	if files, err := filepath.Glob(filepath.Join(golden.Root(t), "configs/examples/*.yaml")); err != nil ||
+		n != len(files) || n < 7 {
 		t.Errorf("%d examples run, %d are there (%v)", n, len(files), err)
 	}
 	// The same command again continues, as validate_resume says.
-	args := append(append([]string{"--config", "examples/validate_resume"}, brief...), extra["examples/validate_resume"]...)
+	args := append(append([]string{"--config", "examples/validate_resume"}, brief...),
+		extra["examples/validate_resume"]...)
 	code, out, errOut := trainer(t, dir, nil, "", append(args, "--set", "training.max_steps=3")...)
 	if code != 0 || !strings.Contains(out, "steps    3 of 3, resumed after step 2") {
 		t.Errorf("exit code %d\n%s%s", code, out, errOut)
@@ -105,7 +115,8 @@ func TestReadmeExampleRuns(t *testing.T) {
 	if s := merged(t, config); s.Dataset.Path != "mine.csv" || s.OutputDir != "runs/mine" {
 		t.Errorf("dataset.path %s, output_dir %s", s.Dataset.Path, s.OutputDir)
 	}
-	for _, want := range []string{"trainer init --model ./SmolLM2-135M-Instruct --data mine.csv --out mine.yaml\n", "trainer train mine.yaml\n", "--adapter runs/mine\n"} {
+	for _, want := range []string{"trainer init --model ./SmolLM2-135M-Instruct --data mine.csv --out mine.yaml\n",
+		"trainer train mine.yaml\n", "--adapter runs/mine\n"} {
 		if !strings.Contains(commands, want) || !strings.Contains(fenced(t, "python"), `"runs/mine"`) {
 			t.Errorf("the README's commands do not use its files, %q:\n%s", want, commands)
 		}
@@ -114,12 +125,15 @@ func TestReadmeExampleRuns(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(made, "mine.csv"), []byte(rows), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errOut := trainer(t, made, nil, "", "init", "--model", "embedded:stories260K", "--data", "mine.csv", "--out", "mine.yaml"); code != 0 {
+	if code, _, errOut := trainer(t, made, nil, "", "init", "--model", "embedded:stories260K", "--data", "mine.csv",
+		"--out", "mine.yaml"); code != 0 {
 		t.Errorf("init: exit code %d: %s", code, errOut)
-	} else if text, err := os.ReadFile(filepath.Join(made, "mine.yaml")); err != nil || !strings.Contains(string(text), "\noutput_dir: runs/mine\n") {
+	} else if text, err := os.ReadFile(filepath.Join(made, "mine.yaml")); err != nil || !strings.Contains(string(text),
+		"\noutput_dir: runs/mine\n") {
 		t.Errorf("init: %v\n%s", err, text)
 	}
-	args := append([]string{"--config", "mine.yaml", "--quiet", "--set", "dataset.chat_template=chatml"}, brief...) // the small model has no template
+	// the small model has no template
+	args := append([]string{"--config", "mine.yaml", "--quiet", "--set", "dataset.chat_template=chatml"}, brief...)
 	code, out, errOut := trainer(t, dir, nil, "", args...)
 	if code != 0 || !strings.Contains(out, "steps    2 of 2") {
 		t.Errorf("exit code %d\n%s%s", code, out, errOut)
@@ -135,7 +149,8 @@ func TestReadmeExampleRuns(t *testing.T) {
 // repository.
 func TestExamplesAreWrittenOut(t *testing.T) {
 	dir := t.TempDir()
-	if code, out, errOut := trainer(t, dir, nil, "", "configs"); code != 0 || !strings.Contains(out, "examples/lora_cpu                LoRA on a CPU: ") {
+	if code, out, errOut := trainer(t, dir, nil, "", "configs"); code != 0 ||
+		!strings.Contains(out, "examples/lora_cpu                LoRA on a CPU: ") {
 		t.Errorf("exit code %d\n%s%s", code, out, errOut)
 	}
 	if code, _, errOut := trainer(t, dir, nil, "", "configs", "write", "examples/lora_cpu"); code != 0 {

@@ -19,10 +19,12 @@ import (
 
 // The exit codes of the program.
 const (
-	exitDone       = 0
-	exitFailed     = 1   // the run, a criterion or a check failed; the device failed
-	exitUsage      = 2   // bad command line or configuration: a word, flag, value or file named that can't be right; TestUsage
-	exitUnfit      = 3   // the machine lacks something: GPU, driver, model, data, a fast path that training.strict asks for
+	exitDone   = 0
+	exitFailed = 1 // the run, a criterion or a check failed; the device failed
+	// bad command line or configuration: a word, flag, value or file named that can't be right; TestUsage
+	exitUsage = 2
+	// the machine lacks something: GPU, driver, model, data, a fast path that training.strict asks for
+	exitUnfit      = 3
 	exitDoesNotFit = 4   // refused by the plan
 	exitLost       = 75  // said to trainer launch alone: another rank has failed
 	exitSkipped    = 77  // a skip is not a pass
@@ -74,4 +76,5 @@ func exitCode(err error) int {
 }
 
 // asked are what packages say of a flag's value that only the model or the data show to be wrong.
-var asked = []error{hub.ErrBadName, hub.ErrBadRevision, hub.ErrBadPattern, infer.ErrTooLong, infer.ErrNoField, source.ErrNoSplit, gradcheck.ErrNoLayer}
+var asked = []error{hub.ErrBadName, hub.ErrBadRevision, hub.ErrBadPattern, infer.ErrTooLong, infer.ErrNoField,
+	source.ErrNoSplit, gradcheck.ErrNoLayer}

@@ -76,14 +76,19 @@ func newExport(c *console) *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&o.Format, "format", "", "`NAME` of the format: "+strings.Join(export.Names(), ", "))
-	pathVar(cmd, &o.Model, "model", "", "model `DIR`, hub name, or embedded:NAME; without it the one that the adapter names")
-	pathVar(cmd, &o.Adapter, "adapter", "", "adapter `DIR` in PEFT's format, which becomes part of the weights or is exported itself")
+	pathVar(cmd, &o.Model, "model", "",
+		"model `DIR`, hub name, or embedded:NAME; without it the one that the adapter names")
+	pathVar(cmd, &o.Adapter, "adapter", "",
+		"adapter `DIR` in PEFT's format, which becomes part of the weights or is exported itself")
 	pathVar(cmd, &o.Out, "out", "", "`PATH` of what is written")
-	cmd.Flags().StringVar(&o.DType, "dtype", "", "`TYPE` of the numbers: f32, f16, bf16, q8_0, q4_0 or q4_k_m; f16 by default")
+	cmd.Flags().StringVar(&o.DType, "dtype", "",
+		"`TYPE` of the numbers: f32, f16, bf16, q8_0, q4_0 or q4_k_m; f16 by default")
 	cmd.Flags().BoolVar(&o.Overwrite, "overwrite", false, "replace a file that is there")
-	cmd.Flags().BoolVar(&o.Separate, "separate-adapter", false, "ollama: keep the adapter in a file of its own, which the Modelfile names")
+	cmd.Flags().BoolVar(&o.Separate, "separate-adapter", false,
+		"ollama: keep the adapter in a file of its own, which the Modelfile names")
 	check.register(cmd)
-	cmd.Flags().StringVar(&base, "base", baseAuto, "gguf, ollama: what the adapter is added to, as merge has it: "+bases)
+	cmd.Flags().StringVar(&base, "base", baseAuto, "gguf, ollama: what the adapter is added to, as merge has it: "+
+		bases)
 	c.downloadFlag(cmd)
 	workersVar(cmd, &workers)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
@@ -94,7 +99,8 @@ func newExport(c *console) *cobra.Command {
 func findExportBase(o *export.Options, base string) (notes []string, err error) {
 	if o.Adapter == "" || !export.Formats[o.Format].Merges || o.Separate {
 		if base != baseAuto {
-			return nil, errors.New("--base is of an adapter that becomes part of the weights: --format gguf or ollama, with --adapter and without --separate-adapter")
+			return nil, errors.New("--base is of an adapter that becomes part of the weights: --format gguf or " +
+				"ollama, with --adapter and without --separate-adapter")
 		}
 		return nil, nil
 	}
@@ -108,7 +114,8 @@ func findExportBase(o *export.Options, base string) (notes []string, err error) 
 // exportLong lists the formats.
 func exportLong() string {
 	var b strings.Builder
-	b.WriteString("Write a model or an adapter for another program. What is written is read back and compared.\n\nFormats:\n")
+	b.WriteString(
+		"Write a model or an adapter for another program. What is written is read back and compared.\n\nFormats:\n")
 	for _, name := range export.Names() {
 		f := export.Formats[name]
 		fmt.Fprintf(&b, "  %-10s for %s\n", name, f.For)
@@ -121,15 +128,18 @@ func printExport(c *console, r export.Report) error {
 	if r.Adapter != "" {
 		with = " with " + r.Adapter
 	}
-	_, err := fmt.Fprintf(c.out, "%s: %s%s as %s, %d tensors, %s, read back and compared\n", r.Output, r.Model, with, r.Format, r.Tensors, session.FormatBytes(r.Bytes))
+	_, err := fmt.Fprintf(c.out, "%s: %s%s as %s, %d tensors, %s, read back and compared\n", r.Output, r.Model, with,
+		r.Format, r.Tensors, session.FormatBytes(r.Bytes))
 	for _, t := range r.Types {
 		if err == nil {
-			_, err = fmt.Fprintf(c.out, "  %-5s %4d tensors, %9s, error %.3g%%\n", t.Type, t.Tensors, session.FormatBytes(t.Bytes), 100*t.Error)
+			_, err = fmt.Fprintf(c.out, "  %-5s %4d tensors, %9s, error %.3g%%\n", t.Type, t.Tensors,
+				session.FormatBytes(t.Bytes), 100*t.Error)
 		}
 	}
 	if x := r.Rounding; x != nil && err == nil {
 		worst := x.Worst(1)[0]
-		_, err = fmt.Fprintf(c.out, "  update   %s, rounding noise %s of the update; least kept: %s, %s\n", kept(x.Kept), percent(x.Noise), worst.Layer, percent(worst.Kept))
+		_, err = fmt.Fprintf(c.out, "  update   %s, rounding noise %s of the update; least kept: %s, %s\n",
+			kept(x.Kept), percent(x.Noise), worst.Layer, percent(worst.Kept))
 	}
 	for _, l := range driftLines(r.Drift) {
 		if err == nil {

@@ -11,12 +11,15 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// TestQLoRAOverQuantised: without a section quantization, qlora takes a folder's quantised weights as they are, however they are
-// stored, says so, and saves a configuration that runs again; with a section that says otherwise it is refused.
+// TestQLoRAOverQuantised: without a section quantization, qlora takes a folder's quantised weights as they are, however
+// they are stored, says so, and saves a configuration that runs again; with a section that says otherwise it is
+// refused.
 func TestQLoRAOverQuantised(t *testing.T) {
 	dir := t.TempDir()
 	rows := filepath.Join(dir, "rows.jsonl")
-	if err := os.WriteFile(rows, []byte(strings.Repeat(`{"input_ids": [3, 9, 27, 17, 51], "labels": [3, 9, 27, 17, 51]}`+"\n", 3)), 0o600); err != nil {
+	if err := os.WriteFile(rows,
+		[]byte(strings.Repeat(`{"input_ids": [3, 9, 27, 17, 51], "labels": [3, 9, 27, 17, 51]}`+"\n", 3)),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
 	double := func(q quant.Config) quant.Config {
@@ -39,12 +42,16 @@ func TestQLoRAOverQuantised(t *testing.T) {
 	} {
 		model, run := golden.Path(t, "prequantised/"+name), filepath.Join(dir, name)
 		config := filepath.Join(dir, name+".yaml")
-		text := "base_model: " + model + "\nadapter: qlora\nlora: {target_modules: [q_proj]}\ndataset: {path: " + rows + ", format: tokenized, max_length: 16}\ntraining: {max_steps: 2, allow_zero_gradients: true}\noutput_dir: " + run + "\n"
+		text := "base_model: " + model + "\nadapter: qlora\nlora: {target_modules: [q_proj]}\ndataset: {path: " + rows +
+			", format: tokenized, max_length: 16}\ntraining: {max_steps: 2, allow_zero_gradients: true}\noutput_dir: " +
+			run + "\n"
 		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		note := "note: the weights of " + model + " are quantised already: adapter qlora takes them as they are, " + c.said
-		for _, words := range [][]string{{"plan", "--config", config}, {"train", "--config", config}, {"eval", "--config", config, "--data", rows}} {
+		note := "note: the weights of " + model + " are quantised already: adapter qlora takes them as they are, " +
+			c.said
+		for _, words := range [][]string{{"plan", "--config", config}, {"train", "--config", config},
+			{"eval", "--config", config, "--data", rows}} {
 			if code, _, errOut := trainer(t, dir, nil, "", words...); code != 0 || strings.Count(errOut, note) != 1 {
 				t.Errorf("%s, %s: exit code %d\n%s", name, words[0], code, errOut)
 			}
@@ -57,7 +64,8 @@ func TestQLoRAOverQuantised(t *testing.T) {
 			t.Errorf("%s: the run's configuration has quantization %+v, want %+v", name, s.Quantization, c.want)
 		}
 		again := filepath.Join(dir, name+" again")
-		if code, _, errOut := trainer(t, dir, nil, "", "train", "--config", filepath.Join(run, "config.yaml"), "--set", "output_dir="+again); code != 0 || strings.Contains(errOut, "quantised already") {
+		if code, _, errOut := trainer(t, dir, nil, "", "train", "--config", filepath.Join(run, "config.yaml"), "--set",
+			"output_dir="+again); code != 0 || strings.Contains(errOut, "quantised already") {
 			t.Errorf("%s, again: exit code %d\n%s", name, code, errOut)
 		}
 		one, err1 := os.ReadFile(filepath.Join(run, "adapter_model.safetensors"))
@@ -68,11 +76,13 @@ func TestQLoRAOverQuantised(t *testing.T) {
 		if code, _, errOut := trainer(t, dir, nil, "", "verify", run); code != 0 {
 			t.Errorf("%s, verify: exit code %d\n%s", name, code, errOut)
 		}
-		other := []string{"--set", "quantization.double_quant=" + map[bool]string{true: "false", false: "true"}[c.want.DoubleQuant]}
+		other := []string{"--set", "quantization.double_quant=" + map[bool]string{true: "false",
+			false: "true"}[c.want.DoubleQuant]}
 		if name == "int8" {
 			other = []string{"--set", "quantization.type=nf4"}
 		}
-		if code, _, errOut := trainer(t, dir, nil, "", append([]string{"plan", "--config", config}, other...)...); code == 0 || !strings.Contains(errOut, "are quantised already, as type") {
+		if code, _, errOut := trainer(t, dir, nil, "", append([]string{"plan", "--config", config},
+			other...)...); code == 0 || !strings.Contains(errOut, "are quantised already, as type") {
 			t.Errorf("%s with another section: exit code %d\n%s", name, code, errOut)
 		}
 	}

@@ -12,7 +12,8 @@ import (
 
 // FuzzMessages: a file of messages is read or refused, and what is read has messages.
 func FuzzMessages(f *testing.F) {
-	for _, s := range []string{`[]`, `{"messages":[{"role":"user","content":"a"}],"tools":null}`, "\ufeff[1]", `{"messages":`, `"x"`, ` {"chat_template_kwargs":{}} `} {
+	for _, s := range []string{`[]`, `{"messages":[{"role":"user","content":"a"}],"tools":null}`, "\ufeff[1]",
+		`{"messages":`, `"x"`, ` {"chat_template_kwargs":{}} `} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
@@ -43,7 +44,8 @@ func FuzzVisible(f *testing.F) {
 				t.Fatalf("%q shows %U", s, r)
 			}
 		}
-		if page := pageText(s); strings.ContainsAny(page, `<>"'`) || html.UnescapeString(page) != strings.ReplaceAll(safetext.Visible(s), "\\n\n", "↵\n") {
+		if page := pageText(s); strings.ContainsAny(page, `<>"'`) || html.UnescapeString(page) != strings.ReplaceAll(
+			safetext.Visible(s), "\\n\n", "↵\n") {
 			t.Fatalf("%q is %q on a page", s, page)
 		}
 	})

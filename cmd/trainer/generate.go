@@ -66,7 +66,8 @@ choice. Exit code 1 where --max-tokens or --stop cut it off, so that it is not w
 		},
 	}
 	f := cmd.Flags()
-	pathVar(cmd, &o.model, "model", "", "model `DIR`, hub name, or embedded:NAME; left out, the adapter's own base model")
+	pathVar(cmd, &o.model, "model", "",
+		"model `DIR`, hub name, or embedded:NAME; left out, the adapter's own base model")
 	pathVar(cmd, &o.adapter, "adapter", "", "adapter `DIR` in PEFT's format")
 	c.downloadFlag(cmd)
 	f.StringVar(&o.prompt, "prompt", "", "`TEXT` to continue; - reads standard input")
@@ -75,14 +76,21 @@ choice. Exit code 1 where --max-tokens or --stop cut it off, so that it is not w
 	o.talk.register(cmd)
 	o.form.register(cmd)
 	f.StringArrayVar(&o.Stop, "stop", nil, "`TEXT` that ends the answer and is not part of it; may be repeated")
-	f.IntVar(&o.MaxTokens, "max-tokens", 64, fmt.Sprintf("largest number of new tokens; %d for a conversation or JSON, or what the model has room for", chatTokens))
+	f.IntVar(&o.MaxTokens, "max-tokens", 64,
+		fmt.Sprintf("largest number of new tokens; %d for a conversation or JSON, or what the model has room for",
+			chatTokens))
 	f.Float64Var(&o.Temperature, "temperature", 0, "sampling temperature; 0 takes the likeliest token")
-	f.Float64Var(&o.TopP, "top-p", 1, "nucleus sampling: choose among the likeliest tokens that make up this part of the probability")
+	f.Float64Var(&o.TopP, "top-p", 1,
+		"nucleus sampling: choose among the likeliest tokens that make up this part of the probability")
 	f.IntVar(&o.TopK, "top-k", 0, "choose among this many of the likeliest tokens; 0 = all")
-	f.Float64Var(&o.MinP, "min-p", 0, "choose among tokens that are at least this part as likely as the likeliest; 0 = all")
-	f.Float64Var(&o.RepetitionPenalty, "repetition-penalty", 1, "make tokens of the prompt and the answer less likely: divides their logits above 0, multiplies those below; 1 = no penalty")
-	f.Float64Var(&o.FrequencyPenalty, "frequency-penalty", 0, "subtract this from a token's logit for each time that the answer has it")
-	f.Float64Var(&o.PresencePenalty, "presence-penalty", 0, "subtract this from the logit of every token that the answer has")
+	f.Float64Var(&o.MinP, "min-p", 0,
+		"choose among tokens that are at least this part as likely as the likeliest; 0 = all")
+	f.Float64Var(&o.RepetitionPenalty, "repetition-penalty", 1, "make tokens of the prompt and the answer less "+
+		"likely: divides their logits above 0, multiplies those below; 1 = no penalty")
+	f.Float64Var(&o.FrequencyPenalty, "frequency-penalty", 0,
+		"subtract this from a token's logit for each time that the answer has it")
+	f.Float64Var(&o.PresencePenalty, "presence-penalty", 0,
+		"subtract this from the logit of every token that the answer has")
 	f.Uint64Var(&o.Seed, "seed", 0, "seed of the sampling")
 	workersVar(cmd, &o.workers)
 	quantizationVar(cmd, &o.quantization)
@@ -102,8 +110,10 @@ func (o *generateOptions) check(cmd *cobra.Command, c *console) error {
 	given := cmd.Flags().Changed
 	prompt, messages, instruction := given("prompt"), given("messages"), given("instruction")
 	switch {
-	case instruction && (prompt || messages || given("chat") || given("system") || given("chat-template") || given("chat-template-kwargs")):
-		bad("--instruction is a prompt of its own, in the template of the format alpaca: leave out --prompt, --messages, --chat, --system and --chat-template")
+	case instruction && (prompt || messages || given("chat") || given("system") || given("chat-template") ||
+		given("chat-template-kwargs")):
+		bad("--instruction is a prompt of its own, in the template of the format alpaca: leave out --prompt, " +
+			"--messages, --chat, --system and --chat-template")
 	case given("input") && !instruction:
 		bad("--input: give the --instruction that it is the input of")
 	case instruction && strings.TrimSpace(o.instruction) == "":
@@ -113,7 +123,8 @@ func (o *generateOptions) check(cmd *cobra.Command, c *console) error {
 	case prompt && messages:
 		bad("--prompt and --messages: give one of them; --system adds a system message")
 	case !prompt && !messages:
-		bad("give a text to continue: --prompt TEXT, an instruction: --instruction TEXT, or a conversation to answer: --messages FILE")
+		bad("give a text to continue: --prompt TEXT, an instruction: --instruction TEXT, or a conversation to " +
+			"answer: --messages FILE")
 	}
 	if err := infer.CheckStops(o.Stop); err != nil {
 		bad("--stop: %w", err)
@@ -191,7 +202,8 @@ func (o *generateOptions) asTrained(c *console, g *infer.Generator) error {
 		if _, has := o.talk.conversation.System(); !has && !o.talk.systemGiven {
 			if system := trainedSystem(p); system != "" {
 				o.talk.conversation.GiveSystem(system)
-				c.say("system: %s, with which %s was trained; --system TEXT gives another, --system \"\" none", shown(system), who)
+				c.say("system: %s, with which %s was trained; --system TEXT gives another, --system \"\" none",
+					shown(system), who)
 			}
 		}
 	case o.instruction != "":
@@ -287,7 +299,8 @@ type formOptions struct {
 
 func (o *formOptions) register(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.object, "json-object", false, "make the answer a JSON object")
-	pathVar(cmd, &o.file, "json-schema", "", "make the answer JSON that the JSON Schema in `FILE` allows; - reads standard input")
+	pathVar(cmd, &o.file, "json-schema", "",
+		"make the answer JSON that the JSON Schema in `FILE` allows; - reads standard input")
 }
 
 // read checks the flags and reads the schema; others are the flags that may read standard input too.

@@ -37,10 +37,14 @@ type chatOptions struct {
 func (o *chatOptions) register(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.BoolVar(&o.chat, "chat", false, "answer the prompt as a user's message, by the model's own chat template")
-	pathVar(cmd, &o.messages, "messages", "", "conversation to answer: a JSON `FILE` with a list of messages, or with an object of messages and tools; - reads standard input")
-	f.StringVar(&o.system, "system", "", "`TEXT` of a system message that comes first; left out, the one that the adapter was trained with, \"\" none")
-	pathVar(cmd, &o.template, "chat-template", "", "chat template: a .jinja `FILE`, or the name of one of the model's or "+strings.Join(chat.BuiltIn(), ", "))
-	f.StringVar(&o.kwargs, "chat-template-kwargs", "", "`JSON` object of more variables for the template, such as {\"enable_thinking\": false}")
+	pathVar(cmd, &o.messages, "messages", "", "conversation to answer: a JSON `FILE` with a list of messages, or "+
+		"with an object of messages and tools; - reads standard input")
+	f.StringVar(&o.system, "system", "",
+		"`TEXT` of a system message that comes first; left out, the one that the adapter was trained with, \"\" none")
+	pathVar(cmd, &o.template, "chat-template", "",
+		"chat template: a .jinja `FILE`, or the name of one of the model's or "+strings.Join(chat.BuiltIn(), ", "))
+	f.StringVar(&o.kwargs, "chat-template-kwargs", "",
+		"`JSON` object of more variables for the template, such as {\"enable_thinking\": false}")
 }
 
 // read checks the flags and makes the conversation.
@@ -82,14 +86,17 @@ func (o *chatOptions) read(cmd *cobra.Command, c *console, prompt string) error 
 	}
 	conv, err := chat.Read(raw)
 	if err != nil {
-		return errors.New(where + ": " + strings.Replace(err.Error(), "the row has a field system too", "--system gives one too", 1))
+		return errors.New(where + ": " + strings.Replace(err.Error(), "the row has a field system too",
+			"--system gives one too", 1))
 	}
 	last := len(conv.Messages) - 1
 	if conv.Messages[last].Role == "assistant" {
 		if raw.System != "" {
 			last--
 		}
-		return fmt.Errorf("%s: messages[%d], the last one, is the assistant's own: end with the message that is to be answered", where, last)
+		return fmt.Errorf(
+			"%s: messages[%d], the last one, is the assistant's own: end with the message that is to be answered",
+			where, last)
 	}
 	o.conversation = conv
 	return nil

@@ -64,15 +64,18 @@ Exit code 0: all tensors are within their limits; 1: some are not.`,
 				err = printGradcheck(c, r, show)
 			}
 			if err == nil && !r.OK {
-				err = &exitError{code: exitFailed, err: fmt.Errorf("gradients of %d of %d tensors on %s are further from float64 than rounding explains; "+
-					"trainer selfcheck tries the GPU's kernels one by one", r.Failed, len(r.Tensors), r.Device)}
+				err = &exitError{code: exitFailed,
+					err: fmt.Errorf(
+						"gradients of %d of %d tensors on %s are further from float64 than rounding explains; "+
+							"trainer selfcheck tries the GPU's kernels one by one", r.Failed, len(r.Tensors), r.Device)}
 			}
 			return err
 		},
 	}
 	o.register(cmd)
 	c.downloadFlag(cmd)
-	cmd.Flags().IntVar(&check.Layers, "layers", 0, "`LAYERS` of the model, from the first; 0 = as many as take about a minute")
+	cmd.Flags().IntVar(&check.Layers, "layers", 0,
+		"`LAYERS` of the model, from the first; 0 = as many as take about a minute")
 	cmd.Flags().IntVar(&check.Tokens, "tokens", gradcheck.DefaultTokens, "`TOKENS` of the first batch")
 	cmd.Flags().IntVar(&show, "show", 10, "print so many `TENSORS`, the worst ones; 0 = all, in the order of the model")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON, every tensor")
@@ -124,7 +127,8 @@ func printGradcheck(c *console, r gradcheck.Report, show int) error {
 		}
 	}
 	if none > 0 {
-		fmt.Fprintf(w, "(%d of %d tensors have no gradient here, in float64 either; --show 0 names them)\n", none, len(r.Tensors))
+		fmt.Fprintf(w, "(%d of %d tensors have no gradient here, in float64 either; --show 0 names them)\n", none,
+			len(r.Tensors))
 	}
 	verdict := "all within their limits"
 	if !r.OK {
@@ -132,7 +136,8 @@ func printGradcheck(c *console, r gradcheck.Report, show int) error {
 	}
 	fmt.Fprintf(w, "verdict  %s\n", verdict)
 	if !r.OK && r.Experts {
-		fmt.Fprintln(w, "note     rounding may give a token to another expert, which is an error beyond the limits and no fault; "+
+		fmt.Fprintln(w, "note     rounding may give a token to another expert, which is an error beyond the limits "+
+			"and no fault; "+
 			"fewer or more --tokens tell which it is")
 	}
 	return w.Flush()

@@ -23,7 +23,8 @@ var commandTasks = []commandTask{
 	{"data", "Look at data and models", []string{"inspect", "download"}},
 	{"use", "Use what was trained", []string{"chat", "generate", "eval", "serve", "merge", "export", "push"}},
 	{"look", "Look at runs", []string{"ui", "report"}},
-	{"operate", "Check and operate", []string{"doctor", "bench", "verify", "gradcheck", "selfcheck", "tier", "config-schema", "completion", "man", "version", "help"}},
+	{"operate", "Check and operate", []string{"doctor", "bench", "verify", "gradcheck", "selfcheck", "tier",
+		"config-schema", "completion", "man", "version", "help"}},
 }
 
 // setHelp groups the root's commands by task and wraps the help of all commands at the width of w.
@@ -47,7 +48,8 @@ func setHelp(root *cobra.Command, w io.Writer) {
 		if about == "" {
 			about = cmd.Short
 		}
-		io.WriteString(cmd.OutOrStdout(), wrapProse(strings.TrimSpace(about), width)+"\n\n"+usageText(cmd, width)) //nolint:errcheck // the sink below keeps the error
+		io.WriteString(cmd.OutOrStdout(), wrapProse(strings.TrimSpace(about), width)+"\n\n"+
+			usageText(cmd, width)) //nolint:errcheck // the sink below keeps the error
 	})
 }
 
@@ -120,12 +122,14 @@ func usageText(cmd *cobra.Command, width int) string {
 		b.WriteString(flagLines(flags.FlagUsages(), width))
 	}
 	if cmd.HasAvailableSubCommands() {
-		b.WriteString("\n" + fold(fmt.Sprintf("%s COMMAND --help says more about a command.", cmd.CommandPath()), width, 0) + "\n")
+		b.WriteString("\n" + fold(fmt.Sprintf("%s COMMAND --help says more about a command.", cmd.CommandPath()),
+			width, 0) + "\n")
 	}
 	return b.String()
 }
 
-// flagLines wraps what pflag lists of flags, one a line. Where little is left behind the names, the text stands below them.
+// flagLines wraps what pflag lists of flags, one a line. Where little is left behind the names, the text stands below
+// them.
 func flagLines(usages string, width int) string {
 	var b strings.Builder
 	for line := range strings.Lines(usages) {
@@ -146,8 +150,8 @@ func flagLines(usages string, width int) string {
 // flagHead is a flag's names and type, the blanks behind them, and what the flag does.
 var flagHead = regexp.MustCompile(`^( +(?:-\w, )?--\S+(?: \S+)?)( {2,})(.*)$`)
 
-// wrapProse wraps each paragraph that has a line longer than width. In a paragraph with indented lines, such as a list of
-// names and what they mean, each line is wrapped by itself below the beginning of its text.
+// wrapProse wraps each paragraph that has a line longer than width. In a paragraph with indented lines, such as a list
+// of names and what they mean, each line is wrapped by itself below the beginning of its text.
 func wrapProse(text string, width int) string {
 	paragraphs := strings.Split(text, "\n\n")
 	for i, p := range paragraphs {
@@ -171,8 +175,8 @@ func wrapProse(text string, width int) string {
 // listHead is the indentation of a line, with the name in front of its text where there is one.
 var listHead = regexp.MustCompile(`^ +(?:\S+(?: \S+)*  +)?`)
 
-// wrapCommand wraps a command line of an example as a shell reads it: words in quotes stay together, a flag stays with its value, and a
-// line that is continued ends in a backslash.
+// wrapCommand wraps a command line of an example as a shell reads it: words in quotes stay together, a flag stays with
+// its value, and a line that is continued ends in a backslash.
 func wrapCommand(line string, width int) string {
 	if utf8.RuneCountInString(line) <= width {
 		return line
@@ -219,7 +223,8 @@ func shellWords(line string) (words []string) {
 // withValues joins flags with the values behind them.
 func withValues(words []string) (joined []string) {
 	for _, word := range words {
-		if n := len(joined) - 1; n >= 0 && strings.HasPrefix(joined[n], "--") && !strings.ContainsAny(joined[n], "= ") && !strings.HasPrefix(word, "-") {
+		if n := len(joined) - 1; n >= 0 && strings.HasPrefix(joined[n], "--") && !strings.ContainsAny(joined[n],
+			"= ") && !strings.HasPrefix(word, "-") {
 			joined[n] += " " + word
 			continue
 		}

@@ -56,7 +56,8 @@ func TestHelpIsWrapped(t *testing.T) {
 					t.Errorf("%s at %d: %q", cmd.CommandPath(), width, line)
 				}
 			}
-			if got, want := strings.Fields(wrapProse(cmd.Long, width)), strings.Fields(cmd.Long); !slices.Equal(got, want) {
+			if got, want := strings.Fields(wrapProse(cmd.Long, width)), strings.Fields(cmd.Long); !slices.Equal(got,
+				want) {
 				t.Errorf("%s at %d: words of the description are lost", cmd.CommandPath(), width)
 			}
 		})
@@ -76,10 +77,12 @@ func alone(cmd *cobra.Command, line string, width int) bool {
 }
 
 func TestWrapProse(t *testing.T) {
-	if got, want := wrapProse("Formats:\n  gguf  for other programs", 14), "Formats:\n  gguf  for\n        other\n        programs"; got != want {
+	if got, want := wrapProse("Formats:\n  gguf  for other programs",
+		14), "Formats:\n  gguf  for\n        other\n        programs"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got, want := wrapProse("short\nlines\n\na longer line\nthan ten", 10), "short\nlines\n\na longer\nline than\nten"; got != want {
+	if got, want := wrapProse("short\nlines\n\na longer line\nthan ten",
+		10), "short\nlines\n\na longer\nline than\nten"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -14,8 +14,8 @@ import (
 )
 
 // TestCacheFileChanges: a cache file that another process cuts off, empties with zeros or overwrites while a run has it
-// mapped ends the run with exit code 1 and a sentence, and not with a trace of Go and 2, which means configuration here. The
-// run's folder is left so that the run resumes to its end.
+// mapped ends the run with exit code 1 and a sentence, and not with a trace of Go and 2, which means configuration
+// here. The run's folder is left so that the run resumes to its end.
 func TestCacheFileChanges(t *testing.T) {
 	for name, change := range map[string]func(f *os.File, size int64) error{
 		"cut":   func(f *os.File, _ int64) error { return f.Truncate(0) },
@@ -30,7 +30,8 @@ func TestCacheFileChanges(t *testing.T) {
 			dir := t.TempDir()
 			var rows strings.Builder
 			for i := range 3000 {
-				fmt.Fprintf(&rows, "{\"prompt\":\"row %d\",\"completion\":\"%s\"}\n", i, strings.Repeat("once upon a time ", 1+i%12))
+				fmt.Fprintf(&rows, "{\"prompt\":\"row %d\",\"completion\":\"%s\"}\n", i,
+					strings.Repeat("once upon a time ", 1+i%12))
 			}
 			config := `base_model: embedded:stories260K
 adapter: qlora
@@ -40,13 +41,15 @@ training: {max_steps: 240, batch_size: 2, save_steps: 3, save_total_limit: 2, lo
 seed: 3
 output_dir: o
 `
-			if err := errors.Join(os.WriteFile(filepath.Join(dir, "d.jsonl"), []byte(rows.String()), 0o600), os.WriteFile(filepath.Join(dir, "c.yaml"), []byte(config), 0o600)); err != nil {
+			if err := errors.Join(os.WriteFile(filepath.Join(dir, "d.jsonl"), []byte(rows.String()), 0o600),
+				os.WriteFile(filepath.Join(dir, "c.yaml"), []byte(config), 0o600)); err != nil {
 				t.Fatal(err)
 			}
 			changed := make(chan error, 1)
 			go func() {
 				for range 3000 {
-					if text, err := os.ReadFile(filepath.Join(dir, "o/metrics.jsonl")); err == nil && bytes.Count(text, []byte("\n")) > 7 {
+					if text, err := os.ReadFile(filepath.Join(dir, "o/metrics.jsonl")); err == nil &&
+						bytes.Count(text, []byte("\n")) > 7 {
 						break
 					}
 					time.Sleep(5 * time.Millisecond)
@@ -71,7 +74,9 @@ output_dir: o
 			if err := <-changed; err != nil {
 				t.Fatal(err)
 			}
-			if code != exitFailed || strings.Contains(errOut, "goroutine ") || !strings.Contains(errOut, "changed while it was in use") && !strings.Contains(errOut, "has become damaged at byte") {
+			if code != exitFailed || strings.Contains(errOut, "goroutine ") ||
+				!strings.Contains(errOut, "changed while it was in use") &&
+					!strings.Contains(errOut, "has become damaged at byte") {
 				t.Errorf("exit code %d: %s", code, errOut)
 			}
 			if code, _, errOut := trainer(t, dir, nil, "", "train", "c.yaml", "-q", "--resume", "auto"); code != 0 {

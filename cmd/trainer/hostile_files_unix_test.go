@@ -20,19 +20,24 @@ training: {max_steps: 2, report_to: prometheus}
 output_dir: r
 `
 
-// TestFilesOfOthersStay: no key or flag by which a command writes a file replaces one that the program did not write, or
-// anything that is no regular file. Each is refused as a configuration or command line that can't be right.
+// TestFilesOfOthersStay: no key or flag by which a command writes a file replaces one that the program did not write,
+// or anything that is no regular file. Each is refused as a configuration or command line that can't be right.
 func TestFilesOfOthersStay(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
-	if err := errors.Join(os.WriteFile(in("c.yaml"), []byte(hostileRun), 0o644), os.WriteFile(in("precious.prom"), []byte("precious"), 0o644),
-		os.WriteFile(in("precious.html"), []byte("precious"), 0o644), os.WriteFile(in("precious.json"), []byte("precious"), 0o644),
-		os.Symlink("precious.prom", in("link.prom")), os.Symlink(os.DevNull, in("null.prom")), syscall.Mkfifo(in("pipe.prom"), 0o644),
-		os.Symlink("precious.html", in("link.html")), syscall.Mkfifo(in("pipe.json"), 0o644), os.Symlink("precious.json", in("link.json")),
+	if err := errors.Join(os.WriteFile(in("c.yaml"), []byte(hostileRun), 0o644), os.WriteFile(in("precious.prom"),
+		[]byte("precious"), 0o644),
+		os.WriteFile(in("precious.html"), []byte("precious"), 0o644), os.WriteFile(in("precious.json"),
+			[]byte("precious"), 0o644),
+		os.Symlink("precious.prom", in("link.prom")), os.Symlink(os.DevNull, in("null.prom")),
+		syscall.Mkfifo(in("pipe.prom"), 0o644),
+		os.Symlink("precious.html", in("link.html")), syscall.Mkfifo(in("pipe.json"), 0o644),
+		os.Symlink("precious.json", in("link.json")),
 		os.Mkdir(in("folder.prom"), 0o755)); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errOut := trainer(t, dir, nil, "", "train", "c.yaml", "-q", "--set", "training.report_to=[]", "--set", "output_dir=done"); code != 0 {
+	if code, _, errOut := trainer(t, dir, nil, "", "train", "c.yaml", "-q", "--set", "training.report_to=[]", "--set",
+		"output_dir=done"); code != 0 {
 		t.Fatal(errOut)
 	}
 	adapter, err := os.ReadFile(in("done/adapter_model.safetensors"))
@@ -64,8 +69,10 @@ func TestFilesOfOthersStay(t *testing.T) {
 		{[]string{"doctor", "--refresh-pins", "--fail-on-mismatch", "link.json"}, "is a symbolic link"},
 		{[]string{"doctor", "--refresh-pins", "--fail-on-mismatch", "precious.json"}, "it is not replaced"},
 		{[]string{"bench", "c.yaml", "--trace", "precious.json"}, "is not a trace that this program wrote"},
-		{[]string{"eval", "--task", "arithmetic", "--model", "embedded:stories260K", "--answers", "precious.json"}, "is not a file of answers"},
-		{[]string{"export", "--format", "gguf", "--model", "embedded:stories260K", "--out", "precious.json", "--overwrite"}, "is not a GGUF file"},
+		{[]string{"eval", "--task", "arithmetic", "--model", "embedded:stories260K", "--answers", "precious.json"},
+			"is not a file of answers"},
+		{[]string{"export", "--format", "gguf", "--model", "embedded:stories260K", "--out", "precious.json",
+			"--overwrite"}, "is not a GGUF file"},
 		{[]string{"inspect", "data", "c.yaml", "--html", "link.html"}, "is a symbolic link"},
 	} {
 		code, out, errOut := trainer(t, dir, nil, "", c.args...)
@@ -97,10 +104,12 @@ func TestFilesOfOthersStay(t *testing.T) {
 // TestLinksInARunsFolder: what stands in a run's folder under the names of its files is not written through, and said
 // before the first step.
 func TestLinksInARunsFolder(t *testing.T) {
-	for _, name := range []string{".lock", "adapter_model.safetensors", "metrics.jsonl", "config.yaml", "run_manifest.json"} {
+	for _, name := range []string{".lock", "adapter_model.safetensors", "metrics.jsonl", "config.yaml",
+		"run_manifest.json"} {
 		dir := t.TempDir()
 		in := func(name string) string { return filepath.Join(dir, name) }
-		if err := errors.Join(os.WriteFile(in("c.yaml"), []byte(hostileRun), 0o644), os.WriteFile(in("precious"), []byte("precious"), 0o644),
+		if err := errors.Join(os.WriteFile(in("c.yaml"), []byte(hostileRun), 0o644), os.WriteFile(in("precious"),
+			[]byte("precious"), 0o644),
 			os.Mkdir(in("r"), 0o755), os.Symlink("../precious", in("r/"+name))); err != nil {
 			t.Fatal(err)
 		}

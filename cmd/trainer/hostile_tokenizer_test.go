@@ -11,7 +11,8 @@ import (
 	"github.com/tierlora/tierlora/internal/golden"
 )
 
-// TestHostileTokenizer: a tokenizer that makes memory or time out of a few bytes is an error of the command, not a panic.
+// TestHostileTokenizer: a tokenizer that makes memory or time out of a few bytes is an error of the command, not a
+// panic.
 func TestHostileTokenizer(t *testing.T) {
 	raw, err := os.ReadFile(filepath.Join(golden.StoriesDir(t), "tokenizer.json"))
 	if err != nil {
@@ -19,8 +20,10 @@ func TestHostileTokenizer(t *testing.T) {
 	}
 	grow := `{"type":"Replace","pattern":{"String":"a"},"content":"aaaaaaaaaa"}`
 	for name, c := range map[string]struct{ key, value, want string }{
-		"growth":  {"normalizer", `{"type":"Sequence","normalizers":[` + strings.Repeat(grow+",", 11) + grow + `]}`, "the tokenizer makes more than"},
-		"pattern": {"pre_tokenizer", `{"type":"Split","pattern":{"Regex":".*X"},"behavior":"Isolated","invert":false}`, "the tokenizer takes more than"},
+		"growth": {"normalizer", `{"type":"Sequence","normalizers":[` + strings.Repeat(grow+",", 11) + grow + `]}`,
+			"the tokenizer makes more than"},
+		"pattern": {"pre_tokenizer", `{"type":"Split","pattern":{"Regex":".*X"},"behavior":"Isolated","invert":false}`,
+			"the tokenizer takes more than"},
 	} {
 		var file map[string]json.RawMessage
 		if err := json.Unmarshal(raw, &file); err != nil {
@@ -36,7 +39,8 @@ func TestHostileTokenizer(t *testing.T) {
 			t.Fatal(err)
 		}
 		var out, errOut bytes.Buffer
-		code := run([]string{"inspect", "tokens", "--tokenizer", dir, "--text-file", "-"}, strings.NewReader(strings.Repeat("a", 100_000)), &out, &errOut)
+		code := run([]string{"inspect", "tokens", "--tokenizer", dir, "--text-file", "-"},
+			strings.NewReader(strings.Repeat("a", 100_000)), &out, &errOut)
 		if code != 1 || !strings.Contains(errOut.String(), c.want) || strings.Contains(errOut.String(), "goroutine") {
 			t.Errorf("%s: %d %.300s", name, code, errOut.String())
 		}

@@ -54,8 +54,10 @@ to --out, or to standard output.`,
 			changed := len(result.Changed())
 			var refused error
 			if changed > 0 && !accept {
-				refused = usage(fmt.Errorf("import %s: %s what is trained, so no configuration is written: look at them above, and take them with --accept",
-					words.ShellQuote(args[0]), map[bool]string{true: "1 key changes", false: fmt.Sprintf("%d keys change", changed)}[changed == 1]))
+				refused = usage(fmt.Errorf("import %s: %s what is trained, so no configuration is written: look at "+
+					"them above, and take them with --accept",
+					words.ShellQuote(args[0]), map[bool]string{true: "1 key changes",
+						false: fmt.Sprintf("%d keys change", changed)}[changed == 1]))
 			}
 			if out != "" && out != "-" && refused == nil {
 				if err := writeNew(out, text); err != nil {
@@ -98,22 +100,24 @@ func importFile(path, from string) (importer.Result, error) {
 		return importer.Result{}, err
 	}
 	dir := filepath.Dir(path)
-	return importer.Translate(in, importer.Options{Kind: importKind, Own: config.OwnKey, ReadFile: func(name string) ([]byte, error) {
-		if filepath.IsAbs(name) || !filepath.IsLocal(filepath.FromSlash(name)) {
-			return nil, fmt.Errorf("%s lies elsewhere", name)
-		}
-		first, err := readBounded(filepath.Join(dir, filepath.FromSlash(name)), config.MaxBytes)
-		if err == nil {
-			return first, nil
-		}
-		return readBounded(filepath.FromSlash(name), config.MaxBytes) // LLaMA-Factory looks from its working folder
-	}}), nil
+	return importer.Translate(in, importer.Options{Kind: importKind, Own: config.OwnKey,
+		ReadFile: func(name string) ([]byte, error) {
+			if filepath.IsAbs(name) || !filepath.IsLocal(filepath.FromSlash(name)) {
+				return nil, fmt.Errorf("%s lies elsewhere", name)
+			}
+			first, err := readBounded(filepath.Join(dir, filepath.FromSlash(name)), config.MaxBytes)
+			if err == nil {
+				return first, nil
+			}
+			return readBounded(filepath.FromSlash(name), config.MaxBytes) // LLaMA-Factory looks from its working folder
+		}}), nil
 }
 
 // otherTraining refuses a file of preference training and the like: what is left of it would train something else.
 func otherTraining(r importer.Result) error {
 	if r.Refused != "" {
-		return fmt.Errorf("%s is another kind of training; a run here trains a causal language model on rows of text (sft, pt), so nothing is translated", r.Refused)
+		return fmt.Errorf("%s is another kind of training; a run here trains a causal language model on rows of text "+
+			"(sft, pt), so nothing is translated", r.Refused)
 	}
 	return nil
 }
@@ -143,8 +147,10 @@ func importKind(path string) importer.Kind {
 	if k == config.Root || rest != "" {
 		return importer.None
 	}
-	return map[config.Kind]importer.Kind{config.KindText: importer.TextKind, config.KindWhole: importer.Whole, config.KindUnsigned: importer.Whole, config.KindNumber: importer.Number,
-		config.KindTruth: importer.Truth, config.KindList: importer.List, config.KindTable: importer.Table, config.KindRows: importer.Rows}[k.Kind]
+	return map[config.Kind]importer.Kind{config.KindText: importer.TextKind, config.KindWhole: importer.Whole,
+		config.KindUnsigned: importer.Whole, config.KindNumber: importer.Number,
+		config.KindTruth: importer.Truth, config.KindList: importer.List, config.KindTable: importer.Table,
+		config.KindRows: importer.Rows}[k.Kind]
 }
 
 // placeholders are keys that every run needs and a file may not have.
@@ -207,7 +213,8 @@ func writeImported(path string, r importer.Result) (text []byte, fill []string) 
 			missing = append(append(missing, classTitle(class)+":"), lines...)
 		}
 	}
-	head := []string{fmt.Sprintf("Translated from %s of %s; defaults are those of %s.", filepath.Base(path), r.Program.Title, r.Program.Version),
+	head := []string{fmt.Sprintf("Translated from %s of %s; defaults are those of %s.", filepath.Base(path),
+		r.Program.Title, r.Program.Version),
 		"Behind a value stands the key that it comes from, where that has another name.", ""}
 	return config.CommentedYAML(head, values, missing), fill
 }
@@ -239,7 +246,9 @@ func printImport(to io.Writer, r importer.Result, fill []string, out string, ver
 		}
 	}
 	for _, class := range importer.Classes {
-		list(classTitle(class), class != importer.Nothing || verbose, func(e importer.Entry) bool { return e.Class == class })
+		list(classTitle(class), class != importer.Nothing || verbose, func(e importer.Entry) bool {
+			return e.Class == class
+		})
 	}
 	list("Translated", verbose, func(e importer.Entry) bool { return e.Class == "" })
 	if len(fill) > 0 {

@@ -47,34 +47,64 @@ eval_steps: 50
 flash_attention: true
 no_such_key: 7
 `, nil, "axolotl",
-		[]string{"adapter: qlora", "bits: 4", "r: 32", "alpha: 16", "dropout: 0", "target_modules: all-linear", "max_length: 4096", "packing: true", "val_split: 0.05",
-			"- {path: org/rows, format: alpaca}", `- {path: mine.jsonl, split: 'train[:10%]', format: sharegpt}`, "learning_rate: 0.0002", "warmup_ratio: 0.03", "optimizer: adamw", "weight_decay: 0",
+		[]string{"adapter: qlora", "bits: 4", "r: 32", "alpha: 16", "dropout: 0", "target_modules: all-linear",
+			"max_length: 4096", "packing: true", "val_split: 0.05",
+			"- {path: org/rows, format: alpaca}", `- {path: mine.jsonl, split: 'train[:10%]', format: sharegpt}`,
+			"learning_rate: 0.0002", "warmup_ratio: 0.03", "optimizer: adamw", "weight_decay: 0",
 			"lr_scheduler: cosine", "eval_steps: 50", "output_dir: ./model-out", "seed: 42"},
-		[]string{"flash_attention: true; the fused kernels that fit the device are always used", "no_such_key: 7; no key of this name is known",
-			"warmup_ratio: 0.03 (its default) -> training.warmup_ratio", "evals_per_epoch: 4 -> training.evals_per_epoch"}},
-	{"axolotl, trackers", "lora.yaml", "base_model: m\nadapter: lora\nload_in_8bit: false\ndatasets: [{path: rows, type: alpaca}]\nwandb_project: bots\nwandb_name: first\nuse_tensorboard: true\nddp_timeout: 180000000\n", nil, "axolotl",
+		[]string{"flash_attention: true; the fused kernels that fit the device are always used",
+			"no_such_key: 7; no key of this name is known",
+			"warmup_ratio: 0.03 (its default) -> training.warmup_ratio",
+			"evals_per_epoch: 4 -> training.evals_per_epoch"}},
+	{"axolotl, trackers", "lora.yaml", "base_model: m\nadapter: lora\nload_in_8bit: false\ndatasets: [{path: rows, " +
+		"type: alpaca}]\nwandb_project: bots\nwandb_name: first\nuse_tensorboard: true\nddp_timeout: 180000000\n",
+		nil, "axolotl",
 		[]string{"report_to: [wandb, tensorboard]", "experiment: bots", "run_name: first"},
-		[]string{"wandb_project: bots -> tracking.experiment", "use_tensorboard: true -> training.report_to: tensorboard", "ddp_timeout: 180000000; training.ddp_timeout is how soon"}},
-	{"transformers, trackers", "args.json", `{"per_device_train_batch_size": 2, "learning_rate": 1e-4, "report_to": ["mlflow", "comet_ml"], "run_name": "a", "output_dir": "o"}`, nil, "transformers",
-		[]string{"report_to: [mlflow]", "run_name: a"}, []string{`report_to: comet_ml; training.report_to knows tensorboard, wandb, mlflow`}},
-	{"transformers, no tracker", "args.json", `{"per_device_train_batch_size": 2, "learning_rate": 1e-4, "report_to": "none", "run_name": "a", "output_dir": "o"}`, nil, "transformers",
-		[]string{"output_dir: o"}, []string{"report_to: none; asks for nothing", "run_name: a; no tracker of the run has names; output_dir names the run"}},
-	{"unsloth, a name twice", "u.py", "n = 1024\nmodel, tok = FastLanguageModel.from_pretrained(\n    model_name = 'm',\n    max_seq_length = n,\n    load_in_4bit = True,\n)\nr = 4\n" +
-		"model = FastLanguageModel.get_peft_model(\n    model,\n    r = r,\n)\nd = load_dataset('rows')\ntrainer = SFTTrainer(model = model, train_dataset = d, args = SFTConfig(\n    max_length = n,\n    per_device_train_batch_size = r,\n    output_dir = 'o',\n))\n", nil, "unsloth",
+		[]string{"wandb_project: bots -> tracking.experiment",
+			"use_tensorboard: true -> training.report_to: tensorboard",
+			"ddp_timeout: 180000000; training.ddp_timeout is how soon"}},
+	{"transformers, trackers", "args.json", `{"per_device_train_batch_size": 2, "learning_rate": 1e-4, "report_to": ` +
+		`["mlflow", "comet_ml"], "run_name": "a", "output_dir": "o"}`, nil, "transformers",
+		[]string{"report_to: [mlflow]", "run_name: a"}, []string{`report_to: comet_ml; training.report_to knows ` +
+			`tensorboard, wandb, mlflow`}},
+	{"transformers, no tracker", "args.json", `{"per_device_train_batch_size": 2, "learning_rate": 1e-4, ` +
+		`"report_to": "none", "run_name": "a", "output_dir": "o"}`, nil, "transformers",
+		[]string{"output_dir: o"}, []string{"report_to: none; asks for nothing",
+			"run_name: a; no tracker of the run has names; output_dir names the run"}},
+	{"unsloth, a name twice", "u.py", "n = 1024\nmodel, tok = FastLanguageModel.from_pretrained(\n    model_name = " +
+		"'m',\n    max_seq_length = n,\n    load_in_4bit = True,\n)\nr = 4\n" +
+		"model = FastLanguageModel.get_peft_model(\n    model,\n    r = r,\n)\nd = load_dataset('rows')\ntrainer = " +
+		"SFTTrainer(model = model, train_dataset = d, args = SFTConfig(\n    max_length = n,\n    " +
+		"per_device_train_batch_size = r,\n    output_dir = 'o',\n))\n", nil, "unsloth",
 		[]string{"max_length: 1024", "r: 4", "batch_size: 4"}, []string{"SFTConfig(max_length): 1024"}},
-	{"axolotl, constant rate", "lora.yaml", "base_model: m\nadapter: lora\nload_in_8bit: false\ndatasets: [{path: rows, type: alpaca}]\nlearning_rate: 1e-4\nwarmup_ratio: 0.03\nlr_scheduler: constant\n" +
-		"optimizer: lion_8bit\nadam_epsilon: 1e-6\n", nil, "axolotl", []string{"lr_scheduler: constant", "optimizer: lion"},
-		[]string{"warmup_ratio: 0.03; the schedule constant has no warm-up, there neither; constant_with_warmup has one", "adam_epsilon: 1e-06; lion has none"}},
-	{"axolotl, moments in 8 bits", "lora.yaml", "base_model: m\nadapter: lora\ndatasets: [{path: rows, type: alpaca}]\noptimizer: adamw_bnb_8bit\nadam_epsilon: 1e-6\n", nil, "axolotl",
-		[]string{"optimizer: adamw_8bit", "adam_epsilon: 1e-06"}, []string{"optimizer: adamw_bnb_8bit -> training.optimizer: adamw_8bit\n"}},
-	{"axolotl, paged moments", "lora.yaml", "base_model: m\nadapter: lora\ndatasets: [{path: rows, type: alpaca}]\noptimizer: paged_adamw_8bit\n", nil, "axolotl",
-		[]string{"optimizer: adamw_8bit"}, []string{"optimizer: paged_adamw_8bit -> training.optimizer: adamw_8bit; its moments stay in the device's memory: there is no paging here"}},
-	{"llamafactory, torchao's moments", "lora.yaml", "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\ndataset: rows\noptim: adamw_torch_8bit\n", nil, "llamafactory",
+	{"axolotl, constant rate", "lora.yaml", "base_model: m\nadapter: lora\nload_in_8bit: false\ndatasets: [{path: " +
+		"rows, type: alpaca}]\nlearning_rate: 1e-4\nwarmup_ratio: 0.03\nlr_scheduler: constant\n" +
+		"optimizer: lion_8bit\nadam_epsilon: 1e-6\n", nil, "axolotl", []string{"lr_scheduler: constant",
+		"optimizer: lion"},
+		[]string{
+			"warmup_ratio: 0.03; the schedule constant has no warm-up, there neither; constant_with_warmup has one",
+			"adam_epsilon: 1e-06; lion has none"}},
+	{"axolotl, moments in 8 bits", "lora.yaml", "base_model: m\nadapter: lora\ndatasets: [{path: rows, type: " +
+		"alpaca}]\noptimizer: adamw_bnb_8bit\nadam_epsilon: 1e-6\n", nil, "axolotl",
+		[]string{"optimizer: adamw_8bit", "adam_epsilon: 1e-06"},
+		[]string{"optimizer: adamw_bnb_8bit -> training.optimizer: adamw_8bit\n"}},
+	{"axolotl, paged moments", "lora.yaml",
+		"base_model: m\nadapter: lora\ndatasets: [{path: rows, type: alpaca}]\noptimizer: paged_adamw_8bit\n",
+		nil, "axolotl",
+		[]string{"optimizer: adamw_8bit"}, []string{"optimizer: paged_adamw_8bit -> training.optimizer: adamw_8bit; " +
+			"its moments stay in the device's memory: there is no paging here"}},
+	{"llamafactory, torchao's moments", "lora.yaml",
+		"model_name_or_path: m\nstage: sft\nfinetuning_type: lora\ndataset: rows\noptim: adamw_torch_8bit\n", nil,
+		"llamafactory",
 		[]string{"optimizer: adamw_8bit"}, []string{"its moments are in the 8 bits of bitsandbytes, not of torchao"}},
-	{"axolotl eight bits", "lora.yaml", "base_model: m\nadapter: lora\nload_in_8bit: true\nlora_r: 8\nlora_target_modules: [q_proj, v_proj, lm_head]\ndatasets: [{path: rows, type: completion, field: body}]\n" +
-		"learning_rate: 1e-4\nwarmup_steps: 0\ncosine_min_lr_ratio: 0.2\nlr_scheduler: cosine\neval_steps: 5\n", nil, "axolotl",
-		[]string{"adapter: qlora", "bits: 8", "target_modules: [q_proj, v_proj]", "path: rows", "format: text", "fields: {text: body}", "lr_scheduler: cosine_with_min_lr", "min_lr_ratio: 0.2", "warmup_ratio: 0"},
-		[]string{"the table of embeddings and the head stay as they are", "eval_steps: 5; there are no rows to evaluate on"}},
+	{"axolotl eight bits", "lora.yaml", "base_model: m\nadapter: lora\nload_in_8bit: true\nlora_r: " +
+		"8\nlora_target_modules: [q_proj, v_proj, lm_head]\ndatasets: [{path: rows, type: completion, field: body}]\n" +
+		"learning_rate: 1e-4\nwarmup_steps: 0\ncosine_min_lr_ratio: 0.2\nlr_scheduler: cosine\neval_steps: 5\n",
+		nil, "axolotl",
+		[]string{"adapter: qlora", "bits: 8", "target_modules: [q_proj, v_proj]", "path: rows", "format: text",
+			"fields: {text: body}", "lr_scheduler: cosine_with_min_lr", "min_lr_ratio: 0.2", "warmup_ratio: 0"},
+		[]string{"the table of embeddings and the head stay as they are",
+			"eval_steps: 5; there are no rows to evaluate on"}},
 	{"llama-factory", "sft.yaml", `
 model_name_or_path: org/model
 stage: sft
@@ -92,21 +122,34 @@ max_samples: 1000
 fp16: true
 `, map[string]string{"data/dataset_info.json": `{"mine": {"file_name": "mine.json", "columns": {"prompt": "q", "response": "a"}},
  "talks": {"hf_hub_url": "org/talks", "formatting": "sharegpt", "num_samples": 50, "columns": {"messages": "messages"}, "tags": {"role_tag": "role", "content_tag": "content"}}}`}, "llamafactory",
-		[]string{"adapter: qlora", "bits: 4", "r: 16", "alpha: 32", "target_modules: [q_proj, v_proj]", "max_length: 2048", "batch_size: 8", "learning_rate: 5e-05", "epochs: 3", "lr_scheduler: linear",
-			"- {path: data/mine.json, split: 'train[:1000]', format: alpaca, fields: {instruction: q, output: a}}", "- {path: org/talks, split: 'train[:50]', format: messages}", "- {path: elsewhere, split: 'train[:1000]'}", "packing: true", "precision: fp16",
+		[]string{"adapter: qlora", "bits: 4", "r: 16", "alpha: 32", "target_modules: [q_proj, v_proj]",
+			"max_length: 2048", "batch_size: 8", "learning_rate: 5e-05", "epochs: 3", "lr_scheduler: linear",
+			"- {path: data/mine.json, split: 'train[:1000]', format: alpaca, fields: {instruction: q, output: a}}",
+			"- {path: org/talks, split: 'train[:50]', format: messages}", "- {path: elsewhere, split: 'train[:1000]'}",
+			"packing: true", "precision: fp16",
 			"save_steps: 500", "warmup_ratio: 0"},
-		[]string{"data/dataset_info.json has no elsewhere: give the path of the rows", "no row attends to another, as with neat_packing: true", "lora_alpha: 32 (its default) -> lora.alpha"}},
-	{"unsloth notebook", "tune.ipynb", `{"cells": [{"cell_type": "markdown", "source": ["FastLanguageModel.from_pretrained(r = 1)"]},
+		[]string{"data/dataset_info.json has no elsewhere: give the path of the rows",
+			"no row attends to another, as with neat_packing: true", "lora_alpha: 32 (its default) -> lora.alpha"}},
+	{"unsloth notebook", "tune.ipynb",
+		`{"cells": [{"cell_type": "markdown", "source": ["FastLanguageModel.from_pretrained(r = 1)"]},
  {"cell_type": "code", "source": ["%%capture\n", "!pip install unsloth\n", "from unsloth import FastLanguageModel\n", "max_seq_length = 4096 # Choose any!\n"]},
  {"cell_type": "code", "source": "model, tokenizer = FastLanguageModel.from_pretrained(\n  model_name = \"unsloth/\" \"model-bnb-4bit\",\n  max_seq_length = max_seq_length,\n  dtype = None,\n)\nmodel = FastLanguageModel.get_peft_model(model, r = 32, use_rslora = True, use_gradient_checkpointing = \"unsloth\")\n"},
  {"cell_type": "code", "source": ["dataset = load_dataset('org/rows', split = 'train')\n", "trainer = SFTTrainer(model = model, train_dataset = dataset, args = SFTConfig(\n", " per_device_train_batch_size = 2, max_steps = 60, learning_rate = 2e-4,\n", " fp16 = not is_bfloat16_supported(), output_dir = f'out{1}', warmup_steps = 5))\n"]}]}`, nil, "unsloth",
-		[]string{"base_model: unsloth/model-bnb-4bit", "adapter: qlora", "bits: 4", "r: 32", "alpha: 16", "use_rslora: true", "target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]",
-			"path: org/rows", "max_length: 4096", "max_steps: 60", "batch_size: 2", "gradient_accumulation_steps: 2", "weight_decay: 0.001", "warmup_steps: 5", "seed: 3407", "learning_rate: 0.0002", "precision: auto",
+		[]string{"base_model: unsloth/model-bnb-4bit", "adapter: qlora", "bits: 4", "r: 32", "alpha: 16",
+			"use_rslora: true", "target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]",
+			"path: org/rows", "max_length: 4096", "max_steps: 60", "batch_size: 2", "gradient_accumulation_steps: 2",
+			"weight_decay: 0.001", "warmup_steps: 5", "seed: 3407", "learning_rate: 0.0002", "precision: auto",
 			"output_dir: runs/imported", "optimizer: adamw_8bit"},
-		[]string{"SFTConfig(output_dir): f'out{1}'; an expression, which is not worked out", "to write by hand: output_dir", "optim: adamw_8bit (its default) -> training.optimizer\n"}},
-	{"trl script", "train.py", "rank = 4\npeft = LoraConfig(r=rank, target_modules='all-linear', task_type='CAUSAL_LM')\nconf = SFTConfig('out', max_length=256, packing=True)\n" +
-		"bnb = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.bfloat16)\nmodel = AutoModelForCausalLM.from_pretrained('org/model', quantization_config=bnb)\nSFTTrainer(model, args=conf)\n", nil, "trl",
-		[]string{"base_model: org/model", "adapter: qlora", "type: fp4", "double_quant: false", "r: 4", "alpha: 8", "target_modules: all-linear", "max_length: 256", "packing: true", "learning_rate: 2e-05", "batch_size: 8", "precision: bf16"},
+		[]string{"SFTConfig(output_dir): f'out{1}'; an expression, which is not worked out",
+			"to write by hand: output_dir", "optim: adamw_8bit (its default) -> training.optimizer\n"}},
+	{"trl script", "train.py", "rank = 4\npeft = LoraConfig(r=rank, target_modules='all-linear', " +
+		"task_type='CAUSAL_LM')\nconf = SFTConfig('out', max_length=256, packing=True)\n" +
+		"bnb = BitsAndBytesConfig(load_in_4bit=True, bnb_4bit_compute_dtype=torch.bfloat16)\nmodel = " +
+		"AutoModelForCausalLM.from_pretrained('org/model', quantization_config=bnb)\nSFTTrainer(model, args=conf)\n",
+		nil, "trl",
+		[]string{"base_model: org/model", "adapter: qlora", "type: fp4", "double_quant: false", "r: 4", "alpha: 8",
+			"target_modules: all-linear", "max_length: 256", "packing: true", "learning_rate: 2e-05", "batch_size: 8",
+			"precision: bf16"},
 		[]string{"to write by hand: dataset.path"}},
 	{"torchtune", "tune.yaml", `
 output_dir: /tmp/out
@@ -122,17 +165,26 @@ clip_grad_norm: null
 dtype: bf16
 device: cpu
 `, nil, "torchtune",
-		[]string{"base_model: /tmp/model", "adapter: qlora", "r: 64", "alpha: 128", "target_modules: [q_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]", "max_length: 1024", "path: yahma/alpaca-cleaned", "format: alpaca", "train_on_prompt: true",
-			"learning_rate: 0.0003", "lr_scheduler: cosine", "warmup_steps: 100", "batch_size: 4", "max_grad_norm: 0", "precision: bf16", "device: cpu"},
+		[]string{"base_model: /tmp/model", "adapter: qlora", "r: 64", "alpha: 128",
+			"target_modules: [q_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]", "max_length: 1024",
+			"path: yahma/alpaca-cleaned", "format: alpaca", "train_on_prompt: true",
+			"learning_rate: 0.0003", "lr_scheduler: cosine", "warmup_steps: 100", "batch_size: 4", "max_grad_norm: 0",
+			"precision: bf16", "device: cpu"},
 		[]string{"checkpointer.output_dir: /tmp/out -> output_dir"}},
-	{"peft", "adapter_config.json", `{"peft_type": "LORA", "r": 8, "lora_alpha": 32, "lora_dropout": 0.1, "bias": "none", "base_model_name_or_path": "org/model", "target_modules": ["q_proj", "v_proj"],
+	{"peft", "adapter_config.json",
+		`{"peft_type": "LORA", "r": 8, "lora_alpha": 32, "lora_dropout": 0.1, "bias": "none", "base_model_name_or_path": "org/model", "target_modules": ["q_proj", "v_proj"],
  "modules_to_save": ["lm_head"], "use_dora": false, "rank_pattern": {"layers.0.q_proj": 4}, "task_type": "CAUSAL_LM", "init_lora_weights": true}`, nil, "peft",
-		[]string{"base_model: org/model", "r: 8", "alpha: 32", "dropout: 0.1", "target_modules: [q_proj, v_proj]", "rank_pattern: {layers.0.q_proj: 4}", "path: data.jsonl"},
-		[]string{"modules_to_save: [lm_head]; the base weights stay frozen", "to write by hand: dataset.path, output_dir"}},
-	{"transformers", "args.json", `{"per_device_train_batch_size": 2, "learning_rate": 1e-4, "warmup_steps": 0.1, "lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": 0.1},
+		[]string{"base_model: org/model", "r: 8", "alpha: 32", "dropout: 0.1", "target_modules: [q_proj, v_proj]",
+			"rank_pattern: {layers.0.q_proj: 4}", "path: data.jsonl"},
+		[]string{"modules_to_save: [lm_head]; the base weights stay frozen",
+			"to write by hand: dataset.path, output_dir"}},
+	{"transformers", "args.json",
+		`{"per_device_train_batch_size": 2, "learning_rate": 1e-4, "warmup_steps": 0.1, "lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": 0.1},
  "lora_dropout": 2, "eval_strategy": "steps", "eval_steps": 10, "save_strategy": "epoch", "output_dir": "o"}`, nil, "transformers",
-		[]string{"batch_size: 2", "learning_rate: 0.0001", "warmup_ratio: 0.1", "lr_scheduler: cosine_with_min_lr", "min_lr_ratio: 0.1", "epochs: 3"},
-		[]string{"lora_dropout: 2; refused here: 2 must be at least 0 and below 1", "save_strategy: epoch -> training.saves_per_epoch: 1"}},
+		[]string{"batch_size: 2", "learning_rate: 0.0001", "warmup_ratio: 0.1", "lr_scheduler: cosine_with_min_lr",
+			"min_lr_ratio: 0.1", "epochs: 3"},
+		[]string{"lora_dropout: 2; refused here: 2 must be at least 0 and below 1",
+			"save_strategy: epoch -> training.saves_per_epoch: 1"}},
 }
 
 func TestImport(t *testing.T) {
@@ -174,10 +226,12 @@ func TestImport(t *testing.T) {
 					t.Errorf("not said: %q in\n%s", want, report)
 				}
 			}
-			if code, _, errOut := trainer(t, dir, nil, "", "validate", "run.yaml"); code != 0 && !(code == 3 && strings.Contains(errOut, "the configuration itself is right")) {
+			if code, _, errOut := trainer(t, dir, nil, "", "validate", "run.yaml"); code != 0 &&
+				!(code == 3 && strings.Contains(errOut, "the configuration itself is right")) {
 				t.Errorf("validate: exit code %d: %s", code, errOut)
 			}
-			if code, _, errOut := trainer(t, dir, nil, "", "import", c.file, "--out", "run.yaml", "--accept", "-v"); code != 2 || !strings.Contains(errOut, "run.yaml is there already; name another file") {
+			if code, _, errOut := trainer(t, dir, nil, "", "import", c.file, "--out", "run.yaml", "--accept",
+				"-v"); code != 2 || !strings.Contains(errOut, "run.yaml is there already; name another file") {
 				t.Errorf("a second time: exit code %d: %s", code, errOut)
 			}
 			code, out, _ := trainer(t, dir, nil, "", "import", c.file, "--json", "--from", c.program, "--accept")
@@ -185,7 +239,8 @@ func TestImport(t *testing.T) {
 				Program, Config string
 				Keys            []struct{ Group, Key string }
 			}
-			if err := json.Unmarshal([]byte(out), &answer); code != 0 || err != nil || answer.Program != c.program || answer.Config != string(text) || len(answer.Keys) < 5 {
+			if err := json.Unmarshal([]byte(out), &answer); code != 0 || err != nil || answer.Program != c.program ||
+				answer.Config != string(text) || len(answer.Keys) < 5 {
 				t.Errorf("--json: exit code %d, %v, program %s, %d keys", code, err, answer.Program, len(answer.Keys))
 			}
 		})
@@ -195,7 +250,8 @@ func TestImport(t *testing.T) {
 // What is imported plans, with a model and rows that are here.
 func TestImportedPlans(t *testing.T) {
 	dir := t.TempDir()
-	text := "base_model: embedded:stories260K\nadapter: qlora\nload_in_4bit: true\nlora_r: 4\nlora_target_linear: true\ndatasets: [{path: embedded:gsm8k_300.jsonl, type: alpaca}]\nlearning_rate: 1e-3\noutput_dir: out\n"
+	text := "base_model: embedded:stories260K\nadapter: qlora\nload_in_4bit: true\nlora_r: 4\nlora_target_linear: " +
+		"true\ndatasets: [{path: embedded:gsm8k_300.jsonl, type: alpaca}]\nlearning_rate: 1e-3\noutput_dir: out\n"
 	if err := os.WriteFile(filepath.Join(dir, "a.yml"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -206,27 +262,36 @@ func TestImportedPlans(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, "run.yaml"), []byte(out), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errOut := trainer(t, dir, nil, "", "plan", "run.yaml", "--set", "device=cpu", "--set", "dataset.format=completion"); code != 0 {
+	if code, _, errOut := trainer(t, dir, nil, "", "plan", "run.yaml", "--set", "device=cpu", "--set",
+		"dataset.format=completion"); code != 0 {
 		t.Errorf("exit code %d: %s", code, errOut)
 	}
 }
 
-// TestImportChanges: what changes the training is said first, and nothing is written unless it is accepted; what changes nothing is
-// counted.
+// TestImportChanges: what changes the training is said first, and nothing is written unless it is accepted; what
+// changes nothing is counted.
 func TestImportChanges(t *testing.T) {
-	rest := "datasets: [{path: a.jsonl, type: alpaca}]\nlearning_rate: 1e-4\nflash_attention: true\nhub_model_id: org/m\n"
+	rest := "datasets: [{path: a.jsonl, type: alpaca}]\nlearning_rate: 1e-4\nflash_attention: true\nhub_model_id: " +
+		"org/m\n"
 	for _, c := range []struct {
 		name, file, text string
 		first            string // of what changes; "" = nothing does
 	}{
 		{"nothing", "a.yml", "base_model: m\nadapter: lora\n" + rest, ""},
 		{"unknown key", "a.yml", "base_model: m\nadapter: lora\nno_such_key: 3\n" + rest, "no_such_key: 3; "},
-		{"a format of its own", "a.yml", "base_model: m\nadapter: lora\ndatasets: [{path: a.jsonl, type: {format: '[INST] {instruction} [/INST]', field_instruction: q, field_output: a}}]\n", "datasets[0].type: "},
-		{"saved modules", "a.yml", "base_model: m\nadapter: lora\nlora_modules_to_save: [embed_tokens]\n" + rest, "lora_modules_to_save: [embed_tokens]; "},
+		{"a format of its own", "a.yml", "base_model: m\nadapter: lora\ndatasets: [{path: a.jsonl, type: {format: " +
+			"'[INST] {instruction} [/INST]', field_instruction: q, field_output: a}}]\n", "datasets[0].type: "},
+		{"saved modules", "a.yml", "base_model: m\nadapter: lora\nlora_modules_to_save: [embed_tokens]\n" + rest,
+			"lora_modules_to_save: [embed_tokens]; "},
 		{"noise", "a.yml", "base_model: m\nadapter: lora\nneftune_noise_alpha: 5\n" + rest, "neftune_noise_alpha: 5; "},
-		{"rows by code", "a.py", "d = load_dataset('org/d').map(formatting_prompts_func, batched = True)\nSFTTrainer(model = 'm', train_dataset = d, args = SFTConfig('o'), peft_config = LoraConfig(r = 8))\n", "map; code of the file makes the rows"},
-		{"a function of rows", "a.py", "SFTTrainer(model = 'm', train_dataset = load_dataset('org/d'), formatting_func = f, args = SFTConfig('o'))\n", "SFTTrainer(formatting_func): f; "},
-		{"answers found by text", "a.py", "SFTTrainer(model = 'm', train_dataset = load_dataset('org/d'), args = SFTConfig('o'))\nt = train_on_responses_only(t, instruction_part = 'a', response_part = 'b')\n", "train_on_responses_only(instruction_part): a "},
+		{"rows by code", "a.py", "d = load_dataset('org/d').map(formatting_prompts_func, batched = " +
+			"True)\nSFTTrainer(model = 'm', train_dataset = d, args = SFTConfig('o'), peft_config = LoraConfig(r = " +
+			"8))\n", "map; code of the file makes the rows"},
+		{"a function of rows", "a.py", "SFTTrainer(model = 'm', train_dataset = load_dataset('org/d'), " +
+			"formatting_func = f, args = SFTConfig('o'))\n", "SFTTrainer(formatting_func): f; "},
+		{"answers found by text", "a.py", "SFTTrainer(model = 'm', train_dataset = load_dataset('org/d'), args = " +
+			"SFTConfig('o'))\nt = train_on_responses_only(t, instruction_part = 'a', response_part = 'b')\n",
+			"train_on_responses_only(instruction_part): a "},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -236,7 +301,8 @@ func TestImportChanges(t *testing.T) {
 			code, out, errOut := trainer(t, dir, nil, "", "import", c.file, "--out", "run.yaml")
 			_, err := os.Stat(filepath.Join(dir, "run.yaml"))
 			if c.first == "" {
-				if code != 0 || err != nil || strings.Contains(out, "Changes what is trained") || !strings.Contains(out, "Nothing to do: ") || strings.Contains(out, "flash_attention") ||
+				if code != 0 || err != nil || strings.Contains(out, "Changes what is trained") ||
+					!strings.Contains(out, "Nothing to do: ") || strings.Contains(out, "flash_attention") ||
 					!strings.Contains(out, "To do by hand: 1\n  hub_model_id: org/m; trainer push") {
 					t.Errorf("exit code %d, %v\n%s%s", code, err, out, errOut)
 				}
@@ -246,10 +312,13 @@ func TestImportChanges(t *testing.T) {
 				t.Errorf("exit code %d, run.yaml: %v\n%s", code, err, out)
 			}
 			_, list, _ := strings.Cut(errOut, "Changes what is trained: ")
-			if _, list, _ = strings.Cut(list, "\n"); !strings.HasPrefix(list, "  "+c.first) || !strings.Contains(errOut, "so no configuration is written: look at them above, and take them with --accept") {
+			if _, list, _ = strings.Cut(list, "\n"); !strings.HasPrefix(list, "  "+c.first) ||
+				!strings.Contains(errOut,
+					"so no configuration is written: look at them above, and take them with --accept") {
 				t.Errorf("it says\n%s", errOut)
 			}
-			if code, _, errOut := trainer(t, dir, nil, "", "import", c.file, "--out", "run.yaml", "--accept"); code != 0 {
+			if code, _, errOut := trainer(t, dir, nil, "", "import", c.file, "--out", "run.yaml",
+				"--accept"); code != 0 {
 				t.Errorf("accepted: exit code %d: %s", code, errOut)
 			}
 		})
@@ -259,12 +328,14 @@ func TestImportChanges(t *testing.T) {
 // TestImportTwice: a data set that the file names twice is taken twice in an epoch.
 func TestImportTwice(t *testing.T) {
 	dir := t.TempDir()
-	text := "base_model: m\nadapter: lora\ndatasets:\n  - {path: a.jsonl, type: alpaca}\n  - {path: b.jsonl, type: alpaca}\n  - {path: a.jsonl, type: alpaca}\n"
+	text := "base_model: m\nadapter: lora\ndatasets:\n  - {path: a.jsonl, type: alpaca}\n  - {path: b.jsonl, type: " +
+		"alpaca}\n  - {path: a.jsonl, type: alpaca}\n"
 	if err := os.WriteFile(filepath.Join(dir, "a.yml"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	code, out, errOut := trainer(t, dir, nil, "", "import", "a.yml")
-	if code != 0 || !strings.Contains(out, "- {path: a.jsonl, format: alpaca, weight: 2}\n") || !strings.Contains(out, "- {path: b.jsonl, format: alpaca}\n") {
+	if code != 0 || !strings.Contains(out, "- {path: a.jsonl, format: alpaca, weight: 2}\n") ||
+		!strings.Contains(out, "- {path: b.jsonl, format: alpaca}\n") {
 		t.Errorf("exit code %d\n%s%s", code, out, errOut)
 	}
 }
@@ -272,7 +343,8 @@ func TestImportTwice(t *testing.T) {
 func TestImportBroken(t *testing.T) {
 	bomb := "a: &a [1,1,1,1,1,1,1,1,1,1]\n"
 	for i := 'b'; i < 'j'; i++ {
-		bomb += string(i) + ": &" + string(i) + " [" + strings.TrimSuffix(strings.Repeat("*"+string(i-1)+",", 10), ",") + "]\n"
+		bomb += string(i) + ": &" + string(i) + " [" + strings.TrimSuffix(strings.Repeat("*"+string(i-1)+",",
+			10), ",") + "]\n"
 	}
 	for _, c := range []struct {
 		name, file, text, want string
@@ -281,32 +353,61 @@ func TestImportBroken(t *testing.T) {
 		{"empty", "a.yml", " \n", "import a.yml: it is empty", nil},
 		{"comments alone", "a.yml", "# nothing\n", "import a.yml: it is empty", nil},
 		{"broken YAML", "a.yml", "a: [1\nb: 2\n", "import a.yml: it is not valid YAML: line ", nil},
-		{"two documents", "a.yml", "base_model: a\n---\nbase_model: b\n", "import a.yml: a second document begins in line 2: a configuration is one document", nil},
-		{"a list", "a.yml", "- 1\n", `import a.yml: it is no configuration: expected keys and values such as "learning_rate: 2e-4"`, nil},
+		{"two documents", "a.yml", "base_model: a\n---\nbase_model: b\n",
+			"import a.yml: a second document begins in line 2: a configuration is one document", nil},
+		{"a list", "a.yml", "- 1\n",
+			`import a.yml: it is no configuration: expected keys and values such as "learning_rate: 2e-4"`, nil},
 		{"twice", "a.yml", "lora_r: 1\nlora_r: 2\n", "import a.yml: line 2: lora_r is given twice", nil},
-		{"aliases of aliases", "a.yml", bomb, "import a.yml: it holds more than 100000 values: this is no configuration", nil},
-		{"deep", "a.yml", "a: " + strings.Repeat("[", 90) + strings.Repeat("]", 90), "import a.yml: values are nested deeper than 64: this is no configuration", nil},
-		{"very deep", "a.yml", "a: " + strings.Repeat("[", 9000), "import a.yml: values are nested deeper than 64: this is no configuration", nil},
-		{"huge", "a.yml", strings.Repeat("#", 1<<20+1), "import a.yml: it is larger than 1048576 bytes: this is no configuration", nil},
+		{"aliases of aliases", "a.yml", bomb,
+			"import a.yml: it holds more than 100000 values: this is no configuration", nil},
+		{"deep", "a.yml", "a: " + strings.Repeat("[", 90) + strings.Repeat("]", 90),
+			"import a.yml: values are nested deeper than 64: this is no configuration", nil},
+		{"very deep", "a.yml", "a: " + strings.Repeat("[", 9000),
+			"import a.yml: values are nested deeper than 64: this is no configuration", nil},
+		{"huge", "a.yml", strings.Repeat("#", 1<<20+1),
+			"import a.yml: it is larger than 1048576 bytes: this is no configuration", nil},
 		{"no text", "a.yml", "a: \xff\xfe", "import a.yml: it is not UTF-8 text", nil},
-		{"of nobody", "a.yml", "colour: red\n", "import a.yml: no program is known by its keys (colour); name it with --from: axolotl, llamafactory, llamafactory-v1, unsloth, trl, torchtune, peft, transformers", nil},
-		{"ours", "a.yml", "base_model: a\nlora: {r: 8}\n", "import a.yml: it is a configuration of this program already: trainer validate checks it", nil},
+		{"of nobody", "a.yml", "colour: red\n", "import a.yml: no program is known by its keys (colour); name it " +
+			"with --from: axolotl, llamafactory, llamafactory-v1, unsloth, trl, torchtune, peft, transformers", nil},
+		{"ours", "a.yml", "base_model: a\nlora: {r: 8}\n",
+			"import a.yml: it is a configuration of this program already: trainer validate checks it", nil},
 		{"broken JSON", "a.json", `{"r": }`, "import a.json: it is not valid JSON: ", nil},
-		{"no notebook", "a.ipynb", `{"cells": []}`, "import a.ipynb: it is no notebook: it has no cells with code", nil},
-		{"a cell of numbers", "a.ipynb", `{"cells": [{"cell_type": "code", "source": 5}]}`, "import a.ipynb: it is no notebook: a cell's source is neither a text nor a list of texts", nil},
+		{"no notebook", "a.ipynb", `{"cells": []}`, "import a.ipynb: it is no notebook: it has no cells with code",
+			nil},
+		{"a cell of numbers", "a.ipynb", `{"cells": [{"cell_type": "code", "source": 5}]}`,
+			"import a.ipynb: it is no notebook: a cell's source is neither a text nor a list of texts", nil},
 		{"no end of text", "a.py", "x = 'abc\n", "import a.py: line 1: it is no Python: a text has no end", nil},
-		{"trains nothing", "a.py", "print('hello')\n", "import a.py: it trains nothing that is known: there is no call of get_peft_model, LoraConfig", nil},
-		{"generates text", "a.py", "m, t = FastLanguageModel.from_pretrained('unsloth/Llama-3.2-1B')\nFastLanguageModel.for_inference(m)\nm.generate(**t('x'))\n",
+		{"trains nothing", "a.py", "print('hello')\n",
 			"import a.py: it trains nothing that is known: there is no call of get_peft_model, LoraConfig", nil},
-		{"python of axolotl", "a.py", "x = 1\n", "import a.py: Axolotl has no configuration in Python", []string{"--from", "axolotl"}},
-		{"yaml of unsloth", "a.yml", "r: 1\n", "import a.yml: arguments of Unsloth stand in a notebook (.ipynb) or a script (.py)", []string{"--from", "unsloth"}},
-		{"preferences of LLaMA-Factory", "a.yml", "model_name_or_path: m\nstage: dpo\nfinetuning_type: lora\ndataset: d\ntemplate: llama3\noutput_dir: o\n", "import a.yml: stage: dpo is another kind of training; a run here trains a causal language model on rows of text (sft, pt), so nothing is translated", nil},
-		{"preferences of Axolotl", "a.yml", "base_model: m\nadapter: lora\nmicro_batch_size: 1\nsequence_len: 8\nrl: kto\ndatasets: [{path: d, type: alpaca}]\n", "import a.yml: rl: kto is another kind of training;", nil},
-		{"preferences of torchtune", "a.yml", "model: {_component_: lora_llama2_7b}\nloss: {_component_: torchtune.rlhf.loss.DPOLoss, beta: 0.1}\n", "import a.yml: loss._component_: torchtune.rlhf.loss.DPOLoss is another kind of training;", nil},
-		{"distillation of torchtune", "a.yml", "model: {_component_: lora_llama3_2_1b}\nteacher_model: {_component_: llama3_1_8b}\n", "import a.yml: teacher_model: {_component_: llama3_1_8b} is another kind of training;", nil},
-		{"preferences of TRL", "a.py", "model, tok = FastLanguageModel.from_pretrained('m')\ntrainer = DPOTrainer(model = model)\n", "import a.py: DPOTrainer is another kind of training; a run here trains a causal language model on rows of text (SFTTrainer), so nothing is translated", nil},
-		{"images of Unsloth", "a.py", "model, tok = FastVisionModel.from_pretrained('m')\ntrainer = SFTTrainer(model = model)\n", "import a.py: it trains a model on images (FastVisionModel);", nil},
-		{"unknown program", "a.yml", "r: 1\n", `import a.yml: there is no program "keras" to import from; there are axolotl`, []string{"--from", "keras"}},
+		{"generates text", "a.py",
+			"m, t = FastLanguageModel.from_pretrained('unsloth/Llama-3.2-1B')\nFastLanguageModel.for_inference(m)\nm.generate(**t('x'))\n",
+			"import a.py: it trains nothing that is known: there is no call of get_peft_model, LoraConfig", nil},
+		{"python of axolotl", "a.py", "x = 1\n", "import a.py: Axolotl has no configuration in Python",
+			[]string{"--from", "axolotl"}},
+		{"yaml of unsloth", "a.yml", "r: 1\n",
+			"import a.yml: arguments of Unsloth stand in a notebook (.ipynb) or a script (.py)",
+			[]string{"--from", "unsloth"}},
+		{"preferences of LLaMA-Factory", "a.yml",
+			"model_name_or_path: m\nstage: dpo\nfinetuning_type: lora\ndataset: d\ntemplate: llama3\noutput_dir: o\n",
+			"import a.yml: stage: dpo is another kind of training; a run here trains a causal language model on rows " +
+				"of text (sft, pt), so nothing is translated", nil},
+		{"preferences of Axolotl", "a.yml", "base_model: m\nadapter: lora\nmicro_batch_size: 1\nsequence_len: 8\nrl: " +
+			"kto\ndatasets: [{path: d, type: alpaca}]\n", "import a.yml: rl: kto is another kind of training;", nil},
+		{"preferences of torchtune", "a.yml",
+			"model: {_component_: lora_llama2_7b}\nloss: {_component_: torchtune.rlhf.loss.DPOLoss, beta: 0.1}\n",
+			"import a.yml: loss._component_: torchtune.rlhf.loss.DPOLoss is another kind of training;", nil},
+		{"distillation of torchtune", "a.yml",
+			"model: {_component_: lora_llama3_2_1b}\nteacher_model: {_component_: llama3_1_8b}\n",
+			"import a.yml: teacher_model: {_component_: llama3_1_8b} is another kind of training;", nil},
+		{"preferences of TRL", "a.py",
+			"model, tok = FastLanguageModel.from_pretrained('m')\ntrainer = DPOTrainer(model = model)\n",
+			"import a.py: DPOTrainer is another kind of training; a run here trains a causal language model on rows " +
+				"of text (SFTTrainer), so nothing is translated", nil},
+		{"images of Unsloth", "a.py",
+			"model, tok = FastVisionModel.from_pretrained('m')\ntrainer = SFTTrainer(model = model)\n",
+			"import a.py: it trains a model on images (FastVisionModel);", nil},
+		{"unknown program", "a.yml", "r: 1\n",
+			`import a.yml: there is no program "keras" to import from; there are axolotl`, []string{"--from", "keras"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
@@ -319,10 +420,12 @@ func TestImportBroken(t *testing.T) {
 			}
 		})
 	}
-	if code, _, errOut := trainer(t, t.TempDir(), nil, "", "import", "gone.yml"); code != 2 || !strings.Contains(errOut, "import gone.yml: ") {
+	if code, _, errOut := trainer(t, t.TempDir(), nil, "", "import", "gone.yml"); code != 2 ||
+		!strings.Contains(errOut, "import gone.yml: ") {
 		t.Errorf("exit code %d: %s", code, errOut)
 	}
-	if code, _, errOut := trainer(t, t.TempDir(), nil, "", "import", "."); code != 2 || !strings.Contains(errOut, "import .: it is a folder; name a file") {
+	if code, _, errOut := trainer(t, t.TempDir(), nil, "", "import", "."); code != 2 ||
+		!strings.Contains(errOut, "import .: it is a folder; name a file") {
 		t.Errorf("exit code %d: %s", code, errOut)
 	}
 }

@@ -69,10 +69,14 @@ The model may be a folder that holds config.json and a tokenizer alone; without 
 	}
 	pathVar(cmd, &o.model, "model", "", "base model: a `FOLDER`, a name such as org/name, or embedded:stories260K")
 	pathVar(cmd, &o.data, "data", "", "rows: a `FILE`, folder, pattern, or data set of the hub")
-	cmd.Flags().StringVar(&o.goal, "goal", "", "what the rows are for: "+strings.Join(goalNames, ", ")+"; found from the rows if not given")
-	cmd.Flags().StringVar(&o.format, "format", "", "format of the rows: "+strings.Join(formatWords(), ", ")+"; found from their keys if not given")
-	cmd.Flags().StringToStringVar(&o.fields, "fields", nil, "keys of the rows by the format's `FIELD=KEY,...`, such as prompt=question,completion=answer")
-	cmd.Flags().StringVar(&o.asChat, "as-chat", "", "train rows of a prompt and an answer as conversations: "+strings.Join(dataset.AsChatChoices, ", ")+"; yes where the model has a chat template if not given")
+	cmd.Flags().StringVar(&o.goal, "goal", "", "what the rows are for: "+strings.Join(goalNames, ", ")+
+		"; found from the rows if not given")
+	cmd.Flags().StringVar(&o.format, "format", "", "format of the rows: "+strings.Join(formatWords(), ", ")+
+		"; found from their keys if not given")
+	cmd.Flags().StringToStringVar(&o.fields, "fields", nil,
+		"keys of the rows by the format's `FIELD=KEY,...`, such as prompt=question,completion=answer")
+	cmd.Flags().StringVar(&o.asChat, "as-chat", "", "train rows of a prompt and an answer as conversations: "+
+		strings.Join(dataset.AsChatChoices, ", ")+"; yes where the model has a chat template if not given")
 	cmd.Flags().StringVar(&o.system, "system", "", "`TEXT` of the system message of conversations that bring none")
 	cmd.Flags().StringVar(&o.device, "device", "auto", "device: auto, cpu, cuda")
 	cmd.Flags().StringVar(&o.vram, "vram", "", "memory that the run may hold, a `SIZE` such as 8GiB")
@@ -120,7 +124,8 @@ func runInit(ctx context.Context, c *console, o *initOptions) error {
 	}
 	text := chosen.write(o)
 	if _, problems := config.Merge(o.out, text, nil, nil); len(problems) > 0 {
-		return fmt.Errorf("the configuration that was chosen is refused, which is a mistake of this program: %w", &config.Invalid{Name: o.out, Problems: problems})
+		return fmt.Errorf("the configuration that was chosen is refused, which is a mistake of this program: %w",
+			&config.Invalid{Name: o.out, Problems: problems})
 	}
 	if err := writeNew(o.out, text); err != nil {
 		return err
@@ -173,22 +178,28 @@ func (o *initOptions) ask(ctx context.Context, c *console) error {
 		}
 		return nil
 	}
-	if err := one("Model (a folder, org/name or embedded:stories260K)", "", &o.model, func() error { return checkModel(ctx, o.model, environment(c, 0)) }); err != nil {
+	if err := one("Model (a folder, org/name or embedded:stories260K)", "", &o.model, func() error {
+		return checkModel(ctx, o.model, environment(c, 0))
+	}); err != nil {
 		return err
 	}
-	if err := one("Data (a file, folder, pattern or data set of the hub)", "", &o.data, func() error { return dataIsThere(o.data) }); err != nil {
+	if err := one("Data (a file, folder, pattern or data set of the hub)", "", &o.data, func() error {
+		return dataIsThere(o.data)
+	}); err != nil {
 		return err
 	}
 	return one("Configuration to write", initFile, &o.out, o.checkOut)
 }
 
-// dataIsThere refuses an answer that names no file: a pattern, embedded rows and data sets of the hub are looked at later.
+// dataIsThere refuses an answer that names no file: a pattern, embedded rows and data sets of the hub are looked at
+// later.
 func dataIsThere(name string) error {
 	if strings.ContainsAny(name, "*?[") || strings.HasPrefix(name, session.EmbeddedPrefix) {
 		return nil
 	}
 	_, err := os.Stat(name)
-	if parts := strings.Split(name, "/"); err != nil && len(parts) == 2 && parts[0] != "." && parts[0] != ".." && parts[0] != "" && filepath.Ext(name) == "" {
+	if parts := strings.Split(name, "/"); err != nil && len(parts) == 2 && parts[0] != "." && parts[0] != ".." &&
+		parts[0] != "" && filepath.Ext(name) == "" {
 		return nil // org/name
 	}
 	return err
@@ -205,7 +216,8 @@ func (o *initOptions) check() error {
 		return usage(errors.New("init: give --data: a file, folder, pattern, or data set of the hub"))
 	}
 	if o.goal != "" && goals[o.goal] == nil {
-		return usage(fmt.Errorf("init: --goal %s: must be one of %s", words.ShellQuote(o.goal), strings.Join(goalNames, ", ")))
+		return usage(fmt.Errorf("init: --goal %s: must be one of %s", words.ShellQuote(o.goal),
+			strings.Join(goalNames, ", ")))
 	}
 	if err := o.checkRows(); err != nil {
 		return err
@@ -248,7 +260,8 @@ func (o *initOptions) checkRows() error {
 		text := err.Error()
 		for _, flag := range []string{"format", "fields", "as_chat", "system"} {
 			if name := "dataset." + flag; strings.HasPrefix(text, name) {
-				return usage(fmt.Errorf("init: --%s%s", strings.ReplaceAll(flag, "_", "-"), strings.TrimPrefix(text, name)))
+				return usage(fmt.Errorf("init: --%s%s", strings.ReplaceAll(flag, "_", "-"),
+					strings.TrimPrefix(text, name)))
 			}
 		}
 	}
@@ -315,7 +328,8 @@ func (f *looked) print(c *console, chosen *choice, o *initOptions) error {
 	s := chosen.spec
 	line("chosen", "%s, %d x %d rows a step, at most %d tokens a row; %s%d steps", s.Adapter, s.Training.BatchSize,
 		s.Training.GradientAccumulationSteps, s.Dataset.MaxLength, chosen.about, chosen.steps)
-	line("memory", "%s of %s on %s", session.FormatBytes(chosen.plan.TotalBytes), limitText(chosen.plan.Limit), chosen.plan.Device)
+	line("memory", "%s of %s on %s", session.FormatBytes(chosen.plan.TotalBytes), limitText(chosen.plan.Limit),
+		chosen.plan.Device)
 	fmt.Fprintf(w, "written  %s\nnext     trainer train %s\n", o.out, words.ShellQuote(o.out))
 	return w.Flush()
 }

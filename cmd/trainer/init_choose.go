@@ -102,8 +102,10 @@ func (f *looked) choose(ctx context.Context, c *console, o *initOptions, env ses
 			break
 		}
 	}
-	return nil, &exitError{code: exitDoesNotFit, err: fmt.Errorf("init: no run of %s fits; the smallest that was tried is %s; give more memory (--vram), or a smaller model",
-		o.model, ch.tried[len(ch.tried)-1])}
+	return nil, &exitError{code: exitDoesNotFit,
+		err: fmt.Errorf("init: no run of %s fits; the smallest that was tried is %s; give more memory (--vram), or a "+
+			"smaller model",
+			o.model, ch.tried[len(ch.tried)-1])}
 }
 
 // with is the run in a way, with so many tokens a row and rows at a time.
@@ -173,7 +175,8 @@ func (f *looked) length(goal string) int {
 }
 
 // plan is the plan of a run. Where the model has no tokenizer yet, full rows stand for the data.
-func (f *looked) plan(ctx context.Context, c *console, s train.Spec, o *initOptions, env session.Env) (train.PlanReport, error) {
+func (f *looked) plan(ctx context.Context, c *console, s train.Spec, o *initOptions,
+	env session.Env) (train.PlanReport, error) {
 	env.Log, env.Reading = nil, nil
 	if f.tokens == 0 && s.Dataset.Format != "tokenized" {
 		dir, err := os.MkdirTemp("", "trainer-init-")
@@ -223,33 +226,47 @@ func (ch *choice) explain(o *initOptions, full int) {
 	why := ch.why
 	memory := fmt.Sprintf("the plan holds %s of %s", session.FormatBytes(ch.plan.TotalBytes), limitText(ch.plan.Limit))
 	why["base_model"] = f.modelLine()
-	why["adapter"] = "the base model stays as it is: " + memory + ". qlora stores it in 4 bits, for less memory and a little loss of quality."
+	why["adapter"] = "the base model stays as it is: " + memory +
+		". qlora stores it in 4 bits, for less memory and a little loss of quality."
 	if s.Adapter == "qlora" {
-		why["adapter"] = "the base model in 4 bits, as lora does not fit: " + memory + ". With more memory (vram) write lora."
+		why["adapter"] = "the base model in 4 bits, as lora does not fit: " + memory +
+			". With more memory (vram) write lora."
 	}
-	why["training.optimizer"] = "AdamW with moments in 8 bits, as adamw's do not fit. With more memory (vram) leave it out."
+	why["training.optimizer"] = "AdamW with moments in 8 bits, as adamw's do not fit. With more memory (vram) leave " +
+		"it out."
 	why["lora.r"] = "the rank: 8 for a style, 16 for a task, 64 and more for new knowledge; more costs memory."
 	why["lora.alpha"] = "the update is scaled by alpha/r; twice the rank is usual."
 	why["lora.target_modules"] = "all linear layers but the head learn more than q_proj and v_proj alone."
 	why["dataset.path"] = f.dataLine()
-	why["dataset.format"] = "found from the keys of the first row; trained: " + f.trained + ". trainer inspect data " + words.ShellQuote(o.out) + " shows every token."
+	why["dataset.format"] = "found from the keys of the first row; trained: " + f.trained + ". trainer inspect data " +
+		words.ShellQuote(o.out) + " shows every token."
 	why["dataset.fields"] = "which keys of the rows are read."
-	why["dataset.as_chat"] = "prompt and answer are a user's message and the assistant's, in the model's chat template, as an instruct model is asked; no trains plain text."
+	why["dataset.as_chat"] = "prompt and answer are a user's message and the assistant's, in the model's chat " +
+		"template, as an instruct model is asked; no trains plain text."
 	if !f.asChat {
-		why["dataset.as_chat"] = "prompt and answer are plain text, without the model's chat template; yes makes conversations of them."
+		why["dataset.as_chat"] = "prompt and answer are plain text, without the model's chat template; yes makes " +
+			"conversations of them."
 	}
 	why["dataset.system"] = "the system message of conversations that bring none; chat, generate and serve use it too."
 	why["dataset.chat_template"] = "the model's files have no chat template; an instruct model's own would be taken."
-	why["dataset.val_split"] = "rows held out, to see the loss on what was not trained; dataset.val_path names a file of your own instead."
+	why["dataset.val_split"] = "rows held out, to see the loss on what was not trained; dataset.val_path names a " +
+		"file of your own instead."
 	why["dataset.packing"] = "texts are packed into full sequences; no text attends to another."
-	why["training.gradient_checkpointing"] = fmt.Sprintf("auto takes what fits; in this plan: %s. No number depends on it.", ch.plan.Checkpointing)
-	why["training.batch_size"] = fmt.Sprintf("rows at a time, as many as fit of %d a step; with more memory more, and less accumulation: the same result, faster.", t.BatchSize*t.GradientAccumulationSteps)
-	why["training.gradient_accumulation_steps"] = fmt.Sprintf("%d x %d rows make an optimizer step.", t.BatchSize, t.GradientAccumulationSteps)
-	why["training.learning_rate"] = "LoRA wants 1e-4 to 1e-3; lower it if the loss jumps, try others with trainer sweep."
-	why["training.epochs"] = fmt.Sprintf("%s%d steps; more passes learn small data by heart: watch the loss on held-out rows.", about, ch.steps)
+	why["training.gradient_checkpointing"] = fmt.Sprintf(
+		"auto takes what fits; in this plan: %s. No number depends on it.", ch.plan.Checkpointing)
+	why["training.batch_size"] = fmt.Sprintf("rows at a time, as many as fit of %d a step; with more memory more, "+
+		"and less accumulation: the same result, faster.", t.BatchSize*t.GradientAccumulationSteps)
+	why["training.gradient_accumulation_steps"] = fmt.Sprintf("%d x %d rows make an optimizer step.", t.BatchSize,
+		t.GradientAccumulationSteps)
+	why["training.learning_rate"] = "LoRA wants 1e-4 to 1e-3; lower it if the loss jumps, try others with trainer " +
+		"sweep."
+	why["training.epochs"] = fmt.Sprintf(
+		"%s%d steps; more passes learn small data by heart: watch the loss on held-out rows.", about, ch.steps)
 	why["training.warmup_ratio"] = "the rate rises over the first 3 % of the steps."
-	why["training.eval_steps"] = fmt.Sprintf("%s%s in the run, the last after its last step.", about, times(ch.steps, t.EvalSteps, "evaluation"))
-	why["training.save_steps"] = fmt.Sprintf("%s%s in the run, the last after its last step%s; trainer train FILE --resume auto goes on after a stop.",
+	why["training.eval_steps"] = fmt.Sprintf("%s%s in the run, the last after its last step.", about,
+		times(ch.steps, t.EvalSteps, "evaluation"))
+	why["training.save_steps"] = fmt.Sprintf(
+		"%s%s in the run, the last after its last step%s; trainer train FILE --resume auto goes on after a stop.",
 		about, times(ch.steps, t.SaveSteps, "checkpoint"), bestToo(t))
 	why["training.save_total_limit"] = "older checkpoints are removed, the best one never."
 	why["output_dir"] = "adapter, checkpoints and metrics; a run never replaces another."
@@ -257,24 +274,32 @@ func (ch *choice) explain(o *initOptions, full int) {
 	why["vram"] = "the most memory that the run may hold; left out, it is what is free."
 	switch d := s.Dataset; {
 	case f.tokens == 0:
-		why["dataset.max_length"] = "tokens of a row; the model's tokenizer is not here, so the rows were not counted: the plan is for full rows."
-		ch.notes = append(ch.notes, "the model's folder holds no tokenizer: add it, then trainer inspect data shows the rows as they are trained")
+		why["dataset.max_length"] = "tokens of a row; the model's tokenizer is not here, so the rows were not " +
+			"counted: the plan is for full rows."
+		ch.notes = append(ch.notes, "the model's folder holds no tokenizer: add it, then trainer inspect data shows "+
+			"the rows as they are trained")
 	case d.MaxLength < full:
-		why["dataset.max_length"] = fmt.Sprintf("tokens of a row: cut to fit in memory; %d would keep 99 of 100 rows whole.", full)
-		ch.notes = append(ch.notes, fmt.Sprintf("rows longer than %d tokens are cut, as %d do not fit in memory", d.MaxLength, full))
+		why["dataset.max_length"] = fmt.Sprintf(
+			"tokens of a row: cut to fit in memory; %d would keep 99 of 100 rows whole.", full)
+		ch.notes = append(ch.notes, fmt.Sprintf("rows longer than %d tokens are cut, as %d do not fit in memory",
+			d.MaxLength, full))
 	case d.Packing:
 		why["dataset.max_length"] = "tokens of a packed sequence; longer ones see more context and take more memory."
 	case f.part(0.99) > d.MaxLength:
 		over := len(f.lengths) - sort.SearchInts(f.lengths, d.MaxLength+1)
-		why["dataset.max_length"] = fmt.Sprintf("the model's context; %d of %d rows are longer, the longest %d, and are cut.", over, f.rows, f.longest)
+		why["dataset.max_length"] = fmt.Sprintf(
+			"the model's context; %d of %d rows are longer, the longest %d, and are cut.", over, f.rows, f.longest)
 	default:
-		why["dataset.max_length"] = fmt.Sprintf("tokens of a row: 99 of 100 rows have at most %d, the longest %d; longer ones are cut.", f.part(0.99), f.longest)
+		why["dataset.max_length"] = fmt.Sprintf(
+			"tokens of a row: 99 of 100 rows have at most %d, the longest %d; longer ones are cut.",
+			f.part(0.99), f.longest)
 	}
 	if ch.plan.Device == "cpu" && f.all > 1e9 {
 		ch.notes = append(ch.notes, "a model of this size takes very long on a CPU; a GPU is what it is for")
 	}
 	if f.template != "" {
-		ch.notes = append(ch.notes, "the model's files hold no chat template; ChatML is used, which the model has to learn first: an instruct model has its own")
+		ch.notes = append(ch.notes, "the model's files hold no chat template; ChatML is used, which the model has to "+
+			"learn first: an instruct model has its own")
 	}
 }
 
@@ -303,11 +328,15 @@ func (ch *choice) write(o *initOptions) []byte {
 	s, t := ch.spec, ch.spec.Training
 	values := []config.Commented{
 		{Path: "base_model", Value: s.BaseModel}, {Path: "adapter", Value: s.Adapter},
-		{Path: "lora.r", Value: s.LoRA.R}, {Path: "lora.alpha", Value: s.LoRA.Alpha}, {Path: "lora.target_modules", Value: "all-linear"},
-		{Path: "dataset.path", Value: s.Dataset.Path}, {Path: "dataset.format", Value: s.Dataset.Format}, {Path: "dataset.max_length", Value: s.Dataset.MaxLength},
+		{Path: "lora.r", Value: s.LoRA.R}, {Path: "lora.alpha", Value: s.LoRA.Alpha}, {Path: "lora.target_modules",
+			Value: "all-linear"},
+		{Path: "dataset.path", Value: s.Dataset.Path}, {Path: "dataset.format", Value: s.Dataset.Format},
+		{Path: "dataset.max_length", Value: s.Dataset.MaxLength},
 		{Path: "training.epochs", Value: t.Epochs}, {Path: "training.batch_size", Value: t.BatchSize},
-		{Path: "training.gradient_accumulation_steps", Value: t.GradientAccumulationSteps}, {Path: "training.learning_rate", Value: t.LearningRate},
-		{Path: "training.warmup_ratio", Value: t.WarmupRatio}, {Path: "training.gradient_checkpointing", Value: t.GradientCheckpointing},
+		{Path: "training.gradient_accumulation_steps", Value: t.GradientAccumulationSteps},
+		{Path: "training.learning_rate", Value: t.LearningRate},
+		{Path: "training.warmup_ratio", Value: t.WarmupRatio}, {Path: "training.gradient_checkpointing",
+			Value: t.GradientCheckpointing},
 		{Path: "training.save_steps", Value: t.SaveSteps}, {Path: "training.save_total_limit", Value: t.SaveTotalLimit},
 		{Path: "output_dir", Value: s.OutputDir}, {Path: "device", Value: s.Device},
 	}
@@ -328,7 +357,8 @@ func (ch *choice) write(o *initOptions) []byte {
 		values = append(values, config.Commented{Path: "dataset.chat_template", Value: s.Dataset.ChatTemplate})
 	}
 	if s.Dataset.ValSplit > 0 {
-		values = append(values, config.Commented{Path: "dataset.val_split", Value: s.Dataset.ValSplit}, config.Commented{Path: "training.eval_steps", Value: t.EvalSteps})
+		values = append(values, config.Commented{Path: "dataset.val_split", Value: s.Dataset.ValSplit},
+			config.Commented{Path: "training.eval_steps", Value: t.EvalSteps})
 	}
 	if s.Dataset.Packing {
 		values = append(values, config.Commented{Path: "dataset.packing", Value: true})
@@ -344,13 +374,16 @@ func (ch *choice) write(o *initOptions) []byte {
 			values[i].Above = []string{why}
 		}
 	}
-	head := []string{fmt.Sprintf("Made by trainer init for %s on %s: %s.", s.BaseModel, ch.plan.Device, goalText[o.goal]),
-		"trainer train " + words.ShellQuote(o.out) + " runs it, trainer plan " + words.ShellQuote(o.out) + " prints the memory, docs/CONFIG.md has every key."}
+	head := []string{fmt.Sprintf("Made by trainer init for %s on %s: %s.", s.BaseModel, ch.plan.Device,
+		goalText[o.goal]),
+		"trainer train " + words.ShellQuote(o.out) + " runs it, trainer plan " + words.ShellQuote(o.out) +
+			" prints the memory, docs/CONFIG.md has every key."}
 	for _, line := range ch.tried {
 		head = append(head, "does not fit: "+line)
 	}
 	return config.CommentedYAML(append(head, ""), values, nil)
 }
 
-var goalText = map[string]string{"chat": "conversations, of which the answers are trained", "instruct": "tasks, of which the answers are trained",
-	"text": "plain text, of which every token is trained", "tokens": "rows of token ids"}
+var goalText = map[string]string{"chat": "conversations, of which the answers are trained",
+	"instruct": "tasks, of which the answers are trained",
+	"text":     "plain text, of which every token is trained", "tokens": "rows of token ids"}

@@ -97,7 +97,8 @@ func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, er
 	f.asChat, f.hasForms = report.AsChat, dataset.Formats[report.Format].AsChat != nil
 	f.systems = report.Chat.SystemPrompts == "several" || report.Chat.System != o.system
 	if f.rows == 0 {
-		return nil, usage(fmt.Errorf("init: --data %s: no row is left to train on; trainer inspect data says why", words.ShellQuote(o.data)))
+		return nil, usage(fmt.Errorf("init: --data %s: no row is left to train on; trainer inspect data says why",
+			words.ShellQuote(o.data)))
 	}
 	if err := f.goal(o); err != nil {
 		return nil, err
@@ -115,8 +116,10 @@ func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, er
 }
 
 // asInitFlags names keys of a configuration as the flags of init.
-var asInitFlags = strings.NewReplacer("set dataset.format and dataset.fields", "give --format and --fields", "set dataset.format", "give --format",
-	"set dataset.fields to", "give --fields", "set dataset.as_chat: yes", "give --as-chat yes", "dataset.as_chat is", "--as-chat is",
+var asInitFlags = strings.NewReplacer("set dataset.format and dataset.fields", "give --format and --fields",
+	"set dataset.format", "give --format",
+	"set dataset.fields to", "give --fields", "set dataset.as_chat: yes", "give --as-chat yes", "dataset.as_chat is",
+	"--as-chat is",
 	"dataset.system does", "--system does", "dataset.fields", "--fields")
 
 // goal finds what the rows are for, or refuses rows that are of no use for what was asked.
@@ -128,11 +131,13 @@ func (f *looked) goal(o *initOptions) error {
 				return nil
 			}
 			if o.goal != "" && o.goal != name && o.goal != "text" {
-				return usage(fmt.Errorf("init: --goal %s: the rows of %s are of the format %s, which is for %s; %s takes rows of the formats %s (docs/DATA.md)%s",
+				return usage(fmt.Errorf("init: --goal %s: the rows of %s are of the format %s, which is for %s; %s "+
+					"takes rows of the formats %s (docs/DATA.md)%s",
 					o.goal, o.data, f.format, name, o.goal, strings.Join(goals[o.goal], ", "), f.otherForm(o.goal)))
 			}
 			if o.goal == "text" && name != "text" {
-				return usage(fmt.Errorf("init: --goal text: the rows of %s are of the format %s, which is for %s; text takes rows with the key text, or .txt files (docs/DATA.md)", o.data, f.format, name))
+				return usage(fmt.Errorf("init: --goal text: the rows of %s are of the format %s, which is for %s; "+
+					"text takes rows with the key text, or .txt files (docs/DATA.md)", o.data, f.format, name))
 			}
 			o.goal = name
 			return nil
@@ -149,8 +154,8 @@ func (f *looked) otherForm(goal string) string {
 	return ""
 }
 
-// askForm asks a person in which form rows of a prompt and an answer are trained, and for a system message. again says that
-// the answers are not what the rows were looked at with.
+// askForm asks a person in which form rows of a prompt and an answer are trained, and for a system message. again says
+// that the answers are not what the rows were looked at with.
 func (f *looked) askForm(c *console, o *initOptions) (again bool, err error) {
 	if o.lines == nil || !f.asChat || o.asChat != "" {
 		return false, nil
@@ -165,7 +170,8 @@ func (f *looked) askForm(c *console, o *initOptions) (again bool, err error) {
 		return strings.TrimSpace(line), nil
 	}
 	for o.asChat == "" {
-		answer, err := ask("The model has a chat template, and the rows are prompts and answers. Train them as conversations? yes, or no for plain text [yes]")
+		answer, err := ask("The model has a chat template, and the rows are prompts and answers. Train them as " +
+			"conversations? yes, or no for plain text [yes]")
 		if err != nil {
 			return false, err
 		}
@@ -205,7 +211,8 @@ func (f *looked) formLine(o *initOptions) string {
 	if len(f.templates) > 0 {
 		return "plain text, as --as-chat says; the model's chat template is not used"
 	}
-	return "plain text, as the model has no chat template; --as-chat yes makes conversations by ChatML, which the model has to learn first"
+	return "plain text, as the model has no chat template; --as-chat yes makes conversations by ChatML, which the " +
+		"model has to learn first"
 }
 
 // modelLine is "llama, 260032 parameters, 512 tokens, template none, context 512".
@@ -233,7 +240,8 @@ func (f *looked) dataLine() string {
 		text += fmt.Sprintf(", %d more dropped", f.dropped)
 	}
 	if f.tokens > 0 {
-		text += fmt.Sprintf("; half have at most %d tokens, 99 of 100 at most %d, the longest %d", f.part(0.5), f.part(0.99), f.longest)
+		text += fmt.Sprintf("; half have at most %d tokens, 99 of 100 at most %d, the longest %d", f.part(0.5),
+			f.part(0.99), f.longest)
 	}
 	return safetext.OneLine(text)
 }

@@ -15,7 +15,8 @@ import (
 // TestInitAnnouncesWhatHappens: the steps, evaluations and checkpoints that init writes down are those of the run.
 func TestInitAnnouncesWhatHappens(t *testing.T) {
 	for name, text := range map[string]string{
-		"packed.jsonl":  strings.Repeat(`{"text": "`+strings.Repeat("Once upon a time there was a dog. ", 9)+"\"}\n", 150),
+		"packed.jsonl": strings.Repeat(`{"text": "`+strings.Repeat("Once upon a time there was a dog. ", 9)+"\"}\n",
+			150),
 		"few.jsonl":     strings.Repeat(`{"instruction": "Name a prime.", "output": "7"}`+"\n", 37),
 		"heldout.jsonl": strings.Repeat(`{"instruction": "Name a prime.", "output": "7"}`+"\n", 210),
 	} {
@@ -24,7 +25,8 @@ func TestInitAnnouncesWhatHappens(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			code, out, errOut := trainer(t, dir, nil, "", "init", "--model", "embedded:stories260K", "--data", name, "--device", "cpu", "--out", "run.yaml")
+			code, out, errOut := trainer(t, dir, nil, "", "init", "--model", "embedded:stories260K", "--data", name,
+				"--device", "cpu", "--out", "run.yaml")
 			if code != 0 {
 				t.Fatal(errOut)
 			}
@@ -49,7 +51,8 @@ func TestInitAnnouncesWhatHappens(t *testing.T) {
 			if strings.Contains(string(config), "eval_steps") {
 				evaluations = said(string(config), `# (\d+) evaluations? in the run`)
 			}
-			code, out, errOut = trainer(t, dir, nil, "", "train", "run.yaml", "-q", "--set", "training.save_total_limit=0")
+			code, out, errOut = trainer(t, dir, nil, "", "train", "run.yaml", "-q", "--set",
+				"training.save_total_limit=0")
 			if want := fmt.Sprintf("steps    %d of %d\n", steps, steps); code != 0 || !strings.Contains(out, want) {
 				t.Fatalf("exit code %d, want %q\n%s%s", code, want, out, errOut)
 			}
@@ -58,7 +61,8 @@ func TestInitAnnouncesWhatHappens(t *testing.T) {
 				t.Errorf("%d evaluations, %d were announced: %v", n, evaluations, err)
 			}
 			saved, err := checkpoint.Steps(filepath.Join(dir, "runs", "run"))
-			if len(saved) < checkpoints || evaluations == 0 && len(saved) != checkpoints || err != nil { // the best are saved too
+			// the best are saved too
+			if len(saved) < checkpoints || evaluations == 0 && len(saved) != checkpoints || err != nil {
 				t.Errorf("checkpoints %v, %d were announced: %v", saved, checkpoints, err)
 			}
 		})

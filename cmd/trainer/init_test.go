@@ -12,7 +12,8 @@ import (
 
 // initRows are rows of each format, and what trainer init makes of them.
 var initRows = []struct{ file, row, goal, format, line string }{
-	{"chat.jsonl", `{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}`, "chat", "messages", "chat_template: chatml"},
+	{"chat.jsonl", `{"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello"}]}`,
+		"chat", "messages", "chat_template: chatml"},
 	{"instruct.jsonl", `{"instruction": "Name a prime.", "output": "7"}`, "instruct", "alpaca", "max_length: 128"},
 	{"text.jsonl", `{"text": "Once upon a time there was a dog."}`, "text", "text", "packing: true"},
 	{"ids.jsonl", `{"input_ids": [5, 6, 7, 8], "labels": [-100, 6, 7, 8]}`, "tokens", "tokenized", "max_length: 128"},
@@ -30,24 +31,31 @@ func TestInit(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, c.file), []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			code, out, errOut := trainer(t, dir, nil, "", "init", "--model", "embedded:stories260K", "--data", c.file, "--device", "cpu", "--out", "run.yaml")
+			code, out, errOut := trainer(t, dir, nil, "", "init", "--model", "embedded:stories260K", "--data", c.file,
+				"--device", "cpu", "--out", "run.yaml")
 			if code != 0 {
 				t.Fatalf("exit code %d: %s", code, errOut)
 			}
-			for _, want := range []string{"goal     " + c.goal, "of the format " + c.format, "written  run.yaml", "as they are trained:", "chosen   lora"} {
+			for _, want := range []string{"goal     " + c.goal, "of the format " + c.format, "written  run.yaml",
+				"as they are trained:", "chosen   lora"} {
 				if !strings.Contains(out, want) {
 					t.Errorf("not said: %q in\n%s", want, out)
 				}
 			}
 			config, err := os.ReadFile(filepath.Join(dir, "run.yaml"))
-			if err != nil || !strings.Contains(string(config), "\n  "+c.line+"\n") || !strings.Contains(string(config), "format: "+c.format) {
+			if err != nil || !strings.Contains(string(config), "\n  "+c.line+"\n") || !strings.Contains(string(config),
+				"format: "+c.format) {
 				t.Errorf("no line %q (%v) in\n%s", c.line, err, config)
 			}
-			if code, out, errOut := trainer(t, dir, nil, "", "train", "run.yaml", "-q", "--set", "training.max_steps=1", "--set", "training.warmup_ratio=0"); code != 0 {
+			if code, out, errOut := trainer(t, dir, nil, "", "train", "run.yaml", "-q", "--set", "training.max_steps=1",
+				"--set", "training.warmup_ratio=0"); code != 0 {
 				t.Errorf("train: exit code %d\n%s%s", code, out, errOut)
 			}
-			code, _, errOut = trainer(t, dir, nil, "", "init", "--model", "embedded:stories260K", "--data", c.file, "--out", "run.yaml")
-			if again, _ := os.ReadFile(filepath.Join(dir, "run.yaml")); code != 2 || errOut != "trainer: init: run.yaml is there already; name another file with --out\n" || string(again) != string(config) {
+			code, _, errOut = trainer(t, dir, nil, "", "init", "--model", "embedded:stories260K", "--data", c.file,
+				"--out", "run.yaml")
+			if again, _ := os.ReadFile(filepath.Join(dir, "run.yaml")); code != 2 ||
+				errOut != "trainer: init: run.yaml is there already; name another file with --out\n" ||
+				string(again) != string(config) {
 				t.Errorf("a second time: exit code %d: %s", code, errOut)
 			}
 		})
@@ -58,19 +66,22 @@ func TestInit(t *testing.T) {
 func TestInitFits(t *testing.T) {
 	dir := t.TempDir()
 	// A shape whose frozen weights weigh more than its activations.
-	config := `{"model_type": "llama", "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 512,
+	config :=
+		`{"model_type": "llama", "hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 4, "num_attention_heads": 8, "num_key_value_heads": 8, "vocab_size": 512,
  "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "hidden_act": "silu", "tie_word_embeddings": false, "bos_token_id": 1, "eos_token_id": 2}`
 	if err := os.MkdirAll(filepath.Join(dir, "shape"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	for name, text := range map[string]string{"shape/config.json": config, "a.jsonl": strings.Repeat(`{"instruction": "Name a prime.", "output": "7"}`+"\n", 20)} {
+	for name, text := range map[string]string{"shape/config.json": config,
+		"a.jsonl": strings.Repeat(`{"instruction": "Name a prime.", "output": "7"}`+"\n", 20)} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
 	adapters := map[string]string{}
 	for _, vram := range []string{"1GiB", "60MiB", "35MiB"} {
-		code, out, errOut := trainer(t, dir, nil, "", "init", "--model", "shape", "--data", "a.jsonl", "--device", "cpu", "--vram", vram, "--json", "--out", vram+".yaml")
+		code, out, errOut := trainer(t, dir, nil, "", "init", "--model", "shape", "--data", "a.jsonl", "--device",
+			"cpu", "--vram", vram, "--json", "--out", vram+".yaml")
 		var answer struct {
 			Plan struct {
 				Total int64 `json:"total_bytes"`
@@ -99,8 +110,11 @@ func TestInitFits(t *testing.T) {
 	if adapters["1GiB"] != "lora" || adapters["60MiB"] != "qlora" || adapters["35MiB"] != "qlora adamw_8bit" {
 		t.Errorf("chosen: %v", adapters)
 	}
-	code, _, errOut := trainer(t, dir, nil, "", "init", "--model", "shape", "--data", "a.jsonl", "--device", "cpu", "--vram", "1MiB", "--out", "none.yaml")
-	if _, err := os.Stat(filepath.Join(dir, "none.yaml")); code != 4 || err == nil || !strings.Contains(errOut, "init: no run of shape fits; the smallest that was tried is qlora and adamw_8bit with 1 x 256 tokens") {
+	code, _, errOut := trainer(t, dir, nil, "", "init", "--model", "shape", "--data", "a.jsonl", "--device", "cpu",
+		"--vram", "1MiB", "--out", "none.yaml")
+	if _, err := os.Stat(filepath.Join(dir, "none.yaml")); code != 4 || err == nil ||
+		!strings.Contains(errOut,
+			"init: no run of shape fits; the smallest that was tried is qlora and adamw_8bit with 1 x 256 tokens") {
 		t.Errorf("exit code %d, %v: %s", code, err, errOut)
 	}
 }
@@ -129,16 +143,20 @@ func TestInitAsks(t *testing.T) {
 	if err != nil || o.model != "embedded:stories260K" || o.data != "rows.jsonl" || o.out != "mine.yaml" {
 		t.Errorf("%+v: %v", o, err)
 	}
-	for _, want := range []string{"  find model: the folder ./gone does not exist\n", "  stat row.jsonl: no such file or directory; the nearest name is rows.jsonl\n",
-		"  --out run.txt: a configuration's name ends in .yaml\n", "  there.yaml is there already; name another file with --out\n"} {
+	for _, want := range []string{"  find model: the folder ./gone does not exist\n",
+		"  stat row.jsonl: no such file or directory; the nearest name is rows.jsonl\n",
+		"  --out run.txt: a configuration's name ends in .yaml\n",
+		"  there.yaml is there already; name another file with --out\n"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("not said: %q in %q", want, out)
 		}
 	}
-	if _, _, err := ask("embedded:stories260K\n"); err == nil || err.Error() != "init: the answers end before a model and data are named" || exitCode(err) != 2 {
+	if _, _, err := ask("embedded:stories260K\n"); err == nil || err.Error() != "init: the answers end before a "+
+		"model and data are named" || exitCode(err) != 2 {
 		t.Errorf("%v", err)
 	}
-	for name, there := range map[string]bool{"org/rows": true, "data/*.jsonl": true, "embedded:gsm8k_300.jsonl": true, "a/b.jsonl": false, "./rows": false, "none": false} {
+	for name, there := range map[string]bool{"org/rows": true, "data/*.jsonl": true, "embedded:gsm8k_300.jsonl": true,
+		"a/b.jsonl": false, "./rows": false, "none": false} {
 		if err := dataIsThere(name); (err == nil) != there {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -147,7 +165,9 @@ func TestInitAsks(t *testing.T) {
 
 func TestInitBroken(t *testing.T) {
 	dir := t.TempDir()
-	for name, text := range map[string]string{"a.jsonl": `{"instruction": "x", "output": "y"}` + "\n", "broken.jsonl": "{\n", "odd.jsonl": `{"colour": "red"}` + "\n", "empty.jsonl": "", "there.yaml": "x", "model/config.json": "{"} {
+	for name, text := range map[string]string{"a.jsonl": `{"instruction": "x", "output": "y"}` + "\n",
+		"broken.jsonl": "{\n", "odd.jsonl": `{"colour": "red"}` + "\n", "empty.jsonl": "", "there.yaml": "x",
+		"model/config.json": "{"} {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 			t.Fatal(err)
@@ -165,14 +185,23 @@ func TestInitBroken(t *testing.T) {
 		{"", 2, "init: give --model and --data (on a terminal it asks for them)"},
 		{"--data a.jsonl", 2, "init: give --model: a folder, a name such as org/name, or embedded:stories260K"},
 		{"--model " + stories, 2, "init: give --data: a file, folder, pattern, or data set of the hub"},
-		{"--model " + stories + " --data a.jsonl --goal win", 2, "init: --goal win: must be one of chat, instruct, text, tokens"},
-		{"--model " + stories + " --data a.jsonl --goal chat", 2, "init: --goal chat: the rows of a.jsonl are of the format alpaca, which is for instruct; chat takes rows of the formats messages, sharegpt, chat_completion (docs/DATA.md)"},
-		{"--model " + stories + " --data a.jsonl --goal text", 2, "init: --goal text: the rows of a.jsonl are of the format alpaca, which is for instruct; text takes rows with the key text"},
-		{"--model " + stories + " --data a.jsonl --vram lots", 2, `init: --vram: "lots" is no amount of memory: write it like "256MiB", "2GiB" or "2GB"`},
-		{"--model " + stories + " --data a.jsonl --vram 0", 2, "init: --vram: no run fits in nothing; leave the flag out to use what is free"},
-		{"--model " + stories + " --data a.jsonl --device tpu", 2, `init: --device: "tpu" is not one of auto, cpu, cuda`},
-		{"--model " + stories + " --data a.jsonl --out run.txt", 2, "init: --out run.txt: a configuration's name ends in .yaml"},
-		{"--model " + stories + " --data a.jsonl --out there.yaml", 2, "init: there.yaml is there already; name another file with --out"},
+		{"--model " + stories + " --data a.jsonl --goal win", 2,
+			"init: --goal win: must be one of chat, instruct, text, tokens"},
+		{"--model " + stories + " --data a.jsonl --goal chat", 2, "init: --goal chat: the rows of a.jsonl are of the " +
+			"format alpaca, which is for instruct; chat takes rows of the formats messages, sharegpt, " +
+			"chat_completion (docs/DATA.md)"},
+		{"--model " + stories + " --data a.jsonl --goal text", 2, "init: --goal text: the rows of a.jsonl are of the " +
+			"format alpaca, which is for instruct; text takes rows with the key text"},
+		{"--model " + stories + " --data a.jsonl --vram lots", 2,
+			`init: --vram: "lots" is no amount of memory: write it like "256MiB", "2GiB" or "2GB"`},
+		{"--model " + stories + " --data a.jsonl --vram 0", 2,
+			"init: --vram: no run fits in nothing; leave the flag out to use what is free"},
+		{"--model " + stories + " --data a.jsonl --device tpu", 2,
+			`init: --device: "tpu" is not one of auto, cpu, cuda`},
+		{"--model " + stories + " --data a.jsonl --out run.txt", 2,
+			"init: --out run.txt: a configuration's name ends in .yaml"},
+		{"--model " + stories + " --data a.jsonl --out there.yaml", 2,
+			"init: there.yaml is there already; name another file with --out"},
 		{"--model " + stories + " --data gone.jsonl", 2, "init: --data gone.jsonl: "},
 		{"--model " + stories + " --data broken.jsonl", 2, "init: --data broken.jsonl: "},
 		{"--model " + stories + " --data odd.jsonl", 2, "init: --data odd.jsonl: "},

@@ -11,6 +11,7 @@ func newInspect(c *console) *cobra.Command {
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newInspectTokens(c), newInspectData(c), newInspectSteps(c), newInspectModel(c), newInspectTemplate(c))
+	cmd.AddCommand(newInspectTokens(c), newInspectData(c), newInspectSteps(c), newInspectModel(c),
+		newInspectTemplate(c))
 	return cmd
 }

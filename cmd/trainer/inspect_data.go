@@ -18,7 +18,8 @@ import (
 // pageRows is how many rows a page shows where -n is not given: a person reads more there than in a terminal.
 const pageRows = 20
 
-// usualTokenCost is that of a model with a hidden size of 2,048, by which the batches of a step are made even for the report.
+// usualTokenCost is that of a model with a hidden size of 2,048, by which the batches of a step are made even for the
+// report.
 const usualTokenCost = 6 * 2048
 
 func newInspectData(c *console) *cobra.Command {
@@ -65,7 +66,8 @@ token. --html writes a page that needs no network.`,
 			if err != nil {
 				return err
 			}
-			if loader, err := set.TrainLoader(loaded.Spec.Training.BatchSize); err == nil { // what is wrong with it, training says
+			// what is wrong with it, training says
+			if loader, err := set.TrainLoader(loaded.Spec.Training.BatchSize); err == nil {
 				if ranks, err := loaded.Spec.RanksAsked(); err == nil {
 					loader.Even(ranks*loaded.Spec.Training.GradientAccumulationSteps, usualTokenCost)
 				}
@@ -84,7 +86,8 @@ token. --html writes a page that needs no network.`,
 			case asJSON:
 				return writeJSON(c.out, shown)
 			case page != "":
-				return c.writePage(page, dataPage{Title: o.config, Model: loaded.Spec.BaseModel, Report: report, Rows: shown, First: first, All: rows})
+				return c.writePage(page, dataPage{Title: o.config, Model: loaded.Spec.BaseModel, Report: report,
+					Rows: shown, First: first, All: rows})
 			}
 			w := bufio.NewWriter(coloured(c.out))
 			fmt.Fprintln(w, plainText(report.String()))
@@ -295,7 +298,8 @@ it with PEFT.`,
 				return writeJSON(c.out, recipe)
 			}
 			w := bufio.NewWriter(c.out)
-			fmt.Fprintf(w, "base weights  %s\nrows          %s\nvalidation    %s\n\n  step  learning rate   rows  tokens  trained\n", recipe.Base, recipe.Rows, recipe.Subject.Validation)
+			fmt.Fprintf(w, "base weights  %s\nrows          %s\nvalidation    %s\n\n  step  learning rate   rows  "+
+				"tokens  trained\n", recipe.Base, recipe.Rows, recipe.Subject.Validation)
 			for i, step := range recipe.Train {
 				rows, tokens, trained := step.Count()
 				fmt.Fprintf(w, "%6d  %13.6g  %5d  %6d  %7d\n", i+1, step.LearningRate, rows, tokens, trained)

@@ -32,14 +32,15 @@ type modelJSON struct {
 	Config     model.Config `json:"config"`
 	Windows    []windowJSON `json:"windows"` // layers that see so many tokens, in groups
 	Parameters int64        `json:"parameters"`
-	// Of a mixture of experts fewer are active: those that take part in a token's prediction, with the whole table of embeddings
-	// and without a table that is not the head too.
-	Active           int64           `json:"active_parameters"`
-	ActiveLess       int64           `json:"active_parameters_less_embeddings"`
-	Bytes            int64           `json:"bytes"` // as they are stored; 0 where the folder holds no weights
-	whole            int64           // bytes of all tensors, there or not
-	used             int             // tensors that the network reads; a quantised weight is one
-	Weights          bool            `json:"weights"`   // the folder holds them; else parameters and tensors follow from config.json
+	// Of a mixture of experts fewer are active: those that take part in a token's prediction, with the whole table of
+	// embeddings and without a table that is not the head too.
+	Active     int64 `json:"active_parameters"`
+	ActiveLess int64 `json:"active_parameters_less_embeddings"`
+	Bytes      int64 `json:"bytes"` // as they are stored; 0 where the folder holds no weights
+	whole      int64 // bytes of all tensors, there or not
+	used       int   // tensors that the network reads; a quantised weight is one
+	// the folder holds them; else parameters and tensors follow from config.json
+	Weights          bool            `json:"weights"`
 	Storage          map[string]int  `json:"storage"`   // tensors of each type
 	Quantised        int             `json:"quantised"` // weights that are stored quantised
 	AllLinear        []string        `json:"all_linear"`
@@ -78,11 +79,13 @@ A folder may hold config.json alone: then parameters and tensors follow from it,
 		Args: func(cmd *cobra.Command, args []string) error { // the model as a word is the old form
 			switch {
 			case len(args) > 1 || len(args) == 1 && name != "":
-				return usage(fmt.Errorf("%s takes one model, --model DIR; got %d", cmd.CommandPath(), len(args)+min(len(name), 1)))
+				return usage(fmt.Errorf("%s takes one model, --model DIR; got %d", cmd.CommandPath(), len(args)+
+					min(len(name), 1)))
 			case len(args) == 1:
 				name = filename.ExpandHome(args[0])
 			case name == "":
-				return usage(fmt.Errorf("%s needs --model DIR: a model folder, hub name or embedded:NAME", cmd.CommandPath()))
+				return usage(fmt.Errorf("%s needs --model DIR: a model folder, hub name or embedded:NAME",
+					cmd.CommandPath()))
 			}
 			return nil
 		},
@@ -109,7 +112,8 @@ A folder may hold config.json alone: then parameters and tensors follow from it,
 	return cmd
 }
 
-// openModel reads a model's configuration and opens its weights, which a folder without them has by name and shape only.
+// openModel reads a model's configuration and opens its weights, which a folder without them has by name and shape
+// only.
 func openModel(cmd *cobra.Command, c *console, name string) (model.Config, *weights.Set, fs.FS, error) {
 	if short, ok := strings.CutPrefix(name, session.EmbeddedPrefix); ok {
 		fsys, err := configs.Model(short)
@@ -151,7 +155,8 @@ func openModel(cmd *cobra.Command, c *console, name string) (model.Config, *weig
 
 // describeModel gathers what there is to say of a model.
 func describeModel(name string, config model.Config, set *weights.Set, folder fs.FS) (modelJSON, error) {
-	answer := modelJSON{Model: name, Family: config.ModelType, Config: config, Tensors: []tensorJSON{}, Windows: windows(config), Storage: map[string]int{}}
+	answer := modelJSON{Model: name, Family: config.ModelType, Config: config, Tensors: []tensorJSON{},
+		Windows: windows(config), Storage: map[string]int{}}
 	for _, name := range set.Names() {
 		t, _ := set.Tensor(name)
 		answer.Tensors = append(answer.Tensors, tensorJSON{name, t.DType.String(), t.Shape, len(t.Data)})
@@ -170,7 +175,9 @@ func describeModel(name string, config model.Config, set *weights.Set, folder fs
 		answer.whole += known.Size(name)
 	}
 	answer.Quantised = known.Quantised()
-	read := networkTensors{known, slices.DeleteFunc(slices.Clone(known.Names()), func(name string) bool { return !families.ReadsTensor(config, name) })}
+	read := networkTensors{known, slices.DeleteFunc(slices.Clone(known.Names()), func(name string) bool {
+		return !families.ReadsTensor(config, name)
+	})}
 	answer.used = len(read.names)
 	counted := session.CountParameters(config, read)
 	answer.Parameters, answer.Active, answer.ActiveLess = counted.All, counted.Active, counted.ActiveLessTable
@@ -227,7 +234,8 @@ func printModel(c *console, m modelJSON, tensors bool) error {
 	}
 	if m.Quantised > 0 {
 		s := quantised.Scheme(k.Quantization)
-		fmt.Fprintf(w, "stored      %d weights in %d bits (%s, double_quant %v)%s\n", m.Quantised, s.Bits, s.Type, s.DoubleQuant, computed(k.Quantization))
+		fmt.Fprintf(w, "stored      %d weights in %d bits (%s, double_quant %v)%s\n", m.Quantised, s.Bits, s.Type,
+			s.DoubleQuant, computed(k.Quantization))
 	}
 	fmt.Fprintf(w, "parameters  %d in %d tensors", m.Parameters, m.used)
 	if m.used < len(m.Tensors) {
@@ -236,10 +244,12 @@ func printModel(c *console, m modelJSON, tensors bool) error {
 	if m.Weights {
 		fmt.Fprintf(w, ", %s, stored as %s\n", session.FormatBytes(m.Bytes), storage(m.Storage))
 	} else {
-		fmt.Fprintf(w, ", %s; the folder holds no weights: they follow from config.json\n", session.FormatBytes(m.whole))
+		fmt.Fprintf(w, ", %s; the folder holds no weights: they follow from config.json\n",
+			session.FormatBytes(m.whole))
 	}
 	if k.Experts > 0 {
-		fmt.Fprintf(w, "active      %d for a token, which goes through %d of %d experts", m.Active, k.ExpertsPerToken, k.Experts)
+		fmt.Fprintf(w, "active      %d for a token, which goes through %d of %d experts", m.Active,
+			k.ExpertsPerToken, k.Experts)
 		if m.ActiveLess != m.Active {
 			fmt.Fprintf(w, "; %d without the table of embeddings", m.ActiveLess)
 		}
@@ -327,8 +337,9 @@ func describeTokens(folder fs.FS) (*vocabularyJSON, error) {
 		return &namedTokenJSON{id, text}
 	}
 	t := &vocabularyJSON{
-		Tokens: tok.VocabSize(), BOS: named(tok.BOS()), EOS: named(tok.EOS()), PAD: named(tok.PAD()), AddsBOS: tok.AddsBOS(),
-		Stops: []namedTokenJSON{}, Templates: []templateRef{},
+		Tokens: tok.VocabSize(), BOS: named(tok.BOS()), EOS: named(tok.EOS()), PAD: named(tok.PAD()),
+		AddsBOS: tok.AddsBOS(),
+		Stops:   []namedTokenJSON{}, Templates: []templateRef{},
 	}
 	found, err := chat.Find(folder)
 	if err != nil {
@@ -358,7 +369,8 @@ func (t *vocabularyJSON) print(w io.Writer) {
 	if t.AddsBOS {
 		begins = ", put before each text"
 	}
-	fmt.Fprintf(w, "tokens      %d; BOS %s%s; EOS %s; PAD %s\n", t.Tokens, text(t.BOS), begins, text(t.EOS), text(t.PAD))
+	fmt.Fprintf(w, "tokens      %d; BOS %s%s; EOS %s; PAD %s\n", t.Tokens, text(t.BOS), begins,
+		text(t.EOS), text(t.PAD))
 	if len(t.Stops) > 0 {
 		var stops []string
 		for _, s := range t.Stops {

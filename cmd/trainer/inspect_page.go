@@ -49,8 +49,8 @@ type dataPage struct {
 	First, All   int // number of the first row, and of all rows
 }
 
-// checkPage refuses a place where no page can be written without loss. mark is what the pages that may be replaced begin
-// with.
+// checkPage refuses a place where no page can be written without loss. mark is what the pages that may be replaced
+// begin with.
 func checkPage(path, mark string) error {
 	if path == "" {
 		return errors.New("name a file")
@@ -96,11 +96,14 @@ func (c *console) writePage(path string, p dataPage) error {
 func (p dataPage) write(w *bufio.Writer) {
 	sum := sha256.Sum256([]byte(pageStyle))
 	fmt.Fprint(w, pageMark)
-	fmt.Fprintf(w, "<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'\">\n",
+	fmt.Fprintf(w, "<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"default-src "+
+		"'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'\">\n",
 		base64.StdEncoding.EncodeToString(sum[:]))
-	fmt.Fprintf(w, "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>Training data: %s</title>\n<style>%s</style>\n",
+	fmt.Fprintf(w, "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta "+
+		"name=\"color-scheme\" content=\"light dark\">\n<title>Training data: %s</title>\n<style>%s</style>\n",
 		pageText(p.Title), pageStyle)
-	fmt.Fprintf(w, "<header>\n<h1>Training data</h1>\n<p>Configuration <b>%s</b>, as the tokenizer of <b>%s</b> reads it.</p>\n</header>\n<main>\n",
+	fmt.Fprintf(w, "<header>\n<h1>Training data</h1>\n<p>Configuration <b>%s</b>, as the tokenizer of <b>%s</b> "+
+		"reads it.</p>\n</header>\n<main>\n",
 		pageText(p.Title), pageText(p.Model))
 	p.writeReport(w)
 	fmt.Fprint(w, pageLegend)
@@ -108,7 +111,8 @@ func (p dataPage) write(w *bufio.Writer) {
 	for n, r := range p.Rows {
 		p.writeRow(w, p.First+n, r, &left)
 	}
-	fmt.Fprintf(w, "</main>\n<footer><p>Rows %d to %d of %d, counted from 0. Written by <b>trainer inspect data --html</b>.</p></footer>\n</html>\n",
+	fmt.Fprintf(w, "</main>\n<footer><p>Rows %d to %d of %d, counted from 0. Written by <b>trainer inspect data "+
+		"--html</b>.</p></footer>\n</html>\n",
 		p.First, p.First+len(p.Rows)-1, p.All)
 }
 
@@ -126,7 +130,8 @@ func (p dataPage) writeRow(w *bufio.Writer, n int, r dataset.Inspected, left *in
 	fmt.Fprintf(w, "<article id=\"row%d\"><h2>Row %d <small>%s</small></h2>\n", n, n, pageText(rowHeading(r)))
 	for _, part := range r.Parts {
 		if *left <= 0 {
-			fmt.Fprintf(w, "<p class=\"note\">The page has %d tokens; the rest of this row is left out.</p>\n", pageTokens)
+			fmt.Fprintf(w, "<p class=\"note\">The page has %d tokens; the rest of this row is left out.</p>\n",
+				pageTokens)
 			break
 		}
 		role := part.Role
@@ -182,7 +187,8 @@ func writeToken(w *bufio.Writer, n int, t dataset.Token) {
 	if text == "" {
 		text = markNoText
 	}
-	fmt.Fprintf(w, " title=\"%d: id %d, %s, %s\">%s</%s>", n, t.ID, pageText(t.Piece), tokenState(t), pageText(text), tag)
+	fmt.Fprintf(w, " title=\"%d: id %d, %s, %s\">%s</%s>", n, t.ID, pageText(t.Piece), tokenState(t),
+		pageText(text), tag)
 }
 
 // pageText is a text that the page shows as it is.

@@ -50,13 +50,17 @@ them. bos_token and eos_token are undefined unless they are given, as for a toke
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.model != "" && (o.file != "" || o.conversations != "") {
-				return usage(errors.New("--model tells of the model's own template, --file renders with another: give one of them"))
+				return usage(
+					errors.New(
+						"--model tells of the model's own template, --file renders with another: give one of them"))
 			}
 			if o.model != "" {
 				return o.describeModel(cmd, c)
 			}
 			if o.file == "" || o.conversations == "" {
-				return usage(errors.New("name a template and conversations: --file T.jinja --conversations C.jsonl (- is standard input)"))
+				return usage(
+					errors.New("name a template and conversations: --file T.jinja --conversations C.jsonl (- is " +
+						"standard input)"))
 			}
 			return o.run(c, cmd.Flags().Changed)
 		},
@@ -64,11 +68,14 @@ them. bos_token and eos_token are undefined unless they are given, as for a toke
 	pathVar(cmd, &o.model, "model", "", "model `DIR`, hub name, or embedded:NAME, whose template is told about")
 	c.downloadFlag(cmd)
 	pathVar(cmd, &o.file, "file", "", "`FILE` of the template")
-	pathVar(cmd, &o.conversations, "conversations", "", "`FILE` of the conversations, JSON or JSONL; - is standard input")
-	cmd.Flags().BoolVar(&o.prompt, "generation-prompt", false, "end with what an answer begins with (add_generation_prompt)")
+	pathVar(cmd, &o.conversations, "conversations", "",
+		"`FILE` of the conversations, JSON or JSONL; - is standard input")
+	cmd.Flags().BoolVar(&o.prompt, "generation-prompt", false,
+		"end with what an answer begins with (add_generation_prompt)")
 	cmd.Flags().StringVar(&o.bos, "bos", "", "`TEXT` of bos_token")
 	cmd.Flags().StringVar(&o.eos, "eos", "", "`TEXT` of eos_token")
-	cmd.Flags().StringVar(&o.now, "now", "", "what strftime_now tells, a `TIME` such as 2025-03-14T15:09:26; the default is the clock")
+	cmd.Flags().StringVar(&o.now, "now", "",
+		"what strftime_now tells, a `TIME` such as 2025-03-14T15:09:26; the default is the clock")
 	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print a JSON object for each conversation")
 	return cmd
 }
@@ -313,5 +320,6 @@ func orNone(list []string) string {
 
 // asFlag is an error of package chat, which speaks of a configuration's keys, for a command with flags.
 func asFlag(err error) string {
-	return strings.NewReplacer("dataset.chat_template", "--chat-template", " (dataset.allow_special allows it)", "").Replace(err.Error())
+	return strings.NewReplacer("dataset.chat_template", "--chat-template", " (dataset.allow_special allows it)", "").
+		Replace(err.Error())
 }

@@ -15,7 +15,8 @@ func TestInspectTemplate(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	write("t.jinja", "{{ bos_token }}{% for m in messages %}\n{%- if m.role == 'system' %}{{ raise_exception('no system message') }}{% endif %}\n"+
+	write("t.jinja", "{{ bos_token }}{% for m in messages %}\n{%- if m.role == 'system' %}{{ raise_exception('no "+
+		"system message') }}{% endif %}\n"+
 		"{{- m.role }}: {% generation %}{{ m.content }}{% endgeneration %}{{ eos_token }}\n{% endfor %}\n"+
 		"{%- if add_generation_prompt %}{{ strftime_now('%Y') }}{{ style }}{% endif %}")
 	write("bad.jinja", "a\n{% if x %}")
@@ -28,15 +29,18 @@ func TestInspectTemplate(t *testing.T) {
 		t.Helper()
 		return trainer(t, dir, nil, "", append([]string{"inspect", "template"}, args...)...)
 	}
-	code, out, errOut := run("--file", "t.jinja", "--conversations", "c.jsonl", "--bos", "<s>", "--eos", "</s>", "--json")
+	code, out, errOut := run("--file", "t.jinja", "--conversations", "c.jsonl", "--bos", "<s>", "--eos",
+		"</s>", "--json")
 	want := `{"text":"<s>user: é</s>\n","generation":[[9,10]]}` + "\n" +
 		`{"error":"line 2: TemplateError: no system message"}` + "\n" +
 		`{"text":"<s>user: hi</s>\n","generation":[[9,11]]}` + "\n"
 	if code != 0 || out != want || !strings.Contains(errOut, "the template refuses 1 of 3 conversations") {
 		t.Errorf("exit code %d\n%s\nwant\n%s\n%s", code, out, want, errOut)
 	}
-	code, out, _ = run("--file", "t.jinja", "--conversations", "c.jsonl", "--generation-prompt", "--now", "2025-03-14T15:09:26", "--json")
-	if first, _, _ := strings.Cut(out, "\n"); code != 0 || first != `{"text":"user: é\n2025short","generation":[[6,7]]}` {
+	code, out, _ = run("--file", "t.jinja", "--conversations", "c.jsonl", "--generation-prompt", "--now",
+		"2025-03-14T15:09:26", "--json")
+	if first, _, _ := strings.Cut(out, "\n"); code != 0 ||
+		first != `{"text":"user: é\n2025short","generation":[[6,7]]}` {
 		t.Errorf("exit code %d, %s", code, first)
 	}
 	code, out, _ = run("--file", "t.jinja", "--conversations", "c.json")
@@ -44,7 +48,8 @@ func TestInspectTemplate(t *testing.T) {
 		t.Errorf("exit code %d, %q", code, out)
 	}
 	code, out, errOut = run("--file", "t.jinja", "--conversations", "bad.jsonl", "--json")
-	want = `{"error":"line 1: the object has no messages"}` + "\n" + `{"text":"user: hi\n","generation":[[6,8]]}` + "\n" +
+	want = `{"error":"line 1: the object has no messages"}` + "\n" + `{"text":"user: hi\n","generation":[[6,8]]}` +
+		"\n" +
 		`{"error":"line 3: JSON at byte 14: a value cannot begin with '}'"}` + "\n"
 	if code != 0 || out != want || !strings.Contains(errOut, "2 of 3 conversations cannot be read") {
 		t.Errorf("exit code %d\n%s\nwant\n%s\n%s", code, out, want, errOut)
@@ -56,7 +61,8 @@ func TestInspectTemplate(t *testing.T) {
 		"a list of one of them": `[[{"role": "user", "content": "a"}]]`,
 	} {
 		write("one.json", text)
-		if code, out, errOut := run("--file", "t.jinja", "--conversations", "one.json", "--json"); code != 0 || out != `{"text":"user: a\n","generation":[[6,7]]}`+"\n" {
+		if code, out, errOut := run("--file", "t.jinja", "--conversations", "one.json", "--json"); code != 0 ||
+			out != `{"text":"user: a\n","generation":[[6,7]]}`+"\n" {
 			t.Errorf("%s: exit code %d, %s%s", name, code, out, errOut)
 		}
 	}
@@ -64,11 +70,15 @@ func TestInspectTemplate(t *testing.T) {
 		args []string
 		err  string
 	}{
-		"nothing":      {nil, "name a template and conversations: --file T.jinja --conversations C.jsonl"},
-		"bad template": {[]string{"--file", "bad.jinja", "--conversations", "c.jsonl"}, "compile bad.jinja: line 2: TemplateSyntaxError: Unexpected end of template."},
-		"no file":      {[]string{"--file", "none.jinja", "--conversations", "c.jsonl"}, "read text: open none.jinja: no such file"},
-		"no JSON":      {[]string{"--file", "t.jinja", "--conversations", "broken.jsonl"}, "broken.jsonl: line 1: JSON at byte 14: a value cannot begin with '}'"},
-		"bad time":     {[]string{"--file", "t.jinja", "--conversations", "c.jsonl", "--now", "noon"}, "--now noon: write a time such as 2025-03-14T15:09:26"},
+		"nothing": {nil, "name a template and conversations: --file T.jinja --conversations C.jsonl"},
+		"bad template": {[]string{"--file", "bad.jinja", "--conversations", "c.jsonl"},
+			"compile bad.jinja: line 2: TemplateSyntaxError: Unexpected end of template."},
+		"no file": {[]string{"--file", "none.jinja", "--conversations", "c.jsonl"},
+			"read text: open none.jinja: no such file"},
+		"no JSON": {[]string{"--file", "t.jinja", "--conversations", "broken.jsonl"},
+			"broken.jsonl: line 1: JSON at byte 14: a value cannot begin with '}'"},
+		"bad time": {[]string{"--file", "t.jinja", "--conversations", "c.jsonl", "--now", "noon"},
+			"--now noon: write a time such as 2025-03-14T15:09:26"},
 	} {
 		if code, _, errOut := run(c.args...); code != 2 || !strings.Contains(errOut, c.err) {
 			t.Errorf("%s: exit code %d, %s, want %q", name, code, errOut, c.err)

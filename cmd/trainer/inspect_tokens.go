@@ -32,7 +32,8 @@ func newInspectTokens(c *console) *cobra.Command {
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if dir == "" || file == "" {
-				return usage(errors.New("name a tokenizer and a text: --tokenizer DIR --text-file FILE (- is standard input)"))
+				return usage(
+					errors.New("name a tokenizer and a text: --tokenizer DIR --text-file FILE (- is standard input)"))
 			}
 			text, err := readText(c, file)
 			if err != nil {

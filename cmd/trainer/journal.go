@@ -132,7 +132,9 @@ func stateOf(err error) journal.State {
 
 // killed writes that a second signal ends the process at once. It waits for the disk for a second at most.
 func (k *keeper) killed(exitCode int) {
-	atMost(time.Second, func() { k.End(journal.Interrupted, exitCode, errors.New("a second signal ended the process at once")) })
+	atMost(time.Second, func() {
+		k.End(journal.Interrupted, exitCode, errors.New("a second signal ended the process at once"))
+	})
 }
 
 // atMost waits for work on another goroutine, at most so long.

@@ -72,7 +72,8 @@ Several hosts are started by torchrun, srun, mpirun or Kubernetes: trainer train
 		},
 	}
 	cmd.Flags().IntVar(&o.processes, "nproc", 0, "processes to start; else one for each of --devices")
-	cmd.Flags().StringSliceVar(&o.devices, "devices", nil, "GPUs of the processes, one each, such as 0,2; else GPU 0 for the first, and so on")
+	cmd.Flags().StringSliceVar(&o.devices, "devices", nil,
+		"GPUs of the processes, one each, such as 0,2; else GPU 0 for the first, and so on")
 	cmd.Flags().Float64Var(&o.grace, "grace", defaultGrace, "seconds for the others to end after one has failed")
 	return cmd
 }
@@ -115,7 +116,10 @@ func trainWords(args []string) ([]string, error) {
 
 // isCommand tells whether a word is a command of this program.
 func isCommand(word string) bool {
-	return slices.ContainsFunc(newRoot(&console{out: io.Discard, err: io.Discard}).Commands(), func(c *cobra.Command) bool { return c.Name() == word })
+	return slices.ContainsFunc(newRoot(&console{out: io.Discard, err: io.Discard}).Commands(),
+		func(c *cobra.Command) bool {
+			return c.Name() == word
+		})
 }
 
 func (o *launchOptions) check() error {
@@ -137,7 +141,8 @@ func (o *launchOptions) check() error {
 	}
 	p, err := ranks.FromEnv(os.Getenv)
 	if err == nil && p.World > 1 {
-		err = fmt.Errorf("this is process %d of %d of %s already: call trainer train, which reads its variables", p.Rank, p.World, p.Launcher)
+		err = fmt.Errorf("this is process %d of %d of %s already: call trainer train, which reads its variables",
+			p.Rank, p.World, p.Launcher)
 	}
 	return usage(err)
 }
@@ -161,7 +166,8 @@ func runLaunch(ctx context.Context, c *console, o *launchOptions, args []string)
 	if err != nil {
 		return fmt.Errorf("launch: a port for rank 0: %w", err)
 	}
-	l := &launched{grace: time.Duration(o.grace * float64(time.Second)), exits: make(chan int, o.processes), errOut: &lineWriter{w: c.err}}
+	l := &launched{grace: time.Duration(o.grace * float64(time.Second)), exits: make(chan int, o.processes),
+		errOut: &lineWriter{w: c.err}}
 	common := o.environment(port)
 	for rank := range o.processes {
 		cmd := exec.Command(program, words...)
@@ -190,10 +196,12 @@ func runLaunch(ctx context.Context, c *console, o *launchOptions, args []string)
 func (o *launchOptions) environment(port int) []string {
 	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
-		return strings.HasPrefix(name, "TORCHELASTIC_") || name == ranks.CoordinatorVariable || name == ranks.LauncherVariable
+		return strings.HasPrefix(name, "TORCHELASTIC_") || name == ranks.CoordinatorVariable ||
+			name == ranks.LauncherVariable
 	})
 	env = append(env, fmt.Sprintf("WORLD_SIZE=%d", o.processes), fmt.Sprintf("LOCAL_WORLD_SIZE=%d", o.processes),
-		"MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port), ranks.RunVariable+"="+random(), launchedVariable+"=1")
+		"MASTER_ADDR=127.0.0.1", fmt.Sprintf("MASTER_PORT=%d", port), ranks.RunVariable+"="+random(),
+		launchedVariable+"=1")
 	if os.Getenv(ranks.KeyVariable) == "" {
 		env = append(env, ranks.KeyVariable+"="+random())
 	}
@@ -273,7 +281,8 @@ func (l *launched) run(c *console) error {
 				cmd.Process.Signal(sig) //nolint:errcheck // one that has ended needs none
 			}
 		case <-late:
-			c.say("launch: %d of %d processes have not ended %v after the first that failed: they are killed", running, len(l.all), l.grace)
+			c.say("launch: %d of %d processes have not ended %v after the first that failed: they are killed", running,
+				len(l.all), l.grace)
 			l.kill()
 		}
 	}

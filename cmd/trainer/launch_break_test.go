@@ -42,20 +42,24 @@ func breakRank() {
 	if n, _ := fmt.Sscan(os.Getenv(breakVariable), &what, &rank, &step); n != 3 {
 		return
 	}
-	toSelf := func(s syscall.Signal) func() { return func() { syscall.Kill(os.Getpid(), s) } } //nolint:errcheck // the test tells
+	toSelf := func(s syscall.Signal) func() {
+		return func() { syscall.Kill(os.Getpid(), s) }
+	} //nolint:errcheck // the test tells
 	do := map[string]func(){
 		"kill": toSelf(syscall.SIGKILL), "stop": toSelf(syscall.SIGSTOP), "term": toSelf(syscall.SIGTERM),
 		"hang": func() { select {} },
 		"slow": func() { time.Sleep(1200 * time.Millisecond) },
 		"full": func() {
-			unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 4096, Max: unix.RLIM_INFINITY}) //nolint:errcheck // as above
+			unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 4096,
+				Max: unix.RLIM_INFINITY}) //nolint:errcheck // as above
 		},
 		"wait": func() { time.Sleep(time.Minute) }, // for what the test does to the processes
 	}[what]
 	atTheirPlaces = func(groups []ranks.Group) []ranks.Group {
 		for i, g := range groups {
 			name := fmt.Sprintf("pid.%d", g.Rank())
-			if err := os.WriteFile(name+".part", fmt.Append(nil, os.Getpid()), 0o600); err == nil && strings.HasPrefix(what, "wait") {
+			if err := os.WriteFile(name+".part", fmt.Append(nil, os.Getpid()), 0o600); err == nil &&
+				strings.HasPrefix(what, "wait") {
 				os.Rename(name+".part", name) //nolint:errcheck // the test tells
 			}
 			if g.Rank() == rank {

@@ -93,7 +93,8 @@ func shortened(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, l := range lines {
 		if len(l) > longestLine {
-			lines[i] = strings.ToValidUTF8(l[:longestLine*3/4], "") + fmt.Sprintf(" … (%d bytes are left out) … ", len(l)-longestLine) + strings.ToValidUTF8(l[len(l)-longestLine/4:], "")
+			lines[i] = strings.ToValidUTF8(l[:longestLine*3/4], "") + fmt.Sprintf(" … (%d bytes are left out) … ",
+				len(l)-longestLine) + strings.ToValidUTF8(l[len(l)-longestLine/4:], "")
 		}
 	}
 	return strings.Join(lines, "\n")
@@ -146,8 +147,10 @@ trainer FILE.yaml and trainer --config FILE are trainer train FILE.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(nearFlag(cmd, err)) })
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(
-		newInit(c), newTrain(c), newLaunch(c), newSweep(c), newValidate(c), newPlan(c), newBench(c), newInspect(c), newEval(c), newGenerate(c), newChat(c), newServe(c),
-		newMerge(c), newExport(c), newPush(c), newDownload(c), newConfigs(c), newImport(c), newConfigSchema(c), newVerify(c), newGradcheck(c), newReport(c),
+		newInit(c), newTrain(c), newLaunch(c), newSweep(c), newValidate(c), newPlan(c), newBench(c), newInspect(c),
+		newEval(c), newGenerate(c), newChat(c), newServe(c),
+		newMerge(c), newExport(c), newPush(c), newDownload(c), newConfigs(c), newImport(c), newConfigSchema(c),
+		newVerify(c), newGradcheck(c), newReport(c),
 		newUI(c), newDoctor(c), newSelfcheck(c), newTier(c), newMan(c), newVersion(c),
 	)
 	addCompletion(root)
@@ -172,7 +175,8 @@ func noArguments(cmd *cobra.Command, args []string) error {
 	if near := words.Nearest(args[0], names); near != "" {
 		return usage(fmt.Errorf("unknown command %q for %s; the nearest is %s", args[0], cmd.CommandPath(), near))
 	}
-	return usage(fmt.Errorf("unknown command %q for %s; %s --help lists them", args[0], cmd.CommandPath(), cmd.CommandPath()))
+	return usage(fmt.Errorf("unknown command %q for %s; %s --help lists them", args[0], cmd.CommandPath(),
+		cmd.CommandPath()))
 }
 
 // oneArgument asks for exactly one word, called what.

@@ -32,7 +32,8 @@ into a folder, which man finds as ~/.local/share/man/man1.`,
 				return err
 			}
 			if len(args) > 0 {
-				return usage(fmt.Errorf("%s --dir writes the pages of all commands; leave out %q", cmd.CommandPath(), args[0]))
+				return usage(fmt.Errorf("%s --dir writes the pages of all commands; leave out %q",
+					cmd.CommandPath(), args[0]))
 			}
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				return usage(fmt.Errorf("--dir: %w", err))
@@ -78,9 +79,11 @@ func manPage(cmd *cobra.Command) []byte {
 	if !built.At.IsZero() {
 		date = built.At.UTC().Format("2006-01-02")
 	}
-	fmt.Fprintf(&b, ".TH %q 1 %q %q %q\n", roff(strings.ToUpper(manName(cmd))), date, roff("tierlora "+version()), "tierlora")
+	fmt.Fprintf(&b, ".TH %q 1 %q %q %q\n", roff(strings.ToUpper(manName(cmd))), date,
+		roff("tierlora "+version()), "tierlora")
 	fmt.Fprintf(&b, ".SH NAME\n%s \\- %s\n", roff(manName(cmd)), roff(cmd.Short))
-	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n%s\n", roff(cmd.CommandPath()), roff(strings.TrimSpace(strings.TrimPrefix(cmd.UseLine(), cmd.CommandPath()))))
+	fmt.Fprintf(&b, ".SH SYNOPSIS\n.B %s\n%s\n", roff(cmd.CommandPath()),
+		roff(strings.TrimSpace(strings.TrimPrefix(cmd.UseLine(), cmd.CommandPath()))))
 	b.WriteString(".SH DESCRIPTION\n")
 	text := cmd.Long
 	if text == "" {
@@ -143,9 +146,12 @@ var exits = []struct {
 	code  int
 	means string
 }{
-	{exitDone, "done"}, {exitFailed, "the run, a criterion or a check failed; the device failed"}, {exitUsage, "bad command line or configuration, before any work"},
-	{exitUnfit, "the machine lacks something: GPU, driver, model"}, {exitDoesNotFit, "the plan does not fit in memory"}, {exitSkipped, "tiers were skipped"},
-	{exitHangup, "stopped by SIGHUP after saving"}, {exitInterrupt, "stopped by SIGINT after saving"}, {exitTerminated, "stopped by SIGTERM after saving"},
+	{exitDone, "done"}, {exitFailed, "the run, a criterion or a check failed; the device failed"},
+	{exitUsage, "bad command line or configuration, before any work"},
+	{exitUnfit, "the machine lacks something: GPU, driver, model"}, {exitDoesNotFit, "the plan does not fit in memory"},
+	{exitSkipped, "tiers were skipped"},
+	{exitHangup, "stopped by SIGHUP after saving"}, {exitInterrupt, "stopped by SIGINT after saving"},
+	{exitTerminated, "stopped by SIGTERM after saving"},
 }
 
 // manFlags writes flags as help lists them.

@@ -13,7 +13,8 @@ import (
 // Every command has a page, which groff reads without a warning where it is installed.
 func TestMan(t *testing.T) {
 	dir := t.TempDir()
-	if code, out, errOut := trainer(t, dir, nil, "", "man", "--dir", "pages"); code != 0 || !strings.HasSuffix(out, " pages in pages\n") {
+	if code, out, errOut := trainer(t, dir, nil, "", "man", "--dir", "pages"); code != 0 ||
+		!strings.HasSuffix(out, " pages in pages\n") {
 		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
 	}
 	n := 0
@@ -35,7 +36,8 @@ func TestMan(t *testing.T) {
 	}
 	if groff, err := exec.LookPath("groff"); err == nil {
 		pages, _ := filepath.Glob(filepath.Join(dir, "pages", "*.1"))
-		if out, err := exec.Command(groff, append([]string{"-ww", "-man", "-Tutf8", "-z"}, pages...)...).CombinedOutput(); err != nil || len(out) > 0 {
+		if out, err := exec.Command(groff, append([]string{"-ww", "-man", "-Tutf8", "-z"}, pages...)...).
+			CombinedOutput(); err != nil || len(out) > 0 {
 			t.Errorf("groff: %v\n%s", err, out)
 		}
 	}
@@ -43,10 +45,12 @@ func TestMan(t *testing.T) {
 	if text, _ := os.ReadFile(filepath.Join(dir, "pages", "trainer-train.1")); whole != string(text) || whole == "" {
 		t.Error("the page that is printed is another one")
 	}
-	if code, _, errOut := trainer(t, dir, nil, "", "man", "trian"); code != 2 || errOut != "trainer: unknown command \"trian\" for trainer; the nearest is train\n" {
+	if code, _, errOut := trainer(t, dir, nil, "", "man", "trian"); code != 2 || errOut != "trainer: unknown command "+
+		"\"trian\" for trainer; the nearest is train\n" {
 		t.Errorf("exit code %d: %s", code, errOut)
 	}
-	if code, _, errOut := trainer(t, dir, nil, "", "man", "--dir", "x", "train"); code != 2 || !strings.Contains(errOut, `leave out "train"`) {
+	if code, _, errOut := trainer(t, dir, nil, "", "man", "--dir", "x", "train"); code != 2 ||
+		!strings.Contains(errOut, `leave out "train"`) {
 		t.Errorf("exit code %d: %s", code, errOut)
 	}
 }
@@ -55,15 +59,19 @@ func TestMan(t *testing.T) {
 func TestCompletesKeys(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range []struct{ command, word, want string }{
-		{"train", "training.le", "training.learning_rate=\t"}, {"sweep", "lora.", "lora.r=\t"}, {"plan", "dev", "device=\t"},
-		{"train", "training.optimizer=", "training.optimizer=lion\n"}, {"train", "dataset.packing=t", "dataset.packing=true\n"},
+		{"train", "training.le", "training.learning_rate=\t"}, {"sweep", "lora.", "lora.r=\t"},
+		{"plan", "dev", "device=\t"},
+		{"train", "training.optimizer=", "training.optimizer=lion\n"}, {"train", "dataset.packing=t",
+			"dataset.packing=true\n"},
 	} {
-		if code, out, errOut := trainer(t, dir, nil, "", "__complete", c.command, "run.yaml", "--set", c.word); code != 0 || !strings.Contains(out, c.want) {
+		if code, out, errOut := trainer(t, dir, nil, "", "__complete", c.command, "run.yaml", "--set",
+			c.word); code != 0 || !strings.Contains(out, c.want) {
 			t.Errorf("%s: exit code %d, no %q in\n%s%s", c.word, code, c.want, out, errOut)
 		}
 	}
 	for _, shell := range []string{"bash", "zsh", "fish", "powershell"} {
-		if code, out, _ := trainer(t, dir, nil, "", "completion", shell); code != 0 || !strings.Contains(out, "__complete") {
+		if code, out, _ := trainer(t, dir, nil, "", "completion", shell); code != 0 ||
+			!strings.Contains(out, "__complete") {
 			t.Errorf("%s: exit code %d, %d bytes", shell, code, len(out))
 		}
 	}

@@ -31,11 +31,13 @@ const (
 
 // bases explains them.
 const bases = "trained (what it was trained over, such as dequantised NF4), original (the model's own weights), " +
-	"or, where the adapter's folder does not say, nf4, nf4-double, fp4, fp4-double, int8; auto is trained where the folder says it"
+	"or, where the adapter's folder does not say, nf4, nf4-double, fp4, fp4-double, int8; auto is trained where the " +
+	"folder says it"
 
 // storedAs are the values of --base that name what an adapter was trained over where its folder does not say it.
 var storedAs = map[string]quant.Config{
-	"nf4": plainScales("nf4"), "nf4-double": quant.DefaultOf("nf4"), "fp4": plainScales("fp4"), "fp4-double": quant.DefaultOf("fp4"), "int8": quant.DefaultOf("int8"),
+	"nf4": plainScales("nf4"), "nf4-double": quant.DefaultOf("nf4"), "fp4": plainScales("fp4"),
+	"fp4-double": quant.DefaultOf("fp4"), "int8": quant.DefaultOf("int8"),
 }
 
 func plainScales(name string) quant.Config {
@@ -69,12 +71,15 @@ adapter is refused. docs/MERGE.md has more.`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, c) },
 	}
-	pathVar(cmd, &o.Model, "model", "", "model `DIR`, hub name, or embedded:NAME; without it the one that the first adapter names")
+	pathVar(cmd, &o.Model, "model", "",
+		"model `DIR`, hub name, or embedded:NAME; without it the one that the first adapter names")
 	f := cmd.Flags()
 	f.StringArrayVar(&o.adapters, "adapter", nil, "adapter `DIR` in PEFT's format, or DIR=WEIGHT; may be repeated")
-	f.StringVar(&o.Combination, "combination", export.DefaultCombination, "how several adapters become one, as PEFT names it: cat (the sum of the updates) or linear")
+	f.StringVar(&o.Combination, "combination", export.DefaultCombination,
+		"how several adapters become one, as PEFT names it: cat (the sum of the updates) or linear")
 	pathVar(cmd, &o.Out, "out", "", "new `DIR` for the merged model")
-	f.StringVar(&o.DType, "dtype", "", "type of the written weights: "+strings.Join(export.DTypes(), ", ")+" (linear layers as bitsandbytes stores them); without it each tensor keeps the base's")
+	f.StringVar(&o.DType, "dtype", "", "type of the written weights: "+strings.Join(export.DTypes(), ", ")+
+		" (linear layers as bitsandbytes stores them); without it each tensor keeps the base's")
 	f.StringVar(&o.shard, "shard-size", "5GB", "most bytes of a file of weights, a `SIZE`")
 	f.StringVar(&o.base, "base", baseAuto, "what the adapter is added to: "+bases)
 	f.BoolVar(&o.AllowLoss, "allow-loss", false, "write the folder even if it has lost most of the adapter")
@@ -87,7 +92,8 @@ adapter is refused. docs/MERGE.md has more.`,
 
 func (o *mergeFlags) run(cmd *cobra.Command, c *console) error {
 	if len(o.adapters) == 0 || o.Out == "" {
-		return usage(errors.New("name the adapter and a new folder: --adapter DIR --out DIR; --model DIR where the adapter names no model"))
+		return usage(errors.New("name the adapter and a new folder: --adapter DIR --out DIR; --model DIR where the " +
+			"adapter names no model"))
 	}
 	if err := o.parse(); err != nil {
 		return usage(err)
@@ -142,13 +148,16 @@ func (o *mergeFlags) parse() (err error) {
 	return err
 }
 
-// findTrained finds out what adapters were trained over, and whether --base says that they are added to the original weights.
-func findTrained(base string, adapters []export.WeightedAdapter) (trained *quant.Config, original bool, notes []string, err error) {
+// findTrained finds out what adapters were trained over, and whether --base says that they are added to the original
+// weights.
+func findTrained(base string, adapters []export.WeightedAdapter) (trained *quant.Config, original bool,
+	notes []string, err error) {
 	if c, ok := storedAs[base]; ok {
 		return &c, false, nil, nil
 	}
 	if !slices.Contains([]string{baseAuto, baseTrained, baseOriginal}, base) {
-		return nil, false, nil, fmt.Errorf("--base %q is not one of auto, trained, original, nf4, nf4-double, fp4, fp4-double, int8", base)
+		return nil, false, nil,
+			fmt.Errorf("--base %q is not one of auto, trained, original, nf4, nf4-double, fp4, fp4-double, int8", base)
 	}
 	original = base == baseOriginal
 	known := 0
@@ -157,26 +166,32 @@ func findTrained(base string, adapters []export.WeightedAdapter) (trained *quant
 		c, ok, err := trainedOver(a.Dir)
 		switch {
 		case err != nil:
-			return nil, false, nil, fmt.Errorf("--adapter %s: %w; name what it was trained over: --base original, nf4, nf4-double, fp4, fp4-double or int8", a.Dir, err)
+			return nil, false, nil, fmt.Errorf("--adapter %s: %w; name what it was trained over: --base original, "+
+				"nf4, nf4-double, fp4, fp4-double or int8", a.Dir, err)
 		case !ok && base == baseTrained:
-			return nil, false, nil, fmt.Errorf("--base trained: %s has no config.yaml that says what the adapter was trained over: name it, --base original, nf4, nf4-double, "+
+			return nil, false, nil, fmt.Errorf("--base trained: %s has no config.yaml that says what the adapter was "+
+				"trained over: name it, --base original, nf4, nf4-double, "+
 				"fp4, fp4-double or int8", a.Dir)
 		case !ok:
 			silent = append(silent, a.Dir)
 			continue
 		}
 		if known++; known > 1 && !sameStorage(trained, c) && !original {
-			return nil, false, nil, fmt.Errorf("%s and %s were trained over differently stored weights: choose one with --base", adapters[0].Dir, adapters[i].Dir)
+			return nil, false, nil,
+				fmt.Errorf("%s and %s were trained over differently stored weights: choose one with --base",
+					adapters[0].Dir, adapters[i].Dir)
 		}
 		trained = c
 	}
 	const remedy = "if that was a 4-bit base, --base nf4-double or nf4 adds %s to what %s trained with"
 	switch n := len(silent); {
 	case n == 1:
-		notes = append(notes, silent[0]+" does not say what its adapter was trained over (it has no config.yaml); "+fmt.Sprintf(remedy, "it", "it was"))
+		notes = append(notes, silent[0]+" does not say what its adapter was trained over (it has no config.yaml); "+
+			fmt.Sprintf(remedy, "it", "it was"))
 	case n > 1:
-		notes = append(notes, fmt.Sprintf("%s and %s do not say what their adapters were trained over (they have no config.yaml); ",
-			strings.Join(silent[:n-1], ", "), silent[n-1])+fmt.Sprintf(remedy, "them", "they were"))
+		notes = append(notes,
+			fmt.Sprintf("%s and %s do not say what their adapters were trained over (they have no config.yaml); ",
+				strings.Join(silent[:n-1], ", "), silent[n-1])+fmt.Sprintf(remedy, "them", "they were"))
 	}
 	return trained, original, notes, nil
 }
@@ -185,8 +200,8 @@ func sameStorage(a, b *quant.Config) bool {
 	return (a == nil) == (b == nil) && (a == nil || *a == *b)
 }
 
-// runConfig reads the configuration of a run from its folder, or from above a checkpoint of it; ok is false where there is
-// none.
+// runConfig reads the configuration of a run from its folder, or from above a checkpoint of it; ok is false where there
+// is none.
 func runConfig(dir string) (run config.Loaded, folder string, ok bool, err error) {
 	dirs := []string{dir}
 	if abs, err := filepath.Abs(dir); err == nil && strings.HasPrefix(filepath.Base(abs), "checkpoint-") {
@@ -236,7 +251,8 @@ func printMerge(c *console, r export.MergeReport) error {
 	if n := len(r.Adapters); n > 1 {
 		with = fmt.Sprintf("%d adapters", n)
 	}
-	fmt.Fprintf(&b, "%s: %s with %s in %d layers, %s\n", r.Output, r.Model, with, r.Layers, session.FormatBytes(r.Bytes))
+	fmt.Fprintf(&b, "%s: %s with %s in %d layers, %s\n", r.Output, r.Model, with, r.Layers,
+		session.FormatBytes(r.Bytes))
 	base := r.Base
 	if strings.HasPrefix(base, "trained: ") {
 		base += " (--base original adds the adapter to the model's own weights; docs/MERGE.md compares them)"
@@ -244,9 +260,11 @@ func printMerge(c *console, r export.MergeReport) error {
 	line("base", "%s", base)
 	line("written", "%s, %d file%s, read back and compared", r.DType, r.Files, plural(r.Files))
 	line("answers", "%s", r.Answers)
-	line("rounding", "%s, rounding noise %s of the update; %s of the adapted weights change by less than half a step", kept(r.Rounding.Kept), percent(r.Rounding.Noise), percent(r.Rounding.BelowHalfStep))
+	line("rounding", "%s, rounding noise %s of the update; %s of the adapted weights change by less than half a step",
+		kept(r.Rounding.Kept), percent(r.Rounding.Noise), percent(r.Rounding.BelowHalfStep))
 	for _, l := range r.Rounding.Worst(3) {
-		line("", "least kept: %s, %s; update %.3g, half a step %.3g (root mean squares)", l.Layer, percent(l.Kept), l.Delta, l.HalfStep)
+		line("", "least kept: %s, %s; update %.3g, half a step %.3g (root mean squares)", l.Layer, percent(l.Kept),
+			l.Delta, l.HalfStep)
 	}
 	for _, l := range driftLines(r.Drift) {
 		line(l[0], "%s", l[1])
@@ -268,15 +286,21 @@ func driftLines(d *export.Drift) (lines [][2]string) {
 		lines = append(lines, [2]string{label, fmt.Sprintf(format, args...)})
 	}
 	if d.Tokens > 0 {
-		add("drift", "from base and adapter on %d tokens: logits differ by at most %.3g, mean KL divergence %.3g (the adapter's own effect is %.3g)", d.Tokens, d.MaxLogit, d.MeanKL, d.AdapterKL)
-		add("loss", "%.6f merged, %.6f with the adapter beside the base, %.6f without it", d.MergedLoss, d.Loss, d.BaseLoss)
+		add("drift", "from base and adapter on %d tokens: logits differ by at most %.3g, mean KL divergence %.3g "+
+			"(the adapter's own effect is %.3g)", d.Tokens, d.MaxLogit, d.MeanKL, d.AdapterKL)
+		add("loss", "%.6f merged, %.6f with the adapter beside the base, %.6f without it", d.MergedLoss,
+			d.Loss, d.BaseLoss)
 	}
 	if f := d.Trained; f != nil && d.Tokens > 0 {
-		add("trained", "the adapter saw other weights than it was added to: there the loss is %.6f, logits differ by at most %.3g, mean KL divergence %.3g; --base trained adds it to those", f.Loss, f.MaxLogit, f.MeanKL)
+		add("trained", "the adapter saw other weights than it was added to: there the loss is %.6f, logits differ by "+
+			"at most %.3g, mean KL divergence %.3g; --base trained adds it to those", f.Loss, f.MaxLogit, f.MeanKL)
 	}
 	if o := d.Own; o != nil {
-		add("own rows", "%d of %s, %d trained tokens: loss %.6f merged, %.6f with the adapter beside the base, %.6f without it", o.Rows, o.Data, o.Tokens, o.MergedLoss, o.Loss, o.BaseLoss)
-		add("", "the most likely token is the one with the adapter beside the base in %s of them; without the adapter in %s", percent(o.Agree), percent(o.BaseAgree))
+		add("own rows",
+			"%d of %s, %d trained tokens: loss %.6f merged, %.6f with the adapter beside the base, %.6f without it",
+			o.Rows, o.Data, o.Tokens, o.MergedLoss, o.Loss, o.BaseLoss)
+		add("", "the most likely token is the one with the adapter beside the base in %s of them; without the "+
+			"adapter in %s", percent(o.Agree), percent(o.BaseAgree))
 	}
 	return lines
 }
@@ -285,7 +309,8 @@ func driftLines(d *export.Drift) (lines [][2]string) {
 func percent(share float64) string {
 	for digits := 1; digits < 4; digits++ {
 		text := strconv.FormatFloat(100*share, 'f', digits, 64)
-		rounded := strings.Trim(text, "0.-") == "" && share != 0 || text == strconv.FormatFloat(100, 'f', digits, 64) && share < 1
+		rounded := strings.Trim(text, "0.-") == "" && share != 0 || text == strconv.FormatFloat(100, 'f', digits, 64) &&
+			share < 1
 		if !rounded {
 			return strings.TrimSuffix(text, ".0") + "%"
 		}

@@ -9,11 +9,13 @@ import (
 func TestOldFlags(t *testing.T) {
 	dir := t.TempDir()
 	for _, c := range [][2]string{
-		{"generate --model embedded:stories260K --prompt Once --max-tokens 4 --quantization nf4", "generate --model embedded:stories260K --prompt Once --max-tokens 4 --quantize nf4"},
+		{"generate --model embedded:stories260K --prompt Once --max-tokens 4 --quantization nf4",
+			"generate --model embedded:stories260K --prompt Once --max-tokens 4 --quantize nf4"},
 		{"inspect model --model embedded:stories260K", "inspect model embedded:stories260K"},
 	} {
 		code, out, errOut := trainer(t, dir, nil, "", strings.Fields(c[0])...)
-		if oldCode, oldOut, _ := trainer(t, dir, nil, "", strings.Fields(c[1])...); code != 0 || oldCode != 0 || out == "" || out != oldOut {
+		if oldCode, oldOut, _ := trainer(t, dir, nil, "", strings.Fields(c[1])...); code != 0 || oldCode != 0 ||
+			out == "" || out != oldOut {
 			t.Errorf("%s: exit code %d, %q: %s\n%s: exit code %d, %q", c[0], code, out, errOut, c[1], oldCode, oldOut)
 		}
 	}

@@ -29,21 +29,26 @@ type configOptions struct {
 }
 
 func (o *configOptions) register(cmd *cobra.Command) {
-	pathVar(cmd, &o.config, "config", "c", "configuration `FILE`; looked for here, in configs/, and among the built-in ones")
+	pathVar(cmd, &o.config, "config", "c",
+		"configuration `FILE`; looked for here, in configs/, and among the built-in ones")
 	completeConfigs(cmd)
-	cmd.Flags().StringArrayVar(&o.sets, "set", nil, "set one `KEY=VALUE`, such as training.max_steps=10; may be repeated")
+	cmd.Flags().StringArrayVar(&o.sets, "set", nil,
+		"set one `KEY=VALUE`, such as training.max_steps=10; may be repeated")
 	must(cmd.RegisterFlagCompletionFunc("set", completeSet))
-	cmd.Flags().StringVar(&o.vram, "vram", "", "memory that the run may hold, a `SIZE` such as 8GiB; short for --set vram=")
+	cmd.Flags().StringVar(&o.vram, "vram", "",
+		"memory that the run may hold, a `SIZE` such as 8GiB; short for --set vram=")
 }
 
 // devicesFlag is for commands whose work several devices share.
 func (o *configOptions) devicesFlag(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&o.device, "devices", "", "`DEVICES` that share each step: a number, all, or GPUs such as 0,2; short for --set devices=")
+	cmd.Flags().StringVar(&o.device, "devices", "",
+		"`DEVICES` that share each step: a number, all, or GPUs such as 0,2; short for --set devices=")
 }
 
 // strictFlag is for commands that plan a run.
 func (o *configOptions) strictFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&o.strict, "strict", false, "refuse a run that leaves a fast path, naming each with its cost and remedy; short for --set training.strict=true")
+	cmd.Flags().BoolVar(&o.strict, "strict", false, "refuse a run that leaves a fast path, naming each with its cost "+
+		"and remedy; short for --set training.strict=true")
 }
 
 // argument takes the configuration from the command line's one word, if there is one.
@@ -57,12 +62,15 @@ func (o *configOptions) argument(cmd *cobra.Command, args []string) error {
 			if key := config.KeyMeant(name); key != "" {
 				name = key
 			}
-			return usage(fmt.Errorf("%s takes one configuration; write %s as --set %s", cmd.CommandPath(), words.ShellQuote(word), words.ShellQuote(name+"="+value)))
+			return usage(fmt.Errorf("%s takes one configuration; write %s as --set %s", cmd.CommandPath(),
+				words.ShellQuote(word), words.ShellQuote(name+"="+value)))
 		}
-		return usage(fmt.Errorf("%s takes one configuration, got %s and %s", cmd.CommandPath(), words.ShellQuote(args[0]), words.ShellQuote(word)))
+		return usage(fmt.Errorf("%s takes one configuration, got %s and %s", cmd.CommandPath(),
+			words.ShellQuote(args[0]), words.ShellQuote(word)))
 	}
 	if o.config != "" {
-		return usage(fmt.Errorf("%s takes one configuration, got --config %s and %s", cmd.CommandPath(), words.ShellQuote(o.config), words.ShellQuote(args[0])))
+		return usage(fmt.Errorf("%s takes one configuration, got --config %s and %s", cmd.CommandPath(),
+			words.ShellQuote(o.config), words.ShellQuote(args[0])))
 	}
 	o.config = filename.ExpandHome(args[0])
 	return nil
@@ -124,12 +132,14 @@ func oldFlag(cmd *cobra.Command, old, now string) {
 
 // gpuVar gives a command the flag --gpu.
 func gpuVar(cmd *cobra.Command, to *string, more string) {
-	cmd.Flags().StringVar(to, "gpu", "", "plan for a GPU that is not here"+more+": `NAME` or compute capability, such as h100, 4090 or 8.6")
+	cmd.Flags().StringVar(to, "gpu", "", "plan for a GPU that is not here"+more+
+		": `NAME` or compute capability, such as h100, 4090 or 8.6")
 }
 
 // quantizationVar gives a command the flag --quantization, and its old name where the command had one.
 func quantizationVar(cmd *cobra.Command, to *string) {
-	cmd.Flags().StringVar(to, "quantization", "", "store the base model's weights as `TYPE`: "+strings.Join(quant.Names(), ", ")+"; left out, as they are")
+	cmd.Flags().StringVar(to, "quantization", "", "store the base model's weights as `TYPE`: "+
+		strings.Join(quant.Names(), ", ")+"; left out, as they are")
 }
 
 // workersFlag is the value of --workers.
@@ -158,7 +168,8 @@ func workersVar(cmd *cobra.Command, to *int) {
 
 // downloadFlag lets a command fetch models.
 func (c *console) downloadFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&c.download, "download", false, "fetch a model named org/name that is not here from the hub (HF_ENDPOINT, HF_TOKEN)")
+	cmd.Flags().BoolVar(&c.download, "download", false,
+		"fetch a model named org/name that is not here from the hub (HF_ENDPOINT, HF_TOKEN)")
 }
 
 // hub says where models come from.

@@ -11,8 +11,8 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 )
 
-// outlet writes to a terminal or pipe without ever waiting for who reads it: what comes while nobody reads is kept up to
-// a limit, then dropped, and counted. A run must not stand still because somebody paused a pager. What a closed pipe
+// outlet writes to a terminal or pipe without ever waiting for who reads it: what comes while nobody reads is kept up
+// to a limit, then dropped, and counted. A run must not stand still because somebody paused a pager. What a closed pipe
 // refuses is dropped too.
 type outlet struct {
 	w io.Writer

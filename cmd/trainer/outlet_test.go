@@ -39,7 +39,8 @@ func TestOutletNeverWaits(t *testing.T) {
 	fmt.Fprintln(o, "read again")
 	o.flush(time.Minute)
 	got := strings.SplitAfter(r.text.String(), "\n")
-	if len(got) != 259 || !strings.HasPrefix(got[255], "255") || got[256] != "(44 lines are left out here: nobody read them in time)\n" || got[257] != "read again\n" {
+	if len(got) != 259 || !strings.HasPrefix(got[255], "255") || got[256] != "(44 lines are left out here: nobody "+
+		"read them in time)\n" || got[257] != "read again\n" {
 		t.Errorf("%d lines, the last %.80q", len(got), got[max(0, len(got)-4):])
 	}
 }

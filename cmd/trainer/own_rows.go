@@ -16,8 +16,8 @@ import (
 	"github.com/tierlora/tierlora/train/replay"
 )
 
-// How much of a run's rows is compared: so many rows unless --own-rows says otherwise, each cut at so many tokens, and in all
-// as many tokens as take about so many operations, within bounds.
+// How much of a run's rows is compared: so many rows unless --own-rows says otherwise, each cut at so many tokens, and
+// in all as many tokens as take about so many operations, within bounds.
 const (
 	defaultOwnRows  = 16
 	longestOwnRow   = 1024
@@ -33,8 +33,10 @@ type checkFlags struct {
 }
 
 func (f *checkFlags) register(cmd *cobra.Command) {
-	pathVar(cmd, &f.text, "check-text", "", "text `FILE` whose logits are compared, instead of a few sentences; none = no comparison, of the run's rows neither")
-	cmd.Flags().IntVar(&f.rows, "own-rows", defaultOwnRows, "compare over at most `N` rows that the adapter's run held out; 0 = none")
+	pathVar(cmd, &f.text, "check-text", "", "text `FILE` whose logits are compared, instead of a few sentences; none "+
+		"= no comparison, of the run's rows neither")
+	cmd.Flags().IntVar(&f.rows, "own-rows", defaultOwnRows,
+		"compare over at most `N` rows that the adapter's run held out; 0 = none")
 }
 
 // texts are what --check-text names; nil = DefaultCheck, empty = none.
@@ -59,8 +61,8 @@ func (f *checkFlags) texts() ([]string, error) {
 	return []string{string(raw)}, nil
 }
 
-// ownRows reads rows that the run of an adapter held out, or trained on where it held out none. What stands in the way is
-// told in their place.
+// ownRows reads rows that the run of an adapter held out, or trained on where it held out none. What stands in the way
+// is told in their place.
 func (f *checkFlags) ownRows(ctx context.Context, env session.Env, model, adapter string) export.OwnRows {
 	if f.rows == 0 {
 		return export.OwnRows{}
@@ -85,7 +87,8 @@ func (f *checkFlags) ownRows(ctx context.Context, env session.Env, model, adapte
 	defer s.Close() //nolint:errcheck // it was only read
 	set, _, err := s.LoadData(ctx, run.Spec.Dataset, run.Spec.Seed)
 	if errors.Is(err, fs.ErrNotExist) {
-		return missing("the data that the run trained on is not there any more (%v); a relative path starts at the working folder", err)
+		return missing("the data that the run trained on is not there any more (%v); a relative path starts at the "+
+			"working folder", err)
 	}
 	if err != nil {
 		return missing("%v", err)
@@ -94,8 +97,11 @@ func (f *checkFlags) ownRows(ctx context.Context, env session.Env, model, adapte
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return missing("%v", err)
 	}
-	if loader, err := set.TrainLoader(run.Spec.Training.BatchSize); err == nil && was.Data != "" && loader.State().Data != was.Data {
-		return missing("the data has changed since the run: its tokens and labels have another hash than %s has (data_sha256)", replay.ManifestFile)
+	if loader, err := set.TrainLoader(run.Spec.Training.BatchSize); err == nil && was.Data != "" &&
+		loader.State().Data != was.Data {
+		return missing(
+			"the data has changed since the run: its tokens and labels have another hash than %s has (data_sha256)",
+			replay.ManifestFile)
 	}
 	rows, which := set.Val, "validation rows"
 	if rows.Len() == 0 {
@@ -132,7 +138,8 @@ func pickRows(s *session.Session, rows dataset.Rows, n int, title string) export
 		}
 	}
 	if len(own.IDs) == 0 {
-		own.Missing = "no row of " + title + " has a trained token within its first " + fmt.Sprint(longestOwnRow) + " tokens"
+		own.Missing = "no row of " + title + " has a trained token within its first " +
+			fmt.Sprint(longestOwnRow) + " tokens"
 	}
 	return own
 }

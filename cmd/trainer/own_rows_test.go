@@ -14,13 +14,14 @@ import (
 	"github.com/tierlora/tierlora/infer"
 )
 
-// TestOwnRows: merge and export compare over the rows that the adapter's run held out, with the loss that eval measures on
-// them, and say so where the data is gone or has changed.
+// TestOwnRows: merge and export compare over the rows that the adapter's run held out, with the loss that eval measures
+// on them, and say so where the data is gone or has changed.
 func TestOwnRows(t *testing.T) {
 	dir := chatPlace(t)
 	var rows strings.Builder
 	for i := range 12 {
-		fmt.Fprintf(&rows, `{"messages":[{"role":"user","content":"number %d"},{"role":"assistant","content":"The cat number %d sat."}]}`+"\n", i, i*i)
+		fmt.Fprintf(&rows, `{"messages":[{"role":"user","content":"number %d"},{"role":"assistant","content":"The `+
+			`cat number %d sat."}]}`+"\n", i, i*i)
 	}
 	put(t, dir, map[string]string{"talks.jsonl": rows.String()})
 	run := func(args ...string) string {
@@ -56,25 +57,30 @@ func TestOwnRows(t *testing.T) {
 	}
 	file := func(dtype string, more ...string) (*export.Drift, []string) {
 		t.Helper()
-		return drift(append([]string{"export", "--format", "gguf", "--adapter", "out", "--out", "m.gguf", "--overwrite", "--dtype", dtype}, more...)...)
+		return drift(append([]string{"export", "--format", "gguf", "--adapter", "out", "--out", "m.gguf", "--overwrite",
+			"--dtype", dtype}, more...)...)
 	}
 	merged, _ := merge()
 	whole, _ := file("f32")
 	rounded, _ := file("q8_0")
 	for name, d := range map[string]*export.Drift{"merge": merged, "export f32": whole, "export q8_0": rounded} {
 		exact := name != "export q8_0"
-		if d == nil || d.Own == nil || d.Own.Rows != want.Rows || int64(d.Own.Tokens) != want.TrainedTokens || math.Abs(d.Own.Loss-want.Loss) > 1e-5 {
+		if d == nil || d.Own == nil || d.Own.Rows != want.Rows || int64(d.Own.Tokens) != want.TrainedTokens ||
+			math.Abs(d.Own.Loss-want.Loss) > 1e-5 {
 			t.Fatalf("%s: %+v, eval says %+v", name, d.Own, want)
 		}
-		if o := d.Own; o.BaseLoss < o.Loss || exact != (math.Abs(o.MergedLoss-o.Loss) < 1e-5) || exact && o.Agree != 1 || o.Data != "talks.jsonl, validation rows" {
+		if o := d.Own; o.BaseLoss < o.Loss || exact != (math.Abs(o.MergedLoss-o.Loss) < 1e-5) || exact &&
+			o.Agree != 1 || o.Data != "talks.jsonl, validation rows" {
 			t.Errorf("%s: %+v", name, o)
 		}
 	}
 	if d, _ := merge("--own-rows", "2"); d.Own.Rows != 2 {
 		t.Errorf("--own-rows 2 compares %d", d.Own.Rows)
 	}
-	for name, more := range map[string][]string{"--own-rows 0": {"--own-rows", "0"}, "--check-text none": {"--check-text", "none"}} {
-		if d, notes := merge(more...); d != nil && d.Own != nil || notes != nil || (d == nil) != strings.HasSuffix(name, "none") {
+	for name, more := range map[string][]string{"--own-rows 0": {"--own-rows", "0"},
+		"--check-text none": {"--check-text", "none"}} {
+		if d, notes := merge(more...); d != nil && d.Own != nil || notes != nil ||
+			(d == nil) != strings.HasSuffix(name, "none") {
 			t.Errorf("%s: %+v, %q", name, d, notes)
 		}
 	}
@@ -86,7 +92,8 @@ func TestOwnRows(t *testing.T) {
 			t.Errorf("notes %q, want %s", notes, want)
 		}
 	}
-	put(t, dir, map[string]string{"talks.jsonl": strings.Replace(rows.String(), "cat number 16", "dog number 16", 1) + rows.String()[:90]})
+	put(t, dir, map[string]string{"talks.jsonl": strings.Replace(rows.String(), "cat number 16", "dog number 16", 1) +
+		rows.String()[:90]})
 	_, notes := merge()
 	says(notes, "talks.jsonl")
 	put(t, dir, map[string]string{"talks.jsonl": strings.ReplaceAll(rows.String(), "cat", "dog")})

@@ -7,16 +7,18 @@ import (
 	"testing"
 )
 
-// TestPairsAreShownAndRefused: inspect data shows a preference pair as a pair, in the terminal and on the page, and says
-// what training will say; a run, also of a stream, and an evaluation refuse pairs with what to do.
+// TestPairsAreShownAndRefused: inspect data shows a preference pair as a pair, in the terminal and on the page, and
+// says what training will say; a run, also of a stream, and an evaluation refuse pairs with what to do.
 func TestPairsAreShownAndRefused(t *testing.T) {
 	dir := t.TempDir()
 	put(t, dir, map[string]string{
-		"pairs.jsonl": strings.Repeat(`{"prompt":"Once upon a time","chosen":" there was a dog.","rejected":" no."}`+"\n", 4),
+		"pairs.jsonl": strings.Repeat(`{"prompt":"Once upon a time","chosen":" there was a dog.","rejected":" no."}`+
+			"\n", 4),
 		"run.yaml": "base_model: embedded:stories260K\noutput_dir: out\ndataset: {path: pairs.jsonl, max_length: 64}\n" +
 			"training: {max_steps: 1, warmup_ratio: 0}\n",
 	})
-	const refused = "training.objective: cross_entropy takes single sequences, and pairs.jsonl has 4 pairs of sequences " +
+	const refused = "training.objective: cross_entropy takes single sequences, and pairs.jsonl has 4 pairs of " +
+		"sequences " +
 		"(format preference): to train on the chosen answers alone write dataset.format: completion with"
 	code, out, errOut := trainer(t, dir, nil, "", "inspect", "data", "run.yaml", "-n", "1")
 	for _, want := range []string{
@@ -32,11 +34,13 @@ func TestPairsAreShownAndRefused(t *testing.T) {
 		t.Errorf("the page: exit code %d: %s%s", code, out, errOut)
 	}
 	page, err := os.ReadFile(filepath.Join(dir, "rows.html"))
-	if err != nil || !strings.Contains(string(page), "a pair of sequences") || !strings.Contains(string(page), "<h3>rejected") {
+	if err != nil || !strings.Contains(string(page), "a pair of sequences") || !strings.Contains(string(page),
+		"<h3>rejected") {
 		t.Errorf("the page does not show a pair: %v", err)
 	}
 	for _, args := range [][]string{
-		{"train", "run.yaml", "-q"}, {"train", "run.yaml", "-q", "--set", "dataset.streaming=true"}, {"eval", "--config", "run.yaml"},
+		{"train", "run.yaml", "-q"}, {"train", "run.yaml", "-q", "--set", "dataset.streaming=true"},
+		{"eval", "--config", "run.yaml"},
 	} {
 		code, out, errOut := trainer(t, dir, nil, "", args...)
 		text := strings.Join(strings.Fields(errOut), " ")

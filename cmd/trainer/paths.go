@@ -37,8 +37,8 @@ func pathVar(cmd *cobra.Command, to *string, name, short, text string) {
 }
 
 // writable refuses a file that can't be written, before any work: its folder isn't there (a misspelt path makes no
-// folders), it is a link or no regular file, or it is a file that this command did not write. what names the files that it
-// writes, marks are texts of which one is in the first 4 KiB of each.
+// folders), it is a link or no regular file, or it is a file that this command did not write. what names the files that
+// it writes, marks are texts of which one is in the first 4 KiB of each.
 func writable(path, what string, marks ...string) error {
 	if dir := filepath.Dir(path); dir != "." {
 		if info, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -80,7 +80,8 @@ func isText(what, text string) error {
 			continue
 		}
 		if strings.HasPrefix(text, "\xff\xfe") || strings.HasPrefix(text, "\xfe\xff") {
-			return fmt.Errorf("%s is not UTF-8: it begins as UTF-16 does, which PowerShell and Notepad write; save it as UTF-8", what)
+			return fmt.Errorf(
+				"%s is not UTF-8: it begins as UTF-16 does, which PowerShell and Notepad write; save it as UTF-8", what)
 		}
 		return fmt.Errorf("%s is not UTF-8: byte %d is 0x%02x", what, i+1, text[i])
 	}

@@ -74,7 +74,8 @@ func planReport(ctx context.Context, c *console, s train.Spec, env session.Env, 
 		return train.PlanReport{}, usage(fmt.Errorf("--gpu: %w", err))
 	}
 	if s.Devices == "all" {
-		return train.PlanReport{}, usage(fmt.Errorf("devices: all is every GPU of the machine that trains, and this plan is for one that is not here (%s): say how many, such as --devices 4", chip.Full))
+		return train.PlanReport{}, usage(fmt.Errorf("devices: all is every GPU of the machine that trains, and this "+
+			"plan is for one that is not here (%s): say how many, such as --devices 4", chip.Full))
 	}
 	return train.PlanFor(ctx, s, train.Env{Env: env}, chip)
 }

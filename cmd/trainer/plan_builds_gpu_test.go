@@ -22,9 +22,12 @@ func TestPlansOfBothBuilds(t *testing.T) {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	variants := []string{"", "training.precision=fp16", "training.precision=fp32 training.gradient_checkpointing=full", "training.gradient_checkpointing=offload dataset.packing=true",
-		"training.optimizer=adamw_8bit", "training.optimizer=lion training.grad_norm_steps=1", "adapter=lora dataset.val_split=0.1", "quantization.type=int8", "quantization.type=fp4",
-		"lora.r=5 lora.dropout=0.1", "lora.use_dora=true", "training.dequantised_weights=never training.batch_size=1", "training.strict=true lora.r=5",
+	variants := []string{"", "training.precision=fp16", "training.precision=fp32 training.gradient_checkpointing=full",
+		"training.gradient_checkpointing=offload dataset.packing=true",
+		"training.optimizer=adamw_8bit", "training.optimizer=lion training.grad_norm_steps=1",
+		"adapter=lora dataset.val_split=0.1", "quantization.type=int8", "quantization.type=fp4",
+		"lora.r=5 lora.dropout=0.1", "lora.use_dora=true", "training.dequantised_weights=never training.batch_size=1",
+		"training.strict=true lora.r=5",
 		"vram=22000000", "training.gradient_accumulation_steps=4"}
 	plans := 0
 	for _, chip := range graph.ChipNames() {
@@ -47,7 +50,8 @@ func TestPlansOfBothBuilds(t *testing.T) {
 				t.Fatal(err)
 			}
 			if got := cmd.ProcessState.ExitCode(); got != code || string(text) != out || stderr.String() != errOut {
-				t.Errorf("%s: exit code %d\n%s%s\nwith GPU support %d\n%s%s", strings.Join(args, " "), got, text, stderr.String(), code, out, errOut)
+				t.Errorf("%s: exit code %d\n%s%s\nwith GPU support %d\n%s%s", strings.Join(args, " "), got, text,
+					stderr.String(), code, out, errOut)
 			}
 			if code == 0 {
 				plans++

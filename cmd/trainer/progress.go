@@ -86,7 +86,8 @@ func (p *progress) Step(s train.StepInfo) error {
 	if n := (s.Step-1)%p.every + 1; n > 1 {
 		of = fmt.Sprintf(" (mean of %d steps)", n)
 	}
-	line := fmt.Sprintf("step %d/%d  loss %.4f%s  grad norm %.4g  lr %.3g  %s tok/s", s.Step, p.total, s.MeanLoss, of, s.GradNorm, s.LearningRate, rate(s.TokensPerSecond))
+	line := fmt.Sprintf("step %d/%d  loss %.4f%s  grad norm %.4g  lr %.3g  %s tok/s", s.Step, p.total, s.MeanLoss, of,
+		s.GradNorm, s.LearningRate, rate(s.TokensPerSecond))
 	if s.Logged != nil {
 		line += p.named(s.Logged.Numbers, "")
 	}
@@ -120,8 +121,8 @@ func (p *progress) Eval(e train.EvalMetrics) error {
 	return nil
 }
 
-// named returns the objective's numbers that are no function of others, for the end of a line. prefix begins their names in
-// values.
+// named returns the objective's numbers that are no function of others, for the end of a line. prefix begins their
+// names in values.
 func (p *progress) named(values train.Values, prefix string) (text string) {
 	for _, n := range p.numbers {
 		i := slices.IndexFunc(values, func(v objective.Value) bool { return v.Name == prefix+n.Name })
@@ -238,7 +239,8 @@ func (p *progress) frame(columns int) string {
 
 // drawBar is the bar alone, with its brackets, as the library draws it.
 func drawBar(step, total, inside int) string {
-	bar := progressbar.NewOptions(max(total, 1), progressbar.OptionSetWriter(io.Discard), progressbar.OptionSetWidth(inside),
+	bar := progressbar.NewOptions(max(total, 1), progressbar.OptionSetWriter(io.Discard),
+		progressbar.OptionSetWidth(inside),
 		progressbar.OptionSetPredictTime(false), progressbar.OptionSetElapsedTime(false),
 		progressbar.OptionSetTheme(progressbar.Theme{Saucer: "=", SaucerPadding: " ", BarStart: "[", BarEnd: "]"}))
 	if err := bar.Set(step); err != nil {

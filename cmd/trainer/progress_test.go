@@ -21,7 +21,8 @@ func TestPlainProgress(t *testing.T) {
 	p.Start(train.RunInfo{Total: 5, Done: 0})
 	p.log("a note")
 	for step := 1; step <= 5; step++ {
-		p.Step(train.StepInfo{Step: step, Loss: 9, MeanLoss: 1.25, GradNorm: 0.5, LearningRate: 2e-4, TokensPerSecond: 12345.6})
+		p.Step(train.StepInfo{Step: step, Loss: 9, MeanLoss: 1.25, GradNorm: 0.5, LearningRate: 2e-4,
+			TokensPerSecond: 12345.6})
 		if step == 3 {
 			p.Eval(train.EvalMetrics{Step: 3, Loss: 2.5})
 		}
@@ -104,7 +105,8 @@ func TestBarFits(t *testing.T) {
 				p.Step(train.StepInfo{Step: step, Loss: 9, MeanLoss: 3.25 + float64(step), TokensPerSecond: 12345.6})
 				if step == 2 && total == 100 && width%20 == 0 {
 					want, shown, lines := fmt.Sprintf("%d/%d", step, total), "", 0
-					for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(drawEvery / 4) { // the step came right after the first drawing
+					// the step came right after the first drawing
+					for end := time.Now().Add(10 * time.Second); time.Now().Before(end); time.Sleep(drawEvery / 4) {
 						p.mu.Lock()
 						shown, lines = s.lines[len(s.lines)-1], len(s.lines)
 						p.mu.Unlock()
@@ -119,7 +121,8 @@ func TestBarFits(t *testing.T) {
 			}
 			p.End(train.EndInfo{})
 			if s.wraps > 0 || len(s.lines) != 2 {
-				t.Errorf("%d columns, %d steps: %d lines wrapped in\n%s", width, total, s.wraps, strings.Join(s.lines, "\n"))
+				t.Errorf("%d columns, %d steps: %d lines wrapped in\n%s", width, total, s.wraps,
+					strings.Join(s.lines, "\n"))
 			}
 			if want := fmt.Sprintf("%d/%d", min(total, 5), total); width >= 20 && !strings.Contains(s.lines[0], want) {
 				t.Errorf("%d columns: the bar ends as %q, want %s", width, s.lines[0], want)
@@ -130,7 +133,8 @@ func TestBarFits(t *testing.T) {
 
 // A long count leaves less for the loss.
 func TestBarOfManySteps(t *testing.T) {
-	for total, want := range map[int]string{1000: "34/1000 loss 3.2400", 50000: "34/50000 loss 3.24", 12345678: "34/12345678 3.24"} {
+	for total, want := range map[int]string{1000: "34/1000 loss 3.2400", 50000: "34/50000 loss 3.24",
+		12345678: "34/12345678 3.24"} {
 		p := &progress{w: io.Discard, every: 1, total: total, step: 34, done: 34, loss: 3.24}
 		if got := p.frame(19); got != want {
 			t.Errorf("%d steps: %q, want %q", total, got, want)
@@ -165,10 +169,13 @@ func TestReadingLine(t *testing.T) {
 		p    dataset.Progress
 		want string
 	}{
-		{dataset.Progress{Doing: "tokenising", Path: "a/rows.jsonl", Rows: 1204331, Bytes: 1_200_000_000, Size: 10_400_000_000, Took: 24 * time.Second},
+		{dataset.Progress{Doing: "tokenising", Path: "a/rows.jsonl", Rows: 1204331, Bytes: 1_200_000_000,
+			Size: 10_400_000_000, Took: 24 * time.Second},
 			"tokenising rows.jsonl: 1,204,331 rows, 1.2 of 10.4 GB (11%), 50 MB/s, left 3m4s"},
-		{dataset.Progress{Doing: "hashing", Path: "rows.jsonl", Bytes: 5_000_000, Took: time.Second}, "hashing rows.jsonl: 5 MB, 5 MB/s"},
-		{dataset.Progress{Doing: "waiting for another run that tokenises", Path: "rows.jsonl"}, "waiting for another run that tokenises rows.jsonl"},
+		{dataset.Progress{Doing: "hashing", Path: "rows.jsonl", Bytes: 5_000_000, Took: time.Second},
+			"hashing rows.jsonl: 5 MB, 5 MB/s"},
+		{dataset.Progress{Doing: "waiting for another run that tokenises", Path: "rows.jsonl"},
+			"waiting for another run that tokenises rows.jsonl"},
 	} {
 		if got := readingLine(c.p); got != c.want {
 			t.Errorf("got  %s\nwant %s", got, c.want)
@@ -188,10 +195,13 @@ func TestReadingIsSilent(t *testing.T) {
 func TestProgressOfNumbers(t *testing.T) {
 	var b bytes.Buffer
 	p := newProgress(&b, 1)
-	p.Start(train.RunInfo{Total: 2, Numbers: []objective.Number{{Name: "nll"}, {Name: "ppl", Of: "nll"}, {Name: "margin"}}})
-	logged := &train.StepMetrics{Numbers: train.Values{{Name: "nll", Value: 1.5}, {Name: "ppl", Value: 4.5}, {Name: "margin", Value: 0.25}}}
+	p.Start(train.RunInfo{Total: 2, Numbers: []objective.Number{{Name: "nll"}, {Name: "ppl", Of: "nll"},
+		{Name: "margin"}}})
+	logged := &train.StepMetrics{Numbers: train.Values{{Name: "nll", Value: 1.5}, {Name: "ppl", Value: 4.5},
+		{Name: "margin", Value: 0.25}}}
 	p.Step(train.StepInfo{Step: 1, MeanLoss: 2, Logged: logged})
-	p.Eval(train.EvalMetrics{Step: 1, Loss: 3, Numbers: train.Values{{Name: "eval_nll", Value: 2.5}, {Name: "eval_ppl", Value: 12}}})
+	p.Eval(train.EvalMetrics{Step: 1, Loss: 3, Numbers: train.Values{{Name: "eval_nll", Value: 2.5},
+		{Name: "eval_ppl", Value: 12}}})
 	for _, want := range []string{"tok/s  nll 1.5  margin 0.25", "eval loss 3.0000  nll 2.5\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in\n%s", want, b.String())

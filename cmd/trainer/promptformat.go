@@ -53,8 +53,8 @@ func askedOtherwise(p *dataset.PromptFormat, who string, way promptWay) string {
 	return ""
 }
 
-// otherTemplate says that who was trained with another chat template than the one that writes its conversations. "" = it
-// was trained with this one, or nothing is known.
+// otherTemplate says that who was trained with another chat template than the one that writes its conversations. "" =
+// it was trained with this one, or nothing is known.
 func otherTemplate(p *dataset.PromptFormat, who string, writer *chat.Chat) string {
 	if p == nil || p.TemplateSHA256 == "" || writer == nil {
 		return ""
@@ -63,7 +63,8 @@ func otherTemplate(p *dataset.PromptFormat, who string, writer *chat.Chat) strin
 	if sum := sha256.Sum256([]byte(plain.Source)); hex.EncodeToString(sum[:]) == p.TemplateSHA256 {
 		return ""
 	}
-	return fmt.Sprintf("%s was trained with another chat template than %s: leave out --chat-template to take the one beside the adapter", who, safetext.OneLine(plain.Name))
+	return fmt.Sprintf("%s was trained with another chat template than %s: leave out --chat-template to take the one "+
+		"beside the adapter", who, safetext.OneLine(plain.Name))
 }
 
 // withoutSeparator says that a prompt does not end as those of training did; "" = it does, or nothing is known.
@@ -71,7 +72,8 @@ func withoutSeparator(p *dataset.PromptFormat, who, prompt string) string {
 	if p == nil || !p.Only("completion") || p.Separator == "" || strings.HasSuffix(prompt, p.Separator) {
 		return ""
 	}
-	return fmt.Sprintf("%s was trained on prompts that end with the separator %s, and this one does not: add it", who, shown(p.Separator))
+	return fmt.Sprintf("%s was trained on prompts that end with the separator %s, and this one does not: add it", who,
+		shown(p.Separator))
 }
 
 // shown is a text of a file in quotes, shortened, for one line of a terminal.

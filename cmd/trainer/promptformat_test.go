@@ -20,7 +20,8 @@ func answerPlace(t *testing.T) string {
 		"alpaca.json": `[{"instruction":"hi","output":"A cat."}]`,
 	})
 	for out, sets := range map[string][]string{
-		"chat":   {"dataset.path=qa.csv", "dataset.as_chat=yes", "dataset.fields={prompt: question, completion: answer, system: tone}"},
+		"chat": {"dataset.path=qa.csv", "dataset.as_chat=yes",
+			"dataset.fields={prompt: question, completion: answer, system: tone}"},
 		"plain":  {"dataset.path=qa.csv"},
 		"alpaca": {"dataset.path=alpaca.json", "dataset.as_chat=no"},
 	} {
@@ -64,10 +65,12 @@ func TestPromptFormat(t *testing.T) {
 		}
 	}
 	const (
-		notChat  = " and is asked with conversations in a chat template: generate "
-		notAsk   = " and is asked with Alpaca's text: generate "
-		useSaid  = `system: "Be kind.", with which adapter chat was trained; --system TEXT gives another, --system "" none`
-		endsWith = `note: adapter plain was trained on prompts that end with the separator "\n", and this one does not: add it`
+		notChat = " and is asked with conversations in a chat template: generate "
+		notAsk  = " and is asked with Alpaca's text: generate "
+		useSaid = `system: "Be kind.", with which adapter chat was trained; --system TEXT gives another, --system ` +
+			`"" none`
+		endsWith = `note: adapter plain was trained on prompts that end with the separator "\n", and this one does ` +
+			`not: add it`
 	)
 	for _, c := range []struct {
 		args string
@@ -77,21 +80,29 @@ func TestPromptFormat(t *testing.T) {
 		{"--adapter chat --messages one.json", useSaid},
 		{"--adapter chat --chat --prompt hi --system=", ""},
 		{"--adapter chat --chat --prompt hi --system Shout.", ""},
-		{"--adapter chat --prompt hi", "note: adapter chat was trained on conversations in a chat template, and is asked with a text as it is: generate --chat asks as in training"},
-		{"--adapter chat --instruction hi", "note: adapter chat was trained on conversations in a chat template," + notAsk + "--chat asks as in training"},
-		{"--adapter plain --chat --prompt hi", "note: adapter plain was trained on prompts and answers as plain text," + notChat + "--prompt TEXT without --chat asks as in training"},
+		{"--adapter chat --prompt hi", "note: adapter chat was trained on conversations in a chat template, and is " +
+			"asked with a text as it is: generate --chat asks as in training"},
+		{"--adapter chat --instruction hi", "note: adapter chat was trained on conversations in a chat template," +
+			notAsk + "--chat asks as in training"},
+		{"--adapter plain --chat --prompt hi", "note: adapter plain was trained on prompts and answers as plain text," +
+			notChat + "--prompt TEXT without --chat asks as in training"},
 		{"--adapter plain --prompt hi", endsWith},
 		{"--adapter plain --prompt hi\n", ""},
-		{"--adapter plain --instruction hi", "note: adapter plain was trained on prompts and answers as plain text," + notAsk + "--prompt TEXT without --chat asks as in training"},
-		{"--adapter alpaca --chat --prompt hi", "note: adapter alpaca was trained on Alpaca's text," + notChat + "--instruction TEXT asks as in training"},
-		{"--adapter alpaca --prompt hi", "note: adapter alpaca was trained on Alpaca's text, and is asked with a text as it is: generate --instruction TEXT asks as in training"},
+		{"--adapter plain --instruction hi", "note: adapter plain was trained on prompts and answers as plain text," +
+			notAsk + "--prompt TEXT without --chat asks as in training"},
+		{"--adapter alpaca --chat --prompt hi", "note: adapter alpaca was trained on Alpaca's text," + notChat +
+			"--instruction TEXT asks as in training"},
+		{"--adapter alpaca --prompt hi", "note: adapter alpaca was trained on Alpaca's text, and is asked with a " +
+			"text as it is: generate --instruction TEXT asks as in training"},
 		{"--adapter alpaca --instruction hi", ""},
 		{"--model model --chat --prompt hi", ""},
 		{"--adapter chat --chat --prompt hi --system= --chat-template model/chat_template.jinja", ""},
 		{"--adapter chat --chat --prompt hi --system= --chat-template chatml",
-			"note: adapter chat was trained with another chat template than the built-in template chatml: leave out --chat-template to take the one beside the adapter"},
+			"note: adapter chat was trained with another chat template than the built-in template chatml: leave out " +
+				"--chat-template to take the one beside the adapter"},
 	} {
-		code, _, errOut := trainer(t, dir, nil, "", append([]string{"generate", "--max-tokens", "1", "--model", "model"}, strings.Split(c.args, " ")...)...)
+		code, _, errOut := trainer(t, dir, nil, "", append([]string{"generate", "--max-tokens", "1", "--model",
+			"model"}, strings.Split(c.args, " ")...)...)
 		said := ""
 		for line := range strings.Lines(errOut) {
 			if strings.HasPrefix(line, "note: ") || strings.HasPrefix(line, "system: ") {
@@ -104,7 +115,8 @@ func TestPromptFormat(t *testing.T) {
 	}
 	tokens := func(args ...string) int {
 		t.Helper()
-		code, out, errOut := trainer(t, dir, nil, "", append([]string{"generate", "--max-tokens", "1", "--json", "--adapter", "chat", "--chat", "--prompt", "hi"}, args...)...)
+		code, out, errOut := trainer(t, dir, nil, "", append([]string{"generate", "--max-tokens", "1", "--json",
+			"--adapter", "chat", "--chat", "--prompt", "hi"}, args...)...)
 		var got infer.Generated
 		if err := json.Unmarshal([]byte(out), &got); code != 0 || err != nil {
 			t.Fatalf("%v: exit code %d, %v\n%s", args, code, err, errOut)
@@ -115,10 +127,14 @@ func TestPromptFormat(t *testing.T) {
 		t.Errorf("%d tokens with the system message of training, %d with it given, %d without", own, same, none)
 	}
 	// chat says it at the start and at every switch, and a person's own system message stays.
-	code, _, errOut := trainer(t, dir, nil, "/system\n/adapter plain\n/system\n/adapter chat\n/system Shout.\n/adapter plain\n/system\n", "chat", "--adapter", "chat", "--adapter", "plain")
+	code, _, errOut := trainer(t, dir, nil,
+		"/system\n/adapter plain\n/system\n/adapter chat\n/system Shout.\n/adapter plain\n/system\n", "chat",
+		"--adapter", "chat", "--adapter", "plain")
 	for _, want := range []string{
-		`system: "Be kind.", with which adapter chat was trained; /system TEXT gives another, /system none removes it` + "\n",
-		"system: Be kind.\n", "note: adapter plain was trained on prompts and answers as plain text,", "system: none, as adapter plain was trained\n", "there is no system message\n", "system: Shout.\n",
+		`system: "Be kind.", with which adapter chat was trained; /system TEXT gives another, /system none removes it` +
+			"\n",
+		"system: Be kind.\n", "note: adapter plain was trained on prompts and answers as plain text,",
+		"system: none, as adapter plain was trained\n", "there is no system message\n", "system: Shout.\n",
 	} {
 		if code != 0 || !strings.Contains(errOut, want) {
 			t.Errorf("chat: exit code %d, no %q in\n%s", code, want, errOut)
@@ -130,10 +146,12 @@ func TestPromptFormat(t *testing.T) {
 	}
 	// A merged model and exports keep it.
 	for _, args := range [][]string{
-		{"merge", "--adapter", "chat", "--out", "merged"}, {"export", "--adapter", "chat", "--format", "ollama", "--out", "ollama"}, {"export", "--adapter", "alpaca", "--format", "ollama", "--out", "ollama2"},
+		{"merge", "--adapter", "chat", "--out", "merged"}, {"export", "--adapter", "chat", "--format", "ollama",
+			"--out", "ollama"}, {"export", "--adapter", "alpaca", "--format", "ollama", "--out", "ollama2"},
 		{"export", "--model", "merged", "--format", "ollama", "--out", "ollama3"},
 	} {
-		if code, out, errOut := trainer(t, dir, nil, "", args...); code != 0 || strings.Contains(out+errOut, "was trained on plain text (alpaca)") != (args[len(args)-1] == "ollama2") {
+		if code, out, errOut := trainer(t, dir, nil, "", args...); code != 0 || strings.Contains(out+errOut,
+			"was trained on plain text (alpaca)") != (args[len(args)-1] == "ollama2") {
 			t.Fatalf("%v: exit code %d\n%s%s", args, code, out, errOut)
 		}
 	}
@@ -149,7 +167,8 @@ func TestPromptFormat(t *testing.T) {
 			t.Errorf("push %s: exit code %d\n%s%s", folder, code, out, errOut)
 		}
 	}
-	code, _, errOut = trainer(t, dir, nil, "", "generate", "--model", "merged", "--chat", "--prompt", "hi", "--max-tokens", "1")
+	code, _, errOut = trainer(t, dir, nil, "", "generate", "--model", "merged", "--chat", "--prompt", "hi",
+		"--max-tokens", "1")
 	if code != 0 || !strings.Contains(errOut, `system: "Be kind.", with which the model was trained;`) {
 		t.Errorf("the merged model: exit code %d\n%s", code, errOut)
 	}
@@ -159,13 +178,18 @@ func TestPromptFormat(t *testing.T) {
 func TestTasksAsTrained(t *testing.T) {
 	dir := answerPlace(t)
 	put(t, dir, map[string]string{
-		"task.yaml": "kind: contains\ndata: qa.csv\nprompt: \"{{ question }}\"\nanswer: \"{{ answer }}\"\nmax_tokens: 1\n",
-		"text.yaml": "kind: contains\nchat: never\ndata: qa.csv\nprompt: \"{{ question }}\"\nanswer: \"{{ answer }}\"\nmax_tokens: 1\n",
+		"task.yaml": "kind: contains\ndata: qa.csv\nprompt: \"{{ question }}\"\nanswer: \"{{ answer " +
+			"}}\"\nmax_tokens: 1\n",
+		"text.yaml": "kind: contains\nchat: never\ndata: qa.csv\nprompt: \"{{ question }}\"\nanswer: \"{{ answer " +
+			"}}\"\nmax_tokens: 1\n",
 	})
 	for _, c := range []struct{ adapter, task, want string }{
-		{"chat", "task.yaml", `system: "Be kind.", with which adapter chat was trained; a task file of your own may name another` + "\n"},
-		{"chat", "text.yaml", "note: task text: adapter chat was trained on conversations in a chat template, and is asked with a text as it is: "},
-		{"plain", "task.yaml", "note: task task: adapter plain was trained on prompts and answers as plain text, and is asked with conversations in a chat template: "},
+		{"chat", "task.yaml",
+			`system: "Be kind.", with which adapter chat was trained; a task file of your own may name another` + "\n"},
+		{"chat", "text.yaml", "note: task text: adapter chat was trained on conversations in a chat template, and is " +
+			"asked with a text as it is: "},
+		{"plain", "task.yaml", "note: task task: adapter plain was trained on prompts and answers as plain text, and " +
+			"is asked with conversations in a chat template: "},
 		{"plain", "text.yaml", ""},
 	} {
 		code, _, errOut := trainer(t, dir, nil, "", "eval", "--adapter", c.adapter, "--task", c.task)
@@ -186,7 +210,8 @@ func TestPromptFormatBroken(t *testing.T) {
 		}
 		for _, args := range [][]string{{"generate", "--prompt", "hi"}, {"chat"}} {
 			code, out, errOut := trainer(t, dir, nil, "", append(args, "--adapter", "chat")...)
-			if code != exitUsage || out != "" || !strings.Contains(errOut, "read prompt_format.json: ") || !strings.Contains(errOut, "remove it to go without") {
+			if code != exitUsage || out != "" || !strings.Contains(errOut, "read prompt_format.json: ") ||
+				!strings.Contains(errOut, "remove it to go without") {
 				t.Errorf("%v of %.20q: exit code %d\n%s%s", args, text, code, out, errOut)
 			}
 		}

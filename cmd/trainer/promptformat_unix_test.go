@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestServeAsTrained: a conversation without a system message gets that of training, unless --system says otherwise, and
-// requests of another form than the training's are noted once.
+// TestServeAsTrained: a conversation without a system message gets that of training, unless --system says otherwise,
+// and requests of another form than the training's are noted once.
 func TestServeAsTrained(t *testing.T) {
 	dir := answerPlace(t)
 	const (
@@ -19,8 +19,10 @@ func TestServeAsTrained(t *testing.T) {
 	body := func(model, messages string) string {
 		return `{"model":"` + model + `","max_tokens":8,"temperature":0,"messages":[` + messages + `]}`
 	}
-	const user, kind, loud = `{"role":"user","content":"hi"}`, `{"role":"system","content":"Be kind."}`, `{"role":"system","content":"Shout."}`
-	s := startServer(t, dir, nil, "--model", "model", "--adapter", "chat", "--adapter", "plain", "--slots", "1", "--max-length", "128")
+	const user, kind, loud = `{"role":"user","content":"hi"}`, `{"role":"system","content":"Be kind."}`,
+		`{"role":"system","content":"Shout."}`
+	s := startServer(t, dir, nil, "--model", "model", "--adapter", "chat", "--adapter", "plain", "--slots", "1",
+		"--max-length", "128")
 	own := s.ask(t, chat, body("chat", user), "")
 	if same := s.ask(t, chat, body("chat", kind+","+user), ""); own != same {
 		t.Errorf("%q without a system message, %q with that of training", own, same)
@@ -32,16 +34,20 @@ func TestServeAsTrained(t *testing.T) {
 	s.end(syscall.SIGTERM)
 	said := s.errOut.String()
 	for _, want := range []string{
-		`system: "Be kind.", with which adapter chat was trained, for conversations that bring none; --system TEXT gives another, --system "" none` + "\n",
-		"note: /v1/chat/completions: adapter plain was trained on prompts and answers as plain text, and is asked with conversations in a chat template: ",
-		"/v1/completions: adapter chat was trained on conversations, and is asked with a text as it is: /v1/chat/completions asks as in training\n",
+		`system: "Be kind.", with which adapter chat was trained, for conversations that bring none; --system TEXT ` +
+			`gives another, --system "" none` + "\n",
+		"note: /v1/chat/completions: adapter plain was trained on prompts and answers as plain text, and is asked " +
+			"with conversations in a chat template: ",
+		"/v1/completions: adapter chat was trained on conversations, and is asked with a text as it is: " +
+			"/v1/chat/completions asks as in training\n",
 	} {
 		if strings.Count(said, want) != 1 {
 			t.Errorf("%d times %q in\n%s", strings.Count(said, want), want, said)
 		}
 	}
 	for system, want := range map[string]string{"Shout.": other, "Be kind.": own} {
-		s := startServer(t, dir, nil, "--model", "model", "--adapter", "chat", "--slots", "1", "--max-length", "128", "--system", system)
+		s := startServer(t, dir, nil, "--model", "model", "--adapter", "chat", "--slots", "1", "--max-length", "128",
+			"--system", system)
 		if got := s.ask(t, chat, body("chat", user), ""); got != want {
 			t.Errorf("--system %q: %q, want %q", system, got, want)
 		}

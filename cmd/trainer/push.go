@@ -56,8 +56,10 @@ The token is that of HF_TOKEN, or of hf auth login; HF_ENDPOINT names another hu
 			if err != nil {
 				return usage(err)
 			}
-			if base, err := adapter.BaseModel(filename.ExpandHome(args[0])); err == nil && o.base == "" && !runs.IsHubName(repoOf(base)) {
-				c.say("note: adapter_config.json names the base model %q, which others do not have: --base-model ORG/NAME names it as the hub does", base)
+			if base, err := adapter.BaseModel(filename.ExpandHome(args[0])); err == nil && o.base == "" &&
+				!runs.IsHubName(repoOf(base)) {
+				c.say("note: adapter_config.json names the base model %q, which others do not have: --base-model "+
+					"ORG/NAME names it as the hub does", base)
 			}
 			warnOfSecrets(c, files)
 			if o.dryRun {
@@ -65,7 +67,8 @@ The token is that of HF_TOKEN, or of hf auth login; HF_ENDPOINT names another hu
 			}
 			options := c.hub()
 			options.Progress = c.uploading()
-			p, err := hub.Push(ctx, o.repo, hub.PushOptions{Options: options, Public: o.public, Message: o.message, Files: files, Card: isOurs})
+			p, err := hub.Push(ctx, o.repo, hub.PushOptions{Options: options, Public: o.public, Message: o.message,
+				Files: files, Card: isOurs})
 			if err != nil {
 				return err
 			}
@@ -78,11 +81,14 @@ The token is that of HF_TOKEN, or of hf auth login; HF_ENDPOINT names another hu
 	f := cmd.Flags()
 	f.StringVar(&o.repo, "repo", "", "the repository, `OWNER/NAME`")
 	pathVar(cmd, &o.run, "run", "", "the run's `DIR`, for the card, where it is not the adapter's own")
-	f.StringVar(&o.base, "base-model", "", "hub `NAME` of the base model, for the card and the pushed adapter_config.json, where the run's is a folder of this computer")
-	f.StringVar(&o.licence, "license", "", "the model's `LICENCE` for the card, such as apache-2.0; without it the card says none")
+	f.StringVar(&o.base, "base-model", "", "hub `NAME` of the base model, for the card and the pushed "+
+		"adapter_config.json, where the run's is a folder of this computer")
+	f.StringVar(&o.licence, "license", "",
+		"the model's `LICENCE` for the card, such as apache-2.0; without it the card says none")
 	f.StringVar(&o.message, "message", "Upload with tierlora", "`TEXT` of the commit")
 	f.BoolVar(&o.public, "public", false, "a repository that is made can be read by everyone")
-	f.BoolVar(&o.files, "with-run", false, "push the run's "+strings.Join(runFiles, ", ")+" too; they name paths of this computer")
+	f.BoolVar(&o.files, "with-run", false, "push the run's "+strings.Join(runFiles, ", ")+
+		" too; they name paths of this computer")
 	f.BoolVar(&o.dryRun, "dry-run", false, "list the files and print the card, and push nothing")
 	f.BoolVar(&o.asJSON, "json", false, "print as JSON")
 	return cmd
@@ -91,13 +97,15 @@ The token is that of HF_TOKEN, or of hf auth login; HF_ENDPOINT names another hu
 // mostSearched is how large a file may be that is searched for secrets before it is pushed: texts, not vocabularies.
 const mostSearched = 4 << 20
 
-// warnOfSecrets says which files hold what looks like a token, a password or a webhook's address, before others have them.
+// warnOfSecrets says which files hold what looks like a token, a password or a webhook's address, before others have
+// them.
 func warnOfSecrets(c *console, files []hub.File) {
 	for _, f := range files {
 		text := f.Data
 		if f.Path != "" {
 			info, err := os.Stat(f.Path)
-			if err != nil || info.Size() > mostSearched || strings.HasSuffix(f.Name, ".safetensors") || f.Name == "tokenizer.json" || f.Name == "vocab.json" {
+			if err != nil || info.Size() > mostSearched || strings.HasSuffix(f.Name, ".safetensors") ||
+				f.Name == "tokenizer.json" || f.Name == "vocab.json" {
 				continue
 			}
 			if text, err = regular.ReadFile(f.Path); err != nil {
@@ -105,7 +113,8 @@ func warnOfSecrets(c *console, files []hub.File) {
 			}
 		}
 		if lines := safetext.Lines(string(text)); lines != nil {
-			c.say("warning: %s, line %d, holds what looks like a secret (a token, a password, the address of a webhook): who reads the repository has it; "+
+			c.say("warning: %s, line %d, holds what looks like a secret (a token, a password, the address of a "+
+				"webhook): who reads the repository has it; "+
 				"remove it and push again, and replace the secret where it was pushed already", f.Name, lines[0])
 		}
 	}
@@ -132,9 +141,11 @@ func (o *pushFlags) gather(dir string) (files []hub.File, card []byte, err error
 	isAdapter := has(adapter.ConfigFile)
 	switch {
 	case isAdapter && !has(adapter.WeightsFile):
-		return nil, nil, fmt.Errorf("%s has %s and no %s: has the run finished?", dir, adapter.ConfigFile, adapter.WeightsFile)
+		return nil, nil, fmt.Errorf("%s has %s and no %s: has the run finished?", dir, adapter.ConfigFile,
+			adapter.WeightsFile)
 	case !isAdapter && !has("config.json"):
-		return nil, nil, fmt.Errorf("%s is no folder of an adapter (%s) or of a model (config.json)", dir, adapter.ConfigFile)
+		return nil, nil, fmt.Errorf("%s is no folder of an adapter (%s) or of a model (config.json)", dir,
+			adapter.ConfigFile)
 	}
 	if err := plainFiles(dir); err != nil {
 		return nil, nil, err
@@ -159,7 +170,9 @@ func (o *pushFlags) gather(dir string) (files []hub.File, card []byte, err error
 			files = append(files, file)
 		}
 	}
-	if !isAdapter && !slices.ContainsFunc(files, func(f hub.File) bool { return strings.HasSuffix(f.Name, ".safetensors") }) {
+	if !isAdapter && !slices.ContainsFunc(files, func(f hub.File) bool {
+		return strings.HasSuffix(f.Name, ".safetensors")
+	}) {
 		return nil, nil, fmt.Errorf("%s has no weights in SafeTensors", dir)
 	}
 	if card, err = o.card(dir, isAdapter); err != nil {
@@ -172,7 +185,8 @@ func (o *pushFlags) gather(dir string) (files []hub.File, card []byte, err error
 
 // pushedNames are the small files that loading reads.
 var pushedNames = []string{
-	"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
+	"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
+	"added_tokens.json", "vocab.json", "merges.txt",
 	"tokenizer.model", "chat_template.jinja", "model.safetensors.index.json", dataset.PromptFormatFile,
 }
 
@@ -279,7 +293,8 @@ func printPushed(c *console, p hub.Pushed) error {
 		_, err := fmt.Fprintf(c.out, "%s: it has these files already, nothing was sent\n", p.Repo)
 		return err
 	}
-	_, err := fmt.Fprintf(c.out, "%s: %d file%s in commit %s\n%s\n", p.Repo, len(p.Files), plural(len(p.Files)), p.Commit, p.URL)
+	_, err := fmt.Fprintf(c.out, "%s: %d file%s in commit %s\n%s\n", p.Repo, len(p.Files), plural(len(p.Files)),
+		p.Commit, p.URL)
 	return err
 }
 

@@ -16,7 +16,8 @@ import (
 
 func offline(t *testing.T) {
 	t.Helper()
-	for _, name := range []string{"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"} {
+	for _, name := range []string{"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_OFFLINE",
+		"TRANSFORMERS_OFFLINE", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"} {
 		t.Setenv(name, "")
 	}
 	t.Setenv("HF_HOME", t.TempDir())
@@ -51,7 +52,8 @@ func TestPushAndMergeRefuse(t *testing.T) {
 		t.Fatal(err)
 	}
 	merge := func(more ...string) []string {
-		return append([]string{"merge", "--model", "embedded:stories260K", "--adapter", adapterDir, "--out", filepath.Join(t.TempDir(), "x")}, more...)
+		return append([]string{"merge", "--model", "embedded:stories260K", "--adapter", adapterDir, "--out",
+			filepath.Join(t.TempDir(), "x")}, more...)
 	}
 	for _, c := range []struct {
 		code int
@@ -60,14 +62,19 @@ func TestPushAndMergeRefuse(t *testing.T) {
 	}{
 		{2, []string{"push", adapterDir}, "name the repository: --repo OWNER/NAME"},
 		{2, []string{"push"}, "takes one argument, the folder of an adapter or model; got 0"},
-		{2, []string{"push", adapterDir, "--repo", "first"}, `--repo "first" is no repository's name: the form is OWNER/NAME`},
+		{2, []string{"push", adapterDir, "--repo", "first"},
+			`--repo "first" is no repository's name: the form is OWNER/NAME`},
 		{2, []string{"push", adapterDir, "--repo", "me/../x"}, "is no repository's name"},
-		{2, []string{"push", adapterDir, "--repo", "me/x", "--base-model", "/data/llama"}, `--base-model "/data/llama" is no name of the hub: the form is ORG/NAME`},
-		{2, []string{"push", half, "--repo", "me/x"}, "has adapter_config.json and no adapter_model.safetensors: has the run finished?"},
+		{2, []string{"push", adapterDir, "--repo", "me/x", "--base-model", "/data/llama"},
+			`--base-model "/data/llama" is no name of the hub: the form is ORG/NAME`},
+		{2, []string{"push", half, "--repo", "me/x"},
+			"has adapter_config.json and no adapter_model.safetensors: has the run finished?"},
 		{2, []string{"push", bare, "--repo", "me/x"}, "has no weights in SafeTensors"},
-		{2, []string{"push", t.TempDir(), "--repo", "me/x"}, "is no folder of an adapter (adapter_config.json) or of a model (config.json)"},
+		{2, []string{"push", t.TempDir(), "--repo", "me/x"},
+			"is no folder of an adapter (adapter_config.json) or of a model (config.json)"},
 		{2, []string{"push", adapterDir, "--repo", "me/x", "--run", filepath.Join(bare, "none")}, "no run: "},
-		{1, []string{"push", adapterDir, "--repo", "me/x"}, "push to me/x: there is no token: set HF_TOKEN, or log in with `hf auth login`"},
+		{1, []string{"push", adapterDir, "--repo", "me/x"},
+			"push to me/x: there is no token: set HF_TOKEN, or log in with `hf auth login`"},
 		{3, []string{"download", "a/b"}, "download a/b: GET http://127.0.0.1:1/api/models/a/b/revision/main: "},
 		{2, []string{"download", "stories"}, `download: "stories" is no hub name: the form is org/name`},
 		{2, []string{"download", "a/../b"}, "is no hub name"},
@@ -77,8 +84,10 @@ func TestPushAndMergeRefuse(t *testing.T) {
 		{2, merge("--dtype", "int4"), `--dtype "int4" is not one of bf16, fp16, fp32, nf4`},
 		{2, merge("--shard-size", "big"), `--shard-size "big" is no size above 0 such as 5GB or 2GiB`},
 		{2, merge("--shard-size", "0"), `--shard-size "0" is no size above 0`},
-		{2, merge("--base", "q4"), `--base "q4" is not one of auto, trained, original, nf4, nf4-double, fp4, fp4-double, int8`},
-		{2, merge("--base", "trained"), "has no config.yaml that says what the adapter was trained over: name it, --base original, nf4"},
+		{2, merge("--base", "q4"),
+			`--base "q4" is not one of auto, trained, original, nf4, nf4-double, fp4, fp4-double, int8`},
+		{2, merge("--base", "trained"),
+			"has no config.yaml that says what the adapter was trained over: name it, --base original, nf4"},
 		{2, merge("--combination", "ties"), `--combination "ties" is not one of cat, linear`},
 		{2, merge("--adapter", adapterDir+"=half"), `the weight after = is "half", which is no number`},
 		{2, merge("--check-text", filepath.Join(bare, "none")), "--check-text: "},
@@ -92,16 +101,19 @@ func TestPushAndMergeRefuse(t *testing.T) {
 	}
 }
 
-// TestPushDryRun: the files and the card are shown, the pushed configuration names the base model as asked, and nobody is asked for anything.
+// TestPushDryRun: the files and the card are shown, the pushed configuration names the base model as asked, and nobody
+// is asked for anything.
 func TestPushDryRun(t *testing.T) {
 	offline(t)
 	dir := t.TempDir()
 	for _, name := range []string{"adapter_config.json", "adapter_model.safetensors"} {
-		if err := os.WriteFile(filepath.Join(dir, name), golden.ReadFile(t, golden.Path(t, "combined/one"), name), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), golden.ReadFile(t, golden.Path(t, "combined/one"), name),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for name, text := range map[string]string{"optimizer.safetensors": "no", "metrics.jsonl": `{"step": 1, "loss": 2}` + "\n", ".lock": "no"} {
+	for name, text := range map[string]string{"optimizer.safetensors": "no", "metrics.jsonl": `{"step": 1, "loss": 2}` +
+		"\n", ".lock": "no"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -119,13 +131,15 @@ func TestPushDryRun(t *testing.T) {
 	for _, f := range answer.Files {
 		names = append(names, f.Name)
 	}
-	if strings.Join(names, " ") != "README.md adapter_config.json adapter_model.safetensors" || !answer.Private || !strings.Contains(answer.Card, "base_model: org/base\n") {
+	if strings.Join(names, " ") != "README.md adapter_config.json adapter_model.safetensors" || !answer.Private ||
+		!strings.Contains(answer.Card, "base_model: org/base\n") {
 		t.Errorf("%+v", answer)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "README.md"), []byte("my own card\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, out, errOut = call("push", dir, "--repo", "me/first", "--dry-run", "--with-run"); !strings.Contains(out, "\nmy own card\n") || !strings.Contains(out, "metrics.jsonl") ||
+	if _, out, errOut = call("push", dir, "--repo", "me/first", "--dry-run", "--with-run"); !strings.Contains(out,
+		"\nmy own card\n") || !strings.Contains(out, "metrics.jsonl") ||
 		!strings.Contains(errOut, "which others do not have: --base-model ORG/NAME") {
 		t.Errorf("%s%s", out, errOut)
 	}
@@ -139,7 +153,8 @@ func TestDownloadCommand(t *testing.T) {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		const commit = "0123456789abcdef0123456789abcdef01234567"
 		if r.URL.Path == "/api/models/me/first/revision/v2" {
-			w.Write([]byte(`{"sha":"` + commit + `","siblings":[{"rfilename":"README.md"},{"rfilename":"adapter_config.json"}]}`)) //nolint:errcheck // of a test
+			w.Write([]byte(`{"sha":"` + commit +
+				`","siblings":[{"rfilename":"README.md"},{"rfilename":"adapter_config.json"}]}`)) //nolint:errcheck // of a test
 			return
 		}
 		text, ok := files[strings.TrimPrefix(r.URL.Path, "/me/first/resolve/"+commit+"/")]
@@ -157,7 +172,8 @@ func TestDownloadCommand(t *testing.T) {
 	t.Setenv("HF_ENDPOINT", server.URL)
 	dir := filepath.Join(t.TempDir(), "here")
 	for range 2 {
-		code, out, errOut := call("download", "me/first@v2", "--out", dir, "--include", "*.json", "--include", "README.md")
+		code, out, errOut := call("download", "me/first@v2", "--out", dir, "--include", "*.json",
+			"--include", "README.md")
 		if code != 0 || !strings.HasPrefix(out, dir+"\n2 files, ") {
 			t.Fatalf("%d %s %s", code, out, errOut)
 		}

@@ -49,15 +49,18 @@ in .md it is Markdown; - prints Markdown.`,
   trainer report runs/cpu_stories_quick --out -`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 || len(args) > mostReported {
-				return usage(fmt.Errorf("%s takes the output folders of 1 to %d runs, got %d", cmd.CommandPath(), mostReported, len(args)))
+				return usage(fmt.Errorf("%s takes the output folders of 1 to %d runs, got %d", cmd.CommandPath(),
+					mostReported, len(args)))
 			}
 			return nil
 		},
 		RunE: func(_ *cobra.Command, args []string) error { return runReport(c, o, args) },
 	}
-	cmd.Flags().StringVar(&o.out, "out", "report.html", "write the page to `FILE`: HTML, or Markdown where it ends in .md; - prints Markdown")
+	cmd.Flags().StringVar(&o.out, "out", "report.html",
+		"write the page to `FILE`: HTML, or Markdown where it ends in .md; - prints Markdown")
 	cmd.Flags().StringVar(&o.title, "title", "", "the page's `TITLE`; else the run's name")
-	cmd.Flags().BoolVar(&o.json, "json", false, "print what the page says in numbers as JSON, and write no page unless --out is given")
+	cmd.Flags().BoolVar(&o.json, "json", false,
+		"print what the page says in numbers as JSON, and write no page unless --out is given")
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
 		if o.json && !cmd.Flags().Changed("out") {
 			o.out = ""
@@ -89,8 +92,10 @@ func runReport(c *console, o *reportOptions, dirs []string) error {
 		return usage(err)
 	}
 	if len(folders) > mostReported {
-		return usage(fmt.Errorf("%s: more than %d runs, which is the most that a page shows: name some of them; trainer ui lists all",
-			strings.Join(dirs, " "), mostReported))
+		return usage(
+			fmt.Errorf(
+				"%s: more than %d runs, which is the most that a page shows: name some of them; trainer ui lists all",
+				strings.Join(dirs, " "), mostReported))
 	}
 	var all []*runs.Run
 	for _, dir := range folders {
@@ -143,14 +148,16 @@ func runReport(c *console, o *reportOptions, dirs []string) error {
 	}
 	if !o.json {
 		for _, r := range all {
-			fmt.Fprintf(coloured(c.out), "%s: %s\n", plainText(r.Name), verdictText(r.Verdict(r.Checks()), mayColour(c.out)))
+			fmt.Fprintf(coloured(c.out), "%s: %s\n", plainText(r.Name), verdictText(r.Verdict(r.Checks()),
+				mayColour(c.out)))
 		}
 		fmt.Fprintf(c.out, "page: %s\n", plainText(out))
 	}
 	return nil
 }
 
-// verdictText is a verdict for a terminal: in colour red where something failed, amber where something is to be looked at.
+// verdictText is a verdict for a terminal: in colour red where something failed, amber where something is to be looked
+// at.
 func verdictText(v report.Verdict, colour bool) string {
 	text := plainText(v.Text)
 	code := map[report.State]string{report.Fail: "31", report.Skip: "33", report.Warn: "33"}[v.State]

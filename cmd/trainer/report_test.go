@@ -15,7 +15,8 @@ import (
 func TestReportCommand(t *testing.T) {
 	dir := t.TempDir()
 	for _, seed := range []string{"1", "2"} {
-		args := append([]string{"train", "-q", "--set", "output_dir=run" + seed, "--set", "seed=" + seed, "--set", "expect.loss_decrease=0"}, small...)
+		args := append([]string{"train", "-q", "--set", "output_dir=run" + seed, "--set", "seed=" + seed, "--set",
+			"expect.loss_decrease=0"}, small...)
 		if code, _, errOut := trainer(t, dir, nil, "", args...); code != 0 {
 			t.Fatal(errOut)
 		}
@@ -42,7 +43,9 @@ func TestReportCommand(t *testing.T) {
 	check(0, "run1: finished: 3 steps in ", "run1")
 	check(0, "page: report.html", "run1", "--title", "A <title>") // replaces the page before
 	text := page("report.html")
-	for _, want := range []string{report.Mark, "<h1>A &lt;title&gt;</h1>", "3 of 3", "<dt>base_model</dt><dd><b>embedded:stories260K</b>", "<dt>lora.alpha</dt>", "frozen weights", "Memory plan", "300 read"} {
+	for _, want := range []string{report.Mark, "<h1>A &lt;title&gt;</h1>", "3 of 3",
+		"<dt>base_model</dt><dd><b>embedded:stories260K</b>", "<dt>lora.alpha</dt>", "frozen weights",
+		"Memory plan", "300 read"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("the page lacks %q", want)
 		}
@@ -57,15 +60,19 @@ func TestReportCommand(t *testing.T) {
 	check(0, `"status": "finished"`, "run1", "--json")
 
 	// a folder stands for the runs below it, as it does for trainer ui; what has only a file of such a name is none
-	trainer(t, dir, nil, "", append([]string{"train", "-q", "--set", "output_dir=more/failed", "--vram", "1MiB"}, small...)...)
-	for name, text := range map[string]string{"other/status.json": `{"state":"up"}`, "more/.hidden/metrics.jsonl": "", "more/notes/x": ""} {
-		if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755), os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)); err != nil {
+	trainer(t, dir, nil, "", append([]string{"train", "-q", "--set", "output_dir=more/failed", "--vram", "1MiB"},
+		small...)...)
+	for name, text := range map[string]string{"other/status.json": `{"state":"up"}`, "more/.hidden/metrics.jsonl": "",
+		"more/notes/x": ""} {
+		if err := errors.Join(os.MkdirAll(filepath.Join(dir, filepath.Dir(name)), 0o755),
+			os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	check(0, "failed: failed, before the first step: the run does not fit: ", "more")
 	check(0, "page: all.html", ".", "--out", "all.html")
-	if code, out, _ := trainer(t, dir, nil, "", "report", ".", "run1", "--json"); code != 0 || strings.Count(out, `"status": `) != 3 {
+	if code, out, _ := trainer(t, dir, nil, "", "report", ".", "run1", "--json"); code != 0 ||
+		strings.Count(out, `"status": `) != 3 {
 		t.Errorf("the runs below: exit code %d\n%s", code, out)
 	}
 	check(2, "other holds none of the files", "other")
@@ -78,7 +85,8 @@ func TestReportCommand(t *testing.T) {
 	check(2, "takes the output folders of 1 to 100 runs, got 0")
 	check(2, "nowhere", "nowhere")
 	check(2, "both print", "run1", "--json", "--out", "-")
-	if err := os.WriteFile(filepath.Join(dir, "run2", train.ConfigFile), []byte("a: &x [b]\nc: *x\n"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "run2", train.ConfigFile), []byte("a: &x [b]\nc: *x\n"),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
 	if check(0, "page: report.html", "run2"); !strings.Contains(page("report.html"), "it has an alias") {

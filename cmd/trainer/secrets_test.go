@@ -9,14 +9,16 @@ import (
 	"testing"
 )
 
-// TestSecretsStayInTheRun: neither what a run prints nor a file in its folder holds the address of its webhook, its bearer
-// token or a tag that is a token, though the server sends back all that it gets; and it still answers to a resumed run.
+// TestSecretsStayInTheRun: neither what a run prints nor a file in its folder holds the address of its webhook, its
+// bearer token or a tag that is a token, though the server sends back all that it gets; and it still answers to a
+// resumed run.
 func TestSecretsStayInTheRun(t *testing.T) {
 	var got []string
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		got = append(got, r.URL.Path)
 		w.WriteHeader(http.StatusUnprocessableEntity)
-		w.Write([]byte("no: " + r.URL.String() + " Authorization: " + r.Header.Get("Authorization") + " \x1b[2J\u202e")) //nolint:errcheck // a test
+		w.Write([]byte("no: " + r.URL.String() + " Authorization: " + r.Header.Get("Authorization") +
+			" \x1b[2J\u202e")) //nolint:errcheck // a test
 	}))
 	defer server.Close()
 	address := strings.Replace(server.URL, "127.0.0.1", "localtest.invalid", 1) // not an address of this machine
@@ -73,7 +75,8 @@ output_dir: r
 	if err != nil {
 		t.Fatal(err)
 	}
-	if said := run("train", "--config", "r/config.yaml", "--resume", "auto"); !strings.Contains(said, "the saved configuration hides the address") {
+	if said := run("train", "--config", "r/config.yaml", "--resume", "auto"); !strings.Contains(said,
+		"the saved configuration hides the address") {
 		t.Errorf("a resumed run does not say that it has no webhook: %s", said)
 	}
 	t.Setenv("TRAINER_TRACKING_WEBHOOK_URL", secret)
@@ -93,11 +96,13 @@ func TestPushWarnsOfSecrets(t *testing.T) {
 	write("model.safetensors", "\x08\x00\x00\x00\x00\x00\x00\x00{}      ")
 	write("README.md", "# mine\n\ntoken: hf_abcdefghijklmnopqrstuvwxyz0123\n")
 	code, _, errOut := trainer(t, dir, nil, "", "push", ".", "--repo", "me/x", "--dry-run")
-	if code != 0 || !strings.Contains(errOut, "warning: README.md, line 3, holds what looks like a secret") || strings.Contains(errOut, "hf_abc") {
+	if code != 0 || !strings.Contains(errOut, "warning: README.md, line 3, holds what looks like a secret") ||
+		strings.Contains(errOut, "hf_abc") {
 		t.Errorf("code %d: %s", code, errOut)
 	}
 	write("README.md", "# mine\n")
-	if _, _, errOut := trainer(t, dir, nil, "", "push", ".", "--repo", "me/x", "--dry-run"); strings.Contains(errOut, "warning") {
+	if _, _, errOut := trainer(t, dir, nil, "", "push", ".", "--repo", "me/x", "--dry-run"); strings.Contains(
+		errOut, "warning") {
 		t.Error(errOut)
 	}
 }

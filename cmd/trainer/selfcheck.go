@@ -34,7 +34,8 @@ error of a plain implementation in the GPU's types. Exit 1 where one is wrong, 3
 				err = printSelfcheck(c, report)
 			}
 			if err == nil && report.Failed > 0 {
-				err = &exitError{code: exitFailed, err: fmt.Errorf("%d of %d checks failed on %s", report.Failed, len(report.Checks), report.Device)}
+				err = &exitError{code: exitFailed, err: fmt.Errorf("%d of %d checks failed on %s", report.Failed,
+					len(report.Checks), report.Device)}
 			}
 			return err
 		},
@@ -70,8 +71,10 @@ func printSelfcheck(c *console, r selfcheck.Report) error {
 	for _, name := range slices.Sorted(maps.Keys(kernels)) {
 		k := kernels[name]
 		fmt.Fprintf(w, "%-18s %4d passed %4d failed %4d skipped   largest error %3.0f%% of its limit\n",
-			name, k.count[selfcheck.StatusPass], k.count[selfcheck.StatusFail], k.count[selfcheck.StatusSkip], 100*k.share)
+			name, k.count[selfcheck.StatusPass], k.count[selfcheck.StatusFail], k.count[selfcheck.StatusSkip],
+			100*k.share)
 	}
-	fmt.Fprintf(w, "%s: %d passed, %d failed, %d skipped in %.1f s\n", r.Device, r.Passed, r.Failed, r.Skipped, r.Duration.Seconds())
+	fmt.Fprintf(w, "%s: %d passed, %d failed, %d skipped in %.1f s\n", r.Device, r.Passed, r.Failed, r.Skipped,
+		r.Duration.Seconds())
 	return w.Flush()
 }

@@ -17,7 +17,8 @@ func TestSelfcheckWithoutGPU(t *testing.T) {
 	_, reason := graph.GPUs()
 	for _, args := range [][]string{{"selfcheck"}, {"selfcheck", "--json"}} {
 		var out, errOut bytes.Buffer
-		if code := run(args, strings.NewReader(""), &out, &errOut); code != exitUnfit || out.Len() != 0 || !strings.Contains(errOut.String(), reason) {
+		if code := run(args, strings.NewReader(""), &out, &errOut); code != exitUnfit || out.Len() != 0 ||
+			!strings.Contains(errOut.String(), reason) {
 			t.Errorf("%v: exit code %d, want %d; %q, %q", args, code, exitUnfit, out.String(), errOut.String())
 		}
 	}
@@ -25,12 +26,15 @@ func TestSelfcheckWithoutGPU(t *testing.T) {
 
 func TestSelfcheckSaysWhatFailed(t *testing.T) {
 	var out bytes.Buffer
-	err := printSelfcheck(&console{out: &out}, selfcheck.Report{Device: "a device", Passed: 2, Failed: 1, Skipped: 1, Duration: 2 * time.Second, Checks: []selfcheck.Result{
-		{Precision: "bf16", Kernel: "add", Case: "[1,2]", Status: selfcheck.StatusPass, Error: 1, Limit: 4},
-		{Precision: "bf16", Kernel: "add", Case: "[1,3]", Status: selfcheck.StatusPass, Error: 2, Limit: 4},
-		{Precision: "bf16", Kernel: "rope", Case: "8 heads", Status: selfcheck.StatusFail, Error: 5, Limit: 4, Reason: "output 0: error 5, limit 4"},
-		{Precision: "bf16", Kernel: "matmul", Case: "by a library", Status: selfcheck.StatusSkip, Reason: "not found"},
-	}})
+	err := printSelfcheck(&console{out: &out}, selfcheck.Report{Device: "a device", Passed: 2, Failed: 1, Skipped: 1,
+		Duration: 2 * time.Second, Checks: []selfcheck.Result{
+			{Precision: "bf16", Kernel: "add", Case: "[1,2]", Status: selfcheck.StatusPass, Error: 1, Limit: 4},
+			{Precision: "bf16", Kernel: "add", Case: "[1,3]", Status: selfcheck.StatusPass, Error: 2, Limit: 4},
+			{Precision: "bf16", Kernel: "rope", Case: "8 heads", Status: selfcheck.StatusFail, Error: 5, Limit: 4,
+				Reason: "output 0: error 5, limit 4"},
+			{Precision: "bf16", Kernel: "matmul", Case: "by a library", Status: selfcheck.StatusSkip,
+				Reason: "not found"},
+		}})
 	if err != nil {
 		t.Fatal(err)
 	}

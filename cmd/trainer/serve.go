@@ -66,15 +66,18 @@ SIGTERM take no more requests and finish those that are there; a second one stop
 	o.register(cmd, c)
 	f := cmd.Flags()
 	f.StringVar(&o.name, "served-model-name", "", "`NAME` of the base model for clients; left out, the folder's")
-	f.StringVar(&o.system, "system", "", "`TEXT` of the system message of conversations that bring none; left out, the one that an adapter was trained with, \"\" none")
+	f.StringVar(&o.system, "system", "", "`TEXT` of the system message of conversations that bring none; left out, "+
+		"the one that an adapter was trained with, \"\" none")
 	f.StringVar(&o.host, "host", "127.0.0.1", "`ADDRESS` to listen on; 0.0.0.0 and :: are all of this machine's")
 	f.IntVar(&o.port, "port", 8000, "port to listen on; 0 = a free one, which is printed")
 	f.StringVar(&o.APIKey, "api-key", "", "`KEY` that clients have to send; or the variable "+apiKeyVariable)
-	f.IntVar(&o.slots, "slots", 0, fmt.Sprintf("sequences that are decoded at once; 0 = %d, or fewer where those do not fit", infer.DefaultSlots))
+	f.IntVar(&o.slots, "slots", 0,
+		fmt.Sprintf("sequences that are decoded at once; 0 = %d, or fewer where those do not fit", infer.DefaultSlots))
 	f.IntVar(&o.Waiting, "queue", 128, "requests that may wait for a slot; more are answered 429")
 	f.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "time for a request, from its arrival to its last token")
 	f.DurationVar(&o.grace, "grace", 30*time.Second, "time for requests to finish after Ctrl-C or SIGTERM")
-	f.StringArrayVar(&o.AllowOrigins, "allow-origin", nil, "`ORIGIN` of web pages that may ask, such as https://example.org, or * for all; may be repeated")
+	f.StringArrayVar(&o.AllowOrigins, "allow-origin", nil,
+		"`ORIGIN` of web pages that may ask, such as https://example.org, or * for all; may be repeated")
 	f.BoolVar(&o.json, "json", false, "print address, models and memory as JSON when ready")
 	return cmd
 }
@@ -101,7 +104,8 @@ func (o *serveOptions) checkServe(cmd *cobra.Command) error {
 		bad("--api-key: the key is empty; leave the flag out to ask for none")
 	}
 	for _, origin := range o.AllowOrigins {
-		if u, err := url.Parse(origin); origin != "*" && (err != nil || u.Scheme == "" || u.Host == "" || u.Path != "") {
+		if u, err := url.Parse(origin); origin != "*" && (err != nil || u.Scheme == "" || u.Host == "" ||
+			u.Path != "") {
 			bad("--allow-origin %s: want an origin such as https://example.org, or *", words.ShellQuote(origin))
 		}
 	}
@@ -130,7 +134,8 @@ func runServe(ctx context.Context, c *console, o serveOptions) (err error) {
 		close(stop)
 		select {
 		case <-ready:
-			c.say("%v: no more requests are taken; those that are here have %v to finish; once more stops at once", sig, o.grace)
+			c.say("%v: no more requests are taken; those that are here have %v to finish; once more stops at once", sig,
+				o.grace)
 		default:
 			cancel() // nothing is served yet
 		}
@@ -183,7 +188,8 @@ func runServe(ctx context.Context, c *console, o serveOptions) (err error) {
 }
 
 // answer serves clients until stop is closed, and then those that are here for as long as grace allows.
-func answer(ctx context.Context, server *serve.Server, l net.Listener, stop <-chan struct{}, grace time.Duration, stopped *stopSignal) error {
+func answer(ctx context.Context, server *serve.Server, l net.Listener, stop <-chan struct{}, grace time.Duration,
+	stopped *stopSignal) error {
 	ended := make(chan error, 1)
 	rescue.Go(func() { ended <- server.Serve(l) })
 	select {
@@ -210,7 +216,8 @@ func (s *stopSignal) code(err error) error {
 
 // library names the models and reads their templates. A model without one serves texts alone.
 func (o *serveOptions) library(c *console, e *infer.Engine) (*serve.Library, error) {
-	lib := &serve.Library{Tokenizer: e.Base.Tokenizer, Vocabulary: e.Base.Config.VocabSize, MaxLen: e.MaxLen(), Created: time.Now()}
+	lib := &serve.Library{Tokenizer: e.Base.Tokenizer, Vocabulary: e.Base.Config.VocabSize, MaxLen: e.MaxLen(),
+		Created: time.Now()}
 	for _, a := range e.Adapters() {
 		m := serve.Model{Name: a, Adapter: a}
 		if a == "" {
@@ -245,7 +252,8 @@ func (o *serveOptions) asTrained(c *console, e *infer.Engine, m *serve.Model) er
 		who = whose(m.Name)
 	}
 	if p != nil && p.Only(dataset.PromptChat) {
-		m.TextNote = fmt.Sprintf("%s was trained on conversations, and is asked with a text as it is: /v1/chat/completions asks as in training", who)
+		m.TextNote = fmt.Sprintf("%s was trained on conversations, and is asked with a text as it is: "+
+			"/v1/chat/completions asks as in training", who)
 	}
 	if note := askedOtherwise(p, who, wayChat); note != "" && m.Chat != nil {
 		c.say("note: /v1/chat/completions: %s, and so does /v1/completions with the same text", note)
@@ -257,7 +265,8 @@ func (o *serveOptions) asTrained(c *console, e *infer.Engine, m *serve.Model) er
 		m.System = trainedSystem(p)
 	}
 	if m.System != "" && m.Chat != nil && !o.ownSystem {
-		c.say("system: %s, with which %s was trained, for conversations that bring none; --system TEXT gives another, --system \"\" none", shown(m.System), who)
+		c.say("system: %s, with which %s was trained, for conversations that bring none; --system TEXT gives "+
+			"another, --system \"\" none", shown(m.System), who)
 	}
 	return nil
 }
@@ -274,7 +283,9 @@ func (o *serveOptions) baseName() string {
 func (o *serveOptions) checkNames() error {
 	for _, a := range o.named {
 		if name := o.baseName(); a.Name == name {
-			return usage(fmt.Errorf("two models are named %s: --served-model-name or --adapter NAME=DIR gives one of them another name", name))
+			return usage(
+				fmt.Errorf("two models are named %s: --served-model-name or --adapter NAME=DIR gives one of them "+
+					"another name", name))
 		}
 	}
 	return nil
@@ -286,13 +297,15 @@ func (o *serveOptions) announce(c *console, e *infer.Engine, lib *serve.Library,
 	for _, m := range lib.Models {
 		names = append(names, m.Name)
 	}
-	c.say("plan: %s on %s, %d adapters; %d slots of %d tokens", o.model, e.On.Name(), len(o.named), e.Slots(), e.MaxLen())
+	c.say("plan: %s on %s, %d adapters; %d slots of %d tokens", o.model, e.On.Name(), len(o.named),
+		e.Slots(), e.MaxLen())
 	c.say("%s", memoryLines(e))
 	if ip := net.ParseIP(o.host); o.APIKey == "" && (ip == nil || !ip.IsLoopback()) && o.host != "localhost" {
 		c.say("note: whoever reaches %s may use this server: --api-key or %s asks for a key", o.host, apiKeyVariable)
 	}
 	if o.json {
-		return writeJSON(c.out, map[string]any{"url": address, "models": names, "slots": e.Slots(), "max_length": e.MaxLen(), "bytes": e.Need().Total(), "device": e.On.Name()})
+		return writeJSON(c.out, map[string]any{"url": address, "models": names, "slots": e.Slots(),
+			"max_length": e.MaxLen(), "bytes": e.Need().Total(), "device": e.On.Name()})
 	}
 	_, err := fmt.Fprintf(c.out, "models   %s\nserving  %s\n", strings.Join(names, ", "), address)
 	return err

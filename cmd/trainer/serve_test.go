@@ -29,7 +29,8 @@ type served struct {
 
 func startServer(t *testing.T, dir string, env []string, args ...string) *served {
 	t.Helper()
-	s := &served{cmd: program(dir, append([]string{"serve", "--port", "0", "--json", "--device", "cpu"}, args...)...), errOut: &bytes.Buffer{}}
+	s := &served{cmd: program(dir, append([]string{"serve", "--port", "0", "--json", "--device", "cpu"}, args...)...),
+		errOut: &bytes.Buffer{}}
 	s.cmd.Env = append(s.cmd.Env, env...)
 	s.cmd.Stderr = s.errOut
 	out, err := s.cmd.StdoutPipe()
@@ -97,25 +98,28 @@ func servePlace(t *testing.T) string {
 	dir := chatPlace(t)
 	for _, name := range []string{"out", "two"} {
 		rate := map[string]string{"out": "0.02", "two": "0.1"}[name]
-		if code, _, errOut := trainer(t, dir, nil, "", "train", "run.yaml", "--set", "output_dir="+name, "--set", "training.learning_rate="+rate); code != 0 {
+		if code, _, errOut := trainer(t, dir, nil, "", "train", "run.yaml", "--set", "output_dir="+name, "--set",
+			"training.learning_rate="+rate); code != 0 {
 			t.Fatal(errOut)
 		}
 	}
 	return dir
 }
 
-// TestServeAnswersAsGenerate: the same prompt, seed and adapter give the same text by the server, 64 clients at once, as by
-// `trainer generate`, greedy and sampled, texts and conversations.
+// TestServeAnswersAsGenerate: the same prompt, seed and adapter give the same text by the server, 64 clients at once,
+// as by `trainer generate`, greedy and sampled, texts and conversations.
 func TestServeAnswersAsGenerate(t *testing.T) {
 	dir := servePlace(t)
-	s := startServer(t, dir, []string{apiKeyVariable + "=k"}, "--model", "model", "--adapter", "one=out", "--adapter", "two", "--slots", "5", "--max-length", "128")
+	s := startServer(t, dir, []string{apiKeyVariable + "=k"}, "--model", "model", "--adapter", "one=out", "--adapter",
+		"two", "--slots", "5", "--max-length", "128")
 	type kind struct {
 		body string
 		path string
 		args []string
 	}
 	var kinds []kind
-	for model, flags := range map[string][]string{"model": nil, "one": {"--adapter", "out"}, "two": {"--adapter", "two"}} {
+	for model, flags := range map[string][]string{"model": nil, "one": {"--adapter", "out"},
+		"two": {"--adapter", "two"}} {
 		for _, sampled := range []bool{false, true} {
 			flags := append([]string{"--model", "model", "--max-tokens", "24"}, flags...)
 			rest := `"max_tokens":24,"temperature":0`
@@ -124,14 +128,18 @@ func TestServeAnswersAsGenerate(t *testing.T) {
 				rest = `"max_tokens":24,"temperature":0.9,"top_p":0.9,"seed":11`
 			}
 			kinds = append(kinds,
-				kind{fmt.Sprintf(`{"model":%q,"prompt":"Once upon a time",%s}`, model, rest), "/completions", slices.Concat(flags, []string{"--prompt", "Once upon a time"})},
-				kind{fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"Tell me of a cat"}],%s}`, model, rest), "/chat/completions", slices.Concat(flags, []string{"--chat", "--prompt", "Tell me of a cat"})})
+				kind{fmt.Sprintf(`{"model":%q,"prompt":"Once upon a time",%s}`, model, rest), "/completions",
+					slices.Concat(flags, []string{"--prompt", "Once upon a time"})},
+				kind{fmt.Sprintf(`{"model":%q,"messages":[{"role":"user","content":"Tell me of a cat"}],%s}`, model,
+					rest), "/chat/completions", slices.Concat(flags, []string{"--chat", "--prompt",
+					"Tell me of a cat"})})
 		}
 	}
 	want := make([]string, len(kinds))
 	different := map[string]bool{}
 	for i, k := range kinds {
-		code, out, errOut := trainer(t, dir, nil, "", append([]string{"generate", "--json", "--device", "cpu"}, k.args...)...)
+		code, out, errOut := trainer(t, dir, nil, "", append([]string{"generate", "--json", "--device", "cpu"},
+			k.args...)...)
 		var got infer.Generated
 		if err := json.Unmarshal([]byte(out), &got); code != 0 || err != nil {
 			t.Fatal(code, err, errOut)
@@ -157,7 +165,8 @@ func TestServeAnswersAsGenerate(t *testing.T) {
 	if code := s.end(syscall.SIGTERM); code != exitTerminated {
 		t.Errorf("exit code %d after SIGTERM\n%s", code, s.errOut)
 	}
-	for _, line := range []string{"2 adapters; 5 slots of 128 tokens", "  kv cache ", "  total ", "no more requests are taken"} {
+	for _, line := range []string{"2 adapters; 5 slots of 128 tokens", "  kv cache ", "  total ",
+		"no more requests are taken"} {
 		if !strings.Contains(s.errOut.String(), line) {
 			t.Errorf("no %q in\n%s", line, s.errOut)
 		}
@@ -214,23 +223,31 @@ func TestBrokenServe(t *testing.T) {
 		{[]string{"--model", "model", "--queue", "0"}, 2, "--queue 0: must be at least 1"},
 		{[]string{"--model", "model", "--timeout", "0s"}, 2, "--timeout 0s: must be above 0"},
 		{[]string{"--model", "model", "--grace", "-1s"}, 2, "--grace -1s: must be 0 or more"},
-		{[]string{"--model", "model", "--api-key", " "}, 2, "--api-key: the key is empty; leave the flag out to ask for none"},
-		{[]string{"--model", "model", "--allow-origin", "example.org"}, 2, "--allow-origin example.org: want an origin such as https://example.org, or *"},
+		{[]string{"--model", "model", "--api-key", " "}, 2,
+			"--api-key: the key is empty; leave the flag out to ask for none"},
+		{[]string{"--model", "model", "--allow-origin", "example.org"}, 2,
+			"--allow-origin example.org: want an origin such as https://example.org, or *"},
 		{[]string{"--model", "model", "--quantization", "nf5"}, 2, "--quantization nf5: must be one of fp4, int8, nf4"},
 		{[]string{"--model", "model", "--device", "tpu"}, 2, "--device tpu: must be one of auto, cpu, cuda"},
 		{[]string{"--model", "model", "--adapter-only"}, 2, "--adapter-only: want one --adapter, got 0"},
 		{[]string{"--model", "model", "--adapter", "x="}, 2, "--adapter x=: want NAME=DIR, or DIR alone"},
-		{[]string{"--model", "model", "--adapter", "gone"}, 2, "--adapter gone: no adapter folder in PEFT's format: stat gone/adapter_config.json: no such file or directory"},
-		{[]string{"--model", "model", "--adapter", "x=a", "--adapter", "x=a"}, 2, "--adapter x=a: the name x is taken: give it another, --adapter OTHER=a"},
-		{[]string{"--model", "model", "--served-model-name", "a", "--adapter", "a=a"}, 2, "two models are named a: --served-model-name or --adapter NAME=DIR gives one of them another name"},
+		{[]string{"--model", "model", "--adapter", "gone"}, 2, "--adapter gone: no adapter folder in PEFT's format: " +
+			"stat gone/adapter_config.json: no such file or directory"},
+		{[]string{"--model", "model", "--adapter", "x=a", "--adapter", "x=a"}, 2,
+			"--adapter x=a: the name x is taken: give it another, --adapter OTHER=a"},
+		{[]string{"--model", "model", "--served-model-name", "a", "--adapter", "a=a"}, 2,
+			"two models are named a: --served-model-name or --adapter NAME=DIR gives one of them another name"},
 		{[]string{"--model", "gone/none"}, 3, "*find model gone/none: there is no folder of that name"},
-		{[]string{"--model", "model", "--chat-template", "nosuch"}, 2, `--chat-template is "nosuch", want one of default, chatml, vicuna, zephyr, or a .jinja file`},
+		{[]string{"--model", "model", "--chat-template", "nosuch"}, 2,
+			`--chat-template is "nosuch", want one of default, chatml, vicuna, zephyr, or a .jinja file`},
 		{[]string{"--model", "model", "--host", "203.0.113.7"}, 3, "*listen on 203.0.113.7 port 0: "},
-		{[]string{"--model", "model", "--max-length", "128", "words"}, 2, `trainer serve takes no argument, got "words"; name an adapter by --adapter DIR, a model by --model DIR`},
+		{[]string{"--model", "model", "--max-length", "128", "words"}, 2,
+			`trainer serve takes no argument, got "words"; name an adapter by --adapter DIR, a model by --model DIR`},
 	} {
 		code, out, errOut := trainer(t, dir, nil, "", append([]string{"serve", "--port", "0"}, c.args...)...)
 		begin, part := strings.CutPrefix(c.want, "*") // the rest is the system's or speaks of a folder of the test
-		if code != c.code || out != "" || part && !strings.Contains(errOut, "trainer: "+begin) || !part && errOut != "trainer: "+c.want+"\n" {
+		if code != c.code || out != "" || part && !strings.Contains(errOut, "trainer: "+begin) || !part &&
+			errOut != "trainer: "+c.want+"\n" {
 			t.Errorf("%q: exit code %d, %s", c.args, code, errOut)
 		}
 	}

@@ -36,7 +36,9 @@ func (s *stopSignal) watch(say func(line string)) <-chan struct{} {
 		first := <-signals
 		s.set(first)
 		close(s.stop)
-		(*s.say.Load())(fmt.Sprintf("%v: stopping; a step that has begun is finished and saved first; once more stops at once", first))
+		(*s.say.Load())(
+			fmt.Sprintf("%v: stopping; a step that has begun is finished and saved first; once more stops at once",
+				first))
 		for next := range signals {
 			if next != syscall.SIGHUP {
 				s.set(next)

@@ -68,7 +68,8 @@ failed. trainer report shows the folder.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSweep(cmd.Context(), c, o) },
 	}
 	o.register(cmd)
-	cmd.Flags().Lookup("set").Usage = "`KEY=VALUES`: with commas every value is tried, such as lora.r=8,16; may be repeated"
+	cmd.Flags().Lookup("set").Usage = "`KEY=VALUES`: with commas every value is tried, such as lora.r=8,16; may be " +
+		"repeated"
 	pathVar(cmd, &o.out, "out", "", "`FOLDER` of the runs; else the configuration's output_dir")
 	cmd.Flags().IntVar(&o.seeds, "seeds", 1, "runs of each combination, under seeds that follow the configuration's")
 	cmd.Flags().IntVar(&o.parallel, "parallel", 1, "runs at the same time")
@@ -305,7 +306,9 @@ func (r *sweepRun) look() error {
 		return usage(fmt.Errorf("sweep: %w", err))
 	}
 	if string(config) != string(savedConfig(r.spec)) {
-		return usage(fmt.Errorf("sweep: %s holds a run of another configuration; name another folder with --out, or remove it", r.dir))
+		return usage(
+			fmt.Errorf("sweep: %s holds a run of another configuration; name another folder with --out, or remove it",
+				r.dir))
 	}
 	found, err := runs.Read(r.dir)
 	if err != nil {
@@ -397,7 +400,8 @@ func (o *sweepOptions) runs() ([]*sweepRun, error) {
 				return nil, fmt.Errorf("sweep: %s: %w", r.Name, err)
 			}
 			if own.Spec.Training.Resume != "" {
-				return nil, usage(errors.New("sweep: training.resume: runs of a sweep resume by themselves; leave it out"))
+				return nil,
+					usage(errors.New("sweep: training.resume: runs of a sweep resume by themselves; leave it out"))
 			}
 			r.spec, r.assumed = own.Spec, own.AssumedStorage
 			all = append(all, r)
@@ -413,7 +417,8 @@ func dimensions(sets []string) (fixed []string, grid []dimension, err error) {
 		name, text, ok := strings.Cut(set, "=")
 		name = strings.TrimSpace(name)
 		if !ok {
-			return nil, nil, usage(fmt.Errorf("sweep: --set %s: write KEY=VALUE, or KEY=A,B to try several", words.ShellQuote(words.Shorten(set))))
+			return nil, nil, usage(fmt.Errorf("sweep: --set %s: write KEY=VALUE, or KEY=A,B to try several",
+				words.ShellQuote(words.Shorten(set))))
 		}
 		if seen[name] {
 			return nil, nil, usage(fmt.Errorf("sweep: --set %s is given twice; list the values with commas", name))
@@ -425,11 +430,14 @@ func dimensions(sets []string) (fixed []string, grid []dimension, err error) {
 			continue
 		}
 		if name == "output_dir" {
-			return nil, nil, usage(errors.New("sweep: --set output_dir: each run has a folder of its own; --out names the folder of them all"))
+			return nil, nil,
+				usage(errors.New(
+					"sweep: --set output_dir: each run has a folder of its own; --out names the folder of them all"))
 		}
 		for _, v := range values {
 			if v == "" {
-				return nil, nil, usage(fmt.Errorf("sweep: --set %s: a value is missing between the commas", words.ShellQuote(words.Shorten(set))))
+				return nil, nil, usage(fmt.Errorf("sweep: --set %s: a value is missing between the commas",
+					words.ShellQuote(words.Shorten(set))))
 			}
 		}
 		grid = append(grid, dimension{name, values})
@@ -479,7 +487,8 @@ func (o *sweepOptions) combinations(grid []dimension) ([][]string, error) {
 		}
 	}
 	if n := len(places) * o.seeds; n > maxRuns {
-		return nil, usage(fmt.Errorf("sweep: %d runs are more than %d; list fewer values, or give --sample", n, maxRuns))
+		return nil, usage(fmt.Errorf("sweep: %d runs are more than %d; list fewer values, or give --sample", n,
+			maxRuns))
 	}
 	var all [][]string
 	for _, at := range places {
@@ -637,12 +646,13 @@ func (s *sweepSummary) print(out io.Writer) error {
 			fmt.Fprintf(w, "%s  %s: %s\n", r.Status, r.Name, safetext.OneLine(r.Problem))
 		}
 	}
-	fmt.Fprintf(w, "summary  %s\npage     trainer report %s\n", filepath.Join(s.Dir, sweepFile), words.ShellQuote(s.Dir))
+	fmt.Fprintf(w, "summary  %s\npage     trainer report %s\n", filepath.Join(s.Dir, sweepFile),
+		words.ShellQuote(s.Dir))
 	return w.Flush()
 }
 
-// runFolders are the runs that folders on the command line stand for: one of a run itself, one of a sweep its runs that have
-// begun, any other one the runs below it. found tells those that were looked for from those that were named.
+// runFolders are the runs that folders on the command line stand for: one of a run itself, one of a sweep its runs that
+// have begun, any other one the runs below it. found tells those that were looked for from those that were named.
 func runFolders(dirs []string) (all []string, found map[string]bool, err error) {
 	found = map[string]bool{}
 	add := func(dir string, looked bool) {

@@ -10,12 +10,15 @@ import (
 )
 
 // sweepSmall is a sweep of moments.
-var sweepSmall = []string{"sweep", "cpu_stories_quick", "--set", "training.max_steps=2", "--set", "training.batch_size=2", "--set", "expect.loss_decrease=0",
-	"--set", "dataset.val_split=0.1", "--set", "training.eval_steps=2", "--set", "dataset.max_length=128", "--out", "sw"}
+var sweepSmall = []string{"sweep", "cpu_stories_quick", "--set", "training.max_steps=2", "--set",
+	"training.batch_size=2", "--set", "expect.loss_decrease=0",
+	"--set", "dataset.val_split=0.1", "--set", "training.eval_steps=2", "--set", "dataset.max_length=128", "--out",
+	"sw"}
 
 func TestSweep(t *testing.T) {
 	dir := t.TempDir()
-	args := append(append([]string{}, sweepSmall...), "--set", "training.learning_rate=1e-4,1e-2", "--seeds", "2", "--parallel", "2", "--json")
+	args := append(append([]string{}, sweepSmall...), "--set", "training.learning_rate=1e-4,1e-2", "--seeds", "2",
+		"--parallel", "2", "--json")
 	run := func() (s sweepSummary, errOut string) {
 		t.Helper()
 		code, out, errOut := trainer(t, dir, nil, "", args...)
@@ -25,7 +28,8 @@ func TestSweep(t *testing.T) {
 		return s, errOut
 	}
 	first, _ := run()
-	if first.By != "eval_loss" || first.Failed != 0 || len(first.Runs) != 4 || len(first.Groups) != 2 || *first.Groups[0].Mean >= *first.Groups[1].Mean || *first.Groups[0].Spread <= 0 {
+	if first.By != "eval_loss" || first.Failed != 0 || len(first.Runs) != 4 || len(first.Groups) != 2 ||
+		*first.Groups[0].Mean >= *first.Groups[1].Mean || *first.Groups[0].Spread <= 0 {
 		t.Errorf("%+v", first)
 	}
 	if got := first.Groups[0].Values; !reflect.DeepEqual(got, []string{"training.learning_rate=1e-2"}) {
@@ -44,17 +48,22 @@ func TestSweep(t *testing.T) {
 			t.Errorf("%s: %v, then %v", r.Name, *first.Runs[i].EvalLoss, *r.EvalLoss)
 		}
 	}
-	if code, out, errOut := trainer(t, dir, nil, "", "report", "sw", "--json"); code != 0 || strings.Count(out, `"status": "finished"`) != 4 {
+	if code, out, errOut := trainer(t, dir, nil, "", "report", "sw", "--json"); code != 0 ||
+		strings.Count(out, `"status": "finished"`) != 4 {
 		t.Errorf("report: exit code %d\n%s%s", code, out, errOut)
 	}
 	// Another configuration in the same folder, and a run that fails.
 	other := append(append([]string{}, args...), "--set", "lora.r=2")
-	if code, _, errOut := trainer(t, dir, nil, "", other...); code != 2 || !strings.Contains(errOut, "holds a run of another configuration; name another folder with --out, or remove it") {
+	if code, _, errOut := trainer(t, dir, nil, "", other...); code != 2 ||
+		!strings.Contains(errOut,
+			"holds a run of another configuration; name another folder with --out, or remove it") {
 		t.Errorf("exit code %d: %s", code, errOut)
 	}
-	failing := append(append([]string{}, sweepSmall[:len(sweepSmall)-4]...), "--set", "dataset.max_length=128,16", "--out", "failing")
+	failing := append(append([]string{}, sweepSmall[:len(sweepSmall)-4]...), "--set", "dataset.max_length=128,16",
+		"--out", "failing")
 	code, out, errOut := trainer(t, dir, nil, "", failing...)
-	if code != 1 || !strings.Contains(out, "  1  ") || !strings.Contains(out, "failed  max_length=16: exit code ") || !strings.Contains(errOut, "trainer: 1 of 2 runs failed") {
+	if code != 1 || !strings.Contains(out, "  1  ") || !strings.Contains(out, "failed  max_length=16: exit code ") ||
+		!strings.Contains(errOut, "trainer: 1 of 2 runs failed") {
 		t.Errorf("exit code %d\n%s%s", code, out, errOut)
 	}
 }
@@ -69,13 +78,16 @@ func TestSweepBroken(t *testing.T) {
 		{"cpu_stories_quick --seeds 2 --sample -1", "sweep: --sample -1: must be 0, which is all, or more"},
 		{"cpu_stories_quick --set lora.r", "sweep: --set lora.r: write KEY=VALUE, or KEY=A,B to try several"},
 		{"cpu_stories_quick --set lora.r=4,,8", "sweep: --set lora.r=4,,8: a value is missing between the commas"},
-		{"cpu_stories_quick --set lora.r=4,8 --set lora.r=16", "sweep: --set lora.r is given twice; list the values with commas"},
+		{"cpu_stories_quick --set lora.r=4,8 --set lora.r=16",
+			"sweep: --set lora.r is given twice; list the values with commas"},
 		{"cpu_stories_quick --set lora.r=4,4", "sweep: two runs are named r=4: a value is listed twice"},
-		{"cpu_stories_quick --set output_dir=a,b", "sweep: --set output_dir: each run has a folder of its own; --out names the folder of them all"},
+		{"cpu_stories_quick --set output_dir=a,b",
+			"sweep: --set output_dir: each run has a folder of its own; --out names the folder of them all"},
 		{"cpu_stories_quick --set lora.r=8,x", "sweep: lora.r=x: --set lora.r=x: "},
 		{"cpu_stories_quick --set lora.alpa=8,16", "--set lora.alpa=8: unknown key; the nearest is lora.alpha"},
 		{"cpu_stories_quick --seeds 1001", "sweep: 1001 runs are more than 1000; list fewer values, or give --sample"},
-		{"cpu_stories_quick --seeds 2 --set training.resume=auto", "sweep: training.resume: runs of a sweep resume by themselves; leave it out"},
+		{"cpu_stories_quick --seeds 2 --set training.resume=auto",
+			"sweep: training.resume: runs of a sweep resume by themselves; leave it out"},
 	} {
 		code, out, errOut := trainer(t, dir, nil, "", append([]string{"sweep"}, strings.Fields(c.args)...)...)
 		if code != 2 || out != "" || !strings.HasPrefix(errOut, "trainer: "+c.want) {
@@ -85,10 +97,12 @@ func TestSweepBroken(t *testing.T) {
 	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
 		t.Errorf("something was written: %v, %v", entries, err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, sweepFile), []byte(`{"runs": [{"name": "../../etc"}]}`), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, sweepFile), []byte(`{"runs": [{"name": "../../etc"}]}`),
+		0o644); err != nil {
 		t.Fatal(err)
 	}
-	if code, _, errOut := trainer(t, dir, nil, "", "report", "."); code != 2 || !strings.Contains(errOut, `sweep.json names "../../etc", which is no folder beside it`) {
+	if code, _, errOut := trainer(t, dir, nil, "", "report", "."); code != 2 ||
+		!strings.Contains(errOut, `sweep.json names "../../etc", which is no folder beside it`) {
 		t.Errorf("exit code %d: %s", code, errOut)
 	}
 }
@@ -101,7 +115,8 @@ func TestSweepGrid(t *testing.T) {
 	}
 	o := &sweepOptions{seeds: 1}
 	all, err := o.combinations(grid)
-	if want := [][]string{{"a.x=1", "c=[p,q]"}, {"a.x=1", "c=all-linear"}, {"a.x=2", "c=[p,q]"}, {"a.x=2", "c=all-linear"}}; err != nil || !reflect.DeepEqual(all, want) {
+	if want := [][]string{{"a.x=1", "c=[p,q]"}, {"a.x=1", "c=all-linear"}, {"a.x=2", "c=[p,q]"},
+		{"a.x=2", "c=all-linear"}}; err != nil || !reflect.DeepEqual(all, want) {
 		t.Errorf("%v: %v", all, err)
 	}
 	o.sample, o.pick = 2, 7
@@ -125,7 +140,8 @@ func TestSweepNames(t *testing.T) {
 		{[]string{"a=" + strings.Repeat("é", 200)}, "a=" + strings.Repeat("-", 78) + "-"},
 	} {
 		got := runName(c.values, 0, false)
-		if !strings.HasPrefix(got, c.want) || len(got) > 90 || strings.ContainsAny(got, `<>:"/\|?*`) || strings.HasSuffix(got, ".") {
+		if !strings.HasPrefix(got, c.want) || len(got) > 90 || strings.ContainsAny(got, `<>:"/\|?*`) ||
+			strings.HasSuffix(got, ".") {
 			t.Errorf("%v: %q, want %q and no more than every system takes", c.values, got, c.want)
 		}
 	}

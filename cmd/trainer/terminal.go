@@ -14,7 +14,8 @@ import (
 	"github.com/tierlora/tierlora/internal/safetext"
 )
 
-// plainText writes control characters out, all but line breaks and tabs: names of files may hold what steers a terminal.
+// plainText writes control characters out, all but line breaks and tabs: names of files may hold what steers a
+// terminal.
 func plainText(s string) string { return safetext.Plain(s) }
 
 // raw is the writer behind the one that writes control characters out: the program's own colours and pictures go there,
@@ -132,8 +133,8 @@ func fold(text string, width, indent int) string {
 	return b.String()
 }
 
-// wrapLines wraps each line of a text between words, so that it ends before column width; 0 wraps nothing. Lines after the
-// first stand below the text behind a label ("memory   22 MiB"), else two columns further in.
+// wrapLines wraps each line of a text between words, so that it ends before column width; 0 wraps nothing. Lines after
+// the first stand below the text behind a label ("memory 22 MiB"), else two columns further in.
 func wrapLines(text string, width int) string {
 	if width == 0 {
 		return text

@@ -11,14 +11,17 @@ import (
 func TestNamesDoNotSteerTheTerminal(t *testing.T) {
 	dir := t.TempDir()
 	name := "e\x1b[31mX\u009b1m.jsonl"
-	if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Repeat(`{"prompt":"a","completion":"b"}`+"\n", 9)), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, name), []byte(strings.Repeat(`{"prompt":"a","completion":"b"}`+"\n", 9)),
+		0o644); err != nil {
 		t.Skip(err) // a file system without such names
 	}
-	text := `{base_model: "embedded:stories260K", dataset: {path: "e\x1b[31mX\u009b1m.jsonl"}, training: {max_steps: 2}, output_dir: "r\x1b[2J\a"}`
+	text := `{base_model: "embedded:stories260K", dataset: {path: "e\x1b[31mX\u009b1m.jsonl"}, training: {max_steps: ` +
+		`2}, output_dir: "r\x1b[2J\a"}`
 	if err := os.WriteFile(filepath.Join(dir, "run.yaml"), []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for _, args := range [][]string{{"train", "run.yaml"}, {"train", "run.yaml"}, {"plan", "run.yaml"}, {"validate", "run.yaml"}, {"report", "r\x1b[2J\a"}, {"verify", "r\x1b[2J\a"},
+	for _, args := range [][]string{{"train", "run.yaml"}, {"train", "run.yaml"}, {"plan", "run.yaml"},
+		{"validate", "run.yaml"}, {"report", "r\x1b[2J\a"}, {"verify", "r\x1b[2J\a"},
 		{"import", "no\x1b[31m.yml"}, {"inspect", "data", "run.yaml"}, {"eval", "run.yaml"}} {
 		_, out, errOut := trainer(t, dir, nil, "", args...)
 		if i := strings.IndexAny(out+errOut, "\x1b\a\u009b"); i >= 0 {

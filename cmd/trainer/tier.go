@@ -61,7 +61,8 @@ the machine lacks something, such as a GPU, 4 where it does not fit.`,
 		ValidArgs: append(tier.Names(), tier.All),
 		Args: func(_ *cobra.Command, args []string) error {
 			if o.list != (len(args) == 0) {
-				return usage(fmt.Errorf("name a tier: %s, or %s; --list says what each does", strings.Join(tier.Names(), ", "), tier.All))
+				return usage(fmt.Errorf("name a tier: %s, or %s; --list says what each does", strings.Join(tier.Names(),
+					", "), tier.All))
 			}
 			return nil
 		},
@@ -75,14 +76,19 @@ the machine lacks something, such as a GPU, 4 where it does not fit.`,
 	f := cmd.Flags()
 	f.BoolVar(&o.list, "list", false, "list the tiers and run none")
 	f.StringArrayVar(&o.bases, "base", nil, "base model: `DIR`, or SIZE=DIR or TIER=DIR; may be repeated")
-	f.StringArrayVar(&o.sets, "set", nil, "set one `KEY=VALUE` of every tier's configuration; what the tier names can't be changed")
-	f.BoolVar(&o.checkVRAM, "check-vram", false, "refuse a tier (exit 4) that needs more than is free on the card, before its start")
+	f.StringArrayVar(&o.sets, "set", nil,
+		"set one `KEY=VALUE` of every tier's configuration; what the tier names can't be changed")
+	f.BoolVar(&o.checkVRAM, "check-vram", false,
+		"refuse a tier (exit 4) that needs more than is free on the card, before its start")
 	f.BoolVar(&o.goOn, "continue-on-error", false, "go on with the next tier after one that failed")
 	f.BoolVar(&o.allowSkip, "allow-skip", false, "skipped tiers and checks are no failure")
 	pathVar(cmd, &o.report, "report", "", "new `DIR` for the report, logs and runs (default "+tiersDir+"/<UTC time>)")
-	f.StringArrayVar(&o.compare, "compare", nil, "kept report to compare with, a `FILE` or a DIR of some, instead of those beside the report; may be repeated")
-	f.BoolVar(&o.failRegressed, "fail-on-regression", false, "fail (exit 1) where time, loss or memory is worse than in kept reports")
-	f.DurationVar(&o.limit, "time-limit", 0, "wall `TIME` of each command, such as 30m, after which it counts as hung (default by tier)")
+	f.StringArrayVar(&o.compare, "compare", nil,
+		"kept report to compare with, a `FILE` or a DIR of some, instead of those beside the report; may be repeated")
+	f.BoolVar(&o.failRegressed, "fail-on-regression", false,
+		"fail (exit 1) where time, loss or memory is worse than in kept reports")
+	f.DurationVar(&o.limit, "time-limit", 0,
+		"wall `TIME` of each command, such as 30m, after which it counts as hung (default by tier)")
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show what the runs print")
 	f.BoolVar(&o.json, "json", false, "print the report as JSON, the checks to stderr")
 	return cmd
@@ -189,7 +195,8 @@ func runTier(ctx context.Context, c *console, o *tierOptions, names []string) er
 		OnCheck: func(x tier.Check) {
 			fmt.Fprintf(w, "%s  %s\n", paint(x.Status), fold(plainText(x.Name+": "+x.Detail), width, 7))
 		},
-		Exit:    tier.Exit{Failed: exitFailed, Unfit: exitUnfit, DoesNotFit: exitDoesNotFit, Skipped: exitSkipped, Stopped: stopped.exitCode},
+		Exit: tier.Exit{Failed: exitFailed, Unfit: exitUnfit, DoesNotFit: exitDoesNotFit, Skipped: exitSkipped,
+			Stopped: stopped.exitCode},
 		Command: append([]string{"trainer"}, os.Args[1:]...),
 		About:   tier.Program{Version: version(), Commit: built.Commit, Dirty: built.Dirty, SHA256: sum},
 	}
@@ -228,9 +235,11 @@ func printTiers(w io.Writer, p tier.Report, paint func(string) string, width int
 	for _, t := range p.Tiers {
 		line := t.Reason
 		if t.Status == tier.Pass && t.Loss != nil {
-			line = fmt.Sprintf("%d steps in %.1f s, loss %.4f to %.4f, %s held", t.Run.Steps, t.Seconds, t.Loss.FirstTenth, t.Loss.LastTenth, session.FormatBytes(t.Memory.Held))
+			line = fmt.Sprintf("%d steps in %.1f s, loss %.4f to %.4f, %s held", t.Run.Steps, t.Seconds,
+				t.Loss.FirstTenth, t.Loss.LastTenth, session.FormatBytes(t.Memory.Held))
 		}
-		fmt.Fprintf(w, "%s  %-18s %s\n", paint(t.Status), t.Tier, fold(plainText(line), width, 7+max(18, len(t.Tier))+1))
+		fmt.Fprintf(w, "%s  %-18s %s\n", paint(t.Status), t.Tier, fold(plainText(line), width,
+			7+max(18, len(t.Tier))+1))
 		if t.Comparison == nil {
 			continue
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/tierlora/tierlora/tier"
 )
 
-// TestTiersAreTheirConfigurations: every tier agrees with the configuration in the program that it names, and every one of
-// them that a machine has to pass is a tier's.
+// TestTiersAreTheirConfigurations: every tier agrees with the configuration in the program that it names, and every one
+// of them that a machine has to pass is a tier's.
 func TestTiersAreTheirConfigurations(t *testing.T) {
 	t.Chdir(t.TempDir())
 	var names []string
@@ -26,10 +26,12 @@ func TestTiersAreTheirConfigurations(t *testing.T) {
 		if wrong := row.Differs(c.Spec); wrong != nil {
 			t.Errorf("%s: %s", row.Name, strings.Join(wrong, "; "))
 		}
-		if row.GPU != (row.Limit > 0) || row.Time <= 0 || row.What == "" || row.Base != "" && !slices.Contains(tier.Bases, row.Base) {
+		if row.GPU != (row.Limit > 0) || row.Time <= 0 || row.What == "" || row.Base != "" &&
+			!slices.Contains(tier.Bases, row.Base) {
 			t.Errorf("%+v", row)
 		}
-		if e := c.Spec.Expect; row.Fall != e.LossDecrease || row.HeldOut != e.EvalLossDecrease || row.Reference != e.Reference {
+		if e := c.Spec.Expect; row.Fall != e.LossDecrease || row.HeldOut != e.EvalLossDecrease ||
+			row.Reference != e.Reference {
 			t.Errorf("%+v, the configuration expects %+v", row, e)
 		}
 	}

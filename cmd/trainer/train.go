@@ -41,9 +41,11 @@ func (o *trainOptions) register(cmd *cobra.Command, c *console) {
 	o.configOptions.register(cmd)
 	o.devicesFlag(cmd)
 	o.strictFlag(cmd)
-	pathVar(cmd, &o.resume, "resume", "", "resume from a checkpoint: auto (the newest) or a checkpoint `FOLDER`; short for --set training.resume=")
+	pathVar(cmd, &o.resume, "resume", "",
+		"resume from a checkpoint: auto (the newest) or a checkpoint `FOLDER`; short for --set training.resume=")
 	workersVar(cmd, &o.workers)
-	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print nothing of plan, data and progress, but warnings and the result")
+	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false,
+		"print nothing of plan, data and progress, but warnings and the result")
 	cmd.Flags().BoolVar(&o.tui, "tui", false, "show loss and memory as plots on the whole terminal, with the log below")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the result as JSON")
 	c.downloadFlag(cmd)
@@ -91,8 +93,9 @@ type training struct {
 	joined bool // the other processes hear of this one's end by themselves
 }
 
-// runTrain trains: it reads and checks the configuration, joins the other processes of the run, looks at the base model,
-// and only then takes memory. What each part finds wrong is the error, which goes to the journal and to the other processes.
+// runTrain trains: it reads and checks the configuration, joins the other processes of the run, looks at the base
+// model, and only then takes memory. What each part finds wrong is the error, which goes to the journal and to the
+// other processes.
 func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 	place, placeErr := ranks.FromEnv(os.Getenv)
 	t := newTraining(c, o, place)
@@ -216,8 +219,8 @@ func (t *training) findBase(ctx context.Context) error {
 	return usage(err)
 }
 
-// show chooses what the terminal shows of the run: plots, a line, or with --quiet only what may be amiss. The journal has
-// everything.
+// show chooses what the terminal shows of the run: plots, a line, or with --quiet only what may be amiss. The journal
+// has everything.
 func (t *training) show() error {
 	if t.quiet && t.tui {
 		return usage(errors.New("--quiet shows no progress and --tui a picture of it: leave one out"))
@@ -243,7 +246,8 @@ func (t *training) show() error {
 	default:
 		progress := newProgress(t.c.err, s.Training.LoggingSteps)
 		if !t.verbose {
-			progress.intro = "log      " + filepath.Join(s.OutputDir, journal.LogFile) + " has data and plan in full; -v shows them here"
+			progress.intro = "log      " + filepath.Join(s.OutputDir, journal.LogFile) +
+				" has data and plan in full; -v shows them here"
 		}
 		t.env.Observers, t.env.Log = []train.Observer{progress}, t.journal.both(progress.log)
 	}
@@ -284,7 +288,8 @@ func (t *training) finish(result train.Result, err error) error {
 		if t.place.World > 1 {
 			with = ", on any number of devices,"
 		}
-		t.c.say("stopped after step %d of %d; resume%s with: %s", result.Steps, result.MaxSteps, with, t.resumeCommand(t.loaded.Spec))
+		t.c.say("stopped after step %d of %d; resume%s with: %s", result.Steps, result.MaxSteps, with,
+			t.resumeCommand(t.loaded.Spec))
 		return stopped
 	}
 	if !t.json && !t.quiet && result.AdapterDir != "" {
@@ -293,7 +298,8 @@ func (t *training) finish(result train.Result, err error) error {
 	return errors.Join(err, written)
 }
 
-// nextSteps are commands that use the adapter of a run, to be copied to a shell in this folder, wrapped at a width; 0 = not.
+// nextSteps are commands that use the adapter of a run, to be copied to a shell in this folder, wrapped at a width; 0 =
+// not.
 func nextSteps(adapterDir, outputDir string, width int) string {
 	adapter, run := words.ShellQuote(plainText(adapterDir)), filepath.Clean(plainText(outputDir))
 	ask := "generate --adapter " + adapter + " --prompt TEXT"
@@ -326,7 +332,8 @@ var errStopped = errors.New("stopped")
 
 // resumeCommand is the command line that resumes a stopped run, to be copied to a shell in this folder.
 func (o *trainOptions) resumeCommand(s train.Spec) string {
-	command := []string{os.Args[0], "train", "--config", filepath.Join(s.OutputDir, train.ConfigFile), "--resume", "auto"}
+	command := []string{os.Args[0], "train", "--config", filepath.Join(s.OutputDir, train.ConfigFile),
+		"--resume", "auto"}
 	if o.workers > 0 {
 		command = append(command, "--workers", strconv.Itoa(o.workers))
 	}
@@ -359,7 +366,8 @@ func checkCheckpoint(s train.Spec, flag string) error {
 	}
 	steps, err := checkpoint.Steps(s.OutputDir)
 	if err != nil || len(steps) == 0 {
-		return usage(fmt.Errorf("%s: %s, and output_dir %s holds no checkpoint; leave it out to begin a new run", said, what, s.OutputDir))
+		return usage(fmt.Errorf("%s: %s, and output_dir %s holds no checkpoint; leave it out to begin a new run", said,
+			what, s.OutputDir))
 	}
 	var there []string
 	for _, step := range steps {
@@ -389,7 +397,8 @@ func resultText(r train.Result) string {
 	}
 	fmt.Fprintln(out)
 	if n := len(r.Losses); n > 0 {
-		fmt.Fprintf(out, "loss     %.4f first step, %.4f last step, %.4f mean of the run\n", r.Losses[0], r.Losses[n-1], r.MeanLoss)
+		fmt.Fprintf(out, "loss     %.4f first step, %.4f last step, %.4f mean of the run\n", r.Losses[0],
+			r.Losses[n-1], r.MeanLoss)
 	}
 	if r.EvalLoss != nil {
 		fmt.Fprintf(out, "eval     %.4f", *r.EvalLoss)

@@ -61,7 +61,8 @@ func rankOptions(s train.Spec) ranks.Options {
 	kind, err := graph.DeviceKind(s.Device)
 	return ranks.Options{
 		Version: strings.TrimSpace(version() + " " + built.Commit), Key: []byte(os.Getenv(ranks.KeyVariable)),
-		Timeout: time.Duration(max(s.Training.DDPTimeout, 1)) * time.Second, Quick: train.StepsPhase, Devices: err == nil && kind != "cpu",
+		Timeout: time.Duration(max(s.Training.DDPTimeout, 1)) * time.Second, Quick: train.StepsPhase,
+		Devices: err == nil && kind != "cpu",
 	}
 }
 

@@ -7,12 +7,13 @@ import (
 	"testing"
 )
 
-// TestWhatARunSays: before the first step at most eight lines, the reports in full in the run's log or with -v, and at the
-// end commands that use the adapter, of which each can be given.
+// TestWhatARunSays: before the first step at most eight lines, the reports in full in the run's log or with -v, and at
+// the end commands that use the adapter, of which each can be given.
 func TestWhatARunSays(t *testing.T) {
 	dir := t.TempDir()
 	args := func(name string, more ...string) []string {
-		return append([]string{"train", "cpu_stories_quick", "--set", "training.max_steps=2", "--set", "training.logging_steps=1", "--set", "expect.loss_decrease=0",
+		return append([]string{"train", "cpu_stories_quick", "--set", "training.max_steps=2", "--set",
+			"training.logging_steps=1", "--set", "expect.loss_decrease=0",
 			"--set", "output_dir=" + name, "--workers", "2"}, more...)
 	}
 	code, _, errOut := trainer(t, dir, nil, "", args("short")...)
@@ -30,18 +31,22 @@ func TestWhatARunSays(t *testing.T) {
 		}
 	}
 	_, next, ok := strings.Cut(errOut, "next     trainer generate --adapter short --prompt TEXT\n")
-	if !ok || !strings.Contains(next, "trainer report short --out short.html\n") || !strings.Contains(next, "trainer export --format gguf --adapter short --out short.gguf\n") {
+	if !ok || !strings.Contains(next, "trainer report short --out short.html\n") ||
+		!strings.Contains(next, "trainer export --format gguf --adapter short --out short.gguf\n") {
 		t.Errorf("the end is\n%s", errOut)
 	}
 	log, err := os.ReadFile(filepath.Join(dir, "short", "train.log"))
-	if err != nil || !strings.Contains(string(log), "  rows: 300 read") || !strings.Contains(string(log), "  frozen weights ") {
+	if err != nil || !strings.Contains(string(log), "  rows: 300 read") || !strings.Contains(string(log),
+		"  frozen weights ") {
 		t.Errorf("%v; the log is\n%s", err, log)
 	}
 	code, _, errOut = trainer(t, dir, nil, "", args("long", "-v")...)
-	if code != 0 || !strings.Contains(errOut, "\n  rows: 300 read") || !strings.Contains(errOut, "\n  frozen weights ") || strings.Contains(errOut, "-v shows them") {
+	if code != 0 || !strings.Contains(errOut, "\n  rows: 300 read") ||
+		!strings.Contains(errOut, "\n  frozen weights ") || strings.Contains(errOut, "-v shows them") {
 		t.Errorf("-v: exit code %d\n%s", code, errOut)
 	}
-	if code, out, errOut := trainer(t, dir, nil, "", args("quiet", "-q")...); code != 0 || strings.Contains(errOut, "next ") || strings.Contains(errOut, "model ") || !strings.HasPrefix(out, "steps ") {
+	if code, out, errOut := trainer(t, dir, nil, "", args("quiet", "-q")...); code != 0 ||
+		strings.Contains(errOut, "next ") || strings.Contains(errOut, "model ") || !strings.HasPrefix(out, "steps ") {
 		t.Errorf("-q: exit code %d\n%s%s", code, out, errOut)
 	}
 	code, out, _ := trainer(t, dir, nil, "", "-v")

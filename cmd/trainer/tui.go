@@ -33,9 +33,9 @@ const (
 	tuiPoints  = 6000 // of a curve, before it is thinned
 )
 
-// tui shows a run on the whole terminal: the bar, the loss and the memory as plots, the log below. It changes no mode of
-// the terminal and draws each picture in one write, so that nothing is left behind however the program ends.
-// The run's goroutine only notes what it is told; another one draws.
+// tui shows a run on the whole terminal: the bar, the loss and the memory as plots, the log below. It changes no mode
+// of the terminal and draws each picture in one write, so that nothing is left behind however the program ends. The
+// run's goroutine only notes what it is told; another one draws.
 type tui struct {
 	bar    *progress // what its line says
 	size   func() (columns, rows int)
@@ -81,7 +81,9 @@ func newTUI(w io.Writer, every int) *tui {
 	if !isTerminal(w) || os.Getenv("TERM") == "dumb" {
 		return nil
 	}
-	t := &tui{bar: newProgress(io.Discard, every), w: w, colour: mayColour(w), size: func() (int, int) { return terminalSize(w) }}
+	t := &tui{bar: newProgress(io.Discard, every), w: w, colour: mayColour(w), size: func() (int, int) {
+		return terminalSize(w)
+	}}
 	t.busy = func() bool { o, ok := raw(w).(*outlet); return ok && o.pending() }
 	t.bar.width = func() int { return 80 }
 	return t
@@ -281,7 +283,9 @@ func (t *tui) picture(columns, rows int, log bool) []string {
 	if !log {
 		logRows = 0
 	}
-	loss := report.Plot{XLabel: fmt.Sprintf("step of %d", total), Series: []report.Series{t.loss.series("", report.Faint, 1), smooth.series("", report.Line, 1), t.evals.series("", report.Points, 2)}}
+	loss := report.Plot{XLabel: fmt.Sprintf("step of %d", total),
+		Series: []report.Series{t.loss.series("", report.Faint, 1), smooth.series("", report.Line, 1),
+			t.evals.series("", report.Points, 2)}}
 	lines = append(lines, loss.Braille(columns-1, rest-logRows-memoryRows-nameRows, t.colour)...)
 	lines = append(lines, fitted(memory, columns-1), strip)
 	if nameRows > 0 {
@@ -289,7 +293,8 @@ func (t *tui) picture(columns, rows int, log bool) []string {
 	}
 	if memoryRows > 0 {
 		lines = append(lines, fitted("memory of the process, MiB, by seconds", columns-1))
-		lines = append(lines, report.Plot{XLabel: "seconds", Series: []report.Series{t.memory.series("", report.Line, 3)}}.Braille(columns-1, memoryRows-1, t.colour)...)
+		lines = append(lines, report.Plot{XLabel: "seconds", Series: []report.Series{t.memory.series("", report.Line,
+			3)}}.Braille(columns-1, memoryRows-1, t.colour)...)
 	}
 	if !log {
 		return lines
@@ -313,7 +318,8 @@ func (t *tui) lossTitle(smooth []float64) string {
 				best = i
 			}
 		}
-		text += fmt.Sprintf("; evaluation %s, best %s at step %.0f", report.Number(t.evals.y[n-1]), report.Number(t.evals.y[best]), t.evals.x[best])
+		text += fmt.Sprintf("; evaluation %s, best %s at step %.0f", report.Number(t.evals.y[n-1]),
+			report.Number(t.evals.y[best]), t.evals.x[best])
 	}
 	return text
 }
@@ -333,7 +339,8 @@ func (t *tui) memoryBar() (report.Bar, string) {
 	if t.plan != nil {
 		bar = runs.MemoryBar(t.plan)
 		if t.plan.Limit > 0 {
-			text += fmt.Sprintf(" of %s (%.3g%%)", session.FormatBytes(t.plan.Limit), 100*float64(t.held)/float64(t.plan.Limit))
+			text += fmt.Sprintf(" of %s (%.3g%%)", session.FormatBytes(t.plan.Limit),
+				100*float64(t.held)/float64(t.plan.Limit))
 		}
 	}
 	if n := len(t.memory.y); n > 0 {

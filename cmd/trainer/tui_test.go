@@ -20,7 +20,9 @@ func TestTUI(t *testing.T) {
 	for _, colour := range []bool{false, true} {
 		for _, size := range [][2]int{{20, 3}, {39, 30}, {40, 10}, {40, 12}, {80, 24}, {120, 40}, {300, 100}} {
 			var out bytes.Buffer
-			s := &tui{bar: newProgress(&bytes.Buffer{}, 1), w: &out, colour: colour, size: func() (int, int) { return size[0], size[1] },
+			s := &tui{bar: newProgress(&bytes.Buffer{}, 1), w: &out, colour: colour, size: func() (int, int) {
+				return size[0], size[1]
+			},
 				busy: func() bool { return true }} // the test alone draws
 			s.bar.width = func() int { return 80 }
 			s.log("before it begins")
@@ -75,7 +77,8 @@ func TestTUI(t *testing.T) {
 				t.Fatal(err)
 			}
 			s.close() // as runTrain does once more
-			if got := out.String(); !strings.HasSuffix(got, "\n") || strings.Count(got, "20000/30000") < 1 || !strings.Contains(got, "line 5000") {
+			if got := out.String(); !strings.HasSuffix(got, "\n") || strings.Count(got, "20000/30000") < 1 ||
+				!strings.Contains(got, "line 5000") {
 				t.Errorf("%v: at the end %q", size, got)
 			}
 			for _, q := range sequence.FindAllString(picture+out.String(), -1) {
@@ -93,17 +96,22 @@ func TestTUI(t *testing.T) {
 // TestTUINeedsATerminal: elsewhere there are lines, and nobody asks for a picture and silence.
 func TestTUINeedsATerminal(t *testing.T) {
 	dir := t.TempDir()
-	if code, _, errOut := trainer(t, dir, nil, "", append([]string{"train", "--tui"}, small...)...); code != 0 || !strings.Contains(errOut, "note: --tui needs a terminal; progress is shown as lines\n") || !strings.Contains(errOut, "step 3/3") {
+	if code, _, errOut := trainer(t, dir, nil, "", append([]string{"train", "--tui"}, small...)...); code != 0 ||
+		!strings.Contains(errOut, "note: --tui needs a terminal; progress is shown as lines\n") ||
+		!strings.Contains(errOut, "step 3/3") {
 		t.Errorf("exit code %d\n%s", code, errOut)
 	}
-	if code, _, errOut := trainer(t, dir, nil, "", append([]string{"train", "--tui", "-q"}, small...)...); code != 2 || errOut != "trainer: --quiet shows no progress and --tui a picture of it: leave one out\n" {
+	if code, _, errOut := trainer(t, dir, nil, "", append([]string{"train", "--tui", "-q"}, small...)...); code != 2 ||
+		errOut != "trainer: --quiet shows no progress and --tui a picture of it: leave one out\n" {
 		t.Errorf("exit code %d\n%s", code, errOut)
 	}
 }
 
 // BenchmarkTUIStep is what a step costs a run that is drawn, beside the drawing, which another goroutine does.
 func BenchmarkTUIStep(b *testing.B) {
-	s := &tui{bar: newProgress(&bytes.Buffer{}, 1), w: &bytes.Buffer{}, size: func() (int, int) { return 120, 40 }, busy: func() bool { return true }}
+	s := &tui{bar: newProgress(&bytes.Buffer{}, 1), w: &bytes.Buffer{}, size: func() (int, int) {
+		return 120, 40
+	}, busy: func() bool { return true }}
 	s.bar.width = func() int { return 80 }
 	if err := s.Start(train.RunInfo{Dir: b.TempDir(), Total: 1 << 30}); err != nil {
 		b.Fatal(err)
@@ -118,7 +126,9 @@ func BenchmarkTUIStep(b *testing.B) {
 
 // BenchmarkTUIDraw is a picture of a long run.
 func BenchmarkTUIDraw(b *testing.B) {
-	s := &tui{bar: newProgress(&bytes.Buffer{}, 1), w: io.Discard, colour: true, size: func() (int, int) { return 120, 40 }, busy: func() bool { return false }}
+	s := &tui{bar: newProgress(&bytes.Buffer{}, 1), w: io.Discard, colour: true, size: func() (int, int) {
+		return 120, 40
+	}, busy: func() bool { return false }}
 	s.bar.width = func() int { return 80 }
 	for i := range 100_000 {
 		s.noteLoss(i+1, 2+1/float64(i+1))

@@ -49,10 +49,12 @@ only reads. It listens on this machine alone unless --host says otherwise; then 
   trainer ui --host 0.0.0.0 --port 7000`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runUI(cmd.Context(), c, o, args) },
 	}
-	cmd.Flags().StringVar(&o.host, "host", "127.0.0.1", "listen on this `ADDRESS` or name; any but a loopback address makes reading need the token too")
+	cmd.Flags().StringVar(&o.host, "host", "127.0.0.1",
+		"listen on this `ADDRESS` or name; any but a loopback address makes reading need the token too")
 	cmd.Flags().IntVar(&o.port, "port", 7878, "listen on this `PORT`; 0 takes any that is free")
 	pathVar(cmd, &o.queue, "queue", "", "keep the queue in this `FOLDER`; without it in the user's state folder")
-	pathVar(cmd, &o.data, "data", "", "take data files that are uploaded from the form into this `FOLDER`; without it none are taken")
+	pathVar(cmd, &o.data, "data", "",
+		"take data files that are uploaded from the form into this `FOLDER`; without it none are taken")
 	cmd.Flags().StringVar(&o.most, "most-data", "1GiB", "the largest data file that is taken, `SIZE`")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print address and token as JSON")
 	cmd.AddCommand(newUIWork())
@@ -91,14 +93,16 @@ func runUI(ctx context.Context, c *console, o *uiOptions, roots []string) error 
 		return usage(fmt.Errorf("--port %d: a port is a number from 0 to 65535", o.port))
 	}
 	if len(roots) > mostReported {
-		return usage(fmt.Errorf("trainer ui takes at most %d folders, got %d: name the folder that holds them", mostReported, len(roots)))
+		return usage(fmt.Errorf("trainer ui takes at most %d folders, got %d: name the folder that holds them",
+			mostReported, len(roots)))
 	}
 	for i, root := range roots {
 		roots[i] = filename.ExpandHome(root)
 		if info, err := os.Stat(roots[i]); err != nil {
 			return usage(fmt.Errorf("%w; name a run's output folder (output_dir), or a folder of them", err))
 		} else if !info.IsDir() {
-			return usage(fmt.Errorf("%s is no folder; name a run's output folder (output_dir), or a folder of them", root))
+			return usage(fmt.Errorf("%s is no folder; name a run's output folder (output_dir), or a folder of them",
+				root))
 		}
 	}
 	if len(roots) == 0 {
@@ -126,7 +130,9 @@ func runUI(ctx context.Context, c *console, o *uiOptions, roots []string) error 
 	}
 	listener, err := net.Listen("tcp", net.JoinHostPort(o.host, strconv.Itoa(o.port)))
 	if errors.Is(err, syscall.EADDRINUSE) {
-		return unfit(fmt.Errorf("port %d of %s is in use, by another trainer ui perhaps: choose another --port; 0 takes any that is free", o.port, o.host))
+		return unfit(
+			fmt.Errorf("port %d of %s is in use, by another trainer ui perhaps: choose another --port; 0 takes any "+
+				"that is free", o.port, o.host))
 	}
 	if err != nil {
 		return usage(fmt.Errorf("--host %s --port %d: %w", o.host, o.port, err))
@@ -134,8 +140,10 @@ func runUI(ctx context.Context, c *console, o *uiOptions, roots []string) error 
 	ctx, stop := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
 	defer stop()
 	address := listener.Addr().(*net.TCPAddr)
-	options := live.Options{Roots: roots, Host: o.host, Token: live.NewToken(), Guarded: !address.IP.IsLoopback(), Queue: q, Program: program, Data: o.data, MostData: most,
-		Worker: append([]string{"ui", "work", q.Dir()}, absolute(roots)...), Settings: settingsOf, Check: checkedText, Edit: config.Edit, Fields: fields(), Templates: templates()}
+	options := live.Options{Roots: roots, Host: o.host, Token: live.NewToken(), Guarded: !address.IP.IsLoopback(),
+		Queue: q, Program: program, Data: o.data, MostData: most,
+		Worker: append([]string{"ui", "work", q.Dir()}, absolute(roots)...), Settings: settingsOf, Check: checkedText,
+		Edit: config.Edit, Fields: fields(), Templates: templates()}
 	if err := sayAddress(c, o, address, options); err != nil {
 		return err
 	}
@@ -164,7 +172,8 @@ func openQueue(dir string) (*queue.Queue, error) {
 		if !filepath.IsAbs(state) {
 			home, err := os.UserHomeDir()
 			if err != nil {
-				return nil, usage(fmt.Errorf("there is no home folder to keep the queue in (%w): name one with --queue", err))
+				return nil, usage(fmt.Errorf("there is no home folder to keep the queue in (%w): name one with --queue",
+					err))
 			}
 			state = filepath.Join(home, ".local", "state")
 		}

@@ -35,8 +35,10 @@ func checkedText(text []byte) live.Checked {
 		if err := checkDevice(loaded.Spec); err != nil {
 			checked.Problems = append(checked.Problems, live.Problem{Key: "device", Message: err.Error()})
 		}
-		if err := train.CheckTrackers(loaded.Spec); errors.Is(err, atomicfile.ErrNotOurs) { // what the environment lacks is not known here
-			checked.Problems = append(checked.Problems, live.Problem{Key: "tracking.metrics_file", Message: safetext.Mask(err.Error())})
+		// what the environment lacks is not known here
+		if err := train.CheckTrackers(loaded.Spec); errors.Is(err, atomicfile.ErrNotOurs) {
+			checked.Problems = append(checked.Problems, live.Problem{Key: "tracking.metrics_file",
+				Message: safetext.Mask(err.Error())})
 		}
 	}
 	if given, err := settingsOf(text); err == nil {
@@ -55,7 +57,8 @@ func fields() []live.Field {
 		if k.Kind == config.KindTable || k.Kind == config.KindRows {
 			continue
 		}
-		f := live.Field{Key: k.Path, Kind: "text", About: strings.ReplaceAll(k.About, "`", ""), Required: required[k.Path] && k.Instead == ""}
+		f := live.Field{Key: k.Path, Kind: "text", About: strings.ReplaceAll(k.About, "`", ""),
+			Required: required[k.Path] && k.Instead == ""}
 		switch k.Kind {
 		case config.KindWhole, config.KindUnsigned, config.KindNumber:
 			f.Kind = "number"
@@ -84,7 +87,8 @@ func templates() []live.Template {
 	var all []live.Template
 	for _, name := range names {
 		if text, ok := configs.Read(name); ok {
-			all = append(all, live.Template{Name: name, About: headline(text), Text: string(bytes.TrimSpace(withoutSchemaLine(text))) + "\n"})
+			all = append(all, live.Template{Name: name, About: headline(text),
+				Text: string(bytes.TrimSpace(withoutSchemaLine(text))) + "\n"})
 		}
 	}
 	return all

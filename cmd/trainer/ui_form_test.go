@@ -43,7 +43,8 @@ func TestEditText(t *testing.T) {
 		if !strings.Contains(string(got), c.want) {
 			t.Errorf("%s=%s:\n%s\nwant\n%s", c.key, c.value, got, c.want)
 		}
-		if c.value != "" && err == nil && strings.Count(c.text, "#") < 100 && strings.Count(string(got), "#") != strings.Count(c.text, "#") {
+		if c.value != "" && err == nil && strings.Count(c.text, "#") < 100 &&
+			strings.Count(string(got), "#") != strings.Count(c.text, "#") {
 			t.Errorf("%s=%s loses a comment:\n%s", c.key, c.value, got)
 		}
 	}
@@ -74,7 +75,8 @@ func TestFields(t *testing.T) {
 		}
 	}
 	c := checkedText([]byte("model_name_or_path: x\nfinetuning_type: lora\nlora_rank: 8\n"))
-	if len(c.Problems) < 4 || c.Problems[0].Message != "it looks like a configuration of LLaMA-Factory: trainer import FILE --out run.yaml translates it" {
+	if len(c.Problems) < 4 || c.Problems[0].Message != "it looks like a configuration of LLaMA-Factory: trainer "+
+		"import FILE --out run.yaml translates it" {
 		t.Errorf("another program's text: %+v", c.Problems)
 	}
 	c = checkedText([]byte("base_model: x\ntraining:\n  learning_rte: 1\n"))
@@ -97,12 +99,14 @@ func TestBrokenUI(t *testing.T) {
 	}{
 		{"--port 70000: a port is a number from 0 to 65535", []string{"--port", "70000"}},
 		{`invalid argument "x" for "--port" flag`, []string{"--port", "x"}},
-		{"nowhere: no such file or directory; name a run's output folder (output_dir), or a folder of them", []string{"nowhere"}},
+		{"nowhere: no such file or directory; name a run's output folder (output_dir), or a folder of them",
+			[]string{"nowhere"}},
 		{"run.yaml is no folder; name a run's output folder (output_dir), or a folder of them", []string{"run.yaml"}},
 		{"--host nowhere.invalid --port 0: ", []string{"--host", "nowhere.invalid", "--port", "0"}},
 		{"--host 192.0.2.1 --port 0: ", []string{"--host", "192.0.2.1", "--port", "0"}},
 		{"name another one with --queue", []string{"--queue", "run.yaml"}},
-		{"trainer ui takes at most 100 folders, got 101: name the folder that holds them", slices.Repeat([]string{"."}, 101)},
+		{"trainer ui takes at most 100 folders, got 101: name the folder that holds them",
+			slices.Repeat([]string{"."}, 101)},
 		{"trainer ui work takes the queue's folder and the folders of runs", []string{"work"}},
 	} {
 		code, out, errOut := trainer(t, dir, nil, "", append([]string{"ui"}, c.args...)...)
@@ -125,7 +129,9 @@ func TestFormRefusesFiles(t *testing.T) {
 		filepath.Join(dir, "new.prom"):  "",
 		filepath.Join(dir, "precious/"): "must end in .prom",
 	} {
-		checked := checkedText(fmt.Appendf(nil, "base_model: embedded:stories260K\noutput_dir: r\ndataset: {path: embedded:gsm8k_300.jsonl, format: completion}\ntraining: {max_steps: 1, report_to: prometheus}\ntracking: {metrics_file: %q}\n", path))
+		checked := checkedText(fmt.Appendf(nil, "base_model: embedded:stories260K\noutput_dir: r\ndataset: {path: "+
+			"embedded:gsm8k_300.jsonl, format: completion}\ntraining: {max_steps: 1, report_to: "+
+			"prometheus}\ntracking: {metrics_file: %q}\n", path))
 		said := fmt.Sprint(checked.Problems)
 		if want == "" && len(checked.Problems) > 0 || !strings.Contains(said, want) {
 			t.Errorf("%s: %s, want %q", path, said, want)

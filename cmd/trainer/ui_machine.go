@@ -64,7 +64,8 @@ func machineOf(roots []string) queue.Machine {
 	}
 }
 
-// visibleCards returns the cards that CUDA_VISIBLE_DEVICES leaves, by their UUIDs. A card that has a problem is left out.
+// visibleCards returns the cards that CUDA_VISIBLE_DEVICES leaves, by their UUIDs. A card that has a problem is left
+// out.
 func visibleCards(cards []graph.Card, visible string) []queue.Card {
 	var all []queue.Card
 	add := func(c graph.Card) {

@@ -83,7 +83,8 @@ func (s *servedUI) post(path, body string) (int, string) {
 // fill sets fields of the form as a person does.
 func fill(b *browsertest.Browser, keys ...string) {
 	for i := 0; i < len(keys); i += 2 {
-		b.Eval(fmt.Sprintf(`((i, v) => { i.focus(); i.value = v; i.dispatchEvent(new Event("change")); return 0; })(document.getElementById("field-%s"), %q)`, keys[i], keys[i+1]), new(any))
+		b.Eval(fmt.Sprintf(`((i, v) => { i.focus(); i.value = v; i.dispatchEvent(new Event("change")); return 0; `+
+			`})(document.getElementById("field-%s"), %q)`, keys[i], keys[i+1]), new(any))
 		b.Wait(fmt.Sprintf(`document.getElementById("text").value.includes(%q)`, keys[i+1]))
 	}
 }
@@ -125,17 +126,21 @@ func TestUI(t *testing.T) {
 			syscall.Kill(pid, syscall.SIGKILL) //nolint:errcheck // it may have ended
 		}
 	})
-	b.Do("Page.addScriptToEvaluateOnNewDocument", map[string]any{"source": `const text = (s) => (document.querySelector(s) || {}).textContent || "";`}, nil)
+	b.Do("Page.addScriptToEvaluateOnNewDocument",
+		map[string]any{"source": `const text = (s) => (document.querySelector(s) || {}).textContent || "";`}, nil)
 	b.Open("about:blank", 1024, 800, false, true)
 	b.Open(ui.url+"#token="+ui.token, 1024, 800, false, true)
-	b.Wait(`!document.getElementById("empty").hidden && location.hash === "" && document.getElementById("link").textContent === "live"`)
+	b.Wait(`!document.getElementById("empty").hidden && location.hash === "" && ` +
+		`document.getElementById("link").textContent === "live"`)
 	b.Key("n")
-	b.Wait(`document.getElementById("form").open && document.getElementById("field-base_model").value === "embedded:stories260K"`)
+	b.Wait(`document.getElementById("form").open && document.getElementById("field-base_model").value === ` +
+		`"embedded:stories260K"`)
 	fill(b, "training.learning_rate", "fast")
 	b.Wait(`document.getElementById("field-training.learning_rate-wrong").textContent.includes("training.learning_rate") && document.getElementById("make-plan").disabled`)
 	fill(b, "training.learning_rate", "1e-3", "output_dir", "/elsewhere")
 	b.Wait(`document.getElementById("problems").textContent.includes("is not inside what this page shows")`)
-	fill(b, "output_dir", "runs/one", "training.max_steps", "1000000", "training.batch_size", "1", "dataset.max_length", "48", "training.logging_steps", "3", "training.save_steps", "500000",
+	fill(b, "output_dir", "runs/one", "training.max_steps", "1000000", "training.batch_size", "1", "dataset.max_length",
+		"48", "training.logging_steps", "3", "training.save_steps", "500000",
 		"expect.loss_decrease", "0")
 	b.Wait(`document.getElementById("text").value.startsWith("#")`) // comments stay
 	click(b, "make-plan")
@@ -156,10 +161,12 @@ func TestUI(t *testing.T) {
 	if code, answer := ui.post("api/start", string(body)); code != 200 {
 		t.Fatalf("a second run: %d %s", code, answer)
 	}
-	if code, answer := ui.post("api/start", string(body)); code != 409 || !strings.Contains(answer, "is in the queue already (waiting)") {
+	if code, answer := ui.post("api/start", string(body)); code != 409 ||
+		!strings.Contains(answer, "is in the queue already (waiting)") {
 		t.Errorf("it once more: %d %s", code, answer)
 	}
-	b.Wait(`document.querySelector("#queue .take") && document.getElementById("queue").innerText.includes("queued (#1)")`)
+	b.Wait(`document.querySelector("#queue .take") && document.getElementById("queue").innerText.includes("queued ` +
+		`(#1)")`)
 
 	ui.end() // with a page open
 	b.Wait(`document.getElementById("link").className === "off"`)
@@ -187,13 +194,17 @@ func TestUI(t *testing.T) {
 	b.Wait(`[...document.querySelectorAll("#page summary")].some((s) => s.textContent === "Log")`)
 	tab := func(name string) {
 		b.Wait(fmt.Sprintf(`[...document.querySelectorAll("#tabs button")].some((e) => e.textContent === %q)`, name))
-		b.Eval(fmt.Sprintf(`[...document.querySelectorAll("#tabs button")].find((e) => e.textContent === %q).click() || 0`, name), new(any))
+		b.Eval(fmt.Sprintf(
+			`[...document.querySelectorAll("#tabs button")].find((e) => e.textContent === %q).click() || 0`,
+			name), new(any))
 	}
 	tab("Data")
 	click(b, "rows-show")
-	b.Wait(`document.querySelectorAll("#rows article").length === 1 && document.querySelector("#rows .trained") && document.querySelector("#rows .masked") && text("#rows-said") === "rows 1 to 1"`)
+	b.Wait(`document.querySelectorAll("#rows article").length === 1 && document.querySelector("#rows .trained") && ` +
+		`document.querySelector("#rows .masked") && text("#rows-said") === "rows 1 to 1"`)
 	for _, size := range [][2]int{{1280, 800}, {390, 844}} {
-		b.Do("Emulation.setDeviceMetricsOverride", map[string]any{"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": false}, nil)
+		b.Do("Emulation.setDeviceMetricsOverride", map[string]any{"width": size[0], "height": size[1],
+			"deviceScaleFactor": 1, "mobile": false}, nil)
 		var wide int
 		if b.Eval(`document.documentElement.scrollWidth`, &wide); wide > size[0] {
 			t.Errorf("rows: the page is %d wide, not %d", wide, size[0])
@@ -201,13 +212,15 @@ func TestUI(t *testing.T) {
 	}
 	tab("Chat")
 	click(b, "chat-load")
-	b.Wait(`!document.getElementById("chat-root").hidden && text("#chat-said").includes("continues each message as text")`)
+	b.Wait(`!document.getElementById("chat-root").hidden && text("#chat-said").includes("continues each message as ` +
+		`text")`)
 	b.Wait(`document.activeElement.getAttribute("aria-label") === "message"`)
 	for _, c := range "Once" {
 		b.Key(string(c))
 	}
 	b.Key("Enter")
-	b.Wait(`document.querySelectorAll("#chat-root .messages li").length === 2 && / s(;|$)/.test(text("#chat-root .said")) && text("#chat-root li:last-child span") !== ""`)
+	b.Wait(`document.querySelectorAll("#chat-root .messages li").length === 2 && / s(;|$)/.test(text("#chat-root ` +
+		`.said")) && text("#chat-root li:last-child span") !== ""`)
 	click(b, "chat-unload")
 	b.Wait(`text("#chat-said") === "the model is unloaded" && document.getElementById("chat-root").hidden`)
 	b.Key("Escape")

@@ -311,12 +311,13 @@ completion bash x
 
 // rightUse has flags whose every value may be right, by command: texts, and names that another machine knows.
 var rightUse = map[string]string{
-	"chat": "system", "generate": "prompt system instruction input", "inspect template": "bos eos", "serve": "served-model-name system",
-	"push": "base-model license message", "report": "title", "bench": "targets", "download": "out",
+	"chat": "system", "generate": "prompt system instruction input", "inspect template": "bos eos",
+	"serve": "served-model-name system",
+	"push":  "base-model license message", "report": "title", "bench": "targets", "download": "out",
 }
 
-// TestUsage: one rule for all commands and all flags that take a value. A command line that can't be right ends with exit
-// code 2 and makes nothing; every such flag has a line above.
+// TestUsage: one rule for all commands and all flags that take a value. A command line that can't be right ends with
+// exit code 2 and makes nothing; every such flag has a line above.
 func TestUsage(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -326,7 +327,8 @@ func TestUsage(t *testing.T) {
 	t.Setenv("HF_TOKEN", "")
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	folder := t.TempDir()
-	if code := run(append(small[:len(small):len(small)], "--quiet", "--set", "output_dir="+folder+"/run"), strings.NewReader(""), new(bytes.Buffer), new(bytes.Buffer)); code != 0 {
+	if code := run(append(small[:len(small):len(small)], "--quiet", "--set", "output_dir="+folder+"/run"),
+		strings.NewReader(""), new(bytes.Buffer), new(bytes.Buffer)); code != 0 {
 		t.Fatalf("the run ends with %d", code)
 	}
 	words := strings.NewReplacer("RUN", folder+"/run", "STORIES", "embedded:stories260K")
@@ -362,7 +364,8 @@ func TestUsage(t *testing.T) {
 				return
 			}
 			for line := range strings.Lines(wrongUse) {
-				if (name == "trainer" && (strings.HasPrefix(line, "--") || strings.HasPrefix(line, "cpu_")) || strings.HasPrefix(line, name+" ")) &&
+				if (name == "trainer" && (strings.HasPrefix(line, "--") || strings.HasPrefix(line, "cpu_")) ||
+					strings.HasPrefix(line, name+" ")) &&
 					(strings.Contains(line, " --"+f.Name) || strings.HasPrefix(line, "--"+f.Name)) {
 					return
 				}
@@ -377,10 +380,12 @@ func TestQuiet(t *testing.T) {
 	dir := t.TempDir()
 	args := append(small[:len(small):len(small)], "--set", "output_dir="+dir+"/run", "--quiet")
 	code, out, errOut := trainer(t, dir, nil, "", args...)
-	if code != 0 || errOut != "data: of 300 rows 299 dropped, 1 cut at max_length\n" || !strings.HasPrefix(out, "steps    3 of 3\n") {
+	if code != 0 || errOut != "data: of 300 rows 299 dropped, 1 cut at max_length\n" ||
+		!strings.HasPrefix(out, "steps    3 of 3\n") {
 		t.Errorf("exit code %d, %q, %q", code, out, errOut)
 	}
-	if code, _, errOut = trainer(t, dir, nil, "", append(args, "--resume", "auto", "--set", "training.max_steps=4", "--set", "dataset.max_length=47")...); code != 1 || !strings.Contains(errOut, "trainer: resume from ") {
+	if code, _, errOut = trainer(t, dir, nil, "", append(args, "--resume", "auto", "--set", "training.max_steps=4",
+		"--set", "dataset.max_length=47")...); code != 1 || !strings.Contains(errOut, "trainer: resume from ") {
 		t.Errorf("what is wrong is said all the same: exit code %d, %q", code, errOut)
 	}
 }

@@ -75,8 +75,8 @@ folder and the files of rows must be there: exit code 3 says that they are not.
 	return cmd
 }
 
-// checkFiles is the error where the model's folder or files of rows are not there, with the lines that name them. What is
-// on the hub and not in the cache is a note: a run can fetch it.
+// checkFiles is the error where the model's folder or files of rows are not there, with the lines that name them. What
+// is on the hub and not in the cache is a note: a run can fetch it.
 func checkFiles(ctx context.Context, l *config.Loaded, c *console) error {
 	hubOptions := c.hub()
 	hubOptions.Download = false
@@ -126,16 +126,19 @@ func summarize(c *console, s train.Spec) {
 		}
 	}
 	fmt.Fprintf(c.out, "base     %s, %s\n", plainText(s.BaseModel), base)
-	fmt.Fprintf(c.out, "adapter  %s, r %d, alpha %g, on %v\n", s.Adapter, s.LoRA.R, s.LoRA.Alpha, slices.Concat(s.LoRA.TargetModules, s.LoRA.TargetParameters))
+	fmt.Fprintf(c.out, "adapter  %s, r %d, alpha %g, on %v\n", s.Adapter, s.LoRA.R, s.LoRA.Alpha,
+		slices.Concat(s.LoRA.TargetModules, s.LoRA.TargetParameters))
 	format := s.Dataset.Format
 	if format == "" || format == dataset.FormatAuto {
 		format = "detected from the keys of the first row"
 	}
-	fmt.Fprintf(c.out, "data     %s, format %s, at most %d tokens a row\n", plainText(s.Dataset.Title()), format, s.Dataset.MaxLength)
+	fmt.Fprintf(c.out, "data     %s, format %s, at most %d tokens a row\n", plainText(s.Dataset.Title()), format,
+		s.Dataset.MaxLength)
 	for _, d := range s.Dataset.Sources {
 		fmt.Fprintf(c.out, "         %s, weight %v\n", plainText(d.Title()), d.Weight)
 	}
-	fmt.Fprintf(c.out, "run      %s, %d x %d rows a step, learning rate %g (%s), seed %d\n", length, t.BatchSize, t.GradientAccumulationSteps, t.LearningRate, t.LRScheduler, s.Seed)
+	fmt.Fprintf(c.out, "run      %s, %d x %d rows a step, learning rate %g (%s), seed %d\n", length, t.BatchSize,
+		t.GradientAccumulationSteps, t.LearningRate, t.LRScheduler, s.Seed)
 	if s.Devices != "1" || t.GlobalBatchSize > 0 {
 		rows := "that many on each"
 		if t.GlobalBatchSize > 0 {

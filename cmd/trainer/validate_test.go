@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestValidateLooksForFiles: a configuration whose data or model is not there is not ok, and each is named with its line.
+// TestValidateLooksForFiles: a configuration whose data or model is not there is not ok, and each is named with its
+// line.
 func TestValidateLooksForFiles(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) {
@@ -31,18 +32,32 @@ func TestValidateLooksForFiles(t *testing.T) {
 	}{
 		{"all there", base + "dataset: {path: rows.jsonl}\n", 0, nil},
 		{"a folder", base + "dataset: {path: folder, val_path: rows.jsonl}\n", 0, nil},
-		{"no rows", base + "dataset: {path: row.jsonl}\n", 3, []string{"run.yaml:3:17: dataset.path: open row.jsonl: no such file or directory; the nearest name is rows.jsonl", "1 problem in run.yaml; the configuration itself is right"}},
-		{"no validation rows", base + "dataset:\n  path: rows.jsonl\n  val_path: gone.jsonl\n", 3, []string{"run.yaml:5:13: dataset.val_path: open gone.jsonl: no such file or directory"}},
-		{"sources", base + "dataset:\n  sources:\n  - {path: rows.jsonl}\n  - {path: gone.jsonl}\n  val_sources: [{path: 'x*.jsonl'}]\n", 3, []string{
-			"run.yaml:6:12: dataset.sources[1].path: open gone.jsonl: no such file or directory", "run.yaml:7:24: dataset.val_sources[0].path: no file matches x*.jsonl"}},
-		{"a split that is not there", base + "dataset: {sources: [{path: folder, split: test}]}\n", 3, []string{"dataset.sources[0].path: folder: "}},
-		{"a folder without data", base + "dataset: {path: nothing}\n", 3, []string{"run.yaml:3:17: dataset.path: the folder nothing "}},
-		{"no model", "base_model: ./m\noutput_dir: out\ndataset: {path: rows.jsonl}\n", 3, []string{"run.yaml:1:13: base_model: find model: the folder ./m does not exist"}},
-		{"a folder that is no model", "base_model: folder/train.jsonl\noutput_dir: out\ndataset: {path: rows.jsonl}\n", 3, []string{"run.yaml:1:13: base_model: find model: folder/train.jsonl is a file, expected a model folder or org/name"}},
-		{"no adapter", base + "dataset: {path: rows.jsonl}\nlora: {init_from: folder}\n", 3, []string{"run.yaml:4:19: lora.init_from: folder: no adapter folder in PEFT's format"}},
-		{"a missing folder of one that is here", "base_model: folder/m\noutput_dir: out\ndataset: {path: folder/rows}\n", 3, []string{
-			"run.yaml:1:13: base_model: find model folder/m: there is no folder of that name", "run.yaml:3:17: dataset.path: find data set folder/rows: there is no file or folder of that name"}},
-		{"on the hub", "base_model: org/name@v1\noutput_dir: out\ndataset: {path: org/rows@v2}\n", 0, []string{"note: base_model: find model org/name@v1: ", "note: dataset.path: find data set org/rows: "}},
+		{"no rows", base + "dataset: {path: row.jsonl}\n", 3,
+			[]string{"run.yaml:3:17: dataset.path: open row.jsonl: no such file or directory; the nearest name is " +
+				"rows.jsonl", "1 problem in run.yaml; the configuration itself is right"}},
+		{"no validation rows", base + "dataset:\n  path: rows.jsonl\n  val_path: gone.jsonl\n", 3,
+			[]string{"run.yaml:5:13: dataset.val_path: open gone.jsonl: no such file or directory"}},
+		{"sources", base + "dataset:\n  sources:\n  - {path: rows.jsonl}\n  - {path: gone.jsonl}\n  val_sources: " +
+			"[{path: 'x*.jsonl'}]\n", 3, []string{
+			"run.yaml:6:12: dataset.sources[1].path: open gone.jsonl: no such file or directory",
+			"run.yaml:7:24: dataset.val_sources[0].path: no file matches x*.jsonl"}},
+		{"a split that is not there", base + "dataset: {sources: [{path: folder, split: test}]}\n", 3,
+			[]string{"dataset.sources[0].path: folder: "}},
+		{"a folder without data", base + "dataset: {path: nothing}\n", 3,
+			[]string{"run.yaml:3:17: dataset.path: the folder nothing "}},
+		{"no model", "base_model: ./m\noutput_dir: out\ndataset: {path: rows.jsonl}\n", 3,
+			[]string{"run.yaml:1:13: base_model: find model: the folder ./m does not exist"}},
+		{"a folder that is no model", "base_model: folder/train.jsonl\noutput_dir: out\ndataset: {path: rows.jsonl}\n",
+			3, []string{"run.yaml:1:13: base_model: find model: folder/train.jsonl is a file, expected a model " +
+				"folder or org/name"}},
+		{"no adapter", base + "dataset: {path: rows.jsonl}\nlora: {init_from: folder}\n", 3,
+			[]string{"run.yaml:4:19: lora.init_from: folder: no adapter folder in PEFT's format"}},
+		{"a missing folder of one that is here",
+			"base_model: folder/m\noutput_dir: out\ndataset: {path: folder/rows}\n", 3, []string{
+				"run.yaml:1:13: base_model: find model folder/m: there is no folder of that name",
+				"run.yaml:3:17: dataset.path: find data set folder/rows: there is no file or folder of that name"}},
+		{"on the hub", "base_model: org/name@v1\noutput_dir: out\ndataset: {path: org/rows@v2}\n", 0,
+			[]string{"note: base_model: find model org/name@v1: ", "note: dataset.path: find data set org/rows: "}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			write("run.yaml", c.config)

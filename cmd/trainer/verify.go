@@ -61,7 +61,8 @@ Exit code 0: equal; 1: different.`,
 	}
 	cmd.Flags().IntVar(&o.steps, "steps", verifySteps, "`STEPS` to replay; all where the run had fewer")
 	cmd.Flags().StringVar(&o.device, "device", "", "replay on another `DEVICE` (cpu, cuda) than the run's")
-	cmd.Flags().BoolVar(&o.windows, "windows", false, "train the micro-batches that training.record_windows recorded, not those of the data set")
+	cmd.Flags().BoolVar(&o.windows, "windows", false,
+		"train the micro-batches that training.record_windows recorded, not those of the data set")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the verdict as JSON")
 	workersVar(cmd, &o.workers)
 	c.downloadFlag(cmd)
@@ -78,7 +79,8 @@ func runVerify(ctx context.Context, c *console, o *verifyOptions) error {
 	}
 	was, err := replay.ReadManifest(o.run)
 	if errors.Is(err, fs.ErrNotExist) {
-		return usage(fmt.Errorf("%s holds no %s: a run writes it with its last step; finish it first (--resume auto)", o.run, replay.ManifestFile))
+		return usage(fmt.Errorf("%s holds no %s: a run writes it with its last step; finish it first (--resume auto)",
+			o.run, replay.ManifestFile))
 	}
 	if err != nil {
 		return usage(fmt.Errorf("%s: %w", o.run, err))
@@ -144,7 +146,8 @@ func printVerdict(c *console, v replay.Verdict) {
 	}
 	switch {
 	case v.Metrics != nil:
-		fmt.Fprintf(c.out, "metrics  DIFFER from the manifest's losses, %v: %s was changed after the run\n", v.Metrics, train.MetricsFile)
+		fmt.Fprintf(c.out, "metrics  DIFFER from the manifest's losses, %v: %s was changed after the run\n", v.Metrics,
+			train.MetricsFile)
 	case v.Checked:
 		fmt.Fprintf(c.out, "metrics  the losses of %s are those of the manifest, all %d\n", train.MetricsFile, v.Of)
 	default:
@@ -165,14 +168,16 @@ func printFiles(c *console, v replay.Verdict) {
 		if d.Now == "" {
 			fmt.Fprintf(c.out, "files    DIFFER from the manifest: %s is gone\n", d.What)
 		} else {
-			fmt.Fprintf(c.out, "files    DIFFER from the manifest: %s was changed after the run: SHA-256 %s, was %s\n", d.What, d.Now, d.Was)
+			fmt.Fprintf(c.out, "files    DIFFER from the manifest: %s was changed after the run: SHA-256 %s, was %s\n",
+				d.What, d.Now, d.Was)
 		}
 	}
 	switch {
 	case v.Files.Compared == 0:
 		fmt.Fprintln(c.out, "files    not compared: the manifest has no hashes of them")
 	case len(v.Files.Changed) == 0:
-		fmt.Fprintf(c.out, "files    the %d of adapter and last checkpoint are as the run wrote them\n", v.Files.Compared)
+		fmt.Fprintf(c.out, "files    the %d of adapter and last checkpoint are as the run wrote them\n",
+			v.Files.Compared)
 	}
 	if len(v.Files.Gone) > 0 {
 		fmt.Fprintf(c.out, "files    not compared, their folder is gone: %s\n", strings.Join(v.Files.Gone, ", "))

@@ -15,7 +15,8 @@ import (
 
 func TestVerifyCommand(t *testing.T) {
 	dir := t.TempDir()
-	if code, _, errOut := trainer(t, dir, nil, "", append([]string{"train", "-q", "--set", "output_dir=run", "--set", "training.logging_steps=1"}, small...)...); code != 0 {
+	if code, _, errOut := trainer(t, dir, nil, "", append([]string{"train", "-q", "--set", "output_dir=run", "--set",
+		"training.logging_steps=1"}, small...)...); code != 0 {
 		t.Fatal(errOut)
 	}
 	before, err := os.ReadDir(filepath.Join(dir, "run"))
@@ -34,8 +35,10 @@ func TestVerifyCommand(t *testing.T) {
 			t.Errorf("verify %v: exit code %d, want %d with %q:\n%s%s", args, got, code, out, text, errOut)
 		}
 	}
-	check(0, "steps    3 of 3 replayed\nrows     equal, bit for bit\nlosses   equal, bit for bit\nmetrics  the losses of metrics.jsonl are those of the manifest, all 3\n"+
-		"files    the 7 of adapter and last checkpoint are as the run wrote them\nadapter  the replay's is the run's, byte for byte\nmade by  the same program", "run")
+	check(0, "steps    3 of 3 replayed\nrows     equal, bit for bit\nlosses   equal, bit for bit\nmetrics  the "+
+		"losses of metrics.jsonl are those of the manifest, all 3\n"+
+		"files    the 7 of adapter and last checkpoint are as the run wrote them\nadapter  the replay's is the "+
+		"run's, byte for byte\nmade by  the same program", "run")
 	checkFilesChanged(t, filepath.Join(dir, "run"), check)
 	check(0, "steps    2 of 3 replayed", "run/", "--steps", "2", "--workers", "1")
 	check(0, `"equal": true`, "run", "--json")
@@ -54,8 +57,10 @@ func TestVerifyCommand(t *testing.T) {
 		code int
 		says string
 	}{
-		regexp.MustCompile(`("step":3,.*?"loss":)[0-9.]+`).ReplaceAllString(string(lines), "${1}0.5"): {1, "losses   equal, bit for bit\nmetrics  DIFFER from the manifest's losses, first at step 3"},
-		regexp.MustCompile(`"step":2,`).ReplaceAllString(string(lines), `"step":7,`):                  {0, "metrics  not compared: metrics.jsonl has no line for each step"},
+		regexp.MustCompile(`("step":3,.*?"loss":)[0-9.]+`).ReplaceAllString(string(lines), "${1}0.5"): {1,
+			"losses   equal, bit for bit\nmetrics  DIFFER from the manifest's losses, first at step 3"},
+		regexp.MustCompile(`"step":2,`).ReplaceAllString(string(lines), `"step":7,`): {0,
+			"metrics  not compared: metrics.jsonl has no line for each step"},
 	} {
 		if text == string(lines) {
 			t.Fatal("nothing was changed")
@@ -77,8 +82,10 @@ func TestVerifyCommand(t *testing.T) {
 	if err := m.Write(filepath.Join(dir, "run")); err != nil {
 		t.Fatal(err)
 	}
-	check(1, "steps    2 of 3 replayed\nrows     equal, bit for bit\nlosses   DIFFER, first at step 2\nmetrics  DIFFER from the manifest's losses, first at step 2: metrics.jsonl was changed after the run\n"+
-		"files    the 7 of adapter and last checkpoint are as the run wrote them\ndiffers  software.driver: , was 570.0\n", "run")
+	check(1, "steps    2 of 3 replayed\nrows     equal, bit for bit\nlosses   DIFFER, first at step 2\nmetrics  "+
+		"DIFFER from the manifest's losses, first at step 2: metrics.jsonl was changed after the run\n"+
+		"files    the 7 of adapter and last checkpoint are as the run wrote them\ndiffers  software.driver: , was "+
+		"570.0\n", "run")
 	check(1, `"different_at": 2`, "run", "--json")
 
 	check(2, "verify takes one argument, the output folder of a run; got 0")
@@ -91,7 +98,8 @@ func TestVerifyCommand(t *testing.T) {
 	if err := os.Remove(manifest); err != nil {
 		t.Fatal(err)
 	}
-	check(2, "run holds no run_manifest.json: a run writes it with its last step; finish it first (--resume auto)", "run")
+	check(2, "run holds no run_manifest.json: a run writes it with its last step; finish it first (--resume auto)",
+		"run")
 }
 
 // checkFilesChanged: a byte that changed in a file that the run left is named, and so is a file that is gone.
@@ -101,10 +109,14 @@ func checkFilesChanged(t *testing.T, run string, check func(code int, out string
 		changed, gone string
 		code          int // when it is gone
 	}{
-		"adapter_model.safetensors":          {"adapter_model.safetensors was changed after the run: SHA-256 ", "adapter_model.safetensors is gone\n", 1},
-		"adapter_config.json":                {"adapter_config.json was changed after the run: SHA-256 ", "adapter_config.json is gone\n", 1},
-		"tokenizer.json":                     {"tokenizer.json was changed after the run: SHA-256 ", "tokenizer.json is gone\n", 1},
-		"checkpoint-3/optimizer.safetensors": {"checkpoint-3/optimizer.safetensors was changed after the run: SHA-256 ", "checkpoint-3/optimizer.safetensors is gone\n", 1},
+		"adapter_model.safetensors": {"adapter_model.safetensors was changed after the run: SHA-256 ",
+			"adapter_model.safetensors is gone\n", 1},
+		"adapter_config.json": {"adapter_config.json was changed after the run: SHA-256 ",
+			"adapter_config.json is gone\n", 1},
+		"tokenizer.json": {"tokenizer.json was changed after the run: SHA-256 ",
+			"tokenizer.json is gone\n", 1},
+		"checkpoint-3/optimizer.safetensors": {"checkpoint-3/optimizer.safetensors was changed after the run: SHA-256 ",
+			"checkpoint-3/optimizer.safetensors is gone\n", 1},
 	} {
 		file := filepath.Join(run, filepath.FromSlash(name))
 		was, err := os.ReadFile(file)
@@ -129,7 +141,9 @@ func checkFilesChanged(t *testing.T, run string, check func(code int, out string
 	if err := os.Rename(saved, saved+"-elsewhere"); err != nil {
 		t.Fatal(err)
 	}
-	check(0, "files    the 5 of adapter and last checkpoint are as the run wrote them\nfiles    not compared, their folder is gone: checkpoint-3/adapter_model.safetensors, checkpoint-3/optimizer.safetensors\n", "run", "--steps", "1")
+	check(0, "files    the 5 of adapter and last checkpoint are as the run wrote them\nfiles    not compared, their "+
+		"folder is gone: checkpoint-3/adapter_model.safetensors, checkpoint-3/optimizer.safetensors\n", "run",
+		"--steps", "1")
 	if err := os.Rename(saved+"-elsewhere", saved); err != nil {
 		t.Fatal(err)
 	}
@@ -142,8 +156,9 @@ func checkFilesChanged(t *testing.T, run string, check func(code int, out string
 		code int
 		says string
 	}{
-		"":                          {0, "files    not compared: the manifest has no hashes of them\n"},
-		"../outside":                {1, `run_manifest.json: files_sha256: "../outside" is no path in the run's folder`},
+		"": {0, "files    not compared: the manifest has no hashes of them\n"},
+		"../outside": {1,
+			`run_manifest.json: files_sha256: "../outside" is no path in the run's folder`},
 		"adapter_model.safetensors": {1, "adapter  DIFFERS: the replay's is another than the run wrote\n"},
 	} {
 		if m.Files = nil; sums != "" {

@@ -39,7 +39,8 @@ func buildOf(info *debug.BuildInfo) build {
 		settings[s.Key] = s.Value
 	}
 	at, _ := time.Parse(time.RFC3339, settings["vcs.time"]) //nolint:errcheck // zero then
-	b := build{At: at, Version: info.Main.Version, Commit: settings["vcs.revision"], Dirty: settings["vcs.modified"] == "true"}
+	b := build{At: at, Version: info.Main.Version, Commit: settings["vcs.revision"],
+		Dirty: settings["vcs.modified"] == "true"}
 	if b.Version != "" && b.Version != "(devel)" {
 		return b
 	}
@@ -66,7 +67,8 @@ func buildKind() string {
 
 // versionLine is what a person reads.
 func versionLine() string {
-	return fmt.Sprintf("trainer %s (%s build, %s, %s/%s)", version(), buildKind(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+	return fmt.Sprintf("trainer %s (%s build, %s, %s/%s)", version(), buildKind(), runtime.Version(), runtime.GOOS,
+		runtime.GOARCH)
 }
 
 type versionJSON struct {
@@ -88,7 +90,8 @@ func newVersion(c *console) *cobra.Command {
 		Args: noArguments,
 		RunE: func(*cobra.Command, []string) error {
 			if asJSON {
-				return writeJSON(c.out, versionJSON{built.Version, built.Commit, built.Dirty, buildKind(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH})
+				return writeJSON(c.out, versionJSON{built.Version, built.Commit, built.Dirty, buildKind(),
+					runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH})
 			}
 			_, err := fmt.Fprintln(c.out, versionLine())
 			return err

@@ -5,8 +5,8 @@ import (
 	"math"
 )
 
-// Blocks of 32 numbers with one scale in F16, as ggml defines them: Q8_0 and Q5_0, Q4_0 are scale * code, the last two with codes
-// less 16 and 8; Q5_1 is scale * code + minimum. Multiplications and sums of float32 are rounded one by one.
+// Blocks of 32 numbers with one scale in F16, as ggml defines them: Q8_0 and Q5_0, Q4_0 are scale * code, the last two
+// with codes less 16 and 8; Q5_1 is scale * code + minimum. Multiplications and sums of float32 are rounded one by one.
 
 func abs32(x float32) float32 { return math.Float32frombits(math.Float32bits(x) &^ (1 << 31)) }
 

@@ -20,8 +20,10 @@ import (
 // sample is a header with every kind of value.
 func sample() Header {
 	return Header{KVs: []KV{
-		{"general.architecture", "llama"}, {"a.bool", true}, {"a.u32", uint32(7)}, {"a.i32", int32(-7)}, {"a.u64", uint64(1) << 40}, {"a.f32", float32(1e-5)},
-		{"a.strings", []string{"", "a", "▁b"}}, {"a.floats", []float32{1, float32(math.Inf(-1))}}, {"a.ints", []int32{-1, 2}}, {"a.uints", []uint32{1}},
+		{"general.architecture", "llama"}, {"a.bool", true}, {"a.u32", uint32(7)}, {"a.i32", int32(-7)},
+		{"a.u64", uint64(1) << 40}, {"a.f32", float32(1e-5)},
+		{"a.strings", []string{"", "a", "▁b"}}, {"a.floats", []float32{1, float32(math.Inf(-1))}},
+		{"a.ints", []int32{-1, 2}}, {"a.uints", []uint32{1}},
 		{"a.bools", []bool{true, false}}, {"a.bytes", []uint8{1, 2, 3}},
 	}, Tensors: []Tensor{{"w", Q8_0, []int{64, 3}}, {"n", F32, []int{5}}, {"e", Q4_K, []int{256, 2, 2}}}}
 }
@@ -53,7 +55,8 @@ func TestWriteAndRead(t *testing.T) {
 	}
 	for i := range h.Tensors {
 		data, err := io.ReadAll(f.Data(i))
-		if err != nil || int64(len(data)) != h.Tensors[i].Bytes() || bytes.Count(data, []byte{byte(i + 1)}) != len(data) {
+		if err != nil || int64(len(data)) != h.Tensors[i].Bytes() ||
+			bytes.Count(data, []byte{byte(i + 1)}) != len(data) {
 			t.Errorf("tensor %d: %d bytes, %v", i, len(data), err)
 		}
 	}
@@ -75,7 +78,9 @@ func TestFailedWriteLeavesNothing(t *testing.T) {
 	}{
 		"stopped": {stopped, func(i int, w io.Writer) error { stop(); return fill(h)(i, w) }, "context canceled"},
 		"broken":  {context.Background(), func(int, io.Writer) error { return broken }, "broken"},
-		"short":   {context.Background(), func(int, io.Writer) error { return nil }, "tensor w: 0 bytes were made of 204"},
+		"short": {context.Background(), func(int, io.Writer) error {
+			return nil
+		}, "tensor w: 0 bytes were made of 204"},
 	} {
 		dir := t.TempDir()
 		path := filepath.Join(dir, "m.gguf")
@@ -118,7 +123,8 @@ func TestChangedOnDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	data, _ := os.ReadFile(path)
-	for name, at := range map[string]int{"tensor e differs": len(data) - 10, "the header differs": bytes.Index(data, []byte("a.u64"))} {
+	for name, at := range map[string]int{"tensor e differs": len(data) - 10, "the header differs": bytes.Index(data,
+		[]byte("a.u64"))} {
 		changed := bytes.Clone(data)
 		changed[at] ^= 1
 		if err := os.WriteFile(path, changed, 0o644); err != nil {
@@ -180,23 +186,24 @@ func TestBrokenFiles(t *testing.T) {
 	}
 	where := func(s string) int { return bytes.Index(good, []byte(s)) }
 	for want, data := range map[string][]byte{
-		"it does not begin with GGUF":                                  set(0, 'X'),
-		"it has version 9":                                             set(4, 9),
-		"it claims 18446744073709551615 tensors":                       set(8, 255, 255, 255, 255, 255, 255, 255, 255),
-		"the file ends within its header":                              good[:where("a.bool")+8],
-		"a text of 5 bytes does not fit into the 4 that":               good[:100],
-		"is cut short":                                                 good[:len(good)-200],
-		"stand behind the last tensor":                                 append(bytes.Clone(good), make([]byte, 100)...),
-		"values of type 77 are not read":                               set(where("a.bool")+6, 77),
-		"a truth value is 2":                                           set(where("a.bool")+10, 2),
-		"lists of type 9 are not read":                                 set(where("a.strings")+13, 9),
-		"a list of 1099511627776 elements is too long":                 set(where("a.floats")+16, 0, 0, 0, 0, 0, 1),
-		"a list of 1048576 elements does not fit":                      set(where("a.floats")+16, 0, 0, 16, 0, 0, 0),
-		"a text of 1099511627777 bytes is too long":                    set(where("general.arch")-8, 1, 0, 0, 0, 0, 1),
-		"has 9 dimensions":                                             set(where("w\x02\x00")+1, 9),
-		"has a dimension of 0":                                         set(where("w\x02\x00")+5, 0),
-		`tensor "w" of F32 with the shape [1082130432 3] does not fit`: set(where("w\x02\x00")+5, append([]byte{0, 0, 128, 64, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0}, 0)...),
-		"begins at byte":                                               set(where("w\x02\x00")+25, 32),
+		"it does not begin with GGUF":                    set(0, 'X'),
+		"it has version 9":                               set(4, 9),
+		"it claims 18446744073709551615 tensors":         set(8, 255, 255, 255, 255, 255, 255, 255, 255),
+		"the file ends within its header":                good[:where("a.bool")+8],
+		"a text of 5 bytes does not fit into the 4 that": good[:100],
+		"is cut short":                                   good[:len(good)-200],
+		"stand behind the last tensor":                   append(bytes.Clone(good), make([]byte, 100)...),
+		"values of type 77 are not read":                 set(where("a.bool")+6, 77),
+		"a truth value is 2":                             set(where("a.bool")+10, 2),
+		"lists of type 9 are not read":                   set(where("a.strings")+13, 9),
+		"a list of 1099511627776 elements is too long":   set(where("a.floats")+16, 0, 0, 0, 0, 0, 1),
+		"a list of 1048576 elements does not fit":        set(where("a.floats")+16, 0, 0, 16, 0, 0, 0),
+		"a text of 1099511627777 bytes is too long":      set(where("general.arch")-8, 1, 0, 0, 0, 0, 1),
+		"has 9 dimensions":                               set(where("w\x02\x00")+1, 9),
+		"has a dimension of 0":                           set(where("w\x02\x00")+5, 0),
+		`tensor "w" of F32 with the shape [1082130432 3] does not fit`: set(where("w\x02\x00")+5,
+			append([]byte{0, 0, 128, 64, 0, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0}, 0)...),
+		"begins at byte": set(where("w\x02\x00")+25, 32),
 	} {
 		if _, err := Read(bytes.NewReader(data), int64(len(data))); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
@@ -207,8 +214,8 @@ func TestBrokenFiles(t *testing.T) {
 	}
 }
 
-// TestEveryByte: a file that ends anywhere is refused, and one of which any byte of the header is another is refused or is that
-// other file, without a panic and with memory that is bounded by the file's size.
+// TestEveryByte: a file that ends anywhere is refused, and one of which any byte of the header is another is refused or
+// is that other file, without a panic and with memory that is bounded by the file's size.
 func TestEveryByte(t *testing.T) {
 	good := encoded(t, sample())
 	read := func(what string, data []byte) (*File, error) {

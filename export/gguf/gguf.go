@@ -1,5 +1,5 @@
-// Package gguf reads and writes GGUF version 3, the file of llama.cpp and what is built on it: key-values, tensors by name, and
-// their blocks of quantised numbers. The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
+// Package gguf reads and writes GGUF version 3, the file of llama.cpp and what is built on it: key-values, tensors by
+// name, and their blocks of quantised numbers. The format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
 package gguf
 
 import (
@@ -20,7 +20,8 @@ const (
 	maxDims   = 4
 )
 
-// KV is a key and its value: bool, uint32, int32, uint64, float32, string, or a list of bool, int32, uint32, float32, uint8 or string.
+// KV is a key and its value: bool, uint32, int32, uint64, float32, string, or a list of bool, int32, uint32, float32,
+// uint8 or string.
 type KV struct {
 	Key   string
 	Value any
@@ -124,7 +125,8 @@ func (h Header) check() error {
 			}
 		}
 		if t.Shape[0]%t.Type.Block() != 0 {
-			return fmt.Errorf("tensor %s: rows of %d numbers are no whole number of blocks of %d, which %v has", t.Name, t.Shape[0], t.Type.Block(), t.Type)
+			return fmt.Errorf("tensor %s: rows of %d numbers are no whole number of blocks of %d, which %v has", t.Name,
+				t.Shape[0], t.Type.Block(), t.Type)
 		}
 		names[t.Name] = true
 	}
@@ -160,13 +162,16 @@ func appendValue(b []byte, value any) ([]byte, error) {
 	case []bool:
 		return appendList(b, kindBool, v, func(b []byte, x bool) []byte { return append(b, boolByte(x)) }), nil
 	case []uint8:
-		return append(le.AppendUint64(le.AppendUint32(le.AppendUint32(b, kindArray), kindUint8), uint64(len(v))), v...), nil
+		return append(le.AppendUint64(le.AppendUint32(le.AppendUint32(b, kindArray), kindUint8), uint64(len(v))), v...),
+			nil
 	case []int32:
 		return appendList(b, kindInt32, v, func(b []byte, x int32) []byte { return le.AppendUint32(b, uint32(x)) }), nil
 	case []uint32:
 		return appendList(b, kindUint32, v, le.AppendUint32), nil
 	case []float32:
-		return appendList(b, kindFloat32, v, func(b []byte, x float32) []byte { return le.AppendUint32(b, math.Float32bits(x)) }), nil
+		return appendList(b, kindFloat32, v, func(b []byte, x float32) []byte {
+			return le.AppendUint32(b, math.Float32bits(x))
+		}), nil
 	case []string:
 		return appendList(b, kindString, v, appendString), nil
 	case nil:

@@ -74,7 +74,8 @@ func Read(r io.ReaderAt, size int64) (*File, error) {
 	}
 	tensors, kvs := c.u64(), c.u64()
 	if c.err == nil && (tensors > maxTensors || kvs > maxKVs) {
-		return nil, fmt.Errorf("it claims %d tensors and %d keys; up to %d and %d are read", tensors, kvs, maxTensors, maxKVs)
+		return nil, fmt.Errorf("it claims %d tensors and %d keys; up to %d and %d are read", tensors, kvs,
+			maxTensors, maxKVs)
 	}
 	f := &File{r: r}
 	for i := uint64(0); i < kvs && c.err == nil; i++ {
@@ -105,7 +106,8 @@ func Read(r io.ReaderAt, size int64) (*File, error) {
 		t.Type = Type(c.u32())
 		offsets = append(offsets, c.u64())
 		if c.err == nil && !fits(t, size) {
-			return nil, fmt.Errorf("tensor %q of %v with the shape %v does not fit into the file's %d bytes", t.Name, t.Type, t.Shape, size)
+			return nil, fmt.Errorf("tensor %q of %v with the shape %v does not fit into the file's %d bytes", t.Name,
+				t.Type, t.Shape, size)
 		}
 		f.Tensors = append(f.Tensors, t)
 	}
@@ -142,7 +144,8 @@ func (f *File) place(offsets []uint64, start, size int64) error {
 	next := start
 	for i, t := range f.Tensors {
 		if at := offsets[i]; at != uint64(next-start) {
-			return fmt.Errorf("tensor %q begins at byte %d, where the tensor before it puts it at %d", t.Name, at, next-start)
+			return fmt.Errorf("tensor %q begins at byte %d, where the tensor before it puts it at %d", t.Name,
+				at, next-start)
 		}
 		f.offsets = append(f.offsets, next)
 		if next += t.Bytes(); next > size {
@@ -239,7 +242,8 @@ func (c *cursor) value() any {
 
 func (c *cursor) list() any {
 	kind, n := c.u32(), c.u64()
-	smallest := map[uint32]uint64{kindBool: 1, kindUint8: 1, kindInt32: 4, kindUint32: 4, kindFloat32: 4, kindString: 8}[kind]
+	smallest := map[uint32]uint64{kindBool: 1, kindUint8: 1, kindInt32: 4, kindUint32: 4, kindFloat32: 4,
+		kindString: 8}[kind]
 	if c.err == nil && smallest == 0 {
 		c.err = fmt.Errorf("lists of type %d are not read", kind)
 	}

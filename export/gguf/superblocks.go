@@ -2,9 +2,10 @@ package gguf
 
 import "math"
 
-// Super-blocks of 256 numbers. Q4_K and Q5_K: 8 blocks of 32, each scale * code - minimum, whose scales and minima are 6-bit codes
-// of two numbers in F16. Q6_K: 16 blocks of 16, scale * (code - 32), scales 8-bit codes of one. The search for scales minimises the
-// weighted square error as ggml's reference quantiser does; float32 throughout, rounded one by one, so that codes are equal to its.
+// Super-blocks of 256 numbers. Q4_K and Q5_K: 8 blocks of 32, each scale * code - minimum, whose scales and minima are
+// 6-bit codes of two numbers in F16. Q6_K: 16 blocks of 16, scale * (code - 32), scales 8-bit codes of one. The search
+// for scales minimises the weighted square error as ggml's reference quantiser does; float32 throughout, rounded one by
+// one, so that codes are equal to its.
 
 const (
 	superBlock = 256
@@ -16,8 +17,8 @@ func nearest(x float32) int {
 	return int(math.Float32bits(x+12582912)&0x7fffff) - 0x400000
 }
 
-// affine finds scale and minimum (stored as a number not below zero) of a block, as codes 0 to most: the start is the range, then
-// the least-squares fit of codes by trial scales, whose count and distance steps, first and step say.
+// affine finds scale and minimum (stored as a number not below zero) of a block, as codes 0 to most: the start is the
+// range, then the least-squares fit of codes by trial scales, whose count and distance steps, first and step say.
 func affine(x []float32, most int, codes []uint8, first float32, steps int) (scale, minimum float32) {
 	var squares float32
 	for _, v := range x {

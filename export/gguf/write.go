@@ -30,9 +30,11 @@ func (h Header) Size() (int64, error) {
 }
 
 // Write makes a file of a header and of the bytes that fill writes for tensor after tensor. It is written in the folder
-// beside, on the same disk, read back and compared, and then gets its name; a run that fails or is stopped leaves nothing. The error is ErrExists where there is a
-// file that may not be overwritten, and an *atomicfile.FullError where the disk has no room.
-func Write(ctx context.Context, path, beside string, h Header, overwrite bool, fill func(i int, w io.Writer) error) error {
+// beside, on the same disk, read back and compared, and then gets its name; a run that fails or is stopped leaves
+// nothing. The error is ErrExists where there is a file that may not be overwritten, and an *atomicfile.FullError where
+// the disk has no room.
+func Write(ctx context.Context, path, beside string, h Header, overwrite bool,
+	fill func(i int, w io.Writer) error) error {
 	if info, err := os.Lstat(path); err == nil && (!overwrite || info.IsDir()) {
 		return ErrExists
 	}

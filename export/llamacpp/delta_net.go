@@ -2,8 +2,9 @@ package llamacpp
 
 import "math"
 
-// tiled is the order of value heads that llama.cpp repeats key heads to: the first of each key head's, then the second of each, where a
-// checkpoint has those of a key head together. It leaves the rows before from, those of queries and keys; nil = both are the same.
+// tiled is the order of value heads that llama.cpp repeats key heads to: the first of each key head's, then the second
+// of each, where a checkpoint has those of a key head together. It leaves the rows before from, those of queries and
+// keys; nil = both are the same.
 func (p *Plan) tiled(size, from int) func(int) int {
 	keys := p.c.DeltaNet.KeyHeads
 	each := p.c.DeltaNet.ValueHeads / keys
@@ -90,7 +91,8 @@ func (p *Plan) interval() int {
 		return n
 	}
 	for i := range p.c.NumLayers {
-		p.need(p.c.LinearLayer(i) == ((i+1)%n != 0), "layer %d: llama.cpp has attention in each %d. layer and linear attention in all others", i, n)
+		p.need(p.c.LinearLayer(i) == ((i+1)%n != 0),
+			"layer %d: llama.cpp has attention in each %d. layer and linear attention in all others", i, n)
 	}
 	return n
 }
@@ -100,9 +102,11 @@ func (p *Plan) qwen35s(mlp func(i int, to, from string)) {
 	d := p.c.DeltaNet
 	p.silu()
 	p.need(!p.c.QKVBias && !p.c.OBias, "attention_bias, where llama.cpp has no biases")
-	p.need(d.KeySize == d.ValueSize, "linear_key_head_dim %d and linear_value_head_dim %d, where llama.cpp has one size", d.KeySize, d.ValueSize)
+	p.need(d.KeySize == d.ValueSize,
+		"linear_key_head_dim %d and linear_value_head_dim %d, where llama.cpp has one size", d.KeySize, d.ValueSize)
 	if p.c.RMSNormEps > 1e-5 {
-		p.note("rms_norm_eps = %g bounds the lengths of linear attention's queries and keys in llama.cpp, where the model adds 1e-6 to their squares: short ones differ", p.c.RMSNormEps)
+		p.note("rms_norm_eps = %g bounds the lengths of linear attention's queries and keys in llama.cpp, where the "+
+			"model adds 1e-6 to their squares: short ones differ", p.c.RMSNormEps)
 	}
 	switch p.c.RopeScaling.Type {
 	case "", "default", "linear", "yarn":
@@ -116,7 +120,8 @@ func (p *Plan) qwen35s(mlp func(i int, to, from string)) {
 	p.set("ssm.group_count", d.KeyHeads)
 	p.set("ssm.time_step_rank", d.ValueHeads)
 	p.set("ssm.inner_size", d.ValueHeads*d.ValueSize)
-	turned := p.c.RotaryColumns() / 2 // shared among the three places of a part of an image, one by one: of a text they are the same
+	// shared among the three places of a part of an image, one by one: of a text they are the same
+	turned := p.c.RotaryColumns() / 2
 	p.set("rope.dimension_sections", []int32{int32(turned+2) / 3, int32(turned+1) / 3, int32(turned) / 3, 0})
 	p.outer(1, false)
 	p.layers(func(i int, to, from string) {

@@ -7,7 +7,8 @@ import (
 
 // square says that heads make up the width, for architectures that know no other size.
 func (p *Plan) square() {
-	p.need(p.c.HeadDim*p.c.NumHeads == p.c.HiddenSize, "%d heads of %d are not hidden_size %d", p.c.NumHeads, p.c.HeadDim, p.c.HiddenSize)
+	p.need(p.c.HeadDim*p.c.NumHeads == p.c.HiddenSize, "%d heads of %d are not hidden_size %d", p.c.NumHeads,
+		p.c.HeadDim, p.c.HiddenSize)
 }
 
 func (p *Plan) silu() {
@@ -18,7 +19,8 @@ func (p *Plan) silu() {
 func (p *Plan) unwindowed() {
 	for i := range p.c.NumLayers {
 		if w := p.c.Window(i); w > 0 && w < p.c.MaxPositions {
-			p.note("a sliding window of %d tokens: llama.cpp's %s attends to all tokens, so longer texts differ", w, p.Architecture)
+			p.note("a sliding window of %d tokens: llama.cpp's %s attends to all tokens, so longer texts differ", w,
+				p.Architecture)
 		}
 	}
 }
@@ -118,7 +120,8 @@ func olmo2(p *Plan) {
 
 // gemmas are what Gemma's generations have in common: norms are stored less one.
 func (p *Plan) gemmas(postNorms, headNorms bool) {
-	p.need(p.c.HiddenAct == "gelu_pytorch_tanh", "the activation %s, where llama.cpp has gelu_pytorch_tanh", p.c.HiddenAct)
+	p.need(p.c.HiddenAct == "gelu_pytorch_tanh", "the activation %s, where llama.cpp has gelu_pytorch_tanh",
+		p.c.HiddenAct)
 	p.need(!p.c.OBias, "a bias on the output projection")
 	p.need(p.c.TieEmbeddings, "a head apart from the embeddings")
 	p.outer(1, false)
@@ -149,15 +152,16 @@ func gemma(p *Plan) {
 	p.gemmas(false, false)
 }
 
-// scores checks the divisor of attention scores, which llama.cpp takes from the sizes: the width over the heads in the models of
-// 27B, which it tells by their count of layers, else the head size.
+// scores checks the divisor of attention scores, which llama.cpp takes from the sizes: the width over the heads in the
+// models of 27B, which it tells by their count of layers, else the head size.
 func (p *Plan) scores(layersOf27B int) {
 	size := p.c.HeadDim
 	if p.c.NumLayers == layersOf27B {
 		size = p.c.HiddenSize / p.c.NumHeads
 	}
 	want := 1 / math.Sqrt(float64(size))
-	p.need(math.Abs(p.c.AttentionScale-want) < 1e-9, "query_pre_attn_scalar = %g, where llama.cpp has %d", 1/(p.c.AttentionScale*p.c.AttentionScale), size)
+	p.need(math.Abs(p.c.AttentionScale-want) < 1e-9, "query_pre_attn_scalar = %g, where llama.cpp has %d",
+		1/(p.c.AttentionScale*p.c.AttentionScale), size)
 }
 
 func gemma2(p *Plan) {
@@ -178,7 +182,8 @@ func gemma3(p *Plan) {
 	}
 	p.windows()
 	if local, own := p.c.LocalRope(); own {
-		p.need(local.RopeScaling.Type == "" || local.RopeScaling.Type == "default", "rotary scaling of type %s in layers with a window", local.RopeScaling.Type)
+		p.need(local.RopeScaling.Type == "" || local.RopeScaling.Type == "default",
+			"rotary scaling of type %s in layers with a window", local.RopeScaling.Type)
 		p.set("rope.freq_base_swa", local.RopeTheta)
 	}
 	p.gemmas(true, true)
@@ -189,7 +194,8 @@ func phi3(p *Plan) {
 	p.square()
 	p.unwindowed()
 	if part := p.c.PartialRotary; part > 0 {
-		p.need(int(float64(p.c.HeadDim)*part)%2 == 0, "partial_rotary_factor = %g makes an odd number of a head's %d columns", part, p.c.HeadDim)
+		p.need(int(float64(p.c.HeadDim)*part)%2 == 0,
+			"partial_rotary_factor = %g makes an odd number of a head's %d columns", part, p.c.HeadDim)
 	}
 	p.rope()
 	p.outer(0, false)
@@ -266,7 +272,9 @@ func qwen3MoE(p *Plan) {
 	p.mixture(true)
 	p.need(!p.c.OBias, "a bias on the output projection")
 	p.set("expert_feed_forward_length", p.c.ExpertSize)
-	p.decoder(false, true, func(_ int, to, from string) { p.mixed(to, from+"mlp.", "gate_proj", "up_proj", "down_proj") })
+	p.decoder(false, true, func(_ int, to, from string) {
+		p.mixed(to, from+"mlp.", "gate_proj", "up_proj", "down_proj")
+	})
 }
 
 // shared adds the keys of experts beside which there is a shared one.
@@ -312,7 +320,8 @@ func gptOSS(p *Plan) {
 		for _, e := range []struct {
 			to, from    string
 			first, step int
-		}{{"ffn_gate_exps", "gate_up_proj", 0, 2}, {"ffn_up_exps", "gate_up_proj", 1, 2}, {"ffn_down_exps", "down_proj", 0, 1}} {
+		}{{"ffn_gate_exps", "gate_up_proj", 0, 2}, {"ffn_up_exps", "gate_up_proj", 1, 2},
+			{"ffn_down_exps", "down_proj", 0, 1}} {
 			p.transposed(to+e.to, from+"mlp.experts."+e.from, e.first, e.step)
 			p.transposedBias(to+e.to, from+"mlp.experts."+e.from+"_bias", e.first, e.step)
 		}

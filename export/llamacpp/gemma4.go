@@ -6,15 +6,19 @@ import (
 	"github.com/tierlora/tierlora/model"
 )
 
-// unturned divides a frequency that is zero: the angle of any position is below what a float32 of its cosine or sine can tell from none.
+// unturned divides a frequency that is zero: the angle of any position is below what a float32 of its cosine or sine
+// can tell from none.
 const unturned = 1e30
 
-// gemma4 has norms that are stored whole, heads of two sizes, and layers whose keys and values are those of an earlier one.
+// gemma4 has norms that are stored whole, heads of two sizes, and layers whose keys and values are those of an earlier
+// one.
 func gemma4(p *Plan) {
 	g := p.c.Gemma4
-	p.need(p.c.HiddenAct == "gelu_pytorch_tanh", "the activation %s, where llama.cpp has gelu_pytorch_tanh", p.c.HiddenAct)
+	p.need(p.c.HiddenAct == "gelu_pytorch_tanh", "the activation %s, where llama.cpp has gelu_pytorch_tanh",
+		p.c.HiddenAct)
 	p.need(!p.c.QKVBias && !p.c.OBias, "attention_bias, where llama.cpp has no biases")
-	p.need(g.PerLayerInput == 0 || g.PerLayerVocab >= p.c.VocabSize, "vocab_size_per_layer_input %d, where llama.cpp has vocab_size %d", g.PerLayerVocab, p.c.VocabSize)
+	p.need(g.PerLayerInput == 0 || g.PerLayerVocab >= p.c.VocabSize,
+		"vocab_size_per_layer_input %d, where llama.cpp has vocab_size %d", g.PerLayerVocab, p.c.VocabSize)
 	p.set("attention.key_length", g.FullHeadDim)
 	p.set("attention.value_length", g.FullHeadDim)
 	p.set("attention.key_length_swa", p.c.HeadDim)
@@ -72,8 +76,8 @@ func (p *Plan) gemma4Experts(to, from string) {
 	p.put(to+"ffn_down_exps.scale", from+"router.per_expert_scale", true, nil, 0)
 }
 
-// gemma4Layers says what differs from layer to layer, and checks whose keys and values the last ones attend to: in llama.cpp those of
-// the two layers before them, of which the latter has no window.
+// gemma4Layers says what differs from layer to layer, and checks whose keys and values the last ones attend to: in
+// llama.cpp those of the two layers before them, of which the latter has no window.
 func (p *Plan) gemma4Layers() {
 	g := p.c.Gemma4
 	own := p.c.NumLayers - g.SharedKV
@@ -91,19 +95,23 @@ func (p *Plan) gemma4Layers() {
 		if p.c.Window(i) > 0 {
 			there = own - 2
 		}
-		p.need(p.c.KVLayer(i) == there, "layer %d attends to keys and values of layer %d, where llama.cpp takes those of layer %d", i, p.c.KVLayer(i), there)
+		p.need(p.c.KVLayer(i) == there,
+			"layer %d attends to keys and values of layer %d, where llama.cpp takes those of layer %d", i,
+			p.c.KVLayer(i), there)
 	}
 	p.set("attention.head_count_kv", heads)
 	p.set("feed_forward_length", inner)
 }
 
-// gemma4Ropes adds the rotation of full layers, with what divides its frequencies, and that of windowed ones, which llama.cpp does not scale.
+// gemma4Ropes adds the rotation of full layers, with what divides its frequencies, and that of windowed ones, which
+// llama.cpp does not scale.
 func (p *Plan) gemma4Ropes() {
 	p.set("rope.dimension_count", p.c.Gemma4.FullHeadDim)
 	p.set("rope.dimension_count_swa", p.c.HeadDim)
 	p.set("rope.freq_base_swa", p.c.LocalRopeTheta)
 	local, _ := p.c.LocalRope()
-	p.need(local.RopeScaling.Type == "" || local.RopeScaling.Type == "default", "rotary scaling of type %s in layers with a window", local.RopeScaling.Type)
+	p.need(local.RopeScaling.Type == "" || local.RopeScaling.Type == "default",
+		"rotary scaling of type %s in layers with a window", local.RopeScaling.Type)
 	full := p.c.FullRope()
 	scaled, _, err := full.InvFreq(0)
 	full.RopeScaling = model.RopeScaling{Type: "default"}

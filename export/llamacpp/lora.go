@@ -16,15 +16,16 @@ type Update struct {
 	taken   bool
 }
 
-// Adapter plans the file of an adapter of a model: updates by the layers' paths, and the alpha that is written beside them.
-// llama.cpp multiplies by alpha over the rank; where a layer's scale is another, its B takes the rest.
+// Adapter plans the file of an adapter of a model: updates by the layers' paths, and the alpha that is written beside
+// them. llama.cpp multiplies by alpha over the rank; where a layer's scale is another, its B takes the rest.
 func Adapter(m Model, updates map[string]*Update, alpha float64) (*Plan, error) {
 	base, err := network(m)
 	if err != nil {
 		return nil, err
 	}
 	p := &Plan{Architecture: base.Architecture, c: m.Config, Notes: nil}
-	p.KVs = append(p.KVs, gguf.KV{Key: "general.architecture", Value: p.Architecture}, gguf.KV{Key: "general.type", Value: "adapter"})
+	p.KVs = append(p.KVs, gguf.KV{Key: "general.architecture", Value: p.Architecture}, gguf.KV{Key: "general.type",
+		Value: "adapter"})
 	if m.Name != "" {
 		p.add("general.name", m.Name)
 	}
@@ -47,7 +48,10 @@ func Adapter(m Model, updates map[string]*Update, alpha float64) (*Plan, error) 
 	}
 	if left != nil {
 		slices.Sort(left)
-		return nil, fmt.Errorf("the update of %s has no place in a GGUF adapter: export the merged model (--format gguf --adapter)", left[0])
+		return nil,
+			fmt.Errorf(
+				"the update of %s has no place in a GGUF adapter: export the merged model (--format gguf --adapter)",
+				left[0])
 	}
 	return p, nil
 }
@@ -70,12 +74,14 @@ func (p *Plan) update(t Tensor, from []string, updates map[string]*Update, alpha
 		return nil
 	}
 	if count < len(own) {
-		return fmt.Errorf("%d of the %d experts of %s have an update, where llama.cpp asks for all: export the merged model (--format gguf --adapter)", count, len(own), t.Name)
+		return fmt.Errorf("%d of the %d experts of %s have an update, where llama.cpp asks for all: export the "+
+			"merged model (--format gguf --adapter)", count, len(own), t.Name)
 	}
 	first := own[0]
 	for _, u := range own {
 		if u.Rank != first.Rank {
-			return fmt.Errorf("the experts of %s have updates of different ranks: export the merged model (--format gguf --adapter)", t.Name)
+			return fmt.Errorf("the experts of %s have updates of different ranks: export the merged model (--format "+
+				"gguf --adapter)", t.Name)
 		}
 	}
 	shapeA, shapeB := []int{first.In, first.Rank}, []int{first.Rank, first.Out}

@@ -16,7 +16,8 @@ type kind struct {
 }
 
 var kinds = map[string]kind{
-	"f32": {gguf.F32, 0}, "f16": {gguf.F16, 1}, "bf16": {gguf.BF16, 32}, "q8_0": {gguf.Q8_0, 7}, "q4_0": {gguf.Q4_0, 2}, "q4_k_m": {gguf.Q4_K, 15},
+	"f32": {gguf.F32, 0}, "f16": {gguf.F16, 1}, "bf16": {gguf.BF16, 32}, "q8_0": {gguf.Q8_0, 7}, "q4_0": {gguf.Q4_0, 2},
+	"q4_k_m": {gguf.Q4_K, 15},
 }
 
 // DTypes are the names of the file types.
@@ -25,8 +26,8 @@ func DTypes() []string { return slices.Sorted(maps.Keys(kinds)) }
 // fallbacks are the types for rows that are no whole number of blocks of 256; F16 where those don't fit either.
 var fallbacks = map[gguf.Type]gguf.Type{gguf.Q4_K: gguf.Q5_0, gguf.Q5_K: gguf.Q5_1, gguf.Q6_K: gguf.Q8_0}
 
-// Store says how each tensor is stored, as llama.cpp's quantiser does for a file type (llama-quant.cpp), and adds the file type.
-// The notes tell which matrices got another type because of their rows.
+// Store says how each tensor is stored, as llama.cpp's quantiser does for a file type (llama-quant.cpp), and adds the
+// file type. The notes tell which matrices got another type because of their rows.
 func (p *Plan) Store(dtype string) ([]gguf.Tensor, error) {
 	k, ok := kinds[dtype]
 	if !ok {
@@ -47,7 +48,8 @@ func (p *Plan) Store(dtype string) ([]gguf.Tensor, error) {
 				if typ, ok = fallbacks[want]; !ok || t.Shape[0]%typ.Block() != 0 {
 					typ = gguf.F16
 				}
-				fell[fmt.Sprintf("%v, whose rows are blocks of %d, does not fit rows of %d: %v", want, want.Block(), t.Shape[0], typ)]++
+				fell[fmt.Sprintf("%v, whose rows are blocks of %d, does not fit rows of %d: %v", want, want.Block(),
+					t.Shape[0], typ)]++
 			}
 		}
 		stored[i] = gguf.Tensor{Name: t.Name, Type: typ, Shape: t.Shape}
@@ -58,7 +60,8 @@ func (p *Plan) Store(dtype string) ([]gguf.Tensor, error) {
 	return stored, nil
 }
 
-// mix is the type of a matrix: more bits for the head, for values, and in Q4_K_M for the layers at both ends and each third between.
+// mix is the type of a matrix: more bits for the head, for values, and in Q4_K_M for the layers at both ends and each
+// third between.
 func (p *Plan) mix(most gguf.Type, name string, width int, tied bool) gguf.Type {
 	if most.Block() == 1 {
 		return most
@@ -103,5 +106,6 @@ func (p *Plan) mix(most gguf.Type, name string, width int, tied bool) gguf.Type 
 
 // seventy tells of the models of 70B, whose values are few.
 func (p *Plan) seventy() bool {
-	return p.c.NumLayers == 80 && (p.Architecture == "qwen2" || p.Architecture == "llama" && p.c.NumHeads != p.c.NumKVHeads)
+	return p.c.NumLayers == 80 && (p.Architecture == "qwen2" || p.Architecture == "llama" &&
+		p.c.NumHeads != p.c.NumKVHeads)
 }

@@ -48,21 +48,31 @@ func (m Modelfile) String() (string, error) {
 	return b.String(), nil
 }
 
-// chatForms are chat formats as Go templates, by what people call them. A model's own template is recognised where both write the
-// same of some conversations.
+// chatForms are chat formats as Go templates, by what people call them. A model's own template is recognised where both
+// write the same of some conversations.
 var chatForms = []struct{ name, template string }{
-	{"ChatML", "{{ range .Messages }}<|im_start|>{{ .Role }}\n{{ .Content }}<|im_end|>\n{{ end }}<|im_start|>assistant\n"},
-	{"Llama 3", "{{ range .Messages }}<|start_header_id|>{{ .Role }}<|end_header_id|>\n\n{{ .Content }}<|eot_id|>{{ end }}<|start_header_id|>assistant<|end_header_id|>\n\n"},
-	{"Gemma", "{{ $system := \"\" }}{{ range .Messages }}{{ if eq .Role \"system\" }}{{ $system = .Content }}{{ else if eq .Role \"user\" }}<start_of_turn>user\n" +
-		"{{ if $system }}{{ $system }}\n\n{{ $system = \"\" }}{{ end }}{{ .Content }}<end_of_turn>\n{{ else }}<start_of_turn>model\n{{ .Content }}<end_of_turn>\n{{ end }}{{ end }}<start_of_turn>model\n"},
+	{"ChatML",
+		"{{ range .Messages }}<|im_start|>{{ .Role }}\n{{ .Content }}<|im_end|>\n{{ end }}<|im_start|>assistant\n"},
+	{"Llama 3", "{{ range .Messages }}<|start_header_id|>{{ .Role }}<|end_header_id|>\n\n{{ .Content }}<|eot_id|>{{ " +
+		"end }}<|start_header_id|>assistant<|end_header_id|>\n\n"},
+	{"Gemma", "{{ $system := \"\" }}{{ range .Messages }}{{ if eq .Role \"system\" }}{{ $system = .Content }}{{ else " +
+		"if eq .Role \"user\" }}<start_of_turn>user\n" +
+		"{{ if $system }}{{ $system }}\n\n{{ $system = \"\" }}{{ end }}{{ .Content }}<end_of_turn>\n{{ else " +
+		"}}<start_of_turn>model\n{{ .Content }}<end_of_turn>\n{{ end }}{{ end }}<start_of_turn>model\n"},
 	{"Phi-3", "{{ range .Messages }}<|{{ .Role }}|>\n{{ .Content }}<|end|>\n{{ end }}<|assistant|>\n"},
-	{"Phi-4", "{{ range .Messages }}<|im_start|>{{ .Role }}<|im_sep|>{{ .Content }}<|im_end|>{{ end }}<|im_start|>assistant<|im_sep|>"},
+	{"Phi-4", "{{ range .Messages }}<|im_start|>{{ .Role }}<|im_sep|>{{ .Content }}<|im_end|>{{ end " +
+		"}}<|im_start|>assistant<|im_sep|>"},
 	{"Zephyr", "{{ range .Messages }}<|{{ .Role }}|>\n{{ .Content }}</s>\n{{ end }}<|assistant|>\n"},
-	{"Granite", "{{ range .Messages }}<|start_of_role|>{{ .Role }}<|end_of_role|>{{ .Content }}<|end_of_text|>\n{{ end }}<|start_of_role|>assistant<|end_of_role|>"},
-	{"Mistral", "{{ range .Messages }}{{ if eq .Role \"user\" }}[INST] {{ .Content }} [/INST]{{ else }} {{ .Content }}</s>{{ end }}{{ end }}"},
-	{"Mistral v3", "{{ range .Messages }}{{ if eq .Role \"user\" }}[INST] {{ .Content }}[/INST]{{ else }} {{ .Content }}</s>{{ end }}{{ end }}"},
-	{"Llama 2", "{{ $system := \"\" }}{{ range .Messages }}{{ if eq .Role \"system\" }}{{ $system = .Content }}{{ else if eq .Role \"user\" }}<s>[INST] " +
-		"{{ if $system }}<<SYS>>\n{{ $system }}\n<</SYS>>\n\n{{ $system = \"\" }}{{ end }}{{ .Content }} [/INST]{{ else }} {{ .Content }} </s>{{ end }}{{ end }}"},
+	{"Granite", "{{ range .Messages }}<|start_of_role|>{{ .Role }}<|end_of_role|>{{ .Content }}<|end_of_text|>\n{{ " +
+		"end }}<|start_of_role|>assistant<|end_of_role|>"},
+	{"Mistral", "{{ range .Messages }}{{ if eq .Role \"user\" }}[INST] {{ .Content }} [/INST]{{ else }} {{ .Content " +
+		"}}</s>{{ end }}{{ end }}"},
+	{"Mistral v3", "{{ range .Messages }}{{ if eq .Role \"user\" }}[INST] {{ .Content }}[/INST]{{ else }} {{ " +
+		".Content }}</s>{{ end }}{{ end }}"},
+	{"Llama 2", "{{ $system := \"\" }}{{ range .Messages }}{{ if eq .Role \"system\" }}{{ $system = .Content }}{{ " +
+		"else if eq .Role \"user\" }}<s>[INST] " +
+		"{{ if $system }}<<SYS>>\n{{ $system }}\n<</SYS>>\n\n{{ $system = \"\" }}{{ end }}{{ .Content }} [/INST]{{ " +
+		"else }} {{ .Content }} </s>{{ end }}{{ end }}"},
 }
 
 // turn is a message as Ollama's templates see it.
@@ -75,20 +85,24 @@ var samples = [][]turn{
 	{{"user", "first question"}, {"assistant", "first answer"}, {"user", "second question"}},
 }
 
-// NewModelfile says how Ollama talks to a model: by a template in its own form where the model's is a known format, with the system
-// message of training, else the one that the model's template puts in by itself, and stopping where answers end. The notes say what was not found.
+// NewModelfile says how Ollama talks to a model: by a template in its own form where the model's is a known format,
+// with the system message of training, else the one that the model's template puts in by itself, and stopping where
+// answers end. The notes say what was not found.
 func NewModelfile(m Model, from string) (f Modelfile, notes []string) {
 	f = Modelfile{From: from, Context: min(m.Config.MaxPositions, maxContext), System: m.System}
 	if strings.Contains(m.System, quotes) || strings.HasSuffix(m.System, `"`) {
 		f.System = ""
-		notes = append(notes, "the system message of training has three quotes or ends with one, which a Modelfile can't hold: give it in each request")
+		notes = append(notes, "the system message of training has three quotes or ends with one, which a Modelfile "+
+			"can't hold: give it in each request")
 	}
 	if m.Tokenizer.OnlyNumbers() {
 		return f, notes
 	}
 	c, err := chat.New(m.Chat, "", m.Tokenizer, chat.DefaultOptions())
 	if err != nil {
-		return f, append(notes, "no chat template was found, so the Modelfile has none: Ollama gives the model texts as they are")
+		return f,
+			append(notes,
+				"no chat template was found, so the Modelfile has none: Ollama gives the model texts as they are")
 	}
 	for _, id := range c.EndOfTurn(conversation(samples[0])).IDs {
 		if token, ok := m.Tokenizer.Token(id); ok && plain(token) {
@@ -107,11 +121,14 @@ func NewModelfile(m Model, from string) (f Modelfile, notes []string) {
 			return f, notes
 		}
 	}
-	return f, append(notes, "the model's chat template is none of the formats that are known in Ollama's form ("+formNames()+
-		"), so the Modelfile has no TEMPLATE: Ollama takes one that it recognises by the template inside the GGUF file, else write one")
+	return f, append(notes, "the model's chat template is none of the formats that are known in Ollama's form ("+
+		formNames()+
+		"), so the Modelfile has no TEMPLATE: Ollama takes one that it recognises by the template inside the GGUF "+
+		"file, else write one")
 }
 
-// lastNewlines writes the newlines at the end of a template as an action, so that nothing that trims the file's texts takes them.
+// lastNewlines writes the newlines at the end of a template as an action, so that nothing that trims the file's texts
+// takes them.
 func lastNewlines(form string) string {
 	rest := strings.TrimRight(form, "\n")
 	if n := len(form) - len(rest); n > 0 {
@@ -142,7 +159,8 @@ func conversation(turns []turn) *chat.Conversation {
 	return c
 }
 
-// writes tells whether a form writes what the model's template does, and which system message that one has where none is given.
+// writes tells whether a form writes what the model's template does, and which system message that one has where none
+// is given.
 func writes(c *chat.Chat, form, bos string) (system string, ok bool) {
 	t, err := template.New("").Parse(form)
 	if err != nil {
@@ -160,7 +178,8 @@ func writes(c *chat.Chat, form, bos string) (system string, ok bool) {
 	if text != render(t, samples[0]) {
 		around := render(t, append([]turn{{"system", mark}}, samples[0]...))
 		before, after, found := strings.Cut(around, mark)
-		if !found || !strings.HasPrefix(text, before) || !strings.HasSuffix(text, after) || len(text) < len(before)+len(after) {
+		if !found || !strings.HasPrefix(text, before) || !strings.HasSuffix(text, after) ||
+			len(text) < len(before)+len(after) {
 			return "", false
 		}
 		system = text[len(before) : len(text)-len(after)]

@@ -14,7 +14,8 @@ import (
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
-// readModelfile reads a file by Ollama's grammar: an instruction and its argument a line, which three quotes carry over lines.
+// readModelfile reads a file by Ollama's grammar: an instruction and its argument a line, which three quotes carry over
+// lines.
 func readModelfile(text string) (instructions [][2]string, err error) {
 	for text != "" {
 		name, rest, ok := strings.Cut(text, " ")
@@ -43,20 +44,27 @@ func source(t *testing.T, text string) *chat.Sources {
 	return &chat.Sources{Templates: map[string]string{"default": text}, Tokens: d}
 }
 
-// TestModelfile: a template in Ollama's form writes what the model's own writes, and a format that is not known is said.
+// TestModelfile: a template in Ollama's form writes what the model's own writes, and a format that is not known is
+// said.
 func TestModelfile(t *testing.T) {
 	tok, err := tokenizer.Load(golden.StoriesDir(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	chatML := `{% for m in messages %}{% if loop.first and m.role != 'system' %}{{ '<|im_start|>system\nBe kind<|im_end|>\n' }}{% endif %}` +
-		`{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}`
+	chatML := `{% for m in messages %}{% if loop.first and m.role != 'system' %}{{ '<|im_start|>system\nBe ` +
+		`kind<|im_end|>\n' }}{% endif %}` +
+		`{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt ` +
+		`%}{{ '<|im_start|>assistant\n' }}{% endif %}`
 	for name, c := range map[string]struct{ jinja, form, system, note string }{
 		"ChatML with a system message of its own": {jinja: chatML, form: "<|im_start|>{{ .Role }}", system: "Be kind"},
-		"Zephyr":  {jinja: `{% for m in messages %}<|{{ m.role }}|>` + "\n" + `{{ m.content }}{{ eos_token }}` + "\n" + `{% endfor %}{% if add_generation_prompt %}<|assistant|>` + "\n" + `{% endif %}`, form: "<|{{ .Role }}|>"},
-		"Mistral": {jinja: `{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} [/INST]{% elif m.role == 'assistant' %} {{ m.content }}</s>{% else %}{{ raise_exception('no') }}{% endif %}{% endfor %}`, form: "[INST] {{ .Content }} [/INST]"},
-		"unknown": {jinja: `{% for m in messages %}{{ m.role }}: {{ m.content }}|{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}`, note: "is none of the formats that are known"},
-		"none":    {note: "no chat template was found"},
+		"Zephyr": {jinja: `{% for m in messages %}<|{{ m.role }}|>` + "\n" + `{{ m.content }}{{ eos_token }}` + "\n" +
+			`{% endfor %}{% if add_generation_prompt %}<|assistant|>` + "\n" + `{% endif %}`, form: "<|{{ .Role }}|>"},
+		"Mistral": {jinja: `{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}[INST] {{ m.content }} ` +
+			`[/INST]{% elif m.role == 'assistant' %} {{ m.content }}</s>{% else %}{{ raise_exception('no') }}{% ` +
+			`endif %}{% endfor %}`, form: "[INST] {{ .Content }} [/INST]"},
+		"unknown": {jinja: `{% for m in messages %}{{ m.role }}: {{ m.content }}|{% endfor %}{% if ` +
+			`add_generation_prompt %}assistant: {% endif %}`, note: "is none of the formats that are known"},
+		"none": {note: "no chat template was found"},
 	} {
 		m := Model{Config: model.Config{MaxPositions: 2048}, Tokenizer: tok, Chat: source(t, c.jinja)}
 		if c.jinja == "" {
@@ -94,7 +102,8 @@ func TestModelfile(t *testing.T) {
 			}
 			held[i[0]] = i[1]
 		}
-		if held["FROM"] != "./model.gguf" || held["TEMPLATE"] != f.Template || held["SYSTEM"] != c.system || held["num_ctx"] != "2048" {
+		if held["FROM"] != "./model.gguf" || held["TEMPLATE"] != f.Template || held["SYSTEM"] != c.system ||
+			held["num_ctx"] != "2048" {
 			t.Errorf("%s: %q", name, held)
 		}
 		own, err := chat.New(m.Chat, "", tok, chat.DefaultOptions())
@@ -109,7 +118,8 @@ func TestModelfile(t *testing.T) {
 		if c.system != "" {
 			turns = append([]turn{{"system", c.system}}, turns...)
 		}
-		if got := render(template.Must(template.New("").Parse(held["TEMPLATE"])), turns); got != strings.TrimPrefix(want, "<s>") {
+		if got := render(template.Must(template.New("").Parse(held["TEMPLATE"])),
+			turns); got != strings.TrimPrefix(want, "<s>") {
 			t.Errorf("%s: Ollama writes %q, the model's template %q", name, got, want)
 		}
 	}

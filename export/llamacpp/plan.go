@@ -1,5 +1,6 @@
-// Package llamacpp says what a model is to llama.cpp: the keys, the names and layouts of tensors, the tokenizer and the chat template
-// of a GGUF file, which package gguf writes. What llama.cpp computes otherwise is refused, or noted where it is the same up to a length.
+// Package llamacpp says what a model is to llama.cpp: the keys, the names and layouts of tensors, the tokenizer and the
+// chat template of a GGUF file, which package gguf writes. What llama.cpp computes otherwise is refused, or noted where
+// it is the same up to a length.
 package llamacpp
 
 import (
@@ -41,7 +42,8 @@ type Tensor struct {
 	Plain bool  // stays in F32: norms, biases, routers
 	// Rows reads the rows from row on that dst has room for.
 	Rows func(row int, dst []float32) error
-	// From is the checkpoint's tensor, and Order where a row of a matrix is in it, nil = in its place: what an adapter follows.
+	// From is the checkpoint's tensor, and Order where a row of a matrix is in it, nil = in its place: what an adapter
+	// follows.
 	From    string
 	Order   func(row int) int
 	Columns func(column int) int // likewise
@@ -117,8 +119,9 @@ func Make(m Model) (*Plan, error) {
 func network(m Model) (*Plan, error) {
 	f, ok := families[m.Config.ModelType]
 	if !ok {
-		return nil, fmt.Errorf("model_type %q has no architecture in llama.cpp that computes the same; those that have: %s",
-			m.Config.ModelType, strings.Join(slices.Sorted(maps.Keys(families)), ", "))
+		return nil,
+			fmt.Errorf("model_type %q has no architecture in llama.cpp that computes the same; those that have: %s",
+				m.Config.ModelType, strings.Join(slices.Sorted(maps.Keys(families)), ", "))
 	}
 	p := &Plan{Architecture: f.arch, c: m.Config, src: m.Source, used: map[string]bool{}}
 	p.add("general.architecture", f.arch)
@@ -137,7 +140,8 @@ func network(m Model) (*Plan, error) {
 		}
 	}
 	if p.errs != nil {
-		return nil, fmt.Errorf("a %s model as llama.cpp's %s: %s", m.Config.ModelType, f.arch, strings.Join(p.errs, "; "))
+		return nil, fmt.Errorf("a %s model as llama.cpp's %s: %s", m.Config.ModelType, f.arch,
+			strings.Join(p.errs, "; "))
 	}
 	return p, nil
 }

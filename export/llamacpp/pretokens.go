@@ -11,13 +11,16 @@ const (
 	contractions = `(?i:'s|'t|'re|'ve|'m|'ll|'d)`
 	middle       = `| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 	letters      = contractions + `|[^\r\n\p{L}\p{N}]?\p{L}+|`
-	cl100k       = `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`
-	upper        = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+`
-	lower        = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*`
-	o200k        = upper + contractions + "?|" + lower + contractions + `?|\p{N}{1,3}` + slashes
-	qwen35       = contractions + `|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	deepSeek     = `[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_` + "`" + `{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
-	slashes      = `| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	cl100k       = `'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ` +
+		`?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+`
+	upper  = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+`
+	lower  = `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*`
+	o200k  = upper + contractions + "?|" + lower + contractions + `?|\p{N}{1,3}` + slashes
+	qwen35 = contractions +
+		`|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	deepSeek = `[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_` + "`" +
+		`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+	slashes = `| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
 )
 
 // preTokenizer is a pre-tokenizer of a file, and whether words that are tokens are not merged.
@@ -124,7 +127,8 @@ func (p *Plan) byteLevel(f *file) error {
 	}
 	name, ok := preTokenizers[preTokenizer{strings.Join(steps, " "), f.Model.IgnoreMerges}]
 	if !ok {
-		return fmt.Errorf("its pre-tokenizer (%s; ignore_merges %v) is not one of those that llama.cpp has", strings.Join(steps, ", then "), f.Model.IgnoreMerges)
+		return fmt.Errorf("its pre-tokenizer (%s; ignore_merges %v) is not one of those that llama.cpp has",
+			strings.Join(steps, ", then "), f.Model.IgnoreMerges)
 	}
 	if name == "dbrx" && p.Architecture == "glm4" {
 		name = "glm4" // the same, without a token before texts

@@ -9,9 +9,10 @@ import (
 // lowest is the score of tokens that are not joined from others: below that of every merge.
 const lowest = -1e6
 
-// sentencePiece adds a tokenizer of SentencePiece's kind: characters are joined to the token with the best score, where merges
-// would join the pair that stands first. Both are the same where the ranks of the pairs that make a token stand together and every
-// pair that makes a token is a merge; that is checked, but for added tokens, which are matched before.
+// sentencePiece adds a tokenizer of SentencePiece's kind: characters are joined to the token with the best score, where
+// merges would join the pair that stands first. Both are the same where the ranks of the pairs that make a token stand
+// together and every pair that makes a token is a merge; that is checked, but for added tokens, which are matched
+// before.
 func (p *Plan) sentencePiece(f *file, list []string, kinds []int32) error {
 	space, err := p.spaces(f)
 	if err != nil {
@@ -34,7 +35,9 @@ func (p *Plan) sentencePiece(f *file, list []string, kinds []int32) error {
 			continue
 		}
 		if _, again := rank[made]; again && made != last {
-			return fmt.Errorf("the merges of %q do not stand together (merge %d): a score for each token can't say their order", made, i)
+			return fmt.Errorf(
+				"the merges of %q do not stand together (merge %d): a score for each token can't say their order", made,
+				i)
 		} else if !again {
 			rank[made] = i
 		}
@@ -78,7 +81,8 @@ func closed(f *file, token string, pairs map[[2]string]bool, added map[string]bo
 			continue
 		}
 		if _, ok := f.vocab[right]; ok && !pairs[[2]string{left, right}] {
-			return fmt.Errorf("%q and %q are tokens and so is %q, but no merge joins them, which llama.cpp would do", left, right, token)
+			return fmt.Errorf("%q and %q are tokens and so is %q, but no merge joins them, which llama.cpp would do",
+				left, right, token)
 		}
 	}
 	return nil
@@ -105,7 +109,8 @@ func (p *Plan) spaces(f *file) (before bool, err error) {
 			replaced = true
 			before = s.Scheme != "never" && (s.PrefixSpace == nil || *s.PrefixSpace)
 			if s.Scheme == "first" {
-				p.note("the tokenizer puts a space before the first text alone, llama.cpp before the text behind each special token too: chat prompts differ in it")
+				p.note("the tokenizer puts a space before the first text alone, llama.cpp before the text behind " +
+					"each special token too: chat prompts differ in it")
 			}
 			if before {
 				p.note("the tokenizer puts no space before a text that begins with one, llama.cpp does")
@@ -126,7 +131,8 @@ func (p *Plan) spaces(f *file) (before bool, err error) {
 	return before, nil
 }
 
-// spaceInside is a token with a space mark behind another character, the first of several by the alphabet; "" = there is none.
+// spaceInside is a token with a space mark behind another character, the first of several by the alphabet; "" = there
+// is none.
 func spaceInside(f *file) (found string) {
 	for token := range f.vocab {
 		_, n := utf8.DecodeRuneInString(token)

@@ -8,10 +8,12 @@ import (
 // Texts that llama.cpp takes as special tokens wherever a vocabulary has them, of whatever kind the file says they are
 // (llama-vocab.cpp): those that end an answer, and those that mark places in it.
 var (
-	endings = strings.Fields(`</s> <eos> <end_of_turn> <end_of_utterance> <turn|> <PAD> <REPO> <reponame> <fim-pad> <fim-repo> <fim_pad> [EOS] [EOT] [PAD] _<EOT> <EOT>
+	endings = strings.Fields(
+		`</s> <eos> <end_of_turn> <end_of_utterance> <turn|> <PAD> <REPO> <reponame> <fim-pad> <fim-repo> <fim_pad> [EOS] [EOT] [PAD] _<EOT> <EOT>
 		<|call|> <|calls|> <|end_of_text|> <|endoftext|> <|end|> <|eom_id|> <|eot_id|> <|file_sep|> <|fim_pad|> <|fim_repo|> <|flush|> <|im_end|> <|repo_name|> <|return|>
 		<|tool_response> <｜end▁of▁sentence｜>`)
-	marks = strings.Fields(`<PRE> <SUF> <MID> ▁<PRE> ▁<SUF> ▁<MID> <fim-prefix> <fim-suffix> <fim-middle> <fim_prefix> <fim_suffix> <fim_middle> <|fim_prefix|> <|fim_suffix|>
+	marks = strings.Fields(
+		`<PRE> <SUF> <MID> ▁<PRE> ▁<SUF> ▁<MID> <fim-prefix> <fim-suffix> <fim-middle> <fim_prefix> <fim_suffix> <fim_middle> <|fim_prefix|> <|fim_suffix|>
 		<|fim_middle|> <|code_prefix|> <|code_suffix|> <|code_middle|> <|prefix|> <|suffix|> <|middle|> <|channel|> <|constrain|> <|start|> <｜fim▁begin｜> <｜fim▁hole｜>
 		<｜fim▁end｜>`)
 )
@@ -31,7 +33,8 @@ func (p *Plan) notSpecial(list []string, kinds []int32) {
 		return found
 	}
 	if found := text(endings); found != nil {
-		p.note("llama.cpp ends an answer at %s and takes it as one token in any text, this model's tokenizer doesn't", strings.Join(found, ", "))
+		p.note("llama.cpp ends an answer at %s and takes it as one token in any text, this model's tokenizer doesn't",
+			strings.Join(found, ", "))
 	}
 	if found := text(marks); found != nil {
 		p.note("llama.cpp takes %s as one token in any text, this model's tokenizer doesn't", strings.Join(found, ", "))

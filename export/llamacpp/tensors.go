@@ -19,16 +19,17 @@ func (p *Plan) put(name, from string, plain bool, order func(int) int, plus floa
 	slices.Reverse(reversed)
 	width := reversed[0]
 	if len(reversed) == 1 && order != nil { // a bias: its elements are the rows
-		p.Tensors = append(p.Tensors, Tensor{Name: name, Shape: reversed, Plain: true, Rows: func(_ int, dst []float32) error {
-			all := make([]float32, width)
-			if err := p.src.Floats(from, 0, all); err != nil {
-				return err
-			}
-			for i := range dst {
-				dst[i] = all[order(i)]
-			}
-			return nil
-		}})
+		p.Tensors = append(p.Tensors, Tensor{Name: name, Shape: reversed, Plain: true,
+			Rows: func(_ int, dst []float32) error {
+				all := make([]float32, width)
+				if err := p.src.Floats(from, 0, all); err != nil {
+					return err
+				}
+				for i := range dst {
+					dst[i] = all[order(i)]
+				}
+				return nil
+			}})
 		return
 	}
 	read := func(row int, dst []float32) error { return p.src.Floats(from, row*width, dst) }
@@ -52,7 +53,8 @@ func (p *Plan) put(name, from string, plain bool, order func(int) int, plus floa
 			return err
 		}
 	}
-	p.Tensors = append(p.Tensors, Tensor{Name: name, Shape: reversed, Plain: plain || len(shape) == 1, Rows: read, From: from, Order: order})
+	p.Tensors = append(p.Tensors, Tensor{Name: name, Shape: reversed, Plain: plain || len(shape) == 1, Rows: read,
+		From: from, Order: order})
 }
 
 // linear adds a linear layer's weight, and its bias where it has one.
@@ -70,16 +72,17 @@ func (p *Plan) norm(name, from string, plus float32) {
 
 // numbers adds a tensor of numbers that the configuration gives.
 func (p *Plan) numbers(name string, values []float64) {
-	p.Tensors = append(p.Tensors, Tensor{Name: name, Shape: []int{len(values)}, Plain: true, Rows: func(_ int, dst []float32) error {
-		for i := range dst {
-			dst[i] = float32(values[i])
-		}
-		return nil
-	}})
+	p.Tensors = append(p.Tensors, Tensor{Name: name, Shape: []int{len(values)}, Plain: true,
+		Rows: func(_ int, dst []float32) error {
+			for i := range dst {
+				dst[i] = float32(values[i])
+			}
+			return nil
+		}})
 }
 
-// pairs is the order of a head's rows that llama.cpp's rotation of neighbours needs: column i of the first half and i of the
-// second become neighbours.
+// pairs is the order of a head's rows that llama.cpp's rotation of neighbours needs: column i of the first half and i
+// of the second become neighbours.
 func pairs(headDim int) func(int) int {
 	return func(row int) int {
 		head, at := row/headDim, row%headDim
@@ -136,19 +139,21 @@ func (p *Plan) experts(to, path, name string) {
 	for e := range own {
 		own[e] = fmt.Sprintf("%s.%d.%s.weight", path, e, name)
 		p.used[own[e]] = true
-		p.need(slices.Equal(p.src.Shape(own[e]), first), "%s has the shape %v, that of the first expert is %v", own[e], p.src.Shape(own[e]), first)
+		p.need(slices.Equal(p.src.Shape(own[e]), first), "%s has the shape %v, that of the first expert is %v", own[e],
+			p.src.Shape(own[e]), first)
 	}
-	p.Tensors = append(p.Tensors, Tensor{Name: to + ".weight", Shape: []int{in, out, p.c.Experts}, Stack: own, Rows: func(row int, dst []float32) error {
-		for len(dst) > 0 {
-			e, r := row/out, row%out
-			n := min(len(dst)/in, out-r)
-			if err := p.src.Floats(own[e], r*in, dst[:n*in]); err != nil {
-				return err
+	p.Tensors = append(p.Tensors, Tensor{Name: to + ".weight", Shape: []int{in, out, p.c.Experts}, Stack: own,
+		Rows: func(row int, dst []float32) error {
+			for len(dst) > 0 {
+				e, r := row/out, row%out
+				n := min(len(dst)/in, out-r)
+				if err := p.src.Floats(own[e], r*in, dst[:n*in]); err != nil {
+					return err
+				}
+				row, dst = row+n, dst[n*in:]
 			}
-			row, dst = row+n, dst[n*in:]
-		}
-		return nil
-	}})
+			return nil
+		}})
 }
 
 // transposed adds experts' parameter [E,in,out] as matrices: column first+step*r is row r.
@@ -161,25 +166,26 @@ func (p *Plan) transposed(to, from string, first, step int) {
 	p.used[from] = true
 	in, all, out := shape[1], shape[2], shape[2]/step
 	held, matrix := -1, []float32(nil)
-	p.Tensors = append(p.Tensors, Tensor{Name: to + ".weight", Shape: []int{in, out, shape[0]}, Transposed: true, Rows: func(row int, dst []float32) error {
-		for ; len(dst) > 0; row, dst = row+1, dst[in:] {
-			if e := row / out; e != held {
-				if matrix == nil {
-					matrix = make([]float32, in*all)
+	p.Tensors = append(p.Tensors, Tensor{Name: to + ".weight", Shape: []int{in, out, shape[0]}, Transposed: true,
+		Rows: func(row int, dst []float32) error {
+			for ; len(dst) > 0; row, dst = row+1, dst[in:] {
+				if e := row / out; e != held {
+					if matrix == nil {
+						matrix = make([]float32, in*all)
+					}
+					held = -1
+					if err := p.src.Floats(from, e*in*all, matrix); err != nil {
+						return err
+					}
+					held = e
 				}
-				held = -1
-				if err := p.src.Floats(from, e*in*all, matrix); err != nil {
-					return err
+				column := first + step*(row%out)
+				for i := range in {
+					dst[i] = matrix[i*all+column]
 				}
-				held = e
 			}
-			column := first + step*(row%out)
-			for i := range in {
-				dst[i] = matrix[i*all+column]
-			}
-		}
-		return nil
-	}})
+			return nil
+		}})
 }
 
 // transposedBias adds experts' biases [E,out].
@@ -191,18 +197,19 @@ func (p *Plan) transposedBias(to, from string, first, step int) {
 	}
 	p.used[from] = true
 	all, out := shape[1], shape[1]/step
-	p.Tensors = append(p.Tensors, Tensor{Name: to + ".bias", Shape: []int{out, shape[0]}, Plain: true, Rows: func(row int, dst []float32) error {
-		b := make([]float32, all)
-		for ; len(dst) > 0; row, dst = row+1, dst[out:] {
-			if err := p.src.Floats(from, row*all, b); err != nil {
-				return err
+	p.Tensors = append(p.Tensors, Tensor{Name: to + ".bias", Shape: []int{out, shape[0]}, Plain: true,
+		Rows: func(row int, dst []float32) error {
+			b := make([]float32, all)
+			for ; len(dst) > 0; row, dst = row+1, dst[out:] {
+				if err := p.src.Floats(from, row*all, b); err != nil {
+					return err
+				}
+				for i := range out {
+					dst[i] = b[first+step*i]
+				}
 			}
-			for i := range out {
-				dst[i] = b[first+step*i]
-			}
-		}
-		return nil
-	}})
+			return nil
+		}})
 }
 
 // rope adds the scaling of rotary frequencies.
@@ -212,14 +219,16 @@ func (p *Plan) rope() {
 	if original == 0 {
 		original = p.c.MaxPositions
 	}
-	p.need(r.QueryBeta == 0, "queries that grow with their position (llama_4_scaling_beta = %g): llama.cpp has them in its architecture mistral3, which was not compared", r.QueryBeta)
+	p.need(r.QueryBeta == 0, "queries that grow with their position (llama_4_scaling_beta = %g): llama.cpp has them "+
+		"in its architecture mistral3, which was not compared", r.QueryBeta)
 	switch r.Type {
 	case "", "default":
 	case "linear":
 		p.set("rope.scaling.type", "linear")
 		p.set("rope.scaling.factor", r.Factor)
 	case "dynamic":
-		p.note("rotary scaling of type dynamic changes sequences above %d tokens, which llama.cpp does not know: it computes the same up to there", p.c.MaxPositions)
+		p.note("rotary scaling of type dynamic changes sequences above %d tokens, which llama.cpp does not know: it "+
+			"computes the same up to there", p.c.MaxPositions)
 	case "llama3":
 		scaled, _, err := p.c.InvFreq(0)
 		plain := p.c
@@ -240,7 +249,8 @@ func (p *Plan) rope() {
 			p.fail("yarn with beta_fast %g and beta_slow %g: llama.cpp has %d and %d", f, s, fast, slow)
 		}
 		if r.NoTruncate {
-			p.note("yarn without truncation of its bounds (truncate: false): llama.cpp truncates them, so that a few frequencies differ a little")
+			p.note("yarn without truncation of its bounds (truncate: false): llama.cpp truncates them, so that a few " +
+				"frequencies differ a little")
 		}
 		p.set("rope.scaling.type", "yarn")
 		p.set("rope.scaling.factor", r.Factor)
@@ -274,5 +284,6 @@ func (p *Plan) longRope() {
 	p.set("rope.scaling.attn_factor", scale)
 	p.numbers("rope_factors_long.weight", r.LongFactor)
 	p.numbers("rope_factors_short.weight", r.ShortFactor)
-	p.note("longrope: llama.cpp takes the long factors for all texts where its context (-c, num_ctx) is above %d tokens, the short ones else", limit)
+	p.note("longrope: llama.cpp takes the long factors for all texts where its context (-c, num_ctx) is above %d "+
+		"tokens, the short ones else", limit)
 }

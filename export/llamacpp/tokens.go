@@ -96,7 +96,8 @@ func (p *Plan) tokens(m Model) error {
 			list[id], kinds[id] = token, kindControl
 		}
 		if f.Added[a].LStrip || f.Added[a].RStrip || f.Added[a].Single {
-			p.note("added tokens such as %q take white space with them or stand alone, which llama.cpp does by names of models only", token)
+			p.note("added tokens such as %q take white space with them or stand alone, which llama.cpp does by names "+
+				"of models only", token)
 		}
 	}
 	seen := make(map[string]int, len(list))
@@ -155,17 +156,21 @@ func (p *Plan) specials(m Model) error {
 	if n := len(around); hasEOS && n > len(plain) && around[n-1] == eos {
 		addEOS, around = true, around[:n-1]
 	}
-	if prefix := len(around) - len(plain); !addBOS && !addEOS && prefix > 1 && slices.Equal(plain, around[prefix:]) && allSpecial(t, around[:prefix]) {
-		p.note("the tokenizer puts %q before a text, where llama.cpp can put one token: it puts none, and a prompt has to have them, as those of the chat template do", t.Decode(around[:prefix], false))
+	if prefix := len(around) - len(plain); !addBOS && !addEOS && prefix > 1 && slices.Equal(plain, around[prefix:]) &&
+		allSpecial(t, around[:prefix]) {
+		p.note("the tokenizer puts %q before a text, where llama.cpp can put one token: it puts none, and a prompt "+
+			"has to have them, as those of the chat template do", t.Decode(around[:prefix], false))
 		around = plain
 	}
 	if !slices.Equal(plain, around) {
-		return fmt.Errorf("it puts more around a text than a token at its begin and its end (%d tokens around %d)", len(around)-len(plain), len(plain))
+		return fmt.Errorf("it puts more around a text than a token at its begin and its end (%d tokens around %d)",
+			len(around)-len(plain), len(plain))
 	}
 	p.beforeGemma4(addBOS)
 	p.add("tokenizer.ggml.add_bos_token", addBOS)
 	p.add("tokenizer.ggml.add_eos_token", addEOS)
-	trained, others := endOfTurn(m) // the file has one place beside eos_token: where that ends no trained turn, what does comes first
+	// the file has one place beside eos_token: where that ends no trained turn, what does comes first
+	trained, others := endOfTurn(m)
 	ends := append(slices.Clone(m.Chat.Stops), others...)
 	if len(trained) > 0 && !slices.Contains(trained, eos) {
 		ends = append(trained, ends...)
@@ -176,7 +181,9 @@ func (p *Plan) specials(m Model) error {
 			break
 		}
 	}
-	if never := slices.DeleteFunc(slices.Clone(m.Chat.Never), func(id int32) bool { return id < 0 || int(id) >= m.Config.VocabSize }); len(never) > 0 {
+	if never := slices.DeleteFunc(slices.Clone(m.Chat.Never), func(id int32) bool {
+		return id < 0 || int(id) >= m.Config.VocabSize
+	}); len(never) > 0 {
 		p.add("tokenizer.ggml.suppress_tokens", never)
 	}
 	if text, ok := m.Chat.Templates["default"]; ok {
@@ -185,8 +192,8 @@ func (p *Plan) specials(m Model) error {
 	return nil
 }
 
-// endOfTurn returns the tokens that the chat template ends a turn with, and those with the model's own that are special;
-// none where there is no template that can be tried.
+// endOfTurn returns the tokens that the chat template ends a turn with, and those with the model's own that are
+// special; none where there is no template that can be tried.
 func endOfTurn(m Model) (trained, all []int32) {
 	if len(m.Chat.Templates) == 0 {
 		return nil, nil
@@ -233,7 +240,8 @@ func readFile(files map[string][]byte) (*file, error) {
 			f.Normalizer = json.RawMessage(`{"type":"NFC"}`)
 		}
 		for _, line := range strings.Split(string(files["merges.txt"]), "\n") {
-			if left, right, ok := strings.Cut(strings.TrimSuffix(line, "\r"), " "); ok && !strings.HasPrefix(line, "#version") {
+			if left, right, ok := strings.Cut(strings.TrimSuffix(line, "\r"), " "); ok &&
+				!strings.HasPrefix(line, "#version") {
 				f.merges = append(f.merges, [2]string{left, right})
 			}
 		}

@@ -52,10 +52,14 @@ func addTokenizer(t *testing.T, p *Plan, raw []byte, sources *chat.Sources) erro
 
 // TestTokenizersOfReleases: each pipeline gets llama.cpp's name of it, or is refused with the reason.
 func TestTokenizersOfReleases(t *testing.T) {
-	names := map[string]string{"qwen3": "qwen2", "qwen3_5": "qwen35", "phi4": "dbrx", "smollm3": "llama-bpe", "olmo2": "dbrx", "granite": "smollm", "nemo": "tekken",
+	names := map[string]string{"qwen3": "qwen2", "qwen3_5": "qwen35", "phi4": "dbrx", "smollm3": "llama-bpe",
+		"olmo2": "dbrx", "granite": "smollm", "nemo": "tekken",
 		"glm4": "dbrx", "gpt-oss": "gpt-4o", "deepseek": "deepseek-v3", "roberta": "gpt-2"}
-	refused := map[string]string{"gemma": "no merge joins them", "phi3": "no merge joins them", "mixtral": "no merge joins them", "ernie4_5": "no merge joins them", // their vocabularies were not made by SentencePiece
-		"delimiter": "its normalizer StripAccents", "t5": "a model of type Unigram: BPE alone is written", "bert": "a model of type WordPiece: BPE alone is written"}
+	// their vocabularies were not made by SentencePiece
+	refused := map[string]string{"gemma": "no merge joins them", "phi3": "no merge joins them",
+		"mixtral": "no merge joins them", "ernie4_5": "no merge joins them",
+		"delimiter": "its normalizer StripAccents", "t5": "a model of type Unigram: BPE alone is written",
+		"bert": "a model of type WordPiece: BPE alone is written"}
 	for name, raw := range releasePipelines(t) {
 		p, err := planned(t, raw)
 		if want := refused[name]; want != "" || names[name] == "" {
@@ -73,15 +77,18 @@ func TestTokenizersOfReleases(t *testing.T) {
 			held[kv.Key] = kv.Value
 		}
 		if held["tokenizer.ggml.model"] != "gpt2" || held["tokenizer.ggml.pre"] != names[name] {
-			t.Errorf("%s: model %v, pre %v, want %s", name, held["tokenizer.ggml.model"], held["tokenizer.ggml.pre"], names[name])
+			t.Errorf("%s: model %v, pre %v, want %s", name, held["tokenizer.ggml.model"],
+				held["tokenizer.ggml.pre"], names[name])
 		}
 		list, kinds := held["tokenizer.ggml.tokens"].([]string), held["tokenizer.ggml.token_type"].([]int32)
 		merges, _ := held["tokenizer.ggml.merges"].([]string)
-		if len(list) != 700 || len(kinds) != 700 || len(merges) == 0 || list[699] != "[PAD699]" || kinds[699] != kindUnused {
+		if len(list) != 700 || len(kinds) != 700 || len(merges) == 0 || list[699] != "[PAD699]" ||
+			kinds[699] != kindUnused {
 			t.Errorf("%s: %d tokens, %d merges", name, len(list), len(merges))
 		}
 		for id, token := range list {
-			if token == "<s>" && kinds[id] != kindControl || token == "Norm é" && kinds[id] != kindOwn || token == "a" && kinds[id] != kindNormal {
+			if token == "<s>" && kinds[id] != kindControl || token == "Norm é" && kinds[id] != kindOwn ||
+				token == "a" && kinds[id] != kindNormal {
 				t.Errorf("%s: the token %q is of kind %d", name, token, kinds[id])
 			}
 		}
@@ -94,22 +101,26 @@ func TestTwoTokensBeforeATextAreNoted(t *testing.T) {
 	if err := addTokenizer(t, p, releasePipelines(t)["glm4"], &chat.Sources{Tokens: jinja.NewDict()}); err != nil {
 		t.Fatal(err)
 	}
-	noted := slices.ContainsFunc(p.Notes, func(n string) bool { return strings.Contains(n, `puts "[gMASK]<sop>" before a text`) })
+	noted := slices.ContainsFunc(p.Notes, func(n string) bool {
+		return strings.Contains(n, `puts "[gMASK]<sop>" before a text`)
+	})
 	if !noted {
 		t.Errorf("notes %q", p.Notes)
 	}
-	for _, want := range []gguf.KV{{Key: "tokenizer.ggml.pre", Value: "glm4"}, {Key: "tokenizer.ggml.add_bos_token", Value: false}, {Key: "tokenizer.ggml.add_eos_token", Value: false}} {
+	for _, want := range []gguf.KV{{Key: "tokenizer.ggml.pre", Value: "glm4"}, {Key: "tokenizer.ggml.add_bos_token",
+		Value: false}, {Key: "tokenizer.ggml.add_eos_token", Value: false}} {
 		if !slices.ContainsFunc(p.KVs, func(kv gguf.KV) bool { return kv.Key == want.Key && kv.Value == want.Value }) {
 			t.Errorf("no %v in the file", want)
 		}
 	}
 }
 
-// TestEndOfTurnOfTheTemplate: llama.cpp stops where the template ends a turn, though generation_config.json does not say so, as of
-// ERNIE 4.5's folders.
+// TestEndOfTurnOfTheTemplate: llama.cpp stops where the template ends a turn, though generation_config.json does not
+// say so, as of ERNIE 4.5's folders.
 func TestEndOfTurnOfTheTemplate(t *testing.T) {
 	raw := releasePipelines(t)["glm4"]
-	const template = `{% for m in messages %}{{ m.role }}: {{ m.content }}{% if m.role == 'assistant' %}<sop>{% endif %}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}`
+	const template = `{% for m in messages %}{{ m.role }}: {{ m.content }}{% if m.role == 'assistant' %}<sop>{% ` +
+		`endif %}{% endfor %}{% if add_generation_prompt %}assistant: {% endif %}`
 	for text, want := range map[string]bool{template: true, strings.ReplaceAll(template, "<sop>", "."): false} {
 		p := &Plan{Architecture: "llama"}
 		sources := &chat.Sources{Tokens: jinja.NewDict(), Templates: map[string]string{"default": text}}
@@ -140,11 +151,17 @@ func TestSentencePieceSpaces(t *testing.T) {
 		space           bool
 		note, wrong     string
 	}{
-		"Llama 2": {normalizer: `{"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"▁"},{"type":"Replace","pattern":{"String":" "},"content":"▁"}]}`, pre: "null", space: true},
-		"ERNIE":   {normalizer: `{"type":"Sequence","normalizers":[{"type":"Replace","pattern":{"String":" "},"content":"▁"}]}`, pre: "null"},
-		"Gemma":   {normalizer: `{"type":"Replace","pattern":{"String":" "},"content":"▁"}`, pre: `{"type":"Split","pattern":{"String":" "},"behavior":"MergedWithPrevious","invert":false}`},
-		"Mistral": {normalizer: "null", pre: `{"type":"Metaspace","replacement":"▁","prepend_scheme":"first","split":false}`, space: true, note: "before the first text alone"},
-		"never":   {normalizer: "null", pre: `{"type":"Metaspace","replacement":"▁","prepend_scheme":"never","split":false}`},
+		"Llama 2": {
+			normalizer: `{"type":"Sequence","normalizers":[{"type":"Prepend","prepend":"▁"},{"type":"Replace","pattern":{"String":" "},"content":"▁"}]}`, pre: "null", space: true},
+		"ERNIE": {normalizer: `{"type":"Sequence","normalizers":[{"type":"Replace","pattern":{"String":" ` +
+			`"},"content":"▁"}]}`, pre: "null"},
+		"Gemma": {normalizer: `{"type":"Replace","pattern":{"String":" "},"content":"▁"}`,
+			pre: `{"type":"Split","pattern":{"String":" "},"behavior":"MergedWithPrevious","invert":false}`},
+		"Mistral": {normalizer: "null",
+			pre: `{"type":"Metaspace","replacement":"▁","prepend_scheme":"first","split":false}`, space: true,
+			note: "before the first text alone"},
+		"never": {normalizer: "null",
+			pre: `{"type":"Metaspace","replacement":"▁","prepend_scheme":"never","split":false}`},
 		"no mark": {normalizer: "null", pre: "null", wrong: "it has no mark for spaces"},
 		"other":   {normalizer: `{"type":"NFKC"}`, pre: "null", wrong: "its normalizer NFKC"},
 	} {

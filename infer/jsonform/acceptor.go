@@ -83,8 +83,8 @@ func (a *Acceptor) follow(from *Acceptor, c byte) bool {
 	return n > 0
 }
 
-// equal tells whether the same can follow, as far as it is cheap to see: lists and objects that are open count by what is
-// noted of them.
+// equal tells whether the same can follow, as far as it is cheap to see: lists and objects that are open count by what
+// is noted of them.
 func (a *state) equal(b *state) bool {
 	x, y := *a, *b
 	x.top, y.top = nil, nil

@@ -84,8 +84,10 @@ func (p *parser) ref(value json.RawMessage, at string) (*node, error) {
 // definition is the text of what a reference names.
 func (p *parser) definition(r reference) ([]byte, error) {
 	section, name, _ := strings.Cut(strings.TrimPrefix(r.name, "#/"), "/")
-	if section != "$defs" && section != "definitions" || !strings.HasPrefix(r.name, "#/") || strings.Contains(name, "/") {
-		return nil, fmt.Errorf("%s: %.80q is not supported; a reference is #, #/$defs/NAME or #/definitions/NAME", r.at, r.name)
+	if section != "$defs" && section != "definitions" || !strings.HasPrefix(r.name, "#/") ||
+		strings.Contains(name, "/") {
+		return nil, fmt.Errorf("%s: %.80q is not supported; a reference is #, #/$defs/NAME or #/definitions/NAME", r.at,
+			r.name)
 	}
 	all, read := p.sections[section]
 	if v := p.root[section]; v != nil && !read {

@@ -13,7 +13,8 @@ func (p *parser) apart() error {
 		for i, a := range one.groups {
 			for j, b := range one.groups[:i] {
 				if !everyPair(a, b, 0, &work) {
-					return fmt.Errorf("%s: the schemas %d and %d may allow the same value, of which oneOf allows none; make it anyOf, "+
+					return fmt.Errorf("%s: the schemas %d and %d may allow the same value, of which oneOf allows "+
+						"none; make it anyOf, "+
 						"or let a required property with another const or enum tell them apart", one.at, j, i)
 				}
 			}

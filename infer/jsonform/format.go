@@ -10,12 +10,14 @@ import (
 	"sync"
 )
 
-// Parts of the formats' regular expressions. Texts are written as all readers take them: T and Z large, no leap second, years
-// from 1 on, at most six digits of a second, no hyphens side by side in a name.
+// Parts of the formats' regular expressions. Texts are written as all readers take them: T and Z large, no leap second,
+// years from 1 on, at most six digits of a second, no hyphens side by side in a name.
 const (
 	year     = `([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)`
 	leapYear = `([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)`
-	fullDate = `(` + year + `-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))|` + leapYear + `-02-29)`
+	fullDate = `(` + year +
+		`-((0[13578]|1[02])-(0[1-9]|[12][0-9]|3[01])|(0[469]|11)-(0[1-9]|[12][0-9]|30)|02-(0[1-9]|1[0-9]|2[0-8]))|` +
+		leapYear + `-02-29)`
 	hours    = `([01][0-9]|2[0-3]):[0-5][0-9]`
 	fullTime = hours + `:[0-5][0-9](\.[0-9]{1,6})?(Z|[+-]` + hours + `)`
 	seconds  = `[0-9]{1,4}S`
@@ -51,7 +53,9 @@ var formats = newFormats()
 func newFormats() map[string]*format {
 	all := map[string]*format{}
 	add := func(name string, most int, form string) {
-		all[name] = &format{name: name, most: most, form: form, made: sync.OnceValue(func() []formState { return automaton(form) })}
+		all[name] = &format{name: name, most: most, form: form, made: sync.OnceValue(func() []formState {
+			return automaton(form)
+		})}
 	}
 	uuid := func(version string) string {
 		return hex + `{8}-` + hex + `{4}-` + version + hex + `{3}-` + hex + `{4}-` + hex + `{12}`
@@ -66,7 +70,8 @@ func newFormats() map[string]*format {
 	add("ipv6", 39, ipv6())
 	add("uuid", 36, uuid(hex))
 	for _, v := range "1345678" {
-		add("uuid"+string(v), 36, strings.Replace(uuid(string(v)), `-`+hex+`{4}-`+hex+`{12}`, `-[89ABab]`+hex+`{3}-`+hex+`{12}`, 1))
+		add("uuid"+string(v), 36, strings.Replace(uuid(string(v)), `-`+hex+`{4}-`+hex+`{12}`, `-[89ABab]`+hex+
+			`{3}-`+hex+`{12}`, 1))
 	}
 	return all
 }
@@ -88,7 +93,8 @@ func ipv6() string {
 	return strings.Join(forms, "|")
 }
 
-// automaton follows all ways through a regular expression at once: a state is the set of places in it that a text can be at.
+// automaton follows all ways through a regular expression at once: a state is the set of places in it that a text can
+// be at.
 func automaton(form string) []formState {
 	tree, err := syntax.Parse(form, syntax.Perl)
 	if err != nil {
@@ -171,7 +177,8 @@ func readFormat(value json.RawMessage, at string) (*format, error) {
 	}
 	f := formats[name]
 	if f == nil {
-		return nil, fmt.Errorf("%s: %.80q is not supported; a format is one of %s", at, name, strings.Join(slices.Sorted(maps.Keys(formats)), ", "))
+		return nil, fmt.Errorf("%s: %.80q is not supported; a format is one of %s", at, name,
+			strings.Join(slices.Sorted(maps.Keys(formats)), ", "))
 	}
 	return f, nil
 }
@@ -208,7 +215,8 @@ func (n *node) checkFormat(object map[string]json.RawMessage, at string) error {
 		a := state{node: n, mode: mFormat}
 		for i := 1; i < len(text); i++ {
 			if a.mode != mFormat || !a.inFormat(text[i]) {
-				return fmt.Errorf("%s.format: %.80s of enum or const is not written as %q is here", at, text, n.format.name)
+				return fmt.Errorf("%s.format: %.80s of enum or const is not written as %q is here", at,
+					text, n.format.name)
 			}
 		}
 	}

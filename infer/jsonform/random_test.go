@@ -21,7 +21,8 @@ func tokens(r *rand.Rand, n int) [][]byte {
 	for i := range all {
 		all[i] = []byte{byte(i)}
 	}
-	const text = `{"name": "x", "age": 12, "kind": true, "tags": ["a", "é😀\n"], "at": {"x": -1.5e3}, null, false}}]],, "ab"`
+	const text = `{"name": "x", "age": 12, "kind": true, "tags": ["a", "é😀\n"], "at": {"x": -1.5e3}, null, ` +
+		`false}}]],, "ab"`
 	for len(all) < n {
 		i := r.IntN(len(text))
 		all = append(all, []byte(text[i:min(len(text), i+1+r.IntN(9))]))
@@ -85,7 +86,8 @@ func randomSchema(r *rand.Rand, depth int) map[string]any {
 			s["maxItems"] = least + r.IntN(3)
 		}
 	case "object":
-		names, props, required := []string{"a", "ab", "abc", "name", "é", `q"`, "", "long name with spaces"}, map[string]any{}, []string{}
+		names, props, required := []string{"a", "ab", "abc", "name", "é", `q"`, "", "long name with spaces"},
+			map[string]any{}, []string{}
 		r.Shuffle(len(names), func(i, j int) { names[i], names[j] = names[j], names[i] })
 		for _, name := range names[:r.IntN(5)] {
 			if props[name] = randomSchema(r, depth+1); r.IntN(2) == 0 {
@@ -104,9 +106,9 @@ func randomSchema(r *rand.Rand, depth int) map[string]any {
 	return s
 }
 
-// TestRandomTokens: whatever tokens and schema there are and however tokens are drawn, one can always follow, those that
-// the mask leaves are those that can, and what is whole is JSON that the schema allows, by another implementation of JSON
-// Schema in Go, and by Python's where TRAINER_PYTHON has the package jsonschema.
+// TestRandomTokens: whatever tokens and schema there are and however tokens are drawn, one can always follow, those
+// that the mask leaves are those that can, and what is whole is JSON that the schema allows, by another implementation
+// of JSON Schema in Go, and by Python's where TRAINER_PYTHON has the package jsonschema.
 func TestRandomTokens(t *testing.T) {
 	python := &python{}
 	refused := 0
@@ -115,13 +117,17 @@ func TestRandomTokens(t *testing.T) {
 		text := []byte(person)
 		if seed%8 > 0 {
 			schema := randomSchema(r, r.IntN(2))
-			schema["$defs"] = map[string]any{"d0": randomSchema(r, 1), "d1": randomSchema(r, 1), "d2": randomSchema(r, 1)}
+			schema["$defs"] = map[string]any{"d0": randomSchema(r, 1), "d1": randomSchema(r, 1),
+				"d2": randomSchema(r, 1)}
 			text, _ = json.Marshal(schema)
 		}
 		s, err := Parse(text)
 		if err != nil {
-			known := []string{"may allow the same value", "want type object or array", "leads to itself", "no value ends"}
-			if refused++; !slices.ContainsFunc(known, func(why string) bool { return strings.Contains(err.Error(), why) }) {
+			known := []string{"may allow the same value", "want type object or array", "leads to itself",
+				"no value ends"}
+			if refused++; !slices.ContainsFunc(known, func(why string) bool {
+				return strings.Contains(err.Error(), why)
+			}) {
 				t.Fatalf("seed %d: %s: %v", seed, text, err)
 			}
 			continue
@@ -261,8 +267,8 @@ func TestMaskInLongKeys(t *testing.T) {
 	}
 }
 
-// BenchmarkMask: within a text, where most tokens fit, in a key and before a value. TRAINER_VOCABULARY is a tokenizer.json of
-// byte-level BPE; without it the tokens are made up.
+// BenchmarkMask: within a text, where most tokens fit, in a key and before a value. TRAINER_VOCABULARY is a
+// tokenizer.json of byte-level BPE; without it the tokens are made up.
 func BenchmarkMask(b *testing.B) {
 	all := tokens(rand.New(rand.NewPCG(1, 2)), 49152)
 	if name := os.Getenv("TRAINER_VOCABULARY"); name != "" {
@@ -281,8 +287,10 @@ func BenchmarkMask(b *testing.B) {
 	union := func(n int) *Schema { // objects that only their second key tells apart
 		var all []any
 		for i := range n {
-			all = append(all, map[string]any{"type": "object", "required": []string{"name", fmt.Sprint("key", i)}, "additionalProperties": false,
-				"properties": map[string]any{"name": map[string]any{"type": "string"}, fmt.Sprint("key", i): map[string]any{"type": "integer"}}})
+			all = append(all, map[string]any{"type": "object", "required": []string{"name", fmt.Sprint("key", i)},
+				"additionalProperties": false,
+				"properties": map[string]any{"name": map[string]any{"type": "string"},
+					fmt.Sprint("key", i): map[string]any{"type": "integer"}}})
 		}
 		text, err := json.Marshal(map[string]any{"anyOf": all})
 		if err != nil {
@@ -298,7 +306,10 @@ func BenchmarkMask(b *testing.B) {
 		name string
 		s    *Schema
 		text string
-	}{{"union of 2", union(2), `{"name":"`}, {"union of 16", union(16), `{"name":"`}, {"union of 64", union(64), `{"name":"`}, {"key of 16", union(16), `{"`}, {"key of 64", union(64), `{"`}, {"email", mail, `["an`}, {"text", Object(), `{"name":"`}, {"key", Object(), `{"`}, {"named key", named, `{"`}, {"escape", Object(), `{"a":"\`}, {"value", Object(), `{"x":`}, {"behind", Object(), `{"x":"a"`}} {
+	}{{"union of 2", union(2), `{"name":"`}, {"union of 16", union(16), `{"name":"`}, {"union of 64", union(64),
+		`{"name":"`}, {"key of 16", union(16), `{"`}, {"key of 64", union(64), `{"`}, {"email", mail, `["an`},
+		{"text", Object(), `{"name":"`}, {"key", Object(), `{"`}, {"named key", named, `{"`},
+		{"escape", Object(), `{"a":"\`}, {"value", Object(), `{"x":`}, {"behind", Object(), `{"x":"a"`}} {
 		a := c.s.Start()
 		for _, x := range []byte(c.text) {
 			a.Next(x)

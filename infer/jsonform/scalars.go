@@ -79,7 +79,8 @@ func (a *state) fit(c byte) {
 	a.at++
 }
 
-// inHex takes a digit of an escape; halves of pairs (d800 to dfff) are left out, since characters are written as they are.
+// inHex takes a digit of an escape; halves of pairs (d800 to dfff) are left out, since characters are written as they
+// are.
 func (a *state) inHex(c byte) bool {
 	lower := c | 0x20
 	if !(c >= '0' && c <= '9' || lower >= 'a' && lower <= 'f') {

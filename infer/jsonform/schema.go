@@ -1,5 +1,5 @@
-// Package jsonform keeps an answer to JSON of a form: it tells which tokens can continue a text so that it becomes a JSON
-// value that a schema allows.
+// Package jsonform keeps an answer to JSON of a form: it tells which tokens can continue a text so that it becomes a
+// JSON value that a schema allows.
 //
 // A Schema is read once, an Acceptor follows one text byte by byte, and a Vocabulary walks the bytes of all tokens with
 // an Acceptor.
@@ -37,7 +37,8 @@ const (
 
 const anyKind = kObject | kArray | kString | kNumber | kBoolean | kNull
 
-var kindNames = map[string]kinds{"object": kObject, "array": kArray, "string": kString, "number": kNumber, "integer": kInteger, "boolean": kBoolean, "null": kNull}
+var kindNames = map[string]kinds{"object": kObject, "array": kArray, "string": kString, "number": kNumber,
+	"integer": kInteger, "boolean": kBoolean, "null": kNull}
 
 // node is what a schema says of a value.
 type node struct {
@@ -78,10 +79,12 @@ func Object() *Schema {
 }
 
 // annotations change no form; nullable and discriminator are OpenAPI's. A nullable value is written, never null.
-var annotations = []string{"$schema", "$id", "$comment", "$defs", "definitions", "title", "description", "default", "examples", "deprecated",
+var annotations = []string{"$schema", "$id", "$comment", "$defs", "definitions", "title", "description", "default",
+	"examples", "deprecated",
 	"readOnly", "writeOnly", "nullable", "discriminator"}
 
-const known = "type, properties, required, additionalProperties, items, prefixItems, minItems, maxItems, enum, const, format, anyOf, " +
+const known = "type, properties, required, additionalProperties, items, prefixItems, minItems, maxItems, enum, " +
+	"const, format, anyOf, " +
 	"oneOf, allOf with one schema, and $ref to $defs"
 
 // Parse reads a JSON Schema. What is not among known is an error that names it.
@@ -126,7 +129,8 @@ type parser struct {
 
 func (p *parser) node(text []byte, at string, depth int) (*node, error) {
 	if len(p.all) >= maxNodes || depth > maxSchemaDepth {
-		return nil, fmt.Errorf("%s: the schema is nested deeper than %d levels or has more than %d parts", at, maxSchemaDepth, maxNodes)
+		return nil, fmt.Errorf("%s: the schema is nested deeper than %d levels or has more than %d parts", at,
+			maxSchemaDepth, maxNodes)
 	}
 	n := &node{kinds: anyKind, most: -1, items: anyValue, more: anyValue}
 	p.all = append(p.all, n)
@@ -229,8 +233,11 @@ func (n *node) item(i int) *node {
 
 // onlyOf leaves the literals of the kinds that type names.
 func (n *node) onlyOf(object map[string]json.RawMessage, at string) error {
-	for _, key := range []string{"properties", "required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems"} {
-		if object[key] != nil && slices.ContainsFunc(n.literals, func(text string) bool { return text[0] == '{' || text[0] == '[' }) {
+	for _, key := range []string{"properties", "required", "additionalProperties", "items", "prefixItems",
+		"minItems", "maxItems"} {
+		if object[key] != nil && slices.ContainsFunc(n.literals, func(text string) bool {
+			return text[0] == '{' || text[0] == '['
+		}) {
 			return fmt.Errorf("%s.%s: is not supported beside lists and objects in enum or const", at, key)
 		}
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/tierlora/tierlora/dataset"
 )
 
-// multipleChoice takes the choice that the model finds likeliest behind the prompt. As in lm-eval: acc compares the sums
-// of log-probabilities, acc_norm those divided by the choice's characters, acc_bytes by its bytes of UTF-8. Equal ones
-// go to the first.
+// multipleChoice takes the choice that the model finds likeliest behind the prompt. As in lm-eval: acc compares the
+// sums of log-probabilities, acc_norm those divided by the choice's characters, acc_bytes by its bytes of UTF-8. Equal
+// ones go to the first.
 var multipleChoice = Kind{
 	About: "the likeliest of several choices is the right one",
 	Check: func(t *Task) error {
@@ -85,9 +85,11 @@ func (t *Task) goldOf(row dataset.Item, choices []string) (int, error) {
 	}
 	switch {
 	case !numeric:
-		return 0, fmt.Errorf("%s: field %q is %q: want the index, the letter or the text of one of the %d choices", row.Where(), t.Gold, clip(text, 40), len(choices))
+		return 0, fmt.Errorf("%s: field %q is %q: want the index, the letter or the text of one of the %d choices",
+			row.Where(), t.Gold, clip(text, 40), len(choices))
 	case gold < 0 || gold >= len(choices):
-		return 0, fmt.Errorf("%s: field %q names choice %s, and the question has %d (indices begin at 0)", row.Where(), t.Gold, clip(text, 40), len(choices))
+		return 0, fmt.Errorf("%s: field %q names choice %s, and the question has %d (indices begin at 0)", row.Where(),
+			t.Gold, clip(text, 40), len(choices))
 	}
 	return gold, nil
 }

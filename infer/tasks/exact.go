@@ -7,7 +7,8 @@ var exactMatch = Kind{
 	About: "the answer is the expected text, but for space around it",
 	Score: func(t *Task, expected, answer string) Score {
 		answer = strings.TrimSpace(answer)
-		return Score{answer, map[string]float64{"exact_match": right(t.fold(answer) == t.fold(strings.TrimSpace(expected)))}}
+		return Score{answer,
+			map[string]float64{"exact_match": right(t.fold(answer) == t.fold(strings.TrimSpace(expected)))}}
 	},
 }
 

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// gsm8k compares the number at the end of a worked solution (Cobbe et al. 2021, arXiv:2110.14168): behind the last ####,
-// or where the answer has none, its last number. strict_match wants the form with ####.
+// gsm8k compares the number at the end of a worked solution (Cobbe et al. 2021, arXiv:2110.14168): behind the last
+// ####, or where the answer has none, its last number. strict_match wants the form with ####.
 var gsm8k = Kind{
 	About: "the last number of the answer, or that behind ####, is the expected one",
 	Expect: func(_ *Task, expected string) error {

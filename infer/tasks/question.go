@@ -140,7 +140,8 @@ func text(q question, shots []question) string {
 
 // gapBefore is the space between a prompt and what follows, none where one of them brings its own.
 func gapBefore(prompt, next string) string {
-	if strings.HasSuffix(prompt, " ") || strings.HasSuffix(prompt, "\n") || strings.HasPrefix(next, " ") || strings.HasPrefix(next, "\n") {
+	if strings.HasSuffix(prompt, " ") || strings.HasSuffix(prompt, "\n") || strings.HasPrefix(next, " ") ||
+		strings.HasPrefix(next, "\n") {
 		return ""
 	}
 	return gap

@@ -28,6 +28,7 @@ var regex = Kind{
 		case len(m) == 1:
 			found = strings.TrimSpace(m[0])
 		}
-		return Score{found, map[string]float64{"regex": right(m != nil && t.fold(found) == t.fold(strings.TrimSpace(expected)))}}
+		return Score{found, map[string]float64{"regex": right(m != nil &&
+			t.fold(found) == t.fold(strings.TrimSpace(expected)))}}
 	},
 }

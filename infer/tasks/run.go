@@ -53,7 +53,8 @@ type Result struct {
 }
 
 // Run asks all questions of a task. adapter is what the answers say of the model. progress may be nil.
-func Run(ctx context.Context, g *infer.Generator, t *Task, adapter string, progress func(done, of int)) (Result, error) {
+func Run(ctx context.Context, g *infer.Generator, t *Task, adapter string,
+	progress func(done, of int)) (Result, error) {
 	s, err := Prepare(ctx, g, t, adapter)
 	if err != nil {
 		return Result{}, err
@@ -75,7 +76,8 @@ type Sheet struct {
 
 // Prepare reads and tokenises the questions; the model is not asked yet and needs no memory.
 func Prepare(ctx context.Context, g *infer.Generator, t *Task, adapter string) (*Sheet, error) {
-	s := &Sheet{g: g, task: t, blank: Result{Task: t.Name, Kind: t.Kind, Data: t.Data, Adapter: adapter, FewShot: t.FewShot}}
+	s := &Sheet{g: g, task: t, blank: Result{Task: t.Name, Kind: t.Kind, Data: t.Data, Adapter: adapter,
+		FewShot: t.FewShot}}
 	if err := s.prepare(ctx); err != nil {
 		return nil, fmt.Errorf("task %s: %w", t.Name, err)
 	}
@@ -115,7 +117,8 @@ func (s *Sheet) prepare(ctx context.Context) error {
 	r.Questions, r.Answers = len(questions), make([]Answer, len(questions))
 	for i, q := range questions {
 		few := shots.of(i)
-		a := Answer{Task: t.Name, Adapter: r.Adapter, Where: q.where, Prompt: q.prompt, Examples: len(few), Expected: q.expected, Choices: q.choices}
+		a := Answer{Task: t.Name, Adapter: r.Adapter, Where: q.where, Prompt: q.prompt, Examples: len(few),
+			Expected: q.expected, Choices: q.choices}
 		if !r.Chat {
 			a.Prompt = text(q, few)
 			prompts[i] = g.Text(a.Prompt)
@@ -157,7 +160,8 @@ func (s *Sheet) generate(ctx context.Context, r *Result, progress func(done, of 
 }
 
 // answers continues all prompts greedily: the one place where generation is asked for.
-func answers(ctx context.Context, g *infer.Generator, prompts []infer.Prompt, o infer.GenerateOptions, take func(i int, made infer.Generated)) error {
+func answers(ctx context.Context, g *infer.Generator, prompts []infer.Prompt, o infer.GenerateOptions,
+	take func(i int, made infer.Generated)) error {
 	for i, p := range prompts {
 		made, err := g.Continue(ctx, p, o, nil)
 		if err != nil {
@@ -196,7 +200,8 @@ func (t *Task) chatPrompt(g *infer.Generator, q question, few []question) (infer
 func (s *Sheet) fits(q question, prompt int) error {
 	t, answer := s.task, s.task.MaxTokens
 	if most := s.g.Base.Config.MaxPositions; prompt+answer > most {
-		return fmt.Errorf("%s: the prompt has %d tokens and the answer up to %d, together more than the model's %d positions: lower few_shot (%d) or max_tokens", q.where, prompt, answer, most, t.FewShot)
+		return fmt.Errorf("%s: the prompt has %d tokens and the answer up to %d, together more than the model's %d "+
+			"positions: lower few_shot (%d) or max_tokens", q.where, prompt, answer, most, t.FewShot)
 	}
 	return nil
 }
@@ -232,7 +237,8 @@ func (s *Sheet) choose(ctx context.Context, r *Result, progress func(done, of in
 
 // choiceRow is a choice behind its prompt. In plain text both are tokenised together, the space between them counted to
 // the choice, as in lm-eval.
-func (r *Result) choiceRow(g *infer.Generator, q question, prompt string, ids []int32, choice string) (dataset.Row, error) {
+func (r *Result) choiceRow(g *infer.Generator, q question, prompt string, ids []int32,
+	choice string) (dataset.Row, error) {
 	all := slices.Concat(ids, g.Base.Tokenizer.IDs(choice, false))
 	if !r.Chat {
 		bare := strings.TrimRight(prompt, " \t\n")
@@ -240,10 +246,12 @@ func (r *Result) choiceRow(g *infer.Generator, q question, prompt string, ids []
 		all = g.Base.Tokenizer.IDs(prompt+gapBefore(prompt, choice)+choice, true)
 	}
 	if len(ids) == 0 || len(all) <= len(ids) {
-		return dataset.Row{}, fmt.Errorf("%s: the prompt and the choice %q make no tokens that could be told apart", q.where, clip(choice, 40))
+		return dataset.Row{}, fmt.Errorf("%s: the prompt and the choice %q make no tokens that could be told apart",
+			q.where, clip(choice, 40))
 	}
 	if most := g.Base.Config.MaxPositions; len(all) > most {
-		return dataset.Row{}, fmt.Errorf("%s: the prompt and the choice %q have %d tokens, more than the model's %d positions: lower few_shot (%d)", q.where, clip(choice, 40), len(all), most, r.FewShot)
+		return dataset.Row{}, fmt.Errorf("%s: the prompt and the choice %q have %d tokens, more than the model's %d "+
+			"positions: lower few_shot (%d)", q.where, clip(choice, 40), len(all), most, r.FewShot)
 	}
 	labels := slices.Clone(all)
 	for k := range ids {
@@ -299,7 +307,8 @@ type Change struct {
 // Compare pairs the answers of two runs of one task.
 func Compare(before, after Result) ([]Change, error) {
 	if len(before.Answers) != len(after.Answers) {
-		return nil, fmt.Errorf("compare task %s: %d answers before, %d after", after.Task, len(before.Answers), len(after.Answers))
+		return nil, fmt.Errorf("compare task %s: %d answers before, %d after", after.Task, len(before.Answers),
+			len(after.Answers))
 	}
 	var all []Change
 	for k, m := range after.Metrics {

@@ -18,8 +18,8 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
-// Task is a task file, YAML or JSON. Prompt, Answer and Choices are texts in which {{ field }} stands for a field of the
-// row, {{ meta.topic }} for one inside another.
+// Task is a task file, YAML or JSON. Prompt, Answer and Choices are texts in which {{ field }} stands for a field of
+// the row, {{ meta.topic }} for one inside another.
 type Task struct {
 	Name       string   `yaml:"name"`          // in reports; empty = the file's
 	Kind       string   `yaml:"kind"`          // one of Kinds
@@ -90,7 +90,9 @@ func Find(name string) (*Task, error) {
 	if ext != ".yaml" && ext != ".yml" && ext != ".json" && !strings.ContainsAny(name, `/\`) {
 		text, ok := builtIn[name]
 		if !ok {
-			return nil, fmt.Errorf("there is no task %q: the built-in ones are %s; a task of your own is a .yaml or .json file", name, known(builtIn))
+			return nil,
+				fmt.Errorf("there is no task %q: the built-in ones are %s; a task of your own is a .yaml or .json file",
+					name, known(builtIn))
 		}
 		return Parse(name, []byte(text))
 	}
@@ -117,7 +119,8 @@ func Parse(name string, text []byte) (*Task, error) {
 	if err := d.Decode(t); errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("task %s: the file is empty", name)
 	} else if err != nil {
-		return nil, fmt.Errorf("task %s: %s", name, strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "), " in type tasks.Task", ": no task has this key"))
+		return nil, fmt.Errorf("task %s: %s", name, strings.ReplaceAll(strings.TrimPrefix(err.Error(), "yaml: "),
+			" in type tasks.Task", ": no task has this key"))
 	}
 	if t.Name == "" {
 		t.Name = strings.TrimSuffix(filepath.Base(name), filepath.Ext(name))

@@ -20,7 +20,8 @@ import (
 func generator(t testing.TB, dir string) *infer.Generator {
 	t.Helper()
 	data := func(name string) (fs.FS, error) { return configs.Data(name) }
-	g, err := infer.NewGenerator(context.Background(), session.Options{Model: dir, Device: "cpu"}, "", session.Env{Data: data})
+	g, err := infer.NewGenerator(context.Background(), session.Options{Model: dir, Device: "cpu"}, "",
+		session.Env{Data: data})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -69,7 +70,8 @@ func compareChoices(t *testing.T, dir, path string) {
 	if err := json.Unmarshal(golden.ReadFile(t, path), &want); err != nil {
 		t.Fatal(err)
 	}
-	choices := task(t, "{kind: multiple_choice, data: testdata/choices.jsonl, chat: never, prompt: '{{ prompt }}', choices_field: choices, gold_field: gold}")
+	choices := task(t, "{kind: multiple_choice, data: testdata/choices.jsonl, chat: never, prompt: '{{ prompt }}', "+
+		"choices_field: choices, gold_field: gold}")
 	r, err := Run(context.Background(), generator(t, dir), choices, "", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -107,7 +109,8 @@ func TestSmolLM2ChoicesAsTransformers(t *testing.T) {
 	}
 	out := filepath.Join(t.TempDir(), "choices.json")
 	script := filepath.Join(golden.Root(t), "scripts", "choices_reference.py")
-	if text, err := exec.Command(python, script, dir, filepath.Join("testdata", "choices.jsonl"), out).CombinedOutput(); err != nil {
+	if text, err := exec.Command(python, script, dir, filepath.Join("testdata", "choices.jsonl"), out).
+		CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, text)
 	}
 	compareChoices(t, dir, out)
@@ -146,7 +149,8 @@ func TestGeneratedAnswers(t *testing.T) {
 func TestFinalNumber(t *testing.T) {
 	for text, want := range map[string]string{
 		"#### 18": "18", "so 3 + 4 = 7.\n#### 1,234": "1234", "It costs $5.50": "5.5", "no": "", "#### none, 9": "9",
-		"a 12 and 3.": "3", "-07": "-7", "0.50": "0.5", ".5": "0.5", "-0": "0", "#### -$3": "-3", "18.00": "18", "100": "100", "000": "0",
+		"a 12 and 3.": "3", "-07": "-7", "0.50": "0.5", ".5": "0.5", "-0": "0", "#### -$3": "-3", "18.00": "18",
+		"100": "100", "000": "0",
 	} {
 		if got, _ := finalNumber(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
@@ -168,7 +172,8 @@ func TestExamples(t *testing.T) {
 		lines.WriteString(`{"q":"` + w + `","a":"` + strings.ToUpper(w) + `"}` + "\n")
 	}
 	g := generator(t, golden.StoriesDir(t))
-	text := "{kind: exact_match, data: '" + dataFile(t, "d.jsonl", lines.String()) + "', prompt: 'Q{{q}}:', answer: '{{a}}', few_shot: 2, max_tokens: 1}"
+	text := "{kind: exact_match, data: '" + dataFile(t, "d.jsonl", lines.String()) +
+		"', prompt: 'Q{{q}}:', answer: '{{a}}', few_shot: 2, max_tokens: 1}"
 	all, err := Run(context.Background(), g, task(t, text), "", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -184,7 +189,8 @@ func TestExamples(t *testing.T) {
 			t.Errorf("question %d: %q, with a limit %q", i, a.Prompt, few.Answers[i].Prompt)
 		}
 		own := "Q" + string(rune('a'+i)) + ":"
-		if strings.Count(a.Prompt, own) != 1 || !strings.HasSuffix(a.Prompt, "\n\n"+own) || strings.Count(a.Prompt, "Q") != 3 {
+		if strings.Count(a.Prompt, own) != 1 || !strings.HasSuffix(a.Prompt, "\n\n"+own) ||
+			strings.Count(a.Prompt, "Q") != 3 {
 			t.Errorf("question %d: %q", i, a.Prompt)
 		}
 	}
@@ -221,25 +227,43 @@ func TestBroken(t *testing.T) {
 	g := generator(t, golden.StoriesDir(t))
 	for _, c := range []struct{ name, task, data, want string }{
 		{"empty file", "", row, "task t.yaml: the file is empty"},
-		{"unknown key", exact + "promt: x\n", row, "task t.yaml: unmarshal errors:\n  line 5: field promt not found: no task has this key"},
-		{"unknown kind", "{kind: bleu, data: D, prompt: x}", row, `task t.yaml: kind: "bleu" is not one of contains, exact_match, gsm8k, multiple_choice, regex`},
-		{"no data, no answer", "{kind: exact_match, prompt: x}", row, "task t.yaml: data is missing: name a file, a hub data set or embedded:NAME\nanswer is missing: write the right answer, such as \"{{ answer }}\""},
-		{"a filter", "{kind: exact_match, data: D, prompt: '{{ q | upper }}', answer: x}", row, `task t.yaml: "{{ q | upper }}": only {{ field }} is filled in, without filters and statements`},
-		{"bad regex", "{kind: regex, data: D, prompt: x, answer: x, regex: '(a'}", row, "task t.yaml: regex: error parsing regexp: missing closing ): `(a` (expressions are RE2's, without look-around and back references)"},
-		{"look-ahead", "{kind: regex, data: D, prompt: x, answer: x, regex: '(?=a)'}", row, "task t.yaml: regex: error parsing regexp: invalid or unsupported Perl syntax: `(?=` (expressions are RE2's, without look-around and back references)"},
-		{"one choice", "{kind: multiple_choice, data: D, prompt: x, choices: [a], gold_field: g}", row, "task t.yaml: choices: there is 1, a choice needs at least 2"},
+		{"unknown key", exact + "promt: x\n", row,
+			"task t.yaml: unmarshal errors:\n  line 5: field promt not found: no task has this key"},
+		{"unknown kind", "{kind: bleu, data: D, prompt: x}", row,
+			`task t.yaml: kind: "bleu" is not one of contains, exact_match, gsm8k, multiple_choice, regex`},
+		{"no data, no answer", "{kind: exact_match, prompt: x}", row, "task t.yaml: data is missing: name a file, a " +
+			"hub data set or embedded:NAME\nanswer is missing: write the right answer, such as \"{{ answer }}\""},
+		{"a filter", "{kind: exact_match, data: D, prompt: '{{ q | upper }}', answer: x}", row,
+			`task t.yaml: "{{ q | upper }}": only {{ field }} is filled in, without filters and statements`},
+		{"bad regex", "{kind: regex, data: D, prompt: x, answer: x, regex: '(a'}", row,
+			"task t.yaml: regex: error parsing regexp: missing closing ): `(a` (expressions are RE2's, without " +
+				"look-around and back references)"},
+		{"look-ahead", "{kind: regex, data: D, prompt: x, answer: x, regex: '(?=a)'}", row,
+			"task t.yaml: regex: error parsing regexp: invalid or unsupported Perl syntax: `(?=` (expressions are " +
+				"RE2's, without look-around and back references)"},
+		{"one choice", "{kind: multiple_choice, data: D, prompt: x, choices: [a], gold_field: g}", row,
+			"task t.yaml: choices: there is 1, a choice needs at least 2"},
 		{"missing field", exact, row + `{"q":"x"}`, `task t: D:2: the row has no field "a", it has q`},
 		{"null", exact, `{"q":null,"a":"y"}`, `task t: D:1: field "q" is null`},
 		{"empty data", exact, "", "task t: D: the file holds no row"},
-		{"broken row", exact, row + `{"q":`, "task t: D:2: the row ends in the middle of its JSON (JSONL needs a whole object on one line)"},
-		{"gold out of range", choice, row + `{"q":"x","c":["1","2"],"g":2}`, `task t: D:2: field "g" names choice 2, and the question has 2 (indices begin at 0)`},
-		{"gold no choice", choice, `{"q":"x","c":["1","2"],"g":"three"}`, `task t: D:1: field "g" is "three": want the index, the letter or the text of one of the 2 choices`},
-		{"a choice alone", choice, `{"q":"x","c":["1"],"g":0}`, "task t: D:1: the question has 1 choices, want 2 to 256"},
+		{"broken row", exact, row + `{"q":`,
+			"task t: D:2: the row ends in the middle of its JSON (JSONL needs a whole object on one line)"},
+		{"gold out of range", choice, row + `{"q":"x","c":["1","2"],"g":2}`,
+			`task t: D:2: field "g" names choice 2, and the question has 2 (indices begin at 0)`},
+		{"gold no choice", choice, `{"q":"x","c":["1","2"],"g":"three"}`,
+			`task t: D:1: field "g" is "three": want the index, the letter or the text of one of the 2 choices`},
+		{"a choice alone", choice, `{"q":"x","c":["1"],"g":0}`,
+			"task t: D:1: the question has 1 choices, want 2 to 256"},
 		{"choices no list", choice, `{"q":"x","c":"1, 2","g":0}`, `task t: D:1: field "c" is not a list of texts`},
-		{"long prompt", exact + "max_tokens: 500\n", row + `{"q":"` + strings.Repeat("a b ", 60) + `","a":"y"}`, "task t: D:2: the prompt has 122 tokens and the answer up to 500, together more than the model's 512 positions: lower few_shot (0) or max_tokens"},
-		{"no template", exact + "chat: always\n", row, "task t: chat: always, and neither the model nor the adapter has a chat template"},
-		{"few examples", exact + "few_shot: 3\n", row + row, "task t: few_shot: 3 examples are asked for, the data has 1 besides the question"},
-		{"no number", "{kind: gsm8k, data: D, prompt: x, answer: '{{ a }}'}", row, `task t: D:1: the expected answer "y" has no number`},
+		{"long prompt", exact + "max_tokens: 500\n", row + `{"q":"` + strings.Repeat("a b ", 60) + `","a":"y"}`,
+			"task t: D:2: the prompt has 122 tokens and the answer up to 500, together more than the model's 512 " +
+				"positions: lower few_shot (0) or max_tokens"},
+		{"no template", exact + "chat: always\n", row,
+			"task t: chat: always, and neither the model nor the adapter has a chat template"},
+		{"few examples", exact + "few_shot: 3\n", row + row,
+			"task t: few_shot: 3 examples are asked for, the data has 1 besides the question"},
+		{"no number", "{kind: gsm8k, data: D, prompt: x, answer: '{{ a }}'}", row,
+			`task t: D:1: the expected answer "y" has no number`},
 	} {
 		path := dataFile(t, "d.jsonl", c.data)
 		made, err := Parse("t.yaml", []byte(strings.ReplaceAll(c.task, "D", path)))
@@ -252,7 +276,8 @@ func TestBroken(t *testing.T) {
 			t.Errorf("%s:\n got %s\nwant %s", c.name, got, c.want)
 		}
 	}
-	if _, err := Find("mmlu"); err == nil || err.Error() != `there is no task "mmlu": the built-in ones are gsm8k; a task of your own is a .yaml or .json file` {
+	if _, err := Find("mmlu"); err == nil || err.Error() != `there is no task "mmlu": the built-in ones are gsm8k; a `+
+		`task of your own is a .yaml or .json file` {
 		t.Error(err)
 	}
 }

@@ -1,5 +1,5 @@
-// Package atomicfile is how the program writes files: either the old one is there or the whole new one, whatever happens
-// in between, and only what may be written to is (rule.go).
+// Package atomicfile is how the program writes files: either the old one is there or the whole new one, whatever
+// happens in between, and only what may be written to is (rule.go).
 package atomicfile
 
 import (
@@ -10,8 +10,8 @@ import (
 	"runtime"
 )
 
-// Write replaces a file: a temporary one beside it is written, synced and renamed. The error is a *FullError where the disk
-// has no room for it, and an ErrNotOurs where something else than a regular file is there.
+// Write replaces a file: a temporary one beside it is written, synced and renamed. The error is a *FullError where the
+// disk has no room for it, and an ErrNotOurs where something else than a regular file is there.
 func Write(path string, data []byte) error { return WritePrivate(path, data, 0o644) }
 
 // WritePrivate is Write with the permissions of the file.

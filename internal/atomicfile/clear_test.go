@@ -10,8 +10,10 @@ import (
 // TestClear: what Write had begun goes, and nothing else.
 func TestClear(t *testing.T) {
 	dir := t.TempDir()
-	stay := []string{".lock", ".metrics.jsonl", ".metrics.jsonl.", ".metrics.jsonl.12a", ".notes.12", "..12", "metrics.jsonl", "metrics.jsonl.12"}
-	for _, name := range append([]string{".metrics.jsonl.2784550770", ".metrics.jsonl.1", ".plan_report.json.77"}, stay...) {
+	stay := []string{".lock", ".metrics.jsonl", ".metrics.jsonl.", ".metrics.jsonl.12a", ".notes.12", "..12",
+		"metrics.jsonl", "metrics.jsonl.12"}
+	for _, name := range append([]string{".metrics.jsonl.2784550770", ".metrics.jsonl.1", ".plan_report.json.77"},
+		stay...) {
 		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
 			t.Fatal(err)
 		}

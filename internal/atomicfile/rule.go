@@ -10,10 +10,10 @@ import (
 )
 
 // The rule for every file that the program writes: a path is written to where nothing is there, or where a regular file
-// of this very name is. A symbolic link is not followed, and a device, a pipe, a socket or a folder is never replaced. A
-// file that is opened and written in place has one name only: a hard link would change another file. Where a user chose
-// the path, what is there must also be of the program's own making (CheckOwn). All files are opened by this package for
-// writing; a test of internal/lint holds that.
+// of this very name is. A symbolic link is not followed, and a device, a pipe, a socket or a folder is never replaced.
+// A file that is opened and written in place has one name only: a hard link would change another file. Where a user
+// chose the path, what is there must also be of the program's own making (CheckOwn). All files are opened by this
+// package for writing; a test of internal/lint holds that.
 
 // ErrNotOurs is the error of a path that the program must not write to: a link, no regular file, or a file of others.
 var ErrNotOurs = errors.New("it is not replaced")
@@ -45,7 +45,8 @@ func checkInfo(path string, info fs.FileInfo) error {
 	case mode.IsRegular():
 		return nil
 	case mode&fs.ModeSymlink != 0:
-		return refusef("%s is a symbolic link, and no link is written through: name the file itself, or remove the link", path)
+		return refusef(
+			"%s is a symbolic link, and no link is written through: name the file itself, or remove the link", path)
 	case mode.IsDir():
 		what = "a folder"
 	case mode&fs.ModeNamedPipe != 0:
@@ -63,8 +64,8 @@ func checkInfo(path string, info fs.FileInfo) error {
 // headBytes is how much of a file is looked at for a mark.
 const headBytes = 4096
 
-// CheckOwn is Check, and an error where a file is there that holds something but none of the marks in its first 4 KiB: who
-// named the path may have meant another file. what names files of this kind: "a report".
+// CheckOwn is Check, and an error where a file is there that holds something but none of the marks in its first 4 KiB:
+// who named the path may have meant another file. what names files of this kind: "a report".
 func CheckOwn(path, what string, marks ...string) error {
 	if err := Check(path); err != nil {
 		return err
@@ -87,7 +88,9 @@ func CheckOwn(path, what string, marks ...string) error {
 			return nil
 		}
 	}
-	return refusef("%s is there and is not %s that this program wrote, so it is not replaced: name another file, or remove it", path, what)
+	return refusef(
+		"%s is there and is not %s that this program wrote, so it is not replaced: name another file, or remove it",
+		path, what)
 }
 
 // Open opens a file to read and write it in place, and makes it where there is none. Its content stays.
@@ -135,7 +138,8 @@ func openOwn(path string, flag int, perm fs.FileMode) (*os.File, error) {
 		err = checkInfo(path, info)
 	}
 	if err == nil && names(info) > 1 {
-		err = refusef("%s is also another file's name (a hard link), which would be changed with it: remove it, or name another file", path)
+		err = refusef("%s is also another file's name (a hard link), which would be changed with it: remove it, or "+
+			"name another file", path)
 	}
 	if err != nil {
 		f.Close() //nolint:errcheck // nothing was changed

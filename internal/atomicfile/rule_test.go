@@ -24,7 +24,8 @@ func TestOwnFilesAlone(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := CheckOwn(path, "a page", "# MARK", "# OTHER")
-		if (err == nil) != want || err != nil && (!errors.Is(err, ErrNotOurs) || !strings.Contains(err.Error(), "is not a page that this program wrote")) {
+		if (err == nil) != want || err != nil && (!errors.Is(err, ErrNotOurs) || !strings.Contains(err.Error(),
+			"is not a page that this program wrote")) {
 			t.Errorf("%.20q: %v", content, err)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestWhatIsWrittenTo: new and regular files are written to; links, devices, pipes, folders and files with two names are
-// left as they are, and nobody waits for the other end of a pipe.
+// TestWhatIsWrittenTo: new and regular files are written to; links, devices, pipes, folders and files with two names
+// are left as they are, and nobody waits for the other end of a pipe.
 func TestWhatIsWrittenTo(t *testing.T) {
 	writers := map[string]func(path string) error{
 		"Write": func(path string) error { return Write(path, []byte("new")) },
@@ -45,8 +45,10 @@ func TestWhatIsWrittenTo(t *testing.T) {
 	for name, write := range writers {
 		dir := t.TempDir()
 		in := func(name string) string { return filepath.Join(dir, name) }
-		if err := errors.Join(os.WriteFile(in("file"), []byte("old"), 0o644), os.WriteFile(in("target"), []byte("precious"), 0o644),
-			os.WriteFile(in("two"), []byte("precious"), 0o644), os.Link(in("two"), in("names")), os.Symlink("target", in("link")),
+		if err := errors.Join(os.WriteFile(in("file"), []byte("old"), 0o644), os.WriteFile(in("target"),
+			[]byte("precious"), 0o644),
+			os.WriteFile(in("two"), []byte("precious"), 0o644), os.Link(in("two"), in("names")),
+			os.Symlink("target", in("link")),
 			os.Symlink("nothing", in("dangling")), os.Symlink(os.DevNull, in("null")), os.Mkdir(in("folder"), 0o755),
 			syscall.Mkfifo(in("pipe"), 0o644)); err != nil {
 			t.Fatal(err)
@@ -69,7 +71,8 @@ func TestWhatIsWrittenTo(t *testing.T) {
 			go func() { done <- write(path) }()
 			select {
 			case err := <-done:
-				if want == "" && err != nil || want != "" && (!errors.Is(err, ErrNotOurs) || !strings.Contains(err.Error(), path+" "+want)) {
+				if want == "" && err != nil || want != "" && (!errors.Is(err, ErrNotOurs) ||
+					!strings.Contains(err.Error(), path+" "+want)) {
 					t.Errorf("%s %s: %v, want %q", name, path, err, want)
 				}
 			case <-time.After(10 * time.Second):

@@ -9,7 +9,8 @@ import (
 	"syscall"
 )
 
-// FullError is a file that there is no room for: the disk is full, or a quota or a limit on the size of files is reached.
+// FullError is a file that there is no room for: the disk is full, or a quota or a limit on the size of files is
+// reached.
 type FullError struct {
 	Path   string
 	Needed int64 // bytes of the file, or of what was to be added to it
@@ -45,8 +46,8 @@ func bytesText(n int64) string {
 	return exact
 }
 
-// Room makes an error of a failure to write so many bytes into a file a *FullError where there was no room for them. Any
-// other error, and nil, stays as it is.
+// Room makes an error of a failure to write so many bytes into a file a *FullError where there was no room for them.
+// Any other error, and nil, stays as it is.
 func Room(err error, path string, needed int64) error {
 	var full *FullError
 	if err == nil || errors.As(err, &full) || !isFull(err) {

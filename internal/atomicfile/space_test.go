@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// TestRoom: an error for want of room names the file, not its temporary one, with the bytes needed and free; others stay.
+// TestRoom: an error for want of room names the file, not its temporary one, with the bytes needed and free; others
+// stay.
 func TestRoom(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a")
 	if err := Room(nil, path, 1); err != nil {
@@ -28,7 +29,8 @@ func TestRoom(t *testing.T) {
 	if !errors.As(err, &full) || full.Path != path || full.Needed != 3<<20 || !errors.Is(err, syscall.ENOSPC) {
 		t.Fatalf("%v", err)
 	}
-	if said := err.Error(); !strings.HasPrefix(said, "no room for "+path+": 3145728 bytes (3.0 MiB) are needed, ") || strings.Contains(said, ".tmp") {
+	if said := err.Error(); !strings.HasPrefix(said, "no room for "+path+": 3145728 bytes (3.0 MiB) are needed, ") ||
+		strings.Contains(said, ".tmp") {
 		t.Error(said)
 	}
 	if again := Room(err, "b", 1); again != err {

@@ -51,7 +51,8 @@ func Start(t *testing.T) *Browser {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command(path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run", "--hide-scrollbars",
+	cmd := exec.Command(path, "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+		"--no-first-run", "--hide-scrollbars",
 		"--disable-background-networking", "--remote-debugging-pipe", "--user-data-dir="+profile, "about:blank")
 	cmd.ExtraFiles = []*os.File{toR, fromW} // file descriptors 3 and 4
 	cmd.Env = append(os.Environ(), "TMPDIR="+profile)
@@ -160,8 +161,10 @@ func (b *Browser) Open(url string, width, height int, dark, script bool) {
 	if dark {
 		scheme = "dark"
 	}
-	b.Do("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 500}, nil)
-	b.Do("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]any{{"name": "prefers-color-scheme", "value": scheme}}}, nil)
+	b.Do("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1,
+		"mobile": width < 500}, nil)
+	b.Do("Emulation.setEmulatedMedia", map[string]any{"features": []map[string]any{{"name": "prefers-color-scheme",
+		"value": scheme}}}, nil)
 	b.Do("Emulation.setScriptExecutionDisabled", map[string]any{"value": !script}, nil)
 	b.Do("Page.navigate", map[string]any{"url": url}, nil)
 	for b.read().Method != "Page.loadEventFired" {
@@ -191,7 +194,8 @@ func (b *Browser) Eval(expression string, v any) {
 		} `json:"result"`
 		ExceptionDetails json.RawMessage `json:"exceptionDetails"`
 	}
-	b.Do("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true}, &answer)
+	b.Do("Runtime.evaluate", map[string]any{"expression": expression, "returnByValue": true, "awaitPromise": true},
+		&answer)
 	if answer.ExceptionDetails != nil {
 		b.T.Fatalf("%s: %s", expression, answer.ExceptionDetails)
 	}
@@ -217,7 +221,8 @@ func (b *Browser) Mouse(kind string, x, y float64, down bool) {
 	if down {
 		buttons = 1
 	}
-	b.Do("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": x, "y": y, "button": "left", "buttons": buttons, "clickCount": 1}, nil)
+	b.Do("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": x, "y": y, "button": "left", "buttons": buttons,
+		"clickCount": 1}, nil)
 }
 
 // Shoot saves what the browser shows as a PNG.

@@ -54,7 +54,8 @@ func (r *reader) group(kinds, dir string) {
 				}
 			}
 		case slices.Contains(list, "memory"):
-			r.memory(filepath.Join("sys/fs/cgroup/memory", dir), "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+			r.memory(filepath.Join("sys/fs/cgroup/memory", dir), "memory.limit_in_bytes", "memory.usage_in_bytes",
+				"total_inactive_file")
 		case slices.Contains(list, "cpu"):
 			at := filepath.Join("sys/fs/cgroup", kinds, dir)
 			r.quota(float64(r.number(at+"/cpu.cfs_quota_us")), float64(r.number(at+"/cpu.cfs_period_us")))

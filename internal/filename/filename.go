@@ -18,7 +18,8 @@ const maxNames = 10_000
 // Nearest is what to say of a file that is not there: the name that may have been meant.
 func Nearest(err error) string {
 	var missing *fs.PathError
-	if !errors.As(err, &missing) || !errors.Is(missing.Err, fs.ErrNotExist) || !slices.Contains([]string{"open", "stat", "lstat"}, missing.Op) ||
+	if !errors.As(err, &missing) || !errors.Is(missing.Err, fs.ErrNotExist) ||
+		!slices.Contains([]string{"open", "stat", "lstat"}, missing.Op) ||
 		filepath.Clean(missing.Path) == "." || missing.Path == "" {
 		return ""
 	}
@@ -39,7 +40,9 @@ func Nearest(err error) string {
 	defer dir.Close()
 	names, _ := dir.Readdirnames(maxNames)
 	slices.Sort(names)
-	names = slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, ".") && !strings.HasPrefix(name, ".") })
+	names = slices.DeleteFunc(names, func(n string) bool {
+		return strings.HasPrefix(n, ".") && !strings.HasPrefix(name, ".")
+	})
 	if near := words.Within(name, names, max(1, len(strings.TrimSuffix(name, filepath.Ext(name)))/3)); near != "" {
 		at := filepath.Join(folder, near)
 		if rest := strings.TrimPrefix(filepath.Clean(missing.Path), path); rest != "" {

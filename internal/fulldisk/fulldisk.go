@@ -15,8 +15,8 @@ import (
 
 const childVariable = "TRAINER_TEST_LIMITED_CHILD"
 
-// Apart tells whether this process is the test's own. Elsewhere it runs the test in one: the limit is for all files of a process, those of
-// go test too.
+// Apart tells whether this process is the test's own. Elsewhere it runs the test in one: the limit is for all files of
+// a process, those of go test too.
 func Apart(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(childVariable) != "" {

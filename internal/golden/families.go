@@ -10,7 +10,8 @@ import (
 )
 
 // FamilyFolders are the folders of testdata with small models of families whose runs other programs made.
-var FamilyFolders = []string{"experts", "first_families", "fused_experts", "gemma", "gemma4", "gemma4_experts", "gemma4_unified", "interleaved", "linear_attention", "linear_experts", "llama_like",
+var FamilyFolders = []string{"experts", "first_families", "fused_experts", "gemma", "gemma4", "gemma4_experts",
+	"gemma4_unified", "interleaved", "linear_attention", "linear_experts", "llama_like",
 	"ministral3", "more_families", "mxfp4", "phi", "shared_experts"}
 
 // FamilyModel is a small model of a family.
@@ -33,14 +34,16 @@ type FamilyRuns struct {
 	BF16 struct { // error of PEFT's own bf16 against fp32 over the curve's rows, one by one, with the adapter NAME.lora
 		Logits   float64 `json:"logits"`
 		Gradient float64 `json:"gradient"`
-		Add      []int32 `json:"add"` // what is added to the rows' ids, all of them together; none: the rows as they are
-		// Of mixtures of experts alone, where a token may be given to another expert: the gradient's over NF4 weights, and
-		// that of the draws' losses, relative, in the mean.
+		// what is added to the rows' ids, all of them together; none: the rows as they are
+		Add []int32 `json:"add"`
+		// Of mixtures of experts alone, where a token may be given to another expert: the gradient's over NF4 weights,
+		// and that of the draws' losses, relative, in the mean.
 		GradientNF4 float64 `json:"gradient_nf4"`
 		Curve       float64 `json:"curve"`
 	} `json:"bf16"`
-	// Clear is, of mixtures of experts, for each row a number to add to its ids, modulo the vocabulary, with which every token's
-	// experts lead the next by as much as can be found: a precision finer than bf16 chooses the same experts as fp32.
+	// Clear is, of mixtures of experts, for each row a number to add to its ids, modulo the vocabulary, with which
+	// every token's experts lead the next by as much as can be found: a precision finer than bf16 chooses the same
+	// experts as fp32.
 	Clear struct {
 		Floats Clear `json:"floats"`
 		NF4    Clear `json:"nf4"` // over weights in NF4
@@ -110,9 +113,11 @@ func (m FamilyModel) Dir(t testing.TB) string {
 	var weights map[string]string
 	JSON(t, Path(t, m.Folder+"/models.json"), &weights)
 	dir := t.TempDir()
-	files := map[string]string{"config.json": m.Name + ".config.json", "model.safetensors": weights[m.Name] + ".safetensors", "tokenizer.json": "tokenizer.json"}
+	files := map[string]string{"config.json": m.Name + ".config.json", "model.safetensors": weights[m.Name] +
+		".safetensors", "tokenizer.json": "tokenizer.json"}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
-		if err := os.WriteFile(filepath.Join(dir, name), ReadFile(t, Path(t, m.Folder+"/"+files[name])), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(dir, name), ReadFile(t, Path(t, m.Folder+"/"+files[name])),
+			0o644); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// packings are the endings of packed reference files: gzip, of the bytes in their order or of those at every second or fourth place
-// together, zstd for the few that repeat themselves over more than gzip's 32 KiB, and for a copy of another file a line with that
-// file's place in testdata. pack.py packs them.
+// packings are the endings of packed reference files: gzip, of the bytes in their order or of those at every second or
+// fourth place together, zstd for the few that repeat themselves over more than gzip's 32 KiB, and for a copy of
+// another file a line with that file's place in testdata. pack.py packs them.
 var packings = []string{".gz", ".gz2", ".gz4", ".zst", ".same"}
 
 // planes are how many places the bytes of a gzip file are sorted by.
@@ -56,7 +56,8 @@ func Unpacked(t testing.TB, path string) []byte {
 	t.Helper()
 	packed := ReadFile(t, path)
 	if filepath.Ext(path) == ".same" {
-		path = filepath.Join(Root(t), "internal", "golden", "testdata", filepath.FromSlash(strings.TrimSpace(string(packed))))
+		path = filepath.Join(Root(t), "internal", "golden", "testdata",
+			filepath.FromSlash(strings.TrimSpace(string(packed))))
 		packed = ReadFile(t, path)
 	}
 	b, err := unpack(path, packed)

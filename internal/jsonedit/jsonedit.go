@@ -7,8 +7,8 @@ import (
 	"errors"
 )
 
-// Member says where a key of a JSON object lies, in bytes from the object's begin: its name starts behind Before, its value
-// is [Value,After). Found is false where the object has no such key.
+// Member says where a key of a JSON object lies, in bytes from the object's begin: its name starts behind Before, its
+// value is [Value,After). Found is false where the object has no such key.
 type Member struct {
 	Before, Value, After int64
 	Found                bool
@@ -49,7 +49,8 @@ func Delete(object []byte, key string) ([]byte, error) {
 		return object, err
 	}
 	after := m.After
-	if !bytes.Contains(object[m.Before:m.Before+int64(bytes.IndexByte(object[m.Before:], '"'))], []byte(",")) { // the first key takes the comma behind it
+	// the first key takes the comma behind it
+	if !bytes.Contains(object[m.Before:m.Before+int64(bytes.IndexByte(object[m.Before:], '"'))], []byte(",")) {
 		rest := bytes.TrimLeft(object[after:], " \t\r\n")
 		after = int64(len(object) - len(bytes.TrimPrefix(rest, []byte(","))))
 	}

@@ -33,7 +33,8 @@ func TestNoObject(t *testing.T) {
 
 // FuzzKeys: of a JSON object comes a JSON object that has the key, or not; nothing panics.
 func FuzzKeys(f *testing.F) {
-	for _, s := range []string{`{}`, `{"a":1}`, `{"dtype":"x","a":[1,{"dtype":2}]}`, ` { "dtype" : { } } `, `[]`, `{"a":`, ``, `null`, `"}"`} {
+	for _, s := range []string{`{}`, `{"a":1}`, `{"dtype":"x","a":[1,{"dtype":2}]}`, ` { "dtype" : { } } `, `[]`,
+		`{"a":`, ``, `null`, `"}"`} {
 		f.Add([]byte(s))
 	}
 	f.Fuzz(func(t *testing.T, in []byte) {

@@ -96,7 +96,8 @@ func (c *checker) behindValue() (done bool, err *Error) {
 		c.space()
 		if len(c.open) == 0 {
 			if c.peek() == ',' && len(bytes.TrimSpace(c.data[c.i+1:])) == 0 {
-				return true, c.wrong("expected the end of the text, found ',' behind the value: remove the comma, each row stands in a line of its own")
+				return true, c.wrong("expected the end of the text, found ',' behind the value: remove the comma, " +
+					"each row stands in a line of its own")
 			}
 			if c.i < len(c.data) {
 				return true, c.wrong("expected the end of the text, found %s behind the value", c.found())

@@ -1,5 +1,5 @@
-// Package keys reads what the fields of a configuration's sections say about their keys. A field says everything once: its
-// Go type is the key's type, its comment the documentation, and its tags are the rest.
+// Package keys reads what the fields of a configuration's sections say about their keys. A field says everything once:
+// its Go type is the key's type, its comment the documentation, and its tags are the rest.
 //
 //	BatchSize int `yaml:"batch_size" default:"1" range:"[1,inf)" resume:"steers"`
 //
@@ -35,7 +35,8 @@ const (
 	Steers Resume = "steers"
 	// Fixed marks a key that a checkpoint's contents depend on. Another value is refused.
 	Fixed Resume = "fixed"
-	// Compared marks a key whose effect is compared in place of its value: rows by their hash, tensors by name and shape.
+	// Compared marks a key whose effect is compared in place of its value: rows by their hash, tensors by name and
+	// shape.
 	Compared Resume = "compared"
 )
 
@@ -53,16 +54,17 @@ type Key struct {
 // chooser is a section whose choices come from tables, such as the names of optimizers.
 type chooser interface{ Choices() map[string][]string }
 
-// Of reads field i of a section's struct type. It returns false for a field that is no key, and panics on a malformed tag,
-// which any test of the section finds.
+// Of reads field i of a section's struct type. It returns false for a field that is no key, and panics on a malformed
+// tag, which any test of the section finds.
 func Of(section reflect.Type, i int) (Key, bool) {
 	field := section.Field(i)
 	name, _, _ := strings.Cut(field.Tag.Get("yaml"), ",")
 	if name == "" || name == "-" {
 		return Key{}, false
 	}
-	k := Key{Name: name, Default: field.Tag.Get("default"), Form: field.Tag.Get("form"), Instead: field.Tag.Get("instead"),
-		Resume: Resume(field.Tag.Get("resume"))}
+	k := Key{Name: name, Default: field.Tag.Get("default"), Form: field.Tag.Get("form"),
+		Instead: field.Tag.Get("instead"),
+		Resume:  Resume(field.Tag.Get("resume"))}
 	if !slices.Contains([]Resume{"", Free, Steers, Fixed, Compared}, k.Resume) {
 		panic(fmt.Sprintf("%v.%s: resume is %q", section, field.Name, k.Resume))
 	}
@@ -82,13 +84,15 @@ func Of(section reflect.Type, i int) (Key, bool) {
 	return k, true
 }
 
-// Inline reports whether a field is a struct whose fields are keys of the section that holds it: its tag is yaml:",inline".
+// Inline reports whether a field is a struct whose fields are keys of the section that holds it: its tag is
+// yaml:",inline".
 func Inline(f reflect.StructField) bool {
 	return f.Type.Kind() == reflect.Struct && f.Tag.Get("yaml") == ",inline"
 }
 
 // SetDefaults sets the fields of the struct that to points at to their defaults, and so those of sections within it.
-// Sections behind pointers and lists of sections stay as they are. Lists of texts are empty where they are not set, not nil.
+// Sections behind pointers and lists of sections stay as they are. Lists of texts are empty where they are not set, not
+// nil.
 func SetDefaults(to any) { setDefaults(reflect.ValueOf(to).Elem()) }
 
 func setDefaults(section reflect.Value) {
@@ -182,8 +186,8 @@ func each(prefix string, section reflect.Value, see func(path string, k Key, val
 	}
 }
 
-// Check compares a section's own values with what its fields allow and returns an error for each that does not fit. prefix
-// stands before the keys' names in messages, such as "training."; sections within the section check themselves.
+// Check compares a section's own values with what its fields allow and returns an error for each that does not fit.
+// prefix stands before the keys' names in messages, such as "training."; sections within the section check themselves.
 func Check(prefix string, section any) []error {
 	var problems []error
 	v := reflect.ValueOf(section)
@@ -213,7 +217,9 @@ func (k Key) check(path string, value reflect.Value) (problems []error) {
 			}
 		}
 	case reflect.Map:
-		for _, name := range slices.SortedFunc(slices.Values(value.MapKeys()), func(a, b reflect.Value) int { return strings.Compare(a.String(), b.String()) }) {
+		for _, name := range slices.SortedFunc(slices.Values(value.MapKeys()), func(a, b reflect.Value) int {
+			return strings.Compare(a.String(), b.String())
+		}) {
 			add(k.inRange(path+"."+name.String(), value.MapIndex(name)))
 		}
 	}
@@ -251,7 +257,8 @@ func (k Key) chosen(path, text string) error {
 	}
 	named := slices.DeleteFunc(slices.Clone(k.Choices), func(c string) bool { return c == "" })
 	hint := ""
-	if near := words.Nearest(text, named); near != "" && len(text) >= 5 { // a short word is near to anything: gpu to cpu
+	// a short word is near to anything: gpu to cpu
+	if near := words.Nearest(text, named); near != "" && len(text) >= 5 {
 		hint = "; did you mean " + near + "?"
 	}
 	return fmt.Errorf("%s: %q is not one of %s%s", path, text, strings.Join(named, ", "), hint)

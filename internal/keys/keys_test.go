@@ -37,7 +37,8 @@ func (section) Choices() map[string][]string {
 func TestSetDefaults(t *testing.T) {
 	var got section
 	SetDefaults(&got)
-	want := section{Rate: 2e-4, Rows: 3, Name: "a", Kind: "red", Sep: "\n", List: []string{"x", "y"}, Free: []string{}, On: true, Seed: 42, Inner: inner{7}}
+	want := section{Rate: 2e-4, Rows: 3, Name: "a", Kind: "red", Sep: "\n", List: []string{"x", "y"}, Free: []string{},
+		On: true, Seed: 42, Inner: inner{7}}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)
 	}
@@ -86,7 +87,8 @@ func TestEach(t *testing.T) {
 	Each(s, see)
 	s.Behind = &inner{9}
 	Each(s, see)
-	want := "[rate 0.0002 steers rows 3 fixed inner.depth 7  rate 0.0002 steers rows 3 fixed inner.depth 7  behind.depth 9 ]"
+	want := "[rate 0.0002 steers rows 3 fixed inner.depth 7  rate 0.0002 steers rows 3 fixed inner.depth 7  " +
+		"behind.depth 9 ]"
 	if fmt.Sprint(got) != want {
 		t.Errorf("got %v, want %s", got, want)
 	}
@@ -119,7 +121,8 @@ func TestMalformedTags(t *testing.T) {
 func TestInterval(t *testing.T) {
 	for text, want := range map[string][2]string{
 		"(0,inf)": {"above 0", "above 0"}, "[1,inf)": {"1 or more", "at least 1"}, "[0,1]": {"0 to 1", "from 0 to 1"},
-		"[0,1)": {"0 or more, below 1", "at least 0 and below 1"}, "(0,1000]": {"above 0, at most 1000", "above 0 and at most 1000"},
+		"[0,1)": {"0 or more, below 1", "at least 0 and below 1"}, "(0,1000]": {"above 0, at most 1000",
+			"above 0 and at most 1000"},
 		"[2,1048576]": {"2 to 1048576", "from 2 to 1048576"}, "[0,2^64-1]": {"0 to 2^64-1", "from 0 to 2^64-1"},
 	} {
 		i, err := ParseInterval(text)

@@ -38,9 +38,9 @@ func (l *layout) put(from int, text string) {
 	}
 }
 
-// draw writes prompt and line anew over what was drawn before, and sets the cursor. The text before the cursor is written last, so
-// that the cursor stands where the terminal has it, which may hold some characters wider than uniseg does. Of a line that is higher
-// than the terminal the rows down to the cursor are shown.
+// draw writes prompt and line anew over what was drawn before, and sets the cursor. The text before the cursor is
+// written last, so that the cursor stands where the terminal has it, which may hold some characters wider than uniseg
+// does. Of a line that is higher than the terminal the rows down to the cursor are shown.
 func (e *Editor) draw(prompt string) error {
 	width, height := 0, 0
 	if e.Size != nil {

@@ -1,5 +1,5 @@
-// Package lineedit reads a line from a terminal that is in raw mode, with editing, history and pasted text. A character is what a
-// reader sees as one: a letter with its marks, an ideograph of two columns, an emoji of several code points.
+// Package lineedit reads a line from a terminal that is in raw mode, with editing, history and pasted text. A character
+// is what a reader sees as one: a letter with its marks, an ideograph of two columns, an emoji of several code points.
 package lineedit
 
 import (
@@ -34,8 +34,8 @@ type Editor struct {
 	row           int    // of the cursor, below the first row that was drawn
 }
 
-// ReadLine lets a line be written behind a prompt, and gives it without its end. Lines of pasted text are one. io.EOF is Ctrl-D in
-// an empty line, or the end of In.
+// ReadLine lets a line be written behind a prompt, and gives it without its end. Lines of pasted text are one. io.EOF
+// is Ctrl-D in an empty line, or the end of In.
 func (e *Editor) ReadLine(prompt string) (string, error) {
 	e.before, e.after, e.row, e.at = "", "", 0, len(e.history)
 	if err := e.draw(prompt); err != nil {

@@ -12,7 +12,8 @@ import (
 	"unicode"
 )
 
-// screen is a terminal of a few columns: what it shows, with the second column of a wide character left empty, and its cursor.
+// screen is a terminal of a few columns: what it shows, with the second column of a wide character left empty, and its
+// cursor.
 type screen struct {
 	width, row, col int
 	full            bool // a character was set in the last column, and the next begins a row
@@ -118,16 +119,19 @@ func (s *screen) text() string {
 	return strings.TrimRight(strings.Join(rows, "\n"), "\n")
 }
 
-var pieces = []string{"a", "b ", "世", "界。", "👍", "e\u0301", "x\u0300\u0301", "\x1b[D", "\x1b[C", "\x1b[D", "\x7f", "\x1b[3~", "\x01", "\x05", "\x1b[A", "\x1b[B",
+var pieces = []string{"a", "b ", "世", "界。", "👍", "e\u0301", "x\u0300\u0301", "\x1b[D", "\x1b[C", "\x1b[D", "\x7f",
+	"\x1b[3~", "\x01", "\x05", "\x1b[A", "\x1b[B",
 	"\x1b[1;5D", "\x1bf", "\x17", "\x0b", "\x1b[200~世\r\nab\x1b[201~", "\x15"}
 
-// TestScreen: after every key the screen shows prompt and line as a terminal shows them that is written to once, and the cursor
-// stands behind what is before it; whatever the width.
+// TestScreen: after every key the screen shows prompt and line as a terminal shows them that is written to once, and
+// the cursor stands behind what is before it; whatever the width.
 func TestScreen(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		s := newScreen(7+r.IntN(12), 60)
-		e := &Editor{Out: s, Size: func() (int, int) { return s.width, 60 }, history: []string{"早い", "second\n世"}, Bold: r.IntN(2) == 0}
+		e := &Editor{Out: s, Size: func() (int, int) {
+			return s.width, 60
+		}, history: []string{"早い", "second\n世"}, Bold: r.IntN(2) == 0}
 		e.at = len(e.history)
 		if err := e.draw("> "); err != nil {
 			t.Fatal(err)
@@ -155,7 +159,8 @@ func TestScreen(t *testing.T) {
 				before.Write([]byte("\r\n"))
 			}
 			if s.text() != whole.text() || s.row != before.row || s.col != before.col {
-				t.Fatalf("seed %d, %d columns: behind %q, text %q|%q\n%s\ncursor %d,%d, want\n%s\n%d,%d", seed, s.width, keys, e.before, e.after,
+				t.Fatalf("seed %d, %d columns: behind %q, text %q|%q\n%s\ncursor %d,%d, want\n%s\n%d,%d", seed, s.width,
+					keys, e.before, e.after,
 					s.text(), s.row, s.col, whole.text(), before.row, before.col)
 			}
 		}
@@ -179,7 +184,8 @@ func TestLines(t *testing.T) {
 		"a\x1b[99;99Xb\x1bOHc\r":                    "cab",
 		"\xff\xfeok\r":                              "ok",
 	} {
-		for name, in := range map[string]io.Reader{"at once": strings.NewReader(keys), "byte by byte": iotest.OneByteReader(strings.NewReader(keys))} {
+		for name, in := range map[string]io.Reader{"at once": strings.NewReader(keys),
+			"byte by byte": iotest.OneByteReader(strings.NewReader(keys))} {
 			e := &Editor{In: in, Out: io.Discard}
 			if got, err := e.ReadLine("> "); got != want || err != nil {
 				t.Errorf("%q, %s: %q, %v, want %q", keys, name, got, err, want)
@@ -190,7 +196,8 @@ func TestLines(t *testing.T) {
 
 // TestHistory: earlier lines, and the one that is being written.
 func TestHistory(t *testing.T) {
-	e := &Editor{In: strings.NewReader("早い\rtwo\rtwo\r\x1b[A\x1b[A!\rnew\x1b[A\x1b[A\x1b[A\x1b[A\x1b[B\x1b[B\x1b[B\x1b[B.\r\x04"), Out: io.Discard}
+	e := &Editor{In: strings.NewReader(
+		"早い\rtwo\rtwo\r\x1b[A\x1b[A!\rnew\x1b[A\x1b[A\x1b[A\x1b[A\x1b[B\x1b[B\x1b[B\x1b[B.\r\x04"), Out: io.Discard}
 	for _, want := range []string{"早い", "two", "two", "早い!", "new."} {
 		if got, err := e.ReadLine("> "); got != want || err != nil {
 			t.Errorf("%q, %v, want %q", got, err, want)
@@ -204,8 +211,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// TestHighLines: of a line that is higher than the terminal the rows down to the cursor are shown, and nothing above them is
-// written over.
+// TestHighLines: of a line that is higher than the terminal the rows down to the cursor are shown, and nothing above
+// them is written over.
 func TestHighLines(t *testing.T) {
 	s := newScreen(10, 5)
 	e := &Editor{In: nil, Out: s, Size: func() (int, int) { return 10, 5 }, before: strings.Repeat("世界", 30)}

@@ -31,12 +31,15 @@ const (
 )
 
 // controls are the keys of one byte.
-var controls = map[byte]key{1: home, 2: left, 3: cutAll, 4: ctrlD, 5: end, 6: right, 8: backspace, 10: enter, 11: cutAfter, 12: clear, 13: enter, 14: down,
+var controls = map[byte]key{1: home, 2: left, 3: cutAll, 4: ctrlD, 5: end, 6: right, 8: backspace, 10: enter,
+	11: cutAfter, 12: clear, 13: enter, 14: down,
 	16: up, 21: cutBefore, 23: wordBack, 127: backspace}
 
 // sequences are what terminals send behind ESC.
-var sequences = map[string]key{"[A": up, "[B": down, "[C": right, "[D": left, "OA": up, "OB": down, "OC": right, "OD": left, "[H": home, "[F": end, "OH": home,
-	"OF": end, "[1~": home, "[4~": end, "[7~": home, "[8~": end, "[3~": deleteKey, "[1;5C": wordRight, "[1;5D": wordLeft, "[1;3C": wordRight, "[1;3D": wordLeft,
+var sequences = map[string]key{"[A": up, "[B": down, "[C": right, "[D": left, "OA": up, "OB": down, "OC": right,
+	"OD": left, "[H": home, "[F": end, "OH": home,
+	"OF": end, "[1~": home, "[4~": end, "[7~": home, "[8~": end, "[3~": deleteKey, "[1;5C": wordRight,
+	"[1;5D": wordLeft, "[1;3C": wordRight, "[1;3D": wordLeft,
 	"b": wordLeft, "f": wordRight, "\x7f": wordBack, "\b": wordBack}
 
 const (
@@ -75,7 +78,8 @@ func (e *Editor) pasted() (k key, text string, n int) {
 		return typed, printable(p[:i]), i
 	}
 	n = len(p)
-	for i := max(0, n-len(pasteEnds)); i < n; i++ { // what may be the beginning of the end waits, and half a character, and half a line break
+	// what may be the beginning of the end waits, and half a character, and half a line break
+	for i := max(0, n-len(pasteEnds)); i < n; i++ {
 		if bytes.HasPrefix([]byte(pasteEnds), p[i:]) || !utf8.FullRune(p[i:]) || i == n-1 && p[i] == '\r' {
 			n = i
 		}

@@ -1,5 +1,5 @@
-// Package listen bounds the connections of an HTTP server. When all places are taken, the connection that has been idle longest
-// makes room for the next one, so that clients that keep connections open without asking starve nobody.
+// Package listen bounds the connections of an HTTP server. When all places are taken, the connection that has been idle
+// longest makes room for the next one, so that clients that keep connections open without asking starve nobody.
 package listen
 
 import (
@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// newcomer is how long a connection may be open without a byte of its first request before it may be closed for another.
+// newcomer is how long a connection may be open without a byte of its first request before it may be closed for
+// another.
 const newcomer = time.Second
 
 // Listener accepts connections while fewer than a number of them are open. Its State must be the server's ConnState.
@@ -31,7 +32,8 @@ type place struct {
 
 // Bound returns a listener of at most most connections, which is at least 1.
 func Bound(l net.Listener, most int) *Listener {
-	return &Listener{Listener: l, most: max(most, 1), open: map[net.Conn]*place{}, changed: make(chan struct{}, 1), closed: make(chan struct{})}
+	return &Listener{Listener: l, most: max(most, 1), open: map[net.Conn]*place{}, changed: make(chan struct{}, 1),
+		closed: make(chan struct{})}
 }
 
 // Accept waits for the next connection and for a place for it.
@@ -79,7 +81,8 @@ func (l *Listener) idlest() net.Conn {
 	for c, p := range l.open {
 		switch {
 		case p.state != http.StateIdle && !(p.state == http.StateNew && time.Since(p.since) >= newcomer):
-		case best == nil, p.state == http.StateIdle && best.state == http.StateNew, p.state == best.state && p.since.Before(best.since):
+		case best == nil, p.state == http.StateIdle && best.state == http.StateNew, p.state == best.state &&
+			p.since.Before(best.since):
 			found, best = c, p
 		}
 	}

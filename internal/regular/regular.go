@@ -47,7 +47,8 @@ const IsPointer = "a Git LFS pointer, not the content: run `git lfs pull` in the
 
 // Pointer reports whether a file that begins with head is a Git LFS pointer. 32 bytes are enough.
 func Pointer(head []byte) bool {
-	return bytes.HasPrefix(head, []byte("version https://git-lfs")) || bytes.HasPrefix(head, []byte("version https://hawser.github.c"))
+	return bytes.HasPrefix(head, []byte("version https://git-lfs")) ||
+		bytes.HasPrefix(head, []byte("version https://hawser.github.c"))
 }
 
 // content is what was read of a file, or an error where it is a Git LFS pointer.

@@ -67,7 +67,8 @@ func TestOnlyRegularFiles(t *testing.T) {
 			}()
 			select {
 			case err := <-done:
-				if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				if c.want == "" && err != nil || c.want != "" &&
+					(err == nil || !strings.Contains(err.Error(), c.want)) {
 					t.Errorf("%s %s: got %v, want %q", name, c.path, err, c.want)
 				}
 			case <-time.After(10 * time.Second):
@@ -83,8 +84,10 @@ func TestOnlyRegularFiles(t *testing.T) {
 // TestPointers: a Git LFS pointer is never what its file holds, whatever the file is.
 func TestPointers(t *testing.T) {
 	dir := t.TempDir()
-	const pointer = "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 3185280\n"
-	for name, text := range map[string]string{"tokenizer.json": pointer, "old.json": strings.Replace(pointer, "git-lfs.github.com", "hawser.github.com", 1), "about.txt": "version https://git.example.org\n"} {
+	const pointer = "version https://git-lfs.github.com/spec/v1\noid " +
+		"sha256:4d7a214614ab2935c943f9e0ff69d22eadbb8f32b1258daaa5e2ca24d17e2393\nsize 3185280\n"
+	for name, text := range map[string]string{"tokenizer.json": pointer, "old.json": strings.Replace(pointer,
+		"git-lfs.github.com", "hawser.github.com", 1), "about.txt": "version https://git.example.org\n"} {
 		path := filepath.Join(dir, name)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -97,7 +100,8 @@ func TestPointers(t *testing.T) {
 			switch {
 			case name == "about.txt" && (err != nil || string(data) != text):
 				t.Errorf("%s %s: %q, %v", reader, name, data, err)
-			case name != "about.txt" && (err == nil || !strings.HasSuffix(err.Error(), name+" is a Git LFS pointer, not the content: run `git lfs pull` in the folder")):
+			case name != "about.txt" && (err == nil || !strings.HasSuffix(err.Error(), name+
+				" is a Git LFS pointer, not the content: run `git lfs pull` in the folder")):
 				t.Errorf("%s %s: %v", reader, name, err)
 			}
 		}

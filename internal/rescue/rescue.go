@@ -1,6 +1,6 @@
-// Package rescue turns what would crash the program into an error with a sentence and exit code 1: a panic on any goroutine,
-// and a fault in a mapped file that was shortened while it was read. Go can't recover what another goroutine does, so every
-// goroutine is started through Go or Wrap, which a test of internal/lint holds.
+// Package rescue turns what would crash the program into an error with a sentence and exit code 1: a panic on any
+// goroutine, and a fault in a mapped file that was shortened while it was read. Go can't recover what another goroutine
+// does, so every goroutine is started through Go or Wrap, which a test of internal/lint holds.
 package rescue
 
 import (
@@ -18,7 +18,8 @@ import (
 type ChangedError struct{ Path string }
 
 func (e *ChangedError) Error() string {
-	return fmt.Sprintf("%s changed while it was in use: another process wrote to it, or its disk failed; leave the files of a model and of a cache alone "+
+	return fmt.Sprintf("%s changed while it was in use: another process wrote to it, or its disk failed; leave the "+
+		"files of a model and of a cache alone "+
 		"while a run reads them, check this one, and start again", e.Path)
 }
 
@@ -30,7 +31,8 @@ type Defect struct {
 }
 
 func (d *Defect) Error() string {
-	return fmt.Sprintf("internal error: %v, in %s: this is a defect of the program; please report it with this line and what trainer version prints", d.Value, d.Place)
+	return fmt.Sprintf("internal error: %v, in %s: this is a defect of the program; please report it with this line "+
+		"and what trainer version prints", d.Value, d.Place)
 }
 
 // Unwrap is the error that the panic was about, if it was one.
@@ -45,8 +47,8 @@ type given struct{ err error }
 // Stop ends a call that can return no error: Catch, in a caller, makes err its error.
 func Stop(err error) { panic(given{err}) }
 
-// Fatal is called with the error of a goroutine that has nobody to return it to, and ends the program. The program sets it
-// at its start, to say the error as it says others.
+// Fatal is called with the error of a goroutine that has nobody to return it to, and ends the program. The program sets
+// it at its start, to say the error as it says others.
 var Fatal = func(err error) {
 	fmt.Fprintln(os.Stderr, err)
 	os.Exit(1)
@@ -78,8 +80,8 @@ func Do(f func() error) (err error) {
 	return f()
 }
 
-// Catch, deferred, makes the panic of a function its error. The goroutine is one of Go, Wrap or Do, or its faults are no
-// panics.
+// Catch, deferred, makes the panic of a function its error. The goroutine is one of Go, Wrap or Do, or its faults are
+// no panics.
 func Catch(err *error) {
 	v := recover()
 	if v == nil {
@@ -88,8 +90,8 @@ func Catch(err *error) {
 	*err = Error(v)
 }
 
-// Error is the error for the value of a panic: what Stop was given, a *ChangedError for a fault in a mapped file, else a
-// *Defect. It is called while the panic unwinds, so that the place is known.
+// Error is the error for the value of a panic: what Stop was given, a *ChangedError for a fault in a mapped file, else
+// a *Defect. It is called while the panic unwinds, so that the place is known.
 func Error(v any) error {
 	switch of := v.(type) {
 	case given:
@@ -135,7 +137,8 @@ func placeOf() string {
 	var all []string
 	for len(all) < mostPlaces {
 		f, more := frames.Next()
-		if name, ours := strings.CutPrefix(f.Function, module); ours && !strings.HasPrefix(name, "internal/rescue.") || strings.HasPrefix(f.Function, "main.") {
+		if name, ours := strings.CutPrefix(f.Function, module); ours && !strings.HasPrefix(name, "internal/rescue.") ||
+			strings.HasPrefix(f.Function, "main.") {
 			if !ours {
 				name = f.Function
 			}
@@ -162,8 +165,8 @@ var mappings struct {
 	all map[*mapping]bool
 }
 
-// Mapped notes that data is the memory of a mapped file, so that a fault in it is told as a change of the file. forget is
-// called before it is unmapped.
+// Mapped notes that data is the memory of a mapped file, so that a fault in it is told as a change of the file. forget
+// is called before it is unmapped.
 func Mapped(path string, data []byte) (forget func()) {
 	from := uintptr(unsafe.Pointer(unsafe.SliceData(data)))
 	page := uintptr(os.Getpagesize())

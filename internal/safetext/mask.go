@@ -13,11 +13,12 @@ import (
 // Hidden is what stands in place of a secret.
 const Hidden = "***"
 
-// Variables are the environment variables whose values the program reads as secrets. Those that hold an address hide its
-// path and query; the host stays readable.
+// Variables are the environment variables whose values the program reads as secrets. Those that hold an address hide
+// its path and query; the host stays readable.
 var Variables = []string{
 	"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN", "MLFLOW_TRACKING_URI",
-	"TRACKING_WEBHOOK_URL", "TRACKING_WEBHOOK_SECRET", "TRAINER_API_KEY", "TRAINER_RANKS_KEY", "TRAINER_TRACKING_WEBHOOK_URL",
+	"TRACKING_WEBHOOK_URL", "TRACKING_WEBHOOK_SECRET", "TRAINER_API_KEY", "TRAINER_RANKS_KEY",
+	"TRAINER_TRACKING_WEBHOOK_URL",
 	"TRAINER_TRACKING_MLFLOW_URL", "WANDB_API_KEY",
 }
 
@@ -43,13 +44,18 @@ func Keep(values ...string) {
 
 // Forms of secrets that are known without their values.
 var (
-	userInfo    = regexp.MustCompile(`\b([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#"'<>@]+@`)
-	queryValue  = regexp.MustCompile(`(?i)([?&;#][^\s=&"'<>]*(?:token|key|secret|sig|signature|passw[a-z]*|auth|credential)[^\s=&"'<>]*=)[^\s&#"'<>]+`)
-	header      = regexp.MustCompile(`(?i)((?:^|[^-\w])(?:(?:proxy-)?authorization|x-api-key|api-key|x-auth-token|private-token|set-cookie|cookie))(["']?\s*[:=]\s*["'\[]*)[^\r\n"'\]]+`)
-	named       = regexp.MustCompile(`(?i)\b((?:[a-z0-9]+_)*(?:password|passwd|secret|api_?key|access_?token|auth_?token))(["']?\s*[:=]\s*["']?)[^\s"',;}]+`)
-	bearer      = regexp.MustCompile(`(?i)\b(bearer|basic)(\s+)([A-Za-z0-9._~+/=-]{6,})`)
-	tokens      = regexp.MustCompile(`\b(?:hf_[A-Za-z0-9]{20,}|api_org_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[opusr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[a-z]-[A-Za-z0-9-]{10,}|wandb_v1_[A-Za-z0-9_]{16,}|AKIA[A-Z0-9]{16})`)
-	webhookHost = regexp.MustCompile(`(?i)\b(https?://(?:hooks\.slack\.com|hooks\.zapier\.com|(?:[a-z]+\.)?discord(?:app)?\.com|[a-z0-9.-]+\.webhook\.office\.com|outlook\.office\.com|chat\.googleapis\.com|api\.telegram\.org|maker\.ifttt\.com|hooks\.[a-z0-9.-]+|[a-z0-9.-]*webhook[a-z0-9.-]*))(/[^\s"'<>]+)`)
+	userInfo   = regexp.MustCompile(`\b([A-Za-z][A-Za-z0-9+.-]*://)[^\s/?#"'<>@]+@`)
+	queryValue = regexp.MustCompile(
+		`(?i)([?&;#][^\s=&"'<>]*(?:token|key|secret|sig|signature|passw[a-z]*|auth|credential)[^\s=&"'<>]*=)[^\s&#"'<>]+`)
+	header = regexp.MustCompile(
+		`(?i)((?:^|[^-\w])(?:(?:proxy-)?authorization|x-api-key|api-key|x-auth-token|private-token|set-cookie|cookie))(["']?\s*[:=]\s*["'\[]*)[^\r\n"'\]]+`)
+	named = regexp.MustCompile(
+		`(?i)\b((?:[a-z0-9]+_)*(?:password|passwd|secret|api_?key|access_?token|auth_?token))(["']?\s*[:=]\s*["']?)[^\s"',;}]+`)
+	bearer = regexp.MustCompile(`(?i)\b(bearer|basic)(\s+)([A-Za-z0-9._~+/=-]{6,})`)
+	tokens = regexp.MustCompile(
+		`\b(?:hf_[A-Za-z0-9]{20,}|api_org_[A-Za-z0-9]{20,}|sk-[A-Za-z0-9_-]{20,}|gh[opusr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|xox[a-z]-[A-Za-z0-9-]{10,}|wandb_v1_[A-Za-z0-9_]{16,}|AKIA[A-Z0-9]{16})`)
+	webhookHost = regexp.MustCompile(
+		`(?i)\b(https?://(?:hooks\.slack\.com|hooks\.zapier\.com|(?:[a-z]+\.)?discord(?:app)?\.com|[a-z0-9.-]+\.webhook\.office\.com|outlook\.office\.com|chat\.googleapis\.com|api\.telegram\.org|maker\.ifttt\.com|hooks\.[a-z0-9.-]+|[a-z0-9.-]*webhook[a-z0-9.-]*))(/[^\s"'<>]+)`)
 )
 
 // Mask returns text without secrets: values of Variables and of Keep, user names and passwords in addresses, addresses
@@ -76,8 +82,8 @@ func Mask(text string) string {
 	return tokens.ReplaceAllString(text, Hidden)
 }
 
-// secrets are all values that are known, longest first, and of addresses the part behind the host too: an error may name
-// that alone.
+// secrets are all values that are known, longest first, and of addresses the part behind the host too: an error may
+// name that alone.
 func secrets() []string {
 	known.RLock()
 	all := slices.Clone(known.values)
@@ -140,11 +146,13 @@ func maskedBearer(found string) string {
 // webhookKey is a line of YAML or JSON that names a webhook's address, whatever its host.
 var webhookKey = regexp.MustCompile(`(?i)webhook_url["']?\s*:\s*["']?(https?://[^\s"',}]+)`)
 
-// Lines are the numbers, from 1, of the lines of a text that hold what Mask would hide or the whole address of a webhook.
+// Lines are the numbers, from 1, of the lines of a text that hold what Mask would hide or the whole address of a
+// webhook.
 func Lines(text string) (lines []int) {
 	for i, line := range strings.Split(text, "\n") {
 		found := webhookKey.FindStringSubmatch(line)
-		if Mask(line) != line || found != nil && Address(found[1]) != found[1] && !strings.HasSuffix(found[1], "/"+Hidden) {
+		if Mask(line) != line || found != nil && Address(found[1]) != found[1] &&
+			!strings.HasSuffix(found[1], "/"+Hidden) {
 			lines = append(lines, i+1)
 		}
 	}

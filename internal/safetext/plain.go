@@ -24,8 +24,8 @@ func steers(r rune) bool {
 	return r == 0x2028 || r == 0x2029 || r >= 0x202a && r <= 0x202e || r >= 0x2066 && r <= 0x2069
 }
 
-// Plain returns s with every character that steers a terminal written as an escape: \x1b for one of ASCII and for a byte
-// that is no UTF-8, \u202e for the others, which is also how JSON writes them. Line breaks and tabs stay.
+// Plain returns s with every character that steers a terminal written as an escape: \x1b for one of ASCII and for a
+// byte that is no UTF-8, \u202e for the others, which is also how JSON writes them. Line breaks and tabs stay.
 func Plain(s string) string {
 	if utf8.ValidString(s) && !strings.ContainsFunc(s, steers) {
 		return s

@@ -116,7 +116,8 @@ func TestAddress(t *testing.T) {
 }
 
 func TestLine(t *testing.T) {
-	if got := Line("a\r\n b\x1b[2J  password=x "+strings.Repeat("y", 300), 40); got != `a b\x1b[2J password=*** `+strings.Repeat("y", 16)+"..." {
+	if got := Line("a\r\n b\x1b[2J  password=x "+strings.Repeat("y", 300), 40); got != `a b\x1b[2J password=*** `+
+		strings.Repeat("y", 16)+"..." {
 		t.Errorf("%q", got)
 	}
 }

@@ -1,5 +1,5 @@
-// Package words helps messages with words: it finds the known name that is nearest to a misspelt one, quotes a word for a
-// shell, and shortens long values.
+// Package words helps messages with words: it finds the known name that is nearest to a misspelt one, quotes a word for
+// a shell, and shortens long values.
 package words
 
 import (

@@ -162,9 +162,13 @@ func anyOf(have, of []int) bool {
 // remedy returns what to do, the surest cause first.
 func remedy(code int, c Card, rerr error) string {
 	const (
-		gone = "the card lost its power or its PCIe link, or its firmware stopped: read the kernel's log (dmesg, Xid), check power supply, cables and cooling, and restart the machine; a card that does it again is defective"
-		ecc  = "the card's memory is damaged: reset it (nvidia-smi --gpu-reset) or restart the machine, which takes the damaged part out of use; a card that does it again (nvidia-smi -q -d ECC,ROW_REMAPPER) is defective"
-		hot  = "the card overheats: check fans, air flow and nvidia-smi -q -d TEMPERATURE, or lower its power limit (nvidia-smi -pl WATTS)"
+		gone = "the card lost its power or its PCIe link, or its firmware stopped: read the kernel's log (dmesg, " +
+			"Xid), check power supply, cables and cooling, and restart the machine; a card that does it again is " +
+			"defective"
+		ecc = "the card's memory is damaged: reset it (nvidia-smi --gpu-reset) or restart the machine, which takes " +
+			"the damaged part out of use; a card that does it again (nvidia-smi -q -d ECC,ROW_REMAPPER) is defective"
+		hot = "the card overheats: check fans, air flow and nvidia-smi -q -d TEMPERATURE, or lower its power limit " +
+			"(nvidia-smi -pl WATTS)"
 	)
 	damaged := code == codeECC || anyOf(c.Xids, memoryXids) || c.Uncorrected != nil && *c.Uncorrected > 0
 	switch {
@@ -177,7 +181,8 @@ func remedy(code int, c Card, rerr error) string {
 	case code == codeUnknown || rerr != nil && code == codeUnavailable:
 		return gone
 	case code == codeLaunchTimeout:
-		return "the system stops long kernels on a card that drives a display: use a card that drives none, or turn that limit off"
+		return "the system stops long kernels on a card that drives a display: use a card that drives none, or turn " +
+			"that limit off"
 	case code == codeNVLink:
 		return "check the NVLink bridges and nvidia-smi nvlink -e, and restart the machine"
 	case code == codeOutOfMemory && len(c.Processes) > 0:
@@ -188,7 +193,8 @@ func remedy(code int, c Card, rerr error) string {
 		}
 		return "processes on it: " + strings.Join(who, ", ")
 	case kernelFault[code]:
-		return "the card looks sound, so this is likely a defect of a kernel: trainer selfcheck tries them all; please report it with the configuration"
+		return "the card looks sound, so this is likely a defect of a kernel: trainer selfcheck tries them all; " +
+			"please report it with the configuration"
 	}
 	return ""
 }

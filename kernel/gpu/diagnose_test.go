@@ -24,8 +24,10 @@ func TestCondition(t *testing.T) {
 		want []string
 		not  string
 	}{
-		{"a kernel's fault on a sound card", 700, sound, nil, []string{"GPU 1 (NVIDIA H200, 0000:17:00.0) now: 41 C, 3.0 of 140.0 GiB used, 0 uncorrected ECC errors since the driver started; ",
-			"likely a defect of a kernel: trainer selfcheck"}, "overheats"},
+		{"a kernel's fault on a sound card", 700, sound, nil,
+			[]string{"GPU 1 (NVIDIA H200, 0000:17:00.0) now: 41 C, 3.0 of 140.0 GiB used, 0 uncorrected ECC errors " +
+				"since the driver started; ",
+				"likely a defect of a kernel: trainer selfcheck"}, "overheats"},
 		{"a stack", 714, sound, nil, []string{"likely a defect of a kernel"}, ""},
 		{"ECC by the code", 214, sound, nil, []string{"the card's memory is damaged: reset it"}, "defect of a kernel"},
 		{"ECC by the counts", 719, with(func(c *Card) { c.Uncorrected = of(int64(2)) }), nil,

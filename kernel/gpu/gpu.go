@@ -82,7 +82,8 @@ func CheckDriver(driver, sm int) error {
 			continue
 		}
 		if driver < o.version {
-			return fmt.Errorf("the NVIDIA driver is too old: it serves CUDA %s, and the kernels, built with CUDA %s, need a driver for CUDA %s or later (%s or newer); update the driver",
+			return fmt.Errorf("the NVIDIA driver is too old: it serves CUDA %s, and the kernels, built with CUDA %s, "+
+				"need a driver for CUDA %s or later (%s or newer); update the driver",
 				VersionText(driver), VersionText(KernelsVersion), VersionText(o.version), o.driver)
 		}
 		return nil
@@ -186,9 +187,10 @@ var kernelFault = map[int]bool{
 }
 
 var hints = map[int]string{
-	codeOutOfMemory:        "the device is out of memory; another process may hold memory (nvidia-smi lists them)",
-	codeNotInitialized:     "no usable NVIDIA driver",
-	codeUnavailable:        "the device takes no work now: another process has it alone (compute mode), or it has failed",
+	codeOutOfMemory:    "the device is out of memory; another process may hold memory (nvidia-smi lists them)",
+	codeNotInitialized: "no usable NVIDIA driver",
+	codeUnavailable: "the device takes no work now: another process has it alone (compute mode), or it has " +
+		"failed",
 	codeNoDevice:           "the driver lists no device any more",
 	codeNoBinary:           "the module holds no code for this device",
 	codePTX:                "the driver is older than the compiler that wrote the PTX",
@@ -208,5 +210,6 @@ var hints = map[int]string{
 	codeTensorMemory:       "a kernel ended without giving its tensor memory back",
 	codeNotSupported:       "this driver is too old for the call",
 	codeClientEnded:        "the server that shares the device (MPS) ended this program's part",
-	codeUnknown:            "the driver has no name for what happened; often the GPU has fallen off the bus: it lost its power or its PCIe link",
+	codeUnknown: "the driver has no name for what happened; often the GPU has fallen off the bus: it lost " +
+		"its power or its PCIe link",
 }

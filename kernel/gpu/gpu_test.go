@@ -38,7 +38,8 @@ func TestCheckDriver(t *testing.T) {
 
 func TestErrorText(t *testing.T) {
 	e := &Error{What: "rmsnorm_forward", Call: "cuLaunchKernel", Code: 700, Name: "CUDA_ERROR_ILLEGAL_ADDRESS"}
-	want := "rmsnorm_forward: cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS (700): a kernel accessed memory out of bounds; the device context is lost, restart the program"
+	want := "rmsnorm_forward: cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS (700): a kernel accessed memory out of " +
+		"bounds; the device context is lost, restart the program"
 	if e.Error() != want {
 		t.Errorf("got  %s\nwant %s", e, want)
 	}
@@ -84,7 +85,8 @@ func TestPackRefuses(t *testing.T) {
 		args   []any
 		want   string
 	}{
-		{nil, []any{1}, "rope_apply: argument 0: int is not a kernel argument; use gpu.Ptr, int32, uint32, int64, float32 or gpu.TensorMap"},
+		{nil, []any{1}, "rope_apply: argument 0: int is not a kernel argument; use gpu.Ptr, int32, uint32, int64, " +
+			"float32 or gpu.TensorMap"},
 		{nil, []any{Ptr(0), 1.0}, "rope_apply: argument 1: float64 is not a kernel argument"},
 		{[]Param{{0, 8}}, []any{Ptr(0), int32(1)}, "rope_apply: 2 arguments given, the kernel takes 1"},
 		{[]Param{{0, 8}, {8, 8}}, []any{Ptr(0), int32(1)},

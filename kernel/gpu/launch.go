@@ -67,8 +67,9 @@ func (d *Device) Load(name string, image []byte) (*Module, error) {
 	var m C.CUmodule
 	if err := check("load module "+name, "cuModuleLoadData",
 		C.cuModuleLoadData(&m, unsafe.Pointer(&image[0]))); err != nil {
-		return nil, fmt.Errorf("%w (device %s, compute capability %d.%d, driver for CUDA %s; kernels built with CUDA %s)",
-			err, d.Name, d.Major, d.Minor, VersionText(d.Driver), VersionText(KernelsVersion))
+		return nil,
+			fmt.Errorf("%w (device %s, compute capability %d.%d, driver for CUDA %s; kernels built with CUDA %s)",
+				err, d.Name, d.Major, d.Minor, VersionText(d.Driver), VersionText(KernelsVersion))
 	}
 	mod := &Module{Name: name, dev: d}
 	// cu.Module is one CUmodule; its own LoadData copies the image as a C string

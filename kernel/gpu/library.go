@@ -100,7 +100,8 @@ func pathOf(sym unsafe.Pointer) string { return C.GoString(C.path_of(sym)) }
 
 // Libraries lists the vendor libraries that would be used; dir is searched first when not empty.
 func Libraries(dir string) []Library {
-	l := Library{Name: "cuBLASLt", Without: "large GEMMs run on the built-in kernels, at 70 to 100 % of the rate on compute capability 9.0 and at most half of it elsewhere (measured on an H200)"}
+	l := Library{Name: "cuBLASLt", Without: "large GEMMs run on the built-in kernels, at 70 to 100 % of the rate on " +
+		"compute capability 9.0 and at most half of it elsewhere (measured on an H200)"}
 	b, err := OpenBLAS(dir)
 	if err != nil {
 		l.Problem = err.Error()

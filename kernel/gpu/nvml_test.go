@@ -225,10 +225,11 @@ func TestLinks(t *testing.T) {
 		"FAKE_NVLINKS=18 FAKE_NVLINKS_DOWN=2": "PCIe 4.0 x16 (32 GB/s), 2 of 18 down, 16 to 1, one host bridge, ok",
 		"FAKE_PCIE=5 FAKE_LANES=8":            "PCIe 5.0 x8 (32 GB/s), 0 of 0 down, 0 to 1, one host bridge, ok",
 		"FAKE_PCIE=-1 FAKE_PATH=-1":           "PCIe, 0 of 0 down, 0 to 1, , ok",
-		"FAKE_PATH=50 FAKE_P2P_READ=3":        "PCIe 4.0 x16 (32 GB/s), 0 of 0 down, 0 to 1, two processors, the way over two processors does not let them",
-		"FAKE_P2P_WRITE=5":                    "PCIe 4.0 x16 (32 GB/s), 0 of 0 down, 0 to 1, one host bridge, the driver does not let them",
-		"FAKE_P2P_READ=77":                    "PCIe 4.0 x16 (32 GB/s), 0 of 0 down, 0 to 1, one host bridge, the driver does not know",
-		"FAKE_P2P_READ=-1":                    "PCIe 4.0 x16 (32 GB/s), 0 of 0 down, 0 to 1, one host bridge, ",
+		"FAKE_PATH=50 FAKE_P2P_READ=3": "PCIe 4.0 x16 (32 GB/s), 0 of 0 down, 0 to 1, two processors, the way " +
+			"over two processors does not let them",
+		"FAKE_P2P_WRITE=5": "PCIe 4.0 x16 (32 GB/s), 0 of 0 down, 0 to 1, one host bridge, the driver does not let them",
+		"FAKE_P2P_READ=77": "PCIe 4.0 x16 (32 GB/s), 0 of 0 down, 0 to 1, one host bridge, the driver does not know",
+		"FAKE_P2P_READ=-1": "PCIe 4.0 x16 (32 GB/s), 0 of 0 down, 0 to 1, one host bridge, ",
 	} {
 		t.Run(set, func(t *testing.T) {
 			for _, s := range strings.Fields(set) {
@@ -277,7 +278,8 @@ func TestNVMLProblems(t *testing.T) {
 	t.Setenv("FAKE_HANDLE", "15")
 	openFake(t, file)
 	cards := mustCards(t)
-	if cards[0].Problem != "nvmlDeviceGetHandleByIndex answers 15: the GPU has fallen off the bus or does not answer any more" || cards[1].Problem != "" {
+	if cards[0].Problem != "nvmlDeviceGetHandleByIndex answers 15: the GPU has fallen off the bus or does not answer "+
+		"any more" || cards[1].Problem != "" {
 		t.Errorf("%+v", cards)
 	}
 	forgetNVML()
@@ -317,7 +319,8 @@ func TestDiagnoseByNVML(t *testing.T) {
 	for _, c := range []struct{ env, want string }{
 		{"FAKE_TEMPERATURE=94",
 			"GPU 3 (Imaginary GPU, 0000:17:00.0) now: 94 C, too hot, 0.6 of 24.0 GiB used; the card overheats"},
-		{"FAKE_ECC=1", "41 C, 0.6 of 24.0 GiB used, 0 uncorrected ECC errors since the driver started; the card looks sound"},
+		{"FAKE_ECC=1",
+			"41 C, 0.6 of 24.0 GiB used, 0 uncorrected ECC errors since the driver started; the card looks sound"},
 		{"FAKE_LOST=15", "GPU 3 (Imaginary GPU, 0000:17:00.0): NVML answers 15: the GPU has fallen off the bus"},
 		{"FAKE_XID=79", "the driver reports Xid 79 (the GPU has fallen off the bus); the card lost its power"},
 	} {

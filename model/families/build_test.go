@@ -32,7 +32,8 @@ type network struct {
 }
 
 // build applies the family of a configuration to rows sequences of ts tokens.
-func build(t testing.TB, c model.Config, rows, ts int, o nn.Options, method *adapter.Method, lora adapter.Config) *network {
+func build(t testing.TB, c model.Config, rows, ts int, o nn.Options, method *adapter.Method,
+	lora adapter.Config) *network {
 	t.Helper()
 	w := &network{trained: &adapter.Trained{}, config: c, rows: rows, ts: ts}
 	if method != nil {
@@ -43,7 +44,8 @@ func build(t testing.TB, c model.Config, rows, ts int, o nn.Options, method *ada
 	w.Net = nn.New(o)
 	i32 := func(n int) kernel.Type { return kernel.T(kernel.I32, n) }
 	cu := w.Batch("cu", i32(rows+1))
-	w.in = nn.Batch{IDs: w.Batch("ids", i32(rows*ts)), Positions: w.Batch("positions", i32(rows*ts)), CuQ: cu, CuK: cu, Real: w.Batch("real", i32(rows*ts)), MaxLen: ts}
+	w.in = nn.Batch{IDs: w.Batch("ids", i32(rows*ts)), Positions: w.Batch("positions", i32(rows*ts)), CuQ: cu, CuK: cu,
+		Real: w.Batch("real", i32(rows*ts)), MaxLen: ts}
 	f, err := families.For(c)
 	if err != nil {
 		t.Fatal(err)
@@ -68,7 +70,8 @@ func (w *network) logits() *nn.Value {
 // loss is the mean over the labelled places.
 func (w *network) loss() *nn.Value {
 	labels, scale := w.Batch("labels", kernel.T(kernel.I32, w.rows*w.ts)), w.Batch("scale", kernel.T(w.Float(), 1))
-	return w.Apply(kernel.LinearCrossEntropy{Chunk: 16, Grad: true, Cap: w.config.LogitCap}, w.hidden, w.head, labels, scale)
+	return w.Apply(kernel.LinearCrossEntropy{Chunk: 16, Grad: true, Cap: w.config.LogitCap}, w.hidden,
+		w.head, labels, scale)
 }
 
 // running is a network with memory, its weights read from a file.
@@ -187,7 +190,9 @@ type referenceModel struct {
 
 // folders of reference models, and how many each has.
 // Mixtures of experts are in experts_test.go: adapters of their experts are stacked.
-var folders = map[string]int{"families": 14, "first_families": 3, "gemma": 11, "gemma4": 2, "gemma4_experts": 1, "gemma4_unified": 2, "interleaved": 5, "linear_attention": 3, "llama_like": 11, "ministral3": 6, "more_families": 4, "phi": 9}
+var folders = map[string]int{"families": 14, "first_families": 3, "gemma": 11, "gemma4": 2, "gemma4_experts": 1,
+	"gemma4_unified": 2, "interleaved": 5, "linear_attention": 3, "llama_like": 11, "ministral3": 6,
+	"more_families": 4, "phi": 9}
 
 // models are all reference models, in order.
 func models(t testing.TB) (all []referenceModel) {
@@ -254,10 +259,12 @@ func TestEverythingPlans(t *testing.T) {
 		"names":      func(c *adapter.Config, names []string) { c.TargetModules = adapter.Targets{names[0], names[2]} },
 		"all-linear": func(c *adapter.Config, _ []string) { c.TargetModules = adapter.Targets{adapter.AllLinear} },
 		"expression": func(c *adapter.Config, names []string) {
-			c.TargetModules = adapter.Targets{`model\.(language_model\.)?layers\.1\.(.*\.)?(` + names[1] + "|" + names[len(names)/2] + "|" + names[len(names)-1] + ")"}
+			c.TargetModules = adapter.Targets{`model\.(language_model\.)?layers\.1\.(.*\.)?(` + names[1] + "|" +
+				names[len(names)/2] + "|" + names[len(names)-1] + ")"}
 		},
 		"rank pattern": func(c *adapter.Config, names []string) {
-			c.TargetModules, c.RankPattern = adapter.Targets{adapter.AllLinear}, map[string]int{names[len(names)-2]: 5, `.*\.1\..*` + names[0]: 1}
+			c.TargetModules, c.RankPattern = adapter.Targets{adapter.AllLinear}, map[string]int{names[len(names)-2]: 5,
+				`.*\.1\..*` + names[0]: 1}
 		},
 		"alpha pattern": func(c *adapter.Config, names []string) {
 			c.TargetModules, c.AlphaPattern = adapter.Targets{adapter.AllLinear}, map[string]float64{names[1]: 1}
@@ -279,7 +286,9 @@ func TestEverythingPlans(t *testing.T) {
 	all := func(paths, _ []string) int { return len(paths) }
 	two := func(paths, names []string) int { return named(paths, names[0], names[2]) }
 	adapted := map[string]func(paths, names []string) int{
-		"names": two, "all-linear": all, "expression": func(_, _ []string) int { return 3 }, "rank pattern": all, "alpha pattern": all, "rslora and dropout": two,
+		"names": two, "all-linear": all, "expression": func(_, _ []string) int {
+			return 3
+		}, "rank pattern": all, "alpha pattern": all, "rslora and dropout": two,
 	}
 	covered, kinds := 0, map[string]bool{}
 	for _, m := range models(t) {
@@ -309,7 +318,8 @@ func TestEverythingPlans(t *testing.T) {
 						}
 						want := adapted[targetName](paths, names)
 						if got := len(w.trained.Layers); got != want || len(grads) != 2*got {
-							t.Errorf("%s: %d adapted layers and %d gradients, want %d layers", what, got, len(grads), want)
+							t.Errorf("%s: %d adapted layers and %d gradients, want %d layers", what, got,
+								len(grads), want)
 						}
 						for i, g := range grads {
 							v := w.trained.Params[i]
@@ -329,7 +339,8 @@ func TestEverythingPlans(t *testing.T) {
 			t.Errorf("no reference model is of the family %s", family)
 		}
 	}
-	t.Logf("%d combinations: %d models of %d families, %d adapter methods, %d storages, %d kinds of target, %d float types",
+	t.Logf("%d combinations: %d models of %d families, %d adapter methods, %d storages, %d kinds of target, %d float "+
+		"types",
 		covered, len(models(t)), len(kinds), len(adapter.Methods), len(schemes), len(targets), len(floats))
 }
 

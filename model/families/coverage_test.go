@@ -13,8 +13,8 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// TestEveryFamilyIsProved: each family of the table has a small model with logits of transformers, PEFT's gradients of its
-// adapters, and a run: rows with their NLL, greedy texts, and twenty QLoRA steps. Other tests compare with them.
+// TestEveryFamilyIsProved: each family of the table has a small model with logits of transformers, PEFT's gradients of
+// its adapters, and a run: rows with their NLL, greedy texts, and twenty QLoRA steps. Other tests compare with them.
 func TestEveryFamilyIsProved(t *testing.T) {
 	logits, gradients, runs := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, folder := range append([]string{"families"}, golden.FamilyFolders...) {
@@ -40,14 +40,16 @@ func TestEveryFamilyIsProved(t *testing.T) {
 				r := golden.FamilyModel{Folder: folder, Name: name}.Runs(t)
 				whole := len(r.Curve.Loss) == 20 && len(r.Rows) > 0 && r.Mean > 0 && len(r.Texts) > 1
 				if !whole {
-					t.Errorf("%s/%s: a curve of %d steps, %d rows, %d texts", folder, name, len(r.Curve.Loss), len(r.Rows), len(r.Texts))
+					t.Errorf("%s/%s: a curve of %d steps, %d rows, %d texts", folder, name, len(r.Curve.Loss),
+						len(r.Rows), len(r.Texts))
 				}
 				runs[config.ModelType] = runs[config.ModelType] || whole
 			}
 		}
 	}
 	for _, family := range slices.Sorted(maps.Keys(families.Table)) {
-		for what, have := range map[string]map[string]bool{"logits": logits, "gradients": gradients, "runs with a QLoRA curve": runs} {
+		for what, have := range map[string]map[string]bool{"logits": logits, "gradients": gradients,
+			"runs with a QLoRA curve": runs} {
 			if !have[family] {
 				t.Errorf("%s has no %s of transformers and PEFT under internal/golden/testdata", family, what)
 			}

@@ -16,8 +16,10 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// expertFamilies are those whose reference models lie in testdata/experts, testdata/linear_experts and testdata/shared_experts.
-var expertFamilies = map[string]bool{"gpt_oss": true, "mixtral": true, "qwen2_moe": true, "qwen3_5_moe": true, "qwen3_5_moe_text": true, "qwen3_moe": true}
+// expertFamilies are those whose reference models lie in testdata/experts, testdata/linear_experts and
+// testdata/shared_experts.
+var expertFamilies = map[string]bool{"gpt_oss": true, "mixtral": true, "qwen2_moe": true, "qwen3_5_moe": true,
+	"qwen3_5_moe_text": true, "qwen3_moe": true}
 
 // expertFolder is the folder of a reference model.
 func expertFolder(name string) string {
@@ -49,8 +51,8 @@ func expertModels(t testing.TB) (names []string, file map[string]string) {
 	return names, file
 }
 
-// TestExpertLogitsEqualTransformers: with and without norms of the chosen experts' weights, layers without experts, one expert a
-// token, windows, biases, tied heads; packed rows give what each gives alone.
+// TestExpertLogitsEqualTransformers: with and without norms of the chosen experts' weights, layers without experts, one
+// expert a token, windows, biases, tied heads; packed rows give what each gives alone.
 func TestExpertLogitsEqualTransformers(t *testing.T) {
 	names, file := expertModels(t)
 	seen := map[string][]float64{}
@@ -85,12 +87,14 @@ func TestExpertLogitsEqualTransformers(t *testing.T) {
 	}
 }
 
-// TestExpertGradientsEqualPEFT: adapters on attention, router and experts, all of them or some, and on parameters of experts, of
-// all layers or some, with ranks of their own; the balance of the experts is in
-// the loss where the configuration asks for it.
+// TestExpertGradientsEqualPEFT: adapters on attention, router and experts, all of them or some, and on parameters of
+// experts, of all layers or some, with ranks of their own; the balance of the experts is in the loss where the
+// configuration asks for it.
 func TestExpertGradientsEqualPEFT(t *testing.T) {
 	_, file := expertModels(t)
-	for name, tensors := range map[string]int{"gpt_oss": 16, "gpt_oss_balanced": 24, "gpt_oss_full": 6, "mixtral_balanced": 68, "qwen2_moe": 96, "qwen2_moe_mixed": 84, "qwen3_5_moe": 42, "qwen3_5_moe_text": 42, "qwen3_moe": 80, "qwen3_moe_mixed": 18} {
+	for name, tensors := range map[string]int{"gpt_oss": 16, "gpt_oss_balanced": 24, "gpt_oss_full": 6,
+		"mixtral_balanced": 68, "qwen2_moe": 96, "qwen2_moe_mixed": 84, "qwen3_5_moe": 42, "qwen3_5_moe_text": 42,
+		"qwen3_moe": 80, "qwen3_moe_mixed": 18} {
 		t.Run(name, func(t *testing.T) {
 			dir := expertPath(t, name+".lora")
 			c := loadConfig(t, expertPath(t, name+".config.json"))
@@ -124,8 +128,8 @@ func sameGradients(t *testing.T, w *network, r *running, grads []*nn.Value, ref 
 	t.Logf("gradients differ by at most %.3g of a tensor's largest", worst)
 }
 
-// TestExpertsPlan plans a training step of every reference model with every storage and kind of target, and asks for the
-// checkpoint's tensors.
+// TestExpertsPlan plans a training step of every reference model with every storage and kind of target, and asks for
+// the checkpoint's tensors.
 func TestExpertsPlan(t *testing.T) {
 	plain, nested := quant.Default(), quant.Default()
 	plain.DoubleQuant = false
@@ -185,14 +189,16 @@ func TestExpertsPlan(t *testing.T) {
 							want = append(want, weights.Spec{Name: x.Name, Shape: x.Shape})
 						}
 					}
-					if err := weights.Check(openWeights(t, expertPath(t, file[name]+".safetensors"), c), want, families.Table[c.ModelType].Unused...); err != nil {
+					if err := weights.Check(openWeights(t, expertPath(t, file[name]+".safetensors"), c), want,
+						families.Table[c.ModelType].Unused...); err != nil {
 						t.Errorf("%s, %s: %v", name, what, err)
 					}
 					if err := w.trained.CheckTargets(lora, w.WeightNames()); err != nil {
 						t.Errorf("%s, %s, %s: %v", name, what, target, err)
 					}
 					if n := layers(); len(w.trained.Layers) != n || len(w.trained.List()) != 2*n {
-						t.Errorf("%s, %s, %s: %d adapted layers of %d tensors, want %d layers", name, what, target, len(w.trained.Layers), len(w.trained.List()), n)
+						t.Errorf("%s, %s, %s: %d adapted layers of %d tensors, want %d layers", name, what, target,
+							len(w.trained.Layers), len(w.trained.List()), n)
 					}
 					loss := w.loss()
 					p, err := w.Compile(2, append([]*nn.Value{loss}, w.Grad(loss, w.trained.Params...)...)...)
@@ -224,7 +230,8 @@ func TestExpertsOfOneLayerAlike(t *testing.T) {
 		t.Fatal(err)
 	}
 	f(n, c, nn.Batch{IDs: n.Batch("ids", i32(4)), Positions: n.Batch("positions", i32(4)), CuQ: cu, CuK: cu, MaxLen: 4})
-	if err := n.Err(); err == nil || !strings.Contains(err.Error(), "experts.2.w3 rank 5") || !strings.Contains(err.Error(), "lora.rank_pattern") {
+	if err := n.Err(); err == nil || !strings.Contains(err.Error(), "experts.2.w3 rank 5") ||
+		!strings.Contains(err.Error(), "lora.rank_pattern") {
 		t.Errorf("got %v", err)
 	}
 }

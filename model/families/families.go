@@ -33,49 +33,56 @@ type Family struct {
 	// (weights.Check) of tensors, by those names, that the network leaves out.
 	Names  func(tensor string) string
 	Unused []string
-	// ExpertLayers is a part of tensors' names that a checkpoint has where its experts are linear layers, and others' one parameter.
+	// ExpertLayers is a part of tensors' names that a checkpoint has where its experts are linear layers, and others'
+	// one parameter.
 	ExpertLayers string
-	// Experts are the names of experts' tensors where a checkpoint may have those of a layer in one; nil = there are none.
+	// Experts are the names of experts' tensors where a checkpoint may have those of a layer in one; nil = there are
+	// none.
 	Experts *mixtral.Names
 	// WholeExperts: transformers reads a layer's experts as one tensor alone.
 	WholeExperts bool
-	// PEFTRenames: PEFT under transformers 5 takes target_modules of the names of experts' layers for experts, whatever layer they name.
+	// PEFTRenames: PEFT under transformers 5 takes target_modules of the names of experts' layers for experts, whatever
+	// layer they name.
 	PEFTRenames bool
 }
 
 // Table names every architecture.
 var Table = map[string]Family{
-	"ernie4_5":            {Build: llama.Build, Dialect: llama.Ernie},
-	"gemma":               {Build: gemma.Build1, Dialect: gemma.Gemma},
-	"gemma2":              {Build: gemma.Build2, Dialect: gemma.Gemma2},
-	"gemma3":              {Build: gemma.Build3, Dialect: gemma.Gemma3Multimodal, Names: withImages, Unused: ofImages},
-	"gemma3_text":         {Build: gemma.Build3, Dialect: gemma.Gemma3},
-	"gemma4":              {Build: gemma.Build4, Dialect: gemma.Gemma4Multimodal, Unused: gemma.UnusedOf4, Experts: &mixtral.Gemma, WholeExperts: true},
+	"ernie4_5":    {Build: llama.Build, Dialect: llama.Ernie},
+	"gemma":       {Build: gemma.Build1, Dialect: gemma.Gemma},
+	"gemma2":      {Build: gemma.Build2, Dialect: gemma.Gemma2},
+	"gemma3":      {Build: gemma.Build3, Dialect: gemma.Gemma3Multimodal, Names: withImages, Unused: ofImages},
+	"gemma3_text": {Build: gemma.Build3, Dialect: gemma.Gemma3},
+	"gemma4": {Build: gemma.Build4, Dialect: gemma.Gemma4Multimodal, Unused: gemma.UnusedOf4,
+		Experts: &mixtral.Gemma, WholeExperts: true},
 	"gemma4_text":         {Build: gemma.Build4, Dialect: gemma.Gemma4, Experts: &mixtral.Gemma, WholeExperts: true},
 	"gemma4_unified":      {Build: gemma.Build4, Dialect: gemma.Gemma4UnifiedMultimodal, Unused: gemma.UnusedOf4},
 	"gemma4_unified_text": {Build: gemma.Build4, Dialect: gemma.Gemma4Unified},
 	"glm4":                {Build: glm4.Build, Dialect: glm4.Dialect},
-	"gpt_oss":             {Build: gptoss.Build, Dialect: gptoss.Dialect, Names: gptoss.Name, ExpertLayers: gptoss.ExpertLayers},
-	"granite":             {Build: llama.Build, Dialect: llama.Granite},
-	"llama":               {Build: llama.Build, Dialect: llama.Llama},
-	"ministral":           {Build: llama.Build, Dialect: llama.Ministral},
-	"ministral3":          {Build: llama.Build, Dialect: llama.Ministral3},
-	"mistral":             {Build: llama.Build, Dialect: llama.Mistral},
-	"mistral3":            {Build: llama.Build, Dialect: llama.Mistral3, Names: withImages, Unused: ofImages},
-	"mixtral":             {Build: mixtral.Build, Dialect: mixtral.Mixtral, Experts: &mixtral.Own, PEFTRenames: true},
-	"olmo2":               {Build: olmo2.Build, Dialect: olmo2.Dialect},
-	"olmo3":               {Build: olmo2.Build, Dialect: olmo2.Olmo3},
-	"phi3":                {Build: phi3.Build, Dialect: phi3.Dialect},
-	"qwen2":               {Build: llama.Build, Dialect: llama.Qwen2},
-	"qwen2_moe":           {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen2, Experts: &mixtral.Qwen},
-	"qwen3":               {Build: llama.Build, Dialect: llama.Qwen3},
-	"qwen3_5":             {Build: qwen35.Build, Dialect: qwen35.Folder, Unused: qwen35.Unused},
-	"qwen3_5_moe":         {Build: qwen35.Build, Dialect: qwen35.MixtureFolder, Unused: qwen35.Unused, Experts: &mixtral.Qwen, WholeExperts: true},
-	"qwen3_5_moe_text":    {Build: qwen35.Build, Dialect: qwen35.MixtureText, Unused: qwen35.Unused, Experts: &mixtral.Qwen, WholeExperts: true},
-	"qwen3_5_text":        {Build: qwen35.Build, Dialect: qwen35.Text, Unused: qwen35.Unused},
-	"qwen3_moe":           {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen3, Experts: &mixtral.Qwen, PEFTRenames: true},
-	"seed_oss":            {Build: llama.Build, Dialect: llama.SeedOSS},
-	"smollm3":             {Build: llama.Build, Dialect: llama.SmolLM3},
+	"gpt_oss": {Build: gptoss.Build, Dialect: gptoss.Dialect, Names: gptoss.Name,
+		ExpertLayers: gptoss.ExpertLayers},
+	"granite":    {Build: llama.Build, Dialect: llama.Granite},
+	"llama":      {Build: llama.Build, Dialect: llama.Llama},
+	"ministral":  {Build: llama.Build, Dialect: llama.Ministral},
+	"ministral3": {Build: llama.Build, Dialect: llama.Ministral3},
+	"mistral":    {Build: llama.Build, Dialect: llama.Mistral},
+	"mistral3":   {Build: llama.Build, Dialect: llama.Mistral3, Names: withImages, Unused: ofImages},
+	"mixtral":    {Build: mixtral.Build, Dialect: mixtral.Mixtral, Experts: &mixtral.Own, PEFTRenames: true},
+	"olmo2":      {Build: olmo2.Build, Dialect: olmo2.Dialect},
+	"olmo3":      {Build: olmo2.Build, Dialect: olmo2.Olmo3},
+	"phi3":       {Build: phi3.Build, Dialect: phi3.Dialect},
+	"qwen2":      {Build: llama.Build, Dialect: llama.Qwen2},
+	"qwen2_moe":  {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen2, Experts: &mixtral.Qwen},
+	"qwen3":      {Build: llama.Build, Dialect: llama.Qwen3},
+	"qwen3_5":    {Build: qwen35.Build, Dialect: qwen35.Folder, Unused: qwen35.Unused},
+	"qwen3_5_moe": {Build: qwen35.Build, Dialect: qwen35.MixtureFolder, Unused: qwen35.Unused,
+		Experts: &mixtral.Qwen, WholeExperts: true},
+	"qwen3_5_moe_text": {Build: qwen35.Build, Dialect: qwen35.MixtureText, Unused: qwen35.Unused,
+		Experts: &mixtral.Qwen, WholeExperts: true},
+	"qwen3_5_text": {Build: qwen35.Build, Dialect: qwen35.Text, Unused: qwen35.Unused},
+	"qwen3_moe":    {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen3, Experts: &mixtral.Qwen, PEFTRenames: true},
+	"seed_oss":     {Build: llama.Build, Dialect: llama.SeedOSS},
+	"smollm3":      {Build: llama.Build, Dialect: llama.SmolLM3},
 }
 
 // For finds the architecture of a configuration.
@@ -83,7 +90,8 @@ func For(c model.Config) (Build, error) {
 	if f, ok := Table[c.ModelType]; ok {
 		return f.Build, nil
 	}
-	return nil, fmt.Errorf("config.json: model_type %q is not one of %s", c.ModelType, strings.Join(slices.Sorted(maps.Keys(Table)), ", "))
+	return nil, fmt.Errorf("config.json: model_type %q is not one of %s", c.ModelType,
+		strings.Join(slices.Sorted(maps.Keys(Table)), ", "))
 }
 
 // ParseConfig is model.ParseConfig for the families of the table.
@@ -116,7 +124,8 @@ func Fit(c model.Config, w *weights.Set) (model.Config, error) {
 	return c, Rename(c, w)
 }
 
-// Rename gives a checkpoint's tensors the names that they have in the network of c, and takes experts apart that are one tensor.
+// Rename gives a checkpoint's tensors the names that they have in the network of c, and takes experts apart that are
+// one tensor.
 func Rename(c model.Config, w *weights.Set) error {
 	if names := Table[c.ModelType].Names; names != nil {
 		return w.Rename(names)

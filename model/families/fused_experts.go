@@ -9,9 +9,9 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// splitExperts has a checkpoint's fused experts found as the tensors of each expert that they are. Those of a layer are as transformers 5
-// keeps them, and saves them with save_original_format=False: gate_up_proj [E,2I,C], an expert's rows of gate before those of up, and
-// down_proj [E,C,I], in a module of its own name whatever the checkpoint's.
+// splitExperts has a checkpoint's fused experts found as the tensors of each expert that they are. Those of a layer are
+// as transformers 5 keeps them, and saves them with save_original_format=False: gate_up_proj [E,2I,C], an expert's rows
+// of gate before those of up, and down_proj [E,C,I], in a module of its own name whatever the checkpoint's.
 func splitExperts(c model.Config, w *weights.Set) error {
 	names := Table[c.ModelType].Experts
 	if names == nil {
@@ -38,7 +38,8 @@ func splitExperts(c model.Config, w *weights.Set) error {
 			of, shape, rows = []string{names.Down}, []int{c.HiddenSize, c.ExpertSize}, c.HiddenSize
 		}
 		if want := []int{c.Experts, rows, shape[1]}; !slices.Equal(t.Shape, want) {
-			return nil, nil, fmt.Errorf("%s: shape %v, expected %v, the experts' %s as transformers 5 fuses them", t.Name, t.Shape, want, strings.Join(of, " and "))
+			return nil, nil, fmt.Errorf("%s: shape %v, expected %v, the experts' %s as transformers 5 fuses them",
+				t.Name, t.Shape, want, strings.Join(of, " and "))
 		}
 		for e := range c.Experts {
 			for _, name := range of {

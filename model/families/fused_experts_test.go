@@ -11,22 +11,24 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// TestFusedExpertGradientsEqualPEFT: adapters on the parameters that transformers 5 has experts in, over a checkpoint that has them
-// as layers: of both beside attention, and of some with ranks and scales of their own.
+// TestFusedExpertGradientsEqualPEFT: adapters on the parameters that transformers 5 has experts in, over a checkpoint
+// that has them as layers: of both beside attention, and of some with ranks and scales of their own.
 func TestFusedExpertGradientsEqualPEFT(t *testing.T) {
 	var file map[string]string
 	golden.JSON(t, golden.Path(t, "fused_experts/models.json"), &file)
 	for name, tensors := range map[string]int{"mixtral_fused": 24, "mixtral_fused_some": 6, "qwen3_moe_fused": 24} {
 		t.Run(name, func(t *testing.T) {
 			c := loadConfig(t, golden.Path(t, "fused_experts/"+name+".config.json"))
-			w, r, grads, ref := runPEFT(t, golden.Path(t, "fused_experts/"+name+".lora"), c, openWeights(t, golden.Path(t, "fused_experts/"+file[name]+".safetensors"), c))
+			w, r, grads, ref := runPEFT(t, golden.Path(t, "fused_experts/"+name+".lora"), c,
+				openWeights(t, golden.Path(t, "fused_experts/"+file[name]+".safetensors"), c))
 			sameGradients(t, w, r, grads, ref, tensors)
 		})
 	}
 }
 
-// TestFusedExpertsPlan plans a training step of every model whose experts the checkpoint has as layers, with target_parameters over
-// every storage: the router is no linear layer then, and shared experts and dense layers stay some.
+// TestFusedExpertsPlan plans a training step of every model whose experts the checkpoint has as layers, with
+// target_parameters over every storage: the router is no linear layer then, and shared experts and dense layers stay
+// some.
 func TestFusedExpertsPlan(t *testing.T) {
 	schemes := map[string]*quant.Config{"floats": nil}
 	for _, name := range []string{"nf4", "fp4", "int8"} {
@@ -42,7 +44,8 @@ func TestFusedExpertsPlan(t *testing.T) {
 		}
 		for what, scheme := range schemes {
 			for _, targets := range []adapter.Targets{{adapter.AllLinear}, {"q_proj", "o_proj"}, nil} {
-				for _, parameters := range [][]string{{"experts.gate_up_proj", "experts.down_proj"}, {"mlp.experts.gate_up_proj"}, {"experts.down_proj"}} {
+				for _, parameters := range [][]string{{"experts.gate_up_proj", "experts.down_proj"},
+					{"mlp.experts.gate_up_proj"}, {"experts.down_proj"}} {
 					layers, tensors, stacks := 0, 0, 0
 					for i := range c.NumLayers {
 						attention, named := 4, 2
@@ -75,9 +78,12 @@ func TestFusedExpertsPlan(t *testing.T) {
 						t.Errorf("%s, %s, %v: %v", name, what, targets, err)
 					}
 					got := w.trained
-					if len(got.Layers) != layers || len(got.List()) != 2*layers+tensors || len(got.Params) != 2*layers+stacks {
-						t.Errorf("%s, %s, %v and %v: %d layers, %d tensors in %d, want %d, %d, %d", name, what, targets, parameters,
-							len(got.Layers), len(got.List()), len(got.Params), layers, 2*layers+tensors, 2*layers+stacks)
+					if len(got.Layers) != layers || len(got.List()) != 2*layers+tensors ||
+						len(got.Params) != 2*layers+stacks {
+						t.Errorf("%s, %s, %v and %v: %d layers, %d tensors in %d, want %d, %d, %d", name, what,
+							targets, parameters,
+							len(got.Layers), len(got.List()), len(got.Params), layers, 2*layers+tensors,
+							2*layers+stacks)
 					}
 					loss := w.loss()
 					p, err := w.Compile(2, append([]*nn.Value{loss}, w.Grad(loss, got.Params...)...)...)

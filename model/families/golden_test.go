@@ -38,8 +38,8 @@ func furthest(t testing.TB, got []float32, want []float64) (d, size float64) {
 	return d, size
 }
 
-// TestLogitsEqualTransformers covers what configurations can ask for: grouped heads, biases, head sizes that
-// are not the width's share, tied heads, sliding windows, every kind of rotary scaling, heads that are rotated in part, fused
+// TestLogitsEqualTransformers covers what configurations can ask for: grouped heads, biases, head sizes that are not
+// the width's share, tied heads, sliding windows, every kind of rotary scaling, heads that are rotated in part, fused
 // projections, norms of queries and keys, layers without positions, multipliers.
 func TestLogitsEqualTransformers(t *testing.T) {
 	seen := map[string][]float64{}
@@ -72,15 +72,17 @@ func TestLogitsEqualTransformers(t *testing.T) {
 	}
 }
 
-// runPEFT runs a step with the adapter that PEFT made in a folder, over the rows that its gradients are of, and compares loss and
-// logits.
-func runPEFT(t *testing.T, dir string, c model.Config, from *weights.Set) (w *network, r *running, grads []*nn.Value, ref golden.Tensors) {
+// runPEFT runs a step with the adapter that PEFT made in a folder, over the rows that its gradients are of, and
+// compares loss and logits.
+func runPEFT(t *testing.T, dir string, c model.Config,
+	from *weights.Set) (w *network, r *running, grads []*nn.Value, ref golden.Tensors) {
 	t.Helper()
 	return runPEFTOver(t, dir, c, nn.Options{}, reader{from})
 }
 
 // runPEFTOver is runPEFT over weights that are stored as the options say.
-func runPEFTOver(t *testing.T, dir string, c model.Config, o nn.Options, from nn.Reader) (w *network, r *running, grads []*nn.Value, ref golden.Tensors) {
+func runPEFTOver(t *testing.T, dir string, c model.Config, o nn.Options,
+	from nn.Reader) (w *network, r *running, grads []*nn.Value, ref golden.Tensors) {
 	t.Helper()
 	ref = golden.Open(t, filepath.Join(dir, "grads.safetensors"))
 	saved, err := adapter.Open(dir)
@@ -96,7 +98,8 @@ func runPEFTOver(t *testing.T, dir string, c model.Config, o nn.Options, from nn
 	w = build(t, c, B, T, o, &method, lora)
 	loss := w.loss()
 	if b := w.Balance(); b != nil {
-		loss = b.Add(w.Net, loss, w.Batch("labels", kernel.T(kernel.I32, B*T)), w.Batch("scale", kernel.T(w.Float(), 1)), nil)
+		loss = b.Add(w.Net, loss, w.Batch("labels", kernel.T(kernel.I32, B*T)),
+			w.Batch("scale", kernel.T(w.Float(), 1)), nil)
 	}
 	logits := w.logits()
 	grads = w.Grad(loss, w.trained.Params...)
@@ -142,7 +145,8 @@ func TestGradientsEqualPEFT(t *testing.T) {
 			sameGradients(t, w, r, grads, ref, len(ref.Names())-4)
 		})
 	}
-	const elsewhere = 4 // llama's are in train's TestGradientsEqualPEFT, those of the three with experts in experts_test.go
+	// llama's are in train's TestGradientsEqualPEFT, those of the three with experts in experts_test.go
+	const elsewhere = 4
 	if want := len(families.Table) - elsewhere; adapters < want {
 		t.Errorf("adapters of %d models, want %d", adapters, want)
 	}
@@ -177,7 +181,10 @@ func TestPEFTReadsOurAdapter(t *testing.T) {
 
 func TestUnknownFamily(t *testing.T) {
 	_, err := families.For(model.Config{ModelType: "gpt2"})
-	const want = `config.json: model_type "gpt2" is not one of ernie4_5, gemma, gemma2, gemma3, gemma3_text, gemma4, gemma4_text, gemma4_unified, gemma4_unified_text, glm4, gpt_oss, granite, llama, ministral, ministral3, mistral, mistral3, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, qwen3_5_moe_text, qwen3_5_text, qwen3_moe, seed_oss, smollm3`
+	const want = `config.json: model_type "gpt2" is not one of ernie4_5, gemma, gemma2, gemma3, gemma3_text, gemma4, ` +
+		`gemma4_text, gemma4_unified, gemma4_unified_text, glm4, gpt_oss, granite, llama, ministral, ministral3, ` +
+		`mistral, mistral3, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, ` +
+		`qwen3_5_moe_text, qwen3_5_text, qwen3_moe, seed_oss, smollm3`
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

@@ -23,16 +23,19 @@ func withImages(tensor string) string {
 	return tensor
 }
 
-// ReadsTensor tells whether the network of c reads a checkpoint's tensor, and does not leave it out as one that belongs to images.
+// ReadsTensor tells whether the network of c reads a checkpoint's tensor, and does not leave it out as one that belongs
+// to images.
 func ReadsTensor(c model.Config, tensor string) bool {
 	if f := Table[c.ModelType]; f.Names != nil {
 		tensor = f.Names(tensor)
 	}
-	return !slices.ContainsFunc(Unused(c), func(pattern string) bool { return strings.HasPrefix(tensor, strings.TrimSuffix(pattern, "*")) })
+	return !slices.ContainsFunc(Unused(c), func(pattern string) bool {
+		return strings.HasPrefix(tensor, strings.TrimSuffix(pattern, "*"))
+	})
 }
 
-// Unused are the patterns of tensors that the network of c leaves out: those of its family, and the keys and values of layers that
-// attend to those of others, which releases of Gemma 4 have and transformers does not read.
+// Unused are the patterns of tensors that the network of c leaves out: those of its family, and the keys and values of
+// layers that attend to those of others, which releases of Gemma 4 have and transformers does not read.
 func Unused(c model.Config) []string {
 	unused := slices.Clone(Table[c.ModelType].Unused)
 	for i := c.NumLayers - c.Gemma4.SharedKV; i < c.NumLayers; i++ {
@@ -43,8 +46,9 @@ func Unused(c model.Config) []string {
 	return unused
 }
 
-// Tie is c with what only the tensors of a folder tell: whether experts are linear layers and, of a folder with images, whether the head is the embeddings, where text_config does not
-// say so and what is around it does, which transformers 5 goes by.
+// Tie is c with what only the tensors of a folder tell: whether experts are linear layers and, of a folder with images,
+// whether the head is the embeddings, where text_config does not say so and what is around it does, which transformers
+// 5 goes by.
 func Tie(c model.Config, w *weights.Set) model.Config {
 	hasHead := func(tensor string) bool { return withImages(tensor) == "lm_head.weight" }
 	if part := Table[c.ModelType].ExpertLayers; part != "" {

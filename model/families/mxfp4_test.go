@@ -10,8 +10,8 @@ import (
 	"github.com/tierlora/tierlora/model/quantised"
 )
 
-// TestMXFP4LogitsEqualTransformers: folders with experts in MXFP4 give the logits that transformers computes with the dequantised ones,
-// with experts that stay in MXFP4 and with experts that are dequantised while they load.
+// TestMXFP4LogitsEqualTransformers: folders with experts in MXFP4 give the logits that transformers computes with the
+// dequantised ones, with experts that stay in MXFP4 and with experts that are dequantised while they load.
 func TestMXFP4LogitsEqualTransformers(t *testing.T) {
 	ref := golden.Open(t, golden.Path(t, "mxfp4/logits.safetensors"))
 	ids := ref.Ints("ids")
@@ -47,6 +47,7 @@ func TestMXFP4GradientsEqualPEFT(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, r, grads, ref := runPEFTOver(t, golden.Path(t, "mxfp4/gpt_oss_mxfp4.lora"), c, nn.Options{Stored: from.Config}, from)
+	w, r, grads, ref := runPEFTOver(t, golden.Path(t, "mxfp4/gpt_oss_mxfp4.lora"), c, nn.Options{Stored: from.Config},
+		from)
 	sameGradients(t, w, r, grads, ref, 16)
 }

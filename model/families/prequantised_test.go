@@ -28,8 +28,8 @@ func openPrequantised(t testing.TB, name string) *quantised.Checkpoint {
 	return c
 }
 
-// TestPrequantisedLogits: a folder that is quantised already gives the logits of its dequantised weights in transformers,
-// with weights that stay packed and with weights that are dequantised while they load.
+// TestPrequantisedLogits: a folder that is quantised already gives the logits of its dequantised weights in
+// transformers, with weights that stay packed and with weights that are dequantised while they load.
 func TestPrequantisedLogits(t *testing.T) {
 	ref := golden.Open(t, golden.Path(t, "prequantised/logits.safetensors"))
 	ids := ref.Ints("ids")
@@ -40,7 +40,8 @@ func TestPrequantisedLogits(t *testing.T) {
 				t.Errorf("%s: %d quantised weights, want %d", name, from.Quantised(), n)
 			}
 			c := loadConfig(t, golden.Path(t, "prequantised/"+name+"/config.json"))
-			w := build(t, c, 1, len(ids), nn.Options{Stored: from.Config, Dequantised: dequantised}, nil, adapter.Config{})
+			w := build(t, c, 1, len(ids), nn.Options{Stored: from.Config, Dequantised: dequantised}, nil,
+				adapter.Config{})
 			logits := w.Apply(kernel.MatMul{TransB: true}, w.hidden, w.head)
 			r := w.startFrom(t, from, logits)
 			copy(r.ints("ids"), ids)
@@ -48,7 +49,8 @@ func TestPrequantisedLogits(t *testing.T) {
 			d, size := furthest(t, r.run.Tensor(logits).F32(), ref.Floats(name+".logits"))
 			t.Logf("%s, dequantised %v: logits within %.3g differ by at most %.3g", name, dequantised, size, d)
 			if !(d <= 1e-4) || size < 1 {
-				t.Errorf("%s, dequantised %v: logits within %.3g differ by up to %.3g, tolerance 1e-4", name, dequantised, size, d)
+				t.Errorf("%s, dequantised %v: logits within %.3g differ by up to %.3g, tolerance 1e-4", name,
+					dequantised, size, d)
 			}
 		}
 	}
@@ -73,17 +75,20 @@ func TestPrequantisedEqualsQuantisingHere(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !slices.Equal(here.Codes, stored.Codes) || !slices.Equal(here.AbsmaxU8, stored.AbsmaxU8) || !slices.Equal(here.Absmax, stored.Absmax) {
+			if !slices.Equal(here.Codes, stored.Codes) || !slices.Equal(here.AbsmaxU8, stored.AbsmaxU8) ||
+				!slices.Equal(here.Absmax, stored.Absmax) {
 				t.Errorf("%s: %s has other codes or scales", name, tensor)
 			}
 			if !slices.Equal(here.Table2, stored.Table2) {
 				t.Errorf("%s: %s has another table of scales", name, tensor)
 			}
 			near := func(a, b float32) bool { return math.Abs(float64(a-b)) <= 2e-7*math.Abs(float64(b)) }
-			if !near(here.Offset, stored.Offset) || !slices.EqualFunc(here.Absmax2, stored.Absmax2, func(a, b float32) bool {
-				return math.Abs(float64(a-b)) <= 2e-7*math.Abs(float64(stored.Offset)+float64(b))
-			}) {
-				t.Errorf("%s: %s has the second scales %v and %v, want %v and %v", name, tensor, here.Offset, here.Absmax2, stored.Offset, stored.Absmax2)
+			if !near(here.Offset, stored.Offset) || !slices.EqualFunc(here.Absmax2, stored.Absmax2,
+				func(a, b float32) bool {
+					return math.Abs(float64(a-b)) <= 2e-7*math.Abs(float64(stored.Offset)+float64(b))
+				}) {
+				t.Errorf("%s: %s has the second scales %v and %v, want %v and %v", name, tensor, here.Offset,
+					here.Absmax2, stored.Offset, stored.Absmax2)
 			}
 		}
 	}

@@ -23,11 +23,14 @@ func TestTrainedWeight(t *testing.T) {
 		byName[m.name] = m
 	}
 	for _, of := range []struct{ model, name string }{
-		{"llama", "model.norm.weight"}, {"llama", "model.layers.1.post_attention_layernorm.weight"}, {"llama", "model.layers.0.input_layernorm.weight"},
-		{"gemma3", "model.layers.0.self_attn.q_norm.weight"}, {"gemma3", "model.layers.1.post_feedforward_layernorm.weight"},
+		{"llama", "model.norm.weight"}, {"llama", "model.layers.1.post_attention_layernorm.weight"},
+		{"llama", "model.layers.0.input_layernorm.weight"},
+		{"gemma3", "model.layers.0.self_attn.q_norm.weight"},
+		{"gemma3", "model.layers.1.post_feedforward_layernorm.weight"},
 		{"phi3", "model.layers.1.post_attention_layernorm.weight"},
 		{"llama", "model.layers.1.self_attn.q_proj.weight"}, {"llama", "model.layers.0.mlp.down_proj.weight"},
-		{"qwen3", "model.layers.0.self_attn.q_norm.weight"}, {"qwen3", "model.layers.1.self_attn.k_norm.weight"}, {"olmo2", "model.layers.0.self_attn.k_norm.weight"},
+		{"qwen3", "model.layers.0.self_attn.q_norm.weight"}, {"qwen3", "model.layers.1.self_attn.k_norm.weight"},
+		{"olmo2", "model.layers.0.self_attn.k_norm.weight"},
 	} {
 		name, c := of.name, byName[of.model].config(t)
 		trained := &adapter.Trained{}
@@ -87,14 +90,15 @@ func TestTrainedWeight(t *testing.T) {
 		if x.Name == "" {
 			continue // computed
 		}
-		if w.Frozen(x.Name, kernel.T(kernel.F64, x.Shape...)); w.Err() != nil { // declared as anything else, it is refused
+		// declared as anything else, it is refused
+		if w.Frozen(x.Name, kernel.T(kernel.F64, x.Shape...)); w.Err() != nil {
 			t.Fatalf("%s is trained by default: %v", x.Name, w.Err())
 		}
 	}
 }
 
-// TestTrainedWeightIsRefused: a weight that no kernel has a gradient for, or that is not stored as numbers of its own, is an
-// error before any memory is taken.
+// TestTrainedWeightIsRefused: a weight that no kernel has a gradient for, or that is not stored as numbers of its own,
+// is an error before any memory is taken.
 func TestTrainedWeightIsRefused(t *testing.T) {
 	nf4 := quant.Default()
 	byName := map[string]referenceModel{}
@@ -112,14 +116,18 @@ func TestTrainedWeightIsRefused(t *testing.T) {
 		want         string
 	}{
 		{"llama", "model.embed_tokens.weight", nn.Options{}, "embedding passes no gradient"},
-		{"qwen2", "model.layers.0.self_attn.k_proj.bias", nn.Options{}, "model.layers.0.self_attn: bias passes no gradient to its input 1"},
+		{"qwen2", "model.layers.0.self_attn.k_proj.bias", nn.Options{},
+			"model.layers.0.self_attn: bias passes no gradient to its input 1"},
 		{"untied", "lm_head.weight", nn.Options{}, "crossentropy passes no gradient to its input 1"},
 		{"llama", "model.layers.0.self_attn.q_proj.weight", nn.Options{Scheme: &nf4},
-			"model.layers.0.self_attn.q_proj.weight cannot be trained, because it is stored quantised: only a weight of its own, kept as numbers, can"},
+			"model.layers.0.self_attn.q_proj.weight cannot be trained, because it is stored quantised: only a weight " +
+				"of its own, kept as numbers, can"},
 		{"llama", "model.layers.0.self_attn.q_proj.weight", nn.Options{Scheme: &nf4, Dequantised: true},
-			"model.layers.0.self_attn.q_proj.weight cannot be trained, because it is stored quantised: only a weight of its own, kept as numbers, can"},
+			"model.layers.0.self_attn.q_proj.weight cannot be trained, because it is stored quantised: only a weight " +
+				"of its own, kept as numbers, can"},
 		{"mixtral", "model.layers.0.block_sparse_moe.experts.0.w2.weight", nn.Options{},
-			"model.layers.0.block_sparse_moe.experts.0.w2.weight cannot be trained, because it is stored in a stack of experts: only a weight of its own, kept as numbers, can"},
+			"model.layers.0.block_sparse_moe.experts.0.w2.weight cannot be trained, because it is stored in a stack " +
+				"of experts: only a weight of its own, kept as numbers, can"},
 	} {
 		m, ok := byName[c.name]
 		if !ok {
@@ -143,9 +151,11 @@ func trainedAlone(t *testing.T, c model.Config, weight string, o nn.Options) err
 	}
 	ints := func(name string, size int) *nn.Value { return n.Batch(name, kernel.T(kernel.I32, size)) }
 	cu := ints("cu", 2)
-	hidden := f(n, c, nn.Batch{IDs: ints("ids", tokens), Positions: ints("positions", tokens), CuQ: cu, CuK: cu, Real: ints("real", tokens), MaxLen: tokens})
+	hidden := f(n, c, nn.Batch{IDs: ints("ids", tokens), Positions: ints("positions", tokens), CuQ: cu, CuK: cu,
+		Real: ints("real", tokens), MaxLen: tokens})
 	head := n.Head(c.HeadName(), c.VocabSize, c.HiddenSize)
-	loss := n.Apply(kernel.LinearCrossEntropy{Chunk: 4, Grad: true, Cap: c.LogitCap}, hidden, head, ints("labels", tokens), n.Batch("scale", kernel.T(n.Float(), 1)))
+	loss := n.Apply(kernel.LinearCrossEntropy{Chunk: 4, Grad: true, Cap: c.LogitCap}, hidden, head,
+		ints("labels", tokens), n.Batch("scale", kernel.T(n.Float(), 1)))
 	if n.Err() == nil {
 		n.Grad(loss, trained.Params...)
 	}

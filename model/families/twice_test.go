@@ -10,8 +10,8 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// TestAppliedTwice applies every family to two batches in one network: its layers are declared once, so weights, trained
-// tensors and adapted layers are those of one application, and equal batches give equal bits.
+// TestAppliedTwice applies every family to two batches in one network: its layers are declared once, so weights,
+// trained tensors and adapted layers are those of one application, and equal batches give equal bits.
 func TestAppliedTwice(t *testing.T) {
 	const rows, ts = 2, 6
 	method, lora := adapter.Methods["lora"], adapter.Default()
@@ -37,10 +37,13 @@ func TestAppliedTwice(t *testing.T) {
 			if err := w.Err(); err != nil {
 				t.Fatal(err)
 			}
-			if a, b := once.WeightNames(), w.WeightNames(); !slices.Equal(a, b) || len(once.Weights()) != len(w.Weights()) {
-				t.Fatalf("%d weights (%d named), applied once %d (%d)", len(w.Weights()), len(b), len(once.Weights()), len(a))
+			if a, b := once.WeightNames(), w.WeightNames(); !slices.Equal(a, b) ||
+				len(once.Weights()) != len(w.Weights()) {
+				t.Fatalf("%d weights (%d named), applied once %d (%d)", len(w.Weights()), len(b),
+					len(once.Weights()), len(a))
 			}
-			if a, b := len(once.trained.List()), len(w.trained.List()); a != b || !slices.Equal(once.trained.Layers, w.trained.Layers) || !slices.Equal(once.Quantised(), w.Quantised()) {
+			if a, b := len(once.trained.List()), len(w.trained.List()); a != b || !slices.Equal(once.trained.Layers,
+				w.trained.Layers) || !slices.Equal(once.Quantised(), w.Quantised()) {
 				t.Fatalf("%d trained tensors in %v, applied once %d in %v", b, w.trained.Layers, a, once.trained.Layers)
 			}
 			if !slices.Equal(once.Uninfluential, w.Uninfluential) {

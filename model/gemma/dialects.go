@@ -15,71 +15,82 @@ func sizes(c *model.Config, vocab, width, inner, layers, heads, kvHeads, positio
 }
 
 // Gemma is what config.json says of the first Gemma. transformers 4 reads hidden_act and not hidden_activation.
-var Gemma = model.Dialect{Architecture: "GemmaForCausalLM", ActivationKey: "hidden_act", Defaults: func(c *model.Config) {
-	sizes(c, 256000, 3072, 24576, 28, 16, 16, 8192)
-}, Read: func(c *model.Config, k *model.Keys) {
-	biases(c, k)
-	other := c.HiddenAct
-	if k.Text("hidden_activation", &other); other != c.HiddenAct {
-		k.Fail("hidden_activation", "= %q and hidden_act = %q contradict each other", other, c.HiddenAct)
-	}
-}, Fixed: map[string]model.Fixed{
-	"use_bidirectional_attention": {Value: false, Why: bidirectional},
-	"sliding_window":              {Why: "the first gemma has no sliding window"},
-}}
+var Gemma = model.Dialect{Architecture: "GemmaForCausalLM", ActivationKey: "hidden_act",
+	Defaults: func(c *model.Config) {
+		sizes(c, 256000, 3072, 24576, 28, 16, 16, 8192)
+	}, Read: func(c *model.Config, k *model.Keys) {
+		biases(c, k)
+		other := c.HiddenAct
+		if k.Text("hidden_activation", &other); other != c.HiddenAct {
+			k.Fail("hidden_activation", "= %q and hidden_act = %q contradict each other", other, c.HiddenAct)
+		}
+	}, Fixed: map[string]model.Fixed{
+		"use_bidirectional_attention": {Value: false, Why: bidirectional},
+		"sliding_window":              {Why: "the first gemma has no sliding window"},
+	}}
 
 // Gemma2 is what config.json says of Gemma 2.
-var Gemma2 = model.Dialect{Architecture: "Gemma2ForCausalLM", ActivationKey: "hidden_activation", Defaults: func(c *model.Config) {
-	sizes(c, 256000, 2304, 9216, 26, 8, 4, 8192)
-}, Read: func(c *model.Config, k *model.Keys) {
-	biases(c, k)
-	scores(c, k)
-	c.AttentionCap = softCap(k, "attn_logit_softcapping", 50)
-	c.LogitCap = softCap(k, "final_logit_softcapping", 30)
-	windows(c, k, 2)
-	window := c.SlidingWindow
-	if k.Int("sliding_window_size", &window); window != c.SlidingWindow { // in the first releases, beside sliding_window
-		k.Fail("sliding_window_size", "= %d and sliding_window = %d contradict each other", window, c.SlidingWindow)
-	}
-}, Fixed: map[string]model.Fixed{
-	"use_bidirectional_attention": {Value: false, Why: bidirectional},
-	"cache_implementation":        {Value: "hybrid", Why: "the kind of cache says what layers see: only hybrid, windows in some layers, is known"},
-	"sliding_window_pattern":      {Value: 2.0, Why: "gemma2 has a window in every second layer; layer_types says other patterns"},
-}}
+var Gemma2 = model.Dialect{Architecture: "Gemma2ForCausalLM", ActivationKey: "hidden_activation",
+	Defaults: func(c *model.Config) {
+		sizes(c, 256000, 2304, 9216, 26, 8, 4, 8192)
+	}, Read: func(c *model.Config, k *model.Keys) {
+		biases(c, k)
+		scores(c, k)
+		c.AttentionCap = softCap(k, "attn_logit_softcapping", 50)
+		c.LogitCap = softCap(k, "final_logit_softcapping", 30)
+		windows(c, k, 2)
+		window := c.SlidingWindow
+		// in the first releases, beside sliding_window
+		if k.Int("sliding_window_size", &window); window != c.SlidingWindow {
+			k.Fail("sliding_window_size", "= %d and sliding_window = %d contradict each other", window, c.SlidingWindow)
+		}
+	}, Fixed: map[string]model.Fixed{
+		"use_bidirectional_attention": {Value: false, Why: bidirectional},
+		"cache_implementation": {Value: "hybrid", Why: "the kind of cache says what layers see: only hybrid, " +
+			"windows in some layers, is known"},
+		"sliding_window_pattern": {Value: 2.0, Why: "gemma2 has a window in every second layer; layer_types says " +
+			"other patterns"},
+	}}
 
 // Gemma3 is what config.json says of the text model of Gemma 3. It may name a soft cap of the attention's scores, which
 // transformers does not apply.
-var Gemma3 = model.Dialect{Architecture: "Gemma3ForCausalLM", ActivationKey: "hidden_activation", LayerRope: true, Defaults: func(c *model.Config) {
-	sizes(c, 262208, 2304, 9216, 26, 8, 4, 131072)
-	c.RopeTheta = 1e6
-}, Read: func(c *model.Config, k *model.Keys) {
-	biases(c, k)
-	scores(c, k)
-	softCap(k, "attn_logit_softcapping", 0)
-	c.LogitCap = softCap(k, "final_logit_softcapping", 0)
-	pattern := 6
-	if k.Int("sliding_window_pattern", &pattern); pattern < 1 {
-		k.Fail("sliding_window_pattern", "= %d: must be 1 or more", pattern)
-		pattern = 1
-	}
-	windows(c, k, pattern)
-	localRope(c, k)
-}, Fixed: map[string]model.Fixed{
-	"use_bidirectional_attention": {Value: false, Why: bidirectional},
-	"cache_implementation":        {Value: "hybrid", Why: "the kind of cache says what layers see: only hybrid, windows in some layers, is known"},
-}}
+var Gemma3 = model.Dialect{Architecture: "Gemma3ForCausalLM", ActivationKey: "hidden_activation", LayerRope: true,
+	Defaults: func(c *model.Config) {
+		sizes(c, 262208, 2304, 9216, 26, 8, 4, 131072)
+		c.RopeTheta = 1e6
+	}, Read: func(c *model.Config, k *model.Keys) {
+		biases(c, k)
+		scores(c, k)
+		softCap(k, "attn_logit_softcapping", 0)
+		c.LogitCap = softCap(k, "final_logit_softcapping", 0)
+		pattern := 6
+		if k.Int("sliding_window_pattern", &pattern); pattern < 1 {
+			k.Fail("sliding_window_pattern", "= %d: must be 1 or more", pattern)
+			pattern = 1
+		}
+		windows(c, k, pattern)
+		localRope(c, k)
+	}, Fixed: map[string]model.Fixed{
+		"use_bidirectional_attention": {Value: false, Why: bidirectional},
+		"cache_implementation": {Value: "hybrid", Why: "the kind of cache says what layers see: only hybrid, " +
+			"windows in some layers, is known"},
+	}}
 
 // Gemma3Multimodal is what config.json says of Gemma 3 with images, of which the language model is used.
-var Gemma3Multimodal = model.Dialect{Architecture: "Gemma3ForConditionalGeneration", Text: map[string]model.Dialect{"gemma3_text": withImages}, TextType: "gemma3_text", Other: []string{
-	"vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index", "image_token_index", "boi_token_id", "eoi_token_id", "image_token_id",
-}}
+var Gemma3Multimodal = model.Dialect{Architecture: "Gemma3ForConditionalGeneration",
+	Text: map[string]model.Dialect{"gemma3_text": withImages}, TextType: "gemma3_text", Other: []string{
+		"vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index", "image_token_index",
+		"boi_token_id", "eoi_token_id", "image_token_id",
+	}}
 
 // withImages is Gemma3 in a folder with images: there transformers applies no soft cap to the logits.
 var withImages = func() model.Dialect {
 	d := Gemma3
 	d.Read = func(c *model.Config, k *model.Keys) {
 		if Gemma3.Read(c, k); c.LogitCap != 0 {
-			k.Fail("final_logit_softcapping", "= %g: transformers does not apply it in a model with images: save the language model alone", c.LogitCap)
+			k.Fail("final_logit_softcapping",
+				"= %g: transformers does not apply it in a model with images: save the language model alone",
+				c.LogitCap)
 		}
 	}
 	return d
@@ -97,7 +108,8 @@ func localRope(c *model.Config, k *model.Keys) {
 	switch {
 	case theta == 0:
 	case given && theta != c.LocalRopeTheta:
-		k.Fail("rope_local_base_freq", "= %g contradicts rope_parameters.%s.rope_theta = %g", c.LocalRopeTheta, model.SlidingAttention, theta)
+		k.Fail("rope_local_base_freq", "= %g contradicts rope_parameters.%s.rope_theta = %g", c.LocalRopeTheta,
+			model.SlidingAttention, theta)
 	default:
 		c.LocalRopeTheta = theta
 	}

@@ -2,15 +2,16 @@ package gemma
 
 import "github.com/tierlora/tierlora/model"
 
-// Gemma4 and Gemma4Unified are what config.json says of the language model of Gemma 4: the latter of a folder whose images and sound
-// have no networks of their own (the 12B), which has no inputs for each layer.
+// Gemma4 and Gemma4Unified are what config.json says of the language model of Gemma 4: the latter of a folder whose
+// images and sound have no networks of their own (the 12B), which has no inputs for each layer.
 var (
 	Gemma4        = gemma4("Gemma4ForCausalLM", 512, 131072, 256, readExperts4)
 	Gemma4Unified = gemma4("Gemma4UnifiedForCausalLM", 1024, 262144, 0, noExperts4)
 )
 
 // gemma4 differs in defaults, a window, a context, and the width of a layer's input, and in the keys of experts.
-func gemma4(architecture string, window, context, perLayer int, experts func(c *model.Config, k *model.Keys)) model.Dialect {
+func gemma4(architecture string, window, context, perLayer int, experts func(c *model.Config,
+	k *model.Keys)) model.Dialect {
 	return model.Dialect{Architecture: architecture, ActivationKey: "hidden_activation", LayerRope: true,
 		RopeTypes: map[string]string{"default": "default", "proportional": "proportional"},
 		Rope:      &model.DefaultRope{Theta: 1e6, Scaling: model.RopeScaling{Type: "proportional", Proportion: 0.25}},
@@ -51,7 +52,8 @@ func readExperts4(c *model.Config, k *model.Keys) {
 		dropExperts4(k)
 		return
 	}
-	for key, n := range map[string]*int{"num_experts": &c.Experts, "top_k_experts": &c.ExpertsPerToken, "moe_intermediate_size": &c.ExpertSize} {
+	for key, n := range map[string]*int{"num_experts": &c.Experts, "top_k_experts": &c.ExpertsPerToken,
+		"moe_intermediate_size": &c.ExpertSize} {
 		if !k.Int(key, n) {
 			k.Fail(key, "is missing: enable_moe_block is true")
 		}
@@ -59,7 +61,8 @@ func readExperts4(c *model.Config, k *model.Keys) {
 	if c.Experts < 1 {
 		k.Fail("num_experts", "= %d: must be 1 to %d", c.Experts, model.MaxExperts)
 	} else if c.ExpertsPerToken < 1 || c.ExpertsPerToken > min(c.Experts, model.MaxExpertsPerToken) {
-		k.Fail("top_k_experts", "= %d: must be 1 to %d, and at most the %d experts", c.ExpertsPerToken, model.MaxExpertsPerToken, c.Experts)
+		k.Fail("top_k_experts", "= %d: must be 1 to %d, and at most the %d experts", c.ExpertsPerToken,
+			model.MaxExpertsPerToken, c.Experts)
 		c.ExpertsPerToken = 1
 	}
 }
@@ -80,14 +83,18 @@ func dropExperts4(k *model.Keys) {
 }
 
 // Gemma4Multimodal is what config.json says of Gemma 4 with images and sound, of which the language model is used.
-var Gemma4Multimodal = model.Dialect{Architecture: "Gemma4ForConditionalGeneration", Text: map[string]model.Dialect{"gemma4_text": Gemma4}, TextType: "gemma4_text", Other: []string{
-	"vision_config", "audio_config", "boi_token_id", "eoi_token_id", "image_token_id", "video_token_id", "boa_token_id", "eoa_token_id", "eoa_token_index", "audio_token_id",
-	"vision_soft_tokens_per_image",
-}}
+var Gemma4Multimodal = model.Dialect{Architecture: "Gemma4ForConditionalGeneration",
+	Text: map[string]model.Dialect{"gemma4_text": Gemma4}, TextType: "gemma4_text", Other: []string{
+		"vision_config", "audio_config", "boi_token_id", "eoi_token_id", "image_token_id", "video_token_id",
+		"boa_token_id", "eoa_token_id", "eoa_token_index", "audio_token_id",
+		"vision_soft_tokens_per_image",
+	}}
 
 // Gemma4UnifiedMultimodal is what config.json says of a folder whose language model Gemma4Unified is.
-var Gemma4UnifiedMultimodal = model.Dialect{Architecture: "Gemma4UnifiedForConditionalGeneration", Text: map[string]model.Dialect{"gemma4_unified_text": Gemma4Unified},
+var Gemma4UnifiedMultimodal = model.Dialect{Architecture: "Gemma4UnifiedForConditionalGeneration",
+	Text:     map[string]model.Dialect{"gemma4_unified_text": Gemma4Unified},
 	TextType: "gemma4_unified_text", Other: Gemma4Multimodal.Other}
 
 // UnusedOf4 are the patterns of tensors that Gemma 4's language model leaves out: what belongs to images and sound.
-var UnusedOf4 = []string{"model.vision_tower.*", "model.vision_embedder.*", "model.embed_vision.*", "model.audio_tower.*", "model.embed_audio.*"}
+var UnusedOf4 = []string{"model.vision_tower.*", "model.vision_embedder.*", "model.embed_vision.*",
+	"model.audio_tower.*", "model.embed_audio.*"}

@@ -1,6 +1,7 @@
-// Package gemma is the Gemma architecture in three generations: scaled embeddings, norms whose weights are stored less one, a
-// GELU-gated MLP and tied heads; from the second on norms on both sides of attention and MLP, alternating windows and soft
-// caps; in the third norms of queries and keys and a rotary base of its own in the windowed layers. Names are the checkpoint's.
+// Package gemma is the Gemma architecture in three generations: scaled embeddings, norms whose weights are stored less
+// one, a GELU-gated MLP and tied heads; from the second on norms on both sides of attention and MLP, alternating
+// windows and soft caps; in the third norms of queries and keys and a rotary base of its own in the windowed layers.
+// Names are the checkpoint's.
 package gemma
 
 import (

@@ -7,11 +7,13 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// Build4 is the language model of Gemma 4: four norms a layer with plain weights, norms of queries, keys and values, scores that are
-// not scaled, heads of their own in full layers, and a number that multiplies what each layer gives. The small models have inputs of
-// their own for each layer, and last layers without keys and values; the mixture has experts beside each layer's MLP.
+// Build4 is the language model of Gemma 4: four norms a layer with plain weights, norms of queries, keys and values,
+// scores that are not scaled, heads of their own in full layers, and a number that multiplies what each layer gives.
+// The small models have inputs of their own for each layer, and last layers without keys and values; the mixture has
+// experts beside each layer's MLP.
 func Build4(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
-	moe := nn.MoE{Gate: "gate_proj", Up: "up_proj", Down: "down_proj", Experts: c.Experts, PerToken: c.ExpertsPerToken, Inner: c.ExpertSize, Activation: c.HiddenAct}
+	moe := nn.MoE{Gate: "gate_proj", Up: "up_proj", Down: "down_proj", Experts: c.Experts, PerToken: c.ExpertsPerToken,
+		Inner: c.ExpertSize, Activation: c.HiddenAct}
 	var x *nn.Value
 	n.In(c.Scope(), func() {
 		local, _ := c.LocalRope()
@@ -31,11 +33,14 @@ func Build4(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 				}
 				size, kvHeads := c.Heads(i)
 				a := nn.Attention{
-					Heads: c.NumHeads, KVHeads: kvHeads, HeadDim: size, QKVBias: c.QKVBias, OBias: c.OBias, Window: c.Window(i), Scale: 1, RoPE: rope.Table,
+					Heads: c.NumHeads, KVHeads: kvHeads, HeadDim: size, QKVBias: c.QKVBias, OBias: c.OBias,
+					Window: c.Window(i), Scale: 1, RoPE: rope.Table,
 					QKNorm: func(name string, x *nn.Value, heads int) *nn.Value {
 						return n.HeadsRMSNorm(name, x, heads, c.RMSNormEps)
 					},
-					ValueNorm:     func(x *nn.Value, heads int) *nn.Value { return n.UnitRMSNorm(x, heads, c.RMSNormEps) },
+					ValueNorm: func(x *nn.Value, heads int) *nn.Value {
+						return n.UnitRMSNorm(x, heads, c.RMSNormEps)
+					},
 					ValuesAreKeys: c.Gemma4.ValuesAreKeys && c.Window(i) == 0,
 				}
 				inner := c.IntermediateSize
@@ -47,7 +52,8 @@ func Build4(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 						inner *= 2
 					}
 				}
-				x = n.Add(x, norm("post_attention_layernorm", n.SelfAttention("self_attn", norm("input_layernorm", x), rope.In, a)))
+				x = n.Add(x, norm("post_attention_layernorm", n.SelfAttention("self_attn", norm("input_layernorm",
+					x), rope.In, a)))
 				y := n.GatedMLP("mlp", norm("pre_feedforward_layernorm", x), inner, false, c.HiddenAct)
 				if c.Experts > 0 {
 					z := n.ScaledMoE(norm("pre_feedforward_layernorm_2", x), x, in.Real, moe, c.RMSNormEps)
@@ -66,8 +72,8 @@ func Build4(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	return x
 }
 
-// layerInputs are what layers get of each token beside the residual stream: (norm(W x / sqrt(C)) + e sqrt(P)) / sqrt(2) with the
-// embeddings x and a row e of a table of their own, P columns for each layer: [M,L*P]; nil = there are none.
+// layerInputs are what layers get of each token beside the residual stream: (norm(W x / sqrt(C)) + e sqrt(P)) / sqrt(2)
+// with the embeddings x and a row e of a table of their own, P columns for each layer: [M,L*P]; nil = there are none.
 func layerInputs(n *nn.Net, c model.Config, in nn.Batch, x *nn.Value) *nn.Value {
 	size := c.Gemma4.PerLayerInput
 	if size == 0 {
@@ -76,6 +82,7 @@ func layerInputs(n *nn.Net, c model.Config, in nn.Batch, x *nn.Value) *nn.Value 
 	width := c.NumLayers * size
 	e := n.ScaledEmbed("embed_tokens_per_layer", c.Gemma4.PerLayerVocab, width, in.IDs, math.Sqrt(float64(size)))
 	y := n.Linear("per_layer_model_projection", c.HiddenSize, width, false).Apply(x)
-	y = n.HeadsRMSNorm("per_layer_projection_norm", n.Scale(y, 1/math.Sqrt(float64(c.HiddenSize))), c.NumLayers, c.RMSNormEps)
+	y = n.HeadsRMSNorm("per_layer_projection_norm", n.Scale(y, 1/math.Sqrt(float64(c.HiddenSize))),
+		c.NumLayers, c.RMSNormEps)
 	return n.Scale(n.Add(y, e), 1/math.Sqrt2)
 }

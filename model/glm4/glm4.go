@@ -1,5 +1,6 @@
-// Package glm4 is the architecture of GLM-4-0414 and GLM-Z1-0414: Llama's layers with norms on both sides of attention and MLP,
-// a fused gate_up_proj, and a rotation of neighbouring columns in the first part of every head. Names are the checkpoint's.
+// Package glm4 is the architecture of GLM-4-0414 and GLM-Z1-0414: Llama's layers with norms on both sides of attention
+// and MLP, a fused gate_up_proj, and a rotation of neighbouring columns in the first part of every head. Names are the
+// checkpoint's.
 package glm4
 
 import (
@@ -8,13 +9,14 @@ import (
 )
 
 // Dialect is what config.json says of a glm4 model.
-var Dialect = model.Dialect{Architecture: "Glm4ForCausalLM", PartialRotary: true, SiLU: true, Defaults: func(c *model.Config) {
-	c.RMSNormEps, c.HeadDim, c.PartialRotary, c.QKVBias, c.Interleaved = 1.5625e-7, 128, 0.5, true, true
-}, Read: func(c *model.Config, k *model.Keys) {
-	k.Bool("attention_bias", &c.QKVBias)
-}, Fixed: map[string]model.Fixed{
-	"mlp_bias": {Value: false, Why: "glm4 has no biases in its MLP"},
-}}
+var Dialect = model.Dialect{Architecture: "Glm4ForCausalLM", PartialRotary: true, SiLU: true,
+	Defaults: func(c *model.Config) {
+		c.RMSNormEps, c.HeadDim, c.PartialRotary, c.QKVBias, c.Interleaved = 1.5625e-7, 128, 0.5, true, true
+	}, Read: func(c *model.Config, k *model.Keys) {
+		k.Bool("attention_bias", &c.QKVBias)
+	}, Fixed: map[string]model.Fixed{
+		"mlp_bias": {Value: false, Why: "glm4 has no biases in its MLP"},
+	}}
 
 // Build applies the network to a batch, up to and with the final norm: -> [M,C].
 func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
@@ -29,7 +31,8 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 		for i := range c.NumLayers {
 			n.In(nn.Layer(i), func() {
 				h := n.SelfAttention("self_attn", norm("input_layernorm", x), rope.In, nn.Attention{
-					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, QKVBias: c.QKVBias, RoPE: rope.Table, Interleaved: c.Interleaved,
+					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, QKVBias: c.QKVBias, RoPE: rope.Table,
+					Interleaved: c.Interleaved,
 				})
 				x = n.Add(x, norm("post_self_attn_layernorm", h))
 				h = n.FusedMLP("mlp", norm("post_attention_layernorm", x), c.IntermediateSize)

@@ -1,5 +1,5 @@
-// Package gptoss is gpt-oss: Llama's attention with sinks and windows in every other layer, and mixtures of experts whose gate and up
-// projections are one, with biases and limits. Names are the checkpoint's.
+// Package gptoss is gpt-oss: Llama's attention with sinks and windows in every other layer, and mixtures of experts
+// whose gate and up projections are one, with biases and limits. Names are the checkpoint's.
 package gptoss
 
 import (
@@ -27,7 +27,8 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 					QKVBias: c.QKVBias, OBias: c.OBias, Window: c.Window(i), RoPE: rope.Table, Sinks: true,
 				}))
 				h = n.RMSNorm("post_attention_layernorm", x, c.RMSNormEps)
-				x = n.Add(x, n.FusedMoE("mlp", h, in.Real, nn.FusedExperts{Experts: c.Experts, PerToken: c.ExpertsPerToken, Inner: c.ExpertSize, Layers: c.ExpertLayers}))
+				x = n.Add(x, n.FusedMoE("mlp", h, in.Real, nn.FusedExperts{Experts: c.Experts,
+					PerToken: c.ExpertsPerToken, Inner: c.ExpertSize, Layers: c.ExpertLayers}))
 			})
 		}
 		x = n.RMSNorm("norm", x, c.RMSNormEps)
@@ -37,45 +38,50 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 }
 
 // Dialect is what config.json says of gpt-oss.
-var Dialect = model.Dialect{Architecture: "GptOssForCausalLM", KVHeadsOptional: true, SiLU: true, MXFP4: true, Defaults: func(c *model.Config) {
-	c.RMSNormEps, c.RopeTheta, c.HeadDim = 1e-5, 150000, 64
-}, Read: func(c *model.Config, k *model.Keys) {
-	if !k.Given("num_key_value_heads") {
-		c.NumKVHeads = 8
-	}
-	// As transformers takes it. null is none to transformers 4, which writes it, and as absent to transformers 5.
-	if given := k.Given("rope_scaling") || k.Given("rope_parameters"); !given || k.Five() && !k.Said("rope_scaling") && !k.Said("rope_parameters") {
-		c.RopeScaling = model.RopeScaling{Type: "yarn", Factor: 32, OriginalMaxPositions: 4096, BetaFast: 32, BetaSlow: 1, NoTruncate: true}
-	}
-	c.QKVBias, c.OBias = true, true
-	c.Experts = 128
-	c.ReadExperts(k, 4, "num_local_experts", "num_experts")
-	if c.Experts < 1 {
-		k.Fail("num_local_experts", "= %d: must be 1 to %d", c.Experts, model.MaxExperts)
-	}
-	if c.RouterAuxLoss > 0 && !k.Given("router_aux_loss_coef") {
-		c.RouterAuxLoss = 0.9
-	}
-	perToken := c.ExpertsPerToken
-	if k.Int("experts_per_token", &perToken); perToken != c.ExpertsPerToken {
-		k.Fail("experts_per_token", "= %d, but num_experts_per_tok is %d", perToken, c.ExpertsPerToken)
-	}
-	k.Drop("initial_context_length") // of another program; rope_scaling has it
-	c.ExpertSize, c.NormTopK = c.IntermediateSize, true
-	windows(c, k)
-	if q := c.Quantization; q != nil && q.Method == model.MXFP4 {
-		for key, size := range map[string]int{"hidden_size": c.HiddenSize, "intermediate_size": c.IntermediateSize} {
-			if size%nn.MXFP4Block != 0 {
-				k.Fail(key, "= %d: experts in MXFP4 need a multiple of %d", size, nn.MXFP4Block)
+var Dialect = model.Dialect{Architecture: "GptOssForCausalLM", KVHeadsOptional: true, SiLU: true, MXFP4: true,
+	Defaults: func(c *model.Config) {
+		c.RMSNormEps, c.RopeTheta, c.HeadDim = 1e-5, 150000, 64
+	}, Read: func(c *model.Config, k *model.Keys) {
+		if !k.Given("num_key_value_heads") {
+			c.NumKVHeads = 8
+		}
+		// As transformers takes it. null is none to transformers 4, which writes it, and as absent to transformers 5.
+		if given := k.Given("rope_scaling") || k.Given("rope_parameters"); !given || k.Five() &&
+			!k.Said("rope_scaling") && !k.Said("rope_parameters") {
+			c.RopeScaling = model.RopeScaling{Type: "yarn", Factor: 32, OriginalMaxPositions: 4096, BetaFast: 32,
+				BetaSlow: 1, NoTruncate: true}
+		}
+		c.QKVBias, c.OBias = true, true
+		c.Experts = 128
+		c.ReadExperts(k, 4, "num_local_experts", "num_experts")
+		if c.Experts < 1 {
+			k.Fail("num_local_experts", "= %d: must be 1 to %d", c.Experts, model.MaxExperts)
+		}
+		if c.RouterAuxLoss > 0 && !k.Given("router_aux_loss_coef") {
+			c.RouterAuxLoss = 0.9
+		}
+		perToken := c.ExpertsPerToken
+		if k.Int("experts_per_token", &perToken); perToken != c.ExpertsPerToken {
+			k.Fail("experts_per_token", "= %d, but num_experts_per_tok is %d", perToken, c.ExpertsPerToken)
+		}
+		k.Drop("initial_context_length") // of another program; rope_scaling has it
+		c.ExpertSize, c.NormTopK = c.IntermediateSize, true
+		windows(c, k)
+		if q := c.Quantization; q != nil && q.Method == model.MXFP4 {
+			for key, size := range map[string]int{"hidden_size": c.HiddenSize,
+				"intermediate_size": c.IntermediateSize} {
+				if size%nn.MXFP4Block != 0 {
+					k.Fail(key, "= %d: experts in MXFP4 need a multiple of %d", size, nn.MXFP4Block)
+				}
 			}
 		}
-	}
-}, Fixed: map[string]model.Fixed{
-	"attention_bias": {Value: true, Why: "gpt_oss always has biases in its attention"},
-	"swiglu_limit":   {Value: 7.0, Why: "gpt_oss limits what its experts gate at 7"},
-}}
+	}, Fixed: map[string]model.Fixed{
+		"attention_bias": {Value: true, Why: "gpt_oss always has biases in its attention"},
+		"swiglu_limit":   {Value: 7.0, Why: "gpt_oss limits what its experts gate at 7"},
+	}}
 
-// ExpertLayers is in the names of a folder that has an expert's matrices as a linear layer each, as Unsloth quantises them with bitsandbytes.
+// ExpertLayers is in the names of a folder that has an expert's matrices as a linear layer each, as Unsloth quantises
+// them with bitsandbytes.
 const ExpertLayers = ".mlp.experts.gate_up_projs."
 
 var layerNames = strings.NewReplacer(".mlp.router.linear.", ".mlp.router.")

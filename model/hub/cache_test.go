@@ -56,7 +56,8 @@ func TestCachePlaces(t *testing.T) {
 			}
 			c.opts.CacheDir = strings.ReplaceAll(c.opts.CacheDir, "$", dir)
 			_, err := Resolve(ctx, "org/name", c.opts)
-			if want := filepath.Join(dir, c.root, "models--org--name"); err == nil || !strings.Contains(err.Error(), "in the cache no "+want) {
+			if want := filepath.Join(dir, c.root, "models--org--name"); err == nil || !strings.Contains(err.Error(),
+				"in the cache no "+want) {
 				t.Errorf("error %v, expected it to name %s", err, want)
 			}
 			want := put(t, filepath.Join(dir, c.root))
@@ -88,7 +89,8 @@ func TestNotFound(t *testing.T) {
 	if err := os.WriteFile("file", nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	for name, content := range map[string]string{"m.gguf": "", "m": "GGUF\x03", "pytorch_model.bin": "\x80\x02", "m.safetensors": ""} {
+	for name, content := range map[string]string{"m.gguf": "", "m": "GGUF\x03", "pytorch_model.bin": "\x80\x02",
+		"m.safetensors": ""} {
 		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -111,8 +113,10 @@ func TestNotFound(t *testing.T) {
 		{"m.gguf", "find model: m.gguf is a GGUF file, llama.cpp's format for inference. Train on the original model"},
 		{"m", "find model: m is a GGUF file"},
 		{"gguf-folder", "find model: the folder gguf-folder has no config.json; q4.gguf is a GGUF file"},
-		{"pytorch_model.bin", "find model: pytorch_model.bin is a PyTorch pickle, which can run code when it is opened"},
-		{"m.safetensors", "find model: m.safetensors is a file: give its folder, which holds config.json and the tokenizer too"},
+		{"pytorch_model.bin",
+			"find model: pytorch_model.bin is a PyTorch pickle, which can run code when it is opened"},
+		{"m.safetensors",
+			"find model: m.safetensors is a file: give its folder, which holds config.json and the tokenizer too"},
 		{os.DevNull, "find model: " + os.DevNull + " is a device, expected a model folder or org/name"},
 		{"./none", "find model: the folder ./none does not exist"},
 		{"/none/at/all", "find model: the folder /none/at/all does not exist"},
@@ -120,22 +124,27 @@ func TestNotFound(t *testing.T) {
 		{"../x", "the folder ../x does not exist"},
 		{`a\b`, "does not exist"},
 		{"org/na me", `there is no folder "org/na me" and it is no hub name: the form is org/name`},
-		{"org/..", "no hub name"}, {"org/a..b", "no hub name"}, {"org/a--b", "no hub name"}, {"-org/a", "no hub name"}, {"org/a.", "no hub name"},
+		{"org/..", "no hub name"}, {"org/a..b", "no hub name"}, {"org/a--b", "no hub name"}, {"-org/a", "no hub name"},
+		{"org/a.", "no hub name"},
 		{"org/\x00", "no hub name"},
 		{"o/" + strings.Repeat("a", 95), "it has 97 characters, at most 96"},
-		{"org/name", "find model org/name: there is no folder of that name, and in the cache no " + cache + ": file does not exist\npass --download, fetch it with `trainer download org/name`, or give a folder"},
+		{"org/name", "find model org/name: there is no folder of that name, and in the cache no " + cache +
+			": file does not exist\npass --download, fetch it with `trainer download org/name`, or give a folder"},
 	} {
-		if _, err := Resolve(context.Background(), c.name, Options{}); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := Resolve(context.Background(), c.name, Options{}); err == nil ||
+			!strings.Contains(err.Error(), c.want) {
 			t.Errorf("%q: error %v, expected %q", c.name, err, c.want)
 		}
 	}
 	for _, revision := range []string{"../main", "a/../main", "a..b", "/etc", "a b", "a?b", `a\b`} {
-		if _, err := Resolve(context.Background(), "org/name", Options{Revision: revision}); err == nil || !strings.Contains(err.Error(), "is not a revision") {
+		if _, err := Resolve(context.Background(), "org/name", Options{Revision: revision}); err == nil ||
+			!strings.Contains(err.Error(), "is not a revision") {
 			t.Errorf("revision %q: %v", revision, err)
 		}
 	}
 	t.Setenv("HF_HUB_OFFLINE", "true")
-	if _, err := Resolve(context.Background(), "org/name", Options{Download: true}); err == nil || !strings.Contains(err.Error(), "unset HF_HUB_OFFLINE") {
+	if _, err := Resolve(context.Background(), "org/name", Options{Download: true}); err == nil ||
+		!strings.Contains(err.Error(), "unset HF_HUB_OFFLINE") {
 		t.Errorf("offline: %v", err)
 	}
 }
@@ -146,11 +155,21 @@ func TestBrokenCache(t *testing.T) {
 		damage func(model, snapshot string) error
 		want   string
 	}{
-		{"no ref", func(m, s string) error { return os.Remove(filepath.Join(m, "refs", "main")) }, `refs/main, which would say the commit of "main"`},
-		{"ref leads out", func(m, s string) error { return os.WriteFile(filepath.Join(m, "refs", "main"), []byte("../.."), 0o644) }, `holds "../..", which is not a commit`},
-		{"ref to nothing", func(m, s string) error { return os.WriteFile(filepath.Join(m, "refs", "main"), []byte("abc"), 0o644) }, "lacks config.json, model.safetensors (or model.safetensors.index.json), tokenizer.json"},
-		{"no config", func(m, s string) error { return os.Remove(filepath.Join(s, "config.json")) }, "lacks config.json"},
-		{"no tokenizer", func(m, s string) error { return os.Remove(filepath.Join(s, "tokenizer.json")) }, "lacks tokenizer.json"},
+		{"no ref", func(m, s string) error {
+			return os.Remove(filepath.Join(m, "refs", "main"))
+		}, `refs/main, which would say the commit of "main"`},
+		{"ref leads out", func(m, s string) error {
+			return os.WriteFile(filepath.Join(m, "refs", "main"), []byte("../.."), 0o644)
+		}, `holds "../..", which is not a commit`},
+		{"ref to nothing", func(m, s string) error {
+			return os.WriteFile(filepath.Join(m, "refs", "main"), []byte("abc"), 0o644)
+		}, "lacks config.json, model.safetensors (or model.safetensors.index.json), tokenizer.json"},
+		{"no config", func(m, s string) error {
+			return os.Remove(filepath.Join(s, "config.json"))
+		}, "lacks config.json"},
+		{"no tokenizer", func(m, s string) error {
+			return os.Remove(filepath.Join(s, "tokenizer.json"))
+		}, "lacks tokenizer.json"},
 		{"dangling link", func(m, s string) error {
 			return os.Rename(filepath.Join(s, "model.safetensors"), filepath.Join(s, "x"))
 		}, "lacks model.safetensors (or"},
@@ -159,7 +178,8 @@ func TestBrokenCache(t *testing.T) {
 		}, "lacks model.safetensors (or model.safetensors.index.json); pytorch_model.bin is a PyTorch pickle"},
 		{"bad index", func(m, s string) error {
 			os.Remove(filepath.Join(s, "model.safetensors")) //nolint:errcheck // a test
-			return os.WriteFile(filepath.Join(s, "model.safetensors.index.json"), []byte(`{"weight_map":{"a":"../x.safetensors"}}`), 0o644)
+			return os.WriteFile(filepath.Join(s, "model.safetensors.index.json"),
+				[]byte(`{"weight_map":{"a":"../x.safetensors"}}`), 0o644)
 		}, `lacks a readable model.safetensors.index.json (model.safetensors.index.json names "../x.safetensors"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -169,7 +189,8 @@ func TestBrokenCache(t *testing.T) {
 			if err := c.damage(filepath.Join(root, "models--org--name"), dir); err != nil {
 				t.Fatal(err)
 			}
-			if _, err := Resolve(context.Background(), "org/name", Options{}); err == nil || !strings.Contains(err.Error(), c.want) {
+			if _, err := Resolve(context.Background(), "org/name", Options{}); err == nil ||
+				!strings.Contains(err.Error(), c.want) {
 				t.Errorf("error %v, expected %q", err, c.want)
 			}
 		})
@@ -241,7 +262,8 @@ func TestRevisionInTheName(t *testing.T) {
 			t.Errorf("%s: %v, want %q", name, err, want)
 		}
 	}
-	if _, err := ask("org/name@a/branch", Options{Revision: "main"}); err == nil || !strings.Contains(err.Error(), "it names the revision a/branch, and main is asked for") {
+	if _, err := ask("org/name@a/branch", Options{Revision: "main"}); err == nil || !strings.Contains(err.Error(),
+		"it names the revision a/branch, and main is asked for") {
 		t.Errorf("two revisions: %v", err)
 	}
 }

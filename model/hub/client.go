@@ -31,7 +31,8 @@ type client struct {
 }
 
 func newClient(kind repoKind, s settings, opts Options) *client {
-	c := &client{what: kind.what, endpoint: s.endpoint, token: s.token, progress: opts.Progress, pause: cmp.Or(opts.pause, time.Second/2)}
+	c := &client{what: kind.what, endpoint: s.endpoint, token: s.token, progress: opts.Progress,
+		pause: cmp.Or(opts.pause, time.Second/2)}
 	c.http.Transport = opts.Transport
 	if c.http.Transport == nil {
 		t := http.DefaultTransport.(*http.Transport).Clone()
@@ -104,10 +105,12 @@ func plainText(text string) string {
 // webPage is the error of an answer that is a page for people.
 func webPage(u *url.URL, resp *http.Response, body []byte) error {
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
-	if strings.TrimSpace(kind) != "text/html" && !strings.HasPrefix(strings.TrimSpace(string(body[:min(64, len(body))])), "<") {
+	if strings.TrimSpace(kind) != "text/html" &&
+		!strings.HasPrefix(strings.TrimSpace(string(body[:min(64, len(body))])), "<") {
 		return nil
 	}
-	return &statusError{code: resp.StatusCode, text: place(u) + " answers with a web page: is HF_ENDPOINT right, or does a proxy or a login page answer instead of the hub?"}
+	return &statusError{code: resp.StatusCode, text: place(u) +
+		" answers with a web page: is HF_ENDPOINT right, or does a proxy or a login page answer instead of the hub?"}
 }
 
 // place is an address without its query, which may hold a signature.
@@ -122,14 +125,16 @@ type payload struct {
 }
 
 // send makes a request without a body.
-func (c *client) send(ctx context.Context, method string, u *url.URL, header http.Header, stop func(*http.Response) bool) (*http.Response, error) {
+func (c *client) send(ctx context.Context, method string, u *url.URL, header http.Header,
+	stop func(*http.Response) bool) (*http.Response, error) {
 	return c.sendBody(ctx, method, u, header, nil, stop)
 }
 
 // sendBody makes a request and follows redirects until stop accepts an answer. The
 // token goes to the endpoint's scheme, host and port only; a body goes on only
 // where the answer keeps the method (307, 308).
-func (c *client) sendBody(ctx context.Context, method string, u *url.URL, header http.Header, body *payload, stop func(*http.Response) bool) (*http.Response, error) {
+func (c *client) sendBody(ctx context.Context, method string, u *url.URL, header http.Header, body *payload,
+	stop func(*http.Response) bool) (*http.Response, error) {
 	for range maxRedirects {
 		var from io.Reader
 		if body != nil {
@@ -165,9 +170,11 @@ func (c *client) sendBody(ctx context.Context, method string, u *url.URL, header
 			}
 			var unknown *net.DNSError
 			if errors.As(err, &unknown) {
-				return nil, fmt.Errorf("%s %s: %w: is the network there? HTTPS_PROXY names a proxy, HF_ENDPOINT a mirror, and a folder copied here needs neither", method, place(u), err)
+				return nil, fmt.Errorf("%s %s: %w: is the network there? HTTPS_PROXY names a proxy, HF_ENDPOINT a "+
+					"mirror, and a folder copied here needs neither", method, place(u), err)
 			}
-			if strings.HasPrefix(err.Error(), "failed to parse Location header") { // net/http's words: it has no error of its own for it
+			// net/http's words: it has no error of its own for it
+			if strings.HasPrefix(err.Error(), "failed to parse Location header") {
 				return nil, permanentError{fmt.Errorf("%s %s: redirect: %w", method, place(u), err)}
 			}
 			return nil, fmt.Errorf("%s %s: %w", method, place(u), err)
@@ -181,10 +188,15 @@ func (c *client) sendBody(ctx context.Context, method string, u *url.URL, header
 			return nil, permanentError{fmt.Errorf("%s %s: redirect: %w", method, place(u), err)}
 		}
 		if next.Scheme != "https" && next.Scheme != u.Scheme {
-			return nil, permanentError{fmt.Errorf("%s %s: refused to follow a redirect from %s to %s://%s", method, place(u), u.Scheme, next.Scheme, next.Host)}
+			return nil, permanentError{fmt.Errorf("%s %s: refused to follow a redirect from %s to %s://%s", method,
+				place(u), u.Scheme, next.Scheme, next.Host)}
 		}
-		if body != nil && resp.StatusCode != http.StatusTemporaryRedirect && resp.StatusCode != http.StatusPermanentRedirect {
-			return nil, permanentError{fmt.Errorf("%s %s: answers %d, a redirect that a request with a body does not follow; is HF_ENDPOINT right?", method, place(u), resp.StatusCode)}
+		if body != nil && resp.StatusCode != http.StatusTemporaryRedirect &&
+			resp.StatusCode != http.StatusPermanentRedirect {
+			return nil,
+				permanentError{
+					fmt.Errorf("%s %s: answers %d, a redirect that a request with a body does not follow; is "+
+						"HF_ENDPOINT right?", method, place(u), resp.StatusCode)}
 		}
 		u = next
 	}
@@ -218,7 +230,8 @@ func readAnswer(u *url.URL, resp *http.Response) ([]byte, error) {
 		return nil, fmt.Errorf("%s: the answer broke off after %d bytes: %w", place(u), len(body), err)
 	}
 	if len(body) > maxAnswer {
-		return nil, &statusError{code: resp.StatusCode, text: fmt.Sprintf("%s: the answer is over %d bytes", place(u), maxAnswer)}
+		return nil, &statusError{code: resp.StatusCode, text: fmt.Sprintf("%s: the answer is over %d bytes",
+			place(u), maxAnswer)}
 	}
 	return body, webPage(u, resp, body)
 }
@@ -235,7 +248,9 @@ func (c *client) head(ctx context.Context, u *url.URL) (m metadata, err error) {
 	err = c.retry(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, stallTimeout)
 		defer cancel()
-		resp, err := c.send(ctx, http.MethodHead, u, nil, func(r *http.Response) bool { return r.Header.Get("X-Linked-Etag") != "" })
+		resp, err := c.send(ctx, http.MethodHead, u, nil, func(r *http.Response) bool {
+			return r.Header.Get("X-Linked-Etag") != ""
+		})
 		if err != nil {
 			return err
 		}
@@ -257,8 +272,10 @@ func (c *client) head(ctx context.Context, u *url.URL) (m metadata, err error) {
 		}
 		m.etag = strings.Trim(strings.TrimPrefix(etag, "W/"), `"`)
 		if !isHash(m.etag) { // a blob is named by it, so two files with one etag would be one
-			return &statusError{code: resp.StatusCode, text: fmt.Sprintf("%s: unusable etag %q: it is neither the SHA-256 of the file nor git's id of it, "+
-				"so what arrives could not be checked; is HF_ENDPOINT a hub, or a mirror that passes the hub's etags on?", place(u), clipped(etag))}
+			return &statusError{code: resp.StatusCode,
+				text: fmt.Sprintf("%s: unusable etag %q: it is neither the SHA-256 of the file nor git's id of it, "+
+					"so what arrives could not be checked; is HF_ENDPOINT a hub, or a mirror that passes the hub's "+
+					"etags on?", place(u), clipped(etag))}
 		}
 		m.size, err = strconv.ParseInt(size, 10, 64)
 		if err != nil || m.size < 0 {

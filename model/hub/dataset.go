@@ -28,8 +28,8 @@ func IsDatasetName(name string) bool {
 	return strings.Count(name, "/") == 1 && !looksLikePath(name) && checkRepo(name) == nil
 }
 
-// IsMissingFile reports whether name, which is not here, was meant as a file or folder rather than as a repository of the hub:
-// it has not the form org/name, or a folder called org is here.
+// IsMissingFile reports whether name, which is not here, was meant as a file or folder rather than as a repository of
+// the hub: it has not the form org/name, or a folder called org is here.
 func IsMissingFile(name string) bool {
 	repo, _ := SplitRevision(name)
 	if !IsDatasetName(repo) {
@@ -63,7 +63,8 @@ func Dataset(ctx context.Context, name string, opts Options, choose Choose) (dir
 		}
 		return dir, nil
 	}
-	return "", fmt.Errorf("find data set %s: there is no file or folder of that name, and in the cache %w\n%sfetch it with `hf download --repo-type dataset %s`, or give a file",
+	return "", fmt.Errorf("find data set %s: there is no file or folder of that name, and in the cache %w\n%sfetch "+
+		"it with `hf download --repo-type dataset %s`, or give a file",
 		name, cacheErr, adviceToDownload(opts, env), name)
 }
 

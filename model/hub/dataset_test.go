@@ -30,8 +30,10 @@ func chooseSplit(subset, split string) Choose {
 	}
 }
 
-const gsmCard = "---\nlicense: mit\nconfigs:\n- config_name: main\n  default: true\n  data_files:\n  - split: train\n    path: main/train-*\n" +
-	"  - split: test\n    path: main/test-*\n- config_name: socratic\n  data_files:\n  - split: train\n    path: socratic/train-*\n---\n# GSM8K\n"
+const gsmCard = "---\nlicense: mit\nconfigs:\n- config_name: main\n  default: true\n  data_files:\n  - split: " +
+	"train\n    path: main/train-*\n" +
+	"  - split: test\n    path: main/test-*\n- config_name: socratic\n  data_files:\n  - split: train\n    path: " +
+	"socratic/train-*\n---\n# GSM8K\n"
 
 func gsm() map[string][]byte {
 	return map[string][]byte{
@@ -64,9 +66,11 @@ func filesIn(t *testing.T, dir string) (names []string) {
 }
 
 func TestDatasetDownload(t *testing.T) {
-	h := (&fakeHub{dataset: true, files: gsm(), token: "hf_good", cut: map[string]int{"main/train-00001-of-00002.parquet": 2}}).start(t)
+	h := (&fakeHub{dataset: true, files: gsm(), token: "hf_good",
+		cut: map[string]int{"main/train-00001-of-00002.parquet": 2}}).start(t)
 	t.Setenv("HF_TOKEN", "hf_good")
-	if _, err := h.askDataset(Options{}, chooseSplit("", "train")); err == nil || !strings.Contains(err.Error(), "pass --download, fetch it with `hf download --repo-type dataset org/name`") {
+	if _, err := h.askDataset(Options{}, chooseSplit("", "train")); err == nil || !strings.Contains(err.Error(),
+		"pass --download, fetch it with `hf download --repo-type dataset org/name`") {
 		t.Errorf("without consent: %v", err)
 	}
 	if lines := h.noted(""); lines != nil {
@@ -80,10 +84,12 @@ func TestDatasetDownload(t *testing.T) {
 	if dir != want {
 		t.Errorf("folder %s, want %s", dir, want)
 	}
-	if got := filesIn(t, dir); !slices.Equal(got, []string{"README.md", "main/train-00000-of-00002.parquet", "main/train-00001-of-00002.parquet"}) {
+	if got := filesIn(t, dir); !slices.Equal(got, []string{"README.md", "main/train-00000-of-00002.parquet",
+		"main/train-00001-of-00002.parquet"}) {
 		t.Errorf("files %q: only those of the split are wanted", got)
 	}
-	if got, err := os.ReadFile(filepath.Join(dir, "main/train-00001-of-00002.parquet")); err != nil || string(got) != "PAR1 b" {
+	if got, err := os.ReadFile(filepath.Join(dir, "main/train-00001-of-00002.parquet")); err != nil ||
+		string(got) != "PAR1 b" {
 		t.Errorf("%q, %v", got, err)
 	}
 	before := len(h.noted(""))
@@ -91,7 +97,8 @@ func TestDatasetDownload(t *testing.T) {
 	if _, err := h.askDataset(Options{}, chooseSplit("main", "train")); err != nil || len(h.noted("")) != before {
 		t.Errorf("from the cache: %v", err)
 	}
-	if _, err := h.askDataset(Options{Download: true}, chooseSplit("socratic", "train")); err == nil || !strings.Contains(err.Error(), "unset HF_HUB_OFFLINE, fetch it") {
+	if _, err := h.askDataset(Options{Download: true}, chooseSplit("socratic", "train")); err == nil ||
+		!strings.Contains(err.Error(), "unset HF_HUB_OFFLINE, fetch it") {
 		t.Errorf("offline: %v", err)
 	}
 	t.Setenv("HF_HUB_OFFLINE", "")
@@ -101,10 +108,12 @@ func TestDatasetDownload(t *testing.T) {
 }
 
 func TestDatasetBranch(t *testing.T) {
-	files := map[string][]byte{"default/train/0000.parquet": []byte("PAR1"), "default/partial-test/0000.parquet": []byte("PAR1")}
+	files := map[string][]byte{"default/train/0000.parquet": []byte("PAR1"),
+		"default/partial-test/0000.parquet": []byte("PAR1")}
 	h := (&fakeHub{dataset: true, files: files, revision: source.ParquetRevision}).start(t)
 	for _, split := range []string{"train", "test"} {
-		if _, err := h.askDataset(Options{Download: true, Revision: source.ParquetRevision}, chooseSplit("", split)); err != nil {
+		if _, err := h.askDataset(Options{Download: true, Revision: source.ParquetRevision},
+			chooseSplit("", split)); err != nil {
 			t.Error(err)
 		}
 	}
@@ -125,31 +134,46 @@ func TestDatasetRefusals(t *testing.T) {
 		choose Choose
 		want   string
 	}{
-		{"no token", &fakeHub{dataset: true, files: gsm(), token: "hf_good"}, chooseSplit("", "train"), "answers 401 Unauthorized: the data set does not exist or needs a token"},
-		{"unknown revision", &fakeHub{dataset: true, files: gsm(), revision: "other"}, chooseSplit("", "train"), "404 Not Found: no such data set, revision or file"},
-		{"a model", &fakeHub{files: smallModel()}, chooseSplit("", "train"), "404 Not Found: no such data set, revision or file"},
-		{"unknown subset", &fakeHub{dataset: true, files: gsm()}, chooseSplit("plain", "train"), `the revision main has no subset "plain"; it has main, socratic`},
-		{"unknown split", &fakeHub{dataset: true, files: gsm()}, chooseSplit("main", "dev"), `there is no split "dev"; there is train, test`},
-		{"only a script", &fakeHub{dataset: true, files: scripts}, chooseSplit("", "train"), "the revision main holds no data file (.arrow, .csv, .json,"},
-		{"two kinds", &fakeHub{dataset: true, files: loose}, chooseSplit("", "train"), "holds files of several kinds (train.jsonl, train.csv): name those to read, such as *.jsonl"},
-		{"a shard is missing", &fakeHub{dataset: true, files: lacking}, chooseSplit("", "train"), "lacks main/train-00001-of-00002.parquet: main/train-00000-of-00002.parquet is one of 2"},
-		{"parent folder in the list", &fakeHub{dataset: true, files: gsm(), names: []string{"../train.csv"}}, chooseSplit("", "train"), `the name "../train.csv", which leads out of its folder`},
-		{"a choice that is not listed", &fakeHub{dataset: true, files: gsm()}, func([]string, []byte) ([]string, error) { return []string{"x"}, nil }, `the hub's file list lacks "x"`},
+		{"no token", &fakeHub{dataset: true, files: gsm(), token: "hf_good"}, chooseSplit("", "train"),
+			"answers 401 Unauthorized: the data set does not exist or needs a token"},
+		{"unknown revision", &fakeHub{dataset: true, files: gsm(), revision: "other"}, chooseSplit("", "train"),
+			"404 Not Found: no such data set, revision or file"},
+		{"a model", &fakeHub{files: smallModel()}, chooseSplit("", "train"),
+			"404 Not Found: no such data set, revision or file"},
+		{"unknown subset", &fakeHub{dataset: true, files: gsm()}, chooseSplit("plain", "train"),
+			`the revision main has no subset "plain"; it has main, socratic`},
+		{"unknown split", &fakeHub{dataset: true, files: gsm()}, chooseSplit("main", "dev"),
+			`there is no split "dev"; there is train, test`},
+		{"only a script", &fakeHub{dataset: true, files: scripts}, chooseSplit("", "train"),
+			"the revision main holds no data file (.arrow, .csv, .json,"},
+		{"two kinds", &fakeHub{dataset: true, files: loose}, chooseSplit("", "train"),
+			"holds files of several kinds (train.jsonl, train.csv): name those to read, such as *.jsonl"},
+		{"a shard is missing", &fakeHub{dataset: true, files: lacking}, chooseSplit("", "train"),
+			"lacks main/train-00001-of-00002.parquet: main/train-00000-of-00002.parquet is one of 2"},
+		{"parent folder in the list", &fakeHub{dataset: true, files: gsm(), names: []string{"../train.csv"}},
+			chooseSplit("", "train"), `the name "../train.csv", which leads out of its folder`},
+		{"a choice that is not listed", &fakeHub{dataset: true, files: gsm()},
+			func([]string, []byte) ([]string, error) {
+				return []string{"x"}, nil
+			}, `the hub's file list lacks "x"`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.hub.start(t)
 			_, err := c.hub.askDataset(Options{Download: true}, c.choose)
-			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(), "download data set org/name: ") {
+			if err == nil || !strings.Contains(err.Error(), c.want) || !strings.Contains(err.Error(),
+				"download data set org/name: ") {
 				t.Errorf("error %v, expected %q", err, c.want)
 			}
-			if _, err := os.Stat(filepath.Join(os.Getenv("HF_HOME"), "hub", "datasets--org--name", "refs", "main")); err == nil {
+			if _, err := os.Stat(filepath.Join(os.Getenv("HF_HOME"), "hub", "datasets--org--name", "refs",
+				"main")); err == nil {
 				t.Error("refs/main was written")
 			}
 		})
 	}
 	(&fakeHub{}).start(t)
 	for _, name := range []string{"squad", "a/b/c", "./a/b", "org/..", "/org/name"} {
-		if _, err := Dataset(context.Background(), name, Options{}, chooseSplit("", "train")); err == nil || !strings.Contains(err.Error(), "is no hub name") {
+		if _, err := Dataset(context.Background(), name, Options{}, chooseSplit("", "train")); err == nil ||
+			!strings.Contains(err.Error(), "is no hub name") {
 			t.Errorf("%q: %v", name, err)
 		}
 	}

@@ -20,7 +20,8 @@ import (
 // smallFiles are fetched when the repository has them; weights come on top.
 var smallFiles = []string{
 	configFile, "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-	"added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json", "prompt_format.json",
+	"added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json",
+	"prompt_format.json",
 }
 
 // download fetches the revision's model files into the cache. What an earlier
@@ -36,7 +37,8 @@ func (r repo) download(ctx context.Context, c *client) (string, error) {
 		tensors = indexFile
 	}
 	if !has(configFile) || !has(tensors) || !hasTokenizer(has) {
-		err := fmt.Errorf("the repository is not a model with %s, %s and a tokenizer; it has %s", configFile, noWeights, strings.Join(files, ", "))
+		err := fmt.Errorf("the repository is not a model with %s, %s and a tokenizer; it has %s", configFile, noWeights,
+			strings.Join(files, ", "))
 		if advice := weights.Advice(files); advice != "" && !has(tensors) {
 			err = fmt.Errorf("%w; %s", err, advice)
 		}

@@ -27,7 +27,8 @@ func environment(opts Options) (settings, error) {
 	if err != nil && opts.CacheDir == "" {
 		return s, err
 	}
-	s.cache = cmp.Or(opts.CacheDir, os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE"), filepath.Join(home, "hub"))
+	s.cache = cmp.Or(opts.CacheDir, os.Getenv("HF_HUB_CACHE"), os.Getenv("HUGGINGFACE_HUB_CACHE"),
+		filepath.Join(home, "hub"))
 	if s.cache, err = expand(s.cache); err != nil {
 		return s, err
 	}

@@ -56,7 +56,8 @@ func (c *client) continueFile(ctx context.Context, u *url.URL, name string, m me
 	}
 	p.report(p.have)
 	if free, ok := atomicfile.Free(filepath.Dir(path)); ok && free < m.size-p.have {
-		return permanentError{&atomicfile.FullError{Path: strings.TrimSuffix(path, ".incomplete"), Needed: m.size - p.have, Free: free}}
+		return permanentError{&atomicfile.FullError{Path: strings.TrimSuffix(path, ".incomplete"),
+			Needed: m.size - p.have, Free: free}}
 	}
 	if p.have < m.size {
 		if err := c.receive(ctx, u, p); err != nil {
@@ -65,7 +66,8 @@ func (c *client) continueFile(ctx context.Context, u *url.URL, name string, m me
 	}
 	if got := hex.EncodeToString(p.sum.Sum(nil)); got != m.etag {
 		// These bytes are worthless, and so would be a continuation.
-		return permanentError{errors.Join(fmt.Errorf("the received file has the hash %s, the hub says %s: it was damaged on the way or the server is wrong; try again", got, m.etag), p.restart())}
+		return permanentError{errors.Join(fmt.Errorf("the received file has the hash %s, the hub says %s: it was "+
+			"damaged on the way or the server is wrong; try again", got, m.etag), p.restart())}
 	}
 	if err := f.Sync(); err != nil {
 		return permanentError{err}
@@ -77,7 +79,9 @@ func (c *client) continueFile(ctx context.Context, u *url.URL, name string, m me
 func (c *client) receive(ctx context.Context, u *url.URL, p *part) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	p.watchdog = time.AfterFunc(stallTimeout, rescue.Wrap(func() { cancel(fmt.Errorf("no byte arrived for %s", stallTimeout)) }))
+	p.watchdog = time.AfterFunc(stallTimeout, rescue.Wrap(func() {
+		cancel(fmt.Errorf("no byte arrived for %s", stallTimeout))
+	}))
 	defer p.watchdog.Stop()
 	header := http.Header{}
 	if p.have > 0 {
@@ -103,7 +107,8 @@ func (c *client) receive(ctx context.Context, u *url.URL, p *part) error {
 	_, err = io.Copy(p, io.LimitReader(resp.Body, p.meta.size-p.have+1))
 	switch {
 	case p.have > p.meta.size:
-		return permanentError{errors.Join(fmt.Errorf("%s: the server sends more than the %d bytes that it announced", place(u), p.meta.size), p.restart())}
+		return permanentError{errors.Join(fmt.Errorf("%s: the server sends more than the %d bytes that it announced",
+			place(u), p.meta.size), p.restart())}
 	case err != nil && context.Cause(ctx) != nil:
 		return context.Cause(ctx)
 	case err == nil && p.have < p.meta.size:

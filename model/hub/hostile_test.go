@@ -24,7 +24,8 @@ func manyShards(n int) (names []string) {
 // TestRefusedRedirectsAreFinal: a redirect that is refused is asked for once; another try would get the same one.
 func TestRefusedRedirectsAreFinal(t *testing.T) {
 	for name, to := range map[string]string{
-		"a file": "file:///etc/passwd", "another scheme": "ftp://127.0.0.1/x", "data": "data:text/plain,x", "no address": "http://[::1", "nowhere": "",
+		"a file": "file:///etc/passwd", "another scheme": "ftp://127.0.0.1/x", "data": "data:text/plain,x",
+		"no address": "http://[::1", "nowhere": "",
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := (&fakeHub{files: smallModel(), cdnFunc: func(w http.ResponseWriter, _ *http.Request) {
@@ -78,10 +79,12 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(list, "x", "same", "", "1", 0)
 	f.Add(list, "x", `W/"`+strings.Repeat("a", 40)+`"`, "file:///etc/passwd", "1", 302)
 	f.Add(list, "x", strings.Repeat("0", 64), "//other/%2e%2e", "-1", 307)
-	for _, name := range []string{"../evil", "/abs", "a\\u0000b", ".", "", "./x", "a//b", "a/", "con", ".git/hooks/x", "refs/main", "config.json/x", "x.incomplete"} {
+	for _, name := range []string{"../evil", "/abs", "a\\u0000b", ".", "", "./x", "a//b", "a/", "con", ".git/hooks/x",
+		"refs/main", "config.json/x", "x.incomplete"} {
 		f.Add(fmt.Sprintf(sha, `,{"rfilename":"`+name+`"}`), "", empty, "", "0", 0)
 	}
-	f.Add(strings.Replace(list, "model.safetensors", "model.safetensors.index.json", 1), `{"weight_map":{"a":"../evil.safetensors"}}`, empty, "", "44", 0)
+	f.Add(strings.Replace(list, "model.safetensors", "model.safetensors.index.json", 1),
+		`{"weight_map":{"a":"../evil.safetensors"}}`, empty, "", "44", 0)
 	f.Add(`{"sha":"../../x","siblings":[]}`, "", "", "", "", 0)
 	f.Add(`[[[[`, "", "", "", "9223372036854775808", 0)
 	f.Fuzz(func(t *testing.T, list, file, etag, location, size string, status int) {
@@ -89,15 +92,18 @@ func FuzzAnswers(f *testing.F) {
 		cache := filepath.Join(above, "cache")
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 		defer cancel()
-		o := Options{Download: true, CacheDir: cache, Endpoint: "http://hub.invalid", Token: "hf_secret", pause: time.Microsecond,
+		o := Options{Download: true, CacheDir: cache, Endpoint: "http://hub.invalid", Token: "hf_secret",
+			pause:     time.Microsecond,
 			Transport: answers{list, file, etag, location, size, status%100 + 300}}
 		s, err := Fetch(ctx, "org/name", o, []string{"*"})
-		if err != nil && strings.Contains(err.Error(), "hf_secret") && !strings.Contains(list+file+etag+location+size, "hf_secret") {
+		if err != nil && strings.Contains(err.Error(), "hf_secret") && !strings.Contains(list+file+etag+location+
+			size, "hf_secret") {
 			t.Errorf("the error holds the token: %v", err)
 		}
 		if err == nil {
 			for _, name := range s.Files {
-				if info, err := os.Stat(filepath.Join(s.Dir, filepath.FromSlash(name))); err != nil || strconv.FormatInt(info.Size(), 10) != strings.TrimSpace(size) {
+				if info, err := os.Stat(filepath.Join(s.Dir, filepath.FromSlash(name))); err != nil ||
+					strconv.FormatInt(info.Size(), 10) != strings.TrimSpace(size) {
 					t.Errorf("%q: %v", name, err)
 				}
 			}

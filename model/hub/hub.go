@@ -82,7 +82,8 @@ func Resolve(ctx context.Context, name string, opts Options) (dir string, err er
 		}
 		return dir, nil
 	}
-	return "", fmt.Errorf("find model %s: there is no folder of that name, and in the cache %w\n%sfetch it with `trainer download %s`, or give a folder",
+	return "", fmt.Errorf("find model %s: there is no folder of that name, and in the cache %w\n%sfetch it with "+
+		"`trainer download %s`, or give a folder",
 		full, cacheErr, adviceToDownload(opts, env), full)
 }
 
@@ -124,7 +125,8 @@ func checkFolder(name string, info fs.FileInfo) error {
 		case advice != "":
 			return fmt.Errorf("find model: %s", advice)
 		case strings.HasSuffix(name, ".safetensors"):
-			return fmt.Errorf("find model: %s is a file: give its folder, which holds config.json and the tokenizer too", name)
+			return fmt.Errorf(
+				"find model: %s is a file: give its folder, which holds config.json and the tokenizer too", name)
 		}
 		return fmt.Errorf("find model: %s is a file, expected a model folder or org/name", name)
 	}
@@ -186,11 +188,13 @@ var (
 )
 
 func newRepo(kind repoKind, name, revision string, env settings) (repo, error) {
-	r := repo{kind: kind, name: name, revision: revision, dir: filepath.Join(env.cache, kind.api+"--"+strings.ReplaceAll(name, "/", "--"))}
+	r := repo{kind: kind, name: name, revision: revision, dir: filepath.Join(env.cache, kind.api+"--"+
+		strings.ReplaceAll(name, "/", "--"))}
 	if r.revision == "" {
 		r.revision = "main"
 	}
-	if !filepath.IsLocal(r.revision) || strings.Contains(r.revision, "..") || strings.ContainsAny(r.revision, "\\?#% :") {
+	if !filepath.IsLocal(r.revision) || strings.Contains(r.revision, "..") ||
+		strings.ContainsAny(r.revision, "\\?#% :") {
 		return repo{}, fmt.Errorf("%q is %w: the name of a branch or tag, or a commit", r.revision, ErrBadRevision)
 	}
 	return r, nil

@@ -88,20 +88,24 @@ func TestDownloadShards(t *testing.T) {
 	files["model-00001-of-00002.safetensors"] = []byte("first")
 	files["model-00002-of-00002.safetensors"] = []byte("second")
 	files["consolidated.safetensors"] = []byte("no")
-	files["model.safetensors.index.json"] = []byte(`{"weight_map":{"a":"model-00002-of-00002.safetensors","b":"model-00001-of-00002.safetensors","c":"model-00001-of-00002.safetensors"}}`)
+	files["model.safetensors.index.json"] =
+		[]byte(`{"weight_map":{"a":"model-00002-of-00002.safetensors","b":"model-00001-of-00002.safetensors","c":"model-00001-of-00002.safetensors"}}`)
 	h := (&fakeHub{files: files, revision: "refs/pr/1"}).start(t)
 	dir, err := h.resolve(Options{Revision: "refs/pr/1"})
 	if err != nil {
 		t.Fatal(err)
 	}
-	compare(t, dir, files, "config.json", "tokenizer.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
-	if again, err := Resolve(context.Background(), "org/name", Options{Revision: "refs/pr/1"}); err != nil || again != dir {
+	compare(t, dir, files, "config.json", "tokenizer.json", "model.safetensors.index.json",
+		"model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors")
+	if again, err := Resolve(context.Background(), "org/name", Options{Revision: "refs/pr/1"}); err != nil ||
+		again != dir {
 		t.Errorf("from the cache: %s, %v", again, err)
 	}
 	if err := os.Remove(filepath.Join(dir, "model-00002-of-00002.safetensors")); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Resolve(context.Background(), "org/name", Options{Revision: "refs/pr/1"}); err == nil || !strings.Contains(err.Error(), "lacks model-00002-of-00002.safetensors") {
+	if _, err := Resolve(context.Background(), "org/name", Options{Revision: "refs/pr/1"}); err == nil ||
+		!strings.Contains(err.Error(), "lacks model-00002-of-00002.safetensors") {
 		t.Errorf("a missing shard: %v", err)
 	}
 	if _, err := h.resolve(Options{Revision: "refs/pr/1"}); err != nil {
@@ -175,16 +179,19 @@ func TestStoppedTransfer(t *testing.T) {
 }
 
 func TestWrongHash(t *testing.T) {
-	for name, etag := range map[string]string{"model.safetensors": strings.Repeat("ab", 32), "config.json": strings.Repeat("cd", 20)} {
+	for name, etag := range map[string]string{"model.safetensors": strings.Repeat("ab", 32),
+		"config.json": strings.Repeat("cd", 20)} {
 		h := (&fakeHub{files: smallModel(), etags: map[string]string{name: etag}}).start(t)
 		_, err := h.resolve(Options{})
-		if err == nil || !strings.Contains(err.Error(), name+": the received file has the hash ") || !strings.Contains(err.Error(), "the hub says "+etag) {
+		if err == nil || !strings.Contains(err.Error(), name+": the received file has the hash ") ||
+			!strings.Contains(err.Error(), "the hub says "+etag) {
 			t.Errorf("%s: %v", name, err)
 		}
 		if _, err := os.Stat(filepath.Join(cacheDir(), "blobs", etag)); err == nil {
 			t.Errorf("%s: the damaged file became a blob", name)
 		}
-		if info, err := os.Stat(filepath.Join(cacheDir(), "blobs", etag+".incomplete")); err != nil || info.Size() != 0 {
+		if info, err := os.Stat(filepath.Join(cacheDir(), "blobs", etag+".incomplete")); err != nil ||
+			info.Size() != 0 {
 			t.Errorf("%s: damaged bytes stay for the next try: %v, %v", name, info, err)
 		}
 		h.etags = nil
@@ -234,31 +241,53 @@ func TestServerRefusals(t *testing.T) {
 		env  map[string]string
 		want string
 	}{
-		{"no token", &fakeHub{files: smallModel(), token: "hf_good"}, nil, "answers 401 Unauthorized: the model does not exist or needs a token (set HF_TOKEN"},
-		{"wrong token", &fakeHub{files: smallModel(), token: "hf_good"}, map[string]string{"HF_TOKEN": "hf_bad"}, "401 Unauthorized: the token was refused"},
-		{"unknown revision", &fakeHub{files: smallModel(), revision: "other"}, nil, "404 Not Found: no such model, revision or file"},
-		{"no safetensors", &fakeHub{files: bare}, nil, "the repository is not a model with config.json, model.safetensors (or model.safetensors.index.json) and a tokenizer; it has "},
-		{"PyTorch only", &fakeHub{files: bare, names: []string{"config.json", "tokenizer.json", "pytorch_model.bin"}}, nil, "; pytorch_model.bin is a PyTorch pickle"},
-		{"listed but absent", &fakeHub{files: bare, names: []string{"config.json", "tokenizer.json", "model.safetensors"}}, nil, "model.safetensors: http"},
-		{"parent folder in the list", &fakeHub{files: smallModel(), names: []string{"../config.json"}}, nil, `the name "../config.json", which leads out of its folder`},
-		{"absolute name in the list", &fakeHub{files: smallModel(), names: []string{"/etc/config.json"}}, nil, `the name "/etc/config.json"`},
-		{"backslash in the list", &fakeHub{files: smallModel(), names: []string{`..\config.json`}}, nil, `which leads out of its folder`},
-		{"parent folder in the index", &fakeHub{files: index("../../../x.safetensors")}, nil, `names "../../../x.safetensors", which is not the plain name`},
-		{"absolute name in the index", &fakeHub{files: index("/abs/x.safetensors")}, nil, `which is not the plain name`},
-		{"path as etag", &fakeHub{files: smallModel(), etags: map[string]string{"model.safetensors": "../../evil"}}, nil, `unusable etag "\"../../evil\"": it is neither`},
-		{"one etag for all", &fakeHub{files: smallModel(), etags: map[string]string{"model.safetensors": "same", "config.json": "same", "tokenizer.json": "same"}}, nil, `unusable etag "W/\"same\""`},
-		{"an empty etag", &fakeHub{files: smallModel(), etags: map[string]string{"model.safetensors": ""}}, nil, `unusable etag "\"\""`},
-		{"a shard that is not in the list", &fakeHub{files: index("model-00001-of-00001.safetensors"), names: []string{"config.json", "tokenizer.json", "model.safetensors.index.json"}}, nil,
+		{"no token", &fakeHub{files: smallModel(), token: "hf_good"}, nil,
+			"answers 401 Unauthorized: the model does not exist or needs a token (set HF_TOKEN"},
+		{"wrong token", &fakeHub{files: smallModel(), token: "hf_good"}, map[string]string{"HF_TOKEN": "hf_bad"},
+			"401 Unauthorized: the token was refused"},
+		{"unknown revision", &fakeHub{files: smallModel(), revision: "other"}, nil,
+			"404 Not Found: no such model, revision or file"},
+		{"no safetensors", &fakeHub{files: bare}, nil, "the repository is not a model with config.json, " +
+			"model.safetensors (or model.safetensors.index.json) and a tokenizer; it has "},
+		{"PyTorch only", &fakeHub{files: bare, names: []string{"config.json", "tokenizer.json", "pytorch_model.bin"}},
+			nil, "; pytorch_model.bin is a PyTorch pickle"},
+		{"listed but absent", &fakeHub{files: bare, names: []string{"config.json", "tokenizer.json",
+			"model.safetensors"}}, nil, "model.safetensors: http"},
+		{"parent folder in the list", &fakeHub{files: smallModel(), names: []string{"../config.json"}}, nil,
+			`the name "../config.json", which leads out of its folder`},
+		{"absolute name in the list", &fakeHub{files: smallModel(), names: []string{"/etc/config.json"}}, nil,
+			`the name "/etc/config.json"`},
+		{"backslash in the list", &fakeHub{files: smallModel(), names: []string{`..\config.json`}}, nil,
+			`which leads out of its folder`},
+		{"parent folder in the index", &fakeHub{files: index("../../../x.safetensors")}, nil,
+			`names "../../../x.safetensors", which is not the plain name`},
+		{"absolute name in the index", &fakeHub{files: index("/abs/x.safetensors")}, nil,
+			`which is not the plain name`},
+		{"path as etag", &fakeHub{files: smallModel(), etags: map[string]string{"model.safetensors": "../../evil"}},
+			nil, `unusable etag "\"../../evil\"": it is neither`},
+		{"one etag for all", &fakeHub{files: smallModel(), etags: map[string]string{"model.safetensors": "same",
+			"config.json": "same", "tokenizer.json": "same"}}, nil, `unusable etag "W/\"same\""`},
+		{"an empty etag", &fakeHub{files: smallModel(), etags: map[string]string{"model.safetensors": ""}}, nil,
+			`unusable etag "\"\""`},
+		{"a shard that is not in the list", &fakeHub{files: index("model-00001-of-00001.safetensors"),
+			names: []string{"config.json", "tokenizer.json", "model.safetensors.index.json"}}, nil,
 			"names model-00001-of-00001.safetensors, which the repository does not have"},
 		{"too many shards", &fakeHub{files: index(manyShards(5000)...)}, nil, "names 5000 shards, more than 4096"},
-		{"too many bytes", &fakeHub{files: smallModel(), cdnFunc: func(w http.ResponseWriter, r *http.Request) { w.Write(make([]byte, 160001)) }}, nil, "sends more than the 160000 bytes that it announced"}, //nolint:errcheck // a test
-		{"refused by the CDN", &fakeHub{files: smallModel(), cdnFunc: func(w http.ResponseWriter, r *http.Request) { w.WriteHeader(403) }}, nil, "403 Forbidden"},
-		{"endless redirects", &fakeHub{files: smallModel(), cdnFunc: func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, r.URL.Path, http.StatusFound) }}, nil, "more than 10 redirects"},
+		{"too many bytes", &fakeHub{files: smallModel(), cdnFunc: func(w http.ResponseWriter, r *http.Request) {
+			w.Write(make([]byte, 160001))
+		}}, nil, "sends more than the 160000 bytes that it announced"}, //nolint:errcheck // a test
+		{"refused by the CDN", &fakeHub{files: smallModel(), cdnFunc: func(w http.ResponseWriter, r *http.Request) {
+			w.WriteHeader(403)
+		}}, nil, "403 Forbidden"},
+		{"endless redirects", &fakeHub{files: smallModel(), cdnFunc: func(w http.ResponseWriter, r *http.Request) {
+			http.Redirect(w, r, r.URL.Path, http.StatusFound)
+		}}, nil, "more than 10 redirects"},
 		{"redirect to a file", &fakeHub{files: smallModel(), cdnFunc: func(w http.ResponseWriter, r *http.Request) {
 			w.Header().Set("Location", "file:///etc/passwd")
 			w.WriteHeader(302)
 		}}, nil, "refused to follow a redirect from http to file://"},
-		{"bad endpoint", &fakeHub{files: smallModel()}, map[string]string{"HF_ENDPOINT": "huggingface.co"}, `the hub's address (HF_ENDPOINT) is "huggingface.co", expected https://host`},
+		{"bad endpoint", &fakeHub{files: smallModel()}, map[string]string{"HF_ENDPOINT": "huggingface.co"},
+			`the hub's address (HF_ENDPOINT) is "huggingface.co", expected https://host`},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			c.hub.start(t)

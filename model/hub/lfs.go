@@ -85,7 +85,8 @@ func (u *upload) batch(ctx context.Context, files []*entry) ([]lfsObject, error)
 		return nil, err
 	}
 	to := u.url(u.name+".git", "info", "lfs", "objects", "batch")
-	raw, err := u.exchange(ctx, http.MethodPost, to, http.Header{"Content-Type": {lfsJSON}, "Accept": {lfsJSON}}, body, true)
+	raw, err := u.exchange(ctx, http.MethodPost, to, http.Header{"Content-Type": {lfsJSON}, "Accept": {lfsJSON}}, body,
+		true)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +139,8 @@ func (u *upload) store(ctx context.Context, e *entry, o lfsObject) error {
 const mostParts = 10_000
 
 // storeParts sends a file in parts of a size, each to its own address, and says that they are all there.
-func (u *upload) storeParts(ctx context.Context, e *entry, done *url.URL, size json.RawMessage, header map[string]json.RawMessage) error {
+func (u *upload) storeParts(ctx context.Context, e *entry, done *url.URL, size json.RawMessage,
+	header map[string]json.RawMessage) error {
 	text := strings.Trim(string(size), `"`)
 	chunk, err := strconv.ParseInt(text, 10, 64)
 	if err != nil || chunk < 1 || (e.size+chunk-1)/chunk > mostParts {
@@ -188,7 +190,8 @@ func (u *upload) storeParts(ctx context.Context, e *entry, done *url.URL, size j
 	if err != nil {
 		return err
 	}
-	_, err = u.exchange(ctx, http.MethodPost, done, http.Header{"Content-Type": {lfsJSON}, "Accept": {lfsJSON}}, body, true)
+	_, err = u.exchange(ctx, http.MethodPost, done, http.Header{"Content-Type": {lfsJSON}, "Accept": {lfsJSON}}, body,
+		true)
 	return err
 }
 
@@ -210,18 +213,21 @@ func (u *upload) put(ctx context.Context, e *entry, to *url.URL, from, n int64) 
 		}
 		ctx, cancel := context.WithCancelCause(ctx)
 		defer cancel(nil)
-		w := &sending{from: io.LimitReader(in, n), watchdog: time.AfterFunc(stallTimeout, rescue.Wrap(func() { cancel(fmt.Errorf("no byte could be sent for %s", stallTimeout)) })), report: func(done int64) {
+		w := &sending{from: io.LimitReader(in, n), watchdog: time.AfterFunc(stallTimeout, rescue.Wrap(func() {
+			cancel(fmt.Errorf("no byte could be sent for %s", stallTimeout))
+		})), report: func(done int64) {
 			if u.progress != nil {
 				u.progress(e.Name, from+done, e.size)
 			}
 		}}
 		defer w.watchdog.Stop()
-		resp, err := u.sendBody(ctx, http.MethodPut, to, http.Header{"Content-Type": {"application/octet-stream"}}, &payload{func() (io.Reader, error) {
-			if w.done > 0 {
-				return nil, errors.New("the storage redirects after it has taken bytes")
-			}
-			return w, nil
-		}, n}, nil)
+		resp, err := u.sendBody(ctx, http.MethodPut, to, http.Header{"Content-Type": {"application/octet-stream"}},
+			&payload{func() (io.Reader, error) {
+				if w.done > 0 {
+					return nil, errors.New("the storage redirects after it has taken bytes")
+				}
+				return w, nil
+			}, n}, nil)
 		if err != nil {
 			if cause := context.Cause(ctx); cause != nil {
 				err = cause
@@ -262,7 +268,8 @@ func (c *client) href(text string) (*url.URL, error) {
 	}
 	u, err := url.Parse(text)
 	if err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != c.endpoint.Scheme {
-		return nil, fmt.Errorf("the hub gives an address that is none for an upload: %q", plainText(strings.SplitN(text, "?", 2)[0]))
+		return nil, fmt.Errorf("the hub gives an address that is none for an upload: %q",
+			plainText(strings.SplitN(text, "?", 2)[0]))
 	}
 	return u, nil
 }

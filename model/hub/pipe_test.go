@@ -21,10 +21,17 @@ func TestPipesAreRefused(t *testing.T) {
 		opts Options
 		want string
 	}{
-		{"ref", func(m, s string) string { return filepath.Join(m, "refs", "main") }, Options{}, "refs/main is a named pipe (FIFO), want a regular file"},
-		{"index", func(m, s string) string { os.Remove(filepath.Join(s, singleFile)); return index(s) }, Options{}, "lacks model.safetensors (or"}, //nolint:errcheck // a test
+		{"ref", func(m, s string) string {
+			return filepath.Join(m, "refs", "main")
+		}, Options{}, "refs/main is a named pipe (FIFO), want a regular file"},
+		{"index", func(m, s string) string {
+			os.Remove(filepath.Join(s, singleFile))
+			return index(s)
+		}, Options{}, "lacks model.safetensors (or"}, //nolint:errcheck // a test
 		{"config", func(m, s string) string { return filepath.Join(s, configFile) }, Options{}, "lacks config.json"},
-		{"token", func(m, s string) string { return filepath.Join(filepath.Dir(filepath.Dir(m)), "token") }, Options{}, "token is a named pipe (FIFO), want a regular file"},
+		{"token", func(m, s string) string {
+			return filepath.Join(filepath.Dir(filepath.Dir(m)), "token")
+		}, Options{}, "token is a named pipe (FIFO), want a regular file"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			(&fakeHub{}).start(t)

@@ -56,12 +56,14 @@ const (
 	batchFiles = 256 // files of a request
 )
 
-// Push makes the repository where there is none and commits files to its main branch: large ones go to the large file storage
-// first, so that a push which is cut short leaves the repository as it was.
+// Push makes the repository where there is none and commits files to its main branch: large ones go to the large file
+// storage first, so that a push which is cut short leaves the repository as it was.
 func Push(ctx context.Context, name string, o PushOptions) (p Pushed, err error) {
 	fail := func(err error) (Pushed, error) { return Pushed{}, fmt.Errorf("push to %s: %w", name, err) }
 	if strings.Count(name, "/") != 1 || checkRepo(name) != nil {
-		return Pushed{}, fmt.Errorf("push: %q is no repository's name: the form is OWNER/NAME with letters, digits, and '-', '_', '.' inside", name)
+		return Pushed{},
+			fmt.Errorf("push: %q is no repository's name: the form is OWNER/NAME with letters, digits, and '-', '_', "+
+				"'.' inside", name)
 	}
 	env, err := environment(o.Options)
 	switch {
@@ -88,7 +90,8 @@ func Push(ctx context.Context, name string, o PushOptions) (p Pushed, err error)
 		return fail(err)
 	}
 	p.Private = p.Created && !o.Public
-	for _, step := range []func(context.Context, *Pushed) error{u.keepCard, u.checkCard, u.modes, u.storeLarge, u.commit} {
+	for _, step := range []func(context.Context, *Pushed) error{u.keepCard, u.checkCard, u.modes,
+		u.storeLarge, u.commit} {
 		if err := step(ctx, &p); err != nil {
 			return fail(err)
 		}
@@ -172,7 +175,8 @@ func (u *upload) post(ctx context.Context, to *url.URL, kind string, body []byte
 	return nil
 }
 
-func (u *upload) exchange(ctx context.Context, method string, to *url.URL, header http.Header, body []byte, again bool) (raw []byte, err error) {
+func (u *upload) exchange(ctx context.Context, method string, to *url.URL, header http.Header, body []byte,
+	again bool) (raw []byte, err error) {
 	what := &payload{func() (io.Reader, error) { return bytes.NewReader(body), nil }, int64(len(body))}
 	err = u.retry(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, stallTimeout)
@@ -186,7 +190,8 @@ func (u *upload) exchange(ctx context.Context, method string, to *url.URL, heade
 				raw, err = readAnswer(to, resp)
 			}
 		}
-		if status := (*statusError)(nil); err != nil && !again && (!errors.As(err, &status) || status.code != http.StatusTooManyRequests) {
+		if status := (*statusError)(nil); err != nil && !again && (!errors.As(err, &status) ||
+			status.code != http.StatusTooManyRequests) {
 			err = permanentError{err} // it may have been done
 		}
 		return err
@@ -203,9 +208,13 @@ func (u *upload) refusal(to *url.URL, resp *http.Response) error {
 	}
 	switch status.code {
 	case http.StatusUnauthorized:
-		status.text = fmt.Sprintf("%s answers 401 %s: the token was refused; it needs the right to write (HF_TOKEN, or `hf auth login`)", place(to), http.StatusText(http.StatusUnauthorized))
+		status.text = fmt.Sprintf(
+			"%s answers 401 %s: the token was refused; it needs the right to write (HF_TOKEN, or `hf auth login`)",
+			place(to), http.StatusText(http.StatusUnauthorized))
 	case http.StatusForbidden:
-		status.text = fmt.Sprintf("%s answers 403 %s: the token may not write to %s; use one with that right, or your own name as OWNER", place(to), http.StatusText(http.StatusForbidden), u.name)
+		status.text = fmt.Sprintf(
+			"%s answers 403 %s: the token may not write to %s; use one with that right, or your own name as OWNER",
+			place(to), http.StatusText(http.StatusForbidden), u.name)
 	}
 	raw, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what else it says
 	var said struct {
@@ -230,7 +239,8 @@ const asJSON = "application/json"
 // create makes the repository; one that is there is used.
 func (u *upload) create(ctx context.Context) (made bool, err error) {
 	owner, short, _ := strings.Cut(u.name, "/")
-	body, err := json.Marshal(map[string]any{"name": short, "organization": owner, "private": !u.o.Public, "type": "model"})
+	body, err := json.Marshal(map[string]any{"name": short, "organization": owner, "private": !u.o.Public,
+		"type": "model"})
 	if err != nil {
 		return false, err
 	}
@@ -241,7 +251,8 @@ func (u *upload) create(ctx context.Context) (made bool, err error) {
 		return true, nil
 	case errors.As(err, &status) && status.code == http.StatusConflict:
 		return false, nil
-	case errors.As(err, &status) && status.code == http.StatusForbidden: // no right to make one, perhaps to write to this one
+	// no right to make one, perhaps to write to this one
+	case errors.As(err, &status) && status.code == http.StatusForbidden:
 		if _, there := u.read(ctx, u.url("api", "models", u.name)); there == nil {
 			return false, nil
 		}

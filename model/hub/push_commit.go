@@ -52,7 +52,8 @@ func (u *upload) modes(ctx context.Context, p *Pushed) error {
 			}
 			f := answer.Files[i]
 			if f.Mode != "regular" && f.Mode != "lfs" {
-				return fmt.Errorf("%s: %s is to be uploaded as %q, which is neither regular nor lfs", place(to), e.Name, plainText(f.Mode))
+				return fmt.Errorf("%s: %s is to be uploaded as %q, which is neither regular nor lfs", place(to), e.Name,
+					plainText(f.Mode))
 			}
 			e.large = f.Mode == "lfs"
 			own := e.git
@@ -88,7 +89,8 @@ func (u *upload) commit(ctx context.Context, p *Pushed) error {
 	for _, e := range u.files {
 		p.Files = append(p.Files, e.Name)
 		if e.large {
-			if err := put("lfsFile", map[string]any{"path": e.Name, "algo": "sha256", "oid": e.sha256, "size": e.size}); err != nil {
+			if err := put("lfsFile", map[string]any{"path": e.Name, "algo": "sha256", "oid": e.sha256,
+				"size": e.size}); err != nil {
 				return err
 			}
 			continue
@@ -101,7 +103,8 @@ func (u *upload) commit(ctx context.Context, p *Pushed) error {
 		if err = errors.Join(err, in.Close()); err != nil {
 			return err
 		}
-		if err := put("file", map[string]any{"content": base64.StdEncoding.EncodeToString(data), "path": e.Name, "encoding": "base64"}); err != nil {
+		if err := put("file", map[string]any{"content": base64.StdEncoding.EncodeToString(data), "path": e.Name,
+			"encoding": "base64"}); err != nil {
 			return err
 		}
 	}

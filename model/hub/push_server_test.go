@@ -18,8 +18,9 @@ import (
 	"testing"
 )
 
-// pushHub is a hub that takes uploads, as strict as the real one in what it asks of a request: huggingface_hub's own client pushes
-// to it in a test. Files of over large bytes, and .safetensors, go to the large file storage, in parts where part is above 0.
+// pushHub is a hub that takes uploads, as strict as the real one in what it asks of a request: huggingface_hub's own
+// client pushes to it in a test. Files of over large bytes, and .safetensors, go to the large file storage, in parts
+// where part is above 0.
 type pushHub struct {
 	t         testing.TB
 	token     string
@@ -44,9 +45,11 @@ type pushHub struct {
 func (h *pushHub) start(t testing.TB) *pushHub {
 	t.Helper()
 	h.t, h.token = t, "hf_writes"
-	h.files, h.stored, h.parts, h.sizes, h.verified = map[string][]byte{}, map[string][]byte{}, map[string][]byte{}, map[string]int64{}, map[string]bool{}
+	h.files, h.stored, h.parts, h.sizes, h.verified = map[string][]byte{}, map[string][]byte{}, map[string][]byte{},
+		map[string]int64{}, map[string]bool{}
 	// Both are known before either serves: a client that is another process orders nothing for the race detector.
-	h.hub, h.storage = httptest.NewUnstartedServer(http.HandlerFunc(h.serve)), httptest.NewUnstartedServer(http.HandlerFunc(h.store))
+	h.hub, h.storage = httptest.NewUnstartedServer(http.HandlerFunc(h.serve)), httptest.NewUnstartedServer(
+		http.HandlerFunc(h.store))
 	h.storage.Start()
 	h.hub.Start()
 	t.Cleanup(h.hub.Close)
@@ -123,7 +126,8 @@ func (h *pushHub) create(w http.ResponseWriter, body []byte) {
 		Name, Organization, Type string
 		Private                  any
 	}
-	if err := json.Unmarshal(body, &q); err != nil || q.Name != "name" || q.Organization != "org" || q.Type != "" && q.Type != "model" {
+	if err := json.Unmarshal(body, &q); err != nil || q.Name != "name" || q.Organization != "org" || q.Type != "" &&
+		q.Type != "model" {
 		h.bad(w, "create %s", body)
 		return
 	}
@@ -147,7 +151,8 @@ func (h *pushHub) validate(w http.ResponseWriter, body []byte) {
 	}
 	if strings.Contains(q.Content, "license: [") {
 		w.WriteHeader(http.StatusBadRequest)
-		h.answer(w, map[string]any{"errors": []map[string]string{{"message": `"license" must be a string`}}, "warnings": []any{}})
+		h.answer(w, map[string]any{"errors": []map[string]string{{"message": `"license" must be a string`}},
+			"warnings": []any{}})
 		return
 	}
 	h.answer(w, map[string]any{"errors": []any{}, "warnings": []any{}})
@@ -204,7 +209,8 @@ func (h *pushHub) batch(w http.ResponseWriter, r *http.Request, body []byte) {
 		HashAlgo string `json:"hash_algo"`
 		Ref      struct{ Name string }
 	}
-	if err := json.Unmarshal(body, &q); err != nil || q.Operation != "upload" || q.HashAlgo != "sha256" || len(q.Objects) == 0 ||
+	if err := json.Unmarshal(body, &q); err != nil || q.Operation != "upload" || q.HashAlgo != "sha256" ||
+		len(q.Objects) == 0 ||
 		r.Header.Get("Accept") != lfsJSON || r.Header.Get("Content-Type") != lfsJSON {
 		h.bad(w, "batch %s of %v", body, r.Header)
 		return
@@ -218,11 +224,13 @@ func (h *pushHub) batch(w http.ResponseWriter, r *http.Request, body []byte) {
 			if h.part > 0 && o.Size > h.part {
 				header := map[string]any{"chunk_size": strconv.FormatInt(h.part, 10)}
 				for n := int64(1); (n-1)*h.part < o.Size; n++ {
-					header[fmt.Sprintf("%05d", n)] = fmt.Sprintf("%s/part/%s-%d?signature=secret", h.storage.URL, o.OID, n)
+					header[fmt.Sprintf("%05d", n)] = fmt.Sprintf("%s/part/%s-%d?signature=secret",
+						h.storage.URL, o.OID, n)
 				}
 				up["href"], up["header"] = h.hub.URL+"/lfs/complete/"+o.OID, header
 			}
-			a["actions"] = map[string]any{"upload": up, "verify": map[string]any{"href": h.hub.URL + "/lfs/verify/" + o.OID, "header": map[string]any{}}}
+			a["actions"] = map[string]any{"upload": up, "verify": map[string]any{"href": h.hub.URL + "/lfs/verify/" +
+				o.OID, "header": map[string]any{}}}
 		}
 		objects = append(objects, a)
 	}
@@ -332,7 +340,8 @@ func (h *pushHub) commit(w http.ResponseWriter, r *http.Request, body []byte) {
 			}
 			files[v.Path] = data
 		case "lfsFile":
-			if v.Algo != "sha256" || !h.verified[v.OID] || h.stored[v.OID] == nil || int64(len(h.stored[v.OID])) != v.Size {
+			if v.Algo != "sha256" || !h.verified[v.OID] || h.stored[v.OID] == nil ||
+				int64(len(h.stored[v.OID])) != v.Size {
 				h.bad(w, "%s of %s, which is not stored and verified", v.Path, v.OID)
 				return
 			}
@@ -350,5 +359,6 @@ func (h *pushHub) commit(w http.ResponseWriter, r *http.Request, body []byte) {
 		h.files[name] = data
 	}
 	h.commits++
-	h.answer(w, map[string]any{"success": true, "commitOid": commit, "commitUrl": h.hub.URL + "/org/name/commit/" + commit})
+	h.answer(w, map[string]any{"success": true, "commitOid": commit, "commitUrl": h.hub.URL +
+		"/org/name/commit/" + commit})
 }

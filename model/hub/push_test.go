@@ -58,13 +58,15 @@ func TestPush(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !p.Created || !p.Private || h.private != true || p.Commit != commit || len(p.Files) != len(pushed) || !strings.HasSuffix(p.URL, "/commit/"+commit) {
+		if !p.Created || !p.Private || h.private != true || p.Commit != commit || len(p.Files) != len(pushed) ||
+			!strings.HasSuffix(p.URL, "/commit/"+commit) {
 			t.Errorf("%+v, private %v", p, h.private)
 		}
 		if !maps.EqualFunc(h.files, pushed, bytes.Equal) {
 			t.Errorf("parts of %d: the repository has other files", part)
 		}
-		if p, err = h.push(t, PushOptions{}); err != nil || p.Created || len(p.Files) != 0 || len(p.Same) != len(pushed) || h.commits != 1 {
+		if p, err = h.push(t, PushOptions{}); err != nil || p.Created || len(p.Files) != 0 ||
+			len(p.Same) != len(pushed) || h.commits != 1 {
 			t.Errorf("again: %+v, %v, %d commits", p, err, h.commits)
 		}
 	}
@@ -80,13 +82,15 @@ func TestPushKeepsACard(t *testing.T) {
 		h := (&pushHub{exists: true}).start(t)
 		h.files["README.md"] = []byte(theirs)
 		p, err := h.push(t, PushOptions{Card: func(old []byte) bool { return string(old) == "by us" }})
-		if err != nil || slices.Contains(p.Kept, "README.md") != kept || (string(h.files["README.md"]) == theirs) != kept {
+		if err != nil || slices.Contains(p.Kept, "README.md") != kept ||
+			(string(h.files["README.md"]) == theirs) != kept {
 			t.Errorf("%s: %+v, %v", theirs, p, err)
 		}
 	}
 }
 
-// TestPushFails: whatever the hub does, the error says it, the token is nowhere in it, and nothing is committed by halves.
+// TestPushFails: whatever the hub does, the error says it, the token is nowhere in it, and nothing is committed by
+// halves.
 func TestPushFails(t *testing.T) {
 	status := func(code int, header ...string) func(w http.ResponseWriter) {
 		return func(w http.ResponseWriter) {
@@ -111,29 +115,48 @@ func TestPushFails(t *testing.T) {
 		{"/api/repos/create", 3, status(503), ""},
 		{"/api/repos/create", 9, status(503), "/api/repos/create answers 503 Service Unavailable"},
 		{"/api/repos/create", 1, status(429, "Retry-After", "1"), ""},
-		{"/api/repos/create", 1, status(429, "Retry-After", "86400"), "answers 429 Too Many Requests: the server asks to wait 24h0m0s; try again then"},
-		{"/api/repos/create", 1, status(401), "answers 401 Unauthorized: the token was refused; it needs the right to write (HF_TOKEN, or `hf auth login`)"},
-		{"/api/repos/create", 1, status(403), "answers 403 Forbidden: the token may not write to org/name; use one with that right, or your own name as OWNER"},
-		{"/api/repos/create", 1, status(302, "Location", "/elsewhere"), "a redirect that a request with a body does not follow; is HF_ENDPOINT right?"},
-		{"/api/repos/create", 1, body("text/html; charset=utf-8", "<html>Log in</html>"), "answers with a web page: is HF_ENDPOINT right, or does a proxy or a login page answer instead of the hub?"},
+		{"/api/repos/create", 1, status(429, "Retry-After", "86400"),
+			"answers 429 Too Many Requests: the server asks to wait 24h0m0s; try again then"},
+		{"/api/repos/create", 1, status(401), "answers 401 Unauthorized: the token was refused; it needs the right " +
+			"to write (HF_TOKEN, or `hf auth login`)"},
+		{"/api/repos/create", 1, status(403), "answers 403 Forbidden: the token may not write to org/name; use one " +
+			"with that right, or your own name as OWNER"},
+		{"/api/repos/create", 1, status(302, "Location", "/elsewhere"),
+			"a redirect that a request with a body does not follow; is HF_ENDPOINT right?"},
+		{"/api/repos/create", 1, body("text/html; charset=utf-8", "<html>Log in</html>"),
+			"answers with a web page: is HF_ENDPOINT right, or does a proxy or a login page answer instead of the hub?"},
 		{"/validate-yaml", 1, func(w http.ResponseWriter) {
 			w.WriteHeader(400)
-			w.Write([]byte(`{"errors":[{"message":"\"license\" must be a string\u001b[31m"}]}`)) //nolint:errcheck // of a test
+			w.Write(
+				[]byte(`{"errors":[{"message":"\"license\" must be a string\u001b[31m"}]}`)) //nolint:errcheck // of a test
 		}, `the hub refuses the front matter of README.md: `},
 		{"/preupload/", 1, body("application/json", `{"files":[]}`), "the answer says nothing of README.md"},
 		{"/preupload/", 1, body("application/json", `{"files": "many"`), "the answer is not the hub's: "},
-		{"/preupload/", 1, body("application/json", `{"files":[{"path":"README.md","uploadMode":"xet"}]}`), `is to be uploaded as "xet", which is neither regular nor lfs`},
-		{"/objects/batch", 1, body("application/json", `{"objects":[]}`), "the large file storage says nothing of adapter_model.safetensors"},
-		{"/objects/batch", 1, body("application/json", `{"objects":[{"oid":"`+sum256(pushed["adapter_model.safetensors"])+`","size":80000,"error":{"code":422,"message":"too large"}}]}`), "adapter_model.safetensors: the large file storage refuses it: 422 too large"},
-		{"/objects/batch", 1, body("application/json", `{"objects":[{"oid":"`+sum256(pushed["adapter_model.safetensors"])+`","size":1}]}`), "the large file storage says that it has 1 bytes; it has 80000"},
-		{"/objects/batch", 1, body("application/json", `{"objects":[{"oid":"`+sum256(pushed["adapter_model.safetensors"])+`","size":80000,"actions":{"upload":{"href":"file:///etc/passwd"}}}]}`), "the hub gives an address that is none for an upload"},
-		{"/objects/batch", 1, body("application/json", `{"objects":[{"oid":"`+sum256(pushed["adapter_model.safetensors"])+`","size":80000,"actions":{"upload":{"href":"http://127.0.0.1:1/x","header":{"chunk_size":"40000","00001":"http://127.0.0.1:1/y"}}}}]}`), "gives addresses of 1 parts; the file has 2"},
+		{"/preupload/", 1, body("application/json", `{"files":[{"path":"README.md","uploadMode":"xet"}]}`),
+			`is to be uploaded as "xet", which is neither regular nor lfs`},
+		{"/objects/batch", 1, body("application/json", `{"objects":[]}`),
+			"the large file storage says nothing of adapter_model.safetensors"},
+		{"/objects/batch", 1, body("application/json", `{"objects":[{"oid":"`+
+			sum256(pushed["adapter_model.safetensors"])+`","size":80000,"error":{"code":422,"message":"too large"}}]}`),
+			"adapter_model.safetensors: the large file storage refuses it: 422 too large"},
+		{"/objects/batch", 1, body("application/json", `{"objects":[{"oid":"`+
+			sum256(pushed["adapter_model.safetensors"])+`","size":1}]}`),
+			"the large file storage says that it has 1 bytes; it has 80000"},
+		{"/objects/batch", 1, body("application/json", `{"objects":[{"oid":"`+
+			sum256(pushed["adapter_model.safetensors"])+
+			`","size":80000,"actions":{"upload":{"href":"file:///etc/passwd"}}}]}`),
+			"the hub gives an address that is none for an upload"},
+		{"/objects/batch", 1, body("application/json", `{"objects":[{"oid":"`+
+			sum256(pushed["adapter_model.safetensors"])+
+			`","size":80000,"actions":{"upload":{"href":"http://127.0.0.1:1/x","header":{"chunk_size":"40000","00001":"http://127.0.0.1:1/y"}}}}]}`), "gives addresses of 1 parts; the file has 2"},
 		{"/put/", 2, status(500), ""},
 		{"/put/", 9, status(500), "adapter_model.safetensors: "},
 		{"/lfs/verify/", 9, status(404), "the upload does not verify: "},
 		{"/commit/main", 1, status(429), ""},
-		{"/commit/main", 1, status(500), "/commit/main answers 500 Internal Server Error"}, // it may have been done: not sent twice
-		{"/commit/main", 1, status(412, "X-Error-Message", "A commit has happened since"), "/commit/main answers 412 Precondition Failed (A commit has happened since)"},
+		// it may have been done: not sent twice
+		{"/commit/main", 1, status(500), "/commit/main answers 500 Internal Server Error"},
+		{"/commit/main", 1, status(412, "X-Error-Message", "A commit has happened since"),
+			"/commit/main answers 412 Precondition Failed (A commit has happened since)"},
 		{"/commit/main", 1, func(http.ResponseWriter) { panic(http.ErrAbortHandler) }, "/commit/main: EOF"},
 	} {
 		h := (&pushHub{}).start(t)
@@ -151,11 +174,13 @@ func TestPushFails(t *testing.T) {
 		case c.want == "" && (err != nil || len(p.Files) != len(pushed) || h.commits != 1):
 			t.Errorf("%s: %+v, %v", c.at, p, err)
 		case c.want == "":
-		case err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "push to org/name: "):
+		case err == nil || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(),
+			"push to org/name: "):
 			t.Errorf("%s: %v\nwant %s", c.at, err, c.want)
 		case h.commits != 0 || len(h.files) != 0:
 			t.Errorf("%s: %d commits after %v", c.at, h.commits, err)
-		case strings.Contains(err.Error(), h.token) || strings.Contains(err.Error(), "secret") || strings.Contains(err.Error(), "\x1b"):
+		case strings.Contains(err.Error(), h.token) || strings.Contains(err.Error(), "secret") ||
+			strings.Contains(err.Error(), "\x1b"):
 			t.Errorf("%s: the error tells too much: %q", c.at, err)
 		}
 	}
@@ -178,7 +203,8 @@ func TestPushRefuses(t *testing.T) {
 	} {
 		t.Setenv("HF_TOKEN", "")
 		t.Setenv("HF_HOME", t.TempDir())
-		_, err := Push(context.Background(), c.name, PushOptions{Options: Options{Endpoint: h.hub.URL, Token: c.token}, Files: c.files})
+		_, err := Push(context.Background(), c.name, PushOptions{Options: Options{Endpoint: h.hub.URL, Token: c.token},
+			Files: c.files})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %s", c.name, err, c.want)
 		}
@@ -214,7 +240,8 @@ api.create_commit("org/name", ops, commit_message="upload")
 		}
 		theirs, ours := (&pushHub{part: part}).start(t), (&pushHub{part: part}).start(t)
 		cmd := exec.Command(python, "-c", program, dir)
-		cmd.Env = append(os.Environ(), "HF_ENDPOINT="+theirs.hub.URL, "HF_TOKEN="+theirs.token, "HF_HOME="+t.TempDir(), "HF_HUB_OFFLINE=0", "HF_HUB_DISABLE_XET=1", "HF_HUB_DISABLE_PROGRESS_BARS=1")
+		cmd.Env = append(os.Environ(), "HF_ENDPOINT="+theirs.hub.URL, "HF_TOKEN="+theirs.token, "HF_HOME="+t.TempDir(),
+			"HF_HUB_OFFLINE=0", "HF_HUB_DISABLE_XET=1", "HF_HUB_DISABLE_PROGRESS_BARS=1")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
@@ -225,7 +252,8 @@ api.create_commit("org/name", ops, commit_message="upload")
 			t.Errorf("parts of %d: the repositories differ", part)
 		}
 		if !slices.Equal(ours.log, theirs.log) {
-			t.Errorf("parts of %d: asked\n%s\nPython asks\n%s", part, strings.Join(ours.log, "\n"), strings.Join(theirs.log, "\n"))
+			t.Errorf("parts of %d: asked\n%s\nPython asks\n%s", part, strings.Join(ours.log, "\n"),
+				strings.Join(theirs.log, "\n"))
 		}
 	}
 }

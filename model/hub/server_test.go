@@ -40,7 +40,8 @@ type fakeHub struct {
 
 func (h *fakeHub) start(t *testing.T) *fakeHub {
 	t.Helper()
-	for _, name := range []string{"HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME", "HF_ENDPOINT", "HF_TOKEN",
+	for _, name := range []string{"HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME",
+		"HF_ENDPOINT", "HF_TOKEN",
 		"HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"} {
 		t.Setenv(name, "")
 	}
@@ -48,7 +49,8 @@ func (h *fakeHub) start(t *testing.T) *fakeHub {
 	t.Setenv("HF_HOME", t.TempDir())
 	h.t = t
 	// Both are known before either serves: a client that is another process orders nothing for the race detector.
-	h.hub, h.cdn = httptest.NewUnstartedServer(http.HandlerFunc(h.serveHub)), httptest.NewUnstartedServer(http.HandlerFunc(h.serveCDN))
+	h.hub, h.cdn = httptest.NewUnstartedServer(http.HandlerFunc(h.serveHub)), httptest.NewUnstartedServer(
+		http.HandlerFunc(h.serveCDN))
 	h.cdn.Start()
 	h.hub.Start()
 	t.Cleanup(h.hub.Close)
@@ -181,7 +183,8 @@ func (h *fakeHub) resolveContext(ctx context.Context, opts Options) (string, err
 
 func smallModel() map[string][]byte {
 	return map[string][]byte{
-		"config.json": []byte(`{}`), "tokenizer.json": []byte(`{"a":1}`), "README.md": []byte("x"), "pytorch_model.bin": []byte("no"),
+		"config.json": []byte(`{}`), "tokenizer.json": []byte(`{"a":1}`), "README.md": []byte("x"),
+		"pytorch_model.bin":      []byte("no"),
 		"onnx/model.safetensors": []byte("no"), "model.safetensors": bytes.Repeat([]byte("0123456789abcdef"), 10000),
 	}
 }

@@ -35,13 +35,15 @@ var (
 	ErrBadPattern  = errors.New("no pattern")
 )
 
-// Fetch downloads files of the model repository called name ("org/name") into the cache. include are patterns of path.Match for a
-// file's path or its last part; without them it takes what loading needs: a model, or an adapter. Files that the cache
-// has are not fetched again, and one that broke off goes on where it did.
+// Fetch downloads files of the model repository called name ("org/name") into the cache. include are patterns of
+// path.Match for a file's path or its last part; without them it takes what loading needs: a model, or an adapter.
+// Files that the cache has are not fetched again, and one that broke off goes on where it did.
 func Fetch(ctx context.Context, name string, o Options, include []string) (s Snapshot, err error) {
 	fail := func(err error) (Snapshot, error) { return Snapshot{}, fmt.Errorf("download %s: %w", name, err) }
 	if strings.Count(name, "/") != 1 || checkRepo(name) != nil {
-		return Snapshot{}, fmt.Errorf("download: %q is %w: the form is org/name, with @REVISION behind it where one is meant", name, ErrBadName)
+		return Snapshot{},
+			fmt.Errorf("download: %q is %w: the form is org/name, with @REVISION behind it where one is meant",
+				name, ErrBadName)
 	}
 	for _, p := range include {
 		if _, err := path.Match(p, ""); err != nil {
@@ -74,7 +76,8 @@ func Fetch(ctx context.Context, name string, o Options, include []string) (s Sna
 	}
 	if s.Dir == "" {
 		if len(wanted) == 0 {
-			return fail(fmt.Errorf("no file matches %s; it has %s", strings.Join(include, ", "), strings.Join(names, ", ")))
+			return fail(fmt.Errorf("no file matches %s; it has %s", strings.Join(include, ", "),
+				strings.Join(names, ", ")))
 		}
 		for _, f := range wanted {
 			if err := r.file(ctx, c, commit, f); err != nil {
@@ -124,8 +127,8 @@ func adapterFiles(names []string) []string {
 	return out
 }
 
-// CopyTo copies a snapshot's files into a folder, whole files under their names. A file that is there with other content is an error,
-// and nothing is written then.
+// CopyTo copies a snapshot's files into a folder, whole files under their names. A file that is there with other
+// content is an error, and nothing is written then.
 func (s Snapshot) CopyTo(ctx context.Context, dir string) (Snapshot, error) {
 	var todo []string
 	for _, f := range s.Files {
@@ -143,7 +146,8 @@ func (s Snapshot) CopyTo(ctx context.Context, dir string) (Snapshot, error) {
 		if err := ctx.Err(); err != nil {
 			return Snapshot{}, err
 		}
-		if err := copyFile(filepath.Join(s.Dir, filepath.FromSlash(f)), filepath.Join(dir, filepath.FromSlash(f))); err != nil {
+		if err := copyFile(filepath.Join(s.Dir, filepath.FromSlash(f)),
+			filepath.Join(dir, filepath.FromSlash(f))); err != nil {
 			return Snapshot{}, fmt.Errorf("copy to %s: %w", dir, err)
 		}
 	}

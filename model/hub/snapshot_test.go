@@ -21,11 +21,13 @@ func (h *fakeHub) fetch(o Options, include ...string) (Snapshot, error) {
 func TestFetch(t *testing.T) {
 	h := (&fakeHub{files: smallModel()}).start(t)
 	s, err := h.fetch(Options{})
-	if err != nil || !slices.Equal(s.Files, []string{"config.json", "model.safetensors", "tokenizer.json"}) || s.Bytes != 160009 {
+	if err != nil || !slices.Equal(s.Files, []string{"config.json", "model.safetensors", "tokenizer.json"}) ||
+		s.Bytes != 160009 {
 		t.Fatalf("%+v, %v", s, err)
 	}
 	compare(t, s.Dir, h.files, s.Files...)
-	if s, err = h.fetch(Options{}, "*.bin", "onnx/*"); err != nil || !slices.Equal(s.Files, []string{"onnx/model.safetensors", "pytorch_model.bin"}) {
+	if s, err = h.fetch(Options{}, "*.bin", "onnx/*"); err != nil ||
+		!slices.Equal(s.Files, []string{"onnx/model.safetensors", "pytorch_model.bin"}) {
 		t.Errorf("%+v, %v", s, err)
 	}
 	out := filepath.Join(t.TempDir(), "here")
@@ -42,13 +44,16 @@ func TestFetch(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(out, "pytorch_model.bin"), []byte("mine"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.CopyTo(context.Background(), out); err == nil || !strings.Contains(err.Error(), "it has another pytorch_model.bin already; name another folder") {
+	if _, err := s.CopyTo(context.Background(), out); err == nil || !strings.Contains(err.Error(),
+		"it has another pytorch_model.bin already; name another folder") {
 		t.Errorf("over another file: %v", err)
 	}
 
-	a := (&fakeHub{files: map[string][]byte{"adapter_config.json": []byte("{}"), "adapter_model.safetensors": []byte("x"), "README.md": []byte("card"),
+	a := (&fakeHub{files: map[string][]byte{"adapter_config.json": []byte("{}"),
+		"adapter_model.safetensors": []byte("x"), "README.md": []byte("card"),
 		"tokenizer.json": []byte("{}"), "optimizer.pt": []byte("no"), "config.json": []byte("{}")}}).start(t)
-	if s, err = a.fetch(Options{}); err != nil || !slices.Equal(s.Files, []string{"README.md", "adapter_config.json", "adapter_model.safetensors", "tokenizer.json"}) {
+	if s, err = a.fetch(Options{}); err != nil || !slices.Equal(s.Files, []string{"README.md", "adapter_config.json",
+		"adapter_model.safetensors", "tokenizer.json"}) {
 		t.Errorf("an adapter: %+v, %v", s, err)
 	}
 }
@@ -65,14 +70,19 @@ func TestFetchFails(t *testing.T) {
 		include []string
 		want    string
 	}{
-		{"a name that leads out", &fakeHub{files: smallModel(), names: []string{"config.json", "../../.bashrc"}}, []string{"*"}, `the name "../../.bashrc", which leads out of its folder`},
-		{"an absolute name", &fakeHub{files: smallModel(), names: []string{"/etc/passwd"}}, []string{"*"}, `the name "/etc/passwd", which leads out of its folder`},
-		{"a wrong hash", &fakeHub{files: smallModel(), etags: map[string]string{"model.safetensors": strings.Repeat("0", 64)}}, nil, "the hub says " + strings.Repeat("0", 64) + ": it was damaged on the way or the server is wrong"},
+		{"a name that leads out", &fakeHub{files: smallModel(), names: []string{"config.json", "../../.bashrc"}},
+			[]string{"*"}, `the name "../../.bashrc", which leads out of its folder`},
+		{"an absolute name", &fakeHub{files: smallModel(), names: []string{"/etc/passwd"}}, []string{"*"},
+			`the name "/etc/passwd", which leads out of its folder`},
+		{"a wrong hash", &fakeHub{files: smallModel(), etags: map[string]string{"model.safetensors": strings.Repeat("0",
+			64)}}, nil, "the hub says " + strings.Repeat("0", 64) +
+			": it was damaged on the way or the server is wrong"},
 		{"a web page as file", &fakeHub{files: smallModel(), cdnFunc: page}, nil, "model.safetensors: "},
 		{"no match", &fakeHub{files: smallModel()}, []string{"*.gguf"}, "no file matches *.gguf; it has "},
 		{"a bad pattern", &fakeHub{files: smallModel()}, []string{"["}, `--include "[" is no pattern`},
 		{"no model", &fakeHub{files: map[string][]byte{"data.bin": nil}}, nil, "--include '*' takes all of its files"},
-		{"another revision", &fakeHub{files: smallModel(), revision: "v1"}, nil, "/api/models/org/name/revision/main answers 404 Not Found: no such model, revision or file"},
+		{"another revision", &fakeHub{files: smallModel(), revision: "v1"}, nil,
+			"/api/models/org/name/revision/main answers 404 Not Found: no such model, revision or file"},
 	} {
 		h := c.hub.start(t)
 		_, err := h.fetch(Options{}, c.include...)
@@ -89,7 +99,8 @@ func TestFetchFails(t *testing.T) {
 	all := http.HandlerFunc(page)
 	h := (&fakeHub{}).start(t)
 	h.hub.Config.Handler = all
-	if _, err := h.fetch(Options{}); err == nil || !strings.Contains(err.Error(), "answers with a web page: is HF_ENDPOINT right") {
+	if _, err := h.fetch(Options{}); err == nil || !strings.Contains(err.Error(),
+		"answers with a web page: is HF_ENDPOINT right") {
 		t.Errorf("a web page instead of the list: %v", err)
 	}
 }
@@ -97,7 +108,8 @@ func TestFetchFails(t *testing.T) {
 // TestRetryAfter: both forms of the header, and what is none.
 func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	for text, want := range map[string]time.Duration{"7": 7 * time.Second, " 7 ": 7 * time.Second, "-1": 0, "": 0, "soon": 0,
+	for text, want := range map[string]time.Duration{"7": 7 * time.Second, " 7 ": 7 * time.Second, "-1": 0,
+		"": 0, "soon": 0,
 		"Fri, 02 Jan 2026 03:04:35 GMT": 30 * time.Second, "Fri, 02 Jan 2026 03:04:00 GMT": 0} {
 		if got := retryAfter(text, now); got != want {
 			t.Errorf("%q is %s, want %s", text, got, want)
@@ -120,8 +132,11 @@ func TestCacheAsPython(t *testing.T) {
 		t.Fatal(err)
 	}
 	snapshot := func(offline string, arguments string) string {
-		cmd := exec.Command(python, "-c", "import huggingface_hub as h; print(h.snapshot_download('org/name'"+arguments+"))")
-		cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasSuffix(v, "=") }), "HF_HUB_OFFLINE="+offline, "HF_HUB_DISABLE_XET=1", "HF_HUB_DISABLE_PROGRESS_BARS=1")
+		cmd := exec.Command(python, "-c", "import huggingface_hub as h; print(h.snapshot_download('org/name'"+arguments+
+			"))")
+		cmd.Env = append(slices.DeleteFunc(os.Environ(), func(v string) bool {
+			return strings.HasSuffix(v, "=")
+		}), "HF_HUB_OFFLINE="+offline, "HF_HUB_DISABLE_XET=1", "HF_HUB_DISABLE_PROGRESS_BARS=1")
 		out, err := cmd.Output()
 		if err != nil {
 			t.Fatalf("%v: %s", err, err.(*exec.ExitError).Stderr)

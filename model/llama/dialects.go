@@ -8,7 +8,8 @@ import (
 )
 
 // Llama is what config.json says of a Llama model: biases are options, num_key_value_heads may be absent.
-var Llama = model.Dialect{Architecture: "LlamaForCausalLM", KVHeadsOptional: true, Read: func(c *model.Config, k *model.Keys) {
+var Llama = model.Dialect{Architecture: "LlamaForCausalLM", KVHeadsOptional: true, Read: func(c *model.Config,
+	k *model.Keys) {
 	k.Bool("attention_bias", &c.QKVBias)
 	c.OBias = c.QKVBias
 	k.Bool("mlp_bias", &c.MLPBias)
@@ -16,26 +17,36 @@ var Llama = model.Dialect{Architecture: "LlamaForCausalLM", KVHeadsOptional: tru
 }}
 
 // Mistral is Llama with a sliding window and without biases.
-var Mistral = model.Dialect{Architecture: "MistralForCausalLM", Read: func(c *model.Config, k *model.Keys) { alikeWindows(c, k, "mistral", 4096) }, Fixed: map[string]model.Fixed{
+var Mistral = model.Dialect{Architecture: "MistralForCausalLM", Read: func(c *model.Config, k *model.Keys) {
+	alikeWindows(c, k, "mistral", 4096)
+}, Fixed: map[string]model.Fixed{
 	"attention_bias": {Value: false, Why: "mistral has no biases"},
 	"mlp_bias":       {Value: false, Why: "mistral has no biases"},
 }}
 
-// Ministral3 is Mistral with queries that grow with their position: Ministral 3. What a file leaves out is as in the release of 8B.
-var Ministral3 = model.Dialect{Architecture: "Ministral3ForCausalLM", QueryScale: true, Rope: &model.DefaultRope{Theta: 1e6, Scaling: model.RopeScaling{
-	Type: "yarn", Factor: 16, OriginalMaxPositions: 16384, BetaFast: 32, BetaSlow: 1, MScale: 1, MScaleAllDim: 1, QueryBeta: 0.1,
-}}, Defaults: func(c *model.Config) {
-	c.VocabSize, c.HiddenSize, c.IntermediateSize, c.NumLayers, c.MaxPositions = 131072, 4096, 14336, 34, 262144
-	c.NumHeads, c.NumKVHeads, c.HeadDim, c.RMSNormEps = 32, 8, 128, 1e-5
-}, Read: func(c *model.Config, k *model.Keys) { alikeWindows(c, k, "ministral3", 0) }, Fixed: map[string]model.Fixed{
-	"attention_bias": {Value: false, Why: "ministral3 has no biases"},
-	"mlp_bias":       {Value: false, Why: "ministral3 has no biases"},
-}}
+// Ministral3 is Mistral with queries that grow with their position: Ministral 3. What a file leaves out is as in the
+// release of 8B.
+var Ministral3 = model.Dialect{Architecture: "Ministral3ForCausalLM", QueryScale: true,
+	Rope: &model.DefaultRope{Theta: 1e6, Scaling: model.RopeScaling{
+		Type: "yarn", Factor: 16, OriginalMaxPositions: 16384, BetaFast: 32, BetaSlow: 1, MScale: 1, MScaleAllDim: 1,
+		QueryBeta: 0.1,
+	}}, Defaults: func(c *model.Config) {
+		c.VocabSize, c.HiddenSize, c.IntermediateSize, c.NumLayers, c.MaxPositions = 131072, 4096, 14336, 34, 262144
+		c.NumHeads, c.NumKVHeads, c.HeadDim, c.RMSNormEps = 32, 8, 128, 1e-5
+	}, Read: func(c *model.Config, k *model.Keys) {
+		alikeWindows(c, k, "ministral3", 0)
+	}, Fixed: map[string]model.Fixed{
+		"attention_bias": {Value: false, Why: "ministral3 has no biases"},
+		"mlp_bias":       {Value: false, Why: "ministral3 has no biases"},
+	}}
 
-// Mistral3 is Mistral in a folder with images, Mistral Small 3.1, 3.2 and Magistral, or Ministral 3, of which the language model is used.
-var Mistral3 = model.Dialect{Architecture: "Mistral3ForConditionalGeneration", Text: map[string]model.Dialect{"mistral": Mistral, "ministral3": Ministral3}, TextType: "mistral", Other: []string{
-	"vision_config", "vision_feature_layer", "spatial_merge_size", "image_token_index", "image_token_id", "projector_hidden_act", "multimodal_projector_bias",
-}}
+// Mistral3 is Mistral in a folder with images, Mistral Small 3.1, 3.2 and Magistral, or Ministral 3, of which the
+// language model is used.
+var Mistral3 = model.Dialect{Architecture: "Mistral3ForConditionalGeneration",
+	Text: map[string]model.Dialect{"mistral": Mistral, "ministral3": Ministral3}, TextType: "mistral", Other: []string{
+		"vision_config", "vision_feature_layer", "spatial_merge_size", "image_token_index", "image_token_id",
+		"projector_hidden_act", "multimodal_projector_bias",
+	}}
 
 // Qwen2 is Llama with biases on q, k and v, and a sliding window in some layers: Qwen2 and Qwen2.5.
 var Qwen2 = model.Dialect{Architecture: "Qwen2ForCausalLM", Read: func(c *model.Config, k *model.Keys) {
@@ -47,7 +58,9 @@ var Qwen2 = model.Dialect{Architecture: "Qwen2ForCausalLM", Read: func(c *model.
 }}
 
 // Qwen3 is Llama with a norm of every query and key head, an option for biases, and Qwen2's windows.
-var Qwen3 = model.Dialect{Architecture: "Qwen3ForCausalLM", Defaults: func(c *model.Config) { c.HeadDim = 128 }, Read: func(c *model.Config, k *model.Keys) {
+var Qwen3 = model.Dialect{Architecture: "Qwen3ForCausalLM", Defaults: func(c *model.Config) {
+	c.HeadDim = 128
+}, Read: func(c *model.Config, k *model.Keys) {
 	c.QKNorm = true
 	k.Bool("attention_bias", &c.QKVBias)
 	c.OBias = c.QKVBias
@@ -56,8 +69,9 @@ var Qwen3 = model.Dialect{Architecture: "Qwen3ForCausalLM", Defaults: func(c *mo
 	"mlp_bias": {Value: false, Why: "qwen3 has no biases in its MLP"},
 }}
 
-// unappliedDropout takes the dropout of attention or of what a layer adds, which some releases name. It is not applied, and the run says
-// so: without it the model evaluates the same, and trains as attention kernels train it that have none.
+// unappliedDropout takes the dropout of attention or of what a layer adds, which some releases name. It is not applied,
+// and the run says so: without it the model evaluates the same, and trains as attention kernels train it that have
+// none.
 func unappliedDropout(c *model.Config, k *model.Keys, absent float64, keys ...string) {
 	for _, key := range keys {
 		dropout := absent // what transformers takes for the key that is not there
@@ -71,7 +85,9 @@ func unappliedDropout(c *model.Config, k *model.Keys, absent float64, keys ...st
 }
 
 // SeedOSS is Llama with biases of q, k and v that o has only where attention_out_bias says so: Seed-OSS.
-var SeedOSS = model.Dialect{Architecture: "SeedOssForCausalLM", Defaults: func(c *model.Config) { c.HeadDim = 128 }, Read: func(c *model.Config, k *model.Keys) {
+var SeedOSS = model.Dialect{Architecture: "SeedOssForCausalLM", Defaults: func(c *model.Config) {
+	c.HeadDim = 128
+}, Read: func(c *model.Config, k *model.Keys) {
 	c.QKVBias = true
 	k.Bool("attention_bias", &c.QKVBias)
 	k.Bool("attention_out_bias", &c.OBias)
@@ -79,27 +95,30 @@ var SeedOSS = model.Dialect{Architecture: "SeedOssForCausalLM", Defaults: func(c
 	unappliedDropout(c, k, 0.1, "attention_dropout", "residual_dropout")
 }}
 
-// Ernie is Llama with a rotation of neighbouring columns and an option for biases of all linear layers: ERNIE 4.5. Folders of
-// the release name code of their own, which became transformers'.
-var Ernie = model.Dialect{Architecture: "Ernie4_5ForCausalLM", Former: "Ernie4_5_ForCausalLM", Defaults: func(c *model.Config) {
-	c.RMSNormEps, c.RopeTheta, c.HeadDim, c.TieEmbeddings, c.Interleaved = 1e-5, 500000, 128, true, true
-}, Read: func(c *model.Config, k *model.Keys) {
-	k.OwnCode("Ernie4_5_ForCausalLM")
-	k.Bool("use_bias", &c.QKVBias)
-	c.OBias, c.MLPBias = c.QKVBias, c.QKVBias
-}, Fixed: map[string]model.Fixed{
-	"attention_bias": {Value: nil, Why: "ernie4_5 says it by use_bias"},
-	"mlp_bias":       {Value: nil, Why: "ernie4_5 says it by use_bias"},
-}}
+// Ernie is Llama with a rotation of neighbouring columns and an option for biases of all linear layers: ERNIE 4.5.
+// Folders of the release name code of their own, which became transformers'.
+var Ernie = model.Dialect{Architecture: "Ernie4_5ForCausalLM", Former: "Ernie4_5_ForCausalLM",
+	Defaults: func(c *model.Config) {
+		c.RMSNormEps, c.RopeTheta, c.HeadDim, c.TieEmbeddings, c.Interleaved = 1e-5, 500000, 128, true, true
+	}, Read: func(c *model.Config, k *model.Keys) {
+		k.OwnCode("Ernie4_5_ForCausalLM")
+		k.Bool("use_bias", &c.QKVBias)
+		c.OBias, c.MLPBias = c.QKVBias, c.QKVBias
+	}, Fixed: map[string]model.Fixed{
+		"attention_bias": {Value: nil, Why: "ernie4_5 says it by use_bias"},
+		"mlp_bias":       {Value: nil, Why: "ernie4_5 says it by use_bias"},
+	}}
 
 // Granite is Llama with four multipliers.
-var Granite = model.Dialect{Architecture: "GraniteForCausalLM", KVHeadsOptional: true, Read: func(c *model.Config, k *model.Keys) {
+var Granite = model.Dialect{Architecture: "GraniteForCausalLM", KVHeadsOptional: true, Read: func(c *model.Config,
+	k *model.Keys) {
 	k.Bool("attention_bias", &c.QKVBias)
 	c.OBias = c.QKVBias
 	k.Bool("mlp_bias", &c.MLPBias)
 	unappliedDropout(c, k, 0, "attention_dropout")
 	c.EmbeddingScale, c.ResidualScale, c.AttentionScale, c.LogitDivisor = 1, 1, 1, 1
-	for key, v := range map[string]*float64{"embedding_multiplier": &c.EmbeddingScale, "residual_multiplier": &c.ResidualScale,
+	for key, v := range map[string]*float64{"embedding_multiplier": &c.EmbeddingScale,
+		"residual_multiplier":  &c.ResidualScale,
 		"attention_multiplier": &c.AttentionScale, "logits_scaling": &c.LogitDivisor} {
 		if k.Float(key, v); *v == 0 {
 			k.Fail(key, "= 0: must not be zero")
@@ -144,7 +163,8 @@ func alikeWindows(c *model.Config, k *model.Keys, family string, absent int) {
 	}
 	for i, kind := range c.LayerTypes {
 		if kind != want {
-			k.Fail("layer_types", "[%d] = %q: %s's layers are alike, with sliding_window %d all are %s", i, kind, family, c.SlidingWindow, want)
+			k.Fail("layer_types", "[%d] = %q: %s's layers are alike, with sliding_window %d all are %s", i, kind,
+				family, c.SlidingWindow, want)
 			break
 		}
 	}

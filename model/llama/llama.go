@@ -26,7 +26,8 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 				h := n.RMSNorm("input_layernorm", x, eps)
 				a := nn.Attention{
 					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim,
-					QKVBias: c.QKVBias, OBias: c.OBias, Window: c.Window(i), Scale: c.AttentionScale, Interleaved: c.Interleaved,
+					QKVBias: c.QKVBias, OBias: c.OBias, Window: c.Window(i), Scale: c.AttentionScale,
+					Interleaved: c.Interleaved,
 				}
 				if c.QKNorm {
 					a.QKNorm = func(name string, x *nn.Value, heads int) *nn.Value {

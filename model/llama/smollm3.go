@@ -23,8 +23,8 @@ var SmolLM3 = model.Dialect{Architecture: "SmolLM3ForCausalLM", Defaults: func(c
 	}
 }}
 
-// noPositions: no_rope_layers has a 0 for each layer without positions; where it is absent each no_rope_layer_interval-th
-// layer is one, each fourth if that is absent too.
+// noPositions: no_rope_layers has a 0 for each layer without positions; where it is absent each
+// no_rope_layer_interval-th layer is one, each fourth if that is absent too.
 func noPositions(c *model.Config, k *model.Keys) {
 	interval := 4
 	if k.Int("no_rope_layer_interval", &interval); interval < 1 {

@@ -28,7 +28,8 @@ var Mixtral = model.Dialect{Architecture: "MixtralForCausalLM", KVHeadsOptional:
 }}
 
 // Qwen3 is what config.json says of Qwen3's mixture of experts.
-var Qwen3 = model.Dialect{Architecture: "Qwen3MoeForCausalLM", KVHeadsOptional: true, Read: func(c *model.Config, k *model.Keys) {
+var Qwen3 = model.Dialect{Architecture: "Qwen3MoeForCausalLM", KVHeadsOptional: true, Read: func(c *model.Config,
+	k *model.Keys) {
 	c.QKNorm = true
 	if !k.Given("num_key_value_heads") {
 		c.NumKVHeads = 4
@@ -48,16 +49,18 @@ var Qwen3 = model.Dialect{Architecture: "Qwen3MoeForCausalLM", KVHeadsOptional: 
 	"shared_expert_intermediate_size": {Value: 0.0, Why: "qwen3_moe has no shared expert"},
 }}
 
-// Qwen2 is what config.json says of Qwen1.5's and Qwen2's mixtures of experts, whose shared expert all tokens go through. Absent
-// keys are those of Qwen1.5-MoE-A2.7B.
-var Qwen2 = model.Dialect{Architecture: "Qwen2MoeForCausalLM", KVHeadsOptional: true, Read: func(c *model.Config, k *model.Keys) {
+// Qwen2 is what config.json says of Qwen1.5's and Qwen2's mixtures of experts, whose shared expert all tokens go
+// through. Absent keys are those of Qwen1.5-MoE-A2.7B.
+var Qwen2 = model.Dialect{Architecture: "Qwen2MoeForCausalLM", KVHeadsOptional: true, Read: func(c *model.Config,
+	k *model.Keys) {
 	if !k.Given("num_key_value_heads") {
 		c.NumKVHeads = 16
 	}
 	c.QKVBias = true
 	k.Bool("qkv_bias", &c.QKVBias)
 	if c.HeadDim%2 == 0 && c.HeadDim*c.NumHeads != c.HiddenSize {
-		k.Fail("head_dim", "= %d times num_attention_heads %d is not hidden_size %d, which qwen2_moe asks for", c.HeadDim, c.NumHeads, c.HiddenSize)
+		k.Fail("head_dim", "= %d times num_attention_heads %d is not hidden_size %d, which qwen2_moe asks for",
+			c.HeadDim, c.NumHeads, c.HiddenSize)
 	}
 	c.Experts = 60
 	c.ReadExperts(k, 4, "num_experts", "num_local_experts")
@@ -73,7 +76,8 @@ var Qwen2 = model.Dialect{Architecture: "Qwen2MoeForCausalLM", KVHeadsOptional: 
 	windows(c, k)
 	// transformers 5 writes which layers have the window, transformers 4 has it in all.
 	c.LayerTypes = k.Texts("layer_types")
-	if c.LayerTypes == nil && c.SlidingWindow > 0 && k.Five() && c.NumLayers > 0 && c.NumLayers <= model.MaxLayers { // what transformers 5 takes without it
+	// what transformers 5 takes without it
+	if c.LayerTypes == nil && c.SlidingWindow > 0 && k.Five() && c.NumLayers > 0 && c.NumLayers <= model.MaxLayers {
 		for i := range c.NumLayers {
 			kind := model.FullAttention
 			if i%2 == 0 && i < first {
@@ -83,7 +87,8 @@ var Qwen2 = model.Dialect{Architecture: "Qwen2MoeForCausalLM", KVHeadsOptional: 
 		}
 	}
 	if i := slices.Index(c.LayerTypes, model.SlidingAttention); i >= 0 && c.SlidingWindow == 0 {
-		k.Fail("layer_types", "[%d] = %q but no window is in use (use_sliding_window, sliding_window)", i, model.SlidingAttention)
+		k.Fail("layer_types", "[%d] = %q but no window is in use (use_sliding_window, sliding_window)", i,
+			model.SlidingAttention)
 	} else if c.LayerTypes != nil && i < 0 {
 		c.SlidingWindow, c.LayerTypes = 0, nil
 	}

@@ -1,5 +1,6 @@
-// Package mixtral is Llama's architecture with mixtures of experts in place of MLPs: Mixtral, and Qwen's mixtures, which may have
-// MLPs in some layers, a shared expert (Qwen2) and norms of the heads of q and k (Qwen3). What differs is data of the configuration. Names are the checkpoint's.
+// Package mixtral is Llama's architecture with mixtures of experts in place of MLPs: Mixtral, and Qwen's mixtures,
+// which may have MLPs in some layers, a shared expert (Qwen2) and norms of the heads of q and k (Qwen3). What differs
+// is data of the configuration. Names are the checkpoint's.
 package mixtral
 
 import (
@@ -7,8 +8,8 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// Names are those of a layer's experts in a checkpoint: the block, and an expert's linear layers; Fused is the block where those of a layer
-// are one tensor. A block without a name is the layer.
+// Names are those of a layer's experts in a checkpoint: the block, and an expert's linear layers; Fused is the block
+// where those of a layer are one tensor. A block without a name is the layer.
 type Names struct{ Block, Gate, Up, Down, Fused string }
 
 // Own are Mixtral's names, Qwen those of Qwen's mixtures, Gemma those of Gemma 4's.

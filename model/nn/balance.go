@@ -19,7 +19,8 @@ type Balance struct {
 // kernel.BalanceLoss.
 func (n *Net) BalanceExperts(coef float64, topK int, scores bool, in Batch) {
 	if coef > 0 && n.Ranks() > 1 {
-		n.Fail(errors.New("the balance of experts (router_aux_loss_coef) is of all tokens of a batch, and each rank has a share: training.context_parallel_size must be 1, or the model's router_aux_loss_coef 0"))
+		n.Fail(errors.New("the balance of experts (router_aux_loss_coef) is of all tokens of a batch, and each rank " +
+			"has a share: training.context_parallel_size must be 1, or the model's router_aux_loss_coef 0"))
 	}
 	if coef > 0 && len(n.RouterLogits) > 0 {
 		n.balance = &Balance{coef, topK, scores, in.Real, n.RouterLogits}
@@ -29,8 +30,8 @@ func (n *Net) BalanceExperts(coef float64, topK int, scores bool, in Batch) {
 // Balance is what BalanceExperts asked for; nil = nothing.
 func (n *Net) Balance() *Balance { return n.balance }
 
-// Add is loss f[] with the balance in it; kernel.BalanceLoss says what labels and scale are. scaling is the state of loss
-// scaling; nil = none.
+// Add is loss f[] with the balance in it; kernel.BalanceLoss says what labels and scale are. scaling is the state of
+// loss scaling; nil = none.
 func (b *Balance) Add(n *Net, loss, labels, scale, scaling *Value) *Value {
 	if b.real == nil {
 		n.Fail(errors.New("the balance of experts leaves padding out, and the batch does not say where there is any"))
@@ -40,5 +41,6 @@ func (b *Balance) Add(n *Net, loss, labels, scale, scaling *Value) *Value {
 	if scaling != nil {
 		in = append(in, scaling)
 	}
-	return n.Apply(kernel.BalanceLoss{Layers: len(b.logits), TopK: b.topK, Scores: b.scores, Coef: b.coef, Scaled: scaling != nil}, append(in, b.logits...)...)
+	return n.Apply(kernel.BalanceLoss{Layers: len(b.logits), TopK: b.topK, Scores: b.scores, Coef: b.coef,
+		Scaled: scaling != nil}, append(in, b.logits...)...)
 }

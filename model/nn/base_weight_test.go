@@ -23,7 +23,8 @@ func TestWeightOfEveryScheme(t *testing.T) {
 			for _, dequantised := range []bool{false, true} {
 				c := quant.Default()
 				c.Type, c.Bits, c.DoubleQuant = name, quant.Schemes[name].Bits(), nested
-				schemes[fmt.Sprintf("%s nested %v dequantised %v", name, nested, dequantised)] = nn.Options{Scheme: &c, Dequantised: dequantised}
+				schemes[fmt.Sprintf("%s nested %v dequantised %v", name, nested, dequantised)] = nn.Options{Scheme: &c,
+					Dequantised: dequantised}
 			}
 		}
 	}

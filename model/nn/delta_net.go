@@ -14,9 +14,9 @@ type DeltaNet struct {
 	Eps                  float64
 }
 
-// GatedDeltaNet is out_proj(norm(o) * silu(z)), with o of the rule (kernel.GatedDelta) over the convolved queries, keys and values of
-// in_proj_qkv, the gates of in_proj_b and in_proj_a, and z of in_proj_z (Qwen3.5): [M,C] -> [M,C]. What it keeps between tokens is a state a
-// sequence, whatever its length.
+// GatedDeltaNet is out_proj(norm(o) * silu(z)), with o of the rule (kernel.GatedDelta) over the convolved queries, keys
+// and values of in_proj_qkv, the gates of in_proj_b and in_proj_a, and z of in_proj_z (Qwen3.5): [M,C] -> [M,C]. What
+// it keeps between tokens is a state a sequence, whatever its length.
 func (n *Net) GatedDeltaNet(name string, x *Value, in Batch, a DeltaNet) *Value {
 	var y *Value
 	n.In(name, func() {
@@ -25,13 +25,15 @@ func (n *Net) GatedDeltaNet(name string, x *Value, in Batch, a DeltaNet) *Value 
 		z := n.Linear("in_proj_z", width, values, false).Apply(x)
 		b := n.Linear("in_proj_b", width, a.ValueHeads, false).Apply(x)
 		decay := n.Linear("in_proj_a", width, a.ValueHeads, false).Apply(x)
-		filter := n.add(n.Scope()+".conv1d.weight", []int{2*keys + values, 1, a.Filter}, kernel.T(n.Float(), 2*keys+values, a.Filter))
+		filter := n.add(n.Scope()+".conv1d.weight", []int{2*keys + values, 1, a.Filter},
+			kernel.T(n.Float(), 2*keys+values, a.Filter))
 		each := func(name string) *Value {
 			return n.add(n.Scope()+"."+name, []int{a.ValueHeads}, kernel.T(n.Float(), a.ValueHeads))
 		}
 		logA, dt := each("A_log"), each("dt_bias")
 		if n.Ranks() > 1 {
-			n.Fail(errors.New("linear attention goes over a sequence token by token, which ranks do not share: set training.context_parallel_size to 1"))
+			n.Fail(errors.New("linear attention goes over a sequence token by token, which ranks do not share: set " +
+				"training.context_parallel_size to 1"))
 			y = x
 			return
 		}
@@ -45,8 +47,10 @@ func (n *Net) GatedDeltaNet(name string, x *Value, in Batch, a DeltaNet) *Value 
 			state := func(what string, numbers int) *Value {
 				return n.State(CacheGroup, n.Scope()+"."+what, kernel.T(n.Float(), slots, numbers))
 			}
-			qkv = n.ApplyAll(kernel.CausalConvCached{Tokens: c.Tokens}, qkv, filter, in.CuQ, in.CuK, state("conv_state", (a.Filter-1)*(2*keys+values)))[0]
-			o = n.ApplyAll(kernel.GatedDeltaCached{Rule: rule, Tokens: c.Tokens}, qkv, b, decay, logA, dt, in.CuQ, in.CuK,
+			qkv = n.ApplyAll(kernel.CausalConvCached{Tokens: c.Tokens}, qkv, filter, in.CuQ, in.CuK,
+				state("conv_state", (a.Filter-1)*(2*keys+values)))[0]
+			o = n.ApplyAll(kernel.GatedDeltaCached{Rule: rule, Tokens: c.Tokens}, qkv, b, decay, logA, dt,
+				in.CuQ, in.CuK,
 				state("recurrent_state", values*a.KeySize))[0]
 		}
 		gated := n.Apply(kernel.SwiGLU{}, z, n.HeadsRMSNorm("norm", o, a.ValueHeads, a.Eps))

@@ -7,7 +7,8 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// biasedExperts multiplies sorted rows by the linear layers path.e.name of the current scope, path.name being own, and adds their biases.
+// biasedExperts multiplies sorted rows by the linear layers path.e.name of the current scope, path.name being own, and
+// adds their biases.
 func (n *Net) biasedExperts(own string, experts, in, out int, x *Value, at Sorted) (y *Value) {
 	path, name, _ := strings.Cut(own, ".")
 	n.In(path, func() {
@@ -18,7 +19,8 @@ func (n *Net) biasedExperts(own string, experts, in, out int, x *Value, at Sorte
 			n.frozen(bias, "in a stack of experts")
 			n.declare(Weight{Name: bias, Shape: []int{out}, Into: []string{stacked}, storage: member(e)})
 		}
-		y = n.Apply(kernel.ExpertBias{Experts: experts}, layers.Apply(x, at), n.Frozen(stacked, kernel.T(n.Float(), experts*out)), at.Starts)
+		y = n.Apply(kernel.ExpertBias{Experts: experts}, layers.Apply(x, at),
+			n.Frozen(stacked, kernel.T(n.Float(), experts*out)), at.Starts)
 	})
 	return y
 }

@@ -60,7 +60,9 @@ func (n *Net) expertScheme(paths []string) *quant.Config {
 	for _, path := range paths[1:] {
 		s := n.Stored(path + ".weight")
 		if (s == nil) != (first == nil) || s != nil && *s != *first {
-			n.Fail(fmt.Errorf("%s.weight and %s.weight are stored in different ways: experts of a layer must be stored alike", paths[0], path))
+			n.Fail(fmt.Errorf(
+				"%s.weight and %s.weight are stored in different ways: experts of a layer must be stored alike",
+				paths[0], path))
 			break
 		}
 	}
@@ -103,11 +105,13 @@ type quantisedExperts struct {
 func newQuantisedExperts(n *Net, paths []string, in, out int, cfg quant.Config) Experts {
 	kernels, ok := kernel.Packed[cfg.Type]
 	if !ok || kernels.ExpertMatMul == nil {
-		n.Fail(fmt.Errorf("quantization.type: no grouped GEMM takes experts stored as %q; use nf4, fp4 or int8, of a folder that is quantised so the model that it was made from", cfg.Type))
+		n.Fail(fmt.Errorf("quantization.type: no grouped GEMM takes experts stored as %q; use nf4, fp4 or int8, of a "+
+			"folder that is quantised so the model that it was made from", cfg.Type))
 		return &denseExperts{n: n, experts: len(paths), in: in, out: out}
 	}
 	parts, name := cfg.Parts(out, in), n.Scope()+".weight"
-	member := newStack(packed{rows: out, cols: in, scheme: cfg, gemm: kernels.MatMul(out, in, cfg), parts: parts}, len(paths))
+	member := newStack(packed{rows: out, cols: in, scheme: cfg, gemm: kernels.MatMul(out, in, cfg), parts: parts},
+		len(paths))
 	q := &quantisedExperts{n, len(paths), in, out, kernels.ExpertMatMul(len(paths), out, in, cfg), nil}
 	var into []string
 	for _, p := range parts {
@@ -146,14 +150,15 @@ type MoE struct {
 	Gate, Up, Down           string // the names of an expert's linear layers
 	Shared                   int    // inner size of the expert that all tokens go through; 0 = none
 	Activation               string // of the experts' gates, as model.Config.HiddenAct names it
-	// Parameters: transformers has the experts' matrices as parameters, and the router as no linear layer, whatever is adapted: it
-	// stays as it is stored.
+	// Parameters: transformers has the experts' matrices as parameters, and the router as no linear layer, whatever is
+	// adapted: it stays as it is stored.
 	Parameters bool
 }
 
-// MoE is the sum over a token's PerToken experts of weight * down(activation(gate x) * up x), where the router, a linear layer
-// named gate, gives experts and weights: [M,C] -> [M,C]. A shared expert, an MLP, is added with a sigmoid gate for each token. The logits of the router [M,Experts] are kept in RouterLogits.
-// No expert sees padding, for which the sum is zero; real is Batch.Real, nil = there is none.
+// MoE is the sum over a token's PerToken experts of weight * down(activation(gate x) * up x), where the router, a
+// linear layer named gate, gives experts and weights: [M,C] -> [M,C]. A shared expert, an MLP, is added with a sigmoid
+// gate for each token. The logits of the router [M,Experts] are kept in RouterLogits. No expert sees padding, for which
+// the sum is zero; real is Batch.Real, nil = there is none.
 func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 	var y *Value
 	module := n.Scope() + ".mlp.experts" // in transformers 5, whatever the checkpoint's name
@@ -186,28 +191,31 @@ func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 	return y
 }
 
-// mixture is the sum over a token's experts of weight * down(activation(gate x) * up x), of the layers under experts in the current
-// scope: [M,C] -> [M,C]. module is that of the parameters that transformers 5 has them in.
+// mixture is the sum over a token's experts of weight * down(activation(gate x) * up x), of the layers under experts in
+// the current scope: [M,C] -> [M,C]. module is that of the parameters that transformers 5 has them in.
 func (n *Net) mixture(x, weights *Value, at Sorted, m MoE, module string, parameters bool) *Value {
 	width := x.Width()
 	each := n.Apply(kernel.GatherTokens{}, x, at.Rows, at.Source) // [M,C] -> [M*PerToken,C]
-	gateUp := n.expertLayers("experts", expertParameter(module, gateUpParameter), parameters, m.Experts, width, m.Inner, m.Gate, m.Up)
+	gateUp := n.expertLayers("experts", expertParameter(module, gateUpParameter), parameters, m.Experts, width,
+		m.Inner, m.Gate, m.Up)
 	gate, up := gateUp[0].Apply(each, at), gateUp[1].Apply(each, at)
 	inner := n.Apply(kernel.ScaleSlots{}, n.Apply(n.gateKernel(m.Activation), gate, up), weights, at.Rows, at.Source)
-	down := n.expertLayers("experts", expertParameter(module, downParameter), parameters, m.Experts, m.Inner, width, m.Down)[0]
+	down := n.expertLayers("experts", expertParameter(module, downParameter), parameters, m.Experts, m.Inner,
+		width, m.Down)[0]
 	return n.Apply(kernel.SumTokens{}, down.Apply(inner, at), at.Rows, at.Source) // [M*PerToken,C] -> [M,C]
 }
 
-// ScaledMoE is Gemma 4's mixture of experts: those of rows x [M,C] are chosen by what the router, a linear layer router.proj, gives of
-// rows from [M,C], normed and scaled, and count a number of each expert times their shares of the chosen ones: [M,C] -> [M,C].
-// Padding is as in MoE.
+// ScaledMoE is Gemma 4's mixture of experts: those of rows x [M,C] are chosen by what the router, a linear layer
+// router.proj, gives of rows from [M,C], normed and scaled, and count a number of each expert times their shares of the
+// chosen ones: [M,C] -> [M,C]. Padding is as in MoE.
 func (n *Net) ScaledMoE(x, from, real *Value, m MoE, eps float64) *Value {
 	width := x.Width()
 	var weights, chosen *Value
 	n.In("router", func() {
 		scale := n.add(n.Scope()+".scale", []int{width}, kernel.T(n.Float(), width))
 		h := n.Scale(n.Apply(kernel.RMSNorm{Eps: eps, Heads: 1}, from, scale), 1/math.Sqrt(float64(width)))
-		routed := n.ApplyAll(kernel.RouteExperts{TopK: m.PerToken, Normalise: true}, n.Linear("proj", width, m.Experts, false).Apply(h))
+		routed := n.ApplyAll(kernel.RouteExperts{TopK: m.PerToken, Normalise: true}, n.Linear("proj", width, m.Experts,
+			false).Apply(h))
 		if m.PerToken == 1 { // its weight is 1
 			n.uninfluential(n.Scope() + ".proj")
 		}
@@ -223,10 +231,10 @@ type FusedExperts struct {
 	Layers                   bool // the checkpoint has a linear layer for each expert's matrix
 }
 
-// FusedMoE is gpt-oss's mixture of experts: a router [Experts,C] with a bias, and experts whose gate and up projections are one
-// matrix [C,2*inner], all with biases: [M,C] -> [M,C]. The matrices are stored as numbers, or as the checkpoint has them in MXFP4,
-// or are a linear layer for each expert.
-// The run's adapter may wrap each projection. Padding is as in MoE.
+// FusedMoE is gpt-oss's mixture of experts: a router [Experts,C] with a bias, and experts whose gate and up projections
+// are one matrix [C,2*inner], all with biases: [M,C] -> [M,C]. The matrices are stored as numbers, or as the checkpoint
+// has them in MXFP4, or are a linear layer for each expert. The run's adapter may wrap each projection. Padding is as
+// in MoE.
 func (n *Net) FusedMoE(name string, x, real *Value, m FusedExperts) *Value {
 	var y *Value
 	experts, perToken, inner := m.Experts, m.PerToken, m.Inner
@@ -270,7 +278,8 @@ func (n *Net) FusedMoE(name string, x, real *Value, m FusedExperts) *Value {
 		each := n.Apply(kernel.GatherTokens{}, x, at.Rows, at.Source) // [M,C] -> [M*perToken,C]
 		gated := n.Apply(kernel.ClampedSwiGLU{}, multiply(each, gateUpParameter, width, 2*inner))
 		down := multiply(gated, downParameter, inner, width)
-		y = n.Apply(kernel.SumTokens{}, n.Apply(kernel.ScaleSlots{}, down, weights, at.Rows, at.Source), at.Rows, at.Source)
+		y = n.Apply(kernel.SumTokens{}, n.Apply(kernel.ScaleSlots{}, down, weights, at.Rows, at.Source),
+			at.Rows, at.Source)
 	})
 	return y
 }

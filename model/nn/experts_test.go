@@ -42,8 +42,8 @@ func (p putting) Put(names ...string) error {
 	return p.Memory.Put(names...)
 }
 
-// TestExpertsAreStacked: each expert's matrix lies in the stack as it is stored alone, to the byte, and the stack is sent once
-// every time that it is loaded.
+// TestExpertsAreStacked: each expert's matrix lies in the stack as it is stored alone, to the byte, and the stack is
+// sent once every time that it is loaded.
 func TestExpertsAreStacked(t *testing.T) {
 	const experts, in, out = 5, 24, 20
 	plain, nested := quant.Default(), quant.Default()
@@ -51,7 +51,8 @@ func TestExpertsAreStacked(t *testing.T) {
 	for what, scheme := range map[string]*quant.Config{"floats": nil, "nf4": &plain, "nested nf4": &nested} {
 		n := nn.New(nn.Options{Scheme: scheme})
 		x, starts := n.Batch("x", kernel.T(kernel.F32, 6, in)), n.Batch("starts", kernel.T(kernel.I32, experts+1))
-		m := compile(t, n, nn.ExpertLayers(n, "experts", "up_proj", experts, in, out).Apply(x, nn.Sorted{Starts: starts}))
+		m := compile(t, n, nn.ExpertLayers(n, "experts", "up_proj", experts, in, out).Apply(x,
+			nn.Sorted{Starts: starts}))
 		store := putting{m, new(sync.Mutex), map[string]int{}}
 		for range 2 {
 			if err := n.Load(context.Background(), numbered{}, store, 3); err != nil {
@@ -114,7 +115,9 @@ func TestRoutersWithoutInfluence(t *testing.T) {
 		normalise, none   bool
 	}{{4, 1, true, true}, {4, 1, false, false}, {4, 2, true, false}, {1, 1, false, true}, {1, 1, true, true}} {
 		n := nn.New(nn.Options{})
-		n.MoE("mlp", n.Batch("x", kernel.T(kernel.F32, 6, 8)), nil, nn.MoE{Gate: "gate_proj", Up: "up_proj", Down: "down_proj", Experts: c.experts, PerToken: c.perToken, Inner: 8, Normalise: c.normalise, Activation: "silu"})
+		n.MoE("mlp", n.Batch("x", kernel.T(kernel.F32, 6, 8)), nil, nn.MoE{Gate: "gate_proj", Up: "up_proj",
+			Down: "down_proj", Experts: c.experts, PerToken: c.perToken, Inner: 8, Normalise: c.normalise,
+			Activation: "silu"})
 		if err := n.Err(); err != nil {
 			t.Fatal(err)
 		}

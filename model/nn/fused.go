@@ -9,7 +9,8 @@ import "github.com/tierlora/tierlora/kernel"
 func (n *Net) fusedAttention(x *Value, in Batch, a Attention) *Value {
 	q, kv := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
 	qkv := n.Linear("qkv_proj", x.Width(), q+2*kv, a.QKVBias).Apply(x) // [M,C] -> [M,(H+2K)*D]
-	qkv = n.Apply(kernel.RoPE{Heads: a.Heads + a.KVHeads, Rest: a.KVHeads, HeadDim: a.HeadDim, Interleaved: a.Interleaved}, qkv, a.RoPE, in.Positions)
+	qkv = n.Apply(kernel.RoPE{Heads: a.Heads + a.KVHeads, Rest: a.KVHeads, HeadDim: a.HeadDim,
+		Interleaved: a.Interleaved}, qkv, a.RoPE, in.Positions)
 	if n.Ranks() > 1 {
 		return n.sharedAttention(in, a, qkv)
 	}

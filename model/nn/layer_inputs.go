@@ -23,8 +23,8 @@ func fillOnes(t kernel.Tensor) {
 	}
 }
 
-// ScaleBy multiplies by the checkpoint's number of that name in the current scope, which stays frozen whatever a run trains: in
-// transformers it is a buffer.
+// ScaleBy multiplies by the checkpoint's number of that name in the current scope, which stays frozen whatever a run
+// trains: in transformers it is a buffer.
 func (n *Net) ScaleBy(name string, x *Value) *Value {
 	name = n.Scope() + "." + name
 	s := n.Frozen(name, kernel.T(n.Float(), 1))
@@ -38,7 +38,8 @@ func (n *Net) Slice(x *Value, i, parts int) *Value {
 	return n.Apply(kernel.HeadColumns{Heads: 1, Of: x.Width(), From: i * width, Width: width}, x)
 }
 
-// GatedInput is projection(activation(gate x) * input), [M,C] -> [M,C], under the names that Gemma 4 gives the two linear layers.
+// GatedInput is projection(activation(gate x) * input), [M,C] -> [M,C], under the names that Gemma 4 gives the two
+// linear layers.
 func (n *Net) GatedInput(x, input *Value, activation string) *Value {
 	k := n.gateKernel(activation)
 	gate := n.Linear("per_layer_input_gate", x.Width(), input.Width(), false).Apply(x)

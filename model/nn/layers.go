@@ -24,8 +24,8 @@ type Cache struct {
 	Rows   int    // of all sequences
 	Tokens int    // of a sequence: its rows, side by side
 	At     *Value // i32[M], the cache's row for each token's key and value; -1 = none
-	// Longest is the most tokens of a text, where the plan has the frozen values of one for a batch of sequences of MaxLen
-	// tokens; 0 = MaxLen, and frozen values of its own.
+	// Longest is the most tokens of a text, where the plan has the frozen values of one for a batch of sequences of
+	// MaxLen tokens; 0 = MaxLen, and frozen values of its own.
 	Longest int
 }
 
@@ -81,8 +81,8 @@ func (n *Net) Scale(x *Value, by float64) *Value {
 // Add is the residual sum.
 func (n *Net) Add(x, y *Value) *Value { return n.Apply(kernel.Add{}, x, y) }
 
-// ropeTable is the table of rotary angles for positions [0,positions): [P,D], cosines then sines, times scale of the position.
-// invFreq, with D/2 elements, may be several: their rows follow each other.
+// ropeTable is the table of rotary angles for positions [0,positions): [P,D], cosines then sines, times scale of the
+// position. invFreq, with D/2 elements, may be several: their rows follow each other.
 func (n *Net) ropeTable(name string, positions int, scale func(position int) float64, invFreq ...[]float64) *Value {
 	n.declare(Weight{Into: []string{name}, storage: computed(func(dst kernel.Tensor) {
 		for i, f := range invFreq {
@@ -102,14 +102,19 @@ func (n *Net) Table(name string, fill func(dst []int32), shape ...int) *Value {
 func fillAngles(table kernel.Tensor, row, positions int, invFreq []float64, scale func(position int) float64) {
 	at := row * 2 * len(invFreq)
 	if table.DType == kernel.F64 {
-		fillRoPE(table.F64()[at:], positions, invFreq, scale, func(pos int, f float64) float64 { return float64(pos) * f })
+		fillRoPE(table.F64()[at:], positions, invFreq, scale, func(pos int, f float64) float64 {
+			return float64(pos) * f
+		})
 		return
 	}
 	// transformers multiplies position and frequency in float32.
-	fillRoPE(table.F32()[at:], positions, invFreq, scale, func(pos int, f float64) float64 { return float64(float32(pos) * float32(f)) })
+	fillRoPE(table.F32()[at:], positions, invFreq, scale, func(pos int, f float64) float64 {
+		return float64(float32(pos) * float32(f))
+	})
 }
 
-func fillRoPE[F kernel.Float](table []F, positions int, invFreq []float64, scale func(position int) float64, angle func(pos int, f float64) float64) {
+func fillRoPE[F kernel.Float](table []F, positions int, invFreq []float64, scale func(position int) float64,
+	angle func(pos int, f float64) float64) {
 	half := len(invFreq)
 	for pos := range positions {
 		row, by := table[pos*2*half:], scale(pos)
@@ -127,15 +132,17 @@ type Attention struct {
 	Window                  int     // keys seen, the token's own included; 0 = all earlier ones
 	Scale                   float64 // multiplies the scores; 0 = 1/sqrt(HeadDim)
 	Cap                     float64 // soft cap of the scores, as kernel.Attention has it; 0 = none
-	RoPE                    *Value  // [P,R], nil = no positions; R below HeadDim rotates the first R columns of every head
-	QueryRoPE               *Value  // the same for queries; nil = RoPE. A fused projection has one for both
-	Interleaved             bool    // the rotation is of neighbouring columns, not of halves
-	Fused                   bool    // one qkv_proj in the place of q_proj, k_proj and v_proj
-	Gated                   bool    // q_proj has a gate beside each head's query, whose sigmoid multiplies what the head gives
+	// [P,R], nil = no positions; R below HeadDim rotates the first R columns of every head
+	RoPE        *Value
+	QueryRoPE   *Value // the same for queries; nil = RoPE. A fused projection has one for both
+	Interleaved bool   // the rotation is of neighbouring columns, not of halves
+	Fused       bool   // one qkv_proj in the place of q_proj, k_proj and v_proj
+	Gated       bool   // q_proj has a gate beside each head's query, whose sigmoid multiplies what the head gives
 	// QKNorm norms queries, then keys, [M,heads*HeadDim] under the names q_norm and k_norm; nil = no norm.
 	QKNorm func(name string, x *Value, heads int) *Value
 	Sinks  bool // each head has an attention sink
-	// ValuesAreKeys: values are what k_proj gives, before norm and rotation; there is no v_proj. ValueNorm norms them; nil = no norm.
+	// ValuesAreKeys: values are what k_proj gives, before norm and rotation; there is no v_proj. ValueNorm norms them;
+	// nil = no norm.
 	ValuesAreKeys bool
 	ValueNorm     func(x *Value, heads int) *Value
 	// Keep gets the keys and values, which a later layer has as Of in place of its own.
@@ -165,10 +172,12 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 			key = a.QKNorm("k_norm", key, a.KVHeads)
 		}
 		if a.RoPE != nil {
-			query = n.Apply(kernel.RoPE{Heads: a.Heads, HeadDim: a.HeadDim, Interleaved: a.Interleaved}, query, cmp.Or(a.QueryRoPE, a.RoPE), in.Positions)
+			query = n.Apply(kernel.RoPE{Heads: a.Heads, HeadDim: a.HeadDim, Interleaved: a.Interleaved}, query,
+				cmp.Or(a.QueryRoPE, a.RoPE), in.Positions)
 		}
 		if a.RoPE != nil && a.Of == nil {
-			key = n.Apply(kernel.RoPE{Heads: a.KVHeads, HeadDim: a.HeadDim, Interleaved: a.Interleaved}, key, a.RoPE, in.Positions)
+			key = n.Apply(kernel.RoPE{Heads: a.KVHeads, HeadDim: a.HeadDim, Interleaved: a.Interleaved}, key,
+				a.RoPE, in.Positions)
 		}
 		if in.Cache != nil && a.Of == nil && n.Ranks() == 1 {
 			key = n.cached("key", key, in)
@@ -178,7 +187,8 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 			a.Keep.key, a.Keep.value = key, value
 		}
 		if n.Ranks() > 1 {
-			heads := gated(n.sharedAttention(in, a, query, key, value)) // before o_proj, as below: slices of the base model have its values in their order
+			// before o_proj, as below: slices of the base model have its values in their order
+			heads := gated(n.sharedAttention(in, a, query, key, value))
 			y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
 			return
 		}
@@ -235,7 +245,8 @@ func (n *Net) cached(what string, rows *Value, in Batch) *Value {
 }
 
 // gates are the kernels of gated MLPs by model.Config.HiddenAct.
-var gates = map[string]kernel.Kernel{"silu": kernel.SwiGLU{}, "gelu_pytorch_tanh": kernel.GeGLU{}, "gelu": kernel.GeGLU{Erf: true}}
+var gates = map[string]kernel.Kernel{"silu": kernel.SwiGLU{}, "gelu_pytorch_tanh": kernel.GeGLU{},
+	"gelu": kernel.GeGLU{Erf: true}}
 
 // gateKernel is the kernel of an activation as model.Config.HiddenAct names it.
 func (n *Net) gateKernel(activation string) kernel.Kernel {
@@ -247,7 +258,8 @@ func (n *Net) gateKernel(activation string) kernel.Kernel {
 	return k
 }
 
-// GatedMLP is down_proj(activation(gate_proj x) * up_proj x), [M,C] -> [M,C], with an activation as model.Config.HiddenAct names it.
+// GatedMLP is down_proj(activation(gate_proj x) * up_proj x), [M,C] -> [M,C], with an activation as
+// model.Config.HiddenAct names it.
 func (n *Net) GatedMLP(name string, x *Value, inner int, bias bool, activation string) *Value {
 	k := n.gateKernel(activation)
 	var y *Value

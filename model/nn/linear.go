@@ -56,8 +56,8 @@ func (n *Net) newLinear(in, out int, bias, wrapped bool) (l Linear) {
 	return l
 }
 
-// router is a mixture's router whose weight is a parameter to transformers: base, which is the linear layer name of the current
-// scope, wrapped by the run's adapter.
+// router is a mixture's router whose weight is a parameter to transformers: base, which is the linear layer name of the
+// current scope, wrapped by the run's adapter.
 func (n *Net) router(name string, base Linear) Linear {
 	if n.WrapRouter == nil {
 		return base
@@ -130,7 +130,8 @@ func newQuantised(n *Net, in, out int, bias *Value, cfg quant.Config) *Quantised
 	}
 	q := &Quantised{n: n, in: in, out: out, b: bias, kernels: kernels, scheme: cfg}
 	parts := cfg.Parts(out, in)
-	w := Weight{Name: name, Shape: []int{out, in}, storage: packed{rows: out, cols: in, scheme: cfg, gemm: q.matMul(), parts: parts}}
+	w := Weight{Name: name, Shape: []int{out, in}, storage: packed{rows: out, cols: in, scheme: cfg,
+		gemm: q.matMul(), parts: parts}}
 	for _, p := range parts {
 		d := kernel.U8
 		if p.Floats != nil {
@@ -155,8 +156,8 @@ type packer struct {
 	chunk []float32
 }
 
-// quantise reads a weight piece by piece and packs it: no float copy of the whole exists. A weight that the checkpoint has
-// packed is taken as it is. What use gets is valid until it returns.
+// quantise reads a weight piece by piece and packs it: no float copy of the whole exists. A weight that the checkpoint
+// has packed is taken as it is. What use gets is valid until it returns.
 func quantise(r Reader, name string, rows, cols int, cfg quant.Config, use func(*quant.Packed) error) error {
 	if stored, ok := packedIn(r, name); ok {
 		return use(&stored)

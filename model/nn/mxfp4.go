@@ -14,8 +14,8 @@ const MXFP4Block = quant.MXFP4Block
 // MXFP4Reader is a Reader of a checkpoint that may have stacks of experts in MXFP4.
 type MXFP4Reader interface {
 	Reader
-	// MXFP4 are the experts' matrices, transposed and one below the other; ok is false where the checkpoint stores numbers. They may
-	// lie in the file's memory, and their scales are not checked.
+	// MXFP4 are the experts' matrices, transposed and one below the other; ok is false where the checkpoint stores
+	// numbers. They may lie in the file's memory, and their scales are not checked.
 	MXFP4(name string) (w quant.MXFP4, ok bool)
 }
 
@@ -28,17 +28,22 @@ func (n *Net) inMXFP4(name string) bool {
 	return s != nil && s.Type == quant.NameMXFP4
 }
 
-// expertsMXFP4 multiplies rows sorted by expert by the experts' matrices [experts,in,out], which stay as the checkpoint has them.
+// expertsMXFP4 multiplies rows sorted by expert by the experts' matrices [experts,in,out], which stay as the checkpoint
+// has them.
 func (n *Net) expertsMXFP4(x, starts *Value, name string, experts, in, out int) *Value {
 	if in%quant.MXFP4Block != 0 {
-		n.Fail(fmt.Errorf("%s.%s has %d inputs: in MXFP4 they must be a multiple of %d", n.Scope(), name, in, quant.MXFP4Block))
-		return n.Apply(kernel.ExpertMatMul{Experts: experts}, x, n.Frozen(n.Scope()+"."+name, kernel.T(n.Float(), experts*in, out)), starts)
+		n.Fail(fmt.Errorf("%s.%s has %d inputs: in MXFP4 they must be a multiple of %d", n.Scope(), name, in,
+			quant.MXFP4Block))
+		return n.Apply(kernel.ExpertMatMul{Experts: experts}, x, n.Frozen(n.Scope()+"."+name,
+			kernel.T(n.Float(), experts*in, out)), starts)
 	}
 	own := n.Scope() + "." + name
 	size := experts * in * out
-	codes, scales := n.Frozen(own+".codes", kernel.T(kernel.U8, size/2)), n.Frozen(own+".scales", kernel.T(kernel.U8, size/quant.MXFP4Block))
+	codes, scales := n.Frozen(own+".codes", kernel.T(kernel.U8, size/2)), n.Frozen(own+".scales",
+		kernel.T(kernel.U8, size/quant.MXFP4Block))
 	n.frozen(own, "in MXFP4")
-	n.declare(Weight{Name: own, Shape: []int{experts, in, out}, Into: []string{own + ".codes", own + ".scales"}, storage: mxfp4{}})
+	n.declare(Weight{Name: own, Shape: []int{experts, in, out}, Into: []string{own + ".codes", own + ".scales"},
+		storage: mxfp4{}})
 	return n.Apply(kernel.ExpertMatMulMXFP4{Experts: experts, N: out, K: in}, x, starts, codes, scales)
 }
 
@@ -61,7 +66,8 @@ func (mxfp4) fill(w Weight, r Reader, dst []kernel.Tensor) error {
 func (mxfp4) loads(w Weight, r Reader) []graph.WeightLoad {
 	stored, missing := mxfp4In(r, w.Name)
 	load := func(i int, from []byte, check func(piece []byte, at int) error) graph.WeightLoad {
-		return graph.WeightLoad{Into: w.Into[i : i+1], Elems: len(from), DType: kernel.U8, Read: func(dst []byte, at int) error {
+		return graph.WeightLoad{Into: w.Into[i : i+1], Elems: len(from), DType: kernel.U8, Read: func(dst []byte,
+			at int) error {
 			if missing != nil {
 				return missing
 			}
@@ -69,7 +75,9 @@ func (mxfp4) loads(w Weight, r Reader) []graph.WeightLoad {
 			return check(dst, at)
 		}}
 	}
-	return []graph.WeightLoad{load(0, stored.Codes, func([]byte, int) error { return nil }), load(1, stored.Scales, quant.CheckMXFP4)}
+	return []graph.WeightLoad{load(0, stored.Codes, func([]byte, int) error {
+		return nil
+	}), load(1, stored.Scales, quant.CheckMXFP4)}
 }
 
 func mxfp4In(r Reader, name string) (quant.MXFP4, error) {

@@ -15,8 +15,8 @@ import (
 type Value = graph.Value
 
 // Net is a network under construction: a graph, the options that it is built with, and the checkpoint's weights that it
-// reads. Weights are named by the scope in which a layer is asked for, which is the checkpoint's name. A layer is declared
-// once, when it is asked for first, and may be applied often: asking for it again returns the same weights.
+// reads. Weights are named by the scope in which a layer is asked for, which is the checkpoint's name. A layer is
+// declared once, when it is asked for first, and may be applied often: asking for it again returns the same weights.
 type Net struct {
 	*graph.Builder
 	Options
@@ -34,10 +34,11 @@ type Net struct {
 
 // Options of a Net. The zero value is a network of float32 weights as the checkpoint has them, without an adapter.
 type Options struct {
-	Float  kernel.DType  // the type of activations and of weights that are kept as numbers: F32, or F64 for reference runs; 0 = F32
+	// the type of activations and of weights that are kept as numbers: F32, or F64 for reference runs; 0 = F32
+	Float  kernel.DType
 	Scheme *quant.Config // how linear layers' weights are stored; nil = as numbers
-	// Stored returns how a quantised checkpoint stores a linear layer's weight, by its name; nil = as numbers. Where it is
-	// given, Scheme is not used.
+	// Stored returns how a quantised checkpoint stores a linear layer's weight, by its name; nil = as numbers. Where it
+	// is given, Scheme is not used.
 	Stored func(name string) *quant.Config
 	// Dequantised keeps quantised weights as the numbers that they stand for, for speed: those of the first
 	// DequantisedLinears linear layers, 0 = of all.
@@ -51,23 +52,24 @@ type Options struct {
 	WrapExperts func(n *Net, names []string, base Experts) Experts
 	// WrapParameter is Wrap for experts whose matrices are one parameter, in parts: it returns as many.
 	WrapParameter func(n *Net, p Parameter, parts []Experts) []Experts
-	// WrapRouter is Wrap for a router whose weight is a parameter and not a linear layer: with ExpertParameters, and where
-	// transformers never has the router as a linear layer.
+	// WrapRouter is Wrap for a router whose weight is a parameter and not a linear layer: with ExpertParameters, and
+	// where transformers never has the router as a linear layer.
 	WrapRouter func(n *Net, name string, base Linear) Linear
-	// ExpertParameters passes a mixture of experts to the wrappers as transformers 5 has it: the matrices of experts that are
-	// layers of their own in the checkpoint as parameters, and the router as no linear layer.
+	// ExpertParameters passes a mixture of experts to the wrappers as transformers 5 has it: the matrices of experts
+	// that are layers of their own in the checkpoint as parameters, and the router as no linear layer.
 	ExpertParameters bool
-	// Trainable reports whether a weight of the base model is trained, by the checkpoint's name; nil = all are frozen. A weight
-	// that is stored quantised or in a stack of experts cannot be: the network then fails and says so. Where no kernel has a
-	// gradient for a trained weight, graph.Builder.Grad fails and names the kernel.
+	// Trainable reports whether a weight of the base model is trained, by the checkpoint's name; nil = all are frozen.
+	// A weight that is stored quantised or in a stack of experts cannot be: the network then fails and says so. Where
+	// no kernel has a gradient for a trained weight, graph.Builder.Grad fails and names the kernel.
 	Trainable func(name string) bool
 	// Train declares a trained weight of the base model as a parameter of that name and type.
 	Train func(n *Net, name string, t kernel.Type) *Value
-	// Rewrite returns what loads a weight in place of the checkpoint's reader, by the weight's name; nil = the weight is loaded
-	// as the checkpoint has it. Nil for networks that leave the base model as it is.
+	// Rewrite returns what loads a weight in place of the checkpoint's reader, by the weight's name; nil = the weight
+	// is loaded as the checkpoint has it. Nil for networks that leave the base model as it is.
 	Rewrite func(name string) Rewriter
-	// Halves returns the 16-bit type in which a checkpoint has a matrix, by its name, to keep it so in memory; 0 = it is kept as
-	// Float. Nil keeps all as Float. Results have the same bits. Only for networks without a gradient for a base weight.
+	// Halves returns the 16-bit type in which a checkpoint has a matrix, by its name, to keep it so in memory; 0 = it
+	// is kept as Float. Nil keeps all as Float. Results have the same bits. Only for networks without a gradient for a
+	// base weight.
 	Halves func(name string) kernel.DType
 	// Ranks is the number of ranks that share a batch's tokens equally, in their order; 0 = this one has all.
 	Ranks int
@@ -79,8 +81,9 @@ func New(o Options) *Net {
 		o.Float = kernel.F32
 	}
 	o.Ranks = max(o.Ranks, 1)
-	return &Net{Builder: graph.NewBuilder(o.Float), Options: o, declared: map[string]any{}, trained: map[string]*Value{},
-		shared: map[shared]*Value{}}
+	return &Net{Builder: graph.NewBuilder(o.Float), Options: o, declared: map[string]any{},
+		trained: map[string]*Value{},
+		shared:  map[shared]*Value{}}
 }
 
 type shared struct {
@@ -176,6 +179,8 @@ func (n *Net) add(name string, shape []int, t kernel.Type) *Value {
 // frozen fails the network where a weight is to be trained that how it is stored does not allow.
 func (n *Net) frozen(name, stored string) {
 	if n.Trainable != nil && n.Trainable(name) {
-		n.Fail(fmt.Errorf("%s cannot be trained, because it is stored %s: only a weight of its own, kept as numbers, can", name, stored))
+		n.Fail(fmt.Errorf(
+			"%s cannot be trained, because it is stored %s: only a weight of its own, kept as numbers, can", name,
+			stored))
 	}
 }

@@ -65,7 +65,8 @@ func TestLargeWeightsAreReadInPieces(t *testing.T) {
 			head := n.Head("head", out, in)
 			z := n.Apply(kernel.MatMul{TransB: true}, x, head)
 			m := compile(t, n, y, z)
-			c := checkpoint{map[string]int{"layer.up_proj.weight": in * out, "layer.up_proj.bias": out, "head": in * out}, map[string]int{}}
+			c := checkpoint{map[string]int{"layer.up_proj.weight": in * out, "layer.up_proj.bias": out,
+				"head": in * out}, map[string]int{}}
 			for _, w := range n.Weights() {
 				if err := w.Fill(c, m); err != nil {
 					t.Fatal(err)
@@ -93,10 +94,12 @@ func TestLargeWeightsAreReadInPieces(t *testing.T) {
 				t.Errorf("double %v: other codes", double)
 			}
 			if double {
-				if !bytes.Equal(get("layer.up_proj.weight.absmax").Bytes(), p.AbsmaxU8) || get("layer.up_proj.weight.nested_offset").F32()[0] != p.Offset {
+				if !bytes.Equal(get("layer.up_proj.weight.absmax").Bytes(), p.AbsmaxU8) ||
+					get("layer.up_proj.weight.nested_offset").F32()[0] != p.Offset {
 					t.Error("other nested scales")
 				}
-			} else if got := get("layer.up_proj.weight.absmax").F32(); fmt.Sprint(got[:5]) != fmt.Sprint(p.Absmax[:5]) || got[len(got)-1] != p.Absmax[len(p.Absmax)-1] {
+			} else if got := get("layer.up_proj.weight.absmax").F32(); fmt.Sprint(got[:5]) != fmt.Sprint(
+				p.Absmax[:5]) || got[len(got)-1] != p.Absmax[len(p.Absmax)-1] {
 				t.Error("other scales")
 			}
 			if float == kernel.F64 {
@@ -164,13 +167,15 @@ func (scaledFrequencies) QueryScale(longest int) func(int) float64 {
 func TestScaledQueriesHaveATable(t *testing.T) {
 	const M = 5
 	for _, float := range []kernel.DType{kernel.F32, kernel.F64} {
-		if r := nn.New(nn.Options{Float: float}).Rotary(scaledFrequencies{}, nn.Batch{MaxLen: 3}); r.Queries != r.Table {
+		if r := nn.New(nn.Options{Float: float}).Rotary(scaledFrequencies{},
+			nn.Batch{MaxLen: 3}); r.Queries != r.Table {
 			t.Error("two tables, and all queries times one")
 		}
 		n := nn.New(nn.Options{Float: float})
 		x, positions := n.Batch("x", kernel.T(float, M, 4)), n.Batch("positions", kernel.T(kernel.I32, M))
 		r := n.Rotary(scaledFrequencies{}, nn.Batch{MaxLen: 8})
-		key, query := n.Apply(kernel.RoPE{Heads: 1, HeadDim: 4}, x, r.Table, positions), n.Apply(kernel.RoPE{Heads: 1, HeadDim: 4}, x, r.Queries, positions)
+		key, query := n.Apply(kernel.RoPE{Heads: 1, HeadDim: 4}, x, r.Table, positions), n.Apply(kernel.RoPE{Heads: 1,
+			HeadDim: 4}, x, r.Queries, positions)
 		p, err := n.Compile(1, key, query)
 		if err != nil {
 			t.Fatal(err)
@@ -204,7 +209,8 @@ func TestScaledQueriesHaveATable(t *testing.T) {
 			for j := i * 4; j < i*4+4; j++ {
 				got, want := number(run.Tensor(query), j), by*number(run.Tensor(key), j)
 				if math.Abs(got-want) > 1e-5 {
-					t.Errorf("%v, position %d: a query is %g, want %g times the key's rotation, %g", float, at[i], got, by, want)
+					t.Errorf("%v, position %d: a query is %g, want %g times the key's rotation, %g", float,
+						at[i], got, by, want)
 				}
 			}
 		}
@@ -234,7 +240,8 @@ func TestWrapSeesEveryLinearLayer(t *testing.T) {
 		if n.Rotary(twoFrequencies{}, in).Table != rope {
 			t.Error("two rotary tables")
 		}
-		x = n.SelfAttention("self_attn", x, in, nn.Attention{Heads: 4, KVHeads: 2, HeadDim: 4, QKVBias: true, RoPE: rope})
+		x = n.SelfAttention("self_attn", x, in, nn.Attention{Heads: 4, KVHeads: 2, HeadDim: 4,
+			QKVBias: true, RoPE: rope})
 		n.GatedMLP("mlp", x, 12, false, "silu")
 	})
 	if err := n.Err(); err != nil {

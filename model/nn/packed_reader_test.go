@@ -37,7 +37,8 @@ func (c packedCheckpoint) Float32s(name string, from int, dst []float32) error {
 // storedAs is a checkpoint whose weights q_proj and k_proj are packed, and o_proj is not.
 func storedAs(t *testing.T, c quant.Config, in, out int) (packedCheckpoint, func(name string) *quant.Config) {
 	t.Helper()
-	numbers := checkpoint{map[string]int{"q_proj.weight": in * out, "k_proj.weight": in * out, "o_proj.weight": in * out}, map[string]int{}}
+	numbers := checkpoint{map[string]int{"q_proj.weight": in * out, "k_proj.weight": in * out,
+		"o_proj.weight": in * out}, map[string]int{}}
 	r := packedCheckpoint{numbers, map[string]quant.Packed{}}
 	for _, name := range []string{"q_proj.weight", "k_proj.weight"} {
 		p, err := quant.Quantise(numbers.numbers(name), out, in, c)
@@ -81,17 +82,20 @@ func (m *partsTaker) Load(_ context.Context, all []graph.WeightLoad, _ int) ([]e
 	return each, nil
 }
 
-// TestPackedWeightsAreTakenAsTheyAre: layers that a checkpoint stores packed are packed, others are numbers; on the host and
-// through a store that loads weights itself, part by part. Where weights are kept dequantised, they are its numbers.
+// TestPackedWeightsAreTakenAsTheyAre: layers that a checkpoint stores packed are packed, others are numbers; on the
+// host and through a store that loads weights itself, part by part. Where weights are kept dequantised, they are its
+// numbers.
 func TestPackedWeightsAreTakenAsTheyAre(t *testing.T) {
 	const in, out = 40, 30
-	for _, c := range []quant.Config{{Bits: 4, Type: "nf4", BlockSize: 64}, quant.Default(), quant.DefaultOf("fp4"), quant.DefaultOf("int8")} {
+	for _, c := range []quant.Config{{Bits: 4, Type: "nf4", BlockSize: 64}, quant.Default(), quant.DefaultOf("fp4"),
+		quant.DefaultOf("int8")} {
 		for _, dequantised := range []bool{false, true} {
 			from, stored := storedAs(t, c, in, out)
 			build := func() (*nn.Net, *graph.Memory) {
 				n := nn.New(nn.Options{Stored: stored, Dequantised: dequantised})
 				x := n.Batch("x", kernel.T(kernel.F32, 3, in))
-				return n, compile(t, n, n.Linear("q_proj", in, out, false).Apply(x), n.Linear("k_proj", in, out, false).Apply(x), n.Linear("o_proj", in, out, false).Apply(x))
+				return n, compile(t, n, n.Linear("q_proj", in, out, false).Apply(x), n.Linear("k_proj", in, out, false).
+					Apply(x), n.Linear("o_proj", in, out, false).Apply(x))
 			}
 			n, host := build()
 			if err := n.Load(context.Background(), from, host, 2); err != nil {
@@ -110,7 +114,8 @@ func TestPackedWeightsAreTakenAsTheyAre(t *testing.T) {
 				want = nil
 				for _, name := range []string{"q_proj.weight", "k_proj.weight"} {
 					for _, p := range c.Parts(out, in) {
-						want = append(want, fmt.Sprintf("%s%s %d %s", name, p.Suffix, p.Len, map[bool]string{false: "u8", true: "f32"}[p.Floats != nil]))
+						want = append(want, fmt.Sprintf("%s%s %d %s", name, p.Suffix, p.Len,
+							map[bool]string{false: "u8", true: "f32"}[p.Floats != nil]))
 					}
 				}
 				want = append(want, "o_proj.weight 1200 f32")
@@ -132,7 +137,8 @@ func TestPackedWeightsAreTakenAsTheyAre(t *testing.T) {
 						t.Errorf("%+v dequantised %v: %s differs between host and store", c, dequantised, name)
 					}
 					p, packed := from.packed[w.Name]
-					if part := c.Parts(out, in)[min(i, len(w.Into)-1)]; packed && !dequantised && part.Bytes != nil && !bytes.Equal(a.Bytes(), part.Bytes(&p)) {
+					if part := c.Parts(out, in)[min(i, len(w.Into)-1)]; packed && !dequantised && part.Bytes != nil &&
+						!bytes.Equal(a.Bytes(), part.Bytes(&p)) {
 						t.Errorf("%+v: %s is not what the checkpoint stores", c, name)
 					}
 				}

@@ -6,8 +6,8 @@ import "slices"
 type Parameter struct {
 	Module []string // the names of its module's parameters, in their order
 	Which  int      // this one's place among them
-	// Layers are, of a parameter [E,Out,In] that the checkpoint has as linear layers, the experts' paths, part by part: an expert's
-	// rows are those of its layers one after the other. nil = the checkpoint has the parameter, [E,In,Out].
+	// Layers are, of a parameter [E,Out,In] that the checkpoint has as linear layers, the experts' paths, part by part:
+	// an expert's rows are those of its layers one after the other. nil = the checkpoint has the parameter, [E,In,Out].
 	Layers [][]string
 }
 
@@ -48,9 +48,10 @@ func (n *Net) parameter(p Parameter, parts ...Experts) []Experts {
 	return once(n, p.Name()+" (parameter)", func() []Experts { return n.WrapParameter(n, p, parts) })
 }
 
-// expertLayers asks for the linear layers path.e.name of the current scope's experts, for each of names, wrapped by the run's
-// adapter: each as layers, or all as the parameter p.
-func (n *Net) expertLayers(path string, p Parameter, asParameter bool, experts, in, out int, names ...string) []Experts {
+// expertLayers asks for the linear layers path.e.name of the current scope's experts, for each of names, wrapped by the
+// run's adapter: each as layers, or all as the parameter p.
+func (n *Net) expertLayers(path string, p Parameter, asParameter bool, experts, in, out int,
+	names ...string) []Experts {
 	all := make([]Experts, len(names))
 	for i, name := range names {
 		var paths []string

@@ -28,8 +28,9 @@ func (d doubled) Float32s(name string, from int, dst []float32) error {
 	return err
 }
 
-// TestRewrittenWeights: a weight that is rewritten while it loads is what a checkpoint with the rewritten numbers gives, kept as
-// numbers, quantised, or quantised in the checkpoint, filled by the host or by the store. Others stay as they are.
+// TestRewrittenWeights: a weight that is rewritten while it loads is what a checkpoint with the rewritten numbers
+// gives, kept as numbers, quantised, or quantised in the checkpoint, filled by the host or by the store. Others stay as
+// they are.
 func TestRewrittenWeights(t *testing.T) {
 	const in, out = 96, 40
 	names := []string{"q_proj.weight", "o_proj.weight"}
@@ -118,7 +119,8 @@ func TestComputedWeight(t *testing.T) {
 		from nn.Reader
 	}{
 		"numbers": {nn.Options{}, packed.Reader}, "nf4": {nn.Options{Scheme: &c}, packed.Reader},
-		"dequantised": {nn.Options{Scheme: &c, Dequantised: true}, packed.Reader}, "nf4 in the checkpoint": {nn.Options{Stored: stored}, packed},
+		"dequantised":           {nn.Options{Scheme: &c, Dequantised: true}, packed.Reader},
+		"nf4 in the checkpoint": {nn.Options{Stored: stored}, packed},
 	} {
 		n := nn.New(v.o)
 		w := n.Linear("q_proj", in, out, false).Weight()

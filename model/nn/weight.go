@@ -46,7 +46,8 @@ func (n *Net) Weight(name string) (Weight, bool) {
 	return n.weights[i], true
 }
 
-// Computed reads the whole weight as the network computes with it: quantised and dequantised where it is stored quantised.
+// Computed reads the whole weight as the network computes with it: quantised and dequantised where it is stored
+// quantised.
 func (w Weight) Computed(r Reader, dst []float32) error {
 	p, ok := w.packed()
 	if !ok {
@@ -75,7 +76,8 @@ type StoredReader interface {
 // PackedReader is a Reader of a checkpoint that may have weights packed already.
 type PackedReader interface {
 	Reader
-	// Packed is a weight as the checkpoint stores it; ok is false where it stores numbers. It may lie in the file's memory.
+	// Packed is a weight as the checkpoint stores it; ok is false where it stores numbers. It may lie in the file's
+	// memory.
 	Packed(name string) (w quant.Packed, ok bool)
 }
 
@@ -86,8 +88,8 @@ func packedIn(r Reader, name string) (quant.Packed, bool) {
 	return quant.Packed{}, false
 }
 
-// Load fills the network's weights, workers at a time. A store that is a graph.Loader fills those that it can take as the
-// checkpoint stores them; the host fills the others.
+// Load fills the network's weights, workers at a time. A store that is a graph.Loader fills those that it can take as
+// the checkpoint stores them; the host fills the others.
 func (n *Net) Load(ctx context.Context, r Reader, m graph.Store, workers int) error {
 	if n.Rewrite != nil {
 		r = rewriting{r, n.Rewrite}

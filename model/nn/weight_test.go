@@ -42,7 +42,8 @@ func (m *taker) Load(_ context.Context, all []graph.WeightLoad, workers int) ([]
 		}
 		raw := make([]byte, f.Elems*f.DType.Size())
 		half := f.Elems / 2
-		if err := errors.Join(f.Read(raw[:half*f.DType.Size()], 0), f.Read(raw[half*f.DType.Size():], half)); err != nil {
+		if err := errors.Join(f.Read(raw[:half*f.DType.Size()], 0), f.Read(raw[half*f.DType.Size():],
+			half)); err != nil {
 			each[i] = err
 			continue
 		}
@@ -78,8 +79,10 @@ func takerNet(t *testing.T, dequantised bool) (*nn.Net, *graph.Memory, checkpoin
 	q := quant.Default()
 	n := nn.New(nn.Options{Scheme: &q, Dequantised: dequantised})
 	x := n.Batch("x", kernel.T(kernel.F32, 3, in))
-	m := compile(t, n, n.Linear("up_proj", in, out, true).Apply(x), n.Apply(kernel.MatMul{TransB: true}, x, n.Head("head", out, in)))
-	return n, m, checkpoint{map[string]int{"up_proj.weight": in * out, "up_proj.bias": out, "head": in * out}, map[string]int{}}
+	m := compile(t, n, n.Linear("up_proj", in, out, true).Apply(x), n.Apply(kernel.MatMul{TransB: true}, x,
+		n.Head("head", out, in)))
+	return n, m, checkpoint{map[string]int{"up_proj.weight": in * out, "up_proj.bias": out, "head": in * out},
+		map[string]int{}}
 }
 
 // TestLoaderTakesWeights: a store that fills weights itself gets them as they are stored, and what it cannot fill
@@ -98,9 +101,11 @@ func TestLoaderTakesWeights(t *testing.T) {
 		}
 		got := ""
 		for _, f := range s.taken {
-			got += fmt.Sprintf("%s %d %v %v %v, ", strings.Join(f.Into, " "), f.Elems, f.DType, f.Packed != nil, f.Dequantised)
+			got += fmt.Sprintf("%s %d %v %v %v, ", strings.Join(f.Into, " "), f.Elems, f.DType,
+				f.Packed != nil, f.Dequantised)
 		}
-		list := "up_proj.bias 30 f32 false false, up_proj.weight up_proj.weight.absmax up_proj.weight.nested_absmax up_proj.weight.nested_offset 1200 f32 true false, head 1200 bf16 false false, "
+		list := "up_proj.bias 30 f32 false false, up_proj.weight up_proj.weight.absmax up_proj.weight.nested_absmax " +
+			"up_proj.weight.nested_offset 1200 f32 true false, head 1200 bf16 false false, "
 		if dequantised {
 			list = "up_proj.bias 30 f32 false false, up_proj.weight 1200 f32 true true, head 1200 bf16 false false, "
 		}
@@ -142,10 +147,12 @@ func TestLoaderErrors(t *testing.T) {
 		{map[string]error{"head": broken}, nil, "load head: broken"},
 		{map[string]error{"head": broken, "up_proj.bias": broken}, nil, "load up_proj.bias: broken\nload head: broken"},
 		{map[string]error{"head": broken}, context.Canceled, "context canceled"},
-		{map[string]error{"up_proj.weight": graph.ErrNotFinite}, nil, "load up_proj.weight: quantise a matrix [30,40]: row 0 column 7 is NaN; a frozen weight must be finite"},
+		{map[string]error{"up_proj.weight": graph.ErrNotFinite}, nil,
+			"load up_proj.weight: quantise a matrix [30,40]: row 0 column 7 is NaN; a frozen weight must be finite"},
 	} {
 		n, m, numbers := takerNet(t, false)
-		err := n.Load(context.Background(), spoiled{numbers, c.say["up_proj.weight"] != nil}, &taker{Memory: m, t: t, say: c.say, end: c.end}, 2)
+		err := n.Load(context.Background(), spoiled{numbers, c.say["up_proj.weight"] != nil}, &taker{Memory: m, t: t,
+			say: c.say, end: c.end}, 2)
 		if err == nil || err.Error() != c.want {
 			t.Errorf("got %v, want %s", err, c.want)
 		}

@@ -1,6 +1,6 @@
 // Package olmo2 is the OLMo 2 architecture (2025, arXiv 2501.00656): Llama's layers with the norms behind attention and
-// MLP, not before them, and a norm of all queries and of all keys of a token, before the rotation. OLMo 3 is the same with a
-// window in three of four layers.
+// MLP, not before them, and a norm of all queries and of all keys of a token, before the rotation. OLMo 3 is the same
+// with a window in three of four layers.
 package olmo2
 
 import (

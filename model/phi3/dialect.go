@@ -10,12 +10,16 @@ const (
 // Dialect is what config.json says of a phi3 model. The folders that Microsoft published name code of their own
 // (auto_map), which is transformers' phi3, and keys of it that stand at the values given here.
 var Dialect = model.Dialect{
-	Architecture: "Phi3ForCausalLM", KVHeadsOptional: true, PartialRotary: true, SiLU: true, Defaults: func(c *model.Config) { c.RMSNormEps = 1e-5 },
+	Architecture: "Phi3ForCausalLM", KVHeadsOptional: true, PartialRotary: true, SiLU: true,
+	Defaults: func(c *model.Config) {
+		c.RMSNormEps = 1e-5
+	},
 	// The first releases wrote su, and for a time yarn, for what became longrope.
 	RopeTypes: map[string]string{"default": "default", "longrope": "longrope", "su": "longrope", "yarn": "longrope"},
 	Read:      read,
 	Fixed: map[string]model.Fixed{
-		"attention_bias": {Value: false, Why: noBias}, "mlp_bias": {Value: false, Why: noBias}, "lm_head_bias": {Value: false, Why: noBias},
+		"attention_bias": {Value: false, Why: noBias}, "mlp_bias": {Value: false, Why: noBias},
+		"lm_head_bias":  {Value: false, Why: noBias},
 		"full_attn_mod": {Value: 1.0, Why: sampling}, "interpolate_factor": {Value: 1.0, Why: sampling},
 	},
 }
@@ -30,9 +34,11 @@ func read(c *model.Config, k *model.Keys) {
 		switch inside := s.OriginalMaxPositions; {
 		case inside == 0 || inside == original:
 		case top:
-			k.Fail("original_max_position_embeddings", "= %d contradicts the %d of the rotary scaling", original, inside)
+			k.Fail("original_max_position_embeddings", "= %d contradicts the %d of the rotary scaling",
+				original, inside)
 		default: // transformers reads the one beside the rotary scaling alone
-			k.Fail("original_max_position_embeddings", "is missing, and then %d in transformers, not the %d of the rotary scaling: write it beside the rotary scaling", original, inside)
+			k.Fail("original_max_position_embeddings", "is missing, and then %d in transformers, not the %d of the "+
+				"rotary scaling: write it beside the rotary scaling", original, inside)
 		}
 		if s.OriginalMaxPositions == 0 {
 			s.OriginalMaxPositions = original

@@ -20,7 +20,8 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 			n.In(nn.Layer(i), func() {
 				h := n.RMSNorm("input_layernorm", x, c.RMSNormEps)
 				x = n.Add(x, n.SelfAttention("self_attn", h, rope.In, nn.Attention{
-					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, Window: c.Window(i), RoPE: rope.Table, Fused: true,
+					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, Window: c.Window(i),
+					RoPE: rope.Table, Fused: true,
 				}))
 				h = n.RMSNorm("post_attention_layernorm", x, c.RMSNormEps)
 				x = n.Add(x, n.FusedMLP("mlp", h, c.IntermediateSize))

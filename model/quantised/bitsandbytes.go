@@ -53,7 +53,9 @@ func isPart(name string, q *model.Quantization) bool {
 	if q.Bits == 8 {
 		return strings.HasSuffix(name, "."+nameSCB) || strings.HasSuffix(name, "."+nameFormat)
 	}
-	return slices.ContainsFunc([]string{suffixAbsmax, suffixMap, suffixNested, suffixNestMap}, func(s string) bool { return strings.HasSuffix(name, ".weight"+s) })
+	return slices.ContainsFunc([]string{suffixAbsmax, suffixMap, suffixNested, suffixNestMap}, func(s string) bool {
+		return strings.HasSuffix(name, ".weight"+s)
+	})
 }
 
 // stateOf is what a part lacks.
@@ -174,7 +176,8 @@ func (r *reader) blocks(p *packed, scheme string, q *model.Quantization) {
 	case s.BlockSize != p.BlockSize:
 		r.fail("%s has blocks of %d weights; blocks of %d are supported", name, s.BlockSize, p.BlockSize)
 	case q.DoubleQuant && s.Nested != quant.NestedBlock:
-		r.fail("%s has scales in blocks of %d; config.json has bnb_4bit_use_double_quant, whose blocks have %d", name, s.Nested, quant.NestedBlock)
+		r.fail("%s has scales in blocks of %d; config.json has bnb_4bit_use_double_quant, whose blocks have %d", name,
+			s.Nested, quant.NestedBlock)
 	case !q.DoubleQuant && s.Nested != 0:
 		r.fail("%s has scales in 8 bits; config.json has bnb_4bit_use_double_quant false", name)
 	}

@@ -11,8 +11,9 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// Endings of the tensors that a stack of experts' weights [experts,in,out] is stored as in MXFP4: codes U8[experts,out,in/32,16] and
-// scales U8[experts,out,in/32]. Blocks lie along the inputs: each expert's matrix is stored transposed.
+// Endings of the tensors that a stack of experts' weights [experts,in,out] is stored as in MXFP4: codes
+// U8[experts,out,in/32,16] and scales U8[experts,out,in/32]. Blocks lie along the inputs: each expert's matrix is
+// stored transposed.
 const (
 	endBlocks = "_blocks"
 	endScales = "_scales"
@@ -72,7 +73,8 @@ func (c *Checkpoint) openMXFP4() error {
 	}
 	slices.Sort(c.names)
 	if problems == nil && len(c.experts) == 0 {
-		return errors.New("quantised weights: no expert is in MXFP4, though config.json has quant_method mxfp4: the weights are of another model, or were " +
+		return errors.New("quantised weights: no expert is in MXFP4, though config.json has quant_method mxfp4: the " +
+			"weights are of another model, or were " +
 			"dequantised (remove quantization_config from config.json then)")
 	}
 	if problems != nil {
@@ -81,8 +83,8 @@ func (c *Checkpoint) openMXFP4() error {
 	return nil
 }
 
-// MXFP4 are the experts' matrices of a stack, one below the other, each [out,in]: the transpose of what Tensor has. They lie in the
-// file's memory, and their scales are not checked.
+// MXFP4 are the experts' matrices of a stack, one below the other, each [out,in]: the transpose of what Tensor has.
+// They lie in the file's memory, and their scales are not checked.
 func (c *Checkpoint) MXFP4(name string) (quant.MXFP4, bool) {
 	x, ok := c.experts[name]
 	return quant.MXFP4{Rows: x.count * x.out, Cols: x.in, Codes: x.codes.Data, Scales: x.scales.Data}, ok
@@ -104,7 +106,8 @@ func (x experts) float32s(name string, from int, dst []float32) error {
 		end := min(begin+quant.MXFP4Block*x.out, from+len(dst))
 		for o := range x.out {
 			r := expert*x.out + o
-			if err := quant.CheckMXFP4(m.Scales[(r*x.in+first)/quant.MXFP4Block:][:1], (r*x.in+first)/quant.MXFP4Block); err != nil {
+			if err := quant.CheckMXFP4(m.Scales[(r*x.in+first)/quant.MXFP4Block:][:1],
+				(r*x.in+first)/quant.MXFP4Block); err != nil {
 				return fmt.Errorf("dequantise %q: %w", name, err)
 			}
 			m.DequantiseRange(row[:], r*x.in+first, r*x.in+first+quant.MXFP4Block)
@@ -119,7 +122,8 @@ func (x experts) float32s(name string, from int, dst []float32) error {
 	return nil
 }
 
-// Declared are the tensors that a checkpoint of a configuration has, for those that its model reads: in numbers, and as bytes.
+// Declared are the tensors that a checkpoint of a configuration has, for those that its model reads: in numbers, and as
+// bytes.
 func Declared(specs []weights.Spec, q *model.Quantization) (numbers, codes []weights.Spec, err error) {
 	if q == nil || q.Method != model.MXFP4 {
 		return specs, nil, nil
@@ -130,10 +134,12 @@ func Declared(specs []weights.Spec, q *model.Quantization) (numbers, codes []wei
 			continue
 		}
 		if s.Shape[1]%quant.MXFP4Block != 0 {
-			return nil, nil, fmt.Errorf("%s has %d inputs: in MXFP4 they must be a multiple of %d", s.Name, s.Shape[1], quant.MXFP4Block)
+			return nil, nil, fmt.Errorf("%s has %d inputs: in MXFP4 they must be a multiple of %d", s.Name, s.Shape[1],
+				quant.MXFP4Block)
 		}
 		scales := []int{s.Shape[0], s.Shape[2], s.Shape[1] / quant.MXFP4Block}
-		codes = append(codes, weights.Spec{Name: s.Name + endBlocks, Shape: append(slices.Clone(scales), mxfp4Bytes)}, weights.Spec{Name: s.Name + endScales, Shape: scales})
+		codes = append(codes, weights.Spec{Name: s.Name + endBlocks, Shape: append(slices.Clone(scales), mxfp4Bytes)},
+			weights.Spec{Name: s.Name + endScales, Shape: scales})
 	}
 	return numbers, codes, nil
 }

@@ -55,11 +55,13 @@ func Open(src weights.Source, q *model.Quantization) (*Checkpoint, error) {
 		c.names = names
 		for _, name := range names {
 			if _, _, ok := cutState(name); ok && q == nil {
-				return nil, fmt.Errorf("the tensor %s is bitsandbytes', but config.json has no quantization_config: get config.json from where the "+
+				return nil, fmt.Errorf("the tensor %s is bitsandbytes', but config.json has no quantization_config: "+
+					"get config.json from where the "+
 					"weights are from", name)
 			}
 			if q == nil && strings.HasSuffix(name, "_proj"+endBlocks) {
-				return nil, fmt.Errorf("the tensor %s is in MXFP4, but config.json has no quantization_config: get config.json from where the weights are from", name)
+				return nil, fmt.Errorf("the tensor %s is in MXFP4, but config.json has no quantization_config: get "+
+					"config.json from where the weights are from", name)
 			}
 		}
 		return c, nil
@@ -86,15 +88,18 @@ func Open(src weights.Source, q *model.Quantization) (*Checkpoint, error) {
 		case parts[name]:
 		case isPart(name, q) && c.bytesOf(name, q): // which lack their state: said of them
 		case isPart(name, q):
-			problems = append(problems, fmt.Sprintf("%s belongs to no quantised weight: %s is missing", name, stateOf(name, q)))
+			problems = append(problems, fmt.Sprintf("%s belongs to no quantised weight: %s is missing", name,
+				stateOf(name, q)))
 		case q.Bits == 4 && strings.HasSuffix(name, ".weight") && t.DType == weights.U8:
-			problems = append(problems, fmt.Sprintf("%s is quantised, but %s is missing", name, name+statePrefix+q.Type))
+			problems = append(problems, fmt.Sprintf("%s is quantised, but %s is missing", name,
+				name+statePrefix+q.Type))
 		default:
 			c.names = append(c.names, name)
 		}
 	}
 	if problems == nil && len(c.packed) == 0 {
-		problems = []string{"no weight is quantised, though config.json has a quantization_config: the weights are of another model, or were dequantised " +
+		problems = []string{"no weight is quantised, though config.json has a quantization_config: the weights are " +
+			"of another model, or were dequantised " +
 			"(remove quantization_config from config.json then)"}
 	}
 	if problems != nil {
@@ -110,7 +115,8 @@ func (c *Checkpoint) bytesOf(part string, q *model.Quantization) bool {
 	return ok && q.Bits == 4 && t.DType == weights.U8
 }
 
-// Declare is a checkpoint of which config.json alone is there: the linear layers' weights are stored as q says, but those that it skips.
+// Declare is a checkpoint of which config.json alone is there: the linear layers' weights are stored as q says, but
+// those that it skips.
 func Declare(src weights.Source, q *model.Quantization, linear []string) *Checkpoint {
 	c := &Checkpoint{src: src, names: src.Names(), packed: map[string]packed{}}
 	for _, name := range linear {
@@ -139,14 +145,15 @@ func fail(problems []string) error {
 	if n := len(problems) - listed; n > 0 {
 		more = fmt.Sprintf("\n  and %d more", n)
 	}
-	return fmt.Errorf("quantised weights: %d problems:\n  %s%s", len(problems), strings.Join(problems[:min(listed, len(problems))], "\n  "), more)
+	return fmt.Errorf("quantised weights: %d problems:\n  %s%s", len(problems),
+		strings.Join(problems[:min(listed, len(problems))], "\n  "), more)
 }
 
 // Names lists the tensors, sorted; those that make up a quantised weight are the weight's.
 func (c *Checkpoint) Names() []string { return c.names }
 
-// Tensor is the tensor called name. Of a quantised weight it has the shape, the type from before it was quantised and no
-// Data: Float32s reads it.
+// Tensor is the tensor called name. Of a quantised weight it has the shape, the type from before it was quantised and
+// no Data: Float32s reads it.
 func (c *Checkpoint) Tensor(name string) (weights.Tensor, bool) {
 	if p, ok := c.packed[name]; ok {
 		return weights.Tensor{Name: name, DType: p.dtype, Shape: []int{p.rows, p.cols}}, true
@@ -178,7 +185,8 @@ func (c *Checkpoint) Packed(name string) (quant.Packed, bool) {
 	if !ok {
 		return quant.Packed{}, false
 	}
-	w := quant.Packed{Scheme: quant.Schemes[p.Type], Rows: p.rows, Cols: p.cols, BlockSize: p.Block(p.cols), Codes: p.codes}
+	w := quant.Packed{Scheme: quant.Schemes[p.Type], Rows: p.rows, Cols: p.cols, BlockSize: p.Block(p.cols),
+		Codes: p.codes}
 	if p.table2 == nil {
 		w.Absmax = weights.ViewFloat32s(p.absmax)
 		return w, true

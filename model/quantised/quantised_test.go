@@ -87,37 +87,58 @@ func TestBrokenFolders(t *testing.T) {
 		break_ func(s source)
 		want   string
 	}{
-		{"nf4_nested", &nested, without(up + ".absmax"), up + ".absmax is missing: " + up + " can't be dequantised without it"},
+		{"nf4_nested", &nested, without(up + ".absmax"), up + ".absmax is missing: " + up +
+			" can't be dequantised without it"},
 		{"nf4_nested", &nested, without(up + ".quant_map"), up + ".quant_map is missing: " + up + " can't"},
 		{"nf4_nested", &nested, without(up + ".nested_absmax"), up + ".nested_absmax is missing: " + up + " can't"},
-		{"nf4_nested", &nested, without(up + ".nested_quant_map"), up + ".nested_quant_map is missing: " + up + " can't"},
+		{"nf4_nested", &nested, without(up + ".nested_quant_map"), up + ".nested_quant_map is missing: " +
+			up + " can't"},
 		{"nf4_nested", &nested, without(up), up + " is missing: " + up + " can't"},
-		{"nf4_nested", &nested, without(upState), "quantised weights: " + up + " is quantised, but " + upState + " is missing"},
-		{"nf4", &plain, without(upState, up+".absmax", up+".quant_map"), "quantised weights: " + up + " is quantised, but " + upState + " is missing"},
-		{"int8", &eight, without("model.layers.0.mlp.up_proj.SCB"), "model.layers.0.mlp.up_proj.SCB is missing: " + up + " can't"},
-		{"int8", &eight, without(up), "model.layers.0.mlp.up_proj.SCB belongs to no quantised weight: model.layers.0.mlp.up_proj.weight as I8 is missing"},
+		{"nf4_nested", &nested, without(upState), "quantised weights: " + up + " is quantised, but " + upState +
+			" is missing"},
+		{"nf4", &plain, without(upState, up+".absmax", up+".quant_map"), "quantised weights: " + up +
+			" is quantised, but " + upState + " is missing"},
+		{"int8", &eight, without("model.layers.0.mlp.up_proj.SCB"), "model.layers.0.mlp.up_proj.SCB is missing: " +
+			up + " can't"},
+		{"int8", &eight, without(up), "model.layers.0.mlp.up_proj.SCB belongs to no quantised weight: " +
+			"model.layers.0.mlp.up_proj.weight as I8 is missing"},
 		{"int8", &eight, func(s source) {
 			x := s["model.layers.0.mlp.up_proj.weight_format"]
 			x.Data = []byte{2}
 			s[x.Name] = x
 		}, "model.layers.0.mlp.up_proj.weight_format is not 0: only weights in rows are read"},
-		{"nf4_nested", &nested, edit(upState, `"blocksize": 64`, `"blocksize": 128`), upState + " has blocks of 128 weights; blocks of 64 are supported"},
-		{"nf4_nested", &nested, edit(upState, `"nested_blocksize": 256`, `"nested_blocksize": 512`), upState + " has scales in blocks of 512"},
-		{"nf4_nested", &nested, edit(upState, `"nf4"`, `"fp4"`), upState + ` has quant_type "fp4"; config.json has bnb_4bit_quant_type "nf4"`},
+		{"nf4_nested", &nested, edit(upState, `"blocksize": 64`, `"blocksize": 128`), upState +
+			" has blocks of 128 weights; blocks of 64 are supported"},
+		{"nf4_nested", &nested, edit(upState, `"nested_blocksize": 256`, `"nested_blocksize": 512`), upState +
+			" has scales in blocks of 512"},
+		{"nf4_nested", &nested, edit(upState, `"nf4"`, `"fp4"`), upState +
+			` has quant_type "fp4"; config.json has bnb_4bit_quant_type "nf4"`},
 		{"nf4_nested", &nested, edit(upState, `"bfloat16"`, `"int4"`), upState + ` has dtype "int4"`},
-		{"nf4_nested", &nested, edit(upState, `"shape": [516, 32]`, `"shape": [516, 33]`), up + " has 8256 bytes of codes, not 8514 for the shape [516 33]"},
-		{"nf4_nested", &nested, edit(upState, `"shape": [516, 32]`, `"shape": [16512]`), upState + ": shape is [16512]; a quantised weight is a matrix"},
-		{"nf4_nested", &nested, edit(upState, `"shape": [516, 32]`, `"shape": [-1, 32]`), upState + ": shape is [-1 32]"},
+		{"nf4_nested", &nested, edit(upState, `"shape": [516, 32]`, `"shape": [516, 33]`), up +
+			" has 8256 bytes of codes, not 8514 for the shape [516 33]"},
+		{"nf4_nested", &nested, edit(upState, `"shape": [516, 32]`, `"shape": [16512]`), upState +
+			": shape is [16512]; a quantised weight is a matrix"},
+		{"nf4_nested", &nested, edit(upState, `"shape": [516, 32]`, `"shape": [-1, 32]`), upState +
+			": shape is [-1 32]"},
 		{"nf4_nested", &nested, edit(upState, `{`, `[`), upState + ": "},
-		{"nf4_nested", &nested, func(s source) { x := s[up+".absmax"]; x.DType = weights.F32; s[x.Name] = x }, up + ".absmax is F32, not U8"},
-		{"nf4", &plain, func(s source) { x := s[up+".absmax"]; x.Shape = []int{257}; s[x.Name] = x }, up + ".absmax has 257 elements, not 258"},
+		{"nf4_nested", &nested, func(s source) {
+			x := s[up+".absmax"]
+			x.DType = weights.F32
+			s[x.Name] = x
+		}, up + ".absmax is F32, not U8"},
+		{"nf4", &plain, func(s source) {
+			x := s[up+".absmax"]
+			x.Shape = []int{257}
+			s[x.Name] = x
+		}, up + ".absmax has 257 elements, not 258"},
 		{"nf4", &plain, func(s source) {
 			x := s[up+".quant_map"]
 			x.Data = make([]byte, len(x.Data))
 			s[x.Name] = x
 		}, up + ".quant_map is not the table of nf4"},
 		{"nf4", &nested, func(source) {}, "has scales in blocks of 0; config.json has bnb_4bit_use_double_quant"},
-		{"nf4_nested", &plain, func(source) {}, "has scales in 8 bits; config.json has bnb_4bit_use_double_quant false"},
+		{"nf4_nested", &plain, func(source) {},
+			"has scales in 8 bits; config.json has bnb_4bit_use_double_quant false"},
 		{"fp4", &plain, func(source) {}, `has quant_type "fp4"; config.json has bnb_4bit_quant_type "nf4"`},
 		{"original", &plain, func(source) {}, "no weight is quantised, though config.json has a quantization_config"},
 		{"nf4", nil, func(source) {}, "is bitsandbytes', but config.json has no quantization_config"},
@@ -131,8 +152,8 @@ func TestBrokenFolders(t *testing.T) {
 	}
 }
 
-// TestTableOfItsOwn: a folder whose scales are codes into another table than bitsandbytes' two keeps them as numbers; with
-// that of its CUDA code they stay codes. The values are the table's.
+// TestTableOfItsOwn: a folder whose scales are codes into another table than bitsandbytes' two keeps them as numbers;
+// with that of its CUDA code they stay codes. The values are the table's.
 func TestTableOfItsOwn(t *testing.T) {
 	for _, c := range []struct {
 		lowest float32
@@ -207,14 +228,16 @@ func TestBytesStayInTheFile(t *testing.T) {
 
 // FuzzState: no state makes the reader panic, and what it takes is consistent.
 func FuzzState(f *testing.F) {
-	f.Add([]byte(`{"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [516, 32], "nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": 0.5}`))
+	f.Add([]byte(`{"quant_type": "nf4", "blocksize": 64, "dtype": "bfloat16", "shape": [516, 32], ` +
+		`"nested_blocksize": 256, "nested_dtype": "float32", "nested_offset": 0.5}`))
 	f.Add([]byte(`{"quant_type": "nf4", "blocksize": 0, "dtype": "bfloat16", "shape": [1, 1099511627776]}`))
 	f.Add([]byte(`{"shape": [9223372036854775807, 9223372036854775807]}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		s := source{
-			"x.weight":           {Name: "x.weight", DType: weights.U8, Shape: []int{32, 1}, Data: make([]byte, 32)},
-			"x.weight.absmax":    {Name: "x.weight.absmax", DType: weights.F32, Shape: []int{1}, Data: make([]byte, 4)},
-			"x.weight.quant_map": {Name: "x.weight.quant_map", DType: weights.F32, Shape: []int{16}, Data: make([]byte, 64)},
+			"x.weight":        {Name: "x.weight", DType: weights.U8, Shape: []int{32, 1}, Data: make([]byte, 32)},
+			"x.weight.absmax": {Name: "x.weight.absmax", DType: weights.F32, Shape: []int{1}, Data: make([]byte, 4)},
+			"x.weight.quant_map": {Name: "x.weight.quant_map", DType: weights.F32, Shape: []int{16},
+				Data: make([]byte, 64)},
 		}
 		m := s["x.weight.quant_map"]
 		for i, v := range quant.Schemes["nf4"].(quant.Tabled).Table() {

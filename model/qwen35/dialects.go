@@ -1,40 +1,46 @@
-// Package qwen35 is the architecture of Qwen3.5: three of four layers have linear attention by the gated delta rule, the fourth has
-// attention whose output is gated, and all have an MLP or, in the mixtures, experts with a shared one. Names are the checkpoint's.
+// Package qwen35 is the architecture of Qwen3.5: three of four layers have linear attention by the gated delta rule,
+// the fourth has attention whose output is gated, and all have an MLP or, in the mixtures, experts with a shared one.
+// Names are the checkpoint's.
 package qwen35
 
 import "github.com/tierlora/tierlora/model"
 
 // Text is what config.json says of Qwen3.5's language model. Absent keys are those of Qwen3.5-9B.
-var Text = model.Dialect{Architecture: "Qwen3_5ForCausalLM", KVHeadsOptional: true, PartialRotary: true, MRoPE: true, SiLU: true, Defaults: func(c *model.Config) {
-	c.HeadDim, c.PartialRotary, c.NumKVHeads = 256, 0.25, 4
-	c.DeltaNet = model.DeltaNet{KeyHeads: 16, ValueHeads: 32, KeySize: 128, ValueSize: 128, Filter: 4}
-}, Read: readText, Fixed: fixed}
+var Text = model.Dialect{Architecture: "Qwen3_5ForCausalLM", KVHeadsOptional: true, PartialRotary: true, MRoPE: true,
+	SiLU: true, Defaults: func(c *model.Config) {
+		c.HeadDim, c.PartialRotary, c.NumKVHeads = 256, 0.25, 4
+		c.DeltaNet = model.DeltaNet{KeyHeads: 16, ValueHeads: 32, KeySize: 128, ValueSize: 128, Filter: 4}
+	}, Read: readText, Fixed: fixed}
 
 // MixtureText is Text with experts. Absent keys are those of Qwen3.5-35B-A3B.
-var MixtureText = model.Dialect{Architecture: "Qwen3_5MoeForCausalLM", KVHeadsOptional: true, PartialRotary: true, MRoPE: true, SiLU: true, Defaults: func(c *model.Config) {
-	Text.Defaults(c)
-	c.NumKVHeads, c.IntermediateSize = 2, 512 // no layer has an MLP of intermediate_size
-}, Read: func(c *model.Config, k *model.Keys) {
-	readText(c, k)
-	c.Experts = 256
-	c.ReadExperts(k, 8, "num_experts", "num_local_experts")
-	c.ExpertSize, c.SharedSize, c.NormTopK = 512, 512, true
-	k.Int("moe_intermediate_size", &c.ExpertSize)
-	if k.Int("shared_expert_intermediate_size", &c.SharedSize); c.SharedSize < 1 {
-		k.Fail("shared_expert_intermediate_size", "= %d: must be 1 or more", c.SharedSize)
-	}
-}, Fixed: mixtureFixed}
+var MixtureText = model.Dialect{Architecture: "Qwen3_5MoeForCausalLM", KVHeadsOptional: true, PartialRotary: true,
+	MRoPE: true, SiLU: true, Defaults: func(c *model.Config) {
+		Text.Defaults(c)
+		c.NumKVHeads, c.IntermediateSize = 2, 512 // no layer has an MLP of intermediate_size
+	}, Read: func(c *model.Config, k *model.Keys) {
+		readText(c, k)
+		c.Experts = 256
+		c.ReadExperts(k, 8, "num_experts", "num_local_experts")
+		c.ExpertSize, c.SharedSize, c.NormTopK = 512, 512, true
+		k.Int("moe_intermediate_size", &c.ExpertSize)
+		if k.Int("shared_expert_intermediate_size", &c.SharedSize); c.SharedSize < 1 {
+			k.Fail("shared_expert_intermediate_size", "= %d: must be 1 or more", c.SharedSize)
+		}
+	}, Fixed: mixtureFixed}
 
 // Folder is Text in a folder with images, MixtureFolder MixtureText: those of the releases.
 var (
-	Folder        = model.Dialect{Architecture: "Qwen3_5ForConditionalGeneration", Text: map[string]model.Dialect{"qwen3_5_text": Text}, TextType: "qwen3_5_text", Other: ofImages}
-	MixtureFolder = model.Dialect{Architecture: "Qwen3_5MoeForConditionalGeneration", Text: map[string]model.Dialect{"qwen3_5_moe_text": MixtureText}, TextType: "qwen3_5_moe_text", Other: ofImages}
+	Folder = model.Dialect{Architecture: "Qwen3_5ForConditionalGeneration",
+		Text: map[string]model.Dialect{"qwen3_5_text": Text}, TextType: "qwen3_5_text", Other: ofImages}
+	MixtureFolder = model.Dialect{Architecture: "Qwen3_5MoeForConditionalGeneration",
+		Text: map[string]model.Dialect{"qwen3_5_moe_text": MixtureText}, TextType: "qwen3_5_moe_text", Other: ofImages}
 )
 
-var ofImages = []string{"vision_config", "image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id", "language_model_only"}
+var ofImages = []string{"vision_config", "image_token_id", "video_token_id", "vision_start_token_id",
+	"vision_end_token_id", "language_model_only"}
 
-// Unused are the patterns of tensors that the language model leaves out: what belongs to images, and the layers that guess the token
-// after the next.
+// Unused are the patterns of tensors that the language model leaves out: what belongs to images, and the layers that
+// guess the token after the next.
 var Unused = []string{"model.visual.*", "mtp.*"}
 
 func readText(c *model.Config, k *model.Keys) {
@@ -45,7 +51,8 @@ func readText(c *model.Config, k *model.Keys) {
 	if k.Text("output_gate_type", &gate); gate != "swish" && gate != "silu" {
 		k.Fail("output_gate_type", "= %q: only swish is supported", gate)
 	}
-	for _, key := range []string{"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype"} { // not of the language model; fp32 as here
+	// not of the language model; fp32 as here
+	for _, key := range []string{"mtp_num_hidden_layers", "mtp_use_dedicated_embeddings", "mamba_ssm_dtype"} {
 		k.Drop(key)
 	}
 }

@@ -7,9 +7,11 @@ import (
 
 // Build applies the network to a batch, up to and with the final norm: -> [M,C].
 func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
-	linear := nn.DeltaNet{KeyHeads: c.DeltaNet.KeyHeads, ValueHeads: c.DeltaNet.ValueHeads, KeySize: c.DeltaNet.KeySize, ValueSize: c.DeltaNet.ValueSize,
-		Filter: c.DeltaNet.Filter, Eps: c.RMSNormEps}
-	moe := nn.MoE{Gate: "gate_proj", Up: "up_proj", Down: "down_proj", Experts: c.Experts, PerToken: c.ExpertsPerToken, Inner: c.ExpertSize,
+	linear := nn.DeltaNet{KeyHeads: c.DeltaNet.KeyHeads, ValueHeads: c.DeltaNet.ValueHeads, KeySize: c.DeltaNet.KeySize,
+		ValueSize: c.DeltaNet.ValueSize,
+		Filter:    c.DeltaNet.Filter, Eps: c.RMSNormEps}
+	moe := nn.MoE{Gate: "gate_proj", Up: "up_proj", Down: "down_proj", Experts: c.Experts, PerToken: c.ExpertsPerToken,
+		Inner:     c.ExpertSize,
 		Normalise: c.NormTopK, Activation: c.HiddenAct, Shared: c.SharedSize, Parameters: true}
 	var x *nn.Value
 	n.In(c.Scope(), func() {
@@ -21,7 +23,8 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 			return n.PlusOneRMSNorm(name, x, heads, c.RMSNormEps)
 		}
 		full := nn.Attention{
-			Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, QKVBias: c.QKVBias, OBias: c.OBias, RoPE: rope.Table, QKNorm: norm, Gated: true,
+			Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, QKVBias: c.QKVBias, OBias: c.OBias,
+			RoPE: rope.Table, QKNorm: norm, Gated: true,
 		}
 		x = n.Embed("embed_tokens", c.VocabSize, c.HiddenSize, in.IDs) // [M,C]
 		for i := range c.NumLayers {

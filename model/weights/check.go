@@ -35,7 +35,8 @@ func (e *CheckError) List() string {
 		if len(part.lines) == 0 {
 			continue
 		}
-		fmt.Fprintf(&b, "\n  %d %s:\n    %s", len(part.lines), part.what, strings.Join(part.lines[:min(listed, len(part.lines))], "\n    "))
+		fmt.Fprintf(&b, "\n  %d %s:\n    %s", len(part.lines), part.what,
+			strings.Join(part.lines[:min(listed, len(part.lines))], "\n    "))
 		if more := len(part.lines) - listed; more > 0 {
 			fmt.Fprintf(&b, "\n    and %d more", more)
 		}
@@ -74,7 +75,8 @@ func Check(src Source, want []Spec, allowed ...string) error {
 	for _, name := range e.Unexpected {
 		for _, q := range quantisedBy {
 			if strings.HasSuffix(name, q.ending) {
-				return fmt.Errorf("the weights do not fit the model: %s belongs to weights that %s has quantised, %s", name, q.method, adviceQuant)
+				return fmt.Errorf("the weights do not fit the model: %s belongs to weights that %s has quantised, %s",
+					name, q.method, adviceQuant)
 			}
 		}
 	}

@@ -49,8 +49,8 @@ func Float32Range(t Tensor, from, to int, dst []float32) error {
 	return nil
 }
 
-// ViewFloat32s is an F32 tensor's numbers: its Data where that lies as numbers do in memory, else a copy. It is read-only
-// and valid as long as Data is; nil for another type.
+// ViewFloat32s is an F32 tensor's numbers: its Data where that lies as numbers do in memory, else a copy. It is
+// read-only and valid as long as Data is; nil for another type.
 func ViewFloat32s(t Tensor) []float32 {
 	if t.DType != F32 || len(t.Data) < 4 {
 		return nil

@@ -151,10 +151,12 @@ func TestConvertRefuses(t *testing.T) {
 			t.Errorf("error %v, expected %q", c.err, c.want)
 		}
 	}
-	if _, err := FromFloat32s("x", I8, []int{1}, dst[:1]); err == nil || !strings.Contains(err.Error(), "cannot be stored as I8") {
+	if _, err := FromFloat32s("x", I8, []int{1}, dst[:1]); err == nil || !strings.Contains(err.Error(),
+		"cannot be stored as I8") {
 		t.Errorf("FromFloat32s to I8: %v", err)
 	}
-	if _, err := FromFloat32s("x", F32, []int{2}, dst); err == nil || !strings.Contains(err.Error(), "3 values for shape [2]") {
+	if _, err := FromFloat32s("x", F32, []int{2}, dst); err == nil || !strings.Contains(err.Error(),
+		"3 values for shape [2]") {
 		t.Errorf("FromFloat32s of a wrong shape: %v", err)
 	}
 }

@@ -15,31 +15,41 @@ import (
 
 // Advice for weights that are not SafeTensors. None of them is ever opened as what it is: unpickling runs code.
 const (
-	advicePickle = "a PyTorch pickle, which can run code when it is opened. Convert it with transformers where you trust it:\n" +
-		"  python -c 'from transformers import AutoModelForCausalLM as M; M.from_pretrained(\"DIR\").save_pretrained(\"OUT\", safe_serialization=True)'\n" +
+	advicePickle = "a PyTorch pickle, which can run code when it is opened. Convert it with transformers where you " +
+		"trust it:\n" +
+		"  python -c 'from transformers import AutoModelForCausalLM as M; " +
+		"M.from_pretrained(\"DIR\").save_pretrained(\"OUT\", safe_serialization=True)'\n" +
 		"and copy the tokenizer's files to OUT"
-	adviceGGUF = "a GGUF file, llama.cpp's format for inference. Train on the original model in SafeTensors, from which it was made, " +
+	adviceGGUF = "a GGUF file, llama.cpp's format for inference. Train on the original model in SafeTensors, from " +
+		"which it was made, " +
 		"or dequantise it with transformers:\n" +
-		"  python -c 'from transformers import AutoModelForCausalLM as M; M.from_pretrained(\"DIR\", gguf_file=\"FILE\").save_pretrained(\"OUT\", safe_serialization=True)'"
+		"  python -c 'from transformers import AutoModelForCausalLM as M; M.from_pretrained(\"DIR\", " +
+		"gguf_file=\"FILE\").save_pretrained(\"OUT\", safe_serialization=True)'"
 	adviceTensorFlow = "a TensorFlow or Keras file. Convert it with transformers 4 and TensorFlow:\n" +
-		"  python -c 'from transformers import AutoModelForCausalLM as M; M.from_pretrained(\"DIR\", from_tf=True).save_pretrained(\"OUT\", safe_serialization=True)'"
+		"  python -c 'from transformers import AutoModelForCausalLM as M; M.from_pretrained(\"DIR\", " +
+		"from_tf=True).save_pretrained(\"OUT\", safe_serialization=True)'"
 	adviceFlax = "a Flax file. Convert it with transformers 4 and Flax:\n" +
-		"  python -c 'from transformers import AutoModelForCausalLM as M; M.from_pretrained(\"DIR\", from_flax=True).save_pretrained(\"OUT\", safe_serialization=True)'"
+		"  python -c 'from transformers import AutoModelForCausalLM as M; M.from_pretrained(\"DIR\", " +
+		"from_flax=True).save_pretrained(\"OUT\", safe_serialization=True)'"
 	adviceONNX    = "an ONNX graph, an export for inference. Use the model in SafeTensors that it was exported from"
-	adviceAdapter = "an adapter without its base model. Name the base model (base_model_name_or_path in adapter_config.json)"
-	adviceQuant   = "which cannot be trained on. Use the original weights; adapter: qlora quantises them to 4 bits while they load"
+	adviceAdapter = "an adapter without its base model. Name the base model (base_model_name_or_path in " +
+		"adapter_config.json)"
+	adviceQuant = "which cannot be trained on. Use the original weights; adapter: qlora quantises them to 4 bits " +
+		"while they load"
 )
 
 // foreign is the advice by the ending of a file's name.
 var foreign = []struct{ ending, advice string }{
 	{".gguf", adviceGGUF}, {".ggml", adviceGGUF},
-	{".bin", advicePickle}, {".pt", advicePickle}, {".pth", advicePickle}, {".ckpt", advicePickle}, {".pkl", advicePickle},
+	{".bin", advicePickle}, {".pt", advicePickle}, {".pth", advicePickle}, {".ckpt", advicePickle},
+	{".pkl", advicePickle},
 	{".h5", adviceTensorFlow}, {".keras", adviceTensorFlow}, {".msgpack", adviceFlax}, {".onnx", adviceONNX},
 }
 
 // quantisedBy are the endings of tensors that quantisation methods leave, whose weights are not read.
 var quantisedBy = []struct{ ending, method string }{
-	{".qweight", "GPTQ or AWQ"}, {".W_q", "HQQ"}, {".weight_packed", "compressed-tensors"}, {".weight_scale_inv", "FP8"}, {".weight_scale", "FP8 or compressed-tensors"},
+	{".qweight", "GPTQ or AWQ"}, {".W_q", "HQQ"}, {".weight_packed", "compressed-tensors"}, {".weight_scale_inv",
+		"FP8"}, {".weight_scale", "FP8 or compressed-tensors"},
 }
 
 // noWeights are files that a trainer leaves beside a model.
@@ -58,7 +68,9 @@ func Advice(names []string) string {
 	for _, f := range foreign {
 		for _, name := range names {
 			base := strings.ToLower(path.Base(filepath.ToSlash(name)))
-			if !strings.HasSuffix(base, f.ending) || slices.ContainsFunc(noWeights, func(p string) bool { return strings.HasPrefix(base, p) }) {
+			if !strings.HasSuffix(base, f.ending) || slices.ContainsFunc(noWeights, func(p string) bool {
+				return strings.HasPrefix(base, p)
+			}) {
 				continue
 			}
 			advice := f.advice

@@ -16,16 +16,20 @@ func TestForeignFolders(t *testing.T) {
 		files string
 		want  []string
 	}{
-		{"config.json pytorch_model.bin", []string{"pytorch_model.bin is a PyTorch pickle, which can run code", "save_pretrained(\"OUT\", safe_serialization=True)", "from_pretrained(\"DIR\")"}},
-		{"pytorch_model-00001-of-00002.bin pytorch_model-00002-of-00002.bin pytorch_model.bin.index.json", []string{"pytorch_model-00001-of-00002.bin is a PyTorch pickle"}},
+		{"config.json pytorch_model.bin", []string{"pytorch_model.bin is a PyTorch pickle, which can run code",
+			"save_pretrained(\"OUT\", safe_serialization=True)", "from_pretrained(\"DIR\")"}},
+		{"pytorch_model-00001-of-00002.bin pytorch_model-00002-of-00002.bin pytorch_model.bin.index.json",
+			[]string{"pytorch_model-00001-of-00002.bin is a PyTorch pickle"}},
 		{"consolidated.00.pth params.json", []string{"consolidated.00.pth is a PyTorch pickle"}},
 		{"model.pt", []string{"model.pt is a PyTorch pickle"}},
-		{"smol-Q4_K_M.gguf", []string{"smol-Q4_K_M.gguf is a GGUF file, llama.cpp's format for inference", "gguf_file=\"smol-Q4_K_M.gguf\""}},
+		{"smol-Q4_K_M.gguf", []string{"smol-Q4_K_M.gguf is a GGUF file, llama.cpp's format for inference",
+			"gguf_file=\"smol-Q4_K_M.gguf\""}},
 		{"SMOL.GGUF README.md", []string{"SMOL.GGUF is a GGUF file"}},
 		{"tf_model.h5", []string{"tf_model.h5 is a TensorFlow or Keras file", "from_tf=True"}},
 		{"flax_model.msgpack", []string{"flax_model.msgpack is a Flax file", "from_flax=True"}},
 		{"model.onnx", []string{"model.onnx is an ONNX graph"}},
-		{"adapter_model.safetensors adapter_config.json", []string{"adapter_model.safetensors is an adapter without its base model"}},
+		{"adapter_model.safetensors adapter_config.json", []string{"adapter_model.safetensors is an adapter without " +
+			"its base model"}},
 		{"adapter_model.bin", []string{"adapter_model.bin is an adapter without its base model"}},
 		{"optimizer.pt scheduler.pt rng_state.pth training_args.bin", []string{"has neither model.safetensors nor"}},
 	} {
@@ -37,7 +41,8 @@ func TestForeignFolders(t *testing.T) {
 		}
 		_, err := OpenDir(dir)
 		for _, want := range c.want {
-			if want = strings.Replace(want, "DIR", dir, 1); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), want) {
+			if want = strings.Replace(want, "DIR", dir, 1); !errors.Is(err, fs.ErrNotExist) ||
+				!strings.Contains(err.Error(), want) {
 				t.Errorf("%s: got %v, want %s", c.files, err, want)
 			}
 		}
@@ -64,7 +69,8 @@ func TestForeignFiles(t *testing.T) {
 		{"m", "PK\x03\x04", "is a PyTorch pickle"},
 		{"m", "\x80\x02}q\x00", "is a PyTorch pickle"},
 		{"m", "\x89HDF\r\n\x1a\n", "is a TensorFlow or Keras file"},
-		{"m", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n", "is a Git LFS pointer, not the content: run `git lfs pull`"},
+		{"m", "version https://git-lfs.github.com/spec/v1\noid sha256:0\n",
+			"is a Git LFS pointer, not the content: run `git lfs pull`"},
 		{"m", "text", ""},
 	} {
 		path := filepath.Join(dir, c.name)
@@ -94,7 +100,8 @@ func TestQuantisedElsewhere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := Check(f, nil); err == nil || !strings.Contains(err.Error(), "up_proj"+q.ending+" belongs to weights that "+q.method+" has quantised, which") {
+		if err := Check(f, nil); err == nil || !strings.Contains(err.Error(), "up_proj"+q.ending+
+			" belongs to weights that "+q.method+" has quantised, which") {
 			t.Errorf("%s: %v", q.ending, err)
 		}
 	}
@@ -108,7 +115,8 @@ func TestQuantisedElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const want = "the weights do not fit the model: model.layers.0.self_attn.q_proj.qweight belongs to weights that GPTQ or AWQ has quantised, " +
+	const want = "the weights do not fit the model: model.layers.0.self_attn.q_proj.qweight belongs to weights that " +
+		"GPTQ or AWQ has quantised, " +
 		"which cannot be trained on. Use the original weights; adapter: qlora quantises them to 4 bits while they load"
 	err = Check(f, []Spec{{"model.layers.0.self_attn.q_proj.weight", []int{1}, false}})
 	if err == nil || err.Error() != want {

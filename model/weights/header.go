@@ -40,7 +40,9 @@ func parse(file []byte) (*File, error) {
 		return nil, fmt.Errorf("the header claims %d bytes, more than the allowed %d", n, maxHeader)
 	}
 	if n > uint64(len(file)-8) {
-		return nil, fmt.Errorf("the header claims %d bytes but only %d follow: the file is cut short or not safetensors", n, len(file)-8)
+		return nil,
+			fmt.Errorf("the header claims %d bytes but only %d follow: the file is cut short or not safetensors",
+				n, len(file)-8)
 	}
 	header, data := file[8:8+n], file[8+n:]
 	if !utf8.Valid(header) {
@@ -191,7 +193,8 @@ func (p *headerParser) layout(total uint64) error {
 			return fmt.Errorf("tensor %q: %s of shape %v takes %d bytes, data_offsets [%d,%d] give %d",
 				e.name, e.dtype, e.shape, size, e.begin, e.end, e.end-e.begin)
 		case e.end > total:
-			return fmt.Errorf("tensor %q: data_offsets [%d,%d] lie beyond the %d bytes of data: the file is cut short", e.name, e.begin, e.end, total)
+			return fmt.Errorf("tensor %q: data_offsets [%d,%d] lie beyond the %d bytes of data: the file is cut short",
+				e.name, e.begin, e.end, total)
 		case e.begin < at:
 			return fmt.Errorf("tensors %q and %q overlap at data offset %d", last, e.name, e.begin)
 		case e.begin > at:

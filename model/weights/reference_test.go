@@ -32,7 +32,8 @@ func TestPythonFile(t *testing.T) {
 		"z.f32": {1.5, -2, 3.25, 0, float32(math.Copysign(0, -1)), math.Float32frombits(71362)},
 		"f64":   {1.0 / 3, float32(math.Inf(-1))},
 		"f16":   {math.Float32frombits(0x3dccc000), 65504, -0x1p-24},
-		"bf16":  {math.Float32frombits(0x3dcd0000), math.Float32frombits(0x7f620000), math.Float32frombits(0x80010000), 2, 5},
+		"bf16": {math.Float32frombits(0x3dcd0000), math.Float32frombits(0x7f620000), math.Float32frombits(0x80010000),
+			2, 5},
 		"empty": {},
 	}
 	for name, want := range floats {
@@ -51,7 +52,8 @@ func TestPythonFile(t *testing.T) {
 		}
 		for i := range got {
 			if math.Float32bits(got[i]) != math.Float32bits(want[i]) {
-				t.Errorf("%s[%d] = %g (%#x), expected %g (%#x)", name, i, got[i], math.Float32bits(got[i]), want[i], math.Float32bits(want[i]))
+				t.Errorf("%s[%d] = %g (%#x), expected %g (%#x)", name, i, got[i], math.Float32bits(got[i]), want[i],
+					math.Float32bits(want[i]))
 			}
 		}
 	}
@@ -98,7 +100,8 @@ func TestPythonFile(t *testing.T) {
 	}
 }
 
-// torchBF16 is the SHA-256 of the file that torch 2.11 and safetensors 0.8 write of the model's weights rounded to bf16.
+// torchBF16 is the SHA-256 of the file that torch 2.11 and safetensors 0.8 write of the model's weights rounded to
+// bf16.
 const torchBF16 = "523e80129fa5d49563fbbca01905ca920497e967e338e21f5be02dcf7e862c19"
 
 // roundedStories writes the model's weights, rounded to nearest even, and holds the file to torch's bytes.

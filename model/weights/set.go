@@ -66,8 +66,8 @@ func OpenFS(fsys fs.FS, dir string) (*Set, error) {
 	})
 }
 
-// Declare is a set of tensors without their bytes, those of specs of type d and those of codes of U8: what a plan needs of weights that
-// are not there.
+// Declare is a set of tensors without their bytes, those of specs of type d and those of codes of U8: what a plan needs
+// of weights that are not there.
 func Declare(specs []Spec, d DType, codes ...Spec) *Set {
 	s := &Set{tensors: make(map[string]Tensor, len(specs)+len(codes))}
 	for _, spec := range specs {
@@ -180,7 +180,8 @@ func openShards(d folder, index map[string]string) (*Set, error) {
 	}
 	if wrong != nil {
 		s.Close() //nolint:errcheck // the disagreement is what matters
-		return nil, fmt.Errorf("open weights: %s and its shards disagree:\n  %s", filepath.Join(d.name, IndexFile), strings.Join(wrong, "\n  "))
+		return nil, fmt.Errorf("open weights: %s and its shards disagree:\n  %s", filepath.Join(d.name, IndexFile),
+			strings.Join(wrong, "\n  "))
 	}
 	return s, nil
 }
@@ -202,8 +203,10 @@ func parseIndex(raw []byte) (map[string]string, error) {
 	for _, name := range slices.Sorted(maps.Keys(index.Map)) {
 		shard := index.Map[name]
 		// A plain file name only: the index must not reach outside its folder.
-		if !filepath.IsLocal(shard) || strings.ContainsAny(shard, "/\\:\x00") || !strings.HasSuffix(shard, ".safetensors") {
-			return nil, fmt.Errorf("weight_map: tensor %q is in %q, which is not the plain name of a .safetensors file", name, shard)
+		if !filepath.IsLocal(shard) || strings.ContainsAny(shard, "/\\:\x00") ||
+			!strings.HasSuffix(shard, ".safetensors") {
+			return nil, fmt.Errorf("weight_map: tensor %q is in %q, which is not the plain name of a .safetensors file",
+				name, shard)
 		}
 	}
 	return index.Map, nil
@@ -236,8 +239,8 @@ func (s *Set) Tensor(name string) (Tensor, bool) {
 	return t, ok
 }
 
-// Rename has the tensors found by other names than their files give them, which Tensor.Name remains. It is an error if two get
-// the same one.
+// Rename has the tensors found by other names than their files give them, which Tensor.Name remains. It is an error if
+// two get the same one.
 func (s *Set) Rename(to func(name string) string) error {
 	renamed := make(map[string]Tensor, len(s.tensors))
 	for _, name := range s.Names() {
@@ -250,8 +253,9 @@ func (s *Set) Rename(to func(name string) string) error {
 	return nil
 }
 
-// Split replaces tensors by others whose elements lie in them one after the other, all of one shape: parts names them and gives
-// the shape, or no names for a tensor that stays as it is. No bytes are copied. It is an error if one is there already.
+// Split replaces tensors by others whose elements lie in them one after the other, all of one shape: parts names them
+// and gives the shape, or no names for a tensor that stays as it is. No bytes are copied. It is an error if one is
+// there already.
 func (s *Set) Split(parts func(t Tensor) (names []string, shape []int, err error)) error {
 	split, whole := make(map[string]Tensor, len(s.tensors)), map[string]Whole{}
 	for _, name := range s.Names() {
@@ -267,11 +271,14 @@ func (s *Set) Split(parts func(t Tensor) (names []string, shape []int, err error
 		one := Tensor{DType: t.DType, Shape: shape}
 		size := one.Len() * t.DType.Size()
 		if one.Len()*len(names) != t.Len() {
-			return fmt.Errorf("open weights: %s has the shape %v, %d tensors of %v are not its size", name, t.Shape, len(names), shape)
+			return fmt.Errorf("open weights: %s has the shape %v, %d tensors of %v are not its size", name, t.Shape,
+				len(names), shape)
 		}
 		for i, part := range names {
 			if _, both := s.tensors[part]; both {
-				return fmt.Errorf("open weights: %s and %q are both there: experts are one tensor a layer or a tensor each", name, part)
+				return fmt.Errorf(
+					"open weights: %s and %q are both there: experts are one tensor a layer or a tensor each", name,
+					part)
 			}
 			one.Name = part
 			if t.Data != nil {

@@ -35,7 +35,11 @@ func TestWriteDir(t *testing.T) {
 			dirs[i] = t.TempDir()
 			var data Data
 			if i == 1 {
-				data = func(x Tensor, w io.Writer) error { x, _ = model.Tensor(x.Name); _, err := w.Write(x.Data); return err }
+				data = func(x Tensor, w io.Writer) error {
+					x, _ = model.Tensor(x.Name)
+					_, err := w.Write(x.Data)
+					return err
+				}
 			}
 			if err := WriteDir(dirs[i], tensors, model.files[0].Metadata(), c.limit, data); err != nil {
 				t.Fatal(err)

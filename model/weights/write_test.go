@@ -20,7 +20,8 @@ func TestEncodeRefuses(t *testing.T) {
 		{[]Tensor{byteTensor("\xff")}, nil, `tensor name "\xff" is not allowed`},
 		{nil, map[string]string{"a": "\xff"}, `metadata "a" is not valid UTF-8`},
 		{[]Tensor{{Name: "a", Shape: []int{1}, Data: []byte{1}}}, nil, "unknown dtype DType(0)"},
-		{[]Tensor{{Name: "a", DType: F32, Shape: []int{2}, Data: make([]byte, 7)}}, nil, "7 bytes of data for F32 of shape [2]"},
+		{[]Tensor{{Name: "a", DType: F32, Shape: []int{2}, Data: make([]byte, 7)}}, nil,
+			"7 bytes of data for F32 of shape [2]"},
 		{[]Tensor{{Name: "a", DType: F32, Shape: []int{-1}}}, nil, "the size of shape [-1] overflows or is negative"},
 		{[]Tensor{{Name: "a", DType: U8, Shape: make([]int, 9)}}, nil, "9 dimensions, at most 8"},
 	} {
@@ -31,7 +32,8 @@ func TestEncodeRefuses(t *testing.T) {
 }
 
 func TestEncodeIsReproducible(t *testing.T) {
-	a, b, c := tensor(t, "a", 1, 2), tensor(t, "b", 3), Tensor{Name: "c", DType: I64, Shape: []int{1}, Data: make([]byte, 8)}
+	a, b, c := tensor(t, "a", 1, 2), tensor(t, "b", 3), Tensor{Name: "c", DType: I64, Shape: []int{1},
+		Data: make([]byte, 8)}
 	meta := map[string]string{"z": "1", "a": "2", "m": "3", "b": "4"}
 	first, err := Encode([]Tensor{a, b, c}, meta)
 	if err != nil {
@@ -43,7 +45,8 @@ func TestEncodeIsReproducible(t *testing.T) {
 			t.Fatalf("order changes the bytes (%v)", err)
 		}
 	}
-	if len(first)%8 != 4 || !bytes.HasPrefix(first[8:], []byte(`{"__metadata__":{"a":"2","b":"4","m":"3","z":"1"},"c":`)) {
+	if len(first)%8 != 4 || !bytes.HasPrefix(first[8:],
+		[]byte(`{"__metadata__":{"a":"2","b":"4","m":"3","z":"1"},"c":`)) {
 		t.Errorf("layout: %q", first)
 	}
 	if empty, err := Encode(nil, nil); err != nil || string(empty[8:]) != "{}      " {
@@ -64,7 +67,8 @@ func TestWriteKeepsTheOld(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer mapped.Close()
-	if err := Write(path, []Tensor{tensor(t, "a", 1), tensor(t, "a", 1)}, nil); err == nil || !strings.Contains(err.Error(), path) {
+	if err := Write(path, []Tensor{tensor(t, "a", 1), tensor(t, "a", 1)}, nil); err == nil ||
+		!strings.Contains(err.Error(), path) {
 		t.Errorf("duplicate names: %v", err)
 	}
 	if err := Write(path, []Tensor{tensor(t, "a", 2, 3)}, nil); err != nil {

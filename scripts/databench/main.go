@@ -1,6 +1,6 @@
 // Databench is our side of scripts/bench/data.py: it prepares a data file as a run does, up to the packed sequences of
-// the first epoch, and prints what that took as JSON. With -deal it goes on as a run's loop does, and times the batches:
-// those of a set whose tokens are ready, or with -stream of rows that are tokenised on the way.
+// the first epoch, and prints what that took as JSON. With -deal it goes on as a run's loop does, and times the
+// batches: those of a set whose tokens are ready, or with -stream of rows that are tokenised on the way.
 package main
 
 import (
@@ -43,7 +43,8 @@ func run() error {
 	cfg.Packing, cfg.Seed = true, 42
 	if *shown {
 		cfg.Progress = func(p dataset.Progress) {
-			fmt.Fprintf(os.Stderr, "\r%s %d rows, %.2f GB, %.1f MB/s, left %v   ", p.Doing, p.Rows, float64(p.Bytes)/1e9, p.PerSecond()/1e6, p.Left().Round(time.Second))
+			fmt.Fprintf(os.Stderr, "\r%s %d rows, %.2f GB, %.1f MB/s, left %v   ", p.Doing, p.Rows,
+				float64(p.Bytes)/1e9, p.PerSecond()/1e6, p.Left().Round(time.Second))
 		}
 	}
 	cfg.Chat = func() (*chat.Sources, error) { return chat.Find(os.DirFS(*model)) }
@@ -85,7 +86,8 @@ func run() error {
 		return err
 	}
 	return json.NewEncoder(os.Stdout).Encode(map[string]any{
-		"deal": made, "seconds": total.Seconds(), "load_seconds": loaded.Seconds(), "rows": report.Kept, "tokens": report.TotalTokens,
+		"deal": made, "seconds": total.Seconds(), "load_seconds": loaded.Seconds(), "rows": report.Kept,
+		"tokens":  report.TotalTokens,
 		"trained": report.TrainedTokens, "cut": report.CutTokens, "sequences": sequences, "peak": peak(),
 	})
 }

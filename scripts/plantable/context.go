@@ -10,8 +10,8 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// What the table of docs/CONTEXT.md has: one release on so many cards that share each row. Its positions are raised, as rotary
-// scaling would, so that memory is what bounds a row.
+// What the table of docs/CONTEXT.md has: one release on so many cards that share each row. Its positions are raised, as
+// rotary scaling would, so that memory is what bounds a row.
 const (
 	contextRelease   = "meta-llama/Llama-3.1-8B"
 	contextPositions = 1 << 20
@@ -82,8 +82,8 @@ func (r release) contextRow(devices int) (string, error) {
 	return line + "\n", nil
 }
 
-// sharedCell is the longest sequence, and how the step is laid out for it: the first layout that fits, with the base whole on each card
-// before those with slices.
+// sharedCell is the longest sequence, and how the step is laid out for it: the first layout that fits, with the base
+// whole on each card before those with slices.
 func (c card) sharedCell() (string, error) {
 	modes := []struct {
 		mode graph.Recompute

@@ -1,6 +1,7 @@
-// Plantable makes the tables of docs/GPU.md, docs/SHARDING.md and docs/CONTEXT.md: for each release of releases.json and each card the longest
-// sequence that a QLoRA run trains, and the layout that the planner chooses for it; with -sharding the same for several cards
-// that hold a slice of the base model each, with -context for several that share the tokens of each sequence. It reads configurations alone and needs no GPU.
+// Plantable makes the tables of docs/GPU.md, docs/SHARDING.md and docs/CONTEXT.md: for each release of releases.json
+// and each card the longest sequence that a QLoRA run trains, and the layout that the planner chooses for it; with
+// -sharding the same for several cards that hold a slice of the base model each, with -context for several that share
+// the tokens of each sequence. It reads configurations alone and needs no GPU.
 //
 //	go run ./scripts/plantable [-only NAME] [-optimizer NAME] [-update docs/GPU.md]
 //	go run ./scripts/plantable -sharding [-only NAME] [-update docs/SHARDING.md]
@@ -57,7 +58,8 @@ func main() {
 
 func run() error {
 	update := flag.String("update", "", "replace the table in this `FILE` instead of printing it")
-	only := flag.String("only", "", "releases whose name has this `PART`; with -update the rows of others stay as they are")
+	only := flag.String("only", "",
+		"releases whose name has this `PART`; with -update the rows of others stay as they are")
 	sharding := flag.Bool("sharding", false, "plan for several cards that hold the base model in slices")
 	context := flag.Bool("context", false, "plan for several cards that share each sequence")
 	flag.StringVar(&optimizer, "optimizer", optimizer, "plan with this training.optimizer")
@@ -194,7 +196,8 @@ func (r release) search(devices int, targets []string) (of *search, done func(),
 		return nil, nil, err
 	}
 	done = func() { os.RemoveAll(dir) } //nolint:errcheck // a temporary folder
-	err = errors.Join(os.WriteFile(filepath.Join(dir, "config.json"), raw, 0o600), os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte(tokenizer), 0o600))
+	err = errors.Join(os.WriteFile(filepath.Join(dir, "config.json"), raw, 0o600),
+		os.WriteFile(filepath.Join(dir, "tokenizer.json"), []byte(tokenizer), 0o600))
 	if err == nil {
 		of, err = newSearch(dir, config, devices, targets)
 	}

@@ -60,11 +60,14 @@ func TestTableHasTheReleases(t *testing.T) {
 // TestEveryFamilyHasARelease: a family that people train has a row.
 func TestEveryFamilyHasARelease(t *testing.T) {
 	seen := map[string]bool{
-		"gemma3":         true,                      // rows of google/gemma-3 are of the language model, whose text_config is gemma3_text
-		"ministral":      true,                      // its only release names its model_type mistral
-		"gemma4":         true,                      // rows of google/gemma-4 are of the language model, whose text_config is gemma4_text
-		"gemma4_unified": true,                      // google/gemma-4-12B-it's row is of the language model
-		"qwen3_5":        true, "qwen3_5_moe": true, // rows of Qwen3.5 are of the language model, whose text_config is one of the _text forms
+		// rows of google/gemma-3 are of the language model, whose text_config is gemma3_text
+		"gemma3":    true,
+		"ministral": true, // its only release names its model_type mistral
+		// rows of google/gemma-4 are of the language model, whose text_config is gemma4_text
+		"gemma4":         true,
+		"gemma4_unified": true, // google/gemma-4-12B-it's row is of the language model
+		// rows of Qwen3.5 are of the language model, whose text_config is one of the _text forms
+		"qwen3_5": true, "qwen3_5_moe": true,
 	}
 	for _, r := range inRoot(t) {
 		raw, err := r.raw()
@@ -103,7 +106,8 @@ func TestTableIsFresh(t *testing.T) {
 			if err != nil {
 				t.Errorf("%s on %s GB: %v", r.Name, cards[i].gigabytes, err)
 			} else if got = strings.Trim(got, " |"); got != strings.TrimSpace(cells[3+i]) {
-				t.Errorf("%s on %s GB: docs/GPU.md has %q, the plan %q", r.Name, cards[i].gigabytes, strings.TrimSpace(cells[3+i]), got)
+				t.Errorf("%s on %s GB: docs/GPU.md has %q, the plan %q", r.Name, cards[i].gigabytes,
+					strings.TrimSpace(cells[3+i]), got)
 			}
 		}
 		done()
@@ -114,7 +118,8 @@ func TestTableIsFresh(t *testing.T) {
 }
 
 // sample is of each kind of layer: windows, caps, fused projections, experts in NF4 and in MXFP4.
-var sample = []string{"Qwen/Qwen3-8B", "google/gemma-2b", "google/gemma-2-9b", "microsoft/phi-4", "allenai/OLMo-2-1124-7B", "openai/gpt-oss-20b", "Qwen/Qwen1.5-MoE-A2.7B"}
+var sample = []string{"Qwen/Qwen3-8B", "google/gemma-2b", "google/gemma-2-9b", "microsoft/phi-4",
+	"allenai/OLMo-2-1124-7B", "openai/gpt-oss-20b", "Qwen/Qwen1.5-MoE-A2.7B"}
 
 // tableRows are the rows of docs/GPU.md by release, and the releases in their order.
 func tableRows(t *testing.T) (rows map[string]string, names []string) {

@@ -13,8 +13,8 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// search looks for the longest sequences of one model. It plans what the planner would try on a card, but each layout once for
-// all cards of a compute capability.
+// search looks for the longest sequences of one model. It plans what the planner would try on a card, but each layout
+// once for all cards of a compute capability.
 type search struct {
 	dir     string
 	config  model.Config
@@ -34,7 +34,8 @@ type try struct {
 }
 
 func newSearch(dir string, c model.Config, devices int, targets []string) (*search, error) {
-	s := &search{dir: dir, config: c, devices: devices, targets: targets, lengths: lengths(min(c.MaxPositions, longest)), bytes: map[try]int64{}}
+	s := &search{dir: dir, config: c, devices: devices, targets: targets,
+		lengths: lengths(min(c.MaxPositions, longest)), bytes: map[try]int64{}}
 	h100, err := s.card("h100")
 	if err != nil {
 		return nil, err
@@ -95,7 +96,8 @@ func (c card) need(tokens int, l session.Layout) (int64, error) {
 	}
 	defer of.Close() //nolint:errcheck // read only
 	of.Net.Layout, of.Net.Ranks = l, c.share
-	planned, err := step.Plan(of.Net, session.Shape{Tokens: tokens, Sequences: 1, MaxLen: tokens}, spec.Step(), step.SummingOf(c.devices, c.devices), c.on)
+	planned, err := step.Plan(of.Net, session.Shape{Tokens: tokens, Sequences: 1, MaxLen: tokens}, spec.Step(),
+		step.SummingOf(c.devices, c.devices), c.on)
 	if err != nil {
 		return 0, err
 	}
@@ -109,8 +111,8 @@ func (c card) fits(tokens int, l session.Layout) (bool, error) {
 	return n <= c.limit, err
 }
 
-// on is the longest sequence that fits on a card, 0 for none, and a mark for how the step is laid out. Offloading needs the least
-// memory: where that does not fit, nothing does.
+// on is the longest sequence that fits on a card, 0 for none, and a mark for how the step is laid out. Offloading needs
+// the least memory: where that does not fit, nothing does.
 func (s *search) on(chip string) (tokens int, mark string, err error) {
 	c, err := s.card(chip)
 	if err != nil {
@@ -140,8 +142,8 @@ func (s *search) on(chip string) (tokens int, mark string, err error) {
 	return s.lengths[k], mark, nil
 }
 
-// longest is the index of the longest sequence that fits in a layout, with fewer rows of logits at a time if need be; below 0 for
-// none.
+// longest is the index of the longest sequence that fits in a layout, with fewer rows of logits at a time if need be;
+// below 0 for none.
 func (c card) longest(l session.Layout, mark string) (int, string, error) {
 	k := 0
 	if c.each > 0 {

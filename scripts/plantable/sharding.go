@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// What the table of docs/SHARDING.md has: releases too large for one card of people's, with an adapter on all linear layers and
-// on those that PEFT adapts of Llama by default, on so many cards of each size.
+// What the table of docs/SHARDING.md has: releases too large for one card of people's, with an adapter on all linear
+// layers and on those that PEFT adapts of Llama by default, on so many cards of each size.
 var (
-	shardedReleases = []string{"meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-32B", "mistralai/Mixtral-8x7B-Instruct-v0.1", "meta-llama/Llama-3.3-70B-Instruct"}
-	shardedTargets  = []struct {
+	shardedReleases = []string{"meta-llama/Llama-3.1-8B", "Qwen/Qwen2.5-32B", "mistralai/Mixtral-8x7B-Instruct-v0.1",
+		"meta-llama/Llama-3.3-70B-Instruct"}
+	shardedTargets = []struct {
 		name    string
 		targets []string
 	}{{"q_proj, v_proj", []string{"q_proj", "v_proj"}}, {"all-linear", []string{"all-linear"}}}

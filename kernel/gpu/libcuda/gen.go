@@ -15,7 +15,8 @@ import (
 )
 
 func main() {
-	list := exec.Command("go", "list", "-tags", "gpu", "-export", "-f", "{{.Export}}", "gorgonia.org/cu", "github.com/tierlora/tierlora/kernel/gpu")
+	list := exec.Command("go", "list", "-tags", "gpu", "-export", "-f", "{{.Export}}", "gorgonia.org/cu",
+		"github.com/tierlora/tierlora/kernel/gpu")
 	list.Stderr = os.Stderr
 	archives, err := list.Output()
 	if err != nil {
