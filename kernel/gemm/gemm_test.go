@@ -199,7 +199,8 @@ func TestFloat64HasTheSameBitsOnEveryPath(t *testing.T) {
 		for _, s := range shapes {
 			r := rand.New(rand.NewPCG(7, uint64(s.m*s.n)))
 			lda, ldb, ldc := s.strides()
-			a, b, c := fill[float64](max(s.m, s.k)*lda, r), fill[float64](max(s.n, s.k)*ldb, r), fill[float64](s.m*ldc, r)
+			a, b, c := fill[float64](max(s.m, s.k)*lda, r), fill[float64](max(s.n, s.k)*ldb,
+				r), fill[float64](s.m*ldc, r)
 			Gemm(p, s.transA, s.transB, s.m, s.n, s.k, s.alpha, a, lda, b, ldb, s.beta, c, ldc)
 			all = append(all, c)
 		}
