@@ -5,7 +5,7 @@
 //
 // The tags are
 //
-//	yaml     the key's name; "-" or none: the field is no key; ",inline": the fields of the struct are keys of this section
+//	yaml     the key's name; "-" or none: the field is no key; ",inline": the struct's fields are keys of this section
 //	default  the value of a key that is not set; members of a list are separated by blanks; none = the zero value
 //	range    the numbers that are allowed, as an interval: [ and ] include the bound, ( and ) exclude it
 //	choices  the texts that are allowed, separated by blanks; a section with choices from a table has a method Choices
