@@ -8,12 +8,13 @@ import (
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
-// textPrompt is a prompt as the model's tokenizer encodes it by itself.
+// textPrompt encodes a prompt with the model's tokenizer and without a chat template.
 func textPrompt(s *session.Session, prompt string) Prompt {
 	return Prompt{IDs: s.Base.Tokenizer.IDs(prompt, true)}
 }
 
-// readChat reads the chat template that name chooses ("" = that of the adapter's folder, or the model's own).
+// readChat reads the chat template called name. An empty name selects the template of the adapter's folder, or the
+// model's own if the adapter has none.
 func readChat(s *session.Session, adapterDir, name string) (*chat.Chat, error) {
 	sources, err := chat.FindFor(s.Base.Folder, adapterDir)
 	if err != nil {
@@ -22,8 +23,8 @@ func readChat(s *session.Session, adapterDir, name string) (*chat.Chat, error) {
 	return chat.New(sources, name, s.Base.Tokenizer, chat.DefaultOptions())
 }
 
-// ChatPrompt renders a conversation by a template that was read already and tokenises it as training does. The answer
-// ends at the tokens with which the template ends a turn.
+// ChatPrompt renders a conversation with a parsed template and tokenises it as training does. The answer ends at the
+// tokens with which the template ends a turn.
 func ChatPrompt(c *chat.Chat, tok *tokenizer.Tokenizer, conv *chat.Conversation) (_ Prompt, err error) {
 	defer tokenizer.Caught(&err)
 	p, err := c.Prompted(conv)
@@ -33,13 +34,13 @@ func ChatPrompt(c *chat.Chat, tok *tokenizer.Tokenizer, conv *chat.Conversation)
 	end := c.EndOfTurn(conv)
 	prompt := Prompt{IDs: p.IDs, Ends: end.IDs}
 	if end.Text != "" && len(tok.Locate(end.Text, tokenizer.LocateOptions{}).Specials) == 0 {
-		prompt.End = end.Text // the tokenizer has no token for what ends a turn
+		prompt.End = end.Text // the tokenizer has no token for the template's end of turn
 	}
 	return prompt, nil
 }
 
-// Chat reads the chat template of an adapter, "" for the base model: that which name chooses ("" = the adapter's or
-// model's own).
+// Chat reads the chat template called name for an adapter; adapter "" is the base model. An empty name selects the
+// adapter's or model's own template.
 func (e *Engine) Chat(adapter, name string) (*chat.Chat, error) {
 	which, err := e.which(adapter)
 	if err != nil {
@@ -52,8 +53,8 @@ func (e *Engine) Chat(adapter, name string) (*chat.Chat, error) {
 	return readChat(e.Session, dir, name)
 }
 
-// ChatPrompt renders a conversation for an adapter, or "" for the base model, by the chat template that name chooses
-// ("" = the adapter's or model's own), and tokenises it as training does.
+// ChatPrompt renders a conversation for an adapter ("" is the base model) with the chat template called name (""
+// selects the adapter's or model's own) and tokenises it as training does.
 func (e *Engine) ChatPrompt(adapter string, conv *chat.Conversation, name string) (Prompt, error) {
 	c, err := e.Chat(adapter, name)
 	if err != nil {

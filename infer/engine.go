@@ -14,14 +14,14 @@ import (
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
-// Errors of Engine.Start, for those who answer each with a status of their own.
+// Engine.Start returns these errors, so that a caller can map each to a status of its own.
 var (
 	ErrTooLong        = errors.New("too long")
 	ErrUnknownAdapter = errors.New("unknown adapter")
 	ErrSlot           = errors.New("no free slot")
 )
 
-// refusal is an error of Start.
+// refusal is an error with which Start refuses a request.
 type refusal struct {
 	text string
 	kind error
@@ -34,58 +34,61 @@ func refuse(kind error, format string, args ...any) error {
 	return &refusal{fmt.Sprintf(format, args...), kind}
 }
 
-// checkLength refuses texts that are longer than the model's positions.
+// checkLength returns an error if prompt and more tokens together exceed the model's positions.
 func checkLength(s *session.Session, prompt, more int) error {
 	if most := s.Base.Config.MaxPositions; prompt+more > most {
-		return refuse(ErrTooLong, "a prompt of %d tokens and %d more are above the model's %d positions",
+		return refuse(ErrTooLong, "%d prompt tokens and %d more exceed the model's %d positions",
 			prompt, more, most)
 	}
 	return nil
 }
 
-// Engine continues several sequences at once with one model and any number of adapters. One goroutine owns it.
+// Engine decodes several sequences concurrently with one model and any number of adapters. An Engine is not safe for
+// concurrent use: one goroutine owns it.
 //
-// What becomes of a sequence depends on its own prompt, options and adapter alone: not on the slot it is in, nor on
-// what the other slots hold, nor on when it is started.
+// A sequence's tokens depend only on its own prompt, options and adapter. They do not depend on its slot, on the other
+// slots' sequences, or on the round in which it starts.
 type Engine struct {
 	*session.Session
 	engineShape
 	adapters []NamedAdapter
 	// adapterEnds holds the end tokens of each adapter's own generation_config.json, in the order of adapters.
 	adapterEnds [][]int32
-	only        bool // every sequence has the one adapter
+	only        bool // every sequence uses the one adapter
 	memory      *session.Memory
 	need        graph.Bytes
-	prefill     []*logitsRun // by size
-	decode      []*logitsRun // by size
-	score       *logitsRun   // nil without EngineOptions.Score
+	prefill     []*logitsRun // prompt steps, one for each size
+	decode      []*logitsRun // decoding steps, one for each size
+	score       *logitsRun   // scores prompts; nil without EngineOptions.Score
 	rules
 	slots   []*sequence // nil = free
 	started uint64
 }
 
-// NamedAdapter is an adapter and the name by which sequences ask for it.
+// NamedAdapter is an adapter folder and the name by which sequences select it.
 type NamedAdapter struct {
-	Name string // not empty
-	Dir  string // in PEFT's format
+	Name string // must not be empty
+	Dir  string // adapter folder in PEFT's format
 }
 
-// EngineOptions say what an engine holds. Memory for all of it is taken when it is made.
+// EngineOptions sizes an engine. NewEngine allocates the memory for all slots at once.
 type EngineOptions struct {
-	Slots  int // sequences at the same time; 0 = DefaultSlots, or fewer where those do not fit
-	MaxLen int // tokens of a sequence, its prompt's included; 0 = what the model knows, or less where that does not fit
-	// Adapters are those that a sequence may ask for; without one it has the base model alone.
+	Slots int // number of concurrent sequences; 0 = DefaultSlots, or fewer if those do not fit
+	// most tokens of a sequence, its prompt included; 0 = the model's context length, or less if that does not fit
+	MaxLen int
+	// Adapters lists the adapters that a sequence may select. Without any, every sequence uses the base model.
 	Adapters []NamedAdapter
-	// Only: there is one adapter, which every sequence has. It may be one of experts, which several can't be.
+	// Only makes every sequence use the single adapter of Adapters. Such an adapter may train experts; with several
+	// adapters none may.
 	Only bool
-	// Score: GenerateOptions.PromptLogprobs may be asked for.
+	// Score allows GenerateOptions.PromptLogprobs.
 	Score bool
 }
 
-// DefaultSlots is how many sequences an engine holds where nobody says it.
+// DefaultSlots is the default number of an engine's slots.
 const DefaultSlots = 8
 
-// NewEngine opens a model with adapters.
+// NewEngine opens a model with adapters and allocates the engine's memory.
 func NewEngine(ctx context.Context, o session.Options, eo EngineOptions, env session.Env) (*Engine, error) {
 	if err := eo.check(); err != nil {
 		return nil, err
@@ -107,17 +110,18 @@ func (o EngineOptions) check() error {
 			o.MaxLen, MaxSlots)
 	}
 	if o.Only && len(o.Adapters) != 1 {
-		return fmt.Errorf("generate: %d adapters, of which every sequence has the only one", len(o.Adapters))
+		return fmt.Errorf("generate: EngineOptions.Only needs exactly one adapter, got %d", len(o.Adapters))
 	}
 	for i, a := range o.Adapters {
 		if a.Name == "" || slices.ContainsFunc(o.Adapters[:i], func(b NamedAdapter) bool { return a.Name == b.Name }) {
-			return fmt.Errorf("generate: the name of adapter %s is empty or another's too: %q", a.Dir, a.Name)
+			return fmt.Errorf("generate: adapter %s needs a name that is not empty and not used twice: %q", a.Dir,
+				a.Name)
 		}
 	}
 	return nil
 }
 
-// engineOn makes an engine of a session that it closes with itself.
+// engineOn makes an engine for a session. Closing the engine closes the session.
 func engineOn(ctx context.Context, s *session.Session, o EngineOptions) (*Engine, error) {
 	e := &Engine{Session: s, adapters: slices.Clone(o.Adapters), only: o.Only}
 	dirs := make([]string, len(o.Adapters))
@@ -149,7 +153,7 @@ func engineOn(ctx context.Context, s *session.Session, o EngineOptions) (*Engine
 	return e, e.open(ctx, o)
 }
 
-// open takes the memory.
+// open plans the engine, allocates its memory and loads the weights.
 func (e *Engine) open(ctx context.Context, o EngineOptions) error {
 	e.Net.KeepHalves(e.Base, e.On)
 	p, err := planEngine(e.Session, o.Slots, o.MaxLen, o.Score)
@@ -172,10 +176,10 @@ func (e *Engine) open(ctx context.Context, o EngineOptions) error {
 	return nil
 }
 
-// rules are the tokens that end a text of a model, and those that no text has.
+// rules holds the tokens that end a text (ends) and the tokens that are never generated (never).
 type rules struct{ ends, never map[int32]bool }
 
-// rulesOf are those of config.json, the tokenizer and generation_config.json.
+// rulesOf reads the rules from config.json, the tokenizer and generation_config.json.
 func rulesOf(s *session.Session) (rules, error) {
 	g, err := chat.FindGeneration(s.Base.Folder)
 	if err != nil {
@@ -198,15 +202,15 @@ func rulesOf(s *session.Session) (rules, error) {
 	}
 	if len(never) == s.Base.Config.VocabSize {
 		return rules{},
-			fmt.Errorf("generation_config.json: suppress_tokens has all %d tokens of the model, so there is none to "+
-				"generate", len(never))
+			fmt.Errorf("generation_config.json: suppress_tokens lists all %d tokens of the model, which leaves none "+
+				"to generate", len(never))
 	}
 	return rules{ends, never}, nil
 }
 
-// adapterEnds returns the end tokens that the generation_config.json in an adapter's folder names. An adapter that was
-// trained on conversations ends its answers with the token that ends a turn, which the base model may not name. It
-// returns none for a folder without that file.
+// adapterEnds returns the end tokens that the generation_config.json in an adapter's folder names, or none if the
+// folder has no such file. An adapter trained on conversations ends its answers with the end-of-turn token, which the
+// base model's file may not list.
 func adapterEnds(dir string) ([]int32, error) {
 	g, err := chat.FindGeneration(os.DirFS(dir))
 	if err != nil {
@@ -215,7 +219,7 @@ func adapterEnds(dir string) ([]int32, error) {
 	return g.Stops, nil
 }
 
-// Close releases memory, mapped weights, adapters and the device.
+// Close releases the engine's memory, the mapped weights, the adapters and the device.
 func (e *Engine) Close() error { return errors.Join(e.release(), e.Session.Close()) }
 
 func (e *Engine) release() error {
@@ -227,13 +231,13 @@ func (e *Engine) release() error {
 	return err
 }
 
-// Slots is how many sequences there may be at the same time.
+// Slots returns the number of concurrent sequences.
 func (e *Engine) Slots() int { return e.engineShape.Slots }
 
-// MaxLen is how many tokens a sequence may have, its prompt's included.
+// MaxLen returns the most tokens of a sequence, its prompt included.
 func (e *Engine) MaxLen() int { return e.engineShape.MaxLen }
 
-// Adapters are the names that Start takes; "" is the base model alone.
+// Adapters returns the names that Start takes. The name "" selects the base model.
 func (e *Engine) Adapters() []string {
 	var names []string
 	if !e.only {
@@ -245,12 +249,12 @@ func (e *Engine) Adapters() []string {
 	return names
 }
 
-// Free is the first slot without a sequence, -1 where there is none.
+// Free returns the first free slot, or -1 if all slots are in use.
 func (e *Engine) Free() int {
 	return slices.Index(e.slots, nil)
 }
 
-// Start puts a sequence in a free slot. Step then reads its prompt.
+// Start assigns a sequence to a free slot. The following calls of Step read its prompt.
 func (e *Engine) Start(slot int, adapter string, prompt Prompt, o GenerateOptions) error {
 	which, err := e.which(adapter)
 	if err != nil {
@@ -272,7 +276,7 @@ func (e *Engine) Start(slot int, adapter string, prompt Prompt, o GenerateOption
 	return e.start(slot, which, prompt.IDs, ends, stop, o)
 }
 
-// which is an adapter's number, -1 for none.
+// which returns the index of an adapter; -1 is the base model.
 func (e *Engine) which(adapter string) (int32, error) {
 	if i := slices.IndexFunc(e.adapters, func(a NamedAdapter) bool { return a.Name == adapter }); i >= 0 {
 		return int32(i), nil
@@ -283,7 +287,7 @@ func (e *Engine) which(adapter string) (int32, error) {
 	return -1, refuse(ErrUnknownAdapter, "there is no adapter %q: there are %q", adapter, e.Adapters())
 }
 
-// start is Start with all that ends the text.
+// start is Start with resolved arguments: the adapter's index, the prompt's tokens and everything that ends the text.
 func (e *Engine) start(slot int, which int32, ids []int32, ends map[int32]bool, stop *stopper,
 	o GenerateOptions) error {
 	switch {
@@ -297,18 +301,18 @@ func (e *Engine) start(slot int, which int32, ids []int32, ends map[int32]bool, 
 		return fmt.Errorf("generate: max tokens is %d, want at least 1", o.MaxTokens)
 	case o.PromptLogprobs && e.score == nil:
 		return errors.New(
-			"generate: log-probabilities of the prompt are wanted of an engine that was not made for them")
+			"generate: prompt log-probabilities need an engine made with EngineOptions.Score")
 	}
 	if err := checkLength(e.Session, len(ids), o.MaxTokens); err != nil {
 		return err
 	}
 	if len(ids)+o.MaxTokens > e.MaxLen() {
-		return refuse(ErrTooLong, "a prompt of %d tokens and %d more are above the %d that a slot of the cache holds",
+		return refuse(ErrTooLong, "%d prompt tokens and %d more exceed the %d tokens that a cache slot holds",
 			len(ids), o.MaxTokens, e.MaxLen())
 	}
 	for i, id := range ids {
 		if id < 0 || int(id) >= e.Base.Config.VocabSize {
-			return fmt.Errorf("generate: token %d of the prompt is %d, the model knows 0 to %d", i, id,
+			return fmt.Errorf("generate: prompt token %d is %d, outside the model's vocabulary of 0 to %d", i, id,
 				e.Base.Config.VocabSize-1)
 		}
 	}
@@ -321,21 +325,22 @@ func (e *Engine) start(slot int, which int32, ids []int32, ends map[int32]bool, 
 	return nil
 }
 
-// Stop frees a slot at once, whatever it holds.
+// Stop frees a slot at once and discards its sequence, if it has one.
 func (e *Engine) Stop(slot int) {
 	if slot >= 0 && slot < len(e.slots) {
 		e.slots[slot] = nil
 	}
 }
 
-// Busy tells whether there is a sequence that Step would go on with.
+// Busy reports whether any slot has a sequence for Step to continue.
 func (e *Engine) Busy() bool {
 	return slices.ContainsFunc(e.slots, func(s *sequence) bool { return s != nil })
 }
 
-// Step is one round: a piece of the prompt of the sequence that waits longest, and the next token of every sequence
-// whose prompt was read in an earlier round. Tokens come in the order of their slots, that of a prompt first. A
-// sequence that ended has left its slot. An error is of the machine or of ctx: no slot is of use then.
+// Step runs one round: it reads a piece of the prompt of the sequence that waits longest, and computes the next token
+// of every sequence whose prompt was read in an earlier round. It returns a token that follows a prompt first and the
+// others in slot order. A sequence that ended has freed its slot. After an error, from the machine or from ctx, the
+// engine cannot be used any more.
 func (e *Engine) Step(ctx context.Context) ([]Token, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -362,7 +367,7 @@ func (e *Engine) Step(ctx context.Context) ([]Token, error) {
 	return tokens, nil
 }
 
-// waiting is the sequence that was started first of those whose prompt is not read; nil = none.
+// waiting returns the earliest started sequence whose prompt is not fully read, or nil.
 func (e *Engine) waiting() (first *sequence) {
 	for _, s := range e.slots {
 		if s != nil && s.read < len(s.prompt) && (first == nil || s.order < first.order) {
@@ -372,7 +377,7 @@ func (e *Engine) waiting() (first *sequence) {
 	return first
 }
 
-// ready are the sequences whose next token follows from their last.
+// ready returns the sequences whose prompt is read, so that the next token follows from their last one.
 func (e *Engine) ready() (all []*sequence) {
 	for _, s := range e.slots {
 		if s != nil && s.read == len(s.prompt) {
@@ -382,8 +387,8 @@ func (e *Engine) ready() (all []*sequence) {
 	return all
 }
 
-// readPiece reads the next piece of a prompt: its length depends on what is left of the prompt alone. After the last
-// one comes a token.
+// readPiece reads the next piece of a prompt. The piece's length depends only on the number of prompt tokens left.
+// After the last piece it returns the answer's first token.
 func (e *Engine) readPiece(ctx context.Context, s *sequence) ([]Token, error) {
 	if s.o.PromptLogprobs {
 		return e.readScored(ctx, s)
@@ -404,7 +409,8 @@ func (e *Engine) readPiece(ctx context.Context, s *sequence) ([]Token, error) {
 	return []Token{t}, nil
 }
 
-// smallest is the smallest of steps, the largest first, that takes so many tokens; the largest where none does.
+// smallest returns the smallest step that takes the given number of tokens, or the largest step if none does. steps are
+// sorted from the largest to the smallest.
 func smallest(steps []*logitsRun, tokens int) *logitsRun {
 	for _, r := range slices.Backward(steps) {
 		if tokens <= r.step.tokens {
@@ -414,5 +420,5 @@ func smallest(steps []*logitsRun, tokens int) *logitsRun {
 	return steps[0]
 }
 
-// Text is a prompt as the model's tokenizer encodes it by itself.
+// Text encodes a prompt with the model's tokenizer and without a chat template.
 func (e *Engine) Text(prompt string) Prompt { return textPrompt(e.Session, prompt) }

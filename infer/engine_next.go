@@ -9,7 +9,8 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 )
 
-// nextTokens are the next tokens of sequences, at most as many as the largest step has pieces.
+// nextTokens returns the next token of each sequence. It takes at most as many sequences as the largest decoding step
+// has pieces.
 func (e *Engine) nextTokens(ctx context.Context, of []*sequence) ([]Token, error) {
 	run := smallest(e.decode, len(of))
 	pieces := make([]piece, len(of))
@@ -45,7 +46,7 @@ func (e *Engine) nextTokens(ctx context.Context, of []*sequence) ([]Token, error
 	if len(of) == 1 {
 		tokens[0] = of[0].take(logits[0])
 	} else {
-		var all sync.WaitGroup // choosing takes long where many tokens are sorted
+		var all sync.WaitGroup // sequences choose concurrently: sorting many tokens takes long
 		for i, s := range of {
 			all.Go(rescue.Wrap(func() { tokens[i] = s.take(logits[i]) }))
 		}

@@ -9,25 +9,25 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// engineShape is how many sequences of how many tokens an engine holds.
+// engineShape is an engine's number of slots and the most tokens of each.
 type engineShape struct {
 	Slots, MaxLen int
-	shared        int // see logitsShape
+	shared        int // see logitsShape.shared
 }
 
-// MaxSlots bounds EngineOptions.Slots.
+// MaxSlots is the largest EngineOptions.Slots.
 const MaxSlots = 256
 
-// leastMaxLen is the length below which an engine that chooses its own does not go.
+// leastMaxLen is the shortest sequence length, in tokens, that an engine chooses by itself.
 const leastMaxLen = 256
 
-// stepSizes are the tokens of the steps that an engine is made of, the largest first: pieces of a prompt, and sequences
-// whose next token is computed together.
+// stepSizes lists the sizes of an engine's steps in tokens, the largest first: prefill holds the lengths of prompt
+// pieces, decode the numbers of sequences that are decoded together.
 type stepSizes struct{ prefill, decode []int }
 
-// sizesOn are those of a machine. The size of a step must not reach a row's numbers. On a CPU, GEMMs of up to four rows
-// sum each row alike (kernel/gemm), larger ones in another order; on a GPU those of up to 64 rows are computed row by
-// row (kernel.RowsApart).
+// sizesOn returns the step sizes for a machine. A step's size must not change the bits of a row's result. On a CPU,
+// GEMMs with up to four rows sum each row alike (kernel/gemm) and larger ones sum in another order; on a GPU, GEMMs
+// with up to 64 rows are computed row by row (kernel.RowsApart).
 func sizesOn(on graph.Machine, s engineShape) stepSizes {
 	sizes := stepSizes{prefill: []int{64, 16}, decode: []int{4, 3, 2, 1}}
 	if on.Capabilities().SeparateHost {
@@ -42,11 +42,11 @@ func sizesOn(on graph.Machine, s engineShape) stepSizes {
 	return sizes
 }
 
-// enginePlan is an engine without memory.
+// enginePlan is a planned engine whose memory is not allocated yet.
 type enginePlan struct {
 	engineShape
 	steps    []*logitsStep
-	prefills int // of them, the first
+	prefills int // the first of them read prompts
 }
 
 func (p *enginePlan) programs() []*session.Program {
@@ -57,12 +57,12 @@ func (p *enginePlan) programs() []*session.Program {
 	return all
 }
 
-// planEngine plans an engine of that many slots and tokens, or, where those are 0, of as many as fit.
+// planEngine plans an engine with the given slots and tokens. For a zero it plans as many as fit.
 func planEngine(s *session.Session, slots, maxLen int, score bool) (*enginePlan, error) {
 	shape := engineShape{Slots: slots, MaxLen: maxLen}
 	most := s.Base.Config.MaxPositions
 	if maxLen > most {
-		return nil, refuse(ErrTooLong, "sequences of %d tokens are above the model's %d positions", maxLen, most)
+		return nil, refuse(ErrTooLong, "sequences of %d tokens exceed the model's %d positions", maxLen, most)
 	}
 	if maxLen == 0 {
 		shape.MaxLen = most
@@ -94,7 +94,7 @@ func planEngine(s *session.Session, slots, maxLen int, score bool) (*enginePlan,
 
 func newEnginePlan(nw session.Network, on graph.Machine, shape engineShape) (*enginePlan, error) {
 	if int64(shape.Slots)*int64(shape.MaxLen) > math.MaxInt32 {
-		return nil, fmt.Errorf("generate: %d slots of %d tokens are above the %d that a cache may hold", shape.Slots,
+		return nil, fmt.Errorf("generate: %d slots of %d tokens exceed a cache's limit of %d tokens", shape.Slots,
 			shape.MaxLen, math.MaxInt32)
 	}
 	p := &enginePlan{engineShape: shape}
@@ -119,7 +119,7 @@ func newEnginePlan(nw session.Network, on graph.Machine, shape engineShape) (*en
 	return p, nil
 }
 
-// bind gives the steps memory, and each its runner.
+// bind assigns memory and a runner to each step.
 func (p *enginePlan) bind(m graph.Store, runs []graph.Runner) (prefill, decode []*logitsRun, err error) {
 	all := make([]*logitsRun, len(p.steps))
 	for i, step := range p.steps {
@@ -130,7 +130,7 @@ func (p *enginePlan) bind(m graph.Store, runs []graph.Runner) (prefill, decode [
 	return all[:p.prefills], all[p.prefills:], nil
 }
 
-// need is the memory that the plan's steps share.
+// need returns the memory that the plan's steps share.
 func (p *enginePlan) need() (graph.Bytes, error) {
 	plans := make([]*graph.Plan, len(p.steps))
 	for i, step := range p.steps {
@@ -139,10 +139,10 @@ func (p *enginePlan) need() (graph.Bytes, error) {
 	return graph.Need(plans...)
 }
 
-// Need is the memory that the engine holds, by category.
+// Need returns the engine's memory in bytes, by category.
 func (e *Engine) Need() graph.Bytes { return e.need }
 
-// fits compares the plan with the checkpoint and with the memory that is free.
+// fits compares the plan with the checkpoint and with the free memory.
 func (p *enginePlan) fits(s *session.Session) error {
 	if err := s.Base.Check(p.steps[0].Net); err != nil {
 		return err
@@ -154,8 +154,8 @@ func (p *enginePlan) fits(s *session.Session) error {
 	free, known, err := s.On.FreeMemory()
 	if err == nil && known && need.Total() > free {
 		cache := need.State[nn.CacheGroup]
-		err = fmt.Errorf("%w: the model and a cache of %d slots of %d tokens hold %s, the cache %s of it (%s a "+
-			"slot), and %s has %s available; ask for fewer slots or shorter texts",
+		err = fmt.Errorf("%w: the model and a cache of %d slots of %d tokens need %s, of which the cache takes %s "+
+			"(%s per slot), and %s has %s available; ask for fewer slots or shorter texts",
 			session.ErrDoesNotFit, p.Slots, p.MaxLen, session.FormatBytes(need.Total()), session.FormatBytes(cache),
 			session.FormatBytes(cache/int64(p.Slots)), s.On.Name(), session.FormatBytes(free))
 	}

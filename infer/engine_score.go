@@ -6,16 +6,16 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// scoreTokens is how many tokens of a prompt are scored at a time: each has a row of logits.
+// scoreTokens is the number of prompt tokens scored in one step: each has a row of logits.
 const scoreTokens = 64
 
-// ScoredToken is a token of a prompt with its log-probability given those before it.
+// ScoredToken is a prompt token with its log-probability given the tokens before it.
 type ScoredToken struct {
 	TopToken
-	Top []TopToken // the likeliest tokens in its place
+	Top []TopToken // the likeliest tokens at its position
 }
 
-// addScore plans the step that scores prompts: the last one.
+// addScore plans the step that scores prompts and appends it to the plan's steps.
 func (p *enginePlan) addScore(s *session.Session) error {
 	step, err := newLogitsStep(s.Net, "score ", logitsShape{tokens: scoreTokens, pieces: 1, rows: scoreTokens,
 		slots: p.Slots, maxLen: p.MaxLen}, s.On)
@@ -23,7 +23,7 @@ func (p *enginePlan) addScore(s *session.Session) error {
 	return err
 }
 
-// readScored is readPiece for a sequence whose prompt is scored.
+// readScored replaces readPiece for a sequence whose prompt is scored.
 func (e *Engine) readScored(ctx context.Context, s *sequence) ([]Token, error) {
 	logits, err := e.scorePiece(s)
 	if logits == nil || err != nil {
@@ -35,9 +35,9 @@ func (e *Engine) readScored(ctx context.Context, s *sequence) ([]Token, error) {
 	return []Token{t}, nil
 }
 
-// scorePiece reads the next piece of a prompt as readPiece does, by a step that gives the logits of every token, and
-// keeps the log-probabilities of the prompt's tokens. After the last piece come the logits of the first token of the
-// answer; nil = not yet.
+// scorePiece reads the next piece of a prompt as readPiece does, with a step that returns the logits of every token,
+// and keeps the log-probabilities of the prompt's tokens. After the last piece it returns the logits of the answer's
+// first token, before that nil.
 func (e *Engine) scorePiece(s *sequence) ([]float32, error) {
 	n := min(len(s.prompt)-s.read, e.score.step.tokens)
 	p := piece{slot: s.slot, start: s.read, ids: s.prompt[s.read:][:n], adapter: s.adapter}
@@ -48,14 +48,14 @@ func (e *Engine) scorePiece(s *sequence) ([]float32, error) {
 	if err != nil {
 		return nil, err
 	}
-	vocab, first := t.Shape[1], len(e.score.rows)-n // the rows are the last tokens'
+	vocab, first := t.Shape[1], len(e.score.rows)-n // the last rows are those of this piece's tokens
 	for i := range n {
 		logits := t.F32()[(first+i)*vocab:][:vocab]
 		if s.read++; s.read == len(s.prompt) {
 			return logits, nil
 		}
 		if notFinite(logits) >= 0 {
-			return logits, nil // which ends the sequence with an error
+			return logits, nil // choosing a token reports the logits as not finite and ends the sequence
 		}
 		next := s.prompt[s.read]
 		s.scored = append(s.scored, ScoredToken{TopToken{next, logprob(logits, next)},

@@ -1,4 +1,5 @@
-// Package infer is what a model does without being trained: the loss over a data set, logits, and text.
+// Package infer runs a model without training it: it evaluates the loss over a data set, computes logits and generates
+// text.
 package infer
 
 import (
@@ -15,41 +16,44 @@ import (
 	"github.com/tierlora/tierlora/train/objective"
 )
 
-// ErrNotFinite is in the error of a model whose loss or logits are no numbers.
+// ErrNotFinite is wrapped by the error of a model whose loss or logits are infinite or NaN.
 var ErrNotFinite = errors.New("not finite")
 
-// EvalReport is the loss of a model, with or without adapter, over a data set.
+// EvalReport is the loss of a model, with or without an adapter, over a data set.
 type EvalReport struct {
-	Data          string        `json:"data"`
-	Adapter       string        `json:"adapter,omitempty"`
-	Rows          int           `json:"rows"`
-	Tokens        int64         `json:"tokens"`                     // without padding
-	TrainedTokens int64         `json:"trained_tokens"`             // those that are counted
-	NLL           float64       `json:"nll"`                        // sum over the trained tokens
-	Loss          float64       `json:"eval_loss"`                  // NLL / TrainedTokens
-	Perplexity    Perplexity    `json:"perplexity"`                 // exp(Loss)
-	StdErr        float64       `json:"eval_loss_stderr,omitempty"` // of Loss, over rows; 0 of a single row
-	By            string        `json:"by,omitempty"`               // what Groups are: BySource, or the name of a field
-	Groups        []GroupLoss   `json:"groups,omitempty"`
-	Duration      time.Duration `json:"duration_ns"`
+	Data          string `json:"data"`
+	Adapter       string `json:"adapter,omitempty"`
+	Rows          int    `json:"rows"`
+	Tokens        int64  `json:"tokens"`         // without padding
+	TrainedTokens int64  `json:"trained_tokens"` // tokens that the loss counts
+	// negative log-likelihood, summed over the trained tokens
+	NLL        float64    `json:"nll"`
+	Loss       float64    `json:"eval_loss"`  // NLL / TrainedTokens
+	Perplexity Perplexity `json:"perplexity"` // exp(Loss)
+	// standard error of Loss over rows; 0 with a single row
+	StdErr float64 `json:"eval_loss_stderr,omitempty"`
+	// what Groups are made by: BySource or the name of a field
+	By       string        `json:"by,omitempty"`
+	Groups   []GroupLoss   `json:"groups,omitempty"`
+	Duration time.Duration `json:"duration_ns"`
 }
 
 const (
 	segmentEval = "eval"
-	evalPrefix  = "eval " // before the names of an evaluation's data
+	evalPrefix  = "eval " // prefix of the names of an evaluation's data
 )
 
-// EvalStep is the forward pass and the loss alone.
+// EvalStep is a planned forward pass that ends with the loss.
 type EvalStep struct {
 	session.Program
 	out       objective.Outcome
 	objective objective.Objective
-	tokens    int // of all ranks that share them
+	tokens    int // of all ranks that share a batch's tokens
 }
 
-// PlanEval plans the evaluation of micro-batches of a shape by an objective.
+// PlanEval plans the evaluation of micro-batches of shape s with an objective.
 func PlanEval(nw session.Network, s session.Shape, by objective.Objective, on graph.Machine) (*EvalStep, error) {
-	nw.Adapter.Dropout = 0 // of training only
+	nw.Adapter.Dropout = 0 // dropout is for training only
 	e := &EvalStep{objective: by, tokens: s.Tokens}
 	n, trained, in := nw.Declare(evalPrefix, s)
 	data := e.objective.Declare(n, evalPrefix, session.Own(s.Tokens, nw.Ranks))
@@ -61,8 +65,10 @@ func PlanEval(nw session.Network, s session.Shape, by objective.Objective, on gr
 	if e.out.Each != nil {
 		outputs = append(outputs, e.out.Each)
 	} else if nw.Ranks > 1 {
-		return nil, errors.New("plan the evaluation: the objective's loss has no parts by token, which ranks that " +
-			"share a batch's tokens add up")
+		return nil,
+			errors.New(
+				"plan the evaluation: the objective has no loss per token, which ranks that share a batch's tokens " +
+					"would add up")
 	}
 	plan, err := on.Compile(n.Builder, append(outputs, e.out.Sums...)...)
 	if err != nil {
@@ -72,17 +78,18 @@ func PlanEval(nw session.Network, s session.Shape, by objective.Objective, on gr
 	return e, nil
 }
 
-// Evaluator is an EvalStep with memory.
+// Evaluator is an EvalStep bound to memory.
 type Evaluator struct {
 	step  *EvalStep
 	run   graph.Runner
 	batch *session.Batch
 	data  objective.Filler
-	own   session.Part                                      // of each batch
-	join  func(losses []float32) (all []float32, err error) // of the ranks that share a batch; nil = this one has all
+	own   session.Part // this rank's part of each batch
+	// gathers the losses of the ranks that share a batch; nil = this rank has the whole batch
+	join func(losses []float32) (all []float32, err error)
 }
 
-// Bind makes an evaluation ready in the memory that its plan was bound to.
+// Bind makes an evaluation ready to run in the memory to which its plan was bound.
 func (e *EvalStep) Bind(m graph.Store, run graph.Runner) (*Evaluator, error) {
 	v := &Evaluator{step: e, run: run}
 	if err := run.Prepare(segmentEval); err != nil {
@@ -96,35 +103,35 @@ func (e *EvalStep) Bind(m graph.Store, run graph.Runner) (*Evaluator, error) {
 	return v, err
 }
 
-// Share makes an evaluator one of several ranks that have a part of each batch: place is this one's, and join makes the
-// losses of all parts one list.
+// Share makes the evaluator one of several ranks that share each batch. place is this rank's index, and join gathers
+// the losses of all ranks into one list.
 func (v *Evaluator) Share(place int, join func(own []float32) (all []float32, err error)) {
 	v.own, v.join = session.PartOf(v.step.tokens, place, v.step.Net.Ranks()), join
 }
 
-// Sum is a loss over rows, with what the objective's numbers are computed from.
+// Sum is a loss summed over rows, with the sums from which the objective's numbers are computed.
 type Sum struct {
-	NLL       float64 // the loss, not divided by anything
-	Trained   int64   // tokens that are counted
+	NLL       float64 // the objective's loss, not divided by anything
+	Trained   int64   // tokens that the loss counts
 	Sequences int64
-	Groups    int64 // of sequences that stay together: rows
+	Groups    int64 // number of row groups, each of which stays in one batch
 	Tokens    int64 // without padding
 	Batches   int
-	Sums      []float64 // objective.Outcome.Sums; those of this rank's tokens where several ranks share a batch
+	Sums      []float64 // objective.Outcome.Sums; this rank's share if several ranks share a batch
 }
 
-// Counts are what the objective divides by.
+// Counts returns the numbers by which an objective divides.
 func (s Sum) Counts() objective.Counts {
 	return objective.Counts{Tokens: s.Trained, Sequences: s.Sequences, Groups: s.Groups}
 }
 
-// Run sums up the loss over a loader's rows. see is told after each batch how many are done and may end it; nil =
-// nobody.
+// Run sums the loss over a loader's rows. It calls see, unless nil, after each batch with the number of batches done;
+// an error of see ends the evaluation.
 func (v *Evaluator) Run(ctx context.Context, l *dataset.Loader, see func(batches int) error) (Sum, error) {
 	return v.RunRows(ctx, l, nil, see)
 }
 
-// RunRows is Run, and tells the loss of each row; row is its index in the loader's rows.
+// RunRows does what Run does and calls tell with the loss of each row; row is the row's index in the loader.
 func (v *Evaluator) RunRows(ctx context.Context, l *dataset.Loader, tell func(row int, of RowLoss),
 	see func(batches int) error) (Sum, error) {
 	var all Sum
@@ -138,7 +145,7 @@ func (v *Evaluator) RunRows(ctx context.Context, l *dataset.Loader, tell func(ro
 	return all, err
 }
 
-// Add adds another sum.
+// Add adds o to the sum.
 func (s *Sum) Add(o Sum) {
 	s.NLL, s.Trained, s.Sequences = s.NLL+o.NLL, s.Trained+o.Trained, s.Sequences+o.Sequences
 	s.Groups, s.Tokens, s.Batches = s.Groups+o.Groups, s.Tokens+o.Tokens, s.Batches+o.Batches
@@ -150,7 +157,7 @@ func (s *Sum) Add(o Sum) {
 	}
 }
 
-// Each gives the sum of each of a loader's batches. An error of see ends it.
+// Each calls see with the sum of each of the loader's batches. An error of see ends the evaluation.
 func (v *Evaluator) Each(ctx context.Context, l *dataset.Loader, see func(Sum) error) error {
 	return v.each(ctx, l, nil, see)
 }
@@ -182,7 +189,7 @@ func (v *Evaluator) each(ctx context.Context, l *dataset.Loader, tell func(row i
 			for k, row := range b.Rows {
 				from, n := b.Starts[k], b.Length(k)
 				r := RowLoss{NLL: total(each[from : from+n]), Tokens: int64(n)}
-				for _, label := range b.Labels[from+1 : from+n] { // the first token is predicted by none
+				for _, label := range b.Labels[from+1 : from+n] { // nothing predicts the first token
 					if label != dataset.Ignore {
 						r.Trained++
 					}
@@ -197,14 +204,14 @@ func (v *Evaluator) each(ctx context.Context, l *dataset.Loader, tell func(row i
 	return nil
 }
 
-// RowLoss is the loss of a row: a sum over its trained tokens.
+// RowLoss is a row's loss, summed over its trained tokens.
 type RowLoss struct {
 	NLL             float64
 	Tokens, Trained int64
 }
 
-// losses runs the step over what was written. It returns each token's part of the loss, for the negative log-likelihood
-// at the place that predicts the token, or the whole loss where the objective has no parts by token.
+// losses runs the step on the batch that was written. It returns each token's loss at the position that predicts the
+// token, or one total if the objective has no loss per token.
 func (v *Evaluator) losses() ([]float32, error) {
 	if err := v.batch.Put(); err != nil {
 		return nil, err
@@ -226,7 +233,7 @@ func (v *Evaluator) losses() ([]float32, error) {
 	return t.F32(), nil
 }
 
-// sums are those of the objective's numbers over what losses has run.
+// sums returns the sums of the objective's numbers for the batch that losses ran.
 func (v *Evaluator) sums() (all []float64, err error) {
 	for _, of := range v.step.out.Sums {
 		t, err := v.run.Read(of)
@@ -238,7 +245,7 @@ func (v *Evaluator) sums() (all []float64, err error) {
 	return all, nil
 }
 
-// Again runs the step over what was written last, for the sake of others that it does collective operations with.
+// Again repeats the step on the last batch, so that other ranks can complete their collective operations.
 func (v *Evaluator) Again() error {
 	_, err := v.losses()
 	return err
@@ -251,20 +258,20 @@ func total(losses []float32) (sum float64) {
 	return sum
 }
 
-// EvalOptions say what is evaluated.
+// EvalOptions selects what Evaluate measures.
 type EvalOptions struct {
 	session.Options
-	AdapterDir string // a PEFT folder; empty = the base model alone
+	AdapterDir string // adapter folder in PEFT's format; empty = the base model
 	Data       dataset.Config
 	Seed       uint64
 	BatchSize  int
-	By         string // a field of the rows by which losses are grouped; "" = by source, where there are several
-	// Progress is told how many batches are done; nil = nobody.
+	By         string // row field by which losses are grouped; "" = by source, if there are several
+	// Progress is called with the number of finished batches; nil = no reports.
 	Progress func(done, of int)
 }
 
-// Evaluate is the loss of a base model, with the adapter of a folder unless that is empty, over the validation rows of
-// the data, or all rows where it has none.
+// Evaluate measures the loss of a base model, with the adapter in AdapterDir unless that is empty. It uses the
+// validation rows of the data, or all rows if the data has no validation set.
 func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalReport, err error) {
 	s, err := session.Open(ctx, o.Options, env)
 	if err != nil {
@@ -286,7 +293,7 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 			return report, errors.New("evaluate: with dataset.streaming only validation rows can be evaluated: name " +
 				"them in dataset.val_path, or add --set dataset.streaming=false")
 		}
-		set.Val = set.Train // of the same sources
+		set.Val = set.Train // both come from the same sources
 	}
 	loader, err := set.ValLoader(o.BatchSize, 0)
 	if err != nil {
@@ -313,7 +320,7 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 	return report, nil
 }
 
-// title names a single source by itself.
+// title returns the name of the data's single source, or "" for several.
 func title(c dataset.Config) string {
 	if len(c.Sources) == 1 {
 		return c.Sources[0].Title()
@@ -321,7 +328,7 @@ func title(c dataset.Config) string {
 	return c.Title()
 }
 
-// ShapeOf is the size of a loader's largest batches.
+// ShapeOf returns the shape of a loader's largest batch.
 func ShapeOf(l *dataset.Loader) session.Shape {
 	s := l.Shape()
 	return session.Shape{Tokens: slices.Max(s.Budgets), Sequences: s.Borders - 1, MaxLen: s.Longest}

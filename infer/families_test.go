@@ -71,7 +71,7 @@ func TestSuppressedTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]string{`{"suppress_tokens": "none"}`: `suppress_tokens is "none", want a list ` +
-		`of ids`, string(every): "so there is none to generate"} {
+		`of ids`, string(every): "which leaves none to generate"} {
 		if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}

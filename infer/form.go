@@ -5,7 +5,7 @@ import (
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
-// Vocabulary is a tokenizer's tokens for GenerateOptions.Form. Special tokens take no part.
+// Vocabulary returns a tokenizer's tokens for GenerateOptions.Form. Special tokens are left out.
 func Vocabulary(tok *tokenizer.Tokenizer) *jsonform.Vocabulary {
 	all := make([][]byte, tok.VocabSize())
 	for id := range all {
@@ -14,7 +14,7 @@ func Vocabulary(tok *tokenizer.Tokenizer) *jsonform.Vocabulary {
 	return jsonform.NewVocabulary(all)
 }
 
-// turn is the text that ends an answer to a prompt, "" where a token or the form does.
+// turn returns the text that ends an answer to p, or "" if a token or the form ends it.
 func (o GenerateOptions) turn(p Prompt) string {
 	if o.Form != nil {
 		return ""

@@ -14,40 +14,40 @@ import (
 
 // Values of Generated.Stopped.
 const (
-	StoppedEnd    = "end"    // at a token that ends the text or the turn
-	StoppedText   = "stop"   // at one of GenerateOptions.Stop
-	StoppedLength = "length" // at GenerateOptions.MaxTokens
+	StoppedEnd    = "end"    // a token ended the text or the turn
+	StoppedText   = "stop"   // the answer contains one of GenerateOptions.Stop
+	StoppedLength = "length" // the answer has GenerateOptions.MaxTokens tokens
 )
 
-// Generated is one answer.
+// Generated is one generated answer.
 type Generated struct {
 	Text            string        `json:"text"`
-	IDs             []int32       `json:"ids"` // of all that was computed, what ended the answer too if it is a text
+	IDs             []int32       `json:"ids"` // all computed tokens, including those of a stop text
 	PromptTokens    int           `json:"prompt_tokens"`
 	Stopped         string        `json:"stopped"`
-	StoppedBy       string        `json:"stopped_by,omitempty"` // the token or the text that ended it
+	StoppedBy       string        `json:"stopped_by,omitempty"` // the token or text that ended the answer
 	Duration        time.Duration `json:"duration_ns"`
 	TokensPerSecond float64       `json:"tokens_per_second"`
 }
 
-// Prompt is what a model continues.
+// Prompt is the input that a model continues.
 type Prompt struct {
 	IDs  []int32
-	Ends []int32 // tokens that end the text beside the model's own end tokens
-	End  string  // a text that ends it where no token does; "" = none
+	Ends []int32 // tokens that end the text, besides the model's own end tokens
+	End  string  // text that ends the answer if no token does; "" = none
 }
 
-// Generator continues prompts one at a time with a model and, if given, an adapter: an Engine of one slot, whose cache
-// grows with what is asked for. It is for one goroutine.
+// Generator continues prompts one at a time with a model and an optional adapter. It is an Engine with one slot whose
+// cache grows with the requests. It is not safe for concurrent use.
 type Generator struct {
 	*session.Session
 	engine     *Engine // nil before the first text
 	adapterDir string  // "" = none
 	rules
-	shared bool // the engine's memory is another's: see SamplePlan
+	shared bool // another owner's memory: see SamplePlan
 }
 
-// NewGenerator opens a model and the adapter of a PEFT folder, no adapter where that is empty.
+// NewGenerator opens a model and, unless adapterDir is empty, the adapter in that PEFT folder.
 func NewGenerator(ctx context.Context, o session.Options, adapterDir string, env session.Env) (*Generator, error) {
 	s, err := session.Open(ctx, o, env)
 	if err != nil {
@@ -63,7 +63,7 @@ func NewGenerator(ctx context.Context, o session.Options, adapterDir string, env
 	return g, nil
 }
 
-// newGenerator is without memory yet.
+// newGenerator makes a Generator that has no memory yet.
 func newGenerator(s *session.Session, adapterDir string) (*Generator, error) {
 	if s.Base.Tokenizer.OnlyNumbers() {
 		return nil, fmt.Errorf("generate: %w", tokenizer.ErrNumbers)
@@ -84,7 +84,7 @@ func newGenerator(s *session.Session, adapterDir string) (*Generator, error) {
 	return &Generator{Session: s, adapterDir: adapterDir, rules: rules}, nil
 }
 
-// Close releases memory, mapped weights and the device.
+// Close releases the memory, the mapped weights and the device.
 func (g *Generator) Close() error {
 	var err error
 	if g.engine != nil {
@@ -93,15 +93,16 @@ func (g *Generator) Close() error {
 	return errors.Join(err, g.Session.Close())
 }
 
-// leastLen is the least length that a Generator takes memory for.
+// leastLen is the shortest sequence length, in tokens, for which a Generator allocates memory.
 const leastLen = 256
 
-// prepare plans and loads for sequences of at least n tokens; what an earlier call made serves if it is large enough.
+// prepare plans and loads an engine for sequences of at least n tokens. It keeps the present engine if that is large
+// enough.
 func (g *Generator) prepare(ctx context.Context, n int) error {
 	if g.shared {
 		if n > g.engine.MaxLen() {
 			return refuse(ErrTooLong,
-				"%d tokens, prompt and answer together, are above the %d that there is memory for", n,
+				"%d tokens of prompt and answer together exceed the %d that there is memory for", n,
 				g.engine.MaxLen())
 		}
 		return nil
@@ -109,7 +110,7 @@ func (g *Generator) prepare(ctx context.Context, n int) error {
 	if g.engine == nil {
 		g.engine = &Engine{Session: g.Session, rules: g.rules}
 	}
-	// LongRoPE's frequencies go by the length that there is memory for: a short text has those of short ones.
+	// LongRoPE chooses its frequencies by the length of the cache: a short text gets the frequencies of short texts.
 	length := max(n, leastLen)
 	if limit, both := g.Base.Config.LongRope(length); both && n <= limit {
 		length = limit
@@ -126,10 +127,10 @@ func (g *Generator) prepare(ctx context.Context, n int) error {
 	return g.engine.open(ctx, EngineOptions{Slots: 1, MaxLen: min(length, g.Base.Config.MaxPositions)})
 }
 
-// Text is a prompt as the model's tokenizer encodes it by itself.
+// Text encodes a prompt with the model's tokenizer and without a chat template.
 func (g *Generator) Text(prompt string) Prompt { return textPrompt(g.Session, prompt) }
 
-// ChatPrompt renders a conversation by the chat template that name chooses ("" = the adapter's or model's own) and
+// ChatPrompt renders a conversation with the chat template called name ("" selects the adapter's or model's own) and
 // tokenises it as training does. The answer ends at the tokens with which the template ends a turn.
 func (g *Generator) ChatPrompt(conv *chat.Conversation, name string) (Prompt, error) {
 	c, err := g.Chat(name)
@@ -139,13 +140,13 @@ func (g *Generator) ChatPrompt(conv *chat.Conversation, name string) (Prompt, er
 	return ChatPrompt(c, g.Base.Tokenizer, conv)
 }
 
-// Generate continues a text and gives emit every piece of the answer as it comes; emit may be nil.
+// Generate continues a text. It calls emit, unless nil, with every piece of the answer as it is computed.
 func (g *Generator) Generate(ctx context.Context, prompt string, o GenerateOptions,
 	emit func(piece string)) (Generated, error) {
 	return g.Continue(ctx, g.Text(prompt), o, emit)
 }
 
-// Continue continues a prompt and gives emit every piece of the answer as it comes; emit may be nil.
+// Continue continues a prompt. It calls emit, unless nil, with every piece of the answer as it is computed.
 func (g *Generator) Continue(ctx context.Context, prompt Prompt, o GenerateOptions,
 	emit func(piece string)) (Generated, error) {
 	began := time.Now()
@@ -158,7 +159,7 @@ func (g *Generator) Continue(ctx context.Context, prompt Prompt, o GenerateOptio
 	if err := g.engine.Start(0, "", prompt, o); err != nil {
 		return Generated{}, err
 	}
-	r := Generated{PromptTokens: len(prompt.IDs), IDs: []int32{}} // [] in JSON, not null, where the text ends at once
+	r := Generated{PromptTokens: len(prompt.IDs), IDs: []int32{}} // an answer that ends at once is [] in JSON, not null
 	var text strings.Builder
 	err := g.engine.each(ctx, func(t Token) {
 		if t.Part {
@@ -178,7 +179,7 @@ func (g *Generator) Continue(ctx context.Context, prompt Prompt, o GenerateOptio
 	return r, nil
 }
 
-// each runs rounds until every slot is free; take is given every token. The error of a sequence ends it.
+// each runs rounds until every slot is free and passes every token to take. It returns the first error of a sequence.
 func (e *Engine) each(ctx context.Context, take func(Token)) error {
 	for e.Busy() {
 		tokens, err := e.Step(ctx)

@@ -12,13 +12,13 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// BySource is EvalReport.By where the groups are the data's sources.
+// BySource is the value of EvalReport.By if the groups are the data's sources.
 const BySource = "source"
 
-// maxGroups bounds the groups of a table: a field with more values tells nothing apart.
+// maxGroups is the most groups of a table: a field with more values does not classify rows.
 const maxGroups = 1000
 
-// GroupLoss is the loss over the rows of a group.
+// GroupLoss is the loss over the rows of one group.
 type GroupLoss struct {
 	Name          string     `json:"name"`
 	Rows          int        `json:"rows"`
@@ -30,7 +30,7 @@ type GroupLoss struct {
 	Perplexity    Perplexity `json:"perplexity"`
 }
 
-// tally sums up losses of rows.
+// tally accumulates the losses of rows.
 type tally struct {
 	rows                 int
 	tokens, trained      int64
@@ -45,9 +45,9 @@ func (t *tally) add(r RowLoss) {
 	t.squares, t.cross, t.nlls = t.squares+n*n, t.cross+n*r.NLL, t.nlls+r.NLL*r.NLL
 }
 
-// stdErr is the standard error of the mean loss a token. Tokens of a row are not independent, so rows are what is
-// drawn: the mean is a ratio of sums over n rows, and its error sqrt(n/(n-1) * sum (l - mean*t)^2) / sum t (Cochran,
-// Sampling Techniques, chapter 6).
+// stdErr returns the standard error of the mean loss per token. Tokens of one row are not independent, so rows are the
+// sampling unit: the mean is a ratio of sums over n rows, and its standard error is sqrt(n/(n-1) * sum (l - mean*t)^2)
+// / sum t (Cochran, Sampling Techniques, chapter 6).
 func (t *tally) stdErr() float64 {
 	if t.rows < 2 || t.trained == 0 {
 		return 0
@@ -57,15 +57,15 @@ func (t *tally) stdErr() float64 {
 	return math.Sqrt(n/(n-1)*residual) / float64(t.trained)
 }
 
-// tables sum up losses of rows, over all and by group.
+// tables accumulates the losses of rows, in total and by group.
 type tables struct {
 	by    string
-	of    func(row int) string // nil = no groups
+	of    func(row int) string // returns a row's group; nil = no groups
 	all   tally
 	named map[string]*tally
 }
 
-// ErrNoField is in the error of rows without the field that groups are made by.
+// ErrNoField is wrapped by the error for a row without the field by which losses are grouped.
 var ErrNoField = errors.New("evaluate by field")
 
 func newTables(ctx context.Context, s *session.Session, set *dataset.Set, o EvalOptions) (*tables, error) {
@@ -108,7 +108,7 @@ func (t *tables) add(row int, of RowLoss) {
 	t.named[name].add(of)
 }
 
-// groups are in the order of their names.
+// groups returns the groups sorted by name.
 func (t *tables) groups() []GroupLoss {
 	var all []GroupLoss
 	for _, name := range slices.Sorted(maps.Keys(t.named)) {

@@ -10,11 +10,11 @@ import (
 	"github.com/tierlora/tierlora/text/chat"
 )
 
-// likelihoodTokens are those of a batch whose likelihoods are computed, at least.
+// likelihoodTokens is the least number of tokens of a batch whose likelihoods are computed.
 const likelihoodTokens = 512
 
-// LogLikelihoods are the sums of log-probabilities over each row's trained tokens. The memory of earlier texts is given
-// back first; a sampler works in its own, which is slower.
+// LogLikelihoods returns the sum of log-probabilities over each row's trained tokens. It releases the memory of earlier
+// texts first. A sampler keeps its own memory and computes token by token, which is slower.
 func (g *Generator) LogLikelihoods(ctx context.Context, rows []dataset.Row,
 	progress func(done, of int)) ([]float64, error) {
 	if g.shared {
@@ -51,7 +51,8 @@ func (g *Generator) LogLikelihoods(ctx context.Context, rows []dataset.Row,
 	return sums, nil
 }
 
-// oneByOne feeds the rows token by token from the first trained one on, in the memory of generation.
+// oneByOne computes the likelihoods in the memory of generation: it feeds each row token by token, from the first
+// trained token on.
 func (g *Generator) oneByOne(ctx context.Context, rows []dataset.Row, progress func(done, of int)) ([]float64, error) {
 	sums := make([]float64, len(rows))
 	for i, r := range rows {
@@ -60,7 +61,7 @@ func (g *Generator) oneByOne(ctx context.Context, rows []dataset.Row, progress f
 		}
 		from := slices.IndexFunc(r.Labels, func(l int32) bool { return l != dataset.Ignore })
 		if from < 1 || len(r.IDs) > g.engine.MaxLen() {
-			return nil, fmt.Errorf("%s: %d tokens, the first trained one is %d, and there is memory for %d", r.Source,
+			return nil, fmt.Errorf("%s: %d tokens, of them trained from %d on, exceed the memory for %d", r.Source,
 				len(r.IDs), from, g.engine.MaxLen())
 		}
 		logits, err := g.engine.readTokens(r.IDs[:from], 0)
@@ -85,7 +86,7 @@ func (g *Generator) oneByOne(ctx context.Context, rows []dataset.Row, progress f
 	return sums, nil
 }
 
-// HasChatTemplate tells whether the adapter or the model has a chat template of its own.
+// HasChatTemplate reports whether the adapter or the model has its own chat template.
 func (g *Generator) HasChatTemplate() (bool, error) {
 	sources, err := chat.FindFor(g.Base.Folder, g.adapterDir)
 	if err != nil {

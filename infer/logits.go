@@ -10,35 +10,35 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// logitsStep gives the logits of chosen rows of a batch of pieces of sequences, with the keys and values of earlier
-// tokens kept in a cache of a slot for each sequence.
+// logitsStep computes the logits of selected rows of a batch of pieces. A piece is a run of consecutive tokens of one
+// sequence. A cache with a slot for each sequence keeps the keys and values of earlier tokens.
 type logitsStep struct {
 	session.Program
 	logits *graph.Value // f[R,V]
-	best   *graph.Value // i32[R], the likeliest token of each row; nil where a piece has several tokens
+	best   *graph.Value // i32[R], the likeliest token of each row; nil if a piece may have several tokens
 	prefix string
 	logitsShape
 }
 
 // logitsShape is the fixed size of a logitsStep.
 type logitsShape struct {
-	tokens int // of all pieces
-	pieces int // at most
-	rows   int // of logits
-	slots  int // of the cache
-	maxLen int // of a sequence: rows of a slot
-	shared int // most tokens of a sequence, in memory that is shared with a training step's; 0 = not shared
+	tokens int // tokens of all pieces together
+	pieces int // most pieces
+	rows   int // rows of logits
+	slots  int // slots of the cache
+	maxLen int // most tokens of a sequence: rows of a slot
+	shared int // most tokens of a sequence, for a step that shares its memory with a training step; 0 = not shared
 }
 
 // newLogitsStep plans a step.
 //
-// A piece's queries see the keys of its slot, from the slot's first row to the token's own. Attention takes such bounds
-// as sequences side by side: every second one is a piece, those between are the keys between two pieces' and have no
-// queries.
+// A piece's queries attend to the keys of its slot, from the slot's first row to the token's own. Attention takes such
+// ranges as packed sequences: every second range is a piece, and the ranges between hold the keys between two pieces
+// and have no queries.
 func newLogitsStep(nw session.Network, prefix string, s logitsShape, on graph.Machine) (*logitsStep, error) {
 	bounds := 2 * s.pieces
 	n, trained, in := nw.Declare(prefix, session.Shape{Tokens: s.tokens, Sequences: bounds - 1, MaxLen: s.maxLen})
-	in.Real = nil // a token's numbers do not depend on which others are real
+	in.Real = nil // a token's result does not depend on padding elsewhere
 	in.CuK = n.Batch(prefix+"cu_keys", kernel.T(kernel.I32, bounds))
 	in.Cache = &nn.Cache{Rows: s.slots * s.maxLen, Tokens: s.maxLen, At: n.Batch(prefix+"cache rows",
 		kernel.T(kernel.I32, s.tokens)), Longest: s.shared}
@@ -64,13 +64,13 @@ func newLogitsStep(nw session.Network, prefix string, s logitsShape, on graph.Ma
 	return l, nil
 }
 
-// logitsRun is a logitsStep with memory.
+// logitsRun is a logitsStep bound to memory.
 type logitsRun struct {
 	step                                             *logitsStep
 	run                                              graph.Runner
 	store                                            graph.Store
 	ids, positions, cuQ, cuK, places, rows, adapters []int32
-	names                                            []string // what Put sends
+	names                                            []string // inputs that Put writes
 }
 
 func (l *logitsStep) bind(m graph.Store, run graph.Runner) (*logitsRun, error) {
@@ -80,7 +80,7 @@ func (l *logitsStep) bind(m graph.Store, run graph.Runner) (*logitsRun, error) {
 		"cache rows": &r.places, "logit rows": &r.rows, session.AdapterRows: &r.adapters,
 	} {
 		t, err := m.Tensor(l.prefix + name)
-		// a model whose layers all go without, a network without several adapters
+		// a model whose layers need no positions or cache, or a network with one adapter, has no such input
 		if err != nil && (name == "positions" || name == "cache rows" || name == session.AdapterRows) {
 			continue
 		}
@@ -94,19 +94,19 @@ func (l *logitsStep) bind(m graph.Store, run graph.Runner) (*logitsRun, error) {
 	return r, run.Prepare(segmentMain)
 }
 
-// segmentMain is the segment of a plan that names none.
+// segmentMain is the name of a plan's default segment.
 const segmentMain = "main"
 
-// piece is the next tokens of a sequence.
+// piece is a run of consecutive tokens of one sequence.
 type piece struct {
 	slot    int
-	start   int // tokens of it in the cache
+	start   int // tokens of the sequence that the cache holds already
 	ids     []int32
-	adapter int32 // of session.Network.Several; -1 = none
+	adapter int32 // index into session.Network.Several; -1 = none
 }
 
-// forward runs pieces of different slots, at most as many tokens as there are in the step. Row i of the logits is that
-// of the last token of piece i; of one piece alone the rows are its last tokens.
+// forward runs pieces of different slots, at most the step's number of tokens in all. Row i of the logits belongs to
+// the last token of piece i; with one piece alone, the rows belong to its last tokens.
 func (r *logitsRun) forward(pieces ...piece) error {
 	clear(r.ids)
 	clear(r.positions)
@@ -155,11 +155,11 @@ func (r *logitsRun) forward(pieces ...piece) error {
 	return r.run.Run(segmentMain)
 }
 
-// logits are rows of the vocabulary's size; they hold until the next call of forward.
+// logits returns rows of the vocabulary's size. They are valid until the next call of forward.
 func (r *logitsRun) logits() (kernel.Tensor, error) { return r.run.Read(r.step.logits) }
 
-// likeliest is the likeliest token of each of the pieces that forward ran, of a step whose pieces are one token each;
-// -1 - i where logit i is not finite.
+// likeliest returns the likeliest token of each piece that forward ran, or -1 - i if logit i is not finite. The step's
+// pieces must be one token each.
 func (r *logitsRun) likeliest(pieces int) ([]int32, error) {
 	t, err := r.run.Read(r.step.best)
 	if err != nil {
@@ -168,7 +168,7 @@ func (r *logitsRun) likeliest(pieces int) ([]int32, error) {
 	return t.I32()[:pieces], nil
 }
 
-// next is forward and the logits of each piece's last token, [V] each.
+// next runs forward and returns the logits [V] of each piece's last token.
 func (r *logitsRun) next(pieces ...piece) ([][]float32, error) {
 	if err := r.forward(pieces...); err != nil {
 		return nil, err
@@ -176,7 +176,7 @@ func (r *logitsRun) next(pieces ...piece) ([][]float32, error) {
 	return r.rowsOf(len(pieces))
 }
 
-// rowsOf are the logits of each of the pieces that forward ran.
+// rowsOf returns the logits of each piece that forward ran.
 func (r *logitsRun) rowsOf(pieces int) ([][]float32, error) {
 	t, err := r.logits()
 	if err != nil {

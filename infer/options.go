@@ -8,36 +8,37 @@ import (
 	"github.com/tierlora/tierlora/infer/jsonform"
 )
 
-// GenerateOptions steer the choice of tokens. The zero value takes the likeliest token at every place.
+// GenerateOptions controls how tokens are chosen. The zero value decodes greedily: it takes the likeliest token at
+// every position.
 //
-// Of the logits, in this order: bias; the repetition penalty; frequency and presence penalties; temperature; top-k;
-// top-p; min-p. With temperature 0 the likeliest token after the penalties is taken.
+// The logits are changed in this order: bias; repetition penalty; frequency and presence penalties; temperature; top-k;
+// top-p; min-p. At temperature 0 the likeliest token after the penalties is taken.
 type GenerateOptions struct {
 	MaxTokens   int
-	Temperature float64 // divides the logits; 0 = the likeliest token
-	TopK        int     // most tokens to choose from; 0 = all
-	TopP        float64 // least part of the probability to choose from; 0 or 1 = all
-	MinP        float64 // least probability of a token to choose, as a part of the likeliest one's; 0 = all
-	Seed        uint64  // of the sequence's own stream of random numbers
+	Temperature float64 // divisor of the logits; 0 = greedy decoding
+	TopK        int     // number of likeliest tokens to sample from; 0 = all
+	TopP        float64 // nucleus sampling: least total probability of the tokens to sample from; 0 or 1 = all
+	MinP        float64 // least probability of a token, relative to the likeliest token's; 0 = all
+	Seed        uint64  // seed of the sequence's own random number stream
 
-	// RepetitionPenalty divides the logit of every token of the prompt and of the answer so far where it is above zero,
-	// and multiplies it where it is below (Keskar et al., "CTRL", 2019; transformers' repetition_penalty). 0 or 1 =
-	// none.
+	// RepetitionPenalty divides the positive logits, and multiplies the negative logits, of every token that the prompt
+	// or the answer has so far (Keskar et al., "CTRL", 2019; transformers' repetition_penalty). 0 or 1 = none.
 	RepetitionPenalty float64
-	// FrequencyPenalty is subtracted from a token's logit for each time that the answer has it, PresencePenalty once if
-	// the answer has it (OpenAI's frequency_penalty and presence_penalty).
+	// FrequencyPenalty is subtracted from a token's logit once for each occurrence in the answer, PresencePenalty once
+	// if the answer has the token at all (OpenAI's frequency_penalty and presence_penalty).
 	FrequencyPenalty, PresencePenalty float64
-	// Bias is added to the logits of tokens.
+	// Bias maps token ids to numbers that are added to their logits.
 	Bias map[int32]float64
 
-	// Form: the answer is JSON of this form, and ends with it; nil = any text. Its tokens are the model's.
+	// Form constrains the answer to JSON that matches a schema; the answer ends with the JSON value. nil = any text.
+	// The form's vocabulary must be the model's.
 	Form *jsonform.Form
 
-	Stop []string // texts that end the answer; they are not part of it
+	Stop []string // texts that end the answer; the answer does not include them
 
-	Logprobs    bool // the log-probability of each token is wanted
-	TopLogprobs int  // and those of so many of the likeliest tokens
-	// PromptLogprobs: the same of the prompt's tokens, of an engine with EngineOptions.Score.
+	Logprobs    bool // report the log-probability of each token
+	TopLogprobs int  // number of likeliest tokens to report with their log-probabilities
+	// PromptLogprobs reports the log-probabilities of the prompt's tokens. It needs an engine with EngineOptions.Score.
 	PromptLogprobs bool
 }
 
@@ -45,10 +46,10 @@ type GenerateOptions struct {
 const (
 	MaxTemperature = 100
 	MaxTopLogprobs = 100
-	MaxPenalty     = 100 // of the three
+	MaxPenalty     = 100 // of each of the three penalties
 )
 
-// Check returns every option that is out of range, for a model of so many tokens.
+// Check returns every option that is out of range for a vocabulary of the given size.
 func (o GenerateOptions) Check(vocabulary int) error {
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
@@ -67,16 +68,17 @@ func (o GenerateOptions) Check(vocabulary int) error {
 		bad("top-k is %d: must be 0 or more", o.TopK)
 	}
 	if o.TopLogprobs < 0 || o.TopLogprobs > MaxTopLogprobs {
-		bad("top logprobs are %d: must lie in 0 to %d", o.TopLogprobs, MaxTopLogprobs)
+		bad("top logprobs is %d: must be from 0 to %d", o.TopLogprobs, MaxTopLogprobs)
 	}
-	first := int32(math.MaxInt32) // of the map the least, whatever its order
+	first := int32(math.MaxInt32) // the smallest id, so that the error does not depend on the map's order
 	for id, by := range o.Bias {
 		if id < 0 || int(id) >= vocabulary || math.IsNaN(by) || math.IsInf(by, 0) {
 			first = min(first, id)
 		}
 	}
 	if first != math.MaxInt32 {
-		bad("the bias of token %d is %v: want finite numbers for tokens 0 to %d", first, o.Bias[first], vocabulary-1)
+		bad("the bias of token %d is %v: biases must be finite, and tokens from 0 to %d", first,
+			o.Bias[first], vocabulary-1)
 	}
 	return errors.Join(problems...)
 }

@@ -5,10 +5,10 @@ import (
 	"math"
 )
 
-// Perplexity is exp of a loss: infinite above a loss of 709.
+// Perplexity is exp(loss). It is infinite for a loss above 709.
 type Perplexity float64
 
-// MarshalJSON writes null for one that is infinite, which JSON has no number for.
+// MarshalJSON writes an infinite perplexity as null, since JSON has no infinity.
 func (p Perplexity) MarshalJSON() ([]byte, error) {
 	if x := float64(p); math.IsInf(x, 0) || math.IsNaN(x) {
 		return []byte("null"), nil

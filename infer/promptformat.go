@@ -5,14 +5,14 @@ import (
 	"github.com/tierlora/tierlora/text/chat"
 )
 
-// PromptFormat says which prompts the adapter, or the merged model, was trained on. It is nil where the folder does not
-// say it.
+// PromptFormat returns the prompt format on which the adapter, or the merged model, was trained, or nil if its folder
+// does not record one.
 func (g *Generator) PromptFormat() (*dataset.PromptFormat, error) {
 	return dataset.FindPromptFormat(g.Base.Folder, g.adapterDir)
 }
 
-// PromptFormat says which prompts an adapter, or the base model where the name is empty, was trained on. It is nil
-// where the folder does not say it.
+// PromptFormat returns the prompt format on which an adapter, or the base model for an empty name, was trained, or nil
+// if its folder does not record one.
 func (e *Engine) PromptFormat(adapter string) (*dataset.PromptFormat, error) {
 	which, err := e.which(adapter)
 	if err != nil {
@@ -25,7 +25,7 @@ func (e *Engine) PromptFormat(adapter string) (*dataset.PromptFormat, error) {
 	return dataset.FindPromptFormat(e.Base.Folder, dir)
 }
 
-// Chat reads the chat template that name chooses ("" = the adapter's or model's own).
+// Chat reads the chat template called name. An empty name selects the adapter's or model's own template.
 func (g *Generator) Chat(name string) (*chat.Chat, error) {
 	return readChat(g.Session, g.adapterDir, name)
 }

@@ -10,14 +10,14 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// Rounds are the steps of an Engine alone, without tokenizer and sequences, for those who time them.
+// Rounds runs the steps of an Engine without tokenizer and sequences, for benchmarks.
 type Rounds struct {
 	engineShape
 	memory          *session.Memory
 	prefill, decode []*logitsRun
 }
 
-// NewRounds takes the memory of an engine of a network, which fill loads.
+// NewRounds allocates an engine's memory for a network, whose weights fill loads.
 func NewRounds(nw session.Network, on graph.Machine, slots, maxLen int, fill func(p *session.Program,
 	m graph.Store) error) (*Rounds, error) {
 	r := &Rounds{engineShape: engineShape{Slots: slots, MaxLen: maxLen}}
@@ -36,13 +36,13 @@ func NewRounds(nw session.Network, on graph.Machine, slots, maxLen int, fill fun
 	return r, nil
 }
 
-// Close gives the memory back.
+// Close releases the memory.
 func (r *Rounds) Close() error { return r.memory.Close() }
 
-// Bytes are those that are held.
+// Bytes returns the planned memory in bytes, by category.
 func (r *Rounds) Bytes() graph.Bytes { return r.memory.Bytes() }
 
-// Read reads a prompt into a slot, from its first token on, and waits for the logits after it.
+// Read reads a whole prompt into a slot and waits for the logits after it.
 func (r *Rounds) Read(ctx context.Context, slot int, ids []int32) error {
 	for at := 0; at < len(ids); {
 		if err := ctx.Err(); err != nil {
@@ -61,7 +61,7 @@ func (r *Rounds) Read(ctx context.Context, slot int, ids []int32) error {
 	return nil
 }
 
-// pieces are one token of each of the first n slots, which hold that many earlier ones.
+// pieces returns one token for each of the first n slots, each of which has held earlier tokens.
 func (r *Rounds) pieces(n, held int) ([]piece, error) {
 	if n < 1 || n > r.Slots || held < 0 || held >= r.MaxLen {
 		return nil, fmt.Errorf("a token of %d sequences after %d others: there are %d slots of %d tokens", n, held,
@@ -74,7 +74,7 @@ func (r *Rounds) pieces(n, held int) ([]piece, error) {
 	return all, nil
 }
 
-// Next computes a token of each of the first n slots, which hold that many earlier ones, and takes the likeliest.
+// Next computes the likeliest next token of each of the first n slots, each of which has held earlier tokens.
 func (r *Rounds) Next(n, held int) error {
 	all, err := r.pieces(n, held)
 	if err != nil {
@@ -100,7 +100,7 @@ func (r *Rounds) Next(n, held int) error {
 	return nil
 }
 
-// Again runs the step that Next took last for n slots that many times and waits for the last.
+// Again repeats the step that Next ran last for n slots and waits for the last repetition.
 func (r *Rounds) Again(n, times int) error {
 	run := smallest(r.decode, n)
 	for range times {
@@ -112,8 +112,8 @@ func (r *Rounds) Again(n, times int) error {
 	return err
 }
 
-// Logits computes a token of each of the first n slots, which hold that many earlier ones, and shows the logits, which
-// hold until see returns.
+// Logits computes the next token of each of the first n slots, each of which has held earlier tokens, and calls see
+// with each slot's logits. The logits are valid until see returns.
 func (r *Rounds) Logits(n, held int, see func(slot int, row []float32) error) error {
 	all, err := r.pieces(n, held)
 	if err != nil {
@@ -136,11 +136,12 @@ func (r *Rounds) Logits(n, held int, see func(slot int, row []float32) error) er
 	return nil
 }
 
-// TimeCalls shows the calls of the step that Next took last for n slots, one after the other.
+// TimeCalls runs the calls of the step that Next ran last for n slots one after the other, and reports each call's time
+// to see.
 func (r *Rounds) TimeCalls(n int, see func(graph.CallTime)) error {
 	t, ok := smallest(r.decode, n).run.(graph.CallTimer)
 	if !ok {
-		return errors.New("the machine times no calls")
+		return errors.New("this machine cannot time calls")
 	}
 	return t.TimeCalls(kernel.Content{}, []string{segmentMain}, see)
 }

@@ -12,13 +12,13 @@ import (
 type sampler struct {
 	o      GenerateOptions
 	random *rand.PCG
-	seen   map[int32]bool    // in the prompt or the answer, for the repetition penalty
-	count  map[int32]int     // in the answer
+	seen   map[int32]bool    // tokens of the prompt and the answer, for the repetition penalty
+	count  map[int32]int     // number of times that the answer has each token
 	scores []float32         // scratch
 	heap   []candidate       // scratch
 	ends   map[int32]bool    // tokens that end a text
-	never  map[int32]bool    // tokens that are not chosen
-	form   jsonform.Acceptor // with GenerateOptions.Form: how far the answer is
+	never  map[int32]bool    // tokens that are never chosen
+	form   jsonform.Acceptor // the answer's position in GenerateOptions.Form
 	masked []float32         // scratch
 }
 
@@ -33,8 +33,8 @@ func newSampler(o GenerateOptions, prompt []int32) *sampler {
 	return s
 }
 
-// formed are the logits of what can continue the form, minus infinity for all else and for what would end the text: the
-// form has an end of its own.
+// formed returns the logits with minus infinity for tokens that the form does not allow, and for end tokens: the form
+// defines the end of the answer.
 func (s *sampler) formed(x []float32) []float32 {
 	s.masked = s.o.Form.Mask(s.form, x, s.masked)
 	for id := range s.ends {
@@ -45,8 +45,8 @@ func (s *sampler) formed(x []float32) []float32 {
 	return s.masked
 }
 
-// choose picks the next token, -1 where the form leaves none: the likeliest at temperature 0, else by
-// softmax(logits/temperature) among those that top-k, top-p and min-p leave.
+// choose returns the next token, or -1 if the form allows none. At temperature 0 it is the likeliest token, else it is
+// drawn from softmax(logits/temperature) over the tokens that top-k, top-p and min-p keep.
 func (s *sampler) choose(logits []float32) int32 {
 	x := s.allowed(s.penalised(logits))
 	if s.o.Form != nil {
@@ -62,12 +62,12 @@ func (s *sampler) choose(logits []float32) int32 {
 	return id
 }
 
-// allowed are the logits, minus infinity for tokens that are not chosen.
+// allowed returns the logits with minus infinity for tokens that are never chosen.
 func (s *sampler) allowed(x []float32) []float32 {
 	if len(s.never) == 0 {
 		return x
 	}
-	if !s.changes() { // x is not the sampler's own
+	if !s.changes() { // x is the caller's and must not be changed
 		s.scores = append(s.scores[:0], x...)
 		x = s.scores
 	}
@@ -77,21 +77,21 @@ func (s *sampler) allowed(x []float32) []float32 {
 	return x
 }
 
-// note remembers a token of the answer.
+// note records a token of the answer.
 func (s *sampler) note(id int32) {
 	s.seen[id] = true
 	s.count[id]++
 }
 
-// changes tells whether penalties or a bias change logits.
+// changes reports whether penalties or a bias change the logits.
 func (s *sampler) changes() bool {
 	o := s.o
 	return o.RepetitionPenalty != 0 && o.RepetitionPenalty != 1 || o.FrequencyPenalty != 0 || o.PresencePenalty != 0 ||
 		len(o.Bias) > 0
 }
 
-// penalised are the logits with penalties and bias, in the order that GenerateOptions names. Each is of one token by
-// itself.
+// penalised returns the logits after bias and penalties, in the order that GenerateOptions documents. Each logit
+// changes independently of the others.
 func (s *sampler) penalised(logits []float32) []float32 {
 	if !s.changes() {
 		return logits
@@ -120,7 +120,7 @@ func (s *sampler) penalised(logits []float32) []float32 {
 	return x
 }
 
-// likeliest is the first of the largest.
+// likeliest returns the index of the largest logit, the first if several are equal.
 func likeliest(logits []float32) int {
 	best, at := logits[0], 0
 	for i, l := range logits {
@@ -131,7 +131,7 @@ func likeliest(logits []float32) int {
 	return at
 }
 
-// pick draws from the sequence's own stream of random numbers, one number a token.
+// pick draws a token with one number from the sequence's own random stream.
 func (s *sampler) pick(logits []float32) int32 {
 	best := likeliest(logits)
 	if s.o.Temperature <= 0 {
@@ -152,7 +152,8 @@ func (s *sampler) pick(logits []float32) int32 {
 	return last
 }
 
-// filtered are the tokens that top-k, top-p and min-p leave, and the sum of their weights; that of the likeliest is 1.
+// filtered returns the tokens that top-k, top-p and min-p keep, and the sum of their weights. The likeliest token has
+// weight 1.
 func (s *sampler) filtered(logits []float32, best float32) (*descending, float64) {
 	o := s.o
 	d := &descending{best: best, temperature: o.Temperature, heap: s.heap[:0]}
@@ -187,18 +188,18 @@ type candidate struct {
 	logit float32
 }
 
-// before tells whether a is likelier than b; of equals that with the smaller id comes first.
+// before reports whether a is likelier than b; with equal logits the smaller id comes first.
 func (a candidate) before(b candidate) bool {
 	return a.logit > b.logit || a.logit == b.logit && a.id < b.id
 }
 
-// descending gives candidates in the order of their logits, no more of them sorted than were asked for.
+// descending yields candidates by falling logit. It sorts only as many as are requested.
 type descending struct {
 	best        float32
 	temperature float64
-	heap        []candidate // the likeliest first
+	heap        []candidate // binary heap, the likeliest first
 	sorted      []candidate
-	most        int // of them are left; 0 = all
+	most        int // most candidates left to yield; 0 = all
 }
 
 func (d *descending) weight(logit float32) float64 {
@@ -212,7 +213,7 @@ func (d *descending) bound() int {
 	return len(d.sorted) + len(d.heap)
 }
 
-// sink moves an element of the heap below those that come before it.
+// sink moves an element of the heap down below the elements that come before it.
 func (d *descending) sink(i int) {
 	h := d.heap
 	for {
@@ -231,7 +232,7 @@ func (d *descending) sink(i int) {
 	}
 }
 
-// at is the n-th.
+// at returns the n-th likeliest candidate, counted from 0.
 func (d *descending) at(n int) (candidate, bool) {
 	for len(d.sorted) <= n && len(d.heap) > 0 {
 		last := len(d.heap) - 1
@@ -246,8 +247,8 @@ func (d *descending) at(n int) (candidate, bool) {
 	return d.sorted[n], true
 }
 
-// keep keeps the first candidates, at least one, while more says so of their number, the sum of their weights and the
-// next one's, and returns that sum.
+// keep keeps the first candidates, at least one, as long as more returns true for their number, the sum of their
+// weights and the next one's weight. It returns the sum.
 func (d *descending) keep(more func(n int, held, next float64) bool) (held float64) {
 	n := 0
 	for {
@@ -266,7 +267,7 @@ func (d *descending) keep(more func(n int, held, next float64) bool) (held float
 	return held
 }
 
-// notFinite is the first number that is none, -1 where all are.
+// notFinite returns the index of the first infinity or NaN, or -1.
 func notFinite(x []float32) int {
 	for i, v := range x {
 		if v-v != 0 {
@@ -276,7 +277,7 @@ func notFinite(x []float32) int {
 	return -1
 }
 
-// logSum is log(sum(exp(logits))).
+// logSum returns log(sum(exp(logits))).
 func logSum(logits []float32) float64 {
 	top, sum := logits[likeliest(logits)], 0.0
 	for _, l := range logits {
@@ -287,7 +288,7 @@ func logSum(logits []float32) float64 {
 
 func logprob(logits []float32, id int32) float64 { return float64(logits[id]) - logSum(logits) }
 
-// topLogprobs are the n likeliest tokens, the likeliest first, of equals the smaller id.
+// topLogprobs returns the n likeliest tokens, the likeliest first; with equal logits the smaller id comes first.
 func topLogprobs(logits []float32, n int) []TopToken {
 	if n == 0 {
 		return nil

@@ -7,13 +7,14 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// SamplePlan is generation in memory that it shares with other plans, such as those of a training run: an engine of one
+// SamplePlan plans generation in memory that it shares with other plans, such as a training run's: an engine with one
 // slot.
 type SamplePlan struct{ plan *enginePlan }
 
-// PlanSamples plans texts of at most longest tokens, prompt and answer together, beside sequences of at most maxLen.
+// PlanSamples plans texts of at most longest tokens, prompt and answer together, beside training sequences of at most
+// maxLen tokens.
 func PlanSamples(nw session.Network, longest, maxLen int, on graph.Machine) (*SamplePlan, error) {
-	nw.Adapter.Dropout = 0 // of training only
+	nw.Adapter.Dropout = 0 // dropout is for training only
 	p, err := newEnginePlan(nw, on, engineShape{Slots: 1, MaxLen: maxLen, shared: longest})
 	if err != nil {
 		return nil, err
@@ -21,14 +22,14 @@ func PlanSamples(nw session.Network, longest, maxLen int, on graph.Machine) (*Sa
 	return &SamplePlan{p}, nil
 }
 
-// Programs are what the plan binds, in the order in which Bind wants their runners.
+// Programs returns the programs that the plan binds, in the order in which Bind takes their runners.
 func (s *SamplePlan) Programs() []*session.Program { return s.plan.programs() }
 
-// NewSampler makes prompts for a session's model, and once it is bound continues them. Closing it is not needed: memory
-// and session are the caller's.
+// NewSampler makes a Generator that encodes prompts for a session's model; after SamplePlan.Bind it generates too. It
+// need not be closed: the caller owns memory and session.
 func NewSampler(s *session.Session) (*Generator, error) { return newGenerator(s, "") }
 
-// Bind lets a sampler work in the memory that the plan's programs were bound to.
+// Bind lets a sampler generate in the memory to which the plan's programs were bound.
 func (s *SamplePlan) Bind(g *Generator, m graph.Store, runs []graph.Runner) (err error) {
 	if len(runs) != len(s.plan.steps) {
 		return fmt.Errorf("bind the samples: %d runners, want %d", len(runs), len(s.plan.steps))
@@ -41,8 +42,8 @@ func (s *SamplePlan) Bind(g *Generator, m graph.Store, runs []graph.Runner) (err
 	return nil
 }
 
-// readTokens takes tokens of one sequence into the cache of an engine of one slot, behind start earlier ones, and
-// returns the logits [V] of what follows them. They hold until the next call.
+// readTokens reads tokens of one sequence into the cache of an engine with one slot, after start earlier tokens, and
+// returns the logits [V] of the next token. They are valid until the next call.
 func (e *Engine) readTokens(ids []int32, start int) ([]float32, error) {
 	for {
 		run := e.decode[len(e.decode)-1]

@@ -7,40 +7,41 @@ import (
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
-// Token is what a round of an Engine gives for one sequence.
+// Token is the result of a round of an Engine for one sequence.
 type Token struct {
 	Slot int
 	ID   int32
-	// Text is what of the answer can be shown now: what may be the beginning of a stop text is kept back until it is
-	// known.
+	// Text is the part of the answer that can be shown now. Characters that may begin a stop text are held back until
+	// the next tokens decide.
 	Text string
-	// Part tells whether the token is one of the answer's: all are but the token that ends a text or turn.
+	// Part reports whether the token belongs to the answer. Only the token that ends a text or turn does not.
 	Part    bool
-	Logprob float64    // of the token, where GenerateOptions.Logprobs asks for it: before temperature and penalties
-	Top     []TopToken // the likeliest tokens, where GenerateOptions.TopLogprobs asks for them
-	// why the sequence ended: one of the values of Generated.Stopped, or StoppedError; "" = it goes on
+	Logprob float64    // log-probability before temperature and penalties, if GenerateOptions.Logprobs is set
+	Top     []TopToken // the likeliest tokens, if GenerateOptions.TopLogprobs is above 0
+	// Ended is the reason why the sequence ended: a value of Generated.Stopped or StoppedError; "" = it continues.
 	Ended   string
-	EndedBy string        // the token or the text that ended it
-	Prompt  []ScoredToken // with GenerateOptions.PromptLogprobs and the first token: prompt[1:] in order
-	Err     error         // of a sequence that ended because of it; the others go on
+	EndedBy string // the token or the text that ended the sequence
+	// the scores of prompt[1:], with the first token of an answer if GenerateOptions.PromptLogprobs is set
+	Prompt []ScoredToken
+	Err    error // error that ended this sequence; other sequences continue
 }
 
-// TopToken is one of the likeliest tokens at a place.
+// TopToken is one of the likeliest tokens at a position.
 type TopToken struct {
 	ID      int32
 	Logprob float64
 }
 
-// StoppedError is the value of Token.Ended for a sequence that could not go on.
+// StoppedError is the value of Token.Ended for a sequence that an error ended.
 const StoppedError = "error"
 
-// sequence is what a slot of an Engine holds.
+// sequence is the text that a slot of an Engine generates.
 type sequence struct {
-	order   uint64 // of the start
+	order   uint64 // serial number of the start
 	slot    int
 	adapter int32
 	prompt  []int32
-	read    int // tokens of the prompt that are in the cache
+	read    int // prompt tokens that are in the cache
 	ids     []int32
 	ends    map[int32]bool
 	stop    *stopper
@@ -48,7 +49,7 @@ type sequence struct {
 	tok     *tokenizer.Tokenizer
 	o       GenerateOptions
 	sampler *sampler
-	scored  []ScoredToken // with GenerateOptions.PromptLogprobs: prompt[1:], as far as it is read
+	scored  []ScoredToken // scores of prompt[1:] so far, if GenerateOptions.PromptLogprobs is set
 }
 
 func newSequence(order uint64, slot int, which int32, prompt []int32, ends map[int32]bool, stop *stopper,
@@ -60,7 +61,7 @@ func newSequence(order uint64, slot int, which int32, prompt []int32, ends map[i
 	return s
 }
 
-// take chooses the next token by its logits and says whether it ends the sequence.
+// take chooses the next token from its logits and determines whether it ends the sequence.
 func (s *sequence) take(logits []float32) Token {
 	t := Token{Slot: s.slot, ID: -1}
 	if i := notFinite(logits); i >= 0 {
@@ -74,7 +75,7 @@ func (s *sequence) take(logits []float32) Token {
 	}
 	if t.ID = s.sampler.choose(logits); t.ID < 0 {
 		t.Ended, t.Err = StoppedError, fmt.Errorf(
-			"after %d tokens of the answer no token of the model continues its JSON", len(s.ids))
+			"after %d tokens of the answer, no token of the model can continue its JSON", len(s.ids))
 		return t
 	}
 	if s.o.Logprobs {
@@ -84,12 +85,13 @@ func (s *sequence) take(logits []float32) Token {
 	return t
 }
 
-// wantsLogits tells whether the next token, or what is said of it, depends on more than which is the likeliest.
+// wantsLogits reports whether the next token, or a number reported with it, depends on more than which token is the
+// likeliest.
 func (s *sequence) wantsLogits() bool {
 	return s.o.Logprobs || s.o.Temperature > 0 || s.o.Form != nil || s.sampler.changes()
 }
 
-// takeLikeliest is take for a sequence that wants no logits.
+// takeLikeliest replaces take for a sequence that does not want logits.
 func (s *sequence) takeLikeliest(id int32) Token {
 	t := Token{Slot: s.slot, ID: id}
 	s.sampler.note(id)
@@ -97,7 +99,7 @@ func (s *sequence) takeLikeliest(id int32) Token {
 	return t
 }
 
-// goOn says what the token that was chosen adds to the answer, and whether it ends the sequence.
+// goOn sets the text that a chosen token adds to the answer, and whether it ends the sequence.
 func (s *sequence) goOn(t *Token) {
 	if s.ends[t.ID] {
 		t.Ended = StoppedEnd
@@ -117,7 +119,7 @@ func (s *sequence) goOn(t *Token) {
 			t.Text += s.rest()
 		}
 	}
-	if s.stop.found != "" { // which what was held back may complete
+	if s.stop.found != "" { // the held back text may complete a stop text
 		t.Ended, t.EndedBy = StoppedText, s.stop.found
 		if s.stop.found == s.stop.turn && !slices.Contains(s.o.Stop, s.stop.found) {
 			t.Ended = StoppedEnd
@@ -125,7 +127,7 @@ func (s *sequence) goOn(t *Token) {
 	}
 }
 
-// rest is the text that is still held back when the sequence ends.
+// rest returns the text that is still held back when the sequence ends.
 func (s *sequence) rest() string {
 	text := s.stop.push(s.stream.Flush())
 	if s.stop.found == "" {

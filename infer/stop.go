@@ -9,24 +9,24 @@ import (
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
-// MaxStopBytes bounds one text of GenerateOptions.Stop.
+// MaxStopBytes is the largest length of one text of GenerateOptions.Stop.
 const MaxStopBytes = 1 << 10
 
-// CheckStops refuses texts that cannot end an answer.
+// CheckStops returns an error for stop texts that cannot end an answer.
 func CheckStops(stops []string) error {
 	for _, s := range stops {
 		switch {
 		case s == "":
 			return errors.New("a stop text is empty: it would end every answer before its first character")
 		case len(s) > MaxStopBytes:
-			return fmt.Errorf("a stop text has %d bytes, more than %d", len(s), MaxStopBytes)
+			return fmt.Errorf("a stop text has %d bytes, more than the limit of %d", len(s), MaxStopBytes)
 		}
 	}
 	return nil
 }
 
-// newStopper makes what looks for stop texts, and for the text that ends a turn, if there is one. A special token among
-// them is looked for by its id, in ends, as answers are shown without special tokens.
+// newStopper makes a stopper for the stop texts and for the text that ends a turn, if there is one. It recognises a
+// special token among them by its id, in ends, since answers are shown without special tokens.
 func newStopper(tok *tokenizer.Tokenizer, turn string, texts []string, ends map[int32]bool) (*stopper, error) {
 	if err := CheckStops(texts); err != nil {
 		return nil, fmt.Errorf("generate: %w", err)
@@ -45,16 +45,16 @@ func newStopper(tok *tokenizer.Tokenizer, turn string, texts []string, ends map[
 	return s, nil
 }
 
-// stopper gives out an answer piece by piece and keeps back what may be the beginning of a stop text.
+// stopper yields an answer piece by piece and holds back what may be the beginning of a stop text.
 type stopper struct {
 	texts []string
-	turn  string // of texts, that which ends a turn; "" = none
+	turn  string // the one of texts that ends a turn; "" = none
 	held  string
 	found string // the stop text that ended the answer
 }
 
-// push takes the next piece and returns what can be shown. Of stop texts that are found at once the one that begins
-// first counts, of those the longest.
+// push adds a piece and returns the text that can be shown. If several stop texts match, the one that begins first
+// counts; of those that begin together, the longest.
 func (s *stopper) push(piece string) string {
 	s.held += piece
 	at := len(s.held)
@@ -71,7 +71,7 @@ func (s *stopper) push(piece string) string {
 	return out
 }
 
-// partial is the length of the longest end of what is held with which a stop text begins.
+// partial returns the length of the longest suffix of the held text with which a stop text begins.
 func (s *stopper) partial() int {
 	longest := 0
 	for _, text := range s.texts {
@@ -84,7 +84,7 @@ func (s *stopper) partial() int {
 	return longest
 }
 
-// rest is what is still held when the answer ends otherwise.
+// rest returns the text that is still held when the answer ends for another reason.
 func (s *stopper) rest() string {
 	out := s.held
 	s.held = ""

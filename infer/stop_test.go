@@ -81,7 +81,7 @@ func TestCheckStops(t *testing.T) {
 	}{
 		{nil, ""}, {[]string{"a"}, ""},
 		{[]string{"a", ""}, "a stop text is empty: it would end every answer before its first character"},
-		{[]string{strings.Repeat("a", 1025)}, "a stop text has 1025 bytes, more than 1024"},
+		{[]string{strings.Repeat("a", 1025)}, "a stop text has 1025 bytes, more than the limit of 1024"},
 	} {
 		got := ""
 		if err := CheckStops(c.stops); err != nil {

@@ -104,7 +104,7 @@ func TestBrokenRequests(t *testing.T) {
 			`response_format.json_schema: is missing: want an object with name and schema`,
 			"response_format.json_schema"},
 		{talk, chat(`,"response_format":{"type":"json_schema","json_schema":{"name":"a","schema":{"pattern":"x"}}}`),
-			400, `response_format.json_schema.schema: schema.pattern: is not supported; a schema may have type, ` +
+			400, `response_format.json_schema.schema: schema.pattern: is not supported; supported are type, ` +
 				`properties, required, additionalProperties, items, prefixItems, minItems, maxItems, enum, const, ` +
 				`format, anyOf, oneOf, allOf with one schema, and $ref to $defs`, "response_format.json_schema.schema"},
 		{talk, chat(

@@ -2,11 +2,11 @@ package jsonform
 
 import "slices"
 
-// Bounds of a text, so that an answer does not run on in what says nothing.
+// Bounds of a text: without them an answer could repeat white space or digits for ever.
 const (
-	maxDepth  = 64  // of values that the schema leaves open
-	indent    = 4   // spaces behind a line break for each list or object that is open
-	maxSpace  = 40  // spaces behind a line break
+	maxDepth  = 64  // nesting of values that the schema leaves open
+	indent    = 4   // largest indentation after a line break for each open list or object, in spaces
+	maxSpace  = 40  // spaces after a line break
 	maxDigits = 24  // characters of a number before its exponent
 	maxKey    = 256 // bytes of a key that the schema does not name
 )
@@ -14,16 +14,16 @@ const (
 type mode uint8
 
 const (
-	mValue mode = iota // a value comes
-	mFirst             // a list's first value, or its end
-	mOpen              // an object's first key, or its end
-	mKey               // a key, behind a comma
-	mAfter             // behind a value
+	mValue mode = iota // a value follows
+	mFirst             // the first value of a list, or its end, follows
+	mOpen              // the first key of an object, or its end, follows
+	mKey               // a key follows, after a comma
+	mAfter             // after a value
 	mColon
 	mLiteral
 	mKnownKey
-	mFormat // in a text of a format
-	mString // in it, as the others below
+	mFormat // inside a string that has a format
+	mString // inside a string, as in the modes below
 	mFreeKey
 	mEscape
 	mHex
@@ -38,38 +38,38 @@ const (
 	mDone
 )
 
-// frame is a list or an object that is open. It is never changed: texts that branch share it.
+// frame is an open list or object. A frame is immutable: alternative readings of a text share it.
 type frame struct {
 	up    *frame
 	node  *node
 	kind  kinds
-	seen  uint64 // keys, and those whose values would be nested too deep here
-	count int    // values
-	most  int    // values; -1 = any number
-	bare  bool   // no keys but those that the schema names
+	seen  uint64 // set of the keys that came, and of keys whose values would nest too deep here
+	count int    // number of values so far
+	most  int    // largest number of values; -1 = no limit
+	bare  bool   // only keys that the schema names may come
 	depth int
 }
 
-// state is how far a text is, read as one of the alternatives that a schema leaves.
+// state is the position in a text under one of the alternatives that a schema allows.
 type state struct {
 	top    *frame
-	node   *node // of the value that comes or is read
+	node   *node // schema node of the value that follows or is being read
 	mode   mode
-	back   mode  // after an escape
-	space  uint8 // white space before the next sign
-	line   bool  // it began with a line break
+	back   mode  // mode to return to after an escape
+	space  uint8 // white space before the next character, in bytes
+	line   bool  // the white space began with a line break
 	digits uint8
-	hex    uint8 // digits still to come
-	hexD   bool  // the first was d
-	more   uint8 // bytes of a character still to come
-	lo, hi byte  // bounds of the next of them
-	from   int   // of the literals, or keys, that still fit; in a format's automaton
+	hex    uint8 // hexadecimal digits that an escape still needs
+	hexD   bool  // the first hexadecimal digit was d
+	more   uint8 // bytes that the UTF-8 character still needs
+	lo, hi byte  // bounds of the next of these bytes
+	from   int   // index of the first literal or key that still matches; in a format, the automaton's state
 	to     int
-	at     int // in them, or in a text of a format
+	at     int // offset in that literal or key, or in the text of a format
 }
 
-// next takes a byte and tells whether it can follow; a is of no use where it can't. The node of a value that comes has
-// no alternatives.
+// next advances the state by a byte and reports whether the byte can follow. After false the state is invalid. The node
+// of the value that follows must have no alternatives.
 func (a *state) next(c byte) bool {
 	switch a.mode {
 	case mString, mFreeKey:
@@ -127,8 +127,9 @@ func (a *state) next(c byte) bool {
 
 func isBlank(c byte) bool { return c == ' ' || c == '\n' || c == '\r' || c == '\t' }
 
-// blank takes white space as writers of JSON set it: one space before a value or a key, or a line break with what the
-// next line is indented by; nothing before a colon. A model that is kept from all else would go on with white space.
+// blank accepts white space where JSON writers put it: one space before a value or a key, or a line break with the next
+// line's indentation, and nothing before a colon. Without this limit, a model whose other tokens are masked could
+// continue with white space for ever.
 func (a *state) blank(c byte) bool {
 	first := a.space == 0
 	a.space++
@@ -146,7 +147,7 @@ func (a *state) blank(c byte) bool {
 	return first && a.mode != mAfter
 }
 
-// begin is the first byte of a value.
+// begin accepts the first byte of a value.
 func (a *state) begin(c byte) bool {
 	n := a.node
 	if n.literals != nil {
@@ -194,7 +195,7 @@ func (a *state) begin(c byte) bool {
 
 var words = &node{literals: []string{"false", "null", "true"}}
 
-// fits tells whether there are as many levels left for lists and objects.
+// fits reports whether that many more levels of lists and objects may be opened.
 func (a *state) fits(levels int) bool {
 	if a.top != nil {
 		levels += a.top.depth
@@ -220,7 +221,8 @@ func (a *state) open(k kinds, m mode) bool {
 	return true
 }
 
-// limit leaves out what could not end before maxDepth. What has to be there can: else the value would not have begun.
+// limit excludes optional keys and items whose values could not end before maxDepth. Required ones fit, because
+// otherwise the value would not have begun.
 func (f *frame) limit() {
 	fits := func(n *node) bool { return f.depth+n.low <= maxDepth }
 	for i, v := range f.node.values {
@@ -236,16 +238,16 @@ func (f *frame) limit() {
 	}
 }
 
-// free tells whether a key may come that the schema does not name: behind those that have to be there, which a model
-// that is left to make up others may never write.
+// free reports whether a key that the schema does not name may follow. Such keys come after the required ones: a model
+// that may invent keys might never write the required ones.
 func (f *frame) free() bool {
 	return f.node.more != nil && !f.bare && f.node.required&^f.seen == 0
 }
 
-// nothing is a value that there is none of.
+// nothing is the node of a value that no text matches.
 var nothing = &node{}
 
-// close ends the list or object on top.
+// close ends the innermost list or object.
 func (a *state) close() bool {
 	a.top = a.top.up
 	a.ended()
@@ -256,15 +258,15 @@ func (a *state) closeObject() bool {
 	return a.top.node.required&^a.top.seen == 0 && a.close()
 }
 
-// ended is behind a value.
+// ended moves the state to the position after a value.
 func (a *state) ended() {
-	*a = state{top: a.top, mode: mAfter} // texts that were read in different ways are alike again
+	*a = state{top: a.top, mode: mAfter} // readings that differed before are equal again
 	if a.top == nil {
 		a.mode = mDone
 	}
 }
 
-// behind is what stands behind a value.
+// behind accepts a byte after a value.
 func (a *state) behind(c byte) bool {
 	f := a.top
 	if f == nil {
@@ -291,7 +293,7 @@ func (a *state) behind(c byte) bool {
 	return f.free() || f.node.left(f.seen) > 0
 }
 
-// beginKey is the first byte of a key.
+// beginKey accepts the first byte of a key.
 func (a *state) beginKey(c byte) bool {
 	n := a.top.node
 	if c != '"' {
@@ -306,7 +308,8 @@ func (a *state) beginKey(c byte) bool {
 	return a.inLiteral(c)
 }
 
-// took is behind a key: the i-th of the object's, or -1.
+// took records that a key was read: i is its index among the object's keys, or -1 for a key that the schema does not
+// name.
 func (a *state) took(i int) bool {
 	n := a.top.node
 	*a = state{top: a.top, mode: mColon, node: n.more}
@@ -322,7 +325,7 @@ func (a *state) took(i int) bool {
 	return true
 }
 
-// inLiteral narrows the literals, or the keys that are left, down by a byte.
+// inLiteral accepts a byte that continues at least one of the remaining literals or keys.
 func (a *state) inLiteral(c byte) bool {
 	all, keys := a.node.literals, a.mode == mKnownKey
 	if keys {
@@ -338,7 +341,7 @@ func (a *state) inLiteral(c byte) bool {
 	for to > from && !fits(to-1) {
 		to--
 	}
-	if from == to { // a whole number may end where a longer one could go on
+	if from == to { // an integer may end where a longer one continues
 		if keys || len(all[a.from]) != a.at {
 			return false
 		}

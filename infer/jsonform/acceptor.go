@@ -2,26 +2,26 @@ package jsonform
 
 import "slices"
 
-// maxStates bounds the alternatives that one text is followed as; those beyond it are left out, and each of the others
-// can be ended by itself.
+// maxStates is the most alternative readings of one text. Further ones are dropped; each of the kept ones can be
+// completed by itself.
 const maxStates = 64
 
-// Acceptor is how far a text is. It is a value: a copy goes on by itself.
+// Acceptor is a position in a text that must match a Schema. It is a value: copies advance independently.
 //
-// Where a schema leaves alternatives (anyOf), a text is followed as each of them until a byte tells them apart: others
-// holds those beside the first.
+// Where a schema has alternatives (anyOf), an Acceptor follows all of them until a byte tells them apart; others holds
+// all but the first.
 type Acceptor struct {
 	state
-	others []state // never changed: copies share it
+	others []state // immutable: copies share it
 }
 
-// Start is before the first byte.
+// Start returns the Acceptor of the empty text.
 func (s *Schema) Start() Acceptor { return Acceptor{state: state{node: s.root, mode: mValue}} }
 
-// Done tells whether the value is whole.
+// Done reports whether the text is a complete value.
 func (a *Acceptor) Done() bool { return a.mode == mDone }
 
-// Next takes a byte and tells whether it can follow; a is of no use where it can't.
+// Next advances by a byte and reports whether the byte can follow. After false the Acceptor is invalid.
 func (a *Acceptor) Next(c byte) bool {
 	if len(a.others) == 0 && !a.branches(c) {
 		return a.next(c)
@@ -31,7 +31,7 @@ func (a *Acceptor) Next(c byte) bool {
 	return a.follow(&from, c)
 }
 
-// after makes a what another is behind a byte, in the memory that a's others have.
+// after sets a to the position that follows from after the byte c. It reuses the memory of a.others.
 func (a *Acceptor) after(from *Acceptor, c byte) bool {
 	a.others = a.others[:0]
 	if len(from.others) == 0 && !from.branches(c) {
@@ -41,7 +41,7 @@ func (a *Acceptor) after(from *Acceptor, c byte) bool {
 	return a.follow(from, c)
 }
 
-// branches tells whether a byte begins a value that has alternatives.
+// branches reports whether a byte begins a value that has alternatives.
 func (a *state) branches(c byte) bool {
 	return a.node != nil && a.node.any != nil && (a.mode == mValue || a.mode == mFirst && c != ']') && !isBlank(c)
 }
@@ -52,7 +52,7 @@ func (a *Acceptor) follow(from *Acceptor, c byte) bool {
 		if !s.next(c) {
 			return
 		}
-		if s.mode <= mAfter && n > 0 { // elsewhere those that were not alike before the byte are not behind it
+		if s.mode <= mAfter && n > 0 { // in other modes, states that differed before the byte differ after it
 			if s.equal(&a.state) || slices.ContainsFunc(a.others, func(o state) bool { return s.equal(&o) }) {
 				return
 			}
@@ -83,8 +83,8 @@ func (a *Acceptor) follow(from *Acceptor, c byte) bool {
 	return n > 0
 }
 
-// equal tells whether the same can follow, as far as it is cheap to see: lists and objects that are open count by what
-// is noted of them.
+// equal reports whether the same texts can follow both states. It compares open lists and objects only by their frames'
+// fields, so it may return false for states that are in fact equal.
 func (a *state) equal(b *state) bool {
 	x, y := *a, *b
 	x.top, y.top = nil, nil
@@ -103,7 +103,8 @@ func (a *state) equal(b *state) bool {
 	return true
 }
 
-// takesText tells whether n bytes of any text without quotes and escapes can follow, character by character.
+// takesText reports whether n bytes of any string content without quotes and escapes can follow, character by
+// character.
 func (a *Acceptor) takesText(n int) bool {
 	if a.state.takesText(n) {
 		return true

@@ -8,10 +8,11 @@ import (
 // Tool is a function that a call may name.
 type Tool struct {
 	Name       string
-	Parameters []byte // a JSON Schema; nil = any object
+	Parameters []byte // JSON Schema of the arguments; nil = any object
 }
 
-// Call is {"name": NAME, KEY: ARGUMENTS} of one of some tools, within a list where listed says so.
+// Call returns the schema of {"name": NAME, KEY: ARGUMENTS} for one of the tools. With listed, the schema is a list of
+// such calls.
 func Call(tools []Tool, key string, listed bool) (*Schema, error) {
 	type choice struct {
 		text string

@@ -10,27 +10,27 @@ import (
 
 const (
 	maxAlternatives = 64
-	never           = 1 << 30 // levels of a value that there is none of
+	never           = 1 << 30 // the depth of a value that no text matches
 )
 
-// combiners make a schema of others.
+// combiners are the keywords that build a schema from other schemas.
 var combiners = []string{"$ref", "allOf", "anyOf", "oneOf"}
 
-// reference is a definition that is named and not read yet.
+// reference is a $ref whose definition is not read yet.
 type reference struct {
 	name, at string
 	node     *node
 }
 
-// oneOf are alternatives of which no two may allow the same value.
+// oneOf lists alternatives that must not overlap: no value may match two of them.
 type oneOf struct {
 	node   *node
-	groups [][]*node // the alternatives of each
+	groups [][]*node // the alternatives of each group
 	at     string
-	key    string // the discriminator's, as JSON; "" = none
+	key    string // the discriminator's property name as JSON; "" = none
 }
 
-// combined reads a schema that is made of others; beside them only annotations are read.
+// combined reads a schema that is built from others. Beside a combining keyword it accepts only annotations.
 func (p *parser) combined(n *node, object map[string]json.RawMessage, key, at string, depth int) (*node, error) {
 	for _, other := range sortedKeys(object) {
 		if other != key && !slices.Contains(annotations, other) {
@@ -48,7 +48,7 @@ func (p *parser) combined(n *node, object map[string]json.RawMessage, key, at st
 	case err != nil:
 		return nil, err
 	case key == "allOf" && len(all) > 1:
-		return nil, fmt.Errorf("%s: is supported with one schema, and has %d", where, len(all))
+		return nil, fmt.Errorf("%s: is supported with exactly one schema, got %d", where, len(all))
 	case len(all) > maxAlternatives:
 		return nil, fmt.Errorf("%s: there are %d schemas, more than %d", where, len(all), maxAlternatives)
 	}
@@ -65,11 +65,11 @@ func (p *parser) combined(n *node, object map[string]json.RawMessage, key, at st
 	return n, nil
 }
 
-// ref is what a reference names, which may be read later.
+// ref returns the node that a $ref names. The definition may be read later.
 func (p *parser) ref(value json.RawMessage, at string) (*node, error) {
 	var name string
 	if json.Unmarshal(value, &name) != nil {
-		return nil, fmt.Errorf("%s: want a text", at)
+		return nil, fmt.Errorf("%s: want a string", at)
 	}
 	if n := p.refs[name]; n != nil {
 		return n, nil
@@ -81,7 +81,7 @@ func (p *parser) ref(value json.RawMessage, at string) (*node, error) {
 	return n, nil
 }
 
-// definition is the text of what a reference names.
+// definition returns the JSON text of the schema that a $ref names.
 func (p *parser) definition(r reference) ([]byte, error) {
 	section, name, _ := strings.Cut(strings.TrimPrefix(r.name, "#/"), "/")
 	if section != "$defs" && section != "definitions" || !strings.HasPrefix(r.name, "#/") ||
@@ -106,7 +106,8 @@ func (p *parser) definition(r reference) ([]byte, error) {
 	return text, nil
 }
 
-// resolve reads what references name and settles the alternatives and levels of all nodes. It gives the root.
+// resolve reads all referenced definitions, then computes the alternatives and depths of all nodes. It returns the root
+// node.
 func (p *parser) resolve(root *node) (*node, error) {
 	for i := 0; i < len(p.queue); i++ {
 		r := p.queue[i]
@@ -125,14 +126,16 @@ func (p *parser) resolve(root *node) (*node, error) {
 		r.node.any = []*node{n}
 	}
 	if p.inner && len(p.refs) > 0 {
-		return nil, fmt.Errorf("schema: references beside an $id below the root are not supported; leave the $id out")
+		return nil, fmt.Errorf("schema: references beside an $id below the root are not supported; remove the $id")
 	}
 	if err := p.flatten(); err != nil {
 		return nil, err
 	}
 	p.measure()
-	if root.low > maxDepth-2 { // two levels are a call's
-		return nil, fmt.Errorf("schema: no value ends: one has to hold itself, or more than %d levels", maxDepth-2)
+	if root.low > maxDepth-2 { // a call adds two levels
+		return nil,
+			fmt.Errorf("schema: no finite value matches: one must contain itself, or nest deeper than %d levels",
+				maxDepth-2)
 	}
 	if err := p.apart(); err != nil {
 		return nil, err
@@ -140,7 +143,7 @@ func (p *parser) resolve(root *node) (*node, error) {
 	return settled(root), nil
 }
 
-// flatten makes the alternatives of each node such as have none in turn.
+// flatten replaces each alternative that has alternatives itself by these.
 func (p *parser) flatten() error {
 	oneOfs := map[*node]*oneOf{}
 	for i := range p.oneOfs {
@@ -157,7 +160,7 @@ func (p *parser) flatten() error {
 			return n.any, nil
 		}
 		if seen[n] == begun {
-			return nil, fmt.Errorf("schema: a $ref leads to itself, with no property or item between")
+			return nil, fmt.Errorf("schema: a $ref leads back to itself with no property or item between")
 		}
 		seen[n] = begun
 		one := oneOfs[n]
@@ -193,8 +196,8 @@ func (p *parser) flatten() error {
 	return nil
 }
 
-// discriminated are alternatives of which the objects have the property that tells them apart, where they know it: it
-// may be left out by a schema that has a default for it.
+// discriminated returns the alternatives that may share a oneOf group. Their objects must have the property key, if
+// they define it: a schema may leave out a property that has a default.
 func (p *parser) discriminated(group []*node, key string) []*node {
 	all := slices.Clone(group)
 	for i, n := range all {
@@ -208,7 +211,8 @@ func (p *parser) discriminated(group []*node, key string) []*node {
 	return all
 }
 
-// measure finds the least levels of all nodes, from none upwards, and leaves out alternatives that no value ends.
+// measure computes the least depth of all nodes, starting from depth zero, and removes alternatives that no finite
+// value matches.
 func (p *parser) measure() {
 	for _, n := range p.all {
 		n.low, n.lowList, n.lowObject = never, never, never
@@ -222,7 +226,7 @@ func (p *parser) measure() {
 		}
 	}
 	for _, n := range p.all {
-		if n.any != nil { // a new list: oneOfs share the old one
+		if n.any != nil { // a copy: oneOfs share the old list
 			left := []*node{}
 			for _, x := range n.any {
 				if x.low < never {
@@ -246,7 +250,7 @@ func (p *parser) measure() {
 	}
 }
 
-// settled is a node's only alternative, or the node itself.
+// settled returns a node's only alternative, or the node itself.
 func settled(n *node) *node {
 	if n != nil && len(n.any) == 1 {
 		return n.any[0]
@@ -254,7 +258,7 @@ func settled(n *node) *node {
 	return n
 }
 
-// levels finds a node's least levels by those of the nodes within.
+// levels computes a node's least depth from the depths of its children.
 func (n *node) levels() {
 	above := func(low int) int {
 		if low >= maxDepth {

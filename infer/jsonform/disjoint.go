@@ -6,16 +6,15 @@ import (
 	"strconv"
 )
 
-// apart makes sure that no two alternatives of a oneOf allow the same value.
+// apart returns an error if two alternatives of a oneOf may match the same value.
 func (p *parser) apart() error {
-	work := 2_000_000 // comparisons
+	work := 2_000_000 // bound on the number of comparisons
 	for _, one := range p.oneOfs {
 		for i, a := range one.groups {
 			for j, b := range one.groups[:i] {
 				if !everyPair(a, b, 0, &work) {
-					return fmt.Errorf("%s: the schemas %d and %d may allow the same value, of which oneOf allows "+
-						"none; make it anyOf, "+
-						"or let a required property with another const or enum tell them apart", one.at, j, i)
+					return fmt.Errorf("%s: schemas %d and %d may match the same value, which oneOf forbids; use "+
+						"anyOf, or give both a "+"required property with a different const or enum", one.at, j, i)
 				}
 			}
 		}
@@ -34,7 +33,7 @@ func everyPair(a, b []*node, depth int, work *int) bool {
 	return true
 }
 
-// disjoint tells whether it is sure that two nodes allow no value in common.
+// disjoint reports whether two nodes certainly match no common value. work bounds the comparisons.
 func disjoint(a, b *node, depth int, work *int) bool {
 	if *work -= 1 + len(a.literals)*len(b.literals); *work < 0 || depth > 4 || a == b {
 		return false
@@ -65,7 +64,7 @@ func disjoint(a, b *node, depth int, work *int) bool {
 	return a.tells(b, depth, work) || b.tells(a, depth, work)
 }
 
-// tells tells whether a property that one object has to have is one that another can't have.
+// tells reports whether one object requires a property whose values the other cannot have.
 func (n *node) tells(o *node, depth int, work *int) bool {
 	for i, key := range n.keys {
 		if n.required>>i&1 == 0 {
@@ -82,7 +81,7 @@ func (n *node) tells(o *node, depth int, work *int) bool {
 	return false
 }
 
-// span is the set of kinds that a node's values are of, an integer being a number.
+// span returns the set of kinds that a node's values have; an integer counts as a number.
 func (n *node) span() kinds {
 	set := n.kinds
 	if n.literals != nil {
@@ -113,7 +112,7 @@ func kindOf(text string) kinds {
 	return kNumber
 }
 
-// mayEqual tells whether two JSON texts may be the same value.
+// mayEqual reports whether two JSON texts may be the same value.
 func mayEqual(a, b string) bool {
 	k := kindOf(a)
 	if k != kindOf(b) {

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// Parts of the formats' regular expressions. Texts are written as all readers take them: T and Z large, no leap second,
-// years from 1 on, at most six digits of a second, no hyphens side by side in a name.
+// Parts of the formats' regular expressions. They allow only what all readers accept: upper-case T and Z, no leap
+// second, years from 1 on, at most six fractional digits of a second, and no two hyphens in a row in a host name.
 const (
 	year     = `([0-9]{3}[1-9]|[0-9]{2}[1-9]0|[0-9][1-9]00|[1-9]000)`
 	leapYear = `([0-9]{2}(0[48]|[2468][048]|[13579][26])|(0[48]|[2468][048]|[13579][26])00)`
@@ -29,11 +29,11 @@ const (
 	hex      = `[0-9A-Fa-f]`
 	name     = `[A-Za-z0-9](-?[A-Za-z0-9]){0,31}`
 	lastName = `[A-Za-z](-?[A-Za-z0-9]){0,31}`
-	topName  = `[A-Za-z](-?[A-Za-z0-9]){0,30}[A-Za-z]` // of an address
+	topName  = `[A-Za-z](-?[A-Za-z0-9]){0,30}[A-Za-z]` // top-level domain of an address
 	atom     = "[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]"
 )
 
-// A format is what the texts of a name are: of a regular expression, of at most so many bytes.
+// A format is a regular expression for strings, with a limit in bytes.
 type format struct {
 	name string
 	most int
@@ -43,11 +43,11 @@ type format struct {
 
 // formState is a state of a format's automaton.
 type formState struct {
-	next [128]int16 // behind an ASCII byte; -1 = it can't follow
-	left int        // bytes to the nearest end; 0 = it may end here
+	next [128]int16 // next state for each ASCII byte; -1 = the byte cannot follow
+	left int        // bytes to the nearest accepting state; 0 = this state accepts
 }
 
-// formats are those that OpenAI's structured outputs have, and pydantic's of UUIDs.
+// formats are the formats of OpenAI's structured outputs, and pydantic's format of UUIDs.
 var formats = newFormats()
 
 func newFormats() map[string]*format {
@@ -76,7 +76,7 @@ func newFormats() map[string]*format {
 	return all
 }
 
-// ipv6 is eight groups, or fewer with :: for those that are left out.
+// ipv6 returns the expression of an IPv6 address: eight groups, or fewer with :: for the omitted ones.
 func ipv6() string {
 	group := hex + `{1,4}`
 	forms := []string{`(` + group + `:){7}` + group}
@@ -93,8 +93,8 @@ func ipv6() string {
 	return strings.Join(forms, "|")
 }
 
-// automaton follows all ways through a regular expression at once: a state is the set of places in it that a text can
-// be at.
+// automaton compiles a regular expression into a deterministic automaton by the subset construction: a state is the set
+// of positions in the expression at which a text can be.
 func automaton(form string) []formState {
 	tree, err := syntax.Parse(form, syntax.Perl)
 	if err != nil {
@@ -153,7 +153,7 @@ func automaton(form string) []formState {
 	return states
 }
 
-// reach adds the instructions that read a byte or end, from one on.
+// reach adds to set the instructions that read a byte or match, and that follow pc without reading.
 func reach(prog *syntax.Prog, set []uint32, pc uint32) []uint32 {
 	if slices.Contains(set, pc) {
 		return set
@@ -169,11 +169,11 @@ func reach(prog *syntax.Prog, set []uint32, pc uint32) []uint32 {
 	return append(set, pc)
 }
 
-// readFormat finds the format of a name.
+// readFormat returns the format that a schema names.
 func readFormat(value json.RawMessage, at string) (*format, error) {
 	var name string
 	if json.Unmarshal(value, &name) != nil {
-		return nil, fmt.Errorf("%s: want a text", at)
+		return nil, fmt.Errorf("%s: want a string", at)
 	}
 	f := formats[name]
 	if f == nil {
@@ -183,7 +183,8 @@ func readFormat(value json.RawMessage, at string) (*format, error) {
 	return f, nil
 }
 
-// inFormat takes a byte of a text of a format; from is where in its automaton it is, and at how long.
+// inFormat accepts a byte of a string that has a format. a.from is the automaton's state, a.at the string's length so
+// far.
 func (a *state) inFormat(c byte) bool {
 	states := a.node.states
 	if c == '"' {
@@ -200,13 +201,14 @@ func (a *state) inFormat(c byte) bool {
 	return a.at+states[a.from].left <= a.node.format.most
 }
 
-// checkFormat refuses a format where there is no text, and one that a text of enum or const has not.
+// checkFormat returns an error for a format on a schema without strings, and for an enum or const string that the
+// format does not match.
 func (n *node) checkFormat(object map[string]json.RawMessage, at string) error {
 	if n.format == nil {
 		return nil
 	}
 	if n.kinds&kString == 0 {
-		return fmt.Errorf("%s.format: %q is of texts, and the type is %s", at, n.format.name, object["type"])
+		return fmt.Errorf("%s.format: %q applies to strings, and the type is %s", at, n.format.name, object["type"])
 	}
 	for _, text := range n.literals {
 		if text[0] != '"' {
@@ -215,7 +217,7 @@ func (n *node) checkFormat(object map[string]json.RawMessage, at string) error {
 		a := state{node: n, mode: mFormat}
 		for i := 1; i < len(text); i++ {
 			if a.mode != mFormat || !a.inFormat(text[i]) {
-				return fmt.Errorf("%s.format: %.80s of enum or const is not written as %q is here", at,
+				return fmt.Errorf("%s.format: %.80s of enum or const does not match format %q", at,
 					text, n.format.name)
 			}
 		}

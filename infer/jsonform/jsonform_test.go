@@ -122,10 +122,10 @@ func TestSchemaRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"type":"object","properties":{"a":{"pattern":"x"}}}`: "schema.properties.a.pattern: is not supported",
 		`{"type":"string"}`: "want type object or array",
-		`{"$ref":"#"}`:      "leads to itself", `[]`: "want an object",
-		`{"type":"object","required":["x"],"additionalProperties":false}`: `"x" is no property`,
+		`{"$ref":"#"}`:      "leads back to itself", `[]`: "want an object",
+		`{"type":"object","required":["x"],"additionalProperties":false}`: `"x" is not among properties`,
 		`{"type":"array","minItems":3,"maxItems":2}`:                      "minItems is 3",
-		`{"type":"thing"}`: "no type", `{"type":"array","enum":[{}]}`: "no value of enum",
+		`{"type":"thing"}`: "unknown type", `{"type":"array","enum":[{}]}`: "no value of enum",
 		`{"type":"object","properties":{"a":{"enum":[{}],"required":["b"]}}}`: "schema.properties.a.required: is not " +
 			"supported beside lists and objects", `{"enum":[{}]}`: "want type object or array",
 		`{"type":"array","items":{"$ref":"#/$defs/a"},"$defs":{"b":{}}}`: "schema.items.$ref: there is no \"#/$defs/a\"", `{"type":"array","items":{"$ref":"http://x/y"}}`: "is not supported; a reference is",
@@ -134,8 +134,8 @@ func TestSchemaRefused(t *testing.T) {
 		`{"type":"array","items":{"anyOf":[true],"type":"null"}}`: "schema.items.type: is not " +
 			"supported beside anyOf",
 		`{"type":"array","items":{"oneOf":[{"type":"integer"},{"type":"number"}]}}`: "schema.items.oneOf: the " +
-			"schemas 0 and 1 may allow the same value", `{"type":"array","items":{"allOf":[true,true]}}`: "has 2",
-		`{"$ref":"#/$defs/a","$defs":{"a":{"type":"object","properties":{"a":{"$ref":"#/$defs/a"}},"required":["a"]}}}`: "no value ends", `{"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[{"$ref":"#/$defs/a"},{"type":"null"}]}}}`: "leads to itself",
+			"schemas 0 and 1 may match the same value", `{"type":"array","items":{"allOf":[true,true]}}`: "got 2",
+		`{"$ref":"#/$defs/a","$defs":{"a":{"type":"object","properties":{"a":{"$ref":"#/$defs/a"}},"required":["a"]}}}`: "no finite value matches", `{"$ref":"#/$defs/a","$defs":{"a":{"anyOf":[{"$ref":"#/$defs/a"},{"type":"null"}]}}}`: "leads back to itself",
 		`{"anyOf":[` + strings.Repeat(`{"type":"object"},`, 64) + `true]}`: "schema.anyOf: there are 65 schemas, " +
 			"more than 64",
 		`{"anyOf":[{"type":"object"},{"type":"string"}]}`:                          "want type object or array",
@@ -143,18 +143,18 @@ func TestSchemaRefused(t *testing.T) {
 		`{"type":"object","properties":{"a":{"format":"uri"}}}`: "schema.properties.a.format: " +
 			"\"uri\" is not supported; a format is one of date, date-time, duration, email, hostname, ipv4, ipv6, " +
 			"time, uuid, uuid1",
-		`{"$schema":"http://json-schema.org/draft-07/schema#","type":"array","prefixItems":[true]}`:                 "is of JSON Schema 2020-12",
-		`{"type":"array","items":{"const":1,"enum":[2]}}`:                                                           "none is in both",
-		`{"type":"array","items":{"$ref":"#/$defs/a"},"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}}`: "leads to itself", `false`: "want an object", `{"type":"array","items":{"$ref":1}}`: "want a text", `{"type":"array","items":{"$ref":"#/$defs/a"},"$defs":[]}`: "schema.$defs: want an object",
+		`{"$schema":"http://json-schema.org/draft-07/schema#","type":"array","prefixItems":[true]}`:                 "needs JSON Schema 2020-12",
+		`{"type":"array","items":{"const":1,"enum":[2]}}`:                                                           "enum lacks const",
+		`{"type":"array","items":{"$ref":"#/$defs/a"},"$defs":{"a":{"$ref":"#/$defs/b"},"b":{"$ref":"#/$defs/a"}}}`: "leads back to itself", `false`: "want an object", `{"type":"array","items":{"$ref":1}}`: "want a string", `{"type":"array","items":{"$ref":"#/$defs/a"},"$defs":[]}`: "schema.$defs: want an object",
 		`{"type":"object","properties":{"a":{"type":"string","enum":[1]}}}`: "no value of enum",
 		`{"type":"array","items":{"format":1}}`: "schema.items.format: " +
-			"want a text",
+			"want a string",
 		`{"type":"array","items":{"type":["integer","null"],"format":"int64"}}`: "schema.items.format: " +
 			"\"int64\" is not supported",
 		`{"type":"array","items":{"type":["integer","null"],"format":"date"}}`: `schema.items.format: ` +
-			`"date" is of texts, and the type is ["integer","null"]`,
+			`"date" applies to strings, and the type is ["integer","null"]`,
 		`{"type":"array","items":{"format":"time","enum":[1,"12:00:00Z","12:00","13:00"]}}`: `schema.items.format: ` +
-			`"12:00" of enum or const is not written as "time" is here`,
+			`"12:00" of enum or const does not match format "time"`,
 		`{"type":"array","items":{"anyOf":[{"type":"string"}],"format":"date"}}`: "schema.items.format: is not " +
 			"supported beside anyOf",
 	} {
@@ -194,7 +194,7 @@ func TestSchemaIsReadSoon(t *testing.T) {
 			t.Errorf("%s: %v", name, took)
 		}
 		if wrong := name != "chain"; wrong != (err != nil && strings.Contains(err.Error(),
-			"may allow the same value")) {
+			"may match the same value")) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

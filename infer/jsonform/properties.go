@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// properties reads what a schema says of an object's keys.
+// properties reads the keywords of a schema that describe an object's keys.
 func (p *parser) properties(n *node, object map[string]json.RawMessage, at string, depth int) error {
 	props, required := map[string]json.RawMessage{}, []string{}
 	if v, ok := object["properties"]; ok && (json.Unmarshal(v, &props) != nil || props == nil) {
@@ -31,13 +31,14 @@ func (p *parser) properties(n *node, object map[string]json.RawMessage, at strin
 	for _, name := range required {
 		if _, ok := props[name]; !ok {
 			if n.more == nil {
-				return fmt.Errorf("%s.required: %q is no property, and additionalProperties allows no other", at, name)
+				return fmt.Errorf("%s.required: %q is not among properties, and additionalProperties allows no others",
+					at, name)
 			}
-			props[name] = nil // what additionalProperties says
+			props[name] = nil // its schema is additionalProperties
 		}
 	}
 	if len(props) > maxProperties {
-		return fmt.Errorf("%s.properties: there are %d, more than %d", at, len(props), maxProperties)
+		return fmt.Errorf("%s.properties: there are %d, more than the limit of %d", at, len(props), maxProperties)
 	}
 	type property struct {
 		key  string
@@ -55,7 +56,7 @@ func (p *parser) properties(n *node, object map[string]json.RawMessage, at strin
 		}
 		key := quoted(name)
 		if len(key) > maxKey {
-			return fmt.Errorf("%s.properties: a name has %d bytes, more than %d", at, len(key), maxKey)
+			return fmt.Errorf("%s.properties: a name has %d bytes, more than the limit of %d", at, len(key), maxKey)
 		}
 		all = append(all, property{key, v, slices.Contains(required, name)})
 	}
@@ -68,10 +69,10 @@ func (p *parser) properties(n *node, object map[string]json.RawMessage, at strin
 	return nil
 }
 
-// all is the set of all keys.
+// all returns the set of all keys.
 func (n *node) all() uint64 { return 1<<len(n.keys) - 1 }
 
-// left is how many keys are not in a set.
+// left returns the number of keys that are not in the set seen.
 func (n *node) left(seen uint64) int { return bits.OnesCount64(n.all() &^ seen) }
 
 func readKinds(v json.RawMessage, at string) (kinds, error) {
@@ -86,7 +87,7 @@ func readKinds(v json.RawMessage, at string) (kinds, error) {
 	for _, name := range names {
 		k, ok := kindNames[name]
 		if !ok {
-			return 0, fmt.Errorf("%s: there is no type %.40q", at, name)
+			return 0, fmt.Errorf("%s: unknown type %.40q", at, name)
 		}
 		set |= k
 	}
@@ -101,7 +102,7 @@ func readCount(v json.RawMessage, at string) (int, error) {
 	return n, nil
 }
 
-// literals are values as the answer may write them, sorted.
+// literals returns values as an answer may write them, sorted.
 func literals(all []json.RawMessage, at string) ([]string, error) {
 	var texts []string
 	for _, v := range all {
@@ -120,18 +121,18 @@ func literals(all []json.RawMessage, at string) ([]string, error) {
 		texts = append(texts, text)
 	}
 	if len(texts) > maxLiterals {
-		return nil, fmt.Errorf("%s: there are %d values, more than %d", at, len(texts), maxLiterals)
+		return nil, fmt.Errorf("%s: there are %d values, more than the limit of %d", at, len(texts), maxLiterals)
 	}
 	slices.Sort(texts)
 	return slices.Compact(texts), nil
 }
 
-// quoted is a text in JSON, with no more escapes than there have to be.
+// quoted returns a string as JSON with the fewest escapes.
 func quoted(s string) string {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
 	enc.SetEscapeHTML(false)
-	_ = enc.Encode(s) // a string can be encoded
+	_ = enc.Encode(s) // encoding a string cannot fail
 	return strings.TrimRight(b.String(), "\n")
 }
 

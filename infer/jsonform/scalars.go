@@ -1,6 +1,6 @@
 package jsonform
 
-// inString takes a byte of a text, which is UTF-8 without control characters.
+// inString accepts a byte of a string: valid UTF-8 without control characters.
 func (a *state) inString(c byte) bool {
 	key := a.mode == mFreeKey
 	if a.more > 0 {
@@ -27,7 +27,7 @@ func (a *state) inString(c byte) bool {
 	if key && a.at > maxKey {
 		return false
 	}
-	if key && c == '\\' && len(a.top.node.keys) > 0 { // could write a key that the schema names in another way
+	if key && c == '\\' && len(a.top.node.keys) > 0 { // an escape could spell a key that the schema names
 		a.mode, a.node = mKnownKey, a.top.node
 		return a.from < a.to && a.inLiteral(c)
 	}
@@ -61,12 +61,13 @@ func (a *state) inString(c byte) bool {
 	return true
 }
 
-// takesText tells whether n bytes of any text without quotes and escapes can follow, character by character.
+// takesText reports whether n bytes of any string content without quotes and escapes can follow, character by
+// character.
 func (a *state) takesText(n int) bool {
 	return a.more == 0 && (a.mode == mString || a.mode == mFreeKey && a.from == a.to && a.at+n <= maxKey)
 }
 
-// fit narrows the keys that a free one may be down by a byte.
+// fit narrows, by one byte, the schema's keys that a key of its own choice may still equal.
 func (a *state) fit(c byte) {
 	keys := a.top.node.keys
 	fits := func(i int) bool { return len(keys[i]) > a.at && keys[i][a.at] == c }
@@ -79,8 +80,8 @@ func (a *state) fit(c byte) {
 	a.at++
 }
 
-// inHex takes a digit of an escape; halves of pairs (d800 to dfff) are left out, since characters are written as they
-// are.
+// inHex accepts a digit of a \u escape. Surrogates (d800 to dfff) are excluded, since such characters are written
+// directly.
 func (a *state) inHex(c byte) bool {
 	lower := c | 0x20
 	if !(c >= '0' && c <= '9' || lower >= 'a' && lower <= 'f') {
@@ -100,7 +101,7 @@ func (a *state) inHex(c byte) bool {
 	return true
 }
 
-// inNumber takes a character of a number; false where it can't be one.
+// inNumber accepts a character of a number.
 func (a *state) inNumber(c byte) bool {
 	digit := c >= '0' && c <= '9'
 	whole := a.node.kinds&kNumber == 0
@@ -141,7 +142,7 @@ func (a *state) inNumber(c byte) bool {
 			return false
 		}
 		a.digits = 0
-	case mExpDigits: // two are enough for numbers of 64 bits to stay finite
+	case mExpDigits: // two digits keep a 64-bit number finite
 		if !digit || a.digits >= 2 {
 			return false
 		}

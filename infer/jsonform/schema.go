@@ -1,8 +1,8 @@
-// Package jsonform keeps an answer to JSON of a form: it tells which tokens can continue a text so that it becomes a
-// JSON value that a schema allows.
+// Package jsonform constrains generated text to JSON: it determines which tokens can continue a text so that it becomes
+// a JSON value that matches a JSON Schema (structured outputs).
 //
-// A Schema is read once, an Acceptor follows one text byte by byte, and a Vocabulary walks the bytes of all tokens with
-// an Acceptor.
+// A Schema is parsed once. An Acceptor follows one text byte by byte. A Vocabulary walks the bytes of all tokens with
+// an Acceptor and masks the logits of tokens that cannot follow.
 package jsonform
 
 import (
@@ -16,12 +16,12 @@ import (
 // Bounds of a schema.
 const (
 	maxSchemaDepth = 32
-	maxProperties  = 64 // of an object: a set of them is a machine word
+	maxProperties  = 64 // of one object: a set of them is one machine word
 	maxLiterals    = 1000
 	maxNodes       = 5000
 )
 
-// kinds of values, a set.
+// kinds is a set of kinds of values.
 type kinds uint8
 
 const (
@@ -32,7 +32,7 @@ const (
 	kInteger
 	kBoolean
 	kNull
-	kCalls // one of several texts, each followed by a value of its own and a brace: a call of a tool
+	kCalls // a tool call: one of several literals, each followed by a value of its own and a brace
 )
 
 const anyKind = kObject | kArray | kString | kNumber | kBoolean | kNull
@@ -40,45 +40,48 @@ const anyKind = kObject | kArray | kString | kNumber | kBoolean | kNull
 var kindNames = map[string]kinds{"object": kObject, "array": kArray, "string": kString, "number": kNumber,
 	"integer": kInteger, "boolean": kBoolean, "null": kNull}
 
-// node is what a schema says of a value.
+// node is the compiled schema of a value.
 type node struct {
 	kinds    kinds
-	keys     []string // JSON texts of the properties' names, sorted
-	values   []*node  // of keys; of kCalls the values behind literals
-	required uint64   // of keys
-	more     *node    // of other keys; nil = there are none
+	keys     []string // property names as JSON texts, sorted
+	values   []*node  // schemas of keys; for kCalls, of the values after each literal
+	required uint64   // set of the required keys
+	more     *node    // schema of other keys; nil = other keys are forbidden
 	items    *node
-	least    int     // items
-	most     int     // items; -1 = any number
-	prefix   []*node // of the first items
+	least    int     // least number of items
+	most     int     // most items; -1 = no limit
+	prefix   []*node // schemas of the first items
 	literals []string
-	format   *format     // of texts; nil = any
-	states   []formState // its automaton
+	format   *format     // format of strings; nil = any
+	states   []formState // automaton of format
 
-	any []*node // the value is one of these, which have none in turn; nothing else counts
+	// alternatives, one of which the value must match; they have no alternatives themselves. If it is set, no other
+	// field counts.
+	any []*node
 
-	low, lowList, lowObject int // levels of lists and objects that the lowest value, list and object take
-	tallest                 int // the most that a value within it takes at least
+	low, lowList, lowObject int // least depth, in levels of lists and objects, of any value, of a list and of an object
+	tallest                 int // largest depth that a value within it needs at least
 }
 
 var anyValue = newAny()
 
-// newAny is a value of any form, within it the same.
+// newAny returns the node of any value.
 func newAny() *node {
 	n := &node{kinds: anyKind, most: -1, lowList: 1, lowObject: 1}
 	n.items, n.more = n, n
 	return n
 }
 
-// Schema is the form of a JSON value.
+// Schema is a compiled JSON Schema.
 type Schema struct{ root *node }
 
-// Object is any JSON object.
+// Object returns the schema of any JSON object.
 func Object() *Schema {
 	return &Schema{&node{kinds: kObject, more: anyValue, items: anyValue, most: -1, low: 1, lowObject: 1}}
 }
 
-// annotations change no form; nullable and discriminator are OpenAPI's. A nullable value is written, never null.
+// annotations are keywords that do not constrain values; nullable and discriminator are OpenAPI's. A nullable value is
+// never written as null.
 var annotations = []string{"$schema", "$id", "$comment", "$defs", "definitions", "title", "description", "default",
 	"examples", "deprecated",
 	"readOnly", "writeOnly", "nullable", "discriminator"}
@@ -87,7 +90,7 @@ const known = "type, properties, required, additionalProperties, items, prefixIt
 	"const, format, anyOf, " +
 	"oneOf, allOf with one schema, and $ref to $defs"
 
-// Parse reads a JSON Schema. What is not among known is an error that names it.
+// Parse compiles a JSON Schema. It returns an error that names the keyword if a keyword is not among known.
 func Parse(text []byte) (*Schema, error) {
 	p := &parser{refs: map[string]*node{}, sections: map[string]map[string]json.RawMessage{}}
 	if err := json.Unmarshal(text, &p.root); err != nil || p.root == nil {
@@ -101,12 +104,12 @@ func Parse(text []byte) (*Schema, error) {
 		return nil, err
 	}
 	if !n.only(kObject | kArray) {
-		return nil, fmt.Errorf("schema: want type object or array, since the end of other values can't be told")
+		return nil, fmt.Errorf("schema: want type object or array: the end of other values cannot be recognised")
 	}
 	return &Schema{n}, nil
 }
 
-// only tells whether a value is of some kinds whatever it is, and no literal.
+// only reports whether every value of the node has one of the kinds in set, and the node has no literals.
 func (n *node) only(set kinds) bool {
 	for _, one := range n.any {
 		if !one.only(set) {
@@ -116,20 +119,21 @@ func (n *node) only(set kinds) bool {
 	return n.any != nil || n.kinds&^set == 0 && n.literals == nil
 }
 
-// parser reads a schema: node by node, then what references name, then what all nodes together are.
+// parser compiles a schema: first node by node, then the referenced definitions, then the properties that depend on all
+// nodes.
 type parser struct {
 	root     map[string]json.RawMessage
 	all      []*node
 	refs     map[string]*node
 	queue    []reference
 	oneOfs   []oneOf
-	sections map[string]map[string]json.RawMessage // of definitions
-	inner    bool                                  // a schema below the root has an $id of its own
+	sections map[string]map[string]json.RawMessage // sections of definitions
+	inner    bool                                  // a schema below the root has its own $id
 }
 
 func (p *parser) node(text []byte, at string, depth int) (*node, error) {
 	if len(p.all) >= maxNodes || depth > maxSchemaDepth {
-		return nil, fmt.Errorf("%s: the schema is nested deeper than %d levels or has more than %d parts", at,
+		return nil, fmt.Errorf("%s: the schema is nested deeper than %d levels or has more than %d nodes", at,
 			maxSchemaDepth, maxNodes)
 	}
 	n := &node{kinds: anyKind, most: -1, items: anyValue, more: anyValue}
@@ -173,12 +177,12 @@ func (p *parser) keyword(n *node, key string, object map[string]json.RawMessage,
 	switch key {
 	case "type":
 		n.kinds, err = readKinds(value, where)
-	case "properties", "required", "additionalProperties": // by properties, together
+	case "properties", "required", "additionalProperties": // p.properties reads these together
 	case "items":
 		n.items, err = p.node(value, where, depth+1)
 	case "prefixItems":
 		if v := p.root["$schema"]; v != nil && !bytes.Contains(v, []byte("2020-12")) {
-			return fmt.Errorf("%s: is of JSON Schema 2020-12, and $schema is %.80s", where, v)
+			return fmt.Errorf("%s: needs JSON Schema 2020-12, and $schema is %.80s", where, v)
 		}
 		n.prefix, err = p.nodes(value, where, depth)
 	case "minItems":
@@ -196,12 +200,12 @@ func (p *parser) keyword(n *node, key string, object map[string]json.RawMessage,
 		}
 		before := n.literals
 		n.literals, err = literals(all, where)
-		if before != nil { // const and enum
+		if before != nil { // both const and enum
 			n.literals = slices.DeleteFunc(n.literals, func(text string) bool { return !slices.Contains(before, text) })
 		}
 	default:
 		if !slices.Contains(annotations, key) {
-			return fmt.Errorf("%s: is not supported; a schema may have %s", where, known)
+			return fmt.Errorf("%s: is not supported; supported are %s", where, known)
 		}
 	}
 	return err
@@ -223,7 +227,7 @@ func (p *parser) nodes(text []byte, at string, depth int) ([]*node, error) {
 	return nodes, nil
 }
 
-// item is what a list's i-th value is.
+// item returns the schema of a list's i-th value.
 func (n *node) item(i int) *node {
 	if i < len(n.prefix) {
 		return n.prefix[i]
@@ -231,7 +235,7 @@ func (n *node) item(i int) *node {
 	return n.items
 }
 
-// onlyOf leaves the literals of the kinds that type names.
+// onlyOf keeps the literals whose kind the keyword type allows.
 func (n *node) onlyOf(object map[string]json.RawMessage, at string) error {
 	for _, key := range []string{"properties", "required", "additionalProperties", "items", "prefixItems",
 		"minItems", "maxItems"} {
@@ -257,7 +261,7 @@ func (n *node) onlyOf(object map[string]json.RawMessage, at string) error {
 		return n.kinds&kNumber == 0 && (n.kinds&kInteger == 0 || strings.ContainsAny(text, ".eE"))
 	})
 	if len(n.literals) == 0 {
-		return fmt.Errorf("%s: no value of enum and const has the type, or none is in both", at)
+		return fmt.Errorf("%s: no value of enum and const has the type, or enum lacks const", at)
 	}
 	return nil
 }

@@ -5,30 +5,30 @@ import (
 	"slices"
 )
 
-// Vocabulary is the bytes of all tokens, as a tree: tokens that begin alike are walked once.
+// Vocabulary is a prefix tree of the bytes of all tokens: tokens with a common prefix share the walk.
 type Vocabulary struct {
 	nodes   []branch
-	ids     []int32 // of the nodes, one after the other
+	ids     []int32 // token ids of the nodes, in the order of nodes
 	bytes   [][]byte
-	plain   []int32 // tokens that are plain text as a whole, ascending: in this order logits are copied fastest
-	longest int     // bytes of a token
+	plain   []int32 // tokens that are plain text as a whole, ascending: logits are copied fastest in this order
+	longest int     // longest token in bytes
 }
 
-// branch is a node of the tree, in the order in which it is walked.
+// branch is a node of the tree, in depth-first order.
 type branch struct {
 	c          byte
-	plain      bool // within a text, at the end of a character, all that is below can follow and stays within it
-	whole      bool // what ends here and below is in Vocabulary.plain
+	plain      bool // in a string, at the end of a character, every token below can follow and stays within the string
+	whole      bool // all tokens that end here and below are in Vocabulary.plain
 	depth      uint16
-	skip       int32 // nodes from here to the one behind all below
-	first, end int32 // of ids: tokens that end here
-	below      int32 // of ids: behind the tokens that end here or below
+	skip       int32 // number of nodes from here to the first one after the subtree
+	first, end int32 // range of Vocabulary.ids: tokens that end here
+	below      int32 // end of the range of Vocabulary.ids: tokens that end here or below
 }
 
-// maxToken is the most bytes of a token that takes part; longer ones are none that JSON needs.
+// maxToken is the longest token, in bytes, that the tree holds. JSON needs no longer ones.
 const maxToken = 256
 
-// NewVocabulary takes the bytes that each token adds to a text; nil = the token takes no part.
+// NewVocabulary builds a Vocabulary of the bytes that each token appends to a text. A token with nil is left out.
 func NewVocabulary(tokens [][]byte) *Vocabulary {
 	v := &Vocabulary{bytes: tokens}
 	order := make([]int32, 0, len(tokens))
@@ -39,7 +39,7 @@ func NewVocabulary(tokens [][]byte) *Vocabulary {
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int32) int { return slices.Compare(tokens[a], tokens[b]) })
-	var path []int32 // nodes above
+	var path []int32 // nodes above the present one
 	var before []byte
 	pop := func(depth int) {
 		for len(path) > depth {
@@ -69,19 +69,20 @@ func NewVocabulary(tokens [][]byte) *Vocabulary {
 	return v
 }
 
-// markPlain finds the nodes below which all tokens are plain text, so that within a text they need not be walked. A
-// token is read as a text from its first byte on, and anew behind each ASCII byte that can't be one's, such as a quote.
+// markPlain finds the nodes below which all tokens are plain text, so that Mask need not walk them inside a string. It
+// reads a token as string content from its first byte on, and starts again after each ASCII byte that cannot be string
+// content, such as a quote.
 func (v *Vocabulary) markPlain() {
-	var path [maxToken + 1]state // of a text that each token by itself is in
+	var path [maxToken + 1]state // positions of the text that a token writes by itself
 	path[0] = state{mode: mString}
 	reads := make([]bool, len(v.nodes))
-	ended := make([]bool, len(v.nodes)) // a character has
+	ended := make([]bool, len(v.nodes)) // whether a character has ended at the node
 	for i := range v.nodes {
 		n := &v.nodes[i]
 		at := path[n.depth]
 		reads[i] = at.mode == mString && at.next(n.c) && at.mode == mString
 		if ended[i] = reads[i] && at.more == 0; !reads[i] {
-			at = state{mode: mDone} // of broken UTF-8
+			at = state{mode: mDone} // broken UTF-8
 			if n.c < 0x80 {
 				at, ended[i] = path[0], true
 			}
@@ -89,7 +90,7 @@ func (v *Vocabulary) markPlain() {
 		path[n.depth+1] = at
 	}
 	above := make([]int32, 0, maxToken)
-	all := slices.Repeat([]bool{true}, len(v.nodes)) // of what is below
+	all := slices.Repeat([]bool{true}, len(v.nodes)) // whether everything below the node is plain
 	for i := range v.nodes {
 		n := &v.nodes[i]
 		if above = above[:n.depth]; !reads[i] {
@@ -118,7 +119,8 @@ func (v *Vocabulary) markPlain() {
 
 var none = float32(math.Inf(-1))
 
-// Mask is the logits with minus infinity for all tokens that can't follow, in scratch where that is large enough.
+// Mask returns the logits with minus infinity for all tokens that cannot follow. It writes to scratch if that is large
+// enough.
 func (v *Vocabulary) Mask(a Acceptor, logits, scratch []float32) []float32 {
 	out := slices.Grow(scratch[:0], len(logits))[:len(logits)]
 	for i := range out {
@@ -144,7 +146,7 @@ func (v *Vocabulary) Mask(a Acceptor, logits, scratch []float32) []float32 {
 		last, step := n.end, 1
 		if n.plain && at.takesText(v.longest) {
 			if last, step = n.below, int(n.skip); text && n.whole {
-				last = n.first // copied already
+				last = n.first // already copied
 			}
 		}
 		for _, id := range v.ids[n.first:last] {
@@ -157,12 +159,12 @@ func (v *Vocabulary) Mask(a Acceptor, logits, scratch []float32) []float32 {
 	return out
 }
 
-// Allowed tells whether one token can follow.
+// Allowed reports whether a token can follow.
 func (v *Vocabulary) Allowed(a Acceptor, id int32) bool {
 	return v.Take(&a, id)
 }
 
-// Take follows a token and tells whether it can.
+// Take advances a by a token and reports whether the token can follow.
 func (v *Vocabulary) Take(a *Acceptor, id int32) bool {
 	if int(id) >= len(v.bytes) || len(v.bytes[id]) == 0 || len(v.bytes[id]) > maxToken {
 		return false
@@ -175,7 +177,7 @@ func (v *Vocabulary) Take(a *Acceptor, id int32) bool {
 	return true
 }
 
-// Form is a schema and the tokens that write it.
+// Form is a schema with the vocabulary that writes it.
 type Form struct {
 	*Schema
 	*Vocabulary
