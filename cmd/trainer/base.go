@@ -23,7 +23,7 @@ import (
 	"github.com/tierlora/tierlora/train/objective"
 )
 
-// findModel makes sure that a model is there; where none is given it is the one that an adapter's folder names.
+// findModel checks that a model exists. An empty *model is set to the base model that the adapter folder dir names.
 func findModel(ctx context.Context, c *console, env session.Env, model *string, dir string) error {
 	if *model != "" {
 		return checkModel(ctx, *model, env)
@@ -40,7 +40,7 @@ func findModel(ctx context.Context, c *console, env session.Env, model *string, 
 	return nil
 }
 
-// findBase finds the base model of a configuration and says what it takes from it.
+// findBase finds a configuration's base model and prints what the configuration takes over from it.
 func findBase(ctx context.Context, l *config.Loaded, c *console, env session.Env) error {
 	note, err := takeStorage(ctx, l, env)
 	if note != "" {
@@ -49,8 +49,8 @@ func findBase(ctx context.Context, l *config.Loaded, c *console, env session.Env
 	return err
 }
 
-// takeStorage finds the base model. Where its weights are quantised already, a configuration without a section
-// quantization takes them as they are; note says so.
+// takeStorage finds the base model. If its weights are quantised already and the configuration has no quantization
+// section, it sets that section from the weights; note describes what it set.
 func takeStorage(ctx context.Context, l *config.Loaded, env session.Env) (note string, err error) {
 	name := l.Spec.BaseModel
 	if err := checkModel(ctx, name, env); err != nil || !l.AssumedStorage {
@@ -66,10 +66,11 @@ func takeStorage(ctx context.Context, l *config.Loaded, env session.Env) (note s
 		name, l.Spec.Adapter, have.Bits, have.Type, have.DoubleQuant), nil
 }
 
-// unfit marks an error as a lack of this machine.
+// unfit wraps an error that means that this machine lacks something; the program then exits with exitUnfit.
 func unfit(err error) error { return &exitError{code: exitUnfit, err: err} }
 
-// checkModel finds a model before any work, so that one that is not here is distinguished from a failed run.
+// checkModel looks for a model before any work starts, so that a missing model gets another exit code than a failed
+// run.
 func checkModel(ctx context.Context, name string, env session.Env) error {
 	if short, ok := strings.CutPrefix(name, session.EmbeddedPrefix); ok {
 		if _, err := configs.Model(short); err != nil {
@@ -87,7 +88,7 @@ func checkModel(ctx context.Context, name string, env session.Env) error {
 	return nil
 }
 
-// checkAdapter refuses an adapter folder that is none; "" is no adapter.
+// checkAdapter returns an error if dir is not an adapter folder. An empty dir means no adapter.
 func checkAdapter(dir string) error {
 	if dir == "" {
 		return nil
@@ -105,7 +106,8 @@ func checkAdapter(dir string) error {
 	return nil
 }
 
-// adapterWithin says which folder in a folder is an adapter: a run that was cut off has its checkpoints alone.
+// adapterWithin returns a hint that names an adapter folder below dir. The folder of an interrupted run has adapters in
+// its checkpoints only.
 func adapterWithin(dir string) string {
 	inside, _ := os.ReadDir(dir)
 	newest, step, one := "", -1, ""
@@ -129,7 +131,7 @@ func adapterWithin(dir string) string {
 	return ""
 }
 
-// openTokenizer loads the tokenizer of a model folder, hub name or embedded model, and gives that folder too.
+// openTokenizer loads the tokenizer of a model folder, hub name or embedded model, and returns the model's folder too.
 func openTokenizer(ctx context.Context, name string, env session.Env) (*tokenizer.Tokenizer, fs.FS, error) {
 	if short, ok := strings.CutPrefix(name, session.EmbeddedPrefix); ok {
 		fsys, err := configs.Model(short)
@@ -150,7 +152,7 @@ func openTokenizer(ctx context.Context, name string, env session.Env) (*tokenize
 	return tok, os.DirFS(dir), err
 }
 
-// openData reads the data of a configuration as a run does, to be shown.
+// openData reads a configuration's data as a run does, for inspection.
 func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer, folder fs.FS,
 	env session.Env) (*dataset.Set, *dataset.Report, error) {
 	c := s.Dataset

@@ -23,7 +23,7 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// benchOptions are the flags of bench.
+// benchOptions holds the flags of bench.
 type benchOptions struct {
 	bench.Options
 	config           configOptions
@@ -40,7 +40,7 @@ type benchOptions struct {
 	slots            []int
 }
 
-// ofShapes are the flags that say what a configuration says by itself.
+// ofShapes lists the flags that describe the work of --shape; a configuration sets the same by its keys.
 var ofShapes = []string{"batch", "length", "r", "targets", "target-parameters", "dense", "precision", "dequantised",
 	"decoded", "checkpointing", "base-sharding", "context-parallel", "gpu"}
 
@@ -105,7 +105,7 @@ here and runs nothing.`,
 	f.BoolVar(&o.Dequantised, "dequantised", false, "keep quantised weights dequantised")
 	f.BoolVar(&o.Dequantised, "decoded", false, "the old name of --dequantised")
 	if err := f.MarkHidden("decoded"); err != nil {
-		panic(err) // the flag stands one line above
+		panic(err) // the flag is defined one line above
 	}
 	f.StringVar(&o.Checkpointing, "checkpointing", "none",
 		"none, selective, full, offload, or auto: the fastest that fits")
@@ -128,7 +128,7 @@ here and runs nothing.`,
 	return cmd
 }
 
-// check refuses flags that do not go together.
+// check returns an error for flags that exclude each other.
 func (o *benchOptions) check(cmd *cobra.Command) error {
 	switch f := cmd.Flags(); {
 	case o.Shape == "" && o.config.config == "":
@@ -235,7 +235,7 @@ func (o *benchOptions) measureConfig(ctx context.Context, c *console, device boo
 	return r, err
 }
 
-// workOf is a configuration without what does not decide a step's work.
+// workOf returns a configuration without the keys that do not change a step's work.
 func workOf(s train.Spec) train.Spec {
 	s.OutputDir, s.Expect, s.Device = "", train.Expect{}, ""
 	s.Training.Resume, s.Training.SaveSteps, s.Training.EvalSteps, s.Training.LoggingSteps, s.Training.ReportTo =
@@ -267,13 +267,13 @@ func readReport(file string) (bench.Report, error) {
 	return bench.Read(f)
 }
 
-// compared is what --compare --json prints.
+// compared is the output of --compare --json.
 type compared struct {
 	bench.Comparison
 	Report bench.Report `json:"report"`
 }
 
-// judge prints a comparison. Reports of different work are refused, with what differs.
+// judge compares two reports and prints the result. It refuses reports of different work and names the differences.
 func (o *benchOptions) judge(c *console, old, now bench.Report) error {
 	cmp := bench.Compare(old, now)
 	if len(cmp.Differ) > 0 && !o.otherwise {
@@ -297,7 +297,7 @@ func (o *benchOptions) judge(c *console, old, now bench.Report) error {
 	return nil
 }
 
-// print writes a report for a person.
+// print writes a report as text.
 func (o *benchOptions) print(w io.Writer, r bench.Report) {
 	if o.Chip != nil {
 		fmt.Fprintf(w, "%s %dx%d on %s: %s; held %s, planned in %.2f s\n", r.Shape, o.Batch, o.Length, r.Device,
@@ -333,7 +333,7 @@ func (o *benchOptions) print(w io.Writer, r bench.Report) {
 	printCalls(w, o, r)
 }
 
-// devicesOf names the device, and how many there are.
+// devicesOf names the device and the number of devices.
 func devicesOf(r bench.Report) string {
 	if r.Ranks > 1 {
 		return fmt.Sprintf("%d x %s (memory and calls of one)", r.Ranks, r.Device)
@@ -402,11 +402,11 @@ func printComparison(w io.Writer, c bench.Comparison) {
 	}
 }
 
-// notOfDecode are the flags that say what only training has.
+// notOfDecode lists the flags that apply to training steps only.
 var notOfDecode = []string{"batch", "r", "targets", "target-parameters", "dequantised", "decoded", "checkpointing",
 	"gpu", "by-layer", "by-type", "trace", "compare", "compare-anyway", "fail-on-regression", "vram"}
 
-// checkDecode refuses flags that do not go with --decode.
+// checkDecode returns an error for flags that --decode excludes.
 func (o *benchOptions) checkDecode(cmd *cobra.Command) error {
 	f := cmd.Flags()
 	if !o.decode {

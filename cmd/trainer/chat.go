@@ -98,16 +98,16 @@ func runChat(ctx context.Context, c *console, o engineFlags, t *talk) (err error
 	return t.run(ctx, &piped{r: bufio.NewReader(c.in)})
 }
 
-// lines are what a person, or a pipe, writes.
+// lines yields the messages that a person types or a pipe delivers.
 type lines interface {
-	// next returns a message; io.EOF is the end.
+	// next returns the next message, or io.EOF at the end.
 	next() (string, error)
 }
 
-// maxMessageBytes bounds one message.
+// maxMessageBytes is the largest message in bytes.
 const maxMessageBytes = 4 << 20
 
-// piped reads a line at a time; one that ends with a backslash goes on in the next.
+// piped reads one message per line. A line that ends with a backslash continues on the next line.
 type piped struct{ r *bufio.Reader }
 
 func (p *piped) next() (string, error) {
@@ -120,8 +120,8 @@ func (p *piped) next() (string, error) {
 	})
 }
 
-// joined reads a message of one or more lines: those that end with a backslash go on, and so do those between lines of
-// """.
+// joined reads a message of one or more lines. A line that ends with a backslash continues on the next; lines between
+// two lines of """ form one message.
 func joined(read func() (string, error)) (string, error) {
 	const quotes = `"""`
 	var all []string
@@ -165,12 +165,12 @@ func joined(read func() (string, error)) (string, error) {
 	}
 }
 
-// typed reads from a terminal, with editing and history. The terminal is raw only while a line is read, so that Ctrl-C
-// is a signal during an answer.
+// typed reads messages from a terminal, with editing and history. The terminal is in raw mode only while a line is
+// read, so that Ctrl-C raises a signal during an answer.
 type typed struct {
 	file   *os.File
 	out    io.Writer
-	bold   bool // the prompt
+	bold   bool // draw the prompt in bold
 	editor *lineedit.Editor
 }
 
@@ -185,10 +185,10 @@ func (t *typed) next() (string, error) {
 	}()
 	if t.editor == nil {
 		t.editor = &lineedit.Editor{In: t.file, Out: t.out, Size: func() (int, int) {
-			width, height, _ := term.GetSize(int(t.file.Fd())) // 0 where it has none
+			width, height, _ := term.GetSize(int(t.file.Fd())) // 0 if the terminal does not report its size
 			return width, height
 		}}
-		fmt.Fprint(t.out, "\x1b[?2004h") // pasted text is marked
+		fmt.Fprint(t.out, "\x1b[?2004h") // bracketed paste: the terminal marks pasted text
 	}
 	prompt := "> "
 	t.editor.Bold = t.bold
@@ -199,14 +199,14 @@ func (t *typed) next() (string, error) {
 	})
 }
 
-// interruptible calls work with a context that Ctrl-C ends; the program goes on.
+// interruptible runs work with a context that Ctrl-C cancels. The program continues afterwards.
 func interruptible(ctx context.Context, work func(context.Context) error) error {
 	ctx, cancel := signal.NotifyContext(ctx, os.Interrupt)
 	defer cancel()
 	return work(ctx)
 }
 
-// endOnTerm ends the program at SIGTERM, also where it waits for a line, and leaves the terminal as it was.
+// endOnTerm ends the program at SIGTERM, also while it waits for a line, and restores the terminal's mode.
 func endOnTerm(in *os.File, terminal bool) {
 	var state *term.State
 	if terminal {

@@ -24,10 +24,10 @@ type chatCommand struct {
 	run         func(t *talk, ctx context.Context, argument string) error
 }
 
-// chatCommands by name.
+// chatCommands maps names to commands.
 var chatCommands map[string]chatCommand
 
-func init() { // they list themselves
+func init() { // in init, because help lists the map that holds it
 	chatCommands = map[string]chatCommand{
 		"adapter": {"/adapter [NAME|none]", "let another adapter answer, or the base model; without a name, list them",
 			(*talk).switchTo},
@@ -128,7 +128,7 @@ func (t *talk) retry(ctx context.Context, _ string) error {
 		t.turns = before
 		return err
 	}
-	if len(t.turns) < len(before) { // stopped before its first word
+	if len(t.turns) < len(before) { // stopped before the first token
 		t.turns = before
 	}
 	return nil
@@ -151,7 +151,7 @@ func (t *talk) setSystem(_ context.Context, text string) error {
 	return nil
 }
 
-// settings are what /set changes.
+// settings lists what /set can change.
 var settings = []struct {
 	name string
 	of   func(o *infer.GenerateOptions) any
@@ -217,7 +217,7 @@ func (t *talk) set(_ context.Context, argument string) error {
 	return nil
 }
 
-// save adds a row to a file; what is there stays.
+// save appends the conversation as a row to a file and keeps the file's rows.
 func (t *talk) save(_ context.Context, path string) error {
 	if path == "" {
 		return usage(errors.New("want a file: /save talks.jsonl"))
@@ -246,7 +246,7 @@ func (t *talk) save(_ context.Context, path string) error {
 	return nil
 }
 
-// addLine appends to a text file, behind a line break.
+// addLine appends a line to a text file; it adds a line break first if the file's last line has none.
 func addLine(path string, line []byte) (err error) {
 	f, err := atomicfile.Open(path, 0o644)
 	if err != nil {
@@ -267,7 +267,7 @@ func addLine(path string, line []byte) (err error) {
 		}
 	}
 	if _, err := f.Write(line); err != nil {
-		return errors.Join(err, f.Truncate(end)) // no half a row stays
+		return errors.Join(err, f.Truncate(end)) // remove a partly written row
 	}
 	return nil
 }

@@ -18,16 +18,16 @@ import (
 type talk struct {
 	c        *console
 	engine   *infer.Engine
-	template string // of --chat-template
-	adapter  string // that answers; "" = the base model
+	template string // value of --chat-template
+	adapter  string // name of the adapter that answers; "" = the base model
 	writer   *chat.Chat
 	system   string
-	// systemGiven says that the person chose system, if only as ""; else it is the one that the adapter was trained
-	// with.
+	// systemGiven reports whether the user set the system message, if only to "". Otherwise the system message of
+	// training is used.
 	systemGiven bool
-	turns       []turn // user and assistant by turns
+	turns       []turn // messages of user and assistant alternately
 	options     infer.GenerateOptions
-	terminal    bool // a person is there
+	terminal    bool // a person reads the output
 	colour      bool
 	json        bool
 }
@@ -37,7 +37,7 @@ type turn struct {
 	Content string `json:"content"`
 }
 
-// said is an answer of --json.
+// said is one answer in the output of --json.
 type said struct {
 	Text            string  `json:"text"`
 	Adapter         string  `json:"adapter,omitempty"`
@@ -49,10 +49,10 @@ type said struct {
 
 const stoppedByUser = "interrupted"
 
-// errQuit ends the talk.
+// errQuit ends the conversation.
 var errQuit = errors.New("quit")
 
-// use makes an adapter answer from now on.
+// use makes the adapter called name answer from now on.
 func (t *talk) use(name string) error {
 	writer, err := t.engine.Chat(name, t.template)
 	if err != nil {
@@ -84,7 +84,7 @@ func (t *talk) use(name string) error {
 	return nil
 }
 
-// name is what answers.
+// name describes the adapter or base model that answers.
 func (t *talk) name() string {
 	if t.adapter == "" {
 		return "the base model"
@@ -92,7 +92,7 @@ func (t *talk) name() string {
 	return "adapter " + t.adapter
 }
 
-// run answers line by line. On a pipe what goes wrong ends it; a person may try again.
+// run answers line by line. On a pipe an error ends the conversation; on a terminal the user may try again.
 func (t *talk) run(ctx context.Context, in lines) error {
 	for {
 		line, err := in.next()
@@ -119,14 +119,14 @@ func (t *talk) run(ctx context.Context, in lines) error {
 	}
 }
 
-// fatal is an error after which the engine is of no use.
+// fatal reports whether the engine cannot be used after err.
 func fatal(err error) bool { var e *engineError; return errors.As(err, &e) }
 
 type engineError struct{ error }
 
 func (e *engineError) Unwrap() error { return e.error }
 
-// take is one line: a command, or a message that is answered.
+// take handles one line: a command, or a message to answer.
 func (t *talk) take(ctx context.Context, line string) error {
 	if strings.HasPrefix(line, "/") {
 		return t.command(ctx, line)
@@ -135,7 +135,8 @@ func (t *talk) take(ctx context.Context, line string) error {
 	return t.answer(ctx)
 }
 
-// answer continues the conversation, which ends with the user's turn. That turn goes where nothing is answered.
+// answer generates a reply to the conversation, which ends with the user's message. If there is no reply, it removes
+// that message.
 func (t *talk) answer(ctx context.Context) error {
 	prompt, err := t.written()
 	if err == nil {
@@ -159,7 +160,7 @@ func (t *talk) answer(ctx context.Context) error {
 	return t.show(last)
 }
 
-// written is the conversation as the model reads it.
+// written renders the conversation with the chat template.
 func (t *talk) written() (infer.Prompt, error) {
 	messages, err := json.Marshal(t.turns)
 	if err != nil {
@@ -176,7 +177,7 @@ func (t *talk) written() (infer.Prompt, error) {
 	return p, nil
 }
 
-// generate writes the answer as it comes, where a person reads along. Ctrl-C ends it there.
+// generate computes the answer and prints it token by token on a terminal. Ctrl-C ends the answer there.
 func (t *talk) generate(ctx context.Context, prompt infer.Prompt, o infer.GenerateOptions) (string, said, error) {
 	if err := t.engine.Start(0, t.adapter, prompt, o); err != nil {
 		return "", said{}, err
@@ -219,7 +220,7 @@ func (t *talk) generate(ctx context.Context, prompt infer.Prompt, o infer.Genera
 	return s.Text, s, err
 }
 
-// show ends an answer on a terminal, and writes it on a pipe.
+// show ends an answer on a terminal, and prints the whole answer on a pipe.
 func (t *talk) show(s said) error {
 	var err error
 	switch {
@@ -251,7 +252,7 @@ func (t *talk) show(s said) error {
 	return nil
 }
 
-// last is the number of turns without the last exchange.
+// last returns the number of turns before the last exchange.
 func (t *talk) last() int {
 	n := len(t.turns)
 	for n > 0 && t.turns[n-1].Role != "user" {
@@ -260,7 +261,7 @@ func (t *talk) last() int {
 	return max(0, n-1)
 }
 
-// adapters are the names that /adapter takes.
+// adapters returns the names that /adapter accepts.
 func (t *talk) adapters() []string {
 	names := t.engine.Adapters()
 	return slices.DeleteFunc(names, func(name string) bool { return name == "" })

@@ -10,7 +10,7 @@ import (
 	"github.com/tierlora/tierlora/configs"
 )
 
-// completionHow says how each shell learns the program's words.
+// completionHow maps each shell to instructions that install the completion script.
 var completionHow = map[string]string{
 	"bash":       "  source <(trainer completion bash)",
 	"zsh":        "  source <(trainer completion zsh)",
@@ -23,7 +23,7 @@ func addCompletion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	cmd, _, err := root.Find([]string{"completion"})
 	if err != nil {
-		return // cobra was told to leave it out
+		return // cobra is configured without completion
 	}
 	cmd.Short = "Print a script that completes commands, flags and configurations in a shell"
 	cmd.Example = completionHow["bash"] + "\n" + completionHow["fish"]
@@ -34,18 +34,18 @@ func addCompletion(root *cobra.Command) {
 	}
 }
 
-// completeConfigs completes --config and the word in its place with files and the built-in configurations.
+// completeConfigs completes --config, and the argument in its place, with files and built-in configurations.
 func completeConfigs(cmd *cobra.Command) {
 	complete := func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return configs.Names(), cobra.ShellCompDirectiveDefault
 	}
 	cmd.ValidArgsFunction = complete
 	if err := cmd.RegisterFlagCompletionFunc("config", complete); err != nil {
-		panic(fmt.Sprintf("%s: %v", cmd.Name(), err)) // the flag was made just before
+		panic(fmt.Sprintf("%s: %v", cmd.Name(), err)) // the flag was defined just before
 	}
 }
 
-// completeSet completes --set: keys, and behind = the values of those that have few.
+// completeSet completes --set: keys, and after = the values of keys that have few values.
 func completeSet(_ *cobra.Command, _ []string, word string) ([]string, cobra.ShellCompDirective) {
 	name, _, value := strings.Cut(word, "=")
 	if !value {
@@ -66,7 +66,7 @@ func completeSet(_ *cobra.Command, _ []string, word string) ([]string, cobra.She
 		values = []string{"true", "false"}
 	}
 	if values == nil {
-		return nil, cobra.ShellCompDirectiveDefault // it may name a file
+		return nil, cobra.ShellCompDirectiveDefault // the value may be a file name
 	}
 	var words []string
 	for _, text := range values {
@@ -77,14 +77,14 @@ func completeSet(_ *cobra.Command, _ []string, word string) ([]string, cobra.She
 	return words, cobra.ShellCompDirectiveNoFileComp
 }
 
-// fixedWords completes a flag with one of a few words.
+// fixedWords completes a flag with one of the given words.
 func fixedWords(words ...string) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return words, cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
-// must is for errors that only a mistake of this program makes.
+// must panics on an error that only a bug of this program can cause.
 func must(err error) {
 	if err != nil {
 		panic(err)

@@ -65,7 +65,7 @@ func newConfigs(c *console) *cobra.Command {
 	return cmd
 }
 
-// headline is the first sentence of a configuration's opening comment.
+// headline returns the first sentence of a configuration's opening comment.
 func headline(text []byte) string {
 	var words []string
 	for line := range strings.Lines(string(withoutSchemaLine(text))) {
@@ -79,7 +79,7 @@ func headline(text []byte) string {
 	return strings.TrimSuffix(sentence, ".")
 }
 
-// withoutSchemaLine leaves out the line that names the schema for editors: its path holds in this repository alone.
+// withoutSchemaLine removes the line that names the schema for editors: its path is right in this repository only.
 func withoutSchemaLine(text []byte) []byte {
 	if !bytes.HasPrefix(text, []byte(config.SchemaLine)) {
 		return text
@@ -88,7 +88,7 @@ func withoutSchemaLine(text []byte) []byte {
 	return rest
 }
 
-// writeNew writes a file that is not there yet. Where it fails there is none afterwards either.
+// writeNew creates a file and fails if it exists. After an error it leaves no file.
 func writeNew(path string, data []byte) error {
 	f, err := atomicfile.Create(path, 0o644)
 	if errors.Is(err, fs.ErrExist) {

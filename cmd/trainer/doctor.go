@@ -23,7 +23,7 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// health is what doctor finds: what is here, then what it means.
+// health is the report of doctor: facts about the machine, then findings.
 type health struct {
 	Version   string      `json:"version"`
 	Build     string      `json:"build"` // gpu or cpu-only
@@ -35,14 +35,14 @@ type health struct {
 	Available int64       `json:"memory_available_bytes"` // 0 = unknown
 	GPUs      []gpuHealth `json:"gpus"`
 	NoGPU     string      `json:"no_gpu_reason,omitempty"`
-	Driver    string      `json:"driver,omitempty"` // its own version, where it says
+	Driver    string      `json:"driver,omitempty"` // the driver's version, if it reports one
 	DriverAt  string      `json:"driver_library,omitempty"`
-	Serves    string      `json:"driver_cuda,omitempty"` // newest CUDA version that the driver serves
-	// what the kernels in the program are built with, and the driver they need
+	Serves    string      `json:"driver_cuda,omitempty"` // newest CUDA version that the driver supports
+	// Kernels describes the CUDA version of the built-in kernels and the driver that they need.
 	Kernels   string    `json:"kernels,omitempty"`
 	Libraries []library `json:"libraries,omitempty"`
 	Problems  []string  `json:"problems"`
-	// Cards are NVML's readings, in nvidia-smi's order.
+	// Cards holds NVML's readings, in nvidia-smi's order.
 	Cards      []graph.Card      `json:"cards,omitempty"`
 	NoCards    string            `json:"no_cards_reason,omitempty"`
 	KernelsSHA string            `json:"kernels_sha256,omitempty"`
@@ -55,11 +55,11 @@ type gpuHealth struct {
 	Name       string `json:"name"`
 	Capability string `json:"compute_capability"`
 	Memory     int64  `json:"memory_bytes"`
-	Precision  string `json:"precision"` // that training.precision: auto takes
+	Precision  string `json:"precision"` // the precision that training.precision: auto selects
 	Problem    string `json:"problem,omitempty"`
 	UUID       string `json:"uuid,omitempty"`
 	PCI        string `json:"pci_bus_id,omitempty"`
-	Code       string `json:"kernel_code,omitempty"` // form of the kernels that it runs: sm_90a, or compute_90 (PTX)
+	Code       string `json:"kernel_code,omitempty"` // kernel form that the device runs: sm_90a, or compute_90 (PTX)
 	line       string
 }
 
@@ -68,10 +68,10 @@ type library struct {
 	Path    string `json:"path,omitempty"`
 	Version string `json:"version,omitempty"`
 	Problem string `json:"problem,omitempty"`
-	Without string `json:"without,omitempty"` // what its absence costs
+	Without string `json:"without,omitempty"` // what does not work without the library
 }
 
-// doctorOptions are doctor's flags.
+// doctorOptions holds the flags of doctor.
 type doctorOptions struct {
 	json, cuda, refresh bool
 	file, pins          string
@@ -115,7 +115,7 @@ func runDoctor(c *console, o doctorOptions, f doctor.Facts) error {
 	if o.pins != "" {
 		check := regular.CheckPath
 		if o.refresh {
-			// ReadPins knows them from others
+			// ReadPins recognises files of pins
 			check = func(path string) error { return writable(path, "a file of pins", "") }
 		}
 		if err := check(o.pins); err != nil {
@@ -171,7 +171,7 @@ func runDoctor(c *console, o doctorOptions, f doctor.Facts) error {
 	return nil
 }
 
-// usable tells whether a run can use some GPU.
+// usable reports whether a run can use any GPU.
 func (h health) usable() bool {
 	for _, g := range h.GPUs {
 		if g.Problem == "" {
@@ -181,7 +181,7 @@ func (h health) usable() bool {
 	return false
 }
 
-// whyNot is why no GPU can be used.
+// whyNot returns the reason why no GPU can be used.
 func (h health) whyNot() string {
 	if h.NoGPU != "" {
 		return h.NoGPU
@@ -189,7 +189,8 @@ func (h health) whyNot() string {
 	return strings.Join(h.Problems, "; ")
 }
 
-// overrides are the variables that set keys of configurations, and those that are meant to and do not.
+// overrides returns the environment variables that set configuration keys, and those that look as if they should but do
+// not.
 func overrides(environ map[string]string) (all []doctor.Override) {
 	for _, name := range slices.Sorted(maps.Keys(environ)) {
 		rest, ours := strings.CutPrefix(name, config.EnvPrefix+"_")
@@ -206,7 +207,7 @@ func overrides(environ map[string]string) (all []doctor.Override) {
 	return all
 }
 
-// examine is what the facts are and mean.
+// examine derives the report from facts about the machine.
 func examine(f doctor.Facts) health {
 	h := health{
 		Version: f.Version, Build: buildKind(), Go: runtime.Version(), Platform: f.Platform,
@@ -262,7 +263,7 @@ func (h health) print(c *console, o doctorOptions) error {
 		w.line("GPU", "none: %s", h.NoGPU)
 		w.line("", "without it: runs use the CPU, and device: cuda is refused")
 	}
-	told := map[string]bool{} // problems that stand with their device
+	told := map[string]bool{} // problems that are printed with their device
 	for _, g := range h.GPUs {
 		w.line(fmt.Sprintf("GPU %d", g.Index), "%s, precision %s unless asked otherwise", g.line, g.Precision)
 		if g.Problem != "" {
@@ -302,7 +303,7 @@ func (h health) print(c *console, o doctorOptions) error {
 	return w.flush()
 }
 
-// counted is a number of things: "no error", "1 error", "2 errors".
+// counted formats a number of things: "no error", "1 error", "2 errors".
 func counted(n int, what string) string {
 	switch {
 	case n == 0:
@@ -315,7 +316,7 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// cpuFeatures are those that the CPU kernels look at.
+// cpuFeatures lists the CPU features that the kernels test for.
 func cpuFeatures() []string {
 	var have []string
 	for _, f := range []struct {

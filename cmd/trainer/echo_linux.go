@@ -6,7 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hideTyping keeps what is typed ahead out of the terminal's text until a line is read; it is not lost.
+// hideTyping turns off the terminal's echo until a line is read, so that keys typed ahead do not appear in the output.
+// The keys are kept.
 func hideTyping(f *os.File) {
 	if state, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS); err == nil {
 		state.Lflag &^= unix.ECHO

@@ -19,7 +19,7 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// engineFlags say which model answers, with which adapters, in how much memory: chat and serve.
+// engineFlags holds the flags of chat and serve that select the model, its adapters and their memory.
 type engineFlags struct {
 	model, device, quantization, template string
 	adapters                              []string
@@ -47,7 +47,7 @@ func (o *engineFlags) register(cmd *cobra.Command, c *console) {
 	workersVar(cmd, &o.workers)
 }
 
-// check refuses bad flags before any work.
+// check returns an error for bad flags before any work starts.
 func (o *engineFlags) check() error {
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
@@ -83,7 +83,7 @@ func (o *engineFlags) check() error {
 	return checkDevice(train.Spec{Device: o.device})
 }
 
-// nameAdapters takes NAME=DIR apart. A folder that is there under the whole text, with its =, is that folder.
+// nameAdapters splits NAME=DIR. If a folder of the whole text exists, including its =, the text is that folder.
 func (o *engineFlags) nameAdapters() error {
 	seen := map[string]bool{"none": true}
 	for _, text := range o.adapters {
@@ -106,7 +106,7 @@ func (o *engineFlags) nameAdapters() error {
 	return nil
 }
 
-// open opens the engine and says what it holds.
+// open opens the engine and prints its sizes and memory.
 func (o *engineFlags) open(ctx context.Context, c *console, eo infer.EngineOptions) (*infer.Engine, error) {
 	env := environment(c, o.workers)
 	first := ""
@@ -125,7 +125,7 @@ func (o *engineFlags) open(ctx context.Context, c *console, eo infer.EngineOptio
 	return infer.NewEngine(ctx, so, eo, env)
 }
 
-// modelName is how clients call the base model.
+// modelName returns the name by which clients select the base model.
 func modelName(model string) string {
 	if short, ok := strings.CutPrefix(model, session.EmbeddedPrefix); ok {
 		return short
@@ -137,7 +137,7 @@ func modelName(model string) string {
 	return filepath.Base(filepath.Clean(model))
 }
 
-// memoryLines say what an engine holds, by category.
+// memoryLines returns an engine's memory by category, a line for each.
 func memoryLines(e *infer.Engine) string {
 	need := e.Need()
 	var b strings.Builder
@@ -156,7 +156,7 @@ func memoryLines(e *infer.Engine) string {
 	return b.String()
 }
 
-// checkDevice refuses a device that this machine or build lacks.
+// checkDevice returns an error for a device that this machine or build lacks.
 func checkDevice(s train.Spec) error {
 	if s.Device != "cuda" {
 		return nil

@@ -23,7 +23,7 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// evalOptions are the flags of eval.
+// evalOptions holds the flags of eval.
 type evalOptions struct {
 	configOptions
 	adapter         string
@@ -95,7 +95,7 @@ func (o *evalOptions) run(cmd *cobra.Command, c *console) error {
 	return o.loss(cmd, c, loaded.Spec)
 }
 
-// choose takes the data of the command line.
+// choose replaces the configuration's data by the data of the command line.
 func (o *evalOptions) choose(d *dataset.Config) error {
 	if o.data == "" && o.split == "" {
 		return nil
@@ -113,7 +113,7 @@ func (o *evalOptions) choose(d *dataset.Config) error {
 	return errors.Join(d.Validate()...)
 }
 
-// loss evaluates and prints.
+// loss evaluates the loss and prints it.
 func (o *evalOptions) loss(cmd *cobra.Command, c *console, spec train.Spec) error {
 	options := spec.Evaluation(o.adapter)
 	options.By = o.by
@@ -154,10 +154,10 @@ func printGroups(w io.Writer, r infer.EvalReport) error {
 	return nil
 }
 
-// inTable is a text as a table shows it.
+// inTable returns a text as a table cell: one line without control characters.
 func inTable(s string) string { return plainText(strings.Join(strings.Fields(s), " ")) }
 
-// taskOptions are the flags of eval that ask questions.
+// taskOptions holds the flags of eval for tasks.
 type taskOptions struct {
 	names         []string
 	model, device string
@@ -168,7 +168,7 @@ type taskOptions struct {
 	found []*tasks.Task
 }
 
-// ofTasks are the flags that do nothing without --task, ofLoss those that do nothing with it.
+// ofTasks lists the flags that need --task, ofLoss the flags that --task excludes.
 var (
 	ofTasks = []string{"model", "device", "limit", "few-shot", "compare-base", "answers"}
 	ofLoss  = []string{"data", "split", "by"}
@@ -187,7 +187,7 @@ func (o *taskOptions) register(cmd *cobra.Command) {
 	pathVar(cmd, &o.answers, "answers", "", "write what was asked, answered and expected to this JSONL `FILE`")
 }
 
-// check refuses flags that contradict each other, and reads the tasks.
+// check returns an error for flags that exclude each other, and reads the tasks.
 func (o *taskOptions) check(cmd *cobra.Command, all *evalOptions) error {
 	given := cmd.Flags().Changed
 	if len(o.names) == 0 {
@@ -248,7 +248,7 @@ func (o *taskOptions) check(cmd *cobra.Command, all *evalOptions) error {
 	return errors.Join(problems...)
 }
 
-// taskReport is what --json prints.
+// taskReport is the output of --json.
 type taskReport struct {
 	Model   string         `json:"model"`
 	Adapter string         `json:"adapter,omitempty"`
@@ -262,7 +262,7 @@ type taskChange struct {
 	tasks.Change
 }
 
-// opening is the model that is asked.
+// opening returns how to open the model under test.
 func (o *evalOptions) opening(cmd *cobra.Command, c *console, env session.Env) (session.Options, error) {
 	if o.config != "" {
 		loaded, err := o.load(c)
@@ -283,7 +283,7 @@ func (o *evalOptions) opening(cmd *cobra.Command, c *console, env session.Env) (
 	return session.Options{Model: model, Device: o.tasks.device}, err
 }
 
-// ask asks the questions of the tasks.
+// ask runs the tasks and prints their scores.
 func (o *evalOptions) ask(cmd *cobra.Command, c *console) error {
 	if err := checkAdapter(o.adapter); err != nil {
 		return err
@@ -320,7 +320,7 @@ func (o *evalOptions) ask(cmd *cobra.Command, c *console) error {
 	return printTasks(c.out, report)
 }
 
-// askOne opens a model with an adapter, or without one where that is empty, and runs all tasks.
+// askOne opens the model, with an adapter unless adapter is empty, and runs all tasks.
 func (o *evalOptions) askOne(cmd *cobra.Command, c *console, opening session.Options, adapter string,
 	env session.Env) (results []tasks.Result, err error) {
 	g, err := infer.NewGenerator(cmd.Context(), opening, adapter, env)
@@ -362,7 +362,7 @@ func (o *evalOptions) askOne(cmd *cobra.Command, c *console, opening session.Opt
 	return results, nil
 }
 
-// write keeps all answers, those of the base model first.
+// write saves all answers, the base model's first.
 func (o *taskOptions) write(c *console, r taskReport) error {
 	if o.answers == "" {
 		return nil

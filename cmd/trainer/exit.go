@@ -20,20 +20,22 @@ import (
 // The exit codes of the program.
 const (
 	exitDone   = 0
-	exitFailed = 1 // the run, a criterion or a check failed; the device failed
-	// bad command line or configuration: a word, flag, value or file named that can't be right; TestUsage
+	exitFailed = 1 // the run, an expectation or a check failed; or the device failed
+	// exitUsage is for a bad command line or configuration: a word, flag, value or file name that cannot be right (see
+	// TestUsage).
 	exitUsage = 2
-	// the machine lacks something: GPU, driver, model, data, a fast path that training.strict asks for
+	// exitUnfit is for a machine that lacks something: a GPU, a driver, a model, data, or a fast path that
+	// training.strict requires.
 	exitUnfit      = 3
-	exitDoesNotFit = 4   // refused by the plan
-	exitLost       = 75  // said to trainer launch alone: another rank has failed
-	exitSkipped    = 77  // a skip is not a pass
-	exitHangup     = 129 // SIGHUP, after a checkpoint
-	exitInterrupt  = 130 // SIGINT, after a checkpoint
-	exitTerminated = 143 // SIGTERM, after a checkpoint
+	exitDoesNotFit = 4   // the planned memory exceeds the limit
+	exitLost       = 75  // for trainer launch only: another rank failed
+	exitSkipped    = 77  // skipped, which is not a pass
+	exitHangup     = 129 // SIGHUP, after saving a checkpoint
+	exitInterrupt  = 130 // SIGINT, after saving a checkpoint
+	exitTerminated = 143 // SIGTERM, after saving a checkpoint
 )
 
-// exitError is an error that decides the exit code. With silent set, everything was said already.
+// exitError is an error with an exit code. silent means that the message was printed already.
 type exitError struct {
 	code   int
 	err    error
@@ -43,7 +45,7 @@ type exitError struct {
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
-// usage marks an error as one of the command line or configuration.
+// usage wraps an error of the command line or configuration; the program then exits with exitUsage.
 func usage(err error) error {
 	if err == nil {
 		return nil
@@ -51,7 +53,7 @@ func usage(err error) error {
 	return &exitError{code: exitUsage, err: err}
 }
 
-// exitCode is the program's exit code for an error.
+// exitCode returns the program's exit code for an error.
 func exitCode(err error) int {
 	var exit *exitError
 	switch {
@@ -75,6 +77,6 @@ func exitCode(err error) int {
 	return exitFailed
 }
 
-// asked are what packages say of a flag's value that only the model or the data show to be wrong.
+// asked lists errors of packages that mean a bad flag value, although only the model or the data show it.
 var asked = []error{hub.ErrBadName, hub.ErrBadRevision, hub.ErrBadPattern, infer.ErrTooLong, infer.ErrNoField,
 	source.ErrNoSplit, gradcheck.ErrNoLayer}

@@ -53,7 +53,8 @@ func newExport(c *console) *cobra.Command {
 			if err := findModel(cmd.Context(), c, env, &o.Model, o.Adapter); err != nil {
 				return err
 			}
-			ctx, end := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // what was half written goes
+			// remove partly written files
+			ctx, end := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
 			defer end()
 			if o.Adapter != "" && export.Formats[o.Format].Merges && !o.Separate {
 				if o.Check = texts; texts == nil {
@@ -95,7 +96,7 @@ func newExport(c *console) *cobra.Command {
 	return cmd
 }
 
-// findExportBase finds out what an adapter that becomes part of a model's weights is added to.
+// findExportBase determines the weights to which an exported adapter is added.
 func findExportBase(o *export.Options, base string) (notes []string, err error) {
 	if o.Adapter == "" || !export.Formats[o.Format].Merges || o.Separate {
 		if base != baseAuto {
@@ -111,7 +112,7 @@ func findExportBase(o *export.Options, base string) (notes []string, err error) 
 	return notes, err
 }
 
-// exportLong lists the formats.
+// exportLong describes the formats for the help text.
 func exportLong() string {
 	var b strings.Builder
 	b.WriteString(

@@ -7,5 +7,6 @@ import (
 	"syscall"
 )
 
-// ignoreFileLimit makes a limit on the size of files (ulimit -f) an error of the write, not the end of the process.
+// ignoreFileLimit makes a write beyond the file size limit (ulimit -f) fail with an error instead of ending the
+// process.
 func ignoreFileLimit() { signal.Ignore(syscall.SIGXFSZ) }

@@ -100,7 +100,7 @@ choice. Exit code 1 where --max-tokens or --stop cut it off, so that it is not w
 	return cmd
 }
 
-// check refuses bad flags and reads the prompt.
+// check returns an error for bad flags, and reads the prompt.
 func (o *generateOptions) check(cmd *cobra.Command, c *console) error {
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
@@ -188,8 +188,8 @@ func (o *generateOptions) check(cmd *cobra.Command, c *console) error {
 	return checkAdapter(o.adapter)
 }
 
-// asTrained gives a conversation the system message of training where none is given, and says where the prompt is of
-// another form than those of training.
+// asTrained adds the system message of training to a conversation that has none, and warns if the prompt's format
+// differs from training.
 func (o *generateOptions) asTrained(c *console, g *infer.Generator) error {
 	p, err := g.PromptFormat()
 	if err != nil {
@@ -255,7 +255,7 @@ func runGenerate(cmd *cobra.Command, c *console, o generateOptions) (err error) 
 	ctx, stop := context.WithCancelCause(cmd.Context())
 	defer stop(nil)
 	var emit func(string)
-	out := c.out // on a terminal the answer steers nothing; a file or another program gets its bytes as they are
+	out := c.out // the answer is escaped on a terminal only; a file or another program gets its exact bytes
 	if !isTerminal(c.out) {
 		out = raw(c.out)
 	}
@@ -286,15 +286,15 @@ func runGenerate(cmd *cobra.Command, c *console, o generateOptions) (err error) 
 	return nil
 }
 
-// maxSchemaFile bounds a file of --json-schema in bytes.
+// maxSchemaFile is the largest file of --json-schema in bytes.
 const maxSchemaFile = 4 << 20
 
-// formOptions are the flags of generate that make the answer JSON.
+// formOptions holds the flags of generate that constrain the answer to JSON.
 type formOptions struct {
 	object bool
 	file   string
 
-	schema *jsonform.Schema // nil: any text
+	schema *jsonform.Schema // nil = any text
 }
 
 func (o *formOptions) register(cmd *cobra.Command) {
@@ -303,7 +303,7 @@ func (o *formOptions) register(cmd *cobra.Command) {
 		"make the answer JSON that the JSON Schema in `FILE` allows; - reads standard input")
 }
 
-// read checks the flags and reads the schema; others are the flags that may read standard input too.
+// read checks the flags and reads the schema. others lists the flags that may read standard input too.
 func (o *formOptions) read(cmd *cobra.Command, c *console, others ...string) error {
 	if !cmd.Flags().Changed("json-schema") {
 		if o.object {
@@ -350,7 +350,7 @@ func (o *formOptions) text(c *console) ([]byte, error) {
 	return text, err
 }
 
-// formOf is the form of answers of a model, nil for any text.
+// formOf returns the JSON constraint for a model's answers, or nil for any text.
 func (o *formOptions) formOf(g *infer.Generator) *jsonform.Form {
 	if o.schema == nil {
 		return nil
@@ -358,7 +358,7 @@ func (o *formOptions) formOf(g *infer.Generator) *jsonform.Form {
 	return &jsonform.Form{Schema: o.schema, Vocabulary: infer.Vocabulary(g.Base.Tokenizer)}
 }
 
-// cut says that an answer is no whole JSON, "" where it is or need not be.
+// cut returns an error text if the answer was cut off before its JSON was complete, else "".
 func (o *formOptions) cut(answer infer.Generated, most int) string {
 	switch {
 	case o.schema == nil || answer.Stopped == infer.StoppedEnd:

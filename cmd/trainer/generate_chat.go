@@ -19,19 +19,19 @@ import (
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
-// maxMessages bounds a file of messages in bytes: far more than any model's positions.
+// maxMessages is the largest file of messages in bytes, far more than any model's context.
 const maxMessages = 64 << 20
 
 // chatTokens is the default of --max-tokens for conversations, whose answers end by themselves.
 const chatTokens = 512
 
-// chatOptions are the flags of generate that make a conversation of the prompt. Each of them but --chat implies it.
+// chatOptions holds the flags of generate that turn the prompt into a conversation. Each of them implies --chat.
 type chatOptions struct {
 	chat                               bool
 	messages, system, template, kwargs string
 
-	conversation *chat.Conversation // nil: the prompt is a plain text
-	systemGiven  bool               // --system is given, if only as ""
+	conversation *chat.Conversation // nil = the prompt is plain text
+	systemGiven  bool               // --system was set, if only to ""
 }
 
 func (o *chatOptions) register(cmd *cobra.Command) {
@@ -47,7 +47,7 @@ func (o *chatOptions) register(cmd *cobra.Command) {
 		"`JSON` object of more variables for the template, such as {\"enable_thinking\": false}")
 }
 
-// read checks the flags and makes the conversation.
+// read checks the flags and builds the conversation.
 func (o *chatOptions) read(cmd *cobra.Command, c *console, prompt string) error {
 	given := cmd.Flags().Changed
 	for _, name := range []string{"messages", "system", "chat-template", "chat-template-kwargs"} {
@@ -180,7 +180,7 @@ func (o *chatOptions) open(c *console) ([]byte, error) {
 	return text, err
 }
 
-// promptOf is what the model continues.
+// promptOf returns the prompt that the model continues.
 func (o *chatOptions) promptOf(g *infer.Generator, text string) (infer.Prompt, error) {
 	if o.conversation == nil {
 		return g.Text(text), nil

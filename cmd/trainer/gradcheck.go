@@ -83,7 +83,7 @@ Exit code 0: all tensors are within their limits; 1: some are not.`,
 	return cmd
 }
 
-// printGradcheck prints what was compared, the tensors and the verdict.
+// printGradcheck prints the sizes of the comparison, the tensors and the verdict.
 func printGradcheck(c *console, r gradcheck.Report, show int) error {
 	w := bufio.NewWriter(c.out)
 	layers := fmt.Sprintf("all %d layers", r.OfLayers)
@@ -143,7 +143,7 @@ func printGradcheck(c *console, r gradcheck.Report, show int) error {
 	return w.Flush()
 }
 
-// shortList names the first of some places.
+// shortList joins the first few of places and the number of the others.
 func shortList(places []string) string {
 	switch len(places) {
 	case 0:

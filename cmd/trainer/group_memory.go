@@ -12,30 +12,31 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// Measured in groups of 10 to 80 MiB: what has to be left for the smallest built-in run to reach its plan, how much
-// more for each byte of tokenizer.json, and what of it the garbage collector does not see, pages of the program and the
-// system's tables.
+// Measured in control groups of 10 to 80 MiB: the memory that the smallest built-in run needs before it has a plan, the
+// additional memory per byte of tokenizer.json, and the part of both that the garbage collector does not manage, such
+// as pages of the program and the system's tables.
 const (
 	leastMemory     = 14 << 20
 	tokenizerFactor = 8
 	notCollected    = 4 << 20
-	// rankMemory is what each rank beyond the first of a process takes before the plan: runs of 4 to 64 ranks were
-	// ended by the system with up to 3.0 MiB for each, and trained with 3.3 to 3.5.
+	// rankMemory is the memory that each rank after the first of a process needs before the plan, in bytes. In runs
+	// with 4 to 64 ranks the system killed processes with up to 3.0 MiB per rank; with 3.3 to 3.5 MiB they trained.
 	rankMemory = 7 << 19
-	// processMemory is what a process takes of the group that it shares with the other ranks on its host: with 3 and 4
-	// of them the system ended some at up to 15 MiB each.
+	// processMemory is the memory that a process needs in a control group that it shares with other ranks of its host,
+	// in bytes. With 3 and 4 processes the system killed some at up to 15 MiB each.
 	processMemory = leastMemory + notCollected
 )
 
-// groupMemory is what the control group of this process (a container, a job) left it at the start, in bytes.
+// groupMemory is the memory that the control group of this process (a container, a job) had left at the start, in
+// bytes.
 type groupMemory struct {
 	left    int64
-	whole   int64 // the group's limit
+	whole   int64 // limit of the group
 	limited bool
 }
 
-// withinGroup makes the garbage collector keep the program within its control group, where the system would end it;
-// GOMEMLIMIT wins. limit is debug.SetMemoryLimit.
+// withinGroup sets the garbage collector's memory limit so that the process stays within its control group, whose limit
+// would kill it. GOMEMLIMIT has precedence. limit is debug.SetMemoryLimit.
 func withinGroup(root string, limit func(int64) int64) groupMemory {
 	var g groupMemory
 	limits := cgroup.Read(root)
@@ -46,8 +47,8 @@ func withinGroup(root string, limit func(int64) int64) groupMemory {
 	return g
 }
 
-// holds refuses a group in which the program would be ended before it has planned a run. tokenizer is the bytes of the
-// model's tokenizer.json, as far as they are known, ranks are those of this process.
+// holds returns an error if the control group is too small to plan a run. tokenizer is the size of the model's
+// tokenizer.json in bytes, 0 if unknown; ranks is the number of this process's ranks.
 func (g groupMemory) holds(tokenizer int64, ranks int) error {
 	need := leastMemory + tokenizerFactor*tokenizer + int64(max(ranks, 1)-1)*rankMemory
 	if !g.limited || g.left >= need {
@@ -66,7 +67,8 @@ func (g groupMemory) holds(tokenizer int64, ranks int) error {
 		session.FormatBytes(need), session.FormatBytes(g.left))
 }
 
-// holdsProcesses refuses a group that is too small for so many ranks of this host, each a process in it.
+// holdsProcesses returns an error if the control group is too small for n ranks on this host, each a process in the
+// group.
 func (g groupMemory) holdsProcesses(n int) error {
 	need := int64(n) * processMemory
 	if n < 2 || !g.limited || g.whole >= need {
@@ -78,7 +80,7 @@ func (g groupMemory) holdsProcesses(n int) error {
 		session.FormatBytes(need), session.FormatBytes(g.whole))
 }
 
-// tokenizerBytes is the size of a model's tokenizer.json, 0 where none is found.
+// tokenizerBytes returns the size of a model's tokenizer.json, or 0 if it has none.
 func tokenizerBytes(ctx context.Context, model string, env session.Env) int64 {
 	if strings.HasPrefix(model, session.EmbeddedPrefix) {
 		return 0

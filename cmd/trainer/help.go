@@ -11,13 +11,13 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// commandTask is a group of commands as help lists them.
+// commandTask is a group of commands in the help.
 type commandTask struct {
 	id, title string
 	commands  []string // in the order in which a newcomer meets them
 }
 
-// commandTasks are all commands by what a user wants to do.
+// commandTasks groups all commands by task.
 var commandTasks = []commandTask{
 	{"train", "Train", []string{"init", "import", "configs", "validate", "plan", "train", "sweep", "launch"}},
 	{"data", "Look at data and models", []string{"inspect", "download"}},
@@ -53,7 +53,7 @@ func setHelp(root *cobra.Command, w io.Writer) {
 	})
 }
 
-// helpWidth is the width at which help is wrapped: the terminal's, or 80 columns where w is none.
+// helpWidth returns the width at which help is wrapped: the terminal's width, or 80 columns if w is not a terminal.
 func helpWidth(w io.Writer) int {
 	if !isTerminal(w) {
 		return 80
@@ -61,7 +61,7 @@ func helpWidth(w io.Writer) int {
 	return max(columns(w), 40)
 }
 
-// usageText is a command's help below its description, in lines of at most width columns.
+// usageText returns a command's help below its description, in lines of at most width columns.
 func usageText(cmd *cobra.Command, width int) string {
 	var b strings.Builder
 	section := func(title string) {
@@ -128,8 +128,8 @@ func usageText(cmd *cobra.Command, width int) string {
 	return b.String()
 }
 
-// flagLines wraps what pflag lists of flags, one a line. Where little is left behind the names, the text stands below
-// them.
+// flagLines wraps pflag's list of flags, one flag per line. If the names leave little space, the text starts on the
+// next line.
 func flagLines(usages string, width int) string {
 	var b strings.Builder
 	for line := range strings.Lines(usages) {
@@ -147,11 +147,11 @@ func flagLines(usages string, width int) string {
 	return b.String()
 }
 
-// flagHead is a flag's names and type, the blanks behind them, and what the flag does.
+// flagHead matches a flag's names and type, the blanks after them, and the description.
 var flagHead = regexp.MustCompile(`^( +(?:-\w, )?--\S+(?: \S+)?)( {2,})(.*)$`)
 
 // wrapProse wraps each paragraph that has a line longer than width. In a paragraph with indented lines, such as a list
-// of names and what they mean, each line is wrapped by itself below the beginning of its text.
+// of names and meanings, it wraps each line by itself, indented to the start of its text.
 func wrapProse(text string, width int) string {
 	paragraphs := strings.Split(text, "\n\n")
 	for i, p := range paragraphs {
@@ -172,11 +172,11 @@ func wrapProse(text string, width int) string {
 	return strings.Join(paragraphs, "\n\n")
 }
 
-// listHead is the indentation of a line, with the name in front of its text where there is one.
+// listHead matches a line's indentation and, if there is one, the name before its text.
 var listHead = regexp.MustCompile(`^ +(?:\S+(?: \S+)*  +)?`)
 
-// wrapCommand wraps a command line of an example as a shell reads it: words in quotes stay together, a flag stays with
-// its value, and a line that is continued ends in a backslash.
+// wrapCommand wraps an example's command line for a shell: quoted words and a flag with its value stay together, and a
+// continued line ends with a backslash.
 func wrapCommand(line string, width int) string {
 	if utf8.RuneCountInString(line) <= width {
 		return line
@@ -220,7 +220,7 @@ func shellWords(line string) (words []string) {
 	return append(words, line[from:])
 }
 
-// withValues joins flags with the values behind them.
+// withValues joins each flag with the value after it.
 func withValues(words []string) (joined []string) {
 	for _, word := range words {
 		if n := len(joined) - 1; n >= 0 && strings.HasPrefix(joined[n], "--") && !strings.ContainsAny(joined[n],

@@ -109,11 +109,13 @@ func importFile(path, from string) (importer.Result, error) {
 			if err == nil {
 				return first, nil
 			}
-			return readBounded(filepath.FromSlash(name), config.MaxBytes) // LLaMA-Factory looks from its working folder
+			// LLaMA-Factory resolves paths against its working folder
+			return readBounded(filepath.FromSlash(name), config.MaxBytes)
 		}}), nil
 }
 
-// otherTraining refuses a file of preference training and the like: what is left of it would train something else.
+// otherTraining refuses a file of preference training, reward modelling or another objective that cannot be translated:
+// the remaining keys would train something else.
 func otherTraining(r importer.Result) error {
 	if r.Refused != "" {
 		return fmt.Errorf("%s is another kind of training; a run here trains a causal language model on rows of text "+
@@ -122,7 +124,7 @@ func otherTraining(r importer.Result) error {
 	return nil
 }
 
-// readBounded reads a file up to a byte more than it may have.
+// readBounded reads a file, at most one byte more than limit.
 func readBounded(path string, limit int64) ([]byte, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -153,15 +155,15 @@ func importKind(path string) importer.Kind {
 		config.KindRows: importer.Rows}[k.Kind]
 }
 
-// placeholders are keys that every run needs and a file may not have.
+// placeholders lists the keys that every run needs and that a file may lack.
 var placeholders = []config.Commented{
 	{Path: "base_model", Value: "./model", After: "write the model's folder or its name"},
 	{Path: "dataset.path", Value: "data.jsonl", After: "write the path of your rows"},
 	{Path: "output_dir", Value: "runs/imported", After: "the run's folder"},
 }
 
-// importedConfig is the configuration of a translation, which our own checks pass: what they refuse is taken back. fill
-// are the keys that the user has to write.
+// importedConfig returns the configuration of a translation. It passes our own checks: keys that they refuse are
+// removed. fill lists the keys that the user must set.
 func importedConfig(path string, r *importer.Result) (text []byte, fill []string, err error) {
 	for range len(r.Settings) + 1 {
 		text, fill = writeImported(path, *r)
@@ -189,7 +191,7 @@ func writeImported(path string, r importer.Result) (text []byte, fill []string) 
 	for _, s := range r.Settings {
 		has[s.Path] = true
 		if strings.HasSuffix("."+s.Path, "."+s.From) {
-			s.From = "" // its own name
+			s.From = "" // the source's own name for the key
 		}
 		values = append(values, config.Commented{Path: s.Path, Value: s.Value, After: s.From})
 	}
@@ -219,10 +221,10 @@ func writeImported(path string, r importer.Result) (text []byte, fill []string) 
 	return config.CommentedYAML(head, values, missing), fill
 }
 
-// classTitle is a class as a heading.
+// classTitle returns a class as a heading.
 func classTitle(c importer.Class) string { return strings.ToUpper(string(c[:1])) + string(c[1:]) }
 
-// printImport lists what became of the keys: what changes the training first.
+// printImport lists the outcome for each key, beginning with keys that change the training.
 func printImport(to io.Writer, r importer.Result, fill []string, out string, verbose bool) error {
 	w := bufio.NewWriter(to)
 	fmt.Fprintf(w, "program  %s (defaults of %s)\n", r.Program.Title, r.Program.Version)
@@ -260,7 +262,7 @@ func printImport(to io.Writer, r importer.Result, fill []string, out string, ver
 	return w.Flush()
 }
 
-// importLine is an entry in a line.
+// importLine returns an entry as one line.
 func importLine(e importer.Entry) string {
 	line := "  " + e.Key
 	if e.Value != "" {

@@ -23,17 +23,17 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// initOptions are what trainer init is given, or asks for.
+// initOptions holds the flags and answers of trainer init.
 type initOptions struct {
 	model, data, goal, device, vram, chip, out string
 	format, asChat, system                     string
 	fields                                     map[string]string
 	json                                       bool
 
-	lines *bufio.Reader // what a person types; nil: nobody is asked
+	lines *bufio.Reader // reads the answers of a user; nil = ask no questions
 }
 
-// goals are what a person wants of a model, with the formats of rows that serve it.
+// goals maps each purpose of a model to the row formats that serve it.
 var goals = map[string][]string{
 	"chat":     {"messages", "sharegpt", "chat_completion"},
 	"instruct": {"alpaca", "completion", "segments"},
@@ -41,10 +41,10 @@ var goals = map[string][]string{
 	"tokens":   {"tokenized"},
 }
 
-// goalNames in the order that they are shown in.
+// goalNames lists the goals in display order.
 var goalNames = []string{"chat", "instruct", "text", "tokens"}
 
-// initFile is where the configuration goes unless --out says otherwise.
+// initFile is the default of --out.
 const initFile = "run.yaml"
 
 func newInit(c *console) *cobra.Command {
@@ -145,7 +145,7 @@ func runInit(ctx context.Context, c *console, o *initOptions) error {
 	return found.print(c, chosen, o)
 }
 
-// ask asks for what no flag says, and again where the answer can't be right.
+// ask prompts for everything that no flag sets, and repeats a question whose answer cannot be right.
 func (o *initOptions) ask(ctx context.Context, c *console) error {
 	o.lines = bufio.NewReader(c.in)
 	lines, out := o.lines, c.err
@@ -191,8 +191,8 @@ func (o *initOptions) ask(ctx context.Context, c *console) error {
 	return one("Configuration to write", initFile, &o.out, o.checkOut)
 }
 
-// dataIsThere refuses an answer that names no file: a pattern, embedded rows and data sets of the hub are looked at
-// later.
+// dataIsThere returns an error for an answer that names no existing file. Patterns, embedded rows and hub data sets are
+// checked later.
 func dataIsThere(name string) error {
 	if strings.ContainsAny(name, "*?[") || strings.HasPrefix(name, session.EmbeddedPrefix) {
 		return nil
@@ -205,7 +205,7 @@ func dataIsThere(name string) error {
 	return err
 }
 
-// check refuses what no look at files is needed for.
+// check returns an error for flags that are wrong whatever the files contain.
 func (o *initOptions) check() error {
 	switch {
 	case o.model == "" && o.data == "":
@@ -248,12 +248,12 @@ func (o *initOptions) check() error {
 	return nil
 }
 
-// checkRows refuses what dataset's section would refuse of the flags about rows.
+// checkRows checks the flags about rows as the dataset section of a configuration is checked.
 func (o *initOptions) checkRows() error {
 	c := dataset.Default()
 	c.Path = o.data
 	o.rows(&c)
-	if o.format == "" && o.asChat == "" { // the rows decide what a system message is for
+	if o.format == "" && o.asChat == "" { // the rows decide how a system message is used
 		c.System = ""
 	}
 	for _, err := range c.Validate() {
@@ -268,21 +268,21 @@ func (o *initOptions) checkRows() error {
 	return nil
 }
 
-// rows puts what the flags say of the rows into a section.
+// rows copies the flags about rows to a dataset section.
 func (o *initOptions) rows(c *dataset.Config) {
 	c.Format, c.Fields, c.AsChat, c.System = o.format, o.fields, o.asChat, o.system
 	if c.Format == "" {
 		c.Format = dataset.FormatAuto
 	}
-	if c.AsChat == "" { // the wizard asks, and init writes what became of it
+	if c.AsChat == "" { // as_chat is asked for, and the written file records the outcome
 		c.AsChat = dataset.AsChatAuto
 	}
 }
 
-// formatWords are the values of --format.
+// formatWords returns the values of --format.
 func formatWords() []string { return slices.Sorted(maps.Keys(dataset.Formats)) }
 
-// checkOut refuses a name that no new configuration can have.
+// checkOut returns an error for a name at which no new configuration can be written.
 func (o *initOptions) checkOut() error {
 	if ext := filepath.Ext(o.out); ext != ".yaml" && ext != ".yml" {
 		return usage(fmt.Errorf("init: --out %s: a configuration's name ends in .yaml", words.ShellQuote(o.out)))
@@ -296,7 +296,7 @@ func (o *initOptions) checkOut() error {
 	return nil
 }
 
-// print tells what was seen and chosen.
+// print describes the model, the data and the chosen configuration.
 func (f *looked) print(c *console, chosen *choice, o *initOptions) error {
 	w := bufio.NewWriter(c.out)
 	width := foldWidth(c.out)
@@ -334,7 +334,7 @@ func (f *looked) print(c *console, chosen *choice, o *initOptions) error {
 	return w.Flush()
 }
 
-// partText is the beginning of a part's text on one line.
+// partText returns the beginning of a part's text on one line.
 func partText(tokens []dataset.Token) string {
 	const most = 160
 	var b strings.Builder

@@ -22,31 +22,31 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// choice is a configuration that fits, with what is said of its values.
+// choice is a configuration that fits in memory, with an explanation of each value.
 type choice struct {
 	found   *looked
 	spec    train.Spec
-	fitting train.Spec       // the largest batch that fits by now
-	plan    train.PlanReport // of it
+	fitting train.Spec       // the largest batch that fits so far
+	plan    train.PlanReport // plan of fitting
 	steps   int
-	about   string // "about " where the rows were not counted
+	about   string // "about " if the rows were not counted
 	why     map[string]string
 	notes   []string
-	tried   []string // what did not fit
+	tried   []string // descriptions of the attempts that did not fit
 }
 
 const (
 	rowsOfStep  = 16    // rows of an optimizer step
-	fewRows     = 200   // fewer rows give none away for validation
-	manyRows    = 10000 // more rows are seen once
-	leastLength = 256   // rows are not cut shorter to fit
-	textLength  = 1024  // of packed text
+	fewRows     = 200   // with fewer rows none are held out for validation
+	manyRows    = 10000 // with more rows one epoch is enough
+	leastLength = 256   // rows are not truncated further to fit
+	textLength  = 1024  // length of packed text
 )
 
-// lengths that are chosen from.
+// lengthSteps lists the maximum lengths to choose from, in tokens.
 var lengthSteps = []int{128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768}
 
-// ways are adapters and optimizers in the order in which they are tried.
+// ways lists pairs of adapter and optimizer in the order of preference.
 var ways = []way{{"lora", "adamw"}, {"qlora", "adamw"}, {"qlora", "adamw_8bit"}}
 
 type way struct{ adapter, optimizer string }
@@ -58,7 +58,7 @@ func (w way) String() string {
 	return w.adapter + " and " + w.optimizer
 }
 
-// choose plans run after run, the one that learns best first, until one fits.
+// choose plans one run after the other, the best learner first, until one fits.
 func (f *looked) choose(ctx context.Context, c *console, o *initOptions, env session.Env) (*choice, error) {
 	ch := &choice{found: f, why: map[string]string{}}
 	ch.settle(o)
@@ -66,7 +66,7 @@ func (f *looked) choose(ctx context.Context, c *console, o *initOptions, env ses
 	for length := full; ; length /= 2 {
 		for _, way := range ways {
 			fits := false
-			for _, batch := range []int{1, 8, 4, 2} { // where one row does not fit, no more do
+			for _, batch := range []int{1, 8, 4, 2} { // if one row does not fit, larger batches do not either
 				if batch > f.rows {
 					continue
 				}
@@ -108,7 +108,7 @@ func (f *looked) choose(ctx context.Context, c *console, o *initOptions, env ses
 			o.model, ch.tried[len(ch.tried)-1])}
 }
 
-// with is the run in a way, with so many tokens a row and rows at a time.
+// with returns the run with a given adapter and optimizer, maximum length and batch size.
 func (ch *choice) with(w way, length, batch int) train.Spec {
 	s := ch.spec
 	s.Adapter, s.Training.Optimizer, s.Dataset.MaxLength = w.adapter, w.optimizer, length
@@ -120,7 +120,7 @@ func (ch *choice) with(w way, length, batch int) train.Spec {
 	return s
 }
 
-// settle chooses what does not depend on memory.
+// settle sets the values that do not depend on memory.
 func (ch *choice) settle(o *initOptions) {
 	f, s := ch.found, train.DefaultSpec()
 	s.BaseModel, s.Device, s.VRAM = o.model, o.device, o.vram
@@ -143,8 +143,8 @@ func (ch *choice) settle(o *initOptions) {
 	ch.spec = s
 }
 
-// form is the value of dataset.as_chat that is written: what became of it, so that the configuration means the same on
-// another day. "" = the rows have one form, or the model no template.
+// form returns the value to write for dataset.as_chat: the outcome of auto, so that the configuration keeps its
+// meaning. It is "" if the rows have only one form or the model has no chat template.
 func (f *looked) form(o *initOptions) string {
 	switch {
 	case !f.hasForms:
@@ -157,14 +157,14 @@ func (f *looked) form(o *initOptions) string {
 	return ""
 }
 
-// length is the shortest of lengthSteps that cuts one row in a hundred or fewer.
+// length returns the shortest of lengthSteps that truncates at most one row in a hundred.
 func (f *looked) length(goal string) int {
 	if goal == "text" {
 		return min(textLength, f.context)
 	}
 	want := f.part(0.99)
 	if f.tokens == 0 {
-		want = textLength // rows can't be counted without the model's tokenizer
+		want = textLength // without the model's tokenizer, tokens cannot be counted
 	}
 	for _, n := range lengthSteps {
 		if n >= want {
@@ -174,7 +174,7 @@ func (f *looked) length(goal string) int {
 	return min(lookLength, f.context)
 }
 
-// plan is the plan of a run. Where the model has no tokenizer yet, full rows stand for the data.
+// plan plans a run. If the model has no tokenizer, rows of full length replace the data.
 func (f *looked) plan(ctx context.Context, c *console, s train.Spec, o *initOptions,
 	env session.Env) (train.PlanReport, error) {
 	env.Log, env.Reading = nil, nil
@@ -194,7 +194,7 @@ func (f *looked) plan(ctx context.Context, c *console, s train.Spec, o *initOpti
 	return planReport(ctx, c, s, env, o.chip)
 }
 
-// fullRows writes rows of as many tokens as a row may have.
+// fullRows writes rows of the maximum length.
 func fullRows(dir string, s train.Spec) (string, error) {
 	ids := make([]int, s.Dataset.MaxLength)
 	for i := range ids {
@@ -209,11 +209,11 @@ func fullRows(dir string, s train.Spec) (string, error) {
 	return path, atomicfile.WritePrivate(path, []byte(text), 0o600)
 }
 
-// explain says why each value is what it is.
+// explain writes a comment for each value.
 func (ch *choice) explain(o *initOptions, full int) {
 	f, s, t := ch.found, &ch.spec, &ch.spec.Training
 	about := ""
-	if ch.steps = ch.plan.Steps; f.tokens == 0 { // the plan is for rows that stand for the data
+	if ch.steps = ch.plan.Steps; f.tokens == 0 { // the plan is for placeholder rows
 		rows := float64(f.rows) * (1 - s.Dataset.ValSplit)
 		ch.steps, about = max(1, int(rows*t.Epochs)/(t.BatchSize*t.GradientAccumulationSteps)), "about "
 	}
@@ -303,10 +303,11 @@ func (ch *choice) explain(o *initOptions, full int) {
 	}
 }
 
-// parts is the number of steps between things that happen at most n times in a run, the last after its last step.
+// parts returns the interval, in steps, between events that happen at most n times in a run, the last one after its
+// last step.
 func parts(steps, n int) int { return max(1, (steps+n-1)/n) }
 
-// times says how often something happens in a run that is due every so many steps and after the last.
+// times describes how often something happens that is due after every so many steps and at the end.
 func times(steps, every int, what string) string {
 	n := parts(steps, max(every, 1))
 	if n == 1 {
@@ -315,7 +316,7 @@ func times(steps, every int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// bestToo says that evaluations save too.
+// bestToo adds that an evaluation may save a checkpoint too.
 func bestToo(t *train.Config) string {
 	if t.EvalSteps == 0 {
 		return ""
@@ -323,7 +324,7 @@ func bestToo(t *train.Config) string {
 	return ", and one after each evaluation that is the best so far"
 }
 
-// write is the configuration with its comments.
+// write returns the configuration as YAML with comments.
 func (ch *choice) write(o *initOptions) []byte {
 	s, t := ch.spec, ch.spec.Training
 	values := []config.Commented{

@@ -17,34 +17,34 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// looked is what trainer init sees of a model and of data.
+// looked holds what trainer init found out about a model and data.
 type looked struct {
 	family    string
-	all       int64 // parameters
-	context   int   // the most tokens of a row
+	all       int64 // number of parameters
+	context   int   // context length of the model in tokens
 	templates []string
-	tokens    int // of the tokenizer, 0 = there is none
+	tokens    int // size of the tokenizer's vocabulary; 0 = there is no tokenizer
 	declared  bool
 
 	format   string
-	hasForms bool   // the rows are of a prompt and an answer: plain text or conversations
-	asChat   bool   // they are conversations
-	systems  bool   // the rows bring system messages of their own
-	unread   string // keys of the rows that nothing reads
+	hasForms bool   // rows of a prompt and an answer can be plain text or conversations
+	asChat   bool   // the rows are trained as conversations
+	systems  bool   // the rows have system messages
+	unread   string // keys of the rows that no format reads
 	keys     []dataset.Unread
-	template string // dataset.chat_template, where the model has none
+	template string // value for dataset.chat_template if the model has no template
 	rows     int
-	lengths  []int // of the rows, sorted
+	lengths  []int // lengths of the rows in tokens, sorted
 	longest  int
-	trained  string // what is trained of a row
+	trained  string // description of the trained part of a row
 	dropped  int
 	shown    []dataset.Inspected
 }
 
-// lookLength is how much of a row is looked at; what is longer is known by its length alone.
+// lookLength is the number of tokens of a row that are examined. Of a longer row only the length is known.
 const lookLength = 32768
 
-// lookAt reads the model's facts and the rows.
+// lookAt reads the model's facts and the data's rows.
 func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, err error) {
 	base, err := session.OpenBase(ctx, o.model, env)
 	if err != nil {
@@ -66,7 +66,7 @@ func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, er
 	switch {
 	case err == nil:
 		f.tokens = own.VocabSize()
-	case errors.Is(err, tokenizer.ErrNone): // rows are read with the tokenizer of the built-in model, for their format
+	case errors.Is(err, tokenizer.ErrNone): // use the built-in model's tokenizer to recognise the rows' format
 		if tok, folder, err = openTokenizer(ctx, session.EmbeddedPrefix+"stories260K", env); err != nil {
 			return nil, err
 		}
@@ -80,10 +80,11 @@ func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, er
 	s.BaseModel = o.model
 	s.Dataset.Path = o.data
 	o.rows(&s.Dataset)
-	s.Dataset.MaxLength = lookLength // longer than the context too, to know how long rows are
+	s.Dataset.MaxLength = lookLength // above the context length too, to measure the rows
 	s.Dataset.OnTruncated = "keep"
 	set, report, err := openData(ctx, s, tok, folder, env)
-	if err != nil && strings.Contains(err.Error(), chat.ErrNoTemplate.Error()) { // a row's error has no chain
+	// the error of a row does not wrap its cause
+	if err != nil && strings.Contains(err.Error(), chat.ErrNoTemplate.Error()) {
 		f.template = "chatml"
 		s.Dataset.ChatTemplate = f.template
 		set, report, err = openData(ctx, s, tok, folder, env)
@@ -115,14 +116,14 @@ func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, er
 	return f, nil
 }
 
-// asInitFlags names keys of a configuration as the flags of init.
+// asInitFlags replaces keys of a configuration by the flags of init.
 var asInitFlags = strings.NewReplacer("set dataset.format and dataset.fields", "give --format and --fields",
 	"set dataset.format", "give --format",
 	"set dataset.fields to", "give --fields", "set dataset.as_chat: yes", "give --as-chat yes", "dataset.as_chat is",
 	"--as-chat is",
 	"dataset.system does", "--system does", "dataset.fields", "--fields")
 
-// goal finds what the rows are for, or refuses rows that are of no use for what was asked.
+// goal determines the purpose of the rows, or returns an error if the rows do not serve the requested one.
 func (f *looked) goal(o *initOptions) error {
 	for _, name := range goalNames {
 		if slices.Contains(goals[name], f.format) {
@@ -146,7 +147,7 @@ func (f *looked) goal(o *initOptions) error {
 	return usage(fmt.Errorf("init: the rows of %s are of the format %s, which no goal uses", o.data, f.format))
 }
 
-// otherForm says how rows serve a goal in their other form; "" = in none.
+// otherForm describes how rows serve a goal in their other form; "" = they do not.
 func (f *looked) otherForm(goal string) string {
 	if f.hasForms && goal == "chat" {
 		return "; --as-chat yes makes conversations of these rows"
@@ -154,8 +155,8 @@ func (f *looked) otherForm(goal string) string {
 	return ""
 }
 
-// askForm asks a person in which form rows of a prompt and an answer are trained, and for a system message. again says
-// that the answers are not what the rows were looked at with.
+// askForm asks in which form to train rows of a prompt and an answer, and for a system message. again reports whether
+// the answers differ from the options with which the rows were read.
 func (f *looked) askForm(c *console, o *initOptions) (again bool, err error) {
 	if o.lines == nil || !f.asChat || o.asChat != "" {
 		return false, nil
@@ -199,7 +200,7 @@ func (f *looked) askForm(c *console, o *initOptions) (again bool, err error) {
 	return o.system != "", isText("the system message", o.system)
 }
 
-// formLine says in which form rows of a prompt and an answer are trained.
+// formLine describes the form in which rows of a prompt and an answer are trained.
 func (f *looked) formLine(o *initOptions) string {
 	if f.asChat {
 		text := "conversations by the chat template: the prompt is the user's message, the answer the assistant's"
@@ -215,7 +216,7 @@ func (f *looked) formLine(o *initOptions) string {
 		"model has to learn first"
 }
 
-// modelLine is "llama, 260032 parameters, 512 tokens, template none, context 512".
+// modelLine returns, for example, "llama, 260032 parameters, 512 tokens, template none, context 512".
 func (f *looked) modelLine() string {
 	text := fmt.Sprintf("%s, %d parameters, context %d tokens", f.family, f.all, f.context)
 	if f.tokens > 0 {
@@ -246,7 +247,7 @@ func (f *looked) dataLine() string {
 	return safetext.OneLine(text)
 }
 
-// part is the length that a part of the rows do not exceed.
+// part returns the quantile p of the rows' lengths.
 func (f *looked) part(p float64) int {
 	return f.lengths[min(len(f.lengths)-1, int(p*float64(len(f.lengths))))]
 }

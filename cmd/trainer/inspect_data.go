@@ -15,11 +15,11 @@ import (
 	"github.com/tierlora/tierlora/train/objective"
 )
 
-// pageRows is how many rows a page shows where -n is not given: a person reads more there than in a terminal.
+// pageRows is the default number of rows on a page, more than in a terminal.
 const pageRows = 20
 
-// usualTokenCost is that of a model with a hidden size of 2,048, by which the batches of a step are made even for the
-// report.
+// usualTokenCost is the cost per token of a model with hidden size 2,048. The report balances the batches of a step
+// with it.
 const usualTokenCost = 6 * 2048
 
 func newInspectData(c *console) *cobra.Command {
@@ -66,7 +66,7 @@ token. --html writes a page that needs no network.`,
 			if err != nil {
 				return err
 			}
-			// what is wrong with it, training says
+			// training reports what is wrong with the data
 			if loader, err := set.TrainLoader(loaded.Spec.Training.BatchSize); err == nil {
 				if ranks, err := loaded.Spec.RanksAsked(); err == nil {
 					loader.Even(ranks*loaded.Spec.Training.GradientAccumulationSteps, usualTokenCost)
@@ -107,7 +107,7 @@ token. --html writes a page that needs no network.`,
 	return cmd
 }
 
-// Escape sequences of a terminal. Trained and masked differ by underline and brightness too.
+// Escape sequences of a terminal. Trained and masked tokens also differ by underlining and brightness.
 const (
 	styleTrained = "\x1b[32;4m" // green, underlined
 	styleMasked  = "\x1b[2m"    // faint
@@ -117,15 +117,15 @@ const (
 	styleOff     = "\x1b[0m"
 )
 
-// Marks of tokens in running text, which no colour carries.
+// Marks of tokens in running text, for readers who do not see colours.
 const (
-	markEnd    = "∎" // behind a token that ends a turn
-	markOpen   = "⟨" // around a token across a border
+	markEnd    = "∎" // after a token that ends a turn
+	markOpen   = "⟨" // around a token that straddles the loss mask's boundary
 	markClose  = "⟩"
 	markNoText = "·" // a token that ends in the middle of a character
 )
 
-// showRows writes rows for a terminal, or a token a line.
+// showRows writes rows for a terminal, or one token per line without colours.
 func showRows(w *bufio.Writer, rows []dataset.Inspected, colour bool) {
 	if colour {
 		fmt.Fprintf(w, "\n%strained%s %smasked%s %sspecial token%s  %s ends a turn  %s%s across a border\n",
@@ -143,8 +143,8 @@ func showRows(w *bufio.Writer, rows []dataset.Inspected, colour bool) {
 	}
 }
 
-// rowHeading is "data.jsonl:17 (train): 214 tokens, 96 trained", or of a pair "data.jsonl:17 (train): a pair of
-// sequences, 214 tokens, 96 trained".
+// rowHeading returns, for example, "data.jsonl:17 (train): 214 tokens, 96 trained", and for a preference pair
+// "data.jsonl:17 (train): a pair of sequences, 214 tokens, 96 trained".
 func rowHeading(r dataset.Inspected) string {
 	what := ""
 	switch {
@@ -165,7 +165,7 @@ func rowHeading(r dataset.Inspected) string {
 	return s
 }
 
-// partHeading is "assistant, message 2: 34 of 37 tokens trained".
+// partHeading returns, for example, "assistant, message 2: 34 of 37 tokens trained".
 func partHeading(p dataset.Part) string {
 	s := p.Role
 	if p.Message >= 0 {
@@ -185,7 +185,7 @@ func partTokens(p dataset.Part) string {
 	return fmt.Sprintf("%d of %d tokens trained", p.Trained, n)
 }
 
-// tokenState says in words what a colour shows.
+// tokenState describes in words what a colour shows.
 func tokenState(t dataset.Token) string {
 	s := "masked"
 	if t.Trained {
@@ -203,7 +203,7 @@ func tokenState(t dataset.Token) string {
 	return s
 }
 
-// plainPart writes a token a line.
+// plainPart writes one token per line.
 func plainPart(w *bufio.Writer, p dataset.Part, tokens []dataset.Token) {
 	fmt.Fprintf(w, "-- %s\n", partHeading(p))
 	for i := p.From; i < p.To; i++ {
@@ -229,7 +229,7 @@ func colourPart(w *bufio.Writer, p dataset.Part, tokens []dataset.Token) {
 			use(tokenStyle(tokens[i]))
 			w.WriteString(plainText(line))
 			if broken {
-				use("") // a style ends with its line
+				use("") // reset the style before the line ends
 				w.WriteByte('\n')
 			}
 			text = rest

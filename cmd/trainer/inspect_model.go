@@ -30,23 +30,24 @@ type modelJSON struct {
 	Model      string       `json:"model"`
 	Family     string       `json:"family"`
 	Config     model.Config `json:"config"`
-	Windows    []windowJSON `json:"windows"` // layers that see so many tokens, in groups
+	Windows    []windowJSON `json:"windows"` // groups of layers with the same attention window in tokens
 	Parameters int64        `json:"parameters"`
-	// Of a mixture of experts fewer are active: those that take part in a token's prediction, with the whole table of
-	// embeddings and without a table that is not the head too.
+	// Active is the number of parameters that take part in a token's prediction, less than all for a mixture of
+	// experts. It includes the whole embedding table, unless the head has its own table.
 	Active     int64 `json:"active_parameters"`
 	ActiveLess int64 `json:"active_parameters_less_embeddings"`
-	Bytes      int64 `json:"bytes"` // as they are stored; 0 where the folder holds no weights
-	whole      int64 // bytes of all tensors, there or not
-	used       int   // tensors that the network reads; a quantised weight is one
-	// the folder holds them; else parameters and tensors follow from config.json
-	Weights          bool            `json:"weights"`
-	Storage          map[string]int  `json:"storage"`   // tensors of each type
-	Quantised        int             `json:"quantised"` // weights that are stored quantised
-	AllLinear        []string        `json:"all_linear"`
-	TargetParameters []string        `json:"target_parameters,omitempty"` // that it has
-	Tokenizer        *vocabularyJSON `json:"tokenizer,omitempty"`         // absent where the folder has none
-	Problem          string          `json:"tokenizer_problem,omitempty"` // why the folder's cannot be read
+	Bytes      int64 `json:"bytes"` // as stored; 0 if the folder has no weights
+	whole      int64 // bytes of all tensors, present or not
+	used       int   // tensors that the network reads; a quantised weight counts as one
+	// Weights reports whether the folder has the weights; otherwise parameters and tensors follow from config.json.
+	Weights   bool           `json:"weights"`
+	Storage   map[string]int `json:"storage"`   // number of tensors of each type
+	Quantised int            `json:"quantised"` // weights that are stored quantised
+	AllLinear []string       `json:"all_linear"`
+	// values for lora.target_parameters that the model supports
+	TargetParameters []string        `json:"target_parameters,omitempty"`
+	Tokenizer        *vocabularyJSON `json:"tokenizer,omitempty"`         // absent if the folder has none
+	Problem          string          `json:"tokenizer_problem,omitempty"` // why the tokenizer cannot be read
 	Tensors          []tensorJSON    `json:"tensors"`
 }
 
@@ -57,7 +58,7 @@ type tensorJSON struct {
 	Bytes int    `json:"bytes"`
 }
 
-// windowJSON is the attention window of some layers; 0 = they see all tokens before them.
+// windowJSON is the attention window of a group of layers; 0 = all earlier tokens.
 type windowJSON struct {
 	Window int `json:"window"`
 	Layers int `json:"layers"`
@@ -76,7 +77,7 @@ a hub name, or embedded:NAME.
 A folder may hold config.json alone: then parameters and tensors follow from it, and there are no tokens.`,
 		Example: `  trainer inspect model --model embedded:stories260K
   trainer inspect model --model ./SmolLM2-135M --json`,
-		Args: func(cmd *cobra.Command, args []string) error { // the model as a word is the old form
+		Args: func(cmd *cobra.Command, args []string) error { // the model as an argument is the old form
 			switch {
 			case len(args) > 1 || len(args) == 1 && name != "":
 				return usage(fmt.Errorf("%s takes one model, --model DIR; got %d", cmd.CommandPath(), len(args)+
@@ -112,8 +113,8 @@ A folder may hold config.json alone: then parameters and tensors follow from it,
 	return cmd
 }
 
-// openModel reads a model's configuration and opens its weights, which a folder without them has by name and shape
-// only.
+// openModel reads a model's configuration and opens its weights. For a folder without weights the set has names and
+// shapes only.
 func openModel(cmd *cobra.Command, c *console, name string) (model.Config, *weights.Set, fs.FS, error) {
 	if short, ok := strings.CutPrefix(name, session.EmbeddedPrefix); ok {
 		fsys, err := configs.Model(short)
@@ -153,7 +154,7 @@ func openModel(cmd *cobra.Command, c *console, name string) (model.Config, *weig
 	return config, set, os.DirFS(dir), err
 }
 
-// describeModel gathers what there is to say of a model.
+// describeModel collects the facts about a model.
 func describeModel(name string, config model.Config, set *weights.Set, folder fs.FS) (modelJSON, error) {
 	answer := modelJSON{Model: name, Family: config.ModelType, Config: config, Tensors: []tensorJSON{},
 		Windows: windows(config), Storage: map[string]int{}}
@@ -190,7 +191,7 @@ func describeModel(name string, config model.Config, set *weights.Set, folder fs
 	return answer, nil
 }
 
-// networkTensors are the tensors that a network reads of a checkpoint.
+// networkTensors is the set of tensors that a network reads from a checkpoint.
 type networkTensors struct {
 	*quantised.Checkpoint
 	names []string
@@ -273,7 +274,7 @@ func printModel(c *console, m modelJSON, tensors bool) error {
 	return w.Flush()
 }
 
-// computed says in which type the makers of a folder in 4 bits meant it to be multiplied.
+// computed describes the compute type that a 4-bit folder was made for.
 func computed(q *model.Quantization) string {
 	if q.Compute == "" {
 		return ""
@@ -299,15 +300,15 @@ func storage(types map[string]int) string {
 	return strings.Join(parts, ", ")
 }
 
-// vocabularyJSON is what inspect model says of a model's tokenizer.
+// vocabularyJSON describes a model's tokenizer.
 type vocabularyJSON struct {
-	Tokens    int              `json:"tokens"` // one more than the largest id
-	BOS       *namedTokenJSON  `json:"bos"`    // null: none
+	Tokens    int              `json:"tokens"` // largest token id plus one
+	BOS       *namedTokenJSON  `json:"bos"`    // null = none
 	EOS       *namedTokenJSON  `json:"eos"`
 	PAD       *namedTokenJSON  `json:"pad"`
 	AddsBOS   bool             `json:"adds_bos"`
-	Stops     []namedTokenJSON `json:"stops"`     // what generation_config.json stops at
-	Templates []templateRef    `json:"templates"` // chat templates of the files; empty: none
+	Stops     []namedTokenJSON `json:"stops"`     // the stop tokens of generation_config.json
+	Templates []templateRef    `json:"templates"` // chat templates of the model's files; empty = none
 }
 
 type namedTokenJSON struct {
@@ -320,7 +321,7 @@ type templateRef struct {
 	Bytes int    `json:"bytes"`
 }
 
-// describeTokens reads the tokenizer in a model's folder; nil where there is none.
+// describeTokens reads the tokenizer in a model's folder, or returns nil if there is none.
 func describeTokens(folder fs.FS) (*vocabularyJSON, error) {
 	tok, err := tokenizer.LoadFS(folder, ".")
 	if errors.Is(err, tokenizer.ErrNone) {

@@ -21,13 +21,13 @@ import (
 //go:embed inspect_page.css
 var pageStyle string
 
-// Bounds of a page: a browser shows a hundred thousand tokens at once, not millions.
+// Bounds of a page: a browser can show a hundred thousand tokens at once, but not millions.
 const (
-	pageTokens  = 300_000 // of all rows
-	blockTokens = 2_000   // a longer message is laid out piece by piece, when it is scrolled to
+	pageTokens  = 300_000 // tokens of all rows
+	blockTokens = 2_000   // a longer message is laid out piece by piece while the user scrolls
 )
 
-// pageMark begins every page, so that no other file is replaced by one.
+// pageMark begins every page. Only a file that begins with it is overwritten.
 const pageMark = "<!doctype html>\n<html lang=\"en\">\n<meta name=\"generator\" content=\"tierlora inspect data\">\n"
 
 // pageLegend names every state of a token by more than its colour.
@@ -41,7 +41,7 @@ const pageLegend = `<section class="legend" aria-label="Legend"><h2>How to read 
 </ul><p>Point at a token to see its number, id and piece.</p></section>
 `
 
-// dataPage is what a page shows.
+// dataPage is the content of a page.
 type dataPage struct {
 	Title, Model string
 	Report       *dataset.Report
@@ -49,8 +49,8 @@ type dataPage struct {
 	First, All   int // number of the first row, and of all rows
 }
 
-// checkPage refuses a place where no page can be written without loss. mark is what the pages that may be replaced
-// begin with.
+// checkPage returns an error if writing a page at path would lose another file. mark is the beginning of pages that may
+// be overwritten.
 func checkPage(path, mark string) error {
 	if path == "" {
 		return errors.New("name a file")
@@ -116,7 +116,7 @@ func (p dataPage) write(w *bufio.Writer) {
 		p.First, p.First+len(p.Rows)-1, p.All)
 }
 
-// writeReport shows the report's lines as terms and what they say.
+// writeReport writes the report's lines as a list of terms and descriptions.
 func (p dataPage) writeReport(w *bufio.Writer) {
 	fmt.Fprint(w, "<section class=\"report\" aria-label=\"Report\"><h2>Report</h2><dl>\n")
 	for _, line := range strings.Split(p.Report.String(), "\n") {
@@ -164,7 +164,7 @@ func (p dataPage) writeRow(w *bufio.Writer, n int, r dataset.Inspected, left *in
 	fmt.Fprint(w, "</article>\n")
 }
 
-// writeToken writes a trained token as b, a masked one as i.
+// writeToken writes a trained token as a b element and a masked one as an i element.
 func writeToken(w *bufio.Writer, n int, t dataset.Token) {
 	tag := "i"
 	if t.Trained {
@@ -191,7 +191,7 @@ func writeToken(w *bufio.Writer, n int, t dataset.Token) {
 		pageText(text), tag)
 }
 
-// pageText is a text that the page shows as it is.
+// pageText escapes a text for the page.
 func pageText(s string) string {
 	return strings.ReplaceAll(html.EscapeString(safetext.Visible(s)), "\\n\n", "↵\n")
 }

@@ -17,15 +17,15 @@ import (
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
-// renderedJSON is one line of inspect template --json: a text with the code points of its generation blocks,
-// or why the template refuses the conversation.
+// renderedJSON is one line of inspect template --json: a text with the code points of its generation blocks, or the
+// template's error for the conversation.
 type renderedJSON struct {
 	Text       *string  `json:"text,omitempty"`
 	Generation [][2]int `json:"generation,omitempty"`
 	Error      string   `json:"error,omitempty"`
 }
 
-// templateOptions are the flags of inspect template.
+// templateOptions holds the flags of inspect template.
 type templateOptions struct {
 	file, conversations string
 	model               string
@@ -151,14 +151,14 @@ func parseNow(s string) (time.Time, error) {
 	return time.Time{}, fmt.Errorf("--now %s: write a time such as 2025-03-14T15:09:26", words.ShellQuote(s))
 }
 
-// givenConversation is one of the file's, or what is wrong with it.
+// givenConversation is a conversation of the file, or the error in it.
 type givenConversation struct {
 	vars *jinja.Dict
 	err  error
 }
 
-// readConversations reads one JSON list of conversations, one conversation, or one on each line. An error is about the
-// whole file: not one of its lines is JSON.
+// readConversations reads one JSON list of conversations, one conversation, or one conversation per line. It returns an
+// error if no line is JSON.
 func readConversations(text string) ([]givenConversation, error) {
 	var all []givenConversation
 	add := func(v jinja.Value, err error, at string) {
@@ -214,8 +214,8 @@ func isMessages(list *jinja.List) bool {
 	return false
 }
 
-// templateVars are the variables that transformers passes for a conversation: tools and documents are None
-// where it has none.
+// templateVars returns the variables that transformers passes for a conversation: tools and documents are None if it
+// has none.
 func templateVars(v jinja.Value) (*jinja.Dict, error) {
 	vars := jinja.NewDict()
 	vars.Set("messages", v)
@@ -251,7 +251,7 @@ func writeRendered(w io.Writer, out jinja.Output, refused error) error {
 	return nil
 }
 
-// showRendered writes a conversation for a person to read, what {% generation %} marks in the colour of trained tokens.
+// showRendered writes a conversation as text. The content of {% generation %} blocks has the colour of trained tokens.
 func showRendered(w io.Writer, i int, out jinja.Output, refused error, colour bool) {
 	fmt.Fprintf(w, "conversation %d\n", i)
 	if refused != nil {
@@ -269,14 +269,14 @@ func showRendered(w io.Writer, i int, out jinja.Output, refused error, colour bo
 	fmt.Fprintf(w, "%s\n\n", plainText(out.Text[at:]))
 }
 
-// modelTemplatesJSON is the answer of inspect template --model --json.
+// modelTemplatesJSON is the output of inspect template --model --json.
 type modelTemplatesJSON struct {
 	Model     string             `json:"model"`
-	Named     []string           `json:"named"`     // all templates of the model's files
-	Templates []chat.Description `json:"templates"` // those that conversations are written by
+	Named     []string           `json:"named"`     // all templates in the model's files
+	Templates []chat.Description `json:"templates"` // the templates that conversations use
 }
 
-// describeModel tells what the chat template of a model does.
+// describeModel describes a model's chat templates.
 func (o *templateOptions) describeModel(cmd *cobra.Command, c *console) error {
 	tok, folder, err := openTokenizer(cmd.Context(), o.model, environment(c, 0))
 	if err != nil {
@@ -318,7 +318,7 @@ func orNone(list []string) string {
 	return strings.Join(list, ", ")
 }
 
-// asFlag is an error of package chat, which speaks of a configuration's keys, for a command with flags.
+// asFlag replaces the configuration keys in an error of package chat by flags.
 func asFlag(err error) string {
 	return strings.NewReplacer("dataset.chat_template", "--chat-template", " (dataset.allow_special allows it)", "").
 		Replace(err.Error())

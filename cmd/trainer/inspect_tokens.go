@@ -14,10 +14,10 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
-// tokensJSON is the answer of inspect tokens --json.
+// tokensJSON is the output of inspect tokens --json.
 type tokensJSON struct {
 	IDs     []int32  `json:"ids"`
-	Pieces  []string `json:"pieces"`  // as the vocabulary writes them
+	Pieces  []string `json:"pieces"`  // tokens as the vocabulary spells them
 	Offsets [][2]int `json:"offsets"` // half-open ranges of code points
 }
 
@@ -50,7 +50,7 @@ func newInspectTokens(c *console) *cobra.Command {
 				if len(e.IDs) == 0 {
 					answer = tokensJSON{[]int32{}, []string{}, [][2]int{}}
 				}
-				enc := json.NewEncoder(w) // not indented: a line for each number of a long text helps nobody
+				enc := json.NewEncoder(w) // not indented: one line per number would make long texts unreadable
 				enc.SetEscapeHTML(false)
 				if err := enc.Encode(answer); err != nil {
 					return fmt.Errorf("write JSON: %w", err)
@@ -71,7 +71,7 @@ func newInspectTokens(c *console) *cobra.Command {
 	return cmd
 }
 
-// readText reads a whole file, or standard input for "-", which must be UTF-8.
+// readText reads a whole file, or standard input for "-". It must be UTF-8.
 func readText(c *console, file string) (string, error) {
 	var data []byte
 	var err error

@@ -19,17 +19,17 @@ import (
 	"github.com/tierlora/tierlora/train/ranks"
 )
 
-// keeper keeps a run's train.log and status.json.
+// keeper writes a run's train.log and status.json.
 type keeper struct {
 	*journal.Journal
 	c    *console
 	dir  string // the run's output folder; "" = not known yet
 	rank int
 
-	sampler *hardware.Sampler // nil = the run's machine is not read
+	sampler *hardware.Sampler // nil = hardware is not sampled
 }
 
-// cardLoads reads what the machine's graphics cards do now.
+// cardLoads reads the load of the machine's GPUs.
 func cardLoads() []hardware.Card {
 	var all []hardware.Card
 	for _, l := range graph.ReadLoads() {
@@ -38,7 +38,7 @@ func cardLoads() []hardware.Card {
 	return all
 }
 
-// keep makes the journal of the run that a process is about to train.
+// keep makes the journal of the run that this process is about to train.
 func keep(c *console, place ranks.Place) *keeper {
 	program := strings.TrimSpace("tierlora " + version() + " " + built.Commit)
 	k := &keeper{c: c, rank: place.Rank, Journal: journal.New(program)}
@@ -51,7 +51,7 @@ func keep(c *console, place ranks.Place) *keeper {
 	return k
 }
 
-// watch makes a run write its journal.
+// watch connects the journal to a run.
 func (k *keeper) watch(env *train.Env, s train.Spec) {
 	k.dir = s.OutputDir
 	if k.rank > 0 {
@@ -71,7 +71,7 @@ func (k *keeper) watch(env *train.Env, s train.Spec) {
 	env.Observers = append(env.Observers, newProgress(k, s.Training.LoggingSteps), &journalObserver{k: k})
 }
 
-// both gives a line to the terminal and to the journal.
+// both returns a function that passes a line to say and to the journal.
 func (k *keeper) both(say func(line string)) func(line string) {
 	return func(line string) {
 		k.Line(line)
@@ -79,10 +79,10 @@ func (k *keeper) both(say func(line string)) func(line string) {
 	}
 }
 
-// unreturned is told the error of a goroutine that nobody waits for, before it ends the process.
+// unreturned is called with the error of a background goroutine before that error ends the process.
 var unreturned atomic.Pointer[func(error)]
 
-// end writes how the process ended. It is deferred; a panic is the error.
+// end records how the process ended. It must be deferred; it recovers a panic as the error.
 func (k *keeper) end(err *error) {
 	if p := recover(); p != nil {
 		*err = rescue.Error(p)
@@ -90,7 +90,7 @@ func (k *keeper) end(err *error) {
 	k.ended(*err)
 }
 
-// ended writes how a run ended.
+// ended records how a run ended.
 func (k *keeper) ended(err error) {
 	k.sampler.Stop()
 	err = graph.Diagnose(err)
@@ -100,21 +100,21 @@ func (k *keeper) ended(err error) {
 	state, code, exit, lost := stateOf(err), exitCode(err), (*exitError)(nil), (*ranks.LostError)(nil)
 	switch {
 	case errors.Is(err, errStopped):
-		err = nil // the exit code says it
+		err = nil // the exit code reports it
 	case err != nil && !(errors.As(err, &exit) && exit.silent):
 		k.Line("trainer: " + shortened(err.Error()) + filename.Nearest(err))
 	}
 	if errors.As(err, &lost) {
 		k.Rank(lost.Rank, lost)
 	} else if k.rank > 0 && state == journal.Failed && k.dir != "" {
-		if _, serr := os.Stat(filepath.Join(k.dir, journal.StatusFile)); serr == nil { // the first rank's
+		if _, serr := os.Stat(filepath.Join(k.dir, journal.StatusFile)); serr == nil { // written by rank 0
 			k.Open(k.dir)
 		}
 	}
 	k.End(state, code, err)
 }
 
-// stateOf is how a run ended that ended with an error; nil = without.
+// stateOf returns the final state of a run that returned err.
 func stateOf(err error) journal.State {
 	exit := (*exitError)(nil)
 	switch {
@@ -130,14 +130,14 @@ func stateOf(err error) journal.State {
 	return journal.Failed
 }
 
-// killed writes that a second signal ends the process at once. It waits for the disk for a second at most.
+// killed records that a second signal ends the process at once. It waits at most a second for the disk.
 func (k *keeper) killed(exitCode int) {
 	atMost(time.Second, func() {
 		k.End(journal.Interrupted, exitCode, errors.New("a second signal ended the process at once"))
 	})
 }
 
-// atMost waits for work on another goroutine, at most so long.
+// atMost runs work on another goroutine and waits for it for at most the given time.
 func atMost(most time.Duration, work func()) {
 	done := make(chan struct{})
 	rescue.Go(func() {
@@ -150,7 +150,7 @@ func atMost(most time.Duration, work func()) {
 	}
 }
 
-// journalObserver is the observer that notes how far a run is.
+// journalObserver records a run's progress.
 type journalObserver struct {
 	train.Silent
 	k     *keeper

@@ -34,13 +34,15 @@ type launchOptions struct {
 	grace     float64
 }
 
-// launchedVariable tells a process that trainer launch has started it: it ends with exitLost because of another.
+// launchedVariable is set in processes that trainer launch starts. Such a process exits with exitLost if another
+// process of the run failed.
 const launchedVariable = "TRAINER_LAUNCHED"
 
-// maxProcesses bounds the processes of a host.
+// maxProcesses is the most processes of one host.
 const maxProcesses = 256
 
-// defaultGrace is how long the others may take after one has failed: they hear of it within training.ddp_timeout.
+// defaultGrace is the time in seconds that the other processes have to end after one has failed. They notice within
+// training.ddp_timeout.
 const defaultGrace = 60
 
 func newLaunch(c *console) *cobra.Command {
@@ -59,7 +61,7 @@ Several hosts are started by torchrun, srun, mpirun or Kubernetes: trainer train
 		Example: `  trainer launch --nproc 2 run.yaml
   trainer launch --devices 0,2 --config run.yaml --resume auto
   trainer launch --nproc 4 -- train --config run.yaml --set training.max_steps=10`,
-		DisableFlagParsing: true, // those of train are parsed by train
+		DisableFlagParsing: true, // trainer train parses its own flags
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ours, theirs := splitFlags(args)
 			if slices.Contains(ours, "--help") {
@@ -78,7 +80,7 @@ Several hosts are started by torchrun, srun, mpirun or Kubernetes: trainer train
 	return cmd
 }
 
-// splitFlags parts launch's flags from the words of train.
+// splitFlags separates launch's flags from the arguments of train.
 func splitFlags(args []string) (ours, theirs []string) {
 	for i := 0; i < len(args); i++ {
 		name, _, valued := strings.Cut(args[i], "=")
@@ -100,7 +102,7 @@ func splitFlags(args []string) (ours, theirs []string) {
 	return ours, theirs
 }
 
-// trainWords are the command line of trainer train.
+// trainWords returns the command line of trainer train.
 func trainWords(args []string) ([]string, error) {
 	switch {
 	case len(args) > 0 && args[0] == "train":
@@ -114,7 +116,7 @@ func trainWords(args []string) ([]string, error) {
 	return append([]string{"train"}, args...), nil
 }
 
-// isCommand tells whether a word is a command of this program.
+// isCommand reports whether a word is a command of this program.
 func isCommand(word string) bool {
 	return slices.ContainsFunc(newRoot(&console{out: io.Discard, err: io.Discard}).Commands(),
 		func(c *cobra.Command) bool {
@@ -177,7 +179,7 @@ func runLaunch(ctx context.Context, c *console, o *launchOptions, args []string)
 		}
 		if rank == 0 {
 			cmd.Stdout, cmd.Stderr = c.out, c.err
-			if f, ok := behind(c.out).(*os.File); ok { // the child writes control characters out itself
+			if f, ok := behind(c.out).(*os.File); ok { // the child escapes control characters itself
 				cmd.Stdout = f
 			}
 			if f, ok := behind(c.err).(*os.File); ok {
@@ -192,7 +194,7 @@ func runLaunch(ctx context.Context, c *console, o *launchOptions, args []string)
 	return l.run(c)
 }
 
-// environment is what all processes have: where rank 0 listens, a name and a secret of this start.
+// environment returns the variables that all processes get: rank 0's address, and an id and a secret of this start.
 func (o *launchOptions) environment(port int) []string {
 	env := slices.DeleteFunc(os.Environ(), func(entry string) bool {
 		name, _, _ := strings.Cut(entry, "=")
@@ -214,7 +216,7 @@ func random() string {
 	return hex.EncodeToString(b)
 }
 
-// anyPort is a port of this host that is free.
+// anyPort returns a free port of this host.
 func anyPort(ctx context.Context) (int, error) {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -224,18 +226,18 @@ func anyPort(ctx context.Context) (int, error) {
 	return l.Addr().(*net.TCPAddr).Port, nil
 }
 
-// launched is the processes of a run.
+// launched is the set of processes of a run.
 type launched struct {
 	all    []*exec.Cmd
 	grace  time.Duration
 	errOut *lineWriter
-	exits  chan int // ranks that have ended
+	exits  chan int // receives the rank of each process that ends
 	killed bool
 }
 
-// run starts all, and returns when all have ended.
+// run starts all processes and returns when all have ended.
 func (l *launched) run(c *console) error {
-	// The kernel ends a process with the thread that started it.
+	// The kernel kills a process together with the thread that started it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	signals := make(chan os.Signal, 16)
@@ -260,7 +262,8 @@ func (l *launched) run(c *console) error {
 			l.exits <- rank
 		})
 	}
-	first, others, signalled := -1, -1, false // the first that failed by itself, and because of another
+	// first is the first process that failed by itself, others the first that failed because of another
+	first, others, signalled := -1, -1, false
 	var late <-chan time.Time
 	for running := len(l.all); running > 0; {
 		select {
@@ -309,7 +312,7 @@ func (l *launched) kill() {
 	}
 }
 
-// ending is a process's exit code, as a shell has it, in words too.
+// ending returns a process's exit code as a shell reports it, and a description.
 func ending(s *os.ProcessState) (code int, how string) {
 	if w, ok := s.Sys().(interface {
 		Signaled() bool
@@ -326,14 +329,14 @@ type lineWriter struct {
 	w  io.Writer
 }
 
-// prefixed puts a rank before each line that has none.
+// prefixed adds a rank to the beginning of each line that has none.
 type prefixed struct {
 	to      *lineWriter
 	prefix  string
 	partial []byte
 }
 
-// maxLine bounds a line that is kept until its end comes.
+// maxLine is the most bytes of an unfinished line that are buffered.
 const maxLine = 64 << 10
 
 func (p *prefixed) Write(b []byte) (int, error) {

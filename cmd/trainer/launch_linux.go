@@ -5,8 +5,8 @@ import (
 	"syscall"
 )
 
-// tie keeps a terminal's signals from a process, to which they are handed on once, and ends it with the thread that
-// starts it: even where launch is killed, nothing is left running.
+// tie keeps a terminal's signals from a process, because launch forwards each signal once. It also makes the kernel
+// kill the process with the thread that started it, so that nothing is left running if launch is killed.
 func tie(cmd *exec.Cmd) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }

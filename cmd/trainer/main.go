@@ -26,7 +26,7 @@ import (
 //go:generate go test -run ^TestCommandReferenceIsFresh$ . -update
 
 func main() {
-	rescue.Fatal = func(err error) { // of a goroutine that nobody waits for
+	rescue.Fatal = func(err error) { // for a background goroutine
 		c := &console{err: safetext.NewMaskingWriter(os.Stderr)}
 		c.say("trainer: %s", shortened(err.Error()))
 		if last := unreturned.Swap(nil); last != nil {
@@ -37,17 +37,17 @@ func main() {
 	os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 }
 
-// console is where a command reads and writes. What the user asked for goes to out, everything else to err. Both write
-// control characters out, err hides secrets too; raw is the way around for what the program draws itself.
+// console holds a command's streams. Results go to out, everything else to err. Both escape control characters, and err
+// masks secrets; raw returns the stream below for the program's own escape sequences.
 type console struct {
 	in       io.Reader
 	out      io.Writer
 	err      io.Writer
-	also     io.Writer // has the lines of say too: a run's journal; nil = nobody
-	download bool      // fetch models that the cache lacks
+	also     io.Writer // receives the lines of say too, for a run's journal; nil = no copy
+	download bool      // fetch models that are not in the cache
 }
 
-// say writes a line that is no result.
+// say prints a line that is not part of the result.
 func (c *console) say(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
 	sayLine(c.err, line)
@@ -56,7 +56,7 @@ func (c *console) say(format string, args ...any) {
 	}
 }
 
-// run is the program: its result is the exit code.
+// run executes the program and returns its exit code.
 func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	result := &sink{w: out}
 	c := &console{in: in, out: safetext.NewWriter(result), err: safetext.NewMaskingWriter(errOut)}
@@ -79,16 +79,16 @@ func run(args []string, in io.Reader, out, errOut io.Writer) int {
 	return exitCode(err)
 }
 
-// execute runs a command. A tokenizer that takes time or memory out of proportion to a text is its error.
+// execute runs a command. It returns an error if a tokenizer needs excessive time or memory for a text.
 func execute(root *cobra.Command) (err error) {
 	defer tokenizer.Caught(&err)
 	return root.ExecuteContext(context.Background())
 }
 
-// longestLine is the most bytes of a line of an error that are shown: a value that somebody gave may be of any size.
+// longestLine is the most bytes of an error's line that are printed: a user's value in it may be of any size.
 const longestLine = 2000
 
-// shortened leaves out the middle of lines that are too long.
+// shortened removes the middle of lines that are too long.
 func shortened(text string) string {
 	lines := strings.Split(text, "\n")
 	for i, l := range lines {
@@ -100,7 +100,7 @@ func shortened(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// sink remembers the first failed write, so that a result that did not arrive is no success.
+// sink remembers the first failed write, so that a command whose result was not written fails.
 type sink struct {
 	w   io.Writer
 	err error
@@ -143,7 +143,7 @@ trainer FILE.yaml and trainer --config FILE are trainer train FILE.`,
 		},
 	}
 	options.register(root, c)
-	root.Flags().BoolVar(&options.verbose, "verbose", false, verboseText) // -v is the version here
+	root.Flags().BoolVar(&options.verbose, "verbose", false, verboseText) // -v prints the version here
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(nearFlag(cmd, err)) })
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(
@@ -158,7 +158,7 @@ trainer FILE.yaml and trainer --config FILE are trainer train FILE.`,
 	return root
 }
 
-// noArguments refuses words that are no flags.
+// noArguments refuses arguments that are not flags.
 func noArguments(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -179,7 +179,7 @@ func noArguments(cmd *cobra.Command, args []string) error {
 		cmd.CommandPath()))
 }
 
-// oneArgument asks for exactly one word, called what.
+// oneArgument requires exactly one argument, called what.
 func oneArgument(what string) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) != 1 {
@@ -189,7 +189,7 @@ func oneArgument(what string) cobra.PositionalArgs {
 	}
 }
 
-// nearFlag adds the nearest flag of the command to the error of an unknown one.
+// nearFlag adds the most similar flag of the command to the error for an unknown flag.
 func nearFlag(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
@@ -210,7 +210,7 @@ func nearFlag(cmd *cobra.Command, err error) error {
 	return err
 }
 
-// wordMeant says by which flag a command takes the word that it was given without one.
+// wordMeant names the flag that takes a word which was given without a flag.
 func wordMeant(cmd *cobra.Command, word string) string {
 	has := func(flag string) bool { return cmd.Flags().Lookup(flag) != nil }
 	_, err := os.Stat(word)

@@ -60,7 +60,7 @@ into a folder, which man finds as ~/.local/share/man/man1.`,
 	return cmd
 }
 
-// eachAvailable visits a command and those below it that help lists, in their order.
+// eachAvailable visits a command and all commands below it that help lists, in order.
 func eachAvailable(cmd *cobra.Command, see func(*cobra.Command)) {
 	see(cmd)
 	for _, sub := range cmd.Commands() {
@@ -72,7 +72,7 @@ func eachAvailable(cmd *cobra.Command, see func(*cobra.Command)) {
 
 func manName(cmd *cobra.Command) string { return strings.ReplaceAll(cmd.CommandPath(), " ", "-") }
 
-// manPage is a command's page in the macros of man(7).
+// manPage returns a command's manual page in the macros of man(7).
 func manPage(cmd *cobra.Command) []byte {
 	var b bytes.Buffer
 	date := ""
@@ -141,7 +141,7 @@ func manPage(cmd *cobra.Command) []byte {
 	return b.Bytes()
 }
 
-// exits are the exit codes with their meanings.
+// exits lists the exit codes with their meanings.
 var exits = []struct {
 	code  int
 	means string

@@ -29,12 +29,13 @@ const (
 	baseOriginal = "original"
 )
 
-// bases explains them.
+// bases explains the values of --base.
 const bases = "trained (what it was trained over, such as dequantised NF4), original (the model's own weights), " +
 	"or, where the adapter's folder does not say, nf4, nf4-double, fp4, fp4-double, int8; auto is trained where the " +
 	"folder says it"
 
-// storedAs are the values of --base that name what an adapter was trained over where its folder does not say it.
+// storedAs maps those values of --base that name a storage type. They are for adapters whose folder does not record the
+// type over which they were trained.
 var storedAs = map[string]quant.Config{
 	"nf4": plainScales("nf4"), "nf4-double": quant.DefaultOf("nf4"), "fp4": plainScales("fp4"),
 	"fp4-double": quant.DefaultOf("fp4"), "int8": quant.DefaultOf("int8"),
@@ -112,7 +113,7 @@ func (o *mergeFlags) run(cmd *cobra.Command, c *console) error {
 	if err := findModel(cmd.Context(), c, env, &o.Model, o.Adapters[0].Dir); err != nil {
 		return err
 	}
-	ctx, end := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // what was half written goes
+	ctx, end := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM) // remove partly written files
 	defer end()
 	o.Own = o.check.ownRows(ctx, env, o.Model, o.Adapters[0].Dir)
 	report, err := export.Merge(ctx, o.MergeOptions, env)
@@ -126,7 +127,7 @@ func (o *mergeFlags) run(cmd *cobra.Command, c *console) error {
 	return printMerge(c, report)
 }
 
-// parse reads the flags that are no plain values.
+// parse parses the flags that are not plain values.
 func (o *mergeFlags) parse() (err error) {
 	if o.DType != "" && !slices.Contains(export.DTypes(), o.DType) {
 		return fmt.Errorf("--dtype %q is not one of %s", o.DType, strings.Join(export.DTypes(), ", "))
@@ -148,8 +149,8 @@ func (o *mergeFlags) parse() (err error) {
 	return err
 }
 
-// findTrained finds out what adapters were trained over, and whether --base says that they are added to the original
-// weights.
+// findTrained determines the weights over which adapters were trained. original reports whether --base selects the
+// original weights instead.
 func findTrained(base string, adapters []export.WeightedAdapter) (trained *quant.Config, original bool,
 	notes []string, err error) {
 	if c, ok := storedAs[base]; ok {
@@ -200,8 +201,8 @@ func sameStorage(a, b *quant.Config) bool {
 	return (a == nil) == (b == nil) && (a == nil || *a == *b)
 }
 
-// runConfig reads the configuration of a run from its folder, or from above a checkpoint of it; ok is false where there
-// is none.
+// runConfig reads the configuration of a run from its folder, or from the folder above a checkpoint. ok is false if
+// there is none.
 func runConfig(dir string) (run config.Loaded, folder string, ok bool, err error) {
 	dirs := []string{dir}
 	if abs, err := filepath.Abs(dir); err == nil && strings.HasPrefix(filepath.Base(abs), "checkpoint-") {
@@ -225,8 +226,8 @@ func runConfig(dir string) (run config.Loaded, folder string, ok bool, err error
 	return run, "", false, nil
 }
 
-// trainedOver reads how a run stored the weights that it trained over from the configuration in its folder, or above a
-// checkpoint of it; nil = as they were. ok is false where there is none.
+// trainedOver reads, from the configuration in a run's folder or above a checkpoint, how the run stored the base
+// weights; nil = unquantised. ok is false if there is no configuration.
 func trainedOver(dir string) (c *quant.Config, ok bool, err error) {
 	run, _, ok, err := runConfig(dir)
 	if bad := (*config.Invalid)(nil); errors.As(err, &bad) {
@@ -241,7 +242,7 @@ func trainedOver(dir string) (c *quant.Config, ok bool, err error) {
 	return nil, true, nil
 }
 
-// printMerge writes what a merge did for people.
+// printMerge prints a merge's report.
 func printMerge(c *console, r export.MergeReport) error {
 	var b strings.Builder
 	line := func(label, format string, args ...any) {
@@ -276,8 +277,8 @@ func printMerge(c *console, r export.MergeReport) error {
 	return err
 }
 
-// driftLines say for people how far what was written is from base and adapter, each with a label; none where it was not
-// compared.
+// driftLines returns labelled lines that describe how far the written model is from base and adapter, or nothing if
+// they were not compared.
 func driftLines(d *export.Drift) (lines [][2]string) {
 	if d == nil {
 		return nil
@@ -305,7 +306,7 @@ func driftLines(d *export.Drift) (lines [][2]string) {
 	return lines
 }
 
-// percent is a share for people, with as many digits behind the point as tell it from nothing and from all.
+// percent formats a share with as many decimals as distinguish it from 0% and 100%.
 func percent(share float64) string {
 	for digits := 1; digits < 4; digits++ {
 		text := strconv.FormatFloat(100*share, 'f', digits, 64)
@@ -318,7 +319,7 @@ func percent(share float64) string {
 	return fmt.Sprintf("%.3g%%", 100*share)
 }
 
-// kept says how much of an update is kept.
+// kept formats the part of an update that survives rounding.
 func kept(share float64) string { return percent(share) + " of the update kept" }
 
 func plural(n int) string {

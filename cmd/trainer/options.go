@@ -19,12 +19,12 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// configOptions are the flags of every command that reads a configuration.
+// configOptions holds the flags of every command that reads a configuration.
 type configOptions struct {
 	config string
 	sets   []string
 	vram   string
-	device string // --devices
+	device string // value of --devices
 	strict bool
 }
 
@@ -39,19 +39,19 @@ func (o *configOptions) register(cmd *cobra.Command) {
 		"memory that the run may hold, a `SIZE` such as 8GiB; short for --set vram=")
 }
 
-// devicesFlag is for commands whose work several devices share.
+// devicesFlag adds --devices to a command whose work several devices can share.
 func (o *configOptions) devicesFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.device, "devices", "",
 		"`DEVICES` that share each step: a number, all, or GPUs such as 0,2; short for --set devices=")
 }
 
-// strictFlag is for commands that plan a run.
+// strictFlag adds --strict to a command that plans a run.
 func (o *configOptions) strictFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&o.strict, "strict", false, "refuse a run that leaves a fast path, naming each with its cost "+
 		"and remedy; short for --set training.strict=true")
 }
 
-// argument takes the configuration from the command line's one word, if there is one.
+// argument takes the configuration from the command's single argument, if there is one.
 func (o *configOptions) argument(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
@@ -76,7 +76,7 @@ func (o *configOptions) argument(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// load reads the configuration and tells its notes.
+// load reads the configuration and prints its notes.
 func (o *configOptions) load(c *console) (config.Loaded, error) {
 	loaded, err := o.read()
 	c.notes(loaded)
@@ -102,7 +102,7 @@ func (o *configOptions) read() (config.Loaded, error) {
 	return loadConfig(o.config, o.sets)
 }
 
-// deviceList writes 0,2 as the list that it is.
+// deviceList converts 0,2 to a YAML list.
 func deviceList(text string) string {
 	if strings.Contains(text, ",") && !strings.HasPrefix(text, "[") {
 		return "[" + text + "]"
@@ -110,7 +110,7 @@ func deviceList(text string) string {
 	return text
 }
 
-// environment is what runs of the train package take from this program.
+// environment returns what the train package needs from this program.
 func environment(c *console, workers int) session.Env {
 	return session.Env{
 		Version: version(), Commit: built.Commit, Dirty: built.Dirty,
@@ -123,20 +123,20 @@ func environment(c *console, workers int) session.Env {
 	}
 }
 
-// oldFlag keeps an earlier name of a flag working; no help lists it.
+// oldFlag keeps an earlier name of a flag working without listing it in the help.
 func oldFlag(cmd *cobra.Command, old, now string) {
 	f := cmd.Flags().Lookup(now)
 	cmd.Flags().Var(f.Value, old, "the old name of --"+now)
 	must(cmd.Flags().MarkHidden(old))
 }
 
-// gpuVar gives a command the flag --gpu.
+// gpuVar adds the flag --gpu to a command.
 func gpuVar(cmd *cobra.Command, to *string, more string) {
 	cmd.Flags().StringVar(to, "gpu", "", "plan for a GPU that is not here"+more+
 		": `NAME` or compute capability, such as h100, 4090 or 8.6")
 }
 
-// quantizationVar gives a command the flag --quantization, and its old name where the command had one.
+// quantizationVar adds the flag --quantization to a command, and its old name if the command had one.
 func quantizationVar(cmd *cobra.Command, to *string) {
 	cmd.Flags().StringVar(to, "quantization", "", "store the base model's weights as `TYPE`: "+
 		strings.Join(quant.Names(), ", ")+"; left out, as they are")
@@ -161,18 +161,18 @@ func (w workersFlag) Set(s string) error {
 	return session.CheckWorkers(n)
 }
 
-// workersVar gives a command the flag --workers.
+// workersVar adds the flag --workers to a command.
 func workersVar(cmd *cobra.Command, to *int) {
 	cmd.Flags().Var(workersFlag{to}, "workers", "CPU threads; 0 = one for each core")
 }
 
-// downloadFlag lets a command fetch models.
+// downloadFlag adds the flag that lets a command fetch models.
 func (c *console) downloadFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&c.download, "download", false,
 		"fetch a model named org/name that is not here from the hub (HF_ENDPOINT, HF_TOKEN)")
 }
 
-// hub says where models come from.
+// hub returns the options of the model hub.
 func (c *console) hub() hub.Options {
 	told := map[string]bool{}
 	return hub.Options{Download: c.download, Progress: func(file string, _, total int64) {
@@ -183,7 +183,7 @@ func (c *console) hub() hub.Options {
 	}}
 }
 
-// writeJSON writes a value for programs.
+// writeJSON writes a value as indented JSON.
 func writeJSON(w io.Writer, v any) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
@@ -194,7 +194,7 @@ func writeJSON(w io.Writer, v any) error {
 	return nil
 }
 
-// loadConfig finds a configuration and merges its sources. An invalid one is an error that exits with 2.
+// loadConfig finds a configuration and merges its sources. The program exits with 2 for an invalid configuration.
 func loadConfig(name string, sets []string) (config.Loaded, error) {
 	loaded, err := config.Load(name, sets)
 	return loaded, usage(err)

@@ -11,25 +11,25 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 )
 
-// outlet writes to a terminal or pipe without ever waiting for who reads it: what comes while nobody reads is kept up
-// to a limit, then dropped, and counted. A run must not stand still because somebody paused a pager. What a closed pipe
-// refuses is dropped too.
+// outlet writes to a terminal or pipe without ever waiting for its reader. It buffers up to a limit while nobody reads,
+// then drops and counts writes. A run must not stop because somebody paused a pager. It also drops what a closed pipe
+// refuses.
 type outlet struct {
 	w io.Writer
 
 	mu      sync.Mutex
-	waiting [][]byte // not written yet, in order
-	bytes   int      // of waiting
-	dropped int      // writes since the last that was kept
-	busy    bool     // the writer is at work
+	waiting [][]byte // unwritten data, in order
+	bytes   int      // size of waiting
+	dropped int      // writes dropped since the last buffered one
+	busy    bool     // the writer goroutine is running
 	closed  bool     // w refuses everything
-	err     error    // what it said
+	err     error    // w's error
 	changed chan struct{}
 }
 
 const (
-	outletBytes = 256 << 10       // kept while nobody reads
-	outletWait  = 2 * time.Second // for who reads, at the end of the program
+	outletBytes = 256 << 10       // buffered while nobody reads
+	outletWait  = 2 * time.Second // time for the reader at the end of the program
 )
 
 func newOutlet(w io.Writer) *outlet { return &outlet{w: w, changed: make(chan struct{})} }
@@ -52,14 +52,14 @@ func (o *outlet) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// pending tells whether something is not written yet.
+// pending reports whether anything is not written yet.
 func (o *outlet) pending() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.waiting) > 0
 }
 
-// keep queues a text, and starts the writer where it rests. The caller holds mu.
+// keep appends data to the buffer and starts the writer if it is idle. The caller holds mu.
 func (o *outlet) keep(p []byte) {
 	o.waiting, o.bytes = append(o.waiting, p), o.bytes+len(p)
 	if !o.busy {
@@ -68,7 +68,7 @@ func (o *outlet) keep(p []byte) {
 	}
 }
 
-// drain writes what waits. Only one runs at a time; a write that never returns keeps it for good.
+// drain writes the buffered data. Only one drain runs at a time; it blocks for ever on a write that never returns.
 func (o *outlet) drain() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -87,7 +87,7 @@ func (o *outlet) drain() {
 	o.changed = make(chan struct{})
 }
 
-// failed is why nothing more arrives; nil where it does, or where who read has closed the pipe.
+// failed returns the error that stops all output, or nil if output continues or the reader closed the pipe.
 func (o *outlet) failed() error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -97,7 +97,7 @@ func (o *outlet) failed() error {
 	return o.err
 }
 
-// flush waits until everything is written, at most so long.
+// flush waits until everything is written, for at most the given time.
 func (o *outlet) flush(most time.Duration) {
 	o.mu.Lock()
 	busy, changed := o.busy, o.changed

@@ -16,8 +16,8 @@ import (
 	"github.com/tierlora/tierlora/train/replay"
 )
 
-// How much of a run's rows is compared: so many rows unless --own-rows says otherwise, each cut at so many tokens, and
-// in all as many tokens as take about so many operations, within bounds.
+// How much of a run's rows is compared: this many rows unless --own-rows sets another number, each truncated to this
+// many tokens, and in all as many tokens as this many floating-point operations allow, within bounds.
 const (
 	defaultOwnRows  = 16
 	longestOwnRow   = 1024
@@ -26,10 +26,10 @@ const (
 	ownRowsOperates = 1e13
 )
 
-// checkFlags say over what an adapter in the weights is compared with the adapter beside them.
+// checkFlags holds the flags that select the texts on which merged weights are compared with base and adapter.
 type checkFlags struct {
-	text string // a file; "" = DefaultCheck, none = nothing is compared
-	rows int    // of the adapter's run
+	text string // a file; "" = DefaultCheck, none = no comparison
+	rows int    // rows of the adapter's run
 }
 
 func (f *checkFlags) register(cmd *cobra.Command) {
@@ -39,7 +39,7 @@ func (f *checkFlags) register(cmd *cobra.Command) {
 		"compare over at most `N` rows that the adapter's run held out; 0 = none")
 }
 
-// texts are what --check-text names; nil = DefaultCheck, empty = none.
+// texts returns the texts of --check-text; nil = DefaultCheck, empty = none.
 func (f *checkFlags) texts() ([]string, error) {
 	if f.rows < 0 {
 		return nil, fmt.Errorf("--own-rows %d: want 0 or more", f.rows)
@@ -61,8 +61,8 @@ func (f *checkFlags) texts() ([]string, error) {
 	return []string{string(raw)}, nil
 }
 
-// ownRows reads rows that the run of an adapter held out, or trained on where it held out none. What stands in the way
-// is told in their place.
+// ownRows reads rows that an adapter's run held out, or trained on if it held out none. A problem is reported in the
+// result in place of rows.
 func (f *checkFlags) ownRows(ctx context.Context, env session.Env, model, adapter string) export.OwnRows {
 	if f.rows == 0 {
 		return export.OwnRows{}
@@ -79,7 +79,7 @@ func (f *checkFlags) ownRows(ctx context.Context, env session.Env, model, adapte
 	case run.Spec.Dataset.Streaming:
 		return missing("the run streamed its data (dataset.streaming)")
 	}
-	env.Log = nil // the run's log has what became of the data
+	env.Log = nil // the run's log describes the data
 	s, err := session.Open(ctx, session.Options{Model: model, Device: "cpu"}, env)
 	if err != nil {
 		return missing("%v", err)
@@ -110,7 +110,7 @@ func (f *checkFlags) ownRows(ctx context.Context, env session.Env, model, adapte
 	return pickRows(s, rows, f.rows, run.Spec.Dataset.Title()+", "+which)
 }
 
-// pickRows are at most n of the rows, spread over all of them.
+// pickRows returns at most n rows, evenly spread.
 func pickRows(s *session.Session, rows dataset.Rows, n int, title string) export.OwnRows {
 	own := export.OwnRows{Data: title}
 	var numbers float64

@@ -31,14 +31,14 @@ func (p pathFlag) Set(s string) error {
 	return nil
 }
 
-// pathVar gives a command a flag that names a file or folder.
+// pathVar adds a flag that names a file or folder.
 func pathVar(cmd *cobra.Command, to *string, name, short, text string) {
 	cmd.Flags().VarP(pathFlag{to}, name, short, text)
 }
 
-// writable refuses a file that can't be written, before any work: its folder isn't there (a misspelt path makes no
-// folders), it is a link or no regular file, or it is a file that this command did not write. what names the files that
-// it writes, marks are texts of which one is in the first 4 KiB of each.
+// writable returns an error, before any work starts, if path cannot be written: its folder does not exist (a misspelt
+// path creates no folders), it is a link or not a regular file, or it is a file that this command did not write. what
+// describes the files that the command writes; each has one of marks in its first 4 KiB.
 func writable(path, what string, marks ...string) error {
 	if dir := filepath.Dir(path); dir != "." {
 		if info, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
@@ -56,7 +56,8 @@ func writable(path, what string, marks ...string) error {
 	return atomicfile.CheckOwn(path, what, marks...)
 }
 
-// plainFiles refuses a folder of a model, adapter or checkpoint with an entry that can't be read to its end.
+// plainFiles returns an error if a folder of a model, adapter or checkpoint has an entry that cannot be read to its
+// end.
 func plainFiles(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -73,7 +74,7 @@ func plainFiles(dir string) error {
 	return nil
 }
 
-// isText refuses what is no UTF-8.
+// isText returns an error for a text that is not UTF-8.
 func isText(what, text string) error {
 	for i, r := range text {
 		if _, n := utf8.DecodeRuneInString(text[i:]); r != utf8.RuneError || n > 1 {

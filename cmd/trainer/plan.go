@@ -55,8 +55,8 @@ Without --vram the run is taken to have the whole card.`,
 	return cmd
 }
 
-// planReport plans for the named GPU, for the machine that the run would use, or, where that is a GPU that is
-// not here, for graph.DefaultChip.
+// planReport plans for the named GPU, for the machine that the run would use, or, if that is a GPU which this machine
+// lacks, for graph.DefaultChip.
 func planReport(ctx context.Context, c *console, s train.Spec, env session.Env, name string) (train.PlanReport, error) {
 	if name == "" {
 		n, reason := graph.GPUs()

@@ -6,7 +6,7 @@ import (
 	"strconv"
 )
 
-// processBytes is the memory of the machine that this process holds.
+// processBytes returns the physical memory that this process holds, in bytes.
 func processBytes() int64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {

@@ -4,7 +4,7 @@ package main
 
 import "runtime/metrics"
 
-// processBytes is the memory that Go holds, without what a device's driver does.
+// processBytes returns the memory that Go holds, in bytes, without that of a device's driver.
 func processBytes() int64 {
 	s := []metrics.Sample{{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"}}
 	metrics.Read(s)

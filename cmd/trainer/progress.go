@@ -18,32 +18,32 @@ import (
 	"github.com/tierlora/tierlora/train/objective"
 )
 
-// drawEvery is the least time between two drawings of the bar. What comes in between is drawn when it is over.
+// drawEvery is the least time between two drawings of the bar. Later changes wait until it has passed.
 const drawEvery = 100 * time.Millisecond
 
-// progress shows a run: a bar of one line on a terminal, else plain lines, one every so many steps. The loss is the
-// mean over the trained tokens since the last line of metrics.jsonl, as that file has it.
+// progress shows a run as a one-line bar on a terminal, else as plain lines at intervals of steps. The loss is the mean
+// over the trained tokens since the last line of metrics.jsonl, as in that file.
 type progress struct {
 	w     io.Writer
 	every int
-	width func() int // of the terminal in columns; nil where no person watches
+	width func() int // returns the terminal's width in columns; nil if the output is not a terminal
 	intro string     // line before the first step; "" = none
 
 	train.Silent
-	numbers []objective.Number // that the run's objective reports beside the loss
+	numbers []objective.Number // numbers that the run's objective reports besides the loss
 
 	mu    sync.Mutex
-	bar   bool // between Start and End, on a terminal
+	bar   bool // draw a bar: between Start and End, on a terminal
 	total int
-	done  int // steps before this run
-	step  int // newest
+	done  int // steps before this start
+	step  int // the newest step
 	loss  float64
-	// evaluating says how far an evaluation is; empty = none
+	// evaluating describes the progress of an evaluation; empty = no evaluation runs
 	evaluating string
 	rate       float64
 	start      time.Time
 	drawn      time.Time
-	later      *time.Timer // draws what came too soon after the last drawing
+	later      *time.Timer // draws changes that came too soon after the last drawing
 }
 
 func newProgress(w io.Writer, every int) *progress {
@@ -101,7 +101,7 @@ func (p *progress) Step(s train.StepInfo) error {
 	return nil
 }
 
-// Evaluating shows how far an evaluation is, instead of pace and time left.
+// Evaluating shows the progress of an evaluation in place of pace and time left.
 func (p *progress) Evaluating(_, batches, of int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,14 +114,14 @@ func (p *progress) Eval(e train.EvalMetrics) error {
 	defer p.mu.Unlock()
 	p.evaluating = ""
 	if e.Step == p.done {
-		p.start = time.Now() // the pace is that of the steps, which begin now
+		p.start = time.Now() // the pace is that of the steps that begin now
 	}
 	p.line(fmt.Sprintf("step %d/%d  eval loss %.4f", e.Step, p.total, e.Loss) + p.named(e.Numbers, "eval_"))
 	p.draw()
 	return nil
 }
 
-// named returns the objective's numbers that are no function of others, for the end of a line. prefix begins their
+// named formats the objective's numbers that are not functions of others, for the end of a line. prefix begins their
 // names in values.
 func (p *progress) named(values train.Values, prefix string) (text string) {
 	for _, n := range p.numbers {
@@ -133,7 +133,7 @@ func (p *progress) named(values train.Values, prefix string) (text string) {
 	return text
 }
 
-// left is the time that the remaining steps take at the pace so far.
+// left returns the time that the remaining steps take at the present pace.
 func (p *progress) left(step int) time.Duration {
 	if step <= p.done {
 		return 0
@@ -156,7 +156,7 @@ func (p *progress) End(train.EndInfo) error {
 	return nil
 }
 
-// log writes a line above the bar. It may come from any goroutine.
+// log writes a line above the bar. Any goroutine may call it.
 func (p *progress) log(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -171,7 +171,7 @@ func (p *progress) line(line string) {
 	sayLine(p.w, line)
 }
 
-// drawSoon draws now, or when the last drawing is old enough, so that the newest step is always seen.
+// drawSoon draws now, or as soon as drawEvery has passed, so that the newest step is always shown.
 func (p *progress) drawSoon() {
 	wait := drawEvery - time.Since(p.drawn)
 	switch {
@@ -186,7 +186,7 @@ func (p *progress) drawSoon() {
 	}
 }
 
-// draw writes the bar over the line that it had before.
+// draw replaces the previous bar.
 func (p *progress) draw() {
 	if !p.bar {
 		return
@@ -196,22 +196,22 @@ func (p *progress) draw() {
 		p.later = nil
 	}
 	p.drawn = time.Now()
-	columns := p.width() - 1 // some terminals wrap behind the last one
+	columns := p.width() - 1 // some terminals wrap after the last column
 	if columns > 30 {
-		columns -= 2 // ^C is shown behind the bar
+		columns -= 2 // the terminal shows ^C after the bar
 	}
 	fmt.Fprint(raw(p.w), "\r", p.frame(columns), "\x1b[K")
 }
 
-// frame is the bar in at most so many columns. The least important parts go first: the pace, the time left, the
-// picture, the loss.
+// frame returns the bar in at most the given columns. It leaves out the least important parts first: pace, time left,
+// bar, loss.
 func (p *progress) frame(columns int) string {
 	count := fmt.Sprintf("%d/%d", p.step, p.total)
 	if len(count) > columns {
 		return count[:max(0, columns)]
 	}
 	free := columns - len(count)
-	fit := func(choices ...string) string { // the first that there is space for
+	fit := func(choices ...string) string { // the first choice that fits
 		for _, c := range choices {
 			if len(c) <= free {
 				free -= len(c)
@@ -237,7 +237,7 @@ func (p *progress) frame(columns int) string {
 	return picture + count + loss + pace + left
 }
 
-// drawBar is the bar alone, with its brackets, as the library draws it.
+// drawBar returns the bar alone, with its brackets, as the library draws it.
 func drawBar(step, total, inside int) string {
 	bar := progressbar.NewOptions(max(total, 1), progressbar.OptionSetWriter(io.Discard),
 		progressbar.OptionSetWidth(inside),
@@ -254,7 +254,7 @@ func drawBar(step, total, inside int) string {
 	return text[from : to+1]
 }
 
-// rate writes a number of tokens with thousands apart.
+// rate formats a number of tokens with separators of thousands.
 func rate(perSecond float64) string {
 	if math.IsNaN(perSecond) || math.IsInf(perSecond, 0) {
 		return "?"
@@ -266,8 +266,8 @@ func rate(perSecond float64) string {
 	return s
 }
 
-// reading shows how far a data file is, in one line of a terminal that is empty again at the end; nil where no person
-// watches.
+// reading returns a function that shows the progress of reading a data file, in one line of a terminal that is cleared
+// at the end, or nil if err is not a terminal.
 func (c *console) reading() func(dataset.Progress) {
 	if !mayColour(c.err) {
 		return nil
@@ -287,7 +287,8 @@ func (c *console) reading() func(dataset.Progress) {
 	}
 }
 
-// readingLine is "tokenising rows.jsonl: 1,204,331 rows, 1.20 of 10.4 GB (11 %), 52 MB/s, left 2m57s".
+// readingLine returns, for example, "tokenising rows.jsonl: 1,204,331 rows, 1.20 of 10.4 GB (11 %), 52 MB/s, left
+// 2m57s".
 func readingLine(p dataset.Progress) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s", p.Doing, filepath.Base(p.Path))

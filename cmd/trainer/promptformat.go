@@ -13,10 +13,10 @@ import (
 	"github.com/tierlora/tierlora/text/chat"
 )
 
-// promptWay is a way in which a prompt is made.
+// promptWay is how a command made its prompt.
 type promptWay struct {
-	asked string   // what the prompt is
-	like  []string // kinds of training prompts that it is like
+	asked string   // description of the prompt
+	like  []string // kinds of training prompts that match it
 }
 
 var (
@@ -25,8 +25,8 @@ var (
 	wayText        = promptWay{"a text as it is", []string{"completion", "text"}}
 )
 
-// trainedOn says for each kind of training prompts what they were and how generate asks alike, the likeliest first. Of
-// other kinds, whose texts and ids may be anything, nothing is said.
+// trainedOn describes each kind of training prompts and how to ask in the same format, the likeliest kind first. Other
+// kinds, whose texts and ids may be anything, are not listed.
 var trainedOn = []struct{ kind, what, remedy string }{
 	{dataset.PromptChat, "conversations in a chat template", "generate --chat asks as in training"},
 	{"alpaca", "Alpaca's text", "generate --instruction TEXT asks as in training"},
@@ -34,8 +34,8 @@ var trainedOn = []struct{ kind, what, remedy string }{
 	{"text", "plain text", "generate --prompt TEXT without --chat asks as in training"},
 }
 
-// askedOtherwise says in one line that who was trained on other prompts than it is asked with, and how to ask as in
-// training. "" = the prompts are alike, or nothing is known of the training.
+// askedOtherwise returns one line that warns that an adapter or model (who) was trained on prompts of another format,
+// and how to use that format. It returns "" if the formats match or the training's format is unknown.
 func askedOtherwise(p *dataset.PromptFormat, who string, way promptWay) string {
 	if p == nil || slices.ContainsFunc(way.like, p.Has) {
 		return ""
@@ -53,8 +53,8 @@ func askedOtherwise(p *dataset.PromptFormat, who string, way promptWay) string {
 	return ""
 }
 
-// otherTemplate says that who was trained with another chat template than the one that writes its conversations. "" =
-// it was trained with this one, or nothing is known.
+// otherTemplate returns one line that warns that an adapter or model (who) was trained with another chat template than
+// the one in use. It returns "" if the templates match or training's is unknown.
 func otherTemplate(p *dataset.PromptFormat, who string, writer *chat.Chat) string {
 	if p == nil || p.TemplateSHA256 == "" || writer == nil {
 		return ""
@@ -67,7 +67,8 @@ func otherTemplate(p *dataset.PromptFormat, who string, writer *chat.Chat) strin
 		"beside the adapter", who, safetext.OneLine(plain.Name))
 }
 
-// withoutSeparator says that a prompt does not end as those of training did; "" = it does, or nothing is known.
+// withoutSeparator returns one line that warns that a prompt does not end as the training prompts did. It returns "" if
+// it does or nothing is known.
 func withoutSeparator(p *dataset.PromptFormat, who, prompt string) string {
 	if p == nil || !p.Only("completion") || p.Separator == "" || strings.HasSuffix(prompt, p.Separator) {
 		return ""
@@ -76,7 +77,7 @@ func withoutSeparator(p *dataset.PromptFormat, who, prompt string) string {
 		shown(p.Separator))
 }
 
-// shown is a text of a file in quotes, shortened, for one line of a terminal.
+// shown quotes and shortens a file's text for one line of a terminal.
 func shown(s string) string {
 	const most = 100
 	if r := []rune(s); len(r) > most {
@@ -85,7 +86,7 @@ func shown(s string) string {
 	return strconv.Quote(s)
 }
 
-// trainedSystem is the system message that who answers with where the caller gives none.
+// trainedSystem returns the system message that is used by default.
 func trainedSystem(p *dataset.PromptFormat) string {
 	if p == nil || !slices.Contains(p.Prompts, dataset.PromptChat) {
 		return ""
@@ -93,7 +94,7 @@ func trainedSystem(p *dataset.PromptFormat) string {
 	return p.System
 }
 
-// whose names an adapter for a line, or the model where there is none.
+// whose names an adapter, or the model if adapter is empty, for use in a sentence.
 func whose(adapter string) string {
 	if adapter == "" {
 		return "the model"

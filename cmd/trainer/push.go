@@ -30,7 +30,7 @@ type pushFlags struct {
 	public, dryRun, files, asJSON bool
 }
 
-// runFiles are a run's files that --with-run pushes too.
+// runFiles lists the files of a run that --with-run pushes too.
 var runFiles = []string{"config.yaml", "data_report.json", "metrics.jsonl", "run_manifest.json"}
 
 const cardName = "README.md"
@@ -94,11 +94,11 @@ The token is that of HF_TOKEN, or of hf auth login; HF_ENDPOINT names another hu
 	return cmd
 }
 
-// mostSearched is how large a file may be that is searched for secrets before it is pushed: texts, not vocabularies.
+// mostSearched is the size in bytes up to which a file is searched for secrets before it is pushed: it covers texts but
+// not vocabularies.
 const mostSearched = 4 << 20
 
-// warnOfSecrets says which files hold what looks like a token, a password or a webhook's address, before others have
-// them.
+// warnOfSecrets warns of files that contain what looks like a token, a password or a webhook's address.
 func warnOfSecrets(c *console, files []hub.File) {
 	for _, f := range files {
 		text := f.Data
@@ -109,7 +109,7 @@ func warnOfSecrets(c *console, files []hub.File) {
 				continue
 			}
 			if text, err = regular.ReadFile(f.Path); err != nil {
-				continue // the upload says so
+				continue // the upload reports it
 			}
 		}
 		if lines := safetext.Lines(string(text)); lines != nil {
@@ -120,10 +120,10 @@ func warnOfSecrets(c *console, files []hub.File) {
 	}
 }
 
-// isOurs tells whether a card may be replaced.
+// isOurs reports whether a model card may be overwritten.
 func isOurs(card []byte) bool { return bytes.Contains(card, []byte(runs.CardMark)) }
 
-// gather lists what is pushed, with the card.
+// gather lists the files to push, with the model card.
 func (o *pushFlags) gather(dir string) (files []hub.File, card []byte, err error) {
 	if o.repo == "" {
 		return nil, nil, errors.New("name the repository: --repo OWNER/NAME")
@@ -183,7 +183,7 @@ func (o *pushFlags) gather(dir string) (files []hub.File, card []byte, err error
 	return files, card, nil
 }
 
-// pushedNames are the small files that loading reads.
+// pushedNames lists the small files that loading reads.
 var pushedNames = []string{
 	"config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
 	"added_tokens.json", "vocab.json", "merges.txt",
@@ -202,7 +202,7 @@ func (o *pushFlags) wanted(name string, isAdapter bool) bool {
 	return slices.Contains(pushedNames, name) && !(isAdapter && name == "config.json")
 }
 
-// card is the folder's own where somebody wrote it, else one of the run's files.
+// card returns the folder's own card if somebody wrote one, else a card made from the run's files.
 func (o *pushFlags) card(dir string, isAdapter bool) ([]byte, error) {
 	own, err := regular.ReadFile(filepath.Join(dir, cardName))
 	if err == nil && !isOurs(own) {
@@ -239,13 +239,13 @@ func (o *pushFlags) card(dir string, isAdapter bool) ([]byte, error) {
 		card.Base = o.base
 	}
 	if filepath.IsAbs(card.Base) || strings.HasPrefix(card.Base, ".") || strings.HasPrefix(card.Base, "~") {
-		card.Base = filepath.Base(card.Base) // a path says nothing elsewhere, and much about this computer
+		card.Base = filepath.Base(card.Base) // a path is useless elsewhere and reveals this computer's folders
 	}
 	card.Base = repoOf(card.Base)
 	return []byte(card.Markdown(r)), nil
 }
 
-// show is what a push would do.
+// show prints what a push would do.
 func (o *pushFlags) show(c *console, files []hub.File, card []byte) error {
 	type shown struct {
 		Name  string `json:"name"`
@@ -253,7 +253,7 @@ func (o *pushFlags) show(c *console, files []hub.File, card []byte) error {
 	}
 	answer := struct {
 		Repo    string  `json:"repo"`
-		Private bool    `json:"private"` // if it is made
+		Private bool    `json:"private"` // for a new repository
 		Files   []shown `json:"files"`
 		Card    string  `json:"card"`
 	}{o.repo, !o.public, nil, string(card)}
@@ -298,7 +298,7 @@ func printPushed(c *console, p hub.Pushed) error {
 	return err
 }
 
-// uploading tells of every file once.
+// uploading returns a function that prints each uploaded file once.
 func (c *console) uploading() func(file string, done, total int64) {
 	told := map[string]bool{}
 	return func(file string, _, total int64) {
@@ -309,7 +309,7 @@ func (c *console) uploading() func(file string, done, total int64) {
 	}
 }
 
-// repoOf is a base model's name without the revision that stands behind a name of the hub.
+// repoOf returns a base model's hub name without its revision.
 func repoOf(base string) string {
 	if name, _ := hub.SplitRevision(base); runs.IsHubName(name) {
 		return name

@@ -27,7 +27,7 @@ type reportOptions struct {
 	json  bool
 }
 
-// mostReported bounds how many runs stand beside each other.
+// mostReported is the most runs that one report compares.
 const mostReported = 100
 
 func newReport(c *console) *cobra.Command {
@@ -101,7 +101,7 @@ func runReport(c *console, o *reportOptions, dirs []string) error {
 	for _, dir := range folders {
 		r, err := runs.Read(dir)
 		if found[dir] && errors.Is(err, runs.ErrNoRun) {
-			continue // it only has a file of such a name
+			continue // it only has a file of the same name
 		}
 		if err != nil {
 			return usage(err)
@@ -156,8 +156,7 @@ func runReport(c *console, o *reportOptions, dirs []string) error {
 	return nil
 }
 
-// verdictText is a verdict for a terminal: in colour red where something failed, amber where something is to be looked
-// at.
+// verdictText formats a verdict for a terminal: failures in red, warnings in amber.
 func verdictText(v report.Verdict, colour bool) string {
 	text := plainText(v.Text)
 	code := map[report.State]string{report.Fail: "31", report.Skip: "33", report.Warn: "33"}[v.State]
@@ -167,8 +166,8 @@ func verdictText(v report.Verdict, colour bool) string {
 	return "\x1b[" + code + "m" + text + "\x1b[0m"
 }
 
-// settingsOf lists the keys of a run's configuration, and which of them differ from the defaults. Keys that this
-// program does not know are listed too.
+// settingsOf lists the keys of a run's configuration and whether each differs from its default. It includes keys that
+// this program does not know.
 func settingsOf(config []byte) ([]runs.Setting, error) {
 	if len(config) == 0 {
 		return nil, nil
@@ -192,14 +191,14 @@ func settingsOf(config []byte) ([]runs.Setting, error) {
 		value, known := defaults[s.Key]
 		all[i].Default, all[i].Changed = value, !known && s.Value != "" || known && value != s.Value
 		all[i].Value = safetext.Mask(s.Value)
-		if s.Key == "tracking.webhook_url" && s.Value != "" { // of a run by an earlier version
+		if s.Key == "tracking.webhook_url" && s.Value != "" { // written by an earlier version
 			all[i].Value = safetext.Address(s.Value)
 		}
 	}
 	return all, nil
 }
 
-// defaultSettings are the defaults beside a configuration: those of quantization follow its type.
+// defaultSettings returns the defaults for a configuration: those of quantization depend on its type.
 func defaultSettings(of []runs.Setting) []runs.Setting {
 	spec := train.DefaultSpec()
 	for _, s := range of {

@@ -49,7 +49,7 @@ error of a plain implementation in the GPU's types. Exit 1 where one is wrong, 3
 func printSelfcheck(c *console, r selfcheck.Report) error {
 	type tally struct {
 		count map[string]int
-		share float64 // of its limit that the worst passed check used
+		share float64 // part of its limit that the worst passed check used
 	}
 	kernels := map[string]*tally{}
 	w := bufio.NewWriter(c.out)

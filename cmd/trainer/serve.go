@@ -23,17 +23,18 @@ import (
 	"github.com/tierlora/tierlora/serve"
 )
 
-// apiKeyVariable holds the API key where --api-key is not given: a command line is seen by everyone on a machine.
+// apiKeyVariable is the environment variable for the API key if --api-key is not set: every user of a machine can read
+// command lines.
 const apiKeyVariable = "TRAINER_API_KEY"
 
-// cutWait is how long connections have to close after the second signal.
+// cutWait is the time that connections have to close after the second signal.
 const cutWait = 5 * time.Second
 
 type serveOptions struct {
 	engineFlags
 	host, name string
 	system     string
-	ownSystem  bool // --system is given, if only as ""
+	ownSystem  bool // --system was set, if only to ""
 	port       int
 	grace      time.Duration
 	json       bool
@@ -183,11 +184,11 @@ func runServe(ctx context.Context, c *console, o serveOptions) (err error) {
 	}
 	outcome := make(chan error, 1)
 	rescue.Go(func() { outcome <- answer(ctx, server, listener, stop, o.grace, &stopped) })
-	server.Run() // by this goroutine, which made the engine
+	server.Run() // on this goroutine, which made the engine
 	return <-outcome
 }
 
-// answer serves clients until stop is closed, and then those that are here for as long as grace allows.
+// answer serves clients until stop is closed, and then the present requests for as long as grace allows.
 func answer(ctx context.Context, server *serve.Server, l net.Listener, stop <-chan struct{}, grace time.Duration,
 	stopped *stopSignal) error {
 	ended := make(chan error, 1)
@@ -206,7 +207,7 @@ func answer(ctx context.Context, server *serve.Server, l net.Listener, stop <-ch
 	return &exitError{code: stopped.exitCode(), err: errors.New("stopped by a signal"), silent: true}
 }
 
-// code gives an error that a signal caused the signal's exit code.
+// code sets the signal's exit code on an error that a signal caused.
 func (s *stopSignal) code(err error) error {
 	if s.number.Load() == 0 {
 		return err
@@ -214,7 +215,7 @@ func (s *stopSignal) code(err error) error {
 	return &exitError{code: s.exitCode(), err: err}
 }
 
-// library names the models and reads their templates. A model without one serves texts alone.
+// library names the models and reads their chat templates. A model without one serves plain completions only.
 func (o *serveOptions) library(c *console, e *infer.Engine) (*serve.Library, error) {
 	lib := &serve.Library{Tokenizer: e.Base.Tokenizer, Vocabulary: e.Base.Config.VocabSize, MaxLen: e.MaxLen(),
 		Created: time.Now()}
@@ -240,8 +241,8 @@ func (o *serveOptions) library(c *console, e *infer.Engine) (*serve.Library, err
 	return lib, nil
 }
 
-// asTrained gives a model the system message of training unless --system says another, and says where conversations are
-// of another form than the rows of training.
+// asTrained gives a model the system message of training unless --system sets another, and warns if conversations are
+// rendered differently from the training rows.
 func (o *serveOptions) asTrained(c *console, e *infer.Engine, m *serve.Model) error {
 	p, err := e.PromptFormat(m.Adapter)
 	if err != nil {
@@ -271,7 +272,7 @@ func (o *serveOptions) asTrained(c *console, e *infer.Engine, m *serve.Model) er
 	return nil
 }
 
-// baseName is how clients call the base model.
+// baseName returns the name by which clients select the base model.
 func (o *serveOptions) baseName() string {
 	if o.name != "" {
 		return o.name
@@ -279,7 +280,7 @@ func (o *serveOptions) baseName() string {
 	return modelName(o.model)
 }
 
-// checkNames refuses an adapter with the base model's name.
+// checkNames returns an error if an adapter has the base model's name.
 func (o *serveOptions) checkNames() error {
 	for _, a := range o.named {
 		if name := o.baseName(); a.Name == name {
@@ -291,7 +292,7 @@ func (o *serveOptions) checkNames() error {
 	return nil
 }
 
-// announce says what is served, where, and in which memory.
+// announce prints the models, the address and the memory.
 func (o *serveOptions) announce(c *console, e *infer.Engine, lib *serve.Library, address string) error {
 	var names []string
 	for _, m := range lib.Models {

@@ -14,16 +14,17 @@ import (
 	"github.com/tierlora/tierlora/train/ranks"
 )
 
-// stopSignal remembers which signal asked for the stop.
+// stopSignal remembers which signal requested the stop.
 type stopSignal struct {
 	number atomic.Int32
-	last   func(exitCode int) // called before a second signal ends the process; nil = nothing is
+	last   func(exitCode int) // called before a second signal ends the process; may be nil
 	stop   chan struct{}
 	say    atomic.Pointer[func(line string)]
 }
 
-// watch returns a channel that closes with the first SIGINT, SIGTERM or SIGHUP. Another one ends the process, but for
-// SIGHUP: a closed terminal sends it twice, itself and by its shell. Under nohup SIGHUP stays ignored.
+// watch returns a channel that is closed by the first SIGINT, SIGTERM or SIGHUP. A second signal ends the process,
+// except SIGHUP: a closed terminal sends that twice, once itself and once through its shell. Under nohup, SIGHUP stays
+// ignored.
 func (s *stopSignal) watch(say func(line string)) <-chan struct{} {
 	signals := make(chan os.Signal, 4)
 	signal.Notify(signals, syscall.SIGINT, syscall.SIGTERM)
@@ -58,10 +59,10 @@ func (s *stopSignal) set(sig os.Signal) {
 	}
 }
 
-// sayBy sets what tells the user of a signal.
+// sayBy sets the function that reports a signal to the user.
 func (s *stopSignal) sayBy(say func(line string)) { s.say.Store(&say) }
 
-// unless does work that a signal ends.
+// unless runs work with a context that a signal cancels.
 func (s *stopSignal) unless(ctx context.Context, work func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -79,7 +80,7 @@ func (s *stopSignal) unless(ctx context.Context, work func(context.Context) erro
 
 func (s *stopSignal) exitCode() int {
 	switch syscall.Signal(s.number.Load()) {
-	case syscall.SIGTERM, 0: // 0: another process of the run had the signal
+	case syscall.SIGTERM, 0: // 0: another process of the run received the signal
 		return exitTerminated
 	case syscall.SIGHUP:
 		return exitHangup
@@ -87,7 +88,7 @@ func (s *stopSignal) exitCode() int {
 	return exitInterrupt
 }
 
-// exit gives the error of a run that a signal ended before its first step the signal's exit code.
+// exit sets the signal's exit code on the error of a run that a signal ended before its first step.
 func (s *stopSignal) exit(err error) error {
 	if s.number.Load() == 0 || !errors.Is(err, context.Canceled) {
 		return err
@@ -98,8 +99,8 @@ func (s *stopSignal) exit(err error) error {
 	return &exitError{code: s.exitCode(), err: err}
 }
 
-// exitAs gives the error of a run of several processes that a signal has ended the signal's exit code: another process
-// that it came to may have ended first.
+// exitAs sets the signal's exit code on the error of a run of several processes that a signal ended: another process
+// that received it may have ended first.
 func (s *stopSignal) exitAs(err error) error {
 	if s.number.Load() != 0 && errors.As(err, new(*ranks.LostError)) {
 		return &exitError{code: s.exitCode(), err: err}

@@ -47,7 +47,7 @@ type sweepOptions struct {
 	dry      bool
 }
 
-// maxRuns bounds a sweep.
+// maxRuns is the most runs of a sweep.
 const maxRuns = 1000
 
 func newSweep(c *console) *cobra.Command {
@@ -135,7 +135,7 @@ func runSweep(ctx context.Context, c *console, o *sweepOptions) error {
 	return nil
 }
 
-// train starts the runs that are not finished, some at a time, in their order.
+// train starts the unfinished runs in order, several at a time.
 func (o *sweepOptions) train(c *console, all []*sweepRun, stop *sweepStop) {
 	var next atomic.Int64
 	var wait sync.WaitGroup
@@ -163,7 +163,7 @@ func (o *sweepOptions) train(c *console, all []*sweepRun, stop *sweepStop) {
 	wait.Wait()
 }
 
-// start trains a run in a process of its own, so that one that crashes takes no other with it.
+// start trains a run in a process of its own, so that a crash does not end other runs.
 func (r *sweepRun) start(o *sweepOptions, stop *sweepStop) {
 	r.Status, r.Problem = string(runs.Failed), ""
 	err := func() error {
@@ -196,7 +196,7 @@ func (r *sweepRun) start(o *sweepOptions, stop *sweepStop) {
 	if lookErr := r.look(); lookErr != nil && err == nil {
 		r.Problem = lookErr.Error()
 	}
-	if err != nil && r.Status == string(runs.Finished) { // a criterion that was missed, say
+	if err != nil && r.Status == string(runs.Finished) { // for example, an expectation was not met
 		r.Status = string(runs.Failed)
 	}
 	if err != nil && stop.signal() != nil {
@@ -207,7 +207,7 @@ func (r *sweepRun) start(o *sweepOptions, stop *sweepStop) {
 	}
 }
 
-// lastLine is the end of what a run said.
+// lastLine returns the last line of a run's log.
 func lastLine(path string) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -224,7 +224,7 @@ func lastLine(path string) string {
 	return safetext.OneLine(strings.TrimPrefix(lines[len(lines)-1], "trainer: "))
 }
 
-// sweepStop hands a signal on to the runs that are on their way: they finish their step and save.
+// sweepStop forwards a signal to the active runs, which finish their step and save a checkpoint.
 type sweepStop struct {
 	mu      sync.Mutex
 	first   os.Signal
@@ -248,7 +248,7 @@ func newSweepStop() *sweepStop {
 					s.first = sig
 				}
 				for cmd := range s.running {
-					_ = cmd.Process.Signal(sig) // one that has just ended needs none
+					_ = cmd.Process.Signal(sig) // a process that has just ended needs no signal
 				}
 				s.mu.Unlock()
 			case <-s.done:
@@ -264,14 +264,14 @@ func (s *sweepStop) end() {
 	close(s.done)
 }
 
-// signal is the first that came, nil if none did.
+// signal returns the first signal received, or nil.
 func (s *sweepStop) signal() os.Signal {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.first
 }
 
-// run is cmd.Run, which a signal reaches.
+// run does what cmd.Run does and forwards signals.
 func (s *sweepStop) run(cmd *exec.Cmd) error {
 	s.mu.Lock()
 	if s.first != nil {
@@ -293,7 +293,7 @@ func (s *sweepStop) run(cmd *exec.Cmd) error {
 	return err
 }
 
-// look reads what there is of a run, and refuses the folder of another one.
+// look reads a run's state from its folder, and returns an error if the folder belongs to another run.
 func (r *sweepRun) look() error {
 	if _, err := os.Stat(r.dir); err != nil {
 		return nil //nolint:nilerr // it has not begun
@@ -321,7 +321,7 @@ func (r *sweepRun) look() error {
 
 // sweepRun is one run of a sweep.
 type sweepRun struct {
-	Name      string   `json:"name"`   // of its folder
+	Name      string   `json:"name"`   // name of the run's folder
 	Values    []string `json:"values"` // key=value, as --set takes them
 	Seed      uint64   `json:"seed"`
 	Status    string   `json:"status"`
@@ -333,18 +333,18 @@ type sweepRun struct {
 	Problem   string   `json:"problem,omitempty"`
 
 	dir     string
-	sets    []string // of the whole command line
+	sets    []string // values of the whole command line
 	spec    train.Spec
-	assumed bool // as loaded.AssumedStorage
+	assumed bool // see loaded.AssumedStorage
 }
 
-// dimension is a key with the values that are tried.
+// dimension is a key with the values to try.
 type dimension struct {
 	key    string
 	values []string
 }
 
-// runs are the runs of the sweep; every configuration is checked before the first begins.
+// runs returns the runs of the sweep. It checks every configuration before the first run begins.
 func (o *sweepOptions) runs() ([]*sweepRun, error) {
 	switch {
 	case o.seeds < 1:
@@ -410,7 +410,8 @@ func (o *sweepOptions) runs() ([]*sweepRun, error) {
 	return all, nil
 }
 
-// dimensions parts --set's values: with one they hold for all runs, with several they are tried.
+// dimensions separates the values of --set: a key with one value is fixed for all runs, a key with several is a
+// dimension of the grid.
 func dimensions(sets []string) (fixed []string, grid []dimension, err error) {
 	seen := map[string]bool{}
 	for _, set := range sets {
@@ -445,7 +446,7 @@ func dimensions(sets []string) (fixed []string, grid []dimension, err error) {
 	return fixed, grid, nil
 }
 
-// splitValues cuts at commas that stand in no brackets and no quotes.
+// splitValues splits a text at commas outside of brackets and quotes.
 func splitValues(text string) []string {
 	var values []string
 	depth, quote, from := 0, rune(0), 0
@@ -469,7 +470,7 @@ func splitValues(text string) []string {
 	return append(values, strings.TrimSpace(text[from:]))
 }
 
-// combinations are all of the grid, the last key changing fastest, or a sample of them in that order.
+// combinations returns all combinations of the grid, the last key changing fastest, or a random sample in that order.
 func (o *sweepOptions) combinations(grid []dimension) ([][]string, error) {
 	total := 1
 	for _, d := range grid {
@@ -503,7 +504,8 @@ func (o *sweepOptions) combinations(grid []dimension) ([][]string, error) {
 	return all, nil
 }
 
-// runName is a folder's name that every system takes: what it can't have is replaced, and then a hash tells it apart.
+// runName returns a folder name that every system accepts: forbidden characters are replaced, and a hash then keeps
+// names distinct.
 func runName(values []string, seed uint64, seeds bool) string {
 	const most = 80
 	var parts []string
@@ -532,26 +534,27 @@ func runName(values []string, seed uint64, seeds bool) string {
 // sweepFile is the summary in the folder of a sweep.
 const sweepFile = "sweep.json"
 
-// sweepSummary is what came of a sweep.
+// sweepSummary is the result of a sweep.
 type sweepSummary struct {
 	Dir    string       `json:"dir"`
-	By     string       `json:"sorted_by"` // eval_loss, or train_loss_smoothed where no run has held-out rows
+	By     string       `json:"sorted_by"` // eval_loss, or train_loss_smoothed if no run has held-out rows
 	Failed int          `json:"failed"`
 	Groups []sweepGroup `json:"combinations"` // the best first
 	Runs   []*sweepRun  `json:"runs"`         // in the order of the grid
 }
 
-// sweepGroup is a combination under its seeds.
+// sweepGroup is a combination with the runs of all its seeds.
 type sweepGroup struct {
 	Values []string `json:"values"`
 	Runs   []string `json:"runs"`
-	Mean   *float64 `json:"mean,omitempty"`               // of the finished runs
-	Spread *float64 `json:"standard_deviation,omitempty"` // over seeds, where two and more finished
+	Mean   *float64 `json:"mean,omitempty"` // mean of the finished runs
+	// standard deviation over seeds, if at least two runs finished
+	Spread *float64 `json:"standard_deviation,omitempty"`
 	Least  *float64 `json:"min,omitempty"`
 	Most   *float64 `json:"max,omitempty"`
 }
 
-// summarise sorts the combinations by their loss; those without one come last.
+// summarise sorts the combinations by their loss; those without a loss come last.
 func summarise(dir string, all []*sweepRun) sweepSummary {
 	s := sweepSummary{Dir: dir, By: "train_loss_smoothed", Runs: all}
 	for _, r := range all {
@@ -591,7 +594,7 @@ func summarise(dir string, all []*sweepRun) sweepSummary {
 	return s
 }
 
-// measure works out mean, range and the sample's standard deviation.
+// measure computes mean, range and sample standard deviation.
 func (g *sweepGroup) measure(losses []float64) {
 	if len(losses) == 0 {
 		return
@@ -651,8 +654,9 @@ func (s *sweepSummary) print(out io.Writer) error {
 	return w.Flush()
 }
 
-// runFolders are the runs that folders on the command line stand for: one of a run itself, one of a sweep its runs that
-// have begun, any other one the runs below it. found tells those that were looked for from those that were named.
+// runFolders returns the runs for folders on the command line: a run's folder stands for itself, a sweep's folder for
+// its runs that have begun, any other folder for all runs below it. found marks runs that were searched for rather than
+// named.
 func runFolders(dirs []string) (all []string, found map[string]bool, err error) {
 	found = map[string]bool{}
 	add := func(dir string, looked bool) {
@@ -680,7 +684,7 @@ func runFolders(dirs []string) (all []string, found map[string]bool, err error) 
 	return all, found, nil
 }
 
-// sweepRuns are the runs of a sweep's folder that have begun; nil of any other folder.
+// sweepRuns returns the runs of a sweep's folder that have begun, or nil for any other folder.
 func sweepRuns(dir string) ([]string, error) {
 	path := filepath.Join(dir, sweepFile)
 	if info, err := os.Stat(path); err != nil || !info.Mode().IsRegular() {

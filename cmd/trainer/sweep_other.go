@@ -4,5 +4,5 @@ package main
 
 import "os/exec"
 
-// apart does nothing: Windows tells a console's processes of Ctrl-C itself, and no signal can be handed on.
+// apart does nothing: Windows sends Ctrl-C to all processes of a console itself, and no signal can be forwarded.
 func apart(*exec.Cmd) {}

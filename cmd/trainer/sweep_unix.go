@@ -7,5 +7,5 @@ import (
 	"syscall"
 )
 
-// apart keeps a terminal's Ctrl-C from a process: it is handed on once, and twice would stop the run at once.
+// apart keeps a terminal's Ctrl-C from a process: it is forwarded once, and a second one would stop the run at once.
 func apart(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} }

@@ -14,12 +14,11 @@ import (
 	"github.com/tierlora/tierlora/internal/safetext"
 )
 
-// plainText writes control characters out, all but line breaks and tabs: names of files may hold what steers a
-// terminal.
+// plainText escapes control characters, except line breaks and tabs: a file name may contain escape sequences.
 func plainText(s string) string { return safetext.Plain(s) }
 
-// raw is the writer behind the one that writes control characters out: the program's own colours and pictures go there,
-// and text from elsewhere in them through plainText.
+// raw returns the writer below the one that escapes control characters. The program's own colours and plots go there;
+// other text must pass through plainText first.
 func raw(w io.Writer) io.Writer {
 	if safe, ok := w.(*safetext.Writer); ok {
 		return safe.Unwrap()
@@ -27,7 +26,7 @@ func raw(w io.Writer) io.Writer {
 	return w
 }
 
-// coloured is raw(w) where colours may be written, else w.
+// coloured returns raw(w) if colours may be written, else w.
 func coloured(w io.Writer) io.Writer {
 	if mayColour(w) {
 		return raw(w)
@@ -35,7 +34,7 @@ func coloured(w io.Writer) io.Writer {
 	return w
 }
 
-// behind is the file, or what else, that a console's writer writes to at last.
+// behind returns the file or other writer to which a console's writer finally writes.
 func behind(w io.Writer) io.Writer {
 	for {
 		switch of := w.(type) {
@@ -51,7 +50,7 @@ func behind(w io.Writer) io.Writer {
 	}
 }
 
-// sayLine writes a line for a person, on a terminal wrapped at its width and with warnings in amber.
+// sayLine writes a line for a person. On a terminal it is wrapped at the terminal's width, and warnings are amber.
 func sayLine(w io.Writer, line string) {
 	line = plainText(line)
 	if strings.Contains(line, "warning: ") && mayColour(w) {
@@ -63,7 +62,7 @@ func sayLine(w io.Writer, line string) {
 	fmt.Fprintln(w, wrapLines(line, foldWidth(w)))
 }
 
-// amberWarnings wraps lines at a width, 0 = none, and colours those that begin with a warning.
+// amberWarnings wraps lines at a width, 0 = not at all, and colours lines that begin with a warning.
 func amberWarnings(text string, width int) string {
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {
@@ -75,20 +74,20 @@ func amberWarnings(text string, width int) string {
 	return strings.Join(lines, "\n")
 }
 
-// labelWidth is the first column of what doctor prints.
+// labelWidth is the column at which doctor's text begins.
 const labelWidth = 10
 
-// folded prints lines with a label in front. On a terminal what is longer than it is wide goes on below the text;
-// elsewhere a line stays one.
+// folded prints lines with a label in front. On a terminal a long line is wrapped and continues below its text;
+// elsewhere it stays one line.
 type folded struct {
 	to    io.Writer
-	width int // 0 = lines are not folded
+	width int // 0 = lines are not wrapped
 	b     bytes.Buffer
 }
 
 func newFolded(w io.Writer) *folded { return &folded{to: w, width: foldWidth(w)} }
 
-// foldWidth is where lines to w are folded; 0 = they are not, as it is no terminal.
+// foldWidth returns the width at which lines to w are wrapped, or 0 if w is not a terminal.
 func foldWidth(w io.Writer) int {
 	if !isTerminal(w) {
 		return 0
@@ -96,7 +95,7 @@ func foldWidth(w io.Writer) int {
 	return max(columns(w), 40)
 }
 
-// line prints one; without label and text it is empty.
+// line prints one line; without label and text it is empty.
 func (f *folded) line(label, format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if label == "" && text == "" {
@@ -111,8 +110,8 @@ func (f *folded) flush() error {
 	return err
 }
 
-// fold breaks a text that begins in column indent at its spaces, so that it ends before column width; lines after the
-// first are indented. A width of 0 breaks nothing.
+// fold wraps a text that begins in column indent at its spaces, so that it ends before column width. Continuation lines
+// are indented. A width of 0 wraps nothing.
 func fold(text string, width, indent int) string {
 	var b strings.Builder
 	at := indent
@@ -133,8 +132,8 @@ func fold(text string, width, indent int) string {
 	return b.String()
 }
 
-// wrapLines wraps each line of a text between words, so that it ends before column width; 0 wraps nothing. Lines after
-// the first stand below the text behind a label ("memory 22 MiB"), else two columns further in.
+// wrapLines wraps each line of a text between words so that it ends before column width; 0 wraps nothing. Continuation
+// lines begin below the text after a label ("memory 22 MiB"), else two columns further in.
 func wrapLines(text string, width int) string {
 	if width == 0 {
 		return text
@@ -154,21 +153,22 @@ func wrapLines(text string, width int) string {
 	return strings.Join(lines, "\n")
 }
 
-// labelHead is a line's indentation and, where two blanks or more follow it, its first word or two.
+// labelHead matches a line's indentation and, if two or more blanks follow, its first word or two.
 var labelHead = regexp.MustCompile(`^ *(?:\S+(?: \S+)? {2,})?`)
 
-// isTerminal reports whether a person watches the writer.
+// isTerminal reports whether the writer is a terminal.
 func isTerminal(w io.Writer) bool {
 	f, ok := behind(w).(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// mayColour reports whether escape sequences may be written: to a terminal, and not against https://no-color.org.
+// mayColour reports whether escape sequences may be written: w is a terminal and NO_COLOR is not set
+// (https://no-color.org).
 func mayColour(w io.Writer) bool {
 	return isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
 
-// columns is a terminal's width, 80 where it does not say.
+// columns returns a terminal's width, or 80 if it does not report one.
 func columns(w io.Writer) int {
 	if f, ok := behind(w).(*os.File); ok {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {

@@ -26,7 +26,7 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// tiersDir is where reports go unless --report says otherwise: kept ones are found beside each other.
+// tiersDir is the default of --report: reports that are kept lie beside each other.
 const tiersDir = "runs/tiers"
 
 type tierOptions struct {
@@ -138,7 +138,7 @@ func runTier(ctx context.Context, c *console, o *tierOptions, names []string) er
 			return usage(fmt.Errorf("--compare: %w", err))
 		}
 	}
-	for _, t := range tiers { // a key that no configuration has; what the file itself has wrong fails its tier
+	for _, t := range tiers { // a key that no configuration has; an error in the file itself fails its tier
 		if _, err := loadConfig(t.Config, nil); err != nil {
 			continue
 		}
@@ -218,7 +218,7 @@ func runTier(ctx context.Context, c *console, o *tierOptions, names []string) er
 	return err
 }
 
-// freeName is path, or where a call in the same second took it, path-2 and so on.
+// freeName returns path or, if a call in the same second took it, path-2 and so on.
 func freeName(path string) string {
 	free := path
 	for n := 2; ; n++ {
@@ -229,7 +229,7 @@ func freeName(path string) string {
 	}
 }
 
-// printTiers sums up.
+// printTiers prints the summary.
 func printTiers(w io.Writer, p tier.Report, paint func(string) string, width int) {
 	fmt.Fprintln(w)
 	for _, t := range p.Tiers {
@@ -245,7 +245,7 @@ func printTiers(w io.Writer, p tier.Report, paint func(string) string, width int
 		}
 		for _, l := range t.Comparison.Lines {
 			if !l.OK {
-				continue // a regression, which says it
+				continue // the regression reports it
 			}
 			fmt.Fprintf(w, "       %s: %s, was %s\n", plainText(l.What), tier.Figure(l.Now), tier.Figure(l.Was))
 		}
@@ -259,7 +259,7 @@ func printTiers(w io.Writer, p tier.Report, paint func(string) string, width int
 	fmt.Fprintf(w, "%s  %s\n", paint(p.Status), fold(plainText(p.Summary()), width, 7))
 }
 
-// painter writes a state as a word of five letters, coloured where the writer is a terminal.
+// painter returns a function that formats a state as a word of five letters, coloured on a terminal.
 func painter(w io.Writer) func(state string) string {
 	colour := mayColour(w)
 	return func(state string) string {
@@ -280,7 +280,7 @@ func painter(w io.Writer) func(state string) string {
 	}
 }
 
-// readCard reads the memory of the card that runs use.
+// readCard reads the memory of the GPU that runs use.
 func readCard() (tier.Card, bool) {
 	cards, err := graph.ReadCards()
 	if err != nil {
@@ -293,7 +293,7 @@ func readCard() (tier.Card, bool) {
 	return tier.Card{Used: card.Used, Free: card.Free}, true
 }
 
-// hashFile is the SHA-256 of a file.
+// hashFile returns the SHA-256 of a file.
 func hashFile(path string) (string, error) {
 	f, err := os.Open(path)
 	if err != nil {

@@ -80,22 +80,21 @@ or SIGTERM stops at once.`,
 type training struct {
 	*trainOptions
 	c        *console
-	place    ranks.Place // of this process among those of the run
-	messages *outlet     // behind c.err: a reader that is slow or gone does not stop the run
+	place    ranks.Place // this process's rank in the run
+	messages *outlet     // below c.err: a slow or closed reader does not stop the run
 	journal  *keeper
 	memory   groupMemory
 	stop     stopSignal
 	screen   *tui // with --tui on a terminal; nil = none
 
 	loaded config.Loaded
-	spec   train.Spec // of loaded, with the devices of this process
+	spec   train.Spec // spec of the configuration, with the devices of this process
 	env    train.Env
-	joined bool // the other processes hear of this one's end by themselves
+	joined bool // the other processes notice by themselves when this one ends
 }
 
-// runTrain trains: it reads and checks the configuration, joins the other processes of the run, looks at the base
-// model, and only then takes memory. What each part finds wrong is the error, which goes to the journal and to the
-// other processes.
+// runTrain trains. It reads and checks the configuration, joins the run's other processes and finds the base model
+// before it allocates memory. It reports an error to the journal and to the other processes, and returns it.
 func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 	place, placeErr := ranks.FromEnv(os.Getenv)
 	t := newTraining(c, o, place)
@@ -125,22 +124,22 @@ func runTrain(ctx context.Context, c *console, o *trainOptions) (err error) {
 	return t.finish(result, err)
 }
 
-// newTraining makes the console of a run: messages never make it wait, and go to its journal too.
+// newTraining makes the console of a run. Messages never block the run, and go to its journal too.
 func newTraining(c *console, o *trainOptions, place ranks.Place) *training {
 	t := &training{trainOptions: o, c: c, place: place, joined: place.World == 1}
-	if place.Rank > 0 { // rank 0 speaks for all; what goes wrong here is told with the rank
+	if place.Rank > 0 { // rank 0 prints for all; an error here names the rank
 		c.err = &prefixed{to: &lineWriter{w: c.err}, prefix: fmt.Sprintf("rank %d: ", place.Rank)}
 	}
 	t.messages = newOutlet(raw(c.err))
 	c.err = safetext.NewMaskingWriter(t.messages)
 	t.journal = keep(c, place)
 	ignoreFileLimit()
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // a closed pipe is an error of the write then, not the end
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // makes a closed pipe an error of the write
 	t.memory = withinGroup("/", debug.SetMemoryLimit)
 	return t
 }
 
-// tellOthers lets the processes that wait for this one know that it cannot take part.
+// tellOthers informs the processes that wait for this one that it cannot take part.
 func (t *training) tellOthers(ctx context.Context, err error) error {
 	if err == nil || t.joined {
 		return err
@@ -148,7 +147,7 @@ func (t *training) tellOthers(ctx context.Context, err error) error {
 	return cannot(ctx, t.c, t.place, err)
 }
 
-// configure reads the configuration and refuses what this machine or the files that it names do not allow.
+// configure reads the configuration and returns an error for what this machine or its files do not allow.
 func (t *training) configure() (err error) {
 	if t.resume != "" {
 		t.sets = append(t.sets, "--resume="+t.resume)
@@ -182,7 +181,7 @@ func (t *training) configure() (err error) {
 	return usage(err)
 }
 
-// join waits for the other processes of the run, where there are any, and shares the CPUs with those of this host.
+// join waits for the run's other processes, if there are any, and divides the CPUs among those of this host.
 func (t *training) join(ctx context.Context) error {
 	t.joined = true
 	if t.place.World == 1 {
@@ -198,7 +197,8 @@ func (t *training) join(ctx context.Context) error {
 	return err
 }
 
-// findBase looks for the base model and takes from it how its weights are stored, where the configuration does not say.
+// findBase finds the base model. If the configuration does not say how its weights are stored, it uses the storage of
+// the model's files.
 func (t *training) findBase(ctx context.Context) error {
 	note := ""
 	err := t.stop.unless(ctx, func(ctx context.Context) (err error) {
@@ -211,7 +211,7 @@ func (t *training) findBase(ctx context.Context) error {
 	if t.spec.Quantization = t.loaded.Spec.Quantization; note != "" && t.place.Rank == 0 {
 		t.c.say("note: %s", note)
 	}
-	inProcess, _ := t.spec.RanksAsked() // what is wrong with it was said
+	inProcess, _ := t.spec.RanksAsked() // its errors were reported earlier
 	if err := t.memory.holds(tokenizerBytes(ctx, t.loaded.Spec.BaseModel, t.env.Env), inProcess); err != nil {
 		return err
 	}
@@ -219,8 +219,7 @@ func (t *training) findBase(ctx context.Context) error {
 	return usage(err)
 }
 
-// show chooses what the terminal shows of the run: plots, a line, or with --quiet only what may be amiss. The journal
-// has everything.
+// show selects the terminal's output: plots, a bar, or with --quiet only warnings. The journal gets everything.
 func (t *training) show() error {
 	if t.quiet && t.tui {
 		return usage(errors.New("--quiet shows no progress and --tui a picture of it: leave one out"))
@@ -256,14 +255,14 @@ func (t *training) show() error {
 	return nil
 }
 
-// close gives the terminal back.
+// close restores the terminal.
 func (t *training) close() {
 	if t.screen != nil {
 		t.screen.close()
 	}
 }
 
-// finish says what came of the run and returns the error that decides the exit code.
+// finish prints the run's result and returns the error that decides the exit code.
 func (t *training) finish(result train.Result, err error) error {
 	if err != nil && (result.Steps == 0 || !errors.As(err, new(*train.Missed))) {
 		return t.stop.exitAs(err)
@@ -298,8 +297,8 @@ func (t *training) finish(result train.Result, err error) error {
 	return errors.Join(err, written)
 }
 
-// nextSteps are commands that use the adapter of a run, to be copied to a shell in this folder, wrapped at a width; 0 =
-// not.
+// nextSteps returns commands that use a run's adapter, for copying to a shell in this folder, wrapped at a width; 0 =
+// not wrapped.
 func nextSteps(adapterDir, outputDir string, width int) string {
 	adapter, run := words.ShellQuote(plainText(adapterDir)), filepath.Clean(plainText(outputDir))
 	ask := "generate --adapter " + adapter + " --prompt TEXT"
@@ -320,17 +319,17 @@ func nextSteps(adapterDir, outputDir string, width int) string {
 	return "next" + strings.Join(commands, "\n")[len("next"):]
 }
 
-// savedConfig is the configuration as a run's folder keeps it: without how this start began, the run is the same, and
-// without secrets.
+// savedConfig returns the configuration as a run's folder keeps it: without secrets, and without the options of this
+// start, so that every start of a run saves the same file.
 func savedConfig(s train.Spec) []byte {
 	s.Training.Resume, s.Tracking = "", s.Tracking.Saved()
 	return config.Render(s)
 }
 
-// errStopped ends a process whose run a signal has ended, and which has said so.
+// errStopped ends a process whose run was stopped by a signal and has reported it.
 var errStopped = errors.New("stopped")
 
-// resumeCommand is the command line that resumes a stopped run, to be copied to a shell in this folder.
+// resumeCommand returns the command line that resumes a stopped run, for copying to a shell in this folder.
 func (o *trainOptions) resumeCommand(s train.Spec) string {
 	command := []string{os.Args[0], "train", "--config", filepath.Join(s.OutputDir, train.ConfigFile),
 		"--resume", "auto"}
@@ -343,7 +342,8 @@ func (o *trainOptions) resumeCommand(s train.Spec) string {
 	return strings.Join(command, " ")
 }
 
-// checkCheckpoint refuses a checkpoint folder that is not there, and says which are. flag is what --resume was given.
+// checkCheckpoint returns an error that lists the checkpoints if the requested one does not exist. flag is the value of
+// --resume.
 func checkCheckpoint(s train.Spec, flag string) error {
 	dir := s.Training.Resume
 	if dir == "" || dir == "auto" {
@@ -376,8 +376,8 @@ func checkCheckpoint(s train.Spec, flag string) error {
 	return usage(fmt.Errorf("%s: %s; choose from %s, or auto for the newest", said, what, strings.Join(there, ", ")))
 }
 
-// printResult prints what came of a run. Its result is the adapter, so that who does not read this, or has closed the
-// pipe, neither holds the program up nor makes it fail.
+// printResult prints a run's result. The result itself is the adapter, so a reader that is slow or has closed the pipe
+// neither blocks the program nor makes it fail.
 func printResult(w io.Writer, r train.Result) error {
 	out := newOutlet(behind(w))
 	io.WriteString(out, wrapLines(resultText(r), foldWidth(w))) //nolint:errcheck // an outlet never fails here
@@ -388,7 +388,7 @@ func printResult(w io.Writer, r train.Result) error {
 	return nil
 }
 
-// resultText sums a run up.
+// resultText summarises a run.
 func resultText(r train.Result) string {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "steps    %d of %d", r.Steps, r.MaxSteps)
@@ -430,7 +430,7 @@ func resultText(r train.Result) string {
 	return out.String()
 }
 
-// dataTime words the median time in which the host makes a step's batches; nothing where there were none.
+// dataTime formats the median time in which the host makes a step's batches; it is empty without a measurement.
 func dataTime(ms *float64) string {
 	if ms == nil {
 		return ""

@@ -13,11 +13,11 @@ import (
 	"github.com/tierlora/tierlora/train/ranks"
 )
 
-// atTheirPlaces sees the ranks of this process when they have joined a run; tests break them.
+// atTheirPlaces receives this process's ranks after they have joined a run. Tests replace it to inject faults.
 var atTheirPlaces = func(groups []ranks.Group) []ranks.Group { return groups }
 
-// allot is the spec of this process where a launcher has started it, and its GPU. A process that is alone on its host
-// drives the devices that the configuration names, or else those that the launcher asks for; of several each has one.
+// allot returns the spec and GPU of a process that a launcher started. A process alone on its host uses the devices of
+// the configuration, or else those that the launcher requests; several processes on a host use one device each.
 func allot(s train.Spec, p ranks.Place) (train.Spec, int, error) {
 	if p.LocalWorld != 1 {
 		return s.OneOf(p.LocalRank, p.LocalWorld)
@@ -38,7 +38,7 @@ func allot(s train.Spec, p ranks.Place) (train.Spec, int, error) {
 	return s, 0, nil
 }
 
-// join makes this process part of the run that a launcher has started.
+// join makes this process part of the run that a launcher started.
 func join(ctx context.Context, c *console, s train.Spec, p ranks.Place) ([]ranks.Group, error) {
 	n, err := s.RanksAsked()
 	if err != nil {
@@ -56,7 +56,7 @@ func join(ctx context.Context, c *console, s train.Spec, p ranks.Place) ([]ranks
 	return atTheirPlaces(groups), nil
 }
 
-// rankOptions is how the processes of a run talk.
+// rankOptions returns how the processes of a run communicate.
 func rankOptions(s train.Spec) ranks.Options {
 	kind, err := graph.DeviceKind(s.Device)
 	return ranks.Options{
@@ -66,7 +66,7 @@ func rankOptions(s train.Spec) ranks.Options {
 	}
 }
 
-// cannot says why this process cannot take part in a run, here and to the others, which would wait for it.
+// cannot reports, here and to the other processes, which would wait for it, why this process cannot take part in a run.
 func cannot(ctx context.Context, c *console, p ranks.Place, err error) error {
 	exit := (*exitError)(nil)
 	if !errors.As(err, &exit) || !exit.silent {
@@ -76,7 +76,7 @@ func cannot(ctx context.Context, c *console, p ranks.Place, err error) error {
 	return &exitError{code: exitCode(err), err: err, silent: true}
 }
 
-// leave ends this process's ranks, which have ended already unless the run failed before it began.
+// leave ends this process's ranks. They have ended already unless the run failed before it began.
 func leave(groups []ranks.Group, err error) {
 	if err == nil {
 		err = errors.New("it ended before the run began")

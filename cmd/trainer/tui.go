@@ -24,23 +24,23 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// Bounds of the picture of a run in a terminal.
+// Bounds of the terminal dashboard.
 const (
-	tuiEvery   = 250 * time.Millisecond // between two pictures
-	tuiColumns = 40                     // with less, or fewer rows, the bar alone is shown
+	tuiEvery   = 250 * time.Millisecond // between two frames
+	tuiColumns = 40                     // with fewer columns, or too few rows, only the bar is shown
 	tuiRows    = 10
 	tuiLog     = 200  // lines that are kept
-	tuiPoints  = 6000 // of a curve, before it is thinned
+	tuiPoints  = 6000 // points of a curve before it is thinned out
 )
 
-// tui shows a run on the whole terminal: the bar, the loss and the memory as plots, the log below. It changes no mode
-// of the terminal and draws each picture in one write, so that nothing is left behind however the program ends. The
-// run's goroutine only notes what it is told; another one draws.
+// tui is the terminal dashboard of a run: the bar, plots of loss and memory, and the log below. It changes no mode of
+// the terminal and writes each frame at once, so that the terminal is intact however the program ends. The run's
+// goroutine only stores values; another goroutine draws.
 type tui struct {
-	bar    *progress // what its line says
+	bar    *progress // supplies the line of the bar
 	size   func() (columns, rows int)
 	colour bool
-	busy   func() bool // what was drawn last is not written yet
+	busy   func() bool // reports whether the last frame is not written yet
 
 	train.Silent
 	mu      sync.Mutex
@@ -52,17 +52,17 @@ type tui struct {
 	loss    curve
 	evals   curve
 	memory  curve
-	even    curve // losses at even distances, which are smoothed as the page's are
+	even    curve // losses at even distances, smoothed as on the page
 	each    int   // lines that make a point of even
 	sum     float64
 	n       int
-	history []string // of the log
+	history []string // lines of the log
 	start   time.Time
 	stop    chan struct{}
 	stopped chan struct{}
 }
 
-// curve is points in their order.
+// curve is a list of points in order.
 type curve struct{ x, y []float64 }
 
 func (c *curve) add(x, y float64) {
@@ -76,7 +76,7 @@ func (c *curve) series(name string, style report.Style, colour int) report.Serie
 	return report.Series{Name: name, X: c.x, Y: c.y, Style: style, Colour: colour}
 }
 
-// newTUI is nil where the writer is no terminal that can be drawn on.
+// newTUI returns nil if the writer is not a terminal that can be drawn on.
 func newTUI(w io.Writer, every int) *tui {
 	if !isTerminal(w) || os.Getenv("TERM") == "dumb" {
 		return nil
@@ -89,7 +89,7 @@ func newTUI(w io.Writer, every int) *tui {
 	return t
 }
 
-// terminalSize is 80 by 24 where the terminal does not say.
+// terminalSize returns the terminal's size, 80 by 24 if it does not report one.
 func terminalSize(w io.Writer) (columns, rows int) {
 	if f, ok := behind(w).(*os.File); ok {
 		if c, r, err := term.GetSize(int(f.Fd())); err == nil && c > 0 && r > 0 {
@@ -124,12 +124,12 @@ func (t *tui) Start(r train.RunInfo) error {
 	}
 	t.on, t.stop, t.stopped = true, make(chan struct{}), make(chan struct{})
 	_, rows := t.size()
-	fmt.Fprint(t.w, strings.Repeat("\n", rows)) // what was on the screen stays above it
+	fmt.Fprint(t.w, strings.Repeat("\n", rows)) // keeps what was on the screen above it
 	rescue.Go(func() { t.drawing() })
 	return nil
 }
 
-// drawing draws until the end.
+// drawing draws frames until the end.
 func (t *tui) drawing() {
 	defer close(t.stopped)
 	every := time.NewTicker(tuiEvery)
@@ -157,13 +157,13 @@ func (t *tui) noteLoss(step int, loss float64) {
 	if len(t.even.x) < tuiPoints {
 		return
 	}
-	for i := range tuiPoints / 2 { // half of them, each the mean of two
+	for i := range tuiPoints / 2 { // halve them: each new point is the mean of two
 		t.even.x[i], t.even.y[i] = t.even.x[2*i+1], (t.even.y[2*i]+t.even.y[2*i+1])/2
 	}
 	t.even.x, t.even.y, t.each = t.even.x[:tuiPoints/2], t.even.y[:tuiPoints/2], 2*max(1, t.each)
 }
 
-// smooth is the smoothed loss.
+// smooth returns the smoothed loss.
 func (t *tui) smooth() curve { return curve{t.even.x, runs.Smooth(t.even.y)} }
 
 func (t *tui) Step(s train.StepInfo) error {
@@ -179,7 +179,7 @@ func (t *tui) Step(s train.StepInfo) error {
 	return nil
 }
 
-// Evaluating shows how far an evaluation is.
+// Evaluating shows the progress of an evaluation.
 func (t *tui) Evaluating(_, batches, of int) {
 	t.bar.mu.Lock()
 	defer t.bar.mu.Unlock()
@@ -203,7 +203,7 @@ func (t *tui) End(train.EndInfo) error {
 	return nil
 }
 
-// close draws the last picture, with all of the log that was kept below it. It may be called again.
+// close draws the last frame with all kept lines of the log below it. It may be called again.
 func (t *tui) close() {
 	t.mu.Lock()
 	on := t.on
@@ -225,7 +225,7 @@ func (t *tui) close() {
 	fmt.Fprint(t.w, "\n")
 }
 
-// log shows a line. It may come from any goroutine.
+// log adds a line. Any goroutine may call it.
 func (t *tui) log(line string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -240,7 +240,7 @@ func (t *tui) log(line string) {
 	}
 }
 
-// draw draws anew. A picture that is not written yet is waited for: a slow terminal gets fewer.
+// draw draws a new frame. It skips frames while the last one is not written yet: a slow terminal gets fewer.
 func (t *tui) draw() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -251,12 +251,12 @@ func (t *tui) draw() {
 	t.put(t.picture(columns, rows, true))
 }
 
-// put writes a picture over the one before: from the top, each line to its end, and nothing below it.
+// put writes a frame over the previous one: from the top, each line to its end, then it clears the rest.
 func (t *tui) put(lines []string) {
 	fmt.Fprint(raw(t.w), "\x1b[H"+strings.Join(lines, "\x1b[K\n")+"\x1b[J")
 }
 
-// picture is what the terminal shows, in at most rows-1 lines.
+// picture returns a frame in at most rows-1 lines.
 func (t *tui) picture(columns, rows int, log bool) []string {
 	t.bar.mu.Lock()
 	head := t.bar.frame(columns - 1)
@@ -305,7 +305,7 @@ func (t *tui) picture(columns, rows int, log bool) []string {
 	return lines
 }
 
-// lossTitle is the loss in words.
+// lossTitle describes the loss.
 func (t *tui) lossTitle(smooth []float64) string {
 	text := "loss, smoothed"
 	if n := len(smooth); n > 0 {
@@ -324,12 +324,12 @@ func (t *tui) lossTitle(smooth []float64) string {
 	return text
 }
 
-// memoryBar is the plan against its limit, once the run has written it, and it in words.
+// memoryBar returns a bar and a description of planned memory against its limit, once the run has written its plan.
 func (t *tui) memoryBar() (report.Bar, string) {
 	if t.plan == nil {
 		if text, err := regular.ReadFile(filepath.Join(t.dir, train.PlanReportFile)); err == nil {
 			var p train.PlanReport
-			if json.Unmarshal(text, &p) == nil && p.TotalBytes == t.held { // else of a run before this one
+			if json.Unmarshal(text, &p) == nil && p.TotalBytes == t.held { // otherwise the file is from an earlier run
 				t.plan = &p
 			}
 		}
@@ -349,7 +349,7 @@ func (t *tui) memoryBar() (report.Bar, string) {
 	return bar, text
 }
 
-// sample notes what the process holds of the machine's memory, once a second.
+// sample records the physical memory that the process holds, once a second.
 func (t *tui) sample(int) {
 	now := time.Since(t.start).Seconds()
 	if n := len(t.memory.x); n > 0 && now-t.memory.x[n-1] < 1 {
@@ -358,7 +358,7 @@ func (t *tui) sample(int) {
 	t.memory.add(math.Round(10*now)/10, float64(processBytes())/(1<<20))
 }
 
-// wholeNames are those of the names, two spaces between them, that fit as a whole.
+// wholeNames returns as many of the names, separated by two spaces, as fit without cutting one.
 func wholeNames(names string, columns int) string {
 	line := fitted(names, columns)
 	if i := strings.LastIndex(line, "  "); len(line) < len(names) && i > 0 {
@@ -367,7 +367,7 @@ func wholeNames(names string, columns int) string {
 	return line
 }
 
-// fitted is a line without what steers a terminal, in at most so many columns.
+// fitted returns a line without control characters, cut to the given number of columns.
 func fitted(line string, columns int) string {
 	var b strings.Builder
 	for _, r := range line {

@@ -29,7 +29,7 @@ type uiOptions struct {
 	json  bool
 }
 
-// defaultRuns is the folder that is shown where none is named, and where runs of the built-in configurations write to.
+// defaultRuns is the folder shown by default. Runs of the built-in configurations write to it.
 const defaultRuns = "runs"
 
 func newUI(c *console) *cobra.Command {
@@ -61,7 +61,7 @@ only reads. It listens on this machine alone unless --host says otherwise; then 
 	return cmd
 }
 
-// newUIWork is the process that works the queue off.
+// newUIWork makes the hidden command that runs the queue.
 func newUIWork() *cobra.Command {
 	return &cobra.Command{
 		Use:     "work QUEUE [FOLDER...]",
@@ -165,7 +165,7 @@ func absolute(paths []string) []string {
 	return all
 }
 
-// openQueue opens the queue that a user's runs wait in.
+// openQueue opens the queue of a user's runs.
 func openQueue(dir string) (*queue.Queue, error) {
 	if dir == "" {
 		state := os.Getenv("XDG_STATE_HOME")
@@ -190,7 +190,7 @@ func openQueue(dir string) (*queue.Queue, error) {
 	return q, nil
 }
 
-// sayAddress prints where the page is.
+// sayAddress prints the page's address.
 func sayAddress(c *console, o *uiOptions, address *net.TCPAddr, options live.Options) error {
 	host := address.IP.String()
 	if address.IP.IsUnspecified() {

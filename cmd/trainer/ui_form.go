@@ -16,7 +16,7 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// checkedText checks a configuration as a run would read it.
+// checkedText checks a configuration as a run would.
 func checkedText(text []byte) live.Checked {
 	loaded, problems := config.Merge("configuration", text, os.Environ(), nil)
 	checked := live.Checked{Notes: loaded.Notes, OutputDir: loaded.Spec.OutputDir, Values: map[string]string{}}
@@ -35,7 +35,7 @@ func checkedText(text []byte) live.Checked {
 		if err := checkDevice(loaded.Spec); err != nil {
 			checked.Problems = append(checked.Problems, live.Problem{Key: "device", Message: err.Error()})
 		}
-		// what the environment lacks is not known here
+		// the environment's secrets are not known here
 		if err := train.CheckTrackers(loaded.Spec); errors.Is(err, atomicfile.ErrNotOurs) {
 			checked.Problems = append(checked.Problems, live.Problem{Key: "tracking.metrics_file",
 				Message: safetext.Mask(err.Error())})
@@ -49,7 +49,7 @@ func checkedText(text []byte) live.Checked {
 	return checked
 }
 
-// fields are the keys that a form has: all whose value is one line.
+// fields lists the keys that a form shows: all keys whose value is one line.
 func fields() []live.Field {
 	defaults, required := config.Defaults(), config.Required()
 	var all []live.Field
@@ -76,7 +76,7 @@ func fields() []live.Field {
 	return all
 }
 
-// templates are the configurations in the program, as a form begins with them: first the one that any machine trains.
+// templates returns the built-in configurations as starting points of a form, first the one that any machine can train.
 func templates() []live.Template {
 	names := []string{"cpu_stories_quick"}
 	for _, name := range append(configs.Examples(), configs.Names()...) {

@@ -22,7 +22,7 @@ func wantsOf(s train.Spec) queue.Wants {
 	if s.Devices != "" {
 		n, err := strconv.Atoi(s.Devices)
 		if err != nil || n < 1 {
-			n = train.MaxDevices // named one by one, or all of them: the run gets every card
+			n = train.MaxDevices // named one by one, or all: the run gets every card
 		}
 		w.Cards = n
 	}
@@ -34,11 +34,11 @@ func wantsOf(s train.Spec) queue.Wants {
 	return w
 }
 
-// machineOf is this machine as a queue sees it, with the runs in these folders that are on their way.
+// machineOf describes this machine to a queue, with the active runs in the given folders.
 func machineOf(roots []string) queue.Machine {
 	return queue.Machine{
 		Cards: func() []queue.Card {
-			cards, _ := graph.ReadCards() // none in a build for processors, or without NVML
+			cards, _ := graph.ReadCards() // none in a CPU-only build, or without NVML
 			return visibleCards(cards, os.Getenv("CUDA_VISIBLE_DEVICES"))
 		},
 		Others: func() []queue.Other {
@@ -85,7 +85,7 @@ func visibleCards(cards []graph.Card, visible string) []queue.Card {
 			return strconv.Itoa(c.Index) == name || name != "" && strings.HasPrefix(c.UUID, name)
 		})
 		if at < 0 {
-			break // as CUDA does: what stands behind a name that is none does not count
+			break // as CUDA does: entries after an invalid one are ignored
 		}
 		add(cards[at])
 	}

@@ -51,7 +51,7 @@ folder and the files of rows must be there: exit code 3 says that they are not.
 					c.say("ok  %s", loaded.Name)
 				} else {
 					c.say("note: %v", missing)
-					missing = nil // the configuration is what was asked for
+					missing = nil // the user asked for the configuration only
 				}
 				if _, err := c.out.Write(config.Render(config.WithoutSecrets(loaded.Spec))); err != nil {
 					return fmt.Errorf("write configuration: %w", err)
@@ -75,8 +75,8 @@ folder and the files of rows must be there: exit code 3 says that they are not.
 	return cmd
 }
 
-// checkFiles is the error where the model's folder or files of rows are not there, with the lines that name them. What
-// is on the hub and not in the cache is a note: a run can fetch it.
+// checkFiles returns an error if the model's folder or files of rows do not exist, with the lines that name them. For a
+// hub model that is not in the cache it prints a note: a run can fetch it.
 func checkFiles(ctx context.Context, l *config.Loaded, c *console) error {
 	hubOptions := c.hub()
 	hubOptions.Download = false
@@ -111,7 +111,7 @@ func checkFiles(ctx context.Context, l *config.Loaded, c *console) error {
 	return unfit(l.Invalid(problems, "; the configuration itself is right"))
 }
 
-// summarize tells in a few lines what a configuration will do.
+// summarize describes in a few lines what a configuration does.
 func summarize(c *console, s train.Spec) {
 	t := s.Training
 	length := fmt.Sprintf("%g epochs", t.Epochs)

@@ -17,7 +17,7 @@ import (
 	"github.com/tierlora/tierlora/train/replay"
 )
 
-// verifySteps is how many steps are replayed unless --steps says otherwise.
+// verifySteps is the default number of replayed steps.
 const verifySteps = 20
 
 type verifyOptions struct {
@@ -162,7 +162,7 @@ func printVerdict(c *console, v replay.Verdict) {
 	}
 }
 
-// printFiles says whether the run's files are those that it wrote, and whether the replay wrote the same adapter.
+// printFiles reports whether the run's files are unchanged, and whether the replay produced the same adapter.
 func printFiles(c *console, v replay.Verdict) {
 	for _, d := range v.Files.Changed {
 		if d.Now == "" {

@@ -14,12 +14,12 @@ import (
 // release and revision are written by a release's linker: -X main.release=1.2.3 -X main.revision=COMMIT.
 var release, revision string
 
-// build is what the toolchain, or a release's linker, wrote into the binary.
+// build holds what the toolchain, or a release's linker, wrote into the binary.
 type build struct {
-	Version string    // of the module, or the commit
-	Commit  string    // "" where the program was built outside of the repository
+	Version string    // version of the module, or the commit
+	Commit  string    // "" if the program was built outside of the repository
 	Dirty   bool      // files differed from the commit
-	At      time.Time // of the commit; zero where it is not known
+	At      time.Time // time of the commit; zero if unknown
 }
 
 var built = func() build {
@@ -54,10 +54,10 @@ func buildOf(info *debug.BuildInfo) build {
 	return b
 }
 
-// version is the module's version, or the commit that the binary was built from.
+// version returns the module's version, or the commit from which the binary was built.
 func version() string { return built.Version }
 
-// buildKind says whether the binary can use a GPU.
+// buildKind returns whether the binary can use a GPU: gpu or cpu-only.
 func buildKind() string {
 	if graph.GPUBuilt {
 		return "gpu"
@@ -65,7 +65,7 @@ func buildKind() string {
 	return "cpu-only"
 }
 
-// versionLine is what a person reads.
+// versionLine returns the version as one line of text.
 func versionLine() string {
 	return fmt.Sprintf("trainer %s (%s build, %s, %s/%s)", version(), buildKind(), runtime.Version(), runtime.GOOS,
 		runtime.GOARCH)
