@@ -13,8 +13,8 @@ import (
 
 // Methods lists every way of training beside frozen weights, by its value of `adapter:` in a run's configuration.
 var Methods = map[string]Method{
-	"lora": {Wrap: wrapLoRA, WrapExperts: wrapLoRAExperts, WrapParameter: wrapLoRAParameter, Init: initLoRA, Rebase: loraRebase,
-		Merge: mergeLoRA, MergeParameter: mergeLoRAParameter, Rate: loraPlusRate, PEFT: loraCodec},
+	"lora": {Section: loraSection, Wrap: wrapLoRA, WrapExperts: wrapLoRAExperts, WrapParameter: wrapLoRAParameter, Init: initLoRA,
+		Rebase: loraRebase, Merge: mergeLoRA, MergeParameter: mergeLoRAParameter, Rate: loraPlusRate, PEFT: loraCodec},
 }
 
 // DefaultMethod is the value of `adapter:` where a configuration gives none.
@@ -36,6 +36,16 @@ func Lookup(name string) (m Method, quantised bool, err error) {
 	return m, quantised, nil
 }
 
+// OverQuantised returns the value of `adapter:` for the method of name over a quantised base model; "" = there is none.
+func OverQuantised(name string) string {
+	for _, quantised := range sortedKeys(Quantised) {
+		if quantised == name || Quantised[quantised] == name {
+			return quantised
+		}
+	}
+	return ""
+}
+
 // Names are the values of `adapter:`, sorted.
 func Names() []string {
 	names := append(sortedKeys(Methods), sortedKeys(Quantised)...)
@@ -45,6 +55,8 @@ func Names() []string {
 
 // Method is a way of training beside frozen weights.
 type Method struct {
+	// Section returns the configuration of the section that the method reads.
+	Section func(s Sections) Config
 	// Wrap returns the layer with what is trained beside it.
 	Wrap func(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.Linear
 	// WrapExperts is Wrap for the linear layers of experts, of which some are adapted; nil = it adapts none.
@@ -205,7 +217,7 @@ func ofVocabulary(target string) bool {
 // of the network's tensors.
 func (t *Trained) CheckTargets(c Config, weights []string) error {
 	if err := c.broken(); err != nil {
-		return fmt.Errorf("lora: %w", err)
+		return fmt.Errorf("%s: %w", c.own().section(), err)
 	}
 	if err := t.CheckParameters(c, weights); err != nil {
 		return err

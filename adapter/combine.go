@@ -45,7 +45,7 @@ func Combine(parts []Weighted, how string) (*Saved, error) {
 	}
 	var params []Param
 	layers := adaptedBy(parts)
-	c := Config{UseRSLoRA: false, RankPattern: map[string]int{}, AlphaPattern: map[string]float64{}, TargetParameters: []string{}}
+	c := Config{Shared: Shared{RankPattern: map[string]int{}, AlphaPattern: map[string]float64{}, TargetParameters: []string{}}}
 	ranks := make([]int, len(layers))
 	for i, layer := range layers {
 		a, b, err := combineLayer(parts, layer, how)

@@ -4,7 +4,6 @@ package adapter
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"sort"
 	"strings"
@@ -15,11 +14,12 @@ import (
 // AllLinear as the only target module means every linear layer but the vocabulary head.
 const AllLinear = "all-linear"
 
-// Config is the `lora:` section of a run's YAML.
-type Config struct {
+// Shared is the vocabulary that the sections of adapter methods have in common, in PEFT's words. A section embeds it, and
+// its fields are keys of that section.
+type Shared struct {
 	// R is the rank of the update: more learns more and costs more.
 	R int `yaml:"r" default:"8" range:"[1,4096]" resume:"compared"`
-	// Alpha scales the update: by alpha/r, or alpha/sqrt(r) with UseRSLoRA.
+	// Alpha scales the update: by alpha/r, or alpha/sqrt(r) with use_rslora.
 	Alpha float64 `yaml:"alpha" default:"16" range:"(0,inf)" resume:"compared"`
 	// Dropout is the probability with which inputs of the low-rank branch are dropped while training. Layers that read the same
 	// input, such as q, k and v, share one mask, where PEFT draws one for each: up to 0.5 the losses do not differ measurably, at
@@ -32,24 +32,20 @@ type Config struct {
 	// ends, such as experts.down_proj, or gate.weight for the routers. It needs Dropout 0. Experts and routers are then no linear
 	// layers to TargetModules, as in transformers 5, and gate and up of an expert have one A.
 	TargetParameters []string `yaml:"target_parameters,omitempty" resume:"compared"`
-	// UseRSLoRA divides alpha by sqrt(r) instead of r (rank-stabilised LoRA).
-	UseRSLoRA bool `yaml:"use_rslora" resume:"compared"`
 	// RankPattern gives layers a rank of their own: regular expressions for the end of a layer's path, with ranks.
 	// Of several that match, the first counts: as the adapter's file has them, else by name.
 	RankPattern map[string]int `yaml:"rank_pattern,omitempty" range:"[1,4096]" resume:"compared"`
 	// AlphaPattern gives layers an alpha of their own, as RankPattern does ranks.
 	AlphaPattern map[string]float64 `yaml:"alpha_pattern,omitempty" range:"(0,inf)" resume:"compared"`
-	// LoRAPlusLRRatio is how many times the learning rate of A that of B is (LoRA+); 0 turns it off.
-	LoRAPlusLRRatio float64 `yaml:"loraplus_lr_ratio,omitempty" range:"[0,inf)" resume:"steers"`
-	// InitLoRAWeights is how fresh matrices start, by PEFT's names. Where it is empty, A is random and B zero. pissa starts from
-	// the leading singular vectors of the base weight, and pissa_niter_N, such as pissa_niter_4, from an approximation of them by
-	// N power iterations: seconds for a matrix of an 8B model, where the exact decomposition takes one to four minutes of a core.
-	// olora starts from a QR decomposition. The base weight loses what these start with, so that the model computes at first what
-	// it did before; a quantised base is quantised after that. The adapter is saved with twice the rank: so it fits the base model
-	// as it is, in every program that loads PEFT's adapters.
-	InitLoRAWeights string `yaml:"init_lora_weights,omitempty" form:"start" resume:"fixed"`
 	// InitFrom is an adapter folder in PEFT's format to start from instead of fresh weights.
 	InitFrom string `yaml:"init_from,omitempty" form:"path" resume:"free"`
+}
+
+// Config is the configuration of an adapter: the shared keys of its method's section, and the method's own.
+type Config struct {
+	Shared
+	// Own is what the section has beside the shared keys. nil stands for the section lora with none of its own keys set.
+	Own Settings
 
 	rankOrder, alphaOrder []string // the patterns' keys as an adapter's file has them; nil = sorted
 	selection             selection
@@ -58,12 +54,70 @@ type Config struct {
 	named                 []string  // the names that an expression of TargetModules stands for; nil = they are not known
 }
 
+// Settings are the keys of a section that its methods do not share with others.
+type Settings interface {
+	// section is the section's name.
+	section() string
+	// scale is the factor of an update with an alpha and a rank.
+	scale(alpha, rank float64) float64
+	// problems returns an error for each key of c that is wrong, beginning with its name.
+	problems(c Config) []error
+}
+
+// own returns the settings of the section.
+func (c Config) own() Settings {
+	if c.Own == nil {
+		return LoRASettings{}
+	}
+	return c.Own
+}
+
+// Key returns the full name of a key of the section, such as lora.r.
+func (c Config) Key(name string) string { return c.own().section() + "." + name }
+
+// Compared returns what decides an adapter's numbers beside what a checkpoint keeps, by key and as text: two runs of one
+// subject have the same. Lists are sorted, for their order means nothing.
+func (c Config) Compared() map[string]string {
+	all := map[string]string{c.Key("init_from"): c.InitFrom}
+	see := func(path string, k keys.Key, value any) {
+		if k.Resume == keys.Compared {
+			all[c.Key(path)] = comparedText(value)
+		}
+	}
+	keys.Each(c.Shared, see)
+	keys.Each(c.own(), see)
+	return all
+}
+
+// comparedText writes a value of the configuration as text that does not depend on the order of a list or map.
+func comparedText(value any) string {
+	switch v := value.(type) {
+	case Targets:
+		return strings.Join(slices.Sorted(slices.Values(v)), ",")
+	case []string:
+		return strings.Join(slices.Sorted(slices.Values(v)), ",")
+	case map[string]int:
+		return patternText(v)
+	case map[string]float64:
+		return patternText(v)
+	}
+	return fmt.Sprint(value)
+}
+
+func patternText[V any](patterns map[string]V) string {
+	var parts []string
+	for _, k := range sortedKeys(patterns) {
+		parts = append(parts, fmt.Sprintf("%s: %v", k, patterns[k]))
+	}
+	return strings.Join(parts, ", ")
+}
+
 // Targets is a list of module names, or one element that is a regular expression or all-linear.
 type Targets []string
 
-// Default is the section with nothing set: PEFT's rank and alpha, on the projections LoRA's paper adapts.
+// Default is the section lora with nothing set: PEFT's rank and alpha, on the projections that LoRA's paper adapts.
 func Default() (c Config) {
-	keys.SetDefaults(&c)
+	keys.SetDefaults(&c.Shared)
 	return c
 }
 
@@ -71,8 +125,8 @@ const maxRank = 4096 // the range of r
 
 // Validate returns every problem of the section, each naming its key.
 func (c Config) Validate() []error {
-	problems := keys.Check("lora.", c)
-	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf("lora."+format, args...)) }
+	problems := append(keys.Check(c.Key(""), c.Shared), keys.Check(c.Key(""), c.own())...)
+	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(c.Key("")+format, args...)) }
 	if len(c.TargetModules) == 0 && len(c.TargetParameters) == 0 {
 		bad("target_modules: name at least one module, a regular expression, or %s", AllLinear)
 	}
@@ -97,7 +151,7 @@ func (c Config) Validate() []error {
 			bad("target_modules: %q is no regular expression: %v", re, err)
 		}
 	}
-	problems = append(problems, checkLoRAStart(c)...)
+	problems = append(problems, c.own().problems(c)...)
 	for _, k := range sortedKeys(c.RankPattern) {
 		if _, err := ending(k); err != nil {
 			bad("rank_pattern: %q is no regular expression: %v", k, err)
@@ -144,13 +198,9 @@ func (c Config) Rank(path string) int {
 	return firstMatch(c.RankPattern, c.rankOrder, path, c.R)
 }
 
-// Scale is alpha/r, or alpha/sqrt(r) for rsLoRA (Kalajdzievski 2023), patterns applied.
+// Scale is the factor of a layer's update: alpha/r, or as the method's settings have it, patterns applied.
 func (c Config) Scale(path string) float64 {
-	alpha, r := c.alpha(path), float64(c.Rank(path))
-	if c.UseRSLoRA {
-		return alpha / math.Sqrt(r)
-	}
-	return alpha / r
+	return c.own().scale(c.alpha(path), float64(c.Rank(path)))
 }
 
 // alpha is the alpha of a layer or parameter, patterns applied.

@@ -3,6 +3,7 @@ package adapter
 import (
 	"fmt"
 	"hash/fnv"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -10,6 +11,53 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/nn"
 )
+
+// LoRA is the section lora of a run's configuration.
+type LoRA struct {
+	Shared       `yaml:",inline"`
+	LoRASettings `yaml:",inline"`
+}
+
+// LoRASettings are the keys of the section lora that other sections do not have.
+type LoRASettings struct {
+	// UseRSLoRA divides alpha by sqrt(r) instead of r (rank-stabilised LoRA).
+	UseRSLoRA bool `yaml:"use_rslora" resume:"compared"`
+	// LoRAPlusLRRatio is how many times the learning rate of A that of B is (LoRA+); 0 turns it off.
+	LoRAPlusLRRatio float64 `yaml:"loraplus_lr_ratio,omitempty" range:"[0,inf)" resume:"steers"`
+	// InitLoRAWeights is how fresh matrices start, by PEFT's names. Where it is empty, A is random and B zero. pissa starts from
+	// the leading singular vectors of the base weight, and pissa_niter_N, such as pissa_niter_4, from an approximation of them by
+	// N power iterations: seconds for a matrix of an 8B model, where the exact decomposition takes one to four minutes of a core.
+	// olora starts from a QR decomposition. The base weight loses what these start with, so that the model computes at first what
+	// it did before; a quantised base is quantised after that. The adapter is saved with twice the rank: so it fits the base model
+	// as it is, in every program that loads PEFT's adapters.
+	InitLoRAWeights string `yaml:"init_lora_weights,omitempty" form:"start" resume:"fixed"`
+}
+
+// Config returns the section as methods read it.
+func (l LoRA) Config() Config { return Config{Shared: l.Shared, Own: l.LoRASettings} }
+
+func loraSection(s Sections) Config { return s.LoRA.Config() }
+
+// Validate returns every problem of the section, each naming its key.
+func (l LoRA) Validate() []error { return l.Config().Validate() }
+
+func (LoRASettings) section() string { return "lora" }
+
+// scale is alpha/r, or alpha/sqrt(r) for rsLoRA (Kalajdzievski 2023).
+func (s LoRASettings) scale(alpha, rank float64) float64 {
+	if s.UseRSLoRA {
+		return alpha / math.Sqrt(rank)
+	}
+	return alpha / rank
+}
+
+func (s LoRASettings) problems(c Config) []error { return checkLoRAStart(c) }
+
+// lora returns the settings of the section lora; where another section is the configuration's, with nothing set.
+func (c Config) lora() LoRASettings {
+	s, _ := c.Own.(LoRASettings)
+	return s
+}
 
 // lora is a linear layer with a low-rank update: y = base(x) + s (x Aᵀ) Bᵀ (Hu et al. 2021).
 type lora struct {

@@ -80,7 +80,7 @@ func (m Method) ParameterWrapper(t *Trained, c Config) func(n *nn.Net, of nn.Par
 // are trained, and the weights of routers and of linear layers. weights are the names of the network's tensors.
 func (t *Trained) CheckParameters(c Config, weights []string) error {
 	for _, target := range c.TargetParameters {
-		one, found := Config{TargetParameters: []string{target}}, false
+		one, found := Config{Shared: Shared{TargetParameters: []string{target}}}, false
 		for _, name := range weights {
 			switch {
 			case slices.Contains(t.parameters, name) || !one.parameterMatches(name):

@@ -105,8 +105,9 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	if err != nil {
 		bad("alpha_pattern: %w", err)
 	}
-	c := Config{rankOrder: rankOrder, alphaOrder: alphaOrder, R: p.R, Alpha: alpha, Dropout: p.Dropout, UseRSLoRA: p.UseRSLoRA, RankPattern: p.RankPattern.values, AlphaPattern: p.AlphaPattern.values,
-		TargetParameters: slices.Compact(slices.Sorted(slices.Values(p.Parameters)))}
+	c := Config{Shared: Shared{R: p.R, Alpha: alpha, Dropout: p.Dropout, RankPattern: p.RankPattern.values, AlphaPattern: p.AlphaPattern.values,
+		TargetParameters: slices.Compact(slices.Sorted(slices.Values(p.Parameters)))},
+		Own: LoRASettings{UseRSLoRA: p.UseRSLoRA}, rankOrder: rankOrder, alphaOrder: alphaOrder}
 	switch t := p.TargetModules.(type) {
 	case string:
 		c.TargetModules = Targets{t}
@@ -164,7 +165,7 @@ func formatLoRA(c Config, base string, layers []string) ([]byte, error) {
 	return json.MarshalIndent(peftConfig{
 		AlphaPattern: alphas, RankPattern: ranks, BaseModel: base, Revision: revision, Bias: "none", InferenceMode: true,
 		InitLoRAWeights: true, Alpha: json.Number(fmt.Sprint(c.Alpha)), Dropout: c.Dropout, PEFTType: "LORA", R: c.R,
-		TargetModules: targets, Parameters: parameters, TaskType: "CAUSAL_LM", UseRSLoRA: c.UseRSLoRA,
+		TargetModules: targets, Parameters: parameters, TaskType: "CAUSAL_LM", UseRSLoRA: c.lora().UseRSLoRA,
 	}, "", "  ")
 }
 

@@ -49,7 +49,8 @@ func startOf(name string) (s loraStart, n int, err error) {
 
 // checkLoRAStart returns what does not go together with a start.
 func checkLoRAStart(c Config) []error {
-	s, _, err := startOf(c.InitLoRAWeights)
+	name := c.lora().InitLoRAWeights
+	s, _, err := startOf(name)
 	if err != nil {
 		return []error{err}
 	}
@@ -58,7 +59,7 @@ func checkLoRAStart(c Config) []error {
 	}
 	var problems []error
 	bad := func(format string, args ...any) {
-		problems = append(problems, fmt.Errorf("lora.init_lora_weights: %s "+format, append([]any{c.InitLoRAWeights}, args...)...))
+		problems = append(problems, fmt.Errorf("lora.init_lora_weights: %s "+format, append([]any{name}, args...)...))
 	}
 	if c.InitFrom != "" {
 		bad("does not go with lora.init_from: an adapter to start from has numbers of its own; leave one of the two out")
@@ -78,7 +79,7 @@ func checkLoRAStart(c Config) []error {
 
 // initLoRA gives a layer's A and B their first numbers.
 func initLoRA(c Config, f Fresh) error {
-	s, n, err := startOf(c.InitLoRAWeights)
+	s, n, err := startOf(c.lora().InitLoRAWeights)
 	if err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func initLoRA(c Config, f Fresh) error {
 	}
 	if r, most := a.Shape[0], min(a.Shape[1], b.Shape[0]); s.part && r > most {
 		return fmt.Errorf("lora.init_lora_weights: %s of rank %d does not fit %s, which has %d inputs and %d outputs: lower lora.r, or give the layer a rank in lora.rank_pattern",
-			c.InitLoRAWeights, r, f.Layer, a.Shape[1], b.Shape[0])
+			c.lora().InitLoRAWeights, r, f.Layer, a.Shape[1], b.Shape[0])
 	}
 	return s.fill(c, f, a, b, n)
 }
@@ -106,7 +107,7 @@ func startAtRandom(_ Config, f Fresh, a, _ Param, _ int) error {
 // the rank, B A - B0 A0 with the same scale, and fits W: the form into which PEFT converts such an adapter.
 var loraRebase = &Rebase{
 	Needed: func(c Config) bool {
-		s, _, err := startOf(c.InitLoRAWeights)
+		s, _, err := startOf(c.lora().InitLoRAWeights)
 		return err == nil && s.part
 	},
 	Rest: func(c Config, layer string, first []Param) (Merger, error) {
@@ -132,11 +133,12 @@ func negated(p Param) Param {
 
 // foldLoRAConfig doubles every rank and keeps every scale.
 func foldLoRAConfig(c Config) Config {
-	by := 2.0
-	if c.UseRSLoRA {
+	by, own := 2.0, c.lora()
+	if own.UseRSLoRA {
 		by = math.Sqrt2
 	}
-	c.R, c.Alpha, c.InitLoRAWeights = 2*c.R, by*c.Alpha, ""
+	own.InitLoRAWeights = ""
+	c.R, c.Alpha, c.Own = 2*c.R, by*c.Alpha, own
 	c.RankPattern, c.AlphaPattern = times(c.RankPattern, 2), times(c.AlphaPattern, by)
 	if c.form != nil {
 		form := *c.form

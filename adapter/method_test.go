@@ -72,7 +72,7 @@ func TestLookup(t *testing.T) {
 func TestLoRAPlusRates(t *testing.T) {
 	for ratio, want := range map[float64]string{0: "[1 1 1 1]", 1: "[1 1 1 1]", 16: "[1 16 1 16]"} {
 		c := Default()
-		c.LoRAPlusLRRatio = ratio
+		c.Own = LoRASettings{LoRAPlusLRRatio: ratio}
 		trained := adapted(t, Methods["lora"], c)
 		if got := fmt.Sprint(trained.Rates); got != want || !strings.HasSuffix(trained.Params[1].Name, "lora_B.weight") {
 			t.Errorf("ratio %v: %s for %s and so on, want %s", ratio, got, trained.Params[1].Name, want)
@@ -83,14 +83,14 @@ func TestLoRAPlusRates(t *testing.T) {
 	}
 	for _, ratio := range []float64{-0.5, math.NaN(), math.Inf(1)} {
 		c := Default()
-		c.LoRAPlusLRRatio = ratio
+		c.Own = LoRASettings{LoRAPlusLRRatio: ratio}
 		want := fmt.Sprintf("[lora.loraplus_lr_ratio: %v must be at least 0]", ratio)
 		if got := fmt.Sprint(c.Validate()); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 	}
 	c := Default()
-	c.LoRAPlusLRRatio = 16
+	c.Own = LoRASettings{LoRAPlusLRRatio: 16}
 	files, err := Methods["lora"].Encode(c, "base", nil, nil)
 	if err != nil || strings.Contains(string(files[ConfigFile]), "plus") { // PEFT would not read it
 		t.Errorf("adapter_config.json holds the ratio: %s, %v", files[ConfigFile], err)
@@ -176,7 +176,7 @@ func TestWrongAdapterErrorIsShort(t *testing.T) {
 // TestMethodIsTheFolders: of methods that share a peft_type, a folder's flag chooses.
 func TestMethodIsTheFolders(t *testing.T) {
 	Methods["flagged"] = Method{PEFT: Codec{Type: "LORA", Flag: "use_dora", Parse: func([]byte, map[string]json.RawMessage) (Config, string, error) {
-		return Config{R: 7}, "flagged", nil
+		return Config{Shared: Shared{R: 7}}, "flagged", nil
 	}}}
 	t.Cleanup(func() { delete(Methods, "flagged") })
 	for flag, want := range map[bool]int{false: 2, true: 7} {
@@ -200,7 +200,7 @@ func TestMethodIsTheFolders(t *testing.T) {
 func TestMergers(t *testing.T) {
 	a := Param{"l.1.q.lora_A.weight", []int{1, 2}, []float32{1, 2}}
 	b := Param{"l.1.q.lora_B.weight", []int{3, 1}, []float32{1, 0, -1}}
-	c := Config{R: 1, Alpha: 10}
+	c := Config{Shared: Shared{R: 1, Alpha: 10}}
 	m, err := Methods["lora"].Mergers(c, []string{"l.1.q"}, nil, []Param{a, b})
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +236,7 @@ func TestParameterLayout(t *testing.T) {
 	p := Parameter{Name: "l.experts.down_proj", Path: "l.experts.base_layer", Experts: experts, In: in, Out: out}
 	a := Param{"l.experts.base_layer.lora_A.weight", []int{experts * rank, in}, []float32{1, 2, 3, 4, 5, 6, 7, 8}}
 	b := Param{"l.experts.base_layer.lora_B.weight", []int{out, rank * experts}, []float32{1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}
-	c := Config{R: 1, Alpha: 1, RankPattern: map[string]int{`experts\.down_proj`: rank}, AlphaPattern: map[string]float64{"down_proj": 20}}
+	c := Config{Shared: Shared{R: 1, Alpha: 1, RankPattern: map[string]int{`experts\.down_proj`: rank}, AlphaPattern: map[string]float64{"down_proj": 20}}}
 	updates, err := Methods["lora"].Mergers(c, nil, []Parameter{p}, []Param{a, b})
 	if err != nil {
 		t.Fatal(err)

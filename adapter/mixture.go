@@ -406,7 +406,7 @@ func (f *formOf) wantExperts(m *expertModule) {
 	}
 	rank := f.Rank(gate) + f.Rank(up)
 	alpha := f.alpha(gate) * float64(rank) / float64(f.Rank(gate))
-	if f.UseRSLoRA {
+	if f.lora().UseRSLoRA {
 		alpha = f.alpha(gate) * math.Sqrt(float64(rank)/float64(f.Rank(gate)))
 	}
 	if !sameScale(f.Scale(gate), f.Scale(up)) {

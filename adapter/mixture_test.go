@@ -46,7 +46,7 @@ func TestMixtureForms(t *testing.T) {
 	qwen2, qwen3 := Mixture{Stacked: true}, Mixture{Stacked: true, Renamed: true}
 	all := Targets{AllLinear}
 	c := func(edit func(*Config)) Config {
-		c := Config{R: 4, Alpha: 8, TargetModules: all}
+		c := Config{Shared: Shared{R: 4, Alpha: 8, TargetModules: all}}
 		edit(&c)
 		return c
 	}
@@ -62,7 +62,7 @@ func TestMixtureForms(t *testing.T) {
 		"qwen3": {config: c(none), mixture: qwen3, modules: `["down_proj","gate","gate_proj","q_proj","up_proj"]`, ranks: `{}`, alphas: `{}`},
 		"qwen2": {config: c(none), mixture: qwen2, modules: `["down_proj","gate_proj","q_proj","up_proj"]`,
 			parameters: `["mlp.gate.weight","mlp.experts.gate_up_proj","mlp.experts.down_proj"]`, ranks: `{` + gateUp + `8}`, alphas: `{` + gateUp + `16}`},
-		"rsLoRA": {config: c(func(c *Config) { c.UseRSLoRA = true }), mixture: qwen3, modules: `["down_proj","gate","gate_proj","q_proj","up_proj"]`,
+		"rsLoRA": {config: c(func(c *Config) { c.Own = LoRASettings{UseRSLoRA: true} }), mixture: qwen3, modules: `["down_proj","gate","gate_proj","q_proj","up_proj"]`,
 			ranks: `{}`, alphas: fmt.Sprintf(`{%s%v}`, gateUp, 8*math.Sqrt2)},
 		"patterns": {config: c(func(c *Config) {
 			c.RankPattern = map[string]int{"gate_proj": 2, "up_proj": 2, `experts\.\d\.down_proj`: 3, "gate": 5}

@@ -80,7 +80,8 @@ func openMLX(dir string, raw []byte) (*Saved, error) {
 	}
 	defer file.Close() //nolint:errcheck // what was read is a copy
 	s := &Saved{Method: Methods["lora"], BaseModel: c.Model}
-	s.Config = Config{Dropout: c.Parameters.Dropout, TargetModules: Targets{}, TargetParameters: []string{}, RankPattern: map[string]int{}, AlphaPattern: map[string]float64{}}
+	s.Config = Config{Shared: Shared{Dropout: c.Parameters.Dropout, TargetModules: Targets{}, TargetParameters: []string{},
+		RankPattern: map[string]int{}, AlphaPattern: map[string]float64{}}}
 	ranks, tensors, values := map[string]int{}, []weights.Tensor{}, map[string][]float32{}
 	for _, name := range file.Names() {
 		t, _ := file.Tensor(name)

@@ -158,7 +158,7 @@ func TestEncodeTargets(t *testing.T) {
 		{Targets{"v_proj", "q_proj"}, `["q_proj","v_proj"]`},
 		{Targets{`.*\.(q|v)_proj`}, `".*\\.(q|v)_proj"`},
 	} {
-		files, err := Methods["lora"].Encode(Config{R: 1, Alpha: 1, TargetModules: c.targets}, "base", []string{"layers.0.up_proj", "layers.1.up_proj", "layers.0.q_proj"}, nil)
+		files, err := Methods["lora"].Encode(Config{Shared: Shared{R: 1, Alpha: 1, TargetModules: c.targets}}, "base", []string{"layers.0.up_proj", "layers.1.up_proj", "layers.0.q_proj"}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

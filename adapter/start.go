@@ -266,7 +266,7 @@ func (s *Start) Wrote(saved *Saved) bool {
 		return false
 	}
 	c := s.SavedConfig(s.config)
-	return saved.Config.R == c.R && saved.Config.Alpha == c.Alpha && saved.Config.UseRSLoRA == c.UseRSLoRA
+	return saved.Config.R == c.R && saved.Config.Alpha == c.Alpha && saved.Config.lora().UseRSLoRA == c.lora().UseRSLoRA
 }
 
 // Resume reads an adapter that Saved wrote into params, which are zero, and keeps its first numbers, so that base weights

@@ -73,7 +73,7 @@ func Validate(s train.Spec) []error {
 	} else if s.VRAM != "" && n == 0 {
 		bad("vram: no run fits in nothing; leave the key out to use what is free")
 	}
-	problems = append(problems, s.LoRA.Validate()...)
+	problems = append(problems, s.AdapterConfig().Validate()...)
 	problems = append(problems, s.Dataset.Validate()...)
 	problems = append(problems, s.Training.Validate()...)
 	problems = append(problems, objective.Check(s.Training.Objective, s.Objectives)...)

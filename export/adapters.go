@@ -271,7 +271,7 @@ func peftAdapter(ctx context.Context, o Options, env session.Env) (Report, error
 // paths.
 func writePEFT(o Options, read pairs, pairs []pair, rank int, scale float64) (Report, error) {
 	was, files, linears := read.config, read.files, read.linears.Linears()
-	c := adapter.Config{R: rank, Alpha: scale * float64(rank), TargetParameters: []string{}}
+	c := adapter.Config{Shared: adapter.Shared{R: rank, Alpha: scale * float64(rank), TargetParameters: []string{}}}
 	var layers []string
 	var tensors tensorList
 	for _, p := range pairs {

@@ -280,7 +280,7 @@ func stepCases(t *testing.T, kinds []string, run func(name string, c model.Confi
 				{policy: graph.RecomputeCheap, layers: 1}, {policy: graph.RecomputeLayers},
 				{policy: graph.RecomputeLayers, layers: 2}, {policy: graph.Offload}} {
 				run(fmt.Sprintf("%s, %s of %v, dropout %v, %+v", kind, a.method, a.targets, a.dropout, l),
-					c, a.method, adapter.Config{R: 8, Alpha: 16, Dropout: a.dropout, TargetModules: a.targets}, l)
+					c, a.method, adapter.Config{Shared: adapter.Shared{R: 8, Alpha: 16, Dropout: a.dropout, TargetModules: a.targets}}, l)
 			}
 		}
 	}

@@ -17,13 +17,14 @@ import (
 
 // Options say which model a session opens, on what, and what is trained beside it.
 type Options struct {
-	Model        string // a folder, a hub name ("org/name"), or an embedded one
-	Device       string // auto | cpu | cuda
-	Precision    string // auto | bf16 | fp16 | tf32 | fp32
-	Adapter      string // one of adapter.Names; empty = none, or that of UseAdapter's folder
-	LoRA         adapter.Config
-	Seed         uint64        // of a fresh adapter's numbers
-	Quantization *quant.Config // how base weights are stored; nil = as they are
+	Model     string // a folder, a hub name ("org/name"), or an embedded one
+	Device    string // auto | cpu | cuda
+	Precision string // auto | bf16 | fp16 | tf32 | fp32
+	Adapter   string // one of adapter.Names; empty = none, or that of UseAdapter's folder
+	// AdapterConfig is the section of the adapter's method.
+	AdapterConfig adapter.Config
+	Seed          uint64        // of a fresh adapter's numbers
+	Quantization  *quant.Config // how base weights are stored; nil = as they are
 }
 
 // Session is a base model, opened on a machine.
@@ -73,8 +74,8 @@ func (s *Session) open(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	s.Net.Method, s.Net.Adapter, s.Net.Adapted = method, o.LoRA, true
-	s.Net.Start = adapter.NewStart(method, o.LoRA, o.Seed)
+	s.Net.Method, s.Net.Adapter, s.Net.Adapted = method, o.AdapterConfig, true
+	s.Net.Start = adapter.NewStart(method, o.AdapterConfig, o.Seed)
 	if quantised {
 		if o.Quantization == nil {
 			return fmt.Errorf("adapter: %s needs a section quantization", o.Adapter)

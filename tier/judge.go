@@ -45,8 +45,9 @@ func (t Tier) Differs(s train.Spec) []string {
 	differs("quantization.bits", stored.Bits, t.Quant.Bits)
 	differs("quantization.block_size", stored.BlockSize, t.Quant.BlockSize)
 	differs("quantization.double_quant", stored.DoubleQuant, t.Quant.DoubleQuant)
-	differs("lora.r", s.LoRA.R, t.Rank)
-	differs("lora.init_from", s.LoRA.InitFrom, "")
+	own := s.AdapterConfig()
+	differs(own.Key("r"), own.R, t.Rank)
+	differs(own.Key("init_from"), own.InitFrom, "")
 	differs("dataset.max_length", s.Dataset.MaxLength, t.Length)
 	differs("training.save_steps", s.Training.SaveSteps, t.Saves)
 	device := "cpu"

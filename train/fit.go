@@ -6,6 +6,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/rescue"
@@ -50,7 +51,7 @@ func (p *planner) problem() (fit.Problem[steps], error) {
 		Shapes: p.Shapes(), Layouts: p.layouts, Try: p.try, Limit: p.limit,
 		Checkpointing: c.GradientCheckpointing, OnOOM: c.OnOOM, BatchSize: c.BatchSize,
 		Accumulation: c.GradientAccumulationSteps, Optimizer: c.Optimizer, Sharing: p.sharing, Ranks: p.world,
-		Unsharded: c.BaseSharding == "never", Quantised: p.Net.Scheme != nil, Layers: p.Base.Config.NumLayers,
+		Unsharded: c.BaseSharding == "never", Quantised: p.Net.Scheme != nil, Smaller: adapter.OverQuantised(p.spec.Adapter), Layers: p.Base.Config.NumLayers,
 		Linears: net.Quantised(), FixedLossRows: p.env.lossRows != nil,
 		Machine: p.On, Free: p.free, Calls: steps.calls, Batches: &p.batches,
 	}

@@ -89,12 +89,12 @@ func TestMixturesEqualPEFT(t *testing.T) {
 
 // TestMixturesAreWritten: runs write the adapter_config.json of the adapters above that PEFT's numbers are of.
 func TestMixturesAreWritten(t *testing.T) {
-	runs := map[string]func(c *adapter.Config){
-		"ours_qwen2_moe": func(c *adapter.Config) {
+	runs := map[string]func(c *adapter.LoRA){
+		"ours_qwen2_moe": func(c *adapter.LoRA) {
 			c.UseRSLoRA, c.RankPattern, c.AlphaPattern = true, map[string]int{"gate_proj": 1, "up_proj": 1, "gate": 3}, map[string]float64{"down_proj": 5}
 		},
-		"ours_qwen3_moe": func(c *adapter.Config) { c.AlphaPattern = map[string]float64{"gate_proj": 3, "up_proj": 3} },
-		"ours_mixtral":   func(c *adapter.Config) { c.TargetModules, c.UseRSLoRA = adapter.Targets{".*(w[123]|q_proj)"}, true },
+		"ours_qwen3_moe": func(c *adapter.LoRA) { c.AlphaPattern = map[string]float64{"gate_proj": 3, "up_proj": 3} },
+		"ours_mixtral":   func(c *adapter.LoRA) { c.TargetModules, c.UseRSLoRA = adapter.Targets{".*(w[123]|q_proj)"}, true },
 	}
 	var m peftMixtures
 	m.each(t, func(t *testing.T, name string, s Spec, dir string) {

@@ -34,7 +34,7 @@ func (p *planner) tellShrunk(why string) {
 		"and %v: %s. The rows of a step and its loss stay the same, to rounding",
 		why, c.BatchSize/p.pieces, p.accumulate(), c.BatchSize, c.GradientAccumulationSteps, p.found.Layout,
 		session.FormatBytes(p.found.Need.Total()))
-	if p.spec.LoRA.Dropout > 0 && p.pieces > 1 {
+	if p.spec.AdapterConfig().Dropout > 0 && p.pieces > 1 {
 		text += "; lora.dropout draws other masks"
 	}
 	if p.pieces > 1 && p.found.Step.train.Net.Balance() != nil {

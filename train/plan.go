@@ -118,7 +118,7 @@ func (p *prepared) planReport() PlanReport {
 
 // notesOnPEFT says what of the adapter PEFT will not load as this run trains it, and which export it loads.
 func (p *prepared) notesOnPEFT() []string {
-	_, notes := p.spec.LoRA.ForPEFT(p.found.Step.train.Trained, p.Net.Mixture())
+	_, notes := p.spec.AdapterConfig().ForPEFT(p.found.Step.train.Trained, p.Net.Mixture())
 	return notes
 }
 

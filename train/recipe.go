@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"hash"
 	"maps"
-	"slices"
-	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/train/replay"
@@ -171,24 +169,10 @@ func (p *inputs) comparable() map[string]string {
 	for _, key := range uncompared {
 		delete(all, key)
 	}
-	l := p.spec.LoRA
-	sorted := func(names []string) string { return strings.Join(slices.Sorted(slices.Values(names)), ",") }
-	maps.Copy(all, map[string]string{
-		"lora.r": fmt.Sprint(l.R), "lora.alpha": fmt.Sprint(l.Alpha), "lora.use_rslora": fmt.Sprint(l.UseRSLoRA),
-		"lora.target_modules": sorted(l.TargetModules), "lora.target_parameters": sorted(l.TargetParameters),
-		"lora.rank_pattern": pattern(l.RankPattern), "lora.alpha_pattern": pattern(l.AlphaPattern), "lora.init_from": l.InitFrom,
-		"training.batch_size": fmt.Sprint(p.spec.Training.BatchSize),
-	})
+	maps.Copy(all, p.spec.AdapterConfig().Compared())
+	all["training.batch_size"] = fmt.Sprint(p.spec.Training.BatchSize)
 	maps.DeleteFunc(all, func(_, v string) bool { return v == "" })
 	return all
-}
-
-func pattern[V any](of map[string]V) string {
-	var parts []string
-	for _, k := range slices.Sorted(maps.Keys(of)) {
-		parts = append(parts, fmt.Sprintf("%s: %v", k, of[k]))
-	}
-	return strings.Join(parts, ", ")
 }
 
 // Count is the number of rows of a step, of their tokens, and of those that are trained.

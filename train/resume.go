@@ -214,13 +214,14 @@ func sameFolder(a, b string) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-// initAdapter starts the adapter from the seed, or from the folder that lora.init_from names.
+// initAdapter starts the adapter from the seed, or from the folder that init_from names.
 func (s *saver) initAdapter() error {
 	params, err := s.step.Trained.Snapshot(s.memory)
 	if err != nil {
 		return err
 	}
-	dir := s.spec.LoRA.InitFrom
+	own := s.spec.AdapterConfig()
+	dir, key := own.InitFrom, own.Key("init_from")
 	if dir == "" {
 		if err := s.Net.Start.Fill(s.step.Net, s.Base.Reader(), s.step.Trained, params); err != nil {
 			return fmt.Errorf("start the adapter: %w", err)
@@ -229,21 +230,21 @@ func (s *saver) initAdapter() error {
 	}
 	saved, err := adapter.Open(dir)
 	if err != nil {
-		return fmt.Errorf("lora.init_from: %w", err)
+		return fmt.Errorf("%s: %w", key, err)
 	}
 	defer saved.Close() //nolint:errcheck // read only
 	if err := s.sameScale(saved); err != nil {
-		return fmt.Errorf("lora.init_from: %s: %w", dir, err)
+		return fmt.Errorf("%s: %s: %w", key, dir, err)
 	}
 	if err := saved.Read(params); err != nil {
-		return fmt.Errorf("lora.init_from: %w", err)
+		return fmt.Errorf("%s: %w", key, err)
 	}
 	return s.step.Trained.Restore(s.memory, params)
 }
 
 // sameScale refuses an adapter whose update this run would scale otherwise.
 func (s *saver) sameScale(saved *adapter.Saved) error {
-	own := s.Net.Start.SavedConfig(s.spec.LoRA)
+	own := s.Net.Start.SavedConfig(s.spec.AdapterConfig())
 	for _, layer := range s.step.Trained.Updated() {
 		if was, is := saved.Config.Scale(layer), own.Scale(layer); was != is {
 			return fmt.Errorf("the adapter has the scale %v at %s, this run has %v: give the run the adapter's r, alpha and use_rslora", was, layer, is)

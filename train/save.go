@@ -98,11 +98,11 @@ func (s *saver) adapterFiles() (map[string][]byte, error) {
 	if name := firstBadParam(params); name != "" { // by the newest update, whose loss no step has seen
 		return nil, fmt.Errorf("%w: the adapter itself is not, %s first, so nothing is written%s", ErrNotFinite, name, s.recorder.goBack())
 	}
-	lora, _ := s.spec.LoRA.ForPEFT(s.step.Trained, s.Net.Mixture())
-	if lora, params, err = s.Net.Start.Saved(lora, s.step.Trained, params); err != nil {
+	own, _ := s.spec.AdapterConfig().ForPEFT(s.step.Trained, s.Net.Mixture())
+	if own, params, err = s.Net.Start.Saved(own, s.step.Trained, params); err != nil {
 		return nil, err
 	}
-	files, err := s.Net.Method.Encode(lora, s.Base.Name, s.step.Trained.Layers, params)
+	files, err := s.Net.Method.Encode(own, s.Base.Name, s.step.Trained.Layers, params)
 	if err != nil {
 		return nil, err
 	}

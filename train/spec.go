@@ -21,8 +21,8 @@ type Spec struct {
 	BaseModel string `yaml:"base_model" form:"path" resume:"compared"`
 	// Adapter is the method: lora keeps the base weights as they are, qlora quantises them to 4 bits.
 	Adapter string `yaml:"adapter" default:"lora" resume:"fixed"`
-	// LoRA is what is trained: rank, scale and layers of the adapter.
-	LoRA adapter.Config `yaml:"lora"`
+	// Sections are those of adapter methods.
+	adapter.Sections `yaml:",inline"`
 	// Quantization is how qlora stores the base weights. Without it qlora takes the defaults, or quantised weights as they are.
 	Quantization *quant.Config `yaml:"quantization,omitempty"`
 	// Dataset is where the rows come from and how they become token sequences.
@@ -59,9 +59,12 @@ func (Spec) Choices() map[string][]string {
 	return map[string][]string{"adapter": adapter.Names(), "device": graph.DeviceNames}
 }
 
+// AdapterConfig returns the section of the run's adapter method.
+func (s Spec) AdapterConfig() adapter.Config { return s.Sections.Config(s.Adapter) }
+
 // Session is what a run opens.
 func (s Spec) Session() session.Options {
-	return session.Options{Model: s.BaseModel, Device: s.Device, Precision: s.Training.Precision, Adapter: s.Adapter, LoRA: s.LoRA, Seed: s.Seed,
+	return session.Options{Model: s.BaseModel, Device: s.Device, Precision: s.Training.Precision, Adapter: s.Adapter, AdapterConfig: s.AdapterConfig(), Seed: s.Seed,
 		Quantization: s.Quantization}
 }
 

@@ -94,7 +94,7 @@ func TestStartsEqualPEFT(t *testing.T) {
 	}{{"pissa", "pissa", ""}, {"pissa_niter_4", "pissa_niter_4", ""}, {"olora", "olora", ""}, {"pissa_nf4", "pissa", "qlora_nf4"}} {
 		t.Run(v.name, func(t *testing.T) {
 			cfg := peftConfigOf(t, golden.Path(t, "train/init"))
-			cfg.InitLoRAWeights = v.start
+			cfg.Own = adapter.LoRASettings{InitLoRAWeights: v.start}
 			c := Default()
 			c.LearningRate, c.LRScheduler, c.WarmupSteps, c.MaxSteps = 2e-3, "linear", 2, steps
 			var want curve

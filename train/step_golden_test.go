@@ -105,10 +105,11 @@ func TestCurvesEqualPEFT(t *testing.T) {
 	} {
 		t.Run(v.name, func(t *testing.T) {
 			cfg := peftConfigOf(t, golden.Path(t, "train/init"))
-			cfg.UseRSLoRA = v.name == "rslora"
+			own := adapter.LoRASettings{UseRSLoRA: v.name == "rslora"}
 			if strings.HasPrefix(v.name, "loraplus") {
-				cfg.LoRAPlusLRRatio = 16
+				own.LoRAPlusLRRatio = 16
 			}
+			cfg.Own = own
 			c := Default()
 			c.LearningRate, c.LRScheduler, c.WarmupSteps, c.MaxSteps = 2e-3, "linear", 2, steps
 			var want curve

@@ -71,13 +71,14 @@ func TestEveryMatrixMoves(t *testing.T) {
 		t.Fatalf("%d tensors, want A and B of 35 layers", n)
 	}
 	start := map[string][]float32{}
-	nw := network(t, stories(t), kernel.F32, nil, &s.LoRA)
+	own := s.AdapterConfig()
+	nw := network(t, stories(t), kernel.F32, nil, &own)
 	_, trained, err := nw.Declared()
 	if err != nil {
 		t.Fatal(err)
 	}
 	params := trained.List()
-	if err := adapter.NewStart(nw.Method, s.LoRA, s.Seed).Fill(nil, nil, trained, params); err != nil {
+	if err := adapter.NewStart(nw.Method, own, s.Seed).Fill(nil, nil, trained, params); err != nil {
 		t.Fatal(err)
 	}
 	for _, p := range params {

@@ -166,9 +166,9 @@ func (t *training) configure() (err error) {
 	if err := checkCheckpoint(s, t.resume); err != nil {
 		return err
 	}
-	if dir := s.LoRA.InitFrom; dir != "" {
-		if err := plainFiles(dir); err != nil {
-			return usage(fmt.Errorf("lora.init_from: %w", err))
+	if own := s.AdapterConfig(); own.InitFrom != "" {
+		if err := plainFiles(own.InitFrom); err != nil {
+			return usage(fmt.Errorf("%s: %w", own.Key("init_from"), err))
 		}
 	}
 	if err := train.CheckTrackers(s); err != nil {

@@ -91,9 +91,9 @@ func checkFiles(ctx context.Context, l *config.Loaded, c *console) error {
 			problems = append([]error{fmt.Errorf("base_model: %w", err)}, problems...)
 		}
 	}
-	if p := l.Spec.LoRA.InitFrom; p != "" {
-		if err := checkAdapter(p); err != nil {
-			problems = append(problems, fmt.Errorf("lora.init_from: %s", strings.TrimPrefix(err.Error(), "--adapter ")))
+	if own := l.Spec.AdapterConfig(); own.InitFrom != "" {
+		if err := checkAdapter(own.InitFrom); err != nil {
+			problems = append(problems, fmt.Errorf("%s: %s", own.Key("init_from"), strings.TrimPrefix(err.Error(), "--adapter ")))
 		}
 	}
 	for _, err := range absent {
@@ -126,8 +126,9 @@ func summarize(c *console, s train.Spec) {
 		}
 	}
 	fmt.Fprintf(c.out, "base     %s, %s\n", plainText(s.BaseModel), base)
-	fmt.Fprintf(c.out, "adapter  %s, r %d, alpha %g, on %v\n", s.Adapter, s.LoRA.R, s.LoRA.Alpha,
-		slices.Concat(s.LoRA.TargetModules, s.LoRA.TargetParameters))
+	own := s.AdapterConfig()
+	fmt.Fprintf(c.out, "adapter  %s, r %d, alpha %g, on %v\n", s.Adapter, own.R, own.Alpha,
+		slices.Concat(own.TargetModules, own.TargetParameters))
 	format := s.Dataset.Format
 	if format == "" || format == dataset.FormatAuto {
 		format = "detected from the keys of the first row"

@@ -270,7 +270,8 @@ func TestEverythingPlans(t *testing.T) {
 			c.TargetModules, c.AlphaPattern = adapter.Targets{adapter.AllLinear}, map[string]float64{names[1]: 1}
 		},
 		"rslora and dropout": func(c *adapter.Config, names []string) {
-			c.TargetModules, c.UseRSLoRA, c.Dropout = adapter.Targets{names[0], names[2]}, true, 0.1
+			c.TargetModules, c.Dropout = adapter.Targets{names[0], names[2]}, 0.1
+			c.Own = adapter.LoRASettings{UseRSLoRA: true}
 		},
 	}
 	floats := map[string]kernel.DType{"f32": kernel.F32, "f64": kernel.F64}

@@ -83,6 +83,7 @@ type Problem[S any] struct {
 	Ranks     int     // of the run
 	Unsharded bool    // training.base_sharding: never
 	Quantised bool    // the base weights are quantised
+	Smaller   string  // the value of the key adapter that would quantise the base weights; "" = none
 	Layers    int     // of the model
 	Linears   []int64 // weights of each quantised linear layer
 	// FixedLossRows keeps the search from computing the loss for fewer rows at a time than the layouts say.

@@ -197,8 +197,8 @@ func (a *advice[S]) length() (string, error) {
 func (a *advice[S]) nothing() string {
 	hint := fmt.Sprintf("no batch is small enough: weights, adapter and optimizer alone take %s; "+
 		"use a model with fewer parameters", session.FormatBytes(a.need.Total()-a.need.Arena))
-	if !a.Quantised {
-		hint += ", or adapter: qlora"
+	if !a.Quantised && a.Smaller != "" {
+		hint += ", or adapter: " + a.Smaller
 	}
 	if a.lean.Sharded() {
 		hint += fmt.Sprintf(", or more devices than %d", a.lean.Shards)

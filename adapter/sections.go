@@ -1,0 +1,17 @@
+package adapter
+
+// Sections are the sections of adapter methods in a run's configuration, by the names of their fields' keys. A method reads
+// one of them: see Method.Section.
+type Sections struct {
+	// LoRA is what is trained: rank, scale and layers of the adapter.
+	LoRA LoRA `yaml:"lora"`
+}
+
+// Config returns the configuration of the method that a value of `adapter:` stands for; of an unknown one LoRA's.
+func (s Sections) Config(name string) Config {
+	m, _, err := Lookup(name)
+	if err != nil {
+		m = Methods[DefaultMethod]
+	}
+	return m.Section(s)
+}
