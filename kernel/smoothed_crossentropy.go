@@ -7,34 +7,60 @@ import (
 	"github.com/tierlora/tierlora/kernel/simd"
 )
 
-// SmoothedCrossEntropy computes the vocabulary head and a cross-entropy with smoothed labels and a penalty on the
-// normaliser (z-loss) together, a chunk of rows at a time, so that the logits [M,V] never exist.
+// SmoothedCrossEntropy computes the vocabulary head and a cross-entropy with smoothed labels, a penalty on the
+// normaliser (z-loss) and a weight for each row together, a chunk of rows at a time, so that the logits [M,V] never
+// exist.
 //
-//	x f[M,C], w w[V,C], labels i32[M], scale f[1], (scaling if Scaled) -> loss f[], (dx f[M,C] if Grad), each f[M], nll f[], squares f[]
+//	x f[M,C], w w[V,C], labels i32[M], scale f[1], (weights f[M] if Weighted), (scaling if Scaled)
+//	  -> loss f[], (dx f[M,C] if Grad), each f[M], nll f[], squares f[]
 //	z       = logsumexp(x wᵀ)
-//	each    = (1-Smoothing) (z - (x wᵀ)[label]) + Smoothing (z - mean(x wᵀ)) + ZLoss z², 0 in rows labelled -100
+//	each    = weight ((1-Smoothing) (z - (x wᵀ)[label]) + Smoothing (z - mean(x wᵀ)) + ZLoss z²), 0 in rows labelled -100
 //	loss    = scale * sum(each)
-//	nll     = sum(z - (x wᵀ)[label]);  squares = sum(z²)
+//	nll     = sum(weight (z - (x wᵀ)[label]));  squares = sum(weight z²)
 //
-// Smoothing gives every token of the vocabulary the share Smoothing/V of the label's weight, as torch's cross_entropy does.
-// ZLoss keeps the normaliser near one (Chowdhery et al. 2022, PaLM, section 5). With Cap > 0 the logits are
-// Cap * tanh(x wᵀ / Cap) in place of x wᵀ.
+// Smoothing gives every token of the vocabulary the share Smoothing/V of the label's weight, as torch's cross_entropy
+// does. ZLoss keeps the normaliser near one (Chowdhery et al. 2022, PaLM, section 5). With Cap > 0 the logits are
+// Cap * tanh(x wᵀ / Cap) in place of x wᵀ. Without Weighted every weight is one.
 //
-// Labels, Grad and Scaled are those of LinearCrossEntropy. There is no body for GPUs.
+// Labels, Grad and Scaled are those of LinearCrossEntropy.
 type SmoothedCrossEntropy struct {
 	Chunk     int     // rows whose logits exist at the same time: Chunk*V numbers of scratch
 	Grad      bool    // computes dx
 	Scaled    bool    // multiplies the gradient, but not the loss, by the loss scale
+	Weighted  bool    // multiplies each row's loss and gradient by a weight of its own
 	Cap       float64 // soft cap of the logits; 0 = none
 	Smoothing float64 // the part of each label that all tokens of the vocabulary share, 0 to below 1
 	ZLoss     float64 // weight of z², 0 or more
 }
 
+// Name returns "smoothed_crossentropy".
 func (SmoothedCrossEntropy) Name() string { return "smoothed_crossentropy" }
 
+// inputs returns the patterns of the inputs.
+func (o SmoothedCrossEntropy) inputs() []string {
+	patterns := []string{"f[M,C]", "w[V,C]", "i32[M]", "f[1]"}
+	if o.Weighted {
+		patterns = append(patterns, "f[M]")
+	}
+	return withScaling(o.Scaled, patterns...)
+}
+
+// Shape returns the types of the loss, the gradient, the rows' losses and the sums.
 func (o SmoothedCrossEntropy) Shape(in []Type) ([]Type, error) {
-	if _, err := (LinearCrossEntropy{Chunk: o.Chunk, Grad: o.Grad, Scaled: o.Scaled, Cap: o.Cap}).Shape(in); err != nil {
+	d, err := Want(in, o.inputs()...)
+	if err != nil {
 		return nil, err
+	}
+	for i := 3; i < len(in); i++ {
+		if err := sameElements(in, 0, i); err != nil {
+			return nil, err
+		}
+	}
+	if err := checkHead(o.Chunk, o.Cap); err != nil {
+		return nil, err
+	}
+	if d.At('V') == 0 {
+		return nil, fmt.Errorf("input 1 is %v: the vocabulary is empty", in[1])
 	}
 	if in[0].Shape[1] == 0 {
 		return nil, fmt.Errorf("input 0 is %v: rows have no numbers", in[0])
@@ -45,31 +71,34 @@ func (o SmoothedCrossEntropy) Shape(in []Type) ([]Type, error) {
 	if !(o.ZLoss >= 0) || math.IsInf(o.ZLoss, 0) {
 		return nil, fmt.Errorf("attribute ZLoss is %v, want 0 or more", o.ZLoss)
 	}
-	d, rows := in[0].DType, in[0].Shape[0]
-	out := []Type{T(d)}
+	each, sum := T(in[0].DType, in[0].Shape[0]), T(in[0].DType)
+	out := []Type{sum}
 	if o.Grad {
 		out = append(out, in[0])
 	}
-	return append(out, T(d, rows), T(d), T(d)), nil
+	return append(out, each, sum, sum), nil
 }
 
 // Terminal marks the end of a graph: the gradient is that of the loss itself.
 func (SmoothedCrossEntropy) Terminal() {}
 
+// Grads returns the gradient that the forward pass computed.
 func (o SmoothedCrossEntropy) Grads() Backward {
-	return LinearCrossEntropy{Grad: o.Grad, Scaled: o.Scaled}.Grads()
+	grads := make([]Ref, len(o.inputs()))
+	if o.Grad {
+		grads[0] = Out(1)
+	}
+	return Backward{Grads: grads}
 }
 
-// Scratch holds the chunks and, for each row, its nll and its squared normaliser.
+// Scratch returns the bytes of headChunks and, for each row, of its nll and its squared normaliser.
 func (o SmoothedCrossEntropy) Scratch(in []Type, _ int) int64 {
 	return headScratch(o.Chunk, in[0], in[1]) + 2*AlignUp(int64(in[0].Shape[0]*in[0].DType.Size()))
 }
 
+// CPU binds the float64 or the float32 body.
 func (o SmoothedCrossEntropy) CPU(c *CPU, in, out []Tensor) func() {
-	if in[0].DType == F64 {
-		return bindSmoothed[float64](c, o, in, out)
-	}
-	return bindSmoothed[float32](c, o, in, out)
+	return byFloat(in[0], bindSmoothed[float32], bindSmoothed[float64])(c, o, in, out)
 }
 
 // smoothedCrossEntropy is a bound SmoothedCrossEntropy.
@@ -80,13 +109,17 @@ type smoothedCrossEntropy[F Float] struct {
 	dx, each     []F
 	nll, squares []F // [M], of each row
 	scale        []F
+	weights      []F // [M], of each row; nil = all are one
 	scaling      []F // the loss scale's state, by which the gradient alone is multiplied
 }
 
 func bindSmoothed[F Float](c *CPU, o SmoothedCrossEntropy, in, out []Tensor) func() {
 	e := &smoothedCrossEntropy[F]{
 		headChunks: newHeadChunks[F](c, o.Chunk, in[0], in[1], in[2]), SmoothedCrossEntropy: o, loops: simd.Best[F](),
-		scale: Floats[F](in[3]), scaling: lossScaling[F](o.Scaled, in, 4), each: Floats[F](out[len(out)-3]),
+		scale: Floats[F](in[3]), scaling: lossScaling[F](o.Scaled, in, len(in)-1), each: Floats[F](out[len(out)-3]),
+	}
+	if o.Weighted {
+		e.weights = Floats[F](in[4])
 	}
 	e.nll, e.squares = e.take(len(e.labels)), e.take(len(e.labels))
 	if o.Grad {
@@ -139,18 +172,21 @@ func (e *smoothedCrossEntropy[F]) row(i int) {
 		part := logits[at:min(at+len(used), len(logits))]
 		sum += simd.LongExp(e.loops, used[:len(part)], part, top)
 	}
-	z, share := math.Log(sum)+float64(top), e.Smoothing/float64(e.vocab)
-	e.nll[t], e.squares[t] = F(z-target), F(z*z)
-	e.each[t] = F((1-e.Smoothing)*(z-target) + e.Smoothing*(z-sumOf(logits)/float64(e.vocab)) + e.ZLoss*z*z)
+	z, share, weight := math.Log(sum)+float64(top), e.Smoothing/float64(e.vocab), 1.
+	if e.weights != nil {
+		weight = float64(e.weights[t])
+	}
+	e.nll[t], e.squares[t] = F(weight*(z-target)), F(weight*(z*z))
+	e.each[t] = F(weight * ((1-e.Smoothing)*(z-target) + e.Smoothing*(z-sumOf(logits)/float64(e.vocab)) + e.ZLoss*z*z))
 	if e.dx != nil {
-		e.gradient(i, logits, label, top, F((1+2*e.ZLoss*z)/sum), F(share))
+		scale := F(weight * float64(e.scale[0]) * float64(e.scaling[LossScaleNow]))
+		e.gradient(i, logits, label, top, F((1+2*e.ZLoss*z)/sum), F(share), scale)
 	}
 }
 
-// gradient turns the logits of the chunk's row i into their gradient: exponentials times factor, less each token's share of
-// the label, and the label's own.
-func (e *smoothedCrossEntropy[F]) gradient(i int, logits []F, label int, top, factor, share F) {
-	scale := F(float64(e.scale[0]) * float64(e.scaling[LossScaleNow]))
+// gradient turns the logits of the chunk's row i into their gradient, which is scale times: exponentials times factor,
+// less each token's share of the label, less the label's own part.
+func (e *smoothedCrossEntropy[F]) gradient(i int, logits []F, label int, top, factor, share, scale F) {
 	through := func(y F) F {
 		if e.Cap == 0 {
 			return scale
@@ -178,3 +214,24 @@ func (o SmoothedCrossEntropy) Cost(in, out []Type, c Content) Cost {
 	}
 	return headCost(in, out, gemms, 6, c)
 }
+
+// Stored keeps hidden states, their gradient and the vocabulary matrix in the compute type, everything else in fp32.
+func (o SmoothedCrossEntropy) Stored([]DType) (want, out []DType) {
+	want = []DType{ComputeType, ComputeType, I32, F32}
+	if o.Weighted {
+		want = append(want, F32)
+	}
+	out = []DType{F32, F32, F32, F32}
+	if o.Grad {
+		out = []DType{F32, ComputeType, F32, F32, F32}
+	}
+	return storedScaling(o.Scaled, want...), out
+}
+
+// ScratchGPU returns the bytes of a chunk's logits, two numbers a row, and the GEMMs' scratch.
+func (o SmoothedCrossEntropy) ScratchGPU(in, _ []Type, sm int) int64 {
+	return headScratchGPU(o.Chunk, in[0], in[1], sm, 1) + 2*rowNumbers(in[0].Shape[0])
+}
+
+// rowNumbers returns the device memory of an fp32 number for each of M rows.
+func rowNumbers(M int) int64 { return (4*int64(M) + 255) &^ 255 }

@@ -36,8 +36,15 @@ func TestSmoothedCrossEntropy(t *testing.T) {
 		k := kernel.SmoothedCrossEntropy{Chunk: c.chunk, Smoothing: 0.1, ZLoss: 1e-2}
 		grad, scaled, capped := k, k, k
 		grad.Grad, scaled.Grad, scaled.Scaled, capped.Grad, capped.Scaled, capped.Cap = true, true, true, true, true, 1.5
+		weights := kerneltest.Uniform(0, 3, len(c.labels))
+		weighted, plain := scaled, k
+		weighted.Weighted, plain.Weighted = true, true
 		kerneltest.Run(t,
 			kerneltest.Case{Name: c.name, Kernel: grad, In: in, Bound: 2e-6},
+			kerneltest.Case{Name: c.name + " weighted", Kernel: weighted, Bound: 2e-6,
+				In: append(append(in[:4:4], weights), scaling[4])},
+			kerneltest.Case{Name: c.name + " weighted, without gradient", Kernel: plain, Bound: 2e-6,
+				In: append(in[:4:4], weights)},
 			kerneltest.Case{Name: c.name + " scaled", Kernel: scaled, In: scaling, Bound: 2e-6},
 			kerneltest.Case{Name: c.name + " capped", Kernel: capped, In: scaling, Bound: 4e-6},
 			kerneltest.Case{Name: c.name + " without gradient", Kernel: k, In: in, Bound: 2e-6},
@@ -48,11 +55,14 @@ func TestSmoothedCrossEntropy(t *testing.T) {
 // TestSmoothedCrossEntropyMeaning computes the definition with all logits at hand, in float64.
 func TestSmoothedCrossEntropyMeaning(t *testing.T) {
 	for _, c := range []struct{ smoothing, zLoss, cap float64 }{{0.1, 0, 0}, {0, 1e-3, 0}, {0.2, 1e-2, 0}, {0.2, 1e-2, 1.25}} {
-		t.Run(fmt.Sprint(c), func(t *testing.T) { testSmoothedMeaning(t, c.smoothing, c.zLoss, c.cap) })
+		t.Run(fmt.Sprint(c), func(t *testing.T) {
+			testSmoothedMeaning(t, c.smoothing, c.zLoss, c.cap, nil)
+			testSmoothedMeaning(t, c.smoothing, c.zLoss, c.cap, []float64{0.25, 7, 1, 0, 2.5, 1.75})
+		})
 	}
 }
 
-func testSmoothedMeaning(t *testing.T, smoothing, zLoss, cap float64) {
+func testSmoothedMeaning(t *testing.T, smoothing, zLoss, cap float64, weights []float64) {
 	const m, width, vocab, scale = 6, 5, 9, 0.25
 	x, w := normal64(1, m*width), normal64(2, vocab*width)
 	labels := []int32{2, kernel.Untrained, 8, 0, 1, 8}
@@ -76,20 +86,27 @@ func testSmoothedMeaning(t *testing.T, smoothing, zLoss, cap float64) {
 		}
 		z := math.Log(sum)
 		one := z - logits[label]
-		each[i] = (1-smoothing)*one + smoothing*(z-mean) + zLoss*z*z
-		nll, squares, loss = nll+one, squares+z*z, loss+scale*each[i]
+		weight := 1.
+		if weights != nil {
+			weight = weights[i]
+		}
+		each[i] = weight * ((1-smoothing)*one + smoothing*(z-mean) + zLoss*z*z)
+		nll, squares, loss = nll+weight*one, squares+weight*z*z, loss+scale*each[i]
 		for v := range logits {
 			d := math.Exp(logits[v]-z)*(1+2*zLoss*z) - smoothing/vocab
 			if v == int(label) {
 				d -= 1 - smoothing
 			}
 			for c := range width {
-				dx[i*width+c] += scale * d * through[v] * w[v*width+c]
+				dx[i*width+c] += scale * weight * d * through[v] * w[v*width+c]
 			}
 		}
 	}
 	k := kernel.SmoothedCrossEntropy{Chunk: 2, Grad: true, Cap: cap, Smoothing: smoothing, ZLoss: zLoss}
 	in := []kernel.Tensor{f64s(x, m, width), f64s(w, vocab, width), i32s(labels), f64s([]float64{scale}, 1)}
+	if weights != nil {
+		k.Weighted, in = true, append(in, f64s(weights, m))
+	}
 	out := evaluate(t, k, in...)
 	for i, want := range [][]float64{{loss}, dx, each, {nll}, {squares}} {
 		for j, got := range out[i].F64() {

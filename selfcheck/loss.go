@@ -12,7 +12,7 @@ import (
 // and sums over sequences.
 func lossChecks() []check {
 	n := newNumbers()
-	all := sequenceChecks()
+	all := append(sequenceChecks(), tokenLossChecks()...)
 	for _, M := range checkRows {
 		for _, s := range [][2]int{{64, 512}, {172, 1001}, {40, 777}} {
 			C, V := s[0], s[1]
@@ -47,6 +47,7 @@ func lossChecks() []check {
 			}
 			if M == 7 || M == 129 {
 				all = append(all, logProbChecks(in[:3])...)
+				all = append(all, smoothedChecks(in)...)
 			}
 		}
 	}

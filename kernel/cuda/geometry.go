@@ -115,6 +115,13 @@ func CrossEntropy(entry string, M, V int) Geometry {
 	return Geometry{"crossentropy", entry, [3]int{M, 1, 1}, [3]int{min(512, max(32, ceil(ceil(V, 8), 32)*32)), 1, 1}, 0}
 }
 
+// SmoothedCrossEntropy returns the geometry of the smoothed_crossentropy_* kernels over M rows of V logits.
+func SmoothedCrossEntropy(entry string, M, V int) Geometry {
+	g := CrossEntropy(entry, M, V)
+	g.Stem = "smoothed_crossentropy"
+	return g
+}
+
 // LogProbs returns the geometry of logprobs_values, logprobs_slopes and logprobs_both over M rows of V logits.
 func LogProbs(entry string, M, V int) Geometry {
 	g := CrossEntropy(entry, M, V)

@@ -14,6 +14,8 @@ import (
 type Config struct {
 	// SmoothedCrossEntropy is label smoothing and z-loss for training.objective: smoothed_cross_entropy.
 	SmoothedCrossEntropy *SmoothedConfig `yaml:"smoothed_cross_entropy,omitempty"`
+	// Focal is the exponent for training.objective: focal.
+	Focal *FocalConfig `yaml:"focal,omitempty"`
 }
 
 // section is a field of Config.

@@ -13,6 +13,8 @@ import (
 var Objectives = map[string]func(Config) Objective{
 	Default:      func(Config) Objective { return crossEntropy{} },
 	smoothedName: newSmoothed,
+	dftName:      newDFT,
+	focalName:    newFocal,
 }
 
 // Default is the name of the objective of a model's own loss. Evaluations outside a training run use it.

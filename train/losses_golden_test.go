@@ -1,0 +1,97 @@
+package train
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/objective"
+	"github.com/tierlora/tierlora/train/step"
+)
+
+// lossCase is the loss and the gradient norm that a reference implementation has in float64.
+type lossCase struct {
+	Loss float64 `json:"loss_f64"`
+	Norm float64 `json:"grad_norm_f64"`
+}
+
+// TestLossesEqualTRL compares objectives with TRL's losses, and focal loss and z-loss with their formulas: loss,
+// gradient norm and the gradients of layer 0.
+func TestLossesEqualTRL(t *testing.T) {
+	b := stories(t)
+	var cases map[string]lossCase
+	golden.JSON(t, golden.Path(t, "losses/cases.json"), &cases)
+	batch := golden.Open(t, golden.Path(t, "losses/batch.safetensors"))
+	ids, labels, dims := batch.Ints("input_ids"), batch.Ints("labels"), batch.Shape("input_ids")
+	for _, v := range []struct {
+		name, objective string
+		sections        objective.Config
+	}{
+		{name: "nll", objective: "cross_entropy"},
+		{name: "dft", objective: "dft"},
+		{name: "focal", objective: "focal"},
+		{name: "label_smoothing", objective: "smoothed_cross_entropy",
+			sections: objective.Config{SmoothedCrossEntropy: &objective.SmoothedConfig{LabelSmoothing: 0.1}}},
+		{name: "z_loss", objective: "smoothed_cross_entropy",
+			sections: objective.Config{SmoothedCrossEntropy: &objective.SmoothedConfig{ZLoss: 1e-4}}},
+	} {
+		for _, p := range []struct {
+			float        kernel.DType
+			loss, tensor float64
+		}{{kernel.F32, 1e-5, 2e-3}, {kernel.F64, 1e-9, 1e-6}} {
+			t.Run(v.name+" "+p.float.String(), func(t *testing.T) {
+				dir := golden.Path(t, "losses/adapter")
+				cfg, c, on := peftConfigOf(t, dir), Default(), graph.NewCPU(2)
+				planned, err := step.Plan(network(t, b, p.float, nil, &cfg),
+					session.Shape{Tokens: len(ids), Sequences: dims[0], MaxLen: dims[1]},
+					c.Step(objective.Of(v.objective, v.sections)), step.Summing{}, on)
+				if err != nil {
+					t.Fatal(err)
+				}
+				ts := bound(t, on, b, planned, c, dir)
+				trained := ts.fill(t, ids, labels, dims[1])
+				ts.set(t, "loss scale", 1/float64(trained))
+				ts.run.Run(step.SegmentBegin)
+				ts.run.Run(step.SegmentMicro)
+				ts.equals(t, "losses", v.name, cases[v.name], p.loss, p.tensor)
+			})
+		}
+	}
+}
+
+// equals compares loss, gradient norm and the gradients of layer 0 with a reference.
+func (ts *testStep) equals(t *testing.T, folder, name string, want lossCase, loss, tensor float64) {
+	t.Helper()
+	if want.Norm == 0 {
+		t.Fatalf("no reference numbers for %s", name)
+	}
+	golden.Near(t, "loss", ts.read(t, ts.Loss)[0], want.Loss, loss*max(1, math.Abs(want.Loss)))
+	ref := golden.Open(t, golden.Path(t, folder+"/grads.safetensors"))
+	sum, compared := 0., 0
+	for _, p := range ts.Trained.Params {
+		x, err := ts.memory.Tensor("gradient of " + p.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := numbers(x)
+		for _, g := range got {
+			sum += g * g
+		}
+		of := name + ".base_model.model." + p.Name
+		if !slices.Contains(ref.Names(), of) {
+			continue
+		}
+		compared++
+		if d := distance(got, ref.Floats(of)); !(d <= tensor) {
+			t.Errorf("gradient of %s is off by %.3g, tolerance %.3g", p.Name, d, tensor)
+		}
+	}
+	if compared != 4 {
+		t.Errorf("%d gradients compared, want 4", compared)
+	}
+	golden.Near(t, "gradient norm", math.Sqrt(sum), want.Norm, tensor*want.Norm)
+}
