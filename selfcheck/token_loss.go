@@ -32,7 +32,8 @@ func tokenLossChecks() []check {
 			all = append(all,
 				check{kernel: "token_loss", name: name, build: one(k), in: in,
 					bounds: []bound{summed, summed, summed, summed}},
-				check{kernel: "token_loss", name: name + ", weighted", build: one(weighted), in: append(in[:3:3], weights),
+				check{kernel: "token_loss", name: name + ", weighted", build: one(weighted),
+					in:     append(in[:3:3], weights),
 					bounds: []bound{summed, summed, summed, summed}})
 		}
 	}
@@ -54,7 +55,8 @@ func smoothedChecks(in []checkInput) []check {
 	var all []check
 	for _, cap := range []float64{0, 2} {
 		for _, grad := range []bool{true, false} {
-			k := kernel.SmoothedCrossEntropy{Chunk: 64, Grad: grad, Weighted: true, Cap: cap, Smoothing: 0.1, ZLoss: 1e-2}
+			k := kernel.SmoothedCrossEntropy{Chunk: 64, Grad: grad, Weighted: true, Cap: cap, Smoothing: 0.1,
+				ZLoss: 1e-2}
 			bounds := []bound{rounded, rounded, rounded, rounded, rounded}
 			if !grad {
 				bounds = bounds[:4]
