@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// alpaca is {instruction, input, output}, or Dolly's {instruction, context, response}, in the prompt text of Stanford
-// Alpaca; input may be empty or absent. A system text stands in place of the introduction, and history holds earlier
-// [instruction, output] turns, as in LLaMA-Factory: their outputs are trained too.
+// alpaca reads {instruction, input, output}, or Dolly's {instruction, context, response}, and writes the prompt text of
+// Stanford Alpaca. The input may be empty or absent. A system text replaces the introduction. history holds earlier
+// [instruction, output] turns, as in LLaMA-Factory; their outputs are trained too.
 var alpaca = Format{
 	Roles: []Role{
 		{Name: "instruction", Keys: []string{"instruction"}},
@@ -22,8 +22,10 @@ var alpaca = Format{
 }
 
 const (
-	alpacaIntro      = "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"
-	alpacaIntroInput = "Below is an instruction that describes a task, paired with an input that provides further context. Write a response that appropriately completes the request.\n\n"
+	alpacaIntro = "Below is an instruction that describes a task. Write a response that appropriately completes " +
+		"the request.\n\n"
+	alpacaIntroInput = "Below is an instruction that describes a task, paired with an input that provides further " +
+		"context. Write a response that appropriately completes the request.\n\n"
 )
 
 func renderAlpaca(f Fields, _ Config) (Example, error) {
@@ -47,7 +49,7 @@ func renderAlpaca(f Fields, _ Config) (Example, error) {
 		intro, ask = alpacaIntroInput, alpacaAsk(texts["instruction"], texts["input"])
 	}
 	if len(earlier) > 0 {
-		intro = alpacaIntro // the input belongs to the last turn alone
+		intro = alpacaIntro // the input belongs to the last turn only
 	}
 	if strings.TrimSpace(texts["system"]) != "" {
 		intro = texts["system"] + "\n\n"
@@ -55,7 +57,8 @@ func renderAlpaca(f Fields, _ Config) (Example, error) {
 	var ex Example
 	prompt := intro
 	for _, turn := range earlier {
-		ex.Segments = append(ex.Segments, Segment{Text: prompt + alpacaAsk(turn[0], "")}, Segment{Text: turn[1], Trained: true, End: true})
+		ex.Segments = append(ex.Segments, Segment{Text: prompt + alpacaAsk(turn[0], "")},
+			Segment{Text: turn[1], Trained: true, End: true})
 		prompt = "\n\n"
 	}
 	ex.Segments = append(ex.Segments, Segment{Text: prompt + ask}, Segment{Text: texts["output"], Trained: true})
@@ -63,7 +66,7 @@ func renderAlpaca(f Fields, _ Config) (Example, error) {
 	return ex, nil
 }
 
-// AlpacaPrompt is the prompt of a row of the format alpaca, up to where its answer begins.
+// AlpacaPrompt returns the prompt of a row of the format alpaca: everything before its answer.
 func AlpacaPrompt(instruction, input string) string {
 	if strings.TrimSpace(input) == "" {
 		return alpacaIntro + alpacaAsk(instruction, "")
@@ -78,7 +81,7 @@ func alpacaAsk(instruction, input string) string {
 	return "### Instruction:\n" + instruction + "\n\n### Response:\n"
 }
 
-// turns is a list of [instruction, output] pairs of texts.
+// turns reads a list of [instruction, output] pairs of strings.
 func (f Fields) turns(role string) ([][2]string, error) {
 	if !f.Present(role) {
 		return nil, nil
@@ -103,7 +106,8 @@ func (f Fields) turns(role string) ([][2]string, error) {
 		}
 		var turn [2]string
 		for j, part := range parts {
-			text := Fields{row: Object{keys: []string{place}, values: []json.RawMessage{part}}, keys: map[string]string{"text": place}}
+			text := Fields{row: Object{keys: []string{place}, values: []json.RawMessage{part}},
+				keys: map[string]string{"text": place}}
 			if kindOf(part) == "null" {
 				return nil, wrong(place, part)
 			}
@@ -118,7 +122,7 @@ func (f Fields) turns(role string) ([][2]string, error) {
 	return turns, nil
 }
 
-// answered is a masked prompt and a trained answer closed by the end token.
+// answered returns an example with a masked prompt and a trained answer, which the end token closes.
 func answered(prompt, answer string) Example {
 	if answer == "" {
 		return Example{Empty: dropEmptyAnswer}

@@ -9,7 +9,7 @@ import (
 	"github.com/tierlora/tierlora/text/chat"
 )
 
-// Values of Config.AsChat. Empty means AsChatNo, with a warning where the model has a chat template.
+// Values of Config.AsChat. The empty string means AsChatNo, with a warning if the model has a chat template.
 const (
 	AsChatAuto = "auto"
 	AsChatYes  = "yes"
@@ -19,12 +19,12 @@ const (
 // AsChatChoices lists the values of `dataset.as_chat`.
 var AsChatChoices = []string{AsChatAuto, AsChatYes, AsChatNo}
 
-// PlainTextWarning says that rows of a prompt and an answer are trained as plain text although the model has a chat
+// PlainTextWarning warns that rows of a prompt and an answer are trained as plain text although the model has a chat
 // template.
-const PlainTextWarning = "rows are trained as plain text although the model has a chat template: set dataset.as_chat: yes " +
-	"to train them as conversations, or no to keep plain text without this warning"
+const PlainTextWarning = "rows are trained as plain text although the model has a chat template: set " +
+	"dataset.as_chat: yes to train them as conversations, or no to keep plain text without this warning"
 
-// formatOf returns the format name with the fields that it reads under this configuration.
+// formatOf returns the named format with the fields that it reads under this configuration.
 func (c Config) formatOf(name string) Format {
 	f := Formats[name]
 	if f.AsChat != nil && (c.AsChat == AsChatYes || c.AsChat == AsChatAuto) {
@@ -33,8 +33,8 @@ func (c Config) formatOf(name string) Format {
 	return f
 }
 
-// asConversations returns the format whose rows are conversations. They may have a system message and earlier turns,
-// whatever the plain text of the format reads.
+// asConversations returns the format with its rows read as conversations. Such rows may have a system message and
+// earlier turns, even if the plain-text form of the format does not read them.
 func (f Format) asConversations() Format {
 	f.Render, f.Chat = f.AsChat, true
 	if f.Preference {
@@ -51,7 +51,8 @@ func (f Format) asConversations() Format {
 	return f
 }
 
-// talks reports whether rows of a prompt and an answer are trained as conversations. The model's files decide auto.
+// talks reports whether rows of a prompt and an answer are trained as conversations. The value auto depends on whether
+// the model's files hold a chat template.
 func (c Config) talks() (bool, error) {
 	if c.AsChat != AsChatAuto {
 		return c.AsChat == AsChatYes, nil
@@ -61,10 +62,10 @@ func (c Config) talks() (bool, error) {
 		return false, fmt.Errorf("find the chat template: %w", err)
 	}
 	_, _, err = sources.Choose(c.ChatTemplate)
-	return !errors.Is(err, chat.ErrNoTemplate), nil // other errors are for those who open it
+	return !errors.Is(err, chat.ErrNoTemplate), nil // every other error is reported when the template is opened
 }
 
-// templates are the chat templates of the model's files.
+// templates returns the chat templates of the model's files.
 func (c Config) templates() (*chat.Sources, error) {
 	if c.chat == nil {
 		return &chat.Sources{}, nil
@@ -72,7 +73,8 @@ func (c Config) templates() (*chat.Sources, error) {
 	return c.chat.sources()
 }
 
-// settle returns the format by which a file's rows are read, once its name and the model's templates are known.
+// settle returns the format that reads a file's rows. It needs the name of the format and looks up the model's
+// templates.
 func (c Config) settle(name string) (Format, error) {
 	f := Formats[name]
 	if f.AsChat != nil {
@@ -97,19 +99,19 @@ func (c Config) settle(name string) (Format, error) {
 	return f, nil
 }
 
-// completionAsChat makes the prompt a user message and the completion the assistant's answer.
+// completionAsChat makes a conversation: the prompt is the user message, the completion the assistant's answer.
 func completionAsChat(f Fields, _ Config) (Example, error) {
 	return f.dialogue([]string{"prompt"}, "completion")
 }
 
-// alpacaAsChat joins instruction and input by a line break to the user message, as LLaMA-Factory and ms-swift do. The
-// output is the assistant's answer.
+// alpacaAsChat makes a conversation: instruction and input, joined by a line break, are the user message, and the
+// output is the assistant's answer. LLaMA-Factory and ms-swift do the same.
 func alpacaAsChat(f Fields, _ Config) (Example, error) {
 	return f.dialogue([]string{"instruction", "input"}, "output")
 }
 
-// dialogue reads a conversation from columns: the system message, earlier turns, the user message, which joins the
-// asked columns that are not blank, and the answer.
+// dialogue reads a conversation from columns: the system message, earlier turns, the user message and the answer. The
+// user message joins the columns named by asked that are not blank.
 func (f Fields) dialogue(asked []string, answer string) (Example, error) {
 	system, err := f.Text("system")
 	if err != nil {
@@ -146,13 +148,13 @@ func (f Fields) dialogue(asked []string, answer string) (Example, error) {
 	return Example{Conversation: chat.Dialogue(system, append(turns, strings.Join(parts, "\n"), said)...)}, nil
 }
 
-// noteAsChat says in the report which form the rows of a prompt and an answer have.
+// noteAsChat records whether rows of a prompt and an answer are plain text or conversations.
 func (r *Report) noteAsChat(cfg Config) error {
 	if !slices.ContainsFunc(strings.Split(r.Format, ", "), func(name string) bool { return Formats[name].AsChat != nil }) {
 		return nil
 	}
 	if r.Chat.Conversations > 0 && Formats[r.Format].Talks != nil {
-		r.AsChat = true // the rows are conversations by themselves
+		r.AsChat = true // the rows are conversations already
 		return nil
 	}
 	var err error
@@ -165,8 +167,8 @@ func (r *Report) noteAsChat(cfg Config) error {
 	return nil
 }
 
-// Warnings lists what a person should look at before training, each once: of the report, its sources and the
-// validation rows.
+// Warnings lists, without repetition, the warnings of the report, of its sources and of the validation rows: what a
+// person should look at before training.
 func (r *Report) Warnings() []string {
 	var all []string
 	for _, part := range append([]*Report{r, r.Val}, r.Parts...) {
@@ -185,12 +187,13 @@ func (r *Report) Warnings() []string {
 	return all
 }
 
-// leak says how many validation rows are trained, and what that does.
+// leak warns how many validation rows are also training rows, and how that changes the validation loss.
 func (r *Report) leak() string {
 	return fmt.Sprintf("leak: %d of the %d validation rows are training rows too; the validation loss is lower than on new rows", r.Leaked, r.ValRows)
 }
 
-// otherForm says that a format has a field as conversations, or which of its fields is near to the name.
+// otherForm returns a hint for an unknown field: the format has it when rows are conversations, or a field with a
+// similar name.
 func otherForm(format, role string, roles []string) string {
 	if f := Formats[format]; f.AsChat != nil && f.asConversations().hasRoles([]string{role}) {
 		return fmt.Sprintf("; with dataset.as_chat: yes it has %s too", role)

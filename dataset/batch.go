@@ -1,38 +1,39 @@
 package dataset
 
-// Batch is rows end to end, in an array of tokens as long as one of its Loader's budgets. What the rows leave is
-// padding with label Ignore.
+// Batch holds rows end to end in one array of M tokens, where M is one of the Loader's token budgets. Tokens that
+// belong to no row are padding, with label Ignore.
 //
-// CuSeqlens are the borders of the segments: attention stays within a segment. A segment is a sequence of a row, or
-// padding, and never longer than Shape.Longest. The array has the same length in every batch of a Loader; its unused
-// end repeats the number of tokens, which makes segments of no tokens.
+// CuSeqlens holds the segment boundaries; attention stays within a segment. A segment is one sequence of a row, or
+// padding, and never longer than Shape.Longest. CuSeqlens has the same length in every batch of a Loader: its unused
+// end repeats M, which makes segments of zero tokens.
 type Batch struct {
-	IDs       []int32 // [M], M is a budget
-	Labels    []int32 // [M]; Labels[t] belongs to IDs[t]
-	Positions []int32 // [M], from 0 in each segment
-	CuSeqlens []int32 // [S+1], 0 first, not falling, M last
-	Real      []int32 // [M], 1 where there is a row's token, 0 where there is padding; nil = there is none
+	IDs       []int32 // [M] token ids; M is a budget
+	Labels    []int32 // [M] labels; Labels[t] belongs to IDs[t]
+	Positions []int32 // [M] positions, from 0 in each segment
+	CuSeqlens []int32 // [S+1] segment boundaries: 0 first, never falling, M last
+	Real      []int32 // [M] 1 for a token of a row, 0 for padding; nil = there is no padding
 
-	// Rows are the rows in it, as indices into the set's rows or those of a stream's window, in the order of their place.
+	// Rows are the batch's rows in the order of their tokens, as indices into the set's rows or into the rows of a
+	// stream's window.
 	Rows   []int
-	Starts []int // the first token of each of Rows
-	// Groups are the offsets of the rows' sequences: row k of Rows has the sequences Groups[k] to Groups[k+1]-1 of the
+	Starts []int // Starts[k] is the first token of row Rows[k]
+	// Groups are offsets into the list of sequences: row Rows[k] has the sequences Groups[k] to Groups[k+1]-1 of the
 	// batch. [len(Rows)+1]; nil = every row is one sequence.
 	Groups []int32
-	// Segments are the segments in which the sequences lie, by which CuSeqlens tells their tokens. nil where Groups is
-	// nil; the method Sequences returns both for every batch.
+	// Segments gives the segment of each sequence; CuSeqlens gives the segment's tokens. nil where Groups is nil; the
+	// method Sequences returns both for every batch.
 	Segments []int32
-	// Desirable is the label of each of Rows; nil = no row has one.
+	// Desirable[k] is the label of row Rows[k]; nil = no row has a label.
 	Desirable     []Desirability
 	TrainedTokens int
-	Tokens        int // without padding
+	Tokens        int // tokens of rows, without padding
 	Epoch         int
-	Last          bool // of its epoch
+	Last          bool // the last batch of its epoch
 
 	of Rows
 }
 
-// Where names the rows of a batch, for an error about it.
+// Where names the places of the batch's rows in their files, for error messages.
 func (b Batch) Where() []string {
 	places := make([]string, len(b.Rows))
 	for i, r := range b.Rows {
@@ -41,14 +42,14 @@ func (b Batch) Where() []string {
 	return places
 }
 
-// Length is the number of tokens of the row in place k of Rows.
+// Length returns the number of tokens of row Rows[k].
 func (b Batch) Length(k int) int { return b.of.Length(b.Rows[k]) }
 
-// Borders returns where the second and each further sequence of the row in place k of Rows begins, counted from the
+// Borders returns the tokens at which the second and each further sequence of row Rows[k] begins, counted from the
 // row's first token; nil = the row is one sequence.
 func (b Batch) Borders(k int) []int32 { return bordersOf(b.of, b.Rows[k]) }
 
-// Row is the token ids and labels of the row in place k of Rows.
+// Row returns the token ids and labels of row Rows[k].
 func (b Batch) Row(k int) (ids, labels []int32) {
 	from, to := b.Starts[k], b.Starts[k]+b.Length(k)
 	return b.IDs[from:to], b.Labels[from:to]
@@ -57,12 +58,13 @@ func (b Batch) Row(k int) (ids, labels []int32) {
 func newBatch(tokens, borders, rows int) Batch {
 	return Batch{
 		IDs: make([]int32, tokens), Labels: make([]int32, tokens), Positions: make([]int32, tokens),
-		CuSeqlens: make([]int32, borders), Real: make([]int32, tokens), Rows: make([]int, 0, rows), Starts: make([]int, 0, rows),
+		CuSeqlens: make([]int32, borders), Real: make([]int32, tokens), Rows: make([]int, 0, rows), Starts: make([]int, 0,
+			rows),
 	}
 }
 
-// fill lays out sequences of T tokens; fewer than the batch has room for leave the last ones empty. Padding comes in
-// segments of at most longest tokens.
+// fill lays out sequences of T tokens each. If there are fewer sequences than the batch has room for, the last ones are
+// empty. Padding is divided into segments of at most longest tokens.
 func (b *Batch) fill(sequences [][]int32, T, longest int, pad int32) {
 	segments := 0
 	border := func(at int) {

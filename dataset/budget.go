@@ -6,22 +6,24 @@ import (
 	"slices"
 )
 
-// MaxBudgets is how many token budgets are worth having: a step is planned and captured for each.
+// MaxBudgets is the largest useful number of token budgets: each budget costs one planned and captured training step.
 const MaxBudgets = 8
 
 // Limits of ChooseBudgets.
 const (
-	batchesABudget  = 2       // which takes about as long as so many micro-batches: a further budget must save more
-	savingOfABudget = 0.005   // and this part of the tokens at least
-	budgetSizes     = 512     // different sizes that are looked at, at most
-	grains          = 1 << 16 // totals of batches that are counted apart, at most
-	dealtRows       = 1 << 26 // rows that are dealt beforehand, at most: some seconds
+	// a further budget costs about as much time as this many micro-batches, so it must save more than that
+	batchesABudget  = 2
+	savingOfABudget = 0.005   // the smallest share of the computed tokens that a further budget must save
+	budgetSizes     = 512     // the most budget sizes that are considered
+	grains          = 1 << 16 // the most bins of the histogram of batch sizes
+	dealtRows       = 1 << 26 // the most rows that are dealt in advance, which takes a few seconds
 )
 
-// ChooseBudgets chooses at most most token budgets of a run of so many micro-batches over all ranks, from the batches that
-// it will deal: the largest holds the largest of them, or of a run too long to be dealt beforehand the largest that there could be; the
-// others lie where they save the most padding. NextWindow must not go further than the epoch that the run ends in. With
-// Packing or Padded nothing changes.
+// ChooseBudgets chooses at most `most` token budgets for a run of the given number of micro-batches over all ranks,
+// from the batches that the run will deal. The largest budget holds the largest of these batches; if the run is too
+// long to be dealt in advance, it holds the largest batch that is possible. The other budgets are placed where they
+// save the most padding. NextWindow must not run past the epoch in which the run ends. With Packing or Padded,
+// ChooseBudgets changes nothing.
 func (l *Loader) ChooseBudgets(batches, most int) {
 	if !l.opt.flat() {
 		return
@@ -31,7 +33,7 @@ func (l *Loader) ChooseBudgets(batches, most int) {
 	for largest > grain*grains {
 		grain *= 2
 	}
-	counts := make([]int, (largest+grain-1)/grain+1) // batches of so many grains
+	counts := make([]int, (largest+grain-1)/grain+1) // histogram: batches by their number of grains
 	seen := 0
 	for epoch := 0; seen < max(batches, 1); epoch++ {
 		if epoch > 0 && epoch*l.Len() > dealtRows {
@@ -43,7 +45,7 @@ func (l *Loader) ChooseBudgets(batches, most int) {
 			counts[(s.count(opt.in(s, p))+grain-1)/grain]++
 			seen++
 		}
-		if !s.whole { // what comes behind may be larger
+		if !s.whole { // later batches may be larger
 			counts[len(counts)-1]++
 			break
 		}
@@ -59,7 +61,7 @@ func (l *Loader) ChooseBudgets(batches, most int) {
 	l.budgets = slices.Compact(budgets)
 }
 
-// UseBudgets replaces the budgets, ascending; the largest must stay.
+// UseBudgets replaces the budgets. They must ascend, and the largest budget must stay the same.
 func (l *Loader) UseBudgets(budgets []int) {
 	if len(budgets) == 0 || !slices.IsSorted(budgets) || budgets[len(budgets)-1] != l.budgets[len(l.budgets)-1] {
 		panic(fmt.Sprintf("token budgets %v do not replace %v", budgets, l.budgets))
@@ -67,8 +69,8 @@ func (l *Loader) UseBudgets(budgets []int) {
 	l.budgets = budgets
 }
 
-// budgetUnit is what budgets of at most so many tokens are multiples of: the rows that GEMM and attention tiles have on
-// GPUs, where batches are large enough for it to cost next to nothing.
+// budgetUnit returns the number that budgets of at most the given number of tokens are multiples of: the rows of a GEMM
+// or attention tile on GPUs, if batches are large enough for this rounding to cost next to nothing.
 func budgetUnit(tokens int) int {
 	unit := 128
 	switch {
@@ -83,20 +85,21 @@ func budgetUnit(tokens int) int {
 	return unit
 }
 
-// placeBudgets chooses at most most budgets, multiples of unit, where counts[i] batches have i grains of tokens: those with
-// which the fewest tokens are computed. Each further one saves at least such a part of them. unit is a multiple of grain.
+// placeBudgets chooses at most `most` budgets, multiples of unit, that minimise the number of computed tokens.
+// counts[i] is the number of batches of i grains of tokens. Each further budget saves at least the share `saving` of
+// the computed tokens. unit is a multiple of grain.
 func placeBudgets(counts []int, grain, unit, most int, saving float64) []int {
 	size := func(grains int) int { return (grains*grain + unit - 1) / unit }
 	n := size(len(counts) - 1)
-	fit := make([]int, n+1) // batches of at most so many units
+	fit := make([]int, n+1) // fit[i] counts the batches of at most i units
 	for i, batches := range counts {
 		fit[size(i)] += batches
 	}
 	for i := 1; i <= n; i++ {
 		fit[i] += fit[i-1]
 	}
-	// computed[i] is the units computed for all batches of at most i units with k budgets, the largest i; from[k][i] the
-	// budget below.
+	// computed[i] is the number of units computed for all batches of at most i units with k budgets, the largest of
+	// which is i; from[k][i] is the next smaller budget.
 	computed := make([]int, n+1)
 	for i := range computed {
 		computed[i] = i * fit[i]
@@ -125,9 +128,9 @@ func placeBudgets(counts []int, grain, unit, most int, saving float64) []int {
 	return budgets
 }
 
-// largest is the tokens of the largest batch that there could be, whatever the order.
+// largest returns the tokens of the largest batch that any order of the rows can make.
 func (o Options) largest(all Rows) int {
-	count := make([]int, o.T+1) // rows of so many tokens
+	count := make([]int, o.T+1) // count[n] is the number of rows of n tokens
 	for i := range all.Len() {
 		count[all.Length(i)]++
 	}
@@ -140,7 +143,7 @@ func (o Options) largest(all Rows) int {
 	return min((tokens+unit-1)/unit*unit, o.BatchSize*o.T)
 }
 
-// budget is the smallest one that holds a batch.
+// budget returns the smallest token budget that holds a batch of the given number of tokens.
 func (l *Loader) budget(tokens int) int {
 	for _, b := range l.budgets {
 		if tokens <= b {
@@ -150,8 +153,8 @@ func (l *Loader) budget(tokens int) int {
 	panic(fmt.Sprintf("a batch of %d tokens, the budgets %v were chosen for a shorter run", tokens, l.budgets))
 }
 
-// Efficiency is the part of the tokens computed in an epoch that are rows' and not padding; of a stream, in its first
-// window.
+// Efficiency returns the share of an epoch's computed tokens that belong to rows and are not padding, from 0 to 1. For
+// a stream it covers the first window.
 func (l *Loader) Efficiency(epoch int) float64 {
 	s := l.preview(epoch)
 	opt := l.dealt()

@@ -19,29 +19,29 @@ import (
 const CacheAuto = "auto"
 
 const (
-	autoBytes = 64e6                // from this size of a data file CacheAuto keeps its tokens
-	autoAge   = 30 * 24 * time.Hour // entries of CacheAuto's folder that are unused for so long are deleted
-	partAge   = time.Hour           // a file that nobody is writing is deleted after it
+	autoBytes = 64e6                // the smallest data file, in bytes, whose tokens CacheAuto keeps
+	autoAge   = 30 * 24 * time.Hour // CacheAuto deletes entries that were unused for this long
+	partAge   = time.Hour           // a partial file that no process writes is deleted after this time
 )
 
-// tokenCache is the entry of one source in the cache. Its name is a hash over all that decides the tokens, so an entry
-// is never out of date; one that is damaged is written again.
+// tokenCache is the entry of one source in the token cache. Its name is a hash of everything that decides the tokens,
+// so an entry is never out of date. A damaged entry is written again.
 type tokenCache struct {
-	dir  string // "" = off
-	auto bool   // it is CacheAuto's folder
+	dir  string // folder of the cache; "" = the cache is off
+	auto bool   // dir is CacheAuto's folder
 	path string
 	key  string
-	data string // SHA-256 of the file that the key was made from
+	data string // SHA-256 of the data file that the key was made from
 	note string
 
-	part   *os.File // what this process writes, locked
-	found  *store   // the entry, if it is there
+	part   *os.File // the partial file that this process writes, locked
+	found  *store   // the entry; nil if it does not exist
 	report *Report
 	meter  *meter
 }
 
-// openCache finds the entry. Every failure means only that the file is tokenised again: reading the data reports what is
-// wrong with the data.
+// openCache finds the entry. If anything fails here, the file is only tokenised again: reading the data reports what is
+// wrong with it.
 func openCache(ctx context.Context, cfg Config, path string, tok Tokenizer, open opener, f io.Reader) *tokenCache {
 	c := &tokenCache{dir: cfg.CacheDir, auto: cfg.CacheDir == CacheAuto, meter: newMeter(cfg.Progress)}
 	if c.auto {
@@ -68,19 +68,19 @@ func openCache(ctx context.Context, cfg Config, path string, tok Tokenizer, open
 
 func (c *tokenCache) off(note string) { c.dir, c.note = "", note }
 
-// autoDir is CacheAuto's folder for a file of a size; "" = none.
+// autoDir returns CacheAuto's folder for a data file of the given size; "" = the tokens are not kept.
 func autoDir(size int64) string {
 	if size < autoBytes {
 		return ""
 	}
 	dir, err := os.UserCacheDir()
 	if err != nil {
-		return "" // no home folder: nothing is kept
+		return "" // without a home folder nothing is kept
 	}
 	return filepath.Join(dir, "tierlora", "tokens")
 }
 
-// look opens the entry if it is there and whole.
+// look opens the entry if it exists and is undamaged.
 func (c *tokenCache) look(ctx context.Context, source string, workers int) {
 	c.note = "tokens written to " + c.path
 	rows, err := openStore(ctx, c.path, c.key, source, workers, c.meter)
@@ -90,7 +90,7 @@ func (c *tokenCache) look(ctx context.Context, source string, workers int) {
 		c.report = rows.head.Report.placed(source)
 		c.report.CacheNote = fmt.Sprintf("tokens read from %s (%s)", c.path, sizeText(rows.head.size()))
 		now := time.Now()
-		_ = os.Chtimes(c.path, now, now) // in use: not to be deleted for its age
+		_ = os.Chtimes(c.path, now, now) // mark as used, so that age does not delete it
 		rememberWhole(c.path)
 	case !errors.Is(err, fs.ErrNotExist):
 		c.note = fmt.Sprintf("%s was damaged (%v) and is written again", c.path, err)
@@ -99,7 +99,8 @@ func (c *tokenCache) look(ctx context.Context, source string, workers int) {
 
 func openRegular(path string) (*os.File, error) { return regular.Open(path) }
 
-// claim takes the entry for this process to write, and waits while another one writes it: then it may be found.
+// claim reserves the entry for this process to write. While another process writes it, claim waits; afterwards the
+// entry may exist.
 func (c *tokenCache) claim(ctx context.Context, source string, size int64, workers int) error {
 	if c.dir == "" {
 		return nil
@@ -148,11 +149,11 @@ func (c *tokenCache) acquire(ctx context.Context, source string, size int64, wor
 			return nil
 		}
 	}
-	os.Remove(c.path) // damaged, if it is there: its space is needed
+	os.Remove(c.path) // a damaged entry takes up space that is needed
 	return c.part.Truncate(0)
 }
 
-// lockPart opens a file for this process alone; errHeld while another one has it.
+// lockPart opens a file and locks it for this process; it returns errHeld while another process holds the lock.
 func lockPart(path string) (*os.File, error) {
 	f, err := atomicfile.Open(path, 0o644)
 	if err != nil {
@@ -163,7 +164,7 @@ func lockPart(path string) (*os.File, error) {
 		var now, then os.FileInfo
 		if then, err = f.Stat(); err == nil {
 			if now, err = os.Lstat(path); err != nil || !os.SameFile(now, then) {
-				err = errHeld // renamed or deleted meanwhile by who had it
+				err = errHeld // the process that held the lock has renamed or deleted the file
 			} else if err = regular.Check(path, now); err == nil {
 				return f, nil
 			}
@@ -173,12 +174,12 @@ func lockPart(path string) (*os.File, error) {
 	if errors.Is(err, errHeld) || errors.Is(err, fs.ErrPermission) {
 		return nil, err
 	}
-	// Without locks on this file system every process writes a file of its own; the last one stays.
+	// Without locks on this file system every process writes a file of its own, and the last one to finish wins.
 	return os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part")
 }
 
-// publish makes the written file the entry and says what became of it. It is not synced: what a power failure leaves of
-// it is found by its checksums.
+// publish renames the written file to the entry's name and returns a note for the report. It does not sync the file:
+// checksums detect what a power failure damages.
 func (c *tokenCache) publish(s *store, sums []byte) string {
 	if c.part == nil {
 		return c.note
@@ -218,7 +219,7 @@ func (c *tokenCache) close() {
 	c.closePart()
 }
 
-// closePart deletes what was written and not published; who has it mapped keeps it.
+// closePart deletes the partial file if it was not published. Processes that have it mapped keep its contents.
 func (c *tokenCache) closePart() {
 	if c.part == nil {
 		return
@@ -228,11 +229,12 @@ func (c *tokenCache) closePart() {
 			os.Remove(c.part.Name())
 		}
 	}
-	c.part.Close() //nolint:errcheck // what counts was written before
+	c.part.Close() // all that matters was written before
 	c.part = nil
 }
 
-// clean deletes what killed runs left, and in CacheAuto's folder what is long unused.
+// clean deletes the files that killed runs left behind, and in CacheAuto's folder entries that were unused for a long
+// time.
 func (c *tokenCache) clean() {
 	entries, err := os.ReadDir(c.dir)
 	if err != nil {

@@ -19,10 +19,11 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
-// cacheVersion is part of every key. TestCacheVersion tells when a change of the rows calls for a new one.
+// cacheVersion is part of every key. TestCacheVersion fails when a change of the rows calls for a new version.
 const cacheVersion = 5
 
-// cacheKey hashes all that decides the rows and the report. What comes later does not: keyless says what that is.
+// cacheKey hashes everything that decides the rows and the report. Settings that take effect later are not in the key;
+// keyless lists them.
 func cacheKey(cfg Config, path, data, tokenizer string) string {
 	h := sha256.New()
 	put := func(what string, value any) { fmt.Fprintf(h, "%s %q\n", what, fmt.Sprint(value)) }
@@ -30,7 +31,7 @@ func cacheKey(cfg Config, path, data, tokenizer string) string {
 	put("data", data)
 	put("tokenizer", tokenizer)
 	_, ending, _ := strings.Cut(filepath.Base(path), ".")
-	put("ending", strings.ToLower(ending)) // it tells how the bytes are read
+	put("ending", strings.ToLower(ending)) // the ending decides how the bytes are read
 	put("format", strings.TrimPrefix(cfg.Format, FormatAuto))
 	put("max_length", cfg.MaxLength)
 	put("train_on_prompt", cfg.TrainOnPrompt)
@@ -38,11 +39,12 @@ func cacheKey(cfg Config, path, data, tokenizer string) string {
 	put("on_truncated", cfg.OnTruncated)
 	put("rows", cfg.span)
 	put("text_by", cfg.TextBy)
-	put("chat", []string{cfg.ChatTemplate, cfg.TrainOn, fmt.Sprintf("%q", cfg.RolesToTrain), cfg.SplitTurns, fmt.Sprintf("%q", cfg.AllowSpecial)})
+	put("chat", []string{cfg.ChatTemplate, cfg.TrainOn, fmt.Sprintf("%q", cfg.RolesToTrain), cfg.SplitTurns,
+		fmt.Sprintf("%q", cfg.AllowSpecial)})
 	put("train_reasoning", cfg.TrainReasoning)
 	put("train_tool_calls", cfg.TrainToolCalls)
 	put("templates", cfg.chat.print())
-	if cfg.AsChat != "" || cfg.System != "" { // so that the keys of older configurations stay
+	if cfg.AsChat != "" || cfg.System != "" { // so that the keys of older configurations stay valid
 		put("as_chat", []string{cfg.AsChat, cfg.System})
 	}
 	if cfg.Preferences {
@@ -54,7 +56,7 @@ func cacheKey(cfg Config, path, data, tokenizer string) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// keyless are the fields of Config that are not in the key, and why they decide no row of a file.
+// keyless lists the fields of Config that are not in the key, each with the reason why it decides no row of a file.
 var keyless = map[string]string{
 	"Path":          "the data's hash stands for it; the places in the report are given the path when they are read",
 	"ValPath":       "a file of its own",
@@ -77,7 +79,7 @@ var keyless = map[string]string{
 	"look":          "shows rows to a person, past the cache",
 }
 
-// probe is tokenised into the fingerprint, so that most changes of the tokenizer's own code show too.
+// probe is tokenised as part of the fingerprint, so that most changes of the tokenizer's own code change the key.
 const probe = " The  tokens of 3,141.59 naïve ﬁancées' 東京 \U0001f469\u200d\U0001f4bb\n\n\tdon't I'LL </s><|im_end|>"
 
 func fingerprint(tok Tokenizer) (string, bool) {
@@ -97,7 +99,7 @@ func fingerprint(tok Tokenizer) (string, bool) {
 	return hex.EncodeToString(h.Sum(nil)), true
 }
 
-// hashReader hashes what is read through it.
+// hashReader hashes the bytes that are read through it.
 type hashReader struct {
 	r io.Reader
 	h hash.Hash
@@ -113,28 +115,29 @@ func (h *hashReader) Read(p []byte) (int, error) {
 
 func (h *hashReader) sum() string { return hex.EncodeToString(h.h.Sum(nil)) }
 
-// identity tells a file from another at the same path and from itself before a change.
+// identity distinguishes a file from others at the same path and from its own earlier versions.
 type identity struct {
 	Path     string
 	Size     int64
 	Device   uint64
 	Inode    uint64
-	Modified int64 // nanoseconds
-	Changed  int64 // nanoseconds; no program can set it
+	Modified int64 // modification time in nanoseconds
+	Changed  int64 // inode change time in nanoseconds, which no program can set
 }
 
-// knownHash is a file of the cache folder that spares reading a large data file at every start only to hash it.
+// knownHash is a file of the cache folder that records the hash of a large data file, so that the data file need not be
+// read at every start.
 type knownHash struct {
 	File   identity
 	SHA256 string
 }
 
-// restTime is how long a file must have been left alone before its hash is remembered: within it a second change could
-// leave the times as they are, as far as the file system can tell them apart (2 s on FAT).
+// restTime is how long a file must be unmodified before its hash is recorded. A second change within this time could
+// leave the file times as they are, because file systems have coarse clocks (2 s on FAT).
 const restTime = 3 * time.Second
 
-// hashFile is the SHA-256 of a data file. For a file on disk it is remembered in dir, and believed while size, device,
-// inode, modification and change time of the file are the same.
+// hashFile returns the SHA-256 of a data file. For a file on disk the hash is recorded in dir and reused while the
+// file's size, device, inode, modification time and change time stay the same.
 func hashFile(ctx context.Context, path, dir string, open opener, m *meter) (string, error) {
 	f, err := open(path)
 	if err != nil {
@@ -157,15 +160,16 @@ func hashFile(ctx context.Context, path, dir string, open opener, m *meter) (str
 	if _, err := io.CopyBuffer(io.Discard, struct{ io.Reader }{h}, make([]byte, 1<<20)); err != nil {
 		return "", err
 	}
-	if after, ok := identityOf(f); known && ok && after == id && begin.Sub(time.Unix(0, max(id.Modified, id.Changed))) > restTime {
+	if after, ok := identityOf(f); known && ok && after == id &&
+		begin.Sub(time.Unix(0, max(id.Modified, id.Changed))) > restTime {
 		if text, err := json.Marshal(knownHash{id, h.sum()}); err == nil && os.MkdirAll(dir, 0o755) == nil {
-			_ = atomicfile.Write(name, text) // without it the file is hashed again
+			_ = atomicfile.Write(name, text) // without this record the file is hashed again
 		}
 	}
 	return h.sum(), nil
 }
 
-// identityOf is false for what is no file of the system.
+// identityOf returns false for readers that are not files on disk.
 func identityOf(f io.Reader) (identity, bool) {
 	file, ok := f.(*os.File)
 	if !ok {
@@ -180,7 +184,7 @@ func identityOf(f io.Reader) (identity, bool) {
 	return id, err == nil
 }
 
-// sizeOf is the size of an open file, 0 where it is not known.
+// sizeOf returns the size of an open file in bytes, 0 if it is unknown.
 func sizeOf(f io.Reader) int64 {
 	if s, ok := f.(interface{ Stat() (os.FileInfo, error) }); ok {
 		if info, err := s.Stat(); err == nil {

@@ -5,9 +5,9 @@ import (
 	"fmt"
 )
 
-// chatCompletion is {prompt: [{role, content}], completion: [{role, content}]}: TRL's conversational prompt and completion.
-// The messages of the completion follow those of the prompt, and they alone are trained, with all that the template writes
-// behind the last of them.
+// chatCompletion reads {prompt: [{role, content}], completion: [{role, content}]}: TRL's conversational prompt and
+// completion. The messages of the completion follow those of the prompt. Only the completion is trained, including what
+// the template writes after its last message.
 var chatCompletion = Format{
 	Roles: []Role{
 		{Name: "prompt", Keys: completion.Roles[0].Keys},
@@ -19,8 +19,9 @@ var chatCompletion = Format{
 	Chat:     true,
 	NoPrompt: "dataset.train_on says what is trained",
 	Fits:     Fields.conversational,
-	Other:    "prompt and completion are no lists of messages: set dataset.format: completion, which takes texts, or leave dataset.format out",
-	Render:   renderChatCompletion,
+	Other: "prompt and completion are no lists of messages: set dataset.format: completion, which takes texts, or " +
+		"leave dataset.format out",
+	Render: renderChatCompletion,
 }
 
 func renderChatCompletion(f Fields, _ Config) (Example, error) {
@@ -31,35 +32,39 @@ func renderChatCompletion(f Fields, _ Config) (Example, error) {
 	list, text, role := "prompt", "completion", "assistant"
 	switch {
 	case prompt == noMessages && completion == noMessages:
-		return Example{}, fmt.Errorf("field %q and field %q are no lists of messages, such as [{\"role\": \"user\", \"content\": …}]", f.Key("prompt"), f.Key("completion"))
+		return Example{}, fmt.Errorf("field %q and field %q are no lists of messages, such as [{\"role\": \"user\", "+
+			"\"content\": …}]", f.Key("prompt"), f.Key("completion"))
 	case completion != noMessages:
 		list, text, role = text, list, "user"
 	}
 	raw, _ := f.row.lookup(f.keys[text])
-	return Example{}, fmt.Errorf("field %q is a list of messages and field %q is %s: both must be lists of messages, such as [{\"role\": %q, \"content\": …}], or both texts",
+	return Example{}, fmt.Errorf("field %q is a list of messages and field %q is %s: both must be lists of messages, "+
+		"such as [{\"role\": %q, \"content\": …}], or both texts",
 		f.keys[list], f.keys[text], kindOf(raw), role)
 }
 
-// conversational reports whether prompt or completion is a list of messages, or both are such lists as strings.
+// conversational reports whether prompt or completion is a list of messages, or both are JSON strings of such lists.
 func (f Fields) conversational() bool {
 	prompt, completion := f.messagesIn("prompt"), f.messagesIn("completion")
-	return prompt == listOfMessages || completion == listOfMessages || prompt == textOfMessages && completion == textOfMessages
+	return prompt == listOfMessages || completion == listOfMessages ||
+		prompt == textOfMessages && completion == textOfMessages
 }
 
-// What messagesIn finds.
+// Results of messagesIn.
 const (
 	noMessages     = iota
-	textOfMessages // a list of messages as a string of JSON, since a CSV file has no lists
+	textOfMessages // a list of messages as a JSON string, since a CSV file has no lists
 	listOfMessages
 )
 
-// messagesIn says how a role's value holds messages.
+// messagesIn reports how the value of a role holds messages.
 func (f Fields) messagesIn(role string) int {
 	raw, ok := f.row.lookup(f.keys[role])
 	found := listOfMessages
 	if ok && kindOf(raw) == "a string" {
 		found = textOfMessages
-		if raw = bytes.TrimSpace([]byte(textOf(raw))); !bytes.HasPrefix(raw, []byte("[")) || checkNesting(raw) != nil || checkJSON(raw) != nil {
+		if raw = bytes.TrimSpace([]byte(textOf(raw))); !bytes.HasPrefix(raw, []byte("[")) || checkNesting(raw) != nil ||
+			checkJSON(raw) != nil {
 			return noMessages
 		}
 	}

@@ -1,12 +1,12 @@
 package dataset
 
-// chunks says that a text longer than MaxLength becomes several rows.
+// chunks reports whether a text longer than MaxLength becomes several rows.
 func (c Config) chunks() bool {
 	return c.OnTruncated == TruncatedAuto || c.OnTruncated == TruncatedChunk
 }
 
-// rows are the rows that the example becomes: none if it is dropped, one, or a row for every chunk. No token is in two
-// of them, and none is lost: a last chunk of one token, which nothing would predict, takes a second one from the chunk
+// rows returns the rows that the example becomes: none if it is dropped, one, or one for every chunk. Every token is in
+// exactly one row. A last chunk of a single token, which nothing would predict, takes one more token from the chunk
 // before.
 func (e encoded) rows() []encoded {
 	if e.drop != "" {
@@ -22,7 +22,7 @@ func (e encoded) rows() []encoded {
 			n--
 		}
 		part := encoded{ids: e.ids[at : at+n], labels: e.labels[at : at+n], length: n}
-		part.labels[0] = Ignore // nothing before it in its row predicts it
+		part.labels[0] = Ignore // nothing before this token in its row predicts it
 		if countTrained(part.labels) > 0 {
 			parts = append(parts, part)
 		}

@@ -9,26 +9,26 @@ import (
 	"github.com/tierlora/tierlora/text/chat"
 )
 
-// chatCounts is what the report says of one row of a conversation.
+// chatCounts holds what the report counts for one row of a conversation.
 type chatCounts struct {
-	ends   []int // tokens up to the end of each trained turn
-	turns  int   // of ends, kept
-	across int   // tokens across a mask's border
-	plain  int   // special tokens in messages that were read as text
+	ends   []int // token offsets at which the trained turns end
+	turns  int   // trained turns that are kept
+	across int   // tokens that straddle a boundary of the loss mask
+	plain  int   // special tokens in messages that are read as plain text
 	kept   int   // special tokens in messages that are allowed
-	other  int   // turns that begin otherwise than the template's prompt for them
-	tools  int   // tools that the template does not write
-	left   int   // texts of messages that the template does not write
+	other  int   // turns that begin differently from the template's generation prompt
+	tools  int   // tools that the template does not render
+	left   int   // texts of messages that the template does not render
 	split  bool  // the conversation has several rows
-	broken bool  // its only turn is cut before its end
+	broken bool  // the row's only turn is truncated before its end
 
 	system   string   // text of the system message, "" without one
-	messages int      // of the row
-	found    []string // special tokens in messages, each once
+	messages int      // messages of the row
+	found    []string // special tokens in messages, without repetition
 }
 
-// cut is where a row is cut that is longer than most: behind its last whole turn, so that no answer without its end is
-// trained; in the middle of the first turn where not one fits.
+// cut returns the length to which a row longer than `most` is truncated: after its last complete turn, so that no
+// answer is trained without its end. If not even the first turn fits, cut truncates in the middle of it.
 func (c *chatCounts) cut(most int) int {
 	keep := most
 	for i, end := range c.ends {
@@ -73,26 +73,37 @@ func encodeConversation(conv *chat.Conversation, cfg Config) (encoded, error) {
 	return first, nil
 }
 
-// ChatReport is the part of a report that is about conversations.
+// ChatReport is the part of a report about conversations.
 type ChatReport struct {
-	Conversations int     `json:"count"`
-	Turns         int     `json:"trained_turns"`                           // and kept
-	Broken        int     `json:"without_end"`                             // kept rows whose only turn is cut at max_length before the token that ends it
-	Split         int     `json:"split,omitempty"`                         // conversations rendered turn by turn, because the template writes earlier turns otherwise
-	SplitRows     int     `json:"split_rows,omitempty"`                    // their rows
-	Across        int     `json:"across_tokens"`                           // across the border of a mask; they are trained
-	Plain         int     `json:"special_as_text"`                         // special tokens inside messages, read as plain text
-	PlainRows     int     `json:"special_as_text_rows"`                    //
-	Other         int     `json:"other_prompts,omitempty"`                 // turns that begin otherwise than the template's prompt for them
-	Left          int     `json:"unwritten,omitempty"`                     // texts of messages that the template does not write
-	Tools         int     `json:"unwritten_tools,omitempty"`               // tools that the template does not write
-	Toolless      int     `json:"unwritten_tools_conversations,omitempty"` // that have such tools
-	Special       int     `json:"special_allowed,omitempty"`               // special tokens inside messages that allow_special names
-	Found         []Found `json:"special_found,omitempty"`                 // which they are, in the order of the rows
-	// SystemPrompts tells whether all conversations begin with the same system message or with none ("same"), or differ
-	// ("several"). "" = not known: no conversation was read, or an older program counted.
+	Conversations int `json:"count"`
+	Turns         int `json:"trained_turns"` // Turns counts the trained turns that are kept.
+	// Broken counts kept rows whose only turn is truncated at max_length, before the token that ends it.
+	Broken int `json:"without_end"`
+	// Split counts conversations rendered turn by turn, because the template renders earlier turns differently.
+	Split int `json:"split,omitempty"`
+	// SplitRows counts the rows of the split conversations.
+	SplitRows int `json:"split_rows,omitempty"`
+	// Across counts tokens that straddle a boundary of the loss mask; they are trained.
+	Across int `json:"across_tokens"`
+	// Plain counts special tokens inside messages that are read as plain text.
+	Plain     int `json:"special_as_text"`
+	PlainRows int `json:"special_as_text_rows"` // PlainRows counts the rows with such tokens.
+	// Other counts turns that begin differently from the template's generation prompt.
+	Other int `json:"other_prompts,omitempty"`
+	// Left counts texts of messages that the template does not render.
+	Left int `json:"unwritten,omitempty"`
+	//	ools counts tools that the template does not render.
+	Tools int `json:"unwritten_tools,omitempty"`
+	//	oolless counts the conversations with such tools.
+	Toolless int `json:"unwritten_tools_conversations,omitempty"`
+	// Special counts special tokens inside messages that allow_special names.
+	Special int `json:"special_allowed,omitempty"`
+	// Found lists the special tokens found inside messages, in the order of the rows.
+	Found []Found `json:"special_found,omitempty"`
+	// SystemPrompts tells whether all conversations begin with the same system message or with none ("same"), or
+	// whether they differ ("several"). "" = unknown: no conversation was read, or an older program wrote the report.
 	SystemPrompts string `json:"system_prompts,omitempty"`
-	// System is the text of the system message that every conversation begins with; "" where they have none or differ.
+	// System is the text of the system message that every conversation begins with; "" if they have none or differ.
 	System string `json:"system,omitempty"`
 }
 
@@ -102,10 +113,11 @@ const (
 	severalSystem = "several"
 )
 
-// maxSystem bounds the system message that a report keeps in bytes; conversations with longer ones count as several.
+// maxSystem bounds the system message that a report keeps, in bytes. Conversations with longer messages count as
+// differing.
 const maxSystem = 64 << 10
 
-// system counts one conversation's system message.
+// system records the system message of one conversation.
 func (c *ChatReport) system(text string) {
 	if c.SystemPrompts == severalSystem || len(text) > maxSystem || c.SystemPrompts == sameSystem && c.System != text {
 		c.SystemPrompts, c.System = severalSystem, ""
@@ -116,13 +128,13 @@ func (c *ChatReport) system(text string) {
 	}
 }
 
-// Found is a special token that stands inside messages.
+// Found is a special token that occurs inside messages.
 type Found struct {
 	Token string `json:"token"`
 	Rows  int    `json:"rows"`
 }
 
-// shownTokens is how many kinds of special tokens are counted each by itself.
+// shownTokens is how many kinds of special tokens are counted separately.
 const shownTokens = 20
 
 func (c *ChatReport) find(token string, rows int) {
@@ -136,14 +148,16 @@ func (c *ChatReport) find(token string, rows int) {
 	c.Found[i].Rows += rows
 }
 
-// add sums up another file's numbers.
+// add adds the counts of another file.
 func (c *ChatReport) add(o ChatReport) {
 	for _, n := range []struct {
 		to *int
 		of int
 	}{
-		{&c.Conversations, o.Conversations}, {&c.Turns, o.Turns}, {&c.Broken, o.Broken}, {&c.Split, o.Split}, {&c.SplitRows, o.SplitRows}, {&c.Across, o.Across},
-		{&c.Plain, o.Plain}, {&c.PlainRows, o.PlainRows}, {&c.Other, o.Other}, {&c.Left, o.Left}, {&c.Tools, o.Tools}, {&c.Toolless, o.Toolless}, {&c.Special, o.Special},
+		{&c.Conversations, o.Conversations}, {&c.Turns, o.Turns}, {&c.Broken, o.Broken}, {&c.Split, o.Split},
+		{&c.SplitRows, o.SplitRows}, {&c.Across, o.Across},
+		{&c.Plain, o.Plain}, {&c.PlainRows, o.PlainRows}, {&c.Other, o.Other}, {&c.Left, o.Left}, {&c.Tools, o.Tools},
+		{&c.Toolless, o.Toolless}, {&c.Special, o.Special},
 	} {
 		*n.to += n.of
 	}
@@ -154,7 +168,7 @@ func (c *ChatReport) add(o ChatReport) {
 		return
 	}
 	switch known := c.SystemPrompts != "" && o.SystemPrompts != ""; {
-	case c.Conversations == o.Conversations: // the first
+	case c.Conversations == o.Conversations: // c had none before: these are its first conversations
 		c.SystemPrompts, c.System = o.SystemPrompts, o.System
 	case !known:
 		c.SystemPrompts, c.System = "", ""
@@ -204,7 +218,7 @@ func (r *Report) countChat(b *booked) {
 	}
 }
 
-// validateChat checks the keys of conversations.
+// validateChat checks the keys about conversations.
 func (c Config) validateChat() []error {
 	var problems []error
 	if len(c.RolesToTrain) == 0 {
@@ -213,7 +227,7 @@ func (c Config) validateChat() []error {
 	return problems
 }
 
-// chatKeys lists the keys of conversations that are set.
+// chatKeys lists the keys about conversations that are set.
 func (c Config) chatKeys() []string {
 	d := Default()
 	var keys []string
@@ -221,8 +235,10 @@ func (c Config) chatKeys() []string {
 		key string
 		set bool
 	}{
-		{"system", c.System != d.System}, {"chat_template", c.ChatTemplate != d.ChatTemplate}, {"train_on", c.TrainOn != d.TrainOn},
-		{"roles_to_train", !slices.Equal(c.RolesToTrain, d.RolesToTrain)}, {"train_reasoning", c.TrainReasoning != d.TrainReasoning},
+		{"system", c.System != d.System}, {"chat_template", c.ChatTemplate != d.ChatTemplate},
+		{"train_on", c.TrainOn != d.TrainOn},
+		{"roles_to_train", !slices.Equal(c.RolesToTrain, d.RolesToTrain)},
+		{"train_reasoning", c.TrainReasoning != d.TrainReasoning},
 		{"train_tool_calls", c.TrainToolCalls != d.TrainToolCalls}, {"split_turns", c.SplitTurns != d.SplitTurns},
 		{"allow_special", len(c.AllowSpecial) > 0},
 	} {
@@ -233,7 +249,7 @@ func (c Config) chatKeys() []string {
 	return keys
 }
 
-// chatOnce finds the templates of a load, and compiles the one that is needed when the first conversation comes.
+// chatOnce finds the chat templates of a load. It compiles the needed template when the first conversation is read.
 type chatOnce struct {
 	sources func() (*chat.Sources, error)
 	open    func() (*chat.Chat, error)
@@ -265,7 +281,7 @@ func newChatOnce(c Config, tok Tokenizer) *chatOnce {
 	return o
 }
 
-// print names the templates for the key of the token cache; what cannot be read is reported when it is used.
+// print returns the templates' text for the key of the token cache. Errors are reported when the template is used.
 func (o *chatOnce) print() string {
 	if o == nil {
 		return ""

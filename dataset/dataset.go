@@ -1,9 +1,10 @@
-// Package dataset turns data files into token batches: a format reads a row, the row becomes ids and labels, rows
-// become batches, each as long as one of a few token budgets, in an order that a seed decides and a cursor can resume.
+// Package dataset turns data files into batches of tokens. A format reads a row; the row becomes token ids and labels;
+// rows become batches, each as long as one of a few token budgets. A seed decides the order, and a cursor can resume
+// it.
 //
 //	file -> rows (source) -> Example (one file a format) -> ids, labels (encode.go) -> Set -> Loader -> Batch
 //
-// Alphabet: M tokens a batch; B sequences, T tokens a sequence. Labels[t] belongs to IDs[t]; the loss does the shift.
+// Dimensions: M tokens a batch; B sequences, T tokens a sequence. Labels[t] belongs to IDs[t]; the loss does the shift.
 package dataset
 
 import (
@@ -28,39 +29,39 @@ type Tokenizer interface {
 	// AddsBOS reports whether the model's own encoding starts with BOS.
 	AddsBOS() bool
 	Decode(ids []int32, skipSpecial bool) string
-	// Token gives the piece of an id; false when the id is not in the vocabulary.
+	//	oken returns the vocabulary entry of an id; false if the id is not in the vocabulary.
 	Token(id int32) (string, bool)
 }
 
-// filed is an optional capability of a Tokenizer: the files it was made from, which decide its ids. The token cache
-// needs it.
+// filed is an optional capability of a Tokenizer: it returns the files that the tokenizer was made from, which decide
+// its ids. The token cache needs it.
 type filed interface {
 	Files() map[string][]byte
 }
 
-// Row is one example in tokens: a sequence, or a group of several sequences that stay together, one behind the other.
-// The label of a sequence's first token is always Ignore: no position predicts that token, and in a packed sequence
-// another row or sequence would predict it.
+// Row is one tokenised row: a single sequence, or a group of several sequences that stay together, one after the other.
+// The label of each sequence's first token is always Ignore, because no position of the sequence predicts that token;
+// in a packed sequence the row before would predict it.
 type Row struct {
-	IDs    []int32 // [n]; no sequence has more than Config.MaxLength tokens
-	Labels []int32 // [n], Ignore where not trained
-	// Borders are the tokens at which the second and each further sequence of the row begins: rising, above 0 and below n,
-	// at most MaxSequences-1 of them. nil = the row is one sequence.
+	IDs    []int32 // [n] token ids; no sequence has more than Config.MaxLength tokens
+	Labels []int32 // [n] labels, Ignore for tokens that are not trained
+	// Borders are the tokens at which the second and each further sequence of the row begins: ascending, above 0 and
+	// below n, at most MaxSequences-1. nil = the row is one sequence.
 	Borders []int32
 	// Desirable is the label of an unpaired preference row.
 	Desirable Desirability
 
-	Index  int    // number of the row in its source, from 0, dropped rows counted
-	Line   int    // line in the source where the row starts, from 1; 0 in Parquet, which has no lines
+	Index  int    // number of the row in its source, from 0, dropped rows included
+	Line   int    // line of the source at which the row starts, from 1; 0 in Parquet, which has no lines
 	Source string // path of the source
 }
 
-// Where names the row's place in its source: "data.jsonl:17", or "data.json:1 (row 6)" where a line holds several rows.
+// Where names the row's place in its source: "data.jsonl:17", or "data.json:1 (row 6)" where several rows share a line.
 func (r Row) Where() string { return place(r.Source, r.Line, r.Index) }
 
 func place(path string, line, index int) string {
 	if line == 0 {
-		return fmt.Sprintf("%s row %d", path, index+1) // a container without lines
+		return fmt.Sprintf("%s row %d", path, index+1) // a format without lines
 	}
 	if index < line {
 		return fmt.Sprintf("%s:%d", path, line)
@@ -68,7 +69,7 @@ func place(path string, line, index int) string {
 	return fmt.Sprintf("%s:%d (row %d)", path, line, index+1)
 }
 
-// Trained counts the trained tokens of the row.
+// rained returns the number of trained tokens of the row.
 func (r Row) Trained() int { return countTrained(r.Labels) }
 
 func countTrained(labels []int32) int {
@@ -83,33 +84,34 @@ func countTrained(labels []int32) int {
 
 // Set is the tokenised data of one run.
 type Set struct {
-	Train  Rows // in file order
-	Val    Rows // in file order; empty without val_split and val_path
+	Train  Rows // training rows in file order
+	Val    Rows // validation rows in file order; empty without val_split and val_path
 	Config Config
-	PadID  int32 // fills a sequence behind its last row; its labels are Ignore
+	PadID  int32 // token id of padding; its label is Ignore
 
-	chat  *chatOnce                          // nil where no row is a conversation
-	again func(context.Context, *look) error // reads the sources once more
-	// Vocab bounds the ids of rows that are still to be read: each must be below it. 0 = none.
+	chat  *chatOnce                          // nil if no row is a conversation
+	again func(context.Context, *look) error // reads the sources again
+	// Vocab bounds the ids of rows that are read later: each must be less than Vocab. 0 = no bound.
 	Vocab int
-	// Positions is how many tokens a sequence of the model may have: no row's length is rounded up above it. 0 = any.
+	// Positions is the most tokens that a sequence of the model may have. No row's length is rounded up beyond it. 0 =
+	// no bound.
 	Positions int
 
-	origin []part  // of the validation rows, or of the training rows that they were held out of
-	stream *stream // whose first window Train is; nil = Train is all
+	origin []part  // origin of the validation rows, or of the training rows that they were held out of
+	stream *stream // the stream whose first window Train is; nil = Train holds all rows
 }
 
-// Streaming tells whether Train is the beginning of a stream.
+// Streaming reports whether Train is only the first window of a stream.
 func (s *Set) Streaming() bool { return s.stream != nil }
 
 // Load reads and tokenises the data of cfg. Malformed rows, missing fields, an unknown format and a source without a
-// usable row are errors that name file and line; dropped and cut rows are counted in the report.
-// The report is not nil when a source could be read, even if err says that no row was left.
+// usable row are errors that name file and line. Dropped and truncated rows are counted in the report. The report is
+// not nil if a source could be read, even if err says that no row is left.
 func Load(ctx context.Context, cfg Config, tok Tokenizer) (*Set, *Report, error) {
 	return load(ctx, cfg, tok, disk{})
 }
 
-// LoadFS is Load with the paths looked up in fsys, for data embedded in the binary.
+// LoadFS is Load with the paths opened in fsys, for data embedded in the binary.
 func LoadFS(ctx context.Context, fsys fs.FS, cfg Config, tok Tokenizer) (*Set, *Report, error) {
 	return load(ctx, cfg, tok, fsys)
 }
@@ -161,7 +163,7 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Set, *Re
 	return set, report, report.describe(cfg, tok)
 }
 
-// loadTrain reads the training rows, and holds validation rows out of them; of a stream it reads the beginning.
+// loadTrain reads the training rows and holds validation rows out of them. For a stream it reads the first window.
 func (s *Set) loadTrain(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Report, error) {
 	if cfg.Streaming {
 		var report *Report
@@ -188,19 +190,19 @@ func (s *Set) loadTrain(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.
 	return report, nil
 }
 
-// onlyNumbers tells whether the model has no tokenizer: then rows must be ids.
+// onlyNumbers reports whether the model has no tokenizer, so that rows must be token ids.
 func onlyNumbers(tok Tokenizer) bool {
 	t, ok := tok.(interface{ OnlyNumbers() bool })
 	return ok && t.OnlyNumbers()
 }
 
-// onlyIDs tells whether the configuration says that all rows are ids, to which nothing is added.
+// onlyIDs reports whether the configuration says that all rows are token ids, to which nothing is added.
 func (c Config) onlyIDs() bool {
 	text := func(s Source) bool { return cmp.Or(s.Format, c.Format) != "tokenized" }
 	return c.Format == "tokenized" && !slices.ContainsFunc(c.Sources, text) && !slices.ContainsFunc(c.ValSources, text)
 }
 
-// checkTokenizer refuses a tokenizer with which no model could learn to stop.
+// checkTokenizer rejects a tokenizer with which no model could learn to stop.
 func checkTokenizer(tok Tokenizer) error {
 	if onlyNumbers(tok) {
 		return nil

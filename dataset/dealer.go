@@ -1,42 +1,44 @@
 package dataset
 
-// dealer deals the rows of a run a stretch at a time: of a set an epoch, of a stream a window.
+// dealer deals the rows of a run one stretch at a time: an epoch of a set, or a window of a stream.
 type dealer interface {
-	// deal gives the stretch that begins at a place: the first of a run, the one behind another, or a State's.
+	// deal returns the stretch that begins at the given place: the first of a run, the one after another stretch, or
+	// that of a restored State.
 	deal(at start) (*stretch, error)
-	// preview is what an epoch is judged by before it is dealt: all of it, or where that is not known the first window.
+	// preview returns the stretch that stands for an epoch before it is dealt: the whole epoch, or the first window of
+	// a stream.
 	preview(epoch int) *stretch
-	// data is what a State must agree with.
+	// data returns what a restored State must match.
 	data() (rows int, digest string)
-	len() int // rows, 0 where that is not known
-	// share is a dealer of the same rows for another cursor.
+	len() int // number of rows, 0 if it is unknown
+	// share returns a dealer of the same rows for another cursor.
 	share() dealer
 	close()
 }
 
-// start is where a stretch begins.
+// start is the place where a stretch begins.
 type start struct {
 	epoch int
-	in    StreamState // of a stream
+	in    StreamState // place in a stream
 }
 
-// stretch is rows in the order in which they are dealt.
+// stretch is a run of rows in the order in which they are dealt.
 type stretch struct {
 	start
 	rows     Rows
 	dealt    sequences
-	came     sequences // before their batches were made even; none = dealt
-	tokens   int       // of the rows
-	whole    bool      // these are all rows of the epoch
+	came     sequences // sequences before their batches were balanced; none = same as dealt
+	tokens   int       // tokens of the rows
+	whole    bool      // the stretch holds all rows of the epoch
 	next     start
-	from, to float64 // parts of the epoch that lie before its rows and before those of the next stretch
-	ended    func()  // what is to be done when the epoch is over; nil = nothing
+	from, to float64 // fractions of the epoch that lie before this stretch and before the next one
+	ended    func()  // called when the epoch is over; may be nil
 }
 
-// last tells whether the epoch ends behind the stretch.
+// last reports whether the epoch ends with this stretch.
 func (s *stretch) last() bool { return s.next.epoch > s.epoch }
 
-// order is the rows of one stretch as they are dealt, packed by so many at a time.
+// order returns the rows of one stretch in the order in which they are dealt. Packing works on `window` rows at a time.
 func (o Options) order(rows Rows, most, window int, rng *random) sequences {
 	order := upTo(rows.Len())
 	if o.Shuffle {
@@ -52,13 +54,13 @@ func (o Options) order(rows Rows, most, window int, rng *random) sequences {
 	return dealt
 }
 
-// batches counts the batches of so many sequences.
+// batches returns the number of batches that the given number of sequences make.
 func (o Options) batches(sequences int) int { return (sequences + o.BatchSize - 1) / o.BatchSize }
 
-// flat tells whether the rows of a batch lie end to end.
+// flat reports whether the rows of a batch lie end to end.
 func (o Options) flat() bool { return !o.Packing && !o.Padded }
 
-// epochs deals a set, whose rows are all at hand.
+// epochs deals a set, whose rows are all loaded.
 type epochs struct {
 	rows   Rows
 	opt    Options

@@ -6,7 +6,7 @@ import (
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
-// Reasons for which a row is dropped, in the order of the report.
+// Reasons to drop a row, in the order of the report.
 const (
 	dropEmptyAnswer = "the answer is empty"
 	dropEmptyText   = "the text is empty"
@@ -27,27 +27,27 @@ type encoded struct {
 	ids, labels []int32
 	borders     []int32 // Row.Borders
 	desirable   Desirability
-	length      int  // before the cut; of a group, of its longest sequence
-	lost        int  // tokens that the cut takes
+	length      int  // tokens before truncation; for a group, those of its longest sequence
+	lost        int  // tokens lost to truncation
 	chunked     bool // a longer text may become several rows
-	chunk       int  // tokens of a row that a longer text is cut into; 0 = one row
+	chunk       int  // tokens of each row that a longer text is divided into; 0 = one row
 	cut         bool
 	drop        string
-	chat        *chatCounts // of a conversation
+	chat        *chatCounts // counts of a conversation; else nil
 	more        []encoded   // further rows of the same example
 	unread      []string    // keys of the source row that nothing reads
 }
 
-// buffers are used again from row to row.
+// buffers are memory that is reused from row to row.
 type buffers struct {
 	ids, labels []int32
-	member      *buffers // of one sequence of a group
+	member      *buffers // buffers for one sequence of a group
 }
 
-// encode makes ids and labels: BOS if the model's encoding has it, the segments one by one, EOS behind the last; cut at
-// MaxLength. A segment is tokenised by itself, so that prompt and answer never share a token.
+// encode makes ids and labels: BOS if the tokenizer adds it, the segments, EOS after the last segment, truncated at
+// MaxLength. Each segment is tokenised separately, so that prompt and answer never share a token.
 //
-// The result lies in b or in the example: what is kept of it is copied.
+//	he result refers to memory of b or of the example; callers copy what they keep.
 func encode(ex Example, tok Tokenizer, cfg Config, b *buffers) (_ encoded, err error) {
 	defer tokenizer.Caught(&err)
 	if ex.Empty != "" {
@@ -81,8 +81,8 @@ func encode(ex Example, tok Tokenizer, cfg Config, b *buffers) (_ encoded, err e
 	return finish(e, cfg)
 }
 
-// encodeGroup makes the sequences of a group, each cut at MaxLength by itself. The group is dropped as a whole where
-// one of its sequences would be.
+// encodeGroup makes the sequences of a group, each truncated at MaxLength separately. The group is dropped as a whole
+// if any of its sequences would be.
 func encodeGroup(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, error) {
 	if len(ex.Group) > MaxSequences {
 		return encoded{}, fmt.Errorf("the row has %d sequences, more than %d", len(ex.Group), MaxSequences)
@@ -110,7 +110,7 @@ func encodeGroup(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, er
 	return e, nil
 }
 
-// finish masks the first token, cuts at MaxLength, and drops what has no trained token left.
+// finish masks the first token, truncates at MaxLength and drops a row without trained tokens.
 func finish(e encoded, cfg Config) (encoded, error) {
 	if len(e.labels) > 0 {
 		e.labels[0] = Ignore
@@ -135,7 +135,8 @@ func finish(e encoded, cfg Config) (encoded, error) {
 	e.ids, e.labels, e.lost = e.ids[:keep], e.labels[:keep], e.length-keep
 	switch {
 	case cfg.OnTruncated == TruncatedError:
-		return encoded{}, fmt.Errorf("the row has %d tokens, more than max_length %d (on_truncated is error)", e.length, cfg.MaxLength)
+		return encoded{}, fmt.Errorf("the row has %d tokens, more than max_length %d (on_truncated is error)", e.length,
+			cfg.MaxLength)
 	case cfg.OnTruncated == TruncatedDrop:
 		e.drop = dropCut
 	case countTrained(e.labels) == 0:
@@ -144,7 +145,7 @@ func finish(e encoded, cfg Config) (encoded, error) {
 	return e, nil
 }
 
-// encodeSegments appends to ids and labels.
+// encodeSegments appends the tokens of the example's segments to ids and labels.
 func encodeSegments(ids, labels []int32, ex Example, tok Tokenizer, trainAll bool) (_, _ []int32) {
 	bos, _ := tok.BOS()
 	eos, _ := tok.EOS()
@@ -155,7 +156,7 @@ func encodeSegments(ids, labels []int32, ex Example, tok Tokenizer, trainAll boo
 	for i, s := range ex.Segments {
 		part := tok.IDs(s.Text, false)
 		if i == 0 && tok.AddsBOS() && !ex.Verbatim && len(part) > 0 && part[0] == bos {
-			part = part[1:] // the text brings its own: one start token, not two
+			part = part[1:] // the text has its own start token, so the added one is removed
 		}
 		last = s.Trained || trainAll
 		for _, id := range part {
@@ -176,7 +177,7 @@ func encodeSegments(ids, labels []int32, ex Example, tok Tokenizer, trainAll boo
 	return ids, labels
 }
 
-// appendEnd closes a text with the end token, unless it brought its own.
+// appendEnd appends the end token, unless the text ends with it already.
 func appendEnd(ids, labels []int32, eos int32, trained bool) (_, _ []int32) {
 	if len(ids) > 0 && ids[len(ids)-1] == eos {
 		return ids, labels

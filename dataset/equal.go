@@ -2,7 +2,7 @@ package dataset
 
 import "slices"
 
-// rowHash is FNV-1a over the ids of a row, to count equal rows with.
+// rowHash is the FNV-1a hash over the ids of a row. Equal rows are counted by it.
 type rowHash uint64
 
 func newRowHash() rowHash { return 14695981039346656037 }
@@ -18,7 +18,7 @@ func (r Row) hash() uint64 {
 	return uint64(h)
 }
 
-// addGroup adds what only a group of several sequences or a labelled row has, as numbers that are no ids.
+// addGroup hashes the boundaries of a group and the label of a row, as numbers that are no token ids.
 func (h *rowHash) addGroup(borders []int32, label Desirability) {
 	for _, border := range borders {
 		h.add(-1 - border)
@@ -29,10 +29,10 @@ func (h *rowHash) addGroup(borders []int32, label Desirability) {
 	}
 }
 
-// sortedHashes is how many hashes are compared at a time: their memory, 32 MB, does not grow with the rows.
+// sortedHashes is how many hashes are compared at a time. It bounds their memory to 32 MB, however many rows there are.
 const sortedHashes = 4 << 20
 
-// duplicates counts the rows that have the tokens of an earlier one.
+// duplicates counts the rows whose tokens equal those of an earlier row.
 func duplicates(rows Rows) int {
 	passes := uint64(rows.Len()/sortedHashes + 1)
 	distinct := 0
@@ -50,12 +50,12 @@ func duplicates(rows Rows) int {
 	return rows.Len() - distinct
 }
 
-// leaked counts the validation rows that are training rows too.
+// leaked counts the validation rows that are also training rows.
 func leaked(train, val Rows) int {
 	if val.Len() == 0 {
 		return 0
 	}
-	held := make(map[uint64]int, val.Len()) // the rows of each hash
+	held := make(map[uint64]int, val.Len()) // validation rows by hash
 	for i := range val.Len() {
 		held[hashOf(val, i)]++
 	}

@@ -5,13 +5,12 @@ import (
 	"slices"
 )
 
-// Even makes the batches of a step alike in work, so that no rank waits long for another: the sequences of each step, so many
-// batches over all ranks, are shared out to its batches anew. A row of n tokens counts n x tokenCost + n x n: what a token
-// costs beside attention, in pairs of tokens, and its attention. Which rows a step has stays as it is, and nothing depends on
-// the number of ranks.
+// Even balances the work of the batches of each step, so that no rank waits long for another: it redistributes the
+// sequences of a step of the given number of batches (over all ranks) among these batches. The cost of a row of n
+// tokens is n*tokenCost + n*n, in pairs of tokens: the work per token outside attention, and attention. The rows of a
+// step stay the same, and the result does not depend on the number of ranks.
 //
-// The batch with the most work comes first: ranks take them in turn, so those of a round are alike. Pieces (Split) of a batch
-// are made alike in the same way. In steps of one batch nothing changes.
+//	he batch with the most work comes first: ranks take batches in turn, so the batches of one round are similar. The pieces of a batch (Split) are balanced in the same way. Steps of one batch do not change.
 func (l *Loader) Even(batches, tokenCost int) {
 	if l.step, l.tokenCost = batches, tokenCost; batches <= 1 {
 		l.step, l.tokenCost = 0, 0
@@ -19,14 +18,14 @@ func (l *Loader) Even(batches, tokenCost int) {
 	l.evenHeld()
 }
 
-// evenHeld forms the batches anew of the stretch that is held.
+// evenHeld balances the batches of the current stretch.
 func (l *Loader) evenHeld() {
 	if l.held != nil {
 		l.held = l.evened(l.held)
 	}
 }
 
-// evened is a stretch with even batches.
+// evened returns a stretch with balanced batches.
 func (l *Loader) evened(s *stretch) *stretch {
 	even := *s
 	if s.came.rows == nil {
@@ -51,8 +50,8 @@ func (l *Loader) evened(s *stretch) *stretch {
 	return &even
 }
 
-// cost is the work of a sequence. With Packing or Padded all have as many tokens, and attention alone differs, also that of
-// padding.
+// cost returns the work of a sequence. With Packing or Padded all sequences have the same number of tokens and differ
+// only in attention, including the attention of padding.
 func (o Options) cost(rows Rows, sequence []int32, token int64) int64 {
 	tokens, pairs := int64(0), int64(0)
 	for _, row := range sequence {
@@ -68,13 +67,13 @@ func (o Options) cost(rows Rows, sequence []int32, token int64) int64 {
 	return pairs + padding*min(padding, int64(o.Longest))
 }
 
-// evener forms batches of sequences whose work is known.
+// evener distributes sequences of known work over batches.
 type evener struct {
-	cost    []int64 // of each sequence
-	empty   int64   // of one without a row
+	cost    []int64 // cost[i] is the work of sequence i
+	empty   int64   // work of a sequence without rows
 	largest []costed
-	batches []evenBatch // as they came, then shared out
-	in      []int32     // what those lie in
+	batches []evenBatch // batches in their old order, then with their new sequences
+	in      []int32     // memory of the batches' sequences
 	open    []*evenBatch
 }
 
@@ -85,12 +84,12 @@ type costed struct {
 
 type evenBatch struct {
 	cost      int64
-	sequences []int32 // with room for as many as it takes
+	sequences []int32 // sequences of the batch; its capacity is the batch's size
 }
 
-// form reorders sequences so that each size of them, one behind the other, are a batch, the last with what is left. Each
-// sequence, that of the most work first, goes to the batch that has the least work and still has room; where that makes no
-// better batches than there are, these keep what they have. All of full size come in the order of their work.
+// form reorders sequences so that each consecutive `size` of them are a batch; the last batch may be smaller. It
+// assigns each sequence, in falling order of work, to the batch with the least work that has space left. If this does
+// not improve the balance, the batches keep their sequences. Full batches come in falling order of work.
 func (e *evener) form(sequences []int32, size int) {
 	differs := func(s int32) bool { return e.cost[s] != e.cost[sequences[0]] }
 	if len(sequences) <= size || !slices.ContainsFunc(sequences, differs) {
@@ -130,7 +129,7 @@ func mostWork(all []evenBatch) (most int64) {
 	return most
 }
 
-// share puts sequences into batches.
+// share assigns sequences to batches.
 func (e *evener) share(batches []evenBatch, sequences []int32) {
 	e.largest = e.largest[:0]
 	for _, s := range sequences {
@@ -142,12 +141,13 @@ func (e *evener) share(batches []evenBatch, sequences []int32) {
 		}
 		return cmp.Compare(a.at, b.at)
 	})
-	e.open = e.open[:0] // a heap, the least work first
+	e.open = e.open[:0] // a heap of the batches with space left, least work first
 	for i := range batches {
 		e.open = append(e.open, &batches[i])
 	}
 	last := len(e.open) - 1
-	e.open[0], e.open[last] = e.open[last], e.open[0] // which alone may be smaller, and begin with the work of what it lacks
+	// only the last batch can be smaller; its work includes that of its missing sequences
+	e.open[0], e.open[last] = e.open[last], e.open[0]
 	e.sink()
 	for _, s := range e.largest {
 		b := e.open[0]
@@ -160,7 +160,7 @@ func (e *evener) share(batches []evenBatch, sequences []int32) {
 	}
 }
 
-// sink puts the first of the open batches in its place.
+// sink restores the heap after its first batch has changed.
 func (e *evener) sink() {
 	for i := 0; ; {
 		least := i

@@ -1,12 +1,12 @@
 package dataset
 
-// Packed sequences are shortened where more than wasted of the tokens computed in an epoch would be padding, and where an
-// epoch has at most evenBatches batches: of more, the last one's padding is next to nothing.
+// wasted is the share of padding in an epoch's computed tokens above which packed sequences are shortened. Only epochs
+// of at most evenBatches batches are: with more batches, the padding of the last one is negligible.
 const wasted = 0.25
 
-// shortened returns the options with shorter packed sequences where the rows are too few to fill those of T tokens: with the
-// fewest tokens that make no more batches of an epoch. Rows that fill their batches keep T, and so the batches that they
-// had.
+// shortened returns the options with shorter packed sequences if there are too few rows to fill sequences of T tokens:
+// the smallest length that needs no more batches an epoch. If the rows fill their batches, T and the batches stay the
+// same.
 func (o Options) shortened(rows Rows) Options {
 	if !o.Packing || rows.Len() == 0 || o.check() != nil {
 		return o
@@ -34,8 +34,9 @@ func (o Options) shortened(rows Rows) Options {
 	return short
 }
 
-// sameRows reports whether a cursor of longer packed sequences means the same rows: an older program did not shorten them, and
-// where all rows are one batch each epoch has the same ones.
+// sameRows reports whether a cursor with longer packed sequences means the same rows. An older program did not shorten
+// sequences, and where all rows are one batch each epoch has the same rows.
 func (l *Loader) sameRows(s State) bool {
-	return l.opt.Asked > 0 && s.T > l.opt.T && s.T <= l.opt.Asked && s.Position == 0 && s.Epoch >= 0 && s.Epoch <= maxEpoch && l.Batches(s.Epoch) == 1
+	return l.opt.Asked > 0 && s.T > l.opt.T && s.T <= l.opt.Asked && s.Position == 0 && s.Epoch >= 0 &&
+		s.Epoch <= maxEpoch && l.Batches(s.Epoch) == 1
 }

@@ -14,14 +14,14 @@ import (
 
 type opener func(path string) (io.ReadCloser, error)
 
-// disk is the file system with the paths as a user writes them, which fs.FS would refuse.
+// disk is the file system of the machine. Unlike os.DirFS it takes paths as users write them.
 type disk struct{}
 
 func (disk) Open(name string) (fs.File, error)          { return os.Open(name) }
 func (disk) Stat(name string) (fs.FileInfo, error)      { return os.Stat(name) }
 func (disk) ReadDir(name string) ([]fs.DirEntry, error) { return os.ReadDir(name) }
 
-// openIn opens files of fsys that can be read from start to end, and again.
+// openIn returns a function that opens files of fsys, which can be read more than once.
 func openIn(fsys fs.FS) opener {
 	return func(path string) (io.ReadCloser, error) {
 		info, err := fs.Stat(fsys, path)
@@ -32,7 +32,7 @@ func openIn(fsys fs.FS) opener {
 	}
 }
 
-// checkFile refuses what is no file; what Stat cannot find, opening reports.
+// checkFile rejects a path that is not a regular file. If Stat fails, opening the file reports the error.
 func checkFile(path string, info fs.FileInfo, err error) error {
 	if err != nil {
 		return nil
@@ -43,7 +43,7 @@ func checkFile(path string, info fs.FileInfo, err error) error {
 	return nil
 }
 
-// reading says how a file is read; f is the file itself, which Parquet is read from at any place.
+// reading returns the options for reading a file; f is the file itself, since Parquet needs random access.
 func (c Config) reading(ctx context.Context, path string, f io.Reader) source.Options {
 	o := source.Options{Path: path, TextBy: c.TextBy, Rows: c.span}
 	if at, ok := f.(io.ReaderAt); ok {
@@ -56,7 +56,7 @@ func (c Config) reading(ctx context.Context, path string, f io.Reader) source.Op
 	return o
 }
 
-// slashed is a path as patterns and folders are looked up.
+// slashed returns a path in the form in which patterns and folders are looked up.
 func slashed(fsys fs.FS, path string) string {
 	if _, ok := fsys.(disk); ok {
 		return filepath.ToSlash(path)

@@ -9,46 +9,47 @@ import (
 	"github.com/tierlora/tierlora/text/chat"
 )
 
-// Format says how a row of a file becomes an Example. A new one is a file of its own and a line in Formats.
+// Format describes how a row of a file becomes an Example. A new format is a file of its own and a line in Formats.
 type Format struct {
-	Roles     []Role // the fields it reads
-	Separated bool   // it uses Config.Separator
+	Roles     []Role // the fields that the format reads
+	Separated bool   // the format uses Config.Separator
 	Chat      bool   // its rows are conversations
-	NoPrompt  string // why it has no prompt to train on; empty if it has one
-	Trains    string // what is trained, for the report; empty: the answer
-	// Fits reports whether the values of a row that has the required fields are of the format; nil = any are.
+	NoPrompt  string // NoPrompt says why the format has no prompt to train on; empty if it has one.
+	Trains    string // Trains describes what is trained, for the report; empty means the answer.
+	// Fits reports whether the values of a row that has the required fields match the format; nil = any values do.
 	Fits func(f Fields) bool
-	// Other says what to do with rows that do not fit, where the format is the one that is asked for.
+	// Other says what to do with rows that Fits rejects, if the user chose this format.
 	Other string
-	// Render makes the example. Errors are about this row: a wrong type, a bad value.
+	// Render makes the example. Its errors are about this row: a wrong type or a bad value.
 	Render func(f Fields, cfg Config) (Example, error)
-	// AsChat renders a row of a prompt and an answer as a conversation; nil where rows have no such form.
+	// AsChat renders a row of a prompt and an answer as a conversation; nil if rows have no such form.
 	AsChat func(f Fields, cfg Config) (Example, error)
-	// Talks reports whether a row is a conversation by itself, where rows of the format may be texts or conversations; the
-	// first row decides for its file. nil = all rows are of one kind.
+	//	alks reports whether a row is a conversation, for formats whose rows may be texts or conversations. The first row decides for its whole file. nil = all rows of the format are of one kind.
 	Talks func(f Fields) bool
-	// Preference tells that the rows are for objectives that learn from preferences: pairs, or answers with a label.
+	// Preference marks formats for objectives that learn from preferences: pairs, or answers with a label.
 	Preference bool
-	// Asked tells that the format is found from the keys of a row only for an objective that learns from preferences
-	// (Config.Preferences), since other runs take such rows for another format.
+	// Asked restricts detection of the format to objectives that learn from preferences (Config.Preferences); for other
+	// runs such rows are detected as another format.
 	Asked bool
-	// Supervised says how an objective that takes single sequences could use the rows; empty where it can.
+	// Supervised says how an objective that takes single sequences could use the rows; empty if it can use them as they
+	// are.
 	Supervised string
 }
 
-// Role is one field of a format. Keys are the names it is known by in files; the first that is present is used.
+// Role is one field of a format. Keys are the names under which files have it; the first that is present is used.
 type Role struct {
 	Name     string
 	Keys     []string
 	Optional bool
-	// Advice is what to write where rows have the format's other fields but not this one; empty if nothing can be said.
+	// Advice says what to write if rows have the format's other required fields but not this one; may be empty.
 	Advice string
 }
 
-// FormatAuto is the value of `dataset.format` that has the format found from the keys of the first row, as "" has.
+// FormatAuto is the value of `dataset.format` that detects the format from the keys of the first row. The empty string
+// does the same.
 const FormatAuto = "auto"
 
-// Formats is the table of formats, by the value of `dataset.format`.
+// Formats maps each value of `dataset.format` to its format.
 var Formats = map[string]Format{
 	"alpaca":               alpaca,
 	"chat_completion":      chatCompletion,
@@ -64,31 +65,32 @@ var Formats = map[string]Format{
 	"unpaired":             unpaired,
 }
 
-// Example is a row as a format reads it: segments of text, a conversation, or ids that are given.
+// Example is a row as a format reads it: segments of text, a conversation, or token ids.
 type Example struct {
-	Unused       []string // keys of fields whose value gives way to another of the row
+	Unused       []string // keys of fields whose value is ignored because another field of the row takes precedence
 	Segments     []Segment
 	Conversation *chat.Conversation
-	Verbatim     bool    // the text brings its own start and end tokens
-	Chunked      bool    // where it is too long it may become several rows
-	EOS          bool    // append the tokenizer's end token, trained if the last segment is
-	IDs          []int32 // given tokens, instead of Segments
-	Labels       []int32 // as long as IDs
-	// Group are the sequences of the row, each an example of its own, that stay together; the other fields but Unused,
-	// Empty and Desirable are unused then. nil = the row is one sequence.
+	Verbatim     bool    // the text has its own start and end tokens
+	Chunked      bool    // a text that is too long may become several rows
+	EOS          bool    // append the tokenizer's end token, trained if the last segment is trained
+	IDs          []int32 // token ids that the row gives, instead of Segments
+	Labels       []int32 // labels, as long as IDs
+	// Group holds the sequences of the row, each an example of its own, which stay together. Apart from Unused, Empty
+	// and Desirable, the other fields are unused then. nil = the row is one sequence.
 	Group []Example
-	Names []string // what the sequences of Group are called where a person sees them
-	// Completions are answers to one prompt, each a sequence of the row, in place of all above but Unused and Empty.
+	Names []string // Names are the display names of the sequences of Group.
+	// Completions are answers to one prompt, each a sequence of the row. They replace all fields above except Unused
+	// and Empty.
 	Completions *Completions
-	Desirable   Desirability // the label of an unpaired preference row
-	Empty       string       // why there is nothing to train on; such a row is dropped and counted
+	Desirable   Desirability // label of an unpaired preference row
+	Empty       string       // the reason why there is nothing to train on; such a row is dropped and counted
 }
 
-// Segment is a piece of text that is tokenised by itself, so that no token crosses the border of the mask.
+// Segment is a piece of text that is tokenised separately, so that no token straddles a boundary of the loss mask.
 type Segment struct {
 	Text    string
 	Trained bool
-	End     bool // the tokenizer's end token follows, trained as the text is
+	End     bool // the tokenizer's end token follows, trained if the text is
 }
 
 func (f Format) roleNames() []string {
@@ -130,12 +132,12 @@ func allRoles() []string {
 	return roles
 }
 
-// bind finds the file's key for every role. missing is the first required role without one.
+// bind finds the file's key for every role. missing is the first required role without a key.
 func (f Format) bind(o Object, mapped map[string]string) (keys map[string]string, missing string) {
 	keys = map[string]string{}
 	for _, r := range f.Roles {
 		if key, ok := mapped[r.Name]; ok {
-			keys[r.Name] = key // even if absent: the error then names what the user asked for
+			keys[r.Name] = key // even if the key is absent: the error then names the key that the user configured
 			if !o.Has(key) && !r.Optional && missing == "" {
 				missing = r.Name
 			}
@@ -157,10 +159,11 @@ func (f Format) bind(o Object, mapped map[string]string) (keys map[string]string
 	return keys, missing
 }
 
-// detect finds the format from the keys of the first row: of the formats whose required fields are there, the one that
-// requires most, then the one that reads most keys, then the one by whose own names the keys go. Two of equal rank are
-// an error, and so are two that require other keys each, as a conversation beside a prompt and its answer: either may
-// be what is to be trained. The key text alone gives way: it is what another program made of the other keys.
+// detect finds the format from the keys of the first row. Among the formats whose required fields are present it
+// prefers the one that requires most fields, then the one that reads most keys, then the one whose own names the keys
+// have. A tie is an error. Two formats that require disjoint keys are an error too, such as a conversation beside a
+// prompt and its answer, since either may be meant. The key text alone does not count then: other programs derive it
+// from the other keys.
 func detect(o Object, cfg Config) (string, error) {
 	if name := cfg.detectPreference(o); name != "" {
 		return name, nil
@@ -195,7 +198,8 @@ func detect(o Object, cfg Config) (string, error) {
 		tie = otherFit(best, fit, o, cfg)
 	}
 	if tie != "" {
-		return "", fmt.Errorf("the keys %s fit the formats %s (%s) and %s (%s): set dataset.format to the one to train on; keys that it does not read are named in the report",
+		return "", fmt.Errorf("the keys %s fit the formats %s (%s) and %s (%s): set dataset.format to the one to train on; "+
+			"keys that it does not read are named in the report",
 			o.keyList(), best, boundKeys(best, o, cfg), tie, boundKeys(tie, o, cfg))
 	}
 	if best == "" {
@@ -203,7 +207,8 @@ func detect(o Object, cfg Config) (string, error) {
 			return "", err
 		}
 		if name, fields := o.nestedFormat(); name != "" {
-			return "", fmt.Errorf("the keys %s hold a part of a row of format %s, and what it lacks lies in a list: set dataset.fields to {%s}", o.keyList(), name, fields)
+			return "", fmt.Errorf("the keys %s hold a part of a row of format %s, and what it lacks lies in a list: set "+
+				"dataset.fields to {%s}", o.keyList(), name, fields)
 		}
 		if err := o.listAdvice(); err != nil {
 			return "", err
@@ -211,13 +216,14 @@ func detect(o Object, cfg Config) (string, error) {
 		if err := advised(o, cfg); err != nil {
 			return "", err
 		}
-		return "", fmt.Errorf("no format fits the keys %s (%s): set dataset.format and dataset.fields", o.keyList(), formatNeeds())
+		return "", fmt.Errorf("no format fits the keys %s (%s): set dataset.format and dataset.fields", o.keyList(),
+			formatNeeds())
 	}
 	return best, nil
 }
 
-// detectPreference finds the format of preferences that a row has, for an objective that learns from them: of those
-// whose required fields are there the one that requires most; "" = none.
+// detectPreference finds the preference format of a row, for an objective that learns from preferences: among the
+// formats whose required fields are present, the one that requires most fields; "" = none.
 func (c Config) detectPreference(o Object) string {
 	best, most := "", 0
 	for _, name := range formatNames() {
@@ -232,7 +238,8 @@ func (c Config) detectPreference(o Object) string {
 	return best
 }
 
-// otherFit returns a format that fits the row as well as best does and shares no required key with it; "" = none.
+// otherFit returns another format that fits the row, requires as many fields as best, and shares no required key with
+// it; "" = none.
 func otherFit(best string, fit []string, o Object, cfg Config) string {
 	of := func(name string) []string {
 		keys, _ := Formats[name].bind(o, cfg.Fields)
@@ -249,7 +256,7 @@ func otherFit(best string, fit []string, o Object, cfg Config) string {
 	return ""
 }
 
-// boundKeys lists the keys of a row that are a format's required fields.
+// boundKeys lists the keys of a row that are required fields of a format.
 func boundKeys(name string, o Object, cfg Config) string {
 	keys, _ := Formats[name].bind(o, cfg.Fields)
 	return strings.Join(Formats[name].requiredKeys(keys), ", ")
@@ -266,13 +273,14 @@ func (f Format) requiredKeys(keys map[string]string) []string {
 	return required
 }
 
-// advised is the error for a row that lacks one field of a format, where its Advice says what to write.
+// advised returns an error with the role's Advice for a row that lacks one required field of a format; else nil.
 func advised(o Object, cfg Config) error {
 	for _, name := range formatNames() {
 		_, missing := Formats[name].bind(o, cfg.Fields)
 		for i, r := range Formats[name].Roles {
-			if i > 0 && r.Name == missing && r.Advice != "" { // the roles before it are there
-				return fmt.Errorf("the keys %s are those of format %s, but field %q is missing: %s", o.keyList(), name, missing, r.Advice)
+			if i > 0 && r.Name == missing && r.Advice != "" { // the roles before it are present
+				return fmt.Errorf("the keys %s are those of format %s, but field %q is missing: %s", o.keyList(), name, missing,
+					r.Advice)
 			}
 		}
 	}
@@ -288,7 +296,7 @@ func (f Format) hasRoles(roles []string) bool {
 	return true
 }
 
-// formatNeeds says what each format requires: "alpaca: instruction, output; …".
+// formatNeeds lists what each format requires: "alpaca: instruction, output; …".
 func formatNeeds() string {
 	var parts []string
 	for _, name := range formatNames() {

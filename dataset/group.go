@@ -2,15 +2,15 @@ package dataset
 
 import "fmt"
 
-// A row of a data set is a group: one or several sequences that stay together, such as the chosen and the rejected
-// answer of a preference pair. A group is dealt, packed, cached and counted as one row, so it is never split over
-// micro-batches, ranks, packed sequences or steps. A group of one is an ordinary row.
+// A row of a data set is a group: one sequence, or several that stay together, such as the chosen and the rejected
+// answer of a preference pair. A group is dealt, packed, cached and counted as one row, so it is never divided between
+// micro-batches, ranks, packed sequences or steps. A group of one sequence is an ordinary row.
 
-// MaxSequences is the most sequences that a row may have.
+// MaxSequences is the most sequences of a row.
 const MaxSequences = 1024
 
-// Desirability is the label of an unpaired preference row (KTO): whether its answer is one to learn or one to avoid.
-// The zero value says that the row has no such label.
+// Desirability is the label of an unpaired preference row (KTO): the answer is one to learn or one to avoid. The zero
+// value means that the row has no label.
 type Desirability int8
 
 // Values of Desirability.
@@ -20,7 +20,7 @@ const (
 	Undesirable Desirability = -1
 )
 
-// String returns what a report calls the label; "" without one.
+// String returns the label's name in reports; "" without a label.
 func (d Desirability) String() string {
 	switch d {
 	case Desirable:
@@ -33,11 +33,11 @@ func (d Desirability) String() string {
 
 // grouped is an optional capability of Rows: rows may have several sequences.
 type grouped interface {
-	// Borders returns Row.Borders of row i without its tokens.
+	// Borders returns Row.Borders of row i without reading its tokens.
 	Borders(i int) []int32
 }
 
-// bordersOf returns Row.Borders of row i, nil for a row of one sequence. It reads no tokens.
+// bordersOf returns Row.Borders of row i, nil for a row of one sequence, without reading its tokens.
 func bordersOf(rows Rows, i int) []int32 {
 	if g, ok := rows.(grouped); ok {
 		return g.Borders(i)
@@ -69,7 +69,7 @@ func (r Row) Sequence(k int) (ids, labels []int32) {
 	return r.IDs[from:to], r.Labels[from:to]
 }
 
-// sequenceSpan returns the tokens of sequence k of a row of n tokens, from (inclusive) to to (exclusive).
+// sequenceSpan returns the half-open range of tokens of sequence k in a row of n tokens.
 func sequenceSpan(borders []int32, k, n int) (from, to int) {
 	if k > 0 {
 		from = int(borders[k-1])
@@ -94,10 +94,10 @@ func sequenceLengths(rows Rows, i int) func(yield func(tokens int) bool) {
 	}
 }
 
-// groupSizes is what a layout must know of the rows' groups.
+// groupSizes holds the sizes of the rows' groups that a batch layout depends on.
 type groupSizes struct {
-	sequences int // of all rows
-	most      int // sequences of a row, 1 or more
+	sequences int // sequences of all rows
+	most      int // the most sequences of a row, at least 1
 	row       int // tokens of the longest row
 	longest   int // tokens of the longest sequence
 	shortest  int // tokens of the shortest sequence, 0 without rows
@@ -123,7 +123,7 @@ func sizesOf(all ...Rows) groupSizes {
 	return s
 }
 
-// checkGroup refuses borders that are no borders of a row of n tokens.
+// checkGroup rejects borders that are invalid for a row of n tokens.
 func checkGroup(borders []int32, n int) error {
 	if len(borders) >= MaxSequences {
 		return fmt.Errorf("the row has %d sequences, more than %d", len(borders)+1, MaxSequences)
@@ -139,8 +139,8 @@ func checkGroup(borders []int32, n int) error {
 	return nil
 }
 
-// Sequences returns where the sequences of a batch lie. Row k of Rows has the sequences groups[k] to groups[k+1]-1, and
-// sequence s is the segment segments[s], which has the tokens CuSeqlens[segments[s]] to CuSeqlens[segments[s]+1]-1. The
+// Sequences returns where the sequences of a batch lie. Row Rows[k] has the sequences groups[k] to groups[k+1]-1.
+// Sequence s is the segment segments[s], whose tokens are CuSeqlens[segments[s]] to CuSeqlens[segments[s]+1]-1. The
 // slices are [len(Rows)+1] and [sequences].
 func (b Batch) Sequences() (groups, segments []int32) {
 	if b.Groups != nil {
@@ -156,7 +156,7 @@ func (b Batch) Sequences() (groups, segments []int32) {
 	return upTo(len(b.Rows) + 1), segments
 }
 
-// Count returns how many sequences a batch has.
+// Count returns the number of sequences of the batch.
 func (b Batch) Count() int {
 	if b.Groups != nil {
 		return len(b.Segments)
@@ -164,13 +164,14 @@ func (b Batch) Count() int {
 	return len(b.Rows)
 }
 
-// placeGroup notes the sequences of the row that fill has just laid out: the last of them is the segment last.
+// placeGroup records the sequences of the row that fill has just laid out; last is the segment of the row's last
+// sequence.
 func (b *Batch) placeGroup(row Row, last int) {
 	if b.Groups == nil && row.Sequences() == 1 {
 		return
 	}
 	if b.Groups == nil {
-		b.Groups, b.Segments = b.Sequences() // of the rows of one sequence before it
+		b.Groups, b.Segments = b.Sequences() // the rows before it have one sequence each
 	}
 	for k := range row.Sequences() {
 		b.Segments = append(b.Segments, int32(last-row.Sequences()+1+k))
@@ -178,12 +179,12 @@ func (b *Batch) placeGroup(row Row, last int) {
 	b.Groups = append(b.Groups, int32(len(b.Segments)))
 }
 
-// placeLabel notes the desirability of the row that fill has just laid out.
+// placeLabel records the desirability of the row that fill has just laid out.
 func (b *Batch) placeLabel(label Desirability) {
 	if b.Desirable == nil && label == Unlabelled {
 		return
 	}
-	for len(b.Desirable) < len(b.Rows)-1 { // rows without a label before it
+	for len(b.Desirable) < len(b.Rows)-1 { // the rows before it have no label
 		b.Desirable = append(b.Desirable, Unlabelled)
 	}
 	b.Desirable = append(b.Desirable, label)

@@ -5,46 +5,47 @@ import (
 	"strings"
 )
 
-// Token is one token of a row as `inspect data` shows it.
+// oken is one token of a row, as `inspect data` shows it.
 type Token struct {
 	ID      int32  `json:"id"`
-	Piece   string `json:"piece"` // as in the vocabulary
-	Text    string `json:"text"`  // what it adds to the row's text; "" for a part of a character
+	Piece   string `json:"piece"` // the vocabulary entry
+	Text    string `json:"text"`  // what the token adds to the row's text; "" for an incomplete character
 	Label   int32  `json:"label"`
 	Trained bool   `json:"trained"`
-	Special bool   `json:"special,omitempty"`     // matched as a special token, not read as text
+	Special bool   `json:"special,omitempty"`     // a special token, not plain text
 	End     bool   `json:"end_of_turn,omitempty"` // the last trained token of a message or an answer
-	Across  bool   `json:"across,omitempty"`      // lies across the border of what is trained
+	Across  bool   `json:"across,omitempty"`      // the token straddles a boundary of the loss mask
 }
 
-// Part is a stretch of a row's tokens: a message of a conversation, or a piece of another format.
+// Part is a span of a row's tokens: a message of a conversation, or a piece of another format.
 type Part struct {
-	// Role is that of the message; else prompt, answer, text, tokens, trained or masked, or what the sequence is called,
-	// such as chosen and rejected.
-	Role    string `json:"role"`
-	Message int    `json:"message"` // of the conversation, from 0; -1 where the part is none
-	From    int    `json:"from"`    // half-open range of tokens
-	To      int    `json:"to"`
-	Trained int    `json:"trained_tokens"`
-	// Sequence is the sequence of the row that the part is of, from 0.
+	// Role is the role of the message. Other parts have prompt, answer, text, tokens, trained or masked, or the name of
+	// their sequence, such as chosen or rejected.
+	Role string `json:"role"`
+	// Message is the index of the message in the conversation, from 0; -1 if the part is not a message.
+	Message int `json:"message"`
+	From    int `json:"from"` // From and To are the half-open range of tokens.
+	To      int `json:"to"`
+	Trained int `json:"trained_tokens"`
+	// Sequence is the index of the row's sequence that the part belongs to, from 0.
 	Sequence int `json:"sequence,omitempty"`
 }
 
-// Inspected is a row as people look at it.
+// Inspected is a row in the form that a person inspects.
 type Inspected struct {
 	Where   string `json:"where"`
 	Split   string `json:"split"` // train or val
 	Trained int    `json:"trained_tokens"`
-	Cut     int    `json:"cut_tokens"` // lost to max_length
-	// Sequences counts the sequences of a row of several; 0 = it is one sequence.
+	Cut     int    `json:"cut_tokens"` // Cut is the number of tokens lost to max_length.
+	// Sequences is the number of sequences of a group; 0 = the row is one sequence.
 	Sequences int     `json:"sequences,omitempty"`
-	Label     string  `json:"label,omitempty"` // desirable or undesirable, of an unpaired preference row
+	Label     string  `json:"label,omitempty"` // desirable or undesirable, for an unpaired preference row
 	Note      string  `json:"note,omitempty"`
 	Parts     []Part  `json:"parts"`
 	Tokens    []Token `json:"tokens"`
 }
 
-// Inspect shows training row n, or validation row n - len(Train), token by token.
+// Inspect returns training row n, or validation row n - len(Train), with its tokens.
 func (s *Set) Inspect(n int, tok Tokenizer) (Row, []Token, error) {
 	train, val := s.Train.Len(), s.Val.Len()
 	if n < 0 || n >= train+val {
@@ -58,7 +59,7 @@ func (s *Set) Inspect(n int, tok Tokenizer) (Row, []Token, error) {
 	return row, Tokens(row, tok), nil
 }
 
-// Tokens shows a row token by token.
+// okens returns a row's tokens as they are shown to a person.
 func Tokens(row Row, tok Tokenizer) []Token {
 	special, _ := tok.(interface{ IsSpecial(id int32) bool })
 	tokens := make([]Token, len(row.IDs))
@@ -69,11 +70,11 @@ func Tokens(row Row, tok Tokenizer) []Token {
 		tokens[t].Special = special != nil && special.IsSpecial(id)
 		after := tok.Decode(row.IDs[start:t+1], false)
 		if strings.HasSuffix(after, "\ufffd") || !strings.HasPrefix(after, before) {
-			continue // in the middle of a character: the text comes with its last byte
+			continue // an incomplete character: its text comes with its last byte
 		}
 		tokens[t].Text, before = after[len(before):], after
 		if strings.HasSuffix(after, "\n") || t-start >= inspectWindow {
-			// decoding the whole row for every token would be quadratic; one token of context is enough
+			// Decoding the whole row for every token would be quadratic; one token of context is enough.
 			start, before = t, tok.Decode(row.IDs[t:t+1], false)
 		}
 	}

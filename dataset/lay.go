@@ -2,9 +2,9 @@ package dataset
 
 import "fmt"
 
-// Lay lays rows out as a batch of a Loader of the shape does, in the smallest of its token budgets: rows is one list where
-// rows lie end to end, else a list for each sequence. pad fills what the rows leave. Rows that no batch of the shape has
-// room for are an error.
+// Lay lays rows out as a batch of a Loader of this shape, in its smallest sufficient token budget. rows holds a single
+// list if rows lie end to end, else a list for each sequence. pad is the token id of padding. It returns an error if no
+// batch of the shape can hold the rows.
 func (s Shape) Lay(rows [][]Row, pad int32) (Batch, error) {
 	var all Memory
 	var sequences [][]int32
@@ -45,7 +45,7 @@ func (s Shape) Lay(rows [][]Row, pad int32) (Batch, error) {
 	if s.Flat {
 		T = budget
 	}
-	padding := budget/T + (budget+s.Longest-1)/s.Longest // segments of it, at most
+	padding := budget/T + (budget+s.Longest-1)/s.Longest // the most segments of padding
 	b := newBatch(budget, max(s.Borders, segments+padding+1), len(all))
 	b.of = all
 	b.fill(sequences, T, s.Longest, pad)

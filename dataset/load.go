@@ -16,8 +16,8 @@ import (
 // shownErrors is how many malformed rows one error lists.
 const shownErrors = 5
 
-// loadSource reads one file: from the cache if its content was tokenised before with the same tokenizer and settings,
-// else row by row on all cores.
+// loadSource reads one file: from the cache if the same content was tokenised before with the same tokenizer and
+// settings, else row by row on all cores.
 func loadSource(ctx context.Context, cfg Config, path string, tok Tokenizer, open opener) (Rows, *Report, error) {
 	f, err := open(path)
 	if err != nil {
@@ -44,7 +44,7 @@ func loadSource(ctx context.Context, cfg Config, path string, tok Tokenizer, ope
 	return found(rows), report, err
 }
 
-// found keeps a nil store from being rows.
+// found returns the store as Rows, and nil Rows for a nil store.
 func found(s *store) Rows {
 	if s == nil {
 		return nil
@@ -52,8 +52,9 @@ func found(s *store) Rows {
 	return s
 }
 
-// tokenise reads a file into the cache's part, or where it has none into memory.
-func tokenise(ctx context.Context, cfg Config, path string, tok Tokenizer, f io.Reader, cache *tokenCache) (*store, *Report, error) {
+// tokenise reads a file and writes its tokens to the cache's partial file, or without a cache to memory.
+func tokenise(ctx context.Context, cfg Config, path string, tok Tokenizer, f io.Reader,
+	cache *tokenCache) (*store, *Report, error) {
 	out, err := newStoreWriter(cache.part, cache.dir)
 	if err != nil {
 		return nil, nil, out.explain(path, err)
@@ -87,12 +88,12 @@ type loading struct {
 	tok    Tokenizer
 	format Format
 	keys   map[string]string
-	reads  []string // the keys of the file that some field of the format is read from
+	reads  []string // keys of the file that fields of the format are read from
 	report *Report
 	keep   func(r *booked, words []byte) error
 	meter  *meter
 
-	index    int // of the next row to be booked
+	index    int // index of the next row to be booked
 	problems []string
 	broken   int
 }
@@ -112,17 +113,17 @@ func (s *loading) read(ctx context.Context, r, f io.Reader, workers int) error {
 	return nil
 }
 
-// noRowError is that of a file or source whose rows were all dropped.
+// noRowError is the error of a file or source whose rows were all dropped.
 type noRowError struct{ source, why string }
 
 func (e *noRowError) Error() string { return e.source + ": no row is left to train on, " + e.why }
 
-// validation is the error where the rows are those of validation.
+// validation returns the error with wording for validation rows.
 func (e *noRowError) validation() error {
 	return fmt.Errorf("%s: no validation row is left, %s; name other validation rows, or none", e.source, e.why)
 }
 
-// noRow says that a source has nothing to train on.
+// noRow returns the error that a source has nothing to train on, or nil.
 func (r *Report) noRow() error {
 	remedy := ""
 	if slices.ContainsFunc(r.Dropped, func(d Drop) bool { return d.Reason == dropCutAnswer || d.Reason == dropCut }) {
@@ -146,7 +147,7 @@ func (s *loading) pass(ctx context.Context, in *source.Reader, workers int, take
 	return err
 }
 
-// errBroken ends the reading; s.problems says why.
+// errBroken ends the reading; s.problems holds the reasons.
 var errBroken = errors.New("broken file")
 
 // book takes the chunks in the order of the file.
@@ -162,7 +163,7 @@ func (s *loading) book(c *chunk) error {
 			s.problem(place(s.path, row.Line, r.index), row.Error())
 		}
 		if s.broken > 0 {
-			continue // only looking for more problems
+			continue // reading on only finds further problems
 		}
 		s.report.count(r, s.path)
 		if r.drop != "" {
@@ -189,15 +190,16 @@ func (s *loading) book(c *chunk) error {
 	return fmt.Errorf("read %s, line %d: %w", s.path, c.line, c.end)
 }
 
-// begin looks at the rows up to the first whole one, which decides the format. Its errors are *source.FileError.
+// begin looks at rows until the first well-formed one, which decides the format. Its errors are *source.FileError.
 func (s *loading) begin(raw source.Row, index int) error {
 	o, err := parseRow(raw.Data)
 	if err == nil {
 		err = s.chooseFormat(o)
 	} else if syntax := (*syntaxError)(nil); !errors.As(err, &syntax) || !syntax.cutOff || index > 0 {
-		return nil // encode reports it
+		return nil // encode reports the error
 	} else {
-		err = errors.New("the first row ends in the middle of its JSON: want JSONL (a whole object on one line) or a JSON list of objects")
+		err = errors.New("the first row ends in the middle of its JSON: want JSONL (a whole object on one line) or a JSON " +
+			"list of objects")
 	}
 	if err != nil {
 		return &source.FileError{Line: raw.Line, Text: err.Error()}
@@ -205,7 +207,7 @@ func (s *loading) begin(raw source.Row, index int) error {
 	return nil
 }
 
-// encode parses, renders and tokenises one row. It is called from several goroutines.
+// encode parses, renders and tokenises one row. It is safe for concurrent use.
 func (s *loading) encode(raw source.Row, b *buffers) (encoded, error) {
 	if s.cfg.look != nil && !s.cfg.look.wants(s.path, raw.Line) {
 		return unseen(), nil
@@ -263,7 +265,8 @@ func (s *loading) chooseFormat(o Object) error {
 			return err
 		}
 	}
-	if missing := s.checkFields(o); missing == nil && s.format.Fits != nil && !s.format.Fits(Fields{row: o, keys: s.keys}) {
+	if missing := s.checkFields(o); missing == nil && s.format.Fits != nil &&
+		!s.format.Fits(Fields{row: o, keys: s.keys}) {
 		return errors.New(s.format.Other)
 	}
 	s.reads = slices.Collect(maps.Values(s.keys))
@@ -271,7 +274,7 @@ func (s *loading) chooseFormat(o Object) error {
 	return nil
 }
 
-// checkFields names the first required field that is missing or null.
+// checkFields returns an error for the first required field that is missing or null.
 func (s *loading) checkFields(o Object) error {
 	for _, role := range s.format.Roles {
 		key := s.keys[role.Name]
@@ -287,7 +290,8 @@ func (s *loading) checkFields(o Object) error {
 		if role.Advice != "" && s.cfg.Fields[role.Name] == "" {
 			return fmt.Errorf("field %q is missing; the row has %s: %s", key, o.keyList(), role.Advice)
 		}
-		return fmt.Errorf("field %q is missing; the row has %s: dataset.fields says which keys are read, and rows of one source have one format", key, o.keyList())
+		return fmt.Errorf("field %q is missing; the row has %s: dataset.fields says which keys are read, and rows of one "+
+			"source have one format", key, o.keyList())
 	}
 	return nil
 }
@@ -300,7 +304,7 @@ func (s *loading) problem(where, text string) {
 	s.problems = append(s.problems, where+": "+text)
 }
 
-// fail makes one error of the problems found.
+// fail makes one error of all problems found.
 func (s *loading) fail() error {
 	text := strings.Join(s.problems, "\n")
 	if more := s.broken - len(s.problems); more > 0 {
@@ -322,7 +326,7 @@ func (c contextReader) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// contextReaderAt is contextReader for a file that is read at any place.
+// contextReaderAt is contextReader for random access.
 type contextReaderAt struct {
 	ctx context.Context
 	r   io.ReaderAt

@@ -8,63 +8,67 @@ import (
 	"fmt"
 )
 
-// Options of a Loader.
+// Options are the settings of a Loader.
 type Options struct {
 	BatchSize int // rows of a batch; with Packing, packed sequences
-	T         int // tokens a row may have, all its sequences together; with Packing, tokens of a packed sequence
+	T         int // the most tokens of a row, all its sequences together; with Packing, tokens of a packed sequence
 	PadID     int32
 	Seed      uint64
 	Shuffle   bool
-	Packing   bool // several rows in a sequence
-	Padded    bool // every row is padded to T: the worst case
+	Packing   bool // put several rows into one sequence
+	Padded    bool // pad every row to T: the worst case
 	Longest   int  // tokens of the longest sequence of a row; 0 = T
-	Group     int  // the most sequences of a row; NewLoader counts them, of a stream it is known beforehand
-	Asked     int  // T of packed sequences before they were made shorter for few rows; 0 = they were not
+	Group     int  // Group is the most sequences of a row. NewLoader counts them; for a stream the caller sets it.
+	Asked     int  // Asked is the T of packed sequences before they were shortened because of few rows; 0 = not shortened.
 }
 
 // Loader deals rows in batches, epoch after epoch, every row once an epoch. The rows of a batch lie end to end in the
 // smallest token budget that holds them; with Packing or Padded there is one budget, of BatchSize sequences of T
-// tokens. The order is a function of the seed and the epoch, and of a stream's window in it, over all ranks of a
-// data-parallel run (Shard). It is not safe for concurrent use.
+// tokens. The order depends on the seed and the epoch (and on the window of a stream), and covers all ranks of a
+// data-parallel run (Shard). A Loader is not safe for concurrent use.
 type Loader struct {
 	from    dealer
 	opt     Options
-	most    int   // segments of rows that a packed sequence may hold, or that a row has at most
-	largest int   // tokens of the largest batch that there could be
-	budgets []int // tokens of a batch, ascending
+	most    int   // the most segments of a packed sequence, or of a row
+	largest int   // tokens of the largest possible batch
+	budgets []int // token budgets of batches, ascending
 
-	pieces    int // that a batch is dealt in; see Split
-	step      int // batches of a step, which are made even; 0 = they are not
+	pieces    int // pieces that a batch is dealt in; see Split
+	step      int // batches of a step, which are balanced; 0 = not balanced
 	tokenCost int // see Even
 
-	rank, world int  // which of how many shares NextWindow and Epoch give
-	quiet       bool // another loader tells of the ends of epochs
+	rank, world int  // NextWindow and Epoch return the batches of this rank
+	quiet       bool // another loader reports the ends of epochs
 
-	at       start    // of the stretch that the cursor is in
-	held     *stretch // that stretch; nil = not dealt yet
-	before   float64  // part of the epoch that lies before it
-	position int      // the next batch of the stretch, whichever rank takes it
+	at       start    // place of the current stretch
+	held     *stretch // the current stretch; nil = not dealt yet
+	before   float64  // fraction of the epoch before the stretch
+	position int      // next batch of the stretch, counted over all ranks
 }
 
-// State is the cursor of a Loader, with what must be the same for it to mean the same batches. It is the same on every
-// rank and means the same at every world size.
+// State is the cursor of a Loader, with the settings that must match for the cursor to mean the same batches. It is the
+// same on every rank and valid for every number of ranks.
 type State struct {
-	Epoch     int         `json:"epoch"`
-	Position  int         `json:"position"` // batches of the epoch, or of a stream's window, that were taken, by all ranks
-	BatchSize int         `json:"batch_size"`
-	T         int         `json:"sequence_length"`
-	Seed      uint64      `json:"seed"`
-	Shuffle   bool        `json:"shuffle"`
-	Packing   bool        `json:"packing"`
-	Step      int         `json:"step,omitempty"`       // batches of a step that were made even; 0 = they were not
-	TokenCost int         `json:"token_cost,omitempty"` // by which
-	Streaming bool        `json:"streaming,omitempty"`
-	Rows      int         `json:"rows"` // 0 of a stream
-	Data      string      `json:"data"` // SHA-256 over ids and labels; of a stream, over those of its first window and the settings
-	Stream    StreamState `json:"stream,omitzero"`
+	Epoch int `json:"epoch"`
+	// Position counts the batches of the epoch, or of a stream's window, that all ranks have taken.
+	Position  int    `json:"position"`
+	BatchSize int    `json:"batch_size"`
+	T         int    `json:"sequence_length"`
+	Seed      uint64 `json:"seed"`
+	Shuffle   bool   `json:"shuffle"`
+	Packing   bool   `json:"packing"`
+	// Step is the number of batches of a step, which were balanced; 0 = not balanced.
+	Step int `json:"step,omitempty"`
+	//	okenCost is the cost per token by which batches were balanced; see Even.
+	TokenCost int  `json:"token_cost,omitempty"`
+	Streaming bool `json:"streaming,omitempty"`
+	Rows      int  `json:"rows"` // Rows is the number of rows; 0 for a stream.
+	// Data is a SHA-256 over ids and labels; for a stream, over those of its first window and the settings.
+	Data   string      `json:"data"`
+	Stream StreamState `json:"stream,omitzero"`
 }
 
-// TrainLoader deals the training rows as the set's config says, batchSize rows or packed sequences a batch.
+// rainLoader returns a loader of the training rows as the configuration of the set says. batchSize is the number of rows or packed sequences of a batch.
 func (s *Set) TrainLoader(batchSize int) (*Loader, error) {
 	opt := s.options(batchSize)
 	opt.Shuffle = s.Config.Shuffle
@@ -74,13 +78,13 @@ func (s *Set) TrainLoader(batchSize int) (*Loader, error) {
 	return NewLoader(s.Train, opt.shortened(s.Train))
 }
 
-// ValLoader deals the validation rows for evaluation, where only sums over rows count: packed into batches of at most
-// so many tokens, or as the set's config packs or pads them, batchSize sequences a batch. tokens 0 = as many as
-// batchSize rows may have.
+// ValLoader returns a loader of the validation rows for evaluation, which needs only sums over rows. It packs rows into
+// batches of at most the given number of tokens, unless the configuration of the set packs or pads them: then a batch
+// has batchSize sequences. tokens 0 = as many as batchSize rows may have.
 func (s *Set) ValLoader(batchSize, tokens int) (*Loader, error) {
 	opt := s.options(batchSize)
 	if opt.Packing || opt.Padded || s.Val.Len() == 0 || opt.BatchSize < 1 || opt.BatchSize > maxBatchTokens/opt.T {
-		return NewLoader(s.Val, opt.shortened(s.Val)) // which refuses what cannot be
+		return NewLoader(s.Val, opt.shortened(s.Val)) // NewLoader rejects invalid options
 	}
 	if tokens == 0 {
 		tokens = opt.T * opt.BatchSize
@@ -89,17 +93,17 @@ func (s *Set) ValLoader(batchSize, tokens int) (*Loader, error) {
 	return NewLoader(s.Val, opt.evenly(s.Val))
 }
 
-// maxEvalTokens bounds the tokens of an evaluation's batch, and with them the memory that packing takes.
+// maxEvalTokens bounds the tokens of an evaluation batch, and with them the memory of packing.
 const maxEvalTokens = 1 << 20
 
-// evenly is the same with as few tokens a batch as give no more batches.
+// evenly returns the options with the fewest tokens a batch that need no more batches.
 func (o Options) evenly(rows Rows) Options {
 	batches := func(T int) int {
 		try := o
 		try.T = T
 		l, err := NewLoader(rows, try)
 		if err != nil {
-			return 0 // NewLoader reports it for o too
+			return 0 // NewLoader reports the error for o too
 		}
 		return l.Batches(0)
 	}
@@ -119,7 +123,7 @@ func (o Options) evenly(rows Rows) Options {
 	return o
 }
 
-// evenBatches: from so many batches on, what the last one leaves empty is next to nothing.
+// evenBatches is the number of batches from which on the unused part of the last batch is negligible.
 const evenBatches = 64
 
 func (s *Set) options(batchSize int) Options {
@@ -130,7 +134,7 @@ func (s *Set) options(batchSize int) Options {
 	}
 	switch o.T = o.Longest; {
 	case sizes.most == 1:
-	case o.Padded || s.stream != nil: // as much as a row may have
+	case o.Padded || s.stream != nil: // the longest possible row
 		o.T *= sizes.most
 	default:
 		o.T = max(o.T, (sizes.row+7)/8*8)
@@ -138,9 +142,9 @@ func (s *Set) options(batchSize int) Options {
 	return o
 }
 
-// SequenceLength is the most tokens of a sequence of both loaders, which shorten packed ones for few rows: MaxLength,
-// or without packing and padding the longest row of a set that is no stream, rounded up to 8 where the model has so
-// many positions.
+// SequenceLength returns the most tokens of a sequence in both loaders. It is MaxLength, or less for packed sequences
+// that were shortened because of few rows. Without packing and padding it is the longest row of a set that is not a
+// stream, rounded up to a multiple of 8 if the model has that many positions.
 func (s *Set) SequenceLength() int {
 	return s.sequenceLength(sizesOf(s.Train, s.Val))
 }
@@ -156,7 +160,7 @@ func (s *Set) sequenceLength(sizes groupSizes) int {
 	return rounded
 }
 
-// check refuses batches of no size, and of an unreasonable one.
+// check rejects batches of no size or an unreasonable one.
 func (o Options) check() error {
 	if o.BatchSize < 1 || o.T < 1 || o.BatchSize > maxBatchTokens/o.T {
 		return fmt.Errorf("load batches: batch size %d and sequence length %d: want both positive and at most %d tokens a batch", o.BatchSize, o.T, maxBatchTokens)
@@ -164,8 +168,8 @@ func (o Options) check() error {
 	return nil
 }
 
-// NewLoader checks that the rows fit the options. A loader of rows end to end has one budget, for the largest batch
-// that there could be, until ChooseBudgets.
+// NewLoader returns a loader after checking that the rows fit the options. A loader of rows end to end has one budget,
+// for the largest possible batch, until ChooseBudgets.
 func NewLoader(rows Rows, opt Options) (*Loader, error) {
 	if rows.Len() == 0 {
 		return nil, errors.New("load batches: there are no rows")
@@ -187,7 +191,7 @@ func NewLoader(rows Rows, opt Options) (*Loader, error) {
 	opt.Group = sizes.most
 	whole := &epochs{rows: rows, opt: opt, most: sizes.most, tokens: tokens}
 	if opt.Packing {
-		// A bound on the segments keeps CuSeqlens small; four times the mean costs next to no memory.
+		// A bound on the segments keeps CuSeqlens small. Four times the mean costs next to no memory.
 		whole.most = max(sizes.most, min(opt.T/sizes.shortest, 4*opt.T*sizes.sequences/tokens+4))
 	}
 	largest := opt.BatchSize * opt.T
@@ -197,7 +201,7 @@ func NewLoader(rows Rows, opt Options) (*Loader, error) {
 	return newLoader(whole, opt, whole.most, largest), nil
 }
 
-// checkRow refuses a row that has no room.
+// checkRow rejects a row that is too long for the options.
 func (o Options) checkRow(rows Rows, i int) error {
 	n, borders, most := rows.Length(i), bordersOf(rows, i), min(o.T, o.Longest)
 	bad := func(format string, args ...any) error {
@@ -226,26 +230,26 @@ func newLoader(from dealer, opt Options, most, largest int) *Loader {
 
 const maxBatchTokens = 1 << 28
 
-// Shape is what is the same in all batches of a Loader.
+// Shape holds the sizes that all batches of a Loader have in common.
 type Shape struct {
 	Sequences int   // B of [B,T] with Packing or Padded, else the rows of a batch
 	T         int   // tokens of a packed sequence, or of the longest row, all its sequences together
-	Budgets   []int // tokens of a batch, ascending: every batch is as long as one of them
+	Budgets   []int // token budgets, ascending: every batch is as long as one of them
 	Borders   int   // length of CuSeqlens
-	Longest   int   // no segment has more tokens
+	Longest   int   // the most tokens of a segment
 	Flat      bool  // rows lie end to end
 }
 
-// Shape is what is the same in all batches.
+// Shape returns the sizes that all batches have in common.
 func (l *Loader) Shape() Shape {
 	dealt := l.dealt()
 	s := Shape{Sequences: dealt.BatchSize, T: l.opt.T, Budgets: l.budgets, Longest: l.opt.Longest, Flat: l.opt.flat()}
-	padding := (l.opt.T + s.Longest - 1) / s.Longest // segments of padding in a sequence, at most
+	padding := (l.opt.T + s.Longest - 1) / s.Longest // the most segments of padding in a sequence
 	if !s.Flat {
 		s.Borders = dealt.BatchSize*(l.most+padding) + 1
 		return s
 	}
-	widest, below := 0, 0 // a batch in a budget is larger than the budget below
+	widest, below := 0, 0 // a batch in a budget is larger than the next smaller budget
 	for _, b := range l.budgets {
 		widest, below = max(widest, b-below), b
 	}
@@ -253,9 +257,9 @@ func (l *Loader) Shape() Shape {
 	return s
 }
 
-// Split makes NextWindow deal every batch in so many pieces of equal size, one behind the other: the same rows in less
-// memory. A step of n batches has up to n times as many micro-batches then; the cursor counts batches as before. The
-// loader has one budget afterwards, until ChooseBudgets. pieces must divide the batch size.
+// Split makes NextWindow deal every batch in the given number of pieces of equal size, one after the other: the same
+// rows in less memory. A step of n batches then has up to n times as many micro-batches; the cursor still counts
+// batches. Afterwards the loader has one budget until ChooseBudgets. pieces must divide the batch size.
 func (l *Loader) Split(pieces int) error {
 	if pieces < 1 || l.opt.BatchSize%pieces != 0 {
 		return fmt.Errorf("split batches of %d rows: %d pieces do not divide them", l.opt.BatchSize, pieces)
@@ -271,18 +275,18 @@ func (l *Loader) Split(pieces int) error {
 	return nil
 }
 
-// dealt is how micro-batches are dealt: the options with the size of a piece.
+// dealt returns the options with the size of a piece as the batch size.
 func (l *Loader) dealt() Options {
 	o := l.opt
 	o.BatchSize /= l.pieces
 	return o
 }
 
-// Len counts the rows, 0 where they are a stream.
+// Len returns the number of rows, 0 for a stream.
 func (l *Loader) Len() int { return l.from.len() }
 
-// Batches counts the batches of an epoch, whole ones. With packing and shuffling epochs may differ. Of a stream it is
-// those of its first window.
+// Batches returns the number of whole batches of an epoch, or of a stream's first window. With packing and shuffling,
+// epochs may have different numbers.
 func (l *Loader) Batches(epoch int) int {
 	if n := l.from.len(); n > 0 && !l.opt.Packing {
 		return l.opt.batches(n)
@@ -290,8 +294,8 @@ func (l *Loader) Batches(epoch int) int {
 	return l.opt.batches(l.preview(epoch).dealt.len())
 }
 
-// Steps counts the optimizer steps of the first epochs of a set with windows of accumulate batches a rank; the last
-// window of an epoch may be smaller.
+// Steps returns the number of optimizer steps of the first epochs of a set, with windows of accumulate batches a rank.
+// The last window of an epoch may be smaller.
 func (l *Loader) Steps(epochs, accumulate int) int {
 	n, window := 0, accumulate*l.world
 	for e := range epochs {
@@ -300,7 +304,7 @@ func (l *Loader) Steps(epochs, accumulate int) int {
 	return n
 }
 
-// Progress is how far the cursor is, in epochs; in a stream it goes by the bytes of the files.
+// Progress returns the position of the cursor in epochs. In a stream it is measured by the bytes of the files.
 func (l *Loader) Progress() float64 {
 	if l.held == nil || l.position == 0 {
 		return float64(l.at.epoch) + l.before
@@ -309,7 +313,7 @@ func (l *Loader) Progress() float64 {
 	return float64(l.at.epoch) + s.from + (s.to-s.from)*float64(l.position)/float64(l.opt.batches(s.dealt.len()))
 }
 
-// preview is what an epoch is judged by; the cursor's own is dealt once.
+// preview returns the stretch that stands for an epoch before it is dealt. The current stretch of the cursor is reused.
 func (l *Loader) preview(epoch int) *stretch {
 	if l.held != nil && l.held.whole && l.held.epoch == epoch {
 		return l.held
@@ -321,7 +325,7 @@ func (l *Loader) preview(epoch int) *stretch {
 	return s
 }
 
-// stretch is the one that the cursor is in.
+// stretch returns the current stretch of the cursor and deals it if necessary.
 func (l *Loader) stretch() (*stretch, error) {
 	if l.held == nil {
 		s, err := l.from.deal(l.at)
@@ -333,10 +337,10 @@ func (l *Loader) stretch() (*stretch, error) {
 	return l.held, nil
 }
 
-// Close ends what reads a stream ahead. The Loader of a set needs no closing.
+// Close stops reading ahead in a stream. The Loader of a set needs no Close.
 func (l *Loader) Close() { l.from.close() }
 
-// State is the cursor before the next batch.
+// State returns the cursor before the next batch.
 func (l *Loader) State() State {
 	rows, data := l.from.data()
 	return State{
@@ -346,8 +350,8 @@ func (l *Loader) State() State {
 	}
 }
 
-// Restore moves the cursor to a state; the batches that follow are those that followed then. A state of other data or
-// another order is an error that lists every difference.
+// Restore moves the cursor to a state, so that the same batches follow. A state of other data or another order is an
+// error that lists every difference.
 func (l *Loader) Restore(s State) error {
 	now := l.State()
 	var problems []error
@@ -383,9 +387,11 @@ func (l *Loader) Restore(s State) error {
 	if n := l.opt.batches(dealt.dealt.len()); s.Position < 0 || s.Position >= n {
 		return fmt.Errorf("resume the data order: batch %d does not exist, epoch %d has %d", s.Position, s.Epoch, n)
 	}
-	if (s.Step != now.Step || s.TokenCost != now.TokenCost) && (s.Position%max(s.Step, 1) != 0 || s.Position%max(now.Step, 1) != 0) {
-		return fmt.Errorf("resume the data order: batch %d of epoch %d is not the first of its step, and steps of %d batches were made even with a token cost of %d, now %d with %d: "+
-			"resume with the program and the steps that wrote the checkpoint", s.Position, s.Epoch, s.Step, s.TokenCost, now.Step, now.TokenCost)
+	if (s.Step != now.Step || s.TokenCost != now.TokenCost) && (s.Position%max(s.Step, 1) != 0 ||
+		s.Position%max(now.Step, 1) != 0) {
+		return fmt.Errorf("resume the data order: batch %d of epoch %d is not the first of its step, and steps of %d "+
+			"batches were made even with a token cost of %d, now %d with %d: resume with the program and the steps that wrote "+
+			"the checkpoint", s.Position, s.Epoch, s.Step, s.TokenCost, now.Step, now.TokenCost)
 	}
 	l.at, l.position, l.held, l.before = dealt.start, s.Position, l.evened(dealt), dealt.from
 	return nil
@@ -394,7 +400,7 @@ func (l *Loader) Restore(s State) error {
 // maxEpoch bounds the epoch of a State.
 const maxEpoch = 1 << 40
 
-// digest is a hash over the tokens and labels of the rows. A store knows its own since it was written.
+// digest returns a hash over the tokens and labels of the rows. A store recorded its digest when it was written.
 func digest(rows Rows) string {
 	if d, ok := rows.(digested); ok {
 		if known, ok := d.Digest(); ok {
@@ -416,8 +422,8 @@ func digest(rows Rows) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// appendGroup appends to a row of the digest what only a group of several sequences or a labelled row has. Its first
-// number is larger than the length with which the next row begins.
+// appendGroup appends the boundaries of a group and the label of a row to the digest's input. Its first number is
+// larger than any length, with which the next row begins.
 func appendGroup(buf []byte, borders []int32, label Desirability) []byte {
 	if borders == nil && label == Unlabelled {
 		return buf

@@ -9,8 +9,8 @@ import (
 	"github.com/tierlora/tierlora/text/chat"
 )
 
-// Look shows count rows from row first on, validation rows behind the training rows. What a token cache does not hold,
-// whose message a token is, is found by reading those rows of the source again.
+// Look returns count rows from row first on; validation rows follow the training rows. A token cache does not record
+// which message a token belongs to, so those rows are read again from the source.
 func (s *Set) Look(ctx context.Context, first, count int, tok Tokenizer) ([]Inspected, error) {
 	train := s.Train.Len()
 	l := &look{lines: map[string]map[int]bool{}}
@@ -44,7 +44,7 @@ func (s *Set) Look(ctx context.Context, first, count int, tok Tokenizer) ([]Insp
 	return shown, nil
 }
 
-// lookUp reads the data again until all wanted rows were met.
+// lookUp reads the data again until all wanted rows are found.
 func (s *Set) lookUp(ctx context.Context, l *look) error {
 	if s.again == nil {
 		return nil // the set was not loaded from a source
@@ -62,9 +62,9 @@ func (s *Set) lookUp(ctx context.Context, l *look) error {
 	return nil
 }
 
-// look is what becomes of the rows that are wanted while a source is read again.
+// look collects the wanted rows while a source is read again.
 type look struct {
-	lines map[string]map[int]bool // by source
+	lines map[string]map[int]bool // wanted lines by source
 	stop  context.CancelFunc
 
 	mu      sync.Mutex
@@ -88,10 +88,10 @@ func (l *look) want(row Row, in *Inspected) {
 
 func (l *look) wants(source string, line int) bool { return l.lines[source][line] }
 
-// unseen stands for a row that nobody looks at.
+// unseen returns a placeholder for a row that is not wanted.
 func unseen() encoded { return encoded{ids: []int32{0, 0}, labels: []int32{Ignore, 0}} }
 
-// take explains the wanted rows that an example makes. It is called from several goroutines.
+// take explains the wanted rows that an example makes. It is safe for concurrent use.
 func (l *look) take(source string, line int, ex Example, tok Tokenizer, cfg Config) error {
 	given, err := explain(ex, tok, cfg)
 	if err != nil {
@@ -127,16 +127,16 @@ func (l *look) take(source string, line int, ex Example, tok Tokenizer, cfg Conf
 	return nil
 }
 
-// explained is a row before the cut, in parts.
+// explained is a row before truncation, divided into parts.
 type explained struct {
 	ids    []int32
 	parts  []Part
-	across []bool // nil: none
-	whole  bool   // it is the row after the cut, which took lost tokens
+	across []bool // nil: no token does
+	whole  bool   // it is the row after truncation, which removed lost tokens
 	lost   int
 }
 
-// explain makes the rows of an example once more and says what they are made of.
+// explain makes the rows of an example again and divides them into parts.
 func explain(ex Example, tok Tokenizer, cfg Config) ([]explained, error) {
 	switch {
 	case ex.Group != nil || ex.Completions != nil:
@@ -168,8 +168,8 @@ func explain(ex Example, tok Tokenizer, cfg Config) ([]explained, error) {
 	return []explained{{ids: ex.IDs, parts: []Part{{Role: "tokens", Message: -1, To: len(ex.IDs)}}}}, nil
 }
 
-// explainGroup makes the sequences of a row once more: of each its prompt, up to the first trained token, and its
-// answer by the name that the format gives it.
+// explainGroup makes the sequences of a row again. Each has two parts: its prompt, up to the first trained token, and
+// its answer, under the name that the format gives it.
 func explainGroup(ex Example, tok Tokenizer, cfg Config) ([]explained, error) {
 	e, err := encode(ex, tok, cfg, &buffers{})
 	if err != nil || e.drop != "" {
@@ -196,7 +196,7 @@ func explainGroup(ex Example, tok Tokenizer, cfg Config) ([]explained, error) {
 	return []explained{g}, nil
 }
 
-// messageParts are the messages of a row. A token across two of them is of the first.
+// messageParts returns the messages of a row. A token that straddles two messages belongs to the first.
 func messageParts(row chat.Looked) []Part {
 	var parts []Part
 	for i, turn := range row.Turns {
@@ -212,7 +212,7 @@ func messageParts(row chat.Looked) []Part {
 	return parts
 }
 
-// segmentParts are an example's segments; what begins and ends a row is of the first and the last.
+// segmentParts returns the segments of an example. Start and end tokens belong to the first and the last segment.
 func segmentParts(ex Example, tok Tokenizer, n int) []Part {
 	var parts []Part
 	for i := range ex.Segments {
@@ -238,7 +238,7 @@ func segmentParts(ex Example, tok Tokenizer, n int) []Part {
 	return parts
 }
 
-// runs are the stretches that labels make by themselves.
+// runs returns the spans of equal trained state in labels.
 func runs(labels []int32) []Part {
 	var parts []Part
 	for t, label := range labels {
@@ -255,7 +255,7 @@ func runs(labels []int32) []Part {
 	return parts
 }
 
-// finish counts what is trained and marks the tokens that end a part's trained stretch.
+// finish counts the trained tokens and marks the tokens that end a part's trained span.
 func (in *Inspected) finish() {
 	for i := range in.Parts {
 		p := &in.Parts[i]

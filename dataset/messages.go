@@ -6,13 +6,13 @@ import (
 	"github.com/tierlora/tierlora/text/chat"
 )
 
-// Keys under which rows of conversations have a system message and tools. OpenAI's older form calls tools functions.
+// Keys under which rows of conversations have a system message and tools. OpenAI's older format names tools functions.
 var (
 	systemKeys = []string{"system", "system_prompt"}
 	toolKeys   = []string{"tools", chat.FunctionsKey}
 )
 
-// messages is {messages: [{role, content}], tools, system}: OpenAI's form, as the model's chat template takes it.
+// messages reads {messages: [{role, content}], tools, system}: OpenAI's format, as chat templates take it.
 var messages = Format{
 	Roles: []Role{
 		{Name: "messages", Keys: []string{"messages"}},
@@ -29,8 +29,8 @@ func renderMessages(f Fields, _ Config) (Example, error) {
 	return conversation(f, "messages", "")
 }
 
-// conversation reads the fields that the formats of conversations share. The field system is a message before the others,
-// unless these begin with a system message of their own. The messages of the role completion follow, where it is not "".
+// conversation reads the fields that all conversation formats share. The field system becomes the first message, unless
+// the messages begin with a system message. The messages of the role completion follow, if completion is not "".
 func conversation(f Fields, role, completion string) (ex Example, err error) {
 	raw := chat.Raw{Key: f.Key(role), ToolsKey: f.Key("tools")}
 	if completion != "" {

@@ -1,6 +1,6 @@
 package dataset
 
-// didYouMean is a hint with the nearest of the names, or "" if none is near.
+// didYouMean returns a hint with the nearest of the names, or "" if none is near.
 func didYouMean(name string, names []string) string {
 	if near, ok := nearest(name, names); ok {
 		return "; did you mean " + near + "?"
@@ -8,12 +8,12 @@ func didYouMean(name string, names []string) string {
 	return ""
 }
 
-// nearest is the name with the smallest edit distance, if that is at most half of the longer length, or the first one
-// that contains the other. Ties go to the first.
+// nearest returns the name with the smallest edit distance, if that is at most half of the longer length, or else the
+// first name that contains the other. The first of equally near names wins.
 func nearest(name string, names []string) (string, bool) {
 	best, bestDistance := "", 1<<30
 	for _, n := range names {
-		if len(n) > 64 || len(name) > 64 { // an absurd key is nobody's typing error
+		if len(n) > 64 || len(name) > 64 { // a key this long is not a misspelt one
 			continue
 		}
 		if d := editDistance(name, n); d < bestDistance && 2*d <= max(len(name), len(n)) {

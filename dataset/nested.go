@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// lookup is the value of a key, or of a path of keys and list places such as instances.0.input where the row has no key
-// of that name.
+// lookup returns the value of a key. If the row lacks that key, it is taken as a path of keys and list indices, such as
+// instances.0.input.
 func (o Object) lookup(key string) (json.RawMessage, bool) {
 	if v, ok := o.value(key); ok || !strings.Contains(key, ".") {
 		return v, ok
@@ -24,7 +24,7 @@ func (o Object) lookup(key string) (json.RawMessage, bool) {
 	return value, ok
 }
 
-// inside is the value under a name in an object, or at a place in a list, from 0.
+// inside returns the value of a key of an object, or of an index (from 0) of a list.
 func inside(value json.RawMessage, name string) (json.RawMessage, bool) {
 	switch kindOf(value) {
 	case "an object":
@@ -42,9 +42,9 @@ func inside(value json.RawMessage, name string) (json.RawMessage, bool) {
 	return nil, false
 }
 
-// splitList cuts a valid JSON list into its elements.
+// splitList splits a valid JSON list into its elements.
 func splitList(data []byte) (elements []json.RawMessage) {
-	i := skipSpace(data, skipSpace(data, 0)+1) // past [
+	i := skipSpace(data, skipSpace(data, 0)+1) // after [
 	for data[i] != ']' {
 		end := skipValue(data, i)
 		elements = append(elements, json.RawMessage(data[i:end]))
@@ -55,8 +55,8 @@ func splitList(data []byte) (elements []json.RawMessage) {
 	return elements
 }
 
-// nestedFormat is the format whose required fields the row has, some of them in the first object of its only list of
-// objects, and those as dataset.fields names them.
+// nestedFormat returns the format whose required fields the row has if the first object of its only list of objects is
+// included, and these fields in the syntax of dataset.fields.
 func (o Object) nestedFormat() (name, fields string) {
 	list, ok := o.onlyRows()
 	if !ok {
@@ -89,7 +89,7 @@ func (o Object) nestedFormat() (name, fields string) {
 	return "", ""
 }
 
-// onlyRows is the key whose value alone is a list of objects: a file that is one object around its rows.
+// onlyRows returns the key of the only list of objects: the file is one object around its rows.
 func (o Object) onlyRows() (string, bool) {
 	found := ""
 	for i, v := range o.values {
@@ -108,8 +108,8 @@ func (o Object) onlyRows() (string, bool) {
 	return found, found != ""
 }
 
-// roleOfMessages is the role of a format under which a list is a conversation: messages where its first element has role
-// and content, conversations where it has from and value; "" where it is none.
+// roleOfMessages returns the role of a list that is a conversation: messages if its first element has role and content,
+// conversations if it has from and value; else "".
 func roleOfMessages(value json.RawMessage) string {
 	if kindOf(value) != "a list" {
 		return ""
@@ -130,7 +130,7 @@ func roleOfMessages(value json.RawMessage) string {
 	return ""
 }
 
-// conversationAdvice says which key of a row that fits no format holds its conversation.
+// conversationAdvice returns an error that says which key holds the conversation of a row that fits no format.
 func (o Object) conversationAdvice() error {
 	var keys []string
 	role := ""
@@ -141,16 +141,18 @@ func (o Object) conversationAdvice() error {
 	}
 	switch {
 	case len(keys) == 1:
-		return fmt.Errorf("the row's conversation is under the key %q: set dataset.fields to {%s: %s}", keys[0], role, yamlKey(keys[0]))
+		return fmt.Errorf("the row's conversation is under the key %q: set dataset.fields to {%s: %s}", keys[0], role,
+			yamlKey(keys[0]))
 	case len(keys) > 1:
 		return fmt.Errorf("the row has conversations under the keys %s: set dataset.fields to {%s: KEY} with the one to train on", strings.Join(keys[:min(len(keys), 8)], ", "), role)
 	case o.Has("role") && o.Has("content") || o.Has("from") && o.Has("value"):
-		return fmt.Errorf("the row is one message, and a row is a whole conversation, such as {%q: [...]}: where the file is a single one, wrap it (with jq: jq '{messages: .}' FILE)", messages.Roles[0].Name)
+		return fmt.Errorf("the row is one message, and a row is a whole conversation, such as {%q: [...]}: where the file "+
+			"is a single one, wrap it (with jq: jq '{messages: .}' FILE)", messages.Roles[0].Name)
 	}
 	return nil
 }
 
-// listAdvice says what to do with a file that is one object around its rows.
+// listAdvice returns an error that says what to do with a file that is one object around its rows.
 func (o Object) listAdvice() error {
 	key, ok := o.onlyRows()
 	if !ok {
@@ -160,13 +162,14 @@ func (o Object) listAdvice() error {
 	if plainKey.FindString(key) == "" {
 		at = fmt.Sprintf("'.[%q]'", key)
 	}
-	return fmt.Errorf("the rows are a list under the key %q of one object: write that list alone into the file (with jq: jq %s FILE)", key, at)
+	return fmt.Errorf("the rows are a list under the key %q of one object: write that list alone into the file (with "+
+		"jq: jq %s FILE)", key, at)
 }
 
-// plainKey is a key that needs no quotes, in jq and in YAML.
+// plainKey matches keys that need no quotes in jq and YAML.
 var plainKey = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
-// yamlKey is a key of a row as a value of dataset.fields.
+// yamlKey quotes a key for use as a value of dataset.fields.
 func yamlKey(key string) string {
 	if plainKey.MatchString(key) {
 		return key
@@ -174,10 +177,10 @@ func yamlKey(key string) string {
 	return strconv.Quote(key)
 }
 
-// maxElements bounds a list of objects.
+// maxElements bounds the length of a list of objects.
 const maxElements = 1 << 16
 
-// Objects is the list of objects of a role.
+// Objects returns the list of objects of a role.
 func (f Fields) Objects(role string) ([]Object, error) {
 	key := f.keys[role]
 	raw, _ := f.row.lookup(key)
@@ -202,7 +205,7 @@ func (f Fields) Objects(role string) ([]Object, error) {
 	return objects, nil
 }
 
-// truth is the truth value of a role.
+// truth returns the boolean value of a role.
 func (f Fields) truth(role string) (bool, error) {
 	raw, _ := f.row.lookup(f.keys[role])
 	switch string(raw) {

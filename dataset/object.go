@@ -16,7 +16,7 @@ const (
 	maxIDs     = maxMaxLength
 )
 
-// Object is one row: the keys in the file's order with their values still in JSON.
+// Object is one row: its keys in the file's order, with values that are still JSON.
 type Object struct {
 	keys   []string
 	values []json.RawMessage
@@ -37,7 +37,7 @@ func (o Object) value(key string) (json.RawMessage, bool) {
 	return nil, false
 }
 
-// keyList shows the keys of a row in an error, at most eight.
+// keyList lists the keys of a row for an error, at most eight of them.
 func (o Object) keyList() string {
 	if len(o.keys) == 0 {
 		return "(none)"
@@ -64,7 +64,7 @@ func clip(s string, n int) string {
 	return s[:n] + "…"
 }
 
-// syntaxError is an error at a byte of a row; the reader turns the offset into a line.
+// syntaxError is an error at a byte of a row; the reader converts the offset into a line.
 type syntaxError struct {
 	offset int
 	text   string
@@ -73,8 +73,8 @@ type syntaxError struct {
 
 func (e *syntaxError) Error() string { return e.text }
 
-// parseObject reads one row. It refuses what encoding/json would pass over: invalid UTF-8, a key given twice, and
-// nesting deeper than maxNesting.
+// parseObject parses one row. It rejects what encoding/json accepts: invalid UTF-8, duplicate keys, and nesting deeper
+// than maxNesting.
 func parseObject(data []byte) (Object, error) {
 	if !utf8.Valid(data) {
 		at := 0
@@ -85,7 +85,8 @@ func parseObject(data []byte) (Object, error) {
 			}
 			at += n
 		}
-		return Object{}, &syntaxError{offset: at, text: fmt.Sprintf("byte %d of the row (0x%02x) is not UTF-8", at+1, data[at])}
+		return Object{}, &syntaxError{offset: at, text: fmt.Sprintf("byte %d of the row (0x%02x) is not UTF-8", at+1,
+			data[at])}
 	}
 	if err := checkNesting(data); err != nil {
 		return Object{}, err
@@ -99,10 +100,11 @@ func parseObject(data []byte) (Object, error) {
 	return splitObject(data)
 }
 
-// parseRow is parseObject that takes a conversation by itself too, a list of messages, as the object around it.
+// parseRow is parseObject that also accepts a conversation without an object around it: a list of messages.
 func parseRow(data []byte) (Object, error) {
 	o, err := parseObject(data)
-	if err != nil && bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) && !errors.As(err, new(*syntaxError)) && roleOfMessages(data) != "" {
+	if err != nil && bytes.HasPrefix(bytes.TrimSpace(data), []byte("[")) && !errors.As(err, new(*syntaxError)) &&
+		roleOfMessages(data) != "" {
 		return Object{keys: []string{messages.Roles[0].Name}, values: []json.RawMessage{data}}, nil
 	}
 	return o, err
@@ -114,12 +116,13 @@ func checkJSON(data []byte) error {
 	case wrong == nil:
 		return nil
 	case wrong.CutOff:
-		return &syntaxError{offset: len(data), text: "the row ends in the middle of its JSON (JSONL needs a whole object on one line)", cutOff: true}
+		return &syntaxError{offset: len(data),
+			text: "the row ends in the middle of its JSON (JSONL needs a whole object on one line)", cutOff: true}
 	}
 	return &syntaxError{offset: wrong.Offset, text: fmt.Sprintf("byte %d of the row: %s", wrong.Offset+1, wrong.Text)}
 }
 
-// checkNesting bounds the depth before the recursive parser sees the row.
+// checkNesting bounds the nesting depth before the recursive parser reads the row.
 func checkNesting(data []byte) error {
 	depth, inString := 0, false
 	for i := 0; i < len(data); i++ {
@@ -140,10 +143,10 @@ func checkNesting(data []byte) error {
 	return nil
 }
 
-// splitObject cuts a valid JSON object into its keys and values.
+// splitObject splits a valid JSON object into its keys and values.
 func splitObject(data []byte) (Object, error) {
 	var o Object
-	i := skipSpace(data, 0) + 1 // past {
+	i := skipSpace(data, 0) + 1 // after {
 	for {
 		i = skipSpace(data, i)
 		if data[i] == '}' {
@@ -160,7 +163,7 @@ func splitObject(data []byte) (Object, error) {
 		if len(o.keys) == maxKeys {
 			return Object{}, &syntaxError{offset: i, text: fmt.Sprintf("the row has more than %d keys", maxKeys)}
 		}
-		i = skipSpace(data, end) + 1 // past :
+		i = skipSpace(data, end) + 1 // after :
 		i = skipSpace(data, i)
 		end = skipValue(data, i)
 		o.keys = append(o.keys, key)
@@ -209,7 +212,7 @@ func skipValue(data []byte, i int) int {
 	return i
 }
 
-// kindOf names the JSON type of a valid value.
+// kindOf returns the name of the JSON type of a valid value.
 func kindOf(value []byte) string {
 	i := skipSpace(value, 0)
 	if i == len(value) {
@@ -230,20 +233,19 @@ func kindOf(value []byte) string {
 	return "a number"
 }
 
-// Fields is a row seen through the roles of a format.
+// Fields gives access to a row's values by the roles of a format.
 type Fields struct {
 	row  Object
 	keys map[string]string // role -> key in the file
 }
 
-// Key is the file's name for a role.
+// Key returns the file's key for a role.
 func (f Fields) Key(role string) string { return f.keys[role] }
 
 // Present reports whether the role has a value that is not null.
 func (f Fields) Present(role string) bool { return f.row.Has(f.keys[role]) }
 
-// Text is the text of a role; "" when the field is absent or null, which matters for optional roles only: the required
-// ones were checked before.
+// ext returns the text of a role; "" if the field is absent or null. Only optional roles can be absent here: the required ones were checked before.
 func (f Fields) Text(role string) (string, error) {
 	if !f.Present(role) {
 		return "", nil
@@ -252,8 +254,8 @@ func (f Fields) Text(role string) (string, error) {
 	raw, _ := f.row.lookup(key)
 	if kind := kindOf(raw); kind != "a string" {
 		if roleOfMessages(raw) != "" {
-			return "", fmt.Errorf("field %q is a list of messages, want a string: messages are read by the formats messages and sharegpt, "+
-				"and by chat_completion where both prompt and completion are messages", key)
+			return "", fmt.Errorf("field %q is a list of messages, want a string: messages are read by the formats messages "+
+				"and sharegpt, and by chat_completion where both prompt and completion are messages", key)
 		}
 		return "", fmt.Errorf("field %q is %s, want a string", key, kind)
 	}
@@ -263,7 +265,7 @@ func (f Fields) Text(role string) (string, error) {
 	return textOf(raw), nil
 }
 
-// textOf is the text of a JSON string, valid UTF-8; most have no escape in them.
+// textOf returns the text of a JSON string, which must be valid UTF-8. Most strings have no escapes.
 func textOf(raw []byte) string {
 	inside := raw[1 : len(raw)-1]
 	if bytes.IndexByte(inside, '\\') < 0 {
@@ -272,7 +274,7 @@ func textOf(raw []byte) string {
 	return unescape(inside)
 }
 
-// JSON is the value of a role as the file has it; nil when the field is absent or null. Half a surrogate pair in it is an
+// JSON returns the value of a role as the file has it; nil if the field is absent or null. A lone surrogate in it is an
 // error.
 func (f Fields) JSON(role string) ([]byte, error) {
 	if !f.Present(role) {
@@ -285,7 +287,7 @@ func (f Fields) JSON(role string) ([]byte, error) {
 	return raw, nil
 }
 
-// Ints is the list of whole numbers of a role.
+// Ints returns the list of integers of a role.
 func (f Fields) Ints(role string) ([]int32, error) {
 	key := f.keys[role]
 	raw, _ := f.row.lookup(key)
@@ -308,7 +310,7 @@ func (f Fields) Ints(role string) ([]int32, error) {
 	return ints, nil
 }
 
-// mask is Ints with true and false for 1 and 0.
+// mask is Ints that also accepts true and false, as 1 and 0.
 func (f Fields) mask(role string) ([]int32, error) {
 	raw, _ := f.row.lookup(f.keys[role])
 	var flags []bool
@@ -324,7 +326,7 @@ func (f Fields) mask(role string) ([]int32, error) {
 	return ints, nil
 }
 
-// loneSurrogate finds a \uD800..\uDFFF escape without its other half; encoding/json would make it U+FFFD.
+// loneSurrogate finds a \uD800..\uDFFF escape without its other half, which encoding/json would turn into U+FFFD.
 func loneSurrogate(raw []byte) string {
 	for i := 0; i+5 < len(raw); i++ {
 		if raw[i] != '\\' {
@@ -335,7 +337,8 @@ func loneSurrogate(raw []byte) string {
 			continue
 		}
 		switch {
-		case isSurrogate(raw[i:], "89ab") && i+11 < len(raw) && raw[i+6] == '\\' && raw[i+7] == 'u' && isSurrogate(raw[i+6:], "cdef"):
+		case isSurrogate(raw[i:], "89ab") && i+11 < len(raw) && raw[i+6] == '\\' && raw[i+7] == 'u' &&
+			isSurrogate(raw[i+6:], "cdef"):
 			i += 11
 		case isSurrogate(raw[i:], "89abcdef"):
 			return string(raw[i : i+6])
@@ -346,7 +349,7 @@ func loneSurrogate(raw []byte) string {
 	return ""
 }
 
-// isSurrogate looks at \uDXhh: the third letter tells the half.
+// isSurrogate reports whether escape has the form \uDXhh with its digit X in third.
 func isSurrogate(escape []byte, third string) bool {
 	return escape[2]|0x20 == 'd' && strings.IndexByte(third, escape[3]|0x20) >= 0
 }

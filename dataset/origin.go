@@ -13,7 +13,7 @@ import (
 	"github.com/tierlora/tierlora/dataset/source"
 )
 
-// ValSource names the source of a validation row as the configuration has it.
+// ValSource returns the title of a validation row's source, as the configuration has it.
 func (s *Set) ValSource(i int) string {
 	at := beneath(s.Val, i)
 	for _, p := range s.origin {
@@ -25,7 +25,7 @@ func (s *Set) ValSource(i int) string {
 	return ""
 }
 
-// beneath is a row's index in the rows that a choice was made of.
+// beneath returns the index that row i has in the rows underneath a view.
 func beneath(rows Rows, i int) int {
 	switch r := rows.(type) {
 	case selected:
@@ -36,8 +36,8 @@ func beneath(rows Rows, i int) int {
 	return i
 }
 
-// Held is the configuration whose training rows are the validation rows of c, or where they are a part of the training
-// rows, all of those.
+// Held returns the configuration whose training rows are the validation rows of c. If those are held out of the
+// training rows, it returns the configuration of all training rows.
 func (c Config) Held() Config {
 	if len(c.ValSources) > 0 {
 		c.Path, c.Sources = "", c.ValSources
@@ -48,20 +48,20 @@ func (c Config) Held() Config {
 	return c
 }
 
-// Item is a row of a file as it stands there.
+// Item is a row of a file as the file has it.
 type Item struct {
 	Source string // path of the file
-	Index  int    // of the row in it, from 0
-	Line   int    // from 1; 0 in a file without lines
-	Data   []byte // a JSON object; valid until see returns
+	Index  int    // number of the row in the file, from 0
+	Line   int    // line, from 1; 0 in a file without lines
+	Data   []byte // Data is the row as a JSON object; valid until see returns.
 
 	object Object
 }
 
-// Where names the row's place, as Row.Where does.
+// Where names the row's place in the form of Row.Where.
 func (i Item) Where() string { return place(i.Source, i.Line, i.Index) }
 
-// JSON is the value of a field, a path such as meta.topic too; it is valid until see returns.
+// JSON returns the value of a field, or of a path such as meta.topic. The value is valid until see returns.
 func (i Item) JSON(key string) (json.RawMessage, error) {
 	v, ok := i.object.lookup(key)
 	if !ok {
@@ -73,7 +73,7 @@ func (i Item) JSON(key string) (json.RawMessage, error) {
 	return v, nil
 }
 
-// Text is the value of a field: of a text the text itself, of another value its JSON.
+// ext returns the value of a field as text: a string as it is, any other value as JSON.
 func (i Item) Text(key string) (string, error) {
 	v, err := i.JSON(key)
 	if err != nil || len(v) == 0 || v[0] != '"' {
@@ -82,11 +82,11 @@ func (i Item) Text(key string) (string, error) {
 	return textOf(v), nil
 }
 
-// ErrRowsDone is what see returns to end EachRow early and without an error.
+// ErrRowsDone is returned by see to end EachRow early without an error.
 var ErrRowsDone = errors.New("enough rows")
 
-// EachRow shows the rows of the training sources, in their order, neither tokenised nor repeated by weights. A malformed
-// row is an error that names its place. fsys nil is the disk.
+// EachRow calls see with the rows of the training sources in order, not tokenised and not repeated by weights. A
+// malformed row is an error that names its place. fsys nil means the disk.
 func EachRow(ctx context.Context, fsys fs.FS, c Config, see func(Item) error) error {
 	if fsys == nil {
 		fsys = disk{}
@@ -147,8 +147,7 @@ func (c Config) eachOf(ctx context.Context, path string, open opener, see func(I
 	}
 }
 
-// ValGroups gives each validation row the value of a field of the row that it was made of. each reads the rows of
-// Config.Held.
+// ValGroups returns for each validation row the value of a field of its source row. each reads the rows of Config.Held.
 func (s *Set) ValGroups(key string, each func(see func(Item) error) error) ([]string, error) {
 	rows := map[string][]int{}
 	for i := range s.Val.Len() {

@@ -5,14 +5,14 @@ import (
 	"slices"
 )
 
-// packWindow is how many rows of the epoch's order are packed together: enough to fill the sequences to a few per
-// cent, few enough that an epoch stays mixed. A stream is shuffled within as many.
+// packWindow is how many rows of the epoch's order are packed together: enough to leave only a few per cent of padding,
+// few enough that an epoch stays shuffled. A stream is shuffled within windows of the same size.
 const packWindow = 4096
 
-// sequences are rows in the order that an epoch deals them, put together into sequences.
+// sequences are rows grouped into sequences, in the order in which an epoch deals them.
 type sequences struct {
 	rows []int32
-	ends []int32 // [sequences], where each ends in rows; nil = every row is a sequence
+	ends []int32 // [sequences] end of each sequence in rows; nil = every row is a sequence
 }
 
 func (s sequences) len() int {
@@ -22,7 +22,7 @@ func (s sequences) len() int {
 	return len(s.ends)
 }
 
-// part is the rows of the sequences from (inclusive) to to (exclusive).
+// part returns the rows of the sequences in the half-open range [from,to).
 func (s sequences) part(from, to int) []int32 {
 	if s.ends == nil {
 		return s.rows[from:to]
@@ -34,14 +34,14 @@ func (s sequences) part(from, to int) []int32 {
 	return s.rows[start:s.ends[to-1]]
 }
 
-// shuffled is the sequences in another order.
+// shuffled returns the sequences in another order.
 func (s sequences) shuffled(rng *random) sequences {
 	order := upTo(s.len())
 	shuffle(rng, order)
 	return s.in(order)
 }
 
-// in is the sequences in an order.
+// in returns the sequences in the given order.
 func (s sequences) in(order []int32) sequences {
 	if s.ends == nil {
 		to := sequences{rows: make([]int32, len(order))}
@@ -58,7 +58,7 @@ func (s sequences) in(order []int32) sequences {
 	return to
 }
 
-// upTo is 0, 1, ..., n-1.
+// upTo returns 0, 1, ..., n-1.
 func upTo(n int) []int32 {
 	order := make([]int32, n)
 	for i := range order {
@@ -67,9 +67,9 @@ func upTo(n int) []int32 {
 	return order
 }
 
-// pack puts the rows of order into packed sequences of at most T tokens and at most most segments: best fit, longest
-// first, window by window of so many rows. group is the most sequences that a row has, and most is not below it. The result
-// depends on order and lengths alone; each row is in exactly one packed sequence, and whole.
+// pack puts the rows of order into packed sequences of at most T tokens and at most `most` segments: best fit, longest
+// row first, in windows of the given number of rows. group is the most sequences of a row, and most is at least group.
+// The result depends only on order and lengths. Each row is in exactly one packed sequence, as a whole.
 func pack(rows Rows, order []int32, T, most, group, window int) sequences {
 	p := packer{rows: rows, T: T, most: most, group: max(group, 1), open: newFreeIndex(T, min(window, len(order)))}
 	p.to.rows = make([]int32, 0, len(order))
@@ -79,16 +79,17 @@ func pack(rows Rows, order []int32, T, most, group, window int) sequences {
 	return p.to
 }
 
-// packer holds what windows share.
+// packer holds the memory that windows share.
 type packer struct {
-	rows     Rows
-	T, most  int
-	group    int // the most sequences that a row has
-	open     *freeIndex
-	longest  []uint64 // of the window, a row's length and its place in the window: sorted, the longest rows come first
-	in       []int32  // [rows of the window] the packed sequence of each of them
-	held     []int32  // [packed sequences of the window] rows
-	segments []int32  // [packed sequences of the window] sequences of those rows
+	rows    Rows
+	T, most int
+	group   int // the most sequences of a row
+	open    *freeIndex
+	// of the window: a row's length and its place in the window, sorted so that the longest rows come first
+	longest  []uint64
+	in       []int32 // [rows of the window] packed sequence of each row
+	held     []int32 // [packed sequences of the window] number of rows
+	segments []int32 // [packed sequences of the window] number of sequences of their rows
 	to       sequences
 }
 
@@ -109,13 +110,13 @@ func (p *packer) pack(window []int32) {
 		p.in = append(p.in, int32(s))
 		p.held[s]++
 		p.segments[s] += int32(1 + len(bordersOf(p.rows, int(window[uint32(key)]))))
-		if free > n && int(p.segments[s])+p.group <= p.most { // any row's sequences have room
+		if free > n && int(p.segments[s])+p.group <= p.most { // there are enough segments left for any row
 			p.open.put(s, free-n)
 		}
 	}
 	at := len(p.to.rows)
 	p.to.rows = p.to.rows[:at+len(window)]
-	for s, n := range p.held { // from here on, where the sequence's next row comes
+	for s, n := range p.held { // from now on, next[s] is where the next row of sequence s goes
 		p.held[s] = int32(at)
 		at += int(n)
 		p.to.ends = append(p.to.ends, int32(at))
@@ -127,11 +128,12 @@ func (p *packer) pack(window []int32) {
 	}
 }
 
-// freeIndex finds the open sequence with the least free tokens that are enough; of equals the one put in last.
+// freeIndex finds the open sequence with the fewest free tokens that are enough. Among equals it finds the one added
+// last.
 type freeIndex struct {
-	first []int32  // [T+1] the sequence put in last of those with so many free tokens, where used says that there is one
-	next  []int32  // [sequences] the one put in before it, -1 = none
-	used  []uint64 // a bit for each number of free tokens with a sequence
+	first []int32  // [T+1] the sequence added last among those with this many free tokens; valid where used has a bit
+	next  []int32  // [sequences] the sequence added before it, -1 = none
+	used  []uint64 // one bit for each number of free tokens that some sequence has
 }
 
 func newFreeIndex(T, most int) *freeIndex {

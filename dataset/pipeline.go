@@ -12,42 +12,42 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 )
 
-// Bounds of what one file has on its way: a chunk is what a worker takes at a time.
+// Bounds of the chunks in flight for one file. A chunk is what a worker takes at a time.
 const (
 	chunkBytes  = 64 << 10
 	chunkRows   = 512
-	flightBytes = 64 << 20 // one chunk may be larger than that, if it is alone
+	flightBytes = 64 << 20 // one chunk may be larger, if it is the only one in flight
 )
 
-// chunk is rows of a file in their order, first as they stand there, then as tokens.
+// chunk is a run of rows in file order: first as the file has them, then as tokens.
 type chunk struct {
 	first int // index of its first row
 	data  []byte
 	rows  []rawRow
-	end   error // why nothing comes behind it; io.EOF at the file's end
-	line  int   // where that was
+	end   error // why the file ends after this chunk; io.EOF at the end of the file
+	line  int   // line of that end
 
-	words  []byte // of the rows that are kept, little endian
+	words  []byte // words of the rows that are kept, little endian
 	booked []booked
-	done   chan struct{} // a value when a worker is done with it
+	done   chan struct{} // receives a value when a worker has finished the chunk
 }
 
 // rawRow is a row as the file has it.
 type rawRow struct {
 	line     int
-	from, to int   // of the chunk's data
-	err      error // of reading it: *source.RowError
+	from, to int   // range in the chunk's data
+	err      error // error of reading the row: *source.RowError
 }
 
-// booked is what became of a row, or of one of the rows that a text is cut into.
+// booked records what became of a row, or of one of the rows that a text is divided into.
 type booked struct {
 	index, line int
-	more        bool   // it is of the same text as the one before
+	more        bool   // the row belongs to the same text as the one before
 	chunks      int    // rows of the text that begins here; 0 = it is one row
-	from, to    int    // of the chunk's words
-	drop        string // why it is dropped; "" = kept
-	cut         int    // tokens lost to max_length, of a kept row
-	length      int    // tokens before the cut, of a dropped row too
+	from, to    int    // range in the chunk's words
+	drop        string // reason to drop the row; "" = kept
+	cut         int    // tokens of a kept row lost to max_length
+	length      int    // tokens before truncation, also of a dropped row
 	trained     int
 	borders     []int32 // Row.Borders
 	desirable   Desirability
@@ -58,11 +58,11 @@ type booked struct {
 	unread      []string // keys of the source row that nothing reads; nil where more is true
 }
 
-// pipeline reads on one goroutine, encodes on several, and hands over the chunks in the order of the file.
+// pipeline reads on one goroutine, encodes on several, and hands over the chunks in file order.
 type pipeline struct {
 	rows    *source.Reader
-	first   int                                   // index of its first row
-	begin   func(raw source.Row, index int) error // until it has chosen the format
+	first   int                                   // index of the file's first row
+	begin   func(raw source.Row, index int) error // called until it has chosen the format
 	ready   func() bool
 	encode  func(raw source.Row, b *buffers) (encoded, error)
 	ordered chan *chunk
@@ -75,8 +75,8 @@ type pipeline struct {
 	wg     sync.WaitGroup
 }
 
-// run calls take for each chunk in the order of the file, until it fails or the file ends. What take gets does not
-// depend on the number of workers.
+// run calls take for each chunk in file order, until take fails or the file ends. The arguments of take do not depend
+// on the number of workers.
 func (p *pipeline) run(ctx context.Context, workers int, take func(*chunk) error) error {
 	ctx, stop := context.WithCancel(ctx)
 	p.room.L = &p.mu
@@ -98,7 +98,7 @@ func (p *pipeline) run(ctx context.Context, workers int, take func(*chunk) error
 	for c := range p.ordered {
 		<-c.done
 		if failed == nil {
-			failed = ctx.Err() // what the workers left out must not be taken
+			failed = ctx.Err() // chunks that workers left out must not be taken
 		}
 		if failed == nil {
 			if failed = take(c); failed != nil {
@@ -112,7 +112,7 @@ func (p *pipeline) run(ctx context.Context, workers int, take func(*chunk) error
 	return failed
 }
 
-// read fills chunks until the file ends, fails, or nobody wants more.
+// read fills chunks until the file ends, reading fails, or the context is cancelled.
 func (p *pipeline) read(ctx context.Context) {
 	defer close(p.ordered)
 	defer close(p.work)
@@ -136,7 +136,8 @@ func (p *pipeline) fill(first int) *chunk {
 	case c = <-p.free:
 		c.data, c.rows, c.end, c.words, c.booked = c.data[:0], c.rows[:0], nil, c.words[:0], c.booked[:0]
 	default:
-		c = &chunk{done: make(chan struct{}, 1), data: make([]byte, 0, chunkBytes+chunkBytes/4), words: make([]byte, 0, 2*chunkBytes)}
+		c = &chunk{done: make(chan struct{}, 1), data: make([]byte, 0, chunkBytes+chunkBytes/4),
+			words: make([]byte, 0, 2*chunkBytes)}
 	}
 	c.first = first
 	for len(c.data) < chunkBytes && len(c.rows) < chunkRows {
@@ -159,7 +160,7 @@ func (p *pipeline) fill(first int) *chunk {
 	return c
 }
 
-// acquire waits until there is room for n bytes beside those on their way.
+// acquire waits until n more bytes may be in flight.
 func (p *pipeline) acquire(n int) {
 	p.mu.Lock()
 	for p.flight > 0 && p.flight+n > flightBytes {
@@ -169,7 +170,7 @@ func (p *pipeline) acquire(n int) {
 	p.mu.Unlock()
 }
 
-// release gives a chunk's room back; one that a huge row blew up is left to the garbage collector.
+// release makes a chunk's bytes available again. A chunk that a huge row enlarged is left to the garbage collector.
 func (p *pipeline) release(c *chunk) {
 	p.mu.Lock()
 	p.flight -= len(c.data)
@@ -184,7 +185,7 @@ func (p *pipeline) release(c *chunk) {
 	}
 }
 
-// tokenise does all that can be done to a row without knowing those before it.
+// tokenise does all work on the rows of a chunk that does not depend on earlier rows.
 func (p *pipeline) tokenise(c *chunk, b *buffers) {
 	for k, raw := range c.rows {
 		r := booked{index: c.first + k, line: raw.line, err: raw.err}
@@ -199,7 +200,7 @@ func (p *pipeline) tokenise(c *chunk, b *buffers) {
 	}
 }
 
-// book appends what became of an example, which may be several rows.
+// book appends the outcome of an example, which may be several rows.
 func (c *chunk) book(r booked, e encoded) {
 	r.chat, r.drop, r.length, r.unread = e.chat, e.drop, e.length, e.unread
 	switch {
@@ -236,7 +237,7 @@ func (c *chunk) write(r booked, e encoded) booked {
 		h.add(id)
 		r.maxID = max(r.maxID, id)
 		word := uint32(id)
-		if e.labels[t] != Ignore { // then it is the id itself
+		if e.labels[t] != Ignore { // then the label is the id itself
 			word |= trainedBit
 			r.trained++
 		}
@@ -248,5 +249,5 @@ func (c *chunk) write(r booked, e encoded) booked {
 	return r
 }
 
-// isEnd reports whether reading went well up to the end of the file.
+// isEnd reports whether reading succeeded up to the end of the file.
 func isEnd(err error) bool { return errors.Is(err, io.EOF) }

@@ -15,9 +15,9 @@ const supervisedPairs = "to train on the chosen answers alone write dataset.form
 	"{prompt: prompt, completion: chosen}, or where the answers are lists of messages dataset.format: messages with " +
 	"dataset.fields: {messages: chosen}"
 
-// preference is a pair {prompt, chosen, rejected}: two answers to one prompt, of which chosen is the better. A row
-// becomes a group of two sequences, prompt and chosen, then prompt and rejected. Answers are texts, messages or lists
-// of messages; a pair without a prompt holds it in both answers.
+// preference reads a pair {prompt, chosen, rejected}: two answers to one prompt, chosen being the better one. A row
+// becomes a group of two sequences: prompt and chosen, then prompt and rejected. Answers are texts, messages or lists
+// of messages. If a pair has no prompt, both answers begin with it.
 var preference = Format{
 	Roles: []Role{
 		{Name: "prompt", Optional: true, Keys: []string{
@@ -40,8 +40,8 @@ var preference = Format{
 	Supervised: supervisedPairs,
 }
 
-// unpaired is {prompt, completion, label}: an answer that is one to learn or one to avoid (KTO). A row becomes a group
-// of one sequence with that label.
+// unpaired reads {prompt, completion, label}: an answer to learn or an answer to avoid (KTO). A row becomes a group of
+// one sequence with that label.
 var unpaired = Format{
 	Roles: []Role{
 		{Name: "prompt", Keys: []string{"prompt", "question", "instruction", "query", "input"}, Optional: true},
@@ -65,17 +65,16 @@ var unpaired = Format{
 		"of messages dataset.format: chat_completion",
 }
 
-// Completions are answers to one prompt, each of which becomes a sequence of the row: prompt and answer. They are
-// tokenised as TRL does it: the ids of prompt and answer together, trained from where those of the prompt alone differ
-// from one of them.
+// Completions are answers to one prompt. Each becomes a sequence of the row: prompt and answer. They are tokenised as
+// in TRL: prompt and answer together. The trained part begins where the ids of the prompt alone first differ from those
+// of the prompt with any of the answers.
 type Completions struct {
 	Prompt  string
 	Answers []string
-	// Talks are whole conversations, one for each answer, in place of Prompt and Answers; the last Said[k] messages of
-	// conversation k are the answer.
+	//	alks are whole conversations, one for each answer, which replace Prompt and Answers. The last Said[k] messages of conversation k are the answer.
 	Talks []*chat.Conversation
 	Said  []int
-	Names []string // what the answers are called where a person sees them, such as chosen and rejected
+	Names []string // display names of the answers, such as chosen and rejected
 }
 
 // labelledAnswer reads an answer with its label.
@@ -91,7 +90,7 @@ func (f Fields) labelledAnswer(read func(answers ...string) (Example, error)) (E
 	return ex, err
 }
 
-// label reads true or false, as CSV files write them too, or 1 or 0.
+// label reads true or false (also as a string, since CSV files have only strings), or 1 or 0.
 func (f Fields) label(role string) (Desirability, error) {
 	raw, _ := f.row.lookup(f.keys[role])
 	text := string(raw)
@@ -108,8 +107,8 @@ func (f Fields) label(role string) (Desirability, error) {
 		f.keys[role], clip(string(raw), 40))
 }
 
-// talks tells whether the row is a conversation by itself: one of the fields is a message, messages, or OpenAI's object
-// around them, or both answers are lists of messages as strings of JSON.
+// talks reports whether the row is a conversation: one of the fields is a message, a list of messages or OpenAI's
+// object around one, or both answers are JSON strings of lists of messages.
 func (f Fields) talks(prompt, chosen, rejected string) bool {
 	if f.messagesIn(chosen) == textOfMessages && f.messagesIn(rejected) == textOfMessages {
 		return true
@@ -122,7 +121,7 @@ func (f Fields) talks(prompt, chosen, rejected string) bool {
 	return false
 }
 
-// plain is the text of a role in a file of texts.
+// plain returns the text of a role in a file of texts.
 func (f Fields) plain(role string) (string, error) {
 	raw, ok := f.row.lookup(f.keys[role])
 	if kind := kindOf(raw); ok && (kind == "a list" || kind == "an object") {
@@ -132,8 +131,8 @@ func (f Fields) plain(role string) (string, error) {
 	return f.Text(role)
 }
 
-// asked is the text of the prompt: prompt and input, joined by a line break where both have text, as LLaMA-Factory
-// does.
+// asked returns the text of the prompt: prompt and input, joined by a line break if neither is empty, as in
+// LLaMA-Factory.
 func (f Fields) asked() (string, error) {
 	prompt, err := f.plain("prompt")
 	if err != nil || f.keys["input"] == f.keys["prompt"] {
@@ -159,7 +158,7 @@ func (f Fields) textAnswers(roles ...string) (Example, error) {
 		}
 	}
 	var ex Example
-	for _, role := range []string{"system", "history", "tools", "chat_template_kwargs"} { // of conversations
+	for _, role := range []string{"system", "history", "tools", "chat_template_kwargs"} { // fields of conversations only
 		if f.row.filled(f.keys[role]) {
 			ex.Unused = append(ex.Unused, f.keys[role])
 		}
@@ -183,17 +182,17 @@ func (f Fields) textAnswers(roles ...string) (Example, error) {
 	return ex, nil
 }
 
-// Marks of the turns in a transcript as HH-RLHF has them.
+// Marks of the turns in a transcript in the format of HH-RLHF.
 const (
 	transcriptHuman     = "\n\nHuman:"
 	transcriptAssistant = "\n\nAssistant:"
 )
 
-// sharedPrompt is how many bytes of both answers are their prompt: of transcripts up to and with the mark of the last
-// turn of the assistant that both have, of other texts what both begin with, as TRL cuts it. It is false where they
-// begin differently.
+// sharedPrompt returns how many bytes of both answers are their common prompt. In transcripts it ends after the mark of
+// the last assistant turn that both have; in other texts it is the common prefix, cut as TRL does. It returns false if
+// the answers begin differently.
 func sharedPrompt(chosen, rejected string) (n int, ok bool) {
-	last := 0 // where the last character before n begins
+	last := 0 // start of the last character before n
 	for i, r := range chosen {
 		end := i + len(string(r))
 		if end > len(rejected) || chosen[i:end] != rejected[i:end] {
@@ -208,7 +207,7 @@ func sharedPrompt(chosen, rejected string) (n int, ok bool) {
 		at := strings.LastIndex(chosen[:n], transcriptAssistant)
 		return at + len(transcriptAssistant), at > 0
 	case n == len(chosen) || n == len(rejected):
-		return last, last > 0 // one is the beginning of the other: TRL leaves the last common character to the answers
+		return last, last > 0 // one text is the beginning of the other: TRL leaves the last common character to the answers
 	case chosen[n-1] == ' ':
 		return n - 1, n > 1
 	}
@@ -258,13 +257,13 @@ func (f Fields) chatAnswers(roles ...string) (Example, error) {
 	return ex, nil
 }
 
-// sharedMessages cuts conversations that hold their prompt: a pair where its answers begin to differ, a single one
-// before its last message. It sets how many messages of each are the answer, or
+// sharedMessages finds the prompt in conversations that include it: a pair is divided where its answers begin to
+// differ, a single conversation before its last message. It sets said to the number of messages of each answer, or
 // returns a reason to drop the pair.
 func (f Fields) sharedMessages(answers [][]json.RawMessage, said []int, roles []string) (reason string, err error) {
 	n := len(answers[0]) - 1
 	if len(answers) == 2 {
-		n = min(n, len(answers[1])-1) // one message at least is left to each
+		n = min(n, len(answers[1])-1) // each answer has at least one message
 		for i := range n {
 			if !sameMessage(answers[0][i], answers[1][i]) {
 				n = i
@@ -284,7 +283,7 @@ func (f Fields) sharedMessages(answers [][]json.RawMessage, said []int, roles []
 	return "", nil
 }
 
-// talk makes the conversation of an answer: whole, or behind the prompt.
+// talk makes the conversation of an answer: the answer is a whole conversation, or follows the prompt.
 func (f Fields) talk(prompt messageList, answer []json.RawMessage, whole bool, role string) (
 	conv *chat.Conversation, unused []string, err error) {
 	raw := chat.Raw{Key: f.Key(role), Messages: joinMessages(answer), ToolsKey: f.Key("tools")}
@@ -315,15 +314,15 @@ func (f Fields) talk(prompt messageList, answer []json.RawMessage, whole bool, r
 	return conv, unused, nil
 }
 
-// messageList is the messages of a field, still in JSON.
+// messageList holds the messages of a field as JSON.
 type messageList struct {
 	key      string
 	messages []json.RawMessage
-	tools    json.RawMessage // that stand beside them in the field
+	tools    json.RawMessage // tools beside the messages in the field
 }
 
-// promptMessages reads the prompt: a text, which is the user's message behind those of history, a list of messages, or
-// OpenAI's object around such a list and tools. It has none where the row has no prompt.
+// promptMessages reads the prompt: a text, which becomes the user's message after those of history, a list of messages,
+// or OpenAI's object with such a list and tools. The list is empty if the row has no prompt.
 func (f Fields) promptMessages() (messageList, error) {
 	p := messageList{key: f.Key("prompt")}
 	raw, err := f.JSON("prompt")
@@ -369,7 +368,7 @@ func (f Fields) promptMessages() (messageList, error) {
 	return p, nil
 }
 
-// answerMessages reads an answer: a text, which is the assistant's message, a message, or a list of messages.
+// answerMessages reads an answer: a text, which becomes the assistant's message, a message, or a list of messages.
 func (f Fields) answerMessages(role string) ([]json.RawMessage, error) {
 	raw, err := f.JSON(role)
 	if err != nil {
@@ -390,7 +389,7 @@ func (f Fields) answerMessages(role string) ([]json.RawMessage, error) {
 	return nil, fmt.Errorf("field %q is %s, want a text, a message or a list of messages", f.keys[role], kindOf(raw))
 }
 
-// checkMessages refuses a list of no messages and one of too many.
+// checkMessages rejects lists that are empty or too long.
 func (f Fields) checkMessages(key string, list []json.RawMessage) error {
 	switch {
 	case len(list) == 0:
@@ -406,7 +405,7 @@ func (f Fields) checkMessages(key string, list []json.RawMessage) error {
 	return nil
 }
 
-// message makes a message of a text.
+// message makes a message from a text.
 func message(role, text string) json.RawMessage {
 	raw, err := json.Marshal(map[string]string{"role": role, "content": text})
 	if err != nil {
@@ -427,8 +426,8 @@ func rawLists(list []json.RawMessage) [][]byte {
 	return parts
 }
 
-// asks tells whether a message is one that the assistant answers: neither its own nor a tool's. A message without a role
-// is none; reading it as a conversation says what is wrong.
+// asks reports whether a message is one that the assistant answers: neither its own nor a tool's. A message without a
+// role is not; reading it as a conversation reports the missing role.
 func asks(m json.RawMessage) bool {
 	if kindOf(m) != "an object" {
 		return false
@@ -445,7 +444,7 @@ func asks(m json.RawMessage) bool {
 	return false
 }
 
-// sameMessages tells whether two lists hold the same messages, however their JSON is written.
+// sameMessages reports whether two lists hold equal messages, regardless of JSON formatting.
 func sameMessages(a, b []json.RawMessage) bool {
 	if len(a) != len(b) {
 		return false

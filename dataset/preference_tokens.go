@@ -9,7 +9,7 @@ import (
 	"github.com/tierlora/tierlora/text/chat"
 )
 
-// tokenizedPreference is a pair of tokenised sequences: {chosen_input_ids, chosen_labels, rejected_input_ids,
+// tokenizedPreference reads a pair of tokenised sequences: {chosen_input_ids, chosen_labels, rejected_input_ids,
 // rejected_labels}, each as in the format tokenized.
 var tokenizedPreference = Format{
 	Roles: []Role{
@@ -28,7 +28,7 @@ var tokenizedPreference = Format{
 		"{input_ids: chosen_input_ids, labels: chosen_labels}",
 }
 
-// tokenizedUnpaired is {input_ids, labels, label}: a tokenised answer that is one to learn or one to avoid.
+// tokenizedUnpaired reads {input_ids, labels, label}: a tokenised answer to learn or to avoid.
 var tokenizedUnpaired = Format{
 	Roles: append([]Role{
 		{Name: "input_ids", Keys: []string{"input_ids"}},
@@ -87,8 +87,8 @@ func maskedPrefix(labels []int32) int {
 	return n
 }
 
-// encodeCompletions makes a sequence of each answer. All begin to be trained at the same token: the first at which the
-// ids of the prompt alone differ from those of the prompt with one of the answers.
+// encodeCompletions makes a sequence of each answer. The trained part of all sequences begins at the same token: the
+// first at which the ids of the prompt alone differ from those of the prompt with any of the answers.
 func encodeCompletions(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, error) {
 	c := ex.Completions
 	prompt, answers, said, err := c.tokens(tok, cfg)
@@ -122,8 +122,8 @@ func encodeCompletions(ex Example, tok Tokenizer, cfg Config, b *buffers) (encod
 	return e, nil
 }
 
-// join appends a sequence to the group whose tokens lie in b; further tells that it is not the first. A sequence that
-// would be dropped by itself drops the group.
+// join appends a sequence to the group whose tokens lie in b. further is false for the group's first sequence. A
+// sequence that would be dropped alone drops the group.
 func (e *encoded) join(one encoded, further bool, b *buffers) {
 	e.drop = cmp.Or(e.drop, one.drop)
 	e.cut, e.lost, e.length = e.cut || one.cut, e.lost+one.lost, max(e.length, one.length)
@@ -133,7 +133,7 @@ func (e *encoded) join(one encoded, further bool, b *buffers) {
 	b.ids, b.labels = append(b.ids, one.ids...), append(b.labels, one.labels...)
 }
 
-// samePrefix counts the tokens that two lists begin with alike.
+// samePrefix returns the length of the common prefix of two lists of tokens.
 func samePrefix(a, b []int32) int {
 	n := 0
 	for n < len(a) && n < len(b) && a[n] == b[n] {
@@ -142,8 +142,8 @@ func samePrefix(a, b []int32) int {
 	return n
 }
 
-// tokens returns the ids of the prompt alone and of the prompt with each answer, and of conversations what the report
-// counts.
+// tokens returns the ids of the prompt alone and of the prompt with each answer; for conversations also the counts for
+// the report.
 func (c *Completions) tokens(tok Tokenizer, cfg Config) (
 	prompt []int32, answers [][]int32, said *chatCounts, err error) {
 	if c.Talks == nil {
@@ -178,7 +178,7 @@ func (c *Completions) tokens(tok Tokenizer, cfg Config) (
 	return begin.IDs, answers, said, nil
 }
 
-// withEnd is an answer with the text of the end token, unless it brings its own.
+// withEnd returns an answer with the text of the end token appended, unless it ends with it already.
 func withEnd(answer, end string) string {
 	if len(answer) >= len(end) && answer[len(answer)-len(end):] == end {
 		return answer

@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// Progress is how far the reading of a data file is.
+// Progress is how far the reading of a data file has come.
 type Progress struct {
-	Doing string // what is done, such as "tokenising"; "" = nothing any more
+	Doing string // Doing names the current work, such as "tokenising"; "" = finished.
 	Path  string
-	Rows  int   // of the file so far
-	Bytes int64 // of the file so far
-	Size  int64 // of the file; 0 = not known
+	Rows  int   // rows read so far
+	Bytes int64 // bytes read so far
+	Size  int64 // size of the file in bytes; 0 = unknown
 	Took  time.Duration
 }
 
-// PerSecond is bytes a second.
+// PerSecond returns the rate in bytes a second.
 func (p Progress) PerSecond() float64 { return float64(p.Bytes) / max(p.Took.Seconds(), 1e-9) }
 
-// Left is the time that the rest of the file takes at the pace so far; 0 = not known.
+// Left returns the time for the rest of the file at the average rate so far; 0 = unknown.
 func (p Progress) Left() time.Duration {
 	if p.Size <= p.Bytes || p.Bytes == 0 {
 		return 0
@@ -27,10 +27,10 @@ func (p Progress) Left() time.Duration {
 	return time.Duration(float64(p.Size-p.Bytes) / p.PerSecond() * float64(time.Second))
 }
 
-// meterEvery is the least time between two reports of progress, and the time before the first.
+// meterEvery is the least time between two calls of Config.Progress, and before the first.
 const meterEvery = 200 * time.Millisecond
 
-// meter tells Config.Progress how far a file is. Its methods may be called from several goroutines.
+// meter reports the progress of reading a file to Config.Progress. It is safe for concurrent use.
 type meter struct {
 	tell func(Progress)
 	mu   sync.Mutex
@@ -41,7 +41,7 @@ type meter struct {
 
 func newMeter(tell func(Progress)) *meter { return &meter{tell: tell, told: time.Now()} }
 
-// begin starts to count anew.
+// begin starts counting from zero.
 func (m *meter) begin(doing, path string, size int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -64,14 +64,14 @@ func (m *meter) add(change func(*Progress)) {
 	m.tell(m.now)
 }
 
-// end says that nothing is to be shown any more.
+// end reports that the work is finished.
 func (m *meter) end() {
 	if m.tell != nil {
 		m.tell(Progress{})
 	}
 }
 
-// reader counts what is read through it.
+// reader counts the bytes that are read through it.
 func (m *meter) reader(r io.Reader) io.Reader { return meterReader{m, r} }
 
 type meterReader struct {

@@ -13,31 +13,32 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
-// PromptFormatFile is the name of a PromptFormat beside an adapter's weights, as JSON. Other programs ignore it.
+// PromptFormatFile is the name of the JSON file of a PromptFormat, beside an adapter's weights. Other programs ignore
+// it.
 const PromptFormatFile = "prompt_format.json"
 
-// PromptChat is the kind of prompts that a chat template writes.
+// PromptChat is the kind of prompts that a chat template renders.
 const PromptChat = "chat"
 
-// maxPromptFormat bounds the file in bytes: far more than maxSystem in JSON's escapes.
+// maxPromptFormat bounds the file in bytes. It is far more than an escaped system message of maxSystem bytes takes.
 const maxPromptFormat = 1 << 20
 
-// PromptFormat says which prompts an adapter was trained on, so that it is asked the same way.
+// PromptFormat records the prompts that an adapter was trained on, so that inference uses the same ones.
 type PromptFormat struct {
-	// Prompts are the kinds of prompts, sorted: PromptChat, or the name of a format whose text is plain, such as alpaca.
+	// Prompts are the kinds of prompts, sorted: PromptChat, or the name of a plain-text format, such as alpaca.
 	Prompts []string `json:"prompts"`
 	// Formats are the formats of the rows, sorted.
 	Formats []string `json:"formats"`
-	// Template names the chat template, and TemplateSHA256 is the hash of its source; "" where no row is a conversation.
+	//	emplate names the chat template, and TemplateSHA256 is the hash of its source; "" if no row is a conversation.
 	Template       string `json:"chat_template,omitempty"`
 	TemplateSHA256 string `json:"chat_template_sha256,omitempty"`
-	// System is the system message that every conversation was trained with; "" where they had none or differ.
+	// System is the system message of every training conversation; "" if they had none or differed.
 	System string `json:"system,omitempty"`
-	// Separator stood between prompt and completion in plain text of the format completion.
+	// Separator is the text between prompt and completion in rows of the plain-text format completion.
 	Separator string `json:"separator,omitempty"`
 }
 
-// PromptFormat returns what the report's rows are as prompts.
+// PromptFormat returns the prompt format of the report's rows.
 func (r *Report) PromptFormat(cfg Config) PromptFormat {
 	p := PromptFormat{Template: r.Template.Name, TemplateSHA256: r.Template.SHA256}
 	leaves := r.Parts
@@ -60,13 +61,13 @@ func (r *Report) PromptFormat(cfg Config) PromptFormat {
 	if slices.Contains(p.Prompts, "completion") {
 		p.Separator = cfg.Separator
 	}
-	if r.Streamed == "" || r.Chat.System == cfg.System { // of a stream only the first rows were counted
+	if r.Streamed == "" || r.Chat.System == cfg.System { // for a stream only the first rows were counted
 		p.System = r.Chat.System
 	}
 	return p
 }
 
-// Bytes is the file's content.
+// Bytes returns the content of the file.
 func (p PromptFormat) Bytes() ([]byte, error) {
 	var text strings.Builder
 	enc := json.NewEncoder(&text)
@@ -78,8 +79,8 @@ func (p PromptFormat) Bytes() ([]byte, error) {
 	return []byte(text.String()), nil
 }
 
-// FindPromptFormat reads the PromptFormat of an adapter's folder, or of the model's own where adapterDir is empty: a
-// merged model keeps its adapter's. Without such a file, as other programs leave their folders, it is nil.
+// FindPromptFormat reads the PromptFormat in an adapter's folder, or in the model's folder if adapterDir is empty: a
+// merged model keeps its adapter's. It returns nil if there is no such file, as in folders of other programs.
 func FindPromptFormat(model fs.FS, adapterDir string) (*PromptFormat, error) {
 	if adapterDir != "" {
 		model = os.DirFS(adapterDir)
@@ -100,7 +101,8 @@ func FindPromptFormat(model fs.FS, adapterDir string) (*PromptFormat, error) {
 		err = jsonerr.Unmarshal(text, p)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w; it says which prompts the adapter was trained on: restore the file, or remove it to go without", PromptFormatFile, err)
+		return nil, fmt.Errorf("read %s: %w; it says which prompts the adapter was trained on: restore the file, or remove "+
+			"it to go without", PromptFormatFile, err)
 	}
 	return p, nil
 }
@@ -111,7 +113,7 @@ func (p *PromptFormat) Only(kind string) bool { return len(p.Prompts) == 1 && p.
 // Has reports whether some rows had prompts of a kind.
 func (p *PromptFormat) Has(kind string) bool { return slices.Contains(p.Prompts, kind) }
 
-// Join returns what two adapters together were trained on; p may be nil.
+// Join returns the prompt format of two adapters that are used together; p may be nil.
 func (p *PromptFormat) Join(other *PromptFormat) *PromptFormat {
 	if p == nil {
 		return other
@@ -127,14 +129,16 @@ func (p *PromptFormat) Join(other *PromptFormat) *PromptFormat {
 	return &both
 }
 
-// union is what either list has, sorted.
+// union returns the sorted union of two lists.
 func union(a, b []string) []string {
 	all := slices.Concat(a, b)
 	slices.Sort(all)
 	return slices.Compact(all)
 }
 
-// Plain reports whether all rows had prompts of plain text. Of rows of ids and of segments nobody knows.
+// Plain reports whether all rows had plain-text prompts. It is false for rows of token ids and of segments, whose
+// prompts are unknown.
 func (p *PromptFormat) Plain() bool {
-	return len(p.Prompts) > 0 && !slices.ContainsFunc(p.Prompts, func(kind string) bool { return Formats[kind].AsChat == nil && kind != "text" })
+	return len(p.Prompts) > 0 && !slices.ContainsFunc(p.Prompts,
+		func(kind string) bool { return Formats[kind].AsChat == nil && kind != "text" })
 }

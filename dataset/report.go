@@ -9,63 +9,75 @@ import (
 // shownRows is how many places the report names for each reason.
 const shownRows = 3
 
-// Report is the data contract of a run: what became of every row of a source.
+// Report records what became of every row of a source.
 type Report struct {
-	Source   string `json:"source"`
-	SHA256   string `json:"sha256"`            // of the file; of several, over theirs
-	Format   string `json:"format"`            // as given or found
-	Detected bool   `json:"format_detected"`   // found from the keys of the first row
-	Fields   string `json:"fields,omitempty"`  // "prompt=question, completion=answer"; "" when roles and keys are the same
-	Trained  string `json:"trained,omitempty"` // what is trained, in a sentence
-	// AsChat says that rows of a prompt and an answer are trained as conversations.
+	Source string `json:"source"`
+	// SHA256 is the hash of the file, or for several files the hash of their hashes.
+	SHA256 string `json:"sha256"`
+	Format string `json:"format"` // Format is the format as configured or detected.
+	// Detected reports whether the format was detected from the keys of the first row.
+	Detected bool `json:"format_detected"`
+	// Fields lists fields and keys, as in "prompt=question, completion=answer"; "" if they have the same names.
+	Fields  string `json:"fields,omitempty"`
+	Trained string `json:"trained,omitempty"` // Trained is a sentence about what is trained.
+	// AsChat reports whether rows of a prompt and an answer are trained as conversations.
 	AsChat bool `json:"as_chat,omitempty"`
-	// Warning says what of the data a person should look at before training; "" = nothing.
+	// Warning describes what a person should look at before training; "" = nothing.
 	Warning string `json:"warning,omitempty"`
 
-	Files  int       `json:"files,omitempty"`  // that the numbers are of, if several
-	Parts  []*Report `json:"parts,omitempty"`  // of each source, if there are several
-	Weight float64   `json:"weight,omitempty"` // of a source, if it is one of several or not 1
-	Taken  int       `json:"taken,omitempty"`  // rows that an epoch takes of the source, copies counted
+	// Files is the number of files that the report covers, if there are several.
+	Files  int       `json:"files,omitempty"`
+	Parts  []*Report `json:"parts,omitempty"`  // Parts are the reports of the sources, if there are several.
+	Weight float64   `json:"weight,omitempty"` // Weight is the weight of a source, if it is one of several or not 1.
+	//	aken is the number of rows that an epoch takes from the source, including copies.
+	Taken int `json:"taken,omitempty"`
 
-	Rows      int    `json:"rows"` // in the source
+	Rows      int    `json:"rows"` // Rows is the number of rows in the source.
 	Kept      int    `json:"kept"`
-	Dropped   []Drop `json:"dropped,omitempty"` // by reason
-	Truncated Drop   `json:"cut"`               // kept rows that were cut at max_length
-	Chunked   Drop   `json:"chunked"`           // long texts that became several rows
-	Chunks    int    `json:"chunks,omitempty"`  // rows that these are more than the texts
+	Dropped   []Drop `json:"dropped,omitempty"` // Dropped lists the dropped rows by reason.
+	Truncated Drop   `json:"cut"`               // Truncated counts the kept rows that were truncated at max_length.
+	Chunked   Drop   `json:"chunked"`           // Chunked counts the long texts that became several rows.
+	Chunks    int    `json:"chunks,omitempty"`  // Chunks is the number of rows that chunking added.
 
-	TrainedTokens int64  `json:"trained_tokens"` // of the kept rows
-	TotalTokens   int64  `json:"tokens"`         // of the kept rows, before padding
-	CutTokens     int64  `json:"cut_tokens"`     // lost to the cut, of the kept rows
-	Longest       int    `json:"longest_kept"`   // tokens of the longest kept row
-	LongestRow    Extent `json:"longest"`        // before the cut, of all rows that have tokens
-	ShortestRow   Extent `json:"shortest"`
+	TrainedTokens int64 `json:"trained_tokens"` // TrainedTokens is the number of trained tokens of the kept rows.
+	TotalTokens   int64 `json:"tokens"`         // TotalTokens is the number of tokens of the kept rows, before padding.
+	// CutTokens is the number of tokens that the kept rows lost to truncation.
+	CutTokens int64 `json:"cut_tokens"`
+	Longest   int   `json:"longest_kept"` // Longest is the number of tokens of the longest kept row.
+	// LongestRow and ShortestRow are measured before truncation, over all rows that have tokens.
+	LongestRow  Extent `json:"longest"`
+	ShortestRow Extent `json:"shortest"`
 
-	// Unread are keys of rows that nothing reads, in the order in which they came, at most maxUnread of them. Rows whose
-	// value is null or empty are not counted.
+	// Unread lists keys of rows that nothing reads, in order of appearance, at most maxUnread of them. Null and empty
+	// values do not count.
 	Unread []Unread `json:"unread_keys,omitempty"`
-	// UnreadMore is how many times rows have a key that Unread has no room for.
+	// UnreadMore counts occurrences of unread keys beyond those in Unread.
 	UnreadMore int `json:"unread_more,omitempty"`
 
-	Groups   GroupReport    `json:"groups,omitzero"`   // of rows of several sequences or with a label
-	Chat     ChatReport     `json:"conversations"`     // of formats with conversations
-	Template TemplateReport `json:"template,omitzero"` // by which they are written
+	Groups GroupReport `json:"groups,omitzero"` // Groups is about rows of several sequences or with a label.
+	Chat   ChatReport  `json:"conversations"`   // Chat is about formats with conversations.
+	//	emplate describes the chat template that renders the conversations.
+	Template TemplateReport `json:"template,omitzero"`
 
-	Duplicates int          `json:"duplicates"` // kept rows whose tokens an earlier kept row has too
-	TrainRows  int          `json:"train_rows"` // after the split
-	ValRows    int          `json:"val_rows"`
-	Leaked     int          `json:"leaked"`             // validation rows whose tokens a training row has too
-	Val        *Report      `json:"val,omitempty"`      // of ValPath
-	Batches    *BatchReport `json:"batches,omitempty"`  // nil before they are planned
-	CacheNote  string       `json:"cache,omitempty"`    // where the tokens came from or went to; "" without a cache
-	Streamed   string       `json:"streamed,omitempty"` // which rows of a stream the numbers are of; "" = it is no stream
+	// Duplicates counts kept rows whose tokens equal those of an earlier kept row.
+	Duplicates int `json:"duplicates"`
+	TrainRows  int `json:"train_rows"` // TrainRows is the number of training rows after the split.
+	ValRows    int `json:"val_rows"`
+	// Leaked counts validation rows whose tokens equal those of a training row.
+	Leaked  int          `json:"leaked"`
+	Val     *Report      `json:"val,omitempty"`     // Val is the report of ValPath.
+	Batches *BatchReport `json:"batches,omitempty"` // Batches is nil before the batches are planned.
+	// CacheNote says where the tokens were read from or written to; "" without a cache.
+	CacheNote string `json:"cache,omitempty"`
+	// Streamed says which rows of a stream the numbers cover; "" = the data is not a stream.
+	Streamed string `json:"streamed,omitempty"`
 }
 
-// Extent is how long a row is.
+// Extent is the length of a row.
 type Extent struct {
 	Tokens   int    `json:"tokens"`
-	Messages int    `json:"messages,omitempty"` // of a conversation
-	Where    string `json:"where"`              // "data.jsonl:17"
+	Messages int    `json:"messages,omitempty"` // messages of a conversation
+	Where    string `json:"where"`              // place of the row: "data.jsonl:17"
 }
 
 func (e Extent) String() string {
@@ -76,7 +88,7 @@ func (e Extent) String() string {
 	return s + " (" + e.Where + ")"
 }
 
-// extend takes a row into the longest and the shortest; of equal ones the first counts.
+// extend updates the longest and the shortest row. Among equal rows the first counts.
 func (r *Report) extend(e Extent) {
 	if e.Tokens > r.LongestRow.Tokens {
 		r.LongestRow = e
@@ -86,11 +98,11 @@ func (r *Report) extend(e Extent) {
 	}
 }
 
-// Drop counts rows with one fate and names the first few.
+// Drop counts the rows with one reason and names the first few.
 type Drop struct {
 	Reason string   `json:"reason,omitempty"`
 	Count  int      `json:"count"`
-	Where  []string `json:"where,omitempty"` // the first few: "data.jsonl:17"
+	Where  []string `json:"where,omitempty"` // places of the first few: "data.jsonl:17"
 }
 
 func (d *Drop) add(path string, b *booked) {
@@ -110,7 +122,7 @@ func (d Drop) places() string {
 
 func newReport(path string) *Report { return &Report{Source: path} }
 
-// DroppedRows counts the dropped rows of all reasons.
+// DroppedRows returns the number of dropped rows, whatever the reason.
 func (r *Report) DroppedRows() int {
 	n := 0
 	for _, d := range r.Dropped {
@@ -119,7 +131,7 @@ func (r *Report) DroppedRows() int {
 	return n
 }
 
-// count books one row of a file; rows are booked in the file's order.
+// count adds one row to the report; rows are added in file order.
 func (r *Report) count(b *booked, path string) {
 	if !b.more {
 		r.Rows++
@@ -160,19 +172,19 @@ func (r *Report) count(b *booked, path string) {
 	}
 }
 
-// sortDropped puts the reasons into their order.
+// sortDropped sorts the reasons.
 func (r *Report) sortDropped() {
 	slices.SortFunc(r.Dropped, func(a, b Drop) int {
 		return slices.Index(dropOrder, a.Reason) - slices.Index(dropOrder, b.Reason)
 	})
 }
 
-// placeless is the report of a file by whatever path it is known.
+// placeless returns the report without the path of the file.
 func (r *Report) placeless() *Report {
 	return r.move(func(place string) string { return strings.TrimPrefix(place, r.Source) })
 }
 
-// placed is a placeless report with a path.
+// placed returns a placeless report with the given path.
 func (r *Report) placed(path string) *Report {
 	return r.move(func(place string) string { return path + place })
 }
@@ -208,7 +220,7 @@ func (r *Report) dropList() string {
 	return strings.Join(parts, "; ")
 }
 
-// describe says which key serves which role, where the names differ.
+// describe lists which key serves which role, where the names differ.
 func (f Format) describe(keys map[string]string) string {
 	var parts []string
 	for _, r := range f.Roles {

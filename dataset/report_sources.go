@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// add sums up another report's numbers; duplicates are counted over all rows later.
+// add adds the numbers of another report. Duplicates are counted over all rows later.
 func (r *Report) add(o *Report) {
 	r.Rows, r.Kept, r.Chunks = r.Rows+o.Rows, r.Kept+o.Kept, r.Chunks+o.Chunks
 	r.TrainedTokens, r.TotalTokens, r.CutTokens = r.TrainedTokens+o.TrainedTokens, r.TotalTokens+o.TotalTokens, r.CutTokens+o.CutTokens
@@ -42,7 +42,7 @@ func (d *Drop) join(o Drop) {
 	d.Where = append(d.Where, o.Where[:min(len(o.Where), shownRows-len(d.Where))]...)
 }
 
-// countDuplicates counts the rows whose tokens an earlier one has, where several files make the rows.
+// countDuplicates counts the rows whose tokens equal those of an earlier row, if the rows are from several files.
 func (r *Report) countDuplicates(rows Rows) {
 	if r.Files < 2 {
 		return
@@ -50,8 +50,8 @@ func (r *Report) countDuplicates(rows Rows) {
 	r.Duplicates = duplicates(rows)
 }
 
-// Supervised says how an objective that takes single sequences without a label could use the rows, for each of their
-// formats that it cannot use as they are.
+// Supervised returns, for each format that an objective of single unlabelled sequences cannot use as it is, how it
+// could use the rows.
 func (r *Report) Supervised() (advice []string) {
 	for _, name := range formatNames() {
 		if text := Formats[name].Supervised; text != "" && slices.Contains(strings.Split(r.Format, ", "), name) {
@@ -61,12 +61,12 @@ func (r *Report) Supervised() (advice []string) {
 	return advice
 }
 
-// GroupReport is the part of a report that is about rows of several sequences and about labelled rows.
+// GroupReport is the part of a report about rows of several sequences and about labelled rows.
 type GroupReport struct {
-	Rows        int `json:"rows,omitempty"`      // kept rows of several sequences
-	Sequences   int `json:"sequences,omitempty"` // of those rows
-	Most        int `json:"most,omitempty"`      // sequences of one of them
-	Desirable   int `json:"desirable,omitempty"` // kept rows with that label
+	Rows        int `json:"rows,omitempty"`      // Rows counts the kept rows of several sequences.
+	Sequences   int `json:"sequences,omitempty"` // Sequences counts the sequences of those rows.
+	Most        int `json:"most,omitempty"`      // Most is the largest number of sequences of a row.
+	Desirable   int `json:"desirable,omitempty"` // Desirable and Undesirable count the kept rows with each label.
 	Undesirable int `json:"undesirable,omitempty"`
 }
 
@@ -85,13 +85,13 @@ func (g *GroupReport) count(b *booked) {
 	}
 }
 
-// add sums up another report's numbers.
+// add adds the numbers of another report.
 func (g *GroupReport) add(o GroupReport) {
 	g.Rows, g.Sequences, g.Most = g.Rows+o.Rows, g.Sequences+o.Sequences, max(g.Most, o.Most)
 	g.Desirable, g.Undesirable = g.Desirable+o.Desirable, g.Undesirable+o.Undesirable
 }
 
-// write writes a line of groups and one of labels, where there are such rows.
+// write writes a line about groups and one about labels, if there are such rows.
 func (g GroupReport) write(line func(format string, args ...any)) {
 	switch {
 	case g.Most == 2 && g.Sequences == 2*g.Rows:

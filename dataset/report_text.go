@@ -8,7 +8,7 @@ import (
 	"github.com/tierlora/tierlora/internal/words"
 )
 
-// String is the report for a log: a line that names the data, and below it lines of a word and what it says.
+// String returns the report for a log: a line that names the data, then lines of the form "topic: text".
 func (r *Report) String() string {
 	var b strings.Builder
 	r.write(&b, "data")
@@ -88,7 +88,7 @@ func (r *Report) write(b *strings.Builder, title string) {
 	}
 }
 
-// writeRows says what became of the rows.
+// writeRows writes what became of the rows.
 func (r *Report) writeRows(b *strings.Builder, line func(format string, args ...any)) {
 	line("rows: %d read, %d kept, %d dropped", r.Rows, r.Kept, r.DroppedRows())
 	if r.Val == nil && r.ValRows > 0 {
@@ -117,10 +117,12 @@ func (c *ChatReport) write(line func(format string, args ...any)) {
 		line("system: %s, in every conversation", strconv.Quote(clip(c.System, 80)))
 	}
 	if c.Broken > 0 {
-		line("no end: %d rows are cut at max_length in the middle of their first turn, so its end is not trained (on_truncated: drop leaves them out)", c.Broken)
+		line("no end: %d rows are cut at max_length in the middle of their first turn, so its end is not trained "+
+			"(on_truncated: drop leaves them out)", c.Broken)
 	}
 	if c.Split > 0 {
-		line("split: %d conversations became %d rows, because the template writes earlier turns otherwise", c.Split, c.SplitRows)
+		line("split: %d conversations became %d rows, because the template writes earlier turns otherwise", c.Split,
+			c.SplitRows)
 	}
 	if c.Across > 0 {
 		line("borders: %d tokens lie across the border of a trained turn and are trained", c.Across)
@@ -132,7 +134,8 @@ func (c *ChatReport) write(line func(format string, args ...any)) {
 		line("left out: the template does not write %d texts or calls of messages", c.Left)
 	}
 	if c.Tools > 0 {
-		line("tools: the template does not write %s of %s: the model is not told of them (dataset.chat_template names a template that does)",
+		line("tools: the template does not write %s of %s: the model is not told of them (dataset.chat_template names a "+
+			"template that does)",
 			counted(c.Tools, "tool"), counted(c.Toolless, "conversation"))
 	}
 	if c.Plain > 0 {
@@ -143,7 +146,7 @@ func (c *ChatReport) write(line func(format string, args ...any)) {
 	}
 }
 
-// which names the special tokens inside messages: ": <|im_end|> in 2 rows, …".
+// which lists the special tokens inside messages: ": <|im_end|> in 2 rows, …".
 func (c *ChatReport) which() string {
 	var parts []string
 	for i, f := range c.Found {
@@ -163,7 +166,7 @@ func (c *ChatReport) which() string {
 	return ": " + strings.Join(parts, ", ")
 }
 
-// Brief is the report in a line, and a line for each warning.
+// Brief returns a summary in one line, and a line for each warning.
 func (r *Report) Brief() []string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "data     %s", r.Source)
@@ -180,7 +183,8 @@ func (r *Report) Brief() []string {
 		}
 	}
 	if r.TotalTokens > 0 {
-		fmt.Fprintf(&b, ", %s tokens, %.1f%% trained", words.Count(r.TotalTokens), 100*float64(r.TrainedTokens)/float64(r.TotalTokens))
+		fmt.Fprintf(&b, ", %s tokens, %.1f%% trained", words.Count(r.TotalTokens),
+			100*float64(r.TrainedTokens)/float64(r.TotalTokens))
 	}
 	if n := r.DroppedRows(); n > 0 {
 		fmt.Fprintf(&b, ", %s dropped", words.Count(n))

@@ -1,23 +1,23 @@
 package dataset
 
-// Rows are tokenised rows that can be read in any order, from memory or from a file. They are safe for concurrent use.
+// Rows gives random access to tokenised rows, in memory or in a file. It is safe for concurrent use.
 type Rows interface {
 	Len() int
-	Length(i int) int  // tokens of row i
-	Trained(i int) int // trained tokens of row i
-	Row(i int) Row     // the caller changes nothing in it
+	Length(i int) int  // number of tokens of row i
+	Trained(i int) int // number of trained tokens of row i
+	Row(i int) Row     // row i; the caller must not change it
 }
 
-// Optional capabilities of Rows: what is known without reading the tokens.
+// Optional capabilities of Rows: facts that are known without reading the tokens.
 type (
 	hashed   interface{ Hash(i int) uint64 }      // Row.hash of row i
-	digested interface{ Digest() (string, bool) } // digest of the rows; false where it is not known
-	bounded  interface{ MaxID() int32 }           // no id is larger
-	verified interface{ Verify(i int) error }     // what is stored of row i is what was written
-	split    interface{ Continues(i int) bool }   // row i, above 0, is of the same source row as the one before
+	digested interface{ Digest() (string, bool) } // digest of the rows; false if it is unknown
+	bounded  interface{ MaxID() int32 }           // upper bound of all ids
+	verified interface{ Verify(i int) error }     // checks that the stored row i is as it was written
+	split    interface{ Continues(i int) bool }   // reports whether row i > 0 is from the same source row as row i-1
 )
 
-// Memory is rows in memory.
+// Memory holds rows in memory.
 type Memory []Row
 
 func (m Memory) Len() int          { return len(m) }
@@ -33,7 +33,7 @@ func hashOf(rows Rows, i int) uint64 {
 	return rows.Row(i).hash()
 }
 
-// MaxID is an upper bound of the ids of rows, false where none is known without reading them.
+// MaxID returns an upper bound of the ids of rows; false if none is known without reading the rows.
 func MaxID(rows Rows) (int32, bool) {
 	switch r := rows.(type) {
 	case bounded:
@@ -56,7 +56,7 @@ func MaxID(rows Rows) (int32, bool) {
 	return 0, false
 }
 
-// verify checks what is stored of row i before it is used, where that was not done yet.
+// verify checks the stored data of row i before its first use.
 func verify(rows Rows, i int) error {
 	switch r := rows.(type) {
 	case verified:

@@ -2,8 +2,8 @@ package dataset
 
 import "fmt"
 
-// segments is {segments: [{text, label}]}, Axolotl's input_output: the texts one after the other as they stand, trained
-// where label is true. No template, and no start or end token that the texts don't bring.
+// segments reads {segments: [{text, label}]}, Axolotl's input_output: the texts in order, unchanged, trained where
+// label is true. No template is applied, and no start or end token is added.
 var segments = Format{
 	Roles:    []Role{{Name: "segments", Keys: []string{"segments"}}},
 	Trains:   "what the labels of the rows say",
@@ -21,7 +21,8 @@ func renderSegments(f Fields, _ Config) (Example, error) {
 		s := Fields{row: o, keys: map[string]string{"text": "text", "label": "label"}}
 		for _, key := range []string{"text", "label"} {
 			if !o.Has(key) {
-				return Example{}, fmt.Errorf("%s[%d] has no %s: want {\"text\": …, \"label\": true or false}", f.Key("segments"), i, key)
+				return Example{}, fmt.Errorf("%s[%d] has no %s: want {\"text\": …, \"label\": true or false}", f.Key("segments"), i,
+					key)
 			}
 		}
 		text, err := s.Text("text")

@@ -1,6 +1,6 @@
 package dataset
 
-// sharegpt is {conversations: [{from, value}], system, tools}: ShareGPT's form and LLaMA-Factory's.
+// sharegpt reads {conversations: [{from, value}], system, tools}: the format of ShareGPT and LLaMA-Factory.
 var sharegpt = Format{
 	Roles: []Role{
 		{Name: "conversations", Keys: []string{"conversations", "conversation"}},

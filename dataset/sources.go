@@ -35,11 +35,11 @@ type Source struct {
 	// Weight is how many times an epoch takes the rows: 2 takes each twice, 0.5 half of them, chosen by the seed.
 	Weight float64 `yaml:"weight" default:"1" range:"(0,1000]" resume:"compared"`
 
-	// Folder is where the files of a hub data set lie, set by the caller; Path is its name then.
+	// Folder is the folder with the files of a hub data set, set by the caller. Path is the name of the data set then.
 	Folder string `yaml:"-"`
 }
 
-// Choices are the values of keys that name an entry of a table.
+// Choices returns the valid values of keys that name an entry of a table.
 func (Source) Choices() map[string][]string { return map[string][]string{"format": formatChoices()} }
 
 func (s Source) split() string {
@@ -49,7 +49,7 @@ func (s Source) split() string {
 	return s.Split
 }
 
-// Title names a source for people: "org/name (socratic), train[:5%]".
+// itle returns the display name of a source: "org/name (socratic), train[:5%]".
 func (s Source) Title() string {
 	title := s.Path
 	if s.Name != "" {
@@ -61,7 +61,7 @@ func (s Source) Title() string {
 	return title
 }
 
-// Title names the data for people: the path, or how many sources there are.
+// itle returns the display name of the data: the path, or the number of sources.
 func (c Config) Title() string {
 	if len(c.Sources) > 0 {
 		return counted(len(c.Sources), "source")
@@ -76,7 +76,7 @@ func counted(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// training are the sources of training rows; a path alone is one of them.
+// training returns the sources of training rows. A path alone is a single source.
 func (c Config) training() []Source {
 	if len(c.Sources) > 0 {
 		return c.Sources
@@ -84,7 +84,7 @@ func (c Config) training() []Source {
 	return []Source{{Path: c.Path, Weight: 1, Folder: c.PathFolder}}
 }
 
-// validation are the sources of validation rows, if they have their own.
+// validation returns the sources of validation rows, if they are separate from the training rows.
 func (c Config) validation() []Source {
 	if len(c.ValSources) == 0 && c.ValPath != "" {
 		return []Source{{Path: c.ValPath, Weight: 1, Folder: c.ValPathFolder}}
@@ -92,8 +92,8 @@ func (c Config) validation() []Source {
 	return c.ValSources
 }
 
-// EachSource shows every source of the configuration, path and val_path included, with the name of its key. What see
-// changes in it stays.
+// EachSource calls see with every source of the configuration, path and val_path included, and the name of its key.
+// Changes that see makes to a source are kept.
 func (c *Config) EachSource(see func(key string, s *Source) error) error {
 	for _, single := range []struct {
 		key          string
@@ -122,7 +122,7 @@ func (c *Config) EachSource(see func(key string, s *Source) error) error {
 	return nil
 }
 
-// of is the configuration with which the files of a source are read.
+// of returns the configuration that reads the files of a source.
 func (c Config) of(s Source) Config {
 	if s.Format != "" {
 		c.Format = s.Format
@@ -158,7 +158,8 @@ func (c Config) validateList(key string, sources []Source) []error {
 		}
 		problems = append(problems, keys.Check(at+".", s)...)
 		for j, other := range sources[:i] {
-			if s.Path != "" && s.Path == other.Path && s.Name == other.Name && s.Revision == other.Revision && s.split() == other.split() {
+			if s.Path != "" && s.Path == other.Path && s.Name == other.Name && s.Revision == other.Revision &&
+				s.split() == other.split() {
 				bad(" has the rows of %s[%d]: raise its weight instead", key, j)
 				break
 			}
@@ -172,7 +173,7 @@ func (c Config) validateList(key string, sources []Source) []error {
 			own.AsChat = c.AsChat
 		}
 		for _, err := range own.Validate() {
-			if strings.HasPrefix(err.Error(), "dataset.as_chat ") { // it is of all sources
+			if strings.HasPrefix(err.Error(), "dataset.as_chat ") { // the setting is common to all sources
 				bad(": %w", err)
 				continue
 			}
@@ -182,14 +183,14 @@ func (c Config) validateList(key string, sources []Source) []error {
 	return problems
 }
 
-// part is the rows of one source.
+// part holds the rows of one source.
 type part struct {
 	source Source
 	rows   Rows
 	report *Report
 }
 
-// joinParts is the rows of all parts.
+// joinParts returns the rows of all parts.
 func joinParts(parts []part) Rows {
 	var rows join
 	for _, p := range parts {
@@ -199,7 +200,8 @@ func joinParts(parts []part) Rows {
 }
 
 // loadSources reads every source, one file after the other.
-func loadSources(ctx context.Context, cfg Config, sources []Source, tok Tokenizer, fsys fs.FS) ([]part, *Report, error) {
+func loadSources(ctx context.Context, cfg Config, sources []Source, tok Tokenizer,
+	fsys fs.FS) ([]part, *Report, error) {
 	var parts []part
 	var reports []*Report
 	for _, s := range sources {
@@ -221,7 +223,7 @@ func loadSources(ctx context.Context, cfg Config, sources []Source, tok Tokenize
 	return parts, joinReports(reports, parts), nil
 }
 
-// loadOne reads the files of a source, each as far as its slices need it.
+// loadOne reads the files of a source, each up to the last row that its slices need.
 func loadOne(ctx context.Context, cfg Config, s Source, tok Tokenizer, fsys fs.FS) (Rows, *Report, error) {
 	pieces, err := cfg.pieces(ctx, s, fsys)
 	if err != nil {
@@ -236,7 +238,7 @@ func loadOne(ctx context.Context, cfg Config, s Source, tok Tokenizer, fsys fs.F
 		if report != nil {
 			reports = append(reports, report)
 		}
-		if none := (*noRowError)(nil); errors.As(err, &none) && len(pieces) > 1 { // the report counts them
+		if none := (*noRowError)(nil); errors.As(err, &none) && len(pieces) > 1 { // the report counts the dropped rows
 			continue
 		}
 		if err != nil {
@@ -255,13 +257,13 @@ func loadOne(ctx context.Context, cfg Config, s Source, tok Tokenizer, fsys fs.F
 	return all.whole(), report, nil
 }
 
-// piece is a file, or a run of its rows.
+// piece is a file, or a span of its rows.
 type piece struct {
 	path string
 	span source.Span
 }
 
-// pieces resolves a source into files. Only a slice has its split's rows counted, in a pass of their own.
+// pieces resolves a source into files. The rows of a split are counted, in a separate pass, only for a slice.
 func (c Config) pieces(ctx context.Context, s Source, fsys fs.FS) ([]piece, error) {
 	terms, err := source.ParseSplit(s.split())
 	if err != nil {
@@ -306,7 +308,7 @@ func (c Config) pieces(ctx context.Context, s Source, fsys fs.FS) ([]piece, erro
 	return pieces, nil
 }
 
-// findFiles lists the files of a source; a hub data set says them by itself.
+// findFiles lists the files of a source. A hub data set has its own list.
 func findFiles(fsys fs.FS, path string, s Source) ([]source.File, error) {
 	if s.Folder == "" {
 		if s.Name != "" {
@@ -317,7 +319,7 @@ func findFiles(fsys fs.FS, path string, s Source) ([]source.File, error) {
 	return source.FindSubset(fsys, path, s.Name)
 }
 
-// Check reports what of a source's files is not there or cannot be read, by names alone: no row is read.
+// Check reports files of a source that are missing or unreadable. It reads no row.
 func (s Source) Check() error {
 	terms, err := source.ParseSplit(s.split())
 	if err != nil {
@@ -339,7 +341,7 @@ func (s Source) Check() error {
 		for _, f := range picked {
 			info, err := os.Stat(f.Path)
 			if gone := (*fs.PathError)(nil); errors.As(err, &gone) {
-				gone.Op = "open" // as a run says it
+				gone.Op = "open" // the wording of a run
 			} else if err == nil {
 				err = checkFile(f.Path, info, nil)
 			}
@@ -351,7 +353,7 @@ func (s Source) Check() error {
 	return nil
 }
 
-// spread cuts a run of a split's rows at the borders of its files.
+// spread divides a span of a split's rows at the boundaries of its files.
 func spread(files []source.File, counts map[string]int, span source.Span) []piece {
 	var pieces []piece
 	first := 0
@@ -375,7 +377,7 @@ func (c Config) countRows(ctx context.Context, path string, open opener) (int, e
 	return c.countUpTo(ctx, path, open, 0)
 }
 
-// countUpTo counts at most so many rows, 0 = all, and reads no further.
+// countUpTo counts at most the given number of rows (0 = all) and reads no further.
 func (c Config) countUpTo(ctx context.Context, path string, open opener, most int) (int, error) {
 	f, err := open(path)
 	if err != nil {
@@ -397,7 +399,7 @@ func (c Config) countUpTo(ctx context.Context, path string, open opener, most in
 	return n, nil
 }
 
-// joinReports sums up reports of files, or of the parts that are sources.
+// joinReports adds up the reports of files, or those of parts that are sources.
 func joinReports(reports []*Report, parts []part) *Report {
 	if len(reports) == 0 {
 		return nil
@@ -420,9 +422,10 @@ func joinReports(reports []*Report, parts []part) *Report {
 			all.Parts = append(all.Parts, r)
 		}
 	}
-	delete(fields, "") // of files whose keys are the roles
+	delete(fields, "") // reports of files whose keys are the roles
 	all.SHA256 = hex.EncodeToString(hashes.Sum(nil))
-	all.Format, all.Fields = strings.Join(slices.Sorted(maps.Keys(formats)), ", "), strings.Join(slices.Sorted(maps.Keys(fields)), "; ")
+	all.Format, all.Fields = strings.Join(slices.Sorted(maps.Keys(formats)),
+		", "), strings.Join(slices.Sorted(maps.Keys(fields)), "; ")
 	all.sortDropped()
 	all.TrainRows = all.Kept
 	if parts != nil {

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// hold marks round(part * n) of n source rows for validation, at least one, chosen by the seed; nil if part is 0. All rows
-// that were made of a source row are on one side.
+// hold marks round(part*n) of n source rows for validation, at least one, chosen by the seed; nil if part is 0. All
+// rows made from one source row are on the same side.
 func hold(rows Rows, part float64, seed uint64) ([]bool, error) {
 	if part == 0 {
 		return nil, nil
@@ -39,7 +39,7 @@ func hold(rows Rows, part float64, seed uint64) ([]bool, error) {
 	return held, nil
 }
 
-// continues tells whether a row was made of the same source row as the one before it.
+// continues reports whether a row was made from the same source row as the one before it.
 func continues(rows Rows, i int) bool {
 	if i == 0 {
 		return false
@@ -51,7 +51,7 @@ func continues(rows Rows, i int) bool {
 	return a.Index == b.Index && a.Source == b.Source
 }
 
-// choose gives k of the numbers below n, without putting one back, in an order that means nothing.
+// choose returns k different numbers below n, in no meaningful order.
 func choose(r *random, n, k int) []int32 {
 	order := make([]int32, n)
 	for i := range order {
@@ -61,9 +61,10 @@ func choose(r *random, n, k int) []int32 {
 	return order[:k]
 }
 
-// weigh joins the rows of all parts, those held out apart. Of n rows that a part trains on, its weight w takes each
-// floor(w) times and round((w - floor(w)) * n) of them once more, chosen by the seed and the part's number, in every
-// epoch the same ones; the part's report notes how many rows these are. The rows of a part stay in file order, and a row's copies stand side by side.
+// weigh joins the rows of all parts and separates those held out. Of the n training rows of a part with weight w, it
+// takes each floor(w) times, and round((w - floor(w))*n) of them once more. The seed and the part's number choose
+// these, the same ones in every epoch. The part's report records how many rows were taken. The rows of a part stay in
+// file order, and copies of a row are adjacent.
 func weigh(parts []part, held []bool, seed uint64) (train, val Rows) {
 	for _, p := range parts {
 		p.report.Taken = p.rows.Len()
@@ -90,7 +91,7 @@ func weigh(parts []part, held []bool, seed uint64) (train, val Rows) {
 	return selected{rows, trained}, selected{rows, kept}
 }
 
-// apart gives the rows that are not held out and those that are.
+// apart returns the rows that are not held out and those that are.
 func apart(rows Rows, held []bool) (train, val Rows) {
 	if held == nil {
 		return rows, Memory(nil)

@@ -9,48 +9,48 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 )
 
-// store is tokenised rows in one piece of bytes, memory or a mapped file (storefile.go has its form). Integers are
-// little endian. A row's length and number of trained tokens are columns, so they are known without touching its ids.
+// store holds tokenised rows in one piece of bytes: memory or a mapped file (see storefile.go). Integers are little
+// endian. The lengths and numbers of trained tokens are columns, so they are known without reading the ids.
 type store struct {
 	head storeHead
-	path string // of the source, for the rows' places
+	path string // path of the source, for places of rows
 
-	words   []byte // [Tokens] u32: the id, its top bit set if the token is trained
-	ends    []byte // [Rows] u64: tokens up to and with the row
+	words   []byte // [Tokens] u32: the token id, with the top bit set if the token is trained
+	ends    []byte // [Rows] u64: number of tokens up to the end of the row
 	hashes  []byte // [Rows] u64: Row.hash
 	indices []byte // [Rows] u64: Row.Index
 	lines   []byte // [Rows] u64: Row.Line
 	trained []byte // [Rows] u32
-	counts  []byte // [Rows] u64: borders up to and with the row; none where no row has one
+	counts  []byte // [Rows] u64: number of borders up to the end of the row; empty if no row has one
 	borders []byte // [head.Borders] u32: Row.Borders of all rows
-	labels  []byte // [Rows] i8: Row.Desirable; none where no row has one
+	labels  []byte // [Rows] i8: Row.Desirable; empty if no row has a label
 
-	file   []byte  // of a mapped file: all of it up to the columns' end
-	unread *unread // of a cache file: its checksums, and which pages were compared; nil = no cache file
+	file   []byte  // the mapped file up to the end of the columns
+	unread *unread // checksums of a cache file, and which pages were compared; nil = not a cache file
 }
 
-// storeHead is what is known of all rows.
+// storeHead holds what is known about all rows together.
 type storeHead struct {
 	Key    string
 	Rows   uint64
 	Tokens uint64
-	MaxID  int32 // the largest id
-	// Borders counts the borders between sequences of a row, over all rows; 0 = every row is one sequence.
+	MaxID  int32 // the largest token id
+	// Borders is the number of borders between sequences, over all rows; 0 = every row is one sequence.
 	Borders uint64 `json:",omitempty"`
-	// Labelled tells that rows have a Desirability.
+	// Labelled reports whether rows have a Desirability.
 	Labelled bool `json:",omitempty"`
 
-	Digest string // digest(rows)
-	Sums   string // SHA-256 of the pages' checksums
-	Report Report // places without the source's path
+	Digest string // digest of the rows
+	Sums   string // SHA-256 of the checksums of the pages
+	Report Report // its places have no path of the source
 }
 
 const trainedBit = 1 << 31
 
-// columnBytes is what a row takes beside its words.
+// columnBytes is the number of bytes of a row outside its words.
 const columnBytes = 4*8 + 4
 
-// newStore finds the columns in body, which has words and columns one behind the other.
+// newStore finds the columns in body, which holds words and columns one after the other.
 func newStore(head storeHead, path string, body []byte) *store {
 	s := &store{head: head, path: path}
 	take := func(n uint64) []byte {
@@ -74,7 +74,7 @@ func newStore(head storeHead, path string, body []byte) *store {
 
 func u64(column []byte, i int) uint64 { return binary.LittleEndian.Uint64(column[8*i:]) }
 
-// span is the row's place in words.
+// span returns the half-open range of row i in words.
 func (s *store) span(i int) (from, to uint64) {
 	if i > 0 {
 		from = u64(s.ends, i-1)
@@ -86,7 +86,7 @@ func (s *store) Len() int { return int(s.head.Rows) }
 
 func (s *store) Length(i int) int {
 	from, to := s.span(i)
-	runtime.KeepAlive(s) // a mapping goes with its store
+	runtime.KeepAlive(s) // a mapping is released with its store
 	return int(to - from)
 }
 
@@ -105,7 +105,7 @@ func (s *store) Borders(i int) []int32 {
 	if i > 0 {
 		from = u64(s.counts, i-1)
 	}
-	if from > to || to > s.head.Borders { // of a mapped file that changed since Verify
+	if from > to || to > s.head.Borders { // only in a mapped file that has changed since Verify
 		rescue.Stop(s.changed())
 	}
 	var borders []int32
@@ -131,7 +131,7 @@ func (s *store) Hash(i int) uint64 {
 	return h
 }
 
-// Continues tells whether the row is of the same source row as the one before.
+// Continues reports whether the row is from the same source row as the one before.
 func (s *store) Continues(i int) bool {
 	same := u64(s.indices, i-1) == u64(s.indices, i)
 	runtime.KeepAlive(s)
@@ -140,7 +140,7 @@ func (s *store) Continues(i int) bool {
 
 func (s *store) Row(i int) Row {
 	from, to := s.span(i)
-	if from > to || to > s.head.Tokens { // of a mapped file that changed since Verify
+	if from > to || to > s.head.Tokens { // only in a mapped file that has changed since Verify
 		rescue.Stop(s.changed())
 	}
 	words := s.words[4*from : 4*to]
@@ -154,7 +154,7 @@ func (s *store) Row(i int) Row {
 	return r
 }
 
-// changed is the error of rows that are no longer what was written.
+// changed returns the error of rows that are no longer as they were written.
 func (s *store) changed() error {
 	if s.unread == nil {
 		return &rescue.ChangedError{Path: "the temporary file with the tokens of " + s.path}
@@ -162,7 +162,7 @@ func (s *store) changed() error {
 	return &rescue.ChangedError{Path: s.unread.path}
 }
 
-// fromWords gives the ids and labels of a row's words.
+// fromWords returns the ids and labels of a row's words.
 func fromWords(words []byte) (ids, labels []int32) {
 	ids, labels = newRow(len(words) / 4)
 	for t := range ids {
@@ -175,19 +175,19 @@ func fromWords(words []byte) (ids, labels []int32) {
 	return ids, labels
 }
 
-// MaxID is the largest id of the rows.
+// MaxID returns the largest token id of the rows.
 func (s *store) MaxID() int32 { return s.head.MaxID }
 
-// Digest is digest(s), known since the rows were written.
+// Digest returns digest(s), which was recorded when the rows were written.
 func (s *store) Digest() (string, bool) { return s.head.Digest, true }
 
-// newRow gives a row's ids and labels in one piece of memory of just their size.
+// newRow returns slices for the ids and labels of a row, in one allocation of their exact size.
 func newRow(n int) (ids, labels []int32) {
 	both := make([]int32, 2*n)
 	return both[:n:n], both[n:]
 }
 
-// check refuses columns that do not add up: a checksum can be right over nonsense.
+// check rejects inconsistent columns, since damaged data can have a correct checksum.
 func (s *store) check() error {
 	n := uint64(0)
 	for i := range s.Len() {
@@ -207,7 +207,7 @@ func (s *store) check() error {
 	return nil
 }
 
-// checkGroup tells whether the borders and the label of row i are those of a row of so many tokens.
+// checkGroup reports whether the borders and the label of row i are valid for a row of the given number of tokens.
 func (s *store) checkGroup(i int, tokens uint64) bool {
 	if s.labels != nil && (s.label(i) < Undesirable || s.label(i) > Desirable) {
 		return false

@@ -21,12 +21,12 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 )
 
-// A cache file, integers little endian:
+// Format of a cache file, with little-endian integers:
 //
 //	magic
-//	words and columns (store)
-//	a CRC-32C for every page of what stands before: u32
-//	head (JSON), its length u32, SHA-256 of head and length
+//	words and columns (see store)
+//	a CRC-32C for every page of the bytes before: u32
+//	head (JSON), its length as u32, SHA-256 of head and length
 const (
 	cacheMagic = "tierlora tokens\n"
 	pageBytes  = 1 << 20
@@ -43,12 +43,12 @@ var (
 	errCacheRows  = errors.New("rows that do not add up")
 )
 
-// pageSums hashes what is written through it page by page.
+// pageSums computes the checksum of every page of the bytes written to it.
 type pageSums struct {
 	w    io.Writer
 	sums []byte
 	sum  uint32
-	fill int // bytes of the page at hand
+	fill int // bytes in the current page
 }
 
 func (p *pageSums) Write(b []byte) (int, error) {
@@ -64,7 +64,7 @@ func (p *pageSums) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// flush ends the page at hand.
+// flush ends the current page.
 func (p *pageSums) flush() {
 	if p.fill > 0 {
 		p.sums = binary.LittleEndian.AppendUint32(p.sums, p.sum)
@@ -72,7 +72,7 @@ func (p *pageSums) flush() {
 	}
 }
 
-// writeHead closes a cache file behind its columns.
+// writeHead completes a cache file after its columns.
 func writeHead(w io.Writer, head storeHead, sums []byte) error {
 	sum := sha256.Sum256(sums)
 	head.Sums = hex.EncodeToString(sum[:])
@@ -90,9 +90,10 @@ func writeHead(w io.Writer, head storeHead, sums []byte) error {
 	return nil
 }
 
-// openStore maps the cache file of a key. All of it is read once, by all cores, and compared with its checksums, so
-// that damage is found before anything is trained on it; of a file that was whole and has not changed since the columns
-// alone, and its words when they are first read (store.Verify). fs.ErrNotExist means that there is no file.
+// openStore maps the cache file of a key. The whole file is read once, by all cores, and compared with its checksums,
+// so that damage is found before training. If the file was undamaged before and has not changed since, only the columns
+// are compared now, and its words when they are first read (store.Verify). fs.ErrNotExist means that there is no such
+// file.
 func openStore(ctx context.Context, path, key, source string, workers int, m *meter) (*store, error) {
 	f, err := openRegular(path)
 	if err != nil {
@@ -105,7 +106,7 @@ func openStore(ctx context.Context, path, key, source string, workers int, m *me
 	return s, err
 }
 
-// openStoreFile is openStore for an open file, which the store keeps.
+// openStoreFile is openStore for an open file, which the store takes over.
 func openStoreFile(ctx context.Context, f *os.File, key, source string, workers int, m *meter) (*store, error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -133,13 +134,13 @@ func openStoreFile(ctx context.Context, f *os.File, key, source string, workers 
 	return s, err
 }
 
-// outdated tells whether an older program wrote the rows: it took a preference pair for one sequence.
+// outdated reports whether an older program wrote the rows, which read a preference pair as one sequence.
 func (h *storeHead) outdated() bool {
 	f := Formats[h.Report.Format]
 	return f.Preference && !f.Asked && h.Borders == 0
 }
 
-// size is that of magic, words and columns.
+// size returns the number of bytes of magic, words and columns.
 func (h *storeHead) size() int64 {
 	n := uint64(len(cacheMagic)) + 4*h.Tokens + columnBytes*h.Rows
 	if h.Borders > 0 {
@@ -151,7 +152,7 @@ func (h *storeHead) size() int64 {
 	return int64(n)
 }
 
-// readHead reads the end of a file of size bytes; it trusts no length in it.
+// readHead reads the head at the end of a file of size bytes. It trusts no length in the file.
 func readHead(r io.ReaderAt, size int64) (head storeHead, sums []byte, err error) {
 	tail := make([]byte, tailBytes)
 	if size < int64(len(cacheMagic)+tailBytes) {
@@ -191,15 +192,16 @@ func readHead(r io.ReaderAt, size int64) (head storeHead, sums []byte, err error
 	return head, sums, nil
 }
 
-// What is read at a time while a file is checked, and by how many goroutines at most.
+// he size of a read while a file is checked, and the most goroutines that read.
 const (
 	readBytes = 4 * pageBytes
 	readers   = 8
 )
 
-// checkPages compares bytes [from,size) with their checksums; from is where a page begins. It reads them into buffers:
-// pages touched through a mapping would count as memory of this process.
-func checkPages(ctx context.Context, r io.ReaderAt, from, size int64, sums []byte, workers int, done func(bytes int)) error {
+// checkPages compares the bytes [from,size) with their checksums; from is the start of a page. It reads them into
+// buffers: pages read through a mapping would count as memory of this process.
+func checkPages(ctx context.Context, r io.ReaderAt, from, size int64, sums []byte, workers int,
+	done func(bytes int)) error {
 	var next atomic.Int64
 	var failed atomic.Pointer[error]
 	fail := func(err error) { failed.CompareAndSwap(nil, &err) }
@@ -239,8 +241,8 @@ func checkPages(ctx context.Context, r io.ReaderAt, from, size int64, sums []byt
 	return nil
 }
 
-// mapStore maps a file with words and columns behind its magic. The mapping goes with the store; the file must not be
-// shortened, which renaming another one over it does not do.
+// mapStore maps a file whose words and columns follow its magic. The mapping is released with the store. The file must
+// not be truncated; replacing it by rename is safe.
 func mapStore(f *os.File, head storeHead, source string) (*store, error) {
 	data, unmap, err := mapFile(f, head.size())
 	if err != nil {

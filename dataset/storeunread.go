@@ -16,10 +16,10 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 )
 
-// A cache file that was whole is believed to be so while it is the same file, unchanged: reading gigabytes at every start
-// would take longer than the start. What is read of it is checked all the same, page by page, before it is used.
+// A cache file that was undamaged is trusted while it is the same unchanged file, because reading gigabytes at every
+// start would take longer than the rest of the start. Its pages are still checked one by one before their first use.
 
-// wholeFile is where the identity of a cache file lies that was whole.
+// wholeFile returns the path of the record that a cache file was undamaged.
 func wholeFile(path string) string { return strings.TrimSuffix(path, filepath.Ext(path)) + ".whole" }
 
 func wasWhole(f *os.File) bool {
@@ -32,7 +32,7 @@ func wasWhole(f *os.File) bool {
 	return err == nil && json.Unmarshal(text, &then) == nil && then == id
 }
 
-// rememberWhole notes that the file is whole. Without the note all of it is read at the next start.
+// rememberWhole records that the file is undamaged. Without the record the whole file is read at the next start.
 func rememberWhole(path string) {
 	f, err := openRegular(path)
 	if err != nil {
@@ -46,19 +46,20 @@ func rememberWhole(path string) {
 	}
 }
 
-// unread are the pages of a mapped cache file with their checksums. A page is compared before its first use, and again
-// where another process has changed the file since: a run in another process also changes its times, and nothing else.
+// unread tracks which pages of a mapped cache file were compared with their checksums. A page is compared before its
+// first use, and again if another process has changed the file since. (A run in another process changes only the file
+// times.)
 type unread struct {
 	path string
-	file *os.File // open as long as the store, to see changes
+	file *os.File // open as long as the store, to detect changes
 	sums []byte
-	read []atomic.Bool // a page was compared since the file changed last
+	read []atomic.Bool // which pages were compared since the file last changed
 
 	mu sync.Mutex
-	id identity // of the file at that time; zero where the system has none
+	id identity // identity of the file at that time; zero if the system has none
 }
 
-// newUnread is for an open cache file whose bytes from one on were compared already.
+// newUnread returns the state of an open cache file whose bytes from `from` on were compared already.
 func newUnread(f *os.File, sums []byte, from int64) *unread {
 	u := &unread{path: f.Name(), file: f, sums: sums, read: make([]atomic.Bool, len(sums)/4)}
 	u.id, _ = identify(f)
@@ -68,8 +69,8 @@ func newUnread(f *os.File, sums []byte, from int64) *unread {
 	return u
 }
 
-// look is an error where the file was shortened. Where it was changed, all that is read from now on is compared again, the
-// columns, which are bytes [columns,len(data)), at once.
+// look returns an error if the file was truncated. If it was changed, all pages are compared again before their next
+// use, and the columns, bytes [columns,len(data)), at once.
 func (u *unread) look(data []byte, columns int64) error {
 	id, known := identify(u.file)
 	if !known {
@@ -90,23 +91,25 @@ func (u *unread) look(data []byte, columns int64) error {
 	return u.check(data, columns, int64(len(data)))
 }
 
-// check compares the pages of bytes [from,to) of the file, whose mapping is data, with their checksums.
+// check compares the pages that hold the bytes [from,to) of the file with their checksums; data is its mapping.
 func (u *unread) check(data []byte, from, to int64) error {
 	for at := from / pageBytes * pageBytes; at < to; at += pageBytes {
 		page := at / pageBytes
 		if u.read[page].Load() {
 			continue
 		}
-		if crc32.Checksum(data[at:min(at+pageBytes, int64(len(data)))], castagnoli) != binary.LittleEndian.Uint32(u.sums[4*page:]) {
+		if crc32.Checksum(data[at:min(at+pageBytes, int64(len(data)))],
+			castagnoli) != binary.LittleEndian.Uint32(u.sums[4*page:]) {
 			os.Remove(u.path)
-			return fmt.Errorf("%s, tokens in the cache, has become damaged at byte %d and was deleted: start again, by --resume auto where a checkpoint was saved", u.path, at)
+			return fmt.Errorf("%s, tokens in the cache, has become damaged at byte %d and was deleted: start again, by "+
+				"--resume auto where a checkpoint was saved", u.path, at)
 		}
 		u.read[page].Store(true)
 	}
 	return nil
 }
 
-// Verify checks what the cache file holds of row i, where that was not done since the file changed.
+// Verify checks the stored data of row i, unless that was done since the file last changed.
 func (s *store) Verify(i int) error {
 	if s.unread == nil {
 		return nil

@@ -17,17 +17,17 @@ import (
 	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
-// Bounds of what is written.
+// Sizes and limits of writing.
 const (
-	spoolBytes   = 1 << 20   // of a column in memory; more goes to a temporary file
-	memoryBytes  = 64 << 20  // of words in memory; more goes to a temporary file that is mapped
-	reserveBytes = 512 << 20 // that are left free on a disk
-	reserveEvery = 64 << 20  // written bytes between two looks at the disk
+	spoolBytes   = 1 << 20   // bytes of a column in memory; more go to a temporary file
+	memoryBytes  = 64 << 20  // bytes of words in memory; more go to a temporary file that is mapped
+	reserveBytes = 512 << 20 // bytes left free on a disk
+	reserveEvery = 64 << 20  // bytes written between two checks of free space
 )
 
-// spool keeps bytes in memory, and in an unlinked temporary file when there are more than limit of them.
+// spool keeps up to limit bytes in memory and moves them to an unlinked temporary file when there are more.
 type spool struct {
-	dir    string // of the temporary file; "" = the system's
+	dir    string // folder of the temporary file; "" = the system's
 	limit  int
 	blocks [][]byte
 	file   *os.File
@@ -61,13 +61,13 @@ func (s *spool) Write(b []byte) (int, error) {
 	return n, nil
 }
 
-// spill moves what is in memory to a file.
+// spill moves the bytes in memory to a file.
 func (s *spool) spill() error {
 	f, err := os.CreateTemp(s.dir, "tokens.*.part")
 	if err != nil {
 		return err
 	}
-	os.Remove(f.Name()) // it lives as long as it is open
+	os.Remove(f.Name()) // the unlinked file exists as long as it is open
 	s.file = f
 	for _, block := range s.blocks {
 		if _, err := s.disk.write(f, block); err != nil {
@@ -78,7 +78,7 @@ func (s *spool) spill() error {
 	return nil
 }
 
-// WriteTo copies all to w. Blocks of memory are given up on the way.
+// WriteTo copies all bytes to w and releases blocks of memory as it goes.
 func (s *spool) WriteTo(w io.Writer) (n int64, err error) {
 	if s.file != nil {
 		return io.Copy(w, io.NewSectionReader(s.file, 0, s.size))
@@ -95,7 +95,7 @@ func (s *spool) WriteTo(w io.Writer) (n int64, err error) {
 
 func (s *spool) close() {
 	if s.file != nil {
-		s.file.Close() //nolint:errcheck // nobody reads it again
+		s.file.Close() // nobody reads it again
 	}
 }
 
@@ -106,10 +106,10 @@ type diskGuard struct {
 	total int64
 }
 
-// writeError is a failure to write tokens, not to read data.
+// writeError is a failure to write tokens, as opposed to reading data.
 type writeError struct {
 	err   error
-	small bool // what was written would have had room in memory
+	small bool // the bytes written so far would fit in memory
 }
 
 func (e *writeError) Error() string { return e.err.Error() }
@@ -119,33 +119,35 @@ func (g *diskGuard) write(w io.Writer, b []byte) (int, error) {
 	if g.since += len(b); g.since >= reserveEvery {
 		g.since = 0
 		if free, ok := diskFree(g.dir); ok && free < reserveBytes {
-			return 0, &writeError{err: fmt.Errorf("the disk has only %s free after %s of tokens", sizeText(free), sizeText(g.total)), small: g.total <= memoryBytes}
+			return 0, &writeError{err: fmt.Errorf("the disk has only %s free after %s of tokens", sizeText(free),
+				sizeText(g.total)), small: g.total <= memoryBytes}
 		}
 	}
 	n, err := w.Write(b)
 	g.total += int64(n)
 	if err != nil {
-		err = &writeError{err: atomicfile.Room(err, filepath.Join(g.dir, "tokens"), g.total+int64(len(b)-n)), small: g.total <= memoryBytes}
+		err = &writeError{err: atomicfile.Room(err, filepath.Join(g.dir, "tokens"), g.total+int64(len(b)-n)),
+			small: g.total <= memoryBytes}
 	}
 	return n, err
 }
 
-// storeWriter makes a store of rows that come one by one, in their order: as a cache file, or in memory and beyond
-// memoryBytes in a temporary file.
+// storeWriter makes a store from rows that are added in order: as a cache file, or in memory, with a temporary file
+// beyond memoryBytes.
 type storeWriter struct {
 	head  storeHead
 	file  *os.File // the cache file; nil = none
 	out   *bufio.Writer
 	sums  *pageSums
-	words *spool // without a cache file
+	words *spool // words, if there is no cache file
 	disk  *diskGuard
 
-	columns [8]*spool // in the order of the file; the last three are empty where every row is one sequence without a label
+	columns [8]*spool // columns in file order; the last three are empty if every row is one sequence without a label
 	digest  hash.Hash
 	scratch []byte
 }
 
-// newStoreWriter writes into file, or where it is nil into memory and temporary files of dir.
+// newStoreWriter writes to file. If file is nil it writes to memory and temporary files in dir.
 func newStoreWriter(file *os.File, dir string) (*storeWriter, error) {
 	if dir == "" {
 		dir = os.TempDir()
@@ -167,7 +169,7 @@ func newStoreWriter(file *os.File, dir string) (*storeWriter, error) {
 	return w, err
 }
 
-// stayInMemory keeps what has no cache file from going to a temporary one.
+// stayInMemory disables the temporary file for words.
 func (w *storeWriter) stayInMemory() {
 	for _, c := range append(w.columns[:], w.words) {
 		if c != nil {
@@ -183,7 +185,7 @@ type guarded struct {
 
 func (g guarded) Write(b []byte) (int, error) { return g.disk.write(g.to, b) }
 
-// add takes a kept row: its words and what the columns say of it.
+// add adds a kept row: its words and its values in the columns.
 func (w *storeWriter) add(r *booked, words []byte) error {
 	h := &w.head
 	h.Rows++
@@ -207,7 +209,7 @@ func (w *storeWriter) add(r *booked, words []byte) error {
 	return w.addGroup(r)
 }
 
-// addGroup writes the columns of groups and labels. They begin with the first row that needs them, behind zeros for the
+// addGroup writes the columns of groups and labels. They begin with the first row that needs them, after zeros for the
 // rows before it.
 func (w *storeWriter) addGroup(r *booked) error {
 	h := &w.head
@@ -245,7 +247,7 @@ func (w *storeWriter) addGroup(r *booked) error {
 	return nil
 }
 
-// zeros writes n bytes of zero.
+// zeros writes n zero bytes.
 func (s *spool) zeros(n uint64) error {
 	zero := make([]byte, min(n, spoolBlock))
 	for ; n > 0; n -= uint64(len(zero)) {
@@ -257,7 +259,7 @@ func (s *spool) zeros(n uint64) error {
 	return nil
 }
 
-// hash gives a row to the digest as digest does.
+// hash adds a row to the digest, in the way of the function digest.
 func (w *storeWriter) hash(r *booked, words []byte) {
 	buf := binary.LittleEndian.AppendUint32(w.scratch[:0], uint32(len(words)/4))
 	ignore := Ignore
@@ -274,7 +276,7 @@ func (w *storeWriter) hash(r *booked, words []byte) {
 	w.scratch = buf
 }
 
-// finish writes the columns, sums up the rows in the report and gives them, for a source's path.
+// finish writes the columns, completes the report and returns the rows for the given path of the source.
 func (w *storeWriter) finish(report *Report, path string) (*store, error) {
 	for i := range w.columns {
 		if _, err := w.columns[i].WriteTo(w.sums); err != nil {
@@ -298,7 +300,7 @@ func (w *storeWriter) finish(report *Report, path string) (*store, error) {
 	return s, nil
 }
 
-// store is the rows as they lie in memory or in a file.
+// store returns the rows in memory or in the file.
 func (w *storeWriter) store(path string) (*store, error) {
 	if w.file != nil {
 		return mapStore(w.file, w.head, path)
@@ -313,7 +315,7 @@ func (w *storeWriter) store(path string) (*store, error) {
 	return newStore(w.head, path, body.Bytes()[len(cacheMagic):]), nil
 }
 
-// close gives up temporary files; a store of them stays.
+// close releases temporary files. A store that uses them stays valid.
 func (w *storeWriter) close() {
 	for _, c := range w.columns {
 		c.close()
@@ -323,20 +325,21 @@ func (w *storeWriter) close() {
 	}
 }
 
-// diskFree is what may be written into a folder; tests fill the disk.
+// diskFree returns how many bytes may be written into a folder; tests replace it to simulate a full disk.
 var diskFree = atomicfile.Free
 
-// explain tells what to do about a failure to write.
+// explain adds to a write error what to do about it.
 func (w *storeWriter) explain(source string, err error) error {
 	if lost := (*writeError)(nil); !errors.As(err, &lost) {
 		return err
 	}
-	return fmt.Errorf("tokenise %s: write to %s: %w: free some space, or name a folder on another disk in dataset.cache_dir", source, w.disk.dir, err)
+	return fmt.Errorf("tokenise %s: write to %s: %w: free some space, or name a folder on another disk in "+
+		"dataset.cache_dir", source, w.disk.dir, err)
 }
 
 var errHeld = errors.New("locked by another process")
 
-// sizeText writes bytes for a person.
+// sizeText formats a number of bytes for a person.
 func sizeText(n int64) string {
 	for _, u := range []struct {
 		size float64

@@ -12,28 +12,29 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 )
 
-// streamTokens is how many tokens end a window of a stream before it has packWindow rows: 64 MB of memory.
+// streamTokens is how many tokens end a window of a stream that has fewer than packWindow rows: 64 MB of memory.
 const streamTokens = 16 << 20
 
-// StreamState is where a window of a stream begins.
+// StreamState is the place in a stream where a window begins.
 type StreamState struct {
-	Window int    `json:"window"`         // of the epoch
-	File   int    `json:"file"`           // of the data, in their order
-	Row    int    `json:"row"`            // of the file
-	Part   int    `json:"part,omitempty"` // rows that were made of that one and lie before the window
-	Sum    uint32 `json:"sum"`            // CRC-32C of the file's rows before, and of name and size of the files before
+	Window int `json:"window"`         // number of the window in the epoch
+	File   int `json:"file"`           // number of the file, in the order of the data
+	Row    int `json:"row"`            // number of the row in the file
+	Part   int `json:"part,omitempty"` // rows made from that row that lie before the window
+	// CRC-32C of the file's rows before the window, and of name and size of the files before
+	Sum uint32 `json:"sum"`
 }
 
-// stream is data that is read and tokenised as it is trained on. Nothing of it changes while it is read.
+// stream is data that is read and tokenised during training. Its fields do not change while it is read.
 type stream struct {
-	ctx   context.Context // ends all reading
+	ctx   context.Context // cancels all reading
 	cfg   Config
 	tok   Tokenizer
 	fsys  fs.FS
 	files []streamFile
-	size  int64 // of all files
+	size  int64 // size of all files in bytes
 	first heldRows
-	sum   string // what a State must agree with
+	sum   string // digest that a restored State must match
 }
 
 // openStream finds the files and reads their first window, by which a run is planned.
@@ -61,17 +62,18 @@ func openStream(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*st
 		return nil, nil, err
 	}
 	report := r.sumUp()
-	report.Streamed = fmt.Sprintf("the numbers are of the first %s, the rest is read as training goes", counted(report.Rows, "row"))
+	report.Streamed = fmt.Sprintf("the numbers are of the first %s, the rest is read as training goes",
+		counted(report.Rows, "row"))
 	report.Duplicates = duplicates(s.first)
 	s.sum = s.digest()
 	return s, report, nil
 }
 
-// errEnough ends a reading of which no more is wanted.
+// errEnough ends a read early without an error.
 var errEnough = errors.New("enough was read")
 
-// digest is a hash over the settings that decide the rows and over the rows of the first window, and with them the
-// tokenizer. The files behind it may be put right or grow: what was read of them is compared by StreamState.Sum.
+// digest returns a hash over the settings that decide the rows and over the rows of the first window, and so over the
+// tokenizer. Files beyond the first window may be corrected or may grow: StreamState.Sum covers what was read of them.
 func (s *stream) digest() string {
 	h := sha256.New()
 	print, _ := fingerprint(s.tok)
@@ -86,7 +88,7 @@ func (s *stream) digest() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// loader deals the stream. All ids must be below vocab, unless that is 0.
+// loader returns a Loader of the stream. All ids must be below vocab, unless vocab is 0.
 func (s *stream) loader(opt Options, vocab int) (*Loader, error) {
 	if err := opt.check(); err != nil {
 		return nil, err
@@ -98,15 +100,16 @@ func (s *stream) loader(opt Options, vocab int) (*Loader, error) {
 	return newLoader(&windows{stream: s, opt: opt, most: most, vocab: vocab}, opt, most, opt.BatchSize*opt.T), nil
 }
 
-// windows deals a stream window by window. A goroutine reads, tokenises and packs the next one while one is trained on.
+// windows deals a stream one window at a time. A goroutine reads, tokenises and packs the next window during training
+// on the current one.
 type windows struct {
 	*stream
 	opt         Options
 	most, vocab int
 	seen        *stretch // the preview
 
-	out  chan *stretch // nil = nothing is read
-	next start         // of what comes out of it
+	out  chan *stretch // receives the windows; nil = not reading
+	next start         // place of the next window from out
 	stop context.CancelFunc
 	err  error // why out was closed
 }
@@ -124,7 +127,7 @@ func (w *windows) deal(at start) (*stretch, error) {
 	return s, nil
 }
 
-// open begins to read.
+// open starts reading.
 func (w *windows) open(at start) {
 	var ctx context.Context
 	ctx, w.stop = context.WithCancel(w.ctx)
@@ -173,7 +176,7 @@ func (w *windows) share() dealer {
 	return &windows{stream: w.stream, opt: w.opt, most: w.most, vocab: w.vocab}
 }
 
-// validateStreaming refuses what cannot be done without knowing all rows, or does nothing.
+// validateStreaming rejects settings that need all rows to be known, or have no effect.
 func (c Config) validateStreaming() []error {
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
@@ -181,16 +184,16 @@ func (c Config) validateStreaming() []error {
 		return nil
 	}
 	if c.ValSplit > 0 {
-		bad("dataset.val_split: with dataset.streaming the rows are not counted before they are trained on, so no part of them can be held out: " +
-			"name validation rows in dataset.val_path or dataset.val_sources")
+		bad("dataset.val_split: with dataset.streaming the rows are not counted before they are trained on, so no part of " +
+			"them can be held out: name validation rows in dataset.val_path or dataset.val_sources")
 	}
 	if c.CacheDir != "" && c.CacheDir != CacheAuto {
 		bad("dataset.cache_dir: with dataset.streaming nothing is written to disk: remove one of them")
 	}
 	for i, s := range c.Sources {
 		if s.Weight != math.Trunc(s.Weight) {
-			bad("dataset.sources[%d].weight: %v of the rows cannot be taken with dataset.streaming, which does not know how many there are: write a whole number, "+
-				"or a split such as train[:1000]", i, s.Weight)
+			bad("dataset.sources[%d].weight: %v of the rows cannot be taken with dataset.streaming, which does not know how "+
+				"many there are: write a whole number, or a split such as train[:1000]", i, s.Weight)
 		}
 	}
 	return problems

@@ -12,16 +12,16 @@ import (
 	"github.com/tierlora/tierlora/dataset/source"
 )
 
-// streamFile is a file of a stream, or a run of its rows, as it was when the run began.
+// streamFile is a file of a stream, or a span of its rows, in the state that it had when the run began.
 type streamFile struct {
 	piece
-	cfg      Config // with which it is read
+	cfg      Config // the configuration that reads the file
 	size     int64
 	modified time.Time
 }
 
-// find lists the files of a source. A slice is found by reading over the rows before its ends, or in Parquet files by
-// the number of rows that they say.
+// find lists the files of a source. To find a slice it skips over the rows before it; Parquet files record their number
+// of rows.
 func (s *stream) find(from Source) ([]streamFile, error) {
 	terms, err := source.ParseSplit(from.split())
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *stream) find(from Source) ([]streamFile, error) {
 	return files, nil
 }
 
-// slice spreads a slice over files.
+// slice distributes a slice over files.
 func (s *stream) slice(term source.Slice, files []source.File) ([]piece, error) {
 	if counts, ok, err := s.known(files); !term.Whole() && (ok || err != nil) {
 		if err != nil {
@@ -87,8 +87,8 @@ func (s *stream) slice(term source.Slice, files []source.File) ([]piece, error) 
 			continue
 		}
 		if term.Percent || *end.of < 0 {
-			return nil, fmt.Errorf("%s counts in percent or from the end, and dataset.streaming does not know how many rows the files have: "+
-				"write rows from the start, such as %s[:1000], or give Parquet files, which say how many they have", term, term.Split)
+			return nil, fmt.Errorf("%s counts in percent or from the end, and dataset.streaming does not know how many rows "+
+				"the files have: write rows from the start, such as %s[:1000], or give Parquet files, which say how many they have", term, term.Split)
 		}
 		*end.to = *end.of
 	}
@@ -122,7 +122,7 @@ func (s *stream) slice(term source.Slice, files []source.File) ([]piece, error) 
 	return pieces, nil
 }
 
-// known is how many rows the files have, where all of them say it.
+// known returns the number of rows of each file, if all files record it.
 func (s *stream) known(files []source.File) (counts map[string]int, ok bool, err error) {
 	counts = map[string]int{}
 	for _, f := range files {
@@ -136,14 +136,15 @@ func (s *stream) known(files []source.File) (counts map[string]int, ok bool, err
 	return counts, true, nil
 }
 
-// unchanged is an error where a file is no longer what it was when the run began.
+// unchanged returns an error if a file has changed since the run began.
 func (s *stream) unchanged(f streamFile) error {
 	info, err := fs.Stat(s.fsys, f.path)
 	switch {
 	case err != nil:
 		return fmt.Errorf("read %s: it was there when the run began: %w", f.path, err)
 	case info.Size() != f.size:
-		return fmt.Errorf("read %s: the file has changed while it was streamed: it had %d bytes, now it has %d", f.path, f.size, info.Size())
+		return fmt.Errorf("read %s: the file has changed while it was streamed: it had %d bytes, now it has %d", f.path,
+			f.size, info.Size())
 	case !info.ModTime().Equal(f.modified):
 		return fmt.Errorf("read %s: the file has changed while it was streamed: it was of %s, now it is of %s", f.path,
 			f.modified.UTC().Format(time.RFC3339Nano), info.ModTime().UTC().Format(time.RFC3339Nano))
@@ -151,19 +152,20 @@ func (s *stream) unchanged(f streamFile) error {
 	return nil
 }
 
-// over adds name and size of a file that was read to its end to a sum.
+// over adds name and size of a completely read file to a checksum.
 func (f streamFile) over(sum uint32) uint32 {
 	return crc32.Update(sum, castagnoli, fmt.Appendf(nil, "%q %d %v\n", path.Base(f.path), f.size, f.span))
 }
 
-// errNotAsBefore refuses a cursor in rows that are others than they were.
+// errNotAsBefore returns the error of a cursor whose earlier rows have changed.
 func (f streamFile) errNotAsBefore(row int) error {
 	return fmt.Errorf("%s: the rows before row %d, or the files before it, are not what they were: give the run its old data back", f.path, row+1)
 }
 
-// seek reads over the rows before a place without tokenising them, and compares them with what was read then. It gives
-// the sum over them and their bytes.
-func (l *loading) seek(ctx context.Context, in *source.Reader, f streamFile, to StreamState, sum uint32) (_ uint32, bytes int64, err error) {
+// seek skips over the rows before a place without tokenising them, and compares them with what was read before. It
+// returns the checksum over these rows and their number of bytes.
+func (l *loading) seek(ctx context.Context, in *source.Reader, f streamFile, to StreamState,
+	sum uint32) (_ uint32, bytes int64, err error) {
 	l.meter = newMeter(l.cfg.Progress)
 	l.meter.begin("reading up to the checkpoint's row in", f.path, f.size)
 	defer func() {

@@ -10,20 +10,21 @@ import (
 	"github.com/tierlora/tierlora/dataset/source"
 )
 
-// streamReader reads a stream from a start on, epoch after epoch, and emits window after window until emit fails.
+// streamReader reads a stream from a given place on, epoch after epoch, and emits one window after the other until emit
+// fails.
 type streamReader struct {
 	*stream
 	opt         Options
 	most, vocab int
-	at          start // of the next window
+	at          start // place of the next window
 	emit        func(*stretch) error
 
-	rows    heldRows // read and not yet emitted
-	grown   int      // how many times the usual size the window has, where that is too small for a batch
+	rows    heldRows // rows that were read and not yet emitted
+	grown   int      // factor by which the window is larger than usual, because a batch needs more rows
 	reports []*Report
-	from    StreamState // where the epoch's reading began
-	index   int         // of the row that was kept last
-	part    int         // of that row
+	from    StreamState // place where reading of the epoch began
+	index   int         // number of the row that was kept last
+	part    int         // its number among the rows made from that row
 }
 
 func (r *streamReader) run(ctx context.Context) error {
@@ -34,11 +35,12 @@ func (r *streamReader) run(ctx context.Context) error {
 	}
 }
 
-// epoch reads the files from r.at on, and emits their last window.
+// epoch reads the files from r.at on and emits the last window of the epoch.
 func (r *streamReader) epoch(ctx context.Context) error {
 	r.from, r.reports, r.grown = r.at.in, nil, 1
 	if from := r.from; from.File < 0 || from.File >= len(r.files) || from.Row < 0 || from.Part < 0 || from.Window < 0 {
-		return fmt.Errorf("window %d at row %d of file %d does not exist: there are %d files", from.Window, from.Row, from.File, len(r.files))
+		return fmt.Errorf("window %d at row %d of file %d does not exist: there are %d files", from.Window, from.Row,
+			from.File, len(r.files))
 	}
 	sum, passed := uint32(0), int64(0)
 	for i, f := range r.files {
@@ -61,7 +63,7 @@ func (r *streamReader) epoch(ctx context.Context) error {
 	return nil
 }
 
-// file reads one file. sum and passed are those of the files before it.
+// file reads one file. sum and passed are the checksum and the size of the files before it.
 func (r *streamReader) file(ctx context.Context, number int, sum uint32, passed int64) error {
 	f := r.files[number]
 	if err := r.unchanged(f); err != nil {
@@ -76,7 +78,8 @@ func (r *streamReader) file(ctx context.Context, number int, sum uint32, passed 
 	o.Leave = true
 	in := source.NewReader(contextReader{ctx, file}, o)
 	defer in.Close()
-	l := &loading{cfg: f.cfg, path: f.path, tok: r.tok, report: newReport(f.path), meter: newMeter(nil), index: f.span.From}
+	l := &loading{cfg: f.cfg, path: f.path, tok: r.tok, report: newReport(f.path), meter: newMeter(nil),
+		index: f.span.From}
 	r.reports, r.index = append(r.reports, l.report), -1
 	bytes := int64(0)
 	skip := StreamState{Row: -1}
@@ -109,17 +112,17 @@ func (r *streamReader) file(ctx context.Context, number int, sum uint32, passed 
 	return err
 }
 
-// places tells of each row of a chunk where it is in the stream.
+// places computes the place in the stream of each row of a chunk.
 type places struct {
 	file, first  int
 	sum          uint32
-	before, end  int64 // bytes of the epoch before the next row, and up to the file's end
+	before, end  int64 // bytes of the epoch before the next row, and before the file's end
 	size         int64 // bytes of an epoch
 	sums         []uint32
 	bytesToThere []int64
 }
 
-// over goes on over the rows of a chunk.
+// over advances over the rows of a chunk.
 func (p *places) over(c *chunk) {
 	p.first, p.sums, p.bytesToThere = c.first, p.sums[:0], p.bytesToThere[:0]
 	for _, raw := range c.rows {
@@ -129,12 +132,12 @@ func (p *places) over(c *chunk) {
 	}
 }
 
-// part is the part of the epoch before a row: what is packed into a file counts as much as the file at most.
+// part returns the fraction of the epoch before a row. Compressed rows count at most as much as their file.
 func (p *places) part(index int) float64 {
 	return float64(min(p.bytesToThere[index-p.first], p.end)) / float64(max(p.size, 1))
 }
 
-// keep takes a row that is to be trained on.
+// keep adds a row that is to be trained on.
 func (r *streamReader) keep(l *loading, b *booked, words []byte, p *places, skip StreamState) error {
 	if r.part++; b.index != r.index {
 		r.index, r.part = b.index, 0
@@ -144,7 +147,8 @@ func (r *streamReader) keep(l *loading, b *booked, words []byte, p *places, skip
 	}
 	at := place(l.path, b.line, b.index)
 	if r.vocab > 0 && int(b.maxID) >= r.vocab {
-		return fmt.Errorf("%s: token id %d, the model knows 0 to %d: tokenizer and model do not belong together", at, b.maxID, r.vocab-1)
+		return fmt.Errorf("%s: token id %d, the model knows 0 to %d: tokenizer and model do not belong together", at, b.maxID,
+			r.vocab-1)
 	}
 	if n := len(b.borders) + 1; r.opt.Group > 0 && n > r.opt.Group {
 		const text = "%s: the row has %s, and the first rows of the stream have at most %d: " +
@@ -160,8 +164,8 @@ func (r *streamReader) keep(l *loading, b *booked, words []byte, p *places, skip
 	return nil
 }
 
-// deal emits the windows that the rows make. A window is the only one to know that it is the last, so that one row more
-// is waited for unless the epoch is at its end.
+// deal emits the windows that are complete. The last window of an epoch must be marked as the last, so deal waits for
+// one more row unless the epoch has ended.
 func (r *streamReader) deal(end bool) error {
 	for {
 		n := r.window(end)
@@ -175,9 +179,9 @@ func (r *streamReader) deal(end bool) error {
 	}
 }
 
-// window is the number of rows of the next window, 0 if there are not enough: packWindow, or those of streamTokens, or
-// as many more as a batch needs; and of these the most that fill whole batches, so that only the last batch of an epoch
-// may be smaller.
+// window returns the number of rows of the next window, 0 if there are not enough rows yet: packWindow rows, or as many
+// as have streamTokens tokens, or more if a batch needs more. Of these it takes as many as fill whole batches, so that
+// only the last batch of an epoch may be smaller.
 func (r *streamReader) window(end bool) int {
 	have := len(r.rows.rows)
 	for {
@@ -205,7 +209,7 @@ func (r *streamReader) window(end bool) int {
 	}
 }
 
-// sequences is how many sequences the first rows make.
+// sequences returns how many sequences the first n rows make.
 func (r *streamReader) sequences(n int) int {
 	if !r.opt.Packing || n == 0 {
 		return n
@@ -213,7 +217,7 @@ func (r *streamReader) sequences(n int) int {
 	return pack(r.rows, upTo(n), r.opt.T, r.most, r.opt.Group, n).len()
 }
 
-// take makes a window of the first rows.
+// take makes a window of the first n rows.
 func (r *streamReader) take(n int, last bool) *stretch {
 	window, rest := r.rows.cut(n)
 	s := &stretch{
@@ -233,7 +237,7 @@ func (r *streamReader) take(n int, last bool) *stretch {
 	return s
 }
 
-// total gives what tells the numbers of the epoch that was read.
+// total returns a function that reports the numbers of the epoch that was read.
 func (r *streamReader) total() func() {
 	report, epoch := r.sumUp(), r.at.epoch+1
 	report.Streamed = "these are all rows of an epoch"
@@ -247,7 +251,7 @@ func (r *streamReader) total() func() {
 	}
 }
 
-// sumUp reports what was read of the epoch.
+// sumUp returns the report of the epoch that was read.
 func (r *streamReader) sumUp() *Report {
 	report := *joinReports(r.reports, nil)
 	report.SHA256, report.Source, report.TrainRows = "", r.cfg.Title(), report.Kept

@@ -1,21 +1,21 @@
 package dataset
 
-// heldRows are rows of a stream in memory: a word a token, as in a store.
+// heldRows holds rows of a stream in memory: one word a token, as in a store.
 type heldRows struct {
 	words []byte
 	rows  []heldRow
 }
 
 type heldRow struct {
-	end         int // tokens up to and with the row
+	end         int // tokens up to the end of the row
 	trained     int
 	index, line int
 	borders     []int32 // Row.Borders
 	desirable   Desirability
 	hash        uint64
 	source      string
-	at          StreamState // where a window would begin with it, but for the window's number
-	before      float64     // part of the epoch before it
+	at          StreamState // place of a window that begins with this row, except for the window's number
+	before      float64     // fraction of the epoch before the row
 }
 
 func (h *heldRows) add(r heldRow, words []byte) {
@@ -24,7 +24,7 @@ func (h *heldRows) add(r heldRow, words []byte) {
 	h.rows = append(h.rows, r)
 }
 
-// cut parts the first n rows from the others, which get memory of their own.
+// cut separates the first n rows from the others and copies the others to memory of their own.
 func (h heldRows) cut(n int) (first, rest heldRows) {
 	end := h.rows[n-1].end
 	first = heldRows{h.words[: 4*end : 4*end], h.rows[:n:n]}

@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// mapFile reads the first size bytes where mapping is not available.
+// mapFile reads the first size bytes of a file, on systems without memory mapping.
 func mapFile(f *os.File, size int64) (data []byte, unmap func(), err error) {
 	data = make([]byte, size)
 	if _, err := f.ReadAt(data, 0); err != nil {
@@ -18,5 +18,6 @@ func mapFile(f *os.File, size int64) (data []byte, unmap func(), err error) {
 
 func lockNow(*os.File) error { return errors.ErrUnsupported }
 
-// identify: without inode and change time an edited file may look like the old one, so its content is always hashed.
+// identify returns false: without inode and change time an edited file may look unchanged, so its content is always
+// hashed.
 func identify(*os.File) (identity, bool) { return identity{}, false }

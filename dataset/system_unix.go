@@ -19,8 +19,8 @@ func mapFile(f *os.File, size int64) (data []byte, unmap func(), err error) {
 	return data, func() { _ = unix.Munmap(data) }, nil
 }
 
-// lockNow takes the lock of a file for as long as it is open: errHeld where another process has it, another error where
-// the file system has no locks.
+// lockNow locks a file as long as it is open. It returns errHeld if another process holds the lock, and another error
+// if the file system has no locks.
 func lockNow(f *os.File) error {
 	err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
@@ -29,7 +29,7 @@ func lockNow(f *os.File) error {
 	return err
 }
 
-// identify tells a file from another at the same path. Changed is the time that no program can set.
+// identify returns the identity of a file. No program can set its Changed time.
 func identify(f *os.File) (identity, bool) {
 	var s unix.Stat_t
 	if err := unix.Fstat(int(f.Fd()), &s); err != nil {

@@ -1,7 +1,7 @@
 package dataset
 
-// text is {text}: every token is trained, the end token too. A text longer than Config.MaxLength becomes several rows, as
-// is usual for pretraining.
+// text reads {text}: every token is trained, including the end token. A text longer than Config.MaxLength becomes
+// several rows, as is usual for pretraining.
 var text = Format{
 	Roles:    []Role{{Name: "text", Keys: []string{"text"}}},
 	Trains:   "every token",

@@ -2,12 +2,13 @@ package dataset
 
 import "fmt"
 
-// tokenized is {input_ids, labels}: tokens made elsewhere, -100 where not trained, labels not shifted. Nothing is added.
-// An attention_mask, if there is one, may only mark padding on the right, which is removed.
+// tokenized reads {input_ids, labels}: tokens made elsewhere, labels -100 where not trained and not shifted. Nothing is
+// added. An optional attention_mask may only mark padding on the right, which is removed.
 var tokenized = Format{
 	Roles: []Role{
 		{Name: "input_ids", Keys: []string{"input_ids"}},
-		{Name: "labels", Keys: []string{"labels"}, Advice: "where every token is trained, dataset.fields: {labels: input_ids} says so"},
+		{Name: "labels", Keys: []string{"labels"}, Advice: "where every token is trained, dataset.fields: {labels: " +
+			"input_ids} says so"},
 		{Name: "attention_mask", Keys: []string{"attention_mask"}, Optional: true},
 	},
 	Trains:   "what the labels of the rows say",
@@ -47,7 +48,7 @@ func renderTokenized(f Fields, _ Config) (Example, error) {
 	return Example{IDs: ids, Labels: labels}, nil
 }
 
-// unpadded reads the attention mask: ones, then zeros; it returns the number of ones.
+// unpadded reads the attention mask, which must be ones followed by zeros, and returns the number of ones.
 func unpadded(f Fields, want int) (int, error) {
 	mask, err := f.mask("attention_mask")
 	if err != nil {

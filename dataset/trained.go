@@ -10,12 +10,13 @@ import (
 	"github.com/tierlora/tierlora/text/chat"
 )
 
-// TemplateReport says by which chat template conversations are written.
+// emplateReport identifies the chat template that renders conversations.
 type TemplateReport struct {
-	Name   string   `json:"name"`
-	SHA256 string   `json:"sha256"`                // of its source
-	Tools  string   `json:"tools_name,omitempty"`  // the template of conversations with tools, where that is another one
-	Ends   []string `json:"end_of_turn,omitempty"` // what ends a turn: generation stops at it
+	Name   string `json:"name"`
+	SHA256 string `json:"sha256"` // SHA256 is the hash of the template's source.
+	//	ools names the template of conversations with tools, if it is a different one.
+	Tools string   `json:"tools_name,omitempty"`
+	Ends  []string `json:"end_of_turn,omitempty"` // Ends are the tokens that end a turn, at which generation stops.
 }
 
 func (t TemplateReport) String() string {
@@ -26,7 +27,7 @@ func (t TemplateReport) String() string {
 	return s
 }
 
-// describeChat notes the template of conversations and what of them is trained.
+// describeChat records the template of conversations and what of them is trained.
 func (r *Report) describeChat(c *chat.Chat, cfg Config, tok Tokenizer) {
 	plain, tools := c.Used()
 	sum := sha256.Sum256([]byte(plain.Source))
@@ -47,7 +48,8 @@ func (r *Report) describeChat(c *chat.Chat, cfg Config, tok Tokenizer) {
 	}
 }
 
-// trainedOfConversations is the sentence of what is trained: of the whole conversations, or of their completions alone.
+// trainedOfConversations returns the sentence about what is trained: of whole conversations, or only of their
+// completions.
 func (c Config) trainedOfConversations(end string, ends []string, completion bool) string {
 	if c.TrainOn == chat.TrainAll {
 		return "every token, what the template writes too"
@@ -82,7 +84,7 @@ func (c Config) trainedOfConversations(end string, ends []string, completion boo
 	return s + "; all else is context"
 }
 
-// trainedOf is the sentence for formats without conversations.
+// trainedOf returns the sentence about what is trained for formats without conversations.
 func (c Config) trainedOf(format string, eos string) string {
 	switch f := Formats[format]; {
 	case f.Chat || format == "":
@@ -95,7 +97,7 @@ func (c Config) trainedOf(format string, eos string) string {
 	return "the answer and " + eos + " behind it; the prompt is context"
 }
 
-// describe notes what is trained of each source's rows. It is called when the rows are there.
+// describe records what is trained of each source's rows. It is called after the rows were read.
 func (r *Report) describe(cfg Config, tok Tokenizer) error {
 	for _, p := range r.Parts {
 		if err := p.describe(cfg, tok); err != nil {
@@ -135,7 +137,7 @@ func (r *Report) conversations() bool {
 	return r.Chat.Conversations > 0 || r.Val != nil && r.Val.conversations()
 }
 
-// Chat is what wrote the conversations of the set; nil where it has none.
+// Chat returns the chat template of the set's conversations; nil if it has none.
 func (s *Set) Chat() (*chat.Chat, error) {
 	if s.chat == nil {
 		return nil, nil
@@ -143,14 +145,15 @@ func (s *Set) Chat() (*chat.Chat, error) {
 	return s.chat.open()
 }
 
-// BatchReport says how full the batches of an epoch are.
+// BatchReport describes how full the batches of an epoch are.
 type BatchReport struct {
-	Count      int     `json:"count"`   // batches of an epoch
-	Budgets    []int   `json:"budgets"` // tokens that a batch is computed for, ascending
-	Packing    bool    `json:"packing"`
-	Padded     bool    `json:"padded"`
-	Efficiency float64 `json:"efficiency"` // rows' tokens in a computed one, in the first epoch
-	// Sequence is the tokens of a packed sequence where they are fewer than max_length, because the rows are few; else 0.
+	Count   int   `json:"count"`   // Count is the number of batches of an epoch.
+	Budgets []int `json:"budgets"` // Budgets are the token budgets of batches, ascending.
+	Packing bool  `json:"packing"`
+	Padded  bool  `json:"padded"`
+	// Efficiency is the share of computed tokens that belong to rows, in the first epoch.
+	Efficiency float64 `json:"efficiency"`
+	// Sequence is the number of tokens of a packed sequence, if it is less than max_length because of few rows; else 0.
 	Sequence int `json:"sequence_length,omitempty"`
 }
 
@@ -169,12 +172,14 @@ func (b BatchReport) String() string {
 	case b.Padded:
 		how = "rows are padded"
 	}
-	return fmt.Sprintf("%d an epoch, computed for %s tokens; %s, %.1f%% of the computed tokens are theirs", b.Count, strings.Join(sizes, " or "), how, 100*b.Efficiency)
+	return fmt.Sprintf("%d an epoch, computed for %s tokens; %s, %.1f%% of the computed tokens are theirs", b.Count,
+		strings.Join(sizes, " or "), how, 100*b.Efficiency)
 }
 
-// Report says how full the loader's batches are.
+// Report returns how full the loader's batches are.
 func (l *Loader) Report() *BatchReport {
-	r := &BatchReport{Count: l.Batches(0), Budgets: slices.Clone(l.budgets), Packing: l.opt.Packing, Padded: l.opt.Padded, Efficiency: l.Efficiency(0)}
+	r := &BatchReport{Count: l.Batches(0), Budgets: slices.Clone(l.budgets), Packing: l.opt.Packing, Padded: l.opt.Padded,
+		Efficiency: l.Efficiency(0)}
 	if l.opt.Asked > 0 {
 		r.Sequence = l.opt.T
 	}

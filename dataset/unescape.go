@@ -8,10 +8,10 @@ import (
 	"unicode/utf8"
 )
 
-// escapes are the characters of JSON's short escapes.
+// escapes maps the letters of JSON's short escapes to characters.
 var escapes = [256]byte{'"': '"', '\\': '\\', '/': '/', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t'}
 
-// unescape is the text of a valid JSON string's inside, as encoding/json has it, without reading it twice.
+// unescape returns the text of the inside of a valid JSON string, equal to encoding/json's result but in a single pass.
 func unescape(raw []byte) string {
 	var b strings.Builder
 	b.Grow(len(raw))
@@ -42,11 +42,11 @@ func unescape(raw []byte) string {
 	}
 }
 
-// codeUnit reads the \uXXXX that raw begins with.
+// codeUnit decodes the \uXXXX at the start of raw.
 func codeUnit(raw []byte) rune {
 	n, err := strconv.ParseUint(string(raw[2:6]), 16, 16)
 	if err != nil {
-		return utf8.RuneError // the parser took the row before
+		return utf8.RuneError // unreachable: the parser has accepted the row
 	}
 	return rune(n)
 }

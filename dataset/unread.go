@@ -11,37 +11,38 @@ import (
 
 // Unread is a key of rows that nothing reads.
 type Unread struct {
-	Key  string `json:"key"`  // at most maxUnreadKey bytes of it
-	Rows int    `json:"rows"` // that have it with a value which is not null and not empty
-	// Advice says how it can be read; "" = nothing can be said.
+	Key  string `json:"key"`  // Key is the key, truncated to maxUnreadKey bytes.
+	Rows int    `json:"rows"` // Rows counts the rows in which the key has a value that is neither null nor empty.
+	// Advice says how the key can be read; "" = no advice.
 	Advice string `json:"advice,omitempty"`
 }
 
-// Bounds of what a report keeps of keys that nothing reads.
+// Bounds of the unread keys that a report keeps.
 const (
 	maxUnread    = 64
 	maxUnreadKey = 60 // bytes
 )
 
-// contextKeys are keys that say what an answer is given to. A run whose rows have them unread trains something else than
-// the rows mean, so that it warns.
+// contextKeys are keys that usually hold the context of an answer. If they are not read, the run trains on something
+// else than the rows mean, so it warns.
 var contextKeys = []string{
-	"system", "system_prompt", "history", "context", "contexts", "document", "documents", "passage", "passages", "input", "instruction", "question",
+	"system", "system_prompt", "history", "context", "contexts", "document", "documents", "passage", "passages", "input",
+	"instruction", "question",
 	"tools", "functions", "messages", "conversations", "conversation",
 }
 
-// bookkeepingKeys are keys that people keep beside rows for themselves: where a row is from, what it is called, what was
-// measured of it.
+// bookkeepingKeys are keys of bookkeeping values: origin, name or measurements of a row.
 var bookkeepingKeys = strings.Fields(`_id author category class created created_at custom_id data_source dataset dataset_name date difficulty domain
 		end file filename generator guid hash id idx index intent key lang language level license line md5 meta metadata model model_name name no
 		num number origin position quality rank rating row score sha sha256 size source split src start status subject subset tag tags task
 		task_name task_type time timestamp title topic type uid unnamed updated_at url user uuid version`)
 
-// bookkeeping reports whether a key is one of bookkeepingKeys, an identifier, a number of something, or an index that a
-// program wrote (pandas: "", "Unnamed: 0", "__index_level_0__").
+// bookkeeping reports whether a key is one of bookkeepingKeys, an identifier, a count, or an index that a program wrote
+// (pandas: "", "Unnamed: 0", "__index_level_0__").
 func bookkeeping(key string) bool {
 	key = strings.ToLower(strings.TrimSpace(key))
-	for _, ending := range []string{"_id", "_ids", "_idx", "_index", "_hash", "_url", "_date", "_count", "_score", "_tokens", "_length"} {
+	for _, ending := range []string{"_id", "_ids", "_idx", "_index", "_hash", "_url", "_date", "_count", "_score",
+		"_tokens", "_length"} {
 		if strings.HasSuffix(key, ending) {
 			return true
 		}
@@ -54,8 +55,8 @@ func bookkeeping(key string) bool {
 	return key == "" || slices.Contains(bookkeepingKeys, key)
 }
 
-// fields is a row seen through the roles of the file's format. Where the row lacks the key that the file's first row had
-// for an optional field, another key of that field serves.
+// fields returns a row with the roles of the file's format. If the row lacks the key that the file's first row had for
+// an optional field, another key of that field is used.
 func (s *loading) fields(o Object) Fields {
 	keys := s.keys
 	for _, r := range s.format.Roles {
@@ -74,13 +75,13 @@ func (s *loading) fields(o Object) Fields {
 	return Fields{row: o, keys: keys}
 }
 
-// filled reports whether a key has a value that is not null and not empty.
+// filled reports whether a key has a value that is neither null nor empty.
 func (o Object) filled(key string) bool {
 	v, ok := o.lookup(key)
 	return ok && !empty(v)
 }
 
-// empty reports whether a value is null, or a text, list or object of nothing.
+// empty reports whether a value is null or an empty string, list or object.
 func empty(value []byte) bool {
 	switch string(value) {
 	case "null", `""`, "[]", "{}":
@@ -93,7 +94,8 @@ func empty(value []byte) bool {
 	return false
 }
 
-// unread lists the keys of a row that nothing reads, in their order; unused are keys of fields that gave way to others.
+// unread lists the keys of a row that nothing reads, in order. unused are keys of fields that another field took
+// precedence over.
 func (s *loading) unread(f Fields, unused []string) []string {
 	keys := unused
 	for i, key := range f.row.keys {
@@ -106,7 +108,7 @@ func (s *loading) unread(f Fields, unused []string) []string {
 		if slices.ContainsFunc(s.reads, of) {
 			continue
 		}
-		other := false // a key that serves this row alone
+		other := false // a key that only this row needs
 		for _, r := range s.format.Roles {
 			other = other || f.keys[r.Name] == key
 		}
@@ -117,7 +119,7 @@ func (s *loading) unread(f Fields, unused []string) []string {
 	return keys
 }
 
-// advise notes how the keys can be read that rows so far have unread.
+// advise records how the unread keys so far can be read.
 func (s *loading) advise() {
 	for i, u := range s.report.Unread {
 		if u.Advice == "" {
@@ -126,13 +128,15 @@ func (s *loading) advise() {
 	}
 }
 
-// advice says how a key can be read that the format does not read; "" = nothing can be said. keys are bound to its fields.
+// advice says how a key that the format does not read can be read; "" = no advice. keys are the keys of the format's
+// fields.
 func (f Format) advice(name, key string, keys map[string]string) string {
 	if f.AsChat == nil {
 		return ""
 	}
 	if name == "completion" && key == "context" {
-		return fmt.Sprintf("set dataset.format: alpaca and dataset.fields: {instruction: %s, input: context, output: %s} to train it behind the question",
+		return fmt.Sprintf("set dataset.format: alpaca and dataset.fields: {instruction: %s, input: context, output: %s} "+
+			"to train it behind the question",
 			yamlKey(keys["prompt"]), yamlKey(keys["completion"]))
 	}
 	var more []string
@@ -161,7 +165,7 @@ func (r *Report) countUnread(u Unread) {
 	}
 }
 
-// addUnread sums up another report's keys.
+// addUnread adds the unread keys of another report.
 func (r *Report) addUnread(o *Report) {
 	for _, u := range o.Unread {
 		r.countUnread(u)
@@ -169,8 +173,8 @@ func (r *Report) addUnread(o *Report) {
 	r.UnreadMore += o.UnreadMore
 }
 
-// KeysNotRead lists the keys of rows that nothing reads, with the rows that have them and how they can be read: "context in
-// 12 rows, functions in 2 rows; bookkeeping: id, source". It is "" where everything is read.
+// KeysNotRead lists the keys of rows that nothing reads, with the number of rows and advice: "context in 12 rows,
+// functions in 2 rows; bookkeeping: id, source". It is "" if every key is read.
 func (r *Report) KeysNotRead() string {
 	var keys, aside, advice []string
 	for _, u := range r.Unread {
@@ -196,7 +200,7 @@ func (r *Report) KeysNotRead() string {
 	return text
 }
 
-// unreadWarning says which keys that give an answer its context are not read; "" = none.
+// unreadWarning warns about unread keys that usually hold the context of an answer; "" = there are none.
 func (r *Report) unreadWarning() string {
 	for _, u := range r.Unread {
 		if slices.Contains(contextKeys, strings.ToLower(u.Key)) {
@@ -206,7 +210,7 @@ func (r *Report) unreadWarning() string {
 	return ""
 }
 
-// keyText is a key of a file as a report shows it.
+// keyText returns a key of a file as a report shows it.
 func keyText(key string) string {
 	plain := func(c rune) bool {
 		return unicode.IsLetter(c) || unicode.IsDigit(c) || strings.ContainsRune("_-.:/ ", c)

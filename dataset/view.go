@@ -2,10 +2,10 @@ package dataset
 
 import "sort"
 
-// join is several Rows one after the other.
+// join is the concatenation of several Rows.
 type join []Rows
 
-// whole is the rows as one: the only ones themselves, where there is one part.
+// whole returns the concatenation as Rows. A single part is returned itself.
 func (j join) whole() Rows {
 	if len(j) == 1 {
 		return j[0]
@@ -17,10 +17,10 @@ func (j join) whole() Rows {
 	return v
 }
 
-// joined finds a row's part by bisection.
+// joined finds the part of a row by bisection.
 type joined struct {
 	parts join
-	first []int // index of each part's first row, and of the end
+	first []int // index of the first row of each part, and the end
 }
 
 func (v joined) at(i int) (Rows, int) {
@@ -55,7 +55,7 @@ func (v joined) Continues(i int) bool {
 	return continues(rows, i)
 }
 
-// selected is some of the rows, in an order of its own and some of them perhaps twice.
+// selected is a selection of rows in a given order, possibly with repetitions.
 type selected struct {
 	rows    Rows
 	indices []int32
@@ -67,15 +67,15 @@ func (s selected) Trained(i int) int { return s.rows.Trained(int(s.indices[i])) 
 func (s selected) Row(i int) Row     { return s.rows.Row(int(s.indices[i])) }
 func (s selected) Hash(i int) uint64 { return hashOf(s.rows, int(s.indices[i])) }
 
-// subset is the rows that are not held, in their order. It takes no memory for each of them.
+// subset is the rows that are not held out, in order. Its memory grows only with the number of held-out rows.
 type subset struct {
 	rows Rows
-	held []int32 // rising
+	held []int32 // ascending indices of the held-out rows
 }
 
 func (s subset) Len() int { return s.rows.Len() - len(s.held) }
 
-// at is the row's index in rows: held[j]-j rows that are not held stand before held[j].
+// at returns the index of row i in rows: held[j]-j rows that are not held out come before held[j].
 func (s subset) at(i int) int {
 	return i + sort.Search(len(s.held), func(j int) bool { return int(s.held[j])-j > i })
 }

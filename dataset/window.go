@@ -5,14 +5,13 @@ import (
 	"iter"
 )
 
-// Shard is the loader as rank (from 0) of world sees it in data-parallel training, with a cursor of its own at the same
-// place. Every rank deals the whole order, and reads the whole of a stream, so that all know a step's divisor without
-// communication.
+// Shard returns this loader as one rank (from 0) of `world` ranks in data-parallel training sees it, with a cursor of
+// its own at the same place. Every rank deals the whole order (and reads the whole stream), so that all ranks know a
+// step's divisor without communication.
 //
-// A step's micro-batches are dealt round by round: micro-batch i is rank i mod world's, in round i / world. So the
-// ranks' micro-batches of one round, in the order of the ranks, are the window's next ones, and one rank that
-// accumulates over all of it has the same window. At the end of an epoch the last round may have none for the last
-// ranks.
+// Micro-batches of a step are dealt round by round: micro-batch i goes to rank i mod world in round i / world. So the
+// micro-batches of one round, in the order of the ranks, are consecutive, and a single rank that accumulates all of
+// them has the same window. At the end of an epoch the last round may have no micro-batch for the last ranks.
 func (l *Loader) Shard(rank, world int) (*Loader, error) {
 	if world < 1 || world > maxWorld || rank < 0 || rank >= world {
 		return nil, fmt.Errorf("share out batches: rank %d of %d: want ranks from 0 to one less than their number, which is 1 to %d", rank, world, maxWorld)
@@ -24,22 +23,22 @@ func (l *Loader) Shard(rank, world int) (*Loader, error) {
 
 const maxWorld = 1 << 16
 
-// Quiet makes a share leave it to another one of the same rank to tell of the ends of epochs.
+// Quiet stops this shard from reporting the ends of epochs. It is for a second loader of the same rank.
 func (l *Loader) Quiet() { l.quiet = true }
 
-// owns tells whether this rank takes the micro-batch at a place of a window, or the batch at one of an epoch.
+// owns reports whether this rank takes the micro-batch at a position of a window, or the batch at a position of an
+// epoch.
 func (l *Loader) owns(place int) bool { return place%l.world == l.rank }
 
-// Step is the micro-batches of one optimizer step as a rank sees them.
+// Step is the micro-batches of one optimizer step as one rank sees them.
 type Step struct {
-	Batches []Batch // this rank's, one a round
-	All     []Batch // of all ranks in the order of the window, where they were asked for; else nil
-	Rounds  int     // the most that a rank has
+	Batches []Batch // this rank's batches, one a round
+	All     []Batch // batches of all ranks in the order of the window, if requested; else nil
+	Rounds  int     // the most rounds of any rank
 
-	// Trained counts the trained tokens, Sequences the sequences and Groups the rows of the step over all ranks; an
-	// objective divides its loss by one of its counts.
+	//	rained, Sequences and Groups count the trained tokens, the sequences and the rows of the step over all ranks. An objective divides its loss by one of these counts.
 	Trained, Sequences, Groups int
-	// Progress is how far the order is after the step, in epochs.
+	// Progress is the position after the step, in epochs.
 	Progress float64
 }
 
@@ -50,9 +49,10 @@ func (l *Loader) NextWindow(n int) (window []Batch, trainedTokens int, err error
 	return s.Batches, s.Trained, err
 }
 
-// NextStep deals one optimizer step of n batches a rank (each in the pieces of Split) or what the epoch has left; all
-// asks for those of the other ranks too. Behind the last window of an epoch the next one begins. Errors are those of
-// reading, of a stream or of tokens in the cache that have become damaged; the cursor then stands where it stood.
+// NextStep deals one optimizer step of n batches a rank (each in the pieces of Split), or what is left of the epoch.
+// all also returns the batches of the other ranks. After the last window of an epoch the next epoch begins. An error
+// means that reading failed, for a stream or for tokens in the cache that were damaged since; the cursor then stays
+// where it was.
 func (l *Loader) NextStep(n int, all bool) (Step, error) {
 	type taken struct {
 		of       *stretch
@@ -118,13 +118,13 @@ func (l *Loader) NextStep(n int, all bool) (Step, error) {
 	return step, nil
 }
 
-// piecesOf counts the pieces that the batch at a position is dealt in.
+// piecesOf returns the number of pieces in which the batch at a position is dealt.
 func (l *Loader) piecesOf(of *stretch, position int) int {
 	return min((position+1)*l.pieces, l.dealt().batches(of.dealt.len())) - position*l.pieces
 }
 
-// Epoch yields this rank's batches of one epoch of a set, every world-th, and leaves the cursor alone: for evaluation.
-// An error, as of NextWindow, ends it.
+// Epoch yields this rank's batches of one epoch of a set (every world-th batch) without moving the cursor, for
+// evaluation. It ends at the first error, as NextWindow returns it.
 func (l *Loader) Epoch(epoch int) iter.Seq2[Batch, error] {
 	return func(yield func(Batch, error) bool) {
 		s := l.preview(epoch)
@@ -142,7 +142,7 @@ func (l *Loader) Epoch(epoch int) iter.Seq2[Batch, error] {
 	}
 }
 
-// verify checks what is stored of the rows of a batch.
+// verify checks the stored data of the rows of a batch.
 func (l *Loader) verify(of *stretch, position int) error {
 	for _, row := range l.opt.in(of, position) {
 		if err := verify(of.rows, int(row)); err != nil {
@@ -152,19 +152,18 @@ func (l *Loader) verify(of *stretch, position int) error {
 	return nil
 }
 
-// at is the numbers of the sequences of the batch at a position of so many sequences: from (inclusive) to to
-// (exclusive).
+// at returns the half-open range of sequences of the batch at a position, out of the given number of sequences.
 func (o Options) at(position, sequences int) (from, to int) {
 	from = position * o.BatchSize
 	return from, min(from+o.BatchSize, sequences)
 }
 
-// in is the rows of the batch at a position.
+// in returns the rows of the batch at a position.
 func (o Options) in(s *stretch, position int) []int32 {
 	return s.dealt.part(o.at(position, s.dealt.len()))
 }
 
-// batch is the micro-batch at a position, counted in pieces.
+// batch returns the micro-batch at a position, counted in pieces.
 func (l *Loader) batch(of *stretch, position int) Batch {
 	opt := l.dealt()
 	from, to := opt.at(position, of.dealt.len())
@@ -196,7 +195,7 @@ func (l *Loader) trained(of *stretch, position int) int {
 	return n
 }
 
-// count is the tokens of rows.
+// count returns the number of tokens of rows.
 func (s *stretch) count(rows []int32) int {
 	n := 0
 	for _, row := range rows {

@@ -8,9 +8,9 @@ import (
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
-// adapt gives the conversation the form that the template takes: contents as strings or as lists of parts, arguments of
-// calls as objects or as strings, no content beside a call as null or as an empty one. What the template takes in either
-// form stays as it is.
+// adapt converts the conversation to the form that the template accepts: contents as strings or as lists of parts,
+// arguments of calls as objects or as strings, the content beside a call as null or as an empty one. Whatever the
+// template accepts in either form stays as it is.
 func (c *Chat) adapt(t *Template, conv *Conversation) *Conversation {
 	known := c.known[t]
 	if known == nil {

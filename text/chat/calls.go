@@ -6,9 +6,9 @@ import (
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
-// readCalls checks tool_calls and makes every call's arguments an object: OpenAI's API and many data sets have them as a
-// string of JSON, which most templates would write as a string within a string. Null and an empty list call nothing: the
-// key is dropped, since templates ask whether it is there.
+// readCalls checks tool_calls and converts every call's arguments to an object. OpenAI's API and many data sets have
+// them as a JSON string, which most templates would render as a string within a string. Null and an empty list mean no
+// calls: the key is dropped, since templates test whether it is present.
 func readCalls(m *Message) error {
 	v, ok := m.Fields.Get("tool_calls")
 	if !ok {
@@ -47,7 +47,7 @@ func readCalls(m *Message) error {
 	return nil
 }
 
-// readCall checks {function: {name, arguments}}, or {name, arguments} alone.
+// readCall checks {function: {name, arguments}}, or {name, arguments} without the object around it.
 func readCall(c *jinja.Dict) (*jinja.Dict, error) {
 	inner, where := c, ""
 	if f, ok := c.Get("function"); ok {
@@ -94,8 +94,8 @@ func readCall(c *jinja.Dict) (*jinja.Dict, error) {
 	return c, nil
 }
 
-// fromText returns the value that a string holds as JSON, null for a blank one; other values as they are. A table has no
-// lists, and some data sets keep them as text.
+// fromText returns the value of a JSON string, null for a blank one, and any other value unchanged. CSV files and some
+// other data sets have lists only as text.
 func fromText(v jinja.Value) (jinja.Value, error) {
 	s, ok := v.(jinja.Str)
 	switch {
@@ -107,7 +107,7 @@ func fromText(v jinja.Value) (jinja.Value, error) {
 	return jinja.FromJSON([]byte(s))
 }
 
-// callsOf reads ShareGPT's function_call: {"name", "arguments"}, or a list of them, as JSON.
+// callsOf reads ShareGPT's function_call as JSON: {"name", "arguments"}, or a list of them.
 func callsOf(text string) (*jinja.List, error) {
 	v, err := jinja.FromJSON([]byte(text))
 	if err != nil {
@@ -135,11 +135,11 @@ func callsOf(text string) (*jinja.List, error) {
 	return jinja.NewList(items...), nil
 }
 
-// FunctionsKey is the key of a row's tools in OpenAI's older form, in which a tool is its function alone.
+// FunctionsKey is the key of a row's tools in OpenAI's older format, in which a tool is only its function.
 const FunctionsKey = "functions"
 
-// readTools reads the tools of a row: a list of objects, or such a list as a string. They go to the template as they are,
-// but those under FunctionsKey in the form of tools.
+// readTools reads the tools of a row: a list of objects, or a string of such a list. The template gets them unchanged,
+// except that tools under FunctionsKey are converted to the newer format.
 func readTools(raw []byte, key string) (jinja.Value, error) {
 	if len(raw) == 0 {
 		return nil, nil
@@ -159,7 +159,7 @@ func readTools(raw []byte, key string) (jinja.Value, error) {
 		return nil, fmt.Errorf("field %q is %s, want a list of tools", key, typeOf(v))
 	}
 	if len(list.Items) == 0 {
-		return nil, nil // transformers gives templates None where there are no tools
+		return nil, nil // transformers gives templates None if there are no tools
 	}
 	tools := make([]jinja.Value, len(list.Items))
 	for i, item := range list.Items {
@@ -180,7 +180,7 @@ func readTools(raw []byte, key string) (jinja.Value, error) {
 	return jinja.NewList(tools...), nil
 }
 
-// toolName is the name of a tool, of {function: {name}} or {name}; "" where it has none.
+// toolName returns the name of a tool, from {function: {name}} or {name}; "" without one.
 func toolName(tool jinja.Value) string {
 	d, _ := tool.(*jinja.Dict)
 	if d == nil {
@@ -196,15 +196,15 @@ func toolName(tool jinja.Value) string {
 	return string(s)
 }
 
-// checkCalls refuses results without a call and, inside of a conversation, calls without a result. Where no message has
-// tool_calls the calls are in the texts and only their order is checked.
+// checkCalls rejects tool results without a call and, before the end of a conversation, calls without a result. If no
+// message has tool_calls, the calls are inside the texts, and only their order is checked.
 func (c *Conversation) checkCalls() error {
 	messages := c.Messages
 	structured := false
 	for _, m := range messages {
 		structured = structured || len(m.callNames()) > 0
 	}
-	var pending []string // ids or names of calls whose results are due
+	var pending []string // ids or names of calls whose results are still missing
 	waiting, results := -1, 0
 	for i, m := range messages {
 		switch m.Role {

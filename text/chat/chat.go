@@ -13,37 +13,39 @@ import (
 // Values of Options.TrainOn.
 const (
 	TrainAssistant = "assistant" // every message of Options.Roles
-	TrainLast      = "last"      // the last of them
-	TrainAll       = "all"       // every token, the template's too
+	TrainLast      = "last"      // only the last message of Options.Roles
+	TrainAll       = "all"       // every token, including what the template adds
 )
 
-// Values of Options.Turns: what becomes of turns that the template writes otherwise once messages follow.
+// Values of Options.Turns: what happens to turns that the template renders differently once messages follow.
 const (
 	SplitAuto   = "auto"   // each such turn is rendered as the last one, in a row of its own
 	SplitAlways = "always" // every trained turn has a row of its own
 	SplitNever  = "never"  // such a conversation is an error
 )
 
-// DefaultDate is what strftime_now tells templates: fixed, so that a run repeats on another day.
+// DefaultDate is the date that strftime_now returns in templates. It is fixed so that a run is repeatable on another
+// day.
 var DefaultDate = time.Date(2024, 7, 26, 0, 0, 0, 0, time.UTC)
 
-// Options say what of a conversation is trained.
+// Options decide what is trained of a conversation.
 type Options struct {
 	TrainOn   string
-	Roles     []string // whose messages are trained
-	Reasoning bool     // train the reasoning too
-	ToolCalls bool     // train calls of tools too
+	Roles     []string // roles whose messages are trained
+	Reasoning bool     // train the reasoning
+	ToolCalls bool     // train tool calls
 	Turns     string
 	Allow     []string  // special tokens that stay special in the texts of messages; "all" for all
-	Date      time.Time // zero: DefaultDate
+	Date      time.Time // date for templates; zero means DefaultDate
 }
 
-// DefaultOptions train all of the assistant's turns.
+// DefaultOptions returns options that train every turn of the assistant.
 func DefaultOptions() Options {
-	return Options{TrainOn: TrainAssistant, Roles: []string{"assistant"}, Reasoning: true, ToolCalls: true, Turns: SplitAuto}
+	return Options{TrainOn: TrainAssistant, Roles: []string{"assistant"}, Reasoning: true, ToolCalls: true,
+		Turns: SplitAuto}
 }
 
-// Tokenizer is what the package needs from a tokenizer. It is called from many goroutines.
+// okenizer is what the package needs from a tokenizer. It must be safe for concurrent use.
 type Tokenizer interface {
 	Locate(text string, o tokenizer.LocateOptions) tokenizer.Located
 	IsSpecial(id int32) bool
@@ -53,7 +55,7 @@ type Tokenizer interface {
 
 // Chat turns conversations into rows. It is safe for concurrent use.
 type Chat struct {
-	plain, tools *Template // tools: for conversations with tools
+	plain, tools *Template // templates for conversations without and with tools
 	tok          Tokenizer
 	o            Options
 	allow        map[int32]bool
@@ -62,13 +64,13 @@ type Chat struct {
 
 	mu     sync.RWMutex
 	shapes map[string]*shape
-	clean  map[[sha256.Size]byte]struct{} // lists of tools without special tokens
+	clean  map[[sha256.Size]byte]struct{} // lists of tools known to hold no special tokens
 }
 
-// maxShapes bounds the memory of shapes; what is beyond is proved anew.
+// maxShapes bounds the memory of shapes. Conversations of further shapes are proved one by one.
 const maxShapes = 8192
 
-// New compiles the templates that name chooses from the sources ("" = the model's own).
+// New compiles the templates that name selects from the sources ("" = the model's own).
 func New(sources *Sources, name string, tok Tokenizer, o Options) (*Chat, error) {
 	plain, tools, err := sources.Choose(name)
 	if err != nil {
@@ -77,7 +79,8 @@ func New(sources *Sources, name string, tok Tokenizer, o Options) (*Chat, error)
 	if o.Date.IsZero() {
 		o.Date = DefaultDate
 	}
-	c := &Chat{tok: tok, o: o, allow: map[int32]bool{}, stops: sources.Stops, shapes: map[string]*shape{}, clean: map[[sha256.Size]byte]struct{}{}, known: map[*Template]*traits{}}
+	c := &Chat{tok: tok, o: o, allow: map[int32]bool{}, stops: sources.Stops, shapes: map[string]*shape{},
+		clean: map[[sha256.Size]byte]struct{}{}, known: map[*Template]*traits{}}
 	for _, token := range o.Allow {
 		id, ok := tok.ID(token)
 		switch {
@@ -108,7 +111,7 @@ func New(sources *Sources, name string, tok Tokenizer, o Options) (*Chat, error)
 	return c, nil
 }
 
-// template is the one that transformers chooses for the conversation.
+// template returns the template that transformers chooses for the conversation.
 func (c *Chat) template(conv *Conversation) *Template {
 	if conv.Tools != nil {
 		return c.tools
@@ -116,13 +119,13 @@ func (c *Chat) template(conv *Conversation) *Template {
 	return c.plain
 }
 
-// Prompt renders a conversation up to where the model begins to write.
+// Prompt renders a conversation up to the point where the model begins to write.
 func (c *Chat) Prompt(conv *Conversation) (string, error) {
 	t := c.template(conv)
 	return t.Text(c.adapt(t, conv), true)
 }
 
-// specials finds the special tokens of a text.
+// specials returns the special tokens in a text.
 func (c *Chat) specials(text string) []tokenizer.Special {
 	if text == "" {
 		return nil
@@ -130,7 +133,8 @@ func (c *Chat) specials(text string) []tokenizer.Special {
 	return c.tok.Locate(text, tokenizer.LocateOptions{}).Specials
 }
 
-// chosen says which messages' turns are looked for: those that are trained, or with TrainAll those that are not.
+// chosen reports for each message whether its turn must be located: those that are trained, or with TrainAll those that
+// are not.
 func (c *Chat) chosen(conv *Conversation) []bool {
 	on := make([]bool, len(conv.Messages))
 	last := -1
@@ -153,14 +157,15 @@ func (c *Chat) chosen(conv *Conversation) []bool {
 	return on
 }
 
-// EndOfTurn is what ends an assistant's turn.
+// EndOfTurn is what ends a turn of the assistant.
 type EndOfTurn struct {
-	Text string  // as the template writes it behind the content; "" where only the next message's first token ends the turn
-	IDs  []int32 // single tokens of which any one ends the turn: generation stops at them; ascending
+	//	ext is what the template writes after the content; "" if only the first token of the next message ends the turn.
+	Text string
+	IDs  []int32 // IDs are the single tokens that each end the turn, ascending. Generation stops at them.
 }
 
-// EndOfTurn tells where generation stops. The tokens are those that the template writes and, as a hint of the model's
-// authors, those of generation_config.json that are special.
+// EndOfTurn returns where generation stops: the tokens that the template writes after a turn and, as a hint from the
+// model's authors, the special tokens among the stop tokens of generation_config.json.
 func (c *Chat) EndOfTurn(conv *Conversation) EndOfTurn {
 	known := c.known[c.template(conv)]
 	e := EndOfTurn{Text: known.end}

@@ -1,8 +1,9 @@
-// Package chat turns conversations into tokens and masks by a model's own chat template. It finds the template as
-// transformers does, renders the conversation, and proves for every trained turn where it lies in the text and that the
-// token that ends it is trained.
+// Package chat turns conversations into tokens and loss masks with a model's own chat template. It finds the template
+// as transformers does, renders the conversation, and proves for every trained turn where it lies in the text and that
+// the token that ends it is trained.
 //
-//	row's JSON -> Conversation (read.go) -> text of the template (template.go) -> spans (spans.go, layout.go) -> ids, labels (encode.go)
+//	row's JSON -> Conversation (read.go) -> text of the template (template.go) -> spans (spans.go, layout.go)
+//	  -> ids, labels (encode.go)
 package chat
 
 import (
@@ -12,21 +13,22 @@ import (
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
-// Conversation is a talk as a row of a data set holds it.
+// Conversation is a conversation as a row of a data set holds it.
 type Conversation struct {
 	Messages []Message
-	Tools    jinja.Value // what the template is given as tools; nil without them
-	Vars     *jinja.Dict // more variables for the template, such as enable_thinking; nil without them
+	Tools    jinja.Value // value of the template's variable tools; nil without tools
+	Vars     *jinja.Dict // further variables of the template, such as enable_thinking; nil without them
 
-	key    string // the row's name for the messages; "" = messages
-	before int    // messages that come from another field
-	// asked is how many messages after those of before are the prompt of a completion, whose messages alone are trained;
-	// 0 = the conversation has no such prompt. completionKey is the row's name for the completion.
+	key    string // the row's key of the messages; "" = messages
+	before int    // number of messages that come from another field
+	// asked is the number of messages, after the first `before`, that are the prompt of a completion; only the messages
+	// after them are trained. 0 = the conversation has no such prompt. completionKey is the row's key of the
+	// completion.
 	asked         int
 	completionKey string
 }
 
-// name is how errors call message i.
+// name returns the name of message i in errors.
 func (c *Conversation) name(i int) string {
 	key := c.key
 	switch {
@@ -40,14 +42,14 @@ func (c *Conversation) name(i int) string {
 	return fmt.Sprintf("%s[%d]", key, i-c.before)
 }
 
-// Message is one turn.
+// Message is one turn of a conversation.
 type Message struct {
 	Role   string
-	Fields *jinja.Dict // what the template sees, role and content included; it is not changed
-	Train  *bool       // what the row itself says; nil: the options decide
+	Fields *jinja.Dict // variables for the template, role and content included; read-only
+	Train  *bool       // the row's own choice; nil: the options decide
 }
 
-// has reports whether a key of the message has a value that is not null.
+// has reports whether a key of the message has a value other than null.
 func (m Message) has(key string) bool {
 	v, ok := m.Fields.Get(key)
 	if !ok {
@@ -57,7 +59,7 @@ func (m Message) has(key string) bool {
 	return !null
 }
 
-// callNames lists the functions that the message calls.
+// callNames returns the names of the functions that the message calls.
 func (m Message) callNames() []string {
 	v, _ := m.Fields.Get("tool_calls")
 	list, _ := v.(*jinja.List)
@@ -82,35 +84,36 @@ func (m Message) callNames() []string {
 	return names
 }
 
-// reasoningKeys are the names under which messages carry their reasoning.
+// reasoningKeys are the keys under which messages have their reasoning.
 var reasoningKeys = []string{"reasoning_content", "reasoning", "thinking"}
 
-// kind says what a piece of a message's text is.
+// kind classifies a piece of a message's text.
 type kind uint8
 
 const (
 	answer    kind = iota // the content proper
-	reasoning             // between <think> and </think>, or in a field of its own
-	call                  // between <tool_call> and </tool_call>
-	tag                   // one of tags: template and text may share it
-	blank                 // white space alone
+	reasoning             // reasoning: between <think> and </think>, or in a field of its own
+	call                  // a tool call: between <tool_call> and </tool_call>
+	tag                   // one of tags, which template and text may both write
+	blank                 // only white space
 )
 
-// tags are marks inside contents that templates look for. The text around them is handled piece by piece.
+// tags are marks inside contents that templates look for. Pieces of text between them are handled separately.
 var tags = []struct {
 	text string
-	next kind // what follows it
+	next kind // kind of the text after the tag
 }{
 	{"<think>", reasoning}, {"</think>", answer},
 	{"<tool_call>", call}, {"</tool_call>", answer},
 	{"<tool_response>", answer}, {"</tool_response>", answer},
 }
 
-// split cuts a text at the tags and calls f for every piece in order.
+// split divides a text at the tags and calls f for every piece in order.
 func split(text string, in kind, f func(k kind, s string)) {
 	if in == answer {
-		if open, end := strings.Index(text, "<think>"), strings.Index(text, "</think>"); end >= 0 && (open < 0 || open > end) {
-			in = reasoning // the template's prompt has the opening tag
+		if open, end := strings.Index(text, "<think>"), strings.Index(text, "</think>"); end >= 0 &&
+			(open < 0 || open > end) {
+			in = reasoning // the template's prompt contains the opening tag
 		}
 	}
 	for text != "" {
@@ -136,8 +139,8 @@ func split(text string, in kind, f func(k kind, s string)) {
 	}
 }
 
-// texts calls f for each text of a message that a template writes as it is, and returns a copy of the fields with what f
-// gives in their place; parts says to look into lists of content parts.
+// texts calls f for each text of a message that a template writes unchanged, and returns a copy of the fields in which
+// f's results replace the texts. parts includes the texts in lists of content parts.
 func (m Message) texts(f func(in kind, text string) string) *jinja.Dict {
 	var out *jinja.Dict
 	put := func(key string, v jinja.Value) {
@@ -181,7 +184,7 @@ func (m Message) texts(f func(in kind, text string) string) *jinja.Dict {
 	return out
 }
 
-// textKey reports whether a field holds text, and which.
+// textKey reports whether a field holds text, and the kind of that text.
 func textKey(key string) (kind, bool) {
 	switch key {
 	case "content":
@@ -205,5 +208,5 @@ func isSpace(r rune) bool {
 
 func trimSpace(s string) string { return strings.TrimFunc(s, isSpace) }
 
-// trimRight takes off the white space that a template writes behind the end of a turn: the model never writes it.
+// trimRight removes the white space that a template writes after the end of a turn, which the model never writes.
 func trimRight(s string) string { return strings.TrimRight(s, " \n") }

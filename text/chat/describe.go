@@ -6,28 +6,32 @@ import (
 	"strings"
 )
 
-// Description is what a template is found to do when it writes conversations of our own.
+// Description is what a template does with sample conversations.
 type Description struct {
-	Name       string   `json:"name"`
-	SHA256     string   `json:"sha256"` // of its source
-	Bytes      int      `json:"bytes"`
-	Generation bool     `json:"generation_blocks"` // {% generation %} blocks say what an assistant wrote
-	Masks      string   `json:"masks"`             // how the trained turns of a conversation are found
-	EndOfTurn  string   `json:"end_of_turn"`       // as it is written behind an answer; "" where the next message ends the turn
-	Stops      []string `json:"stops"`             // tokens at which generation stops
-	Prompt     string   `json:"generation_prompt"`
-	Contents   string   `json:"contents"` // of messages: text, parts, or both
-	Writes     []string `json:"writes"`   // kinds of messages
-	Omits      []string `json:"omits"`    // kinds that it refuses or leaves out
+	Name   string `json:"name"`
+	SHA256 string `json:"sha256"` // hash of the template's source
+	Bytes  int    `json:"bytes"`
+	// Generation reports whether {% generation %} blocks mark what the assistant wrote.
+	Generation bool   `json:"generation_blocks"`
+	Masks      string `json:"masks"` // Masks says how the trained turns of a conversation are located.
+	// EndOfTurn is the text after an answer; "" if the next message ends the turn.
+	EndOfTurn string   `json:"end_of_turn"`
+	Stops     []string `json:"stops"` // tokens at which generation stops
+	Prompt    string   `json:"generation_prompt"`
+	Contents  string   `json:"contents"` // accepted contents of messages: text, parts, or both
+	Writes    []string `json:"writes"`   // kinds of messages that the template renders
+	Omits     []string `json:"omits"`    // kinds that it rejects or leaves out
 }
 
-// samples are conversations with the text that a template must write if it knows their kind.
+// samples are conversations, each with a text that a template writes if it supports their kind.
 var samples = []struct{ kind, messages, tools, mark string }{
-	{"system", `[{"role":"system","content":"qqsys"},{"role":"user","content":"a"},{"role":"assistant","content":"b"}]`, "", "qqsys"},
+	{"system", `[{"role":"system","content":"qqsys"},{"role":"user","content":"a"},{"role":"assistant","content":"b"}]`,
+		"", "qqsys"},
 	{"tools", `[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]`, sampleTools, "qqtool"},
 	{"tool calls", sampleCall, sampleTools, "qqtown"},
 	{"tool results", sampleCall, sampleTools, "qqresult"},
-	{"reasoning", `[{"role":"user","content":"a"},{"role":"assistant","reasoning_content":"qqwhy","content":"b"}]`, "", "qqwhy"},
+	{"reasoning", `[{"role":"user","content":"a"},{"role":"assistant","reasoning_content":"qqwhy","content":"b"}]`, "",
+		"qqwhy"},
 }
 
 const (
@@ -37,7 +41,8 @@ const (
 	sampleTurns = `[{"role":"user","content":"a"},{"role":"assistant","content":"b"},{"role":"user","content":"c"},{"role":"assistant","content":"d"}]`
 )
 
-// Describe tries the templates: that of conversations without tools, and that of those with tools where it is another.
+// Describe tries the templates: the one for conversations without tools, and the one for conversations with tools if it
+// is different.
 func (c *Chat) Describe() []Description {
 	all := []Description{c.describe(c.plain)}
 	if c.tools != c.plain {
@@ -79,7 +84,7 @@ func (c *Chat) describe(t *Template) Description {
 	return d
 }
 
-// describeMasks says how the trained turns of a conversation of two turns are found.
+// describeMasks says how the trained turns of a conversation of two turns are located.
 func (c *Chat) describeMasks(blocks, tools bool) string {
 	given := ""
 	if tools {

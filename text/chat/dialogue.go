@@ -4,8 +4,8 @@ import (
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
-// Dialogue is the conversation of texts that user and assistant say by turns, the user first, behind a system message
-// where system is not empty. It equals what Read makes of the same messages.
+// Dialogue makes a conversation from texts that user and assistant write in turn, the user first, after a system
+// message if system is not empty. The result equals that of Read for the same messages.
 func Dialogue(system string, turns ...string) *Conversation {
 	c := &Conversation{Messages: make([]Message, 0, len(turns)+1)}
 	for i, text := range turns {
@@ -19,7 +19,7 @@ func Dialogue(system string, turns ...string) *Conversation {
 	return c
 }
 
-// GiveSystem puts a system message before a conversation that begins with none; an empty text changes nothing.
+// GiveSystem adds a system message to a conversation that begins with none. An empty text changes nothing.
 func (c *Conversation) GiveSystem(text string) {
 	if _, has := c.System(); has || text == "" {
 		return
@@ -29,7 +29,8 @@ func (c *Conversation) GiveSystem(text string) {
 	c.before++
 }
 
-// System returns the text of the system (or developer) message that begins the conversation. has is false without one.
+// System returns the text of the system (or developer) message that begins the conversation. has is false if there is
+// none.
 func (c *Conversation) System() (text string, has bool) {
 	if len(c.Messages) == 0 {
 		return "", false

@@ -8,7 +8,7 @@ import (
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
-// shapeTurn finds what is trained of bytes [start,end) of a row, the turn of message i. nil: nothing of it.
+// shapeTurn finds what is trained in the bytes [start,end) of a row, the turn of message i. nil means that nothing is.
 func (p *prover) shapeTurn(row *rowShape, i, start, end int) (*turnShape, error) {
 	raw, m := row.layout.raw, p.conv.Messages[i]
 	if m.Role != "assistant" {
@@ -28,7 +28,8 @@ func (p *prover) shapeTurn(row *rowShape, i, start, end int) (*turnShape, error)
 	return p.marks(row.layout, i, spans, stop, tail != "")
 }
 
-// shapeOther is shapeTurn for a message that is not the assistant's: its text up to the end of its turn.
+// shapeOther is shapeTurn for messages of other roles than the assistant's. Their text is trained up to the end of the
+// turn.
 func (p *prover) shapeOther(row *rowShape, i, start, end int) (*turnShape, error) {
 	for _, piece := range row.layout.pieces {
 		if piece.text >= 0 && piece.at >= start && p.texts[piece.text].message == i {
@@ -45,7 +46,7 @@ func (p *prover) shapeOther(row *rowShape, i, start, end int) (*turnShape, error
 	return p.marks(row.layout, i, [][2]int{{start, end}}, end, false)
 }
 
-// ending finds the token that ends the turn: [stopAt,stop) of the row, or tail, which is not in the row yet.
+// ending finds the token that ends the turn: [stopAt,stop) of the row, or tail, which is not part of the row yet.
 func (p *prover) ending(raw string, i, start, end int) (stopAt, stop int, tail string, err error) {
 	from := max(start, lastText(raw[:end], p.how))
 	after := trimRight(raw[from:end])
@@ -66,12 +67,15 @@ func (p *prover) ending(raw string, i, start, end int) (stopAt, stop int, tail s
 	}
 	switch {
 	case ends != "" && p.empty(i):
-		return 0, 0, "", fmt.Errorf("%s: the message is empty, and the template then does not end the turn with %q as it ends others, so the model would not learn to stop: leave such conversations out", p.conv.name(i), ends)
+		return 0, 0, "", fmt.Errorf("%s: the message is empty, and the template then does not end the turn with %q as it "+
+			"ends others, so the model would not learn to stop: leave such conversations out", p.conv.name(i), ends)
 	case ends != "":
-		return 0, 0, "", fmt.Errorf("%s: the template does not end the turn with %q as it ends others, so the model would not learn to stop", p.conv.name(i), ends)
+		return 0, 0, "", fmt.Errorf("%s: the template does not end the turn with %q as it ends others, so the model would "+
+			"not learn to stop", p.conv.name(i), ends)
 	}
-	return 0, 0, "", fmt.Errorf("%s: the template writes nothing behind an assistant's turn that ends it, and no special token begins the next one, so the model would not learn to stop: "+
-		"name a template that ends its turns by dataset.chat_template", p.conv.name(i))
+	return 0, 0, "", fmt.Errorf("%s: the template writes nothing behind an assistant's turn that ends it, and no "+
+		"special token begins the next one, so the model would not learn to stop: name a template that ends its turns by "+
+		"dataset.chat_template", p.conv.name(i))
 }
 
 // empty reports whether message i has no texts.
@@ -79,7 +83,8 @@ func (p *prover) empty(i int) bool {
 	return !slices.ContainsFunc(p.texts, func(t text) bool { return t.message == i && trimSpace(t.s) != "" })
 }
 
-// endsTurn reports whether what a template wrote behind a message's text ends with the end of a turn, and where that begins.
+// endsTurn reports whether the text that a template wrote after a message ends with the end of a turn, and where that
+// begins.
 func (p *prover) endsTurn(after string) (at int, ok bool) {
 	if s := p.c.specials(after); len(s) > 0 && s[len(s)-1].End == len(after) {
 		return s[len(s)-1].Start, true
@@ -90,8 +95,8 @@ func (p *prover) endsTurn(after string) (at int, ok bool) {
 	return 0, false
 }
 
-// nextMark is the special token with which a message after message i, the last one, would begin. Where the template would
-// write this conversation otherwise then, it is the one found when the template was tried.
+// nextMark returns the special token with which a message after the last message i would begin. If the template would
+// then render this conversation differently, nextMark returns the token found when the template was tried.
 func (p *prover) nextMark(raw string, i int) string {
 	next, known := fields("user", jinja.Str("x")), p.c.known[p.t].next[0]
 	if len(p.conv.Messages[i].callNames()) > 0 {
@@ -105,7 +110,7 @@ func (p *prover) nextMark(raw string, i int) string {
 	return rest[:p.c.firstMark(rest)]
 }
 
-// firstMark is the end of the special token that a text begins with, but for line breaks; 0 without one.
+// firstMark returns the end of the special token at the start of a text, ignoring line breaks before it; 0 without one.
 func (c *Chat) firstMark(text string) int {
 	lead := len(text) - len(strings.TrimLeft(text, "\n"))
 	if s := c.specials(text[lead:]); len(s) > 0 && s[0].Start == 0 {
@@ -114,8 +119,8 @@ func (c *Chat) firstMark(text string) int {
 	return 0
 }
 
-// parts takes reasoning and calls of tools out of the spans of message i where the options say so. stopAt is where the end
-// of its turn begins. nil: nothing is left to train.
+// parts removes reasoning and tool calls from the spans of message i, as the options say. stopAt is where the end of
+// its turn begins. nil means that nothing is left to train.
 func (p *prover) parts(l layout, i int, spans [][2]int, stopAt int) ([][2]int, error) {
 	calls := p.conv.Messages[i].callNames()
 	if p.c.o.Reasoning && p.c.o.ToolCalls {
@@ -124,12 +129,13 @@ func (p *prover) parts(l layout, i int, spans [][2]int, stopAt int) ([][2]int, e
 	if p.how == bare {
 		for _, t := range p.texts {
 			if t.message == i && (t.kind == reasoning && !p.c.o.Reasoning || t.kind == call && !p.c.o.ToolCalls) {
-				return nil, fmt.Errorf("%s: the template changes the text, so where its reasoning and tool calls lie cannot be told (dataset.train_reasoning, dataset.train_tool_calls)", p.conv.name(i))
+				return nil, fmt.Errorf("%s: the template changes the text, so where its reasoning and tool calls lie cannot be "+
+					"told (dataset.train_reasoning, dataset.train_tool_calls)", p.conv.name(i))
 			}
 		}
 	}
 	turn := [2]int{spans[0][0], spans[len(spans)-1][1]}
-	before, wrote := turn[0], false // end of the text before, and whether something else than tool calls is trained
+	before, wrote := turn[0], false // end of the text before, and whether anything other than tool calls is trained
 	for k := 1; k < len(l.pieces); k += 2 {
 		piece := l.pieces[k]
 		if piece.at < turn[0] || piece.end > turn[1] || p.texts[piece.text].message != i {
@@ -144,7 +150,8 @@ func (p *prover) parts(l layout, i int, spans [][2]int, stopAt int) ([][2]int, e
 			}
 			end, ok := p.reasoningEnd(l, k, i)
 			if !ok {
-				return nil, fmt.Errorf("%s: the template does not show where the reasoning ends (dataset.train_reasoning is false)", p.conv.name(i))
+				return nil, fmt.Errorf("%s: the template does not show where the reasoning ends (dataset.train_reasoning is false)",
+					p.conv.name(i))
 			}
 			out = [2]int{before, end}
 		case call:
@@ -153,7 +160,8 @@ func (p *prover) parts(l layout, i int, spans [][2]int, stopAt int) ([][2]int, e
 			}
 			open, end := strings.LastIndex(l.pieces[k-1].gap, "<tool_call>"), strings.Index(l.pieces[k+1].gap, "</tool_call>")
 			if open < 0 || end < 0 {
-				return nil, fmt.Errorf("%s: the tool call has no <tool_call> and </tool_call> around it (dataset.train_tool_calls is false)", p.conv.name(i))
+				return nil, fmt.Errorf("%s: the tool call has no <tool_call> and </tool_call> around it "+
+					"(dataset.train_tool_calls is false)", p.conv.name(i))
 			}
 			out = [2]int{l.pieces[k-1].at + open, l.pieces[k+1].at + end + len("</tool_call>")}
 		default:
@@ -169,14 +177,15 @@ func (p *prover) parts(l layout, i int, spans [][2]int, stopAt int) ([][2]int, e
 			return nil, nil
 		}
 		if !strings.Contains(l.raw[before:max(before, stopAt)], calls[0]) {
-			return nil, fmt.Errorf("%s: the template does not write the tool calls behind the text, so where they lie cannot be told (dataset.train_tool_calls is false)", p.conv.name(i))
+			return nil, fmt.Errorf("%s: the template does not write the tool calls behind the text, so where they lie cannot "+
+				"be told (dataset.train_tool_calls is false)", p.conv.name(i))
 		}
 		spans = without(spans, [2]int{before, stopAt})
 	}
 	return spans, nil
 }
 
-// reasoningEnd is where the message goes on behind the reasoning in piece k.
+// reasoningEnd returns where the message continues after the reasoning in piece k.
 func (p *prover) reasoningEnd(l layout, k, i int) (int, bool) {
 	gap := l.pieces[k+1]
 	if k+2 < len(l.pieces) && p.texts[l.pieces[k+2].text].message == i {
@@ -193,7 +202,7 @@ func (p *prover) reasoningEnd(l layout, k, i int) (int, bool) {
 	return gap.at + at, true
 }
 
-// without cuts a range out of ranges.
+// without removes a range from ranges.
 func without(spans [][2]int, out [2]int) [][2]int {
 	var left [][2]int
 	for _, s := range spans {
@@ -211,7 +220,7 @@ func without(spans [][2]int, out [2]int) [][2]int {
 	return left
 }
 
-// marks turns places of a marked rendering into marks of its layout.
+// marks converts positions in a marked rendering to marks of its layout.
 func (p *prover) marks(l layout, i int, spans [][2]int, end int, toTail bool) (*turnShape, error) {
 	t := &turnShape{message: i, toTail: toTail}
 	for _, s := range spans {
@@ -229,7 +238,7 @@ func (p *prover) marks(l layout, i int, spans [][2]int, end int, toTail bool) (*
 	return t, nil
 }
 
-// blocks shares the template's {% generation %} blocks out to the trained messages of the assistant.
+// blocks assigns the template's {% generation %} blocks to the trained messages of the assistant.
 func (p *prover) blocks(row rowShape, generation [][2]int) ([]turnShape, error) {
 	owner := p.owners(row.layout, generation)
 	var turns []turnShape
@@ -265,7 +274,8 @@ func (p *prover) blocks(row rowShape, generation [][2]int) ([]turnShape, error) 
 	return turns, nil
 }
 
-// owners finds the message of every block: that whose text it holds, else by its number, else that of the block before.
+// owners returns the message of every block: the one whose text it contains, else the one of the same number, else that
+// of the block before.
 func (p *prover) owners(l layout, generation [][2]int) []int {
 	var assistants []int
 	for i, m := range p.conv.Messages {
@@ -298,7 +308,7 @@ func (p *prover) owners(l layout, generation [][2]int) []int {
 	return owner
 }
 
-// blockEnd makes sure that the blocks of a message hold the token that ends its turn.
+// blockEnd checks that the blocks of a message contain the token that ends its turn.
 func (p *prover) blockEnd(raw string, i int, spans [][2]int) (stopAt, stop int, err error) {
 	start, end := spans[0][0], spans[len(spans)-1][1]
 	from := max(start, lastText(raw[:end], p.how))
@@ -310,7 +320,9 @@ func (p *prover) blockEnd(raw string, i int, spans [][2]int) (stopAt, stop int, 
 	}
 	next := strings.TrimLeft(raw[end:min(len(raw), end+100)], "\n")
 	if s := p.c.specials(next); len(s) > 0 && s[0].Start == 0 {
-		return 0, 0, fmt.Errorf("%s: the template's {%% generation %%} block ends before %s, so the model would not learn to stop: the block must hold the token that ends the turn", p.conv.name(i), next[:s[0].End])
+		return 0, 0, fmt.Errorf("%s: the template's {%% generation %%} block ends before %s, so the model would not learn "+
+			"to stop: the block must hold the token that ends the turn", p.conv.name(i), next[:s[0].End])
 	}
-	return 0, 0, fmt.Errorf("%s: the template's {%% generation %%} block does not end with a token that ends the turn, so the model would not learn to stop", p.conv.name(i))
+	return 0, 0, fmt.Errorf("%s: the template's {%% generation %%} block does not end with a token that ends the turn, "+
+		"so the model would not learn to stop", p.conv.name(i))
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
-// Names of the files in which other programs look for the end of an answer.
+// Names of the files in which other programs look for the stop tokens of an answer.
 const (
 	generationFile = "generation_config.json"
 	specialFile    = "special_tokens_map.json"
@@ -23,14 +23,14 @@ const (
 	eosIDKey       = "eos_token_id"
 )
 
-// Ends says how an answer ends by the chat templates, those with tools included.
+// Ends is how an answer ends in the chat templates, including the template for tools.
 type Ends struct {
-	Turn string  // the special token that ends what the template writes behind an answer; "" = it writes none
-	IDs  []int32 // all tokens of which any one ends an answer, in the order in which they were found
-	Text string  // what the template writes behind an answer where that is no token; "" else
+	Turn string  // the special token that the template writes after an answer; "" = none
+	IDs  []int32 // all tokens that each end an answer, in the order in which they were found
+	Text string  // what the template writes after an answer if that is not a token; else ""
 }
 
-// Ends tells what the templates write behind an answer.
+// Ends returns what the templates write after an answer.
 func (c *Chat) Ends() Ends {
 	var e Ends
 	for _, t := range []*Template{c.plain, c.tools} {
@@ -46,7 +46,7 @@ func (c *Chat) Ends() Ends {
 		s := c.specials(known.end)
 		switch {
 		case len(s) == 0:
-			if id, ok := c.tok.ID(known.end); ok { // a token that no file calls special
+			if id, ok := c.tok.ID(known.end); ok { // a token that no file marks as special
 				e.IDs = append(e.IDs, id)
 			} else if e.Text == "" {
 				e.Text = known.end
@@ -58,28 +58,28 @@ func (c *Chat) Ends() Ends {
 	return e
 }
 
-// mentions tells whether a template reads a variable, which then may be part of what it writes.
+// mentions reports whether a template reads a variable, which may then be part of its output.
 func (c *Chat) mentions(name string) bool {
 	return strings.Contains(c.plain.source, name) || strings.Contains(c.tools.source, name)
 }
 
-// Answering is what decides where other programs end the answers of a model that was trained.
+// Answering holds the settings that decide where other programs end the answers of a trained model.
 type Answering struct {
 	Base  fs.FS // the base model's folder
-	EOS   []int // config.json's eos_token_id
-	Vocab int   // tokens of the model; ids from here on are left out
+	EOS   []int // eos_token_id of config.json
+	Vocab int   // vocabulary size of the model; ids from here on are left out
 	Tok   Tokenizer
-	Chat  *Chat   // what the trained conversations were written with; nil = none were
-	Turn  string  // the eos_token of the adapter's tokenizer_config.json; "" = it follows from Chat
+	Chat  *Chat   // the chat that rendered the trained conversations; nil = there were none
+	Turn  string  // the eos_token of the adapter's tokenizer_config.json; "" = derived from Chat
 	Stops []int32 // the eos_token_id of the adapter's generation_config.json
-	Whole bool    // the files become a model's folder, whose config.json names tokens too; false = an adapter's
+	Whole bool    // the files are a whole model's, whose config.json names tokens too; false = an adapter's
 }
 
-// Save makes the files of a folder end answers where generation here does: generation_config.json gets the tokens that end
-// a trained turn before those of the base model, which transformers' generate takes from there and from nowhere else, and
-// eos_token of tokenizer_config.json becomes the token that ends a turn where the base model does not stop at it. It
-// leaves eos_token alone where the template, or the tokenizer by itself, writes it. A chat_template in
-// tokenizer_config.json becomes the one of the file beside it. Files that say all of that already keep their bytes.
+// Save edits the files of a folder so that other programs end answers where generation here does. In
+// generation_config.json the tokens that end a trained turn come before those of the base model; transformers' generate
+// reads no other file for them. eos_token of tokenizer_config.json becomes the token that ends a turn, if the base
+// model does not stop at that token, unless the template or the tokenizer itself writes eos_token. A chat_template in
+// tokenizer_config.json becomes that of the template file beside it. Files that need no change keep their bytes.
 func (a Answering) Save(files map[string][]byte) error {
 	if err := sameTemplate(files); err != nil {
 		return err
@@ -121,8 +121,8 @@ func (a Answering) Save(files map[string][]byte) error {
 	return a.saveGeneration(files, append(slices.Clip(ends), own...), have.Stops)
 }
 
-// saveGeneration writes generation_config.json, which begins with what the base model's says, or its config.json where it
-// has none.
+// saveGeneration writes generation_config.json. It starts from the base model's generation_config.json, or from its
+// config.json if there is none.
 func (a Answering) saveGeneration(files map[string][]byte, ends, have []int32) error {
 	var ids []int32
 	for _, id := range ends {
@@ -142,7 +142,8 @@ func (a Answering) saveGeneration(files map[string][]byte, ends, have []int32) e
 			return err
 		}
 		inConfig := func(id int32) bool { return slices.Contains(a.EOS, int(id)) }
-		if len(ids) == 0 || a.Whole && a.Chat == nil && !slices.ContainsFunc(ids, func(id int32) bool { return !inConfig(id) }) {
+		if len(ids) == 0 || a.Whole && a.Chat == nil && !slices.ContainsFunc(ids,
+			func(id int32) bool { return !inConfig(id) }) {
 			return nil
 		}
 		if raw, err = fromConfig(config); err != nil {
@@ -162,11 +163,13 @@ func (a Answering) saveGeneration(files map[string][]byte, ends, have []int32) e
 	return nil
 }
 
-// generationKeys are what transformers takes from a config.json that has them where there is no generation_config.json, but
-// for lengths and use_cache, which training programs leave there.
+// generationKeys are the keys that transformers reads from a config.json if there is no generation_config.json. Lengths
+// and use_cache are left out, because training programs leave values there.
 var generationKeys = []string{
-	"bos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id", "suppress_tokens", "begin_suppress_tokens",
-	"bad_words_ids", "do_sample", "num_beams", "temperature", "top_k", "top_p", "repetition_penalty", "no_repeat_ngram_size",
+	"bos_token_id", "pad_token_id", "decoder_start_token_id", "forced_bos_token_id", "forced_eos_token_id",
+	"suppress_tokens", "begin_suppress_tokens",
+	"bad_words_ids", "do_sample", "num_beams", "temperature", "top_k", "top_p", "repetition_penalty",
+	"no_repeat_ngram_size",
 }
 
 func fromConfig(config map[string]json.RawMessage) ([]byte, error) {
@@ -179,7 +182,7 @@ func fromConfig(config map[string]json.RawMessage) ([]byte, error) {
 	return encode(kept)
 }
 
-// sameTemplate puts the template of chat_template.jinja in the place of another one in tokenizer_config.json.
+// sameTemplate copies the template of chat_template.jinja over a different one in tokenizer_config.json.
 func sameTemplate(files map[string][]byte) error {
 	file, ok := files[templateFile]
 	if !ok {
@@ -212,7 +215,7 @@ func sameTemplate(files map[string][]byte) error {
 	return nil
 }
 
-// setEnd makes a token the eos_token of a tokenizer's files, unless the tokenizer puts that behind each text.
+// setEnd makes a token the eos_token of a tokenizer's files, unless the tokenizer appends eos_token to each text.
 func setEnd(files map[string][]byte, token string) error {
 	var config struct {
 		AddEOS bool `json:"add_eos_token"`
@@ -237,10 +240,10 @@ func setEnd(files map[string][]byte, token string) error {
 	return nil
 }
 
-// withoutMark is a file's content without the byte order mark that some editors write before it.
+// withoutMark removes the byte order mark that some editors write.
 func withoutMark(raw []byte) []byte { return bytes.TrimPrefix(raw, []byte("\xef\xbb\xbf")) }
 
-// EndToken is the eos_token that a folder's files name; "" = they name none.
+// EndToken returns the eos_token that a folder's files name; "" = none.
 func (s *Sources) EndToken() string {
 	if s.Tokens == nil {
 		return ""

@@ -19,30 +19,31 @@ import (
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
-// Sources are the templates of a model's folder and what its files say besides, as transformers 4.57 finds them.
+// Sources are the templates of a model's folder and its settings for templates, found as transformers 4.57 does.
 type Sources struct {
-	Templates map[string]string // by name; a single one is called default
-	Tokens    *jinja.Dict       // bos_token, eos_token, …: variables of the templates
+	Templates map[string]string // templates by name; a single one is called default
+	Tokens    *jinja.Dict       // variables of the templates: bos_token, eos_token, …
 	Generation
 }
 
-// Generation is what generation_config.json says of answers.
+// Generation holds the settings of generation_config.json about answers.
 type Generation struct {
-	Stops []int32 // what the model's authors stop at
-	Never []int32 // what answers never have
+	Stops []int32 // tokens at which the model's authors stop
+	Never []int32 // tokens that answers never contain
 }
 
 const (
 	defaultName = "default"
-	toolsName   = "tool_use" // chosen where a conversation has tools
+	toolsName   = "tool_use" // name of the template for conversations with tools
 )
 
-// ErrNoTemplate says that a model's files hold no chat template.
-var ErrNoTemplate = errors.New("the model's files hold no chat template (chat_template.jinja, or chat_template in tokenizer_config.json), " +
-	"so a conversation has no text: name one by dataset.chat_template, a .jinja file or one of " + strings.Join(BuiltIn(), ", "))
+// ErrNoTemplate means that a model's files hold no chat template.
+var ErrNoTemplate = errors.New("the model's files hold no chat template (chat_template.jinja, or chat_template in " +
+	"tokenizer_config.json), so a conversation has no text: name one by dataset.chat_template, a .jinja file or one of " +
+	strings.Join(BuiltIn(), ", "))
 
-// FindFor reads the templates saved beside an adapter, with which it was trained, else those of the model's folder; an empty
-// adapterDir is no adapter.
+// FindFor reads the templates saved beside an adapter, which it was trained with, or else those of the model's folder.
+// An empty adapterDir means no adapter.
 func FindFor(model fs.FS, adapterDir string) (*Sources, error) {
 	base, err := Find(model)
 	if err != nil || adapterDir == "" {
@@ -62,7 +63,7 @@ func FindFor(model fs.FS, adapterDir string) (*Sources, error) {
 	return own, nil
 }
 
-// Find reads the templates of a model's folder. A folder without one is no error here; Choose says it.
+// Find reads the templates of a model's folder. A folder without one is not an error here; Choose reports it.
 func Find(folder fs.FS) (*Sources, error) {
 	s := &Sources{Templates: map[string]string{}, Tokens: jinja.NewDict()}
 	config, err := readObject(folder, "tokenizer_config.json")
@@ -79,7 +80,8 @@ func Find(folder fs.FS) (*Sources, error) {
 	return s, err
 }
 
-// findTemplates: files of templates come before those in tokenizer_config.json; chat_template.json is a processor's.
+// findTemplates reads the templates. Template files take precedence over tokenizer_config.json; chat_template.json
+// belongs to a processor.
 func (s *Sources) findTemplates(folder fs.FS, config map[string]json.RawMessage) error {
 	read := func(name, file string) error {
 		b, err := regular.ReadFS(folder, file)
@@ -137,13 +139,14 @@ func (s *Sources) takeTemplate(file string, raw json.RawMessage) error {
 	return nil
 }
 
-// universalNewlines is what Python's open reads: the templates' files are read as text.
+// universalNewlines converts line ends as Python's open does for text files.
 func universalNewlines(s string) string {
 	return strings.NewReplacer("\r\n", "\n", "\r", "\n").Replace(s)
 }
 
-// tokenNames are the special tokens that templates are given.
-var tokenNames = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token", "additional_special_tokens"}
+// tokenNames are the special tokens that templates can read.
+var tokenNames = []string{"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token",
+	"additional_special_tokens"}
 
 // classTokens are the special tokens of tokenizer classes whose files do not name them.
 var classTokens = map[string]map[string]string{
@@ -157,8 +160,8 @@ var classTokens = map[string]map[string]string{
 	"PreTrainedTokenizer": {},
 }
 
-// findTokens: tokenizer_config.json names the tokens; special_tokens_map.json counts only where that has no
-// added_tokens_decoder, then it comes first.
+// findTokens reads the special tokens of tokenizer_config.json. special_tokens_map.json is read only if that has no
+// added_tokens_decoder, and then comes first.
 func (s *Sources) findTokens(folder fs.FS, config map[string]json.RawMessage) error {
 	var class string
 	_ = json.Unmarshal(config["tokenizer_class"], &class)
@@ -193,7 +196,7 @@ func (s *Sources) findTokens(folder fs.FS, config map[string]json.RawMessage) er
 	return nil
 }
 
-// tokenValue is a token as text: a string, an AddedToken's content, or a list of them; nil for none.
+// tokenValue returns a token as text: a string, an AddedToken's content, or a list of them; nil without one.
 func tokenValue(raw json.RawMessage) (jinja.Value, error) {
 	if len(raw) == 0 || string(raw) == "null" {
 		return nil, nil
@@ -238,7 +241,7 @@ func FindGeneration(folder fs.FS) (g Generation, err error) {
 	return parseGeneration(config)
 }
 
-// ParseGeneration is FindGeneration for the content of the file; empty content says nothing.
+// ParseGeneration is FindGeneration for the content of the file; empty content means no settings.
 func ParseGeneration(file []byte) (g Generation, err error) {
 	var config map[string]json.RawMessage
 	if len(file) > 0 {
@@ -271,7 +274,7 @@ func parseGeneration(config map[string]json.RawMessage) (g Generation, err error
 	return g, nil
 }
 
-// readObject reads a JSON object of the folder; a file that is not there is an empty one.
+// readObject reads a JSON object of the folder; a missing file counts as an empty object.
 func readObject(folder fs.FS, name string) (map[string]json.RawMessage, error) {
 	b, err := regular.ReadFS(folder, name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -288,8 +291,9 @@ func readObject(folder fs.FS, name string) (map[string]json.RawMessage, error) {
 	return object, nil
 }
 
-// Choose picks by dataset.chat_template: the model's own (""), one of the model's named templates, a built-in one, or a
-// .jinja file, which readFile reads. tools is the template of conversations with tools, as transformers chooses it.
+// Choose selects templates by dataset.chat_template: the model's own (""), one of the model's named templates, a
+// built-in one, or a .jinja file, which it reads. tools is the template for conversations with tools, as transformers
+// chooses it.
 func (s *Sources) Choose(name string) (plain, tools Named, err error) {
 	own := func(n string) Named { return Named{"the model's " + n + " template", s.Templates[n]} }
 	if name == "" {
@@ -301,7 +305,8 @@ func (s *Sources) Choose(name string) (plain, tools Named, err error) {
 		}
 		names := s.Names()
 		if _, ok := s.Templates[defaultName]; !ok {
-			return Named{}, Named{}, fmt.Errorf("the model has the chat templates %s and none called default: name one by dataset.chat_template", strings.Join(names, ", "))
+			return Named{}, Named{}, fmt.Errorf("the model has the chat templates %s and none called default: name one by "+
+				"dataset.chat_template", strings.Join(names, ", "))
 		}
 		if _, ok := s.Templates[toolsName]; ok {
 			return own(defaultName), own(toolsName), nil
@@ -317,7 +322,8 @@ func (s *Sources) Choose(name string) (plain, tools Named, err error) {
 	}
 	if !strings.HasSuffix(name, ".jinja") && !strings.ContainsAny(name, `/\`) {
 		choices := append(s.Names(), BuiltIn()...)
-		return Named{}, Named{}, fmt.Errorf("dataset.chat_template is %q, want one of %s, or a .jinja file", name, strings.Join(choices, ", "))
+		return Named{}, Named{}, fmt.Errorf("dataset.chat_template is %q, want one of %s, or a .jinja file", name,
+			strings.Join(choices, ", "))
 	}
 	b, err := readTemplateFile(name)
 	if err != nil {
@@ -338,24 +344,25 @@ func readTemplateFile(name string) ([]byte, error) {
 	return regular.ReadFile(name)
 }
 
-// Fingerprint names all that the sources and the chosen template decide, for a cache of tokens.
+// Fingerprint identifies everything that the sources and the chosen template decide, for a cache of tokens.
 func (s *Sources) Fingerprint(name string) string {
 	h := sha256.New()
 	plain, tools, err := s.Choose(name)
-	fmt.Fprintf(h, "%d %q %q %v %d %q", spansVersion, plain.Source, tools.Source, err != nil, s.Stops, DefaultDate.Format(time.DateOnly))
+	fmt.Fprintf(h, "%d %q %q %v %d %q", spansVersion, plain.Source, tools.Source, err != nil, s.Stops,
+		DefaultDate.Format(time.DateOnly))
 	if s.Tokens != nil {
 		h.Write(appendValue(nil, s.Tokens))
 	}
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// spansVersion is part of every fingerprint: a change of what is trained calls for a new one.
+// spansVersion is part of every fingerprint. It changes when the rules of what is trained change.
 const spansVersion = 3
 
-// Named is a template's source and what errors call it.
+// Named is a template's source with its name in errors.
 type Named struct{ Name, Source string }
 
-// Names lists the templates.
+// Names lists the templates by name.
 func (s *Sources) Names() []string {
 	names := make([]string, 0, len(s.Templates))
 	for n := range s.Templates {
@@ -365,7 +372,7 @@ func (s *Sources) Names() []string {
 	return names
 }
 
-// BuiltIn lists the templates that are here for models without one.
+// BuiltIn lists the built-in templates, for models without one.
 func BuiltIn() []string {
 	names := make([]string, 0, len(builtIn))
 	for n := range builtIn {
@@ -375,8 +382,8 @@ func BuiltIn() []string {
 	return names
 }
 
-// givenEnd gives a built-in template the tokenizer's end token where the model's files name none, as they may without a
-// template of their own. Other templates get what transformers would give them.
+// givenEnd gives a built-in template the tokenizer's end token if the model's files name none, which is possible for
+// models without a template. Other templates get only what transformers would give them.
 func givenEnd(tokens *jinja.Dict, source string, tok Tokenizer) *jinja.Dict {
 	ends, ok := tok.(interface{ EOS() (int32, bool) })
 	if !ok || !slices.ContainsFunc(BuiltIn(), func(name string) bool { return builtIn[name] == source }) {
@@ -395,7 +402,7 @@ func givenEnd(tokens *jinja.Dict, source string, tok Tokenizer) *jinja.Dict {
 	return tokens
 }
 
-// builtIn are plain templates: every message between marks, with the mark that ends it.
+// builtIn are plain templates: every message between a start mark and an end mark.
 var builtIn = map[string]string{
 	"chatml": `{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' + message.content + '<|im_end|>\n' }}{% endfor %}` +
 		`{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}`,

@@ -6,7 +6,7 @@ import (
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
-// key collects the texts and writes down all of the conversation but them.
+// key collects the texts of a conversation and encodes everything else in it.
 func (c *Chat) key(t *Template, conv *Conversation, chosen []bool) ([]text, string) {
 	texts := make([]text, 0, len(conv.Messages))
 	b := make([]byte, 0, 32*len(conv.Messages)+64)
@@ -71,7 +71,7 @@ func (c *Chat) key(t *Template, conv *Conversation, chosen []bool) ([]text, stri
 	return texts, string(b)
 }
 
-// appendValue writes a value so that different ones give different bytes.
+// appendValue encodes a value; different values have different encodings.
 func appendValue(b []byte, v jinja.Value) []byte {
 	switch v := v.(type) {
 	case nil:

@@ -5,9 +5,9 @@ import (
 	"unicode/utf8"
 )
 
-// A conversation is rendered a second time with marks around its texts: one private character where a text opens, another
-// where it ends. What lies between the marks came from that text; what lies outside was written by the template. The
-// reading is believed for a conversation only where it gives, texts filled in, its plain rendering byte for byte.
+// A conversation is rendered a second time with marks around its texts: one private-use character where a text begins,
+// another where it ends. Everything between two marks came from that text; everything outside was written by the
+// template. This is used for a conversation only if filling in the texts gives its plain rendering, byte for byte.
 
 const (
 	firstMark = rune(0xF0000) // Supplementary Private Use Area-A
@@ -18,7 +18,7 @@ const (
 func openMark(n int) rune  { return firstMark + rune(2*n) }
 func closeMark(n int) rune { return firstMark + rune(2*n) + 1 }
 
-// hasMarks reports whether a text holds a character that could be taken for a mark.
+// hasMarks reports whether a text contains a character that could be mistaken for a mark.
 func hasMarks(s string) bool {
 	for i := strings.IndexByte(s, 0xF3); i >= 0 && i < len(s); i++ {
 		if s[i] == 0xF3 && i+1 < len(s) && s[i+1] >= 0xB0 {
@@ -28,14 +28,14 @@ func hasMarks(s string) bool {
 	return false
 }
 
-// space is put around the stand-in of a text, to see what the template does with white space at its ends.
+// space is put around the stand-in of a text, to observe what the template does with white space at its ends.
 const (
 	leftSpace  = "\n\v\n"
 	rightSpace = "\n\v\n"
 	standIn    = leftSpace + "%c" + "x" + "%c" + rightSpace
 )
 
-// strip is what a template does with the white space at one end of a text.
+// strip is how a template treats the white space at one end of a text.
 type strip uint8
 
 const (
@@ -51,21 +51,21 @@ type text struct {
 	s       string
 }
 
-// piece is a stretch of a rendering: written by the template (text < 0), or one of the texts.
+// piece is a span of a rendering: written by the template (text < 0), or one of the texts.
 type piece struct {
 	gap         string
 	text        int
 	left, right strip
-	at, end     int // bytes of the marked rendering, with the mark and the white space around a stand-in
+	at, end     int // bytes of the marked rendering, including the mark and the white space around a stand-in
 }
 
-// layout is a rendering in pieces; gaps and texts alternate and a gap comes first and last.
+// layout is a rendering as pieces. Gaps, which the template wrote, and texts alternate; a gap comes first and last.
 type layout struct {
 	raw    string
 	pieces []piece
 }
 
-// readLayout takes a marked rendering apart. standIns says that white space was put around every text.
+// readLayout divides a marked rendering into pieces. standIns means that white space was put around every text.
 func readLayout(raw string, texts int, standIns bool) (layout, bool) {
 	l := layout{raw: raw}
 	from := 0
@@ -93,7 +93,7 @@ func readLayout(raw string, texts int, standIns bool) (layout, bool) {
 			p.left, p.at = leftOf(raw[from:i], i)
 			p.right, p.end = rightOf(raw[p.end:], p.end)
 		} else {
-			p.gap = raw[i+n : i+n+length] // what became of the text
+			p.gap = raw[i+n : i+n+length] // the text as the template wrote it
 		}
 		l.pieces = append(l.pieces, piece{gap: raw[from:p.at], text: -1, at: from, end: p.at}, p)
 		from, i = p.end, p.end
@@ -101,7 +101,7 @@ func readLayout(raw string, texts int, standIns bool) (layout, bool) {
 	l.pieces = append(l.pieces, piece{gap: raw[from:], text: -1, at: from, end: len(raw)})
 	for _, p := range l.pieces {
 		if standIns && p.text < 0 && strings.ContainsRune(p.gap, '\v') {
-			return layout{}, false // a stand-in's white space went somewhere else
+			return layout{}, false // the white space of a stand-in was moved
 		}
 	}
 	return l, true
@@ -143,8 +143,8 @@ func stripped(s string, left, right strip) string {
 	return s
 }
 
-// place finds where every piece of the layout lies in the plain rendering; false where they differ in any byte. ends[i]
-// is the end of piece i in bytes. texts nil: what became of the texts stands in the layout.
+// place finds the position of every piece of the layout in the plain rendering; false if they differ in any byte.
+// ends[i] is the end of piece i in bytes. If texts is nil, the layout itself contains the rendered texts.
 func (l layout) place(plain string, texts []text, ends []int) ([]int, bool) {
 	at := 0
 	for i := range l.pieces {
@@ -162,10 +162,11 @@ func (l layout) place(plain string, texts []text, ends []int) ([]int, bool) {
 	return ends, at == len(plain)
 }
 
-// mark is a place in a layout: an offset into the gap of a piece, or the end of a text where the piece is one.
+// mark is a position in a layout: an offset into a gap, or the end of a text.
 type mark struct{ piece, offset int }
 
-// mark finds byte at of the marked rendering; false inside a text. A place between a text and a gap belongs to the gap.
+// mark converts byte `at` of the marked rendering; false inside a text. A position between a text and a gap belongs to
+// the gap.
 func (l layout) mark(at int) (mark, bool) {
 	for i := 0; i < len(l.pieces); i += 2 {
 		p := l.pieces[i]
@@ -179,7 +180,7 @@ func (l layout) mark(at int) (mark, bool) {
 	return mark{}, false
 }
 
-// byteOf is where the mark lies in the plain rendering, given the ends of the pieces.
+// byteOf returns the position of the mark in the plain rendering, given the ends of the pieces.
 func (m mark) byteOf(ends []int) int {
 	if m.piece == 0 {
 		return m.offset

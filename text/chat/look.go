@@ -8,22 +8,23 @@ import (
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
-// Turn is the stretch of a row that a message takes: what the template writes before and behind its text belongs to it.
+// urn is the span of a row that belongs to a message, including what the template writes before and after its text.
 type Turn struct {
-	Message    int // of the conversation
+	Message    int // index of the message in the conversation
 	Role       string
 	Start, End int // bytes of the row's text
 }
 
-// Looked is a row with the place of every message, for people to look at.
+// Looked is a row with the position of every message, for inspection by a person.
 type Looked struct {
 	Row
-	Turns  []Turn             // in order, all of the text
-	Starts []tokenizer.Border // for each turn, the first token that begins in it; across: the token before lies across
-	Across []bool             // [len(IDs)] tokens across the border of a trained stretch
+	Turns []Turn // in order; they cover the whole text
+	// for each turn the first token that begins in it; across means that the token before straddles the boundary
+	Starts []tokenizer.Border
+	Across []bool // [len(IDs)] tokens that straddle a boundary of the loss mask
 }
 
-// Look makes a conversation's rows as Rows does and finds the messages in them.
+// Look makes the rows of a conversation as Rows does and locates the messages in them.
 func (c *Chat) Look(conv *Conversation) (_ []Looked, err error) {
 	defer tokenizer.Caught(&err)
 	rows, err := c.Rows(conv)
@@ -64,16 +65,17 @@ func (c *Chat) Look(conv *Conversation) (_ []Looked, err error) {
 	return looked, nil
 }
 
-// maxLookedMessages bounds the renderings of one row that is looked at.
+// maxLookedMessages bounds the renderings for one inspected row.
 const maxLookedMessages = 1 << 10
 
-// turns shares a row's text out to its n messages. A message ends where the rendering up to it ends, if that is the beginning of
-// the text; else behind what ends its turn, if its texts are found; else it shares a stretch with the message behind it.
+// turns divides a row's text among its n messages. A message ends where the rendering up to it ends, if that is a
+// prefix of the text; else after the end of its turn, if its texts are found; else it shares a span with the next
+// message.
 func (c *Chat) turns(t *Template, conv *Conversation, rendered string, n int) []Turn {
 	if n == 0 {
 		return nil
 	}
-	ends := make([]int, n) // 0: not known
+	ends := make([]int, n) // 0: unknown
 	part := &Conversation{Tools: conv.Tools, Vars: conv.Vars}
 	for i := range min(n-1, maxLookedMessages) {
 		part.Messages = conv.Messages[:i+1]
@@ -87,7 +89,7 @@ func (c *Chat) turns(t *Template, conv *Conversation, rendered string, n int) []
 	start := 0
 	for i, end := range ends {
 		if end <= start {
-			ends[i] = 0 // nothing of its own, or out of order
+			ends[i] = 0 // the message writes nothing, or is out of order
 		}
 		start = max(start, end)
 	}
@@ -111,11 +113,11 @@ func (c *Chat) turns(t *Template, conv *Conversation, rendered string, n int) []
 	return c.splitLead(turns, conv, rendered)
 }
 
-// TemplateRole is the role of what a template writes in front of the first message by itself, such as a system prompt.
+// emplateRole is the role of text that a template adds before the first message, such as a system prompt.
 const TemplateRole = "template"
 
-// splitLead parts what the template writes in front of the first message from that message: where the token that begins
-// the second message stands more than once before the first one's text.
+// splitLead separates the text that the template adds before the first message from that message, if the token that
+// begins the second message occurs more than once before the text of the first.
 func (c *Chat) splitLead(turns []Turn, conv *Conversation, rendered string) []Turn {
 	if len(turns) < 2 {
 		return turns
@@ -142,8 +144,8 @@ func (c *Chat) splitLead(turns []Turn, conv *Conversation, rendered string) []Tu
 	return append([]Turn{lead}, turns...)
 }
 
-// endsByTexts finds ends that are not known yet: behind the token that ends a turn, in what the template writes between
-// the texts of two messages.
+// endsByTexts finds missing ends: after the token that ends a turn, in what the template writes between the texts of
+// two messages.
 func (c *Chat) endsByTexts(t *Template, conv *Conversation, rendered string, ends []int) {
 	if !slices.Contains(ends, 0) {
 		return
@@ -167,14 +169,14 @@ func (c *Chat) endsByTexts(t *Template, conv *Conversation, rendered string, end
 	for k := 2; k+1 < len(l.pieces); k += 2 { // gaps between two texts
 		before, after := texts[l.pieces[k-1].text].message, texts[l.pieces[k+1].text].message
 		if after != before+1 || ends[before] != 0 {
-			continue // not neighbours: a message without a text lies between, or the template changes their order
+			continue // not adjacent: a message without a text lies between, or the template changes their order
 		}
 		start := places[k-1]
 		gap := rendered[start:places[k]]
 		cut := len(gap)
 		if s := c.specials(gap); len(s) > 0 {
 			if cut = s[0].End; len(s) == 1 && c.known[t].end == "" {
-				cut = s[0].Start // the next message's mark ends the turn
+				cut = s[0].Start // the start mark of the next message ends the turn
 			}
 			cut += len(gap[cut:]) - len(strings.TrimLeft(gap[cut:], "\n"))
 		}
@@ -182,7 +184,7 @@ func (c *Chat) endsByTexts(t *Template, conv *Conversation, rendered string, end
 	}
 }
 
-// tail is what a row holds behind its rendering.
+// tail returns what a row holds after its rendering.
 func (c *Chat) tail(rendered string, l layout) string {
 	last := l.pieces[len(l.pieces)-1].gap
 	if strings.HasSuffix(rendered, last) {

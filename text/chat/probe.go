@@ -9,31 +9,32 @@ import (
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
-// traits are what a template is found to do.
+// traits are facts about a template, found by trying it.
 type traits struct {
-	unknown   bool      // it refuses the talks it is tried on
-	end       string    // what ends a turn of the assistant
-	prompt    string    // what the generation prompt adds; "" without one
-	open      string    // what is written behind the end of the last turn: the next one's prompt, asked for or not
-	next      [2]string // the special token with which a user's and a tool's message begins, where end is ""
-	stops     []int32   // the same and others, as single tokens
+	unknown   bool      // it rejects all sample conversations
+	end       string    // text that ends a turn of the assistant
+	prompt    string    // text that the generation prompt adds; "" without one
+	open      string    // text after the end of the last turn: the prompt of the next turn, requested or not
+	next      [2]string // the special tokens with which a user's and a tool's message begin, if end is ""
+	stops     []int32   // single tokens that end a turn
 	textOnly  bool      // contents must be strings, not lists of parts
 	partsOnly bool      // contents must be lists of parts
-	callText  bool      // a call's arguments must be a string of JSON
-	// forNull and forAbsent are the contents that a message which only calls tools is given where its own is null, and
-	// where it has none; nil: it stays as it is.
+	callText  bool      // the arguments of a call must be a JSON string
+	// forNull and forAbsent replace the content of a message with tool calls if its content is null or absent; nil = no
+	// replacement.
 	forNull, forAbsent jinja.Value
 }
 
-// probeLimits are ample for conversations of three messages.
+// probeLimits are more than conversations of three messages need.
 var probeLimits = jinja.Limits{Steps: 1_000_000, Output: 16 << 20, Memory: 64 << 20}
 
-// probe tries a template on conversations of its own. Only a template that runs away is an error.
+// probe tries a template on sample conversations. Only a template that exceeds the limits is an error.
 func (c *Chat) probe(full *Template) (*traits, error) {
 	known := &traits{}
 	t := *full
 	t.limits = probeLimits
-	if _, err := t.Text(&Conversation{Messages: []Message{{Role: "user", Fields: fields("user", jinja.Str("x"))}}}, false); err != nil {
+	if _, err := t.Text(&Conversation{Messages: []Message{{Role: "user", Fields: fields("user", jinja.Str("x"))}}},
+		false); err != nil {
 		if e := (*jinja.Error)(nil); errors.As(err, &e) && e.Kind == "LimitError" {
 			return nil, err
 		}
@@ -42,9 +43,9 @@ func (c *Chat) probe(full *Template) (*traits, error) {
 	return known, nil
 }
 
-// try fills in what the template does with talks between a user and an assistant.
+// try finds how the template renders conversations between a user and an assistant.
 func (c *Chat) try(t *Template, known *traits) {
-	user, answer := "\uE000\uE000", "\uE001\uE001" // no letters, which a template might change
+	user, answer := "\uE000\uE000", "\uE001\uE001" // not letters, which a template might change
 	system := false
 	talk := func(content func(string) jinja.Value, more ...string) *Conversation {
 		conv := &Conversation{}
@@ -59,13 +60,14 @@ func (c *Chat) try(t *Template, known *traits) {
 	}
 	writes := func(content func(string) jinja.Value) bool {
 		text, err := t.Text(talk(content), false)
-		return err == nil && strings.Contains(text, user) && strings.Contains(text, answer) && !strings.Contains(text, "'"+user+"'")
+		return err == nil && strings.Contains(text, user) && strings.Contains(text, answer) &&
+			!strings.Contains(text, "'"+user+"'")
 	}
 	asText := func(s string) jinja.Value { return jinja.Str(s) }
 	content := asText
 	texts, parts := writes(asText), writes(asParts)
 	if !texts && !parts {
-		system = true // some want a system message
+		system = true // some templates require a system message
 		texts, parts = writes(asText), writes(asParts)
 	}
 	switch {
@@ -123,14 +125,14 @@ func (c *Chat) try(t *Template, known *traits) {
 		return
 	}
 	stop(c.specials(known.end))
-	// What stands behind a turn in the middle: the same, or the beginning of it (Phi-3.5 closes the last one once more).
+	//	he text after a turn in the middle is the same as after the last turn, or its beginning (Phi-3.5 closes the last turn once more).
 	n := 0
 	for _, s := range c.specials(known.end) {
 		if strings.HasPrefix(middle, known.end[:s.End]) {
 			n = s.End
 		}
 	}
-	for i := range known.end { // for a tokenizer that does not know the mark: a line is whole
+	for i := range known.end { // for a tokenizer that does not know the mark: it ends with the line
 		if known.end[i] == '\n' && i > n && strings.HasPrefix(middle, known.end[:i+1]) {
 			n = i
 		}
@@ -141,9 +143,10 @@ func (c *Chat) try(t *Template, known *traits) {
 	}
 }
 
-// openPrompt is where, in what stands behind the last answer, the prompt of another turn begins; 0 if none is written.
-// unasked is the rendering without an answer, middle what stands between an answer and the next message's text. The turn's
-// end is what the last turn and others have behind them, up to the token that opens messages.
+// openPrompt returns where the prompt of another turn begins in the text after the last answer; 0 if the template
+// writes none. unasked is the rendering without an answer, and middle is the text between an answer and the text of the
+// next message. The end of the turn is what the last turn and other turns have in common, up to the token that opens
+// messages.
 func (c *Chat) openPrompt(t *Template, unasked, end, middle string) (n int) {
 	var bos, opener jinja.Value
 	if t.tokens != nil {
@@ -173,16 +176,17 @@ func asParts(s string) jinja.Value {
 	return jinja.NewList(part)
 }
 
-// probeCalls reports whether a template writes a call's arguments only if they are a string of JSON.
+// probeCalls reports whether a template renders a call's arguments only if they are a JSON string.
 func (c *Chat) probeCalls(t *Template) bool {
 	try := func(arguments jinja.Value) bool {
 		text, err := t.Text(callingTalk(jinja.Str(""), arguments), false)
-		return err == nil && strings.Contains(text, "\uE002") && !strings.Contains(text, `'at'`) && !strings.Contains(text, `\"at`)
+		return err == nil && strings.Contains(text, "\uE002") && !strings.Contains(text, `'at'`) &&
+			!strings.Contains(text, `\"at`)
 	}
 	return !try(callObject()) && try(callString)
 }
 
-// callString and callObject are the arguments of a probe's call in both forms.
+// callString and callObject are the arguments of a sample call in both forms.
 const callString = jinja.Str("{\"at\": \"\uE002\"}")
 
 func callObject() *jinja.Dict {
@@ -191,7 +195,7 @@ func callObject() *jinja.Dict {
 	return object
 }
 
-// callingTalk is a conversation in which the assistant calls a tool, beside a content.
+// callingTalk returns a conversation in which the assistant calls a tool, beside a content.
 func callingTalk(content, arguments jinja.Value) *Conversation {
 	function, call, schema, tool := jinja.NewDict(), jinja.NewDict(), jinja.NewDict(), jinja.NewDict()
 	function.Set("name", jinja.Str("look"))
@@ -212,9 +216,9 @@ func callingTalk(content, arguments jinja.Value) *Conversation {
 	}
 }
 
-// probeNoContent finds the contents for messages that only call a tool, where the template fails at null or writes None,
-// and where it fails without content: an empty string, or an empty text part. nil stands where nothing is better than
-// what is there.
+// probeNoContent finds contents for messages with only tool calls, if the template fails at null or writes None, or
+// fails if the content is absent: an empty string, or an empty text part. nil means that no replacement is better than
+// the original.
 func (c *Chat) probeNoContent(t *Template, known *traits) (forNull, forAbsent jinja.Value) {
 	var arguments jinja.Value = callObject()
 	if known.callText {
@@ -227,13 +231,14 @@ func (c *Chat) probeNoContent(t *Template, known *traits) (forNull, forAbsent ji
 	result := fields("tool", asText("x"))
 	result.Set("tool_call_id", jinja.Str("abcdefghi"))
 	result.Set("name", jinja.Str("look"))
-	more := []Message{{Role: "tool", Fields: result}, {Role: "assistant", Fields: fields("assistant", asText("x"))}, {Role: "user", Fields: fields("user", asText("x"))}}
-	// One conversation ends with the call, the other goes on.
+	more := []Message{{Role: "tool", Fields: result}, {Role: "assistant", Fields: fields("assistant", asText("x"))},
+		{Role: "user", Fields: fields("user", asText("x"))}}
+	// One conversation ends with the call, the other continues.
 	short := callingTalk(jinja.Str(""), arguments)
 	short.Messages[0].Fields = fields("user", asText("x"))
 	long := *short
 	long.Messages = append(slices.Clone(short.Messages), more...)
-	// better returns the first content with the most conversations that are rendered as cleanly as any content's.
+	// better returns the first of the contents that is rendered without faults in the most conversations.
 	better := func(contents ...jinja.Value) (best jinja.Value) {
 		good := make([]int, len(contents))
 		for _, talk := range []*Conversation{short, &long} {
@@ -261,7 +266,7 @@ func (c *Chat) probeNoContent(t *Template, known *traits) (forNull, forAbsent ji
 	return forNull, better(nil, jinja.None{}, jinja.Str(""), asParts(""))
 }
 
-// withContent is a message's fields with another content; nil leaves it out.
+// withContent returns a message's fields with another content; nil removes the content.
 func withContent(f *jinja.Dict, content jinja.Value) *jinja.Dict {
 	f = f.Copy()
 	if content == nil {

@@ -6,8 +6,8 @@ import (
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
-// Prompted is a conversation as the template writes it, in tokens: up to where the model begins to write
-// (Chat.Prompted), or whole (Chat.Whole).
+// Prompted is a rendered conversation in tokens: up to the point where the model begins to write (Chat.Prompted), or
+// whole (Chat.Whole).
 type Prompted struct {
 	Text  string
 	IDs   []int32
@@ -15,14 +15,13 @@ type Prompted struct {
 }
 
 // Prompted renders a conversation with the template's generation prompt and tokenises it as Rows does: special tokens
-// in texts of messages are read as the text they are, but for those that Options.Allow names, and none is added in
-// front.
+// in texts of messages are read as plain text, unless Options.Allow names them, and no token is added before the text.
 func (c *Chat) Prompted(conv *Conversation) (Prompted, error) { return c.written(conv, true) }
 
 // Whole renders a conversation without the template's generation prompt and tokenises it as Prompted does.
 func (c *Chat) Whole(conv *Conversation) (Prompted, error) { return c.written(conv, false) }
 
-// Before returns a conversation without its last n messages, with its tools and variables.
+// Before returns the conversation without its last n messages. Tools and variables stay.
 func (c *Conversation) Before(n int) *Conversation {
 	before := *c
 	before.Messages = c.Messages[:max(len(c.Messages)-n, 0)]
@@ -52,7 +51,7 @@ func (c *Chat) written(conv *Conversation, generationPrompt bool) (_ Prompted, e
 	return Prompted{text, found.IDs, found.Plain}, nil
 }
 
-// placeTexts finds where the texts of messages lie in a rendering with the generation prompt or without it.
+// placeTexts locates the texts of messages in a rendering, with or without the generation prompt.
 func (c *Chat) placeTexts(t *Template, conv *Conversation, texts []text, rendered string, generationPrompt bool) (
 	places [][2]int, ok bool) {
 	if len(texts) > maxTexts || slices.ContainsFunc(texts, func(t text) bool { return hasMarks(t.s) }) {
@@ -73,7 +72,7 @@ func (c *Chat) placeTexts(t *Template, conv *Conversation, texts []text, rendere
 	return c.textRanges(&rowShape{layout: l}, ends), true
 }
 
-// Used says which templates a Chat renders with, for conversations without and with tools.
+// Used returns the templates for conversations without and with tools.
 func (c *Chat) Used() (plain, tools Named) {
 	return Named{c.plain.Name, c.plain.source}, Named{c.tools.Name, c.tools.source}
 }

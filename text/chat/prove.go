@@ -9,21 +9,21 @@ import (
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
-// scheme is how a conversation's texts are given to the template while its spans are looked for.
+// scheme is how a conversation's texts are passed to the template while its spans are located.
 type scheme uint8
 
 const (
-	standIns scheme = iota // every text replaced: what is found holds for all conversations of one shape
-	marked                 // the texts themselves between marks
-	bare                   // the texts themselves: only prefixes can be compared
+	standIns scheme = iota // every text is replaced: the result holds for all conversations of one shape
+	marked                 // the texts themselves, between marks
+	bare                   // the texts themselves, without marks: only prefixes can be compared
 )
 
-// shape is where the trained turns of a conversation lie. With standIns it holds for every conversation whose texts fill
-// the layouts to its renderings.
+// shape records where the trained turns of a conversation lie. With standIns it holds for every conversation whose
+// renderings equal the layouts with its texts filled in.
 type shape struct {
 	how  scheme
 	rows []rowShape
-	// tools is how many of the conversation's tools the template does not write.
+	// tools is the number of the conversation's tools that the template does not render.
 	tools int
 	err   error // why conversations of this shape cannot be trained on
 }
@@ -32,36 +32,36 @@ type shape struct {
 type rowShape struct {
 	upto   int
 	layout layout
-	tail   string // written behind the rendering: what a next message would begin with, which ends the last turn
+	tail   string // text added after the rendering: the start of a next message, which ends the last turn
 	turns  []turnShape
-	joined *joined // the layout's parts, where it is no rendering of its own
+	joined *joined // the parts of the layout, if it is not a single rendering
 }
 
-// turnShape is a trained message in a row. end lies behind the token that ends the turn.
+// turnShape is a trained message in a row. end is the position after the token that ends the turn.
 type turnShape struct {
 	message int
-	spans   [][2]mark // trained
+	spans   [][2]mark // trained spans
 	end     mark
-	other   bool // the template's prompt for the turn goes on otherwise than the turn begins
+	other   bool // the template's generation prompt differs from how the turn begins
 	toTail  bool // the tail is trained too
 }
 
-// Bounds of the work of proving one conversation: the messages and the bytes of all renderings together.
+// Limits of the work to prove one conversation: the messages and the bytes of all renderings together.
 const (
 	maxRenders = 1 << 20
 	maxBytes   = 256 << 20
 )
 
-// prover looks for the spans of one conversation.
+// prover locates the spans of one conversation.
 type prover struct {
 	c        *Chat
 	t        *Template
 	conv     *Conversation
-	chosen   []bool // the messages whose turns are looked for
+	chosen   []bool // messages whose turns are located
 	how      scheme
 	messages []jinja.Value
 	texts    []text
-	bytes    int // rendered
+	bytes    int // bytes rendered so far
 }
 
 func (c *Chat) prove(t *Template, conv *Conversation, chosen []bool, texts []text, how scheme) (*shape, error) {
@@ -69,7 +69,7 @@ func (c *Chat) prove(t *Template, conv *Conversation, chosen []bool, texts []tex
 	return p.shape()
 }
 
-// marks is the messages with marks around every text.
+// marks returns the messages with marks around every text.
 func marks(conv *Conversation, how scheme) []jinja.Value {
 	messages := make([]jinja.Value, len(conv.Messages))
 	n := 0
@@ -104,7 +104,7 @@ func marks(conv *Conversation, how scheme) []jinja.Value {
 	return messages
 }
 
-// render renders the first messages.
+// render renders the first upto messages.
 func (p *prover) render(upto int, prompt bool) (string, error) {
 	if p.bytes > maxBytes {
 		return "", p.tooMuch(fmt.Sprintf("more than %d MB of renderings", maxBytes>>20))
@@ -114,7 +114,7 @@ func (p *prover) render(upto int, prompt bool) (string, error) {
 	return out.Text, err
 }
 
-// checkWork refuses a conversation of so many turns that proving them one by one would take too long.
+// checkWork rejects a conversation with so many turns that proving them one by one would take too long.
 func (p *prover) checkWork() error {
 	work, turns := 0, 0
 	for i, on := range p.chosen {
@@ -130,10 +130,11 @@ func (p *prover) checkWork() error {
 }
 
 func (p *prover) tooMuch(what string) error {
-	return fmt.Errorf("the conversation has %d messages: to prove the masks of its turns would take %s; split it, or set dataset.train_on: last", len(p.conv.Messages), what)
+	return fmt.Errorf("the conversation has %d messages: to prove the masks of its turns would take %s; split it, or "+
+		"set dataset.train_on: last", len(p.conv.Messages), what)
 }
 
-// errUnread says that the marks did not come through the template: another scheme may do.
+// errUnread means that the template changed the marks; another scheme may work.
 var errUnread = errors.New("the template does not write the texts as they are")
 
 func (p *prover) read(raw string) (layout, error) {
@@ -158,7 +159,7 @@ func (p *prover) shape() (*shape, error) {
 	whole, err := p.t.render(p.conv, p.messages, false)
 	if err != nil {
 		if p.how != bare {
-			err = errUnread // perhaps it is the marks that the template cannot take
+			err = errUnread // perhaps the template cannot handle the marks
 		}
 		return nil, err
 	}
@@ -177,7 +178,7 @@ func (p *prover) shape() (*shape, error) {
 		}
 	}
 	together := p.c.o.Turns != SplitAlways || p.c.o.TrainOn == TrainAll || len(row.turns) > 0
-	var pending []provenTurn // not in the row of the whole conversation
+	var pending []provenTurn // turns that are not in the row of the whole conversation
 	turns := 0
 	for i, on := range p.chosen {
 		if !on || p.generated(i) {
@@ -199,7 +200,8 @@ func (p *prover) shape() (*shape, error) {
 		pending = append(pending, others...)
 	}
 	if len(pending) > 0 && (p.c.o.Turns == SplitNever || p.c.o.TrainOn == TrainAll) {
-		return nil, fmt.Errorf("%s: the template writes the turn otherwise once messages follow, so its mask in the whole conversation cannot be proved (dataset.split_turns is %s, dataset.train_on %s)",
+		return nil, fmt.Errorf("%s: the template writes the turn otherwise once messages follow, so its mask in the whole "+
+			"conversation cannot be proved (dataset.split_turns is %s, dataset.train_on %s)",
 			p.conv.name(pending[len(pending)-1].message), p.c.o.Turns, p.c.o.TrainOn)
 	}
 	if len(row.turns) > 0 || turns == 0 || p.c.o.TrainOn == TrainAll {
@@ -208,8 +210,8 @@ func (p *prover) shape() (*shape, error) {
 	return s, p.rows(s, pending)
 }
 
-// leftTools counts the tools of the conversation that the template does not write: all where the rendering is the same
-// without them, else those whose name is nowhere in it.
+// leftTools counts the tools of the conversation that the template does not render: all if the rendering is the same
+// without them, else those whose name does not occur in it.
 func (p *prover) leftTools(whole string) int {
 	list, _ := p.conv.Tools.(*jinja.List)
 	if list == nil {
@@ -231,13 +233,13 @@ func (p *prover) leftTools(whole string) int {
 	return left
 }
 
-// generated reports whether the template's {% generation %} blocks say what is trained of a message.
+// generated reports whether the template's {% generation %} blocks decide what is trained of a message.
 func (p *prover) generated(i int) bool {
 	return p.t.jinja.HasGeneration() && p.conv.Messages[i].Role == "assistant"
 }
 
-// rows puts turns that the template writes otherwise once messages follow into as few rows as prove them, each the
-// conversation up to one of the turns.
+// rows puts turns that the template renders differently once messages follow into as few rows as possible; each row is
+// the conversation up to one of the turns.
 func (p *prover) rows(s *shape, pending []provenTurn) error {
 	for len(pending) > 0 {
 		last := pending[len(pending)-1]

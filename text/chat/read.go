@@ -10,7 +10,7 @@ import (
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
-// roles are those of messages, by every name that data sets give them.
+// roles maps every role name of data sets to the role of a message.
 var roles = map[string]string{
 	"system": "system", "developer": "developer",
 	"user": "user", "human": "user", "prompter": "user",
@@ -26,22 +26,22 @@ var messageRoles = []string{"system", "developer", "user", "assistant", "tool", 
 // Roles lists the roles that a message may have.
 func Roles() []string { return slices.Clone(messageRoles) }
 
-// Raw is a row's fields as JSON, with the names under which errors speak of them. Only Messages is required.
+// Raw holds a row's fields as JSON, with their names for errors. Only Messages is required.
 type Raw struct {
-	Key      string // of Messages
-	Messages []byte // a list, or such a list as a string
-	Tools    []byte // a list of tools, or such a list as a string
-	ToolsKey string // of Tools; "" = tools. Under FunctionsKey they have OpenAI's older form
-	Vars     []byte // an object: more variables for the template
+	Key      string // name of Messages
+	Messages []byte // a list, or a string of such a list
+	Tools    []byte // a list of tools, or a string of such a list
+	ToolsKey string // name of Tools; "" = tools. FunctionsKey means OpenAI's older format
+	Vars     []byte // an object with further variables for the template
 	System   string // a system message that comes first
-	// Completion is a list of messages that follow Messages and alone are trained; nil = there is none. CompletionKey is
-	// its name.
+	// Completion is a list of messages that follow Messages, and only they are trained; nil = there is none.
+	// CompletionKey is its name.
 	Completion    []byte
 	CompletionKey string
 }
 
-// Read makes a conversation of {role, content} messages, or of ShareGPT's {from, value} turns. Errors name the message
-// that is wrong.
+// Read makes a conversation from {role, content} messages, or from ShareGPT's {from, value} turns. Errors name the
+// invalid message.
 func Read(raw Raw) (*Conversation, error) {
 	asked, err := listOf(raw.Key, raw.Messages)
 	if err != nil {
@@ -90,7 +90,7 @@ func Read(raw Raw) (*Conversation, error) {
 	return c, nil
 }
 
-// listOf reads a field that is a list of messages which is not empty, or such a list as a string.
+// listOf reads a field that must be a non-empty list of messages, or a string of such a list.
 func listOf(key string, raw []byte) ([]jinja.Value, error) {
 	v, err := jinja.FromJSON(raw)
 	if err != nil {
@@ -118,7 +118,7 @@ func fields(role string, content jinja.Value) *jinja.Dict {
 	return d
 }
 
-// message reads {role, content, …}; errors begin where the message's name ends.
+// message reads {role, content, …}. Its errors continue after the name of the message.
 func message(d *jinja.Dict) (Message, error) {
 	if _, has := d.Get("role"); !has {
 		if _, has := d.Get("from"); has {
@@ -131,7 +131,8 @@ func message(d *jinja.Dict) (Message, error) {
 	}
 	m := Message{Role: role, Fields: d}
 	if m.has("function_call") {
-		return Message{}, errors.New(`.function_call is the older form of a call: write tool_calls: [{"type": "function", "function": {"name": …, "arguments": …}}], and give the message with the result the role tool`)
+		return Message{}, errors.New(
+			`.function_call is the older form of a call: write tool_calls: [{"type": "function", "function": {"name": …, "arguments": …}}], and give the message with the result the role tool`)
 	}
 	if m.Train, err = trainOf(d); err != nil {
 		return Message{}, err
@@ -202,11 +203,11 @@ func roleOf(d *jinja.Dict, key string) (string, error) {
 	return role, nil
 }
 
-// trainKeys are what a message may say of its own training: OpenAI's weight, Axolotl's train and training,
-// LLaMA-Factory's loss_weight.
+// trainKeys are the keys with which a message decides whether it is trained: OpenAI's weight, Axolotl's train and
+// training, LLaMA-Factory's loss_weight.
 var trainKeys = []string{"train", "training", "weight", "loss_weight"}
 
-// trainOf reads them; two must agree.
+// trainOf reads the trainKeys of a message. If it has two of them, they must agree.
 func trainOf(d *jinja.Dict) (*bool, error) {
 	var train *bool
 	said := ""
@@ -242,7 +243,7 @@ func trainOf(d *jinja.Dict) (*bool, error) {
 	return train, nil
 }
 
-// readContent checks the content: a string, a list of text parts, or none where the message calls a tool.
+// readContent checks the content: a string, a list of text parts, or none if the message calls a tool.
 func readContent(m *Message) error {
 	v, ok := m.Fields.Get("content")
 	for _, key := range reasoningKeys {
@@ -279,7 +280,7 @@ func readContent(m *Message) error {
 	return nil
 }
 
-// readParts checks content parts. LLaMA-Factory writes a part's text as value; templates read text.
+// readParts checks content parts. LLaMA-Factory has a part's text under value; templates read text.
 func readParts(list *jinja.List) (*jinja.List, error) {
 	out := make([]jinja.Value, len(list.Items))
 	for i, item := range list.Items {
@@ -308,7 +309,7 @@ func readParts(list *jinja.List) (*jinja.List, error) {
 	return jinja.NewList(out...), nil
 }
 
-// typeOf names a value's type in JSON's words.
+// typeOf returns the JSON name of a value's type.
 func typeOf(v jinja.Value) string {
 	switch v.(type) {
 	case jinja.None:
@@ -325,7 +326,7 @@ func typeOf(v jinja.Value) string {
 	return "a number"
 }
 
-// keyList shows the keys of an object in an error.
+// keyList lists the keys of an object for an error.
 func keyList(d *jinja.Dict) string {
 	if d.Len() == 0 {
 		return "no key"
@@ -352,7 +353,7 @@ func clip(s string) string {
 	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
-// Asks reports whether a role, by any of its names, is one of messages that the assistant answers: the user's and the
+// Asks reports whether messages of a role, by any of its names, are ones that the assistant answers: the user's and the
 // system's.
 func Asks(role string) bool {
 	name, ok := roles[role]

@@ -12,35 +12,35 @@ import (
 // Ignore is the label of a token that is not trained.
 const Ignore = int32(-100)
 
-// Row is a conversation, or its beginning, in tokens.
+// Row is a conversation, or the beginning of one, in tokens.
 type Row struct {
 	Text   string
 	IDs    []int32
-	Labels []int32 // [len(IDs)]: the id where it is trained, else Ignore
-	Spans  []Span  // the trained stretches of Text, in order
-	Ends   []int   // for each trained turn the number of tokens up to the end of it
-	Across int     // tokens that lie across the border of a trained stretch: they are trained
+	Labels []int32 // [len(IDs)] the token id where trained, else Ignore
+	Spans  []Span  // trained spans of Text, in order
+	Ends   []int   // for each trained turn, the number of tokens up to its end
+	Across int     // tokens that straddle a boundary of the loss mask; they are trained
 	Plain  int     // special tokens in texts of messages that were read as text
 	Kept   int     // special tokens in texts of messages that Options.Allow names
-	Other  int     // turns that begin otherwise than the template's prompt for them
-	Left   int     // texts of messages and names of calls that the template does not write
-	Tools  int     // tools that the template does not write; of a conversation's first row
-	Split  bool    // the row holds a part of the conversation's trained turns
+	Other  int     // turns that begin differently from the template's generation prompt
+	Left   int     // texts of messages and names of calls that the template does not render
+	Tools  int     // tools that the template does not render; counted in the conversation's first row
+	Split  bool    // the row holds only some of the conversation's trained turns
 
-	Messages int      // of the conversation that the row holds
-	Found    []string // special tokens in texts of messages, each once
+	Messages int      // messages of the conversation that the row holds
+	Found    []string // special tokens in texts of messages, without repetition
 
-	plain [][2]int // of Text: where special tokens were read as text; nil where there are none
+	plain [][2]int // ranges of Text in which special tokens were read as text; may be nil
 }
 
-// Span is a stretch of a row's text in bytes that is trained, of one message.
+// Span is a trained span of a row's text, in bytes, that belongs to one message.
 type Span struct {
 	Message    int
 	Start, End int
 }
 
-// Rows renders the conversation and tokenises it: one row, or several where turns are split. An error says why the
-// conversation cannot be trained on; it is the template's own where that refuses.
+// Rows renders the conversation and tokenises it: one row, or several if turns are split. An error says why the
+// conversation cannot be trained on; if the template rejects it, that is the template's own message.
 func (c *Chat) Rows(conv *Conversation) (_ []Row, err error) {
 	defer tokenizer.Caught(&err)
 	t := c.template(conv)
@@ -65,7 +65,7 @@ func (c *Chat) Rows(conv *Conversation) (_ []Row, err error) {
 	return c.byProof(t, conv, chosen, texts, bare)
 }
 
-// byProof proves this very conversation.
+// byProof proves the spans of this one conversation.
 func (c *Chat) byProof(t *Template, conv *Conversation, chosen []bool, texts []text, how scheme) ([]Row, error) {
 	s, err := c.prove(t, conv, chosen, texts, how)
 	if err != nil {
@@ -74,7 +74,7 @@ func (c *Chat) byProof(t *Template, conv *Conversation, chosen []bool, texts []t
 	return c.fill(t, conv, texts, s)
 }
 
-// byShape uses the shape of conversations like this one.
+// byShape uses the shape that conversations like this one share.
 func (c *Chat) byShape(t *Template, conv *Conversation, chosen []bool, texts []text, key string) ([]Row, error) {
 	c.mu.RLock()
 	s := c.shapes[key]
@@ -96,7 +96,7 @@ func (c *Chat) byShape(t *Template, conv *Conversation, chosen []bool, texts []t
 	return c.fill(t, conv, texts, s)
 }
 
-// fill renders the conversation, makes sure that the shape describes it, and tokenises its rows.
+// fill renders the conversation, checks that the shape describes it, and tokenises its rows.
 func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]Row, error) {
 	messages := make([]jinja.Value, len(conv.Messages))
 	for i, m := range conv.Messages {
@@ -120,7 +120,8 @@ func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]
 		if !ok {
 			return nil, errUnread
 		}
-		row := Row{Text: out.Text + shaped.tail, Split: len(s.rows) > 1 || shaped.upto < len(messages) || shaped.joined != nil, Messages: shaped.upto}
+		row := Row{Text: out.Text + shaped.tail, Split: len(s.rows) > 1 || shaped.upto < len(messages) ||
+			shaped.joined != nil, Messages: shaped.upto}
 		if r == 0 {
 			row.Tools = s.tools
 		}
@@ -159,8 +160,8 @@ func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]
 	return rows, nil
 }
 
-// toEnd trains what the template writes behind the last message too, where that message is trained up to its end: TRL
-// trains all that follows the prompt of a completion.
+// toEnd also trains what the template writes after the last message, if that message is trained up to its end: TRL
+// trains everything after the prompt of a completion.
 func (r *Row) toEnd(shaped *rowShape, ends []int) {
 	for _, turn := range shaped.turns {
 		if turn.message != shaped.upto-1 {
@@ -174,8 +175,9 @@ func (r *Row) toEnd(shaped *rowShape, ends []int) {
 	}
 }
 
-// text is the prompt for a turn and the turn, which is cut from the rendering after.
-func (j *joined) text(t *Template, conv *Conversation, messages []jinja.Value, after string, texts []text) (string, error) {
+// text returns the prompt of a turn followed by the turn, which is taken from the rendering `after`.
+func (j *joined) text(t *Template, conv *Conversation, messages []jinja.Value, after string,
+	texts []text) (string, error) {
 	prompt, err := t.render(conv, messages, true)
 	if err != nil {
 		return "", err
@@ -188,8 +190,8 @@ func (j *joined) text(t *Template, conv *Conversation, messages []jinja.Value, a
 	return prompt.Text + after[j.at.byteOf(ends):], nil
 }
 
-// leftOut counts the texts of the row's messages that are nowhere in it, but for reasoning: that of earlier turns is left
-// out on purpose.
+// leftOut counts the texts of the row's messages that do not occur in it. Reasoning is not counted: templates leave out
+// that of earlier turns on purpose.
 func (r *rowShape) leftOut(texts []text) int {
 	n := 0
 	for _, t := range texts {
@@ -205,7 +207,7 @@ func (r *rowShape) leftOut(texts []text) int {
 	return max(n, 0)
 }
 
-// sameBlocks: where all of a message's block is trained, its spans are blocks of this very rendering.
+// sameBlocks reports whether the spans of fully trained messages are the {% generation %} blocks of this rendering.
 func sameBlocks(s *shape, spans []Span, generation [][2]int, o Options) bool {
 	if !o.Reasoning || !o.ToolCalls || len(o.Roles) != 1 || o.Roles[0] != "assistant" {
 		return true
@@ -218,7 +220,7 @@ func sameBlocks(s *shape, spans []Span, generation [][2]int, o Options) bool {
 	return true
 }
 
-// allBut is every byte of the text but the row's spans.
+// allBut returns spans that cover all of the text except the row's spans.
 func allBut(row Row) []Span {
 	spans := [][2]int{{0, len(row.Text)}}
 	for _, s := range row.Spans {
@@ -231,8 +233,8 @@ func allBut(row Row) []Span {
 	return out
 }
 
-// encode tokenises the row's text. A token is trained if any of its text is, as in transformers' masks: so the token that
-// ends a turn is trained whatever it swallowed.
+// encode tokenises the row's text. As in the masks of transformers, a token is trained if any of its text is. So the
+// token that ends a turn is trained even if it includes more text.
 func (c *Chat) encode(row *Row, shaped *rowShape, ends []int, texts []text, end int) {
 	borders := make([]int, 0, 2*len(row.Spans)+len(shaped.turns))
 	for _, s := range row.Spans {
@@ -280,7 +282,7 @@ func (c *Chat) encode(row *Row, shaped *rowShape, ends []int, texts []text, end 
 	slices.Sort(row.Ends)
 }
 
-// locate tokenises the text with no special token inside of messages' texts but those that are allowed.
+// locate tokenises the text. Inside the texts of messages only the allowed special tokens are special.
 func (c *Chat) locate(row *Row, shaped *rowShape, ends []int, borders []int) []tokenizer.Border {
 	found := c.tok.Locate(row.Text, tokenizer.LocateOptions{Borders: borders})
 	var plain [][2]int
@@ -312,7 +314,7 @@ func (c *Chat) locate(row *Row, shaped *rowShape, ends []int, borders []int) []t
 	return found.Borders
 }
 
-// textRanges is where the texts of messages lie in a row.
+// textRanges returns the ranges of a row that are texts of messages.
 func (c *Chat) textRanges(shaped *rowShape, ends []int) [][2]int {
 	var ranges [][2]int
 	for i, p := range shaped.layout.pieces {

@@ -15,11 +15,11 @@ const (
 	configFile   = "tokenizer_config.json"
 )
 
-// Save puts templates into the files of a folder, in the places where Find and transformers look first: one into a file
-// of its own, two into tokenizer_config.json.
+// Save adds templates to the files of a folder where Find and transformers look first: a single one in a file of its
+// own, two in tokenizer_config.json.
 func Save(files map[string][]byte, plain, tools Named) error {
 	single := plain.Source == tools.Source
-	if single && !strings.Contains(plain.Source, "\r") { // which reading a file as text would change
+	if single && !strings.Contains(plain.Source, "\r") { // reading the file as text would change carriage returns
 		files[templateFile] = []byte(plain.Source)
 		return nil
 	}
@@ -31,7 +31,8 @@ func Save(files map[string][]byte, plain, tools Named) error {
 	}
 	var value any = plain.Source
 	if !single {
-		value = []map[string]string{{"name": defaultName, "template": plain.Source}, {"name": toolsName, "template": tools.Source}}
+		value = []map[string]string{{"name": defaultName, "template": plain.Source},
+			{"name": toolsName, "template": tools.Source}}
 	}
 	raw, err := encode(value)
 	if err == nil {
@@ -46,7 +47,7 @@ func Save(files map[string][]byte, plain, tools Named) error {
 	return nil
 }
 
-// encode is JSON that leaves the marks of tokens, such as <s>, as they are.
+// encode returns JSON without escapes for marks of tokens, such as <s>.
 func encode(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

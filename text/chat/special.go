@@ -8,14 +8,16 @@ import (
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
-// ErrSpecial is the reason to leave a conversation out whose special tokens cannot be kept apart from the template's.
+// ErrSpecial means that a conversation must be left out, because a special token in it cannot be distinguished from the
+// template's own.
 type ErrSpecial struct{ Where, Token string }
 
 func (e *ErrSpecial) Error() string {
-	return fmt.Sprintf("%s holds the special token %s, which cannot be told from the template's own (dataset.allow_special allows it)", e.Where, e.Token)
+	return fmt.Sprintf("%s holds the special token %s, which cannot be told from the template's own "+
+		"(dataset.allow_special allows it)", e.Where, e.Token)
 }
 
-// checkOutside looks for special tokens where marks cannot follow them: in tools, calls and names.
+// checkOutside looks for special tokens that marks cannot track: in tools, calls and names.
 func (c *Chat) checkOutside(conv *Conversation) error {
 	if slices.Contains(c.o.Allow, "all") {
 		return nil
@@ -34,7 +36,8 @@ func (c *Chat) checkOutside(conv *Conversation) error {
 		return nil
 	}
 	if conv.Tools != nil {
-		if err := c.toolsOnce(string(appendStrings(nil, conv.Tools)), func() error { return check("tools", conv.Tools) }); err != nil {
+		if err := c.toolsOnce(string(appendStrings(nil, conv.Tools)),
+			func() error { return check("tools", conv.Tools) }); err != nil {
 			return err
 		}
 	}
@@ -53,7 +56,7 @@ func (c *Chat) checkOutside(conv *Conversation) error {
 	return nil
 }
 
-// checkTexts looks for special tokens in texts whose place in the rendering is not known.
+// checkTexts looks for special tokens in texts whose position in the rendering is unknown.
 func (c *Chat) checkTexts(conv *Conversation, texts []text) error {
 	if slices.Contains(c.o.Allow, "all") {
 		return nil
@@ -69,10 +72,10 @@ func (c *Chat) checkTexts(conv *Conversation, texts []text) error {
 	return nil
 }
 
-// maxTools bounds how many lists of tools are remembered as looked at.
+// maxTools bounds how many checked lists of tools are remembered.
 const maxTools = 1024
 
-// toolsOnce looks at a list of tools once: the rows of a data set mostly share a few.
+// toolsOnce checks each list of tools once, as most rows of a data set share a few lists.
 func (c *Chat) toolsOnce(tools string, check func() error) error {
 	key := sha256.Sum256([]byte(tools))
 	c.mu.RLock()
@@ -92,7 +95,7 @@ func (c *Chat) toolsOnce(tools string, check func() error) error {
 	return nil
 }
 
-// appendStrings collects the strings in a value.
+// appendStrings appends the strings in a value.
 func appendStrings(b []byte, v jinja.Value) []byte {
 	switch v := v.(type) {
 	case jinja.Str:

@@ -8,17 +8,18 @@ import (
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
-// Template is a compiled chat template with the tokens that it is given. It is safe for concurrent use.
+// emplate is a compiled chat template with its special tokens. It is safe for concurrent use.
 type Template struct {
 	Name   string
 	source string
 	jinja  *jinja.Template
 	tokens *jinja.Dict
 	now    time.Time
-	limits jinja.Limits // zero: the evaluator's own
+	limits jinja.Limits // limits of evaluation; zero: the evaluator's own
 }
 
-// Compile compiles a template. tokens are the special tokens by name (Sources.Tokens), now is what strftime_now tells.
+// Compile compiles a template. tokens are the special tokens by name (Sources.Tokens), and now is the time that
+// strftime_now returns.
 func Compile(n Named, tokens *jinja.Dict, now time.Time) (*Template, error) {
 	t, err := jinja.Compile(n.Source)
 	if err != nil {
@@ -65,7 +66,7 @@ func (t *Template) render(c *Conversation, messages []jinja.Value, generationPro
 	return out, nil
 }
 
-// explain tells a refusal of the template's own from a failure in it.
+// explain distinguishes a rejection by the template (raise_exception) from a failure in it.
 func (t *Template) explain(err error) error {
 	var e *jinja.Error
 	if errors.As(err, &e) && e.Kind == "TemplateError" {

@@ -8,27 +8,28 @@ import (
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
-// provenTurn is a message whose turn is what the template adds to the conversation before it.
+// provenTurn is a message whose turn is what the template adds to the rendering of the conversation before it.
 type provenTurn struct {
 	message       int
-	before, after string // the rendering up to where the model begins to write, and with its turn
-	other         bool   // the template's prompt goes on where before ends, otherwise than the turn does
+	before, after string // the rendering up to where the model begins to write, and the rendering with the turn
+	other         bool   // after `before`, the template's prompt continues differently from the turn
 	joined        *joined
 }
 
-// joined is a row of a prompt and of the turn from another rendering, for templates that write what comes before the turn
-// otherwise once the turn is there (Mistral's leave the system message out then).
+// joined is a row made of a prompt and a turn from different renderings, for templates that render the earlier messages
+// differently once the turn is there (Mistral's then leave the system message out).
 type joined struct {
 	before, after layout
-	at            mark // in after: where the turn begins
+	at            mark // where the turn begins in `after`
 }
 
-// turn renders the conversation before and with message i.
+// turn renders the conversation before message i and with it.
 func (p *prover) turn(i int) (t provenTurn, err error) {
 	prompt := p.conv.Messages[i].Role == "assistant"
 	t.message = i
 	if t.after, err = p.render(i+1, false); err != nil {
-		return t, fmt.Errorf("%s: the conversation up to it cannot be rendered, so its mask cannot be proved: %w", p.conv.name(i), err)
+		return t, fmt.Errorf("%s: the conversation up to it cannot be rendered, so its mask cannot be proved: %w",
+			p.conv.name(i), err)
 	}
 	t.before, err = p.render(i, prompt)
 	if open := p.c.known[p.t].open; open != "" {
@@ -42,21 +43,25 @@ func (p *prover) turn(i int) (t provenTurn, err error) {
 	case i == 0 && !prompt:
 		t.before = ""
 	case i == 0:
-		// Few templates render an empty conversation: the prompt must stand before the text.
+		// Few templates render an empty conversation: look for the generation prompt before the text.
 		if t.before = p.promptBefore(t.after); t.before == "" {
-			return t, fmt.Errorf("%s: the conversation begins with the assistant, and where the model would begin to write cannot be told", p.conv.name(0))
+			return t, fmt.Errorf("%s: the conversation begins with the assistant, and where the model would begin to write "+
+				"cannot be told", p.conv.name(0))
 		}
 	case err == nil && prompt && (p.fork(&t) || p.join(&t)):
 	case err != nil:
-		return t, fmt.Errorf("%s: the conversation before it cannot be rendered, so its mask cannot be proved: %w", p.conv.name(i), err)
+		return t, fmt.Errorf("%s: the conversation before it cannot be rendered, so its mask cannot be proved: %w",
+			p.conv.name(i), err)
 	default:
-		return t, fmt.Errorf("%s: the template's prompt for the turn is not the beginning of the text with the turn, so its mask cannot be proved", p.conv.name(i))
+		return t, fmt.Errorf("%s: the template's prompt for the turn is not the beginning of the text with the turn, so "+
+			"its mask cannot be proved", p.conv.name(i))
 	}
 	return t, p.checkWritten(t)
 }
 
-// fork is for templates whose prompt opens a reasoning that the turn's text does not have, or not so: the turn begins where
-// the two part, if that is behind the last message's text, in the head of the turn, and the prompt's head speaks of reasoning.
+// fork handles templates whose prompt opens a reasoning that the turn does not begin with. The turn begins where prompt
+// and turn differ, if that is after the text of the last message, at the head of the turn, and if the prompt's head is
+// about reasoning.
 func (p *prover) fork(t *provenTurn) bool {
 	n := 0
 	for n < len(t.before) && n < len(t.after) && t.before[n] == t.after[n] {
@@ -74,7 +79,7 @@ func (p *prover) fork(t *provenTurn) bool {
 		}
 	}
 	if tag := strings.LastIndexByte(t.before[from:n], '<'); tag >= 0 && !strings.Contains(t.before[from+tag:n], ">") {
-		n = from + tag // a tag that is no special token is whole too
+		n = from + tag // a tag that is not a special token also stays whole
 	}
 	head := strings.ToLower(t.before[from:])
 	opens := func(word string) bool { return strings.Contains(head, word) }
@@ -85,21 +90,23 @@ func (p *prover) fork(t *provenTurn) bool {
 	return true
 }
 
-// join puts the turn behind its prompt. It begins where the template has written, behind the last message's text, what the
-// prompt ends with.
+// join puts the turn after its prompt. The turn begins where the rendering, after the text of the last message, has
+// written the end of the prompt.
 func (p *prover) join(t *provenTurn) bool {
 	if p.how == bare {
 		return false
 	}
 	before, err := p.read(t.before)
 	after, err2 := p.read(t.after)
-	k := slices.IndexFunc(after.pieces, func(piece piece) bool { return piece.text >= 0 && p.texts[piece.text].message == t.message })
+	k := slices.IndexFunc(after.pieces,
+		func(piece piece) bool { return piece.text >= 0 && p.texts[piece.text].message == t.message })
 	if err != nil || err2 != nil || k < 3 || len(before.pieces) < 3 {
 		return false
 	}
 	end := before.pieces[len(before.pieces)-1].gap
 	gap := after.pieces[k-1]
-	if after.pieces[k-2].text != before.pieces[len(before.pieces)-2].text || trimSpace(end) == "" || !strings.HasPrefix(gap.gap, end) {
+	if after.pieces[k-2].text != before.pieces[len(before.pieces)-2].text || trimSpace(end) == "" ||
+		!strings.HasPrefix(gap.gap, end) {
 		return false
 	}
 	t.joined = &joined{before, after, mark{k - 1, len(end)}}
@@ -107,7 +114,7 @@ func (p *prover) join(t *provenTurn) bool {
 	return true
 }
 
-// promptBefore is the rendering of a first message up to and with the generation prompt before its text.
+// promptBefore returns the rendering of a first message from its start up to the generation prompt before its text.
 func (p *prover) promptBefore(after string) string {
 	l, err := p.read(after)
 	prompt := p.c.known[p.t].prompt
@@ -121,12 +128,13 @@ func (p *prover) promptBefore(after string) string {
 	return after[:at+len(prompt)]
 }
 
-// checkWritten refuses a turn whose text or calls the template leaves out.
+// checkWritten rejects a turn whose text or calls the template leaves out.
 func (p *prover) checkWritten(t provenTurn) error {
 	turn := t.after[len(t.before):]
 	for _, name := range p.conv.Messages[t.message].callNames() {
 		if !strings.Contains(turn, name) {
-			return fmt.Errorf("%s: the template does not write the call of %s: name one that does by dataset.chat_template, or leave such conversations out", p.conv.name(t.message), clip(name))
+			return fmt.Errorf("%s: the template does not write the call of %s: name one that does by dataset.chat_template, "+
+				"or leave such conversations out", p.conv.name(t.message), clip(name))
 		}
 	}
 	if p.how == bare {
@@ -134,7 +142,8 @@ func (p *prover) checkWritten(t provenTurn) error {
 	}
 	for n, text := range p.texts {
 		if text.message == t.message && text.kind == answer && !strings.ContainsRune(turn, openMark(n)) {
-			return fmt.Errorf("%s: the template does not write the message's text: name one that does by dataset.chat_template, or leave such conversations out", p.conv.name(t.message))
+			return fmt.Errorf("%s: the template does not write the message's text: name one that does by "+
+				"dataset.chat_template, or leave such conversations out", p.conv.name(t.message))
 		}
 	}
 	return nil
@@ -163,15 +172,15 @@ func (p *prover) place(row *rowShape, turns []provenTurn) (others []provenTurn, 
 	return others, nil
 }
 
-// commonEnd is the end of a turn in a row that goes on behind it, for templates that close every rendering with one more
-// token (Phi-3.5): the turn must be in the row up to and with a token that ends it, and what is missing must close the
-// row. -1: it is not so.
+// commonEnd returns the end of a turn in a longer row, for templates that close every rendering with one more token
+// (Phi-3.5). The row must contain the turn up to a token that ends it, and the rest of the rendering must close the
+// row. It returns -1 if that is not so.
 func (p *prover) commonEnd(raw string, t provenTurn) int {
 	n := 0
 	for n < len(raw) && n < len(t.after) && raw[n] == t.after[n] {
 		n++
 	}
-	from := lastText(t.after[:n], p.how) // not inside of a text
+	from := lastText(t.after[:n], p.how) // not inside a text
 	for _, s := range p.c.specials(t.after[from:min(len(t.after), n+100)]) {
 		if from+s.Start < n && n < from+s.End {
 			n = from + s.Start
@@ -187,7 +196,7 @@ func (p *prover) commonEnd(raw string, t provenTurn) int {
 	return n
 }
 
-// lastText is the end of the last marked text in a rendering, 0 without one.
+// lastText returns the end of the last marked text in a rendering, 0 without one.
 func lastText(raw string, how scheme) int {
 	if how == bare {
 		return 0
@@ -204,7 +213,7 @@ func lastText(raw string, how scheme) int {
 	return 0
 }
 
-// checkNull refuses a content of null where the template writes it out as None.
+// checkNull rejects a null content that the template writes as None.
 func (p *prover) checkNull(whole string) error {
 	first := -1
 	filled := make([]jinja.Value, len(p.messages))
@@ -226,7 +235,8 @@ func (p *prover) checkNull(whole string) error {
 	}
 	out, err := p.t.render(p.conv, filled, false)
 	if err == nil && strings.Count(whole, "None") > strings.Count(out.Text, "None") {
-		return fmt.Errorf("%s.content is null, and the template writes it as the word None: use an empty string", p.conv.name(first))
+		return fmt.Errorf("%s.content is null, and the template writes it as the word None: use an empty string",
+			p.conv.name(first))
 	}
 	return nil
 }
