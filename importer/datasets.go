@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// source adds a source of rows from pairs of our keys and values; pairs without a value are left out.
+// source adds a data source made of pairs of our keys and values. Pairs without a value are left out.
 func (t *translation) source(pairs ...Pair) {
 	var m Map
 	for _, p := range pairs {
@@ -17,7 +17,7 @@ func (t *translation) source(pairs ...Pair) {
 	t.data = append(t.data, m)
 }
 
-// sources writes the rows' sources: one as dataset.path, others as dataset.sources.
+// sources writes the data sources to the settings: a single one as dataset.path, otherwise as dataset.sources.
 func (t *translation) sources() {
 	if len(t.data) == 0 {
 		return
@@ -46,8 +46,7 @@ func (t *translation) sources() {
 	t.set = append(t.set, Setting{"dataset.sources", list, from})
 }
 
-// counted are sources of which each stands there once: one that the file names several times is taken as many times in an
-// epoch.
+// counted returns each source once. A source that the file names several times gets a weight of that number.
 func counted(data []Map) (all []Map) {
 	times := map[string]int64{}
 	for _, m := range data {
@@ -56,7 +55,7 @@ func counted(data []Map) (all []Map) {
 	for _, m := range data {
 		n := times[Text(m)]
 		if n == 0 {
-			continue // it was taken along
+			continue // counted already
 		}
 		times[Text(m)] = 0
 		if n > 1 {
@@ -67,7 +66,7 @@ func counted(data []Map) (all []Map) {
 	return all
 }
 
-// fields maps our fields to keys of the rows, where they are named otherwise.
+// fields maps our fields to keys of the rows, where the names differ.
 func fields(pairs ...[2]any) Map {
 	var m Map
 	for _, p := range pairs {
@@ -79,7 +78,7 @@ func fields(pairs ...[2]any) Map {
 	return m
 }
 
-// axolotl are the rules of Axolotl's keys that mean something of their own.
+// axolotl holds the rules of keys with a meaning specific to Axolotl.
 var axolotl = map[string]rule{
 	"datasets":       axolotlDatasets,
 	"test_datasets":  func(t *translation, e entry) { t.validation(func() { axolotlDatasets(t, e) }) },
@@ -97,8 +96,9 @@ var axolotl = map[string]rule{
 
 func axolotlBF16(t *translation, e entry) { t.precision(e, "bf16") }
 
-// axolotlTypes are the formats of rows by Axolotl's type.
-var axolotlTypes = map[string]string{"alpaca": "alpaca", "alpaca_chat": "alpaca", "completion": "text", "chat_template": "messages", "sharegpt": "sharegpt",
+// axolotlTypes maps Axolotl's types to formats of rows.
+var axolotlTypes = map[string]string{"alpaca": "alpaca", "alpaca_chat": "alpaca", "completion": "text",
+	"chat_template": "messages", "sharegpt": "sharegpt",
 	"input_output": "segments", "pretrain": "text"}
 
 func axolotlDatasets(t *translation, e entry) {
@@ -138,13 +138,15 @@ func (t *translation) axolotlDataset(m Map, shown string) {
 		case "type":
 			switch {
 			case !named:
-				t.missing(one, "a format of one's own; name the keys of the rows in dataset.fields, with dataset.format: completion or alpaca")
+				t.missing(one, "a format of one's own; name the keys of the rows in dataset.fields, with dataset.format: "+
+					"completion or alpaca")
 			case !same:
 				t.add(Different, one, "dataset.format", "auto", "no format of this name: it is found from the keys of the rows")
 			case kind != base:
 				t.add(Different, one, "dataset.format", format, "the part behind the dot is left out")
 			case base == "alpaca" || base == "alpaca_chat":
-				t.add(Different, one, "dataset.format", format, "rows are written by Alpaca's template as it was published; trainer inspect data shows them")
+				t.add(Different, one, "dataset.format", format, "rows are written by Alpaca's template as it was published; "+
+					"trainer inspect data shows them")
 				t.entries[len(t.entries)-1].Class = Nothing
 			default:
 				t.add(Taken, one, "dataset.format", format, "")
@@ -221,12 +223,14 @@ func (t *translation) axolotlDataset(m Map, shown string) {
 		files = []any{where}
 	}
 	for _, file := range files {
-		t.source(Pair{Key: "path", Value: file}, Pair{Key: "name", Value: m.Get("name")}, Pair{Key: "revision", Value: m.Get("revision")},
-			Pair{Key: "split", Value: wholeTrain(split)}, Pair{Key: "format", Value: format}, Pair{Key: "fields", Value: fieldsOf})
+		t.source(Pair{Key: "path", Value: file}, Pair{Key: "name", Value: m.Get("name")},
+			Pair{Key: "revision", Value: m.Get("revision")},
+			Pair{Key: "split", Value: wholeTrain(split)}, Pair{Key: "format", Value: format}, Pair{Key: "fields",
+				Value: fieldsOf})
 	}
 }
 
-// filesIn are the files that data_files names, of a loader or of a local folder; nil where they are neither.
+// filesIn returns the files that data_files names, relative to a loader or a local folder; nil if where is neither.
 func filesIn(v any, where string, loader bool) (files []any) {
 	list, many := v.([]any)
 	if !many {
@@ -248,7 +252,7 @@ func filesIn(v any, where string, loader bool) (files []any) {
 	return files
 }
 
-// isLoader says that a path is one of datasets' readers of files, not a data set.
+// isLoader reports whether a path is one of the file loaders of the library datasets, not a data set.
 func (t *translation) isLoader(name string) bool {
 	switch name {
 	case "json", "csv", "parquet", "text", "arrow":
@@ -257,14 +261,14 @@ func (t *translation) isLoader(name string) bool {
 	return false
 }
 
-// roleNames are the names of roles that conversations are read by.
+// roleNames maps the role names that conversations may use to the roles that they are read as.
 var roleNames = map[string]string{
 	"system": "system", "developer": "system", "user": "user", "human": "user", "prompter": "user",
 	"assistant": "assistant gpt", "gpt": "assistant gpt", "chatgpt": "assistant gpt", "bot": "assistant gpt", "model": "assistant gpt",
 	"tool": "tool", "observation": "tool", "function_response": "tool", "tool_response": "tool",
 }
 
-// knownRoles says that conversations are read by the names that a table of roles lists.
+// knownRoles reports whether conversations are read by the role names that a table of roles lists.
 func knownRoles(v any) bool {
 	table, ok := v.(Map)
 	for _, p := range table {
@@ -287,7 +291,7 @@ func withoutSame(m Map) (out Map) {
 	return out
 }
 
-// wholeTrain leaves a split out that is the default.
+// wholeTrain returns nil for the default split.
 func wholeTrain(split any) any {
 	if split == "train" {
 		return nil
@@ -295,7 +299,7 @@ func wholeTrain(split any) any {
 	return split
 }
 
-// promptsOfConversations: in conversations train_on says what train_on_prompt does elsewhere.
+// promptsOfConversations translates train_on_prompt for conversations, where train_on decides it.
 func (t *translation) promptsOfConversations() {
 	if t.value("dataset.train_on_prompt") != true || len(t.data) == 0 {
 		return

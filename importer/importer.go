@@ -1,5 +1,5 @@
-// Package importer translates configurations of other training programs into settings of this one's keys. Files are
-// read as text: nothing of them is run.
+// Package importer translates configurations of other training programs into settings of this program. It reads files
+// as text and never runs code from them.
 package importer
 
 import (
@@ -12,56 +12,56 @@ import (
 	"unicode/utf8"
 )
 
-// MaxBytes bounds a file that is read. A notebook may hold pictures.
+// MaxBytes bounds a file that is read. A notebook may contain pictures.
 const MaxBytes = 16 << 20
 
-// maxConfigBytes bounds a file that is no notebook.
+// maxConfigBytes bounds a file that is not a notebook.
 const maxConfigBytes = 1 << 20
 
-// Group says what became of a key.
+// Group says what happened to a key.
 type Group string
 
-// What becomes of a key: its value is taken as it is, taken with a difference that is said, or not at all.
+// What happens to a key: its value is taken unchanged, taken with a stated difference, or not taken.
 const (
 	Taken     Group = "taken"
 	Different Group = "different"
 	Missing   Group = "no counterpart"
 )
 
-// Entry is what became of one key of the file, or of one default that the file relies on.
+// Entry records what happened to one key of the file, or to one default that the file relies on.
 type Entry struct {
 	Group   Group  `json:"group"`
-	Class   Class  `json:"class,omitempty"` // of a key that is not taken as it is
+	Class   Class  `json:"class,omitempty"` // class of a key that is not taken unchanged
 	Key     string `json:"key"`
 	Value   string `json:"value"`
 	Line    int    `json:"line,omitempty"`
-	To      string `json:"to,omitempty"`  // our key
-	As      string `json:"as,omitempty"`  // the value there
-	Say     string `json:"say,omitempty"` // the difference, or why there is none and what to do
+	To      string `json:"to,omitempty"`  // To is our key.
+	As      string `json:"as,omitempty"`  // As is the value of our key.
+	Say     string `json:"say,omitempty"` // Say describes the difference, or why there is no counterpart and what to do.
 	Default bool   `json:"default,omitempty"`
 }
 
-// Setting is a value of one of our keys, and where it comes from.
+// Setting is a value for one of our keys, and its origin.
 type Setting struct {
 	Path  string
-	Value any // as in a file; of dataset.sources a []any of Map
+	Value any // as in a configuration file; for dataset.sources a []any of Map
 	From  string
 }
 
-// Result is a translation.
+// Result is a translated configuration.
 type Result struct {
 	Program  *Program
 	Settings []Setting
 	Entries  []Entry
-	Refused  string // the key and value that make it another kind of training, of which nothing is to be translated
+	Refused  string // the key and value that make the file another kind of training; then nothing is translated
 }
 
-// Kind is what a key of ours takes.
+// Kind is the type of value that one of our keys takes.
 type Kind int
 
-// The kinds of keys.
+// he types of keys.
 const (
-	None Kind = iota // there is no such key
+	None Kind = iota // no such key
 	TextKind
 	Whole
 	Number
@@ -71,33 +71,34 @@ const (
 	Rows
 )
 
-// Options is what a translation takes from the program around it.
+// Options are what a translation needs from the calling program.
 type Options struct {
-	Kind func(path string) Kind   // of a key of ours
-	Own  func(name string) string // the path of our key of that last name, "" = none
-	// ReadFile reads a file that the configuration names, such as LLaMA-Factory's dataset_info.json; nil = none is read.
+	Kind func(path string) Kind   // type of one of our keys
+	Own  func(name string) string // path of our key whose last name is name; "" = none
+	// ReadFile reads a file that the configuration names, such as LLaMA-Factory's dataset_info.json; nil = such files
+	// are not read.
 	ReadFile func(path string) ([]byte, error)
 }
 
-// Input is a file whose program is known.
+// Input is a parsed file whose program is known.
 type Input struct {
 	Program *Program
 	entries []entry
-	calls   map[string]bool // of a Python program, those that were found
-	made    bool            // a Python program makes the rows by code of its own
-	maker   string          // the call that does
-	renders bool            // its code calls apply_chat_template
+	calls   map[string]bool // calls that were found in a Python program
+	made    bool            // a Python program makes the rows by its own code
+	maker   string          // the call that makes the rows
+	renders bool            // the program calls apply_chat_template
 }
 
-// entry is a key of the file with the name that it is shown by.
+// entry is a key of the file with its display name.
 type entry struct {
 	Pair
 	shown  string
-	peers  string // the program's own default
-	silent bool   // a part of another entry
+	peers  string // the program whose default the value is; "" = the file gives the value
+	silent bool   // the entry is part of another entry
 }
 
-// Read finds out whose configuration a file is, or takes from's word for it, and parses it.
+// Read detects which program a configuration file belongs to, unless from names it, and parses the file.
 func Read(name string, data []byte, from string) (*Input, error) {
 	var program *Program
 	if from != "" {
@@ -151,7 +152,7 @@ func Read(name string, data []byte, from string) (*Input, error) {
 	return in, nil
 }
 
-// flatten lists the keys; of nested configurations those within tables, with dots.
+// flatten lists the keys; for nested configurations also the keys inside tables, with dots.
 func (in *Input) flatten(m Map, prefix string, nested bool) {
 	for _, p := range m {
 		inner, table := p.Value.(Map)
@@ -161,15 +162,16 @@ func (in *Input) flatten(m Map, prefix string, nested bool) {
 			continue
 		}
 		if s, text := p.Value.(string); text && nested && strings.Contains(s, "${") {
-			p.Value = Code(s) // a reference to another key, which that program works out
+			p.Value = Code(s) // a reference to another key, which that program resolves
 		}
 		in.entries = append(in.entries, entry{Pair: p, shown: shorten(p.Key)})
 	}
 }
 
-// trainingCalls are the calls of which a Python program that trains has at least one. A program that only loads a model is one
-// that generates text.
-var trainingCalls = []string{"get_peft_model", "LoraConfig", "SFTConfig", "SFTTrainer", "UnslothTrainer", "TrainingArguments", "UnslothTrainingArguments"}
+// trainingCalls are calls that identify a Python program that trains: it has at least one of them. A program that only
+// loads a model generates text.
+var trainingCalls = []string{"get_peft_model", "LoraConfig", "SFTConfig", "SFTTrainer", "UnslothTrainer",
+	"TrainingArguments", "UnslothTrainingArguments"}
 
 // readPython finds the calls of a notebook or script.
 func readPython(ext string, data []byte, program *Program) (*Input, error) {
@@ -187,7 +189,8 @@ func readPython(ext string, data []byte, program *Program) (*Input, error) {
 	if err != nil {
 		return nil, err
 	}
-	in, other := &Input{Program: Find("unsloth"), calls: map[string]bool{}, renders: strings.Contains(src, "apply_chat_template")}, ""
+	in, other := &Input{Program: Find("unsloth"), calls: map[string]bool{},
+		renders: strings.Contains(src, "apply_chat_template")}, ""
 	for _, c := range found {
 		in.calls[c.name] = true
 		if madeRows[c.name] && !in.made {
@@ -211,10 +214,12 @@ func readPython(ext string, data []byte, program *Program) (*Input, error) {
 		}
 	}
 	if other != "" && !in.calls["SFTTrainer"] && !in.calls["UnslothTrainer"] {
-		return nil, fmt.Errorf("%s is another kind of training; a run here trains a causal language model on rows of text (SFTTrainer), so nothing is translated", other)
+		return nil, fmt.Errorf("%s is another kind of training; a run here trains a causal language model on rows of text "+
+			"(SFTTrainer), so nothing is translated", other)
 	}
 	if in.calls["FastVisionModel.from_pretrained"] {
-		return nil, errors.New("it trains a model on images (FastVisionModel); a run here trains a causal language model on rows of text, so nothing is translated")
+		return nil, errors.New("it trains a model on images (FastVisionModel); a run here trains a causal language model " +
+			"on rows of text, so nothing is translated")
 	}
 	if !in.calls["FastLanguageModel.from_pretrained"] && !in.calls["FastModel.from_pretrained"] {
 		in.Program = Find("trl")
@@ -228,10 +233,11 @@ func readPython(ext string, data []byte, program *Program) (*Input, error) {
 	return in, nil
 }
 
-// detect finds the program that a configuration is of by its keys.
+// detect finds the program of a configuration by its keys.
 func detect(m Map) (*Program, error) {
 	has := func(keys ...string) bool {
-		return slices.ContainsFunc(keys, func(k string) bool { return slices.ContainsFunc(m, func(p Pair) bool { return p.Key == k }) })
+		return slices.ContainsFunc(keys,
+			func(k string) bool { return slices.ContainsFunc(m, func(p Pair) bool { return p.Key == k }) })
 	}
 	inner := func(section, key string) bool { t, _ := m.Get(section).(Map); return t.Get(key) != nil }
 	switch {
@@ -241,7 +247,8 @@ func detect(m Map) (*Program, error) {
 		return Find("torchtune"), nil
 	case !has("model_name_or_path") && has("peft_config", "train_dataset", "dist_config", "kernel_config") && has("model"):
 		return Find("llamafactory-v1"), nil
-	case has("model_name_or_path") && has("use_peft", "dataset_name", "dataset_mixer", "dataset_mixture", "dataset_train_split") && !has("finetuning_type", "stage", "template", "cutoff_len"):
+	case has("model_name_or_path") && has("use_peft", "dataset_name", "dataset_mixer", "dataset_mixture",
+		"dataset_train_split") && !has("finetuning_type", "stage", "template", "cutoff_len"):
 		return nil, errors.New("it is a file for TRL's own commands (trl sft --config), which is not translated: scripts of TRL are")
 	case has("model_name_or_path", "finetuning_type", "cutoff_len", "lora_rank"):
 		return Find("llamafactory"), nil
@@ -252,7 +259,8 @@ func detect(m Map) (*Program, error) {
 	case has("per_device_train_batch_size", "num_train_epochs", "lr_scheduler_type"):
 		return Find("transformers"), nil
 	}
-	return nil, fmt.Errorf("no program is known by its keys (%s); name it with --from: %s", firstKeys(m), strings.Join(Names(), ", "))
+	return nil, fmt.Errorf("no program is known by its keys (%s); name it with --from: %s", firstKeys(m),
+		strings.Join(Names(), ", "))
 }
 
 func firstKeys(m Map) string {

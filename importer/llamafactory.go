@@ -6,10 +6,13 @@ import (
 	"strings"
 )
 
-// llamaFactory are the rules of LLaMA-Factory's keys that mean something of their own.
+// llamaFactory holds the rules of keys with a meaning specific to LLaMA-Factory.
 var llamaFactory = map[string]rule{
-	"dataset":             llamaDataset,
-	"dataset_dir":         func(t *translation, e entry) { t.add(Taken, e, "", nil, "where dataset_info.json is looked for") },
+	"dataset": llamaDataset,
+	"dataset_dir": func(t *translation,
+		e entry) {
+		t.add(Taken, e, "", nil, "where dataset_info.json is looked for")
+	},
 	"eval_dataset":        func(t *translation, e entry) { t.validation(func() { llamaDataset(t, e) }) },
 	"max_length":          func(t *translation, e entry) { t.missing(e, t.keys["max_new_tokens"].Say) },
 	"lora_alpha":          llamaAlpha,
@@ -46,7 +49,8 @@ func llamaStage(t *translation, e entry) {
 
 func llamaPacking(t *translation, e entry) {
 	if t.given["stage"].Value == "pt" && e.Value == true {
-		t.put(e, "dataset.packing", true, "texts are joined and cut into pieces of cutoff_len there; here each is cut by itself, and none attends to another")
+		t.put(e, "dataset.packing", true, "texts are joined and cut into pieces of cutoff_len there; here each is cut by "+
+			"itself, and none attends to another")
 		return
 	}
 	if e.Value == true && t.given["neat_packing"].Value != true {
@@ -56,7 +60,7 @@ func llamaPacking(t *translation, e entry) {
 	t.take(e, "dataset.packing")
 }
 
-// llamaDataset looks the names up in dataset_info.json.
+// llamaDataset looks up the names of data sets in dataset_info.json.
 func llamaDataset(t *translation, e entry) {
 	var names []string
 	switch v := e.Value.(type) {
@@ -105,7 +109,8 @@ func llamaDataset(t *translation, e entry) {
 			if t.given["stage"].Value == "pt" {
 				format = "text"
 			}
-			t.source(Pair{Key: "path", Value: name}, Pair{Key: "split", Value: t.samples("")}, Pair{Key: "format", Value: format})
+			t.source(Pair{Key: "path", Value: name}, Pair{Key: "split", Value: t.samples("")},
+				Pair{Key: "format", Value: format})
 			continue
 		}
 		t.llamaSource(one, folder, about)
@@ -131,11 +136,14 @@ func (t *translation) llamaSource(e entry, folder string, about Map) {
 		t.missing(e, "pairs of preferences, which are not trained on")
 		return
 	case kind == "sharegpt" && tags.Get("role_tag") == "role", kind == "openai":
-		format, named = "messages", fields([2]any{"messages", columns.Get("messages")}, [2]any{"tools", columns.Get("tools")}, [2]any{"system", columns.Get("system")})
+		format, named = "messages", fields([2]any{"messages", columns.Get("messages")}, [2]any{"tools", columns.Get("tools")},
+			[2]any{"system", columns.Get("system")})
 	case kind == "sharegpt":
-		format, named = "sharegpt", fields([2]any{"conversations", columns.Get("messages")}, [2]any{"tools", columns.Get("tools")}, [2]any{"system", columns.Get("system")})
+		format, named = "sharegpt", fields([2]any{"conversations", columns.Get("messages")},
+			[2]any{"tools", columns.Get("tools")}, [2]any{"system", columns.Get("system")})
 	default:
-		named = fields([2]any{"instruction", columns.Get("prompt")}, [2]any{"input", columns.Get("query")}, [2]any{"output", columns.Get("response")},
+		named = fields([2]any{"instruction", columns.Get("prompt")}, [2]any{"input", columns.Get("query")},
+			[2]any{"output", columns.Get("response")},
 			[2]any{"system", columns.Get("system")}, [2]any{"history", columns.Get("history")})
 	}
 	if !knownTags(tags) && format != "alpaca" && format != "text" {
@@ -154,13 +162,15 @@ func (t *translation) llamaSource(e entry, folder string, about Map) {
 		t.talks("rows of the format alpaca, which LLaMA-Factory writes as conversations")
 	}
 	t.add(Taken, e, "dataset.path", where, by)
-	t.source(Pair{Key: "path", Value: where}, Pair{Key: "name", Value: about.Get("subset")}, Pair{Key: "split", Value: t.samples(split)},
+	t.source(Pair{Key: "path", Value: where}, Pair{Key: "name", Value: about.Get("subset")},
+		Pair{Key: "split", Value: t.samples(split)},
 		Pair{Key: "format", Value: format}, Pair{Key: "fields", Value: named})
 }
 
-// knownTags says that conversations are read by the names that a table of tags has.
+// knownTags reports whether conversations are read by the names in a table of tags.
 func knownTags(tags Map) bool {
-	want := map[string]string{"user_tag": "user", "assistant_tag": "assistant", "observation_tag": "tool", "system_tag": "system"}
+	want := map[string]string{"user_tag": "user", "assistant_tag": "assistant", "observation_tag": "tool",
+		"system_tag": "system"}
 	for _, p := range tags {
 		s, _ := p.Value.(string)
 		ok := true
@@ -179,7 +189,7 @@ func knownTags(tags Map) bool {
 	return true
 }
 
-// firstOf is the split's first rows.
+// firstOf returns the split that consists of the first n rows.
 func firstOf(split string, n int64) string {
 	if split == "" {
 		split = "train"
@@ -187,7 +197,7 @@ func firstOf(split string, n int64) string {
 	return split + "[:" + text(n) + "]"
 }
 
-// samples cuts a split to max_samples rows.
+// samples limits a split to max_samples rows.
 func (t *translation) samples(split string) any {
 	if n, ok := fit(t.given["max_samples"].Value, Whole); ok && n.(int64) > 0 && !strings.Contains(split, "[") {
 		return firstOf(split, n.(int64))
@@ -211,13 +221,14 @@ func llamaQuantiser(t *translation, e entry) {
 	t.missing(e, t.keys["quantization_method"].Say)
 }
 
-// llamaV1 lists the keys of LLaMA-Factory's new configurations, those of its tables under the names that they have
-// in the old ones.
+// llamaV1 lists the keys of LLaMA-Factory's new configurations. Keys inside tables get the names that the old
+// configurations have for them.
 func llamaV1(m Map) (all []entry) {
 	for _, p := range m {
 		table, _ := p.Value.(Map)
 		names := map[string]map[string]string{
-			"peft_config": {"name": "finetuning_type", "r": "lora_rank", "lora_alpha": "lora_alpha", "lora_dropout": "lora_dropout", "target_modules": "lora_target",
+			"peft_config": {"name": "finetuning_type", "r": "lora_rank", "lora_alpha": "lora_alpha",
+				"lora_dropout": "lora_dropout", "target_modules": "lora_target",
 				"use_rslora": "use_rslora", "use_dora": "use_dora", "modules_to_save": "additional_target", "adapter_name_or_path": "adapter_name_or_path"},
 			"quant_config":        {"name": "quantization_method", "quantization_bit": "quantization_bit"},
 			"lr_scheduler_config": {"name": "lr_scheduler_type"},
@@ -238,15 +249,17 @@ func llamaV1(m Map) (all []entry) {
 	return all
 }
 
-// llamaV1Rules are those of LLaMA-Factory, and of keys that are new.
+// llamaV1Rules returns the rules of LLaMA-Factory and those of new keys.
 func llamaV1Rules() map[string]rule {
 	rules := map[string]rule{}
 	for key, r := range llamaFactory {
 		rules[key] = r
 	}
 	for key, say := range map[string]string{
-		"model_class": "a run trains a causal language model on rows of text", "kernel_config": "the fused kernels that fit the device are always used",
-		"dist_config": "devices says how many GPUs train, and training.base_sharding whether they hold the frozen base model in slices", "init_config": "weights are read straight to where the run computes",
+		"model_class": "a run trains a causal language model on rows of text", "kernel_config": "the fused kernels that " +
+			"fit the device are always used",
+		"dist_config": "devices says how many GPUs train, and training.base_sharding whether they hold the frozen base " +
+			"model in slices", "init_config": "weights are read straight to where the run computes",
 		"sample_backend": "trainer generate makes text", "max_new_tokens": "trainer generate makes text: --max-tokens",
 		"batching_workers": "rows are read and tokenised before the first step, batches come from memory", "dist_timeout": "training.ddp_timeout is how soon a process that is lost ends the run",
 		"save_epochs": "training.save_steps counts optimizer steps (trainer plan prints how many the run has)",
@@ -269,7 +282,7 @@ func llamaV1Rules() map[string]rule {
 	return rules
 }
 
-// llamaV1Dataset reads the file of sources that train_dataset names, or takes it for the rows.
+// llamaV1Dataset reads the file of sources that train_dataset names, or takes that file as the rows.
 func llamaV1Dataset(t *translation, e entry) {
 	name, _ := e.Value.(string)
 	if ext := path.Ext(name); ext != ".yaml" && ext != ".yml" {
@@ -299,7 +312,8 @@ func llamaV1Dataset(t *translation, e entry) {
 		if format != "alpaca" && format != "sharegpt" {
 			format = ""
 		}
-		t.source(Pair{Key: "path", Value: where}, Pair{Key: "split", Value: wholeTrain(split)}, Pair{Key: "format", Value: format})
+		t.source(Pair{Key: "path", Value: where}, Pair{Key: "split", Value: wholeTrain(split)},
+			Pair{Key: "format", Value: format})
 	}
 	if !found {
 		t.missing(e, "it can't be read from here: give dataset.path, or dataset.sources")

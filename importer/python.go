@@ -9,41 +9,42 @@ import (
 	"github.com/tierlora/tierlora/internal/jsonerr"
 )
 
-// call is a call that was found in a program: the last parts of its name, and its arguments.
+// call is a call in a program: the last parts of its name, and its arguments.
 type call struct {
 	name string
-	args Map // an argument without a name has the key ""
+	args Map // a positional argument has the key ""
 	line int
 }
 
-// program is what the parser finds in Python text. Nothing is run: names of literals that were assigned before stand
-// for them, every other expression stays Code.
+// program is what the parser finds in Python text. Nothing is run: a name stands for the literal that was assigned to
+// it before, and every other expression stays Code.
 type program struct {
 	src    string
 	toks   []token
 	pos    int
 	names  map[string]any
 	values int
-	work   int // tokens looked at in arguments, again for calls within calls
+	work   int // tokens visited in arguments, counted again for calls inside calls
 	calls  []call
 }
 
-// token is a piece of a program: 'n' a name, 'd' a number, 's' a string, 'e' the end of a line, else the sign itself.
+// token is a token of a program. Its kind is 'n' for a name, 'd' for a number, 's' for a string, 'e' for the end of a
+// line, else the sign itself.
 type token struct {
 	kind     byte
-	text     string // of a string its value
+	text     string // value of a string
 	from, to int
 	line     int
-	format   bool // an f-string, whose value is not known
+	format   bool // an f-string, whose value is unknown
 }
 
 const (
 	maxTokens  = 2_000_000
-	maxLiteral = 10_000 // values within the arguments that are read
+	maxLiteral = 10_000 // values in the arguments that are read
 	maxWork    = 10_000_000
 )
 
-// parsePython finds calls in a program.
+// parsePython finds the calls of a program.
 func parsePython(src string) ([]call, error) {
 	p := &program{src: src, names: map[string]any{}}
 	if err := p.scan(); err != nil {
@@ -78,7 +79,7 @@ func parsePython(src string) ([]call, error) {
 	return p.calls, nil
 }
 
-// sign says whether a token is a sign, right behind the token before it where that is one too.
+// sign reports whether token i is the given sign.
 func (p *program) sign(i int, s byte) bool { return i < len(p.toks) && p.toks[i].kind == s }
 
 // assignment reads NAME = literal.
@@ -91,16 +92,16 @@ func (p *program) assignment() {
 		p.names[name] = v
 		return
 	}
-	delete(p.names, name) // what it is now is not known
+	delete(p.names, name) // the name's value is now unknown
 	p.pos = from
 }
 
-// call reads name.name(arguments) where it is one that is known.
+// call reads name.name(arguments) if the call is a known one.
 func (p *program) call() {
 	first := p.toks[p.pos]
 	last, before := first.text, ""
 	if p.pos > 0 && p.sign(p.pos-1, '.') {
-		before = "." // a method of what another call gave
+		before = "." // a method of the result of another call
 	}
 	p.pos++
 	for p.sign(p.pos, '.') && p.sign(p.pos+1, 'n') {
@@ -111,11 +112,12 @@ func (p *program) call() {
 	if last == "from_pretrained" {
 		name = before + "." + last
 	}
-	if class, of := strings.CutSuffix(name, ".from_pretrained"); of && (strings.HasSuffix(class, "ForConditionalGeneration") || strings.HasSuffix(class, "ForImageTextToText")) {
+	if class, of := strings.CutSuffix(name, ".from_pretrained"); of &&
+		(strings.HasSuffix(class, "ForConditionalGeneration") || strings.HasSuffix(class, "ForImageTextToText")) {
 		name = imageModel
 	}
 	if p.sign(p.pos, '(') && (otherTrainers.MatchString(name) || madeRows[name] && (before != "" || name != "map")) {
-		p.calls = append(p.calls, call{name: name, line: first.line}) // that it is called says enough
+		p.calls = append(p.calls, call{name: name, line: first.line}) // the name of the call is enough
 	}
 	if !p.sign(p.pos, '(') || calls[name] == nil {
 		return
@@ -124,7 +126,7 @@ func (p *program) call() {
 	if args, ok := p.arguments(); ok {
 		p.calls = append(p.calls, call{name, args, first.line})
 	}
-	p.pos = inside - 1 // calls within the arguments are read too, names given there are no assignments
+	p.pos = inside - 1 // calls inside the arguments are read too; keyword arguments there are not assignments
 }
 
 // arguments reads (a, key=value, ...) up to the closing bracket.
@@ -163,7 +165,7 @@ func (p *program) skipLines() {
 	}
 }
 
-// value is an argument: a literal, or the text of an expression up to the comma behind it.
+// value reads an argument: a literal, or the text of an expression up to the next comma.
 func (p *program) value() any {
 	from := p.pos
 	if v, ok := p.literal(0); ok {
@@ -195,7 +197,8 @@ func (p *program) value() any {
 	return Code(strings.Join(strings.Fields(p.src[p.toks[from].from:p.toks[p.pos-1].to]), " "))
 }
 
-// literal reads a number, text, True, False, None, a name of one, or a list, tuple or table of them.
+// literal reads a number, string, True, False, None, a name that stands for one of these, or a list, tuple or dict of
+// them.
 func (p *program) literal(depth int) (any, bool) {
 	if p.values++; depth > maxDepth || p.values > maxValues || p.pos >= len(p.toks) {
 		return nil, false
@@ -207,7 +210,7 @@ func (p *program) literal(depth int) (any, bool) {
 		return number(t.text), true
 	case 's':
 		text, plain := t.text, !t.format
-		for p.sign(p.pos, 's') { // texts that stand side by side are one
+		for p.sign(p.pos, 's') { // adjacent strings are one string
 			text, plain = text+p.toks[p.pos].text, plain && !p.toks[p.pos].format
 			p.pos++
 		}
@@ -300,7 +303,7 @@ func (p *program) table(depth int) (any, bool) {
 	}
 }
 
-// notebook is the code of a Jupyter notebook, with the lines that are no Python left empty.
+// notebook returns the code of a Jupyter notebook. Lines that are not Python are left empty.
 func notebook(text []byte) (string, error) {
 	var nb struct {
 		Cells []struct {

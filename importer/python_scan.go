@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// scan cuts a program into tokens. Comments and blanks are left out.
+// scan splits a program into tokens without comments and white space.
 func (p *program) scan() error {
 	s, line := p.src, 1
 	for i := 0; i < len(s); {
@@ -69,7 +69,7 @@ func (p *program) scan() error {
 
 func (p *program) add(t token) { p.toks = append(p.toks, t) }
 
-// sign is a byte as a kind that no other token has.
+// sign returns a byte as a token kind that no other token has.
 func sign(c byte) byte {
 	if c >= 0x80 || c == 'n' || c == 'd' || c == 's' || c == 'e' {
 		return '?'
@@ -86,7 +86,7 @@ func nameLen(s string) int {
 	return len(s)
 }
 
-// numberLen is how long a number is, such as 2e-4 or 1_000.
+// numberLen returns the length of a number such as 2e-4 or 1_000.
 func numberLen(s string) int {
 	for i := range len(s) {
 		c := s[i]
@@ -102,7 +102,7 @@ func isPrefix(s string) bool {
 	return len(s) <= 2 && strings.Trim(strings.ToLower(s), "rbfu") == ""
 }
 
-// scanString reads a string whose prefix begins at from and whose quote at i.
+// scanString reads a string whose prefix begins at from and whose quote is at i.
 func scanString(s string, from, i, line int) (token, error) {
 	prefix := strings.ToLower(s[from:i])
 	quote := s[i : i+1]
@@ -120,13 +120,14 @@ func scanString(s string, from, i, line int) (token, error) {
 			if !strings.Contains(prefix, "r") {
 				text = unescape(text)
 			}
-			return token{kind: 's', text: text, from: from, to: j + len(quote), line: line, format: strings.Contains(prefix, "f")}, nil
+			return token{kind: 's', text: text, from: from, to: j + len(quote), line: line,
+				format: strings.Contains(prefix, "f")}, nil
 		}
 	}
 	return token{}, fmt.Errorf("line %d: it is no Python: a text has no end", line)
 }
 
-// unescape reads the escapes that Python and Go share; others stay as they stand.
+// unescape decodes the escapes that Python and Go share; others stay unchanged.
 func unescape(s string) string {
 	if !strings.Contains(s, `\`) {
 		return s

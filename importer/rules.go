@@ -6,17 +6,20 @@ import (
 	"strings"
 )
 
-// common are rules that hold for all programs whose keys stand at the top.
+// common holds rules for all programs with top-level keys.
 var common = map[string]rule{
-	"adapter":                        func(t *translation, e entry) { t.method(e) },
-	"finetuning_type":                func(t *translation, e entry) { t.method(e) },
-	"load_in_4bit":                   func(t *translation, e entry) { t.bits(e, 4) },
-	"load_in_8bit":                   func(t *translation, e entry) { t.bits(e, 8) },
-	"quantization_bit":               quantizationBit,
-	"lora_target":                    targets,
-	"lora_target_modules":            targets,
-	"target_modules":                 targets,
-	"lora_target_linear":             func(t *translation, e entry) { t.ifTrue(e, "lora.target_modules", "all-linear", "") },
+	"adapter":             func(t *translation, e entry) { t.method(e) },
+	"finetuning_type":     func(t *translation, e entry) { t.method(e) },
+	"load_in_4bit":        func(t *translation, e entry) { t.bits(e, 4) },
+	"load_in_8bit":        func(t *translation, e entry) { t.bits(e, 8) },
+	"quantization_bit":    quantizationBit,
+	"lora_target":         targets,
+	"lora_target_modules": targets,
+	"target_modules":      targets,
+	"lora_target_linear": func(t *translation,
+		e entry) {
+		t.ifTrue(e, "lora.target_modules", "all-linear", "")
+	},
 	"optim":                          optimizer,
 	"optimizer":                      optimizer,
 	"lr_scheduler_type":              scheduler,
@@ -32,26 +35,30 @@ var common = map[string]rule{
 	"gradient_checkpointing":         checkpointing,
 	"use_gradient_checkpointing":     checkpointing,
 	"disable_gradient_checkpointing": checkpointing,
-	"activation_offloading":          func(t *translation, e entry) { t.ifTrue(e, "training.gradient_checkpointing", "offload", "") },
-	"eval_strategy":                  strategy("eval"),
-	"evaluation_strategy":            strategy("eval"),
-	"save_strategy":                  strategy("save"),
-	"logging_strategy":               strategy("logging"),
-	"eval_steps":                     func(t *translation, e entry) { t.every(e, "eval") },
-	"save_steps":                     func(t *translation, e entry) { t.every(e, "save") },
-	"logging_steps":                  func(t *translation, e entry) { t.every(e, "logging") },
-	"evals_per_epoch":                perEpoch("training.eval_steps"),
-	"saves_per_epoch":                perEpoch("training.save_steps"),
-	"val_set_size":                   valSize,
-	"val_size":                       valSize,
-	"chat_template":                  template,
-	"template":                       template,
-	"default_system":                 system,
-	"default_system_message":         system,
-	"mask_history":                   func(t *translation, e entry) { t.ifTrue(e, "dataset.train_on", "last", "") },
-	"assistant_only_loss":            func(t *translation, e entry) { t.ifTrue(e, "dataset.train_on", "assistant", "") },
+	"activation_offloading": func(t *translation,
+		e entry) {
+		t.ifTrue(e, "training.gradient_checkpointing", "offload", "")
+	},
+	"eval_strategy":          strategy("eval"),
+	"evaluation_strategy":    strategy("eval"),
+	"save_strategy":          strategy("save"),
+	"logging_strategy":       strategy("logging"),
+	"eval_steps":             func(t *translation, e entry) { t.every(e, "eval") },
+	"save_steps":             func(t *translation, e entry) { t.every(e, "save") },
+	"logging_steps":          func(t *translation, e entry) { t.every(e, "logging") },
+	"evals_per_epoch":        perEpoch("training.eval_steps"),
+	"saves_per_epoch":        perEpoch("training.save_steps"),
+	"val_set_size":           valSize,
+	"val_size":               valSize,
+	"chat_template":          template,
+	"template":               template,
+	"default_system":         system,
+	"default_system_message": system,
+	"mask_history":           func(t *translation, e entry) { t.ifTrue(e, "dataset.train_on", "last", "") },
+	"assistant_only_loss":    func(t *translation, e entry) { t.ifTrue(e, "dataset.train_on", "assistant", "") },
 	"ddp_timeout": func(t *translation, e entry) {
-		t.missing(e, "training.ddp_timeout is how soon a process that is lost ends the run, 30 seconds unless it is set; theirs has to outlast the slowest step")
+		t.missing(e, "training.ddp_timeout is how soon a process that is lost ends the run, 30 seconds unless it is set; "+
+			"theirs has to outlast the slowest step")
 	},
 	"output_dir":                   func(t *translation, e entry) { t.take(e, "output_dir") },
 	"resume_from_checkpoint":       resume,
@@ -98,7 +105,7 @@ func (t *translation) ifTrue(e entry, path string, v any, say string) {
 	}
 }
 
-// choose takes one of the values that are known, by our name for it.
+// choose translates one of the known values to our name for it.
 func (t *translation) choose(e entry, path string, ours map[string]string) {
 	s, _ := e.Value.(string)
 	if v, ok := ours[strings.ToLower(s)]; ok {
@@ -137,7 +144,7 @@ func (t *translation) bits(e entry, bits int64) {
 	t.quantised(e, bits)
 }
 
-// quantised makes the adapter qlora, over weights of so many bits.
+// quantised sets the adapter to qlora, with base weights of the given number of bits.
 func (t *translation) quantised(e entry, bits int64) {
 	if !t.has("adapter") {
 		t.at["adapter"] = len(t.set)
@@ -187,7 +194,7 @@ func targets(t *translation, e entry) {
 	t.put(e, "lora.target_modules", v, "")
 }
 
-// bits8 are the names of AdamW with moments in 8 bits, and how ours differs.
+// bits8 lists the names of AdamW with moments in 8 bits, and how ours differs.
 var bits8 = map[string]string{
 	"adamw_8bit": " ", "adamw_bnb_8bit": " ", "bitsandbytes.optim.adamw8bit": " ", "bnb.optim.adamw8bit": " ",
 	"paged_adamw_8bit": notPaged, "bitsandbytes.optim.pagedadamw8bit": notPaged, "bnb.optim.pagedadamw8bit": notPaged,
@@ -199,7 +206,7 @@ const (
 	asBits   = "its moments are in the 8 bits of bitsandbytes, not of torchao"
 )
 
-// otherAdamW are optimizers with AdamW in their names and another formula.
+// otherAdamW matches optimizers with AdamW in their names and another formula.
 var otherAdamW = regexp.MustCompile("stable|schedule_?free|galore|grok|apollo|anyprecision")
 
 func optimizer(t *translation, e entry) {
@@ -220,10 +227,13 @@ func optimizer(t *translation, e entry) {
 	}
 }
 
-// schedules are the schedules of other programs that have another name here, and how they differ.
+// schedules maps schedules of other programs to our names, with the difference.
 var schedules = map[string][2]string{
-	"warmup_stable_decay": {"wsd", "training.decay_ratio and training.min_lr_ratio say where it ends"}, "polynomial": {"linear", "power 1, which is transformers' default"},
-	"cosine_with_restarts": {"cosine", "one cycle, which is transformers' default"}, "rex": {"cosine", "there is no rex"}, "one_cycle": {"cosine", "there is no one_cycle"},
+	"warmup_stable_decay": {"wsd",
+		"training.decay_ratio and training.min_lr_ratio say where it ends"}, "polynomial": {"linear", "power 1, which is " +
+		"transformers' default"},
+	"cosine_with_restarts": {"cosine", "one cycle, which is transformers' default"}, "rex": {"cosine",
+		"there is no rex"}, "one_cycle": {"cosine", "there is no one_cycle"},
 	"reduce_lr_on_plateau": {"constant_with_warmup", "no schedule looks at the loss"},
 }
 
@@ -271,7 +281,7 @@ func maxSteps(t *translation, e entry) {
 	t.take(e, "training.max_steps")
 }
 
-// warmup reads a number of steps; transformers 5 takes a part of them under the same name.
+// warmup reads a number of steps; in transformers 5 the same key also takes a fraction of the steps.
 func warmup(t *translation, e entry) {
 	v, _ := fit(e.Value, Number)
 	if f, ok := v.(float64); ok && f > 0 && f < 1 {
@@ -296,7 +306,8 @@ func (t *translation) precision(e entry, p string) {
 			t.off(e)
 			return
 		}
-		if p == "tf32" && (t.given["bf16"].Value == true || t.given["fp16"].Value == true || t.given["bf16"].Value == "auto") {
+		if p == "tf32" && (t.given["bf16"].Value == true || t.given["fp16"].Value == true ||
+			t.given["bf16"].Value == "auto") {
 			t.add(Taken, e, "", nil, "bf16 and fp16 leave nothing to tf32")
 			return
 		}
@@ -308,18 +319,19 @@ func (t *translation) precision(e entry, p string) {
 		}
 		t.missing(e, "training.precision is bf16, fp16, tf32, fp32 or auto")
 	case Code:
-		t.put(e, "training.precision", "auto", "an expression, which is not worked out; auto is bf16 where the GPU has it, else fp16")
+		t.put(e, "training.precision", "auto",
+			"an expression, which is not worked out; auto is bf16 where the GPU has it, else fp16")
 	default:
 		t.missing(e, "training.precision is bf16, fp16, tf32, fp32 or auto")
 	}
 }
 
-// checkpointing leaves the choice to the plan: no number depends on it.
+// checkpointing leaves the choice to the plan, since no number depends on it.
 func checkpointing(t *translation, e entry) {
 	t.put(e, "training.gradient_checkpointing", "auto", "chosen by what fits in memory; no number depends on it")
 }
 
-// strategy reads no, steps or epoch, which stand beside a number of steps.
+// strategy reads no, steps or epoch, which goes with a number of steps.
 func strategy(what string) rule {
 	return func(t *translation, e entry) {
 		switch e.Value {
@@ -333,7 +345,7 @@ func strategy(what string) rule {
 	}
 }
 
-// every reads a number of steps, which counts where the strategy says so.
+// every reads a number of steps, which applies only if the strategy says so.
 func (t *translation) every(e entry, what string) {
 	path := "training." + what + "_steps"
 	said := t.given[what+"_strategy"].Value
@@ -356,7 +368,8 @@ func (t *translation) every(e entry, what string) {
 
 func perEpoch(path string) rule {
 	return func(t *translation, e entry) {
-		key, own := map[string]string{"training.eval_steps": "training.evals_per_epoch", "training.save_steps": "training.saves_per_epoch"}[path]
+		key, own := map[string]string{"training.eval_steps": "training.evals_per_epoch",
+			"training.save_steps": "training.saves_per_epoch"}[path]
 		v := e.Value
 		if v == "epoch" {
 			v = int64(1)

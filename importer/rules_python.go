@@ -2,7 +2,7 @@ package importer
 
 import "strings"
 
-// python are the rules of arguments of calls in notebooks and scripts.
+// python holds the rules for arguments of calls in notebooks and scripts.
 var python = map[string]rule{
 	"model_name":                    func(t *translation, e entry) { t.take(e, "base_model") },
 	"pretrained_model_name_or_path": func(t *translation, e entry) { t.take(e, "base_model") },
@@ -59,7 +59,7 @@ var python = map[string]rule{
 	},
 }
 
-// layersOf are Unsloth's switches of layers; all linear layers are trained where they are on.
+// layersOf reads Unsloth's switches of layers. If all are on, all linear layers are trained.
 func layersOf(which string) rule {
 	return func(t *translation, e entry) {
 		if e.Value == true {
@@ -76,7 +76,7 @@ func passed(say string) rule {
 	}
 }
 
-// pythonLength: Unsloth's sequence length is that of from_pretrained.
+// pythonLength reads Unsloth's sequence length, which from_pretrained sets.
 func pythonLength(t *translation, e entry) {
 	if t.has("dataset.max_length") && e.peers == "" {
 		t.put(e, "dataset.max_length", e.Value, "")
@@ -96,7 +96,7 @@ func pythonData(t *translation, e entry) {
 	t.data = append(t.data, Map{{Key: "path", Value: s}})
 }
 
-// inSource reads an argument of load_dataset that belongs to the path before it.
+// inSource reads an argument of load_dataset that belongs to the preceding path.
 func inSource(t *translation, e entry) {
 	s, text := e.Value.(string)
 	if e.Key == "data_files" && !text && t.filesOf(e) {
@@ -135,7 +135,8 @@ func pythonType(t *translation, e entry) {
 	t.put(e, "training.precision", ours, "")
 }
 
-// textField: the format text reads one field. A program that makes the rows itself has written it there.
+// textField translates the field that the format text reads. A program that makes the rows itself has written that
+// field.
 func textField(t *translation, e entry) {
 	s, ok := e.Value.(string)
 	switch {
@@ -158,17 +159,19 @@ func textField(t *translation, e entry) {
 		t.at["dataset.format"] = len(t.set)
 		t.set = append(t.set, Setting{"dataset.format", "text", e.shown})
 	}
-	t.add(Different, e, "dataset.format", "text", "the field is trained whole, as there; rows as formats messages, alpaca or completion train the answers alone")
+	t.add(Different, e, "dataset.format", "text", "the field is trained whole, as there; rows as formats messages, "+
+		"alpaca or completion train the answers alone")
 	t.entries[len(t.entries)-1].Class = Nothing
 }
 
 func pythonTemplate(t *translation, e entry) { template(t, e) }
 
 func onResponses(t *translation, e entry) {
-	t.put(e, "dataset.train_on", "assistant", "the template says where answers are; rows must be conversations (dataset.format: messages)")
+	t.put(e, "dataset.train_on", "assistant", "the template says where answers are; rows must be conversations "+
+		"(dataset.format: messages)")
 }
 
-// peft are the rules of an adapter_config.json.
+// peft holds the rules of an adapter_config.json.
 var peft = map[string]rule{
 	"peft_type": func(t *translation, e entry) {
 		if e.Value == "LORA" {
@@ -195,7 +198,7 @@ var peft = map[string]rule{
 	"qalora_group_size": passed("of use_qalora, which is off unless it is named"),
 }
 
-// loraStart takes PEFT's init_lora_weights: true, or a start that is here too.
+// loraStart translates PEFT's init_lora_weights: true, or an initialisation that exists here too.
 func loraStart(t *translation, e entry) {
 	name, _ := e.Value.(string)
 	switch {

@@ -2,7 +2,7 @@ package importer
 
 import "strings"
 
-// validation takes the sources that read finds for those of validation rows.
+// validation calls read and records the sources that it finds as sources of validation rows.
 func (t *translation) validation(read func()) {
 	rows, first := t.data, len(t.entries)
 	t.data = nil
@@ -19,15 +19,17 @@ func (t *translation) validation(read func()) {
 	}
 }
 
-// validationSources writes the sources of validation rows: one whose rows are as those that are trained on as
+// validationSources writes the sources of validation rows: a single one with the format of the training rows as
 // dataset.val_path, others as dataset.val_sources.
 func (t *translation) validationSources() {
 	if len(t.val) == 0 {
 		return
 	}
 	from := "validation rows of the file"
-	if one := t.val[0]; len(t.val) == 1 && len(t.data) == 1 && one.Get("split") == nil && one.Get("name") == nil && one.Get("revision") == nil &&
-		t.at["dataset.path"] < len(t.set) && t.has("dataset.path") && Text(one.Get("format")) == Text(t.data[0].Get("format")) && Text(one.Get("fields")) == Text(t.data[0].Get("fields")) {
+	if one := t.val[0]; len(t.val) == 1 && len(t.data) == 1 && one.Get("split") == nil && one.Get("name") == nil &&
+		one.Get("revision") == nil &&
+		t.at["dataset.path"] < len(t.set) && t.has("dataset.path") &&
+		Text(one.Get("format")) == Text(t.data[0].Get("format")) && Text(one.Get("fields")) == Text(t.data[0].Get("fields")) {
 		t.at["dataset.val_path"] = len(t.set)
 		t.set = append(t.set, Setting{"dataset.val_path", one.Get("path"), from})
 		for i := range t.entries {
@@ -45,7 +47,7 @@ func (t *translation) validationSources() {
 	t.set = append(t.set, Setting{"dataset.val_sources", list, from})
 }
 
-// streaming needs a number of steps, as there.
+// streaming translates to dataset.streaming, which needs a number of steps.
 func streaming(t *translation, e entry) {
 	if n, ok := fit(t.given["max_steps"].Value, Whole); e.Value == true && (!ok || n.(int64) <= 0) {
 		t.missing(e, "dataset.streaming needs training.max_steps; without it the rows are read before the first step")
@@ -54,16 +56,17 @@ func streaming(t *translation, e entry) {
 	t.take(e, "dataset.streaming")
 }
 
-// evalPacking: how validation rows are batched changes no number of theirs.
+// evalPacking reports that validation rows are always packed, which does not change their loss.
 func evalPacking(t *translation, e entry) {
 	if e.Value == true {
 		t.add(Taken, e, "", nil, "validation rows are always packed")
 		return
 	}
-	t.add(Different, e, "", nil, "validation rows are always packed; none attends to another, and the loss is the mean over their trained tokens")
+	t.add(Different, e, "", nil, "validation rows are always packed; none attends to another, and the loss is the mean "+
+		"over their trained tokens")
 }
 
-// endOfTurn: turn is what is always done.
+// endOfTurn translates train_on_eos: turn is what always happens here.
 func endOfTurn(t *translation, e entry) {
 	if e.Value == "turn" {
 		t.add(Taken, e, "", nil, "the token that ends a trained turn is always trained")
@@ -72,7 +75,7 @@ func endOfTurn(t *translation, e entry) {
 	t.missing(e, t.keys[e.Key].Say)
 }
 
-// specialTokens: a padding token is needed nowhere, any other is the tokenizer's.
+// specialTokens reports that no padding token is needed; other special tokens come from the tokenizer.
 func specialTokens(t *translation, e entry) {
 	m, ok := e.Value.(Map)
 	if !ok {
@@ -103,7 +106,7 @@ func valSize(t *translation, e entry) {
 	}
 }
 
-// templates that are known here by the same name.
+// templates lists chat templates that have the same name here.
 var templates = map[string]bool{"chatml": true, "vicuna": true, "zephyr": true}
 
 func template(t *translation, e entry) {
@@ -116,11 +119,12 @@ func template(t *translation, e entry) {
 	case strings.HasSuffix(s, ".jinja"):
 		t.take(e, "dataset.chat_template")
 	default:
-		t.put(e, "dataset.chat_template", "", "the model's own template is used; trainer inspect template shows it; a .jinja file replaces it")
+		t.put(e, "dataset.chat_template", "", "the model's own template is used; trainer inspect template shows it; a "+
+			".jinja file replaces it")
 	}
 }
 
-// system is the system message of conversations that bring none.
+// system translates the system message of conversations that have none.
 func system(t *translation, e entry) {
 	switch e.Value {
 	case nil, "":
@@ -130,8 +134,7 @@ func system(t *translation, e entry) {
 	}
 }
 
-// talks sets dataset.as_chat for rows that the other program writes as conversations, and nothing where they are that
-// anyway.
+// talks sets dataset.as_chat for rows that the other program renders as conversations, unless the format already does.
 func (t *translation) talks(from string) {
 	if t.has("dataset.as_chat") {
 		return

@@ -2,7 +2,7 @@ package importer
 
 import "strings"
 
-// pythonModel: a trainer takes the name of a model, or an object.
+// pythonModel reads a trainer's model: the name of a model, or an object.
 func pythonModel(t *translation, e entry) {
 	if _, name := e.Value.(string); name {
 		t.take(e, "base_model")
@@ -11,7 +11,7 @@ func pythonModel(t *translation, e entry) {
 	t.add(Taken, e, "", nil, "an object of the program")
 }
 
-// filesOf reads load_dataset's lists and tables of files; false says that the value is neither.
+// filesOf reads the lists and tables of files that load_dataset takes; false means that the value is neither.
 func (t *translation) filesOf(e entry) bool {
 	if len(t.data) == 0 || !strings.HasPrefix(e.shown, "load_dataset") {
 		return false
@@ -53,7 +53,7 @@ func (t *translation) filesOf(e entry) bool {
 	return true
 }
 
-// pythonHeldOut: the rows that a trainer evaluates on are those of train_test_split, or of a file that is known.
+// pythonHeldOut reads the rows that a trainer evaluates on: those of train_test_split, or of a known file.
 func pythonHeldOut(t *translation, e entry) {
 	if t.given["test_size"].Value != nil || len(t.val) > 0 {
 		t.add(Taken, e, "", nil, "the rows that are held out")
@@ -62,7 +62,8 @@ func pythonHeldOut(t *translation, e entry) {
 	t.missing(e, "give dataset.val_path, or dataset.val_split")
 }
 
-// wholeConversations: unless they are asked for, answers are not all that SFTTrainer trains of a conversation.
+// wholeConversations sets dataset.train_on: SFTTrainer trains more of a conversation than the answers, unless the file
+// requests only those.
 func wholeConversations(t *translation, e entry) {
 	if e.Value == true {
 		t.put(e, "dataset.train_on", "assistant", "")
@@ -75,25 +76,28 @@ func wholeConversations(t *translation, e entry) {
 		return
 	}
 	shown := e
-	shown.peers = "" // it is written down though it is a default there: ours is another
+	shown.peers = "" // written even though it is a default there, because our default differs
 	t.put(shown, "dataset.train_on", "all", "")
 }
 
-// codeOfRows says of a program that makes its rows by code of its own what is trained in their place: no code is run.
+// codeOfRows reports what is trained in place of rows that the program makes by its own code, which is not run.
 func (t *translation) codeOfRows() {
 	if !t.in.made {
 		return
 	}
-	say := "code of the file makes the rows, and none is run: rows as they are published are read by their own keys, and their answers are trained; trainer inspect data shows them"
+	say := "code of the file makes the rows, and none is run: rows as they are published are read by their own keys, " +
+		"and their answers are trained; trainer inspect data shows them"
 	if t.in.renders && !t.has("dataset.as_chat") {
 		t.at["dataset.as_chat"] = len(t.set)
 		t.set = append(t.set, Setting{"dataset.as_chat", "auto", "apply_chat_template"})
-		say = "code of the file makes the rows, and none is run: rows as they are published are rendered by the model's chat template, prompts and answers too (dataset.as_chat); trainer inspect data shows them"
+		say = "code of the file makes the rows, and none is run: rows as they are published are rendered by the model's " +
+			"chat template, prompts and answers too (dataset.as_chat); trainer inspect data shows them"
 	}
 	t.entries = append(t.entries, Entry{Group: Missing, Class: Changes, Key: t.in.maker, Say: say})
 }
 
-// separator: TRL writes nothing between a prompt and its completion, where this program's default is a line break.
+// separator sets dataset.separator: TRL writes nothing between a prompt and its completion, while our default is a line
+// break.
 func (t *translation) separator() {
 	if !t.in.Program.python || t.has("dataset.separator") || t.has("dataset.format") {
 		return
@@ -103,6 +107,7 @@ func (t *translation) separator() {
 			return
 		}
 	}
-	t.put(entry{Pair: Pair{Key: "separator", Value: ""}, shown: "separator", peers: t.in.Program.Title}, "dataset.separator", "", "")
+	t.put(entry{Pair: Pair{Key: "separator", Value: ""}, shown: "separator", peers: t.in.Program.Title},
+		"dataset.separator", "", "")
 	t.entries[len(t.entries)-1].Default = true
 }

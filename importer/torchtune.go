@@ -5,26 +5,29 @@ import (
 	"strings"
 )
 
-// torchtune are the rules of torchtune's keys, whose names are those within its tables.
+// torchtune holds the rules of torchtune's keys, with the names inside its tables.
 var torchtune = map[string]rule{
-	"model.lora_rank":                 func(t *translation, e entry) { t.take(e, "lora.r") },
-	"model.lora_alpha":                func(t *translation, e entry) { t.take(e, "lora.alpha") },
-	"model.lora_dropout":              func(t *translation, e entry) { t.take(e, "lora.dropout") },
-	"model.lora_attn_modules":         tuneModules,
-	"model.apply_lora_to_mlp":         tuneMLP,
-	"model.apply_lora_to_output":      func(t *translation, e entry) { t.ifOn(e, "the head stays as it is") },
-	"model.use_dora":                  func(t *translation, e entry) { t.ifOn(e, t.keys["use_dora"].Say) },
-	"model._component_":               tuneModel,
-	"model.quantize_base":             func(t *translation, e entry) { t.ifTrue(e, "adapter", "qlora", "") },
-	"checkpointer.checkpoint_dir":     func(t *translation, e entry) { t.take(e, "base_model") },
-	"tokenizer.path":                  passed("the tokenizer is that of base_model's folder"),
-	"tokenizer._component_":           passed("the tokenizer is that of base_model's folder"),
-	"checkpointer._component_":        passed("base_model is a folder as on the hub"),
-	"checkpointer.checkpoint_files":   passed("the folder's index names its files"),
-	"checkpointer.model_type":         passed("the model's config.json says it"),
-	"checkpointer.output_dir":         func(t *translation, e entry) { t.take(e, "output_dir") },
-	"checkpointer.adapter_checkpoint": func(t *translation, e entry) { t.missing(e, "lora.init_from starts from an adapter in PEFT's format") },
-	"checkpointer.recipe_checkpoint":  resume,
+	"model.lora_rank":               func(t *translation, e entry) { t.take(e, "lora.r") },
+	"model.lora_alpha":              func(t *translation, e entry) { t.take(e, "lora.alpha") },
+	"model.lora_dropout":            func(t *translation, e entry) { t.take(e, "lora.dropout") },
+	"model.lora_attn_modules":       tuneModules,
+	"model.apply_lora_to_mlp":       tuneMLP,
+	"model.apply_lora_to_output":    func(t *translation, e entry) { t.ifOn(e, "the head stays as it is") },
+	"model.use_dora":                func(t *translation, e entry) { t.ifOn(e, t.keys["use_dora"].Say) },
+	"model._component_":             tuneModel,
+	"model.quantize_base":           func(t *translation, e entry) { t.ifTrue(e, "adapter", "qlora", "") },
+	"checkpointer.checkpoint_dir":   func(t *translation, e entry) { t.take(e, "base_model") },
+	"tokenizer.path":                passed("the tokenizer is that of base_model's folder"),
+	"tokenizer._component_":         passed("the tokenizer is that of base_model's folder"),
+	"checkpointer._component_":      passed("base_model is a folder as on the hub"),
+	"checkpointer.checkpoint_files": passed("the folder's index names its files"),
+	"checkpointer.model_type":       passed("the model's config.json says it"),
+	"checkpointer.output_dir":       func(t *translation, e entry) { t.take(e, "output_dir") },
+	"checkpointer.adapter_checkpoint": func(t *translation,
+		e entry) {
+		t.missing(e, "lora.init_from starts from an adapter in PEFT's format")
+	},
+	"checkpointer.recipe_checkpoint": resume,
 	"loss._component_": func(t *translation, e entry) {
 		s, _ := e.Value.(string)
 		if strings.Contains(s, "CrossEntropy") || strings.Contains(s, "CEWithChunkedOutputLoss") {
@@ -68,13 +71,18 @@ var torchtune = map[string]rule{
 	"optimizer.weight_decay": func(t *translation, e entry) { t.take(e, "training.weight_decay") },
 	"optimizer.fused":        passed("the update is one kernel"),
 	"lr_scheduler._component_": func(t *translation, e entry) {
-		t.choose(e, "training.lr_scheduler", map[string]string{"torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup": "cosine", "torchtune.modules.get_cosine_schedule_with_warmup": "cosine"})
+		t.choose(e, "training.lr_scheduler",
+			map[string]string{"torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup": "cosine",
+				"torchtune.modules.get_cosine_schedule_with_warmup": "cosine"})
 	},
 	"lr_scheduler.num_warmup_steps": warmup,
 	"batch_size":                    func(t *translation, e entry) { t.take(e, "training.batch_size") },
 	"epochs":                        func(t *translation, e entry) { t.take(e, "training.epochs") },
-	"max_steps_per_epoch":           func(t *translation, e entry) { t.missing(e, "training.max_steps counts the steps of the whole run") },
-	"gradient_accumulation_steps":   func(t *translation, e entry) { t.take(e, "training.gradient_accumulation_steps") },
+	"max_steps_per_epoch": func(t *translation, e entry) {
+		t.missing(e, "training.max_steps counts the steps "+
+			"of the whole run")
+	},
+	"gradient_accumulation_steps": func(t *translation, e entry) { t.take(e, "training.gradient_accumulation_steps") },
 	"clip_grad_norm": func(t *translation, e entry) {
 		if e.Value == nil {
 			e.Value = int64(0)
@@ -86,7 +94,10 @@ var torchtune = map[string]rule{
 	"dtype": func(t *translation, e entry) {
 		t.choose(e, "training.precision", map[string]string{"bf16": "bf16", "fp16": "fp16", "fp32": "fp32"})
 	},
-	"device":                          func(t *translation, e entry) { t.choose(e, "device", map[string]string{"cuda": "cuda", "cpu": "cpu"}) },
+	"device": func(t *translation,
+		e entry) {
+		t.choose(e, "device", map[string]string{"cuda": "cuda", "cpu": "cpu"})
+	},
 	"shuffle":                         func(t *translation, e entry) { t.take(e, "dataset.shuffle") },
 	"enable_activation_checkpointing": checkpointing,
 	"enable_activation_offloading":    checkpointing,
@@ -116,7 +127,7 @@ func tuneModel(t *translation, e entry) {
 	}
 }
 
-// tuneModules are torchtune's names of attention's layers; output_proj is o_proj in the files of Hugging Face.
+// tuneModules translates torchtune's names of attention layers; output_proj is o_proj in the files of Hugging Face.
 func tuneModules(t *translation, e entry) {
 	list, ok := e.Value.([]any)
 	if !ok {
@@ -165,9 +176,10 @@ func (t *translation) tuneSource(e entry) {
 	t.tuneBegin(s, tuneFormat(t.given["dataset._component_"].Value))
 }
 
-// tuneBegin is the one source of rows, whose other keys stand before it or behind it.
+// tuneBegin returns the single source of rows, whose other keys come before or after it.
 func (t *translation) tuneBegin(where, format string) {
-	if style := map[any]string{"sharegpt": "sharegpt", "openai": "messages"}[t.given["dataset.conversation_style"].Value]; style != "" {
+	if style := map[any]string{"sharegpt": "sharegpt",
+		"openai": "messages"}[t.given["dataset.conversation_style"].Value]; style != "" {
 		format = style
 	}
 	var named Map
@@ -179,11 +191,12 @@ func (t *translation) tuneBegin(where, format string) {
 		named = fields([2]any{"text", t.given["dataset.column"].Value})
 	}
 	name, _ := t.given["dataset.name"].Value.(string)
-	t.source(Pair{Key: "path", Value: where}, Pair{Key: "name", Value: name}, Pair{Key: "split", Value: wholeTrain(t.given["dataset.split"].Value)},
+	t.source(Pair{Key: "path", Value: where}, Pair{Key: "name", Value: name},
+		Pair{Key: "split", Value: wholeTrain(t.given["dataset.split"].Value)},
 		Pair{Key: "format", Value: format}, Pair{Key: "fields", Value: named})
 }
 
-// tuneInSource says of a key that tuneBegin reads it.
+// tuneInSource records a key that tuneBegin reads.
 func (t *translation) tuneInSource(e entry, ours string, v any) {
 	if _, ok := e.Value.(string); !ok {
 		t.missing(e, "a text was expected; give dataset.sources")
@@ -196,8 +209,9 @@ func tuneField(of string) rule {
 	return func(t *translation, e entry) { t.add(Taken, e, "dataset.fields", of+": "+Text(e.Value), "") }
 }
 
-// tuneFormats are formats of rows by torchtune's builders, and the data set that a builder reads by itself.
-var tuneFormats = map[string][2]string{"alpaca_dataset": {"alpaca", "tatsu-lab/alpaca"}, "alpaca_cleaned_dataset": {"alpaca", "yahma/alpaca-cleaned"}, "chat_dataset": {"auto", ""},
+// tuneFormats maps torchtune's builders to formats of rows, and to the data set that a builder reads by default.
+var tuneFormats = map[string][2]string{"alpaca_dataset": {"alpaca", "tatsu-lab/alpaca"},
+	"alpaca_cleaned_dataset": {"alpaca", "yahma/alpaca-cleaned"}, "chat_dataset": {"auto", ""},
 	"text_completion_dataset": {"text", ""}, "instruct_dataset": {"auto", ""}}
 
 func tuneBuilder(component any) (f [2]string, ok bool) {
@@ -224,15 +238,15 @@ func tuneDataset(t *translation, e entry) {
 	}
 	tokenizer, _ := t.given["tokenizer._component_"].Value.(string)
 	if f[0] == "alpaca" && tokenizer != "" && !strings.HasSuffix(tokenizer, ".llama2_tokenizer") {
-		t.missing(e, "the model's tokenizer writes its marks of messages around Alpaca's text there; here the text stands alone, or dataset.as_chat: yes "+
-			"writes the rows by the chat template without Alpaca's text")
+		t.missing(e, "the model's tokenizer writes its marks of messages around Alpaca's text there; here the text stands "+
+			"alone, or dataset.as_chat: yes writes the rows by the chat template without Alpaca's text")
 		t.as(len(t.entries)-1, Changes)
 	}
 }
 
 func tuneSeveral(say string) rule { return func(t *translation, e entry) { t.missing(e, say) } }
 
-// tuneValidation are the rows to evaluate on; what their table leaves out stands in that of the rows to train on.
+// tuneValidation reads the validation rows; what their table leaves out comes from the table of the training rows.
 func tuneValidation(t *translation, e entry) {
 	m, ok := e.Value.(Map)
 	if !ok {
@@ -263,7 +277,7 @@ func tuneValidation(t *translation, e entry) {
 	t.put(e, "dataset.val_sources", []any{one}, "")
 }
 
-// tuneLogger is who is told of the run.
+// tuneLogger translates the logger to trackers.
 func tuneLogger(t *translation, e entry) {
 	m, _ := e.Value.(Map)
 	s, _ := m.Get("_component_").(string)
@@ -290,20 +304,22 @@ func tuneProfiler(t *translation, e entry) {
 	t.missing(e, t.keys["profiler_steps"].Say)
 }
 
-// whole are tables that a rule reads as one.
-var whole = []string{"profiler", "metric_logger", "quantizer", "kd_loss", "teacher_model", "teacher_checkpointer", "dataloader", "dataset_val", "checkpointer.checkpoint_files"}
+// whole lists tables that one rule reads as a whole.
+var whole = []string{"profiler", "metric_logger", "quantizer", "kd_loss", "teacher_model", "teacher_checkpointer",
+	"dataloader", "dataset_val", "checkpointer.checkpoint_files"}
 
-// section answers for keys of a table that has no rule of theirs.
+// section answers for keys of a table that have no rule of their own.
 func section(key string) (say string, known bool) {
 	table, _, _ := strings.Cut(key, ".")
-	say, known = map[string]string{"tokenizer": "the tokenizer is that of base_model's folder", "checkpointer": "base_model is a folder as on the hub",
-		"model": "the model's config.json says its shape; lora.target_modules says which layers are trained", "dataset": "no counterpart for a data set",
+	say, known = map[string]string{"tokenizer": "the tokenizer is that of base_model's folder",
+		"checkpointer": "base_model is a folder as on the hub",
+		"model":        "the model's config.json says its shape; lora.target_modules says which layers are trained", "dataset": "no counterpart for a data set",
 		"optimizer": "AdamW's values are training.adam_beta1, training.adam_beta2 and training.adam_epsilon", "lr_scheduler": "training.min_lr_ratio and training.decay_ratio are the values of schedules",
 		"loss": "the loss is the plain cross-entropy on the rows as they are", "teacher_checkpointer": "a run has one model"}[table]
 	return say, known && (table != key || slices.Contains(whole, key))
 }
 
-// resolve writes references such as ${output_dir}/logs out, where the file says what they stand for.
+// resolve replaces references such as ${output_dir}/logs whose value is in the file.
 func resolve(m Map) {
 	find := func(path string) (string, bool) {
 		var v any = m
@@ -327,7 +343,7 @@ func resolve(m Map) {
 			case Map:
 				walk(v)
 			case string:
-				for range 8 { // a reference may stand for one
+				for range 8 { // a reference may refer to another one
 					before, rest, open := strings.Cut(v, "${")
 					path, after, closed := strings.Cut(rest, "}")
 					text, known := find(strings.TrimSpace(path))

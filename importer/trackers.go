@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// trackers are the rules of keys that say who else is told of a run.
+// trackers holds the rules of keys about experiment trackers.
 var trackers = map[string]rule{
 	"report_to":              reportTo,
 	"use_wandb":              func(t *translation, e entry) { t.reports(e, "wandb", e.Value == true) },
@@ -36,7 +36,7 @@ func (t *translation) reports(e entry, name string, on bool) {
 	}
 }
 
-// report adds a tracker silently; false says that it was there.
+// report adds a tracker without an entry; false means that the run had it already.
 func (t *translation) report(e entry, name string) bool {
 	i, ok := t.at[reports]
 	if !ok {
@@ -53,7 +53,7 @@ func (t *translation) report(e entry, name string) bool {
 	return true
 }
 
-// trackerText takes a name or an address, which also asks for its tracker.
+// trackerText translates a name or an address, which also enables its tracker.
 func (t *translation) trackerText(e entry, tracker, path string) {
 	if s, ok := e.Value.(string); !ok || s == "" {
 		if _, code := e.Value.(Code); code {
@@ -66,12 +66,12 @@ func (t *translation) trackerText(e entry, tracker, path string) {
 	if tracker != "" {
 		said := len(t.entries)
 		t.report(e, tracker)
-		t.entries = t.entries[:said] // the text itself is told of
+		t.entries = t.entries[:said] // the text itself is reported
 	}
 	t.take(e, path)
 }
 
-// reportTo reads transformers' names.
+// reportTo translates the tracker names of transformers.
 func reportTo(t *translation, e entry) {
 	list, ok := e.Value.([]any)
 	if !ok {
@@ -87,12 +87,13 @@ func reportTo(t *translation, e entry) {
 		case s == "tensorboard" || s == "wandb" || s == "mlflow" || s == "trackio":
 			t.reports(one, s, true)
 		default:
-			t.missing(one, "training.report_to knows tensorboard, wandb, mlflow, trackio, prometheus, csv, webhook and kubeflow; metrics.jsonl in output_dir has all numbers")
+			t.missing(one, "training.report_to knows tensorboard, wandb, mlflow, trackio, prometheus, csv, webhook and "+
+				"kubeflow; metrics.jsonl in output_dir has all numbers")
 		}
 	}
 }
 
-// wandbMode: runs are written offline whatever is asked.
+// wandbMode reports that runs are always written offline.
 func wandbMode(t *translation, e entry) {
 	switch e.Value {
 	case "offline":
@@ -104,7 +105,7 @@ func wandbMode(t *translation, e entry) {
 	}
 }
 
-// trackersRead drops what no tracker of the run reads.
+// trackersRead drops settings that no tracker of the run reads.
 func (t *translation) trackersRead() {
 	list, _ := t.value(reports).([]any)
 	read := func(names ...string) bool {

@@ -9,24 +9,23 @@ import (
 // rule translates one key.
 type rule func(t *translation, e entry)
 
-// translation is a Result being made.
+// translation is a Result under construction.
 type translation struct {
 	Options
 	in      *Input
 	keys    map[string]Counterpart
-	at      map[string]int // of our paths, in settings
+	at      map[string]int // index in settings of our paths
 	given   map[string]entry
 	set     []Setting
 	entries []Entry
-	data    []Map  // sources of rows
+	data    []Map  // sources of training rows
 	val     []Map  // sources of validation rows
-	several bool   // of the data sets that are read
-	note    string // what is to be said of the data besides
+	several bool   // there are several data sets to read
+	note    string // an additional note about the data
 	refused string
 }
 
-// Translate makes our settings of a file, and says of every key what became of it. The program's own defaults stand
-// for keys that the file leaves out.
+// ranslate translates a file into our settings and records for every key what happened to it. Keys that the file leaves out get the program's own defaults.
 func Translate(in *Input, o Options) Result {
 	t := &translation{Options: o, in: in, keys: Keys(), at: map[string]int{}, given: map[string]entry{}}
 	for _, e := range in.entries {
@@ -43,7 +42,8 @@ func Translate(in *Input, o Options) Result {
 	if t.in.calls["SFTTrainer"] || t.in.calls["UnslothTrainer"] {
 		if _, said := t.given["assistant_only_loss"]; !said {
 			first := len(t.entries)
-			wholeConversations(t, entry{Pair: Pair{Key: "assistant_only_loss", Value: false}, shown: "assistant_only_loss", peers: t.in.Program.Title})
+			wholeConversations(t, entry{Pair: Pair{Key: "assistant_only_loss", Value: false}, shown: "assistant_only_loss",
+				peers: t.in.Program.Title})
 			for i := first; i < len(t.entries); i++ {
 				t.entries[i].Default = true
 			}
@@ -58,7 +58,7 @@ func Translate(in *Input, o Options) Result {
 	return Result{in.Program, t.set, t.entries, t.refused}
 }
 
-// defaultOf takes a default of the program, unless the file gives the key or something of the same key of ours.
+// defaultOf translates a default of the program, unless the file sets the key or our key of the same meaning.
 func (t *translation) defaultOf(p Pair) {
 	bare := bareKey(p.Key)
 	if e, ok := t.given[bare]; ok && e.Value != nil {
@@ -69,7 +69,7 @@ func (t *translation) defaultOf(p Pair) {
 	}
 	n, before := len(t.entries), len(t.set)
 	t.key(entry{Pair: Pair{Key: bare, Value: p.Value}, shown: p.Key, peers: t.in.Program.Title})
-	if len(t.set) == before { // the file says it by another key
+	if len(t.set) == before { // the file sets it by another key
 		t.entries = t.entries[:n]
 	}
 	for i := n; i < len(t.entries); i++ {
@@ -77,7 +77,7 @@ func (t *translation) defaultOf(p Pair) {
 	}
 }
 
-// bareKey is "r" of "get_peft_model(r)".
+// bareKey returns "r" for "get_peft_model(r)".
 func bareKey(key string) string {
 	if _, inside, ok := strings.Cut(key, "("); ok {
 		return strings.TrimSuffix(inside, ")")
@@ -85,8 +85,8 @@ func bareKey(key string) string {
 	return key
 }
 
-// key translates one key by the program's rule, the rule for all programs, our key of that name, or the table of
-// names.
+// key translates one key by the first match of: the program's rule, the rule for all programs, our key of that name,
+// the table of names.
 func (t *translation) key(e entry) {
 	plain := strings.ReplaceAll(strings.ToLower(e.Key), "-", "_")
 	r, special := t.in.Program.rules[plain]
@@ -125,7 +125,7 @@ func (t *translation) key(e entry) {
 	}
 }
 
-// isOff says that a value asks for nothing.
+// isOff reports whether a value switches something off.
 func isOff(v any) bool {
 	switch v := v.(type) {
 	case bool:
@@ -140,7 +140,7 @@ func isOff(v any) bool {
 	return isEmpty(v)
 }
 
-// isEmpty says that nothing is given.
+// isEmpty reports whether a value is empty.
 func isEmpty(v any) bool {
 	switch v := v.(type) {
 	case nil:
@@ -166,26 +166,26 @@ func (t *translation) add(g Group, e entry, to string, as any, say string) {
 	t.entries = append(t.entries, x)
 }
 
-// off says of a key that it asks for nothing.
+// off records that a key is not set.
 func (t *translation) off(e entry) {
 	if e.peers == "" {
 		t.add(Taken, e, "", nil, "asks for nothing")
 	}
 }
 
-// refuse says of a key that it makes the file one of another kind of training.
+// refuse records that a key makes the file another kind of training.
 func (t *translation) refuse(e entry) {
 	t.refused = e.shown + ": " + Text(e.Value)
 	t.missing(e, t.keys["stage"].Say)
 }
 
-// missing says of a key why nothing was taken.
+// missing records why the value of a key is not taken.
 func (t *translation) missing(e entry, say string) { t.add(Missing, e, "", nil, say) }
 
-// take takes a value as it is.
+// take takes a value unchanged.
 func (t *translation) take(e entry, path string) { t.put(e, path, e.Value, "") }
 
-// put sets a key of ours; say is the difference to the other program's value, if any.
+// put sets one of our keys; say is the difference from the other program's value, if any.
 func (t *translation) put(e entry, path string, v any, say string) {
 	if _, unknown := v.(Code); unknown {
 		t.missing(e, "an expression, which is not worked out: give "+path+" its value")
@@ -219,10 +219,10 @@ func (t *translation) put(e entry, path string, v any, say string) {
 	t.add(g, e, path, as, say)
 }
 
-// has says that a key of ours has a value by now.
+// has reports whether one of our keys has a value already.
 func (t *translation) has(path string) bool { _, ok := t.at[path]; return ok }
 
-// value is what a key of ours is set to, nil if nothing.
+// value returns the value of one of our keys, nil if it is not set.
 func (t *translation) value(path string) any {
 	if i, ok := t.at[path]; ok {
 		return t.set[i].Value
@@ -230,7 +230,7 @@ func (t *translation) value(path string) any {
 	return nil
 }
 
-// drop takes a setting back, and says why.
+// drop removes a setting and records why.
 func (t *translation) drop(path, say string) {
 	i, ok := t.at[path]
 	if !ok {
@@ -246,7 +246,7 @@ func (t *translation) drop(path, say string) {
 	refuse(t.entries, path, say)
 }
 
-// dropUnread is drop of what the other program does not read either.
+// dropUnread is drop for settings that the other program does not read either.
 func (t *translation) dropUnread(path, say string) {
 	was := map[int]bool{}
 	for i, e := range t.entries {
@@ -260,7 +260,7 @@ func (t *translation) dropUnread(path, say string) {
 	}
 }
 
-// Refuse takes a setting back that our own checks refuse, and says why. False says that there is none of this path.
+// Refuse removes a setting that our own checks reject, and records why. It returns false if no entry has this path.
 func (r *Result) Refuse(path, say string) bool {
 	i := slices.IndexFunc(r.Settings, func(s Setting) bool { return s.Path == path })
 	if i < 0 {
@@ -268,13 +268,13 @@ func (r *Result) Refuse(path, say string) bool {
 	}
 	value := r.Settings[i].Value
 	r.Settings = slices.Delete(r.Settings, i, i+1)
-	if !refuse(r.Entries, path, say) { // made of several keys
+	if !refuse(r.Entries, path, say) { // the setting is made of several keys
 		r.Entries = append(r.Entries, Entry{Group: Missing, Class: Changes, Key: path, Value: Text(value), Say: say})
 	}
 	return true
 }
 
-// refuse makes the entries of a setting that is taken back missing ones, and tells whether there was any.
+// refuse turns the entries of a removed setting into missing ones, and reports whether there were any.
 func refuse(entries []Entry, path, say string) (found bool) {
 	for j := range entries {
 		if e := &entries[j]; e.To == path {
@@ -287,7 +287,7 @@ func refuse(entries []Entry, path, say string) (found bool) {
 	return found
 }
 
-// fit turns a value into one that a key takes.
+// fit converts a value to the type that a key takes.
 func fit(v any, k Kind) (any, bool) {
 	if s, ok := v.(string); ok && (k == Whole || k == Number) {
 		v = number(strings.TrimSpace(s))
@@ -340,7 +340,7 @@ func fit(v any, k Kind) (any, bool) {
 	return nil, false
 }
 
-// revisionOfModel puts a revision of the base model behind its name, where base_model has it.
+// revisionOfModel appends a revision of the base model to its name in base_model.
 func (t *translation) revisionOfModel() {
 	i, named := t.at["base_model"]
 	for j := range t.entries {
@@ -357,7 +357,7 @@ func (t *translation) revisionOfModel() {
 	}
 }
 
-// finish looks at what the settings say together.
+// finish resolves settings that depend on each other.
 func (t *translation) finish() {
 	validated := t.has("dataset.val_split") || t.has("dataset.val_path") || t.has("dataset.val_sources")
 	if v := t.value("dataset.val_split"); v == int64(0) || v == 0.0 {
@@ -381,8 +381,10 @@ func (t *translation) finish() {
 	t.trackersRead()
 	schedule := t.value("training.lr_scheduler")
 	if schedule == "constant" {
-		t.dropUnread("training.warmup_ratio", "the schedule constant has no warm-up, there neither; constant_with_warmup has one")
-		t.dropUnread("training.warmup_steps", "the schedule constant has no warm-up, there neither; constant_with_warmup has one")
+		t.dropUnread("training.warmup_ratio",
+			"the schedule constant has no warm-up, there neither; constant_with_warmup has one")
+		t.dropUnread("training.warmup_steps",
+			"the schedule constant has no warm-up, there neither; constant_with_warmup has one")
 	}
 	if schedule != "cosine_with_min_lr" && schedule != "wsd" {
 		t.drop("training.min_lr_ratio", "of the schedules cosine_with_min_lr and wsd alone")

@@ -17,21 +17,21 @@ import (
 
 // A value is nil, bool, int64, float64, string, []any, Map or Code.
 
-// Pair is one key with its value, and the line that it stands in; 0 is not known.
+// Pair is one key with its value and its line; line 0 is unknown.
 type Pair struct {
 	Key   string
 	Value any
 	Line  int
 }
 
-// Map is a table in the order of its file.
+// Map is a table in file order.
 type Map []Pair
 
-// Code is an expression of a program that is not worked out.
+// Code is an expression of a program that is not evaluated.
 type Code string
 
 const (
-	maxValues = 100_000 // of a file, aliases written out
+	maxValues = 100_000 // values of a file, with aliases expanded
 	maxDepth  = 64
 )
 
@@ -40,7 +40,7 @@ var (
 	errDeep = fmt.Errorf("values are nested deeper than %d: this is no configuration", maxDepth)
 )
 
-// Get is the value of a key, nil where there is none.
+// Get returns the value of a key, nil if there is none.
 func (m Map) Get(key string) any {
 	for _, p := range m {
 		if p.Key == key {
@@ -50,7 +50,7 @@ func (m Map) Get(key string) any {
 	return nil
 }
 
-// reading counts what was read, so that aliases of aliases don't run away.
+// reading counts the values that were read, so that aliases of aliases cannot grow without bound.
 type reading struct{ values int }
 
 func (r *reading) count(depth int) error {
@@ -63,10 +63,10 @@ func (r *reading) count(depth int) error {
 	return nil
 }
 
-// parseYAML reads one YAML document whose top is a table. Anchors, aliases and merge keys are followed.
+// parseYAML reads a single YAML document whose top level is a table. Anchors, aliases and merge keys are resolved.
 func parseYAML(text []byte) (m Map, err error) {
 	defer func() {
-		if r := recover(); r != nil { // the parser's own invariants on hostile text
+		if r := recover(); r != nil { // hostile text can violate the parser's own invariants
 			m, err = nil, fmt.Errorf("it is not valid YAML: %v", r)
 		}
 	}()
@@ -95,7 +95,7 @@ func parseYAML(text []byte) (m Map, err error) {
 	return m, nil
 }
 
-// shallow refuses brackets within brackets before the YAML parser, whose time grows with their depth, sees them.
+// shallow rejects deeply nested brackets before the YAML parser reads them: its time grows with their depth.
 func shallow(text []byte) error {
 	depth := 0
 	for _, c := range text {
@@ -253,7 +253,7 @@ func (r *reading) json(dec *json.Decoder, depth int) (any, error) {
 
 var numeric = regexp.MustCompile(`^[-+]?(\d[\d_]*(\.[\d_]*)?|\.\d[\d_]*)([eE][-+]?\d+)?$`)
 
-// number reads a number as YAML, JSON and Python write it; a text that is none stays one.
+// number parses a number as YAML, JSON and Python write it. Other text stays a string.
 func number(s string) any {
 	if !numeric.MatchString(s) {
 		return s
@@ -268,7 +268,7 @@ func number(s string) any {
 	return s
 }
 
-// Text writes a value on one line, cut to what can be read.
+// ext returns a value on one line, shortened to a readable length.
 func Text(v any) string { return shorten(text(v)) }
 
 func text(v any) string {
@@ -306,7 +306,8 @@ func text(v any) string {
 func shorten(s string) string {
 	const most = 80
 	s = strings.ToValidUTF8(s, "\uFFFD")
-	if q := strconv.QuoteToGraphic(s); strings.ContainsFunc(s, func(r rune) bool { return r < ' ' || r == 0x7f || !strconv.IsGraphic(r) }) {
+	if q := strconv.QuoteToGraphic(s); strings.ContainsFunc(s,
+		func(r rune) bool { return r < ' ' || r == 0x7f || !strconv.IsGraphic(r) }) {
 		s = q[1 : len(q)-1]
 	}
 	if r := []rune(s); len(r) > most {

@@ -5,7 +5,7 @@ import "strings"
 // imageModel is the call that loads a model of images and texts, whatever its class.
 const imageModel = "AutoModelForImageTextToText.from_pretrained"
 
-// otherWeights says of a file that names no adapter that all weights are trained there, and of a model of images what is
+// otherWeights reports for a file without an adapter that all weights are trained there, and for an image model what is
 // trained of it here.
 func (t *translation) otherWeights() {
 	in := t.in
@@ -18,7 +18,8 @@ func (t *translation) otherWeights() {
 	case in.Program.Name == "axolotl" && isEmpty(t.given["adapter"].Value) && isEmpty(t.given["lora_model_dir"].Value):
 		say("adapter", "all weights are trained there: LoRA and QLoRA are what this program trains")
 	case trains && !adapter && config:
-		say("LoraConfig", "the adapter's values are made by code, and none is run: give lora.r, lora.alpha, lora.dropout and lora.target_modules")
+		say("LoraConfig", "the adapter's values are made by code, and none is run: give lora.r, lora.alpha, lora.dropout "+
+			"and lora.target_modules")
 	case trains && !adapter:
 		say("LoraConfig", "all weights are trained there: LoRA and QLoRA are what this program trains")
 	}
@@ -28,7 +29,7 @@ func (t *translation) otherWeights() {
 	}
 }
 
-// uncut says of a length that is given as none that rows are cut here.
+// uncut reports for an unlimited length that rows are truncated here.
 func (t *translation) uncut() {
 	given, named := t.given["max_length"]
 	if !t.in.Program.python || !named || given.Value != nil {
@@ -42,7 +43,7 @@ func (t *translation) uncut() {
 	}
 }
 
-// axolotlPlugins: those that make kernels faster change no number that is meant.
+// axolotlPlugins reads plugins; those that make kernels faster change no intended number.
 func axolotlPlugins(t *translation, e entry) {
 	list, _ := e.Value.([]any)
 	for _, one := range list {
@@ -55,7 +56,8 @@ func axolotlPlugins(t *translation, e entry) {
 	t.add(Taken, e, "", nil, "the fused kernels that fit the device are always used")
 }
 
-// axolotlClass: a class that every causal language model is loaded by says nothing; another one may be another model.
+// axolotlClass reads a model class: one that loads every causal language model has no effect, another one may mean
+// another model.
 func axolotlClass(usual string) rule {
 	return func(t *translation, e entry) {
 		if s, _ := e.Value.(string); strings.HasSuffix(s, usual) {

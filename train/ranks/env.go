@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// Variables of this program, which win over those of launchers.
+// Environment variables of this program. They take precedence over those of launchers.
 const (
 	CoordinatorVariable = "TRAINER_COORDINATOR" // host:port where rank 0 listens
-	LauncherVariable    = "TRAINER_LAUNCHER"    // whose variables count; none = this process trains alone
-	KeyVariable         = "TRAINER_RANKS_KEY"   // a secret that all processes know
-	RunVariable         = "TRAINER_RUN_ID"      // names a start, the same on all processes
+	LauncherVariable    = "TRAINER_LAUNCHER"    // the launcher whose variables are read; none = this process trains alone
+	KeyVariable         = "TRAINER_RANKS_KEY"   // a secret that all processes share
+	RunVariable         = "TRAINER_RUN_ID"      // identifier of one start of the run, the same on all processes
 )
 
 // MaxWorld bounds the ranks of a run.
 const MaxWorld = 1 << 16
 
-// launchers in the order in which they are asked: who starts processes inside another's comes first. torchrun is
-// started by srun and mpirun, and mpirun starts its own processes through srun.
+// launchers lists the launchers in order of precedence. The inner launcher comes first: torchrun is started by srun and
+// mpirun, and mpirun starts its processes through srun.
 var launchers = []struct {
 	name string
 	read func(v variables) (place Place, said bool, err error)
@@ -32,8 +32,8 @@ var launchers = []struct {
 	{"slurm", slurm},
 }
 
-// FromEnv is the place of this process by the variables of the launcher that started it, as get (os.Getenv) gives them.
-// Without a launcher it is alone: World is 1 and Launcher empty.
+// FromEnv returns the place of this process from the variables of the launcher that started it; get is os.Getenv.
+// Without a launcher the process is alone: World is 1 and Launcher is empty.
 func FromEnv(get func(name string) string) (Place, error) {
 	v := variables{get: get}
 	asked := get(LauncherVariable)
@@ -53,7 +53,8 @@ func FromEnv(get func(name string) string) (Place, error) {
 				p, err = v.finish(p)
 			}
 			if err != nil {
-				return Place{}, fmt.Errorf("%w (variables of %s; %s=none trains in this process alone)", err, l.name, LauncherVariable)
+				return Place{}, fmt.Errorf("%w (variables of %s; %s=none trains in this process alone)", err, l.name,
+					LauncherVariable)
 			}
 			return p, nil
 		}
@@ -80,7 +81,7 @@ func alone(launcher string) Place {
 	return Place{World: 1, LocalWorld: 1, Launcher: launcher}
 }
 
-// finish checks what all launchers have in common, and lets this program's own variables win.
+// finish checks what all launchers have in common. This program's own variables take precedence.
 func (v variables) finish(p Place) (Place, error) {
 	if own := v.get(RunVariable); own != "" {
 		p.Run = own
@@ -101,20 +102,21 @@ func (v variables) finish(p Place) (Place, error) {
 		_, err = portOf(port)
 	}
 	if err != nil {
-		return p, fmt.Errorf("where rank 0 listens: %q is not host:port (%v); set %s=HOST:PORT", clip(p.Coordinator), err, CoordinatorVariable)
+		return p, fmt.Errorf("where rank 0 listens: %q is not host:port (%v); set %s=HOST:PORT", clip(p.Coordinator), err,
+			CoordinatorVariable)
 	}
 	if host == p.Run {
-		p.Run = "" // where rank 0 is says no more than the connection does
+		p.Run = "" // the coordinator's address alone does not identify a start
 	}
 	return p, nil
 }
 
-// variables reads numbers from an environment; every error names its variable.
+// variables reads numbers from an environment. Every error names its variable.
 type variables struct{ get func(name string) string }
 
 func (v variables) has(name string) bool { return v.get(name) != "" }
 
-// number is a variable that has to be a whole number from least to most.
+// number reads a variable that must be an integer from least to most.
 func (v variables) number(name string, least, most int) (int, error) {
 	text := v.get(name)
 	if text == "" {
@@ -127,7 +129,7 @@ func (v variables) number(name string, least, most int) (int, error) {
 	return n, nil
 }
 
-// within is a rank and the number of ranks that it is one of.
+// within reads a rank and its number of ranks.
 func (v variables) within(rank, world string) (r, w int, err error) {
 	if w, err = v.number(world, 1, MaxWorld); err != nil {
 		return 0, 0, err
@@ -141,7 +143,8 @@ func (v variables) within(rank, world string) (r, w int, err error) {
 	return r, w, nil
 }
 
-// local is a rank among those of a host; a launcher that names neither starts one process a host, or does not say.
+// local reads a rank on a host and the host's number of ranks. A launcher that sets neither starts one process a host
+// or does not report them.
 func (v variables) local(rank, world string, of int) (r, w int, err error) {
 	switch {
 	case v.has(world):
@@ -156,7 +159,7 @@ func (v variables) local(rank, world string, of int) (r, w int, err error) {
 	return 0, 1, nil
 }
 
-// port is a variable's number, or otherwise where it is not set.
+// port reads a port; otherwise is the default.
 func (v variables) port(name string, otherwise int) (int, error) {
 	if !v.has(name) {
 		return otherwise, nil
@@ -172,8 +175,8 @@ func portOf(text string) (int, error) {
 	return n, nil
 }
 
-// The port of a job whose launcher names none comes from the job's name, so that two jobs on a host do not meet. It
-// lies below the ports that systems hand out by themselves.
+// If the launcher names no port, the port is derived from the job's name, so that two jobs on a host do not collide. It
+// is below the ports that systems assign automatically.
 const (
 	firstPort = 15000
 	manyPorts = 15000
@@ -181,11 +184,11 @@ const (
 
 func jobPort(job string) int {
 	h := fnv.New32a()
-	h.Write([]byte(job)) //nolint:errcheck // a hash takes everything
+	h.Write([]byte(job)) // a hash accepts every write
 	return firstPort + int(h.Sum32()%manyPorts)
 }
 
-// behind is the port after a launcher's own.
+// behind returns the port after a launcher's own.
 func behind(port int) int {
 	if port == 65535 {
 		return 65534

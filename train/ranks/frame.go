@@ -11,7 +11,7 @@ import (
 	"unicode/utf8"
 )
 
-// A frame is what processes send one another: a header of 20 bytes (little endian), a purpose, a payload.
+// frame is a message between processes: a header of 20 bytes (little endian), a purpose, and a payload.
 //
 //	kind 1 | 0 | length of the purpose 2 | rank 4 | sequence 8 | length of the payload 4
 type frame struct {
@@ -27,15 +27,15 @@ type kind byte
 const (
 	kindHello     kind = iota + 1 // process to coordinator: hello, as JSON
 	kindChallenge                 // coordinator to process: its nonce
-	kindProof                     // process to coordinator: it knows the key
-	kindWelcome                   // coordinator to process: it knows the key too
+	kindProof                     // process to coordinator: proof that it knows the key
+	kindWelcome                   // coordinator to process: proof that it knows the key too
 	kindRefuse                    // coordinator to process: refusal, as JSON
-	kindStart                     // coordinator to process: how many ranks each has, as JSON
-	kindBeat                      // both ways: what the sender's ranks are doing
-	kindPart                      // process to coordinator: what a rank gives to a gather
-	kindResult                    // coordinator to process: what all ranks gave
+	kindStart                     // coordinator to process: number of ranks of each process, as JSON
+	kindBeat                      // both ways: status of the sender's ranks
+	kindPart                      // process to coordinator: a rank's part of a gather
+	kindResult                    // coordinator to process: the parts of all ranks
 	kindLost                      // coordinator to process: a LostError, as JSON
-	kindLeave                     // both ways: a rank ends, with a LostError as JSON or well
+	kindLeave                     // both ways: a rank ends, with a LostError as JSON, or successfully
 	kindStalled                   // coordinator to process: the devices wait for one another
 	kinds
 )
@@ -45,8 +45,8 @@ const (
 	maxWhat     = 256
 	maxGreeting = 4 << 10  // payloads of the handshake, which strangers can send
 	maxPart     = 1 << 30  // payload of one rank
-	maxTold     = 1 << 20  // what processes say of their ranks, faults
-	maxAtOnce   = 64 << 20 // memory taken for a payload before its bytes have come
+	maxTold     = 1 << 20  // statuses and faults of a process
+	maxAtOnce   = 64 << 20 // memory allocated for a payload before its bytes have arrived
 )
 
 // limit bounds the payload of a kind of frame.
@@ -67,7 +67,7 @@ var (
 	errTooShort = errors.New("a message is shorter than it says")
 )
 
-// header writes a frame's header and purpose.
+// header encodes a frame's header and purpose.
 func (f frame) header() ([]byte, error) {
 	if len(f.what) > maxWhat || int64(len(f.data)) > 1<<32-1 {
 		return nil, errTooLong
@@ -81,7 +81,7 @@ func (f frame) header() ([]byte, error) {
 	return append(b, f.what...), nil
 }
 
-// readFrame reads one frame, of the kinds from first to last alone. What it holds in memory is bounded by what has come.
+// readFrame reads one frame of a kind from first to last. Its memory is bounded by the bytes that have arrived.
 func readFrame(r io.Reader, first, last kind) (frame, error) {
 	var b [headerBytes]byte
 	if _, err := io.ReadFull(r, b[:]); err != nil {
@@ -118,7 +118,7 @@ func readFrame(r io.Reader, first, last kind) (frame, error) {
 	return f, nil
 }
 
-// unexpected says of an end inside of a frame that it is one.
+// unexpected converts io.EOF inside a frame to io.ErrUnexpectedEOF.
 func unexpected(err error) error {
 	if errors.Is(err, io.EOF) {
 		return io.ErrUnexpectedEOF
@@ -126,7 +126,7 @@ func unexpected(err error) error {
 	return err
 }
 
-// packParts puts what the ranks gave behind one another, each with its length before it.
+// packParts concatenates the ranks' parts, each after its length.
 func packParts(parts [][]byte) ([]byte, error) {
 	total := int64(0)
 	for _, p := range parts {
@@ -143,7 +143,7 @@ func packParts(parts [][]byte) ([]byte, error) {
 	return b, nil
 }
 
-// unpackParts is packParts' inverse; the parts lie in b.
+// unpackParts is the inverse of packParts; the parts share the memory of b.
 func unpackParts(b []byte, world int) ([][]byte, error) {
 	parts := make([][]byte, world)
 	for i := range parts {
@@ -159,12 +159,13 @@ func unpackParts(b []byte, world int) ([][]byte, error) {
 	return parts, nil
 }
 
-// status is what a rank last said of itself.
+// status is what a rank last reported about itself.
 type status struct {
-	count   uint64 // of its calls of At: it gets on
-	step    int
-	doing   string
-	slowest time.Duration // is the longest step that it has finished, the first of its process left out; 0 = none yet
+	count uint64 // number of its calls of At, which shows progress
+	step  int
+	doing string
+	// slowest is the longest step that the rank has finished, not counting the first step of its process; 0 = none yet.
+	slowest time.Duration
 }
 
 // statusBytes is the size of a packed status without its text.
@@ -202,7 +203,7 @@ func unpackStatus(b []byte) ([]status, error) {
 	return all, nil
 }
 
-// plain makes others' text fit for a terminal and a line: no control characters, at most so many bytes.
+// plain makes foreign text safe for a line on a terminal: without control characters, at most `most` bytes.
 func plain(s string, most int) string {
 	if len(s) > most {
 		s = s[:most]

@@ -13,23 +13,24 @@ import (
 	"time"
 )
 
-// magic is what a process sends first: protocol and its version.
+// magic is the first thing that a process sends: the protocol and its version.
 const magic = "tlranks1"
 
-// handshakeTime bounds a handshake; a stranger cannot hold a connection for longer.
+// handshakeTime bounds a handshake, so that a stranger cannot keep a connection open for longer.
 const handshakeTime = 10 * time.Second
 
-// hello is what a process says of itself.
+// hello describes a process to the coordinator.
 type hello struct {
-	Version string // of the program
+	Version string // version of the program
 	Run     string // the launcher's name of this start
-	World   int    // processes
-	Rank    int    // of the process
-	Ranks   int    // that it drives
+	World   int    // number of processes
+	Rank    int    // number of this process
+	Ranks   int    // number of ranks that it drives
 	Nonce   []byte
 }
 
-// refusal is why a process may not join. Again: another try may succeed. Ends: the run cannot begin without it.
+// refusal is the reason why a process may not join. Again means that another attempt may succeed, Ends that the run
+// cannot begin without the process.
 type refusal struct {
 	Why   string
 	Again bool
@@ -45,7 +46,7 @@ func (e errStranger) Error() string {
 	return fmt.Sprintf("it is no process of a run: its first bytes are %q", e.said)
 }
 
-// proof shows that its maker knows the key, and has seen both nonces.
+// proof shows that its sender knows the key and has seen both nonces.
 func proof(key []byte, role string, challenge, hello []byte) []byte {
 	m := hmac.New(sha256.New, key)
 	for _, part := range [][]byte{[]byte(role), challenge, hello} {
@@ -57,7 +58,7 @@ func proof(key []byte, role string, challenge, hello []byte) []byte {
 
 func nonce() []byte {
 	b := make([]byte, 32)
-	rand.Read(b) //nolint:errcheck // it never fails
+	rand.Read(b) // it never fails
 	return b
 }
 
@@ -70,7 +71,7 @@ func writeFrame(w io.Writer, f frame) error {
 	return err
 }
 
-// greet is the handshake of a process that has reached the coordinator.
+// greet is the handshake of a process that has connected to the coordinator.
 func greet(c net.Conn, me hello, key []byte) error {
 	if err := c.SetDeadline(time.Now().Add(handshakeTime)); err != nil {
 		return err
@@ -123,7 +124,7 @@ func answer(c net.Conn, want kind) ([]byte, error) {
 	return f.data, nil
 }
 
-// receive is the coordinator's side of a handshake. check refuses a process that cannot be one of this run's.
+// receive is the coordinator's side of a handshake. check rejects a process that cannot belong to this run.
 func receive(c net.Conn, key []byte, check func(hello) *refusal) (hello, error) {
 	var they hello
 	if err := c.SetDeadline(time.Now().Add(handshakeTime)); err != nil {

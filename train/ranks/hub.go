@@ -11,46 +11,46 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 )
 
-// longPatience is how long a rank that answers may say nothing new outside of steps: loading, saving and making samples
+// longPatience is how long a responsive rank may report nothing new outside of steps. Loading, saving and sampling may
 // take one rank longer than others.
 const longPatience = 10 * time.Minute
 
-// slowFactor is how much slower than the fastest a rank may be in a step that takes longer than the timeout.
+// slowFactor is how much slower than the fastest rank a rank may be in a step that exceeds the timeout.
 const slowFactor = 3
 
-// hub is rank 0's process: it has a connection to every other one, and puts together what the ranks gather.
+// hub is the process of rank 0. It is connected to every other process and collects the parts of each gather.
 type hub struct {
 	*session
 	links  []*link       // by process; its own is nil
-	firsts []int         // each process's first rank
-	counts []int         // and number of ranks
+	firsts []int         // first rank of each process
+	counts []int         // number of ranks of each process
 	quick  string        // Options.Quick
 	long   time.Duration // longPatience
 
 	devices bool // Options.Devices
 	logf    func(format string, args ...any)
 
-	// guarded by session.mu
+	// Guarded by session.mu.
 	ranks  []rankState
 	round  exchange
-	before time.Time // when the last round ended
+	before time.Time // end of the last round
 	stall  stall
-	warned time.Time // of what has been waited for since then
+	warned time.Time // time of the last warning about a wait that began since then
 }
 
-// rankState is what the coordinator knows of a rank.
+// rankState is what the coordinator knows about a rank.
 type rankState struct {
 	status
-	since   time.Time // it last said something new
-	arrived bool      // in this round
+	since   time.Time // time of its last change of status
+	arrived bool      // the rank has arrived in this round
 	left    bool
 }
 
-// exchange is a gather on its way.
+// exchange is a gather in progress.
 type exchange struct {
 	seq   uint64
 	what  string
-	by    int // the rank that came first
+	by    int // the first rank that arrived
 	began time.Time
 	parts [][]byte
 	came  int
@@ -60,7 +60,7 @@ func (h *hub) offer(m *participant, seq uint64, what string, data []byte) {
 	h.arrive(m.Rank(), seq, what, slices.Clone(data), m)
 }
 
-// arrive adds what a rank gives; the last one ends the round. m is the rank where it is one of this process.
+// arrive adds the part of a rank; the last part ends the round. m is the rank if it belongs to this process, else nil.
 func (h *hub) arrive(rank int, seq uint64, what string, data []byte, m *participant) {
 	h.mu.Lock()
 	r := &h.round
@@ -71,7 +71,8 @@ func (h *hub) arrive(rank int, seq uint64, what string, data []byte, m *particip
 	var bad *LostError
 	switch {
 	case state.arrived || state.left || seq != r.seq || what != r.what:
-		bad = h.loss(rank, fmt.Sprintf("it came to %q where rank %d came to %q: the ranks are out of step", plain(what, maxWhat), r.by, plain(r.what, maxWhat)))
+		bad = h.loss(rank, fmt.Sprintf("it came to %q where rank %d came to %q: the ranks are out of step",
+			plain(what, maxWhat), r.by, plain(r.what, maxWhat)))
 	default:
 		for other := range h.ranks {
 			if h.ranks[other].left {
@@ -109,7 +110,7 @@ func (h *hub) result(seq uint64, parts [][]byte) {
 			h.fail(nil, &LostError{Rank: 0, Doing: "putting together what the ranks gave", Why: err.Error()})
 			return
 		}
-		here := frame{kind: kindBeat, data: packStatus(h.statuses())} // where it is, should it go now
+		here := frame{kind: kindBeat, data: packStatus(h.statuses())} // its status when the connection ends now
 		for _, l := range h.links[1:] {
 			l.send(here)
 			l.send(frame{kind: kindResult, seq: seq, data: all})
@@ -118,7 +119,7 @@ func (h *hub) result(seq uint64, parts [][]byte) {
 	h.deliver(seq, parts)
 }
 
-// loss is the failure of a rank that is where it last said; h.mu is held.
+// loss returns the failure of a rank at the step that it last reported; h.mu is held.
 func (h *hub) loss(rank int, why string) *LostError {
 	at := h.ranks[rank].status
 	if rank < len(h.members) {
@@ -147,7 +148,7 @@ func (h *hub) leave(m *participant, last bool) {
 	}
 }
 
-// hasLeft notes that a rank has ended well, which it has not where others wait for it.
+// hasLeft records that a rank has ended successfully, which is a failure if others wait for it.
 func (h *hub) hasLeft(rank int, m *participant) {
 	h.mu.Lock()
 	h.ranks[rank].left = true
@@ -179,7 +180,7 @@ func (h *hub) close() {
 	wait.Wait()
 }
 
-// got takes what a process sent; done is the end of its connection.
+// got handles a frame from a process; done means that its connection has ended.
 func (h *hub) got(process int, f frame, err error) (done bool) {
 	if err == nil {
 		err = h.take(process, f)
@@ -198,7 +199,8 @@ func (h *hub) got(process int, f frame, err error) (done bool) {
 	return true
 }
 
-// behind is the rank of a process that has come least far, and whether all have ended; h.mu is held.
+// behind returns the rank of a process that has made the least progress, and whether all its ranks have ended; h.mu is
+// held.
 func (h *hub) behind(process int) (rank int, orderly bool) {
 	rank, orderly = h.firsts[process], true
 	for r := rank; r < h.firsts[process]+h.counts[process]; r++ {
@@ -249,7 +251,7 @@ func (h *hub) take(process int, f frame) error {
 	return nil
 }
 
-// begin tells every process that all are there.
+// begin tells every process that all have joined.
 func (h *hub) begin() {
 	counts, _ := json.Marshal(h.counts)
 	for _, l := range h.links[1:] {
@@ -257,7 +259,7 @@ func (h *hub) begin() {
 	}
 }
 
-// watch looks for a rank that others wait for, and that does not get on.
+// watch looks for a rank that makes no progress while others wait for it.
 func (h *hub) watch() {
 	tick := time.NewTicker(h.timeout / 10)
 	defer tick.Stop()
@@ -281,8 +283,8 @@ func (h *hub) watch() {
 	}
 }
 
-// look is the failure of the first rank that has kept others waiting for too long, or a warning of one that has for half as
-// long. After this process was itself held up, everyone's time begins again.
+// look returns the failure of the first rank that has made others wait too long, or a warning about one that has for
+// half of that time. If this process was itself held up, all waits restart.
 func (h *hub) look(now time.Time, heldUp bool) (lost *LostError, slow string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -319,11 +321,13 @@ func (h *hub) stuck(now time.Time, heldUp bool) (lost *LostError, slow string) {
 		}
 		waited := now.Sub(since)
 		if !state.arrived && waited >= patience {
-			return h.loss(rank, fmt.Sprintf("others have waited for it in %q for %v, and it does not get on", plain(h.round.what, maxWhat), waited.Round(time.Second/10))), ""
+			return h.loss(rank, fmt.Sprintf("others have waited for it in %q for %v, and it does not get on",
+				plain(h.round.what, maxWhat), waited.Round(time.Second/10))), ""
 		}
 		if !state.arrived && waited >= patience/2 && h.warned.Before(h.round.began) {
 			h.warned = now
-			slow = fmt.Sprintf("rank %d, step %d, %s: others have waited for it in %q for %v; after %v the run ends (training.ddp_timeout)",
+			slow = fmt.Sprintf("rank %d, step %d, %s: others have waited for it in %q for %v; after %v the run ends "+
+				"(training.ddp_timeout)",
 				rank, state.step, state.doing, plain(h.round.what, maxWhat), waited.Round(time.Second/10), patience)
 		}
 	}

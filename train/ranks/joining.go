@@ -13,21 +13,21 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 )
 
-// joining is the coordinator while processes come.
+// joining is the state of the coordinator while processes join.
 type joining struct {
 	s    *session
 	me   hello
 	o    Options
 	bad  chan error    // why the run cannot begin
-	all  chan struct{} // closed when every process has come
-	over chan struct{} // closed when the wait has ended, well (hub is set) or not
+	all  chan struct{} // closed when every process has joined
+	over chan struct{} // closed when the wait has ended, successfully (hub is set) or not
 	hub  *hub
 
 	mu        sync.Mutex
-	at        []*link // by process; nil = has not come
+	at        []*link // by process; nil = has not joined
 	of        []hello
-	came      int // processes, the others' of this run
-	late      int // since it cannot begin
+	came      int // number of other processes of this run that have joined
+	late      int // number that came after the run had failed
 	strangers int
 	failed    error // why the run cannot begin
 }
@@ -44,7 +44,7 @@ func (s *session) coordinate(ctx context.Context, p Place, o Options, me hello) 
 	}
 	j.of[0] = me
 	rescue.Go(func() { j.accept(listener) })
-	defer listener.Close() //nolint:errcheck // who comes then comes too late
+	defer listener.Close() // later connections are too late
 	err = j.wait(ctx, p, listener.Addr())
 	if o.failed != nil {
 		err = o.failed
@@ -63,16 +63,17 @@ func (s *session) coordinate(ctx context.Context, p Place, o Options, me hello) 
 	select {
 	case <-j.all:
 	case <-ctx.Done():
-	case <-time.After(linger): // for those that are about to come
+	case <-time.After(linger): // for processes that are about to connect
 	}
 	return err
 }
 
-// begin makes the processes that have come a group.
+// begin makes a group of the processes that have joined.
 func (j *joining) begin(s *session) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	h := &hub{session: s, links: j.at, firsts: make([]int, len(j.at)), quick: j.o.Quick, long: j.o.long, devices: j.o.Devices, logf: j.o.Logf}
+	h := &hub{session: s, links: j.at, firsts: make([]int, len(j.at)), quick: j.o.Quick, long: j.o.long,
+		devices: j.o.Devices, logf: j.o.Logf}
 	ranks := 0
 	for _, they := range j.of {
 		h.counts = append(h.counts, they.Ranks)
@@ -88,7 +89,7 @@ func (j *joining) begin(s *session) error {
 	return nil
 }
 
-// tell says to those that have come, and to those that will, why the run cannot begin.
+// tell sends the reason why the run cannot begin to processes that have joined, and to those that still will.
 func (j *joining) tell(err error) {
 	j.mu.Lock()
 	j.failed = err
@@ -98,8 +99,8 @@ func (j *joining) tell(err error) {
 	lastWords(err, come...)
 }
 
-// lastWords says to processes why the run cannot begin, and waits until they have ended: a connection that is closed with something
-// unread takes back what was said on it.
+// lastWords tells processes why the run cannot begin, and waits until they have ended: closing a connection with unread
+// data would discard what was sent on it.
 func lastWords(why error, links ...*link) {
 	lost := &LostError{Rank: 0, Doing: "waiting for all to join", Why: plain(why.Error(), 2000)}
 	for _, l := range links {
@@ -113,7 +114,7 @@ func lastWords(why error, links ...*link) {
 	}
 }
 
-// wait returns when all have come, or one cannot.
+// wait returns when all processes have joined, or one cannot.
 func (j *joining) wait(ctx context.Context, p Place, at net.Addr) error {
 	tell, beat := time.NewTimer(5*time.Second), time.NewTicker(min(time.Second, j.s.timeout/8))
 	defer tell.Stop()
@@ -130,12 +131,13 @@ func (j *joining) wait(ctx context.Context, p Place, at net.Addr) error {
 		case <-beat.C:
 			j.beat()
 		case <-ctx.Done():
-			return fmt.Errorf("rank 0 waited at %v for %v: %s of %d processes did not come: %w", at, j.o.Wait, j.missing(), p.World, ctx.Err())
+			return fmt.Errorf("rank 0 waited at %v for %v: %s of %d processes did not come: %w", at, j.o.Wait, j.missing(),
+				p.World, ctx.Err())
 		}
 	}
 }
 
-// beat tells who has come that this process lives.
+// beat tells the processes that have joined that this process is alive.
 func (j *joining) beat() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -146,7 +148,7 @@ func (j *joining) beat() {
 	}
 }
 
-// attend reads what a process that has come sends, until the end.
+// attend reads what a joined process sends, until its connection ends.
 func (j *joining) attend(l *link, process int) {
 	defer close(l.read)
 	for {
@@ -173,7 +175,7 @@ func (j *joining) attend(l *link, process int) {
 	}
 }
 
-// missing lists the processes that have not come.
+// missing lists the processes that have not joined.
 func (j *joining) missing() string {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -190,7 +192,8 @@ func (j *joining) missing() string {
 	return "number " + strings.Join(numbers, ", ")
 }
 
-// accept takes connections until the listener closes. Few handshakes go on at once: a stranger cannot take more.
+// accept takes connections until the listener closes. It limits concurrent handshakes, so that a stranger cannot take
+// more.
 func (j *joining) accept(listener net.Listener) {
 	room := make(chan struct{}, 256)
 	for {
@@ -199,15 +202,15 @@ func (j *joining) accept(listener net.Listener) {
 			if errors.Is(err, net.ErrClosed) {
 				return
 			}
-			time.Sleep(50 * time.Millisecond) // too many open files, say
+			time.Sleep(50 * time.Millisecond) // for example too many open files
 			continue
 		}
 		room <- struct{}{}
 		rescue.Go(func() {
 			defer func() { <-room }()
 			if they, err := receive(conn, j.o.Key, func(they hello) *refusal { return j.check(they) }); err != nil {
-				j.refused(conn.RemoteAddr(), they, err) // first: who sees the end was told of
-				conn.Close()                            //nolint:errcheck // the error is told
+				j.refused(conn.RemoteAddr(), they, err) // first, so that whoever sees the end has been told why
+				conn.Close()                            // the error is reported
 			} else if err := j.add(conn, they); err != nil {
 				l := newLink(conn, j.s.timeout)
 				rescue.Go(func() { l.drain() })
@@ -218,18 +221,21 @@ func (j *joining) accept(listener net.Listener) {
 	}
 }
 
-// check refuses a process that is not one of this run, or differs from it.
+// check rejects a process that does not belong to this run or differs from it.
 func (j *joining) check(they hello) *refusal {
 	who := fmt.Sprintf("process %d of %d", they.Rank, they.World)
 	switch me := j.me; {
 	case they.Run != plain(me.Run, 200):
-		return &refusal{Why: fmt.Sprintf("%s belongs to the start %q, and this is %q", who, they.Run, plain(me.Run, 200)), Again: true}
+		return &refusal{Why: fmt.Sprintf("%s belongs to the start %q, and this is %q", who, they.Run, plain(me.Run, 200)),
+			Again: true}
 	case they.Version != plain(me.Version, 200):
-		return &refusal{Why: fmt.Sprintf("%s is program %q, and rank 0 is %q: start the same one everywhere", who, they.Version, plain(me.Version, 200)), Ends: true}
+		return &refusal{Why: fmt.Sprintf("%s is program %q, and rank 0 is %q: start the same one everywhere", who,
+			they.Version, plain(me.Version, 200)), Ends: true}
 	case they.World != me.World:
 		return &refusal{Why: fmt.Sprintf("%s has come, and rank 0 is of %d processes", who, me.World), Ends: true}
 	case they.Rank < 1 || they.Rank >= me.World || they.Ranks < 1 || they.Ranks > MaxWorld:
-		return &refusal{Why: fmt.Sprintf("%s with %d ranks has come: wants a number from 1 to %d", who, they.Ranks, me.World-1), Ends: true}
+		return &refusal{Why: fmt.Sprintf("%s with %d ranks has come: wants a number from 1 to %d", who, they.Ranks,
+			me.World-1), Ends: true}
 	}
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -238,12 +244,13 @@ func (j *joining) check(they hello) *refusal {
 		return &refusal{Why: fmt.Sprintf("the run cannot begin: %v", j.failed)}
 	}
 	if j.at[they.Rank] != nil {
-		return &refusal{Why: fmt.Sprintf("%s has come twice, and came first from %v", who, j.at[they.Rank].conn.RemoteAddr()), Ends: true}
+		return &refusal{Why: fmt.Sprintf("%s has come twice, and came first from %v", who, j.at[they.Rank].conn.RemoteAddr()),
+			Ends: true}
 	}
 	return nil
 }
 
-// isLate counts a process that came when the run could not begin any more; j.mu is held.
+// isLate counts a process that came after the run had failed; j.mu is held.
 func (j *joining) isLate() {
 	if j.late++; j.late+j.came == len(j.at)-1 {
 		close(j.all)
@@ -258,7 +265,8 @@ func (j *joining) add(conn net.Conn, they hello) error {
 		return j.failed
 	}
 	if j.at[they.Rank] != nil {
-		return fmt.Errorf("process %d of %d has come twice, from %v and from %v", they.Rank, they.World, j.at[they.Rank].conn.RemoteAddr(), conn.RemoteAddr())
+		return fmt.Errorf("process %d of %d has come twice, from %v and from %v", they.Rank, they.World,
+			j.at[they.Rank].conn.RemoteAddr(), conn.RemoteAddr())
 	}
 	l := newLink(conn, j.s.timeout)
 	j.at[they.Rank], j.of[they.Rank] = l, they
@@ -269,7 +277,7 @@ func (j *joining) add(conn net.Conn, they hello) error {
 	return nil
 }
 
-// refused tells of a connection that was turned away; a wrong process of this run ends the wait.
+// refused reports a connection that was turned away. A wrong process of this run ends the wait.
 func (j *joining) refused(from net.Addr, they hello, err error) {
 	if refused := (*refusal)(nil); errors.As(err, &refused) && refused.Ends {
 		j.fails(fmt.Errorf("%w (from %v)", refused, from))

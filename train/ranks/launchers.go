@@ -8,11 +8,12 @@ import (
 
 const loopback = "127.0.0.1"
 
-// torchrunPort is where torchrun's and Kubeflow's rendezvous is unless told otherwise.
+// torchrunPort is the default port of the rendezvous of torchrun and Kubeflow.
 const torchrunPort = 29500
 
-// torchrun reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which torchrun, DeepSpeed's
-// launcher, trainer launch and people with ssh set. torchrun itself listens on MASTER_PORT: rank 0 takes the next one.
+// torchrun reads RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which torchrun,
+// DeepSpeed's launcher, trainer launch and people with ssh set. torchrun itself listens on MASTER_PORT, so rank 0 takes
+// the next port.
 func torchrun(v variables) (p Place, said bool, err error) {
 	if !v.has("RANK") || !v.has("WORLD_SIZE") {
 		for _, name := range []string{"RANK", "WORLD_SIZE", "LOCAL_RANK"} {
@@ -55,8 +56,8 @@ func torchrun(v variables) (p Place, said bool, err error) {
 	return p, true, err
 }
 
-// openMPI reads what mpirun sets. It does not say where rank 0 is: MASTER_ADDR does (mpirun -x MASTER_ADDR=...), or SLURM's
-// list of nodes, unless all ranks are on one host.
+// openMPI reads what mpirun sets. That does not include the host of rank 0, which comes from MASTER_ADDR (mpirun -x
+// MASTER_ADDR=...) or from SLURM's list of nodes, unless all ranks are on one host.
 func openMPI(v variables) (p Place, said bool, err error) {
 	if !v.has("OMPI_COMM_WORLD_RANK") && !v.has("OMPI_COMM_WORLD_SIZE") {
 		return p, false, nil
@@ -65,7 +66,8 @@ func openMPI(v variables) (p Place, said bool, err error) {
 	if p.Rank, p.World, err = v.within("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"); err != nil {
 		return p, true, err
 	}
-	if p.LocalRank, p.LocalWorld, err = v.local("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE", p.World); err != nil {
+	if p.LocalRank, p.LocalWorld, err = v.local("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE",
+		p.World); err != nil {
 		return p, true, err
 	}
 	for _, name := range []string{"PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid"} {
@@ -86,15 +88,16 @@ func openMPI(v variables) (p Place, said bool, err error) {
 		}
 	}
 	if host == "" {
-		return p, true, fmt.Errorf("MASTER_ADDR is not set, and mpirun does not say where rank 0 is: mpirun -x MASTER_ADDR=HOST")
+		return p, true, fmt.Errorf("MASTER_ADDR is not set, and mpirun does not say where rank 0 is: mpirun -x " +
+			"MASTER_ADDR=HOST")
 	}
 	port, err := v.port("MASTER_PORT", jobPort("openmpi "+p.Run))
 	p.Coordinator = join(host, port)
 	return p, true, err
 }
 
-// kubeflow reads what the torch policy of Kubeflow Trainer v2 sets: one process a pod, which drives the pod's cards. No
-// torchrun is there that would listen on PET_MASTER_PORT.
+// kubeflow reads what the torch policy of Kubeflow Trainer v2 sets: one process a pod, which drives the pod's GPUs. No
+// torchrun listens on PET_MASTER_PORT there.
 func kubeflow(v variables) (p Place, said bool, err error) {
 	if !v.has("PET_NODE_RANK") && !v.has("PET_NNODES") {
 		return p, false, nil
@@ -125,7 +128,7 @@ func kubeflow(v variables) (p Place, said bool, err error) {
 	return p, true, err
 }
 
-// jax reads what the jax policy of Kubeflow Trainer v2 sets, and JAX itself reads: one process a pod or host.
+// jax reads what the jax policy of Kubeflow Trainer v2 sets, and what JAX itself reads: one process a pod or host.
 func jax(v variables) (p Place, said bool, err error) {
 	if !v.has("JAX_PROCESS_ID") && !v.has("JAX_NUM_PROCESSES") {
 		return p, false, nil
@@ -152,8 +155,9 @@ func jax(v variables) (p Place, said bool, err error) {
 	return p, true, nil
 }
 
-// slurm reads what srun sets for the tasks of a step. In a batch script and in an interactive shell there are variables
-// too, and no step: the process is alone. Rank 0 is on the step's first node, which need not be where srun was called.
+// slurm reads what srun sets for the tasks of a step. Batch scripts and interactive shells have such variables too, but
+// no step: there the process is alone. Rank 0 is on the first node of the step, which need not be the node where srun
+// was called.
 func slurm(v variables) (p Place, said bool, err error) {
 	if !v.has("SLURM_PROCID") || !v.has("SLURM_STEP_NUM_TASKS") || !ofSrun(v.get("SLURM_STEP_ID")) {
 		return p, false, nil
@@ -169,7 +173,8 @@ func slurm(v variables) (p Place, said bool, err error) {
 		return p, true, err
 	}
 	if p.LocalWorld > 0 && p.LocalRank >= p.LocalWorld {
-		return p, true, fmt.Errorf("SLURM_LOCALID=%d is not from 0 to %d, as SLURM_STEP_TASKS_PER_NODE=%s asks", p.LocalRank, p.LocalWorld-1, clip(v.get("SLURM_STEP_TASKS_PER_NODE")))
+		return p, true, fmt.Errorf("SLURM_LOCALID=%d is not from 0 to %d, as SLURM_STEP_TASKS_PER_NODE=%s asks", p.LocalRank,
+			p.LocalWorld-1, clip(v.get("SLURM_STEP_TASKS_PER_NODE")))
 	}
 	p.Run = "job " + v.get("SLURM_JOB_ID") + " step " + v.get("SLURM_STEP_ID")
 	if count := v.get("SLURM_RESTART_COUNT"); count != "" {
@@ -200,8 +205,8 @@ func slurm(v variables) (p Place, said bool, err error) {
 	return p, true, err
 }
 
-// ofSrun tells a step that srun has made from SLURM's own, which have the highest numbers: batch scripts, interactive
-// shells, what waits for the end of a job.
+// ofSrun reports whether srun made the step. SLURM's own steps (batch scripts, interactive shells, the wait for the end
+// of a job) have the highest numbers.
 func ofSrun(step string) bool {
 	switch step {
 	case "batch", "interactive", "extern", "pending":
@@ -210,7 +215,7 @@ func ofSrun(step string) bool {
 	return len(step) < 10 || step < "4294967286"
 }
 
-// tasksHere is the number of the step's tasks on this node, 0 where SLURM does not say.
+// tasksHere returns the number of the step's tasks on this node, 0 if SLURM does not say.
 func (v variables) tasksHere() (int, error) {
 	const name = "SLURM_STEP_TASKS_PER_NODE"
 	if !v.has(name) || !v.has("SLURM_NODEID") {
@@ -230,7 +235,7 @@ func (v variables) tasksHere() (int, error) {
 	return n, nil
 }
 
-// firstNode is the first of a list of nodes, empty where the variable is not set.
+// firstNode returns the first of a list of nodes, empty if the variable is not set.
 func (v variables) firstNode(name string) (string, error) {
 	if !v.has(name) {
 		return "", nil

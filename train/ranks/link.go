@@ -13,23 +13,23 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 )
 
-// chunk is what is read or written between two looks at the clock.
+// chunk is the most bytes that are read or written in one call under a deadline.
 const chunk = 1 << 20
 
-// goodbye bounds the wait for what was sent to arrive.
+// goodbye bounds the wait for sent messages to arrive.
 const goodbye = 2 * time.Second
 
-// link is the connection of two processes after their handshake. Frames are written in order by a goroutine of its own.
+// link is the connection of two processes after their handshake. A goroutine of its own writes the frames in order.
 type link struct {
 	conn    net.Conn
 	in      *bufio.Reader
-	timeout time.Duration // without a byte, the other side does not answer
+	timeout time.Duration // the other side is lost if no byte arrives for this long
 
 	mu      sync.Mutex
 	wake    *sync.Cond
 	queue   []frame
 	ending  bool
-	failed  error         // of a write
+	failed  error         // error of a write
 	written chan struct{} // closed when the writer has ended
 	read    chan struct{} // closed when the reader has ended
 }
@@ -42,8 +42,8 @@ func newLink(c net.Conn, timeout time.Duration) *link {
 	return l
 }
 
-// patient reads with a deadline for every piece. A process that was itself held up has bytes waiting when its deadline
-// has passed: so it looks twice.
+// patient reads with a deadline for every piece. If this process was itself held up, bytes are waiting when the
+// deadline has passed, so a read is tried twice.
 type patient struct{ *link }
 
 func (p patient) Read(b []byte) (int, error) {
@@ -73,7 +73,7 @@ func (l *link) next() (frame, error) {
 	return f, err
 }
 
-// send queues a frame; its payload must not change any more.
+// send queues a frame; its payload must not change afterwards.
 func (l *link) send(f frame) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -83,7 +83,7 @@ func (l *link) send(f frame) {
 	}
 }
 
-// beat sends a sign of life, unless what is being sent is one.
+// beat sends a sign of life, unless a frame is being sent already.
 func (l *link) beat(f frame) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -103,7 +103,7 @@ func (l *link) write() {
 		if len(l.queue) == 0 {
 			l.mu.Unlock()
 			if c, ok := l.conn.(interface{ CloseWrite() error }); ok {
-				c.CloseWrite() //nolint:errcheck // the other side may be gone
+				c.CloseWrite() // the other side may be gone
 			}
 			return
 		}
@@ -115,7 +115,7 @@ func (l *link) write() {
 			l.mu.Lock()
 			l.ending, l.queue, l.failed = true, nil, err
 			l.mu.Unlock()
-			l.conn.Close() //nolint:errcheck // the reader tells of the failure
+			l.conn.Close() // the reader reports the failure
 			return
 		}
 	}
@@ -141,7 +141,8 @@ func (l *link) writeOne(f frame) error {
 	return nil
 }
 
-// end sends what is queued and says that no more comes; then the other side ends too, and done closes.
+// end sends what is queued and tells the other side that no more follows. Then the other side ends too, and done
+// closes.
 func (l *link) end() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -157,10 +158,10 @@ func (l *link) await(deadline <-chan struct{}) {
 		case <-deadline:
 		}
 	}
-	l.conn.Close() //nolint:errcheck // all was said
+	l.conn.Close() // everything was sent
 }
 
-// drain reads what a process sends, and leaves it, until the end.
+// drain reads and discards what a process sends, until the end.
 func (l *link) drain() {
 	defer close(l.read)
 	for {
@@ -170,14 +171,15 @@ func (l *link) drain() {
 	}
 }
 
-// why says of the end of a connection what it means.
+// why explains the end of a connection.
 func (l *link) why(err error) string {
 	switch {
 	case err == nil:
 		return "it has ended"
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return "it does not answer since " + l.timeout.String()
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, syscall.ECONNRESET),
+		errors.Is(err, syscall.EPIPE), errors.Is(err, net.ErrClosed):
 		return "the connection was closed"
 	}
 	return plain(err.Error(), 500)

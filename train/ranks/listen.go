@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// listenAt listens where the others look for rank 0: on the address of that name alone, if it is one of this host's.
-// A port that is still taken, by a run that is just ending, is tried again for a while.
+// listenAt listens where the other processes look for rank 0: only on the address of that name, if it is an address of
+// this host. A port that is still in use, by a run that is just ending, is retried for a while.
 func listenAt(ctx context.Context, p Place, o Options) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(p.Coordinator)
 	if err != nil {
@@ -18,7 +18,8 @@ func listenAt(ctx context.Context, p Place, o Options) (net.Listener, error) {
 	}
 	address, err := ownAddress(ctx, host, p.LocalWorld == p.World)
 	if err != nil {
-		return nil, fmt.Errorf("rank 0 listens at %s: %w; %s=HOST:PORT names another address of this host", p.Coordinator, err, CoordinatorVariable)
+		return nil, fmt.Errorf("rank 0 listens at %s: %w; %s=HOST:PORT names another address of this host", p.Coordinator,
+			err, CoordinatorVariable)
 	}
 	if address == "" {
 		o.Logf("no interface of this host has the address of %s: rank 0 listens on all of them", host)
@@ -30,7 +31,8 @@ func listenAt(ctx context.Context, p Place, o Options) (net.Listener, error) {
 			return listener, nil
 		}
 		if !errors.Is(err, syscall.EADDRINUSE) || time.Now().After(until) {
-			return nil, fmt.Errorf("rank 0 listens at %s: %w; %s=HOST:PORT names another port", p.Coordinator, err, CoordinatorVariable)
+			return nil, fmt.Errorf("rank 0 listens at %s: %w; %s=HOST:PORT names another port", p.Coordinator, err,
+				CoordinatorVariable)
 		}
 		select {
 		case <-ctx.Done():
@@ -40,8 +42,9 @@ func listenAt(ctx context.Context, p Place, o Options) (net.Listener, error) {
 	}
 }
 
-// ownAddress is the address to listen on for a host's name: that of an interface here. Empty means all: a host may know
-// itself only as 127.0.1.1 where others know its address, and what forwards a port to it has another one.
+// ownAddress returns the address to listen on for a host name: that of a local interface. Empty means all interfaces: a
+// host may resolve its own name only as 127.0.1.1 while others know its address, or a port may be forwarded to it from
+// another address.
 func ownAddress(ctx context.Context, host string, oneHost bool) (string, error) {
 	if ip := net.ParseIP(host); ip != nil {
 		if mine, err := interfaces(); err == nil && !ip.IsLoopback() && !mine[ip.String()] {
@@ -51,7 +54,7 @@ func ownAddress(ctx context.Context, host string, oneHost bool) (string, error) 
 	}
 	found, err := net.DefaultResolver.LookupIP(ctx, "ip", host)
 	if err != nil && !oneHost {
-		return "", nil //nolint:nilerr // a name that only others resolve
+		return "", nil // a name that only other hosts resolve
 	}
 	mine, ierr := interfaces()
 	if ierr != nil {
@@ -75,7 +78,7 @@ func ownAddress(ctx context.Context, host string, oneHost bool) (string, error) 
 	return "", nil
 }
 
-// interfaces are the addresses of this host.
+// interfaces returns the addresses of this host.
 func interfaces() (map[string]bool, error) {
 	all, err := net.InterfaceAddrs()
 	mine := map[string]bool{}

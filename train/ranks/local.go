@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// local is a run's ranks that are goroutines of one process.
+// local connects the ranks of a run that are goroutines of one process.
 type local struct {
 	mu    sync.Mutex
 	ranks []member
@@ -16,7 +16,7 @@ type local struct {
 	err   *LostError
 }
 
-// member is what is known of a rank.
+// member is the state of a rank.
 type member struct {
 	step  int
 	doing string
@@ -31,13 +31,13 @@ type round struct {
 	full chan struct{}
 }
 
-// seat is a local group as one of its ranks sees it.
+// seat is one rank's Group in a local group.
 type seat struct {
 	of   *local
 	rank int
 }
 
-// NewLocal is the groups of so many ranks in one process, by rank.
+// NewLocal returns the groups of world ranks in one process, by rank.
 func NewLocal(world int) []Group {
 	l := &local{ranks: make([]member, world), lost: make(chan struct{})}
 	l.now = l.newRound()
@@ -76,7 +76,7 @@ func (s seat) Gather(ctx context.Context, what string, mine []byte) ([][]byte, e
 	}
 }
 
-// send adds a rank's bytes to the round, and ends it with the last one's.
+// send adds a rank's bytes to the round; the last rank's bytes end it.
 func (l *local) send(rank int, what string, mine []byte) (*round, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -104,7 +104,7 @@ func (l *local) send(rank int, what string, mine []byte) (*round, error) {
 	return now, nil
 }
 
-// lose ends the group for all; the first reason counts. The caller holds mu.
+// lose ends the group for all ranks; the first reason counts. The caller holds mu.
 func (l *local) lose(rank int, why string) {
 	if l.err == nil {
 		l.err = &LostError{Rank: rank, Step: l.ranks[rank].step, Doing: l.ranks[rank].doing, Why: why}
@@ -121,7 +121,7 @@ func (s seat) At(step int, doing string) {
 
 func (s seat) Lost() <-chan struct{} { return s.of.lost }
 
-// Stalled is never closed: nobody watches.
+// Stalled returns nil, which is never closed: nothing watches the devices.
 func (s seat) Stalled() <-chan struct{} { return nil }
 
 func (s seat) Err() error {

@@ -10,8 +10,8 @@ import (
 // maxNodelist bounds the text of a list of nodes.
 const maxNodelist = 1 << 20
 
-// Nodes are the hosts of a SLURM list of nodes in its order: "gpu[01-03,7],rack[0-1]n[0-1]". A range keeps its leading
-// zeros; of several brackets the last changes fastest.
+// Nodes returns the hosts of a SLURM list of nodes in order: "gpu[01-03,7],rack[0-1]n[0-1]". Ranges keep leading zeros;
+// with several brackets the last one changes fastest.
 func Nodes(list string) ([]string, error) {
 	if len(list) > maxNodelist {
 		return nil, fmt.Errorf("%d bytes are more than a list of nodes may have", len(list))
@@ -57,7 +57,7 @@ func cutEntry(list string) (entry string, more *string, err error) {
 	return list, nil, nil
 }
 
-// expand gives the hosts of one entry, at most so many.
+// expand returns the hosts of one entry, at most `most`.
 func expand(entry string, most int) ([]string, error) {
 	if entry == "" {
 		return nil, errors.New("a host has no name")
@@ -97,7 +97,7 @@ func expand(entry string, most int) ([]string, error) {
 	return hosts, nil
 }
 
-// ranges gives the numbers of "01-03,7" as they are written, at most so many.
+// ranges returns the numbers of "01-03,7" as they are written, at most `most`.
 func ranges(text string, most int) ([]string, error) {
 	var values []string
 	for _, r := range strings.Split(text, ",") {
@@ -120,7 +120,8 @@ func ranges(text string, most int) ([]string, error) {
 	return values, nil
 }
 
-// tasksOf is the number of tasks on a node (from 0) by SLURM's "2(x3),1": three nodes of two, then one of one.
+// tasksOf returns the number of tasks on a node (from 0) in SLURM's notation: "2(x3),1" is three nodes of two tasks,
+// then one of one.
 func tasksOf(text string, node int) (int, error) {
 	if len(text) > maxNodelist {
 		return 0, fmt.Errorf("%d bytes are too many", len(text))

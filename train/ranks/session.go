@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// session is one process's part in a group: its ranks, and a way to the others.
+// session is one process in a group: its ranks, and its transport to the others.
 type session struct {
-	first, world int // its first rank, and the ranks of all processes
+	first, world int // first rank of this process, and number of ranks of all processes
 	members      []*participant
 	timeout      time.Duration
 	way          way
@@ -21,9 +21,9 @@ type session struct {
 	err   *LostError
 	lost  chan struct{}
 	stall chan struct{} // closed when the devices wait for one another
-	ended bool          // rank 0's process has ended as it should
-	gone  chan struct{} // closed then
-	still int           // of its ranks have not left
+	ended bool          // the process of rank 0 has ended regularly
+	gone  chan struct{} // closed when ended is set
+	still int           // number of its ranks that have not left
 	over  chan struct{}
 	once  sync.Once // closes over
 }
@@ -31,9 +31,9 @@ type session struct {
 // way is how a process's ranks reach the others: it is the coordinator (hub), or is connected to it (spoke).
 type way interface {
 	offer(m *participant, seq uint64, what string, data []byte)
-	// broke tells the others of the session's failure; m is the rank here that it began with, nil = none.
+	// broke tells the others of the session's failure; m is the local rank that failed, or nil.
 	broke(m *participant, e *LostError)
-	// leave tells that a rank has ended well; last is whether it is the process's last.
+	// leave tells the others that a rank has ended successfully; last means that it is the last of this process.
 	leave(m *participant, last bool)
 	// close ends the connections.
 	close()
@@ -47,10 +47,10 @@ type participant struct {
 	seq     uint64
 	results chan gathered
 
-	// guarded by s.mu
+	// Guarded by s.mu.
 	at    status
-	warm  bool      // a step has ended: the next ones are timed
-	began time.Time // when the step at hand did
+	warm  bool      // a step has ended, so the following steps are timed
+	began time.Time // start of the current step
 	left  bool
 }
 
@@ -60,9 +60,11 @@ type gathered struct {
 }
 
 func newSession(n int, timeout time.Duration) *session {
-	s := &session{timeout: timeout, lost: make(chan struct{}), stall: make(chan struct{}), gone: make(chan struct{}), over: make(chan struct{}), still: n}
+	s := &session{timeout: timeout, lost: make(chan struct{}), stall: make(chan struct{}), gone: make(chan struct{}),
+		over: make(chan struct{}), still: n}
 	for i := range n {
-		s.members = append(s.members, &participant{s: s, local: i, results: make(chan gathered, 1), at: status{doing: "starting"}})
+		s.members = append(s.members, &participant{s: s, local: i, results: make(chan gathered, 1),
+			at: status{doing: "starting"}})
 	}
 	return s
 }
@@ -75,7 +77,7 @@ func (s *session) groups() []Group {
 	return all
 }
 
-// statuses are what this process's ranks are doing.
+// statuses returns the statuses of this process's ranks.
 func (s *session) statuses() []status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +96,7 @@ func (s *session) fail(m *participant, e *LostError) {
 		return
 	}
 	s.err = e
-	s.way.broke(m, e) // before a rank here hears of it, and closes the connection
+	s.way.broke(m, e) // before a local rank learns of it and closes the connection
 	close(s.lost)
 }
 
@@ -116,21 +118,21 @@ func (s *session) failure() error {
 	return s.err
 }
 
-// deliver gives a gather's result to this process's ranks.
+// deliver hands a gather's result to this process's ranks.
 func (s *session) deliver(seq uint64, parts [][]byte) {
 	for _, m := range s.members {
 		select {
-		case <-m.results: // of a gather that its rank no longer waits for
+		case <-m.results: // the result of a gather that its rank no longer waits for
 		default:
 		}
 		m.results <- gathered{seq, parts}
 	}
 }
 
-// tellEvery is how soon the others hear that a rank does something else.
+// tellEvery bounds how soon the others learn of a rank's new status.
 const tellEvery = 50 * time.Millisecond
 
-// beating sends signs of life, and what the ranks here are doing, until the session is over.
+// beating sends signs of life with the statuses of the local ranks until the session is over.
 func (s *session) beating() {
 	tick := time.NewTicker(min(tellEvery, s.timeout/8))
 	defer tick.Stop()
@@ -168,15 +170,16 @@ func (m *participant) At(step int, doing string) {
 	if stepped := before.step > 0 && m.at.step == before.step+1 && m.at.doing == before.doing; stepped && m.warm {
 		m.at.slowest = max(m.at.slowest, now.Sub(m.began))
 	} else if stepped {
-		m.warm = true // the first step of a process loads kernels and connects devices: it is not typical
+		m.warm = true // The first step of a process loads kernels and connects devices, so it is not typical.
 	}
 	m.began = now
 }
 
-// Gather's results are shared by the ranks of a process: read them only.
+// Gather returns results that the ranks of a process share: callers must not change them.
 func (m *participant) Gather(ctx context.Context, what string, mine []byte) ([][]byte, error) {
 	if len(what) > maxWhat || len(mine) > maxPart {
-		return nil, fmt.Errorf("gather %.60s: %d bytes of rank %d: at most %d can be sent at once", what, len(mine), m.Rank(), maxPart)
+		return nil, fmt.Errorf("gather %.60s: %d bytes of rank %d: at most %d can be sent at once", what, len(mine), m.Rank(),
+			maxPart)
 	}
 	if err := m.s.failure(); err != nil {
 		return nil, err
@@ -205,7 +208,7 @@ func (m *participant) Gather(ctx context.Context, what string, mine []byte) ([][
 		}
 	}
 	select {
-	case r := <-m.results: // it came first
+	case r := <-m.results: // the result came first
 		if r.seq == m.seq {
 			return r.parts, nil
 		}
@@ -214,7 +217,7 @@ func (m *participant) Gather(ctx context.Context, what string, mine []byte) ([][
 	return nil, err
 }
 
-// Leave ends this rank. It waits for the news to reach the others, for goodbye at most.
+// Leave ends this rank. It waits at most `goodbye` for the message to reach the others.
 func (m *participant) Leave(err error) error {
 	s := m.s
 	s.mu.Lock()
@@ -249,7 +252,7 @@ func (e *LostError) encode() []byte {
 	return b
 }
 
-// decodeLost reads what another process said of a failure; nil = nothing that can be read.
+// decodeLost decodes another process's report of a failure; nil if it is invalid.
 func decodeLost(b []byte) *LostError {
 	e := &LostError{}
 	if len(b) == 0 || json.Unmarshal(b, e) != nil || e.Rank < 0 || e.Rank >= MaxWorld || e.Step < 0 {

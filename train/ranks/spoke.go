@@ -10,14 +10,14 @@ import (
 // spoke is a process's connection to the coordinator.
 type spoke struct {
 	*session
-	process int // its number
+	process int // number of the process
 	link    *link
-	start   chan struct{} // closed when every process is there
-	hub     status        // of rank 0, as it last said; the reader's
+	start   chan struct{} // closed when every process has joined
+	hub     status        // last reported status of rank 0; used only by the reader
 }
 
 func (p *spoke) offer(m *participant, seq uint64, what string, data []byte) {
-	p.link.send(frame{kind: kindBeat, data: packStatus(p.statuses())}) // where it is, should it go now
+	p.link.send(frame{kind: kindBeat, data: packStatus(p.statuses())}) // its status when the connection ends now
 	p.link.send(frame{kind: kindPart, rank: m.Rank(), seq: seq, what: what, data: slices.Clone(data)})
 }
 
@@ -38,7 +38,7 @@ func (p *spoke) close() {
 	p.link.await(ctx.Done())
 }
 
-// listen reads what the coordinator sends, until the end.
+// listen reads what the coordinator sends, until the connection ends.
 func (p *spoke) listen() {
 	defer close(p.link.read)
 	for {
@@ -63,7 +63,8 @@ func (p *spoke) take(f frame) error {
 	switch f.kind {
 	case kindStart:
 		var counts []int
-		if err := json.Unmarshal(f.data, &counts); err != nil || p.world > 0 || len(counts) <= p.process || counts[p.process] != len(p.members) {
+		if err := json.Unmarshal(f.data, &counts); err != nil || p.world > 0 || len(counts) <= p.process ||
+			counts[p.process] != len(p.members) {
 			return fmt.Errorf("rank 0 counts the ranks wrong")
 		}
 		for i, n := range counts {

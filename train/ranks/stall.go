@@ -5,18 +5,18 @@ import (
 	"time"
 )
 
-// Where ranks exchange gradients on their devices, the host does not see that one waits for another: all say that they are in
-// a step, and none gets on. Which of them keeps the others waiting shows when the exchange is ended: the devices that only
-// waited answer, and the one that hangs does not.
+// If ranks exchange gradients on their devices, the host cannot see that one waits for another: all report that they
+// are in a step, and none makes progress. Ending the exchange shows which rank blocks the others: devices that only
+// waited answer, and the hanging one does not.
 
-// letGoTime is for devices to answer when what they wait for has been ended; it is a part of the timeout.
+// letGoTime returns how long devices may take to answer after the exchange was ended: a part of the timeout.
 func (h *hub) letGoTime() time.Duration { return min(5*time.Second, h.timeout/4) }
 
-// stall is devices that wait for one another.
+// stall is the state while devices wait for one another.
 type stall struct {
-	since  time.Time // they were told to let go; zero = they were not
+	since  time.Time // when the ranks were told to let go; zero = they were not
 	lasted time.Duration
-	counts []uint64 // of each rank's calls of At by then
+	counts []uint64 // number of each rank's calls of At at that time
 }
 
 // onDevices looks for a rank that the others' devices wait for; h.mu is held.
@@ -56,12 +56,13 @@ func (h *hub) onDevices(now time.Time, heldUp bool) (lost *LostError, slow strin
 		h.letGo()
 	case waited >= patience/2 && h.warned.Before(newest):
 		h.warned = now
-		slow = fmt.Sprintf("step %d: no rank has got on for %v; after %v the run ends (training.ddp_timeout)", step, waited.Round(time.Second/10), patience)
+		slow = fmt.Sprintf("step %d: no rank has got on for %v; after %v the run ends (training.ddp_timeout)", step,
+			waited.Round(time.Second/10), patience)
 	}
 	return nil, slow
 }
 
-// verdict names the rank whose device did not let go, once the others had time to; h.mu is held.
+// verdict names the rank whose device did not let go in time; h.mu is held.
 func (h *hub) verdict(now time.Time) *LostError {
 	var hang []int
 	for rank := range h.ranks {
@@ -74,9 +75,13 @@ func (h *hub) verdict(now time.Time) *LostError {
 	case len(hang) > 0 && !enough:
 		return nil
 	case len(hang) == 0:
-		return h.loss(0, fmt.Sprintf("the devices of all ranks waited for one another for %v, and let go when the exchange was ended: a link between them has failed, or the ranks are out of step (nvidia-smi nvlink -s, and Xid in the system's log)", lasted))
+		return h.loss(0, fmt.Sprintf("the devices of all ranks waited for one another for %v, and let go when the exchange "+
+			"was ended: a link between them has failed, or the ranks are out of step (nvidia-smi nvlink -s, and Xid in the "+
+			"system's log)", lasted))
 	case len(hang) == len(h.ranks):
-		return h.loss(hang[0], fmt.Sprintf("no rank has got on for %v, and no device answered when the exchange was ended", lasted))
+		return h.loss(hang[0], fmt.Sprintf("no rank has got on for %v, and no device answered when the exchange was ended",
+			lasted))
 	}
-	return h.loss(hang[0], fmt.Sprintf("the others' devices have waited for its device for %v, and it alone did not answer when the exchange was ended", lasted))
+	return h.loss(hang[0], fmt.Sprintf("the others' devices have waited for its device for %v, and it alone did not "+
+		"answer when the exchange was ended", lasted))
 }
