@@ -150,7 +150,8 @@ func (f Fields) dialogue(asked []string, answer string) (Example, error) {
 
 // noteAsChat records whether rows of a prompt and an answer are plain text or conversations.
 func (r *Report) noteAsChat(cfg Config) error {
-	if !slices.ContainsFunc(strings.Split(r.Format, ", "), func(name string) bool { return Formats[name].AsChat != nil }) {
+	if !slices.ContainsFunc(strings.Split(r.Format, ", "),
+		func(name string) bool { return Formats[name].AsChat != nil }) {
 		return nil
 	}
 	if r.Chat.Conversations > 0 && Formats[r.Format].Talks != nil {
@@ -189,7 +190,8 @@ func (r *Report) Warnings() []string {
 
 // leak warns how many validation rows are also training rows, and how that changes the validation loss.
 func (r *Report) leak() string {
-	return fmt.Sprintf("leak: %d of the %d validation rows are training rows too; the validation loss is lower than on new rows", r.Leaked, r.ValRows)
+	return fmt.Sprintf("leak: %d of the %d validation rows are training rows too; the validation loss is lower than "+
+		"on new rows", r.Leaked, r.ValRows)
 }
 
 // otherForm returns a hint for an unknown field: the format has it when rows are conversations, or a field with a

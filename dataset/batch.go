@@ -58,7 +58,8 @@ func (b Batch) Row(k int) (ids, labels []int32) {
 func newBatch(tokens, borders, rows int) Batch {
 	return Batch{
 		IDs: make([]int32, tokens), Labels: make([]int32, tokens), Positions: make([]int32, tokens),
-		CuSeqlens: make([]int32, borders), Real: make([]int32, tokens), Rows: make([]int, 0, rows), Starts: make([]int, 0,
+		CuSeqlens: make([]int32, borders), Real: make([]int32, tokens), Rows: make([]int, 0, rows), Starts: make([]int,
+			0,
 			rows),
 	}
 }

@@ -58,9 +58,10 @@ func cacheKey(cfg Config, path, data, tokenizer string) string {
 
 // keyless lists the fields of Config that are not in the key, each with the reason why it decides no row of a file.
 var keyless = map[string]string{
-	"Path":          "the data's hash stands for it; the places in the report are given the path when they are read",
-	"ValPath":       "a file of its own",
-	"Sources":       "files of their own; format and fields of a source stand in the configuration that they are read with",
+	"Path":    "the data's hash stands for it; the places in the report are given the path when they are read",
+	"ValPath": "a file of its own",
+	"Sources": "files of their own; format and fields of a source stand in the configuration that they are " +
+		"read with",
 	"ValSources":    "files of their own",
 	"PathFolder":    "where the files lie",
 	"ValPathFolder": "where the files lie",

@@ -7,8 +7,8 @@ var completion = Format{
 		{Name: "completion", Keys: []string{"completion", "answer", "response", "output"}},
 	},
 	Fits: func(f Fields) bool { return !f.conversational() },
-	Other: "prompt or completion is a list of messages: set dataset.format: chat_completion, which takes both as lists " +
-		"of messages, or leave dataset.format out",
+	Other: "prompt or completion is a list of messages: set dataset.format: chat_completion, which takes both as " +
+		"lists of messages, or leave dataset.format out",
 	Separated: true,
 	Render:    renderCompletion,
 	AsChat:    completionAsChat,

@@ -15,9 +15,9 @@ import (
 
 // Config is the `dataset:` section of a run's YAML.
 type Config struct {
-	// Path of the rows: a file (JSON, JSONL, CSV, TSV, text, Parquet or Arrow; all but the last two also gzip or zstd), a
-	// folder of them or of datasets' save_to_disk, a pattern such as data/*.jsonl, a data set of the Hugging Face hub such
-	// as org/name or org/name@revision, or embedded:gsm8k_300.jsonl.
+	// Path of the rows: a file (JSON, JSONL, CSV, TSV, text, Parquet or Arrow; all but the last two also gzip or zstd),
+	// a folder of them or of datasets' save_to_disk, a pattern such as data/*.jsonl, a data set of the Hugging Face hub
+	// such as org/name or org/name@revision, or embedded:gsm8k_300.jsonl.
 	Path string `yaml:"path" form:"path" instead:"sources" resume:"compared"`
 	// Sources lists several data sources with their weights; it replaces Path.
 	Sources []Source `yaml:"sources,omitempty" resume:"compared"`
@@ -39,7 +39,7 @@ type Config struct {
 	// PadTo is how rows are padded without packing: none puts rows end to end without padding, max_length pads each row
 	// to max_length.
 	PadTo string `yaml:"pad_to" default:"none" choices:"none max_length" resume:"compared"`
-	//	rainOnPrompt also trains on the tokens of the prompt. By default only the answer is trained.
+	// TrainOnPrompt also trains on the tokens of the prompt. By default only the answer is trained.
 	TrainOnPrompt bool `yaml:"train_on_prompt" resume:"compared"`
 	// Fields maps a format's fields to the keys of the file: {prompt: question, completion: answer}. Dots lead into
 	// nested values, and a number is an index into a list: instances.0.input.
@@ -50,7 +50,8 @@ type Config struct {
 	// is left), drop removes it, error stops the run, and chunk makes several rows of a text without losing a token.
 	// auto means chunk for the format text and keep for other formats.
 	OnTruncated string `yaml:"on_truncated" default:"auto" choices:"auto chunk keep drop error" resume:"compared"`
-	//	extBy is what makes a row of a text file (.txt): a line, a paragraph (separated by blank lines) or the whole document.
+	// TextBy is what makes a row of a text file (.txt): a line, a paragraph (separated by blank lines) or the whole
+	// document.
 	TextBy string `yaml:"text_by" default:"line" resume:"compared"`
 	// AsChat decides whether rows of a prompt and an answer (formats completion and alpaca) are trained as
 	// conversations: a user message and the assistant's answer in the model's chat template. yes trains conversations,
@@ -64,13 +65,14 @@ type Config struct {
 	// as_chat makes conversations): a .jinja file, the name of one of the model's own templates, or chatml, vicuna or
 	// zephyr. Empty means the model's own, chosen as transformers does.
 	ChatTemplate string `yaml:"chat_template" resume:"compared"`
-	//	rainOn is the trained part of a conversation: assistant (all messages of RolesToTrain), last (only the last of them) or all (every token). A message's own train or weight overrides it.
+	// TrainOn is the trained part of a conversation: assistant (all messages of RolesToTrain), last (only the last of
+	// them) or all (every token). A message's own train or weight overrides it.
 	TrainOn string `yaml:"train_on" default:"assistant" choices:"assistant last all" resume:"compared"`
 	// RolesToTrain lists the roles whose messages are trained.
 	RolesToTrain []string `yaml:"roles_to_train" default:"assistant" resume:"compared"`
-	//	rainReasoning also trains on the reasoning of trained messages: reasoning_content and the text inside <think>.
+	// TrainReasoning also trains on the reasoning of trained messages: reasoning_content and the text inside <think>.
 	TrainReasoning bool `yaml:"train_reasoning" default:"true" resume:"compared"`
-	//	rainToolCalls also trains on the tool calls of trained messages.
+	// TrainToolCalls also trains on the tool calls of trained messages.
 	TrainToolCalls bool `yaml:"train_tool_calls" default:"true" resume:"compared"`
 	// SplitTurns is for templates that render a turn differently once messages follow it (Qwen3 drops its reasoning).
 	// auto renders the conversation up to each such turn as a row of its own, always does so for every trained turn,
@@ -197,14 +199,17 @@ func (c Config) validateRoles(format string, roles []string) []error {
 		key := c.Fields[role]
 		switch {
 		case !slices.Contains(roles, role) && format == "":
-			problems = append(problems, fmt.Errorf("dataset.fields: no format has a field %q%s", role, didYouMean(role, roles)))
+			problems = append(problems, fmt.Errorf("dataset.fields: no format has a field %q%s", role,
+				didYouMean(role, roles)))
 		case !slices.Contains(roles, role):
-			problems = append(problems, fmt.Errorf("dataset.fields: format %s has no field %q, it has %s%s", format, role,
+			problems = append(problems, fmt.Errorf("dataset.fields: format %s has no field %q, it has %s%s", format,
+				role,
 				strings.Join(roles, ", "), otherForm(format, role, roles)))
 		case key == "":
 			problems = append(problems, fmt.Errorf("dataset.fields.%s is empty: name a key of the file", role))
 		case byKey[key] != "":
-			problems = append(problems, fmt.Errorf("dataset.fields: %s and %s both name the key %q", byKey[key], role, key))
+			problems = append(problems, fmt.Errorf("dataset.fields: %s and %s both name the key %q", byKey[key], role,
+				key))
 		default:
 			byKey[key] = role
 		}
@@ -216,8 +221,9 @@ func (c Config) validateRoles(format string, roles []string) []error {
 func (c Config) validateUse(name string, f Format) []error {
 	var problems []error
 	if c.OnTruncated == TruncatedChunk && name != "text" {
-		problems = append(problems, fmt.Errorf("dataset.on_truncated: format %s has no text that could be chunked; write "+
-			"keep, drop or error", name))
+		problems = append(problems,
+			fmt.Errorf("dataset.on_truncated: format %s has no text that could be chunked; write "+
+				"keep, drop or error", name))
 	}
 	if c.Separator != Default().Separator && !f.Separated {
 		problems = append(problems, fmt.Errorf("dataset.separator does nothing with format %s: remove it", name))
@@ -232,13 +238,15 @@ func (c Config) validateUse(name string, f Format) []error {
 			problems = append(problems, fmt.Errorf("dataset.%s does nothing with format %s, %s", key, name, remedy))
 		}
 		if c.AsChat == AsChatYes {
-			problems = append(problems, fmt.Errorf("dataset.as_chat is yes, and rows of the format %s have no prompt and "+
-				"answer to make a conversation of: remove it", name))
+			problems = append(problems,
+				fmt.Errorf("dataset.as_chat is yes, and rows of the format %s have no prompt and "+
+					"answer to make a conversation of: remove it", name))
 		}
 	}
 	if c.TrainOnPrompt && f.NoPrompt != "" {
-		problems = append(problems, fmt.Errorf("dataset.train_on_prompt does nothing with format %s, where %s: remove it",
-			name, f.NoPrompt))
+		problems = append(problems,
+			fmt.Errorf("dataset.train_on_prompt does nothing with format %s, where %s: remove it",
+				name, f.NoPrompt))
 	}
 	return problems
 }

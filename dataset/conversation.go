@@ -59,7 +59,9 @@ func encodeConversation(conv *chat.Conversation, cfg Config) (encoded, error) {
 	var all []encoded
 	for _, row := range rows {
 		e, err := finish(encoded{ids: row.IDs, labels: row.Labels, chat: &chatCounts{
-			ends: row.Ends, turns: len(row.Ends), across: row.Across, plain: row.Plain, kept: row.Kept, other: row.Other, left: row.Left, tools: row.Tools, split: row.Split,
+			ends: row.Ends, turns: len(
+				row.Ends), across: row.Across, plain: row.Plain, kept: row.Kept, other: row.Other, left: row.Left,
+			tools: row.Tools, split: row.Split,
 			messages: row.Messages, found: row.Found,
 		}}, cfg)
 		if err != nil {
@@ -92,9 +94,9 @@ type ChatReport struct {
 	Other int `json:"other_prompts,omitempty"`
 	// Left counts texts of messages that the template does not render.
 	Left int `json:"unwritten,omitempty"`
-	//	ools counts tools that the template does not render.
+	// Tools counts tools that the template does not render.
 	Tools int `json:"unwritten_tools,omitempty"`
-	//	oolless counts the conversations with such tools.
+	// Toolless counts the conversations with such tools.
 	Toolless int `json:"unwritten_tools_conversations,omitempty"`
 	// Special counts special tokens inside messages that allow_special names.
 	Special int `json:"special_allowed,omitempty"`
@@ -267,7 +269,8 @@ func newChatOnce(c Config, tok Tokenizer) *chatOnce {
 	o.open = sync.OnceValues(func() (*chat.Chat, error) {
 		t, ok := tok.(chat.Tokenizer)
 		if !ok {
-			return nil, errors.New("the tokenizer does not tell where tokens lie in a text, so conversations cannot be masked")
+			return nil, errors.New(
+				"the tokenizer does not tell where tokens lie in a text, so conversations cannot be masked")
 		}
 		sources, err := o.sources()
 		if err != nil {

@@ -29,7 +29,7 @@ type Tokenizer interface {
 	// AddsBOS reports whether the model's own encoding starts with BOS.
 	AddsBOS() bool
 	Decode(ids []int32, skipSpecial bool) string
-	//	oken returns the vocabulary entry of an id; false if the id is not in the vocabulary.
+	// Token returns the vocabulary entry of an id; false if the id is not in the vocabulary.
 	Token(id int32) (string, bool)
 }
 
@@ -69,7 +69,7 @@ func place(path string, line, index int) string {
 	return fmt.Sprintf("%s:%d (row %d)", path, line, index+1)
 }
 
-// rained returns the number of trained tokens of the row.
+// Trained returns the number of trained tokens of the row.
 func (r Row) Trained() int { return countTrained(r.Labels) }
 
 func countTrained(labels []int32) int {
@@ -208,7 +208,8 @@ func checkTokenizer(tok Tokenizer) error {
 		return nil
 	}
 	if _, ok := tok.EOS(); !ok {
-		return fmt.Errorf("prepare data: the tokenizer names no end token (eos_token), so a model could not learn to stop")
+		return fmt.Errorf("prepare data: the tokenizer names no end token (eos_token), so a model could not learn to " +
+			"stop")
 	}
 	if _, ok := tok.BOS(); tok.AddsBOS() && !ok {
 		return fmt.Errorf("prepare data: the tokenizer adds a start token but names none (bos_token)")

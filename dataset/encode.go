@@ -15,7 +15,8 @@ const (
 	dropCut         = "longer than max_length"
 	dropSamePair    = "chosen and rejected are the same"
 	dropPrompts     = "chosen and rejected begin with different prompts"
-	dropSpecial     = "tools, calls or texts hold a special token that cannot be told from the template's (allow_special)"
+	dropSpecial     = "tools, calls or texts hold a special token that cannot be told from the template's " +
+		"(allow_special)"
 )
 
 var dropOrder = []string{
@@ -47,7 +48,7 @@ type buffers struct {
 // encode makes ids and labels: BOS if the tokenizer adds it, the segments, EOS after the last segment, truncated at
 // MaxLength. Each segment is tokenised separately, so that prompt and answer never share a token.
 //
-//	he result refers to memory of b or of the example; callers copy what they keep.
+// The result refers to memory of b or of the example; callers copy what they keep.
 func encode(ex Example, tok Tokenizer, cfg Config, b *buffers) (_ encoded, err error) {
 	defer tokenizer.Caught(&err)
 	if ex.Empty != "" {

@@ -10,7 +10,8 @@ import (
 // tokens is n*tokenCost + n*n, in pairs of tokens: the work per token outside attention, and attention. The rows of a
 // step stay the same, and the result does not depend on the number of ranks.
 //
-//	he batch with the most work comes first: ranks take batches in turn, so the batches of one round are similar. The pieces of a batch (Split) are balanced in the same way. Steps of one batch do not change.
+// The batch with the most work comes first: ranks take batches in turn, so the batches of one round are similar. The
+// pieces of a batch (Split) are balanced in the same way. Steps of one batch do not change.
 func (l *Loader) Even(batches, tokenCost int) {
 	if l.step, l.tokenCost = batches, tokenCost; batches <= 1 {
 		l.step, l.tokenCost = 0, 0
@@ -114,7 +115,8 @@ func (e *evener) form(sequences []int32, size int) {
 			batches = e.batches[came:]
 		}
 	}
-	slices.SortStableFunc(batches[:len(sequences)/size], func(a, b evenBatch) int { return cmp.Compare(b.cost, a.cost) })
+	slices.SortStableFunc(batches[:len(sequences)/size],
+		func(a, b evenBatch) int { return cmp.Compare(b.cost, a.cost) })
 	at := sequences[:0]
 	for _, b := range batches {
 		slices.Sort(b.sequences)

@@ -24,7 +24,8 @@ type Format struct {
 	Render func(f Fields, cfg Config) (Example, error)
 	// AsChat renders a row of a prompt and an answer as a conversation; nil if rows have no such form.
 	AsChat func(f Fields, cfg Config) (Example, error)
-	//	alks reports whether a row is a conversation, for formats whose rows may be texts or conversations. The first row decides for its whole file. nil = all rows of the format are of one kind.
+	// Talks reports whether a row is a conversation, for formats whose rows may be texts or conversations. The first
+	// row decides for its whole file. nil = all rows of the format are of one kind.
 	Talks func(f Fields) bool
 	// Preference marks formats for objectives that learn from preferences: pairs, or answers with a label.
 	Preference bool
@@ -198,8 +199,8 @@ func detect(o Object, cfg Config) (string, error) {
 		tie = otherFit(best, fit, o, cfg)
 	}
 	if tie != "" {
-		return "", fmt.Errorf("the keys %s fit the formats %s (%s) and %s (%s): set dataset.format to the one to train on; "+
-			"keys that it does not read are named in the report",
+		return "", fmt.Errorf("the keys %s fit the formats %s (%s) and %s (%s): set dataset.format to the one to "+
+			"train on; keys that it does not read are named in the report",
 			o.keyList(), best, boundKeys(best, o, cfg), tie, boundKeys(tie, o, cfg))
 	}
 	if best == "" {
@@ -207,8 +208,9 @@ func detect(o Object, cfg Config) (string, error) {
 			return "", err
 		}
 		if name, fields := o.nestedFormat(); name != "" {
-			return "", fmt.Errorf("the keys %s hold a part of a row of format %s, and what it lacks lies in a list: set "+
-				"dataset.fields to {%s}", o.keyList(), name, fields)
+			return "", fmt.Errorf(
+				"the keys %s hold a part of a row of format %s, and what it lacks lies in a list: set "+
+					"dataset.fields to {%s}", o.keyList(), name, fields)
 		}
 		if err := o.listAdvice(); err != nil {
 			return "", err
@@ -279,7 +281,8 @@ func advised(o Object, cfg Config) error {
 		_, missing := Formats[name].bind(o, cfg.Fields)
 		for i, r := range Formats[name].Roles {
 			if i > 0 && r.Name == missing && r.Advice != "" { // the roles before it are present
-				return fmt.Errorf("the keys %s are those of format %s, but field %q is missing: %s", o.keyList(), name, missing,
+				return fmt.Errorf("the keys %s are those of format %s, but field %q is missing: %s", o.keyList(), name,
+					missing,
 					r.Advice)
 			}
 		}

@@ -131,7 +131,8 @@ func checkGroup(borders []int32, n int) error {
 	before := int32(0)
 	for _, border := range borders {
 		if border <= before || int(border) >= n {
-			const text = "sequences begin at the tokens %v of a row of %d tokens: want them rising, above 0 and below %d"
+			const text = "sequences begin at the tokens %v of a row of %d tokens: want them rising, above 0 and " +
+				"below %d"
 			return fmt.Errorf(text, borders, n, n)
 		}
 		before = border

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// oken is one token of a row, as `inspect data` shows it.
+// Token is one token of a row, as `inspect data` shows it.
 type Token struct {
 	ID      int32  `json:"id"`
 	Piece   string `json:"piece"` // the vocabulary entry
@@ -59,7 +59,7 @@ func (s *Set) Inspect(n int, tok Tokenizer) (Row, []Token, error) {
 	return row, Tokens(row, tok), nil
 }
 
-// okens returns a row's tokens as they are shown to a person.
+// Tokens returns a row's tokens as they are shown to a person.
 func Tokens(row Row, tok Tokenizer) []Token {
 	special, _ := tok.(interface{ IsSpecial(id int32) bool })
 	tokens := make([]Token, len(row.IDs))

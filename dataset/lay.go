@@ -13,7 +13,8 @@ func (s Shape) Lay(rows [][]Row, pad int32) (Batch, error) {
 		length, places := 0, []int32{}
 		for _, row := range list {
 			if len(row.IDs) == 0 || len(row.IDs) != len(row.Labels) {
-				return Batch{}, fmt.Errorf("lay out a batch: a row has %d tokens and %d labels", len(row.IDs), len(row.Labels))
+				return Batch{}, fmt.Errorf("lay out a batch: a row has %d tokens and %d labels", len(row.IDs),
+					len(row.Labels))
 			}
 			places = append(places, int32(len(all)))
 			all = append(all, row)
@@ -22,12 +23,14 @@ func (s Shape) Lay(rows [][]Row, pad int32) (Batch, error) {
 			for k := range row.Sequences() {
 				from, to := sequenceSpan(row.Borders, k, len(row.IDs))
 				if n := to - from; from < 0 || n < 1 || to > len(row.IDs) || n > s.Longest {
-					return Batch{}, fmt.Errorf("lay out a batch: a sequence of a row has %d tokens, want 1 to %d", n, s.Longest)
+					return Batch{}, fmt.Errorf("lay out a batch: a sequence of a row has %d tokens, want 1 to %d", n,
+						s.Longest)
 				}
 			}
 		}
 		if !s.Flat && length > s.T {
-			return Batch{}, fmt.Errorf("lay out a batch: the rows of a sequence have %d tokens, it has room for %d", length, s.T)
+			return Batch{}, fmt.Errorf("lay out a batch: the rows of a sequence have %d tokens, it has room for %d",
+				length, s.T)
 		}
 		sequences, tokens = append(sequences, places), tokens+length
 	}
@@ -36,7 +39,8 @@ func (s Shape) Lay(rows [][]Row, pad int32) (Batch, error) {
 		tokens = most
 	}
 	if s.Flat && len(rows) != 1 || !s.Flat && len(rows) > s.Sequences || tokens > most {
-		return Batch{}, fmt.Errorf("lay out a batch: %d lists of rows of %d tokens, the largest batch has %d sequences of %d tokens", len(rows), tokens, s.Sequences, most)
+		return Batch{}, fmt.Errorf("lay out a batch: %d lists of rows of %d tokens, the largest batch has %d "+
+			"sequences of %d tokens", len(rows), tokens, s.Sequences, most)
 	}
 	budget := most
 	for i := len(s.Budgets) - 1; i >= 0 && s.Budgets[i] >= tokens; i-- {

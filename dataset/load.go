@@ -134,7 +134,8 @@ func (r *Report) noRow() error {
 
 // pass hands the rows from s.index on to take, chunk by chunk.
 func (s *loading) pass(ctx context.Context, in *source.Reader, workers int, take func(*chunk) error) error {
-	p := &pipeline{rows: in, begin: s.begin, ready: func() bool { return s.keys != nil }, encode: s.encode, first: s.index}
+	p := &pipeline{rows: in, begin: s.begin, ready: func() bool { return s.keys != nil }, encode: s.encode,
+		first: s.index}
 	err := p.run(ctx, workers, take)
 	switch {
 	case errors.Is(err, errBroken) || s.broken > 0 && (err == nil || isEnd(err)):
@@ -198,8 +199,8 @@ func (s *loading) begin(raw source.Row, index int) error {
 	} else if syntax := (*syntaxError)(nil); !errors.As(err, &syntax) || !syntax.cutOff || index > 0 {
 		return nil // encode reports the error
 	} else {
-		err = errors.New("the first row ends in the middle of its JSON: want JSONL (a whole object on one line) or a JSON " +
-			"list of objects")
+		err = errors.New("the first row ends in the middle of its JSON: want JSONL (a whole object on one line) or a " +
+			"JSON list of objects")
 	}
 	if err != nil {
 		return &source.FileError{Line: raw.Line, Text: err.Error()}
@@ -290,8 +291,8 @@ func (s *loading) checkFields(o Object) error {
 		if role.Advice != "" && s.cfg.Fields[role.Name] == "" {
 			return fmt.Errorf("field %q is missing; the row has %s: %s", key, o.keyList(), role.Advice)
 		}
-		return fmt.Errorf("field %q is missing; the row has %s: dataset.fields says which keys are read, and rows of one "+
-			"source have one format", key, o.keyList())
+		return fmt.Errorf("field %q is missing; the row has %s: dataset.fields says which keys are read, and rows of "+
+			"one source have one format", key, o.keyList())
 	}
 	return nil
 }

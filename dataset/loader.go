@@ -19,7 +19,8 @@ type Options struct {
 	Padded    bool // pad every row to T: the worst case
 	Longest   int  // tokens of the longest sequence of a row; 0 = T
 	Group     int  // Group is the most sequences of a row. NewLoader counts them; for a stream the caller sets it.
-	Asked     int  // Asked is the T of packed sequences before they were shortened because of few rows; 0 = not shortened.
+	// Asked is the T of packed sequences before they were shortened because of few rows; 0 = not shortened.
+	Asked int
 }
 
 // Loader deals rows in batches, epoch after epoch, every row once an epoch. The rows of a batch lie end to end in the
@@ -59,7 +60,7 @@ type State struct {
 	Packing   bool   `json:"packing"`
 	// Step is the number of batches of a step, which were balanced; 0 = not balanced.
 	Step int `json:"step,omitempty"`
-	//	okenCost is the cost per token by which batches were balanced; see Even.
+	// TokenCost is the cost per token by which batches were balanced; see Even.
 	TokenCost int  `json:"token_cost,omitempty"`
 	Streaming bool `json:"streaming,omitempty"`
 	Rows      int  `json:"rows"` // Rows is the number of rows; 0 for a stream.
@@ -68,7 +69,8 @@ type State struct {
 	Stream StreamState `json:"stream,omitzero"`
 }
 
-// rainLoader returns a loader of the training rows as the configuration of the set says. batchSize is the number of rows or packed sequences of a batch.
+// TrainLoader returns a loader of the training rows as the configuration of the set says. batchSize is the number of
+// rows or packed sequences of a batch.
 func (s *Set) TrainLoader(batchSize int) (*Loader, error) {
 	opt := s.options(batchSize)
 	opt.Shuffle = s.Config.Shuffle
@@ -130,7 +132,8 @@ func (s *Set) options(batchSize int) Options {
 	sizes := sizesOf(s.Train, s.Val)
 	o := Options{
 		BatchSize: batchSize, PadID: s.PadID, Seed: s.Config.Seed, Packing: s.Config.Packing,
-		Padded: !s.Config.Packing && s.Config.PadTo == PadMaxLength, Longest: s.sequenceLength(sizes), Group: sizes.most,
+		Padded: !s.Config.Packing &&
+			s.Config.PadTo == PadMaxLength, Longest: s.sequenceLength(sizes), Group: sizes.most,
 	}
 	switch o.T = o.Longest; {
 	case sizes.most == 1:
@@ -163,7 +166,8 @@ func (s *Set) sequenceLength(sizes groupSizes) int {
 // check rejects batches of no size or an unreasonable one.
 func (o Options) check() error {
 	if o.BatchSize < 1 || o.T < 1 || o.BatchSize > maxBatchTokens/o.T {
-		return fmt.Errorf("load batches: batch size %d and sequence length %d: want both positive and at most %d tokens a batch", o.BatchSize, o.T, maxBatchTokens)
+		return fmt.Errorf("load batches: batch size %d and sequence length %d: want both positive and at most %d "+
+			"tokens a batch", o.BatchSize, o.T, maxBatchTokens)
 	}
 	return nil
 }
@@ -345,7 +349,8 @@ func (l *Loader) State() State {
 	rows, data := l.from.data()
 	return State{
 		Epoch: l.at.epoch, Position: l.position, Stream: l.at.in,
-		BatchSize: l.opt.BatchSize, T: l.opt.T, Seed: l.opt.Seed, Shuffle: l.opt.Shuffle, Packing: l.opt.Packing, Step: l.step, TokenCost: l.tokenCost,
+		BatchSize: l.opt.BatchSize, T: l.opt.T, Seed: l.opt.Seed, Shuffle: l.opt.Shuffle, Packing: l.opt.Packing,
+		Step: l.step, TokenCost: l.tokenCost,
 		Streaming: rows == 0, Rows: rows, Data: data,
 	}
 }
@@ -390,8 +395,8 @@ func (l *Loader) Restore(s State) error {
 	if (s.Step != now.Step || s.TokenCost != now.TokenCost) && (s.Position%max(s.Step, 1) != 0 ||
 		s.Position%max(now.Step, 1) != 0) {
 		return fmt.Errorf("resume the data order: batch %d of epoch %d is not the first of its step, and steps of %d "+
-			"batches were made even with a token cost of %d, now %d with %d: resume with the program and the steps that wrote "+
-			"the checkpoint", s.Position, s.Epoch, s.Step, s.TokenCost, now.Step, now.TokenCost)
+			"batches were made even with a token cost of %d, now %d with %d: resume with the program and the steps "+
+			"that wrote the checkpoint", s.Position, s.Epoch, s.Step, s.TokenCost, now.Step, now.TokenCost)
 	}
 	l.at, l.position, l.held, l.before = dealt.start, s.Position, l.evened(dealt), dealt.from
 	return nil

@@ -39,7 +39,8 @@ func conversation(f Fields, role, completion string) (ex Example, err error) {
 			return Example{}, err
 		}
 	}
-	for role, to := range map[string]*[]byte{role: &raw.Messages, "tools": &raw.Tools, "chat_template_kwargs": &raw.Vars} {
+	for role, to := range map[string]*[]byte{role: &raw.Messages, "tools": &raw.Tools,
+		"chat_template_kwargs": &raw.Vars} {
 		if *to, err = f.JSON(role); err != nil {
 			return Example{}, err
 		}

@@ -144,10 +144,11 @@ func (o Object) conversationAdvice() error {
 		return fmt.Errorf("the row's conversation is under the key %q: set dataset.fields to {%s: %s}", keys[0], role,
 			yamlKey(keys[0]))
 	case len(keys) > 1:
-		return fmt.Errorf("the row has conversations under the keys %s: set dataset.fields to {%s: KEY} with the one to train on", strings.Join(keys[:min(len(keys), 8)], ", "), role)
+		return fmt.Errorf("the row has conversations under the keys %s: set dataset.fields to {%s: KEY} with the one "+
+			"to train on", strings.Join(keys[:min(len(keys), 8)], ", "), role)
 	case o.Has("role") && o.Has("content") || o.Has("from") && o.Has("value"):
-		return fmt.Errorf("the row is one message, and a row is a whole conversation, such as {%q: [...]}: where the file "+
-			"is a single one, wrap it (with jq: jq '{messages: .}' FILE)", messages.Roles[0].Name)
+		return fmt.Errorf("the row is one message, and a row is a whole conversation, such as {%q: [...]}: where the "+
+			"file is a single one, wrap it (with jq: jq '{messages: .}' FILE)", messages.Roles[0].Name)
 	}
 	return nil
 }

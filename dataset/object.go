@@ -245,7 +245,8 @@ func (f Fields) Key(role string) string { return f.keys[role] }
 // Present reports whether the role has a value that is not null.
 func (f Fields) Present(role string) bool { return f.row.Has(f.keys[role]) }
 
-// ext returns the text of a role; "" if the field is absent or null. Only optional roles can be absent here: the required ones were checked before.
+// Text returns the text of a role; "" if the field is absent or null. Only optional roles can be absent here: the
+// required ones were checked before.
 func (f Fields) Text(role string) (string, error) {
 	if !f.Present(role) {
 		return "", nil
@@ -254,8 +255,9 @@ func (f Fields) Text(role string) (string, error) {
 	raw, _ := f.row.lookup(key)
 	if kind := kindOf(raw); kind != "a string" {
 		if roleOfMessages(raw) != "" {
-			return "", fmt.Errorf("field %q is a list of messages, want a string: messages are read by the formats messages "+
-				"and sharegpt, and by chat_completion where both prompt and completion are messages", key)
+			return "", fmt.Errorf(
+				"field %q is a list of messages, want a string: messages are read by the formats messages "+
+					"and sharegpt, and by chat_completion where both prompt and completion are messages", key)
 		}
 		return "", fmt.Errorf("field %q is %s, want a string", key, kind)
 	}
@@ -282,7 +284,8 @@ func (f Fields) JSON(role string) ([]byte, error) {
 	}
 	raw, _ := f.row.lookup(f.keys[role])
 	if lone := loneSurrogate(raw); lone != "" {
-		return nil, fmt.Errorf("field %q holds half of a surrogate pair (%s), which is no character", f.keys[role], lone)
+		return nil, fmt.Errorf("field %q holds half of a surrogate pair (%s), which is no character", f.keys[role],
+			lone)
 	}
 	return raw, nil
 }

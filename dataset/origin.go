@@ -58,7 +58,7 @@ type Item struct {
 	object Object
 }
 
-// Where names the row's place in the form of Row.Where.
+// Where names the row's place formatted as by Row.Where.
 func (i Item) Where() string { return place(i.Source, i.Line, i.Index) }
 
 // JSON returns the value of a field, or of a path such as meta.topic. The value is valid until see returns.
@@ -73,7 +73,7 @@ func (i Item) JSON(key string) (json.RawMessage, error) {
 	return v, nil
 }
 
-// ext returns the value of a field as text: a string as it is, any other value as JSON.
+// Text returns the value of a field as text: a string as it is, any other value as JSON.
 func (i Item) Text(key string) (string, error) {
 	v, err := i.JSON(key)
 	if err != nil || len(v) == 0 || v[0] != '"' {

@@ -22,7 +22,8 @@ var preference = Format{
 	Roles: []Role{
 		{Name: "prompt", Optional: true, Keys: []string{
 			"prompt", "question", "instruction", "query", "input", "messages", "conversations"}},
-		{Name: "chosen", Keys: []string{"chosen", "chosen_messages", "chosen_response", "response_j", "preferred_output"}},
+		{Name: "chosen", Keys: []string{"chosen", "chosen_messages", "chosen_response", "response_j",
+			"preferred_output"}},
 		{Name: "rejected", Keys: []string{
 			"rejected", "rejected_messages", "rejected_response", "response_k", "non_preferred_output"}},
 		{Name: "input", Keys: []string{"input"}, Optional: true},
@@ -61,8 +62,8 @@ var unpaired = Format{
 	Talks:      func(f Fields) bool { return f.talks("prompt", "completion", "completion") },
 	Render:     func(f Fields, _ Config) (Example, error) { return f.labelledAnswer(f.textAnswers) },
 	AsChat:     func(f Fields, _ Config) (Example, error) { return f.labelledAnswer(f.chatAnswers) },
-	Supervised: "to train on all answers whatever their label write dataset.format: completion, or where they are lists " +
-		"of messages dataset.format: chat_completion",
+	Supervised: "to train on all answers whatever their label write dataset.format: completion, or where they are " +
+		"lists of messages dataset.format: chat_completion",
 }
 
 // Completions are answers to one prompt. Each becomes a sequence of the row: prompt and answer. They are tokenised as
@@ -71,7 +72,8 @@ var unpaired = Format{
 type Completions struct {
 	Prompt  string
 	Answers []string
-	//	alks are whole conversations, one for each answer, which replace Prompt and Answers. The last Said[k] messages of conversation k are the answer.
+	// Talks are whole conversations, one for each answer, which replace Prompt and Answers. The last Said[k] messages
+	// of conversation k are the answer.
 	Talks []*chat.Conversation
 	Said  []int
 	Names []string // display names of the answers, such as chosen and rejected
@@ -125,8 +127,8 @@ func (f Fields) talks(prompt, chosen, rejected string) bool {
 func (f Fields) plain(role string) (string, error) {
 	raw, ok := f.row.lookup(f.keys[role])
 	if kind := kindOf(raw); ok && (kind == "a list" || kind == "an object") {
-		return "", fmt.Errorf("field %q is %s, and the first row of the file has texts: the rows of a file must all be "+
-			"texts or all be conversations, and dataset.as_chat: yes makes conversations of texts", f.keys[role], kind)
+		return "", fmt.Errorf("field %q is %s, and the first row of the file has texts: the rows of a file must all "+
+			"be texts or all be conversations, and dataset.as_chat: yes makes conversations of texts", f.keys[role], kind)
 	}
 	return f.Text(role)
 }
@@ -158,7 +160,8 @@ func (f Fields) textAnswers(roles ...string) (Example, error) {
 		}
 	}
 	var ex Example
-	for _, role := range []string{"system", "history", "tools", "chat_template_kwargs"} { // fields of conversations only
+	// fields of conversations only
+	for _, role := range []string{"system", "history", "tools", "chat_template_kwargs"} {
 		if f.row.filled(f.keys[role]) {
 			ex.Unused = append(ex.Unused, f.keys[role])
 		}
@@ -207,7 +210,8 @@ func sharedPrompt(chosen, rejected string) (n int, ok bool) {
 		at := strings.LastIndex(chosen[:n], transcriptAssistant)
 		return at + len(transcriptAssistant), at > 0
 	case n == len(chosen) || n == len(rejected):
-		return last, last > 0 // one text is the beginning of the other: TRL leaves the last common character to the answers
+		// one text is the beginning of the other: TRL leaves the last common character to the answers
+		return last, last > 0
 	case chosen[n-1] == ' ':
 		return n - 1, n > 1
 	}
@@ -242,7 +246,8 @@ func (f Fields) chatAnswers(roles ...string) (Example, error) {
 	case asks(last[0]):
 		return Example{Empty: dropPrompts}, nil
 	case prompt.messages == nil:
-		return Example{}, fmt.Errorf("field %q begins with the assistant's message, and the row has no prompt before it",
+		return Example{}, fmt.Errorf(
+			"field %q begins with the assistant's message, and the row has no prompt before it",
 			f.keys[roles[0]])
 	}
 	ex := Example{Completions: &Completions{Said: said, Names: roles}}

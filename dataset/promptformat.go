@@ -29,7 +29,7 @@ type PromptFormat struct {
 	Prompts []string `json:"prompts"`
 	// Formats are the formats of the rows, sorted.
 	Formats []string `json:"formats"`
-	//	emplate names the chat template, and TemplateSHA256 is the hash of its source; "" if no row is a conversation.
+	// Template names the chat template, and TemplateSHA256 is the hash of its source; "" if no row is a conversation.
 	Template       string `json:"chat_template,omitempty"`
 	TemplateSHA256 string `json:"chat_template_sha256,omitempty"`
 	// System is the system message of every training conversation; "" if they had none or differed.
@@ -101,8 +101,9 @@ func FindPromptFormat(model fs.FS, adapterDir string) (*PromptFormat, error) {
 		err = jsonerr.Unmarshal(text, p)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w; it says which prompts the adapter was trained on: restore the file, or remove "+
-			"it to go without", PromptFormatFile, err)
+		return nil, fmt.Errorf(
+			"read %s: %w; it says which prompts the adapter was trained on: restore the file, or remove "+
+				"it to go without", PromptFormatFile, err)
 	}
 	return p, nil
 }

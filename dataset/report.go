@@ -29,7 +29,7 @@ type Report struct {
 	Files  int       `json:"files,omitempty"`
 	Parts  []*Report `json:"parts,omitempty"`  // Parts are the reports of the sources, if there are several.
 	Weight float64   `json:"weight,omitempty"` // Weight is the weight of a source, if it is one of several or not 1.
-	//	aken is the number of rows that an epoch takes from the source, including copies.
+	// Taken is the number of rows that an epoch takes from the source, including copies.
 	Taken int `json:"taken,omitempty"`
 
 	Rows      int    `json:"rows"` // Rows is the number of rows in the source.
@@ -56,7 +56,7 @@ type Report struct {
 
 	Groups GroupReport `json:"groups,omitzero"` // Groups is about rows of several sequences or with a label.
 	Chat   ChatReport  `json:"conversations"`   // Chat is about formats with conversations.
-	//	emplate describes the chat template that renders the conversations.
+	// Template describes the chat template that renders the conversations.
 	Template TemplateReport `json:"template,omitzero"`
 
 	// Duplicates counts kept rows whose tokens equal those of an earlier kept row.

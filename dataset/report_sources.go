@@ -9,7 +9,9 @@ import (
 // add adds the numbers of another report. Duplicates are counted over all rows later.
 func (r *Report) add(o *Report) {
 	r.Rows, r.Kept, r.Chunks = r.Rows+o.Rows, r.Kept+o.Kept, r.Chunks+o.Chunks
-	r.TrainedTokens, r.TotalTokens, r.CutTokens = r.TrainedTokens+o.TrainedTokens, r.TotalTokens+o.TotalTokens, r.CutTokens+o.CutTokens
+	r.TrainedTokens += o.TrainedTokens
+	r.TotalTokens += o.TotalTokens
+	r.CutTokens += o.CutTokens
 	r.Longest = max(r.Longest, o.Longest)
 	r.extend(o.LongestRow)
 	r.extend(o.ShortestRow)

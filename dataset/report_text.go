@@ -134,8 +134,8 @@ func (c *ChatReport) write(line func(format string, args ...any)) {
 		line("left out: the template does not write %d texts or calls of messages", c.Left)
 	}
 	if c.Tools > 0 {
-		line("tools: the template does not write %s of %s: the model is not told of them (dataset.chat_template names a "+
-			"template that does)",
+		line("tools: the template does not write %s of %s: the model is not told of them (dataset.chat_template "+
+			"names a template that does)",
 			counted(c.Tools, "tool"), counted(c.Toolless, "conversation"))
 	}
 	if c.Plain > 0 {

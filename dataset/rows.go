@@ -2,10 +2,14 @@ package dataset
 
 // Rows gives random access to tokenised rows, in memory or in a file. It is safe for concurrent use.
 type Rows interface {
+	// Len returns the number of rows.
 	Len() int
-	Length(i int) int  // number of tokens of row i
-	Trained(i int) int // number of trained tokens of row i
-	Row(i int) Row     // row i; the caller must not change it
+	// Length returns the number of tokens of row i.
+	Length(i int) int
+	// Trained returns the number of trained tokens of row i.
+	Trained(i int) int
+	// Row returns row i; the caller must not change it.
+	Row(i int) Row
 }
 
 // Optional capabilities of Rows: facts that are known without reading the tokens.

@@ -21,7 +21,8 @@ func renderSegments(f Fields, _ Config) (Example, error) {
 		s := Fields{row: o, keys: map[string]string{"text": "text", "label": "label"}}
 		for _, key := range []string{"text", "label"} {
 			if !o.Has(key) {
-				return Example{}, fmt.Errorf("%s[%d] has no %s: want {\"text\": …, \"label\": true or false}", f.Key("segments"), i,
+				return Example{}, fmt.Errorf("%s[%d] has no %s: want {\"text\": …, \"label\": true or false}",
+					f.Key("segments"), i,
 					key)
 			}
 		}

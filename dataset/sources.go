@@ -49,7 +49,7 @@ func (s Source) split() string {
 	return s.Split
 }
 
-// itle returns the display name of a source: "org/name (socratic), train[:5%]".
+// Title returns the display name of a source: "org/name (socratic), train[:5%]".
 func (s Source) Title() string {
 	title := s.Path
 	if s.Name != "" {
@@ -61,7 +61,7 @@ func (s Source) Title() string {
 	return title
 }
 
-// itle returns the display name of the data: the path, or the number of sources.
+// Title returns the display name of the data: the path, or the number of sources.
 func (c Config) Title() string {
 	if len(c.Sources) > 0 {
 		return counted(len(c.Sources), "source")

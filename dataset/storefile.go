@@ -192,7 +192,7 @@ func readHead(r io.ReaderAt, size int64) (head storeHead, sums []byte, err error
 	return head, sums, nil
 }
 
-// he size of a read while a file is checked, and the most goroutines that read.
+// The size of a read while a file is checked, and the most goroutines that read.
 const (
 	readBytes = 4 * pageBytes
 	readers   = 8

@@ -101,8 +101,8 @@ func (u *unread) check(data []byte, from, to int64) error {
 		if crc32.Checksum(data[at:min(at+pageBytes, int64(len(data)))],
 			castagnoli) != binary.LittleEndian.Uint32(u.sums[4*page:]) {
 			os.Remove(u.path)
-			return fmt.Errorf("%s, tokens in the cache, has become damaged at byte %d and was deleted: start again, by "+
-				"--resume auto where a checkpoint was saved", u.path, at)
+			return fmt.Errorf("%s, tokens in the cache, has become damaged at byte %d and was deleted: start again, "+
+				"by --resume auto where a checkpoint was saved", u.path, at)
 		}
 		u.read[page].Store(true)
 	}

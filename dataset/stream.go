@@ -184,16 +184,16 @@ func (c Config) validateStreaming() []error {
 		return nil
 	}
 	if c.ValSplit > 0 {
-		bad("dataset.val_split: with dataset.streaming the rows are not counted before they are trained on, so no part of " +
-			"them can be held out: name validation rows in dataset.val_path or dataset.val_sources")
+		bad("dataset.val_split: with dataset.streaming the rows are not counted before they are trained on, so no " +
+			"part of them can be held out: name validation rows in dataset.val_path or dataset.val_sources")
 	}
 	if c.CacheDir != "" && c.CacheDir != CacheAuto {
 		bad("dataset.cache_dir: with dataset.streaming nothing is written to disk: remove one of them")
 	}
 	for i, s := range c.Sources {
 		if s.Weight != math.Trunc(s.Weight) {
-			bad("dataset.sources[%d].weight: %v of the rows cannot be taken with dataset.streaming, which does not know how "+
-				"many there are: write a whole number, or a split such as train[:1000]", i, s.Weight)
+			bad("dataset.sources[%d].weight: %v of the rows cannot be taken with dataset.streaming, which does not "+
+				"know how many there are: write a whole number, or a split such as train[:1000]", i, s.Weight)
 		}
 	}
 	return problems

@@ -87,8 +87,10 @@ func (s *stream) slice(term source.Slice, files []source.File) ([]piece, error) 
 			continue
 		}
 		if term.Percent || *end.of < 0 {
-			return nil, fmt.Errorf("%s counts in percent or from the end, and dataset.streaming does not know how many rows "+
-				"the files have: write rows from the start, such as %s[:1000], or give Parquet files, which say how many they have", term, term.Split)
+			return nil, fmt.Errorf(
+				"%s counts in percent or from the end, and dataset.streaming does not know how many rows "+
+					"the files have: write rows from the start, such as %s[:1000], or give Parquet files, which say "+
+					"how many they have", term, term.Split)
 		}
 		*end.to = *end.of
 	}
@@ -159,7 +161,8 @@ func (f streamFile) over(sum uint32) uint32 {
 
 // errNotAsBefore returns the error of a cursor whose earlier rows have changed.
 func (f streamFile) errNotAsBefore(row int) error {
-	return fmt.Errorf("%s: the rows before row %d, or the files before it, are not what they were: give the run its old data back", f.path, row+1)
+	return fmt.Errorf("%s: the rows before row %d, or the files before it, are not what they were: give the run its "+
+		"old data back", f.path, row+1)
 }
 
 // seek skips over the rows before a place without tokenising them, and compares them with what was read before. It

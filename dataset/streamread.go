@@ -147,7 +147,8 @@ func (r *streamReader) keep(l *loading, b *booked, words []byte, p *places, skip
 	}
 	at := place(l.path, b.line, b.index)
 	if r.vocab > 0 && int(b.maxID) >= r.vocab {
-		return fmt.Errorf("%s: token id %d, the model knows 0 to %d: tokenizer and model do not belong together", at, b.maxID,
+		return fmt.Errorf("%s: token id %d, the model knows 0 to %d: tokenizer and model do not belong together", at,
+			b.maxID,
 			r.vocab-1)
 	}
 	if n := len(b.borders) + 1; r.opt.Group > 0 && n > r.opt.Group {
@@ -222,7 +223,8 @@ func (r *streamReader) take(n int, last bool) *stretch {
 	window, rest := r.rows.cut(n)
 	s := &stretch{
 		start: r.at, rows: window, tokens: window.tokens(), next: start{epoch: r.at.epoch + 1}, to: 1,
-		dealt: r.opt.order(window, r.most, n, newRandom(r.opt.Seed, streamOrder, uint64(r.at.epoch), uint64(r.at.in.Window))),
+		dealt: r.opt.order(window, r.most, n,
+			newRandom(r.opt.Seed, streamOrder, uint64(r.at.epoch), uint64(r.at.in.Window))),
 	}
 	if r.at.in.Window > 0 {
 		s.from = window.rows[0].before

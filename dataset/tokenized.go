@@ -38,8 +38,9 @@ func renderTokenized(f Fields, _ Config) (Example, error) {
 	}
 	for t, label := range labels {
 		if label != Ignore && label != ids[t] {
-			return Example{}, fmt.Errorf("%s[%d] is %d, but %s[%d] is %d: a label is -100 or the id at its own position "+
-				"(labels are not shifted)", f.Key("labels"), t, label, f.Key("input_ids"), t, ids[t])
+			return Example{}, fmt.Errorf(
+				"%s[%d] is %d, but %s[%d] is %d: a label is -100 or the id at its own position "+
+					"(labels are not shifted)", f.Key("labels"), t, label, f.Key("input_ids"), t, ids[t])
 		}
 	}
 	if len(ids) == 0 {
@@ -64,7 +65,8 @@ func unpadded(f Fields, want int) (int, error) {
 		case m == 1 && n == t:
 			n++
 		case m != 0:
-			return 0, fmt.Errorf("%s[%d] is %d: want ones, then zeros for padding on the right", f.Key("attention_mask"), t, m)
+			return 0, fmt.Errorf("%s[%d] is %d: want ones, then zeros for padding on the right",
+				f.Key("attention_mask"), t, m)
 		}
 	}
 	return n, nil

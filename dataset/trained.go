@@ -10,11 +10,11 @@ import (
 	"github.com/tierlora/tierlora/text/chat"
 )
 
-// emplateReport identifies the chat template that renders conversations.
+// TemplateReport identifies the chat template that renders conversations.
 type TemplateReport struct {
 	Name   string `json:"name"`
 	SHA256 string `json:"sha256"` // SHA256 is the hash of the template's source.
-	//	ools names the template of conversations with tools, if it is a different one.
+	// Tools names the template of conversations with tools, if it is a different one.
 	Tools string   `json:"tools_name,omitempty"`
 	Ends  []string `json:"end_of_turn,omitempty"` // Ends are the tokens that end a turn, at which generation stops.
 }
@@ -178,7 +178,8 @@ func (b BatchReport) String() string {
 
 // Report returns how full the loader's batches are.
 func (l *Loader) Report() *BatchReport {
-	r := &BatchReport{Count: l.Batches(0), Budgets: slices.Clone(l.budgets), Packing: l.opt.Packing, Padded: l.opt.Padded,
+	r := &BatchReport{Count: l.Batches(0), Budgets: slices.Clone(l.budgets), Packing: l.opt.Packing,
+		Padded:     l.opt.Padded,
 		Efficiency: l.Efficiency(0)}
 	if l.opt.Asked > 0 {
 		r.Sequence = l.opt.T

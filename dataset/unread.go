@@ -26,7 +26,8 @@ const (
 // contextKeys are keys that usually hold the context of an answer. If they are not read, the run trains on something
 // else than the rows mean, so it warns.
 var contextKeys = []string{
-	"system", "system_prompt", "history", "context", "contexts", "document", "documents", "passage", "passages", "input",
+	"system", "system_prompt", "history", "context", "contexts", "document", "documents", "passage", "passages",
+	"input",
 	"instruction", "question",
 	"tools", "functions", "messages", "conversations", "conversation",
 }
@@ -135,8 +136,8 @@ func (f Format) advice(name, key string, keys map[string]string) string {
 		return ""
 	}
 	if name == "completion" && key == "context" {
-		return fmt.Sprintf("set dataset.format: alpaca and dataset.fields: {instruction: %s, input: context, output: %s} "+
-			"to train it behind the question",
+		return fmt.Sprintf("set dataset.format: alpaca and dataset.fields: {instruction: %s, input: context, output: "+
+			"%s} to train it behind the question",
 			yamlKey(keys["prompt"]), yamlKey(keys["completion"]))
 	}
 	var more []string
@@ -215,7 +216,8 @@ func keyText(key string) string {
 	plain := func(c rune) bool {
 		return unicode.IsLetter(c) || unicode.IsDigit(c) || strings.ContainsRune("_-.:/ ", c)
 	}
-	if key != "" && strings.TrimSpace(key) == key && !strings.ContainsFunc(key, func(c rune) bool { return !plain(c) }) {
+	if key != "" && strings.TrimSpace(key) == key &&
+		!strings.ContainsFunc(key, func(c rune) bool { return !plain(c) }) {
 		return key
 	}
 	return strconv.Quote(key)

@@ -14,7 +14,8 @@ import (
 // them has the same window. At the end of an epoch the last round may have no micro-batch for the last ranks.
 func (l *Loader) Shard(rank, world int) (*Loader, error) {
 	if world < 1 || world > maxWorld || rank < 0 || rank >= world {
-		return nil, fmt.Errorf("share out batches: rank %d of %d: want ranks from 0 to one less than their number, which is 1 to %d", rank, world, maxWorld)
+		return nil, fmt.Errorf("share out batches: rank %d of %d: want ranks from 0 to one less than their number, "+
+			"which is 1 to %d", rank, world, maxWorld)
 	}
 	share := *l
 	share.rank, share.world, share.from = rank, world, l.from.share()
@@ -36,7 +37,8 @@ type Step struct {
 	All     []Batch // batches of all ranks in the order of the window, if requested; else nil
 	Rounds  int     // the most rounds of any rank
 
-	//	rained, Sequences and Groups count the trained tokens, the sequences and the rows of the step over all ranks. An objective divides its loss by one of these counts.
+	// Trained, Sequences and Groups count the trained tokens, the sequences and the rows of the step over all ranks. An
+	// objective divides its loss by one of these counts.
 	Trained, Sequences, Groups int
 	// Progress is the position after the step, in epochs.
 	Progress float64

@@ -9,7 +9,7 @@ import (
 // Changes, a run of the translation is the same training.
 type Class string
 
-// he classes of entries that are not taken unchanged. Entries that are have the class "".
+// The classes of entries that are not taken unchanged. Entries that are have the class "".
 const (
 	// Changes marks keys that change prompts, tokens, loss masks, modules, the loss or the order of steps.
 	Changes Class = "changes what is trained"
@@ -29,16 +29,16 @@ var classes = func() map[string]Class {
 	all := map[string]Class{}
 	for class, names := range map[Class]string{
 		ByHand: "eval_steps eval_strategy evaluation_strategy eval_on_start eval_delay evals_per_epoch save_steps " +
-			"save_strategy saves_per_epoch save_total_limit logging_steps logging_strategy logging_dir report_to use_wandb " +
-			"use_tensorboard use_mlflow use_trackio trackio_project_name trackio_run_name wandb_mode wandb_project wandb_name " +
-			"mlflow_tracking_uri mlflow_experiment_name mlflow_run_name run_name generate_samples overwrite_output_dir " +
-			"output_dir ddp_timeout gpu_memory_limit max_memory no_cuda use_cpu per_device_eval_batch_size eval_batch_size " +
-			"eval_dataset test_datasets load_best_model_at_end",
+			"save_strategy saves_per_epoch save_total_limit logging_steps logging_strategy logging_dir report_to " +
+			"use_wandb use_tensorboard use_mlflow use_trackio trackio_project_name trackio_run_name wandb_mode " +
+			"wandb_project wandb_name mlflow_tracking_uri mlflow_experiment_name mlflow_run_name run_name " +
+			"generate_samples overwrite_output_dir output_dir ddp_timeout gpu_memory_limit max_memory no_cuda " +
+			"use_cpu per_device_eval_batch_size eval_batch_size eval_dataset test_datasets load_best_model_at_end",
 		Nothing: "gradient_checkpointing use_gradient_checkpointing disable_gradient_checkpointing " +
-			"gradient_checkpointing_kwargs use_unsloth_gc activation_offloading pad_to_sequence_len pad_to_multiple_of " +
-			"padding_free batch_flattening eval_packing eval_sample_packing dataset_prepared_path tokenized_path cache_dir " +
-			"auto_find_batch_size streaming enable_activation_checkpointing enable_activation_offloading batch_size_val " +
-			"merges_file merges_path vocab_path",
+			"gradient_checkpointing_kwargs use_unsloth_gc activation_offloading pad_to_sequence_len " +
+			"pad_to_multiple_of padding_free batch_flattening eval_packing eval_sample_packing dataset_prepared_path " +
+			"tokenized_path cache_dir auto_find_batch_size streaming enable_activation_checkpointing " +
+			"enable_activation_offloading batch_size_val merges_file merges_path vocab_path",
 	} {
 		for _, name := range strings.Fields(names) {
 			all[name] = class

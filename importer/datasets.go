@@ -123,7 +123,8 @@ func (t *translation) axolotlDataset(m Map, shown string) {
 	kind, named := m.Get("type").(string)
 	base, _, _ := strings.Cut(kind, ".")
 	format, same := axolotlTypes[base]
-	talks := base == "chat_template" && m.Get("message_field_role") == "from" && m.Get("message_field_content") == "value"
+	talks := base == "chat_template" && m.Get("message_field_role") == "from" &&
+		m.Get("message_field_content") == "value"
 	if talks {
 		format = "sharegpt"
 	}
@@ -138,15 +139,17 @@ func (t *translation) axolotlDataset(m Map, shown string) {
 		case "type":
 			switch {
 			case !named:
-				t.missing(one, "a format of one's own; name the keys of the rows in dataset.fields, with dataset.format: "+
-					"completion or alpaca")
+				t.missing(one, "a format of one's own; name the keys of the rows in dataset.fields, with "+
+					"dataset.format: completion or alpaca")
 			case !same:
-				t.add(Different, one, "dataset.format", "auto", "no format of this name: it is found from the keys of the rows")
+				t.add(Different, one, "dataset.format", "auto",
+					"no format of this name: it is found from the keys of the rows")
 			case kind != base:
 				t.add(Different, one, "dataset.format", format, "the part behind the dot is left out")
 			case base == "alpaca" || base == "alpaca_chat":
-				t.add(Different, one, "dataset.format", format, "rows are written by Alpaca's template as it was published; "+
-					"trainer inspect data shows them")
+				t.add(Different, one, "dataset.format", format,
+					"rows are written by Alpaca's template as it was published; "+
+						"trainer inspect data shows them")
 				t.entries[len(t.entries)-1].Class = Nothing
 			default:
 				t.add(Taken, one, "dataset.format", format, "")
@@ -264,8 +267,9 @@ func (t *translation) isLoader(name string) bool {
 // roleNames maps the role names that conversations may use to the roles that they are read as.
 var roleNames = map[string]string{
 	"system": "system", "developer": "system", "user": "user", "human": "user", "prompter": "user",
-	"assistant": "assistant gpt", "gpt": "assistant gpt", "chatgpt": "assistant gpt", "bot": "assistant gpt", "model": "assistant gpt",
-	"tool": "tool", "observation": "tool", "function_response": "tool", "tool_response": "tool",
+	"assistant": "assistant gpt", "gpt": "assistant gpt", "chatgpt": "assistant gpt", "bot": "assistant gpt",
+	"model": "assistant gpt",
+	"tool":  "tool", "observation": "tool", "function_response": "tool", "tool_response": "tool",
 }
 
 // knownRoles reports whether conversations are read by the role names that a table of roles lists.

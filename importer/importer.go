@@ -30,14 +30,15 @@ const (
 
 // Entry records what happened to one key of the file, or to one default that the file relies on.
 type Entry struct {
-	Group   Group  `json:"group"`
-	Class   Class  `json:"class,omitempty"` // class of a key that is not taken unchanged
-	Key     string `json:"key"`
-	Value   string `json:"value"`
-	Line    int    `json:"line,omitempty"`
-	To      string `json:"to,omitempty"`  // To is our key.
-	As      string `json:"as,omitempty"`  // As is the value of our key.
-	Say     string `json:"say,omitempty"` // Say describes the difference, or why there is no counterpart and what to do.
+	Group Group  `json:"group"`
+	Class Class  `json:"class,omitempty"` // class of a key that is not taken unchanged
+	Key   string `json:"key"`
+	Value string `json:"value"`
+	Line  int    `json:"line,omitempty"`
+	To    string `json:"to,omitempty"` // To is our key.
+	As    string `json:"as,omitempty"` // As is the value of our key.
+	// Say describes the difference, or why there is no counterpart and what to do.
+	Say     string `json:"say,omitempty"`
 	Default bool   `json:"default,omitempty"`
 }
 
@@ -59,7 +60,7 @@ type Result struct {
 // Kind is the type of value that one of our keys takes.
 type Kind int
 
-// he types of keys.
+// The types of keys.
 const (
 	None Kind = iota // no such key
 	TextKind
@@ -103,7 +104,8 @@ func Read(name string, data []byte, from string) (*Input, error) {
 	var program *Program
 	if from != "" {
 		if program = Find(from); program == nil {
-			return nil, fmt.Errorf("there is no program %q to import from; there are %s", from, strings.Join(Names(), ", "))
+			return nil, fmt.Errorf("there is no program %q to import from; there are %s", from,
+				strings.Join(Names(), ", "))
 		}
 	}
 	ext := strings.ToLower(filepath.Ext(name))
@@ -214,12 +216,14 @@ func readPython(ext string, data []byte, program *Program) (*Input, error) {
 		}
 	}
 	if other != "" && !in.calls["SFTTrainer"] && !in.calls["UnslothTrainer"] {
-		return nil, fmt.Errorf("%s is another kind of training; a run here trains a causal language model on rows of text "+
-			"(SFTTrainer), so nothing is translated", other)
+		return nil, fmt.Errorf(
+			"%s is another kind of training; a run here trains a causal language model on rows of text "+
+				"(SFTTrainer), so nothing is translated", other)
 	}
 	if in.calls["FastVisionModel.from_pretrained"] {
-		return nil, errors.New("it trains a model on images (FastVisionModel); a run here trains a causal language model " +
-			"on rows of text, so nothing is translated")
+		return nil, errors.New(
+			"it trains a model on images (FastVisionModel); a run here trains a causal language model " +
+				"on rows of text, so nothing is translated")
 	}
 	if !in.calls["FastLanguageModel.from_pretrained"] && !in.calls["FastModel.from_pretrained"] {
 		in.Program = Find("trl")
@@ -228,7 +232,8 @@ func readPython(ext string, data []byte, program *Program) (*Input, error) {
 		in.Program = program
 	}
 	if !slices.ContainsFunc(trainingCalls, func(name string) bool { return in.calls[name] }) {
-		return nil, fmt.Errorf("it trains nothing that is known: there is no call of %s", strings.Join(trainingCalls, ", "))
+		return nil, fmt.Errorf("it trains nothing that is known: there is no call of %s",
+			strings.Join(trainingCalls, ", "))
 	}
 	return in, nil
 }
@@ -245,11 +250,13 @@ func detect(m Map) (*Program, error) {
 		return Find("peft"), nil
 	case inner("model", "_component_"), inner("tokenizer", "_component_"), inner("optimizer", "_component_"):
 		return Find("torchtune"), nil
-	case !has("model_name_or_path") && has("peft_config", "train_dataset", "dist_config", "kernel_config") && has("model"):
+	case !has("model_name_or_path") && has("peft_config", "train_dataset", "dist_config", "kernel_config") &&
+		has("model"):
 		return Find("llamafactory-v1"), nil
 	case has("model_name_or_path") && has("use_peft", "dataset_name", "dataset_mixer", "dataset_mixture",
 		"dataset_train_split") && !has("finetuning_type", "stage", "template", "cutoff_len"):
-		return nil, errors.New("it is a file for TRL's own commands (trl sft --config), which is not translated: scripts of TRL are")
+		return nil, errors.New("it is a file for TRL's own commands (trl sft --config), which is not translated: " +
+			"scripts of TRL are")
 	case has("model_name_or_path", "finetuning_type", "cutoff_len", "lora_rank"):
 		return Find("llamafactory"), nil
 	case inner("lora", "r"), inner("dataset", "path"), inner("training", "learning_rate"), inner("training", "epochs"):

@@ -124,20 +124,20 @@ var otherValues = map[string]Counterpart{
 	"assistant_only_loss": {Key: "dataset.train_on",
 		Say: "write dataset.train_on: assistant, which is the default for conversations"},
 	"train_on_responses_only": {Key: "dataset.train_on",
-		Say: "write dataset.train_on: assistant, which is the default for conversations; the template says where answers " +
-			"are, no text is searched for"},
+		Say: "write dataset.train_on: assistant, which is the default for conversations; the template says where " +
+			"answers are, no text is searched for"},
 	"response_template": {Key: "dataset.train_on",
-		Say: "write dataset.train_on: assistant, which is the default for conversations; the template says where answers " +
-			"are, no text is searched for"},
+		Say: "write dataset.train_on: assistant, which is the default for conversations; the template says where " +
+			"answers are, no text is searched for"},
 	"instruction_template": {Key: "dataset.train_on",
-		Say: "write dataset.train_on: assistant, which is the default for conversations; the template says where answers " +
-			"are, no text is searched for"},
+		Say: "write dataset.train_on: assistant, which is the default for conversations; the template says where " +
+			"answers are, no text is searched for"},
 	"response_part": {Key: "dataset.train_on",
-		Say: "write dataset.train_on: assistant, which is the default for conversations; the template says where answers " +
-			"are, no text is searched for"},
+		Say: "write dataset.train_on: assistant, which is the default for conversations; the template says where " +
+			"answers are, no text is searched for"},
 	"instruction_part": {Key: "dataset.train_on",
-		Say: "write dataset.train_on: assistant, which is the default for conversations; the template says where answers " +
-			"are, no text is searched for"},
+		Say: "write dataset.train_on: assistant, which is the default for conversations; the template says where " +
+			"answers are, no text is searched for"},
 	"chat_template_jinja": {Key: "dataset.chat_template",
 		Say: "write the template to a file and name it: dataset.chat_template: mine.jinja"},
 	"chat_template_path": {Key: "dataset.chat_template", Say: "write dataset.chat_template: a .jinja file"},
@@ -146,7 +146,8 @@ var otherValues = map[string]Counterpart{
 	"field_system": {Key: "dataset.fields",
 		Say: "write dataset.fields, such as {system: prompt} for dataset.format: sharegpt"},
 	"split_thinking": {Key: "dataset.train_reasoning",
-		Say: "a text between <think> and </think> is known as reasoning; dataset.train_reasoning says whether it is trained"},
+		Say: "a text between <think> and </think> is known as reasoning; dataset.train_reasoning says whether it is " +
+			"trained"},
 	"packing_strategy": {Key: "dataset.packing",
 		Say: "write dataset.packing: true; rows are packed best-fit and none is cut for it"},
 	"eval_packing": {Key: "dataset.packing", Say: "validation rows are always packed"},
@@ -251,8 +252,8 @@ var noCounterpart = []struct {
 		"a run trains a causal language model on rows of text"},
 	{Nothing, "do_train do_eval do_predict inference_mode", "the command says what is done: train, eval or generate"},
 	{Changes, "init_lora_weights peft_init_lora_weights loftq_config pissa_init pissa_iter eva_config corda_config",
-		"A starts at random and B at zero, as is PEFT's default; lora.init_lora_weights takes pissa, pissa_niter_N or " +
-			"olora, and lora.init_from starts from an adapter instead"},
+		"A starts at random and B at zero, as is PEFT's default; lora.init_lora_weights takes pissa, pissa_niter_N " +
+			"or olora, and lora.init_from starts from an adapter instead"},
 	{Changes, "use_dora peft_use_dora use_qalora relora_steps relora_prune_ratio use_galore galore_rank use_badam " +
 		"use_llama_pro", "the adapters are lora and qlora"},
 	{Changes, "loraplus_lr_embedding", "embeddings stay as they are; lora.loraplus_lr_ratio is that of the B matrices"},
@@ -268,20 +269,22 @@ var noCounterpart = []struct {
 		"rope_scaling rope_theta overrides_of_model_config auto_mapping",
 		"the model's config.json says it"},
 	{Changes, "tokenizer_type tokenizer_config tokenizer_use_fast tokenizer_legacy use_fast_tokenizer special_tokens " +
-		"tokens added_tokens_overrides add_special_tokens new_special_tokens resize_vocab resize_token_embeddings_to_32x " +
-		"add_tokens init_special_tokens new_special_tokens_config split_special_tokens mean_resizing_embeddings " +
-		"shrink_embeddings embeddings_skip_upcast reinit_weights fix_untrained_tokens",
+		"tokens added_tokens_overrides add_special_tokens new_special_tokens resize_vocab " +
+		"resize_token_embeddings_to_32x add_tokens init_special_tokens new_special_tokens_config " +
+		"split_special_tokens mean_resizing_embeddings shrink_embeddings embeddings_skip_upcast reinit_weights " +
+		"fix_untrained_tokens",
 		"the tokenizer and its special tokens are those of the model's folder"},
 	{Nothing, "trust_remote_code", "no code of a model's folder is ever run"},
 	{Changes, "model_revision revision", "name the folder of the snapshot in base_model"},
-	{ByHand, "hub_model_id push_to_hub push_dataset_to_hub hub_strategy hub_revision export_hub_model_id ms_hub_token " +
-		"om_hub_token hub_token hf_use_auth_token hf_hub_token",
+	{ByHand, "hub_model_id push_to_hub push_dataset_to_hub hub_strategy hub_revision export_hub_model_id " +
+		"ms_hub_token om_hub_token hub_token hf_use_auth_token hf_hub_token",
 		"trainer push uploads output_dir when the run has ended; it holds the adapter in PEFT's format"},
 	{Changes, "train_on_eos train_on_eot eot_tokens efficient_eos",
-		"the token that ends a trained turn is found in the template and always trained; trainer inspect template --model DIR names it"},
+		"the token that ends a trained turn is found in the template and always trained; trainer inspect template " +
+			"--model DIR names it"},
 	{Changes, "message_property_mappings message_field_role message_field_content roles",
-		"messages have role and content (dataset.format: messages) or from and value (sharegpt), with the usual names of " +
-			"roles; trainer inspect data shows them"},
+		"messages have role and content (dataset.format: messages) or from and value (sharegpt), with the usual " +
+			"names of roles; trainer inspect data shows them"},
 	{Changes, "message_field_training message_field_training_detail",
 		"a message's own key train (true or false) or weight (0 or 1) says whether it is trained"},
 	{Changes, "drop_system_message", "conversations are written as their rows and the template say; a system message " +
@@ -294,7 +297,8 @@ var noCounterpart = []struct {
 		"rows are read and tokenised before the first step, batches come from memory"},
 	{Changes, "pretraining_dataset", "dataset.format: text trains on plain text, and dataset.streaming reads it as " +
 		"training goes"},
-	{Nothing, "group_by_length", "no row is padded to the length of another: unpacked rows lie end to end, whatever their order"},
+	{Nothing, "group_by_length",
+		"no row is padded to the length of another: unpacked rows lie end to end, whatever their order"},
 	{Nothing, "buffer_size streaming_multipack_buffer_size",
 		"with dataset.streaming rows are shuffled and packed within windows of 4096; without it over all rows"},
 	{Nothing, "multipack_real_batches sample_packing_eff_est sample_packing_group_size sample_packing_bin_size " +
@@ -302,18 +306,19 @@ var noCounterpart = []struct {
 	{Nothing, "remove_unused_columns label_names length_column_name",
 		"fields that the format does not read are left alone"},
 	{Nothing, "flash_attention flash_attn xformers_attention sdp_attention s2_attention eager_attention " +
-		"attn_implementation flash_attn_cross_entropy flash_attn_rms_norm flash_attn_fuse_mlp use_unsloth use_liger_kernel " +
-		"liger_rope liger_rms_norm liger_glu_activation enable_liger_kernel lora_qkv_kernel lora_mlp_kernel lora_o_kernel " +
-		"unsloth_lora_mlp unsloth_lora_qkv torch_compile torchdynamo torch_compile_mode liger_layer_norm " +
-		"liger_rms_norm_gated liger_fused_linear_cross_entropy use_kernels use_scattermoe use_sonicmoe cut_cross_entropy " +
-		"fused_attn_kernel experts_implementation gemma4_hybrid_attn_impl use_v1_kernels llama4_linearized_experts " +
-		"flex_attn_compile_kwargs flex_attention flash_optimum sage_attention large_head_attention flash_attn_d512 " +
-		"sdpa_varlen lora_embedding_kernel chunked_cross_entropy chunked_cross_entropy_num_chunks torch_compile_backend " +
-		"torch_compile_options deepcompile tiled_mlp tiled_mlp_num_shards tiled_mlp_use_original_mlp " +
-		"pretrain_multipack_attn use_kv_cache",
+		"attn_implementation flash_attn_cross_entropy flash_attn_rms_norm flash_attn_fuse_mlp use_unsloth " +
+		"use_liger_kernel liger_rope liger_rms_norm liger_glu_activation enable_liger_kernel lora_qkv_kernel " +
+		"lora_mlp_kernel lora_o_kernel unsloth_lora_mlp unsloth_lora_qkv torch_compile torchdynamo " +
+		"torch_compile_mode liger_layer_norm liger_rms_norm_gated liger_fused_linear_cross_entropy use_kernels " +
+		"use_scattermoe use_sonicmoe cut_cross_entropy fused_attn_kernel experts_implementation " +
+		"gemma4_hybrid_attn_impl use_v1_kernels llama4_linearized_experts flex_attn_compile_kwargs flex_attention " +
+		"flash_optimum sage_attention large_head_attention flash_attn_d512 sdpa_varlen lora_embedding_kernel " +
+		"chunked_cross_entropy chunked_cross_entropy_num_chunks torch_compile_backend torch_compile_options " +
+		"deepcompile tiled_mlp tiled_mlp_num_shards tiled_mlp_use_original_mlp pretrain_multipack_attn use_kv_cache",
 		"the fused kernels that fit the device are always used"},
-	{ByHand, "deepspeed fsdp fsdp_config", "devices says how many GPUs train, and training.base_sharding whether they " +
-		"hold the frozen base model in slices, as FSDP and ZeRO stage 3 do: auto does where it does not fit whole"},
+	{ByHand, "deepspeed fsdp fsdp_config",
+		"devices says how many GPUs train, and training.base_sharding whether they " +
+			"hold the frozen base model in slices, as FSDP and ZeRO stage 3 do: auto does where it does not fit whole"},
 	{ByHand, "tpu_num_cores ddp_backend ddp_find_unused_parameters local_rank tensor_parallel_size world_size " +
 		"accelerator_config use_ray", "devices says how many GPUs train; each computes whole layers"},
 	{ByHand, "use_comet trackio_space_id swanlab_run_name swanlab_workspace wandb_watch wandb_run_id wandb_log_model " +
@@ -324,7 +329,8 @@ var noCounterpart = []struct {
 		"metrics.jsonl has a line every training.logging_steps steps, tokens included"},
 	{Changes, "optim_args adam_beta3 adafactor", "AdamW's values are training.adam_beta1, training.adam_beta2 and " +
 		"training.adam_epsilon"},
-	{Changes, "early_stopping_patience early_stopping_steps load_best_model_at_end metric_for_best_model greater_is_better", "a run makes all its steps; the step with the best evaluation is saved too"},
+	{Changes, "early_stopping_patience early_stopping_steps load_best_model_at_end metric_for_best_model " +
+		"greater_is_better", "a run makes all its steps; the step with the best evaluation is saved too"},
 	{Nothing, "save_safetensors save_only_model save_first_step",
 		"checkpoints are SafeTensors and hold all that exact resume needs"},
 	{Nothing, "eval_table_size eval_max_new_tokens eval_causal_lm_metrics compute_accuracy predict_with_generate",
@@ -341,17 +347,19 @@ var noCounterpart = []struct {
 	{Nothing, "debug profiler_steps profiler_steps_start enable_torch_profiler print_param_status",
 		"trainer plan and trainer bench show what a step takes"},
 	{Nothing, "strict", "an unknown key is always an error"},
-	{Changes, "processor_type skip_prepare_dataset image_max_pixels image_min_pixels video_max_pixels video_min_pixels " +
-		"video_fps video_maxlen image_size image_resize_algorithm freeze_vision_tower freeze_multi_modal_projector " +
-		"freeze_mm_modules", "rows are text: of a model that reads images the language model alone is trained"},
+	{Changes, "processor_type skip_prepare_dataset image_max_pixels image_min_pixels video_max_pixels " +
+		"video_min_pixels video_fps video_maxlen image_size image_resize_algorithm freeze_vision_tower " +
+		"freeze_multi_modal_projector freeze_mm_modules",
+		"rows are text: of a model that reads images the language model alone is trained"},
 	{Changes, "tokenizer_use_mistral_common", "the folder's tokenizer.json is read, and its chat template"},
 	{Changes, "model_quantization_config model_quantization_config_kwargs quantize_moe_experts nvfp4_merge_aware fp8 " +
 		"fp8_backend fp8_enable_fsdp_float8_all_gather qat_scheme quantization_aware_training qat",
-		"base weights are kept as they are, as NF4, FP4 or int8 with adapter: qlora, or experts in MXFP4 as the folder has them"},
-	{ByHand, "expert_parallel_size tensor_model_parallel_size pipeline_model_parallel_size expert_model_parallel_size " +
-		"dp_shard_size fsdp_version fsdp_transformer_layer_cls_to_wrap ray_num_workers use_distributed_optimizer " +
-		"overlap_param_gather overlap_grad_reduce experimental_skip_move_to_device use_kt kt_config kt_weight_path " +
-		"kt_non_expert_weight_path kt_cpu_activation",
+		"base weights are kept as they are, as NF4, FP4 or int8 with adapter: qlora, or experts in MXFP4 as the " +
+			"folder has them"},
+	{ByHand, "expert_parallel_size tensor_model_parallel_size pipeline_model_parallel_size " +
+		"expert_model_parallel_size dp_shard_size fsdp_version fsdp_transformer_layer_cls_to_wrap ray_num_workers " +
+		"use_distributed_optimizer overlap_param_gather overlap_grad_reduce experimental_skip_move_to_device use_kt " +
+		"kt_config kt_weight_path kt_non_expert_weight_path kt_cpu_activation",
 		"devices says how many GPUs train, and training.base_sharding whether they hold the base model in slices"},
 	{Changes, "revision_of_model model_config", "the model's folder says it; of another revision, name the folder of " +
 		"its snapshot in base_model"},
@@ -359,9 +367,9 @@ var noCounterpart = []struct {
 		"keeps the order of the file"},
 	{Changes, "dataset_exact_deduplication",
 		"data_report.json counts rows that are there twice; leave them out of the file"},
-	{Changes, "use_asft_loss asft_alpha use_dft_loss use_muon use_adam_mini use_apollo apollo_layerwise apollo_target " +
-		"apollo_rank apollo_scale apollo_scale_type badam_mode badam_switch_mode badam_switch_interval badam_verbose " +
-		"galore_layerwise galore_target galore_scale mixture_of_depths diffusion lr_quadratic_warmup " +
+	{Changes, "use_asft_loss asft_alpha use_dft_loss use_muon use_adam_mini use_apollo apollo_layerwise " +
+		"apollo_target apollo_rank apollo_scale apollo_scale_type badam_mode badam_switch_mode badam_switch_interval " +
+		"badam_verbose galore_layerwise galore_target galore_scale mixture_of_depths diffusion lr_quadratic_warmup " +
 		"embedding_learning_rate oft_block_size oft_target relora jagged_restart_steps jagged_restart_warmup_steps " +
 		"pissa_convert", "LoRA's matrices are trained on the cross-entropy by AdamW or Lion"},
 	{ByHand, "use_otel_metrics otel_metrics_host otel_metrics_port swanlab_project swanlab_experiment_name " +
@@ -373,8 +381,9 @@ var noCounterpart = []struct {
 	{Nothing, "layer_offloading selective_checkpointing gc_steps torch_empty_cache_steps gc_collect_steps " +
 		"use_reentrant_gc offload_folder",
 		"memory is planned before the run; training.gradient_checkpointing and vram say how"},
-	{Changes, "min_sample_len ignore_pad_token_for_loss", "rows without a trained token are dropped, no row is padded, " +
-		"and the report on the data says what was left out"},
+	{Changes, "min_sample_len ignore_pad_token_for_loss",
+		"rows without a trained token are dropped, no row is padded, " +
+			"and the report on the data says what was left out"},
 	{ByHand, "export_quantization_bit export_quantization_dataset", "trainer export writes quantised GGUF files"},
 	{Changes, "dataset_kwargs", "rows are read by dataset.format"},
 	{ByHand, "wandb_entity", "set WANDB_ENTITY in the environment: the tracker wandb reads it"},

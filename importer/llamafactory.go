@@ -49,8 +49,9 @@ func llamaStage(t *translation, e entry) {
 
 func llamaPacking(t *translation, e entry) {
 	if t.given["stage"].Value == "pt" && e.Value == true {
-		t.put(e, "dataset.packing", true, "texts are joined and cut into pieces of cutoff_len there; here each is cut by "+
-			"itself, and none attends to another")
+		t.put(e, "dataset.packing", true,
+			"texts are joined and cut into pieces of cutoff_len there; here each is cut by "+
+				"itself, and none attends to another")
 		return
 	}
 	if e.Value == true && t.given["neat_packing"].Value != true {
@@ -136,7 +137,8 @@ func (t *translation) llamaSource(e entry, folder string, about Map) {
 		t.missing(e, "pairs of preferences, which are not trained on")
 		return
 	case kind == "sharegpt" && tags.Get("role_tag") == "role", kind == "openai":
-		format, named = "messages", fields([2]any{"messages", columns.Get("messages")}, [2]any{"tools", columns.Get("tools")},
+		format, named = "messages", fields([2]any{"messages", columns.Get("messages")},
+			[2]any{"tools", columns.Get("tools")},
 			[2]any{"system", columns.Get("system")})
 	case kind == "sharegpt":
 		format, named = "sharegpt", fields([2]any{"conversations", columns.Get("messages")},
@@ -229,7 +231,8 @@ func llamaV1(m Map) (all []entry) {
 		names := map[string]map[string]string{
 			"peft_config": {"name": "finetuning_type", "r": "lora_rank", "lora_alpha": "lora_alpha",
 				"lora_dropout": "lora_dropout", "target_modules": "lora_target",
-				"use_rslora": "use_rslora", "use_dora": "use_dora", "modules_to_save": "additional_target", "adapter_name_or_path": "adapter_name_or_path"},
+				"use_rslora": "use_rslora", "use_dora": "use_dora", "modules_to_save": "additional_target",
+				"adapter_name_or_path": "adapter_name_or_path"},
 			"quant_config":        {"name": "quantization_method", "quantization_bit": "quantization_bit"},
 			"lr_scheduler_config": {"name": "lr_scheduler_type"},
 			"optim_config":        {"name": "optim"},
@@ -256,13 +259,14 @@ func llamaV1Rules() map[string]rule {
 		rules[key] = r
 	}
 	for key, say := range map[string]string{
-		"model_class": "a run trains a causal language model on rows of text", "kernel_config": "the fused kernels that " +
-			"fit the device are always used",
-		"dist_config": "devices says how many GPUs train, and training.base_sharding whether they hold the frozen base " +
-			"model in slices", "init_config": "weights are read straight to where the run computes",
+		"model_class": "a run trains a causal language model on rows of text", "kernel_config": "the fused kernels " +
+			"that fit the device are always used",
+		"dist_config": "devices says how many GPUs train, and training.base_sharding whether they hold the frozen " +
+			"base model in slices", "init_config": "weights are read straight to where the run computes",
 		"sample_backend": "trainer generate makes text", "max_new_tokens": "trainer generate makes text: --max-tokens",
-		"batching_workers": "rows are read and tokenised before the first step, batches come from memory", "dist_timeout": "training.ddp_timeout is how soon a process that is lost ends the run",
-		"save_epochs": "training.save_steps counts optimizer steps (trainer plan prints how many the run has)",
+		"batching_workers": "rows are read and tokenised before the first step, batches come from memory",
+		"dist_timeout":     "training.ddp_timeout is how soon a process that is lost ends the run",
+		"save_epochs":      "training.save_steps counts optimizer steps (trainer plan prints how many the run has)",
 	} {
 		rules[key] = func(t *translation, e entry) { t.missing(e, say) }
 	}

@@ -39,14 +39,17 @@ var programs = []*Program{
 			return append([]Pair{
 				{Key: "finetuning_type", Value: "lora"}, {Key: "lora_rank", Value: int64(8)}, {Key: "lora_alpha"},
 				{Key: "lora_dropout", Value: 0.0},
-				{Key: "lora_target", Value: "all"}, {Key: "cutoff_len", Value: int64(2048)}, {Key: "packing", Value: packed},
+				{Key: "lora_target", Value: "all"}, {Key: "cutoff_len", Value: int64(2048)},
+				{Key: "packing", Value: packed},
 				{Key: "train_on_prompt", Value: false}, {Key: "val_size", Value: 0.0},
 			}, trainingArguments...)
 		}},
-	{Name: "llamafactory-v1", Title: "LLaMA-Factory (v1)", Version: "0.9.6.dev0", rules: llamaV1Rules(), expand: llamaV1,
+	{Name: "llamafactory-v1", Title: "LLaMA-Factory (v1)", Version: "0.9.6.dev0", rules: llamaV1Rules(),
+		expand: llamaV1,
 		defaults: func(*Input) []Pair {
 			return []Pair{
-				{Key: "finetuning_type", Value: "lora"}, {Key: "lora_rank", Value: int64(8)}, {Key: "lora_alpha", Value: int64(16)},
+				{Key: "finetuning_type", Value: "lora"}, {Key: "lora_rank", Value: int64(8)},
+				{Key: "lora_alpha", Value: int64(16)},
 				{Key: "lora_dropout", Value: 0.05}, {Key: "lora_target", Value: "all"},
 				{Key: "cutoff_len", Value: int64(2048)}, {Key: "micro_batch_size", Value: int64(1)},
 				{Key: "num_train_epochs", Value: 3.0}, {Key: "learning_rate", Value: 1e-4},
@@ -76,7 +79,8 @@ var programs = []*Program{
 			return all
 		}},
 	{Name: "peft", Title: "PEFT", Version: "0.18.1", rules: peft, defaults: func(*Input) []Pair {
-		return []Pair{{Key: "r", Value: int64(8)}, {Key: "lora_alpha", Value: int64(8)}, {Key: "lora_dropout", Value: 0.0}}
+		return []Pair{{Key: "r", Value: int64(8)}, {Key: "lora_alpha", Value: int64(8)},
+			{Key: "lora_dropout", Value: 0.0}}
 	}},
 	{Name: "transformers", Title: "transformers", Version: "4.57.6", rules: map[string]rule{},
 		defaults: func(*Input) []Pair { return trainingArguments }},
@@ -86,7 +90,8 @@ var programs = []*Program{
 var trainingArguments = []Pair{
 	{Key: "per_device_train_batch_size", Value: int64(8)}, {Key: "gradient_accumulation_steps", Value: int64(1)},
 	{Key: "learning_rate", Value: 5e-5},
-	{Key: "num_train_epochs", Value: 3.0}, {Key: "lr_scheduler_type", Value: "linear"}, {Key: "warmup_ratio", Value: 0.0},
+	{Key: "num_train_epochs", Value: 3.0}, {Key: "lr_scheduler_type", Value: "linear"},
+	{Key: "warmup_ratio", Value: 0.0},
 	{Key: "weight_decay", Value: 0.0},
 	{Key: "adam_beta1", Value: 0.9}, {Key: "adam_beta2", Value: 0.999}, {Key: "adam_epsilon", Value: 1e-8},
 	{Key: "max_grad_norm", Value: 1.0},
@@ -113,7 +118,8 @@ func unslothDefaults(in *Input) []Pair {
 		{Key: "FastLanguageModel.from_pretrained(load_in_4bit)", Value: true},
 		{Key: "get_peft_model(r)", Value: int64(16)}, {Key: "get_peft_model(lora_alpha)", Value: int64(16)},
 		{Key: "get_peft_model(lora_dropout)", Value: 0.0},
-		{Key: "get_peft_model(target_modules)", Value: []any{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj",
+		{Key: "get_peft_model(target_modules)", Value: []any{"q_proj", "k_proj", "v_proj", "o_proj", "gate_proj",
+			"up_proj",
 			"down_proj"}}, {Key: "packing", Value: false},
 	}
 	if !in.calls["SFTConfig"] && (in.calls["TrainingArguments"] || in.calls["UnslothTrainingArguments"]) {

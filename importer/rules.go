@@ -57,8 +57,8 @@ var common = map[string]rule{
 	"mask_history":           func(t *translation, e entry) { t.ifTrue(e, "dataset.train_on", "last", "") },
 	"assistant_only_loss":    func(t *translation, e entry) { t.ifTrue(e, "dataset.train_on", "assistant", "") },
 	"ddp_timeout": func(t *translation, e entry) {
-		t.missing(e, "training.ddp_timeout is how soon a process that is lost ends the run, 30 seconds unless it is set; "+
-			"theirs has to outlast the slowest step")
+		t.missing(e, "training.ddp_timeout is how soon a process that is lost ends the run, 30 seconds unless it is "+
+			"set; theirs has to outlast the slowest step")
 	},
 	"output_dir":                   func(t *translation, e entry) { t.take(e, "output_dir") },
 	"resume_from_checkpoint":       resume,
@@ -67,7 +67,8 @@ var common = map[string]rule{
 	"loraplus_lr_ratio":            func(t *translation, e entry) { t.take(e, "lora.loraplus_lr_ratio") },
 	"neat_packing":                 func(t *translation, e entry) { t.ifTrue(e, "dataset.packing", true, "") },
 	"batch_size": func(t *translation, e entry) {
-		t.missing(e, "the total over all devices; training.batch_size times training.gradient_accumulation_steps is that of one")
+		t.missing(e, "the total over all devices; training.batch_size times training.gradient_accumulation_steps is "+
+			"that of one")
 	},
 	"data_seed": func(t *translation, e entry) {
 		t.put(e, "seed", e.Value, "one seed holds for weights, order and split")
@@ -82,7 +83,8 @@ var common = map[string]rule{
 	"train_on_eot":        endOfTurn,
 	"special_tokens":      specialTokens,
 	"cache_dir": func(t *translation, e entry) {
-		t.missing(e, "models and data sets of the hub lie where HF_HOME or HF_HUB_CACHE says; dataset.cache_dir keeps tokens")
+		t.missing(e, "models and data sets of the hub lie where HF_HOME or HF_HUB_CACHE says; dataset.cache_dir "+
+			"keeps tokens")
 	},
 	"excess_length_strategy": func(t *translation, e entry) {
 		t.choose(e, "dataset.on_truncated", map[string]string{"drop": "drop", "truncate": "keep", "raise": "error"})
@@ -229,11 +231,11 @@ func optimizer(t *translation, e entry) {
 
 // schedules maps schedules of other programs to our names, with the difference.
 var schedules = map[string][2]string{
-	"warmup_stable_decay": {"wsd",
-		"training.decay_ratio and training.min_lr_ratio say where it ends"}, "polynomial": {"linear", "power 1, which is " +
-		"transformers' default"},
-	"cosine_with_restarts": {"cosine", "one cycle, which is transformers' default"}, "rex": {"cosine",
-		"there is no rex"}, "one_cycle": {"cosine", "there is no one_cycle"},
+	"warmup_stable_decay":  {"wsd", "training.decay_ratio and training.min_lr_ratio say where it ends"},
+	"polynomial":           {"linear", "power 1, which is transformers' default"},
+	"cosine_with_restarts": {"cosine", "one cycle, which is transformers' default"},
+	"rex":                  {"cosine", "there is no rex"},
+	"one_cycle":            {"cosine", "there is no one_cycle"},
 	"reduce_lr_on_plateau": {"constant_with_warmup", "no schedule looks at the loss"},
 }
 
@@ -263,7 +265,8 @@ func schedulerValues(t *translation, e entry) {
 		case "min_lr_rate", "min_lr_ratio":
 			t.put(one, "training.min_lr_ratio", p.Value, "")
 		default:
-			t.missing(one, "training.min_lr_ratio and training.decay_ratio are the values of schedules, both parts of a whole")
+			t.missing(one, "training.min_lr_ratio and training.decay_ratio are the values of schedules, both parts "+
+				"of a whole")
 		}
 	}
 	if m == nil {

@@ -13,7 +13,8 @@ func (t *translation) validation(read func()) {
 		e := &t.entries[i]
 		if of, ok := strings.CutPrefix(e.To, "dataset.sources"); ok {
 			e.To = "dataset.val_sources" + of
-		} else if of, ok := strings.CutPrefix(e.To, "dataset."); ok && (of == "path" || of == "format" || of == "fields") {
+		} else if of, ok := strings.CutPrefix(e.To, "dataset."); ok && (of == "path" || of == "format" ||
+			of == "fields") {
 			e.To = "dataset.val_sources[]." + of
 		}
 	}
@@ -29,7 +30,8 @@ func (t *translation) validationSources() {
 	if one := t.val[0]; len(t.val) == 1 && len(t.data) == 1 && one.Get("split") == nil && one.Get("name") == nil &&
 		one.Get("revision") == nil &&
 		t.at["dataset.path"] < len(t.set) && t.has("dataset.path") &&
-		Text(one.Get("format")) == Text(t.data[0].Get("format")) && Text(one.Get("fields")) == Text(t.data[0].Get("fields")) {
+		Text(one.Get("format")) == Text(t.data[0].Get("format")) &&
+		Text(one.Get("fields")) == Text(t.data[0].Get("fields")) {
 		t.at["dataset.val_path"] = len(t.set)
 		t.set = append(t.set, Setting{"dataset.val_path", one.Get("path"), from})
 		for i := range t.entries {
@@ -62,8 +64,9 @@ func evalPacking(t *translation, e entry) {
 		t.add(Taken, e, "", nil, "validation rows are always packed")
 		return
 	}
-	t.add(Different, e, "", nil, "validation rows are always packed; none attends to another, and the loss is the mean "+
-		"over their trained tokens")
+	t.add(Different, e, "", nil,
+		"validation rows are always packed; none attends to another, and the loss is the mean "+
+			"over their trained tokens")
 }
 
 // endOfTurn translates train_on_eos: turn is what always happens here.

@@ -69,7 +69,8 @@ func wholeConversations(t *translation, e entry) {
 		t.put(e, "dataset.train_on", "assistant", "")
 		return
 	}
-	if t.has("dataset.train_on") || t.in.calls["train_on_responses_only"] || t.given["dataset_text_field"].Value != nil {
+	if t.has("dataset.train_on") || t.in.calls["train_on_responses_only"] ||
+		t.given["dataset_text_field"].Value != nil {
 		if e.peers == "" {
 			t.off(e)
 		}
@@ -90,8 +91,8 @@ func (t *translation) codeOfRows() {
 	if t.in.renders && !t.has("dataset.as_chat") {
 		t.at["dataset.as_chat"] = len(t.set)
 		t.set = append(t.set, Setting{"dataset.as_chat", "auto", "apply_chat_template"})
-		say = "code of the file makes the rows, and none is run: rows as they are published are rendered by the model's " +
-			"chat template, prompts and answers too (dataset.as_chat); trainer inspect data shows them"
+		say = "code of the file makes the rows, and none is run: rows as they are published are rendered by the " +
+			"model's chat template, prompts and answers too (dataset.as_chat); trainer inspect data shows them"
 	}
 	t.entries = append(t.entries, Entry{Group: Missing, Class: Changes, Key: t.in.maker, Say: say})
 }

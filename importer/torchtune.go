@@ -43,14 +43,16 @@ var torchtune = map[string]rule{
 	"quantizer": func(t *translation, e entry) {
 		t.missing(e, "no quantisation is simulated in training; adapter: qlora trains on NF4, FP4 or int8")
 	},
-	"dataloader":                  func(t *translation, e entry) { t.missing(e, t.keys["dataloader_num_workers"].Say) },
-	"dataset":                     tuneSeveral("list them in dataset.sources, each with path, split, format and weight"),
-	"dataset_val":                 tuneValidation,
-	"batch_size_val":              func(t *translation, e entry) { t.missing(e, t.keys["eval_batch_size"].Say) },
-	"run_val_every_n_steps":       func(t *translation, e entry) { t.take(e, "training.eval_steps") },
-	"compile":                     func(t *translation, e entry) { t.ifOn(e, t.keys["torch_compile"].Say) },
-	"log_peak_memory_stats":       passed("trainer plan prints what is held, and each run's plan_report.json"),
-	"log_level":                   passed("metrics.jsonl has a line every training.logging_steps steps, tokens included"),
+	"dataloader": func(t *translation, e entry) { t.missing(e, t.keys["dataloader_num_workers"].Say) },
+	"dataset": tuneSeveral(
+		"list them in dataset.sources, each with path, split, format and weight"),
+	"dataset_val":           tuneValidation,
+	"batch_size_val":        func(t *translation, e entry) { t.missing(e, t.keys["eval_batch_size"].Say) },
+	"run_val_every_n_steps": func(t *translation, e entry) { t.take(e, "training.eval_steps") },
+	"compile":               func(t *translation, e entry) { t.ifOn(e, t.keys["torch_compile"].Say) },
+	"log_peak_memory_stats": passed("trainer plan prints what is held, and each run's plan_report.json"),
+	"log_level": passed(
+		"metrics.jsonl has a line every training.logging_steps steps, tokens included"),
 	"save_adapter_weights_only":   passed("an adapter is written, never the base model"),
 	"collate_fn":                  passed("rows lie end to end, none is padded"),
 	"tokenizer.max_seq_len":       func(t *translation, e entry) { t.take(e, "dataset.max_length") },
@@ -238,8 +240,8 @@ func tuneDataset(t *translation, e entry) {
 	}
 	tokenizer, _ := t.given["tokenizer._component_"].Value.(string)
 	if f[0] == "alpaca" && tokenizer != "" && !strings.HasSuffix(tokenizer, ".llama2_tokenizer") {
-		t.missing(e, "the model's tokenizer writes its marks of messages around Alpaca's text there; here the text stands "+
-			"alone, or dataset.as_chat: yes writes the rows by the chat template without Alpaca's text")
+		t.missing(e, "the model's tokenizer writes its marks of messages around Alpaca's text there; here the text "+
+			"stands alone, or dataset.as_chat: yes writes the rows by the chat template without Alpaca's text")
 		t.as(len(t.entries)-1, Changes)
 	}
 }
@@ -312,10 +314,13 @@ var whole = []string{"profiler", "metric_logger", "quantizer", "kd_loss", "teach
 func section(key string) (say string, known bool) {
 	table, _, _ := strings.Cut(key, ".")
 	say, known = map[string]string{"tokenizer": "the tokenizer is that of base_model's folder",
-		"checkpointer": "base_model is a folder as on the hub",
-		"model":        "the model's config.json says its shape; lora.target_modules says which layers are trained", "dataset": "no counterpart for a data set",
-		"optimizer": "AdamW's values are training.adam_beta1, training.adam_beta2 and training.adam_epsilon", "lr_scheduler": "training.min_lr_ratio and training.decay_ratio are the values of schedules",
-		"loss": "the loss is the plain cross-entropy on the rows as they are", "teacher_checkpointer": "a run has one model"}[table]
+		"checkpointer":         "base_model is a folder as on the hub",
+		"model":                "the model's config.json says its shape; lora.target_modules says which layers are trained",
+		"dataset":              "no counterpart for a data set",
+		"optimizer":            "AdamW's values are training.adam_beta1, training.adam_beta2 and training.adam_epsilon",
+		"lr_scheduler":         "training.min_lr_ratio and training.decay_ratio are the values of schedules",
+		"loss":                 "the loss is the plain cross-entropy on the rows as they are",
+		"teacher_checkpointer": "a run has one model"}[table]
 	return say, known && (table != key || slices.Contains(whole, key))
 }
 

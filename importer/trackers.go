@@ -87,8 +87,8 @@ func reportTo(t *translation, e entry) {
 		case s == "tensorboard" || s == "wandb" || s == "mlflow" || s == "trackio":
 			t.reports(one, s, true)
 		default:
-			t.missing(one, "training.report_to knows tensorboard, wandb, mlflow, trackio, prometheus, csv, webhook and "+
-				"kubeflow; metrics.jsonl in output_dir has all numbers")
+			t.missing(one, "training.report_to knows tensorboard, wandb, mlflow, trackio, prometheus, csv, webhook "+
+				"and kubeflow; metrics.jsonl in output_dir has all numbers")
 		}
 	}
 }

@@ -25,7 +25,8 @@ type translation struct {
 	refused string
 }
 
-// ranslate translates a file into our settings and records for every key what happened to it. Keys that the file leaves out get the program's own defaults.
+// Translate translates a file into our settings and records for every key what happened to it. Keys that the file
+// leaves out get the program's own defaults.
 func Translate(in *Input, o Options) Result {
 	t := &translation{Options: o, in: in, keys: Keys(), at: map[string]int{}, given: map[string]entry{}}
 	for _, e := range in.entries {
@@ -42,8 +43,9 @@ func Translate(in *Input, o Options) Result {
 	if t.in.calls["SFTTrainer"] || t.in.calls["UnslothTrainer"] {
 		if _, said := t.given["assistant_only_loss"]; !said {
 			first := len(t.entries)
-			wholeConversations(t, entry{Pair: Pair{Key: "assistant_only_loss", Value: false}, shown: "assistant_only_loss",
-				peers: t.in.Program.Title})
+			wholeConversations(t,
+				entry{Pair: Pair{Key: "assistant_only_loss", Value: false}, shown: "assistant_only_loss",
+					peers: t.in.Program.Title})
 			for i := first; i < len(t.entries); i++ {
 				t.entries[i].Default = true
 			}
@@ -169,7 +171,7 @@ func (t *translation) add(g Group, e entry, to string, as any, say string) {
 // off records that a key is not set.
 func (t *translation) off(e entry) {
 	if e.peers == "" {
-		t.add(Taken, e, "", nil, "asks for nothing")
+		t.add(Taken, e, "", nil, "not set")
 	}
 }
 
@@ -365,7 +367,8 @@ func (t *translation) finish() {
 	}
 	if !validated {
 		t.drop("training.eval_steps", "there are no rows to evaluate on: give dataset.val_split or dataset.val_path")
-		t.drop("training.evals_per_epoch", "there are no rows to evaluate on: give dataset.val_split or dataset.val_path")
+		t.drop("training.evals_per_epoch", "there are no rows to evaluate on: give dataset.val_split or "+
+			"dataset.val_path")
 		t.drop("training.eval_on_start", "there are no rows to evaluate on: give dataset.val_split or dataset.val_path")
 	}
 	if t.value("adapter") != "qlora" {

@@ -268,7 +268,7 @@ func number(s string) any {
 	return s
 }
 
-// ext returns a value on one line, shortened to a readable length.
+// Text returns a value on one line, shortened to a readable length.
 func Text(v any) string { return shorten(text(v)) }
 
 func text(v any) string {

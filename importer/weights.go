@@ -18,8 +18,8 @@ func (t *translation) otherWeights() {
 	case in.Program.Name == "axolotl" && isEmpty(t.given["adapter"].Value) && isEmpty(t.given["lora_model_dir"].Value):
 		say("adapter", "all weights are trained there: LoRA and QLoRA are what this program trains")
 	case trains && !adapter && config:
-		say("LoraConfig", "the adapter's values are made by code, and none is run: give lora.r, lora.alpha, lora.dropout "+
-			"and lora.target_modules")
+		say("LoraConfig", "the adapter's values are made by code, and none is run: give lora.r, lora.alpha, "+
+			"lora.dropout and lora.target_modules")
 	case trains && !adapter:
 		say("LoraConfig", "all weights are trained there: LoRA and QLoRA are what this program trains")
 	}
@@ -38,7 +38,8 @@ func (t *translation) uncut() {
 	for i := range t.entries {
 		if e := &t.entries[i]; e.Key == given.shown && e.To == "" {
 			e.Group, e.Class = Missing, Changes
-			e.Say = "no row is cut there: give dataset.max_length the tokens of the longest row (trainer inspect data names them)"
+			e.Say = "no row is cut there: give dataset.max_length the tokens of the longest row (trainer inspect " +
+				"data names them)"
 		}
 	}
 }

@@ -121,7 +121,7 @@ profiler: {_component_: torchtune.training.setup_torch_profiler, enabled: false,
 			"- {path: folder/x.jsonl, format: messages}", "- {path: folder/y.jsonl, format: messages}",
 			"chat_template: chatml"},
 		[]string{"datasets[1].data_files: [c.jsonl, d.jsonl] -> dataset.path",
-			"label_smoothing_factor: 0; asks for nothing",
+			"label_smoothing_factor: 0; not set",
 			"datasets[2].chat_template: chatml -> dataset.chat_template; of all sources"}},
 	{"axolotl, validation rows of another format", "axolotl.yml", "base_model: org/m\nadapter: lora\nload_in_8bit: " +
 		"false\ndatasets: [{path: a.jsonl, type: chat_template}]\ntest_datasets:\n" +

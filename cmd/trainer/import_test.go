@@ -69,7 +69,7 @@ no_such_key: 7
 			`tensorboard, wandb, mlflow`}},
 	{"transformers, no tracker", "args.json", `{"per_device_train_batch_size": 2, "learning_rate": 1e-4, ` +
 		`"report_to": "none", "run_name": "a", "output_dir": "o"}`, nil, "transformers",
-		[]string{"output_dir: o"}, []string{"report_to: none; asks for nothing",
+		[]string{"output_dir: o"}, []string{"report_to: none; not set",
 			"run_name: a; no tracker of the run has names; output_dir names the run"}},
 	{"unsloth, a name twice", "u.py", "n = 1024\nmodel, tok = FastLanguageModel.from_pretrained(\n    model_name = " +
 		"'m',\n    max_seq_length = n,\n    load_in_4bit = True,\n)\nr = 4\n" +

@@ -210,8 +210,10 @@ func (c *Conversation) checkCalls() error {
 		switch m.Role {
 		case "tool", "function", "ipython":
 			if !structured {
-				if i == 0 || messages[i-1].Role == "user" || messages[i-1].Role == "system" || messages[i-1].Role == "developer" {
-					return fmt.Errorf("%s is a tool's result, but no assistant's message before it calls a tool", c.name(i))
+				if i == 0 || messages[i-1].Role == "user" || messages[i-1].Role == "system" ||
+					messages[i-1].Role == "developer" {
+					return fmt.Errorf("%s is a tool's result, but no assistant's message before it calls a tool",
+						c.name(i))
 				}
 				continue
 			}
@@ -223,7 +225,8 @@ func (c *Conversation) checkCalls() error {
 				if s, ok := id.(jinja.Str); ok && s != "" {
 					if at = indexOf(pending, string(s)); at < 0 {
 						if pending[0] != "" {
-							return fmt.Errorf("%s.tool_call_id is %q, but no open call has that id", c.name(i), clip(string(s)))
+							return fmt.Errorf("%s.tool_call_id is %q, but no open call has that id", c.name(i),
+								clip(string(s)))
 						}
 						at = 0
 					}
@@ -233,7 +236,8 @@ func (c *Conversation) checkCalls() error {
 			results++
 		default:
 			if len(pending) > 0 && (results == 0 || pending[0] != "") { // calls without ids may share a result
-				return fmt.Errorf("%s calls %s, but no tool's result follows", c.name(waiting), messages[waiting].callNames()[0])
+				return fmt.Errorf("%s calls %s, but no tool's result follows", c.name(waiting),
+					messages[waiting].callNames()[0])
 			}
 			if pending = callIDs(m); len(pending) > 0 {
 				waiting, results = i, 0

@@ -45,7 +45,7 @@ func DefaultOptions() Options {
 		Turns: SplitAuto}
 }
 
-// okenizer is what the package needs from a tokenizer. It must be safe for concurrent use.
+// Tokenizer is what the package needs from a tokenizer. It must be safe for concurrent use.
 type Tokenizer interface {
 	Locate(text string, o tokenizer.LocateOptions) tokenizer.Located
 	IsSpecial(id int32) bool
@@ -159,7 +159,7 @@ func (c *Chat) chosen(conv *Conversation) []bool {
 
 // EndOfTurn is what ends a turn of the assistant.
 type EndOfTurn struct {
-	//	ext is what the template writes after the content; "" if only the first token of the next message ends the turn.
+	// Text is what the template writes after the content; "" if only the first token of the next message ends the turn.
 	Text string
 	IDs  []int32 // IDs are the single tokens that each end the turn, ascending. Generation stops at them.
 }

@@ -56,7 +56,8 @@ func (c *Chat) describe(t *Template) Description {
 	sum := sha256.Sum256([]byte(t.source))
 	d := Description{
 		Name: t.Name, SHA256: hex.EncodeToString(sum[:]), Bytes: len(t.source), Generation: t.jinja.HasGeneration(),
-		EndOfTurn: known.end, Prompt: known.prompt, Contents: "text or parts", Stops: []string{}, Writes: []string{}, Omits: []string{},
+		EndOfTurn: known.end, Prompt: known.prompt, Contents: "text or parts", Stops: []string{}, Writes: []string{},
+		Omits: []string{},
 	}
 	switch {
 	case known.textOnly:

@@ -67,15 +67,17 @@ func (p *prover) ending(raw string, i, start, end int) (stopAt, stop int, tail s
 	}
 	switch {
 	case ends != "" && p.empty(i):
-		return 0, 0, "", fmt.Errorf("%s: the message is empty, and the template then does not end the turn with %q as it "+
-			"ends others, so the model would not learn to stop: leave such conversations out", p.conv.name(i), ends)
+		return 0, 0, "", fmt.Errorf(
+			"%s: the message is empty, and the template then does not end the turn with %q as it "+
+				"ends others, so the model would not learn to stop: leave such conversations out", p.conv.name(i), ends)
 	case ends != "":
-		return 0, 0, "", fmt.Errorf("%s: the template does not end the turn with %q as it ends others, so the model would "+
-			"not learn to stop", p.conv.name(i), ends)
+		return 0, 0, "", fmt.Errorf(
+			"%s: the template does not end the turn with %q as it ends others, so the model would "+
+				"not learn to stop", p.conv.name(i), ends)
 	}
 	return 0, 0, "", fmt.Errorf("%s: the template writes nothing behind an assistant's turn that ends it, and no "+
-		"special token begins the next one, so the model would not learn to stop: name a template that ends its turns by "+
-		"dataset.chat_template", p.conv.name(i))
+		"special token begins the next one, so the model would not learn to stop: name a template that ends its "+
+		"turns by dataset.chat_template", p.conv.name(i))
 }
 
 // empty reports whether message i has no texts.
@@ -129,8 +131,9 @@ func (p *prover) parts(l layout, i int, spans [][2]int, stopAt int) ([][2]int, e
 	if p.how == bare {
 		for _, t := range p.texts {
 			if t.message == i && (t.kind == reasoning && !p.c.o.Reasoning || t.kind == call && !p.c.o.ToolCalls) {
-				return nil, fmt.Errorf("%s: the template changes the text, so where its reasoning and tool calls lie cannot be "+
-					"told (dataset.train_reasoning, dataset.train_tool_calls)", p.conv.name(i))
+				return nil, fmt.Errorf(
+					"%s: the template changes the text, so where its reasoning and tool calls lie cannot be "+
+						"told (dataset.train_reasoning, dataset.train_tool_calls)", p.conv.name(i))
 			}
 		}
 	}
@@ -150,7 +153,8 @@ func (p *prover) parts(l layout, i int, spans [][2]int, stopAt int) ([][2]int, e
 			}
 			end, ok := p.reasoningEnd(l, k, i)
 			if !ok {
-				return nil, fmt.Errorf("%s: the template does not show where the reasoning ends (dataset.train_reasoning is false)",
+				return nil, fmt.Errorf("%s: the template does not show where the reasoning ends "+
+					"(dataset.train_reasoning is false)",
 					p.conv.name(i))
 			}
 			out = [2]int{before, end}
@@ -158,7 +162,8 @@ func (p *prover) parts(l layout, i int, spans [][2]int, stopAt int) ([][2]int, e
 			if p.c.o.ToolCalls {
 				break
 			}
-			open, end := strings.LastIndex(l.pieces[k-1].gap, "<tool_call>"), strings.Index(l.pieces[k+1].gap, "</tool_call>")
+			open, end := strings.LastIndex(l.pieces[k-1].gap, "<tool_call>"), strings.Index(l.pieces[k+1].gap,
+				"</tool_call>")
 			if open < 0 || end < 0 {
 				return nil, fmt.Errorf("%s: the tool call has no <tool_call> and </tool_call> around it "+
 					"(dataset.train_tool_calls is false)", p.conv.name(i))
@@ -177,8 +182,9 @@ func (p *prover) parts(l layout, i int, spans [][2]int, stopAt int) ([][2]int, e
 			return nil, nil
 		}
 		if !strings.Contains(l.raw[before:max(before, stopAt)], calls[0]) {
-			return nil, fmt.Errorf("%s: the template does not write the tool calls behind the text, so where they lie cannot "+
-				"be told (dataset.train_tool_calls is false)", p.conv.name(i))
+			return nil, fmt.Errorf(
+				"%s: the template does not write the tool calls behind the text, so where they lie cannot "+
+					"be told (dataset.train_tool_calls is false)", p.conv.name(i))
 		}
 		spans = without(spans, [2]int{before, stopAt})
 	}
@@ -320,9 +326,10 @@ func (p *prover) blockEnd(raw string, i int, spans [][2]int) (stopAt, stop int, 
 	}
 	next := strings.TrimLeft(raw[end:min(len(raw), end+100)], "\n")
 	if s := p.c.specials(next); len(s) > 0 && s[0].Start == 0 {
-		return 0, 0, fmt.Errorf("%s: the template's {%% generation %%} block ends before %s, so the model would not learn "+
-			"to stop: the block must hold the token that ends the turn", p.conv.name(i), next[:s[0].End])
+		return 0, 0, fmt.Errorf(
+			"%s: the template's {%% generation %%} block ends before %s, so the model would not learn "+
+				"to stop: the block must hold the token that ends the turn", p.conv.name(i), next[:s[0].End])
 	}
-	return 0, 0, fmt.Errorf("%s: the template's {%% generation %%} block does not end with a token that ends the turn, "+
-		"so the model would not learn to stop", p.conv.name(i))
+	return 0, 0, fmt.Errorf("%s: the template's {%% generation %%} block does not end with a token that ends the "+
+		"turn, so the model would not learn to stop", p.conv.name(i))
 }

@@ -39,7 +39,8 @@ const (
 
 // ErrNoTemplate means that a model's files hold no chat template.
 var ErrNoTemplate = errors.New("the model's files hold no chat template (chat_template.jinja, or chat_template in " +
-	"tokenizer_config.json), so a conversation has no text: name one by dataset.chat_template, a .jinja file or one of " +
+	"tokenizer_config.json), so a conversation has no text: name one by dataset.chat_template, a .jinja file or one " +
+	"of " +
 	strings.Join(BuiltIn(), ", "))
 
 // FindFor reads the templates saved beside an adapter, which it was trained with, or else those of the model's folder.
@@ -305,8 +306,9 @@ func (s *Sources) Choose(name string) (plain, tools Named, err error) {
 		}
 		names := s.Names()
 		if _, ok := s.Templates[defaultName]; !ok {
-			return Named{}, Named{}, fmt.Errorf("the model has the chat templates %s and none called default: name one by "+
-				"dataset.chat_template", strings.Join(names, ", "))
+			return Named{}, Named{},
+				fmt.Errorf("the model has the chat templates %s and none called default: name one by "+
+					"dataset.chat_template", strings.Join(names, ", "))
 		}
 		if _, ok := s.Templates[toolsName]; ok {
 			return own(defaultName), own(toolsName), nil

@@ -8,7 +8,7 @@ import (
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
-// urn is the span of a row that belongs to a message, including what the template writes before and after its text.
+// Turn is the span of a row that belongs to a message, including what the template writes before and after its text.
 type Turn struct {
 	Message    int // index of the message in the conversation
 	Role       string
@@ -113,7 +113,7 @@ func (c *Chat) turns(t *Template, conv *Conversation, rendered string, n int) []
 	return c.splitLead(turns, conv, rendered)
 }
 
-// emplateRole is the role of text that a template adds before the first message, such as a system prompt.
+// TemplateRole is the role of text that a template adds before the first message, such as a system prompt.
 const TemplateRole = "template"
 
 // splitLead separates the text that the template adds before the first message from that message, if the token that

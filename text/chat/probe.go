@@ -125,7 +125,8 @@ func (c *Chat) try(t *Template, known *traits) {
 		return
 	}
 	stop(c.specials(known.end))
-	//	he text after a turn in the middle is the same as after the last turn, or its beginning (Phi-3.5 closes the last turn once more).
+	// The text after a turn in the middle is the same as after the last turn, or its beginning (Phi-3.5 closes the last
+	// turn once more).
 	n := 0
 	for _, s := range c.specials(known.end) {
 		if strings.HasPrefix(middle, known.end[:s.End]) {

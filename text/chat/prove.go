@@ -200,8 +200,9 @@ func (p *prover) shape() (*shape, error) {
 		pending = append(pending, others...)
 	}
 	if len(pending) > 0 && (p.c.o.Turns == SplitNever || p.c.o.TrainOn == TrainAll) {
-		return nil, fmt.Errorf("%s: the template writes the turn otherwise once messages follow, so its mask in the whole "+
-			"conversation cannot be proved (dataset.split_turns is %s, dataset.train_on %s)",
+		return nil, fmt.Errorf(
+			"%s: the template writes the turn otherwise once messages follow, so its mask in the whole "+
+				"conversation cannot be proved (dataset.split_turns is %s, dataset.train_on %s)",
 			p.conv.name(pending[len(pending)-1].message), p.c.o.Turns, p.c.o.TrainOn)
 	}
 	if len(row.turns) > 0 || turns == 0 || p.c.o.TrainOn == TrainAll {

@@ -229,7 +229,8 @@ func trainOf(d *jinja.Dict) (*bool, error) {
 			on = v == 1
 		case jinja.Float:
 			if v != 0 && v != 1 {
-				return nil, fmt.Errorf(".%s is %v, want 0 or 1: the loss has no weights between or beyond", key, float64(v))
+				return nil, fmt.Errorf(".%s is %v, want 0 or 1: the loss has no weights between or beyond", key,
+					float64(v))
 			}
 			on = v == 1
 		default:
@@ -286,7 +287,8 @@ func readParts(list *jinja.List) (*jinja.List, error) {
 	for i, item := range list.Items {
 		part, ok := item.(*jinja.Dict)
 		if !ok {
-			return nil, fmt.Errorf(".content[%d] is %s, want an object like {\"type\": \"text\", \"text\": …}", i, typeOf(item))
+			return nil, fmt.Errorf(".content[%d] is %s, want an object like {\"type\": \"text\", \"text\": …}", i,
+				typeOf(item))
 		}
 		if t, ok := part.Get("type"); ok && t != jinja.Str("text") {
 			name, _ := t.(jinja.Str)

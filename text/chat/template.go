@@ -8,7 +8,7 @@ import (
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
-// emplate is a compiled chat template with its special tokens. It is safe for concurrent use.
+// Template is a compiled chat template with its special tokens. It is safe for concurrent use.
 type Template struct {
 	Name   string
 	source string

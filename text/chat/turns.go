@@ -45,16 +45,17 @@ func (p *prover) turn(i int) (t provenTurn, err error) {
 	case i == 0:
 		// Few templates render an empty conversation: look for the generation prompt before the text.
 		if t.before = p.promptBefore(t.after); t.before == "" {
-			return t, fmt.Errorf("%s: the conversation begins with the assistant, and where the model would begin to write "+
-				"cannot be told", p.conv.name(0))
+			return t, fmt.Errorf(
+				"%s: the conversation begins with the assistant, and where the model would begin to write "+
+					"cannot be told", p.conv.name(0))
 		}
 	case err == nil && prompt && (p.fork(&t) || p.join(&t)):
 	case err != nil:
 		return t, fmt.Errorf("%s: the conversation before it cannot be rendered, so its mask cannot be proved: %w",
 			p.conv.name(i), err)
 	default:
-		return t, fmt.Errorf("%s: the template's prompt for the turn is not the beginning of the text with the turn, so "+
-			"its mask cannot be proved", p.conv.name(i))
+		return t, fmt.Errorf("%s: the template's prompt for the turn is not the beginning of the text with the turn, "+
+			"so its mask cannot be proved", p.conv.name(i))
 	}
 	return t, p.checkWritten(t)
 }
@@ -133,8 +134,8 @@ func (p *prover) checkWritten(t provenTurn) error {
 	turn := t.after[len(t.before):]
 	for _, name := range p.conv.Messages[t.message].callNames() {
 		if !strings.Contains(turn, name) {
-			return fmt.Errorf("%s: the template does not write the call of %s: name one that does by dataset.chat_template, "+
-				"or leave such conversations out", p.conv.name(t.message), clip(name))
+			return fmt.Errorf("%s: the template does not write the call of %s: name one that does by "+
+				"dataset.chat_template, or leave such conversations out", p.conv.name(t.message), clip(name))
 		}
 	}
 	if p.how == bare {

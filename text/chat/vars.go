@@ -29,8 +29,9 @@ func Vars(raw []byte) (*jinja.Dict, error) {
 	for i := range d.Len() {
 		key, _ := d.At(i)
 		if name, ok := key.(jinja.Str); ok && slices.Contains(reserved, string(name)) {
-			return nil, fmt.Errorf("the template's variables: %s is set from the conversation, its tools or the tokenizer, "+
-				"and cannot be given as a variable", name)
+			return nil, fmt.Errorf(
+				"the template's variables: %s is set from the conversation, its tools or the tokenizer, "+
+					"and cannot be given as a variable", name)
 		}
 	}
 	return d, nil

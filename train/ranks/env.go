@@ -11,9 +11,10 @@ import (
 // Environment variables of this program. They take precedence over those of launchers.
 const (
 	CoordinatorVariable = "TRAINER_COORDINATOR" // host:port where rank 0 listens
-	LauncherVariable    = "TRAINER_LAUNCHER"    // the launcher whose variables are read; none = this process trains alone
-	KeyVariable         = "TRAINER_RANKS_KEY"   // a secret that all processes share
-	RunVariable         = "TRAINER_RUN_ID"      // identifier of one start of the run, the same on all processes
+	// LauncherVariable names the launcher whose variables are read; none = this process trains alone.
+	LauncherVariable = "TRAINER_LAUNCHER"
+	KeyVariable      = "TRAINER_RANKS_KEY" // a secret that all processes share
+	RunVariable      = "TRAINER_RUN_ID"    // identifier of one start of the run, the same on all processes
 )
 
 // MaxWorld bounds the ranks of a run.
@@ -59,7 +60,8 @@ func FromEnv(get func(name string) string) (Place, error) {
 			return p, nil
 		}
 		if partial == nil && err != nil {
-			partial = fmt.Errorf("%w (variables of %s; %s=none trains in this process alone)", err, l.name, LauncherVariable)
+			partial = fmt.Errorf("%w (variables of %s; %s=none trains in this process alone)", err, l.name,
+				LauncherVariable)
 		}
 		if asked == l.name {
 			if err == nil {
@@ -102,7 +104,8 @@ func (v variables) finish(p Place) (Place, error) {
 		_, err = portOf(port)
 	}
 	if err != nil {
-		return p, fmt.Errorf("where rank 0 listens: %q is not host:port (%v); set %s=HOST:PORT", clip(p.Coordinator), err,
+		return p, fmt.Errorf("where rank 0 listens: %q is not host:port (%v); set %s=HOST:PORT", clip(p.Coordinator),
+			err,
 			CoordinatorVariable)
 	}
 	if host == p.Run {

@@ -158,7 +158,8 @@ func receive(c net.Conn, key []byte, check func(hello) *refusal) (hello, error) 
 		why, _ := json.Marshal(refused)
 		return they, errors.Join(refused, writeFrame(c, frame{kind: kindRefuse, data: bytes.TrimSpace(why)}))
 	}
-	if err := writeFrame(c, frame{kind: kindWelcome, data: proof(key, "coordinator", challenge, said.data)}); err != nil {
+	if err := writeFrame(c, frame{kind: kindWelcome,
+		data: proof(key, "coordinator", challenge, said.data)}); err != nil {
 		return they, err
 	}
 	return they, c.SetDeadline(time.Time{})

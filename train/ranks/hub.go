@@ -154,7 +154,8 @@ func (h *hub) hasLeft(rank int, m *participant) {
 	h.ranks[rank].left = true
 	var bad *LostError
 	if h.round.came > 0 && !h.ranks[rank].arrived {
-		bad = h.loss(rank, fmt.Sprintf("it has ended, and rank %d has come to %q", h.round.by, plain(h.round.what, maxWhat)))
+		bad = h.loss(rank, fmt.Sprintf("it has ended, and rank %d has come to %q", h.round.by,
+			plain(h.round.what, maxWhat)))
 	}
 	h.mu.Unlock()
 	if bad != nil {

@@ -38,7 +38,8 @@ const JoinWait = 10 * time.Minute
 // process 0 come first, then those of process 1, and so on. Every rank must leave its group.
 func Join(ctx context.Context, p Place, o Options) ([]Group, error) {
 	if o.Ranks < 1 || o.Ranks > MaxWorld || o.Timeout <= 0 {
-		return nil, fmt.Errorf("join a group: %d ranks, timeout %v: want at least one rank and a timeout", o.Ranks, o.Timeout)
+		return nil, fmt.Errorf("join a group: %d ranks, timeout %v: want at least one rank and a timeout", o.Ranks,
+			o.Timeout)
 	}
 	if o.Logf == nil {
 		o.Logf = func(string, ...any) {}
@@ -134,8 +135,8 @@ func (s *session) dial(ctx context.Context, p Place, o Options, me hello) error 
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("process %d of %d: no rank 0 at %s within %v: %w; look whether it runs, or has begun without "+
-				"this one, and whether the port is open; %s=HOST:PORT names another",
+			return fmt.Errorf("process %d of %d: no rank 0 at %s within %v: %w; look whether it runs, or has begun "+
+				"without this one, and whether the port is open; %s=HOST:PORT names another",
 				p.Rank, p.World, p.Coordinator, o.Wait, err, CoordinatorVariable)
 		case <-time.After(pause):
 		}

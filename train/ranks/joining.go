@@ -131,7 +131,8 @@ func (j *joining) wait(ctx context.Context, p Place, at net.Addr) error {
 		case <-beat.C:
 			j.beat()
 		case <-ctx.Done():
-			return fmt.Errorf("rank 0 waited at %v for %v: %s of %d processes did not come: %w", at, j.o.Wait, j.missing(),
+			return fmt.Errorf("rank 0 waited at %v for %v: %s of %d processes did not come: %w", at, j.o.Wait,
+				j.missing(),
 				p.World, ctx.Err())
 		}
 	}
@@ -226,7 +227,8 @@ func (j *joining) check(they hello) *refusal {
 	who := fmt.Sprintf("process %d of %d", they.Rank, they.World)
 	switch me := j.me; {
 	case they.Run != plain(me.Run, 200):
-		return &refusal{Why: fmt.Sprintf("%s belongs to the start %q, and this is %q", who, they.Run, plain(me.Run, 200)),
+		return &refusal{Why: fmt.Sprintf("%s belongs to the start %q, and this is %q", who, they.Run,
+			plain(me.Run, 200)),
 			Again: true}
 	case they.Version != plain(me.Version, 200):
 		return &refusal{Why: fmt.Sprintf("%s is program %q, and rank 0 is %q: start the same one everywhere", who,
@@ -244,7 +246,8 @@ func (j *joining) check(they hello) *refusal {
 		return &refusal{Why: fmt.Sprintf("the run cannot begin: %v", j.failed)}
 	}
 	if j.at[they.Rank] != nil {
-		return &refusal{Why: fmt.Sprintf("%s has come twice, and came first from %v", who, j.at[they.Rank].conn.RemoteAddr()),
+		return &refusal{Why: fmt.Sprintf("%s has come twice, and came first from %v", who,
+			j.at[they.Rank].conn.RemoteAddr()),
 			Ends: true}
 	}
 	return nil

@@ -173,7 +173,8 @@ func slurm(v variables) (p Place, said bool, err error) {
 		return p, true, err
 	}
 	if p.LocalWorld > 0 && p.LocalRank >= p.LocalWorld {
-		return p, true, fmt.Errorf("SLURM_LOCALID=%d is not from 0 to %d, as SLURM_STEP_TASKS_PER_NODE=%s asks", p.LocalRank,
+		return p, true, fmt.Errorf("SLURM_LOCALID=%d is not from 0 to %d, as SLURM_STEP_TASKS_PER_NODE=%s asks",
+			p.LocalRank,
 			p.LocalWorld-1, clip(v.get("SLURM_STEP_TASKS_PER_NODE")))
 	}
 	p.Run = "job " + v.get("SLURM_JOB_ID") + " step " + v.get("SLURM_STEP_ID")

@@ -18,7 +18,8 @@ func listenAt(ctx context.Context, p Place, o Options) (net.Listener, error) {
 	}
 	address, err := ownAddress(ctx, host, p.LocalWorld == p.World)
 	if err != nil {
-		return nil, fmt.Errorf("rank 0 listens at %s: %w; %s=HOST:PORT names another address of this host", p.Coordinator,
+		return nil, fmt.Errorf("rank 0 listens at %s: %w; %s=HOST:PORT names another address of this host",
+			p.Coordinator,
 			err, CoordinatorVariable)
 	}
 	if address == "" {

@@ -178,7 +178,8 @@ func (m *participant) At(step int, doing string) {
 // Gather returns results that the ranks of a process share: callers must not change them.
 func (m *participant) Gather(ctx context.Context, what string, mine []byte) ([][]byte, error) {
 	if len(what) > maxWhat || len(mine) > maxPart {
-		return nil, fmt.Errorf("gather %.60s: %d bytes of rank %d: at most %d can be sent at once", what, len(mine), m.Rank(),
+		return nil, fmt.Errorf("gather %.60s: %d bytes of rank %d: at most %d can be sent at once", what, len(mine),
+			m.Rank(),
 			maxPart)
 	}
 	if err := m.s.failure(); err != nil {

@@ -75,11 +75,13 @@ func (h *hub) verdict(now time.Time) *LostError {
 	case len(hang) > 0 && !enough:
 		return nil
 	case len(hang) == 0:
-		return h.loss(0, fmt.Sprintf("the devices of all ranks waited for one another for %v, and let go when the exchange "+
-			"was ended: a link between them has failed, or the ranks are out of step (nvidia-smi nvlink -s, and Xid in the "+
-			"system's log)", lasted))
+		return h.loss(0, fmt.Sprintf(
+			"the devices of all ranks waited for one another for %v, and let go when the exchange "+
+				"was ended: a link between them has failed, or the ranks are out of step (nvidia-smi nvlink -s, and "+
+				"Xid in the system's log)", lasted))
 	case len(hang) == len(h.ranks):
-		return h.loss(hang[0], fmt.Sprintf("no rank has got on for %v, and no device answered when the exchange was ended",
+		return h.loss(hang[0], fmt.Sprintf(
+			"no rank has got on for %v, and no device answered when the exchange was ended",
 			lasted))
 	}
 	return h.loss(hang[0], fmt.Sprintf("the others' devices have waited for its device for %v, and it alone did not "+
