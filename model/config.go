@@ -1,5 +1,5 @@
-// Package model says what a model is, as far as config.json says it: sizes,
-// options and rotary frequencies. The families' layers are in its subfolders.
+// Package model describes a model as config.json defines it: sizes, options and rotary frequencies. The layers of the
+// families are in its subfolders.
 package model
 
 import (
@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Config is a decoder-only model.
+// Config is the configuration of a decoder-only model.
 type Config struct {
-	ModelType        string // the family, as "llama"
+	ModelType        string // the family, such as "llama"
 	VocabSize        int    // V
 	HiddenSize       int    // C
 	IntermediateSize int    // F
@@ -22,70 +22,74 @@ type Config struct {
 	RMSNormEps       float64
 	RopeTheta        float64
 	RopeScaling      RopeScaling
-	PartialRotary    float64 // the share of a head that is rotated, its first columns; 0 = all of it
-	Interleaved      bool    // neighbouring columns of a head are rotated together, not those of its halves
+	PartialRotary    float64 // part of a head that is rotated, its first columns; 0 = the whole head
+	Interleaved      bool    // rotation pairs neighbouring columns of a head instead of columns of its two halves
 	MaxPositions     int
-	TieEmbeddings    bool // lm_head is embed_tokens and has no tensor of its own
-	// gpt_oss: an expert's matrices are a linear layer each in the folder, as Unsloth quantises them
+	TieEmbeddings    bool // lm_head shares the tensor of embed_tokens
+	// ExpertLayers reports whether the folder stores an expert's matrices as separate linear layers, as Unsloth
+	// quantises gpt_oss.
 	ExpertLayers   bool
-	TieWithoutHead bool // of a folder with images: so it is where the checkpoint has no lm_head
-	HeadIfThere    bool // of a folder with images: so it is not where the checkpoint has an lm_head
+	TieWithoutHead bool // for a folder with images: embeddings are tied if the checkpoint has no lm_head
+	HeadIfThere    bool // for a folder with images: embeddings are not tied if the checkpoint has an lm_head
 	QKVBias        bool // biases on q, k and v
 	OBias          bool // a bias on o
 	MLPBias        bool // biases on gate, up and down
-	// SlidingWindow is how many tokens, itself included, a token sees in the
-	// windowed layers; 0 = no layer has a window. Window says it layer by layer.
+	// SlidingWindow is the number of tokens that a token attends to in windowed layers, itself included; 0 = no layer
+	// has a window. Window returns it for each layer.
 	SlidingWindow int
 	// LayerTypes is "full_attention", "sliding_attention" or "linear_attention" for each layer; nil =
 	// all alike, windowed when SlidingWindow > 0.
 	LayerTypes []string
-	// DeltaNet are the sizes of the layers of linear attention; the zero value = there are none.
+	// DeltaNet holds the sizes of linear attention layers; the zero value = there are none.
 	DeltaNet DeltaNet
-	// Gemma4 is how layers of Gemma 4 differ from each other; the zero value = it is another family.
+	// Gemma4 holds the differences between layers of Gemma 4; the zero value = another family.
 	Gemma4 Gemma4
-	// Multipliers of Granite, 0 = 1: of the embeddings, of what a layer adds to the residual stream, and the divisor
-	// of the logits. AttentionScale multiplies the attention scores, 0 = 1/sqrt(HeadDim).
+	// EmbeddingScale, ResidualScale and LogitDivisor are Granite's multipliers, 0 = 1: of the embeddings, of a layer's
+	// contribution to the residual stream, and the divisor of the logits. AttentionScale multiplies the attention
+	// scores, 0 = 1/sqrt(HeadDim).
 	EmbeddingScale, ResidualScale, LogitDivisor, AttentionScale float64
-	// AttentionCap and LogitCap are soft caps Cap*tanh(x/Cap) of the attention scores and of the logits, 0 = none
-	// (Gemma).
+	// AttentionCap and LogitCap are soft caps Cap*tanh(x/Cap) of the attention scores and of the logits (Gemma); 0 =
+	// none.
 	AttentionCap, LogitCap float64
-	// NoPositions are the layers whose queries and keys are not rotated; nil = none.
+	// NoPositions marks the layers whose queries and keys are not rotated; nil = all are rotated.
 	NoPositions []bool
-	// LocalRopeTheta and LocalRopeScaling are the rotary base and scaling of the windowed layers where they have their
-	// own, 0 = those of the others (Gemma 3).
+	// LocalRopeTheta and LocalRopeScaling are the rotary base and scaling of windowed layers (Gemma 3); 0 = the same as
+	// other layers.
 	LocalRopeTheta   float64
 	LocalRopeScaling RopeScaling
-	// Multimodal: the language model of a model of text and images, whose other parts are left out.
+	// Multimodal reports whether the configuration is the language model of a model of text and images. Its other parts
+	// are left out.
 	Multimodal bool
-	HiddenAct  string // "silu", "gelu_pytorch_tanh" or "gelu", the exact form
-	QKNorm     bool   // an RMSNorm of every query and key head, before the rotation
-	// Experts is how many experts a layer's mixture of experts has, 0 = no layer has one; ExpertLayer says which have.
+	HiddenAct  string // "silu", "gelu_pytorch_tanh" or "gelu" (the exact form)
+	QKNorm     bool   // RMSNorm of every query and key head, before the rotation
+	// Experts is the number of experts of a layer's mixture of experts; 0 = no layer has one. ExpertLayer reports which
+	// layers have one.
 	Experts         int
 	ExpertsPerToken int   // K
 	ExpertSize      int   // an expert's intermediate size
-	SharedSize      int   // intermediate size of the expert that all tokens go through, 0 = there is none
+	SharedSize      int   // intermediate size of the shared expert; 0 = there is none
 	NormTopK        bool  // a token's weights of its K experts are divided by their sum
-	ExpertStep      int   // of so many layers the last has experts; 0 = 1
-	DenseLayers     []int // these layers have none
-	// RouterAuxLoss is what training adds the experts' balance loss with; 0 = nothing.
+	ExpertStep      int   // the last of every ExpertStep layers has experts; 0 = 1
+	DenseLayers     []int // layers without experts
+	// RouterAuxLoss is the coefficient of the experts' balance loss in training; 0 = no balance loss.
 	RouterAuxLoss float64
-	// Unapplied are keys of dropouts of the base model that are not 0, with their values: training here applies none of
+	// Unapplied lists the keys of the base model's dropouts that are not 0, with their values. Training applies none of
 	// them.
 	Unapplied []string
-	BOS, EOS  []int  // token ids of the vocabulary; none when the file names none
-	DType     string // "float32", "float16", "bfloat16", "float64" or "" when the file names none
-	// Quantization is how the checkpoint stores its linear layers; nil = as numbers.
+	BOS, EOS  []int  // token ids of the vocabulary; empty if the file names none
+	DType     string // "float32", "float16", "bfloat16" or "float64"; "" if the file names none
+	// Quantization describes how the checkpoint stores its linear layers; nil = unquantised.
 	Quantization *Quantization
 }
 
-// The attention kinds of layer_types.
+// Attention kinds of layer_types.
 const (
 	FullAttention    = "full_attention"
 	SlidingAttention = "sliding_attention"
 )
 
-// Window is the sliding window of a layer in tokens, 0 for full attention.
-// A token at position i sees the positions j <= i with i-j < Window.
+// Window returns the sliding window of a layer in tokens, or 0 for full attention. A token at position i attends to
+// positions j <= i with i-j < Window.
 func (c Config) Window(layer int) int {
 	if c.LayerTypes != nil && c.LayerTypes[layer] != SlidingAttention {
 		return 0
@@ -93,7 +97,7 @@ func (c Config) Window(layer int) int {
 	return c.SlidingWindow
 }
 
-// Scope is what the names of the model's tensors but the head begin with.
+// Scope returns the prefix of the names of all tensors but the head.
 func (c Config) Scope() string {
 	if c.Multimodal {
 		return "model.language_model"
@@ -101,7 +105,7 @@ func (c Config) Scope() string {
 	return "model"
 }
 
-// HeadName is the tensor of the vocabulary head: the embeddings where the model ties them.
+// HeadName returns the name of the vocabulary head's tensor: that of the embeddings if the model ties them.
 func (c Config) HeadName() string {
 	if c.TieEmbeddings {
 		return c.Scope() + ".embed_tokens.weight"
@@ -109,7 +113,8 @@ func (c Config) HeadName() string {
 	return "lm_head.weight"
 }
 
-// LocalRope is the configuration whose InvFreq is that of the windowed layers, and tells whether it is another.
+// LocalRope returns the configuration whose InvFreq belongs to the windowed layers. own reports whether it differs from
+// c.
 func (c Config) LocalRope() (local Config, own bool) {
 	if c.LocalRopeTheta == 0 {
 		return c, false
@@ -118,17 +123,17 @@ func (c Config) LocalRope() (local Config, own bool) {
 	return c, true
 }
 
-// ExpertLayer tells whether a layer has a mixture of experts instead of an MLP.
+// ExpertLayer reports whether a layer has a mixture of experts in place of an MLP.
 func (c Config) ExpertLayer(layer int) bool {
 	return c.Experts > 0 && (layer+1)%max(c.ExpertStep, 1) == 0 && !slices.Contains(c.DenseLayers, layer)
 }
 
-// Rotates tells whether a layer's queries and keys are rotated by their positions.
+// Rotates reports whether a layer rotates its queries and keys by their positions.
 func (c Config) Rotates(layer int) bool { return c.NoPositions == nil || !c.NoPositions[layer] }
 
-// ParseConfig reads a config.json as transformers 4 or 5 writes it, of a family that dialects holds by its model_type.
-// Absent keys take the values that transformers gives them. What would change the numbers and is not supported, and
-// every key that is not known, is an error that names it; the error lists all problems.
+// ParseConfig reads a config.json as transformers 4 or 5 writes it. Its model_type must be a key of dialects. Absent
+// keys get transformers' defaults. Every unknown key, and every value that would change the result and is not
+// supported, is an error that names the key. The error lists all problems.
 func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 	k, err := newKeys(data)
 	if err != nil {
@@ -170,7 +175,7 @@ func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 		c.Multimodal = true
 	}
 	c.read(k, d)
-	if around { // where it contradicts text_config the checkpoint's tensors tell
+	if around { // if it contradicts text_config, the checkpoint's tensors decide
 		c.TieWithoutHead, c.HeadIfThere = tied && !c.TieEmbeddings, !tied && c.TieEmbeddings
 	}
 	k.rest(d)
@@ -201,10 +206,10 @@ func (c *Config) read(k *Keys, d Dialect) {
 	k.needInt("num_attention_heads", &c.NumHeads)
 	k.needInt("max_position_embeddings", &c.MaxPositions)
 	if k.null("num_key_value_heads") {
-		c.NumKVHeads = 0 // as many as heads, whatever the family has where the key is absent
+		c.NumKVHeads = 0 // as many as heads, whatever the family's default is
 	}
 	if k.null("head_dim") {
-		c.HeadDim = 0 // the width's share
+		c.HeadDim = 0 // derived from the width
 	}
 	if c.NumKVHeads == 0 {
 		if !k.Has("num_key_value_heads") && !d.KVHeadsOptional {
@@ -223,12 +228,12 @@ func (c *Config) read(k *Keys, d Dialect) {
 	k.Float("rms_norm_eps", &c.RMSNormEps)
 	k.activation(c, d)
 	k.Bool("tie_word_embeddings", &c.TieEmbeddings)
-	// never the id of a token: small models keep their class's
+	// not an error: small models keep the token ids of their class
 	outside := func(id int) bool { return id < 0 || id >= c.VocabSize }
 	c.BOS = slices.DeleteFunc(k.ids("bos_token_id"), outside)
 	c.EOS = slices.DeleteFunc(k.ids("eos_token_id"), outside)
 	k.Text("torch_dtype", &c.DType)
-	k.Text("dtype", &c.DType) // transformers 5; it wins as it does there
+	k.Text("dtype", &c.DType) // transformers 5 writes it and prefers it
 	c.DType = strings.TrimPrefix(c.DType, "torch.")
 	if d.LayerRope {
 		k.splitRope()
@@ -238,13 +243,13 @@ func (c *Config) read(k *Keys, d Dialect) {
 	d.Read(c, k)
 }
 
-// MaxLayers bounds num_hidden_layers.
+// MaxLayers is the largest num_hidden_layers.
 const MaxLayers = 4096
 
-// Validate reports every impossible size or option in one error.
+// Validate returns an error that lists every impossible size or option.
 func (c Config) Validate() error { return problemList(c.problems()) }
 
-// problems maps the key of config.json to what is wrong with its value.
+// problems maps each key of config.json with a bad value to the reason.
 func (c Config) problems() map[string]string {
 	bad := map[string]string{}
 	check := func(ok bool, key, format string, args ...any) {

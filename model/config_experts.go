@@ -1,13 +1,13 @@
 package model
 
-// MaxExperts bounds the experts of a layer, and MaxExpertsPerToken those of a token.
+// MaxExperts is the most experts of a layer, MaxExpertsPerToken the most experts of a token.
 const (
 	MaxExperts         = 1024
 	MaxExpertsPerToken = 64
 )
 
-// ReadExperts takes the keys of a mixture of experts that all families have. count names the key with the number of
-// experts, by the family's own name first, other names after it.
+// ReadExperts reads the keys of a mixture of experts that all families share. count lists the names of the key for the
+// number of experts, the family's own name first.
 func (c *Config) ReadExperts(k *Keys, perToken int, count ...string) {
 	from := ""
 	for _, key := range count {

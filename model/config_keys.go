@@ -13,38 +13,40 @@ import (
 	"github.com/tierlora/tierlora/internal/jsonerr"
 )
 
-// Dialect is what config.json of a family means where families differ.
+// Dialect describes how a family's config.json differs from that of other families.
 type Dialect struct {
-	Architecture    string // the one that architectures may name
-	Former          string // another name of it, in files from before transformers had it; "" = none
-	KVHeadsOptional bool   // absent num_key_value_heads = num_attention_heads
-	PartialRotary   bool   // partial_rotary_factor may be below 1
-	// MRoPE: rope_parameters may say how the rotation is shared among the three places of a part of an image, which of
-	// a text are one.
+	Architecture string // the name that architectures may have
+	// another architecture name, in files from before transformers supported the family; "" = none
+	Former          string
+	KVHeadsOptional bool // absent num_key_value_heads means num_attention_heads
+	PartialRotary   bool // partial_rotary_factor may be below 1
+	// MRoPE allows rope_parameters to divide the rotation among the three coordinates of an image patch. For text the
+	// three coordinates are equal.
 	MRoPE         bool
 	MXFP4         bool   // experts may be stored in MXFP4
-	ActivationKey string // the key that names the activation, see activations; "" = hidden_act
+	ActivationKey string // the key of the activation, see activations; "" = hidden_act
 	SiLU          bool   // the activation must be silu
-	// RopeTypes are the kinds of rotary scaling by the names that files give them; nil = the general ones (rope.go).
+	// RopeTypes maps the names of rotary scaling in files to kinds; nil = the general ones (rope.go).
 	RopeTypes map[string]string
-	// LayerRope: rope_parameters may hold an object for each kind of layer.
+	// LayerRope allows rope_parameters to hold an object for each kind of layer.
 	LayerRope bool
-	// QueryScale: rotary scaling also says how queries grow with their position (Config.QueryScale).
+	// QueryScale makes rotary scaling define how queries grow with their position (Config.QueryScale).
 	QueryScale bool
-	// Rope is the rotation of files that name none; nil = the plain one.
+	// Rope is the rotation of files that do not define one; nil = plain rotation.
 	Rope *DefaultRope
-	// Text are the dialects of text_config, the language model of a model of text and images, by its model_type,
-	// TextType the one that it has where it names none, and Other the keys beside text_config of which any value will
-	// do, as they say what images are. nil = a language model alone.
+	// Text maps the model_type of text_config, the language model of a model of text and images, to its dialect.
+	// TextType is the model_type if text_config has none. Other lists the keys beside text_config that only concern
+	// images, of which any value is accepted. nil = a language model alone.
 	Text     map[string]Dialect
 	TextType string
 	Other    []string
-	// Defaults sets what absent keys mean where it is not 1e-6 for rms_norm_eps, 10000 for rope_theta, false for
-	// tie_word_embeddings, hidden_size / num_attention_heads for head_dim, and for other sizes an error; nil = nowhere.
+	// Defaults sets the family's values of absent keys. General defaults are 1e-6 for rms_norm_eps, 10000 for
+	// rope_theta, false for tie_word_embeddings and hidden_size / num_attention_heads for head_dim; other sizes are
+	// required. nil = general defaults.
 	Defaults func(c *Config)
-	// Read takes the family's own keys, after those that all families have.
+	// Read reads the family's own keys, after those that all families share.
 	Read func(c *Config, k *Keys)
-	// Fixed are keys of which one value is supported.
+	// Fixed maps keys to the one value that is supported.
 	Fixed map[string]Fixed
 }
 
@@ -52,14 +54,14 @@ func names(dialects map[string]Dialect) string {
 	return strings.Join(slices.Sorted(maps.Keys(dialects)), ", ")
 }
 
-// named tells whether one of the names is the dialect's.
+// named reports whether architectures contains one of the dialect's names.
 func (d Dialect) named(architectures []string) bool {
 	return slices.ContainsFunc(architectures, func(a string) bool {
 		return strings.EqualFold(a, d.Architecture) || d.Former != "" && strings.EqualFold(a, d.Former)
 	})
 }
 
-// OwnCode takes auto_map where the code that it names is transformers' own, whose class is model.
+// OwnCode accepts auto_map if the code that it names is also part of transformers, with the class model.
 func (k *Keys) OwnCode(model string) {
 	var code map[string]any
 	k.Object("auto_map", &code)
@@ -80,7 +82,7 @@ func byArchitecture(dialects map[string]Dialect, architectures []string) (string
 	return "", Dialect{}, false
 }
 
-// Fixed is a key that changes the numbers: only this value (or null) is known.
+// Fixed is a key that changes the result and of which only this value (or null) is supported.
 type Fixed struct {
 	Value any // number, bool or nil (only null and empty are allowed)
 	Why   string
@@ -118,9 +120,8 @@ var fixedKeys = map[string]Fixed{
 	"cross_attention_hidden_size": {nil, "only decoders are supported"},
 }
 
-// harmlessKeys do not change what a causal language model computes in training:
-// bookkeeping, initial values, generation defaults, heads of other tasks.
-// pretraining_tp splits a GEMM into slices of the same sum.
+// harmlessKeys do not change what a causal language model computes in training: bookkeeping, initialisation, generation
+// defaults, heads for other tasks. pretraining_tp splits a GEMM into slices with the same sum.
 var harmlessKeys = func() map[string]bool {
 	m := map[string]bool{}
 	for _, k := range strings.Fields(`
@@ -139,18 +140,19 @@ var harmlessKeys = func() map[string]bool {
 	return m
 }()
 
-// Keys is a JSON object whose keys are taken one by one. A value of a wrong type
-// and what Fail says become problems of that key.
+// Keys is a JSON object whose keys are read one by one. A value of a wrong type, or a call of Fail, records a problem
+// for the key.
 type Keys struct {
 	raw   map[string]json.RawMessage
 	given map[string]bool   // the keys of the file
-	nulls map[string]bool   // those of them that were taken and are null
-	bad   map[string]string // by key, what is wrong
+	nulls map[string]bool   // keys that were read and are null
+	bad   map[string]string // problems by key
 	scope string            // "rope_scaling." inside that object
-	// dialect is the file's; parts are the partial_rotary_factor inside rope_scaling and rope_parameters.
+	// dialect is the file's dialect; parts holds the values of partial_rotary_factor inside rope_scaling and
+	// rope_parameters.
 	dialect Dialect
 	parts   map[string]float64
-	five    bool // transformers 5 or a later one wrote the file
+	five    bool // transformers 5 or later wrote the file
 }
 
 func newKeys(data []byte) (*Keys, error) {
@@ -171,8 +173,7 @@ func newKeys(data []byte) (*Keys, error) {
 	return k, nil
 }
 
-// followsFromBad: the file does not give key, and what it is derived from is
-// already reported.
+// followsFromBad reports whether the file lacks key and the value from which it is derived is reported already.
 func (k *Keys) followsFromBad(key string) bool {
 	head := []string{"partial_rotary_factor", "head_dim", "num_attention_heads", "hidden_size"}
 	from := map[string][]string{
@@ -188,7 +189,7 @@ func (k *Keys) followsFromBad(key string) bool {
 	return derived && slices.ContainsFunc(from, func(f string) bool { return k.bad[f] != "" })
 }
 
-// object splits a JSON object; a repeated key is an error.
+// object splits a JSON object into its keys. A repeated key is an error.
 func object(data []byte) (map[string]json.RawMessage, error) {
 	if wrong := jsonerr.Check(data); wrong != nil {
 		return nil, fmt.Errorf("not JSON: %w", wrong)
@@ -216,35 +217,35 @@ func object(data []byte) (map[string]json.RawMessage, error) {
 	return raw, nil
 }
 
-// Fail reports what is wrong with a key; the first report counts.
+// Fail records a problem for a key. Only the first problem of a key is kept.
 func (k *Keys) Fail(key, format string, args ...any) {
 	if key = k.scope + key; k.bad[key] == "" {
 		k.bad[key] = fmt.Sprintf(format, args...)
 	}
 }
 
-// Has tells whether the key is there, null or not, and not yet taken.
+// Has reports whether the key exists, null or not, and has not been read.
 func (k *Keys) Has(key string) bool { _, ok := k.raw[key]; return ok }
 
-// null tells whether the key is there as null.
+// null reports whether the key exists and is null.
 func (k *Keys) null(key string) bool { return string(k.raw[key]) == "null" }
 
-// absent tells whether the key is not there, or null.
+// absent reports whether the key is missing or null.
 func (k *Keys) absent(key string) bool { return !k.Has(key) || k.null(key) }
 
-// Five tells whether transformers 5 or a later one wrote the file, as transformers_version says it.
+// Five reports whether transformers 5 or later wrote the file, according to transformers_version.
 func (k *Keys) Five() bool { return k.five }
 
-// Given tells whether the file has the key, null or not, taken or not.
+// Given reports whether the file has the key, null or not, read or not.
 func (k *Keys) Given(key string) bool { return k.given[key] }
 
-// Said tells whether the file has the key, taken, with another value than null.
+// Said reports whether the file has the key with a value other than null. The key must have been read.
 func (k *Keys) Said(key string) bool { return k.given[key] && !k.nulls[key] }
 
-// Drop takes a key of any value.
+// Drop marks a key as read, whatever its value.
 func (k *Keys) Drop(key string) { delete(k.raw, key) }
 
-// take reads key into v and reports whether it was there and not null.
+// take reads key into v and reports whether it exists and is not null.
 func (k *Keys) take(key, kind string, v any) bool {
 	raw, ok := k.raw[key]
 	k.Drop(key)
@@ -276,7 +277,7 @@ func (k *Keys) Texts(key string) (list []string) {
 	return list
 }
 
-// Ints is a list of whole numbers; ok tells whether there was one.
+// Ints reads a list of integers; ok reports whether there was one.
 func (k *Keys) Ints(key string) (list []int, ok bool) {
 	ok = k.take(key, "a list of whole numbers", &list)
 	return list, ok
@@ -288,17 +289,17 @@ func (k *Keys) needInt(key string, v *int) {
 	}
 }
 
-// activations are the functions of an MLP's gate that a family may have; the names are those of transformers.
+// activations lists the supported activations of an MLP's gate by transformers' names.
 var activations = []string{"silu", "gelu_pytorch_tanh", "gelu"}
 
 const activationNames = "silu, gelu_pytorch_tanh and gelu"
 
-// sameActivation are other names of the same functions.
+// sameActivation maps other names of the same functions to those of activations.
 var sameActivation = map[string]string{"swish": "silu", "gelu_new": "gelu_pytorch_tanh",
 	"gelu_fast":     "gelu_pytorch_tanh",
 	"gelu_accurate": "gelu_pytorch_tanh", "gelu_python": "gelu"}
 
-// activation reads the function of the MLP's gate. A family with a key of its own does not read hidden_act.
+// activation reads the MLP's activation. A family with a key of its own ignores hidden_act.
 func (k *Keys) activation(c *Config, d Dialect) {
 	key := "hidden_act"
 	if d.ActivationKey != "" && d.ActivationKey != key {
@@ -318,7 +319,7 @@ func (k *Keys) activation(c *Config, d Dialect) {
 	}
 }
 
-// ids reads one token id or a list of them.
+// ids reads one token id or a list of token ids.
 func (k *Keys) ids(key string) []int {
 	var one int
 	var list []int
@@ -332,7 +333,7 @@ func (k *Keys) ids(key string) []int {
 	return nil
 }
 
-// rest judges the keys that nothing has taken.
+// rest checks the keys that nothing has read.
 func (k *Keys) rest(d Dialect) {
 	for key, raw := range k.raw {
 		f, ok := d.Fixed[key]
@@ -367,7 +368,7 @@ func (f Fixed) allows(raw json.RawMessage) bool {
 	return v == f.Value
 }
 
-// shown is a value for an error message, cut to a line.
+// shown formats a value for an error message, cut to one line.
 func shown(raw json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Compact(&b, raw) != nil {
@@ -379,7 +380,7 @@ func shown(raw json.RawMessage) string {
 	return b.String()
 }
 
-// problemList is one error with a line for each key, nil when there is none.
+// problemList returns one error with a line for each key, or nil if there are no problems.
 func problemList(bad map[string]string) error {
 	if len(bad) == 0 {
 		return nil

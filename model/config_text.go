@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// text judges the keys around text_config and returns those of text_config, and its dialect.
+// text checks the keys around text_config and returns the keys of text_config with their dialect.
 func (k *Keys) text(d Dialect) (*Keys, Dialect) {
 	inner := &Keys{raw: map[string]json.RawMessage{}, bad: k.bad, given: map[string]bool{},
 		parts: map[string]float64{}, five: k.five}
@@ -29,7 +29,7 @@ func (k *Keys) text(d Dialect) (*Keys, Dialect) {
 		text = d.Text[d.TextType]
 	}
 	inner.Drop("architectures")
-	// said of the whole model, they count
+	// these keys of the whole model apply to the language model
 	for _, key := range []string{"bos_token_id", "eos_token_id", "torch_dtype", "dtype", quantizationKey} {
 		if !k.absent(key) {
 			inner.raw[key] = k.raw[key]
@@ -46,21 +46,21 @@ func (k *Keys) text(d Dialect) (*Keys, Dialect) {
 	return inner, text
 }
 
-// languageModels are language models of models of text and images that compute for text what a family does.
+// languageModels maps language models of models of text and images to the family that computes the same for text.
 var languageModels = map[string]string{"qwen2_vl_text": "qwen2", "qwen2_5_vl_text": "qwen2", "qwen3_vl_text": "qwen3",
 	"qwen3_vl_moe_text": "qwen3_moe"}
 
-// otherAttention are models of text and images whose prompts see later tokens, so that their language models are none
-// of the family they name.
+// otherAttention lists models of text and images whose prompts attend to later tokens, so that their language models
+// compute something else than the family they name.
 var otherAttention = []string{"paligemma", "colpali", "pi0"}
 
-// saveAs is how a language model becomes a folder of its own.
+// saveAs explains how to save a language model as a folder of its own.
 func saveAs(family string) string {
 	return "python scripts/language_model.py DIR " + family + " OUT (docs/MODELS.md)"
 }
 
-// withImages says why a model of text and images is refused, and how its language model is trained, where it is of one
-// of the families.
+// withImages returns the error for an unsupported model of text and images. If its language model belongs to a
+// supported family, the error explains how to train that.
 func (k *Keys) withImages(kind string, dialects map[string]Dialect) error {
 	var text struct {
 		Type string `json:"model_type"`

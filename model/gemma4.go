@@ -8,18 +8,19 @@ import (
 	"strings"
 )
 
-// Gemma4 is how layers of Gemma 4 differ from each other.
+// Gemma4 holds the differences between layers of Gemma 4.
 type Gemma4 struct {
-	FullHeadDim, FullKVHeads int  // heads of full layers; HeadDim and NumKVHeads are those of windowed ones
-	ValuesAreKeys            bool // values of full layers are what k_proj gives, before norm and rotation
-	SharedKV                 int  // so many layers, the last, attend to keys and values of an earlier layer
-	DoubleMLP                bool // those layers have twice the intermediate size
-	// columns that each layer gets of a token beside what the layer before gives; 0 = none
+	FullHeadDim, FullKVHeads int  // heads of full layers; HeadDim and NumKVHeads describe windowed layers
+	ValuesAreKeys            bool // full layers use the output of k_proj, before norm and rotation, as values
+	SharedKV                 int  // number of last layers that attend to an earlier layer's keys and values
+	DoubleMLP                bool // layers with shared keys and values have twice the intermediate size
+	// PerLayerInput is the number of columns that each layer gets per token besides the output of the layer before; 0 =
+	// none.
 	PerLayerInput int
-	PerLayerVocab int // rows of the table of those
+	PerLayerVocab int // rows of the table of these columns
 }
 
-// Heads are a layer's head size and key heads.
+// Heads returns a layer's head size and number of key heads.
 func (c Config) Heads(layer int) (size, kvHeads int) {
 	if c.Gemma4 != (Gemma4{}) && c.Window(layer) == 0 {
 		return c.Gemma4.FullHeadDim, c.Gemma4.FullKVHeads
@@ -27,8 +28,8 @@ func (c Config) Heads(layer int) (size, kvHeads int) {
 	return c.HeadDim, c.NumKVHeads
 }
 
-// KVLayer is the layer whose keys and values a layer attends to: itself, or the last of its kind before those that
-// share.
+// KVLayer returns the layer whose keys and values a layer attends to: itself, or the last layer of its kind that has
+// its own.
 func (c Config) KVLayer(layer int) int {
 	own := c.NumLayers - c.Gemma4.SharedKV
 	if layer < own {
@@ -42,7 +43,7 @@ func (c Config) KVLayer(layer int) int {
 	return -1
 }
 
-// FullRope is the configuration whose InvFreq is that of full layers.
+// FullRope returns the configuration whose InvFreq belongs to the full layers.
 func (c Config) FullRope() Config {
 	c.HeadDim, c.Gemma4.FullHeadDim = c.fullHeadDim(), 0
 	return c
@@ -50,7 +51,7 @@ func (c Config) FullRope() Config {
 
 func (c Config) fullHeadDim() int { return cmp.Or(c.Gemma4.FullHeadDim, c.HeadDim) }
 
-// rotated is how many frequencies of a head proportional rotation leaves.
+// rotated returns the number of frequencies of a head that proportional rotation does not set to zero.
 func (r RopeScaling) rotated(headDim int) int {
 	return int(cmp.Or(r.Proportion, 1) * float64(headDim) / 2)
 }
@@ -70,7 +71,7 @@ func (c Config) proportionalProblems(check func(ok bool, key, format string, arg
 		"= %g: rotates nothing of a head of %d", r.Proportion, c.fullHeadDim())
 }
 
-// proportional are frequencies reckoned by the whole head, of which the first share turns.
+// proportional returns frequencies computed from the whole head size; only the first part of them is not zero.
 func (c Config) proportional() []float64 {
 	f := frequencies(c.RopeTheta, c.HeadDim)
 	clear(f[c.RopeScaling.rotated(c.HeadDim):])
@@ -80,15 +81,15 @@ func (c Config) proportional() []float64 {
 	return f
 }
 
-// ReadGemma4 takes the keys of Gemma 4's layers, whose kinds are set already. Files have the heads of full layers as
-// global_head_dim and num_global_key_value_heads or, of transformers 5.17, for each layer in per_layer_config, which
-// counts where it is. perLayer is the width of a layer's input where they do not say it.
+// ReadGemma4 reads the keys of Gemma 4's layers, whose kinds must be set. Files define the heads of full layers by
+// global_head_dim and num_global_key_value_heads or, since transformers 5.17, for each layer in per_layer_config, which
+// then has precedence. perLayer is the default width of a layer's own input.
 func (c *Config) ReadGemma4(k *Keys, perLayer int) {
 	g := &c.Gemma4
 	*g = Gemma4{FullHeadDim: 512, FullKVHeads: c.NumKVHeads, PerLayerInput: perLayer, PerLayerVocab: 262144}
 	k.Bool("attention_k_eq_v", &g.ValuesAreKeys)
 	k.Int("global_head_dim", &g.FullHeadDim)
-	if kv := 0; k.Int("num_global_key_value_heads", &kv) && g.ValuesAreKeys { // else transformers does not read it
+	if kv := 0; k.Int("num_global_key_value_heads", &kv) && g.ValuesAreKeys { // otherwise transformers ignores it
 		g.FullKVHeads = kv
 	}
 	c.readPerLayer(k)
@@ -100,7 +101,7 @@ func (c *Config) ReadGemma4(k *Keys, perLayer int) {
 	}
 }
 
-// readPerLayer takes per_layer_config, whose keys are numbers of layers. transformers 5.17 pads them with zeros to one
+// readPerLayer reads per_layer_config, whose keys are layer numbers. transformers 5.17 pads them with zeros to one
 // width.
 func (c *Config) readPerLayer(k *Keys) {
 	var layers map[string]map[string]int

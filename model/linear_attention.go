@@ -2,27 +2,27 @@ package model
 
 import "slices"
 
-// LinearAttention is a kind of layer_types.
+// LinearAttention is a value of layer_types.
 const LinearAttention = "linear_attention"
 
-// DeltaNet are the sizes of layers of linear attention by the gated delta rule.
+// DeltaNet holds the sizes of linear attention layers that use the gated delta rule.
 type DeltaNet struct {
 	KeyHeads   int
 	ValueHeads int // a multiple of KeyHeads
-	KeySize    int // of a head
+	KeySize    int // columns of a head
 	ValueSize  int
-	Filter     int // tokens that the convolution before the rule sees
+	Filter     int // number of tokens in the window of the convolution before the rule
 }
 
-// maxFilter bounds DeltaNet.Filter.
+// maxFilter is the largest DeltaNet.Filter.
 const maxFilter = 64
 
-// LinearLayer tells whether a layer has linear attention.
+// LinearLayer reports whether a layer has linear attention.
 func (c Config) LinearLayer(layer int) bool {
 	return c.LayerTypes != nil && c.LayerTypes[layer] == LinearAttention
 }
 
-// ReadDeltaNet takes the keys of linear attention, whose defaults are set already, and which layers have it: those that
+// ReadDeltaNet reads the keys of linear attention, whose defaults must be set, and which layers use it: those that
 // layer_types names, or all but the last of every full_attention_interval.
 func (c *Config) ReadDeltaNet(k *Keys) {
 	d := &c.DeltaNet

@@ -2,7 +2,7 @@ package model
 
 import "math"
 
-// rotaryDim is the size that frequencies are reckoned by, as transformers cuts it to a whole number.
+// rotaryDim returns the size from which frequencies are computed, truncated to an integer as in transformers.
 func (c Config) rotaryDim() int {
 	if c.PartialRotary == 0 {
 		return c.HeadDim
@@ -10,12 +10,12 @@ func (c Config) rotaryDim() int {
 	return int(float64(c.HeadDim) * c.PartialRotary)
 }
 
-// RotaryColumns is how many columns of a head are rotated, its first: R, even, at most D.
+// RotaryColumns returns the number of rotated columns of a head, its first: R, even, at most D.
 func (c Config) RotaryColumns() int { return (c.rotaryDim() + 1) / 2 * 2 }
 
-// readPartialRotary reads partial_rotary_factor beside rope_scaling and rope_parameters, which may hold it too; absent
-// it is the dialect's default, or 1. Of a file that transformers 5 wrote, that of rope_parameters counts: it writes the
-// one beside it too, which may be the family's default, and does not read it.
+// readPartialRotary reads partial_rotary_factor, which may stand beside or inside rope_scaling and rope_parameters. If
+// it is absent, the dialect's default or 1 applies. In a file of transformers 5 the value inside rope_parameters
+// applies: transformers 5 also writes the one beside it, possibly as the family's default, and does not read it.
 func (c *Config) readPartialRotary(k *Keys) {
 	if c.PartialRotary == 0 {
 		c.PartialRotary = 1
@@ -35,13 +35,13 @@ func (c *Config) readPartialRotary(k *Keys) {
 		k.Fail("partial_rotary_factor", "= %g: must be above 0 and at most 1", p)
 	}
 	if c.PartialRotary == 1 {
-		c.PartialRotary = 0 // all of it
+		c.PartialRotary = 0 // the whole head
 	}
 }
 
-// readLongRope reads the length up to which the short factors hold, of families other than Phi-3. transformers 4 reads
-// it beside rope_scaling alone and then takes no factor, transformers 5 reads it in rope_parameters: where the two
-// would compute otherwise, the file is refused.
+// readLongRope reads the length up to which the short factors apply, for families other than Phi-3. transformers 4
+// reads it only beside rope_scaling and then ignores a factor; transformers 5 reads it in rope_parameters. If the two
+// would compute different results, the file is refused.
 func (c *Config) readLongRope(k *Keys, now bool) {
 	const beside = "original_max_position_embeddings"
 	s := &c.RopeScaling
@@ -66,14 +66,14 @@ func (c *Config) readLongRope(k *Keys, now bool) {
 	}
 }
 
-// LongRope tells whether sequences of up to longest tokens take frequencies of two kinds, and up to which length they
-// are the short ones.
+// LongRope reports whether sequences of up to longest tokens use two sets of frequencies (both), and up to which length
+// the short set applies (limit).
 func (c Config) LongRope(longest int) (limit int, both bool) {
 	limit = c.longRopeOriginal()
 	return limit, c.RopeScaling.Type == "longrope" && longest > limit
 }
 
-// longRopeOriginal is the length in tokens up to which the short factors hold.
+// longRopeOriginal returns the length in tokens up to which the short factors apply.
 func (c Config) longRopeOriginal() int {
 	if n := c.RopeScaling.OriginalMaxPositions; n > 0 {
 		return n
@@ -101,8 +101,7 @@ func (c Config) longRopeProblems(check func(ok bool, key, format string, args ..
 	}
 }
 
-// longRope divides every frequency by a factor of its own, and scales by the square root of 1 + ln(stretch) /
-// ln(original).
+// longRope divides every frequency by its own factor, and scales by the square root of 1 + ln(stretch) / ln(original).
 func (c Config) longRope(seqLen int) (f []float64, attentionScale float64) {
 	r, original := c.RopeScaling, c.longRopeOriginal()
 	factors := r.ShortFactor

@@ -6,22 +6,23 @@ import (
 	"strings"
 )
 
-// Quantization is what quantization_config says of a checkpoint whose linear layers' weights are stored quantised.
+// Quantization describes the quantization_config of a checkpoint whose linear layers are stored quantised.
 type Quantization struct {
-	Method      string  // "bitsandbytes" or "mxfp4"
-	Bits        int     // 4 or 8
-	Type        string  // of 4 bits: "nf4", "fp4" or "mxfp4"
-	DoubleQuant bool    // of bitsandbytes' 4 bits: the scales are stored in 8 bits
-	Threshold   float64 // of bitsandbytes' 8 bits: inputs above it are multiplied apart there, which changes no weight
-	// Skip are bitsandbytes' modules that are stored as numbers, and Compute the type in which it multiplies 4 bits:
-	// "float32" where the file names none. What a folder's tensors are says it too; a folder without weights has them
-	// alone.
+	Method      string // "bitsandbytes" or "mxfp4"
+	Bits        int    // 4 or 8
+	Type        string // for 4 bits: "nf4", "fp4" or "mxfp4"
+	DoubleQuant bool   // for bitsandbytes' 4 bits: the scales are stored in 8 bits
+	// for bitsandbytes' 8 bits: inputs above it are multiplied separately; it does not change a weight
+	Threshold float64
+	// Skip lists bitsandbytes' modules that are not quantised. Compute is the type in which it multiplies 4-bit
+	// weights, "float32" if the file names none. The tensors of a folder show the same; for a folder without weights
+	// only these keys do.
 	Skip    []string
 	Compute string
 }
 
-// Skips tells whether bitsandbytes leaves a module's weight as numbers, as transformers goes by the names of Skip. The
-// checkpoint of a model with images may name its language model otherwise than the network.
+// Skips reports whether bitsandbytes leaves a module's weight unquantised, by transformers' matching of Skip. In the
+// checkpoint of a model with images, the language model's names may differ from the network's.
 func (q *Quantization) Skips(weight string) bool {
 	module := strings.TrimSuffix(weight, ".weight")
 	inner := strings.TrimPrefix(module, "model.language_model.")
@@ -35,13 +36,13 @@ func (q *Quantization) Skips(weight string) bool {
 	return false
 }
 
-// The quantisation methods whose weights are read.
+// The quantisation methods that can be read.
 const (
 	BitsAndBytes = "bitsandbytes"
 	MXFP4        = "mxfp4"
 )
 
-// otherMethods are what quant_method may name besides: GPTQ and so on, by the name that people know.
+// otherMethods maps other values of quant_method, such as GPTQ, to their usual names.
 var otherMethods = map[string]string{
 	"gptq": "GPTQ", "awq": "AWQ", "hqq": "HQQ", "compressed-tensors": "compressed-tensors (llm-compressor)",
 	"fp8": "FP8", "fbgemm_fp8": "FP8 (FBGEMM)", "modelopt": "FP8 or NVFP4 (ModelOpt)", "aqlm": "AQLM", "vptq": "VPTQ",
@@ -58,7 +59,7 @@ const (
 		"to 4 bits while it loads"
 )
 
-// readQuantization reads quantization_config, and says of a method that is not read what to use instead.
+// readQuantization reads quantization_config. For an unsupported method it reports what to use instead.
 func (c *Config) readQuantization(k *Keys, d Dialect) {
 	var raw json.RawMessage
 	if !k.take(quantizationKey, "a JSON object", &raw) {
@@ -84,7 +85,7 @@ func (c *Config) readQuantization(k *Keys, d Dialect) {
 		q.readBitsAndBytes(of)
 	case q.Method == MXFP4 && d.MXFP4:
 		q.Bits, q.Type = 4, MXFP4
-		of.Drop("modules_to_not_convert") // which tensors are there says it
+		of.Drop("modules_to_not_convert") // the tensors themselves show it
 		of.Drop("dequantize")
 		of.unknown()
 	case q.Method == MXFP4:
@@ -105,7 +106,7 @@ func (q *Quantization) readBitsAndBytes(k *Keys) {
 	storage := "uint8"
 	k.Bool("load_in_4bit", &four)
 	k.Bool("load_in_8bit", &eight)
-	k.Bool("_load_in_4bit", &again) // the same once more
+	k.Bool("_load_in_4bit", &again) // repeats load_in_4bit
 	k.Bool("_load_in_8bit", &again)
 	q.Type, q.Threshold = "fp4", 6 // transformers' defaults
 	k.Text("bnb_4bit_quant_type", &q.Type)
@@ -142,7 +143,7 @@ func (q *Quantization) readBitsAndBytes(k *Keys) {
 	k.unknown()
 }
 
-// unknown refuses the keys that nothing has taken.
+// unknown reports the keys that nothing has read.
 func (k *Keys) unknown() {
 	for key, raw := range k.raw {
 		k.Fail(key, "= %s: unknown key; tierlora does not know whether it changes the weights", shown(raw))

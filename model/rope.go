@@ -10,27 +10,28 @@ import (
 	"strings"
 )
 
-// RopeScaling says how the rotary frequencies are stretched beyond the length a
-// model was first trained for. A zero optional value means: not given.
+// RopeScaling describes how rotary frequencies are stretched beyond the length on which a model was first trained. Zero
+// means not set for optional fields.
 type RopeScaling struct {
 	Type string // "default" (or ""), "linear", "dynamic", "llama3", "yarn", "longrope", "proportional"
-	// all but default; at least 1; optional for longrope (else MaxPositions / OriginalMaxPositions)
+	// Factor is at least 1, for all types but default; optional for longrope (else MaxPositions /
+	// OriginalMaxPositions).
 	Factor               float64
 	OriginalMaxPositions int     // llama3; optional for yarn and longrope (else MaxPositions)
 	LowFreqFactor        float64 // llama3
 	HighFreqFactor       float64 // llama3
-	AttentionFactor      float64 // yarn and longrope, optional: multiplies cos and sin
-	MScale, MScaleAllDim float64 // yarn, optional: make the attention factor
-	BetaFast, BetaSlow   float64 // yarn, optional: 32 and 1
-	NoTruncate           bool    // yarn: "truncate": false keeps the fractional bounds
-	Proportion           float64 // proportional, optional: the share of a head's frequencies that are not zero, 0 = all
-	QueryBeta            float64 // grows queries with their position (Config.QueryScale); 0 = they stay. ministral3
-	// ShortFactor and LongFactor divide the frequencies one by one: the long ones in sequences of more than
-	// OriginalMaxPositions tokens. longrope.
+	AttentionFactor      float64 // yarn and longrope, optional: factor of cos and sin
+	MScale, MScaleAllDim float64 // yarn, optional: together they determine the attention factor
+	BetaFast, BetaSlow   float64 // yarn, optional: default 32 and 1
+	NoTruncate           bool    // yarn: "truncate": false keeps fractional bounds
+	Proportion           float64 // proportional, optional: part of a head's frequencies that are not zero, 0 = all
+	QueryBeta            float64 // ministral3: growth of queries with their position (Config.QueryScale); 0 = none
+	// ShortFactor and LongFactor (longrope) divide the frequencies one by one; the long ones apply to sequences of more
+	// than OriginalMaxPositions tokens.
 	ShortFactor, LongFactor []float64
 }
 
-// ropeTypes lists the keys that each type takes; true = needed.
+// ropeTypes lists the keys of each type; true = required.
 var ropeTypes = map[string]map[string]bool{
 	"default": {},
 	"linear":  {"factor": true},
@@ -38,20 +39,20 @@ var ropeTypes = map[string]map[string]bool{
 	"dynamic": {"factor": true, "original_max_position_embeddings": false},
 	"llama3": {"factor": true, "original_max_position_embeddings": true, "low_freq_factor": true,
 		"high_freq_factor": true},
-	// transformers leaves attn_factor out too, which DeepSeek-R1-0528-Qwen3-8B names.
+	// transformers also ignores attn_factor, which DeepSeek-R1-0528-Qwen3-8B sets.
 	"yarn": {"factor": true, "original_max_position_embeddings": false, "attention_factor": false, "mscale": false,
 		"mscale_all_dim": false, "beta_fast": false, "beta_slow": false, "truncate": false, "attn_factor": false},
 	"longrope": {"short_factor": true, "long_factor": true, "factor": false, "attention_factor": false,
 		"original_max_position_embeddings": false},
-	// the first share of a head's frequencies, which are reckoned by the whole head, the rest zero. gemma4
+	// gemma4: frequencies are computed from the whole head size, and only the first part of them is not zero
 	"proportional": {"partial_rotary_factor": false, "factor": false},
 }
 
-// generalRopeTypes are what the families take that say nothing else.
+// generalRopeTypes are the types of families that define none of their own.
 var generalRopeTypes = map[string]string{"default": "default", "linear": "linear", "dynamic": "dynamic",
 	"llama3": "llama3", "yarn": "yarn", "longrope": "longrope"}
 
-// ropeNames are a family's kinds of scaling by the names that files give them.
+// ropeNames maps the names of scaling types in a family's files to types.
 func (d Dialect) ropeNames() map[string]string {
 	if d.RopeTypes != nil {
 		return d.RopeTypes
@@ -104,13 +105,13 @@ func (c *Config) readRope(k *Keys) {
 	}
 }
 
-// DefaultRope is the rotation of a family's files that name no rotary scaling, not even the plain one.
+// DefaultRope is the rotation for a family's files that define no rotary scaling, not even the plain one.
 type DefaultRope struct {
 	Theta   float64
 	Scaling RopeScaling
 }
 
-// readDefaultRope takes the dialect's rotation for a file without one. transformers does not read rope_theta then.
+// readDefaultRope applies the dialect's rotation to a file without one. transformers then ignores rope_theta.
 func (c *Config) readDefaultRope(k *Keys, haveTheta bool) {
 	k.Drop("rope_scaling")
 	k.Drop("rope_parameters")
@@ -123,8 +124,8 @@ func (c *Config) readDefaultRope(k *Keys, haveTheta bool) {
 	c.RopeTheta, c.RopeScaling = d.Theta, d.Scaling
 }
 
-// splitRope takes rope_parameters with an object for each kind of layer apart, as transformers 5 writes them: the full
-// layers' takes its place, the windowed layers' stands beside it for a dialect that takes it.
+// splitRope splits rope_parameters that hold an object for each kind of layer, as transformers 5 writes them. The full
+// layers' object replaces rope_parameters; a dialect that supports it gets the windowed layers' object beside it.
 func (k *Keys) splitRope() {
 	var kinds map[string]json.RawMessage
 	if json.Unmarshal(k.raw["rope_parameters"], &kinds) != nil || kinds[FullAttention] == nil &&
@@ -141,7 +142,7 @@ func (k *Keys) splitRope() {
 	}
 }
 
-// Rope reads an object like rope_parameters; theta is 0 where it names none.
+// Rope reads an object like rope_parameters; theta is 0 if the object has none.
 func (k *Keys) Rope(key string) (r RopeScaling, theta float64, ok bool) {
 	return readRopeObject(k, key)
 }
@@ -158,7 +159,7 @@ func readRopeObject(parent *Keys, key string) (r RopeScaling, theta float64, ok 
 	}
 	k := &Keys{raw: fields, bad: parent.bad, scope: key + "."}
 	name := "rope_type"
-	var former string // the key's name before transformers 4.43
+	var former string // name of the key before transformers 4.43
 	if k.Text("type", &former) {
 		r.Type, name = former, "type"
 	}
@@ -283,12 +284,11 @@ func (c Config) ropeProblems(check func(ok bool, key, format string, args ...any
 	}
 }
 
-// InvFreq returns the inverse frequencies [R/2] in radians a position, and the
-// factor that multiplies cos and sin. Only "dynamic" and "longrope" depend on
-// seqLen in tokens, the longest sequence of the run for the one, a sequence for
-// the other: up to MaxPositions and up to OriginalMaxPositions it changes nothing.
-// Formulas: transformers' modeling_rope_utils (RoFormer, arXiv 2104.09864;
-// YaRN, 2309.00071; LongRoPE, 2402.13753; Llama 3.1's code), here in float64.
+// InvFreq returns the inverse frequencies [R/2] in radians per position, and the factor of cos and sin. Only "dynamic"
+// and "longrope" depend on seqLen (in tokens): the longest sequence of the run for "dynamic", the length of one
+// sequence for "longrope". Up to MaxPositions and OriginalMaxPositions, respectively, it has no effect. Formulas:
+// transformers' modeling_rope_utils (RoFormer, arXiv 2104.09864; YaRN, 2309.00071; LongRoPE, 2402.13753; Llama 3.1's
+// code), computed here in float64.
 func (c Config) InvFreq(seqLen int) (invFreq []float64, attentionScale float64, err error) {
 	bad := map[string]string{}
 	c.ropeProblems(func(ok bool, key, format string, args ...any) {
@@ -333,8 +333,8 @@ func (c Config) InvFreq(seqLen int) (invFreq []float64, attentionScale float64, 
 	return invFreq, 1, nil
 }
 
-// LongestRow is the longest row in tokens that is trained or evaluated: MaxPositions, or Factor times as many with
-// "dynamic" scaling, whose frequencies follow the longest row.
+// LongestRow returns the longest row, in tokens, that may be trained or evaluated: MaxPositions, or Factor times as
+// many with "dynamic" scaling, whose frequencies depend on the longest row.
 func (c Config) LongestRow() int {
 	if c.RopeScaling.Type != "dynamic" {
 		return c.MaxPositions
@@ -342,7 +342,7 @@ func (c Config) LongestRow() int {
 	return int(min(float64(c.MaxPositions)*c.RopeScaling.Factor, 1<<30))
 }
 
-// frequencies is theta^(-2i/dim) for 2i < dim.
+// frequencies returns theta^(-2i/dim) for 2i < dim.
 func frequencies(theta float64, dim int) []float64 {
 	f := make([]float64, (dim+1)/2)
 	for i := range f {
@@ -379,8 +379,8 @@ func (r RopeScaling) betas() (fast, slow float64) {
 	return fast, slow
 }
 
-// yarn divides by the factor where a frequency turns less than beta_slow times
-// over the original length, keeps it above beta_fast, and ramps in between.
+// yarn divides a frequency by the factor if it turns less than beta_slow times over the original length, keeps it above
+// beta_fast turns, and interpolates between.
 func (c Config) yarn() (f []float64, attentionScale float64) {
 	r := c.RopeScaling
 	length := float64(c.MaxPositions)

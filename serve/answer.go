@@ -15,18 +15,18 @@ var errTimeout = errors.New("the request took longer than this server allows")
 
 func itoa(i int) string { return strconv.Itoa(i) }
 
-// event is what the scheduler tells of one answer of a request.
+// event is the scheduler's news about one answer of a request.
 type event struct {
 	answer int
 	piece  string
-	tokens []Scored // of this answer, without the one that ended it where it is no text
+	tokens []Scored // new tokens of the answer, without an end token that is not text
 	prompt []Scored
 	last   bool
 	err    error
 }
 
-// inbox carries events from the scheduler, which never waits, to who answers the client. What it can hold is bounded by
-// the answers' largest lengths.
+// inbox passes events from the scheduler, which never waits, to the goroutine that serves the client. The answers'
+// largest lengths bound its size.
 type inbox struct {
 	mu     sync.Mutex
 	events []event
@@ -51,21 +51,21 @@ func (b *inbox) take() []event {
 	return all
 }
 
-// answering is a request on its way.
+// answering is a request whose answers are being generated.
 type answering struct {
 	*request
 	inbox   inbox
-	answers []ended // written by the scheduler, read once the answer has ended
-	open    int     // answers that have not ended
+	answers []ended // written by the scheduler, read after the answer has ended
+	open    int     // number of answers that have not ended
 }
 
-// ended is how an answer ended.
+// ended describes how an answer ended.
 type ended struct {
-	how    string // one of the values of infer.Generated.Stopped
+	how    string // a value of infer.Generated.Stopped
 	tokens int
 }
 
-// start queues a request's sequences. They end with ctx.
+// start queues a request's sequences. They end when ctx is cancelled.
 func (l *Library) start(ctx context.Context, s *Scheduler, r *request) (*answering, error) {
 	a := &answering{request: r, inbox: inbox{some: make(chan struct{}, 1)}, answers: make([]ended, r.answers()),
 		open: r.answers()}
@@ -83,7 +83,7 @@ func (l *Library) start(ctx context.Context, s *Scheduler, r *request) (*answeri
 	return a, s.Submit(ctx, all...)
 }
 
-// taker is Sequence.Take of answer i.
+// taker returns the Sequence.Take of answer i.
 func (a *answering) taker(l *Library, i int) func(Token) {
 	marks := l.marks(a.at(i).calls)
 	return func(t Token) {
@@ -108,7 +108,7 @@ func scored(id int32, logprob float64, top []TopToken) Scored {
 	return Scored{TopToken: TopToken{ID: id, Logprob: logprob}, Top: top}
 }
 
-// marks are the special tokens that a format of calls shows as text.
+// marks returns the special tokens that a tool call format shows as text.
 func (l *Library) marks(f *callFormat) map[int32]string {
 	if f == nil {
 		return nil
@@ -122,7 +122,8 @@ func (l *Library) marks(f *callFormat) map[int32]string {
 	return marks
 }
 
-// next waits for events, or until the clock tells: then there are none. An error is why the request has ended.
+// next waits for events, or for the clock, upon which it returns none. It returns an error if the request has ended
+// with one.
 func (a *answering) next(ctx context.Context, clock <-chan time.Time) ([]event, error) {
 	var events []event
 	for len(events) == 0 {
@@ -149,7 +150,7 @@ func (a *answering) next(ctx context.Context, clock <-chan time.Time) ([]event, 
 	return events, nil
 }
 
-// finish is OpenAI's word for how answer i ended.
+// finish returns OpenAI's finish_reason of answer i.
 func (a *answering) finish(i int, calls bool) string {
 	switch {
 	case a.answers[i].how == infer.StoppedLength:
@@ -160,7 +161,7 @@ func (a *answering) finish(i int, calls bool) string {
 	return "stop"
 }
 
-// usageOf counts what a request took.
+// usageOf counts the tokens of a request.
 func (a *answering) usageOf() usage {
 	u := usage{PromptTokens: a.promptTokens()}
 	for _, answer := range a.answers {
@@ -176,7 +177,7 @@ type usage struct {
 	TotalTokens      int `json:"total_tokens"`
 }
 
-// whole is an answer that is complete.
+// whole is a complete answer.
 type whole struct {
 	text   strings.Builder
 	tokens []Scored

@@ -1,7 +1,8 @@
-// Package serve answers many requests with one model: a scheduler that shares the slots of a decoding engine, and an
-// HTTP server in front of it that speaks OpenAI's API.
+// Package serve is an OpenAI-compatible server: a scheduler that shares the slots of a decoding engine among requests
+// (continuous batching), and an HTTP server in front of it.
 //
-//	request -> prompt in tokens (request.go) -> Scheduler (scheduler.go) -> Engine -> answer (answer.go) -> JSON or events (reply.go, stream.go)
+//	request -> prompt in tokens (request.go) -> Scheduler (scheduler.go) -> Engine
+//	        -> answer (answer.go) -> JSON or events (reply.go, stream.go)
 package serve
 
 import (
@@ -10,20 +11,20 @@ import (
 	"github.com/tierlora/tierlora/infer"
 )
 
-// Engine decodes up to Slots sequences at once; an infer.Engine is one. Only the scheduler's goroutine calls it.
+// Engine decodes up to Slots sequences concurrently; infer.Engine implements it. Only the scheduler's goroutine calls
+// it.
 type Engine interface {
 	Slots() int
 	MaxLen() int // most tokens of a sequence, prompt and answer together
-	// Start puts a sequence into a free slot; its tokens come from the next Step on. adapter "" is the base model
-	// alone.
+	// Start assigns a sequence to a free slot; its tokens come from the next Step on. adapter "" is the base model.
 	Start(slot int, adapter string, prompt infer.Prompt, o Sampling) error
-	// Step gives the next token of every slot that holds a sequence, but for those whose prompt is not through yet.
+	// Step returns the next token of every slot whose sequence has read its prompt.
 	Step(ctx context.Context) ([]Token, error)
-	// Stop makes a slot free.
+	// Stop frees a slot.
 	Stop(slot int)
 }
 
-// Names of infer that this package speaks of all the time.
+// Short names for types of package infer.
 type (
 	Sampling = infer.GenerateOptions
 	Token    = infer.Token

@@ -8,10 +8,10 @@ import (
 	"strconv"
 )
 
-// Error is a refusal in OpenAI's form.
+// Error is an error response in OpenAI's format.
 type Error struct {
 	Status     int    `json:"-"`
-	RetryAfter int    `json:"-"` // seconds; 0 = not told
+	RetryAfter int    `json:"-"` // seconds; 0 = header not sent
 	Message    string `json:"message"`
 	Type       string `json:"type"`
 	Param      string `json:"-"`
@@ -20,7 +20,7 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Message }
 
-// MarshalJSON writes param and code as null where there are none, as OpenAI does.
+// MarshalJSON writes empty param and code as null, as OpenAI does.
 func (e *Error) MarshalJSON() ([]byte, error) {
 	orNull := func(s string) *string {
 		if s == "" {
@@ -36,18 +36,19 @@ func (e *Error) MarshalJSON() ([]byte, error) {
 	}{e.Message, e.Type, orNull(e.Param), orNull(e.Code)})
 }
 
-// invalid is a request that names something wrong in the field param.
+// invalid returns the error for a request with a mistake in the field param.
 func invalid(param, format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Type: "invalid_request_error", Param: param,
 		Message: fmt.Sprintf(format, args...)}
 }
 
-// refused is a request that is not looked at.
+// refused returns the error for a request that is rejected before it is read.
 func refused(status int, code, format string, args ...any) *Error {
 	return &Error{Status: status, Type: "invalid_request_error", Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// asError is what a client is told of an error. Of a failure inside nothing is told that is not the client's.
+// asError returns the error that a client sees for err. For an internal failure it hides everything that does not
+// concern the client.
 func asError(err error) *Error {
 	var e *Error
 	switch {
@@ -66,7 +67,7 @@ func asError(err error) *Error {
 		Message: "the model failed on this request; the server's log says why"}
 }
 
-// write sends a refusal.
+// write sends the error response.
 func (e *Error) write(w http.ResponseWriter) {
 	if e.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(e.RetryAfter))
@@ -85,5 +86,5 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // a client that is gone needs nothing
+	_, _ = w.Write(append(body, '\n')) // the client may have disconnected
 }

@@ -12,10 +12,10 @@ import (
 	"github.com/tierlora/tierlora/internal/jsonerr"
 )
 
-// maxDepth is how deep a request's JSON may be nested: tools describe their parameters by schemas, which nest.
+// maxDepth is the deepest nesting of a request's JSON: tools describe their parameters by schemas, which nest.
 const maxDepth = 64
 
-// marshal writes JSON as OpenAI does: < and > stay what they are.
+// marshal encodes JSON as OpenAI does: < and > are not escaped.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -24,15 +24,15 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimRight(b.Bytes(), "\n"), err
 }
 
-// fields reads the object of a request key by key. The first mistake is kept.
+// fields reads the object of a request key by key. It keeps the first error.
 type fields struct {
-	at     string // before the names of keys in errors
+	at     string // prefix of key names in errors
 	object map[string]json.RawMessage
-	asked  []string // keys that somebody wanted
+	asked  []string // keys that were read
 	err    *Error
 }
 
-// readFields takes a body apart. It may hold ids values, the token ids of a prompt, beyond maxValues.
+// readFields parses a body. It may contain up to ids values, the token ids of a prompt, in addition to maxValues.
 func readFields(body []byte, ids int) (*fields, *Error) {
 	if !utf8.Valid(body) {
 		return nil, invalid("", "the body is not UTF-8: byte %d is no part of a character", invalidAt(body))
@@ -74,7 +74,7 @@ func (f *fields) wrong(key, format string, args ...any) {
 	}
 }
 
-// raw is the value of a key; nil where it is absent or null.
+// raw returns the value of a key, or nil if it is absent or null.
 func (f *fields) raw(key string) json.RawMessage {
 	f.asked = append(f.asked, key)
 	v := f.object[key]
@@ -84,7 +84,7 @@ func (f *fields) raw(key string) json.RawMessage {
 	return v
 }
 
-// read puts a value into to; what is wanted instead of another type.
+// read decodes a value into to; want describes the expected type in the error.
 func (f *fields) read(key string, to any, want string) bool {
 	v := f.raw(key)
 	if v == nil {
@@ -97,7 +97,7 @@ func (f *fields) read(key string, to any, want string) bool {
 	return true
 }
 
-// number reads a number of an interval.
+// number reads a number within an interval.
 func (f *fields) number(key string, to *float64, least, most float64) bool {
 	var x float64
 	if !f.read(key, &x, "a number") {
@@ -111,7 +111,7 @@ func (f *fields) number(key string, to *float64, least, most float64) bool {
 	return true
 }
 
-// whole reads a whole number of an interval. 5.0 is one.
+// whole reads an integer within an interval. 5.0 is an integer.
 func (f *fields) whole(key string, to *int, least, most int) bool {
 	var x float64
 	if !f.read(key, &x, "a whole number") {
@@ -156,7 +156,7 @@ func (f *fields) inner(key string) *fields {
 	return in
 }
 
-// done keeps the mistake of an inner object, or a key that nobody asked for.
+// done takes over the error of an inner object, or reports a key of it that was not read.
 func (f *fields) done(in *fields) {
 	in.unknown()
 	if f.err == nil {
@@ -164,7 +164,7 @@ func (f *fields) done(in *fields) {
 	}
 }
 
-// unknown refuses keys that nothing reads: an option that is dropped in silence is a wrong answer.
+// unknown reports keys that were not read: silently ignoring an option would give a wrong answer.
 func (f *fields) unknown() {
 	known := map[string]bool{}
 	for _, key := range f.asked {
@@ -184,7 +184,7 @@ func (f *fields) unknown() {
 	f.err = invalid(f.at+key, "%s: unknown parameter", f.at+key)
 }
 
-// kindOf says in an error what a value is.
+// kindOf describes the type of a value for an error.
 func kindOf(v json.RawMessage) string {
 	switch text := strings.TrimSpace(string(v)); text[0] {
 	case '"':
@@ -202,7 +202,7 @@ func kindOf(v json.RawMessage) string {
 	}
 }
 
-// clip shortens a text of the client for an error.
+// clip shortens a client's text for an error.
 func clip(s string) string {
 	const most = 60
 	if len(s) <= most {

@@ -9,7 +9,7 @@ import (
 	"github.com/tierlora/tierlora/infer/jsonform"
 )
 
-// tokens are the vocabulary of answers in JSON, made when the first is asked for.
+// tokens is the vocabulary of JSON answers, made upon the first request for one.
 type tokens struct {
 	once sync.Once
 	all  *jsonform.Vocabulary
@@ -45,7 +45,8 @@ func (l *Library) jsonSchema(f *fields, s *Sampling) {
 		f.wrong("json_schema", "is missing: want an object with name and schema")
 		return
 	}
-	for _, key := range []string{"name", "description", "strict"} { // they change no answer: a schema is always kept
+	// they change no answer: the schema is always enforced
+	for _, key := range []string{"name", "description", "strict"} {
 		in.raw(key)
 	}
 	if schema := in.raw("schema"); schema == nil {
@@ -58,10 +59,10 @@ func (l *Library) jsonSchema(f *fields, s *Sampling) {
 	f.done(in)
 }
 
-// chosen is a tool_choice that a call has to be made for: of the function named, or of any.
+// chosen is a tool_choice that requires a call, of the function called name or of any function.
 type chosen struct{ name string }
 
-// force makes an answer a call of a tool.
+// force constrains an answer to a tool call.
 func (l *Library) force(r *request, p *prompt, tools []byte, c *chosen) *Error {
 	if p.calls == nil || p.calls.key == "" {
 		return invalid("tool_choice", "tool_choice: only auto and none are served for %s: its chat template shows no "+

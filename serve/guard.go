@@ -11,21 +11,21 @@ import (
 	"strings"
 )
 
-// guard decides which requests are looked at.
+// guard decides which requests are accepted.
 type guard struct {
-	host    string            // the name that the server was told to listen on
-	key     [sha256.Size]byte // of the API key
-	locked  bool              // there is an API key
-	origins []string          // of pages that may ask; "*" = any
+	host    string            // name on which the server listens
+	key     [sha256.Size]byte // hash of the API key
+	locked  bool              // an API key is required
+	origins []string          // origins of web pages that may send requests; "*" = any
 }
 
 func newGuard(o Options) guard {
 	return guard{host: o.Host, key: sha256.Sum256([]byte(o.APIKey)), locked: o.APIKey != "", origins: o.AllowOrigins}
 }
 
-// hosts refuses names by which a page elsewhere could reach a server of this machine (DNS rebinding): a name that is
-// neither localhost nor the one that the server listens on. An address cannot be rebound, and whoever has the API key
-// is no foreign page.
+// hosts rejects host names by which a foreign web page could reach a server on this machine (DNS rebinding): names
+// other than localhost and the one on which the server listens. An address cannot be rebound, and a client with the API
+// key is trusted.
 func (g *guard) hosts(r *http.Request) *Error {
 	name := r.Host
 	if host, _, err := net.SplitHostPort(name); err == nil {
@@ -42,7 +42,7 @@ func (g *guard) hosts(r *http.Request) *Error {
 		"ask by its address or by localhost, or start it with an API key", clip(r.Host))
 }
 
-// origin is the page that asks, where it may.
+// origin returns the request's Origin if it is allowed.
 func (g *guard) origin(r *http.Request) (string, *Error) {
 	origin := r.Header.Get("Origin")
 	if origin == "" {
@@ -62,7 +62,7 @@ func (g *guard) origin(r *http.Request) (string, *Error) {
 		"a page of %s asks: --allow-origin names the pages that may", clip(origin))
 }
 
-// keyed asks for the API key.
+// keyed checks the API key.
 func (g *guard) keyed(r *http.Request) *Error {
 	if !g.locked {
 		return nil
@@ -72,7 +72,8 @@ func (g *guard) keyed(r *http.Request) *Error {
 		return refused(http.StatusUnauthorized, "missing_api_key",
 			"an API key is needed: send the header Authorization: Bearer KEY")
 	}
-	sum := sha256.Sum256([]byte(strings.TrimSpace(given))) // of one length, whatever was sent
+	// hashed, so that the comparison does not depend on the length
+	sum := sha256.Sum256([]byte(strings.TrimSpace(given)))
 	if subtle.ConstantTimeCompare(sum[:], g.key[:]) != 1 {
 		return refused(http.StatusUnauthorized, "invalid_api_key", "the API key is not the one of this server")
 	}

@@ -6,26 +6,26 @@ import (
 	"sync/atomic"
 )
 
-// intake bounds the bytes of all bodies that are read and taken apart at once. What a body decodes to is in proportion
-// to its bytes (extentOf), so this bounds the memory that requests take before their lengths are known.
+// intake bounds the bytes of all request bodies that are being read and parsed. A parsed body is proportional to its
+// bytes (extentOf), so this bounds the memory that requests take before their lengths are known.
 type intake struct {
 	most int64
 	held atomic.Int64
 }
 
-// errFull says that the bodies at hand leave no room for one more.
+// errFull reports that the present bodies leave no memory for another one.
 var errFull = errors.New("too many bytes of requests at once")
 
-// bodyStep is how many bytes a body takes at a time. A slow client holds no more than it sent.
+// bodyStep is the number of bytes by which a body's buffer grows. A slow client takes no more memory than it has sent.
 const bodyStep = 64 << 10
 
-// read reads a body to its end. release gives its bytes back and is called in any case.
+// read reads a whole body. release frees its bytes and must be called in any case.
 func (in *intake) read(r io.Reader) (body []byte, release func(), err error) {
 	held := int64(0)
 	release = func() { in.held.Add(-held) }
 	for {
 		if len(body) == cap(body) {
-			more := int64(max(bodyStep, len(body)/2)) // as the body grows, so do the steps
+			more := int64(max(bodyStep, len(body)/2)) // the steps grow with the body
 			if in.held.Add(more) > in.most {
 				in.held.Add(-more)
 				return body, release, errFull
@@ -46,20 +46,20 @@ func (in *intake) read(r io.Reader) (body []byte, release func(), err error) {
 	}
 }
 
-// maxValues is how many values a body may hold besides token ids: messages, their keys, schemas of tools.
+// maxValues is the most values of a body besides token ids: messages, their keys, schemas of tools.
 const maxValues = 1 << 18
 
-// maxKeys is how many keys the object of a body may have: there are about 40 parameters.
+// maxKeys is the most keys of a body's object: there are about 40 parameters.
 const maxKeys = 1000
 
 // extent is the size of a JSON text, counted without decoding it.
 type extent struct {
-	keys   int // keys of the outermost object, 1 where it has none
-	values int // values that all lists and objects hold together, or a few more
+	keys   int // keys of the outermost object, 1 if it is not an object
+	values int // values of all lists and objects together, or slightly more
 	depth  int // deepest nesting of brackets outside of strings
 }
 
-// extentOf counts a JSON text in one pass. A text that is not JSON gets some extent, and its error from the decoder.
+// extentOf measures a JSON text in one pass. A text that is not JSON gets some extent; the decoder reports its error.
 func extentOf(b []byte) extent {
 	e, depth, text := extent{keys: 1, values: 1}, 0, false
 	for i := 0; i < len(b); i++ {

@@ -11,26 +11,25 @@ import (
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
-// Model is a name that requests ask for: the base model, or one of its adapters.
+// Model is a model that requests can select: the base model or an adapter.
 type Model struct {
 	Name    string
-	Adapter string     // the engine's name for it; "" = the base model alone
-	Chat    *chat.Chat // how conversations are written; nil: NoChat says why not
+	Adapter string     // name in the engine; "" = the base model
+	Chat    *chat.Chat // renders conversations; nil: NoChat explains why not
 	NoChat  error
-	// System is the system message of conversations that bring none, "" for none: the one that an adapter was trained
-	// with.
+	// System is the default system message, with which an adapter was trained; "" = none.
 	System string
-	// TextNote is logged at the first request for a plain text: that the adapter was not trained on those; "" =
-	// nothing.
+	// TextNote is logged at the first plain completion request: it warns that the adapter was not trained on plain
+	// text; "" = no warning.
 	TextNote string
 }
 
-// Library is what an engine answers with.
+// Library holds the models and the tokenizer of an engine.
 type Library struct {
 	Tokenizer  *tokenizer.Tokenizer
-	Vocabulary int     // rows of the model's head: ids that a logit bias may name
+	Vocabulary int     // rows of the model's head: the ids that a logit bias may name
 	MaxLen     int     // most tokens of a sequence
-	Models     []Model // the base model comes first
+	Models     []Model // the base model is the first
 	Created    time.Time
 	tokens     tokens
 
@@ -38,7 +37,7 @@ type Library struct {
 	longest     int       // bytes of the longest token, at least leastLongest
 }
 
-// find looks a name up.
+// find returns the model called name.
 func (l *Library) find(name string) (*Model, *Error) {
 	i := slices.IndexFunc(l.Models, func(m Model) bool { return m.Name == name })
 	if i < 0 {
@@ -50,7 +49,7 @@ func (l *Library) find(name string) (*Model, *Error) {
 	return &l.Models[i], nil
 }
 
-// Check refuses names that clients could not tell apart.
+// Check returns an error for names that clients could not distinguish.
 func (l *Library) Check() error {
 	seen := map[string]bool{}
 	for _, m := range l.Models {
@@ -65,22 +64,22 @@ func (l *Library) Check() error {
 	return nil
 }
 
-// prompt is what one sequence continues.
+// prompt is the input of one sequence.
 type prompt struct {
 	infer.Prompt
-	echo  string // its text, where the answer repeats it
+	echo  string // the prompt's text, if the answer repeats it
 	calls *callFormat
-	lead  string // what of the answer stands at the prompt's end
+	lead  string // beginning of the answer that is already part of the prompt
 }
 
-// tokenText is the text that a token adds behind others.
+// tokenText returns the text that a token adds after other tokens.
 func (l *Library) tokenText(id int32) string {
 	if l.Tokenizer.IsSpecial(id) {
 		s, _ := l.Tokenizer.Token(id)
 		return s
 	}
 	stream := l.Tokenizer.NewStream()
-	for _, lead := range l.Tokenizer.IDs("a", false) { // the first token of a text may lose a space in front
+	for _, lead := range l.Tokenizer.IDs("a", false) { // the first token of a text may lose a leading space
 		stream.Push(lead)
 	}
 	return stream.Push(id) + stream.Flush()

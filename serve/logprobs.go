@@ -2,7 +2,7 @@ package serve
 
 import "unicode/utf8"
 
-// chatLogprobs is the field logprobs of a conversation's answer.
+// chatLogprobs is the field logprobs of a chat completion.
 type chatLogprobs struct {
 	Content []chatLogprob `json:"content"`
 	Refusal *string       `json:"refusal"`
@@ -19,7 +19,7 @@ type tokenLogprob struct {
 	Bytes   []int   `json:"bytes"`
 }
 
-// chatLogprobs writes tokens as the chat endpoint does. It is not nil, so that no token is an empty list.
+// chatLogprobs formats tokens for the chat endpoint. The result is not nil, so that no tokens give an empty list.
 func (l *Library) chatLogprobs(tokens []Scored, top int) *chatLogprobs {
 	out := &chatLogprobs{Content: []chatLogprob{}}
 	for _, t := range tokens {
@@ -32,7 +32,7 @@ func (l *Library) chatLogprobs(tokens []Scored, top int) *chatLogprobs {
 	return out
 }
 
-// tokenLogprob leaves bytes out where the token is a part of a character.
+// tokenLogprob omits bytes if the token is a part of a character.
 func (l *Library) tokenLogprob(p TopToken) tokenLogprob {
 	out := tokenLogprob{Token: l.tokenText(p.ID), Logprob: p.Logprob}
 	for i, r := range out.Token {
@@ -46,7 +46,7 @@ func (l *Library) tokenLogprob(p TopToken) tokenLogprob {
 	return out
 }
 
-// textLogprobs is the field logprobs of /v1/completions. Of a prompt's first token there is no probability: null.
+// textLogprobs is the field logprobs of /v1/completions. A prompt's first token has no probability: null.
 type textLogprobs struct {
 	Tokens        []string             `json:"tokens"`
 	TokenLogprobs []*float64           `json:"token_logprobs"`
@@ -56,13 +56,13 @@ type textLogprobs struct {
 	offset int
 }
 
-// add appends a token; top is how many others are told beside it.
+// add appends a token with its top alternatives.
 func (t *textLogprobs) add(l *Library, s Scored, top int) {
 	text := l.tokenText(s.ID)
 	likeliest := map[string]float64{}
 	for _, other := range s.Top[:min(top, len(s.Top))] {
 		name := l.tokenText(other.ID)
-		if _, has := likeliest[name]; !has { // parts of characters look alike
+		if _, has := likeliest[name]; !has { // tokens that are parts of characters may have the same name
 			likeliest[name] = other.Logprob
 		}
 	}

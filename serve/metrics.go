@@ -7,13 +7,13 @@ import (
 	"time"
 )
 
-// metrics counts requests. The scheduler counts the rest.
+// metrics counts requests; the scheduler counts the rest.
 type metrics struct {
 	mu       *sync.Mutex
-	requests map[string]int64 // by "path status"
+	requests map[string]int64 // number by "path status"
 	seconds  float64
 	answered int64
-	lately   time.Duration // moving mean of a request's time
+	lately   time.Duration // moving average of a request's duration
 	started  time.Time
 }
 
@@ -27,7 +27,7 @@ func (m *metrics) count(path string, status int) {
 	m.mu.Unlock()
 }
 
-// took books the time of a request that was taken on.
+// took records the duration of an accepted request.
 func (m *metrics) took(d time.Duration) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -44,7 +44,7 @@ func (m *metrics) mean() time.Duration {
 	return m.lately
 }
 
-// text is Prometheus's text format.
+// text returns the metrics in Prometheus's text format.
 func (m *metrics) text(s Stats) string {
 	var b strings.Builder
 	head := func(name, kind, help string) {

@@ -15,12 +15,12 @@ var (
 	pageScript string
 )
 
-// pagePolicy lets the chat page load what this server has, and nothing else.
+// pagePolicy is a Content-Security-Policy that lets the chat page load only what this server serves.
 const pagePolicy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; " +
 	"form-action 'none'; frame-ancestors 'none'"
 
-// pages are the files of the chat page by their paths, each with its type. They hold nothing secret, so they need no
-// API key: the page asks for it and sends it with its requests.
+// pages maps the paths of the chat page to type and content. They are not secret and need no API key: the page asks the
+// user for the key and sends it with its requests.
 var pages = map[string][2]string{
 	"/":            {"text/html; charset=utf-8", pageHTML},
 	"/page.js":     {"text/javascript; charset=utf-8", pageScript},
@@ -29,7 +29,7 @@ var pages = map[string][2]string{
 	"/colours.css": {"text/css; charset=utf-8", chatpage.Colours},
 }
 
-// page answers with a file of the chat page.
+// page serves a file of the chat page.
 func page(w http.ResponseWriter, r *http.Request, file [2]string) *Error {
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		w.Header().Set("Allow", http.MethodGet)
@@ -43,6 +43,6 @@ func page(w http.ResponseWriter, r *http.Request, file [2]string) *Error {
 		"X-Frame-Options": "DENY", "Cache-Control": "no-store"} {
 		h.Set(name, value)
 	}
-	_, _ = io.WriteString(w, file[1]) // who asked may have gone
+	_, _ = io.WriteString(w, file[1]) // the client may have disconnected
 	return nil
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/tierlora/tierlora/infer"
 )
 
-// wantPrompt says what a prompt may be.
+// wantPrompt describes the types of a prompt.
 const wantPrompt = "a string, a list of strings, a list of token ids, or a list of lists of token ids"
 
-// readPrompts reads prompt: a text, a list of texts, a list of token ids, or a list of such lists. It decodes what it
-// is once the lengths allow it: a body is far shorter than the lists of another kind that it could be decoded into.
+// readPrompts reads prompt: a string, a list of strings, a list of token ids, or a list of such lists. It decodes a
+// value only after checking its length: a body can be far shorter than the lists into which it decodes.
 func (l *Library) readPrompts(f *fields) []prompt {
 	v := f.raw("prompt")
 	if v == nil {
@@ -20,7 +20,7 @@ func (l *Library) readPrompts(f *fields) []prompt {
 		return nil
 	}
 	list := bytes.TrimSpace(v)
-	first := byte(0) // of the first element
+	first := byte(0) // first byte of the first element
 	if list[0] == '[' {
 		if in := bytes.TrimLeft(list[1:], " \t\r\n"); len(in) > 0 {
 			first = in[0]
@@ -59,7 +59,7 @@ func (l *Library) readPrompts(f *fields) []prompt {
 	return l.prompts(f, texts, ids)
 }
 
-// count refuses too many prompts.
+// count checks the number of prompts.
 func (l *Library) count(f *fields, n int) bool {
 	if n == 0 || n > maxPrompts {
 		f.wrong("prompt", "has %d prompts, want 1 to %d", n, maxPrompts)
@@ -67,7 +67,7 @@ func (l *Library) count(f *fields, n int) bool {
 	return f.err == nil
 }
 
-// topValues is how many values a list of lists holds.
+// topValues returns the number of values in a list of lists.
 func topValues(list []byte) int {
 	depth, n := 0, 0
 	for _, c := range list {
@@ -83,8 +83,8 @@ func topValues(list []byte) int {
 	return n
 }
 
-// readLists reads lists of token ids; false = one of them is something else. A list that is longer than a sequence is
-// refused before it is read.
+// readLists reads lists of token ids; false = an element is something else. It checks a list's length against a
+// sequence's before it reads the list.
 func (l *Library) readLists(f *fields, lists []json.RawMessage) ([][]int32, bool) {
 	all := make([][]int32, len(lists))
 	for i, list := range lists {
@@ -117,7 +117,7 @@ func (l *Library) readLists(f *fields, lists []json.RawMessage) ([][]int32, bool
 	return all, true
 }
 
-// prompts tokenises texts, and looks at the length of each before it goes on to the next.
+// prompts tokenises texts. It checks the length of each before the next.
 func (l *Library) prompts(f *fields, texts []string, ids [][]int32) []prompt {
 	var all []prompt
 	for _, text := range texts {
@@ -141,17 +141,18 @@ func (l *Library) prompts(f *fields, texts []string, ids [][]int32) []prompt {
 	return all
 }
 
-// tooLong is the error of so many tokens.
+// tooLong returns the error for a prompt of the given number of tokens.
 func (l *Library) tooLong(key, what string, tokens int) *Error {
 	e := invalid(key, "%s: %s has %d tokens, and a sequence may have %d with its answer", key, what, tokens, l.MaxLen)
 	e.Code = "context_length_exceeded"
 	return e
 }
 
-// leastLongest is the fewest bytes that a token of a text is taken to have at most.
+// leastLongest is the assumed length, in bytes, of the longest token of a text, at least.
 const leastLongest = 32
 
-// tooLarge is the error of a text of so many bytes that no tokenizer makes a sequence of it; nil = it may be one.
+// tooLarge returns an error if a text of n bytes has more tokens than a sequence with every tokenizer; nil = it may
+// fit.
 func (l *Library) tooLarge(key, what string, n int) *Error {
 	l.longestOnce.Do(func() { l.longest = max(leastLongest, l.Tokenizer.LongestToken()) })
 	if n/l.longest < l.MaxLen {

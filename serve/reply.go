@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// reply is the head of every answer.
+// reply is the common part of every response.
 type reply struct {
 	ID      string `json:"id"`
 	Object  string `json:"object"`
@@ -55,7 +55,7 @@ type textChoice struct {
 	Finish   *string       `json:"finish_reason"`
 }
 
-// whole waits for a request's answers and writes them as one.
+// whole waits for a request's answers and returns them as one response.
 func (l *Library) whole(ctx context.Context, a *answering) (any, error) {
 	all, err := a.collect(ctx)
 	if err != nil {
@@ -87,7 +87,7 @@ func (l *Library) whole(ctx context.Context, a *answering) (any, error) {
 	return out, nil
 }
 
-// textLogprobs begins the logprobs of answer i, with the prompt's tokens where it is repeated.
+// textLogprobs starts the logprobs of answer i, with the prompt's tokens if the prompt is repeated.
 func (l *Library) textLogprobs(a *answering, i int, prompt []Scored, echo bool) *textLogprobs {
 	t := &textLogprobs{Tokens: []string{}, TokenLogprobs: []*float64{}, TopLogprobs: []map[string]float64{},
 		TextOffset: []int{}}

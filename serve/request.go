@@ -20,15 +20,15 @@ const (
 	maxMessages = 4096
 )
 
-// request is what both endpoints have in common.
+// request holds what both endpoints have in common.
 type request struct {
 	model    *Model
 	chat     bool
 	prompts  []prompt
 	n        int
 	sampling Sampling
-	score    bool // nothing is generated: only the prompt is asked for
-	fill     bool // MaxTokens is what is left of MaxLen
+	score    bool // only score the prompt, generate nothing
+	fill     bool // MaxTokens is the rest of MaxLen
 	stream   bool
 	usage    bool // the stream ends with the usage
 	echo     bool
@@ -36,11 +36,11 @@ type request struct {
 	top      int
 }
 
-// ignored are parameters that change no answer of this server.
+// ignored lists parameters that do not affect the answers of this server.
 var ignored = []string{"user", "metadata", "store", "parallel_tool_calls", "service_tier", "safety_identifier",
 	"prompt_cache_key", "prompt_cache_retention"}
 
-// unserved are parameters that would change the answer and that this server does not have.
+// unserved lists parameters that would affect the answer and are not supported.
 var unserved = map[string]string{
 	"functions":       "is the older form of tools: write tools",
 	"function_call":   "is the older form of tool_choice: write tool_choice",
@@ -55,7 +55,7 @@ var unserved = map[string]string{
 	"guided_grammar":  "is not served: of forms only JSON is, by response_format",
 }
 
-// common reads what both endpoints take.
+// common reads the parameters of both endpoints.
 func (l *Library) common(f *fields, r *request) {
 	for _, key := range ignored {
 		f.raw(key)
@@ -79,7 +79,7 @@ func (l *Library) common(f *fields, r *request) {
 	f.number("top_p", &s.TopP, 0, 1)
 	f.number("min_p", &s.MinP, 0, 1)
 	f.whole("top_k", &s.TopK, -1, 1<<31-1)
-	s.TopK = max(0, s.TopK) // vLLM writes -1 for all
+	s.TopK = max(0, s.TopK) // vLLM uses -1 for all
 	f.number("presence_penalty", &s.PresencePenalty, -2, 2)
 	f.number("frequency_penalty", &s.FrequencyPenalty, -2, 2)
 	f.number("repetition_penalty", &s.RepetitionPenalty, 0.01, 100)
@@ -114,7 +114,7 @@ func (l *Library) common(f *fields, r *request) {
 	l.responseFormat(f, &r.sampling)
 }
 
-// bias reads logit_bias: ids as keys.
+// bias reads logit_bias, whose keys are token ids.
 func (l *Library) bias(f *fields, s *Sampling) {
 	var bias map[string]json.RawMessage
 	if !f.read("logit_bias", &bias, "an object of token ids and numbers") {
@@ -142,7 +142,7 @@ func (l *Library) bias(f *fields, s *Sampling) {
 	}
 }
 
-// completion reads the body of /v1/completions.
+// completion parses the body of /v1/completions.
 func (l *Library) completion(body []byte) (*request, *Error) {
 	f, err := readFields(body, maxPrompts*l.MaxLen)
 	if err != nil {
@@ -169,13 +169,13 @@ func (l *Library) completion(body []byte) (*request, *Error) {
 	return r, l.fits(r)
 }
 
-// as reads JSON of a type.
+// as decodes JSON of type T.
 func as[T any](raw []byte) (v T, ok bool) {
 	err := json.Unmarshal(raw, &v)
 	return v, err == nil
 }
 
-// fits checks a request's lengths, and sets MaxTokens where it is what is left.
+// fits checks a request's lengths, and sets MaxTokens if it is the rest of MaxLen.
 func (l *Library) fits(r *request) *Error {
 	if n := r.n * len(r.prompts); n > maxAnswers {
 		return invalid("n", "n: %d answers to each of %d prompts are %d, want at most %d in one request", r.n,
@@ -204,13 +204,13 @@ func (l *Library) fits(r *request) *Error {
 	return nil
 }
 
-// answers reports how many sequences a request takes.
+// answers returns the number of sequences of a request.
 func (r *request) answers() int { return r.n * len(r.prompts) }
 
-// at is the prompt of answer i.
+// at returns the prompt of answer i.
 func (r *request) at(i int) *prompt { return &r.prompts[i/r.n] }
 
-// seed of answer i: those of one prompt differ.
+// seed returns the seed of answer i: answers to one prompt have different seeds.
 func (r *request) seed(i int) uint64 { return r.sampling.Seed + uint64(i%r.n) }
 
 // promptTokens counts each prompt once, as OpenAI does.
@@ -221,7 +221,7 @@ func (r *request) promptTokens() (n int) {
 	return n
 }
 
-// hasText reports whether a template's source speaks of something.
+// hasText reports whether a template's source contains one of some texts.
 func hasText(source string, any ...string) bool {
 	for _, s := range any {
 		if strings.Contains(source, s) {

@@ -10,10 +10,10 @@ import (
 	"github.com/tierlora/tierlora/text/chat"
 )
 
-// mostEscaped is how many bytes of JSON a byte of a text has at most: \u0041.
+// mostEscaped is the most bytes of JSON for one byte of a text: \u0041.
 const mostEscaped = 6
 
-// conversation reads the body of /v1/chat/completions.
+// conversation parses the body of /v1/chat/completions.
 func (l *Library) conversation(body []byte) (*request, *Error) {
 	f, err := readFields(body, 0)
 	if err != nil {
@@ -77,7 +77,7 @@ func (l *Library) conversation(body []byte) (*request, *Error) {
 // efforts are the values of reasoning_effort.
 var efforts = []string{"none", "minimal", "low", "medium", "high", "xhigh", "max"}
 
-// effort tells the template of reasoning_effort, and whether to think, where the variables given do not.
+// effort adds reasoning_effort, and whether to think, to the template's variables unless they are set.
 func (f *fields) effort(vars json.RawMessage) json.RawMessage {
 	effort := ""
 	if !f.text("reasoning_effort", &effort) {
@@ -89,7 +89,7 @@ func (f *fields) effort(vars json.RawMessage) json.RawMessage {
 	}
 	all := map[string]json.RawMessage{}
 	if vars != nil && json.Unmarshal(vars, &all) != nil {
-		return vars // told of already
+		return vars // set already
 	}
 	for key, v := range map[string]any{"reasoning_effort": effort, "enable_thinking": effort != "none"} {
 		if _, given := all[key]; !given {
@@ -100,7 +100,7 @@ func (f *fields) effort(vars json.RawMessage) json.RawMessage {
 	return vars
 }
 
-// modalities takes text alone.
+// modalities accepts text only.
 func (f *fields) modalities() {
 	var kinds []string
 	if f.read("modalities", &kinds, "a list") && !slices.Equal(kinds, []string{"text"}) {
@@ -108,7 +108,7 @@ func (f *fields) modalities() {
 	}
 }
 
-// tools reads tools and tool_choice; nil where the model shall not call any, chosen where it has to.
+// tools reads tools and tool_choice. tools is nil if the model must not call any; chosen is set if it has to call one.
 func (f *fields) tools() ([]byte, *chosen) {
 	tools := f.raw("tools")
 	choice := f.raw("tool_choice")
@@ -143,10 +143,10 @@ func (f *fields) named() *chosen {
 	return c
 }
 
-// openAIRoles are those of OpenAI's messages.
+// openAIRoles are the roles of OpenAI's messages.
 var openAIRoles = []string{"system", "developer", "user", "assistant", "tool"}
 
-// messages reads the list and says what of it this server has no eyes or ears for.
+// messages reads the list of messages and rejects content that this server cannot process, such as images and audio.
 func (f *fields) messages() []map[string]json.RawMessage {
 	var list []json.RawMessage
 	if !f.read("messages", &list, "a list of messages") {
@@ -181,7 +181,7 @@ func (f *fields) messages() []map[string]json.RawMessage {
 	return all
 }
 
-// parts refuses content that is no text, by its name.
+// parts rejects content that is not text, by its type.
 func (m *fields) parts() {
 	var parts []struct {
 		Type string `json:"type"`
@@ -208,7 +208,7 @@ func (m *fields) parts() {
 	}
 }
 
-// write makes the prompt of a conversation by the model's template.
+// write renders a conversation with the model's template.
 func (l *Library) write(m *Model, messages []map[string]json.RawMessage, raw chat.Raw) (prompt, *Error) {
 	if m.Chat == nil {
 		e := invalid("model", "model: %s answers no conversations: %s", m.Name, m.NoChat)
@@ -216,7 +216,8 @@ func (l *Library) write(m *Model, messages []map[string]json.RawMessage, raw cha
 		return prompt{}, e
 	}
 	plain, tools := m.Chat.Used()
-	if !hasText(plain.Source+tools.Source, "developer") { // such a template knows these instructions as the system's
+	// otherwise the template treats these instructions as the system message
+	if !hasText(plain.Source+tools.Source, "developer") {
 		for _, message := range messages {
 			if string(message["role"]) == `"developer"` {
 				message["role"] = json.RawMessage(`"system"`)

@@ -17,26 +17,25 @@ var (
 	ErrEngine  = errors.New("the model failed")
 )
 
-// Sequence is one answer that a request asks for. Both functions are called by Run's goroutine and must not
-// wait for anything.
+// Sequence is one answer that a request asks for. The goroutine of Run calls both functions; they must not block.
 type Sequence struct {
 	Adapter  string
 	Prompt   infer.Prompt
 	Sampling Sampling
-	// Take is given every token as it comes.
+	// Take is called with every token.
 	Take func(Token)
-	// End is called once, after the last token; nil is the answer's regular end.
+	// End is called once, after the last token; nil means that the answer is complete.
 	End func(error)
 }
 
-// failuresToStop is how many steps in a row may fail before the scheduler gives up.
+// failuresToStop is the number of consecutive failed steps after which the scheduler gives up.
 const failuresToStop = 3
 
-// job is a request: the sequences that still wait for a slot.
+// job is a request with the sequences that still wait for a slot.
 type job struct {
 	ctx     context.Context
 	waiting []*Sequence
-	started bool // one of its sequences has had a slot
+	started bool // at least one of its sequences has had a slot
 }
 
 // running is a sequence in a slot.
@@ -46,11 +45,11 @@ type running struct {
 }
 
 // Scheduler shares an engine's slots: a sequence takes a slot as soon as one is free and leaves it at its last token.
-// Requests take turns, one sequence each, in the order of their arrival, so that one with many sequences delays
-// others by one sequence a turn at most.
+// Requests take turns with one sequence each, in the order of their arrival, so that a request with many sequences
+// delays others by at most one sequence per turn.
 type Scheduler struct {
 	engine Engine
-	most   int // requests that may wait
+	most   int // most requests that may wait
 
 	mu      sync.Mutex
 	queue   []*job
@@ -61,14 +60,14 @@ type Scheduler struct {
 
 	wake  chan struct{}
 	done  chan struct{}
-	slots []running // of Run's goroutine; Sequence nil = free
-	err   error     // why it gave up; read after done
+	slots []running // used by Run's goroutine only; a nil Sequence = free
+	err   error     // why it gave up; read after done is closed
 }
 
-// Stats are counts since the start, and how things stand.
+// Stats holds counts since the start and the present state.
 type Stats struct {
 	Slots, Running   int
-	Waiting          int // requests of which no sequence has a slot
+	Waiting          int // requests without a sequence in a slot
 	Refused          int64
 	Steps            int64
 	StepTime         time.Duration
@@ -77,7 +76,7 @@ type Stats struct {
 	Finished, Failed int64 // sequences
 }
 
-// NewScheduler makes a scheduler whose Run is still to be called. At most waiting requests queue.
+// NewScheduler makes a scheduler; the caller must call Run. At most waiting requests are queued.
 func NewScheduler(e Engine, waiting int) *Scheduler {
 	s := &Scheduler{engine: e, most: waiting, wake: make(chan struct{}, 1), done: make(chan struct{}),
 		slots: make([]running, e.Slots())}
@@ -86,8 +85,8 @@ func NewScheduler(e Engine, waiting int) *Scheduler {
 	return s
 }
 
-// Submit queues a request's sequences. It never waits. Once it has returned without error, every sequence's End is
-// called. A cancelled ctx ends those that are not through.
+// Submit queues a request's sequences. It never waits. If it returns nil, every sequence's End will be called.
+// Cancelling ctx ends the unfinished ones.
 func (s *Scheduler) Submit(ctx context.Context, all ...*Sequence) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,7 +102,7 @@ func (s *Scheduler) Submit(ctx context.Context, all ...*Sequence) error {
 	return nil
 }
 
-// waiting counts requests without a slot. The caller holds mu.
+// waiting counts requests without a slot. The caller must hold mu.
 func (s *Scheduler) waiting() int {
 	n := 0
 	for _, j := range s.queue {
@@ -114,7 +113,7 @@ func (s *Scheduler) waiting() int {
 	return n
 }
 
-// free counts slots without a sequence. The caller holds mu.
+// free counts slots without a sequence. The caller must hold mu.
 func (s *Scheduler) free() int { return s.stats.Slots - s.stats.Running }
 
 func (s *Scheduler) poke() {
@@ -124,7 +123,7 @@ func (s *Scheduler) poke() {
 	}
 }
 
-// Stats tells how things stand.
+// Stats returns the present statistics.
 func (s *Scheduler) Stats() Stats {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -140,11 +139,11 @@ func (s *Scheduler) Closing() bool {
 	return s.closing
 }
 
-// Done is closed when the scheduler has ended.
+// Done returns a channel that is closed when the scheduler has ended.
 func (s *Scheduler) Done() <-chan struct{} { return s.done }
 
-// Close takes no more requests, finishes those that it has, or cuts them off when ctx ends, and returns why it gave up
-// before, if it did.
+// Close rejects new requests and finishes the present ones, or cancels them when ctx ends. It returns the error with
+// which the scheduler gave up, if it did.
 func (s *Scheduler) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.closing = true
@@ -160,8 +159,8 @@ func (s *Scheduler) Close(ctx context.Context) error {
 	return s.err
 }
 
-// Run shares the engine out until Close, or until it gives up. It is called once, by the goroutine that made the
-// engine: a GPU's belongs to that one's thread.
+// Run serves requests until Close, or until the scheduler gives up. It must be called once, by the goroutine that made
+// the engine: a GPU's engine is bound to that goroutine's thread.
 func (s *Scheduler) Run() {
 	defer close(s.done)
 	failures := 0
@@ -187,7 +186,7 @@ func (s *Scheduler) Run() {
 			continue
 		}
 		if s.ctx.Err() != nil {
-			continue // leave ends what runs
+			continue // leave ends the running sequences
 		}
 		s.endAll(fmt.Errorf("%w: %w", ErrEngine, err))
 		if failures++; failures == failuresToStop {
@@ -197,7 +196,7 @@ func (s *Scheduler) Run() {
 	}
 }
 
-// leave ends the sequences whose requests are gone, and all of them where they are cut off.
+// leave ends the sequences of cancelled requests, or all if the scheduler was told to stop.
 func (s *Scheduler) leave() {
 	cause := context.Cause(s.ctx)
 	for slot, r := range s.slots {
@@ -233,7 +232,7 @@ func (s *Scheduler) leave() {
 	}
 }
 
-// fill gives free slots to the requests in turn.
+// fill assigns free slots to the requests in turn.
 func (s *Scheduler) fill() {
 	for slot := range s.slots {
 		for s.slots[slot].Sequence == nil {
@@ -255,7 +254,7 @@ func (s *Scheduler) fill() {
 	}
 }
 
-// next takes a sequence of the request whose turn it is, which goes to the end of the queue if it has more.
+// next takes a sequence of the request whose turn it is. The request moves to the end of the queue if it has more.
 func (s *Scheduler) next() (*Sequence, context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -273,7 +272,7 @@ func (s *Scheduler) next() (*Sequence, context.Context) {
 	return q, j.ctx
 }
 
-// deal gives the tokens of a step to their sequences.
+// deal passes the tokens of a step to their sequences.
 func (s *Scheduler) deal(tokens []Token, took time.Duration) {
 	for _, t := range tokens {
 		r := s.slots[t.Slot]
@@ -294,7 +293,7 @@ func (s *Scheduler) deal(tokens []Token, took time.Duration) {
 	s.mu.Unlock()
 }
 
-// end makes a slot free.
+// end frees a slot.
 func (s *Scheduler) end(slot int, why error) {
 	q := s.slots[slot].Sequence
 	s.engine.Stop(slot)
@@ -313,7 +312,7 @@ func (s *Scheduler) endAll(why error) {
 	}
 }
 
-// finish tells a sequence of its end.
+// finish calls a sequence's End.
 func (s *Scheduler) finish(q *Sequence, why error) {
 	s.mu.Lock()
 	if why == nil {
@@ -325,7 +324,7 @@ func (s *Scheduler) finish(q *Sequence, why error) {
 	q.End(why)
 }
 
-// giveUp ends everything after an engine that does not come back.
+// giveUp ends all sequences after the engine has failed permanently.
 func (s *Scheduler) giveUp(err error) {
 	s.err = fmt.Errorf("%d steps in a row failed: %w", failuresToStop, err)
 	s.mu.Lock()

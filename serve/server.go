@@ -20,18 +20,18 @@ import (
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
-// Options are a server's limits. Zero is the default.
+// Options sets a server's limits. Zero selects the default.
 type Options struct {
-	Host           string // the name or address that it listens on, for the check of Host headers
-	APIKey         string // "" = none is asked for
+	Host           string // name or address on which it listens, for checking Host headers
+	APIKey         string // "" = not required
 	AllowOrigins   []string
 	Waiting        int           // requests that may wait for a slot
-	Timeout        time.Duration // of a request, from its arrival to its last token
-	MaxBody        int64         // bytes
-	MaxBodies      int64         // bytes of all bodies that are read and taken apart at once
+	Timeout        time.Duration // from a request's arrival to its last token
+	MaxBody        int64         // bytes of one body
+	MaxBodies      int64         // bytes of all bodies that are being read and parsed
 	MaxConnections int
-	HeaderTimeout  time.Duration // for a request's headers
-	BodyTimeout    time.Duration // for its body
+	HeaderTimeout  time.Duration // for reading a request's headers
+	BodyTimeout    time.Duration // for reading its body
 	IdleTimeout    time.Duration // between the requests of a connection
 	WriteTimeout   time.Duration // for one write to a client
 	Log            func(line string)
@@ -80,7 +80,7 @@ type Server struct {
 	noted     sync.Map // names of models whose TextNote was logged
 }
 
-// New makes a server, whose Run uses the engine.
+// New makes a server for the engine e.
 func New(lib *Library, e Engine, o Options) (*Server, error) {
 	if err := lib.Check(); err != nil {
 		return nil, err
@@ -90,16 +90,16 @@ func New(lib *Library, e Engine, o Options) (*Server, error) {
 		intake: intake{most: o.MaxBodies}}
 	s.http = &http.Server{
 		Handler: s, ReadHeaderTimeout: o.HeaderTimeout, IdleTimeout: o.IdleTimeout, MaxHeaderBytes: maxHeaders,
-		ErrorLog: log.New(io.Discard, "", 0), // what clients do wrong on the wire is no news
+		ErrorLog: log.New(io.Discard, "", 0), // clients' protocol errors are not logged
 	}
 	return s, nil
 }
 
-// Run computes the answers until Close, or until the engine is given up. It is called once, by the goroutine that made
-// the engine.
+// Run computes the answers until Close, or until the engine has failed permanently. It must be called once, by the
+// goroutine that made the engine.
 func (s *Server) Run() { s.scheduler.Run() }
 
-// Serve answers until Close, or until the engine is given up, which is its error.
+// Serve answers requests until Close, or until the engine has failed permanently, and returns that failure.
 func (s *Server) Serve(l net.Listener) error {
 	ended := make(chan error, 1)
 	places := listen.Bound(l, s.o.MaxConnections)
@@ -125,14 +125,14 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 }
 
-// Close takes no more requests, finishes those that it has or cuts them off when ctx ends, and closes the connections.
+// Close rejects new requests, finishes the present ones or cancels them when ctx ends, and closes the connections.
 func (s *Server) Close(ctx context.Context) error {
 	err := s.scheduler.Close(ctx)
 	s.shut(2 * time.Second)
 	return err
 }
 
-// shut closes the connections, those that are still written to after a while.
+// shut closes the connections; those with an active response get some time.
 func (s *Server) shut(wait time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), wait)
 	defer cancel()
@@ -141,7 +141,7 @@ func (s *Server) shut(wait time.Duration) {
 	}
 }
 
-// recorder remembers the status of an answer.
+// recorder remembers the status of a response.
 type recorder struct {
 	http.ResponseWriter
 	status int
@@ -161,14 +161,14 @@ func (r *recorder) Write(b []byte) (int, error) {
 	return r.ResponseWriter.Write(b)
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap returns the wrapped writer for http.ResponseController.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
 // ServeHTTP implements http.Handler.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	rec := &recorder{ResponseWriter: w}
 	conn := http.NewResponseController(w)
-	// also where a body is not looked at: net/http reads what is left of it
+	// needed even if the body is not read: net/http discards the rest
 	_ = conn.SetReadDeadline(time.Now().Add(s.o.BodyTimeout))
 	_ = conn.SetWriteDeadline(time.Now().Add(s.o.WriteTimeout + s.o.BodyTimeout + s.o.Timeout))
 	defer func() {
@@ -196,7 +196,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// paths are what is served, with the method of each.
+// paths maps each path to its method.
 var paths = map[string]string{
 	"/v1/chat/completions": http.MethodPost, "/v1/completions": http.MethodPost,
 	"/v1/models": http.MethodGet, "/health": http.MethodGet, "/metrics": http.MethodGet,
@@ -204,7 +204,7 @@ var paths = map[string]string{
 
 const modelsPath = "/v1/models/"
 
-// known is a path as the metrics name it.
+// known returns a path's name in the metrics.
 func known(path string) string {
 	switch {
 	case paths[path] != "":
@@ -288,11 +288,11 @@ type modelCard struct {
 	Object  string `json:"object"`
 	Created int64  `json:"created"`
 	OwnedBy string `json:"owned_by"`
-	Parent  string `json:"parent,omitempty"` // of an adapter: the base model
+	Parent  string `json:"parent,omitempty"` // for an adapter: the base model
 	MaxLen  int    `json:"max_model_len"`    // vLLM's name
 }
 
-// models lists the models, or tells of one.
+// models lists the models, or describes one.
 func (s *Server) models(w http.ResponseWriter, name string) *Error {
 	card := func(m *Model) modelCard {
 		c := modelCard{ID: m.Name, Object: "model", Created: s.lib.Created.Unix(), OwnedBy: "tierlora",
@@ -317,7 +317,7 @@ func (s *Server) models(w http.ResponseWriter, name string) *Error {
 	return nil
 }
 
-// body reads a request's JSON within its limits of time and size.
+// body reads a request's JSON within the limits of time and size.
 func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, release func(), _ *Error) {
 	release = func() {}
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
@@ -350,12 +350,12 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, rele
 		return nil, release, refused(http.StatusBadRequest, "incomplete_body",
 			"the body is not whole: it ended after %d bytes", len(body))
 	}
-	// From here on reading only finds out that the client is gone.
+	// From here on, reading only detects that the client has disconnected.
 	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	return body, release, nil
 }
 
-// request reads a body and takes it apart. The body counts until then.
+// request reads and parses a body. The body counts against intake until it is parsed.
 func (s *Server) request(w http.ResponseWriter, r *http.Request,
 	read func([]byte) (*request, *Error)) (req *request, wrong *Error) {
 	body, release, wrong := s.body(w, r)
@@ -374,7 +374,7 @@ func (s *Server) request(w http.ResponseWriter, r *http.Request,
 	return req, wrong
 }
 
-// answer is both endpoints; read takes the body apart.
+// answer serves both endpoints; read parses the body.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, read func([]byte) (*request, *Error)) *Error {
 	arrived := time.Now()
 	req, wrong := s.request(w, r, read)
@@ -417,7 +417,7 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, read func([]byte
 	return nil
 }
 
-// failed is what the client is told of a request that ended without an answer; the log is told what the client is not.
+// failed returns the error for a client whose request ended without an answer, and logs what the client must not see.
 func (s *Server) failed(r *http.Request, err error) *Error {
 	if errors.Is(err, ErrEngine) {
 		s.o.Log(fmt.Sprintf("%s: %v", r.URL.Path, err))
@@ -425,15 +425,15 @@ func (s *Server) failed(r *http.Request, err error) *Error {
 	return asError(err)
 }
 
-// retryAfter guesses in seconds when a slot is free: how long a request took lately, times those that wait for each
-// slot.
+// retryAfter estimates the seconds until a slot is free: the recent duration of a request times the number of requests
+// that wait for each slot.
 func (s *Server) retryAfter() int {
 	stats := s.scheduler.Stats()
 	guess := s.metrics.mean().Seconds() * float64(stats.Waiting+1) / float64(stats.Slots)
 	return int(math.Min(60, math.Max(1, math.Ceil(guess))))
 }
 
-// Address is the URL of a listener under which clients reach the API.
+// Address returns the URL by which clients reach the API on a listener.
 func Address(l net.Listener, host string) string {
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	if host == "" || net.ParseIP(host).IsUnspecified() {

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// keepAlive is how often a stream without a token says that it is alive, for proxies that close silent ones.
+// keepAlive is the interval of keep-alive comments in a stream without tokens, for proxies that close silent
+// connections.
 const keepAlive = 15 * time.Second
 
 type chatChunk struct {
@@ -36,7 +37,7 @@ type textChunk struct {
 	Usage   *usage       `json:"usage,omitempty"`
 }
 
-// events writes server-sent events. Every write has a time limit: a client that does not read is cut off.
+// events writes server-sent events. Every write has a time limit: a client that does not read is disconnected.
 type events struct {
 	w     http.ResponseWriter
 	limit time.Duration
@@ -72,18 +73,18 @@ func (e *events) data(b *strings.Builder, v any) error {
 	return err
 }
 
-// streaming is an answering whose client reads along.
+// streaming is a request whose answers are streamed.
 type streaming struct {
 	*answering
 	lib     *Library
 	head    reply
 	readers []callReader
-	texts   []*textLogprobs // one for each answer, whose offsets go on
+	texts   []*textLogprobs // one for each answer; their offsets continue
 	begun   []bool
 }
 
-// streamed writes a request's answers as events until they have ended. An error before the first event is the caller's
-// to tell; afterwards it is the stream's last event.
+// streamed writes a request's answers as events until they have ended. The caller must report an error that occurs
+// before the first event; a later error is the stream's last event.
 func (l *Library) streamed(ctx context.Context, e *events, a *answering) error {
 	s := &streaming{answering: a, lib: l, head: newReply(a.request), readers: make([]callReader, len(a.answers)),
 		texts: make([]*textLogprobs, len(a.answers)), begun: make([]bool, len(a.answers))}

@@ -7,22 +7,23 @@ import (
 	"strings"
 )
 
-// callFormat is how models of a family write calls of tools in their answers.
+// callFormat is the format in which a family of models writes tool calls.
 type callFormat struct {
-	marks []string // special tokens that are part of it
-	// begins is where in a text a call may begin, -1 where it cannot yet: what stands before is shown as it comes.
+	marks []string // special tokens that belong to the format
+	// begins returns the position in a text where a call may begin, or -1 if there is none yet. The text before it is
+	// shown at once.
 	begins func(text string) int
-	parse  func(text string) ([]call, bool) // from begins on
+	parse  func(text string) ([]call, bool) // parses a text that starts at begins
 	id     func() string
-	// A call that is asked for begins with opens; behind it comes JSON with name and key, in a list where listed says
-	// so. An empty key: the form is not JSON.
+	// A required call begins with opens; then follows JSON with a name and key, in a list if listed is set. With an
+	// empty key the format is not JSON.
 	opens, key string
 	listed     bool
 }
 
-// call is a tool's call in OpenAI's form.
+// call is a tool call in OpenAI's format.
 type call struct {
-	Index    *int         `json:"index,omitempty"` // in a stream
+	Index    *int         `json:"index,omitempty"` // in a stream only
 	ID       string       `json:"id"`
 	Type     string       `json:"type"`
 	Function functionCall `json:"function"`
@@ -33,7 +34,7 @@ type functionCall struct {
 	Arguments string `json:"arguments"` // JSON
 }
 
-// callsOf detects the format from the source of a chat template; nil: calls are text.
+// callsOf detects the format from the source of a chat template; nil = calls are plain text.
 func callsOf(template string) *callFormat {
 	switch {
 	case hasText(template, "<tool_call>"):
@@ -60,7 +61,7 @@ func callsOf(template string) *callFormat {
 
 const pythonTag = "<|python_tag|>"
 
-// mark begins a call at a text, or where the end of what is there may be the beginning of it.
+// mark returns a function that finds a text, or a beginning of it at the end, as the start of a call.
 func mark(sign string) func(string) int {
 	return func(text string) int {
 		if i := strings.Index(text, sign); i >= 0 {
@@ -75,7 +76,7 @@ func mark(sign string) func(string) int {
 	}
 }
 
-// leading begins a call where the answer begins with one.
+// leading finds a call only at the beginning of the answer.
 func leading(text string) int {
 	trimmed := strings.TrimLeft(text, " \n")
 	if trimmed == "" || trimmed[0] == '{' || strings.HasPrefix(trimmed, pythonTag) ||
@@ -92,7 +93,7 @@ func parseHermes(text string) (calls []call, ok bool) {
 		if !found {
 			return nil, false
 		}
-		body, rest, _ = strings.Cut(body, "</tool_call>") // the last one may be cut off by the end of the turn
+		body, rest, _ = strings.Cut(body, "</tool_call>") // the end of the turn may cut off the last one
 		c, ok := objectCall([]byte(body), "arguments")
 		if !ok {
 			return nil, false
@@ -134,7 +135,7 @@ func parseMistral(text string) (calls []call, ok bool) {
 	return calls, len(calls) > 0
 }
 
-// parseLlama reads {"name", "parameters"}, several with ; between them, behind <|python_tag|> or not.
+// parseLlama reads {"name", "parameters"}, several separated by ;, with or without a leading <|python_tag|>.
 func parseLlama(text string) (calls []call, ok bool) {
 	rest := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text), pythonTag))
 	for rest != "" {
@@ -165,7 +166,7 @@ func objectCall(raw []byte, key string) (call, bool) {
 	return makeCall(name, object[key])
 }
 
-// makeCall takes arguments that are a JSON object, or a string that holds one.
+// makeCall accepts arguments that are a JSON object, or a string that contains one.
 func makeCall(name string, arguments []byte) (call, bool) {
 	arguments = bytes.TrimSpace(arguments)
 	var text string
@@ -181,7 +182,7 @@ func makeCall(name string, arguments []byte) (call, bool) {
 
 func longID() string { return "call_" + randomText(24) }
 
-// shortID has the nine letters and digits that Mistral's templates ask for.
+// shortID returns nine letters and digits, as Mistral's templates require.
 func shortID() string { return randomText(9) }
 
 func randomText(n int) string {
@@ -194,21 +195,21 @@ func randomText(n int) string {
 	return string(b)
 }
 
-// callReader takes calls out of an answer as it comes. With a nil format everything is text.
+// callReader separates tool calls from text while an answer is generated. With a nil format everything is text.
 type callReader struct {
 	format *callFormat
 	held   string
 	seen   bool // text was shown
 }
 
-// push takes the next piece and returns what is text for certain.
+// push adds a piece and returns what is certainly text.
 func (r *callReader) push(piece string) string {
 	if r.format == nil {
 		return piece
 	}
 	r.held += piece
 	at := r.format.begins(r.held)
-	if r.seen && at == 0 && r.format.begins("x"+r.held) < 0 { // a format whose calls stand at the beginning alone
+	if r.seen && at == 0 && r.format.begins("x"+r.held) < 0 { // a format whose calls stand only at the beginning
 		at = -1
 	}
 	if at < 0 {
@@ -220,7 +221,7 @@ func (r *callReader) push(piece string) string {
 	return out
 }
 
-// finish returns the calls of the answer; where what was held back is none it is text.
+// finish returns the calls of the answer. If the held back text is not a call, it returns that as text.
 func (r *callReader) finish() (text string, calls []call) {
 	if r.format == nil || r.held == "" {
 		return r.held, nil

@@ -16,13 +16,13 @@ import (
 
 const (
 	maxRedirects = 10
-	maxAnswer    = 64 << 20         // bytes of a JSON answer
-	stallTimeout = 60 * time.Second // without a byte
-	maxWait      = 2 * time.Minute  // that a server may ask for before the next try
+	maxAnswer    = 64 << 20         // bytes of a JSON response
+	stallTimeout = 60 * time.Second // longest time without receiving a byte
+	maxWait      = 2 * time.Minute  // longest time that a server may request before a retry
 )
 
 type client struct {
-	what     string // is looked for: a model, a data set
+	what     string // kind of repository: a model or a data set
 	http     http.Client
 	endpoint *url.URL
 	token    string
@@ -44,16 +44,16 @@ func newClient(kind repoKind, s settings, opts Options) *client {
 	return c
 }
 
-// url joins escaped path elements to the endpoint.
+// url appends escaped path elements to the endpoint.
 func (c *client) url(elements ...string) *url.URL {
 	return c.endpoint.JoinPath(elements...)
 }
 
-// statusError is an answer that is not a success.
+// statusError is an HTTP response other than success.
 type statusError struct {
 	code  int
 	text  string
-	after time.Duration // that the server asks to wait before the next try
+	after time.Duration // time that the server requests before a retry
 }
 
 func (e *statusError) Error() string { return e.text }
@@ -77,7 +77,7 @@ func (c *client) statusError(u *url.URL, resp *http.Response) error {
 	return &statusError{code, text, retryAfter(resp.Header.Get("Retry-After"), time.Now())}
 }
 
-// retryAfter reads a Retry-After header: seconds, or a date. 0 = it says nothing.
+// retryAfter parses a Retry-After header: seconds, or a date. It returns 0 if the header is absent or invalid.
 func retryAfter(text string, now time.Time) time.Duration {
 	if n, err := strconv.Atoi(strings.TrimSpace(text)); err == nil && n > 0 {
 		return time.Duration(min(n, 1<<30)) * time.Second
@@ -88,7 +88,7 @@ func retryAfter(text string, now time.Time) time.Duration {
 	return 0
 }
 
-// plainText is a server's words for a terminal: printable, on one line, not too many.
+// plainText makes a server's text safe for a terminal: printable, on one line, shortened.
 func plainText(text string) string {
 	text = strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {
@@ -102,7 +102,7 @@ func plainText(text string) string {
 	return strings.TrimSpace(text)
 }
 
-// webPage is the error of an answer that is a page for people.
+// webPage returns the error for an HTML page in place of an API response.
 func webPage(u *url.URL, resp *http.Response, body []byte) error {
 	kind, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
 	if strings.TrimSpace(kind) != "text/html" &&
@@ -113,12 +113,12 @@ func webPage(u *url.URL, resp *http.Response, body []byte) error {
 		" answers with a web page: is HF_ENDPOINT right, or does a proxy or a login page answer instead of the hub?"}
 }
 
-// place is an address without its query, which may hold a signature.
+// place returns an address without its query, which may contain a signature.
 func place(u *url.URL) string {
 	return u.Scheme + "://" + u.Host + "/" + strings.TrimPrefix(u.EscapedPath(), "/")
 }
 
-// payload is what a request sends: a new reader for every try, and its bytes.
+// payload is a request's body: its size, and a function that opens a new reader for every try.
 type payload struct {
 	open func() (io.Reader, error)
 	size int64
@@ -130,9 +130,8 @@ func (c *client) send(ctx context.Context, method string, u *url.URL, header htt
 	return c.sendBody(ctx, method, u, header, nil, stop)
 }
 
-// sendBody makes a request and follows redirects until stop accepts an answer. The
-// token goes to the endpoint's scheme, host and port only; a body goes on only
-// where the answer keeps the method (307, 308).
+// sendBody makes a request and follows redirects until stop accepts a response. It sends the token only to the
+// endpoint's scheme, host and port, and forwards the body only if the redirect keeps the method (307, 308).
 func (c *client) sendBody(ctx context.Context, method string, u *url.URL, header http.Header, body *payload,
 	stop func(*http.Response) bool) (*http.Response, error) {
 	for range maxRedirects {
@@ -158,7 +157,7 @@ func (c *client) sendBody(ctx context.Context, method string, u *url.URL, header
 			req.Header = http.Header{}
 		}
 		req.Header.Set("User-Agent", "tierlora")
-		req.Header.Set("Accept-Encoding", "identity") // sizes and ranges count the file's own bytes
+		req.Header.Set("Accept-Encoding", "identity") // sizes and ranges must count the file's own bytes
 		if c.token != "" && u.Scheme == c.endpoint.Scheme && u.Host == c.endpoint.Host {
 			req.Header.Set("Authorization", "Bearer "+c.token)
 		}
@@ -166,14 +165,14 @@ func (c *client) sendBody(ctx context.Context, method string, u *url.URL, header
 		if err != nil {
 			var outer *url.Error
 			if errors.As(err, &outer) {
-				err = outer.Err // the outer text holds the whole address
+				err = outer.Err // the outer text contains the whole address
 			}
 			var unknown *net.DNSError
 			if errors.As(err, &unknown) {
 				return nil, fmt.Errorf("%s %s: %w: is the network there? HTTPS_PROXY names a proxy, HF_ENDPOINT a "+
 					"mirror, and a folder copied here needs neither", method, place(u), err)
 			}
-			// net/http's words: it has no error of its own for it
+			// net/http returns this text without an error value
 			if strings.HasPrefix(err.Error(), "failed to parse Location header") {
 				return nil, permanentError{fmt.Errorf("%s %s: redirect: %w", method, place(u), err)}
 			}
@@ -203,7 +202,7 @@ func (c *client) sendBody(ctx context.Context, method string, u *url.URL, header
 	return nil, permanentError{fmt.Errorf("%s: more than %d redirects", place(u), maxRedirects)}
 }
 
-// read returns the body of a small answer.
+// read returns the body of a small response.
 func (c *client) read(ctx context.Context, u *url.URL) ([]byte, error) {
 	var body []byte
 	err := c.retry(ctx, func() error {
@@ -223,7 +222,7 @@ func (c *client) read(ctx context.Context, u *url.URL) ([]byte, error) {
 	return body, err
 }
 
-// readAnswer is the body of an answer for programs.
+// readAnswer returns the body of an API response.
 func readAnswer(u *url.URL, resp *http.Response) ([]byte, error) {
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
 	if err != nil {
@@ -236,14 +235,13 @@ func readAnswer(u *url.URL, resp *http.Response) ([]byte, error) {
 	return body, webPage(u, resp, body)
 }
 
-// metadata of a file on the hub.
+// metadata describes a file on the hub.
 type metadata struct {
-	etag string // 64 hex digits: SHA-256; 40: git's blob id
+	etag string // 64 hex digits: SHA-256; 40 digits: git's blob id
 	size int64
 }
 
-// head asks for etag and size. The hub answers for a large file with a
-// redirect whose X-Linked headers carry them.
+// head requests etag and size. For a large file the hub responds with a redirect whose X-Linked headers carry them.
 func (c *client) head(ctx context.Context, u *url.URL) (m metadata, err error) {
 	err = c.retry(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, stallTimeout)
@@ -271,7 +269,7 @@ func (c *client) head(ctx context.Context, u *url.URL) (m metadata, err error) {
 			size = resp.Header.Get("Content-Length")
 		}
 		m.etag = strings.Trim(strings.TrimPrefix(etag, "W/"), `"`)
-		if !isHash(m.etag) { // a blob is named by it, so two files with one etag would be one
+		if !isHash(m.etag) { // the etag names the blob, so two files with one etag would become one
 			return &statusError{code: resp.StatusCode,
 				text: fmt.Sprintf("%s: unusable etag %q: it is neither the SHA-256 of the file nor git's id of it, "+
 					"so what arrives could not be checked; is HF_ENDPOINT a hub, or a mirror that passes the hub's "+
@@ -286,7 +284,7 @@ func (c *client) head(ctx context.Context, u *url.URL) (m metadata, err error) {
 	return m, err
 }
 
-// clipped is the beginning of a server's word.
+// clipped returns the beginning of a server's text.
 func clipped(s string) string {
 	if len(s) > 80 {
 		return s[:80] + "..."
@@ -294,8 +292,7 @@ func clipped(s string) string {
 	return s
 }
 
-// retry repeats try after a broken connection or a busy server, not after an
-// answer that will stay the same.
+// retry repeats try after a broken connection or a busy server, but not after a response that would be the same again.
 func (c *client) retry(ctx context.Context, try func() error) error {
 	const tries = 5
 	pause := c.pause
@@ -319,7 +316,7 @@ func (c *client) retry(ctx context.Context, try func() error) error {
 	}
 }
 
-// permanentError marks what a new try cannot mend: a full disk, a wrong hash.
+// permanentError marks a non-retryable error: a full disk, a wrong hash.
 type permanentError struct{ error }
 
 func (e permanentError) Unwrap() error { return e.error }

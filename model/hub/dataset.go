@@ -14,8 +14,8 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
-// Choose picks the files of a data set that are wanted, by the names of all its files and the text of its card
-// (README.md), which is nil where it has none. Its error says what the data set lacks.
+// Choose selects the wanted files of a data set from the names of all files and the text of its card (README.md), which
+// is nil if there is none. Its error describes what the data set lacks.
 type Choose func(names []string, card []byte) ([]string, error)
 
 const (
@@ -23,13 +23,14 @@ const (
 	maxCard  = 4 << 20
 )
 
-// IsDatasetName says that a path can be the name of a data set: org/name, and no path of a file that is there.
+// IsDatasetName reports whether a path can be the name of a data set: it has the form org/name and no file of that path
+// exists.
 func IsDatasetName(name string) bool {
 	return strings.Count(name, "/") == 1 && !looksLikePath(name) && checkRepo(name) == nil
 }
 
-// IsMissingFile reports whether name, which is not here, was meant as a file or folder rather than as a repository of
-// the hub: it has not the form org/name, or a folder called org is here.
+// IsMissingFile reports whether name, which does not exist here, means a file or folder rather than a hub repository:
+// it does not have the form org/name, or a folder called org exists.
 func IsMissingFile(name string) bool {
 	repo, _ := SplitRevision(name)
 	if !IsDatasetName(repo) {
@@ -39,8 +40,8 @@ func IsMissingFile(name string) bool {
 	return err == nil && info.IsDir()
 }
 
-// Dataset returns the folder of the data set called name ("org/name") in the cache, which has the files that choose
-// picks. A snapshot that has them is used without asking the network.
+// Dataset returns the cache folder of the data set called name ("org/name") with the files that choose selects. It uses
+// a snapshot that has them without network access.
 func Dataset(ctx context.Context, name string, opts Options, choose Choose) (dir string, err error) {
 	if !IsDatasetName(name) {
 		return "", fmt.Errorf("find data set: %q is no hub name: the form is org/name", name)
@@ -68,7 +69,7 @@ func Dataset(ctx context.Context, name string, opts Options, choose Choose) (dir
 		name, cacheErr, adviceToDownload(opts, env), name)
 }
 
-// cachedDataset is the snapshot of the revision, if it has what choose picks.
+// cachedDataset returns the revision's snapshot if it has the files that choose selects.
 func (r repo) cachedDataset(choose Choose) (string, error) {
 	dir, err := r.cachedSnapshot()
 	if err != nil {
@@ -102,7 +103,7 @@ func (r repo) cachedDataset(choose Choose) (string, error) {
 	return dir, nil
 }
 
-// downloadDataset fetches the card and what choose picks. As for a model, the ref is written last.
+// downloadDataset fetches the card and the files that choose selects. As for a model, it writes the ref last.
 func (r repo) downloadDataset(ctx context.Context, c *client, choose Choose) (string, error) {
 	commit, names, err := r.list(ctx, c)
 	if err != nil {

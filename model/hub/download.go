@@ -17,15 +17,15 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// smallFiles are fetched when the repository has them; weights come on top.
+// smallFiles are fetched, besides the weights, if the repository has them.
 var smallFiles = []string{
 	configFile, "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
 	"added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json",
 	"prompt_format.json",
 }
 
-// download fetches the revision's model files into the cache. What an earlier
-// try left is used. The ref is written last: it never names half a model.
+// download fetches the revision's model files into the cache. It continues an interrupted download. It writes the ref
+// last, so that a ref never names an incomplete model.
 func (r repo) download(ctx context.Context, c *client) (string, error) {
 	commit, files, err := r.list(ctx, c)
 	if err != nil {
@@ -82,7 +82,7 @@ func (r repo) download(ctx context.Context, c *client) (string, error) {
 	return dir, writeRef(filepath.Join(r.dir, "refs", filepath.FromSlash(r.revision)), commit)
 }
 
-// list asks the hub for the revision's commit and files.
+// list requests the revision's commit and files from the hub.
 func (r repo) list(ctx context.Context, c *client) (commit string, files []string, err error) {
 	raw, err := c.read(ctx, c.url("api", r.kind.api, r.name, "revision", url.PathEscape(r.revision)))
 	if err != nil {
@@ -109,8 +109,7 @@ func (r repo) list(ctx context.Context, c *client) (commit string, files []strin
 	return answer.Commit, files, nil
 }
 
-// file puts one file into the snapshot: its bytes as a blob, named by the
-// hub's etag, and a link to it.
+// file adds one file to the snapshot: a blob with its bytes, named by the hub's etag, and a link to the blob.
 func (r repo) file(ctx context.Context, c *client, commit, name string) error {
 	link := filepath.Join(r.snapshot(commit), name)
 	if _, err := os.Stat(link); err == nil {
@@ -143,7 +142,7 @@ func (r repo) file(ctx context.Context, c *client, commit, name string) error {
 		}
 	}
 	if err := os.Remove(link); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err // a dangling link of an earlier try goes, anything else is reported
+		return err // a dangling link of an earlier try is replaced, anything else is an error
 	}
 	target, err := filepath.Rel(filepath.Dir(link), blob)
 	if err != nil {
@@ -155,10 +154,10 @@ func (r repo) file(ctx context.Context, c *client, commit, name string) error {
 		}
 		os.Remove(link) //nolint:errcheck // a link that is there and can't be followed fails below
 	}
-	return os.Link(blob, link) // a system without symbolic links, or one that follows none
+	return os.Link(blob, link) // for systems that do not create or follow symbolic links
 }
 
-// writeRef stores the commit under a temporary name and renames it.
+// writeRef writes the commit to a temporary file and renames it.
 func writeRef(path, commit string) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return err

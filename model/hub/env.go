@@ -13,7 +13,7 @@ import (
 	"github.com/tierlora/tierlora/internal/safetext"
 )
 
-// settings are Options completed by the environment, by huggingface_hub's rules.
+// settings are Options completed from the environment by huggingface_hub's rules.
 type settings struct {
 	cache    string
 	endpoint *url.URL
@@ -45,13 +45,13 @@ func environment(opts Options) (settings, error) {
 	return s, nil
 }
 
-// CacheDir is the folder that models and data sets of the hub are kept in.
+// CacheDir returns the folder in which models and data sets of the hub are cached.
 func CacheDir() (string, error) {
 	s, err := environment(Options{})
 	return s.cache, err
 }
 
-// hubHome is HF_HOME, else huggingface in XDG_CACHE_HOME, else ~/.cache/huggingface.
+// hubHome returns HF_HOME, else huggingface in XDG_CACHE_HOME, else ~/.cache/huggingface.
 func hubHome() (string, error) {
 	if dir := os.Getenv("HF_HOME"); dir != "" {
 		return expand(dir)
@@ -87,7 +87,7 @@ func token(opts Options, home string) (string, error) {
 	raw, err := regular.ReadFile(path)
 	if err != nil {
 		if os.IsNotExist(err) && named == "" {
-			return "", nil // most people have none
+			return "", nil // most users have none
 		}
 		return "", fmt.Errorf("read the hub token: %w", err)
 	}

@@ -22,8 +22,8 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 )
 
-// fetch downloads a file to blob. It arrives as blob.incomplete, where a later
-// call resumes; only the whole file with the right hash gets the blob's name.
+// fetch downloads a file to blob. It writes to blob.incomplete, where a later call resumes. Only a complete file with
+// the right hash gets the blob's name.
 func (c *client) fetch(ctx context.Context, u *url.URL, name string, m metadata, blob string) error {
 	partial := blob + ".incomplete"
 	if err := c.retry(ctx, func() error { return c.continueFile(ctx, u, name, m, partial) }); err != nil {
@@ -65,7 +65,7 @@ func (c *client) continueFile(ctx context.Context, u *url.URL, name string, m me
 		}
 	}
 	if got := hex.EncodeToString(p.sum.Sum(nil)); got != m.etag {
-		// These bytes are worthless, and so would be a continuation.
+		// These bytes are wrong, so a continuation would be too.
 		return permanentError{errors.Join(fmt.Errorf("the received file has the hash %s, the hub says %s: it was "+
 			"damaged on the way or the server is wrong; try again", got, m.etag), p.restart())}
 	}
@@ -75,7 +75,7 @@ func (c *client) continueFile(ctx context.Context, u *url.URL, name string, m me
 	return nil
 }
 
-// receive asks for the bytes from p.have on and appends them.
+// receive requests the bytes from p.have on and appends them.
 func (c *client) receive(ctx context.Context, u *url.URL, p *part) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -93,7 +93,7 @@ func (c *client) receive(ctx context.Context, u *url.URL, p *part) error {
 	}
 	defer resp.Body.Close()
 	switch {
-	case resp.StatusCode == http.StatusOK: // the whole file, also when a range was asked for
+	case resp.StatusCode == http.StatusOK: // the whole file, even if a range was requested
 		if err := p.restart(); err != nil {
 			return err
 		}
@@ -120,7 +120,7 @@ func (c *client) receive(ctx context.Context, u *url.URL, p *part) error {
 	return nil
 }
 
-// part is a file that is still arriving, and the hash of what it has.
+// part is a partly downloaded file with the hash of its bytes so far.
 type part struct {
 	file     *os.File
 	meta     metadata
@@ -142,7 +142,7 @@ func (p *part) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// restart throws away what has arrived.
+// restart discards the received bytes.
 func (p *part) restart() error {
 	if p.have == 0 {
 		return nil
@@ -157,20 +157,20 @@ func (p *part) restart() error {
 
 var gitOrSHA256 = regexp.MustCompile(`^([0-9a-f]{40}|[0-9a-f]{64})$`)
 
-// isHash reports whether an etag is a hash of the content: any other one names no blob.
+// isHash reports whether an etag is a hash of the content. Other etags cannot name a blob.
 func isHash(etag string) bool { return gitOrSHA256.MatchString(etag) }
 
-// newSum is the hash that m's etag is made with.
+// newSum returns the hash by which m's etag was computed.
 func newSum(m metadata) hash.Hash {
 	if len(m.etag) != 40 {
 		return sha256.New()
 	}
 	h := sha1.New()                       //nolint:gosec // see the import
-	fmt.Fprintf(h, "blob %d\x00", m.size) // git hashes this before the content
+	fmt.Fprintf(h, "blob %d\x00", m.size) // git hashes this header before the content
 	return h
 }
 
-// rangeStart is the first byte of a 206 answer, -1 when it does not say.
+// rangeStart returns the first byte of a 206 response, or -1 if the response does not say.
 func rangeStart(resp *http.Response) int64 {
 	text, ok := strings.CutPrefix(resp.Header.Get("Content-Range"), "bytes ")
 	first, _, found := strings.Cut(text, "-")

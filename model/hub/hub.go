@@ -1,8 +1,7 @@
-// Package hub turns the name of a model or data set into a local folder: a
-// folder as it stands, or a snapshot in the Hugging Face cache, downloaded when
-// asked for.
+// Package hub turns the name of a model or data set into a local folder: an existing folder, or a snapshot in the
+// Hugging Face cache, which it can download.
 //
-// The cache has the layout of huggingface_hub, so that both share one copy:
+// The cache has huggingface_hub's layout, so that both programs share files:
 // <cache>/models--org--name/{blobs,refs,snapshots/<commit>}.
 package hub
 
@@ -24,29 +23,29 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// Options of Resolve; zero values mean what the environment says.
+// Options configures Resolve. Zero values are taken from the environment.
 type Options struct {
-	Download bool   // fetch what the cache lacks; HF_HUB_OFFLINE=1 overrides it
+	Download bool   // fetch what the cache lacks, unless HF_HUB_OFFLINE=1
 	Revision string // branch, tag or commit; "" = main
 	Endpoint string // "" = HF_ENDPOINT, else https://huggingface.co
 	Token    string // "" = HF_TOKEN, else the file HF_TOKEN_PATH or $HF_HOME/token
 	CacheDir string // "" = HF_HUB_CACHE, else $HF_HOME/hub
-	// Progress, when set, is called while a file arrives: bytes it has and will have.
+	// Progress, if set, is called while a file arrives, with the received and total bytes.
 	Progress  func(file string, done, total int64)
 	Transport http.RoundTripper // nil = a clone of http.DefaultTransport
 
-	pause time.Duration // before the first retry, 0 = half a second; it doubles
+	pause time.Duration // pause before the first retry, 0 = half a second; it doubles with each retry
 }
 
-// missingFolder is a model's folder that is not there.
+// missingFolder is the error for a model folder that does not exist.
 type missingFolder struct{ fs.PathError }
 
 func (e *missingFolder) Error() string { return "find model: the folder " + e.Path + " does not exist" }
 func (e *missingFolder) Unwrap() error { return &e.PathError }
 
-// Resolve returns the folder of the model called name. An existing folder wins;
-// otherwise name is "org/name" or "org/name@revision" on the hub and the folder is
-// its snapshot in the cache. A complete snapshot is used without asking the network.
+// Resolve returns the folder of the model called name. An existing folder has precedence; otherwise name is "org/name"
+// or "org/name@revision" on the hub, and the folder is its snapshot in the cache. A complete snapshot is used without
+// network access.
 func Resolve(ctx context.Context, name string, opts Options) (dir string, err error) {
 	if name == "" {
 		return "", errors.New("find model: the name is empty")
@@ -87,13 +86,13 @@ func Resolve(ctx context.Context, name string, opts Options) (dir string, err er
 		full, cacheErr, adviceToDownload(opts, env), full)
 }
 
-// SplitRevision cuts "org/name@revision" into the name and the revision, which is empty where none is given.
+// SplitRevision splits "org/name@revision" into name and revision. The revision is empty if there is none.
 func SplitRevision(name string) (repo, revision string) {
 	repo, revision, _ = strings.Cut(name, "@")
 	return repo, revision
 }
 
-// withRevision is the name and revision of a repository, the revision given with the name or beside it.
+// withRevision returns a repository's name and its revision, which is given with the name or separately.
 func withRevision(name, beside string) (repo, revision string, err error) {
 	repo, revision = SplitRevision(name)
 	switch {
@@ -117,7 +116,7 @@ func adviceToDownload(opts Options, env settings) string {
 	return "pass --download, "
 }
 
-// checkFolder refuses what is there under the name and is no folder of a model in SafeTensors.
+// checkFolder returns an error if the path called name is not the folder of a SafeTensors model.
 func checkFolder(name string, info fs.FileInfo) error {
 	if info.Mode().IsRegular() {
 		advice := weights.AdviceFile(name)
@@ -133,7 +132,7 @@ func checkFolder(name string, info fs.FileInfo) error {
 	if !info.IsDir() {
 		return fmt.Errorf("find model: %s is %s, expected a model folder or org/name", name, regular.Kind(info))
 	}
-	// With a config.json it is a model's folder, of which a tokenizer may be all that is wanted.
+	// With a config.json it is a model's folder; the caller may need its tokenizer only.
 	if _, err := os.Stat(filepath.Join(name, configFile)); errors.Is(err, fs.ErrNotExist) {
 		if advice := weights.AdviceDir(name); advice != "" {
 			return fmt.Errorf("find model: the folder %s has no %s; %s", name, configFile, advice)
@@ -142,13 +141,13 @@ func checkFolder(name string, info fs.FileInfo) error {
 	return nil
 }
 
-// looksLikePath: what nobody would mean as a hub name.
+// looksLikePath reports whether nobody would mean name as a hub name.
 func looksLikePath(name string) bool {
 	return filepath.IsAbs(name) || strings.HasPrefix(name, ".") || strings.HasPrefix(name, "~") ||
 		strings.Contains(name, `\`) || strings.Count(repoOf(name), "/") > 1 || strings.HasSuffix(name, "/")
 }
 
-// repoOf is the name without its revision, which may have slashes.
+// repoOf returns the name without its revision. A revision may contain slashes.
 func repoOf(name string) string {
 	repo, _ := SplitRevision(name)
 	return repo
@@ -156,7 +155,7 @@ func repoOf(name string) string {
 
 var repoPart = regexp.MustCompile(`^[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?$`)
 
-// checkRepo applies the hub's own rules for names.
+// checkRepo applies the hub's rules for names.
 func checkRepo(name string) error {
 	if len(name) > 96 {
 		return fmt.Errorf("it has %d characters, at most 96 are allowed", len(name))
@@ -175,11 +174,11 @@ type repo struct {
 	dir            string // models--org--name in the cache
 }
 
-// repoKind is what the hub keeps, by its names in addresses and in the cache.
+// repoKind is a kind of hub repository with its names in URLs and in the cache.
 type repoKind struct {
-	what   string // in messages
+	what   string // used in messages
 	api    string // "models" in /api/models/org/name, and in models--org--name
-	prefix string // of the repository's own address
+	prefix string // prefix of the repository's URL
 }
 
 var (
@@ -200,10 +199,10 @@ func newRepo(kind repoKind, name, revision string, env settings) (repo, error) {
 	return r, nil
 }
 
-// plainName is what may become one path element: a commit, an etag.
+// plainName matches what may become one path element: a commit, an etag.
 var plainName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9._-]{0,127}$`)
 
-// cached returns the snapshot of the revision if it holds a whole model.
+// cached returns the revision's snapshot if it contains a complete model.
 func (r repo) cached() (string, error) {
 	dir, err := r.cachedSnapshot()
 	if err != nil {
@@ -219,7 +218,7 @@ func (r repo) cached() (string, error) {
 	return dir, nil
 }
 
-// cachedSnapshot is the folder that the cache has for the revision, whatever is in it.
+// cachedSnapshot returns the cache's folder for the revision, complete or not.
 func (r repo) cachedSnapshot() (string, error) {
 	if _, err := os.Stat(r.dir); err != nil {
 		return "", fmt.Errorf("no %s: %w", r.dir, fs.ErrNotExist)
@@ -250,10 +249,10 @@ const (
 	noWeights  = singleFile + " (or " + indexFile + ")"
 )
 
-// tokenizerSets: any one of these makes a tokenizer.
+// tokenizerSets lists sets of files, each of which makes a complete tokenizer.
 var tokenizerSets = [][]string{{"tokenizer.json"}, {"vocab.json", "merges.txt"}, {"tokenizer.model"}}
 
-// missingFiles says what a snapshot lacks to be a whole model.
+// missingFiles lists what a snapshot lacks to be a complete model.
 func missingFiles(dir string) (missing []string) {
 	has := func(name string) bool {
 		info, err := os.Stat(filepath.Join(dir, name))
@@ -293,7 +292,7 @@ func hasTokenizer(has func(name string) bool) bool {
 	})
 }
 
-// maxShards is how many files an index may name: models of a trillion parameters have fewer than 400.
+// maxShards is the most files that an index may name: models with a trillion parameters have fewer than 400.
 const maxShards = 4096
 
 // shardNames lists the files of an index, sorted.

@@ -17,10 +17,10 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 )
 
-// lfsJSON is the type of requests of git's large file storage (https://github.com/git-lfs/git-lfs, docs/api/batch.md).
+// lfsJSON is the media type of git LFS requests (https://github.com/git-lfs/git-lfs, docs/api/batch.md).
 const lfsJSON = "application/vnd.git-lfs+json"
 
-// lfsObject is what the batch answer says of a file.
+// lfsObject is a file in the response of the batch API.
 type lfsObject struct {
 	OID     string `json:"oid"`
 	Size    int64  `json:"size"`
@@ -39,7 +39,7 @@ type lfsAction struct {
 	Header map[string]json.RawMessage `json:"header"`
 }
 
-// storeLarge sends the large files that the storage lacks.
+// storeLarge uploads the large files that the storage lacks.
 func (u *upload) storeLarge(ctx context.Context, _ *Pushed) error {
 	var large []*entry
 	for _, e := range u.files {
@@ -99,7 +99,7 @@ func (u *upload) batch(ctx context.Context, files []*entry) ([]lfsObject, error)
 	return answer.Objects, nil
 }
 
-// store sends one file, in one piece or in the parts that the answer asks for.
+// store uploads one file, in one piece or in the parts that the response asks for.
 func (u *upload) store(ctx context.Context, e *entry, o lfsObject) error {
 	if o.Error != nil {
 		return fmt.Errorf("the large file storage refuses it: %d %s", o.Error.Code, plainText(o.Error.Message))
@@ -108,7 +108,7 @@ func (u *upload) store(ctx context.Context, e *entry, o lfsObject) error {
 		return fmt.Errorf("the large file storage says that it has %d bytes; it has %d", o.Size, e.size)
 	}
 	if o.Actions.Upload == nil {
-		return nil // it is there
+		return nil // already stored
 	}
 	to, err := u.href(o.Actions.Upload.Href)
 	if err != nil {
@@ -135,10 +135,10 @@ func (u *upload) store(ctx context.Context, e *entry, o lfsObject) error {
 	return nil
 }
 
-// mostParts bounds the parts of a file.
+// mostParts is the most parts of a file.
 const mostParts = 10_000
 
-// storeParts sends a file in parts of a size, each to its own address, and says that they are all there.
+// storeParts uploads a file in parts of the given size, each to its own address, and then completes the upload.
 func (u *upload) storeParts(ctx context.Context, e *entry, done *url.URL, size json.RawMessage,
 	header map[string]json.RawMessage) error {
 	text := strings.Trim(string(size), `"`)
@@ -195,7 +195,7 @@ func (u *upload) storeParts(ctx context.Context, e *entry, done *url.URL, size j
 	return err
 }
 
-// put sends n bytes of a file from one on.
+// put uploads n bytes of a file, beginning at from.
 func (u *upload) put(ctx context.Context, e *entry, to *url.URL, from, n int64) (etag string, err error) {
 	err = u.retry(ctx, func() error {
 		in, err := e.open()
@@ -244,7 +244,7 @@ func (u *upload) put(ctx context.Context, e *entry, to *url.URL, from, n int64) 
 	return etag, err
 }
 
-// sending is what a request reads its body from.
+// sending is the reader of a request's body.
 type sending struct {
 	from     io.Reader
 	done     int64
@@ -260,7 +260,7 @@ func (s *sending) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// href reads an address that the hub gives. Its own is that of the endpoint where another is asked.
+// href parses an address from the hub. If another endpoint is in use, the hub's own address is replaced by it.
 func (c *client) href(text string) (*url.URL, error) {
 	const home = "https://huggingface.co"
 	if rest, ok := strings.CutPrefix(text, home+"/"); ok && c.endpoint.String() != home {

@@ -12,8 +12,7 @@ import (
 	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
-// lock waits until this process alone writes the blob; huggingface_hub locks
-// the same file the same way.
+// lock waits until this process alone may write the blob. huggingface_hub locks the same file in the same way.
 func lock(ctx context.Context, path string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
 		return nil, err

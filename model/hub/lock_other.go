@@ -4,5 +4,5 @@ package hub
 
 import "context"
 
-// lock: without locks of files two downloads of one file at a time are not kept apart.
+// lock does nothing on systems without file locks: two simultaneous downloads of one file are not separated there.
 func lock(context.Context, string) (unlock func(), err error) { return func() {}, nil }

@@ -21,43 +21,43 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
-// File is a file of a repository, from the disk or from memory.
+// File is a file to push, from the disk or from memory.
 type File struct {
-	Name string // in the repository, with slashes
-	Path string // of its content; "" = Data
+	Name string // path in the repository, with slashes
+	Path string // file with the content; "" = Data
 	Data []byte
 }
 
-// PushOptions say what Push sends where.
+// PushOptions configures Push.
 type PushOptions struct {
 	Options
-	Public  bool   // a repository that is made anew can be read by everyone
-	Message string // of the commit
+	Public  bool   // make a new repository public
+	Message string // commit message
 	Files   []File
-	// Card tells of the repository's README.md, nil where it has none, whether the one among Files may take its place.
+	// Card reports whether the README.md among Files may replace the repository's, whose content is nil if it has none.
 	Card func(theirs []byte) bool
 }
 
-// Pushed is what a push did.
+// Pushed is the result of a push.
 type Pushed struct {
 	Repo    string   `json:"repo"`
 	Created bool     `json:"created"`
-	Private bool     `json:"private"` // of a repository that was made
+	Private bool     `json:"private"` // of a new repository
 	Commit  string   `json:"commit,omitempty"`
 	URL     string   `json:"url,omitempty"`
-	Files   []string `json:"files"`             // that the commit has
-	Same    []string `json:"same,omitempty"`    // that the repository had already
-	Ignored []string `json:"ignored,omitempty"` // that its .gitignore leaves out
-	Kept    []string `json:"kept,omitempty"`    // of the repository, which were not replaced
+	Files   []string `json:"files"`             // files in the commit
+	Same    []string `json:"same,omitempty"`    // files that the repository already had
+	Ignored []string `json:"ignored,omitempty"` // files that the repository's .gitignore excludes
+	Kept    []string `json:"kept,omitempty"`    // files of the repository that were not replaced
 }
 
 const (
-	sampleSize = 512 // bytes of a file by which the hub tells text from binary
-	batchFiles = 256 // files of a request
+	sampleSize = 512 // bytes of a file by which the hub distinguishes text from binary
+	batchFiles = 256 // files in one request
 )
 
-// Push makes the repository where there is none and commits files to its main branch: large ones go to the large file
-// storage first, so that a push which is cut short leaves the repository as it was.
+// Push creates the repository if it does not exist and commits files to its main branch. It uploads large files to the
+// large file storage first, so that an interrupted push leaves the repository unchanged.
 func Push(ctx context.Context, name string, o PushOptions) (p Pushed, err error) {
 	fail := func(err error) (Pushed, error) { return Pushed{}, fmt.Errorf("push to %s: %w", name, err) }
 	if strings.Count(name, "/") != 1 || checkRepo(name) != nil {
@@ -99,7 +99,7 @@ func Push(ctx context.Context, name string, o PushOptions) (p Pushed, err error)
 	return p, nil
 }
 
-// upload is a push under way.
+// upload is an active push.
 type upload struct {
 	*client
 	name  string
@@ -107,7 +107,7 @@ type upload struct {
 	files []*entry
 }
 
-// entry is a file with what the hub asks about it.
+// entry is a file with the properties that the hub asks for.
 type entry struct {
 	File
 	size   int64
@@ -155,7 +155,7 @@ func read(f File) (*entry, error) {
 	return e, nil
 }
 
-// head keeps the start of what is written to it.
+// head keeps the first bytes that are written to it.
 type head []byte
 
 func (h *head) Write(p []byte) (int, error) {
@@ -163,7 +163,7 @@ func (h *head) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// post sends JSON and reads the answer's. again says that the request may be sent twice.
+// post sends JSON and decodes the response into answer. again reports whether the request may be repeated.
 func (u *upload) post(ctx context.Context, to *url.URL, kind string, body []byte, again bool, answer any) error {
 	raw, err := u.exchange(ctx, http.MethodPost, to, http.Header{"Content-Type": {kind}}, body, again)
 	if err != nil || answer == nil {
@@ -192,14 +192,14 @@ func (u *upload) exchange(ctx context.Context, method string, to *url.URL, heade
 		}
 		if status := (*statusError)(nil); err != nil && !again && (!errors.As(err, &status) ||
 			status.code != http.StatusTooManyRequests) {
-			err = permanentError{err} // it may have been done
+			err = permanentError{err} // the server may have carried it out
 		}
 		return err
 	})
 	return raw, err
 }
 
-// refusal is the error of an answer that is no success, with the reasons that it gives.
+// refusal returns the error of an unsuccessful response with the reasons that it gives.
 func (u *upload) refusal(to *url.URL, resp *http.Response) error {
 	err := u.statusError(to, resp)
 	var status *statusError
@@ -216,7 +216,7 @@ func (u *upload) refusal(to *url.URL, resp *http.Response) error {
 			"%s answers 403 %s: the token may not write to %s; use one with that right, or your own name as OWNER",
 			place(to), http.StatusText(http.StatusForbidden), u.name)
 	}
-	raw, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // what else it says
+	raw, _ := io.ReadAll(io.LimitReader(resp.Body, 1<<16)) // other text of the response
 	var said struct {
 		Error  string `json:"error"`
 		Errors []struct {
@@ -236,7 +236,7 @@ func (u *upload) refusal(to *url.URL, resp *http.Response) error {
 
 const asJSON = "application/json"
 
-// create makes the repository; one that is there is used.
+// create creates the repository, or uses an existing one.
 func (u *upload) create(ctx context.Context) (made bool, err error) {
 	owner, short, _ := strings.Cut(u.name, "/")
 	body, err := json.Marshal(map[string]any{"name": short, "organization": owner, "private": !u.o.Public,
@@ -251,7 +251,7 @@ func (u *upload) create(ctx context.Context) (made bool, err error) {
 		return true, nil
 	case errors.As(err, &status) && status.code == http.StatusConflict:
 		return false, nil
-	// no right to make one, perhaps to write to this one
+	// the token may not create a repository, but perhaps write to this one
 	case errors.As(err, &status) && status.code == http.StatusForbidden:
 		if _, there := u.read(ctx, u.url("api", "models", u.name)); there == nil {
 			return false, nil
@@ -260,7 +260,7 @@ func (u *upload) create(ctx context.Context) (made bool, err error) {
 	return false, err
 }
 
-// keepCard leaves out our card where the repository's own stays.
+// keepCard drops our card if the repository's own must stay.
 func (u *upload) keepCard(ctx context.Context, p *Pushed) error {
 	i := slices.IndexFunc(u.files, func(e *entry) bool { return e.Name == cardFile })
 	if i < 0 || u.o.Card == nil || p.Created {
@@ -277,7 +277,7 @@ func (u *upload) keepCard(ctx context.Context, p *Pushed) error {
 	return nil
 }
 
-// text is a small file of the repository; nil = there is none.
+// text returns a small file of the repository, or nil if there is none.
 func (u *upload) text(ctx context.Context, from *url.URL) (text []byte, err error) {
 	err = u.retry(ctx, func() error {
 		ctx, cancel := context.WithTimeout(ctx, stallTimeout)
@@ -302,7 +302,7 @@ func (u *upload) text(ctx context.Context, from *url.URL) (text []byte, err erro
 	return text, err
 }
 
-// checkCard has the hub check a card's front matter before anything is sent.
+// checkCard asks the hub to validate a card's front matter before anything is uploaded.
 func (u *upload) checkCard(ctx context.Context, _ *Pushed) error {
 	i := slices.IndexFunc(u.files, func(e *entry) bool { return e.Name == cardFile })
 	if i < 0 {

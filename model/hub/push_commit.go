@@ -11,15 +11,15 @@ import (
 	"slices"
 )
 
-// upMode is what the hub says of a file that is to come.
+// upMode is the hub's decision about a file to upload.
 type upMode struct {
 	Path   string `json:"path"`
 	Mode   string `json:"uploadMode"`
 	Ignore bool   `json:"shouldIgnore"`
-	OID    string `json:"oid"` // of the file that the repository has
+	OID    string `json:"oid"` // blob id of the repository's version
 }
 
-// modes asks which files go to the large file storage, and leaves out those that need not be sent.
+// modes asks which files go to the large file storage, and drops files that need no upload.
 func (u *upload) modes(ctx context.Context, p *Pushed) error {
 	type asked struct {
 		Path   string `json:"path"`
@@ -74,7 +74,7 @@ func (u *upload) modes(ctx context.Context, p *Pushed) error {
 	return nil
 }
 
-// commit makes the files the repository's, all at once.
+// commit adds all files to the repository in one commit.
 func (u *upload) commit(ctx context.Context, p *Pushed) error {
 	if len(u.files) == 0 {
 		return nil

@@ -21,23 +21,23 @@ const (
 	adapterWeights = "adapter_model.safetensors"
 )
 
-// Snapshot is a repository's files in the cache.
+// Snapshot lists a repository's files in the cache.
 type Snapshot struct {
-	Dir   string   `json:"dir"` // of the snapshot, or the folder that they were copied to
+	Dir   string   `json:"dir"` // the snapshot's folder, or the folder to which it was copied
 	Files []string `json:"files"`
 	Bytes int64    `json:"bytes"`
 }
 
-// What a caller names that can be on no hub.
+// Errors for names that no hub can have.
 var (
 	ErrBadName     = errors.New("no hub name")
 	ErrBadRevision = errors.New("not a revision")
 	ErrBadPattern  = errors.New("no pattern")
 )
 
-// Fetch downloads files of the model repository called name ("org/name") into the cache. include are patterns of
-// path.Match for a file's path or its last part; without them it takes what loading needs: a model, or an adapter.
-// Files that the cache has are not fetched again, and one that broke off goes on where it did.
+// Fetch downloads files of the model repository called name ("org/name") into the cache. include lists patterns of
+// path.Match for a file's path or its last element; without patterns it fetches what loading a model or an adapter
+// needs. It skips files that the cache has and continues interrupted ones.
 func Fetch(ctx context.Context, name string, o Options, include []string) (s Snapshot, err error) {
 	fail := func(err error) (Snapshot, error) { return Snapshot{}, fmt.Errorf("download %s: %w", name, err) }
 	if strings.Count(name, "/") != 1 || checkRepo(name) != nil {
@@ -101,7 +101,7 @@ func Fetch(ctx context.Context, name string, o Options, include []string) (s Sna
 	return s, nil
 }
 
-// chosen are the names that a pattern matches.
+// chosen returns the names that match a pattern.
 func chosen(names, patterns []string) []string {
 	var out []string
 	for _, n := range names {
@@ -116,7 +116,7 @@ func chosen(names, patterns []string) []string {
 	return out
 }
 
-// adapterFiles are those that loading an adapter reads, and its card.
+// adapterFiles returns the names of the files that loading an adapter reads, and of its card.
 func adapterFiles(names []string) []string {
 	var out []string
 	for _, n := range append([]string{adapterConfig, adapterWeights, cardFile}, smallFiles...) {
@@ -127,8 +127,8 @@ func adapterFiles(names []string) []string {
 	return out
 }
 
-// CopyTo copies a snapshot's files into a folder, whole files under their names. A file that is there with other
-// content is an error, and nothing is written then.
+// CopyTo copies a snapshot's files into a folder under their names. If a file exists with other content, it returns an
+// error and writes nothing.
 func (s Snapshot) CopyTo(ctx context.Context, dir string) (Snapshot, error) {
 	var todo []string
 	for _, f := range s.Files {
@@ -181,7 +181,7 @@ func sameContent(a, b string) (same, there bool, err error) {
 	}
 }
 
-// copyFile gives the copy its name when it is whole.
+// copyFile writes a temporary copy and renames it when it is complete.
 func copyFile(from, to string) (err error) {
 	in, err := regular.Open(from)
 	if err != nil {

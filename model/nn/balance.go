@@ -6,7 +6,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// Balance is how unevenly a network's experts are used, as a part of the loss.
+// Balance is the part of the loss that penalises uneven use of a network's experts.
 type Balance struct {
 	coef   float64
 	topK   int
@@ -15,8 +15,8 @@ type Balance struct {
 	logits []*Value
 }
 
-// BalanceExperts asks for coef times the balance of all RouterLogits so far in the loss; 0 = not. scores is that of
-// kernel.BalanceLoss.
+// BalanceExperts adds coef times the balance of all RouterLogits so far to the loss; 0 = no balance loss. For scores
+// see kernel.BalanceLoss.
 func (n *Net) BalanceExperts(coef float64, topK int, scores bool, in Batch) {
 	if coef > 0 && n.Ranks() > 1 {
 		n.Fail(errors.New("the balance of experts (router_aux_loss_coef) is of all tokens of a batch, and each rank " +
@@ -27,10 +27,10 @@ func (n *Net) BalanceExperts(coef float64, topK int, scores bool, in Batch) {
 	}
 }
 
-// Balance is what BalanceExperts asked for; nil = nothing.
+// Balance returns the balance loss that BalanceExperts set up, or nil.
 func (n *Net) Balance() *Balance { return n.balance }
 
-// Add is loss f[] with the balance in it; kernel.BalanceLoss says what labels and scale are. scaling is the state of
+// Add returns the loss f[] plus the balance loss. For labels and scale see kernel.BalanceLoss. scaling is the state of
 // loss scaling; nil = none.
 func (b *Balance) Add(n *Net, loss, labels, scale, scaling *Value) *Value {
 	if b.real == nil {

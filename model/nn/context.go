@@ -7,12 +7,13 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// Where ranks have a share of the tokens each, everything but attention is of a rank's own tokens. Before attention
-// they exchange heads for tokens, so that each attends with some of the heads over the whole sequence, and behind it
-// they exchange back (Jacobs et al., "DeepSpeed Ulysses", 2023): attention itself is the same calls with fewer heads.
+// Context parallelism: if ranks share a sequence's tokens, every operation but attention works on a rank's own tokens.
+// Before attention, ranks exchange tokens for heads (all-to-all), so that each rank attends with some of the heads over
+// the whole sequence; after it they exchange back (Jacobs et al., "DeepSpeed Ulysses", 2023). Attention itself uses the
+// same kernels with fewer heads.
 
-// sharedAttention is attention of queries, keys and values, or of one matrix of all three, of this rank's tokens: ->
-// [M,H*D].
+// sharedAttention computes attention for this rank's tokens from queries, keys and values, or from one matrix of all
+// three: -> [M,H*D].
 func (n *Net) sharedAttention(in Batch, a Attention, qkv ...*Value) *Value {
 	if err := n.sharesHeads(in, a); err != nil {
 		n.Fail(err)
@@ -23,7 +24,7 @@ func (n *Net) sharedAttention(in Batch, a Attention, qkv ...*Value) *Value {
 	of.Heads, of.KVHeads = split.Own()
 	var heads *Value // [T,H/P*D] of all tokens
 	if a.Sinks {
-		apart := make([]*Value, len(qkv)) // queries, keys and values, as this kernel reads them
+		apart := make([]*Value, len(qkv)) // queries, keys and values as separate matrices, as the kernel reads them
 		for i, x := range qkv {
 			apart[i] = n.toHeads(kernel.HeadShares{Ranks: n.Ranks(), Heads: []int{a.Heads, a.KVHeads, a.KVHeads}[i]}, x)
 		}
@@ -36,12 +37,12 @@ func (n *Net) sharedAttention(in Batch, a Attention, qkv ...*Value) *Value {
 		n.Apply(kernel.AllToAll{Ranks: n.Ranks()}, heads))
 }
 
-// toHeads exchanges what ranks have of their tokens for some of the heads of all.
+// toHeads exchanges the ranks' tokens of all heads for all tokens of some heads.
 func (n *Net) toHeads(s kernel.HeadShares, x ...*Value) *Value {
 	return n.Apply(kernel.AllToAll{Ranks: n.Ranks()}, n.Apply(kernel.SplitHeads(s), x...))
 }
 
-// sharesHeads says why a layer's attention cannot be shared among the ranks.
+// sharesHeads returns an error if ranks cannot share a layer's attention.
 func (n *Net) sharesHeads(in Batch, a Attention) error {
 	err := kernel.HeadShares{Ranks: n.Ranks(), Heads: a.Heads, KVHeads: a.KVHeads}.Check()
 	switch {

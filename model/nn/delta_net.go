@@ -6,17 +6,17 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// DeltaNet is linear attention by the gated delta rule.
+// DeltaNet describes linear attention by the gated delta rule.
 type DeltaNet struct {
 	KeyHeads, ValueHeads int
-	KeySize, ValueSize   int // of a head
-	Filter               int // tokens that the convolution sees
+	KeySize, ValueSize   int // columns of a head
+	Filter               int // window of the convolution in tokens
 	Eps                  float64
 }
 
-// GatedDeltaNet is out_proj(norm(o) * silu(z)), with o of the rule (kernel.GatedDelta) over the convolved queries, keys
-// and values of in_proj_qkv, the gates of in_proj_b and in_proj_a, and z of in_proj_z (Qwen3.5): [M,C] -> [M,C]. What
-// it keeps between tokens is a state a sequence, whatever its length.
+// GatedDeltaNet is Qwen3.5's linear attention out_proj(norm(o) * silu(z)): [M,C] -> [M,C]. o is the result of the gated
+// delta rule (kernel.GatedDelta) over the convolved queries, keys and values of in_proj_qkv with the gates of in_proj_b
+// and in_proj_a; z is the output of in_proj_z. Its state per sequence does not grow with the length.
 func (n *Net) GatedDeltaNet(name string, x *Value, in Batch, a DeltaNet) *Value {
 	var y *Value
 	n.In(name, func() {

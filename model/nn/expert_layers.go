@@ -7,8 +7,8 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// biasedExperts multiplies sorted rows by the linear layers path.e.name of the current scope, path.name being own, and
-// adds their biases.
+// biasedExperts multiplies sorted rows by the linear layers path.e.name of the current scope, where path.name is own,
+// and adds their biases.
 func (n *Net) biasedExperts(own string, experts, in, out int, x *Value, at Sorted) (y *Value) {
 	path, name, _ := strings.Cut(own, ".")
 	n.In(path, func() {

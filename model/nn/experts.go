@@ -11,19 +11,19 @@ import (
 
 // Experts is a linear layer for each of E experts: y = x W_eᵀ.
 type Experts interface {
-	// Apply takes rows in the order of their experts: [S,In] -> [S,Out].
+	// Apply multiplies rows sorted by expert: [S,In] -> [S,Out].
 	Apply(x *Value, at Sorted) *Value
 	Size() (experts, in, out int)
 }
 
-// Sorted is the order of tokens' slots by their experts, as kernel.SortByExpert gives it.
+// Sorted maps token slots to rows sorted by expert, as kernel.SortByExpert computes it.
 type Sorted struct {
-	Rows   *Value // i32[M,K], the sorted row of each slot; -1 of padding's
-	Source *Value // i32[S], the slot of each sorted row; -1 of one without
-	Starts *Value // i32[E+1], each expert's first row
+	Rows   *Value // i32[M,K], the sorted row of each slot; -1 for padding
+	Source *Value // i32[S], the slot of each sorted row; -1 = unused row
+	Starts *Value // i32[E+1], the first row of each expert
 }
 
-// sortByExpert sorts the slots of the chosen experts [M,K]. real is Batch.Real; nil = there is no padding.
+// sortByExpert sorts the slots of the chosen experts [M,K]. real is Batch.Real; nil = no padding.
 func (n *Net) sortByExpert(experts int, chosen, real *Value) Sorted {
 	in := []*Value{chosen}
 	if real != nil {
@@ -33,7 +33,8 @@ func (n *Net) sortByExpert(experts int, chosen, real *Value) Sorted {
 	return Sorted{s[0], s[1], s[2]}
 }
 
-// experts asks for the linear layers 0.name ... E-1.name of the current scope: stored as the run says, side by side.
+// experts declares the linear layers 0.name ... E-1.name of the current scope, stored as the run's options say, one
+// after the other.
 func (n *Net) experts(name string, experts, in, out int) (x Experts, paths []string) {
 	paths = make([]string, experts)
 	for e := range paths {
@@ -51,7 +52,7 @@ func (n *Net) experts(name string, experts, in, out int) (x Experts, paths []str
 	}), paths
 }
 
-// expertScheme is how the matrices are stored: all alike. nil = as numbers.
+// expertScheme returns how the experts' matrices are quantised, all alike; nil = unquantised.
 func (n *Net) expertScheme(paths []string) *quant.Config {
 	if n.Stored == nil {
 		return n.Scheme
@@ -69,7 +70,7 @@ func (n *Net) expertScheme(paths []string) *quant.Config {
 	return first
 }
 
-// denseExperts are experts whose matrices are stored as numbers.
+// denseExperts holds experts whose matrices are not quantised.
 type denseExperts struct {
 	n                *Net
 	experts, in, out int
@@ -94,12 +95,12 @@ func (d *denseExperts) Apply(x *Value, at Sorted) *Value {
 	return d.n.Apply(kernel.ExpertMatMul{Experts: d.experts, TransB: true}, x, d.w, at.Starts)
 }
 
-// quantisedExperts are experts whose matrices stay packed, each as Quantised's is.
+// quantisedExperts holds experts whose matrices stay packed, each as in Quantised.
 type quantisedExperts struct {
 	n                *Net
 	experts, in, out int
 	matMul           kernel.Kernel
-	packed           []*Value // the matrices' parts, each the experts' one after the other
+	packed           []*Value // parts of the matrices; each value holds that part of all experts, one after the other
 }
 
 func newQuantisedExperts(n *Net, paths []string, in, out int, cfg quant.Config) Experts {
@@ -136,32 +137,32 @@ func (q *quantisedExperts) Apply(x *Value, at Sorted) *Value {
 	return q.n.Apply(q.matMul, append([]*Value{x, at.Starts}, q.packed...)...)
 }
 
-// uninfluential notes that the linear layer of a path has no gradient.
+// uninfluential records that the linear layer at path has no gradient.
 func (n *Net) uninfluential(path string) {
 	if !slices.Contains(n.Uninfluential, path) {
 		n.Uninfluential = append(n.Uninfluential, path)
 	}
 }
 
-// MoE is a mixture of experts in place of an MLP.
+// MoE describes a mixture of experts in place of an MLP.
 type MoE struct {
 	Experts, PerToken, Inner int
-	Normalise                bool   // a token's weights are divided by their sum
-	Gate, Up, Down           string // the names of an expert's linear layers
-	Shared                   int    // inner size of the expert that all tokens go through; 0 = none
-	Activation               string // of the experts' gates, as model.Config.HiddenAct names it
-	// Parameters: transformers has the experts' matrices as parameters, and the router as no linear layer, whatever is
-	// adapted: it stays as it is stored.
+	Normalise                bool   // divide a token's weights by their sum
+	Gate, Up, Down           string // names of an expert's linear layers
+	Shared                   int    // intermediate size of the shared expert; 0 = none
+	Activation               string // activation of the experts' gates, a value of model.Config.HiddenAct
+	// Parameters reports that transformers holds the experts' matrices as parameters, and the router not as a linear
+	// layer, whatever is adapted: the router then stays as it is stored.
 	Parameters bool
 }
 
-// MoE is the sum over a token's PerToken experts of weight * down(activation(gate x) * up x), where the router, a
-// linear layer named gate, gives experts and weights: [M,C] -> [M,C]. A shared expert, an MLP, is added with a sigmoid
-// gate for each token. The logits of the router [M,Experts] are kept in RouterLogits. No expert sees padding, for which
-// the sum is zero; real is Batch.Real, nil = there is none.
+// MoE sums weight * down(activation(gate x) * up x) over a token's PerToken experts: [M,C] -> [M,C]. The router, a
+// linear layer named gate, selects the experts and computes the weights; its logits [M,Experts] are appended to
+// RouterLogits. A shared expert, an MLP, is added with a sigmoid gate for each token. Experts skip padding, whose
+// result is zero; real is Batch.Real, nil = no padding.
 func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 	var y *Value
-	module := n.Scope() + ".mlp.experts" // in transformers 5, whatever the checkpoint's name
+	module := n.Scope() + ".mlp.experts" // transformers 5's module, whatever the checkpoint's name is
 	n.In(name, func() {
 		width := x.Width()
 		parameters := m.Parameters || n.ExpertParameters
@@ -176,7 +177,7 @@ func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 		}
 		logits := router.Apply(x)
 		n.RouterLogits = append(n.RouterLogits, logits)
-		if m.Experts == 1 || m.PerToken == 1 && m.Normalise { // its weight is 1
+		if m.Experts == 1 || m.PerToken == 1 && m.Normalise { // the weight is always 1
 			n.uninfluential(n.Scope() + ".gate")
 		}
 		routed := n.ApplyAll(kernel.RouteExperts{TopK: m.PerToken, Normalise: m.Normalise}, logits)
@@ -191,8 +192,8 @@ func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 	return y
 }
 
-// mixture is the sum over a token's experts of weight * down(activation(gate x) * up x), of the layers under experts in
-// the current scope: [M,C] -> [M,C]. module is that of the parameters that transformers 5 has them in.
+// mixture sums weight * down(activation(gate x) * up x) over a token's experts, with the layers under experts in the
+// current scope: [M,C] -> [M,C]. module is the module of transformers 5 that holds the experts' parameters.
 func (n *Net) mixture(x, weights *Value, at Sorted, m MoE, module string, parameters bool) *Value {
 	width := x.Width()
 	each := n.Apply(kernel.GatherTokens{}, x, at.Rows, at.Source) // [M,C] -> [M*PerToken,C]
@@ -205,9 +206,9 @@ func (n *Net) mixture(x, weights *Value, at Sorted, m MoE, module string, parame
 	return n.Apply(kernel.SumTokens{}, down.Apply(inner, at), at.Rows, at.Source) // [M*PerToken,C] -> [M,C]
 }
 
-// ScaledMoE is Gemma 4's mixture of experts: those of rows x [M,C] are chosen by what the router, a linear layer
-// router.proj, gives of rows from [M,C], normed and scaled, and count a number of each expert times their shares of the
-// chosen ones: [M,C] -> [M,C]. Padding is as in MoE.
+// ScaledMoE is Gemma 4's mixture of experts for rows x: [M,C] -> [M,C]. The router, a linear layer router.proj, selects
+// the experts from rows from [M,C] after a norm and scaling. An expert's weight is its own scale times its share among
+// the selected experts. Padding is handled as in MoE.
 func (n *Net) ScaledMoE(x, from, real *Value, m MoE, eps float64) *Value {
 	width := x.Width()
 	var weights, chosen *Value
@@ -216,7 +217,7 @@ func (n *Net) ScaledMoE(x, from, real *Value, m MoE, eps float64) *Value {
 		h := n.Scale(n.Apply(kernel.RMSNorm{Eps: eps, Heads: 1}, from, scale), 1/math.Sqrt(float64(width)))
 		routed := n.ApplyAll(kernel.RouteExperts{TopK: m.PerToken, Normalise: true}, n.Linear("proj", width, m.Experts,
 			false).Apply(h))
-		if m.PerToken == 1 { // its weight is 1
+		if m.PerToken == 1 { // the weight is always 1
 			n.uninfluential(n.Scope() + ".proj")
 		}
 		each := n.add(n.Scope()+".per_expert_scale", []int{m.Experts}, kernel.T(n.Float(), m.Experts))
@@ -225,16 +226,15 @@ func (n *Net) ScaledMoE(x, from, real *Value, m MoE, eps float64) *Value {
 	return n.mixture(x, weights, n.sortByExpert(m.Experts, chosen, real), m, n.Scope()+".experts", true)
 }
 
-// FusedExperts is a mixture of experts whose gate and up projections are one matrix.
+// FusedExperts describes a mixture of experts whose gate and up projections are one matrix.
 type FusedExperts struct {
 	Experts, PerToken, Inner int
 	Layers                   bool // the checkpoint has a linear layer for each expert's matrix
 }
 
-// FusedMoE is gpt-oss's mixture of experts: a router [Experts,C] with a bias, and experts whose gate and up projections
-// are one matrix [C,2*inner], all with biases: [M,C] -> [M,C]. The matrices are stored as numbers, or as the checkpoint
-// has them in MXFP4, or are a linear layer for each expert. The run's adapter may wrap each projection. Padding is as
-// in MoE.
+// FusedMoE is gpt-oss's mixture of experts, [M,C] -> [M,C]: a router [Experts,C] with a bias, and experts with biases
+// whose gate and up projections are one matrix [C,2*inner]. The matrices are unquantised, or in the checkpoint's MXFP4,
+// or a linear layer for each expert. The run's adapter may wrap each projection. Padding is handled as in MoE.
 func (n *Net) FusedMoE(name string, x, real *Value, m FusedExperts) *Value {
 	var y *Value
 	experts, perToken, inner := m.Experts, m.PerToken, m.Inner
@@ -254,7 +254,7 @@ func (n *Net) FusedMoE(name string, x, real *Value, m FusedExperts) *Value {
 		weight := numbers("router.weight", experts, width)
 		logits := n.router("router", &Dense{n, width, experts, weight, numbers("router.bias", experts)}).Apply(x)
 		n.RouterLogits = append(n.RouterLogits, logits)
-		if experts == 1 || perToken == 1 { // its weight is 1
+		if experts == 1 || perToken == 1 { // the weight is always 1
 			n.uninfluential(n.Scope() + ".router")
 		}
 		routed := n.ApplyAll(kernel.RouteExperts{TopK: perToken, Normalise: true}, logits)

@@ -2,10 +2,10 @@ package nn
 
 import "github.com/tierlora/tierlora/kernel"
 
-// A fused projection is one linear layer whose output rows are those of several, one after the other. It is stored,
-// quantised and adapted as the one that it is; what reads its output takes the parts where they lie.
+// A fused projection is one linear layer whose output rows are those of several projections, one after the other. It is
+// stored, quantised and adapted as one layer; the operations that read its output use the parts in place.
 
-// fusedAttention is attention over the one projection qkv_proj: queries of all heads, then keys, then values.
+// fusedAttention is attention with one projection qkv_proj: queries of all heads, then keys, then values.
 func (n *Net) fusedAttention(x *Value, in Batch, a Attention) *Value {
 	q, kv := a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
 	qkv := n.Linear("qkv_proj", x.Width(), q+2*kv, a.QKVBias).Apply(x) // [M,C] -> [M,(H+2K)*D]
@@ -22,7 +22,7 @@ func (n *Net) fusedAttention(x *Value, in Batch, a Attention) *Value {
 	return n.Apply(a.over(in), part(0, q), key, value, in.CuQ, in.CuK)
 }
 
-// FusedMLP is MLP with one projection gate_up_proj: the gate's rows, then what it gates.
+// FusedMLP is MLP with one projection gate_up_proj: the gate's rows, then the up projection's.
 func (n *Net) FusedMLP(name string, x *Value, inner int) *Value {
 	var y *Value
 	n.In(name, func() {

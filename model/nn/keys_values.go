@@ -1,9 +1,9 @@
 package nn
 
-// KeysValues are keys and values of a layer's attention that later layers attend to, all of a cache where there is one.
+// KeysValues holds a layer's keys and values, including cached ones, for later layers that attend to them.
 type KeysValues struct{ key, value *Value }
 
-// keysAndValues are those of a layer, before a cache; keys are not yet normed.
+// keysAndValues computes a layer's keys and values, before they enter a cache. Keys are not normed yet.
 func (n *Net) keysAndValues(x *Value, a Attention) (key, value *Value) {
 	kv := a.KVHeads * a.HeadDim
 	key = n.Linear("k_proj", x.Width(), kv, a.QKVBias).Apply(x)

@@ -2,10 +2,10 @@ package nn
 
 import "github.com/tierlora/tierlora/kernel"
 
-// UnitRMSNorm is HeadsRMSNorm without a weight: a table of ones stands for it.
+// UnitRMSNorm is HeadsRMSNorm with a weight of ones.
 func (n *Net) UnitRMSNorm(x *Value, heads int, eps float64) *Value {
 	size := x.Width() / heads
-	name := "ones" + n.Scope() // by layer: sizes differ
+	name := "ones" + n.Scope() // one table per layer, since sizes differ
 	ones := n.Frozen(name, kernel.T(n.Float(), size))
 	n.declare(Weight{Into: []string{name}, storage: computed(fillOnes)})
 	return n.Apply(kernel.RMSNorm{Eps: eps, Heads: heads}, x, ones)
@@ -23,8 +23,8 @@ func fillOnes(t kernel.Tensor) {
 	}
 }
 
-// ScaleBy multiplies by the checkpoint's number of that name in the current scope, which stays frozen whatever a run
-// trains: in transformers it is a buffer.
+// ScaleBy multiplies by the checkpoint's scalar called name in the current scope. The scalar stays frozen even if the
+// run trains base weights: in transformers it is a buffer.
 func (n *Net) ScaleBy(name string, x *Value) *Value {
 	name = n.Scope() + "." + name
 	s := n.Frozen(name, kernel.T(n.Float(), 1))
@@ -32,14 +32,14 @@ func (n *Net) ScaleBy(name string, x *Value) *Value {
 	return n.Apply(kernel.ScaleBy{}, x, s)
 }
 
-// Slice is the i-th of parts of each row's columns.
+// Slice returns the i-th of parts equal slices of each row's columns.
 func (n *Net) Slice(x *Value, i, parts int) *Value {
 	width := x.Width() / parts
 	return n.Apply(kernel.HeadColumns{Heads: 1, Of: x.Width(), From: i * width, Width: width}, x)
 }
 
-// GatedInput is projection(activation(gate x) * input), [M,C] -> [M,C], under the names that Gemma 4 gives the two
-// linear layers.
+// GatedInput computes projection(activation(gate x) * input), [M,C] -> [M,C], with Gemma 4's names for the two linear
+// layers.
 func (n *Net) GatedInput(x, input *Value, activation string) *Value {
 	k := n.gateKernel(activation)
 	gate := n.Linear("per_layer_input_gate", x.Width(), input.Width(), false).Apply(x)

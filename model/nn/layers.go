@@ -8,24 +8,24 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// Batch is what a network is applied to: M tokens of S sequences, side by side.
+// Batch is the input of a network: M tokens of S sequences, packed one after the other.
 type Batch struct {
-	IDs       *Value // i32[M]; where ranks have a share of the tokens each (Net.Ranks), this one's
-	Positions *Value // i32[M], the token's place in its sequence
-	CuQ       *Value // i32[S+1], where each sequence's tokens begin and end, among those of all ranks
-	CuK       *Value // i32[S+1], the same for keys: CuQ but for a cache
-	Real      *Value // i32[M], 0 where there is padding; nil = there is none, or all tokens are alike
-	MaxLen    int    // positions lie below it
+	IDs       *Value // i32[M]; this rank's share if ranks share the tokens (Net.Ranks)
+	Positions *Value // i32[M], the token's position in its sequence
+	CuQ       *Value // i32[S+1], boundaries of the sequences among the tokens of all ranks
+	CuK       *Value // i32[S+1], the same for keys; it differs from CuQ with a cache only
+	Real      *Value // i32[M], 0 for padding; nil = no padding, or padding needs no special treatment
+	MaxLen    int    // all positions are smaller
 	Cache     *Cache // nil in training
 }
 
-// Cache keeps the keys and values of earlier tokens of several sequences, each in rows of its own.
+// Cache holds the keys and values of earlier tokens of several sequences, each in rows of its own.
 type Cache struct {
 	Rows   int    // of all sequences
-	Tokens int    // of a sequence: its rows, side by side
-	At     *Value // i32[M], the cache's row for each token's key and value; -1 = none
-	// Longest is the most tokens of a text, where the plan has the frozen values of one for a batch of sequences of
-	// MaxLen tokens; 0 = MaxLen, and frozen values of its own.
+	Tokens int    // rows of one sequence, one after the other
+	At     *Value // i32[M], the cache row for each token's key and value; -1 = not stored
+	// Longest is the most tokens of a text if the plan shares frozen tables with a batch whose sequences have MaxLen
+	// tokens; 0 = MaxLen and own tables.
 	Longest int
 }
 
@@ -34,7 +34,7 @@ func (n *Net) Embed(name string, vocab, width int, ids *Value) *Value {
 	return n.ScaledEmbed(name, vocab, width, ids, 0)
 }
 
-// ScaledEmbed is Embed times scale, rounded as kernel.Embedding says; 0 stands for 1.
+// ScaledEmbed is Embed times scale, rounded as kernel.Embedding documents; 0 means 1.
 func (n *Net) ScaledEmbed(name string, vocab, width int, ids *Value, scale float64) *Value {
 	var y *Value
 	n.In(name, func() {
@@ -45,17 +45,17 @@ func (n *Net) ScaledEmbed(name string, vocab, width int, ids *Value, scale float
 	return y
 }
 
-// RMSNorm is y = w x / sqrt(mean(x²) + eps), by rows.
+// RMSNorm computes y = w x / sqrt(mean(x²) + eps) for each row.
 func (n *Net) RMSNorm(name string, x *Value, eps float64) *Value {
 	return n.HeadsRMSNorm(name, x, 1, eps)
 }
 
-// HeadsRMSNorm norms each of a row's heads by itself, all with one weight [width/heads].
+// HeadsRMSNorm norms each of a row's heads separately, all with one weight [width/heads].
 func (n *Net) HeadsRMSNorm(name string, x *Value, heads int, eps float64) *Value {
 	return n.norm(name, x, kernel.RMSNorm{Eps: eps, Heads: heads})
 }
 
-// PlusOneRMSNorm is HeadsRMSNorm with a weight that is stored less one: y = (1 + w) x / sqrt(mean(x²) + eps).
+// PlusOneRMSNorm is HeadsRMSNorm for a weight that is stored minus one: y = (1 + w) x / sqrt(mean(x²) + eps).
 func (n *Net) PlusOneRMSNorm(name string, x *Value, heads int, eps float64) *Value {
 	return n.norm(name, x, kernel.RMSNorm{Eps: eps, Heads: heads, PlusOne: true})
 }
@@ -70,7 +70,7 @@ func (n *Net) norm(name string, x *Value, k kernel.RMSNorm) *Value {
 	return y
 }
 
-// Scale is by x; by = 0 stands for 1.
+// Scale multiplies x by a number; 0 means 1.
 func (n *Net) Scale(x *Value, by float64) *Value {
 	if by == 0 || by == 1 {
 		return x
@@ -78,11 +78,11 @@ func (n *Net) Scale(x *Value, by float64) *Value {
 	return n.Apply(kernel.Scale{By: by}, x)
 }
 
-// Add is the residual sum.
+// Add returns the residual sum x + y.
 func (n *Net) Add(x, y *Value) *Value { return n.Apply(kernel.Add{}, x, y) }
 
-// ropeTable is the table of rotary angles for positions [0,positions): [P,D], cosines then sines, times scale of the
-// position. invFreq, with D/2 elements, may be several: their rows follow each other.
+// ropeTable declares a table of rotary angles for positions [0,positions): [P,D], cosines then sines, times scale of
+// the position. invFreq has D/2 elements; with several, their rows follow each other.
 func (n *Net) ropeTable(name string, positions int, scale func(position int) float64, invFreq ...[]float64) *Value {
 	n.declare(Weight{Into: []string{name}, storage: computed(func(dst kernel.Tensor) {
 		for i, f := range invFreq {
@@ -92,13 +92,13 @@ func (n *Net) ropeTable(name string, positions int, scale func(position int) flo
 	return n.Frozen(name, kernel.T(n.Float(), len(invFreq)*positions, 2*len(invFreq[0])))
 }
 
-// Table declares frozen whole numbers that fill computes while the weights load.
+// Table declares a frozen integer table that fill computes while the weights load.
 func (n *Net) Table(name string, fill func(dst []int32), shape ...int) *Value {
 	n.declare(Weight{Into: []string{name}, storage: computed(func(dst kernel.Tensor) { fill(dst.I32()) })})
 	return n.Frozen(name, kernel.T(kernel.I32, shape...))
 }
 
-// fillAngles fills rows of a table, from row on, with the angles of positions from 0 on.
+// fillAngles fills rows of a table, beginning at row, with the angles of positions 0, 1 and so on.
 func fillAngles(table kernel.Tensor, row, positions int, invFreq []float64, scale func(position int) float64) {
 	at := row * 2 * len(invFreq)
 	if table.DType == kernel.F64 {
@@ -125,31 +125,31 @@ func fillRoPE[F kernel.Float](table []F, positions int, invFreq []float64, scale
 	}
 }
 
-// Attention is causal self-attention over a batch's sequences.
+// Attention describes causal self-attention over a batch's sequences.
 type Attention struct {
 	Heads, KVHeads, HeadDim int
 	QKVBias, OBias          bool
-	Window                  int     // keys seen, the token's own included; 0 = all earlier ones
-	Scale                   float64 // multiplies the scores; 0 = 1/sqrt(HeadDim)
-	Cap                     float64 // soft cap of the scores, as kernel.Attention has it; 0 = none
-	// [P,R], nil = no positions; R below HeadDim rotates the first R columns of every head
+	Window                  int     // number of keys that a token attends to, its own included; 0 = all earlier ones
+	Scale                   float64 // factor of the scores; 0 = 1/sqrt(HeadDim)
+	Cap                     float64 // soft cap of the scores, see kernel.Attention; 0 = none
+	// RoPE is a table of angles [P,R]; nil = no rotation. R below HeadDim rotates the first R columns of every head.
 	RoPE        *Value
-	QueryRoPE   *Value // the same for queries; nil = RoPE. A fused projection has one for both
-	Interleaved bool   // the rotation is of neighbouring columns, not of halves
-	Fused       bool   // one qkv_proj in the place of q_proj, k_proj and v_proj
-	Gated       bool   // q_proj has a gate beside each head's query, whose sigmoid multiplies what the head gives
+	QueryRoPE   *Value // table for queries; nil = RoPE. A fused projection uses one table for both.
+	Interleaved bool   // rotate neighbouring columns instead of halves
+	Fused       bool   // one qkv_proj instead of q_proj, k_proj and v_proj
+	Gated       bool   // q_proj has a gate beside each head's query; its sigmoid multiplies the head's result
 	// QKNorm norms queries, then keys, [M,heads*HeadDim] under the names q_norm and k_norm; nil = no norm.
 	QKNorm func(name string, x *Value, heads int) *Value
 	Sinks  bool // each head has an attention sink
-	// ValuesAreKeys: values are what k_proj gives, before norm and rotation; there is no v_proj. ValueNorm norms them;
-	// nil = no norm.
+	// ValuesAreKeys makes the output of k_proj, before norm and rotation, the values; there is no v_proj. ValueNorm
+	// norms them; nil = no norm.
 	ValuesAreKeys bool
 	ValueNorm     func(x *Value, heads int) *Value
-	// Keep gets the keys and values, which a later layer has as Of in place of its own.
+	// Keep receives the keys and values; a later layer passes it as Of to use them in place of its own.
 	Keep, Of *KeysValues
 }
 
-// SelfAttention is o_proj(attention(rope(norm(q_proj x)), rope(norm(k_proj x)), v_proj x)): [M,C] -> [M,C].
+// SelfAttention computes o_proj(attention(rope(norm(q_proj x)), rope(norm(k_proj x)), v_proj x)): [M,C] -> [M,C].
 func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value {
 	var y *Value
 	n.In(name, func() {
@@ -187,7 +187,7 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 			a.Keep.key, a.Keep.value = key, value
 		}
 		if n.Ranks() > 1 {
-			// before o_proj, as below: slices of the base model have its values in their order
+			// the gate comes before o_proj here too: slices of the base model hold its values in their order
 			heads := gated(n.sharedAttention(in, a, query, key, value))
 			y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
 			return
@@ -203,7 +203,8 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 	return y
 }
 
-// queries are those of all heads, and what becomes of the heads' results [M,H*D].
+// queries returns the queries of all heads, and a function that applies the gate, if there is one, to the heads'
+// results [M,H*D].
 func (n *Net) queries(x *Value, a Attention) (query *Value, gated func(heads *Value) *Value) {
 	q := a.Heads * a.HeadDim
 	if !a.Gated {
@@ -214,7 +215,7 @@ func (n *Net) queries(x *Value, a Attention) (query *Value, gated func(heads *Va
 	return query, func(heads *Value) *Value { return n.Apply(kernel.HeadGate{Heads: a.Heads}, heads, both) }
 }
 
-// sinks are those of a layer's heads.
+// sinks declares the attention sinks of a layer's heads.
 func (n *Net) sinks(a Attention) *Value {
 	return n.add(n.Scope()+".sinks", []int{a.Heads}, kernel.T(n.Float(), a.Heads))
 }
@@ -227,7 +228,7 @@ func (a Attention) kernel() kernel.Attention {
 	return kernel.Attention{Heads: a.Heads, KVHeads: a.KVHeads, Scale: scale, Window: a.Window, Cap: a.Cap}
 }
 
-// over is the kernel for a batch.
+// over returns the attention kernel for a batch.
 func (a Attention) over(in Batch) kernel.Attention {
 	k := a.kernel()
 	if in.Cache != nil {
@@ -236,7 +237,7 @@ func (a Attention) over(in Batch) kernel.Attention {
 	return k
 }
 
-// CacheGroup is the state group of keys and values kept between tokens.
+// CacheGroup is the state group of cached keys and values.
 const CacheGroup = "kv cache"
 
 func (n *Net) cached(what string, rows *Value, in Batch) *Value {
@@ -244,11 +245,11 @@ func (n *Net) cached(what string, rows *Value, in Batch) *Value {
 	return n.Apply(kernel.KVAppend{}, cache, rows, in.Cache.At)
 }
 
-// gates are the kernels of gated MLPs by model.Config.HiddenAct.
+// gates maps model.Config.HiddenAct to the kernel of a gated MLP.
 var gates = map[string]kernel.Kernel{"silu": kernel.SwiGLU{}, "gelu_pytorch_tanh": kernel.GeGLU{},
 	"gelu": kernel.GeGLU{Erf: true}}
 
-// gateKernel is the kernel of an activation as model.Config.HiddenAct names it.
+// gateKernel returns the kernel for an activation of model.Config.HiddenAct.
 func (n *Net) gateKernel(activation string) kernel.Kernel {
 	k, ok := gates[activation]
 	if !ok {
@@ -258,8 +259,8 @@ func (n *Net) gateKernel(activation string) kernel.Kernel {
 	return k
 }
 
-// GatedMLP is down_proj(activation(gate_proj x) * up_proj x), [M,C] -> [M,C], with an activation as
-// model.Config.HiddenAct names it.
+// GatedMLP computes down_proj(activation(gate_proj x) * up_proj x), [M,C] -> [M,C]. activation is a value of
+// model.Config.HiddenAct.
 func (n *Net) GatedMLP(name string, x *Value, inner int, bias bool, activation string) *Value {
 	k := n.gateKernel(activation)
 	var y *Value
@@ -272,11 +273,11 @@ func (n *Net) GatedMLP(name string, x *Value, inner int, bias bool, activation s
 	return y
 }
 
-// Head is the vocabulary head's weight [V,C] by the checkpoint's name: its own, or the embedding's where
-// they are tied.
+// Head returns the vocabulary head's weight [V,C] by its name in the checkpoint: its own, or the embedding's if they
+// are tied.
 func (n *Net) Head(name string, vocab, width int) *Value {
 	return n.add(name, []int{vocab, width}, n.matrix(vocab, width, name))
 }
 
-// Layer names the i-th layer's scope.
+// Layer returns the scope of the i-th layer.
 func Layer(i int) string { return fmt.Sprintf("layers.%d", i) }

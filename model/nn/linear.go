@@ -15,13 +15,13 @@ type Linear interface {
 	Weight() *Value // W [Out,In] of the base model, as numbers of the computation's type
 }
 
-// Linear asks for the linear layer of that name in the current scope: stored as the run says, wrapped by
-// the run's adapter.
+// Linear declares the linear layer called name in the current scope, stored as the run's options say and wrapped by the
+// run's adapter.
 func (n *Net) Linear(name string, in, out int, bias bool) Linear {
 	return n.linear(name, in, out, bias, true)
 }
 
-// linear is Linear, wrapped or not.
+// linear does what Linear does, with or without the adapter's wrapper.
 func (n *Net) linear(name string, in, out int, bias, wrapped bool) Linear {
 	return once(n, name, func() (l Linear) {
 		n.In(name, func() { l = n.newLinear(in, out, bias, wrapped) })
@@ -56,8 +56,8 @@ func (n *Net) newLinear(in, out int, bias, wrapped bool) (l Linear) {
 	return l
 }
 
-// router is a mixture's router whose weight is a parameter to transformers: base, which is the linear layer name of the
-// current scope, wrapped by the run's adapter.
+// router wraps base, a mixture's router whose weight is a parameter in transformers, with the run's adapter. base is
+// the linear layer called name in the current scope.
 func (n *Net) router(name string, base Linear) Linear {
 	if n.WrapRouter == nil {
 		return base
@@ -68,7 +68,7 @@ func (n *Net) router(name string, base Linear) Linear {
 	})
 }
 
-// Dense is a linear layer whose weight is stored as numbers.
+// Dense is a linear layer whose weight is not quantised.
 type Dense struct {
 	n       *Net
 	in, out int
@@ -81,8 +81,8 @@ func newDense(n *Net, in, out int, bias *Value) *Dense {
 	return &Dense{n, in, out, n.add(name, []int{out, in}, n.matrix(out, in, name)), bias}
 }
 
-// newDequantised is a dense layer whose weight has the values that its quantised form stands for: the numbers of
-// Quantised, without dequantising in the step.
+// newDequantised returns a dense layer whose weight holds the dequantised values: the same results as Quantised without
+// dequantising in every step.
 func newDequantised(n *Net, in, out int, bias *Value, cfg quant.Config) *Dense {
 	name := n.Scope() + ".weight"
 	p := packed{rows: out, cols: in, scheme: cfg, dequantised: true}
@@ -96,7 +96,7 @@ func newDequantised(n *Net, in, out int, bias *Value, cfg quant.Config) *Dense {
 
 func (d *Dense) Size() (in, out int) { return d.in, d.out }
 
-// Weight is the stored weight.
+// Weight returns the stored weight.
 func (d *Dense) Weight() *Value { return d.w }
 
 func (d *Dense) Apply(x *Value) *Value {
@@ -116,7 +116,7 @@ type Quantised struct {
 	in, out int
 	kernels kernel.PackedWeight
 	scheme  quant.Config
-	packed  []*Value // the weight's parts
+	packed  []*Value // parts of the packed weight
 	b       *Value
 }
 
@@ -147,8 +147,8 @@ func newQuantised(n *Net, in, out int, bias *Value, cfg quant.Config) *Quantised
 
 func (q *Quantised) matMul() kernel.Kernel { return q.kernels.MatMul(q.out, q.in, q.scheme) }
 
-// packers are used again from weight to weight: what is allocated for each would outgrow the weights themselves before
-// it is collected.
+// packers are reused between weights: otherwise their buffers would outgrow the weights before the garbage collector
+// frees them.
 var packers = sync.Pool{New: func() any { return new(packer) }}
 
 type packer struct {
@@ -156,8 +156,8 @@ type packer struct {
 	chunk []float32
 }
 
-// quantise reads a weight piece by piece and packs it: no float copy of the whole exists. A weight that the checkpoint
-// has packed is taken as it is. What use gets is valid until it returns.
+// quantise reads a weight piece by piece and packs it, so that no complete float copy exists. A weight that the
+// checkpoint has packed is passed on unchanged. use must not keep its argument.
 func quantise(r Reader, name string, rows, cols int, cfg quant.Config, use func(*quant.Packed) error) error {
 	if stored, ok := packedIn(r, name); ok {
 		return use(&stored)
@@ -189,7 +189,7 @@ func quantise(r Reader, name string, rows, cols int, cfg quant.Config, use func(
 
 func (q *Quantised) Size() (in, out int) { return q.in, q.out }
 
-// Weight dequantises: every call records a kernel of its own.
+// Weight dequantises: every call records a kernel.
 func (q *Quantised) Weight() *Value {
 	return q.n.Apply(q.kernels.Dequantise(q.out, q.in, q.scheme, q.n.Float()), q.packed...)
 }

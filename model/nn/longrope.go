@@ -2,31 +2,30 @@ package nn
 
 import "github.com/tierlora/tierlora/kernel"
 
-// Frequencies is what a configuration says of rotary positions (model.Config).
+// Frequencies provides the rotary frequencies of a configuration (model.Config).
 type Frequencies interface {
 	InvFreq(seqLen int) (invFreq []float64, attentionScale float64, err error)
 	LongRope(longest int) (limit int, both bool)
 	QueryScale(longest int) func(position int) float64
 }
 
-// Rotary is a table of rotary angles, and a batch whose positions are places in it.
+// Rotary is a table of rotary angles, and a batch whose positions are row numbers of the table.
 type Rotary struct {
-	Table   *Value // nil = none: the network has failed
-	Queries *Value // that of queries: Table, but where they are scaled by their position
+	Table   *Value // nil = the network has failed
+	Queries *Value // table for queries; it differs from Table if queries are scaled by their position
 	In      Batch
 }
 
-// Rotary is the table for a batch. LongRoPE's angles depend on the length of each sequence: where a batch may hold
-// sequences of both kinds, the table has rows for either. Tokens that are generated over a cache go by the longest text
-// that the cache holds: keys are not rotated again while it grows. A training step and the samples that share its
-// memory have one table.
+// Rotary returns the table for a batch. LongRoPE's angles depend on the length of each sequence: if a batch may hold
+// both short and long sequences, the table has rows for both. Generation with a cache chooses by the longest text that
+// the cache can hold, since keys are not rotated again while it grows. A training step and the samples that share its
+// memory use one table.
 //
-// Queries that are scaled by their position p have a table of their own, with the cosines and sines times s(p): a
-// rotation is linear, so that it gives s(p) R(p) q. Where positions stay below the first of which s is not 1 there is
-// one table.
+// Queries that are scaled by their position p have a table of their own with cosines and sines times s(p): rotation is
+// linear, so this yields s(p) R(p) q. If s is 1 for all positions of the batch, both use one table.
 func (n *Net) Rotary(c Frequencies, in Batch) Rotary { return n.rotary("rope", c, in) }
 
-// Rotaries are those of full layers and of windowed ones, which may have their own.
+// Rotaries returns the tables of full layers and of windowed layers, which may differ.
 func (n *Net) Rotaries(c, ofWindowed Frequencies, own bool, in Batch) (full, windowed Rotary) {
 	full = n.Rotary(c, in)
 	if !own || full.Table == nil {
@@ -64,8 +63,8 @@ func (n *Net) rotary(name string, c Frequencies, in Batch) Rotary {
 	return r
 }
 
-// byLength moves the positions of sequences of more than limit tokens to the long angles, which follow the short ones
-// in a table.
+// byLength moves the positions of sequences with more than limit tokens to the long angles, which follow the short ones
+// in the table.
 func (n *Net) byLength(limit int, in Batch) Batch {
 	switch cache := in.Cache; {
 	case cache == nil:

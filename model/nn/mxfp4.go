@@ -8,18 +8,18 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// MXFP4Block is what the inputs of experts in MXFP4 are a multiple of.
+// MXFP4Block divides the input size of experts in MXFP4.
 const MXFP4Block = quant.MXFP4Block
 
-// MXFP4Reader is a Reader of a checkpoint that may have stacks of experts in MXFP4.
+// MXFP4Reader is a Reader for a checkpoint that may have stacks of experts in MXFP4.
 type MXFP4Reader interface {
 	Reader
-	// MXFP4 are the experts' matrices, transposed and one below the other; ok is false where the checkpoint stores
-	// numbers. They may lie in the file's memory, and their scales are not checked.
+	// MXFP4 returns the experts' matrices, transposed and one below the other; ok is false if the checkpoint stores
+	// numbers. They may alias the file's memory. Their scales are not checked.
 	MXFP4(name string) (w quant.MXFP4, ok bool)
 }
 
-// inMXFP4 tells whether the checkpoint stores a tensor of the current scope so, and the run keeps it.
+// inMXFP4 reports whether the checkpoint stores a tensor of the current scope in MXFP4 and the run keeps it so.
 func (n *Net) inMXFP4(name string) bool {
 	if n.Stored == nil || n.DequantisedExperts {
 		return false
@@ -28,8 +28,8 @@ func (n *Net) inMXFP4(name string) bool {
 	return s != nil && s.Type == quant.NameMXFP4
 }
 
-// expertsMXFP4 multiplies rows sorted by expert by the experts' matrices [experts,in,out], which stay as the checkpoint
-// has them.
+// expertsMXFP4 multiplies rows sorted by expert by the experts' matrices [experts,in,out], which stay in the
+// checkpoint's form.
 func (n *Net) expertsMXFP4(x, starts *Value, name string, experts, in, out int) *Value {
 	if in%quant.MXFP4Block != 0 {
 		n.Fail(fmt.Errorf("%s.%s has %d inputs: in MXFP4 they must be a multiple of %d", n.Scope(), name, in,
@@ -47,7 +47,7 @@ func (n *Net) expertsMXFP4(x, starts *Value, name string, experts, in, out int) 
 	return n.Apply(kernel.ExpertMatMulMXFP4{Experts: experts, N: out, K: in}, x, starts, codes, scales)
 }
 
-// mxfp4 is experts' matrices that memory has as the checkpoint has them: codes, then scales.
+// mxfp4 stores experts' matrices in the checkpoint's form: codes, then scales.
 type mxfp4 struct{}
 
 func (mxfp4) fill(w Weight, r Reader, dst []kernel.Tensor) error {

@@ -2,25 +2,26 @@ package nn
 
 import "slices"
 
-// Parameter is one of the parameters that transformers has the matrices of a layer's experts in.
+// Parameter is one of the parameters in which transformers stores the matrices of a layer's experts.
 type Parameter struct {
-	Module []string // the names of its module's parameters, in their order
-	Which  int      // this one's place among them
-	// Layers are, of a parameter [E,Out,In] that the checkpoint has as linear layers, the experts' paths, part by part:
-	// an expert's rows are those of its layers one after the other. nil = the checkpoint has the parameter, [E,In,Out].
+	Module []string // names of its module's parameters, in order
+	Which  int      // index of this parameter in Module
+	// Layers lists, for a parameter [E,Out,In] that the checkpoint stores as linear layers, the experts' paths for each
+	// part: an expert's rows are those of its layers one after the other. nil = the checkpoint has the parameter
+	// itself, [E,In,Out].
 	Layers [][]string
 }
 
-// Name of the parameter.
+// Name returns the parameter's name.
 func (p Parameter) Name() string { return p.Module[p.Which] }
 
-// The parameters of a module of experts, in the order in which transformers has them.
+// The parameters of a module of experts, in transformers' order.
 const (
 	gateUpParameter = "gate_up_proj"
 	downParameter   = "down_proj"
 )
 
-// expertParameter is the parameter of that name of a module.
+// expertParameter returns the parameter called name of a module.
 func expertParameter(module, name string) Parameter {
 	all := []string{gateUpParameter, downParameter}
 	which := slices.Index(all, name)
@@ -30,7 +31,7 @@ func expertParameter(module, name string) Parameter {
 	return Parameter{Module: all, Which: which}
 }
 
-// expertsFunc is Experts by a function, however the matrices are stored.
+// expertsFunc makes Experts of a function, however the matrices are stored.
 type expertsFunc struct {
 	experts, in, out int
 	apply            func(x *Value, at Sorted) *Value
@@ -40,7 +41,7 @@ func (f expertsFunc) Size() (experts, in, out int) { return f.experts, f.in, f.o
 
 func (f expertsFunc) Apply(x *Value, at Sorted) *Value { return f.apply(x, at) }
 
-// parameter is the experts of a parameter, wrapped by the run's adapter.
+// parameter wraps the experts of a parameter with the run's adapter.
 func (n *Net) parameter(p Parameter, parts ...Experts) []Experts {
 	if n.WrapParameter == nil {
 		return parts
@@ -48,8 +49,8 @@ func (n *Net) parameter(p Parameter, parts ...Experts) []Experts {
 	return once(n, p.Name()+" (parameter)", func() []Experts { return n.WrapParameter(n, p, parts) })
 }
 
-// expertLayers asks for the linear layers path.e.name of the current scope's experts, for each of names, wrapped by the
-// run's adapter: each as layers, or all as the parameter p.
+// expertLayers declares the linear layers path.e.name of the current scope's experts for each of names. The run's
+// adapter wraps each layer, or all together as the parameter p.
 func (n *Net) expertLayers(path string, p Parameter, asParameter bool, experts, in, out int,
 	names ...string) []Experts {
 	all := make([]Experts, len(names))

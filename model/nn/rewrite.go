@@ -5,12 +5,12 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// Rewriter reads elements [from, from+len(dst)) of a weight as memory is to have them before they are quantised. r is
-// the checkpoint's reader. Several goroutines call it, for pieces of any length and in any order.
+// Rewriter reads elements [from, from+len(dst)) of a weight as they should be in memory, before quantisation. r is the
+// checkpoint's reader. Several goroutines call it concurrently, for pieces of any length and in any order.
 type Rewriter func(r Reader, from int, dst []float32) error
 
-// rewriting is a checkpoint's reader of which some weights are rewritten. Those are read as float32 numbers, however
-// the checkpoint stores them.
+// rewriting is a checkpoint's reader in which some weights are rewritten. Those are read as float32, however the
+// checkpoint stores them.
 type rewriting struct {
 	Reader
 	rewrite func(name string) Rewriter

@@ -8,17 +8,17 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// storage is how memory has a weight: dense, packed, one of a stack, as the checkpoint has MXFP4, or computed.
+// storage is the form of a weight in memory: dense, packed, part of a stack, the checkpoint's MXFP4, or computed.
 type storage interface {
-	// fill writes the weight on the host. dst has the tensors that Weight.Into names.
+	// fill writes the weight on the host. dst holds the tensors that Weight.Into names.
 	fill(w Weight, r Reader, dst []kernel.Tensor) error
-	// loads returns the weight as a graph.Loader takes it, in one piece or part by part; nil = the host fills it.
+	// loads returns the weight for a graph.Loader, in one piece or part by part; nil = the host fills it.
 	loads(w Weight, r Reader) []graph.WeightLoad
 }
 
-// dense is a weight that memory has as numbers.
+// dense stores a weight as numbers.
 type dense struct {
-	host bool // no graph.Loader takes it
+	host bool // no graph.Loader can load it
 }
 
 func (dense) fill(w Weight, r Reader, dst []kernel.Tensor) error {
@@ -32,7 +32,7 @@ func (d dense) loads(w Weight, r Reader) []graph.WeightLoad {
 	return []graph.WeightLoad{w.numbers(r)}
 }
 
-// numbers is the weight as a graph.Loader takes it that converts or packs the checkpoint's numbers.
+// numbers returns the weight for a graph.Loader that converts or packs the checkpoint's numbers.
 func (w Weight) numbers(r Reader) graph.WeightLoad {
 	l := graph.WeightLoad{Into: w.Into, Elems: 1, DType: kernel.F32, Read: func(dst []byte, from int) error {
 		return r.Float32s(w.Name, from, kernel.NewTensor(kernel.T(kernel.F32, len(dst)/kernel.F32.Size()), dst).F32())
@@ -48,13 +48,13 @@ func (w Weight) numbers(r Reader) graph.WeightLoad {
 	return l
 }
 
-// packed is a matrix [rows,cols] that is quantised: memory has its parts, or the numbers that it stands for.
+// packed is a quantised matrix [rows,cols]: memory holds its parts, or the dequantised numbers.
 type packed struct {
 	rows, cols  int
 	scheme      quant.Config
-	gemm        kernel.Kernel // reads the packed weight; nil = no kernel does
-	parts       []quant.Part  // in the order of Weight.Into; nil where it is dequantised
-	dequantised bool          // memory has the numbers
+	gemm        kernel.Kernel // multiplies by the packed weight; nil = no such kernel
+	parts       []quant.Part  // in the order of Weight.Into; nil if dequantised
+	dequantised bool          // memory holds numbers
 }
 
 func (p packed) fill(w Weight, r Reader, dst []kernel.Tensor) error {
@@ -97,7 +97,7 @@ func (p packed) loads(w Weight, r Reader) []graph.WeightLoad {
 	return all
 }
 
-// copyParts writes a packed weight's parts.
+// copyParts writes the parts of a packed weight.
 func copyParts(dst []kernel.Tensor, parts []quant.Part, p *quant.Packed) error {
 	for i, part := range parts {
 		if part.Floats != nil {
@@ -117,14 +117,14 @@ func (d dequantised) Float32s(_ string, from int, dst []float32) error {
 	return nil
 }
 
-// stack is one of several weights of equal size that lie one after the other in each of the tensors of Weight.Into.
+// stack is one of several weights of equal size that lie one after the other in each tensor of Weight.Into.
 type stack struct {
 	of              storage
 	member, members int
-	filled          *atomic.Int64 // members that are filled, which all of them share
+	filled          *atomic.Int64 // number of filled members, shared by all members
 }
 
-// newStack returns the storage of each of so many members.
+// newStack returns a function that gives each of the stack's members its storage.
 func newStack(of storage, members int) func(member int) stack {
 	filled := new(atomic.Int64)
 	return func(member int) stack { return stack{of, member, members, filled} }
@@ -142,7 +142,7 @@ func (s stack) fill(w Weight, r Reader, dst []kernel.Tensor) error {
 }
 
 func (s stack) loads(w Weight, r Reader) []graph.WeightLoad {
-	if _, stored := packedIn(r, w.Name); stored { // a member's bytes have their place inside the stack's
+	if _, stored := packedIn(r, w.Name); stored { // a member's bytes lie inside the stack's
 		return nil
 	}
 	loads := s.of.loads(w, r)
@@ -152,7 +152,7 @@ func (s stack) loads(w Weight, r Reader) []graph.WeightLoad {
 	return loads
 }
 
-// computed is a tensor that no checkpoint has.
+// computed stores a tensor that no checkpoint has.
 type computed func(dst kernel.Tensor)
 
 func (c computed) fill(_ Weight, _ Reader, dst []kernel.Tensor) error { c(dst[0]); return nil }

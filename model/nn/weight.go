@@ -13,21 +13,21 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// Weight is a tensor of the checkpoint and how memory has it.
+// Weight is a tensor of the checkpoint and its form in memory.
 type Weight struct {
-	Name    string   // the checkpoint's; empty where the values are computed
-	Shape   []int    // the checkpoint's
+	Name    string   // the checkpoint's name; empty if the values are computed
+	Shape   []int    // the checkpoint's shape
 	Into    []string // names in graph.Store
 	storage storage
 }
 
-// Quantised reports whether the network computes with what the weight is once it is quantised.
+// Quantised reports whether the network computes with a quantised form of the weight.
 func (w Weight) Quantised() bool {
 	p, ok := w.packed()
 	return ok && p.gemm != nil
 }
 
-// packed is the storage of a quantised weight, alone or in a stack.
+// packed returns the storage of a quantised weight, alone or in a stack; ok is false for other weights.
 func (w Weight) packed() (p packed, ok bool) {
 	s := w.storage
 	if of, stacked := s.(stack); stacked {
@@ -37,7 +37,7 @@ func (w Weight) packed() (p packed, ok bool) {
 	return p, ok
 }
 
-// Weight returns the weight of a name in the checkpoint.
+// Weight returns the weight with the given name in the checkpoint.
 func (n *Net) Weight(name string) (Weight, bool) {
 	i := slices.IndexFunc(n.weights, func(w Weight) bool { return w.Name == name && name != "" })
 	if i < 0 {
@@ -46,8 +46,8 @@ func (n *Net) Weight(name string) (Weight, bool) {
 	return n.weights[i], true
 }
 
-// Computed reads the whole weight as the network computes with it: quantised and dequantised where it is stored
-// quantised.
+// Computed reads the whole weight as the network uses it: a weight that is stored quantised is quantised and
+// dequantised.
 func (w Weight) Computed(r Reader, dst []float32) error {
 	p, ok := w.packed()
 	if !ok {
@@ -59,25 +59,25 @@ func (w Weight) Computed(r Reader, dst []float32) error {
 	})
 }
 
-// Reader gives a checkpoint's values as float32.
+// Reader provides a checkpoint's values as float32.
 type Reader interface {
 	// Float32s reads elements [from, from+len(dst)) of a tensor, row-major.
 	Float32s(name string, from int, dst []float32) error
 }
 
-// StoredReader is a Reader that also gives values as they are stored, for memory that converts them itself.
+// StoredReader is a Reader that also provides values in the checkpoint's type, for memory that converts them itself.
 type StoredReader interface {
 	Reader
-	// Stored tells the type of a tensor's elements and how to read them, from element from on until dst is full.
-	// ok is false where the type is none that memory takes.
+	// Stored returns the type of a tensor's elements, and a function that reads elements from element from on until dst
+	// is full. ok is false for types that memory cannot hold.
 	Stored(name string) (d kernel.DType, read func(dst []byte, from int) error, ok bool)
 }
 
-// PackedReader is a Reader of a checkpoint that may have weights packed already.
+// PackedReader is a Reader for a checkpoint that may have packed weights.
 type PackedReader interface {
 	Reader
-	// Packed is a weight as the checkpoint stores it; ok is false where it stores numbers. It may lie in the file's
-	// memory.
+	// Packed returns a weight as the checkpoint stores it; ok is false if it stores numbers. The result may alias the
+	// file's memory.
 	Packed(name string) (w quant.Packed, ok bool)
 }
 
@@ -88,8 +88,8 @@ func packedIn(r Reader, name string) (quant.Packed, bool) {
 	return quant.Packed{}, false
 }
 
-// Load fills the network's weights, workers at a time. A store that is a graph.Loader fills those that it can take as
-// the checkpoint stores them; the host fills the others.
+// Load fills the network's weights with the given number of workers. A store that is a graph.Loader loads the weights
+// that it can take in the checkpoint's form; the host fills the others.
 func (n *Net) Load(ctx context.Context, r Reader, m graph.Store, workers int) error {
 	if n.Rewrite != nil {
 		r = rewriting{r, n.Rewrite}
@@ -119,7 +119,7 @@ func (n *Net) Load(ctx context.Context, r Reader, m graph.Store, workers int) er
 			switch w := n.weights[i]; {
 			case errors.Is(each[k], errors.ErrUnsupported), errors.Is(each[k], graph.ErrNotFinite):
 				if !slices.Contains(host, i) {
-					host = append(host, i) // which for a number that is not finite says where it is
+					host = append(host, i) // its error for a number that is not finite names the position
 				}
 			case each[k] != nil && errs[i] == nil:
 				errs[i] = fmt.Errorf("load %s: %w", w.Name, each[k])
@@ -132,7 +132,7 @@ func (n *Net) Load(ctx context.Context, r Reader, m graph.Store, workers int) er
 	for _, err := range errs {
 		var changed *rescue.ChangedError
 		if errors.As(err, &changed) {
-			return changed // once, for all the weights that could not be read
+			return changed // one error for all the weights that could not be read
 		}
 	}
 	return errors.Join(errs...)
@@ -162,7 +162,7 @@ func (n *Net) fillAll(ctx context.Context, which []int, r Reader, m graph.Store,
 	return ctx.Err()
 }
 
-// Fill reads a weight into memory on the host. Weights may be filled at the same time.
+// Fill reads a weight into memory on the host. Different weights may be filled concurrently.
 func (w Weight) Fill(r Reader, m graph.Store) error {
 	dst := make([]kernel.Tensor, len(w.Into))
 	for i, name := range w.Into {
@@ -182,7 +182,7 @@ func (w Weight) Fill(r Reader, m graph.Store) error {
 	return nil
 }
 
-// fillStored copies a tensor that memory has in the checkpoint's type.
+// fillStored copies a tensor that memory holds in the checkpoint's type.
 func fillStored(r Reader, name string, dst kernel.Tensor) error {
 	if s, ok := r.(StoredReader); ok {
 		if d, read, ok := s.Stored(name); ok && d == dst.DType {
@@ -192,7 +192,7 @@ func fillStored(r Reader, name string, dst kernel.Tensor) error {
 	return fmt.Errorf("it is kept in memory as %v, and the checkpoint has it in another type", dst.DType)
 }
 
-// fillChunk bounds the float32 copy of a tensor that exists while it is loaded, in elements.
+// fillChunk is the largest float32 copy, in elements, that loading a tensor makes.
 const fillChunk = 1 << 18
 
 func fillFloats(r Reader, name string, dst kernel.Tensor) error {

@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Spec is a tensor that a model expects.
+// Spec describes a tensor that a model expects.
 type Spec struct {
 	Name     string
 	Shape    []int
-	Optional bool // may be absent; when present its shape counts
+	Optional bool // may be absent; if present, its shape is checked
 }
 
-// CheckError holds everything in which a checkpoint differs from a model.
+// CheckError lists all differences between a checkpoint and a model.
 type CheckError struct {
 	Missing    []string // names
 	Unexpected []string // names
@@ -22,10 +22,10 @@ type CheckError struct {
 
 func (e *CheckError) Error() string { return "the weights do not fit the model:" + e.List() }
 
-// listed is how many names of one kind an error shows.
+// listed is the number of names of each kind that an error shows.
 const listed = 5
 
-// List is the error without its first line: how many of each kind, and the names of the first few.
+// List returns the error without its first line: the number of each kind, and the first few names.
 func (e *CheckError) List() string {
 	var b strings.Builder
 	for _, part := range []struct {

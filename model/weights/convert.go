@@ -22,8 +22,8 @@ func Float32s(t Tensor, dst []float32) error {
 	return Float32Range(t, 0, len(dst), dst)
 }
 
-// Float32Range converts elements from (inclusive) to to (exclusive) of t into
-// dst[:to-from]. Disjoint ranges may be converted by several goroutines.
+// Float32Range converts elements from (inclusive) to to (exclusive) of t into dst[:to-from]. Goroutines may convert
+// disjoint ranges concurrently.
 func Float32Range(t Tensor, from, to int, dst []float32) error {
 	src, err := t.slice(from, to, len(dst))
 	if err != nil {
@@ -49,8 +49,8 @@ func Float32Range(t Tensor, from, to int, dst []float32) error {
 	return nil
 }
 
-// ViewFloat32s is an F32 tensor's numbers: its Data where that lies as numbers do in memory, else a copy. It is
-// read-only and valid as long as Data is; nil for another type.
+// ViewFloat32s returns the numbers of an F32 tensor, or nil for another type. The result aliases Data if Data has the
+// machine's layout, else it is a copy. It is read-only and valid as long as Data is.
 func ViewFloat32s(t Tensor) []float32 {
 	if t.DType != F32 || len(t.Data) < 4 {
 		return nil
@@ -63,8 +63,8 @@ func ViewFloat32s(t Tensor) []float32 {
 	return v
 }
 
-// Raw copies elements of t from from on, little endian as they are stored, until dst is full. Disjoint ranges may
-// be copied by several goroutines.
+// Raw copies stored elements of t (little endian), beginning at element from, until dst is full. Goroutines may copy
+// disjoint ranges concurrently.
 func Raw(t Tensor, from int, dst []byte) error {
 	if n := t.DType.Size(); n == 0 || len(dst)%n != 0 {
 		return fmt.Errorf("read %q: %d bytes are no whole number of %s", t.Name, len(dst), t.DType)
@@ -183,7 +183,7 @@ func AppendFloat32s(dst []byte, d DType, v []float32) ([]byte, error) {
 	return dst, nil
 }
 
-// RoundFloat32s writes what values of v are once stored as F32, F16 or BF16.
+// RoundFloat32s writes the values of v rounded to F32, F16 or BF16.
 func RoundFloat32s(dst []float32, d DType, v []float32) {
 	for i, x := range v {
 		switch d {
@@ -197,7 +197,7 @@ func RoundFloat32s(dst []float32, d DType, v []float32) {
 	}
 }
 
-// slice is the bytes of elements from..to, which must fit into limit elements.
+// slice returns the bytes of elements from..to, of which dst can take limit.
 func (t Tensor) slice(from, to, limit int) ([]byte, error) {
 	size, ok := byteSize(t.DType, t.Shape)
 	if !ok || t.DType.Size() == 0 || size != uint64(len(t.Data)) {
@@ -223,7 +223,7 @@ func float32sFromF32(dst []float32, src []byte) {
 	}
 }
 
-// float32sFromBF16 reads four values a load: the conversion is bound by memory.
+// float32sFromBF16 reads four values per load, because memory bandwidth limits the conversion.
 func float32sFromBF16(dst []float32, src []byte) {
 	i := 0
 	for ; i+4 <= len(dst); i += 4 {
@@ -239,8 +239,8 @@ func float32sFromBF16(dst []float32, src []byte) {
 	}
 }
 
-// f16ToFloat32 moves the fields into place and lets one exact multiplication by
-// 2^112 correct the exponent's bias, for subnormals too.
+// f16ToFloat32 shifts the fields into place; one exact multiplication by 2^112 then corrects the exponent's bias, for
+// subnormals too.
 func f16ToFloat32(h uint16) float32 {
 	sign := uint32(h&0x8000) << 16
 	rest := uint32(h&0x7fff) << 13

@@ -2,11 +2,11 @@ package weights
 
 import "fmt"
 
-// DType is the element type of a tensor. Its numbers follow the order in which
-// the safetensors crate sorts types, because Write lays tensors out by it.
+// DType is the element type of a tensor. Its values are in the order in which the safetensors crate sorts types,
+// because Write orders tensors by it.
 type DType uint8
 
-// The element types of the format that take whole bytes and are real numbers.
+// The element types that take whole bytes and are real numbers.
 const (
 	Bool DType = iota + 1
 	U8
@@ -51,7 +51,7 @@ func ParseDType(name string) (DType, error) {
 	return 0, fmt.Errorf("unknown dtype %q", name)
 }
 
-// String is the name of the type in a safetensors header.
+// String returns the type's name in a safetensors header.
 func (d DType) String() string {
 	if info, ok := dtypes[d]; ok {
 		return info.name
@@ -59,5 +59,5 @@ func (d DType) String() string {
 	return fmt.Sprintf("DType(%d)", uint8(d))
 }
 
-// Size is the number of bytes of one element, 0 for an unknown type.
+// Size returns the bytes of one element, or 0 for an unknown type.
 func (d DType) Size() int { return dtypes[d].size }

@@ -13,7 +13,7 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
-// Advice for weights that are not SafeTensors. None of them is ever opened as what it is: unpickling runs code.
+// Advice for weights that are not SafeTensors. Such files are never opened in their format: unpickling runs code.
 const (
 	advicePickle = "a PyTorch pickle, which can run code when it is opened. Convert it with transformers where you " +
 		"trust it:\n" +
@@ -38,7 +38,7 @@ const (
 		"while they load"
 )
 
-// foreign is the advice by the ending of a file's name.
+// foreign maps endings of file names to advice.
 var foreign = []struct{ ending, advice string }{
 	{".gguf", adviceGGUF}, {".ggml", adviceGGUF},
 	{".bin", advicePickle}, {".pt", advicePickle}, {".pth", advicePickle}, {".ckpt", advicePickle},
@@ -46,23 +46,23 @@ var foreign = []struct{ ending, advice string }{
 	{".h5", adviceTensorFlow}, {".keras", adviceTensorFlow}, {".msgpack", adviceFlax}, {".onnx", adviceONNX},
 }
 
-// quantisedBy are the endings of tensors that quantisation methods leave, whose weights are not read.
+// quantisedBy maps endings of tensor names to the quantisation method that uses them. Such weights cannot be read.
 var quantisedBy = []struct{ ending, method string }{
 	{".qweight", "GPTQ or AWQ"}, {".W_q", "HQQ"}, {".weight_packed", "compressed-tensors"}, {".weight_scale_inv",
 		"FP8"}, {".weight_scale", "FP8 or compressed-tensors"},
 }
 
-// noWeights are files that a trainer leaves beside a model.
+// noWeights are files that a trainer writes beside a model.
 var noWeights = []string{"training_args.bin", "optimizer.", "scheduler.", "rng_state", "scaler."}
 
-// magics is the advice by how a file begins.
+// magics maps the first bytes of files to advice.
 var magics = []struct{ begin, advice string }{
 	{"GGUF", adviceGGUF}, {"PK\x03\x04", advicePickle}, {"\x80\x02", advicePickle}, {"\x80\x04", advicePickle},
 	{"\x89HDF\r\n", adviceTensorFlow},
 }
 
-// Advice says what the first file with weights among names is and how to make a SafeTensors model of it; "" if there is
-// none. It looks at the names only.
+// Advice names the format of the first file with weights among names and explains how to convert it to SafeTensors; ""
+// = there is none. It uses only the names.
 func Advice(names []string) string {
 	names = slices.Sorted(slices.Values(names))
 	for _, f := range foreign {
@@ -88,7 +88,7 @@ func Advice(names []string) string {
 	return ""
 }
 
-// AdviceDir is Advice for the files of a folder.
+// AdviceDir returns Advice for the files of a folder.
 func AdviceDir(dir string) string {
 	entries, _ := os.ReadDir(dir)
 	return adviceEntries(entries, dir)
@@ -102,7 +102,7 @@ func adviceEntries(entries []fs.DirEntry, dir string) string {
 	return strings.Replace(Advice(names), "DIR", dir, 1)
 }
 
-// AdviceFile is Advice for one file, by its name or else by how it begins.
+// AdviceFile returns the advice for one file by its name, or else by its first bytes.
 func AdviceFile(name string) string {
 	if advice := Advice([]string{name}); advice != "" {
 		return strings.Replace(advice, "DIR", filepath.Dir(name), 1)
@@ -113,7 +113,7 @@ func AdviceFile(name string) string {
 	return ""
 }
 
-// adviceBytes is the advice by how the file called name begins.
+// adviceBytes returns the advice for a file called name by its first bytes.
 func adviceBytes(begin []byte, name string) string {
 	if regular.Pointer(begin) {
 		return regular.IsPointer

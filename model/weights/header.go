@@ -26,11 +26,11 @@ type entry struct {
 	name       string
 	dtype      DType
 	shape      []int
-	begin, end uint64 // into the data after the header
+	begin, end uint64 // offsets in the data after the header
 }
 
-// parse checks a whole file: every byte belongs to the header or to exactly one
-// tensor, and every tensor's byte range equals its type times its shape.
+// parse reads and checks a whole file: every byte belongs to the header or to exactly one tensor, and every tensor's
+// size equals its type's size times its shape.
 func parse(file []byte) (*File, error) {
 	if len(file) < 8 {
 		return nil, fmt.Errorf("the file has %d bytes, too few for the 8 byte header length", len(file))
@@ -90,7 +90,7 @@ func (p *headerParser) header() error {
 	return err
 }
 
-// object reads {"key": value, ...}; each must consume its value.
+// object reads {"key": value, ...}; each must read the value.
 func (p *headerParser) object(each func(key string) error) error {
 	if err := p.delim('{'); err != nil {
 		return err
@@ -175,7 +175,7 @@ func (p *headerParser) tensor(name string) error {
 	return nil
 }
 
-// layout checks sizes and that the tensors cover total bytes exactly, once.
+// layout checks that the tensors cover total bytes exactly once.
 func (p *headerParser) layout(total uint64) error {
 	slices.SortFunc(p.entries, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(a.begin, b.begin), cmp.Compare(a.end, b.end), cmp.Compare(a.name, b.name))
@@ -208,7 +208,7 @@ func (p *headerParser) layout(total uint64) error {
 	return nil
 }
 
-// byteSize is the number of bytes of a tensor; false when it overflows.
+// byteSize returns the bytes of a tensor; ok is false on overflow.
 func byteSize(d DType, shape []int) (uint64, bool) {
 	size := uint64(d.Size())
 	for _, n := range shape {
@@ -225,7 +225,7 @@ func byteSize(d DType, shape []int) (uint64, bool) {
 }
 
 func (p *headerParser) token() (json.Token, error) {
-	tok, err := p.dec.Token() // of JSON that was checked before
+	tok, err := p.dec.Token() // the JSON was checked before
 	if err != nil {
 		return nil, fmt.Errorf("byte %d: %w", p.dec.InputOffset()+1, err)
 	}
@@ -234,7 +234,7 @@ func (p *headerParser) token() (json.Token, error) {
 
 var delims = map[json.Delim]string{'{': "an object", '[': "a list"}
 
-// shown is the token that was read last, and where it ends.
+// shown formats the last token and its position.
 func (p *headerParser) shown(tok json.Token) string {
 	text := fmt.Sprint(tok)
 	switch tok := tok.(type) {

@@ -14,9 +14,8 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 )
 
-// mapFile maps a regular file read-only. Reading it after another process has
-// shortened it is a panic that rescue.Do turns into a ChangedError; a write that
-// keeps its length shows in unchanged. Replacing the file by a rename, as Write
+// mapFile maps a regular file read-only. Reading it after another process has truncated it is a panic that rescue.Do
+// turns into a ChangedError; unchanged detects a write that keeps the length. Replacing the file by a rename, as Write
 // does, is safe.
 func mapFile(path string) (m mapping, err error) {
 	f, err := regular.Open(path)
@@ -47,9 +46,8 @@ func mapFile(path string) (m mapping, err error) {
 	}, nil
 }
 
-// unchanged returns a ChangedError if the file that was opened as path, when it
-// looked like was, has been written to since. A file that was removed, or
-// replaced by another, is no change: the mapping still shows the old one.
+// unchanged returns a ChangedError if the file at path was written to since it had the state was. A removed or replaced
+// file is not a change: the mapping still shows the old one.
 func unchanged(path string, was os.FileInfo) error {
 	now, err := os.Stat(path)
 	if err != nil || !os.SameFile(was, now) {
@@ -61,14 +59,14 @@ func unchanged(path string, was os.FileInfo) error {
 	return nil
 }
 
-// release drops the whole pages of part, which lies in a mapping.
+// release drops the whole pages of part from memory. part lies in mapped.
 func release(mapped, part []byte) {
 	page := uintptr(unix.Getpagesize())
 	base, end := uintptr(unsafe.Pointer(unsafe.SliceData(mapped))), uintptr(len(mapped))
 	from := uintptr(unsafe.Pointer(unsafe.SliceData(part))) - base
 	to := from + uintptr(len(part))
 	if from > end || to > end {
-		return // of another file
+		return // part of another file
 	}
 	from, to = from/page*page, min((to+page-1)/page*page, end)
 	unix.Madvise(mapped[from:to], unix.MADV_DONTNEED) //nolint:errcheck // it is advice

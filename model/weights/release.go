@@ -1,7 +1,7 @@
 package weights
 
 // Release tells the system that a mapped tensor's bytes are not needed soon, so that they no longer count as this
-// process's memory; they are read from the file again where they are. Where nothing is mapped it does nothing.
+// process's memory; the next access reads them from the file again. It has no effect on memory that is not mapped.
 func (s *Set) Release(t Tensor) {
 	for _, f := range s.files {
 		f.release(t.Data)

@@ -23,16 +23,15 @@ const (
 	IndexFile  = "model.safetensors.index.json"
 )
 
-// Set is the tensors of a whole model folder, from one file or from shards.
+// Set holds the tensors of a whole model folder, from one file or from shards.
 type Set struct {
 	files   []*File
 	tensors map[string]Tensor
 	whole   map[string]Whole
 }
 
-// OpenDir maps the model in dir: model.safetensors, or when that is absent the
-// shards of model.safetensors.index.json. The index and the shards must name
-// the same tensors in the same files.
+// OpenDir maps the model in dir: model.safetensors, or if that is absent the shards of model.safetensors.index.json.
+// The index and the shards must name the same tensors in the same files.
 func OpenDir(dir string) (*Set, error) {
 	return openSet(folder{
 		name: dir,
@@ -43,8 +42,7 @@ func OpenDir(dir string) (*Set, error) {
 	})
 }
 
-// OpenFS is OpenDir for a folder of fsys (a model embedded in the binary),
-// read into memory instead of mapped.
+// OpenFS does what OpenDir does for a folder of fsys (a model embedded in the binary), which it reads into memory.
 func OpenFS(fsys fs.FS, dir string) (*Set, error) {
 	read := func(name string) ([]byte, error) { return regular.ReadFS(fsys, path.Join(dir, name)) }
 	return openSet(folder{
@@ -66,8 +64,8 @@ func OpenFS(fsys fs.FS, dir string) (*Set, error) {
 	})
 }
 
-// Declare is a set of tensors without their bytes, those of specs of type d and those of codes of U8: what a plan needs
-// of weights that are not there.
+// Declare makes a set of tensors without data: those of specs have type d, those of codes U8. A plan needs no more of
+// weights that are not present.
 func Declare(specs []Spec, d DType, codes ...Spec) *Set {
 	s := &Set{tensors: make(map[string]Tensor, len(specs)+len(codes))}
 	for _, spec := range specs {
@@ -79,7 +77,7 @@ func Declare(specs []Spec, d DType, codes ...Spec) *Set {
 	return s
 }
 
-// HasNone tells whether a folder holds a model's weights in no form.
+// HasNone reports whether a folder contains no weights in any format.
 func HasNone(dir string) bool {
 	for _, name := range []string{SingleFile, IndexFile} {
 		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
@@ -89,7 +87,7 @@ func HasNone(dir string) bool {
 	return AdviceDir(dir) == ""
 }
 
-// folder is a model folder on disk or in an fs.FS; the functions take plain names.
+// folder is a model folder on disk or in an fs.FS; its functions take file names without folders.
 type folder struct {
 	name string
 	read func(name string) ([]byte, error)
@@ -124,16 +122,16 @@ func openSet(d folder) (*Set, error) {
 	return openShards(d, index)
 }
 
-// noWeights says what a folder without SafeTensors holds instead.
+// noWeights describes what a folder without SafeTensors contains instead.
 func (d folder) noWeights() error {
-	entries, _ := d.list() // none: then the names of the files say it
+	entries, _ := d.list() // on an error the file names are unknown
 	if advice := adviceEntries(entries, d.name); advice != "" {
 		return noWeightsError("open weights: " + d.name + " has no " + SingleFile + "; " + advice)
 	}
 	return fmt.Errorf("open weights: %s has neither %s nor %s: %w", d.name, SingleFile, IndexFile, fs.ErrNotExist)
 }
 
-// noWeightsError is an fs.ErrNotExist that ends in the advice.
+// noWeightsError is an fs.ErrNotExist with advice.
 type noWeightsError string
 
 func (e noWeightsError) Error() string { return string(e) }
@@ -186,7 +184,7 @@ func openShards(d folder, index map[string]string) (*Set, error) {
 	return s, nil
 }
 
-// parseIndex reads weight_map: tensor name to shard file name.
+// parseIndex reads weight_map, which maps tensor names to shard files.
 func parseIndex(raw []byte) (map[string]string, error) {
 	if err := uniqueKeys(raw); err != nil {
 		return nil, err
@@ -212,7 +210,7 @@ func parseIndex(raw []byte) (map[string]string, error) {
 	return index.Map, nil
 }
 
-// uniqueKeys refuses a repeated tensor name, which a map would swallow.
+// uniqueKeys returns an error for a repeated tensor name, which a map would hide.
 func uniqueKeys(raw []byte) error {
 	if wrong := jsonerr.Check(raw); wrong != nil {
 		return wrong
@@ -230,7 +228,7 @@ func uniqueKeys(raw []byte) error {
 	})
 }
 
-// Names lists the tensors of all shards, sorted.
+// Names returns the names of the tensors of all shards, sorted.
 func (s *Set) Names() []string { return slices.Sorted(maps.Keys(s.tensors)) }
 
 // Tensor returns the tensor called name.
@@ -239,8 +237,8 @@ func (s *Set) Tensor(name string) (Tensor, bool) {
 	return t, ok
 }
 
-// Rename has the tensors found by other names than their files give them, which Tensor.Name remains. It is an error if
-// two get the same one.
+// Rename changes the names by which Tensor finds tensors; Tensor.Name remains the file's. Two tensors with the same new
+// name are an error.
 func (s *Set) Rename(to func(name string) string) error {
 	renamed := make(map[string]Tensor, len(s.tensors))
 	for _, name := range s.Names() {
@@ -253,9 +251,8 @@ func (s *Set) Rename(to func(name string) string) error {
 	return nil
 }
 
-// Split replaces tensors by others whose elements lie in them one after the other, all of one shape: parts names them
-// and gives the shape, or no names for a tensor that stays as it is. No bytes are copied. It is an error if one is
-// there already.
+// Split replaces tensors by parts of equal shape that lie one after the other in them. parts returns the parts' names
+// and shape, or no names for a tensor that stays whole. No data is copied. A part's name must not be in use.
 func (s *Set) Split(parts func(t Tensor) (names []string, shape []int, err error)) error {
 	split, whole := make(map[string]Tensor, len(s.tensors)), map[string]Whole{}
 	for _, name := range s.Names() {
@@ -294,13 +291,13 @@ func (s *Set) Split(parts func(t Tensor) (names []string, shape []int, err error
 	return nil
 }
 
-// Whole is a tensor of a file that Split has found as others.
+// Whole is a tensor of a file that Split has divided.
 type Whole struct {
 	Shape []int
-	Parts []string // their names, one after the other
+	Parts []string // names of the parts, in order
 }
 
-// Wholes are the tensors of the files that Split has taken apart, by their names in the files.
+// Wholes returns the divided tensors by their names in the files.
 func (s *Set) Wholes() map[string]Whole { return s.whole }
 
 // Unchanged returns the first error of File.Unchanged over the set's files.
@@ -313,7 +310,7 @@ func (s *Set) Unchanged() error {
 	return nil
 }
 
-// Close unmaps all files. Every Data taken from the set is invalid afterwards.
+// Close unmaps all files. Tensor data from the set is invalid afterwards.
 func (s *Set) Close() error {
 	s.tensors = nil
 	var errs []error

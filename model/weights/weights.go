@@ -1,9 +1,8 @@
-// Package weights reads and writes SafeTensors: names, shapes and bytes of a
-// model's tensors, from one file or from the shards that an index names.
+// Package weights reads and writes SafeTensors: names, shapes and data of a model's tensors, from one file or from the
+// shards of an index.
 //
-// The format (https://github.com/huggingface/safetensors): 8 bytes little
-// endian header length, a JSON header, then the tensors' bytes without gaps.
-// Files are mapped read-only; a tensor's Data is a view that lives until Close.
+// The format (https://github.com/huggingface/safetensors) is 8 bytes of little endian header length, a JSON header,
+// then the tensors' data without gaps. Files are mapped read-only; a tensor's Data is a view that is valid until Close.
 package weights
 
 import (
@@ -13,15 +12,15 @@ import (
 	"slices"
 )
 
-// Tensor is one named array: row-major, little endian.
+// Tensor is a named array, row-major and little endian.
 type Tensor struct {
 	Name  string
 	DType DType
-	Shape []int  // empty for a scalar; not to be changed
+	Shape []int  // empty for a scalar; must not be changed
 	Data  []byte // Len()*DType.Size() bytes; read-only, valid until the file is closed
 }
 
-// Len is the number of elements, the product of the shape.
+// Len returns the number of elements, the product of the shape.
 func (t Tensor) Len() int {
 	n := 1
 	for _, d := range t.Shape {
@@ -30,26 +29,26 @@ func (t Tensor) Len() int {
 	return n
 }
 
-// Source is anything that hands out tensors by name: a File or a Set.
+// Source provides tensors by name: a File or a Set.
 type Source interface {
 	Names() []string // sorted
 	Tensor(name string) (Tensor, bool)
 }
 
-// File is one open .safetensors file. Methods may be called from several
-// goroutines, Close only when no view is in use.
+// File is an open .safetensors file. Its methods may be called concurrently, except Close, which must wait until no
+// view is in use.
 type File struct {
 	path    string
 	tensors map[string]Tensor
 	meta    map[string]string
-	mapping // the zero value for a file that was decoded from memory
+	mapping // zero for a file that was decoded from memory
 }
 
-// mapping is a file's bytes as they lie in memory.
+// mapping is the data of a file in memory.
 type mapping struct {
 	data      []byte
-	unmap     func() error // nil for bytes that are not mapped
-	unchanged func() error // nil where data is a copy of the file
+	unmap     func() error // nil for data that is not mapped
+	unchanged func() error // nil if data is a copy of the file
 }
 
 // Open maps the .safetensors file at path and checks its whole header.
@@ -80,7 +79,7 @@ func Decode(data []byte) (*File, error) {
 	return f, nil
 }
 
-// Names lists the tensors, sorted.
+// Names returns the names of the tensors, sorted.
 func (f *File) Names() []string { return slices.Sorted(maps.Keys(f.tensors)) }
 
 // Tensor returns the tensor called name.
@@ -89,12 +88,11 @@ func (f *File) Tensor(name string) (Tensor, bool) {
 	return t, ok
 }
 
-// Metadata is a copy of the header's __metadata__, nil when there is none.
+// Metadata returns a copy of the header's __metadata__, or nil if there is none.
 func (f *File) Metadata() map[string]string { return maps.Clone(f.meta) }
 
-// Unchanged returns a *rescue.ChangedError if another process has written to the
-// file since it was opened, so that what was read may be of two versions. A
-// caller asks after it has read all that it needs.
+// Unchanged returns a *rescue.ChangedError if another process has written to the file since it was opened, so that data
+// may mix two versions. Call it after reading everything.
 func (f *File) Unchanged() error {
 	if f.unchanged == nil {
 		return nil
@@ -102,7 +100,7 @@ func (f *File) Unchanged() error {
 	return f.unchanged()
 }
 
-// Close unmaps the file. Every Data taken from it is invalid afterwards.
+// Close unmaps the file. Tensor data from it is invalid afterwards.
 func (f *File) Close() error {
 	f.tensors = nil
 	if f.unmap == nil {

@@ -19,10 +19,9 @@ import (
 	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
-// Encode returns the safetensors file that holds tensors and meta (nil = no
-// __metadata__). Equal input in any order gives equal bytes, those that the
-// safetensors crate writes: metadata first (keys sorted), tensors by falling
-// alignment of their type, then by name, header padded with spaces to 8 bytes.
+// Encode returns a safetensors file with tensors and meta (nil = no __metadata__). The result does not depend on the
+// order of tensors and equals that of the safetensors crate: metadata first (keys sorted), tensors by falling alignment
+// of their type, then by name, header padded with spaces to 8 bytes.
 func Encode(tensors []Tensor, meta map[string]string) ([]byte, error) {
 	var b bytes.Buffer
 	size := headerGuess(tensors)
@@ -44,8 +43,7 @@ func EncodeTo(w io.Writer, tensors []Tensor, meta map[string]string) error {
 	return nil
 }
 
-// EncodeFloat32s is Encode for tensors of type F32 whose values are given by
-// name, instead of as Data.
+// EncodeFloat32s does what Encode does for F32 tensors whose values are given by name instead of as Data.
 func EncodeFloat32s(tensors []Tensor, meta map[string]string, values map[string][]float32) ([]byte, error) {
 	size, buf := 0, []byte(nil)
 	for _, v := range values {
@@ -67,23 +65,22 @@ func EncodeFloat32s(tensors []Tensor, meta map[string]string, values map[string]
 	return b.Bytes(), nil
 }
 
-// headerGuess is about how long a header is, or more: a buffer that grows by
-// itself holds the bytes twice.
+// headerGuess returns an upper estimate of a header's length: a buffer that has to grow holds the bytes twice for a
+// moment.
 func headerGuess(tensors []Tensor) int { return 4096 + 256*len(tensors) }
 
-// Write stores tensors and meta as Encode lays them out. It writes a temporary
-// file in path's folder, syncs it and renames it, so that path holds either its
-// old content or all of the new.
+// Write stores tensors and meta in Encode's layout. It writes a temporary file in path's folder, syncs it and renames
+// it, so that path has either its old content or all of the new.
 func Write(path string, tensors []Tensor, meta map[string]string) error {
 	return WriteEach(path, tensors, meta, ownData)
 }
 
-// Data writes a tensor's bytes, in as many pieces as it likes.
+// Data writes a tensor's data in any number of pieces.
 type Data func(t Tensor, w io.Writer) error
 
-// WriteEach is Write for tensors whose bytes are made as they are written: data
-// is called once for each, in the order of the file, instead of using Data. A
-// disk without room for the file is an *atomicfile.FullError with its bytes.
+// WriteEach does what Write does, for tensors whose data is produced while writing: it calls data once for each tensor,
+// in the order of the file, instead of using Data. If the disk is too full, it returns an *atomicfile.FullError with
+// the file's size.
 func WriteEach(path string, tensors []Tensor, meta map[string]string, data Data) error {
 	size := int64(headerGuess(tensors))
 	for _, t := range tensors {
@@ -102,7 +99,7 @@ func ownData(t Tensor, w io.Writer) error {
 	return err
 }
 
-// replaceFile writes a new file beside path, syncs it and gives it path's name.
+// replaceFile writes a new file beside path, syncs it and renames it to path.
 func replaceFile(path string, write func(io.Writer) error) (err error) {
 	if err := atomicfile.Check(path); err != nil {
 		return err
@@ -132,8 +129,7 @@ func replaceFile(path string, write func(io.Writer) error) (err error) {
 	return atomicfile.SyncDir(filepath.Dir(path))
 }
 
-// createBeside makes a new file next to path with the permissions of the umask,
-// which os.CreateTemp would narrow.
+// createBeside creates a file next to path with the umask's permissions, which os.CreateTemp would restrict.
 func createBeside(path string) (*os.File, error) {
 	dir, base := filepath.Split(path)
 	for i := 0; ; i++ {
@@ -169,7 +165,7 @@ func encodeTo(w io.Writer, tensors []Tensor, meta map[string]string, data Data) 
 	return nil
 }
 
-// counter counts what goes through it.
+// counter counts the bytes written through it.
 type counter struct {
 	w io.Writer
 	n uint64
@@ -242,8 +238,8 @@ func encodeHeader(sorted []Tensor, meta map[string]string) ([]byte, error) {
 
 var shortEscapes = map[byte]byte{'"': '"', '\\': '\\', '\b': 'b', '\f': 'f', '\n': 'n', '\r': 'r', '\t': 't'}
 
-// appendString writes s as JSON with only the escapes that JSON demands;
-// encoding/json escapes more and the bytes would differ from the crate's.
+// appendString writes s as JSON with only the required escapes; encoding/json escapes more, and the bytes would differ
+// from the crate's.
 func appendString(b []byte, s string) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')

@@ -15,11 +15,10 @@ import (
 	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
-// WriteDir stores a model in dir: model.safetensors when all tensors fit into
-// maxShard bytes, else shards of at most that size (one larger tensor is alone
-// in its own) and the index, which is written last. The layout follows the
-// names only: equal input gives equal files. data is that of WriteEach; nil =
-// the tensors' own Data. A folder that holds weights already is refused.
+// WriteDir stores a model in dir: model.safetensors if all tensors fit into maxShard bytes, else shards of at most that
+// size (a larger tensor gets a shard of its own) and then the index. The layout depends only on names and sizes: equal
+// input gives equal files. For data see WriteEach; nil = the tensors' own Data. A folder that already contains weights
+// is an error.
 func WriteDir(dir string, tensors []Tensor, meta map[string]string, maxShard int64, data Data) error {
 	for _, name := range []string{SingleFile, IndexFile} {
 		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
@@ -63,7 +62,7 @@ func WriteDir(dir string, tensors []Tensor, meta map[string]string, maxShard int
 	return nil
 }
 
-// split cuts the tensors, by name, into runs of at most limit bytes.
+// split divides the tensors, sorted by name, into runs of at most limit bytes.
 func split(tensors []Tensor, limit int64) (shards [][]Tensor, total int64, err error) {
 	sorted := slices.Clone(tensors)
 	slices.SortFunc(sorted, func(a, b Tensor) int { return strings.Compare(a.Name, b.Name) })
