@@ -31,6 +31,7 @@ func (s *slowEvaluation) Step(i StepInfo) error {
 
 // TestPaceIsOfSteps: tokens a second are those of training, whatever time evaluations take.
 func TestPaceIsOfSteps(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	spec := testSpec(t, 4)
 	spec.Dataset.ValSplit, spec.Training.EvalSteps = 0.05, 1
 	slow := &slowEvaluation{}

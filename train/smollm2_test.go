@@ -11,13 +11,14 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// envSmolLM2Steps is how many steps of the 100-step curves are run; 20 unless it says otherwise.
+// envSmolLM2Steps is how many steps of the 100-step curves are run; 6 unless it says otherwise. scripts/smollm2-curves.sh
+// runs all 100.
 const envSmolLM2Steps = "TRAINER_SMOLLM2_STEPS"
 
 // TestSmolLM2CurvesEqualPEFT follows PEFT's learning curves on wikisql rows.
 func TestSmolLM2CurvesEqualPEFT(t *testing.T) {
 	dir := golden.SmolLM2(t)
-	steps := 20
+	steps := 6
 	if v := os.Getenv(envSmolLM2Steps); v != "" {
 		var err error
 		if steps, err = parseSteps(v); err != nil {

@@ -59,11 +59,13 @@ func onMachines(t *testing.T, s Spec, machines ...*linked) (results []Result, pr
 // within the timeout and a little, they name the rank that hangs, the checkpoint is whole, and one rank goes on to the bytes
 // of an undisturbed run.
 func TestHangingRank(t *testing.T) {
+	t.Parallel() // it waits most of the time
 	whole := testSpec(t, 6)
 	whole.Training.GradientAccumulationSteps, whole.Training.BatchSize, whole.Training.SaveSteps = 3, 1, 2
 	mustStart(t, whole, oneWorker)
 	for name, hanging := range map[string]int{"rank 0": 0, "rank 1": 1} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := over(t, whole, 3)
 			s.Training.DDPTimeout = 2
 			answer := make(chan struct{})

@@ -26,6 +26,7 @@ for path in sys.argv[1:]:
 
 // TestWandbHasTheMetrics: what the wandb package reads of a run that was interrupted and resumed equals metrics.jsonl.
 func TestWandbHasTheMetrics(t *testing.T) {
+	t.Parallel() // it waits for Python most of the time
 	python := os.Getenv("TRAINER_PYTHON")
 	if python == "" {
 		t.Skip("TRAINER_PYTHON is not set")
