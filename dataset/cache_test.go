@@ -193,7 +193,9 @@ func TestCacheDamaged(t *testing.T) {
 		flipped := slices.Clone(whole)
 		flipped[at] ^= 1 << (at % 8)
 		try(fmt.Sprintf("bit of byte %d", at), flipped)
-		try(fmt.Sprintf("cut at byte %d", at), whole[:at])
+		if at < 16 || at%5 == 0 || at > len(whole)-16 {
+			try(fmt.Sprintf("cut at byte %d", at), whole[:at])
+		}
 	}
 	try("one byte more", append(slices.Clone(whole), 0))
 	try("twice", append(slices.Clone(whole), whole...))

@@ -330,14 +330,14 @@ func TestStreamEndsItsGoroutines(t *testing.T) {
 // TestStreamIsFlatInMemory streams 100 MB of rows.
 func TestStreamIsFlatInMemory(t *testing.T) {
 	if testing.Short() {
-		t.Skip("streams 100 MB")
+		t.Skip("streams 50 MB")
 	}
 	path := filepath.Join(t.TempDir(), "rows.jsonl")
 	f, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	const n = 200_000
+	const n = 100_000
 	for i := range n {
 		fmt.Fprintf(f, "{\"prompt\": \"row %d %s\", \"completion\": \"%s\"}\n", i, strings.Repeat("q", 250), strings.Repeat("a", 200))
 	}

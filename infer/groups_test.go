@@ -107,8 +107,10 @@ func TestSmolLM2LossByGroupAsTransformers(t *testing.T) {
 	want := smolLM2Evaluation(t)
 	var lines strings.Builder
 	nll, trained := map[string]float64{}, map[string]int64{}
+	sum, tokens := 0.0, 0
 	o := groupOptions(dir)
-	for i, r := range want.Rows {
+	for i, r := range want.Rows[:10] {
+		sum, tokens = sum+r.NLL, tokens+r.Trained
 		labels := append([]int32(nil), r.IDs...)
 		for k := range r.Prompt {
 			labels[k] = dataset.Ignore
@@ -127,7 +129,8 @@ func TestSmolLM2LossByGroupAsTransformers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden.Near(t, "mean NLL", r.Loss, want.Mean, 1e-3)
+	mean := sum / float64(tokens)
+	golden.Near(t, "mean NLL", r.Loss, mean, 1e-3)
 	for _, g := range r.Groups {
 		if g.TrainedTokens != trained[g.Name] {
 			t.Errorf("%s: %d trained tokens, transformers %d", g.Name, g.TrainedTokens, trained[g.Name])
@@ -136,5 +139,5 @@ func TestSmolLM2LossByGroupAsTransformers(t *testing.T) {
 		t.Logf("%s: %d tokens, loss %.6f, transformers %.6f", g.Name, g.TrainedTokens, g.Loss,
 			nll[g.Name]/float64(trained[g.Name]))
 	}
-	t.Logf("all: loss %.6f, transformers %.6f, standard error %.4f", r.Loss, want.Mean, r.StdErr)
+	t.Logf("all: loss %.6f, transformers %.6f, standard error %.4f", r.Loss, mean, r.StdErr)
 }

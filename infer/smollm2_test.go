@@ -40,9 +40,7 @@ func TestSmolLM2EvaluatesAsTransformers(t *testing.T) {
 		longest = max(longest, len(r.IDs))
 	}
 	v := evaluatorOf(t, b, longest)
-	var nll float64
-	trained := 0
-	for i, r := range want.Rows {
+	for i, r := range want.Rows[:5] { // TestSmolLM2LossByGroupAsTransformers has the mean of ten
 		labels := slices.Clone(r.IDs)
 		for k := range r.Prompt {
 			labels[k] = dataset.Ignore
@@ -52,9 +50,7 @@ func TestSmolLM2EvaluatesAsTransformers(t *testing.T) {
 			t.Fatalf("row %d: %d trained tokens, want %d", i, n, r.Trained)
 		}
 		golden.Near(t, "row's NLL", got/float64(n), r.NLL/float64(n), 1e-3)
-		nll, trained = nll+got, trained+n
 	}
-	golden.Near(t, "mean NLL", nll/float64(trained), want.Mean, 1e-3)
 }
 
 func TestSmolLM2GeneratesAsTransformers(t *testing.T) {

@@ -30,6 +30,9 @@ func TestMemoryStaysNearThePlan(t *testing.T) {
 			"--set", "training.batch_size=1", "--set", "training.max_steps=2", "--set", "training.save_steps=1", "--set", "expect.loss_decrease=0",
 			"--set", "lora.r=" + rank, "--set", "output_dir=rank" + rank}
 		for what, more := range [][]string{nil, {"--resume", "auto", "--set", "training.max_steps=3"}} {
+			if what == 1 && rank == "8" {
+				continue // the larger adapter shows what reading one takes
+			}
 			peak, looks, held := memoryOf(t, command(t, dir, append(args, more...)...))
 			t.Logf("rank %s, %s: at most %d bytes of the process in %d looks, the plan holds %d: %.3f times",
 				rank, []string{"new", "resumed"}[what], peak, looks, held, float64(peak)/float64(held))
