@@ -242,7 +242,7 @@ func plan(o Options, cfg model.Config, on graph.Machine) (found session.Found[*s
 		},
 	}.Run()
 	if err == nil && !found.Fits {
-		err = fmt.Errorf("bench: %w: with %v the plan holds %s, %s may be held", session.ErrDoesNotFit, found.Layout,
+		err = fmt.Errorf("bench: %w: with %v the plan needs %s, the limit is %s", session.ErrDoesNotFit, found.Layout,
 			session.FormatBytes(found.Need.Total()), session.FormatBytes(limit))
 	}
 	return found, err

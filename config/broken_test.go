@@ -36,16 +36,16 @@ func TestBrokenConfigs(t *testing.T) {
 				"init_from, init_lora_weights, loraplus_lr_ratio, r, rank_pattern, target_modules, " +
 				"target_parameters, use_rslora"},
 		{"Axolotl name", least + "micro_batch_size: 4\n",
-			"run.yaml:4:1: micro_batch_size: is training.batch_size here"},
+			"run.yaml:4:1: micro_batch_size: unknown key; use training.batch_size"},
 		{"Axolotl name in a section", least + "training:\n  num_epochs: 3\n",
-			"run.yaml:5:3: training.num_epochs: is training.epochs here"},
+			"run.yaml:5:3: training.num_epochs: unknown key; use training.epochs"},
 		{"LLaMA-Factory name", least + "per-device-train-batch-size: 4\ncutoff_len: 10\n",
-			"run.yaml:4:1: per-device-train-batch-size: is training.batch_size here\n" +
-				"run.yaml:5:1: cutoff_len: is dataset.max_length here"},
+			"run.yaml:4:1: per-device-train-batch-size: unknown key; use training.batch_size\n" +
+				"run.yaml:5:1: cutoff_len: unknown key; use dataset.max_length"},
 		{"streaming of others", least + "streaming: true\nbuffer_size: 16384\n",
-			"run.yaml:4:1: streaming: is dataset.streaming here\n" +
-				"run.yaml:5:1: buffer_size: has no counterpart here: with dataset.streaming rows are shuffled and " +
-				"packed within windows of 4096; without it over all rows"},
+			"run.yaml:4:1: streaming: unknown key; use dataset.streaming\n" +
+				"run.yaml:5:1: buffer_size: not supported: with dataset.streaming rows are shuffled and packed " +
+				"within windows of 4096; without it over all rows"},
 		{"a stream without an end", "base_model: m\ndataset: {path: d.jsonl, streaming: true, val_split: 0.1, " +
 			"cache_dir: c}\noutput_dir: out\n",
 			"run.yaml:2:54: dataset.val_split: with dataset.streaming the rows are not counted before they are " +
@@ -56,12 +56,12 @@ func TestBrokenConfigs(t *testing.T) {
 				"run.yaml: training.max_steps: is 0, and dataset.streaming does not know how many rows an epoch has: " +
 				"write how many steps to make"},
 		{"a value in Axolotl", least + "lora_target_linear: true\n",
-			"run.yaml:4:1: lora_target_linear: is not a key here: write lora.target_modules: all-linear"},
+			"run.yaml:4:1: lora_target_linear: unknown key: write lora.target_modules: all-linear"},
 		{"right name, wrong place", least + "learning_rate: 1e-3\n",
-			"run.yaml:4:1: learning_rate: is training.learning_rate here"},
+			"run.yaml:4:1: learning_rate: unknown key; use training.learning_rate"},
 		{"right name, other section", least + "lora: {max_length: 3, seed: 1}\n",
-			"run.yaml:4:8: lora.max_length: is dataset.max_length here\n" +
-				"run.yaml:4:23: lora.seed: stands at the top level here"},
+			"run.yaml:4:8: lora.max_length: unknown key; use dataset.max_length\n" +
+				"run.yaml:4:23: lora.seed: unknown key; it belongs at the top level"},
 		{"three problems at once", least + "sed: 1\nadaptor: lora\ntraining: {batch_size: 0}\n",
 			"run.yaml:4:1: sed: unknown key; the nearest is seed\n" +
 				"run.yaml:5:1: adaptor: unknown key; the nearest is adapter\n" +
@@ -239,7 +239,7 @@ func TestBrokenSources(t *testing.T) {
 		{"set", "training.lerning_rate=1",
 			"--set training.lerning_rate=1: unknown key; the nearest is training.learning_rate"},
 		{"set", "lerning_rate=1", "--set lerning_rate=1: unknown key; the nearest is training.learning_rate"},
-		{"set", "num_epochs=1", "--set num_epochs=1: is training.epochs here"},
+		{"set", "num_epochs=1", "--set num_epochs=1: unknown key; use training.epochs"},
 		{"set", "seed.x=1", "--set seed.x=1: seed has no keys of its own"},
 		{"set", "training.max_steps=ten",
 			"--set training.max_steps=ten: expected a whole number, got the text \"ten\""},

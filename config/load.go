@@ -361,9 +361,9 @@ func setDefaults(v *viper.Viper, at map[string]Position) (notes []string) {
 	section := v.IsSet("quantization")
 	if _, quantised, _ := adapter.Lookup(v.GetString("adapter")); quantised && !section {
 		q := quant.Default()
-		notes = append(notes,
-			fmt.Sprintf("adapter %s without quantization: %d bits, type %s, blocks of %d, double_quant %v",
-				v.GetString("adapter"), q.Bits, q.Type, q.BlockSize, q.DoubleQuant))
+		notes = append(notes, fmt.Sprintf("adapter %s without a quantization section: the base model is quantised to "+
+			"%d bits (%s, blocks of %d, double_quant %v)",
+			v.GetString("adapter"), q.Bits, q.Type, q.BlockSize, q.DoubleQuant))
 		section = true
 	}
 	if section {

@@ -80,7 +80,8 @@ func TestQLoRAHasItsQuantization(t *testing.T) {
 	if len(problems) > 0 || !reflect.DeepEqual(c.Spec.Quantization, &q) {
 		t.Errorf("quantization %+v, problems %v", c.Spec.Quantization, problems)
 	}
-	want := []string{"adapter qlora without quantization: 4 bits, type nf4, blocks of 64, double_quant true"}
+	want := []string{"adapter qlora without a quantization section: the base model is quantised to 4 bits (nf4, " +
+		"blocks of 64, double_quant true)"}
 	if !reflect.DeepEqual(c.Notes, want) {
 		t.Errorf("notes %q, want %q", c.Notes, want)
 	}

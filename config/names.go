@@ -67,9 +67,9 @@ func unknownKey(section *Key, name string) guess {
 	c, known := foreign[plain]
 	switch {
 	case c.Key != "" && c.Say == "":
-		return guess{text: fmt.Sprintf("is %s here", c.Key), meant: c.Key}
+		return guess{text: fmt.Sprintf("unknown key; use %s", c.Key), meant: c.Key}
 	case c.Key != "":
-		return guess{text: "is not a key here: " + c.Say, meant: c.Key}
+		return guess{text: "unknown key: " + c.Say, meant: c.Key}
 	}
 	if section.Child(plain) == nil { // the right name in the wrong place
 		for _, k := range append(Root.Leaves(), Root.Keys...) {
@@ -77,13 +77,13 @@ func unknownKey(section *Key, name string) guess {
 				continue
 			}
 			if k.Path == k.Name {
-				return guess{text: "stands at the top level here", meant: k.Path}
+				return guess{text: "unknown key; it belongs at the top level", meant: k.Path}
 			}
-			return guess{text: fmt.Sprintf("is %s here", k.Path), meant: k.Path}
+			return guess{text: fmt.Sprintf("unknown key; use %s", k.Path), meant: k.Path}
 		}
 	}
 	if known {
-		return guess{text: "has no counterpart here: " + c.Say}
+		return guess{text: "not supported: " + c.Say}
 	}
 	if near := words.Nearest(plain, section.Names()); near != "" {
 		path := section.Child(near).Path

@@ -24,18 +24,18 @@ func TestForeignNames(t *testing.T) {
 		}
 	}
 	for name, want := range map[string]string{
-		"load_in_4bit":    "is not a key here: write quantization.bits: 4, or adapter: qlora",
-		"sequence_len":    "is dataset.max_length here",
-		"flash_attention": "has no counterpart here: the fused kernels that fit the device are always used",
-		"wandb_project":   "is not a key here: write tracking.experiment, and training.report_to: [wandb]",
-		"template": "is not a key here: write dataset.chat_template: a .jinja file or a template's name; " +
-			"empty is the model's own",
-		"bias":             "has no counterpart here: biases stay as they are, only LoRA's matrices are trained",
-		"Quantization-Bit": "is quantization.bits here",
-		"field_output": "is not a key here: write dataset.fields, such as {prompt: question, completion: answer} " +
-			"for dataset.format: completion",
-		"text_column": "is not a key here: write dataset.fields, such as {text: body} for dataset.format: text",
-		"on_nan":      "is not a key here: write training.on_nonfinite: stop or skip",
+		"load_in_4bit":    "unknown key: write quantization.bits: 4, or adapter: qlora",
+		"sequence_len":    "unknown key; use dataset.max_length",
+		"flash_attention": "not supported: the fused kernels that fit the device are always used",
+		"wandb_project":   "unknown key: write tracking.experiment, and training.report_to: [wandb]",
+		"template": "unknown key: write dataset.chat_template: a .jinja file or a template's name; empty is " +
+			"the model's own",
+		"bias":             "not supported: biases stay as they are, only LoRA's matrices are trained",
+		"Quantization-Bit": "unknown key; use quantization.bits",
+		"field_output": "unknown key: write dataset.fields, such as {prompt: question, completion: answer} for " +
+			"dataset.format: completion",
+		"text_column": "unknown key: write dataset.fields, such as {text: body} for dataset.format: text",
+		"on_nan":      "unknown key: write training.on_nonfinite: stop or skip",
 	} {
 		for _, section := range []*Key{Root, Root.Child("lora")} {
 			if got := unknownKey(section, name).text; got != want {
@@ -49,7 +49,7 @@ func TestForeignNames(t *testing.T) {
 func TestOwnKeysComeFirst(t *testing.T) {
 	foreign["pad_to"] = importer.Counterpart{Say: "there is none"}
 	defer delete(foreign, "pad_to")
-	if got, want := unknownKey(Root, "pad_to").text, "is dataset.pad_to here"; got != want {
+	if got, want := unknownKey(Root, "pad_to").text, "unknown key; use dataset.pad_to"; got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
@@ -126,7 +126,8 @@ func TestCommonKeysHaveAnAnswer(t *testing.T) {
 			if Root.Child(name) != nil {
 				continue
 			}
-			if g := unknownKey(Root, name); strings.HasPrefix(g.text, "unknown key") {
+			if g := unknownKey(Root, name); g.text == "unknown key" ||
+				strings.HasPrefix(g.text, "unknown key; the nearest") {
 				t.Errorf("%s: %s: %s", program, name, g.text)
 			}
 		}
@@ -210,7 +211,7 @@ func TestRemovedKeys(t *testing.T) {
 	defer delete(removed, "dataset.flavour")
 	text := "base_model: m\noutput_dir: out\ndataset:\n  path: d.jsonl\n  flavour: "
 	got, problems := Merge("run.yaml", []byte(text+"\"\"\n"), nil, nil)
-	if want := []string{"run.yaml:5:3: dataset.flavour is passed over: there are no flavours; remove it"}; len(
+	if want := []string{"run.yaml:5:3: dataset.flavour is ignored: there are no flavours; remove it"}; len(
 		problems) > 0 || !slices.Equal(got.Notes, want) {
 		t.Errorf("%v, notes %q, want %q", problems, got.Notes, want)
 	}

@@ -253,7 +253,7 @@ func (l *layer) known(section *Key, n, name, value *yaml.Node, path string) *Key
 		return k
 	}
 	if why, ok := removed[path]; ok && value.Kind == yaml.ScalarNode && value.Value == "" {
-		l.note(name, path, "is passed over: %s; remove it", why)
+		l.note(name, path, "is ignored: %s; remove it", why)
 		return nil
 	}
 	l.unknown(name, section, path, name.Value)

@@ -64,7 +64,7 @@ func TestBrokenDataSources(t *testing.T) {
 		{"a key twice", head + "    - {path: a, path: b}\n", "",
 			"run.yaml:5:17: dataset.sources[0].path: given twice, first in line 5"},
 		{"Axolotl's name", head + "    - {path: a, subset: x}\n", "",
-			"run.yaml:5:17: dataset.sources[0].subset: is dataset.sources[].name here"},
+			"run.yaml:5:17: dataset.sources[0].subset: unknown key; use dataset.sources[].name"},
 		{"weight 0", head + "    - {path: a, weight: 0}\n", "",
 			"run.yaml:5:25: dataset.sources[0].weight: 0 must be above 0 and at most 1000"},
 		{"negative weight", head + "    - {path: a, weight: -1}\n", "",

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// countedTalks are rows whose numbers are known by hand: with plainTemplate and a token for each byte, "user:hi</s>\n" is
-// 9 tokens and "assistant:ho</s>\n" 14, of which "ho</s>" is trained.
+// countedTalks are rows whose numbers are known by hand: with plainTemplate and a token for each byte, "user:hi</s>\n"
+// is 9 tokens and "assistant:ho</s>\n" 14, of which "ho</s>" is trained.
 const countedTalks = `{"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"ho"}]}
 {"messages":[{"role":"user","content":"a</s>b"},{"role":"assistant","content":"c"}]}
 {"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"ho"}]}
@@ -48,9 +48,12 @@ func TestReportOfConversations(t *testing.T) {
 	}
 	for _, part := range []string{
 		`"rows":5,"kept":4,"dropped":[{"reason":"no token is trained","count":1,"where":["data.jsonl:5"]}]`,
-		`"trained_tokens":12,"tokens":114,"cut_tokens":0`, `"longest":{"tokens":42,"messages":4,"where":"data.jsonl:4"}`,
-		`"shortest":{"tokens":20,"messages":2,"where":"data.jsonl:5"}`, `"duplicates":1`, `"special_as_text":1,"special_as_text_rows":1`,
-		`"special_found":[{"token":"\u003c/s\u003e","rows":1}]`, `"end_of_turn":["\u003c/s\u003e"]`, `"format_detected":true`,
+		`"trained_tokens":12,"tokens":114,"cut_tokens":0`,
+		`"longest":{"tokens":42,"messages":4,"where":"data.jsonl:4"}`,
+		`"shortest":{"tokens":20,"messages":2,"where":"data.jsonl:5"}`, `"duplicates":1`,
+		`"special_as_text":1,"special_as_text_rows":1`,
+		`"special_found":[{"token":"\u003c/s\u003e","rows":1}]`, `"end_of_turn":["\u003c/s\u003e"]`,
+		`"format_detected":true`,
 	} {
 		if !strings.Contains(string(text), part) {
 			t.Errorf("the JSON has no %s:\n%s", part, text)
@@ -71,13 +74,17 @@ func TestReportSaysWhatIsTrained(t *testing.T) {
 		change         func(*Config)
 		want           string
 	}{
-		{"last", plainTemplate, func(c *Config) { c.TrainOn = "last" }, "the last message of the assistant, up to and with </s>, which ends its turn; all else is context"},
+		{"last", plainTemplate, func(c *Config) {
+			c.TrainOn = "last"
+		}, "the last message of the assistant, up to and with </s>, which ends its turn; all else is context"},
 		{"all", plainTemplate, func(c *Config) { c.TrainOn = "all" }, "every token, what the template writes too"},
 		{"roles", plainTemplate, func(c *Config) { c.RolesToTrain = []string{"assistant", "user"} },
 			"every message of the assistant and user, up to and with </s>, which ends its turn; all else is context"},
 		{"without", plainTemplate, func(c *Config) { c.TrainReasoning, c.TrainToolCalls = false, false },
-			"every message of the assistant, up to and with </s>, which ends its turn, without its reasoning and its tool calls; all else is context"},
-		{"next role", markerless, nil, "every message of the assistant, up to and with the token that begins the next turn (<s>); all else is context"},
+			"every message of the assistant, up to and with </s>, which ends its turn, without its reasoning and its " +
+				"tool calls; all else is context"},
+		{"next role", markerless, nil, "every message of the assistant, up to and with the token that begins the " +
+			"next turn (<s>); all else is context"},
 	} {
 		_, report, err := withTemplate(t, goodTalk, c.template, c.change)
 		if err != nil {
@@ -101,9 +108,15 @@ func TestReportOfBatches(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		// 4 rows of 23, 26, 23 and 42 tokens, 114 in all; two of them in 64, padded or packed, leave 3 sequences or more.
-		{func(c *Config) { c.MaxLength, c.PadTo = 64, PadMaxLength }, "2 an epoch, computed for 128 tokens; rows are padded, 44.5% of the computed tokens are theirs"},
-		{func(c *Config) { c.MaxLength, c.Packing = 64, true }, "2 an epoch, computed for 96 tokens; rows are packed into sequences of 48 tokens, as there are too few to fill max_length, 59.4% of the computed tokens are theirs"},
+		// 4 rows of 23, 26, 23 and 42 tokens, 114 in all; two of them in 64, padded or packed, leave 3 sequences or
+		// more.
+		{func(c *Config) {
+			c.MaxLength, c.PadTo = 64, PadMaxLength
+		}, "2 per epoch, of 128 tokens; rows are padded, 55.5% padding"},
+		{func(c *Config) {
+			c.MaxLength, c.Packing = 64, true
+		}, "2 per epoch, of 96 tokens; rows are packed into sequences of 48 tokens, as there are too few to fill " +
+			"max_length, 40.6% padding"},
 	} {
 		set, report, err := withTemplate(t, countedTalks, plainTemplate, c.change)
 		if err != nil {
@@ -129,10 +142,12 @@ func TestReportOfSeveralFiles(t *testing.T) {
 	two := *one
 	two.LongestRow, two.Chat.Found = Extent{99, 3, "other.jsonl:1"}, []Found{{"<s>", 2}, {"</s>", 1}}
 	all := joinReports([]*Report{one, &two}, nil)
-	if all.Chat.Conversations != 10 || all.Chat.Turns != 10 || all.Chat.Plain != 2 || all.LongestRow.Where != "other.jsonl:1" || all.ShortestRow != one.ShortestRow {
+	if all.Chat.Conversations != 10 || all.Chat.Turns != 10 || all.Chat.Plain != 2 ||
+		all.LongestRow.Where != "other.jsonl:1" || all.ShortestRow != one.ShortestRow {
 		t.Errorf("%+v, longest %v, shortest %v", all.Chat, all.LongestRow, all.ShortestRow)
 	}
-	if want := []Found{{"</s>", 2}, {"<s>", 2}}; !reflect.DeepEqual(all.Chat.Found, want) || len(one.Chat.Found) != 1 || one.Chat.Found[0].Rows != 1 {
+	if want := []Found{{"</s>", 2}, {"<s>", 2}}; !reflect.DeepEqual(all.Chat.Found, want) || len(one.Chat.Found) != 1 ||
+		one.Chat.Found[0].Rows != 1 {
 		t.Errorf("found %v, want %v; the parts are changed: %v", all.Chat.Found, want, one.Chat.Found)
 	}
 }
@@ -156,7 +171,8 @@ func TestLook(t *testing.T) {
 		t.Fatalf("%d rows, %v", len(rows), err)
 	}
 	want := map[string]string{
-		"data.jsonl:1": "user 0-9 (0), assistant 9-23 (3)", "data.jsonl:2": "user 0-13 (0), assistant 13-26 (2)", "data.jsonl:3": "user 0-9 (0), assistant 9-23 (3)",
+		"data.jsonl:1": "user 0-9 (0), assistant 9-23 (3)", "data.jsonl:2": "user 0-13 (0), assistant 13-26 (2)",
+		"data.jsonl:3": "user 0-9 (0), assistant 9-23 (3)",
 		"data.jsonl:4": "user 0-8 (0), assistant 8-20 (2)", // cut behind the last whole turn
 	}
 	vals := 0
@@ -203,8 +219,10 @@ func TestLookAtOtherFormats(t *testing.T) {
 	for _, c := range []struct{ row, want string }{
 		{`{"prompt":"ab","completion":"cde"}`, "prompt 0-4 (0), answer 4-8 (4)"}, // <s>ab\n cde</s>
 		{`{"text":"abc"}`, "text 0-5 (4)"},
-		{`{"segments":[{"text":"<s>ab","label":false},{"text":"c</s>","label":true}]}`, "prompt 0-3 (0), answer 3-5 (2)"},
-		{`{"instruction":"a","output":"b"}`, fmt.Sprintf("prompt 0-%d (0), answer %d-%d (2)", alpaca, alpaca, alpaca+2)},
+		{`{"segments":[{"text":"<s>ab","label":false},{"text":"c</s>","label":true}]}`,
+			"prompt 0-3 (0), answer 3-5 (2)"},
+		{`{"instruction":"a","output":"b"}`, fmt.Sprintf("prompt 0-%d (0), answer %d-%d (2)", alpaca,
+			alpaca, alpaca+2)},
 		{`{"input_ids":[5,6,7],"labels":[-100,6,-100]}`, "tokens 0-3 (1)"},
 	} {
 		set, _, err := loadText(t, "d.jsonl", c.row, nil)

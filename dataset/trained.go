@@ -172,8 +172,8 @@ func (b BatchReport) String() string {
 	case b.Padded:
 		how = "rows are padded"
 	}
-	return fmt.Sprintf("%d an epoch, computed for %s tokens; %s, %.1f%% of the computed tokens are theirs", b.Count,
-		strings.Join(sizes, " or "), how, 100*b.Efficiency)
+	return fmt.Sprintf("%d per epoch, of %s tokens; %s, %.1f%% padding", b.Count, strings.Join(sizes, " or "), how,
+		100*(1-b.Efficiency))
 }
 
 // Report returns how full the loader's batches are.

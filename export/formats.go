@@ -69,19 +69,19 @@ type Format struct {
 
 // Formats are what Export writes.
 var Formats = map[string]Format{
-	"gguf": {For: "llama.cpp, LM Studio, Ollama and what else reads GGUF: a whole model, an adapter merged into it",
+	"gguf": {For: "llama.cpp, LM Studio, Ollama and other readers of GGUF: a whole model with the adapter merged in",
 		Out:    "FILE",
 		DTypes: []string{"f16", "bf16", "f32", "q8_0", "q4_0", "q4_k_m"}, Merges: true, Run: ggufModel},
-	"gguf-lora": {For: "llama.cpp (--lora): an adapter alone, for a GGUF file of its base model", Out: "FILE",
+	"gguf-lora": {For: "llama.cpp (--lora): the adapter alone, beside a GGUF file of its base model", Out: "FILE",
 		DTypes: []string{"f16", "bf16", "f32"}, Adapter: true, Run: ggufLoRA},
-	"mlx": {For: "mlx-lm (--adapter-path): an adapter alone", Out: "DIR", DTypes: adapterTypes, Adapter: true,
+	"mlx": {For: "mlx-lm (--adapter-path): the adapter alone", Out: "DIR", DTypes: adapterTypes, Adapter: true,
 		Run: mlxAdapter},
-	"peft": {For: "PEFT and what reads its folders without rank patterns: an adapter alone, of one rank and scale",
+	"peft": {For: "PEFT and programs that do not know rank patterns: the adapter alone, with one rank and scale",
 		Out: "DIR", DTypes: adapterTypes,
 		Adapter: true, Run: peftAdapter},
-	"vllm": {For: "vLLM (--lora-modules): an adapter alone", Out: "DIR", DTypes: adapterTypes, Adapter: true,
+	"vllm": {For: "vLLM (--lora-modules): the adapter alone", Out: "DIR", DTypes: adapterTypes, Adapter: true,
 		Run: vllmAdapter},
-	"ollama": {For: "Ollama (ollama create): a folder with a GGUF file and the Modelfile that names it", Out: "DIR",
+	"ollama": {For: "Ollama (ollama create): a folder with a GGUF file and a Modelfile", Out: "DIR",
 		DTypes: []string{"f16", "bf16", "f32", "q8_0", "q4_0", "q4_k_m"}, Merges: true, Beside: true, Run: ollama},
 }
 

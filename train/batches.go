@@ -63,6 +63,30 @@ var _ fit.Batches = (*batches)(nil)
 // accumulate returns the number of micro-batches that a rank has in a whole step.
 func (b *batches) accumulate() int { return b.accumulation * b.pieces }
 
+// BatchReport returns how full the micro-batches of an epoch of s are, for a model with so many numbers in a hidden
+// state. It is what the plan of s reports, unless the plan chooses fewer token budgets to save memory.
+func BatchReport(data *dataset.Set, s Spec, hiddenSize int) (*dataset.BatchReport, error) {
+	ranks, err := s.RanksAsked()
+	if err != nil {
+		return nil, err
+	}
+	if s, err = s.spread(ranks); err != nil {
+		return nil, err
+	}
+	b := batches{division: divisionOf(s, Env{ranks: ranks}), evenCost: tokenCost * hiddenSize, data: data, pieces: 1}
+	if b.loader, err = b.trainLoader(data, s.Training.BatchSize); err == nil && b.world > 1 {
+		b.loader, err = b.shared(b.loader, 0)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if b.total, err = stepsOf(s.Training, b.loader, b.window()); err != nil {
+		return nil, err
+	}
+	b.ChooseBudgets(dataset.MaxBudgets)
+	return b.loader.Report(), nil
+}
+
 // trainLoader deals the training rows in batches of rows, with as many rows in a step as the configuration says.
 func (b *batches) trainLoader(data *dataset.Set, rows int) (*dataset.Loader, error) {
 	l, err := data.TrainLoader(rows)

@@ -222,7 +222,7 @@ func TestResumeOnOtherContext(t *testing.T) {
 		if loss > 1e-6 || moved > 1e-4 {
 			t.Errorf("resumed with %d: losses differ by %.2g, adapters by %.2g", size, loss, moved)
 		}
-		if text := fmt.Sprintf("training.context_parallel_size was 2 up to step %d, is %d from here on", part.Steps, size); !slices.Contains(log, text) {
+		if text := fmt.Sprintf("resumed after step %d: training.context_parallel_size changes from 2 to %d", part.Steps, size); !slices.Contains(log, text) {
 			t.Errorf("%.3000q does not say %s", log, text)
 		}
 		m, err := replay.ReadManifest(more.OutputDir)

@@ -86,12 +86,12 @@ func (p *inputs) compareMeaning(was map[string]string, step int) error {
 		case rules[key] == keys.Fixed:
 			other = append(other, fmt.Sprintf("%s was %s, is %s", key, before, after))
 		default:
-			p.env.Logf("%s was %s up to step %d, is %s from here on", key, before, step, after)
+			p.env.Logf("resumed after step %d: %s changes from %s to %s", step, key, before, after)
 		}
 	}
 	if other == nil {
 		return nil
 	}
 	slices.Sort(other)
-	return fmt.Errorf("it is of another run: %s; give the run its old configuration back, or choose another output_dir for a new one", strings.Join(other, "; "))
+	return fmt.Errorf("its run had another configuration: %s; restore the old values, or choose another output_dir for a new run", strings.Join(other, "; "))
 }

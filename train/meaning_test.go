@@ -45,11 +45,11 @@ func TestResumeWithOtherValues(t *testing.T) {
 		"accumulation": {edit: func(s *Spec) { s.Training.GradientAccumulationSteps = 2 }, want: "training.gradient_accumulation_steps was 1, is 2"},
 		"two": {edit: func(s *Spec) { s.Seed, s.Training.GradientAccumulationSteps = 7, 2 },
 			want: "seed was 42, is 7; training.gradient_accumulation_steps was 1, is 2"},
-		"learning_rate": {edit: func(s *Spec) { s.Training.LearningRate = 5e-4 }, said: true, want: "training.learning_rate was 0.001 up to step 2, is 0.0005 from here on"},
-		"weight_decay":  {edit: func(s *Spec) { s.Training.WeightDecay = 0.5 }, said: true, want: "training.weight_decay was 0.01 up to step 2, is 0.5 from here on"},
-		"dropout":       {edit: func(s *Spec) { s.LoRA.Dropout = 0.1 }, said: true, want: "lora.dropout was 0 up to step 2, is 0.1 from here on"},
-		"on_nonfinite":  {edit: func(s *Spec) { s.Training.OnNonFinite = "skip" }, said: true, want: "training.on_nonfinite was stop up to step 2, is skip from here on"},
-		"max_steps":     {edit: func(s *Spec) { s.Training.MaxSteps = 4 }, said: true, want: "steps was 2 up to step 2, is 4 from here on"},
+		"learning_rate": {edit: func(s *Spec) { s.Training.LearningRate = 5e-4 }, said: true, want: "resumed after step 2: training.learning_rate changes from 0.001 to 0.0005"},
+		"weight_decay":  {edit: func(s *Spec) { s.Training.WeightDecay = 0.5 }, said: true, want: "resumed after step 2: training.weight_decay changes from 0.01 to 0.5"},
+		"dropout":       {edit: func(s *Spec) { s.LoRA.Dropout = 0.1 }, said: true, want: "resumed after step 2: lora.dropout changes from 0 to 0.1"},
+		"on_nonfinite":  {edit: func(s *Spec) { s.Training.OnNonFinite = "skip" }, said: true, want: "resumed after step 2: training.on_nonfinite changes from stop to skip"},
+		"max_steps":     {edit: func(s *Spec) { s.Training.MaxSteps = 4 }, said: true, want: "resumed after step 2: steps changes from 2 to 4"},
 		"no number": {said: true, edit: func(s *Spec) {
 			s.Training.SaveSteps, s.Training.LoggingSteps, s.Training.SaveTotalLimit, s.VRAM = 1, 2, 5, "1GiB"
 			s.Training.GradientCheckpointing, s.Training.DequantisedWeights, s.Expect.LossDecrease = "full", "always", 0
@@ -66,7 +66,7 @@ func TestResumeWithOtherValues(t *testing.T) {
 			var said []string
 			env := Env{}
 			env.Log = func(line string) {
-				if strings.Contains(line, " up to step ") && (what == "max_steps" || !strings.HasPrefix(line, "steps was 2 ")) {
+				if strings.Contains(line, " changes from ") && (what == "max_steps" || !strings.Contains(line, ": steps changes from 2 ")) {
 					said = append(said, line)
 				}
 			}
@@ -77,7 +77,7 @@ func TestResumeWithOtherValues(t *testing.T) {
 				}
 				return
 			}
-			want := "resume from " + name + ": it is of another run: " + c.want + "; give the run its old configuration back, or choose another output_dir for a new one"
+			want := "resume from " + name + ": its run had another configuration: " + c.want + "; restore the old values, or choose another output_dir for a new run"
 			if err == nil || err.Error() != want {
 				t.Errorf("got  %v\nwant %s", err, want)
 			}

@@ -21,7 +21,7 @@ func (r PlanReport) String() string {
 	}
 	fmt.Fprintf(&b, "plan: %s on %s, %d parameters, %d trained; %d steps of %s; precision %s; gradient_checkpointing %s\n",
 		r.Model, r.Device, r.Parameters, r.TrainedParameters, r.Steps, size, precisionText(r.Precision, r.PrecisionAuto), r.Checkpointing)
-	fmt.Fprintf(&b, "  token budgets %s: %.1f%% padding over an epoch\n", list(r.Budgets), 100*r.Padding)
+	fmt.Fprintf(&b, "  batches of %s tokens: %.1f%% padding\n", list(r.Budgets), 100*r.Padding)
 	if r.Ranks > 1 {
 		fmt.Fprintf(&b, "  %d devices share each step; each of them holds\n", r.Ranks)
 	}
@@ -30,7 +30,7 @@ func (r PlanReport) String() string {
 	}
 	fmt.Fprintf(&b, "  %-16s %14d bytes  %s", "total", r.TotalBytes, session.FormatBytes(r.TotalBytes))
 	if r.Limit > 0 {
-		fmt.Fprintf(&b, "\n  may be held      %14d bytes  %s", r.Limit, session.FormatBytes(r.Limit))
+		fmt.Fprintf(&b, "\n  memory limit     %14d bytes  %s", r.Limit, session.FormatBytes(r.Limit))
 	}
 	for _, t := range r.Tried {
 		fmt.Fprintf(&b, "\n  does not fit: %s: %s, %s too much", t.Way, session.FormatBytes(t.Bytes), session.FormatBytes(t.Bytes-r.Limit))

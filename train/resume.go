@@ -247,7 +247,7 @@ func (s *saver) sameScale(saved *adapter.Saved) error {
 	own := s.Net.Start.SavedConfig(s.spec.AdapterConfig())
 	for _, layer := range s.step.Trained.Updated() {
 		if was, is := saved.Config.Scale(layer), own.Scale(layer); was != is {
-			return fmt.Errorf("the adapter has the scale %v at %s, this run has %v: give the run the adapter's r, alpha and use_rslora", was, layer, is)
+			return fmt.Errorf("the adapter was trained with scale %v at %s, this run has scale %v; set lora.r, lora.alpha and lora.use_rslora as the adapter has them", was, layer, is)
 		}
 	}
 	return nil

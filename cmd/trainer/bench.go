@@ -48,23 +48,20 @@ func newBench(c *console) *cobra.Command {
 	o := &benchOptions{Options: bench.Options{LoRA: adapter.Default()}}
 	cmd := &cobra.Command{
 		Use:   "bench [FILE.yaml | --shape NAME]",
-		Short: "Time training steps call by call: of your own run, or of a model's shape on random weights",
-		Long: `Time training steps: of a configuration (its model, rows and plan; nothing is written to its output folder), or of a
-model's shape on random weights and tokens. It prints the median, fastest and slowest step with the loss read back, a
-step's share where the next one is queued before the loss is read, the parts of a step with what crosses between host
-and device, the memory held, and for each operation calls, time, bytes, floating-point operations and per cent of the
-ceiling: the time that its bytes or its operations would take at the rate of a copy and of a dense GEMM, both measured
-in the same call. What the calls do not cover is printed too.
+		Short: "Time training steps and every operation in them",
+		Long: `Time training steps of a configuration (its model, rows and plan; nothing is written to its output folder), or of a
+model's shape on random weights. bench prints the step time (median, fastest, slowest), the parts of a step, the
+memory, and for each operation its calls, time, bytes, floating-point operations and the percentage of the ceiling: the
+time that its bytes would take at the rate of a copy, or its operations at the rate of a dense GEMM, both measured in
+the same run. Operations are timed one by one, so operations that a GPU overlaps add up to more than a step; more than
+100% means data in caches. --trace writes a step as a timeline for ui.perfetto.dev.
 
-Calls are timed one by one: those that a GPU overlaps in a run come one after the other here. Per cent above 100 mean
-data that stays in caches. --trace writes one step as a timeline for ui.perfetto.dev.
+--decode times generation: for each number of --slots, the tokens per second beside the time that reading weights and
+caches once would take.
 
---decode times generation in place of training: rounds in which each of --slots sequences gets a token, and for each number of
-them the tokens a second, beside the time that reading weights and caches once takes at the rate of a copy.
-
---compare judges each time against an earlier report (written by --json) and refuses one of other work or another
-device. --vram with --checkpointing auto takes the fastest layout that holds no more. --gpu plans for a GPU that is not
-here and runs nothing.`,
+--compare judges each time against an earlier report (written by --json) and refuses reports of other work or another
+device. --vram with --checkpointing auto takes the fastest memory layout that fits. --gpu plans for another GPU and runs
+nothing.`,
 		Example: `  trainer bench cpu_stories_quick.yaml
   trainer bench --config run.yaml --by-layer --trace step.json
   trainer bench --config run.yaml --json > new.json
@@ -87,41 +84,40 @@ here and runs nothing.`,
 	o.config.devicesFlag(cmd)
 	f := cmd.Flags()
 	f.StringVar(&o.Shape, "shape", "", strings.Join(bench.Shapes(), ", "))
-	f.IntVar(&o.Batch, "batch", 1, "rows a step")
-	f.IntVar(&o.Length, "length", 512, "tokens a row")
+	f.IntVar(&o.Batch, "batch", 1, "rows per step")
+	f.IntVar(&o.Length, "length", 512, "tokens per row")
 	f.IntVar(&o.LoRA.R, "r", o.LoRA.R, "rank")
 	f.StringSliceVar(&o.targets, "targets", o.LoRA.TargetModules, "modules to adapt, or all-linear")
 	f.StringSliceVar(&o.parameters, "target-parameters", nil,
-		"parameters of experts to adapt beside --targets, as lora.target_parameters names them")
+		"parameters to adapt besides --targets, as in lora.target_parameters")
 	f.BoolVar(&o.dense, "dense", false, "keep the base weights unquantised")
 	f.BoolVar(&o.decode, "decode", false,
-		"time generation in place of training: a token of each of --slots sequences that hold --length tokens")
+		"time generation instead of training: one token for each of --slots sequences of --length tokens")
 	f.IntSliceVar(&o.slots, "slots", []int{1, 2, 4, 8, 16, 32, 64},
 		"with --decode: sequences at the same time, a line each")
-	f.IntVar(&o.Warmup, "warmup", 5, "steps before the timed ones")
+	f.IntVar(&o.Warmup, "warmup", 5, "steps before timing starts")
 	f.IntVar(&o.Steps, "steps", 10, "timed steps")
 	f.StringVar(&o.Device, "device", "auto", "cpu, cuda or auto; with a configuration short for --set device=")
-	f.StringVar(&o.Precision, "precision", "auto", "bf16, fp16, tf32, fp32, or what suits the device")
+	f.StringVar(&o.Precision, "precision", "auto", "bf16, fp16, tf32, fp32, or auto (what suits the device)")
 	f.BoolVar(&o.Dequantised, "dequantised", false, "keep quantised weights dequantised")
 	f.BoolVar(&o.Dequantised, "decoded", false, "the old name of --dequantised")
 	if err := f.MarkHidden("decoded"); err != nil {
 		panic(err) // the flag is defined one line above
 	}
 	f.StringVar(&o.Checkpointing, "checkpointing", "none",
-		"none, selective, full, offload, or auto: the fastest that fits")
+		"none, selective, full, offload, or auto (the fastest that fits)")
 	f.StringVar(&o.BaseSharding, "base-sharding", "auto",
-		"auto, never or always: each of several devices holds a slice of the base model")
-	f.IntVar(&o.Context, "context-parallel", 1, "so many of the devices share each row's tokens")
+		"auto, never or always: shard the base model over several devices")
+	f.IntVar(&o.Context, "context-parallel", 1, "number of devices that share each row's tokens")
 	gpuVar(cmd, &o.chip, " and run nothing")
-	f.BoolVar(&o.byType, "by-type", false, "print operations apart by the type of their result")
-	f.BoolVar(&o.byLayer, "by-layer", false, "print layers, forward and backward, in place of operations")
-	f.BoolVar(&o.StepsAlone, "steps-alone", false,
-		"time whole steps alone: no calls, parts and ceilings, as for a profiler")
-	pathVar(cmd, &o.trace, "trace", "", "write one step as a timeline (Trace Event JSON) to `FILE`")
-	pathVar(cmd, &o.compare, "compare", "", "judge against an earlier report, a `FILE` that --json printed")
-	f.BoolVar(&o.otherwise, "compare-anyway", false, "compare reports of different work or devices too")
+	f.BoolVar(&o.byType, "by-type", false, "group operations by the type of their result")
+	f.BoolVar(&o.byLayer, "by-layer", false, "group operations by layer, forward and backward")
+	f.BoolVar(&o.StepsAlone, "steps-alone", false, "time whole steps only, without operations, parts and ceilings")
+	pathVar(cmd, &o.trace, "trace", "", "write a timeline of one step (Trace Event JSON) to `FILE`")
+	pathVar(cmd, &o.compare, "compare", "", "compare with an earlier report, a `FILE` that --json printed")
+	f.BoolVar(&o.otherwise, "compare-anyway", false, "compare even if work or device differ")
 	f.BoolVar(&o.fails, "fail-on-regression", false,
-		"with --compare: exit code 1 where the step is slower beyond the spread of both")
+		"with --compare: exit with code 1 if the step is slower beyond the spread of both")
 	f.BoolVar(&o.json, "json", false, "print as JSON")
 	workersVar(cmd, &o.workers)
 	c.downloadFlag(cmd)

@@ -24,13 +24,13 @@ func newChat(c *console) *cobra.Command {
 	t := talk{c: c, options: infer.GenerateOptions{MaxTokens: chatTokens, TopP: 1}}
 	cmd := &cobra.Command{
 		Use:   "chat --model DIR [--adapter NAME=DIR ...]",
-		Short: "Talk with a model in the terminal, and switch between its adapters",
-		Long: `Talk with a model in the terminal. Conversations are written by the chat template of the adapter that answers, else by
-the model's own. /adapter NAME switches to another adapter, /adapter none to the base model, in the middle of a
-conversation; /help lists the other commands. Ctrl-C stops an answer, Ctrl-D ends.
+		Short: "Talk with a model in the terminal, and switch between adapters",
+		Long: `Talk with a model in the terminal. The chat template is that of the adapter in use, or the model's own. /adapter NAME
+switches to another adapter in the middle of a conversation, /adapter none to the base model; /help lists the other
+commands. Ctrl-C stops an answer, Ctrl-D quits.
 
-On a pipe every line of standard input is a message, and every answer is one line of standard output, in which \n stands
-for a line break.`,
+If standard input is a pipe, each line is a message and each answer is one line of standard output, with line breaks
+written as \n.`,
 		Example: `  trainer chat --model ./SmolLM2-135M-Instruct
   trainer chat --adapter runs/chat --system "Answer in one sentence."
   trainer chat --model ./Qwen3-0.6B --adapter old=runs/first --adapter new=runs/second --temperature 0.7
@@ -58,9 +58,9 @@ for a line break.`,
 		"largest number of tokens of an answer, or what there is room for")
 	f.Float64Var(&t.options.Temperature, "temperature", 0, "sampling temperature; 0 takes the likeliest token")
 	f.Float64Var(&t.options.TopP, "top-p", 1,
-		"nucleus sampling: choose among the likeliest tokens that make up this part of the probability")
-	f.IntVar(&t.options.TopK, "top-k", 0, "choose among this many of the likeliest tokens; 0 = all")
-	f.Uint64Var(&t.options.Seed, "seed", 0, "seed of the sampling")
+		"nucleus sampling: sample from the likeliest tokens whose probabilities add up to this")
+	f.IntVar(&t.options.TopK, "top-k", 0, "sample from this many of the likeliest tokens; 0 = all")
+	f.Uint64Var(&t.options.Seed, "seed", 0, "sampling seed")
 	f.BoolVar(&t.json, "json", false, "print every answer as JSON, one a line")
 	return cmd
 }

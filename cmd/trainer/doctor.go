@@ -81,12 +81,12 @@ func newDoctor(c *console) *cobra.Command {
 	var o doctorOptions
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Say what this machine and this binary can do",
-		Long: `Say what this machine and this binary can do, and what may keep a run from working, slow it down or change its
-numbers: ok, note, warning or error, with a remedy. Nothing is changed and no device is opened.
+		Short: "Check GPU, driver, memory and environment",
+		Long: `Check this machine and this program, and list what would block a run, slow it down or change its numbers: ok, note,
+warning or error, with the fix. doctor changes nothing and opens no device.
 
-Exit code 1 where there is an error, or a mismatch under --fail-on-mismatch; 3 where --cuda finds no usable GPU. Notes
-and warnings leave it 0.`,
+Exit code 1 if there is an error, or a mismatch with --fail-on-mismatch; 3 if --cuda finds no usable GPU. Notes and
+warnings leave it 0.`,
 		Example: `  trainer doctor
   trainer doctor --cuda --emit-json doctor.json
   trainer doctor --fail-on-mismatch pins.json --refresh-pins
@@ -95,11 +95,12 @@ and warnings leave it 0.`,
 		RunE: func(*cobra.Command, []string) error { return runDoctor(c, o, doctor.Gather(version(), built.At)) },
 	}
 	cmd.Flags().BoolVar(&o.json, "json", false, "print as JSON")
-	cmd.Flags().BoolVar(&o.cuda, "cuda", false, "fail (exit 3) where no GPU can be used")
+	cmd.Flags().BoolVar(&o.cuda, "cuda", false, "exit with code 3 if no GPU can be used")
 	pathVar(cmd, &o.file, "emit-json", "", "also write the JSON to `FILE`")
 	pathVar(cmd, &o.pins, "fail-on-mismatch", "",
-		"fail (exit 1) where driver, device, libraries or kernels differ from those in `FILE`")
-	cmd.Flags().BoolVar(&o.refresh, "refresh-pins", false, "write what is here into that file; a >= that is met stays")
+		"exit with code 1 if driver, device, libraries or kernels differ from those in `FILE`")
+	cmd.Flags().BoolVar(&o.refresh, "refresh-pins", false,
+		"with --fail-on-mismatch: write this machine's state into the file; >= conditions that hold stay")
 	return cmd
 }
 

@@ -21,9 +21,9 @@ func newDownload(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "download ORG/NAME[@REVISION]",
 		Short: "Fetch a model or an adapter from the Hugging Face hub",
-		Long: `Fetch a model or an adapter from the Hugging Face hub into the cache that huggingface_hub uses, where every command
-finds it by its name. A file that broke off goes on where it did, and every file's hash is checked. Without --include it
-takes what loading needs; other commands do the same with --download.`,
+		Long: `Fetch a model or an adapter into the cache that huggingface_hub uses; every command finds it there by its name. An
+interrupted download resumes, and every file's hash is checked. Without --include only the files that loading needs are
+fetched. Other commands fetch what they need with --download.`,
 		Example: `  trainer download HuggingFaceTB/SmolLM2-135M
   trainer download HuggingFaceTB/SmolLM2-135M@main --out ./SmolLM2-135M
   trainer download me/first --include '*.json' --include README.md`,
@@ -55,9 +55,9 @@ takes what loading needs; other commands do the same with --download.`,
 			return err
 		},
 	}
-	pathVar(cmd, &out, "out", "", "copy the files into `DIR` too")
+	pathVar(cmd, &out, "out", "", "also copy the files to `DIR`")
 	cmd.Flags().StringArrayVar(&include, "include", nil,
-		"take the files that a `PATTERN` such as '*.json' matches, by path or name, and no others; may be repeated")
+		"fetch only files whose path or name matches `PATTERN`, such as '*.json'; may be repeated")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
 }

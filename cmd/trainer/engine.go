@@ -32,17 +32,17 @@ type engineFlags struct {
 func (o *engineFlags) register(cmd *cobra.Command, c *console) {
 	f := cmd.Flags()
 	pathVar(cmd, &o.model, "model", "",
-		"model `DIR`, hub name, or embedded:NAME; left out, the first adapter's own base model")
+		"base model: a `DIR`, hub name, or embedded:NAME; default: the one that the first adapter names")
 	f.StringArrayVar(&o.adapters, "adapter", nil,
-		"adapter `[NAME=]DIR` in PEFT's format; its name is the folder's where none is given; may be repeated")
+		"adapter `[NAME=]DIR` in PEFT's format, by default with the folder's name; may be repeated")
 	f.BoolVar(&o.only, "adapter-only", false,
-		"the one adapter answers always, never the base model; needed by adapters of experts")
+		"always answer with the one adapter, never with the base model; needed by adapters of experts")
 	pathVar(cmd, &o.template, "chat-template", "",
-		"chat template: a .jinja `FILE`, or the name of a template; left out, the adapter's or model's own")
-	f.IntVar(&o.maxLen, "max-length", 0, "most tokens of a sequence, prompt and answer together; 0 = what the model "+
-		"knows, or less where that does not fit")
+		"chat template: a .jinja `FILE` or a name; default: that of the adapter or model")
+	f.IntVar(&o.maxLen, "max-length", 0,
+		"limit of tokens of prompt and answer together; 0 = the model's context, or less if memory is short")
 	quantizationVar(cmd, &o.quantization)
-	f.StringVar(&o.device, "device", "auto", "cpu, cuda, or auto: the GPU if there is one")
+	f.StringVar(&o.device, "device", "auto", "cpu, cuda, or auto (the GPU if there is one)")
 	c.downloadFlag(cmd)
 	workersVar(cmd, &o.workers)
 }

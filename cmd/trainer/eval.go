@@ -37,14 +37,14 @@ func newEval(c *console) *cobra.Command {
 	var o evalOptions
 	cmd := &cobra.Command{
 		Use:   "eval FILE [--adapter DIR] [--task NAME]",
-		Short: "Measure the loss of a model, with or without adapter, or how it answers the questions of tasks",
-		Long: `Measure the mean negative log-likelihood over the trained tokens of the validation rows, or of all rows where the
-configuration holds none out; with --data or --split, of those rows. Of several sources, or by a field of the rows, a
-table has the loss of each.
+		Short: "Measure the evaluation loss, or the score on tasks",
+		Long: `Measure the mean loss (negative log-likelihood) of the trained tokens of the validation rows, or of all rows if the
+configuration holds none out; --data and --split choose other rows. With several sources, or with --by, a table has the
+loss of each part.
 
-With --task the model answers questions, and the part of them that it answers right is measured: gsm8k is built in, a
-YAML file describes a task of your own (docs/EVALUATION.md). No configuration is needed then: --model or the adapter
-names the base model. --compare-base asks the base model too and tells the change, with its standard error.`,
+With --task the model answers questions, and the share of right answers is measured: gsm8k is built in, a YAML file
+describes your own task (docs/EVALUATION.md). Tasks need no configuration: --model or the adapter names the base model.
+--compare-base also asks the base model and prints the change with its standard error.`,
 		Example: `  trainer eval --config cpu_stories_quick.yaml
   trainer eval run.yaml --adapter runs/first --json
   trainer eval run.yaml --data held_out.jsonl --by topic
@@ -56,12 +56,12 @@ names the base model. --compare-base asks the base model too and tells the chang
 	o.register(cmd)
 	c.downloadFlag(cmd)
 	f := cmd.Flags()
-	pathVar(cmd, &o.adapter, "adapter", "", "adapter `DIR` in PEFT's format; none = the base model alone")
-	pathVar(cmd, &o.data, "data", "",
-		"evaluate on all rows of this `PATH` or hub data set in place of the configuration's data")
-	f.StringVar(&o.split, "split", "", "evaluate on this `SPLIT` of the data, as datasets writes it: test, train[:5%]")
-	f.StringVar(&o.by, "by", "",
-		"tell losses apart by this `FIELD` of the rows, such as topic or meta.kind; left out, by source")
+	pathVar(cmd, &o.adapter, "adapter", "", "adapter `DIR` in PEFT's format; default: the base model alone")
+	pathVar(cmd, &o.data, "data", "", "evaluate all rows of this `PATH` or hub data set instead of the configuration's")
+	f.StringVar(&o.split, "split", "",
+		"evaluate on this `SPLIT` of the data, in the syntax of datasets: test, train[:5%]")
+	f.StringVar(&o.by, "by", "", "print the loss for each value of this `FIELD` of the rows, such as topic or "+
+		"meta.kind; default: for each source")
 	workersVar(cmd, &o.workers)
 	o.tasks.register(cmd)
 	f.BoolVar(&o.json, "json", false, "print as JSON")
@@ -176,15 +176,14 @@ var (
 
 func (o *taskOptions) register(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringArrayVar(&o.names, "task", nil,
-		"ask the questions of this task: a built-in `NAME` or a YAML file; may be repeated")
-	pathVar(cmd, &o.model, "model", "", "model `DIR`, hub name, or embedded:NAME to ask; left out, the "+
-		"configuration's or the adapter's own base model")
+	f.StringArrayVar(&o.names, "task", nil, "task to measure: a built-in `NAME` or a YAML file; may be repeated")
+	pathVar(cmd, &o.model, "model", "",
+		"base model: a `DIR`, hub name, or embedded:NAME; default: that of the configuration or the adapter")
 	f.StringVar(&o.device, "device", "auto", "cpu, cuda, or auto, for tasks without a configuration")
-	f.IntVar(&o.limit, "limit", 0, "ask the first so many questions of each task; 0 = the task's own limit")
-	f.IntVar(&o.shots, "few-shot", 0, "solved examples before each question, in place of the task's own number")
-	f.BoolVar(&o.compare, "compare-base", false, "ask the base model too and tell how the adapter changed the answers")
-	pathVar(cmd, &o.answers, "answers", "", "write what was asked, answered and expected to this JSONL `FILE`")
+	f.IntVar(&o.limit, "limit", 0, "number of questions of each task, from the first; 0 = the task's own limit")
+	f.IntVar(&o.shots, "few-shot", 0, "solved examples before each question; default: the task's own number")
+	f.BoolVar(&o.compare, "compare-base", false, "also ask the base model, and print how the adapter changed the score")
+	pathVar(cmd, &o.answers, "answers", "", "write questions, answers and expected answers to a JSONL `FILE`")
 }
 
 // check returns an error for flags that exclude each other, and reads the tasks.

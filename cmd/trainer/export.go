@@ -23,7 +23,7 @@ func newExport(c *console) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "export --format NAME --model DIR [--adapter DIR] --out PATH",
-		Short: "Write a model or an adapter for another program",
+		Short: "Write a model or adapter for llama.cpp, Ollama, vLLM, mlx-lm or PEFT",
 		Long:  exportLong(),
 		Example: `  trainer export --format gguf --model ./SmolLM2-135M --adapter runs/first --dtype q4_k_m --out smollm2.gguf
   trainer export --format gguf-lora --model ./SmolLM2-135M --adapter runs/first --out first.gguf
@@ -78,18 +78,17 @@ func newExport(c *console) *cobra.Command {
 	}
 	cmd.Flags().StringVar(&o.Format, "format", "", "`NAME` of the format: "+strings.Join(export.Names(), ", "))
 	pathVar(cmd, &o.Model, "model", "",
-		"model `DIR`, hub name, or embedded:NAME; without it the one that the adapter names")
+		"base model: a `DIR`, hub name, or embedded:NAME; default: the one that the adapter names")
 	pathVar(cmd, &o.Adapter, "adapter", "",
-		"adapter `DIR` in PEFT's format, which becomes part of the weights or is exported itself")
-	pathVar(cmd, &o.Out, "out", "", "`PATH` of what is written")
+		"adapter `DIR` in PEFT's format: merged into the weights, or exported alone")
+	pathVar(cmd, &o.Out, "out", "", "file or folder to write: a `PATH`")
 	cmd.Flags().StringVar(&o.DType, "dtype", "",
-		"`TYPE` of the numbers: f32, f16, bf16, q8_0, q4_0 or q4_k_m; f16 by default")
-	cmd.Flags().BoolVar(&o.Overwrite, "overwrite", false, "replace a file that is there")
+		"`TYPE` of the weights: f32, f16 (the default), bf16, q8_0, q4_0 or q4_k_m")
+	cmd.Flags().BoolVar(&o.Overwrite, "overwrite", false, "replace an existing file")
 	cmd.Flags().BoolVar(&o.Separate, "separate-adapter", false,
-		"ollama: keep the adapter in a file of its own, which the Modelfile names")
+		"ollama: keep the adapter in a separate file that the Modelfile names")
 	check.register(cmd)
-	cmd.Flags().StringVar(&base, "base", baseAuto, "gguf, ollama: what the adapter is added to, as merge has it: "+
-		bases)
+	cmd.Flags().StringVar(&base, "base", baseAuto, "gguf, ollama: base weights to merge into: "+bases)
 	c.downloadFlag(cmd)
 	workersVar(cmd, &workers)
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")

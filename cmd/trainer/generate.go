@@ -36,20 +36,18 @@ func newGenerate(c *console) *cobra.Command {
 	var o generateOptions
 	cmd := &cobra.Command{
 		Use:   "generate --model DIR [--adapter DIR] --prompt TEXT|--instruction TEXT|--messages FILE",
-		Short: "Continue a text or answer a conversation with a model, with or without adapter",
-		Long: `Continue a text, or with --chat answer a conversation, with a model, with or without adapter.
+		Short: "Continue a text or answer a conversation",
+		Long: `Continue a text, or with --chat answer a conversation. Without --model the base model is the one that the adapter
+names. The chat template is the one saved beside the adapter, else the model's own; the answer stops where the template
+ends a turn. Text in a message that looks like a special token is read as text, as in training.
 
-Without --model the base model is the one that the adapter names. A conversation is written by the chat template that
-was saved beside the adapter, else by the model's own, and the answer ends where the template ends a turn. Text in a
-message that looks like a special token is read as text, as in training.
+Prompt an adapter in the form that it was trained on. With --instruction, and --input if the rows had one, the prompt is
+written in Alpaca's template; --prompt is continued as it is.
 
-An adapter answers best to prompts as it was trained on. With --instruction, and --input where rows had one, the prompt
-is written by the template of the format alpaca; --prompt is continued as it is.
+On a terminal control characters are escaped, as \x1b; a pipe or file gets the answer byte for byte.
 
-On a terminal control characters of the answer are written out, as \x1b; a pipe or file gets the answer byte for byte.
-
-With --json-object or --json-schema the answer is JSON of that form: tokens that can't continue it are left out of the
-choice. Exit code 1 where --max-tokens or --stop cut it off, so that it is not whole.`,
+--json-object and --json-schema constrain the answer to JSON of that form. Exit code 1 if --max-tokens or --stop cut the
+JSON off.`,
 		Example: `  trainer generate --model embedded:stories260K --prompt "Once upon a time"
   trainer generate --model ./SmolLM2-135M --adapter runs/first --prompt - --max-tokens 200
   trainer generate --adapter runs/alpaca --instruction "Translate to French." --input "Good morning"
@@ -67,35 +65,34 @@ choice. Exit code 1 where --max-tokens or --stop cut it off, so that it is not w
 	}
 	f := cmd.Flags()
 	pathVar(cmd, &o.model, "model", "",
-		"model `DIR`, hub name, or embedded:NAME; left out, the adapter's own base model")
+		"base model: a `DIR`, hub name, or embedded:NAME; default: the one that the adapter names")
 	pathVar(cmd, &o.adapter, "adapter", "", "adapter `DIR` in PEFT's format")
 	c.downloadFlag(cmd)
 	f.StringVar(&o.prompt, "prompt", "", "`TEXT` to continue; - reads standard input")
-	f.StringVar(&o.instruction, "instruction", "", "instruction to answer: `TEXT` in the template of the format alpaca")
-	f.StringVar(&o.input, "input", "", "`TEXT` that --instruction is about")
+	f.StringVar(&o.instruction, "instruction", "", "instruction to answer, a `TEXT` that is put into Alpaca's template")
+	f.StringVar(&o.input, "input", "", "input that belongs to --instruction, a `TEXT`")
 	o.talk.register(cmd)
 	o.form.register(cmd)
-	f.StringArrayVar(&o.Stop, "stop", nil, "`TEXT` that ends the answer and is not part of it; may be repeated")
+	f.StringArrayVar(&o.Stop, "stop", nil, "stop before this `TEXT`; may be repeated")
 	f.IntVar(&o.MaxTokens, "max-tokens", 64,
-		fmt.Sprintf("largest number of new tokens; %d for a conversation or JSON, or what the model has room for",
+		fmt.Sprintf("limit of new tokens; the default is %d for conversations and JSON, less if the context is full",
 			chatTokens))
 	f.Float64Var(&o.Temperature, "temperature", 0, "sampling temperature; 0 takes the likeliest token")
 	f.Float64Var(&o.TopP, "top-p", 1,
-		"nucleus sampling: choose among the likeliest tokens that make up this part of the probability")
-	f.IntVar(&o.TopK, "top-k", 0, "choose among this many of the likeliest tokens; 0 = all")
+		"nucleus sampling: sample from the likeliest tokens whose probabilities add up to this")
+	f.IntVar(&o.TopK, "top-k", 0, "sample from this many of the likeliest tokens; 0 = all")
 	f.Float64Var(&o.MinP, "min-p", 0,
-		"choose among tokens that are at least this part as likely as the likeliest; 0 = all")
-	f.Float64Var(&o.RepetitionPenalty, "repetition-penalty", 1, "make tokens of the prompt and the answer less "+
-		"likely: divides their logits above 0, multiplies those below; 1 = no penalty")
+		"sample from tokens with at least this fraction of the likeliest token's probability; 0 = all")
+	f.Float64Var(&o.RepetitionPenalty, "repetition-penalty", 1,
+		"divide positive logits of tokens in prompt and answer by this, multiply negative ones; 1 = no penalty")
 	f.Float64Var(&o.FrequencyPenalty, "frequency-penalty", 0,
-		"subtract this from a token's logit for each time that the answer has it")
-	f.Float64Var(&o.PresencePenalty, "presence-penalty", 0,
-		"subtract this from the logit of every token that the answer has")
-	f.Uint64Var(&o.Seed, "seed", 0, "seed of the sampling")
+		"subtract this from a token's logit for each occurrence in the answer")
+	f.Float64Var(&o.PresencePenalty, "presence-penalty", 0, "subtract this from the logit of every token in the answer")
+	f.Uint64Var(&o.Seed, "seed", 0, "sampling seed")
 	workersVar(cmd, &o.workers)
 	quantizationVar(cmd, &o.quantization)
 	oldFlag(cmd, "quantize", "quantization")
-	f.StringVar(&o.device, "device", "auto", "cpu, cuda, or auto: the GPU if there is one")
+	f.StringVar(&o.device, "device", "auto", "cpu, cuda, or auto (the GPU if there is one)")
 	f.BoolVar(&o.json, "json", false, "print as JSON, at the end")
 	return cmd
 }
@@ -298,9 +295,9 @@ type formOptions struct {
 }
 
 func (o *formOptions) register(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&o.object, "json-object", false, "make the answer a JSON object")
+	cmd.Flags().BoolVar(&o.object, "json-object", false, "constrain the answer to a JSON object")
 	pathVar(cmd, &o.file, "json-schema", "",
-		"make the answer JSON that the JSON Schema in `FILE` allows; - reads standard input")
+		"constrain the answer to the JSON Schema in `FILE`; - reads standard input")
 }
 
 // read checks the flags and reads the schema. others lists the flags that may read standard input too.

@@ -18,15 +18,14 @@ func newGradcheck(c *console) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "gradcheck FILE",
-		Short: "Compare a step's gradients on your model, data and device with float64",
-		Long: `Compute one step's gradients as the run would, on its model, device and precision and the start of its first batch, and
-compare each trained tensor's with the same step in float64 on the CPU. Nothing is trained or written.
+		Short: "Compare gradients on your model, data and device with float64",
+		Long: `Compute the gradients of one step with the run's model, device and precision, and compare each trained tensor's with
+the same step in float64 on the CPU. Nothing is trained or written.
 
-What is compared is the model cut after --layers layers, with its final norm and vocabulary head, on --tokens tokens of
-the first batch, whole sequences of it where they are short. Tensors that start at zero, as B does, get small numbers,
-since A would have no gradient otherwise. The limit is some times the error that a plain computation in the run's
-precision has on the same model and tokens, so it does not have to be guessed; it finds gradients that are wrong.
-Whether each kernel is as exact as it should be is what trainer selfcheck looks at.
+gradcheck takes the first --layers layers, with the final norm and the vocabulary head, and the first --tokens tokens of
+the first batch. Tensors that start at zero (B) get small values, since A would have no gradient otherwise. The limit is
+a multiple of the error that a plain computation in the run's precision has on the same model and tokens. gradcheck
+finds wrong gradients; trainer selfcheck measures how exact each kernel is.
 
 Exit code 0: all tensors are within their limits; 1: some are not.`,
 		Example: `  trainer gradcheck --config cpu_stories_quick.yaml
@@ -75,9 +74,10 @@ Exit code 0: all tensors are within their limits; 1: some are not.`,
 	o.register(cmd)
 	c.downloadFlag(cmd)
 	cmd.Flags().IntVar(&check.Layers, "layers", 0,
-		"`LAYERS` of the model, from the first; 0 = as many as take about a minute")
-	cmd.Flags().IntVar(&check.Tokens, "tokens", gradcheck.DefaultTokens, "`TOKENS` of the first batch")
-	cmd.Flags().IntVar(&show, "show", 10, "print so many `TENSORS`, the worst ones; 0 = all, in the order of the model")
+		"number of `LAYERS`, from the first; 0 = as many as take about a minute")
+	cmd.Flags().IntVar(&check.Tokens, "tokens", gradcheck.DefaultTokens, "number of `TOKENS` of the first batch")
+	cmd.Flags().IntVar(&show, "show", 10,
+		"number of `TENSORS` to print, the worst first; 0 = all, in the model's order")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON, every tensor")
 	workersVar(cmd, &workers)
 	return cmd

@@ -24,15 +24,14 @@ func newImport(c *console) *cobra.Command {
 	var asJSON, accept, verbose bool
 	cmd := &cobra.Command{
 		Use:   "import FILE",
-		Short: "Translate a configuration of Axolotl, LLaMA-Factory, Unsloth, TRL, torchtune, PEFT or transformers",
-		Long: `Translate a configuration of another program: axolotl.yml, LLaMA-Factory's YAML or JSON, an Unsloth or TRL notebook or
-script, torchtune's YAML, PEFT's adapter_config.json, transformers' TrainingArguments as JSON. Whose it is, is found from
-its keys; --from says it otherwise. A notebook or script is read as text, nothing of it is run.
+		Short: "Translate a configuration of Axolotl, LLaMA-Factory, Unsloth, TRL, torchtune or PEFT",
+		Long: `Translate another program's configuration: axolotl.yml, LLaMA-Factory's YAML or JSON, an Unsloth or TRL notebook or
+script, torchtune's YAML, PEFT's adapter_config.json, or transformers' TrainingArguments as JSON. import recognises the
+program by the keys; --from overrides that. It reads notebooks and scripts as text and runs nothing.
 
-What would change the training is listed first, and then nothing is written and the exit code is 2: --accept writes the
-configuration all the same. Behind it stands what is left to do by hand, and how many keys need nothing; -v lists those
-and every key that was translated. Where a key is left out, the other program's default is taken. The configuration goes
-to --out, or to standard output.`,
+import first lists keys that would change the training. If there are any, it writes nothing and exits with code 2;
+--accept writes the configuration all the same. Then it lists what is left to do by hand. -v lists every key. Where a
+key is missing, the other program's default is written. The configuration goes to --out, or to standard output.`,
 		Example: `  trainer import axolotl.yml --out run.yaml
   trainer import llamafactory.yaml > run.yaml
   trainer import notebook.ipynb --from unsloth --out run.yaml
@@ -80,11 +79,11 @@ to --out, or to standard output.`,
 			return printImport(to, result, fill, out, verbose)
 		},
 	}
-	cmd.Flags().StringVar(&from, "from", "", "the `PROGRAM` that the file is of: "+strings.Join(importer.Names(), ", "))
+	cmd.Flags().StringVar(&from, "from", "", "the `PROGRAM` that wrote the file: "+strings.Join(importer.Names(), ", "))
 	pathVar(cmd, &out, "out", "o", "write the configuration to a new `FILE`; - is standard output")
-	cmd.Flags().BoolVar(&asJSON, "json", false, "print the configuration and what became of each key as JSON")
-	cmd.Flags().BoolVar(&accept, "accept", false, "write the configuration although keys change what is trained")
-	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "list every key, those that need nothing too")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print the configuration and the translation of each key as JSON")
+	cmd.Flags().BoolVar(&accept, "accept", false, "write the configuration even if keys would change the training")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "list every translated key")
 	must(cmd.RegisterFlagCompletionFunc("from", fixedWords(importer.Names()...)))
 	return cmd
 }

@@ -51,15 +51,16 @@ func newInit(c *console) *cobra.Command {
 	o := &initOptions{}
 	cmd := &cobra.Command{
 		Use:   "init",
-		Short: "Write a configuration for a model and data that fits this machine",
-		Long: `Write a commented configuration for a model and data that fits this machine: it looks at the rows, the model and the
-memory, plans runs until one fits, and says beside each value why it was chosen and what changes it. On a terminal it
-asks for what no flag says. A file that is there is never replaced.
+		Short: "Write a configuration that fits your model, data and machine",
+		Long: `Write a commented configuration. init reads the rows, the model and the free memory, plans runs until one fits, and
+comments why each value was chosen and what changes it. On a terminal it asks for what no flag sets. It never replaces
+a file.
 
-Rows of a prompt and an answer are trained as conversations where the model has a chat template, unless --as-chat no
-says that they are plain text. --format and --fields name what the rows are where that is not found from their keys.
+Rows of a prompt and an answer become conversations if the model has a chat template; --as-chat no keeps plain text.
+--format and --fields describe rows whose keys init does not recognise.
 
-The model may be a folder that holds config.json and a tokenizer alone; without a tokenizer the plan is for full rows.`,
+The model's weights are not needed: config.json and a tokenizer are enough. Without a tokenizer, init plans for rows of
+full length.`,
 		Example: `  trainer init
   trainer init --model embedded:stories260K --data embedded:gsm8k_300.jsonl --out run.yaml
   trainer init --model ./SmolLM2-135M --data mine.jsonl --goal instruct --vram 8GiB
@@ -68,21 +69,21 @@ The model may be a folder that holds config.json and a tokenizer alone; without 
 		RunE: func(cmd *cobra.Command, _ []string) error { return runInit(cmd.Context(), c, o) },
 	}
 	pathVar(cmd, &o.model, "model", "", "base model: a `FOLDER`, a name such as org/name, or embedded:stories260K")
-	pathVar(cmd, &o.data, "data", "", "rows: a `FILE`, folder, pattern, or data set of the hub")
+	pathVar(cmd, &o.data, "data", "", "rows to train on: a `FILE`, folder, pattern, or data set of the hub")
 	cmd.Flags().StringVar(&o.goal, "goal", "", "what the rows are for: "+strings.Join(goalNames, ", ")+
-		"; found from the rows if not given")
-	cmd.Flags().StringVar(&o.format, "format", "", "format of the rows: "+strings.Join(formatWords(), ", ")+
-		"; found from their keys if not given")
+		"; default: detected from the rows")
+	cmd.Flags().StringVar(&o.format, "format", "", "format of the rows, such as messages, completion, alpaca or text "+
+		"(docs/DATA.md lists all); default: detected from their keys")
 	cmd.Flags().StringToStringVar(&o.fields, "fields", nil,
-		"keys of the rows by the format's `FIELD=KEY,...`, such as prompt=question,completion=answer")
+		"which keys of the rows hold the format's fields: `FIELD=KEY,...`, such as prompt=question,completion=answer")
 	cmd.Flags().StringVar(&o.asChat, "as-chat", "", "train rows of a prompt and an answer as conversations: "+
-		strings.Join(dataset.AsChatChoices, ", ")+"; yes where the model has a chat template if not given")
-	cmd.Flags().StringVar(&o.system, "system", "", "`TEXT` of the system message of conversations that bring none")
+		strings.Join(dataset.AsChatChoices, ", ")+"; default: yes if the model has a chat template")
+	cmd.Flags().StringVar(&o.system, "system", "", "`TEXT` of the system message of conversations without one")
 	cmd.Flags().StringVar(&o.device, "device", "auto", "device: auto, cpu, cuda")
-	cmd.Flags().StringVar(&o.vram, "vram", "", "memory that the run may hold, a `SIZE` such as 8GiB")
+	cmd.Flags().StringVar(&o.vram, "vram", "", "memory limit, a `SIZE` such as 8GiB")
 	gpuVar(cmd, &o.chip, "")
 	pathVar(cmd, &o.out, "out", "o", "new configuration `FILE` (default "+initFile+")")
-	cmd.Flags().BoolVar(&o.json, "json", false, "print what was chosen as JSON")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print the choices as JSON")
 	c.downloadFlag(cmd)
 	must(cmd.RegisterFlagCompletionFunc("goal", fixedWords(goalNames...)))
 	must(cmd.RegisterFlagCompletionFunc("format", fixedWords(formatWords()...)))

@@ -35,7 +35,7 @@ func TestInitAsChat(t *testing.T) {
 	}{
 		"template": {args: []string{"--data", "qa.jsonl"}, chat: true,
 			said: []string{"goal     chat: every message of the assistant",
-				"form     conversations by the chat template"},
+				"form     conversations in the model's chat template"},
 			want: []string{`as_chat: "yes"`, "format: completion"}, no: []string{"system:", "fields:"}},
 		"all flags": {args: append([]string{"--data", "qa.csv", "--format", "completion", "--as-chat", "yes",
 			"--system", "Be kind."}, fields...), chat: true,
@@ -49,7 +49,7 @@ func TestInitAsChat(t *testing.T) {
 			said: []string{"goal     instruct: the answer and </s>", "form     plain text, as --as-chat says"},
 			want: []string{`as_chat: "no"`}},
 		"no template": {args: []string{"--data", "qa.jsonl", "--model", "bare"},
-			said: []string{"form     plain text, as the model has no chat template"}, no: []string{"as_chat:"}},
+			said: []string{"form     plain text, since the model has no chat template"}, no: []string{"as_chat:"}},
 		"chatml": {args: []string{"--data", "qa.jsonl", "--model", "bare", "--as-chat", "yes"}, chat: true,
 			want: []string{`as_chat: "yes"`, "chat_template: chatml"}},
 		"messages": {args: []string{"--data", "talks.jsonl", "--system", "Be kind."}, chat: true,

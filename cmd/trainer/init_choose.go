@@ -103,8 +103,8 @@ func (f *looked) choose(ctx context.Context, c *console, o *initOptions, env ses
 		}
 	}
 	return nil, &exitError{code: exitDoesNotFit,
-		err: fmt.Errorf("init: no run of %s fits; the smallest that was tried is %s; give more memory (--vram), or a "+
-			"smaller model",
+		err: fmt.Errorf(
+			"init: no run of %s fits; the smallest that was tried is %s; raise --vram, or choose a smaller model",
 			o.model, ch.tried[len(ch.tried)-1])}
 }
 
@@ -226,61 +226,62 @@ func (ch *choice) explain(o *initOptions, full int) {
 	why := ch.why
 	memory := fmt.Sprintf("the plan holds %s of %s", session.FormatBytes(ch.plan.TotalBytes), limitText(ch.plan.Limit))
 	why["base_model"] = f.modelLine()
-	why["adapter"] = "the base model stays as it is: " + memory +
-		". qlora stores it in 4 bits, for less memory and a little loss of quality."
+	why["adapter"] = "lora keeps the base model as it is: " + memory +
+		". qlora stores it in 4 bits: less memory, slightly lower quality."
 	if s.Adapter == "qlora" {
-		why["adapter"] = "the base model in 4 bits, as lora does not fit: " + memory +
-			". With more memory (vram) write lora."
+		why["adapter"] = "qlora stores the base model in 4 bits, since lora does not fit: " + memory + "."
 	}
-	why["training.optimizer"] = "AdamW with moments in 8 bits, as adamw's do not fit. With more memory (vram) leave " +
-		"it out."
-	why["lora.r"] = "the rank: 8 for a style, 16 for a task, 64 and more for new knowledge; more costs memory."
-	why["lora.alpha"] = "the update is scaled by alpha/r; twice the rank is usual."
-	why["lora.target_modules"] = "all linear layers but the head learn more than q_proj and v_proj alone."
+	why["training.optimizer"] = "AdamW with moments in 8 bits, since adamw does not fit."
+	why["lora.r"] = "rank of the update: 8 for a style, 16 for a task, 64 and more for new knowledge; a higher rank " +
+		"takes more memory."
+	why["lora.alpha"] = "scale of the update: alpha/r; alpha is usually twice r."
+	why["lora.target_modules"] = "all linear layers except the vocabulary head: learns more than q_proj and v_proj " +
+		"alone."
 	why["dataset.path"] = f.dataLine()
-	why["dataset.format"] = "found from the keys of the first row; trained: " + f.trained + ". trainer inspect data " +
-		words.ShellQuote(o.out) + " shows every token."
-	why["dataset.fields"] = "which keys of the rows are read."
-	why["dataset.as_chat"] = "prompt and answer are a user's message and the assistant's, in the model's chat " +
-		"template, as an instruct model is asked; no trains plain text."
+	why["dataset.format"] = "detected from the keys of the first row; trained: " + f.trained +
+		". trainer inspect data " + words.ShellQuote(o.out) + " shows every token."
+	why["dataset.fields"] = "keys of the rows that hold the format's fields."
+	why["dataset.as_chat"] = "prompt and answer become a user's and an assistant's message in the model's chat " +
+		"template; no trains plain text."
 	if !f.asChat {
 		why["dataset.as_chat"] = "prompt and answer are plain text, without the model's chat template; yes makes " +
 			"conversations of them."
 	}
-	why["dataset.system"] = "the system message of conversations that bring none; chat, generate and serve use it too."
-	why["dataset.chat_template"] = "the model's files have no chat template; an instruct model's own would be taken."
-	why["dataset.val_split"] = "rows held out, to see the loss on what was not trained; dataset.val_path names a " +
-		"file of your own instead."
-	why["dataset.packing"] = "texts are packed into full sequences; no text attends to another."
+	why["dataset.system"] = "system message of conversations without one; chat, generate and serve use it too."
+	why["dataset.chat_template"] = "the model has no chat template; an instruct model's own would be used."
+	why["dataset.val_split"] = "part of the rows held out for evaluation; dataset.val_path names a file of your own " +
+		"instead."
+	why["dataset.packing"] = "several texts are packed into each sequence; no text attends to another."
 	why["training.gradient_checkpointing"] = fmt.Sprintf(
-		"auto takes what fits; in this plan: %s. No number depends on it.", ch.plan.Checkpointing)
-	why["training.batch_size"] = fmt.Sprintf("rows at a time, as many as fit of %d a step; with more memory more, "+
-		"and less accumulation: the same result, faster.", t.BatchSize*t.GradientAccumulationSteps)
+		"auto takes the fastest that fits; here: %s. It changes memory and speed, no results.", ch.plan.Checkpointing)
+	why["training.batch_size"] = fmt.Sprintf("rows per micro-batch: as many of the %d rows of a step as fit in "+
+		"memory. A larger batch with less accumulation trains the same, faster.",
+		t.BatchSize*t.GradientAccumulationSteps)
 	why["training.gradient_accumulation_steps"] = fmt.Sprintf("%d x %d rows make an optimizer step.", t.BatchSize,
 		t.GradientAccumulationSteps)
-	why["training.learning_rate"] = "LoRA wants 1e-4 to 1e-3; lower it if the loss jumps, try others with trainer " +
-		"sweep."
-	why["training.epochs"] = fmt.Sprintf(
-		"%s%d steps; more passes learn small data by heart: watch the loss on held-out rows.", about, ch.steps)
-	why["training.warmup_ratio"] = "the rate rises over the first 3 % of the steps."
+	why["training.learning_rate"] = "LoRA usually wants 1e-4 to 1e-3; lower it if the loss jumps. trainer sweep " +
+		"compares several."
+	why["training.epochs"] = fmt.Sprintf("%s%d steps; more epochs overfit small data sets: watch the evaluation loss.",
+		about, ch.steps)
+	why["training.warmup_ratio"] = "warm-up: the learning rate rises over the first 3% of the steps."
 	why["training.eval_steps"] = fmt.Sprintf("%s%s in the run, the last after its last step.", about,
 		times(ch.steps, t.EvalSteps, "evaluation"))
 	why["training.save_steps"] = fmt.Sprintf(
-		"%s%s in the run, the last after its last step%s; trainer train FILE --resume auto goes on after a stop.",
+		"%s%s in the run, the last after its last step%s; trainer train FILE --resume auto continues after a stop.",
 		about, times(ch.steps, t.SaveSteps, "checkpoint"), bestToo(t))
-	why["training.save_total_limit"] = "older checkpoints are removed, the best one never."
-	why["output_dir"] = "adapter, checkpoints and metrics; a run never replaces another."
-	why["device"] = "planned for " + ch.plan.Device + "; auto takes a GPU where there is one."
-	why["vram"] = "the most memory that the run may hold; left out, it is what is free."
+	why["training.save_total_limit"] = "older checkpoints are removed, except the best one."
+	why["output_dir"] = "folder for adapter, checkpoints and metrics; a run never overwrites another."
+	why["device"] = "planned for " + ch.plan.Device + "; auto takes a GPU if there is one."
+	why["vram"] = "memory limit of the run; without it all free memory."
 	switch d := s.Dataset; {
 	case f.tokens == 0:
-		why["dataset.max_length"] = "tokens of a row; the model's tokenizer is not here, so the rows were not " +
-			"counted: the plan is for full rows."
-		ch.notes = append(ch.notes, "the model's folder holds no tokenizer: add it, then trainer inspect data shows "+
+		why["dataset.max_length"] = "tokens of a row; without the model's tokenizer the rows were not measured: the " +
+			"plan is for rows of full length."
+		ch.notes = append(ch.notes, "the model's folder has no tokenizer: add it, then trainer inspect data shows "+
 			"the rows as they are trained")
 	case d.MaxLength < full:
 		why["dataset.max_length"] = fmt.Sprintf(
-			"tokens of a row: cut to fit in memory; %d would keep 99 of 100 rows whole.", full)
+			"tokens of a row, lowered to fit in memory; %d would keep 99%% of the rows whole.", full)
 		ch.notes = append(ch.notes, fmt.Sprintf("rows longer than %d tokens are cut, as %d do not fit in memory",
 			d.MaxLength, full))
 	case d.Packing:
@@ -290,16 +291,15 @@ func (ch *choice) explain(o *initOptions, full int) {
 		why["dataset.max_length"] = fmt.Sprintf(
 			"the model's context; %d of %d rows are longer, the longest %d, and are cut.", over, f.rows, f.longest)
 	default:
-		why["dataset.max_length"] = fmt.Sprintf(
-			"tokens of a row: 99 of 100 rows have at most %d, the longest %d; longer ones are cut.",
+		why["dataset.max_length"] = fmt.Sprintf("tokens of a row (p99 %d, max %d); longer rows are cut.",
 			f.part(0.99), f.longest)
 	}
 	if ch.plan.Device == "cpu" && f.all > 1e9 {
-		ch.notes = append(ch.notes, "a model of this size takes very long on a CPU; a GPU is what it is for")
+		ch.notes = append(ch.notes, "a model of this size is very slow on a CPU; use a GPU")
 	}
 	if f.template != "" {
-		ch.notes = append(ch.notes, "the model's files hold no chat template; ChatML is used, which the model has to "+
-			"learn first: an instruct model has its own")
+		ch.notes = append(ch.notes, "the model has no chat template; ChatML is used, which the model must learn "+
+			"first: an instruct model has its own")
 	}
 }
 

@@ -203,7 +203,8 @@ func (f *looked) askForm(c *console, o *initOptions) (again bool, err error) {
 // formLine describes the form in which rows of a prompt and an answer are trained.
 func (f *looked) formLine(o *initOptions) string {
 	if f.asChat {
-		text := "conversations by the chat template: the prompt is the user's message, the answer the assistant's"
+		text := "conversations in the model's chat template: the prompt is the user's message, the answer the " +
+			"assistant's"
 		if o.system != "" {
 			text += "; system message " + shown(o.system)
 		}
@@ -212,15 +213,15 @@ func (f *looked) formLine(o *initOptions) string {
 	if len(f.templates) > 0 {
 		return "plain text, as --as-chat says; the model's chat template is not used"
 	}
-	return "plain text, as the model has no chat template; --as-chat yes makes conversations by ChatML, which the " +
-		"model has to learn first"
+	return "plain text, since the model has no chat template; --as-chat yes would use ChatML, which the model must " +
+		"learn first"
 }
 
 // modelLine returns, for example, "llama, 260032 parameters, 512 tokens, template none, context 512".
 func (f *looked) modelLine() string {
-	text := fmt.Sprintf("%s, %d parameters, context %d tokens", f.family, f.all, f.context)
+	text := fmt.Sprintf("%s, %s parameters, context %s tokens", f.family, words.Count(f.all), words.Count(f.context))
 	if f.tokens > 0 {
-		text += fmt.Sprintf(", vocabulary %d", f.tokens)
+		text += fmt.Sprintf(", vocabulary %s", words.Count(f.tokens))
 	} else {
 		text += ", no tokenizer in its folder"
 	}
@@ -236,13 +237,12 @@ func (f *looked) modelLine() string {
 }
 
 func (f *looked) dataLine() string {
-	text := fmt.Sprintf("%d rows of the format %s", f.rows, f.format)
+	text := fmt.Sprintf("%s row%s, format %s", words.Count(f.rows), plural(f.rows), f.format)
 	if f.dropped > 0 {
 		text += fmt.Sprintf(", %d more dropped", f.dropped)
 	}
 	if f.tokens > 0 {
-		text += fmt.Sprintf("; half have at most %d tokens, 99 of 100 at most %d, the longest %d", f.part(0.5),
-			f.part(0.99), f.longest)
+		text += fmt.Sprintf("; p50 %d tokens, p99 %d, max %d", f.part(0.5), f.part(0.99), f.longest)
 	}
 	return safetext.OneLine(text)
 }

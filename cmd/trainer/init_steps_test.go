@@ -44,7 +44,7 @@ func TestInitAnnouncesWhatHappens(t *testing.T) {
 				return n
 			}
 			steps := said(out, `tokens a row; (\d+) steps`)
-			if n := said(string(config), `# (\d+) steps; more passes`); n != steps {
+			if n := said(string(config), `# (\d+) steps; more epochs`); n != steps {
 				t.Errorf("the file says %d steps, init %d", n, steps)
 			}
 			checkpoints, evaluations := said(string(config), `# (\d+) checkpoints? in the run`), 0

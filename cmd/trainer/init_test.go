@@ -36,7 +36,7 @@ func TestInit(t *testing.T) {
 			if code != 0 {
 				t.Fatalf("exit code %d: %s", code, errOut)
 			}
-			for _, want := range []string{"goal     " + c.goal, "of the format " + c.format, "written  run.yaml",
+			for _, want := range []string{"goal     " + c.goal, "format " + c.format, "written  run.yaml",
 				"as they are trained:", "chosen   lora"} {
 				if !strings.Contains(out, want) {
 					t.Errorf("not said: %q in\n%s", want, out)

@@ -5,7 +5,7 @@ import "github.com/spf13/cobra"
 func newInspect(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "inspect",
-		Short: "Look at tokens, data, the rows of each step, a model or a chat template",
+		Short: "Show data, tokens, steps, a model or a chat template",
 		Example: `  trainer inspect data --config cpu_stories_quick.yaml
   trainer inspect model --model embedded:stories260K`,
 		Args: noArguments,

@@ -3,14 +3,17 @@ package main
 import (
 	"bufio"
 	"fmt"
+	"io/fs"
 	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/internal/words"
+	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/objective"
 )
@@ -18,9 +21,15 @@ import (
 // pageRows is the default number of rows on a page, more than in a terminal.
 const pageRows = 20
 
-// usualTokenCost is the cost per token of a model with hidden size 2,048. The report balances the batches of a step
-// with it.
-const usualTokenCost = 6 * 2048
+// hiddenSize returns the numbers in a hidden state of the model in folder, or 2,048 if its config.json cannot be read.
+func hiddenSize(folder fs.FS) int {
+	if text, err := regular.ReadFS(folder, "config.json"); err == nil {
+		if c, err := families.ParseConfig(text); err == nil {
+			return c.HiddenSize
+		}
+	}
+	return 2048
+}
 
 func newInspectData(c *console) *cobra.Command {
 	var o configOptions
@@ -29,11 +38,11 @@ func newInspectData(c *console) *cobra.Command {
 	var page string
 	cmd := &cobra.Command{
 		Use:   "data FILE [-n 5]",
-		Short: "Show rows as the model sees them: each token, whose message it is, and whether it is trained",
-		Long: `Show rows as the model sees them: each token, whose message it is, and whether it is trained.
+		Short: "Show rows as the model sees them: tokens, messages and loss mask",
+		Long: `Show rows as the model sees them: each token, the message it belongs to, and whether it is trained.
 
-A terminal shows the text with trained tokens underlined; a pipe, or a terminal with NO_COLOR, gets a line for each
-token. --html writes a page that needs no network.`,
+On a terminal trained tokens are underlined; a pipe, or a terminal with NO_COLOR, gets one line per token. --html writes
+a page that works offline.`,
 		Example: `  trainer inspect data --config cpu_stories_quick.yaml
   trainer inspect data run.yaml --html rows.html
   trainer inspect data run.yaml --rows 2 --json`,
@@ -66,13 +75,9 @@ token. --html writes a page that needs no network.`,
 			if err != nil {
 				return err
 			}
-			// training reports what is wrong with the data
-			if loader, err := set.TrainLoader(loaded.Spec.Training.BatchSize); err == nil {
-				if ranks, err := loaded.Spec.RanksAsked(); err == nil {
-					loader.Even(ranks*loaded.Spec.Training.GradientAccumulationSteps, usualTokenCost)
-				}
-				loader.ChooseBudgets(loader.Batches(0), dataset.MaxBudgets)
-				report.Batches = loader.Report()
+			// else the run says what is wrong
+			if batches, err := train.BatchReport(set, loaded.Spec, hiddenSize(folder)); err == nil {
+				report.Batches = batches
 			}
 			rows := set.Train.Len() + set.Val.Len()
 			if first >= rows {
@@ -101,8 +106,8 @@ token. --html writes a page that needs no network.`,
 	o.register(cmd)
 	c.downloadFlag(cmd)
 	cmd.Flags().IntVarP(&count, "rows", "n", 5, fmt.Sprintf("rows to show; %d with --html", pageRows))
-	cmd.Flags().IntVar(&first, "first", 0, "first row to show; validation rows come after the training rows")
-	pathVar(cmd, &page, "html", "", "write the rows as a page, `FILE`")
+	cmd.Flags().IntVar(&first, "first", 0, "index of the first row to show; validation rows follow the training rows")
+	pathVar(cmd, &page, "html", "", "write the rows as an HTML page to `FILE`")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
 }
@@ -272,10 +277,10 @@ func newInspectSteps(c *console) *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "steps FILE",
-		Short: "Show which rows each step of a run trains, with its learning rate, without training",
-		Long: `Show which rows each step of a run trains, with its learning rate, without training and without a device.
+		Short: "Show which rows each step trains, and with what learning rate",
+		Long: `Show which rows each step of a run trains, and with what learning rate. Nothing is trained, and no device is opened.
 
---json prints all that another program needs to train the same: the token ids and labels of every step's rows and of the
+--json prints all that another program needs to train the same: token ids and labels of every step's rows and of the
 validation rows, learning rates, the configuration, and the hash of the base weights. scripts/reference_curve.py trains
 it with PEFT.`,
 		Example: `  trainer inspect steps --config cpu_stories_quick.yaml

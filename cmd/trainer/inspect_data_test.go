@@ -34,7 +34,7 @@ func TestInspectConversations(t *testing.T) {
 	code, out, errOut := trainer(t, dir, nil, "", "inspect", "data", "run.yaml") // which looks for escape sequences
 	for _, want := range []string{
 		"\n  special tokens: 1 inside the messages of 1 rows, read as plain text: </s> in 1 row\n",
-		"\n  batches: 1 an epoch, computed for ",
+		"\n  batches: 1 per epoch, of ",
 		"\ntalks.jsonl:1 (train): ", "\n-- user, message 0: ", "\n-- assistant, message 1: ",
 		" trained, special, ends the turn\n", `"<0x1B>"`,
 		"\n-- assistant, message 1: 11 tokens, none trained\n", "\n-- assistant, message 3: 3 of 11 tokens trained\n",
@@ -197,6 +197,31 @@ func TestInspectModelTemplate(t *testing.T) {
 		if code, _, errOut := trainer(t, dir, nil, "", append([]string{"inspect", "template"},
 			c.args...)...); code != 2 || errOut != "trainer: "+c.want+"\n" {
 			t.Errorf("%s: exit code %d, %s", name, code, errOut)
+		}
+	}
+}
+
+// TestPaddingIsPlanned: inspect data and plan report the same padding, whatever divides the rows of a step.
+func TestPaddingIsPlanned(t *testing.T) {
+	padding := regexp.MustCompile(`[0-9.]+% padding`)
+	for _, sets := range [][]string{
+		nil, {"training.epochs=3"}, {"training.batch_size=2", "training.gradient_accumulation_steps=4"}, {"devices=2"},
+		{"dataset.packing=true"},
+	} {
+		said := map[string]string{}
+		for _, command := range [][]string{{"plan"}, {"inspect", "data"}} {
+			args := append(command, "cpu_stories_quick.yaml", "--set", "device=cpu", "--set", "dataset.max_length=256")
+			for _, set := range sets {
+				args = append(args, "--set", set)
+			}
+			code, out, errOut := trainer(t, t.TempDir(), nil, "", args...)
+			if code != 0 {
+				t.Fatal(errOut)
+			}
+			said[command[0]] = padding.FindString(out)
+		}
+		if said["plan"] == "" || said["plan"] != said["inspect"] {
+			t.Errorf("%v: plan says %q, inspect data %q", sets, said["plan"], said["inspect"])
 		}
 	}
 }

@@ -69,12 +69,12 @@ func newInspectModel(c *console) *cobra.Command {
 	var asJSON, noTensors bool
 	cmd := &cobra.Command{
 		Use:   "model --model DIR",
-		Short: "Print a model's family, sizes, tokens, adapter targets and tensors",
-		Long: `Print a model's family, sizes, context length, special tokens, chat template, how it is stored, which layers all-linear
-means, and its tensors; of a mixture of experts also how many parameters are active for a token. DIR is a model folder,
-a hub name, or embedded:NAME.
+		Short: "Print a model's family, sizes, special tokens, adapter targets and tensors",
+		Long: `Print a model's family, sizes, context length, special tokens, chat template, storage types, the layers that all-linear
+means, and its tensors; for a mixture of experts also the parameters that are active per token. DIR is a model folder, a
+hub name, or embedded:NAME.
 
-A folder may hold config.json alone: then parameters and tensors follow from it, and there are no tokens.`,
+The folder may hold config.json alone: then parameters and tensors follow from it.`,
 		Example: `  trainer inspect model --model embedded:stories260K
   trainer inspect model --model ./SmolLM2-135M --json`,
 		Args: func(cmd *cobra.Command, args []string) error { // the model as an argument is the old form

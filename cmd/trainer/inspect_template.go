@@ -37,13 +37,13 @@ func newInspectTemplate(c *console) *cobra.Command {
 	var o templateOptions
 	cmd := &cobra.Command{
 		Use:   "template --model DIR | --file T.jinja --conversations C.jsonl",
-		Short: "Tell what a model's chat template does, or render conversations with a template",
-		Long: `Tell what a model's chat template does: what ends a turn, how masks are found, which messages it writes.
-With --file, render conversations with a chat template, as Hugging Face transformers does.
+		Short: "Analyse a model's chat template, or render conversations with one",
+		Long: `With --model: print what ends a turn, how loss masks are found, and which messages the chat template writes.
 
-A conversation is a list of messages, or an object with messages; its other keys (tools, documents, anything that the
-template reads) are variables of the template. The file holds one on each line, or is one of them or a JSON list of
-them. bos_token and eos_token are undefined unless they are given, as for a tokenizer that has none.`,
+With --file: render conversations as Hugging Face transformers does. A conversation is a list of messages, or an object
+with messages whose other keys (tools, documents and so on) become variables of the template. The file holds one
+conversation per line (JSONL), one, or a JSON list of them. bos_token and eos_token are undefined unless --bos and --eos
+set them.`,
 		Example: `  trainer inspect template --model ./SmolLM2-135M-Instruct
   trainer inspect template --file chat_template.jinja --conversations chats.jsonl --generation-prompt
   trainer inspect template --file chat_template.jinja --conversations - --bos '<s>' --eos '</s>' --json < chats.jsonl`,
@@ -65,18 +65,18 @@ them. bos_token and eos_token are undefined unless they are given, as for a toke
 			return o.run(c, cmd.Flags().Changed)
 		},
 	}
-	pathVar(cmd, &o.model, "model", "", "model `DIR`, hub name, or embedded:NAME, whose template is told about")
+	pathVar(cmd, &o.model, "model", "", "analyse the chat template of this model: a `DIR`, hub name, or embedded:NAME")
 	c.downloadFlag(cmd)
-	pathVar(cmd, &o.file, "file", "", "`FILE` of the template")
+	pathVar(cmd, &o.file, "file", "", "`FILE` with the template")
 	pathVar(cmd, &o.conversations, "conversations", "",
-		"`FILE` of the conversations, JSON or JSONL; - is standard input")
+		"`FILE` with the conversations, JSON or JSONL; - reads standard input")
 	cmd.Flags().BoolVar(&o.prompt, "generation-prompt", false,
-		"end with what an answer begins with (add_generation_prompt)")
-	cmd.Flags().StringVar(&o.bos, "bos", "", "`TEXT` of bos_token")
-	cmd.Flags().StringVar(&o.eos, "eos", "", "`TEXT` of eos_token")
+		"end with the beginning of an answer (add_generation_prompt)")
+	cmd.Flags().StringVar(&o.bos, "bos", "", "bos_token: a `TEXT` such as <s>")
+	cmd.Flags().StringVar(&o.eos, "eos", "", "eos_token: a `TEXT` such as </s>")
 	cmd.Flags().StringVar(&o.now, "now", "",
-		"what strftime_now tells, a `TIME` such as 2025-03-14T15:09:26; the default is the clock")
-	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print a JSON object for each conversation")
+		"`TIME` that strftime_now returns, such as 2025-03-14T15:09:26; default: now")
+	cmd.Flags().BoolVar(&o.asJSON, "json", false, "print one JSON object per conversation")
 	return cmd
 }
 

@@ -64,9 +64,10 @@ func newInspectTokens(c *console) *cobra.Command {
 		},
 	}
 	pathVar(cmd, &dir, "tokenizer", "", "model `DIR` with a tokenizer, hub name, or embedded:NAME")
-	pathVar(cmd, &file, "text-file", "", "`FILE` of the text; - is standard input")
+	pathVar(cmd, &file, "text-file", "", "`FILE` with the text; - reads standard input")
 	c.downloadFlag(cmd)
-	cmd.Flags().BoolVar(&special, "add-special-tokens", false, "add what the model's own encoding begins or ends with")
+	cmd.Flags().BoolVar(&special, "add-special-tokens", false,
+		"add the special tokens that the tokenizer puts around a text")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
 	return cmd
 }

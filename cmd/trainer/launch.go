@@ -49,15 +49,15 @@ func newLaunch(c *console) *cobra.Command {
 	o := &launchOptions{}
 	cmd := &cobra.Command{
 		Use:   "launch --nproc N FILE",
-		Short: "Train in several processes on this host, one for each device",
-		Long: `Start trainer train so many times on this host, as ranks of one run: one process for each GPU, or on a CPU as many as
-are asked for. All flags but those below are given to trainer train, and whatever follows --.
+		Short: "Train with one process per device on this host",
+		Long: `Start several processes of trainer train on this host, as ranks of one run: one for each GPU, or --nproc of them on a
+CPU. All flags but those below, and everything after --, go to trainer train.
 
-Rank 0 writes the results and its log; lines of the others begin with their rank. A signal is handed on to all: they
-finish the same step and save. When a process fails, the others end, and its exit code is that of launch. No process
+Rank 0 writes the results and the log; lines of other ranks begin with their rank. A signal goes to all ranks: they
+finish the same step and save. If a process fails, launch ends the others and exits with that process's code. No process
 outlives launch.
 
-Several hosts are started by torchrun, srun, mpirun or Kubernetes: trainer train reads their variables.`,
+For several hosts use torchrun, srun, mpirun or Kubernetes: trainer train reads their variables.`,
 		Example: `  trainer launch --nproc 2 run.yaml
   trainer launch --devices 0,2 --config run.yaml --resume auto
   trainer launch --nproc 4 -- train --config run.yaml --set training.max_steps=10`,
@@ -73,10 +73,11 @@ Several hosts are started by torchrun, srun, mpirun or Kubernetes: trainer train
 			return runLaunch(cmd.Context(), c, o, theirs)
 		},
 	}
-	cmd.Flags().IntVar(&o.processes, "nproc", 0, "processes to start; else one for each of --devices")
+	cmd.Flags().IntVar(&o.processes, "nproc", 0, "number of processes; default: one for each of --devices")
 	cmd.Flags().StringSliceVar(&o.devices, "devices", nil,
-		"GPUs of the processes, one each, such as 0,2; else GPU 0 for the first, and so on")
-	cmd.Flags().Float64Var(&o.grace, "grace", defaultGrace, "seconds for the others to end after one has failed")
+		"GPUs to use, one for each process, such as 0,2; default: from GPU 0 on")
+	cmd.Flags().Float64Var(&o.grace, "grace", defaultGrace,
+		"seconds to wait for the other processes after one has failed")
 	return cmd
 }
 

@@ -136,14 +136,21 @@ trainer FILE.yaml and trainer --config FILE are trainer train FILE.`,
 			return noArguments(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			if options.config == "" && cmd.Flags().NFlag() == 0 {
-				return cmd.Help()
+			if options.config == "" {
+				switch only := cmd.Flags().NFlag(); {
+				case only == 0:
+					return cmd.Help()
+				case only == 1 && options.verbose: // trainer -v alone asks for the version, as with other programs
+					fmt.Fprintln(c.out, versionLine())
+					return nil
+				}
 			}
 			return runTrain(cmd.Context(), c, options)
 		},
 	}
 	options.register(root, c)
-	root.Flags().BoolVar(&options.verbose, "verbose", false, verboseText) // -v prints the version here
+	root.Flags().BoolVarP(&options.verbose, "verbose", "v", false, verboseText)
+	root.Flags().Bool("version", false, "print the version")
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error { return usage(nearFlag(cmd, err)) })
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(
@@ -195,6 +202,10 @@ func nearFlag(cmd *cobra.Command, err error) error {
 	if !errors.As(err, &unknown) {
 		return err
 	}
+	lists := fmt.Errorf("%w; %s --help lists the flags", err, cmd.CommandPath())
+	if unknown.GetSpecifiedShortnames() != "" {
+		return lists
+	}
 	if key := config.KeyMeant(unknown.GetSpecifiedName()); key != "" && cmd.Flags().Lookup("set") != nil {
 		return fmt.Errorf("%w; a key of the configuration is set by --set %s=VALUE", err, key)
 	}
@@ -207,7 +218,7 @@ func nearFlag(cmd *cobra.Command, err error) error {
 	if near := words.Nearest(unknown.GetSpecifiedName(), names); near != "" {
 		return fmt.Errorf("%w; the nearest is --%s", err, near)
 	}
-	return err
+	return lists
 }
 
 // wordMeant names the flag that takes a word which was given without a flag.

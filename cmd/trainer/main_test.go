@@ -124,7 +124,7 @@ func TestExitCodes(t *testing.T) {
 		"bad config": {args: []string{"validate", "--config", "bad.yaml"}, code: 2,
 			err: "trainer: bad.yaml:5:3: training.lerning_rate: unknown key; the nearest is training.learning_rate\n" +
 				"bad.yaml:6:3: training.batchsize: unknown key; the nearest is training.batch_size\n" +
-				"bad.yaml:7:1: micro_batch_size: is training.batch_size here\n3 problems in bad.yaml\n"},
+				"bad.yaml:7:1: micro_batch_size: unknown key; use training.batch_size\n3 problems in bad.yaml\n"},
 		"bad config to train": {args: []string{"--config", "bad.yaml"}, code: 2, err: "3 problems in bad.yaml\n"},
 		"bad config as JSON":  {args: []string{"validate", "bad.yaml", "--json"}, code: 2, out: `"line": 5,`},
 		"good config": {args: []string{"validate", "cpu_stories_quick"}, code: 0,
@@ -168,7 +168,7 @@ func TestExitCodes(t *testing.T) {
 			"--set", "output_dir=strict"}, small...), code: 3, err: "; cost: not measured; remedy: a smaller " +
 			"training.batch_size"},
 		"too little vram": {args: append([]string{"--vram", "1MB", "--workers", "2", "--set", "device=cpu", "--set",
-			"output_dir=large"}, small...), code: 4, err: "976.6 KiB may be held, 419.1 KiB too much; no batch is " +
+			"output_dir=large"}, small...), code: 4, err: "the limit is 976.6 KiB: 419.1 KiB too much; no batch is " +
 			"small enough: "},
 		"does not fit": {args: append([]string{"--set", "output_dir=large"}, append(small, "--set",
 			"dataset.max_length=512", "--set", "dataset.pad_to=max_length", "--set", "training.batch_size=100000")...),

@@ -16,9 +16,9 @@ func newMan(c *console) *cobra.Command {
 	var dir string
 	cmd := &cobra.Command{
 		Use:   "man [COMMAND...]",
-		Short: "Print a manual page, or write all of them into a folder",
-		Long: `Print the manual page of the program or of one of its commands, as man reads it. --dir writes the pages of all commands
-into a folder, which man finds as ~/.local/share/man/man1.`,
+		Short: "Print a manual page, or write all of them",
+		Long: `Print the manual page of the program or of a command, in the format that man reads. --dir writes all pages into a
+folder; man finds them in ~/.local/share/man/man1.`,
 		Example: `  trainer man train
   trainer man --dir ~/.local/share/man/man1`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -56,7 +56,7 @@ into a folder, which man finds as ~/.local/share/man/man1.`,
 			return nil
 		},
 	}
-	pathVar(cmd, &dir, "dir", "", "write the pages of all commands into `FOLDER`")
+	pathVar(cmd, &dir, "dir", "", "write the pages of all commands to `FOLDER`")
 	return cmd
 }
 
@@ -148,8 +148,9 @@ var exits = []struct {
 }{
 	{exitDone, "done"}, {exitFailed, "the run, a criterion or a check failed; the device failed"},
 	{exitUsage, "bad command line or configuration, before any work"},
-	{exitUnfit, "the machine lacks something: GPU, driver, model"}, {exitDoesNotFit, "the plan does not fit in memory"},
-	{exitSkipped, "tiers were skipped"},
+	{exitUnfit, "the machine lacks something: GPU, driver, model, data"},
+	{exitDoesNotFit, "the plan does not fit in memory"},
+	{exitLost, "of a process of trainer launch: another rank failed first"}, {exitSkipped, "tiers were skipped"},
 	{exitHangup, "stopped by SIGHUP after saving"}, {exitInterrupt, "stopped by SIGINT after saving"},
 	{exitTerminated, "stopped by SIGTERM after saving"},
 }

@@ -30,9 +30,9 @@ const (
 )
 
 // bases explains the values of --base.
-const bases = "trained (what it was trained over, such as dequantised NF4), original (the model's own weights), " +
-	"or, where the adapter's folder does not say, nf4, nf4-double, fp4, fp4-double, int8; auto is trained where the " +
-	"folder says it"
+const bases = "trained (those of training, such as dequantised NF4), original (the model's own), " +
+	"nf4, nf4-double, fp4, fp4-double, int8 (if the adapter's folder does not say), or auto (trained if the folder " +
+	"says how)"
 
 // storedAs maps those values of --base that name a storage type. They are for adapters whose folder does not record the
 // type over which they were trained.
@@ -60,12 +60,11 @@ func newMerge(c *console) *cobra.Command {
 	o := &mergeFlags{}
 	cmd := &cobra.Command{
 		Use:   "merge [--model DIR] --adapter DIR --out DIR",
-		Short: "Write a model whose weights hold an adapter",
-		Long: `Write a model folder whose weights hold an adapter, for programs that know no adapters.
+		Short: "Merge an adapter into its base model",
+		Long: `Write a model folder with the adapter merged into the weights, for programs that cannot load adapters.
 
-The report says how much of the adapter the rounding to the folder's type leaves, and how far the folder, read back, is
-from base and adapter on sample text and on rows that the adapter's run held out. A merge that would lose most of the
-adapter is refused. docs/MERGE.md has more.`,
+The report says how much of the update rounding keeps, and how close the written model is to base and adapter, on sample
+text and on rows that the run held out. A merge that would lose most of the update is refused. docs/MERGE.md has more.`,
 		Example: `  trainer merge --model ./SmolLM2-135M --adapter runs/first --out merged
   trainer merge --model ./SmolLM2-135M --adapter runs/first --out merged --dtype fp32 --shard-size 2GB
   trainer merge --model ./SmolLM2-135M --adapter runs/first --adapter runs/second=0.5 --out both`,
@@ -73,17 +72,17 @@ adapter is refused. docs/MERGE.md has more.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, c) },
 	}
 	pathVar(cmd, &o.Model, "model", "",
-		"model `DIR`, hub name, or embedded:NAME; without it the one that the first adapter names")
+		"base model: a `DIR`, hub name, or embedded:NAME; default: the one that the first adapter names")
 	f := cmd.Flags()
 	f.StringArrayVar(&o.adapters, "adapter", nil, "adapter `DIR` in PEFT's format, or DIR=WEIGHT; may be repeated")
 	f.StringVar(&o.Combination, "combination", export.DefaultCombination,
-		"how several adapters become one, as PEFT names it: cat (the sum of the updates) or linear")
-	pathVar(cmd, &o.Out, "out", "", "new `DIR` for the merged model")
+		"how to combine several adapters, in PEFT's terms: cat (sum of the updates) or linear")
+	pathVar(cmd, &o.Out, "out", "", "`DIR` to create for the merged model")
 	f.StringVar(&o.DType, "dtype", "", "type of the written weights: "+strings.Join(export.DTypes(), ", ")+
-		" (linear layers as bitsandbytes stores them); without it each tensor keeps the base's")
-	f.StringVar(&o.shard, "shard-size", "5GB", "most bytes of a file of weights, a `SIZE`")
-	f.StringVar(&o.base, "base", baseAuto, "what the adapter is added to: "+bases)
-	f.BoolVar(&o.AllowLoss, "allow-loss", false, "write the folder even if it has lost most of the adapter")
+		" (linear layers as bitsandbytes stores them); default: each tensor keeps its type")
+	f.StringVar(&o.shard, "shard-size", "5GB", "largest file of weights, a `SIZE`")
+	f.StringVar(&o.base, "base", baseAuto, "base weights to merge into: "+bases)
+	f.BoolVar(&o.AllowLoss, "allow-loss", false, "write the folder even if rounding loses most of the update")
 	o.check.register(cmd)
 	c.downloadFlag(cmd)
 	workersVar(cmd, &o.workers)
@@ -261,11 +260,14 @@ func printMerge(c *console, r export.MergeReport) error {
 	line("base", "%s", base)
 	line("written", "%s, %d file%s, read back and compared", r.DType, r.Files, plural(r.Files))
 	line("answers", "%s", r.Answers)
-	line("rounding", "%s, rounding noise %s of the update; %s of the adapted weights change by less than half a step",
+	line("rounding",
+		"%s, rounding noise %s of the update; for %s of the adapted weights the update is below half a rounding step",
 		kept(r.Rounding.Kept), percent(r.Rounding.Noise), percent(r.Rounding.BelowHalfStep))
 	for _, l := range r.Rounding.Worst(3) {
-		line("", "least kept: %s, %s; update %.3g, half a step %.3g (root mean squares)", l.Layer, percent(l.Kept),
-			l.Delta, l.HalfStep)
+		if l.Kept < 0.999 {
+			line("", "least kept: %s %s; its update is %.3g, half a rounding step %.3g (root mean squares)", l.Layer,
+				percent(l.Kept), l.Delta, l.HalfStep)
+		}
 	}
 	for _, l := range driftLines(r.Drift) {
 		line(l[0], "%s", l[1])
@@ -287,21 +289,19 @@ func driftLines(d *export.Drift) (lines [][2]string) {
 		lines = append(lines, [2]string{label, fmt.Sprintf(format, args...)})
 	}
 	if d.Tokens > 0 {
-		add("drift", "from base and adapter on %d tokens: logits differ by at most %.3g, mean KL divergence %.3g "+
-			"(the adapter's own effect is %.3g)", d.Tokens, d.MaxLogit, d.MeanKL, d.AdapterKL)
-		add("loss", "%.6f merged, %.6f with the adapter beside the base, %.6f without it", d.MergedLoss,
-			d.Loss, d.BaseLoss)
+		add("drift", "on %d tokens, merged against base with adapter: logits differ by at most %.3g, mean KL "+
+			"divergence %.3g (base with adapter against base: %.3g)", d.Tokens, d.MaxLogit, d.MeanKL, d.AdapterKL)
+		add("loss", "merged %.6f, base with adapter %.6f, base alone %.6f", d.MergedLoss, d.Loss, d.BaseLoss)
 	}
 	if f := d.Trained; f != nil && d.Tokens > 0 {
-		add("trained", "the adapter saw other weights than it was added to: there the loss is %.6f, logits differ by "+
-			"at most %.3g, mean KL divergence %.3g; --base trained adds it to those", f.Loss, f.MaxLogit, f.MeanKL)
+		add("trained", "training ran over other base weights: with those the loss is %.6f, logits differ by at most "+
+			"%.3g, mean KL divergence is %.3g; --base trained merges into those", f.Loss, f.MaxLogit, f.MeanKL)
 	}
 	if o := d.Own; o != nil {
-		add("own rows",
-			"%d of %s, %d trained tokens: loss %.6f merged, %.6f with the adapter beside the base, %.6f without it",
+		add("own rows", "%d of %s, %d trained tokens: loss merged %.6f, base with adapter %.6f, base alone %.6f",
 			o.Rows, o.Data, o.Tokens, o.MergedLoss, o.Loss, o.BaseLoss)
-		add("", "the most likely token is the one with the adapter beside the base in %s of them; without the "+
-			"adapter in %s", percent(o.Agree), percent(o.BaseAgree))
+		add("", "greedy token as of base with adapter: merged %s, base alone %s", percent(o.Agree),
+			percent(o.BaseAgree))
 	}
 	return lines
 }

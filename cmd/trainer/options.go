@@ -29,26 +29,24 @@ type configOptions struct {
 }
 
 func (o *configOptions) register(cmd *cobra.Command) {
-	pathVar(cmd, &o.config, "config", "c",
-		"configuration `FILE`; looked for here, in configs/, and among the built-in ones")
+	pathVar(cmd, &o.config, "config", "c", "configuration `FILE`: a path, a name in configs/, or a built-in one")
 	completeConfigs(cmd)
 	cmd.Flags().StringArrayVar(&o.sets, "set", nil,
 		"set one `KEY=VALUE`, such as training.max_steps=10; may be repeated")
 	must(cmd.RegisterFlagCompletionFunc("set", completeSet))
-	cmd.Flags().StringVar(&o.vram, "vram", "",
-		"memory that the run may hold, a `SIZE` such as 8GiB; short for --set vram=")
+	cmd.Flags().StringVar(&o.vram, "vram", "", "memory limit, a `SIZE` such as 8GiB; short for --set vram=")
 }
 
 // devicesFlag adds --devices to a command whose work several devices can share.
 func (o *configOptions) devicesFlag(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&o.device, "devices", "",
-		"`DEVICES` that share each step: a number, all, or GPUs such as 0,2; short for --set devices=")
+		"`DEVICES` to train on: a number, all, or GPUs such as 0,2; short for --set devices=")
 }
 
 // strictFlag adds --strict to a command that plans a run.
 func (o *configOptions) strictFlag(cmd *cobra.Command) {
-	cmd.Flags().BoolVar(&o.strict, "strict", false, "refuse a run that leaves a fast path, naming each with its cost "+
-		"and remedy; short for --set training.strict=true")
+	cmd.Flags().BoolVar(&o.strict, "strict", false, "refuse to run slower than the device could, naming cause, cost "+
+		"and cure; short for --set training.strict=true")
 }
 
 // argument takes the configuration from the command's single argument, if there is one.
@@ -132,14 +130,14 @@ func oldFlag(cmd *cobra.Command, old, now string) {
 
 // gpuVar adds the flag --gpu to a command.
 func gpuVar(cmd *cobra.Command, to *string, more string) {
-	cmd.Flags().StringVar(to, "gpu", "", "plan for a GPU that is not here"+more+
-		": `NAME` or compute capability, such as h100, 4090 or 8.6")
+	cmd.Flags().StringVar(to, "gpu", "", "plan for another GPU"+more+
+		": a `NAME` or compute capability, such as h100, 4090 or 8.6")
 }
 
 // quantizationVar adds the flag --quantization to a command, and its old name if the command had one.
 func quantizationVar(cmd *cobra.Command, to *string) {
 	cmd.Flags().StringVar(to, "quantization", "", "store the base model's weights as `TYPE`: "+
-		strings.Join(quant.Names(), ", ")+"; left out, as they are")
+		strings.Join(quant.Names(), ", ")+"; default: as they are")
 }
 
 // workersFlag is the value of --workers.
@@ -169,7 +167,7 @@ func workersVar(cmd *cobra.Command, to *int) {
 // downloadFlag adds the flag that lets a command fetch models.
 func (c *console) downloadFlag(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&c.download, "download", false,
-		"fetch a model named org/name that is not here from the hub (HF_ENDPOINT, HF_TOKEN)")
+		"fetch models and data sets named org/name from the Hugging Face hub if they are not cached")
 }
 
 // hub returns the options of the model hub.

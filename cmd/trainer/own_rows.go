@@ -33,10 +33,10 @@ type checkFlags struct {
 }
 
 func (f *checkFlags) register(cmd *cobra.Command) {
-	pathVar(cmd, &f.text, "check-text", "", "text `FILE` whose logits are compared, instead of a few sentences; none "+
-		"= no comparison, of the run's rows neither")
+	pathVar(cmd, &f.text, "check-text", "",
+		"text `FILE` to compare logits on, instead of a few built-in sentences; none = no comparison at all")
 	cmd.Flags().IntVar(&f.rows, "own-rows", defaultOwnRows,
-		"compare over at most `N` rows that the adapter's run held out; 0 = none")
+		"compare on at most `N` held-out rows of the adapter's run; 0 = none")
 }
 
 // texts returns the texts of --check-text; nil = DefaultCheck, empty = none.

@@ -17,11 +17,12 @@ func newPlan(c *console) *cobra.Command {
 	var chip string
 	cmd := &cobra.Command{
 		Use:   "plan FILE",
-		Short: "Print the memory that a run will hold",
-		Long: `Print the memory that a run will hold, to the byte and by category, and how the step is laid out, without holding it.
+		Short: "Print the memory that a run will need, to the byte",
+		Long: `Print the memory that a run will need, to the byte and by category, and how the step is laid out. plan allocates
+nothing. A run then takes exactly these bytes and never more.
 
---gpu plans for a GPU that is not here; no build of the program needs one for that. The bytes are those of a run there.
-Without --vram the run is taken to have the whole card.`,
+--gpu plans for a GPU that this machine does not have; any build of the program can do that. Without --vram, plan
+assumes that the whole card is free.`,
 		Example: `  trainer plan --config cpu_stories_quick.yaml
   trainer plan run.yaml --vram 8GiB
   trainer plan run.yaml --set device=cuda --gpu 4090 --json`,

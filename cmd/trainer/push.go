@@ -39,12 +39,12 @@ func newPush(c *console) *cobra.Command {
 	o := &pushFlags{}
 	cmd := &cobra.Command{
 		Use:   "push DIR --repo OWNER/NAME",
-		Short: "Put an adapter or a model on the Hugging Face hub, with a model card",
-		Long: `Put an adapter, or a merged model, into a repository of the Hugging Face hub, which is made where there is none: private
-unless --public is given. A model card (README.md) is written from the run's files. A card that somebody wrote, in DIR or
-in the repository, is never replaced. --dry-run lists the files and prints the card, and asks the network nothing.
+		Short: "Push an adapter or model to the Hugging Face hub, with a model card",
+		Long: `Push an adapter or a merged model to a repository of the Hugging Face hub. push creates the repository if needed,
+private unless --public is given, and writes a model card (README.md) from the run's files. It never replaces a card
+that a person wrote, in DIR or in the repository. --dry-run lists the files and prints the card without network access.
 
-The token is that of HF_TOKEN, or of hf auth login; HF_ENDPOINT names another hub. docs/HUB.md has more.`,
+push uses the token in HF_TOKEN, or that of hf auth login; HF_ENDPOINT names another hub. docs/HUB.md has more.`,
 		Example: `  trainer push runs/first --repo me/first --dry-run
   trainer push runs/first --repo me/first
   trainer push merged --repo me/first-merged --run runs/first --license apache-2.0 --public`,
@@ -79,17 +79,17 @@ The token is that of HF_TOKEN, or of hf auth login; HF_ENDPOINT names another hu
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.repo, "repo", "", "the repository, `OWNER/NAME`")
-	pathVar(cmd, &o.run, "run", "", "the run's `DIR`, for the card, where it is not the adapter's own")
-	f.StringVar(&o.base, "base-model", "", "hub `NAME` of the base model, for the card and the pushed "+
-		"adapter_config.json, where the run's is a folder of this computer")
-	f.StringVar(&o.licence, "license", "",
-		"the model's `LICENCE` for the card, such as apache-2.0; without it the card says none")
+	f.StringVar(&o.repo, "repo", "", "repository, `OWNER/NAME`")
+	pathVar(cmd, &o.run, "run", "",
+		"output folder of the run, for the model card: a `DIR`; default: the adapter's folder")
+	f.StringVar(&o.base, "base-model", "", "hub `NAME` of the base model for the card and the pushed "+
+		"adapter_config.json, if the run used a local folder")
+	f.StringVar(&o.licence, "license", "", "`LICENCE` for the model card, such as apache-2.0; default: none stated")
 	f.StringVar(&o.message, "message", "Upload with tierlora", "`TEXT` of the commit")
-	f.BoolVar(&o.public, "public", false, "a repository that is made can be read by everyone")
+	f.BoolVar(&o.public, "public", false, "make a new repository public")
 	f.BoolVar(&o.files, "with-run", false, "push the run's "+strings.Join(runFiles, ", ")+
-		" too; they name paths of this computer")
-	f.BoolVar(&o.dryRun, "dry-run", false, "list the files and print the card, and push nothing")
+		" too; they contain local paths")
+	f.BoolVar(&o.dryRun, "dry-run", false, "list the files and print the model card; push nothing")
 	f.BoolVar(&o.asJSON, "json", false, "print as JSON")
 	return cmd
 }

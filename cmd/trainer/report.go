@@ -34,15 +34,13 @@ func newReport(c *console) *cobra.Command {
 	o := &reportOptions{}
 	cmd := &cobra.Command{
 		Use:   "report FOLDER...",
-		Short: "Show a run, or several beside each other, on one page",
-		Long: `Write a page about a run from the files in its output folder: state, loss, learning rate, gradient norm, throughput,
-memory, data, configuration, environment. Of several runs the page shows the curves over each other and what differs;
-the best by evaluation loss is marked, and runs that differ in their seed alone are a band. The run may be finished,
-stopped, failed or on its way. Nothing in its folder is changed. FOLDER is a run's output folder, a sweep's, or one that
-holds runs: it then stands for all of them, at most 100.
+		Short: "Write an HTML or Markdown report of one run or several",
+		Long: `Write a page from the files of a run: state, loss, learning rate, gradient norm, throughput, memory, data,
+configuration, environment. For several runs it overlays the curves, lists what differs, marks the best by evaluation
+loss, and draws runs that differ only in their seed as a band. Runs may be finished, stopped, failed or running. FOLDER
+is a run's output folder, a sweep's, or a folder of runs (at most 100).
 
-The page is one HTML file that loads nothing from elsewhere and runs nothing but its own script. With a name that ends
-in .md it is Markdown; - prints Markdown.`,
+The page is one HTML file that loads nothing from elsewhere. A name that ends in .md gives Markdown; - prints Markdown.`,
 		Example: `  trainer report runs/cpu_stories_quick
   trainer report runs
   trainer report runs/a runs/b runs/c --out compared.html --title "Three learning rates"
@@ -57,10 +55,9 @@ in .md it is Markdown; - prints Markdown.`,
 		RunE: func(_ *cobra.Command, args []string) error { return runReport(c, o, args) },
 	}
 	cmd.Flags().StringVar(&o.out, "out", "report.html",
-		"write the page to `FILE`: HTML, or Markdown where it ends in .md; - prints Markdown")
-	cmd.Flags().StringVar(&o.title, "title", "", "the page's `TITLE`; else the run's name")
-	cmd.Flags().BoolVar(&o.json, "json", false,
-		"print what the page says in numbers as JSON, and write no page unless --out is given")
+		"`FILE` to write: HTML, or Markdown if it ends in .md; - prints Markdown")
+	cmd.Flags().StringVar(&o.title, "title", "", "`TITLE` of the page; default: the run's name")
+	cmd.Flags().BoolVar(&o.json, "json", false, "print the numbers as JSON; write no page unless --out is given")
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
 		if o.json && !cmd.Flags().Changed("out") {
 			o.out = ""

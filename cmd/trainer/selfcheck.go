@@ -18,8 +18,8 @@ func newSelfcheck(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "selfcheck",
 		Short: "Compare every GPU kernel with float64 on this machine's GPU",
-		Long: `Run every kernel on the first GPU in every precision at odd sizes and compare it with float64 on the CPU, to twice the
-error of a plain implementation in the GPU's types. Exit 1 where one is wrong, 3 where there is no GPU.`,
+		Long: `Run every kernel on the first GPU, in every precision and at odd sizes, and compare it with float64 on the CPU. A kernel
+may have twice the error of a plain implementation in the GPU's types. Exit code 1 if a kernel is wrong, 3 without GPU.`,
 		Example: `  trainer selfcheck
   trainer selfcheck --json`,
 		Args: noArguments,

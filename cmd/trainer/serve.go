@@ -45,13 +45,13 @@ func newServe(c *console) *cobra.Command {
 	var o serveOptions
 	cmd := &cobra.Command{
 		Use:   "serve --model DIR [--adapter NAME=DIR ...]",
-		Short: "Answer requests in the form of OpenAI's API",
-		Long: `Answer requests in the form of OpenAI's API: /v1/chat/completions, /v1/completions and /v1/models, with /health and
-/metrics beside them, and a plain chat page at /. Requests are decoded together, --slots at a time; each adapter is a model of its own name, and all
-share the base model's memory.
+		Short: "Serve a model and its adapters: OpenAI-compatible server",
+		Long: `Serve a model with an OpenAI-compatible API: /v1/chat/completions, /v1/completions, /v1/models, with /health, /metrics
+and a chat page at /. Up to --slots requests are decoded together. Each adapter is a model with its own name; all share
+one base model in memory.
 
-It listens on this machine alone unless --host says otherwise, and asks for an API key where one is given. Ctrl-C and
-SIGTERM take no more requests and finish those that are there; a second one stops at once.`,
+The server listens on this machine only, unless --host is set. Ctrl-C and SIGTERM finish the running requests; a second
+one quits at once.`,
 		Example: `  trainer serve --model ./SmolLM2-135M-Instruct
   trainer serve --model ./Qwen3-0.6B --adapter support=runs/support --adapter sql=runs/sql --port 8000 --slots 16
   TRAINER_API_KEY=secret trainer serve --adapter runs/chat --host 0.0.0.0`,
@@ -66,19 +66,19 @@ SIGTERM take no more requests and finish those that are there; a second one stop
 	}
 	o.register(cmd, c)
 	f := cmd.Flags()
-	f.StringVar(&o.name, "served-model-name", "", "`NAME` of the base model for clients; left out, the folder's")
-	f.StringVar(&o.system, "system", "", "`TEXT` of the system message of conversations that bring none; left out, "+
-		"the one that an adapter was trained with, \"\" none")
-	f.StringVar(&o.host, "host", "127.0.0.1", "`ADDRESS` to listen on; 0.0.0.0 and :: are all of this machine's")
-	f.IntVar(&o.port, "port", 8000, "port to listen on; 0 = a free one, which is printed")
-	f.StringVar(&o.APIKey, "api-key", "", "`KEY` that clients have to send; or the variable "+apiKeyVariable)
-	f.IntVar(&o.slots, "slots", 0,
-		fmt.Sprintf("sequences that are decoded at once; 0 = %d, or fewer where those do not fit", infer.DefaultSlots))
-	f.IntVar(&o.Waiting, "queue", 128, "requests that may wait for a slot; more are answered 429")
-	f.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "time for a request, from its arrival to its last token")
+	f.StringVar(&o.name, "served-model-name", "", "`NAME` of the base model for clients; default: the folder's name")
+	f.StringVar(&o.system, "system", "", "`TEXT` of the system message of conversations without one; default: the "+
+		"one that the adapter was trained with; \"\" = none")
+	f.StringVar(&o.host, "host", "127.0.0.1", "`ADDRESS` to listen on; 0.0.0.0 or :: for all interfaces")
+	f.IntVar(&o.port, "port", 8000, "port to listen on; 0 = any free port")
+	f.StringVar(&o.APIKey, "api-key", "", "`KEY` that clients must send; or the variable "+apiKeyVariable)
+	f.IntVar(&o.slots, "slots", 0, fmt.Sprintf("sequences decoded together; 0 = %d, or fewer if memory is short",
+		infer.DefaultSlots))
+	f.IntVar(&o.Waiting, "queue", 128, "requests that may wait for a slot; further requests get status 429")
+	f.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "time limit of a request, from arrival to the last token")
 	f.DurationVar(&o.grace, "grace", 30*time.Second, "time for requests to finish after Ctrl-C or SIGTERM")
 	f.StringArrayVar(&o.AllowOrigins, "allow-origin", nil,
-		"`ORIGIN` of web pages that may ask, such as https://example.org, or * for all; may be repeated")
+		"`ORIGIN` of web pages that may send requests, such as https://example.org, or * for all; may be repeated")
 	f.BoolVar(&o.json, "json", false, "print address, models and memory as JSON when ready")
 	return cmd
 }

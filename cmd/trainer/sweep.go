@@ -54,13 +54,13 @@ func newSweep(c *console) *cobra.Command {
 	o := &sweepOptions{}
 	cmd := &cobra.Command{
 		Use:   "sweep FILE --set KEY=A,B,...",
-		Short: "Train every combination of some values, and sort the runs by their held-out loss",
-		Long: `Train every combination of the values that --set lists with commas, each in a folder of its own below --out, and print
-them sorted by their loss on held-out rows. With --seeds each combination is run under so many seeds, whose mean and
-spread are printed. --sample takes some of the combinations at random.
+		Short: "Train every combination of some values, and compare the runs",
+		Long: `Train every combination of the values that --set lists with commas, each in its own folder below --out, and print the
+runs sorted by evaluation loss. --seeds N repeats each combination with N seeds and prints mean and standard deviation.
+--sample N runs N combinations at random.
 
-The same command again goes on: finished runs are not repeated, a stopped one resumes. The exit code is 1 where a run
-failed. trainer report shows the folder.`,
+The same command again continues: finished runs are not repeated, a stopped one resumes. Exit code 1 if a run failed.
+trainer report shows the folder.`,
 		Example: `  trainer sweep run.yaml --set training.learning_rate=1e-4,2e-4 --set lora.r=8,16
   trainer sweep --config run.yaml --set training.learning_rate=1e-4,5e-4,1e-3 --seeds 3 --out runs/rates
   trainer sweep run.yaml --set lora.r=4,8,16,32 --set lora.dropout=0,0.05,0.1 --sample 6 --dry-run`,
@@ -68,13 +68,12 @@ failed. trainer report shows the folder.`,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runSweep(cmd.Context(), c, o) },
 	}
 	o.register(cmd)
-	cmd.Flags().Lookup("set").Usage = "`KEY=VALUES`: with commas every value is tried, such as lora.r=8,16; may be " +
-		"repeated"
-	pathVar(cmd, &o.out, "out", "", "`FOLDER` of the runs; else the configuration's output_dir")
-	cmd.Flags().IntVar(&o.seeds, "seeds", 1, "runs of each combination, under seeds that follow the configuration's")
-	cmd.Flags().IntVar(&o.parallel, "parallel", 1, "runs at the same time")
-	cmd.Flags().IntVar(&o.sample, "sample", 0, "run so many combinations, chosen at random; 0 = all")
-	cmd.Flags().Uint64Var(&o.pick, "sample-seed", 1, "seed of that choice")
+	cmd.Flags().Lookup("set").Usage = "`KEY=VALUES` to try, separated by commas, such as lora.r=8,16; may be repeated"
+	pathVar(cmd, &o.out, "out", "", "`FOLDER` for the runs; default: the configuration's output_dir")
+	cmd.Flags().IntVar(&o.seeds, "seeds", 1, "runs of each combination, with consecutive seeds")
+	cmd.Flags().IntVar(&o.parallel, "parallel", 1, "runs at a time")
+	cmd.Flags().IntVar(&o.sample, "sample", 0, "number of combinations to run, chosen at random; 0 = all")
+	cmd.Flags().Uint64Var(&o.pick, "sample-seed", 1, "seed of the random choice")
 	cmd.Flags().BoolVar(&o.dry, "dry-run", false, "list the runs and start none")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the summary as JSON")
 	return cmd

@@ -42,18 +42,16 @@ func newTier(c *console) *cobra.Command {
 	o := &tierOptions{}
 	cmd := &cobra.Command{
 		Use:   "tier NAME...",
-		Short: "Validate this program on this machine: runs that must learn, fit and repeat",
-		Long: `Validate this program on this machine. A tier is a run of a known configuration, from doctor, selfcheck and plan to the
-trained adapter, and numbers that have to hold of it: steps, method, bytes, losses, adapter, checkpoints, memory, time
-and a replay of its first steps. The run is a process of its own, judged by what it left. all is all tiers on a GPU;
-trainer tier --list says what each does.
+		Short: "Validate this program on this machine with known runs",
+		Long: `Validate this program on this machine. A tier runs doctor, selfcheck, plan and training of a known configuration, and
+checks steps, bytes, losses, adapter, checkpoints, memory, time and a replay of the first steps. all means all tiers of
+a GPU; trainer tier --list describes each.
 
-Base models are found in the Hugging Face cache; --base names others, for one size of model (135m, 1.1b, 7b) or one
-tier. The report, in report.json, report.md and report.html, says what ran, and compares it with reports beside it that
-were made on the same GPU of the same base model.
+Base models come from the Hugging Face cache; --base names others, by size (135m, 1.1b, 7b) or tier. The report
+(report.json, report.md, report.html) compares itself with reports beside it of the same GPU and base model.
 
-Exit code 0: all passed; 77: none failed and some were skipped; else that of the first that failed: 1, 3 where
-the machine lacks something, such as a GPU, 4 where it does not fit.`,
+Exit code 0: all passed; 77: none failed and some were skipped; else the code of the first failure: 1, 3 if the
+machine lacks something, such as a GPU, 4 if it does not fit.`,
 		Example: `  trainer tier quick
   trainer tier all --check-vram --base 135m=./SmolLM2-135M --base 1.1b=./TinyLlama --base 7b=./llama-2-7b
   trainer tier all --continue-on-error --report runs/nightly/today --fail-on-regression
@@ -74,23 +72,23 @@ the machine lacks something, such as a GPU, 4 where it does not fit.`,
 		},
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.list, "list", false, "list the tiers and run none")
+	f.BoolVar(&o.list, "list", false, "list the tiers, run nothing")
 	f.StringArrayVar(&o.bases, "base", nil, "base model: `DIR`, or SIZE=DIR or TIER=DIR; may be repeated")
 	f.StringArrayVar(&o.sets, "set", nil,
-		"set one `KEY=VALUE` of every tier's configuration; what the tier names can't be changed")
+		"set one `KEY=VALUE` in every tier's configuration, except keys that the tier fixes")
 	f.BoolVar(&o.checkVRAM, "check-vram", false,
-		"refuse a tier (exit 4) that needs more than is free on the card, before its start")
-	f.BoolVar(&o.goOn, "continue-on-error", false, "go on with the next tier after one that failed")
-	f.BoolVar(&o.allowSkip, "allow-skip", false, "skipped tiers and checks are no failure")
-	pathVar(cmd, &o.report, "report", "", "new `DIR` for the report, logs and runs (default "+tiersDir+"/<UTC time>)")
+		"refuse a tier (exit code 4) that needs more memory than the card has free")
+	f.BoolVar(&o.goOn, "continue-on-error", false, "continue with the next tier after a failure")
+	f.BoolVar(&o.allowSkip, "allow-skip", false, "do not count skipped tiers and checks as failures")
+	pathVar(cmd, &o.report, "report", "", "`DIR` to create for the report, logs and runs (default "+
+		tiersDir+"/<UTC time>)")
 	f.StringArrayVar(&o.compare, "compare", nil,
-		"kept report to compare with, a `FILE` or a DIR of some, instead of those beside the report; may be repeated")
+		"report to compare with: a `FILE`, or a DIR of reports; default: those beside the report; may be repeated")
 	f.BoolVar(&o.failRegressed, "fail-on-regression", false,
-		"fail (exit 1) where time, loss or memory is worse than in kept reports")
-	f.DurationVar(&o.limit, "time-limit", 0,
-		"wall `TIME` of each command, such as 30m, after which it counts as hung (default by tier)")
-	f.BoolVarP(&o.verbose, "verbose", "v", false, "show what the runs print")
-	f.BoolVar(&o.json, "json", false, "print the report as JSON, the checks to stderr")
+		"exit with code 1 if time, loss or memory is worse than in the compared reports")
+	f.DurationVar(&o.limit, "time-limit", 0, "`TIME` limit of each command, such as 30m (default: the tier's)")
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "show the output of the runs")
+	f.BoolVar(&o.json, "json", false, "print the report as JSON, and the checks on stderr")
 	return cmd
 }
 

@@ -44,27 +44,26 @@ func (o *trainOptions) register(cmd *cobra.Command, c *console) {
 	pathVar(cmd, &o.resume, "resume", "",
 		"resume from a checkpoint: auto (the newest) or a checkpoint `FOLDER`; short for --set training.resume=")
 	workersVar(cmd, &o.workers)
-	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false,
-		"print nothing of plan, data and progress, but warnings and the result")
-	cmd.Flags().BoolVar(&o.tui, "tui", false, "show loss and memory as plots on the whole terminal, with the log below")
+	cmd.Flags().BoolVarP(&o.quiet, "quiet", "q", false, "print only warnings and the result")
+	cmd.Flags().BoolVar(&o.tui, "tui", false, "terminal dashboard: plots of loss and memory above the log")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the result as JSON")
 	c.downloadFlag(cmd)
 }
 
-const verboseText = "print the reports on data and plan in full, as the run's train.log has them"
+const verboseText = "print the data report and the plan in full (train.log always has them)"
 
 func newTrain(c *console) *cobra.Command {
 	o := &trainOptions{}
 	cmd := &cobra.Command{
 		Use:   "train FILE",
-		Short: "Train the adapter that a configuration describes",
+		Short: "Train an adapter",
 		Long: `Train the adapter that a configuration describes. The output folder then holds the adapter in PEFT's format,
 metrics.jsonl, the effective configuration (config.yaml) and the checkpoints.
 
-A value is taken from --set, else from the environment (TRAINER_TRAINING_MAX_STEPS=10), else from the file.
+--set wins over the environment (TRAINER_TRAINING_MAX_STEPS=10), which wins over the file.
 
-Ctrl-C, SIGTERM or a closed terminal finishes the step, saves a checkpoint and says how to resume; a second Ctrl-C
-or SIGTERM stops at once.`,
+Ctrl-C, SIGTERM or a closed terminal finishes the step, saves a checkpoint and prints how to resume. A second Ctrl-C or
+SIGTERM quits at once.`,
 		Example: `  trainer train cpu_stories_quick.yaml
   trainer train run.yaml --vram 8GiB --set training.max_steps=10
   trainer train --config run.yaml --resume auto`,

@@ -36,26 +36,25 @@ func newUI(c *console) *cobra.Command {
 	o := &uiOptions{}
 	cmd := &cobra.Command{
 		Use:   "ui [FOLDER...]",
-		Short: "Show runs on a page while they train; start, stop and resume them",
-		Long: `Show runs on a local page while they train: each FOLDER is a run's output folder, or holds some; without one it is
-runs. The page reads the runs' files, so nothing of it slows a run, and a run that has ended is shown too.
+		Short: "Dashboard in the browser: watch, start, stop and resume runs",
+		Long: `Show runs on a local web page while they train. Each FOLDER is a run's output folder, or holds several; the default is
+runs. The page reads the runs' files, so it never slows a run, and it shows ended runs too.
 
-With the address that is printed, which has a token in it, the page starts runs, stops and resumes them. What is started
-waits in a queue, which trains on as many graphics cards as there are, runs with budgets of vram that fit together on one
-card, and one run on the processor at a time. Queue and runs continue when this program ends. Without the token the page
-only reads. It listens on this machine alone unless --host says otherwise; then reading needs the token too.`,
+The printed address contains a token; with it the page starts, stops and resumes runs. Started runs wait in a queue,
+which trains one run per GPU, several on one GPU if their vram limits fit together, and one on the CPU. Queue and runs
+continue after this program ends. Without the token the page is read-only. The page listens on this machine only, unless
+--host is set; then reading needs the token too.`,
 		Example: `  trainer ui
   trainer ui runs/a runs/b --port 0
   trainer ui --host 0.0.0.0 --port 7000`,
 		RunE: func(cmd *cobra.Command, args []string) error { return runUI(cmd.Context(), c, o, args) },
 	}
 	cmd.Flags().StringVar(&o.host, "host", "127.0.0.1",
-		"listen on this `ADDRESS` or name; any but a loopback address makes reading need the token too")
-	cmd.Flags().IntVar(&o.port, "port", 7878, "listen on this `PORT`; 0 takes any that is free")
-	pathVar(cmd, &o.queue, "queue", "", "keep the queue in this `FOLDER`; without it in the user's state folder")
-	pathVar(cmd, &o.data, "data", "",
-		"take data files that are uploaded from the form into this `FOLDER`; without it none are taken")
-	cmd.Flags().StringVar(&o.most, "most-data", "1GiB", "the largest data file that is taken, `SIZE`")
+		"`ADDRESS` to listen on; unless it is a loopback address, reading needs the token too")
+	cmd.Flags().IntVar(&o.port, "port", 7878, "`PORT` to listen on; 0 = any free port")
+	pathVar(cmd, &o.queue, "queue", "", "`FOLDER` of the queue; default: in the user's state folder")
+	pathVar(cmd, &o.data, "data", "", "allow uploads of data files into this `FOLDER`; default: no uploads")
+	cmd.Flags().StringVar(&o.most, "most-data", "1GiB", "largest data file to accept, a `SIZE`")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print address and token as JSON")
 	cmd.AddCommand(newUIWork())
 	return cmd

@@ -78,7 +78,7 @@ func TestPlanOfFewPackedRows(t *testing.T) {
 		t.Fatal(err)
 	}
 	code, out, errOut := trainer(t, dir, nil, "", "plan", "run.yaml")
-	for _, want := range []string{"1 x 96 tokens", "token budgets 96: 0.0% padding over an epoch",
+	for _, want := range []string{"1 x 96 tokens", "batches of 96 tokens: 0.0% padding",
 		"the rows are too few to fill packed sequences of max_length 512: they have 96 tokens"} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("exit code %d, no %q in\n%s%s", code, want, out, errOut)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"slices"
 	"strings"
@@ -11,11 +12,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tierlora/tierlora/config"
+	"github.com/tierlora/tierlora/configs"
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/filename"
 	"github.com/tierlora/tierlora/model/hub"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/text/chat"
 	"github.com/tierlora/tierlora/train"
 )
 
@@ -25,10 +28,10 @@ func newValidate(c *console) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate FILE",
 		Short: "Check a configuration without running it",
-		Long: `Check a configuration without running it: every problem is listed, with its line. Nothing is loaded, but the model's
-folder and the files of rows must be there: exit code 3 says that they are not.
+		Long: `Check a configuration without running it, and list every mistake with its line. validate loads no weights and reads no
+rows, but it checks that the model's folder, its chat template and the files of rows exist: exit code 3 if they do not.
 
---show prints the effective configuration as YAML, which is a configuration again.`,
+--show prints every key with its value, as YAML that is a configuration again.`,
 		Example: `  trainer validate run.yaml
   trainer validate cpu_stories_quick.yaml --show > run.yaml
   trainer validate run.yaml --set training.max_steps=10 --json`,
@@ -100,15 +103,60 @@ func checkFiles(ctx context.Context, l *config.Loaded, c *console) error {
 		l.Notes = append(l.Notes, err.Error())
 		c.say("note: %v", err)
 	}
+	template := checkTemplate(ctx, l.Spec, hubOptions)
 	if len(problems) == 0 {
-		return nil
+		if template == nil {
+			return nil
+		}
+		return usage(l.Invalid([]error{template}, ""))
 	}
 	for i, err := range problems {
 		if near := filename.Nearest(err); near != "" {
 			problems[i] = fmt.Errorf("%w%s", err, near)
 		}
 	}
+	if template != nil {
+		return unfit(l.Invalid(append(problems, template), ""))
+	}
 	return unfit(l.Invalid(problems, "; the configuration itself is right"))
+}
+
+// checkTemplate returns an error if the configuration trains conversations and neither it nor the model has a chat
+// template. It is nil where the model is not on this machine.
+func checkTemplate(ctx context.Context, s train.Spec, options hub.Options) error {
+	d := s.Dataset
+	forms := d.AsChat == dataset.AsChatYes && slices.Contains([]string{"", dataset.FormatAuto, "completion", "alpaca",
+		"preference", "unpaired"}, d.Format)
+	if d.ChatTemplate != "" || !forms && !slices.Contains([]string{"messages", "sharegpt", "chat_completion"},
+		d.Format) {
+		return nil
+	}
+	var folder fs.FS
+	if short, embedded := strings.CutPrefix(s.BaseModel, session.EmbeddedPrefix); embedded {
+		own, err := configs.Model(short)
+		if err != nil {
+			return nil //nolint:nilerr // the check of base_model reports it
+		}
+		folder = own
+	} else {
+		dir, err := hub.Resolve(ctx, s.BaseModel, options)
+		if err != nil {
+			return nil //nolint:nilerr // the check of base_model reports it
+		}
+		folder = os.DirFS(dir)
+	}
+	sources, err := chat.Find(folder)
+	if err == nil {
+		_, _, err = sources.Choose("")
+	}
+	if err == nil {
+		return nil
+	}
+	key := "dataset.format"
+	if forms {
+		key = "dataset.as_chat"
+	}
+	return fmt.Errorf("%s: %w", key, err)
 }
 
 // summarize describes in a few lines what a configuration does.

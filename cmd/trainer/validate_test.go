@@ -77,3 +77,32 @@ func TestValidateLooksForFiles(t *testing.T) {
 		})
 	}
 }
+
+// TestValidateNeedsTemplate: conversations of a model without a chat template are a mistake of the configuration, which
+// validate reports with its line before any row is read.
+func TestValidateNeedsTemplate(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("qa.csv", "question,answer\nHi,Hello\n")
+	config := "base_model: embedded:stories260K\noutput_dir: runs/a\ndataset:\n  path: qa.csv\n"
+	for keys, want := range map[string]string{
+		"  as_chat: yes\n": "run.yaml:5:12: dataset.as_chat: the model's files hold no " +
+			"chat template",
+		"  format: sharegpt\n": "run.yaml:5:11: dataset.format: the model's files hold no chat " +
+			"template",
+		"  as_chat: yes\n  chat_template: chatml\n":  "",
+		"  as_chat: auto\n":                          "",
+		"  format: completion\n  max_length: 1024\n": "",
+	} {
+		write("run.yaml", config+keys)
+		code, _, errOut := trainer(t, dir, nil, "", "validate", "run.yaml")
+		if ok := want == ""; ok != (code == 0) || !ok && code != 2 || !strings.Contains(errOut, want) {
+			t.Errorf("%q: exit code %d, want %q in\n%s", keys, code, want, errOut)
+		}
+	}
+}

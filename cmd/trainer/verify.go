@@ -33,16 +33,14 @@ func newVerify(c *console) *cobra.Command {
 	o := &verifyOptions{}
 	cmd := &cobra.Command{
 		Use:   "verify RUN",
-		Short: "Replay a run's first steps and compare every loss bit for bit",
-		Long: `Replay the first steps of a finished run, from the config.yaml in its output folder, and compare the losses and the
-tokens of every step with run_manifest.json bit for bit. Nothing is written to RUN. It says where the two first differ,
-and what differs in program, kernels, driver, libraries, model, data and tokenizer. Where metrics.jsonl has a line for
-each step, its losses are held to the manifest too, all of them. The files of the adapter and of the last checkpoint are
-held to the SHA-256 in the manifest; with --steps of all steps the replay's adapter is too.
+		Short: "Replay a run's first steps and compare them bit for bit",
+		Long: `Replay the first steps of a finished run from the config.yaml in its output folder, and compare rows and losses with
+run_manifest.json bit for bit. verify writes nothing to RUN. It names the first difference, and what differs in program,
+kernels, driver, libraries, model, data and tokenizer. It also compares the losses in metrics.jsonl and the SHA-256 of
+the adapter and the last checkpoint with the manifest; if all steps are replayed, the adapter too.
 
-With --windows it trains the micro-batches that the run recorded (training.record_windows) in place of those that the data
-set deals now: where the rows differ without it and the losses are equal with it, the data or their order have changed,
-and nothing else.
+--windows trains the batches that the run recorded (training.record_windows) instead of today's data set. If only that
+gives equal losses, the data or their order have changed.
 
 Exit code 0: equal; 1: different.`,
 		Example: `  trainer verify runs/cpu_stories_quick
@@ -59,10 +57,10 @@ Exit code 0: equal; 1: different.`,
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error { return runVerify(cmd.Context(), c, o) },
 	}
-	cmd.Flags().IntVar(&o.steps, "steps", verifySteps, "`STEPS` to replay; all where the run had fewer")
-	cmd.Flags().StringVar(&o.device, "device", "", "replay on another `DEVICE` (cpu, cuda) than the run's")
+	cmd.Flags().IntVar(&o.steps, "steps", verifySteps, "number of `STEPS` to replay, at most all")
+	cmd.Flags().StringVar(&o.device, "device", "", "`DEVICE` to replay on (cpu, cuda); default: the run's")
 	cmd.Flags().BoolVar(&o.windows, "windows", false,
-		"train the micro-batches that training.record_windows recorded, not those of the data set")
+		"train the batches that training.record_windows recorded, not those of the data set")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the verdict as JSON")
 	workersVar(cmd, &o.workers)
 	c.downloadFlag(cmd)
@@ -149,7 +147,7 @@ func printVerdict(c *console, v replay.Verdict) {
 		fmt.Fprintf(c.out, "metrics  DIFFER from the manifest's losses, %v: %s was changed after the run\n", v.Metrics,
 			train.MetricsFile)
 	case v.Checked:
-		fmt.Fprintf(c.out, "metrics  the losses of %s are those of the manifest, all %d\n", train.MetricsFile, v.Of)
+		fmt.Fprintf(c.out, "metrics  all %d losses of %s equal the manifest\n", v.Of, train.MetricsFile)
 	default:
 		fmt.Fprintf(c.out, "metrics  not compared: %s has no line for each step\n", train.MetricsFile)
 	}
@@ -176,7 +174,7 @@ func printFiles(c *console, v replay.Verdict) {
 	case v.Files.Compared == 0:
 		fmt.Fprintln(c.out, "files    not compared: the manifest has no hashes of them")
 	case len(v.Files.Changed) == 0:
-		fmt.Fprintf(c.out, "files    the %d of adapter and last checkpoint are as the run wrote them\n",
+		fmt.Fprintf(c.out, "files    %d files of the adapter and the last checkpoint have the manifest's SHA-256\n",
 			v.Files.Compared)
 	}
 	if len(v.Files.Gone) > 0 {
@@ -185,8 +183,8 @@ func printFiles(c *console, v replay.Verdict) {
 	switch {
 	case v.Adapter == nil:
 	case *v.Adapter:
-		fmt.Fprintln(c.out, "adapter  the replay's is the run's, byte for byte")
+		fmt.Fprintln(c.out, "adapter  the replay wrote the run's adapter, byte for byte")
 	default:
-		fmt.Fprintln(c.out, "adapter  DIFFERS: the replay's is another than the run wrote")
+		fmt.Fprintln(c.out, "adapter  DIFFERS: the replay wrote another adapter than the run")
 	}
 }

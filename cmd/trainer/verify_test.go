@@ -35,10 +35,10 @@ func TestVerifyCommand(t *testing.T) {
 			t.Errorf("verify %v: exit code %d, want %d with %q:\n%s%s", args, got, code, out, text, errOut)
 		}
 	}
-	check(0, "steps    3 of 3 replayed\nrows     equal, bit for bit\nlosses   equal, bit for bit\nmetrics  the "+
-		"losses of metrics.jsonl are those of the manifest, all 3\n"+
-		"files    the 7 of adapter and last checkpoint are as the run wrote them\nadapter  the replay's is the "+
-		"run's, byte for byte\nmade by  the same program", "run")
+	check(0, "steps    3 of 3 replayed\nrows     equal, bit for bit\nlosses   equal, bit for bit\nmetrics  all 3 "+
+		"losses of metrics.jsonl equal the manifest\n"+
+		"files    7 files of the adapter and the last checkpoint have the manifest's SHA-256\nadapter  the replay "+
+		"wrote the run's adapter, byte for byte\nmade by  the same program", "run")
 	checkFilesChanged(t, filepath.Join(dir, "run"), check)
 	check(0, "steps    2 of 3 replayed", "run/", "--steps", "2", "--workers", "1")
 	check(0, `"equal": true`, "run", "--json")
@@ -84,8 +84,8 @@ func TestVerifyCommand(t *testing.T) {
 	}
 	check(1, "steps    2 of 3 replayed\nrows     equal, bit for bit\nlosses   DIFFER, first at step 2\nmetrics  "+
 		"DIFFER from the manifest's losses, first at step 2: metrics.jsonl was changed after the run\n"+
-		"files    the 7 of adapter and last checkpoint are as the run wrote them\ndiffers  software.driver: , was "+
-		"570.0\n", "run")
+		"files    7 files of the adapter and the last checkpoint have the manifest's SHA-256\ndiffers  "+
+		"software.driver: , was 570.0\n", "run")
 	check(1, `"different_at": 2`, "run", "--json")
 
 	check(2, "verify takes one argument, the output folder of a run; got 0")
@@ -141,9 +141,9 @@ func checkFilesChanged(t *testing.T, run string, check func(code int, out string
 	if err := os.Rename(saved, saved+"-elsewhere"); err != nil {
 		t.Fatal(err)
 	}
-	check(0, "files    the 5 of adapter and last checkpoint are as the run wrote them\nfiles    not compared, their "+
-		"folder is gone: checkpoint-3/adapter_model.safetensors, checkpoint-3/optimizer.safetensors\n", "run",
-		"--steps", "1")
+	check(0, "files    5 files of the adapter and the last checkpoint have the manifest's SHA-256\nfiles    not "+
+		"compared, their folder is gone: checkpoint-3/adapter_model.safetensors, checkpoint-3/optimizer.safetensors\n",
+		"run", "--steps", "1")
 	if err := os.Rename(saved+"-elsewhere", saved); err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +159,7 @@ func checkFilesChanged(t *testing.T, run string, check func(code int, out string
 		"": {0, "files    not compared: the manifest has no hashes of them\n"},
 		"../outside": {1,
 			`run_manifest.json: files_sha256: "../outside" is no path in the run's folder`},
-		"adapter_model.safetensors": {1, "adapter  DIFFERS: the replay's is another than the run wrote\n"},
+		"adapter_model.safetensors": {1, "adapter  DIFFERS: the replay wrote another adapter than the run\n"},
 	} {
 		if m.Files = nil; sums != "" {
 			m.Files = map[string]string{sums: "00"}

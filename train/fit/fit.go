@@ -121,7 +121,7 @@ func (p Problem[S]) Solve() (Choice[S], error) {
 	if !c.Fits {
 		return c, p.refuse(c)
 	}
-	c.Shrunk = fmt.Sprintf("the run does not fit as configured: with %v the plan holds %s, %s may be held",
+	c.Shrunk = fmt.Sprintf("the run does not fit as configured: with %v the plan needs %s, the limit is %s",
 		whole.Layout, session.FormatBytes(whole.Need.Total()), session.FormatBytes(p.Limit))
 	return c, nil
 }

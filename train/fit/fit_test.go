@@ -121,7 +121,7 @@ func TestRefuseOnAFullMachine(t *testing.T) {
 	c := Choice[Attempt]{}
 	c.Need = graph.Bytes{Frozen: 5 << 20, Arena: 6 << 20}
 	err := problem(0).refuse(c)
-	if !errors.Is(err, session.ErrDoesNotFit) || !strings.Contains(err.Error(), "holds 11.0 MiB, 0 B may be held, 11.0 MiB too much; other programs hold the memory of cpu") {
+	if !errors.Is(err, session.ErrDoesNotFit) || !strings.Contains(err.Error(), "needs 11.0 MiB, the limit is 0 B: 11.0 MiB too much; other programs hold the memory of cpu") {
 		t.Errorf("refused with %v", err)
 	}
 }
