@@ -103,9 +103,11 @@ func (s *jsonSchema) bound(k *Key) {
 	if i == nil {
 		return
 	}
-	if i.LowOpen {
+	switch {
+	case math.IsInf(i.Low, 0):
+	case i.LowOpen:
 		s.ExclusiveMinimum = &i.Low
-	} else {
+	default:
 		s.Minimum = &i.Low
 	}
 	switch {

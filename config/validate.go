@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -25,70 +26,110 @@ var drive = regexp.MustCompile(`^[A-Za-z]:`)
 // Validate returns every problem of a configuration: of its sections, and of what they say together. Each message
 // begins with the key.
 func Validate(s train.Spec) []error {
-	var problems []error
-	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if s.BaseModel == "" {
-		bad("base_model: is missing; name a model folder, a hub name such as org/name, or embedded:stories260K")
-	}
-	if name, embedded := strings.CutPrefix(s.BaseModel, session.EmbeddedPrefix); embedded {
-		if _, err := configs.Model(name); err != nil {
-			bad("base_model: %w", err)
-		}
-	}
-	paths := pathsOf(&s)
-	for _, key := range slices.Sorted(maps.Keys(paths)) {
-		path := paths[key]
-		if at := strings.IndexFunc(*path, func(r rune) bool {
-			return r >= '\b' && r <= '\r' || drive.MatchString(*path) && unicode.IsControl(r)
-		}); at >= 0 {
-			bad("%s: %s has a control character (0x%02x), which no path has: a backslash in double quotes begins an "+
-				"escape, so %s", key, strconv.Quote(*path), (*path)[at], asPath)
-		}
-	}
-	data := s.Dataset
-	see := func(key string, d *dataset.Source) error {
-		name, embedded := strings.CutPrefix(d.Path, session.EmbeddedPrefix)
-		switch {
-		case !embedded:
-		case strings.HasSuffix(key, "].path"):
-			bad("%s: embedded rows stand alone: name them in dataset.path", key)
-		default:
-			if _, err := configs.Data(name); err != nil {
-				bad("%s: %w", key, err)
-			}
-		}
-		return nil
-	}
-	_ = data.EachSource(see) // it never fails
+	problems := append(validateModel(s), validatePaths(s)...)
+	problems = append(problems, validateEmbeddedRows(s)...)
 	if s.OutputDir == "" {
-		bad("output_dir: is missing; name a folder for the run, such as runs/first")
+		problems = append(problems, errors.New("output_dir: is missing; name a folder for the run, such as runs/first"))
 	}
 	problems = append(problems, keys.Check("", s)...)
-	_, quantised, err := adapter.Lookup(s.Adapter)
 	if err := s.ValidateDevices(); err != nil {
 		problems = append(problems, err)
 	}
-	if n, err := session.ParseBytes(s.VRAM); s.VRAM != "" && err != nil {
-		bad("vram: %w", err)
-	} else if s.VRAM != "" && n == 0 {
-		bad("vram: no run fits in nothing; leave the key out to use what is free")
-	}
+	problems = append(problems, validateVRAM(s)...)
 	problems = append(problems, s.AdapterConfig().Validate()...)
 	problems = append(problems, s.Dataset.Validate()...)
 	problems = append(problems, s.Training.Validate()...)
 	problems = append(problems, objective.Check(s.Training.Objective, s.Objectives)...)
 	problems = append(problems, s.Tracking.Validate()...)
 	problems = append(problems, s.Expect.Validate()...)
-	if s.Quantization != nil {
-		problems = append(problems, s.Quantization.Validate()...)
-		if err == nil && !quantised {
-			bad("quantization: adapter %s keeps the base weights as they are; write adapter: qlora, or remove the "+
-				"section", s.Adapter)
+	problems = append(problems, validateQuantization(s)...)
+	problems = append(problems, validateEvaluations(s)...)
+	problems = append(problems, validateReference(s)...)
+	return append(problems, validateSteps(s)...)
+}
+
+// validateModel checks base_model.
+func validateModel(s train.Spec) (problems []error) {
+	if s.BaseModel == "" {
+		problems = append(problems, errors.New("base_model: is missing; name a model folder, "+
+			"a hub name such as org/name, or embedded:stories260K"))
+	}
+	if name, embedded := strings.CutPrefix(s.BaseModel, session.EmbeddedPrefix); embedded {
+		if _, err := configs.Model(name); err != nil {
+			problems = append(problems, fmt.Errorf("base_model: %w", err))
 		}
 	}
-	hasVal := s.Dataset.ValSplit > 0 || (s.Dataset.ValPath != "" || len(s.Dataset.ValSources) > 0)
-	if s.Training.EvalSteps+s.Training.EvalsPerEpoch > 0 && !hasVal && len(s.Training.SamplePrompts)+
-		len(s.Training.EvalTasks) == 0 {
+	return problems
+}
+
+// validatePaths finds control characters in paths, which a backslash in double quotes makes.
+func validatePaths(s train.Spec) (problems []error) {
+	paths := pathsOf(&s)
+	for _, key := range slices.Sorted(maps.Keys(paths)) {
+		path := paths[key]
+		windows := drive.MatchString(*path)
+		control := func(r rune) bool { return r >= '\b' && r <= '\r' || windows && unicode.IsControl(r) }
+		if at := strings.IndexFunc(*path, control); at >= 0 {
+			problems = append(problems, fmt.Errorf("%s: %s has a control character (0x%02x), which no path has: "+
+				"a backslash in double quotes begins an escape, so %s", key, strconv.Quote(*path), (*path)[at], asPath))
+		}
+	}
+	return problems
+}
+
+// validateEmbeddedRows checks the names of rows that the program has in itself.
+func validateEmbeddedRows(s train.Spec) (problems []error) {
+	data := s.Dataset
+	see := func(key string, d *dataset.Source) error {
+		name, embedded := strings.CutPrefix(d.Path, session.EmbeddedPrefix)
+		switch {
+		case !embedded:
+		case strings.HasSuffix(key, "].path"):
+			problems = append(problems, fmt.Errorf("%s: embedded rows stand alone: name them in dataset.path", key))
+		default:
+			if _, err := configs.Data(name); err != nil {
+				problems = append(problems, fmt.Errorf("%s: %w", key, err))
+			}
+		}
+		return nil
+	}
+	_ = data.EachSource(see) // it never fails
+	return problems
+}
+
+// validateVRAM checks the memory limit.
+func validateVRAM(s train.Spec) []error {
+	n, err := session.ParseBytes(s.VRAM)
+	switch {
+	case s.VRAM == "":
+		return nil
+	case err != nil:
+		return []error{fmt.Errorf("vram: %w", err)}
+	case n == 0:
+		return []error{errors.New("vram: no run fits in nothing; leave the key out to use what is free")}
+	}
+	return nil
+}
+
+// validateQuantization checks the section, and that the adapter's method quantises at all.
+func validateQuantization(s train.Spec) []error {
+	if s.Quantization == nil {
+		return nil
+	}
+	problems := s.Quantization.Validate()
+	if _, quantised, err := adapter.Lookup(s.Adapter); err == nil && !quantised {
+		problems = append(problems, fmt.Errorf("quantization: adapter %s keeps the base weights as they are; "+
+			"write adapter: qlora, or remove the section", s.Adapter))
+	}
+	return problems
+}
+
+// validateEvaluations checks that there are rows to evaluate and numbers to judge by wherever a key asks for them.
+func validateEvaluations(s train.Spec) (problems []error) {
+	bad := func(text string) { problems = append(problems, errors.New(text)) }
+	hasVal := s.Dataset.ValSplit > 0 || s.Dataset.ValPath != "" || len(s.Dataset.ValSources) > 0
+	asks := len(s.Training.SamplePrompts)+len(s.Training.EvalTasks) > 0
+	if s.Training.EvalSteps+s.Training.EvalsPerEpoch > 0 && !hasVal && !asks {
 		bad("training.eval_steps: there is nothing to evaluate; set dataset.val_split or dataset.val_path")
 	}
 	if s.Training.EvalOnStart && !hasVal {
@@ -100,19 +141,31 @@ func Validate(s train.Spec) []error {
 	if s.Expect.EvalLossMax > 0 && !hasVal {
 		bad("expect.eval_loss_max: there is nothing to evaluate; set dataset.val_split or dataset.val_path")
 	}
+	return append(problems, s.ValidateNumbers(hasVal)...)
+}
+
+// validateReference checks the curve that a run is compared with.
+func validateReference(s train.Spec) (problems []error) {
 	if strings.HasPrefix(s.Expect.Reference, session.EmbeddedPrefix) {
 		if _, err := train.OpenReference(s.Expect.Reference, session.Env{Data: configs.Data}); err != nil {
 			problems = append(problems, err)
 		}
 	}
 	if s.Dataset.Streaming && s.Expect.Reference != "" {
-		bad("expect.reference: the rows of a stream are not known before they are read; remove dataset.streaming")
+		problems = append(problems, errors.New("expect.reference: the rows of a stream are not known "+
+			"before they are read; remove dataset.streaming"))
 	}
+	return problems
+}
+
+// validateSteps checks that the number of steps is known and that the warm-up lies within them.
+func validateSteps(s train.Spec) (problems []error) {
 	if s.Dataset.Streaming && s.Training.MaxSteps == 0 {
-		bad("%s", train.NeedsMaxSteps)
+		problems = append(problems, errors.New(train.NeedsMaxSteps))
 	}
 	if s.Training.MaxSteps > 0 && s.Training.WarmupSteps > s.Training.MaxSteps {
-		bad("training.warmup_steps: %d are more than the run's %d steps", s.Training.WarmupSteps, s.Training.MaxSteps)
+		problems = append(problems, fmt.Errorf("training.warmup_steps: %d are more than the run's %d steps",
+			s.Training.WarmupSteps, s.Training.MaxSteps))
 	}
 	return problems
 }

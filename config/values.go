@@ -24,6 +24,7 @@ var forms = map[string]form{
 		words: "an amount such as 8GiB (2^30) or 8GB (10^9)"},
 	"devices": {pattern: `^(all|[1-9][0-9]?|\[ *[0-9]+( *, *[0-9]+)* *\])?$`, words: "1 to 64, `all`, a list such as " +
 		"[0, 2]"},
+	"metric":  {pattern: `^eval_.+$`, words: "`eval_loss`, or `eval_` and the name of a number"},
 	"address": {pattern: `^(https?://[^/@]+(/.*)?)?$`, words: "an http or https address"},
 	"start": {
 		pattern: "^(" + strings.ReplaceAll(strings.Join(adapter.LoRAStarts(), "|"), "N", "[0-9]{1,3}") + ")?$",

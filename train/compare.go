@@ -101,8 +101,10 @@ type Outcome struct {
 	HeldBytes  int64
 	EvalBefore *float64 // nil = not evaluated
 	EvalLoss   *float64
-	Reference  *Reference // of expect.reference; nil = none
-	Subject    Subject    // what the run was of; only with Reference
+	// Numbers are the last values of numbers by their keys in metrics.jsonl, at least those that AtLeast and AtMost name.
+	Numbers   map[string]float64
+	Reference *Reference // of expect.reference; nil = none
+	Subject   Subject    // what the run was of; only with Reference
 }
 
 // compare sets the run's curve beside the reference.

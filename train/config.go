@@ -142,6 +142,10 @@ type Config struct {
 	SavesPerEpoch int `yaml:"saves_per_epoch,omitempty" range:"[0,inf)" resume:"free"`
 	// SaveTotalLimit is the number of newest checkpoints that are kept, the best evaluated one besides; 0 keeps all.
 	SaveTotalLimit int `yaml:"save_total_limit" range:"[0,inf)" resume:"free"`
+	// MetricForBestModel is the number of an evaluation that tells which checkpoint is the best: eval_loss, or eval_ and the
+	// name of a number that the objective reports, such as eval_rewards/accuracies. Whether higher or lower is better is the
+	// objective's to say.
+	MetricForBestModel string `yaml:"metric_for_best_model" default:"eval_loss" form:"metric" resume:"free"`
 	// LoggingSteps is the number of optimizer steps between lines of metrics.jsonl and of the terminal.
 	LoggingSteps int `yaml:"logging_steps" default:"1" range:"[1,inf)" resume:"free"`
 	// GradNormSteps is the number of optimizer steps between lines of grad_norms.jsonl, which have the norm of each
@@ -170,6 +174,11 @@ type Expect struct {
 	EvalLossDecrease float64 `yaml:"eval_loss_decrease,omitempty" range:"[0,1)" resume:"free"`
 	// EvalLossMax is the most that the loss on the validation rows may be at the end of the run. 0 is not checked.
 	EvalLossMax float64 `yaml:"eval_loss_max,omitempty" range:"[0,inf)" resume:"free"`
+	// AtLeast are lower bounds of numbers at the end of the run, by their names in metrics.jsonl: of the last logged step, or
+	// with eval_ before the name of the last evaluation, such as eval_rewards/accuracies: 0.7.
+	AtLeast map[string]float64 `yaml:"at_least,omitempty" range:"(-inf,inf)" resume:"free"`
+	// AtMost are upper bounds of numbers at the end of the run, named as those of AtLeast.
+	AtMost map[string]float64 `yaml:"at_most,omitempty" range:"(-inf,inf)" resume:"free"`
 	// Reference is the learning curve of another implementation that the run must not leave, neither up nor down: a file
 	// of scripts/reference_curve.py, or embedded:NAME. Empty is not checked.
 	Reference string `yaml:"reference,omitempty" form:"path" resume:"free"`

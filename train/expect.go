@@ -2,7 +2,9 @@ package train
 
 import (
 	"fmt"
+	"maps"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/tierlora/tierlora/internal/keys"
@@ -51,7 +53,8 @@ func MissedOf(judged []Judged) error {
 }
 
 // Judge compares a finished run with the section: the mean loss of the last tenth of the steps (at least one step)
-// against the mean of the first, the held-out loss, the curve against the reference's, and the bytes that the run held.
+// against the mean of the first, the held-out loss, the bounds of named numbers, the curve against the reference's, and
+// the bytes that the run held.
 func (e Expect) Judge(o Outcome) ([]Judged, error) {
 	var all []Judged
 	losses, heldBytes := o.Losses, o.HeldBytes
@@ -73,6 +76,7 @@ func (e Expect) Judge(o Outcome) ([]Judged, error) {
 	if e.EvalLossMax > 0 {
 		all = append(all, e.judgeEvalMax(o))
 	}
+	all = append(all, e.judgeBounds(o)...)
 	if e.Reference != "" {
 		if o.Reference == nil {
 			return nil, fmt.Errorf("expect.reference: %s was not read", e.Reference)
@@ -115,6 +119,31 @@ func (e Expect) judgeEvalMax(o Outcome) Judged {
 		j.miss = fmt.Sprintf("the held-out loss is %.4f, expected was at most %g: over it by %.4f", *o.EvalLoss, e.EvalLossMax, *o.EvalLoss-e.EvalLossMax)
 	}
 	return j
+}
+
+// bounded returns the keys of the numbers that AtLeast and AtMost bound.
+func (e Expect) bounded() []string {
+	return append(slices.Sorted(maps.Keys(e.AtLeast)), slices.Sorted(maps.Keys(e.AtMost))...)
+}
+
+// judgeBounds compares the last values of numbers with AtLeast and AtMost. A value that is not a number misses its bound.
+func (e Expect) judgeBounds(o Outcome) (all []Judged) {
+	judge := func(criterion, word, key string, bound float64, met func(v float64) bool) {
+		j := Judged{Criterion: criterion + "." + key, Want: fmt.Sprintf("%s %g", word, bound), Got: "not reported",
+			miss: fmt.Sprintf("%s.%s can't be judged: the run reported no %s", criterion, key, key)}
+		if v, ok := o.Numbers[key]; ok {
+			j.Got, j.Met = fmt.Sprintf("%.4g", v), met(v)
+			j.miss = fmt.Sprintf("%s is %.4g, expected was %s %g: off by %.4g", key, v, word, bound, math.Abs(v-bound))
+		}
+		all = append(all, j)
+	}
+	for _, key := range slices.Sorted(maps.Keys(e.AtLeast)) {
+		judge("at_least", "at least", key, e.AtLeast[key], func(v float64) bool { return v >= e.AtLeast[key] })
+	}
+	for _, key := range slices.Sorted(maps.Keys(e.AtMost)) {
+		judge("at_most", "at most", key, e.AtMost[key], func(v float64) bool { return v <= e.AtMost[key] })
+	}
+	return all
 }
 
 // LossFall is the mean loss of the first tenth of the steps, of the last tenth, and the fall as a part of the

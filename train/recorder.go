@@ -63,6 +63,8 @@ type cursor struct {
 	Skipped []int `json:"skipped_steps,omitempty"`
 	// Plans are how the parts of the run were laid out, each that differs from the one before.
 	Plans []replay.PartPlan `json:"plans,omitempty"`
+	// BestOf is the training.metric_for_best_model by which the best checkpoint so far was found; "" = eval_loss.
+	BestOf string `json:"best_of,omitempty"`
 	// OwesEval says that the run was interrupted before its last step was evaluated.
 	OwesEval bool `json:"owes_evaluation,omitempty"`
 	// Run is what the configuration said of the run's meaning (see meaning); nil in checkpoints of older programs.
@@ -227,7 +229,17 @@ func (r *recorder) evaluated(e EvalMetrics) (best bool, err error) {
 		return false, r.observers.each(func(o Observer) error { return o.Eval(e) })
 	}
 	r.progress.EvalLoss, r.result.EvalLoss = &e.Loss, &e.Loss
-	return r.state.Better(e.Loss), r.observers.each(func(o Observer) error { return o.Eval(e) })
+	key := r.config.MetricForBestModel
+	r.progress.BestOf = ""
+	if key != EvalLoss {
+		r.progress.BestOf = key
+	}
+	number, _, _ := numberOf(r.objective, key)
+	v, ok := e.value(key)
+	if !ok {
+		return false, fmt.Errorf("training.metric_for_best_model: the evaluation after step %d reported no %s", e.Step, key)
+	}
+	return r.state.Better(v, number.HigherIsBetter), r.observers.each(func(o Observer) error { return o.Eval(e) })
 }
 
 // answered records a metric of a task.

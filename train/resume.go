@@ -292,24 +292,39 @@ func (s *saver) restoreFiles(path string, files map[string][]byte, state checkpo
 	if err := s.restoreOptimizer(path, files[optimizerFile]); err != nil {
 		return err
 	}
-	s.forgetGoneBest(&state)
+	s.forgetOtherBest(&state, cmp.Or(c.BestOf, EvalLoss))
+	s.forgetGoneBest(&state, cmp.Or(c.BestOf, EvalLoss))
 	s.recorder.state, s.recorder.progress = state, c
 	return nil
 }
 
-// forgetGoneBest takes the best checkpoint out of the state if its folder is no longer in output_dir, and says so. The next evaluation
-// is then the best one, and its checkpoint is kept.
-func (s *saver) forgetGoneBest(state *checkpoint.State) {
+// forgetOtherBest takes the best checkpoint out of the state if it was found by another metric than this run's, and says
+// so: values of two metrics don't compare.
+func (s *saver) forgetOtherBest(state *checkpoint.State, by string) {
+	now := s.spec.Training.MetricForBestModel
+	if state.BestMetric == nil || by == now {
+		return
+	}
+	s.env.Newsf("training.metric_for_best_model was %s and is %s: the best checkpoint so far, %s, is forgotten, "+
+		"and the best of the evaluations from here on is kept",
+		by, now, state.BestModelCheckpoint)
+	state.BestMetric, state.BestModelCheckpoint = nil, ""
+}
+
+// forgetGoneBest takes the best checkpoint out of the state if its folder is no longer in output_dir, and says so. The
+// next evaluation is then the best one, and its checkpoint is kept. by is the metric that it was the best by.
+func (s *saver) forgetGoneBest(state *checkpoint.State, by string) {
 	best := state.BestModelCheckpoint
 	if best == "" || exists(s.spec.OutputDir, best) {
 		return
 	}
-	loss := "unknown"
+	value := "unknown"
 	if state.BestMetric != nil {
-		loss = strconv.FormatFloat(*state.BestMetric, 'g', 6, 64)
+		value = strconv.FormatFloat(*state.BestMetric, 'g', 6, 64)
 	}
-	s.env.Newsf("the best checkpoint so far, %s (eval_loss %s), is not in %s: it is forgotten, and the best of the evaluations from here on is kept",
-		best, loss, s.spec.OutputDir)
+	s.env.Newsf("the best checkpoint so far, %s (%s %s), is not in %s: it is forgotten, "+
+		"and the best of the evaluations from here on is kept",
+		best, by, value, s.spec.OutputDir)
 	state.BestMetric, state.BestModelCheckpoint = nil, ""
 }
 

@@ -355,7 +355,9 @@ func (r *loaded) finish(ctx context.Context) error {
 // judge checks the expectations; base is the hash of the base weights.
 func (r *loaded) judge(base string) error {
 	p := r.recorder.progress
-	o := Outcome{Losses: p.Losses, HeldBytes: r.result.HeldBytes, EvalBefore: p.EvalBefore, EvalLoss: p.EvalLoss, Reference: r.reference, Subject: r.subject}
+	o := Outcome{Losses: p.Losses, HeldBytes: r.result.HeldBytes, EvalBefore: p.EvalBefore, EvalLoss: p.EvalLoss,
+		Reference: r.reference, Subject: r.subject,
+		Numbers: lastNumbers(r.recorder.state.LogHistory, r.spec.Expect.bounded())}
 	o.Subject.Base = base
 	var err error
 	if r.result.Expect, err = r.spec.Expect.Judge(o); err != nil {

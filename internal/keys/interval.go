@@ -48,10 +48,15 @@ func (i Interval) Holds(v float64) bool {
 	return (v > i.Low || v == i.Low && !i.LowOpen) && (v < i.High || v == i.High && !i.HighOpen)
 }
 
+// unbounded tells that the interval holds all finite numbers.
+func (i Interval) unbounded() bool { return math.IsInf(i.Low, -1) && math.IsInf(i.High, 1) }
+
 // String is the interval as the reference of keys says it: "above 0", "1 or more", "0 to 1", "0 or more, below 1".
 func (i Interval) String() string {
 	low, high := number(i.Low), number(i.High)
 	switch {
+	case i.unbounded():
+		return "any number"
 	case !i.LowOpen && !i.HighOpen && !math.IsInf(i.High, 0):
 		return low + " to " + high
 	case i.LowOpen:
@@ -72,6 +77,8 @@ func (i Interval) String() string {
 func (i Interval) Bounds() string {
 	low, high := number(i.Low), number(i.High)
 	switch {
+	case i.unbounded():
+		return "a finite number"
 	case !i.LowOpen && !i.HighOpen && !math.IsInf(i.High, 0):
 		return "from " + low + " to " + high
 	case i.LowOpen:

@@ -61,7 +61,7 @@ var imports = map[string][]string{
 	"bench":            {"session", "train", "train/objective", "train/step", "infer", "adapter", "dataset", "graph", "kernel", "model", "model/families", "quant"},
 	"report":           {"session", "internal/safetext"},
 	"tier":             {"adapter", "model/weights", "quant", "report", "session", "train", "train/checkpoint", "train/replay", "internal/atomicfile", "internal/regular", "internal/safetext", "internal/rescue"},
-	"report/runs":      {"adapter", "report", "session", "dataset", "train", "train/checkpoint", "train/replay", "train/hardware", "train/journal", "internal/atomicfile", "internal/regular", "internal/safetext"},
+	"report/runs":      {"adapter", "report", "session", "dataset", "train", "train/objective", "train/checkpoint", "train/replay", "train/hardware", "train/journal", "internal/atomicfile", "internal/regular", "internal/safetext"},
 	"report/queue":     {"report/runs", "train/checkpoint", "internal/atomicfile", "internal/regular", "internal/safetext", "internal/rescue"},
 	"report/live":      {"report", "report/queue", "report/runs", "session", "train", "train/checkpoint", "train/journal", "internal/chatpage", "internal/listen", "internal/regular", "internal/safetext", "internal/rescue"},
 	"train/gradcheck":  {"session", "train/step", "dataset", "graph", "kernel", "model/nn", "adapter"},

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tierlora/tierlora/report"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train"
 )
 
 // mostName bounds a name, in characters: of a longer one the middle is left out.
@@ -107,11 +108,21 @@ func compare(all []*Run) report.Page {
 	return p
 }
 
-// best is the index of the run with the lowest evaluation loss; -1 where none was evaluated.
-func best(all []*Run) int {
+// comparedBy is the key of the number by which runs are compared: the training.metric_for_best_model of all of them, or
+// where theirs differ the loss.
+func comparedBy(all []*Run) string {
+	if len(all) == 0 || slices.ContainsFunc(all, func(r *Run) bool { return r.bestBy() != all[0].bestBy() }) {
+		return train.EvalLoss
+	}
+	return all[0].bestBy()
+}
+
+// best is the index of the run whose best evaluation is the best by a number; -1 where none was evaluated.
+func best(all []*Run, by string) int {
 	at := -1
 	for i, r := range all {
-		if e := r.BestEval(); e != nil && (at < 0 || e.Loss < all[at].BestEval().Loss) {
+		m := r.bestOf(by)
+		if m != nil && (at < 0 || r.better(by, m.Value, all[at].bestOf(by).Value)) {
 			at = i
 		}
 	}
@@ -119,12 +130,17 @@ func best(all []*Run) int {
 }
 
 func bestOf(all []*Run) report.Verdict {
-	i := best(all)
+	by := comparedBy(all)
+	i := best(all, by)
 	if i < 0 {
 		return report.Verdict{State: report.Note, Text: "No run was evaluated, so none is marked as the best: training losses of different runs do not tell."}
 	}
-	e := all[i].BestEval()
-	v := report.Verdict{State: report.Note, Text: fmt.Sprintf("Best by evaluation loss: %s, %s at step %s.", all[i].Name, report.Number(e.Loss), report.Whole(int64(e.Step)))}
+	m, what := all[i].bestOf(by), by
+	if by == train.EvalLoss {
+		what = "evaluation loss"
+	}
+	v := report.Verdict{State: report.Note, Text: fmt.Sprintf("Best by %s: %s, %s at step %s.", what,
+		all[i].Name, report.Number(m.Value), report.Whole(int64(m.Step)))}
 	keys := []string{"dataset.path", "dataset.sources", "dataset.val_split", "dataset.val_path", "dataset.val_sources", "dataset.max_length"}
 	if split := all[0].Setting("dataset.val_split"); split != "" && split != "0" {
 		keys = append(keys, "seed") // it chooses the rows that are held out
@@ -301,7 +317,7 @@ func results(all []*Run) report.Table {
 	columns := []report.Column{{Title: "run"}, {Title: "state"}, {Title: "steps", Right: true}, {Title: "loss", Right: true, Full: "training loss, smoothed"},
 		{Title: "eval loss", Right: true, Full: "best evaluation loss"}, {Title: "tokens", Right: true}, {Title: "tokens/s", Right: true},
 		{Title: "time", Right: true}, {Title: "memory", Right: true}}
-	b, names := best(all), namesOf(all)
+	b, names := best(all, comparedBy(all)), namesOf(all)
 	var rows [][]string
 	t := report.Table{}
 	for i, r := range all {

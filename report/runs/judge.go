@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"math"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -318,6 +319,40 @@ func (r *Run) Setting(key string) string {
 	return ""
 }
 
+// criterion is a key of the section expect with what it asks for.
+type criterion struct {
+	key  string
+	e    train.Expect
+	skip string // why it cannot be judged; "" = it can
+}
+
+// boundCriteria are the bounds of named numbers, whose last values it adds to the outcome.
+func (r *Run) boundCriteria(o *train.Outcome) (all []criterion) {
+	o.Numbers = map[string]float64{}
+	for _, s := range r.Settings {
+		name, ok := strings.CutPrefix(s.Key, "expect.at_")
+		kind, key, there := strings.Cut(name, ".")
+		bound, err := strconv.ParseFloat(s.Value, 64)
+		if !ok || !there || err != nil {
+			continue
+		}
+		c := criterion{key: "at_" + kind + "." + key}
+		switch of := map[string]float64{key: bound}; kind {
+		case "least":
+			c.e.AtLeast = of
+		case "most":
+			c.e.AtMost = of
+		}
+		if at, v, there := r.last(key); !there || strings.HasPrefix(key, evalPrefix) && at != r.Total {
+			c.skip = "the end of the run reports no " + key
+		} else {
+			o.Numbers[key] = v
+		}
+		all = append(all, c)
+	}
+	return all
+}
+
 // Checks judges what the configuration's section expect asks for, as the run does at its end.
 func (r *Run) Checks() report.Checks {
 	number := func(key string) float64 { v, _ := strconv.ParseFloat(r.Setting("expect."+key), 64); return v }
@@ -332,17 +367,14 @@ func (r *Run) Checks() report.Checks {
 		}
 	}
 	var checks report.Checks
-	for _, one := range []struct {
-		key  string
-		e    train.Expect
-		skip string
-	}{
+	criteria := []criterion{
 		{"loss_decrease", train.Expect{LossDecrease: number("loss_decrease")}, r.whyNoLosses()},
 		{"eval_loss_decrease", train.Expect{EvalLossDecrease: number("eval_loss_decrease")}, noEval},
 		{"eval_loss_max", train.Expect{EvalLossMax: number("eval_loss_max")}, noEval},
 		{"max_vram", train.Expect{MaxVRAM: r.Setting("expect.max_vram")}, map[bool]string{true: "the memory that the run held is not known"}[o.HeldBytes == 0]},
-	} {
-		if one.e == (train.Expect{}) || one.e.Validate() != nil {
+	}
+	for _, one := range append(criteria, r.boundCriteria(&o)...) {
+		if reflect.DeepEqual(one.e, train.Expect{}) || one.e.Validate() != nil {
 			continue
 		}
 		c := report.Check{What: "expect." + one.key}

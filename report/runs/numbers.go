@@ -2,12 +2,15 @@ package runs
 
 import (
 	"bytes"
+	"cmp"
 	"math"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/tierlora/tierlora/report"
+	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // NamedNumber is a number that the objective reports beside the loss, over the steps of the run.
@@ -54,6 +57,73 @@ func (r *Run) takeNumbers(text []byte, step int, evaluation bool) {
 			n.X, n.Y = append(n.X, float64(step)), append(n.Y, v)
 		}
 	})
+}
+
+// values are the steps and values of a number by its key in metrics.jsonl, the loss among them.
+func (r *Run) values(key string) (x, y []float64) {
+	name, evaluation := strings.CutPrefix(key, evalPrefix)
+	if name == objective.Loss && evaluation {
+		for _, e := range r.Evals {
+			x, y = append(x, float64(e.Step)), append(y, e.Loss)
+		}
+		return x, y
+	}
+	if name == objective.Loss {
+		for _, s := range r.Steps {
+			x, y = append(x, float64(s.Step)), append(y, s.Loss)
+		}
+		return x, y
+	}
+	for _, n := range r.Numbers {
+		if n.Name == name && evaluation {
+			return n.EvalX, n.Eval
+		} else if n.Name == name {
+			return n.X, n.Y
+		}
+	}
+	return nil, nil
+}
+
+// last returns the last value of a number by its key in metrics.jsonl, and its step.
+func (r *Run) last(key string) (step int, value float64, ok bool) {
+	x, y := r.values(key)
+	if len(y) == 0 {
+		return 0, 0, false
+	}
+	return int(x[len(x)-1]), y[len(y)-1], true
+}
+
+// Metric is the value of a number that an evaluation reported.
+type Metric struct {
+	Name  string  `json:"name"` // its key in metrics.jsonl
+	Value float64 `json:"value"`
+	Step  int     `json:"step"`
+}
+
+// bestBy is the training.metric_for_best_model of the run.
+func (r *Run) bestBy() string {
+	return cmp.Or(r.Setting("training.metric_for_best_model"), train.EvalLoss)
+}
+
+// better tells whether a value of a number is better than another, by what the run's objective says of the number.
+func (r *Run) better(key string, v, than float64) bool {
+	if train.HigherIsBetter(r.Setting("training.objective"), key) {
+		return v > than
+	}
+	return v < than
+}
+
+// bestOf returns the best finite value of a number of evaluations by its key in metrics.jsonl, the first of equal ones;
+// nil where there is none.
+func (r *Run) bestOf(key string) *Metric {
+	var best *Metric
+	x, y := r.values(key)
+	for i, v := range y {
+		if finite(v) && (best == nil || r.better(key, v, best.Value)) {
+			best = &Metric{key, v, int(x[i])}
+		}
+	}
+	return best
 }
 
 // cutNumbers leaves out what was said of a step and later ones: a resumed run says it anew.

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // TestNamedNumbers: numbers of any name are drawn, of training and of evaluations; after a resume the later lines
@@ -36,6 +37,57 @@ func TestNamedNumbers(t *testing.T) {
 	other := read(t, map[string]string{train.MetricsFile: step(1, `"reward":0.1`)})
 	if _, markdown := pages(t, r, other); !strings.Contains(markdown, "**reward, evaluation**") {
 		t.Error(markdown)
+	}
+}
+
+// preferring is an objective that reports an accuracy.
+type preferring struct{ objective.Objective }
+
+func (preferring) Numbers() []objective.Number {
+	return []objective.Number{{Name: "rewards/accuracies", HigherIsBetter: true}}
+}
+
+// TestBestOfANumber: bounds of named numbers are judged, the best evaluation is that of the run's metric, the highest
+// where the objective says so, and runs of one metric are compared by it.
+func TestBestOfANumber(t *testing.T) {
+	objective.Objectives["preferring"] = func(objective.Config) objective.Objective { return preferring{} }
+	t.Cleanup(func() { delete(objective.Objectives, "preferring") })
+	run := func(first, last float64) *Run {
+		text := `{"step":1,"loss":2,"rewards/accuracies":0.5}` + "\n"
+		for i, v := range []float64{first, last} {
+			text += fmt.Sprintf(`{"step":%d,"eval_loss":%v,"eval_rewards/accuracies":%v,"eval_runtime":1}`+"\n", i+1, 3-v, v)
+		}
+		r := read(t, map[string]string{train.MetricsFile: text + `{"step":2,"train_loss":2,"train_runtime":1}` + "\n"})
+		r.Total = 2
+		r.Settings = []Setting{
+			{Key: "training.objective", Value: "preferring"},
+			{Key: "training.metric_for_best_model", Value: "eval_rewards/accuracies"},
+			{Key: "expect.at_least.eval_rewards/accuracies", Value: "0.7"},
+			{Key: "expect.at_most.rewards/accuracies", Value: "0.4"},
+			{Key: "expect.at_most.rewards/margins", Value: "1"},
+		}
+		return r
+	}
+	low, high := run(0.6, 0.75), run(0.8, 0.65)
+	if m := high.Summary().BestMetric; m == nil || *m != (Metric{"eval_rewards/accuracies", 0.8, 1}) {
+		t.Errorf("the best evaluation is %+v", m)
+	}
+	want := "pass 0.75, wanted at least 0.7|fail 0.5, wanted at most 0.4|skip the end of the run reports no rewards/margins"
+	var got []string
+	for _, c := range low.Checks() {
+		got = append(got, fmt.Sprint(c.State, " ", c.Detail))
+	}
+	if strings.Join(got, "|") != want {
+		t.Errorf("judged %q, want %q", got, want)
+	}
+	SetNames([]*Run{low, high})
+	low.Name, high.Name = "low", "high"
+	if text := bestOf([]*Run{low, high}).Text; !strings.HasPrefix(text, "Best by eval_rewards/accuracies: high, 0.8 at step 1.") {
+		t.Error(text)
+	}
+	low.Settings = low.Settings[:1] // it goes by its loss
+	if text := bestOf([]*Run{low, high}).Text; !strings.HasPrefix(text, "Best by evaluation loss: high, 2.2 at step 1.") {
+		t.Error(text)
 	}
 }
 

@@ -193,6 +193,10 @@ func (r *Run) figures() report.Figures {
 		}
 		f = append(f, report.Figure{Name: "best evaluation loss", Value: report.Number(best.Loss), Note: note})
 	}
+	if m := r.Summary().BestMetric; m != nil {
+		at := "at step " + report.Whole(int64(m.Step))
+		f = append(f, report.Figure{Name: "best " + m.Name, Value: report.Number(m.Value), Note: at})
+	}
 	if n := len(r.Steps); n > 0 && finite(r.Steps[n-1].Rate) {
 		s := r.Steps[n-1]
 		speed := report.Figure{Name: "speed", Value: report.Whole(int64(min(s.Rate, 1e15))) + " tokens/s"}

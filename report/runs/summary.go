@@ -2,6 +2,7 @@ package runs
 
 import (
 	"github.com/tierlora/tierlora/report"
+	"github.com/tierlora/tierlora/train"
 )
 
 // Summary is a run in a few numbers, for programs. What is not known is left out.
@@ -18,6 +19,7 @@ type Summary struct {
 	LastEval        *float64 `json:"eval_loss,omitempty"`
 	BestEval        *float64 `json:"best_eval_loss,omitempty"`
 	BestEvalStep    *int     `json:"best_eval_step,omitempty"`
+	BestMetric      *Metric  `json:"best_metric,omitempty"` // by training.metric_for_best_model, where that is not eval_loss
 	Tokens          *float64 `json:"num_input_tokens_seen,omitempty"`
 	TokensPerSecond *float64 `json:"tokens_per_second,omitempty"`
 	Seconds         *float64 `json:"seconds,omitempty"`
@@ -64,6 +66,9 @@ func (r *Run) Summary() Summary {
 	}
 	if e := r.BestEval(); e != nil {
 		s.BestEval, s.BestEvalStep = &e.Loss, &e.Step
+	}
+	if by := r.bestBy(); by != train.EvalLoss {
+		s.BestMetric = r.bestOf(by)
 	}
 	for _, c := range checks {
 		s.Checks = append(s.Checks, Check(c))

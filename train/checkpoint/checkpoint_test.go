@@ -197,11 +197,28 @@ func TestBetter(t *testing.T) {
 		want bool
 	}{{math.NaN(), false}, {math.Inf(1), false}, {2, true}, {2, false}, {3, false}, {math.NaN(), false}, {1, true}} {
 		s.GlobalStep = i
-		if got := s.Better(c.loss); got != c.want {
+		if got := s.Better(c.loss, false); got != c.want {
 			t.Errorf("evaluation %d, loss %v: better %v", i, c.loss, got)
 		}
 	}
 	if *s.BestMetric != 1 || s.BestModelCheckpoint != "checkpoint-6" {
+		t.Errorf("best %v in %s", *s.BestMetric, s.BestModelCheckpoint)
+	}
+}
+
+// TestBetterWhereHigher: of a metric whose higher value is better, such as an accuracy, the highest is the best.
+func TestBetterWhereHigher(t *testing.T) {
+	var s State
+	for i, c := range []struct {
+		accuracy float64
+		want     bool
+	}{{math.NaN(), false}, {math.Inf(1), false}, {0, true}, {0, false}, {0.7, true}, {0.6, false}, {0.7, false}, {0.8, true}} {
+		s.GlobalStep = i
+		if got := s.Better(c.accuracy, true); got != c.want {
+			t.Errorf("evaluation %d, accuracy %v: better %v", i, c.accuracy, got)
+		}
+	}
+	if *s.BestMetric != 0.8 || s.BestModelCheckpoint != "checkpoint-7" {
 		t.Errorf("best %v in %s", *s.BestMetric, s.BestModelCheckpoint)
 	}
 }

@@ -12,19 +12,22 @@ type State struct {
 	Epoch               float64           `json:"epoch"`
 	MaxSteps            int               `json:"max_steps"`
 	TokensSeen          int64             `json:"num_input_tokens_seen"`
-	BestMetric          *float64          `json:"best_metric"`           // least eval_loss; null before the first
+	BestMetric          *float64          `json:"best_metric"`           // of the best evaluation; null before the first
 	BestModelCheckpoint string            `json:"best_model_checkpoint"` // folder name of the best one, or ""
 	LogHistory          []json.RawMessage `json:"log_history"`           // lines of metrics.jsonl
 	Cursor              json.RawMessage   `json:"data_cursor,omitempty"` // where the next batch comes from
 }
 
-// Better records an evaluation at the state's step and reports whether it is the best so far. The checkpoint
-// of this step is then the best one: save it.
-func (s *State) Better(evalLoss float64) bool {
-	if s.BestMetric != nil && !(evalLoss < *s.BestMetric) || math.IsNaN(evalLoss) || math.IsInf(evalLoss, 0) {
+// Better records the metric of an evaluation at the state's step and reports whether it is the best so far: the lowest, or
+// the highest where higherIsBetter. The checkpoint of this step is then the best one: save it.
+func (s *State) Better(metric float64, higherIsBetter bool) bool {
+	if math.IsNaN(metric) || math.IsInf(metric, 0) {
 		return false
 	}
-	s.BestMetric, s.BestModelCheckpoint = &evalLoss, Name(s.GlobalStep)
+	if was := s.BestMetric; was != nil && (higherIsBetter && metric <= *was || !higherIsBetter && metric >= *was) {
+		return false
+	}
+	s.BestMetric, s.BestModelCheckpoint = &metric, Name(s.GlobalStep)
 	return true
 }
 
