@@ -103,7 +103,7 @@ type Config struct {
 
 	// OnOOM is what becomes of a run that does not fit in memory as configured, before its first step: stop refuses it and
 	// says what would fit; shrink takes smaller batches with more accumulation, and more gradient checkpointing, which
-	// leaves the rows of a step and its loss as they are, to rounding. Later a run takes no memory.
+	// leaves the rows of a step and its loss as they are, to rounding. No memory is allocated after start-up.
 	OnOOM string `yaml:"on_oom" default:"stop" choices:"stop shrink" resume:"free"`
 
 	// Strict refuses a run that would leave a fast path without being asked: a library that is missing, a kernel that is not

@@ -20,6 +20,15 @@ import (
 // crossEntropy is the objective of a configuration that names none.
 var crossEntropy = objective.Of(objective.Default, objective.Config{})
 
+// prepare reads model and data on the device that the configuration names, and plans.
+func prepare(ctx context.Context, s Spec, env Env) (*prepared, error) {
+	on, err := session.OpenMachine(s.Device, s.Training.Precision, env.Env)
+	if err != nil {
+		return nil, err
+	}
+	return prepareOn(ctx, s, env, on)
+}
+
 func stories(t testing.TB) *session.Base {
 	t.Helper()
 	b, err := session.OpenBase(context.Background(), golden.StoriesDir(t), session.Env{})

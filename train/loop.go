@@ -11,9 +11,9 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// loop runs the steps. One, from top to bottom: take the micro-batches of an optimizer step; queue forward and backward
-// of each, gradients and loss adding up; see to the step before, whose numbers have come by then; clip and update.
-// Where a step is evaluated or saved, or is the last, its numbers are waited for at once.
+// loop runs the steps. A step, from top to bottom: take the micro-batches of an optimizer step; queue forward and
+// backward of each, gradients and loss adding up; finish the previous step, whose results have arrived; clip and update.
+// Before an evaluation or a save, and after the last step, the loop waits for the step's results at once.
 func (r *running) loop(ctx context.Context) error {
 	if err := r.owedEvaluation(ctx); err != nil {
 		return r.stopped(err, r.windows.State())

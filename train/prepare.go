@@ -86,21 +86,12 @@ func (s steps) plans() []*graph.Plan {
 	return all
 }
 
-// prepare reads model and data, and plans.
-func prepare(ctx context.Context, s Spec, env Env) (*prepared, error) {
-	p, err := open(ctx, s, env)
-	if err != nil {
-		return nil, err
-	}
-	return p.planned(ctx)
-}
-
-// prepareOn does it on a machine, which it closes if it fails.
+// prepareOn reads model and data on a machine, and plans. It closes the machine where it fails.
 func prepareOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, error) {
 	return prepareAt(ctx, s, env, on, nil)
 }
 
-// prepareAt notes how far it is.
+// prepareAt is prepareOn, and notes in at which phase the run is in.
 func prepareAt(ctx context.Context, s Spec, env Env, on graph.Machine, at *whereabouts) (*prepared, error) {
 	p, err := openOn(ctx, s, env, on)
 	if err != nil {
@@ -110,7 +101,7 @@ func prepareAt(ctx context.Context, s Spec, env Env, on graph.Machine, at *where
 	return p.planned(ctx)
 }
 
-// open opens the model on its device.
+// open opens the model on the device that the configuration names. It reads no row.
 func open(ctx context.Context, s Spec, env Env) (*prepared, error) {
 	on, err := session.OpenMachine(s.Device, s.Training.Precision, env.Env)
 	if err != nil {
@@ -119,6 +110,7 @@ func open(ctx context.Context, s Spec, env Env) (*prepared, error) {
 	return openOn(ctx, s, env, on)
 }
 
+// openOn is open on a machine that is open.
 func openOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, error) {
 	base, err := session.OpenOn(ctx, s.Session(), env.Env, on)
 	if err != nil {
@@ -212,7 +204,7 @@ func (p *inputs) readData(ctx context.Context) error {
 
 // tokenCost is what a token costs beside attention, in pairs of tokens, for each number of a hidden state. A layer of
 // hidden size C has some 12 C x C weights: 48 C x C operations a token, forward and back; attention has 7 C for each
-// pair of tokens, and gets on a little slower.
+// pair of tokens, and runs slightly slower per operation.
 const tokenCost = 6
 
 // readSet reads the rows.

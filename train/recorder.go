@@ -104,8 +104,8 @@ func (r *recorder) begin() {
 // resumeClock starts a step's time anew where an evaluation or a save came between.
 func (r *recorder) resumeClock() { r.clock.resume(time.Now()) }
 
-// record counts a step that is done, and logs it where that is due. Of a step that is not finite the error is
-// ErrNotFinite, and nothing is counted.
+// record counts a step that is done, and logs it where that is due. It returns ErrNotFinite and counts nothing if loss or
+// norm is not finite.
 func (r *recorder) record(w *pendingWindow, n step.Numbers) error {
 	r.clock.step(n.Done)
 	before := r.scale

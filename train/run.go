@@ -205,7 +205,7 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	return r, r.announce()
 }
 
-// begin finds the checkpoint to go on from, "" = none, and room for new ones; rank 0 looks for all.
+// begin finds the checkpoint to resume from, "" = none, and checks disk space for new ones. Rank 0 does so for all ranks.
 func (p *prepared) begin() (from string, err error) {
 	if p.env.team.leads() {
 		if from, err = resumeFrom(p.spec.Training.Resume, p.spec.OutputDir, p.ownFiles(), p.env); err != nil {
@@ -216,7 +216,7 @@ func (p *prepared) begin() (from string, err error) {
 			return "", err
 		}
 	}
-	return p.env.team.leaders("the checkpoint to go on from", from)
+	return p.env.team.leaders("the checkpoint to resume from", from)
 }
 
 // hold takes the memory, loads the base model and makes the plans ready.
@@ -229,7 +229,7 @@ func (r *loaded) hold(ctx context.Context) (err error) {
 	return r.bind()
 }
 
-// allHave is err, or that of a rank whose device had no memory: then all shrink or stop.
+// allHave returns err, or an out-of-memory error if any rank had one: then all ranks shrink or stop.
 func (p *prepared) allHave(err error) error {
 	refused := errors.Is(err, graph.ErrOutOfMemory) && !errors.Is(err, graph.ErrDeviceLost)
 	if p.env.team == nil || err != nil && !refused {
