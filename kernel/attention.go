@@ -127,11 +127,11 @@ func (o AttentionGrad) CPU(c *CPU, in, out []Tensor) func() {
 }
 
 func (o Attention) Cost(in, out []Type, c Content) Cost {
-	return Cost{moved(in, out), o.flops(in[0], in[1].Shape[0], in[3].Shape[0]-1, 2, c)}
+	return Cost{moved(in, out), attentionWindow(o.Window).flops(in[0], in[1].Shape[0], in[3].Shape[0]-1, 2, c)}
 }
 
 func (o AttentionGrad) Cost(in, out []Type, c Content) Cost {
-	return Cost{moved(in, out), Attention(o).flops(in[0], in[1].Shape[0], in[6].Shape[0]-1, 5, c)}
+	return Cost{moved(in, out), attentionWindow(o.Window).flops(in[0], in[1].Shape[0], in[6].Shape[0]-1, 5, c)}
 }
 
 func (Attention) Stored([]DType) (want, out []DType) {

@@ -116,11 +116,11 @@ func attentionQKVGrad[F Float](c *CPU, o AttentionQKVGrad, in, out []Tensor) fun
 }
 
 func (o AttentionQKV) Cost(in, out []Type, c Content) Cost {
-	return Cost{moved(in, out), Attention(o).flops(out[0], out[0].Shape[0], in[1].Shape[0]-1, 2, c)}
+	return Cost{moved(in, out), attentionWindow(o.Window).flops(out[0], out[0].Shape[0], in[1].Shape[0]-1, 2, c)}
 }
 
 func (o AttentionQKVGrad) Cost(in, out []Type, c Content) Cost {
-	return Cost{moved(in, out), Attention(o).flops(in[1], in[1].Shape[0], in[4].Shape[0]-1, 5, c)}
+	return Cost{moved(in, out), attentionWindow(o.Window).flops(in[1], in[1].Shape[0], in[4].Shape[0]-1, 5, c)}
 }
 
 func (AttentionQKV) Stored([]DType) (want, out []DType) {

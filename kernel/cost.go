@@ -40,25 +40,29 @@ func gemmCost(in, out []Type, m, n, k int) Cost {
 	return Cost{moved(in, out), 2 * int64(m) * int64(n) * int64(k)}
 }
 
+// attentionWindow is the number of last keys that a query of causal attention sees, its own included; 0 = all of them.
+// It counts the work of a call, which depends on nothing else of Attention.
+type attentionWindow int
+
 // pairs returns the number of keys that all queries of one head see together.
-func (o Attention) pairs(queries, keys, sequences int, c Content) int64 {
+func (w attentionWindow) pairs(queries, keys, sequences int, c Content) int64 {
 	if c.Starts == nil || queries != keys {
 		n := max(sequences, 1)
-		return int64(n) * o.pairsOf(queries/n, keys/n)
+		return int64(n) * w.pairsOf(queries/n, keys/n)
 	}
 	var all int64
 	for i := 1; i < len(c.Starts); i++ {
 		n := int(c.Starts[i] - c.Starts[i-1])
-		all += o.pairsOf(n, n)
+		all += w.pairsOf(n, n)
 	}
 	return all
 }
 
 // pairsOf returns pairs of a sequence: the last query sees all keys, the one before it all but the last.
-func (o Attention) pairsOf(queries, keys int) int64 {
+func (w attentionWindow) pairsOf(queries, keys int) int64 {
 	window := keys
-	if o.Window > 0 {
-		window = min(window, o.Window)
+	if w > 0 {
+		window = min(window, int(w))
 	}
 	var n int64
 	for i := range queries {
@@ -69,6 +73,6 @@ func (o Attention) pairsOf(queries, keys int) int64 {
 
 // flops returns the operations of GEMMs over every visible pair of query and key, by the usual count: two GEMMs forward
 // and five backward, of 2 D operations a pair each; the softmax is not counted.
-func (o Attention) flops(q Type, keys, sequences, gemms int, c Content) int64 {
-	return 2 * int64(gemms) * o.pairs(q.Shape[0], keys, sequences, c) * int64(q.Shape[1])
+func (w attentionWindow) flops(q Type, keys, sequences, gemms int, c Content) int64 {
+	return 2 * int64(gemms) * w.pairs(q.Shape[0], keys, sequences, c) * int64(q.Shape[1])
 }
