@@ -9,7 +9,11 @@ import (
 	"time"
 
 	"github.com/dlclark/regexp2"
+	"github.com/tierlora/tierlora/internal/words"
 )
+
+// maxShown is the most bytes of a foreign text that an error repeats.
+const maxShown = 200
 
 // maxPattern is the longest regular expression in bytes that is read; patternTime is how long one may take on one path.
 const (
@@ -159,7 +163,8 @@ func (p *pattern) note(path string, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.failed == nil {
-		p.failed = fmt.Errorf("the expression %q takes longer than %v on %s: write it without nested repetitions", clip(p.text), patternTime, path)
+		p.failed = fmt.Errorf("the expression %q takes longer than %v on %s: write it without nested repetitions",
+			words.Clip(p.text, maxShown), patternTime, path)
 	}
 }
 
@@ -167,14 +172,6 @@ func (p *pattern) err() error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.failed
-}
-
-// clip is the start of a long text.
-func clip(text string) string {
-	if len(text) > 200 {
-		return text[:200] + "..."
-	}
-	return text
 }
 
 // broken is the first of the section's expressions that took too long on a path, as an error; nil = none did.

@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -103,6 +104,17 @@ func TestRepeatsFromZero(t *testing.T) {
 		}
 		if got := p.match(c.path); got != c.want {
 			t.Errorf("%s matches %s: %v, Python %v", c.expression, c.path, got, c.want)
+		}
+	}
+}
+
+// A long expression is cut between two characters in the error about it.
+func TestLongExpressionIsCutBetweenCharacters(t *testing.T) {
+	for shift := range 3 {
+		p := &pattern{text: strings.Repeat("a", shift) + strings.Repeat("東", 100)}
+		p.note("model.layers.0", errors.New("too slow"))
+		if text := p.err().Error(); strings.Contains(text, `\x`) || !strings.Contains(text, "東…") {
+			t.Errorf("shift %d: the error is %v", shift, text)
 		}
 	}
 }

@@ -1,5 +1,7 @@
 package dataset
 
+import "github.com/tierlora/tierlora/internal/words"
+
 // didYouMean returns a hint with the nearest of the names, or "" if none is near.
 func didYouMean(name string, names []string) string {
 	if near, ok := nearest(name, names); ok {
@@ -16,30 +18,9 @@ func nearest(name string, names []string) (string, bool) {
 		if len(n) > 64 || len(name) > 64 { // a key this long is not a misspelt one
 			continue
 		}
-		if d := editDistance(name, n); d < bestDistance && 2*d <= max(len(name), len(n)) {
+		if d := words.EditDistance(name, n); d < bestDistance && 2*d <= max(len(name), len(n)) {
 			best, bestDistance = n, d
 		}
 	}
 	return best, best != ""
-}
-
-// editDistance counts insertions, deletions and substitutions of bytes (Levenshtein).
-func editDistance(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		diagonal := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := 1
-			if a[i] == b[j] {
-				cost = 0
-			}
-			next := min(row[j]+1, row[j+1]+1, diagonal+cost)
-			diagonal, row[j+1] = row[j+1], next
-		}
-	}
-	return row[len(b)]
 }

@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tierlora/tierlora/internal/jsonerr"
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 const (
@@ -48,20 +49,9 @@ func (o Object) keyList() string {
 			shown = append(shown, fmt.Sprintf("and %d more", len(o.keys)-i))
 			break
 		}
-		shown = append(shown, clip(k, 40))
+		shown = append(shown, words.Clip(k, 40))
 	}
 	return strings.Join(shown, ", ")
-}
-
-// clip shortens a text of the file for an error.
-func clip(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
 }
 
 // syntaxError is an error at a byte of a row; the reader converts the offset into a line.
@@ -158,7 +148,8 @@ func splitObject(data []byte) (Object, error) {
 		end := skipValue(data, i)
 		key := textOf(data[i:end])
 		if _, twice := o.value(key); twice {
-			return Object{}, &syntaxError{offset: i, text: fmt.Sprintf("the key %q is given twice", clip(key, 40))}
+			return Object{}, &syntaxError{offset: i,
+				text: fmt.Sprintf("the key %q is given twice", words.Clip(key, 40))}
 		}
 		if len(o.keys) == maxKeys {
 			return Object{}, &syntaxError{offset: i, text: fmt.Sprintf("the row has more than %d keys", maxKeys)}
@@ -307,7 +298,7 @@ func (f Fields) Ints(role string) ([]int32, error) {
 	ints := make([]int32, len(elements))
 	for t, e := range elements {
 		if err := json.Unmarshal(e, &ints[t]); err != nil || string(e) == "null" {
-			return nil, fmt.Errorf("%s[%d] is %s, want a whole number", key, t, clip(string(e), 40))
+			return nil, fmt.Errorf("%s[%d] is %s, want a whole number", key, t, words.Clip(string(e), 40))
 		}
 	}
 	return ints, nil

@@ -11,6 +11,7 @@ import (
 	"strconv"
 
 	"github.com/tierlora/tierlora/dataset/source"
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // ValSource returns the title of a validation row's source, as the configuration has it.
@@ -166,7 +167,7 @@ func (s *Set) ValGroups(key string, each func(see func(Item) error) error) ([]st
 			return err
 		}
 		for _, i := range of {
-			groups[i] = clip(text, maxGroup)
+			groups[i] = words.Clip(text, maxGroup)
 		}
 		if missing--; missing == 0 {
 			return ErrRowsDone

@@ -7,6 +7,7 @@ import (
 	"reflect"
 	"strings"
 
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/text/chat"
 )
 
@@ -106,7 +107,7 @@ func (f Fields) label(role string) (Desirability, error) {
 		return Undesirable, nil
 	}
 	return Unlabelled, fmt.Errorf("field %q is %s, want true for an answer to learn or false for one to avoid",
-		f.keys[role], clip(string(raw), 40))
+		f.keys[role], words.Clip(string(raw), 40))
 }
 
 // talks reports whether the row is a conversation: one of the fields is a message, a list of messages or OpenAI's

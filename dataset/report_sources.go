@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // add adds the numbers of another report. Duplicates are counted over all rows later.
@@ -97,10 +99,10 @@ func (g *GroupReport) add(o GroupReport) {
 func (g GroupReport) write(line func(format string, args ...any)) {
 	switch {
 	case g.Most == 2 && g.Sequences == 2*g.Rows:
-		line("groups: %s of two sequences, which stay together", counted(g.Rows, "pair"))
+		line("groups: %s of two sequences, which stay together", words.Counted(g.Rows, "pair"))
 	case g.Rows > 0:
 		line("groups: %s of %d sequences, at most %d in a row, which stay together",
-			counted(g.Rows, "row"), g.Sequences, g.Most)
+			words.Counted(g.Rows, "row"), g.Sequences, g.Most)
 	}
 	if g.Desirable+g.Undesirable > 0 {
 		line("labels: %d desirable, %d undesirable", g.Desirable, g.Undesirable)

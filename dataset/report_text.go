@@ -114,7 +114,7 @@ func (c *ChatReport) write(line func(format string, args ...any)) {
 	}
 	line("conversations: %d, turns trained %d", c.Conversations, c.Turns)
 	if c.System != "" {
-		line("system: %s, in every conversation", strconv.Quote(clip(c.System, 80)))
+		line("system: %s, in every conversation", strconv.Quote(words.Clip(c.System, 80)))
 	}
 	if c.Broken > 0 {
 		line("no end: %d rows are cut at max_length in the middle of their first turn, so its end is not trained "+
@@ -136,7 +136,7 @@ func (c *ChatReport) write(line func(format string, args ...any)) {
 	if c.Tools > 0 {
 		line("tools: the template does not write %s of %s: the model is not told of them (dataset.chat_template "+
 			"names a template that does)",
-			counted(c.Tools, "tool"), counted(c.Toolless, "conversation"))
+			words.Counted(c.Tools, "tool"), words.Counted(c.Toolless, "conversation"))
 	}
 	if c.Plain > 0 {
 		line("special tokens: %d inside the messages of %d rows, read as plain text%s", c.Plain, c.PlainRows, c.which())

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset/source"
 	"github.com/tierlora/tierlora/internal/keys"
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // Source is one entry of dataset.sources.
@@ -64,16 +65,9 @@ func (s Source) Title() string {
 // Title returns the display name of the data: the path, or the number of sources.
 func (c Config) Title() string {
 	if len(c.Sources) > 0 {
-		return counted(len(c.Sources), "source")
+		return words.Counted(len(c.Sources), "source")
 	}
 	return c.Path
-}
-
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
 }
 
 // training returns the sources of training rows. A path alone is a single source.
@@ -407,9 +401,9 @@ func joinReports(reports []*Report, parts []part) *Report {
 	if len(reports) == 1 {
 		return reports[0]
 	}
-	all := &Report{Source: counted(len(reports), "file"), Files: len(reports)}
+	all := &Report{Source: words.Counted(len(reports), "file"), Files: len(reports)}
 	if parts != nil {
-		all.Source = counted(len(reports), "source")
+		all.Source = words.Counted(len(reports), "source")
 	}
 	hashes := sha256.New()
 	formats, fields := map[string]bool{}, map[string]bool{}

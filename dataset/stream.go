@@ -10,6 +10,7 @@ import (
 	"math"
 
 	"github.com/tierlora/tierlora/internal/rescue"
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // streamTokens is how many tokens end a window of a stream that has fewer than packWindow rows: 64 MB of memory.
@@ -63,7 +64,7 @@ func openStream(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*st
 	}
 	report := r.sumUp()
 	report.Streamed = fmt.Sprintf("the numbers are of the first %s, the rest is read as training goes",
-		counted(report.Rows, "row"))
+		words.Counted(report.Rows, "row"))
 	report.Duplicates = duplicates(s.first)
 	s.sum = s.digest()
 	return s, report, nil

@@ -8,6 +8,7 @@ import (
 	"sort"
 
 	"github.com/tierlora/tierlora/dataset/source"
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // streamReader reads a stream from a given place on, epoch after epoch, and emits one window after the other until emit
@@ -138,7 +139,7 @@ func (p *places) part(index int) float64 {
 }
 
 // keep adds a row that is to be trained on.
-func (r *streamReader) keep(l *loading, b *booked, words []byte, p *places, skip StreamState) error {
+func (r *streamReader) keep(l *loading, b *booked, rowWords []byte, p *places, skip StreamState) error {
 	if r.part++; b.index != r.index {
 		r.index, r.part = b.index, 0
 	}
@@ -154,14 +155,14 @@ func (r *streamReader) keep(l *loading, b *booked, words []byte, p *places, skip
 	if n := len(b.borders) + 1; r.opt.Group > 0 && n > r.opt.Group {
 		const text = "%s: the row has %s, and the first rows of the stream have at most %d: " +
 			"name a file of the larger rows first"
-		return fmt.Errorf(text, at, counted(n, "sequence"), r.opt.Group)
+		return fmt.Errorf(text, at, words.Counted(n, "sequence"), r.opt.Group)
 	}
 	l.report.Kept++
 	r.rows.add(heldRow{
 		trained: b.trained, borders: b.borders, desirable: b.desirable, index: b.index, line: b.line, hash: b.hash,
 		source: l.path, before: p.part(b.index),
 		at: StreamState{File: p.file, Row: b.index, Part: r.part, Sum: p.sums[b.index-p.first]},
-	}, words)
+	}, rowWords)
 	return nil
 }
 

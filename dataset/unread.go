@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // Unread is a key of rows that nothing reads.
@@ -114,7 +116,7 @@ func (s *loading) unread(f Fields, unused []string) []string {
 			other = other || f.keys[r.Name] == key
 		}
 		if !other {
-			keys = append(keys, clip(key, maxUnreadKey))
+			keys = append(keys, words.Clip(key, maxUnreadKey))
 		}
 	}
 	return keys
@@ -183,7 +185,7 @@ func (r *Report) KeysNotRead() string {
 			aside = append(aside, keyText(u.Key))
 			continue
 		}
-		keys = append(keys, fmt.Sprintf("%s in %s", keyText(u.Key), counted(u.Rows, "row")))
+		keys = append(keys, fmt.Sprintf("%s in %s", keyText(u.Key), words.Counted(u.Rows, "row")))
 		if u.Advice != "" && !slices.Contains(advice, u.Advice) {
 			advice = append(advice, u.Advice)
 		}

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/report"
 	"github.com/tierlora/tierlora/session"
 )
@@ -39,20 +40,27 @@ func Page(p Report) report.Page {
 	for _, t := range p.Tiers {
 		names = append(names, t.Tier)
 	}
-	page := report.Page{Title: "Tiers: " + strings.Join(names, ", "), Subtitle: p.Time, Verdict: report.Verdict{State: report.State(p.Status), Text: p.Summary()}}
+	page := report.Page{Title: "Tiers: " + strings.Join(names, ", "), Subtitle: p.Time,
+		Verdict: report.Verdict{State: report.State(p.Status), Text: p.Summary()}}
 	rows := [][]string{}
 	for _, t := range p.Tiers {
 		rows = append(rows, summaryRow(t))
 	}
-	page.Add("Summary", report.Table{Columns: []report.Column{{Title: "tier"}, {Title: "result"}, {Title: "steps", Right: true}, {Title: "loss"}, {Title: "step", Right: true},
+	page.Add("Summary", report.Table{Columns: []report.Column{{Title: "tier"}, {Title: "result"},
+		{Title: "steps", Right: true}, {Title: "loss"}, {Title: "step", Right: true},
 		{Title: "held", Right: true}, {Title: "time", Right: true}, {Title: "compared"}}, Rows: rows})
-	machine := report.Fields{{Name: "GPU", Value: orNone(p.Machine.GPU)}, {Name: "driver", Value: orNone(p.Machine.Driver)}, {Name: "platform", Value: fmt.Sprintf("%s, %d cores", p.Machine.Platform, p.Machine.Cores)},
-		{Name: "program", Value: p.Program.Version}, {Name: "commit", Value: commit(p.Program)}, {Name: "program's SHA-256", Value: p.Program.SHA256}, {Name: "command", Value: shown(p.Command)}}
+	machine := report.Fields{{Name: "GPU", Value: orNone(p.Machine.GPU)},
+		{Name: "driver", Value: orNone(p.Machine.Driver)},
+		{Name: "platform", Value: fmt.Sprintf("%s, %d cores", p.Machine.Platform, p.Machine.Cores)},
+		{Name: "program", Value: p.Program.Version}, {Name: "commit", Value: commit(p.Program)},
+		{Name: "program's SHA-256", Value: p.Program.SHA256}, {Name: "command", Value: shown(p.Command)}}
 	page.Add("What ran where", machine, checks(p.Checks))
 	for _, t := range p.Tiers {
 		addTier(&page, t)
 	}
-	page.Sections = append(page.Sections, report.Section{Title: "Environment", Folded: true, Blocks: []report.Block{report.Code{Title: "trainer doctor --json", Text: string(p.Environment)}}})
+	page.Sections = append(page.Sections,
+		report.Section{Title: "Environment", Folded: true,
+			Blocks: []report.Block{report.Code{Title: "trainer doctor --json", Text: string(p.Environment)}}})
 	return page
 }
 
@@ -66,9 +74,10 @@ func (p Report) Summary() string {
 			regressions += len(t.Comparison.Regressions)
 		}
 	}
-	text := fmt.Sprintf("%d of %d passed, %d failed, %d skipped in %.1f s", count[Pass], len(p.Tiers), count[Fail], count[Skip], p.Seconds)
+	text := fmt.Sprintf("%d of %d passed, %d failed, %d skipped in %.1f s", count[Pass], len(p.Tiers), count[Fail],
+		count[Skip], p.Seconds)
 	if regressions > 0 {
-		text += fmt.Sprintf("; %s against kept reports", counted(regressions, "regression"))
+		text += fmt.Sprintf("; %s against kept reports", words.Counted(regressions, "regression"))
 	}
 	return text
 }
@@ -101,7 +110,7 @@ func compared(c *Comparison) string {
 	case len(c.Kept) == 0:
 		return "nothing kept"
 	case len(c.Regressions) > 0:
-		return counted(len(c.Regressions), "regression")
+		return words.Counted(len(c.Regressions), "regression")
 	}
 	return fmt.Sprintf("as %d kept", len(c.Kept))
 }
@@ -111,10 +120,13 @@ func addTier(page *report.Page, t Result) {
 	if t.Reason != "" {
 		verdict = t.Reason
 	}
-	page.Add("Tier "+t.Tier, report.Checks{{What: t.Tier, State: report.State(t.Status), Detail: verdict}}, checks(t.Checks))
+	page.Add("Tier "+t.Tier, report.Checks{{What: t.Tier, State: report.State(t.Status), Detail: verdict}},
+		checks(t.Checks))
 	if t.Plan != nil {
-		f := report.Fields{{Name: "configuration", Value: t.Config}, {Name: "base model", Value: t.Base}, {Name: "base weights' SHA-256", Value: t.BaseSHA256}, {Name: "device", Value: t.Plan.Device},
-			{Name: "precision", Value: t.Plan.Precision}, {Name: "gradient checkpointing", Value: t.Plan.Checkpointing}, {Name: "trained parameters", Value: fmt.Sprintf("%d of %d", t.Plan.TrainedParameters, t.Plan.Parameters)}}
+		f := report.Fields{{Name: "configuration", Value: t.Config}, {Name: "base model", Value: t.Base},
+			{Name: "base weights' SHA-256", Value: t.BaseSHA256}, {Name: "device", Value: t.Plan.Device},
+			{Name: "precision", Value: t.Plan.Precision}, {Name: "gradient checkpointing", Value: t.Plan.Checkpointing},
+			{Name: "trained parameters", Value: fmt.Sprintf("%d of %d", t.Plan.TrainedParameters, t.Plan.Parameters)}}
 		if c := t.Curve; c != nil {
 			f = append(f, report.Field{Name: "reference curve", Value: c.Name + " of " + c.BaseModel})
 		}
@@ -134,11 +146,14 @@ func addTier(page *report.Page, t Result) {
 	}
 	var rows [][]string
 	for _, c := range t.Commands {
-		rows = append(rows, []string{c.Name, fmt.Sprint(c.ExitCode), fmt.Sprintf("%.1f s", c.Seconds), c.Log, "trainer " + shown(c.Args)})
+		rows = append(rows, []string{c.Name, fmt.Sprint(c.ExitCode), fmt.Sprintf("%.1f s", c.Seconds), c.Log,
+			"trainer " + shown(c.Args)})
 	}
 	if rows != nil {
-		page.Sections = append(page.Sections, report.Section{Title: "Commands of " + t.Tier, Folded: true, Blocks: []report.Block{
-			report.Table{Columns: []report.Column{{Title: "command"}, {Title: "exit code", Right: true}, {Title: "time", Right: true}, {Title: "log"}, {Title: "as called"}}, Rows: rows}}})
+		page.Sections = append(page.Sections, report.Section{Title: "Commands of " + t.Tier, Folded: true,
+			Blocks: []report.Block{
+				report.Table{Columns: []report.Column{{Title: "command"}, {Title: "exit code", Right: true},
+					{Title: "time", Right: true}, {Title: "log"}, {Title: "as called"}}, Rows: rows}}})
 	}
 }
 
@@ -161,7 +176,8 @@ func addPlots(page *report.Page, t Result) {
 	for _, e := range t.Evaluations {
 		ex, eval = append(ex, float64(e.Step)), append(eval, e.Loss)
 	}
-	curves := []report.Series{{Name: "loss", X: x, Y: loss, Style: report.Faint, Colour: 1}, {Name: "mean of about ten steps", X: x, Y: smooth, Colour: 1}}
+	curves := []report.Series{{Name: "loss", X: x, Y: loss, Style: report.Faint, Colour: 1},
+		{Name: "mean of about ten steps", X: x, Y: smooth, Colour: 1}}
 	if ex != nil {
 		curves = append(curves, report.Series{Name: "evaluation", X: ex, Y: eval, Style: report.Points, Colour: 2})
 	}
@@ -178,7 +194,8 @@ func addPlots(page *report.Page, t Result) {
 		curves = append(append(curves[:raw:raw], beside...), curves[2:]...)
 	}
 	page.Add("", report.Plot{Title: "Loss", XLabel: "step", YLabel: "nats a token", Series: curves},
-		report.Plot{Title: "Throughput", XLabel: "step", YLabel: "tokens a second", Series: []report.Series{{Name: "tokens/s", X: x, Y: speed}}, Note: "Evaluations and saves count."})
+		report.Plot{Title: "Throughput", XLabel: "step", YLabel: "tokens a second",
+			Series: []report.Series{{Name: "tokens/s", X: x, Y: speed}}, Note: "Evaluations and saves count."})
 }
 
 // addMemory shows the plan by part, and what the system saw.
@@ -189,16 +206,20 @@ func addMemory(page *report.Page, t Result) {
 		bar.Parts = append(bar.Parts, report.Part{Name: c.Name, Bytes: c.Bytes})
 	}
 	bar.Parts = report.MemoryParts(bar.Parts)
-	f := report.Fields{{Name: "planned", Value: bytesText(m.Planned)}, {Name: "held", Value: bytesText(m.Held)}, {Name: "host process, at most", Value: bytesText(m.HostPeak)}}
+	f := report.Fields{{Name: "planned", Value: bytesText(m.Planned)}, {Name: "held", Value: bytesText(m.Held)},
+		{Name: "host process, at most", Value: bytesText(m.HostPeak)}}
 	if m.CardKnown {
-		f = append(f, report.Field{Name: "card grew by", Value: bytesText(m.CardGrown)}, report.Field{Name: "card before the run", Value: bytesText(m.CardUsed) + " used, " + bytesText(m.CardFree) + " free"})
+		f = append(f, report.Field{Name: "card grew by", Value: bytesText(m.CardGrown)},
+			report.Field{Name: "card before the run", Value: bytesText(m.CardUsed) + " used, " + bytesText(m.CardFree) +
+				" free"})
 	}
 	var x, card, host []float64
 	for i, s := range m.Samples {
 		if i > 0 && s.Host == 0 {
 			continue // the process has ended
 		}
-		x, card, host = append(x, s.Seconds), append(card, float64(s.Card)/(1<<20)), append(host, float64(s.Host)/(1<<20))
+		x, card, host = append(x, s.Seconds), append(card, float64(s.Card)/(1<<20)), append(host,
+			float64(s.Host)/(1<<20))
 	}
 	series := []report.Series{{Name: "host, without mapped files", X: x, Y: host}}
 	if m.CardKnown {
@@ -208,7 +229,8 @@ func addMemory(page *report.Page, t Result) {
 }
 
 func addComparison(page *report.Page, c *Comparison) {
-	blocks := []report.Block{report.Text(fmt.Sprintf("Kept reports of the same tier, configuration, machine and base model: %d.", len(c.Kept)))}
+	blocks := []report.Block{report.Text(fmt.Sprintf("Kept reports of the same tier, configuration, machine and base "+
+		"model: %d.", len(c.Kept)))}
 	if len(c.Lines) > 0 {
 		var list report.Checks
 		for _, l := range c.Lines {
@@ -216,13 +238,17 @@ func addComparison(page *report.Page, c *Comparison) {
 			if !l.OK { // whether it fails the tier is what --fail-on-regression says
 				state = report.Note
 			}
-			list = append(list, report.Check{What: l.What, State: state, Detail: fmt.Sprintf("%s, was %s, at most %s: %s", Figure(l.Now), Figure(l.Was), Figure(l.Limit), l.Rule)})
+			list = append(list, report.Check{What: l.What, State: state, Detail: fmt.Sprintf("%s, was %s, at most "+
+				"%s: %s", Figure(l.Now), Figure(l.Was), Figure(l.Limit), l.Rule)})
 		}
 		var rows [][]string
 		for _, k := range c.Kept {
-			rows = append(rows, []string{k.Time, k.Report, fmt.Sprintf("%.2f ms", k.MedianMs), fmt.Sprintf("%.4f", k.LossEnd), fmt.Sprint(k.Held), k.ProgramSHA256[:min(12, len(k.ProgramSHA256))]})
+			rows = append(rows, []string{k.Time, k.Report, fmt.Sprintf("%.2f ms", k.MedianMs),
+				fmt.Sprintf("%.4f", k.LossEnd), fmt.Sprint(k.Held), k.ProgramSHA256[:min(12, len(k.ProgramSHA256))]})
 		}
-		blocks = append(blocks, list, report.Table{Columns: []report.Column{{Title: "kept"}, {Title: "report"}, {Title: "step", Right: true}, {Title: "loss", Right: true}, {Title: "held bytes", Right: true}, {Title: "program"}}, Rows: rows})
+		blocks = append(blocks, list,
+			report.Table{Columns: []report.Column{{Title: "kept"}, {Title: "report"}, {Title: "step", Right: true},
+				{Title: "loss", Right: true}, {Title: "held bytes", Right: true}, {Title: "program"}}, Rows: rows})
 	}
 	for _, r := range c.others() {
 		blocks = append(blocks, report.Checks{{What: "regression", State: report.Note, Detail: r}})
@@ -250,14 +276,6 @@ func shown(words []string) string {
 		}
 	}
 	return strings.Join(words, " ")
-}
-
-// counted is a number of things.
-func counted(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
 }
 
 func orNone(s string) string {

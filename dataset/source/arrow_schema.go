@@ -3,6 +3,8 @@ package source
 import (
 	"fmt"
 	"unicode/utf8"
+
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // arrowField is a column, or a member or element of one.
@@ -43,7 +45,8 @@ func (r *arrowRows) readSchema(schema flatTable) error {
 // readFields reads columns or members; seen counts all fields.
 func (r *arrowRows) readFields(v flatVector, path string, depth int, seen *int) ([]*arrowField, error) {
 	if depth > maxSchemaDepth {
-		return nil, &FileError{0, fmt.Sprintf("the columns of the Arrow file are nested deeper than %d levels", maxSchemaDepth)}
+		return nil, &FileError{0, fmt.Sprintf("the columns of the Arrow file are nested deeper than %d levels",
+			maxSchemaDepth)}
 	}
 	var fields []*arrowField
 	names := map[string]bool{}
@@ -53,7 +56,7 @@ func (r *arrowRows) readFields(v flatVector, path string, depth int, seen *int) 
 		}
 		table := v.table(i)
 		f := &arrowField{name: table.text(0), kind: table.u8(2, 0)}
-		if f.path = clip(f.name); path != "" {
+		if f.path = words.Clip(f.name, maxShown); path != "" {
 			f.path = path + "." + f.path
 		}
 		if !utf8.ValidString(f.name) {
@@ -121,7 +124,8 @@ func (f *arrowField) readType(t flatTable) error {
 		f.size = int(t.i32(0, 0))
 	}
 	if name := arrowTypeNames[f.kind]; name != "" {
-		return &FileError{0, fmt.Sprintf("column %q of the Arrow file is of the type %s, which is not read: save the rows as Parquet or JSONL, or without it", f.path, name)}
+		return &FileError{0, fmt.Sprintf("column %q of the Arrow file is of the type %s, which is not read: save the "+
+			"rows as Parquet or JSONL, or without it", f.path, name)}
 	}
 	return nil
 }

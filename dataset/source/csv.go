@@ -7,10 +7,15 @@ import (
 	"io"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // maxColumns bounds a header.
 const maxColumns = 1024
+
+// maxShown is the most bytes of a foreign text that an error repeats.
+const maxShown = 40
 
 // csvRows reads a table of text (RFC 4180): a header, then rows whose cells become strings, under the header's names. A
 // cell in quotes may hold the delimiter, line ends and doubled quotes; elsewhere a quote is a plain character. Blank
@@ -44,7 +49,8 @@ func (c *csvRows) next() (Row, error) {
 		return Row{}, err
 	}
 	if len(c.cells) != len(c.header) {
-		return Row{}, &RowError{line, fmt.Errorf("the row has %s, the header has %d", counted(len(c.cells), "cell"), len(c.header))}
+		return Row{}, &RowError{line,
+			fmt.Errorf("the row has %s, the header has %d", words.Counted(len(c.cells), "cell"), len(c.header))}
 	}
 	c.data = append(c.data[:0], '{')
 	from := 0
@@ -52,7 +58,7 @@ func (c *csvRows) next() (Row, error) {
 		cell := c.text[from:to]
 		from = to
 		if err := plainText(cell); err != nil {
-			return Row{}, &RowError{line, fmt.Errorf("column %q %w", clip(c.header[i]), err)}
+			return Row{}, &RowError{line, fmt.Errorf("column %q %w", words.Clip(c.header[i], maxShown), err)}
 		}
 		if i > 0 {
 			c.data = append(c.data, ',')
@@ -90,7 +96,8 @@ func (c *csvRows) readHeader() error {
 		}
 		name := string(cell)
 		if i := strings.IndexByte(name, '\r'); i >= 0 && !strings.HasPrefix(name[i:], "\r\n") {
-			return &FileError{line, "the lines end with a carriage return alone, as on old Macs: save the file with line feeds"}
+			return &FileError{line, "the lines end with a carriage return alone, as on old Macs: save the file with " +
+				"line feeds"}
 		}
 		if name == "" {
 			name = fmt.Sprintf("Unnamed: %d", i)
@@ -99,7 +106,8 @@ func (c *csvRows) readHeader() error {
 		}
 		for j, other := range header {
 			if other == name {
-				return &FileError{line, fmt.Sprintf("the header names columns %d and %d both %q", j+1, i+1, clip(name))}
+				return &FileError{line, fmt.Sprintf("the header names columns %d and %d both %q", j+1, i+1,
+					words.Clip(name, maxShown))}
 			}
 		}
 		header = append(header, name)
@@ -111,7 +119,8 @@ func (c *csvRows) readHeader() error {
 	if len(header) == 1 {
 		for _, other := range []struct{ mark, name string }{{";", "a semicolon"}, {"\t", "a tab"}, {",", "a comma"}} {
 			if strings.Contains(header[0], other.mark) {
-				return &FileError{line, fmt.Sprintf("the columns seem to be parted by %s: want commas in .csv and tabs in .tsv", other.name)}
+				return &FileError{line, fmt.Sprintf("the columns seem to be parted by %s: want commas in .csv and "+
+					"tabs in .tsv", other.name)}
 			}
 		}
 	}
@@ -203,13 +212,6 @@ func (c *csvRows) fields() (blank bool, err error) {
 	}
 }
 
-func counted(n int, what string) string {
-	if n == 1 {
-		return "1 " + what
-	}
-	return fmt.Sprintf("%d %ss", n, what)
-}
-
 // plainText refuses what no text holds.
 func plainText(s []byte) error {
 	for i := 0; i < len(s); {
@@ -227,18 +229,6 @@ func plainText(s []byte) error {
 		i += n
 	}
 	return nil
-}
-
-func clip(s string) string {
-	const most = 40
-	if len(s) <= most {
-		return s
-	}
-	n := most
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n] + "…"
 }
 
 const hexDigits = "0123456789abcdef"

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // Physical types of Parquet.
@@ -99,7 +101,8 @@ func readElement(t *thrift) (e element) {
 
 // readLogical reads a member of the union LogicalType.
 func (e *element) readLogical(t *thrift, id int, kind byte) {
-	e.means = map[int]meaning{1: isText, 2: isMap, 3: isList, 4: isText, 5: isDecimal, 6: isDate, 7: isTime, 8: isTimestamp,
+	e.means = map[int]meaning{1: isText, 2: isMap, 3: isList, 4: isText, 5: isDecimal, 6: isDate, 7: isTime,
+		8:  isTimestamp,
 		12: holdsJSON, 13: isBinary, 14: isUUID, 15: isFloat16}[id]
 	if kind != thriftStruct {
 		t.skip(kind, 0)
@@ -168,9 +171,9 @@ type node struct {
 
 func (n *node) path() string {
 	if n.parent == nil || n.parent.parent == nil {
-		return clip(n.name)
+		return words.Clip(n.name, maxShown)
 	}
-	return n.parent.path() + "." + clip(n.name)
+	return n.parent.path() + "." + words.Clip(n.name, maxShown)
 }
 
 // buildSchema makes the tree from the footer's list, which is in depth-first order.
@@ -185,7 +188,8 @@ func (f *parquetFile) buildSchema(elements []element) error {
 			return nil, damaged("its schema ends too early")
 		}
 		if depth > maxSchemaDepth {
-			return nil, &FileError{0, fmt.Sprintf("the columns of the Parquet file are nested deeper than %d levels", maxSchemaDepth)}
+			return nil, &FileError{0, fmt.Sprintf("the columns of the Parquet file are nested deeper than %d levels",
+				maxSchemaDepth)}
 		}
 		n := &node{element: elements[at], parent: parent, first: len(f.leaves)}
 		at++
@@ -245,7 +249,8 @@ func (f *parquetFile) buildSchema(elements []element) error {
 // item is the element of a list: in the usual form a group that repeats holds it alone.
 func (n *node) item() *node {
 	child := n.nodes[0]
-	if child.group && len(child.nodes) == 1 && child.name != "array" && child.name != n.name+"_tuple" && child.means == plain {
+	if child.group && len(child.nodes) == 1 && child.name != "array" && child.name != n.name+"_tuple" &&
+		child.means == plain {
 		return child.nodes[0]
 	}
 	return child
@@ -258,7 +263,8 @@ func (n *node) isListOf() bool {
 
 // isMapOf: a MAP has one child, which repeats and holds key and value; a key is a text.
 func (n *node) isMapOf() bool {
-	if !n.group || n.means != isMap || len(n.nodes) != 1 || n.nodes[0].repetition != repeated || len(n.nodes[0].nodes) != 2 {
+	if !n.group || n.means != isMap || len(n.nodes) != 1 || n.nodes[0].repetition != repeated ||
+		len(n.nodes[0].nodes) != 2 {
 		return false
 	}
 	key := n.nodes[0].nodes[0]

@@ -7,6 +7,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // Slice is one term of a split expression: rows of a split, by number or by percent, as Hugging Face's datasets writes
@@ -25,7 +27,8 @@ const (
 	maxSliceRow   = 1 << 40
 )
 
-var sliceTerm = regexp.MustCompile(`^\s*([A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*)(?:\[(?:(-?[0-9_]+)(%)?)?:(?:(-?[0-9_]+)(%)?)?\])?\s*$`)
+var sliceTerm = regexp.MustCompile(
+	`^\s*([A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*)(?:\[(?:(-?[0-9_]+)(%)?)?:(?:(-?[0-9_]+)(%)?)?\])?\s*$`)
 
 // ParseSplit reads "train", "train[:5%]", "train[10:200]", "train[-5%:]", and several of them joined by "+".
 func ParseSplit(text string) ([]Slice, error) {
@@ -40,11 +43,13 @@ func ParseSplit(text string) ([]Slice, error) {
 	for _, term := range terms {
 		m := sliceTerm.FindStringSubmatch(term)
 		if m == nil {
-			return nil, fmt.Errorf("has the term %q: write train, train[:5%%], train[10:200] or train[-5%%:]", strings.TrimSpace(term))
+			return nil, fmt.Errorf("has the term %q: write train, train[:5%%], train[10:200] or train[-5%%:]",
+				strings.TrimSpace(term))
 		}
 		s := Slice{Split: m[1], Percent: m[3] != "" || m[5] != ""}
 		if m[2] != "" && m[4] != "" && m[3] != m[5] {
-			return nil, fmt.Errorf("has the term %q, which counts one end in rows and the other in percent", strings.TrimSpace(term))
+			return nil, fmt.Errorf("has the term %q, which counts one end in rows and the other in percent",
+				strings.TrimSpace(term))
 		}
 		for _, end := range []struct {
 			text string
@@ -56,7 +61,8 @@ func ParseSplit(text string) ([]Slice, error) {
 			n, err := strconv.Atoi(strings.ReplaceAll(end.text, "_", ""))
 			switch {
 			case err != nil || n > maxSliceRow || n < -maxSliceRow:
-				return nil, fmt.Errorf("has the term %q, in which %s is no number of rows", strings.TrimSpace(term), end.text)
+				return nil, fmt.Errorf("has the term %q, in which %s is no number of rows", strings.TrimSpace(term),
+					end.text)
 			case s.Percent && (n > 100 || n < -100):
 				return nil, fmt.Errorf("has the term %q: percent lie in -100 to 100", strings.TrimSpace(term))
 			}
@@ -104,7 +110,7 @@ func (s Slice) Span(n int) (Span, error) {
 	}
 	span := Span{at(s.From, 0), at(s.To, n)}
 	if span.From >= span.To {
-		return Span{}, fmt.Errorf("%s has no row: the split has %s", s, counted(n, "row"))
+		return Span{}, fmt.Errorf("%s has no row: the split has %s", s, words.Counted(n, "row"))
 	}
 	return span, nil
 }

@@ -5,6 +5,7 @@ package words
 import (
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // Nearest is the name with the fewest edits to s, or "" when none is near. Of equally near ones it is the first.
@@ -14,15 +15,16 @@ func Nearest(s string, names []string) string { return Within(s, names, max(1, l
 func Within(s string, names []string, edits int) string {
 	best, least := "", edits+1
 	for _, n := range names {
-		if d := editDistance(s, n); d < least && d < max(len(s), len(n)) {
+		if d := EditDistance(s, n); d < least && d < max(len(s), len(n)) {
 			best, least = n, d
 		}
 	}
 	return best
 }
 
-// editDistance counts insertions, deletions, replacements and swaps of neighbours (optimal string alignment).
-func editDistance(a, b string) int {
+// EditDistance returns the number of edits that turn a into b: insertions, deletions, replacements and swaps of
+// neighbours (optimal string alignment).
+func EditDistance(a, b string) int {
 	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range last {
 		last[j] = j
@@ -42,6 +44,25 @@ func editDistance(a, b string) int {
 		before, last, row = last, row, before
 	}
 	return last[len(b)]
+}
+
+// Clip shortens a text of more than most bytes to at most that many, without cutting a UTF-8 character, and adds "…".
+func Clip(s string, most int) string {
+	if len(s) <= most {
+		return s
+	}
+	for most > 0 && !utf8.RuneStart(s[most]) {
+		most--
+	}
+	return s[:most] + "…"
+}
+
+// Counted returns a number of things in words: "1 row", "2 rows".
+func Counted(n int, thing string) string {
+	if n == 1 {
+		return "1 " + thing
+	}
+	return strconv.Itoa(n) + " " + thing + "s"
 }
 
 // Shorten cuts a text after 60 characters.

@@ -1,6 +1,9 @@
 package words
 
-import "testing"
+import (
+	"testing"
+	"unicode/utf8"
+)
 
 func TestNearest(t *testing.T) {
 	names := []string{"training", "tracking", "seed", "r"}
@@ -26,6 +29,30 @@ func TestCount(t *testing.T) {
 		69449: "69,449", 1234567: "1,234,567"} {
 		if got := Count(n); got != want {
 			t.Errorf("%d is written %s, want %s", n, got, want)
+		}
+	}
+}
+
+// A clipped text is whole characters, and a short one stays as it is.
+func TestClip(t *testing.T) {
+	for _, c := range []struct {
+		text string
+		most int
+		want string
+	}{
+		{"gpu-node", 8, "gpu-node"}, {"gpu-node", 3, "gpu…"}, {"naïve", 3, "na…"}, {"naïve", 4, "naï…"},
+		{"東京", 1, "…"}, {"東京", 5, "東…"}, {"東京", 6, "東京"}, {"", 0, ""},
+	} {
+		if got := Clip(c.text, c.most); got != c.want || !utf8.ValidString(got) {
+			t.Errorf("%q in %d bytes is %q, want %q", c.text, c.most, got, c.want)
+		}
+	}
+}
+
+func TestCounted(t *testing.T) {
+	for n, want := range map[int]string{0: "0 rows", 1: "1 row", 2: "2 rows"} {
+		if got := Counted(n, "row"); got != want {
+			t.Errorf("%d is %q, want %q", n, got, want)
 		}
 	}
 }

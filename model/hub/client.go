@@ -12,7 +12,12 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/words"
 )
+
+// maxShown is the most bytes of a foreign text that an error repeats.
+const maxShown = 80
 
 const (
 	maxRedirects = 10
@@ -273,7 +278,7 @@ func (c *client) head(ctx context.Context, u *url.URL) (m metadata, err error) {
 			return &statusError{code: resp.StatusCode,
 				text: fmt.Sprintf("%s: unusable etag %q: it is neither the SHA-256 of the file nor git's id of it, "+
 					"so what arrives could not be checked; is HF_ENDPOINT a hub, or a mirror that passes the hub's "+
-					"etags on?", place(u), clipped(etag))}
+					"etags on?", place(u), words.Clip(etag, maxShown))}
 		}
 		m.size, err = strconv.ParseInt(size, 10, 64)
 		if err != nil || m.size < 0 {
@@ -282,14 +287,6 @@ func (c *client) head(ctx context.Context, u *url.URL) (m metadata, err error) {
 		return nil
 	})
 	return m, err
-}
-
-// clipped returns the beginning of a server's text.
-func clipped(s string) string {
-	if len(s) > 80 {
-		return s[:80] + "..."
-	}
-	return s
 }
 
 // retry repeats try after a broken connection or a busy server, but not after a response that would be the same again.

@@ -3,6 +3,7 @@ package chat
 import (
 	"fmt"
 
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
@@ -226,7 +227,7 @@ func (c *Conversation) checkCalls() error {
 					if at = indexOf(pending, string(s)); at < 0 {
 						if pending[0] != "" {
 							return fmt.Errorf("%s.tool_call_id is %q, but no open call has that id", c.name(i),
-								clip(string(s)))
+								words.Clip(string(s), maxShown))
 						}
 						at = 0
 					}

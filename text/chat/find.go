@@ -16,6 +16,7 @@ import (
 
 	"github.com/tierlora/tierlora/internal/jsonerr"
 	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
@@ -215,7 +216,7 @@ func tokenValue(raw json.RawMessage) (jinja.Value, error) {
 	}
 	var list []json.RawMessage
 	if json.Unmarshal(raw, &list) != nil {
-		return nil, fmt.Errorf("%s is neither a token nor a list of tokens", clip(string(raw)))
+		return nil, fmt.Errorf("%s is neither a token nor a list of tokens", words.Clip(string(raw), maxShown))
 	}
 	var items []jinja.Value
 	for _, e := range list {
@@ -257,7 +258,8 @@ func parseGeneration(config map[string]json.RawMessage) (g Generation, err error
 	const file = generationFile
 	if raw := config["suppress_tokens"]; len(raw) > 0 {
 		if err := json.Unmarshal(raw, &g.Never); err != nil {
-			return g, fmt.Errorf("%s: suppress_tokens is %s, want a list of ids", file, clip(string(raw)))
+			return g, fmt.Errorf("%s: suppress_tokens is %s, want a list of ids", file,
+				words.Clip(string(raw), maxShown))
 		}
 	}
 	raw := config["eos_token_id"]
@@ -270,7 +272,8 @@ func parseGeneration(config map[string]json.RawMessage) (g Generation, err error
 		return g, nil
 	}
 	if err := json.Unmarshal(raw, &g.Stops); err != nil {
-		return g, fmt.Errorf("%s: eos_token_id is %s, want an id or a list of ids", file, clip(string(raw)))
+		return g, fmt.Errorf("%s: eos_token_id is %s, want an id or a list of ids", file,
+			words.Clip(string(raw), maxShown))
 	}
 	return g, nil
 }

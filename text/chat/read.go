@@ -7,8 +7,12 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/text/jinja"
 )
+
+// maxShown is the most bytes of a foreign text that an error repeats.
+const maxShown = 40
 
 // roles maps every role name of data sets to the role of a message.
 var roles = map[string]string{
@@ -197,7 +201,8 @@ func roleOf(d *jinja.Dict, key string) (string, error) {
 	role, ok := roles[string(s)]
 	if !ok {
 		if role, ok = roles[strings.ToLower(strings.TrimSpace(string(s)))]; !ok {
-			return "", fmt.Errorf(".%s is %q, want one of %s", key, clip(string(s)), strings.Join(messageRoles, ", "))
+			return "", fmt.Errorf(".%s is %q, want one of %s", key, words.Clip(string(s), maxShown),
+				strings.Join(messageRoles, ", "))
 		}
 	}
 	return role, nil
@@ -292,7 +297,8 @@ func readParts(list *jinja.List) (*jinja.List, error) {
 		}
 		if t, ok := part.Get("type"); ok && t != jinja.Str("text") {
 			name, _ := t.(jinja.Str)
-			return nil, fmt.Errorf(".content[%d] is of type %q: only text is trained on", i, clip(string(name)))
+			return nil, fmt.Errorf(".content[%d] is of type %q: only text is trained on", i,
+				words.Clip(string(name), maxShown))
 		}
 		text, ok := part.Get("text")
 		if !ok {
@@ -341,18 +347,9 @@ func keyList(d *jinja.Dict) string {
 		}
 		k, _ := d.At(i)
 		s, _ := k.(jinja.Str)
-		shown = append(shown, clip(string(s)))
+		shown = append(shown, words.Clip(string(s), maxShown))
 	}
 	return strings.Join(shown, ", ")
-}
-
-// clip shortens a text of the file for an error.
-func clip(s string) string {
-	const most = 40
-	if len(s) <= most {
-		return s
-	}
-	return strings.ToValidUTF8(s[:most], "") + "…"
 }
 
 // Asks reports whether messages of a role, by any of its names, are ones that the assistant answers: the user's and the

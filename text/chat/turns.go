@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/text/jinja"
 )
 
@@ -135,7 +136,8 @@ func (p *prover) checkWritten(t provenTurn) error {
 	for _, name := range p.conv.Messages[t.message].callNames() {
 		if !strings.Contains(turn, name) {
 			return fmt.Errorf("%s: the template does not write the call of %s: name one that does by "+
-				"dataset.chat_template, or leave such conversations out", p.conv.name(t.message), clip(name))
+				"dataset.chat_template, or leave such conversations out", p.conv.name(t.message), words.Clip(name,
+				maxShown))
 		}
 	}
 	if p.how == bare {

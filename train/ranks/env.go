@@ -6,6 +6,8 @@ import (
 	"net"
 	"strconv"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // Environment variables of this program. They take precedence over those of launchers.
@@ -16,6 +18,9 @@ const (
 	KeyVariable      = "TRAINER_RANKS_KEY" // a secret that all processes share
 	RunVariable      = "TRAINER_RUN_ID"    // identifier of one start of the run, the same on all processes
 )
+
+// maxShown is the most bytes of a foreign text that an error repeats.
+const maxShown = 120
 
 // MaxWorld bounds the ranks of a run.
 const MaxWorld = 1 << 16
@@ -71,7 +76,8 @@ func FromEnv(get func(name string) string) (Place, error) {
 		}
 	}
 	if asked != "" {
-		return Place{}, fmt.Errorf("%s=%s is not one of %s", LauncherVariable, clip(asked), strings.Join(known, ", "))
+		return Place{}, fmt.Errorf("%s=%s is not one of %s", LauncherVariable, words.Clip(asked, maxShown),
+			strings.Join(known, ", "))
 	}
 	if partial != nil {
 		return Place{}, partial
@@ -88,7 +94,7 @@ func (v variables) finish(p Place) (Place, error) {
 	if own := v.get(RunVariable); own != "" {
 		p.Run = own
 	}
-	p.Run = clip(p.Run)
+	p.Run = words.Clip(p.Run, maxShown)
 	if p.World == 1 {
 		p.Coordinator = ""
 		return p, nil
@@ -104,7 +110,8 @@ func (v variables) finish(p Place) (Place, error) {
 		_, err = portOf(port)
 	}
 	if err != nil {
-		return p, fmt.Errorf("where rank 0 listens: %q is not host:port (%v); set %s=HOST:PORT", clip(p.Coordinator),
+		return p, fmt.Errorf("where rank 0 listens: %q is not host:port (%v); set %s=HOST:PORT",
+			words.Clip(p.Coordinator, maxShown),
 			err,
 			CoordinatorVariable)
 	}
@@ -127,7 +134,7 @@ func (v variables) number(name string, least, most int) (int, error) {
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil || n < least || n > most {
-		return 0, fmt.Errorf("%s=%s is not a whole number from %d to %d", name, clip(text), least, most)
+		return 0, fmt.Errorf("%s=%s is not a whole number from %d to %d", name, words.Clip(text, maxShown), least, most)
 	}
 	return n, nil
 }
@@ -173,7 +180,7 @@ func (v variables) port(name string, otherwise int) (int, error) {
 func portOf(text string) (int, error) {
 	n, err := strconv.Atoi(text)
 	if err != nil || n < 1 || n > 65535 {
-		return 0, fmt.Errorf("port %q is not a number from 1 to 65535", clip(text))
+		return 0, fmt.Errorf("port %q is not a number from 1 to 65535", words.Clip(text, maxShown))
 	}
 	return n, nil
 }
@@ -200,12 +207,3 @@ func behind(port int) int {
 }
 
 func join(host string, port int) string { return net.JoinHostPort(host, strconv.Itoa(port)) }
-
-// clip bounds what is repeated of others' text.
-func clip(s string) string {
-	const most = 120
-	if len(s) > most {
-		return s[:most] + "..."
-	}
-	return s
-}

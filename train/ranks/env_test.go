@@ -3,6 +3,7 @@ package ranks
 import (
 	"strings"
 	"testing"
+	"unicode/utf8"
 )
 
 // Where the rows' variables are documented.
@@ -114,7 +115,7 @@ func TestFromEnvRefuses(t *testing.T) {
 		{"RANK=one WORLD_SIZE=2", "RANK=one is not a whole number"},
 		{"RANK=0 WORLD_SIZE=99999999999999999999", "WORLD_SIZE=99999999999999999999 is not a whole number from 1 to 65536"},
 		{"RANK=0 WORLD_SIZE=0", "WORLD_SIZE=0 is not a whole number from 1 to 65536"},
-		{"RANK=0 WORLD_SIZE=" + strings.Repeat("9", 5000), "..."},
+		{"RANK=0 WORLD_SIZE=" + strings.Repeat("9", 5000), "…"},
 		{"RANK=0 WORLD_SIZE=2 LOCAL_WORLD_SIZE=2", "LOCAL_RANK is not set"},
 		{"RANK=0 WORLD_SIZE=2 LOCAL_RANK=2 LOCAL_WORLD_SIZE=2", "LOCAL_RANK=2 is not from 0 to 1, as LOCAL_WORLD_SIZE=2 asks"},
 		{"RANK=0 WORLD_SIZE=2 LOCAL_RANK=0 LOCAL_WORLD_SIZE=4", "LOCAL_WORLD_SIZE=4 is more than the 2 of all hosts"},
@@ -191,4 +192,17 @@ func FuzzNodes(f *testing.F) {
 			t.Fatalf("%d tasks", n)
 		}
 	})
+}
+
+// A variable's long value is cut between two characters, so that the error is valid UTF-8.
+func TestLongValueIsCutBetweenCharacters(t *testing.T) {
+	for shift := range 3 {
+		value := strings.Repeat("a", shift) + strings.Repeat("東", 60)
+		_, err := FromEnv(func(name string) string {
+			return map[string]string{LauncherVariable: value}[name]
+		})
+		if err == nil || !utf8.ValidString(err.Error()) || !strings.Contains(err.Error(), "東…") {
+			t.Errorf("shift %d: the error is %v", shift, err)
+		}
+	}
 }

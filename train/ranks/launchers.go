@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 const loopback = "127.0.0.1"
@@ -22,7 +24,8 @@ func torchrun(v variables) (p Place, said bool, err error) {
 				if name == "RANK" {
 					missing = "WORLD_SIZE"
 				}
-				return p, false, fmt.Errorf("%s=%s is set and %s is not", name, clip(v.get(name)), missing)
+				return p, false, fmt.Errorf("%s=%s is set and %s is not", name, words.Clip(v.get(name), maxShown),
+					missing)
 			}
 		}
 		return p, false, nil
@@ -148,7 +151,8 @@ func jax(v variables) (p Place, said bool, err error) {
 	if _, _, err := net.SplitHostPort(p.Coordinator); err != nil {
 		port, err := v.number("JAX_COORDINATOR_PORT", 1, 65535)
 		if err != nil {
-			return p, true, fmt.Errorf("JAX_COORDINATOR_ADDRESS=%s has no port, and %w", clip(p.Coordinator), err)
+			return p, true, fmt.Errorf("JAX_COORDINATOR_ADDRESS=%s has no port, and %w",
+				words.Clip(p.Coordinator, maxShown), err)
 		}
 		p.Coordinator = join(strings.Trim(p.Coordinator, "[]"), port)
 	}
@@ -175,7 +179,7 @@ func slurm(v variables) (p Place, said bool, err error) {
 	if p.LocalWorld > 0 && p.LocalRank >= p.LocalWorld {
 		return p, true, fmt.Errorf("SLURM_LOCALID=%d is not from 0 to %d, as SLURM_STEP_TASKS_PER_NODE=%s asks",
 			p.LocalRank,
-			p.LocalWorld-1, clip(v.get("SLURM_STEP_TASKS_PER_NODE")))
+			p.LocalWorld-1, words.Clip(v.get("SLURM_STEP_TASKS_PER_NODE"), maxShown))
 	}
 	p.Run = "job " + v.get("SLURM_JOB_ID") + " step " + v.get("SLURM_STEP_ID")
 	if count := v.get("SLURM_RESTART_COUNT"); count != "" {
@@ -231,7 +235,7 @@ func (v variables) tasksHere() (int, error) {
 	}
 	n, err := tasksOf(v.get(name), node)
 	if err != nil {
-		return 0, fmt.Errorf("%s=%s: %w", name, clip(v.get(name)), err)
+		return 0, fmt.Errorf("%s=%s: %w", name, words.Clip(v.get(name), maxShown), err)
 	}
 	return n, nil
 }
@@ -243,7 +247,7 @@ func (v variables) firstNode(name string) (string, error) {
 	}
 	hosts, err := Nodes(v.get(name))
 	if err != nil {
-		return "", fmt.Errorf("%s=%s: %w", name, clip(v.get(name)), err)
+		return "", fmt.Errorf("%s=%s: %w", name, words.Clip(v.get(name), maxShown), err)
 	}
 	return hosts[0], nil
 }

@@ -7,6 +7,8 @@ import (
 	"net"
 	"syscall"
 	"time"
+
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // listenAt listens where the other processes look for rank 0: only on the address of that name, if it is an address of
@@ -14,7 +16,7 @@ import (
 func listenAt(ctx context.Context, p Place, o Options) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(p.Coordinator)
 	if err != nil {
-		return nil, fmt.Errorf("listen at %q: %w", clip(p.Coordinator), err)
+		return nil, fmt.Errorf("listen at %q: %w", words.Clip(p.Coordinator, maxShown), err)
 	}
 	address, err := ownAddress(ctx, host, p.LocalWorld == p.World)
 	if err != nil {

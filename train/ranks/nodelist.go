@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // maxNodelist bounds the text of a list of nodes.
@@ -108,7 +110,7 @@ func ranges(text string, most int) ([]string, error) {
 		first, ferr := strconv.ParseUint(from, 10, 32)
 		last, lerr := strconv.ParseUint(to, 10, 32)
 		if ferr != nil || lerr != nil || last < first {
-			return nil, fmt.Errorf("%q is not a number or a range of numbers", clip(r))
+			return nil, fmt.Errorf("%q is not a number or a range of numbers", words.Clip(r, maxShown))
 		}
 		if last-first >= uint64(most) || len(values)+int(last-first)+1 > most {
 			return nil, fmt.Errorf("more than %d hosts", MaxWorld)
@@ -137,7 +139,7 @@ func tasksOf(text string, node int) (int, error) {
 			}
 		}
 		if err != nil || n == 0 || n > MaxWorld || k == 0 {
-			return 0, fmt.Errorf("%q is not a number of tasks such as 2 or 2(x3)", clip(part))
+			return 0, fmt.Errorf("%q is not a number of tasks such as 2 or 2(x3)", words.Clip(part, maxShown))
 		}
 		if node < int(k) {
 			return int(n), nil
