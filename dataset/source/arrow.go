@@ -9,8 +9,8 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Arrow's IPC formats: messages one behind the other, alone (a stream, as datasets saves them) or behind a magic word and
-// in front of a footer (a file).
+// Arrow's IPC formats: consecutive messages, either alone (a stream, as the library datasets saves them) or between a
+// magic word and a footer (a file).
 const (
 	arrowMagic        = "ARROW1\x00\x00"
 	arrowContinuation = "\xff\xff\xff\xff"
@@ -25,7 +25,7 @@ const (
 	arrowBatch      = 3
 )
 
-// arrowMessage is where a batch of rows or of a dictionary's values lies in the file.
+// arrowMessage is the position in the file of a batch of rows or of a dictionary's values.
 type arrowMessage struct {
 	header         byte
 	meta, metaSize int64
@@ -33,33 +33,35 @@ type arrowMessage struct {
 	rows           int64
 }
 
-// arrowRows gives the rows of an Arrow file, one batch after the other. Memory is bounded by the window of each buffer.
+// arrowRows returns the rows of an Arrow file, one batch after the other. Memory is bounded by the window of each
+// buffer.
 type arrowRows struct {
 	file         io.ReaderAt
 	size         int64
 	limit        int
 	fields       []*arrowField
 	messages     []arrowMessage
-	rows         int64 // of the file
-	message      int   // that is read next
+	rows         int64 // rows of the file
+	message      int   // next message to read
 	columns      []*arrowColumn
-	row, length  int64 // in the batch at hand
+	row, length  int64 // current row of the batch, and rows of the batch
 	dictionaries map[int64][]*arrowColumn
-	parts        int   // of all dictionaries
-	unpacked     int64 // decompressed bytes at hand
-	kept         int64 // of them, those of dictionaries
+	parts        int   // parts of all dictionaries
+	unpacked     int64 // decompressed bytes in memory
+	kept         int64 // decompressed bytes of dictionaries
 	zstd         *zstd.Decoder
 	data         []byte
-	wrong        error // of the row at hand: it can be passed over
+	wrong        error // error of the current row, after which reading can continue
 }
 
 func arrowDamaged(format string, args ...any) error {
 	return &FileError{0, "the Arrow file is damaged: " + fmt.Sprintf(format, args...)}
 }
 
-// isArrow reports whether a file that begins with head is Arrow's: a first message's metadata is not long.
+// isArrow reports whether a file that begins with head is an Arrow file: the metadata of its first message is short.
 func isArrow(head []byte) bool {
-	return len(head) >= 8 && (string(head[:8]) == arrowMagic || string(head[:4]) == arrowContinuation && binary.LittleEndian.Uint32(head[4:]) <= maxFooter)
+	return len(head) >= 8 && (string(head[:8]) == arrowMagic || string(head[:4]) == arrowContinuation &&
+		binary.LittleEndian.Uint32(head[4:]) <= maxFooter)
 }
 
 func openArrow(head []byte, o Options) (rows, error) {
@@ -69,7 +71,8 @@ func openArrow(head []byte, o Options) (rows, error) {
 	case len(head) >= 4 && string(head[:4]) == "FEA1":
 		return nil, &FileError{0, "the file is Feather of version 1: write it as Parquet or JSONL"}
 	case !isArrow(head):
-		return nil, &FileError{0, fmt.Sprintf("the file is named .arrow and begins with %q: it is no Arrow file", head[:min(8, len(head))])}
+		return nil, &FileError{0, fmt.Sprintf("the file is named .arrow and begins with %q: it is no Arrow file",
+			head[:min(8, len(head))])}
 	case o.At == nil:
 		return nil, &FileError{0, "the file is Arrow, which must be read from a plain file: it is given as a stream"}
 	}
@@ -77,7 +80,7 @@ func openArrow(head []byte, o Options) (rows, error) {
 	return r, r.readMessages()
 }
 
-// readMessages finds the schema and where the batches lie, and counts the rows.
+// readMessages finds the schema and the positions of the batches, and counts the rows.
 func (r *arrowRows) readMessages() error {
 	pos := int64(0)
 	var head [8]byte
@@ -130,7 +133,7 @@ func (r *arrowRows) readMessages() error {
 	return r.checkMessages()
 }
 
-// take keeps a message.
+// take records a message.
 func (r *arrowRows) take(m arrowMessage, header flatTable) error {
 	switch {
 	case m.header == arrowSchema && r.fields == nil:
@@ -146,7 +149,8 @@ func (r *arrowRows) take(m arrowMessage, header flatTable) error {
 		return arrowDamaged("it has a message of kind %d, which is neither rows nor a dictionary", m.header)
 	}
 	if len(r.messages) == maxArrowMessages {
-		return &FileError{0, fmt.Sprintf("the Arrow file has more than %d batches: write it in fewer", maxArrowMessages)}
+		return &FileError{0, fmt.Sprintf("the Arrow file has more than %d batches: write it in fewer",
+			maxArrowMessages)}
 	}
 	r.messages = append(r.messages, m)
 	return nil
@@ -186,7 +190,7 @@ func (r *arrowRows) read(b []byte, at int64) error {
 	return err
 }
 
-// Types of Arrow.
+// Types of Arrow columns.
 const (
 	arrowNull       = 1
 	arrowInt        = 2
@@ -212,5 +216,6 @@ const (
 	maxArrowDecimal = 32 // bytes
 )
 
-// arrowTypeNames are the types that are not read.
-var arrowTypeNames = map[uint8]string{11: "interval", 14: "union", 22: "run-end encoded", 23: "binary view", 24: "string view", 25: "list view", 26: "large list view"}
+// arrowTypeNames lists the types that are not supported.
+var arrowTypeNames = map[uint8]string{11: "interval", 14: "union", 22: "run-end encoded", 23: "binary view",
+	24: "string view", 25: "list view", 26: "large list view"}

@@ -16,7 +16,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Bounds of what is held of each buffer.
+// Limits of the memory for each buffer.
 const (
 	arrowWindow     = 64 << 10
 	leastWindow     = 512
@@ -26,15 +26,15 @@ const (
 	maxArrowDepth    = 4 * maxSchemaDepth
 )
 
-// arrowBuffer is a piece of a batch's body: what was decompressed, or a window of the file.
+// arrowBuffer is a part of a batch's body: decompressed bytes, or a window of the file.
 type arrowBuffer struct {
 	rows   *arrowRows
-	at     int64 // in the file
+	at     int64 // position in the file
 	size   int64
 	whole  []byte // decompressed
 	window []byte
-	from   int64 // of window in the buffer
-	wide   int   // bytes that are read at once
+	from   int64 // position of window in the buffer
+	wide   int   // bytes read at once
 }
 
 // bytes returns n bytes of the buffer, valid until the next call.
@@ -59,17 +59,17 @@ func (b *arrowBuffer) bytes(at, n int64) ([]byte, error) {
 	return b.window[at-b.from : at-b.from+n], nil
 }
 
-// arrowColumn is a field's values in a batch.
+// arrowColumn holds a field's values in a batch.
 type arrowColumn struct {
 	*arrowField
 	length                  int64
-	depth                   int // of members and dictionaries below it
+	depth                   int // levels of members and dictionaries below it
 	validity, offsets, data arrowBuffer
-	parts                   []*arrowColumn // of the dictionary, one behind the other
+	parts                   []*arrowColumn // parts of the dictionary, in order
 	members                 []*arrowColumn
 }
 
-// arrowBody hands out the nodes and buffers of a batch in their order.
+// arrowBody returns the nodes and buffers of a batch in order.
 type arrowBody struct {
 	rows           *arrowRows
 	nodes, buffers flatVector
@@ -81,7 +81,7 @@ type arrowBody struct {
 
 func (r *arrowRows) at() int { return 0 }
 
-// count is known without reading the rows.
+// count returns the number of rows without reading them.
 func (r *arrowRows) count() int { return int(r.rows) }
 
 func (r *arrowRows) close() {
@@ -91,7 +91,7 @@ func (r *arrowRows) close() {
 	}
 }
 
-// next guards against a panic over bytes that no check foresaw.
+// next returns the next row. It recovers from a panic over malformed bytes that no check found.
 func (r *arrowRows) next() (row Row, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -101,7 +101,7 @@ func (r *arrowRows) next() (row Row, err error) {
 	return r.nextRow()
 }
 
-// errRowTooLong ends the making of a row.
+// errRowTooLong stops the making of a row.
 var errRowTooLong = errors.New("the row is too long")
 
 func (r *arrowRows) nextRow() (Row, error) {
@@ -128,7 +128,7 @@ func (r *arrowRows) nextRow() (Row, error) {
 	return Row{Data: r.data}, nil
 }
 
-// nextBatch reads the next message: rows, or a dictionary for those behind it.
+// nextBatch reads the next message: rows, or a dictionary for the rows after it.
 func (r *arrowRows) nextBatch() error {
 	m := r.messages[r.message]
 	r.message++
@@ -159,7 +159,7 @@ func (r *arrowRows) nextBatch() error {
 	return b.end()
 }
 
-// readDictionary keeps the values of a dictionary, behind those before where they are more of them.
+// readDictionary stores the values of a dictionary. A delta is appended to the earlier values.
 func (r *arrowRows) readDictionary(m arrowMessage, header flatTable) error {
 	id := header.i64(0)
 	field := findCoded(r.fields, id)
@@ -186,7 +186,7 @@ func (r *arrowRows) readDictionary(m arrowMessage, header flatTable) error {
 	return b.end()
 }
 
-// findCoded is the field whose values are indices into a dictionary.
+// findCoded returns the field whose values are indices into the given dictionary.
 func findCoded(fields []*arrowField, id int64) *arrowField {
 	for _, f := range fields {
 		if f.coded && f.dictionary == id {
@@ -199,13 +199,14 @@ func findCoded(fields []*arrowField, id int64) *arrowField {
 	return nil
 }
 
-// body begins to read a batch.
+// body starts reading a batch.
 func (r *arrowRows) body(m arrowMessage, batch flatTable) (*arrowBody, error) {
 	b := &arrowBody{rows: r, nodes: batch.vector(1, 16), buffers: batch.vector(2, 16), message: m}
 	b.wide = min(max(arrowAllWindows/max(b.buffers.n, 1), leastWindow), arrowWindow)
 	if packing := batch.table(3); packing.at > 0 {
 		if packing.u8(0, 0) != 1 {
-			return nil, &FileError{0, "the Arrow file is compressed with LZ4: write it without compression or with zstd"}
+			return nil, &FileError{0, "the Arrow file is compressed with LZ4: write it without compression or with " +
+				"zstd"}
 		}
 		b.zstd = true
 	}
@@ -215,15 +216,16 @@ func (r *arrowRows) body(m arrowMessage, batch flatTable) (*arrowBody, error) {
 	return b, nil
 }
 
-// end checks that the batch has no more than its columns need.
+// end checks that the batch has no more nodes and buffers than its columns need.
 func (b *arrowBody) end() error {
 	if b.node != b.nodes.n || b.buffer != b.buffers.n {
-		return arrowDamaged("a batch has %d nodes and %d buffers, its columns have %d and %d", b.nodes.n, b.buffers.n, b.node, b.buffer)
+		return arrowDamaged("a batch has %d nodes and %d buffers, its columns have %d and %d", b.nodes.n, b.buffers.n,
+			b.node, b.buffer)
 	}
 	return nil
 }
 
-// column reads a field's part of the batch; coded says that it has indices into the field's dictionary.
+// column reads a field's part of the batch; coded means that it has indices into the field's dictionary.
 func (b *arrowBody) column(f *arrowField, coded bool) (*arrowColumn, error) {
 	if b.node == b.nodes.n {
 		return nil, arrowDamaged("a batch lacks column %q", f.path)
@@ -266,7 +268,7 @@ func (b *arrowBody) column(f *arrowField, coded bool) (*arrowColumn, error) {
 	if nulls == 0 {
 		c.validity = arrowBuffer{}
 	}
-	if coded { // its members are those of the dictionary
+	if coded { // its members belong to the dictionary
 		if c.depth > maxArrowDepth {
 			return nil, arrowDamaged("column %q is nested deeper than %d levels", f.path, maxArrowDepth)
 		}
@@ -277,7 +279,8 @@ func (b *arrowBody) column(f *arrowField, coded bool) (*arrowColumn, error) {
 		if err != nil {
 			return nil, err
 		}
-		if f.kind == arrowStruct && member.length < c.length || f.kind == arrowFixedList && f.size > 0 && member.length/int64(f.size) < c.length {
+		if f.kind == arrowStruct && member.length < c.length || f.kind == arrowFixedList && f.size > 0 &&
+			member.length/int64(f.size) < c.length {
 			return nil, arrowDamaged("column %q has fewer values than the rows around it", child.path)
 		}
 		c.members, c.depth = append(c.members, member), max(c.depth, member.depth+1)
@@ -288,7 +291,7 @@ func (b *arrowBody) column(f *arrowField, coded bool) (*arrowColumn, error) {
 	return c, nil
 }
 
-// take reads the next buffer's place, and the buffer where it is compressed.
+// take reads the position of the next buffer, and the buffer itself if it is compressed.
 func (b *arrowBody) take(to *arrowBuffer, f *arrowField) error {
 	if b.buffer == b.buffers.n {
 		return arrowDamaged("a batch lacks a buffer of column %q", f.path)
@@ -306,7 +309,7 @@ func (b *arrowBody) take(to *arrowBuffer, f *arrowField) error {
 	return to.unpack(f)
 }
 
-// unpack decompresses the buffer: its length stands before it, -1 where it is not compressed.
+// unpack decompresses the buffer. Its length comes first; -1 means that it is not compressed.
 func (b *arrowBuffer) unpack(f *arrowField) error {
 	head, err := b.bytes(0, 8)
 	if err != nil {
@@ -319,11 +322,13 @@ func (b *arrowBuffer) unpack(f *arrowField) error {
 	}
 	r := b.rows
 	if n < 0 || n > maxArrowUnpacked-r.unpacked || b.size > maxArrowUnpacked {
-		return &FileError{0, fmt.Sprintf("the Arrow file has more than %s of compressed values in a batch: write it in smaller batches", byteSize(maxArrowUnpacked))}
+		return &FileError{0, fmt.Sprintf("the Arrow file has more than %s of compressed values in a batch: write it "+
+			"in smaller batches", byteSize(maxArrowUnpacked))}
 	}
 	r.unpacked += n
 	if r.zstd == nil {
-		if r.zstd, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxMemory(maxArrowUnpacked)); err != nil {
+		if r.zstd, err = zstd.NewReader(nil, zstd.WithDecoderConcurrency(1),
+			zstd.WithDecoderMaxMemory(maxArrowUnpacked)); err != nil {
 			return err
 		}
 	}
@@ -353,7 +358,7 @@ func (c *arrowColumn) isNull(i int64) (bool, error) {
 	return err == nil && b[0]>>(i%8)&1 == 0, err
 }
 
-// object writes a row or a struct. A member that is null is left out where leavesOut says so.
+// object writes a row or a struct. A null member is left out if leavesOut says so.
 func (r *arrowRows) object(fields []*arrowField, columns []*arrowColumn, i int64, inner bool) error {
 	r.data = append(r.data, '{')
 	written := 0
@@ -373,7 +378,7 @@ func (r *arrowRows) object(fields []*arrowField, columns []*arrowColumn, i int64
 		if err := r.value(columns[n], i); err != nil {
 			return err
 		}
-		if leave && f.json && string(r.data[start:]) == "null" { // datasets writes the text null
+		if leave && f.json && string(r.data[start:]) == "null" { // the library datasets writes the text null
 			r.data = r.data[:before]
 			continue
 		}
@@ -383,7 +388,7 @@ func (r *arrowRows) object(fields []*arrowField, columns []*arrowColumn, i int64
 	return r.full()
 }
 
-// full is errRowTooLong where the row is longer than it may be.
+// full returns errRowTooLong if the row exceeds its limit.
 func (r *arrowRows) full() error {
 	if len(r.data) > r.limit {
 		return errRowTooLong
@@ -428,7 +433,7 @@ func (r *arrowRows) value(c *arrowColumn, i int64) error {
 	return r.full()
 }
 
-// coded writes the value of a dictionary that index i names.
+// coded writes the dictionary value of the index at i.
 func (r *arrowRows) coded(c *arrowColumn, i int64) error {
 	bits, err := c.number(i, c.index.bits)
 	if err != nil {
@@ -444,7 +449,7 @@ func (r *arrowRows) coded(c *arrowColumn, i int64) error {
 	return arrowDamaged("column %q asks for value %d, which its dictionary does not have", c.path, bits)
 }
 
-// span is where the elements of value i lie, or its bytes.
+// span returns the range of the elements of value i, or of its bytes.
 func (c *arrowColumn) span(i int64) (from, to int64, err error) {
 	if c.kind == arrowBigList || c.kind == arrowBigText || c.kind == arrowBigBinary {
 		b, err := c.offsets.bytes(8*i, 16)
@@ -479,7 +484,7 @@ func (r *arrowRows) list(items *arrowColumn, from, to int64) error {
 	return r.full()
 }
 
-// pairs writes a map as an object; a key that is no text becomes one.
+// pairs writes a map as an object; a key that is not a string is converted to one.
 func (r *arrowRows) pairs(items *arrowColumn, from, to int64) error {
 	r.data = append(r.data, '{')
 	for i := from; i < to; i++ {
@@ -502,7 +507,7 @@ func (r *arrowRows) pairs(items *arrowColumn, from, to int64) error {
 	return r.full()
 }
 
-// number is value i of a column of so many bits, sign-extended where the type is signed.
+// number returns value i of a column with the given number of bits, sign-extended if the type is signed.
 func (c *arrowColumn) number(i int64, bits int) (uint64, error) {
 	b, err := c.data.bytes(i*int64(bits/8), int64(bits/8))
 	if err != nil {
@@ -529,7 +534,7 @@ func (c *arrowColumn) number(i int64, bits int) (uint64, error) {
 	return binary.LittleEndian.Uint64(b), nil
 }
 
-// appendLeaf writes value i of a column without members, as appendValue does for Parquet.
+// appendLeaf appends value i of a column without members, as appendValue does for Parquet.
 func (r *arrowRows) appendLeaf(out []byte, c *arrowColumn, i int64) ([]byte, error) {
 	switch c.kind {
 	case arrowText, arrowBigText, arrowBinary, arrowBigBinary, arrowFixed:
@@ -571,7 +576,8 @@ func (r *arrowRows) appendLeaf(out []byte, c *arrowColumn, i int64) ([]byte, err
 		if c.bits == 64 {
 			return appendTime(out, whole, 3, "2006-01-02", false), nil
 		}
-		return append(append(append(out, '"'), time.Unix(0, 0).UTC().AddDate(0, 0, int(whole)).Format("2006-01-02")...), '"'), nil
+		return append(append(append(out, '"'), time.Unix(0, 0).UTC().AddDate(0, 0, int(whole)).Format("2006-01-02")...),
+			'"'), nil
 	case arrowTimestamp:
 		return appendTime(out, whole, c.unit, "2006-01-02T15:04:05", c.utc), nil
 	case arrowTime:
@@ -585,7 +591,7 @@ func (r *arrowRows) appendLeaf(out []byte, c *arrowColumn, i int64) ([]byte, err
 	return strconv.AppendUint(out, bits, 10), nil
 }
 
-// appendPiece writes a text or bytes.
+// appendPiece appends a string or bytes.
 func (r *arrowRows) appendPiece(out []byte, c *arrowColumn, i int64) ([]byte, error) {
 	from, to := i*int64(c.size), (i+1)*int64(c.size)
 	if c.kind != arrowFixed {

@@ -7,21 +7,21 @@ import (
 	"github.com/tierlora/tierlora/internal/words"
 )
 
-// arrowField is a column, or a member or element of one.
+// arrowField is a column, or a member or element of a column.
 type arrowField struct {
 	name, path string
 	key        []byte // the name as JSON
-	kind       uint8  // one of Arrow's types
-	bits       int    // of a number
+	kind       uint8  // type of the column, one of Arrow's types
+	bits       int    // bits of a number
 	signed     bool
-	size       int // elements of a list of fixed size, bytes of a fixed value
-	scale      int // of a decimal
-	unit       int // of a time, in digits of a second: 0, 3, 6 or 9
+	size       int // elements of a fixed-size list, or bytes of a fixed-size value
+	scale      int // scale of a decimal
+	unit       int // unit of a time as digits of a second: 0, 3, 6 or 9
 	utc        bool
 	json       bool // the text is JSON
 	coded      bool // the values are indices into a dictionary
 	dictionary int64
-	index      *arrowField // the type of the indices
+	index      *arrowField // type of the indices
 	children   []*arrowField
 }
 
@@ -99,7 +99,7 @@ func (r *arrowRows) readFields(v flatVector, path string, depth int, seen *int) 
 	return fields, nil
 }
 
-// readType reads what a type says of itself.
+// readType reads the parameters of a type.
 func (f *arrowField) readType(t flatTable) error {
 	units := [4]int{0, 3, 6, 9}
 	unit := func(absent int16) int { return units[t.i16(0, absent)&3] }
@@ -130,7 +130,7 @@ func (f *arrowField) readType(t flatTable) error {
 	return nil
 }
 
-// check refuses types that are not what Arrow allows.
+// check rejects parameters that Arrow does not allow.
 func (f *arrowField) check() error {
 	ok, children := true, 0
 	switch f.kind {

@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// CardName is the file of a hub data set that can say which files belong to which subset and split.
+// CardName is the file of a hub data set that can assign files to subsets and splits.
 const CardName = "README.md"
 
 const (
@@ -19,23 +19,25 @@ const (
 	maxSubsets = 10_000
 )
 
-// ParquetRevision is the branch on which the hub keeps Parquet copies of a data set, a folder a subset and split.
+// ParquetRevision is the branch on which the hub keeps Parquet copies of a data set, in a folder for each subset and
+// split.
 const ParquetRevision = "refs/convert/parquet"
 
-// subset is a configuration of a hub data set.
+// subset is a subset (configuration) of a hub data set.
 type subset struct {
 	name  string
 	main  bool
 	files []cardFiles
 }
 
-// cardFiles are patterns of the files of a split.
+// cardFiles holds patterns for the files of a split.
 type cardFiles struct {
 	split    string
 	patterns []string
 }
 
-// FindSubset lists the files of a subset in the folder of a hub data set. name "" is the only one, or the default one.
+// FindSubset lists the files of a subset in the folder of a hub data set. name "" means the only subset, or the default
+// one.
 func FindSubset(fsys fs.FS, folder, name string) ([]File, error) {
 	names, err := walk(fsys, folder)
 	if err != nil {
@@ -71,8 +73,8 @@ func readCard(fsys fs.FS, name string) ([]byte, error) {
 	return fs.ReadFile(fsys, name)
 }
 
-// Subset picks the files of a subset among a hub data set's files: those that the head of its card names, or a folder of
-// that name, or those that the names say, as datasets does.
+// Subset selects the files of a subset among the files of a hub data set, as the library datasets does: those that the
+// head of its card names, or a folder of that name, or those whose names identify it.
 func Subset(names []string, card []byte, name string) ([]File, error) {
 	subsets, err := parseCard(card)
 	if err != nil {
@@ -111,8 +113,8 @@ type folderFile struct {
 	File
 }
 
-// splitFolders reads the names of the Parquet branch: subset/split/0000.parquet, or subset/partial-split where the copy
-// is not whole. None if a data file is named otherwise.
+// splitFolders reads the names on the Parquet branch: subset/split/0000.parquet, or subset/partial-split if the copy is
+// incomplete. It returns none if a data file has another name.
 func splitFolders(names []string) (files []folderFile) {
 	for _, name := range names {
 		if containerOf(name) == "" || slices.Contains(notData, path.Base(name)) {
@@ -145,12 +147,13 @@ func cardSubset(names []string, subsets []subset, name string) ([]File, error) {
 	for _, group := range chosen.files {
 		for _, file := range names {
 			f := File{file, group.split}
-			if slices.ContainsFunc(group.patterns, func(p string) bool { return cardMatches(p, file) }) && !slices.Contains(files, f) {
+			if slices.ContainsFunc(group.patterns, func(p string) bool { return cardMatches(p, file) }) &&
+				!slices.Contains(files, f) {
 				files = append(files, f)
 			}
 		}
 	}
-	if len(files) == 0 { // a part of it, such as one split, is what most downloads leave
+	if len(files) == 0 { // most downloads have only a part, such as one split
 		return nil, fmt.Errorf("has no file that its card names for %q", name)
 	}
 	for _, f := range files {
@@ -169,7 +172,7 @@ func cardMatches(pattern, name string) bool {
 	return matches(strings.Split(pattern, "/"), strings.Split(name, "/"))
 }
 
-// pickSubset is the subset that is meant where several are known.
+// pickSubset returns the subset to use among several known ones.
 func pickSubset(known []string, name, preferred string) (string, error) {
 	switch {
 	case name != "":
@@ -195,7 +198,7 @@ func list(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// parseCard reads `configs` in the YAML head of a card; nil where there is none.
+// parseCard reads `configs` in the YAML head of a card; nil if there is none.
 func parseCard(card []byte) (subsets []subset, err error) {
 	text := strings.ReplaceAll(string(card), "\r\n", "\n")
 	head, ok := strings.CutPrefix(text, "---\n")
@@ -207,13 +210,14 @@ func parseCard(card []byte) (subsets []subset, err error) {
 		return nil, nil
 	}
 	defer func() {
-		if r := recover(); r != nil { // the parser's own invariants on hostile text
+		if r := recover(); r != nil { // hostile text can violate the parser's own invariants
 			subsets, err = nil, fmt.Errorf("has a card (%s) whose head is no YAML: %v", CardName, r)
 		}
 	}()
 	var root yaml.Node
 	if err := yaml.Unmarshal([]byte(head), &root); err != nil {
-		return nil, fmt.Errorf("has a card (%s) whose head is no YAML: %v", CardName, strings.TrimPrefix(err.Error(), "yaml: "))
+		return nil, fmt.Errorf("has a card (%s) whose head is no YAML: %v", CardName,
+			strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if len(root.Content) == 0 {
 		return nil, nil
@@ -282,7 +286,7 @@ func cardData(n *yaml.Node, folder string) (files []cardFiles) {
 	return files
 }
 
-// child is a mapping's value, nil where there is none.
+// child returns the value of a mapping's key, nil if there is none.
 func child(n *yaml.Node, name string) *yaml.Node {
 	if n == nil || n.Kind != yaml.MappingNode {
 		return nil

@@ -17,17 +17,17 @@ const maxColumns = 1024
 // maxShown is the most bytes of a foreign text that an error repeats.
 const maxShown = 40
 
-// csvRows reads a table of text (RFC 4180): a header, then rows whose cells become strings, under the header's names. A
-// cell in quotes may hold the delimiter, line ends and doubled quotes; elsewhere a quote is a plain character. Blank
-// lines are passed over.
+// csvRows reads CSV or TSV (RFC 4180): a header, then rows whose cells become strings under the header's names. A
+// quoted cell may contain the delimiter, line ends and doubled quotes; elsewhere a quote is an ordinary character.
+// Blank lines are skipped.
 type csvRows struct {
 	in     *bufio.Reader
 	comma  byte
 	limit  int
-	line   int // of the next byte, from 1
+	line   int // line of the next byte, from 1
 	header []string
-	keys   [][]byte // of the header, as JSON
-	cells  []int    // where each cell of the row at hand ends in text
+	keys   [][]byte // keys of the header as JSON
+	cells  []int    // end of each cell of the current row in text
 	text   []byte
 	data   []byte
 }
@@ -73,7 +73,7 @@ func (c *csvRows) next() (Row, error) {
 	return Row{Line: line, Data: c.data}, nil
 }
 
-// readHeader reads the names of the columns. A column without a name gets the one that pandas gives it.
+// readHeader reads the names of the columns. A column without a name gets the name that pandas gives it.
 func (c *csvRows) readHeader() error {
 	line, err := c.record()
 	var row *RowError
@@ -128,7 +128,7 @@ func (c *csvRows) readHeader() error {
 	return nil
 }
 
-// record reads the cells of the next line that is not blank, and of the lines that its quotes run over.
+// record reads the cells of the next line that is not blank, including further lines of quoted cells.
 func (c *csvRows) record() (line int, err error) {
 	for {
 		line = c.line
@@ -191,7 +191,7 @@ func (c *csvRows) fields() (blank bool, err error) {
 			any = true
 		case b == '\r':
 			if next, _ := c.in.Peek(1); len(next) == 1 && next[0] == '\n' {
-				continue // the line ends with both
+				continue // the line ends with both characters
 			}
 			add(b)
 			begun, any = true, true
@@ -206,13 +206,13 @@ func (c *csvRows) fields() (blank bool, err error) {
 			}
 			return false, nil
 		default:
-			add(b) // behind a closing quote too: "a"b is ab, as pandas reads it
+			add(b) // after a closing quote too: "a"b is ab, as pandas reads it
 			begun, any = true, true
 		}
 	}
 }
 
-// plainText refuses what no text holds.
+// plainText rejects bytes that no text file contains.
 func plainText(s []byte) error {
 	for i := 0; i < len(s); {
 		if s[i] == 0 {
@@ -233,10 +233,10 @@ func plainText(s []byte) error {
 
 const hexDigits = "0123456789abcdef"
 
-// appendString writes valid UTF-8 as a JSON string.
+// appendString appends valid UTF-8 as a JSON string.
 func appendString(out, s []byte) []byte {
 	out = append(out, '"')
-	plain := 0 // where the bytes begin that are not written yet
+	plain := 0 // start of the bytes that are not appended yet
 	for i, b := range s {
 		if b >= 0x20 && b != '"' && b != '\\' {
 			continue

@@ -11,17 +11,17 @@ import (
 	"strings"
 )
 
-// maxFiles bounds what a folder or a pattern stands for.
+// maxFiles bounds the files of a folder or a pattern.
 const maxFiles = 100_000
 
 // File is one data file, and the split that its rows belong to.
 type File struct{ Path, Split string }
 
-// DefaultSplit is the split of files whose names say none.
+// DefaultSplit is the split of files whose names identify none.
 const DefaultSplit = "train"
 
-// Find lists the data files that a path stands for, sorted: a file, a pattern such as data/*.jsonl or data/**/*.parquet,
-// or a folder, in which the names of folders and files say the splits as they do to datasets.
+// Find lists the data files of a path, sorted. The path is a file, a pattern such as data/*.jsonl or data/**/*.parquet,
+// or a folder, whose names of folders and files identify the splits as in the library datasets.
 func Find(fsys fs.FS, name string) ([]File, error) {
 	info, err := fs.Stat(fsys, name)
 	switch {
@@ -30,10 +30,10 @@ func Find(fsys fs.FS, name string) ([]File, error) {
 	case err != nil && IsPattern(name):
 		return findPattern(fsys, name)
 	}
-	return []File{{name, DefaultSplit}}, nil // opening it says what is wrong with it
+	return []File{{name, DefaultSplit}}, nil // opening the file reports what is wrong with it
 }
 
-// IsPattern says that a path stands for several files.
+// IsPattern reports whether a path is a pattern for several files.
 func IsPattern(name string) bool { return strings.ContainsAny(name, "*?[") }
 
 func findPattern(fsys fs.FS, pattern string) ([]File, error) {
@@ -70,14 +70,14 @@ func findPattern(fsys fs.FS, pattern string) ([]File, error) {
 	return files, nil
 }
 
-// noMatch is the error of a pattern that no file matches. It is fs.ErrNotExist.
+// noMatch is the error of a pattern without matching files. It is fs.ErrNotExist.
 type noMatch string
 
 func (n noMatch) Error() string        { return "no file matches " + string(n) }
 func (n noMatch) Is(target error) bool { return target == fs.ErrNotExist }
 
-// matches compares a name with a pattern part by part; ** stands for any number of parts. Only the last ** is ever tried
-// again, so the time is bounded by the product of the lengths.
+// matches compares a name with a pattern part by part; ** stands for any number of parts. Only the last ** is ever
+// retried, so the time is bounded by the product of the lengths.
 func matches(pattern, name []string) bool {
 	p, n, star, from := 0, 0, -1, 0
 	for n < len(name) {
@@ -104,7 +104,7 @@ func matches(pattern, name []string) bool {
 	return p == len(pattern)
 }
 
-// walk lists the files below a folder, sorted, without hidden ones and folders of the kind "__pycache__".
+// walk lists the files below a folder, sorted, without hidden ones and folders like "__pycache__".
 func walk(fsys fs.FS, root string) ([]string, error) {
 	var names []string
 	err := fs.WalkDir(fsys, root, func(name string, entry fs.DirEntry, err error) error {
@@ -152,12 +152,13 @@ func findFolder(fsys fs.FS, folder string) ([]File, error) {
 	return files, nil
 }
 
-// notData are files that hold no rows though their endings could: those beside a data set's, and those of a model.
-var notData = strings.Fields("config.json dataset_info.json dataset_infos.json dataset_dict.json state.json package.json requirements.txt " +
-	"LICENSE.txt README.txt robots.txt tokenizer.json tokenizer_config.json special_tokens_map.json added_tokens.json vocab.json " +
-	"generation_config.json chat_template.json model.safetensors.index.json adapter_config.json trainer_state.json")
+// notData lists files without rows despite their endings: those beside a data set and those of a model.
+var notData = strings.Fields("config.json dataset_info.json dataset_infos.json dataset_dict.json state.json " +
+	"package.json requirements.txt LICENSE.txt README.txt robots.txt tokenizer.json tokenizer_config.json " +
+	"special_tokens_map.json added_tokens.json vocab.json generation_config.json chat_template.json " +
+	"model.safetensors.index.json adapter_config.json trainer_state.json")
 
-// splitWords are the names of folders and files that stand for a split, in datasets' order.
+// splitWords are the names of folders and files that identify a split, in the order of the library datasets.
 var splitWords = []struct {
 	split string
 	words *regexp.Regexp
@@ -172,18 +173,22 @@ func word(words string) *regexp.Regexp {
 }
 
 var (
-	shard        = regexp.MustCompile(`^(?:.*/)?data/([A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*)-[0-9]{5}-of-[0-9]{5}[^/]*\.[^/]*$`)
+	shard = regexp.MustCompile(
+		`^(?:.*/)?data/([A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*)-[0-9]{5}-of-[0-9]{5}[^/]*\.[^/]*$`)
 	shardNumbers = regexp.MustCompile(`-([0-9]{5})-of-([0-9]{5})`)
 )
 
-// Split gives the data files among names, relative to their data set's folder, with their splits: by shard names
-// (data/train-00000-of-00002.parquet), else by folders, else by file names, else all are of the split train.
+// Split returns the data files among names, relative to the folder of their data set, with their splits. The splits are
+// identified by shard names (data/train-00000-of-00002.parquet), else by folders, else by file names; else all files
+// belong to the split train.
 func Split(names []string) ([]File, error) {
 	var data []string
 	kinds := map[string]string{} // ending -> first file
 	for _, name := range names {
 		kind := containerOf(name)
-		if kind == "" || slices.Contains(notData, path.Base(name)) || kind == inArrow && strings.HasPrefix(path.Base(name), "cache-") { // of datasets' map
+		// from a map call of the library datasets
+		if kind == "" || slices.Contains(notData, path.Base(name)) ||
+			kind == inArrow && strings.HasPrefix(path.Base(name), "cache-") {
 			continue
 		}
 		data = append(data, name)
@@ -201,7 +206,8 @@ func Split(names []string) ([]File, error) {
 				shown = append(shown, kinds[kind])
 			}
 		}
-		return nil, fmt.Errorf("holds files of several kinds (%s): name those to read, such as *%s", strings.Join(shown, ", "), path.Ext(shown[0]))
+		return nil, fmt.Errorf("holds files of several kinds (%s): name those to read, such as *%s",
+			strings.Join(shown, ", "), path.Ext(shown[0]))
 	}
 	slices.Sort(data)
 	for _, splitOf := range []func(name string) string{splitOfShard, splitOfFolder, splitOfName} {
@@ -222,17 +228,17 @@ func Split(names []string) ([]File, error) {
 	return files, checkShards(files)
 }
 
-// NoDataError says that none of the files can hold rows.
+// NoDataError means that none of the files can contain rows.
 type NoDataError struct{}
 
 func (*NoDataError) Error() string {
 	return fmt.Sprintf("holds no data file (%s, also with .gz or .zst)", strings.Join(Endings(), ", "))
 }
 
-// IsDataName says that a name ends as those of data files do.
+// IsDataName reports whether a name ends like that of a data file.
 func IsDataName(name string) bool { return containerOf(name) != "" }
 
-// Endings of data files, sorted.
+// Endings returns the file name endings of data files, sorted.
 func Endings() []string {
 	var all []string
 	for ending := range endings {
@@ -270,7 +276,7 @@ func splitNamed(text string) string {
 	return ""
 }
 
-// checkShards: a file called 00001-of-00003 needs its siblings.
+// checkShards returns an error if a shard is missing: a file named 00001-of-00003 needs its siblings.
 func checkShards(files []File) error {
 	have := map[string]bool{}
 	for _, f := range files {
@@ -297,7 +303,7 @@ func checkShards(files []File) error {
 	return nil
 }
 
-// Splits are the names of the splits that files have, in the order of the files.
+// Splits returns the names of the splits of files, in the order of the files.
 func Splits(files []File) []string {
 	var names []string
 	for _, f := range files {
@@ -308,10 +314,10 @@ func Splits(files []File) []string {
 	return names
 }
 
-// ErrNoSplit is in the error of files that lack the split asked for.
+// ErrNoSplit marks errors about files without the requested split.
 var ErrNoSplit = errors.New("there is no split")
 
-// Pick gives the files of one split, or of all.
+// Pick returns the files of one split, or of all splits.
 func Pick(files []File, split string) ([]File, error) {
 	if split == AllSplits {
 		return files, nil

@@ -5,19 +5,19 @@ import (
 	"errors"
 )
 
-// flatbuffer reads a message of Arrow's metadata. The first error stays, and everything read behind it is zero.
+// flatbuffer reads the metadata of an Arrow message. The first error is kept, and everything read after it is zero.
 type flatbuffer struct {
 	data []byte
 	err  error
 }
 
-// flatTable is a table of a flatbuffer. All fields of an absent one are absent.
+// flatTable is a table of a flatbuffer. All fields of an absent table are absent.
 type flatTable struct {
 	f  *flatbuffer
 	at int // 0 = absent
 }
 
-// flatVector is a vector of a flatbuffer; size is that of an element in bytes.
+// flatVector is a vector of a flatbuffer; size is the size of an element in bytes.
 type flatVector struct {
 	f           *flatbuffer
 	at, n, size int
@@ -25,7 +25,7 @@ type flatVector struct {
 
 var errFlat = errors.New("an offset in its metadata leads outside of it")
 
-// bytes returns n bytes at a place, nil where there are not so many.
+// bytes returns n bytes at a position, nil if there are fewer.
 func (f *flatbuffer) bytes(at, n int) []byte {
 	if f.err != nil || at < 0 || n < 0 || at > len(f.data)-n {
 		if f.err == nil {
@@ -64,7 +64,7 @@ func (f *flatbuffer) i64(at int) int64 {
 	return 0
 }
 
-// follow is the place that the offset at a place leads to. Offsets lead forwards.
+// follow returns the position to which the offset at a position points. Offsets point forwards.
 func (f *flatbuffer) follow(at int) int {
 	offset := f.u32(at)
 	if offset == 0 || uint64(offset) > uint64(len(f.data)) {
@@ -76,7 +76,7 @@ func (f *flatbuffer) follow(at int) int {
 
 func (f *flatbuffer) root() flatTable { return flatTable{f, f.follow(0)} }
 
-// field is the place of a field's value, 0 where the table leaves it out.
+// field returns the position of a field's value, 0 if the table omits it.
 func (t flatTable) field(i int) int {
 	if t.at == 0 {
 		return 0
@@ -120,7 +120,7 @@ func (t flatTable) i64(i int) int64 {
 	return 0
 }
 
-// table is an inner table, an absent one where the field is left out.
+// table returns an inner table, an absent one if the field is omitted.
 func (t flatTable) table(i int) flatTable {
 	if at := t.field(i); at > 0 {
 		return flatTable{t.f, t.f.follow(at)}
@@ -128,7 +128,7 @@ func (t flatTable) table(i int) flatTable {
 	return flatTable{f: t.f}
 }
 
-// vector is a vector of elements of so many bytes, an empty one where the field is left out.
+// vector returns a vector of elements of the given size, an empty one if the field is omitted.
 func (t flatTable) vector(i, size int) flatVector {
 	at := t.field(i)
 	if at == 0 {
@@ -142,7 +142,7 @@ func (t flatTable) vector(i, size int) flatVector {
 	return flatVector{t.f, at + 4, int(n), size}
 }
 
-// text is a string, "" where the field is left out.
+// text returns a string, "" if the field is omitted.
 func (t flatTable) text(i int) string {
 	v := t.vector(i, 1)
 	if v.n == 0 {
@@ -151,8 +151,8 @@ func (t flatTable) text(i int) string {
 	return string(v.f.bytes(v.at, v.n))
 }
 
-// place is where element i of a vector lies.
+// place returns the position of element i of a vector.
 func (v flatVector) place(i int) int { return v.at + i*v.size }
 
-// table is element i of a vector of tables, whose elements are offsets of 4 bytes.
+// table returns element i of a vector of tables, whose elements are offsets of 4 bytes.
 func (v flatVector) table(i int) flatTable { return flatTable{v.f, v.f.follow(v.place(i))} }

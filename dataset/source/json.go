@@ -10,19 +10,19 @@ import (
 	"github.com/tierlora/tierlora/internal/jsonerr"
 )
 
-// jsonRows streams the rows of a JSONL file or of a JSON list, detected from the first byte. In a JSONL file whose lines
-// are lists, which begins as a JSON list does, each line is a row.
+// jsonRows streams the rows of a JSONL file or of a JSON list, detected from the first byte. A JSONL file whose lines
+// are lists begins like a JSON list; each of its lines is a row.
 type jsonRows struct {
 	in    *bufio.Reader
-	row   []byte // buffer of the row at hand
+	row   []byte // buffer of the current row
 	limit int
-	line  int // of the next byte, from 1
+	line  int // line of the next byte, from 1
 	list  bool
 	begun bool
 	done  bool
 }
 
-// begin skips blanks and finds out which of the two forms the file has.
+// begin skips white space and detects which of the two forms the file has.
 func (r *jsonRows) begin() error {
 	r.begun = true
 	c, err := r.nextToken()
@@ -43,7 +43,8 @@ func (r *jsonRows) begin() error {
 	}
 	if r.list = c == '['; !r.list {
 		if c != '{' {
-			return &FileError{r.line, fmt.Sprintf("the file begins with %q: want JSONL (an object a line) or a JSON list of objects, or a name that ends in .csv, .tsv, .txt or .parquet", rune(c))}
+			return &FileError{r.line, fmt.Sprintf("the file begins with %q: want JSONL (an object a line) or a JSON "+
+				"list of objects, or a name that ends in .csv, .tsv, .txt or .parquet", rune(c))}
 		}
 		return r.in.UnreadByte()
 	}
@@ -59,8 +60,8 @@ func (r *jsonRows) begin() error {
 	return r.in.UnreadByte()
 }
 
-// listsInLines reports whether the file's first line is a whole list and another list follows in the next one. What it
-// reads, at most a row's length and one line, is read again.
+// listsInLines reports whether the file's first line is a complete list and the next line has another list. The bytes
+// that it reads, at most a row's length and one line, are read again.
 func (r *jsonRows) listsInLines() (bool, error) {
 	var line []byte
 	for len(line) <= r.limit {
@@ -157,7 +158,7 @@ func (r *jsonRows) oneLine() (Row, error) {
 	}
 }
 
-// element reads the next element of the list and the comma or bracket behind it.
+// element reads the next element of the list and the comma or bracket after it.
 func (r *jsonRows) element() (Row, error) {
 	c, err := r.nextToken()
 	if errors.Is(err, io.EOF) {
@@ -219,7 +220,7 @@ scan:
 	return row, nil
 }
 
-// end checks that nothing but blanks follows the list; io.EOF if so.
+// end checks that only white space follows the list; then it returns io.EOF.
 func (r *jsonRows) end() error {
 	r.done = true
 	c, err := r.nextToken()
@@ -233,7 +234,7 @@ func (r *jsonRows) cutOff() error {
 	return &FileError{r.line, "the file ends inside its list: it is cut off"}
 }
 
-// nextToken is the next byte that is not blank.
+// nextToken returns the next byte that is not white space.
 func (r *jsonRows) nextToken() (byte, error) {
 	for {
 		c, err := r.in.ReadByte()

@@ -18,7 +18,7 @@ const (
 	maxParquetBytes = 1 << 50
 )
 
-// parquetFile is what the footer says.
+// parquetFile holds the contents of the footer.
 type parquetFile struct {
 	at     io.ReaderAt
 	size   int64
@@ -30,10 +30,10 @@ type parquetFile struct {
 
 type rowGroup struct {
 	rows   int64
-	chunks []chunk // a leaf each, in the order of the leaves
+	chunks []chunk // one for each leaf, in the order of the leaves
 }
 
-// chunk is where the pages of one leaf in one row group lie.
+// chunk is the position of the pages of one leaf in one row group.
 type chunk struct {
 	codec, kind int
 	values      int64
@@ -51,7 +51,8 @@ func openParquet(head []byte, o Options) (rows, error) {
 	case string(head[:min(4, len(head))]) == encryptedMagic:
 		return nil, &FileError{0, "the Parquet file is encrypted: write it without encryption"}
 	case string(head[:min(4, len(head))]) != parquetMagic:
-		return nil, &FileError{0, fmt.Sprintf("the file is named .parquet and begins with %q instead of %q: it is no Parquet file", head[:min(4, len(head))], parquetMagic)}
+		return nil, &FileError{0, fmt.Sprintf("the file is named .parquet and begins with %q instead of %q: it is no "+
+			"Parquet file", head[:min(4, len(head))], parquetMagic)}
 	case o.At == nil:
 		return nil, &FileError{0, "the file is Parquet, which must be read from a plain file: it is given as a stream"}
 	}
@@ -82,7 +83,8 @@ func (f *parquetFile) readFooter() error {
 	case n > f.size-12:
 		return damaged("its footer would have %d of the file's %d bytes", n, f.size)
 	case n > maxFooter:
-		return &FileError{0, fmt.Sprintf("the Parquet file's footer has more than %s: write it in fewer row groups", byteSize(maxFooter))}
+		return &FileError{0, fmt.Sprintf("the Parquet file's footer has more than %s: write it in fewer row groups",
+			byteSize(maxFooter))}
 	}
 	footer := make([]byte, n)
 	if _, err := f.at.ReadAt(footer, f.size-8-n); err != nil && !errors.Is(err, io.EOF) {
@@ -128,7 +130,8 @@ func (f *parquetFile) parseFooter(footer []byte) error {
 	case encrypted:
 		return &FileError{0, "the Parquet file is encrypted: write it without encryption"}
 	case tooMany:
-		return &FileError{0, fmt.Sprintf("the Parquet file has more than %d columns or %d row groups", maxSchema, maxGroups)}
+		return &FileError{0, fmt.Sprintf("the Parquet file has more than %d columns or %d row groups", maxSchema,
+			maxGroups)}
 	}
 	if err := f.buildSchema(elements); err != nil {
 		return err
@@ -175,7 +178,7 @@ func readChunk(t *thrift) (c chunk) {
 				if at := t.number(kind); c.from < 0 || at < c.from {
 					c.from = at
 				}
-			case 11: // the dictionary's page, which comes first; some writers put 0 where there is none
+			case 11: // the page of the dictionary, which comes first; some writers write 0 if there is none
 				if at := t.number(kind); at > 0 && (c.from < 0 || at < c.from) {
 					c.from = at
 				}
@@ -187,7 +190,7 @@ func readChunk(t *thrift) (c chunk) {
 	return c
 }
 
-// checkGroups compares what the row groups say with the schema and the file's size.
+// checkGroups compares the row groups with the schema and the file's size.
 func (f *parquetFile) checkGroups() error {
 	var sum int64
 	for i, g := range f.groups {
@@ -203,15 +206,17 @@ func (f *parquetFile) checkGroups() error {
 			switch {
 			case c.kind != leaf.kind:
 				return damaged("column %q is of another type in row group %d than in the schema", leaf.path(), i)
-			case c.values == 0 && g.rows == 0: // some writers give no place then
+			case c.values == 0 && g.rows == 0: // some writers give no position then
 			case c.from < 4 || c.size < 0 || c.size > f.size || c.from > f.size-c.size || c.values < 0:
 				return damaged("the pages of column %q in row group %d would lie outside the file", leaf.path(), i)
 			}
 			if c.values > f.mostValues() {
-				return damaged("column %q would have %d values in row group %d of a file of %d bytes", leaf.path(), c.values, i, f.size)
+				return damaged("column %q would have %d values in row group %d of a file of %d bytes", leaf.path(),
+					c.values, i, f.size)
 			}
 			if !slices.Contains([]int{codecNone, codecSnappy, codecGzip, codecZstd}, c.codec) {
-				return &FileError{0, fmt.Sprintf("column %q of the Parquet file is compressed with %s: write it with snappy, gzip or zstd", leaf.path(), codecName(c.codec))}
+				return &FileError{0, fmt.Sprintf("column %q of the Parquet file is compressed with %s: write it with "+
+					"snappy, gzip or zstd", leaf.path(), codecName(c.codec))}
 			}
 		}
 	}
@@ -224,5 +229,6 @@ func (f *parquetFile) checkGroups() error {
 	return nil
 }
 
-// mostValues bounds what a file of its size can hold: a value that repeats takes next to nothing, but not that little.
+// mostValues bounds the number of values in a file of its size: a repeated value takes very few bytes, but not fewer
+// than this.
 func (f *parquetFile) mostValues() int64 { return 1<<20 + 1000*f.size }

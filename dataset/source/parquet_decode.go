@@ -20,11 +20,11 @@ const (
 	encodingSplit       = 9
 )
 
-// values are decoded ones: numbers by their bits, or pieces of memory.
+// values are decoded values: numbers as bits, or byte slices.
 type values struct {
 	bits    []uint64
 	pieces  [][]byte
-	indices []uint32 // into dict, instead
+	indices []uint32 // indices into dict, instead of values
 	dict    *values
 }
 
@@ -46,7 +46,7 @@ func (v *values) len() int { return max(len(v.bits), len(v.pieces)) }
 
 var errPageEnds = errors.New("a page ends before its last value")
 
-// width is the size of a plain value in bytes, 0 where it varies.
+// width returns the size of a plain value in bytes, 0 if it varies.
 func (n *node) width() int {
 	switch n.kind {
 	case kindInt32, kindFloat:
@@ -61,7 +61,7 @@ func (n *node) width() int {
 	return 0
 }
 
-// inPieces: values that are given as memory and not as numbers.
+// inPieces reports whether values are byte slices and not numbers.
 func (n *node) inPieces() bool {
 	return n.kind == kindBytes || n.kind == kindFixed || n.kind == kindInt96
 }
@@ -183,7 +183,7 @@ func decodeIndices(data []byte, n int, dict values) (values, error) {
 	return values{indices: indices, dict: &dict}, nil
 }
 
-// decodeLevels reads n levels of at most most.
+// decodeLevels reads n levels of at most `most`.
 func decodeLevels(data []byte, n, most int) ([]byte, error) {
 	wide, err := decodeHybrid(data, n, bits.Len(uint(most)))
 	if err != nil {
@@ -199,7 +199,7 @@ func decodeLevels(data []byte, n, most int) ([]byte, error) {
 	return levels, nil
 }
 
-// decodeHybrid reads n numbers of width bits, in runs of one value and in packs of eight.
+// decodeHybrid reads n numbers of width bits, in runs of one value and in packs of eight values.
 func decodeHybrid(data []byte, n, width int) ([]uint32, error) {
 	out := make([]uint32, 0, n)
 	bytesWide := (width + 7) / 8
@@ -209,7 +209,7 @@ func decodeHybrid(data []byte, n, width int) ([]uint32, error) {
 			return nil, errPageEnds
 		}
 		data = data[used:]
-		if head&1 == 0 { // a run
+		if head&1 == 0 { // a run of one value
 			if len(data) < bytesWide {
 				return nil, errPageEnds
 			}
@@ -247,7 +247,7 @@ func decodeHybrid(data []byte, n, width int) ([]uint32, error) {
 	return out, nil
 }
 
-// bitsAt reads width bits, at most 64, the lowest first; bits behind the end are 0.
+// bitsAt reads width bits, at most 64, the lowest first; bits after the end are 0.
 func bitsAt(data []byte, at, width int) uint64 {
 	var v uint64
 	for got := 0; got < width; {
@@ -265,7 +265,8 @@ func bitsAt(data []byte, at, width int) uint64 {
 	return v
 }
 
-// decodeDelta reads numbers as differences, in blocks of small blocks with a width each (DELTA_BINARY_PACKED).
+// decodeDelta reads numbers stored as differences, in blocks of smaller blocks that each have a bit width
+// (DELTA_BINARY_PACKED).
 func decodeDelta(data []byte, want int) (out []uint64, rest []byte, err error) {
 	t := &thrift{data: data} // the numbers are varints as in Thrift
 	block, minis, total, value := t.uvarint(), t.uvarint(), t.uvarint(), t.int()
@@ -291,7 +292,7 @@ func decodeDelta(data []byte, want int) (out []uint64, rest []byte, err error) {
 		t.at += int(minis)
 		for _, w := range widths {
 			if len(out) == want {
-				break // the widths of blocks that do not exist say nothing
+				break // the widths of blocks that do not exist are meaningless
 			}
 			if w > 64 || per/8*int(w) > len(data)-t.at {
 				return nil, nil, errPageEnds
@@ -321,7 +322,7 @@ func decodeDeltaLength(data []byte, n int) ([][]byte, error) {
 	return pieces, nil
 }
 
-// decodeDeltaBytes: each value begins with so many bytes of the one before.
+// decodeDeltaBytes reads values that each begin with a prefix of the value before.
 func decodeDeltaBytes(data []byte, n int, leaf *node) ([][]byte, error) {
 	prefixes, data, err := decodeDelta(data, n)
 	if err != nil {

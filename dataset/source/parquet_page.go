@@ -12,7 +12,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// Codecs of Parquet that are read.
+// Supported codecs of Parquet.
 const (
 	codecNone   = 0
 	codecSnappy = 1
@@ -21,9 +21,9 @@ const (
 )
 
 const (
-	maxPage       = 256 << 20 // bytes, unpacked
+	maxPage       = 256 << 20 // bytes after decompression
 	maxPageValues = 1 << 24
-	maxHeld       = 1 << 30 // bytes of pages held at a time
+	maxHeld       = 1 << 30 // bytes of pages in memory at a time
 	pageHeadBytes = 4 << 10
 	maxPageHead   = 1 << 20
 )
@@ -39,7 +39,7 @@ const (
 type pageHead struct {
 	kind, packed, unpacked int
 	values, encoding       int
-	defBytes, repBytes     int // v2
+	defBytes, repBytes     int // lengths of the levels (data page v2)
 	plain                  bool
 	crc                    uint32
 	hasCRC                 bool
@@ -52,15 +52,15 @@ type cursor struct {
 	file  *parquetFile
 	owner *parquetRows
 
-	at      int64 // of the next page
-	left    int64 // values behind the page at hand
+	at      int64 // position of the next page
+	left    int64 // values after the current page
 	dict    values
 	hasDict bool
 
-	reps, defs []byte // of the page at hand; nil where the greatest level is 0
+	reps, defs []byte // levels of the current page; nil if the greatest level is 0
 	vals       values
-	n, pos     int // levels in the page, and of the next one
-	used       int // values of the page that were given
+	n, pos     int // levels of the page, and index of the next one
+	used       int // values of the page that were returned
 	held       int
 }
 
@@ -72,7 +72,7 @@ func (c *cursor) damaged(format string, args ...any) error {
 	return damaged("column %q: %s", c.leaf.path(), fmt.Sprintf(format, args...))
 }
 
-// ready reads on until there is a next value; false behind the last one.
+// ready reads on until there is a next value; false after the last one.
 func (c *cursor) ready() (bool, error) {
 	for c.pos == c.n {
 		if c.left == 0 {
@@ -85,7 +85,7 @@ func (c *cursor) ready() (bool, error) {
 	return true, nil
 }
 
-// levels of the next value.
+// levels returns the levels of the next value.
 func (c *cursor) levels() (rep, def int) {
 	if c.reps != nil {
 		rep = int(c.reps[c.pos])
@@ -121,7 +121,8 @@ func (c *cursor) page() error {
 		return c.damaged("a page would have %d values, at most %d are read", h.values, maxPageValues)
 	}
 	if c.owner.held += h.unpacked - c.held; c.owner.held > maxHeld {
-		return &FileError{0, fmt.Sprintf("the pages of a Parquet row take more than %s: write smaller pages", byteSize(maxHeld))}
+		return &FileError{0, fmt.Sprintf("the pages of a Parquet row take more than %s: write smaller pages",
+			byteSize(maxHeld))}
 	}
 	c.held = h.unpacked
 	body := make([]byte, h.packed)
@@ -141,7 +142,7 @@ func (c *cursor) page() error {
 	return c.dataPageV2(h, body)
 }
 
-// head reads a page's header, which says how long it is only by its end.
+// head reads a page's header, whose length is known only at its end.
 func (c *cursor) head(end int64) (pageHead, int, error) {
 	for size := int64(pageHeadBytes); ; size *= 16 {
 		buffer := make([]byte, min(size, end-c.at))
@@ -210,12 +211,12 @@ func (c *cursor) dictionary(h pageHead, body []byte) error {
 		return c.damaged("its dictionary: %v", err)
 	}
 	c.hasDict = true
-	c.owner.held += c.held // it stays beside the pages
+	c.owner.held += c.held // it stays in memory beside the pages
 	c.held = 0
 	return nil
 }
 
-// dataPage: levels and values lie in the packed part, each kind of levels behind its length.
+// dataPage reads a page whose levels and values are compressed together, each kind of levels after its length.
 func (c *cursor) dataPage(h pageHead, body []byte) error {
 	data, err := c.unpack(body, h.unpacked)
 	if err != nil {
@@ -244,7 +245,7 @@ func (c *cursor) dataPage(h pageHead, body []byte) error {
 	return c.fill(h, data)
 }
 
-// dataPageV2: the levels come first and are not packed.
+// dataPageV2 reads a page whose levels come first and are not compressed.
 func (c *cursor) dataPageV2(h pageHead, body []byte) error {
 	if h.defBytes < 0 || h.repBytes < 0 || h.defBytes+h.repBytes > len(body) || h.defBytes+h.repBytes > h.unpacked {
 		return c.damaged("the levels of a page would have %d bytes, %d are left", h.defBytes+h.repBytes, len(body))
@@ -294,7 +295,7 @@ func (c *cursor) fill(h pageHead, data []byte) error {
 	return nil
 }
 
-// unpack decompresses a page into exactly size bytes, and no more whatever it holds.
+// unpack decompresses a page into exactly size bytes, and never more.
 func (c *cursor) unpack(body []byte, size int) ([]byte, error) {
 	wrong := func(err error) ([]byte, error) {
 		return nil, c.damaged("a page is no %s data of %d bytes (%v)", codecName(c.chunk.codec), size, err)
@@ -335,7 +336,7 @@ func (c *cursor) unpack(body []byte, size int) ([]byte, error) {
 }
 
 func readExactly(r io.Reader, size int, wrong func(error) ([]byte, error)) ([]byte, error) {
-	var out bytes.Buffer // grows with what arrives: the size may lie
+	var out bytes.Buffer // grows with the data that arrives, since the size may be wrong
 	n, err := io.Copy(&out, io.LimitReader(r, int64(size)+1))
 	switch {
 	case err != nil:

@@ -6,23 +6,23 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// parquetRows puts the rows of a Parquet file together from its columns.
+// parquetRows assembles the rows of a Parquet file from its columns.
 type parquetRows struct {
 	file    *parquetFile
 	limit   int
-	group   int // at hand
+	group   int // current row group
 	left    int64
-	cursors []*cursor // of the leaves
+	cursors []*cursor // one for each leaf
 	held    int
 	zstd    *zstd.Decoder
 	data    []byte
-	wrong   error // of the row at hand: it can be passed over
-	passed  int   // levels of the row at hand behind its greatest length
+	wrong   error // error of the current row, after which reading can continue
+	passed  int   // levels of the current row beyond its greatest length
 }
 
 func (p *parquetRows) at() int { return 0 }
 
-// count is known without reading the rows.
+// count returns the number of rows without reading them.
 func (p *parquetRows) count() int { return int(p.file.count) }
 
 func (p *parquetRows) close() {
@@ -32,7 +32,7 @@ func (p *parquetRows) close() {
 	}
 }
 
-// next guards against a panic over bytes that no check foresaw.
+// next returns the next row. It recovers from a panic over malformed bytes that no check found.
 func (p *parquetRows) next() (row Row, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -93,15 +93,15 @@ func (p *parquetRows) endGroup() error {
 	return nil
 }
 
-// write puts bytes into the row while they fit; one byte too many is enough to refuse it.
+// write appends bytes to the row while they fit; one byte too many is enough to reject the row.
 func (p *parquetRows) write(b ...byte) {
 	if len(p.data) <= p.limit {
 		p.data = append(p.data, b...)
 	}
 }
 
-// object writes a group with its members. A struct has a member for every key that any row of the file has, so a member
-// that is null is left out where leavesOut says so: the row that the file was made from did not have it.
+// object writes a group with its members. A struct has a member for every key that any row of the file has, so a null
+// member is left out if leavesOut says so: the original row did not have it.
 func (p *parquetRows) object(n *node) error {
 	p.write('{')
 	written := 0
@@ -129,7 +129,8 @@ func (p *parquetRows) object(n *node) error {
 		if err := p.value(child); err != nil {
 			return err
 		}
-		if leave && child.means == holdsJSON && string(p.data[start:]) == "null" { // datasets writes the text null
+		// the library datasets writes the text null
+		if leave && child.means == holdsJSON && string(p.data[start:]) == "null" {
 			p.data = p.data[:before]
 			continue
 		}
@@ -139,7 +140,7 @@ func (p *parquetRows) object(n *node) error {
 	return nil
 }
 
-// next level of a node's first leaf, which all its leaves share down to the node.
+// levels returns the next levels of a node's first leaf, which all its leaves share down to the node.
 func (p *parquetRows) levels(n *node) (rep, def int, err error) {
 	c := p.cursors[n.first]
 	ok, err := c.ready()
@@ -171,7 +172,7 @@ func (p *parquetRows) value(n *node) error {
 	return p.content(n)
 }
 
-// content writes a node that is there.
+// content writes a node that is present.
 func (p *parquetRows) content(n *node) error {
 	switch {
 	case !n.group:
@@ -188,7 +189,7 @@ func (p *parquetRows) content(n *node) error {
 	return p.object(n)
 }
 
-// list writes the elements of a node that repeats.
+// list writes the elements of a repeated node.
 func (p *parquetRows) list(n, item *node, write func(*node) error) error {
 	p.write('[')
 	return p.each(n, func(i int) error {
@@ -214,7 +215,7 @@ func (p *parquetRows) pairs(n *node) error {
 	}, func() { p.write('}') })
 }
 
-// each calls see for every repetition of a node, none included, then end.
+// each calls see for every repetition of a node, possibly none, and then end.
 func (p *parquetRows) each(n *node, see func(i int) error, end func()) error {
 	_, def, err := p.levels(n)
 	if err != nil {
@@ -254,7 +255,7 @@ func (p *parquetRows) each(n *node, see func(i int) error, end func()) error {
 	return nil
 }
 
-// pass consumes the place of a node that is not there: one level in each of its leaves.
+// pass consumes an absent node: one level in each of its leaves.
 func (p *parquetRows) pass(n *node) error {
 	for _, c := range p.cursors[n.first : n.first+n.leaves] {
 		ok, err := c.ready()

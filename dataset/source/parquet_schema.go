@@ -27,7 +27,7 @@ const (
 	repeated = 2
 )
 
-// meaning is what the values of a leaf, or the children of a group, stand for.
+// meaning is what the values of a leaf, or the children of a group, represent.
 type meaning int
 
 const (
@@ -46,13 +46,13 @@ const (
 	holdsJSON
 )
 
-// element is one line of the footer's schema.
+// element is one entry of the footer's schema.
 type element struct {
 	kind, length, repetition, children int
 	name                               string
 	means                              meaning
 	scale, precision                   int
-	unit                               int // of a time, in digits of a second: 3, 6 or 9
+	unit                               int // unit of a time as digits of a second: 3, 6 or 9
 	utc                                bool
 	group                              bool
 }
@@ -132,7 +132,7 @@ func (e *element) readLogical(t *thrift, id int, kind byte) {
 	})
 }
 
-// convert reads the older ConvertedType, which writers still give beside the newer one.
+// convert reads the older ConvertedType, which writers still write beside the newer LogicalType.
 func (e *element) convert(converted int) {
 	switch {
 	case converted == 0 || converted == 4:
@@ -163,9 +163,9 @@ type node struct {
 	element
 	parent   *node
 	nodes    []*node
-	first    int // the number of its first leaf
-	leaves   int // how many it has
-	def, rep int // the greatest levels
+	first    int // index of its first leaf
+	leaves   int // number of its leaves
+	def, rep int // greatest levels
 	key      []byte
 }
 
@@ -246,7 +246,7 @@ func (f *parquetFile) buildSchema(elements []element) error {
 	return nil
 }
 
-// item is the element of a list: in the usual form a group that repeats holds it alone.
+// item returns the element of a list: usually the only child of a repeated group.
 func (n *node) item() *node {
 	child := n.nodes[0]
 	if child.group && len(child.nodes) == 1 && child.name != "array" && child.name != n.name+"_tuple" &&
@@ -256,12 +256,12 @@ func (n *node) item() *node {
 	return child
 }
 
-// isListOf: a LIST has one child, which repeats.
+// isListOf reports whether the node is a LIST: it has one child, which is repeated.
 func (n *node) isListOf() bool {
 	return n.group && n.means == isList && len(n.nodes) == 1 && n.nodes[0].repetition == repeated
 }
 
-// isMapOf: a MAP has one child, which repeats and holds key and value; a key is a text.
+// isMapOf reports whether the node is a MAP: it has one child, which is repeated and holds a string key and a value.
 func (n *node) isMapOf() bool {
 	if !n.group || n.means != isMap || len(n.nodes) != 1 || n.nodes[0].repetition != repeated ||
 		len(n.nodes[0].nodes) != 2 {

@@ -16,8 +16,8 @@ import (
 	"github.com/tierlora/tierlora/internal/jsonerr"
 )
 
-// appendValue writes a value as JSON: texts, numbers and truth values as such, dates and times as ISO 8601, decimals
-// with all their digits. Numbers that are not finite become null, bytes that are no text base64.
+// appendValue appends a value as JSON: strings, numbers and booleans unchanged, dates and times as ISO 8601, decimals
+// with all their digits. Numbers that are not finite become null, and bytes that are not text become base64.
 func appendValue(out []byte, n *node, v *values, i int) ([]byte, error) {
 	if n.inPieces() {
 		return appendPiece(out, n, v.piece(i))
@@ -44,7 +44,8 @@ func appendValue(out []byte, n *node, v *values, i int) ([]byte, error) {
 	case isDecimal:
 		return appendDecimal(out, big.NewInt(whole), n.scale), nil
 	case isDate:
-		return append(append(append(out, '"'), time.Unix(0, 0).UTC().AddDate(0, 0, int(int32(whole))).Format("2006-01-02")...), '"'), nil
+		return append(append(append(out, '"'),
+			time.Unix(0, 0).UTC().AddDate(0, 0, int(int32(whole))).Format("2006-01-02")...), '"'), nil
 	case isTimestamp:
 		return appendTime(out, whole, n.unit, "2006-01-02T15:04:05", n.utc), nil
 	case isTime:
@@ -61,7 +62,8 @@ func appendPiece(out []byte, n *node, b []byte) ([]byte, error) {
 		return appendMoment(out, t, "2006-01-02T15:04:05", 9, false), nil
 	case n.means == isDecimal:
 		if len(b) > 64 {
-			return append(out, "null"...), fmt.Errorf("column %q has a decimal of %d bytes, at most 64 are read", n.path(), len(b))
+			return append(out, "null"...), fmt.Errorf("column %q has a decimal of %d bytes, at most 64 are read",
+				n.path(), len(b))
 		}
 		x := new(big.Int).SetBytes(b)
 		if len(b) > 0 && b[0]&0x80 != 0 {
@@ -88,7 +90,7 @@ func appendPiece(out []byte, n *node, b []byte) ([]byte, error) {
 	return append(out, '"'), nil
 }
 
-// notUTF8 is the error for a column's text that is not UTF-8; it names the first byte that is wrong.
+// notUTF8 returns the error for a column's text that is not UTF-8; it names the first invalid byte.
 func notUTF8(column string, b []byte) error {
 	at := 0
 	for at < len(b) {
@@ -101,8 +103,8 @@ func notUTF8(column string, b []byte) error {
 	return fmt.Errorf("column %q is not UTF-8: byte %d is 0x%02x", column, at+1, b[at])
 }
 
-// appendJSON writes a value of a column whose type is JSON: the value itself, not the text that holds it. A text without a
-// value is null. Text that is no JSON is an error of the row.
+// appendJSON appends a value of a column of type JSON: the value itself, not a string that contains it. An empty text
+// is null. Invalid JSON is an error of the row.
 func appendJSON(out []byte, column string, b []byte) ([]byte, error) {
 	if !utf8.Valid(b) {
 		return append(out, "null"...), notUTF8(column, b)
@@ -112,7 +114,8 @@ func appendJSON(out []byte, column string, b []byte) ([]byte, error) {
 		return append(out, "null"...), nil
 	}
 	if wrong := jsonerr.Check(b); wrong != nil {
-		return append(out, "null"...), fmt.Errorf("column %q is of type JSON, and its text is no JSON: byte %d: %s", column, wrong.Offset+1, wrong.Text)
+		return append(out, "null"...), fmt.Errorf("column %q is of type JSON, and its text is no JSON: byte %d: %s",
+			column, wrong.Offset+1, wrong.Text)
 	}
 	return append(out, b...), nil
 }
@@ -142,7 +145,7 @@ func float16(h uint16) float64 {
 	return sign * math.Ldexp(1024+fraction, exponent-25)
 }
 
-// maxScale bounds the digits behind a decimal's point.
+// maxScale bounds the digits after a decimal point.
 const maxScale = 200
 
 func appendDecimal(out []byte, x *big.Int, scale int) []byte {
@@ -163,7 +166,7 @@ func appendDecimal(out []byte, x *big.Int, scale int) []byte {
 	return out
 }
 
-// appendTime writes a time that is counted in units of so many digits of a second.
+// appendTime appends a time; digits is its unit as digits of a second.
 func appendTime(out []byte, count int64, digits int, layout string, utc bool) []byte {
 	per := int64(1)
 	for range digits {

@@ -1,5 +1,5 @@
-// Package source finds data files and gives their rows, each as the bytes of one JSON object, whatever the file holds:
-// JSON, JSONL, CSV, TSV, text, Parquet or Arrow, the first five also in gzip or zstd.
+// Package source finds data files and reads their rows, each as the bytes of one JSON object, whatever the format of
+// the file: JSON, JSONL, CSV, TSV, text, Parquet or Arrow; the first five also in gzip or zstd.
 package source
 
 import (
@@ -18,16 +18,17 @@ import (
 // MaxRowBytes bounds the memory that one row can take.
 const MaxRowBytes = 16 << 20
 
-// passedOver is how many times the bound a row may have and still be read to its end, to go on behind it.
+// passedOver is how many times the limit a row may exceed and still be read to its end, so that reading can continue
+// after it.
 const passedOver = 64
 
 // Row is one row's JSON, not yet parsed. Data is valid until the next call.
 type Row struct {
-	Line int // where it starts in the file, from 1; 0 in a file that has no lines
+	Line int // line where the row starts, from 1; 0 in a format without lines
 	Data []byte
 }
 
-// RowError is about one row: reading continues behind it.
+// RowError is an error about one row; reading continues after it.
 type RowError struct {
 	Line int
 	Err  error
@@ -36,7 +37,7 @@ type RowError struct {
 func (e *RowError) Error() string { return e.Err.Error() }
 func (e *RowError) Unwrap() error { return e.Err }
 
-// FileError ends the reading at a line.
+// FileError is an error at a line that ends the reading.
 type FileError struct {
 	Line int // 0 = about the whole file
 	Text string
@@ -44,40 +45,40 @@ type FileError struct {
 
 func (e *FileError) Error() string { return e.Text }
 
-// Options say what is read of a file and how.
+// Options say which rows of a file are read, and how.
 type Options struct {
-	Path   string      // its ending tells what the bytes do not
-	TextBy string      // what a row of a text file is; "" = TextLine
-	Limit  int         // bytes of a row; 0 = MaxRowBytes
-	Rows   Span        // which rows are given
-	Leave  bool        // what comes behind Rows is not read
-	At     io.ReaderAt // the same bytes at any place, which Parquet and Arrow need
-	Size   int64       // of At
+	Path   string      // its ending matters if the bytes do not identify the format
+	TextBy string      // what makes a row of a text file; "" = TextLine
+	Limit  int         // most bytes of a row; 0 = MaxRowBytes
+	Rows   Span        // rows to return
+	Leave  bool        // do not read what follows Rows
+	At     io.ReaderAt // random access to the same bytes, which Parquet and Arrow need
+	Size   int64       // size of At in bytes
 }
 
-// Span is rows [From, To) of a file, from 0. To 0 is the end of the file.
+// Span is the half-open range [From, To) of a file's rows, from 0. To 0 means the end of the file.
 type Span struct{ From, To int }
 
 func (s Span) ends(row int) bool { return s.To > 0 && row >= s.To }
 
-// rows is what a container gives.
+// rows reads the rows of one format.
 type rows interface {
-	next() (Row, error) // io.EOF behind the last row, a *RowError for a row that can be passed over
-	at() int            // line of what is read next
+	next() (Row, error) // io.EOF after the last row, a *RowError for a row that can be skipped
+	at() int            // line that is read next
 }
 
-// Reader gives the rows of a file.
+// Reader returns the rows of a file.
 type Reader struct {
 	file  io.Reader
 	o     Options
 	rows  rows
-	index int // of the next row
+	index int // index of the next row
 	err   error
 	close func()
 }
 
-// NewReader reads a file that begins with r's next byte. Behind the last row r was read to its end, so that a hash over
-// it is the file's; Options.Leave spares that. A reader that was not read to its end must be closed.
+// NewReader reads a file that begins with r's next byte. After the last row it has read r to its end, so that a hash
+// over r is the file's hash; Options.Leave skips that. A reader that was not read to its end must be closed.
 func NewReader(r io.Reader, o Options) *Reader {
 	if o.Limit == 0 {
 		o.Limit = MaxRowBytes
@@ -85,7 +86,7 @@ func NewReader(r io.Reader, o Options) *Reader {
 	return &Reader{file: r, o: o, close: func() {}}
 }
 
-// Next returns io.EOF behind the last row, a *RowError for a row that can be passed over, else a fatal error.
+// Next returns io.EOF after the last row, a *RowError for a row that can be skipped, else a fatal error.
 func (r *Reader) Next() (Row, error) {
 	if r.err != nil {
 		return Row{}, r.err
@@ -110,10 +111,10 @@ func (r *Reader) Next() (Row, error) {
 	}
 }
 
-// ErrClosed is what a closed Reader gives.
+// ErrClosed is returned by a closed Reader.
 var ErrClosed = errors.New("the reader is closed")
 
-// Close ends the reading; it leaves the file open. A second call does nothing.
+// Close ends the reading and leaves the file open. A second call has no effect.
 func (r *Reader) Close() {
 	if r.err == nil {
 		r.err = ErrClosed
@@ -121,7 +122,7 @@ func (r *Reader) Close() {
 	r.release()
 }
 
-// release gives up what a decompressor holds.
+// release frees what a decompressor holds.
 func (r *Reader) release() {
 	r.close()
 	r.close = func() {}
@@ -130,7 +131,7 @@ func (r *Reader) release() {
 	}
 }
 
-// finish remembers how the reading ended.
+// finish records how the reading ended.
 func (r *Reader) finish(err error) error {
 	r.err = err
 	r.release()
@@ -142,7 +143,7 @@ func (r *Reader) finish(err error) error {
 	return r.err
 }
 
-// Line is the line of what is read next, from 1.
+// Line returns the line that is read next, from 1.
 func (r *Reader) Line() int {
 	if r.rows == nil {
 		return 1
@@ -150,7 +151,7 @@ func (r *Reader) Line() int {
 	return r.rows.at()
 }
 
-// Count is the number of rows of a file, malformed ones counted. Parquet and Arrow files say it themselves.
+// Count returns the number of rows of a file, including malformed ones. Parquet and Arrow files record it.
 func Count(r io.Reader, o Options) (int, error) {
 	in := NewReader(r, o)
 	defer in.Close()
@@ -175,11 +176,11 @@ func Count(r io.Reader, o Options) (int, error) {
 	}
 }
 
-// leavesOut reports whether a struct's member that is null is left out of its row. A message has content in every row,
-// null where it only calls tools, so that null is the row's own.
+// leavesOut reports whether a null member of a struct is left out of its row. A message has content in every row, null
+// if it only calls tools, so that null belongs to the row.
 func leavesOut(member string) bool { return member != "content" }
 
-// Containers, by the endings of their files.
+// Formats, by the endings of their files.
 const (
 	inJSON    = "json"
 	inCSV     = "csv"
@@ -190,14 +191,15 @@ const (
 )
 
 var endings = map[string]string{
-	".json": inJSON, ".jsonl": inJSON, ".ndjson": inJSON, ".csv": inCSV, ".tsv": inTSV, ".txt": inText, ".parquet": inParquet,
-	".arrow": inArrow,
+	".json": inJSON, ".jsonl": inJSON, ".ndjson": inJSON, ".csv": inCSV, ".tsv": inTSV, ".txt": inText,
+	".parquet": inParquet,
+	".arrow":   inArrow,
 }
 
 // packed are the endings of compressed files.
 var packed = []string{".gz", ".gzip", ".zst", ".zstd"}
 
-// containerOf is the container that a name says, "" if none.
+// containerOf returns the format that a name identifies, "" if none.
 func containerOf(name string) string {
 	name = strings.ToLower(path.Base(strings.ReplaceAll(name, "\\", "/")))
 	if slices.Contains(packed, path.Ext(name)) {
@@ -206,7 +208,7 @@ func containerOf(name string) string {
 	return endings[path.Ext(name)]
 }
 
-// magics are beginnings of files that are often given by mistake.
+// magics are the first bytes of files that users often pass by mistake.
 var magics = []struct{ bytes, text string }{
 	{"\x1f\x8b", "the file is compressed twice: unpack it first"},
 	{"\x28\xb5\x2f\xfd", "the file is compressed twice: unpack it first"},
@@ -228,7 +230,7 @@ const (
 	tarMagicAt  = 257
 )
 
-// open finds out what the file is, from its bytes first and from its name where they do not tell.
+// open detects the format of the file, from its bytes first and else from its name.
 func (r *Reader) open() (rows, error) {
 	in := bufio.NewReaderSize(r.file, bufferBytes)
 	head, err := in.Peek(tarMagicAt + 5)
@@ -260,7 +262,8 @@ func (r *Reader) open() (rows, error) {
 			return nil, &FileError{0, m.text}
 		}
 	}
-	if len(head) >= 4 && (head[0] == 0) != (head[1] == 0) && (head[0] == 0) == (head[2] == 0) && (head[1] == 0) == (head[3] == 0) {
+	if len(head) >= 4 && (head[0] == 0) != (head[1] == 0) && (head[0] == 0) == (head[2] == 0) &&
+		(head[1] == 0) == (head[3] == 0) {
 		return nil, &FileError{0, "the file is UTF-16 without its mark: save it as UTF-8"}
 	}
 	if len(head) > tarMagicAt && string(head[tarMagicAt:]) == "ustar" {
@@ -271,7 +274,7 @@ func (r *Reader) open() (rows, error) {
 		head = head[3:]
 	}
 	begin := bytes.TrimLeft(head, " \t\r\n")
-	isJSON := len(begin) > 0 && begin[0] == '{' // a row of a table or a line of prose hardly ever begins so
+	isJSON := len(begin) > 0 && begin[0] == '{' // a row of a table or a line of prose rarely begins with a brace
 	switch container := containerOf(r.o.Path); {
 	case container == inCSV && !isJSON:
 		return newCSV(in, ',', r.o), nil
@@ -287,11 +290,12 @@ func tooLong(line, limit int) error {
 	return &RowError{line, fmt.Errorf("the row is longer than %s", byteSize(limit))}
 }
 
-// tooLongToPass: the end of such a row is not looked for.
+// tooLongToPass reports whether the end of a row is too far away to be searched for.
 func tooLongToPass(size, limit int) bool { return size/passedOver > limit }
 
 func endless(line, limit int) error {
-	return &FileError{line, fmt.Sprintf("a row does not end within %s: this is no file of rows", byteSize(passedOver*limit))}
+	return &FileError{line, fmt.Sprintf("a row does not end within %s: this is no file of rows",
+		byteSize(passedOver*limit))}
 }
 
 func byteSize(n int) string {

@@ -10,8 +10,8 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
-// Files that datasets' save_to_disk writes beside its Arrow files: state.json in the folder of a Dataset, and
-// dataset_dict.json in that of a DatasetDict, which has a folder of a Dataset for each split.
+// Files that save_to_disk of the library datasets writes beside its Arrow files: state.json in the folder of a Dataset,
+// and dataset_dict.json in the folder of a DatasetDict, which contains the folder of a Dataset for each split.
 const (
 	stateFile = "state.json"
 	infoFile  = "dataset_info.json"
@@ -19,7 +19,7 @@ const (
 	maxState  = 16 << 20
 )
 
-// savedState is what state.json says of the rows; the rest of it is about the object in Python.
+// savedState holds what state.json records about the rows; the rest of the file is about the object in Python.
 type savedState struct {
 	Files   []savedFile `json:"_data_files"`
 	Indices []savedFile `json:"_indices_data_files"` // of datasets before 1.9
@@ -29,8 +29,8 @@ type savedFile struct {
 	Name string `json:"filename"`
 }
 
-// findSaved lists the files of a folder that save_to_disk wrote; nil where the folder is none. Other Arrow files in it
-// are datasets' cache of what was computed from the rows.
+// findSaved lists the files of a folder that save_to_disk wrote; nil for other folders. Other Arrow files in it are a
+// cache of the library datasets.
 func findSaved(fsys fs.FS, folder string) ([]File, error) {
 	var dict struct {
 		Splits []string `json:"splits"`
@@ -47,14 +47,16 @@ func findSaved(fsys fs.FS, folder string) ([]File, error) {
 	var all []File
 	for _, split := range dict.Splits {
 		if !isPlainName(split) {
-			return nil, fmt.Errorf("the folder %s has a %s with the split %q, which is no name of a folder", folder, dictFile, split)
+			return nil, fmt.Errorf("the folder %s has a %s with the split %q, which is no name of a folder", folder,
+				dictFile, split)
 		}
 		files, err := findSavedSplit(fsys, path.Join(folder, split), split)
 		if err != nil {
 			return nil, err
 		}
 		if files == nil {
-			return nil, fmt.Errorf("the folder %s lacks %s: %s names the split", folder, path.Join(split, stateFile), dictFile)
+			return nil, fmt.Errorf("the folder %s lacks %s: %s names the split", folder, path.Join(split, stateFile),
+				dictFile)
 		}
 		if all = append(all, files...); len(all) > maxFiles {
 			return nil, fmt.Errorf("%s holds more than %d files", folder, maxFiles)
@@ -63,10 +65,10 @@ func findSaved(fsys fs.FS, folder string) ([]File, error) {
 	return all, nil
 }
 
-// findSavedSplit lists the files of one Dataset; nil where the folder is none.
+// findSavedSplit lists the files of one Dataset; nil for other folders.
 func findSavedSplit(fsys fs.FS, folder, split string) ([]File, error) {
 	if _, err := fs.Stat(fsys, path.Join(folder, infoFile)); err != nil {
-		return nil, nil //nolint:nilerr // a state.json alone is some other program's
+		return nil, nil // a lone state.json is another program's
 	}
 	var state savedState
 	if is, err := readState(fsys, path.Join(folder, stateFile), &state); err != nil || !is || state.Files == nil {
@@ -74,7 +76,8 @@ func findSavedSplit(fsys fs.FS, folder, split string) ([]File, error) {
 	}
 	switch {
 	case len(state.Indices) > 0:
-		return nil, fmt.Errorf("the folder %s holds rows that a file of indices picks: load it with datasets and save it again with flatten_indices().save_to_disk()", folder)
+		return nil, fmt.Errorf("the folder %s holds rows that a file of indices picks: load it with datasets and "+
+			"save it again with flatten_indices().save_to_disk()", folder)
 	case len(state.Files) == 0:
 		return nil, fmt.Errorf("the folder %s names no file of rows in its %s", folder, stateFile)
 	case len(state.Files) > maxFiles:
@@ -85,7 +88,8 @@ func findSavedSplit(fsys fs.FS, folder, split string) ([]File, error) {
 	for _, f := range state.Files {
 		name := path.Join(folder, f.Name)
 		if !isPlainName(f.Name) {
-			return nil, fmt.Errorf("the folder %s has a %s with the file %q, which is no name in the folder", folder, stateFile, f.Name)
+			return nil, fmt.Errorf("the folder %s has a %s with the file %q, which is no name in the folder", folder,
+				stateFile, f.Name)
 		}
 		if _, err := fs.Stat(fsys, name); err != nil {
 			return nil, fmt.Errorf("the folder %s lacks a file that its %s names: %w", folder, stateFile, err)
@@ -103,7 +107,7 @@ func isPlainName(name string) bool {
 	return fs.ValidPath(name) && name != "." && path.Base(name) == name
 }
 
-// readState reads a small JSON file; false where it is not there.
+// readState reads a small JSON file; false if it does not exist.
 func readState(fsys fs.FS, name string, to any) (bool, error) {
 	info, err := fs.Stat(fsys, name)
 	switch {

@@ -11,15 +11,15 @@ import (
 	"github.com/tierlora/tierlora/internal/words"
 )
 
-// Slice is one term of a split expression: rows of a split, by number or by percent, as Hugging Face's datasets writes
-// them ("train[:5%]").
+// Slice is one term of a split expression of the library datasets: rows of a split, by number or by percentage
+// ("train[:5%]").
 type Slice struct {
 	Split    string
-	From, To *int // nil = from the first row, to the last one; below 0 counted from the end
+	From, To *int // nil = from the first row, or to the last one; negative numbers count from the end
 	Percent  bool
 }
 
-// AllSplits is the name that stands for every split.
+// AllSplits is the name that means every split.
 const AllSplits = "all"
 
 const (
@@ -30,7 +30,7 @@ const (
 var sliceTerm = regexp.MustCompile(
 	`^\s*([A-Za-z0-9_]+(?:\.[A-Za-z0-9_]+)*)(?:\[(?:(-?[0-9_]+)(%)?)?:(?:(-?[0-9_]+)(%)?)?\])?\s*$`)
 
-// ParseSplit reads "train", "train[:5%]", "train[10:200]", "train[-5%:]", and several of them joined by "+".
+// ParseSplit parses "train", "train[:5%]", "train[10:200]", "train[-5%:]", and several of these joined by "+".
 func ParseSplit(text string) ([]Slice, error) {
 	if strings.TrimSpace(text) == "" {
 		return nil, errors.New("is empty: write train, train[:5%] or train+test")
@@ -73,7 +73,7 @@ func ParseSplit(text string) ([]Slice, error) {
 	return slices, nil
 }
 
-// Whole says that the slice is all rows of its split, which need not be counted.
+// Whole reports whether the slice is all rows of its split, so that the rows need not be counted.
 func (s Slice) Whole() bool { return s.From == nil && s.To == nil }
 
 func (s Slice) String() string {
@@ -92,8 +92,8 @@ func (s Slice) String() string {
 	return s.Split + "[" + end(s.From) + ":" + end(s.To) + "]"
 }
 
-// Span is the slice of a split of n rows. Percents are rounded to the nearest row, halves to even, and ends that lie
-// beyond the split are its ends, as datasets does both. A slice without a row is an error.
+// Span returns the range of the slice in a split of n rows. As in the library datasets, percentages are rounded to the
+// nearest row, halves to even, and ends beyond the split are its ends. A slice without a row is an error.
 func (s Slice) Span(n int) (Span, error) {
 	at := func(end *int, open int) int {
 		if end == nil {

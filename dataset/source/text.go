@@ -6,18 +6,18 @@ import (
 	"io"
 )
 
-// What a row of a text file is, as in Hugging Face's text loader.
+// What makes a row of a text file, as in Hugging Face's text loader.
 const (
 	TextLine      = "line"
-	TextParagraph = "paragraph" // what stands between blank lines
+	TextParagraph = "paragraph" // the lines between blank lines
 	TextDocument  = "document"  // the whole file
 )
 
-// TextUnits are the values of Options.TextBy.
+// TextUnits lists the values of Options.TextBy.
 var TextUnits = []string{TextLine, TextParagraph, TextDocument}
 
-// textRows gives {"text": …} for every unit of a text file. "\r\n" counts as "\n". A line may be empty, a paragraph is
-// not and has no line end around it.
+// textRows returns {"text": …} for every unit of a text file. "\r\n" counts as "\n". A line may be empty; a paragraph
+// is not empty and has no line end around it.
 type textRows struct {
 	in    *bufio.Reader
 	by    string
@@ -62,7 +62,7 @@ type textError struct{ err error }
 
 func (e textError) Error() string { return "the text " + e.err.Error() }
 
-// unit reads one row into text; size counts what was too much for it as well.
+// unit reads one row into text; size also counts bytes beyond the limit.
 func (t *textRows) unit() (line, size int, err error) {
 	if t.done {
 		return 0, 0, io.EOF
@@ -89,8 +89,8 @@ func (t *textRows) unit() (line, size int, err error) {
 	}
 }
 
-// oneLine adds the next line without its end, behind a line end if there is one to add; n is its length. ended tells a
-// line from the end of the file.
+// oneLine appends the next line without its end, after a line end if broken is set; n is its length. ended reports
+// whether a line end, and not the end of the file, ended it.
 func (t *textRows) oneLine(size *int, broken bool) (n int, ended bool, err error) {
 	for {
 		part, err := t.in.ReadSlice('\n')

@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// thrift reads the compact protocol of Apache Thrift, in which a Parquet file describes itself. The first error stays,
-// and everything read behind it is zero.
+// thrift reads the compact protocol of Apache Thrift, in which a Parquet file stores its metadata. The first error is
+// kept, and everything read after it is zero.
 type thrift struct {
 	data []byte
 	at   int
@@ -64,13 +64,13 @@ func (t *thrift) uvarint() uint64 {
 	return v
 }
 
-// int is a zigzag number.
+// int reads a zigzag number.
 func (t *thrift) int() int64 {
 	v := t.uvarint()
 	return int64(v>>1) ^ -int64(v&1)
 }
 
-// bytes is a text or binary, of at most what is left.
+// bytes reads a string or binary that is no longer than the remaining data.
 func (t *thrift) bytes() []byte {
 	n := t.uvarint()
 	if n > uint64(len(t.data)-t.at) {
@@ -81,7 +81,7 @@ func (t *thrift) bytes() []byte {
 	return t.data[t.at-int(n) : t.at]
 }
 
-// list is the head of a list. An element has a byte or more.
+// list reads the head of a list. Every element takes at least a byte.
 func (t *thrift) list() (n int, kind byte) {
 	b := t.byte()
 	size := uint64(b >> 4)
@@ -95,7 +95,7 @@ func (t *thrift) list() (n int, kind byte) {
 	return int(size), b & 15
 }
 
-// fields calls read for every field of a struct; read consumes the value or calls skip.
+// fields calls read for every field of a struct; read must consume the value or call skip.
 func (t *thrift) fields(read func(id int, kind byte)) {
 	id := 0
 	for t.err == nil {
@@ -113,7 +113,7 @@ func (t *thrift) fields(read func(id int, kind byte)) {
 	}
 }
 
-// structs calls read for every element of a list of structs, and skips anything else.
+// structs calls read for every element of a list of structs, and skips other lists.
 func (t *thrift) structs(kind byte, read func()) {
 	if kind != thriftList {
 		t.skip(kind, 0)
@@ -132,7 +132,7 @@ func (t *thrift) structs(kind byte, read func()) {
 	}
 }
 
-// number is a whole number or a truth value of any width.
+// number reads an integer or boolean of any width.
 func (t *thrift) number(kind byte) int64 {
 	switch kind {
 	case thriftTrue:
@@ -146,7 +146,7 @@ func (t *thrift) number(kind byte) int64 {
 	return 0
 }
 
-// number32 is a number that has to fit in 32 bits, else -1.
+// number32 reads a number and returns -1 if it does not fit in 32 bits.
 func (t *thrift) number32(kind byte) int {
 	n := t.number(kind)
 	if n < math.MinInt32 || n > math.MaxInt32 {
@@ -194,7 +194,7 @@ func (t *thrift) skip(kind byte, depth int) {
 	}
 }
 
-// skipElement: inside lists a truth value takes a byte.
+// skipElement skips an element of a list, in which a boolean takes a byte.
 func (t *thrift) skipElement(kind byte, depth int) {
 	if kind == thriftTrue || kind == thriftFalse {
 		t.byte()

@@ -12,10 +12,11 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// maxWindow is the most that a zstd file may ask its reader to remember: what `zstd --long` uses at most by default.
+// maxWindow is the most memory that a zstd file may require for decompression: the most that `zstd --long` uses by
+// default.
 const maxWindow = 128 << 20
 
-// packedError is what is wrong with a compressed file.
+// packedError is the error of a damaged compressed file.
 type packedError struct {
 	format string
 	err    error
@@ -24,7 +25,7 @@ type packedError struct {
 func (e *packedError) Error() string { return e.format + ": " + e.err.Error() }
 func (e *packedError) Unwrap() error { return e.err }
 
-// unpack is what a gzip or zstd file holds, as a stream; nil if the file is neither.
+// unpack returns the contents of a gzip or zstd file as a stream; nil if the file is neither.
 func unpack(in *bufio.Reader, head []byte) (io.Reader, func(), error) {
 	switch {
 	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
@@ -34,7 +35,8 @@ func unpack(in *bufio.Reader, head []byte) (io.Reader, func(), error) {
 		}
 		return unpacking{"gzip", z, in}, func() {}, nil
 	case bytes.HasPrefix(head, []byte("\x28\xb5\x2f\xfd")),
-		len(head) > 4 && head[0]&0xf0 == 0x50 && string(head[1:4]) == "\x2a\x4d\x18": // a frame to pass over, which pzstd begins with
+		// a skippable frame, with which pzstd begins
+		len(head) > 4 && head[0]&0xf0 == 0x50 && string(head[1:4]) == "\x2a\x4d\x18":
 		z, err := zstd.NewReader(in, zstd.WithDecoderConcurrency(1), zstd.WithDecoderMaxWindow(maxWindow))
 		if err != nil {
 			return nil, nil, inPlainWords(&packedError{"zstd", err})
@@ -44,7 +46,7 @@ func unpack(in *bufio.Reader, head []byte) (io.Reader, func(), error) {
 	return nil, func() {}, nil
 }
 
-// unpacking marks the errors of a decompressor as its own.
+// unpacking marks the errors of a decompressor.
 type unpacking struct {
 	format string
 	r      io.Reader
@@ -59,7 +61,7 @@ func (u unpacking) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// inPlainWords says of a compressed file what is wrong with it; an error of the disk stays what it is.
+// inPlainWords explains the error of a compressed file; an error of the disk stays unchanged.
 func inPlainWords(err error) error {
 	var packed *packedError
 	if !errors.As(err, &packed) {
@@ -75,16 +77,18 @@ func inPlainWords(err error) error {
 	case errors.Is(cause, gzip.ErrHeader):
 		return &FileError{0, "the file's " + format + " header is damaged, or something else follows its data"}
 	case errors.Is(cause, zstd.ErrWindowSizeExceeded), errors.Is(cause, zstd.ErrDecoderSizeExceeded):
-		return &FileError{0, fmt.Sprintf("the file's zstd window is larger than %s: compress it again with a smaller one", byteSize(maxWindow))}
+		return &FileError{0, fmt.Sprintf("the file's zstd window is larger than %s: compress it again with a smaller "+
+			"one", byteSize(maxWindow))}
 	case errors.As(cause, &corrupt), zstdDamage(cause):
 		return &FileError{0, "the file's " + format + " data is damaged"}
 	}
 	return cause
 }
 
-// zstdDamage: the package's errors for bytes that are no zstd.
+// zstdDamage reports whether an error means that the bytes are not valid zstd.
 func zstdDamage(err error) bool {
-	for _, known := range []error{zstd.ErrMagicMismatch, zstd.ErrReservedBlockType, zstd.ErrCompressedSizeTooBig, zstd.ErrBlockTooSmall,
+	for _, known := range []error{zstd.ErrMagicMismatch, zstd.ErrReservedBlockType, zstd.ErrCompressedSizeTooBig,
+		zstd.ErrBlockTooSmall,
 		zstd.ErrUnexpectedBlockSize, zstd.ErrUnknownDictionary, zstd.ErrFrameSizeExceeded, zstd.ErrFrameSizeMismatch, zstd.ErrWindowSizeTooSmall} {
 		if errors.Is(err, known) {
 			return true

@@ -1,6 +1,6 @@
-// Package checkpoint keeps a run's checkpoints: folders that appear under their names only when all of their files are
-// on the disk, with a size and a SHA-256 of each; and it lets one process at a time have a run's folder. It knows no
-// model.
+// Package checkpoint stores a run's checkpoints and locks its folder. A checkpoint is a folder that appears under its
+// name only when all of its files are on the disk, with a size and a SHA-256 of each. One process at a time owns a
+// run's folder. The package depends on no model.
 package checkpoint
 
 import (
@@ -40,27 +40,26 @@ type summary struct {
 
 const format = 1
 
-// Name is the folder name of a step's checkpoint.
+// Name returns the folder name of a step's checkpoint.
 func Name(step int) string { return "checkpoint-" + strconv.Itoa(step) }
 
-// Names of folders that are not checkpoints: half-written, to be deleted, moved aside by a newer one.
+// Names of folders that are not checkpoints: incomplete ones, ones to be deleted, and ones moved aside for a newer one.
 const (
 	partialPrefix = ".partial-"
 	deadPrefix    = ".dead-"
 	asidePrefix   = ".aside-"
 )
 
-// Stream is a file of a checkpoint that is written as it is made, so that its bytes are never all in memory.
+// Stream is a file of a checkpoint that is written while it is generated, so that its bytes are never all in memory.
 type Stream struct {
 	Name  string
-	Bytes int64 // at least; 0 = not known
+	Bytes int64 // least size in bytes; 0 = unknown
 	Write func(io.Writer) error
 }
 
-// Save writes dir/checkpoint-<step> with the given files, which must hold a trainer_state.json, and the streams. The
-// folder appears under its name only when all of it is on the disk. A checkpoint of the same step that is
-// there already is replaced. Where the disk has no room for it the error is an *atomicfile.FullError, and what was there
-// before is whole.
+// Save writes dir/checkpoint-<step> with the given files, which must include trainer_state.json, and the streams. The
+// folder appears under its name only when all of it is on the disk, and replaces a checkpoint of the same step. If the
+// disk has too little space, Save returns an *atomicfile.FullError and earlier checkpoints stay intact.
 func Save(dir string, step int, files map[string][]byte, streams ...Stream) error {
 	if err := save(dir, step, files, streams); err != nil {
 		return fmt.Errorf("save %s: %w", filepath.Join(dir, Name(step)), err)
@@ -73,7 +72,8 @@ func save(dir string, step int, files map[string][]byte, streams []Stream) error
 		return fmt.Errorf("no %s among its files", StateFile)
 	}
 	for name, data := range files {
-		streams = append(streams, Stream{name, int64(len(data)), func(w io.Writer) error { _, err := w.Write(data); return err }})
+		streams = append(streams,
+			Stream{name, int64(len(data)), func(w io.Writer) error { _, err := w.Write(data); return err }})
 	}
 	slices.SortFunc(streams, func(a, b Stream) int { return strings.Compare(a.Name, b.Name) })
 	for _, s := range streams {
@@ -110,7 +110,9 @@ func save(dir string, step int, files map[string][]byte, streams []Stream) error
 	if err != nil {
 		return err
 	}
-	if _, err := writeSynced(partial, Stream{SumFile, int64(len(list)), func(w io.Writer) error { _, err := w.Write(append(list, '\n')); return err }}); err != nil {
+	if _, err := writeSynced(partial,
+		Stream{SumFile, int64(len(list)),
+			func(w io.Writer) error { _, err := w.Write(append(list, '\n')); return err }}); err != nil {
 		return err
 	}
 	if err := atomicfile.SyncDir(partial); err != nil {
@@ -119,8 +121,8 @@ func save(dir string, step int, files map[string][]byte, streams []Stream) error
 	return install(dir, partial, Name(step))
 }
 
-// install gives the finished folder its name. An older one of that name is moved aside first and deleted last:
-// a crash in between leaves it where Latest finds it.
+// install gives the finished folder its name. An older folder of that name is moved aside first and deleted last: if
+// the process crashes in between, Latest still finds it.
 func install(dir, partial, name string) error {
 	target, aside := filepath.Join(dir, name), filepath.Join(dir, asidePrefix+name)
 	err := atomicfile.Rename(target, aside)
@@ -136,7 +138,8 @@ func install(dir, partial, name string) error {
 	return os.RemoveAll(aside)
 }
 
-// RemoveLeftovers deletes what a killed process left behind in a run's folder, and puts back what it had moved aside.
+// RemoveLeftovers deletes what a killed process left in a run's folder, and restores a checkpoint that it had moved
+// aside.
 func RemoveLeftovers(dir string) error {
 	if err := restoreAside(dir); err != nil {
 		return err
@@ -146,7 +149,8 @@ func RemoveLeftovers(dir string) error {
 		return err
 	}
 	for _, e := range entries {
-		if strings.HasPrefix(e.Name(), partialPrefix) || strings.HasPrefix(e.Name(), deadPrefix) || strings.HasPrefix(e.Name(), asidePrefix) {
+		if strings.HasPrefix(e.Name(), partialPrefix) || strings.HasPrefix(e.Name(), deadPrefix) ||
+			strings.HasPrefix(e.Name(), asidePrefix) {
 			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
 				return err
 			}
@@ -155,7 +159,7 @@ func RemoveLeftovers(dir string) error {
 	return nil
 }
 
-// restoreAside puts a checkpoint back that was moved aside for a newer one which then did not come.
+// restoreAside restores a checkpoint that was moved aside for a newer one which was never completed.
 func restoreAside(dir string) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -175,7 +179,7 @@ func restoreAside(dir string) error {
 	return nil
 }
 
-// fits is an *atomicfile.FullError where the disk has no room for a checkpoint, before any of it is written.
+// fits returns an *atomicfile.FullError if the disk has too little space for a checkpoint, before any of it is written.
 func fits(dir string, step int, streams []Stream) error {
 	var needed int64
 	for _, s := range streams {
@@ -187,10 +191,10 @@ func fits(dir string, step int, streams []Stream) error {
 	return nil
 }
 
-// diskFree is what may be written into a folder; tests fill the disk.
+// diskFree returns the number of bytes that may be written into a folder; tests replace it to simulate a full disk.
 var diskFree = atomicfile.Free
 
-// writeSynced writes a new file and tells its size and hash.
+// writeSynced writes a new file and returns its size and hash.
 func writeSynced(dir string, s Stream) (fileSum, error) {
 	path := filepath.Join(dir, s.Name)
 	f, err := atomicfile.Create(path, 0o644)
@@ -205,10 +209,11 @@ func writeSynced(dir string, s Stream) (fileSum, error) {
 	if cerr := f.Close(); err == nil {
 		err = cerr
 	}
-	return fileSum{s.Name, int64(size), hex.EncodeToString(hash.Sum(nil))}, atomicfile.Room(err, path, max(s.Bytes, int64(size)))
+	return fileSum{s.Name, int64(size), hex.EncodeToString(hash.Sum(nil))},
+		atomicfile.Room(err, path, max(s.Bytes, int64(size)))
 }
 
-// counter counts what is written to it.
+// counter counts the bytes written to it.
 type counter int64
 
 func (c *counter) Write(p []byte) (int, error) {
@@ -216,8 +221,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Prune deletes all but the newest keep checkpoints of dir; 0 keeps all. The one named best (a folder name, or
-// "") is never deleted and is not counted.
+// Prune deletes all but the newest keep checkpoints of dir; 0 keeps all. The checkpoint named best (a folder name, or
+// "") is never deleted and not counted.
 func Prune(dir string, keep int, best string) error {
 	steps, err := Steps(dir)
 	if err != nil || keep < 1 {
@@ -225,7 +230,7 @@ func Prune(dir string, keep int, best string) error {
 	}
 	steps = slices.DeleteFunc(steps, func(step int) bool { return Name(step) == best })
 	for _, step := range steps[:max(0, len(steps)-keep)] {
-		// renamed first, so that a crash leaves no half of one under its name
+		// rename first, so that a crash leaves no incomplete checkpoint under its name
 		name := Name(step)
 		dead := filepath.Join(dir, deadPrefix+name)
 		if err := atomicfile.Rename(filepath.Join(dir, name), dead); err != nil {

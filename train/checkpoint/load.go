@@ -18,8 +18,8 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
-// Load reads a checkpoint folder and compares every file with its recorded size and SHA-256.
-// A file that is missing or damaged is an error that names it; all of them are listed.
+// Load reads a checkpoint folder and compares every file with its recorded size and SHA-256. The error lists every
+// missing or damaged file.
 func Load(path string) (map[string][]byte, State, error) {
 	fail := func(err error) (map[string][]byte, State, error) {
 		return nil, State{}, fmt.Errorf("load checkpoint %s: %w", path, err)
@@ -55,7 +55,7 @@ func Load(path string) (map[string][]byte, State, error) {
 	return files, state, nil
 }
 
-// Sums are the SHA-256 of a checkpoint's files, in hexadecimal, as they were recorded when it was saved.
+// Sums returns the SHA-256 of a checkpoint's files in hexadecimal, as recorded when the checkpoint was saved.
 func Sums(path string) (map[string]string, error) {
 	all, err := readSums(path)
 	if err != nil {
@@ -68,7 +68,7 @@ func Sums(path string) (map[string]string, error) {
 	return sums, nil
 }
 
-// maxFile is the most bytes of a checkpoint's file: states of an optimizer over 100 billion numbers fit.
+// maxFile is the most bytes of a file in a checkpoint: optimizer states of 100 billion numbers fit.
 const maxFile = 1 << 40
 
 func readSums(path string) (summary, error) {
@@ -127,7 +127,7 @@ func readSummed(dir string, s fileSum) ([]byte, error) {
 		return nil, err
 	}
 	defer f.Close()
-	// The hash first, which takes no memory: a size that a foreign file claims is not believed.
+	// The hash first, which needs no memory: the size in an untrusted file may be wrong.
 	hash := sha256.New()
 	if _, err := io.Copy(hash, io.LimitReader(f, s.Bytes)); err != nil {
 		return nil, fmt.Errorf("read %s: %w", s.Name, err)
@@ -142,13 +142,13 @@ func readSummed(dir string, s fileSum) ([]byte, error) {
 	return data, nil
 }
 
-// simpleName reports whether name is one element of a path and no special one.
+// simpleName reports whether name is a single path element and not a special one.
 func simpleName(name string) bool {
 	return filepath.IsLocal(name) && name != "." && !strings.ContainsAny(name, `/\`) && len(name) < 200
 }
 
-// Steps lists the steps of the checkpoint folders in dir, oldest first, complete or not. A dir that
-// does not exist has none.
+// Steps lists the steps of the checkpoint folders in dir, oldest first, complete or not. It returns none if dir does
+// not exist.
 func Steps(dir string) ([]int, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -169,8 +169,8 @@ func Steps(dir string) ([]int, error) {
 	return steps, nil
 }
 
-// Latest is the newest checkpoint folder in dir that is whole, or "" when there is none. What was passed over
-// because it is damaged is returned too, to be told to the user.
+// Latest returns the newest undamaged checkpoint folder in dir, or "" if there is none. damaged lists the errors of
+// newer checkpoints that were skipped, to be shown to the user.
 func Latest(dir string) (path string, damaged []error, err error) {
 	if err := restoreAside(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", nil, fmt.Errorf("look for checkpoints: %w", err)

@@ -14,20 +14,20 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
-// LockFile is in a run's folder while a process has it.
+// LockFile exists in a run's folder while a process owns the folder.
 const LockFile = ".lock"
 
-// Holder is who has a run's folder, as the lock file says it.
+// Holder is the process that owns a run's folder, as recorded in the lock file.
 type Holder struct {
 	PID   int       `json:"pid"`
 	Host  string    `json:"host"`
 	Since time.Time `json:"since"`
-	Token string    `json:"token"` // tells one holder from the next
-	// Beat says that the file system has no locks: the holder writes the file anew every so often instead.
+	Token string    `json:"token"` // distinguishes one holder from the next
+	// Beat means that the file system has no locks: the holder updates the file periodically instead.
 	Beat bool `json:"beat,omitempty"`
 }
 
-// HeldError is the error of a folder that another process has.
+// HeldError is the error for a folder that another process owns.
 type HeldError struct {
 	Dir    string
 	Holder Holder
@@ -36,22 +36,24 @@ type HeldError struct {
 func (e *HeldError) Error() string {
 	who := "another process"
 	if e.Holder.PID != 0 {
-		who = fmt.Sprintf("process %d on %s, since %s", e.Holder.PID, e.Holder.Host, e.Holder.Since.Local().Format("2006-01-02 15:04:05"))
+		who = fmt.Sprintf("process %d on %s, since %s", e.Holder.PID, e.Holder.Host,
+			e.Holder.Since.Local().Format("2006-01-02 15:04:05"))
 	}
-	return fmt.Sprintf("output_dir %s is in use by %s: wait for it to end, stop it, or choose another output_dir", e.Dir, who)
+	return fmt.Sprintf("output_dir %s is in use by %s: wait for it to end, stop it, or choose another output_dir",
+		e.Dir, who)
 }
 
-// Lock is a run's folder that belongs to this process.
+// Lock is a run's folder that this process owns.
 type Lock struct {
 	path string
 	me   Holder
-	file *os.File      // locked by the system; nil where the file system has no locks
+	file *os.File      // locked by the system; nil if the file system has no locks
 	stop chan struct{} // ends the beat
 	done chan struct{}
-	made []string // folders that Acquire made, innermost first
+	made []string // folders that Acquire created, innermost first
 }
 
-// Without locks of the file system: how often a holder says that it lives, and after which silence it counts as dead.
+// On file systems without locks: how often a holder updates the file, and after which silence it counts as dead.
 const (
 	beatEvery  = 5 * time.Second
 	watchLooks = 40
@@ -59,26 +61,26 @@ const (
 
 var (
 	deadAfter = 12 * beatEvery
-	watchFor  = 4 * beatEvery // a holder whose file has a date that says nothing, before it counts as dead
+	watchFor  = 4 * beatEvery // time to watch a holder whose file date is meaningless before it counts as dead
 )
 
-// errNoLocks is what lockFile says where the file system has none.
+// errNoLocks is returned by lockFile if the file system has no locks.
 var errNoLocks = errors.New("no locks on this file system")
 
-// errHeld is what lockFile says of a file that another process has locked.
+// errHeld is returned by lockFile for a file that another process has locked.
 var errHeld = errors.New("locked by another process")
 
-// lockFile locks a file, which is errHeld or errNoLocks where it can't be.
+// lockFile locks a file. It returns errHeld or errNoLocks if that is impossible.
 var lockFile = systemLock
 
-// Acquire takes a run's folder, which it makes where there is none. Where another process has it the error is a
-// *HeldError. The lock goes with the process that has it, however that ends: by the system's file locks, which NFS
-// serves too, or where there are none because the holder's sign of life stops.
+// Acquire locks a run's folder and creates it if necessary. If another process owns it, the error is a *HeldError. The
+// lock ends with the process, however that ends: through the system's file locks, which NFS supports too, or without
+// those because the holder's periodic updates stop.
 func Acquire(dir string) (*Lock, error) {
 	l := &Lock{path: filepath.Join(dir, LockFile), me: newHolder()}
 	for tries := 0; ; {
 		made, err := makeDirs(dir)
-		if errors.Is(err, fs.ErrNotExist) && tries < 100 { // one above has just been removed
+		if errors.Is(err, fs.ErrNotExist) && tries < 100 { // a parent folder has just been removed
 			tries++
 			continue
 		}
@@ -89,7 +91,8 @@ func Acquire(dir string) (*Lock, error) {
 			l.made = made
 		}
 		err = l.take()
-		if errors.Is(err, fs.ErrNotExist) { // the one before has just removed it, or the folder that it had made
+		// the previous holder has just removed the file, or the folder that it had created
+		if errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
@@ -103,7 +106,7 @@ func Acquire(dir string) (*Lock, error) {
 	}
 }
 
-// Unwritable adds what helps where this user may write nothing.
+// Unwritable adds advice to the error of a folder that this user may not write.
 func Unwritable(err error) error {
 	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) {
 		return fmt.Errorf("%w; name another folder, or make that one writable", err)
@@ -111,7 +114,7 @@ func Unwritable(err error) error {
 	return err
 }
 
-// take tries once. fs.ErrNotExist means that it has to be tried again.
+// take tries once. fs.ErrNotExist means that the caller must try again.
 func (l *Lock) take() error {
 	var f *os.File
 	err := atomicfile.WhileInUse(func() (err error) {
@@ -130,24 +133,24 @@ func (l *Lock) take() error {
 		err = sameFile(f, l.path)
 	}
 	if err == nil {
-		if h := readHolder(l.path); h.Beat && h.alive(l.path) { // of a machine that sees no locks here
+		if h := readHolder(l.path); h.Beat && h.alive(l.path) { // a holder on a machine that sees no locks here
 			err = errHeld
 		}
 	}
 	if err == nil {
 		if err = writeHolder(f, l.me); err != nil {
-			os.Remove(l.path) //nolint:errcheck // a lock that says nothing is left at worst
+			os.Remove(l.path) // at worst a lock file without content is left
 		}
 	}
 	if err != nil {
-		f.Close() //nolint:errcheck // the first error is what matters
+		f.Close() // the first error is the one to report
 		return err
 	}
 	l.file = f
 	return nil
 }
 
-// sameFile is fs.ErrNotExist where the path is no longer the file that was opened: its holder removed it meanwhile.
+// sameFile returns fs.ErrNotExist if the path is no longer the opened file, because its holder removed it meanwhile.
 func sameFile(f *os.File, path string) error {
 	a, err := f.Stat()
 	if err != nil {
@@ -174,7 +177,7 @@ func writeHolder(f *os.File, h Holder) error {
 	return atomicfile.Room(err, f.Name(), int64(len(text)+1))
 }
 
-// readHolder is what a lock file says; the zero Holder where it says nothing.
+// readHolder returns the content of a lock file; the zero Holder if it is empty or invalid.
 func readHolder(path string) Holder {
 	var h Holder
 	f, err := regular.Open(path)
@@ -190,8 +193,8 @@ func readHolder(path string) Holder {
 	return h
 }
 
-// nameHolder is readHolder for a lock that another process has. Who has just taken it writes its name a moment later;
-// until then the file says nothing, or names one that is dead.
+// nameHolder is readHolder for a lock that another process holds. A process that has just acquired the lock writes its
+// name a moment later; until then the file is empty or names a dead process.
 func nameHolder(path string) Holder {
 	host, _ := os.Hostname()
 	for try := 0; ; try++ {
@@ -203,13 +206,13 @@ func nameHolder(path string) Holder {
 	}
 }
 
-// Release gives the folder back. Folders that Acquire made and nothing was written to go too.
+// Release unlocks the folder. It removes folders that Acquire created and that are still empty.
 func (l *Lock) Release() error {
 	if l.stop != nil {
 		close(l.stop)
 		<-l.done
 	}
-	if readHolder(l.path).Token != l.me.Token { // removed by hand, and somebody else's now
+	if readHolder(l.path).Token != l.me.Token { // the lock file was removed by hand and now belongs to another process
 		if l.file != nil {
 			return l.file.Close()
 		}
@@ -223,7 +226,7 @@ func (l *Lock) Release() error {
 	return nil
 }
 
-// removeMade removes the folders that Acquire made as far as they are empty.
+// removeMade removes the folders that Acquire created, as far as they are empty.
 func (l *Lock) removeMade() {
 	for _, dir := range l.made {
 		if os.Remove(dir) != nil {
@@ -233,7 +236,7 @@ func (l *Lock) removeMade() {
 	l.made = nil
 }
 
-// makeDirs makes a folder and those above it, and tells which were not there, innermost first.
+// makeDirs creates a folder and its parents, and returns those that did not exist, innermost first.
 func makeDirs(dir string) (made []string, err error) {
 	for d := filepath.Clean(dir); ; d = filepath.Dir(d) {
 		if _, err := os.Stat(d); !errors.Is(err, fs.ErrNotExist) {

@@ -15,7 +15,7 @@ import (
 
 func newHolder() Holder {
 	token := make([]byte, 16)
-	rand.Read(token) //nolint:errcheck // it never fails
+	rand.Read(token) // it never fails
 	host, err := os.Hostname()
 	if err != nil {
 		host = "this machine"
@@ -23,8 +23,8 @@ func newHolder() Holder {
 	return Holder{PID: os.Getpid(), Host: host, Since: time.Now().UTC(), Token: hex.EncodeToString(token)}
 }
 
-// takeByBeat is for file systems without locks: the lock file names its holder, who touches it every so often. Only
-// one process at a time looks and writes: the one that could create the claim beside the lock.
+// takeByBeat locks a folder on a file system without locks: the lock file names its holder, which updates the file
+// periodically. Only one process at a time checks and writes: the one that could create the claim file beside the lock.
 func (l *Lock) takeByBeat() error {
 	l.me.Beat = true
 	claim := l.path + ".claim"
@@ -32,7 +32,7 @@ func (l *Lock) takeByBeat() error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(claim) //nolint:errcheck // one that is left counts as dead after a while
+	defer os.Remove(claim) // a claim that is left counts as dead after a while
 	if h := readHolder(l.path); h.Token != "" && h.alive(l.path) {
 		return errHeld
 	}
@@ -43,7 +43,9 @@ func (l *Lock) takeByBeat() error {
 	if err := atomicfile.Write(l.path, append(text, '\n')); err != nil {
 		return err
 	}
-	if old { // two may have removed a dead claim, one of them the other's new one: the one whose file stands has it
+	// two processes may have removed a dead claim, one of them the other's new claim: the one whose file remains owns
+	// it
+	if old {
 		time.Sleep(settle)
 	}
 	if readHolder(l.path).Token != l.me.Token {
@@ -54,13 +56,14 @@ func (l *Lock) takeByBeat() error {
 	return nil
 }
 
-// settle is how long the writes of two that begin at once may be apart.
+// settle is the most time between the writes of two processes that start at once.
 const settle = 500 * time.Millisecond
 
-// create makes a file that is not there, and waits while it is; one whose maker died (old) is replaced.
+// create creates a file that does not exist, and waits while it exists. A file whose creator has died (old) is
+// replaced.
 func create(path string) (old bool, err error) {
 	var first os.FileInfo
-	var since time.Time // first is there
+	var since time.Time // when the file was first seen
 	for {
 		f, err := atomicfile.Create(path, 0o644)
 		if err == nil {
@@ -69,7 +72,7 @@ func create(path string) (old bool, err error) {
 		if !errors.Is(err, fs.ErrExist) {
 			return old, err
 		}
-		// What was there all the time is dead whatever its date says: clocks jump.
+		// A file that existed the whole time is dead whatever its date is: clocks jump.
 		info, err := os.Lstat(path)
 		if err == nil && (first == nil || !os.SameFile(first, info) || !first.ModTime().Equal(info.ModTime())) {
 			first, since = info, time.Now()
@@ -85,7 +88,7 @@ func create(path string) (old bool, err error) {
 	}
 }
 
-// beat touches the lock file until Release.
+// beat updates the lock file until Release.
 func (l *Lock) beat() {
 	defer close(l.done)
 	tick := time.NewTicker(beatEvery)
@@ -95,14 +98,14 @@ func (l *Lock) beat() {
 		case <-l.stop:
 			return
 		case now := <-tick.C:
-			os.Chtimes(l.path, now, now) //nolint:errcheck // the next one may succeed
+			os.Chtimes(l.path, now, now) // the next update may succeed
 		}
 	}
 }
 
-// alive tells whether a holder that beats still does: its process is there, if it is of this machine, and its file is
-// not older than it may be. A clock that jumps, here or there, makes the file of one that lives look old or of the future:
-// then its next signs of life are waited for.
+// alive reports whether a holder with a beat is still alive: its process exists, if it runs on this machine, and its
+// file is recent enough. If a clock jumps, here or there, the file of a living holder looks old or in the future: then
+// alive waits for its next updates.
 func (h Holder) alive(path string) bool {
 	if host, err := os.Hostname(); err == nil && host == h.Host && !processExists(h.PID) {
 		return false

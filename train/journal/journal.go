@@ -1,6 +1,6 @@
-// Package journal keeps what a run leaves of how it went, in the run's output folder: train.log holds the lines that its
-// terminal showed, and status.json says whether the run is on its way, how it ended and why. Neither may ever end a run:
-// what cannot be written is left out.
+// Package journal writes two files about a run to its output folder: train.log holds the lines that the terminal
+// showed, and status.json the run's state, how it ended and why. A failure to write them never ends a run: what cannot
+// be written is left out.
 package journal
 
 import (
@@ -25,37 +25,38 @@ import (
 // StatusFile is the name of a run's status in its folder.
 const StatusFile = "status.json"
 
-// State is how far a run is, or how it ended.
+// State is the state of a run, or how it ended.
 type State string
 
-// The states. A process that was killed leaves Running: whether it lives is told by its lock or its number.
+// The states. A process that was killed leaves Running: its lock or its process number shows whether it is alive.
 const (
 	Running     State = "running"
 	Finished    State = "finished"    // all steps are done and the adapter is written
-	Missed      State = "missed"      // finished, and a criterion of the configuration's section expect is not met
-	Interrupted State = "interrupted" // a signal asked for it
+	Missed      State = "missed"      // finished, but a criterion in the configuration's section expect failed
+	Interrupted State = "interrupted" // a signal ended the run
 	Failed      State = "failed"
 )
 
 // Status is the content of StatusFile.
 type Status struct {
-	Format       int       `json:"format"`
-	State        State     `json:"state"`
-	ExitCode     *int      `json:"exit_code,omitempty"` // of the process; nil = it has not ended
-	Error        string    `json:"error,omitempty"`
-	Step         int       `json:"step"`                // newest optimizer step that is done
-	Steps        int       `json:"max_steps,omitempty"` // 0 = not known yet
-	Checkpoint   string    `json:"checkpoint,omitempty"`
-	ReachedSteps bool      `json:"reached_steps"` // this start came to its steps: the folder's metrics are its own
+	Format     int    `json:"format"`
+	State      State  `json:"state"`
+	ExitCode   *int   `json:"exit_code,omitempty"` // exit code of the process; nil = it has not ended
+	Error      string `json:"error,omitempty"`
+	Step       int    `json:"step"`                // newest finished optimizer step
+	Steps      int    `json:"max_steps,omitempty"` // 0 = not known yet
+	Checkpoint string `json:"checkpoint,omitempty"`
+	// the run has started to train, so the metrics in the folder are its own
+	ReachedSteps bool      `json:"reached_steps"`
 	Began        time.Time `json:"began"`
 	Ended        time.Time `json:"ended,omitzero"`
 	PID          int       `json:"pid"`
 	Host         string    `json:"host"`
 	Program      string    `json:"program,omitempty"` // version and commit
-	Ranks        []Rank    `json:"ranks,omitempty"`   // that failed, of a run on several devices
+	Ranks        []Rank    `json:"ranks,omitempty"`   // ranks that failed, in a run on several devices
 }
 
-// Rank is what one rank of a run on several devices failed with.
+// Rank is the failure of one rank of a run on several devices.
 type Rank struct {
 	Rank  int    `json:"rank"`
 	Error string `json:"error"`
@@ -64,22 +65,21 @@ type Rank struct {
 const (
 	format    = 1
 	mostError = 4000      // bytes of an error in a status
-	mostRanks = 64        // that are listed
-	keptBytes = 256 << 10 // of lines that wait for the folder
+	mostRanks = 64        // ranks that a status lists
+	keptBytes = 256 << 10 // bytes of lines that wait for the folder
 	mostFile  = 1 << 20   // bytes of a status that are read
 )
 
-// Journal writes the two files of one process. Its methods may be called from any goroutine, and on nil, which writes
-// nothing.
+// Journal writes the two files of one process. It is safe for concurrent use, and a nil Journal writes nothing.
 type Journal struct {
 	mu      sync.Mutex
-	name    string // of the log
-	dir     string // "" = the folder is not this run's yet
+	name    string // name of the log
+	dir     string // "" = the run does not own the folder yet
 	ended   bool
 	status  Status
-	foreign bool   // the folder's StatusFile is somebody else's: it stays
+	foreign bool   // another program wrote the folder's StatusFile, which is kept
 	waiting []byte // lines from before the folder was known
-	lost    int    // lines that waited and were dropped
+	lost    int    // number of waiting lines that were dropped
 	log     log
 }
 
@@ -89,19 +89,20 @@ func New(program string) *Journal {
 	if err != nil {
 		host = "this machine"
 	}
-	return &Journal{name: LogFile, status: Status{Format: format, State: Running, Began: time.Now().UTC(), PID: os.Getpid(), Host: host, Program: program}}
+	return &Journal{name: LogFile, status: Status{Format: format, State: Running, Began: time.Now().UTC(),
+		PID: os.Getpid(), Host: host, Program: program}}
 }
 
-// NewRank returns the journal of a rank that does not lead its run. It has a log of its own, which holds what the rank
-// failed with, and no status.
+// NewRank returns the journal of a rank other than rank 0. It has a log of its own, which holds the error of the rank,
+// and no status.
 func NewRank(program string, rank int) *Journal {
 	j := New(program)
 	j.name, j.foreign = fmt.Sprintf("train.rank%d.log", rank), true
 	return j
 }
 
-// Open begins to write into a folder that is this run's: its lock is held, and it holds no other run. The result says
-// what is not kept there, and why.
+// Open starts writing to the run's folder, which must be locked and hold no other run. The notes say what cannot be
+// written there, and why.
 func (j *Journal) Open(dir string) (notes []string) {
 	if j == nil {
 		return nil
@@ -121,20 +122,21 @@ func (j *Journal) Open(dir string) (notes []string) {
 	if err := j.log.open(filepath.Join(dir, j.name)); err != nil {
 		notes = append(notes, fmt.Sprintf("%v: no log is kept there", err))
 	}
-	j.log.line(mark("started", j.status.Began, fmt.Sprintf("process %d on %s, %s", j.status.PID, j.status.Host, j.status.Program)))
+	j.log.line(mark("started", j.status.Began, fmt.Sprintf("process %d on %s, %s", j.status.PID, j.status.Host,
+		j.status.Program)))
 	if j.lost > 0 {
 		j.log.line(fmt.Sprintf("(%d lines are left out here)\n", j.lost))
 	}
 	j.log.lines(j.waiting)
 	j.waiting = nil
 	if j.log.file != nil {
-		debug.SetCrashOutput(j.log.file, debug.CrashOptions{}) //nolint:errcheck // the trace goes to the terminal too
+		debug.SetCrashOutput(j.log.file, debug.CrashOptions{}) // the trace is also printed to the terminal
 	}
 	j.save()
 	return notes
 }
 
-// ours is an error where something is there that no run wrote as its status.
+// ours returns an error if the file exists and is not the status of a run.
 func ours(path string) error {
 	if err := atomicfile.Check(path); err != nil {
 		return err
@@ -145,7 +147,7 @@ func ours(path string) error {
 	return nil
 }
 
-// Read reads a StatusFile. A file that is none is an error.
+// Read reads a StatusFile. It returns an error for any other file.
 func Read(path string) (*Status, error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -165,7 +167,7 @@ func Read(path string) (*Status, error) {
 	return s, nil
 }
 
-// Parse reads the text of a StatusFile.
+// Parse parses the content of a StatusFile.
 func Parse(text []byte) (*Status, error) {
 	if len(text) > mostFile {
 		return nil, fmt.Errorf("%d bytes are too many for a status", len(text))
@@ -183,7 +185,7 @@ func Parse(text []byte) (*Status, error) {
 	return s, nil
 }
 
-// Write takes lines for the log. It never fails.
+// Write adds lines to the log. It never fails.
 func (j *Journal) Write(p []byte) (int, error) {
 	if j == nil {
 		return len(p), nil
@@ -205,7 +207,7 @@ func (j *Journal) Write(p []byte) (int, error) {
 // Line adds a line to the log.
 func (j *Journal) Line(line string) { fmt.Fprintln(j, strings.TrimRight(line, "\n")) }
 
-// At notes how many of how many optimizer steps are done. The status on the disk says it when it is next written.
+// At records how many of how many optimizer steps are done. The file is updated at the next write of the status.
 func (j *Journal) At(step, steps int) {
 	if j == nil {
 		return
@@ -215,7 +217,7 @@ func (j *Journal) At(step, steps int) {
 	j.status.Step, j.status.Steps, j.status.ReachedSteps = step, steps, true
 }
 
-// Saved notes the newest checkpoint, and writes the status.
+// Saved records the newest checkpoint and writes the status.
 func (j *Journal) Saved(checkpoint string) {
 	if j == nil {
 		return
@@ -228,7 +230,7 @@ func (j *Journal) Saved(checkpoint string) {
 	}
 }
 
-// Rank notes what a rank of a run on several devices failed with.
+// Rank records the error of a rank in a run on several devices.
 func (j *Journal) Rank(rank int, err error) {
 	if j == nil || err == nil {
 		return
@@ -251,8 +253,8 @@ func (j *Journal) Opened() bool {
 	return j.dir != ""
 }
 
-// End writes how the process ended: its last line and its status. The first call counts. A journal without a folder
-// writes nothing, and neither does one whose folder another process has taken since.
+// End writes how the process ended: the last line of the log, and the status. Only the first call counts. It writes
+// nothing if the journal has no folder, or if another process has taken the folder since.
 func (j *Journal) End(state State, exitCode int, err error) {
 	if j == nil {
 		return
@@ -266,7 +268,7 @@ func (j *Journal) End(state State, exitCode int, err error) {
 	if j.dir == "" {
 		return
 	}
-	debug.SetCrashOutput(nil, debug.CrashOptions{}) //nolint:errcheck // nothing is left to trace
+	debug.SetCrashOutput(nil, debug.CrashOptions{}) // no crash can follow
 	defer j.log.close()
 	j.status.State, j.status.ExitCode, j.status.Ended = state, &exitCode, time.Now().UTC()
 	if err != nil {
@@ -279,13 +281,13 @@ func (j *Journal) End(state State, exitCode int, err error) {
 	j.save()
 }
 
-// mine reports whether the status on the disk is of this process. One that cannot be read counts as such.
+// mine reports whether the status file belongs to this process. It returns true for an unreadable file.
 func (j *Journal) mine() bool {
 	s, err := Read(filepath.Join(j.dir, StatusFile))
 	return err != nil || s.PID == j.status.PID && s.Host == j.status.Host && s.Began.Equal(j.status.Began)
 }
 
-// save writes the status. Where the disk is full it is written in place: the block that the file has holds it.
+// save writes the status. On a full disk it overwrites the file in place, which needs no further block.
 func (j *Journal) save() {
 	if j.foreign {
 		return
@@ -296,19 +298,19 @@ func (j *Journal) save() {
 	if full := (*atomicfile.FullError)(nil); errors.As(err, &full) {
 		s.Error = cut(s.Error, 800)
 		s.Ranks = nil
-		inPlace(path, s.text()) //nolint:errcheck // then the status stays that of before
+		inPlace(path, s.text()) // on failure the older status stays
 	}
 }
 
 func (s Status) text() []byte {
 	text, err := json.MarshalIndent(s, "", "  ")
 	if err != nil {
-		panic(err) // our own fields
+		panic(err) // the fields are our own
 	}
 	return append(text, '\n')
 }
 
-// inPlace overwrites a file that is there.
+// inPlace overwrites an existing file.
 func inPlace(path string, text []byte) error {
 	if _, err := os.Lstat(path); err != nil {
 		return err
@@ -323,10 +325,10 @@ func inPlace(path string, text []byte) error {
 	return errors.Join(err, f.Close())
 }
 
-// errorText is an error as a status has it: without secrets and control characters, and not too long.
+// errorText returns an error for the status: without secrets and control characters, and of limited length.
 func errorText(text string) string { return cut(safetext.Plain(safetext.Mask(text)), mostError) }
 
-// cut leaves out the middle of what is longer than most bytes.
+// cut removes the middle of a text that is longer than most bytes.
 func cut(text string, most int) string {
 	if len(text) <= most {
 		return text

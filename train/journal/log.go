@@ -18,37 +18,39 @@ import (
 // LogFile is the name of a run's log in its folder.
 const LogFile = "train.log"
 
-// Bounds of a log. One that grows beyond mostLog loses its middle: its beginning and its end stay.
+// Limits of a log. A log that grows beyond mostLog loses its middle; its beginning and its end stay.
 const (
 	mostLine = 8 << 10
 	headLog  = 1 << 20
 	tailLog  = 3 << 20
 )
 
-// mostLog is the most bytes of a log; tests have less.
+// mostLog is the most bytes of a log; tests lower it.
 var mostLog int64 = 8 << 20
 
-// Every start of a run begins with a line that starts so. It also tells our logs from other files of this name.
+// markStart begins the first line of every start of a run. It also distinguishes our logs from other files of this
+// name.
 const markStart = "===== started "
 
-// mark is a line that separates one start of a run from the next.
+// mark returns a line that separates one start of a run from the next.
 func mark(what string, at time.Time, more string) string {
-	return fmt.Sprintf("===== %s %s, %s =====\n", what, at.Format("2006-01-02 15:04:05 UTC"), safetext.Line(strings.TrimRight(more, ", "), 200))
+	return fmt.Sprintf("===== %s %s, %s =====\n", what, at.Format("2006-01-02 15:04:05 UTC"),
+		safetext.Line(strings.TrimRight(more, ", "), 200))
 }
 
-// log is the file. The zero log drops what it is given.
+// log is the log file. The zero log discards what is written.
 type log struct {
 	file  *os.File
 	path  string
 	size  int64
 	lost  int    // lines that could not be written
-	begun []byte // a line whose end has not come
+	begun []byte // a line that is not complete yet
 }
 
-// open opens a log to add to it. A file of that name that no run wrote is an error, and stays as it is.
+// open opens a log for appending. A file of that name that no run wrote is an error, and is left unchanged.
 func (l *log) open(path string) error {
 	if info, err := os.Lstat(path); err == nil {
-		for _, f := range []*os.File{os.Stdout, os.Stderr} { // the shell writes there already
+		for _, f := range []*os.File{os.Stdout, os.Stderr} { // the shell redirects output to this file already
 			if to, err := f.Stat(); err == nil && os.SameFile(to, info) {
 				return fmt.Errorf("%s is where this program's output goes", path)
 			}
@@ -63,7 +65,7 @@ func (l *log) open(path string) error {
 	}
 	info, err := f.Stat()
 	if err != nil {
-		f.Close() //nolint:errcheck // nothing was written
+		f.Close() // nothing was written
 		return err
 	}
 	l.file, l.path, l.size = f, path, info.Size()
@@ -73,10 +75,10 @@ func (l *log) open(path string) error {
 	return nil
 }
 
-// line adds a line as it is.
+// line adds a line unchanged.
 func (l *log) line(text string) { l.write([]byte(text)) }
 
-// lines adds lines, each with its time, without secrets and control characters. A line may come in several calls.
+// lines adds lines, each with its time, without secrets and control characters. A line may arrive in several calls.
 func (l *log) lines(p []byte) {
 	l.begun = append(l.begun, p...)
 	end := bytes.LastIndexByte(l.begun, '\n')
@@ -97,7 +99,7 @@ func (l *log) lines(p []byte) {
 	l.write([]byte(b.String()))
 }
 
-// write adds text to the file. What has no room is dropped, and counted.
+// write appends text to the file. Text that does not fit is dropped and counted.
 func (l *log) write(p []byte) {
 	if l.file == nil {
 		return
@@ -105,7 +107,7 @@ func (l *log) write(p []byte) {
 	if l.size+int64(len(p)) > mostLog {
 		l.shorten()
 	}
-	if l.file == nil || l.size > 2*mostLog { // it could not be shortened
+	if l.file == nil || l.size > 2*mostLog { // shortening the file has failed
 		l.lost += bytes.Count(p, []byte("\n"))
 		return
 	}
@@ -124,7 +126,7 @@ func (l *log) write(p []byte) {
 	l.size, l.lost = l.size+int64(n), 0
 }
 
-// leftOut begins the line that stands for the middle of a log.
+// leftOut begins the line that replaces the middle of a log.
 const leftOut = "(left out here: "
 
 // shorten replaces the middle of the log by a line that says so.
@@ -141,27 +143,27 @@ func (l *log) shorten() {
 	if err != nil {
 		return
 	}
-	var before int64 // left out by earlier times
+	var before int64 // bytes that earlier calls left out
 	if at := bytes.LastIndex(begin, []byte("\n"+leftOut)); at >= 0 {
-		fmt.Sscanf(string(begin[at+1:]), leftOut+"%d", &before) //nolint:errcheck // then it counts as 0
+		fmt.Sscanf(string(begin[at+1:]), leftOut+"%d", &before) // on failure it counts as 0
 		begin = begin[:at+1]
 	} else {
-		begin = begin[:bytes.LastIndexByte(begin[:max(0, len(begin)-256)], '\n')+1] // with room for the line below
+		begin = begin[:bytes.LastIndexByte(begin[:max(0, len(begin)-256)], '\n')+1] // leave space for the line below
 	}
 	end = end[bytes.IndexByte(end, '\n')+1:]
 	left := l.size - int64(len(begin)+len(end)) + before
 	between := fmt.Sprintf(leftOut+"%d bytes: a log keeps its beginning and its end)\n", left)
-	debug.SetCrashOutput(nil, debug.CrashOptions{})                     //nolint:errcheck // it is set again below
-	l.file.Close()                                                      //nolint:errcheck // Windows replaces no open file
-	atomicfile.Write(l.path, append(append(begin, between...), end...)) //nolint:errcheck // then it stays as it was
-	if l.file, err = atomicfile.Append(l.path, 0o644); err != nil {     // it was replaced by something else
+	debug.SetCrashOutput(nil, debug.CrashOptions{})                     // it is set again below
+	l.file.Close()                                                      // Windows cannot replace an open file
+	atomicfile.Write(l.path, append(append(begin, between...), end...)) // on failure the log stays as it was
+	if l.file, err = atomicfile.Append(l.path, 0o644); err != nil {     // another program has replaced it
 		l.file = nil
 		return
 	}
 	if info, err := l.file.Stat(); err == nil {
 		l.size = info.Size()
 	}
-	debug.SetCrashOutput(l.file, debug.CrashOptions{}) //nolint:errcheck // the trace goes to the terminal too
+	debug.SetCrashOutput(l.file, debug.CrashOptions{}) // the trace is also printed to the terminal
 }
 
 // part reads n bytes of a file.
@@ -174,19 +176,19 @@ func part(path string, at, n int64) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(f, at, n))
 }
 
-// close makes the log durable and gives it back.
+// close syncs and closes the log.
 func (l *log) close() {
 	if len(l.begun) > 0 {
 		l.lines([]byte("\n"))
 	}
 	if l.file != nil {
-		l.file.Sync()  //nolint:errcheck // a log ends no run
-		l.file.Close() //nolint:errcheck // likewise
+		l.file.Sync()  // a log never ends a run
+		l.file.Close() // a log never ends a run
 		l.file = nil
 	}
 }
 
-// Tail returns the end of a folder's log, at most so many bytes, in whole lines; "" where there is none.
+// Tail returns the end of a folder's log in whole lines, at most `most` bytes; "" if there is no log.
 func Tail(dir string, most int64) string {
 	path := filepath.Join(dir, LogFile)
 	info, err := os.Stat(path)
@@ -204,8 +206,8 @@ func Tail(dir string, most int64) string {
 	return string(text)
 }
 
-// Crash returns the line of a log's end that says what a process crashed with, "" where it says nothing of the kind:
-// the Go runtime writes its trace there. Only the newest start counts.
+// Crash returns the line with which a process crashed from the end of a log, to which the Go runtime writes its trace;
+// "" if it did not crash. Only the newest start counts.
 func Crash(tail string) string {
 	if at := strings.LastIndex(tail, markStart); at >= 0 {
 		tail = tail[at:]

@@ -12,19 +12,19 @@ import (
 	"github.com/tierlora/tierlora/dataset"
 )
 
-// Evidence is what a run had done up to a step, which another run of the same configuration must equal bit for bit.
-// Hashes are SHA-256 in hexadecimal.
+// Evidence is what a run had computed up to a step. Another run of the same configuration must have the same Evidence,
+// bit for bit. Hashes are SHA-256 in hexadecimal.
 type Evidence struct {
 	Step   int    `json:"step"`
-	Losses string `json:"losses_sha256"`         // over the float64 losses of all steps so far, little endian
-	Rows   string `json:"rows_sha256,omitempty"` // over the rows of each step's micro-batches; see ChainRows
+	Losses string `json:"losses_sha256"`         // hash over the float64 losses of all steps so far, little endian
+	Rows   string `json:"rows_sha256,omitempty"` // hash over the rows of each step's micro-batches; see ChainRows
 	// Padded is ChainPadded of all steps, in manifests of older programs. It depends on the token budgets that a
 	// layout leaves room for.
 	Padded string `json:"batches_sha256,omitempty"`
 }
 
-// KeepsEvidence reports whether a manifest keeps an Evidence of a step: of the first hundred, of some hundreds over
-// the rest of the run, and of the last.
+// KeepsEvidence reports whether a manifest keeps the Evidence of a step: of the first hundred steps, of a few hundred
+// steps over the rest of the run, and of the last step.
 func KeepsEvidence(step, total int) bool {
 	every := 10
 	for total/every > 400 {
@@ -33,9 +33,10 @@ func KeepsEvidence(step, total int) bool {
 	return step <= 100 || step%every == 0 || step == total
 }
 
-// ChainRows returns the hash of all steps' micro-batches up to a step, from the hash before it and the step's batches:
-// the number of rows of each, and of each row its token ids and labels with their lengths, and where a row is a group of
-// several sequences their borders. Padding and the place of a row depend on the memory layout, and are left out.
+// ChainRows returns the hash of the micro-batches of all steps up to a step, from the previous step's hash and the
+// step's batches. It covers the number of rows of each batch and the token ids and labels of each row with their
+// lengths; for a group of several sequences also their borders. Padding and the positions of rows depend on the memory
+// layout and are left out.
 func ChainRows(before string, batches []dataset.Batch) string {
 	h := sha256.New()
 	h.Write([]byte(before))
@@ -53,8 +54,8 @@ func ChainRows(before string, batches []dataset.Batch) string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// ChainPadded returns the hash of ChainRows as older programs had it: over ids, labels, positions and borders of
-// sequences of whole micro-batches, padding included.
+// ChainPadded returns the hash that older programs used in place of ChainRows: over ids, labels, positions and sequence
+// borders of whole micro-batches, including padding.
 func ChainPadded(before string, batches []dataset.Batch) string {
 	h := sha256.New()
 	h.Write([]byte(before))

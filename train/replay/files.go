@@ -29,11 +29,13 @@ func Sums(files map[string][]byte) map[string]string {
 // Adapter returns the SHA-256 of the adapter's weights; "" in manifests of older programs.
 func (m Manifest) Adapter() string { return m.Files[adapter.WeightsFile] }
 
-// FilesVerdict says whether the files that a run left are still what it wrote.
+// FilesVerdict reports whether the files of a run are still as it wrote them.
 type FilesVerdict struct {
-	Compared int      `json:"compared"`           // with the manifest's hashes; 0 = the manifest has none
-	Changed  []Change `json:"different"`          // SHA-256; Now is "" where the file is gone
-	Gone     []string `json:"checkpoint_removed"` // of a checkpoint whose folder is not there any more, which is no difference
+	// number of files compared with the manifest's hashes; 0 = the manifest has none
+	Compared int      `json:"compared"`
+	Changed  []Change `json:"different"` // SHA-256 of changed files; Now is "" if the file is gone
+	// files of a checkpoint whose folder no longer exists, which is not a difference
+	Gone []string `json:"checkpoint_removed"`
 }
 
 // CheckFiles compares the files of a run's folder with the hashes in its manifest.

@@ -21,51 +21,53 @@ const ManifestFile = "run_manifest.json"
 // Hashes are SHA-256 in hexadecimal.
 type Manifest struct {
 	Program   string `json:"program"` // version of the binary
-	Commit    string `json:"commit"`  // that the binary was built from; "" = not known
+	Commit    string `json:"commit"`  // commit from which the binary was built; "" = unknown
 	Dirty     bool   `json:"dirty"`   // files differed from the commit
 	GoVersion string `json:"go_version"`
-	Platform  string `json:"platform"` // linux/amd64
+	Platform  string `json:"platform"` // such as linux/amd64
 	Device    string `json:"device"`
-	Precision string `json:"precision"`           // in effect
-	Config    string `json:"config_sha256"`       // of the effective configuration
-	Data      string `json:"data_sha256"`         // over the tokens and labels
-	Base      string `json:"base_weights_sha256"` // over every tensor's name, type, shape and SHA-256
+	Precision string `json:"precision"`           // precision in effect
+	Config    string `json:"config_sha256"`       // hash of the effective configuration
+	Data      string `json:"data_sha256"`         // hash over the tokens and labels
+	Base      string `json:"base_weights_sha256"` // hash over every tensor's name, type, shape and SHA-256
 	Seed      uint64 `json:"seed"`
-	Losses    string `json:"losses_sha256"` // over the float64 loss of each step, little endian
+	Losses    string `json:"losses_sha256"` // hash over the float64 loss of each step, little endian
 	// Tokenizer, Plan and Software decide the last bits of the numbers, or the rows that a step sees. "" = not known.
-	Tokenizer string         `json:"tokenizer_sha256,omitempty"` // over the base model's tokenizer files and the chat template
-	Plan      string         `json:"plan_sha256,omitempty"`      // over the calls of every program, with their places in memory
-	Software  graph.Software `json:"software"`
-	Steps     int            `json:"steps"`                   // of the run, skipped ones included
-	Skipped   []int          `json:"skipped_steps,omitempty"` // steps whose loss or gradient was not finite
-	Plans     []PartPlan     `json:"plans,omitempty"`         // of the run's parts, in their order
-	Evidence  []Evidence     `json:"evidence,omitempty"`      // ascending
-	// Files are the adapter's folder as the run left it, and weights and optimizer of its last checkpoint, by their
-	// paths in the run's folder. Nil in manifests of older programs.
+	// over the base model's tokenizer files and the chat template
+	Tokenizer string `json:"tokenizer_sha256,omitempty"`
+	// hash over the calls of every program, with their places in memory
+	Plan     string         `json:"plan_sha256,omitempty"`
+	Software graph.Software `json:"software"`
+	Steps    int            `json:"steps"`                   // steps of the run, including skipped ones
+	Skipped  []int          `json:"skipped_steps,omitempty"` // steps whose loss or gradient was not finite
+	Plans    []PartPlan     `json:"plans,omitempty"`         // memory layouts of the run's parts, in order
+	Evidence []Evidence     `json:"evidence,omitempty"`      // in ascending order of steps
+	// Files holds the hashes of the adapter's folder as the run left it, and of weights and optimizer of its last
+	// checkpoint, by path in the run's folder. It is nil in manifests of older programs.
 	Files map[string]string `json:"files_sha256,omitempty"`
 }
 
-// PartPlan is how a part of a run was laid out: the steps from FirstStep to the first step of the next part.
+// PartPlan is the layout of a part of a run: the steps from FirstStep to the first step of the next part.
 type PartPlan struct {
 	FirstStep    int    `json:"first_step"`
 	BatchSize    int    `json:"batch_size"`                  // rows of a micro-batch
-	Accumulation int    `json:"gradient_accumulation_steps"` // micro-batches of a step, on each rank
+	Accumulation int    `json:"gradient_accumulation_steps"` // micro-batches of a step on each rank
 	Pieces       int    `json:"pieces,omitempty"`            // micro-batches of a configured batch; 0 = one
 	Layout       string `json:"layout"`
-	// LossRows is the rows of logits that are computed together, where memory allowed fewer than the device takes by
-	// itself; else 0. The last bits of losses depend on it.
+	// LossRows is the number of rows of logits computed together, if memory allowed fewer than the device's default;
+	// else 0. The last bits of losses depend on it.
 	LossRows int   `json:"loss_rows,omitempty"`
-	Bytes    int64 `json:"bytes"`                           // planned memory, on each device
-	Ranks    int   `json:"ranks,omitempty"`                 // that share a step; 0 = one
+	Bytes    int64 `json:"bytes"`                           // planned memory on each device
+	Ranks    int   `json:"ranks,omitempty"`                 // ranks that share a step; 0 = one
 	Context  int   `json:"context_parallel_size,omitempty"` // ranks that share a row's tokens; 0 = one
 }
 
-// SameBits reports whether steps that are laid out by either plan have the same bits.
+// SameBits reports whether steps have the same bits under either plan.
 func (p PartPlan) SameBits(q PartPlan) bool {
 	return p.Pieces == q.Pieces && p.Context == q.Context && p.LossRows == q.LossRows
 }
 
-// NewManifest returns a manifest with what the program and its configuration decide.
+// NewManifest returns a manifest with the entries that the program and its configuration determine.
 func NewManifest(program string, config []byte, seed uint64) Manifest {
 	return Manifest{
 		Program: program, GoVersion: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH,

@@ -12,7 +12,7 @@ import (
 )
 
 // CheckMetrics compares the losses in a run's metrics.jsonl with the hashes of its manifest; a replay does not read
-// that file. compared is false where the file has no line for each step. at is nil where all are equal.
+// that file. compared is false if the file lacks a line for some step. at is nil if all losses are equal.
 func CheckMetrics(path string, was Manifest) (at *Divergence, compared bool, err error) {
 	text, err := regular.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -22,7 +22,7 @@ func CheckMetrics(path string, was Manifest) (at *Divergence, compared bool, err
 		return nil, false, fmt.Errorf("read %s: %w", filepath.Base(path), err)
 	}
 	var losses []float64
-	var upTo []int // how many losses there are up to a step
+	var upTo []int // number of losses up to each step
 	left := map[int]bool{}
 	for _, step := range was.Skipped {
 		left[step] = true
@@ -39,7 +39,7 @@ func CheckMetrics(path string, was Manifest) (at *Divergence, compared bool, err
 			Loss *float64 `json:"loss"`
 		}
 		if json.Unmarshal(line, &l) != nil || l.Loss == nil {
-			continue // of an evaluation, the whole run, or damaged, which leaves a step out
+			continue // an evaluation, the end of the run, or a damaged line, which leaves a step out
 		}
 		if l.Step != len(upTo) {
 			return nil, false, nil

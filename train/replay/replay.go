@@ -17,24 +17,24 @@ import (
 	"strings"
 )
 
-// Verdict is what a replay of a run's first steps found.
+// Verdict is the result of replaying a run's first steps.
 type Verdict struct {
-	Steps   int         `json:"steps"`            // replayed
-	Of      int         `json:"of_steps"`         // of the run
-	Equal   bool        `json:"equal"`            // losses, micro-batches and metrics are equal, bit for bit
-	Losses  *Divergence `json:"losses"`           // nil = equal
-	Batches *Divergence `json:"batches"`          // nil = equal, or not known
-	Metrics *Divergence `json:"metrics"`          // of metrics.jsonl from the manifest; nil = equal, or not compared
-	Checked bool        `json:"metrics_compared"` // Metrics was compared, over all steps
-	// Adapter says whether the replay's adapter is the run's, byte for byte. nil = not all steps were replayed, or
-	// the manifest is of an older program.
+	Steps   int         `json:"steps"`    // number of replayed steps
+	Of      int         `json:"of_steps"` // number of steps of the run
+	Equal   bool        `json:"equal"`    // losses, micro-batches and metrics are equal, bit for bit
+	Losses  *Divergence `json:"losses"`   // nil = equal
+	Batches *Divergence `json:"batches"`  // nil = equal, or unknown
+	// difference between metrics.jsonl and the manifest; nil = equal, or not compared
+	Metrics *Divergence `json:"metrics"`
+	Checked bool        `json:"metrics_compared"` // Metrics was compared over all steps
+	// Adapter reports whether the replay's adapter equals the run's, byte for byte. nil = not all steps were replayed,
+	// or an older program wrote the manifest.
 	Adapter *bool        `json:"adapter_equal"`
-	Files   FilesVerdict `json:"files"`     // what CheckFiles found
+	Files   FilesVerdict `json:"files"`     // result of CheckFiles
 	Changed []Change     `json:"different"` // entries of the manifests that differ
 }
 
-// Divergence is where two runs first differ: after the step After, up to which they are equal, and at the latest at
-// Step.
+// Divergence is where two runs first differ. They are equal up to the step After, and differ at Step at the latest.
 type Divergence struct {
 	After int `json:"equal_after"`
 	Step  int `json:"different_at"`
@@ -55,24 +55,24 @@ type Change struct {
 	Now  string `json:"now"`
 }
 
-// Run is a run that is opened again and has made no step.
+// Run is a run that was opened again and has not trained yet.
 type Run interface {
-	// Train makes the steps of the run and calls seen after each that is not skipped. Where seen returns an error the
-	// run ends with that error. padded asks for Evidence.Padded.
+	// Train trains the steps of the run and calls seen after each step that is not skipped. If seen returns an error,
+	// the run ends with it. padded requests Evidence.Padded.
 	Train(ctx context.Context, padded bool, seen func() error) error
-	// Evidence returns what the run did up to its newest step.
+	// Evidence returns what the run computed up to its newest step.
 	Evidence() Evidence
-	// Leads reports whether this rank sees what all ranks train, and writes for them.
+	// Leads reports whether this rank sees the training of all ranks and writes the files.
 	Leads() bool
 	// Manifest returns the manifest of the run up to its newest step.
 	Manifest(ctx context.Context) (Manifest, error)
 	// AdapterSum returns the SHA-256 of the adapter's weights, as the run would write them.
 	AdapterSum() (string, error)
-	// End gives the memory back. err is the error that ended the run, or nil.
+	// End releases the memory. err is the error that ended the run, or nil.
 	End(err error) error
 }
 
-// errEnough ends a replay.
+// errEnough ends a replay early.
 var errEnough = errors.New("replayed far enough")
 
 // Verify trains the first steps of a run again and compares them with its manifest. It stops at the first difference,
@@ -81,10 +81,10 @@ func Verify(ctx context.Context, run Run, was Manifest, steps int) (Verdict, err
 	c := comparison{run: run, was: slices.Clone(was.Evidence), steps: steps}
 	padded := false
 	for i, e := range c.was {
-		if !run.Leads() { // it has not seen what all ranks train
+		if !run.Leads() { // this rank has not seen the training of all ranks
 			c.was[i].Rows, c.was[i].Padded = "", ""
 		}
-		if severalRanks(was.Plans) { // each may have had other token budgets, and so other padding
+		if severalRanks(was.Plans) { // each rank may have had other token budgets, and so other padding
 			c.was[i].Padded = ""
 		}
 		padded = padded || e.Padded != ""
@@ -112,7 +112,7 @@ func Verify(ctx context.Context, run Run, was Manifest, steps int) (Verdict, err
 	return v, err
 }
 
-// adapterEquals compares the run's adapter with the one that a manifest is of. nil = the manifest has no hash of it.
+// adapterEquals compares the run's adapter with that of a manifest. nil = the manifest has no hash of it.
 func adapterEquals(run Run, was Manifest) (*bool, error) {
 	if was.Adapter() == "" {
 		return nil, nil
@@ -130,16 +130,16 @@ func severalRanks(plans []PartPlan) bool {
 	return slices.ContainsFunc(plans, func(p PartPlan) bool { return p.Ranks > 1 })
 }
 
-// comparison compares each step with what the run had there.
+// comparison compares each step with the recorded run.
 type comparison struct {
 	run             Run
 	was             []Evidence
-	steps           int // to replay
-	equal           int // newest step up to which all was equal
+	steps           int // steps to replay
+	equal           int // newest step up to which everything was equal
 	losses, batches *Divergence
 }
 
-// see compares the newest step. It returns errEnough where the replay should end.
+// see compares the newest step. It returns errEnough when the replay should end.
 func (c *comparison) see() error {
 	now := c.run.Evidence()
 	at := slices.IndexFunc(c.was, func(e Evidence) bool { return e.Step == now.Step })
@@ -162,11 +162,11 @@ func (c *comparison) see() error {
 	return nil
 }
 
-// uncompared are the entries that say what the runs did, not what made them.
+// uncompared lists the entries about what the runs computed, as opposed to what they were made from.
 var uncompared = []string{"steps", "losses_sha256", "evidence", "skipped_steps", "plans", "files_sha256"}
 
-// changes returns the entries about what made the run that differ, by their names in the file. Entries that an older
-// program left out are not known, and do not count.
+// changes returns the differing entries about what the runs were made from, by their names in the file. Entries that an
+// older program did not write do not count.
 func (m Manifest) changes(now Manifest) []Change {
 	changed := []Change{}
 	var compare func(prefix string, a, b reflect.Value)
@@ -189,7 +189,7 @@ func (m Manifest) changes(now Manifest) []Change {
 	return changed
 }
 
-// text returns an entry as a user reads it.
+// text returns an entry in the form that a user reads.
 func text(v reflect.Value) string {
 	if list, ok := v.Interface().([]string); ok {
 		return strings.Join(list, ", ")

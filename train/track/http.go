@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	requestTime  = 5 * time.Second // a request with its answer
+	requestTime  = 5 * time.Second // time for a request and its answer
 	maxReply     = 1 << 20         // bytes of an answer that are read
 	jsonType     = "application/json"
 	userAgent    = "tierlora"
@@ -25,13 +25,16 @@ const (
 	maxQuoted    = 200 // characters of an answer in a message
 )
 
-// newClient is a client that follows no redirects: they would carry credentials elsewhere. roots nil = the system's.
+// newClient returns a client that follows no redirects, which could carry credentials to another host. roots nil = the
+// system's certificates.
 func newClient(roots *x509.CertPool) *http.Client {
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, MaxIdleConnsPerHost: 1}
-	return &http.Client{Transport: transport, Timeout: requestTime, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	transport := &http.Transport{Proxy: http.ProxyFromEnvironment,
+		TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, MaxIdleConnsPerHost: 1}
+	return &http.Client{Transport: transport, Timeout: requestTime,
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 }
 
-// statusError is an answer that is not a success.
+// statusError is an answer with an HTTP status other than success.
 type statusError struct {
 	host, status string
 	code         int
@@ -45,14 +48,14 @@ func (e *statusError) Error() string {
 		text += ": it refuses the credentials; see docs/TRACKERS.md for the variables that hold them"
 	case e.code >= 300 && e.code < 400:
 		text += ": redirects are not followed; configure the address that it leads to"
-	case len(e.body) > 0 && e.body[0] != '<': // a page says less than its status
+	case len(e.body) > 0 && e.body[0] != '<': // an HTML page says less than the status
 		text += ": " + safetext.Line(string(e.body), maxQuoted)
 	}
 	return text
 }
 
-// call sends a request with a JSON body (nil = none) and reads the JSON answer into reply (nil = ignored). No error
-// names more of the address than its host.
+// call sends a request with a JSON body (nil = none) and decodes the JSON answer into reply (nil = ignored). Its errors
+// contain only the host of the address.
 func call(ctx context.Context, c *http.Client, method string, u *url.URL, header http.Header, body, reply any) error {
 	var content []byte
 	if body != nil {
@@ -80,7 +83,8 @@ func call(ctx context.Context, c *http.Client, method string, u *url.URL, header
 	data, err := io.ReadAll(io.LimitReader(resp.Body, maxReply))
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		failure := &statusError{u.Host, resp.Status, resp.StatusCode, data[:min(len(data), maxErrorText)]}
-		if resp.StatusCode == http.StatusRequestTimeout || resp.StatusCode == http.StatusTooManyRequests || resp.StatusCode >= 500 {
+		if resp.StatusCode == http.StatusRequestTimeout || resp.StatusCode == http.StatusTooManyRequests ||
+			resp.StatusCode >= 500 {
 			return failure
 		}
 		return &Permanent{failure}
@@ -110,7 +114,7 @@ func sayTransport(host string, err error) error {
 	return fmt.Errorf("%s: %w", host, quoted(err))
 }
 
-// quotedError is an error whose words may be a server's, or repeat what was sent to it.
+// quotedError is an error whose text may come from a server, or repeat what was sent to it.
 type quotedError struct{ error }
 
 func quoted(err error) error { return quotedError{err} }

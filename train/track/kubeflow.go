@@ -15,7 +15,7 @@ import (
 	"github.com/tierlora/tierlora/internal/safetext"
 )
 
-// What Kubeflow Trainer's controller sets in a TrainJob's containers where its feature gate TrainJobStatus is on
+// Variables that Kubeflow Trainer's controller sets in a TrainJob's containers if its feature gate TrainJobStatus is on
 // (kubeflow/trainer, docs/proposals/2779-trainjob-progress; the types are in pkg/apis/trainer/v1alpha1).
 const (
 	kubeflowURL   = "KUBEFLOW_TRAINER_SERVER_URL"
@@ -23,10 +23,11 @@ const (
 	kubeflowToken = "KUBEFLOW_TRAINER_SERVER_TOKEN"
 )
 
-// kubeflowEvery is the least time between two reports, as Kubeflow's own clients keep it; start and end are not held up.
+// kubeflowEvery is the least time between two reports, as in Kubeflow's own clients. Start and end are reported at
+// once.
 const kubeflowEvery = 5 * time.Second
 
-const maxKubeflowMetrics = 256 // of a report, by the API's schema
+const maxKubeflowMetrics = 256 // the most metrics of a report, by the API's schema
 
 // kubeflow reports progress, remaining time and metrics to a TrainJob's status.
 type kubeflow struct {
@@ -34,7 +35,7 @@ type kubeflow struct {
 	to     *url.URL
 	client *http.Client
 	sent   time.Time
-	began  time.Time // of the first event
+	began  time.Time // time of the first event
 	newest Metrics
 	step   int
 }
@@ -55,11 +56,12 @@ type kubeflowMetric struct {
 	Value string `json:"value"`
 }
 
-// NewKubeflow makes the tracker of report_to: kubeflow.
+// NewKubeflow returns the tracker of report_to: kubeflow.
 func NewKubeflow(r Run) (Tracker, error) {
 	for _, name := range []string{kubeflowURL, kubeflowCA, kubeflowToken} {
 		if r.Getenv(name) == "" {
-			return nil, errors.New("training.report_to: kubeflow needs " + name + ", which Kubeflow Trainer sets in a TrainJob with its feature gate TrainJobStatus")
+			return nil, errors.New("training.report_to: kubeflow needs " + name +
+				", which Kubeflow Trainer sets in a TrainJob with its feature gate TrainJobStatus")
 		}
 	}
 	u, err := address(kubeflowURL, r.Getenv(kubeflowURL))
@@ -95,7 +97,7 @@ func (k *kubeflow) Send(ctx context.Context, events []Event) (int, error) {
 	return len(events), nil
 }
 
-// status is at most 99 % until all steps are done.
+// status returns a report that stays at 99% at most until all steps are done.
 func (k *kubeflow) status(now time.Time, end string) kubeflowReport {
 	s := kubeflowStatus{Updated: now.UTC().Format(time.RFC3339)}
 	if k.run.Total > 0 {
@@ -115,7 +117,7 @@ func (k *kubeflow) status(now time.Time, end string) kubeflowReport {
 	return kubeflowReport{s}
 }
 
-// report posts with the token as it is now: the cluster replaces it while the run goes on.
+// report posts with the current token, which the cluster replaces during the run.
 func (k *kubeflow) report(ctx context.Context, body kubeflowReport) error {
 	if k.client == nil {
 		pem, err := os.ReadFile(k.run.Getenv(kubeflowCA))

@@ -23,25 +23,26 @@ const (
 	mlflowKey        = 250
 )
 
-// mlflow is a run of an MLflow server, by its REST API.
+// mlflow sends a run to an MLflow server through its REST API.
 type mlflow struct {
 	run    Run
 	base   *url.URL
 	header http.Header
 	client *http.Client
-	id     string // of the run there, "" until it is made
-	ready  bool   // parameters are there
-	own    bool   // the run was made here
+	id     string // the server's id of the run, "" before the run is created
+	ready  bool   // the parameters were sent
+	own    bool   // this process created the run
 }
 
-// NewMLflow makes the tracker of report_to: mlflow.
+// NewMLflow returns the tracker of report_to: mlflow.
 func NewMLflow(r Run) (Tracker, error) {
 	from, text := "tracking.mlflow_url", r.MLflowURL
 	if text == "" {
 		from, text = "MLFLOW_TRACKING_URI", r.Getenv("MLFLOW_TRACKING_URI")
 	}
 	if text == "" {
-		return nil, errors.New("training.report_to: mlflow needs tracking.mlflow_url, or MLFLOW_TRACKING_URI in the environment")
+		return nil, errors.New("training.report_to: mlflow needs tracking.mlflow_url, or MLFLOW_TRACKING_URI in the " +
+			"environment")
 	}
 	u, err := address(from, text)
 	if err != nil {
@@ -77,7 +78,7 @@ type mlflowBatch struct {
 	Tags    []mlflowPair   `json:"tags,omitempty"`
 }
 
-// Send delivers whole requests: what a failed one had is delivered again, which MLflow takes as the same points.
+// Send delivers whole requests. The events of a failed request are sent again; MLflow treats them as the same points.
 func (m *mlflow) Send(ctx context.Context, events []Event) (int, error) {
 	if !m.ready {
 		if err := m.begin(ctx, events[0].Time); err != nil {
@@ -93,7 +94,7 @@ func (m *mlflow) Send(ctx context.Context, events []Event) (int, error) {
 			batch.Metrics, sent = nil, i
 		}
 		for _, x := range e.Metrics {
-			if finite(x.Value) { // JSON has no other
+			if finite(x.Value) { // JSON has no other numbers
 				batch.Metrics = append(batch.Metrics, mlflowMetric{x.Name, x.Value, e.Time.UnixMilli(), e.Step})
 			}
 		}
@@ -108,14 +109,15 @@ func (m *mlflow) Send(ctx context.Context, events []Event) (int, error) {
 		return len(events), nil
 	}
 	status := map[string]string{StatusDone: "FINISHED", StatusStopped: "KILLED", StatusFailed: "FAILED"}[last.Status]
-	err := m.post(ctx, "runs/update", map[string]any{"run_id": m.id, "status": status, "end_time": last.Time.UnixMilli()}, nil)
+	err := m.post(ctx, "runs/update",
+		map[string]any{"run_id": m.id, "status": status, "end_time": last.Time.UnixMilli()}, nil)
 	if err != nil {
 		return len(events) - 1, err
 	}
 	return len(events), nil
 }
 
-// begin makes the run, and gives it the configuration. A request that failed is repeated without a second run.
+// begin creates the run and sends its configuration. Repeating a failed request creates no second run.
 func (m *mlflow) begin(ctx context.Context, at time.Time) error {
 	if m.id == "" {
 		experiment, err := m.experiment(ctx)
@@ -130,7 +132,8 @@ func (m *mlflow) begin(ctx context.Context, at time.Time) error {
 				} `json:"info"`
 			} `json:"run"`
 		}
-		err = m.post(ctx, "runs/create", map[string]any{"experiment_id": experiment, "run_name": m.run.RunName, "start_time": at.UnixMilli(), "tags": tags}, &made)
+		err = m.post(ctx, "runs/create", map[string]any{"experiment_id": experiment, "run_name": m.run.RunName,
+			"start_time": at.UnixMilli(), "tags": tags}, &made)
 		if err != nil {
 			return err
 		}
@@ -141,7 +144,8 @@ func (m *mlflow) begin(ctx context.Context, at time.Time) error {
 	params, tags := m.pairs()
 	for len(params)+len(tags) > 0 {
 		p, t := min(len(params), mlflowParams), min(len(tags), mlflowTags)
-		if err := m.post(ctx, "runs/log-batch", mlflowBatch{Run: m.id, Params: params[:p], Tags: tags[:t]}, nil); err != nil {
+		if err := m.post(ctx, "runs/log-batch", mlflowBatch{Run: m.id, Params: params[:p], Tags: tags[:t]},
+			nil); err != nil {
 			return err
 		}
 		params, tags = params[p:], tags[t:]
@@ -150,7 +154,7 @@ func (m *mlflow) begin(ctx context.Context, at time.Time) error {
 	return nil
 }
 
-// pairs are the parameters, which a run that is continued has already, and the tags.
+// pairs returns the parameters, which a continued run has already, and the tags.
 func (m *mlflow) pairs() (params, tags []mlflowPair) {
 	for _, p := range m.run.Params {
 		if m.own && len(p.Key) <= mlflowKey {
@@ -173,7 +177,7 @@ func cut(text string, most int) string {
 	return text
 }
 
-// experiment is the ID of the experiment, which is made where the server lacks it.
+// experiment returns the ID of the experiment, which it creates if the server lacks it.
 func (m *mlflow) experiment(ctx context.Context) (string, error) {
 	name := m.run.Experiment
 	if name == "" {
@@ -198,14 +202,14 @@ func (m *mlflow) experiment(ctx context.Context) (string, error) {
 		if err == nil {
 			return made.ID, nil
 		}
-		if answered(err, http.StatusBadRequest, "RESOURCE_ALREADY_EXISTS") { // another run was faster
+		if answered(err, http.StatusBadRequest, "RESOURCE_ALREADY_EXISTS") { // another run has just created it
 			err = get()
 		}
 	}
 	return found.Experiment.ID, err
 }
 
-// answered tells whether an error is an MLflow error of this kind.
+// answered reports whether an error is an MLflow error of this kind.
 func answered(err error, code int, kind string) bool {
 	var s *statusError
 	return errors.As(err, &s) && s.code == code && strings.Contains(string(s.body), kind)

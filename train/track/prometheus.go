@@ -15,14 +15,14 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 )
 
-// MetricsPromFile is the default name of what report_to: prometheus writes into a run's output folder.
+// MetricsPromFile is the default name of the file that report_to: prometheus writes to a run's output folder.
 const MetricsPromFile = "metrics.prom"
 
-// promEvery is the least time between two versions of the file; the last one is always written.
+// promEvery is the least time between two versions of the file. The last version is always written.
 const promEvery = time.Second
 
-// prometheus keeps the newest numbers as Prometheus' text format 0.0.4: a file for node_exporter's textfile collector,
-// and /metrics on a loopback address.
+// prometheus publishes the newest numbers in Prometheus' text format 0.0.4: as a file for node_exporter's textfile
+// collector, and at /metrics on a loopback address.
 type prometheus struct {
 	run     Run
 	path    string
@@ -32,13 +32,13 @@ type prometheus struct {
 	status  string
 	listen  net.Listener
 	server  *http.Server
-	deaf    bool // the address could not be had
+	deaf    bool // listening on the address has failed
 
 	mu   sync.Mutex
 	text string
 }
 
-// NewPrometheus makes the tracker of report_to: prometheus.
+// NewPrometheus returns the tracker of report_to: prometheus.
 func NewPrometheus(r Run) (Tracker, error) {
 	if r.MetricsAddr != "" {
 		if err := loopback(r.MetricsAddr); err != nil {
@@ -52,10 +52,10 @@ func NewPrometheus(r Run) (Tracker, error) {
 	return p, nil
 }
 
-// promMark is what the file begins with, so that one of an earlier run is known from another file.
+// promMark is the beginning of the file, which distinguishes a file of an earlier run from other files.
 const promMark = "# HELP tierlora_step "
 
-// CheckFiles is an error where tracking.metrics_file names a file that is not to be replaced.
+// CheckFiles returns an error if tracking.metrics_file names a file that must not be replaced.
 func (p *prometheus) CheckFiles() error {
 	if p.run.MetricsFile == "" {
 		return atomicfile.Check(p.path)
@@ -69,7 +69,8 @@ func (p *prometheus) CheckFiles() error {
 	return nil
 }
 
-// checkMetricsFile refuses names that node_exporter does not read. No file of a run has such a name but metrics.prom.
+// checkMetricsFile rejects names that node_exporter does not read. metrics.prom is the only file of a run with such a
+// name.
 func checkMetricsFile(path string) error {
 	if filepath.Ext(path) != ".prom" {
 		return fmt.Errorf("%s: the file's name must end in .prom, as node_exporter's textfile collector wants it", path)
@@ -114,12 +115,13 @@ func (p *prometheus) note(e Event) {
 	p.values = mergeMetrics(p.values, e.Metrics)
 }
 
-// render is the text; every sample has the run's name as its label.
+// render returns the text of the file; every sample has the run's name as its label.
 func (p *prometheus) render() string {
 	var b strings.Builder
 	label := `{run="` + labelText(p.run.RunName) + `"}`
 	gauge := func(name, help string, value float64) {
-		fmt.Fprintf(&b, "# HELP tierlora_%s %s\n# TYPE tierlora_%s gauge\ntierlora_%s%s %s\n", name, help, name, name, label, promNumber(value))
+		fmt.Fprintf(&b, "# HELP tierlora_%s %s\n# TYPE tierlora_%s gauge\ntierlora_%s%s %s\n", name, help, name, name,
+			label, promNumber(value))
 	}
 	gauge("step", "Optimizer steps done.", float64(p.step))
 	gauge("max_steps", "Optimizer steps of the whole run.", float64(p.run.Total))
@@ -139,7 +141,7 @@ func (p *prometheus) render() string {
 	return b.String()
 }
 
-// promNumber is a value; NaN, +Inf and -Inf are Prometheus' spellings too.
+// promNumber formats a value. Prometheus also spells NaN, +Inf and -Inf like this.
 func promNumber(x float64) string { return strconv.FormatFloat(x, 'g', -1, 64) }
 
 func labelText(s string) string {
@@ -157,10 +159,11 @@ func (p *prometheus) serve() error {
 		text := p.text
 		p.mu.Unlock()
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		w.Write([]byte(text)) //nolint:errcheck // the reader has gone
+		w.Write([]byte(text)) // the reader has disconnected
 	})
-	p.listen, p.server = l, &http.Server{Handler: mux, ReadTimeout: requestTime, WriteTimeout: requestTime, MaxHeaderBytes: 1 << 14}
-	rescue.Go(func() { p.server.Serve(l) }) //nolint:errcheck // ends with Close
+	p.listen, p.server = l, &http.Server{Handler: mux, ReadTimeout: requestTime, WriteTimeout: requestTime,
+		MaxHeaderBytes: 1 << 14}
+	rescue.Go(func() { p.server.Serve(l) }) // ends with Close
 	return nil
 }
 

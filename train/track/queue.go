@@ -15,15 +15,16 @@ import (
 
 // Limits are the bounds of a queue.
 type Limits struct {
-	Events  int             // that wait; where more come, the oldest steps are dropped
+	Events  int             // events that wait; beyond that the oldest steps are dropped
 	Batch   int             // most events of one Send
-	Flush   time.Duration   // the end waits so long for what is left
-	Retries []time.Duration // waits before the events of a failed Send are sent again
-	Rest    time.Duration   // no attempt for so long after all retries failed
+	Flush   time.Duration   // time to deliver the remaining events at the end
+	Retries []time.Duration // waits before a failed Send is repeated
+	Rest    time.Duration   // pause after all retries have failed
 }
 
-// DefaultLimits are those of runs.
-var DefaultLimits = Limits{Events: 1024, Batch: 200, Flush: 5 * time.Second, Retries: []time.Duration{200 * time.Millisecond, time.Second}, Rest: 30 * time.Second}
+// DefaultLimits are the limits of training runs.
+var DefaultLimits = Limits{Events: 1024, Batch: 200, Flush: 5 * time.Second,
+	Retries: []time.Duration{200 * time.Millisecond, time.Second}, Rest: 30 * time.Second}
 
 var errAtEnd = errors.New("no answer before the run ended")
 
@@ -32,30 +33,31 @@ type Queue struct {
 	name    string
 	tracker Tracker
 	limits  Limits
-	unsent  string // file for what could not be delivered
+	unsent  string // file for events that could not be delivered
 	ctx     context.Context
 	cancel  context.CancelFunc
 	wake    chan struct{}
-	ending  chan struct{} // closed when the last event is in
+	ending  chan struct{} // closed when the last event was added
 	ended   chan struct{}
 
 	mu        sync.Mutex
 	waiting   []Event
-	all       int // events that came
+	all       int // number of events added
 	delivered int
-	dropped   int // never tried: the queue was full
-	kept      int // in the file of what was not delivered
+	dropped   int // events that were never sent because the queue was full
+	kept      int // events written to the file
 	said      bool
-	message   string // to be logged by the run's goroutine
+	message   string // message for the run's goroutine to log
 	last      error
 	deadline  time.Time
 }
 
-// NewQueue starts the goroutine. unsent is the file that takes, as JSON lines, what could not be delivered; it is made
-// when that happens.
+// NewQueue starts the goroutine. Events that cannot be delivered are written to the file unsent as JSON lines; the file
+// is created when that happens.
 func NewQueue(name string, t Tracker, unsent string, l Limits) *Queue {
 	ctx, cancel := context.WithCancel(context.Background())
-	q := &Queue{name: name, tracker: t, limits: l, unsent: unsent, ctx: ctx, cancel: cancel, wake: make(chan struct{}, 1), ending: make(chan struct{}), ended: make(chan struct{})}
+	q := &Queue{name: name, tracker: t, limits: l, unsent: unsent, ctx: ctx, cancel: cancel,
+		wake: make(chan struct{}, 1), ending: make(chan struct{}), ended: make(chan struct{})}
 	rescue.Go(func() { q.work() })
 	return q
 }
@@ -77,7 +79,7 @@ func (q *Queue) Put(e Event) {
 	}
 }
 
-// Message is what is to be said of the tracker since the last call: the first failure, once.
+// Message returns what should be logged about the tracker since the last call: its first failure, once.
 func (q *Queue) Message() string {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -86,18 +88,18 @@ func (q *Queue) Message() string {
 	return m
 }
 
-// Finish says that no more events come: the time of the last flush begins.
+// Finish means that no more events come. It starts the time limit of the last flush.
 func (q *Queue) Finish() {
 	q.mu.Lock()
 	q.deadline = time.Now().Add(q.limits.Flush)
 	q.mu.Unlock()
-	// The tracker has most of the time; the rest is to write down what it did not take.
+	// The tracker has most of the time; the rest is for writing what it did not take to the file.
 	time.AfterFunc(q.limits.Flush*9/10, q.cancel)
 	close(q.ending)
 }
 
-// Wait returns when all is delivered or written down, or when the time of the last flush is over. It tells what was
-// lost, "" where nothing was.
+// Wait returns when all events are delivered or written to the file, or when the time limit of the last flush is over.
+// It reports what was lost, "" if nothing was.
 func (q *Queue) Wait() string {
 	q.mu.Lock()
 	left := time.Until(q.deadline)
@@ -125,7 +127,7 @@ func (q *Queue) Wait() string {
 
 func (q *Queue) work() {
 	defer close(q.ended)
-	defer q.tracker.Close() //nolint:errcheck // nothing is left to be done about it
+	defer q.tracker.Close() // nothing can be done about an error
 	gone := false
 	var rest time.Time
 	for {
@@ -164,7 +166,7 @@ func (q *Queue) isEnding() bool {
 	}
 }
 
-// sleep waits, up to the run's end where that is asked for.
+// sleep waits; with untilEnd it stops waiting when the run ends.
 func (q *Queue) sleep(d time.Duration, untilEnd bool) {
 	ending := q.ending
 	if !untilEnd {
@@ -188,14 +190,14 @@ func (q *Queue) take() []Event {
 	return events
 }
 
-// putBack returns events that were not tried; what is too much is dropped when the next comes.
+// putBack returns events that were not sent. If there are too many, the next Put drops some.
 func (q *Queue) putBack(events []Event) {
 	q.mu.Lock()
 	q.waiting = append(events, q.waiting...)
 	q.mu.Unlock()
 }
 
-// send tries with its retries, and writes down what could not be delivered.
+// send sends events with retries, and writes events that could not be delivered to the file.
 func (q *Queue) send(events []Event) error {
 	for try := 0; ; try++ {
 		n, err := q.try(events)
@@ -222,7 +224,7 @@ func (q *Queue) send(events []Event) error {
 	}
 }
 
-// try keeps a tracker's defect from ending the process, and the run with it.
+// try calls the tracker and recovers from a panic in it, so that it cannot end the process and the run.
 func (q *Queue) try(events []Event) (n int, err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -232,13 +234,13 @@ func (q *Queue) try(events []Event) (n int, err error) {
 	return q.tracker.Send(q.ctx, events)
 }
 
-// failed notes the failure, to be said once.
+// failed records a failure, which is reported once.
 func (q *Queue) failed(err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.ctx.Err() != nil && errors.Is(err, context.Canceled) {
 		if err = errAtEnd; q.last != nil {
-			return // the reason is known
+			return // the reason was reported already
 		}
 	}
 	q.last = err
@@ -246,10 +248,11 @@ func (q *Queue) failed(err error) {
 		return
 	}
 	q.said = true
-	q.message = fmt.Sprintf("tracking: %s: %v; the run goes on, and what is not delivered is written to %s", q.name, err, q.unsent)
+	q.message = fmt.Sprintf("tracking: %s: %v; the run goes on, and what is not delivered is written to %s", q.name,
+		err, q.unsent)
 }
 
-// keep appends events to the file of what was not delivered.
+// keep appends events to the file of undelivered events.
 func (q *Queue) keep(events []Event) {
 	if len(events) == 0 || q.unsent == "" {
 		return
@@ -258,7 +261,7 @@ func (q *Queue) keep(events []Event) {
 	for _, e := range events {
 		line, err := json.Marshal(e)
 		if err != nil {
-			continue // no event has what JSON cannot say
+			continue // unreachable: every event can be encoded as JSON
 		}
 		text = append(append(text, line...), '\n')
 	}
@@ -268,7 +271,7 @@ func (q *Queue) keep(events []Event) {
 		err = errors.Join(err, f.Close())
 	}
 	if err != nil {
-		return // the end says how many are lost
+		return // the final message says how many are lost
 	}
 	q.mu.Lock()
 	q.kept += len(events)

@@ -16,7 +16,7 @@ import (
 	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
-// TensorBoardDir is the folder in a run's output folder that holds the event files.
+// TensorBoardDir is the folder of event files in a run's output folder.
 const TensorBoardDir = "tensorboard"
 
 // tensorBoard writes TensorFlow event files: TFRecords of Event messages (tensorflow/core/util/event.proto).
@@ -25,7 +25,7 @@ type tensorBoard struct {
 	file *os.File
 }
 
-// NewTensorBoard makes the tracker of report_to: tensorboard.
+// NewTensorBoard returns the tracker of report_to: tensorboard.
 func NewTensorBoard(r Run) (Tracker, error) { return &tensorBoard{run: r}, nil }
 
 func (t *tensorBoard) Send(_ context.Context, events []Event) (int, error) {
@@ -42,12 +42,12 @@ func (t *tensorBoard) Send(_ context.Context, events []Event) (int, error) {
 		}
 	}
 	if _, err := t.file.Write(b); err != nil {
-		return 0, &Permanent{fmt.Errorf("write the event file: %w", err)} // a part of a record may be in it
+		return 0, &Permanent{fmt.Errorf("write the event file: %w", err)} // the file may end with an incomplete record
 	}
 	return len(events), nil
 }
 
-// open makes a new file: TensorBoard reads all of a folder, in the order of their names.
+// open creates a new file. TensorBoard reads all files of a folder in the order of their names.
 func (t *tensorBoard) open(at time.Time) error {
 	dir := filepath.Join(t.run.Dir, TensorBoardDir)
 	err := os.MkdirAll(dir, 0o755)
@@ -66,12 +66,12 @@ func (t *tensorBoard) open(at time.Time) error {
 	return fmt.Errorf("make an event file in %s: %w", dir, err)
 }
 
-// head begins a file: the version, where the run goes on, and its configuration as text.
+// head returns the beginning of a file: the version, the step at which the run resumes, and its configuration as text.
 func (t *tensorBoard) head(at time.Time) []byte {
 	version := stamp(at, 0)
 	version.text(3, "brain.Event:2")
 	b := appendRecord(nil, version)
-	if t.run.Done > 0 { // TensorBoard drops what older files say of this step and later ones
+	if t.run.Done > 0 { // TensorBoard drops later steps, and this one, from older files
 		var session message
 		session.number(1, 1) // SessionLog.START
 		start := stamp(at, t.run.Done+1)
@@ -80,13 +80,15 @@ func (t *tensorBoard) head(at time.Time) []byte {
 	}
 	if t.run.Text != "" {
 		config := stamp(at, t.run.Done)
-		config.bytes(5, textSummary("config", "    "+strings.ReplaceAll(strings.TrimRight(t.run.Text, "\n"), "\n", "\n    ")))
+		config.bytes(5, textSummary("config", "    "+strings.ReplaceAll(strings.TrimRight(t.run.Text, "\n"), "\n",
+			"\n    ")))
 		b = appendRecord(b, config)
 	}
 	return b
 }
 
-// eventMessage is the Event of an event, nil where it has no numbers. The tags are those of transformers: train/ and eval/.
+// eventMessage returns an event as an Event message, nil if it has no numbers. The tags train/ and eval/ follow
+// transformers.
 func eventMessage(e Event) message {
 	var summary message
 	for _, m := range e.Metrics {
@@ -103,7 +105,7 @@ func eventMessage(e Event) message {
 	return event
 }
 
-// tag is a number's name as transformers has it in trackers.
+// tag returns a number's name as transformers uses it in trackers.
 func tag(name string) string {
 	if name, ok := strings.CutPrefix(name, "eval_"); ok {
 		return "eval/" + name
@@ -111,7 +113,7 @@ func tag(name string) string {
 	return "train/" + name
 }
 
-// textSummary is a Summary for TensorBoard's text plugin: a string tensor with one element.
+// textSummary returns a Summary for TensorBoard's text plugin: a string tensor with one element.
 func textSummary(tag, text string) message {
 	var plugin, metadata, dim, shape, tensor, value, summary message
 	plugin.text(1, "text")
@@ -145,7 +147,7 @@ func (t *tensorBoard) Close() error {
 	return t.file.Close()
 }
 
-// message is the encoding of a protocol buffer.
+// message is an encoded protocol buffer.
 type message []byte
 
 func (m *message) key(field, wire int) { *m = binary.AppendUvarint(*m, uint64(field<<3|wire)) }
@@ -174,7 +176,8 @@ func (m *message) text(field int, x string) { m.bytes(field, []byte(strings.ToVa
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// maskedCRC is TFRecord's checksum: CRC32C, rotated and shifted so that a CRC of data with CRCs in it is none of them.
+// maskedCRC returns TFRecord's checksum: a CRC-32C, rotated and with a constant added, so that the CRC of data that
+// contains CRCs differs from them.
 func maskedCRC(data []byte) uint32 {
 	c := crc32.Checksum(data, castagnoli)
 	return (c>>15 | c<<17) + 0xa282ead8

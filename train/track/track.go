@@ -1,5 +1,6 @@
-// Package track tells other programs of a run: TensorBoard, MLflow, Prometheus, Kubeflow, a webhook. A tracker that is
-// slow, dead or refuses can neither stop nor slow the run: each has a bounded queue and a goroutine of its own.
+// Package track reports a run to experiment trackers and other programs: TensorBoard, MLflow, Weights & Biases,
+// Trackio, Prometheus, Kubeflow, a webhook. A tracker that is slow, unreachable or rejects requests can neither stop
+// nor slow the run: each tracker has a bounded queue and a goroutine of its own.
 package track
 
 import (
@@ -17,31 +18,32 @@ import (
 	"github.com/tierlora/tierlora/internal/safetext"
 )
 
-// Config is the `tracking:` section of a run's YAML. Credentials are read from the environment alone.
+// Config is the `tracking:` section of a run's YAML. Credentials come only from the environment.
 type Config struct {
-	// Experiment is what the run is filed under: MLflow's experiment, the project of Weights & Biases and Trackio, a
-	// field of webhooks.
+	// Experiment groups runs: it is MLflow's experiment, the project of Weights & Biases and Trackio, and a field of
+	// webhooks.
 	Experiment string `yaml:"experiment,omitempty" resume:"free"`
-	// RunName is the run's name in trackers; empty is the name of output_dir.
+	// RunName is the run's name in trackers; empty means the name of output_dir.
 	RunName string `yaml:"run_name,omitempty" resume:"free"`
 	// Tags are names and values that trackers show with the run.
 	Tags map[string]string `yaml:"tags,omitempty" resume:"free"`
-	// MLflowURL is the address of an MLflow server; empty takes MLFLOW_TRACKING_URI from the environment.
+	// MLflowURL is the address of an MLflow server; empty means MLFLOW_TRACKING_URI from the environment.
 	MLflowURL string `yaml:"mlflow_url,omitempty" form:"address" resume:"free"`
-	// WebhookURL gets a POST for each event; empty takes TRACKING_WEBHOOK_URL from the environment. A run's files and
-	// reports show its host alone.
+	// WebhookURL is the address that receives a POST for each event; empty means TRACKING_WEBHOOK_URL from the
+	// environment. A run's files and reports show only its host.
 	WebhookURL string `yaml:"webhook_url,omitempty" form:"address" resume:"free"`
-	// MetricsFile is the file that report_to: prometheus writes; empty is metrics.prom in output_dir. Its name ends in
-	// .prom, and a file that is there is replaced only where a run wrote it.
+	// MetricsFile is the file that report_to: prometheus writes; empty means metrics.prom in output_dir. Its name must
+	// end in .prom. An existing file is replaced only if a run wrote it.
 	MetricsFile string `yaml:"metrics_file,omitempty" form:"path.prom" resume:"free"`
-	// MetricsAddr is a loopback address, such as 127.0.0.1:9400, where report_to: prometheus serves /metrics besides.
+	// MetricsAddr is a loopback address, such as 127.0.0.1:9400, at which report_to: prometheus also serves /metrics.
 	MetricsAddr string `yaml:"metrics_addr,omitempty" form:"loopback" resume:"free"`
 }
 
 // Validate returns every problem of the section, each naming its key.
 func (c Config) Validate() []error {
 	var problems []error
-	for _, u := range []struct{ key, text string }{{"tracking.mlflow_url", c.MLflowURL}, {"tracking.webhook_url", c.WebhookURL}} {
+	for _, u := range []struct{ key, text string }{{"tracking.mlflow_url", c.MLflowURL},
+		{"tracking.webhook_url", c.WebhookURL}} {
 		if u.text == "" {
 			continue
 		}
@@ -62,26 +64,28 @@ func (c Config) Validate() []error {
 	return problems
 }
 
-// address reads an http or https URL. The error never repeats the text, which may hold a secret.
+// address parses an http or https URL. Its error never repeats the text, which may contain a secret.
 func address(from, text string) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		return nil, fmt.Errorf("%s: is not an address such as https://host:port/path", from)
 	case u.User != nil:
-		return nil, fmt.Errorf("%s: has a user name or password in it, which would be saved with the run; set them in the environment (docs/TRACKERS.md)", from)
+		return nil, fmt.Errorf("%s: has a user name or password in it, which would be saved with the run; set them "+
+			"in the environment (docs/TRACKERS.md)", from)
 	}
 	return u, nil
 }
 
-// Saved is the section as a run's files show it, which are read, reported and pushed by others: addresses of webhooks
-// without their paths, tags and names without secrets. A run that is resumed from it takes the address of its webhook from
-// the environment.
+// Saved returns the section as it is written to a run's files, which other people may read: addresses of webhooks
+// without their paths, tags and names without secrets. A run that resumes from these files takes the address of its
+// webhook from the environment.
 func (c Config) Saved() Config {
 	if c.WebhookURL != "" && !local(c.WebhookURL) {
 		c.WebhookURL = safetext.Address(c.WebhookURL)
 	}
-	c.MLflowURL, c.Experiment, c.RunName = safetext.Mask(c.MLflowURL), safetext.Mask(c.Experiment), safetext.Mask(c.RunName)
+	c.MLflowURL, c.Experiment, c.RunName = safetext.Mask(c.MLflowURL), safetext.Mask(c.Experiment), safetext.Mask(
+		c.RunName)
 	c.Tags = maps.Clone(c.Tags)
 	for name, value := range c.Tags {
 		c.Tags[name] = safetext.Mask(value)
@@ -89,7 +93,7 @@ func (c Config) Saved() Config {
 	return c
 }
 
-// local tells whether an address is one of this machine, whose path tells others nothing.
+// local reports whether an address is on this machine; the path of a local address reveals nothing to others.
 func local(address string) bool {
 	u, err := url.Parse(address)
 	if err != nil || u.RawQuery != "" || u.User != nil {
@@ -99,7 +103,7 @@ func local(address string) bool {
 	return u.Hostname() == "localhost" || ip != nil && ip.IsLoopback()
 }
 
-// hidden tells whether an address is what Saved left of one.
+// hidden reports whether an address was shortened by Saved.
 func hidden(address string) bool { return strings.HasSuffix(address, "/"+safetext.Hidden) }
 
 func loopback(addr string) error {
@@ -108,20 +112,21 @@ func loopback(addr string) error {
 		return fmt.Errorf("%q is not HOST:PORT, such as 127.0.0.1:9400", addr)
 	}
 	if ip := net.ParseIP(host); host != "localhost" && (ip == nil || !ip.IsLoopback()) {
-		return fmt.Errorf("%q is not a loopback address; write 127.0.0.1:PORT, and put a proxy before it where others must read it", addr)
+		return fmt.Errorf("%q is not a loopback address; write 127.0.0.1:PORT, and put a proxy before it where "+
+			"others must read it", addr)
 	}
 	return nil
 }
 
-// Run is what a tracker knows of the run that it follows.
+// Run is what a tracker knows about the run that it follows.
 type Run struct {
 	Config
-	Dir    string                   // its output folder
-	Total  int                      // optimizer steps
-	Done   int                      // of them, before this start
-	Text   string                   // the effective configuration, YAML
-	Params []Param                  // the same, key by key
-	Getenv func(name string) string // the environment, where credentials are
+	Dir    string                   // output folder
+	Total  int                      // optimizer steps of the run
+	Done   int                      // steps that were done before this start
+	Text   string                   // the effective configuration as YAML
+	Params []Param                  // the effective configuration, key by key
+	Getenv func(name string) string // reads the environment, which has the credentials
 }
 
 // Param is a key of the configuration and its value.
@@ -133,10 +138,10 @@ type Metric struct {
 	Value float64
 }
 
-// Metrics are the numbers of an event; in JSON they are an object, with null for what is not finite.
+// Metrics are the numbers of an event. In JSON they are an object, with null for a number that is not finite.
 type Metrics []Metric
 
-// MarshalJSON keeps the order.
+// MarshalJSON keeps the order of the numbers.
 func (m Metrics) MarshalJSON() ([]byte, error) {
 	b := bytes.NewBufferString("{")
 	for i, x := range m {
@@ -161,7 +166,7 @@ func (m Metrics) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// mergeMetrics replaces the values of known names and adds new ones behind.
+// mergeMetrics replaces the values of known names and appends new names.
 func mergeMetrics(all, newer Metrics) Metrics {
 next:
 	for _, m := range newer {
@@ -190,7 +195,7 @@ const (
 // How a run ended.
 const (
 	StatusDone    = "done"
-	StatusStopped = "stopped" // by the user; it can be resumed
+	StatusStopped = "stopped" // stopped by the user; the run can be resumed
 	StatusFailed  = "failed"
 )
 
@@ -202,27 +207,27 @@ type Event struct {
 	Total   int       `json:"max_steps"`
 	Metrics Metrics   `json:"metrics,omitempty"`
 	Path    string    `json:"checkpoint,omitempty"`
-	Status  string    `json:"status,omitempty"` // of the end
+	Status  string    `json:"status,omitempty"` // how the run ended
 	Error   string    `json:"error,omitempty"`
 }
 
-// Tracker sends events somewhere. Its calls come from one goroutine.
+// Tracker sends events to another program. One goroutine makes all calls.
 type Tracker interface {
-	// Send delivers events in their order and returns how many it did. It ends with ctx. An error that trying again
-	// cannot mend is Permanent.
+	// Send delivers events in order and returns how many it delivered. It ends with ctx. An error is Permanent if a
+	// retry cannot succeed.
 	Send(ctx context.Context, events []Event) (int, error)
-	// Close frees what the tracker holds.
+	// Close releases the tracker's resources.
 	Close() error
 }
 
-// New makes a tracker, without touching network or disk: an error is one of configuration or environment.
+// New makes a tracker without using network or disk: an error is about configuration or environment.
 type New func(Run) (Tracker, error)
 
-// Permanent is an error that trying again cannot mend.
+// Permanent is an error after which a retry cannot succeed.
 type Permanent struct{ Err error }
 
 func (p *Permanent) Error() string { return p.Err.Error() }
 func (p *Permanent) Unwrap() error { return p.Err }
 
-// partly is an error beside which all events were delivered; it is said once.
+// partly is an error although all events were delivered; it is reported once.
 type partly struct{ error }

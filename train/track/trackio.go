@@ -13,24 +13,24 @@ import (
 	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
-// TrackioFile keeps the run's id in the output folder.
+// TrackioFile is the file in the output folder that keeps the run's id.
 const TrackioFile = "trackio.json"
 
-// trackio writes a run as the trackio package does where it can't write its database: files of JSON lines in the inbox of
-// its folder, which its dashboard imports and removes.
+// trackio writes a run as the trackio package does if it cannot write its database: as files of JSON lines in the inbox
+// of its folder, which its dashboard imports and removes.
 type trackio struct {
 	run     Run
 	root    string // Trackio's folder
 	project string
 	id      string
-	writer  string // the folder of this process in the inbox
+	writer  string // folder of this process in the inbox
 	files   int
-	rows    [][]byte // not in a file yet
+	rows    [][]byte // rows that are not in a file yet
 	began   time.Time
 	written time.Time
 }
 
-// trackioRow is a line of the inbox: a metric, or an alert of a run that failed.
+// trackioRow is a line of the inbox: a metric, or the alert of a failed run.
 type trackioRow struct {
 	Version   int             `json:"v"`
 	Kind      string          `json:"kind"`
@@ -41,14 +41,14 @@ type trackioRow struct {
 	Step      int             `json:"step"`
 	Timestamp string          `json:"timestamp"`
 	Config    json.RawMessage `json:"config,omitempty"`
-	LogID     string          `json:"log_id,omitempty"` // the same line is imported once
+	LogID     string          `json:"log_id,omitempty"` // a line with a known id is not imported again
 	Title     string          `json:"title,omitempty"`
 	Text      string          `json:"text,omitempty"`
 	Level     string          `json:"level,omitempty"`
 	AlertID   string          `json:"alert_id,omitempty"`
 }
 
-// NewTrackio makes the tracker of report_to: trackio.
+// NewTrackio returns the tracker of report_to: trackio.
 func NewTrackio(r Run) (Tracker, error) {
 	t := &trackio{run: r, project: r.Experiment, root: r.Getenv("TRACKIO_DIR")}
 	if t.project == "" {
@@ -63,7 +63,8 @@ func NewTrackio(r Run) (Tracker, error) {
 		if cache == "" {
 			user, err := os.UserHomeDir()
 			if err != nil {
-				return nil, fmt.Errorf("training.report_to: trackio: %w: set TRACKIO_DIR to the folder that `trackio show` reads", err)
+				return nil, fmt.Errorf("training.report_to: trackio: %w: set TRACKIO_DIR to the folder that `trackio "+
+					"show` reads", err)
 			}
 			cache = filepath.Join(user, ".cache")
 		}
@@ -73,9 +74,10 @@ func NewTrackio(r Run) (Tracker, error) {
 	return t, nil
 }
 
-// Notice says where the run goes, which is no place of its own.
+// Notice says where the run is written, since that is outside of its output folder.
 func (t *trackio) Notice() string {
-	return fmt.Sprintf("tracking: trackio: the run is written to %s; look at it with: trackio show --project %s", filepath.Join(t.root, "inbox"), t.project)
+	return fmt.Sprintf("tracking: trackio: the run is written to %s; look at it with: trackio show --project %s",
+		filepath.Join(t.root, "inbox"), t.project)
 }
 
 func (t *trackio) Send(_ context.Context, events []Event) (int, error) {
@@ -90,7 +92,8 @@ func (t *trackio) Send(_ context.Context, events []Event) (int, error) {
 		t.note(e)
 		now, urgent = e.Time, urgent || e.Kind == KindEnd
 	}
-	// A file at most every two seconds, and the longer the run the fewer: a day's run makes less than a thousand.
+	// Write a file at most every two seconds, and less often in longer runs: a run of a day makes less than a thousand
+	// files.
 	if len(t.rows) == 0 || !urgent && now.Sub(t.written) < max(2*time.Second, now.Sub(t.began)/100) {
 		return len(events), nil
 	}
@@ -101,7 +104,7 @@ func (t *trackio) Send(_ context.Context, events []Event) (int, error) {
 	return len(events), nil
 }
 
-// open finds the run's id: a resumed run keeps the one that its output folder has.
+// open finds the run's id: a resumed run keeps the id in its output folder.
 func (t *trackio) open(at time.Time) error {
 	t.began, t.written = at, at
 	keep := filepath.Join(t.run.Dir, TrackioFile)
@@ -123,10 +126,12 @@ func (t *trackio) open(at time.Time) error {
 	return nil
 }
 
-// note adds an event's rows. The id of a row says which step it is of, so what a resumed run repeats is there once.
+// note adds an event's rows. The id of a row contains its step, so that steps repeated by a resumed run are imported
+// once.
 func (t *trackio) note(e Event) {
 	row := trackioRow{Version: 1, Kind: "metric", Project: t.project, Run: t.run.RunName, RunID: t.id, Step: e.Step,
-		Timestamp: e.Time.UTC().Format("2006-01-02T15:04:05.000000+00:00"), LogID: fmt.Sprintf("%s-%s-%d", t.id, e.Kind, e.Step)}
+		Timestamp: e.Time.UTC().Format("2006-01-02T15:04:05.000000+00:00"), LogID: fmt.Sprintf("%s-%s-%d", t.id, e.Kind,
+			e.Step)}
 	if len(e.Metrics) > 0 {
 		row.Metrics = trackioMetrics(e.Metrics)
 		if t.files == 0 && len(t.rows) == 0 {
@@ -142,12 +147,12 @@ func (t *trackio) note(e Event) {
 }
 
 func (t *trackio) add(row trackioRow) {
-	if line, err := json.Marshal(row); err == nil { // there is nothing in it that JSON can't say
+	if line, err := json.Marshal(row); err == nil { // every row can be encoded as JSON
 		t.rows = append(t.rows, line)
 	}
 }
 
-// trackioMetrics are numbers under transformers' names; those that are not finite are texts, as Trackio has them.
+// trackioMetrics returns numbers under transformers' names. Numbers that are not finite become strings, as in Trackio.
 func trackioMetrics(all Metrics) json.RawMessage {
 	return object(all, func(m Metric) (string, string) {
 		text := numberJSON(m.Value)
@@ -158,7 +163,7 @@ func trackioMetrics(all Metrics) json.RawMessage {
 	})
 }
 
-// config is the effective configuration, key by key, with what Trackio keeps there of a run.
+// config returns the effective configuration, key by key, with Trackio's own entries.
 func (t *trackio) config() json.RawMessage {
 	all := append([]Param{}, t.run.Params...)
 	for name, value := range t.run.Tags {
@@ -168,7 +173,7 @@ func (t *trackio) config() json.RawMessage {
 	return object(all, func(p Param) (string, string) { return p.Key, paramJSON(p.Value) })
 }
 
-// object is a JSON object in the order of a list.
+// object returns a JSON object in the order of a list.
 func object[T any](list []T, of func(T) (key, value string)) json.RawMessage {
 	b := bytes.NewBufferString("{")
 	for i, x := range list {
@@ -182,7 +187,7 @@ func object[T any](list []T, of func(T) (key, value string)) json.RawMessage {
 	return b.Bytes()
 }
 
-// write makes a file of the rows. Trackio takes files by their suffix, and removes the folder when it is empty.
+// write writes the rows to a file. Trackio recognises files by their suffix, and removes the folder when it is empty.
 func (t *trackio) write() error {
 	dir := filepath.Join(t.root, "inbox", t.writer)
 	err := os.MkdirAll(dir, 0o755)

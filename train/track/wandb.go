@@ -22,33 +22,33 @@ import (
 	"github.com/tierlora/tierlora/internal/safetext"
 )
 
-// WandbDir is the folder that holds Weights & Biases' runs, in a run's output folder or in WANDB_DIR.
+// WandbDir is the folder of Weights & Biases' runs, in a run's output folder or in WANDB_DIR.
 const WandbDir = "wandb"
 
-// wandbIDFile keeps the run's id in OUTPUT/wandb, in the form of the wandb package's file of that name.
+// wandbIDFile keeps the run's id in OUTPUT/wandb, in the format of the wandb package's file of that name.
 const wandbIDFile = "wandb-resume.json"
 
-// Tags that the server of Weights & Biases takes have at most so many characters.
+// maxWandbTag is the most characters of a tag that the server of Weights & Biases accepts.
 const maxWandbTag = 64
 
 var wandbID = regexp.MustCompile(`^[A-Za-z0-9_-]{1,64}$`)
 
-// wandb writes a run as the wandb package does offline: Record messages (wandb_internal.proto) in its log.
+// wandb writes a run as the wandb package does offline: as Record messages (wandb_internal.proto) in its log.
 type wandb struct {
 	run      Run
-	dir      string // holds the folders of runs
+	dir      string // folder of the runs' folders
 	disabled bool
 	tags     []string
 	id       string
 	log      *wandbLog
-	records  uint64 // written so far, for their numbers
+	records  uint64 // number of records written so far
 	began    time.Time
-	row      Metrics // of the step that is on its way
+	row      Metrics // numbers of the current step
 	step     int
 	at       time.Time
 }
 
-// NewWandb makes the tracker of report_to: wandb. It writes files alone; `wandb sync` uploads them.
+// NewWandb returns the tracker of report_to: wandb. It only writes files; `wandb sync` uploads them.
 func NewWandb(r Run) (Tracker, error) {
 	w := &wandb{run: r, dir: filepath.Join(r.Dir, WandbDir), id: r.Getenv("WANDB_RUN_ID")}
 	switch mode := r.Getenv("WANDB_MODE"); mode {
@@ -56,10 +56,12 @@ func NewWandb(r Run) (Tracker, error) {
 	case "disabled":
 		w.disabled = true
 	default:
-		return nil, fmt.Errorf("WANDB_MODE: %q is not a mode: write offline, or disabled; online is taken too, and writes offline for `wandb sync`", safetext.Line(mode, maxQuoted))
+		return nil, fmt.Errorf("WANDB_MODE: %q is not a mode: write offline, or disabled; online is taken too, and "+
+			"writes offline for `wandb sync`", safetext.Line(mode, maxQuoted))
 	}
 	if w.id != "" && !wandbID.MatchString(w.id) {
-		return nil, fmt.Errorf("WANDB_RUN_ID: %q is not an id of up to 64 letters, digits, - and _", safetext.Line(w.id, maxQuoted))
+		return nil, fmt.Errorf("WANDB_RUN_ID: %q is not an id of up to 64 letters, digits, - and _",
+			safetext.Line(w.id, maxQuoted))
 	}
 	if dir := r.Getenv("WANDB_DIR"); dir != "" {
 		w.dir = filepath.Join(dir, WandbDir)
@@ -69,14 +71,16 @@ func NewWandb(r Run) (Tracker, error) {
 			continue
 		}
 		if utf8.RuneCountInString(tag) > maxWandbTag {
-			return nil, fmt.Errorf("WANDB_TAGS: the tag %q has more than %d characters", safetext.Line(tag, maxQuoted), maxWandbTag)
+			return nil, fmt.Errorf("WANDB_TAGS: the tag %q has more than %d characters", safetext.Line(tag, maxQuoted),
+				maxWandbTag)
 		}
 		w.tags = append(w.tags, tag)
 	}
 	for name, value := range r.Tags {
 		tag := name + ":" + value
 		if utf8.RuneCountInString(tag) > maxWandbTag {
-			return nil, fmt.Errorf("tracking.tags: %q has more than the %d characters of a tag of Weights & Biases", safetext.Line(tag, maxQuoted), maxWandbTag)
+			return nil, fmt.Errorf("tracking.tags: %q has more than the %d characters of a tag of Weights & Biases",
+				safetext.Line(tag, maxQuoted), maxWandbTag)
 		}
 		w.tags = append(w.tags, tag)
 	}
@@ -85,12 +89,13 @@ func NewWandb(r Run) (Tracker, error) {
 	return w, nil
 }
 
-// Notice says where the run goes, since users of the wandb package expect it online.
+// Notice says where the run is written, since users of the wandb package expect it online.
 func (w *wandb) Notice() string {
 	if w.disabled {
 		return "tracking: wandb: WANDB_MODE is disabled, nothing is written"
 	}
-	return fmt.Sprintf("tracking: wandb: the run is written offline; upload it with: wandb sync %s", filepath.Join(w.dir, "offline-run-*"))
+	return fmt.Sprintf("tracking: wandb: the run is written offline; upload it with: wandb sync %s",
+		filepath.Join(w.dir, "offline-run-*"))
 }
 
 func (w *wandb) Send(_ context.Context, events []Event) (int, error) {
@@ -116,7 +121,7 @@ func (w *wandb) Send(_ context.Context, events []Event) (int, error) {
 	return len(events), nil
 }
 
-// open makes the run's folder and file. A resumed run keeps the id that its output folder has.
+// open creates the run's folder and file. A resumed run keeps the id in its output folder.
 func (w *wandb) open(at time.Time) error {
 	w.began = at
 	keep := filepath.Join(w.run.Dir, WandbDir, wandbIDFile)
@@ -139,13 +144,14 @@ func (w *wandb) open(at time.Time) error {
 	if err != nil {
 		return fmt.Errorf("keep the run's id: %w", err)
 	}
-	for n := range 1000 { // two runs of a second have two folders
-		dir := filepath.Join(w.dir, fmt.Sprintf("offline-run-%s-%s", at.Add(time.Duration(n)*time.Second).Format("20060102_150405"), w.id))
+	for n := range 1000 { // two runs that start in the same second get two folders
+		dir := filepath.Join(w.dir,
+			fmt.Sprintf("offline-run-%s-%s", at.Add(time.Duration(n)*time.Second).Format("20060102_150405"), w.id))
 		if err = os.Mkdir(dir, 0o755); errors.Is(err, fs.ErrExist) {
 			continue
 		}
 		if err == nil {
-			err = os.Mkdir(filepath.Join(dir, "files"), 0o755) // where wandb sync puts the configuration as a file
+			err = os.Mkdir(filepath.Join(dir, "files"), 0o755) // wandb sync writes the configuration there as a file
 		}
 		if err != nil {
 			break
@@ -160,7 +166,7 @@ func (w *wandb) open(at time.Time) error {
 	return fmt.Errorf("make a folder of the run in %s: %w", w.dir, err)
 }
 
-// readWandbID is the id in a file, "" where there is none.
+// readWandbID returns the id in a file, "" if there is none.
 func readWandbID(path string) string {
 	data, err := regular.ReadFile(path)
 	var kept struct {
@@ -172,7 +178,7 @@ func readWandbID(path string) string {
 	return kept.ID
 }
 
-// newWandbID is eight letters and digits by chance. It reaches no number of the run.
+// newWandbID returns eight random letters and digits. No number of the run depends on it.
 func newWandbID() string {
 	const letters = "abcdefghijklmnopqrstuvwxyz0123456789"
 	var b [8]byte
@@ -183,7 +189,7 @@ func newWandbID() string {
 	return string(b[:])
 }
 
-// record is a Record with its number: one field holds a message.
+// record returns a numbered Record with a message in one of its fields.
 func (w *wandb) record(field int, inner message) message {
 	w.records++
 	var m message
@@ -192,7 +198,7 @@ func (w *wandb) record(field int, inner message) message {
 	return m
 }
 
-// head is the HeaderRecord: who wrote the file, and the oldest wandb-core that reads it.
+// head returns the HeaderRecord: the program that wrote the file, and the oldest wandb-core that can read it.
 func (w *wandb) head() message {
 	var version, head message
 	version.text(1, "tierlora")
@@ -201,7 +207,7 @@ func (w *wandb) head() message {
 	return w.record(21, head)
 }
 
-// start is the RunRecord: names and configuration.
+// start returns the RunRecord: names and configuration.
 func (w *wandb) start() message {
 	var config, run, began message
 	for _, p := range w.run.Params {
@@ -246,9 +252,10 @@ func (w *wandb) start() message {
 	return w.record(17, run)
 }
 
-// paramJSON is a value of the configuration: a number or a truth value as such, anything else as text.
+// paramJSON returns a value of the configuration as JSON: a number or boolean unquoted, anything else as a string.
 func paramJSON(text string) string {
-	if _, err := strconv.ParseFloat(text, 64); (err == nil || text == "true" || text == "false") && json.Valid([]byte(text)) {
+	if _, err := strconv.ParseFloat(text, 64); (err == nil || text == "true" || text == "false") &&
+		json.Valid([]byte(text)) {
 		return text
 	}
 	return jsonText(text)
@@ -257,12 +264,12 @@ func paramJSON(text string) string {
 func jsonText(text string) string {
 	data, err := json.Marshal(text)
 	if err != nil {
-		return `""` // no text makes an error
+		return `""` // unreachable: every string can be encoded
 	}
 	return string(data)
 }
 
-// note is what an event adds. All numbers of a step are one row, since the server takes each step once.
+// note returns the records of an event. All numbers of a step are one row, since the server accepts each step once.
 func (w *wandb) note(e Event) (all []message) {
 	if e.Step != w.step || e.Kind == KindSave || e.Kind == KindEnd {
 		all = w.flush()
@@ -282,7 +289,7 @@ func (w *wandb) note(e Event) (all []message) {
 	case StatusFailed:
 		exit.number(1, 1)
 	case StatusStopped:
-		exit.number(1, 255) // what the wandb package gives where Ctrl-C ended a run
+		exit.number(1, 255) // the exit code of the wandb package for a run that Ctrl-C ended
 	}
 	if s := e.Time.Sub(w.began) / time.Second; s > 0 {
 		exit.number(2, uint64(s))
@@ -290,7 +297,7 @@ func (w *wandb) note(e Event) (all []message) {
 	return append(all, w.record(18, exit))
 }
 
-// flush is the row of a step and the newest numbers.
+// flush returns the row of a step and the newest numbers.
 func (w *wandb) flush() []message {
 	if len(w.row) == 0 {
 		return nil
@@ -315,7 +322,7 @@ func (w *wandb) summary(m Metrics, at time.Time) message {
 	return s
 }
 
-// items adds numbers, with the time of day and that since the run began, both in seconds.
+// items adds numbers, with the time of day and the time since the start of the run, both in seconds.
 func items(to *message, all Metrics, at, began time.Time) {
 	for _, m := range all {
 		item(to, tag(m.Name), numberJSON(m.Value))
@@ -332,7 +339,7 @@ func item(to *message, key, value string) {
 	to.bytes(1, m)
 }
 
-// numberJSON writes a number as Python's json does: NaN, Infinity and -Infinity are taken by the wandb package.
+// numberJSON formats a number as Python's json does: the wandb package accepts NaN, Infinity and -Infinity.
 func numberJSON(x float64) string {
 	switch {
 	case math.IsNaN(x):
@@ -342,9 +349,9 @@ func numberJSON(x float64) string {
 	case math.IsInf(x, -1):
 		return "-Infinity"
 	}
-	data, err := json.Marshal(x) // as metrics.jsonl has it
+	data, err := json.Marshal(x) // as in metrics.jsonl
 	if err != nil {
-		return "null" // no finite number makes an error
+		return "null" // unreachable: every finite number can be encoded
 	}
 	return string(data)
 }

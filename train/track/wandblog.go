@@ -7,14 +7,14 @@ import (
 	"os"
 )
 
-// The log that the wandb package calls its data store: LevelDB's log format (doc/log_format.md of google/leveldb), with a
-// header of its own and plain CRC-32.
+// Constants of the wandb package's data store: LevelDB's log format (doc/log_format.md of google/leveldb) with a header
+// of its own and plain CRC-32.
 const (
 	wandbBlock = 32 << 10
 	wandbFrame = 4 + 2 + 1 // checksum, length, kind
 )
 
-// The kinds of frames: a record is one whole, or a first, any number of middle ones and a last.
+// The kinds of frames: a whole record, or the first, middle and last parts of one.
 const (
 	frameWhole = 1 + iota
 	frameFirst
@@ -30,7 +30,7 @@ type wandbLog struct {
 	size int64
 }
 
-// frame returns a record as it stands in a file that has size bytes. No frame crosses the border of a block.
+// frame returns a record as it is written to a file that has size bytes. No frame crosses a block boundary.
 func frame(size int64, record []byte) []byte {
 	var b []byte
 	room := func() int { return wandbBlock - int((size+int64(len(b)))%wandbBlock) }
@@ -57,7 +57,8 @@ func frame(size int64, record []byte) []byte {
 	return b
 }
 
-// append writes records in one piece. What a failed write leaves is cut off again, so that readers find whole records.
+// append writes records in one call. If the write fails, it truncates the file again, so that readers find only whole
+// records.
 func (l *wandbLog) append(records []message) error {
 	var b []byte
 	if l.size == 0 {
@@ -67,7 +68,7 @@ func (l *wandbLog) append(records []message) error {
 		b = append(b, frame(l.size+int64(len(b)), r)...)
 	}
 	if _, err := l.file.Write(b); err != nil {
-		l.file.Truncate(l.size) //nolint:errcheck // the write's error is the one to tell
+		l.file.Truncate(l.size) // the error of the write is the one to report
 		return fmt.Errorf("write the run's log: %w", err)
 	}
 	l.size += int64(len(b))

@@ -9,7 +9,7 @@ import (
 	"github.com/tierlora/tierlora/internal/safetext"
 )
 
-// The environment of report_to: webhook.
+// Environment variables of report_to: webhook.
 const (
 	webhookURLVariable    = "TRACKING_WEBHOOK_URL"
 	webhookSecretVariable = "TRACKING_WEBHOOK_SECRET"
@@ -23,7 +23,7 @@ type webhook struct {
 	client *http.Client
 }
 
-// webhookBody is what is posted.
+// webhookBody is the JSON body of a post.
 type webhookBody struct {
 	Event
 	RunName    string            `json:"run_name"`
@@ -31,14 +31,14 @@ type webhookBody struct {
 	Tags       map[string]string `json:"tags,omitempty"`
 }
 
-// nobody is a tracker that tells nobody, and says why.
+// nobody is a tracker that sends nothing; its notice says why.
 type nobody struct{ notice string }
 
 func (n *nobody) Notice() string                                    { return n.notice }
 func (*nobody) Send(_ context.Context, events []Event) (int, error) { return len(events), nil }
 func (*nobody) Close() error                                        { return nil }
 
-// NewWebhook makes the tracker of report_to: webhook. Where TRACKING_WEBHOOK_SECRET is set, each request has it as its
+// NewWebhook returns the tracker of report_to: webhook. If TRACKING_WEBHOOK_SECRET is set, each request has it as its
 // bearer token.
 func NewWebhook(r Run) (Tracker, error) {
 	from, text := "tracking.webhook_url", r.WebhookURL
@@ -47,10 +47,12 @@ func NewWebhook(r Run) (Tracker, error) {
 		from, text = webhookURLVariable, r.Getenv(webhookURLVariable)
 	}
 	if text == "" && saved {
-		return &nobody{notice: "tracking: webhook: the saved configuration hides the address: set " + webhookURLVariable + " and the webhook is told of this run; now it is not"}, nil
+		return &nobody{notice: "tracking: webhook: the saved configuration hides the address: set " +
+			webhookURLVariable + " and the webhook is told of this run; now it is not"}, nil
 	}
 	if text == "" {
-		return nil, errors.New("training.report_to: webhook needs tracking.webhook_url, or " + webhookURLVariable + " in the environment")
+		return nil, errors.New("training.report_to: webhook needs tracking.webhook_url, or " + webhookURLVariable +
+			" in the environment")
 	}
 	u, err := address(from, text)
 	if err != nil {
@@ -66,7 +68,8 @@ func NewWebhook(r Run) (Tracker, error) {
 
 func (w *webhook) Send(ctx context.Context, events []Event) (int, error) {
 	for i, e := range events {
-		if err := call(ctx, w.client, http.MethodPost, w.to, w.header, webhookBody{e, w.run.RunName, w.run.Experiment, w.run.Tags}, nil); err != nil {
+		if err := call(ctx, w.client, http.MethodPost, w.to, w.header,
+			webhookBody{e, w.run.RunName, w.run.Experiment, w.run.Tags}, nil); err != nil {
 			return i, err
 		}
 	}
