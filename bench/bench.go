@@ -52,6 +52,7 @@ type Options struct {
 	Device        string
 	Devices       string      // that share each step, which then has a micro-batch of each; as in a configuration
 	Precision     string      // as in Config
+	FrozenGEMM    string      // as in Config; empty = bf16
 	Dequantised   bool        // keep quantised weights dequantised
 	Checkpointing string      // none, selective, full, offload, or auto: the fastest that fits
 	BaseSharding  string      // auto, never or always: each of several devices holds a slice of the base model; "" = auto
@@ -173,12 +174,17 @@ func (o Options) work() string {
 	return hashOf(text)
 }
 
+// numbers names the precision as session.OpenMachine takes it.
+func (o Options) numbers() string {
+	return train.Config{Precision: o.Precision, FrozenGEMM: o.FrozenGEMM}.Numbers()
+}
+
 // machine is what the steps run on, or are planned for.
 func (o Options) machine(env session.Env) (graph.Machine, error) {
 	if o.Chip != nil {
-		return session.MachineFor(*o.Chip, o.Precision, env)
+		return session.MachineFor(*o.Chip, o.numbers(), env)
 	}
-	return session.OpenMachine(o.Device, o.Precision, env)
+	return session.OpenMachine(o.Device, o.numbers(), env)
 }
 
 // limit is the memory that a plan may hold; below 0 = no limit.

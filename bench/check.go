@@ -23,6 +23,9 @@ func (o Options) Check() error {
 	}
 	c := train.Default()
 	c.Precision, c.GradientCheckpointing = o.Precision, o.Checkpointing
+	if o.FrozenGEMM != "" {
+		c.FrozenGEMM = o.FrozenGEMM
+	}
 	if o.BaseSharding != "" {
 		c.BaseSharding = o.BaseSharding
 	}

@@ -181,6 +181,11 @@ func TestBrokenConfigs(t *testing.T) {
 			"run.yaml:5:22: quantization.bits: 3 is not supported with type nf4; use 4\n" +
 				"run.yaml:5:31: quantization.type: \"nf5\" is not supported; use fp4 or int8 or nf4\n" +
 				"run.yaml:5:48: quantization.block_size: 65 is not supported with type nf4; use one of [64]"},
+		{"8-bit GEMMs of fp16", least + "training: {precision: fp16, frozen_gemm: fp8, dequantised_weights: always}\n",
+			"run.yaml:4:42: training.frozen_gemm: fp8 needs precision: auto or bf16, it is fp16\n" +
+				"run.yaml:4:42: training.frozen_gemm: fp8 reads packed weights, and dequantised_weights: always " +
+				"keeps none; " +
+				"set it to auto or never"},
 		{"unknown device", least + "device: tpu\n",
 			"run.yaml:4:9: device: \"tpu\" is not one of auto, cpu, cuda"},
 		{"evaluation without data", least + "training: {eval_steps: 10}\n",

@@ -21,6 +21,9 @@ func NewChip(c gpu.Chip, workers int, precision kernel.Precision) (Machine, erro
 	if precision == 0 {
 		precision = kernel.PrecisionOf(c.SM)
 	}
+	if err := precision.CheckDevice(c.SM); err != nil {
+		return nil, err
+	}
 	return &chip{c, workers, newDeviceTarget(c.SM, precision)}, nil
 }
 

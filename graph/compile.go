@@ -23,6 +23,7 @@ var passes = []pass{
 	{"recompute", onAll, recompute},
 	{"offload", onAll, offload},
 	// fewer and larger kernels
+	{"fp8 frozen GEMMs", onGPU, multiplyFP8},
 	{"fp32 residual terms", onGPU, storeTermsAsFP32},
 	{"sum GEMMs", onGPU, sumGEMMs},
 	{"group GEMMs", onGPU, groupGEMMs},

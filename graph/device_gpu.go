@@ -40,6 +40,10 @@ func NewGPU(index, workers int, precision kernel.Precision) (Machine, error) {
 	if precision == 0 {
 		precision = kernel.PrecisionOf(d.SM())
 	}
+	if err := precision.CheckDevice(d.SM()); err != nil {
+		runtime.UnlockOSThread()
+		return nil, errors.Join(err, s.Close(), d.Close())
+	}
 	if workers == 0 {
 		workers = runtime.NumCPU()
 	}

@@ -23,6 +23,8 @@ type target interface {
 	accumulate(k kernel.Kernel) (kernel.Kernel, bool)
 	// lowBits tells whether residual sums have more bits than values are stored with.
 	lowBits() bool
+	// fp8 tells whether large GEMMs with frozen weights multiply 8-bit floats.
+	fp8() bool
 	// groups tells whether n GEMMs k, whose operands and result are of the given types, are worth one call.
 	groups(k kernel.MatMul, in []kernel.Type, out kernel.Type, n int) bool
 	// prologue tells whether a kernel fills its scratch before its inputs are there.
@@ -56,6 +58,8 @@ func (hostTarget) slow(kernel.Kernel, []kernel.Type, []kernel.Type) kernel.SlowP
 }
 
 func (hostTarget) lowBits() bool { return false }
+
+func (hostTarget) fp8() bool { return false }
 
 func (hostTarget) groups(kernel.MatMul, []kernel.Type, kernel.Type, int) bool { return false }
 
@@ -91,6 +95,8 @@ func (gpuTarget) slow(kernel.Kernel, []kernel.Type, []kernel.Type) kernel.SlowPa
 }
 
 func (t gpuTarget) lowBits() bool { return t.precision.Stored(kernel.ComputeType) != kernel.F32 }
+
+func (t gpuTarget) fp8() bool { return t.precision.FrozenFP8() }
 
 func (gpuTarget) groups(k kernel.MatMul, in []kernel.Type, out kernel.Type, n int) bool {
 	return kernel.FitsGroupedMatMul(k, in, out, n)

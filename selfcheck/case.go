@@ -22,6 +22,7 @@ type check struct {
 	plain   func(f format, in [][]float64) [][]float64
 	inPlace []int // inputs whose memory outputs may take
 	gemm    bool  // it multiplies matrices
+	fp8     bool  // it belongs to the precision with 8-bit floats alone
 }
 
 // bound is how far an output may be from float64, relative to its norm.
@@ -101,10 +102,12 @@ type format struct {
 	sums bool
 }
 
+var bf16Format = format{func(x float64) float64 { return float64(kernel.FromBF16(kernel.ToBF16(float32(x)))) },
+	1. / 256, false}
+
 // formats are those of the precisions. Stored as fp32, tensor cores cut TF32's operands to 10 bits of mantissa.
 var formats = map[kernel.Precision]format{
-	kernel.PrecisionBF16: {func(x float64) float64 { return float64(kernel.FromBF16(kernel.ToBF16(float32(x)))) },
-		1. / 256, false},
+	kernel.PrecisionBF16: bf16Format, kernel.PrecisionFP8: bf16Format,
 	kernel.PrecisionFP16: {func(x float64) float64 { return float64(kernel.FromF16(kernel.ToF16(float32(x)))) },
 		1. / 2048, false},
 	kernel.PrecisionTF32: {func(x float64) float64 {

@@ -71,6 +71,11 @@ func Run(ctx context.Context, env session.Env) (Report, error) {
 			}
 			s = newSelfChecker(env)
 		}
+		if err != nil && p.FrozenFP8() { // other precisions opened the device
+			s.report.add(Result{Precision: p.String(), Kernel: "fp8", Case: "all", Status: StatusSkip,
+				Reason: err.Error()})
+			continue
+		}
 		if err != nil {
 			return s.report, err
 		}
@@ -83,9 +88,15 @@ func Run(ctx context.Context, env session.Env) (Report, error) {
 	return s.report, nil
 }
 
-// checkedPrecisions are all; TF32 differs from fp32 in the library's GEMMs alone.
+// checkedPrecisions are all. TF32 differs from fp32 in the library's GEMMs alone, and FP8 from bf16 in GEMMs of its
+// own.
 var checkedPrecisions = []kernel.Precision{kernel.PrecisionBF16, kernel.PrecisionFP16, kernel.PrecisionFP32,
-	kernel.PrecisionTF32}
+	kernel.PrecisionTF32, kernel.PrecisionFP8}
+
+// runsIn tells whether a check is one of a precision.
+func (c check) runsIn(p kernel.Precision) bool {
+	return c.fp8 == p.FrozenFP8() && (c.gemm || p != kernel.PrecisionTF32)
+}
 
 // nativeGEMM is a machine that can multiply with native kernels where a library would serve; it reports
 // whether there was one.
@@ -107,7 +118,8 @@ type selfChecker struct {
 
 func newSelfChecker(env session.Env) *selfChecker {
 	checks := slices.Concat(elementChecks(), gemmChecks(), lowRankChecks(), attentionChecks(), lossChecks(),
-		updateChecks(), expertChecks(), fusedChecks(), fewRowsChecks(), convChecks(), headGateChecks(), deltaChecks())
+		updateChecks(), expertChecks(), fusedChecks(), fewRowsChecks(), convChecks(), headGateChecks(), deltaChecks(),
+		fp8Checks())
 	workers := env.Workers
 	if workers == 0 {
 		workers = runtime.GOMAXPROCS(0)
@@ -138,10 +150,10 @@ type reference struct {
 // missing computes the references that a precision needs and that are not there, some ahead of their use. It gives them
 // in the order of the checks. Each worker computes whole references on one core: most are too small to share among
 // cores.
-func (s *selfChecker) missing(ctx context.Context, tf32 bool) <-chan chan reference {
+func (s *selfChecker) missing(ctx context.Context, p kernel.Precision) <-chan chan reference {
 	var of []int
 	for i, c := range s.checks {
-		if s.references[i] == nil && (c.gemm || !tf32) {
+		if s.references[i] == nil && c.runsIn(p) {
 			of = append(of, i)
 		}
 	}
@@ -178,9 +190,9 @@ func (s *selfChecker) missing(ctx context.Context, tf32 bool) <-chan chan refere
 
 func (s *selfChecker) runAll(ctx context.Context, on graph.Machine) error {
 	s.report.Device = on.Name()
-	tf32 := on.Precision() == kernel.PrecisionTF32
+	p := on.Precision()
 	ctx, stop := context.WithCancel(ctx)
-	ready := s.missing(ctx, tf32)
+	ready := s.missing(ctx, p)
 	defer func() {
 		stop()
 		for out := range ready { // no reference is computed any more
@@ -191,7 +203,7 @@ func (s *selfChecker) runAll(ctx context.Context, on graph.Machine) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		if tf32 && !c.gemm {
+		if !c.runsIn(p) {
 			continue
 		}
 		if s.references[i] == nil {
@@ -203,6 +215,9 @@ func (s *selfChecker) runAll(ctx context.Context, on graph.Machine) error {
 		}
 		s.compare(on, c, s.references[i])
 	}
+	if p.FrozenFP8() {
+		return nil
+	}
 	for _, d := range loadTypes {
 		for _, kind := range loadKinds(d) {
 			if err := ctx.Err(); err != nil {
@@ -212,7 +227,7 @@ func (s *selfChecker) runAll(ctx context.Context, on graph.Machine) error {
 		}
 	}
 	m, ok := on.(nativeGEMM)
-	if !ok || tf32 {
+	if !ok || p == kernel.PrecisionTF32 {
 		return nil
 	}
 	if !m.UseNativeGEMM() { // they were just checked

@@ -18,11 +18,14 @@ func precisionFor(device, name string) (kernel.Precision, error) {
 	}
 	p, ok := kernel.PrecisionNamed(name)
 	if !ok {
-		return 0, fmt.Errorf("precision %q is not one of auto, bf16, fp16, tf32, fp32", name)
+		return 0, fmt.Errorf("precision %q is not one of auto, bf16, fp16, tf32, fp32, bf16+fp8", name)
 	}
 	kind, err := graph.DeviceKind(device)
 	if err != nil {
 		return 0, err
+	}
+	if kind == "cpu" && p.FrozenFP8() {
+		return 0, fmt.Errorf("training.frozen_gemm: fp8 needs a GPU (%w): use bf16 there", ErrNoDevice)
 	}
 	if kind == "cpu" && p != kernel.PrecisionFP32 {
 		return 0, fmt.Errorf("training.precision: %v needs a GPU (%w): the CPU computes in fp32; use auto or fp32 there", p, ErrNoDevice)
@@ -42,7 +45,8 @@ func CheckWorkers(n int) error {
 }
 
 // OpenMachine opens what a session computes on: "cpu", "cuda", or "auto", which is the first GPU if this program and
-// machine have one. precision is auto, bf16, fp16, tf32 or fp32.
+// machine have one. precision is auto, bf16,
+// fp16, tf32, fp32, or bf16+fp8, which is bf16 with frozen GEMMs in 8-bit floats.
 func OpenMachine(device, precision string, env Env) (graph.Machine, error) {
 	if err := CheckWorkers(env.Workers); err != nil {
 		return nil, err

@@ -13,7 +13,7 @@ import (
 // TestChipBudgetsTakeTheMemoryOfTheLargest: of a GPU's plans, on a machine that may have none.
 func TestChipBudgetsTakeTheMemoryOfTheLargest(t *testing.T) {
 	budgetsTakeTheMemoryOfTheLargest(t, func(s Spec) (*prepared, error) {
-		on, err := session.MachineFor(chipOf(t, "h100"), s.Training.Precision, session.Env{})
+		on, err := session.MachineFor(chipOf(t, "h100"), s.Training.Numbers(), session.Env{})
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +65,7 @@ func TestChipLeavesMemoryForGraphs(t *testing.T) {
 	planned := func(memory int64) (p *prepared, graphs, free int64) {
 		chip.Memory = memory
 		s := unevenSpec(t, 200, "cuda")
-		on, err := session.MachineFor(chip, s.Training.Precision, session.Env{})
+		on, err := session.MachineFor(chip, s.Training.Numbers(), session.Env{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,6 +13,8 @@ import (
 	"slices"
 
 	"github.com/tierlora/tierlora/internal/keys"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/optimizer"
 	"github.com/tierlora/tierlora/train/step"
@@ -68,6 +70,10 @@ type Config struct {
 	// fp32 whose GEMMs use 10 bits of mantissa; auto is bf16 where the GPU has it, else fp16. Parameters, sums and
 	// statistics are fp32 in all of them. A CPU computes in fp32.
 	Precision string `yaml:"precision" default:"auto" choices:"auto bf16 fp16 tf32 fp32" resume:"steers"`
+	// FrozenGEMM is how large GEMMs with 4-bit frozen weights multiply on an H100 or H200: in bf16, or in 8-bit floats
+	// (fp8), which is faster and rounds more. fp8 takes precision auto or bf16; LoRA, the head, experts and layers of
+	// fewer than 1,024 columns stay in bf16, and so do batches of fewer than 256 tokens.
+	FrozenGEMM string `yaml:"frozen_gemm" default:"bf16" choices:"bf16 fp8" resume:"steers"`
 	// LossScale is the initial loss scale of fp16, a power of two; it halves when a gradient overflows, whose step is
 	// skipped, and doubles after LossScaleInterval steps without.
 	LossScale float64 `yaml:"loss_scale" default:"65536" range:"[1,2^127]" resume:"free"`
@@ -210,6 +216,14 @@ func (c Config) Step(o objective.Objective) step.Options {
 	}
 }
 
+// Numbers names the precision that the run's device computes in, as session.OpenMachine takes it.
+func (c Config) Numbers() string {
+	if c.FrozenGEMM == "fp8" {
+		return kernel.PrecisionFP8.String()
+	}
+	return c.Precision
+}
+
 // Validate returns every problem of the section, each naming its key.
 func (c Config) Validate() []error {
 	problems := keys.Check("training.", c)
@@ -236,6 +250,12 @@ func (c Config) Validate() []error {
 	}
 	if c.MaxSteps == 0 && c.Epochs == 0 {
 		bad("epochs: 0 must be above 0 where max_steps is not set")
+	}
+	if c.FrozenGEMM == "fp8" && c.Precision != session.PrecisionAuto && c.Precision != "bf16" {
+		bad("frozen_gemm: fp8 needs precision: auto or bf16, it is %s", c.Precision)
+	}
+	if c.FrozenGEMM == "fp8" && c.DequantisedWeights == "always" {
+		bad("frozen_gemm: fp8 reads packed weights, and dequantised_weights: always keeps none; set it to auto or never")
 	}
 	if frac, _ := math.Frexp(c.LossScale); frac != 0.5 && c.LossScale >= 1 && !math.IsInf(c.LossScale, 0) {
 		bad("loss_scale: %v must be a power of two", c.LossScale)

@@ -15,9 +15,14 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// Layout returns the keys that decide which memory layouts are allowed.
+// Layout returns the keys that decide which memory layouts are allowed. GEMMs of 8-bit floats read packed weights, so
+// that weights kept dequantised would only take memory.
 func (c Config) Layout() fit.Keys {
-	return fit.Keys{Checkpointing: c.GradientCheckpointing, Dequantised: c.DequantisedWeights, Sharding: c.BaseSharding}
+	k := fit.Keys{Checkpointing: c.GradientCheckpointing, Dequantised: c.DequantisedWeights, Sharding: c.BaseSharding}
+	if c.FrozenGEMM == "fp8" {
+		k.Dequantised = "never"
+	}
+	return k
 }
 
 // layouts returns the layouts that the run may take with a value of training.gradient_checkpointing, fastest first.

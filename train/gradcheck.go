@@ -11,7 +11,7 @@ import (
 
 // GradCheck compares the gradients of the run's first micro-batch, on its device, with float64.
 func GradCheck(ctx context.Context, s Spec, env Env, o gradcheck.Options) (gradcheck.Report, error) {
-	on, err := session.OpenMachine(s.Device, s.Training.Precision, env.Env)
+	on, err := session.OpenMachine(s.Device, s.Training.Numbers(), env.Env)
 	if err != nil {
 		return gradcheck.Report{}, err
 	}

@@ -30,7 +30,7 @@ func (p *inputs) meaning() map[string]string {
 	s.Quantization = p.Net.Scheme
 	s.Training.GradientAccumulationSteps = p.window()
 	s.Training.ContextParallelSize = s.Training.sharing()
-	s.Training.Precision = fmt.Sprint(p.On.Precision())
+	s.Training.Precision = p.On.Precision().Activations().String()
 	all := map[string]string{keySteps: fmt.Sprint(p.total)}
 	keys.Each(s, func(path string, k keys.Key, value any) {
 		if kept(path, k) {

@@ -32,7 +32,7 @@ func Open(ctx context.Context, s Spec, env Env) (_ *Opened, err error) {
 	s = s.unrecorded()
 	s.Training.SamplePrompts, s.Training.EvalTasks = nil, nil
 	env.Config = nil
-	on, err := session.OpenMachine(s.Device, s.Training.Precision, env.Env)
+	on, err := session.OpenMachine(s.Device, s.Training.Numbers(), env.Env)
 	if err != nil {
 		return nil, err
 	}

@@ -16,7 +16,7 @@ func PlanRun(ctx context.Context, s Spec, env Env) (PlanReport, error) {
 	if n, err := s.RanksAsked(); err == nil { // planOn says what is wrong
 		env.Workers = s.workersOf(n, env)
 	}
-	on, err := session.OpenMachine(s.Device, s.Training.Precision, env.Env)
+	on, err := session.OpenMachine(s.Device, s.Training.Numbers(), env.Env)
 	if err != nil {
 		return PlanReport{}, err
 	}
@@ -25,7 +25,7 @@ func PlanRun(ctx context.Context, s Spec, env Env) (PlanReport, error) {
 
 // PlanFor is PlanRun for a GPU of another machine.
 func PlanFor(ctx context.Context, s Spec, env Env, chip graph.Chip) (PlanReport, error) {
-	on, err := session.MachineFor(chip, s.Training.Precision, env.Env)
+	on, err := session.MachineFor(chip, s.Training.Numbers(), env.Env)
 	if err != nil {
 		return PlanReport{}, err
 	}

@@ -103,7 +103,7 @@ func prepareAt(ctx context.Context, s Spec, env Env, on graph.Machine, at *where
 
 // open opens the model on the device that the configuration names. It reads no row.
 func open(ctx context.Context, s Spec, env Env) (*prepared, error) {
-	on, err := session.OpenMachine(s.Device, s.Training.Precision, env.Env)
+	on, err := session.OpenMachine(s.Device, s.Training.Numbers(), env.Env)
 	if err != nil {
 		return nil, err
 	}

@@ -56,7 +56,7 @@ func NewRecipe(ctx context.Context, s Spec, env Env) (r Recipe, err error) {
 	if s, err = s.asOne(); err != nil {
 		return r, err
 	}
-	s.Device, s.Training.Precision, s.VRAM = "cpu", "auto", ""
+	s.Device, s.Training.Precision, s.Training.FrozenGEMM, s.VRAM = "cpu", "auto", "bf16", ""
 	p, err := open(ctx, s, env)
 	if err != nil {
 		return r, err

@@ -64,7 +64,7 @@ func (s Spec) AdapterConfig() adapter.Config { return s.Sections.Config(s.Adapte
 
 // Session is what a run opens.
 func (s Spec) Session() session.Options {
-	return session.Options{Model: s.BaseModel, Device: s.Device, Precision: s.Training.Precision, Adapter: s.Adapter, AdapterConfig: s.AdapterConfig(), Seed: s.Seed,
+	return session.Options{Model: s.BaseModel, Device: s.Device, Precision: s.Training.Numbers(), Adapter: s.Adapter, AdapterConfig: s.AdapterConfig(), Seed: s.Seed,
 		Quantization: s.Quantization}
 }
 

@@ -72,7 +72,7 @@ func (s Spec) unrecorded() Spec {
 
 // verify is Verify on one of the devices that share each row.
 func verify(ctx context.Context, s Spec, env Env, was replay.Manifest, steps int) (replay.Verdict, error) {
-	on, err := session.OpenMachine(s.Device, s.Training.Precision, env.Env)
+	on, err := session.OpenMachine(s.Device, s.Training.Numbers(), env.Env)
 	if err != nil {
 		return replay.Verdict{}, err
 	}

@@ -168,5 +168,5 @@ type opener func() (graph.Machine, error)
 
 // openMachine is the opener of a configuration.
 func openMachine(s Spec, env Env) opener {
-	return func() (graph.Machine, error) { return session.OpenMachine(s.Device, s.Training.Precision, env.Env) }
+	return func() (graph.Machine, error) { return session.OpenMachine(s.Device, s.Training.Numbers(), env.Env) }
 }

@@ -41,8 +41,8 @@ type benchOptions struct {
 }
 
 // ofShapes lists the flags that describe the work of --shape; a configuration sets the same by its keys.
-var ofShapes = []string{"batch", "length", "r", "targets", "target-parameters", "dense", "precision", "dequantised",
-	"decoded", "checkpointing", "base-sharding", "context-parallel", "gpu"}
+var ofShapes = []string{"batch", "length", "r", "targets", "target-parameters", "dense", "precision", "frozen-gemm",
+	"dequantised", "decoded", "checkpointing", "base-sharding", "context-parallel", "gpu"}
 
 func newBench(c *console) *cobra.Command {
 	o := &benchOptions{Options: bench.Options{LoRA: adapter.Default()}}
@@ -99,6 +99,7 @@ nothing.`,
 	f.IntVar(&o.Steps, "steps", 10, "timed steps")
 	f.StringVar(&o.Device, "device", "auto", "cpu, cuda or auto; with a configuration short for --set device=")
 	f.StringVar(&o.Precision, "precision", "auto", "bf16, fp16, tf32, fp32, or auto (what suits the device)")
+	f.StringVar(&o.FrozenGEMM, "frozen-gemm", "bf16", "bf16, or fp8: 8-bit floats in large frozen GEMMs")
 	f.BoolVar(&o.Dequantised, "dequantised", false, "keep quantised weights dequantised")
 	f.BoolVar(&o.Dequantised, "decoded", false, "the old name of --dequantised")
 	if err := f.MarkHidden("decoded"); err != nil {

@@ -1,5 +1,7 @@
 package cuda
 
+import "fmt"
+
 // Geometry is how a kernel is launched: its entry, the stem of its source file, grid, block and dynamic shared memory.
 type Geometry struct {
 	Stem, Entry string
@@ -178,6 +180,26 @@ func Sum(stem, entry string) Geometry {
 // NF4Dequantise returns the geometry of the nf4_dequantise* kernels over n values.
 func NF4Dequantise(entry string, n int64) Geometry {
 	return Geometry{"nf4", entry, [3]int{int(max(1, (n+8191)/8192)), 1, 1}, [3]int{256, 1, 1}, 0}
+}
+
+// FP8Rows returns the geometry of the kernel of fp8_rows_* that reads each of M rows of K numbers once, where there is
+// one.
+func FP8Rows(M, K int) Geometry {
+	kept := 8
+	for _, n := range []int{6, 4, 2, 1} {
+		if K <= n*2048 {
+			kept = n
+		}
+	}
+	return Geometry{"fp8", fmt.Sprintf("fp8_rows_%d", kept), [3]int{M, 1, 1}, [3]int{256, 1, 1}, 0}
+}
+
+// FP8Weight returns the geometry of fp8_weight* over a weight [N,K], or of the kernel that writes it as [K,N].
+func FP8Weight(entry string, transposed bool, N, K int) Geometry {
+	if transposed {
+		return Geometry{"fp8", entry + "_transposed", [3]int{K / 64, N / 128, 1}, [3]int{256, 1, 1}, 0}
+	}
+	return Geometry{"fp8", entry, [3]int{ceil(N*K, 8192), 1, 1}, [3]int{256, 1, 1}, 0}
 }
 
 // NF4Quantise returns the geometry of the nf4_quantise_* kernels over n values.

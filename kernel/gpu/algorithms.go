@@ -108,9 +108,10 @@ const (
 	BF16 DType = iota
 	F32
 	F16
+	E4M3 // 8-bit floats with a scale for each row of A and each row of B as stored; for operands alone
 )
 
-func (t DType) String() string { return [...]string{"bf16", "f32", "f16"}[t] }
+func (t DType) String() string { return [...]string{"bf16", "f32", "f16", "e4m3"}[t] }
 
 // Gemm is D[M,N] = Alpha op(A)[M,K] op(B)[K,N] + Beta D, row-major, sums in fp32. op(X) is X, or X
 // transposed: with TransA, A is stored as [K,M]; with TransB, B is stored as [N,K] (as checkpoints store weights).
@@ -118,7 +119,7 @@ type Gemm struct {
 	M, N, K        int
 	TransA, TransB bool
 	LDA, LDB, LDD  int   // elements between rows as stored; 0 = packed
-	In, Out        DType // of A and B; of D: In or F32
+	In, Out        DType // of A and B; of D: In or F32, of E4M3 BF16 or F32
 	TF32           bool  // with In F32: tensor cores may read A and B with 10 bits of mantissa
 	Alpha, Beta    float32
 	Align          int // bytes to which every address and row is aligned; 0 = 16
@@ -180,7 +181,11 @@ func (g Gemm) check() error {
 	if g.M < 1 || g.N < 1 || g.K < 1 || g.LDA < rowA || g.LDB < rowB || g.LDD < g.N {
 		return fmt.Errorf("gemm %s: sizes must be positive and rows fit their leading dimension", g.Key(0))
 	}
-	if g.In < BF16 || g.In > F16 || g.Out != g.In && g.Out != F32 || g.TF32 && g.In != F32 {
+	if g.In == E4M3 && (g.TransA || !g.TransB || g.Out == E4M3 || g.Out == F16 || g.N%16 != 0 || g.K%16 != 0) {
+		return fmt.Errorf("gemm %dx%dx%d of e4m3: it takes A [M,K] and B [N,K], N and K multiples of 16, "+
+			"to bf16 or f32", g.M, g.N, g.K)
+	}
+	if g.In < BF16 || g.In > E4M3 || g.In != E4M3 && g.Out != g.In && g.Out != F32 || g.TF32 && g.In != F32 {
 		return fmt.Errorf("gemm %dx%dx%d: operand type %d, output type %d, TF32 %t", g.M, g.N, g.K, int(g.In),
 			int(g.Out), g.TF32)
 	}

@@ -10,8 +10,10 @@ package gpu
 #include <stdlib.h>
 #include <string.h>
 
-enum { R_32F = 0, R_16F = 2, R_16BF = 14, COMPUTE_32F = 68, COMPUTE_32F_FAST_TF32 = 77 };
+enum { R_32F = 0, R_16F = 2, R_16BF = 14, R_8F_E4M3 = 28, COMPUTE_32F = 68, COMPUTE_32F_FAST_TF32 = 77 };
 enum { DESC_TRANSA = 3, DESC_TRANSB = 4, PREF_WORKSPACE = 1, PREF_REDUCTION = 3, PREF_ALIGN_A = 5, ALGO_REDUCTION = 3 };
+enum { DESC_SCALE_FIRST = 17, DESC_SCALE_SECOND = 18, DESC_MODE_FIRST = 31, DESC_MODE_SECOND = 32 };
+enum { MODE_OUTER_VECTOR = 3 };
 enum { REDUCE_IN_PLACE = 1, REDUCE_FP32 = 2 };
 
 typedef struct { uint64_t algo[8]; size_t workspace; int status; float waves; int reserved[4]; } heuristic_t;
@@ -52,6 +54,16 @@ typedef struct {
 	size_t workspace;
 } gemm_t;
 
+// Says where the scales of 8-bit operands lie: one fp32 for each row of A, and for each row of B as stored.
+static int gemm_scales(gemm_t *g, uintptr_t a, uintptr_t b) {
+	int32_t mode = MODE_OUTER_VECTOR;
+	int r;
+	if ((r = lt.desc_set(g->desc, DESC_MODE_FIRST, &mode, sizeof mode)) ||
+		(r = lt.desc_set(g->desc, DESC_MODE_SECOND, &mode, sizeof mode)) ||
+		(r = lt.desc_set(g->desc, DESC_SCALE_FIRST, &b, sizeof b))) return r;
+	return lt.desc_set(g->desc, DESC_SCALE_SECOND, &a, sizeof a);
+}
+
 // The library counts columns first, so D[M,N] row-major is D' [N,M] there and the operands change places.
 // Returns 1000*step + status on failure.
 static int gemm_describe(gemm_t *g, int M, int N, int K, int transA, int transB, int64_t lda, int64_t ldb, int64_t ldd,
@@ -60,6 +72,7 @@ static int gemm_describe(gemm_t *g, int M, int N, int K, int transA, int transB,
 	if ((r = lt.desc_create(&g->desc, tf32 ? COMPUTE_32F_FAST_TF32 : COMPUTE_32F, R_32F))) return 1000 + r;
 	if ((r = lt.desc_set(g->desc, DESC_TRANSA, &transB, sizeof transB)) ||
 		(r = lt.desc_set(g->desc, DESC_TRANSB, &transA, sizeof transA))) return 2000 + r;
+	if (in == R_8F_E4M3 && (r = gemm_scales(g, 256, 256))) return 2500 + r; // the heuristics want addresses, any
 	if ((r = lt.layout_create(&g->first, in, transB ? K : N, transB ? N : K, ldb)) ||
 	    (r = lt.layout_create(&g->second, in, transA ? M : K, transA ? K : M, lda)) ||
 	    (r = lt.layout_create(&g->out, out, N, M, ldd))) return 3000 + r;
@@ -164,7 +177,7 @@ func OpenBLAS(dir string) (*BLAS, error) {
 func (b *BLAS) another() *BLAS { return &BLAS{Path: b.Path, Version: b.Version} }
 
 // libraryTypes are the library's numbers of the storage types.
-var libraryTypes = [...]C.int{BF16: C.R_16BF, F32: C.R_32F, F16: C.R_16F}
+var libraryTypes = [...]C.int{BF16: C.R_16BF, F32: C.R_32F, F16: C.R_16F, E4M3: C.R_8F_E4M3}
 
 // PlannedGemm is a Gemm with its algorithm chosen, ready to run. It lives until Free.
 type PlannedGemm struct {
@@ -242,6 +255,15 @@ func (p *PlannedGemm) Run(s *Stream, d, a, b, workspace Ptr) error {
 		return fmt.Errorf("gemm %s: cublasLtMatmul: status %d", p.Key(p.Workspace), int(r))
 	}
 	return nil
+}
+
+// RunScaled queues D = Alpha A Bᵀ + Beta D of E4M3 operands. scalesA holds an fp32 for each row of A, scalesB one for
+// each row of B as stored. It allocates nothing.
+func (p *PlannedGemm) RunScaled(s *Stream, d, a, b, scalesA, scalesB, workspace Ptr) error {
+	if r := C.gemm_scales(p.g, C.uintptr_t(scalesA), C.uintptr_t(scalesB)); r != 0 {
+		return fmt.Errorf("gemm %s: cuBLASLt: scales: status %d", p.Key(p.Workspace), int(r))
+	}
+	return p.Run(s, d, a, b, workspace)
 }
 
 // Free gives the host memory back.

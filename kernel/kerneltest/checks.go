@@ -204,17 +204,23 @@ func (c *checker) accumulate() {
 		return
 	}
 	whole := Case{Name: c.Name + " accumulate", Kernel: variant, Bound: c.Bound, AnyType: c.AnyType}
+	if c.At != nil {
+		whole.At = func(float kernel.DType) kernel.Kernel {
+			form, _ := c.At(float).(kernel.Accumulating).Accumulate()
+			return form
+		}
+	}
 	whole.In = append(append(whole.In, c.In...), Normal(out[0].Shape...))
 	v := &checker{Case: whole}
 	for _, float := range floats {
 		in := v.inputs(float)
 		addend := in[onto].clone()
-		plain, err := result(c.Kernel, 1, clones(in[:onto]), poison)
+		plain, err := result(c.at(float), 1, clones(in[:onto]), poison)
 		if err != nil {
 			c.fail("accumulate", "%w", err)
 			return
 		}
-		sum, err := result(variant, 1, in, poison)
+		sum, err := result(v.at(float), 1, in, poison)
 		if err != nil {
 			c.fail("accumulate", "%w", err)
 			return
