@@ -21,26 +21,26 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// pair is a layer's adapter with its scale.
+// pair is a layer's LoRA matrices with their scale.
 type pair struct {
 	layer string
 	a, b  adapter.Param // [R,In], [Out,R]
 	scale float64
 }
 
-// pairs is an adapter by its layers.
+// pairs holds an adapter, layer by layer.
 type pairs struct {
 	all    []pair
 	config adapter.Config
-	// files go beside it: the tokenizer's, the chat template and the tokens that end an answer.
+	// files holds files to copy: the tokenizer's, the chat template and the end tokens.
 	files   map[string][]byte
 	answers Answers
-	// linears declares every linear layer of the model; mixture is how transformers and PEFT take its experts.
+	// linears declares every linear layer of the model; mixture describes how transformers and PEFT treat its experts.
 	linears *adapter.Trained
 	mixture adapter.Mixture
 }
 
-// readPairs reads the adapter of a folder for a model, by its layers.
+// readPairs reads the adapter of a folder for a model, layer by layer.
 func readPairs(ctx context.Context, o Options, env session.Env) (r pairs, err error) {
 	s, err := session.Open(ctx, session.Options{Model: o.Model, Device: "cpu"}, env)
 	if err != nil {
@@ -81,7 +81,7 @@ func readPairs(ctx context.Context, o Options, env session.Env) (r pairs, err er
 	return r, err
 }
 
-// uniform gives all layers one rank, by rows and columns of zeros, and one scale, by scaling B where it differs.
+// uniform gives all layers the same rank, by adding rows and columns of zeros, and the same scale, by scaling B.
 func uniform(pairs []pair) (rank int, scale float64, notes []string) {
 	ranks := map[int]bool{}
 	for _, p := range pairs {
@@ -124,7 +124,7 @@ var adapterTypes = []string{"f32", "f16", "bf16"}
 
 var adapterDTypes = map[string]weights.DType{"f32": weights.F32, "f16": weights.F16, "bf16": weights.BF16}
 
-// writeAdapter writes an adapter's folder, whole or not at all, and reads its tensors back.
+// writeAdapter writes an adapter's folder atomically and reads its tensors back.
 func writeAdapter(o Options, name string, list tensorList, meta map[string]string,
 	files map[string][]byte) (Report, error) {
 	if entries, err := os.ReadDir(o.Out); err == nil && len(entries) > 0 {
@@ -160,13 +160,13 @@ func writeAdapter(o Options, name string, list tensorList, meta map[string]strin
 	})
 }
 
-// tensorList are the tensors of a file, and the squares of their numbers and of their errors in the file's type.
+// tensorList collects the tensors of a file, and the sums of squares of their numbers and of their rounding errors.
 type tensorList struct {
 	all          []weights.Tensor
 	whole, wrong float64
 }
 
-// add stores a tensor in the type that is asked for.
+// add stores a tensor in the requested type.
 func (l *tensorList) add(name string, o Options, shape []int, v []float32) error {
 	d := adapterDTypes[o.DType]
 	if i := tooLarge(d, v); i >= 0 {
@@ -186,7 +186,7 @@ func (l *tensorList) add(name string, o Options, shape []int, v []float32) error
 	return nil
 }
 
-// error is the root of the mean square error as a share of the numbers' own.
+// error returns the root mean square error relative to the numbers' root mean square.
 func (l *tensorList) error() float64 {
 	if l.whole == 0 {
 		return 0
@@ -194,11 +194,11 @@ func (l *tensorList) error() float64 {
 	return math.Sqrt(l.wrong / l.whole)
 }
 
-// vllmRank is the highest of the ranks that vLLM serves (vllm/config/lora.py, MaxLoRARanks).
+// vllmRank is the highest rank that vLLM serves (vllm/config/lora.py, MaxLoRARanks).
 const vllmRank = 512
 
-// vllmAdapter writes a PEFT folder as vLLM's loader reads it: it takes one rank and one scale from the configuration;
-// patterns are read by newer versions alone, saved modules by none (vllm/lora/peft_helper.py, lora_model.py).
+// vllmAdapter writes a PEFT folder for vLLM's loader, which takes one rank and one scale from the configuration. Only
+// newer versions read patterns, and none reads saved modules (vllm/lora/peft_helper.py, lora_model.py).
 func vllmAdapter(ctx context.Context, o Options, env session.Env) (Report, error) {
 	read, err := readPairs(ctx, o, env)
 	if err != nil {
@@ -233,7 +233,7 @@ func vllmAdapter(ctx context.Context, o Options, env session.Env) (Report, error
 	return r, err
 }
 
-// vllmLimit is the least --max-lora-rank that takes a rank.
+// vllmLimit returns the smallest --max-lora-rank that accepts a rank.
 func vllmLimit(rank int) int {
 	for _, limit := range []int{8, 16, 32, 64, 128, 256, 320, vllmRank} {
 		if rank <= limit {
@@ -243,7 +243,7 @@ func vllmLimit(rank int) int {
 	return rank
 }
 
-// peftAdapter writes a PEFT folder with one rank and one scale in the type that is asked for, for programs that know no
+// peftAdapter writes a PEFT folder with one rank and one scale in the requested type, for programs that do not support
 // patterns.
 func peftAdapter(ctx context.Context, o Options, env session.Env) (Report, error) {
 	read, err := readPairs(ctx, o, env)
@@ -267,8 +267,8 @@ func peftAdapter(ctx context.Context, o Options, env session.Env) (Report, error
 	return r, err
 }
 
-// writePEFT writes layers of one rank and scale. Their targets are names; where they were not names alone, the layers'
-// paths.
+// writePEFT writes layers with one rank and one scale. target_modules are module names, or the layers' paths if names
+// would not select the same layers.
 func writePEFT(o Options, read pairs, pairs []pair, rank int, scale float64) (Report, error) {
 	was, files, linears := read.config, read.files, read.linears.Linears()
 	c := adapter.Config{Shared: adapter.Shared{R: rank, Alpha: scale * float64(rank), TargetParameters: []string{}}}
@@ -276,7 +276,7 @@ func writePEFT(o Options, read pairs, pairs []pair, rank int, scale float64) (Re
 	var tensors tensorList
 	for _, p := range pairs {
 		layers = append(layers, p.layer)
-		// a router that is a parameter in every version
+		// a router that every version treats as a parameter
 		if _, linear := slices.BinarySearch(linears, p.layer); !linear {
 			c.TargetParameters = append(c.TargetParameters, p.layer+".weight")
 		} else if was.ByName() {
@@ -308,12 +308,12 @@ func writePEFT(o Options, read pairs, pairs []pair, rank int, scale float64) (Re
 	return writeAdapter(o, adapter.WeightsFile, tensors, map[string]string{"format": "pt"}, files)
 }
 
-// mlxLayer splits a layer's path as mlx-lm's models have it: the block's number and the name inside the block.
+// mlxLayer splits a layer's path into the block's number and the name inside the block, as mlx-lm's models have them.
 var mlxLayer = regexp.MustCompile(`^model\.layers\.(\d+)\.(.+)$`)
 
-// mlxAdapter writes the folder that mlx-lm loads by --adapter-path: adapters.safetensors with lora_a [In,R] and lora_b
-// [R,Out], and adapter_config.json with one rank and scale (mlx_lm/tuner/utils.py, load_adapters). The last num_layers
-// blocks are adapted alike.
+// mlxAdapter writes a folder for mlx-lm's --adapter-path: adapters.safetensors with lora_a [In,R] and lora_b [R,Out],
+// and adapter_config.json with one rank and scale (mlx_lm/tuner/utils.py, load_adapters). The last num_layers blocks
+// are adapted alike.
 func mlxAdapter(ctx context.Context, o Options, env session.Env) (Report, error) {
 	read, err := readPairs(ctx, o, env)
 	if err != nil {
@@ -404,7 +404,7 @@ func layerCount(ctx context.Context, o Options, env session.Env) (int, error) {
 	return b.Config.NumLayers, b.Close()
 }
 
-// transposed is a matrix [rows,cols] as [cols,rows].
+// transposed returns a matrix [rows,cols] as [cols,rows].
 func transposed(x []float32, rows, cols int) []float32 {
 	out := make([]float32, len(x))
 	for r := range rows {

@@ -16,18 +16,17 @@ import (
 // templateFile is the file in which transformers keeps a chat template.
 const templateFile = "chat_template.jinja"
 
-// Answers says what the files beside the weights tell other programs of conversations.
+// Answers describes what the files beside the weights tell other programs about conversations.
 type Answers struct {
-	Template string   `json:"chat_template"` // the folder that it is from; "" = there is none
-	Ends     []string `json:"ends"`          // the tokens at which an answer ends
+	Template string   `json:"chat_template"` // folder from which the chat template comes; "" = there is none
+	Ends     []string `json:"ends"`          // tokens that end an answer
 
-	other bool     // the template is not the base model's
-	more  []string // of Ends those that the base model's files do not name
+	other bool     // the template differs from the base model's
+	more  []string // tokens of Ends that the base model's files do not name
 }
 
-// answering puts the chat template and the end of an answer into the files of a folder that is to be written: those
-// that the first of the adapters was trained with whose folder has them, else the base model's. whole says that the
-// folder becomes a model's, not an adapter's.
+// answering adds the chat template and the end tokens to the files of a new folder. They come from the first adapter
+// whose folder has them, else from the base model. whole reports that the folder becomes a model's, not an adapter's.
 func answering(b *session.Base, adapters []string, files map[string][]byte,
 	whole bool) (a Answers, notes []string, err error) {
 	base, err := chat.Find(b.Folder)
@@ -64,7 +63,7 @@ func answering(b *session.Base, adapters []string, files map[string][]byte,
 	plain, tools, err := sources.Choose("")
 	switch {
 	case errors.Is(err, chat.ErrNoTemplate):
-	case err != nil: // named templates, none of which is the default
+	case err != nil: // named templates without a default
 		notes = append(notes, "the end of an answer is the base model's: "+err.Error())
 	default:
 		if w.Chat, err = chat.New(sources, "", b.Tokenizer, chat.DefaultOptions()); err != nil {
@@ -106,8 +105,8 @@ func answering(b *session.Base, adapters []string, files map[string][]byte,
 	return a, notes, err
 }
 
-// promptFormat says which prompts the adapters were trained on, else the model, which may be a merged one; nil where no
-// folder says it.
+// promptFormat returns the prompt format on which the adapters were trained, else that of the model, which may be a
+// merged one; nil = unknown.
 func promptFormat(b *session.Base, adapters []string) (all *dataset.PromptFormat, err error) {
 	if len(adapters) == 0 {
 		return dataset.FindPromptFormat(b.Folder, "")
@@ -124,18 +123,19 @@ func promptFormat(b *session.Base, adapters []string) (all *dataset.PromptFormat
 	return all, nil
 }
 
-// keepPromptFormat puts what promptFormat says into the files of a folder that is to be written.
+// keepPromptFormat adds promptFormat's result to the files of a new folder.
 func keepPromptFormat(b *session.Base, adapters []string, files map[string][]byte) error {
 	p, err := promptFormat(b, adapters)
 	if p == nil || err != nil {
-		delete(files, dataset.PromptFormatFile) // of a merged base model, which another adapter was trained over since
+		// it describes a merged base model, on which another adapter was trained since
+		delete(files, dataset.PromptFormatFile)
 		return err
 	}
 	files[dataset.PromptFormatFile], err = p.Bytes()
 	return err
 }
 
-// ownSources are what an adapter's folder says of conversations; nil = there is no folder.
+// ownSources returns the chat template sources of an adapter's folder, or nil if there is no folder.
 func ownSources(dir string) (*chat.Sources, error) {
 	if _, err := os.Stat(dir); err != nil {
 		return nil, nil //nolint:nilerr // the adapter was opened before
@@ -147,14 +147,14 @@ func ownSources(dir string) (*chat.Sources, error) {
 	return own, nil
 }
 
-// sameTemplates tells whether two folders' files lead to the same templates.
+// sameTemplates reports whether the files of two folders lead to the same templates.
 func sameTemplates(a, b *chat.Sources) bool {
 	plain, tools, err := a.Choose("")
 	plain2, tools2, err2 := b.Choose("")
 	return err == nil && err2 == nil && plain.Source == plain2.Source && tools.Source == tools2.Source
 }
 
-// endsOf are the tokens at which programs that read a folder's generation_config.json end an answer.
+// endsOf returns the tokens at which programs that read generation_config.json end an answer.
 func endsOf(b *session.Base, files map[string][]byte) ([]string, error) {
 	g, err := chat.ParseGeneration(files["generation_config.json"])
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 const configFile = "config.json"
 
-// withDType sets the type of a model's numbers where config.json says it, for the whole model and its language model.
+// withDType sets the model's type if config.json names one, for the whole model and its language model.
 func withDType(config []byte, name string) ([]byte, error) {
 	value, said := []byte(`"`+name+`"`), false
 	for _, key := range []string{"dtype", "torch_dtype"} {
@@ -41,8 +41,8 @@ func withDType(config []byte, name string) ([]byte, error) {
 	return jsonedit.Set(config, "torch_dtype", value)
 }
 
-// WithBaseModel is an adapter_config.json that names another base model, ORG/NAME or ORG/NAME@REVISION, byte for byte
-// else. A revision of the base model before goes.
+// WithBaseModel returns an adapter_config.json that names another base model, ORG/NAME or ORG/NAME@REVISION, and is
+// otherwise unchanged. It removes an earlier revision.
 func WithBaseModel(config []byte, name string) ([]byte, error) {
 	name, revision, revised := strings.Cut(name, "@")
 	before, err := jsonedit.Find(config, "revision")

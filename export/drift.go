@@ -16,30 +16,30 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// Drift is how far a merged folder, read back, is from base and adapter unmerged, over the next-token distributions of
-// sample text. KL divergences are means over the tokens, in nats, of base and adapter from the other.
+// Drift measures how far a merged folder, read back, is from base and adapter unmerged. It compares next-token
+// distributions on sample text. KL divergences are means over the tokens in nats.
 type Drift struct {
 	Tokens     int     `json:"tokens"`
 	MaxLogit   float64 `json:"max_logit_difference"`
-	MeanKL     float64 `json:"mean_kl"`         // of the merged model
-	AdapterKL  float64 `json:"adapter_mean_kl"` // of the base without the adapter: what the adapter does
-	Loss       float64 `json:"loss"`            // of base and adapter, mean over the tokens that have a next one
+	MeanKL     float64 `json:"mean_kl"`         // KL(base and adapter, merged model)
+	AdapterKL  float64 `json:"adapter_mean_kl"` // KL(base and adapter, base alone): the adapter's effect
+	Loss       float64 `json:"loss"`            // loss of base and adapter, the mean over predicted tokens
 	MergedLoss float64 `json:"merged_loss"`     //
 	BaseLoss   float64 `json:"base_loss"`       //
-	// Own is over rows of the adapter's run; nil = there are none.
+	// Own compares rows of the adapter's run; nil = there are none.
 	Own *OwnDrift `json:"own_rows,omitempty"`
-	// where the adapter was trained over other weights than it was added to
+	// Trained is set if the adapter was trained on other weights than it was merged into.
 	Trained *Far `json:"trained,omitempty"`
 }
 
-// Far is a merged model beside what was trained.
+// Far compares a merged model with the trained one.
 type Far struct {
 	MaxLogit float64 `json:"max_logit_difference"`
 	MeanKL   float64 `json:"mean_kl"`
-	Loss     float64 `json:"loss"` // of what was trained
+	Loss     float64 `json:"loss"` // loss of the trained model
 }
 
-// DefaultCheck are sample texts where a user gives none.
+// DefaultCheck holds the default sample texts.
 var DefaultCheck = []string{
 	"Once upon a time there was a little girl who lived near the forest. Every morning she walked to the river to " +
 		"look for smooth stones.",
@@ -50,13 +50,13 @@ var DefaultCheck = []string{
 	"def mean(values):\n    \"\"\"Return the arithmetic mean.\"\"\"\n    return sum(values) / len(values)\n",
 }
 
-// maxCheck is how many tokens of a text are compared.
+// maxCheck is the number of tokens of a text that are compared.
 const maxCheck = 256
 
-// leastEffect is the mean KL divergence below which an adapter does nothing that can be lost.
+// leastEffect is the mean KL divergence, in nats, below which an adapter has no effect that a merge could lose.
 const leastEffect = 1e-7
 
-// measure compares the folder with base and adapter, and refuses it where the adapter is lost.
+// measure compares the folder with base and adapter, and returns an error if the adapter is lost.
 func (m *merging) measure(ctx context.Context, dir string, env session.Env, report *MergeReport) error {
 	rows, notes, err := samplesFor(m.s, m.o.Check, m.o.Own)
 	if err != nil {
@@ -91,11 +91,11 @@ func (m *merging) measure(ctx context.Context, dir string, env session.Env, repo
 }
 
 func doesNotFit(err error) string {
-	why, _, _ := strings.Cut(err.Error(), ";") // what follows is for training
+	why, _, _ := strings.Cut(err.Error(), ";") // the rest concerns training
 	return "the logits are not compared: " + why
 }
 
-// reopen opens the folder as every command does, where nothing is computed with it.
+// reopen opens the folder as every command does, for folders that are not compared by computing.
 func (m *merging) reopen(ctx context.Context, dir string, env session.Env) error {
 	s, err := session.Open(ctx, session.Options{Model: dir, Device: "cpu"}, env)
 	if err != nil {
@@ -112,8 +112,8 @@ func (m *merging) reopen(ctx context.Context, dir string, env session.Env) error
 	return nil
 }
 
-// samples are what models are compared over: texts, of which all next tokens count, and rows of a run, of which the
-// trained tokens do.
+// samples are the inputs of a comparison: texts, of which all predicted tokens count, and rows of a run, of which the
+// trained tokens count.
 type samples struct {
 	texts [][]int32
 	own   OwnRows
@@ -121,7 +121,7 @@ type samples struct {
 
 func (r samples) empty() bool { return len(r.texts) == 0 && len(r.own.IDs) == 0 }
 
-// samplesFor makes the samples of texts and of a run's rows.
+// samplesFor makes the samples from texts and a run's rows.
 func samplesFor(s *session.Session, texts []string, own OwnRows) (rows samples, notes []string, err error) {
 	vocab := s.Base.Config.VocabSize
 	unknown := func(id int32) bool { return int(id) >= vocab }
@@ -150,25 +150,25 @@ func samplesFor(s *session.Session, texts []string, own OwnRows) (rows samples, 
 	return rows, notes, nil
 }
 
-// variant is a model that scores are computed with.
+// variant is a model to compare.
 type variant struct {
 	name    string
-	scheme  *quant.Config                  // how its linear layers are stored; nil = as they are
-	adapter func() (*adapter.Saved, error) // the adapter beside it; nil = none
-	reader  weightReader                   // in the place of the folder's numbers; nil = the folder's
+	scheme  *quant.Config                  // how its linear layers are quantised; nil = as the folder has them
+	adapter func() (*adapter.Saved, error) // the adapter; nil = none
+	reader  weightReader                   // replaces the folder's numbers; nil = the folder's
 }
 
-// weightReader reads elements of the model's tensors, by the model's names.
+// weightReader reads elements of the model's tensors by the model's names.
 type weightReader interface {
 	Float32s(name string, from int, dst []float32) error
 }
 
-// comparison is of base and adapter with what was written, and with the base alone.
+// comparison compares base and adapter with the written model and with the base alone.
 type comparison struct {
 	rows         samples
 	env          session.Env
 	with, merged variant
-	trained      *variant // what was trained, where with is another; nil = with is it
+	trained      *variant // the trained model if it differs from with; nil = it is with
 }
 
 func (c comparison) drift(ctx context.Context) (*Drift, error) {
@@ -205,17 +205,17 @@ func (c comparison) drift(ctx context.Context) (*Drift, error) {
 	return d, nil
 }
 
-// scored are the scores of a model: the logits of every next token of texts, row by row, and what it makes of the
-// trained tokens of a run's rows.
+// scored holds a model's results: the logits of every predicted token of the texts, and its guesses for the trained
+// tokens of a run's rows.
 type scored struct {
 	texts logits
 	own   []guess
 }
 
-// logits are the scores of every next token, row by row of the texts.
+// logits holds the logits of every predicted token, row by row of the texts.
 type logits [][]float32
 
-// scores computes with a model.
+// scores computes the samples with a model.
 func (c comparison) scores(ctx context.Context, v variant) (out scored, err error) {
 	env := c.env
 	env.Log, env.WithoutWeights = nil, false
@@ -242,7 +242,7 @@ func (c comparison) scores(ctx context.Context, v variant) (out scored, err erro
 		longest = max(longest, len(row))
 	}
 	n, trained, in := s.Net.Declare("", session.Shape{Tokens: longest, Sequences: 1, MaxLen: longest})
-	// One row is computed at a time.
+	// Rows are computed one at a time.
 	in.Real = nil
 	// [T,C] [V,C]ᵀ -> [T,V]
 	score := n.Apply(kernel.MatMul{TransB: true, FP32Out: true}, s.Net.Hidden(n, in), s.Net.Head(n))
@@ -263,7 +263,7 @@ func (c comparison) scores(ctx context.Context, v variant) (out scored, err erro
 	}
 	defer func() {
 		err = errors.Join(err, memory.Close())
-		debug.FreeOSMemory() // before the next model is loaded
+		debug.FreeOSMemory() // frees memory before the next model is loaded
 	}()
 	batch, err := session.BindBatch(memory, "")
 	if err != nil {
@@ -311,7 +311,7 @@ func (c comparison) scores(ctx context.Context, v variant) (out scored, err erro
 	return out, nil
 }
 
-// hold takes the memory of a program and loads a model, with its adapter, from its folder or from a reader.
+// hold allocates a program's memory and loads a model, with its adapter, from its folder or from a reader.
 func hold(ctx context.Context, s *session.Session, p *session.Program, r weightReader) (*session.Memory, error) {
 	if r == nil {
 		return s.Hold(ctx, p)
@@ -319,7 +319,7 @@ func hold(ctx context.Context, s *session.Session, p *session.Program, r weightR
 	return session.Hold(s.On, func(m graph.Store) error { return p.Net.Load(ctx, r, m, s.On.Workers()) }, p)
 }
 
-// far compares two models' logits: the largest difference, and the mean KL divergence of l from o.
+// far compares two models' logits and returns the largest difference and the mean KL divergence of l from o.
 func (l logits) far(o logits) (most, kl float64) {
 	for t := range l {
 		a, b := logSum(l[t]), logSum(o[t])

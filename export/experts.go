@@ -23,7 +23,8 @@ func expertPairs(p adapter.Parameter, byName map[string]adapter.Param, scale flo
 // linearLayers declares the model with every linear layer adapted, experts' too, for the layers' paths.
 func linearLayers(s *session.Session) (*adapter.Trained, error) {
 	network := s.Net
-	network.Adapter = adapter.Config{Shared: adapter.Shared{R: 1, Alpha: 1, TargetModules: adapter.Targets{adapter.AllLinear}}}
+	network.Adapter = adapter.Config{Shared: adapter.Shared{R: 1, Alpha: 1,
+		TargetModules: adapter.Targets{adapter.AllLinear}}}
 	_, trained, err := network.Declared()
 	return trained, err
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// ggufLoRA writes an adapter alone.
+// ggufLoRA writes an adapter as a GGUF file of its own.
 func ggufLoRA(ctx context.Context, o Options, env session.Env) (r Report, err error) {
 	c, names, err := openCheckpoint(ctx, o, env)
 	if err != nil {
@@ -32,7 +32,7 @@ func ggufLoRA(ctx context.Context, o Options, env session.Env) (r Report, err er
 	if err != nil {
 		return r, err
 	}
-	if answers.other && !o.Separate { // Ollama's own template goes beside it
+	if answers.other && !o.Separate { // Ollama's template goes beside the file
 		plan.Notes = append(plan.Notes, fmt.Sprintf("the adapter was trained with another chat template than the "+
 			"base model's, for which the file has no place: "+
 			"start llama.cpp with --jinja --chat-template-file %s", filepath.Join(answers.Template, templateFile)))

@@ -1,4 +1,4 @@
-// Package export writes what other programs load: models whose weights hold an adapter, adapters in others' formats.
+// Package export writes models and adapters for other programs: merged models, and adapters in other formats.
 package export
 
 import (
@@ -17,67 +17,67 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// MergeOptions say what Merge writes.
+// MergeOptions configures Merge.
 type MergeOptions struct {
-	Model       string // a folder, a hub name, or an embedded one
+	Model       string // a folder, a hub name, or an embedded model
 	Adapters    []WeightedAdapter
-	Combination string // of several adapters, one of adapter.Combinations; "" = DefaultCombination
-	Out         string // the folder
-	DType       string // one of DTypes; "" = the type that each tensor of the base has
+	Combination string // how several adapters are combined, one of adapter.Combinations; "" = DefaultCombination
+	Out         string // the folder to write
+	DType       string // one of DTypes; "" = each tensor keeps the base's type
 	ShardSize   int64  // most bytes of a file; 0 = DefaultShardSize
-	// Trained is how the run stored the base model's weights that it trained over; nil = as they are.
+	// Trained is the quantisation of the base weights during training; nil = none.
 	Trained *quant.Config
-	// Original merges into the weights as the model has them, whatever they were trained as.
+	// Original merges into the model's own weights, even if training used quantised ones.
 	Original  bool
-	AllowLoss bool     // writes a model that has lost most of the adapter too
+	AllowLoss bool     // write the model even if it has lost most of the adapter
 	Check     []string // texts whose logits are compared; nil = DefaultCheck, empty = none
-	Own       OwnRows  // rows of the adapter's run, over which the models are compared too
+	Own       OwnRows  // rows of the adapter's run, which are compared too
 }
 
-// WeightedAdapter is a PEFT folder and the factor that its update counts by.
+// WeightedAdapter is a PEFT folder and the factor of its update.
 type WeightedAdapter struct {
 	Dir    string
 	Weight float64
 }
 
-// One is an adapter alone.
+// One returns a list of one adapter with factor 1.
 func One(dir string) []WeightedAdapter { return []WeightedAdapter{{dir, 1}} }
 
 // The defaults of MergeOptions.
 const (
-	DefaultShardSize   = 5_000_000_000 // as transformers 4 saves
+	DefaultShardSize   = 5_000_000_000 // transformers 4's default
 	DefaultCombination = "cat"
 )
 
-// NF4 is the DType of a folder whose linear layers are stored as bitsandbytes does, four bits and scales in eight.
+// NF4 is the DType of a folder whose linear layers are stored in bitsandbytes' 4 bits with 8-bit scales.
 const NF4 = "nf4"
 
 var dtypes = map[string]weights.DType{"bf16": weights.BF16, "fp16": weights.F16, "fp32": weights.F32, NF4: weights.BF16}
 
-// DTypes are the values of MergeOptions.DType.
+// DTypes returns the values of MergeOptions.DType.
 func DTypes() []string { return []string{"bf16", "fp16", "fp32", NF4} }
 
-// MergeReport is what Merge wrote.
+// MergeReport describes what Merge wrote.
 type MergeReport struct {
 	Model    string   `json:"model"`
 	Adapters []string `json:"adapters"`
 	Output   string   `json:"output"`
-	Base     string   `json:"base"`   // which numbers the adapter was added to
-	DType    string   `json:"dtype"`  // "as the base" where each tensor keeps its own
-	Layers   int      `json:"layers"` // that the adapter changed
-	Files    int      `json:"files"`  // of weights
-	Bytes    int64    `json:"bytes"`  // of the tensors
+	Base     string   `json:"base"`   // the weights to which the adapter was added
+	DType    string   `json:"dtype"`  // "as the base" if each tensor keeps its own type
+	Layers   int      `json:"layers"` // layers that the adapter changed
+	Files    int      `json:"files"`  // weight files
+	Bytes    int64    `json:"bytes"`  // bytes of the tensors
 	Rounding Rounding `json:"rounding"`
 	Drift    *Drift   `json:"drift,omitempty"`
 	Answers  Answers  `json:"answers"`
 	Notes    []string `json:"notes,omitempty"`
 }
 
-// Merge writes a model folder whose weights hold the adapter, added in float64 and rounded through float32 to the type
-// asked for. It is written under another name, read back and compared, and gets its name when it is whole: a merge that
-// fails or is cut short leaves nothing that stands in the way of the next. A merge whose rounding loses most of the
-// adapter fails with a *LossError unless that is allowed. The folder must not hold a model already. One tensor at a
-// time is read, in pieces.
+// Merge writes a model folder with the adapter merged into its weights: the sum is computed in float64 and rounded
+// through float32 to the requested type. Merge writes under a temporary name, reads the folder back, compares it and
+// then renames it, so that a failed or interrupted merge leaves nothing that blocks the next one. It returns a
+// *LossError if rounding would lose most of the adapter, unless AllowLoss is set. The folder must not contain a model
+// already. It reads one tensor at a time, in pieces.
 func Merge(ctx context.Context, o MergeOptions, env session.Env) (report MergeReport, err error) {
 	if err := o.check(); err != nil {
 		return report, err
@@ -124,7 +124,7 @@ func (o *MergeOptions) check() error {
 	if o.Check == nil {
 		o.Check = DefaultCheck
 	}
-	// beside an adapter, readers would apply it again
+	// readers would apply an adapter beside the model again
 	for _, name := range []string{weights.SingleFile, weights.IndexFile, adapter.ConfigFile} {
 		if _, err := os.Lstat(filepath.Join(o.Out, name)); err == nil {
 			return fmt.Errorf("merge into %s: it holds %s already; name another folder", o.Out, name)
@@ -133,7 +133,7 @@ func (o *MergeOptions) check() error {
 	return nil
 }
 
-// openAdapter reads the adapter, or makes one of several.
+// openAdapter reads the adapter, or combines several into one.
 func (o *MergeOptions) openAdapter() (*adapter.Saved, error) {
 	var parts []adapter.Weighted
 	defer func() {
@@ -160,24 +160,24 @@ func (o *MergeOptions) openAdapter() (*adapter.Saved, error) {
 	return combined, nil
 }
 
-// merging is a merge under way.
+// merging is the state of a merge.
 type merging struct {
 	s       *session.Session
 	o       MergeOptions
 	cpu     *kernel.CPU
 	updates map[string]adapter.Merger
-	trained map[string]bool          // weights that were trained over quantised, by their names
+	trained map[string]bool          // names of weights that were trained quantised
 	stored  map[string]bool          // weights that are written quantised
-	names   map[string]string        // the model's, by those in the file
-	parts   map[string][]byte        // tensors that were made already, by their names in the file
-	wholes  map[string]weights.Whole // the tensors that are written as one, by their names in the file
-	sums    map[string][32]byte      // SHA-256 of what was written, by the names in the file
-	lost    map[string]*layerCounts  // of the adapted weights, by the layers
+	names   map[string]string        // names in the model by names in the file
+	parts   map[string][]byte        // finished tensors by their names in the file
+	wholes  map[string]weights.Whole // tensors that are written as one, by their names in the file
+	sums    map[string][32]byte      // SHA-256 of the written data, by names in the file
+	lost    map[string]*layerCounts  // rounding losses of the adapted weights, by layer
 	bytes   int64
 
 	quantiser, plain, again quant.Quantiser
-	packed                  string       // the tensor that again has packed
-	base4                   quant.Packed // it
+	packed                  string       // name of the tensor in base4 and again
+	base4                   quant.Packed // that tensor of the base, packed
 	base, merged, was, then []float32
 	raw                     []byte
 }
@@ -200,14 +200,14 @@ func newMerging(s *session.Session, o MergeOptions) (*merging, error) {
 	}
 	m.wholes = s.Base.WholeExperts()
 	for _, whole := range m.wholes {
-		for _, part := range whole.Parts { // bitsandbytes quantises linear layers, which these are not
+		for _, part := range whole.Parts { // bitsandbytes quantises the linear layers in it
 			delete(m.stored, part)
 		}
 	}
 	return m, err
 }
 
-// quantisedBy are the matrices that a model's network computes with quantised under a scheme.
+// quantisedBy returns the matrices that a model's network uses in quantised form under a scheme.
 func quantisedBy(s *session.Session, c quant.Config) (map[string]bool, error) {
 	if bad := c.Validate(); bad != nil {
 		return nil, errors.Join(bad...)
@@ -227,7 +227,7 @@ func quantisedBy(s *session.Session, c quant.Config) (map[string]bool, error) {
 	return names, nil
 }
 
-// baseText says which numbers the adapter is added to.
+// baseText describes the weights to which the adapter is added.
 func (m *merging) baseText() string {
 	here := m.s.Base.Tensors().Quantised() > 0
 	switch t := m.o.Trained; {
@@ -241,7 +241,7 @@ func (m *merging) baseText() string {
 	return "as stored"
 }
 
-// trainedText says how weights were stored that an adapter was trained over.
+// trainedText describes the weights on which an adapter was trained.
 func trainedText(c quant.Config) string {
 	if c.DoubleQuant {
 		return fmt.Sprintf("trained: %s with double quantisation, dequantised", c.Type)
@@ -249,7 +249,7 @@ func trainedText(c quant.Config) string {
 	return fmt.Sprintf("trained: %s, dequantised", c.Type)
 }
 
-// ParseAdapter reads DIR or DIR=WEIGHT. A folder whose name has a = is meant where it is there.
+// ParseAdapter parses DIR or DIR=WEIGHT. If a folder exists whose name contains the =, the text names that folder.
 func ParseAdapter(text string) (WeightedAdapter, error) {
 	if _, err := os.Stat(text); err == nil {
 		return WeightedAdapter{text, 1}, nil
@@ -267,8 +267,8 @@ func ParseAdapter(text string) (WeightedAdapter, error) {
 	return WeightedAdapter{text, 1}, nil
 }
 
-// modules are the modules of two-dimensional weights that are not written quantised, for readers that would quantise
-// them.
+// modules returns the modules with two-dimensional weights that are not written quantised, for readers that would
+// otherwise quantise them.
 func (m *merging) modules() []string {
 	skip, partOf := []string{"lm_head"}, m.partOf()
 	for _, name := range m.s.Base.Tensors().Names() {

@@ -10,8 +10,8 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// storedTensors quantises a merged matrix for its scales, which the file has before its codes, and gives the tensors
-// that bitsandbytes stores it as.
+// storedTensors quantises a merged matrix and returns the tensors in which bitsandbytes stores it. The file needs the
+// scales before the codes.
 func (m *merging) storedTensors(ctx context.Context, name string, t weights.Tensor) ([]weights.Tensor, error) {
 	p, err := m.packCounted(ctx, name, t)
 	if err != nil {
@@ -48,7 +48,7 @@ func (m *merging) storedTensors(ctx context.Context, name string, t weights.Tens
 	return all, nil
 }
 
-// quantState is the JSON object that bitsandbytes keeps of a weight, as Python writes it.
+// quantState returns bitsandbytes' JSON object for a weight, as Python writes it.
 func quantState(p quant.Packed) []byte {
 	state := fmt.Sprintf(`{"quant_type": "%s", "blocksize": %d, "dtype": "bfloat16", "shape": [%d, %d]`,
 		p.Scheme.Name(), p.BlockSize, p.Rows, p.Cols)
@@ -59,7 +59,7 @@ func quantState(p quant.Packed) []byte {
 	return []byte(state + "}")
 }
 
-// pythonFloat is a number as Python's json writes it: the shortest that reads back, with an exponent below 1e-4.
+// pythonFloat formats a number as Python's json does: the shortest text that reads back, with an exponent below 1e-4.
 func pythonFloat(x float64) string {
 	if x != 0 && (x < 1e-4 && x > -1e-4) {
 		return strconv.FormatFloat(x, 'e', -1, 64)
@@ -71,7 +71,7 @@ func pythonFloat(x float64) string {
 	return text
 }
 
-// packMerged is a matrix with its update in NF4: the codes that the base has where nothing is added to them.
+// packMerged returns a matrix with its update in NF4. Where the update is zero it keeps the base's codes.
 func (m *merging) packMerged(ctx context.Context, name string, t weights.Tensor) (quant.Packed, error) {
 	if _, ok := m.updates[layer(name)]; !ok {
 		if p, ok := m.s.Base.Tensors().Packed(name); ok && p.Scheme.Name() == NF4 {
@@ -83,8 +83,8 @@ func (m *merging) packMerged(ctx context.Context, name string, t weights.Tensor)
 	})
 }
 
-// packCounted is packMerged, which counts what is lost: what the quantised sum stands for beside what the quantised
-// base does.
+// packCounted does what packMerged does and counts the rounding loss: the difference between the dequantised sum and
+// the dequantised base, against the update.
 func (m *merging) packCounted(ctx context.Context, name string, t weights.Tensor) (merged quant.Packed, err error) {
 	if _, ok := m.updates[layer(name)]; !ok {
 		return m.packMerged(ctx, name, t)
@@ -121,7 +121,7 @@ func (m *merging) packCounted(ctx context.Context, name string, t weights.Tensor
 	return merged, err
 }
 
-// nf4 is how the folder is quantised: as the base where that is so already.
+// nf4 returns the folder's quantisation: the base's if that is quantised already.
 func (m *merging) nf4() quant.Config {
 	c := quant.Default()
 	if q := m.s.Base.Config.Quantization; q != nil && q.Type == NF4 {
@@ -130,7 +130,7 @@ func (m *merging) nf4() quant.Config {
 	return c
 }
 
-// bitsandbytes is quantization_config as transformers writes it.
+// bitsandbytes returns quantization_config as transformers writes it.
 func bitsandbytes(c quant.Config, skip []string) ([]byte, error) {
 	return json.Marshal(map[string]any{
 		"_load_in_4bit": true, "_load_in_8bit": false, "bnb_4bit_compute_dtype": "bfloat16",

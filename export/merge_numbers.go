@@ -14,20 +14,20 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// pieceLen bounds the numbers of a tensor that are in memory as float32 at a time, but for a row.
+// pieceLen is the most numbers of a tensor that are in memory as float32 at a time, except for one long row.
 const pieceLen = 1 << 21
 
-// mergedRows is how many rows one thread adds the adapter to at a time.
+// mergedRows is the number of rows to which one thread adds the adapter at a time.
 const mergedRows = 32
 
 func cutWeight(name string) (module string, ok bool) { return strings.CutSuffix(name, ".weight") }
 
 func isEmbedding(module string) bool { return strings.HasSuffix(module, "embed_tokens") }
 
-// layer is the name that updates know a tensor by.
+// layer returns the name by which updates know a tensor.
 func layer(name string) string { return strings.TrimSuffix(name, ".weight") }
 
-// tensor finds a tensor of the base model by the model's name.
+// tensor returns a tensor of the base model by the model's name.
 func (m *merging) tensor(name string) (weights.Tensor, error) {
 	t, ok := m.s.Base.Tensors().Tensor(name)
 	if !ok {
@@ -36,12 +36,12 @@ func (m *merging) tensor(name string) (weights.Tensor, error) {
 	return t, nil
 }
 
-// isNumbers tells whether a type is one of floating-point numbers that the merge may change.
+// isNumbers reports whether a type is a floating-point type that a merge may change.
 func isNumbers(d weights.DType) bool {
 	return d == weights.F32 || d == weights.BF16 || d == weights.F16 || d == weights.F64
 }
 
-// target is the type that a tensor gets in the file.
+// target returns the type of a tensor in the file.
 func (m *merging) target(t weights.Tensor) weights.DType {
 	if d, ok := dtypes[m.o.DType]; ok && isNumbers(t.DType) {
 		return d
@@ -49,13 +49,13 @@ func (m *merging) target(t weights.Tensor) weights.DType {
 	return t.DType
 }
 
-// each reads a tensor of numbers in pieces of whole rows: what the adapter is added to, and, of an adapted one, the
-// sum; merged is base where nothing is added. Both are valid until the next piece.
+// each reads a tensor in pieces of whole rows and calls see with the base's numbers and, for an adapted tensor, the
+// sums; otherwise merged is base. Both are valid until the next piece.
 func (m *merging) each(ctx context.Context, name string, see func(from int, base, merged []float32) error) error {
 	return m.eachOf(ctx, name, 0, see)
 }
 
-// eachOf is each, of a sample of so many rows that are spread over the tensor; 0 = of all.
+// eachOf does what each does for a sample of rows spread over the tensor; 0 = all rows.
 func (m *merging) eachOf(ctx context.Context, name string, sample int, see func(from int, base,
 	merged []float32) error) error {
 	t, err := m.tensor(name)
@@ -112,7 +112,7 @@ func (m *merging) eachOf(ctx context.Context, name string, sample int, see func(
 	return nil
 }
 
-// reader reads elements of what the adapter is added to.
+// reader returns a function that reads elements of the weights to which the adapter is added.
 func (m *merging) reader(name string, t weights.Tensor) (func(dst []float32, from int) error, error) {
 	stored := m.s.Base.Tensors()
 	if !m.trained[name] || stored.Config(name) != nil {
@@ -131,10 +131,10 @@ func (m *merging) reader(name string, t weights.Tensor) (func(dst []float32, fro
 	return func(dst []float32, from int) error { m.base4.DequantiseRange(dst, from, from+len(dst)); return nil }, nil
 }
 
-// readPiece reads into base, on all threads where the tensor lies in the order that it is read in.
+// readPiece reads into base, with all threads if the tensor is stored in reading order.
 func (m *merging) readPiece(t weights.Tensor, read func(dst []float32, from int) error, from int) error {
 	grain := chunk
-	if t.Data == nil { // of experts in blocks across their rows a small piece takes as long as a block
+	if t.Data == nil { // for experts in blocks across rows, a small piece takes as long as a block
 		grain = len(m.base)
 	}
 	return m.spread(len(m.base), grain, func(a, b int) error {
@@ -150,7 +150,7 @@ func (m *merging) readPiece(t weights.Tensor, read func(dst []float32, from int)
 	})
 }
 
-// eachStored reads a matrix as the checkpoint has it.
+// eachStored reads a matrix as the checkpoint stores it.
 func (m *merging) eachStored(name string, t weights.Tensor, add func([]float32) error) error {
 	for from, n := 0, t.Len(); from < n; from += pieceLen {
 		m.base = grow(m.base, min(pieceLen, n-from))
@@ -166,7 +166,7 @@ func (m *merging) eachStored(name string, t weights.Tensor, add func([]float32) 
 	return nil
 }
 
-// pack quantises a matrix that each gives in pieces. The result is valid until the quantiser's next.
+// pack quantises a matrix that each yields in pieces. The result is valid until the quantiser's next use.
 func (m *merging) pack(q *quant.Quantiser, t weights.Tensor, c quant.Config,
 	each func(add func([]float32) error) error) (quant.Packed, error) {
 	if len(t.Shape) != 2 {
@@ -181,7 +181,7 @@ func (m *merging) pack(q *quant.Quantiser, t weights.Tensor, c quant.Config,
 	return q.Finish()
 }
 
-// release gives the pages of what was read back to the system.
+// release returns the memory of data that was read to the system.
 func (m *merging) release(name string, t weights.Tensor, from, n int) {
 	if size := t.DType.Size(); t.Data != nil {
 		m.s.Base.Weights.Release(weights.Tensor{Data: t.Data[from*size : (from+n)*size]})
@@ -190,7 +190,7 @@ func (m *merging) release(name string, t weights.Tensor, from, n int) {
 	if from+n < t.Len() {
 		return
 	}
-	for _, part := range []string{"", ".absmax", "_blocks", "_scales"} { // of a quantised one, when it is read
+	for _, part := range []string{"", ".absmax", "_blocks", "_scales"} { // a quantised tensor's parts, when it is read
 		if p, ok := m.s.Base.Weights.Tensor(name + part); ok {
 			m.s.Base.Weights.Release(p)
 		}
@@ -204,7 +204,7 @@ func grow(s []float32, n int) []float32 {
 	return s[:n]
 }
 
-// firstBad is the first number that is NaN or infinite; -1 = there is none.
+// firstBad returns the index of the first NaN or infinity, or -1.
 func firstBad(x []float32) int {
 	for i, v := range x {
 		if v-v != 0 {
@@ -214,7 +214,7 @@ func firstBad(x []float32) int {
 	return -1
 }
 
-// partOf are the tensors in the file that the model's tensors are written in, by the model's names.
+// partOf maps the model's names to the names of the tensors in the file that contain them.
 func (m *merging) partOf() map[string]string {
 	of := map[string]string{}
 	for whole, parts := range m.wholes {
@@ -225,7 +225,7 @@ func (m *merging) partOf() map[string]string {
 	return of
 }
 
-// tensors lists what the folder will hold, by the names in its files.
+// tensors lists the folder's tensors by their names in its files.
 func (m *merging) tensors(ctx context.Context) ([]weights.Tensor, error) {
 	var all []weights.Tensor
 	partOf := m.partOf()
@@ -255,7 +255,7 @@ func (m *merging) tensors(ctx context.Context) ([]weights.Tensor, error) {
 	return all, nil
 }
 
-// data writes a tensor of the folder, and keeps its hash.
+// data writes a tensor of the folder and records its hash.
 func (m *merging) data(ctx context.Context) weights.Data {
 	return func(t weights.Tensor, w io.Writer) error {
 		h := sha256.New()
@@ -337,7 +337,7 @@ func (m *merging) store(t weights.Tensor, at int, merged []float32) error {
 	})
 }
 
-// tooLarge is the first number that rounds to infinity; -1 = there is none.
+// tooLarge returns the index of the first number that rounds to infinity, or -1.
 func tooLarge(d weights.DType, x []float32) int {
 	if d != weights.F16 {
 		return -1
@@ -350,7 +350,7 @@ func tooLarge(d weights.DType, x []float32) int {
 	return -1
 }
 
-// readBack compares a written folder with what was meant to be in it.
+// readBack compares a written folder with what was to be written.
 func (m *merging) readBack(ctx context.Context, dir string) error {
 	set, err := weights.OpenDir(dir)
 	if err != nil {

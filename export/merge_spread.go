@@ -6,11 +6,11 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// chunk is how many numbers one thread takes at a time. The chunks are those of one thread and of many, and what is
-// summed is summed in their order, so that bytes and reports are the same.
+// chunk is the number of weights that one thread takes at a time. Chunks do not depend on the number of threads, and
+// sums are added in their order, so that files and reports are reproducible.
 const chunk = 1 << 14
 
-// spread calls f for pieces of at most grain of [0,n) on all threads, and gives the error of the first of them that has
+// spread calls f for pieces of at most grain of [0,n) on all threads. It returns the error of the first piece that has
 // one.
 func (m *merging) spread(n, grain int, f func(from, to int) error) error {
 	if n == 0 {
@@ -26,7 +26,7 @@ func (m *merging) spread(n, grain int, f func(from, to int) error) error {
 	return nil
 }
 
-// count adds to c what see counts of n numbers, with was and then as scratch memory.
+// count adds to c what see counts for n numbers, with scratch memory in was and then.
 func (m *merging) count(c *layerCounts, n int, see func(c *layerCounts, from, to int)) {
 	m.was, m.then = grow(m.was, n), grow(m.then, n)
 	counts := make([]layerCounts, (n+chunk-1)/chunk)
@@ -47,8 +47,9 @@ func (m *merging) countRounded(c *layerCounts, d weights.DType, base, merged []f
 	})
 }
 
-// How much of the adapted tensors is looked at before it is decided whether all of them are counted: so many of them,
-// so many rows of each, in so many groups. Nothing is refused for a sample: rows that it has not may hold the update.
+// Size of the sample of adapted tensors that decides whether all of them are counted before writing: this many tensors,
+// this many rows of each, in this many groups. A merge is never refused because of a sample: other rows may hold the
+// update.
 const (
 	sampleTensors = 32
 	sampleRows    = 64
@@ -56,13 +57,13 @@ const (
 	likelyKept    = 0.75
 )
 
-// refuseLoss is a *LossError where rounding loses most of the adapter, before anything is written. What a sample of it
-// shows to be far from that is counted while it is written.
+// refuseLoss returns a *LossError, before anything is written, if rounding loses most of the adapter. If a sample shows
+// that the loss is far below the limit, the exact count is made while writing.
 func (m *merging) refuseLoss(ctx context.Context) error {
 	if m.o.AllowLoss {
 		return nil
 	}
-	var rest []string // whose rounding storedTensors has not counted
+	var rest []string // names whose rounding storedTensors has not counted
 	for _, name := range m.s.Base.Tensors().Names() {
 		t, _ := m.s.Base.Tensors().Tensor(name)
 		if _, ok := m.updates[layer(name)]; ok && !m.stored[name] && isNumbers(t.DType) {
@@ -91,7 +92,7 @@ func (m *merging) refuseLoss(ctx context.Context) error {
 	return nil
 }
 
-// sampled are some of the names, spread over all of them.
+// sampled returns some of the names, evenly spread.
 func sampled(names []string) []string {
 	if len(names) <= sampleTensors {
 		return names
@@ -103,8 +104,8 @@ func sampled(names []string) []string {
 	return some
 }
 
-// inFP16 is what fp16 leaves, by a sample, of an update that bf16 loses too much of; nil = bf16 is not what is written,
-// or loses little.
+// inFP16 estimates from a sample what fp16 keeps of an update of which bf16 loses too much; nil = the merge does not
+// write bf16, or bf16 loses little.
 func (m *merging) inFP16(ctx context.Context, r Rounding) (*Rounding, error) {
 	if !r.loses() {
 		return nil, nil
@@ -134,7 +135,7 @@ func (m *merging) inFP16(ctx context.Context, r Rounding) (*Rounding, error) {
 	return &left, nil
 }
 
-// countTensors counts what rounding leaves of tensors, or of a sample of their rows, for rounding to report.
+// countTensors counts the rounding loss of tensors, or of a sample of their rows.
 func (m *merging) countTensors(ctx context.Context, names []string, rows int) error {
 	for _, name := range names {
 		t, err := m.tensor(name)

@@ -87,7 +87,7 @@ func (m *merging) write(ctx context.Context, env session.Env) (report MergeRepor
 	return report, err
 }
 
-// typeText is the type of the weights in messages.
+// typeText names the type of the weights in messages.
 func (m *merging) typeText() string {
 	if m.o.DType != "" {
 		return m.o.DType
@@ -111,7 +111,7 @@ func countWeights(dir string) (n int, err error) {
 	return n, err
 }
 
-// checkRoom refuses a merge that the disk has no room for before the first byte.
+// checkRoom returns an error, before the first byte, if the disk is too full for the merge.
 func (m *merging) checkRoom(dir string) error {
 	if free, ok := atomicfile.Free(dir); ok && free < m.bytes {
 		return &atomicfile.FullError{Path: m.o.Out, Needed: m.bytes, Free: free}
@@ -119,7 +119,7 @@ func (m *merging) checkRoom(dir string) error {
 	return nil
 }
 
-// modelFiles are what a model folder holds besides its weights.
+// modelFiles returns the files of a model folder besides its weights.
 func (m *merging) modelFiles() (map[string][]byte, error) {
 	b := m.s.Base
 	files := b.Tokenizer.Files()

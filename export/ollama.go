@@ -24,8 +24,8 @@ const (
 	modelfileName = "Modelfile"
 )
 
-// ollama writes a folder with a GGUF file and a Modelfile; with Separate the adapter is a file of its own. The folder
-// gets its name when all of it is there, so that an export that was killed leaves nothing in the way of the next.
+// ollama writes a folder with a GGUF file and a Modelfile; with Separate, the adapter is a file of its own. The folder
+// gets its name when it is complete, so that an interrupted export does not block the next one.
 func ollama(ctx context.Context, o Options, env session.Env) (r Report, err error) {
 	if _, err := os.Lstat(o.Out); err == nil && !o.Overwrite {
 		return r, errors.New("it is there already; --overwrite replaces what it holds by these names")

@@ -2,32 +2,32 @@ package export
 
 import "math"
 
-// OwnRows are rows that the adapter's run held out, or trained on where it held out none. Its zero value has no rows.
+// OwnRows holds rows that the adapter's run held out, or trained on if it held out none. The zero value has no rows.
 type OwnRows struct {
-	Data    string    // the data set, and which of its rows these are
+	Data    string    // description of the data set and of these rows
 	IDs     [][]int32 // the tokens of each row
-	Labels  [][]int32 // for each token itself where it is trained, below 0 where it is not
-	Missing string    // why there are no rows; "" = nobody asked for them
+	Labels  [][]int32 // the token id where a token is trained, below 0 elsewhere
+	Missing string    // why there are no rows; "" = they were not requested
 }
 
-// OwnDrift is how far what was written is from base and adapter over rows of the adapter's run. Losses are means over
-// the trained tokens.
+// OwnDrift compares the written model with base and adapter on rows of the adapter's run. Losses are means over the
+// trained tokens.
 type OwnDrift struct {
 	Data       string  `json:"data"`
 	Rows       int     `json:"rows"`
 	Tokens     int     `json:"trained_tokens"`
-	Loss       float64 `json:"loss"` // of base and adapter
+	Loss       float64 `json:"loss"` // loss of base and adapter
 	MergedLoss float64 `json:"merged_loss"`
 	BaseLoss   float64 `json:"base_loss"`
-	// Agree is the share of the tokens for which the most likely token is the one of base and adapter.
+	// Agree is the share of tokens for which the written model has the same most likely token as base and adapter.
 	Agree     float64 `json:"greedy_agreement"`
-	BaseAgree float64 `json:"base_greedy_agreement"` // likewise of the base without the adapter
+	BaseAgree float64 `json:"base_greedy_agreement"` // the same for the base without the adapter
 }
 
-// guess is what a model makes of a trained token.
+// guess is a model's prediction of a trained token.
 type guess struct {
 	nll    float64
-	greedy int32 // the token that it finds most likely
+	greedy int32 // most likely token
 }
 
 func guessOf(x []float32, label int32) guess {
@@ -40,7 +40,7 @@ func guessOf(x []float32, label int32) guess {
 	return guess{logSum(x) - float64(x[label]), int32(most)}
 }
 
-// ownDrift compares what three models make of a run's rows; nil = there are no rows with trained tokens.
+// ownDrift compares three models' predictions for a run's rows; nil = no row has trained tokens.
 func ownDrift(rows OwnRows, with, merged, base []guess) *OwnDrift {
 	if len(with) == 0 {
 		return nil
@@ -52,7 +52,7 @@ func ownDrift(rows OwnRows, with, merged, base []guess) *OwnDrift {
 	return d
 }
 
-// over are the mean loss of guesses, and the share of them that is as another model's.
+// over returns the mean loss of guesses, and the share that agrees with another model's.
 func over(g, other []guess) (loss, agree float64) {
 	same := 0
 	for i := range g {

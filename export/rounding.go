@@ -10,21 +10,20 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// Rounding says how much of an adapter's update D the rounding R of the weights W to the file's type leaves.
+// Rounding measures how much of an adapter's update D remains after the weights W are rounded to the file's type by R.
 type Rounding struct {
-	// Kept is the part of the update that is there after rounding, along the update: <R(W+D)-R(W), D> / <D, D>. 1 =
-	// all.
+	// Kept is the part of the update that remains, measured along the update: <R(W+D)-R(W), D> / <D, D>. 1 = all.
 	Kept float64 `json:"kept"`
-	// Noise is what rounding adds that is not the update: |R(W+D)-R(W)-D| / |D|.
+	// Noise is the rounding error relative to the update: |R(W+D)-R(W)-D| / |D|.
 	Noise float64 `json:"noise"`
-	// BelowHalfStep is the share of the changed weights whose change is under half the distance to the next number of
+	// BelowHalfStep is the share of the changed weights whose change is below half the distance to the next number of
 	// the type.
 	BelowHalfStep float64         `json:"below_half_step"`
-	Unchanged     float64         `json:"unchanged"`        // share of the weights that are the same after rounding
-	Layers        []LayerRounding `json:"layers,omitempty"` // by their names
+	Unchanged     float64         `json:"unchanged"`        // share of the weights that rounding leaves unchanged
+	Layers        []LayerRounding `json:"layers,omitempty"` // sorted by name
 }
 
-// LayerRounding is Rounding of one layer.
+// LayerRounding is the Rounding of one layer.
 type LayerRounding struct {
 	Layer         string  `json:"layer"`
 	Kept          float64 `json:"kept"`
@@ -32,27 +31,27 @@ type LayerRounding struct {
 	BelowHalfStep float64 `json:"below_half_step"`
 	Unchanged     float64 `json:"unchanged"`
 	Delta         float64 `json:"delta_rms"`     // root mean square of the update
-	HalfStep      float64 `json:"half_step_rms"` // of half the distance to the next number
+	HalfStep      float64 `json:"half_step_rms"` // root mean square of half the distance to the next number
 }
 
-// leastKept is the part of an update below which a merge has lost the adapter.
+// leastKept is the value of Kept below which a merge counts as having lost the adapter.
 const leastKept = 0.5
 
-// mostLost and mostLostLayer are the shares of an update from which on a message says that another type keeps it: of
-// the whole update, and of one layer's.
+// mostLost and mostLostLayer are the lost shares of the whole update, and of one layer's, from which on a message
+// recommends another type.
 const (
 	mostLost      = 0.02
 	mostLostLayer = 0.10
 )
 
-// loses tells whether rounding loses more of an update than goes without saying.
+// loses reports whether rounding loses more of an update than is usual.
 func (r Rounding) loses() bool {
 	worst := r.Worst(1)
 	return r.Kept < 1-mostLost || len(worst) > 0 && worst[0].Kept < 1-mostLostLayer
 }
 
-// betterType says of an update that bf16 loses too much of which type keeps it, by the names that --dtype takes. fp16
-// is what fp16 keeps.
+// betterType names the type that keeps an update of which bf16 loses too much, as a value of --dtype. fp16 is the
+// Rounding for fp16.
 func betterType(bf16, fp16 Rounding, half, full string) string {
 	worst := bf16.Worst(1)[0]
 	text := fmt.Sprintf("bf16 keeps %.1f%% of the adapter's update, and of one layer %.1f%% (%s)", 100*bf16.Kept,
@@ -63,14 +62,14 @@ func betterType(bf16, fp16 Rounding, half, full string) string {
 	return fmt.Sprintf("%s: --dtype %s keeps %.1f%% in the same size, %s all of it", text, half, 100*fp16.Kept, full)
 }
 
-// layerCounts are sums over weights. Their order is that of the tensors, so that they repeat.
+// layerCounts holds sums over weights. They are added in the order of the tensors, so that they are reproducible.
 type layerCounts struct {
 	n, below, unchanged int64
 	delta2, along       float64 // <D,D>, <R(W+D)-R(W),D>
 	noise2, half2       float64
 }
 
-// add counts a piece: the weights before and after, as they are and rounded. half is half a step at a weight.
+// add counts a piece: the weights before and after, unrounded and rounded. half returns half a step at a weight.
 func (c *layerCounts) add(base, merged, was, then []float32, half func(i int, w float32) float64) {
 	for i := range base {
 		d := float64(merged[i]) - float64(base[i])
@@ -95,7 +94,7 @@ func (c *layerCounts) plus(o *layerCounts) {
 	c.delta2, c.along, c.noise2, c.half2 = c.delta2+o.delta2, c.along+o.along, c.noise2+o.noise2, c.half2+o.half2
 }
 
-// shares are Kept, Noise, BelowHalfStep and Unchanged. Of an update that is zero nothing is lost.
+// shares returns Kept, Noise, BelowHalfStep and Unchanged. A zero update counts as kept.
 func (c *layerCounts) shares() (kept, noise, below, unchanged float64) {
 	kept = 1
 	if c.delta2 > 0 {
@@ -107,7 +106,7 @@ func (c *layerCounts) shares() (kept, noise, below, unchanged float64) {
 	return kept, noise, below, unchanged
 }
 
-// halfSteps gives half the distance between neighbouring numbers of a type, at a number.
+// halfSteps returns a function that computes half the distance between neighbouring numbers of a type.
 func halfSteps(d weights.DType) func(i int, w float32) float64 {
 	bits, least := 23, -126
 	switch d {
@@ -125,7 +124,7 @@ func halfSteps(d weights.DType) func(i int, w float32) float64 {
 
 func (m *merging) rounding() Rounding { return roundingOf(m.lost) }
 
-// roundingOf sums up the counts of layers.
+// roundingOf sums the counts of layers.
 func roundingOf(lost map[string]*layerCounts) Rounding {
 	var r Rounding
 	var all layerCounts
@@ -143,7 +142,7 @@ func roundingOf(lost map[string]*layerCounts) Rounding {
 	return r
 }
 
-// Worst are the n layers of which least is kept.
+// Worst returns the n layers that keep least.
 func (r Rounding) Worst(n int) []LayerRounding {
 	worst := slices.SortedStableFunc(slices.Values(r.Layers), func(a, b LayerRounding) int {
 		return cmp.Compare(a.Kept, b.Kept)
@@ -151,12 +150,12 @@ func (r Rounding) Worst(n int) []LayerRounding {
 	return worst[:min(n, len(worst))]
 }
 
-// LossError is a merge that would lose most of the adapter. Nothing was written.
+// LossError is the error of a merge that would lose most of the adapter. Nothing was written.
 type LossError struct {
 	DType    string
 	Rounding Rounding
-	Drift    *Drift    // set where the texts show it
-	FP16     *Rounding // what fp16 leaves where bf16 loses it; nil = not known
+	Drift    *Drift    // set if the sample texts show the loss
+	FP16     *Rounding // what fp16 would keep where bf16 loses it; nil = unknown
 }
 
 func (e *LossError) Error() string {

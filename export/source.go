@@ -18,33 +18,33 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// checkpoint gives the numbers that a merged model has in float32: the base's, with the adapter's update added in
-// float64. Nothing is rounded to the type that the base is stored in, so that a file's own type is the only rounding.
-// One adapted tensor is held at a time, of others what is asked for.
+// checkpoint provides a merged model's numbers in float32: the base's plus the adapter's update, added in float64. It
+// does not round to the base's type, so that the file's own type is the only rounding. It keeps one adapted tensor in
+// memory, and of others only the requested elements.
 type checkpoint struct {
 	ctx     context.Context
 	s       *session.Session
 	updates map[string]adapter.Merger
 	cpu     *kernel.CPU
 
-	over      *quant.Config // Options.Trained
+	over      *quant.Config // see Options.Trained
 	trained   map[string]bool
 	quantiser quant.Quantiser
 
-	name string // of the tensor that is held
+	name string // name of the tensor in memory
 	held []float32
 
-	base    *llamacpp.Plan // of the file without the adapter; nil = there is none, or it has a file of its own
-	names   []string       // that were read since the list was cleared
-	adapted string         // the adapted layer that was read last; "" = none was since it was cleared
+	base    *llamacpp.Plan // plan of the file without the adapter; nil = there is none, or it has a file of its own
+	names   []string       // names read since the list was cleared
+	adapted string         // adapted layer that was read last; "" = none since it was cleared
 }
 
-// bare is the same model without the adapter's update.
+// bare returns the same model without the adapter.
 func (c *checkpoint) bare() *checkpoint {
 	return &checkpoint{ctx: c.ctx, s: c.s, cpu: c.cpu, over: c.over, trained: c.trained}
 }
 
-// openCheckpoint opens a model, with an adapter where one is named, and lists the tensors that its network reads.
+// openCheckpoint opens a model, with an adapter if one is named, and lists the tensors that its network reads.
 func openCheckpoint(ctx context.Context, o Options, env session.Env) (c *checkpoint, names []string, err error) {
 	s, err := session.Open(ctx, session.Options{Model: o.Model, Device: "cpu"}, env)
 	if err != nil {
@@ -85,7 +85,7 @@ func openCheckpoint(ctx context.Context, o Options, env session.Env) (c *checkpo
 	return c, names, nil
 }
 
-// ownLayout refuses a folder whose tensors have the family's names only here.
+// ownLayout returns an error for a folder whose tensor names only this program can map.
 func ownLayout(s *session.Session) error {
 	if s.Base.Config.ExpertLayers {
 		return fmt.Errorf("%s has a linear layer for each expert's matrix, as Unsloth quantises gpt_oss, which other "+
@@ -96,7 +96,7 @@ func ownLayout(s *session.Session) error {
 	return nil
 }
 
-// Shape of a tensor; nil = there is none.
+// Shape returns the shape of a tensor, or nil if it does not exist.
 func (c *checkpoint) Shape(name string) []int {
 	t, ok := c.s.Base.Tensors().Tensor(name)
 	if !ok {
@@ -148,7 +148,7 @@ func (c *checkpoint) Floats(name string, from int, dst []float32) error {
 	return nil
 }
 
-// asTrained makes what is held of a matrix the numbers that were trained over: quantised and dequantised.
+// asTrained quantises and dequantises the matrix in memory, which yields the numbers used in training.
 func (c *checkpoint) asTrained(t weights.Tensor) error {
 	if err := c.quantiser.Reset(t.Shape[0], t.Shape[1], *c.over); err != nil {
 		return err
@@ -163,7 +163,7 @@ func (c *checkpoint) asTrained(t weights.Tensor) error {
 	return err
 }
 
-// read reads numbers of the base, quantised ones as the float32 that they stand for.
+// read reads numbers of the base; quantised ones are dequantised.
 func (c *checkpoint) read(name string, from int, dst []float32) error {
 	t, ok := c.s.Base.Tensors().Tensor(name)
 	if !ok {
@@ -179,7 +179,7 @@ func (c *checkpoint) read(name string, from int, dst []float32) error {
 	return nil
 }
 
-// notFinite is the place of the first number that is not finite, -1 where all are.
+// notFinite returns the index of the first number that is not finite, or -1.
 func notFinite(x []float32) int {
 	for i, v := range x {
 		if math.Float32bits(v)&0x7f800000 == 0x7f800000 {
@@ -189,7 +189,7 @@ func notFinite(x []float32) int {
 	return -1
 }
 
-// title is what people call a model: the last part of its name.
+// title returns the last part of a model's name.
 func title(model string) string {
 	model = strings.TrimPrefix(model, session.EmbeddedPrefix)
 	if model == "." || model == ".." {
@@ -200,7 +200,7 @@ func title(model string) string {
 	return filepath.Base(filepath.Clean(model))
 }
 
-// licence is what a model's README.md names between its first lines of three dashes; "" = nothing.
+// licence returns the licence in the front matter of a model's README.md, or "".
 func licence(folder fs.FS) string {
 	text, err := regular.ReadFS(folder, "README.md")
 	head, ok := strings.CutPrefix(strings.ReplaceAll(string(text), "\r\n", "\n"), "---\n")

@@ -14,7 +14,7 @@ import (
 	runlock "github.com/tierlora/tierlora/train/checkpoint"
 )
 
-// staged makes a folder under another name beside its own, which it gets when make is done.
+// staged calls make with a temporary folder, then renames that to outDir.
 func staged(outDir string, make func(dir string) error) error {
 	outDir = filepath.Clean(outDir)
 	if err := os.MkdirAll(filepath.Dir(outDir), 0o755); err != nil {
@@ -28,8 +28,8 @@ func staged(outDir string, make func(dir string) error) error {
 	})
 }
 
-// unfinished gives make a folder beside a file or folder, for what has not its name yet. What an earlier process left
-// there is removed: a lock tells it from another that is still at work.
+// unfinished calls make with a temporary folder beside out. It removes what an earlier process left there; a lock
+// distinguishes that from a process that is still working.
 func unfinished(out string, make func(dir string) error) (err error) {
 	partial := filepath.Join(filepath.Dir(out), ".partial-"+filepath.Base(out))
 	lock, err := runlock.Acquire(partial)
@@ -54,8 +54,8 @@ func unfinished(out string, make func(dir string) error) (err error) {
 	return make(dir)
 }
 
-// refuseOthers is an error where a folder has one of the files with other content. The same content is what a merge
-// left that was cut short while it moved its files there.
+// refuseOthers returns an error if a folder has one of the files with other content. Equal files may come from a merge
+// that was interrupted while it moved its files.
 func refuseOthers(files map[string][]byte, dir string) error {
 	for name, data := range files {
 		path := filepath.Join(dir, name)
@@ -69,12 +69,12 @@ func refuseOthers(files map[string][]byte, dir string) error {
 	return nil
 }
 
-// install gives a finished folder its name, or moves its files into a folder of that name that is there, those by which
-// readers know it last.
+// install renames a finished folder, or moves its files into an existing folder of that name. The files by which
+// readers recognise a model come last.
 func install(from, outDir string) error {
 	there, err := os.Lstat(outDir)
 	if err == nil && there.IsDir() {
-		err = os.Remove(outDir) // if it is empty
+		err = os.Remove(outDir) // succeeds if it is empty
 	}
 	if err == nil && there.IsDir() || errors.Is(err, fs.ErrNotExist) {
 		if err := atomicfile.Rename(from, outDir); err != nil {
@@ -99,7 +99,7 @@ func install(from, outDir string) error {
 	return atomicfile.SyncDir(outDir)
 }
 
-// lastness orders files: weights after the rest, then what makes a folder a model's.
+// lastness orders files: weights after the rest, then the files that make a folder a model.
 func lastness(name string) int {
 	switch {
 	case name == "model.safetensors" || name == "model.safetensors.index.json" || name == "adapter_model.safetensors" ||

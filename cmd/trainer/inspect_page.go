@@ -36,7 +36,7 @@ const pageLegend = `<section class="legend" aria-label="Legend"><h2>How to read 
 <li><span class="t"><i>masked</i></span> not underlined: context only</li>
 <li><span class="t"><i class="s">special</i></span> framed: a special token, not text</li>
 <li><span class="t"><b class="s e">end</b></span> with ` + markEnd + `: ends a turn or an answer</li>
-<li><span class="t"><b class="x">across</b></span> in ` + markOpen + markClose + `: lies across the border of what is trained</li>
+<li><span class="t"><b class="x">across</b></span> in ` + markOpen + markClose + `: straddles the loss mask's boundary</li>
 <li><span class="t"><i class="n">` + markNoText + `</i></span> ends in the middle of a character</li>
 </ul><p>Point at a token to see its number, id and piece.</p></section>
 `

@@ -362,7 +362,7 @@ func TestSecondSignal(t *testing.T) {
 			t.Fatal(err)
 		}
 		if i == 0 {
-			until("hangup: stopping; a step that has begun is finished and saved first; once more stops at once")
+			until("hangup: stopping; a step that has begun is finished and saved first; signal again to quit now")
 		}
 		time.Sleep(20 * time.Millisecond)
 	}

@@ -135,7 +135,7 @@ func runServe(ctx context.Context, c *console, o serveOptions) (err error) {
 		close(stop)
 		select {
 		case <-ready:
-			c.say("%v: no more requests are taken; those that are here have %v to finish; once more stops at once", sig,
+			c.say("%v: no more requests are taken; those that are here have %v to finish; signal again to quit now", sig,
 				o.grace)
 		default:
 			cancel() // nothing is served yet

@@ -38,7 +38,7 @@ func (s *stopSignal) watch(say func(line string)) <-chan struct{} {
 		s.set(first)
 		close(s.stop)
 		(*s.say.Load())(
-			fmt.Sprintf("%v: stopping; a step that has begun is finished and saved first; once more stops at once",
+			fmt.Sprintf("%v: stopping; a step that has begun is finished and saved first; signal again to quit now",
 				first))
 		for next := range signals {
 			if next != syscall.SIGHUP {

@@ -1,6 +1,6 @@
 package tasks
 
-// builtIn are the tasks that need no file.
+// builtIn holds the tasks that need no file.
 var builtIn = map[string]string{
 	// 300 questions of GSM8K's test split, put as lm-eval's task gsm8k puts them.
 	"gsm8k": `

@@ -11,9 +11,9 @@ import (
 	"github.com/tierlora/tierlora/dataset"
 )
 
-// multipleChoice takes the choice that the model finds likeliest behind the prompt. As in lm-eval: acc compares the
-// sums of log-probabilities, acc_norm those divided by the choice's characters, acc_bytes by its bytes of UTF-8. Equal
-// ones go to the first.
+// multipleChoice selects the choice that is likeliest after the prompt. As in lm-eval, acc compares the sums of
+// log-probabilities, acc_norm divides them by the choice's characters, and acc_bytes by its UTF-8 bytes. Of equal
+// choices the first wins.
 var multipleChoice = Kind{
 	About: "the likeliest of several choices is the right one",
 	Check: func(t *Task) error {
@@ -33,10 +33,10 @@ var multipleChoice = Kind{
 	},
 }
 
-// maxChoices bounds the choices of a question.
+// maxChoices is the most choices of a question.
 const maxChoices = 256
 
-// choicesOf are a row's choices and the index of the right one.
+// choicesOf returns a row's choices and the index of the right one.
 func (t *Task) choicesOf(row dataset.Item) (choices []string, gold int, err error) {
 	if t.ChoiceKey != "" {
 		raw, err := row.JSON(t.ChoiceKey)
@@ -64,7 +64,7 @@ func (t *Task) choicesOf(row dataset.Item) (choices []string, gold int, err erro
 	return choices, gold, err
 }
 
-// goldOf reads the right choice: a number is its index; a text is one of the choices, else a letter or an index.
+// goldOf parses the right choice: a number is its index; a text is one of the choices, else a letter or an index.
 func (t *Task) goldOf(row dataset.Item, choices []string) (int, error) {
 	raw, err := row.JSON(t.Gold)
 	if err != nil {

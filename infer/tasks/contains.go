@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// contains looks for the expected text in the answer.
+// contains checks whether the answer contains the expected text.
 var contains = Kind{
 	About: "the expected text is somewhere in the answer",
 	Expect: func(_ *Task, expected string) error {

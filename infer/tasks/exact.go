@@ -2,7 +2,7 @@ package tasks
 
 import "strings"
 
-// exactMatch compares whole answers, without the space around them.
+// exactMatch compares whole answers without surrounding white space.
 var exactMatch = Kind{
 	About: "the answer is the expected text, but for space around it",
 	Score: func(t *Task, expected, answer string) Score {
@@ -12,7 +12,7 @@ var exactMatch = Kind{
 	},
 }
 
-// fold is a text as it is compared.
+// fold returns a text in the form in which it is compared.
 func (t *Task) fold(s string) string {
 	if t.IgnoreCase {
 		return strings.ToLower(s)

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// gsm8k compares the number at the end of a worked solution (Cobbe et al. 2021, arXiv:2110.14168): behind the last
-// ####, or where the answer has none, its last number. strict_match wants the form with ####.
+// gsm8k compares the number at the end of a worked solution (Cobbe et al. 2021, arXiv:2110.14168): the number after the
+// last ####, or else the last number. strict_match requires ####.
 var gsm8k = Kind{
 	About: "the last number of the answer, or that behind ####, is the expected one",
 	Expect: func(_ *Task, expected string) error {
@@ -26,8 +26,8 @@ var gsm8k = Kind{
 
 var number = regexp.MustCompile(`-?\$?(?:[0-9][0-9,]*(?:\.[0-9]+)?|\.[0-9]+)`)
 
-// finalNumber is the number that a solution ends with, in one spelling: without $, thousands' commas, leading zeros
-// and zeros behind the point. marked tells whether it stands behind ####.
+// finalNumber returns the number at the end of a solution in one spelling: without $, thousands separators, leading
+// zeros and trailing zeros of a fraction. marked reports whether it follows ####.
 func finalNumber(text string) (found string, marked bool) {
 	if i := strings.LastIndex(text, "####"); i >= 0 {
 		if m := number.FindString(text[i:]); m != "" {

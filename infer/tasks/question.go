@@ -12,16 +12,16 @@ import (
 	"github.com/tierlora/tierlora/text/chat"
 )
 
-// question is a row as the task puts it.
+// question is a row, rendered by the task.
 type question struct {
 	where    string
 	prompt   string
-	expected string   // what is right; of choices the right one
+	expected string   // the right answer or choice
 	choices  []string // nil = the model writes the answer
 	gold     int
 }
 
-// separator stands between solved examples of a plain text, and gap between a prompt and its choice or answer.
+// separator stands between solved examples of a plain text, gap between a prompt and its choice or answer.
 const (
 	separator = "\n\n"
 	gap       = " "
@@ -33,7 +33,7 @@ func (t *Task) dataConfig(path, split string) dataset.Config {
 	return c
 }
 
-// read makes questions of at most so many rows; 0 = all.
+// read makes questions from at most the given number of rows; 0 = all.
 func (t *Task) read(ctx context.Context, g *infer.Generator, c dataset.Config, most int) (all []question, err error) {
 	err = g.EachRow(ctx, c, func(row dataset.Item) error {
 		q, err := t.question(row)
@@ -74,7 +74,8 @@ func (t *Task) question(row dataset.Item) (q question, err error) {
 	return q, nil
 }
 
-// examples are the solved ones before each question: others than itself, drawn by the seed and the question's number.
+// examples draws the solved examples before each question by the seed and the question's number. A question is never
+// its own example.
 type examples struct {
 	pool []question
 	own  bool // the pool is the questions
@@ -93,7 +94,7 @@ func (t *Task) examples(ctx context.Context, g *infer.Generator, questions []que
 			return e, fmt.Errorf("few_shot_data: %w", err)
 		}
 		e.pool, e.own = pool, false
-	} else if t.Limit > 0 { // so that a smaller limit asks the same questions in the same way
+	} else if t.Limit > 0 { // a smaller limit must ask the same questions with the same examples
 		pool, err := t.read(ctx, g, t.dataConfig(t.Data, t.Split), 0)
 		if err != nil {
 			return e, err
@@ -128,7 +129,7 @@ func (e examples) of(i int) (chosen []question) {
 	return chosen
 }
 
-// text is a question behind its examples.
+// text returns a question after its examples.
 func text(q question, shots []question) string {
 	var b strings.Builder
 	for _, s := range shots {
@@ -138,7 +139,7 @@ func text(q question, shots []question) string {
 	return b.String()
 }
 
-// gapBefore is the space between a prompt and what follows, none where one of them brings its own.
+// gapBefore returns the space between a prompt and what follows, or "" if one of them has it.
 func gapBefore(prompt, next string) string {
 	if strings.HasSuffix(prompt, " ") || strings.HasSuffix(prompt, "\n") || strings.HasPrefix(next, " ") ||
 		strings.HasPrefix(next, "\n") {
@@ -147,7 +148,7 @@ func gapBefore(prompt, next string) string {
 	return gap
 }
 
-// talk is a question behind its examples as a conversation: each example is a turn.
+// talk returns a question after its examples as a conversation in which each example is a turn.
 func (t *Task) talk(q question, shots []question) (*chat.Conversation, error) {
 	type message struct {
 		Role    string `json:"role"`

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// regex takes the answer out by a regular expression. Go's expressions (RE2) take time linear in the text.
+// regex extracts the answer by a regular expression. Go's expressions (RE2) take time linear in the text.
 var regex = Kind{
 	About: "what a regular expression finds in the answer is the expected text",
 	Check: func(t *Task) error {

@@ -14,7 +14,7 @@ import (
 	"github.com/tierlora/tierlora/infer"
 )
 
-// Answer is what became of a question.
+// Answer is the result of a question.
 type Answer struct {
 	Task        string             `json:"task"`
 	Adapter     string             `json:"adapter,omitempty"`
@@ -34,7 +34,7 @@ type Answer struct {
 type Metric struct {
 	Name   string  `json:"name"`
 	Value  float64 `json:"value"`
-	StdErr float64 `json:"stderr"` // standard deviation of the sample / sqrt(questions); 0 of a single question
+	StdErr float64 `json:"stderr"` // standard deviation of the sample / sqrt(questions); 0 for a single question
 }
 
 // Result is a task's outcome.
@@ -45,14 +45,14 @@ type Result struct {
 	Adapter   string        `json:"adapter,omitempty"`
 	Questions int           `json:"questions"`
 	FewShot   int           `json:"few_shot"`
-	Chat      bool          `json:"chat"` // put by the chat template
+	Chat      bool          `json:"chat"` // asked with the chat template
 	Metrics   []Metric      `json:"metrics"`
-	Cut       int           `json:"cut"` // answers that max_tokens ended
+	Cut       int           `json:"cut"` // answers that max_tokens cut off
 	Duration  time.Duration `json:"duration_ns"`
 	Answers   []Answer      `json:"-"`
 }
 
-// Run asks all questions of a task. adapter is what the answers say of the model. progress may be nil.
+// Run asks all questions of a task. adapter describes the model in the answers. progress may be nil.
 func Run(ctx context.Context, g *infer.Generator, t *Task, adapter string,
 	progress func(done, of int)) (Result, error) {
 	s, err := Prepare(ctx, g, t, adapter)
@@ -62,19 +62,19 @@ func Run(ctx context.Context, g *infer.Generator, t *Task, adapter string,
 	return s.Ask(ctx, progress)
 }
 
-// Sheet is a task's questions as a model reads them, checked against its context.
+// Sheet holds a task's questions, tokenised and checked against the model's context.
 type Sheet struct {
 	Longest int // tokens of the longest question with its answer
 
 	g         *infer.Generator
 	task      *Task
-	blank     Result // with the questions, without answers
+	blank     Result // result with the questions and without answers
 	questions []question
 	prompts   []infer.Prompt
-	rows      []dataset.Row // of the choices, question by question
+	rows      []dataset.Row // rows of the choices, question by question
 }
 
-// Prepare reads and tokenises the questions; the model is not asked yet and needs no memory.
+// Prepare reads and tokenises the questions. It does not run the model and needs no memory for it.
 func Prepare(ctx context.Context, g *infer.Generator, t *Task, adapter string) (*Sheet, error) {
 	s := &Sheet{g: g, task: t, blank: Result{Task: t.Name, Kind: t.Kind, Data: t.Data, Adapter: adapter,
 		FewShot: t.FewShot}}
@@ -159,7 +159,7 @@ func (s *Sheet) generate(ctx context.Context, r *Result, progress func(done, of 
 	})
 }
 
-// answers continues all prompts greedily: the one place where generation is asked for.
+// answers continues all prompts greedily.
 func answers(ctx context.Context, g *infer.Generator, prompts []infer.Prompt, o infer.GenerateOptions,
 	take func(i int, made infer.Generated)) error {
 	for i, p := range prompts {
@@ -172,7 +172,7 @@ func answers(ctx context.Context, g *infer.Generator, prompts []infer.Prompt, o 
 	return nil
 }
 
-// talks tells whether the questions are put by a chat template.
+// talks reports whether the questions are asked with a chat template.
 func (t *Task) talks(g *infer.Generator) (bool, error) {
 	if t.Chat == ChatNever {
 		return false, nil
@@ -196,7 +196,7 @@ func (t *Task) chatPrompt(g *infer.Generator, q question, few []question) (infer
 	return p, nil
 }
 
-// fits refuses a question that is longer than the model's context.
+// fits returns an error for a question that is longer than the model's context.
 func (s *Sheet) fits(q question, prompt int) error {
 	t, answer := s.task, s.task.MaxTokens
 	if most := s.g.Base.Config.MaxPositions; prompt+answer > most {
@@ -220,7 +220,7 @@ func (s *Sheet) choiceRows() error {
 	return nil
 }
 
-// choose scores choices by their likelihood behind the prompt.
+// choose scores choices by their likelihood after the prompt.
 func (s *Sheet) choose(ctx context.Context, r *Result, progress func(done, of int)) error {
 	sums, err := s.g.LogLikelihoods(ctx, s.rows, progress)
 	if err != nil {
@@ -235,8 +235,8 @@ func (s *Sheet) choose(ctx context.Context, r *Result, progress func(done, of in
 	return nil
 }
 
-// choiceRow is a choice behind its prompt. In plain text both are tokenised together, the space between them counted to
-// the choice, as in lm-eval.
+// choiceRow returns a choice after its prompt. In plain text both are tokenised together, and the space between them
+// counts to the choice, as in lm-eval.
 func (r *Result) choiceRow(g *infer.Generator, q question, prompt string, ids []int32,
 	choice string) (dataset.Row, error) {
 	all := slices.Concat(ids, g.Base.Tokenizer.IDs(choice, false))
@@ -260,7 +260,7 @@ func (r *Result) choiceRow(g *infer.Generator, q question, prompt string, ids []
 	return dataset.Row{IDs: all, Labels: labels, Source: q.where}, nil
 }
 
-// means are the metrics over all answers, by name.
+// means returns the metrics over all answers, sorted by name.
 func means(answers []Answer) (all []Metric) {
 	if len(answers) == 0 {
 		return nil
@@ -276,7 +276,7 @@ func means(answers []Answer) (all []Metric) {
 	return all
 }
 
-// meanOf is a mean and its standard error.
+// meanOf returns a mean and its standard error.
 func meanOf(values []float64) (mean, stderr float64) {
 	n := float64(len(values))
 	for _, v := range values {
@@ -293,13 +293,13 @@ func meanOf(values []float64) (mean, stderr float64) {
 	return mean, math.Sqrt(sum / (n - 1) / n)
 }
 
-// Change is a metric of one model against that of another over the same questions.
+// Change compares a metric of two models on the same questions.
 type Change struct {
 	Name   string  `json:"name"`
 	Before float64 `json:"before"`
 	After  float64 `json:"after"`
 	Change float64 `json:"change"`
-	StdErr float64 `json:"stderr"` // of Change, over the differences question by question
+	StdErr float64 `json:"stderr"` // standard error of Change, over the differences per question
 	Better int     `json:"better"` // questions whose score rose
 	Worse  int     `json:"worse"`
 }

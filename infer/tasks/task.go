@@ -1,5 +1,5 @@
-// Package tasks asks a model questions whose answers are known and scores what it says: a task names its questions, how
-// they are put, and what counts as right.
+// Package tasks asks a model questions with known answers and scores its replies. A task defines the questions, the
+// prompts and the scoring.
 package tasks
 
 import (
@@ -18,22 +18,23 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
-// Task is a task file, YAML or JSON. Prompt, Answer and Choices are texts in which {{ field }} stands for a field of
-// the row, {{ meta.topic }} for one inside another.
+// Task is a task file in YAML or JSON. In Prompt, Answer and Choices, {{ field }} is replaced by a field of the row, {{
+// meta.topic }} by a field inside another.
 type Task struct {
-	Name       string   `yaml:"name"`          // in reports; empty = the file's
-	Kind       string   `yaml:"kind"`          // one of Kinds
-	Data       string   `yaml:"data"`          // file, folder, pattern, hub data set or embedded:NAME
-	Split      string   `yaml:"split"`         // as datasets writes it; empty = train, or what there is
-	System     string   `yaml:"system"`        // a system message; of chat alone
+	Name string `yaml:"name"` // name in reports; empty = the file's
+	Kind string `yaml:"kind"` // one of Kinds
+	Data string `yaml:"data"` // file, folder, pattern, hub data set or embedded:NAME
+	// in the notation of the datasets library; empty = train, or the only split
+	Split      string   `yaml:"split"`
+	System     string   `yaml:"system"`        // system message, for chat only
 	Prompt     string   `yaml:"prompt"`        // the question
-	Answer     string   `yaml:"answer"`        // the right answer, also that of examples
+	Answer     string   `yaml:"answer"`        // the right answer, also for examples
 	Chat       string   `yaml:"chat"`          // ChatAuto, ChatAlways or ChatNever; empty = auto
 	FewShot    int      `yaml:"few_shot"`      // solved examples before each question
-	FewData    string   `yaml:"few_shot_data"` // where they are from; empty = other rows of Data
+	FewData    string   `yaml:"few_shot_data"` // source of the examples; empty = other rows of Data
 	Seed       uint64   `yaml:"few_shot_seed"`
-	Limit      int      `yaml:"limit"`      // the first so many questions; 0 = all
-	MaxTokens  int      `yaml:"max_tokens"` // of an answer; 0 = DefaultMaxTokens
+	Limit      int      `yaml:"limit"`      // ask only the first questions; 0 = all
+	MaxTokens  int      `yaml:"max_tokens"` // most tokens of an answer; 0 = DefaultMaxTokens
 	Stop       []string `yaml:"stop"`       // texts that end an answer
 	IgnoreCase bool     `yaml:"ignore_case"`
 	Regex      string   `yaml:"regex"`         // of the kind regex: its first group, or all of it, is the answer

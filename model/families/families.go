@@ -1,4 +1,4 @@
-// Package families is the table of model architectures by their model_type.
+// Package families is the table of model architectures by model_type.
 package families
 
 import (
@@ -25,28 +25,28 @@ import (
 // Build applies a network to a batch: token ids [M] -> hidden states after the final norm [M,C].
 type Build func(n *nn.Net, c model.Config, in nn.Batch) *nn.Value
 
-// Family is an architecture and what its config.json may say.
+// Family is an architecture and the meaning of its config.json.
 type Family struct {
 	Build   Build
 	Dialect model.Dialect
-	// Names gives a checkpoint's tensor the name that it has in the network; nil = its own. Unused are the patterns
-	// (weights.Check) of tensors, by those names, that the network leaves out.
+	// Names returns the network's name of a checkpoint's tensor; nil = the same name. Unused lists patterns
+	// (weights.Check) of network names of tensors that the network does not use.
 	Names  func(tensor string) string
 	Unused []string
-	// ExpertLayers is a part of tensors' names that a checkpoint has where its experts are linear layers, and others'
-	// one parameter.
+	// ExpertLayers is a part of tensor names that occurs in checkpoints that store experts as linear layers, and not in
+	// those that store them as one parameter.
 	ExpertLayers string
-	// Experts are the names of experts' tensors where a checkpoint may have those of a layer in one; nil = there are
-	// none.
+	// Experts holds the names of experts' tensors if a checkpoint may store a layer's experts in one tensor; nil = it
+	// never does.
 	Experts *mixtral.Names
-	// WholeExperts: transformers reads a layer's experts as one tensor alone.
+	// WholeExperts reports that transformers reads a layer's experts only as one tensor.
 	WholeExperts bool
-	// PEFTRenames: PEFT under transformers 5 takes target_modules of the names of experts' layers for experts, whatever
-	// layer they name.
+	// PEFTRenames reports that PEFT under transformers 5 treats target_modules with the names of experts' layers as
+	// experts, whatever layer they name.
 	PEFTRenames bool
 }
 
-// Table names every architecture.
+// Table maps model_type to its family.
 var Table = map[string]Family{
 	"ernie4_5":    {Build: llama.Build, Dialect: llama.Ernie},
 	"gemma":       {Build: gemma.Build1, Dialect: gemma.Gemma},
@@ -85,7 +85,7 @@ var Table = map[string]Family{
 	"smollm3":      {Build: llama.Build, Dialect: llama.SmolLM3},
 }
 
-// For finds the architecture of a configuration.
+// For returns the architecture of a configuration.
 func For(c model.Config) (Build, error) {
 	if f, ok := Table[c.ModelType]; ok {
 		return f.Build, nil
@@ -94,7 +94,7 @@ func For(c model.Config) (Build, error) {
 		strings.Join(slices.Sorted(maps.Keys(Table)), ", "))
 }
 
-// ParseConfig is model.ParseConfig for the families of the table.
+// ParseConfig does what model.ParseConfig does for the families of Table.
 func ParseConfig(data []byte) (model.Config, error) {
 	dialects := make(map[string]model.Dialect, len(Table))
 	for name, f := range Table {
@@ -117,15 +117,14 @@ func LoadConfig(dir string) (model.Config, error) {
 	return c, nil
 }
 
-// Fit returns c with what only the tensors of a checkpoint tell, and gives the tensors the names that they have in the
-// network of c.
+// Fit returns c completed by what only a checkpoint's tensors show, and renames the tensors to the names of c's
+// network.
 func Fit(c model.Config, w *weights.Set) (model.Config, error) {
 	c = Tie(c, w)
 	return c, Rename(c, w)
 }
 
-// Rename gives a checkpoint's tensors the names that they have in the network of c, and takes experts apart that are
-// one tensor.
+// Rename renames a checkpoint's tensors to the names of c's network, and splits experts that are stored as one tensor.
 func Rename(c model.Config, w *weights.Set) error {
 	if names := Table[c.ModelType].Names; names != nil {
 		return w.Rename(names)

@@ -9,9 +9,9 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// splitExperts has a checkpoint's fused experts found as the tensors of each expert that they are. Those of a layer are
-// as transformers 5 keeps them, and saves them with save_original_format=False: gate_up_proj [E,2I,C], an expert's rows
-// of gate before those of up, and down_proj [E,C,I], in a module of its own name whatever the checkpoint's.
+// splitExperts splits a checkpoint's fused experts into tensors of each expert. The fused layout is that of
+// transformers 5, which saves it with save_original_format=False: gate_up_proj [E,2I,C], an expert's gate rows before
+// its up rows, and down_proj [E,C,I], in a module with a name of its own.
 func splitExperts(c model.Config, w *weights.Set) error {
 	names := Table[c.ModelType].Experts
 	if names == nil {
@@ -50,7 +50,7 @@ func splitExperts(c model.Config, w *weights.Set) error {
 	})
 }
 
-// part is a block's name inside of its layer's.
+// part returns a block's name within its layer.
 func part(block string) string {
 	if block == "" {
 		return ""

@@ -9,8 +9,8 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// withImages gives a tensor of a folder with images the name that it has in the network: the published folders have the
-// names of the parts in another order.
+// withImages returns the network's name of a tensor in a folder with images: published folders order the parts of the
+// name differently.
 func withImages(tensor string) string {
 	for _, r := range [][2]string{
 		{"language_model.model.", "model.language_model."}, {"language_model.lm_head.", "lm_head."},
@@ -23,8 +23,8 @@ func withImages(tensor string) string {
 	return tensor
 }
 
-// ReadsTensor tells whether the network of c reads a checkpoint's tensor, and does not leave it out as one that belongs
-// to images.
+// ReadsTensor reports whether c's network reads a checkpoint's tensor rather than skipping it as part of the image
+// model.
 func ReadsTensor(c model.Config, tensor string) bool {
 	if f := Table[c.ModelType]; f.Names != nil {
 		tensor = f.Names(tensor)
@@ -34,8 +34,8 @@ func ReadsTensor(c model.Config, tensor string) bool {
 	})
 }
 
-// Unused are the patterns of tensors that the network of c leaves out: those of its family, and the keys and values of
-// layers that attend to those of others, which releases of Gemma 4 have and transformers does not read.
+// Unused returns patterns of tensors that c's network does not use: those of its family, and keys and values of layers
+// that share another layer's. Releases of Gemma 4 contain the latter and transformers does not read them.
 func Unused(c model.Config) []string {
 	unused := slices.Clone(Table[c.ModelType].Unused)
 	for i := c.NumLayers - c.Gemma4.SharedKV; i < c.NumLayers; i++ {
@@ -46,9 +46,9 @@ func Unused(c model.Config) []string {
 	return unused
 }
 
-// Tie is c with what only the tensors of a folder tell: whether experts are linear layers and, of a folder with images,
-// whether the head is the embeddings, where text_config does not say so and what is around it does, which transformers
-// 5 goes by.
+// Tie completes c by what only a folder's tensors show: whether experts are linear layers and, for a folder with images
+// whose text_config does not say it, whether the head shares the embeddings. Transformers 5 then follows the outer
+// configuration.
 func Tie(c model.Config, w *weights.Set) model.Config {
 	hasHead := func(tensor string) bool { return withImages(tensor) == "lm_head.weight" }
 	if part := Table[c.ModelType].ExpertLayers; part != "" {
@@ -62,5 +62,5 @@ func Tie(c model.Config, w *weights.Set) model.Config {
 
 const visionTensors, projectorTensors = "model.vision_tower.", "model.multi_modal_projector."
 
-// ofImages are the patterns of the tensors that belong to images.
+// ofImages are patterns of the tensors of the image model.
 var ofImages = []string{visionTensors + "*", projectorTensors + "*"}

@@ -7,14 +7,14 @@ import (
 	"github.com/tierlora/tierlora/model"
 )
 
-// sizes are what transformers takes for sizes that config.json leaves out; released files of Gemma 3 leave out most.
+// sizes sets transformers' defaults for sizes that config.json omits; released files of Gemma 3 omit most.
 func sizes(c *model.Config, vocab, width, inner, layers, heads, kvHeads, positions int) {
 	c.VocabSize, c.HiddenSize, c.IntermediateSize, c.NumLayers = vocab, width, inner, layers
 	c.NumHeads, c.NumKVHeads, c.HeadDim, c.MaxPositions = heads, kvHeads, 256, positions
 	c.TieEmbeddings, c.HiddenAct = true, "gelu_pytorch_tanh"
 }
 
-// Gemma is what config.json says of the first Gemma. transformers 4 reads hidden_act and not hidden_activation.
+// Gemma describes config.json of the first Gemma. transformers 4 reads hidden_act and not hidden_activation.
 var Gemma = model.Dialect{Architecture: "GemmaForCausalLM", ActivationKey: "hidden_act",
 	Defaults: func(c *model.Config) {
 		sizes(c, 256000, 3072, 24576, 28, 16, 16, 8192)
@@ -29,7 +29,7 @@ var Gemma = model.Dialect{Architecture: "GemmaForCausalLM", ActivationKey: "hidd
 		"sliding_window":              {Why: "the first gemma has no sliding window"},
 	}}
 
-// Gemma2 is what config.json says of Gemma 2.
+// Gemma2 describes config.json of Gemma 2.
 var Gemma2 = model.Dialect{Architecture: "Gemma2ForCausalLM", ActivationKey: "hidden_activation",
 	Defaults: func(c *model.Config) {
 		sizes(c, 256000, 2304, 9216, 26, 8, 4, 8192)
@@ -40,7 +40,7 @@ var Gemma2 = model.Dialect{Architecture: "Gemma2ForCausalLM", ActivationKey: "hi
 		c.LogitCap = softCap(k, "final_logit_softcapping", 30)
 		windows(c, k, 2)
 		window := c.SlidingWindow
-		// in the first releases, beside sliding_window
+		// the first releases have it beside sliding_window
 		if k.Int("sliding_window_size", &window); window != c.SlidingWindow {
 			k.Fail("sliding_window_size", "= %d and sliding_window = %d contradict each other", window, c.SlidingWindow)
 		}
@@ -52,7 +52,7 @@ var Gemma2 = model.Dialect{Architecture: "Gemma2ForCausalLM", ActivationKey: "hi
 			"other patterns"},
 	}}
 
-// Gemma3 is what config.json says of the text model of Gemma 3. It may name a soft cap of the attention's scores, which
+// Gemma3 describes config.json of Gemma 3's text model. The file may set a soft cap of the attention scores, which
 // transformers does not apply.
 var Gemma3 = model.Dialect{Architecture: "Gemma3ForCausalLM", ActivationKey: "hidden_activation", LayerRope: true,
 	Defaults: func(c *model.Config) {
@@ -76,14 +76,14 @@ var Gemma3 = model.Dialect{Architecture: "Gemma3ForCausalLM", ActivationKey: "hi
 			"windows in some layers, is known"},
 	}}
 
-// Gemma3Multimodal is what config.json says of Gemma 3 with images, of which the language model is used.
+// Gemma3Multimodal describes config.json of Gemma 3 with images. Only the language model is used.
 var Gemma3Multimodal = model.Dialect{Architecture: "Gemma3ForConditionalGeneration",
 	Text: map[string]model.Dialect{"gemma3_text": withImages}, TextType: "gemma3_text", Other: []string{
 		"vision_config", "mm_tokens_per_image", "boi_token_index", "eoi_token_index", "image_token_index",
 		"boi_token_id", "eoi_token_id", "image_token_id",
 	}}
 
-// withImages is Gemma3 in a folder with images: there transformers applies no soft cap to the logits.
+// withImages is Gemma3 in a folder with images, for which transformers applies no soft cap to the logits.
 var withImages = func() model.Dialect {
 	d := Gemma3
 	d.Read = func(c *model.Config, k *model.Keys) {
@@ -122,7 +122,7 @@ func biases(c *model.Config, k *model.Keys) {
 	c.OBias = c.QKVBias
 }
 
-// scores reads query_pre_attn_scalar: scores are divided by its root.
+// scores reads query_pre_attn_scalar: scores are divided by its square root.
 func scores(c *model.Config, k *model.Keys) {
 	scalar := 256.0
 	if k.Float("query_pre_attn_scalar", &scalar); !(scalar >= 1e-6 && scalar <= 1e9) {
@@ -132,7 +132,7 @@ func scores(c *model.Config, k *model.Keys) {
 	c.AttentionScale = 1 / math.Sqrt(scalar)
 }
 
-// softCap reads a soft cap: absent is what a release has, null is none.
+// softCap reads a soft cap. If the key is missing it is absent, the releases' value; null means no cap.
 func softCap(k *model.Keys, key string, absent float64) float64 {
 	if !k.Has(key) {
 		return absent
@@ -144,7 +144,7 @@ func softCap(k *model.Keys, key string, absent float64) float64 {
 	return cap
 }
 
-// windows: a window in all layers but each pattern-th, or in those that layer_types names.
+// windows gives a window to all layers but each pattern-th, or to those that layer_types names.
 func windows(c *model.Config, k *model.Keys, pattern int) {
 	c.SlidingWindow = cmp.Or(c.SlidingWindow, 4096)
 	if given := k.Has("sliding_window"); given && !k.Int("sliding_window", &c.SlidingWindow) || c.SlidingWindow < 1 {

@@ -2,14 +2,15 @@ package gemma
 
 import "github.com/tierlora/tierlora/model"
 
-// Gemma4 and Gemma4Unified are what config.json says of the language model of Gemma 4: the latter of a folder whose
-// images and sound have no networks of their own (the 12B), which has no inputs for each layer.
+// Gemma4 and Gemma4Unified describe config.json of Gemma 4's language model. Gemma4Unified is for folders whose images
+// and sound have no networks of their own (the 12B); it has no per-layer inputs.
 var (
 	Gemma4        = gemma4("Gemma4ForCausalLM", 512, 131072, 256, readExperts4)
 	Gemma4Unified = gemma4("Gemma4UnifiedForCausalLM", 1024, 262144, 0, noExperts4)
 )
 
-// gemma4 differs in defaults, a window, a context, and the width of a layer's input, and in the keys of experts.
+// gemma4 returns a dialect with the given defaults for the window, the context and the width of a layer's input, and
+// with a reader of the experts' keys.
 func gemma4(architecture string, window, context, perLayer int, experts func(c *model.Config,
 	k *model.Keys)) model.Dialect {
 	return model.Dialect{Architecture: architecture, ActivationKey: "hidden_activation", LayerRope: true,
@@ -28,7 +29,7 @@ func readGemma4(c *model.Config, k *model.Keys, perLayer int) {
 	biases(c, k)
 	c.LogitCap = softCap(k, "final_logit_softcapping", 0)
 	windows(c, k, 6)
-	if n := len(c.LayerTypes); n > 0 { // transformers says so and does it
+	if n := len(c.LayerTypes); n > 0 { // transformers documents and does this
 		c.LayerTypes[n-1] = model.FullAttention
 	}
 	if sliding := "rope_parameters." + model.SlidingAttention; k.Given("rope_parameters") && !k.Has(sliding) {
@@ -40,12 +41,12 @@ func readGemma4(c *model.Config, k *model.Keys, perLayer int) {
 	localRope(c, k)
 	c.ReadGemma4(k, perLayer)
 	seen := ""
-	if k.Text("use_bidirectional_attention", &seen); seen != "" && seen != "vision" { // of images alone
+	if k.Text("use_bidirectional_attention", &seen); seen != "" && seen != "vision" { // applies to images only
 		k.Fail("use_bidirectional_attention", "= %q: %s", seen, bidirectional)
 	}
 }
 
-// readExperts4 takes the keys of the mixture, which transformers reads where there is one.
+// readExperts4 reads the keys of the mixture of experts, which transformers reads only if there is a mixture.
 func readExperts4(c *model.Config, k *model.Keys) {
 	moe := false
 	if k.Bool("enable_moe_block", &moe); !moe {
@@ -67,7 +68,7 @@ func readExperts4(c *model.Config, k *model.Keys) {
 	}
 }
 
-// noExperts4 refuses a mixture of a family that has none in transformers.
+// noExperts4 reports a mixture of experts in a family that has none in transformers.
 func noExperts4(_ *model.Config, k *model.Keys) {
 	moe := false
 	if k.Bool("enable_moe_block", &moe); moe {
@@ -82,7 +83,7 @@ func dropExperts4(k *model.Keys) {
 	}
 }
 
-// Gemma4Multimodal is what config.json says of Gemma 4 with images and sound, of which the language model is used.
+// Gemma4Multimodal describes config.json of Gemma 4 with images and sound. Only the language model is used.
 var Gemma4Multimodal = model.Dialect{Architecture: "Gemma4ForConditionalGeneration",
 	Text: map[string]model.Dialect{"gemma4_text": Gemma4}, TextType: "gemma4_text", Other: []string{
 		"vision_config", "audio_config", "boi_token_id", "eoi_token_id", "image_token_id", "video_token_id",
@@ -90,11 +91,11 @@ var Gemma4Multimodal = model.Dialect{Architecture: "Gemma4ForConditionalGenerati
 		"vision_soft_tokens_per_image",
 	}}
 
-// Gemma4UnifiedMultimodal is what config.json says of a folder whose language model Gemma4Unified is.
+// Gemma4UnifiedMultimodal describes config.json of a folder whose language model is Gemma4Unified.
 var Gemma4UnifiedMultimodal = model.Dialect{Architecture: "Gemma4UnifiedForConditionalGeneration",
 	Text:     map[string]model.Dialect{"gemma4_unified_text": Gemma4Unified},
 	TextType: "gemma4_unified_text", Other: Gemma4Multimodal.Other}
 
-// UnusedOf4 are the patterns of tensors that Gemma 4's language model leaves out: what belongs to images and sound.
+// UnusedOf4 lists patterns of tensors that Gemma 4's language model does not use: those of images and sound.
 var UnusedOf4 = []string{"model.vision_tower.*", "model.vision_embedder.*", "model.embed_vision.*",
 	"model.audio_tower.*", "model.embed_audio.*"}

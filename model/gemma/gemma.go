@@ -1,7 +1,7 @@
-// Package gemma is the Gemma architecture in three generations: scaled embeddings, norms whose weights are stored less
-// one, a GELU-gated MLP and tied heads; from the second on norms on both sides of attention and MLP, alternating
-// windows and soft caps; in the third norms of queries and keys and a rotary base of its own in the windowed layers.
-// Names are the checkpoint's.
+// Package gemma builds Gemma models of four generations: scaled embeddings, norms whose weights are stored minus one, a
+// GELU-gated MLP and tied heads. Gemma 2 adds norms on both sides of attention and MLP, alternating windows and soft
+// caps; Gemma 3 adds norms of queries and keys and a separate rotary base for windowed layers. Names are the
+// checkpoint's.
 package gemma
 
 import (
@@ -11,16 +11,16 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// Build1 is Gemma: pre-norm layers as Llama's.
+// Build1 builds Gemma, which has pre-norm layers like Llama.
 func Build1(n *nn.Net, c model.Config, in nn.Batch) *nn.Value { return build(n, c, in, false, false) }
 
-// Build2 is Gemma 2: four norms a layer.
+// Build2 builds Gemma 2, which has four norms per layer.
 func Build2(n *nn.Net, c model.Config, in nn.Batch) *nn.Value { return build(n, c, in, true, false) }
 
-// Build3 is the text model of Gemma 3: four norms a layer and norms of queries and keys.
+// Build3 builds Gemma 3's text model, which has four norms per layer and norms of queries and keys.
 func Build3(n *nn.Net, c model.Config, in nn.Batch) *nn.Value { return build(n, c, in, true, true) }
 
-// build applies the network to a batch, up to and with the final norm: -> [M,C].
+// build applies the network to a batch, including the final norm: -> [M,C].
 func build(n *nn.Net, c model.Config, in nn.Batch, postNorms, qkNorm bool) *nn.Value {
 	var x *nn.Value
 	n.In(c.Scope(), func() {

@@ -7,10 +7,9 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// Build4 is the language model of Gemma 4: four norms a layer with plain weights, norms of queries, keys and values,
-// scores that are not scaled, heads of their own in full layers, and a number that multiplies what each layer gives.
-// The small models have inputs of their own for each layer, and last layers without keys and values; the mixture has
-// experts beside each layer's MLP.
+// Build4 builds Gemma 4's language model: four norms per layer with plain weights; norms of queries, keys and values;
+// unscaled attention scores; separate head sizes in full layers; and a factor for each layer's output. The small models
+// have per-layer inputs, and last layers without keys and values; the mixture has experts beside each layer's MLP.
 func Build4(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	moe := nn.MoE{Gate: "gate_proj", Up: "up_proj", Down: "down_proj", Experts: c.Experts, PerToken: c.ExpertsPerToken,
 		Inner: c.ExpertSize, Activation: c.HiddenAct}
@@ -72,8 +71,9 @@ func Build4(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	return x
 }
 
-// layerInputs are what layers get of each token beside the residual stream: (norm(W x / sqrt(C)) + e sqrt(P)) / sqrt(2)
-// with the embeddings x and a row e of a table of their own, P columns for each layer: [M,L*P]; nil = there are none.
+// layerInputs computes the per-layer inputs of each token, besides the residual stream: (norm(W x / sqrt(C)) + e
+// sqrt(P)) / sqrt(2) with the embeddings x and a row e of a separate table, P columns per layer: [M,L*P]. It returns
+// nil if the model has none.
 func layerInputs(n *nn.Net, c model.Config, in nn.Batch, x *nn.Value) *nn.Value {
 	size := c.Gemma4.PerLayerInput
 	if size == 0 {

@@ -1,6 +1,5 @@
-// Package glm4 is the architecture of GLM-4-0414 and GLM-Z1-0414: Llama's layers with norms on both sides of attention
-// and MLP, a fused gate_up_proj, and a rotation of neighbouring columns in the first part of every head. Names are the
-// checkpoint's.
+// Package glm4 builds GLM-4-0414 and GLM-Z1-0414: Llama's layers with norms on both sides of attention and MLP, a fused
+// gate_up_proj, and a rotation of neighbouring columns in the first part of every head. Names are the checkpoint's.
 package glm4
 
 import (
@@ -8,7 +7,7 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// Dialect is what config.json says of a glm4 model.
+// Dialect describes config.json of a glm4 model.
 var Dialect = model.Dialect{Architecture: "Glm4ForCausalLM", PartialRotary: true, SiLU: true,
 	Defaults: func(c *model.Config) {
 		c.RMSNormEps, c.HeadDim, c.PartialRotary, c.QKVBias, c.Interleaved = 1.5625e-7, 128, 0.5, true, true
@@ -18,7 +17,7 @@ var Dialect = model.Dialect{Architecture: "Glm4ForCausalLM", PartialRotary: true
 		"mlp_bias": {Value: false, Why: "glm4 has no biases in its MLP"},
 	}}
 
-// Build applies the network to a batch, up to and with the final norm: -> [M,C].
+// Build applies the network to a batch, including the final norm: -> [M,C].
 func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	var x *nn.Value
 	n.In("model", func() {

@@ -1,5 +1,5 @@
-// Package gptoss is gpt-oss: Llama's attention with sinks and windows in every other layer, and mixtures of experts
-// whose gate and up projections are one, with biases and limits. Names are the checkpoint's.
+// Package gptoss builds gpt-oss: Llama's attention with sinks, windows in every other layer, and mixtures of experts
+// with biases and limits whose gate and up projections are one matrix. Names are the checkpoint's.
 package gptoss
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// Build applies the network to a batch, up to and with the final norm: -> [M,C].
+// Build applies the network to a batch, including the final norm: -> [M,C].
 func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	var x *nn.Value
 	n.In("model", func() {
@@ -37,7 +37,7 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	return x
 }
 
-// Dialect is what config.json says of gpt-oss.
+// Dialect describes config.json of gpt-oss.
 var Dialect = model.Dialect{Architecture: "GptOssForCausalLM", KVHeadsOptional: true, SiLU: true, MXFP4: true,
 	Defaults: func(c *model.Config) {
 		c.RMSNormEps, c.RopeTheta, c.HeadDim = 1e-5, 150000, 64
@@ -45,7 +45,7 @@ var Dialect = model.Dialect{Architecture: "GptOssForCausalLM", KVHeadsOptional: 
 		if !k.Given("num_key_value_heads") {
 			c.NumKVHeads = 8
 		}
-		// As transformers takes it. null is none to transformers 4, which writes it, and as absent to transformers 5.
+		// As in transformers: version 4 treats and writes null as no scaling, version 5 treats null as absent.
 		if given := k.Given("rope_scaling") || k.Given("rope_parameters"); !given || k.Five() &&
 			!k.Said("rope_scaling") && !k.Said("rope_parameters") {
 			c.RopeScaling = model.RopeScaling{Type: "yarn", Factor: 32, OriginalMaxPositions: 4096, BetaFast: 32,
@@ -64,7 +64,7 @@ var Dialect = model.Dialect{Architecture: "GptOssForCausalLM", KVHeadsOptional: 
 		if k.Int("experts_per_token", &perToken); perToken != c.ExpertsPerToken {
 			k.Fail("experts_per_token", "= %d, but num_experts_per_tok is %d", perToken, c.ExpertsPerToken)
 		}
-		k.Drop("initial_context_length") // of another program; rope_scaling has it
+		k.Drop("initial_context_length") // read by another program; rope_scaling has the value
 		c.ExpertSize, c.NormTopK = c.IntermediateSize, true
 		windows(c, k)
 		if q := c.Quantization; q != nil && q.Method == model.MXFP4 {
@@ -80,20 +80,21 @@ var Dialect = model.Dialect{Architecture: "GptOssForCausalLM", KVHeadsOptional: 
 		"swiglu_limit":   {Value: 7.0, Why: "gpt_oss limits what its experts gate at 7"},
 	}}
 
-// ExpertLayers is in the names of a folder that has an expert's matrices as a linear layer each, as Unsloth quantises
-// them with bitsandbytes.
+// ExpertLayers occurs in tensor names of folders that store an expert's matrices as separate linear layers, as Unsloth
+// quantises them with bitsandbytes.
 const ExpertLayers = ".mlp.experts.gate_up_projs."
 
 var layerNames = strings.NewReplacer(".mlp.router.linear.", ".mlp.router.")
 
 var ofLayer = regexp.MustCompile(`\.mlp\.experts\.(gate_up|down)_projs\.(\d+)\.`)
 
-// Name is the network's name of a tensor of such a folder.
+// Name returns the network's name of a tensor in such a folder.
 func Name(tensor string) string {
 	return ofLayer.ReplaceAllString(layerNames.Replace(tensor), ".mlp.experts.$2.${1}_proj.")
 }
 
-// windows: layer_types names the layers with a window; without it every other layer has one, the first among them.
+// windows reads which layers have a window: those that layer_types names, or by default every other layer, beginning
+// with the first.
 func windows(c *model.Config, k *model.Keys) {
 	window := 128
 	given := k.Has("sliding_window")

@@ -7,7 +7,7 @@ import (
 	"github.com/tierlora/tierlora/model"
 )
 
-// Llama is what config.json says of a Llama model: biases are options, num_key_value_heads may be absent.
+// Llama describes config.json of a Llama model: biases are optional, num_key_value_heads may be absent.
 var Llama = model.Dialect{Architecture: "LlamaForCausalLM", KVHeadsOptional: true, Read: func(c *model.Config,
 	k *model.Keys) {
 	k.Bool("attention_bias", &c.QKVBias)
@@ -24,8 +24,8 @@ var Mistral = model.Dialect{Architecture: "MistralForCausalLM", Read: func(c *mo
 	"mlp_bias":       {Value: false, Why: "mistral has no biases"},
 }}
 
-// Ministral3 is Mistral with queries that grow with their position: Ministral 3. What a file leaves out is as in the
-// release of 8B.
+// Ministral3 is Mistral with queries that grow with their position (Ministral 3). Absent keys have the values of the 8B
+// release.
 var Ministral3 = model.Dialect{Architecture: "Ministral3ForCausalLM", QueryScale: true,
 	Rope: &model.DefaultRope{Theta: 1e6, Scaling: model.RopeScaling{
 		Type: "yarn", Factor: 16, OriginalMaxPositions: 16384, BetaFast: 32, BetaSlow: 1, MScale: 1, MScaleAllDim: 1,
@@ -40,15 +40,15 @@ var Ministral3 = model.Dialect{Architecture: "Ministral3ForCausalLM", QueryScale
 		"mlp_bias":       {Value: false, Why: "ministral3 has no biases"},
 	}}
 
-// Mistral3 is Mistral in a folder with images, Mistral Small 3.1, 3.2 and Magistral, or Ministral 3, of which the
-// language model is used.
+// Mistral3 is Mistral in a folder with images (Mistral Small 3.1, 3.2 and Magistral), or Ministral3. Only the language
+// model is used.
 var Mistral3 = model.Dialect{Architecture: "Mistral3ForConditionalGeneration",
 	Text: map[string]model.Dialect{"mistral": Mistral, "ministral3": Ministral3}, TextType: "mistral", Other: []string{
 		"vision_config", "vision_feature_layer", "spatial_merge_size", "image_token_index", "image_token_id",
 		"projector_hidden_act", "multimodal_projector_bias",
 	}}
 
-// Qwen2 is Llama with biases on q, k and v, and a sliding window in some layers: Qwen2 and Qwen2.5.
+// Qwen2 is Llama with biases on q, k and v, and a sliding window in some layers (Qwen2 and Qwen2.5).
 var Qwen2 = model.Dialect{Architecture: "Qwen2ForCausalLM", Read: func(c *model.Config, k *model.Keys) {
 	c.QKVBias = true
 	qwen2Windows(c, k)
@@ -57,7 +57,7 @@ var Qwen2 = model.Dialect{Architecture: "Qwen2ForCausalLM", Read: func(c *model.
 	"mlp_bias":       {Value: false, Why: "qwen2 has no biases in its MLP"},
 }}
 
-// Qwen3 is Llama with a norm of every query and key head, an option for biases, and Qwen2's windows.
+// Qwen3 is Llama with a norm of every query and key head, optional biases, and Qwen2's windows.
 var Qwen3 = model.Dialect{Architecture: "Qwen3ForCausalLM", Defaults: func(c *model.Config) {
 	c.HeadDim = 128
 }, Read: func(c *model.Config, k *model.Keys) {
@@ -69,12 +69,11 @@ var Qwen3 = model.Dialect{Architecture: "Qwen3ForCausalLM", Defaults: func(c *mo
 	"mlp_bias": {Value: false, Why: "qwen3 has no biases in its MLP"},
 }}
 
-// unappliedDropout takes the dropout of attention or of what a layer adds, which some releases name. It is not applied,
-// and the run says so: without it the model evaluates the same, and trains as attention kernels train it that have
-// none.
+// unappliedDropout reads a dropout of attention or of layer outputs, which some releases set. Training does not apply
+// it and the run reports that: evaluation is the same, and training equals that of attention kernels without dropout.
 func unappliedDropout(c *model.Config, k *model.Keys, absent float64, keys ...string) {
 	for _, key := range keys {
-		dropout := absent // what transformers takes for the key that is not there
+		dropout := absent // transformers' default for a missing key
 		switch given := k.Float(key, &dropout); {
 		case given && !(dropout >= 0 && dropout < 1):
 			k.Fail(key, "= %g: must be at least 0 and below 1", dropout)
@@ -84,7 +83,7 @@ func unappliedDropout(c *model.Config, k *model.Keys, absent float64, keys ...st
 	}
 }
 
-// SeedOSS is Llama with biases of q, k and v that o has only where attention_out_bias says so: Seed-OSS.
+// SeedOSS is Llama with biases on q, k and v; o has one only if attention_out_bias is set (Seed-OSS).
 var SeedOSS = model.Dialect{Architecture: "SeedOssForCausalLM", Defaults: func(c *model.Config) {
 	c.HeadDim = 128
 }, Read: func(c *model.Config, k *model.Keys) {
@@ -150,7 +149,7 @@ func layerTypes(c *model.Config, k *model.Keys, keys string) {
 	}
 }
 
-// alikeWindows: one window for all layers, or none; absent is what it is when the key is.
+// alikeWindows reads one window for all layers, or none. absent is the default when the key is missing.
 func alikeWindows(c *model.Config, k *model.Keys, family string, absent int) {
 	if !k.Has("sliding_window") {
 		c.SlidingWindow = absent

@@ -47,7 +47,7 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	return x
 }
 
-// factor is a multiplier of which 0 stands for 1.
+// factor returns a multiplier, for which 0 means 1.
 func factor(f float64) float64 {
 	if f == 0 {
 		return 1

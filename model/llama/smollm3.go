@@ -23,8 +23,8 @@ var SmolLM3 = model.Dialect{Architecture: "SmolLM3ForCausalLM", Defaults: func(c
 	}
 }}
 
-// noPositions: no_rope_layers has a 0 for each layer without positions; where it is absent each
-// no_rope_layer_interval-th layer is one, each fourth if that is absent too.
+// noPositions reads which layers have no positions: those with a 0 in no_rope_layers, or by default each
+// no_rope_layer_interval-th layer (default: each fourth).
 func noPositions(c *model.Config, k *model.Keys) {
 	interval := 4
 	if k.Int("no_rope_layer_interval", &interval); interval < 1 {
@@ -33,7 +33,7 @@ func noPositions(c *model.Config, k *model.Keys) {
 	}
 	list, given := k.Ints("no_rope_layers")
 	if c.NumLayers < 1 || c.NumLayers > model.MaxLayers {
-		return // which is an error already
+		return // reported as an error already
 	}
 	if given && len(list) < c.NumLayers {
 		k.Fail("no_rope_layers", "names %d layers, num_hidden_layers is %d", len(list), c.NumLayers)

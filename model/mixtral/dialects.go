@@ -8,7 +8,7 @@ import (
 
 const dropout = "training here has no noise in the base model"
 
-// Mixtral is what config.json says of a Mixtral model. Absent keys are those of Mixtral 8x7B.
+// Mixtral describes config.json of a Mixtral model. Absent keys have the values of Mixtral 8x7B.
 var Mixtral = model.Dialect{Architecture: "MixtralForCausalLM", KVHeadsOptional: true, Defaults: func(c *model.Config) {
 	c.RMSNormEps, c.RopeTheta = 1e-5, 1e6
 }, Read: func(c *model.Config, k *model.Keys) {
@@ -27,7 +27,7 @@ var Mixtral = model.Dialect{Architecture: "MixtralForCausalLM", KVHeadsOptional:
 	"router_jitter_noise": {Value: 0.0, Why: dropout},
 }}
 
-// Qwen3 is what config.json says of Qwen3's mixture of experts.
+// Qwen3 describes config.json of Qwen3's mixture of experts.
 var Qwen3 = model.Dialect{Architecture: "Qwen3MoeForCausalLM", KVHeadsOptional: true, Read: func(c *model.Config,
 	k *model.Keys) {
 	c.QKNorm = true
@@ -43,14 +43,14 @@ var Qwen3 = model.Dialect{Architecture: "Qwen3MoeForCausalLM", KVHeadsOptional: 
 	k.Bool("norm_topk_prob", &c.NormTopK)
 	denseLayers(c, k)
 	windows(c, k)
-}, Fixed: map[string]model.Fixed{ // in Qwen3-Coder's files
+}, Fixed: map[string]model.Fixed{ // set in Qwen3-Coder's files
 	"qkv_bias":                        {Value: false, Why: "qwen3_moe says it by attention_bias"},
 	"use_qk_norm":                     {Value: true, Why: "qwen3_moe always norms queries and keys"},
 	"shared_expert_intermediate_size": {Value: 0.0, Why: "qwen3_moe has no shared expert"},
 }}
 
-// Qwen2 is what config.json says of Qwen1.5's and Qwen2's mixtures of experts, whose shared expert all tokens go
-// through. Absent keys are those of Qwen1.5-MoE-A2.7B.
+// Qwen2 describes config.json of Qwen1.5's and Qwen2's mixtures of experts, which have a shared expert. Absent keys
+// have the values of Qwen1.5-MoE-A2.7B.
 var Qwen2 = model.Dialect{Architecture: "Qwen2MoeForCausalLM", KVHeadsOptional: true, Read: func(c *model.Config,
 	k *model.Keys) {
 	if !k.Given("num_key_value_heads") {
@@ -74,9 +74,9 @@ var Qwen2 = model.Dialect{Architecture: "Qwen2MoeForCausalLM", KVHeadsOptional: 
 	first := 28
 	k.Int("max_window_layers", &first)
 	windows(c, k)
-	// transformers 5 writes which layers have the window, transformers 4 has it in all.
+	// transformers 5 writes which layers have the window; in transformers 4 all do.
 	c.LayerTypes = k.Texts("layer_types")
-	// what transformers 5 takes without it
+	// the default of transformers 5
 	if c.LayerTypes == nil && c.SlidingWindow > 0 && k.Five() && c.NumLayers > 0 && c.NumLayers <= model.MaxLayers {
 		for i := range c.NumLayers {
 			kind := model.FullAttention
@@ -105,7 +105,7 @@ func denseLayers(c *model.Config, k *model.Keys) {
 	c.DenseLayers, _ = k.Ints("mlp_only_layers")
 }
 
-// windows: one window for all layers, with use_sliding_window; max_window_layers is read by nothing.
+// windows reads one window for all layers, which applies with use_sliding_window. Nothing reads max_window_layers.
 func windows(c *model.Config, k *model.Keys) {
 	use, window := false, 4096
 	k.Bool("use_sliding_window", &use)

@@ -1,6 +1,6 @@
-// Package mixtral is Llama's architecture with mixtures of experts in place of MLPs: Mixtral, and Qwen's mixtures,
-// which may have MLPs in some layers, a shared expert (Qwen2) and norms of the heads of q and k (Qwen3). What differs
-// is data of the configuration. Names are the checkpoint's.
+// Package mixtral builds Llama's architecture with mixtures of experts in place of MLPs: Mixtral, and Qwen's mixtures,
+// which may have MLPs in some layers, a shared expert (Qwen2) and norms of the heads of q and k (Qwen3). The
+// configuration describes the differences. Names are the checkpoint's.
 package mixtral
 
 import (
@@ -8,18 +8,18 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// Names are those of a layer's experts in a checkpoint: the block, and an expert's linear layers; Fused is the block
-// where those of a layer are one tensor. A block without a name is the layer.
+// Names holds the names of a layer's experts in a checkpoint: the block, and an expert's linear layers. Fused is the
+// block if a layer's experts are one tensor. A block without a name is the layer.
 type Names struct{ Block, Gate, Up, Down, Fused string }
 
-// Own are Mixtral's names, Qwen those of Qwen's mixtures, Gemma those of Gemma 4's.
+// Own holds Mixtral's names, Qwen those of Qwen's mixtures, Gemma those of Gemma 4's.
 var (
 	Own   = Names{"block_sparse_moe", "w1", "w3", "w2", "mlp"}
 	Qwen  = Names{"mlp", "gate_proj", "up_proj", "down_proj", "mlp"}
 	Gemma = Names{"", "gate_proj", "up_proj", "down_proj", ""}
 )
 
-// Build applies Mixtral to a batch, up to and with the final norm: -> [M,C].
+// Build applies Mixtral to a batch, including the final norm: -> [M,C].
 func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value { return build(n, c, in, Own) }
 
 // BuildQwen applies Qwen2's or Qwen3's mixture of experts.

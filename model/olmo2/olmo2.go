@@ -1,5 +1,5 @@
-// Package olmo2 is the OLMo 2 architecture (2025, arXiv 2501.00656): Llama's layers with the norms behind attention and
-// MLP, not before them, and a norm of all queries and of all keys of a token, before the rotation. OLMo 3 is the same
+// Package olmo2 builds OLMo 2 (2025, arXiv 2501.00656): Llama's layers with the norms after attention and MLP instead
+// of before, and one norm over all queries and one over all keys of a token, before the rotation. OLMo 3 is the same
 // with a window in three of four layers.
 package olmo2
 
@@ -8,7 +8,7 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// Dialect is what config.json says of an OLMo 2 model.
+// Dialect describes config.json of an OLMo 2 model.
 var Dialect = model.Dialect{Architecture: "Olmo2ForCausalLM", KVHeadsOptional: true, Defaults: func(c *model.Config) {
 	c.RMSNormEps = 1e-5
 }, Read: func(c *model.Config, k *model.Keys) {
@@ -18,7 +18,7 @@ var Dialect = model.Dialect{Architecture: "Olmo2ForCausalLM", KVHeadsOptional: t
 	"mlp_bias": {Value: false, Why: "olmo2 has no biases in its MLP"},
 }}
 
-// Build applies the network to a batch, up to and with the final norm: -> [M,C].
+// Build applies the network to a batch, including the final norm: -> [M,C].
 func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	var x *nn.Value
 	n.In("model", func() {

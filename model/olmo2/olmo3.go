@@ -2,9 +2,8 @@ package olmo2
 
 import "github.com/tierlora/tierlora/model"
 
-// Olmo3 is what config.json says of an OLMo 3 model: OLMo 2 with a window in all layers but each fourth, or in those
-// that layer_types names. The scaling of the rotary frequencies is that of the full layers alone; the others may have a
-// base of their own.
+// Olmo3 describes config.json of an OLMo 3 model: OLMo 2 with a window in all layers but each fourth, or in those that
+// layer_types names. Rotary scaling applies to full layers only; windowed layers may have a base of their own.
 var Olmo3 = model.Dialect{Architecture: "Olmo3ForCausalLM", KVHeadsOptional: true, LayerRope: true,
 	Defaults: func(c *model.Config) {
 		Dialect.Defaults(c)

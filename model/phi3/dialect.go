@@ -7,14 +7,14 @@ const (
 	sampling = "phi3 as transformers computes it has no such change"
 )
 
-// Dialect is what config.json says of a phi3 model. The folders that Microsoft published name code of their own
-// (auto_map), which is transformers' phi3, and keys of it that stand at the values given here.
+// Dialect describes config.json of a phi3 model. Microsoft's folders name code of their own (auto_map), which equals
+// transformers' phi3, and set its keys to the values given here.
 var Dialect = model.Dialect{
 	Architecture: "Phi3ForCausalLM", KVHeadsOptional: true, PartialRotary: true, SiLU: true,
 	Defaults: func(c *model.Config) {
 		c.RMSNormEps = 1e-5
 	},
-	// The first releases wrote su, and for a time yarn, for what became longrope.
+	// The first releases used the names su and, for a time, yarn for longrope.
 	RopeTypes: map[string]string{"default": "default", "longrope": "longrope", "su": "longrope", "yarn": "longrope"},
 	Read:      read,
 	Fixed: map[string]model.Fixed{
@@ -36,7 +36,7 @@ func read(c *model.Config, k *model.Keys) {
 		case top:
 			k.Fail("original_max_position_embeddings", "= %d contradicts the %d of the rotary scaling",
 				original, inside)
-		default: // transformers reads the one beside the rotary scaling alone
+		default: // transformers reads only the one beside the rotary scaling
 			k.Fail("original_max_position_embeddings", "is missing, and then %d in transformers, not the %d of the "+
 				"rotary scaling: write it beside the rotary scaling", original, inside)
 		}

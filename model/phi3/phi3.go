@@ -1,5 +1,5 @@
-// Package phi3 is the architecture of Phi-3, Phi-3.5, Phi-4 and Phi-4-mini: Llama's layers with fused projections,
-// qkv_proj and gate_up_proj, and rotary positions that may turn a part of a head and be stretched by LongRoPE.
+// Package phi3 builds Phi-3, Phi-3.5, Phi-4 and Phi-4-mini: Llama's layers with fused projections, qkv_proj and
+// gate_up_proj, and a rotation that may cover a part of a head and be stretched by LongRoPE.
 package phi3
 
 import (
@@ -7,7 +7,7 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// Build applies the network to a batch, up to and with the final norm: -> [M,C].
+// Build applies the network to a batch, including the final norm: -> [M,C].
 func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	var x *nn.Value
 	n.In("model", func() {

@@ -13,10 +13,10 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// statePrefix is before the scheme's name in the name of a weight's state, a JSON object in bytes.
+// statePrefix precedes the scheme in the name of a weight's state, a JSON object stored as bytes.
 const statePrefix = ".quant_state.bitsandbytes__"
 
-// suffixes of the tensors beside a weight of 4 bits, besides the state.
+// Suffixes of the tensors that belong to a 4-bit weight, besides the state.
 const (
 	suffixAbsmax  = ".absmax"
 	suffixMap     = ".quant_map"
@@ -24,16 +24,16 @@ const (
 	suffixNestMap = ".nested_quant_map"
 )
 
-// names of the tensors beside a weight of 8 bits.
+// Names of the tensors that belong to an 8-bit weight.
 const (
 	nameSCB    = "SCB"
 	nameFormat = "weight_format"
 )
 
-// cutState splits the name of a state into the weight's and the scheme's.
+// cutState splits the name of a state into the names of weight and scheme.
 func cutState(name string) (weight, scheme string, ok bool) { return strings.Cut(name, statePrefix) }
 
-// weightOf is the weight that a tensor makes a quantised one, and its scheme; "" where it makes none so.
+// weightOf returns the weight that the tensor called name marks as quantised, and its scheme; "" if it marks none.
 func (c *Checkpoint) weightOf(name string, q *model.Quantization) (weight, scheme string) {
 	if q.Bits == 4 {
 		weight, scheme, _ = cutState(name)
@@ -48,7 +48,7 @@ func (c *Checkpoint) weightOf(name string, q *model.Quantization) (weight, schem
 	return "", ""
 }
 
-// isPart tells by its name whether a tensor is one of those beside a quantised weight.
+// isPart reports whether a name is that of a tensor belonging to a quantised weight.
 func isPart(name string, q *model.Quantization) bool {
 	if q.Bits == 8 {
 		return strings.HasSuffix(name, "."+nameSCB) || strings.HasSuffix(name, "."+nameFormat)
@@ -58,7 +58,7 @@ func isPart(name string, q *model.Quantization) bool {
 	})
 }
 
-// stateOf is what a part lacks.
+// stateOf describes the state that a part lacks.
 func stateOf(part string, q *model.Quantization) string {
 	at := strings.LastIndexByte(part, '.')
 	if q.Bits == 8 {
@@ -67,7 +67,7 @@ func stateOf(part string, q *model.Quantization) string {
 	return part[:at] + statePrefix + q.Type
 }
 
-// read reads what a weight is made of: own are its tensors' names, bad what is wrong with them.
+// read reads the tensors of a quantised weight. own lists their names, bad what is wrong with them.
 func (c *Checkpoint) read(weight, scheme string, q *model.Quantization) (p packed, own, bad []string) {
 	r := &reader{Checkpoint: c, weight: weight, own: []string{weight}}
 	p.Config = Scheme(q)
@@ -90,7 +90,7 @@ func (r *reader) fail(format string, args ...any) {
 	r.bad = append(r.bad, fmt.Sprintf(format, args...))
 }
 
-// tensor is one that must be there, of a type (0 = any) and a number of elements.
+// tensor returns a required tensor of a type (0 = any) and a number of elements.
 func (r *reader) tensor(name string, d weights.DType, elems int) weights.Tensor {
 	t, ok := r.src.Tensor(name)
 	r.own = append(r.own, name)
@@ -105,7 +105,7 @@ func (r *reader) tensor(name string, d weights.DType, elems int) weights.Tensor 
 	return t
 }
 
-// rows reads a weight of 8 bits.
+// rows reads an 8-bit weight.
 func (r *reader) rows(p *packed) {
 	t, _ := r.src.Tensor(r.weight)
 	if len(t.Shape) != 2 || t.Shape[0] == 0 || t.Shape[1] == 0 {
@@ -124,7 +124,7 @@ func (r *reader) rows(p *packed) {
 	}
 }
 
-// state is the JSON object of a weight of 4 bits.
+// state is the JSON object of a 4-bit weight.
 type state struct {
 	Type      string  `json:"quant_type"`
 	BlockSize int     `json:"blocksize"`
@@ -155,10 +155,10 @@ func parseState(raw []byte) (state, error) {
 	return s, nil
 }
 
-// dtypes are the types that a weight may have had.
+// dtypes maps the possible types of a weight before quantisation.
 var dtypes = map[string]weights.DType{"float32": weights.F32, "float16": weights.F16, "bfloat16": weights.BF16}
 
-// blocks reads a weight of 4 bits.
+// blocks reads a 4-bit weight.
 func (r *reader) blocks(p *packed, scheme string, q *model.Quantization) {
 	name := r.weight + statePrefix + scheme
 	t := r.tensor(name, weights.U8, -1)
@@ -183,7 +183,7 @@ func (r *reader) blocks(p *packed, scheme string, q *model.Quantization) {
 	}
 	n := p.rows * p.cols
 	blocks := (n + max(s.BlockSize, 1) - 1) / max(s.BlockSize, 1)
-	// bnb_4bit_quant_storage lets the codes pass for another type.
+	// With bnb_4bit_quant_storage the codes are stored as another type.
 	codes := r.tensor(r.weight, 0, -1)
 	p.codes = codes.Data
 	if len(p.codes) != (n+1)/2 && codes.Name != "" {
@@ -211,11 +211,11 @@ func (r *reader) blocks(p *packed, scheme string, q *model.Quantization) {
 	case slices.Equal(p.table2, quant.MapCUDA.Table()):
 		p.Map, p.table2 = quant.MapCUDA, quant.MapCUDA.Table()
 	default:
-		p.DoubleQuant = false // a table of its own: the scales are kept as the numbers that they stand for
+		p.DoubleQuant = false // a table of its own: the scales are kept dequantised
 	}
 }
 
-// floats are a small tensor's numbers; nil where it has none.
+// floats returns the numbers of a small tensor, or nil if it has none.
 func (r *reader) floats(t weights.Tensor) []float32 {
 	if t.Name == "" || t.Len() > 256 {
 		return nil
@@ -228,7 +228,7 @@ func (r *reader) floats(t weights.Tensor) []float32 {
 	return v
 }
 
-// same tells whether a scheme's table is meant; versions of bitsandbytes round its numbers otherwise.
+// same reports whether two tables belong to one scheme: versions of bitsandbytes round the numbers differently.
 func same(a, b []float32) bool {
 	return slices.EqualFunc(a, b, func(x, y float32) bool { return math.Abs(float64(x-y)) < 1e-4 })
 }

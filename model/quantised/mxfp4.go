@@ -11,15 +11,15 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// Endings of the tensors that a stack of experts' weights [experts,in,out] is stored as in MXFP4: codes
-// U8[experts,out,in/32,16] and scales U8[experts,out,in/32]. Blocks lie along the inputs: each expert's matrix is
+// Suffixes of the tensors in which MXFP4 stores a stack of experts' weights [experts,in,out]: codes
+// U8[experts,out,in/32,16] and scales U8[experts,out,in/32]. Blocks extend along the inputs, so each expert's matrix is
 // stored transposed.
 const (
 	endBlocks = "_blocks"
 	endScales = "_scales"
 )
 
-// mxfp4Bytes is how many bytes of codes a block has.
+// mxfp4Bytes is the bytes of codes per block.
 const mxfp4Bytes = quant.MXFP4Block / 2
 
 // experts is a stack of experts' weights in MXFP4.
@@ -83,8 +83,8 @@ func (c *Checkpoint) openMXFP4() error {
 	return nil
 }
 
-// MXFP4 are the experts' matrices of a stack, one below the other, each [out,in]: the transpose of what Tensor has.
-// They lie in the file's memory, and their scales are not checked.
+// MXFP4 returns the experts' matrices of a stack, one below the other, each [out,in]: the transpose of Tensor's. They
+// alias the file's memory, and their scales are not checked.
 func (c *Checkpoint) MXFP4(name string) (quant.MXFP4, bool) {
 	x, ok := c.experts[name]
 	return quant.MXFP4{Rows: x.count * x.out, Cols: x.in, Codes: x.codes.Data, Scales: x.scales.Data}, ok
@@ -99,7 +99,7 @@ func (x experts) float32s(name string, from int, dst []float32) error {
 	m := quant.MXFP4{Rows: x.count * x.out, Cols: x.in, Codes: x.codes.Data, Scales: x.scales.Data}
 	var row [quant.MXFP4Block]float32
 	for at := from; at < from+len(dst); {
-		// As far as the next block of inputs, of one expert: a block of each output has all its numbers.
+		// Up to the next block of inputs of one expert: a block of each output yields all its numbers.
 		expert, in := at/size, at%size/x.out
 		first := in / quant.MXFP4Block * quant.MXFP4Block
 		begin := expert*size + first*x.out
@@ -122,8 +122,8 @@ func (x experts) float32s(name string, from int, dst []float32) error {
 	return nil
 }
 
-// Declared are the tensors that a checkpoint of a configuration has, for those that its model reads: in numbers, and as
-// bytes.
+// Declared returns the tensors that a checkpoint of a configuration has for the tensors that its model reads: those
+// stored as numbers and those stored as bytes.
 func Declared(specs []weights.Spec, q *model.Quantization) (numbers, codes []weights.Spec, err error) {
 	if q == nil || q.Method != model.MXFP4 {
 		return specs, nil, nil

@@ -1,6 +1,6 @@
-// Package quantised reads checkpoints whose linear layers' weights are stored quantised, as bitsandbytes and
-// transformers write them: which tensors make up a weight, and what it is as package quant has it. Nothing is copied
-// that the file holds as memory needs it.
+// Package quantised reads checkpoints whose linear layers are stored quantised, as bitsandbytes and transformers write
+// them. It finds the tensors of each weight and presents them in package quant's form, without copying what the file
+// already stores in memory's layout.
 package quantised
 
 import (
@@ -13,35 +13,35 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// Checkpoint is a checkpoint's tensors by the names and shapes that the model knows: a quantised weight is one tensor
-// without Data. It is a weights.Source.
+// Checkpoint holds a checkpoint's tensors by the names and shapes that the model knows: a quantised weight is one
+// tensor without Data. It is a weights.Source.
 type Checkpoint struct {
 	src     weights.Source
 	names   []string
 	packed  map[string]packed
-	experts map[string]experts // in MXFP4
+	experts map[string]experts // stacks in MXFP4
 }
 
 // packed is a quantised weight.
 type packed struct {
 	quant.Config
 	rows, cols int
-	dtype      weights.DType // before it was quantised
+	dtype      weights.DType // type before quantisation
 	codes      []byte
-	absmax     weights.Tensor // of 8 bits, SCB; nested, codes
+	absmax     weights.Tensor // 8-bit: SCB; nested: codes
 	absmax2    weights.Tensor // nested
 	table2     []float32      // nested
 	offset     float32        // nested
 }
 
-// listed is how many problems an error lists.
+// listed is the number of problems that an error lists.
 const listed = 5
 
-// Numbers is a checkpoint without quantised weights.
+// Numbers returns a checkpoint without quantised weights.
 func Numbers(src weights.Source) *Checkpoint { return &Checkpoint{src: src, names: src.Names()} }
 
-// Open finds the quantised weights of a checkpoint whose config.json says q, nil where it says nothing. The error lists
-// what is missing or wrong, tensor by tensor.
+// Open finds the quantised weights of a checkpoint whose config.json contains q; nil = no quantization_config. The
+// error lists missing and wrong tensors.
 func Open(src weights.Source, q *model.Quantization) (*Checkpoint, error) {
 	c := &Checkpoint{src: src, packed: map[string]packed{}}
 	names := src.Names()
@@ -86,7 +86,7 @@ func Open(src weights.Source, q *model.Quantization) (*Checkpoint, error) {
 		case quantised:
 			c.names = append(c.names, name)
 		case parts[name]:
-		case isPart(name, q) && c.bytesOf(name, q): // which lack their state: said of them
+		case isPart(name, q) && c.bytesOf(name, q): // the error for their missing state covers these
 		case isPart(name, q):
 			problems = append(problems, fmt.Sprintf("%s belongs to no quantised weight: %s is missing", name,
 				stateOf(name, q)))
@@ -108,15 +108,15 @@ func Open(src weights.Source, q *model.Quantization) (*Checkpoint, error) {
 	return c, nil
 }
 
-// bytesOf tells whether a part stands beside a weight of 4 bits whose bytes are there.
+// bytesOf reports whether a part belongs to a 4-bit weight whose codes are present.
 func (c *Checkpoint) bytesOf(part string, q *model.Quantization) bool {
 	weight, _, _ := strings.Cut(part, ".weight.")
 	t, ok := c.src.Tensor(weight + ".weight")
 	return ok && q.Bits == 4 && t.DType == weights.U8
 }
 
-// Declare is a checkpoint of which config.json alone is there: the linear layers' weights are stored as q says, but
-// those that it skips.
+// Declare returns a checkpoint that has only config.json: linear layers are stored as q describes, except those that q
+// skips.
 func Declare(src weights.Source, q *model.Quantization, linear []string) *Checkpoint {
 	c := &Checkpoint{src: src, names: src.Names(), packed: map[string]packed{}}
 	for _, name := range linear {
@@ -127,7 +127,7 @@ func Declare(src weights.Source, q *model.Quantization, linear []string) *Checkp
 	return c
 }
 
-// Size is the bytes of a tensor as it is stored.
+// Size returns the stored bytes of a tensor.
 func (c *Checkpoint) Size(name string) int64 {
 	if p, ok := c.packed[name]; ok {
 		return p.Config.Size(p.rows, p.cols)
@@ -149,11 +149,11 @@ func fail(problems []string) error {
 		strings.Join(problems[:min(listed, len(problems))], "\n  "), more)
 }
 
-// Names lists the tensors, sorted; those that make up a quantised weight are the weight's.
+// Names returns the names of the tensors, sorted; the tensors of a quantised weight count as the weight.
 func (c *Checkpoint) Names() []string { return c.names }
 
-// Tensor is the tensor called name. Of a quantised weight it has the shape, the type from before it was quantised and
-// no Data: Float32s reads it.
+// Tensor returns the tensor called name. For a quantised weight it has the shape, the type before quantisation and no
+// Data: use Float32s to read it.
 func (c *Checkpoint) Tensor(name string) (weights.Tensor, bool) {
 	if p, ok := c.packed[name]; ok {
 		return weights.Tensor{Name: name, DType: p.dtype, Shape: []int{p.rows, p.cols}}, true
@@ -164,10 +164,10 @@ func (c *Checkpoint) Tensor(name string) (weights.Tensor, bool) {
 	return c.src.Tensor(name)
 }
 
-// Quantised counts the weights that are stored quantised.
+// Quantised returns the number of weights that are stored quantised.
 func (c *Checkpoint) Quantised() int { return len(c.packed) + len(c.experts) }
 
-// Config is how a weight is stored; nil = as numbers.
+// Config returns how a weight is quantised; nil = it is not.
 func (c *Checkpoint) Config(name string) *quant.Config {
 	if p, ok := c.packed[name]; ok {
 		return &p.Config
@@ -179,7 +179,7 @@ func (c *Checkpoint) Config(name string) *quant.Config {
 	return nil
 }
 
-// Packed is a weight that is stored quantised. It lies in the file's memory where that is aligned.
+// Packed returns a quantised weight. It aliases the file's memory if that is aligned.
 func (c *Checkpoint) Packed(name string) (quant.Packed, bool) {
 	p, ok := c.packed[name]
 	if !ok {
@@ -195,7 +195,7 @@ func (c *Checkpoint) Packed(name string) (quant.Packed, bool) {
 	return w, true
 }
 
-// Float32s reads elements [from, from+len(dst)) of a tensor, row-major; those of a quantised weight dequantised.
+// Float32s reads elements [from, from+len(dst)) of a tensor, row-major, and dequantises a quantised weight.
 func (c *Checkpoint) Float32s(name string, from int, dst []float32) error {
 	if p, ok := c.Packed(name); ok {
 		if from < 0 || from > p.Len() || len(dst) > p.Len()-from {
@@ -214,7 +214,7 @@ func (c *Checkpoint) Float32s(name string, from int, dst []float32) error {
 	return weights.Float32Range(t, from, from+len(dst), dst)
 }
 
-// Scheme is how the quantised weights of a checkpoint are stored, as a run's configuration says it.
+// Scheme returns how a checkpoint's weights are quantised, in the terms of a run's configuration.
 func Scheme(q *model.Quantization) quant.Config {
 	if q.Method == model.MXFP4 {
 		return quant.StoredMXFP4()

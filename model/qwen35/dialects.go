@@ -1,18 +1,18 @@
-// Package qwen35 is the architecture of Qwen3.5: three of four layers have linear attention by the gated delta rule,
-// the fourth has attention whose output is gated, and all have an MLP or, in the mixtures, experts with a shared one.
-// Names are the checkpoint's.
+// Package qwen35 builds Qwen3.5: three of four layers have linear attention by the gated delta rule, the fourth has
+// attention with a gated output, and all have an MLP or, in the mixtures, experts with a shared one. Names are the
+// checkpoint's.
 package qwen35
 
 import "github.com/tierlora/tierlora/model"
 
-// Text is what config.json says of Qwen3.5's language model. Absent keys are those of Qwen3.5-9B.
+// Text describes config.json of Qwen3.5's language model. Absent keys have the values of Qwen3.5-9B.
 var Text = model.Dialect{Architecture: "Qwen3_5ForCausalLM", KVHeadsOptional: true, PartialRotary: true, MRoPE: true,
 	SiLU: true, Defaults: func(c *model.Config) {
 		c.HeadDim, c.PartialRotary, c.NumKVHeads = 256, 0.25, 4
 		c.DeltaNet = model.DeltaNet{KeyHeads: 16, ValueHeads: 32, KeySize: 128, ValueSize: 128, Filter: 4}
 	}, Read: readText, Fixed: fixed}
 
-// MixtureText is Text with experts. Absent keys are those of Qwen3.5-35B-A3B.
+// MixtureText is Text with experts. Absent keys have the values of Qwen3.5-35B-A3B.
 var MixtureText = model.Dialect{Architecture: "Qwen3_5MoeForCausalLM", KVHeadsOptional: true, PartialRotary: true,
 	MRoPE: true, SiLU: true, Defaults: func(c *model.Config) {
 		Text.Defaults(c)
@@ -28,7 +28,7 @@ var MixtureText = model.Dialect{Architecture: "Qwen3_5MoeForCausalLM", KVHeadsOp
 		}
 	}, Fixed: mixtureFixed}
 
-// Folder is Text in a folder with images, MixtureFolder MixtureText: those of the releases.
+// Folder is Text, and MixtureFolder is MixtureText, in a folder with images, as in the releases.
 var (
 	Folder = model.Dialect{Architecture: "Qwen3_5ForConditionalGeneration",
 		Text: map[string]model.Dialect{"qwen3_5_text": Text}, TextType: "qwen3_5_text", Other: ofImages}
@@ -39,8 +39,8 @@ var (
 var ofImages = []string{"vision_config", "image_token_id", "video_token_id", "vision_start_token_id",
 	"vision_end_token_id", "language_model_only"}
 
-// Unused are the patterns of tensors that the language model leaves out: what belongs to images, and the layers that
-// guess the token after the next.
+// Unused lists patterns of tensors that the language model does not use: those of images, and the layers for
+// multi-token prediction.
 var Unused = []string{"model.visual.*", "mtp.*"}
 
 func readText(c *model.Config, k *model.Keys) {

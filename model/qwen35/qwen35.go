@@ -5,7 +5,7 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// Build applies the network to a batch, up to and with the final norm: -> [M,C].
+// Build applies the network to a batch, including the final norm: -> [M,C].
 func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 	linear := nn.DeltaNet{KeyHeads: c.DeltaNet.KeyHeads, ValueHeads: c.DeltaNet.ValueHeads, KeySize: c.DeltaNet.KeySize,
 		ValueSize: c.DeltaNet.ValueSize,
