@@ -9,7 +9,7 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// splitExperts splits a checkpoint's fused experts into tensors of each expert. The fused layout is that of
+// splitExperts splits a checkpoint's fused experts into tensors of each expert. The fused layout comes from
 // transformers 5, which saves it with save_original_format=False: gate_up_proj [E,2I,C], an expert's gate rows before
 // its up rows, and down_proj [E,C,I], in a module with a name of its own.
 func splitExperts(c model.Config, w *weights.Set) error {
