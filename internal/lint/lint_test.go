@@ -323,6 +323,33 @@ func TestTree(t *testing.T) {
 	}
 }
 
+// TestPackageTable looks for every package of the module in the table of ARCHITECTURE.md. `model/<family>` stands for
+// the families.
+func TestPackageTable(t *testing.T) {
+	root := golden.Root(t)
+	page, err := os.ReadFile(filepath.Join(root, "docs", "internals", "ARCHITECTURE.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, _ := strings.Cut(string(page), "\n## Packages\n")
+	table, _, _ = strings.Cut(table, "\n## ")
+	families := strings.Contains(table, "`model/<family>`")
+	seen := map[string]bool{}
+	eachFile(t, func(path string, _ []byte) {
+		dir := filepath.ToSlash(filepath.Dir(path))
+		if filepath.Ext(path) != ".go" || seen[dir] {
+			return
+		}
+		seen[dir] = true
+		if !strings.Contains(table, "`"+dir+"`") && !(families && filepath.Dir(dir) == "model") {
+			t.Errorf("ARCHITECTURE.md's table of packages does not name %s", dir)
+		}
+	})
+	if len(seen) < 60 {
+		t.Errorf("only %d packages were found", len(seen))
+	}
+}
+
 // TestKernelSymbols holds every CUDA entry point to the stem of its file.
 func TestKernelSymbols(t *testing.T) {
 	n := 0
