@@ -102,6 +102,7 @@ bench --shape smollm2-135m --warmup -1
 bench --shape smollm2-135m --context-parallel 0
 bench --shape smollm2-135m --device gpu
 bench --shape smollm2-135m --precision bf17
+bench --shape smollm2-135m --frozen-gemm fp9
 bench --shape smollm2-135m --checkpointing some
 bench --shape smollm2-135m --base-sharding some
 bench --shape smollm2-135m --context-parallel 0
