@@ -24,7 +24,9 @@ type Batch struct {
 	// method Sequences returns both for every batch.
 	Segments []int32
 	// Desirable[k] is the label of row Rows[k]; nil = no row has a label.
-	Desirable     []Desirability
+	Desirable []Desirability
+	// Weights [M] are the factors of the tokens' losses, Weights[t] that of Labels[t]; nil = all are one.
+	Weights       []float32
 	TrainedTokens int
 	Tokens        int // tokens of rows, without padding
 	Epoch         int
@@ -79,6 +81,7 @@ func (b *Batch) fill(sequences [][]int32, T, longest int, pad int32) {
 				row := b.of.Row(int(i))
 				copy(b.IDs[at:end], row.IDs)
 				copy(b.Labels[at:end], row.Labels)
+				b.placeWeights(row, at)
 				start := at
 				for k := range row.Sequences() {
 					from, to := sequenceSpan(row.Borders, k, len(row.IDs))

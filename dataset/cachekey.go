@@ -47,6 +47,9 @@ func cacheKey(cfg Config, path, data, tokenizer string) string {
 	if cfg.AsChat != "" || cfg.System != "" { // so that the keys of older configurations stay valid
 		put("as_chat", []string{cfg.AsChat, cfg.System})
 	}
+	if cfg.Weights {
+		put("weights", true)
+	}
 	if cfg.Preferences {
 		put("preferences", true)
 	}

@@ -22,6 +22,9 @@ func (e encoded) rows() []encoded {
 			n--
 		}
 		part := encoded{ids: e.ids[at : at+n], labels: e.labels[at : at+n], length: n}
+		if e.weights != nil {
+			part.weights = e.weights[at : at+n]
+		}
 		part.labels[0] = Ignore // nothing before this token in its row predicts it
 		if countTrained(part.labels) > 0 {
 			parts = append(parts, part)

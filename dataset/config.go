@@ -81,6 +81,10 @@ type Config struct {
 	// AllowSpecial lists the special tokens that stay special inside the text of messages; all other special tokens are
 	// read there as plain text. all allows every special token.
 	AllowSpecial []string `yaml:"allow_special" resume:"compared"`
+	// Weights takes the column weight of rows and the weight of messages (also loss_weight) as factors of the loss of
+	// their trained tokens, 0 to 1000: 0 is not trained, and a message's factor multiplies its row's. The loss is still
+	// divided by the number of trained tokens. By default a message's weight is 0 or 1, and a column weight is not read.
+	Weights bool `yaml:"weights" resume:"compared"`
 	// CacheDir is a folder that keeps tokenised files by content hash. auto uses the user's cache folder, for files of
 	// 64 MB and more. Empty disables the cache.
 	CacheDir string `yaml:"cache_dir" default:"auto" form:"path" resume:"free"`

@@ -43,7 +43,8 @@ func (c *chatCounts) cut(most int) int {
 }
 
 // encodeConversation makes the rows of a conversation.
-func encodeConversation(conv *chat.Conversation, cfg Config) (encoded, error) {
+func encodeConversation(ex Example, cfg Config) (encoded, error) {
+	conv := ex.Conversation
 	c, err := cfg.chat.open()
 	if err != nil {
 		return encoded{}, err
@@ -58,12 +59,13 @@ func encodeConversation(conv *chat.Conversation, cfg Config) (encoded, error) {
 	}
 	var all []encoded
 	for _, row := range rows {
-		e, err := finish(encoded{ids: row.IDs, labels: row.Labels, chat: &chatCounts{
-			ends: row.Ends, turns: len(
-				row.Ends), across: row.Across, plain: row.Plain, kept: row.Kept, other: row.Other, left: row.Left,
-			tools: row.Tools, split: row.Split,
-			messages: row.Messages, found: row.Found,
-		}}, cfg)
+		e, err := finish(encoded{ids: row.IDs, labels: row.Labels, weights: row.Weights, weight: ex.Weight,
+			chat: &chatCounts{
+				ends: row.Ends, turns: len(
+					row.Ends), across: row.Across, plain: row.Plain, kept: row.Kept, other: row.Other, left: row.Left,
+				tools: row.Tools, split: row.Split,
+				messages: row.Messages, found: row.Found,
+			}}, cfg)
 		if err != nil {
 			return encoded{}, err
 		}

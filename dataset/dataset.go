@@ -50,6 +50,8 @@ type Row struct {
 	Borders []int32
 	// Desirable is the label of an unpaired preference row.
 	Desirable Desirability
+	// Weights [n] are the factors of the tokens' losses, 0 or more; nil = all are one.
+	Weights []float32
 
 	Index  int    // number of the row in its source, from 0, dropped rows included
 	Line   int    // line of the source at which the row starts, from 1; 0 in Parquet, which has no lines

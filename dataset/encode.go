@@ -26,7 +26,9 @@ var dropOrder = []string{
 // encoded is an example in tokens, or the reason to drop it.
 type encoded struct {
 	ids, labels []int32
-	borders     []int32 // Row.Borders
+	weights     []float32 // Row.Weights
+	weight      *float64  // of the example, which multiplies weights; nil = one
+	borders     []int32   // Row.Borders
 	desirable   Desirability
 	length      int  // tokens before truncation; for a group, those of its longest sequence
 	lost        int  // tokens lost to truncation
@@ -64,9 +66,9 @@ func encode(ex Example, tok Tokenizer, cfg Config, b *buffers) (_ encoded, err e
 		return encodeCompletions(ex, tok, cfg, b)
 	}
 	if ex.Conversation != nil {
-		return encodeConversation(ex.Conversation, cfg)
+		return encodeConversation(ex, cfg)
 	}
-	e := encoded{desirable: ex.Desirable}
+	e := encoded{desirable: ex.Desirable, weight: ex.Weight}
 	if ex.Segments == nil {
 		for t, id := range ex.IDs {
 			if _, ok := tok.Token(id); !ok {
@@ -111,8 +113,10 @@ func encodeGroup(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, er
 	return e, nil
 }
 
-// finish masks the first token, truncates at MaxLength and drops a row without trained tokens.
+// finish multiplies weights by the example's, masks the first token, truncates at MaxLength and drops a row without
+// trained tokens.
 func finish(e encoded, cfg Config) (encoded, error) {
+	e.weigh()
 	if len(e.labels) > 0 {
 		e.labels[0] = Ignore
 	}
@@ -134,6 +138,9 @@ func finish(e encoded, cfg Config) (encoded, error) {
 		keep = e.chat.cut(keep)
 	}
 	e.ids, e.labels, e.lost = e.ids[:keep], e.labels[:keep], e.length-keep
+	if e.weights != nil {
+		e.weights = e.weights[:keep]
+	}
 	switch {
 	case cfg.OnTruncated == TruncatedError:
 		return encoded{}, fmt.Errorf("the row has %d tokens, more than max_length %d (on_truncated is error)", e.length,

@@ -15,6 +15,7 @@ func (r Row) hash() uint64 {
 		h.add(id)
 	}
 	h.addGroup(r.Borders, r.Desirable)
+	h.addWeights(r.Weights)
 	return uint64(h)
 }
 

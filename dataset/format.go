@@ -85,6 +85,7 @@ type Example struct {
 	Completions *Completions
 	Desirable   Desirability // label of an unpaired preference row
 	Empty       string       // the reason why there is nothing to train on; such a row is dropped and counted
+	Weight      *float64     // factor of the loss of the row's tokens; nil = one
 }
 
 // Segment is a piece of text that is tokenised separately, so that no token straddles a boundary of the loss mask.

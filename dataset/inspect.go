@@ -37,6 +37,8 @@ type Inspected struct {
 	Split   string `json:"split"` // train or val
 	Trained int    `json:"trained_tokens"`
 	Cut     int    `json:"cut_tokens"` // Cut is the number of tokens lost to max_length.
+	// Weights are the least and the largest factor of the loss of the row's trained tokens; nil = all are one.
+	Weights []float32 `json:"weights,omitempty"`
 	// Sequences is the number of sequences of a group; 0 = the row is one sequence.
 	Sequences int     `json:"sequences,omitempty"`
 	Label     string  `json:"label,omitempty"` // desirable or undesirable, for an unpaired preference row

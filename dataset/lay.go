@@ -1,6 +1,10 @@
 package dataset
 
-import "fmt"
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/text/chat"
+)
 
 // Lay lays rows out as a batch of a Loader of this shape, in its smallest sufficient token budget. rows holds a single
 // list if rows lie end to end, else a list for each sequence. pad is the token id of padding. It returns an error if no
@@ -15,6 +19,14 @@ func (s Shape) Lay(rows [][]Row, pad int32) (Batch, error) {
 			if len(row.IDs) == 0 || len(row.IDs) != len(row.Labels) {
 				return Batch{}, fmt.Errorf("lay out a batch: a row has %d tokens and %d labels", len(row.IDs),
 					len(row.Labels))
+			}
+			if row.Weights != nil && len(row.Weights) != len(row.IDs) {
+				return Batch{}, fmt.Errorf("lay out a batch: a row has %d tokens and %d weights", len(row.IDs), len(row.Weights))
+			}
+			for _, w := range row.Weights {
+				if !(w >= 0 && w <= chat.MaxWeight*chat.MaxWeight) {
+					return Batch{}, fmt.Errorf("lay out a batch: a weight is %v, want 0 to %d", w, chat.MaxWeight*chat.MaxWeight)
+				}
 			}
 			places = append(places, int32(len(all)))
 			all = append(all, row)

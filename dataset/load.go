@@ -228,6 +228,9 @@ func (s *loading) encode(raw source.Row, b *buffers) (encoded, error) {
 	if err != nil {
 		return encoded{}, err
 	}
+	if err := s.weigh(&ex, o); err != nil {
+		return encoded{}, err
+	}
 	if ex.Conversation != nil {
 		ex.Conversation.GiveSystem(s.cfg.System)
 	}
@@ -271,6 +274,9 @@ func (s *loading) chooseFormat(o Object) error {
 		return errors.New(s.format.Other)
 	}
 	s.reads = slices.Collect(maps.Values(s.keys))
+	if s.cfg.Weights {
+		s.reads = append(s.reads, weightKey)
+	}
 	s.report.Format, s.report.Fields, s.report.Detected = name, s.format.describe(s.keys), name != s.cfg.Format
 	return nil
 }

@@ -421,7 +421,7 @@ func digest(rows Rows) string {
 			buf = binary.LittleEndian.AppendUint32(buf, uint32(id))
 			buf = binary.LittleEndian.AppendUint32(buf, uint32(r.Labels[t]))
 		}
-		buf = appendGroup(buf, r.Borders, r.Desirable)
+		buf = appendWeights(appendGroup(buf, r.Borders, r.Desirable), r.Weights)
 		h.Write(buf)
 	}
 	return hex.EncodeToString(h.Sum(nil))

@@ -21,6 +21,7 @@ func (s *Set) Look(ctx context.Context, first, count int, tok Tokenizer) ([]Insp
 		}
 		in := &Inspected{Where: row.Where(), Split: "train", Trained: row.Trained(), Tokens: tokens}
 		in.Label = row.Desirable.String()
+		in.weigh(row.Weights, row.Labels)
 		if row.Sequences() > 1 {
 			in.Sequences = row.Sequences()
 		}

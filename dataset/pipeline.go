@@ -51,6 +51,8 @@ type booked struct {
 	trained     int
 	borders     []int32 // Row.Borders
 	desirable   Desirability
+	weights     []float32  // Row.Weights
+	weightSpan  [2]float32 // least and largest of its trained tokens
 	hash        uint64
 	maxID       int32
 	err         error // *source.RowError
@@ -245,6 +247,9 @@ func (c *chunk) write(r booked, e encoded) booked {
 	}
 	r.borders, r.desirable = e.borders, e.desirable
 	h.addGroup(r.borders, r.desirable)
+	r.weights = weightsOf(e.weights, e.labels)
+	r.weightSpan = weightSpan(r.weights, e.labels)
+	h.addWeights(r.weights)
 	r.to, r.hash = len(c.words), uint64(h)
 	return r
 }

@@ -55,7 +55,9 @@ type Report struct {
 	UnreadMore int `json:"unread_more,omitempty"`
 
 	Groups GroupReport `json:"groups,omitzero"` // Groups is about rows of several sequences or with a label.
-	Chat   ChatReport  `json:"conversations"`   // Chat is about formats with conversations.
+	// Weighted is about rows with weights.
+	Weighted WeightReport `json:"weighted,omitzero"`
+	Chat     ChatReport   `json:"conversations"` // Chat is about formats with conversations.
 	// Template describes the chat template that renders the conversations.
 	Template TemplateReport `json:"template,omitzero"`
 
@@ -163,6 +165,7 @@ func (r *Report) count(b *booked, path string) {
 		r.CutTokens += int64(b.cut)
 	}
 	r.Groups.count(b)
+	r.Weighted.count(b)
 	n := (b.to - b.from) / 4
 	r.TrainedTokens += int64(b.trained)
 	r.TotalTokens += int64(n)

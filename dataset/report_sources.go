@@ -20,6 +20,7 @@ func (r *Report) add(o *Report) {
 	r.addUnread(o)
 	r.Chat.add(o.Chat)
 	r.Groups.add(o.Groups)
+	r.Weighted.add(o.Weighted)
 	r.Detected = r.Detected || o.Detected
 	r.Truncated.join(o.Truncated)
 	r.Chunked.join(o.Chunked)

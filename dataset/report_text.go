@@ -67,6 +67,7 @@ func (r *Report) write(b *strings.Builder, title string) {
 		line("longest: %v; shortest: %v", r.LongestRow, r.ShortestRow)
 	}
 	r.Groups.write(line)
+	r.Weighted.write(line)
 	r.Chat.write(line)
 	if t := r.Template; t.Name != "" {
 		line("template: %v", t)

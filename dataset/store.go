@@ -24,6 +24,7 @@ type store struct {
 	counts  []byte // [Rows] u64: number of borders up to the end of the row; empty if no row has one
 	borders []byte // [head.Borders] u32: Row.Borders of all rows
 	labels  []byte // [Rows] i8: Row.Desirable; empty if no row has a label
+	weights []byte // [Tokens] f32: Row.Weights; empty if no row has weights
 
 	file   []byte  // the mapped file up to the end of the columns
 	unread *unread // checksums of a cache file, and which pages were compared; nil = not a cache file
@@ -39,6 +40,8 @@ type storeHead struct {
 	Borders uint64 `json:",omitempty"`
 	// Labelled reports whether rows have a Desirability.
 	Labelled bool `json:",omitempty"`
+	// Weighted tells that rows have weights.
+	Weighted bool `json:",omitempty"`
 
 	Digest string // digest of the rows
 	Sums   string // SHA-256 of the checksums of the pages
@@ -68,6 +71,9 @@ func newStore(head storeHead, path string, body []byte) *store {
 	}
 	if head.Labelled {
 		s.labels = take(head.Rows)
+	}
+	if head.Weighted {
+		s.weights = take(4 * head.Tokens)
 	}
 	return s
 }
@@ -146,7 +152,7 @@ func (s *store) Row(i int) Row {
 	words := s.words[4*from : 4*to]
 	r := Row{Index: int(u64(s.indices, i)), Line: int(u64(s.lines, i)), Source: s.path}
 	r.IDs, r.Labels = fromWords(words)
-	r.Borders, r.Desirable = s.Borders(i), s.label(i)
+	r.Borders, r.Desirable, r.Weights = s.Borders(i), s.label(i), s.weightsAt(from, to)
 	if s.file != nil && slices.Max(r.IDs) > s.head.MaxID {
 		rescue.Stop(s.changed())
 	}
@@ -201,7 +207,7 @@ func (s *store) check() error {
 		}
 		n = end
 	}
-	if n != s.head.Tokens || n == 0 || s.head.Report.Kept != s.Len() {
+	if n != s.head.Tokens || n == 0 || s.head.Report.Kept != s.Len() || !s.checkWeights() {
 		return errCacheRows
 	}
 	return nil

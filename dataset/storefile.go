@@ -149,6 +149,9 @@ func (h *storeHead) size() int64 {
 	if h.Labelled {
 		n += h.Rows
 	}
+	if h.Weighted {
+		n += 4 * h.Tokens
+	}
 	return int64(n)
 }
 

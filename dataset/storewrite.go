@@ -142,7 +142,8 @@ type storeWriter struct {
 	words *spool // words, if there is no cache file
 	disk  *diskGuard
 
-	columns [8]*spool // columns in file order; the last three are empty if every row is one sequence without a label
+	// columns are in file order. The last four are empty if every row is one sequence without a label and weights.
+	columns [9]*spool
 	digest  hash.Hash
 	scratch []byte
 }
@@ -205,6 +206,9 @@ func (w *storeWriter) add(r *booked, words []byte) error {
 		if _, err := w.columns[i].Write(field[:size]); err != nil {
 			return err
 		}
+	}
+	if err := w.addWeights(r, len(words)/4); err != nil {
+		return err
 	}
 	return w.addGroup(r)
 }
@@ -271,7 +275,7 @@ func (w *storeWriter) hash(r *booked, words []byte) {
 		}
 		buf = binary.LittleEndian.AppendUint64(buf, uint64(label)<<32|uint64(word&^trainedBit))
 	}
-	buf = appendGroup(buf, r.borders, r.desirable)
+	buf = appendWeights(appendGroup(buf, r.borders, r.desirable), r.weights)
 	w.digest.Write(buf)
 	w.scratch = buf
 }

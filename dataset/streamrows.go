@@ -12,6 +12,7 @@ type heldRow struct {
 	index, line int
 	borders     []int32 // Row.Borders
 	desirable   Desirability
+	weights     []float32 // Row.Weights
 	hash        uint64
 	source      string
 	at          StreamState // place of a window that begins with this row, except for the window's number
@@ -69,7 +70,8 @@ func (h heldRows) Hash(i int) uint64 { return h.rows[i].hash }
 func (h heldRows) Row(i int) Row {
 	from, to := h.span(i)
 	r := h.rows[i]
-	row := Row{Index: r.index, Line: r.line, Source: r.source, Borders: r.borders, Desirable: r.desirable}
+	row := Row{Index: r.index, Line: r.line, Source: r.source, Borders: r.borders, Desirable: r.desirable,
+		Weights: r.weights}
 	row.IDs, row.Labels = fromWords(h.words[4*from : 4*to])
 	return row
 }

@@ -16,7 +16,7 @@ import (
 //	z       = logsumexp(x wᵀ)
 //	each    = weight ((1-Smoothing) (z - (x wᵀ)[label]) + Smoothing (z - mean(x wᵀ)) + ZLoss z²), 0 in rows labelled -100
 //	loss    = scale * sum(each)
-//	nll     = sum(weight (z - (x wᵀ)[label]));  squares = sum(weight z²)
+//	nll     = sum(z - (x wᵀ)[label]);  squares = sum(z²), both without weights
 //
 // Smoothing gives every token of the vocabulary the share Smoothing/V of the label's weight, as torch's cross_entropy
 // does. ZLoss keeps the normaliser near one (Chowdhery et al. 2022, PaLM, section 5). With Cap > 0 the logits are
@@ -176,7 +176,7 @@ func (e *smoothedCrossEntropy[F]) row(i int) {
 	if e.weights != nil {
 		weight = float64(e.weights[t])
 	}
-	e.nll[t], e.squares[t] = F(weight*(z-target)), F(weight*(z*z))
+	e.nll[t], e.squares[t] = F(z-target), F(z*z)
 	e.each[t] = F(weight * ((1-e.Smoothing)*(z-target) + e.Smoothing*(z-sumOf(logits)/float64(e.vocab)) + e.ZLoss*z*z))
 	if e.dx != nil {
 		scale := F(weight * float64(e.scale[0]) * float64(e.scaling[LossScaleNow]))

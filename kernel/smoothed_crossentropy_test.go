@@ -91,7 +91,7 @@ func testSmoothedMeaning(t *testing.T, smoothing, zLoss, cap float64, weights []
 			weight = weights[i]
 		}
 		each[i] = weight * ((1-smoothing)*one + smoothing*(z-mean) + zLoss*z*z)
-		nll, squares, loss = nll+weight*one, squares+weight*z*z, loss+scale*each[i]
+		nll, squares, loss = nll+one, squares+z*z, loss+scale*each[i]
 		for v := range logits {
 			d := math.Exp(logits[v]-z)*(1+2*zLoss*z) - smoothing/vocab
 			if v == int(label) {

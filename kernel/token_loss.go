@@ -19,7 +19,7 @@ const (
 //
 //	logp f[M], labels i32[M], scale f[1], (weights f[M] if Weighted), (scaling if Scaled)
 //	  -> loss f[], (dlogp f[M] if Grad), each f[M], nll f[]
-//	each = weight Form(logp), 0 for tokens labelled -100;  loss = scale * sum(each);  nll = sum(weight -logp)
+//	each = weight Form(logp), 0 for tokens labelled -100;  loss = scale * sum(each);  nll = sum(-logp), without weights
 //
 // Grad computes the gradient of the loss for logp in the forward pass, for a gradient of the loss of one, or of the
 // loss scale where Scaled. Without Weighted every weight is one.
@@ -103,7 +103,7 @@ func tokenLoss[F Float](o TokenLoss, in, out []Tensor) func() {
 			}
 			if label != Untrained {
 				e, d = o.of(float64(logp[m]))
-				ofLabels -= weight * float64(logp[m])
+				ofLabels -= float64(logp[m])
 			} else {
 				weight = 0
 			}

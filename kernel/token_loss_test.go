@@ -43,7 +43,7 @@ func TestTokenLossMeaning(t *testing.T) {
 				e, slope = -(1-p)*(1-p)*l, -(1-p)*(1-p)+2*(1-p)*p*l
 			}
 			each[m], d[m] = weights[m]*e, scale*weights[m]*slope
-			loss, nll = loss+scale*each[m], nll-weights[m]*l
+			loss, nll = loss+scale*each[m], nll-l
 		}
 		k := kernel.TokenLoss{Form: form, Gamma: 2, Grad: true, Weighted: true}
 		out := evaluate(t, k, f64s(logp, 4), i32s(labels), f64s([]float64{scale}, 1), f64s(weights, 4))

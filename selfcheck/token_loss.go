@@ -96,7 +96,7 @@ func (o plainSmoothed) outputs(f format, in [][]float64) [][]float64 {
 		z := top + math.Log(sum)
 		own := z - y[int(label)]
 		each[m] = weights[m] * ((1-o.Smoothing)*own + o.Smoothing*(z-mean) + o.ZLoss*z*z)
-		loss, nll, squares = loss+scale*each[m], nll+weights[m]*own, squares+weights[m]*z*z
+		loss, nll, squares = loss+scale*each[m], nll+own, squares+z*z
 		for v, l := range y {
 			d := math.Exp(l-z)*(1+2*o.ZLoss*z) - o.Smoothing/float64(V)
 			if v == int(label) {

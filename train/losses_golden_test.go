@@ -30,6 +30,8 @@ func TestLossesEqualTRL(t *testing.T) {
 	for _, v := range []struct {
 		name, objective string
 		sections        objective.Config
+		weights         string // the batch's weights, of tokens or of rows; "" = all are one
+		byWeights       bool   // the reference divides by the sum of the weights, not by the number of tokens
 	}{
 		{name: "nll", objective: "cross_entropy"},
 		{name: "dft", objective: "dft"},
@@ -38,6 +40,10 @@ func TestLossesEqualTRL(t *testing.T) {
 			sections: objective.Config{SmoothedCrossEntropy: &objective.SmoothedConfig{LabelSmoothing: 0.1}}},
 		{name: "z_loss", objective: "smoothed_cross_entropy",
 			sections: objective.Config{SmoothedCrossEntropy: &objective.SmoothedConfig{ZLoss: 1e-4}}},
+		{name: "weighted_tokens_by_count", objective: "cross_entropy", weights: "token_weights"},
+		{name: "weighted_rows_by_count", objective: "cross_entropy", weights: "row_weights"},
+		{name: "weighted_tokens", objective: "cross_entropy", weights: "token_weights", byWeights: true},
+		{name: "weighted_rows", objective: "cross_entropy", weights: "row_weights", byWeights: true},
 	} {
 		for _, p := range []struct {
 			float        kernel.DType
@@ -46,21 +52,51 @@ func TestLossesEqualTRL(t *testing.T) {
 			t.Run(v.name+" "+p.float.String(), func(t *testing.T) {
 				dir := golden.Path(t, "losses/adapter")
 				cfg, c, on := peftConfigOf(t, dir), Default(), graph.NewCPU(2)
+				o := objective.Of(v.objective, v.sections)
+				if v.weights != "" {
+					o = objective.Weighted(o)
+				}
 				planned, err := step.Plan(network(t, b, p.float, nil, &cfg),
 					session.Shape{Tokens: len(ids), Sequences: dims[0], MaxLen: dims[1]},
-					c.Step(objective.Of(v.objective, v.sections)), step.Summing{}, on)
+					c.Step(o), step.Summing{}, on)
 				if err != nil {
 					t.Fatal(err)
 				}
 				ts := bound(t, on, b, planned, c, dir)
 				trained := ts.fill(t, ids, labels, dims[1])
-				ts.set(t, "loss scale", 1/float64(trained))
+				divisor := float64(trained)
+				if v.weights != "" {
+					weights := nextWeights(batch.Floats(v.weights), labels, dims[1])
+					ts.set(t, "weights", weights...)
+					if v.byWeights {
+						divisor = 0
+						for _, w := range weights {
+							divisor += w
+						}
+					}
+				}
+				ts.set(t, "loss scale", 1/divisor)
 				ts.run.Run(step.SegmentBegin)
 				ts.run.Run(step.SegmentMicro)
 				ts.equals(t, "losses", v.name, cases[v.name], p.loss, p.tensor)
 			})
 		}
 	}
+}
+
+// nextWeights returns for each place the weight of the token behind it in its row of T, given a weight for each token or
+// for each row; 0 where that token is not trained.
+func nextWeights(given []float64, labels []int32, T int) []float64 {
+	next := make([]float64, len(labels))
+	for t := range labels {
+		if t%T == T-1 || labels[t+1] < 0 {
+			continue
+		}
+		if next[t] = given[t/T*len(given)/(len(labels)/T)]; len(given) == len(labels) {
+			next[t] = given[t+1]
+		}
+	}
+	return next
 }
 
 // equals compares loss, gradient norm and the gradients of layer 0 with a reference.

@@ -47,6 +47,7 @@ type recordedRow struct {
 	Labels    []int32              `json:"labels"`
 	Borders   []int32              `json:"borders,omitempty"`
 	Desirable dataset.Desirability `json:"desirable,omitempty"`
+	Weights   []float32            `json:"weights,omitempty"`
 }
 
 // recordBatch returns the rows of a batch of a shape.
@@ -57,7 +58,7 @@ func recordBatch(b dataset.Batch, s dataset.Shape) recordedBatch {
 	}
 	r := recordedBatch{Rows: make([][]recordedRow, sequences), Epoch: b.Epoch, Last: b.Last}
 	for k := range b.Rows {
-		row := recordedRow{Borders: b.Borders(k)}
+		row := recordedRow{Borders: b.Borders(k), Weights: b.RowWeights(k)}
 		row.IDs, row.Labels = b.Row(k)
 		if b.Desirable != nil {
 			row.Desirable = b.Desirable[k]
@@ -284,7 +285,8 @@ func (w *recordedWindows) lay(r recordedBatch) (dataset.Batch, error) {
 					return dataset.Batch{}, fmt.Errorf("a token or label is outside the vocabulary of %d", w.vocab)
 				}
 			}
-			sequence = append(sequence, dataset.Row{IDs: row.IDs, Labels: row.Labels, Borders: row.Borders, Desirable: row.Desirable})
+			sequence = append(sequence, dataset.Row{IDs: row.IDs, Labels: row.Labels, Borders: row.Borders,
+				Desirable: row.Desirable, Weights: row.Weights})
 		}
 		if len(sequence) > 0 {
 			rows = append(rows, sequence)

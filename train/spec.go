@@ -76,7 +76,11 @@ func (s Spec) Evaluation(adapterDir string) infer.EvalOptions {
 // Objective returns what the run minimises: the objective that training.objective names, with the settings of its
 // section. Everything that plans, reads rows, trains or evaluates for the run takes it from here. Validate has found it.
 func (s Spec) Objective() objective.Objective {
-	return objective.Of(s.Training.Objective, s.Objectives)
+	o := objective.Of(s.Training.Objective, s.Objectives)
+	if s.Dataset.Weights {
+		o = objective.Weighted(o)
+	}
+	return o
 }
 
 // Step returns what the training step is planned from.

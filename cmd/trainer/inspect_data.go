@@ -161,6 +161,12 @@ func rowHeading(r dataset.Inspected) string {
 		what = "an answer with the label " + r.Label + ", "
 	}
 	s := fmt.Sprintf("%s (%s): %s%d tokens, %d trained", r.Where, r.Split, what, len(r.Tokens), r.Trained)
+	switch {
+	case r.Weights != nil && r.Weights[0] == r.Weights[1]:
+		s += fmt.Sprintf(", weight %.6g", r.Weights[0])
+	case r.Weights != nil:
+		s += fmt.Sprintf(", weights %.6g to %.6g", r.Weights[0], r.Weights[1])
+	}
 	if r.Cut > 0 {
 		s += fmt.Sprintf(", %d cut off at max_length", r.Cut)
 	}

@@ -74,8 +74,8 @@ __device__ void rows(float *each, float *nll, float *squares, elem *x, const int
     if (threadIdx.x == 0) {
         float y = known ? widen(x[label]) : 0.f, own = z - (CAP ? cap * tanh_of(y, factor) : y);
         each[row] = weight * (fmaf(smoothing, (z - mean) - own, own) + z_loss * z * z);
-        nll[row] = weight * own;
-        squares[row] = weight * z * z;
+        nll[row] = own;
+        squares[row] = z * z;
     }
     if (!GRADIENT) return;
     __syncthreads();   // the label's logit is read before it is overwritten

@@ -15,14 +15,14 @@ __device__ void tokens(float *each, float *nll, float *dlogp, const float *logp,
         float e = 0.f, n = 0.f, d = 0.f;
         if (labels[m] != UNTRAINED) {
             float l = logp[m], weight = weights ? weights[m] : 1.f;
-            n = -weight * l;
+            n = -l;
             if (FORM == DFT) {
                 float p = expf(l);
-                e = n * p;
+                e = weight * n * p;
                 d = -weight * p;
             } else {
                 float rest = -expm1f(l), power = powf(rest, gamma);
-                e = n * power;
+                e = weight * n * power;
                 d = rest > 0.f ? weight * power * (gamma * l * (1.f - rest) / rest - 1.f) : 0.f;
                 if (!(rest >= 0.f)) d = NANF;
             }

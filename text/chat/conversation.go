@@ -47,6 +47,11 @@ type Message struct {
 	Role   string
 	Fields *jinja.Dict // variables for the template, role and content included; read-only
 	Train  *bool       // the row's own choice; nil: the options decide
+	// Weight is the factor of the loss of the message's tokens, above 0 and at most MaxWeight. 0 = the row gives none,
+	// which is one. A row's weight of 0 is a Train of false.
+	Weight float64
+
+	weightKey string // the row's name for Weight
 }
 
 // has reports whether a key of the message has a value other than null.

@@ -138,7 +138,7 @@ func message(d *jinja.Dict) (Message, error) {
 		return Message{}, errors.New(
 			`.function_call is the older form of a call: write tool_calls: [{"type": "function", "function": {"name": …, "arguments": …}}], and give the message with the result the role tool`)
 	}
-	if m.Train, err = trainOf(d); err != nil {
+	if err = m.trainOf(d); err != nil {
 		return Message{}, err
 	}
 	if name, _ := d.Get("role"); m.Train != nil || name != jinja.Str(role) {
@@ -169,12 +169,12 @@ func turn(d *jinja.Dict) (Message, error) {
 	case !ok:
 		return Message{}, fmt.Errorf(".value is %s, want a string", typeOf(value))
 	}
-	train, err := trainOf(d)
-	if err != nil {
+	var m Message
+	if err := m.trainOf(d); err != nil {
 		return Message{}, err
 	}
 	if from == jinja.Str("function_call") || from == jinja.Str("tool_call") {
-		m := Message{Role: "assistant", Train: train, Fields: fields("assistant", jinja.Str(""))}
+		m.Role, m.Fields = "assistant", fields("assistant", jinja.Str(""))
 		calls, err := callsOf(string(text))
 		if err != nil {
 			return Message{}, fmt.Errorf(".value: %w", err)
@@ -186,7 +186,8 @@ func turn(d *jinja.Dict) (Message, error) {
 	if err != nil {
 		return Message{}, err
 	}
-	return Message{Role: role, Train: train, Fields: fields(role, text)}, nil
+	m.Role, m.Fields = role, fields(role, text)
+	return m, nil
 }
 
 func roleOf(d *jinja.Dict, key string) (string, error) {
@@ -212,41 +213,60 @@ func roleOf(d *jinja.Dict, key string) (string, error) {
 // training, LLaMA-Factory's loss_weight.
 var trainKeys = []string{"train", "training", "weight", "loss_weight"}
 
+// MaxWeight is the largest factor of the loss that a message or a row may have.
+const MaxWeight = 1000
+
 // trainOf reads the trainKeys of a message. If it has two of them, they must agree.
-func trainOf(d *jinja.Dict) (*bool, error) {
-	var train *bool
-	said := ""
+func (m *Message) trainOf(d *jinja.Dict) error {
+	said, given := "", -1. // the key that was read last, and the number that a key gave
 	for _, key := range trainKeys {
 		v, ok := d.Get(key)
 		if !ok {
 			continue
 		}
 		var on bool
+		weight := 1.
 		switch v := v.(type) {
 		case jinja.None:
 			continue
 		case jinja.Bool:
 			on = bool(v)
 		case jinja.Int:
-			if v != 0 && v != 1 {
-				return nil, fmt.Errorf(".%s is %d, want 0 or 1: the loss has no weights between or beyond", key, v)
-			}
-			on = v == 1
+			weight = float64(v)
 		case jinja.Float:
-			if v != 0 && v != 1 {
-				return nil, fmt.Errorf(".%s is %v, want 0 or 1: the loss has no weights between or beyond", key,
-					float64(v))
-			}
-			on = v == 1
+			weight = float64(v)
 		default:
-			return nil, fmt.Errorf(".%s is %s, want true, false, 0 or 1", key, typeOf(v))
+			return fmt.Errorf(".%s is %s, want true, false or a number", key, typeOf(v))
 		}
-		if train != nil && *train != on {
-			return nil, fmt.Errorf(" says %s and %s, which contradict each other", said, key)
+		_, truth := v.(jinja.Bool)
+		if !truth {
+			if !(weight >= 0 && weight <= MaxWeight) {
+				return fmt.Errorf(".%s is %v, want 0 to %d", key, weight, MaxWeight)
+			}
+			on = weight > 0
 		}
-		train, said = &on, key
+		if m.Train != nil && *m.Train != on || !truth && given >= 0 && given != weight {
+			return fmt.Errorf(" says %s and %s, which contradict each other", said, key)
+		}
+		if !truth {
+			given = weight
+		}
+		if m.Train, said = &on, key; on && weight != 1 {
+			m.Weight, m.weightKey = weight, key
+		}
 	}
-	return train, nil
+	return nil
+}
+
+// CheckWeights refuses a message with another weight than 0 or 1, where the caller multiplies no loss by weights.
+func (c *Conversation) CheckWeights() error {
+	for i, m := range c.Messages {
+		if m.Weight != 0 {
+			return fmt.Errorf("%s.%s is %v, want 0 or 1: other weights of the loss need dataset.weights: true", c.name(i),
+				m.weightKey, m.Weight)
+		}
+	}
+	return nil
 }
 
 // readContent checks the content: a string, a list of text parts, or none if the message calls a tool.

@@ -17,20 +17,24 @@ type Row struct {
 	Text   string
 	IDs    []int32
 	Labels []int32 // [len(IDs)] the token id where trained, else Ignore
-	Spans  []Span  // trained spans of Text, in order
-	Ends   []int   // for each trained turn, the number of tokens up to its end
-	Across int     // tokens that straddle a boundary of the loss mask; they are trained
-	Plain  int     // special tokens in texts of messages that were read as text
-	Kept   int     // special tokens in texts of messages that Options.Allow names
-	Other  int     // turns that begin differently from the template's generation prompt
-	Left   int     // texts of messages and names of calls that the template does not render
-	Tools  int     // tools that the template does not render; counted in the conversation's first row
-	Split  bool    // the row holds only some of the conversation's trained turns
+	// Weights [len(IDs)] are the factors of the tokens' losses, those of the messages that they are trained in; nil = all
+	// are one.
+	Weights []float32
+	Spans   []Span // trained spans of Text, in order
+	Ends    []int  // for each trained turn, the number of tokens up to its end
+	Across  int    // tokens that straddle a boundary of the loss mask; they are trained
+	Plain   int    // special tokens in texts of messages that were read as text
+	Kept    int    // special tokens in texts of messages that Options.Allow names
+	Other   int    // turns that begin differently from the template's generation prompt
+	Left    int    // texts of messages and names of calls that the template does not render
+	Tools   int    // tools that the template does not render; counted in the conversation's first row
+	Split   bool   // the row holds only some of the conversation's trained turns
 
 	Messages int      // messages of the conversation that the row holds
 	Found    []string // special tokens in texts of messages, without repetition
 
-	plain [][2]int // ranges of Text in which special tokens were read as text; may be nil
+	messages []Message // messages of the conversation, for their weights
+	plain    [][2]int  // ranges of Text in which special tokens were read as text; may be nil
 }
 
 // Span is a trained span of a row's text, in bytes, that belongs to one message.
@@ -44,6 +48,9 @@ type Span struct {
 func (c *Chat) Rows(conv *Conversation) (_ []Row, err error) {
 	defer tokenizer.Caught(&err)
 	t := c.template(conv)
+	if c.o.TrainOn == TrainAll && conv.CheckWeights() != nil {
+		return nil, errors.New("a message has a weight of its own, and dataset.train_on: all trains all tokens alike")
+	}
 	conv = c.adapt(t, conv)
 	if err := c.checkOutside(conv); err != nil {
 		return nil, err
@@ -121,7 +128,7 @@ func (c *Chat) fill(t *Template, conv *Conversation, texts []text, s *shape) ([]
 			return nil, errUnread
 		}
 		row := Row{Text: out.Text + shaped.tail, Split: len(s.rows) > 1 || shaped.upto < len(messages) ||
-			shaped.joined != nil, Messages: shaped.upto}
+			shaped.joined != nil, Messages: shaped.upto, messages: conv.Messages}
 		if r == 0 {
 			row.Tools = s.tools
 		}
@@ -270,6 +277,7 @@ func (c *Chat) encode(row *Row, shaped *rowShape, ends []int, texts []text, end 
 			row.Across++
 		}
 		copy(row.Labels[from.Token:max(from.Token, stop)], row.IDs[from.Token:max(from.Token, stop)])
+		row.weigh(s.Message, from.Token, stop)
 	}
 	for i := range shaped.turns {
 		e := find(borders[2*len(row.Spans)+i])
@@ -280,6 +288,22 @@ func (c *Chat) encode(row *Row, shaped *rowShape, ends []int, texts []text, end 
 		row.Ends = append(row.Ends, n)
 	}
 	slices.Sort(row.Ends)
+}
+
+// weigh gives the tokens of a trained span the weight of its message.
+func (r *Row) weigh(message, from, to int) {
+	if message < 0 || r.messages[message].Weight == 0 {
+		return
+	}
+	if r.Weights == nil {
+		r.Weights = make([]float32, len(r.IDs))
+		for t := range r.Weights {
+			r.Weights[t] = 1
+		}
+	}
+	for t := from; t < to; t++ {
+		r.Weights[t] = float32(r.messages[message].Weight)
+	}
 }
 
 // locate tokenises the text. Inside the texts of messages only the allowed special tokens are special.

@@ -161,6 +161,9 @@ func cutBatch(b dataset.Batch, tokens int) dataset.Batch {
 			from = max(s[0], to-share)
 		}
 		cut.IDs, cut.Labels = append(cut.IDs, b.IDs[from:to]...), append(cut.Labels, b.Labels[from:to]...)
+		if b.Weights != nil {
+			cut.Weights = append(cut.Weights, b.Weights[from:to]...)
+		}
 		for p := range to - from {
 			cut.Positions = append(cut.Positions, int32(p))
 			if p > 0 && b.Labels[from+p] != dataset.Ignore {

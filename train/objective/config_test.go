@@ -35,7 +35,7 @@ func TestCheckSections(t *testing.T) {
 		{name: smoothedName, want: unset},
 		{name: smoothedName, section: &SmoothedConfig{}, want: unset},
 		{name: smoothedName, section: &SmoothedConfig{LabelSmoothing: 2},
-			want: "smoothed_cross_entropy.label_smoothing: 2 must be at least 0 and below 1"},
+			want: "smoothed_cross_entropy.label_smoothing: 2 must be at least 0 and below 1 (0.02 is 2%)"},
 		{name: Default, section: &SmoothedConfig{ZLoss: 1},
 			want: "smoothed_cross_entropy: is set, and training.objective is cross_entropy: " +
 				"set training.objective: smoothed_cross_entropy, or remove the section"},

@@ -52,9 +52,9 @@ type Network struct {
 	Scaling  *graph.Value // state of loss scaling; nil = none
 }
 
-// values are the inputs of a kernel that computes the loss from labels and a scale.
+// values are the inputs of a kernel that computes the loss from labels, a scale and, where tokens have some, weights.
 func (at Network) values(in Inputs) []*graph.Value {
-	values := []*graph.Value{at.Hidden, at.Head, in[0], in[1]}
+	values := append([]*graph.Value{at.Hidden, at.Head}, in...)
 	if at.Scaling != nil {
 		values = append(values, at.Scaling)
 	}

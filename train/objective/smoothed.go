@@ -3,6 +3,7 @@ package objective
 import (
 	"fmt"
 
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/nn"
 )
@@ -44,7 +45,8 @@ func (smoothed) Numbers() []Number {
 }
 
 func (o smoothed) kernel(at Network) kernel.SmoothedCrossEntropy {
-	return kernel.SmoothedCrossEntropy{Chunk: at.LossRows, Cap: at.LogitCap, Smoothing: o.LabelSmoothing, ZLoss: o.ZLoss}
+	return kernel.SmoothedCrossEntropy{Chunk: at.LossRows, Cap: at.LogitCap, Smoothing: o.LabelSmoothing, ZLoss: o.ZLoss,
+		Weighted: o.weighted}
 }
 
 func (o smoothed) Train(n *nn.Net, at Network, in Inputs) Outcome {
@@ -58,7 +60,7 @@ func (o smoothed) Train(n *nn.Net, at Network, in Inputs) Outcome {
 }
 
 func (o smoothed) Eval(n *nn.Net, at Network, in Inputs) Outcome {
-	out := n.ApplyAll(o.kernel(at), at.Hidden, at.Head, in[0], in[1])
+	out := n.ApplyAll(o.kernel(at), append([]*graph.Value{at.Hidden, at.Head}, in...)...)
 	if n.Err() != nil {
 		return Outcome{}
 	}

@@ -47,7 +47,8 @@ func (o byToken) Train(n *nn.Net, at Network, in Inputs) Outcome {
 		return Outcome{}
 	}
 	values := append([]*graph.Value{logp[0]}, at.values(in)[2:]...)
-	out := n.ApplyAll(kernel.TokenLoss{Form: o.form, Gamma: o.gamma, Grad: true, Scaled: at.Scaling != nil}, values...)
+	out := n.ApplyAll(kernel.TokenLoss{Form: o.form, Gamma: o.gamma, Grad: true, Scaled: at.Scaling != nil,
+		Weighted: o.weighted}, values...)
 	if n.Err() != nil {
 		return Outcome{}
 	}
@@ -60,7 +61,8 @@ func (o byToken) Eval(n *nn.Net, at Network, in Inputs) Outcome {
 	if n.Err() != nil {
 		return Outcome{}
 	}
-	out := n.ApplyAll(kernel.TokenLoss{Form: o.form, Gamma: o.gamma}, logp[0], in[0], in[1])
+	out := n.ApplyAll(kernel.TokenLoss{Form: o.form, Gamma: o.gamma, Weighted: o.weighted},
+		append([]*graph.Value{logp[0]}, in...)...)
 	if n.Err() != nil {
 		return Outcome{}
 	}
