@@ -73,6 +73,10 @@ func schemaOf(k *Key, descriptions map[string]string, defaults map[string]any, r
 		s.Items.Type = "object"
 	case KindList:
 		items := &jsonSchema{Type: "string", Enum: s.Enum}
+		if k.Form == formNumbers {
+			s.Type, s.Items = []string{"number", "string", "array"}, &jsonSchema{Type: []string{"number", "string"}}
+			break
+		}
 		if s.Enum == nil {
 			s.Type, s.Items = []string{"string", "array"}, items
 			break

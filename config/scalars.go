@@ -113,8 +113,17 @@ func (l *layer) table(k *Key, n *yaml.Node) {
 }
 
 func (l *layer) list(k *Key, n *yaml.Node) ([]string, bool) {
+	// A list of numbers is kept as their texts, which need no quotes.
+	text := func(n *yaml.Node) *yaml.Node {
+		if k.Form != formNumbers || n.Tag != "!!int" && n.Tag != "!!float" {
+			return n
+		}
+		quoted := *n
+		quoted.Tag = "!!str"
+		return &quoted
+	}
 	if n.Kind == yaml.ScalarNode {
-		v, ok := l.scalar(k, KindList, n)
+		v, ok := l.scalar(k, KindList, text(n))
 		if !ok {
 			return nil, false
 		}
@@ -126,7 +135,7 @@ func (l *layer) list(k *Key, n *yaml.Node) ([]string, bool) {
 	}
 	list := []string{}
 	for _, item := range n.Content {
-		v, ok := l.scalar(&Key{Path: k.Path}, KindText, item)
+		v, ok := l.scalar(&Key{Path: k.Path}, KindText, text(item))
 		if !ok {
 			return nil, false
 		}

@@ -15,6 +15,9 @@ type form struct {
 	path    bool   // the text names a file or folder: ~ is expanded, control characters are refused
 }
 
+// formNumbers is the form of a list whose members are numbers.
+const formNumbers = "numbers"
+
 // forms are the forms of texts. The packages that read the texts decide what is accepted; a test compares the two.
 var forms = map[string]form{
 	"":          {},
@@ -30,7 +33,8 @@ var forms = map[string]form{
 		pattern: "^(" + strings.ReplaceAll(strings.Join(adapter.LoRAStarts(), "|"), "N", "[0-9]{1,3}") + ")?$",
 		words:   strings.Join(adapter.LoRAStarts(), ", ") + " (N is a number)",
 	},
-	"loopback": {pattern: `^((localhost|127(\.[0-9]+){3}|\[::1\]):[0-9]+)?$`, words: "a loopback address with a port"},
+	formNumbers: {words: "numbers"},
+	"loopback":  {pattern: `^((localhost|127(\.[0-9]+){3}|\[::1\]):[0-9]+)?$`, words: "a loopback address with a port"},
 }
 
 // form is what the key's text must look like.

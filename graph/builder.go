@@ -46,6 +46,16 @@ type Value struct {
 // Kind tells where the value's memory comes from.
 func (v *Value) Kind() Kind { return v.kind }
 
+// Constant makes an output of a kernel that passes it no gradient a constant, and returns it: a loss may depend on
+// parameters through it, and Grad leaves that dependence out. It is called before the value is used. A value that
+// passes a gradient stays as it is.
+func (v *Value) Constant() *Value {
+	if v != nil && !v.requires {
+		v.depends = false
+	}
+	return v
+}
+
 // call is one kernel application.
 type call struct {
 	kernel  kernel.Kernel

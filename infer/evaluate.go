@@ -56,11 +56,14 @@ func PlanEval(nw session.Network, s session.Shape, by objective.Objective, on gr
 	nw.Adapter.Dropout = 0 // dropout is for training only
 	e := &EvalStep{objective: by, tokens: s.Tokens}
 	n, trained, in := nw.Declare(evalPrefix, s)
-	data := e.objective.Declare(n, evalPrefix, session.Own(s.Tokens, nw.Ranks))
+	data := e.objective.Declare(n, evalPrefix, nw.Own(s))
 	n.Segment(segmentEval)
-	hidden := nw.Hidden(n, in)
-	e.out = e.objective.Eval(n, objective.Network{Hidden: hidden, Head: nw.Head(n), LossRows: nw.LossRows(on),
-		LogitCap: nw.Config.LogitCap}, data)
+	at := objective.NetworkOf(by, nw, n, in)
+	at.LossRows = nw.LossRows(on)
+	e.out = e.objective.Eval(n, at, data)
+	if err := n.Err(); err != nil {
+		return nil, fmt.Errorf("plan the evaluation: %w", err)
+	}
 	outputs := []*graph.Value{e.out.Loss}
 	if e.out.Each != nil {
 		outputs = append(outputs, e.out.Each)

@@ -14,6 +14,8 @@ const (
 	EntropyNone           Entropy = iota // no entropies
 	EntropyConstant                      // entropies as a constant: no gradient flows through them
 	EntropyDifferentiable                // entropies with a gradient
+	EntropyCollision                     // collision entropies, -log(sum over v of p_v²), as a constant
+	entropies                            // the number of values
 )
 
 // LinearLogProbs computes the vocabulary head and the log-probability of every row's label together, a chunk of rows at
@@ -21,7 +23,8 @@ const (
 // gradient arrives as one signed weight per row.
 //
 //	x f[M,C], w w[V,C], labels i32[M]
-//	  -> y, (slope f[M,C] if Grad), (entropy slope f[M,C] if Grad and EntropyDifferentiable), (entropies f[M] if EntropyConstant)
+//	  -> y, (slope f[M,C] if Grad), (entropy slope f[M,C] if Grad and EntropyDifferentiable),
+//	     (entropies f[M] if EntropyConstant or EntropyCollision)
 //	y f[M]   = log p[label], p = softmax(x wᵀ); with EntropyDifferentiable
 //	y f[2,M] = log p[label] in row 0, the entropy -sum over v of p_v log p_v in row 1
 //
@@ -53,8 +56,8 @@ func (o LinearLogProbs) Shape(in []Type) ([]Type, error) {
 	if err := checkHead(o.Chunk, o.Cap); err != nil {
 		return nil, err
 	}
-	if o.Entropy > EntropyDifferentiable {
-		return nil, fmt.Errorf("attribute Entropy is %d, want 0 to %d", o.Entropy, EntropyDifferentiable)
+	if o.Entropy >= entropies {
+		return nil, fmt.Errorf("attribute Entropy is %d, want 0 to %d", o.Entropy, entropies-1)
 	}
 	if d.At('V') == 0 || d.At('C') == 0 {
 		return nil, fmt.Errorf("input 1 is %v: the vocabulary matrix is empty", in[1])
@@ -67,11 +70,14 @@ func (o LinearLogProbs) Shape(in []Type) ([]Type, error) {
 	for range o.slopes() {
 		out = append(out, in[0])
 	}
-	if o.Entropy == EntropyConstant {
+	if o.Entropy.constant() {
 		out = append(out, each)
 	}
 	return out, nil
 }
+
+// constant reports whether the entropies are an output of their own, without a gradient.
+func (e Entropy) constant() bool { return e == EntropyConstant || e == EntropyCollision }
 
 // slopes returns the number of outputs that are slopes.
 func (o LinearLogProbs) slopes() int {
@@ -117,7 +123,8 @@ type logProbs[F Float] struct {
 	loops *simd.Loops[F]
 	cap   F // soft cap of the logits; 0 = none
 
-	y, entropies []F // [M] each; no entropies = they are not wanted
+	y, entropies []F  // [M] each; no entropies = they are not wanted
+	collision    bool // entropies are collision entropies
 
 	// A slope [M,C] and the gradient for a chunk's logits that it is computed from; no dx = it is not wanted.
 	slope, entropySlope gradientOf[F]
@@ -126,10 +133,10 @@ type logProbs[F Float] struct {
 func bindLogProbs[F Float](c *CPU, o LinearLogProbs, in, out []Tensor) func() {
 	e := &logProbs[F]{
 		headChunks: newHeadChunks[F](c, o.Chunk, in[0], in[1], in[2]), loops: simd.Best[F](), cap: F(o.Cap),
-		y: Floats[F](out[0]),
+		y: Floats[F](out[0]), collision: o.Entropy == EntropyCollision,
 	}
 	switch M := in[0].Shape[0]; o.Entropy {
-	case EntropyConstant:
+	case EntropyConstant, EntropyCollision:
 		e.entropies = Floats[F](out[len(out)-1])
 	case EntropyDifferentiable:
 		e.y, e.entropies = e.y[:M], e.y[M:]
@@ -170,7 +177,7 @@ func (e *logProbs[F]) row(i int) {
 	// Exponentials overwrite the logits unless those are needed once more. Then they go where the chunk's row of x was,
 	// which has been used, a part at a time: the parts are the same either way, so that the sums are.
 	keep, spare := e.entropies != nil || e.cap > 0, e.rows[i*e.width:][:e.width]
-	sum, dot := 0.0, 0.0
+	sum, dot, squares := 0.0, 0.0, 0.0
 	for at := 0; at < len(logits); at += len(spare) {
 		part := logits[at:min(at+len(spare), len(logits))]
 		p := part
@@ -184,9 +191,15 @@ func (e *logProbs[F]) row(i int) {
 			}
 			dot += simd.LongDot(e.loops, p, part)
 		}
+		if e.collision {
+			squares += simd.LongDot(e.loops, p, p)
+		}
 	}
 	e.y[t] = F(target - float64(top) - math.Log(sum))
 	entropy := math.Log(sum) - dot/sum
+	if e.collision {
+		entropy = 2*math.Log(sum) - math.Log(squares)
+	}
 	shift := top // what is still to be subtracted from the logits
 	if e.entropies != nil {
 		e.entropies[t], shift = F(entropy), 0
@@ -264,7 +277,7 @@ func (o LinearLogProbs) Stored([]DType) (want, out []DType) {
 	for range o.slopes() {
 		out = append(out, ComputeType)
 	}
-	if o.Entropy == EntropyConstant {
+	if o.Entropy.constant() {
 		out = append(out, F32)
 	}
 	return []DType{ComputeType, ComputeType, I32}, out

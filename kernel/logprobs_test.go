@@ -36,7 +36,7 @@ func TestLinearLogProbs(t *testing.T) {
 		}
 		in := []kerneltest.Input{kerneltest.Normal(len(c.labels), c.width), w, kerneltest.Ints(c.labels, len(c.labels))}
 		for _, cap := range []float64{0, 1.5} {
-			for entropy, name := range []string{"", ", entropies", ", entropies with gradient"} {
+			for entropy, name := range []string{"", ", entropies", ", entropies with gradient", ", collisions"} {
 				for _, grad := range []bool{false, true} {
 					k := kernel.LinearLogProbs{Chunk: c.chunk, Grad: grad, Entropy: kernel.Entropy(entropy), Cap: cap}
 					kerneltest.Run(t, kerneltest.Case{Name: fmt.Sprintf("%s, cap %v, gradient %v%s", c.name, cap, grad,
@@ -71,6 +71,7 @@ func TestLinearLogProbsMeaning(t *testing.T) {
 	for _, cap := range []float64{0, 1.25} {
 		logp, entropies, dx, dxBoth := make([]float64, m), make([]float64, m), make([]float64, m*width),
 			make([]float64, m*width)
+		collisions := make([]float64, m)
 		for i, label := range labels {
 			if label == kernel.Untrained {
 				continue
@@ -81,9 +82,12 @@ func TestLinearLogProbsMeaning(t *testing.T) {
 				label, invalid = 0, math.NaN()
 			}
 			logp[i] = math.Log(p[label]) + invalid
+			squares := 0.
 			for _, p := range p {
 				entropies[i] -= p*math.Log(p) + invalid
+				squares += p * p
 			}
+			collisions[i] = -math.Log(squares) + invalid
 			for v, p := range p {
 				d, e := -p, -p*(math.Log(p)+entropies[i])
 				if v == int(label) {
@@ -100,6 +104,9 @@ func TestLinearLogProbsMeaning(t *testing.T) {
 			in...)
 		near(t, "log-probabilities", out[0].F64(), logp, 1e-14)
 		near(t, "entropies", out[2].F64(), entropies, 1e-14)
+		again := evaluate(t, kernel.LinearLogProbs{Chunk: 2, Grad: true, Entropy: kernel.EntropyCollision, Cap: cap},
+			in...)
+		near(t, "collision entropies", again[2].F64(), collisions, 1e-14)
 		got := evaluate(t, kernel.LinearLogProbsGrad{}, in[2], f64s(weights, m), out[1])
 		near(t, "dx", got[0].F64(), dx, 1e-13)
 		out = evaluate(t, kernel.LinearLogProbs{Chunk: 4, Grad: true, Entropy: kernel.EntropyDifferentiable, Cap: cap},
@@ -149,7 +156,7 @@ func TestLinearLogProbsIsCrossEntropy(t *testing.T) {
 		want := evaluate(t, kernel.LinearCrossEntropy{Chunk: 10, Grad: true, Cap: cap}, x, w, l,
 			f64s([]float64{scale}, 1))
 		first := evaluate(t, kernel.LinearLogProbs{Chunk: 10, Cap: cap}, x, w, l)[0].F64()
-		for entropy := range kernel.EntropyDifferentiable + 1 {
+		for entropy := range kernel.EntropyCollision + 1 {
 			out := evaluate(t, kernel.LinearLogProbs{Chunk: 10, Grad: true, Entropy: entropy, Cap: cap}, x, w, l)
 			near(t, "log-probabilities", out[0].F64()[:m], first, 0)
 			if entropy == kernel.EntropyDifferentiable {

@@ -92,6 +92,12 @@ func Own(tokens, ranks int) int {
 	return (tokens + 8*ranks - 1) / (8 * ranks) * 8
 }
 
+// Own returns the shape of this rank's part of a micro-batch of a shape.
+func (nw Network) Own(s Shape) Shape {
+	s.Tokens = Own(s.Tokens, nw.Ranks)
+	return s
+}
+
 // Declare starts a net and declares its token ids and positions under names with a prefix: plans that share a
 // memory have data of their own.
 func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn.Batch) {

@@ -39,6 +39,7 @@ type Config struct {
 	// Objective is what training minimises. cross_entropy is a model's own loss. smoothed_cross_entropy adds label
 	// smoothing and a z-loss, which the section of its name sets. dft multiplies each token's loss by the token's
 	// probability (dynamic fine-tuning). focal multiplies it by a power of one minus that probability.
+	// dpo learns from pairs of a chosen and a rejected answer, on CPUs.
 	Objective string `yaml:"objective" default:"cross_entropy" resume:"fixed"`
 	// Optimizer that updates the adapter. adamw_8bit is adamw with both moments in 8 bits, as bitsandbytes has it: 2 bytes for
 	// a trained number in place of 8, in tensors of 4096 numbers or more. lion keeps one moment.

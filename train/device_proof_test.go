@@ -251,7 +251,7 @@ func logitsOnGPU(t *testing.T, on graph.Machine, b *session.Base, nw session.Net
 	t.Helper()
 	n, trained, in := nw.Declare("", s)
 	o := objective.Of(objective.Default, objective.Config{})
-	data := o.Declare(n, "", s.Tokens)
+	data := o.Declare(n, "", s)
 	hidden := nw.Hidden(n, in)
 	head := nw.Head(n)
 	logits := n.Apply(kernel.MatMul{TransB: true}, hidden, head)

@@ -23,14 +23,21 @@ func (n *Net) Linear(name string, in, out int, bias bool) Linear {
 
 // linear does what Linear does, with or without the adapter's wrapper.
 func (n *Net) linear(name string, in, out int, bias, wrapped bool) Linear {
-	return once(n, name, func() (l Linear) {
-		n.In(name, func() { l = n.newLinear(in, out, bias, wrapped) })
+	l := once(n, name, func() (l adapted[Linear]) {
+		n.In(name, func() {
+			l.base = n.newLinear(in, out, bias)
+			l.own = l.base
+			if n.Wrap != nil && wrapped {
+				l.own = n.Wrap(n, n.Scope(), l.base)
+			}
+		})
 		return l
 	})
+	return l.of(n)
 }
 
 // newLinear declares the linear layer of the current scope.
-func (n *Net) newLinear(in, out int, bias, wrapped bool) (l Linear) {
+func (n *Net) newLinear(in, out int, bias bool) (l Linear) {
 	var b *Value
 	if bias {
 		b = n.add(n.Scope()+".bias", []int{out}, kernel.T(n.Float(), out))
@@ -50,9 +57,6 @@ func (n *Net) newLinear(in, out int, bias, wrapped bool) (l Linear) {
 	default:
 		l = newQuantised(n, in, out, b, *scheme)
 	}
-	if n.Wrap != nil && wrapped {
-		l = n.Wrap(n, n.Scope(), l)
-	}
 	return l
 }
 
@@ -62,10 +66,11 @@ func (n *Net) router(name string, base Linear) Linear {
 	if n.WrapRouter == nil {
 		return base
 	}
-	return once(n, name+" (router)", func() (l Linear) {
+	wrapped := once(n, name+" (router)", func() (l Linear) {
 		n.In(name, func() { l = n.WrapRouter(n, n.Scope(), base) })
 		return l
 	})
+	return adapted[Linear]{base, wrapped}.of(n)
 }
 
 // Dense is a linear layer whose weight is not quantised.

@@ -30,6 +30,7 @@ type Net struct {
 	// Uninfluential lists the paths of linear layers whose gradient is always zero.
 	Uninfluential []string
 	balance       *Balance
+	bare          bool // layers are those of the base model: WithoutAdapter
 }
 
 // Options of a Net. The zero value is a network of float32 weights as the checkpoint has them, without an adapter.

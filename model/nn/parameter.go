@@ -46,7 +46,8 @@ func (n *Net) parameter(p Parameter, parts ...Experts) []Experts {
 	if n.WrapParameter == nil {
 		return parts
 	}
-	return once(n, p.Name()+" (parameter)", func() []Experts { return n.WrapParameter(n, p, parts) })
+	wrapped := once(n, p.Name()+" (parameter)", func() []Experts { return n.WrapParameter(n, p, parts) })
+	return adapted[[]Experts]{parts, wrapped}.of(n)
 }
 
 // expertLayers declares the linear layers path.e.name of the current scope's experts for each of names. The run's
@@ -60,10 +61,11 @@ func (n *Net) expertLayers(path string, p Parameter, asParameter bool, experts, 
 			all[i], paths = n.experts(name, experts, in, out)
 			if !asParameter && n.WrapExperts != nil {
 				base := all[i]
-				all[i] = once(n, name+" (adapted)", func() (x Experts) {
+				wrapped := once(n, name+" (adapted)", func() (x Experts) {
 					n.In(name, func() { x = n.WrapExperts(n, paths, base) })
 					return x
 				})
+				all[i] = adapted[Experts]{base, wrapped}.of(n)
 			}
 		})
 		p.Layers = append(p.Layers, paths)

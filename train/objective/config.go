@@ -16,6 +16,8 @@ type Config struct {
 	SmoothedCrossEntropy *SmoothedConfig `yaml:"smoothed_cross_entropy,omitempty"`
 	// Focal is the exponent for training.objective: focal.
 	Focal *FocalConfig `yaml:"focal,omitempty"`
+	// DPO is the loss of preference pairs for training.objective: dpo.
+	DPO *DPOConfig `yaml:"dpo,omitempty"`
 }
 
 // section is a field of Config.

@@ -37,11 +37,11 @@ func (o crossEntropy) Numbers() []Number {
 }
 
 // Declare adds labels, the scale and, where tokens have some, weights.
-func (o crossEntropy) Declare(n *nn.Net, prefix string, tokens int) Inputs {
-	in := Inputs{n.Batch(prefix+nameLabels, kernel.T(kernel.I32, tokens)),
+func (o crossEntropy) Declare(n *nn.Net, prefix string, s session.Shape) Inputs {
+	in := Inputs{n.Batch(prefix+nameLabels, kernel.T(kernel.I32, s.Tokens)),
 		n.Batch(prefix+nameScale, kernel.T(n.Float(), 1))}
 	if o.weighted {
-		in = append(in, n.Batch(prefix+nameWeights, kernel.T(n.Float(), tokens)))
+		in = append(in, n.Batch(prefix+nameWeights, kernel.T(n.Float(), s.Tokens)))
 	}
 	return in
 }

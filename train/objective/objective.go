@@ -3,6 +3,8 @@
 package objective
 
 import (
+	"errors"
+
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/model/nn"
@@ -15,6 +17,7 @@ var Objectives = map[string]func(Config) Objective{
 	smoothedName: newSmoothed,
 	dftName:      newDFT,
 	focalName:    newFocal,
+	dpoName:      newDPO,
 }
 
 // Default is the name of the objective of a model's own loss. Evaluations outside a training run use it.
@@ -23,13 +26,14 @@ const Default = "cross_entropy"
 // Objective is a loss: what it needs of a batch, what it is averaged over, the graph that computes it, and the numbers
 // that it reports beside it. An Objective holds its settings and no state, so that plans and ranks may share it.
 type Objective interface {
-	// Divisor is what a step's loss is averaged over. The loss of each micro-batch is scaled by one over the count of the
-	// whole window, so that neither accumulation nor the number of ranks changes the result.
+	// Divisor is what a step's loss is averaged over. The loss of each micro-batch is scaled by one over the count of
+	// the whole window, so that neither accumulation nor the number of ranks changes the result.
 	Divisor() Count
 	// Numbers are what the objective reports beside the loss, in the order in which files and trackers list them.
 	Numbers() []Number
-	// Declare adds what a micro-batch of M tokens holds besides token ids and positions, under names with a prefix.
-	Declare(n *nn.Net, prefix string, tokens int) Inputs
+	// Declare adds what a micro-batch of a shape holds besides token ids and positions, under names with a prefix. The
+	// shape's tokens are those of this rank.
+	Declare(n *nn.Net, prefix string, s session.Shape) Inputs
 	// Bind finds that data in the memory of a plan.
 	Bind(b *session.Batch) (Filler, error)
 	// Train builds a micro-batch's part of the step's loss. It is called in the segment of the micro-batch, whose backward
@@ -43,13 +47,52 @@ type Objective interface {
 // Inputs are the values that Declare added.
 type Inputs []*graph.Value
 
+// Referring is an optional capability of an Objective: its loss compares the policy with a reference.
+type Referring interface {
+	// Reference reports whether the loss needs the reference's hidden states (Network.Reference).
+	Reference() bool
+}
+
+// refers reports whether an objective's loss needs a reference.
+func refers(o Objective) bool {
+	r, ok := o.(Referring)
+	return ok && r.Reference()
+}
+
+// NetworkOf builds the layers over a batch, and before them those of the reference where the objective needs one: the
+// base model with the adapter switched off, over the same tokens. No gradient reaches the reference, so what its layers
+// keep is free before the policy's layers begin.
+func NetworkOf(o Objective, nw session.Network, n *nn.Net, in nn.Batch) (at Network) {
+	if refers(o) {
+		n.Fail(checkReference(nw, n))
+		nn.WithoutAdapter(n, func() { at.Reference = nw.Hidden(n, in) })
+	}
+	at.Hidden, at.Head, at.LogitCap = nw.Hidden(n, in), nw.Head(n), nw.Config.LogitCap
+	return at
+}
+
+// checkReference refuses runs in which the base model without the adapter is not the model that the run starts from.
+func checkReference(nw session.Network, n *nn.Net) error {
+	if n.Rewrite != nil {
+		return errors.New("the reference is the base model with the adapter switched off, and lora.init_lora_weights moves " +
+			"a part of the base model into the adapter: leave it unset")
+	}
+	if nw.Trainable != nil {
+		return errors.New("the reference is the base model with the adapter switched off, and the run trains weights of " +
+			"the base model itself")
+	}
+	return nil
+}
+
 // Network is where the loss is computed.
 type Network struct {
 	Hidden   *graph.Value // [M,C], the final norm's output
 	Head     *graph.Value // [V,C]
 	LossRows int          // rows of logits that may exist at the same time
 	LogitCap float64      // soft cap of the logits; 0 = none
-	Scaling  *graph.Value // state of loss scaling; nil = none
+	// Reference [M,C] are the hidden states of the reference over the same tokens; nil = the objective needs none.
+	Reference *graph.Value
+	Scaling   *graph.Value // state of loss scaling; nil = none
 }
 
 // values are the inputs of a kernel that computes the loss from labels, a scale and, where tokens have some, weights.

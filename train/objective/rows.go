@@ -10,8 +10,8 @@ import (
 // preferring is an optional capability of an Objective: it learns from preferences, which are rows of several sequences
 // or rows with a label. An objective without it takes single sequences.
 type preferring interface {
-	// CheckRows refuses rows that the objective has no use for.
-	CheckRows(rows dataset.GroupReport) error
+	// CheckRows refuses rows that the objective has no use for, by the report of a data set.
+	CheckRows(r *dataset.Report) error
 }
 
 // Preferences tells whether an objective learns from preferences, so that rows which could be such are read as such
@@ -30,7 +30,7 @@ func CheckRows(name string, o Objective, r *dataset.Report) error {
 			continue
 		}
 		if prefers {
-			if err := takes.CheckRows(part.Groups); err != nil {
+			if err := takes.CheckRows(part); err != nil {
 				return fmt.Errorf("training.objective: %s: %s: %w", name, part.Source, err)
 			}
 			continue

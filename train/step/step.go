@@ -112,19 +112,16 @@ func SummingOf(window, ranks int) Summing {
 func Plan(nw session.Network, s session.Shape, o Options, sum Summing, on graph.Machine) (*Step, error) {
 	n, trained, in := nw.Declare("", s)
 	b := builder{Step: &Step{Tokens: s.Tokens, Objective: o.Objective, options: o, summing: sum}, Net: n, trained: trained}
-	data := o.Objective.Declare(n, "", session.Own(s.Tokens, nw.Ranks))
+	data := o.Objective.Declare(n, "", nw.Own(s))
 	numbers := n.Batch(b.declareRate(1), kernel.T(n.Float(), optimizer.NumbersSize))
 
 	// The parameters exist once the layers do, so the segment that runs first is built last.
 	n.Segment(SegmentMicro)
-	hidden := nw.Hidden(n, in) // [M,C]
-	head := nw.Head(n)         // [V,C]
+	at := objective.NetworkOf(o.Objective, nw, n, in)
 	if on.Precision().Scaled() {
 		b.scaling = n.State("", StateScaling, kernel.T(n.Float(), kernel.LossScalingSize))
 	}
-	at := objective.Network{
-		Hidden: hidden, Head: head, LossRows: nw.LossRows(on), LogitCap: nw.Config.LogitCap, Scaling: b.scaling,
-	}
+	at.LossRows, at.Scaling = nw.LossRows(on), b.scaling
 	out := o.Objective.Train(n, at, data)
 	if err := n.Err(); err != nil {
 		return nil, err

@@ -1,0 +1,414 @@
+package train
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/internal/keys"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/objective"
+	"github.com/tierlora/tierlora/train/step"
+)
+
+// preferenceGolden is what TRL computed of one batch: the loss, the logged numbers and digests of the gradients, a
+// tensor's norm and its product with cos(0.1 i).
+type preferenceGolden struct {
+	Args    map[string]any        `json:"args"`
+	Adapter string                `json:"adapter"`
+	Loss    float64               `json:"loss_f64"`
+	Metrics map[string]float64    `json:"metrics_f64"`
+	Grads   map[string][2]float64 `json:"grads"`
+}
+
+// preferenceGoldens returns TRL's numbers of one of its trainers, by variant.
+func preferenceGoldens(t *testing.T, trainer string) map[string]preferenceGolden {
+	t.Helper()
+	var all map[string]preferenceGolden
+	golden.JSON(t, golden.Path(t, "preferences/pref.json"), &all)
+	own := map[string]preferenceGolden{}
+	for name, g := range all {
+		if variant, ok := strings.CutPrefix(name, trainer+"/"); ok {
+			own[variant] = g
+		}
+	}
+	return own
+}
+
+// setTRL sets the fields of a section by TRL's argument names.
+func setTRL(t *testing.T, section any, args map[string]any) {
+	t.Helper()
+	keys.SetDefaults(section)
+	v := reflect.ValueOf(section).Elem()
+	set := map[string]bool{}
+	for i := range v.NumField() {
+		k, ok := keys.Of(v.Type(), i)
+		arg, given := args[k.Name]
+		if !ok || !given {
+			continue
+		}
+		set[k.Name] = true
+		if list, ok := arg.([]any); ok {
+			var texts []string
+			for _, x := range list {
+				texts = append(texts, fmt.Sprint(x))
+			}
+			v.Field(i).Set(reflect.ValueOf(texts))
+			continue
+		}
+		v.Field(i).Set(reflect.ValueOf(arg))
+	}
+	if len(set) != len(args) {
+		t.Fatalf("of the arguments %v the section has %v", args, set)
+	}
+}
+
+// pairBatch lays pairs of rows end to end: the chosen answer, then the rejected.
+func pairBatch(rows [][2][2][]int32) (b dataset.Batch) {
+	b.CuSeqlens, b.Groups = []int32{0}, []int32{0}
+	for k, pair := range rows {
+		b.Rows, b.Starts = append(b.Rows, k), append(b.Starts, len(b.IDs))
+		for _, side := range pair {
+			ids, labels := side[0], side[1]
+			b.IDs, b.Labels = append(b.IDs, ids...), append(b.Labels, labels...)
+			for i := range ids {
+				b.Positions = append(b.Positions, int32(i))
+			}
+			b.Segments = append(b.Segments, int32(len(b.CuSeqlens)-1))
+			b.CuSeqlens = append(b.CuSeqlens, int32(len(b.IDs)))
+		}
+		b.Groups = append(b.Groups, int32(len(b.Segments)))
+	}
+	return b
+}
+
+// goldenPairs are the four pairs of the batch of goldens as a trainer tokenised them.
+func goldenPairs(t *testing.T, trainer string) dataset.Batch {
+	t.Helper()
+	file := golden.Open(t, golden.Path(t, "preferences/batches.safetensors"))
+	ids, mask, labels := file.Ints(trainer+".input_ids"), file.Ints(trainer+".attention_mask"), file.Ints(trainer+".labels")
+	T := file.Shape(trainer + ".input_ids")[1]
+	row := func(r int) [2][]int32 {
+		n := 0
+		for _, m := range mask[r*T : (r+1)*T] {
+			n += int(m)
+		}
+		return [2][]int32{ids[r*T:][:n], labels[r*T:][:n]}
+	}
+	var rows [][2][2][]int32
+	for k := range 4 {
+		rows = append(rows, [2][2][]int32{row(k), row(k + 4)})
+	}
+	return pairBatch(rows)
+}
+
+// preferenceStep is a training step of an objective, whose batches its Filler writes.
+type preferenceStep struct {
+	*testStep
+	batch *session.Batch
+	data  objective.Filler
+}
+
+func newPreferenceStep(t *testing.T, b *session.Base, float kernel.DType, o objective.Objective, tokens, sequences int, c Config, adapterDir string) *preferenceStep {
+	t.Helper()
+	cfg := peftConfigOf(t, adapterDir)
+	on := graph.NewCPU(2)
+	planned, err := step.Plan(network(t, b, float, nil, &cfg), session.Shape{Tokens: tokens, Sequences: sequences, MaxLen: 256}, c.Step(o),
+		step.Summing{}, on)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &preferenceStep{testStep: bound(t, on, b, planned, c, adapterDir)}
+	if s.batch, err = session.BindBatch(s.memory, ""); err != nil {
+		t.Fatal(err)
+	}
+	if s.data, err = o.Bind(s.batch); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// micro runs forward and backward of a micro-batch, whose loss is divided by a count.
+func (s *preferenceStep) micro(t *testing.T, b dataset.Batch, count int) {
+	t.Helper()
+	for len(b.IDs) < s.Tokens { // padding, in a segment of its own
+		b.IDs, b.Labels, b.Positions = append(b.IDs, 0), append(b.Labels, dataset.Ignore), append(b.Positions, 0)
+	}
+	for cu := s.batch.Cu; len(b.CuSeqlens) < len(cu); {
+		b.CuSeqlens = append(b.CuSeqlens, int32(s.Tokens))
+	}
+	s.batch.Fill(b, session.Part{})
+	s.data.Fill(b, session.Part{})
+	s.data.Scale(1 / float32(count))
+	if err := s.batch.Put(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.run.Run(step.SegmentMicro); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// numbersOf returns the means of the objective's numbers over the step.
+func (s *preferenceStep) numbersOf(t *testing.T, o objective.Objective, over objective.Counts) map[string]float64 {
+	t.Helper()
+	var sums []float64
+	for _, n := range o.Numbers() {
+		if n.Of == "" {
+			x, err := s.memory.Tensor("sum of " + n.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sums = append(sums, numbers(x)[0])
+		}
+	}
+	all := map[string]float64{}
+	for _, v := range objective.Values(o.Numbers(), s.read(t, s.Loss)[0], sums, over) {
+		all[v.Name] = v.Value
+	}
+	return all
+}
+
+// sameGradients compares with digests, and where TRAINER_DATA has the set with whole gradients.
+func (s *preferenceStep) sameGradients(t *testing.T, trainer, variant string, want map[string][2]float64, tolerance float64) {
+	t.Helper()
+	if len(want) != len(s.Trained.Params) {
+		t.Errorf("%d gradients, want %d", len(s.Trained.Params), len(want))
+	}
+	var whole golden.Tensors
+	file := filepath.Join(os.Getenv("TRAINER_DATA"), "goldens/methods/pref", trainer, variant+".grads.safetensors")
+	_, err := os.Stat(file)
+	if err == nil {
+		whole = golden.Open(t, file)
+	}
+	for _, p := range s.Trained.Params {
+		x, e := s.memory.Tensor("gradient of " + p.Name)
+		if e != nil {
+			t.Fatal(e)
+		}
+		name, got := "base_model.model."+p.Name, numbers(x)
+		var norm, product float64
+		for i, g := range got {
+			norm += g * g
+			product += g * math.Cos(0.1*float64(i))
+		}
+		norm = math.Sqrt(norm)
+		w := want[name]
+		golden.Near(t, "norm of "+name, norm, w[0], tolerance*w[0])
+		golden.Near(t, "product of "+name, product, w[1], tolerance*w[0]*math.Sqrt(float64(len(got))/2))
+		if err == nil {
+			if d := distance(got, whole.Floats(name)); !(d <= tolerance) {
+				t.Errorf("gradient of %s is off by %.3g, tolerance %.3g", p.Name, d, tolerance)
+			}
+		}
+	}
+}
+
+// TestDPOEqualsTRL compares every loss of DPO with TRL's trainer: the loss, the logged numbers and the gradients, in
+// float32 and in float64.
+func TestDPOEqualsTRL(t *testing.T) {
+	b := stories(t)
+	batch := goldenPairs(t, "dpo")
+	all := preferenceGoldens(t, "dpo")
+	if len(all) < 27 {
+		t.Errorf("%d variants", len(all))
+	}
+	for _, variant := range slices.Sorted(maps.Keys(all)) {
+		want := all[variant]
+		if want.Adapter == "" {
+			continue // another reference
+		}
+		comparePairs(t, b, "dpo", variant, want, preferenceObjectives["dpo"](t, want.Args), batch)
+	}
+}
+
+// comparePairs compares an objective's loss, numbers and gradients of a batch of pairs with TRL's.
+func comparePairs(t *testing.T, b *session.Base, trainer, variant string, want preferenceGolden, o objective.Objective, batch dataset.Batch) {
+	for _, c := range []struct {
+		float       kernel.DType
+		loss, grads float64
+	}{{kernel.F32, 1e-4, 2e-3}, {kernel.F64, 1e-9, 1e-6}} {
+		t.Run(variant+" "+c.float.String(), func(t *testing.T) {
+			s := newPreferenceStep(t, b, c.float, o, len(batch.IDs)+5, len(batch.Segments)+2, Default(), golden.Path(t, "preferences/"+want.Adapter))
+			s.run.Run(step.SegmentBegin)
+			s.micro(t, batch, len(batch.Rows))
+			golden.Near(t, "loss", s.read(t, s.Loss)[0], want.Loss, c.loss*math.Abs(want.Loss))
+			got := s.numbersOf(t, o, objective.Counts{Tokens: 1, Sequences: int64(len(batch.Segments)), Groups: int64(len(batch.Rows))})
+			for name, v := range got {
+				if w, ok := want.Metrics[name]; ok {
+					golden.Near(t, name, v, w, c.loss*math.Max(math.Abs(w), 1))
+				} else if want.Metrics != nil {
+					t.Errorf("TRL has no number %s", name)
+				}
+			}
+			s.sameGradients(t, trainer, variant, want.Grads, c.grads)
+		})
+	}
+}
+
+// TestWrongPreferenceLossesFail checks that the tolerance of the losses above tells common mistakes apart.
+func TestWrongPreferenceLossesFail(t *testing.T) {
+	b := stories(t)
+	var made struct {
+		Right map[string]float64
+		Wrong map[string]map[string]float64
+	}
+	golden.JSON(t, golden.Path(t, "preferences/wrong_on_purpose.json"), &made)
+	tried := 0
+	for name, wrong := range made.Wrong {
+		trainer, variant, _ := strings.Cut(name, "/")
+		own := preferenceObjectives[trainer]
+		if own == nil {
+			continue
+		}
+		want := preferenceGoldens(t, trainer)[variant]
+		if want.Loss != made.Right[name] {
+			t.Errorf("%s: the losses that are right are %v and %v", name, want.Loss, made.Right[name])
+		}
+		batch := goldenPairs(t, trainer)
+		s := newPreferenceStep(t, b, kernel.F32, own(t, want.Args), len(batch.IDs), len(batch.Segments), Default(), golden.Path(t, "preferences/"+want.Adapter))
+		s.run.Run(step.SegmentBegin)
+		s.micro(t, batch, len(batch.Rows))
+		loss := s.read(t, s.Loss)[0]
+		golden.Near(t, name, loss, want.Loss, 1e-4*want.Loss)
+		for mistake, w := range wrong {
+			if tried++; math.Abs(loss-w) <= 1e-4*w {
+				t.Errorf("%s: %s gives %v, which the tolerance takes for %v", name, mistake, w, loss)
+			}
+		}
+	}
+	if tried == 0 {
+		t.Error("no mistake was compared")
+	}
+}
+
+// preferenceObjectives make the objectives that stand for TRL's trainers of pairs from the trainers' arguments.
+var preferenceObjectives = map[string]func(t *testing.T, args map[string]any) objective.Objective{
+	"dpo": func(t *testing.T, args map[string]any) objective.Objective {
+		var c objective.DPOConfig
+		setTRL(t, &c, args)
+		return objective.Of("dpo", objective.Config{DPO: &c})
+	},
+}
+
+// TestPreferenceCurvesEqualTRL trains 20 steps as TRL's trainers did: losses, gradient norms and logged numbers of every
+// step, in float32 and in float64.
+func TestPreferenceCurvesEqualTRL(t *testing.T) {
+	b := stories(t)
+	var all map[string]json.RawMessage
+	golden.JSON(t, golden.Path(t, "preferences/curves.json"), &all)
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		var want struct {
+			Args  map[string]any
+			Micro int `json:"micro_batch"`
+			Steps map[string][]float64
+		}
+		if name == "settings" {
+			continue
+		}
+		var trainer struct{ Trainer string }
+		for _, v := range []any{&want, &trainer} {
+			if err := json.Unmarshal(all[name], v); err != nil {
+				t.Fatal(err)
+			}
+		}
+		kind := strings.ToLower(strings.TrimSuffix(trainer.Trainer[strings.LastIndexByte(trainer.Trainer, '.')+1:], "Trainer"))
+		own := preferenceObjectives[kind]
+		if own == nil {
+			continue
+		}
+		pairs := curvePairs(t, kind)
+		for _, c := range []struct {
+			float      kernel.DType
+			loss, norm float64
+		}{{kernel.F32, 1e-3, 1e-2}, {kernel.F64, 1e-6, 1e-6}} {
+			t.Run(name+" "+c.float.String(), func(t *testing.T) {
+				o := own(t, want.Args)
+				config := Default()
+				config.WeightDecay = 0.01
+				s := newPreferenceStep(t, b, c.float, o, want.Micro*2*128, want.Micro*2+1, config, golden.Path(t, "preferences/curve_init"))
+				for at, loss := range want.Steps["loss"] {
+					for _, u := range s.Rates {
+						h := adamNumbers(config, want.Steps["lr"][at]*u.Factor, at+1)
+						s.set(t, u.Numbers, h[:]...)
+					}
+					s.run.Run(step.SegmentBegin)
+					for from := 2 * at; from < 2*at+2; from += want.Micro {
+						s.micro(t, pairBatch(pairs[from:from+want.Micro]), 2)
+					}
+					s.run.Run(step.SegmentNorm)
+					s.run.Run(step.SegmentUpdate)
+					near := func(what string, got, want, relative float64) {
+						if d := math.Abs(got - want); !(d <= relative*math.Max(math.Abs(want), 1e-3)) {
+							t.Errorf("step %d: %s %.9g, TRL %.9g", at, what, got, want)
+						}
+					}
+					near("loss", s.read(t, s.Loss)[0], loss, c.loss)
+					near("gradient norm", s.read(t, s.Norm)[0], want.Steps["grad_norm"][at], c.norm)
+					for name, v := range s.numbersOf(t, o, objective.Counts{Tokens: 1, Sequences: 4, Groups: 2}) {
+						if w, ok := want.Steps[name]; ok && name != objective.Loss {
+							near(name, v, w[at], 10*c.norm)
+						}
+					}
+				}
+				s.sameAdapter(t, name)
+			})
+		}
+	}
+}
+
+// curvePairs are the rows of the curves as a trainer tokenised them, cut at 128 tokens.
+func curvePairs(t *testing.T, trainer string) (pairs [][2][2][]int32) {
+	t.Helper()
+	var raw map[string]json.RawMessage
+	golden.JSON(t, golden.Path(t, "preferences/curve_rows.json"), &raw)
+	var own []map[string][]int32
+	if err := json.Unmarshal(raw[trainer], &own); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range own {
+		var pair [2][2][]int32
+		for i, side := range []string{"chosen", "rejected"} {
+			ids, labels := r[side+"_input_ids"], r[side+"_labels"]
+			if ids == nil {
+				ids = append(slices.Clone(r["prompt_ids"]), r[side+"_ids"]...)
+				labels = slices.Clone(ids)
+				for k := range r["prompt_ids"] {
+					labels[k] = dataset.Ignore
+				}
+			}
+			n := min(len(ids), 128)
+			pair[i] = [2][]int32{ids[:n], labels[:n]}
+		}
+		pairs = append(pairs, pair)
+	}
+	return pairs
+}
+
+// sameAdapter compares the trained adapter with TRL's, where TRAINER_DATA has the set.
+func (s *preferenceStep) sameAdapter(t *testing.T, curve string) {
+	t.Helper()
+	file := filepath.Join(os.Getenv("TRAINER_DATA"), "goldens/methods/curves", curve, "final", adapter.WeightsFile)
+	if _, err := os.Stat(file); err != nil {
+		return
+	}
+	ref := golden.Open(t, file)
+	for _, p := range s.snapshot(t) {
+		for i, w := range ref.Floats("base_model.model." + p.Name) {
+			if d := math.Abs(float64(p.Data[i]) - w); !(d <= 2e-3) {
+				t.Fatalf("final %s[%d] = %v, TRL %v", p.Name, i, p.Data[i], w)
+			}
+		}
+	}
+}
