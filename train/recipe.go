@@ -158,7 +158,8 @@ func hashRow(h hash.Hash, r RecipeRow) {
 // uncompared are the meanings that two runs of one subject may differ in.
 var uncompared = []string{
 	"seed", "steps", // the rows of each step are compared
-	"training.precision", "training.loss_scale_interval", "training.context_parallel_size", // how it rounds
+	"training.precision", "training.frozen_gemm", "training.loss_scale_interval", // how it rounds
+	"training.context_parallel_size",
 	"training.on_nonfinite", "training.max_skipped_steps", // a run without such a step is the same
 }
 
