@@ -17,27 +17,28 @@ const AllLinear = "all-linear"
 // Shared is the vocabulary that the sections of adapter methods have in common, in PEFT's words. A section embeds it, and
 // its fields are keys of that section.
 type Shared struct {
-	// R is the rank of the update: more learns more and costs more.
+	// R is the rank of the update. A higher rank can learn more and takes more memory and time.
 	R int `yaml:"r" default:"8" range:"[1,4096]" resume:"compared"`
-	// Alpha scales the update: by alpha/r, or alpha/sqrt(r) with use_rslora.
+	// Alpha scales the update: the factor is alpha/r, or alpha/sqrt(r) with use_rslora.
 	Alpha float64 `yaml:"alpha" default:"16" range:"(0,inf)" resume:"compared"`
-	// Dropout is the probability with which inputs of the low-rank branch are dropped while training. Layers that read the same
-	// input, such as q, k and v, share one mask, where PEFT draws one for each: up to 0.5 the losses do not differ measurably, at
-	// 0.9 they are higher here, by 0.04 where it was measured.
+	// Dropout is the probability with which inputs of the low-rank branch are zeroed during training. Layers that read
+	// the same input, such as q, k and v, share one mask; PEFT draws one for each. Up to 0.5 the losses do not differ
+	// measurably; at 0.9 they were 0.04 higher here.
 	Dropout float64 `yaml:"dropout" range:"[0,1)" resume:"steers"`
-	// TargetModules are the linear layers to adapt: names (the end of a layer's path), or one regular expression of Python's
-	// syntax that the whole path must match, or all-linear, which is all of them but the vocabulary head.
+	// TargetModules selects the linear layers to adapt: a list of names (the ends of their paths), one regular
+	// expression in Python's syntax that must match a whole path, or all-linear, which means all but the vocabulary
+	// head.
 	TargetModules Targets `yaml:"target_modules" default:"q_proj v_proj" resume:"compared"`
-	// TargetParameters are parameters to adapt beside TargetModules, which may be []: PEFT's target_parameters, names or their
-	// ends, such as experts.down_proj, or gate.weight for the routers. It needs Dropout 0. Experts and routers are then no linear
-	// layers to TargetModules, as in transformers 5, and gate and up of an expert have one A.
+	// TargetParameters lists parameters to adapt besides TargetModules, which may be []. As in PEFT, these are names
+	// or their ends, such as experts.down_proj, or gate.weight for the routers. It needs Dropout 0. TargetModules then
+	// no longer matches experts and routers, and gate and up of an expert share one A, as in transformers 5.
 	TargetParameters []string `yaml:"target_parameters,omitempty" resume:"compared"`
-	// RankPattern gives layers a rank of their own: regular expressions for the end of a layer's path, with ranks.
-	// Of several that match, the first counts: as the adapter's file has them, else by name.
+	// RankPattern maps regular expressions for the end of a layer's path to ranks, for layers whose rank is not R. If
+	// several match, the first counts, in the order of the adapter's file if there is one, otherwise by name.
 	RankPattern map[string]int `yaml:"rank_pattern,omitempty" range:"[1,4096]" resume:"compared"`
-	// AlphaPattern gives layers an alpha of their own, as RankPattern does ranks.
+	// AlphaPattern maps regular expressions for the end of a layer's path to alphas, as RankPattern does for ranks.
 	AlphaPattern map[string]float64 `yaml:"alpha_pattern,omitempty" range:"(0,inf)" resume:"compared"`
-	// InitFrom is an adapter folder in PEFT's format to start from instead of fresh weights.
+	// InitFrom is the folder of an adapter in PEFT's format to start from, instead of fresh weights.
 	InitFrom string `yaml:"init_from,omitempty" form:"path" resume:"free"`
 }
 

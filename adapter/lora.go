@@ -22,14 +22,14 @@ type LoRA struct {
 type LoRASettings struct {
 	// UseRSLoRA divides alpha by sqrt(r) instead of r (rank-stabilised LoRA).
 	UseRSLoRA bool `yaml:"use_rslora" resume:"compared"`
-	// LoRAPlusLRRatio is how many times the learning rate of A that of B is (LoRA+); 0 turns it off.
+	// LoRAPlusLRRatio is the learning rate of B divided by that of A (LoRA+). 0 turns LoRA+ off.
 	LoRAPlusLRRatio float64 `yaml:"loraplus_lr_ratio,omitempty" range:"[0,inf)" resume:"steers"`
-	// InitLoRAWeights is how fresh matrices start, by PEFT's names. Where it is empty, A is random and B zero. pissa starts from
-	// the leading singular vectors of the base weight, and pissa_niter_N, such as pissa_niter_4, from an approximation of them by
-	// N power iterations: seconds for a matrix of an 8B model, where the exact decomposition takes one to four minutes of a core.
-	// olora starts from a QR decomposition. The base weight loses what these start with, so that the model computes at first what
-	// it did before; a quantised base is quantised after that. The adapter is saved with twice the rank: so it fits the base model
-	// as it is, in every program that loads PEFT's adapters.
+	// InitLoRAWeights is how A and B of a fresh adapter are initialised, named as in PEFT. Empty means that A is
+	// random and B zero. pissa starts from the leading singular vectors of the base weight, which takes one to four
+	// minutes of a CPU core for a matrix of an 8B model. pissa_niter_N, such as pissa_niter_4, approximates them with
+	// N power iterations in seconds. olora starts from a QR decomposition. What A and B start with is subtracted from
+	// the base weight before it is quantised, so that the model computes the same as before. The adapter is saved with
+	// twice the rank: that way it fits the unchanged base model in every program that loads PEFT's adapters.
 	InitLoRAWeights string `yaml:"init_lora_weights,omitempty" form:"start" resume:"fixed"`
 }
 

@@ -239,11 +239,10 @@ const referenceIntro = "# Configuration keys\n\n" +
 	"prints\n" +
 	"every key with the value that a run would use; `trainer config-schema` prints a JSON schema of all this\n" +
 	"([config.schema.json](config.schema.json)). Example files are in [configs/examples](../configs/examples).\n\n" +
-	"The column *resume* says what a resumed run does with another value than its checkpoint's: *free*, it takes the " +
-	"value,\n" +
-	"which changes no step; *steers*, it takes the value for the steps to come and logs both; *fixed*, it refuses " +
-	"where\n" +
-	"the value would make it another run.\n"
+	"The column *resume* says what happens if a resumed run has another value than its checkpoint. *free*: the run " +
+	"takes\n" +
+	"the new value, which changes no step. *steers*: the remaining steps use the new value, and the log names both.\n" +
+	"*fixed*: the run is refused if the value would make it another run.\n"
 
 // referencePage is docs/CONFIG.md.
 func referencePage(texts map[string]string) []byte {

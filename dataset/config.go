@@ -23,7 +23,8 @@ type Config struct {
 	Sources []Source `yaml:"sources,omitempty" resume:"compared"`
 	// Format of the rows. Empty or auto means that it is detected from the keys of a file's first row.
 	Format string `yaml:"format" resume:"compared"`
-	// MaxLength is the most tokens of a sequence, including BOS and EOS; a longer row is truncated at its end.
+	// MaxLength is the maximum number of tokens of a sequence, including BOS and EOS. A longer conversation is
+	// truncated after its last whole turn that fits, any other row at MaxLength; OnTruncated chooses otherwise.
 	MaxLength int `yaml:"max_length" default:"512" range:"[2,1048576]" resume:"compared"`
 	// ValSplit is the fraction of the rows held out for validation, chosen by the seed.
 	ValSplit float64 `yaml:"val_split" range:"[0,1)" resume:"compared"`
@@ -31,7 +32,7 @@ type Config struct {
 	ValPath string `yaml:"val_path" form:"path" resume:"free"`
 	// ValSources lists several sources of validation rows; it replaces ValPath.
 	ValSources []Source `yaml:"val_sources,omitempty" resume:"free"`
-	// Shuffle the rows anew in every epoch, by seed and epoch.
+	// Shuffle draws a new order of the rows for every epoch, from the seed and the epoch.
 	Shuffle bool `yaml:"shuffle" default:"true" resume:"compared"`
 	// Packing puts several rows into one sequence of MaxLength tokens, or of fewer if there are too few rows to fill
 	// it. No row attends to another.
@@ -46,17 +47,17 @@ type Config struct {
 	Fields map[string]string `yaml:"fields,omitempty" resume:"compared"`
 	// Separator is the text between prompt and completion (format completion).
 	Separator string `yaml:"separator" default:"\n" resume:"compared"`
-	// OnTruncated is what happens to a row longer than MaxLength: keep truncates it (and drops it if no trained token
-	// is left), drop removes it, error stops the run, and chunk makes several rows of a text without losing a token.
-	// auto means chunk for the format text and keep for other formats.
+	// OnTruncated is what happens to a row longer than MaxLength. keep truncates it, and drops it if no trained token
+	// is left. drop removes it. error ends the run. chunk divides a text into several rows and loses no token. auto
+	// means chunk for the format text and keep for all others.
 	OnTruncated string `yaml:"on_truncated" default:"auto" choices:"auto chunk keep drop error" resume:"compared"`
 	// TextBy is what makes a row of a text file (.txt): a line, a paragraph (separated by blank lines) or the whole
 	// document.
 	TextBy string `yaml:"text_by" default:"line" resume:"compared"`
-	// AsChat decides whether rows of a prompt and an answer (formats completion and alpaca) are trained as
-	// conversations: a user message and the assistant's answer in the model's chat template. yes trains conversations,
-	// no plain text; auto means yes if the model has a chat template or chat_template names one. Empty means no, and
-	// the run warns if the model has a chat template.
+	// AsChat decides whether rows with a prompt and an answer (formats completion, alpaca and pairs of texts) are
+	// trained as conversations: a user message and the assistant's answer in the model's chat template. yes trains
+	// conversations, no trains plain text, and auto means yes if the model has a chat template or chat_template names
+	// one. Empty means no; the run then warns if the model has a chat template.
 	AsChat string `yaml:"as_chat,omitempty" resume:"compared"`
 	// System is the text of the system message for every conversation that has none of its own. To read it from a
 	// column of the rows, name that column in fields: {system: KEY}.
@@ -74,9 +75,9 @@ type Config struct {
 	TrainReasoning bool `yaml:"train_reasoning" default:"true" resume:"compared"`
 	// TrainToolCalls also trains on the tool calls of trained messages.
 	TrainToolCalls bool `yaml:"train_tool_calls" default:"true" resume:"compared"`
-	// SplitTurns is for templates that render a turn differently once messages follow it (Qwen3 drops its reasoning).
-	// auto renders the conversation up to each such turn as a row of its own, always does so for every trained turn,
-	// and never makes such a conversation an error.
+	// SplitTurns is for templates that render a turn differently once messages follow it: Qwen3 drops its reasoning.
+	// auto makes each such turn, with the conversation before it, a row of its own. always does so for every trained
+	// turn. never rejects such conversations.
 	SplitTurns string `yaml:"split_turns" default:"auto" choices:"auto always never" resume:"compared"`
 	// AllowSpecial lists the special tokens that stay special inside the text of messages; all other special tokens are
 	// read there as plain text. all allows every special token.

@@ -60,14 +60,14 @@ func Names() []string {
 
 // Config is the section "quantization" of a run's configuration.
 type Config struct {
-	// Bits of a stored weight.
+	// Bits is the number of bits of a stored weight.
 	Bits int `yaml:"bits" default:"4" resume:"fixed"`
-	// Type is the storage scheme: nf4 is QLoRA's 4-bit NormalFloat, fp4 a 4-bit float, int8 the rows of LLM.int8(). All
-	// numbers are multiplied by the dequantised weight; int8's outlier threshold is of another way to multiply.
+	// Type is the storage format: nf4 is the 4-bit NormalFloat of QLoRA, fp4 a 4-bit float, int8 the row-wise 8-bit
+	// integers of LLM.int8(). All activations are multiplied by dequantised weights, so int8 has no outlier threshold.
 	Type string `yaml:"type" default:"nf4" resume:"fixed"`
-	// BlockSize is the number of weights that share one scale. In int8 a row shares one, whatever is written here.
+	// BlockSize is the number of weights that share one scale. int8 ignores it: there each row has one scale.
 	BlockSize int `yaml:"block_size" default:"64" resume:"fixed"`
-	// DoubleQuant stores the scales themselves in 8 bits; int8's are few and stay as they are.
+	// DoubleQuant also quantises the scales, to 8 bits. int8 ignores it, as it has few scales.
 	DoubleQuant bool `yaml:"double_quant" default:"true" resume:"fixed"`
 	// Map is the table of scales that are stored in 8 bits: of a weight that is quantised already, its file's.
 	Map NestedMap `yaml:"-" json:"-"`

@@ -28,12 +28,12 @@ type Config struct {
 	Epochs float64 `yaml:"epochs" default:"1" range:"[0,1e6]" resume:"steers"`
 	// BatchSize is the number of rows (or packed sequences) in a micro-batch.
 	BatchSize int `yaml:"batch_size" default:"1" range:"[1,inf)" resume:"compared"`
-	// GradientAccumulationSteps is the number of micro-batches that each device has in an optimizer step; the loss is divided
-	// by the trained tokens of them all.
+	// GradientAccumulationSteps is the number of micro-batches that each device processes in an optimizer step. The
+	// loss is averaged over all of them together, so that micro-batches with fewer trained tokens count less.
 	GradientAccumulationSteps int `yaml:"gradient_accumulation_steps" default:"1" range:"[1,inf)" resume:"fixed"`
-	// GlobalBatchSize is the number of rows (or packed sequences) in an optimizer step over all devices; it sets
-	// GradientAccumulationSteps, so that a run resumes with the same steps on another number of devices. 0 = the step has
-	// batch_size x gradient_accumulation_steps rows on each device.
+	// GlobalBatchSize is the number of rows (or packed sequences) in an optimizer step, over all devices. It sets
+	// GradientAccumulationSteps, so that a run can resume with the same steps on another number of devices. 0 leaves
+	// the step at batch_size x gradient_accumulation_steps rows on each device.
 	GlobalBatchSize int `yaml:"global_batch_size" range:"[0,inf)" resume:"compared"`
 
 	// Objective is what training minimises. cross_entropy is a model's own loss. smoothed_cross_entropy adds label
@@ -41,155 +41,167 @@ type Config struct {
 	// probability (dynamic fine-tuning). focal multiplies it by a power of one minus that probability.
 	// dpo learns from pairs of a chosen and a rejected answer, on CPUs.
 	Objective string `yaml:"objective" default:"cross_entropy" resume:"fixed"`
-	// Optimizer that updates the adapter. adamw_8bit is adamw with both moments in 8 bits, as bitsandbytes has it: 2 bytes for
-	// a trained number in place of 8, in tensors of 4096 numbers or more. lion keeps one moment.
+	// Optimizer is the rule that updates the adapter. adamw_8bit is adamw with both moments in 8 bits, as in
+	// bitsandbytes: 2 bytes for each trained number instead of 8, in tensors of at least 4096 numbers. lion keeps one
+	// moment.
 	Optimizer string `yaml:"optimizer" default:"adamw" resume:"fixed"`
-	// LearningRate is the peak rate, which the schedule scales. LoRA usually wants 1e-4 to 1e-3.
+	// LearningRate is the peak of the schedule. LoRA usually needs 1e-4 to 1e-3, higher than full fine-tuning.
 	LearningRate float64 `yaml:"learning_rate" default:"2e-4" range:"(0,inf)" resume:"steers"`
-	// LRScheduler is the schedule of the learning rate, by the names that transformers uses; wsd is warm-up, stable, decay.
+	// LRScheduler is the schedule of the learning rate, named as in transformers. wsd means warm-up, stable, decay.
 	LRScheduler string `yaml:"lr_scheduler" default:"cosine" resume:"steers"`
-	// WarmupRatio is the part of all steps in which the learning rate rises to its peak.
+	// WarmupRatio is the fraction of all steps during which the learning rate rises to its peak.
 	WarmupRatio float64 `yaml:"warmup_ratio" range:"[0,1]" resume:"steers"`
-	// WarmupSteps is the number of steps of the warm-up; it wins over WarmupRatio. 0 lets WarmupRatio decide.
+	// WarmupSteps is the number of warm-up steps. It wins over WarmupRatio; 0 lets WarmupRatio decide.
 	WarmupSteps int `yaml:"warmup_steps" range:"[0,inf)" resume:"steers"`
-	// MinLRRatio is the floor of the learning rate as a part of its peak, for cosine_with_min_lr and wsd.
+	// MinLRRatio is the lowest learning rate as a fraction of the peak (cosine_with_min_lr and wsd).
 	MinLRRatio float64 `yaml:"min_lr_ratio" default:"0.1" range:"[0,1]" resume:"steers"`
-	// DecayRatio is the part of all steps, at the end, in which wsd lowers the learning rate.
+	// DecayRatio is the fraction of all steps, at the end of the run, during which wsd lowers the learning rate.
 	DecayRatio float64 `yaml:"decay_ratio" default:"0.1" range:"[0,1]" resume:"steers"`
-	// WeightDecay is the optimizer's decoupled weight decay, on all trained tensors.
+	// WeightDecay is the decoupled weight decay of the optimizer, applied to all trained tensors.
 	WeightDecay float64 `yaml:"weight_decay" default:"0.01" range:"[0,inf)" resume:"steers"`
-	// AdamBeta1 is the decay rate of the mean of the gradients.
+	// AdamBeta1 is the decay rate of the running mean of the gradients; for lion, the weight of its moment in the
+	// update.
 	AdamBeta1 float64 `yaml:"adam_beta1" default:"0.9" range:"[0,0.9999999]" resume:"steers"`
-	// AdamBeta2 is the decay rate of the mean of the squared gradients.
+	// AdamBeta2 is the decay rate of the running mean of the squared gradients; for lion, the decay rate of its
+	// moment.
 	AdamBeta2 float64 `yaml:"adam_beta2" default:"0.999" range:"[0,0.9999999]" resume:"steers"`
-	// AdamEpsilon is added to the denominator of the update.
+	// AdamEpsilon is added to the denominator of the update, so that it is never zero. lion has none.
 	AdamEpsilon float64 `yaml:"adam_epsilon" default:"1e-8" range:"(0,inf)" resume:"steers"`
-	// MaxGradNorm clips the global norm of the gradients; 0 turns clipping off.
+	// MaxGradNorm is the gradient norm, over all trained tensors, above which gradients are scaled down (clipping). 0
+	// turns clipping off.
 	MaxGradNorm float64 `yaml:"max_grad_norm" default:"1" range:"[0,inf)" resume:"steers"`
 
-	// Precision is how a GPU stores activations and multiplies: bf16; fp16 with loss scaling; fp32; tf32, which is
-	// fp32 whose GEMMs use 10 bits of mantissa; auto is bf16 where the GPU has it, else fp16. Parameters, sums and
-	// statistics are fp32 in all of them. A CPU computes in fp32.
+	// Precision is the number format of activations and GEMMs on a GPU. auto means bf16 if the GPU supports it,
+	// otherwise fp16. fp16 uses loss scaling. tf32 is fp32 with 10 bits of mantissa in GEMMs. Trained parameters, sums
+	// and statistics are fp32 in every mode. A CPU always computes in fp32.
 	Precision string `yaml:"precision" default:"auto" choices:"auto bf16 fp16 tf32 fp32" resume:"steers"`
-	// FrozenGEMM is how large GEMMs with 4-bit frozen weights multiply on an H100 or H200: in bf16, or in 8-bit floats
-	// (fp8), which is faster and rounds more. fp8 takes precision auto or bf16; LoRA, the head, experts and layers of
-	// fewer than 1,024 columns stay in bf16, and so do batches of fewer than 256 tokens.
+	// FrozenGEMM is the number format in which large GEMMs with frozen 4-bit weights multiply on an H100 or H200. fp8
+	// (8-bit floats) is faster than bf16 and rounds more; it needs precision auto or bf16. LoRA, the vocabulary head,
+	// experts, layers with fewer than 1,024 columns and batches with fewer than 256 tokens stay in bf16.
 	FrozenGEMM string `yaml:"frozen_gemm" default:"bf16" choices:"bf16 fp8" resume:"steers"`
-	// LossScale is the initial loss scale of fp16, a power of two; it halves when a gradient overflows, whose step is
-	// skipped, and doubles after LossScaleInterval steps without.
+	// LossScale is the initial loss scale of fp16, a power of two. When a gradient overflows, the step is skipped and
+	// the scale halves. After LossScaleInterval steps without an overflow the scale doubles.
 	LossScale float64 `yaml:"loss_scale" default:"65536" range:"[1,2^127]" resume:"free"`
-	// LossScaleInterval is the number of steps without overflow after which fp16's loss scale doubles.
+	// LossScaleInterval is the number of steps without an overflow after which the loss scale of fp16 doubles.
 	LossScaleInterval int `yaml:"loss_scale_interval" default:"2000" range:"[1,inf)" resume:"steers"`
 
-	// GradientCheckpointing saves memory by recomputing activations in the backward pass, without changing a number:
-	// none keeps all activations, selective recomputes norms, gates and rotations of normed heads, full recomputes whole
-	// layers, offload keeps the layers' inputs in host memory besides, auto takes the first of them that fits.
+	// GradientCheckpointing is how much of the forward pass is recomputed in the backward pass to save memory. No mode
+	// changes a result. none keeps all activations. selective recomputes norms, gates and the rotations of normed
+	// heads. full recomputes whole layers. offload is full with the inputs of the layers in host memory. auto takes
+	// the first of these that fits.
 	GradientCheckpointing string `yaml:"gradient_checkpointing" default:"auto" choices:"auto none selective full offload" resume:"free"`
 
-	// DequantisedWeights keeps quantised base weights dequantised in memory, so that no step dequantises them: the same
-	// results, faster, in four times the memory or more. auto does so where a GPU has enough free memory without
-	// gradient checkpointing. gpt-oss' experts in MXFP4 stay so, unless this is always.
+	// DequantisedWeights keeps quantised base weights dequantised in memory, so that no step dequantises them. Results
+	// are the same and steps are faster, but the weights take at least four times the memory. auto does so if a GPU
+	// has enough free memory without gradient checkpointing, except for the MXFP4 experts of gpt-oss, which only
+	// always dequantises.
 	DequantisedWeights string `yaml:"dequantised_weights" default:"auto" choices:"auto always never" resume:"free"`
 
-	// BaseSharding is whether each of several devices holds a slice of the frozen base model alone, as with FSDP's full
-	// sharding or stage 3 of deepspeed, and gathers a layer ahead of its use: the same results, slower, for models larger than
-	// a card. auto does so where the whole base fits on no device in any layout.
+	// BaseSharding divides the frozen base model among several devices, as FSDP's full sharding and stage 3 of
+	// deepspeed do. Each device holds a slice and gathers a layer before it is used. Results are the same and steps
+	// are slower; it serves models larger than one card. auto shards if the whole base model fits on no device in any
+	// memory layout.
 	BaseSharding string `yaml:"base_sharding" default:"auto" choices:"auto always never" resume:"free"`
 
-	// ContextParallelSize is how many devices share the tokens of each row: every one holds the activations of its part of them,
-	// and of attention some heads over the whole row, so that rows may be as many times as long. It divides the number of
-	// devices, and the model's attention heads. batch_size rows belong to such a group of devices then, not to each.
+	// ContextParallelSize is the number of devices that share the tokens of each row, for rows that are too long for
+	// one device. Each device holds the activations of its part of the tokens, and in attention computes some heads
+	// over the whole row. The value must divide the number of devices and the number of attention heads. batch_size
+	// then counts the rows of such a group of devices, not of each device.
 	ContextParallelSize int `yaml:"context_parallel_size" default:"1" range:"[1,inf)" resume:"steers"`
 
-	// OnNonFinite is what becomes of a step whose loss or gradient is not finite: stop saves the state before it and ends
-	// the run, skip leaves the step out.
+	// OnNonFinite is what happens when a loss or gradient is not finite. stop saves the state before that step and
+	// ends the run; skip leaves the step out and continues.
 	OnNonFinite string `yaml:"on_nonfinite" default:"stop" choices:"stop skip" resume:"steers"`
-	// MaxSkippedSteps is how many steps in a row on_nonfinite: skip may leave out; one more saves the state before it and
-	// ends the run. 0 sets no limit.
+	// MaxSkippedSteps is the number of consecutive steps that on_nonfinite: skip may leave out. One more saves the
+	// state before it and ends the run. 0 sets no limit.
 	MaxSkippedSteps int `yaml:"max_skipped_steps" default:"10" range:"[0,inf)" resume:"steers"`
 
-	// OnOOM is what becomes of a run that does not fit in memory as configured, before its first step: stop refuses it and
-	// says what would fit; shrink takes smaller batches with more accumulation, and more gradient checkpointing, which
-	// leaves the rows of a step and its loss as they are, to rounding. No memory is allocated after start-up.
+	// OnOOM is what happens when the planned memory does not fit, before the first step. stop refuses the run and
+	// names what would fit. shrink uses smaller micro-batches with more accumulation, and more gradient checkpointing:
+	// a step keeps its rows, and its loss is the same up to rounding. Later in the run no memory is allocated.
 	OnOOM string `yaml:"on_oom" default:"stop" choices:"stop shrink" resume:"free"`
 
-	// Strict refuses a run that would leave a fast path without being asked: a library that is missing, a kernel that is not
-	// the device's fastest, a leaner memory layout than the first that auto tries. The error names each with its cost and
-	// remedy. Without it the plan says so and the run goes on.
+	// Strict refuses a run that would be slower than it could be for a reason that the configuration does not ask for:
+	// a missing library, a kernel that is not the fastest of the device, or a leaner memory layout than the first that
+	// auto tries. The error names the cost and the fix of each. Without strict the plan prints them and the run
+	// starts.
 	Strict bool `yaml:"strict" resume:"free"`
 
-	// DeviceTimeout is the seconds that the run waits for one answer of a GPU: a device that hangs ends it then, with exit
-	// code 1. A step with all its micro-batches is one answer. 0 waits for ever.
+	// DeviceTimeout is how many seconds the run waits for one answer of a GPU, such as the result of a step with all
+	// its micro-batches. A GPU that hangs for longer ends the run with exit code 1. 0 waits forever.
 	DeviceTimeout int `yaml:"device_timeout" default:"1800" range:"[0,inf)" resume:"free"`
 
-	// DDPTimeout is the seconds after which a process of a run of several is given up: it does not answer, or does not get on
-	// in a step that others have done. The others end then, with exit code 1.
+	// DDPTimeout is how many seconds the processes of a run wait for one that does not answer or does not finish a
+	// step that the others have finished. After that they end with exit code 1.
 	DDPTimeout int `yaml:"ddp_timeout" default:"30" range:"[1,inf)" resume:"free"`
 
-	// EvalSteps is the number of optimizer steps between evaluations on the validation rows. Where there are any, they are
-	// evaluated after the last step too; with 0 only then.
+	// EvalSteps is the number of optimizer steps between evaluations on the validation rows. The last step is always
+	// followed by an evaluation if there are validation rows; 0 means only that one.
 	EvalSteps int `yaml:"eval_steps" range:"[0,inf)" resume:"free"`
-	// EvalsPerEpoch is how many evaluations an epoch has, evenly apart, in place of EvalSteps; 0 leaves it to EvalSteps. It
-	// needs rows that are counted, so not dataset.streaming.
+	// EvalsPerEpoch is the number of evaluations in an epoch, evenly spaced; it replaces EvalSteps. 0 leaves the
+	// choice to EvalSteps. It does not work with dataset.streaming, which does not count its rows.
 	EvalsPerEpoch int `yaml:"evals_per_epoch,omitempty" range:"[0,inf)" resume:"free"`
-	// EvalOnStart evaluates on the validation rows before the first step too.
+	// EvalOnStart also evaluates on the validation rows before the first step.
 	EvalOnStart bool `yaml:"eval_on_start" resume:"free"`
-	// SamplePrompts are texts that the model continues for the log, greedily, before the first step, every EvalSteps and after
-	// the last step; where the rows are conversations, messages that it answers.
+	// SamplePrompts lists prompts whose answers the run logs before the first step, every EvalSteps and after the last
+	// step. If the rows are conversations, a prompt is a user message; otherwise it is a text to continue. Decoding is
+	// greedy.
 	SamplePrompts []string `yaml:"sample_prompts,omitempty" resume:"free"`
-	// SampleMaxTokens is the most tokens of a sample's answer.
+	// SampleMaxTokens is the maximum number of tokens of such an answer.
 	SampleMaxTokens int `yaml:"sample_max_tokens" default:"64" range:"[1,inf)" resume:"free"`
-	// EvalTasks are tasks, built-in ones or files, whose questions the model is asked when the samples are made
-	// (docs/EVALUATION.md); metrics.jsonl has the part that it answers right.
+	// EvalTasks lists tasks with known answers, built-in ones or files (docs/EVALUATION.md). The run asks their
+	// questions whenever it makes samples and writes the fraction of right answers to metrics.jsonl.
 	EvalTasks []string `yaml:"eval_tasks,omitempty" resume:"free"`
-	// SaveSteps is the number of optimizer steps between checkpoints; 0 saves at the end of the run only.
+	// SaveSteps is the number of optimizer steps between checkpoints. 0 saves only at the end of the run.
 	SaveSteps int `yaml:"save_steps" range:"[0,inf)" resume:"free"`
-	// SavesPerEpoch is how many checkpoints an epoch has, evenly apart, in place of SaveSteps; 0 leaves it to SaveSteps. It
-	// needs rows that are counted, so not dataset.streaming.
+	// SavesPerEpoch is the number of checkpoints in an epoch, evenly spaced; it replaces SaveSteps. 0 leaves the
+	// choice to SaveSteps. It does not work with dataset.streaming, which does not count its rows.
 	SavesPerEpoch int `yaml:"saves_per_epoch,omitempty" range:"[0,inf)" resume:"free"`
-	// SaveTotalLimit is the number of newest checkpoints that are kept, the best evaluated one besides; 0 keeps all.
+	// SaveTotalLimit is the number of newest checkpoints to keep; the best one by evaluation is kept as well. 0 keeps
+	// all.
 	SaveTotalLimit int `yaml:"save_total_limit" range:"[0,inf)" resume:"free"`
-	// MetricForBestModel is the number of an evaluation that tells which checkpoint is the best: eval_loss, or eval_ and the
-	// name of a number that the objective reports, such as eval_rewards/accuracies. Whether higher or lower is better is the
-	// objective's to say.
+	// MetricForBestModel is the evaluation metric by which the best checkpoint is chosen: eval_loss, or eval_ and the
+	// name of a number that the objective reports, such as eval_rewards/accuracies. The objective defines whether
+	// higher or lower is better.
 	MetricForBestModel string `yaml:"metric_for_best_model" default:"eval_loss" form:"metric" resume:"free"`
-	// LoggingSteps is the number of optimizer steps between lines of metrics.jsonl and of the terminal.
+	// LoggingSteps is the number of optimizer steps between lines in metrics.jsonl and in the terminal.
 	LoggingSteps int `yaml:"logging_steps" default:"1" range:"[1,inf)" resume:"free"`
-	// GradNormSteps is the number of optimizer steps between lines of grad_norms.jsonl, which have the norm of each
-	// trained tensor's gradient before clipping; 0 writes none.
+	// GradNormSteps is the number of optimizer steps between lines in grad_norms.jsonl. A line holds the gradient norm
+	// of each trained tensor before clipping. 0 writes no such file.
 	GradNormSteps int `yaml:"grad_norm_steps" range:"[0,inf)" resume:"free"`
-	// RecordWindows writes the token ids and labels of every micro-batch to windows.jsonl in output_dir, some ten bytes a
-	// token. trainer verify --windows replays them where the data set deals others by now.
+	// RecordWindows writes the token ids and labels of every micro-batch to windows.jsonl in output_dir, about ten
+	// bytes for each token. trainer verify --windows replays them if the data set has changed since.
 	RecordWindows bool `yaml:"record_windows" resume:"free"`
-	// AllowZeroGradients lets a run go on in which a trained tensor had no gradient in the first three steps, with a
-	// warning in place of the error.
+	// AllowZeroGradients continues with a warning, instead of ending with an error, if a trained tensor has no
+	// gradient in any of the first three steps.
 	AllowZeroGradients bool `yaml:"allow_zero_gradients" resume:"free"`
-	// ReportTo is who else is told of the run besides metrics.jsonl: a table (csv), and trackers (docs/TRACKERS.md).
+	// ReportTo lists where metrics go besides metrics.jsonl: csv (a table) and trackers (docs/TRACKERS.md).
 	ReportTo []string `yaml:"report_to,omitempty" resume:"free"`
-	// Resume continues an interrupted run: auto takes the newest complete checkpoint of the output folder, if any; a path
-	// names a checkpoint folder. Empty refuses to overwrite a run that is there.
+	// Resume continues an interrupted run. auto takes the newest complete checkpoint in output_dir and starts a new
+	// run if there is none; a path names a checkpoint folder. Empty refuses to start if output_dir holds a run.
 	Resume string `yaml:"resume" form:"path" resume:"free"`
 }
 
 // Expect is the `expect:` section: criteria checked at the end of a run.
 type Expect struct {
-	// LossDecrease is the least fall of the mean training loss, last tenth of the steps against the first tenth,
-	// as a part of the first: 0.30 is 30 %. 0 is not checked.
+	// LossDecrease is the minimum relative decrease of the training loss, from the mean of the first tenth of the
+	// steps to that of the last tenth: 0.30 means 30%. 0 checks nothing.
 	LossDecrease float64 `yaml:"loss_decrease,omitempty" range:"[0,1)" resume:"free"`
-	// EvalLossDecrease is the least fall of the loss on the validation rows, at the end of the run against before its first
-	// step, as a part of the latter. It needs training.eval_on_start. 0 is not checked.
+	// EvalLossDecrease is the minimum relative decrease of the validation loss from before the first step to the end
+	// of the run. It needs training.eval_on_start. 0 checks nothing.
 	EvalLossDecrease float64 `yaml:"eval_loss_decrease,omitempty" range:"[0,1)" resume:"free"`
-	// EvalLossMax is the most that the loss on the validation rows may be at the end of the run. 0 is not checked.
+	// EvalLossMax is the maximum validation loss at the end of the run. 0 checks nothing.
 	EvalLossMax float64 `yaml:"eval_loss_max,omitempty" range:"[0,inf)" resume:"free"`
-	// AtLeast are lower bounds of numbers at the end of the run, by their names in metrics.jsonl: of the last logged step, or
-	// with eval_ before the name of the last evaluation, such as eval_rewards/accuracies: 0.7.
+	// AtLeast maps metrics to lower bounds at the end of the run. A name is that of a number in metrics.jsonl, taken
+	// from the last logged step, or eval_ and such a name, taken from the last evaluation: {eval_rewards/accuracies:
+	// 0.7}.
 	AtLeast map[string]float64 `yaml:"at_least,omitempty" range:"(-inf,inf)" resume:"free"`
-	// AtMost are upper bounds of numbers at the end of the run, named as those of AtLeast.
+	// AtMost maps metrics to upper bounds at the end of the run, with the same names as AtLeast.
 	AtMost map[string]float64 `yaml:"at_most,omitempty" range:"(-inf,inf)" resume:"free"`
-	// Reference is the learning curve of another implementation that the run must not leave, neither up nor down: a file
-	// of scripts/reference_curve.py, or embedded:NAME. Empty is not checked.
+	// Reference is a learning curve of another implementation from which the loss of the run must not deviate, in
+	// either direction: a file written by scripts/reference_curve.py, or embedded:NAME. Empty checks nothing.
 	Reference string `yaml:"reference,omitempty" form:"path" resume:"free"`
-	// MaxVRAM is the most memory that the run may hold on its device, such as 256MiB. Empty is not checked.
+	// MaxVRAM is the maximum memory that the run may hold on its device, such as 256MiB. Empty checks nothing.
 	MaxVRAM string `yaml:"max_vram,omitempty" form:"size" resume:"free"`
 }
 

@@ -23,28 +23,32 @@ type Spec struct {
 	Adapter string `yaml:"adapter" default:"lora" resume:"fixed"`
 	// Sections are those of adapter methods.
 	adapter.Sections `yaml:",inline"`
-	// Quantization is how qlora stores the base weights. Without it qlora takes the defaults, or quantised weights as they are.
+	// Quantization is how qlora stores the base weights. Without it qlora takes the defaults, or keeps weights that
+	// are quantised.
 	Quantization *quant.Config `yaml:"quantization,omitempty"`
 	// Dataset is where the rows come from and how they become token sequences.
 	Dataset dataset.Config `yaml:"dataset"`
-	// Training is how long and how to train, and what is evaluated and saved on the way.
+	// Training is how long and how to train, and when to evaluate and save.
 	Training   Config           `yaml:"training"`
 	Objectives objective.Config `yaml:",inline"` // a section for each objective that has settings
-	// Tracking is what the trackers of training.report_to need to know.
+	// Tracking is the configuration of the trackers that training.report_to lists.
 	Tracking track.Config `yaml:"tracking,omitempty"`
-	// Expect is what must hold at the end of the run; where it does not, the exit code is 1.
+	// Expect is what must hold at the end of the run; if anything does not, the exit code is 1.
 	Expect Expect `yaml:"expect,omitempty"`
-	// Seed of everything random: the adapter's initial weights, the order of the rows, the validation split, dropout.
+	// Seed is the seed of all randomness: initial adapter weights, order of the rows, validation split, dropout.
 	Seed uint64 `yaml:"seed" default:"42" range:"[0,2^64-1]" resume:"fixed"`
-	// OutputDir is the run's folder: adapter, checkpoints, metrics. A relative path starts at the working folder.
+	// OutputDir is the folder for the adapter, checkpoints and metrics. A relative path starts at the working
+	// directory.
 	OutputDir string `yaml:"output_dir" form:"path" resume:"free"`
-	// Device to train on; auto takes an NVIDIA GPU where the program and the machine have one, else the CPU.
+	// Device is where the run trains. auto takes an NVIDIA GPU if the program supports GPUs and the machine has one,
+	// otherwise the CPU.
 	Device string `yaml:"device" default:"auto" resume:"free"`
-	// Devices are those of this machine to train on together, the micro-batches of each step shared out among them: a number,
-	// all, or a list of GPUs such as [0, 2]. N devices give the adapter of one with N times the
-	// training.gradient_accumulation_steps, byte for byte. A CPU has as many ranks as are asked for, for trying it out.
+	// Devices selects the devices of this machine to train on: a number, all, or a list of GPUs such as [0, 2]. The
+	// micro-batches of each step are divided among them. N devices write the same adapter, byte for byte, as one
+	// device with N times the training.gradient_accumulation_steps. On a CPU the number is that of ranks, to try a
+	// configuration out.
 	Devices string `yaml:"devices" default:"1" form:"devices" resume:"free"`
-	// VRAM is the memory that the run may hold on each device, such as 8GiB. Empty means what is free.
+	// VRAM is the maximum memory that the run may hold on each device, such as 8GiB. Empty means all free memory.
 	VRAM string `yaml:"vram,omitempty" form:"size" resume:"free"`
 }
 

@@ -13,11 +13,11 @@ const smoothedName = "smoothed_cross_entropy"
 
 // SmoothedConfig is the section of training.objective: smoothed_cross_entropy.
 type SmoothedConfig struct {
-	// LabelSmoothing is the part of each label's weight that all tokens of the vocabulary share, 0 to below 1. It is the
-	// label_smoothing of torch's cross_entropy and the label_smoothing_factor of transformers.
+	// LabelSmoothing is the fraction of each label's weight that is spread evenly over the vocabulary. It is
+	// label_smoothing in torch's cross_entropy and label_smoothing_factor in transformers.
 	LabelSmoothing float64 `yaml:"label_smoothing" range:"[0,1)" resume:"steers"`
-	// ZLoss is the weight of a penalty on the square of the logarithm of the softmax's normaliser, which keeps logits from
-	// drifting; 1e-4 is usual. 0 is none.
+	// ZLoss is the weight of a penalty on the squared logarithm of the softmax normaliser, which keeps logits from
+	// drifting. 1e-4 is usual; 0 turns it off.
 	ZLoss float64 `yaml:"z_loss" range:"[0,inf)" resume:"steers"`
 }
 

@@ -14,8 +14,9 @@ const (
 
 // FocalConfig is the section of training.objective: focal.
 type FocalConfig struct {
-	// Gamma is the exponent of (1 - p), by which tokens that the model already predicts count less. 0 would be
-	// cross-entropy; 2 is the paper's choice (Lin et al. 2017).
+	// Gamma is the exponent of the factor (1 - p) of each token's loss, where p is the probability of the label. A
+	// higher exponent gives less weight to tokens that the model already predicts. 0 would be cross-entropy; 2 is the
+	// choice of the paper (Lin et al. 2017).
 	Gamma float64 `yaml:"gamma" default:"2" range:"(0,inf)" resume:"steers"`
 }
 
