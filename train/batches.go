@@ -10,9 +10,9 @@ import (
 
 // division is how the ranks of a run divide the rows of a step among themselves.
 type division struct {
-	world        int // ranks of the run, at least 1
-	rank         int // this one, from 0
-	sharing      int // training.context_parallel_size: ranks that share a row's tokens, at least 1
+	world        int // number of ranks of the run, at least 1
+	rank         int // index of this rank, from 0
+	sharing      int // training.context_parallel_size: number of ranks that share a row's tokens, at least 1
 	batchSize    int // training.batch_size
 	accumulation int // training.gradient_accumulation_steps
 }
@@ -45,26 +45,26 @@ func (d division) shared(l *dataset.Loader, rank int) (*dataset.Loader, error) {
 	return own, err
 }
 
-// batches is the rows of a run, and how they are dealt in micro-batches on this rank. It implements fit.Batches.
+// batches has the rows of a run and deals them in micro-batches on this rank. It implements fit.Batches.
 type batches struct {
 	division
-	evenCost int // of a token, for dataset.Loader.Even
+	evenCost int // cost of a token, for dataset.Loader.Even
 	data     *dataset.Set
 	report   *dataset.Report
-	loader   *dataset.Loader // of the training rows; nil before they are read
-	val      *dataset.Loader // of the validation rows; nil = there are none
+	loader   *dataset.Loader // loader of the training rows; nil before they are read
+	val      *dataset.Loader // loader of the validation rows; nil = there are none
 	total    int             // optimizer steps of the run
 	pieces   int             // micro-batches that each configured batch is split into, at least 1
-	longest  int             // tokens of the longest sample with its answer; 0 = no samples are asked for
+	longest  int             // tokens of the longest sample with its answer; 0 = the run makes no samples
 }
 
 var _ fit.Batches = (*batches)(nil)
 
-// accumulate returns the number of micro-batches that a rank has in a whole step.
+// accumulate returns the number of micro-batches of a whole step on one rank.
 func (b *batches) accumulate() int { return b.accumulation * b.pieces }
 
-// BatchReport returns how full the micro-batches of an epoch of s are, for a model with so many numbers in a hidden
-// state. It is what the plan of s reports, unless the plan chooses fewer token budgets to save memory.
+// BatchReport returns how full the micro-batches of an epoch of s are, for a model whose hidden state has hiddenSize
+// numbers. The plan of s reports the same, unless it chooses fewer token budgets to save memory.
 func BatchReport(data *dataset.Set, s Spec, hiddenSize int) (*dataset.BatchReport, error) {
 	ranks, err := s.RanksAsked()
 	if err != nil {
@@ -131,7 +131,7 @@ func (b *batches) ChooseBudgets(most int) {
 	b.loader.ChooseBudgets(b.total*b.accumulate()*b.groups(), most)
 }
 
-// Split deals every configured batch in pieces, and returns the largest micro-batches then.
+// Split deals every configured batch in pieces micro-batches, and returns the largest micro-batches of that division.
 func (b *batches) Split(pieces int) (fit.Shapes, error) {
 	if err := b.loader.Split(pieces); err != nil {
 		return fit.Shapes{}, err
@@ -144,7 +144,7 @@ func (b *batches) Split(pieces int) (fit.Shapes, error) {
 	return b.Shapes(), nil
 }
 
-// Fewer returns the largest micro-batches of rows rows each, if a step has as many rows in all as it has now.
+// Fewer returns the largest micro-batches of rows rows each, for steps with the present total number of rows.
 func (b *batches) Fewer(rows int) (fit.Shapes, error) {
 	of := *b
 	var err error

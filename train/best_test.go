@@ -12,8 +12,8 @@ import (
 	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
-// TestBestCheckpointThatIsGone: a resumed run forgets a best checkpoint whose folder was deleted, says so, and keeps the best of its own
-// evaluations. The state never names a folder that is not there.
+// TestBestCheckpointThatIsGone: a resumed run forgets a best checkpoint whose folder was deleted, says so, and keeps
+// the best of its own evaluations. The state never names a folder that is not there.
 func TestBestCheckpointThatIsGone(t *testing.T) {
 	s := testSpec(t, 8)
 	s.Dataset.ValSplit, s.Training.EvalSteps, s.Training.LearningRate = 0.05, 2, 1e-4

@@ -33,8 +33,8 @@ func TestGPURecomputedBudgetsEqualKept(t *testing.T) {
 	recomputedBudgetsEqualKept(t, "cuda")
 }
 
-// TestGPUBudgetsAreCapturedOnce: after the first step the device's free memory stays the same, whichever budgets the steps
-// take; the captured graphs of more budgets take a little of the driver's share.
+// TestGPUBudgetsAreCapturedOnce: after the first step the device's free memory stays the same, whichever budgets the
+// steps take; the captured graphs of more budgets take a little of the driver's share.
 func TestGPUBudgetsAreCapturedOnce(t *testing.T) {
 	gputest.Need(t)
 	used := map[string]int64{} // beside the plan
@@ -58,8 +58,8 @@ func TestGPUBudgetsAreCapturedOnce(t *testing.T) {
 	}
 }
 
-// TestChipLeavesMemoryForGraphs: what the plan and the captured graphs of all budgets take fits the card, however little
-// it leaves: with fewer budgets, or in a leaner layout.
+// TestChipLeavesMemoryForGraphs: what the plan and the captured graphs of all budgets take fits the card, however
+// little it leaves: with fewer budgets, or in a leaner layout.
 func TestChipLeavesMemoryForGraphs(t *testing.T) {
 	chip := chipOf(t, "h100")
 	planned := func(memory int64) (p *prepared, graphs, free int64) {

@@ -135,8 +135,8 @@ func oneStep(t *testing.T, b *session.Base, float kernel.DType, l *dataset.Loade
 	return all
 }
 
-// TestPackedUnpackedAccumulatedAreOne: loss and gradients of the same rows, one to a padded sequence, end to end, packed and
-// accumulated over micro-batches of several budgets; with attention to all tokens and in a window.
+// TestPackedUnpackedAccumulatedAreOne: loss and gradients of the same rows, one to a padded sequence, end to end,
+// packed and accumulated over micro-batches of several budgets; with attention to all tokens and in a window.
 func TestPackedUnpackedAccumulatedAreOne(t *testing.T) {
 	const n, longest = 12, 104
 	for name, b := range map[string]*session.Base{"full": stories(t), "window of 24": windowed(t, 24)} {
@@ -189,8 +189,8 @@ func unevenSpec(t testing.TB, steps int, device string) Spec {
 	return s
 }
 
-// TestBudgetsTrainAsPaddingDoes: the losses of padded batches to rounding, repeated byte for byte, resumed byte for byte,
-// in the memory that the plan says.
+// TestBudgetsTrainAsPaddingDoes: the losses of padded batches to rounding, repeated byte for byte, resumed byte for
+// byte, in the memory that the plan says.
 func TestBudgetsTrainAsPaddingDoes(t *testing.T) { budgetsTrainAsPaddingDoes(t, "cpu", 1e-6, 1e-4) }
 
 func budgetsTrainAsPaddingDoes(t *testing.T, device string, first, later float64) {

@@ -11,35 +11,38 @@ import (
 	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
-// ReferenceCurveFile is the name, in a run's output folder, of the run's curve beside the reference's.
+// ReferenceCurveFile is the name of the file in a run's output folder that has the run's curve beside the reference's.
 const ReferenceCurveFile = "reference_curve.json"
 
-// Comparison is a run beside a reference curve. Losses are in nats a token.
+// Comparison compares a run with a reference curve. Losses are in nats per token.
 type Comparison struct {
-	Reference string            `json:"reference"` // as expect.reference names it
+	Reference string            `json:"reference"` // name that expect.reference has
 	BaseModel string            `json:"base_model"`
 	MadeBy    map[string]string `json:"made_by"`
 	Seeds     int               `json:"seeds"`
 	Window    int               `json:"window"`
 	Tolerance Tolerance         `json:"tolerance"`
-	// NotComparable says why the curve is of something else. Such a run fails, whatever the numbers say.
+	// NotComparable lists the reasons why the curve belongs to another subject. A run with such a reason fails,
+	// whatever its losses are.
 	NotComparable []string `json:"not_comparable,omitempty"`
-	Steps         int      `json:"steps"`                   // that were compared
-	Outside       int      `json:"steps_outside"`           // of them, further from the mean than allowed
-	First         *Point   `json:"first_outside,omitempty"` // of those
-	Worst         *Point   `json:"worst,omitempty"`         // distance against what is allowed there
-	Final         *Point   `json:"final_loss,omitempty"`    // at the last step
-	EvalBefore    *Point   `json:"eval_loss_before,omitempty"`
-	EvalLoss      *Point   `json:"eval_loss,omitempty"`
+	Steps         int      `json:"steps"` // number of compared steps
+	// Number of steps whose loss is further from the mean than allowed.
+	Outside int    `json:"steps_outside"`
+	First   *Point `json:"first_outside,omitempty"` // first step outside the allowed distance; nil = none
+	// Step whose distance is the largest part of the allowed one.
+	Worst      *Point `json:"worst,omitempty"`
+	Final      *Point `json:"final_loss,omitempty"` // smoothed loss at the last step
+	EvalBefore *Point `json:"eval_loss_before,omitempty"`
+	EvalLoss   *Point `json:"eval_loss,omitempty"`
 }
 
-// Point is a loss of the run beside the reference's.
+// Point is a loss of the run beside the reference's mean.
 type Point struct {
 	Step    int     `json:"step"`
 	Run     float64 `json:"run"`
 	Mean    float64 `json:"mean"`
 	Spread  float64 `json:"spread"`
-	Allowed float64 `json:"allowed"` // distance from the mean
+	Allowed float64 `json:"allowed"` // allowed distance from the mean
 }
 
 // MarshalJSON writes null for a loss that is not finite.
@@ -95,19 +98,20 @@ func (p Point) String() string {
 	return fmt.Sprintf("%.4f, %.4f %s the reference's %.4f (allowed %.4f)", p.Run, math.Abs(d), direction, p.Mean, p.Allowed)
 }
 
-// Outcome is what a finished run is judged by.
+// Outcome is what the expectations of a finished run are judged by.
 type Outcome struct {
-	Losses     []float64 // of every step
+	Losses     []float64 // loss of every step
 	HeldBytes  int64
-	EvalBefore *float64 // nil = not evaluated
+	EvalBefore *float64 // evaluation loss before the first step; nil = not evaluated
 	EvalLoss   *float64
-	// Numbers are the last values of numbers by their keys in metrics.jsonl, at least those that AtLeast and AtMost name.
+	// Numbers are the last values of named numbers by their keys in metrics.jsonl, at least those that AtLeast and
+	// AtMost name.
 	Numbers   map[string]float64
-	Reference *Reference // of expect.reference; nil = none
-	Subject   Subject    // what the run was of; only with Reference
+	Reference *Reference // curve of expect.reference; nil = none
+	Subject   Subject    // subject of the run; set only with Reference
 }
 
-// compare sets the run's curve beside the reference.
+// compare compares the run's curve with the reference.
 func (o Outcome) compare(name string) *Comparison {
 	r := o.Reference
 	c := &Comparison{Reference: name, BaseModel: r.BaseModel, MadeBy: r.MadeBy, Seeds: len(r.Seeds), Window: r.Window, Tolerance: r.Tolerance,
@@ -135,7 +139,8 @@ func (o Outcome) compare(name string) *Comparison {
 	if r.EvalLoss != nil {
 		if o.EvalBefore != nil {
 			c.EvalBefore = point(0, *o.EvalBefore, Band{Mean: *r.EvalBefore})
-			c.EvalBefore.Allowed = r.Tolerance.Floor // the adapter adds nothing yet: no seed is in it
+			// The adapter adds nothing yet, so the loss does not depend on the seed.
+			c.EvalBefore.Allowed = r.Tolerance.Floor
 		}
 		if o.EvalLoss != nil {
 			c.EvalLoss = point(o.Subject.Steps, *o.EvalLoss, *r.EvalLoss)
@@ -146,7 +151,7 @@ func (o Outcome) compare(name string) *Comparison {
 	return c
 }
 
-// misses are the reasons why the run is not what the reference says; none where it is.
+// misses returns the reasons why the run does not match the reference; none if it does.
 func (c *Comparison) misses() []string {
 	if c.NotComparable != nil {
 		return []string{"not comparable: " + strings.Join(c.NotComparable, ", ") + "; scripts/reference_curve.py makes the curve of another configuration or base model"}
@@ -166,7 +171,7 @@ func (c *Comparison) misses() []string {
 	return why
 }
 
-// summary is the comparison in a line.
+// summary returns the comparison in one line.
 func (c *Comparison) summary() string {
 	if c.NotComparable != nil {
 		return "not comparable"
@@ -181,10 +186,10 @@ func (c *Comparison) summary() string {
 	return line
 }
 
-// judgeReference is the criterion reference.
+// judgeReference judges the criterion reference.
 func (e Expect) judgeReference(o Outcome) Judged { return o.compare(e.Reference).Judge() }
 
-// Judge is the criterion reference.
+// Judge judges the criterion reference.
 func (c *Comparison) Judge() Judged {
 	t := c.Tolerance
 	j := Judged{Criterion: "reference", Want: fmt.Sprintf("within %g spreads + %g of %s", t.K, t.Floor, c.Reference), Got: c.summary(), Comparison: c}
@@ -193,13 +198,13 @@ func (c *Comparison) Judge() Judged {
 	return j
 }
 
-// ReferenceCurve is the file ReferenceCurveFile: what a plot of the run with the reference's band needs. Arrays have a
-// number for each step, run and reference each for its own steps.
+// ReferenceCurve is the content of ReferenceCurveFile: what a plot of the run with the reference's band needs. Arrays
+// have a number for each step; Run has one for each step of the run, the others one for each step of the reference.
 type ReferenceCurve struct {
 	Comparison
-	Run  []*float64 `json:"run"`  // smoothed; null = not finite
-	Mean []float64  `json:"mean"` // of the reference
-	Low  []float64  `json:"low"`  // the mean less what is allowed
+	Run  []*float64 `json:"run"`  // smoothed loss of the run; null = not finite
+	Mean []float64  `json:"mean"` // mean of the reference
+	Low  []float64  `json:"low"`  // lower bound: the mean minus the allowed distance
 	High []float64  `json:"high"`
 }
 
@@ -224,7 +229,7 @@ func (o Outcome) writeReferenceCurve(dir string, c *Comparison) error {
 	return nil
 }
 
-// Validate says what a file ReferenceCurveFile from elsewhere lacks.
+// Validate returns an error that says what is wrong with the content of a ReferenceCurveFile.
 func (f *ReferenceCurve) Validate() error {
 	switch n := len(f.Mean); {
 	case f.Reference == "" || n == 0 || len(f.Low) != n || len(f.High) != n:
@@ -237,7 +242,7 @@ func (f *ReferenceCurve) Validate() error {
 	return nil
 }
 
-// Losses are the run's, smoothed; NaN = not finite.
+// Losses returns the run's smoothed losses; NaN = not finite.
 func (f *ReferenceCurve) Losses() []float64 {
 	losses := make([]float64, len(f.Run))
 	for i, l := range f.Run {

@@ -10,8 +10,8 @@ import (
 // sharing returns the number of ranks that share a row's tokens, at least 1.
 func (c Config) sharing() int { return max(c.ContextParallelSize, 1) }
 
-// checkSharing refuses a number of ranks that share a row's tokens where the model's attention heads cannot be divided
-// among them, and says which numbers can be taken.
+// checkSharing returns an error if the model's attention heads cannot be divided among n ranks that share a row's
+// tokens. The error names the numbers that are possible.
 func (p *opened) checkSharing(n int) error {
 	if n == 1 {
 		return nil

@@ -11,8 +11,9 @@ import (
 	"github.com/tierlora/tierlora/graph"
 )
 
-// TestGPUContextIsOneCard: GPUs that share each row's tokens train and evaluate as one GPU with all of them, to rounding: GEMMs of
-// fewer rows may add up in another order. Groups of GPUs are accumulation, and a run repeats, byte for byte.
+// TestGPUContextIsOneCard: GPUs that share each row's tokens train and evaluate as one GPU with all of them, to
+// rounding: GEMMs of fewer rows may add up in another order. Groups of GPUs are accumulation, and a run repeats, byte
+// for byte.
 func TestGPUContextIsOneCard(t *testing.T) {
 	needGPUs(t, 2)
 	there, _ := graph.GPUs()

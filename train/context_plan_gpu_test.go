@@ -10,8 +10,8 @@ import (
 	"github.com/tierlora/tierlora/internal/golden"
 )
 
-// TestLongRowsOnFourCards: rows of 65,536 tokens of Llama 3.1 8B need offloading on a card of 24 GB and none on four that share
-// them, as far as a plan from its configuration alone can tell.
+// TestLongRowsOnFourCards: rows of 65,536 tokens of Llama 3.1 8B need offloading on a card of 24 GB and none on four
+// that share them, as far as a plan from its configuration alone can tell.
 func TestLongRowsOnFourCards(t *testing.T) {
 	var releases []struct {
 		Name   string
@@ -41,7 +41,8 @@ func TestLongRowsOnFourCards(t *testing.T) {
 	if one.Checkpointing != "offload" || four.Checkpointing != "full" || four.Context == nil || four.Context.Tokens != 1<<14 || four.Context.Heads != 8 {
 		t.Errorf("one card: %v\nfour: %v", one, four)
 	}
-	// 4 exchanges a layer and 2 more where it is recomputed, of (2 x 32 + 2 x 8) heads of 128 numbers for each token and pass
+	// 4 exchanges a layer and 2 more where it is recomputed, of (2 x 32 + 2 x 8) heads of 128 numbers for each token
+	// and pass
 	if c := four.Context; c.Exchanges < 4*32 || c.Exchanges > 6*32 || c.ReceivedBytes < 15<<30 || c.ReceivedBytes > 23<<30 {
 		t.Errorf("%+v", c)
 	}

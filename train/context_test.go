@@ -25,8 +25,8 @@ func sharing(t testing.TB, s Spec, size, groups int) Spec {
 	return s
 }
 
-// roundings is how far a run whose rows are shared is from one on one rank: its losses, the norms of the first step's gradients,
-// and the adapter's B, which begins at zero.
+// roundings is how far a run whose rows are shared is from one on one rank: its losses, the norms of the first step's
+// gradients, and the adapter's B, which begins at zero.
 func roundings(t testing.TB, what, want, got string, a, b Result) (loss, norm, moved float64) {
 	t.Helper()
 	if a.Steps != b.Steps || a.Tokens != b.Tokens || len(a.Losses) != len(b.Losses) {
@@ -67,9 +67,9 @@ func firstNorms(t testing.TB, dir string) map[string]float64 {
 	return line.Norms
 }
 
-// TestContextIsOneRank: ranks that share each row's tokens train and evaluate as one rank with all of them. What is worked out
-// token by token, and attention, has the same bits; the sums over tokens, of which each rank has a part, are rounded otherwise.
-// Groups of ranks side by side are accumulation, byte for byte.
+// TestContextIsOneRank: ranks that share each row's tokens train and evaluate as one rank with all of them. What is
+// worked out token by token, and attention, has the same bits; the sums over tokens, of which each rank has a part, are
+// rounded otherwise. Groups of ranks side by side are accumulation, byte for byte.
 func TestContextIsOneRank(t *testing.T) {
 	for name, c := range map[string]struct {
 		sizes []int
@@ -125,8 +125,9 @@ func TestContextIsOneRank(t *testing.T) {
 	}
 }
 
-// TestContextOfFamilies: the same of every family: windows, soft caps, norms of queries and keys, fused projections, rotary
-// tables of long sequences, layers without positions, mixtures of experts. What cannot be shared is refused by name.
+// TestContextOfFamilies: the same of every family: windows, soft caps, norms of queries and keys, fused projections,
+// rotary tables of long sequences, layers without positions, mixtures of experts. What cannot be shared is refused by
+// name.
 func TestContextOfFamilies(t *testing.T) {
 	refused := func(name string) string {
 		if strings.HasSuffix(name, "_balanced") || name == "mixtral_fused" {
@@ -193,8 +194,8 @@ func TestContextRefuses(t *testing.T) {
 	}
 }
 
-// TestResumeOnOtherContext: a run resumes with its rows shared among more ranks or fewer, and says so; a replay of it takes as
-// many.
+// TestResumeOnOtherContext: a run resumes with its rows shared among more ranks or fewer, and says so; a replay of it
+// takes as many.
 func TestResumeOnOtherContext(t *testing.T) {
 	one := testSpec(t, 4)
 	one.Training.GradientAccumulationSteps, one.Training.BatchSize, one.Training.GradNormSteps = 2, 2, 1
@@ -240,8 +241,8 @@ func TestResumeOnOtherContext(t *testing.T) {
 	sameRun(t, "resumed with as many", whole.OutputDir, dir)
 }
 
-// TestContextIsSuggested: where a row does not fit on devices that have whole rows each, and does on as many that share it, and
-// what such a plan holds.
+// TestContextIsSuggested: where a row does not fit on devices that have whole rows each, and does on as many that share
+// it, and what such a plan holds.
 func TestContextIsSuggested(t *testing.T) {
 	s := testSpec(t, 1)
 	s.Training.BatchSize, s.Training.GradientCheckpointing, s.Dataset.MaxLength, s.Dataset.Packing, s.Devices = 1, "full", 512, true, "4"

@@ -15,20 +15,22 @@ import (
 	"github.com/tierlora/tierlora/train/objective"
 )
 
-// CSVFile is the name of what report_to: [csv] writes into a run's output folder: the numbers of metrics.jsonl that
-// people plot, as a table.
+// CSVFile is the name of the file that report_to: [csv] writes into a run's output folder: a table of the numbers of
+// metrics.jsonl that people plot.
 const CSVFile = "metrics.csv"
 
 // csvFile writes metrics.csv: a row for each line of metrics.jsonl about steps or an evaluation.
 type csvFile struct {
 	Silent
-	file  *os.File
-	names []string // the objective's numbers that have a sum of their own: the last columns, of steps and then of evaluations
+	file *os.File
+	// Names of the objective's numbers that have a sum of their own; they are the last columns, first for steps and
+	// then for evaluations.
+	names []string
 }
 
 func newCSV(opened) Observer { return &csvFile{} }
 
-// Files are the names that it writes.
+// Files returns the names of the files that it writes.
 func (*csvFile) Files() []string { return []string{CSVFile} }
 
 var csvHeader = []string{"step", "epoch", "loss", "grad_norm", "learning_rate", "tokens_seen", "tokens_per_second", "eval_loss"}
@@ -48,7 +50,7 @@ func (c *csvFile) Start(r RunInfo) error {
 		var s struct {
 			StepMetrics
 			Eval *float64 `json:"eval_loss"`
-			Task string   `json:"task"` // its lines have no row
+			Task string   `json:"task"` // lines about tasks have no row
 		}
 		var values map[string]any
 		if err := errors.Join(json.Unmarshal(line, &s), json.Unmarshal(line, &values)); err != nil {
@@ -125,7 +127,7 @@ func (c *csvFile) evalRow(step int, epoch, loss float64, values Values) []string
 	return slices.Concat(row, make([]string, len(c.names)), columns(c.evalNames(), values))
 }
 
-// evalNames are the columns of an evaluation's numbers.
+// evalNames returns the columns of an evaluation's numbers.
 func (c *csvFile) evalNames() []string {
 	names := make([]string, len(c.names))
 	for i, name := range c.names {
@@ -134,7 +136,7 @@ func (c *csvFile) evalNames() []string {
 	return names
 }
 
-// columns are the values of some names, empty where there is none.
+// columns returns the values of the given names, with an empty cell for a name without a value.
 func columns(names []string, values Values) []string {
 	row := make([]string, len(names))
 	for _, v := range values {

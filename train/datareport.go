@@ -14,7 +14,7 @@ import (
 // DataReportFile is the report on the data in a run's output folder, a dataset.Report as JSON.
 const DataReportFile = "data_report.json"
 
-// writeDataReport saves what became of the data, which the log shows too.
+// writeDataReport saves the report on the data, which the log shows too.
 func (p *inputs) writeDataReport() error {
 	report := *p.report
 	report.CacheNote = "" // a repeated run writes the same file
@@ -32,9 +32,9 @@ func (p *inputs) writeDataReport() error {
 	return nil
 }
 
-// besideAdapter are the files that lie beside an adapter's own: the tokenizer's, the chat template that the run trains with
-// in the place where generation looks first, which prompts the rows have, and the tokens at which an answer ends, for other
-// programs.
+// besideAdapter returns the files that a run writes beside the adapter's own, for other programs: the tokenizer's
+// files; the chat template of the training, under the name where generation looks first; the prompt format of the rows;
+// the tokens that end an answer.
 func (p *inputs) besideAdapter() (map[string][]byte, error) {
 	files, err := p.tokenizerFiles()
 	if err != nil {
@@ -50,8 +50,8 @@ func (p *inputs) besideAdapter() (map[string][]byte, error) {
 	return files, chat.Answering{Base: p.Base.Folder, EOS: p.Base.Config.EOS, Vocab: p.Base.Config.VocabSize, Tok: p.Base.Tokenizer, Chat: c}.Save(files)
 }
 
-// tokenizerFiles are the base model's files of the tokenizer, with the chat template that the run trains with: what a run's
-// manifest has the hash of.
+// tokenizerFiles returns the base model's tokenizer files with the chat template of the training. A run's manifest has
+// their hash.
 func (p *inputs) tokenizerFiles() (map[string][]byte, error) {
 	files := p.Base.Tokenizer.Files()
 	c, err := p.data.Chat()

@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// dataClock takes the time in which the host makes the micro-batches of each step. On a device that works while the host
-// does, that time costs nothing until it reaches the step's; on a CPU it is a part of the step.
+// dataClock measures the host's time to make the micro-batches of each step. A device that works asynchronously hides
+// that time unless it is longer than the step; on a CPU it is a part of the step.
 type dataClock struct {
-	ms    []float64
-	since float64 // ms since the last line of metrics.jsonl, and the steps of it
+	ms []float64
+	// since is the time in ms since the last line of metrics.jsonl, and the number of steps in it.
+	since float64
 	steps int
 }
 
@@ -18,14 +19,14 @@ func (c *dataClock) add(took time.Duration) {
 	c.ms, c.since, c.steps = append(c.ms, ms), c.since+ms, c.steps+1
 }
 
-// line is the mean of a step since the last call.
+// line returns the mean per step since the last call, in ms.
 func (c *dataClock) line() float64 {
 	ms := c.since / float64(max(c.steps, 1))
 	c.since, c.steps = 0, 0
 	return ms
 }
 
-// total is that of all steps, in seconds.
+// total returns the time of all steps, in seconds.
 func (c *dataClock) total() float64 {
 	sum := 0.0
 	for _, ms := range c.ms {
@@ -34,16 +35,17 @@ func (c *dataClock) total() float64 {
 	return sum / 1e3
 }
 
-// Shares of a step's time from which making its batches is worth a warning: on a device that works meanwhile before it
-// has to wait, on a CPU where it is felt.
+// Shares of a step's time above which making its batches causes a warning. An asynchronous device hides the time until
+// it has to wait; a CPU loses all of it.
 const (
 	dataShareBehind = 0.5
 	dataShareWithin = 0.1
-	// dataStepsJudged is how many steps there must be for their median to mean something.
+	// dataStepsJudged is the least number of steps for which the medians are judged.
 	dataStepsJudged = 20
 )
 
-// slowData is the warning of a run whose data is nearly as slow as its steps, in medians of milliseconds; "" = it is not.
+// slowData returns the warning for a run whose data loading is nearly as slow as its steps, in medians of milliseconds;
+// "" = no warning.
 func slowData(data, step float64, steps int, async, streaming bool) string {
 	share := dataShareWithin
 	what := "of which the CPU computes nothing"

@@ -31,7 +31,8 @@ func TestSlowDataIsSaid(t *testing.T) {
 	}
 }
 
-// TestDataTimeIsMeasured: every line has the time of its steps' batches, and the end that of the run, which is a part of it.
+// TestDataTimeIsMeasured: every line has the time of its steps' batches, and the end that of the run, which is a part
+// of it.
 func TestDataTimeIsMeasured(t *testing.T) {
 	s := testSpec(t, 6)
 	s.Training.LoggingSteps = 2

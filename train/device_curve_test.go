@@ -53,7 +53,8 @@ func TestGPUSmolLM2CurveAgainstPEFT(t *testing.T) {
 			t.Logf("%s, PEFT %s, %d draws: %.4g in the mean, %.4g in the last ten", name, what, len(draws), mean, end)
 		}
 		mean, end := average(ours)
-		want, _ := average(peers[name]["bf16 base"]) // the last ten steps share one deviation: they are shown, and not bounded
+		// the last ten steps share one deviation: they are shown, and not bounded.
+		want, _ := average(peers[name]["bf16 base"])
 		t.Logf("%s, ours, %d draws: %.4g in the mean, %.4g in the last ten", name, len(ours), mean, end)
 		if !(mean <= worse*want) {
 			t.Errorf("%s: ours %.4g; PEFT in bf16 %.4g: at most %.1f times", name, mean, want, worse)

@@ -61,10 +61,10 @@ func (c proofCase) scheme() *quant.Config {
 	return &q
 }
 
-// TestGPUErrorAgainstPEFT compares logits, each token's loss and every LoRA gradient in bf16 with a float64
-// run of transformers and PEFT: ‖ours-ref‖ is at most 1.5 ‖PEFT in bf16-ref‖, tensor by tensor and over all.
-// The norms go over several batches: rounding errors of one are one draw. A batch's mean loss is a single number, so its
-// error is taken over many more batches (docs/internals/decisions/0041-draws-of-errors.md).
+// TestGPUErrorAgainstPEFT compares logits, each token's loss and every LoRA gradient in bf16 with a float64 run of
+// transformers and PEFT: ‖ours-ref‖ is at most 1.5 ‖PEFT in bf16-ref‖, tensor by tensor and over all. The norms go over
+// several batches: rounding errors of one are one draw. A batch's mean loss is a single number, so its error is taken
+// over many more batches (docs/internals/decisions/0041-draws-of-errors.md).
 func TestGPUErrorAgainstPEFT(t *testing.T) {
 	gputest.Need(t)
 	dir := os.Getenv(envProof)

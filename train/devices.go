@@ -17,13 +17,13 @@ import (
 	"github.com/tierlora/tierlora/train/ranks"
 )
 
-// MaxDevices is the most that one process trains on.
+// MaxDevices is the largest number of devices of one process.
 const MaxDevices = 64
 
 // devicesAll is the value of `devices` for every GPU of this computer.
 const devicesAll = "all"
 
-// parseDevices reads the value of `devices`: how many, or which ones; 0 and nil for all.
+// parseDevices parses the value of `devices`: a number n, or a list of GPUs; 0 and nil mean all.
 func parseDevices(text string) (n int, which []int, err error) {
 	wrong := fmt.Errorf("devices: %q is not all, a number of devices from 1 to %d, or a list of GPUs such as [0, 2]", text, MaxDevices)
 	if list, ok := strings.CutPrefix(text, "["); ok {
@@ -55,13 +55,13 @@ func parseDevices(text string) (n int, which []int, err error) {
 	return n, nil, nil
 }
 
-// ValidateDevices says what is wrong with the value of `devices`.
+// ValidateDevices returns an error that says what is wrong with the value of `devices`.
 func (s Spec) ValidateDevices() error {
 	_, _, err := parseDevices(s.Devices)
 	return err
 }
 
-// placed is the GPU of each of this process's ranks; one that is given alone is the device where none is named.
+// placed returns the GPU of each of this process's ranks. alone is the device of a single rank if the key names none.
 func (s Spec) placed(alone int) ([]int, error) {
 	n, which, err := parseDevices(s.Devices)
 	if err != nil {
@@ -99,7 +99,7 @@ func (s Spec) placed(alone int) ([]int, error) {
 	return which, nil
 }
 
-// spread makes a run of a spec: its accumulation over so many ranks.
+// spread returns the spec of a run on world ranks. If training.global_batch_size is set, it decides the accumulation.
 func (s Spec) spread(world int) (Spec, error) {
 	c := &s.Training
 	share := c.sharing()
@@ -121,7 +121,7 @@ func (s Spec) spread(world int) (Spec, error) {
 	return s, nil
 }
 
-// CheckSharing refuses a number of ranks that are no whole groups which share rows.
+// CheckSharing returns an error if world ranks cannot be divided into groups that share rows.
 func (s Spec) CheckSharing(world int) error {
 	share := s.Training.sharing()
 	if world%share == 0 {
@@ -137,8 +137,8 @@ func count(n int, what string) string {
 	return fmt.Sprintf("%d %ss", n, what)
 }
 
-// RanksAsked is how many ranks the run has in one process: a GPU each, or on a CPU as many as are asked for, which share it.
-// all is what is here.
+// RanksAsked returns the number of ranks of the run in one process: one per GPU. On a CPU it is the configured number
+// of ranks, which share the CPU. all means every GPU of this computer.
 func (s Spec) RanksAsked() (int, error) {
 	n, _, err := parseDevices(s.Devices)
 	if err == nil && n == 0 {
@@ -148,7 +148,7 @@ func (s Spec) RanksAsked() (int, error) {
 	return n, err
 }
 
-// asOne is the same run on one device, which with rows that are shared gives the same numbers to rounding.
+// asOne returns the same run on one device. With context parallelism its numbers are the same up to rounding.
 func (s Spec) asOne() (Spec, error) {
 	n, err := s.RanksAsked()
 	if err == nil {
@@ -159,8 +159,8 @@ func (s Spec) asOne() (Spec, error) {
 	return s, err
 }
 
-// alone is the same run on one device, or on as many as share a row: the windows of all accumulated, which gives the same
-// numbers.
+// alone returns the same run on one device, or on one context-parallel group: it accumulates the windows of all ranks,
+// which gives the same numbers.
 func (s Spec) alone(world int) Spec {
 	share := s.Training.sharing()
 	s.Training.GradientAccumulationSteps *= max(world/share, 1)
@@ -168,9 +168,9 @@ func (s Spec) alone(world int) Spec {
 	return s
 }
 
-// Start trains: it plans, loads, then runs the loop to its last step, or until it is interrupted. With `devices` it trains
-// on several, or with env.Groups as some of the ranks of a run of several processes. A run whose device
-// hangs goes on waiting after Start has returned ErrDeviceHangs: the process should end then.
+// Start trains: it plans, loads, then runs the loop to its last step, or until it is interrupted. With `devices` it
+// trains on several devices, with env.Groups as some of the ranks of a run of several processes. After ErrDeviceHangs a
+// goroutine of the run still waits for the device, so the process should end.
 func Start(ctx context.Context, s Spec, env Env) (Result, error) {
 	on, err := s.placed(env.GPU)
 	if err != nil {
@@ -195,7 +195,8 @@ func Start(ctx context.Context, s Spec, env Env) (Result, error) {
 	return startAll(ctx, s, env, on, groups)
 }
 
-// localGroups are the groups of ranks that one process drives. Of GPUs somebody watches: one may hang that the others wait for.
+// localGroups returns the groups of n ranks that one process drives. Groups of GPUs have a watchdog, because one GPU
+// that hangs blocks the others.
 func (s Spec) localGroups(n int, env Env) []ranks.Group {
 	if kind, _ := graph.DeviceKind(s.Device); kind == "cpu" {
 		return ranks.NewLocal(n)
@@ -203,8 +204,8 @@ func (s Spec) localGroups(n int, env Env) []ranks.Group {
 	return ranks.Watched(ranks.Options{Ranks: n, Timeout: time.Duration(max(s.Training.DDPTimeout, 1)) * time.Second, Quick: StepsPhase, Devices: true, Logf: env.Logf})
 }
 
-// startAll trains on several devices, a goroutine each. The first of this process's ranks has the environment; the others
-// are silent.
+// startAll trains on several devices, with one goroutine for each. Only the first of this process's ranks gets the
+// whole environment; the others are silent.
 func startAll(ctx context.Context, s Spec, env Env, on []int, groups []ranks.Group) (Result, error) {
 	results, problems := make([]Result, len(on)), make([]error, len(on))
 	eachRank(ctx, s, env, on, groups, func(ctx context.Context, i int, env Env) error {
@@ -245,7 +246,7 @@ func eachRank(ctx context.Context, s Spec, env Env, on []int, groups []ranks.Gro
 	all.Wait()
 }
 
-// workersOf is the CPU threads of each of the ranks of one process: on a CPU they share the cores.
+// workersOf returns the number of CPU threads of each rank of one process; ranks on a CPU share the cores.
 func (s Spec) workersOf(ranks int, env Env) int {
 	if kind, _ := graph.DeviceKind(s.Device); kind == "cpu" && env.Workers == 0 && ranks > 1 {
 		return max(1, runtime.NumCPU()/ranks)
@@ -253,8 +254,8 @@ func (s Spec) workersOf(ranks int, env Env) int {
 	return env.Workers
 }
 
-// Together does work on each of the devices that a spec names, side by side as the ranks of a run; with one device it just
-// does it. s is then what one rank runs.
+// Together calls work on each of the devices that a spec names, concurrently as the ranks of a run. With one device it
+// calls work directly. The spec that work receives is the one for one rank.
 func Together(ctx context.Context, s Spec, env Env, work func(ctx context.Context, s Spec, env Env) error) error {
 	on, err := s.placed(env.GPU)
 	if err == nil {
@@ -275,7 +276,7 @@ func Together(ctx context.Context, s Spec, env Env, work func(ctx context.Contex
 	return causeOf(problems, groups)
 }
 
-// Rank is which of how many ranks an environment of Together is.
+// Rank returns this rank's index and the number of ranks in an environment of Together.
 func (e Env) Rank() (rank, ranks int) {
 	if e.team == nil {
 		return 0, 1
@@ -283,11 +284,11 @@ func (e Env) Rank() (rank, ranks int) {
 	return e.team.Rank(), e.team.World()
 }
 
-// Join makes a machine the rank's; leave is called when it is closed.
+// Join joins a machine to the ranks of the run; the caller calls leave when it closes the machine.
 func (e Env) Join(on graph.Machine) (leave func(), err error) { return e.team.join(on) }
 
-// causeOf is the error that ended the ranks of this process: of those that ended because of another rank the first, unless
-// one ended by itself.
+// causeOf returns the error that ended the ranks of this process. It prefers an error of a rank's own to errors that
+// another rank caused, and returns the first of these.
 func causeOf(problems []error, groups []ranks.Group) error {
 	var first error
 	for i, err := range problems {

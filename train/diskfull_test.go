@@ -29,8 +29,8 @@ func freeIs(t *testing.T, free int64) {
 	diskFree = func(string) (int64, bool) { return free, true }
 }
 
-// TestDiskHoldsNoCheckpoint: a run whose checkpoint and adapter have no room says so before its base model is loaded, with
-// the bytes that they really take, and leaves nothing. One whose later checkpoints have none is warned of.
+// TestDiskHoldsNoCheckpoint: a run whose checkpoint and adapter have no room says so before its base model is loaded,
+// with the bytes that they really take, and leaves nothing. One whose later checkpoints have none is warned of.
 func TestDiskHoldsNoCheckpoint(t *testing.T) {
 	s, env := everyFile(t)
 	r := mustStart(t, s, env)

@@ -31,8 +31,8 @@ func failedFull(t *testing.T, s Spec, env Env, free func()) string {
 	return name
 }
 
-// TestNoRoomForAFile: whatever file of a run has no room, the run ends with the file's name, its checkpoints are whole, and
-// it goes on to what it would have become.
+// TestNoRoomForAFile: whatever file of a run has no room, the run ends with the file's name, its checkpoints are whole,
+// and it goes on to what it would have become.
 func TestNoRoomForAFile(t *testing.T) {
 	if !fulldisk.Apart(t) {
 		return

@@ -9,7 +9,7 @@ import (
 	"github.com/tierlora/tierlora/train/ranks"
 )
 
-// end gives the memory back and tells the observers how the run ended.
+// end frees the memory and reports to the observers how the run ended.
 func (r *loaded) end(err error) error {
 	r.recorder.sum()
 	if gone := r.at.check(); gone != nil {
@@ -26,19 +26,19 @@ func (r *loaded) end(err error) error {
 		}
 	}
 	var problems []error
-	for _, o := range r.recorder.observers { // all of them, whatever one says
+	for _, o := range r.recorder.observers { // every observer is called, whatever error one returns
 		problems = append(problems, o.End(end))
 	}
 	return errors.Join(append(problems, r.memory.Close())...)
 }
 
-// explain adds to an error of the device or the disk how far the run came and what continues it.
+// explain adds to an error of the device or the disk which step the run reached and how to resume it.
 func (r *loaded) explain(err error) error {
 	var full *atomicfile.FullError
 	if !errors.Is(err, graph.ErrDevice) && !errors.As(err, &full) && !errors.As(err, new(*ranks.LostError)) {
 		return err
 	}
-	if !r.env.team.leads() { // rank 0 has the checkpoints
+	if !r.env.team.leads() { // only rank 0 has the checkpoints
 		return fmt.Errorf("after step %d of %d: %w", r.recorder.step(), r.total, err)
 	}
 	next := "no checkpoint was saved yet"

@@ -11,8 +11,8 @@ import (
 	"github.com/tierlora/tierlora/train/replay"
 )
 
-// TestNotFiniteEvaluation: a run whose loss on the validation rows is no number ends there and says so; so does one that
-// resumes from the state that it saved.
+// TestNotFiniteEvaluation: a run whose loss on the validation rows is no number ends there and says so; so does one
+// that resumes from the state that it saved.
 func TestNotFiniteEvaluation(t *testing.T) {
 	s := testSpec(t, 1) // no later step sees what its update did
 	s.Dataset.ValSplit = 0.02

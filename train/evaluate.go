@@ -12,7 +12,8 @@ import (
 	"github.com/tierlora/tierlora/train/objective"
 )
 
-// evaluate is the mean loss over the validation rows' trained tokens. An interrupt ends it: the run owes it then.
+// evaluate computes the mean loss over the trained tokens of the validation rows. An interrupt ends it; the run then
+// makes the evaluation when it resumes.
 func (r *evaluating) evaluate(ctx context.Context) (best bool, err error) {
 	defer graph.StartRange("evaluation").End()
 	r.at.enter(phaseEval)
@@ -48,26 +49,27 @@ func (r *evaluating) evaluate(ctx context.Context) (best bool, err error) {
 	})
 }
 
-// owedEvaluation makes up for the evaluation that an interrupt cut short.
+// owedEvaluation makes the evaluation that an interrupt cut short.
 func (r *evaluating) owedEvaluation(ctx context.Context) error {
 	if !r.recorder.progress.OwesEval || r.evaluator == nil {
 		return nil
 	}
 	best, err := r.evaluate(ctx)
 	if err == nil && (best || r.recorder.step() == r.total) {
-		r.saver.saved = -1 // the checkpoint of this step does not say so yet
+		r.saver.saved = -1 // the checkpoint of this step does not have the evaluation yet
 		err = r.saver.save(r.windows.State())
 	}
 	return err
 }
 
-// evaluateTogether is the loss over the validation rows, whose batches the ranks take in turn: the sums of the batches are
-// added in their order, so that it is the loss of one rank to the last bit. After each round all know of an interrupt.
+// evaluateTogether computes the loss over the validation rows, whose batches the ranks take in turn. It adds the sums
+// of the batches in their order, so the result equals the loss of one rank to the last bit. After each round all ranks
+// know of an interrupt.
 func (r *evaluating) evaluateTogether(ctx context.Context, of int, see func(batches int) error) (all infer.Sum, err error) {
 	t := r.env.team
 	share := func(one infer.Sum) error {
-		if t.Rank()%r.spec.Training.sharing() > 0 { // the first of those that share the batch tells
-			one = infer.Sum{Sums: one.Sums} // of its own tokens
+		if t.Rank()%r.spec.Training.sharing() > 0 { // the first of the ranks that share the batch reports the loss
+			one = infer.Sum{Sums: one.Sums} // the loss of this rank's own tokens
 		}
 		flag := byte(0)
 		if r.interrupted() {
@@ -98,7 +100,7 @@ func (r *evaluating) evaluateTogether(ctx context.Context, of int, see func(batc
 	if err := r.evaluator.Each(ctx, r.val, func(one infer.Sum) error { rounds++; return share(one) }); err != nil {
 		return all, err
 	}
-	for ; rounds < (of+r.groups()-1)/r.groups(); rounds++ { // of the others
+	for ; rounds < (of+r.groups()-1)/r.groups(); rounds++ { // rounds of the other ranks
 		if r.together() {
 			if err := r.evaluator.Again(); err != nil {
 				return all, err
@@ -111,7 +113,8 @@ func (r *evaluating) evaluateTogether(ctx context.Context, of int, see func(batc
 	return all, nil
 }
 
-// joinLosses are the losses of the tokens of a batch, of which each of the ranks that share it has worked out a part.
+// joinLosses returns the losses of all tokens of a batch. Each rank of a context-parallel group passes the part that it
+// computed.
 func (r *loaded) joinLosses(own []float32) ([]float32, error) {
 	t, share := r.env.team, r.spec.Training.sharing()
 	mine := make([]byte, 0, 4*len(own))
@@ -135,7 +138,7 @@ func (r *loaded) joinLosses(own []float32) ([]float32, error) {
 	return all, nil
 }
 
-// sumBytes is the length of a sum without the sums of numbers, which follow it: a flag, the loss and the counts.
+// sumBytes is the size of an encoded sum without the sums of numbers, which follow it: a flag, the loss and the counts.
 const sumBytes = 1 + 6*8
 
 func encodeSum(s infer.Sum, flag byte) []byte {

@@ -2,8 +2,8 @@ package train
 
 import "github.com/tierlora/tierlora/train/replay"
 
-// noteEvidence keeps the evidence of a step. A run that resumes from an older program's checkpoint has no hash of the
-// rows since its first step, so none is kept.
+// noteEvidence records the evidence of a step. A run that resumes from an older program's checkpoint has no hash of the
+// rows since its first step, so it records none.
 func (r *recorder) noteEvidence(w *pendingWindow) {
 	p := &r.progress
 	if p.Rows != "" || w.Number == 1 {
@@ -17,7 +17,7 @@ func (r *recorder) noteEvidence(w *pendingWindow) {
 	}
 }
 
-// evidence returns what the run did up to its newest step.
+// evidence returns the evidence of the run up to its newest step.
 func (r *recorder) evidence() replay.Evidence {
 	p := &r.progress
 	return replay.Evidence{Step: r.step(), Losses: replay.HashLosses(p.Losses), Rows: p.Rows, Padded: r.padded}

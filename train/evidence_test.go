@@ -33,8 +33,8 @@ func tokenisedRows(t testing.TB, n, vocab int) string {
 	return path
 }
 
-// TestEvidenceLeavesPaddingOut: the replay of a run has other token budgets where its memory leaves room for others, and so other
-// padding; it sees the same rows.
+// TestEvidenceLeavesPaddingOut: the replay of a run has other token budgets where its memory leaves room for others,
+// and so other padding; it sees the same rows.
 func TestEvidenceLeavesPaddingOut(t *testing.T) {
 	m := golden.FamilyModel{Folder: "phi", Name: "phi3_odd"}
 	s := testSpec(t, 6)
@@ -63,8 +63,8 @@ func TestEvidenceLeavesPaddingOut(t *testing.T) {
 	}
 }
 
-// TestEvidenceOfOlderPrograms: manifests with hashes of whole micro-batches are still compared, but of several ranks, each of
-// which may have had other padding.
+// TestEvidenceOfOlderPrograms: manifests with hashes of whole micro-batches are still compared, but of several ranks,
+// each of which may have had other padding.
 func TestEvidenceOfOlderPrograms(t *testing.T) {
 	s := testSpec(t, 2)
 	s.Dataset.PadTo = dataset.PadMaxLength
@@ -78,7 +78,8 @@ func TestEvidenceOfOlderPrograms(t *testing.T) {
 		plans  []replay.PartPlan
 		equal  bool
 	}{
-		"the same":      {"db4ea17baf44e61348dacfc657bbe366bc7dd8b0947e4b8c099aa4f5592f4e99", was.Plans, true}, // as such a program had it,
+		// as such a program had it,.
+		"the same":      {"db4ea17baf44e61348dacfc657bbe366bc7dd8b0947e4b8c099aa4f5592f4e99", was.Plans, true},
 		"other rows":    {"0", was.Plans, false},
 		"several ranks": {"0", []replay.PartPlan{{FirstStep: 1, Ranks: 2}}, true},
 	} {

@@ -22,23 +22,24 @@ func (e Expect) Validate() []error {
 	return problems
 }
 
-// Missed is the error of a run that did what it was told but not what was expected of it.
+// Missed is the error of a run that finished but did not meet its expectations.
 type Missed struct{ Criteria []string }
 
+// Error lists the criteria that were missed.
 func (m *Missed) Error() string { return "expectation missed: " + strings.Join(m.Criteria, "; ") }
 
-// Judged is a criterion of the section and how a run met it.
+// Judged is a criterion of the section with its result.
 type Judged struct {
-	Criterion string `json:"criterion"` // the key
+	Criterion string `json:"criterion"` // key of the criterion
 	Want      string `json:"want"`
 	Got       string `json:"got"`
 	Met       bool   `json:"met"`
-	// Comparison has the numbers of the criterion reference.
+	// Comparison has the numbers of the criterion reference; nil for other criteria.
 	Comparison *Comparison `json:"comparison,omitempty"`
-	miss       string      // what MissedOf says
+	miss       string      // text that MissedOf reports
 }
 
-// MissedOf is a *Missed that says of every criterion that was not met by how much; nil where all were met.
+// MissedOf returns a *Missed that says by how much each criterion was missed; nil if all were met.
 func MissedOf(judged []Judged) error {
 	var missed []string
 	for _, j := range judged {
@@ -53,8 +54,8 @@ func MissedOf(judged []Judged) error {
 }
 
 // Judge compares a finished run with the section: the mean loss of the last tenth of the steps (at least one step)
-// against the mean of the first, the held-out loss, the bounds of named numbers, the curve against the reference's, and
-// the bytes that the run held.
+// against that of the first tenth, the validation loss, the bounds of named numbers, the curve against the reference's,
+// and the planned memory.
 func (e Expect) Judge(o Outcome) ([]Judged, error) {
 	var all []Judged
 	losses, heldBytes := o.Losses, o.HeldBytes
@@ -126,7 +127,8 @@ func (e Expect) bounded() []string {
 	return append(slices.Sorted(maps.Keys(e.AtLeast)), slices.Sorted(maps.Keys(e.AtMost))...)
 }
 
-// judgeBounds compares the last values of numbers with AtLeast and AtMost. A value that is not a number misses its bound.
+// judgeBounds compares the last values of numbers with AtLeast and AtMost. A value that is not a number misses its
+// bound.
 func (e Expect) judgeBounds(o Outcome) (all []Judged) {
 	judge := func(criterion, word, key string, bound float64, met func(v float64) bool) {
 		j := Judged{Criterion: criterion + "." + key, Want: fmt.Sprintf("%s %g", word, bound), Got: "not reported",
@@ -146,8 +148,8 @@ func (e Expect) judgeBounds(o Outcome) (all []Judged) {
 	return all
 }
 
-// LossFall is the mean loss of the first tenth of the steps, of the last tenth, and the fall as a part of the
-// first. A tenth is at least one step. The fall is NaN where there are no losses.
+// LossFall returns the mean loss of the first tenth of the steps, that of the last tenth, and the fall as a part of the
+// first. A tenth is at least one step. The fall is NaN if there are no losses.
 func LossFall(losses []float64) (first, last, fall float64) {
 	tenth := max(1, len(losses)/10)
 	if len(losses) == 0 {

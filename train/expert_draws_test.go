@@ -28,7 +28,8 @@ func shifted(row, label []int32, add, vocab int32) (ids, labels []int32) {
 	return ids, labels
 }
 
-// offCurve trains a model's curve with add added to every id and gives how far the losses are from want in the mean, relative.
+// offCurve trains a model's curve with add added to every id and gives how far the losses are from want in the mean,
+// relative.
 func offCurve(t *testing.T, on graph.Machine, m golden.FamilyModel, add int32, want []float64) (mean float64) {
 	t.Helper()
 	b, err := session.OpenBase(context.Background(), m.Dir(t), session.Env{})
@@ -60,8 +61,8 @@ func offCurve(t *testing.T, on graph.Machine, m golden.FamilyModel, add int32, w
 	return mean
 }
 
-// TestExpertDrawsEqualPEFT: in fp32 every draw of a mixture's curve is PEFT's, so that what a GPU's bf16 is off by is its own. In the
-// mean: a weight's last bit may become a ten-thousandth of a later loss.
+// TestExpertDrawsEqualPEFT: in fp32 every draw of a mixture's curve is PEFT's, so that what a GPU's bf16 is off by is
+// its own. In the mean: a weight's last bit may become a ten-thousandth of a later loss.
 func TestExpertDrawsEqualPEFT(t *testing.T) {
 	for _, m := range expertModels {
 		draws := m.Runs(t).Draws

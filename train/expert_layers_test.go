@@ -17,7 +17,8 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// asLayers is a folder of gpt_oss with the layout of Unsloth's: a linear layer for each expert's matrix, and the router's names.
+// asLayers is a folder of gpt_oss with the layout of Unsloth's: a linear layer for each expert's matrix, and the
+// router's names.
 func asLayers(t *testing.T, m golden.FamilyModel) string {
 	dir := m.Dir(t)
 	path := filepath.Join(dir, "model.safetensors")
@@ -71,8 +72,8 @@ func asLayers(t *testing.T, m golden.FamilyModel) string {
 	return dir
 }
 
-// TestExpertsAsLayers: gpt_oss in the layout of Unsloth's folders evaluates as transformers and trains as PEFT does the same numbers, and
-// is not written in a layout that nobody reads.
+// TestExpertsAsLayers: gpt_oss in the layout of Unsloth's folders evaluates as transformers and trains as PEFT does the
+// same numbers, and is not written in a layout that nobody reads.
 func TestExpertsAsLayers(t *testing.T) {
 	tested := 0
 	for _, m := range golden.FamilyModels(t) {

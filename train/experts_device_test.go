@@ -15,9 +15,10 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// TestGPUExpertCurves: 20 steps of QLoRA over router and experts follow PEFT's; in fp32 as the CPU does. With fewer bits a token may
-// be given to another expert than in fp32, so the curve is held in the mean: to 0.02, in bf16 to 1.5 times what PEFT's own bf16 is
-// off by, both in the mean over all draws, of which single ones differ by a factor of four (docs/internals/decisions/0041-draws-of-errors.md).
+// TestGPUExpertCurves: 20 steps of QLoRA over router and experts follow PEFT's; in fp32 as the CPU does. With fewer
+// bits a token may be given to another expert than in fp32, so the curve is held in the mean: to 0.02, in bf16 to 1.5
+// times what PEFT's own bf16 is off by, both in the mean over all draws, of which single ones differ by a factor of
+// four (docs/internals/decisions/0041-draws-of-errors.md).
 func TestGPUExpertCurves(t *testing.T) {
 	gputest.Need(t)
 	for _, m := range expertModels {
@@ -48,7 +49,8 @@ func TestGPUExpertCurves(t *testing.T) {
 	}
 }
 
-// TestGPUExpertsRepeatAndResume: a run with experts learns, holds what its plan says, and gives the same bytes again and resumed.
+// TestGPUExpertsRepeatAndResume: a run with experts learns, holds what its plan says, and gives the same bytes again
+// and resumed.
 func TestGPUExpertsRepeatAndResume(t *testing.T) {
 	gputest.Need(t)
 	for _, m := range expertModels {

@@ -23,9 +23,9 @@ import (
 // mixtures are small models of every family with experts.
 var mixtures = append(slices.Clone(expertModels), golden.FamilyModel{Folder: "shared_experts", Name: "qwen2_moe"})
 
-// TestPaddingReachesNoExpert: on a CPU the losses, gradient norms and adapters of a mixture's steps are the same to the bit, however much
-// padding there is behind rows so short that experts have few of their tokens; and between them, as far as no row comes to lie in two of
-// attention's tiles of queries.
+// TestPaddingReachesNoExpert: on a CPU the losses, gradient norms and adapters of a mixture's steps are the same to the
+// bit, however much padding there is behind rows so short that experts have few of their tokens; and between them, as
+// far as no row comes to lie in two of attention's tiles of queries.
 func TestPaddingReachesNoExpert(t *testing.T) {
 	four := quant.Default()
 	for _, m := range mixtures {
@@ -65,7 +65,8 @@ func TestPaddingReachesNoExpert(t *testing.T) {
 	}
 }
 
-// sixSteps are the losses and gradient norms of six steps over a loader's batches, and a hash of the adapter that they train.
+// sixSteps are the losses and gradient norms of six steps over a loader's batches, and a hash of the adapter that they
+// train.
 func sixSteps(t *testing.T, b *session.Base, lora adapter.Config, scheme *quant.Config, from string, rows dataset.Rows, o dataset.Options) string {
 	t.Helper()
 	l, err := dataset.NewLoader(rows, o)
@@ -102,8 +103,8 @@ func sixSteps(t *testing.T, b *session.Base, lora adapter.Config, scheme *quant.
 	return fmt.Sprintf("%s, adapter %x", said, h.Sum(nil))
 }
 
-// TestPaddedMixturesTrainTheSame: a run whose rows are padded to the longest there may be trains the adapter of one whose rows lie end
-// to end, to the byte.
+// TestPaddedMixturesTrainTheSame: a run whose rows are padded to the longest there may be trains the adapter of one
+// whose rows lie end to end, to the byte.
 func TestPaddedMixturesTrainTheSame(t *testing.T) {
 	for _, m := range mixtures {
 		flat := familySpec(t, m)

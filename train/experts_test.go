@@ -22,8 +22,8 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// TestMergedExperts: an adapter on router and experts, or on parameters of experts, merged into their weights, gives the loss that
-// it gives beside them.
+// TestMergedExperts: an adapter on router and experts, or on parameters of experts, merged into their weights, gives
+// the loss that it gives beside them.
 func TestMergedExperts(t *testing.T) {
 	for name, layers := range map[string]int{"gpt_oss_balanced": 2 * (4 + 2), "qwen3_moe": 2 * (4 + 1 + 3*5), "qwen3_moe_fused": 2 * (4 + 3*5), "mixtral_fused": 2 * (4 + 3*4)} {
 		t.Run(name, func(t *testing.T) { mergedExperts(t, name, layers) })
@@ -62,8 +62,8 @@ func mergedExperts(t *testing.T, name string, layers int) {
 	}
 }
 
-// TestExtentsAreWhatIsTrained: the tensors that an optimizer tells apart lie one after the other, and are all that is trained, in
-// every family's way of stacking them.
+// TestExtentsAreWhatIsTrained: the tensors that an optimizer tells apart lie one after the other, and are all that is
+// trained, in every family's way of stacking them.
 func TestExtentsAreWhatIsTrained(t *testing.T) {
 	for _, m := range golden.FamilyModels(t) {
 		b, err := session.OpenBase(t.Context(), m.Dir(t), session.Env{})
@@ -89,8 +89,9 @@ func TestExtentsAreWhatIsTrained(t *testing.T) {
 	}
 }
 
-// TestExpertsLeavePaddingOut: loss and gradients of a mixture are those of its rows, wherever there is padding behind or between
-// them: where its experts are balanced, and, as far as rows lie at the same places, where inputs of their adapters are dropped.
+// TestExpertsLeavePaddingOut: loss and gradients of a mixture are those of its rows, wherever there is padding behind
+// or between them: where its experts are balanced, and, as far as rows lie at the same places, where inputs of their
+// adapters are dropped.
 func TestExpertsLeavePaddingOut(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -193,7 +194,8 @@ func TestTargetParametersRefuse(t *testing.T) {
 	}
 	s := familySpec(t, golden.FamilyModel{Folder: "experts", Name: "gpt_oss_balanced"})
 	s.LoRA.Dropout = 0.1
-	for target, parameter := range map[string]string{"gate": "experts.gate_up_proj", "up_proj": "experts.down_proj"} { // of routers, and of experts without an adapter
+	// of routers, and of experts without an adapter.
+	for target, parameter := range map[string]string{"gate": "experts.gate_up_proj", "up_proj": "experts.down_proj"} {
 		fused := familySpec(t, golden.FamilyModel{Folder: "fused_experts", Name: "qwen3_moe_fused"})
 		fused.LoRA.TargetModules, fused.LoRA.TargetParameters = adapter.Targets{"q_proj", target}, []string{parameter}
 		wanted := "lora.target_modules: " + target + " matches no linear layer of the model; it has k_proj, o_proj, q_proj, v_proj; with lora.target_parameters " +
@@ -216,8 +218,9 @@ func TestTargetParametersRefuse(t *testing.T) {
 	}
 }
 
-// TestTargetsOfExpertsBesideParameters: Unsloth names the layers of experts too, which the parameters train; the adapter's file has
-// the names of layers alone, as PEFT reads others as more parameters, and a module that transformers 4 alone has, at which PEFT refuses it.
+// TestTargetsOfExpertsBesideParameters: Unsloth names the layers of experts too, which the parameters train; the
+// adapter's file has the names of layers alone, as PEFT reads others as more parameters, and a module that transformers
+// 4 alone has, at which PEFT refuses it.
 func TestTargetsOfExpertsBesideParameters(t *testing.T) {
 	for _, c := range []struct{ targets, saved adapter.Targets }{
 		{adapter.Targets{"q_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}, adapter.Targets{"experts.0", "o_proj", "q_proj"}},

@@ -19,8 +19,8 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// rowGradients are the gradients of each row of a small model's curve, with add added to every id, one after the other; a step that
-// scales its loss does so by scale.
+// rowGradients are the gradients of each row of a small model's curve, with add added to every id, one after the other;
+// a step that scales its loss does so by scale.
 func rowGradients(t *testing.T, on graph.Machine, m golden.FamilyModel, scheme *quant.Config, add []int32, scale float64) (all []float64) {
 	t.Helper()
 	b, err := session.OpenBase(context.Background(), m.Dir(t), session.Env{})
@@ -62,7 +62,8 @@ func rowGradients(t *testing.T, on graph.Machine, m golden.FamilyModel, scheme *
 	return all
 }
 
-// draws are what rowGradients adds to ids for each of the numbers, on which PEFT's own error is known; none: nothing, once.
+// draws are what rowGradients adds to ids for each of the numbers, on which PEFT's own error is known; none: nothing,
+// once.
 func draws(rows int, numbers []int32) (adds [][]int32) {
 	if numbers == nil {
 		return [][]int32{nil}
@@ -82,9 +83,10 @@ func drawnGradients(t *testing.T, on graph.Machine, m golden.FamilyModel, scheme
 	return all
 }
 
-// TestGPUFamilyGradients holds bf16's error to 1.5 times PEFT's own for every family, those of fp16 and TF32 to a quarter of
-// that and fp32 to the CPU's; over NF4 weights too. These three are held on rows of which they can tell a mixture's experts apart:
-// a token that goes to another expert changes a gradient as much in fp16 as in bf16, only less often.
+// TestGPUFamilyGradients holds bf16's error to 1.5 times PEFT's own for every family, those of fp16 and TF32 to a
+// quarter of that and fp32 to the CPU's; over NF4 weights too. These three are held on rows of which they can tell a
+// mixture's experts apart: a token that goes to another expert changes a gradient as much in fp16 as in bf16, only less
+// often.
 func TestGPUFamilyGradients(t *testing.T) {
 	gputest.Need(t)
 	nf4 := quant.Default()
@@ -111,7 +113,8 @@ func TestGPUFamilyGradients(t *testing.T) {
 					scale = Default().LossScale
 				}
 				got := drawnGradients(t, on, m, scheme, add, scale)
-				for p.Scaled() && slices.ContainsFunc(got, func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }) && scale > 1 { // as a run does
+				// as a run does.
+				for p.Scaled() && slices.ContainsFunc(got, func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }) && scale > 1 {
 					scale /= 2
 					got = drawnGradients(t, on, m, scheme, add, scale)
 				}
@@ -178,7 +181,8 @@ func TestGPUExpertsAsLayers(t *testing.T) {
 	}
 }
 
-// trainsAsOnCPU demands that a run's losses on a GPU are within 5 % of the CPU's in the mean, and its adapter the same twice.
+// trainsAsOnCPU demands that a run's losses on a GPU are within 5 % of the CPU's in the mean, and its adapter the same
+// twice.
 func trainsAsOnCPU(t *testing.T, name string, spec func() Spec) {
 	t.Helper()
 	want := mustStart(t, spec(), Env{})

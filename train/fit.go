@@ -15,8 +15,8 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// Layout returns the keys that decide which memory layouts are allowed. GEMMs of 8-bit floats read packed weights, so
-// that weights kept dequantised would only take memory.
+// Layout returns the keys that decide which memory layouts are allowed. With frozen_gemm: fp8 it does not allow
+// dequantised copies of weights: GEMMs of 8-bit floats read packed weights, so the copies would only take memory.
 func (c Config) Layout() fit.Keys {
 	k := fit.Keys{Checkpointing: c.GradientCheckpointing, Dequantised: c.DequantisedWeights, Sharding: c.BaseSharding}
 	if c.FrozenGEMM == "fp8" {
@@ -68,7 +68,7 @@ func (p *planner) problem() (fit.Problem[steps], error) {
 	return of, nil
 }
 
-// fit plans the step in the first allowed layout within the memory limit. Where none is, training.on_oom decides.
+// fit plans the step in the first allowed layout within the memory limit. If none is, training.on_oom decides.
 func (p *planner) fit() error {
 	if err := p.spec.Training.Layout().Check(p.world); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (p *planner) fit() error {
 	}
 	p.limit = -1
 	if known {
-		p.limit = max(limit, 0) // below zero where less is free than the driver takes for itself
+		p.limit = max(limit, 0) // the limit is below zero if less memory is free than the driver needs
 	}
 	problem, err := p.problem()
 	if err != nil {
@@ -92,7 +92,8 @@ func (p *planner) fit() error {
 	return p.use(chosen)
 }
 
-// fitAgain plans a smaller step after a device had no memory for the one that fitted. cause is the device's error.
+// fitAgain plans a smaller step after a device had not enough memory for the plan that should have fitted. cause is the
+// device's error.
 func (p *planner) fitAgain(cause error) error {
 	problem, err := p.problem()
 	if err != nil {
@@ -105,7 +106,7 @@ func (p *planner) fitAgain(cause error) error {
 	return p.use(chosen)
 }
 
-// use takes a choice for the run and plans its smaller token budgets.
+// use adopts a choice for the run and plans its smaller token budgets.
 func (p *planner) use(chosen fit.Choice[steps]) error {
 	p.found = chosen
 	p.Net.Layout = chosen.Layout
@@ -118,15 +119,15 @@ func (p *planner) use(chosen fit.Choice[steps]) error {
 	return p.checkStrict()
 }
 
-// free returns the bytes that the machine has free for a plan; of several ranks, the least that any of them has.
-// Ranks on one CPU share its memory.
+// free returns the bytes that the machine has free for a plan, the minimum over all ranks. Ranks on one CPU share its
+// memory.
 func (p *planner) free() (bytes int64, known bool, err error) {
 	bytes, known, err = p.On.FreeMemory()
 	t := p.env.team
 	if err != nil {
 		return bytes, known, err
 	}
-	if t == nil { // a plan
+	if t == nil { // only a plan is made
 		if !p.On.Capabilities().SeparateHost {
 			bytes /= int64(p.world)
 		}
@@ -142,7 +143,7 @@ func (p *planner) free() (bytes int64, known bool, err error) {
 	return bytes, known && bytes > -1<<62, err
 }
 
-// memoryLimit returns the bytes that the run may plan: vram, or what is free.
+// memoryLimit returns the memory limit of the run in bytes: vram, or the free memory.
 func (p *planner) memoryLimit() (bytes int64, known bool, err error) {
 	if p.spec.VRAM == "" {
 		return p.free()
@@ -153,7 +154,7 @@ func (p *planner) memoryLimit() (bytes int64, known bool, err error) {
 	return bytes, true, err
 }
 
-// try plans training, evaluation and sampling as an attempt says.
+// try plans training, evaluation and sampling for an attempt.
 func (p *planner) try(a fit.Attempt) (session.Planned[steps], error) {
 	planned := session.Planned[steps]{Layout: a.Layout}
 	nw, z, s := p.Net, a.Shapes, &planned.Step
@@ -183,8 +184,8 @@ func (p *planner) try(a fit.Attempt) (session.Planned[steps], error) {
 	return planned, err
 }
 
-// planSmaller plans the step for the smaller token budgets, in the layout of the largest. A budget whose plan would
-// take memory of its own is left out.
+// planSmaller plans the step for the smaller token budgets, in the layout of the largest. It leaves out a budget whose
+// plan would need additional memory.
 func (p *planner) planSmaller(z fit.Shapes) error {
 	budgets := p.loader.Shape().Budgets
 	smaller := budgets[:len(budgets)-1]
@@ -212,7 +213,7 @@ func (p *planner) planSmaller(z fit.Shapes) error {
 		if err != nil {
 			return err
 		}
-		// The ranks of a round may have different budgets, so all must gather the same.
+		// Ranks may have different budgets in one round, so every plan must all-gather the same slices.
 		if need.Total() <= p.found.Need.Total() && step.Plan.GathersAs(s.train.Plan) {
 			*s, kept = more, append(kept, step.Tokens)
 		}
@@ -221,7 +222,7 @@ func (p *planner) planSmaller(z fit.Shapes) error {
 	return nil
 }
 
-// summing returns how the gradients of a step's micro-batches come together.
+// summing returns how the step adds up the gradients of its micro-batches.
 func (p *planner) summing(z fit.Shapes) step.Summing {
 	window := p.world
 	if z.Several {

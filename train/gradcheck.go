@@ -9,7 +9,7 @@ import (
 	"github.com/tierlora/tierlora/train/gradcheck"
 )
 
-// GradCheck compares the gradients of the run's first micro-batch, on its device, with float64.
+// GradCheck computes the gradients of the run's first micro-batch on its device and compares them with float64.
 func GradCheck(ctx context.Context, s Spec, env Env, o gradcheck.Options) (gradcheck.Report, error) {
 	on, err := session.OpenMachine(s.Device, s.Training.Numbers(), env.Env)
 	if err != nil {
@@ -18,7 +18,7 @@ func GradCheck(ctx context.Context, s Spec, env Env, o gradcheck.Options) (gradc
 	return gradCheckOn(ctx, s, env, o, on)
 }
 
-// gradCheckOn checks a machine, which it closes.
+// gradCheckOn checks the gradients on a machine, and closes the machine.
 func gradCheckOn(ctx context.Context, s Spec, env Env, o gradcheck.Options, on graph.Machine) (_ gradcheck.Report, err error) {
 	p, err := openOn(ctx, s, env, on)
 	if err != nil {

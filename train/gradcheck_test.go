@@ -16,8 +16,8 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// TestGradCheck: float32 on the CPU is within the limits, with weights in 4 bits and as they are, dropout and long prompts,
-// and far from nothing: its error is not less than a tenth of what rounding alone makes.
+// TestGradCheck: float32 on the CPU is within the limits, with weights in 4 bits and as they are, dropout and long
+// prompts, and far from nothing: its error is not less than a tenth of what rounding alone makes.
 func TestGradCheck(t *testing.T) {
 	for name, c := range map[string]struct {
 		edit   func(s *Spec)
@@ -116,8 +116,8 @@ type bf16Machine struct{ wrongMachine }
 
 func (bf16Machine) Precision() kernel.Precision { return kernel.PrecisionBF16 }
 
-// TestGradCheckDrawsAgain: what is beyond the limit of one plain computation is held to the largest of several, and what is wrong stays
-// beyond it.
+// TestGradCheckDrawsAgain: what is beyond the limit of one plain computation is held to the largest of several, and
+// what is wrong stays beyond it.
 func TestGradCheckDrawsAgain(t *testing.T) {
 	for by, want := range map[float32]struct {
 		ok    bool

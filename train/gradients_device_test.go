@@ -17,8 +17,8 @@ import (
 	"github.com/tierlora/tierlora/train/gradcheck"
 )
 
-// TestGPUTensorNorms: with the norms of each tensor the same adapter is trained to the byte, in the memory that the plan
-// says, and their squares sum up to the whole norm's, with loss scaling too.
+// TestGPUTensorNorms: with the norms of each tensor the same adapter is trained to the byte, in the memory that the
+// plan says, and their squares sum up to the whole norm's, with loss scaling too.
 func TestGPUTensorNorms(t *testing.T) {
 	gputest.Need(t)
 	for _, precision := range []string{"bf16", "fp16"} {
@@ -71,8 +71,9 @@ func TestGPUZeroGradientIsAnError(t *testing.T) {
 	}
 }
 
-// TestGPUGradCheck: the gradients of every precision are within the limits of the rule, and those of all families in bf16. Where rounding may give a token to another expert there is no limit; TestGPUFamilyGradients holds these to one, on rows
-// that leave no doubt.
+// TestGPUGradCheck: the gradients of every precision are within the limits of the rule, and those of all families in
+// bf16. Where rounding may give a token to another expert there is no limit; TestGPUFamilyGradients holds these to one,
+// on rows that leave no doubt.
 func TestGPUGradCheck(t *testing.T) {
 	gputest.Need(t)
 	for _, precision := range gpuPrecisions {

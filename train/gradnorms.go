@@ -11,7 +11,7 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
-// GradNormsFile is the name of what training.grad_norm_steps writes into a run's output folder: JSON lines.
+// GradNormsFile is the name of the file that training.grad_norm_steps writes into a run's output folder: JSON lines.
 const GradNormsFile = "grad_norms.jsonl"
 
 // gradNormsFile writes grad_norms.jsonl.
@@ -20,7 +20,7 @@ type gradNormsFile struct {
 	file *os.File
 }
 
-// Start begins the file with its lines up to the step that the run goes on from. The file is replaced in one step.
+// Start rewrites the file with its lines up to the step that the run resumes from. The file is replaced atomically.
 func (g *gradNormsFile) Start(r RunInfo) error {
 	path := filepath.Join(r.Dir, GradNormsFile)
 	kept, err := linesUpTo(path, r.Done)
@@ -36,7 +36,7 @@ func (g *gradNormsFile) Start(r RunInfo) error {
 	return nil
 }
 
-// linesUpTo are a file's whole lines about steps up to one; none where there is no file.
+// linesUpTo returns the complete lines of a file about steps up to the given one; none if the file does not exist.
 func linesUpTo(path string, step int) ([]byte, error) {
 	if step == 0 {
 		return nil, nil
@@ -72,7 +72,7 @@ func (g *gradNormsFile) Step(s StepInfo) error {
 	return nil
 }
 
-// gradNormsLine is the line about a step: its whole norm, then each tensor's in the order of the model.
+// gradNormsLine returns the line about a step: the global norm, then the norm of each tensor in the order of the model.
 func gradNormsLine(s StepInfo) ([]byte, error) {
 	head, err := encodeLine(struct {
 		Step            int     `json:"step"`

@@ -40,7 +40,8 @@ func TestGPUGraphMemory(t *testing.T) {
 			}
 			for i, of := range p.found.Step.budgets() {
 				run := m.Runs[i]
-				segments := []string{step.SegmentBegin, step.SegmentMicro, step.SegmentNorm} // of a step of one micro-batch
+				// of a step of one micro-batch.
+				segments := []string{step.SegmentBegin, step.SegmentMicro, step.SegmentNorm}
 				before := free()
 				if err := run.Prepare(segments...); err != nil {
 					t.Fatal(err)

@@ -22,7 +22,8 @@ func (throughDriver) Waiting() (graph.Wait, bool) {
 	return graph.Wait(w), any
 }
 
-// TestHangingDriver: on any machine a call into the driver that does not return ends the run, with its checkpoint named.
+// TestHangingDriver: on any machine a call into the driver that does not return ends the run, with its checkpoint
+// named.
 func TestHangingDriver(t *testing.T) {
 	s := testSpec(t, 6)
 	s.Training.SaveSteps, s.Training.DeviceTimeout = 2, 1

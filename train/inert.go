@@ -6,30 +6,29 @@ import (
 	"strings"
 )
 
-// inertKey is a key that other keys switch off. Whether it is set follows from its value: one that says the default asks
-// for nothing.
+// inertKey is a key that other keys switch off. A key counts as set if its value differs from the default.
 type inertKey struct {
 	key  string
 	set  func(s, unset Spec) bool
 	idle func(s Spec) bool
-	why  string // what switches it off, and what would switch it on
+	why  string // reason that names the key which switches it off and the one which would switch it on
 }
 
-// trainingKey is one of the section training, which differs from its default.
+// trainingKey returns an inertKey of the section training.
 func trainingKey[V comparable](key string, of func(Config) V, idle func(Config) bool, why string) inertKey {
 	return inertKey{"training." + key, func(s, unset Spec) bool { return of(s.Training) != of(unset.Training) },
 		func(s Spec) bool { return idle(s.Training) }, why}
 }
 
-// trackingKey is one of the section tracking, which only some trackers read.
+// trackingKey returns an inertKey of the section tracking that only the given trackers read.
 func trackingKey(key string, set func(Spec) bool, trackers ...string) inertKey {
 	return inertKey{"tracking." + key, func(s, _ Spec) bool { return set(s) }, func(s Spec) bool {
 		return !slices.ContainsFunc(s.Training.ReportTo, func(name string) bool { return slices.Contains(trackers, name) })
 	}, "without " + strings.Join(trackers, " or ") + " in training.report_to"}
 }
 
-// inertKeys are the keys that a configuration by itself can switch off; what a machine or the data switch off is not
-// here.
+// inertKeys lists the keys that the configuration itself can switch off. Keys that the machine or the data switch off
+// are not listed.
 var inertKeys = []inertKey{
 	trainingKey("warmup_ratio", func(c Config) float64 { return c.WarmupRatio }, constantRate, "with lr_scheduler: constant; constant_with_warmup has a warm-up"),
 	trainingKey("warmup_steps", func(c Config) int { return c.WarmupSteps }, constantRate, "with lr_scheduler: constant; constant_with_warmup has a warm-up"),

@@ -12,8 +12,8 @@ import (
 )
 
 // loop runs the steps. A step, from top to bottom: take the micro-batches of an optimizer step; queue forward and
-// backward of each, gradients and loss adding up; finish the previous step, whose results have arrived; clip and update.
-// Before an evaluation or a save, and after the last step, the loop waits for the step's results at once.
+// backward of each, gradients and loss adding up; finish the previous step, whose results have arrived; clip and
+// update. Before an evaluation or a save, and after the last step, the loop waits for the step's results at once.
 func (r *running) loop(ctx context.Context) error {
 	if err := r.owedEvaluation(ctx); err != nil {
 		return r.stopped(err, r.windows.State())
@@ -72,12 +72,13 @@ func (r *running) loop(ctx context.Context) error {
 	return r.finish(ctx)
 }
 
-// finishStep waits for the numbers of the step that is pending, records them, and evaluates and saves where that is due.
+// finishStep waits for the results of the pending step, records them, and evaluates and saves if either is due.
 func (r *running) finishStep(ctx context.Context) error {
 	w := r.pending
 	r.pending = nil
 	numbers, err := r.pipeline.Numbers()
-	if lost := r.env.team.ended(w.Number); lost != nil { // the numbers may be of collective operations that were abandoned
+	// The numbers may come from collective operations that were abandoned.
+	if lost := r.env.team.ended(w.Number); lost != nil {
 		return lost
 	}
 	if err == nil {
@@ -121,7 +122,8 @@ func (r *running) finishStep(ctx context.Context) error {
 	return err
 }
 
-// zeroGradient ends a run that trains less than it was asked to, or warns of it once where that is allowed.
+// zeroGradient returns the error of a run that trains fewer tensors than configured. With training.allow_zero_gradients
+// it logs a warning once and returns nil.
 func (r *running) zeroGradient(err error) error {
 	if !errors.Is(err, ErrZeroGradient) {
 		return err
@@ -133,15 +135,15 @@ func (r *running) zeroGradient(err error) error {
 	return fmt.Errorf("step %d: %w", r.recorder.step(), err)
 }
 
-// pendingWindow is a step on its way: what the host knows before the device has its numbers.
+// pendingWindow is a queued step: what the host knows before the device returns its numbers.
 type pendingWindow struct {
 	step.Window
-	before Place           // of the windows
-	epoch  float64         // after it
-	all    []dataset.Batch // of all ranks, on the one that writes; else none
+	before Place           // place of the windows before this one
+	epoch  float64         // epoch after this window
+	all    []dataset.Batch // micro-batches of all ranks, on the rank that writes; else nil
 }
 
-// nextWindow takes the micro-batches of the step behind the one that is finished or pending.
+// nextWindow returns the micro-batches of the step after the finished or pending one.
 func (r *running) nextWindow() (*pendingWindow, error) {
 	defer graph.StartRange("data").End()
 	w := &pendingWindow{before: r.windows.State()}
@@ -168,7 +170,7 @@ func (r *running) nextWindow() (*pendingWindow, error) {
 	return w, nil
 }
 
-// unread ends a run whose stream cannot be read on: what was trained up to there is saved.
+// unread ends a run whose stream fails, after saving what was trained up to that point.
 func (r *running) unread(ctx context.Context, data Place, err error) error {
 	if ctx.Err() != nil {
 		return err
@@ -187,8 +189,8 @@ func (r *running) unread(ctx context.Context, data Place, err error) error {
 	return fmt.Errorf("%w\nThe state before it, after step %d, is in %s: put the data right and resume with --resume auto", err, r.recorder.step(), r.result.Checkpoint)
 }
 
-// waitsFor tells whether nothing may be queued behind a step before its numbers are known. On a CPU nothing can be: the
-// work is done by then.
+// waitsFor reports whether nothing may be queued behind a step before its numbers are known. On a CPU it returns true,
+// because the step is then complete when it is queued.
 func (r *running) waitsFor(step int) bool {
 	return !r.async || r.watch.waits() || step == r.total || r.evaluatesAfter(step) || r.samplesAfter(step) || r.savesAfter(step)
 }
@@ -198,7 +200,7 @@ func (r *running) evaluatesAfter(step int) bool {
 	return r.evaluator != nil && (every > 0 && step%every == 0 || step == r.total)
 }
 
-// evaluatesFirst tells whether the evaluation before the first step is still to be made.
+// evaluatesFirst reports whether the evaluation before the first step is still due.
 func (r *running) evaluatesFirst() bool {
 	return r.spec.Training.EvalOnStart && r.evaluator != nil && r.recorder.step() == 0 && r.recorder.progress.EvalBefore == nil
 }
@@ -208,7 +210,7 @@ func (r *running) savesAfter(step int) bool {
 	return every > 0 && step%every == 0 || step == r.total
 }
 
-// errInterrupted ends an evaluation that the user does not wait for.
+// errInterrupted ends an evaluation after an interrupt.
 var errInterrupted = errors.New("interrupted")
 
 func (r *loaded) interrupted() bool {
@@ -220,7 +222,7 @@ func (r *loaded) interrupted() bool {
 	}
 }
 
-// mustStop tells whether the run ends behind the step that is finished: of several ranks, all of them behind the same.
+// mustStop reports whether the run ends after the finished step. All ranks of a run end after the same step.
 func (r *running) mustStop() bool {
 	if r.env.team != nil {
 		return r.stopAsked
@@ -228,7 +230,7 @@ func (r *running) mustStop() bool {
 	return r.interrupted()
 }
 
-// stopped is stop for an evaluation that was interrupted, and any other error as it is.
+// stopped calls stop if an evaluation was interrupted, and returns any other error unchanged.
 func (r *running) stopped(err error, data Place) error {
 	if errors.Is(err, errInterrupted) {
 		return r.stop(data)

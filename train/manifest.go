@@ -13,19 +13,19 @@ import (
 	"github.com/tierlora/tierlora/train/replay"
 )
 
-// manifest returns the record of what made the adapter.
+// manifest returns the record of everything that determined the adapter.
 func (r *loaded) manifest(ctx context.Context) (replay.Manifest, error) {
 	m := replay.NewManifest(r.env.Version, r.env.Config, r.spec.Seed)
 	m.Device, m.Precision, m.Data = r.On.Name(), r.On.Precision().String(), r.windows.State().Data
 	m.SetLosses(r.recorder.progress.Losses)
-	m.Steps = r.recorder.step() // with skipped ones, which have no loss
+	m.Steps = r.recorder.step() // including skipped steps, which have no loss
 	m.Plans = r.recorder.progress.Plans
 	m.Skipped = r.recorder.progress.Skipped
 	m.Commit, m.Dirty = r.env.Commit, r.env.Dirty
 	m.Software, m.Evidence = r.On.Software(), r.recorder.progress.Evidence
 	plans := sha256.New()
 	for _, plan := range r.found.Step.plans() {
-		io.WriteString(plans, plan.String()) //nolint:errcheck // a hash takes everything
+		io.WriteString(plans, plan.String()) //nolint:errcheck // writing to a hash never fails
 	}
 	m.Plan = hex.EncodeToString(plans.Sum(nil))
 	beside, err := r.tokenizerFiles()
@@ -37,8 +37,8 @@ func (r *loaded) manifest(ctx context.Context) (replay.Manifest, error) {
 	return m, err
 }
 
-// withCheckpoint adds the hashes of the newest checkpoint's weights and optimizer to those of the adapter's folder.
-// The other files of a checkpoint are copies, or have times in them.
+// withCheckpoint adds the hashes of the newest checkpoint's weights and optimizer states to those of the adapter's
+// folder. The other files of a checkpoint are copies or contain times.
 func (r *loaded) withCheckpoint(sums map[string]string) (map[string]string, error) {
 	if r.result.Checkpoint == "" {
 		return sums, nil

@@ -11,11 +11,11 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// keyAccumulation is in a checkpoint the micro-batches of a step over all ranks.
+// keyAccumulation is the key under which a checkpoint has the number of micro-batches of a step over all ranks.
 const keyAccumulation = "training.gradient_accumulation_steps"
 
-// keySteps is in a checkpoint the number of steps of the whole run; it stands for training.max_steps and training.epochs,
-// which decide it.
+// keySteps is the key under which a checkpoint has the number of steps of the whole run. It stands for
+// training.max_steps and training.epochs, which decide that number.
 const keySteps = "steps"
 
 // kept reports whether a checkpoint keeps a key's value.
@@ -23,8 +23,8 @@ func kept(path string, k keys.Key) bool {
 	return (k.Resume == keys.Fixed || k.Resume == keys.Steers) && path != "training.max_steps" && path != "training.epochs"
 }
 
-// meaning is what a checkpoint keeps of the configuration: the keys that the fields' tag resume marks as fixed or
-// steering, by what they mean for the run at hand.
+// meaning returns the part of the configuration that a checkpoint keeps: the keys whose tag resume is fixed or
+// steering, with the values in effect for this run.
 func (p *inputs) meaning() map[string]string {
 	s := p.spec
 	s.Quantization = p.Net.Scheme
@@ -53,7 +53,7 @@ func resumeRules() map[string]keys.Resume {
 	return rules
 }
 
-// otherWindow says how a run on several devices keeps the steps of a checkpoint.
+// otherWindow returns advice on how a run on several devices keeps the steps of a checkpoint.
 func (p *inputs) otherWindow(before string) string {
 	of := count(p.groups(), "device")
 	if n := p.spec.Training.sharing(); n > 1 {
@@ -71,8 +71,8 @@ func (p *inputs) otherWindow(before string) string {
 	return fmt.Sprintf("%s: take a number of devices that divides %s, and as many accumulation steps as make it", text, before)
 }
 
-// compareMeaning refuses to resume a run that meant something else, and tells what will be different from here on.
-// Checkpoints of older programs say nothing.
+// compareMeaning returns an error if the checkpoint belongs to a run with other fixed keys, and logs which steering
+// keys change from this step. Checkpoints of older programs have no such keys.
 func (p *inputs) compareMeaning(was map[string]string, step int) error {
 	var other []string
 	now, rules := p.meaning(), resumeRules()

@@ -14,40 +14,42 @@ import (
 // MetricsFile is the name of the metrics in a run's output folder: JSON lines.
 const MetricsFile = "metrics.jsonl"
 
-// StepMetrics is a line about training. Steps count from 1: a line is written after the update.
+// StepMetrics is a line about training. Steps count from 1; the line is written after the update.
 type StepMetrics struct {
 	Step  int     `json:"step"`
 	Epoch float64 `json:"epoch"`
 	// Loss is the mean over the trained tokens since the last line.
 	Loss float64 `json:"loss"`
-	// Numbers are those of the objective, over the same steps as Loss.
+	// Numbers are the objective's numbers over the same steps as Loss.
 	Numbers Values `json:"-"`
-	// GradNorm is the global norm before clipping, GradNormClipped after it.
+	// GradNorm is the global norm before clipping, GradNormClipped the norm after it.
 	GradNorm        float64 `json:"grad_norm"`
 	GradNormClipped float64 `json:"grad_norm_clipped"`
 	LearningRate    float64 `json:"learning_rate"`
 	TokensSeen      int64   `json:"num_input_tokens_seen"`
-	// TokensPerSecond is the mean of the process's steps; evaluations, samples and saves are left out.
+	// TokensPerSecond is the mean throughput of the process's steps, without evaluations, samples and saves.
 	TokensPerSecond float64 `json:"tokens/train_per_sec_per_gpu"`
-	// Seconds are since the process began its first step, evaluations and saves included; it resumed after step ResumedFrom; 0 = at the start.
+	// Seconds is the time since the process began its first step, including evaluations and saves. ResumedFrom is the
+	// step that the process resumed after; 0 = it began from the start.
 	Seconds     float64 `json:"train_seconds"`
 	ResumedFrom int     `json:"resumed_from"`
-	// DataMs is the host's time for a step's batches, the mean since the last line. A GPU computes meanwhile.
+	// DataMs is the mean of the host's time to make a step's batches since the last line, in ms. A GPU computes during
+	// that time.
 	DataMs          float64 `json:"data_ms"`
 	TokensTotal     int64   `json:"tokens/total"`
 	TokensTrainable int64   `json:"tokens/trainable"`
 	MemoryGiB       float64 `json:"memory/max_allocated (GiB)"`
-	*LossScaling            // nil = none
-	*SkippedSteps           // nil = none
+	*LossScaling            // nil = no loss scaling
+	*SkippedSteps           // nil = no step was skipped
 }
 
-// Values are the named numbers of an objective. A line of metrics.jsonl has each under its name, in place of the field.
+// Values are the named numbers of an objective. A line of metrics.jsonl has each number under its own name.
 type Values []objective.Value
 
-// evalPrefix begins the names of numbers of an evaluation.
+// evalPrefix is the prefix of the names of an evaluation's numbers.
 const evalPrefix = "eval_"
 
-// of are the same values under names with a prefix.
+// of returns the same values with a prefix before their names.
 func (all Values) of(prefix string) Values {
 	named := make(Values, len(all))
 	for i, v := range all {
@@ -56,7 +58,7 @@ func (all Values) of(prefix string) Values {
 	return named
 }
 
-// LossScaling is the loss scale after a step, and the steps so far whose gradient overflowed.
+// LossScaling is the loss scale after a step, with the number of steps so far whose gradient overflowed.
 type LossScaling struct {
 	Scale   float64 `json:"loss_scale"`
 	Skipped int     `json:"skipped_steps"`
@@ -69,7 +71,7 @@ func scalingMetrics(scale float64, skipped int) *LossScaling {
 	return &LossScaling{scale, skipped}
 }
 
-// SkippedSteps counts the steps so far that training.on_nonfinite: skip left out.
+// SkippedSteps is the number of steps so far that training.on_nonfinite: skip left out.
 type SkippedSteps struct {
 	Count int `json:"nonfinite_steps"`
 }
@@ -83,11 +85,12 @@ func skippedMetrics(n int) *SkippedSteps {
 
 // EvalMetrics is a line about the validation rows.
 type EvalMetrics struct {
-	Step             int     `json:"step"`
-	Epoch            float64 `json:"epoch"`
-	Loss             float64 `json:"eval_loss"`
-	Numbers          Values  `json:"-"`            // of the objective, over the same rows as Loss; their names begin with eval_
-	Runtime          float64 `json:"eval_runtime"` // seconds
+	Step  int     `json:"step"`
+	Epoch float64 `json:"epoch"`
+	Loss  float64 `json:"eval_loss"`
+	// The objective's numbers over the same rows as Loss; their names begin with eval_.
+	Numbers          Values  `json:"-"`
+	Runtime          float64 `json:"eval_runtime"` // time of the evaluation in seconds
 	SamplesPerSecond float64 `json:"eval_samples_per_second"`
 	StepsPerSecond   float64 `json:"eval_steps_per_second"`
 }
@@ -98,7 +101,7 @@ type TaskMetrics struct {
 	Epoch     float64 `json:"epoch"`
 	Task      string  `json:"task"`
 	Metric    string  `json:"metric"`
-	Value     float64 `json:"value"` // mean over the questions
+	Value     float64 `json:"value"` // mean over the questions of the task
 	StdErr    float64 `json:"stderr"`
 	Questions int     `json:"questions"`
 }
@@ -107,14 +110,14 @@ type TaskMetrics struct {
 type EndMetrics struct {
 	Step             int     `json:"step"`
 	Epoch            float64 `json:"epoch"`
-	Loss             float64 `json:"train_loss"`    // mean over the trained tokens of the whole run
-	Runtime          float64 `json:"train_runtime"` // seconds
+	Loss             float64 `json:"train_loss"`    // mean loss over the trained tokens of the whole run
+	Runtime          float64 `json:"train_runtime"` // time of the run in seconds
 	SamplesPerSecond float64 `json:"train_samples_per_second"`
 	StepsPerSecond   float64 `json:"train_steps_per_second"`
-	DataSeconds      float64 `json:"train_data_runtime"` // of them the host took for batches
+	DataSeconds      float64 `json:"train_data_runtime"` // seconds of the run in which the host made batches
 }
 
-// encodeLine is json.Marshal of a flat struct, in the order of its fields, with null for NaN and infinity.
+// encodeLine encodes a flat struct as JSON in the order of its fields, with null for NaN and infinity.
 func encodeLine(line any) ([]byte, error) {
 	v := reflect.ValueOf(line)
 	if v.Kind() != reflect.Struct {
@@ -128,7 +131,7 @@ func encodeLine(line any) ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// encodeFields writes a struct's fields, in place of an embedded pointer those of what it points at.
+// encodeFields writes a struct's fields. An embedded pointer contributes the fields of the struct that it points to.
 func encodeFields(b *bytes.Buffer, v reflect.Value) error {
 	for i := range v.NumField() {
 		f, t := v.Field(i), v.Type().Field(i)

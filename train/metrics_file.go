@@ -15,12 +15,12 @@ import (
 type metricsFile struct {
 	Silent
 	file  *os.File
-	ended bool // the file has its last line already
+	ended bool // the file already has its last line
 }
 
-// Start begins the file with the lines of a checkpoint's history and nothing else: lines that a crashed run wrote
-// after its last checkpoint, or half of one, are gone then. A run that was at its last step already keeps its end.
-// The file is replaced in one step.
+// Start rewrites the file with exactly the lines of a checkpoint's history. This removes lines, or half a line, that a
+// crashed run wrote after its last checkpoint. A run that was at its last step keeps its end line. The file is replaced
+// atomically.
 func (m *metricsFile) Start(r RunInfo) error {
 	path := filepath.Join(r.Dir, MetricsFile)
 	text, err := historyText(r.History)
@@ -40,7 +40,7 @@ func (m *metricsFile) Start(r RunInfo) error {
 	return nil
 }
 
-// historyText is the lines of a history as the file has them.
+// historyText returns the lines of a history as text.
 func historyText(history []json.RawMessage) ([]byte, error) {
 	var text bytes.Buffer
 	for i, line := range history {
@@ -52,7 +52,7 @@ func historyText(history []json.RawMessage) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// endOf is the line about a finished run that a file has after its history; nil where it has none.
+// endOf returns the line about a finished run that follows the history in a file; nil if there is none.
 func endOf(path string, history []byte) []byte {
 	old, err := regular.ReadFile(path)
 	if err != nil {
@@ -78,7 +78,7 @@ func (m *metricsFile) Eval(e EvalMetrics) error { return m.append(e) }
 // Task adds a line about a task.
 func (m *metricsFile) Task(t TaskMetrics) error { return m.append(t) }
 
-// End writes the last line and makes all of them durable.
+// End writes the last line and syncs the file to disk.
 func (m *metricsFile) End(e EndInfo) error {
 	if m.file == nil {
 		return nil
@@ -97,7 +97,7 @@ func (m *metricsFile) End(e EndInfo) error {
 	return err
 }
 
-// appendTo adds to a file, and tells where there is no room for it.
+// appendTo appends text to a file. Its error names a full disk.
 func appendTo(f *os.File, text []byte) error {
 	_, err := f.Write(text)
 	return atomicfile.Room(err, f.Name(), int64(len(text)))

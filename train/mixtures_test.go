@@ -68,8 +68,8 @@ func lossWith(t *testing.T, s Spec, dir string) float64 {
 	return e.Loss
 }
 
-// TestMixturesEqualPEFT: PEFT's adapters of routers, experts and shared experts under transformers 5, and the program's own of experts as
-// linear layers, which PEFT computes alike under transformers 4 and 5, give PEFT's loss.
+// TestMixturesEqualPEFT: PEFT's adapters of routers, experts and shared experts under transformers 5, and the program's
+// own of experts as linear layers, which PEFT computes alike under transformers 4 and 5, give PEFT's loss.
 func TestMixturesEqualPEFT(t *testing.T) {
 	var m peftMixtures
 	m.each(t, func(t *testing.T, name string, s Spec, dir string) {
@@ -153,8 +153,8 @@ func TestExportedMixtures(t *testing.T) {
 	})
 }
 
-// TestMixturesThatPEFTRefuses: the plan says before the first step what PEFT will not load, and which command writes what it loads; a quiet
-// run logs it.
+// TestMixturesThatPEFTRefuses: the plan says before the first step what PEFT will not load, and which command writes
+// what it loads; a quiet run logs it.
 func TestMixturesThatPEFTRefuses(t *testing.T) {
 	for _, c := range []struct {
 		folder, name string

@@ -16,8 +16,8 @@ import (
 
 var mxfp4Model = golden.FamilyModel{Folder: "mxfp4", Name: "gpt_oss_mxfp4"}
 
-// TestMXFP4PlansWithoutWeights: from config.json alone a run is planned with the bytes that it holds with the weights, 17 of them for 32
-// weights of experts; adapter: lora keeps experts in the same way.
+// TestMXFP4PlansWithoutWeights: from config.json alone a run is planned with the bytes that it holds with the weights,
+// 17 of them for 32 weights of experts; adapter: lora keeps experts in the same way.
 func TestMXFP4PlansWithoutWeights(t *testing.T) {
 	for _, method := range []string{"qlora", "lora"} {
 		s := familySpec(t, mxfp4Model)
@@ -40,8 +40,8 @@ func TestMXFP4PlansWithoutWeights(t *testing.T) {
 	}
 }
 
-// TestMXFP4Dequantised: a run that keeps weights dequantised holds the experts as numbers, and trains the same adapter; without being
-// asked no run does.
+// TestMXFP4Dequantised: a run that keeps weights dequantised holds the experts as numbers, and trains the same adapter;
+// without being asked no run does.
 func TestMXFP4Dequantised(t *testing.T) {
 	s := familySpec(t, mxfp4Model)
 	s.Training.MaxSteps = 3

@@ -12,12 +12,12 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// notFinite is what becomes of a step whose loss or gradient is no number, and which changed nothing: with
-// on_nonfinite: skip it is left out, else, or after too many of them in a row, the state before it is saved and the
+// notFinite handles a step whose loss or gradient is not finite. The step has changed nothing. With on_nonfinite: skip
+// the step is left out. Otherwise, or after too many skipped steps in a row, the state before the step is saved and the
 // error says where it happened.
 func (r *running) notFinite(ctx context.Context, w *pendingWindow, n step.Numbers, err error) error {
 	if !r.baseFinite {
-		if found := r.Base.CheckFinite(ctx); found != nil { // neither data nor step is to blame
+		if found := r.Base.CheckFinite(ctx); found != nil { // the base model is the cause, not the data or the step
 			return fmt.Errorf("%w; %w", err, found)
 		}
 		r.baseFinite = true
@@ -43,7 +43,7 @@ func (r *running) notFinite(ctx context.Context, w *pendingWindow, n step.Number
 	return r.stopNotFinite(w, err)
 }
 
-// ordinal writes 1 as 1st.
+// ordinal returns a number such as 1 as "1st".
 func ordinal(n int) string {
 	ending := "th"
 	if tens := n / 10 % 10; tens != 1 {
@@ -59,7 +59,7 @@ func ordinal(n int) string {
 	return strconv.Itoa(n) + ending
 }
 
-// stopNotFinite saves the state before a step that is not finite, and says how to get past it.
+// stopNotFinite saves the state before a step that is not finite. Its error says how to get past the step.
 func (r *running) stopNotFinite(w *pendingWindow, err error) error {
 	precision := ""
 	if r.On.Precision().Scaled() {
@@ -70,7 +70,7 @@ func (r *running) stopNotFinite(w *pendingWindow, err error) error {
 	if serr != nil {
 		return errors.Join(err, serr)
 	}
-	if name := firstBadParam(params); name != "" { // an update before this step broke it
+	if name := firstBadParam(params); name != "" { // an update before this step broke the tensor
 		return fmt.Errorf("%w. The adapter itself is not finite, %s first, so no checkpoint is written%s", err, name, r.recorder.goBack())
 	}
 	if serr := r.saver.save(w.before); serr != nil {
@@ -85,8 +85,8 @@ func (r *running) stopNotFinite(w *pendingWindow, err error) error {
 		err, r.result.Checkpoint, lower, other)
 }
 
-// evalNotFinite ends a run whose loss on the validation rows is no number: no later step would mend that. The state is
-// saved, and a run that resumes from it evaluates first.
+// evalNotFinite ends a run whose validation loss is not finite, because no later step would make it finite. It saves
+// the state; a run that resumes from it evaluates first.
 func (r *evaluating) evalNotFinite(ctx context.Context, loss float64) error {
 	step := r.recorder.step()
 	err := fmt.Errorf("step %d: %w: the loss on the validation rows is %v", step, ErrNotFinite, loss)
@@ -102,7 +102,7 @@ func (r *evaluating) evalNotFinite(ctx context.Context, loss float64) error {
 	}
 	back := r.recorder.goBack()
 	if r.saver.saved == step {
-		back = "; begin again with a lower training.learning_rate" // it was resumed from there
+		back = "; begin again with a lower training.learning_rate" // the run was resumed from that checkpoint
 	}
 	if serr := r.saver.save(r.windows.State()); serr != nil {
 		return errors.Join(err, serr)
@@ -110,7 +110,7 @@ func (r *evaluating) evalNotFinite(ctx context.Context, loss float64) error {
 	return fmt.Errorf("%w. The state after the step is in %s, for a look at it%s%s", err, r.result.Checkpoint, back, precision)
 }
 
-// goBack names the checkpoint to begin again from, if there is one.
+// goBack returns advice that names an earlier checkpoint to start from, if there is one.
 func (r *recorder) goBack() string {
 	if r.result.Checkpoint == "" {
 		return "; begin again with a lower training.learning_rate"
@@ -118,9 +118,9 @@ func (r *recorder) goBack() string {
 	return fmt.Sprintf("; go back to %s with a lower training.learning_rate", r.result.Checkpoint)
 }
 
-// firstNotFinite says which tensors' gradients a step has that are not finite. The backward pass goes from the last
-// layer to the first, and what is not finite spreads on its way: the last tensor in the order of the layers is where it
-// began. Where the gradients of the next step are in memory already, both are worked out again.
+// firstNotFinite names the tensors of a step whose gradients are not finite. The backward pass runs from the last layer
+// to the first, and values that are not finite spread on the way: the last such tensor in the order of the layers is
+// the origin. If memory already has the gradients of the next step, firstNotFinite recomputes both steps.
 func (r *running) firstNotFinite(w *pendingWindow) (string, error) {
 	if r.ahead != nil {
 		if err := r.pipeline.Gradients(w.Window); err != nil {
@@ -155,7 +155,7 @@ func (r *running) firstNotFinite(w *pendingWindow) (string, error) {
 	return fmt.Sprintf("the gradients of %d of %d tensors are not finite, in the backward pass that of %s first", bad, len(params), first), nil
 }
 
-// firstBadParam is the name of the first tensor that has a number which is not finite; "" = none.
+// firstBadParam returns the name of the first tensor with a value that is not finite; "" = none.
 func firstBadParam(params []adapter.Param) string {
 	for _, p := range params {
 		if slices.ContainsFunc(p.Data, notFinite32) {
@@ -167,7 +167,7 @@ func firstBadParam(params []adapter.Param) string {
 
 func notFinite32(x float32) bool { return !finite(float64(x)) }
 
-// rows says where the rows of a step come from.
+// rows describes where the rows of a step come from.
 func (w *pendingWindow) rows() []string {
 	var rows []string
 	for _, b := range w.all {

@@ -13,8 +13,8 @@ import (
 // EvalLoss is the name of an evaluation's loss in metrics.jsonl.
 const EvalLoss = evalPrefix + objective.Loss
 
-// numberOf returns the number of an objective, or its loss, whose value in metrics.jsonl has a key. evaluation tells that
-// the key is one of lines about evaluations.
+// numberOf returns the objective's number, or its loss, whose value in metrics.jsonl has the given key. evaluation
+// reports whether the key belongs to lines about evaluations.
 func numberOf(o objective.Objective, key string) (n objective.Number, evaluation, ok bool) {
 	name, evaluation := strings.CutPrefix(key, evalPrefix)
 	if name == objective.Loss {
@@ -28,8 +28,8 @@ func numberOf(o objective.Objective, key string) (n objective.Number, evaluation
 	return all[i], evaluation, true
 }
 
-// HigherIsBetter tells whether the higher of two values under a key of metrics.jsonl is the better one, in a run that
-// trains by the named objective. It is false for what this program does not know.
+// HigherIsBetter reports whether higher values of a key of metrics.jsonl are better in a run that trains with the named
+// objective. It is false for unknown objectives and keys.
 func HigherIsBetter(objectiveName, key string) bool {
 	if objective.Objectives[objectiveName] == nil {
 		return false
@@ -38,11 +38,11 @@ func HigherIsBetter(objectiveName, key string) bool {
 	return n.HigherIsBetter
 }
 
-// ValidateNumbers returns a problem for each key that names a number which the run does not report. evaluates tells
+// ValidateNumbers returns a problem for each key that names a number which the run does not report. evaluates says
 // whether the run has validation rows.
 func (s Spec) ValidateNumbers(evaluates bool) (problems []error) {
 	if objective.Objectives[s.Training.Objective] == nil {
-		return nil // the key's own check says so
+		return nil // the check of the key itself reports it
 	}
 	o := s.Objective()
 	var names []string
@@ -77,13 +77,13 @@ func (s Spec) ValidateNumbers(evaluates bool) (problems []error) {
 	return problems
 }
 
-// lastNumbers returns the newest value under each of some keys in lines of metrics.jsonl.
+// lastNumbers returns the newest value of each given key in lines of metrics.jsonl.
 func lastNumbers(lines []json.RawMessage, keys []string) map[string]float64 {
 	found := map[string]float64{}
 	for i := len(lines) - 1; i >= 0 && len(found) < len(keys); i-- {
 		var line map[string]any
 		if json.Unmarshal(lines[i], &line) != nil {
-			continue // a checkpoint's history is checked where it is read
+			continue // a checkpoint's history is validated when it is read
 		}
 		for _, key := range keys {
 			if _, known := found[key]; known {

@@ -14,8 +14,8 @@ import (
 	"github.com/tierlora/tierlora/train/objective"
 )
 
-// preferring is the smoothed cross-entropy with the names of two numbers of preference training. Its rewards/accuracies is
-// the negative log-likelihood, so that the higher, better value is that of the model which has learnt less.
+// preferring is the smoothed cross-entropy with the names of two numbers of preference training. Its rewards/accuracies
+// is the negative log-likelihood, so that the higher, better value is that of the model which has learnt less.
 type preferring struct{ objective.Objective }
 
 func (preferring) Numbers() []objective.Number {
@@ -49,8 +49,8 @@ func newestState(t *testing.T, dir string) (state checkpoint.State) {
 	return state
 }
 
-// TestBestByAnyNumber: the best checkpoint is found by the number that training.metric_for_best_model names, the highest
-// where the objective says so; a resumed run with another metric forgets the best one of before.
+// TestBestByAnyNumber: the best checkpoint is found by the number that training.metric_for_best_model names, the
+// highest where the objective says so; a resumed run with another metric forgets the best one of before.
 func TestBestByAnyNumber(t *testing.T) {
 	s := preferringSpec(t)
 	s.Training.MetricForBestModel = "eval_rewards/accuracies"

@@ -8,11 +8,12 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// StepsPhase is what a rank says that it is doing (ranks.Group.At) while it makes steps.
+// StepsPhase is the phase that a rank reports (ranks.Group.At) while it makes steps.
 const StepsPhase = string(phaseSteps)
 
-// OneOf is the spec of one of several processes of this host that have a device each, and its GPU: of those that
-// `devices` names the one in the place of the process, from 0. locals is how many processes there are, 0 = nobody knows.
+// OneOf returns the spec and the GPU of one of several processes on this host that have a device each. local is the
+// index of the process, from 0; its GPU is the one at that index of `devices`. locals is the number of these processes;
+// 0 = not known.
 func (s Spec) OneOf(local, locals int) (Spec, int, error) {
 	kind, err := graph.DeviceKind(s.Device)
 	if err != nil {
@@ -22,7 +23,8 @@ func (s Spec) OneOf(local, locals int) (Spec, int, error) {
 	return s.oneOf(kind == "cpu", there, os.Getenv("CUDA_VISIBLE_DEVICES") != "" || os.Getenv("SLURM_JOB_ID") != "", local, locals)
 }
 
-// oneOf is OneOf with so many GPUs; chosen says that a launcher may have left each process its own one.
+// oneOf implements OneOf for a computer with there GPUs; chosen says that a launcher may have assigned a GPU to each
+// process already.
 func (s Spec) oneOf(cpu bool, there int, chosen bool, local, locals int) (Spec, int, error) {
 	n, which, err := parseDevices(s.Devices)
 	asked := s.Devices

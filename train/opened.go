@@ -11,15 +11,15 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// Opened is a run with its data, its plans and its memory, before the first step: for those who time its steps. Nothing
-// of it is kept.
+// Opened is a run with its data, plans and memory, before the first step. Programs that time steps use it; it saves
+// nothing.
 type Opened struct {
 	running *running
-	leave   func() // the other ranks
+	leave   func() // leaves the other ranks
 }
 
-// Open prepares and loads a run, in a folder of its own that goes with Close. A resumed run begins anew. On several devices
-// Together calls it.
+// Open prepares and loads a run in a temporary folder that Close removes. It ignores training.resume. On several
+// devices Together calls it.
 func Open(ctx context.Context, s Spec, env Env) (_ *Opened, err error) {
 	if s.OutputDir, err = os.MkdirTemp("", "trainer-open-"); err != nil {
 		return nil, fmt.Errorf("make a folder for the run: %w", err)
@@ -54,7 +54,7 @@ func Open(ctx context.Context, s Spec, env Env) (_ *Opened, err error) {
 	return &Opened{r, leave}, nil
 }
 
-// Next is the next step's micro-batches and learning rate.
+// Next returns the next step's micro-batches and learning rate.
 func (o *Opened) Next() (step.Window, error) {
 	w, err := o.running.nextWindow()
 	if err != nil {
@@ -67,25 +67,25 @@ func (o *Opened) Next() (step.Window, error) {
 	return w.Window, nil
 }
 
-// Pipeline queues the steps.
+// Pipeline returns the pipeline that queues the steps.
 func (o *Opened) Pipeline() *step.Pipeline { return o.running.pipeline }
 
-// Step is the plan for the largest micro-batches.
+// Step returns the plan for the largest micro-batches.
 func (o *Opened) Step() *step.Step { return o.running.step }
 
-// On is the machine; it is open until Close.
+// On returns the machine, which is open until Close.
 func (o *Opened) On() graph.Machine { return o.running.On }
 
-// Plan says what the run holds and how its steps are laid out.
+// Plan returns the planned memory of the run and the layout of its steps.
 func (o *Opened) Plan() PlanReport { return o.running.planReport() }
 
-// Declared tells whether the base model's weights are stand-ins.
+// Declared reports whether the base model's weights are stand-ins.
 func (o *Opened) Declared() bool { return o.running.Base.Declared }
 
-// Release gives the memory back and leaves the machine open.
+// Release frees the memory and leaves the machine open.
 func (o *Opened) Release() error { return o.running.end(nil) }
 
-// Close ends what Release left.
+// Close frees what Release left.
 func (o *Opened) Close() error {
 	err := errors.Join(o.running.prepared.Close(), os.RemoveAll(o.running.spec.OutputDir))
 	o.leave()

@@ -13,8 +13,8 @@ import (
 	"github.com/tierlora/tierlora/internal/gputest"
 )
 
-// TestGPUOptimizersFollowCPU: Lion, moments in 8 bits, and tensors that learn at rates of their own, in fp32 beside the CPU, twice, and
-// stopped and resumed.
+// TestGPUOptimizersFollowCPU: Lion, moments in 8 bits, and tensors that learn at rates of their own, in fp32 beside the
+// CPU, twice, and stopped and resumed.
 func TestGPUOptimizersFollowCPU(t *testing.T) {
 	gputest.Need(t)
 	for name, edit := range map[string]func(s *Spec){

@@ -9,8 +9,8 @@ import (
 	"github.com/tierlora/tierlora/internal/golden"
 )
 
-// TestPartialWindowHasItsOwnDivisor: of five rows and four micro-batches a step the second step has one row, and its loss
-// and gradient norm are those of a run on that row alone: divided by its own trained tokens.
+// TestPartialWindowHasItsOwnDivisor: of five rows and four micro-batches a step the second step has one row, and its
+// loss and gradient norm are those of a run on that row alone: divided by its own trained tokens.
 func TestPartialWindowHasItsOwnDivisor(t *testing.T) {
 	whole := testSpec(t, 2)
 	lines := bytes.SplitAfterN(golden.ReadFile(t, whole.Dataset.Path), []byte("\n"), 6)

@@ -7,7 +7,7 @@ import (
 	"github.com/tierlora/tierlora/train/replay"
 )
 
-// partPlan returns the layout of a part that begins at a step.
+// partPlan returns the layout of the part of the run that begins at step first.
 func (p *planner) partPlan(first int) replay.PartPlan {
 	c := p.spec.Training
 	layout := p.found.Layout
@@ -27,7 +27,7 @@ func (p *planner) partPlan(first int) replay.PartPlan {
 	return part
 }
 
-// tellShrunk logs what a run that did not fit as it is configured does instead.
+// tellShrunk logs how a run that does not fit as configured trains instead.
 func (p *planner) tellShrunk(why string) {
 	c := p.spec.Training
 	text := fmt.Sprintf("%s; training.on_oom: shrink takes batch_size %d with gradient_accumulation_steps %d instead of %d with %d, "+
@@ -44,5 +44,6 @@ func (p *planner) tellShrunk(why string) {
 	p.env.Logf("%s", text)
 }
 
-// shrinkTries is how often a device may refuse plans that should fit, each smaller than the one before.
+// shrinkTries is the number of plans, each smaller than the one before, that a device may refuse although they should
+// fit.
 const shrinkTries = 8

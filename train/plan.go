@@ -11,9 +11,9 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// PlanRun reports the memory that a run will hold, to the byte, without holding any.
+// PlanRun returns the planned memory of a run, exact to the byte, without allocating any.
 func PlanRun(ctx context.Context, s Spec, env Env) (PlanReport, error) {
-	if n, err := s.RanksAsked(); err == nil { // planOn says what is wrong
+	if n, err := s.RanksAsked(); err == nil { // planOn reports the error
 		env.Workers = s.workersOf(n, env)
 	}
 	on, err := session.OpenMachine(s.Device, s.Training.Numbers(), env.Env)
@@ -23,7 +23,7 @@ func PlanRun(ctx context.Context, s Spec, env Env) (PlanReport, error) {
 	return planOn(ctx, s, env, on)
 }
 
-// PlanFor is PlanRun for a GPU of another machine.
+// PlanFor plans like PlanRun for a GPU of another machine.
 func PlanFor(ctx context.Context, s Spec, env Env, chip graph.Chip) (PlanReport, error) {
 	on, err := session.MachineFor(chip, s.Training.Numbers(), env.Env)
 	if err != nil {
@@ -116,31 +116,32 @@ func (p *prepared) planReport() PlanReport {
 	return r
 }
 
-// notesOnPEFT says what of the adapter PEFT will not load as this run trains it, and which export it loads.
+// notesOnPEFT returns which parts of the adapter PEFT does not load as trained, and the export that it does load.
 func (p *prepared) notesOnPEFT() []string {
 	_, notes := p.spec.AdapterConfig().ForPEFT(p.found.Step.train.Trained, p.Net.Mixture())
 	return notes
 }
 
-// Rates of links, bytes a second in one direction, that plans name times at: NVLink of an H100 and an H200, and a card's slot.
+// Rates of links in bytes per second and direction, which plans estimate times with: NVLink of an H100 or H200, and a
+// card's PCIe slot.
 const (
 	rateNVLink = 450e9
-	ratePCIe4  = 25e9 // 16 lanes, as measured; 31.5e9 on paper
+	ratePCIe4  = 25e9 // 16 lanes, as measured; nominal 31.5e9
 )
 
-// String says what each device holds and what goes over its link.
+// String describes what each device stores and what its link transfers.
 func (s PlanSharding) String() string {
 	return fmt.Sprintf("base_sharding: each of %d devices holds %s of the base model and receives %s of it a step from the others, in %d all-gathers beside the GEMMs: %s",
 		s.Devices, session.FormatBytes(s.SliceBytes), session.FormatBytes(s.ReceivedBytes), s.Gathers, onLinks(s.ReceivedBytes))
 }
 
-// String says what each device has and what goes over its link.
+// String describes what each device computes and what its link transfers.
 func (c PlanContext) String() string {
 	return fmt.Sprintf("context_parallel_size: each of %d devices has %d tokens of a micro-batch, and %s of attention over all of them; it receives %s a step from the others, in %d all-to-alls between the GEMMs: %s",
 		c.Devices, c.Tokens, count(c.Heads, "head"), session.FormatBytes(c.ReceivedBytes), c.Exchanges, onLinks(c.ReceivedBytes))
 }
 
-// onLinks is how long links take for so many bytes.
+// onLinks returns how long the links take to transfer bytes.
 func onLinks(bytes int64) string {
 	at := func(rate float64) string {
 		if t := float64(bytes) / rate; t >= 0.01 {
@@ -151,7 +152,7 @@ func onLinks(bytes int64) string {
 	return fmt.Sprintf("%s at 450 GB/s (NVLink), %s at 25 GB/s (PCIe 4.0 x16)", at(rateNVLink), at(ratePCIe4))
 }
 
-// parameters counts a network's numbers: all of them, and those that are trained.
+// parameters returns the number of all parameters of a network and of the trained ones.
 func (p *prepared) parameters() (all, trained int64) {
 	step := p.found.Step.train
 	for _, w := range step.Net.Weights() {
@@ -167,7 +168,7 @@ func (p *prepared) parameters() (all, trained int64) {
 	return all + trained, trained
 }
 
-// Categories lists what is held in a fixed order.
+// Categories returns the kinds of planned memory in a fixed order.
 func Categories(b graph.Bytes) []PlanCategory {
 	c := []PlanCategory{{"frozen weights", b.Frozen}, {"activations", b.Arena}, {"batch", b.Batch}}
 	for _, g := range b.Groups() {

@@ -8,7 +8,8 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// TestPlanNamesMissingKernels: a head size that no GPU kernel has is refused when the run is planned, with those that are served.
+// TestPlanNamesMissingKernels: a head size that no GPU kernel has is refused when the run is planned, with those that
+// are served.
 func TestPlanNamesMissingKernels(t *testing.T) {
 	for _, c := range []struct{ heads, want string }{
 		{"12", "attention: head size 12 is not supported on the GPU; multiples of 8 up to 512 are"},

@@ -31,7 +31,8 @@ func withoutWeights(t testing.TB, changed ...string) string {
 	return dir
 }
 
-// TestPlanWithoutWeights: a folder with config.json and a tokenizer plans as the whole model does; a run needs the weights.
+// TestPlanWithoutWeights: a folder with config.json and a tokenizer plans as the whole model does; a run needs the
+// weights.
 func TestPlanWithoutWeights(t *testing.T) {
 	s := testSpec(t, 10)
 	s.VRAM = "1GiB"
@@ -63,8 +64,8 @@ func TestPlanWithoutWeights(t *testing.T) {
 	}
 }
 
-// TestPlanOfQuantisedWithoutWeights: config.json alone says of a folder of bitsandbytes' which weights are quantised and how, so that
-// it plans as the whole folder does.
+// TestPlanOfQuantisedWithoutWeights: config.json alone says of a folder of bitsandbytes' which weights are quantised
+// and how, so that it plans as the whole folder does.
 func TestPlanOfQuantisedWithoutWeights(t *testing.T) {
 	for name, c := range map[string]struct {
 		set  string // under quantization

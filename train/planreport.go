@@ -12,7 +12,7 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// String is the plan as a table.
+// String returns the plan as a table.
 func (r PlanReport) String() string {
 	var b strings.Builder
 	size := fmt.Sprintf("%d x %d tokens", r.Batch, r.SequenceLength)
@@ -44,7 +44,7 @@ func (r PlanReport) String() string {
 	return b.String()
 }
 
-// list writes numbers with commas between them.
+// list joins numbers with commas.
 func list(numbers []int) string {
 	var parts []string
 	for _, n := range numbers {
@@ -53,7 +53,7 @@ func list(numbers []int) string {
 	return strings.Join(parts, ", ")
 }
 
-// precisionText is a precision as reports show it.
+// precisionText returns a precision as reports show it.
 func precisionText(name string, auto bool) string {
 	if auto {
 		return name + " (auto)"
@@ -61,10 +61,10 @@ func precisionText(name string, auto bool) string {
 	return name
 }
 
-// PlanReportFile is the plan in a run's output folder, a PlanReport as JSON.
+// PlanReportFile is the name of the plan in a run's output folder, a PlanReport as JSON.
 const PlanReportFile = "plan_report.json"
 
-// writePlanReport saves the plan that the run holds its memory by.
+// writePlanReport saves the plan that the run allocates its memory by.
 func (p *prepared) writePlanReport() error {
 	text, err := json.MarshalIndent(p.planReport(), "", "  ")
 	if err == nil {
@@ -76,7 +76,7 @@ func (p *prepared) writePlanReport() error {
 	return nil
 }
 
-// report logs a report: in full, or where details have a place of their own as a few lines.
+// report logs a report: in full, or if Env.Details receives the full one, as a summary of a few lines.
 func (e Env) report(full string, brief []string) {
 	if e.Details == nil {
 		e.Newsf("%s", full)
@@ -88,7 +88,8 @@ func (e Env) report(full string, brief []string) {
 	}
 }
 
-// brief is the plan in a few lines: the model, the steps, the memory, and fast paths that the run leaves.
+// brief returns the plan in a few lines: the model, the steps, the memory, and the fast paths that the run does not
+// take.
 func (r PlanReport) brief() []string {
 	size := fmt.Sprintf("%s x %s tokens", words.Count(r.Batch), words.Count(r.SequenceLength))
 	if r.Flat {

@@ -27,7 +27,8 @@ import (
 // gpuPrecisions are all that a GPU has, bf16 first.
 var gpuPrecisions = []kernel.Precision{kernel.PrecisionBF16, kernel.PrecisionFP16, kernel.PrecisionTF32, kernel.PrecisionFP32}
 
-// gradientErrors is ‖ours-ref‖ / ‖ref‖ over every gradient of a LoRA variant on stories260K, ref being PEFT's in float64.
+// gradientErrors is ‖ours-ref‖ / ‖ref‖ over every gradient of a LoRA variant on stories260K, ref being PEFT's in
+// float64.
 func gradientErrors(t *testing.T, p kernel.Precision, variant string) (all errorNorm, loss float64) {
 	t.Helper()
 	on, err := graph.NewGPU(0, 0, p)
@@ -78,8 +79,9 @@ func gradientErrors(t *testing.T, p kernel.Precision, variant string) (all error
 }
 
 // TestGPUGradientsByPrecision: rounding errors are as large as the type's unit. bf16's are held to PEFT's elsewhere
-// (TestGPUErrorAgainstPEFT); fp16 has 3 bits more, so its error is an eighth of bf16's, TF32's GEMMs cut 2 bits more away
-// than bf16's rounding would have to: a quarter. 1.5 times that is allowed. fp32 is held to what the CPU's float32 is.
+// (TestGPUErrorAgainstPEFT); fp16 has 3 bits more, so its error is an eighth of bf16's, TF32's GEMMs cut 2 bits more
+// away than bf16's rounding would have to: a quarter. 1.5 times that is allowed. fp32 is held to what the CPU's float32
+// is.
 func TestGPUGradientsByPrecision(t *testing.T) {
 	gputest.Need(t)
 	for _, variant := range []string{"lora", "rslora", "lora_qv"} {

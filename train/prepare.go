@@ -17,43 +17,43 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// opened is a run whose base model is open on its machine. No row is read yet.
+// opened is a run whose base model is open on its machine. No row has been read yet.
 type opened struct {
 	*session.Session
 	spec Spec
 	env  Env
 }
 
-// inputs is an opened run with its rows, and how they are dealt in windows of micro-batches.
+// inputs is an opened run with its rows and their division into windows of micro-batches.
 type inputs struct {
 	opened
 	batches
-	windows Windows // what the loop trains on
+	windows Windows // windows that the loop trains on
 }
 
-// planner is a run whose rows are read, and the plans of its steps: the size and place of every buffer.
+// planner is a run whose rows are read, with the plans of its steps: the size and offset of every buffer.
 type planner struct {
 	inputs
-	sampler *samples // nil = no samples are asked for
+	sampler *samples // nil = the run makes no samples
 	limit   int64    // memory limit in bytes; -1 = not known
 	found   fit.Choice[steps]
 }
 
-// prepared is a run before it takes memory: everything is read and planned.
+// prepared is a run before it allocates memory: everything is read and planned.
 type prepared struct {
 	planner
-	at *whereabouts // nil = nobody watches
+	at *whereabouts // nil = nothing watches the run
 }
 
-// steps are the plans of a run, which share its memory.
+// steps are the plans of a run. They share its memory.
 type steps struct {
-	train   *step.Step        // for the largest token budget
-	smaller []*step.Step      // for the others, ascending
+	train   *step.Step        // plan for the largest token budget
+	smaller []*step.Step      // plans for the other token budgets, ascending
 	eval    *infer.EvalStep   // nil = no validation rows
 	sample  *infer.SamplePlan // nil = no samples
 }
 
-// budgets are the training steps, the largest first.
+// budgets returns the training steps, the largest first.
 func (s steps) budgets() []*step.Step { return append([]*step.Step{s.train}, s.smaller...) }
 
 // calls returns the number of kernel calls of a training step.
@@ -86,12 +86,12 @@ func (s steps) plans() []*graph.Plan {
 	return all
 }
 
-// prepareOn reads model and data on a machine, and plans. It closes the machine where it fails.
+// prepareOn reads model and data on a machine, and plans. It closes the machine if it fails.
 func prepareOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, error) {
 	return prepareAt(ctx, s, env, on, nil)
 }
 
-// prepareAt is prepareOn, and notes in at which phase the run is in.
+// prepareAt does what prepareOn does, and records in at the phase that the run is in.
 func prepareAt(ctx context.Context, s Spec, env Env, on graph.Machine, at *whereabouts) (*prepared, error) {
 	p, err := openOn(ctx, s, env, on)
 	if err != nil {
@@ -101,7 +101,7 @@ func prepareAt(ctx context.Context, s Spec, env Env, on graph.Machine, at *where
 	return p.planned(ctx)
 }
 
-// open opens the model on the device that the configuration names. It reads no row.
+// open opens the model on the configured device. It reads no row.
 func open(ctx context.Context, s Spec, env Env) (*prepared, error) {
 	on, err := session.OpenMachine(s.Device, s.Training.Numbers(), env.Env)
 	if err != nil {
@@ -110,7 +110,7 @@ func open(ctx context.Context, s Spec, env Env) (*prepared, error) {
 	return openOn(ctx, s, env, on)
 }
 
-// openOn is open on a machine that is open.
+// openOn opens the model on an open machine.
 func openOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, error) {
 	base, err := session.OpenOn(ctx, s.Session(), env.Env, on)
 	if err != nil {
@@ -122,7 +122,7 @@ func openOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, 
 	return p, nil
 }
 
-// planned reads the data and plans. Where that fails, it closes.
+// planned reads the data and plans. It closes the run if that fails.
 func (p *prepared) planned(ctx context.Context) (*prepared, error) {
 	if err := p.plan(ctx); err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -130,10 +130,10 @@ func (p *prepared) planned(ctx context.Context) (*prepared, error) {
 	return p, nil
 }
 
-// Close ends the reading of a stream and closes the session.
+// Close stops reading a stream and closes the session.
 func (p *inputs) Close() error {
 	if w, ok := p.windows.(io.Closer); ok {
-		w.Close() //nolint:errcheck // what was written is checked as it is written
+		w.Close() //nolint:errcheck // write errors are reported as they occur
 	}
 	if p.loader != nil {
 		p.loader.Close()
@@ -202,9 +202,9 @@ func (p *inputs) readData(ctx context.Context) error {
 	return err
 }
 
-// tokenCost is what a token costs beside attention, in pairs of tokens, for each number of a hidden state. A layer of
-// hidden size C has some 12 C x C weights: 48 C x C operations a token, forward and back; attention has 7 C for each
-// pair of tokens, and runs slightly slower per operation.
+// tokenCost is the cost of a token without attention, in pairs of tokens, for each number of a hidden state. A layer of
+// hidden size C has some 12 C x C weights: 48 C x C operations a token, forward and backward; attention has 7 C for
+// each pair of tokens, and runs slightly slower per operation.
 const tokenCost = 6
 
 // readSet reads the rows.
@@ -220,10 +220,10 @@ func (p *opened) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, er
 	return set, report, err
 }
 
-// NeedsMaxSteps says why a stream needs training.max_steps.
+// NeedsMaxSteps is the problem of a stream without training.max_steps.
 const NeedsMaxSteps = "training.max_steps: is 0, and dataset.streaming does not know how many rows an epoch has: write how many steps to make"
 
-// stepsOf is the number of optimizer steps of windows of so many batches: max_steps, or what epochs of the data make.
+// stepsOf returns the number of optimizer steps with window batches each: max_steps, or as many as the epochs have.
 func stepsOf(c Config, l *dataset.Loader, window int) (int, error) {
 	if c.MaxSteps > 0 {
 		return c.MaxSteps, nil
@@ -243,7 +243,7 @@ func stepsOf(c Config, l *dataset.Loader, window int) (int, error) {
 	return n, nil
 }
 
-// cadence turns numbers of evaluations and checkpoints an epoch into numbers of steps between them.
+// cadence converts evaluations and checkpoints per epoch into numbers of steps between them.
 func (c *Config) cadence(l *dataset.Loader) error {
 	for _, each := range []struct {
 		key string
@@ -261,7 +261,7 @@ func (c *Config) cadence(l *dataset.Loader) error {
 	return nil
 }
 
-// lostRows says in a line how much of the data the run does not see, "" of none.
+// lostRows returns one line about the part of the data that the run does not use; "" = it uses all.
 func lostRows(r *dataset.Report) string {
 	var parts []string
 	if n := r.DroppedRows(); n > 0 {

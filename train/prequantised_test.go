@@ -119,7 +119,8 @@ func TestTrainsOnQuantisedFolder(t *testing.T) {
 	golden.Near(t, "loss of the merged model", merged.Loss, beside.Loss, 1e-6)
 }
 
-// TestQuantisedFolderResumes: a run on a folder with nested scales resumes to the bytes of one that was not interrupted.
+// TestQuantisedFolderResumes: a run on a folder with nested scales resumes to the bytes of one that was not
+// interrupted.
 func TestQuantisedFolderResumes(t *testing.T) {
 	s := testSpec(t, 6)
 	s.BaseModel = storiesQuantised(t, true)
@@ -129,7 +130,8 @@ func TestQuantisedFolderResumes(t *testing.T) {
 	half.OutputDir = filepath.Join(t.TempDir(), "half")
 	half.Training.MaxSteps = 3
 	mustStart(t, half, Env{})
-	if err := os.Remove(filepath.Join(half.OutputDir, adapter.WeightsFile)); err != nil { // as if the run had ended after its checkpoint
+	// as if the run had ended after its checkpoint.
+	if err := os.Remove(filepath.Join(half.OutputDir, adapter.WeightsFile)); err != nil {
 		t.Fatal(err)
 	}
 	half.Training.MaxSteps, half.Training.Resume = 6, "auto"

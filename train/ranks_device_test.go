@@ -37,8 +37,8 @@ func needGPUs(t testing.TB, n int) {
 	}
 }
 
-// TestGPURanksAreAccumulation: N GPUs with accumulation A train, byte for byte, what one does with N x A, with epochs whose
-// last window is short, and stopped and resumed on another number of GPUs.
+// TestGPURanksAreAccumulation: N GPUs with accumulation A train, byte for byte, what one does with N x A, with epochs
+// whose last window is short, and stopped and resumed on another number of GPUs.
 func TestGPURanksAreAccumulation(t *testing.T) {
 	needGPUs(t, 2)
 	there, _ := graph.GPUs()
@@ -229,8 +229,8 @@ func (s silentRank) Step(i StepInfo) error {
 	return nil
 }
 
-// TestGPULostRankEndsTheOthers: where a rank fails while another's device waits for its gradients, the other's wait is ended:
-// nothing hangs, and both name the cause.
+// TestGPULostRankEndsTheOthers: where a rank fails while another's device waits for its gradients, the other's wait is
+// ended: nothing hangs, and both name the cause.
 func TestGPULostRankEndsTheOthers(t *testing.T) {
 	needGPUs(t, 2)
 	s := testSpec(t, 40)
@@ -264,8 +264,8 @@ func (s standingRank) Step(i StepInfo) error {
 	return nil
 }
 
-// TestGPUStandingRank: where a rank stands and the other's device waits for it in a captured graph, which no host sees, the
-// wait is ended within the timeout, and both name the rank that stood.
+// TestGPUStandingRank: where a rank stands and the other's device waits for it in a captured graph, which no host sees,
+// the wait is ended within the timeout, and both name the rank that stood.
 func TestGPUStandingRank(t *testing.T) {
 	needGPUs(t, 2)
 	s := testSpec(t, 40)

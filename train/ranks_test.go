@@ -66,8 +66,9 @@ func sameRun(t testing.TB, what, want, got string) {
 	}
 }
 
-// TestRanksAreAccumulation: N ranks with accumulation A train, byte for byte, what one rank does with N x A, at every number
-// of ranks: also with epochs whose last window is short, packed rows, dropout, other optimizers and storage, and evaluation.
+// TestRanksAreAccumulation: N ranks with accumulation A train, byte for byte, what one rank does with N x A, at every
+// number of ranks: also with epochs whose last window is short, packed rows, dropout, other optimizers and storage, and
+// evaluation.
 func TestRanksAreAccumulation(t *testing.T) {
 	for name, c := range map[string]struct {
 		window int
@@ -89,7 +90,8 @@ func TestRanksAreAccumulation(t *testing.T) {
 			t.Parallel()
 			one := testSpec(t, 4)
 			one.Training.GradientAccumulationSteps, one.Training.BatchSize = c.window, 1
-			one.Dataset.Path = fewRows(t, one.Dataset.Path, 2*c.window+1) // the third step of an epoch has one micro-batch
+			// the third step of an epoch has one micro-batch.
+			one.Dataset.Path = fewRows(t, one.Dataset.Path, 2*c.window+1)
 			c.edit(&one)
 			want := mustStart(t, one, oneWorker)
 			for _, world := range c.worlds {
@@ -111,8 +113,9 @@ func TestRanksAreAccumulation(t *testing.T) {
 	}
 }
 
-// TestSumIsOfWholeGradients: the gradient of two micro-batches is the sum of the gradients that each has alone, bit for bit.
-// GEMMs that add a second micro-batch to the first one's result, product by product, give other bits: the reason for Apart.
+// TestSumIsOfWholeGradients: the gradient of two micro-batches is the sum of the gradients that each has alone, bit for
+// bit. GEMMs that add a second micro-batch to the first one's result, product by product, give other bits: the reason
+// for Apart.
 func TestSumIsOfWholeGradients(t *testing.T) {
 	b, init := stories(t), golden.Path(t, "train/init")
 	cfg := peftConfigOf(t, init)
@@ -171,7 +174,8 @@ func TestSumIsOfWholeGradients(t *testing.T) {
 	}
 }
 
-// TestStepsAreEven: the loader of a run makes the batches of a step even, over all ranks, and a device holds less for it.
+// TestStepsAreEven: the loader of a run makes the batches of a step even, over all ranks, and a device holds less for
+// it.
 func TestStepsAreEven(t *testing.T) {
 	s := testSpec(t, 4)
 	s.Training.BatchSize, s.Training.GradientAccumulationSteps, s.Dataset.MaxLength = 4, 8, 512
@@ -205,8 +209,8 @@ func fewRows(t testing.TB, path string, n int) string {
 	return few
 }
 
-// TestResumeOnOtherRanks: a run that is stopped on some ranks resumes on others to the bytes of one that was left alone;
-// with another window it is refused, and told which accumulation keeps it.
+// TestResumeOnOtherRanks: a run that is stopped on some ranks resumes on others to the bytes of one that was left
+// alone; with another window it is refused, and told which accumulation keeps it.
 func TestResumeOnOtherRanks(t *testing.T) {
 	whole := testSpec(t, 6)
 	whole.Training.GradientAccumulationSteps, whole.Training.BatchSize, whole.LoRA.Dropout = 4, 1, 0.05
@@ -248,8 +252,8 @@ func TestResumeOnOtherRanks(t *testing.T) {
 	}
 }
 
-// TestRanksInterruptedEvaluation: an interrupt ends an evaluation on all ranks behind the same round, and the resumed run
-// makes up for it.
+// TestRanksInterruptedEvaluation: an interrupt ends an evaluation on all ranks behind the same round, and the resumed
+// run makes up for it.
 func TestRanksInterruptedEvaluation(t *testing.T) {
 	whole := testSpec(t, 4)
 	whole.Training.GradientAccumulationSteps, whole.Training.BatchSize = 2, 1
@@ -328,7 +332,8 @@ func processes(t *testing.T, specs ...Spec) []error {
 	return problems
 }
 
-// TestRanksAreCompared: ranks of two processes that were started otherwise are refused, and the error names what differs.
+// TestRanksAreCompared: ranks of two processes that were started otherwise are refused, and the error names what
+// differs.
 func TestRanksAreCompared(t *testing.T) {
 	same := testSpec(t, 3)
 	if err := errors.Join(processes(t, same, same)...); err != nil {

@@ -13,18 +13,19 @@ import (
 	"github.com/tierlora/tierlora/train/replay"
 )
 
-// Subject is what a run trains, on what, and how: two runs of one subject differ by the adapter's start alone, or by
-// rounding. Hashes are SHA-256 in hexadecimal.
+// Subject identifies what a run trains, on which rows, and with which settings. Two runs of one subject differ by the
+// adapter's initial weights only, or by rounding. Hashes are SHA-256 in hexadecimal.
 type Subject struct {
-	Base       string `json:"base_weights_sha256"` // as in the manifest
-	Rows       string `json:"rows_sha256"`         // tokens and labels of the rows of each step, in order
-	Validation string `json:"validation_sha256"`   // tokens and labels of the validation rows
+	Base       string `json:"base_weights_sha256"` // hash of the base weights, as in the manifest
+	Rows       string `json:"rows_sha256"`         // hash of the tokens and labels of the rows of each step, in order
+	Validation string `json:"validation_sha256"`   // hash of the tokens and labels of the validation rows
 	Steps      int    `json:"steps"`
-	// Configuration is every key that decides the numbers, with its value; of the seed and the precision none.
+	// Configuration has every key that decides the numbers, with its value, but neither seed nor precision.
 	Configuration map[string]string `json:"configuration"`
 }
 
-// Recipe is what another program needs to train the same: see Subject. It is made without planning or holding memory.
+// Recipe is what another program needs to train the same Subject. NewRecipe makes it without planning or allocating
+// memory.
 type Recipe struct {
 	Subject
 	BaseModel  string       `json:"base_model"`
@@ -32,7 +33,8 @@ type Recipe struct {
 	Validation []RecipeRow  `json:"validation"`
 }
 
-// RecipeStep is an optimizer step: its micro-batches of rows. The loss is the mean over the trained tokens of them all.
+// RecipeStep is an optimizer step: its micro-batches of rows. The loss is the mean over the trained tokens of all its
+// rows.
 type RecipeStep struct {
 	LearningRate float64       `json:"learning_rate"`
 	Batches      [][]RecipeRow `json:"batches"`
@@ -48,7 +50,7 @@ type RecipeRow struct {
 
 var errStreamed = errors.New("dataset.streaming: the rows of a stream are not known before they are read; a run that is compared with another loads its data")
 
-// NewRecipe reads base model and data of a configuration. The device does not matter.
+// NewRecipe reads base model and data of a configuration. The recipe does not depend on the device.
 func NewRecipe(ctx context.Context, s Spec, env Env) (r Recipe, err error) {
 	if s.Dataset.Streaming {
 		return r, errStreamed
@@ -98,7 +100,8 @@ func (b *batches) rowsOf(of dataset.Batch) []RecipeRow {
 	return rows
 }
 
-// eachStep calls see with the micro-batches of every step from the first, whatever the run's own loader has dealt.
+// eachStep calls see with the micro-batches of every step from the first, independently of the place of the run's own
+// loader.
 func (b *batches) eachStep(see func(step int, batches []dataset.Batch)) error {
 	loader, err := b.trainLoader(b.data, b.batchSize)
 	if err != nil {
@@ -115,7 +118,7 @@ func (b *batches) eachStep(see func(step int, batches []dataset.Batch)) error {
 	return nil
 }
 
-// subject is what the run is of. It reads the whole base model.
+// subject returns the subject of the run. It hashes the whole base model.
 func (p *inputs) subject(ctx context.Context) (Subject, error) {
 	s, err := p.rowsSubject()
 	if err == nil {
@@ -124,7 +127,7 @@ func (p *inputs) subject(ctx context.Context) (Subject, error) {
 	return s, err
 }
 
-// rowsSubject is subject without the base's hash.
+// rowsSubject returns the subject without the base model's hash.
 func (p *inputs) rowsSubject() (Subject, error) {
 	s := Subject{Steps: p.total, Configuration: p.comparable()}
 	rows := sha256.New()
@@ -155,16 +158,16 @@ func hashRow(h hash.Hash, r RecipeRow) {
 	}
 }
 
-// uncompared are the meanings that two runs of one subject may differ in.
+// uncompared lists the keys of meaning that two runs of one subject may differ in.
 var uncompared = []string{
-	"seed", "steps", // the rows of each step are compared
-	"training.precision", "training.frozen_gemm", "training.loss_scale_interval", // how it rounds
-	"training.context_parallel_size",
-	"training.on_nonfinite", "training.max_skipped_steps", // a run without such a step is the same
+	"seed", "steps", // the rows of each step are compared instead
+	// These only affect rounding.
+	"training.precision", "training.frozen_gemm", "training.loss_scale_interval", "training.context_parallel_size",
+	"training.on_nonfinite", "training.max_skipped_steps", // a run without a non-finite step is the same
 }
 
-// comparable is what decides the numbers of a run but for its rows, its base, its seed, and how it rounds. What is
-// empty is left out.
+// comparable returns the keys that decide the numbers of a run, without those of its rows, base model, seed and
+// rounding. It leaves out empty values.
 func (p *inputs) comparable() map[string]string {
 	all := p.meaning()
 	for _, key := range uncompared {
@@ -176,12 +179,12 @@ func (p *inputs) comparable() map[string]string {
 	return all
 }
 
-// Count is the number of rows of a step, of their tokens, and of those that are trained.
+// Count returns the number of rows of a step, of their tokens, and of the trained tokens.
 func (s RecipeStep) Count() (rows, tokens, trained int) {
 	for _, b := range s.Batches {
 		for _, r := range b {
 			rows, tokens = rows+1, tokens+len(r.IDs)
-			for _, l := range r.Labels[min(1, len(r.Labels)):] { // nothing predicts the first token
+			for _, l := range r.Labels[min(1, len(r.Labels)):] { // no position predicts the first token
 				if l != dataset.Ignore {
 					trained++
 				}

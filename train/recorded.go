@@ -16,14 +16,14 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
-// WindowsFile is what training.record_windows writes into the output folder: a JSON line for each optimizer step, with the
-// token ids and labels of its micro-batches.
+// WindowsFile is the name of the file that training.record_windows writes into the output folder: a JSON line for each
+// optimizer step, with the token ids and labels of its micro-batches.
 const WindowsFile = "windows.jsonl"
 
-// mostWindow bounds a line of WindowsFile in bytes.
+// mostWindow is the largest length of a line of WindowsFile in bytes.
 const mostWindow = 1 << 28
 
-// recordedWindow is a line of WindowsFile: a window of all ranks, and the place before it.
+// recordedWindow is a line of WindowsFile: the window of all ranks, and the place before it.
 type recordedWindow struct {
 	Before    json.RawMessage `json:"before"`
 	Data      string          `json:"data"`
@@ -35,7 +35,7 @@ type recordedWindow struct {
 	Batches   []recordedBatch `json:"batches"`
 }
 
-// recordedBatch is a micro-batch: its rows, by sequences where rows do not lie end to end.
+// recordedBatch is a micro-batch: its rows, or its sequences if rows are not stored end to end.
 type recordedBatch struct {
 	Rows  [][]recordedRow `json:"rows"`
 	Epoch int             `json:"epoch"`
@@ -50,7 +50,7 @@ type recordedRow struct {
 	Weights   []float32            `json:"weights,omitempty"`
 }
 
-// recordBatch returns the rows of a batch of a shape.
+// recordBatch returns the rows of a batch with the given shape.
 func recordBatch(b dataset.Batch, s dataset.Shape) recordedBatch {
 	sequences := 1
 	if !s.Flat {
@@ -72,15 +72,15 @@ func recordBatch(b dataset.Batch, s dataset.Shape) recordedBatch {
 	return r
 }
 
-// recordingWindows are Windows that write each window to WindowsFile as it is dealt. What an interrupted run wrote behind
-// its checkpoint is cut off when the run resumes.
+// recordingWindows are Windows that write each window to WindowsFile as it is dealt. When a run resumes, lines that the
+// interrupted run wrote after its checkpoint are cut off.
 type recordingWindows struct {
 	Windows
 	path string
 	file *os.File // nil before the first window
 }
 
-// Next deals a window and writes it.
+// Next deals a window and writes it to the file.
 func (w *recordingWindows) Next() (dataset.Step, error) {
 	before := w.State()
 	s, err := w.Windows.Next()
@@ -118,7 +118,7 @@ func (w *recordingWindows) Close() error {
 	return w.file.Close()
 }
 
-// open keeps the lines of the file before the one of a place, and appends from there.
+// open truncates the file before the line of a place, and appends from there.
 func (w *recordingWindows) open(at Place) error {
 	var kept int64
 	if f, err := regular.Open(w.path); err == nil {
@@ -140,7 +140,7 @@ func (w *recordingWindows) open(at Place) error {
 	return w.file.Truncate(kept)
 }
 
-// windowLine reads a line without its end.
+// windowLine reads a line without its line end.
 func windowLine(in *bufio.Reader) (line []byte, err error) {
 	for {
 		part, err := in.ReadSlice('\n')
@@ -154,20 +154,20 @@ func windowLine(in *bufio.Reader) (line []byte, err error) {
 	}
 }
 
-// recordedWindows are the windows of a WindowsFile, in place of a data set's.
+// recordedWindows deals the windows of a WindowsFile in place of a data set's.
 type recordedWindows struct {
 	division
 	path  string
-	shape func() dataset.Shape // of the micro-batches that the run is planned for
+	shape func() dataset.Shape // shape of the micro-batches that the run is planned for
 	vocab int
-	all   bool // the micro-batches of the other ranks are dealt too
+	all   bool // deals the micro-batches of the other ranks too
 	file  *os.File
 	in    *bufio.Reader
-	next  *recordedWindow // nil = there is none
-	line  int             // of next, from 1
+	next  *recordedWindow // next window; nil = none is left
+	line  int             // line number of next, from 1
 }
 
-// openRecorded opens a file of windows at its first.
+// openRecorded opens a file of windows at its first window.
 func (p *prepared) openRecorded(path string) (Windows, error) {
 	w := &recordedWindows{division: p.division, path: path, shape: p.loader.Shape, vocab: p.Base.Config.VocabSize, all: p.env.team != nil && p.env.team.leads()}
 	if err := w.rewind(); err != nil {
@@ -217,10 +217,10 @@ func (w *recordedWindows) Close() error {
 	return w.file.Close()
 }
 
-// Shape bounds the micro-batches that the run is planned for.
+// Shape returns the bounds of the micro-batches that the run is planned for.
 func (w *recordedWindows) Shape() dataset.Shape { return w.shape() }
 
-// State is the place before the next window, as the recording run had it.
+// State returns the place before the next window, as the recording run had it.
 func (w *recordedWindows) State() Place {
 	if w.next == nil {
 		return Place{At: "behind the last recorded window"}
@@ -228,7 +228,7 @@ func (w *recordedWindows) State() Place {
 	return Place{Data: w.next.Data, At: w.next.At, State: w.next.Before}
 }
 
-// Restore moves to the window whose place is given.
+// Restore moves to the window with the given place.
 func (w *recordedWindows) Restore(state json.RawMessage) error {
 	if err := w.rewind(); err != nil {
 		return err
@@ -248,7 +248,7 @@ func (w *recordedWindows) Restore(state json.RawMessage) error {
 	return fmt.Errorf("%s has no window at the place of the checkpoint", w.path)
 }
 
-// Next lays the next window's rows out for the run's plans.
+// Next returns the next window, arranged for the run's plans.
 func (w *recordedWindows) Next() (dataset.Step, error) {
 	if w.next == nil {
 		return dataset.Step{}, fmt.Errorf("%s has no more than %d windows", w.path, w.line)
@@ -274,7 +274,7 @@ func (w *recordedWindows) Next() (dataset.Step, error) {
 	return s, w.read()
 }
 
-// lay checks the tokens of a micro-batch and lays it out.
+// lay checks the tokens of a micro-batch and arranges them for the run's plans.
 func (w *recordedWindows) lay(r recordedBatch) (dataset.Batch, error) {
 	var rows [][]dataset.Row
 	for _, list := range r.Rows {
@@ -297,7 +297,7 @@ func (w *recordedWindows) lay(r recordedBatch) (dataset.Batch, error) {
 	return b, err
 }
 
-// record makes the windows of the rank that writes record themselves, where training.record_windows asks for it.
+// record wraps the windows of the rank that writes, if training.record_windows is set, so that they are recorded.
 func (p *prepared) record() {
 	if _, done := p.windows.(*recordingWindows); !done && p.spec.Training.RecordWindows && p.env.team.leads() {
 		p.windows = &recordingWindows{Windows: p.windows, path: filepath.Join(p.spec.OutputDir, WindowsFile)}

@@ -13,8 +13,8 @@ import (
 	"github.com/tierlora/tierlora/train/replay"
 )
 
-// TestRecordedWindows: a run records the same windows over ranks and after an interrupt, and verify replays them to the bit
-// when the data set deals others.
+// TestRecordedWindows: a run records the same windows over ranks and after an interrupt, and verify replays them to the
+// bit when the data set deals others.
 func TestRecordedWindows(t *testing.T) {
 	for name, packed := range map[string]bool{"end to end": false, "packed": true} {
 		t.Run(name, func(t *testing.T) {

@@ -13,10 +13,10 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// ErrNotFinite is in the error of a run whose loss or gradient stopped being a number.
+// ErrNotFinite is wrapped by the error of a run whose loss or gradient is not finite.
 var ErrNotFinite = errors.New("loss or gradient is not finite")
 
-// recorder counts the steps of a run, keeps what a checkpoint says of them, and tells the observers.
+// recorder counts the steps of a run, keeps the history that checkpoints save, and calls the observers.
 type recorder struct {
 	at        *whereabouts
 	config    Config
@@ -26,58 +26,60 @@ type recorder struct {
 	state     checkpoint.State
 	progress  cursor
 	result    Result
-	scale     float64 // of the loss, in the step on its way; 0 without loss scaling
+	scale     float64 // loss scale of the queued step; 0 without loss scaling
 	precision fmt.Stringer
 	objective objective.Objective
 	began     time.Time
-	world     int   // ranks of the run
-	tokens    int64 // since began
+	world     int   // number of ranks of the run
+	tokens    int64 // tokens since began
 	samples   int64
 	clock     stepClock
 	data      dataClock
-	asOlder   bool   // chainPadded is worked out too, for the replay of an older program's run
-	padded    string // chainPadded of all steps so far
+	asOlder   bool   // computes chainPadded too, for the replay of an older program's run
+	padded    string // chainPadded over all steps so far
 }
 
 // cursor is what a checkpoint keeps besides tensors and the fields of checkpoint.State.
 type cursor struct {
-	Data     json.RawMessage `json:"data"`   // Place.State
-	Losses   []float64       `json:"losses"` // of every step
-	NLL      float64         `json:"nll"`    // of the whole run, a sum
+	Data     json.RawMessage `json:"data"`   // state of the windows: Place.State
+	Losses   []float64       `json:"losses"` // loss of every step
+	NLL      float64         `json:"nll"`    // sum of the loss over the whole run
 	Trained  int64           `json:"trained_tokens"`
 	SinceNLL float64         `json:"nll_since_log"`
 	SinceLog int64           `json:"trained_since_log"`
-	// Since is what the objective's numbers are computed from, since the last line of metrics.jsonl. nil = the objective
-	// divides its loss by trained tokens and has no sums, so that the fields above say it all.
+	// Since has the sums of the objective's numbers since the last line of metrics.jsonl. nil = the objective divides
+	// its loss by trained tokens and has no sums, so the fields above suffice.
 	Since *sums `json:"since_log,omitempty"`
-	// Divisor is the count of the whole run that the objective divides its loss by, where that is not Trained.
+	// Divisor is the count over the whole run that the objective divides its loss by, if that count is not Trained.
 	Divisor   int64  `json:"divisor,omitempty"`
 	Optimizer int    `json:"optimizer_steps"`
 	Base      string `json:"base"` // fingerprint of the base weights
-	// Rows is chainRows of all steps so far.
-	Rows       string            `json:"rows_sha256,omitempty"`
-	Evidence   []replay.Evidence `json:"evidence,omitempty"`
-	EvalBefore *float64          `json:"eval_loss_before,omitempty"` // before the first step; nil = not evaluated
-	EvalLoss   *float64          `json:"eval_loss,omitempty"`        // the newest behind a step
-	// Skipped are the steps that were left out because loss or gradient was not finite, ascending.
+	// Rows is chainRows over all steps so far.
+	Rows     string            `json:"rows_sha256,omitempty"`
+	Evidence []replay.Evidence `json:"evidence,omitempty"`
+	// Evaluation loss before the first step; nil = not evaluated.
+	EvalBefore *float64 `json:"eval_loss_before,omitempty"`
+	EvalLoss   *float64 `json:"eval_loss,omitempty"` // newest evaluation loss after a step
+	// Skipped lists the steps that were left out because loss or gradient was not finite, ascending.
 	Skipped []int `json:"skipped_steps,omitempty"`
-	// Plans are how the parts of the run were laid out, each that differs from the one before.
+	// Plans are the layouts of the run's parts. Each differs from the one before.
 	Plans []replay.PartPlan `json:"plans,omitempty"`
-	// BestOf is the training.metric_for_best_model by which the best checkpoint so far was found; "" = eval_loss.
+	// BestOf is the training.metric_for_best_model that the best checkpoint so far was chosen by; "" = eval_loss.
 	BestOf string `json:"best_of,omitempty"`
-	// OwesEval says that the run was interrupted before its last step was evaluated.
+	// OwesEval says that the run was interrupted before the evaluation of its last step.
 	OwesEval bool `json:"owes_evaluation,omitempty"`
-	// Run is what the configuration said of the run's meaning (see meaning); nil in checkpoints of older programs.
+	// Run has the keys of the configuration that decide the run's numbers (see meaning); nil in checkpoints of older
+	// programs.
 	Run map[string]string `json:"run,omitempty"`
 }
 
-// sums are sums over steps of the objective's numbers that have one, and of the steps' counts.
+// sums are sums over steps: of the objective's numbers that have one, and of the steps' counts.
 type sums struct {
 	Of   []float64        `json:"sums"`
 	Over objective.Counts `json:"over"`
 }
 
-// uses notes how the steps from here on are laid out.
+// uses records the layout of the steps from here on.
 func (r *recorder) uses(p replay.PartPlan) {
 	plans := r.progress.Plans
 	if n := len(plans); n > 0 {
@@ -85,14 +87,14 @@ func (r *recorder) uses(p replay.PartPlan) {
 		if last.FirstStep = p.FirstStep; last == p {
 			return
 		}
-		if plans[n-1].FirstStep == p.FirstStep { // no step was made by it
+		if plans[n-1].FirstStep == p.FirstStep { // no step has used the previous layout
 			plans = plans[:n-1]
 		}
 	}
 	r.progress.Plans = append(plans, p)
 }
 
-// step is the last finished one.
+// step returns the number of the last finished step.
 func (r *recorder) step() int { return r.state.GlobalStep }
 
 // begin starts the clocks.
@@ -101,10 +103,10 @@ func (r *recorder) begin() {
 	r.clock.resume(r.began)
 }
 
-// resumeClock starts a step's time anew where an evaluation or a save came between.
+// resumeClock restarts the time of a step after an evaluation or a save.
 func (r *recorder) resumeClock() { r.clock.resume(time.Now()) }
 
-// record counts a step that is done, and logs it where that is due. It returns ErrNotFinite and counts nothing if loss or
+// record counts a finished step, and logs it if a line is due. It returns ErrNotFinite and counts nothing if loss or
 // norm is not finite.
 func (r *recorder) record(w *pendingWindow, n step.Numbers) error {
 	r.clock.step(n.Done)
@@ -128,7 +130,7 @@ func (r *recorder) record(w *pendingWindow, n step.Numbers) error {
 
 	clippedNorm := clipped(n.Norm, r.config.MaxGradNorm)
 	if overflowed {
-		clippedNorm = 0 // nothing of it went into the update
+		clippedNorm = 0 // the update did not use the gradient
 	}
 	values := Values(objective.Values(r.objective.Numbers(), n.Loss, n.Sums, w.Counts()))
 	info := StepInfo{Numbers: values, Step: w.Number, Epoch: w.epoch, Loss: n.Loss, MeanLoss: p.SinceNLL / float64(p.SinceLog), GradNorm: n.Norm, LearningRate: w.LR, Tokens: tokens,
@@ -164,7 +166,8 @@ func (r *recorder) add(counts objective.Counts, n step.Numbers) {
 	}
 }
 
-// valuesSince are the objective's numbers over the steps since the last line of metrics.jsonl, whose mean loss is given.
+// valuesSince returns the objective's numbers over the steps since the last line of metrics.jsonl, whose mean loss is
+// given.
 func (r *recorder) valuesSince(loss float64) Values {
 	since := r.progress.Since
 	if since == nil {
@@ -173,7 +176,7 @@ func (r *recorder) valuesSince(loss float64) Values {
 	return Values(objective.Values(r.objective.Numbers(), loss, since.Of, since.Over))
 }
 
-// skip counts a step that is not finite and was left out.
+// skip counts a step that was left out because it is not finite.
 func (r *recorder) skip(w *pendingWindow) {
 	r.progress.Skipped = append(r.progress.Skipped, w.Number)
 	r.result.Skipped = r.progress.Skipped
@@ -181,7 +184,7 @@ func (r *recorder) skip(w *pendingWindow) {
 	r.noteEvidence(w)
 }
 
-// skippedBefore counts the steps right before one that were left out, one behind the other.
+// skippedBefore returns the number of consecutive skipped steps right before a step.
 func (r *recorder) skippedBefore(step int) int {
 	skipped, n := r.progress.Skipped, 0
 	for n < len(skipped) && skipped[len(skipped)-1-n] == step-1-n {
@@ -190,7 +193,7 @@ func (r *recorder) skippedBefore(step int) int {
 	return n
 }
 
-// count notes a step's number and tokens.
+// count records a step's number and tokens.
 func (r *recorder) count(w *pendingWindow) (tokens int64) {
 	for _, b := range w.all {
 		tokens += int64(b.Tokens)
@@ -204,7 +207,7 @@ func (r *recorder) count(w *pendingWindow) (tokens int64) {
 	return tokens
 }
 
-// line is the line of metrics.jsonl about the steps since the last one.
+// line returns the line of metrics.jsonl about the steps since the last one.
 func (r *recorder) line(s StepInfo) *StepMetrics {
 	p := &r.progress
 	values := r.valuesSince(s.MeanLoss)
@@ -218,13 +221,13 @@ func (r *recorder) line(s StepInfo) *StepMetrics {
 	}
 }
 
-// evaluated records an evaluation and tells whether it is the best so far.
+// evaluated records an evaluation and reports whether it is the best so far.
 func (r *recorder) evaluated(e EvalMetrics) (best bool, err error) {
 	r.progress.OwesEval = false
 	if err := r.keep(e); err != nil {
 		return false, err
 	}
-	if e.Step == 0 { // no checkpoint is of it, so that it is not the best one
+	if e.Step == 0 { // no checkpoint belongs to it, so it cannot be the best one
 		r.progress.EvalBefore, r.result.EvalBefore = &e.Loss, &e.Loss
 		return false, r.observers.each(func(o Observer) error { return o.Eval(e) })
 	}
@@ -255,7 +258,7 @@ func (r *recorder) answered(t TaskMetrics) error {
 	})
 }
 
-// keep adds a line of metrics.jsonl to the history that checkpoints keep.
+// keep adds a line of metrics.jsonl to the history that checkpoints save.
 func (r *recorder) keep(line any) error {
 	data, err := encodeLine(line)
 	if err != nil {
@@ -265,14 +268,14 @@ func (r *recorder) keep(line any) error {
 	return nil
 }
 
-// endLine is the line about the whole run.
+// endLine returns the line about the whole run.
 func (r *recorder) endLine() *EndMetrics {
 	took := r.result.Duration.Seconds()
 	return &EndMetrics{Step: r.step(), Epoch: r.state.Epoch, Loss: r.result.MeanLoss, Runtime: took,
 		SamplesPerSecond: float64(r.samples) / took, StepsPerSecond: float64(r.step()-r.result.Resumed) / took, DataSeconds: r.data.total()}
 }
 
-// sum puts the run so far into the result.
+// sum writes the run's totals so far into the result.
 func (r *recorder) sum() {
 	p := r.progress
 	if len(r.data.ms) > 0 {

@@ -16,43 +16,45 @@ import (
 )
 
 // Reference is a learning curve of another implementation with its spread over seeds, as scripts/reference_curve.py
-// writes it: what expect.reference compares a run with.
+// writes it. expect.reference compares a run with it.
 type Reference struct {
-	Format    int               `json:"format"`     // 1
-	BaseModel string            `json:"base_model"` // a name to read; the hash in Subject is what counts
-	MadeBy    map[string]string `json:"made_by"`    // versions, device, precision
+	Format    int               `json:"format"`     // version of the format: 1
+	BaseModel string            `json:"base_model"` // name of the model for readers; the hash in Subject identifies it
+	MadeBy    map[string]string `json:"made_by"`    // versions, device and precision of the other implementation
 	Subject   Subject           `json:"subject"`
 	Seeds     []int64           `json:"seeds"`
-	Window    int               `json:"window"` // steps that each point of the curve is the mean of
+	Window    int               `json:"window"` // number of steps that each point of the curve averages
 	Tolerance Tolerance         `json:"tolerance"`
-	Loss      Curve             `json:"loss"` // of every step, smoothed; see Smooth
-	// The loss on the validation rows, before the first step and after the last. nil = there were none.
+	Loss      Curve             `json:"loss"` // smoothed loss of every step; see Smooth
+	// EvalBefore and EvalLoss are the validation losses before the first step and after the last. nil = there were
+	// none.
 	EvalBefore *float64 `json:"eval_loss_before,omitempty"`
 	EvalLoss   *Band    `json:"eval_loss,omitempty"`
 
-	pooled float64 // Loss.pooled()
+	pooled float64 // Loss.pooled(), computed once
 }
 
-// Tolerance is the rule: in either direction a run may differ from the mean by Floor and K times the spread there, or K
-// times that of the whole curve (Curve.pooled) where that is more. Few seeds know the spread of a single step badly.
+// Tolerance is the allowed distance from the mean, in either direction: Floor plus K times the spread at the step, or K
+// times the spread of the whole curve (Curve.pooled) if that is larger. A few seeds estimate the spread of a single
+// step badly.
 type Tolerance struct {
 	K     float64 `json:"k"`
 	Floor float64 `json:"floor"`
 }
 
-// Curve is the mean over the seeds at each step, and the standard deviation.
+// Curve has the mean over the seeds at each step, and the standard deviation.
 type Curve struct {
 	Mean   []float64 `json:"mean"`
 	Spread []float64 `json:"spread"`
 }
 
-// Band is a mean over the seeds with the standard deviation.
+// Band has a mean over the seeds with its standard deviation.
 type Band struct {
 	Mean   float64 `json:"mean"`
 	Spread float64 `json:"spread"`
 }
 
-// What a file of a curve may hold. The bounds keep a damaged file from allowing everything.
+// Limits of a curve file. They keep a damaged file from allowing every run.
 const (
 	referenceFormat  = 1
 	maxReferenceFile = 16 << 20
@@ -62,7 +64,7 @@ const (
 	maxReferenceKeys = 100
 )
 
-// OpenReference reads the curve that expect.reference names: a file, or embedded:NAME. "" is nil.
+// OpenReference reads the curve that expect.reference names: a file, or embedded:NAME. It returns nil for "".
 func OpenReference(name string, env session.Env) (*Reference, error) {
 	if name == "" {
 		return nil, nil
@@ -101,7 +103,7 @@ func readReference(name string, env session.Env) ([]byte, error) {
 	return data, err
 }
 
-// ParseReference reads a curve and checks that it is whole.
+// ParseReference parses a curve and checks that it is complete.
 func ParseReference(data []byte) (Reference, error) {
 	var r Reference
 	if err := jsonerr.Strict(data, &r); err != nil {
@@ -156,7 +158,7 @@ func (b Band) sound() bool {
 	return b.Mean >= 0 && b.Mean <= maxReferenceLoss && b.Spread >= 0 && b.Spread <= maxReferenceLoss
 }
 
-// checkTexts: texts of the file reach terminals and pages.
+// checkTexts refuses control characters and overlong texts, because terminals and pages show them.
 func (r Reference) checkTexts() error {
 	plain := func(what, text string) error {
 		if len(text) > maxReferenceText || strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) || c == unicode.ReplacementChar }) {
@@ -180,7 +182,7 @@ func (r Reference) checkTexts() error {
 	return nil
 }
 
-// pooled is the root of the mean square of the spreads of all steps.
+// pooled returns the root mean square of the spreads of all steps.
 func (c Curve) pooled() float64 {
 	sum := 0.0
 	for _, s := range c.Spread {
@@ -189,12 +191,13 @@ func (c Curve) pooled() float64 {
 	return math.Sqrt(sum / float64(len(c.Spread)))
 }
 
-// allowed is how far a run may be from a band.
+// allowed returns the allowed distance of a run from a band.
 func (r *Reference) allowed(b Band) float64 {
 	return r.Tolerance.K*max(b.Spread, r.pooled) + r.Tolerance.Floor
 }
 
-// Smooth is the mean of the last window losses at each step, at the start of as many as there are.
+// Smooth returns, at each step, the mean of the last window losses; at the start it averages as many losses as there
+// are.
 func Smooth(losses []float64, window int) []float64 {
 	smooth := make([]float64, len(losses))
 	for i := range losses {
@@ -208,7 +211,7 @@ func Smooth(losses []float64, window int) []float64 {
 	return smooth
 }
 
-// difference says of two subjects why their curves can't be compared; of reference the one that is expected.
+// difference returns the reasons why the curves of two subjects cannot be compared; reference is the expected subject.
 func (s Subject) difference(reference Subject) []string {
 	var why []string
 	if s.Steps != reference.Steps {

@@ -23,8 +23,8 @@ import (
 	"github.com/tierlora/tierlora/train/track"
 )
 
-// resumeFrom finds the checkpoint to resume from, "" for a new run. Nothing is ever overwritten that a run to be
-// resumed has not written: own are the names of the files that it writes.
+// resumeFrom returns the checkpoint to resume from, "" for a new run. It never lets a run overwrite files that the run
+// to resume has not written; own has the names of the files that the run writes.
 func resumeFrom(resume, dir string, own []string, env Env) (string, error) {
 	if err := checkOwnFiles(dir, own); err != nil {
 		return "", err
@@ -42,7 +42,7 @@ func resumeFrom(resume, dir string, own []string, env Env) (string, error) {
 			return "", fmt.Errorf("resume %s: no checkpoint is whole", dir)
 		case exists(dir, adapter.WeightsFile):
 			return "", fmt.Errorf("output_dir %s holds a run already (%s) but no checkpoint to resume from: choose another output_dir", dir, adapter.WeightsFile)
-		case exists(dir, MetricsFile): // a run that came to no checkpoint
+		case exists(dir, MetricsFile): // a run that has no checkpoint yet
 			return "", nil
 		}
 		return "", refuseForeign(dir, own)
@@ -64,7 +64,7 @@ func resumeFrom(resume, dir string, own []string, env Env) (string, error) {
 	return resume, refuseOlder(resume, dir)
 }
 
-// checkResume says of a folder to resume from that it is none, and which there are.
+// checkResume returns an error if a folder to resume from is no checkpoint. The error lists the checkpoints that exist.
 func checkResume(path string) error {
 	info, err := os.Stat(path)
 	switch {
@@ -82,8 +82,8 @@ func checkResume(path string) error {
 	return fmt.Errorf("resume from %s: there is no such folder; %s", path, hint)
 }
 
-// refuseOlder is an error where a folder holds checkpoints newer than the one to resume from: they would be
-// taken for this run's.
+// refuseOlder returns an error if a folder holds checkpoints newer than the one to resume from, because they would
+// count as this run's.
 func refuseOlder(resume, dir string) error {
 	steps, err := checkpoint.Steps(dir)
 	if err != nil || len(steps) == 0 {
@@ -95,8 +95,9 @@ func refuseOlder(resume, dir string) error {
 	return nil
 }
 
-// take locks the output folder for the run that its first rank leads, before anything is read: another process that trains
-// into it is named at once, and a process that is killed leaves its lock. give unlocks it.
+// take locks the output folder for the run of its first rank, before anything is read. Another process that trains into
+// the folder causes an error at once that names it. A process that is killed leaves its lock behind. give unlocks the
+// folder.
 func take(s Spec, env Env, at *whereabouts) (give func() error, err error) {
 	none := func() error { return nil }
 	if !env.team.leads() {
@@ -108,14 +109,14 @@ func take(s Spec, env Env, at *whereabouts) (give func() error, err error) {
 	}
 	lock, lerr := checkpoint.Acquire(dir)
 	if lerr != nil {
-		if errors.As(lerr, new(*checkpoint.HeldError)) { // by a run that lives: who it is says more
+		if errors.As(lerr, new(*checkpoint.HeldError)) { // a live run has the folder; this error names it
 			return none, lerr
 		}
 		return none, cmp.Or(err, fmt.Errorf("output_dir: %w", lerr))
 	}
 	at.holds(lock)
 	give = func() error {
-		if at.check() != nil { // the watchdog has released it
+		if at.check() != nil { // the watchdog has released the lock
 			return nil
 		}
 		at.holds(nil)
@@ -125,7 +126,7 @@ func take(s Spec, env Env, at *whereabouts) (give func() error, err error) {
 		err = refuseRun(dir)
 	}
 	if err != nil {
-		give() //nolint:errcheck // that the folder is refused says more
+		give() //nolint:errcheck // the refusal of the folder says more
 		return none, err
 	}
 	if isRunsOwn(resume, dir) {
@@ -134,8 +135,8 @@ func take(s Spec, env Env, at *whereabouts) (give func() error, err error) {
 	return give, nil
 }
 
-// isRunsOwn tells whether a folder is the run's by what can be known before the base model and the data are read: it holds
-// the run to resume, or none of the files that a run may write. resumeFrom looks closer.
+// isRunsOwn reports whether a folder belongs to the run as far as that is known before base model and data are read: it
+// holds the run to resume, or none of the files that a run may write. resumeFrom makes the full check.
 func isRunsOwn(resume, dir string) bool {
 	switch {
 	case resume == "":
@@ -154,13 +155,13 @@ func isRunsOwn(resume, dir string) bool {
 	return refuseForeign(dir, mayWrite) == nil
 }
 
-// mayWrite are names of files that runs write, whatever their configuration: more than any one does.
+// mayWrite lists the names of all files that runs may write, under any configuration.
 var mayWrite = []string{MetricsFile, ConfigFile, replay.ManifestFile, DataReportFile, PlanReportFile, ReferenceCurveFile, GradNormsFile, WindowsFile, SamplesFile,
 	CSVFile, track.MetricsPromFile, adapter.ConfigFile, adapter.WeightsFile, dataset.PromptFormatFile, "tokenizer.json", "tokenizer.model",
 	"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja",
 	"additional_chat_templates", "generation_config.json"}
 
-// refuseRun is an error where a folder holds a run.
+// refuseRun returns an error if a folder holds a run.
 func refuseRun(dir string) error {
 	for _, name := range []string{adapter.WeightsFile, MetricsFile} {
 		if exists(dir, name) {
@@ -174,8 +175,8 @@ func refuseRun(dir string) error {
 	return err
 }
 
-// checkOwnFiles is an error where a file of the run has become a link, a device or anything else that is not written to:
-// said before the first step, not when the adapter is to be saved.
+// checkOwnFiles returns an error if a file of the run has become a link, a device or anything else that a run must not
+// write to. It is called before the first step and not when the adapter is saved.
 func checkOwnFiles(dir string, own []string) error {
 	for _, name := range own {
 		if err := atomicfile.Check(filepath.Join(dir, name)); err != nil {
@@ -185,7 +186,7 @@ func checkOwnFiles(dir string, own []string) error {
 	return nil
 }
 
-// refuseForeign is an error where a folder that holds no run has files that the run would replace.
+// refuseForeign returns an error if a folder that holds no run has files that the run would replace.
 func refuseForeign(dir string, own []string) error {
 	var there []string
 	for _, name := range own {
@@ -214,7 +215,7 @@ func sameFolder(a, b string) bool {
 	return err == nil && os.SameFile(x, y)
 }
 
-// initAdapter starts the adapter from the seed, or from the folder that init_from names.
+// initAdapter initialises the adapter from the seed, or from the folder that init_from names.
 func (s *saver) initAdapter() error {
 	params, err := s.step.Trained.Snapshot(s.memory)
 	if err != nil {
@@ -242,7 +243,7 @@ func (s *saver) initAdapter() error {
 	return s.step.Trained.Restore(s.memory, params)
 }
 
-// sameScale refuses an adapter whose update this run would scale otherwise.
+// sameScale returns an error if this run would scale the update of a saved adapter differently.
 func (s *saver) sameScale(saved *adapter.Saved) error {
 	own := s.Net.Start.SavedConfig(s.spec.AdapterConfig())
 	for _, layer := range s.step.Trained.Updated() {
@@ -253,7 +254,7 @@ func (s *saver) sameScale(saved *adapter.Saved) error {
 	return nil
 }
 
-// restore puts a checkpoint's state into memory.
+// restore loads a checkpoint's state into memory.
 func (s *saver) restore(path string) error {
 	files, state, err := checkpoint.Load(path)
 	if err == nil {
@@ -298,8 +299,8 @@ func (s *saver) restoreFiles(path string, files map[string][]byte, state checkpo
 	return nil
 }
 
-// forgetOtherBest takes the best checkpoint out of the state if it was found by another metric than this run's, and says
-// so: values of two metrics don't compare.
+// forgetOtherBest removes the best checkpoint from the state if it was chosen by another metric than this run's, and
+// logs it: values of two metrics cannot be compared.
 func (s *saver) forgetOtherBest(state *checkpoint.State, by string) {
 	now := s.spec.Training.MetricForBestModel
 	if state.BestMetric == nil || by == now {
@@ -311,8 +312,8 @@ func (s *saver) forgetOtherBest(state *checkpoint.State, by string) {
 	state.BestMetric, state.BestModelCheckpoint = nil, ""
 }
 
-// forgetGoneBest takes the best checkpoint out of the state if its folder is no longer in output_dir, and says so. The
-// next evaluation is then the best one, and its checkpoint is kept. by is the metric that it was the best by.
+// forgetGoneBest removes the best checkpoint from the state if its folder is no longer in output_dir, and logs it. The
+// next evaluation is then the best one, and its checkpoint is kept. by is the metric that it was chosen by.
 func (s *saver) forgetGoneBest(state *checkpoint.State, by string) {
 	best := state.BestModelCheckpoint
 	if best == "" || exists(s.spec.OutputDir, best) {
@@ -343,8 +344,8 @@ func (s *saver) restoreAdapter(files map[string][]byte) error {
 	return s.step.Trained.Restore(s.memory, params)
 }
 
-// resumeStart reads from a checkpoint how its adapter started, where the base model has lost that part: it does so again
-// while it loads.
+// resumeStart reads from a checkpoint how its adapter was initialised, if the base model has lost that part. The base
+// model loses the same part again while it loads.
 func (p *prepared) resumeStart(checkpoint string) error {
 	if checkpoint == "" || !p.Net.Start.Rebases() {
 		return nil

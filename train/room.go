@@ -9,10 +9,10 @@ import (
 	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
-// diskFree is what may be written into a folder; tests fill the disk.
+// diskFree returns the bytes that may be written into a folder; tests replace it to fill the disk.
 var diskFree = atomicfile.Free
 
-// stateBytes is the size of the optimizer's states in a checkpoint.
+// stateBytes returns the size of the optimizer's states in a checkpoint.
 func (p *prepared) stateBytes() (all int64) {
 	step := p.found.Step.train
 	for _, name := range step.States {
@@ -23,7 +23,8 @@ func (p *prepared) stateBytes() (all int64) {
 	return all
 }
 
-// written is what a checkpoint and the adapter take of a disk, but for what grows with the steps and the heads of files.
+// written returns the bytes that a checkpoint and the adapter take on disk, without the parts that grow with the steps
+// and without the headers of files.
 func (p *prepared) written() (saved, final int64, err error) {
 	beside, err := p.besideAdapter()
 	if err != nil {
@@ -36,8 +37,9 @@ func (p *prepared) written() (saved, final int64, err error) {
 	return final + p.stateBytes(), final, nil
 }
 
-// room says before the base model is loaded that output_dir's disk holds no checkpoint and adapter of the run, which is an
-// error, or not all of the checkpoints that are to be kept. The run goes on from a checkpoint; "" = it begins.
+// room checks, before the base model is loaded, the free space on output_dir's disk. It returns an error if one
+// checkpoint and the adapter do not fit, and logs a warning if not all checkpoints to be kept fit. from is the
+// checkpoint to resume from; "" = a new run.
 func (p *prepared) room(from string) error {
 	dir, c := p.spec.OutputDir, p.spec.Training
 	if err := checkpoint.RemoveLeftovers(dir); err != nil {
@@ -48,7 +50,7 @@ func (p *prepared) room(from string) error {
 		return err
 	}
 	if filepath.Base(from) == checkpoint.Name(p.total) {
-		saved = 0 // it is there
+		saved = 0 // the checkpoint exists already
 	}
 	free, ok := diskFree(dir)
 	if !ok {
@@ -65,8 +67,8 @@ func (p *prepared) room(from string) error {
 	return nil
 }
 
-// keptCheckpoints is how many checkpoints a run has at a time at most: the best one is kept besides, and an old one until
-// the new one is whole.
+// keptCheckpoints returns the largest number of checkpoints that a run has at a time: the best one is kept in addition,
+// and an old one is kept until the new one is complete.
 func keptCheckpoints(c Config, steps int) int {
 	n := 1
 	if c.SaveSteps > 0 {

@@ -18,10 +18,11 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// ConfigFile is the effective configuration in a run's output folder; it runs again to the same adapter.
+// ConfigFile is the name of the effective configuration in a run's output folder. Training with it again gives the same
+// adapter.
 const ConfigFile = "config.yaml"
 
-// startAt trains on a goroutine of its own: no driver's call that never returns can keep the caller.
+// startAt trains on a goroutine of its own, so that a driver call that never returns cannot block the caller.
 func startAt(ctx context.Context, s Spec, env Env, open opener) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -81,7 +82,8 @@ func run(ctx context.Context, s Spec, env Env, open opener, at *whereabouts, hun
 
 func (p *prepared) train(ctx context.Context) (Result, error) {
 	if p.env.team.leads() {
-		atomicfile.Clear(p.spec.OutputDir, p.ownFiles()...) //nolint:errcheck // of a process that was killed; what is left harms nothing
+		// of a process that was killed; what is left harms nothing.
+		atomicfile.Clear(p.spec.OutputDir, p.ownFiles()...) //nolint:errcheck
 	}
 	p.env.report(strings.TrimRight(p.report.String(), "\n"), p.report.Brief())
 	if p.env.Quiet { // the report, which says it too, is not printed
@@ -104,7 +106,8 @@ func (p *prepared) train(ctx context.Context) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if err = rescue.Do(func() error { return r.loop(ctx) }); err != nil { // before memory is given back that an exchange with the others may be in
+	// before memory is given back that an exchange with the others may be in.
+	if err = rescue.Do(func() error { return r.loop(ctx) }); err != nil {
 		err = p.env.team.cause(r.recorder.step()+1, err)
 		p.env.team.leave(err)
 	}
@@ -115,7 +118,7 @@ func (p *prepared) train(ctx context.Context) (Result, error) {
 	return r.recorder.result, err
 }
 
-// loaded is a run that has its memory: base model and adapter are in it, and the plans are ready.
+// loaded is a run with its memory allocated: base model and adapter are loaded, and the plans are ready.
 type loaded struct {
 	*prepared
 	memory    *session.Memory
@@ -123,29 +126,29 @@ type loaded struct {
 	pipeline  *step.Pipeline
 	evaluator *infer.Evaluator // nil = no validation rows
 	recorder  *recorder
-	result    *Result // recorder's
+	result    *Result // the recorder's result
 	saver     *saver
-	async     bool       // queued work runs while the host goes on
-	reference *Reference // of expect.reference; nil = none
-	subject   Subject    // with it, but for the base's hash
+	async     bool       // queued work runs while the host continues
+	reference *Reference // curve of expect.reference; nil = none
+	subject   Subject    // subject of the run, set with reference, without the base model's hash
 }
 
-// evaluating is a loaded run that evaluates the validation rows, samples and asks tasks between its steps.
+// evaluating is a loaded run that evaluates the validation rows, makes samples and asks tasks between its steps.
 type evaluating struct{ loaded }
 
 // running is a run that makes its steps.
 type running struct {
 	evaluating
 	schedule  func(step int) float64 // learning rate of a step, counted from 0
-	pending   *pendingWindow         // the queued step whose numbers are not read yet; nil = none
+	pending   *pendingWindow         // the queued step whose results are not read yet; nil = none
 	ahead     *pendingWindow         // the step whose gradients are queued behind pending; nil = none
 	watch     *gradientWatch         // nil = the run is past its first steps
-	stopAsked bool                   // a rank was asked to stop, as the numbers of a step told
+	stopAsked bool                   // the results of a step say that a rank must stop
 
-	baseFinite bool // the base model was searched for numbers that are not finite
+	baseFinite bool // the base model was searched for values that are not finite
 }
 
-// start takes the memory, loads the base model and the adapter, and resumes where that is asked for.
+// start allocates the memory, loads the base model and the adapter, and resumes if configured.
 func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	c := p.spec.Training
 	from, err := p.begin()
@@ -155,7 +158,7 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	plan := p.planReport()
 	p.env.report(plan.String(), append(plan.brief(), p.notesOnPEFT()...))
 	for _, note := range p.notesOnPEFT() {
-		if p.env.Quiet { // the plan says it otherwise
+		if p.env.Quiet { // the plan reports it otherwise
 			p.env.Logf("%s", note)
 		}
 	}
@@ -197,15 +200,16 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	if err := r.compareRanks(); err != nil {
 		return nil, err
 	}
-	debug.FreeOSMemory() // what the adapter was made from or read as
+	debug.FreeOSMemory() // frees the buffers that the adapter was initialised or read with
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	p.at.enter(phaseSteps) // from here on there is a run to save
+	p.at.enter(phaseSteps) // from here on the run has a state to save
 	return r, r.announce()
 }
 
-// begin finds the checkpoint to resume from, "" = none, and checks disk space for new ones. Rank 0 does so for all ranks.
+// begin finds the checkpoint to resume from, "" = none, and checks disk space for new ones. Rank 0 does so for all
+// ranks.
 func (p *prepared) begin() (from string, err error) {
 	if p.env.team.leads() {
 		if from, err = resumeFrom(p.spec.Training.Resume, p.spec.OutputDir, p.ownFiles(), p.env); err != nil {
@@ -219,7 +223,7 @@ func (p *prepared) begin() (from string, err error) {
 	return p.env.team.leaders("the checkpoint to resume from", from)
 }
 
-// hold takes the memory, loads the base model and makes the plans ready.
+// hold allocates the memory, loads the base model and prepares the plans.
 func (r *loaded) hold(ctx context.Context) (err error) {
 	if r.memory, err = r.Hold(ctx, r.found.Step.programs()...); err != nil {
 		r.memory = nil
@@ -245,7 +249,7 @@ func (p *prepared) allHave(err error) error {
 	return err
 }
 
-// bind makes step and evaluation ready.
+// bind prepares the training step and the evaluation.
 func (r *loaded) bind() error {
 	var err error
 	if r.pipeline, err = step.NewPipeline(r.found.Step.budgets(), r.memory, r.memory.Runs, r.On, r.env.team.rank(), r.accumulate(), r.spec.Seed); err != nil {
@@ -265,8 +269,8 @@ func (r *loaded) bind() error {
 	return nil
 }
 
-// announce tells the observers of the start, and writes what a run begins with. The metrics come first: they mark the
-// folder as a run's.
+// announce calls Start of the observers and writes the first files of a run. The metrics come first, because they mark
+// the folder as a run's.
 func (r *loaded) announce() error {
 	if !r.env.team.leads() {
 		r.recorder.observers = nil
@@ -295,7 +299,7 @@ func (r *loaded) announce() error {
 	if err := r.writeDataReport(); err != nil {
 		return err
 	}
-	// A finished run keeps the plan that it was trained by, whose limit was the memory free at that time.
+	// A finished run keeps the plan that it trained with, whose limit was the free memory at that time.
 	if step < r.total || !exists(r.spec.OutputDir, PlanReportFile) {
 		if err := r.writePlanReport(); err != nil {
 			return err
@@ -310,7 +314,7 @@ func (r *loaded) announce() error {
 	return nil
 }
 
-// finish ends a run that did all its steps: the adapter goes to output_dir, and the expectations are checked.
+// finish ends a run that did all its steps: it writes the adapter to output_dir and checks the expectations.
 func (r *loaded) finish(ctx context.Context) error {
 	r.recorder.sum()
 	if !r.env.team.leads() {
@@ -327,7 +331,8 @@ func (r *loaded) finish(ctx context.Context) error {
 		return err
 	}
 	sums := replay.Sums(files)
-	for _, name := range []string{adapter.ConfigFile, adapter.WeightsFile} { // the weights last: their presence says that the adapter is whole
+	// The weights last: their presence marks the adapter as complete.
+	for _, name := range []string{adapter.ConfigFile, adapter.WeightsFile} {
 		if err := atomicfile.Write(filepath.Join(r.spec.OutputDir, name), files[name]); err != nil {
 			return fmt.Errorf("save the adapter: %w", err)
 		}
@@ -373,7 +378,7 @@ func (r *loaded) judge(base string) error {
 	return MissedOf(r.result.Expect)
 }
 
-// openReference reads the curve that the run is to be compared with, and says at once where it is of something else.
+// openReference reads the curve that the run is compared with, and reports at once if it belongs to another subject.
 func (r *loaded) openReference() (err error) {
 	name := r.spec.Expect.Reference
 	if r.reference, err = OpenReference(name, r.env.Env); err != nil || r.reference == nil {
@@ -385,7 +390,7 @@ func (r *loaded) openReference() (err error) {
 	if r.subject, err = r.rowsSubject(); err != nil {
 		return err
 	}
-	r.subject.Base = r.reference.Subject.Base // hashed at the end: it takes a while
+	r.subject.Base = r.reference.Subject.Base // the base is hashed at the end, which takes a while
 	if why := r.subject.difference(r.reference.Subject); why != nil {
 		r.env.Logf("expect.reference: this run will fail its comparison with %s: %s", name, strings.Join(why, ", "))
 	}

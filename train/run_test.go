@@ -174,15 +174,18 @@ func TestKilledRunResumes(t *testing.T) {
 	kills := 0
 	for try := 0; ; try++ {
 		child := exec.Command(os.Args[0], "-test.run=^TestKilledRunResumes$")
-		child.Env = append(os.Environ(), "TRAINER_TEST_RUN="+dir, "TMPDIR="+t.TempDir()) // a killed child leaves its folders
+		// a killed child leaves its folders.
+		child.Env = append(os.Environ(), "TRAINER_TEST_RUN="+dir, "TMPDIR="+t.TempDir())
 		if err := child.Start(); err != nil {
 			t.Fatal(err)
 		}
 		if try < 4 {
 			waitForCheckpoint(dir, 2*try+1)
-			child.Process.Kill()                                              //nolint:errcheck // it may have ended
-			for _, name := range []string{MetricsFile, replay.ManifestFile} { // as if killed while it writes; the second is not there before the end
-				os.WriteFile(filepath.Join(dir, "."+name+".12"+strconv.Itoa(try)), []byte("x"), 0o600) //nolint:errcheck // the end looks for it
+			child.Process.Kill() //nolint:errcheck // it may have ended
+			// as if killed while it writes; the second is not there before the end.
+			for _, name := range []string{MetricsFile, replay.ManifestFile} {
+				// the end looks for it.
+				os.WriteFile(filepath.Join(dir, "."+name+".12"+strconv.Itoa(try)), []byte("x"), 0o600) //nolint:errcheck
 			}
 		}
 		if err := child.Wait(); err == nil {

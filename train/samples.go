@@ -12,18 +12,19 @@ import (
 	"github.com/tierlora/tierlora/text/chat"
 )
 
-// maxSamples bounds training.sample_prompts: the run waits for their answers.
+// maxSamples is the largest number of training.sample_prompts; the run waits for their answers.
 const maxSamples = 64
 
-// samples are the prompts of training.sample_prompts and the questions of training.eval_tasks, tokenised. Their plan is a part of the run's, in its memory.
+// samples are the tokenised prompts of training.sample_prompts and questions of training.eval_tasks. Their plan is a
+// part of the run's plan and uses its memory.
 type samples struct {
-	*infer.Generator // bound once the memory is held
+	*infer.Generator // bound once the memory is allocated
 	prompts          []infer.Prompt
 	tasks            []*tasks.Sheet
 	longest          int // tokens of the longest prompt with its answer
 }
 
-// openSamples tokenises the prompts and refuses those that are too long, before any memory is taken.
+// openSamples tokenises the prompts and refuses prompts that are too long, before any memory is allocated.
 func (p *inputs) openSamples(ctx context.Context) (*samples, error) {
 	c := p.spec.Training
 	if len(c.SamplePrompts)+len(c.EvalTasks) == 0 {
@@ -64,7 +65,7 @@ func (p *inputs) openSamples(ctx context.Context) (*samples, error) {
 	return s, nil
 }
 
-// talks tells whether the training rows are conversations.
+// talks reports whether the training rows are conversations.
 func (p *inputs) talks() bool {
 	for _, name := range strings.Split(p.report.Format, ", ") {
 		if dataset.Formats[name].Chat {
@@ -74,19 +75,19 @@ func (p *inputs) talks() bool {
 	return p.report.AsChat
 }
 
-// talk is the prompt of a user's message, behind the system message that all training rows have.
+// talk returns the prompt for a user's message, preceded by the system message that all training rows share.
 func (s *samples) talk(text, system, template string) (infer.Prompt, error) {
 	return s.ChatPrompt(chat.Dialogue(system, text), template)
 }
 
-// samplesAfter tells whether samples are made behind a step.
+// samplesAfter reports whether samples are due after a step.
 func (r *running) samplesAfter(step int) bool {
 	every := r.spec.Training.EvalSteps
 	return r.sampler != nil && (every > 0 && step%every == 0 || step == r.total)
 }
 
 // sample lets the model answer the prompts, for the log and the observers. It draws no random number and writes to no
-// memory that a step reads. An interrupt leaves out the rest.
+// memory that a step reads. An interrupt skips the remaining prompts.
 func (r *evaluating) sample(ctx context.Context) error {
 	if !r.samples() {
 		return nil
@@ -116,7 +117,8 @@ func (r *evaluating) sample(ctx context.Context) error {
 	return r.askTasks(ctx)
 }
 
-// samples tells whether this rank makes samples: that which writes, and with it all whose slices of the base model it needs.
+// samples reports whether this rank makes samples: the rank that writes does, and all ranks do if it needs their slices
+// of the base model.
 func (r *evaluating) samples() bool {
 	switch {
 	case r.sampler == nil:
@@ -127,7 +129,7 @@ func (r *evaluating) samples() bool {
 	return r.env.team.leads() || r.sharded()
 }
 
-// mayNotSample tells whether samples are left out because of an interrupt; ranks that make them together agree on it.
+// mayNotSample reports whether an interrupt skips the samples; ranks that make samples together agree on it.
 func (r *evaluating) mayNotSample() (bool, error) {
 	if r.env.team == nil || !r.sharded() {
 		return r.interrupted(), nil
@@ -135,7 +137,7 @@ func (r *evaluating) mayNotSample() (bool, error) {
 	return r.env.team.anyOf("whether the samples are interrupted", r.interrupted())
 }
 
-// askTasks asks the questions of training.eval_tasks. An interrupt leaves out what is not measured whole.
+// askTasks asks the questions of training.eval_tasks. An interrupt skips the tasks that are not measured completely.
 func (r *evaluating) askTasks(ctx context.Context) error {
 	inner, stop := context.WithCancel(ctx)
 	defer stop()
@@ -145,7 +147,7 @@ func (r *evaluating) askTasks(ctx context.Context) error {
 		}
 	}
 	for i, sheet := range r.sampler.tasks {
-		if r.sharded() { // no rank may stop alone in the middle
+		if r.sharded() { // no rank may stop alone in between
 			if stop, err := r.mayNotSample(); stop || err != nil {
 				return err
 			}
@@ -153,7 +155,7 @@ func (r *evaluating) askTasks(ctx context.Context) error {
 		result, err := sheet.Ask(inner, watch)
 		switch {
 		case inner.Err() != nil && ctx.Err() == nil:
-			return nil // the loop sees the interrupt
+			return nil // the loop handles the interrupt
 		case err != nil:
 			return fmt.Errorf("training.eval_tasks[%d]: %w", i, err)
 		}

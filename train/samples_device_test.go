@@ -12,7 +12,8 @@ import (
 	"github.com/tierlora/tierlora/internal/gputest"
 )
 
-// TestGPUSamplesChangeNothing: on a device too a run with samples and tasks, longer than its rows, trains the same adapter.
+// TestGPUSamplesChangeNothing: on a device too a run with samples and tasks, longer than its rows, trains the same
+// adapter.
 func TestGPUSamplesChangeNothing(t *testing.T) {
 	gputest.Need(t)
 	plain := testSpec(t, 6)

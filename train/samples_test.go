@@ -50,8 +50,8 @@ func taskFiles(t *testing.T) []string {
 
 func (s *sampled) Sample(i SampleInfo) error { s.all = append(s.all, i); return nil }
 
-// TestSamplesChangeNothing: a run with samples and tasks trains the same adapter, in the memory that was planned; its answers are
-// those of the base model before and of the saved adapter after.
+// TestSamplesChangeNothing: a run with samples and tasks trains the same adapter, in the memory that was planned; its
+// answers are those of the base model before and of the saved adapter after.
 func TestSamplesChangeNothing(t *testing.T) {
 	for _, val := range []float64{0, 0.05} {
 		plain := testSpec(t, 4)
@@ -164,7 +164,8 @@ func TestSamplesRefused(t *testing.T) {
 	}
 }
 
-// TestSamplesOfLongRoPE: texts that are short and long to LongRoPE, beside rows that are long, are those that generation gives.
+// TestSamplesOfLongRoPE: texts that are short and long to LongRoPE, beside rows that are long, are those that
+// generation gives.
 func TestSamplesOfLongRoPE(t *testing.T) {
 	for prompt, tokens := range map[string]int{"a b": 3, "a b a b": 20} {
 		s := familySpec(t, golden.FamilyModel{Folder: "phi", Name: "phi4_mini"})

@@ -11,10 +11,11 @@ import (
 	"github.com/tierlora/tierlora/internal/atomicfile"
 )
 
-// SamplesFile is the name of what the model said to training.sample_prompts, in a run's output folder: JSON lines.
+// SamplesFile is the name of the file in a run's output folder with the model's answers to training.sample_prompts:
+// JSON lines.
 const SamplesFile = "samples.jsonl"
 
-// Bounds of it, in bytes: of a prompt and of an answer, and of the file.
+// Bounds of samples.jsonl in bytes: of a prompt and of an answer, and of the file.
 const (
 	mostSampleText  = 32 << 10
 	mostSamplesFile = 64 << 20
@@ -22,7 +23,7 @@ const (
 
 // SampleLine is a line of samples.jsonl.
 type SampleLine struct {
-	Step   int    `json:"step"` // the last one before it; 0 = the base model
+	Step   int    `json:"step"` // the last step before the sample; 0 = the base model
 	Prompt string `json:"prompt"`
 	Text   string `json:"text"`
 }
@@ -40,7 +41,7 @@ func newSamplesFile(logf func(string, ...any)) *samplesFile {
 	return &samplesFile{logf: logf, most: mostSamplesFile}
 }
 
-// Start begins the file with its lines up to the step that the run goes on from. The file is replaced in one step.
+// Start rewrites the file with its lines up to the step that the run resumes from. The file is replaced atomically.
 func (s *samplesFile) Start(r RunInfo) error {
 	path := filepath.Join(r.Dir, SamplesFile)
 	kept, err := linesUpTo(path, r.Done)
@@ -57,7 +58,7 @@ func (s *samplesFile) Start(r RunInfo) error {
 	return nil
 }
 
-// Sample adds a line, where the file is not full.
+// Sample appends a line unless the file is full.
 func (s *samplesFile) Sample(i SampleInfo) error {
 	line, err := json.Marshal(SampleLine{Step: i.Step, Prompt: cutText(i.Prompt), Text: cutText(i.Answer)})
 	if err != nil {
@@ -78,7 +79,7 @@ func (s *samplesFile) Sample(i SampleInfo) error {
 	return nil
 }
 
-// cutText is a text of at most mostSampleText bytes.
+// cutText returns a text cut to at most mostSampleText bytes.
 func cutText(text string) string {
 	text = strings.ToValidUTF8(text, "\ufffd")
 	if len(text) <= mostSampleText {

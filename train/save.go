@@ -16,10 +16,10 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// optimizerFile holds the optimizer's states in a checkpoint.
+// optimizerFile is the name of the optimizer's states in a checkpoint.
 const optimizerFile = "optimizer.safetensors"
 
-// saver writes a run's checkpoints and adapter, and puts a checkpoint back into memory.
+// saver writes a run's checkpoints and adapter, and loads a checkpoint back into memory.
 type saver struct {
 	*prepared
 	memory   graph.Store
@@ -35,7 +35,8 @@ func (s *saver) save(data Place) error {
 		return nil
 	}
 	if !s.env.team.leads() {
-		s.saved, s.recorder.result.Checkpoint = step, filepath.Join(s.spec.OutputDir, checkpoint.Name(step)) // rank 0 writes it
+		// Only rank 0 writes it.
+		s.saved, s.recorder.result.Checkpoint = step, filepath.Join(s.spec.OutputDir, checkpoint.Name(step))
 		return nil
 	}
 	if err := s.env.team.failure(); err != nil {
@@ -51,7 +52,7 @@ func (s *saver) save(data Place) error {
 	if err := s.at.check(); err != nil {
 		return err
 	}
-	debug.FreeOSMemory() // the adapter's garbage: the process stays near its plan
+	debug.FreeOSMemory() // frees the adapter's garbage, so that the process stays near its planned memory
 	err = checkpoint.Save(s.spec.OutputDir, step, files, checkpoint.Stream{Name: optimizerFile, Bytes: s.stateBytes(), Write: s.writeOptimizer})
 	clear(files)
 	debug.FreeOSMemory()
@@ -67,7 +68,8 @@ func (s *saver) save(data Place) error {
 	return s.recorder.observers.each(func(o Observer) error { return o.Save(SaveInfo{step, s.recorder.result.Checkpoint}) })
 }
 
-// checkpointFiles are a checkpoint's but for the optimizer's states: the adapter's, the run's state, its configuration.
+// checkpointFiles returns the files of a checkpoint without the optimizer's states: the adapter's, the run's state, its
+// configuration.
 func (s *saver) checkpointFiles(data Place) (map[string][]byte, error) {
 	files, err := s.adapterFiles()
 	if err != nil {
@@ -88,14 +90,15 @@ func (s *saver) checkpointFiles(data Place) (map[string][]byte, error) {
 	return files, nil
 }
 
-// adapterFiles are the adapter folder: PEFT's two files, the tokenizer's, the chat template, the tokens that end an answer,
-// and which prompts the rows have.
+// adapterFiles returns the files of the adapter folder: PEFT's two files, the tokenizer's, the chat template, the
+// tokens that end an answer, and the prompt format of the rows.
 func (s *saver) adapterFiles() (map[string][]byte, error) {
 	params, err := s.step.Trained.Snapshot(s.memory)
 	if err != nil {
 		return nil, err
 	}
-	if name := firstBadParam(params); name != "" { // by the newest update, whose loss no step has seen
+	// The newest update broke the tensor; no step has computed a loss with it yet.
+	if name := firstBadParam(params); name != "" {
 		return nil, fmt.Errorf("%w: the adapter itself is not, %s first, so nothing is written%s", ErrNotFinite, name, s.recorder.goBack())
 	}
 	own, _ := s.spec.AdapterConfig().ForPEFT(s.step.Trained, s.Net.Mixture())
@@ -113,10 +116,10 @@ func (s *saver) adapterFiles() (map[string][]byte, error) {
 	return files, err
 }
 
-// ownFiles are the names that a run writes into its output folder.
+// ownFiles returns the names of the files that a run writes into its output folder.
 func (p *prepared) ownFiles() []string {
 	names := []string{MetricsFile, ConfigFile, replay.ManifestFile, DataReportFile, PlanReportFile, ReferenceCurveFile, adapter.ConfigFile, adapter.WeightsFile}
-	beside, _ := p.besideAdapter() // saving reports what is wrong
+	beside, _ := p.besideAdapter() // saving reports the error
 	for name := range beside {
 		names = append(names, name)
 	}
@@ -137,7 +140,7 @@ func (p *prepared) ownFiles() []string {
 	return names
 }
 
-// writeOptimizer writes the optimizer's states from where they are: they are larger than the adapter.
+// writeOptimizer writes the optimizer's states directly from memory, because they are larger than the adapter.
 func (s *saver) writeOptimizer(w io.Writer) error {
 	if err := s.memory.Get(s.step.States...); err != nil {
 		return err
@@ -152,7 +155,8 @@ func (s *saver) writeOptimizer(w io.Writer) error {
 		if x.DType == kernel.U8 {
 			d = weights.U8
 		}
-		tensors = append(tensors, weights.Tensor{Name: name, DType: d, Shape: x.Shape, Data: x.Bytes()}) // little endian, as the file
+		// Little endian, as in the file.
+		tensors = append(tensors, weights.Tensor{Name: name, DType: d, Shape: x.Shape, Data: x.Bytes()})
 	}
 	return weights.EncodeTo(w, tensors, nil)
 }

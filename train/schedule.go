@@ -2,9 +2,9 @@ package train
 
 import "math"
 
-// Schedules are the learning-rate schedules by their name in the configuration. Each gives the rate of
-// optimizer step 0, 1, …, total-1; the values are those of transformers' schedulers of the same names (wsd
-// is warmup_stable_decay with a linear warm-up and a cosine decay).
+// Schedules maps the names of learning-rate schedules in the configuration to their functions. Each returns the rate of
+// optimizer step 0, 1, …, total-1. The values equal those of transformers' schedulers of the same names (wsd is
+// warmup_stable_decay with a linear warm-up and a cosine decay).
 var Schedules = map[string]func(c Config, total int) func(step int) float64{
 	"linear": scaled(func(c Config, warm, total int) rateShape {
 		return func(step int) float64 { return math.Max(0, 1-afterWarmup(step, warm, total)) }
@@ -34,7 +34,7 @@ var Schedules = map[string]func(c Config, total int) func(step int) float64{
 	"wsd": wsd,
 }
 
-// rateShape is the rate as a part of the peak, for steps after the warm-up.
+// rateShape returns the rate as a part of the peak, for steps after the warm-up.
 type rateShape func(step int) float64
 
 // scaled puts the linear warm-up 0, 1/w, 2/w, … before a rateShape and multiplies by the peak rate.
@@ -71,7 +71,7 @@ func wsd(c Config, total int) func(int) float64 {
 	}
 }
 
-// Warmup is the number of warm-up steps: warmup_steps, or else ceil(warmup_ratio*total).
+// Warmup returns the number of warm-up steps: warmup_steps, or else ceil(warmup_ratio*total).
 func (c Config) Warmup(total int) int {
 	if c.WarmupSteps > 0 {
 		return c.WarmupSteps
@@ -79,7 +79,7 @@ func (c Config) Warmup(total int) int {
 	return int(math.Ceil(float64(total) * c.WarmupRatio))
 }
 
-// afterWarmup is the part done of the steps after the warm-up, 0 to 1.
+// afterWarmup returns the share of the steps after the warm-up that is done, 0 to 1.
 func afterWarmup(step, warm, total int) float64 {
 	return float64(step-warm) / float64(max(1, total-warm))
 }
@@ -88,7 +88,7 @@ func halfCosine(part float64) float64 {
 	return 0.5 * (1 + math.Cos(math.Pi*part))
 }
 
-// withFloor squeezes 0..1 into floor..1. The product is rounded on its own, so that no machine fuses it.
+// withFloor maps 0..1 linearly to floor..1. The product is rounded on its own, so that no machine fuses it.
 func withFloor(part, floor float64) float64 {
 	return float64(part*(1-floor)) + floor
 }

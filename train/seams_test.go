@@ -11,7 +11,8 @@ import (
 	"github.com/tierlora/tierlora/internal/golden"
 )
 
-// TestOtherOptimizerLearnsAndResumes: Lion, moments in 8 bits of large tensors and LoRA+ have states of their own, in checkpoints too.
+// TestOtherOptimizerLearnsAndResumes: Lion, moments in 8 bits of large tensors and LoRA+ have states of their own, in
+// checkpoints too.
 func TestOtherOptimizerLearnsAndResumes(t *testing.T) {
 	for name, edit := range map[string]func(s *Spec){
 		"lion":   func(s *Spec) { s.Training.Optimizer, s.Training.LearningRate = "lion", 2e-4 },
@@ -43,12 +44,13 @@ func TestOtherOptimizerLearnsAndResumes(t *testing.T) {
 	}
 }
 
-// TestTensorByTensorIsTogether: the same bytes, whether the tensors are updated one by one or as one vector. The ratio is
-// the least above 1, so that the rates differ and a float32 of them does not.
+// TestTensorByTensorIsTogether: the same bytes, whether the tensors are updated one by one or as one vector. The ratio
+// is the least above 1, so that the rates differ and a float32 of them does not.
 func TestTensorByTensorIsTogether(t *testing.T) {
 	for _, optimizer := range []string{"adamw", "adamw_8bit", "lion"} {
 		together := testSpec(t, 4)
-		together.Training.Optimizer, together.LoRA.R = optimizer, 64 // where tensors are large enough for moments in 8 bits
+		// where tensors are large enough for moments in 8 bits.
+		together.Training.Optimizer, together.LoRA.R = optimizer, 64
 		mustStart(t, together, Env{})
 		one := together
 		one.OutputDir = filepath.Join(t.TempDir(), "one by one")

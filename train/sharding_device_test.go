@@ -12,8 +12,8 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// TestGPUSlicesAreTheWholeBase: GPUs that hold a slice of the base model each train and evaluate, byte for byte, as GPUs that hold
-// all of it, in every layout, and hold what the plan says.
+// TestGPUSlicesAreTheWholeBase: GPUs that hold a slice of the base model each train and evaluate, byte for byte, as
+// GPUs that hold all of it, in every layout, and hold what the plan says.
 func TestGPUSlicesAreTheWholeBase(t *testing.T) {
 	needGPUs(t, 2)
 	there, _ := graph.GPUs()

@@ -13,8 +13,8 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// TestSeventyBillionsOnTwoCards: QLoRA of rank 16 on Llama 3.3 70B fits two cards of 24 GB in slices, and one of them not, as far
-// as a plan from its configuration alone can tell.
+// TestSeventyBillionsOnTwoCards: QLoRA of rank 16 on Llama 3.3 70B fits two cards of 24 GB in slices, and one of them
+// not, as far as a plan from its configuration alone can tell.
 func TestSeventyBillionsOnTwoCards(t *testing.T) {
 	var releases []struct {
 		Name   string

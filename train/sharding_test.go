@@ -13,8 +13,9 @@ import (
 	"github.com/tierlora/tierlora/train/replay"
 )
 
-// TestSlicesAreTheWholeBase: ranks that hold a slice of the base model each train, evaluate and sample as one rank that holds
-// all of it, byte for byte, with steps in which some have no micro-batch; each holds what its plan says, and less base model.
+// TestSlicesAreTheWholeBase: ranks that hold a slice of the base model each train, evaluate and sample as one rank that
+// holds all of it, byte for byte, with steps in which some have no micro-batch; each holds what its plan says, and less
+// base model.
 func TestSlicesAreTheWholeBase(t *testing.T) {
 	plain, nested := quant.Default(), quant.Default()
 	plain.DoubleQuant, nested.DoubleQuant = false, true
@@ -36,7 +37,8 @@ func TestSlicesAreTheWholeBase(t *testing.T) {
 			t.Parallel()
 			one := testSpec(t, 4)
 			one.Training.GradientAccumulationSteps, one.Training.BatchSize = c.window, 1
-			one.Dataset.Path = fewRows(t, one.Dataset.Path, 2*c.window+1) // the third step of an epoch has one micro-batch
+			// the third step of an epoch has one micro-batch.
+			one.Dataset.Path = fewRows(t, one.Dataset.Path, 2*c.window+1)
 			c.edit(&one)
 			seen := &samplesSeen{}
 			env := oneWorker
@@ -83,7 +85,8 @@ func frozen(r PlanReport) int64 {
 	return 0
 }
 
-// TestShardingIsChosen where the whole base model fits no device, and only there; what forbids it is named where it is missed.
+// TestShardingIsChosen where the whole base model fits no device, and only there; what forbids it is named where it is
+// missed.
 func TestShardingIsChosen(t *testing.T) {
 	s := testSpec(t, 2)
 	s.Training.GradientCheckpointing, s.Adapter, s.Quantization, s.LoRA.TargetModules = "full", "lora", nil, []string{"q_proj"}

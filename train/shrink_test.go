@@ -89,8 +89,8 @@ func TestShrunkRunTrainsTheSame(t *testing.T) {
 	}
 }
 
-// TestShrunkRunResumes: in the same memory to the same bytes, in more or less of it to rounding; the manifest has a plan
-// for each part.
+// TestShrunkRunResumes: in the same memory to the same bytes, in more or less of it to rounding; the manifest has a
+// plan for each part.
 func TestShrunkRunResumes(t *testing.T) {
 	whole, small := shrinking(t, 4)
 	whole.Training.OnOOM, whole.Training.GradientAccumulationSteps = fit.OnOOMShrink, 2
@@ -199,7 +199,8 @@ func TestDeviceRefusesThePlan(t *testing.T) {
 	}
 }
 
-// TestShrunkBalanceIsSaid: the balance of experts is of a micro-batch, so that of smaller ones is another, which the run says.
+// TestShrunkBalanceIsSaid: the balance of experts is of a micro-batch, so that of smaller ones is another, which the
+// run says.
 func TestShrunkBalanceIsSaid(t *testing.T) {
 	for name, want := range map[string]bool{"mixtral_balanced": true, "qwen3_moe": false} {
 		s := familySpec(t, golden.FamilyModel{Folder: "experts", Name: name})

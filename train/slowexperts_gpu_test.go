@@ -11,8 +11,8 @@ import (
 	"github.com/tierlora/tierlora/internal/golden"
 )
 
-// TestStrictNamesSlowExperts: a mixture whose experts are no multiple of 8 wide, and a rank that is none, on a device whose fast
-// kernels want them. No device is needed.
+// TestStrictNamesSlowExperts: a mixture whose experts are no multiple of 8 wide, and a rank that is none, on a device
+// whose fast kernels want them. No device is needed.
 func TestStrictNamesSlowExperts(t *testing.T) {
 	for _, c := range []struct {
 		chip, width string

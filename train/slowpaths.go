@@ -10,10 +10,10 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// ErrSlowPath is in the error of a run with training.strict that would leave a fast path.
+// ErrSlowPath is wrapped by the error of a run with training.strict that would leave a fast path.
 var ErrSlowPath = errors.New("the run would leave a fast path")
 
-// Costs of memory layouts beside that which keeps all, medians of steps on an H200.
+// Costs of memory layouts relative to the one that keeps all activations, medians of steps on an H200.
 const (
 	costPacked    = "a step takes 2 to 4 % longer at 4x2048 tokens, 30 % at 1x512 (1.1B and 7B, H200, docs/internals/decisions/0015-memory-ways.md)"
 	costSelective = "a step takes 5 % longer where all layers do it (1.1B 4x2048, H200, docs/internals/decisions/0015-memory-ways.md)"
@@ -22,14 +22,16 @@ const (
 	costSlices    = "a step takes 5 % longer over NVLink (7B 4x2048, two H200s, docs/internals/decisions/0061-base-in-slices.md), more over PCIe"
 )
 
-// slowPaths are the fast paths that the plan leaves without being asked: the machine's, its calls', and what auto settled
-// for as memory is short. A slow path that the configuration names is none.
+// slowPaths returns the fast paths that the plan does not take although no key switches them off: those of the machine,
+// of its calls, and of layouts that auto passed over for lack of memory. A slow path that the configuration names is
+// not listed.
 func (p *planner) slowPaths() []graph.SlowPath {
 	all := graph.SlowPaths(p.On, p.found.Step.plans()...)
 	return append(all, slowLayout(p.found.Layout, p.layouts(p.spec.Training.GradientCheckpointing)[0], p.spec.Training, p.On.Capabilities().Async)...)
 }
 
-// slowLayout is what a layout does that the fastest allowed one does not. measured: on a device like those that were timed.
+// slowLayout returns what a layout does slower than the fastest allowed one. measured says that the device resembles
+// those that were timed.
 func slowLayout(l, fastest session.Layout, c Config, measured bool) (all []graph.SlowPath) {
 	add := func(cost, remedy, format string, args ...any) {
 		if !measured {
@@ -63,7 +65,7 @@ func slowLayout(l, fastest session.Layout, c Config, measured bool) (all []graph
 	return all
 }
 
-// checkStrict refuses a run that leaves a fast path, where training.strict asks for that.
+// checkStrict returns an error if training.strict is set and the run leaves a fast path.
 func (p *planner) checkStrict() error {
 	if !p.spec.Training.Strict {
 		return nil

@@ -11,8 +11,8 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// envSmolLM2Steps is how many steps of the 100-step curves are run; 6 unless it says otherwise. scripts/smollm2-curves.sh
-// runs all 100.
+// envSmolLM2Steps is how many steps of the 100-step curves are run; 6 unless it says otherwise.
+// scripts/smollm2-curves.sh runs all 100.
 const envSmolLM2Steps = "TRAINER_SMOLLM2_STEPS"
 
 // TestSmolLM2CurvesEqualPEFT follows PEFT's learning curves on wikisql rows.

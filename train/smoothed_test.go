@@ -46,8 +46,8 @@ func linesWith(t *testing.T, dir, having string, keys ...string) (all [][]float6
 	return all
 }
 
-// TestSmoothedCrossEntropyRun: the named numbers of an objective are in metrics.jsonl and metrics.csv, they add up to the loss,
-// and they are the same to the last bit over ranks and after an interrupt between two lines.
+// TestSmoothedCrossEntropyRun: the named numbers of an objective are in metrics.jsonl and metrics.csv, they add up to
+// the loss, and they are the same to the last bit over ranks and after an interrupt between two lines.
 func TestSmoothedCrossEntropyRun(t *testing.T) {
 	whole := smoothedSpec(t, 6)
 	mustStart(t, whole, oneWorker)
@@ -89,8 +89,8 @@ func TestSmoothedCrossEntropyRun(t *testing.T) {
 	}
 }
 
-// TestZLossAddsUp: without smoothing the loss is the negative log-likelihood and the weighted squares, and the likelihood of
-// the untrained model is what cross-entropy has.
+// TestZLossAddsUp: without smoothing the loss is the negative log-likelihood and the weighted squares, and the
+// likelihood of the untrained model is what cross-entropy has.
 func TestZLossAddsUp(t *testing.T) {
 	s := smoothedSpec(t, 2)
 	s.Objectives.SmoothedCrossEntropy, s.Training.LoggingSteps = &objective.SmoothedConfig{ZLoss: 0.01}, 1
@@ -118,7 +118,8 @@ type bySequence struct{ objective.Objective }
 func (bySequence) Divisor() objective.Count    { return objective.Sequences }
 func (bySequence) Numbers() []objective.Number { return nil }
 
-// TestDivisorOfSequences: an objective's divisor reaches the loss, the means of metrics.jsonl, evaluations and checkpoints.
+// TestDivisorOfSequences: an objective's divisor reaches the loss, the means of metrics.jsonl, evaluations and
+// checkpoints.
 func TestDivisorOfSequences(t *testing.T) {
 	objective.Objectives["by_sequence"] = func(c objective.Config) objective.Objective {
 		return bySequence{objective.Of(objective.Default, c)}

@@ -12,8 +12,8 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// TestSplitGradients: a step whose batches are dealt in pieces has the loss and the gradients of the whole one, in float64
-// to its rounding, with batches accumulated and with packed rows too.
+// TestSplitGradients: a step whose batches are dealt in pieces has the loss and the gradients of the whole one, in
+// float64 to its rounding, with batches accumulated and with packed rows too.
 func TestSplitGradients(t *testing.T) {
 	for _, packing := range []bool{false, true} {
 		s := testSpec(t, 4)

@@ -14,7 +14,8 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// linked is a machine whose device waits for those of other ranks, where the group does not see it, until it is abandoned.
+// linked is a machine whose device waits for those of other ranks, where the group does not see it, until it is
+// abandoned.
 type linked struct {
 	*faulty
 	abandoned chan struct{}
@@ -55,9 +56,9 @@ func onMachines(t *testing.T, s Spec, machines ...*linked) (results []Result, pr
 	return results, problems, took
 }
 
-// TestHangingRank: where the device of one rank hangs, the devices of the others wait for it and no host sees it: all end
-// within the timeout and a little, they name the rank that hangs, the checkpoint is whole, and one rank goes on to the bytes
-// of an undisturbed run.
+// TestHangingRank: where the device of one rank hangs, the devices of the others wait for it and no host sees it: all
+// end within the timeout and a little, they name the rank that hangs, the checkpoint is whole, and one rank goes on to
+// the bytes of an undisturbed run.
 func TestHangingRank(t *testing.T) {
 	t.Parallel() // it waits most of the time
 	whole := testSpec(t, 6)

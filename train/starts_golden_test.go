@@ -81,8 +81,9 @@ func named(params []adapter.Param) map[string][]float64 {
 	return by
 }
 
-// TestStartsEqualPEFT: adapters that start as a part of the base weight have PEFT's product, leave PEFT's base weight, train
-// along PEFT's curve, and are saved as what PEFT converts them to. Singular vectors have free signs, so products are compared.
+// TestStartsEqualPEFT: adapters that start as a part of the base weight have PEFT's product, leave PEFT's base weight,
+// train along PEFT's curve, and are saved as what PEFT converts them to. Singular vectors have free signs, so products
+// are compared.
 func TestStartsEqualPEFT(t *testing.T) {
 	b := stories(t)
 	batches := golden.Open(t, golden.Path(t, "train/batches.safetensors"))

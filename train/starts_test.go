@@ -26,8 +26,8 @@ func startSpec(t *testing.T, steps int, start string, quantised bool) Spec {
 	return s
 }
 
-// TestStartedRunResumes: a run that starts as a part of the base model resumes to the same bytes, whose base weights are
-// made anew from the checkpoint.
+// TestStartedRunResumes: a run that starts as a part of the base model resumes to the same bytes, whose base weights
+// are made anew from the checkpoint.
 func TestStartedRunResumes(t *testing.T) {
 	for name, edit := range map[string]func(s *Spec){
 		"pissa":               func(s *Spec) { s.LoRA.InitLoRAWeights = "pissa" },
@@ -67,8 +67,8 @@ func TestStartedRunResumes(t *testing.T) {
 	}
 }
 
-// TestStartedRunBeginsAtTheBase: before the first step the model computes what the base model does, and what is saved after
-// the last does the same to the base model as the checkpoint has it, beside it and merged.
+// TestStartedRunBeginsAtTheBase: before the first step the model computes what the base model does, and what is saved
+// after the last does the same to the base model as the checkpoint has it, beside it and merged.
 func TestStartedRunBeginsAtTheBase(t *testing.T) {
 	ctx := context.Background()
 	for _, start := range []string{"", "pissa", "pissa_niter_4", "olora"} {

@@ -5,14 +5,14 @@ import (
 	"time"
 )
 
-// stepClock takes the time from the end of one step, or of what came between, to the end of the next.
+// stepClock measures the time from the end of one step, or of an evaluation or save after it, to the end of the next.
 type stepClock struct {
 	last  time.Time
-	spent time.Duration // in all steps
+	spent time.Duration // time spent in all steps
 	ms    []float64
 }
 
-// step notes when a step was done.
+// step records when a step was done.
 func (c *stepClock) step(done time.Time) {
 	took := done.Sub(c.last)
 	c.ms = append(c.ms, float64(took.Nanoseconds())/1e6)
@@ -20,10 +20,10 @@ func (c *stepClock) step(done time.Time) {
 	c.last = done
 }
 
-// resume leaves out the time since the last step: an evaluation or a save came between.
+// resume excludes the time since the last step, in which an evaluation or a save ran.
 func (c *stepClock) resume(now time.Time) { c.last = now }
 
-// times sums up; nil where nothing was timed.
+// times returns the medians; nil if nothing was timed.
 func (c *stepClock) times() *StepTimes {
 	n := len(c.ms)
 	if n == 0 {

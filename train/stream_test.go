@@ -69,8 +69,8 @@ func sameAdapter(t *testing.T, what, a, b string) {
 	}
 }
 
-// TestStreamedRunResumes: stopped in a window, in the next one and in the next epoch, it ends with the bytes of a run that
-// was left alone.
+// TestStreamedRunResumes: stopped in a window, in the next one and in the next epoch, it ends with the bytes of a run
+// that was left alone.
 func TestStreamedRunResumes(t *testing.T) {
 	streamVariants(t, func(t *testing.T, whole Spec) {
 		var said []string

@@ -18,19 +18,19 @@ import (
 	"github.com/tierlora/tierlora/train/ranks"
 )
 
-// team is the ranks of a run as one of them sees them: what they agree on by the host. nil = the run has one rank.
-// Decisions that depend on time, memory, the disk or a signal are taken once for all, in here or with a step's numbers;
-// everything else is the same on every rank because its inputs are.
+// team is one rank's view of the ranks of a run, with the decisions that they take together over the host. nil = the
+// run has one rank. Decisions that depend on time, memory, the disk or a signal are taken once for all ranks, through
+// team or with a step's numbers. Everything else is the same on every rank because its inputs are.
 type team struct {
 	ranks.Group
 	ctx    context.Context
-	local  int         // among the ranks of this process
-	locals int         // those
-	shared *sharedData // of this process
+	local  int         // index among the ranks of this process
+	locals int         // number of ranks of this process
+	shared *sharedData // rows shared by the ranks of this process
 	left   sync.Once
 }
 
-// leads tells whether this rank speaks and writes for all: rank 0, or the only one.
+// leads reports whether this rank logs and writes for all: rank 0, or the only one.
 func (t *team) leads() bool { return t == nil || t.Rank() == 0 }
 
 func (t *team) rank() int {
@@ -40,14 +40,14 @@ func (t *team) rank() int {
 	return t.Rank()
 }
 
-// kernels is the group as collective operations use it.
+// kernels is the group in the form that collective operations use.
 type kernels struct{ *team }
 
 func (k kernels) Gather(what string, mine []byte) ([][]byte, error) {
 	return k.Group.Gather(k.ctx, what, mine)
 }
 
-// join makes a machine one of the ranks, and lets go of what waits on it where a rank is lost.
+// join joins a machine to the ranks, and aborts what waits on it if a rank is lost.
 func (t *team) join(on graph.Machine) (end func(), err error) {
 	if t == nil {
 		return func() {}, nil
@@ -58,7 +58,7 @@ func (t *team) join(on graph.Machine) (end func(), err error) {
 	}
 	done := make(chan struct{})
 	var watch sync.WaitGroup
-	watch.Go(rescue.Wrap(func() { // from the first collective operation on
+	watch.Go(rescue.Wrap(func() { // starts with the first collective operation
 		select {
 		case <-t.Lost():
 			joiner.Abandon()
@@ -78,14 +78,14 @@ func (t *team) join(on graph.Machine) (end func(), err error) {
 	return end, nil
 }
 
-// leave tells the others that this rank has ended; the first time counts.
+// leave informs the others that this rank has ended; only the first call has an effect.
 func (t *team) leave(err error) {
 	if t != nil {
-		t.left.Do(func() { t.Leave(err) }) //nolint:errcheck // what the run ended with counts
+		t.left.Do(func() { t.Leave(err) }) //nolint:errcheck // the error that the run ended with counts
 	}
 }
 
-// failure is why the group has ended; nil = it has not.
+// failure returns why the group has ended; nil = it has not.
 func (t *team) failure() error {
 	if t == nil {
 		return nil
@@ -93,11 +93,12 @@ func (t *team) failure() error {
 	return t.Err()
 }
 
-// verdictTime is how long a rank waits to hear which one the others waited for.
+// verdictTime is how long a rank waits for the name of the rank that the others waited for.
 const verdictTime = 30 * time.Second
 
-// cause is why a run has ended with an error: where the devices waited for one another, the rank that is to blame. What this
-// rank's device then said is not, and that it said something tells the others that it is not this one.
+// cause returns why a run has ended with an error. If the devices waited for one another, it names the rank that is to
+// blame. The error that this rank's device reports then is not the cause; that it reports one shows the others that
+// this rank is not to blame.
 func (t *team) cause(step int, err error) error {
 	if !t.stalled() {
 		return err
@@ -111,7 +112,7 @@ func (t *team) cause(step int, err error) error {
 	}
 }
 
-// stalled tells whether this rank's device was made to let go.
+// stalled reports whether this rank's device was made to abort its wait.
 func (t *team) stalled() bool {
 	if t == nil {
 		return false
@@ -124,10 +125,10 @@ func (t *team) stalled() bool {
 	}
 }
 
-// errStalled is for a rank that does not hear which one the others waited for.
+// errStalled is the error of a rank that does not learn which rank the others waited for.
 var errStalled = errors.New("the devices of the ranks waited for one another, and none got on")
 
-// ended is why what a device computed in a step means nothing; nil = it does.
+// ended returns why the results of a step are meaningless; nil = they are valid.
 func (t *team) ended(step int) error {
 	if err := t.failure(); err != nil || !t.stalled() {
 		return err
@@ -135,7 +136,7 @@ func (t *team) ended(step int) error {
 	return t.cause(step, errStalled)
 }
 
-// meet waits for all ranks, so that none waits on its device for what another does on its host.
+// meet waits for all ranks, so that no rank waits on its device for work of another rank's host.
 func (t *team) meet(after string) error {
 	if t == nil {
 		return nil
@@ -144,7 +145,7 @@ func (t *team) meet(after string) error {
 	return err
 }
 
-// least is the smallest of the ranks' numbers.
+// least returns the minimum of the ranks' numbers.
 func (t *team) least(what string, mine int64) (int64, error) {
 	if t == nil {
 		return mine, nil
@@ -162,7 +163,7 @@ func (t *team) least(what string, mine int64) (int64, error) {
 	return mine, nil
 }
 
-// leaders is rank 0's text, on all ranks.
+// leaders returns rank 0's text on all ranks.
 func (t *team) leaders(what, mine string) (string, error) {
 	if t == nil {
 		return mine, nil
@@ -174,7 +175,7 @@ func (t *team) leaders(what, mine string) (string, error) {
 	return string(all[0]), nil
 }
 
-// anyOf tells whether something is so on any rank.
+// anyOf reports whether mine is true on any rank.
 func (t *team) anyOf(what string, mine bool) (bool, error) {
 	v := int64(1)
 	if mine {
@@ -184,10 +185,10 @@ func (t *team) anyOf(what string, mine bool) (bool, error) {
 	return v == 0, err
 }
 
-// fact is something that must be the same on all ranks.
+// fact is a named value that must be the same on all ranks.
 type fact struct{ Name, Value string }
 
-// same is an error where facts differ between ranks: it names the first that does, and the ranks.
+// same returns an error if facts differ between ranks. The error names the first one that does, and the ranks.
 func (t *team) same(what string, facts []fact) error {
 	if t == nil {
 		return nil
@@ -216,7 +217,7 @@ func (t *team) same(what string, facts []fact) error {
 	return nil
 }
 
-// factsApart lists what differs between rank 0 and another.
+// factsApart lists the facts in which rank 0 and another rank differ.
 func factsApart(a, b []fact, rank int) string {
 	short := func(v string) string {
 		if v == "" {
@@ -246,16 +247,16 @@ func factsApart(a, b []fact, rank int) string {
 	return strings.Join(apart, "; ")
 }
 
-// sharedData is the rows that the ranks of a process train on, read once by the first of them.
+// sharedData has the rows that the ranks of a process train on. The first of them reads the rows once.
 type sharedData struct {
-	ready   chan struct{} // closed when the rest is set
+	ready   chan struct{} // closed when the other fields are set
 	set     *dataset.Set
 	report  *dataset.Report
-	loaders []*dataset.Loader // of each local rank, in its share
+	loaders []*dataset.Loader // loader of each local rank, in its share
 	err     error
 }
 
-// readShared reads the rows where this is the process's first rank, and waits for them on the others.
+// readShared reads the rows on the process's first rank; the other ranks wait for them.
 func (p *inputs) readShared(ctx context.Context) error {
 	t := p.env.team
 	d := t.shared
@@ -269,7 +270,7 @@ func (p *inputs) readShared(ctx context.Context) error {
 		if whole, d.err = p.trainLoader(d.set, p.spec.Training.BatchSize); d.err != nil {
 			return d.err
 		}
-		whole.State() // hashes the rows, once for all
+		whole.State() // hashes the rows once for all ranks
 		for i := range t.locals {
 			l, err := p.shared(whole, t.Rank()+i)
 			if err != nil {

@@ -10,12 +10,12 @@ import (
 	"strings"
 )
 
-// perRank are the keys of the configuration that may differ between ranks: where things lie, and what rank 0 alone does.
-// What lies there is compared by its contents.
+// perRank lists the keys of the configuration that may differ between ranks: paths, and settings that only rank 0 uses.
+// The contents behind the paths are compared instead.
 var perRank = []string{"base_model", "dataset.path", "dataset.val_path", "dataset.cache_dir", "output_dir", "device", "devices", "vram",
 	"training.resume", "training.report_to", "training.logging_steps", "training.device_timeout", "training.ddp_timeout", "lora.init_from", "expect."}
 
-// configured is what of the configuration must be the same on all ranks.
+// configured returns the part of the configuration that must be the same on all ranks.
 func (p *inputs) configured() []fact {
 	facts := []fact{{"the program", strings.TrimSpace(p.env.Version + " " + p.env.Commit)}, {"the precision", p.On.Precision().String()}}
 	for _, k := range parameters(p.spec) {
@@ -28,9 +28,10 @@ func (p *inputs) configured() []fact {
 	return facts
 }
 
-// compareRanks refuses ranks that begin otherwise than rank 0: with another base model, other rows, another place in them,
-// another adapter or state of the optimizer, other plans, or other software, whose bits differ. Of a base model's weights
-// the names, types, shapes and edges are compared, not every byte.
+// compareRanks returns an error if a rank begins in another state than rank 0: with another base model, other rows,
+// another place in the rows, another adapter or optimizer state, other plans, or other software, which rounds
+// differently. For a base model's weights it compares names, types, shapes and the first and last bytes, not every
+// byte.
 func (r *loaded) compareRanks() error {
 	if r.env.team == nil {
 		return nil
@@ -41,7 +42,7 @@ func (r *loaded) compareRanks() error {
 	}
 	adapterSum, states := sha256.New(), sha256.New()
 	for _, p := range params {
-		io.WriteString(adapterSum, p.Name)                    //nolint:errcheck // a hash takes everything
+		io.WriteString(adapterSum, p.Name)                    //nolint:errcheck // writing to a hash never fails
 		binary.Write(adapterSum, binary.LittleEndian, p.Data) //nolint:errcheck
 	}
 	if err := r.saver.writeOptimizer(states); err != nil {

@@ -25,8 +25,8 @@ func TestObjectivesOverRanksAndResume(t *testing.T) {
 	}
 }
 
-// sameOverRanksAndResume compares a finished run with the same run over two ranks and with one that is interrupted after
-// three steps and resumed: files, and keys of the lines of steps and of evaluations.
+// sameOverRanksAndResume compares a finished run with the same run over two ranks and with one that is interrupted
+// after three steps and resumed: files, and keys of the lines of steps and of evaluations.
 func sameOverRanksAndResume(t *testing.T, whole Spec, keys ...string) {
 	t.Helper()
 	var evalKeys []string

@@ -13,7 +13,7 @@ import (
 	"github.com/tierlora/tierlora/train/track"
 )
 
-// tracked is a tracker as an observer: it only queues, so that no tracker can stop or slow the run.
+// tracked adapts a tracker to an Observer. It only queues events, so that no tracker can stop or slow the run.
 type tracked struct {
 	Silent
 	name  string
@@ -24,18 +24,18 @@ type tracked struct {
 	queue *track.Queue
 	total int
 	step  int
-	sums  map[string]bool // the numbers of the objective that have a sum of their own
+	sums  map[string]bool // names of the objective's numbers that have a sum of their own
 }
 
-// tracker is a line of Observers.
+// tracker returns an entry of Observers.
 func tracker(name string, make track.New) func(opened) Observer {
 	return func(p opened) Observer {
 		return &tracked{name: name, make: make, spec: p.spec, text: string(p.env.Config), logf: p.env.Logf}
 	}
 }
 
-// CheckTrackers says what the configuration or the environment lacks for the trackers of training.report_to, and which
-// file one of them would replace. It touches no network, and reads no more of the disk than the head of such a file.
+// CheckTrackers returns what the configuration or the environment lacks for the trackers of training.report_to, and
+// which file a tracker must not replace. It uses no network and reads only the headers of such files.
 func CheckTrackers(s Spec) error {
 	var lack []error
 	for _, name := range s.Training.ReportTo {
@@ -49,7 +49,7 @@ func CheckTrackers(s Spec) error {
 	return errors.Join(lack...)
 }
 
-// checkFiles is an error where a tracker would write to a file that is not to be replaced.
+// checkFiles returns an error if a tracker would write to a file that must not be replaced.
 func checkFiles(t track.Tracker) error {
 	if f, ok := t.(interface{ CheckFiles() error }); ok {
 		return f.CheckFiles()
@@ -57,10 +57,10 @@ func checkFiles(t track.Tracker) error {
 	return nil
 }
 
-// unsentFile is the name of what could not be delivered, in a run's output folder.
+// unsentFile returns the name of the file in a run's output folder with the events that could not be delivered.
 func (t *tracked) unsentFile() string { return t.name + "_unsent.jsonl" }
 
-// Files are the names that it may write.
+// Files returns the names of the files that it may write.
 func (t *tracked) Files() []string {
 	names := []string{t.unsentFile()}
 	if t.name == "prometheus" && t.spec.Tracking.MetricsFile == "" {
@@ -100,7 +100,7 @@ func (t *tracked) Start(r RunInfo) error {
 	return nil
 }
 
-// put queues an event, and says what the tracker's goroutine has to say.
+// put queues an event, and logs the messages of the tracker's goroutine.
 func (t *tracked) put(e track.Event) {
 	e.Time, e.Total = time.Now(), t.total
 	t.queue.Put(e)
@@ -114,7 +114,7 @@ func (t *tracked) Step(s StepInfo) error {
 	if l := s.Logged; l != nil {
 		all := track.Metrics{{Name: "epoch", Value: l.Epoch}, {Name: "loss", Value: l.Loss}}
 		for _, v := range l.Numbers {
-			if t.sums[v.Name] { // what is derived from the others is sent of evaluations alone
+			if t.sums[v.Name] { // numbers derived from others are only sent for evaluations
 				all = append(all, track.Metric{Name: v.Name, Value: v.Value})
 			}
 		}
@@ -139,7 +139,7 @@ func (t *tracked) Save(s SaveInfo) error {
 	return nil
 }
 
-// Ending begins the last flush, so that those of all trackers run at the same time.
+// Ending starts the last flush, so that the flushes of all trackers run concurrently.
 func (t *tracked) Ending(e EndInfo) {
 	if t.queue == nil {
 		return
@@ -169,7 +169,7 @@ func (t *tracked) End(EndInfo) error {
 	return nil
 }
 
-// parameters are the keys of the configuration that have a value, in the order of the reference; tracking is left out.
+// parameters returns the keys of the configuration that have a value, in the order of the reference, without tracking.
 func parameters(s Spec) []track.Param {
 	s.Tracking = track.Config{}
 	var all []track.Param

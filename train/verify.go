@@ -14,11 +14,10 @@ import (
 	"github.com/tierlora/tierlora/train/replay"
 )
 
-// Verify trains the first steps of a run again, in a folder of its own that goes afterwards, and compares losses and
-// micro-batches with the run's manifest bit for bit, behind the last step the adapter too. It stops at the first
-// difference.
+// Verify trains the first steps of a run again in a temporary folder, and compares losses and micro-batches with the
+// run's manifest bit for bit. After the last step it compares the adapter too. It stops at the first difference.
 func Verify(ctx context.Context, s Spec, env Env, was replay.Manifest, steps int) (_ replay.Verdict, err error) {
-	if len(was.Evidence) == 0 { // of an older program
+	if len(was.Evidence) == 0 { // the manifest is an older program's
 		was.Evidence = []replay.Evidence{{Step: was.Steps, Losses: was.Losses}}
 	}
 	if first := was.Evidence[0].Step; steps < first {
@@ -28,18 +27,21 @@ func Verify(ctx context.Context, s Spec, env Env, was replay.Manifest, steps int
 		return replay.Verdict{}, fmt.Errorf("make a folder for the replay: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(s.OutputDir)) }()
-	world, share := 1, 1 // the configuration's, which is that of the run's last part; share is its first part's
+	// world is the number of ranks of the run's last part, which the configuration has too; share belongs to its first
+	// part.
+	world, share := 1, 1
 	if plans := was.Plans; len(plans) > 0 {
 		env.pieces, world = plans[0].Pieces, max(world, plans[len(plans)-1].Ranks)
 		share = max(share, plans[0].Context)
-		if i := slices.IndexFunc(plans, func(p replay.PartPlan) bool { return !p.SameBits(plans[0]) }); i > 0 { // other bits from there on
+		// The numbers of the parts from this one on have other bits.
+		if i := slices.IndexFunc(plans, func(p replay.PartPlan) bool { return !p.SameBits(plans[0]) }); i > 0 {
 			steps = min(steps, plans[i].FirstStep-1)
 		}
 		if world > share || plans[0].Ranks > share {
 			env.lossRows, s.VRAM, s.Training.OnOOM = &plans[0].LossRows, "", fit.OnOOMStop
 		}
 	}
-	s = s.unrecorded() // grad_norm_steps and samples stay: the plan has their memory
+	s = s.unrecorded() // grad_norm_steps and samples stay, because the plan includes their memory
 	s.Training.EvalOnStart, env.silent = false, true
 	if s, err = s.spread(world); err != nil {
 		return replay.Verdict{}, err
@@ -48,7 +50,7 @@ func Verify(ctx context.Context, s Spec, env Env, was replay.Manifest, steps int
 	s.Devices, s.Training.ContextParallelSize = fmt.Sprint(share), share
 	var v replay.Verdict
 	done := false
-	// Any number of devices that share no rows has the numbers of one.
+	// Any number of devices without context parallelism gives the numbers of one device.
 	err = Together(ctx, s, env, func(ctx context.Context, s Spec, env Env) error {
 		one, err := verify(ctx, s, env, was, steps)
 		if env.team.leads() {
@@ -56,7 +58,7 @@ func Verify(ctx context.Context, s Spec, env Env, was replay.Manifest, steps int
 		}
 		return err
 	})
-	if done { // the other ranks end with an error where the first has seen a difference
+	if done { // the other ranks end with an error after the first has found a difference
 		err = nil
 	}
 	return v, err
@@ -70,7 +72,7 @@ func (s Spec) unrecorded() Spec {
 	return s
 }
 
-// verify is Verify on one of the devices that share each row.
+// verify runs Verify on one rank of a context-parallel group.
 func verify(ctx context.Context, s Spec, env Env, was replay.Manifest, steps int) (replay.Verdict, error) {
 	on, err := session.OpenMachine(s.Device, s.Training.Numbers(), env.Env)
 	if err != nil {
@@ -84,7 +86,7 @@ func verify(ctx context.Context, s Spec, env Env, was replay.Manifest, steps int
 	return verifyOn(ctx, s, env, was, steps, on)
 }
 
-// verifyOn is verify on a machine that is open; it closes it.
+// verifyOn verifies on an open machine, which it closes.
 func verifyOn(ctx context.Context, s Spec, env Env, was replay.Manifest, steps int, on graph.Machine) (replay.Verdict, error) {
 	p, err := prepareOn(ctx, s, env, on)
 	if err != nil {
@@ -98,7 +100,7 @@ func verifyOn(ctx context.Context, s Spec, env Env, was replay.Manifest, steps i
 	return replay.Verify(ctx, replayed{r}, was, steps)
 }
 
-// replayed is a run that is trained again to be compared. It implements replay.Run.
+// replayed is a run that is trained again for a comparison. It implements replay.Run.
 type replayed struct{ run *running }
 
 // Train makes the steps of the run and calls seen after each that is not skipped.
@@ -108,7 +110,7 @@ func (r replayed) Train(ctx context.Context, padded bool, seen func() error) err
 	return r.run.explain(r.run.loop(ctx))
 }
 
-// Evidence returns what the run did up to its newest step.
+// Evidence returns the evidence of the run up to its newest step.
 func (r replayed) Evidence() replay.Evidence { return r.run.recorder.evidence() }
 
 // Leads reports whether this rank sees what all ranks train.
@@ -123,10 +125,10 @@ func (r replayed) AdapterSum() (string, error) {
 	return replay.HashBytes(files[adapter.WeightsFile]), err
 }
 
-// End gives the memory back.
+// End frees the memory.
 func (r replayed) End(err error) error { return r.run.end(err) }
 
-// onStep is an Observer of the steps alone.
+// onStep is an Observer that only handles steps.
 type onStep struct {
 	Silent
 	see func() error

@@ -102,8 +102,8 @@ func TestEvidenceOfAResumedRun(t *testing.T) {
 	}
 }
 
-// TestVerifyOfRanksInLittleMemory: what each of several ranks could hold, in slices of the base model, limits no replay on one,
-// which has the same losses.
+// TestVerifyOfRanksInLittleMemory: what each of several ranks could hold, in slices of the base model, limits no replay
+// on one, which has the same losses.
 func TestVerifyOfRanksInLittleMemory(t *testing.T) {
 	base := testSpec(t, 3)
 	base.Device, base.Training.BatchSize, base.Training.GradientAccumulationSteps = "cpu", 2, 3

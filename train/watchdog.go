@@ -11,37 +11,38 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// ErrDeviceHangs is in the error of a run whose device does not answer any more.
+// ErrDeviceHangs is wrapped by the error of a run whose device no longer answers.
 var ErrDeviceHangs = errors.New("the device does not answer")
 
-// A wait for the device is long when it lasts slowFactor median steps, and slowFloor at least.
+// A wait for the device counts as long if it lasts slowFactor median steps, and at least slowFloor.
 const (
 	slowFactor = 10
 	slowFloor  = time.Minute
 )
 
-// When another rank was lost and what waits for it has been ended, a device has lostTime to answer, and the run lostEnd to end.
+// After another rank was lost and the operations that wait for it were aborted, a device has lostTime to answer and the
+// run has lostEnd to end.
 const (
 	lostTime = 10 * time.Second
 	lostEnd  = time.Minute
 )
 
-// watchdog looks at how long a run has been waiting for its device. A call into a driver cannot be interrupted, so a
-// run that waits too long is left where it is, and the process has to end.
+// watchdog measures how long a run has been waiting for its device. A call into a driver cannot be interrupted, so a
+// run that waits too long is abandoned, and the process has to end.
 type watchdog struct {
 	on    graph.Waiter
 	at    *whereabouts
-	limit time.Duration // after which the run is given up; 0 = never
+	limit time.Duration // wait after which the run is given up; 0 = never
 	floor time.Duration
 	logf  func(format string, args ...any)
-	team  *team         // nil = the run is alone
+	team  *team         // nil = the run has one rank
 	grace time.Duration // lostTime, or less
 
-	warned time.Time // since when the wait lasts that was warned of
-	lost   time.Time // since when the group has ended
+	warned time.Time // start of the wait that a warning was logged for
+	lost   time.Time // time at which the group ended
 }
 
-// watch starts a watchdog where the machine can be watched. hung gets the error of a run that is given up.
+// watch starts a watchdog if the machine can be watched. hung receives the error of a run that is given up.
 func (w *whereabouts) watch(on graph.Machine, c Config, env Env, hung chan<- error) (end func()) {
 	waiter, ok := on.(graph.Waiter)
 	if !ok && env.team == nil {
@@ -63,7 +64,7 @@ func (w *whereabouts) watch(on graph.Machine, c Config, env Env, hung chan<- err
 			select {
 			case <-done:
 				return
-			case <-tick.C: // time.Now, not the tick's time: ticks of a machine that was held up come late
+			case <-tick.C: // time.Now, not the tick's time: ticks arrive late on a machine that was suspended
 				if err := dog.look(time.Now()); err != nil {
 					hung <- err
 					return
@@ -74,7 +75,7 @@ func (w *whereabouts) watch(on graph.Machine, c Config, env Env, hung chan<- err
 	return func() { close(done) }
 }
 
-// look warns of a long wait, once, and gives a run up whose wait is too long.
+// look logs a warning for a long wait, once, and gives up a run that waits too long.
 func (d *watchdog) look(now time.Time) error {
 	if err := d.lostRank(now); err != nil {
 		return err
@@ -119,7 +120,7 @@ func (d *watchdog) look(now time.Time) error {
 	return nil
 }
 
-// lostRank gives a run up that does not end although another rank was lost.
+// lostRank gives up a run that does not end after another rank was lost.
 func (d *watchdog) lostRank(now time.Time) error {
 	lost := d.team.failure()
 	if lost == nil {
@@ -140,7 +141,7 @@ func (d *watchdog) lostRank(now time.Time) error {
 	return fmt.Errorf("%w; and of this rank: %s, for %v: the process ends without it", lost, what, now.Sub(since).Round(time.Second))
 }
 
-// medianStep is 0 where no step was timed.
+// medianStep returns the median time of a step; 0 if no step was timed.
 func medianStep(took []time.Duration) time.Duration {
 	if len(took) == 0 {
 		return 0
@@ -150,14 +151,15 @@ func medianStep(took []time.Duration) time.Duration {
 	return took[len(took)/2]
 }
 
-// giveUp leaves a run whose device hangs: its folder is free, and should the device answer after all, it writes nothing.
+// giveUp abandons a run whose device hangs. It releases the run's folder. If the device answers later, the run writes
+// nothing.
 func (w *whereabouts) giveUp() Result {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.left = true
 	w.cancel()
 	if w.lock != nil {
-		w.lock.Release() //nolint:errcheck // the device is what has to be told
+		w.lock.Release() //nolint:errcheck // the error of the device matters more
 		w.lock = nil
 	}
 	return w.result
@@ -166,7 +168,7 @@ func (w *whereabouts) giveUp() Result {
 // opener opens the machine of a run.
 type opener func() (graph.Machine, error)
 
-// openMachine is the opener of a configuration.
+// openMachine returns the opener for a configuration.
 func openMachine(s Spec, env Env) opener {
 	return func() (graph.Machine, error) { return session.OpenMachine(s.Device, s.Training.Numbers(), env.Env) }
 }

@@ -11,11 +11,11 @@ import (
 	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
-// phase is what a run is doing.
+// phase names what a run is doing.
 type phase string
 
-// The phases of a run, in their order. Up to phaseSteps a stop ends what is being done; from there on the run finishes
-// its step and saves it.
+// The phases of a run, in their order. Before phaseSteps a stop ends the run at once; from then on the run finishes its
+// step and saves it.
 const (
 	phaseOpen    phase = "opening the model"
 	phaseData    phase = "reading the data"
@@ -30,30 +30,30 @@ const (
 	phaseEnd     phase = "giving the memory back"
 )
 
-// whereabouts is how far a run is, for those who watch it from other goroutines. All methods allow nil, which notes
-// nothing.
+// whereabouts records how far a run is, for other goroutines that watch it. All methods accept a nil receiver, which
+// records nothing.
 type whereabouts struct {
 	mu          sync.Mutex
 	now         phase
-	seen        func(phase) // told of each phase; nil = nobody
+	seen        func(phase) // receives each phase; nil = no call
 	began       bool        // the steps have begun
 	interrupted <-chan struct{}
 	left        bool   // the watchdog has given the run up
-	result      Result // as far as it is known
+	result      Result // the result as far as it is known
 	lock        *checkpoint.Lock
-	told        bool // that the output folder is the run's
+	told        bool // Env.Taken was called
 	cancel      context.CancelFunc
-	ended       phase           // in which the run was asked to stop before its steps; "" = it was not
-	last        time.Time       // when the newest step was done
-	took        []time.Duration // by the newest steps, as a ring
+	ended       phase           // phase in which a stop before the first step arrived; "" = none did
+	last        time.Time       // end of the newest step
+	took        []time.Duration // times of the newest steps, as a ring
 	counted     int
-	team        *team // told of it; nil = nobody
+	team        *team // receives each phase; nil = none
 }
 
-// stepsRemembered is how many steps the median of the watchdog is over.
+// stepsRemembered is the number of steps that the median of the watchdog covers.
 const stepsRemembered = 101
 
-// enter notes a phase.
+// enter records a phase.
 func (w *whereabouts) enter(p phase) {
 	if w == nil {
 		return
@@ -61,20 +61,20 @@ func (w *whereabouts) enter(p phase) {
 	w.mu.Lock()
 	w.now = p
 	w.began = w.began || p == phaseSteps
-	w.last = time.Time{} // what comes between two steps is none of theirs
+	w.last = time.Time{} // the time between two steps belongs to neither
 	seen, step := w.seen, w.result.Steps+1
 	if !w.began {
 		step = 0
 	}
 	w.mu.Unlock()
-	if w.team != nil && p != phaseEnd { // where a rank has failed is what the others are told
+	if w.team != nil && p != phaseEnd { // the others learn in which phase a rank failed
 		w.team.At(step, string(p))
 	}
 	if seen != nil {
 		seen(p)
 	}
 	select {
-	case <-w.interrupted: // told here too, so that no phase begins after it
+	case <-w.interrupted: // checked here too, so that no phase begins after an interrupt
 		w.mu.Lock()
 		defer w.mu.Unlock()
 		w.endEarly()
@@ -82,7 +82,7 @@ func (w *whereabouts) enter(p phase) {
 	}
 }
 
-// stepDone notes a finished step.
+// stepDone records a finished step.
 func (w *whereabouts) stepDone(step, total int, now time.Time) {
 	if w == nil {
 		return
@@ -103,7 +103,7 @@ func (w *whereabouts) stepDone(step, total int, now time.Time) {
 	}
 }
 
-// saved notes the newest checkpoint.
+// saved records the newest checkpoint.
 func (w *whereabouts) saved(path string) {
 	if w == nil {
 		return
@@ -113,7 +113,7 @@ func (w *whereabouts) saved(path string) {
 	w.result.Checkpoint = path
 }
 
-// holds notes the lock of the run's folder.
+// holds records the lock of the run's folder.
 func (w *whereabouts) holds(l *checkpoint.Lock) {
 	if w == nil {
 		return
@@ -123,7 +123,7 @@ func (w *whereabouts) holds(l *checkpoint.Lock) {
 	w.lock = l
 }
 
-// taken tells once that the output folder is the run's.
+// taken calls Env.Taken once, when the output folder belongs to the run.
 func (w *whereabouts) taken(dir string, env Env) {
 	if w == nil || env.Taken == nil {
 		return
@@ -137,10 +137,10 @@ func (w *whereabouts) taken(dir string, env Env) {
 	}
 }
 
-// errGivenUp ends what goes on, against expectation, after the watchdog gave a run up: its folder may be another's.
+// errGivenUp ends a run that continues after the watchdog gave it up: its folder may belong to another run.
 var errGivenUp = errors.New("the run was given up")
 
-// check is errGivenUp for a run that was given up.
+// check returns errGivenUp for a run that was given up, else nil.
 func (w *whereabouts) check() error {
 	if w == nil {
 		return nil
@@ -153,16 +153,19 @@ func (w *whereabouts) check() error {
 	return nil
 }
 
-// Stopped is the error of a run that was asked to stop before its first step: there is nothing to save.
+// Stopped is the error of a run that was stopped before its first step, so that it has nothing to save.
 type Stopped struct{ Doing string }
 
+// Error names the phase in which the run was stopped.
 func (s *Stopped) Error() string {
 	return fmt.Sprintf("stopped while %s: no step was made and nothing was saved; the same command begins again", s.Doing)
 }
 
+// Unwrap returns context.Canceled.
 func (s *Stopped) Unwrap() error { return context.Canceled }
 
-// stopEarly ends a run that is asked to stop before its steps begin. What it returns ends the listening.
+// stopEarly ends a run that is interrupted before its steps begin. The returned function stops listening for the
+// interrupt.
 func (w *whereabouts) stopEarly() (end func()) {
 	done := make(chan struct{})
 	rescue.Go(func() {
@@ -185,7 +188,7 @@ func (w *whereabouts) endEarly() {
 	}
 }
 
-// endedIn is what a run was doing that was asked to stop before its steps; "" = it was not.
+// endedIn returns the phase in which a stop before the first step arrived; "" = none did.
 func (w *whereabouts) endedIn() phase {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,22 +13,22 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// ErrZeroGradient is in the error of a run in which a trained tensor had no gradient at first.
+// ErrZeroGradient is wrapped by the error of a run in which a trained tensor had no gradient in the first steps.
 var ErrZeroGradient = errors.New("no gradient")
 
-// gradientSteps is how many steps a trained tensor has to get a gradient. B starts at zero, so A has none in the first
-// step, nor in the second where a warm-up begins with a rate of zero.
+// gradientSteps is the number of steps within which a trained tensor must get a gradient. B starts at zero, so A has no
+// gradient in the first step, nor in the second if a warm-up begins with a rate of zero.
 const gradientSteps = 3
 
-// gradientWatch looks for trained tensors whose gradient is zero in each of a run's first steps. Where layers of experts
-// are one tensor it is enough that one expert has a gradient; where only some experts are adapted they may all be idle.
+// gradientWatch finds trained tensors whose gradient is zero in each of a run's first steps. If the experts of a layer
+// are one tensor, one expert with a gradient is enough. If only some experts are adapted, all of them may be idle.
 type gradientWatch struct {
 	memory  graph.Store
 	missing []string // tensors without a gradient so far
-	steps   int      // that were looked at
+	steps   int      // number of steps examined
 }
 
-// watchGradients is nil for a run that is past its first steps.
+// watchGradients returns the watch of a run, nil if the run is past its first steps.
 func watchGradients(m graph.Store, p session.Program, done int) *gradientWatch {
 	if done >= gradientSteps {
 		return nil
@@ -36,12 +36,12 @@ func watchGradients(m graph.Store, p session.Program, done int) *gradientWatch {
 	return &gradientWatch{memory: m, missing: p.Trained.AlwaysUsed(p.Net.Uninfluential)}
 }
 
-// waits tells whether the next step must leave the gradients of this one as they are until they were looked at.
+// waits reports whether the next step must not overwrite the gradients of this one before look has read them.
 func (w *gradientWatch) waits() bool {
 	return w != nil && len(w.missing) > 0 && w.steps < gradientSteps
 }
 
-// look sees the gradients of a step that is done.
+// look examines the gradients of a finished step.
 func (w *gradientWatch) look() error {
 	if !w.waits() {
 		return nil
@@ -78,7 +78,7 @@ func allZero(x kernel.Tensor) bool {
 	return !slices.ContainsFunc(x.F32(), func(v float32) bool { return v != 0 })
 }
 
-// namedTensors is how many tensors an error lists.
+// namedTensors is the number of tensors that an error lists.
 const namedTensors = 8
 
 func missingText(missing []string) string {

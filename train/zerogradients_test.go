@@ -16,8 +16,8 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// TestZeroGradientIsAnError: attention of a layer whose output the base model multiplies by zero learns nothing; the run
-// ends after three steps and names its tensors, warns where that is allowed, and says nothing of a sound model.
+// TestZeroGradientIsAnError: attention of a layer whose output the base model multiplies by zero learns nothing; the
+// run ends after three steps and names its tensors, warns where that is allowed, and says nothing of a sound model.
 func TestZeroGradientIsAnError(t *testing.T) {
 	spec := func(steps int) Spec {
 		s := testSpec(t, steps)

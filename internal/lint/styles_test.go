@@ -48,9 +48,9 @@ var styles = map[string]style{
 	"text/sugarme":         {6, 0, 0},
 	"text/tokenizer":       {117, 4, 7},
 	"tier":                 {130, 0, 6},
-	"train":                {947, 11, 27},
+	"train":                {660, 0, 4},
 	"train/checkpoint":     {14, 4, 3},
-	"train/fit":            {9, 0, 0},
+	"train/fit":            {7, 0, 0},
 	"train/gradcheck":      {9, 0, 6},
 	"train/hardware":       {12, 0, 0},
 	"train/journal":        {9, 0, 3},
@@ -58,7 +58,7 @@ var styles = map[string]style{
 	"train/optimizer":      {19, 0, 4},
 	"train/ranks":          {82, 4, 4},
 	"train/replay":         {4, 0, 0},
-	"train/step":           {7, 0, 0},
+	"train/step":           {4, 0, 0},
 	"train/track":          {65, 5, 4},
 }
 

@@ -1,11 +1,11 @@
 // Package fit chooses the memory layout of a training run.
 //
-// In goes a Problem: the layouts that the configuration allows, how to plan the step in one of them, the shapes of
-// the micro-batches, and the memory limit. Out comes a Choice, the first layout whose planned memory is within the
+// Solve takes a Problem: the layouts that the configuration allows, how to plan the step in one of them, the shapes of
+// the micro-batches, and the memory limit. It returns a Choice, the first layout whose planned memory is within the
 // limit, with its plan; or an error that names the nearest configuration that would fit. With training.on_oom: shrink
 // the choice may also split each batch into smaller micro-batches (Batches.Split).
 //
-// The package plans nothing itself and takes no memory: Problem.Try does the planning.
+// The package plans nothing itself and allocates no memory: Problem.Try does the planning.
 package fit
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// Values of training.on_oom: what happens to a run that does not fit in memory.
+// Values of training.on_oom, which decides about a run that does not fit in memory.
 const (
 	OnOOMStop   = "stop"
 	OnOOMShrink = "shrink"
@@ -37,7 +37,7 @@ type Attempt struct {
 	Sharing   int    // training.context_parallel_size: ranks that share a row's tokens
 }
 
-// Machine is what the search asks of a device.
+// Machine is the part of a device that the search reads.
 type Machine interface {
 	Name() string
 	Capabilities() graph.Capabilities
@@ -45,13 +45,14 @@ type Machine interface {
 
 // Batches deals the rows of a run in micro-batches and can deal them in other ways.
 type Batches interface {
-	// Shapes returns the largest micro-batches as the rows are dealt now.
+	// Shapes returns the largest micro-batches of the current division of the rows.
 	Shapes() Shapes
-	// Shape returns what all training micro-batches have in common.
+	// Shape returns the properties that all training micro-batches share.
 	Shape() dataset.Shape
-	// Split deals each configured batch in pieces, and returns the largest micro-batches then.
+	// Split deals each configured batch in pieces micro-batches, and returns the largest micro-batches of that
+	// division.
 	Split(pieces int) (Shapes, error)
-	// Fewer returns the largest micro-batches of rows rows each. It leaves the dealing as it is.
+	// Fewer returns the largest micro-batches of rows rows each. It does not change the division.
 	Fewer(rows int) (Shapes, error)
 	// Trains reports whether rows that are cut to length tokens leave a token to train on.
 	Trains(length int) bool
@@ -61,15 +62,15 @@ type Batches interface {
 	Efficiency(epoch int) float64
 }
 
-// Problem is what the search for a layout depends on. S is the type of a planned step.
+// Problem is the input of the search for a layout. S is the type of a planned step.
 type Problem[S any] struct {
 	// Shapes are the largest micro-batches of the run as it is configured.
 	Shapes Shapes
-	// Layouts returns the layouts that are allowed, fastest first, if training.gradient_checkpointing has this value.
+	// Layouts returns the layouts that a value of training.gradient_checkpointing allows, fastest first.
 	Layouts func(checkpointing string) []session.Layout
 	// Try plans the steps of an attempt.
 	Try func(Attempt) (session.Planned[S], error)
-	// Limit is the memory limit in bytes. Below zero it is not known, and the first layout is taken.
+	// Limit is the memory limit in bytes. A negative limit is not known, and the search takes the first layout.
 	Limit int64
 
 	Checkpointing string // training.gradient_checkpointing
@@ -80,12 +81,12 @@ type Problem[S any] struct {
 	Sharing       int    // training.context_parallel_size, at least 1
 	// Sharings are larger context_parallel_sizes that the run's ranks and the model allow, ascending.
 	Sharings  []int
-	Ranks     int     // of the run
+	Ranks     int     // number of ranks of the run
 	Unsharded bool    // training.base_sharding: never
 	Quantised bool    // the base weights are quantised
-	Smaller   string  // the value of the key adapter that would quantise the base weights; "" = none
-	Layers    int     // of the model
-	Linears   []int64 // weights of each quantised linear layer
+	Smaller   string  // value of the key adapter that would quantise the base weights; "" = none
+	Layers    int     // number of layers of the model
+	Linears   []int64 // number of weights of each quantised linear layer
 	// FixedLossRows keeps the search from computing the loss for fewer rows at a time than the layouts say.
 	FixedLossRows bool
 
@@ -97,14 +98,14 @@ type Problem[S any] struct {
 	Batches Batches
 }
 
-// Choice is the layout of a run. Problem.Batches deals the rows as the choice's plans need them.
+// Choice is the chosen layout of a run. Problem.Batches deals the rows as the choice's plans need them.
 type Choice[S any] struct {
 	session.Found[S]
 	Shapes Shapes
-	Shrunk string // why batches are split or more is recomputed than configured; "" = the run fits as it is configured
+	Shrunk string // why batches are split, or more is recomputed than configured; "" = the run fits as configured
 }
 
-// Solve returns the first allowed layout within the limit. Where none is, training.on_oom decides: the batches are
+// Solve returns the first allowed layout within the limit. If none is, training.on_oom decides: either the batches are
 // split, or the error, which wraps session.ErrDoesNotFit, names a configuration that would fit.
 func (p Problem[S]) Solve() (Choice[S], error) {
 	c, err := p.take(p.Layouts(p.Checkpointing), p.Limit, Choice[S]{Shapes: p.Shapes})
@@ -156,11 +157,11 @@ func (p Problem[S]) plan(l session.Layout, z Shapes) (session.Planned[S], error)
 	return p.Try(Attempt{Layout: l, Shapes: z, Optimizer: p.Optimizer, Sharing: p.Sharing})
 }
 
-// morePadding is the additional part of padding that costs as much time as a leaner layout.
+// morePadding is the additional share of padding that costs as much time as a leaner layout.
 const morePadding = 0.03
 
-// leaveForGraphs leaves memory to the driver for the captured graphs of the smaller token budgets: by choosing fewer
-// budgets where that adds little padding, else by a leaner layout, else by fewer budgets all the same.
+// leaveForGraphs leaves memory to the driver for the captured graphs of the smaller token budgets. It chooses fewer
+// budgets if that adds little padding, else a leaner layout, and if none fits, fewer budgets anyway.
 func (p Problem[S]) leaveForGraphs(search session.Search[S], c Choice[S]) (Choice[S], error) {
 	more := len(p.Batches.Shape().Budgets) - 1
 	each := p.Machine.Capabilities().CapturedCall * int64(p.Calls(c.Step))

@@ -23,7 +23,7 @@ var checkpointing = map[string][]graph.Recompute{
 	"offload":   {graph.Offload},
 }
 
-// Check returns an error where the keys ask for a sharded base model and the run has one rank.
+// Check returns an error if the keys require a sharded base model and the run has one rank.
 func (k Keys) Check(ranks int) error {
 	if k.Sharding == "always" && ranks < 2 {
 		return errors.New("base_sharding: always needs several devices, and this run has one: " +
@@ -33,8 +33,8 @@ func (k Keys) Check(ranks int) error {
 }
 
 // Layouts returns the layouts that the keys allow on a machine with these capabilities, fastest first: dequantised
-// weights while no layer is recomputed, the base model sharded over the ranks where it does not fit whole. quantised
-// says that the base weights are quantised.
+// weights while no layer is recomputed, and a sharded base model if the whole model does not fit. quantised says that
+// the base weights are quantised.
 func (k Keys) Layouts(can graph.Capabilities, quantised bool, ranks int) []session.Layout {
 	modes := checkpointing[k.Checkpointing]
 	if !can.SeparateHost && len(modes) > 1 {
@@ -51,8 +51,8 @@ func (k Keys) Layouts(can graph.Capabilities, quantised bool, ranks int) []sessi
 	return k.sharded(all, ranks)
 }
 
-// sharded adds the layouts in which each rank has a slice of the base model, behind those in which each has all of
-// it. Weights that are dequantised by choice are not gathered, so such a layout is not sharded.
+// sharded adds the layouts with a sharded base model, in which each rank has a slice, after those in which each rank
+// has the whole model. Weights that are dequantised by choice are not gathered, so such a layout is not sharded.
 func (k Keys) sharded(all []session.Layout, ranks int) []session.Layout {
 	if k.Sharding == "never" || ranks < 2 {
 		return all

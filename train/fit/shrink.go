@@ -11,7 +11,7 @@ import (
 )
 
 // microBatchTokens is the cost of one more micro-batch, in tokens: weights are dequantised once more, and GEMMs are
-// narrower. Measured with 7B on an H200 (docs/internals/decisions/0047).
+// narrower. It was measured with a 7B model on an H200 (docs/internals/decisions/0047).
 const microBatchTokens = 170
 
 // recomputeWork is the work of a step in each mode, as a multiple of the work of a step that keeps all activations
@@ -20,15 +20,15 @@ var recomputeWork = map[graph.Recompute]float64{
 	graph.KeepAll: 1, graph.RecomputeCheap: 1.05, graph.RecomputeLayers: 1.35, graph.Offload: 1.38,
 }
 
-// smaller is a way to train the same step in less memory: each batch in pieces, and more recomputed.
+// smaller is a way to train the same step in less memory: with each batch in pieces, and with more recomputation.
 type smaller struct {
 	pieces int
 	mode   graph.Recompute
-	cost   float64 // of a batch, in tokens of a step that keeps everything
+	cost   float64 // cost of a batch, in tokens of a step that keeps all activations
 }
 
-// smallerSteps returns the ways to split a batch of rows and tokens, cheapest in time first. Of two that cost the
-// same the one with fewer pieces comes first.
+// smallerSteps returns the ways to split a batch of rows and tokens, cheapest in time first. If two cost the same, the
+// one with fewer pieces comes first.
 func smallerSteps(rows, tokens int, modes []graph.Recompute) []smaller {
 	var all []smaller
 	for pieces := 1; pieces <= rows; pieces++ {
@@ -55,9 +55,9 @@ func (p Problem[S]) modesToShrink() []graph.Recompute {
 	return slices.DeleteFunc(modes, func(m graph.Recompute) bool { return m < least })
 }
 
-// shrink plans the same step in less memory: in the way that takes the least time of those within the limit; where
-// none is, in the one with the fewest bytes, with fewer rows of logits at a time. Where that does not fit either, the
-// choice does not fit and the batches are whole again.
+// shrink plans the same step in less memory. It chooses the fastest way within the limit. If none is, it chooses the
+// one with the fewest bytes and computes fewer rows of logits at a time. If that does not fit either, the choice does
+// not fit and the batches are whole again.
 func (p Problem[S]) shrink(limit int64) (c Choice[S], err error) {
 	if c.Shapes, err = p.Batches.Split(1); err != nil {
 		return c, err
@@ -93,19 +93,20 @@ func (p Problem[S]) shrink(limit int64) (c Choice[S], err error) {
 	return c, err
 }
 
-// leanest returns the layout of a mode that takes the fewest bytes of those that the configuration allows.
+// leanest returns the layout with the fewest bytes that the configuration allows in a mode.
 func (p Problem[S]) leanest(mode graph.Recompute) session.Layout {
 	all := p.Layouts(mode.String())
 	return all[len(all)-1]
 }
 
-// shrinkPart: a plan that a device refused is replaced by one that takes at most 1 - 1/shrinkPart of its bytes.
+// shrinkPart bounds the next attempt after a device refused a plan: its plan takes at most 1 - 1/shrinkPart of the
+// refused bytes.
 const shrinkPart = 8
 
-// Again answers a device that had no memory for a choice that should have fitted: another process has taken it since,
-// it is fragmented, or the driver took more than was left to it. cause is the device's error. With training.on_oom:
-// shrink it returns a smaller choice; else, or where none fits, the error names what would fit in the memory that is
-// free now.
+// Again handles a device that had not enough memory for a choice that should have fitted: another process has allocated
+// memory since, the memory is fragmented, or the driver needed more than was left to it. cause is the device's error.
+// With training.on_oom: shrink it returns a smaller choice. Otherwise, or if none fits, the error names what would fit
+// in the memory that is free now.
 func (p Problem[S]) Again(refused Choice[S], cause error) (Choice[S], error) {
 	need := refused.Need.Total()
 	free, known, err := p.Free()
@@ -142,7 +143,7 @@ func (p Problem[S]) Again(refused Choice[S], cause error) (Choice[S], error) {
 	return refused, fmt.Errorf("%w: %s; into %s: %s", session.ErrDoesNotFit, why, session.FormatBytes(limit), hint)
 }
 
-// fitsNow says which settings would fit into limit bytes: those of the run in another layout, or others.
+// fitsNow names the settings that would fit into limit bytes: those of the run in another layout, or others.
 func (p Problem[S]) fitsNow(limit int64) (string, error) {
 	c, err := p.take(p.Layouts(p.Checkpointing), limit, Choice[S]{Shapes: p.Batches.Shapes()})
 	if err != nil {
@@ -155,7 +156,8 @@ func (p Problem[S]) fitsNow(limit int64) (string, error) {
 	return p.suggest(limit, c)
 }
 
-// freeNow says what a plan takes, what is free now, and what others have taken where that is known.
+// freeNow describes the bytes of a plan, the bytes that are free now, and, if known, what other processes have
+// allocated.
 func (p Problem[S]) freeNow(need, free int64, known bool) string {
 	text := ": planned " + session.FormatBytes(need)
 	if !known {

@@ -7,14 +7,14 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// optimizer8Bit is the optimizer to suggest in place of adamw where adamw's moments are too large.
+// optimizer8Bit is the optimizer to suggest in place of adamw if adamw's moments are too large.
 const optimizer8Bit = "adamw_8bit"
 
-// refuse returns the error of a run that does not fit: what is missing, and what would fit.
+// refuse returns the error of a run that does not fit. The error says how much memory is missing, and what would fit.
 func (p Problem[S]) refuse(c Choice[S]) error {
 	need, limit := c.Need, p.Limit
 	hint := ""
-	if limit == 0 { // less is free than the driver or the system needs for itself
+	if limit == 0 { // less memory is free than the driver or the system needs for itself
 		hint = "other programs hold the memory of " + p.Machine.Name() +
 			": wait for them, end them, raise the limit of a container or job, or use another device"
 	} else {
@@ -31,14 +31,14 @@ func (p Problem[S]) refuse(c Choice[S]) error {
 type advice[S any] struct {
 	Problem[S]
 	limit  int64
-	shapes Shapes         // of the run as it is configured
-	lean   session.Layout // the leanest layout of the run as it is configured, which does not fit
-	auto   session.Layout // the leanest with training.gradient_checkpointing: auto
-	need   graph.Bytes    // of the newest attempt
+	shapes Shapes         // shapes of the run as configured
+	lean   session.Layout // leanest layout of the run as configured, which does not fit
+	auto   session.Layout // leanest layout with training.gradient_checkpointing: auto
+	need   graph.Bytes    // planned memory of the newest attempt
 }
 
-// suggest names the nearest configuration that fits in limit bytes where c, the leanest that is allowed, does not:
-// another layout, fewer rows in a micro-batch, an optimizer with smaller moments, or shorter rows.
+// suggest names the nearest configuration that fits in limit bytes if c, the leanest allowed choice, does not: another
+// layout, fewer rows in a micro-batch, an optimizer with smaller moments, or shorter rows.
 func (p Problem[S]) suggest(limit int64, c Choice[S]) (string, error) {
 	a := advice[S]{Problem: p, limit: limit, shapes: c.Shapes, lean: c.Layout}
 	a.auto = session.Layout{Recompute: graph.Offload, LossRows: session.LeastLossRows, Shards: c.Layout.Shards}
@@ -99,7 +99,7 @@ func (a *advice[S]) sharing() (string, error) {
 	for _, n := range a.Sharings {
 		planned, err := a.Try(Attempt{Layout: a.auto, Shapes: a.shapes, Optimizer: a.Optimizer, Sharing: n})
 		if err != nil {
-			return "", nil //nolint:nilerr // a model that cannot share rows
+			return "", nil //nolint:nilerr // the model cannot share rows
 		}
 		if need := planned.Need.Total(); need <= a.limit {
 			return fmt.Sprintf("training.context_parallel_size: %d would fit, in as little as %s on each device",
@@ -136,7 +136,7 @@ func (a *advice[S]) rows() (string, error) {
 	return "", nil
 }
 
-// fewerRows words the advice to put rows in a micro-batch in place of sequences.
+// fewerRows formulates the advice to put rows in a micro-batch in place of sequences.
 func (a *advice[S]) fewerRows(rows, sequences int, with string) string {
 	hint := fmt.Sprintf("training.batch_size: %d%s would fit, in %s "+
 		"(with gradient_accumulation_steps: %d for about the same step)",
@@ -178,7 +178,7 @@ func (a *advice[S]) optimizer() (string, error) {
 	return "", nil
 }
 
-// length tries one row of half the length, and half of that, as long as the rows have tokens to train on.
+// length tries one row of half the length, then of a quarter and so on, as long as the rows have tokens to train on.
 func (a *advice[S]) length() (string, error) {
 	for length := a.Batches.Shape().T / 2; a.Batches.Trains(length); length /= 2 {
 		ok, err := a.fits(a.lean, a.shapes.cut(1, length))
@@ -193,7 +193,7 @@ func (a *advice[S]) length() (string, error) {
 	return "", nil
 }
 
-// nothing words the advice for a run that no batch is small enough for.
+// nothing formulates the advice for a run for which no batch is small enough.
 func (a *advice[S]) nothing() string {
 	hint := fmt.Sprintf("no batch is small enough: weights, adapter and optimizer alone take %s; "+
 		"use a model with fewer parameters", session.FormatBytes(a.need.Total()-a.need.Arena))

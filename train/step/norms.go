@@ -5,11 +5,11 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// GroupNorms is the group of states in which the norms of the tensors' gradients lie.
+// GroupNorms names the group of states that holds the norms of the tensors' gradients.
 const GroupNorms = "gradient norms"
 
-// planTensorNorms adds a segment that takes the norm of each tensor's gradient as the whole one's is taken. It
-// changes nothing that training reads.
+// planTensorNorms adds a segment that computes the norm of each tensor's gradient in the same way as the global norm.
+// The segment changes nothing that training reads.
 func (b *builder) planTensorNorms() {
 	b.Segment(SegmentNorms)
 	for _, g := range b.grads {
@@ -21,11 +21,11 @@ func (b *builder) planTensorNorms() {
 
 // TensorNorm is the norm of a trained tensor's gradient.
 type TensorNorm struct {
-	Name string  // PEFT's name; of experts that lie in one tensor, the tensor's
-	Norm float64 // before clipping
+	Name string  // PEFT's name of the tensor; experts in one tensor share the tensor's name
+	Norm float64 // norm before clipping
 }
 
-// NormsIn returns the norms in the memory of TensorNorms, in the order of Trained.
+// NormsIn returns the norms from the memory of TensorNorms, in the order of Trained.
 func (t *Step) NormsIn(x kernel.Tensor) []TensorNorm {
 	norms := make([]TensorNorm, len(t.Trained.Params))
 	apart := x.Elems() / len(norms)

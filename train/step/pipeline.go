@@ -16,25 +16,25 @@ import (
 // so that a GPU always has work. On a CPU the work is done when it is queued.
 type Pipeline struct {
 	store      graph.Store
-	step       *Step        // the largest of plans
-	run        graph.Runner // of step
-	plans      []budgetRun  // ascending
+	step       *Step        // the largest step of plans
+	run        graph.Runner // runner of step
+	plans      []budgetRun  // runners of the steps, with ascending token budgets
 	batch      *session.Batch
 	data       objective.Filler
-	optimizer  [][]float32         // what the optimizer reads, of each of the step's Rates
-	read       graph.Reader        // of a step's numbers
-	readEach   graph.Reader        // of the norms of its tensors; nil = the plan has none
-	see        func(kernel.Tensor) // on a CPU, sees what each call computes; nil = calls run together
+	optimizer  [][]float32         // numbers that the optimizer reads, for each of the step's Rates
+	read       graph.Reader        // reader of a step's numbers
+	readEach   graph.Reader        // reader of the norms of the step's tensors; nil = the plan has none
+	see        func(kernel.Tensor) // on a CPU, receives the result of each call; nil = calls run together
 	stop       []float32           // this rank's batch value nameStop; nil = the run has one rank
 	groups     int                 // number of context-parallel groups
 	group      int                 // this rank's group
 	place      int                 // this rank's index in its group
 	together   bool                // the base model is sharded, or ranks share tokens: none computes without the others
 	accumulate int                 // micro-batches of a step, on each rank
-	seed       uint64              // of dropout
-	async      bool                // queued work runs while the host goes on
+	seed       uint64              // seed of dropout
+	async      bool                // queued work runs while the host continues
 
-	// A ring of the steps whose numbers are not read yet.
+	// The following arrays are a ring of the steps whose numbers are not read yet.
 	asked   [2]bool      // whether the norms of tensors are read
 	done    [2]time.Time // when the step was queued
 	queued  int          // steps queued so far
@@ -49,16 +49,16 @@ type budgetRun struct {
 
 // Window is the micro-batches of one optimizer step.
 type Window struct {
-	Number  int             // of the step, from 1
-	Batches []dataset.Batch // that this rank computes
-	Rounds  int             // the most micro-batches that a rank computes; 0 = as many as there are Batches
+	Number  int             // index of the step, from 1
+	Batches []dataset.Batch // micro-batches that this rank computes
+	Rounds  int             // largest number of micro-batches of any rank; 0 = len(Batches)
 	// Trained, Sequences and Groups count the trained tokens, the sequences and the groups of sequences of the whole
 	// window, over all ranks. The objective divides the loss by one of them.
 	Trained, Sequences, Groups int
-	Tokens                     int     // of all ranks, without padding, where they are known; else 0
+	Tokens                     int     // tokens of all ranks without padding, if known; else 0
 	LR                         float64 // learning rate
-	Norms                      bool    // the norm of each tensor's gradient is read
-	Stop                       bool    // this rank was asked to stop
+	Norms                      bool    // reads the norm of each tensor's gradient
+	Stop                       bool    // this rank must stop
 }
 
 func (w Window) rounds() int { return max(w.Rounds, len(w.Batches)) }
@@ -68,28 +68,30 @@ func (w Window) Counts() objective.Counts {
 	return objective.Counts{Tokens: int64(w.Trained), Sequences: int64(w.Sequences), Groups: int64(w.Groups)}
 }
 
-// Numbers are what the host reads of a step.
+// Numbers are the results of a step that the host reads.
 type Numbers struct {
 	Loss, Norm float64
-	Sums       []float64    // of the objective's numbers that have sums of their own
-	Scale      float64      // of the next step's loss; 0 without loss scaling
+	Sums       []float64    // sums of the objective's numbers that have sums of their own
+	Scale      float64      // loss scale of the next step; 0 without loss scaling
 	Skipped    int          // steps so far whose gradient overflowed
-	Stop       bool         // a rank was asked to
-	Norms      []TensorNorm // of each tensor's gradient, in the order of Trained; nil = not asked for
-	Done       time.Time    // when the step was done
+	Stop       bool         // a rank must stop
+	Norms      []TensorNorm // norm of each tensor's gradient, in the order of Trained; nil = Window.Norms was not set
+	Done       time.Time    // end of the step
 }
 
-// Segments that run together. The update is apart: it waits until the previous step is known to be finite.
+// Lists of segments that run together. The update runs separately, because it waits until the previous step is known to
+// be finite.
 var (
-	oneMicro      = []string{SegmentBegin, SegmentMicro, SegmentNorm} // a step of one micro-batch
-	oneRound      = []string{SegmentWindow, SegmentBegin, SegmentMicro, SegmentSum, SegmentNorm}
-	oneRoundAside = []string{SegmentWindow, SegmentBegin, SegmentSum, SegmentNorm} // of a rank without a micro-batch in it
+	oneMicro = []string{SegmentBegin, SegmentMicro, SegmentNorm} // step of one micro-batch
+	oneRound = []string{SegmentWindow, SegmentBegin, SegmentMicro, SegmentSum, SegmentNorm}
+	// Round of a rank without a micro-batch in it.
+	oneRoundAside = []string{SegmentWindow, SegmentBegin, SegmentSum, SegmentNorm}
 	firstOfWindow = []string{SegmentWindow}
 	eachOfWindow  = []string{SegmentBegin, SegmentMicro, SegmentSum}
 	aside         = []string{SegmentBegin, SegmentSum}
 	lastOfWindow  = []string{SegmentNorm}
-	// Where no rank computes without the others, each takes part in all passes. What a rank without a micro-batch
-	// computes is zeroed.
+	// If no rank computes without the others, each rank takes part in all passes. The results of a rank without a
+	// micro-batch are zeroed.
 	oneRoundTogether = []string{SegmentWindow, SegmentMicro, SegmentBegin, SegmentSum, SegmentNorm}
 	asideTogether    = []string{SegmentMicro, SegmentBegin, SegmentSum}
 	updateAlone      = []string{SegmentUpdate}
@@ -143,8 +145,8 @@ func NewPipeline(
 	return p, p.prepare()
 }
 
-// microSegments returns the segments that run for a micro-batch, or for a round in which this rank has none. Where a
-// step is one round they are all of it but the update.
+// microSegments returns the segments that run for a micro-batch, or for a round in which this rank has none. If a step
+// is one round, they are all segments except the update.
 func (p *Pipeline) microSegments(has bool) []string {
 	switch {
 	case p.accumulate > 1 && has:
@@ -163,7 +165,7 @@ func (p *Pipeline) microSegments(has bool) []string {
 	return oneMicro
 }
 
-// prepare makes the segments that steps run ready, on a GPU by capturing them.
+// prepare prepares the segments that steps run; a GPU captures them.
 func (p *Pipeline) prepare() error {
 	once := [][]string{updateAlone}
 	if p.accumulate > 1 {
@@ -238,8 +240,8 @@ func (p *Pipeline) roundOf(w Window, i int) (graph.Runner, []string) {
 	return p.planOf(w.Batches[i]).run, p.microSegments(true)
 }
 
-// SeeCalls makes Gradients run call by call, and shows the first output of each to see, which may change it; the
-// other outputs are statistics. It is for a CPU and for windows of one micro-batch.
+// SeeCalls makes Gradients run call by call, and passes the first output of each call to see, which may change it; the
+// other outputs are statistics. It works on a CPU and for windows of one micro-batch.
 func (p *Pipeline) SeeCalls(see func(kernel.Tensor)) { p.see = see }
 
 // eachCall computes a step's gradients call by call.
@@ -250,7 +252,7 @@ func (p *Pipeline) eachCall(run *graph.Run) error {
 	return nil
 }
 
-// setRates writes what the optimizer reads.
+// setRates writes the learning rates that the optimizer reads.
 func (p *Pipeline) setRates(w Window) {
 	for i, u := range p.step.Rates {
 		for k, v := range p.step.options.Optimizer.Numbers(w.LR*u.Factor, w.Number) {
@@ -259,7 +261,7 @@ func (p *Pipeline) setRates(w Window) {
 	}
 }
 
-// fill writes the micro-batch of a round into host memory, if there is one, and whether this rank was asked to stop.
+// fill writes the micro-batch of a round into host memory, if there is one, and whether this rank must stop.
 func (p *Pipeline) fill(w Window, i int) {
 	if p.stop != nil {
 		p.stop[0] = 0
@@ -282,7 +284,7 @@ func (p *Pipeline) fill(w Window, i int) {
 func (p *Pipeline) Update() error {
 	defer graph.StartRange("update").End()
 	if p.asked[p.queued%len(p.asked)] {
-		if err := p.run.Run(eachTensor...); err != nil { // before the update, which may change the loss scale
+		if err := p.run.Run(eachTensor...); err != nil { // runs before the update, which may change the loss scale
 			return err
 		}
 		if err := p.readEach.Queue(); err != nil {
@@ -297,7 +299,7 @@ func (p *Pipeline) Update() error {
 	return p.read.Queue()
 }
 
-// Numbers waits for the numbers of the oldest step that are not read yet.
+// Numbers waits for the numbers of the oldest step that has not been read yet, and returns them.
 func (p *Pipeline) Numbers() (Numbers, error) {
 	defer graph.StartRange("read loss").End()
 	read, err := p.read.Next()

@@ -1,9 +1,9 @@
-// Package step is one optimizer step of a training run.
+// Package step plans and runs one optimizer step of a training run.
 //
-// In go a network, the shape of its micro-batches and Options; Plan makes a Step of them, one plan whose segments
-// compute forward and backward of a micro-batch, sum gradients over micro-batches and ranks, clip them, and update
-// the adapter. In goes memory with such plans and NewPipeline makes a Pipeline of it, which queues a Window of
-// micro-batches on the machine; out come the step's Numbers, its loss and gradient norm among them.
+// Plan takes a network, the shape of its micro-batches and Options, and returns a Step: one plan whose segments compute
+// forward and backward of a micro-batch, sum gradients over micro-batches and ranks, clip them, and update the adapter.
+// NewPipeline takes memory with such plans and returns a Pipeline, which queues a Window of micro-batches on the
+// machine and returns the step's Numbers, among them its loss and gradient norm.
 //
 // The package knows no configuration, data set or file.
 package step
@@ -21,7 +21,7 @@ import (
 	"github.com/tierlora/tierlora/train/optimizer"
 )
 
-// The segments of a step: begin, micro, norm and update. Where a window has several micro-batches, SegmentWindow runs
+// The segments of a step: begin, micro, norm and update. If a window has several micro-batches, SegmentWindow runs
 // once, then SegmentBegin, SegmentMicro and SegmentSum for each of them.
 const (
 	SegmentWindow = "window" // zeroes the step's gradients and loss
@@ -30,34 +30,35 @@ const (
 	SegmentSum    = "sum"    // adds a micro-batch's gradients and loss to the step's
 	SegmentNorm   = "norm"   // the gradient norm and the clip factor
 	SegmentUpdate = "update" // the optimizer
-	SegmentNorms  = "norms"  // the norm of each tensor's gradient, in the steps that ask for it
+	SegmentNorms  = "norms"  // the norm of each tensor's gradient, in steps with Window.Norms
 )
 
-// Segments are the segments of a training step, in their order. Those of its Summing alone have calls.
+// Segments lists the segments of a training step, in their order. Only the segments that the step's Summing needs have
+// calls.
 var Segments = []string{SegmentWindow, SegmentBegin, SegmentMicro, SegmentSum, SegmentNorm, SegmentUpdate}
 
-// StateScaling names the state of loss scaling, where the precision needs it; kernel.LossScale says what is in it.
+// StateScaling names the state of loss scaling, which exists if the precision needs it; kernel.LossScale documents its
+// contents.
 const StateScaling = "loss scaling"
 
 // GradientName names the state of a trained tensor's gradient in the whole step.
 func GradientName(param string) string { return "gradient of " + param }
 
-// groupMicro is the group of states of a micro-batch's gradients, where they are apart from the step's.
+// groupMicro is the group of states of a micro-batch's gradients, if they are separate from the step's.
 const groupMicro = "gradients of a micro-batch"
 
-// nameStop is a batch value: not zero where this rank is asked to stop.
+// nameStop is a batch value that is not zero if this rank must stop.
 const nameStop = "stop"
 
-// overlapCalls is the number of calls for which freed memory is not reused where calls may run side by side. On one
-// H200, with Llama shapes of 135M and 1.1B at 512 tokens, more is no faster.
+// overlapCalls is the number of calls for which freed memory is not reused if calls may overlap. On one H200, with
+// Llama shapes of 135M and 1.1B at 512 tokens, larger numbers are no faster.
 const overlapCalls = 6
 
-// Options are what of a configuration a step is planned from.
+// Options are the settings that a step is planned from.
 type Options struct {
 	Objective objective.Objective
 	Optimizer optimizer.Optimizer
-	// MaxGradNorm is the largest gradient norm: a larger gradient is scaled down to it. 0 = gradients are not
-	// clipped.
+	// MaxGradNorm is the largest gradient norm; a larger gradient is scaled down to it. 0 = no clipping.
 	MaxGradNorm float64
 	// TensorNorms plans the norm of each trained tensor's gradient too.
 	TensorNorms bool
@@ -68,37 +69,36 @@ type Options struct {
 // Step is the training step as one plan.
 type Step struct {
 	session.Program
-	Tokens      int          // of a micro-batch, over all ranks that share them
+	Tokens      int          // tokens of a micro-batch, over all ranks that share them
 	Loss        *graph.Value // f[], the optimizer step's loss
 	Norm        *graph.Value // f[2], gradient norm and clip factor
-	TensorNorms *graph.Value // the memory of each tensor's norm; nil = it is not planned
+	TensorNorms *graph.Value // memory of each tensor's norm; nil = not planned
 	Objective   objective.Objective
-	Rates       []Rate   // of learning, at least one; the first has the factor 1
-	States      []string // of the optimizer and of loss scaling, which a checkpoint keeps
+	Rates       []Rate   // learning rates, at least one; the first has the factor 1
+	States      []string // names of the states of the optimizer and of loss scaling, which a checkpoint keeps
 
 	options Options
-	scaling *graph.Value   // state of loss scaling; nil where the machine's precision needs none
-	sums    []*graph.Value // f[] each, of the objective's numbers over the optimizer step
+	scaling *graph.Value   // state of loss scaling; nil if the machine's precision needs none
+	sums    []*graph.Value // f[] each, sums of the objective's numbers over the optimizer step
 	summing Summing
-	stops   *graph.Value // f[], how many ranks were asked to stop; nil = one rank
+	stops   *graph.Value // f[], number of ranks that must stop; nil = one rank
 }
 
-// Rate is a factor of the step's learning rate, for the trained tensors that have it.
+// Rate is a multiple of the step's learning rate that some trained tensors have.
 type Rate struct {
 	Factor  float64
-	Numbers string // batch value that the optimizer reads for them
+	Numbers string // batch value that the optimizer reads for these tensors
 }
 
-// Summing is how the gradients of a step's micro-batches come together. The zero value is for steps of one
-// micro-batch.
+// Summing says how a step adds up the gradients of its micro-batches. The zero value is for steps of one micro-batch.
 //
-// Apart, each micro-batch's gradient is computed from zero, as a step of that micro-batch alone would compute it, and
-// added to the step's sum in the order of the window. So the sum is the same whichever rank computed which
-// micro-batch (decision 0056). Otherwise the GEMMs of a second micro-batch would add to the first one's result
+// With Apart, each micro-batch's gradient is computed from zero, as a step of that micro-batch alone would compute it,
+// and added to the step's sum in the order of the window. So the sum does not depend on which rank computed which
+// micro-batch (decision 0056). Without Apart, the GEMMs of a second micro-batch would add to the first one's result
 // product by product, in another order.
 type Summing struct {
 	Apart bool
-	Ranks int // that share the window, whose micro-batches they take in turn; 0 = one
+	Ranks int // number of ranks that share the window and take its micro-batches in turn; 0 = one
 }
 
 func (s Summing) shared() bool { return s.Ranks > 1 }
@@ -155,13 +155,14 @@ type builder struct {
 	*Step
 	*nn.Net
 	trained *adapter.Trained
-	grads   []*graph.Value // of each trained tensor, in the whole step
+	grads   []*graph.Value // gradient of each trained tensor, in the whole step
 	grad    *graph.Value   // grads as one vector
 
-	// The same of a micro-batch, where micro-batches are summed apart; else nil, and the step's loss.
+	// one and the following fields are the same for a micro-batch, if micro-batches are summed apart; else nil, and the
+	// step's loss.
 	one     *graph.Value
 	oneLoss *graph.Value
-	oneSums []*graph.Value // of the objective's numbers
+	oneSums []*graph.Value // sums of the objective's numbers
 }
 
 // planGradients adds the backward pass of a micro-batch, and adds its gradients, loss and sums of numbers to the
@@ -189,8 +190,8 @@ func (b *builder) planGradients(out objective.Outcome) {
 	}
 }
 
-// planNumbers declares the step's sums of the objective's numbers, and adds a micro-batch's to them, or where
-// micro-batches are summed apart to states of the micro-batch.
+// planNumbers declares the step's sums of the objective's numbers. It adds a micro-batch's sums to them, or, if
+// micro-batches are summed apart, to states of the micro-batch.
 func (b *builder) planNumbers(sums []*graph.Value) {
 	var names []string
 	for _, number := range b.Objective.Numbers() {
@@ -209,9 +210,9 @@ func (b *builder) planNumbers(sums []*graph.Value) {
 	}
 }
 
-// planSum adds a micro-batch's gradients, loss and sums of numbers to the step's; of several ranks, those of a round
-// in the order of the ranks. Each rank sums a slice of the gradients for all. A rank without a micro-batch takes part
-// with zeros.
+// planSum adds a micro-batch's gradients, loss and sums of numbers to the step's. With several ranks it adds those of a
+// round in the order of the ranks; each rank sums one slice of the gradients for all. A rank without a micro-batch
+// takes part with zeros.
 func (b *builder) planSum() {
 	b.Segment(SegmentSum)
 	if !b.summing.shared() {
@@ -249,8 +250,8 @@ func (b *builder) planNorm() {
 	}
 }
 
-// planUpdate adds the optimizer: over all parameters as one vector, or tensor by tensor where their learning rates
-// differ. numbers is the batch value that it reads for tensors with the step's learning rate.
+// planUpdate adds the optimizer: over all parameters as one vector, or tensor by tensor if their learning rates differ.
+// numbers is the batch value that it reads for tensors with the step's learning rate.
 func (b *builder) planUpdate(numbers *graph.Value) {
 	b.Segment(SegmentUpdate)
 	all := optimizer.Update{
@@ -283,7 +284,7 @@ func (b *builder) planUpdates(all optimizer.Update) {
 	}
 }
 
-// planBegin zeroes what micro-batches add to.
+// planBegin zeroes the states that micro-batches add to.
 func (b *builder) planBegin() {
 	b.Segment(SegmentBegin)
 	if b.summing.Apart {
@@ -304,10 +305,10 @@ func (b *builder) planBegin() {
 	}
 }
 
-// Extents returns where the tensors of a PEFT adapter lie in the memory of trained ones that follow one another, each
-// aligned.
+// Extents returns the offsets of the tensors of a PEFT adapter in the memory of the trained tensors, which follow one
+// another, each aligned.
 func Extents(trained *adapter.Trained, params []*graph.Value) (all []optimizer.Extent) {
-	var at int64 // bytes
+	var at int64 // offset in bytes
 	for _, p := range params {
 		from := int(at) / p.Type.DType.Size()
 		for _, n := range trained.Sizes(p) {
@@ -319,7 +320,8 @@ func Extents(trained *adapter.Trained, params []*graph.Value) (all []optimizer.E
 	return all
 }
 
-// declareRate notes tensors that learn at a multiple of the step's rate, and names the batch value that says so.
+// declareRate records tensors whose learning rate is a multiple of the step's, and returns the name of the batch value
+// that has it.
 func (t *Step) declareRate(factor float64) string {
 	name := "optimizer"
 	if factor != 1 {
@@ -329,8 +331,8 @@ func (t *Step) declareRate(factor float64) string {
 	return name
 }
 
-// numbers returns what the host reads of a step: loss, norm and clip factor, and where there are such the state of
-// loss scaling, the sums of the objective's numbers, and how many ranks were asked to stop.
+// numbers returns the values that the host reads of a step: loss, norm and clip factor, and, if they exist, the state
+// of loss scaling, the sums of the objective's numbers, and the number of ranks that must stop.
 func (t *Step) numbers() []*graph.Value {
 	all := append(t.withScaling(t.Loss, t.Norm), t.sums...)
 	if t.stops != nil {
@@ -339,7 +341,7 @@ func (t *Step) numbers() []*graph.Value {
 	return all
 }
 
-// withScaling adds the state of loss scaling to the inputs of a Scaled kernel, where the step has it.
+// withScaling adds the state of loss scaling, if the step has it, to the inputs of a Scaled kernel.
 func (t *Step) withScaling(in ...*graph.Value) []*graph.Value {
 	if t.scaling == nil {
 		return in
@@ -347,7 +349,7 @@ func (t *Step) withScaling(in ...*graph.Value) []*graph.Value {
 	return append(in, t.scaling)
 }
 
-// StartScaling writes the loss scale that a run begins with, and returns it; 0 where the step has no loss scaling.
+// StartScaling writes the initial loss scale of a run, and returns it; 0 if the step has no loss scaling.
 func (t *Step) StartScaling(m graph.Store, scale float64) (float64, error) {
 	if t.scaling == nil {
 		return 0, nil

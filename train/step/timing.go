@@ -8,21 +8,21 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// Parts are the times of the parts of a step, each waited for before the next begins.
+// Parts are the times of the parts of a step. Each part ends before the next begins.
 type Parts struct {
-	Fill      time.Duration // the batch is written into host memory
-	Upload    time.Duration // and brought to the device
+	Fill      time.Duration // writing the batch into host memory
+	Upload    time.Duration // copying the batch to the device
 	Gradients time.Duration // forward and backward of all micro-batches, and the norm
-	Update    time.Duration // clipping, optimizer
-	Read      time.Duration // loss and norm are brought to the host
-	Uploaded  int64         // bytes; 0 where host memory is the device's
-	Returned  int64         // bytes of what is read
+	Update    time.Duration // clipping and the optimizer
+	Read      time.Duration // copying loss and norm to the host
+	Uploaded  int64         // bytes copied to the device; 0 if host memory is the device's
+	Returned  int64         // bytes of the results that are read
 }
 
-// Total is the time of all parts.
+// Total returns the time of all parts.
 func (p Parts) Total() time.Duration { return p.Fill + p.Upload + p.Gradients + p.Update + p.Read }
 
-// Parts makes a step, waits after each of its parts, and returns their times.
+// Parts runs a step, waits after each of its parts, and returns their times.
 func (p *Pipeline) Parts(w Window) (parts Parts, err error) {
 	at := time.Now()
 	lap := func(to *time.Duration) error {
@@ -90,8 +90,9 @@ func (p *Pipeline) Parts(w Window) (parts Parts, err error) {
 	return parts, lap(&parts.Read)
 }
 
-// TimeCalls makes a step call by call and shows see when each ran, on a clock that begins at end and counts only
-// calls. What the host does is shown too, each part waited for. Runners that cannot time their calls show none.
+// TimeCalls runs a step call by call and passes the time of each call to see, on a clock that begins at end and counts
+// only calls. It also passes the parts that the host does, and waits after each part. Runners that cannot time their
+// calls report none.
 func (p *Pipeline) TimeCalls(w Window, end time.Duration, see func(graph.CallTime)) error {
 	host := func(name string, work func() error) error {
 		began := time.Now()
@@ -113,7 +114,7 @@ func (p *Pipeline) TimeCalls(w Window, end time.Duration, see func(graph.CallTim
 		return timer.TimeCalls(c, segments, func(t graph.CallTime) {
 			t.Start += from
 			end = max(end, t.Start+t.Took)
-			if t.Segment != SegmentMicro { // gradients are only there
+			if t.Segment != SegmentMicro { // only this segment computes gradients
 				t.Pass = ""
 			}
 			see(t)
@@ -157,7 +158,7 @@ func (p *Pipeline) TimeCalls(w Window, end time.Duration, see func(graph.CallTim
 	})
 }
 
-// contentOf returns what of a micro-batch decides the cost of calls.
+// contentOf returns the properties of a micro-batch that decide the cost of calls.
 func contentOf(b dataset.Batch) kernel.Content {
 	c := kernel.Content{Starts: b.CuSeqlens}
 	for _, l := range b.Labels {
@@ -168,7 +169,7 @@ func contentOf(b dataset.Batch) kernel.Content {
 	return c
 }
 
-// Queued returns the number of launches, fills and copies of a step's captured graphs; 0 where there are none.
+// Queued returns the number of launches, fills and copies of a step's captured graphs; 0 if there are none.
 func (p *Pipeline) Queued() (n int, err error) {
 	c, ok := p.run.(interface {
 		Queued(segments ...string) (int, error)
@@ -192,7 +193,7 @@ func (p *Pipeline) Queued() (n int, err error) {
 	return n, err
 }
 
-// Download copies what a checkpoint keeps to the host, the trained tensors and the optimizer's states, and returns
+// Download copies the trained tensors and the optimizer's states, which a checkpoint keeps, to the host, and returns
 // their bytes.
 func (p *Pipeline) Download() (adapter, states int64, err error) {
 	if _, err = p.step.Trained.Snapshot(p.store); err != nil {
