@@ -12,8 +12,8 @@ type axis struct {
 	log    bool
 }
 
-// newAxis spans values that are finite, or above 0 on a logarithmic scale. Where y is drawn there is room at both ends,
-// and a scale that comes near 0 begins there.
+// newAxis returns an axis that spans the drawable values: the finite ones, on a logarithmic scale those above 0. With
+// padded, both ends have a margin, and a scale that comes near 0 begins at 0.
 func newAxis(log, padded bool, values ...[]float64) axis {
 	lo, hi := math.Inf(1), math.Inf(-1)
 	for _, vs := range values {
@@ -58,17 +58,17 @@ func (a axis) place(v float64) float64 {
 	return (v - a.lo) / (a.hi - a.lo)
 }
 
-// drawable tells whether a value has a place.
+// drawable reports whether a value has a position on the axis.
 func (a axis) drawable(v float64) bool { return finite(v) && (!a.log || v > 0) }
 
-// tick is a labelled place of an axis, from 0 to 1.
+// tick is a labelled position on an axis, from 0 to 1.
 type tick struct {
 	at    float64
 	label string
 }
 
-// ticks are about n round values: multiples of 1, 2 or 5 times a power of ten; on a logarithmic scale the powers of
-// ten, with 2 and 5 times these where there are few.
+// ticks returns about n round values: multiples of 1, 2 or 5 times a power of ten. A logarithmic scale has the powers
+// of ten, and 2 and 5 times them if these are few.
 func (a axis) ticks(n int, whole bool) []tick {
 	var ticks []tick
 	if a.log && a.hi/a.lo >= 3 {
@@ -97,7 +97,7 @@ func (a axis) ticks(n int, whole bool) []tick {
 	return ticks
 }
 
-// roundStep is the nearest of 1, 2 and 5 times a power of ten that is not below raw/1.5.
+// roundStep returns the nearest of 1, 2 and 5 times a power of ten that is not below raw/1.5.
 func roundStep(raw float64) float64 {
 	power := math.Pow(10, math.Floor(math.Log10(raw)))
 	for _, m := range []float64{1, 2, 5} {
@@ -108,7 +108,7 @@ func roundStep(raw float64) float64 {
 	return 10 * power
 }
 
-// tickLabel writes v with the digits that steps of this size need.
+// tickLabel formats v with the digits that steps of this size need.
 func tickLabel(v, step float64) string {
 	e := int(math.Floor(math.Log10(step) + 1e-9))
 	switch a := math.Abs(v); {

@@ -7,15 +7,17 @@ import (
 	"unicode/utf8"
 )
 
-// brailleDots are the bits of a Braille pattern (U+2800 and on), of two columns and four rows.
+// brailleDots has the bits of a Braille pattern (U+2800 and on), of two columns and four rows.
 var brailleDots = [4][2]rune{{0x01, 0x08}, {0x02, 0x10}, {0x04, 0x20}, {0x40, 0x80}}
 
-// brailleColours are the palette's in a terminal, of its own sixteen, so that they fit its background.
+// brailleColours has the palette's colours in a terminal. They are among its own sixteen, so that they suit its
+// background.
 var brailleColours = [colours]string{"36", "33", "32", "35", "93", "90"}
 
-// Braille draws the plot with Braille patterns for a terminal, in so many columns and rows: at the left values of y, in
-// the last row those of x. Where a column holds more than one point, all that lies between the lowest and the highest
-// is drawn. A value that is not finite is a ! at the top. With colour, lines have escape sequences and end in a reset.
+// Braille draws the plot with Braille patterns for a terminal of the given columns and rows: the values of y on the
+// left, those of x in the last row. If a column holds more than one point, everything between the lowest and the
+// highest is drawn. A value that is not finite is a ! at the top. With colour, lines have escape sequences and end in a
+// reset.
 func (p Plot) Braille(columns, rows int, colour bool) []string {
 	xa, ya := p.axes()
 	yt := ya.ticks(max(1, min(5, (rows-1)/2)), false)
@@ -53,7 +55,7 @@ func (p Plot) Braille(columns, rows int, colour bool) []string {
 	return append(out, strings.Repeat(" ", label+1)+p.below(xa, w, some))
 }
 
-// below is the row of the values of x.
+// below returns the row with the values of x.
 func (p Plot) below(xa axis, w int, some bool) string {
 	row := []rune(strings.Repeat(" ", w))
 	name := []rune(plain(p.XLabel))
@@ -86,7 +88,7 @@ type canvas struct {
 	cells []cell
 }
 
-// set draws a point, counted from the top left.
+// set draws a point; x and y count from the top left.
 func (c *canvas) set(x, y int, colour string) {
 	if x < 0 || y < 0 || x >= 2*c.w || y >= 4*c.h {
 		return
@@ -96,10 +98,10 @@ func (c *canvas) set(x, y int, colour string) {
 	at.colour = colour
 }
 
-// draw draws a series and tells whether it has a point.
+// draw draws a series and reports whether it has a point.
 func (c *canvas) draw(s Series, xa, ya axis, n int, coloured bool) bool {
 	if s.Style == Faint && !coloured {
-		return false // it would not be told from the line in front of it
+		return false // the series would look the same as the line in front of it
 	}
 	colour := brailleColours[n]
 	if s.Style == Faint {
@@ -125,7 +127,7 @@ func (c *canvas) draw(s Series, xa, ya axis, n int, coloured bool) bool {
 			c.line(lastX, lastY, px, py, colour)
 		} else {
 			c.set(px, py, colour)
-			if s.Style == Points { // large enough to be seen
+			if s.Style == Points { // points are drawn large enough to be seen
 				c.set(px^1, py, colour)
 				c.set(px, py^1, colour)
 				c.set(px^1, py^1, colour)
@@ -136,7 +138,7 @@ func (c *canvas) draw(s Series, xa, ya axis, n int, coloured bool) bool {
 	return some
 }
 
-// line draws from one point to another one.
+// line draws a line from one point to another.
 func (c *canvas) line(x0, y0, x1, y1 int, colour string) {
 	dx, dy := x1-x0, y1-y0
 	n := max(abs(dx), abs(dy), 1)
@@ -172,11 +174,11 @@ func (c *canvas) row(row int, coloured bool) string {
 	return text
 }
 
-// fills are the parts of a bar without colour.
+// fills has the characters of a bar's parts without colour.
 var fills = []string{"█", "▓", "▒", "░", "▞", "▚"}
 
-// keyOf joins the entries of a bar's key. Where they are wider than columns, the smallest parts are left out and
-// counted.
+// keyOf joins the entries of a bar's key. If they are wider than columns, it leaves out the smallest parts and counts
+// them.
 func keyOf(entries []string, parts []Part, columns int) string {
 	kept := make([]bool, len(entries))
 	for i := range kept {
@@ -206,8 +208,8 @@ func keyOf(entries []string, parts []Part, columns int) string {
 	}
 }
 
-// Terminal draws the bar in one row of so many columns, and below it what its parts are. A bar that is less than a
-// third of its limit shows the parts among themselves.
+// Terminal draws the bar in one row of the given columns, and below it the names of its parts. A bar that fills less
+// than a third of its limit shows its parts against their sum.
 func (b Bar) Terminal(columns int, colour bool) (row, names string) {
 	total := b.total()
 	whole := max(total, b.Limit)

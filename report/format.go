@@ -11,11 +11,11 @@ import (
 	"unicode/utf8"
 )
 
-// thousands stands between groups of three digits.
+// thousands separates groups of three digits.
 const thousands = ','
 
-// MemoryParts groups a plan's categories into no more parts than there are colours. What is negative or beyond any
-// machine is left out.
+// MemoryParts groups a plan's categories into at most as many parts as there are colours. It leaves out negative and
+// impossibly large values.
 func MemoryParts(categories []Part) []Part {
 	order := []string{"frozen weights", "activations", "adapter", "gradients", "optimizer states", "batch and other"}
 	sums := map[string]int64{}
@@ -41,8 +41,8 @@ func MemoryParts(categories []Part) []Part {
 	return parts
 }
 
-// Number writes a value for reading: four significant digits, commas between thousands, an exponent only where a
-// reader would have to count zeros. Whole numbers keep all their digits. "not finite" stands for NaN and infinities.
+// Number formats a value for reading: four significant digits, commas between thousands, an exponent only if a reader
+// would have to count zeros. Whole numbers keep all their digits. NaN and infinities become "not finite".
 func Number(v float64) string {
 	switch a := math.Abs(v); {
 	case math.IsNaN(v) || math.IsInf(v, 0):
@@ -66,7 +66,7 @@ func Number(v float64) string {
 	}
 }
 
-// Whole writes a count with commas between its thousands: "3,331".
+// Whole formats a count with commas between its thousands: "3,331".
 func Whole(n int64) string {
 	s := strconv.FormatInt(n, 10)
 	sign := ""
@@ -83,7 +83,7 @@ func Whole(n int64) string {
 	return sign + b.String()
 }
 
-// Percent writes a share of 1 as a percentage with one digit behind the point: "52.2%".
+// Percent formats a share of 1 as a percentage with one digit after the point: "52.2%".
 func Percent(share float64) string {
 	if !finite(share) {
 		return "not finite"
@@ -91,7 +91,7 @@ func Percent(share float64) string {
 	return Number(math.Round(1000*share)/10) + "%"
 }
 
-// Duration writes a time as people say it: "41 s", "3 min 20 s", "2 h 05 min", "3 d 4 h".
+// Duration formats a time for reading: "41 s", "3 min 20 s", "2 h 05 min", "3 d 4 h".
 func Duration(d time.Duration) string {
 	s := d.Seconds()
 	switch {
@@ -114,7 +114,7 @@ func Duration(d time.Duration) string {
 	return fmt.Sprintf("%d d %d h", n/86400, n%86400/3600)
 }
 
-// PerStep writes the time of a step: "12 ms/step", "3.4 s/step".
+// PerStep formats the time of a step: "12 ms/step", "3.4 s/step".
 func PerStep(d time.Duration) string {
 	switch s := d.Seconds(); {
 	case s < 0:
@@ -129,12 +129,12 @@ func PerStep(d time.Duration) string {
 	return Duration(d) + "/step"
 }
 
-// plain is a text on one line without characters that steer a display or reorder what stands beside them.
+// plain returns a text on one line without characters that control a display or reorder the text beside them.
 func plain(s string) string {
 	return strings.Join(strings.Fields(printable(s)), " ")
 }
 
-// printable is a text whose control and direction characters are written as escapes; lines and tabs stay.
+// printable returns a text whose control and direction characters are escaped; line ends and tabs stay.
 func printable(s string) string {
 	var b strings.Builder
 	for i, r := range s {
@@ -153,7 +153,7 @@ func printable(s string) string {
 	return b.String()
 }
 
-// short cuts the middle out of a text that has more than n characters.
+// short returns a text of at most n characters, without its middle if it is longer.
 func short(s string, n int) string {
 	r := []rune(s)
 	if len(r) <= n {

@@ -22,7 +22,7 @@ var (
 	source string
 )
 
-// Mark begins every page in HTML, so that a program can tell a file that may be replaced.
+// Mark begins every page in HTML, so that programs recognise a file that they may replace.
 const Mark = "<!doctype html>\n<html lang=\"en\">\n<meta name=\"generator\" content=\"tierlora report\">\n"
 
 var templates = template.Must(template.New("page").Funcs(template.FuncMap{
@@ -31,8 +31,8 @@ var templates = template.Must(template.New("page").Funcs(template.FuncMap{
 	"data": func(b []byte) template.JS { return template.JS(b) }, //nolint:gosec // no text from elsewhere is in it
 }).Parse(source))
 
-// HTML writes the page as one file that loads nothing: style, script and data are in it, and a content security policy
-// allows nothing else. Without script it shows the same, and plots do not zoom.
+// HTML writes the page as one file that loads nothing: it contains style, script and data, and its content security
+// policy allows nothing else. Without script the page shows the same, but plots do not zoom.
 func (p Page) HTML(out io.Writer) error {
 	w := &page{points: pagePoints / max(1, p.plots())}
 	fmt.Fprintf(w, "%s<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src '%s'; script-src '%s'; base-uri 'none'; form-action 'none'\">\n",
@@ -52,7 +52,7 @@ func (p Page) HTML(out io.Writer) error {
 	return err
 }
 
-// plots counts the plots of a page.
+// plots returns the number of plots of a page.
 func (p Page) plots() int {
 	n := 0
 	for _, s := range p.Sections {
@@ -65,17 +65,17 @@ func (p Page) plots() int {
 	return n
 }
 
-// hash is what a content security policy calls a text that it allows.
+// hash returns the source expression by which a content security policy allows a text.
 func hash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return "sha256-" + base64.StdEncoding.EncodeToString(sum[:])
 }
 
-// page is a document on its way.
+// page is an HTML document that is being written.
 type page struct {
 	bytes.Buffer
-	points int // that each plot may keep
-	share  int // that each series may keep; 0 = as points says
+	points int // points that each plot may keep
+	share  int // points that each series may keep; 0 = as points says
 }
 
 func (w *page) render(name string, v any) error {
@@ -134,7 +134,7 @@ func stateName(s State) string {
 	return ""
 }
 
-// verdictView is a verdict with its word apart.
+// verdictView is a verdict with its first word separate.
 type verdictView struct {
 	State      State
 	Word, Text string
@@ -185,23 +185,25 @@ func (t Text) html(w *page) error    { return w.render("text", string(t)) }
 func (c Code) html(w *page) error    { return w.render("code", c) }
 func (p Plot) html(w *page) error    { return w.render("plot", p.view(w.points, w.share)) }
 
-// segment is a part of a bar that is drawn.
+// segment is one drawn part of a bar.
 type segment struct {
 	Name, Size, Share, Class string
 	X, Width, Middle         string
-	Wide                     bool // has room for its name
+	Wide                     bool // the name fits inside
 }
 
 type barView struct {
 	Title, Total, LimitName, Limit, Share, Free, Over string
-	Bar, Closer                                       []segment // against the limit; alone, where that is too small to see
-	LimitAt                                           string
-	FreeAt                                            string // the middle of what is free, where that has room for its name
-	Sliver                                            string // the class of what is held, where that is less than a pixel or two
-	Label                                             string
+	// Segments against the limit; Closer shows them alone if the first are too small to see.
+	Bar, Closer []segment
+	LimitAt     string
+	FreeAt      string // centre of the free part, if its name fits there
+	// Class of the used part, if it is narrower than a pixel or two.
+	Sliver string
+	Label  string
 }
 
-// html draws the parts against the limit, and beside that alone where they are less than a third of it.
+// html draws the parts against the limit. If they fill less than a third of it, html also draws them alone.
 func (b Bar) html(w *page) error {
 	total := b.total()
 	v := barView{Title: b.Title, Total: session.FormatBytes(total), Label: orText(b.Title, "memory")}

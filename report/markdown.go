@@ -11,7 +11,7 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// MarkdownMark begins every page in Markdown, as Mark does those in HTML. It is a comment.
+// MarkdownMark begins every page in Markdown, as Mark begins every page in HTML. It is a comment.
 const MarkdownMark = "<!-- tierlora report -->\n\n"
 
 // Markdown writes the page in GitHub's Markdown: plots as tables with sparklines.
@@ -49,15 +49,15 @@ func (p Page) Markdown(out io.Writer) error {
 	return err
 }
 
-// markdown is a document on its way. Every block ends with an empty line.
+// markdown is a Markdown document that is being written. Every block ends with an empty line.
 type markdown struct{ bytes.Buffer }
 
 func (w *markdown) line(s string) { fmt.Fprintf(w, "%s\n\n", s) }
 
-// row writes a line of a table whose cells are escaped already.
+// row writes a row of a table; the cells are escaped already.
 func (w *markdown) row(cells ...string) { fmt.Fprintf(w, "| %s |\n", strings.Join(cells, " | ")) }
 
-// stateWord is a state for a place without colours.
+// stateWord returns the word for a state where no colour shows it.
 func stateWord(s State) string {
 	switch s {
 	case Pass:
@@ -72,7 +72,7 @@ func stateWord(s State) string {
 	return ""
 }
 
-// escape makes a text mean itself in a paragraph, a heading and a cell of a table.
+// escape escapes a text so that Markdown takes it literally in a paragraph, a heading and a cell of a table.
 func escape(s string) string {
 	s = plain(s)
 	var b strings.Builder

@@ -20,8 +20,8 @@ type Page struct {
 	Title    string
 	Subtitle string
 	Verdict  Verdict
-	Note     string   // what a person wrote about it
-	Warnings []string // what a person should look at; they stand under the title in amber
+	Note     string   // a person's note about the result
+	Warnings []string // warnings for a person; they stand under the title in amber
 	Sections []Section
 }
 
@@ -30,16 +30,16 @@ func (p *Page) Add(title string, blocks ...Block) {
 	p.Sections = append(p.Sections, Section{Title: title, Blocks: blocks})
 }
 
-// State is how something ended. Every form shows it as a word or sign too, never by colour alone.
+// State is the outcome of something. Every form shows it as a word or sign too, never by colour alone.
 type State string
 
 // The states. The zero State says nothing.
 const (
 	Pass State = "pass"
 	Fail State = "fail"
-	Skip State = "skip" // not tried, or not known: not a pass
-	Note State = "note" // neither good nor bad: a run on its way
-	Warn State = "warn" // it did not fail, and a person should look at it
+	Skip State = "skip" // skipped, or not known; it does not count as passed
+	Note State = "note" // neither good nor bad, such as a run in progress
+	Warn State = "warn" // it did not fail, but a person should look at it
 )
 
 // Verdict is the page's conclusion in one line, under its title.
@@ -51,7 +51,7 @@ type Verdict struct {
 	Named bool
 }
 
-// word splits the text of a named verdict into its first word, with a capital letter, and the rest. Of another verdict
+// word splits the text of a named verdict into its first word, with a capital letter, and the rest. For another verdict
 // the word is the name of its state.
 func (v Verdict) word() (word, rest string) {
 	if !v.Named {
@@ -64,12 +64,14 @@ func (v Verdict) word() (word, rest string) {
 	return strings.ToUpper(v.Text[:1]) + v.Text[1:end], v.Text[end:]
 }
 
-// Section is a heading with what stands below it.
+// Section is a heading with the blocks below it.
 type Section struct {
 	Title  string // "" = no heading
 	Blocks []Block
-	Folded bool   // in HTML behind its heading until it is opened; printed and in Markdown it is always open
-	Tab    string // names the tab of the live page that shows the section; "" = the first tab. Reports show all sections
+	// In HTML the blocks are hidden until a reader opens the heading; in print and in Markdown they are always visible.
+	Folded bool
+	// Name of the tab of the live page that shows the section; "" = the first tab. Reports show all sections.
+	Tab string
 }
 
 // Block is a part of a section: Table, Fields, Figures, Checks, Plot, Bar, Text or Code.
@@ -78,19 +80,19 @@ type Block interface {
 	html(w *page) error
 }
 
-// Table has a heading line and rows of text. A row that is shorter than Columns is filled up, a longer one is cut.
+// Table has a heading row and rows of text. A row that is shorter than Columns is padded, a longer one is cut.
 type Table struct {
 	Caption string
 	Columns []Column
 	Rows    [][]string
-	Strong  []int // indices of rows that stand out, the best one say
+	Strong  []int // indices of highlighted rows, such as the best one
 }
 
 // Column is a column of a Table. Numbers are aligned to the right.
 type Column struct {
 	Title string
 	Right bool
-	Full  string // the whole title where Title is shortened; "" = Title is whole
+	Full  string // the whole title if Title is shortened; "" = Title is whole
 }
 
 // Fields are names with their values, such as a configuration or an environment.
@@ -103,64 +105,64 @@ type Field struct {
 	Changed bool
 }
 
-// Figures are the few numbers that answer what a reader asks first, shown large.
+// Figures are the few numbers that answer a reader's first questions, shown large.
 type Figures []Figure
 
-// Figure is a number with its unit, and below it what qualifies it.
+// Figure is a number with its unit, and below it a qualification.
 type Figure struct {
 	Name  string
 	Value string
 	Note  string
 }
 
-// Checks are criteria with what came of them.
+// Checks are criteria with their results.
 type Checks []Check
 
-// Check is a criterion.
+// Check is a criterion with its result.
 type Check struct {
 	What   string
 	State  State
 	Detail string
 }
 
-// Plot draws series over one axis. Of a long series the lowest and highest point of each of some thousand intervals is
-// kept, so that no spike is lost. In Markdown it is a table with sparklines.
+// Plot draws series over one axis. A long series keeps the lowest and highest point of each of some thousand intervals,
+// so that no spike is lost. In Markdown a plot is a table with sparklines.
 type Plot struct {
 	Title  string
-	XLabel string // with its unit
+	XLabel string // name of the x axis, with its unit
 	YLabel string
 	Series []Series
-	YLog   bool // a logarithmic scale; values at or below 0 are left out and counted
+	YLog   bool // logarithmic scale; values at or below 0 are left out and counted
 	Note   string
-	// Levels are the levels of smoothing that a reader chooses from, each the half-life as a share of the curve, from 0
-	// (none) upwards. Empty = the plot has no slider. Level is the index of the one that Series.Y has.
+	// Levels are the levels of smoothing that a reader chooses from. Each is the half-life as a share of the curve,
+	// from 0 (none) upwards. Empty = the plot has no slider. Level is the index of the level that Series.Y has.
 	Levels  []float64
 	Level   int
-	Formula string // says how a level is computed; the slider shows it as its tooltip
+	Formula string // formula of the smoothing; the slider shows it as its tooltip
 }
 
-// Style is how a series is drawn.
+// Style says how a series is drawn.
 type Style string
 
 // The styles. Line is the zero value.
 const (
 	Line   Style = ""
-	Dashed Style = "dashed" // a reference beside the measured
-	Points Style = "points" // marks, joined by a thin line: measured now and then
-	Faint  Style = "faint"  // a line that stays behind another: the raw values beside the smoothed
+	Dashed Style = "dashed" // a reference beside measured values
+	Points Style = "points" // marks, joined by a thin line: values measured now and then
+	Faint  Style = "faint"  // a line in the background: the raw values behind the smoothed ones
 )
 
-// Series is a curve. X ascends and has one value for each of Y; what exceeds the shorter of both is left out. Lower and
-// Upper, where they are given, bound a band around it: the spread over seeds, say. A Y that is NaN or infinite is a
+// Series is a curve. X ascends and has one value for each of Y; values beyond the shorter of both are left out. Lower
+// and Upper, if set, bound a band around the curve, such as the spread over seeds. A Y that is NaN or infinite is a
 // gap.
 type Series struct {
 	Name         string
 	X, Y         []float64
 	Lower, Upper []float64
 	Style        Style
-	// Levels are this series at each of the plot's levels of smoothing; nil = smoothing does not change it.
+	// Levels has this series at each of the plot's levels of smoothing; nil = smoothing does not change it.
 	Levels []Series
-	// Colour is the place in the palette, from 1 to 6, for series that belong together; 0 = the next free one.
+	// Colour is the index in the palette, from 1 to 6, for series that belong together; 0 = the next free one.
 	Colour int
 }
 
@@ -168,7 +170,7 @@ type Series struct {
 type Bar struct {
 	Title     string
 	Parts     []Part
-	Limit     int64 // bytes; 0 = none is known
+	Limit     int64 // in bytes; 0 = no limit is known
 	LimitName string
 }
 
@@ -185,5 +187,5 @@ type Text string
 type Code struct {
 	Title string
 	Text  string
-	End   bool // the end of the text is in view at first, as of a log
+	End   bool // shows the end of the text first, as for a log
 }

@@ -8,18 +8,19 @@ import (
 	"strings"
 )
 
-// PageStyle and PageScript are what a page in HTML has in it, for a server that shows pages in parts. The script makes
-// an object plots; its attach gives a plot's element the pointer, the keys and a way to grow.
+// PageStyle and PageScript are the style and script of a page in HTML, for a server that shows pages in parts. The
+// script defines an object plots; its method attach gives a plot's element pointer and keyboard control and lets it
+// grow.
 var PageStyle, PageScript = style, script
 
-// Piece is a part of a page that can be replaced by itself: the title with the verdict, or a block.
+// Piece is a part of a page that can be replaced separately: the title with the verdict, or a block.
 type Piece struct {
-	ID   string // of its element
-	Plot *Plot  // nil where it is no plot
+	ID   string // id of its element
+	Plot *Plot  // nil if the piece is no plot
 	html func(w *page) error
 }
 
-// Pieces are the parts of a page.
+// Pieces returns the parts of a page.
 func (p Page) Pieces() []Piece {
 	pieces := []Piece{{ID: "head", html: func(w *page) error { return w.render("title", p) }}}
 	for i, s := range p.Sections {
@@ -34,7 +35,7 @@ func (p Page) Pieces() []Piece {
 	return pieces
 }
 
-// HTML is a piece's element. points is how many points each series of a plot keeps.
+// HTML returns the element of a piece. points is the number of points that each series of a plot keeps.
 func (p Piece) HTML(points int) (string, error) {
 	w := &page{points: points, share: points}
 	err := p.write(w)
@@ -50,7 +51,7 @@ func (p Piece) write(w *page) error {
 	return nil
 }
 
-// Fragment is the inside of a page's body, of its pieces.
+// Fragment returns the inner HTML of a page's body, made of its pieces.
 func (p Page) Fragment(points int) (string, error) {
 	w, pieces := &page{points: points, share: points}, p.Pieces()
 	put := func() error {
@@ -85,7 +86,8 @@ func (p Page) Fragment(points int) (string, error) {
 	return w.String(), nil
 }
 
-// Between is the part of a plot from lo to hi as JSON for page.js, of each series at most about points points.
+// Between returns the part of a plot from lo to hi as JSON for page.js, with at most about points points of each
+// series.
 func (p Plot) Between(lo, hi float64, points int) []byte {
 	q := p
 	q.Series = nil
@@ -111,9 +113,9 @@ func (p Plot) Between(lo, hi float64, points int) []byte {
 	return q.data(points)
 }
 
-// Grown is what the series of a plot have gained since it was was, as JSON for page.js: {"s":[{"x":[…],"y":[…]}],
-// "ends":[["12%","88%","3.1"]]} with the labels at the curves' ends, and how many points that is. ok is false where
-// anything else is not the same: then the whole plot is to be shown anew.
+// Grown returns what the series of a plot have gained since the state was, as JSON for page.js:
+// {"s":[{"x":[…],"y":[…]}], "ends":[["12%","88%","3.1"]]} with the labels at the curves' ends. n is the number of new
+// points. ok is false if anything else differs; the whole plot must then be sent again.
 func (p Plot) Grown(was Plot) (data []byte, n int, ok bool) {
 	if p.Title != was.Title || p.XLabel != was.XLabel || p.YLabel != was.YLabel || p.YLog != was.YLog || len(p.Series) != len(was.Series) ||
 		!slices.Equal(p.notes(), was.notes()) {
@@ -145,7 +147,7 @@ func (p Plot) Grown(was Plot) (data []byte, n int, ok bool) {
 		return nil, 0, false
 	}
 	b.WriteString(`],"ends":[`)
-	for i, e := range append(now.inside, now.beside...) { // as they stand in the element
+	for i, e := range append(now.inside, now.beside...) { // in the order of the element
 		if i > 0 {
 			b.WriteByte(',')
 		}
@@ -155,7 +157,7 @@ func (p Plot) Grown(was Plot) (data []byte, n int, ok bool) {
 	return b.Bytes(), n, true
 }
 
-// same tells whether two lists hold the same numbers, NaN included.
+// same reports whether two lists hold the same numbers, NaN included.
 func same(a, b []float64) bool {
 	return slices.EqualFunc(a, b, func(x, y float64) bool { return math.Float64bits(x) == math.Float64bits(y) })
 }
@@ -165,7 +167,7 @@ type endLabels struct {
 	width          int
 }
 
-// ends are the labels at the curves' ends.
+// ends returns the labels at the curves' ends.
 func (p Plot) ends() endLabels {
 	xa, ya := p.axes()
 	v := plotView{}
@@ -185,7 +187,7 @@ func (p Plot) ends() endLabels {
 	return e
 }
 
-// quoted is a text as JSON; plain has taken what steers a display out of it.
+// quoted returns a text as JSON; plain has removed the characters that control a display.
 func quoted(s string) string {
 	var b strings.Builder
 	b.WriteByte('"')

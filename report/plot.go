@@ -10,28 +10,28 @@ import (
 )
 
 const (
-	plotHeight   = 260 // CSS pixels; page.css and page.js have the same
+	plotHeight   = 260 // CSS pixels; page.css and page.js have the same number
 	colours      = 6
-	pagePoints   = 40_000 // that the plots of a page keep for looking closer, in all
-	seriesPoints = 8_000  // and a series
-	drawn        = 400    // intervals of a curve as it is drawn without script
-	mostEnds     = 8      // labels at the curves' ends; with more they stand below only
+	pagePoints   = 40_000 // points that all plots of a page keep for zooming
+	seriesPoints = 8_000  // points that one series keeps for zooming
+	drawn        = 400    // intervals of a curve that is drawn without script
+	mostEnds     = 8      // labels at the curves' ends; a plot with more shows them only below
 	leastLevel   = 150    // points that a curve keeps at a level of smoothing that is not shown at first
-	mostMarks    = 50     // places where a value is not finite
+	mostMarks    = 50     // marks of values that are not finite
 )
 
-// plotView is a plot as page.html shows it.
+// plotView is a plot in the form that page.html shows.
 type plotView struct {
 	Title, XLabel, YLabel, Label string
 	Log                          bool
 	YTicks, XTicks               []tickView
 	Curves                       []curveView
-	Bad                          string // path of the marks where values are not finite
+	Bad                          string // path of the marks of values that are not finite
 	EndsWidth                    int
 	Notes                        []string
-	Levels, Formula, LevelName   string // of the slider; Levels "" = it has none
+	Levels, Formula, LevelName   string // attributes of the slider; Levels "" = no slider
 	Level, LastLevel             int
-	Data                         []byte // JSON, of numbers alone
+	Data                         []byte // JSON that only has numbers
 }
 
 type tickView struct{ At, Label string }
@@ -39,14 +39,15 @@ type tickView struct{ At, Label string }
 // curveView is a series: paths over a square of 1000 by 1000.
 type curveView struct {
 	Name, Short, Class string
-	Of                 int // the index of the series
+	Of                 int // index of the series
 	Line, Dots, Band   string
-	Last, At           string // the last value and its x
-	End, EndX          string // where its label stands: the height, and where it ends early its x too; "" = not
-	end, endX          float64
+	Last, At           string // last value and its x
+	// Position of its label: the height, and, if the curve ends early, its x too; "" = no label.
+	End, EndX string
+	end, endX float64
 }
 
-// view lays a plot out; points is how many of its points may be kept, or share how many of each series.
+// view lays a plot out. points is the number of points that it may keep, share the number that each series may keep.
 func (p Plot) view(points, share int) plotView {
 	v := plotView{Title: plain(p.Title), XLabel: plain(p.XLabel), YLabel: plain(p.YLabel), Log: p.YLog}
 	xa, ya := p.axes()
@@ -107,7 +108,7 @@ func (p Plot) view(points, share int) plotView {
 	return v
 }
 
-// levelName is a level of smoothing as a reader sees it.
+// levelName returns the name of a level of smoothing for a reader.
 func levelName(share float64) string {
 	if share <= 0 {
 		return "none"
@@ -115,7 +116,7 @@ func levelName(share float64) string {
 	return Percent(share)
 }
 
-// axes are of all points of the plot.
+// axes returns axes that span all points of the plot.
 func (p Plot) axes() (x, y axis) {
 	var xs, ys [][]float64
 	for _, s := range p.Series {
@@ -177,7 +178,7 @@ func (s Series) curve(xa, ya axis) curveView {
 	return c
 }
 
-// labels are a series' names, and where its curve ends.
+// labels returns a series' name and the end of its curve.
 func (s Series) labels(xa, ya axis) curveView {
 	c := curveView{Name: plain(s.Name), Short: short(plain(s.Name), 18)}
 	if lx, ly, ok := s.last(); ok {
@@ -204,12 +205,12 @@ func cmd(i int) string {
 	return "L"
 }
 
-// dotted tells whether a series of so many points shows each of them.
+// dotted reports whether a series of n points shows each of them.
 func (s Series) dotted(n int) bool {
 	return s.Style == Points && n <= 200 || s.Style == Line && n <= 12
 }
 
-// labelEnds puts the labels beside the curves' last points, apart from each other.
+// labelEnds places the labels beside the curves' last points without overlap.
 func (v *plotView) labelEnds(p Plot) {
 	if len(v.Curves) > mostEnds {
 		return
@@ -258,9 +259,9 @@ func (v *plotView) labelEnds(p Plot) {
 	}
 }
 
-// data is what the script draws anew when a reader looks closer: {"whole":bool,"log":bool,
-// "s":[{"x":[…],"y":[…],"l":[…]}],"level":3}, where l has the series at each level of smoothing.
-// Of each series it has about share points.
+// data returns the numbers that the script redraws when a reader zooms: {"whole":bool,"log":bool,
+// "s":[{"x":[…],"y":[…],"l":[…]}],"level":3}, where l has the series at each level of smoothing. Each series has about
+// share points.
 func (p Plot) data(share int) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, `{"whole":%v,"log":%v,"s":[`, p.wholeX(), p.YLog)
@@ -305,8 +306,8 @@ func (s Series) write(b *bytes.Buffer, share int) {
 	b.WriteByte('}')
 }
 
-// writeNumbers writes a JSON array with six significant digits of each number, whole ones exactly, and null for what is
-// not finite.
+// writeNumbers writes a JSON array with six significant digits of each number, whole numbers exactly, and null for
+// values that are not finite.
 func writeNumbers(b *bytes.Buffer, v []float64) {
 	b.WriteByte('[')
 	for i, x := range v {
@@ -325,7 +326,7 @@ func writeNumbers(b *bytes.Buffer, v []float64) {
 	b.WriteByte(']')
 }
 
-// place is a coordinate of the square of 1000 by 1000. Adding 0 turns -0 into 0.
+// place formats a coordinate of the square of 1000 by 1000. Adding 0 turns -0 into 0.
 func place(v float64) string {
 	return strconv.FormatFloat(math.Round(10_000*min(2, max(-1, v)))/10+0, 'f', -1, 64)
 }

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// BesideReference is a run's losses, each the mean of window steps, and the mean of a reference over seeds with the
-// bounds that the run may not leave. The first value is of step 1.
+// BesideReference returns the series of a run's losses, each the mean of window steps, and of a reference's mean over
+// seeds with the bounds that the run must not leave. The first value belongs to step 1.
 func BesideReference(window int, run []float64, seeds int, mean, low, high []float64) []Series {
 	name := "training"
 	if window > 1 {
@@ -24,19 +24,19 @@ func BesideReference(window int, run []float64, seeds int, mean, low, high []flo
 		{Name: "reference, " + count(seeds, "seed", "seeds"), X: steps(len(mean)), Y: mean, Lower: low, Upper: high, Style: Dashed, Colour: 3}}
 }
 
-// points is a series' values, without what has no partner.
+// points returns a series' values, without values that have no partner.
 func (s Series) points() (x, y []float64) {
 	n := min(len(s.X), len(s.Y))
 	return s.X[:n], s.Y[:n]
 }
 
-// band is the bounds of a series' spread; nil where it has none.
+// band returns the bounds of a series' spread; nil if it has none.
 func (s Series) band() (x, lower, upper []float64) {
 	n := min(len(s.X), len(s.Lower), len(s.Upper))
 	return s.X[:n], s.Lower[:n], s.Upper[:n]
 }
 
-// last is the last point that is finite.
+// last returns the last finite point.
 func (s Series) last() (x, y float64, ok bool) {
 	xs, ys := s.points()
 	for i := len(ys) - 1; i >= 0; i-- {
@@ -47,7 +47,7 @@ func (s Series) last() (x, y float64, ok bool) {
 	return 0, 0, false
 }
 
-// notes says what a plot cannot draw.
+// notes returns what a plot cannot draw, in words.
 func (p Plot) notes() []string {
 	var notes []string
 	if p.Note != "" {
@@ -89,8 +89,8 @@ func count(n int, one, many string) string {
 	return Whole(int64(n)) + " " + many
 }
 
-// envelope picks the points of a curve that draw it: of each of n intervals of equal counts the lowest, the highest and
-// one that is not finite, in their order, and the first and last of all. Every point is picked where they are few.
+// envelope picks the points of a curve that draw it: the lowest, the highest and one that is not finite of each of n
+// intervals of equal counts, in their order, and the first and last point. A short curve keeps every point.
 func envelope(y []float64, n int) []int {
 	if len(y) <= 3*n {
 		all := make([]int, len(y))
@@ -142,7 +142,7 @@ func sort3(a, b, c int) (int, int, int) {
 	return a, b, c
 }
 
-// pick takes values at indices.
+// pick returns the values at the given indices.
 func pick(v []float64, at []int) []float64 {
 	out := make([]float64, len(at))
 	for i, k := range at {
@@ -151,14 +151,14 @@ func pick(v []float64, at []int) []float64 {
 	return out
 }
 
-// Thinned is a curve with at most three points in each of n parts of it: the lowest, the highest and one that is not
+// Thinned returns a curve with at most three points in each of n parts: the lowest, the highest and one that is not
 // finite.
 func Thinned(x, y []float64, n int) (xs, ys []float64) {
 	at := envelope(y, n)
 	return pick(x, at), pick(y, at)
 }
 
-// bandEnvelope is a band over at most n intervals: of each the lowest lower and the highest upper bound.
+// bandEnvelope returns a band over at most n intervals, with the lowest lower and the highest upper bound of each.
 func bandEnvelope(x, lower, upper []float64, n int) (xs, lo, hi []float64) {
 	n = min(n, len(x))
 	for k := range n {

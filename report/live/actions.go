@@ -21,7 +21,7 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// Bounds of a plan, which a process of its own makes.
+// Limits of a plan, which a process of its own makes.
 const (
 	planTime  = 2 * time.Minute
 	planBytes = 4 << 20
@@ -37,7 +37,7 @@ func (s *Server) form(http.ResponseWriter, *http.Request) (any, error) {
 	return struct {
 		Fields    []Field    `json:"fields"`
 		Templates []Template `json:"templates"`
-		Data      string     `json:"data,omitempty"` // the folder that takes files
+		Data      string     `json:"data,omitempty"` // folder that takes uploaded files
 		MostData  int64      `json:"most_data,omitempty"`
 	}{s.o.Fields, templates, s.o.Data, s.o.MostData}, nil
 }
@@ -75,7 +75,7 @@ func (s *Server) fresh(text string) string {
 	return text
 }
 
-// config returns the configuration of a run as the start of another one.
+// config returns the configuration of a run, to start another run with.
 func (s *Server) config(_ http.ResponseWriter, r *http.Request) (any, error) {
 	run, err := s.run(r.FormValue("id"))
 	if err != nil {
@@ -100,7 +100,7 @@ func (s *Server) run(id string) (*runs.Run, error) {
 	return nil, refuse(http.StatusNotFound, "there is no run %q here", short(id))
 }
 
-// edit sets a key of a configuration, or removes it where the value is empty.
+// edit sets a key of a configuration, or removes it if the value is empty.
 func (s *Server) edit(_ *http.Request, q request) (any, error) {
 	text, err := s.o.Edit([]byte(q.Config), q.Key, q.Value)
 	if err != nil {
@@ -111,7 +111,7 @@ func (s *Server) edit(_ *http.Request, q request) (any, error) {
 	}{string(text)}, nil
 }
 
-// check returns the problems of a configuration, also of its output folder.
+// check returns the problems of a configuration and of its output folder.
 func (s *Server) check(_ *http.Request, q request) (any, error) {
 	c := s.o.Check([]byte(q.Config))
 	if len(c.Problems) == 0 {
@@ -143,7 +143,7 @@ func (s *Server) refusedDir(dir string) string {
 	return ""
 }
 
-// checked returns the check of a configuration, and an error where it has problems.
+// checked returns the check of a configuration, and an error if it has problems.
 func (s *Server) checked(config string) (Checked, error) {
 	answer, err := s.check(nil, request{Config: config})
 	c, _ := answer.(Checked)
@@ -157,15 +157,15 @@ func (s *Server) checked(config string) (Checked, error) {
 	return c, err
 }
 
-// planned is the memory that a run would hold.
+// planned is the planned memory of a run.
 type planned struct {
 	Fits bool   `json:"fits"`
 	Text string `json:"text"` // "fits: 5.1 GiB of 8.0 GiB"
 	More string `json:"more"` // the plan as a table
-	HTML string `json:"html"` // and as a picture
+	HTML string `json:"html"` // the plan as HTML
 }
 
-// plan has the program plan the memory of a configuration, in a process of its own.
+// plan makes the program plan the memory of a configuration, in a process of its own.
 func (s *Server) plan(r *http.Request, q request) (any, error) {
 	if _, err := s.checked(q.Config); err != nil {
 		return nil, err
@@ -231,7 +231,7 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// start puts a new run into the queue.
+// start adds a new run to the queue.
 func (s *Server) start(_ *http.Request, q request) (any, error) {
 	c, err := s.checked(q.Config)
 	if err != nil {
@@ -244,7 +244,7 @@ func (s *Server) start(_ *http.Request, q request) (any, error) {
 	return s.add(queue.Entry{Name: filepath.Base(dir), OutputDir: dir, Wants: c.Wants}, []byte(q.Config))
 }
 
-// resume puts an interrupted run into the queue, which resumes it from its newest checkpoint.
+// resume adds an interrupted run to the queue, which resumes it from its newest checkpoint.
 func (s *Server) resume(_ *http.Request, q request) (any, error) {
 	r, err := s.run(q.ID)
 	if err != nil {
@@ -289,7 +289,7 @@ func (s *Server) add(e queue.Entry, config []byte) (any, error) {
 	}{e.ID}, nil
 }
 
-// rescan finds new folders now and does not wait for the next scan.
+// rescan searches for new folders now and does not wait for the next scan.
 func (h *hub) rescan() {
 	h.mu.Lock()
 	h.scanned = time.Time{}
@@ -297,7 +297,7 @@ func (h *hub) rescan() {
 	h.refresh(nil)
 }
 
-// work starts a worker of the queue where runs wait and none works.
+// work starts a worker of the queue if runs wait and no worker runs.
 func (s *Server) work(h *hub) {
 	h.mu.Lock()
 	waits := false
@@ -312,7 +312,7 @@ func (s *Server) work(h *hub) {
 	}
 	s.kicked = time.Now()
 	if !s.o.Queue.Working() {
-		_ = queue.Spawn(s.o.Program, s.o.Worker...) // tried again
+		_ = queue.Spawn(s.o.Program, s.o.Worker...) // the next call tries again
 	}
 }
 
@@ -346,7 +346,7 @@ func (s *Server) remove(_ *http.Request, q request) (any, error) {
 	return struct{}{}, nil
 }
 
-// clear forgets the runs of the queue that have ended.
+// clear removes the runs of the queue that have ended.
 func (s *Server) clear(*http.Request, request) (any, error) {
 	if s.o.Queue == nil {
 		return nil, refuse(http.StatusConflict, "this server has no queue")
@@ -361,7 +361,7 @@ func (s *Server) clear(*http.Request, request) (any, error) {
 	}{n}, nil
 }
 
-// move changes the turn of a run that waits.
+// move changes the position of a waiting run.
 func (s *Server) move(_ *http.Request, q request) (any, error) {
 	by, ok := map[string]int{"up": -1, "down": 1}[q.Value]
 	switch {

@@ -120,7 +120,8 @@ func TestDeletesNothingElse(t *testing.T) {
 	if _, err := s.delete(nil, request{ID: idOf(filepath.Join(root, "queued")), Value: "queued"}); err == nil || !strings.Contains(err.Error(), "is in the queue (waiting)") {
 		t.Error(err)
 	}
-	dir := filepath.Join(root, "link", "run") // as a hand-made request cannot name it, the folder of a known run becomes a link
+	// as a hand-made request cannot name it, the folder of a known run becomes a link.
+	dir := filepath.Join(root, "link", "run")
 	s.hub.items["000000000000"] = &item{id: "000000000000", dir: dir, follow: runs.Follow(dir), run: &runs.Run{Dir: dir, Name: "run"}, row: row{}}
 	s.hub.items["000000000000"].read = s.hub.scanned.AddDate(1, 0, 0)
 	if _, err := s.delete(nil, request{ID: "000000000000", Value: "run"}); err == nil {

@@ -20,39 +20,39 @@ import (
 	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
-// Bounds of a conversation with a run's adapter, which a process of its own holds.
+// Limits of a conversation with a run's adapter, which a process of its own serves.
 const (
-	chatStart    = 5 * time.Minute  // until the model is loaded
-	chatIdle     = 10 * time.Minute // after the last answer, until the process ends
-	chatWrite    = 30 * time.Second // for one piece of an answer to reach the page
+	chatStart    = 5 * time.Minute  // time to load the model
+	chatIdle     = 10 * time.Minute // time after the last answer until the process is ended
+	chatWrite    = 30 * time.Second // time for one piece of an answer to reach the page
 	mostMessages = 200
-	mostAnswer   = 32768 // tokens
+	mostAnswer   = 32768 // in tokens
 )
 
-// adapterFile is the weights of an adapter, in a run's folder when it has ended and in each checkpoint.
+// adapterFile is the name of an adapter's weights, in a finished run's folder and in each checkpoint.
 const adapterFile = "adapter_model.safetensors"
 
-// chatter is the process that answers: trainer serve on a free port of this machine, with a key of its own. There is
-// one at a time.
+// chatter manages the process that answers: trainer serve on a free port of this machine, with a key of its own. There
+// is at most one such process.
 type chatter struct {
 	mu       sync.Mutex
-	adapter  string // the folder that is served; "" = none
+	adapter  string // folder that is served; "" = none
 	url, key string
 	model    string
-	text     bool // the model has no chat template: messages are continued as text
+	text     bool // the model has no chat template, so messages are continued as text
 	end      context.CancelFunc
 	ended    chan struct{}
 	idle     *time.Timer
 }
 
-// chatting is what a page is told of the process that answers.
+// chatting describes the process that answers to a page.
 type chatting struct {
 	Model   string `json:"model"`
-	Adapter string `json:"adapter"` // the folder
+	Adapter string `json:"adapter"` // folder of the adapter
 	Text    bool   `json:"text"`    // messages are continued as text
 }
 
-// chatOpen has a process load a run's adapter, in place of the one before.
+// chatOpen makes a process load a run's adapter, in place of the one before.
 func (s *Server) chatOpen(r *http.Request, q request) (any, error) {
 	run, err := s.run(q.ID)
 	if err != nil {
@@ -104,7 +104,7 @@ func (c *chatter) alive() bool {
 	}
 }
 
-// close ends the process; the caller has c.mu.
+// close ends the process; the caller holds c.mu.
 func (c *chatter) close() {
 	if c.end != nil {
 		c.end()
@@ -114,7 +114,7 @@ func (c *chatter) close() {
 	c.adapter, c.end, c.ended, c.idle = "", nil, nil, nil
 }
 
-// open starts the process and waits until it answers; the caller has c.mu.
+// open starts the process and waits until it answers; the caller holds c.mu.
 func (c *chatter) open(asked, server context.Context, program, dir string) error {
 	ctx, end := context.WithCancel(server)
 	out, said := &io.PipeReader{}, &tail{}
@@ -166,13 +166,13 @@ func (c *chatter) open(asked, server context.Context, program, dir string) error
 	return nil
 }
 
-// lastLine is the last line of what a process said, without its name.
+// lastLine returns the last line of a process's output, without its name.
 func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return strings.TrimPrefix(lines[len(lines)-1], "trainer: ")
 }
 
-// talks tells whether the model answers conversations: without a chat template it does not.
+// talks reports whether the model answers conversations; without a chat template it does not.
 func (c *chatter) talks(ctx context.Context) bool {
 	r, err := c.request(ctx, "/chat/completions", map[string]any{"model": c.model, "max_tokens": 1, "messages": []message{{"user", "x"}}})
 	if err != nil {
@@ -182,7 +182,7 @@ func (c *chatter) talks(ctx context.Context) bool {
 	return r.StatusCode == http.StatusOK
 }
 
-// local asks this machine and nobody between.
+// local sends requests to this machine without a proxy.
 var local = &http.Client{Transport: &http.Transport{Proxy: nil, DisableCompression: true}}
 
 func (c *chatter) request(ctx context.Context, path string, body any) (*http.Response, error) {
@@ -199,20 +199,20 @@ func (c *chatter) request(ctx context.Context, path string, body any) (*http.Res
 	return local.Do(r)
 }
 
-// message is a part of a conversation.
+// message is one message of a conversation.
 type message struct {
 	Role    string `json:"role"`
 	Content string `json:"content"`
 }
 
-// asking is what a page asks a model.
+// asking is a page's request for an answer.
 type asking struct {
 	Messages    []message `json:"messages"`
 	Temperature float64   `json:"temperature"`
 	MaxTokens   int       `json:"max_tokens"`
 }
 
-// chat answers a conversation with the adapter that is loaded, in pieces as they come.
+// chat answers a conversation with the loaded adapter, and streams the answer in pieces.
 func (s *Server) chat(w http.ResponseWriter, r *http.Request, q request) (any, error) {
 	a := q.Chat
 	switch {
@@ -266,14 +266,15 @@ func (s *Server) chat(w http.ResponseWriter, r *http.Request, q request) (any, e
 		}
 		if err != nil {
 			if !errors.Is(err, io.EOF) && r.Context().Err() == nil {
-				fmt.Fprintf(w, "data: {\"error\":{\"message\":\"the answer broke off: the model's process has ended\"}}\n\n") //nolint:errcheck // the same
+				// the same.
+				fmt.Fprintf(w, "data: {\"error\":{\"message\":\"the answer broke off: the model's process has ended\"}}\n\n") //nolint:errcheck
 			}
 			return nil, nil
 		}
 	}
 }
 
-// wrongOf is the message of an error in the form of OpenAI's API.
+// wrongOf returns the message of an error of the OpenAI-compatible API.
 func wrongOf(in io.Reader) string {
 	text, _ := io.ReadAll(io.LimitReader(in, 64<<10))
 	var v struct {
@@ -287,7 +288,7 @@ func wrongOf(in io.Reader) string {
 	return v.Error.Message
 }
 
-// chatClose ends the process that answers, and with it frees its memory.
+// chatClose ends the process that answers, which frees its memory.
 func (s *Server) chatClose(*http.Request, request) (any, error) {
 	s.chatter.mu.Lock()
 	defer s.chatter.mu.Unlock()

@@ -21,14 +21,14 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// shownRows is how many rows of a data set a page shows at a time.
+// shownRows is the number of rows of a data set that a page shows at a time.
 const shownRows = 3
 
-// mostFirst bounds the number of the first row that is shown.
+// mostFirst is the largest index of the first row that is shown.
 const mostFirst = 1 << 40
 
-// preview shows rows as the model sees them, token by token, with what is trained and what is masked. The rows are
-// those of a configuration, or of a run's.
+// preview shows rows as the model sees them, token by token, with the trained and masked tokens. The rows belong to a
+// configuration, or to a run.
 func (s *Server) preview(r *http.Request, q request) (any, error) {
 	config := q.Config
 	if q.ID != "" {
@@ -81,14 +81,14 @@ func (s *Server) preview(r *http.Request, q request) (any, error) {
 	}{first, out.Bytes()}, nil
 }
 
-// dataName has the form of a data file that may be uploaded: no folder, no hidden name.
+// dataName matches the name of a data file that may be uploaded: no folder, no hidden name.
 var dataName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._ -]{0,99}\.(json|jsonl|csv|tsv|txt|parquet|arrow)(\.gz|\.zst)?$`)
 
-// uploadPause is how long a sender of a file may be silent.
+// uploadPause is the longest time in which the sender of a file may send nothing.
 const uploadPause = 30 * time.Second
 
-// upload keeps a file of data in the folder that the server was given. It replaces nothing and leads nowhere else: the
-// file is opened below that folder, under a name that it has made sure of.
+// upload saves a data file in the folder that the server was given. It replaces nothing and cannot write elsewhere: it
+// opens the file below that folder, under a name that it has validated.
 func (s *Server) upload(w http.ResponseWriter, r *http.Request) (any, error) {
 	name := r.URL.Query().Get("name")
 	switch {
@@ -118,7 +118,7 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) (any, error) {
 	part := ".upload-" + hex.EncodeToString(mark)
 	n, err := s.receive(w, r, root, part)
 	if err == nil {
-		err = root.Link(part, name) // fails where the name was taken meanwhile
+		err = root.Link(part, name) // fails if another upload has taken the name
 		if errors.Is(err, fs.ErrExist) {
 			err = refuse(http.StatusConflict, "%s is there already: give the file another name", name)
 		}
@@ -133,7 +133,7 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) (any, error) {
 	}{filepath.Join(s.o.Data, name), n}, nil
 }
 
-// receive writes what is sent into a new file.
+// receive writes the request's body into a new file.
 func (s *Server) receive(w http.ResponseWriter, r *http.Request, root *os.Root, name string) (n int64, err error) {
 	file, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {

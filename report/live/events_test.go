@@ -77,7 +77,8 @@ func TestEvents(t *testing.T) {
 		t.Errorf("the name is not escaped: %s", page[:min(len(page), 500)])
 	}
 	write(t, root, name, train.MetricsFile, step(31, "1.25"))
-	for loss := ""; !strings.Contains(loss, `"id":"p0-`) || !strings.Contains(loss, "mean around each"); { // smoothed to both sides, it changes before its end
+	// smoothed to both sides, it changes before its end.
+	for loss := ""; !strings.Contains(loss, `"id":"p0-`) || !strings.Contains(loss, "mean around each"); {
 		loss = until("piece")
 	}
 	grown := until("grow")

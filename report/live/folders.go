@@ -9,7 +9,7 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// about keeps the title, the group and the note that a person wrote about a run.
+// about saves the title, the group and the note that a person wrote about a run.
 func (s *Server) about(_ *http.Request, q request) (any, error) {
 	r, err := s.owned(q.ID)
 	if err != nil {
@@ -21,7 +21,7 @@ func (s *Server) about(_ *http.Request, q request) (any, error) {
 	return struct{}{}, nil
 }
 
-// size says what a run's folder holds, for the question before it is deleted.
+// size returns the size of a run's folder, for the confirmation before its deletion.
 func (s *Server) size(_ http.ResponseWriter, r *http.Request) (any, error) {
 	run, err := s.owned(r.FormValue("id"))
 	if err != nil {
@@ -33,13 +33,13 @@ func (s *Server) size(_ http.ResponseWriter, r *http.Request) (any, error) {
 	}
 	return struct {
 		Dir         string `json:"dir"`
-		Name        string `json:"name"` // of the folder, which a deletion must repeat
+		Name        string `json:"name"` // name of the folder, which a deletion must repeat
 		Bytes       string `json:"bytes"`
 		Checkpoints int    `json:"checkpoints"`
 	}{run.Dir, filepath.Base(run.Dir), session.FormatBytes(bytes), checkpoints}, nil
 }
 
-// delete deletes a run's folder. The request repeats the folder's name, so that a wrong number deletes nothing.
+// delete deletes a run's folder. The request repeats the folder's name, so that a wrong id deletes nothing.
 func (s *Server) delete(_ *http.Request, q request) (any, error) {
 	run, err := s.owned(q.ID)
 	if err != nil {
@@ -66,8 +66,8 @@ func (s *Server) delete(_ *http.Request, q request) (any, error) {
 	return struct{}{}, nil
 }
 
-// owned returns a run whose folder this page may change: it lies inside the roots, also once links are followed, and is
-// not a root itself.
+// owned returns a run whose folder this page may change: it lies inside the roots, also after links are resolved, and
+// is not a root itself.
 func (s *Server) owned(id string) (*runs.Run, error) {
 	r, err := s.run(id)
 	if err != nil {

@@ -35,10 +35,10 @@ var (
 	formScript string
 )
 
-// quietLog drops what net/http says of connections that break off.
+// quietLog drops net/http's messages about broken connections.
 var quietLog = log.New(io.Discard, "", 0)
 
-// policy lets a page load what this server has, and nothing else.
+// policy lets a page load only resources of this server.
 const policy = "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 type asset struct{ kind, text string }
@@ -56,7 +56,7 @@ var assets = map[string]asset{
 	"/form.js":    {"text/javascript; charset=utf-8", formScript},
 }
 
-// failure is an answer that is an error, with its status.
+// failure is an error response with its status.
 type failure struct {
 	code int
 	text string
@@ -68,7 +68,8 @@ func refuse(code int, format string, args ...any) error {
 	return failure{code, fmt.Sprintf(format, args...)}
 }
 
-// Handler answers requests. Whatever the path, it is compared with those there are: no part of it names a file.
+// Handler returns the handler of all requests. It compares the path with the known ones; no part of a path names a
+// file.
 func (s *Server) Handler() http.Handler {
 	reads := map[string]func(http.ResponseWriter, *http.Request) (any, error){
 		"/api/events": s.events, "/api/points": s.points, "/api/form": s.form, "/api/config": s.config, "/api/size": s.size,
@@ -88,7 +89,8 @@ func (s *Server) Handler() http.Handler {
 		if r.URL.Path == "/api/chat/open" {
 			most = chatStart
 		}
-		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(most + 10*time.Second)) // not known to a recorder of a test
+		// not known to a recorder of a test.
+		_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(most + 10*time.Second))
 		answer, err := s.answer(w, r, reads, writes, streams)
 		if err != nil {
 			code := http.StatusInternalServerError
@@ -159,7 +161,8 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, reads map[string
 		}
 		return nil, refuse(http.StatusBadRequest, "the body did not arrive: %v", err)
 	}
-	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // reading only finds out from here on that the client is gone
+	// reading only finds out from here on that the client is gone.
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{})
 	var q request
 	if err := json.Unmarshal(body, &q); err != nil {
 		return nil, refuse(http.StatusBadRequest, "the body is no JSON object of what %s takes: %v", r.URL.Path, err)
@@ -170,10 +173,10 @@ func (s *Server) answer(w http.ResponseWriter, r *http.Request, reads map[string
 	return write(r, q)
 }
 
-// uploadPath takes a file as its body.
+// uploadPath is the path that takes a file as the request's body.
 const uploadPath = "/api/upload"
 
-// request is what any write is given.
+// request is the body of a request that changes something.
 type request struct {
 	ID     string `json:"id"`
 	Config string `json:"config"`
@@ -189,14 +192,14 @@ type request struct {
 
 var noToken = refuse(http.StatusUnauthorized, "this needs the token: open the address that trainer ui printed, with all that stands behind #")
 
-// trusts compares the token in a time that says nothing of it.
+// trusts compares the token in constant time.
 func (s *Server) trusts(r *http.Request) bool {
 	given, want := sha256.Sum256([]byte(r.Header.Get("X-Trainer-Token"))), sha256.Sum256([]byte(s.o.Token))
 	return s.o.Token != "" && subtle.ConstantTimeCompare(given[:], want[:]) == 1
 }
 
-// knows tells whether a request names this server in a way that no other site's name can be made to lead to: by an
-// address, as localhost, or by the name that it was told to listen on.
+// knows reports whether a request names this server in a way that no other site's name can be made to lead to: by an
+// address, as localhost, or by the name that the server listens on.
 func (s *Server) knows(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -210,7 +213,7 @@ func sameOrigin(origin string, r *http.Request) bool {
 	return err == nil && u.Host == r.Host && (u.Scheme == "http" || u.Scheme == "https")
 }
 
-// short is the beginning of a text from elsewhere.
+// short returns the beginning of an untrusted text.
 func short(text string) string {
 	if r := []rune(text); len(r) > 100 {
 		return string(r[:100]) + "…"

@@ -22,22 +22,22 @@ import (
 	"github.com/tierlora/tierlora/train/journal"
 )
 
-// Bounds of what is looked for, and how often.
+// Limits of searching and reading folders.
 const (
 	mostRuns   = 500
 	scanEvery  = 2 * time.Second
-	oldEvery   = 5 * time.Second        // of runs that are neither shown nor training
-	firstReads = 300 * time.Millisecond // spent on new folders at a time, so that the page is there soon
+	oldEvery   = 5 * time.Second        // time between two readings of runs that are neither shown nor training
+	firstReads = 300 * time.Millisecond // time spent on new folders at once, so that the page appears soon
 	logBytes   = 32 << 10
 )
 
-// newsEvery is the time between two looks at the files of a run that trains or is shown.
+// newsEvery is the time between two readings of the files of a run that trains or is shown.
 var newsEvery = time.Second
 
 // hub holds the runs below the roots. It reads files only when a request needs them.
 type hub struct {
 	o       Options
-	reading chan struct{} // holds one while somebody reads folders of runs
+	reading chan struct{} // holds one value while a goroutine reads folders of runs
 	mu      sync.Mutex
 	items   map[string]*item
 	scanned time.Time
@@ -47,12 +47,12 @@ type hub struct {
 // item is a run's folder.
 type item struct {
 	id, dir string
-	under   string         // the folder that holds dir, below its root
+	under   string         // folder that contains dir, relative to its root
 	follow  *runs.Follower // used by the goroutine that holds reading
 	run     *runs.Run      // nil = not read yet, or no run
-	read    time.Time      // when it was last looked at
-	written time.Time      // when the run wrote its last line
-	touched time.Time      // when its files had changed last as it was found
+	read    time.Time      // time of the last reading
+	written time.Time      // time of the run's last line
+	touched time.Time      // modification time of its files when it was found
 	row     row
 	version int
 }
@@ -61,14 +61,14 @@ func newHub(o Options) *hub {
 	return &hub{o: o, reading: make(chan struct{}, 1), items: map[string]*item{}}
 }
 
-// idOf names a folder.
+// idOf returns the id of a folder.
 func idOf(dir string) string {
 	sum := sha256.Sum256([]byte(dir))
 	return hex.EncodeToString(sum[:6])
 }
 
-// refresh reads what is new. It reads runs in want as often as runs that train. One caller at a time reads files, and
-// without h.mu, so that a page of known runs never waits for a disk; a caller that finds another one reading waits for
+// refresh reads new content. It reads runs in want as often as runs that train. Only one caller at a time reads files,
+// without h.mu, so that a page of known runs never waits for a disk. A caller that finds another one reading waits for
 // firstReads at most.
 func (h *hub) refresh(want []string) {
 	select {
@@ -113,7 +113,7 @@ func (h *hub) refresh(want []string) {
 	}
 }
 
-// byAge returns all items, those whose files changed last first.
+// byAge returns all items, the most recently changed first.
 func (h *hub) byAge() []*item {
 	return slices.SortedFunc(maps.Values(h.items), func(a, b *item) int {
 		if c := b.touched.Compare(a.touched); c != 0 {
@@ -123,7 +123,7 @@ func (h *hub) byAge() []*item {
 	})
 }
 
-// look reads a run's folder again; the caller has h.reading and not h.mu.
+// look reads a run's folder again; the caller holds h.reading and not h.mu.
 func (h *hub) look(it *item) bool {
 	r, changed, _ := it.follow.Read()
 	written := it.follow.Written()
@@ -160,7 +160,7 @@ func (h *hub) name() {
 	}
 }
 
-// shown returns the items that are runs: those that train first, then the newest.
+// shown returns the items that are runs: training runs first, then the newest.
 func (h *hub) shown() []*item {
 	var all []*item
 	for _, it := range h.items {
@@ -182,7 +182,7 @@ func (h *hub) shown() []*item {
 	return all
 }
 
-// scan finds folders of runs below the roots, without following links, and forgets those that are gone.
+// scan finds folders of runs below the roots, without following links, and removes those that no longer exist.
 func (h *hub) scan() {
 	var roots []string
 	for _, root := range h.o.Roots {
@@ -210,7 +210,8 @@ func (h *hub) scan() {
 	}
 }
 
-// under returns the folder that holds a run's folder, below the root that it was found in; "" is the root itself.
+// under returns the folder that contains a run's folder, relative to the root that it was found in; "" is the root
+// itself.
 func under(roots []string, dir string) string {
 	for _, root := range roots {
 		if rel, err := filepath.Rel(root, filepath.Dir(dir)); err == nil && filepath.IsLocal(rel) {
@@ -223,7 +224,7 @@ func under(roots []string, dir string) string {
 	return ""
 }
 
-// within tells whether a folder is inside one of the roots, and not one itself.
+// within reports whether a folder is inside one of the roots, and not a root itself.
 func (h *hub) within(dir string) bool {
 	for _, root := range h.o.Roots {
 		abs, err := filepath.Abs(root)
@@ -237,7 +238,7 @@ func (h *hub) within(dir string) bool {
 	return false
 }
 
-// leaves tells whether a folder of a run, which may not be there yet, is outside of the roots once links are followed.
+// leaves reports whether a folder of a run, which may not exist yet, is outside the roots after links are resolved.
 func (h *hub) leaves(dir string) bool {
 	real, err := realPath(dir)
 	if err != nil {
@@ -258,7 +259,7 @@ func (h *hub) leaves(dir string) bool {
 	return true
 }
 
-// realPath is a path without links; what is not there yet is no link.
+// realPath returns a path without links. The part that does not exist yet has no links.
 func realPath(path string) (string, error) {
 	rest := ""
 	for at := path; ; at = filepath.Dir(at) {
@@ -271,7 +272,7 @@ func realPath(path string) (string, error) {
 	}
 }
 
-// view returns the page of one run or of several compared; ok is false where none of the ids is known.
+// view returns the page of one run or of several compared; ok is false if none of the ids is known.
 func (h *hub) view(ids []string) (report.Page, bool) {
 	var all []*runs.Run
 	for _, id := range ids {
@@ -322,13 +323,14 @@ func (h *hub) entry(ids []string) (report.Page, bool) {
 	return report.Page{}, false
 }
 
-// How many characters of an error a page and a line of the list have.
+// Limits of the characters of an error on a page and in a line of the list.
 const (
 	mostWhy     = 600
 	mostWhyLine = 160
 )
 
-// entryText is how far a run of the queue is, in words, and why it ended if that says more; bad says that it failed.
+// entryText describes the progress of a run of the queue, and why it ended if that says more; bad reports that it
+// failed.
 func (h *hub) entryText(e queue.Entry, most int) (text string, bad bool) {
 	text = stateText(e)
 	if e.State != queue.Ended && e.State != queue.Lost {
@@ -336,7 +338,7 @@ func (h *hub) entryText(e queue.Entry, most int) (text string, bad bool) {
 	}
 	s, err := journal.Read(filepath.Join(e.OutputDir, journal.StatusFile))
 	own := err == nil && e.PID != 0 && s.PID == e.PID && !s.Began.Before(e.Started.Add(-time.Minute))
-	if e.State == queue.Lost && own && s.ExitCode != nil { // nobody saw how it ended, but it wrote it down
+	if e.State == queue.Lost && own && s.ExitCode != nil { // no worker saw how it ended, but the run recorded it
 		e.State, e.ExitCode, e.Ended = queue.Ended, s.ExitCode, s.Ended
 		text = stateText(e)
 	}
@@ -353,7 +355,7 @@ func (h *hub) entryText(e queue.Entry, most int) (text string, bad bool) {
 	return text, true
 }
 
-// lastWords is what a run of the queue that failed said last: its error, or the line of a crash.
+// lastWords returns the last message of a run of the queue that failed: its error, or the line of a crash.
 func (h *hub) lastWords(e queue.Entry, most int) string {
 	if h.o.Queue == nil {
 		return ""
@@ -367,7 +369,7 @@ func (h *hub) lastWords(e queue.Entry, most int) string {
 	return safetext.Line(journal.Crash(log), most)
 }
 
-// stateText is how far a run of the queue is.
+// stateText describes the progress of a run of the queue.
 func stateText(e queue.Entry) string {
 	switch e.State {
 	case queue.Waiting:

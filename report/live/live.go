@@ -21,31 +21,32 @@ import (
 	"github.com/tierlora/tierlora/report/runs"
 )
 
-// Options says which folders a server shows, who may use it, and how it starts runs.
+// Options sets which folders a server shows, who may use it, and how it starts runs.
 type Options struct {
-	Roots    []string // folders of runs, or of folders of runs
-	Host     string   // the name or address that it listens on
-	Token    string   // that requests which change something need
+	Roots    []string // folders of runs, or folders that contain such folders
+	Host     string   // name or address that the server listens on
+	Token    string   // token of requests that change something
 	Guarded  bool     // reading needs the token too
 	Queue    *queue.Queue
-	Program  string   // the program that trains: Program train --config FILE
-	Data     string   // a folder that takes uploaded data; "" = files are not taken
-	MostData int64    // bytes of one uploaded file
+	Program  string   // the training program, called as Program train --config FILE
+	Data     string   // folder that takes uploaded data; "" = no uploads
+	MostData int64    // largest size of an uploaded file in bytes
 	Worker   []string // arguments that make Program a worker of the queue
 
-	Settings  func(config []byte) ([]runs.Setting, error) // keys of a configuration
-	Check     func(config []byte) Checked
-	Edit      func(config []byte, key, value string) ([]byte, error) // with a key set, or taken out by ""
-	Fields    []Field                                                // keys that a form has
+	Settings func(config []byte) ([]runs.Setting, error) // returns the keys of a configuration
+	Check    func(config []byte) Checked
+	// Edit returns the configuration with a key set, or removed if value is "".
+	Edit      func(config []byte, key, value string) ([]byte, error)
+	Fields    []Field // keys of the form
 	Templates []Template
 }
 
 // Checked is the result of checking a configuration.
 type Checked struct {
 	Problems  []Problem         `json:"problems"`
-	Values    map[string]string `json:"values"` // that the text itself sets, by key
+	Values    map[string]string `json:"values"` // values that the text itself sets, by key
 	Notes     []string          `json:"notes,omitempty"`
-	Wants     queue.Wants       `json:"-"` // of the machine, for the queue
+	Wants     queue.Wants       `json:"-"` // what the run needs of the machine, for the queue
 	OutputDir string            `json:"output_dir,omitempty"`
 }
 
@@ -66,7 +67,7 @@ type Field struct {
 	Required bool     `json:"required,omitempty"`
 }
 
-// Template is a configuration that the form offers as a start.
+// Template is a configuration that the form offers to start with.
 type Template struct {
 	Name  string `json:"name"`
 	About string `json:"about"`
@@ -90,17 +91,17 @@ type Server struct {
 	kicked   time.Time
 	kick     sync.Mutex
 	chatter  chatter
-	uploads  chan struct{} // holds one while a file is received
+	uploads  chan struct{} // holds one value while a file is received
 }
 
 // Limits on open streams, open connections and request bodies.
 const (
 	mostStreams     = 32
 	mostConnections = 128
-	mostBody        = 1 << 20 // as of a configuration
+	mostBody        = 1 << 20 // such as a configuration
 )
 
-// headerTime is how long the head of a request may take to arrive; its body may take twice as long.
+// headerTime is how long the header of a request may take to arrive; its body may take twice as long.
 var headerTime = 5 * time.Second
 
 // New returns a server. When ctx ends, its event streams end.

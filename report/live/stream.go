@@ -25,22 +25,23 @@ type row struct {
 	Status   runs.Status `json:"status"`
 	Error    string      `json:"error"` // what it failed with; "" = it did not
 	Steps    string      `json:"steps"`
-	Part     float64     `json:"part"` // of the steps, 0 to 1
+	Part     float64     `json:"part"` // share of the steps that are done, 0 to 1
 	Loss     string      `json:"loss"`
 	Spark    string      `json:"spark"` // the smoothed loss over a square of 100 by 100
 	CanStop  bool        `json:"can_stop"`
 	CanGoOn  bool        `json:"can_resume"`
 	Snapshot bool        `json:"has_config"`
 
-	CanChat bool `json:"can_chat"` // it has saved an adapter
+	CanChat bool `json:"can_chat"` // the run has saved an adapter
 
-	Title string  `json:"title"` // what a person wrote: see runs.About
-	Group string  `json:"group"`
-	Note  string  `json:"note"`
-	Under string  `json:"under"`   // the folder that holds the run's, below the root; "" = the root itself
-	Began int64   `json:"began"`   // seconds since 1970 of the newest start, or of the last line where no start is known; 0 = not known
-	Last  float64 `json:"last"`    // the smoothed loss to sort by; 0 = not known
-	Eval  float64 `json:"eval"`    // the best evaluation loss to sort by; 0 = not known
+	Title string `json:"title"` // written by a person: see runs.About
+	Group string `json:"group"`
+	Note  string `json:"note"`
+	Under string `json:"under"` // the folder that holds the run's, below the root; "" = the root itself
+	// Unix time in seconds of the newest start, or of the last line if no start is known; 0 = not known.
+	Began int64   `json:"began"`
+	Last  float64 `json:"last"`    // smoothed loss, for sorting; 0 = not known
+	Eval  float64 `json:"eval"`    // best evaluation loss, for sorting; 0 = not known
 	EvalT string  `json:"eval_is"` // and to read; "" = not evaluated
 }
 
@@ -69,7 +70,7 @@ func rowOf(it *item) row {
 	return r
 }
 
-// spark is a curve of at most 60 points as an SVG path.
+// spark returns a curve of at most 60 points as an SVG path.
 func spark(y []float64) string {
 	const n = 60
 	lo, hi := math.Inf(1), math.Inf(-1)
@@ -100,13 +101,13 @@ type waiting struct {
 	State queue.State `json:"state"`
 	Text  string      `json:"text"`
 	Bad   bool        `json:"bad"`
-	Run   string      `json:"run"` // the id of its folder, where that is shown
+	Run   string      `json:"run"` // id of its folder, if that is shown
 }
 
-// elsewhere is the state of a run on its way that no queue started.
+// elsewhere is the state of a run in progress that no queue started.
 const elsewhere queue.State = "elsewhere"
 
-// list is all runs, and the queue: what waits and runs, and the last few that have ended.
+// list returns all runs, and the queue: the waiting and running entries, and the last few that have ended.
 func (h *hub) list() (rows []row, entries []waiting) {
 	rows, entries = []row{}, []waiting{}
 	for _, it := range h.shown() {
@@ -119,7 +120,7 @@ func (h *hub) list() (rows []row, entries []waiting) {
 		}
 		started[e.OutputDir] = started[e.OutputDir] || e.State == queue.Running
 	}
-	for _, it := range h.shown() { // runs that the queue waits for and did not start
+	for _, it := range h.shown() { // runs that the queue waits for but did not start
 		if len(turn) > 0 && it.run.Held && !started[it.dir] {
 			entries = append(entries, waiting{ID: it.id, Name: it.run.Name, State: elsewhere, Text: "running, started in a terminal", Run: it.id})
 		}
@@ -144,12 +145,12 @@ func (h *hub) list() (rows []row, entries []waiting) {
 	return rows, entries
 }
 
-// listener is one open event stream, with what it has been sent.
+// listener is an open event stream, with a record of what it has been sent.
 type listener struct {
 	w      http.ResponseWriter
 	ids    []string
-	points int    // that each series of a plot keeps
-	list   uint64 // of the order and the queue
+	points int    // number of points that each series of a plot keeps
+	list   uint64 // hash of the order and the queue
 	rows   map[string]row
 	shape  uint64
 	html   map[string]uint64
@@ -158,7 +159,7 @@ type listener struct {
 	seen   string
 }
 
-// events sends changes, once a second at most: the list, and the page of the runs named by show in pieces.
+// events sends changes, at most once a second: the list, and the pieces of the page of the runs named by show.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) (any, error) {
 	select {
 	case s.streams <- struct{}{}:
@@ -196,7 +197,7 @@ func (s *Server) events(w http.ResponseWriter, r *http.Request) (any, error) {
 	}
 }
 
-// asked reads which runs a request names, and for how many points a plot has room.
+// asked parses which runs a request names, and how many points a plot can show.
 func asked(r *http.Request) (ids []string, points int, err error) {
 	for _, id := range strings.Split(r.FormValue("show"), ",") {
 		if id != "" && !slices.Contains(ids, id) {
@@ -210,7 +211,7 @@ func asked(r *http.Request) (ids []string, points int, err error) {
 	if err != nil || width < 1 || width > 10_000 {
 		return nil, 0, refuse(http.StatusBadRequest, "width is a plot's in pixels, from 1 to 10000")
 	}
-	return ids, 3 * min(max(width, 100), 4000), nil // of each pixel the lowest, the highest and one that is not finite
+	return ids, 3 * min(max(width, 100), 4000), nil // the lowest, the highest and one that is not finite for each pixel
 }
 
 // news sends what has changed since the last call.
@@ -226,7 +227,7 @@ func (l *listener) news(s *Server) (sent bool, err error) {
 			versions += fmt.Sprint(id, it.version, " ")
 		}
 	}
-	for _, e := range h.queue { // its log
+	for _, e := range h.queue { // the log of the entry
 		versions += fmt.Sprint(e.ID, e.State, s.o.Queue.LogSize(e.ID), " ")
 	}
 	var page report.Page
@@ -248,7 +249,7 @@ func (l *listener) news(s *Server) (sent bool, err error) {
 	return true, l.page(page)
 }
 
-// sendList sends the order of the runs, those whose row has changed, and the queue, where any of it has.
+// sendList sends the order of the runs, the rows that have changed, and the queue, if any of it has changed.
 func (l *listener) sendList(rows []row, entries []waiting) (sent bool, err error) {
 	order, changed, known := make([]string, len(rows)), []row{}, map[string]row{}
 	for i, r := range rows {
@@ -282,7 +283,7 @@ func sumOf(text []byte) uint64 {
 	return h.Sum64()
 }
 
-// page sends a page: its pieces that differ, or all of it where it has other sections now.
+// page sends a page: the pieces that differ, or the whole page if its sections have changed.
 func (l *listener) page(p report.Page) error {
 	shape := ""
 	for i, s := range p.Sections {
@@ -348,7 +349,7 @@ func (l *listener) sendValue(event string, v any) error {
 	return l.send(event, text)
 }
 
-// send writes an event. A reader that takes nothing for ten seconds is disconnected.
+// send writes an event. It disconnects a reader that receives nothing for ten seconds.
 func (l *listener) send(event string, data []byte) error {
 	c := http.NewResponseController(l.w)
 	_ = c.SetWriteDeadline(time.Now().Add(10 * time.Second)) // not known to a recorder of a test
@@ -356,7 +357,7 @@ func (l *listener) send(event string, data []byte) error {
 	if event == "" {
 		_, err = fmt.Fprintf(l.w, ": %s\n\n", data)
 	} else {
-		_, err = fmt.Fprintf(l.w, "event: %s\ndata: %s\n\n", event, data) // JSON has no line ends
+		_, err = fmt.Fprintf(l.w, "event: %s\ndata: %s\n\n", event, data) // JSON has no line breaks
 	}
 	if err != nil {
 		return err
@@ -364,7 +365,7 @@ func (l *listener) send(event string, data []byte) error {
 	return c.Flush()
 }
 
-// points answers with the points of the part of a plot that a reader zoomed into.
+// points returns the points of the part of a plot that a reader zoomed into.
 func (s *Server) points(w http.ResponseWriter, r *http.Request) (any, error) {
 	ids, n, err := asked(r)
 	if err != nil {

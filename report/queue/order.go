@@ -10,8 +10,8 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
-// Move gives a waiting run an earlier turn (by < 0) or a later one, by so many places; the first and the last place are
-// the ends. Of two that move at once the later counts.
+// Move moves a waiting run by the given number of positions, earlier (by < 0) or later; it stops at the first and the
+// last position. Of two concurrent moves the later one counts.
 func (q *Queue) Move(id string, by int) error {
 	q.moving.Lock()
 	defer q.moving.Unlock()
@@ -41,8 +41,8 @@ func (q *Queue) Move(id string, by int) error {
 	return nil
 }
 
-// sortWaiting puts entries that wait in the order that they were given; those that came since are behind them. A file
-// that is damaged says nothing.
+// sortWaiting sorts waiting entries into the saved order; entries that were added since come last. A damaged file of
+// the order is ignored.
 func (q *Queue) sortWaiting(all []Entry) {
 	text, err := regular.ReadFile(filepath.Join(q.dir, orderFile))
 	var order []string
@@ -51,7 +51,7 @@ func (q *Queue) sortWaiting(all []Entry) {
 	}
 	place := make(map[string]int, len(order))
 	for i, id := range order {
-		place[id] = i - len(order) // below 0, the place of those that are not named
+		place[id] = i - len(order) // below 0, the position of entries that the file does not name
 	}
 	first := slices.IndexFunc(all, func(e Entry) bool { return e.State == Waiting })
 	if first < 0 {

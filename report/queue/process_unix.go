@@ -12,7 +12,7 @@ import (
 	"syscall"
 )
 
-// alone gives a process a session of its own: neither a closed terminal nor the end of this process ends it.
+// alone gives a process a session of its own, so that neither a closed terminal nor the end of this process ends it.
 func alone(cmd *exec.Cmd) { cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true} }
 
 func terminate(pid int) error {
@@ -22,7 +22,7 @@ func terminate(pid int) error {
 	return nil
 }
 
-// hasOpen tells whether a process has a file open; known is false where the system does not say.
+// hasOpen reports whether a process has a file open; known is false if the system does not report it.
 func hasOpen(pid int, path string) (open, known bool) {
 	if runtime.GOOS != "linux" {
 		return false, false

@@ -1,9 +1,9 @@
 // Package queue keeps training runs that wait for their turn, in a folder that outlives the program that added them.
-// One process works it off: as many runs at a time as the machine's graphics cards hold, and one on the processor. A
+// One worker process starts them: as many runs at a time as fit on the machine's graphics cards, and one on the CPU. A
 // run is a process of its own, which continues when the worker ends.
 //
-// waiting/ID and started/ID hold an entry each: its configuration, what it is, its log and how it ended. An entry is
-// started, or taken back, by renaming its folder, so that of two who try one does.
+// waiting/ID and started/ID hold one entry each: its configuration, its description, its log and how it ended. Renaming
+// its folder starts an entry or takes it back, so only one of two processes that try succeeds.
 package queue
 
 import (
@@ -30,10 +30,10 @@ import (
 	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
-// State is how far an entry is.
+// State is the progress of an entry.
 type State string
 
-// The states. Lost is a run whose end nobody saw: what its own folder says counts.
+// The states. Lost is a run whose end no worker saw; its own folder says how it ended.
 const (
 	Waiting State = "waiting"
 	Running State = "running"
@@ -45,12 +45,12 @@ const (
 type Entry struct {
 	ID        string    `json:"id"`
 	Name      string    `json:"name"`
-	OutputDir string    `json:"output_dir"` // absolute
-	Dir       string    `json:"dir"`        // the working folder, absolute
+	OutputDir string    `json:"output_dir"` // absolute path
+	Dir       string    `json:"dir"`        // working folder, an absolute path
 	Args      []string  `json:"args,omitempty"`
 	Added     time.Time `json:"added"`
 	Wants     Wants     `json:"wants,omitzero"`
-	Cards     []string  `json:"cards,omitempty"` // that it got; empty = the processor, or not known
+	Cards     []string  `json:"cards,omitempty"` // cards assigned to it; empty = the CPU, or not known
 
 	PID      int       `json:"pid,omitzero"`
 	Started  time.Time `json:"started,omitzero"`
@@ -60,34 +60,34 @@ type Entry struct {
 	State State `json:"-"`
 }
 
-// Queue is the folder.
+// Queue is a queue of runs in a folder.
 type Queue struct {
 	dir    string
 	moving sync.Mutex
 }
 
-// Bounds.
+// Limits.
 const (
 	mostWaiting = 100
-	mostStarted = 200 // whose logs are kept
+	mostStarted = 200 // started entries whose logs are kept
 	mostEntry   = 1 << 20
-	clockSkew   = 5 * time.Second  // by which a start may lie in the future
-	addingTime  = 10 * time.Second // for others that add at the same time
+	clockSkew   = 5 * time.Second  // how far in the future a start may lie
+	addingTime  = 10 * time.Second // time to wait for other processes that add a run
 )
 
-// Names of files of an entry.
+// Names of the files of an entry and of the queue.
 const (
 	configFile = "config.yaml"
 	entryFile  = "entry.json"
 	logFile    = "log.txt"
-	orderFile  = "order.json" // of the queue: names of waiting runs, where they were moved
-	addingDir  = "adding"     // of the queue: locked while a run is added
+	orderFile  = "order.json" // in the queue's folder: names of waiting runs, if they were moved
+	addingDir  = "adding"     // in the queue's folder: locked while a run is added
 )
 
-// ErrGone is the error of an entry that no longer waits, or that never existed.
+// ErrGone is the error for an entry that no longer waits, or that never existed.
 var ErrGone = errors.New("no run of this name waits")
 
-// Open opens the queue in a folder, and makes the folder, readable by its owner alone, where there is none.
+// Open opens the queue in a folder. If the folder does not exist, Open creates it, readable by its owner alone.
 func Open(dir string) (*Queue, error) {
 	q := &Queue{dir: dir}
 	for _, d := range []string{q.in(Waiting), q.in(Running), filepath.Join(dir, addingDir)} {
@@ -106,8 +106,8 @@ func (q *Queue) in(s State) string {
 	return filepath.Join(q.dir, "started")
 }
 
-// Add appends a run: trainer train --config FILE and e.Args, in e.Dir, where FILE holds config. Of several that add a
-// run into one folder at the same time, also from several processes, one does.
+// Add appends a run: trainer train --config FILE and e.Args, in e.Dir, where FILE has config. If several callers, also
+// in several processes, add a run into one folder at the same time, only one of them succeeds.
 func (q *Queue) Add(e Entry, config []byte) (_ Entry, err error) {
 	q.moving.Lock()
 	defer q.moving.Unlock()
@@ -153,7 +153,7 @@ func (q *Queue) Add(e Entry, config []byte) (_ Entry, err error) {
 	return e, nil
 }
 
-// lock takes the lock of a folder, and waits while another process has it.
+// lock acquires the lock of a folder, and waits at most most while another process has it.
 func (q *Queue) lock(dir string, most time.Duration) (*checkpoint.Lock, error) {
 	for end := time.Now().Add(most); ; time.Sleep(20 * time.Millisecond) {
 		lock, err := checkpoint.Acquire(dir)
@@ -163,7 +163,7 @@ func (q *Queue) lock(dir string, most time.Duration) (*checkpoint.Lock, error) {
 	}
 }
 
-// sameFolder tells whether two paths name one folder, which need not be there yet: links above it are followed.
+// sameFolder reports whether two paths name one folder, which need not exist yet; links above it are resolved.
 func sameFolder(a, b string) bool { return a == b || resolved(a) == resolved(b) }
 
 func resolved(path string) string {
@@ -179,7 +179,7 @@ func resolved(path string) string {
 	}
 }
 
-// write keeps an entry. Its file has room for what is written when the run has ended: see overwrite.
+// write saves an entry. Its file reserves space for what is written when the run has ended: see overwrite.
 func (e Entry) write(dir string) error {
 	text, err := e.text()
 	if err != nil {
@@ -188,7 +188,7 @@ func (e Entry) write(dir string) error {
 	return atomicfile.Write(filepath.Join(dir, entryFile), text)
 }
 
-// text is the entry as its file has it: blanks follow it up to a multiple of entryRoom bytes.
+// text returns the entry as its file has it: padded with blanks to a multiple of entryRoom bytes.
 func (e Entry) text() ([]byte, error) {
 	text, err := json.MarshalIndent(e, "", "  ")
 	if err != nil {
@@ -198,13 +198,15 @@ func (e Entry) text() ([]byte, error) {
 	return append(append(text, bytes.Repeat([]byte{' '}, room-1)...), '\n'), nil
 }
 
-// entryGrowth is what an entry may grow by from its start to its end; entryRoom is the step of its file's size.
+// entryGrowth is how many bytes an entry may grow from its start to its end; the size of its file is a multiple of
+// entryRoom.
 const (
 	entryGrowth = 256
 	entryRoom   = 512
 )
 
-// overwrite writes an entry into the bytes that its file has: it needs no room on a disk that has filled up since.
+// overwrite writes an entry into the existing bytes of its file, so that it also succeeds on a disk that has become
+// full.
 func (e Entry) overwrite(dir string) error {
 	path := filepath.Join(dir, entryFile)
 	text, err := json.MarshalIndent(e, "", "  ")
@@ -230,19 +232,19 @@ func (e Entry) overwrite(dir string) error {
 	return f.Sync()
 }
 
-// prune forgets the oldest runs that have ended.
+// prune removes the oldest runs that have ended.
 func (q *Queue) prune(all []Entry) {
 	n := 0
 	for _, e := range slices.Backward(all) {
 		if e.State == Ended || e.State == Lost {
 			if n++; n > mostStarted {
-				os.RemoveAll(filepath.Join(q.in(Ended), e.ID)) //nolint:errcheck // the next one may succeed
+				os.RemoveAll(filepath.Join(q.in(Ended), e.ID)) //nolint:errcheck // the next call may succeed
 			}
 		}
 	}
 }
 
-// List returns all entries: those that were started, the oldest first, then those that wait, in the order of their
+// List returns all entries: first the started ones, the oldest first, then the waiting ones, in the order of their
 // turns.
 func (q *Queue) List() ([]Entry, error) {
 	var all []Entry
@@ -261,7 +263,7 @@ func (q *Queue) List() ([]Entry, error) {
 	return all, nil
 }
 
-// read reads an entry; what is damaged or on its way elsewhere is passed over.
+// read reads an entry; ok is false if it is damaged or was moved meanwhile.
 func (q *Queue) read(s State, id string) (Entry, bool) {
 	var e Entry
 	text, err := regular.ReadFile(filepath.Join(q.in(s), id, entryFile))
@@ -281,11 +283,11 @@ func (q *Queue) read(s State, id string) (Entry, bool) {
 	return e, true
 }
 
-// runs tells whether the process of a started entry is there still. It has the run's folder but for a moment at its
-// start; without that its number may be another process's by now.
+// runs reports whether the process of a started entry still exists. The process holds the run's folder except for a
+// moment at its start; otherwise its process id may belong to another process by now.
 func (e Entry) runs() bool {
 	began := time.Since(e.Started)
-	if began < -clockSkew { // a start in the future says nothing: the file was edited, or the clock was set back
+	if began < -clockSkew { // a start in the future proves nothing: the file was edited, or the clock was set back
 		began = math.MaxInt64
 	}
 	if e.PID == 0 {
@@ -298,8 +300,8 @@ func (e Entry) runs() bool {
 	return held && pid == e.PID || began < 2*time.Minute
 }
 
-// Clear forgets the runs that have ended, with the queue's copies of their configurations and logs, and returns how
-// many there were. What they wrote into their own folders stays.
+// Clear removes the runs that have ended, with the queue's copies of their configurations and logs, and returns their
+// number. The runs' own folders stay.
 func (q *Queue) Clear() (n int, err error) {
 	all, err := q.List()
 	if err != nil {
@@ -317,7 +319,7 @@ func (q *Queue) Clear() (n int, err error) {
 	return n, nil
 }
 
-// Remove takes a waiting run out of the queue.
+// Remove removes a waiting run from the queue.
 func (q *Queue) Remove(id string) error {
 	if !valid(id) {
 		return ErrGone
@@ -335,13 +337,13 @@ func (q *Queue) Remove(id string) error {
 	return nil
 }
 
-// names has the form of an entry's name, which Add makes: "." or any other name of a folder is none.
+// names matches the names that Add gives to entries; "." or any other name of a folder does not match.
 var names = regexp.MustCompile(`^[0-9]{8}-[0-9]{6}\.[0-9]{6}-[0-9a-f]{8}$`)
 
-// valid tells whether a text may be an entry's name.
+// valid reports whether a text has the form of an entry's name.
 func valid(id string) bool { return names.MatchString(id) }
 
-// Log returns the end of a started run's log, at most so many bytes.
+// Log returns the end of a started run's log, at most most bytes.
 func (q *Queue) Log(id string, most int64) string {
 	if !valid(id) {
 		return ""

@@ -4,25 +4,25 @@ import "slices"
 
 // Wants is what a run needs of its machine.
 type Wants struct {
-	Cards int   `json:"cards,omitempty"` // graphics cards; 0 = it trains on the processor
-	Bytes int64 `json:"bytes,omitempty"` // memory that it holds at most of each card; 0 = the whole card
+	Cards int   `json:"cards,omitempty"` // number of graphics cards; 0 = it trains on the CPU
+	Bytes int64 `json:"bytes,omitempty"` // planned memory on each card in bytes; 0 = the whole card
 }
 
 // Card is a graphics card of the machine.
 type Card struct {
-	ID    string // as CUDA_VISIBLE_DEVICES names it
-	Bytes int64  // of memory
+	ID    string // name of the card in CUDA_VISIBLE_DEVICES
+	Bytes int64  // memory of the card
 }
 
-// Other is a run on its way that no queue started, in a terminal say.
+// Other is a run in progress that no queue started, for example one in a terminal.
 type Other struct {
 	Dir   string   // its output folder
-	Wants Wants    // Cards above 0 with an empty list of cards: it may hold any of them
-	Cards []string // that it holds
+	Wants Wants    // Cards above 0 with an empty list of cards: it may use any of them
+	Cards []string // cards that it uses
 }
 
-// Machine is what the runs of a queue share. The zero value is a machine without graphics cards, on which nobody else
-// trains.
+// Machine describes what the runs of a queue share. The zero value is a machine without graphics cards on which no
+// other run trains.
 type Machine struct {
 	Cards  func() []Card
 	Others func() []Other
@@ -42,19 +42,20 @@ func (m Machine) others() []Other {
 	return m.Others()
 }
 
-// held is what runs hold of a card.
+// held is the use of a card by runs.
 type held struct {
 	whole bool
 	runs  int
 	bytes int64
 }
 
-// choose returns the run that starts next and the cards that it gets; ok is false where none fits beside what runs.
+// choose returns the run that starts next and the cards that it gets; ok is false if no waiting run fits beside the
+// running ones.
 //
-// One run trains on the processor at a time. A run on cards gets cards that nobody holds, or, with a budget of memory,
-// cards whose runs all have budgets that fit together. Runs keep their turns: one that does not fit lets later runs
-// pass only if they need the other kind, so that it gets what becomes free first. Without known cards all runs take
-// turns.
+// One run trains on the CPU at a time. A run on cards gets unused cards, or, with a memory budget, cards whose runs all
+// have budgets that fit together. Runs keep their turns: later runs may pass a run that does not fit only if they need
+// the other kind of device, so that it gets the first device that becomes free. If the cards are not known, all runs
+// take turns.
 func choose(all []Entry, cards []Card, others []Other) (next Entry, on []string, ok bool) {
 	onCards := func(w Wants) bool { return w.Cards > 0 && len(cards) > 0 }
 	taken, processor := map[string]*held{}, false
@@ -66,7 +67,7 @@ func choose(all []Entry, cards []Card, others []Other) (next Entry, on []string,
 			processor = true
 			return
 		}
-		if len(ids) == 0 { // it is not known which
+		if len(ids) == 0 { // its cards are not known
 			for _, h := range taken {
 				h.whole = true
 			}
@@ -89,7 +90,7 @@ func choose(all []Entry, cards []Card, others []Other) (next Entry, on []string,
 			hold(o.Wants, o.Cards)
 		}
 	}
-	waits := false // a run that needs cards
+	waits := false // a waiting run needs cards
 	for _, e := range all {
 		switch {
 		case e.State != Waiting:
@@ -108,21 +109,21 @@ func choose(all []Entry, cards []Card, others []Other) (next Entry, on []string,
 	return Entry{}, nil, false
 }
 
-// processBytes is what the driver takes of a card for each process beside its planned memory, at most.
+// processBytes is the most memory that the driver takes on a card for each process in addition to its planned memory.
 const processBytes = 600 << 20
 
-// fitting returns the cards that a run gets, those that hold most already first, so that others stay whole; nil where
-// there are not enough.
+// fitting returns the cards that a run gets, the fullest first, so that others stay unused; nil if there are not
+// enough.
 func fitting(w Wants, cards []Card, taken map[string]*held) []string {
 	var fit []Card
 	for _, c := range cards {
 		h := taken[c.ID]
-		alone := h.runs == 0 && !h.whole // a budget that no card holds is the run's own error
+		alone := h.runs == 0 && !h.whole // a budget larger than any card is the run's own error
 		if alone || w.Bytes > 0 && !h.whole && h.bytes+w.Bytes+int64(h.runs+1)*processBytes <= c.Bytes {
 			fit = append(fit, c)
 		}
 	}
-	need := min(w.Cards, len(cards)) // more than there are: the run itself says so
+	need := min(w.Cards, len(cards)) // the run itself reports that it needs more cards than exist
 	if len(fit) < need {
 		return nil
 	}

@@ -17,12 +17,11 @@ import (
 	"github.com/tierlora/tierlora/train/checkpoint"
 )
 
-// look is how often a worker looks for runs that others started or ended.
+// look is the time between two searches for runs that others started or ended.
 const look = 500 * time.Millisecond
 
-// Work works the queue off: each run as "program train" in its turn, as soon as the machine has what it needs, until
-// none waits. Where another process does so already it returns at once. The end of ctx ends this process's part; the
-// runs continue.
+// Work starts each run as "program train" in its turn, as soon as the machine has what it needs, until none waits. If
+// another process does so already, Work returns at once. When ctx ends, Work returns and the runs continue.
 func (q *Queue) Work(ctx context.Context, program string, m Machine) error {
 	for {
 		lock, err := q.acquire(ctx)
@@ -33,13 +32,13 @@ func (q *Queue) Work(ctx context.Context, program string, m Machine) error {
 		if err := errors.Join(err, lock.Release()); err != nil {
 			return err
 		}
-		if waits, err := q.waits(); !waits || err != nil { // added while this one still had the lock
+		if waits, err := q.waits(); !waits || err != nil { // added while this process still had the lock
 			return err
 		}
 	}
 }
 
-// acquire takes the queue; nil where another worker has it. Who asks Working has it for a moment.
+// acquire acquires the queue's lock; nil if another worker has it. A caller of Working has it for a moment.
 func (q *Queue) acquire(ctx context.Context) (*checkpoint.Lock, error) {
 	for range 10 {
 		lock, err := checkpoint.Acquire(q.dir)
@@ -55,7 +54,7 @@ func (q *Queue) acquire(ctx context.Context) (*checkpoint.Lock, error) {
 	return nil, nil
 }
 
-// Working tells whether a process works the queue off.
+// Working reports whether a process works off the queue.
 func (q *Queue) Working() bool {
 	lock, err := checkpoint.Acquire(q.dir)
 	if err != nil {
@@ -64,13 +63,13 @@ func (q *Queue) Working() bool {
 	return lock.Release() != nil
 }
 
-// waits tells whether a run waits.
+// waits reports whether a run waits.
 func (q *Queue) waits() (bool, error) {
 	all, err := q.List()
 	return slices.ContainsFunc(all, func(e Entry) bool { return e.State == Waiting }), err
 }
 
-// workOff starts runs as the machine has room for them, and returns when none waits and those it started have ended.
+// workOff starts runs as they fit on the machine, and returns when none waits and those that it started have ended.
 func (q *Queue) workOff(ctx context.Context, program string, m Machine) error {
 	ended := make(chan error)
 	active := 0
@@ -116,7 +115,7 @@ func (q *Queue) workOff(ctx context.Context, program string, m Machine) error {
 	}
 }
 
-// take moves an entry that waits to those that are started; taken is false where somebody took it back meanwhile.
+// take moves a waiting entry to the started ones; taken is false if it was removed meanwhile.
 func (q *Queue) take(e Entry) (dir string, taken bool, err error) {
 	dir = filepath.Join(q.in(Running), e.ID)
 	e.Started = time.Now().UTC()
@@ -132,8 +131,7 @@ func (q *Queue) take(e Entry) (dir string, taken bool, err error) {
 	return dir, true, nil
 }
 
-// run runs an entry that was taken, on the graphics cards that visible names or on all of them, and writes down how it
-// ends.
+// run runs a taken entry, on the graphics cards that visible names or on all of them, and records how it ends.
 func (q *Queue) run(ctx context.Context, program, dir string, visible []string) error {
 	e, ok := q.read(Running, filepath.Base(dir))
 	if !ok {
@@ -176,8 +174,8 @@ func (q *Queue) run(ctx context.Context, program, dir string, visible []string) 
 	return nil
 }
 
-// Stop asks a run to finish its step, save and end, as SIGTERM does. A run's folder may come from anywhere, so what its
-// lock says is proved first: by the process's open files where the system tells, else the run must be one of the queue.
+// Stop asks a run to finish its step, save and end, as SIGTERM does. A run's folder is untrusted, so Stop verifies its
+// lock first: by the process's open files if the system reports them, otherwise the run must belong to the queue.
 func (q *Queue) Stop(dir string) error {
 	all, err := q.List()
 	if err != nil {
@@ -200,13 +198,13 @@ func (q *Queue) Stop(dir string) error {
 	return terminate(pid)
 }
 
-// Spawn starts program with these words as a process of its own, which is to work the queue off.
+// Spawn starts program with the given arguments as an independent process that works off the queue.
 func Spawn(program string, words ...string) error {
 	cmd := exec.Command(program, words...)
 	alone(cmd)
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("start the process that works the queue off: %w", err)
 	}
-	rescue.Go(func() { cmd.Wait() }) //nolint:errcheck // it writes down what comes of its runs
+	rescue.Go(func() { cmd.Wait() }) //nolint:errcheck // the worker records the results of its runs
 	return nil
 }

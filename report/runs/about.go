@@ -27,7 +27,7 @@ const (
 
 // About is what a person wrote about a run. An empty text was not written.
 type About struct {
-	Format int    `json:"format"` // 1
+	Format int    `json:"format"` // version of the format: 1
 	Title  string `json:"title,omitempty"`
 	Group  string `json:"group,omitempty"` // runs of one group stand together in a list; "" = the folder decides
 	Note   string `json:"note,omitempty"`
@@ -54,7 +54,7 @@ func (a About) Clean() (About, error) {
 	return a, nil
 }
 
-// readAbout reads what a person wrote about a run; ok is false where the folder has no such file of this program.
+// readAbout reads what a person wrote about a run; ok is false if the folder has no such file of this program.
 func readAbout(dir string) (a About, ok bool) {
 	path := filepath.Join(dir, AboutFile)
 	info, err := os.Lstat(path)
@@ -69,8 +69,8 @@ func readAbout(dir string) (a About, ok bool) {
 	return a, err == nil
 }
 
-// WriteAbout keeps what a person wrote about the run in a folder. Texts that are all empty remove the file. A file of
-// that name that this program did not write stays, which is an error.
+// WriteAbout saves what a person wrote about the run in a folder. If all texts are empty, it removes the file. If
+// another program wrote a file of that name, the file stays and WriteAbout returns an error.
 func WriteAbout(dir string, a About) error {
 	a, err := a.Clean()
 	if err != nil {

@@ -4,12 +4,12 @@ package runs
 
 import "os"
 
-// Alive tells whether a process of this machine runs.
+// Alive reports whether a process of this machine runs.
 func Alive(pid int) bool {
 	if pid <= 0 {
 		return false
 	}
-	p, err := os.FindProcess(pid) // opens it where there is one
+	p, err := os.FindProcess(pid) // opens the process if it exists
 	if err != nil {
 		return false
 	}

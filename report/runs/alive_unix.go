@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// Alive tells whether a process of this machine runs.
+// Alive reports whether a process of this machine runs.
 func Alive(pid int) bool {
 	if pid <= 0 {
 		return false
 	}
-	err := syscall.Kill(pid, 0) // asks, and sends nothing
+	err := syscall.Kill(pid, 0) // signal 0 checks the process and sends nothing
 	return err == nil || errors.Is(err, syscall.EPERM)
 }

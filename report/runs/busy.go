@@ -2,15 +2,15 @@ package runs
 
 import "github.com/tierlora/tierlora/train"
 
-// Use is a run on its way on this machine.
+// Use is a run in progress on this machine.
 type Use struct {
 	Dir    string
 	PID    int
-	Device string // as its plan names it; "" = there is no plan yet
-	Limit  int64  // bytes that it holds at most of a device; 0 = not known
+	Device string // device that its plan names; "" = there is no plan yet
+	Limit  int64  // memory limit of its plan in bytes; 0 = not known
 }
 
-// Busy returns the runs in and below some folders that a process of this machine has.
+// Busy returns the runs in and below the given folders that a process of this machine trains.
 func Busy(roots []string) []Use {
 	var all []Use
 	for _, dir := range Find(roots, mostFolders) {

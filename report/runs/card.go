@@ -9,23 +9,23 @@ import (
 	"strings"
 )
 
-// CardMark is the line by which a model card is known as one of ours, which may be replaced.
+// CardMark is the line that marks a model card as written by this program, so that it may be replaced.
 const CardMark = "<!-- Written by tierlora from the run's files. Without this line the card counts as yours and is never replaced. -->"
 
-// Card says what a model card is of besides the run.
+// Card describes the subject of a model card, besides the run.
 type Card struct {
 	Repo    string // org/name
-	Base    string // the base model as the adapter or the run names it
-	Merged  bool   // a model whose weights hold the adapter; else an adapter in PEFT's format
-	Licence string // "" = not known, and then not said
+	Base    string // name of the base model that the adapter or the run has
+	Merged  bool   // the model's weights include the adapter; else an adapter in PEFT's format
+	Licence string // "" = not known; the card then has no licence
 }
 
 var hubName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]*/[A-Za-z0-9][A-Za-z0-9._-]*$`)
 
-// IsHubName tells whether a name has the form ORG/NAME of a repository.
+// IsHubName reports whether a name has the form ORG/NAME of a repository.
 func IsHubName(name string) bool { return hubName.MatchString(name) }
 
-// shownSettings are the keys of a run's configuration that a card lists, with their names for people.
+// shownSettings lists the keys of a run's configuration that a card shows, with their names for people.
 var shownSettings = [][2]string{
 	{"adapter", "method"}, {"lora.r", "rank"}, {"lora.alpha", "alpha"}, {"lora.dropout", "dropout"}, {"lora.use_rslora", "rank-stabilised"},
 	{"lora.target_modules", "adapted layers"}, {"quantization.type", "base weights stored as"}, {"quantization.double_quant", "double quantisation"},
@@ -36,8 +36,8 @@ var shownSettings = [][2]string{
 	{"dataset.packing", "packing"}, {"seed", "seed"},
 }
 
-// Markdown is a model card: front matter as the hub reads it, and what the run's files say. Of a nil run it says the
-// base model alone.
+// Markdown returns a model card: front matter as the hub reads it, and the results in the run's files. For a nil run it
+// only names the base model.
 func (c Card) Markdown(r *Run) string {
 	var b strings.Builder
 	front := func(key, value string) { fmt.Fprintf(&b, "%s: %s\n", key, yamlText(value)) }
@@ -168,7 +168,7 @@ func table(b *strings.Builder, title string, rows [][2]string) {
 	b.WriteString("\n")
 }
 
-// plain is text on one line that Markdown takes for nothing else.
+// plain returns a text on one line that Markdown takes literally.
 func plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) || strings.ContainsRune("`|<>[]*_#\\", r) && r != '_' {
@@ -198,7 +198,7 @@ func code(text string) string {
 	return "`" + text + "`"
 }
 
-// yamlText is a value of front matter: plain where YAML reads the same, else quoted.
+// yamlText returns a value of front matter: plain if YAML reads it back unchanged, else quoted.
 func yamlText(text string) string {
 	if regexp.MustCompile(`^[A-Za-z][A-Za-z0-9._/-]*$`).MatchString(text) {
 		return text

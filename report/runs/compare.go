@@ -14,11 +14,11 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// mostName bounds a name, in characters: of a longer one the middle is left out.
+// mostName is the largest length of a name in characters; a longer name loses its middle.
 const mostName = 60
 
-// SetNames gives each run the shortest end of its path that no other has. Names that are equal then, as of a folder
-// that is given twice, get a number. A title that a person wrote takes the place of the name.
+// SetNames gives each run the shortest end of its path that no other run has. Names that are still equal, such as those
+// of a folder that is given twice, get a number. A title that a person wrote replaces the name.
 func SetNames(all []*Run) {
 	for depth := 1; depth <= 8; depth++ {
 		seen := map[string]int{}
@@ -30,7 +30,7 @@ func SetNames(all []*Run) {
 			break
 		}
 	}
-	alike := map[string][]*Run{} // by their shortened names
+	alike := map[string][]*Run{} // runs by their shortened names
 	for _, r := range all {
 		name := shortened(r.Name)
 		alike[name] = append(alike[name], r)
@@ -68,7 +68,7 @@ func tail(path string, depth int) string {
 	return strings.Join(parts[max(0, len(parts)-depth):], "/")
 }
 
-// compare lays runs out beside each other.
+// compare lays out runs side by side.
 func compare(all []*Run) report.Page {
 	p := report.Page{Title: fmt.Sprintf("%d runs compared", len(all)), Verdict: bestOf(all)}
 	groups := bySeed(all)
@@ -87,7 +87,7 @@ func compare(all []*Run) report.Page {
 		for _, f := range r.environment() {
 			switch {
 			case strings.Contains(f.Name, "checkpoint") || strings.HasPrefix(f.Name, "configuration") || strings.HasPrefix(f.Name, "losses"):
-				continue // they differ wherever two runs do
+				continue // these keys differ between any two runs
 			case strings.HasSuffix(f.Name, "SHA-256"):
 				f.Value = f.Value[:min(len(f.Value), 12)]
 			}
@@ -108,8 +108,8 @@ func compare(all []*Run) report.Page {
 	return p
 }
 
-// comparedBy is the key of the number by which runs are compared: the training.metric_for_best_model of all of them, or
-// where theirs differ the loss.
+// comparedBy returns the key of the number by which runs are compared: their common training.metric_for_best_model, or
+// the loss if they have different ones.
 func comparedBy(all []*Run) string {
 	if len(all) == 0 || slices.ContainsFunc(all, func(r *Run) bool { return r.bestBy() != all[0].bestBy() }) {
 		return train.EvalLoss
@@ -117,7 +117,7 @@ func comparedBy(all []*Run) string {
 	return all[0].bestBy()
 }
 
-// best is the index of the run whose best evaluation is the best by a number; -1 where none was evaluated.
+// best returns the index of the run with the best evaluation by a number; -1 if no run was evaluated.
 func best(all []*Run, by string) int {
 	at := -1
 	for i, r := range all {
@@ -143,7 +143,7 @@ func bestOf(all []*Run) report.Verdict {
 		all[i].Name, report.Number(m.Value), report.Whole(int64(m.Step)))}
 	keys := []string{"dataset.path", "dataset.sources", "dataset.val_split", "dataset.val_path", "dataset.val_sources", "dataset.max_length"}
 	if split := all[0].Setting("dataset.val_split"); split != "" && split != "0" {
-		keys = append(keys, "seed") // it chooses the rows that are held out
+		keys = append(keys, "seed") // the seed chooses the validation rows
 	}
 	for _, key := range keys {
 		for _, r := range all {
@@ -156,14 +156,14 @@ func bestOf(all []*Run) report.Verdict {
 	return v
 }
 
-// group is runs that differ in their seed alone.
+// group has runs that differ only in their seed.
 type group struct {
 	name string
 	runs []*Run
 }
 
-// bySeed puts runs together that differ in their seed and output folder alone. Each group stands where its first run
-// does.
+// bySeed groups runs that differ only in their seed and output folder. Each group stands at the position of its first
+// run.
 func bySeed(all []*Run) []group {
 	var groups []group
 	at, names := map[string]int{}, map[*Run]string{}
@@ -195,14 +195,14 @@ func bySeed(all []*Run) []group {
 		switch n := len(g.runs); {
 		case n > 1 && len(seeds) == n:
 			g.name = fmt.Sprintf("%s, %d seeds", g.name, n)
-		case n > 1: // some have the same seed
+		case n > 1: // some runs have the same seed
 			g.name = fmt.Sprintf("%s, %d runs", g.name, n)
 		}
 	}
 	return groups
 }
 
-// overlay draws the smoothed training losses over what x says.
+// overlay draws the smoothed training losses over the values of x.
 func overlay(groups []group, title, label string, x func(Step) float64) report.Plot {
 	p := report.Plot{Title: title + ", by " + label, XLabel: label, YLabel: "nats a token"}
 	spread := false
@@ -255,8 +255,8 @@ func whole(x, y []float64) (xs, ys []float64) {
 	return xs, ys
 }
 
-// band is the mean of curves and their spread, at the places of the first that all of them reach. Between its points a
-// curve is a straight line.
+// band returns the mean of curves and their spread, at the x values of the first curve that all curves reach. Between
+// its points a curve is interpolated linearly.
 func band(lines []report.Series) report.Series {
 	out := report.Series{Name: lines[0].Name, Colour: lines[0].Colour}
 	for _, x := range lines[0].X {
@@ -274,7 +274,7 @@ func band(lines []report.Series) report.Series {
 	return out
 }
 
-// at is a curve's value at x; NaN outside of it.
+// at returns a curve's value at x; NaN outside of it.
 func at(s report.Series, x float64) float64 {
 	i, found := slices.BinarySearch(s.X, x)
 	switch {
@@ -312,7 +312,7 @@ func evaluations(groups []group) report.Plot {
 	return p
 }
 
-// results is a table with a row for each run. A column that says the same of all runs, or nothing, is left out.
+// results returns a table with a row for each run. It leaves out a column that is empty or the same for all runs.
 func results(all []*Run) report.Table {
 	columns := []report.Column{{Title: "run"}, {Title: "state"}, {Title: "steps", Right: true}, {Title: "loss", Right: true, Full: "training loss, smoothed"},
 		{Title: "eval loss", Right: true, Full: "best evaluation loss"}, {Title: "tokens", Right: true}, {Title: "tokens/s", Right: true},
@@ -363,7 +363,7 @@ func results(all []*Run) report.Table {
 	return t
 }
 
-// namesOf returns what the names of runs differ in.
+// namesOf returns the parts in which the names of runs differ.
 func namesOf(all []*Run) []string {
 	names := make([]string, len(all))
 	for i, r := range all {
@@ -372,11 +372,11 @@ func namesOf(all []*Run) []string {
 	return differing(names)
 }
 
-// longName is how many characters a name may have before what it shares with all others is cut off.
+// longName is the length in characters above which a name loses what it shares with all others.
 const longName = 20
 
-// differing shortens texts to the part in which they differ, where the longest has more than longName characters: of
-// what all of them begin or end with, whole words become "…". No two texts that differ become equal.
+// differing shortens texts to the part in which they differ, if the longest has more than longName characters: whole
+// words that all texts begin or end with become "…". Texts that differ never become equal.
 func differing(texts []string) []string {
 	longest := 0
 	for _, t := range texts {
@@ -399,7 +399,7 @@ func differing(texts []string) []string {
 		tail++
 	}
 	for head > 0 && shortest(words, head, tail) < leastPart {
-		head-- // a word more says what a lone number is of
+		head-- // one more word gives a lone number its meaning
 	}
 	short := make([]string, len(texts))
 	for i, w := range words {
@@ -414,10 +414,10 @@ func differing(texts []string) []string {
 	return short
 }
 
-// leastPart is how many characters of a name stay at least, where it has them.
+// leastPart is the least number of characters that a shortened name keeps.
 const leastPart = 5
 
-// shortest returns the least number of bytes that is left without some words at both ends.
+// shortest returns the length in bytes of the shortest text after words at both ends are left out.
 func shortest(words [][]string, head, tail int) int {
 	least := math.MaxInt
 	for _, w := range words {
@@ -426,12 +426,12 @@ func shortest(words [][]string, head, tail int) int {
 	return least
 }
 
-// sameWord tells whether all texts have the same word at a place.
+// sameWord reports whether all texts have the same word at a position.
 func sameWord(words [][]string, at func([]string) string) bool {
 	return !slices.ContainsFunc(words[1:], func(w []string) bool { return at(w) != at(words[0]) })
 }
 
-// wordsOf splits a text behind each character that is neither a letter nor a digit.
+// wordsOf splits a text after each character that is neither a letter nor a digit.
 func wordsOf(text string) []string {
 	var words []string
 	from := 0
@@ -450,7 +450,7 @@ func text(v *float64) string {
 	return report.Number(*v)
 }
 
-// differences are the settings that are not the same in all runs, in the order of the first run that has them.
+// differences returns the settings that are not the same in all runs, in the order of the first run that has them.
 func differences(all []*Run, of func(*Run) []Setting) report.Block {
 	var keys []string
 	values := make([]map[string]string, len(all))
@@ -496,10 +496,10 @@ func differences(all []*Run, of func(*Run) []Setting) report.Block {
 	return t
 }
 
-// mostColumns is how many runs stand beside each other as columns of a table of settings.
+// mostColumns is the largest number of runs that stand side by side as columns of a table of settings.
 const mostColumns = 5
 
-// byValue is the table of settings of many runs: a row for each value, with the runs that have it.
+// byValue returns the table of settings of many runs: a row for each value, with the runs that have it.
 func byValue(all []*Run, rows [][]string) report.Table {
 	t := report.Table{Columns: []report.Column{{Title: "key"}, {Title: "value"}, {Title: "runs"}}}
 	names := namesOf(all)

@@ -30,17 +30,17 @@ var written = []string{
 	"special_tokens_map.json", "added_tokens.json", "tokenizer.model", "vocab.json", "merges.txt",
 }
 
-// writtenToo are names of such files that hold a number.
+// writtenToo matches the names of such files that contain a number.
 var writtenToo = regexp.MustCompile(`^(train\.rank[0-9]+\.log|train\.log\.[0-9]+|events\.out\.tfevents\..+)$`)
 
-// size is what a folder of a run holds.
+// size counts the content of a run's folder.
 type size struct {
 	Bytes       int64
 	Checkpoints int
 }
 
-// Deletable returns what a run's folder holds, in bytes and checkpoints. The error says why the folder must not be
-// deleted: it is a link, a process has it, or it holds something that no run writes.
+// Deletable returns the size of a run's folder in bytes and its number of checkpoints. The error says why the folder
+// must not be deleted: it is a link, a process uses it, or it holds something that no run writes.
 func Deletable(dir string) (bytes int64, checkpoints int, err error) {
 	s, err := deletable(dir)
 	return s.Bytes, s.Checkpoints, err
@@ -102,13 +102,13 @@ func isCheckpoint(name string) bool {
 	return ok && number != "" && strings.Trim(number, "0123456789") == ""
 }
 
-// Delete deletes the folder of a run after the checks of Deletable. The folder first gets a hidden name beside its own,
-// so that no list shows a part of a run. Links inside are removed and not followed.
+// Delete deletes the folder of a run after the checks of Deletable. It first renames the folder to a hidden name beside
+// its own, so that no list shows a part of a run. It removes links inside and does not follow them.
 func Delete(dir string) error {
 	if _, err := deletable(dir); err != nil {
 		return err
 	}
-	lock, err := checkpoint.Acquire(dir) // no run starts in it meanwhile
+	lock, err := checkpoint.Acquire(dir) // the lock keeps runs from starting in the folder
 	if err != nil {
 		return fmt.Errorf("delete a run: %w", err)
 	}

@@ -24,8 +24,7 @@ func IsRun(dir string) bool {
 	return holds(dir, train.MetricsFile, train.PlanReportFile, replay.ManifestFile, checkpoint.LockFile, journal.StatusFile)
 }
 
-// IsTaken reports whether no new run may write into a folder. The log and the status of a start that failed are in
-// nobody's way.
+// IsTaken reports whether no new run may write into a folder. The log and the status of a failed start do not count.
 func IsTaken(dir string) bool {
 	_, held := HeldBy(dir)
 	return held || holds(dir, train.MetricsFile, train.PlanReportFile, replay.ManifestFile)
@@ -38,7 +37,7 @@ func holds(dir string, names ...string) bool {
 	})
 }
 
-// Changed is when one of the files that a run writes last changed; the zero time where there is none.
+// Changed returns the latest modification time of the files that a run writes last; the zero time if there are none.
 func Changed(dir string) (last time.Time) {
 	for _, name := range []string{train.MetricsFile, train.PlanReportFile, replay.ManifestFile, journal.StatusFile} {
 		if info, err := os.Stat(filepath.Join(dir, name)); err == nil && info.ModTime().After(last) {
@@ -48,9 +47,9 @@ func Changed(dir string) (last time.Time) {
 	return last
 }
 
-// Find returns the folders of runs among roots and up to three levels below them, in the order of their names, at most
-// so many: of more, those that changed last. It follows no links, and looks neither into runs nor into folders whose
-// names begin with a dot.
+// Find returns the folders of runs among roots and up to three levels below them, in the order of their names. If there
+// are more than most, it keeps those that changed last. It follows no links, and searches neither runs nor folders
+// whose names begin with a dot.
 func Find(roots []string, most int) []string {
 	var found []string
 	folders := 0

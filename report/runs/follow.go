@@ -16,20 +16,20 @@ import (
 	"github.com/tierlora/tierlora/train/replay"
 )
 
-// Follower reads a run's folder again and again: of its files of lines only what is new, of the others what has
-// changed. It opens files for reading and nothing else, so that the run does not notice. It is not for several
-// goroutines; the runs that it hands out are.
+// Follower reads a run's folder repeatedly: only the new lines of files that grow by lines, and the other files if they
+// have changed. It only opens files for reading, so that the run is not disturbed. A Follower is not safe for
+// concurrent use, but the runs that it returns are.
 type Follower struct {
 	dir    string
-	run    *Run // handed out last; never changed
+	run    *Run // run returned last; never modified
 	files  map[string]stamp
 	growth map[string]*followed
-	told   bool // run is what the folder says
+	told   bool // run is up to date with the folder
 }
 
-// stamp tells one state of a file from the next.
+// stamp identifies one state of a file.
 type stamp struct {
-	info os.FileInfo // nil = there is none
+	info os.FileInfo // nil = the file does not exist
 }
 
 func (s stamp) same(o stamp) bool {
@@ -39,31 +39,31 @@ func (s stamp) same(o stamp) bool {
 	return os.SameFile(s.info, o.info) && s.info.Size() == o.info.Size() && s.info.ModTime().Equal(o.info.ModTime())
 }
 
-// followed is a file of lines, with what was read of it.
+// followed is a file of lines, with the state of its reading.
 type followed struct {
 	lines
 	was  stamp
 	see  func(text []byte) bool
-	run  *Run // gathers
-	more bool // there is more of it than the last Read took in
+	run  *Run // run that collects the lines
+	more bool // the file has more lines than the last Read took in
 }
 
-// mostRead is how many bytes of a file of lines one Read takes in; the next Read continues there. A large file thus
-// delays no page.
+// mostRead is the largest number of bytes of a file of lines that one Read takes in; the next Read continues there. A
+// large file therefore delays no page.
 const mostRead = 8 << 20
 
-// Follow reads the folder of a run from now on.
+// Follow returns a follower of a run's folder.
 func Follow(dir string) *Follower { return &Follower{dir: dir} }
 
-// steady are the files that a run writes once or replaces as a whole.
+// steady lists the files that a run writes once or replaces as a whole.
 var steady = []string{".", train.ConfigFile, train.PlanReportFile, replay.ManifestFile, train.DataReportFile, train.ReferenceCurveFile, checkpoint.LockFile,
 	journal.StatusFile, journal.LogFile, AboutFile}
 
-// lineFiles are the files of a run that grow by lines.
+// lineFiles lists the files of a run that grow by lines.
 var lineFiles = []string{train.MetricsFile, train.GradNormsFile, train.SamplesFile, hardware.File}
 
-// Read is the run as its folder says it now, and whether that is something new. Settings of the last run stay where its
-// configuration does.
+// Read returns the run as its folder has it now, and reports whether anything is new. The settings of the last run are
+// kept as long as its configuration is unchanged.
 func (f *Follower) Read() (r *Run, changed bool, err error) {
 	info, err := os.Stat(f.dir)
 	if err == nil && !info.IsDir() {
@@ -116,7 +116,7 @@ func (f *Follower) Read() (r *Run, changed bool, err error) {
 	return r, true, nil
 }
 
-// heldStill tells whether the process that has the folder lives as it did.
+// heldStill reports whether the process that holds the folder is alive or gone as it was before.
 func (f *Follower) heldStill() bool {
 	now := &Run{Dir: f.dir}
 	now.readLock()
@@ -132,7 +132,7 @@ func stat(path string) stamp {
 	return stamp{info}
 }
 
-// gather gives a run what the files of lines said.
+// gather copies the content of the files of lines into a run.
 func (f *Follower) gather(r *Run) {
 	m, n, s := f.growth[train.MetricsFile].run, f.growth[train.GradNormsFile].run, f.growth[train.SamplesFile].run
 	h := f.growth[hardware.File].run
@@ -142,8 +142,8 @@ func (f *Follower) gather(r *Run) {
 	r.Problems = slices.Concat(m.Problems, n.Problems, s.Problems, h.Problems)
 }
 
-// more reads the lines that a file has gained, and tells whether it has changed. A file that is another one now, or
-// shorter, is read anew.
+// more reads the lines that a file has gained, and reports whether it has changed. A file that was replaced or became
+// shorter is read from its start.
 func (f *Follower) more(name string) (changed bool, err error) {
 	if f.growth == nil {
 		f.growth = map[string]*followed{}
@@ -191,7 +191,7 @@ func (f *Follower) anew(name string) *followed {
 	return g
 }
 
-// Written is when the run last wrote a line; the zero time where it wrote none.
+// Written returns when the run last wrote a line; the zero time if it wrote none.
 func (f *Follower) Written() time.Time {
 	if g := f.growth[train.MetricsFile]; g != nil && g.was.info != nil {
 		return g.was.info.ModTime()

@@ -18,19 +18,19 @@ type HardwareSeries struct {
 	X, Y []float64
 }
 
-// mostReadings is how many different names of a hardware.jsonl are read.
+// mostReadings is the largest number of different names that are read from hardware.jsonl.
 const mostReadings = 200
 
-// readings gathers the lines of a hardware.jsonl.
+// readings collects the lines of a hardware.jsonl.
 type readings struct {
 	run          *Run
-	at           map[string]int // the index of each name in run.Hardware
-	offset, last float64        // seconds of the processes before, and of the line before
+	at           map[string]int // index of each name in run.Hardware
+	offset, last float64        // seconds of the earlier processes, and of the line before
 }
 
 func newReadings(r *Run) *readings { return &readings{run: r, at: map[string]int{}} }
 
-// take takes a line and tells whether it makes sense.
+// take parses a line and reports whether it is valid.
 func (g *readings) take(text []byte) bool {
 	var l hardware.Line
 	if len(bytes.TrimSpace(text)) == 0 {
@@ -39,7 +39,7 @@ func (g *readings) take(text []byte) bool {
 	if json.Unmarshal(text, &l) != nil || l.Format != 1 || !(l.Seconds >= 0 && l.Seconds < 1e10) {
 		return false
 	}
-	if l.Seconds < g.last { // another process
+	if l.Seconds < g.last { // the line is from another process
 		g.offset += g.last
 	}
 	g.last = l.Seconds
@@ -59,10 +59,10 @@ func (g *readings) take(text []byte) bool {
 	return true
 }
 
-// TabHardware is the tab of the live page with the readings of the machine.
+// TabHardware is the name of the tab of the live page with the readings of the machine.
 const TabHardware = "Hardware"
 
-// hardwareUnit is how numbers whose names end in a suffix are drawn.
+// hardwareUnit is the unit in which numbers whose names end in a suffix are drawn.
 type hardwareUnit struct {
 	suffix, unit string
 	scale        float64
@@ -72,13 +72,13 @@ var hardwareUnits = []hardwareUnit{
 	{"_bytes_per_second", "MiB/s", 1.0 / (1 << 20)}, {"_percent", "%", 1}, {"_bytes", "GiB", 1.0 / (1 << 30)}, {"_watts", "W", 1}, {"_celsius", "°C", 1},
 }
 
-// hardwarePlot is a plot with the names that it draws, and what a reader calls each.
+// hardwarePlot is a plot with the names of the numbers that it draws and their labels.
 type hardwarePlot struct {
 	title, note string
 	names       [][2]string
 }
 
-// hardwarePlots are the plots of the machine's numbers that are known; cards come before them.
+// hardwarePlots lists the plots of the machine's known numbers; the plots of cards come before them.
 var hardwarePlots = []hardwarePlot{
 	{"Processor", "the run: 100% is one core", [][2]string{{"cpu_percent", "whole machine"}, {"process_cpu_percent", "the run"}}},
 	{"Memory of the machine", "", [][2]string{{"memory_bytes", "in use"}, {"process_memory_bytes", "the run"}, {"memory_total_bytes", "total"}}},
@@ -86,7 +86,7 @@ var hardwarePlots = []hardwarePlot{
 	{"Free on the disk", "", [][2]string{{"disk_free_bytes", "free"}}},
 }
 
-// cardNumber is a number of a graphics card.
+// cardNumber matches the name of a number of a graphics card.
 var cardNumber = regexp.MustCompile(`^gpu([0-9]{1,3})_([a-z_]+)$`)
 
 // hardware draws the readings of the machine: a plot for each kind of number, with a curve for each card. A number of

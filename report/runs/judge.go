@@ -15,7 +15,7 @@ import (
 	"github.com/tierlora/tierlora/train/journal"
 )
 
-// LastStep returns the last step that the folder names; 0 = none.
+// LastStep returns the last step that a file in the folder has; 0 = none.
 func (r *Run) LastStep() int {
 	n := 0
 	if len(r.Steps) > 0 {
@@ -30,11 +30,11 @@ func (r *Run) LastStep() int {
 	return n
 }
 
-// Status is how far a run came, as its files tell it.
+// Status is the state of a run according to its files.
 type Status string
 
-// The states of a run. Runs of before there was a journal left the same files where a signal stopped them and where an
-// error ended them: those are Stopped.
+// The states of a run. Before runs had a journal, a run that a signal stopped and one that an error ended left the same
+// files: both are Stopped.
 const (
 	Finished Status = "finished"
 	Running  Status = "running"
@@ -42,8 +42,8 @@ const (
 	Failed   Status = "failed"
 )
 
-// Status judges by the files: a line about the whole run is written last, a lock is there while a process has it, and
-// the journal says how the newest start ended.
+// Status derives the state from the files: a line about the whole run is written last, a lock exists while a process
+// uses the folder, and the journal says how the newest start ended.
 func (r *Run) Status() Status {
 	said := journal.State("")
 	if r.Journal != nil {
@@ -64,8 +64,8 @@ func (r *Run) Status() Status {
 	return Stopped
 }
 
-// Error is what the newest start of the run failed with, in one line of at most so many characters; "" = it did not, or
-// nothing says it.
+// Error returns the error of the newest start of the run, in one line of at most most characters; "" = it did not fail,
+// or no file has its error.
 func (r *Run) Error(most int) string {
 	switch {
 	case r.Held:
@@ -81,10 +81,10 @@ func (r *Run) Error(most int) string {
 	return ""
 }
 
-// shownError is how many characters of an error a verdict has.
+// shownError is the largest number of characters of an error in a verdict.
 const shownError = 600
 
-// Verdict is the state of a run in a sentence.
+// Verdict returns the state of the run in a sentence.
 func (r *Run) Verdict(checks report.Checks) report.Verdict {
 	k, at := r.LastStep(), "step "+report.Whole(int64(r.LastStep()))
 	if r.Total > 0 {
@@ -125,7 +125,7 @@ func (r *Run) Verdict(checks report.Checks) report.Verdict {
 	return report.Verdict{State: report.Note, Named: true, Text: "stopped, or ended by an error: " + at + "." + r.resumes()}
 }
 
-// finishedVerdict is the sentence about a run that did all its steps.
+// finishedVerdict returns the sentence about a run that did all its steps.
 func (r *Run) finishedVerdict(checks report.Checks) report.Verdict {
 	v := report.Verdict{State: report.Pass, Named: true, Text: fmt.Sprintf("finished: %s steps", report.Whole(int64(r.End.Step)))}
 	if r.Total > r.End.Step {
@@ -155,7 +155,7 @@ func (r *Run) finishedVerdict(checks report.Checks) report.Verdict {
 	return v
 }
 
-// ended is a text with the mark that ends a sentence.
+// ended returns a text with a full stop at its end if it has none.
 func ended(text string) string {
 	if strings.HasSuffix(text, ".") || strings.HasSuffix(text, "!") || strings.HasSuffix(text, "?") {
 		return text
@@ -163,7 +163,7 @@ func ended(text string) string {
 	return text + "."
 }
 
-// resumes says from which checkpoint the run can be resumed.
+// resumes names the checkpoint from which the run can be resumed.
 func (r *Run) resumes() string {
 	if len(r.Checkpoints) == 0 {
 		return " No checkpoint was saved."
@@ -171,8 +171,8 @@ func (r *Run) resumes() string {
 	return fmt.Sprintf(" --resume auto continues from checkpoint-%d.", r.Checkpoints[len(r.Checkpoints)-1])
 }
 
-// seconds is how long the run took, as far as its lines say; 0 = not known. The last line of a resumed run counts its
-// last part alone.
+// seconds returns how long the run took according to its lines; 0 = not known. The last line of a resumed run only
+// counts its last part.
 func (r *Run) seconds() float64 {
 	t := 0.0
 	for i := len(r.Steps) - 1; i >= 0; i-- {
@@ -187,7 +187,7 @@ func (r *Run) seconds() float64 {
 	return t
 }
 
-// left is how long the remaining steps take at the speed so far; 0 = not known.
+// left returns how long the remaining steps take at the speed so far; 0 = not known.
 func (r *Run) left() time.Duration {
 	t, k := r.seconds(), r.LastStep()
 	if !(t > 0) || k == 0 || r.Total <= k {
@@ -198,7 +198,7 @@ func (r *Run) left() time.Duration {
 
 func seconds(s float64) time.Duration { return time.Duration(min(s, 1e9) * float64(time.Second)) }
 
-// Trend compares the end of a smoothed curve with its place a tenth before.
+// Trend describes the end of a smoothed curve compared with its value a tenth before.
 func Trend(s []float64) string {
 	was := s[len(s)-1-len(s)/10]
 	now := s[len(s)-1]
@@ -213,11 +213,11 @@ func Trend(s []float64) string {
 	return ", flat"
 }
 
-// smoothings are the levels of smoothing that a reader chooses from: half-lives as shares of the curve. A page shows
-// the one at usual at first.
+// smoothings are the levels of smoothing that a reader chooses from: half-lives as shares of the curve. A page first
+// shows the one at index usual.
 var smoothings = []float64{0, 0.005, 0.01, 0.02, 0.05, 0.1}
 
-// usual is the index in smoothings of the level that a page shows at first.
+// usual is the index in smoothings of the level that a page shows first.
 const usual = 3
 
 // halfLife returns, for a curve of n points, the distance in points after which the weight of a point halves, for a
@@ -225,9 +225,9 @@ const usual = 3
 // for a while, and at least 1.
 func halfLife(n int, share float64) float64 { return math.Max(1, math.Floor(float64(n)*share+1e-9)) }
 
-// smooth is the mean around each point, s(t) = Σ β^|t-i| y(i) / Σ β^|t-i| with β = 2^(-1/h). It looks to both sides, so
-// that it does not lag behind a curve that falls; at the last point there is the past alone. Values that are not finite
-// are left out, as if their lines were not there, and are not finite in the result.
+// smooth returns the weighted mean around each point, s(t) = Σ β^|t-i| y(i) / Σ β^|t-i| with β = 2^(-1/h). It looks to
+// both sides, so that it does not lag behind a falling curve; at the last point it only has the past. Values that are
+// not finite are ignored, and stay not finite in the result.
 func smooth(y []float64, h float64) []float64 {
 	beta := math.Exp2(-1 / h)
 	out := make([]float64, len(y))
@@ -251,7 +251,7 @@ func smooth(y []float64, h float64) []float64 {
 	return out
 }
 
-// Smooth returns the curve that a page draws at first of a value of each line.
+// Smooth returns the curve that a page first shows, from the value of each line.
 func Smooth(y []float64) []float64 { return smoothAt(y, smoothings[usual]) }
 
 // smoothAt returns a curve at a level of smoothing; a level of 0 leaves it as it is.
@@ -262,7 +262,7 @@ func smoothAt(y []float64, share float64) []float64 {
 	return smooth(y, halfLife(len(y), share))
 }
 
-// Smoothed returns the smoothed loss that the run's page draws at first, at each logged line.
+// Smoothed returns the smoothed loss that the run's page first shows, at each logged line.
 func (r *Run) Smoothed() []float64 { return r.smoothedAt(smoothings[usual]) }
 
 // smoothedAt returns the loss at each logged line, smoothed over a share of the curve.
@@ -285,7 +285,7 @@ func column(steps []Step, of func(Step) float64) []float64 {
 
 func finite(v float64) bool { return math.Abs(v) <= 1e300 }
 
-// BestEval is the lowest finite evaluation loss, the first of equal ones; nil without an evaluation.
+// BestEval returns the evaluation with the lowest finite loss, the first of equal ones; nil without an evaluation.
 func (r *Run) BestEval() *Eval {
 	var best *Eval
 	for i, e := range r.Evals {
@@ -296,7 +296,7 @@ func (r *Run) BestEval() *Eval {
 	return best
 }
 
-// HeldBytes is the memory that the run held; 0 = not known.
+// HeldBytes returns the planned memory of the run in bytes; 0 = not known.
 func (r *Run) HeldBytes() int64 {
 	if r.Plan != nil && r.Plan.TotalBytes > 0 {
 		return r.Plan.TotalBytes
@@ -309,7 +309,7 @@ func (r *Run) HeldBytes() int64 {
 	return 0
 }
 
-// Setting is the value of a key, or "".
+// Setting returns the value of a key, or "".
 func (r *Run) Setting(key string) string {
 	for _, s := range r.Settings {
 		if s.Key == key {
@@ -319,14 +319,14 @@ func (r *Run) Setting(key string) string {
 	return ""
 }
 
-// criterion is a key of the section expect with what it asks for.
+// criterion is a key of the section expect with its bound.
 type criterion struct {
 	key  string
 	e    train.Expect
-	skip string // why it cannot be judged; "" = it can
+	skip string // reason why it cannot be judged; "" = it can
 }
 
-// boundCriteria are the bounds of named numbers, whose last values it adds to the outcome.
+// boundCriteria returns the bounds of named numbers as criteria, and adds their last values to the outcome.
 func (r *Run) boundCriteria(o *train.Outcome) (all []criterion) {
 	o.Numbers = map[string]float64{}
 	for _, s := range r.Settings {
@@ -353,7 +353,7 @@ func (r *Run) boundCriteria(o *train.Outcome) (all []criterion) {
 	return all
 }
 
-// Checks judges what the configuration's section expect asks for, as the run does at its end.
+// Checks judges the criteria of the configuration's section expect, as the run does at its end.
 func (r *Run) Checks() report.Checks {
 	number := func(key string) float64 { v, _ := strconv.ParseFloat(r.Setting("expect."+key), 64); return v }
 	o := train.Outcome{Losses: r.Losses, HeldBytes: r.HeldBytes()}

@@ -14,24 +14,24 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// Bounds of what is read of a run: its folder may come from anywhere.
+// Limits of what is read of a run, because its folder is untrusted input.
 const (
 	mostLines  = 2_000_000
-	mostLine   = 1 << 20   // bytes of a line
+	mostLine   = 1 << 20   // bytes of one line
 	mostFile   = 256 << 20 // bytes of any other file
-	mostTensor = 20_000    // names in grad_norms.jsonl
+	mostTensor = 20_000    // different names in grad_norms.jsonl
 )
 
-// Step is a line about training. What a line lacks or has as null is NaN.
+// Step is a line about training. Values that are missing or null are NaN.
 type Step struct {
 	Step                           int
 	Loss, GradNorm, Clipped, Rate  float64
 	LearningRate, Tokens, LossMult float64 // LossMult is the loss scale
-	Seconds                        float64 // since the start, without what lies between an interrupt and its resume
+	Seconds                        float64 // time since the start, without the time between an interrupt and its resume
 	HeldGiB                        float64
 
 	own  float64 // seconds of the process that wrote the line
-	from int     // the step that it resumed after
+	from int     // the step that this process resumed after
 }
 
 // Eval is a line about the validation rows.
@@ -40,7 +40,7 @@ type Eval struct {
 	Loss, Seconds float64
 }
 
-// End is the line of a finished run.
+// End is the line about a finished run.
 type End struct {
 	Step          int
 	Loss, Seconds float64
@@ -67,7 +67,7 @@ func (n number) value() float64 {
 	return n.v
 }
 
-// metricsLine is any line of metrics.jsonl; TestKeysAreTrains compares the names with what train writes.
+// metricsLine is any line of metrics.jsonl; TestKeysAreTrains compares its keys with those that train writes.
 type metricsLine struct {
 	Step     int    `json:"step"`
 	Loss     number `json:"loss"`
@@ -92,14 +92,14 @@ type metricsLine struct {
 	Questions int    `json:"questions"`
 }
 
-// readMetrics reads metrics.jsonl. It reports lines that are not whole and leaves them out; where steps go back, as
-// after a resume, the later line counts.
+// readMetrics reads metrics.jsonl. It reports incomplete lines and leaves them out. If steps go back, as after a
+// resume, the later line counts.
 func (r *Run) readMetrics() {
 	r.eachLine(train.MetricsFile, r.takeMetrics)
 	r.setSeconds()
 }
 
-// takeMetrics takes a line of metrics.jsonl and tells whether it makes sense.
+// takeMetrics parses a line of metrics.jsonl and reports whether it is valid.
 func (r *Run) takeMetrics(text []byte) bool {
 	var l metricsLine
 	if err := json.Unmarshal(text, &l); err != nil || l.Step < 0 {
@@ -132,7 +132,7 @@ func (r *Run) takeMetrics(text []byte) bool {
 	return true
 }
 
-// before is how many of the steps come before one.
+// before returns the number of steps before the given one.
 func (r *Run) before(step int) int {
 	n := len(r.Steps)
 	for n > 0 && r.Steps[n-1].Step >= step {
@@ -142,7 +142,8 @@ func (r *Run) before(step int) int {
 }
 
 // setSeconds sets the time of each line, which never falls: the time of its process plus the time at the step after
-// which that process resumed. Older lines do not say it; there it is tokens so far by tokens per second.
+// which that process resumed. Lines of older programs do not have it; their time is the number of tokens so far divided
+// by tokens per second.
 func (r *Run) setSeconds() {
 	last, from, before := 0.0, 0, 0.0
 	for i := range r.Steps {
@@ -162,7 +163,7 @@ func (r *Run) setSeconds() {
 	}
 }
 
-// secondsAt is the time of the last of the first n lines that stands at a step or before it.
+// secondsAt returns the time of the last of the first n lines whose step is at most the given one.
 func (r *Run) secondsAt(step, n int) float64 {
 	for i := n - 1; i >= 0; i-- {
 		if s := &r.Steps[i]; s.Step <= step && finite(s.Seconds) {
@@ -172,7 +173,7 @@ func (r *Run) secondsAt(step, n int) float64 {
 	return 0
 }
 
-// eachLine hands the lines of a file to see, which tells whether a line makes sense. A file that is not there has none.
+// eachLine passes the lines of a file to see, which reports whether a line is valid. A missing file has no lines.
 func (r *Run) eachLine(name string, see func(text []byte) bool) {
 	f, err := regular.Open(filepath.Join(r.Dir, name))
 	if err != nil {
@@ -189,18 +190,18 @@ func (r *Run) eachLine(name string, see func(text []byte) bool) {
 	l.tell(r)
 }
 
-// lines is how far a file of lines was read.
+// lines is the state of reading a file of lines.
 type lines struct {
 	name     string
-	at       int64 // where the line begins that is not whole yet
-	n        int   // whole lines
+	at       int64 // offset of the first line that is not complete yet
+	n        int   // complete lines
 	tail     []byte
-	inLong   bool // at is inside a line that is too long to be one
+	inLong   bool // at is inside a line that is longer than mostLine
 	bad      int
 	firstBad int
 }
 
-// read passes on the lines behind those of the last call; f is at that place.
+// read passes the lines after those of the last call to see; f is at that offset.
 func (l *lines) read(r *Run, f io.Reader, see func(text []byte) bool) {
 	in := bufio.NewReaderSize(f, 64<<10)
 	l.tail = nil
@@ -237,7 +238,7 @@ func (l *lines) tell(r *Run) {
 	}
 }
 
-// line reads a line and says how long it is; of one with more than mostLine bytes it is nothing, or a byte where the
+// line reads a line and returns its length. A line of more than mostLine bytes is returned empty, or as one byte if the
 // file ends in it.
 func line(in *bufio.Reader) (text []byte, size int64, err error) {
 	for {
@@ -257,7 +258,7 @@ func line(in *bufio.Reader) (text []byte, size int64, err error) {
 	}
 }
 
-// readJSON reads a file of the run into v and tells whether that went well.
+// readJSON parses a file of the run into v and reports whether that succeeded.
 func (r *Run) readJSON(name string, v any) bool {
 	text, ok := r.read(name)
 	if !ok {

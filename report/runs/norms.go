@@ -6,7 +6,7 @@ import (
 	"math"
 )
 
-// norms gathers grad_norms.jsonl into a run.
+// norms collects grad_norms.jsonl into a run.
 type norms struct {
 	run *Run
 	at  map[string]int
@@ -14,7 +14,7 @@ type norms struct {
 
 func newNorms(r *Run) *norms { return &norms{r, map[string]int{}} }
 
-// take takes a line and tells whether it makes sense.
+// take parses a line and reports whether it is valid.
 func (n *norms) take(text []byte) bool {
 	r := n.run
 	names, values, step, ok := normsOf(text)
@@ -49,7 +49,7 @@ func (t *TensorNorms) add(step int, v float64) {
 	}
 }
 
-// normsOf reads a line of grad_norms.jsonl, with its tensors in their order.
+// normsOf parses a line of grad_norms.jsonl, with its tensors in their order.
 func normsOf(text []byte) (names []string, norms []float64, step int, ok bool) {
 	var l struct {
 		Step    int             `json:"step"`

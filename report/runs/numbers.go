@@ -16,14 +16,14 @@ import (
 // NamedNumber is a number that the objective reports beside the loss, over the steps of the run.
 type NamedNumber struct {
 	Name        string
-	X, Y        []float64 // of the logged lines: step and value
-	EvalX, Eval []float64 // of the evaluations
+	X, Y        []float64 // step and value of the logged lines
+	EvalX, Eval []float64 // step and value of the evaluations
 }
 
-// mostNumbers is how many names a run's metrics may add.
+// mostNumbers is the largest number of names that a run's metrics may add.
 const mostNumbers = 50
 
-// evalPrefix begins the names of numbers of an evaluation.
+// evalPrefix is the prefix of the names of an evaluation's numbers.
 const evalPrefix = "eval_"
 
 // fixedKeys are the keys of metrics.jsonl that are no numbers of an objective.
@@ -59,7 +59,7 @@ func (r *Run) takeNumbers(text []byte, step int, evaluation bool) {
 	})
 }
 
-// values are the steps and values of a number by its key in metrics.jsonl, the loss among them.
+// values returns the steps and values of a number, or of the loss, by its key in metrics.jsonl.
 func (r *Run) values(key string) (x, y []float64) {
 	name, evaluation := strings.CutPrefix(key, evalPrefix)
 	if name == objective.Loss && evaluation {
@@ -95,17 +95,17 @@ func (r *Run) last(key string) (step int, value float64, ok bool) {
 
 // Metric is the value of a number that an evaluation reported.
 type Metric struct {
-	Name  string  `json:"name"` // its key in metrics.jsonl
+	Name  string  `json:"name"` // key in metrics.jsonl
 	Value float64 `json:"value"`
 	Step  int     `json:"step"`
 }
 
-// bestBy is the training.metric_for_best_model of the run.
+// bestBy returns the training.metric_for_best_model of the run.
 func (r *Run) bestBy() string {
 	return cmp.Or(r.Setting("training.metric_for_best_model"), train.EvalLoss)
 }
 
-// better tells whether a value of a number is better than another, by what the run's objective says of the number.
+// better reports whether a value of a number is better than another, as the run's objective defines it.
 func (r *Run) better(key string, v, than float64) bool {
 	if train.HigherIsBetter(r.Setting("training.objective"), key) {
 		return v > than
@@ -113,8 +113,8 @@ func (r *Run) better(key string, v, than float64) bool {
 	return v < than
 }
 
-// bestOf returns the best finite value of a number of evaluations by its key in metrics.jsonl, the first of equal ones;
-// nil where there is none.
+// bestOf returns the best finite value that evaluations have of a number, by its key in metrics.jsonl, the first of
+// equal ones; nil if there is none.
 func (r *Run) bestOf(key string) *Metric {
 	var best *Metric
 	x, y := r.values(key)
@@ -126,7 +126,7 @@ func (r *Run) bestOf(key string) *Metric {
 	return best
 }
 
-// cutNumbers leaves out what was said of a step and later ones: a resumed run says it anew.
+// cutNumbers removes the values of a step and of later ones, because a resumed run writes them again.
 func (r *Run) cutNumbers(step int, evaluationsToo bool) {
 	cut := func(x, y []float64) ([]float64, []float64) {
 		n, _ := slices.BinarySearch(x, float64(step))
@@ -143,7 +143,7 @@ func (r *Run) cutNumbers(step int, evaluationsToo bool) {
 	}
 }
 
-// cloneNumbers copies numbers, so that what is appended to the old ones later changes nothing.
+// cloneNumbers copies numbers, so that appending to the copies does not change the originals.
 func cloneNumbers(all []NamedNumber) []NamedNumber {
 	out := slices.Clone(all)
 	for i, n := range out {
@@ -152,8 +152,8 @@ func cloneNumbers(all []NamedNumber) []NamedNumber {
 	return out
 }
 
-// eachNumber hands on the numbers of a flat JSON object, null as NaN. Values of other kinds are passed over, and an
-// object that is not flat ends the search.
+// eachNumber passes the numbers of a flat JSON object to see, null as NaN. It skips values of other kinds, and stops at
+// an object that is not flat.
 func eachNumber(text []byte, see func(name string, v float64)) {
 	rest := bytes.TrimSpace(text)
 	if len(rest) == 0 || rest[0] != '{' {
@@ -193,7 +193,8 @@ func eachNumber(text []byte, see func(name string, v float64)) {
 	}
 }
 
-// quotedText splits a string, without its quotes, off the front of a text. A name with an escape is not one of ours.
+// quotedText splits a string, without its quotes, off the front of a text. It refuses a name with an escape, because
+// this program writes none.
 func quotedText(text []byte) (inside, rest []byte, ok bool) {
 	if len(text) == 0 || text[0] != '"' {
 		return nil, text, false
@@ -227,7 +228,7 @@ func (r *Run) numberPlots() []report.Block {
 	return blocks
 }
 
-// comparedNumbers draws each number of the objectives of several runs over each other, of evaluations where there are
+// comparedNumbers draws each number of the objectives of several runs in one plot, from the evaluations if there are
 // some.
 func comparedNumbers(all []*Run) []report.Block {
 	var names []string

@@ -14,7 +14,7 @@ import (
 	"github.com/tierlora/tierlora/train/journal"
 )
 
-// Page lays out one run, or several beside each other.
+// Page lays out one run, or several side by side.
 func Page(all []*Run, title string) report.Page {
 	var p report.Page
 	if len(all) == 1 {
@@ -70,14 +70,14 @@ func (r *Run) page() report.Page {
 	return p
 }
 
-// Tabs of the live page that show what is not on its first one.
+// Names of the tabs of the live page other than the first.
 const (
 	TabData          = "Data"
 	TabConfiguration = "Configuration"
 	TabLog           = "Log"
 )
 
-// details are the sections about the data, the memory plan, the configuration and the environment.
+// details returns the sections about the data, the memory plan, the configuration and the environment.
 func (r *Run) details() []report.Section {
 	var all []report.Section
 	add := func(tab, title string, blocks ...report.Block) {
@@ -101,7 +101,7 @@ func (r *Run) details() []report.Section {
 	return all
 }
 
-// lastLines is how many lines of its log the page of a failed run shows at its top.
+// lastLines is the number of log lines that the page of a failed run shows at its top.
 const lastLines = 12
 
 // addFailure adds the errors of the ranks that failed and the last lines of the log.
@@ -119,7 +119,7 @@ func (r *Run) addFailure(p *report.Page) {
 	}
 }
 
-// warnings returns what a person should look at in the data.
+// warnings returns the warnings about the data that a person should read.
 func (r *Run) warnings() []string {
 	var all []string
 	if r.Data != nil {
@@ -142,7 +142,7 @@ func problems(r *Run) report.Checks {
 	return all
 }
 
-// subtitle is what was trained, on what and where.
+// subtitle says what was trained, on which data and device.
 func (r *Run) subtitle() string {
 	var parts []string
 	add := func(format string, value string) {
@@ -162,7 +162,7 @@ func (r *Run) subtitle() string {
 	return strings.Join(parts, " ")
 }
 
-// figures answer what is asked first.
+// figures returns the numbers that answer a reader's first questions.
 func (r *Run) figures() report.Figures {
 	k := r.LastStep()
 	steps := report.Figure{Name: "steps", Value: report.Whole(int64(k))}
@@ -177,7 +177,8 @@ func (r *Run) figures() report.Figures {
 		y := Smooth(raw)
 		last, first := y[len(y)-1], raw[0]
 		loss := report.Figure{Name: "training loss, smoothed", Value: report.Number(last)}
-		if fall := (first - last) / first; finite(fall) && len(y) >= few { // of fewer, one step's rows decide
+		// With fewer lines, the rows of one step decide.
+		if fall := (first - last) / first; finite(fall) && len(y) >= few {
 			word := "down"
 			if fall < 0 {
 				word = "up"
@@ -201,7 +202,7 @@ func (r *Run) figures() report.Figures {
 		s := r.Steps[n-1]
 		speed := report.Figure{Name: "speed", Value: report.Whole(int64(min(s.Rate, 1e15))) + " tokens/s"}
 		took := s.Seconds
-		for _, e := range r.Evals { // those between steps
+		for _, e := range r.Evals { // the time of evaluations between steps
 			if e.Step > 0 && e.Step < s.Step && finite(e.Seconds) {
 				took -= e.Seconds
 			}
@@ -221,10 +222,10 @@ func (r *Run) figures() report.Figures {
 	return f
 }
 
-// few lines are shown as they are: they are too few to be smoothed.
+// few is the number of lines below which a curve is not smoothed.
 const few = 20
 
-// losses are those of each step where a checkpoint says them, else the means that the log has.
+// losses returns the loss of each step if a checkpoint has them, else the means of the logged lines.
 func (r *Run) losses() (x, y []float64, what string) {
 	x, y = column(r.Steps, func(s Step) float64 { return float64(s.Step) }), column(r.Steps, func(s Step) float64 { return s.Loss })
 	if len(r.Losses) <= len(y) {
@@ -237,7 +238,7 @@ func (r *Run) losses() (x, y []float64, what string) {
 	return x, r.Losses, "step"
 }
 
-// Loss is where the smoothed curve of the run's page ends; false says that there is none yet.
+// Loss returns the end of the smoothed curve on the run's page; ok is false if there is none yet.
 func (r *Run) Loss() (last float64, ok bool) {
 	_, y, _ := r.losses()
 	if y = Smooth(y); len(y) == 0 || !finite(y[len(y)-1]) {
@@ -246,7 +247,7 @@ func (r *Run) Loss() (last float64, ok bool) {
 	return y[len(y)-1], true
 }
 
-// lossPlot shows the losses, and smoothed.
+// lossPlot draws the losses, raw and smoothed.
 func (r *Run) lossPlot() report.Plot {
 	p := report.Plot{Title: "Loss", XLabel: "step", YLabel: "nats a token"}
 	x, y, what := r.losses()
@@ -271,14 +272,14 @@ func (r *Run) lossPlot() report.Plot {
 	return p
 }
 
-// formula says how a level of smoothing is computed from the value of each step or logged line.
+// formula describes how a level of smoothing is computed from the value of each step or logged line.
 func formula(what string) string {
 	return "Smoothing is the mean around each " + what + " with weights that halve every h " + what +
 		"s to both sides: s(t) = Σ β^|t−i| y(i) / Σ β^|t−i|, β = 2^(−1/h). The half-life h is the chosen share of the curve, " +
 		"rounded down, and at least 1. The newest value has only the past."
 }
 
-// memory is the plan against its limit.
+// memory returns the planned memory against its limit.
 func (r *Run) memory() (report.Bar, bool) {
 	if r.Plan == nil {
 		held := r.HeldBytes()
@@ -288,7 +289,7 @@ func (r *Run) memory() (report.Bar, bool) {
 	return b, len(b.Parts) > 0
 }
 
-// MemoryBar is a plan against its limit.
+// MemoryBar returns the planned memory of a plan against its limit.
 func MemoryBar(p *train.PlanReport) report.Bar {
 	b := report.Bar{Title: "Memory", LimitName: "the limit", Limit: p.Limit}
 	for _, c := range p.Categories {
@@ -298,7 +299,7 @@ func MemoryBar(p *train.PlanReport) report.Bar {
 	return b
 }
 
-// curves are what each logged line has beside the loss.
+// curves draws the numbers of each logged line beside the loss.
 func (r *Run) curves() []report.Block {
 	if len(r.Steps) == 0 {
 		return nil
@@ -329,7 +330,7 @@ func (r *Run) curves() []report.Block {
 	return blocks
 }
 
-// norms are the tensors with the highest gradient norms.
+// norms returns the tensors with the highest gradient norms.
 func (r *Run) norms() report.Table {
 	const most = 40
 	all := slices.Clone(r.Norms)
@@ -359,7 +360,7 @@ func (r *Run) norms() report.Table {
 	return t
 }
 
-// terms are "term: text" lines as fields.
+// terms returns "term: text" lines as fields.
 func terms(text string) report.Fields {
 	var f report.Fields
 	for _, line := range strings.Split(text, "\n") {
@@ -387,7 +388,7 @@ func orNone(s string) string {
 	return s
 }
 
-// environment is what the manifest says of program, machine and inputs.
+// environment returns what the manifest says about program, machine and inputs.
 func (r *Run) environment() report.Fields {
 	var f report.Fields
 	add := func(name, value string) {
@@ -432,7 +433,7 @@ func (r *Run) environment() report.Fields {
 	return f
 }
 
-// software lists what a manifest says of kernels, driver and libraries, in its order.
+// software lists the kernels, driver and libraries of a manifest, in its order.
 func software(v any) report.Fields {
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -33,7 +33,7 @@ func (r *Run) referenceCheck() report.Checks {
 	return report.Checks{c}
 }
 
-// besideReference is the run's curve and the band that expect.reference allows.
+// besideReference draws the run's curve and the band that expect.reference allows.
 func (r *Run) besideReference() report.Plot {
 	c := r.Curve
 	made := make([]string, 0, len(c.MadeBy))

@@ -1,7 +1,7 @@
-// Package runs reads the folders that training runs leave, and lays them out as pages for people.
+// Package runs reads the folders that training runs write, and lays them out as pages for people.
 //
-// A folder is untrusted input: what is missing, damaged or too large is reported and left out, and all texts reach a
-// page escaped.
+// A folder is untrusted input: missing, damaged or too large files are reported and left out, and all texts are escaped
+// in pages.
 package runs
 
 import (
@@ -27,58 +27,58 @@ import (
 
 // Run is the content of a run's folder.
 type Run struct {
-	Name string // for people: as much of the folder's path as tells it from the others
+	Name string // name for people: as much of the folder's path as distinguishes it from the others
 	Dir  string
 
 	Steps []Step
 	Evals []Eval
-	End   *End // nil = it did not reach its last step, or not yet
+	End   *End // nil = the run has not reached its last step
 
-	Losses   []float64 // of every step, where a checkpoint of the last step says them
+	Losses   []float64 // loss of every step, if a checkpoint of the last step has them
 	Plan     *train.PlanReport
 	Data     *dataset.Report
 	Manifest *replay.Manifest
-	Curve    *train.ReferenceCurve // nil = it was not compared with a reference
-	Settings []Setting             // the configuration, in its order; Read leaves it to the caller
-	Config   []byte                // config.yaml; nil where there is none
+	Curve    *train.ReferenceCurve // nil = the run was not compared with a reference
+	Settings []Setting             // the configuration in its order; the caller of Read sets it
+	Config   []byte                // config.yaml; nil if it is missing
 
-	Numbers     []NamedNumber // what the objective reports beside the loss
+	Numbers     []NamedNumber // numbers that the objective reports beside the loss
 	Norms       []TensorNorms
-	Samples     []train.SampleLine // the first step's and the newest
+	Samples     []train.SampleLine // samples of the first step and the newest ones
 	Tasks       []Task
-	Total       int   // steps that it was to do; 0 = not known
-	Checkpoints []int // their steps, ascending
+	Total       int   // steps of the whole run; 0 = not known
+	Checkpoints []int // steps of the checkpoints, ascending
 	Best        string
-	Held        bool              // a process has the folder
-	Holder      checkpoint.Holder // what its lock says of that process
-	Crashed     bool              // a process had it and went without giving it back
-	Journal     *journal.Status   // how the newest start ended, by its own account; nil = nothing says it
-	Log         string            // the end of the run's log; "" = there is none
+	Held        bool              // a process holds the folder
+	Holder      checkpoint.Holder // content of the folder's lock
+	Crashed     bool              // a process held the folder and ended without releasing it
+	Journal     *journal.Status   // the newest start's own record of how it ended; nil = none
+	Log         string            // end of the run's log; "" = there is none
 
 	Hardware []HardwareSeries // readings of the machine, each over the seconds of the run's processes
 	About    About            // what a person wrote about the run
-	Files    []string         // that were read
-	Problems []string         // what could not be read
+	Files    []string         // names of the files that were read
+	Problems []string         // descriptions of what could not be read
 }
 
 // Setting is a key of the configuration.
 type Setting struct {
 	Key, Value, Default string
-	Changed             bool // differs from the default
+	Changed             bool // the value differs from the default
 }
 
 // TensorNorms are the norms of a tensor's gradient over the lines of grad_norms.jsonl.
 type TensorNorms struct {
 	Name                string
 	Lowest, Mean, Last  float64
-	Highest, HighestAt  float64 // and its step
+	Highest, HighestAt  float64 // highest norm and its step
 	lines, sum, unknown float64
 }
 
-// ErrNoRun is the error of a folder that holds no run.
+// ErrNoRun is the error for a folder that holds no run.
 var ErrNoRun = errors.New("no run")
 
-// Read reads a run's folder. The error is about the folder itself; what is wrong in it is in Problems.
+// Read reads a run's folder. The error concerns the folder itself; Problems describes damaged files in it.
 func Read(dir string) (*Run, error) {
 	info, err := os.Stat(dir)
 	if err != nil {
@@ -99,7 +99,7 @@ func Read(dir string) (*Run, error) {
 	return r, nil
 }
 
-// readFiles reads what is no file of lines.
+// readFiles reads the files that do not grow by lines.
 func (r *Run) readFiles() {
 	r.Config, _ = r.read(train.ConfigFile)
 	r.Plan = readAs[train.PlanReport](r, train.PlanReportFile)
@@ -118,14 +118,14 @@ func (r *Run) readFiles() {
 	r.About, _ = readAbout(r.Dir)
 }
 
-// finish is an error where the folder is none of a run.
+// finish returns an error if the folder holds no run.
 func (r *Run) finish() error {
 	if len(r.Files) == 0 {
 		return fmt.Errorf("%w: %s holds none of the files that a run writes (%s, %s, %s); a run is named by its output folder (output_dir)",
 			ErrNoRun, r.Dir, train.MetricsFile, train.ConfigFile, replay.ManifestFile)
 	}
 	if r.Plan != nil {
-		r.Plan.Flat = r.Plan.Flat && len(r.Plan.Budgets) > 0 // whose longest is said
+		r.Plan.Flat = r.Plan.Flat && len(r.Plan.Budgets) > 0 // the report names the longest budget
 		if r.Plan.Steps > 0 {
 			r.Total = r.Plan.Steps
 		}
@@ -148,7 +148,7 @@ func readAs[T any](r *Run, name string) *T {
 	return v
 }
 
-// cleaned is a report without holes, which a damaged file may have.
+// cleaned returns a report without nil entries, which a damaged file may have.
 func cleaned(d *dataset.Report, depth int) *dataset.Report {
 	if d == nil || depth > 3 {
 		return nil
@@ -169,14 +169,14 @@ func (r *Run) problem(format string, args ...any) {
 	}
 }
 
-// missing is the problem of a file that does not open. Most files may be absent.
+// missing records the problem of a file that does not open. Most files may be absent.
 func (r *Run) missing(name string, err error) {
 	if !errors.Is(err, fs.ErrNotExist) {
 		r.problem("%s: %v; it is left out", name, err)
 	}
 }
 
-// readCheckpoints finds the checkpoints, and in the newest the losses of every step.
+// readCheckpoints finds the checkpoints, and reads the losses of every step from the newest.
 func (r *Run) readCheckpoints() {
 	entries, err := os.ReadDir(r.Dir)
 	if err != nil {
@@ -213,7 +213,7 @@ func (r *Run) readCheckpoints() {
 	}
 }
 
-// readLock tells whether a process has the folder.
+// readLock finds out whether a process holds the folder.
 func (r *Run) readLock() {
 	info, err := os.Stat(filepath.Join(r.Dir, checkpoint.LockFile))
 	if err != nil || !r.readJSON(checkpoint.LockFile, &r.Holder) {
@@ -228,18 +228,18 @@ func (r *Run) readLock() {
 	r.Crashed = !r.Held
 }
 
-// shownLog is how many bytes of a log's end a page shows.
+// shownLog is the number of bytes at the end of a log that a page shows.
 const shownLog = 16 << 10
 
-// readJournal reads what the newest start of the run wrote of how it went. A process that wrote that it runs and is
-// gone has crashed, also where its lock was not copied along.
+// readJournal reads how the newest start of the run went, as that process recorded it. A process that recorded itself
+// as running and is gone has crashed, even if its lock was not copied with the folder.
 func (r *Run) readJournal() {
 	text, ok := r.read(journal.StatusFile)
 	if !ok {
 		return
 	}
 	s, err := journal.Parse(text)
-	if err != nil { // another program's: it makes no folder a run's
+	if err != nil { // another program's file does not make a folder a run
 		r.Files = slices.DeleteFunc(r.Files, func(name string) bool { return name == journal.StatusFile })
 		r.problem("%s: %v; it is left out", journal.StatusFile, err)
 		return
@@ -249,14 +249,14 @@ func (r *Run) readJournal() {
 		return
 	}
 	if host, _ := os.Hostname(); s.Host == host {
-		r.Held = Alive(s.PID) // it has just given its lock back
+		r.Held = Alive(s.PID) // the process has just released its lock
 	} else if info, err := os.Stat(filepath.Join(r.Dir, journal.StatusFile)); err == nil {
 		r.Held = time.Since(r.lastWrite(info.ModTime())) < 10*time.Minute
 	}
 	r.Crashed = !r.Held
 }
 
-// HeldBy tells whether a process of this machine has a run's folder, and which.
+// HeldBy reports whether a process of this machine holds a run's folder, and which.
 func HeldBy(dir string) (pid int, held bool) {
 	r := &Run{Dir: dir}
 	r.readLock()
@@ -264,7 +264,7 @@ func HeldBy(dir string) (pid int, held bool) {
 	return r.Holder.PID, r.Held && r.Holder.Host == host
 }
 
-// lastWrite is when the run last wrote a line, or its lock.
+// lastWrite returns when the run last wrote a line, or its lock.
 func (r *Run) lastWrite(lock time.Time) time.Time {
 	if info, err := os.Stat(filepath.Join(r.Dir, train.MetricsFile)); err == nil && info.ModTime().After(lock) {
 		return info.ModTime()

@@ -13,8 +13,8 @@ import (
 
 // Bounds of what is kept and shown of samples and tasks.
 const (
-	mostSamples     = 1000 // kept besides the first step's
-	mostSampleRows  = 120  // shown
+	mostSamples     = 1000 // samples kept in addition to the first step's
+	mostSampleRows  = 120  // rows of samples shown
 	mostSampleText  = 2000 // characters of an answer or a prompt
 	mostTasks       = 10_000
 	mostTaskColumns = 24
@@ -24,13 +24,13 @@ const (
 // Task is a metric of one of training.eval_tasks after a step.
 type Task struct {
 	Step          int
-	Name          string // of the task and the metric
+	Name          string // name of the task and the metric
 	Value, StdErr float64
 	Questions     int
 }
 
-// takeSample takes a line of samples.jsonl and tells whether it makes sense. Where steps go back, as after a resume,
-// the later line counts.
+// takeSample parses a line of samples.jsonl and reports whether it is valid. If steps go back, as after a resume, the
+// later line counts.
 func (r *Run) takeSample(text []byte) bool {
 	var l train.SampleLine
 	if json.Unmarshal(text, &l) != nil || l.Step < 0 || l.Prompt == "" {
@@ -42,13 +42,14 @@ func (r *Run) takeSample(text []byte) bool {
 	}
 	l.Prompt, l.Text = clip(l.Prompt), clip(l.Text)
 	r.Samples = append(r.Samples[:n], l)
-	if first := r.firstSamples(); len(r.Samples) > first+2*mostSamples { // cut now and then, so that each line costs little
+	// Cut in large portions, so that each line costs little.
+	if first := r.firstSamples(); len(r.Samples) > first+2*mostSamples {
 		r.Samples = slices.Delete(r.Samples, first, len(r.Samples)-mostSamples)
 	}
 	return true
 }
 
-// firstSamples is how many of the samples are of the first step.
+// firstSamples returns the number of samples of the first step.
 func (r *Run) firstSamples() int {
 	n := 0
 	for n < min(len(r.Samples), mostSampleRows) && r.Samples[n].Step == r.Samples[0].Step {
@@ -64,7 +65,7 @@ func clip(text string) string {
 	return string([]rune(text)[:mostSampleText]) + "…"
 }
 
-// takeTask takes a line about a task. A metric that comes again counts anew.
+// takeTask adds a line about a task. A metric that occurs again replaces the earlier one.
 func (r *Run) takeTask(l metricsLine) {
 	name := l.Task
 	if l.Metric != "" {
@@ -82,7 +83,7 @@ func (r *Run) takeTask(l metricsLine) {
 	}
 }
 
-// tasksBefore leaves those that come before a step.
+// tasksBefore keeps the metrics before a step.
 func (r *Run) tasksBefore(step int) {
 	n := len(r.Tasks)
 	for n > 0 && r.Tasks[n-1].Step >= step {
@@ -91,7 +92,7 @@ func (r *Run) tasksBefore(step int) {
 	r.Tasks = r.Tasks[:n]
 }
 
-// samples are tables of what the model said, and of its scores, by step.
+// samples returns tables of the model's answers and of its scores, by step.
 func (r *Run) samples() []report.Block {
 	var all []report.Block
 	if len(r.Tasks) > 0 {
@@ -105,7 +106,7 @@ func (r *Run) samples() []report.Block {
 	if len(rows) > mostSampleRows {
 		newest := rows[len(rows)-(mostSampleRows-min(first, mostSampleRows/2)):]
 		for len(newest) > 1 && len(newest) < len(rows) && newest[0].Step == rows[len(rows)-len(newest)-1].Step && newest[0].Step != newest[len(newest)-1].Step {
-			newest = newest[1:] // whole steps
+			newest = newest[1:] // only complete steps
 		}
 		rows = slices.Concat(rows[:min(first, mostSampleRows/2)], newest)
 		t.Caption += fmt.Sprintf("; of the first step and the newest ones, %s has all", train.SamplesFile)
@@ -116,7 +117,7 @@ func (r *Run) samples() []report.Block {
 	return append(all, t)
 }
 
-// taskTable has a row for each step and a column for each metric.
+// taskTable returns a table with a row for each step and a column for each metric.
 func (r *Run) taskTable() report.Table {
 	t := report.Table{Caption: "Scores of training.eval_tasks: mean over the questions ± standard error", Columns: []report.Column{{Title: "step"}}}
 	at := map[string]int{}
@@ -133,7 +134,7 @@ func (r *Run) taskTable() report.Table {
 			continue
 		}
 		if n := len(t.Rows); n == 0 || k.Step != last {
-			if n == mostTaskRows { // the first step and the newest
+			if n == mostTaskRows { // the first step and the newest ones
 				t.Rows = slices.Delete(t.Rows, 1, 2)
 			}
 			last = k.Step
@@ -149,5 +150,5 @@ func (r *Run) taskTable() report.Table {
 	return t
 }
 
-// rounded has four digits behind the point.
+// rounded rounds to four digits after the point.
 func rounded(x float64) float64 { return math.Round(1e4*x) / 1e4 }

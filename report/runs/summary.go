@@ -5,27 +5,28 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// Summary is a run in a few numbers, for programs. What is not known is left out.
+// Summary is a run in a few numbers, for programs. Unknown values are left out.
 type Summary struct {
-	Name            string   `json:"name"`
-	Dir             string   `json:"dir"`
-	Status          Status   `json:"status"`
-	Verdict         string   `json:"verdict"`
-	Error           string   `json:"error,omitempty"`
-	ExitCode        *int     `json:"exit_code,omitempty"` // of the newest start, where it has ended
-	Step            int      `json:"step"`
-	Total           int      `json:"max_steps,omitempty"`
-	Loss            *float64 `json:"train_loss_smoothed,omitempty"`
-	LastEval        *float64 `json:"eval_loss,omitempty"`
-	BestEval        *float64 `json:"best_eval_loss,omitempty"`
-	BestEvalStep    *int     `json:"best_eval_step,omitempty"`
-	BestMetric      *Metric  `json:"best_metric,omitempty"` // by training.metric_for_best_model, where that is not eval_loss
+	Name         string   `json:"name"`
+	Dir          string   `json:"dir"`
+	Status       Status   `json:"status"`
+	Verdict      string   `json:"verdict"`
+	Error        string   `json:"error,omitempty"`
+	ExitCode     *int     `json:"exit_code,omitempty"` // exit code of the newest start, if it has ended
+	Step         int      `json:"step"`
+	Total        int      `json:"max_steps,omitempty"`
+	Loss         *float64 `json:"train_loss_smoothed,omitempty"`
+	LastEval     *float64 `json:"eval_loss,omitempty"`
+	BestEval     *float64 `json:"best_eval_loss,omitempty"`
+	BestEvalStep *int     `json:"best_eval_step,omitempty"`
+	// Best value by training.metric_for_best_model, if that is not eval_loss.
+	BestMetric      *Metric  `json:"best_metric,omitempty"`
 	Tokens          *float64 `json:"num_input_tokens_seen,omitempty"`
 	TokensPerSecond *float64 `json:"tokens_per_second,omitempty"`
 	Seconds         *float64 `json:"seconds,omitempty"`
 	HeldBytes       int64    `json:"held_bytes,omitempty"`
 	Checks          []Check  `json:"checks,omitempty"`
-	Changed         []Key    `json:"changed_settings,omitempty"` // that differ from their defaults
+	Changed         []Key    `json:"changed_settings,omitempty"` // keys whose values differ from the defaults
 	Problems        []string `json:"problems,omitempty"`
 }
 
@@ -42,10 +43,10 @@ type Key struct {
 	Value string `json:"value"`
 }
 
-// mostSaid is how many characters of an error a summary has.
+// mostSaid is the largest number of characters of an error in a summary.
 const mostSaid = 4000
 
-// Summary sums a run up.
+// Summary returns the summary of the run.
 func (r *Run) Summary() Summary {
 	checks := r.Checks()
 	s := Summary{Name: r.Name, Dir: r.Dir, Status: r.Status(), Verdict: r.Verdict(checks).Text, Step: r.LastStep(), Total: r.Total,
@@ -81,7 +82,7 @@ func (r *Run) Summary() Summary {
 	return s
 }
 
-// known is nil for what JSON has no number for.
+// known returns nil for a value that JSON cannot represent.
 func known(v float64) *float64 {
 	if !finite(v) {
 		return nil
