@@ -205,13 +205,13 @@ type Expect struct {
 	MaxVRAM string `yaml:"max_vram,omitempty" form:"size" resume:"free"`
 }
 
-// Default is the section with nothing set.
+// Default returns the section with every key at its default.
 func Default() (c Config) {
 	keys.SetDefaults(&c)
 	return c
 }
 
-// Choices are the values of keys that name an entry of a table.
+// Choices returns the values of keys that name an entry of a table.
 func (Config) Choices() map[string][]string {
 	return map[string][]string{
 		"objective":    slices.Sorted(maps.Keys(objective.Objectives)),
@@ -221,7 +221,7 @@ func (Config) Choices() map[string][]string {
 	}
 }
 
-// Step returns what the training step of an objective is planned from.
+// Step returns the options that the training step of an objective is planned from.
 func (c Config) Step(o objective.Objective) step.Options {
 	return step.Options{
 		Objective: o, Optimizer: optimizer.Optimizers[c.Optimizer](c.optimizer()), MaxGradNorm: c.MaxGradNorm,
@@ -229,7 +229,7 @@ func (c Config) Step(o objective.Objective) step.Options {
 	}
 }
 
-// Numbers names the precision that the run's device computes in, as session.OpenMachine takes it.
+// Numbers returns the name of the precision that the run's device computes in, as session.OpenMachine takes it.
 func (c Config) Numbers() string {
 	if c.FrozenGEMM == "fp8" {
 		return kernel.PrecisionFP8.String()
@@ -276,7 +276,7 @@ func (c Config) Validate() []error {
 	return problems
 }
 
-// optimizer is what the section says of its optimizer.
+// optimizer returns the optimizer's settings.
 func (c Config) optimizer() optimizer.Config {
 	return optimizer.Config{Beta1: c.AdamBeta1, Beta2: c.AdamBeta2, Epsilon: c.AdamEpsilon, WeightDecay: c.WeightDecay}
 }

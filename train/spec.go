@@ -52,13 +52,13 @@ type Spec struct {
 	VRAM string `yaml:"vram,omitempty" form:"size" resume:"free"`
 }
 
-// DefaultSpec is a configuration with nothing set.
+// DefaultSpec returns a configuration with every key at its default.
 func DefaultSpec() (s Spec) {
 	keys.SetDefaults(&s)
 	return s
 }
 
-// Choices are the values of keys that name an entry of a table.
+// Choices returns the values of keys that name an entry of a table.
 func (Spec) Choices() map[string][]string {
 	return map[string][]string{"adapter": adapter.Names(), "device": graph.DeviceNames}
 }
@@ -66,13 +66,14 @@ func (Spec) Choices() map[string][]string {
 // AdapterConfig returns the section of the run's adapter method.
 func (s Spec) AdapterConfig() adapter.Config { return s.Sections.Config(s.Adapter) }
 
-// Session is what a run opens.
+// Session returns the options that the run opens its session with.
 func (s Spec) Session() session.Options {
 	return session.Options{Model: s.BaseModel, Device: s.Device, Precision: s.Training.Numbers(), Adapter: s.Adapter, AdapterConfig: s.AdapterConfig(), Seed: s.Seed,
 		Quantization: s.Quantization}
 }
 
-// Evaluation is the evaluation of the run's data, with the adapter of a folder unless that is empty.
+// Evaluation returns the options to evaluate the run's validation rows, with the adapter of a folder unless adapterDir
+// is empty.
 func (s Spec) Evaluation(adapterDir string) infer.EvalOptions {
 	return infer.EvalOptions{Options: s.Session(), AdapterDir: adapterDir, Data: s.Dataset, Seed: s.Seed, BatchSize: s.Training.BatchSize}
 }
@@ -87,5 +88,5 @@ func (s Spec) Objective() objective.Objective {
 	return o
 }
 
-// Step returns what the training step is planned from.
+// Step returns the options that the training step is planned from.
 func (s Spec) Step() step.Options { return s.Training.Step(s.Objective()) }
