@@ -1,4 +1,4 @@
-// Package bench times training steps call by call: of models known by their sizes alone, on random weights, and of a
+// Package bench times training steps call by call, for models known only by their sizes, on random weights, and for a
 // user's own runs.
 package bench
 
@@ -23,18 +23,18 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// Measure says how much is timed.
+// Measure sets how much is timed.
 type Measure struct {
 	Warmup, Steps int
-	StepsAlone    bool              // no calls, parts and ceilings: for a profiler that watches the process
-	Trace         func(Trace) error // gets a step call by call; nil = nobody asks
+	StepsAlone    bool              // without calls, parts and ceilings, for a profiler that watches the process
+	Trace         func(Trace) error // receives a step call by call; nil = no trace
 
-	ranks   int  // that share the steps; 0 = one
-	share   int  // of them, that share each row; 0 = one
-	follows bool // another one tells of them
+	ranks   int  // number of ranks that share the steps; 0 = one
+	share   int  // number of ranks that share each row; 0 = one
+	follows bool // another rank reports
 }
 
-// reported is the number of ranks for a report: 0 = one.
+// reported returns the number of ranks for a report: 0 = one.
 func (m Measure) reported() int {
 	if m.ranks > 1 {
 		return m.ranks
@@ -42,23 +42,24 @@ func (m Measure) reported() int {
 	return 0
 }
 
-// Options are one benchmark of a model known by its sizes: random weights and tokens.
+// Options describe a benchmark of a model known only by its sizes: random weights and tokens.
 type Options struct {
 	Measure
 	Shape         string
-	Batch, Length int // rows and tokens a row
+	Batch, Length int // rows, and tokens per row
 	LoRA          adapter.Config
 	Quantization  *quant.Config
 	Device        string
-	Devices       string      // that share each step, which then has a micro-batch of each; as in a configuration
-	Precision     string      // as in Config
-	FrozenGEMM    string      // as in Config; empty = bf16
-	Dequantised   bool        // keep quantised weights dequantised
-	Checkpointing string      // none, selective, full, offload, or auto: the fastest that fits
-	BaseSharding  string      // auto, never or always: each of several devices holds a slice of the base model; "" = auto
-	Context       int         // devices that share each row's tokens; 0 = each has whole rows
-	VRAM          string      // memory that a plan may hold, as session.ParseBytes reads it; "" = what auto finds free, else no limit
-	Chip          *graph.Chip // plan for this GPU, which is not here, and run nothing
+	Devices       string // devices that share each step, each with one micro-batch; as in a configuration
+	Precision     string // as in train.Config
+	FrozenGEMM    string // as in train.Config; empty = bf16
+	Dequantised   bool   // keep quantised weights dequantised
+	Checkpointing string // none, selective, full, offload, or auto: the fastest that fits
+	BaseSharding  string // auto, never or always: the base model is sharded over several devices; "" = auto
+	Context       int    // devices that share each row's tokens; 0 = each has whole rows
+	// Memory limit of the plan, as session.ParseBytes reads it; "" = the free memory with auto, else no limit.
+	VRAM string
+	Chip *graph.Chip // plan for this GPU, which this computer does not have, and run nothing
 }
 
 // Run times training steps of a shape.
@@ -156,13 +157,13 @@ func run(ctx context.Context, o Options, env train.Env) (r Report, err error) {
 		return r, fmt.Errorf("bench: %w: the loss is not a number", train.ErrNotFinite)
 	}
 	closed = true
-	if err := m.Close(); err != nil { // the ceilings need room
+	if err := m.Close(); err != nil { // frees memory for the ceilings
 		return r, err
 	}
 	return r, r.ceilings(on, o.Measure)
 }
 
-// work names what is timed, so that two reports of different work are not compared.
+// work returns a name of what is timed, so that two reports of different work are not compared.
 func (o Options) work() string {
 	text := fmt.Sprintf("shape %s %dx%d %+v quantised %+v dequantised %v", o.Shape, o.Batch, o.Length, o.LoRA, o.Quantization, o.Dequantised)
 	if o.ranks > 1 {
@@ -174,12 +175,12 @@ func (o Options) work() string {
 	return hashOf(text)
 }
 
-// numbers names the precision as session.OpenMachine takes it.
+// numbers returns the precision as session.OpenMachine takes it.
 func (o Options) numbers() string {
 	return train.Config{Precision: o.Precision, FrozenGEMM: o.FrozenGEMM}.Numbers()
 }
 
-// machine is what the steps run on, or are planned for.
+// machine returns the machine that the steps run on, or are planned for.
 func (o Options) machine(env session.Env) (graph.Machine, error) {
 	if o.Chip != nil {
 		return session.MachineFor(*o.Chip, o.numbers(), env)
@@ -187,7 +188,7 @@ func (o Options) machine(env session.Env) (graph.Machine, error) {
 	return session.OpenMachine(o.Device, o.numbers(), env)
 }
 
-// limit is the memory that a plan may hold; below 0 = no limit.
+// limit returns the memory limit of a plan in bytes; below 0 = no limit.
 func (o Options) limit(on graph.Machine) (int64, error) {
 	switch {
 	case o.VRAM != "":

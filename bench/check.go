@@ -8,10 +8,10 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// maxTokens bounds a step: no shape has longer sequences, and no batch is of any use beyond it.
+// maxTokens is the largest number of tokens of a step: no shape has longer sequences, and no larger batch is useful.
 const maxTokens = 1 << 24
 
-// Check refuses what no machine could time. Whether it fits is for the plan to say.
+// Check refuses options that no machine could time. The plan decides whether they fit in memory.
 func (o Options) Check() error {
 	cfg, err := Shape(o.Shape)
 	problems := append([]error{err}, o.LoRA.Validate()...)

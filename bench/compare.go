@@ -8,8 +8,8 @@ import (
 
 // Comparison is two reports of the same work side by side.
 type Comparison struct {
-	Differ []string       `json:"different"` // what keeps the two from being comparable; empty = nothing
-	Made   []string       `json:"made_by"`   // what of program, driver and libraries differs
+	Differ []string       `json:"different"` // reasons why the two are not comparable; empty = they are
+	Made   []string       `json:"made_by"`   // differences of program, driver and libraries
 	Lines  []ComparedLine `json:"lines"`
 }
 
@@ -23,26 +23,27 @@ const (
 	VerdictGone   = "gone"
 )
 
-// ComparedLine is a time of both reports, in milliseconds: the median and what it is judged by.
+// ComparedLine is a time of both reports, in milliseconds: the medians and the ranges that they are judged by.
 type ComparedLine struct {
 	What    string     `json:"what"`
 	Old     float64    `json:"old_ms"`
 	New     float64    `json:"new_ms"`
-	Ratio   float64    `json:"ratio"` // new / old; 0 where one of them is not there
+	Ratio   float64    `json:"ratio"` // new / old; 0 if one of them is missing
 	OldFrom [2]float64 `json:"old_spread_ms"`
 	NewFrom [2]float64 `json:"new_spread_ms"`
 	Verdict string     `json:"verdict"`
 }
 
-// Limits of verdicts: medians nearer to one another are the same, and an operation that takes less of the step is not judged.
+// Limits of verdicts: medians that are closer count as the same, and an operation with a smaller share of the step is
+// not judged.
 const (
 	leastChange = 0.02
 	leastShare  = 0.01
 )
 
-// Compare judges every time of two reports. Slower or faster is what lies beyond the spread: the middle halves of the steps'
-// times do not overlap, or the ranges of an operation's rounds, and the medians are 2 % apart. An operation counts that takes 1 %
-// of the step.
+// Compare judges every time of two reports. A time is slower or faster if it lies beyond the spread: the middle halves
+// of the steps' times, or the ranges of an operation's rounds, do not overlap, and the medians differ by 2 %. An
+// operation is judged if it takes 1 % of the step.
 func Compare(old, now Report) Comparison {
 	c := Comparison{Differ: []string{}, Made: []string{}}
 	differ := func(to *[]string, what string, a, b any) {
@@ -93,7 +94,7 @@ func orNone(s string) string {
 	return s
 }
 
-// middle is the middle half of times in ascending order.
+// middle returns the middle half of times in ascending order.
 func middle(times []float64) [2]float64 {
 	n := len(times)
 	if n == 0 {
@@ -118,6 +119,6 @@ func compare(what string, old, now float64, oldFrom, newFrom [2]float64, judged 
 	return l
 }
 
-// Slower tells whether the step got slower beyond the spread. Operations say where: they are timed too briefly to count by
-// themselves.
+// Slower reports whether the step got slower beyond the spread. The operations only show where: they are timed too
+// briefly to be judged alone.
 func (c Comparison) Slower() bool { return c.Lines[0].Verdict == VerdictSlower }

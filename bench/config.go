@@ -8,9 +8,9 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// RunConfig times steps of a user's own run: its model, its rows, its plan. Its output folder is not touched. A base model
-// whose folder holds no weights gets random ones, and the report says so. text is the effective configuration without
-// what does not decide the work.
+// RunConfig times steps of a user's own run: its model, its rows, its plan. It does not touch the run's output folder.
+// A base model whose folder has no weights gets random ones, and the report says so. text is the effective
+// configuration without the keys that do not affect the work.
 func RunConfig(ctx context.Context, s train.Spec, o Measure, env train.Env, text string) (r Report, err error) {
 	err = train.Together(ctx, s, env, func(ctx context.Context, s train.Spec, env train.Env) error {
 		one, err := runConfig(ctx, s, o.of(env), env, text)
@@ -22,7 +22,7 @@ func RunConfig(ctx context.Context, s train.Spec, o Measure, env train.Env, text
 	return r, err
 }
 
-// of is what a rank measures: all take the same steps, and the first one tells of them.
+// of returns what a rank measures: all ranks take the same steps, and the first one reports them.
 func (o Measure) of(env train.Env) Measure {
 	rank, ranks := env.Rank()
 	if o.ranks = ranks; rank > 0 {
@@ -59,7 +59,7 @@ func runConfig(ctx context.Context, s train.Spec, o Measure, env train.Env, text
 		return r, err
 	}
 	released = true
-	if err := run.Release(); err != nil { // the ceilings need room
+	if err := run.Release(); err != nil { // frees memory for the ceilings
 		return r, err
 	}
 	return r, r.ceilings(on, o)

@@ -13,8 +13,8 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// TestGPURunConfig: a run on the device, with captured graphs and queued call by call in NVTX ranges: the same loss to the bit,
-// every call costed, none far above the ceilings, and a timeline.
+// TestGPURunConfig: a run on the device, with captured graphs and queued call by call in NVTX ranges: the same loss to
+// the bit, every call costed, none far above the ceilings, and a timeline.
 func TestGPURunConfig(t *testing.T) {
 	gputest.Need(t)
 	var losses []float64
@@ -43,7 +43,8 @@ func TestGPURunConfig(t *testing.T) {
 	}
 }
 
-// TestGPUOffloadTrace: copies to and from host memory have a track of their own, and their ceiling is that of such copies.
+// TestGPUOffloadTrace: copies to and from host memory have a track of their own, and their ceiling is that of such
+// copies.
 func TestGPUOffloadTrace(t *testing.T) {
 	gputest.Need(t)
 	t.Setenv(graph.RangesVariable, "")

@@ -26,8 +26,8 @@ func stories(t *testing.T) (train.Spec, train.Env) {
 	return s, train.Env{Env: session.Env{Model: configs.Model, Data: configs.Data, Workers: 1}}
 }
 
-// TestRunConfig times a run with accumulation: all calls are there, what they cost, their parts, and a timeline; the run's
-// folder is left alone.
+// TestRunConfig times a run with accumulation: all calls are there, what they cost, their parts, and a timeline; the
+// run's folder is left alone.
 func TestRunConfig(t *testing.T) {
 	s, env := stories(t)
 	var trace Trace
@@ -73,7 +73,8 @@ func TestRunConfig(t *testing.T) {
 	checkTrace(t, trace, calls)
 }
 
-// checkTrace holds a timeline to the Trace Event Format: fields, and slices of a track that lie inside one another or apart.
+// checkTrace holds a timeline to the Trace Event Format: fields, and slices of a track that lie inside one another or
+// apart.
 func checkTrace(t *testing.T, trace Trace, calls int) {
 	t.Helper()
 	data, err := trace.JSON()
@@ -128,7 +129,8 @@ func checkTrace(t *testing.T, trace Trace, calls int) {
 	}
 }
 
-// TestRunConfigWithoutWeights: a folder that holds config.json alone is timed on random weights, and the report says so.
+// TestRunConfigWithoutWeights: a folder that holds config.json alone is timed on random weights, and the report says
+// so.
 func TestRunConfigWithoutWeights(t *testing.T) {
 	s, env := stories(t)
 	model, err := configs.Model("stories260K")
@@ -198,7 +200,8 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// TestRunConfigShared: ranks that share rows are timed together; their tokens are counted once, and the exchanges are calls.
+// TestRunConfigShared: ranks that share rows are timed together; their tokens are counted once, and the exchanges are
+// calls.
 func TestRunConfigShared(t *testing.T) {
 	s, env := stories(t)
 	s.Devices = "4"

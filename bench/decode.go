@@ -16,41 +16,42 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// DecodeOptions are one benchmark of generation: a model known by its sizes alone, random weights and tokens.
+// DecodeOptions describe a benchmark of generation: a model known only by its sizes, random weights and tokens.
 type DecodeOptions struct {
 	Measure
 	Shape        string
-	Slots        []int // sequences at the same time, a line of the report each
-	Length       int   // tokens that each holds already
+	Slots        []int // numbers of concurrent sequences, one line of the report each
+	Length       int   // tokens that each sequence has already
 	Quantization *quant.Config
 	Device       string
 	Precision    string
 }
 
-// DecodeReport is what generation takes.
+// DecodeReport has the times of generation.
 type DecodeReport struct {
-	Device    string          `json:"device"`
-	Precision string          `json:"precision"`
-	Shape     string          `json:"shape"`
-	Weights   string          `json:"weights"` // how they are stored
-	Length    int             `json:"length"`
-	Held      int64           `json:"held_bytes"`
-	Read      int64           `json:"read_bytes"` // of weights in a round: what every one has to read at least, beside the cache
-	Cache     int64           `json:"cache_bytes_a_sequence"`
-	Ceilings  graph.Ceilings  `json:"ceilings"`
-	Prompt    float64         `json:"prompt_tokens_per_s"` // of one prompt of Length tokens
-	Rounds    []DecodeRound   `json:"rounds"`
-	Calls     [][]ProfileLine `json:"calls"` // of each of Rounds, one call after the other
+	Device    string `json:"device"`
+	Precision string `json:"precision"`
+	Shape     string `json:"shape"`
+	Weights   string `json:"weights"` // how the weights are stored
+	Length    int    `json:"length"`
+	Held      int64  `json:"held_bytes"`
+	// Bytes of weights that each round reads at least, in addition to the cache.
+	Read     int64           `json:"read_bytes"`
+	Cache    int64           `json:"cache_bytes_a_sequence"`
+	Ceilings graph.Ceilings  `json:"ceilings"`
+	Prompt   float64         `json:"prompt_tokens_per_s"` // throughput of one prompt of Length tokens
+	Rounds   []DecodeRound   `json:"rounds"`
+	Calls    [][]ProfileLine `json:"calls"` // calls of each of Rounds, run one after the other
 }
 
-// DecodeRound is a token of each of some sequences.
+// DecodeRound is a round that generates one token for each of some sequences.
 type DecodeRound struct {
 	Slots   int     `json:"slots"`
-	Ms      float64 `json:"ms"` // median, with the logits read and the likeliest tokens taken
+	Ms      float64 `json:"ms"` // median, including reading the logits and choosing the likeliest tokens
 	Fastest float64 `json:"fastest_ms"`
 	Slowest float64 `json:"slowest_ms"`
-	Tokens  float64 `json:"tokens_per_s"` // of all sequences
-	Least   float64 `json:"bound_ms"`     // of reading weights and caches once, at the rate of a copy
+	Tokens  float64 `json:"tokens_per_s"` // throughput of all sequences
+	Least   float64 `json:"bound_ms"`     // time to read weights and caches once, at the rate of a copy
 	Percent float64 `json:"percent_of_bound"`
 }
 
@@ -90,7 +91,7 @@ func Decode(ctx context.Context, o DecodeOptions, env session.Env) (r DecodeRepo
 	if err := o.rounds(ctx, rounds, &r, profiles); err != nil {
 		return r, errors.Join(err, rounds.Close())
 	}
-	if err := rounds.Close(); err != nil { // the ceilings need room
+	if err := rounds.Close(); err != nil { // frees memory for the ceilings
 		return r, err
 	}
 	if r.Ceilings, err = graph.Measure(on); err != nil {
@@ -150,8 +151,9 @@ func (o DecodeOptions) rounds(ctx context.Context, rounds *infer.Rounds, r *Deco
 	return nil
 }
 
-// readBytes are those of the weights that a round reads: all but the table of embeddings, where that is not the head too, and the
-// tables of rotary angles, of which it reads rows. Of experts it counts all, which many sequences read.
+// readBytes returns the bytes of the weights that a round reads: all except the table of embeddings, unless it is also
+// the head, and the tables of rotary angles, because a round only reads rows of these. It counts all experts, because
+// many sequences together read all.
 func readBytes(cfg model.Config, held graph.Bytes, on graph.Machine) int64 {
 	n := held.Frozen
 	if !cfg.TieEmbeddings {

@@ -47,8 +47,9 @@ var decodeForms = []struct {
 	{"all", nil},
 }
 
-// TestGPUDecodeForms: every way to make a decode step gives the same bits, and how long each takes. TRAINER_DECODE names the model's
-// shape, the storage (bf16 or nf4), the tokens that a sequence holds and the forms, such as tinyllama-1.1b,nf4,512,none,all.
+// TestGPUDecodeForms: every way to make a decode step gives the same bits, and how long each takes. TRAINER_DECODE
+// names the model's shape, the storage (bf16 or nf4), the tokens that a sequence holds and the forms, such as
+// tinyllama-1.1b,nf4,512,none,all.
 func TestGPUDecodeForms(t *testing.T) {
 	gputest.Need(t)
 	shape, storages, held, names := "smollm2-135m", []string{"bf16", "nf4"}, 130, []string(nil)

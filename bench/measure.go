@@ -9,17 +9,17 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// subject is what is timed.
+// subject is the step that is timed.
 type subject struct {
 	pipeline *step.Pipeline
 	async    bool
 	next     func() (step.Window, error)
 }
 
-// profileRounds is how often the step that is looked into is repeated.
+// profileRounds is the number of repetitions of the profiled step.
 const profileRounds = 5
 
-// measure times steps that are waited for, then steps that are not, then looks into one of as many tokens as the median.
+// measure times steps that are waited for, then steps that are not, then profiles one with the median number of tokens.
 func (b *subject) measure(ctx context.Context, o Measure, r *Report) error {
 	type timed struct {
 		ms     float64
@@ -60,7 +60,7 @@ func (b *subject) measure(ctx context.Context, o Measure, r *Report) error {
 	}
 	slices.Sort(r.Times)
 	r.Median, r.Fastest, r.Slowest = r.Times[n/2], r.Times[0], r.Times[n-1]
-	slices.SortStableFunc(steps, func(a, b timed) int { // the same step in every run, and on every rank
+	slices.SortStableFunc(steps, func(a, b timed) int { // every run and every rank picks the same step
 		if o.ranks > 1 {
 			return a.window.Trained - b.window.Trained
 		}
@@ -83,7 +83,8 @@ func (b *subject) measure(ctx context.Context, o Measure, r *Report) error {
 	return b.lookInto(ctx, median.window, median.data, min(profileRounds, o.Steps), r)
 }
 
-// lookInto repeats a step: in its parts, then call by call, so that what else the machine does weighs on both alike.
+// lookInto profiles a step: it repeats the step in its parts and call by call in turn, so that other load on the
+// machine affects both alike.
 func (b *subject) lookInto(ctx context.Context, w step.Window, data time.Duration, rounds int, r *Report) error {
 	var parts []step.Parts
 	var downloads []time.Duration
@@ -113,7 +114,7 @@ func (b *subject) lookInto(ctx context.Context, w step.Window, data time.Duratio
 	return nil
 }
 
-// ahead times steps of which the next is queued before the loss is read, as a run does on a GPU.
+// ahead times steps in which the next one is queued before the loss is read, as a run does on a GPU.
 func (b *subject) ahead(ctx context.Context, n int, r *Report) error {
 	windows := make([]step.Window, n)
 	var err error
@@ -143,7 +144,7 @@ func (b *subject) ahead(ctx context.Context, n int, r *Report) error {
 	return err
 }
 
-// queue queues a step as a run does; between comes before the update.
+// queue queues a step as a run does; it calls between before the update.
 func (b *subject) queue(w step.Window, between func() error) error {
 	defer graph.StartRangeNumber("step", w.Number).End()
 	if err := b.pipeline.Gradients(w); err != nil {
@@ -155,7 +156,7 @@ func (b *subject) queue(w step.Window, between func() error) error {
 	return b.pipeline.Update()
 }
 
-// tokens of a window, without padding; 0 where the batches do not say.
+// tokens returns the tokens of a window, without padding; 0 if the batches do not have them.
 func tokens(w step.Window) (n int) {
 	if w.Tokens > 0 {
 		return w.Tokens
@@ -168,17 +169,19 @@ func tokens(w step.Window) (n int) {
 
 func ms(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e6 }
 
-// Part is a part of a step, waited for by itself, or what a checkpoint brings to the host.
+// Part is a part of a step, timed separately, or the tensors that a checkpoint copies to the host.
 type Part struct {
 	Name    string  `json:"name"`
 	Median  float64 `json:"median_ms"`
 	Fastest float64 `json:"fastest_ms"`
 	Slowest float64 `json:"slowest_ms"`
-	Bytes   int64   `json:"bytes,omitempty"` // that cross between host and device; 0 where they share memory
-	OfStep  bool    `json:"of_step"`         // counts into the step; else it is a checkpoint's, or hidden behind the steps
+	Bytes   int64   `json:"bytes,omitempty"` // bytes that cross between host and device; 0 if they share memory
+	// The part belongs to the step; else it belongs to a checkpoint, or is hidden behind the steps.
+	OfStep bool `json:"of_step"`
 }
 
-// transfers sums up the parts of a step and a checkpoint's download. Without a device of its own nothing crosses.
+// transfers sums up the parts of a step and a checkpoint's download. Nothing crosses if the host's memory is the
+// device's.
 func (r *Report) transfers(rounds []step.Parts, data time.Duration, downloads []time.Duration, kept int64, device bool) {
 	returned := rounds[0].Returned
 	if !device {

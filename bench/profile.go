@@ -8,19 +8,19 @@ import (
 	"github.com/tierlora/tierlora/graph"
 )
 
-// ProfileLine is the calls of a step that are summed up together. Least is the time that their bytes or operations would
-// take at the measured ceilings, whichever is longer for each call.
+// ProfileLine sums up some calls of a step. Least is the time that their bytes or operations would take at the measured
+// ceilings, whichever is longer for each call.
 type ProfileLine struct {
 	Kernel   string  `json:"kernel"` // operation and type, operation, or layer
 	Calls    int     `json:"calls"`
-	Ms       float64 `json:"ms"` // of all calls, of rounds the median
+	Ms       float64 `json:"ms"` // time of all calls, the median over the rounds
 	Fastest  float64 `json:"fastest_ms"`
 	Slowest  float64 `json:"slowest_ms"`
 	Bytes    int64   `json:"bytes"`
 	FLOPs    int64   `json:"flops"`
 	Least    float64 `json:"ceiling_ms"`
-	Percent  float64 `json:"percent_of_ceiling"` // above 100 where data stays in caches
-	Uncosted int     `json:"uncosted,omitempty"` // calls whose operation says no cost
+	Percent  float64 `json:"percent_of_ceiling"` // above 100 if data stays in caches
+	Uncosted int     `json:"uncosted,omitempty"` // calls whose operation has no cost
 }
 
 // profiler sums up the calls of rounds of one step.
@@ -38,10 +38,10 @@ func (p *profiler) see(t graph.CallTime) {
 	*last = append(*last, t)
 }
 
-// last are the calls of the last round.
+// last returns the calls of the last round.
 func (p *profiler) last() []graph.CallTime { return p.rounds[len(p.rounds)-1] }
 
-// sum adds up calls by a name, the longest first. Work of the host is left out.
+// sum adds up calls by a name, the longest first. It leaves out work of the host.
 func (p *profiler) sum(c graph.Ceilings, name func(graph.CallTime) string) []ProfileLine {
 	lines, times := map[string]*ProfileLine{}, map[string][]float64{}
 	for round, calls := range p.rounds {
@@ -80,7 +80,7 @@ func (p *profiler) sum(c graph.Ceilings, name func(graph.CallTime) string) []Pro
 	return all
 }
 
-// ceilings measures the machine and works out what the calls make of it.
+// ceilings measures the machine and compares the calls with its ceilings.
 func (r *Report) ceilings(on graph.Machine, o Measure) error {
 	if o.StepsAlone || o.follows {
 		return nil
@@ -102,7 +102,7 @@ func (r *Report) ceilings(on graph.Machine, o Measure) error {
 	return nil
 }
 
-// layerOf is a call's layer and pass; what has none stands for its segment.
+// layerOf returns a call's layer and pass; a call without a layer is named by its segment.
 func layerOf(t graph.CallTime) string {
 	layer := t.Layer()
 	if layer == "" {
@@ -114,7 +114,7 @@ func layerOf(t graph.CallTime) string {
 	return layer + ", " + t.Pass
 }
 
-// least is the seconds of a call at the ceilings: a copy between host and device counts one way.
+// least returns the seconds of a call at the ceilings: a copy between host and device counts one way.
 func least(c graph.Ceilings, t graph.CallTime) float64 {
 	rate := c.Upload
 	if t.Kernel == "offload" {

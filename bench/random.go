@@ -14,13 +14,13 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// randomWeights gives weights of random numbers: uniform, with the spread that keeps activations near one, whatever the
-// pieces they are read in. A block of numbers is a part of one table that its tensor and place choose, so that weights of
-// a hundred gigabytes are made as fast as memory is copied.
-type randomWeights struct{ table []byte } // bf16, as it lies in files
+// randomWeights reads weights of random numbers: uniform, with the spread that keeps activations near one, independent
+// of the pieces they are read in. A block of numbers is a part of one table, chosen by its tensor and position, so that
+// weights of a hundred gigabytes are made as fast as memory is copied.
+type randomWeights struct{ table []byte } // bf16, as in files
 
 const (
-	randomBlock = 4096    // numbers that follow one another in the table
+	randomBlock = 4096    // consecutive numbers of the table
 	randomTable = 1 << 20 // numbers in the table
 )
 
@@ -39,10 +39,10 @@ func newRandomWeights() randomWeights {
 	return randomWeights{table}
 }
 
-// bf16 cuts a number to 16 bits.
+// bf16 truncates a number to 16 bits.
 func bf16(x float32) uint16 { return uint16(math.Float32bits(x) >> 16) }
 
-// part is the part of the table that has a tensor's numbers from one on, at most n of them.
+// part returns the part of the table with a tensor's numbers from index from on, at most n of them.
 func (w randomWeights) part(tensor uint64, from, n int) []byte {
 	block := session.Mix(tensor^session.Mix(uint64(from/randomBlock))) % (randomTable / randomBlock)
 	skip := from % randomBlock
@@ -74,7 +74,7 @@ func (w randomWeights) Float32s(name string, from int, dst []float32) error {
 	return nil
 }
 
-// Stored gives the same numbers as they would lie in a file, two bytes each.
+// Stored reads the same numbers as they would be in a file, two bytes each.
 func (w randomWeights) Stored(name string) (d kernel.DType, read func(dst []byte, from int) error, ok bool) {
 	if isNorm(name) {
 		return 0, nil, false
@@ -89,7 +89,7 @@ func (w randomWeights) Stored(name string) (d kernel.DType, read func(dst []byte
 	}, true
 }
 
-// randomAdapter gives trained tensors random numbers, so that no gradient is zero.
+// randomAdapter sets trained tensors to random numbers, so that no gradient is zero.
 func randomAdapter(t *adapter.Trained, m graph.Store, random randomWeights) error {
 	params, err := t.Snapshot(m)
 	if err != nil {
@@ -103,7 +103,7 @@ func randomAdapter(t *adapter.Trained, m graph.Store, random randomWeights) erro
 	return t.Restore(m, params)
 }
 
-// randomWindow is one micro-batch of random tokens, all of them trained.
+// randomWindow returns one micro-batch of random tokens, all of them trained.
 func randomWindow(o Options, vocab int) step.Window {
 	M := o.Batch * o.Length
 	b := dataset.Batch{IDs: make([]int32, M), Positions: make([]int32, M), Labels: make([]int32, M), CuSeqlens: make([]int32, o.Batch+1)}

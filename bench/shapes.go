@@ -17,11 +17,11 @@ import (
 //go:embed shapes.json
 var shapesJSON []byte
 
-// Shapes are the names of the models that can be timed on random weights, sorted.
+// Shapes returns the names of the models that can be timed on random weights, sorted.
 func Shapes() []string {
 	all, err := shapes()
 	if err != nil {
-		panic(err) // the file is part of the program, and a test reads it
+		panic(err) // the file is embedded, and a test reads it
 	}
 	return slices.Sorted(maps.Keys(all))
 }
@@ -31,7 +31,7 @@ func shapes() (all map[string]json.RawMessage, err error) {
 	return all, err
 }
 
-// Shape is a model's configuration by its name in Shapes.
+// Shape returns a model's configuration by its name in Shapes.
 func Shape(name string) (model.Config, error) {
 	all, err := shapes()
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// Trace is a step as a timeline in the Trace Event Format, which ui.perfetto.dev and chrome://tracing open: a track for each
-// stream, with the calls inside their layers.
+// Trace is a step as a timeline in the Trace Event Format, which ui.perfetto.dev and chrome://tracing open: a track for
+// each stream, with the calls inside their layers.
 type Trace struct {
 	Events []TraceEvent      `json:"traceEvents"`
 	Unit   string            `json:"displayTimeUnit"`
@@ -31,10 +31,10 @@ type TraceEvent struct {
 	Args     map[string]any `json:"args,omitempty"`
 }
 
-// tracks in the order that they are shown in.
+// tracks lists the streams in the order of their tracks.
 var tracks = []string{graph.StreamHost, graph.StreamCompute, graph.StreamCopy, graph.StreamLinks}
 
-// newTrace makes a timeline of the last round.
+// newTrace returns a timeline of the last round.
 func newTrace(r Report) Trace {
 	calls := r.lines.last()
 	t := Trace{Unit: "ms", Other: map[string]string{"model": r.Shape, "device": r.Device, "layout": r.Layout, "program": r.By.Program, "commit": r.By.Commit,
@@ -65,7 +65,7 @@ func (t *Trace) name(what string, track int, name string) {
 	t.Events = append(t.Events, TraceEvent{Phase: "M", Name: what, Process: 1, Track: track, Args: map[string]any{"name": name}})
 }
 
-// nest adds calls, neighbours of equal name inside a slice of that name, for each of the levels; "" has no slice.
+// nest adds calls. For each level, neighbouring calls of equal name get a common slice of that name; "" has no slice.
 func (t *Trace) nest(track int, calls []graph.CallTime, c graph.Ceilings, levels ...func(graph.CallTime) string) {
 	if len(levels) == 0 {
 		for _, call := range calls {
@@ -116,7 +116,7 @@ func typeList(types []kernel.Type) string {
 	return strings.Join(names, " ")
 }
 
-// JSON is the file, an event a line.
+// JSON returns the file, with one event per line.
 func (t Trace) JSON() ([]byte, error) {
 	var out bytes.Buffer
 	other, err := json.Marshal(t.Other)

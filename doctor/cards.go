@@ -8,10 +8,10 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// near is how many degrees below the card's own limit are warm.
+// near is the number of degrees below the card's own limit from which it counts as warm.
 const near = 5
 
-// cards judges what NVML says of each card that CUDA shows, and of others only that they fail.
+// cards judges NVML's data on each card that CUDA shows; for other cards it only reports failures.
 func (l *findings) cards(f Facts) {
 	if len(f.Hardware.GPUs) > 0 && f.NoCards != "" {
 		remedy := ""
@@ -48,7 +48,7 @@ func (l *findings) cards(f Facts) {
 	}
 }
 
-// others are the processes on a card that are not this one.
+// others returns the processes on a card except this one.
 func others(c graph.Card, pid int) (all []graph.CardProcess, bytes int64) {
 	for _, p := range c.Processes {
 		if p.PID != pid {
@@ -77,7 +77,7 @@ func (l *findings) memory(f Facts, g graph.GPUInfo, c graph.Card) {
 	}
 	says := fmt.Sprintf("%s of %s free", session.FormatBytes(free), session.FormatBytes(total))
 	who, held := others(c, f.PID)
-	const idle = 1 << 30 // a card's own tables and a context
+	const idle = 1 << 30 // memory of the card's own tables and a context
 	switch {
 	case len(who) > 0:
 		names := make([]string, 0, 4)
@@ -121,7 +121,7 @@ func (l *findings) heat(g graph.GPUInfo, c graph.Card) {
 	}
 }
 
-// clocks judges limits that somebody set and throttling that goes on now.
+// clocks judges limits that a user has set and throttling that is active now.
 func (l *findings) clocks(g graph.GPUInfo, c graph.Card) {
 	about := gpuName(g) + " clocks"
 	found := false
@@ -159,7 +159,7 @@ func above(v *int64, least int64) bool { return v != nil && *v >= least }
 
 func yes(v *bool) bool { return v != nil && *v }
 
-// manyCorrected errors since the driver's start are more than chance.
+// manyCorrected is the number of corrected errors since the driver's start above which they are not chance.
 const manyCorrected = 1000
 
 // errors judges the card's memory: ECC counts, retired pages, remapped rows.
@@ -205,7 +205,7 @@ func value(v *int64) int64 {
 	return *v
 }
 
-// modes judges who may use the card.
+// modes judges which processes may use the card.
 func (l *findings) modes(f Facts, g graph.GPUInfo, c graph.Card) {
 	about := gpuName(g) + " mode"
 	who, _ := others(c, f.PID)

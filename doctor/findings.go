@@ -15,12 +15,12 @@ type Severity string
 
 const (
 	OK      Severity = "ok"
-	Note    Severity = "note"    // worth knowing; nothing to do
-	Warning Severity = "warning" // a run works, but slower, or it may fail, or give other numbers
-	Error   Severity = "error"   // a run cannot work here
+	Note    Severity = "note"    // worth knowing; no action needed
+	Warning Severity = "warning" // a run works, but is slower, may fail, or has other numbers
+	Error   Severity = "error"   // a run cannot work on this machine
 )
 
-// Finding is one thing that was looked at.
+// Finding is the result of one check.
 type Finding struct {
 	Severity Severity `json:"severity"`
 	About    string   `json:"about"`
@@ -36,7 +36,7 @@ func (f Finding) String() string {
 	return s
 }
 
-// findings collects them in the order in which they are told.
+// findings collects findings in the order in which they are reported.
 type findings []Finding
 
 func (l *findings) add(s Severity, about, remedy, says string, args ...any) {
@@ -46,7 +46,8 @@ func (l *findings) add(s Severity, about, remedy, says string, args ...any) {
 	*l = append(*l, Finding{s, about, says, remedy})
 }
 
-// Judge says what the facts mean: the driver and its devices, the cards, the machine, then the environment.
+// Judge returns the findings that follow from the facts: the driver and its devices, the cards, the machine, then the
+// environment.
 func Judge(f Facts) []Finding {
 	l := &findings{}
 	if len(f.Hardware.GPUs) == 0 {
@@ -73,7 +74,7 @@ func orUnknown(s string) string {
 	return s
 }
 
-// noGPU says why a machine shows no GPU, where more can be seen than that there is none.
+// noGPU explains why a machine shows no GPU, if the facts show a reason.
 func (l *findings) noGPU(f Facts) {
 	h := f.Host
 	card := h.PCICards > 0 || len(h.Devices) > 0 || h.Module
@@ -111,7 +112,7 @@ func (l *findings) noGPU(f Facts) {
 
 func gpuName(g graph.GPUInfo) string { return fmt.Sprintf("GPU %d", g.Index) }
 
-// device judges what CUDA says of a device and the kernels that it would run.
+// device judges CUDA's data on a device and the kernels that it would run.
 func (l *findings) device(f Facts, g graph.GPUInfo) {
 	if g.Problem != nil {
 		l.add(Error, gpuName(g), "", "%v", g.Problem)
@@ -147,12 +148,12 @@ func (l *findings) libraries(f Facts) {
 	}
 }
 
-// The least that a run needs to be comfortable.
+// The least resources for a run without trouble.
 const (
 	fewFiles     = 1024
 	littleMemory = 2 << 30
 	littleDisk   = 1 << 30
-	noDisk       = 16 << 20 // an adapter and its checkpoint hardly fit
+	noDisk       = 16 << 20 // an adapter and its checkpoint barely fit
 	modelDisk    = 10 << 30
 	unknownSpace = math.MaxInt64
 )
@@ -204,7 +205,7 @@ func (l *findings) machine(f Facts) {
 	l.clock(f)
 }
 
-// clock compares the time with when the program was built, or with the year of its first release.
+// clock compares the time with the build time of the program, or with the year of its first release.
 func (l *findings) clock(f Facts) {
 	if f.Now.IsZero() {
 		return

@@ -46,8 +46,8 @@ func TestSoundMachine(t *testing.T) {
 	}
 }
 
-// TestFindings: each thing that can be wrong, made up alone, gives one finding of its severity with words and, unless it
-// is a note, a remedy.
+// TestFindings: each thing that can be wrong, made up alone, gives one finding of its severity with words and, unless
+// it is a note, a remedy.
 func TestFindings(t *testing.T) {
 	card := func(change func(c *graph.Card)) func(*Facts) { return func(f *Facts) { change(&f.Cards[0]) } }
 	gpu := func(change func(g *graph.GPUInfo)) func(*Facts) {
@@ -180,7 +180,8 @@ func TestFindings(t *testing.T) {
 			t.Errorf("%s: %v, want one %s that says %q", c.name, bad, c.severity, c.want)
 			continue
 		}
-		if b := bad[0]; b.Remedy == "" && b.Severity != Note && b.About != "GPU 0" { // a device's own problem has it within
+		// a device's own problem has it within.
+		if b := bad[0]; b.Remedy == "" && b.Severity != Note && b.About != "GPU 0" {
 			t.Errorf("%s: no remedy: %v", c.name, b)
 		}
 	}

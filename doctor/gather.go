@@ -14,7 +14,7 @@ import (
 	"github.com/tierlora/tierlora/model/hub"
 )
 
-// Gather looks at this machine. It opens no device and writes nothing.
+// Gather collects the facts of this machine. It opens no device and writes nothing.
 func Gather(version string, builtAt time.Time) Facts {
 	f := Facts{
 		Version: version, Platform: runtime.GOOS + "/" + runtime.GOARCH, Instructions: graph.NewCPU(1).Software().Kernels,
@@ -41,7 +41,7 @@ func Gather(version string, builtAt time.Time) Facts {
 	return f
 }
 
-// root is a tree of files like a machine's, "/" or a test's.
+// root is the root of a file tree like a machine's: "/", or a folder of a test.
 type root string
 
 func (r root) read(path string) string {
@@ -57,7 +57,7 @@ func (r root) is(path string) bool {
 	return err == nil
 }
 
-// memory is the machine's memory in bytes, 0 where the system does not say.
+// memory returns the machine's memory in bytes, 0 if the system does not report it.
 func (r root) memory() (total, available int64) {
 	for s := bufio.NewScanner(strings.NewReader(r.read("proc/meminfo"))); s.Scan(); {
 		var name string
@@ -75,7 +75,7 @@ func (r root) memory() (total, available int64) {
 	return total, available
 }
 
-// host looks for NVIDIA's cards and software, and for a container around this process.
+// host collects facts about NVIDIA's cards and software, and about a container around this process.
 func (r root) host() Host {
 	h := Host{System: runtime.GOOS}
 	switch {
@@ -91,11 +91,12 @@ func (r root) host() Host {
 	release := strings.ToLower(r.read("proc/sys/kernel/osrelease"))
 	h.WSL = strings.Contains(release, "microsoft") || r.is("dev/dxg")
 	h.WSLDriver = r.is("usr/lib/wsl/lib/libcuda.so.1")
-	devices, _ := filepath.Glob(filepath.Join(string(r), "dev/nvidia[0-9]*")) //nolint:errcheck // the pattern is sound
+	devices, _ := filepath.Glob(filepath.Join(string(r), "dev/nvidia[0-9]*")) //nolint:errcheck // the pattern is valid
 	for _, d := range devices {
 		h.Devices = append(h.Devices, "/dev/"+filepath.Base(d))
 	}
-	vendors, _ := filepath.Glob(filepath.Join(string(r), "sys/bus/pci/devices/*/vendor")) //nolint:errcheck // the pattern is sound
+	// The pattern is valid.
+	vendors, _ := filepath.Glob(filepath.Join(string(r), "sys/bus/pci/devices/*/vendor")) //nolint:errcheck
 	for _, v := range vendors {
 		dir, err := filepath.Rel(string(r), filepath.Dir(v))
 		if err == nil && r.read(filepath.Join(dir, "vendor")) == "0x10de" && strings.HasPrefix(r.read(filepath.Join(dir, "class")), "0x03") {
@@ -107,7 +108,7 @@ func (r root) host() Host {
 	return h
 }
 
-// writtenTo are the folders that runs and caches go to, one line for those that lie together.
+// writtenTo returns the folders that runs and caches write to, with one entry for folders on the same file system.
 func writtenTo() []Folder {
 	var all []Folder
 	add := func(what, path string, err error) {
@@ -127,13 +128,13 @@ func writtenTo() []Folder {
 	} else {
 		cache = filepath.Join(cache, "tierlora")
 	}
-	if err == nil { // without one nothing is kept
+	if err == nil { // without a cache folder nothing is cached
 		add("caches", cache, nil)
 	}
 	return all
 }
 
-// lookAt looks at a folder, or at the one above that it would be made in. It writes nothing there.
+// lookAt collects facts about a folder, or about the nearest existing folder above it. It writes nothing there.
 func lookAt(what, dir string) Folder {
 	f := Folder{What: what, Path: dir, Files: -1, Free: unknownSpace}
 	at, err := filepath.Abs(dir)

@@ -6,12 +6,13 @@ import (
 	"github.com/tierlora/tierlora/graph"
 )
 
-// links judges what joins the cards that a run may train on together.
+// links judges the links between the cards that a run may train on together.
 func (l *findings) links(f Facts, shown map[int]bool) {
 	cards := map[int]graph.Card{}
 	for _, c := range f.Cards {
 		cards[c.Index] = c
-		if shown[c.Index] && c.NVLinksDown > 0 && c.NVLinksDown < c.NVLinks { // where none is up, the card is joined to no other
+		// If no link is up, the card is connected to no other.
+		if shown[c.Index] && c.NVLinksDown > 0 && c.NVLinksDown < c.NVLinks {
 			l.add(Warning, fmt.Sprintf("card %d NVLink", c.Index), "look at nvidia-smi nvlink -s and the kernel's log (Xid 74)", "%d of %d links are down", c.NVLinksDown, c.NVLinks)
 		}
 	}

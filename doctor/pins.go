@@ -15,25 +15,25 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
-// Pins are what a run's numbers depend on beside its configuration and data, by name (PinKeys). A value is text that
-// must be equal, or ">=" with the least version.
+// Pins record what a run's numbers depend on besides its configuration and data, by name (PinKeys). A value is text
+// that must be equal, or ">=" with the least version.
 type Pins map[string]string
 
-// pinFormat is the value of the key "format", which every file of pins begins with.
+// pinFormat is the value of the key "format", with which every file of pins begins.
 const pinFormat = "tierlora-pins-1"
 
-// maxPins is how large a file of pins may be.
+// maxPins is the largest size of a file of pins in bytes.
 const maxPins = 64 << 10
 
-// PinKey is something that may be pinned.
+// PinKey is a fact that may be pinned.
 type PinKey struct {
 	Name, Meaning string
-	ordered       bool // a version, which ">=" compares
+	ordered       bool // the value is a version, which ">=" compares
 	remedy        string
 	of            func(Facts) string
 }
 
-// PinKeys are all of them, in the file's order.
+// PinKeys lists all of them, in the order of the file.
 var PinKeys = []PinKey{
 	{"program", "version of the program", false, "build or fetch that version", func(f Facts) string { return f.Version }},
 	{"platform", "operating system and architecture", false, "use a machine of that kind", func(f Facts) string { return f.Platform }},
@@ -70,7 +70,7 @@ var PinKeys = []PinKey{
 	}},
 }
 
-// NewPins are the pins of a machine: what is not there is pinned as "", absent.
+// NewPins returns the pins of a machine; a fact that is missing is pinned as "", absent.
 func NewPins(f Facts) Pins {
 	p := Pins{}
 	for _, k := range PinKeys {
@@ -79,7 +79,7 @@ func NewPins(f Facts) Pins {
 	return p
 }
 
-// ReadPins reads a file of pins. nearest finds the name that a misspelt one was meant as.
+// ReadPins reads a file of pins. nearest returns the name that a misspelt one probably means.
 func ReadPins(path string, nearest func(name string, names []string) string) (Pins, error) {
 	data, err := regular.ReadFile(path)
 	if err == nil {
@@ -144,7 +144,7 @@ func parsePins(data []byte, nearest func(name string, names []string) string) (P
 	return p, errors.Join(problems...)
 }
 
-// duplicate refuses a key that stands twice: which of the two is meant nobody knows. data is a valid object.
+// duplicate refuses a key that occurs twice, because it is unknown which value is meant. data is a valid object.
 func duplicate(data []byte) error {
 	d := json.NewDecoder(bytes.NewReader(data))
 	seen := map[string]bool{}
@@ -161,14 +161,14 @@ func duplicate(data []byte) error {
 			return fmt.Errorf("key %q stands twice", Shown(name))
 		}
 		seen[name] = true
-		if _, err := d.Token(); err != nil { // values are plain texts
+		if _, err := d.Token(); err != nil { // values are plain strings
 			return err
 		}
 	}
 	return nil
 }
 
-// version reads numbers with dots between.
+// version parses numbers separated by dots.
 func version(s string) (parts []int, err error) {
 	for _, p := range strings.Split(strings.TrimSpace(s), ".") {
 		n, err := strconv.Atoi(p)
@@ -180,7 +180,7 @@ func version(s string) (parts []int, err error) {
 	return parts, nil
 }
 
-// meets tells whether what was found is what a pin asks for.
+// meets reports whether a found value satisfies a pin.
 func meets(pin, found string) bool {
 	least, ok := strings.CutPrefix(pin, ">=")
 	if !ok {
@@ -191,7 +191,7 @@ func meets(pin, found string) bool {
 	return aerr == nil && berr == nil && slices.Compare(b, a) >= 0
 }
 
-// Mismatch is a pin that a machine does not meet.
+// Mismatch is a pin that a machine does not satisfy.
 type Mismatch struct {
 	Key      string `json:"key"`
 	Expected string `json:"expected"`
@@ -209,7 +209,8 @@ func (m Mismatch) String() string {
 	return fmt.Sprintf("%s: expected %s, found %s; %s, or --refresh-pins", m.Key, quote(m.Expected), quote(m.Found), m.Remedy)
 }
 
-// Compare lists the pins that a machine does not meet, in the order of PinKeys. What is not pinned is not compared.
+// Compare lists the pins that a machine does not satisfy, in the order of PinKeys. It does not compare facts without a
+// pin.
 func (p Pins) Compare(f Facts) []Mismatch {
 	found := []Mismatch{}
 	for _, k := range PinKeys {
@@ -220,7 +221,7 @@ func (p Pins) Compare(f Facts) []Mismatch {
 	return found
 }
 
-// Refresh are the pins of a machine, in which a ">=" of the old ones stays where it is met.
+// Refresh returns the pins of a machine, and keeps each ">=" of the old pins that it satisfies.
 func (p Pins) Refresh(f Facts) Pins {
 	now := NewPins(f)
 	for name, was := range p {
@@ -231,7 +232,7 @@ func (p Pins) Refresh(f Facts) Pins {
 	return now
 }
 
-// Write replaces the file at once, or leaves it as it is.
+// Write replaces the file atomically.
 func (p Pins) Write(path string) error {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "{\n  \"format\": %q", pinFormat)

@@ -2,7 +2,7 @@ package doctor
 
 import "golang.org/x/sys/unix"
 
-// limits are how many files may be open and how many bytes locked in memory.
+// limits returns how many files may be open and how many bytes may be locked in memory.
 func limits() (files, locked uint64) {
 	var l unix.Rlimit
 	if unix.Getrlimit(unix.RLIMIT_NOFILE, &l) == nil {
@@ -14,7 +14,7 @@ func limits() (files, locked uint64) {
 	return files, locked
 }
 
-// fileSystems names those that matter, by the number that statfs gives (linux/magic.h).
+// fileSystems maps the magic numbers of statfs (linux/magic.h) to the names of the file systems that matter.
 var fileSystems = map[uint32]struct {
 	name    string
 	network bool
@@ -24,7 +24,7 @@ var fileSystems = map[uint32]struct {
 	0x01021994: {"tmpfs", false}, 0x794c7630: {"overlay", false},
 }
 
-// diskOf fills in what the file system says of a folder that is there.
+// diskOf adds the file system's data on an existing folder.
 func diskOf(dir string, f *Folder) {
 	var s unix.Statfs_t
 	if err := unix.Statfs(dir, &s); err != nil {

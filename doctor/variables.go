@@ -7,14 +7,14 @@ import (
 	"github.com/tierlora/tierlora/internal/safetext"
 )
 
-// variable is an environment variable that decides something about a run, or that people set for other programs.
+// variable is an environment variable that affects a run, or that people set for other programs.
 type variable struct {
 	name     string
-	matters  func(value string) bool // nil = whatever it is set to
+	matters  func(value string) bool // nil = it matters with any value
 	severity Severity
 	says     string
 	remedy   string
-	gpu      bool // of no concern without a GPU
+	gpu      bool // it only matters with a GPU
 }
 
 func is(values ...string) func(string) bool {
@@ -33,8 +33,8 @@ func isNot(values ...string) func(string) bool {
 	return func(v string) bool { return !in(v) }
 }
 
-// looked are the variables that are looked at, in the order in which they are told. Those that change numbers come
-// first; then time and memory; then those that do nothing here, since people take them over from other programs.
+// looked lists the checked variables in the order of the report. Variables that change numbers come first; then those
+// that affect time and memory; then those that have no effect here, because people copy them from other programs.
 var looked = []variable{
 	{name: "NVIDIA_TF32_OVERRIDE", matters: is("0"), severity: Warning, gpu: true, says: "cuBLASLt multiplies in fp32 where training.precision: tf32 asks for TF32: other numbers, and slower", remedy: "unset it"},
 	{name: "CUBLAS_EMULATE_SINGLE_PRECISION", matters: isNot("0"), severity: Warning, gpu: true, says: "cuBLASLt may work fp32 products out of 16-bit ones: other rounding in fp32", remedy: "unset it"},
@@ -85,7 +85,8 @@ func (l *findings) variables(f Facts) {
 	}
 }
 
-// Shown is text from outside as a terminal may show it: without control characters and secrets, at most 80 characters.
+// Shown returns untrusted text as a terminal may show it: without control characters and secrets, at most 80
+// characters.
 func Shown(s string) string {
 	s = safetext.Mask(s)
 	s = strings.Map(func(r rune) rune {

@@ -22,23 +22,23 @@ import (
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
-// EmbeddedPrefix marks models and data sets that the binary carries: "embedded:stories260K".
+// EmbeddedPrefix begins the names of models and data sets that the binary contains: "embedded:stories260K".
 const EmbeddedPrefix = "embedded:"
 
 // Base is a checkpoint: a model's configuration, weights and tokenizer.
 type Base struct {
-	Name      string // as it was asked for: a folder, a hub name, or an embedded one
+	Name      string // name that was asked for: a folder, a hub name, or an embedded model
 	Config    model.Config
 	Weights   *weights.Set
 	Tokenizer *tokenizer.Tokenizer
-	Folder    fs.FS // the files it was read from
-	Declared  bool  // the weights are not there: names and shapes follow from the configuration
+	Folder    fs.FS // files that it was read from
+	Declared  bool  // the folder has no weights; names and shapes follow from the configuration
 
 	tensors *quantised.Checkpoint // nil = nothing is quantised
-	standIn nn.Reader             // of a model that is declared
+	standIn nn.Reader             // reads the weights of a declared model
 }
 
-// DeclaredWeights are the tensors that a model of a configuration has, without their bytes.
+// DeclaredWeights returns the tensors that a model of a configuration has, without their bytes.
 func DeclaredWeights(c model.Config) (*weights.Set, error) {
 	specs, err := tensorSpecs(c)
 	if err != nil {
@@ -55,7 +55,8 @@ func DeclaredWeights(c model.Config) (*weights.Set, error) {
 	return weights.Declare(numbers, d, codes...), nil
 }
 
-// DeclaredCheckpoint is what a configuration says of the tensors that DeclaredWeights gives: which are stored quantised, and how.
+// DeclaredCheckpoint returns the checkpoint of the tensors of DeclaredWeights as the configuration describes it: which
+// tensors are stored quantised, and how.
 func DeclaredCheckpoint(c model.Config, tensors *weights.Set) (*quantised.Checkpoint, error) {
 	q := c.Quantization
 	if q == nil || q.Method != model.BitsAndBytes {
@@ -79,7 +80,7 @@ func DeclaredCheckpoint(c model.Config, tensors *weights.Set) (*quantised.Checkp
 	return quantised.Declare(tensors, q, linear), nil
 }
 
-// tensorSpecs are the checkpoint's tensors that a model of a configuration reads.
+// tensorSpecs returns the checkpoint's tensors that a model of a configuration reads.
 func tensorSpecs(c model.Config) ([]weights.Spec, error) {
 	build, err := families.For(c)
 	if err != nil {
@@ -113,13 +114,13 @@ func (b *Base) Close() error {
 // tensors reads a checkpoint; it is an nn.StoredReader.
 type tensors struct{ weights.Source }
 
-// quantisedTensors reads a checkpoint of which some weights are quantised; it is an nn.PackedReader too.
+// quantisedTensors reads a checkpoint with some quantised weights; it is an nn.PackedReader too.
 type quantisedTensors struct {
 	tensors
 	*quantised.Checkpoint
 }
 
-// Names and Tensor are the checkpoint's, as Float32s is.
+// Names returns the names of the checkpoint's tensors. Like Tensor and Float32s it forwards to the checkpoint.
 func (r quantisedTensors) Names() []string { return r.Checkpoint.Names() }
 
 func (r quantisedTensors) Tensor(name string) (weights.Tensor, bool) {
@@ -130,7 +131,7 @@ func (r quantisedTensors) Float32s(name string, from int, dst []float32) error {
 	return r.Checkpoint.Float32s(name, from, dst)
 }
 
-// Stored reads a tensor as the file holds it; a quantised weight is none of numbers.
+// Stored reads a tensor in the type of the file; ok is false for a quantised weight, which has no such type.
 func (r quantisedTensors) Stored(name string) (d kernel.DType, read func(dst []byte, from int) error, ok bool) {
 	if r.Config(name) != nil {
 		return 0, nil, false
@@ -138,7 +139,7 @@ func (r quantisedTensors) Stored(name string) (d kernel.DType, read func(dst []b
 	return r.tensors.Stored(name)
 }
 
-// Reader reads a checkpoint's tensors.
+// Reader returns a reader of a checkpoint's tensors.
 func Reader(s weights.Source) nn.StoredReader { return tensors{s} }
 
 // Float32s reads a range of a tensor's elements.
@@ -150,10 +151,10 @@ func (r tensors) Float32s(name string, from int, dst []float32) error {
 	return weights.Float32Range(t, from, from+len(dst), dst)
 }
 
-// storedTypes are the types of a checkpoint's elements that memory may take as they are.
+// storedTypes maps the element types of checkpoints that memory may use unchanged.
 var storedTypes = map[weights.DType]kernel.DType{weights.F32: kernel.F32, weights.BF16: kernel.BF16, weights.F16: kernel.F16}
 
-// Stored reads a tensor as the file holds it.
+// Stored reads a tensor in the type of the file.
 func (r tensors) Stored(name string) (d kernel.DType, read func(dst []byte, from int) error, ok bool) {
 	t, ok := r.Tensor(name)
 	if ok {
@@ -162,7 +163,8 @@ func (r tensors) Stored(name string) (d kernel.DType, read func(dst []byte, from
 	return d, func(dst []byte, from int) error { return weights.Raw(t, from, dst) }, ok
 }
 
-// WholeExperts are the checkpoint's tensors that hold all experts of a layer, where other programs read no others; none of most models.
+// WholeExperts returns the checkpoint's tensors that hold all experts of a layer, if other programs only read such
+// tensors. Most models have none.
 func (b *Base) WholeExperts() map[string]weights.Whole {
 	if !families.Table[b.Config.ModelType].WholeExperts {
 		return nil
@@ -170,7 +172,7 @@ func (b *Base) WholeExperts() map[string]weights.Whole {
 	return b.Weights.Wholes()
 }
 
-// Tensors are Weights by the names and shapes that the model knows: a quantised weight is one tensor.
+// Tensors returns Weights under the names and shapes that the model knows; a quantised weight is one tensor.
 func (b *Base) Tensors() *quantised.Checkpoint {
 	if b.tensors == nil {
 		return quantised.Numbers(b.Weights)
@@ -178,7 +180,8 @@ func (b *Base) Tensors() *quantised.Checkpoint {
 	return b.tensors
 }
 
-// StorageOf is how the weights of a model are stored that bitsandbytes quantised already; nil where none is, or it can't be read.
+// StorageOf returns how bitsandbytes has quantised the weights of a model; nil if no weight is quantised, or the model
+// can't be read.
 func StorageOf(ctx context.Context, name string, env Env) *quant.Config {
 	if strings.HasPrefix(name, EmbeddedPrefix) {
 		return nil
@@ -195,7 +198,7 @@ func StorageOf(ctx context.Context, name string, env Env) *quant.Config {
 	return &scheme
 }
 
-// StoredAs says how many weights are quantised already, and how; "" where none is.
+// StoredAs describes how many weights are quantised already, and how; "" if none is.
 func (b *Base) StoredAs() string {
 	n := b.Tensors().Quantised()
 	if n == 0 {
@@ -244,8 +247,8 @@ func (b *Base) Load(ctx context.Context, n *nn.Net, m graph.Store, workers int) 
 	return nil
 }
 
-// Fingerprint distinguishes base weights without reading all of them: every tensor's name, type, shape and
-// first and last bytes.
+// Fingerprint identifies base weights without reading all of them: by every tensor's name, type, shape and first and
+// last bytes.
 func (b *Base) Fingerprint() string {
 	const edge = 256
 	h := sha256.New()
@@ -258,7 +261,7 @@ func (b *Base) Fingerprint() string {
 	return hex.EncodeToString(h.Sum(nil))
 }
 
-// Digest is a SHA-256 over every tensor's name, type, shape and SHA-256, which workers take in parallel.
+// Digest returns a SHA-256 over every tensor's name, type, shape and SHA-256, which workers compute in parallel.
 func (b *Base) Digest(ctx context.Context, workers int) (string, error) {
 	names := b.Weights.Names()
 	sums := make([][sha256.Size]byte, len(names))

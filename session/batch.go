@@ -7,24 +7,25 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// Batch is where the host writes a micro-batch: what every network reads, and what an objective or an optimizer adds.
+// Batch is the host memory of a micro-batch: the values that every network reads, and those that an objective or an
+// optimizer adds.
 type Batch struct {
 	IDs, Positions, Cu []int32
 	store              graph.Store
 	prefix             string
 	names              []string
 	counter            []int32 // nil without dropout
-	realTokens         []int32 // nil where no layer tells padding from tokens
+	realTokens         []int32 // nil if no layer distinguishes padding from tokens
 	wide               []wide
 }
 
-// wide is a value that a plan in float64 reads, and what the host writes for it.
+// wide is a value that a plan in float64 reads, with the float32 numbers that the host writes for it.
 type wide struct {
 	to   []float64
 	from []float32
 }
 
-// BindBatch finds a plan's data in its memory, by the names that Declare gave.
+// BindBatch finds a plan's batch values in its memory, by the names that Declare gave them.
 func BindBatch(m graph.Store, prefix string) (*Batch, error) {
 	b := &Batch{store: m, prefix: prefix}
 	for name, dst := range map[string]*[]int32{"input_ids": &b.IDs, "cu_seqlens": &b.Cu} {
@@ -35,7 +36,7 @@ func BindBatch(m graph.Store, prefix string) (*Batch, error) {
 		*dst = t.I32()
 	}
 	b.names = []string{prefix + "input_ids", prefix + "cu_seqlens"}
-	if t, err := m.Tensor(prefix + "positions"); err == nil { // a model whose layers all go without has none
+	if t, err := m.Tensor(prefix + "positions"); err == nil { // a model whose layers use no positions has none
 		b.Positions = t.I32()
 		b.names = append(b.names, prefix+"positions")
 	}
@@ -50,7 +51,7 @@ func BindBatch(m graph.Store, prefix string) (*Batch, error) {
 	return b, nil
 }
 
-// Int32s adds a value that a plan declared with the batch's prefix to those that Put sends.
+// Int32s returns the memory of a value that a plan declared with the batch's prefix, and makes Put send it.
 func (b *Batch) Int32s(name string) ([]int32, error) {
 	t, err := b.store.Tensor(b.prefix + name)
 	if err != nil {
@@ -60,7 +61,7 @@ func (b *Batch) Int32s(name string) ([]int32, error) {
 	return t.I32(), nil
 }
 
-// Float32s is Int32s for real numbers; a plan in float64 reads the same numbers.
+// Float32s does what Int32s does for real numbers. For a plan in float64, Put converts them.
 func (b *Batch) Float32s(name string) ([]float32, error) {
 	t, err := b.store.Tensor(b.prefix + name)
 	if err != nil {
@@ -74,11 +75,11 @@ func (b *Batch) Float32s(name string) ([]float32, error) {
 	return t.F32(), nil
 }
 
-// Part is the tokens of a micro-batch that a rank has: [From, To), of which those behind the micro-batch's end are padding.
-// The zero value is all of them.
+// Part is the range [From, To) of a micro-batch's tokens that a rank computes; tokens after the micro-batch's end are
+// padding. The zero value means all tokens.
 type Part struct{ From, To int }
 
-// PartOf is the part of one of some ranks, in a plan for so many tokens.
+// PartOf returns the part of the rank with index place among ranks, in a plan for the given number of tokens.
 func PartOf(tokens, place, ranks int) Part {
 	if ranks < 2 {
 		return Part{}
@@ -87,7 +88,7 @@ func PartOf(tokens, place, ranks int) Part {
 	return Part{place * own, (place + 1) * own}
 }
 
-// Copy copies the part of a micro-batch's values to the start of dst, and padding where that has ended.
+// Copy copies the part of a micro-batch's values to the start of dst, and fills the rest of the part with padding.
 func (p Part) Copy(dst, values []int32, padding int32) {
 	if p == (Part{}) {
 		copy(dst, values)
@@ -99,7 +100,8 @@ func (p Part) Copy(dst, values []int32, padding int32) {
 	}
 }
 
-// Fill writes a part of a micro-batch's tokens, at the start of what the longest plan of the memory reads.
+// Fill writes a part of a micro-batch's tokens to the start of the values, which the longest plan of the memory reads
+// as a whole.
 func (b *Batch) Fill(from dataset.Batch, own Part) {
 	own.Copy(b.IDs, from.IDs, 0)
 	if b.Positions != nil {
@@ -133,7 +135,7 @@ func (b *Batch) SetDropout(seed uint64, step, micro int) {
 	}
 }
 
-// Mix is a step of SplitMix64 (Steele, Lea, Flood 2014): it spreads the bits of a number over all of the result's.
+// Mix is a step of SplitMix64 (Steele, Lea, Flood 2014): every bit of the result depends on all bits of x.
 func Mix(x uint64) uint64 {
 	x += 0x9e3779b97f4a7c15
 	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9

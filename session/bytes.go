@@ -17,7 +17,7 @@ var byteUnits = map[string]float64{
 	"kib": 1 << 10, "mib": 1 << 20, "gib": 1 << 30, "tib": 1 << 40,
 }
 
-// ParseBytes reads a number of bytes such as "256MiB" (2^20), "2 GB" (10^9), "1.5GiB" or "4096".
+// ParseBytes parses a number of bytes such as "256MiB" (2^20), "2 GB" (10^9), "1.5GiB" or "4096".
 func ParseBytes(s string) (int64, error) {
 	bad := errors.New(`write it like "256MiB", "2GiB" or "2GB"`)
 	m := bytesPattern.FindStringSubmatch(strings.TrimSpace(s))
@@ -35,7 +35,7 @@ func ParseBytes(s string) (int64, error) {
 	return int64(math.Round(number * unit)), nil
 }
 
-// FormatBytes writes a number of bytes for people: "1.3 GiB".
+// FormatBytes formats a number of bytes for reading: "1.3 GiB".
 func FormatBytes(n int64) string {
 	for _, u := range []struct {
 		name string

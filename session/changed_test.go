@@ -18,8 +18,9 @@ import (
 	"github.com/tierlora/tierlora/model/families"
 )
 
-// TestModelFileChanges: a safetensors file that another process shortens or overwrites while the model loads is an error that
-// names the file. One that is replaced by a rename, or removed, is not: the weights are those of the file that was opened.
+// TestModelFileChanges: a safetensors file that another process shortens or overwrites while the model loads is an
+// error that names the file. One that is replaced by a rename, or removed, is not: the weights are those of the file
+// that was opened.
 func TestModelFileChanges(t *testing.T) {
 	data := golden.ReadFile(t, golden.Path(t, "families/llama_biases.safetensors"))
 	config := golden.ReadFile(t, golden.Path(t, "families/llama_biases.config.json"))

@@ -9,13 +9,13 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// head is the network's name of the vocabulary head, which a tied model may have stored beside its embeddings.
+// head is the network's name of the vocabulary head. A tied model may have it stored beside its embeddings.
 const head = "lm_head.weight"
 
-// embeddings is the network's name of the embeddings, whichever folder the language model is in.
+// embeddings returns the network's name of the embeddings, in whichever scope the language model is.
 func (b *Base) embeddings() string { return b.Config.Scope() + ".embed_tokens.weight" }
 
-// checkVocabulary compares vocab_size with the rows of the embedding, in words that say more than two shapes.
+// checkVocabulary compares vocab_size with the rows of the embedding. Its error says more than two shapes would.
 func (b *Base) checkVocabulary() error {
 	t, ok := b.Weights.Tensor(b.embeddings())
 	if !ok || len(t.Shape) != 2 || t.Shape[0] == b.Config.VocabSize {
@@ -25,8 +25,9 @@ func (b *Base) checkVocabulary() error {
 		b.Config.VocabSize, t.Name, t.Shape[0])
 }
 
-// CheckTied refuses a checkpoint that stores embeddings and head though config.json says they are one, where they differ:
-// nothing tells which of the two is meant. transformers 4.57 takes the embeddings for the head then, transformers 5.17 the head.
+// CheckTied refuses a checkpoint that stores different embeddings and head although config.json says that they are
+// tied, because it is not known which of the two is meant. In that case transformers 4.57 uses the embeddings as the
+// head, transformers 5.17 the head.
 func (b *Base) CheckTied(ctx context.Context) error {
 	if !b.Config.TieEmbeddings {
 		return nil
@@ -50,7 +51,7 @@ func (b *Base) CheckTied(ctx context.Context) error {
 	return nil
 }
 
-// sameNumbers tells whether two tensors of one shape hold the same numbers.
+// sameNumbers reports whether two tensors of one shape hold the same numbers.
 func sameNumbers(ctx context.Context, a, b weights.Tensor) (bool, error) {
 	const piece = 1 << 20
 	if a.DType == b.DType {

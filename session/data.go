@@ -11,8 +11,8 @@ import (
 	"github.com/tierlora/tierlora/text/chat"
 )
 
-// LoadData reads data, embedded or from files, as the model's tokenizer sees it, and checks that the model knows its
-// tokens.
+// LoadData reads data, embedded or from files, with the model's tokenizer, and checks that the model has an embedding
+// for every token.
 func (s *Session) LoadData(ctx context.Context, c dataset.Config, seed uint64) (*dataset.Set, *dataset.Report, error) {
 	c.Seed, c.Workers, c.Progress = seed, s.Workers, s.Reading
 	c.Chat = func() (*chat.Sources, error) { return chat.Find(s.Base.Folder) }
@@ -35,7 +35,7 @@ func (s *Session) readData(ctx context.Context, c dataset.Config) (*dataset.Set,
 	return dataset.LoadFS(ctx, fsys, c, s.Base.Tokenizer)
 }
 
-// EachRow shows the rows of data as they stand in their files.
+// EachRow passes the rows of data to see as they are in their files.
 func (s *Session) EachRow(ctx context.Context, c dataset.Config, see func(dataset.Item) error) error {
 	c, fsys, err := s.located(ctx, c)
 	if err != nil {
@@ -44,7 +44,8 @@ func (s *Session) EachRow(ctx context.Context, c dataset.Config, see func(datase
 	return dataset.EachRow(ctx, fsys, c, see)
 }
 
-// located says where data lies: in the file system of embedded data, or where that is nil on disk.
+// located returns the configuration with the paths of its data, and the file system of embedded data; a nil file system
+// means the disk.
 func (s *Session) located(ctx context.Context, c dataset.Config) (dataset.Config, fs.FS, error) {
 	path := &c.Path
 	if c.Path == "" && len(c.Sources) == 1 {
@@ -67,8 +68,8 @@ func (s *Session) located(ctx context.Context, c dataset.Config) (dataset.Config
 	return c, fsys, nil
 }
 
-// checkIDs refuses token ids that the model has no embedding for. Padding is computed and never trained, so any known token
-// serves where the tokenizer's own is added to a vocabulary that the model was not made for.
+// checkIDs refuses token ids that the model has no embedding for. Padding is computed and never trained, so any known
+// token serves if the tokenizer's padding token was added to a vocabulary that the model was not made for.
 func checkIDs(s *dataset.Set, vocab int) error {
 	if s.PadID < 0 || int(s.PadID) >= vocab {
 		s.PadID = 0
@@ -76,7 +77,7 @@ func checkIDs(s *dataset.Set, vocab int) error {
 	s.Vocab = vocab
 	for _, rows := range []dataset.Rows{s.Train, s.Val} {
 		if most, known := dataset.MaxID(rows); known && int(most) < vocab {
-			continue // otherwise the first row with such an id is looked for
+			continue // otherwise the loop below finds the first row with such an id
 		}
 		for i := range rows.Len() {
 			r := rows.Row(i)

@@ -12,8 +12,8 @@ import (
 	"github.com/tierlora/tierlora/model/hub"
 )
 
-// FindData looks up the data sets of the hub that a configuration names, and notes where their files lie: in the Hugging
-// Face cache, downloaded if the options say so. Anything that is there under the name is no data set of the hub.
+// FindData finds the hub's data sets that a configuration names, and records the paths of their files: in the Hugging
+// Face cache, downloaded if the options say so. A name that exists as a path is no data set of the hub.
 func FindData(ctx context.Context, c dataset.Config, opts hub.Options) (dataset.Config, error) {
 	err := c.EachSource(func(key string, s *dataset.Source) error {
 		if err := findSource(ctx, s, opts); err != nil {
@@ -24,7 +24,7 @@ func FindData(ctx context.Context, c dataset.Config, opts hub.Options) (dataset.
 	return c, err
 }
 
-// findSource notes where the files of a source lie that is a data set of the hub.
+// findSource records the paths of a source's files if it is a data set of the hub.
 func findSource(ctx context.Context, s *dataset.Source, opts hub.Options) error {
 	named := withRevision(*s)
 	if !isHubData(named.Path) {
@@ -44,8 +44,8 @@ func findSource(ctx context.Context, s *dataset.Source, opts hub.Options) error 
 	return err
 }
 
-// CheckData lists what of a configuration's data is not there, each with its key. It reads no row and asks no hub. absent
-// are the data sets of the hub that the cache lacks, which --download would fetch.
+// CheckData lists the data of a configuration that is missing, each with its key. It reads no row and sends no request
+// to the hub. absent are the data sets of the hub that the cache lacks and that --download would fetch.
 func CheckData(ctx context.Context, c dataset.Config, opts hub.Options) (problems, absent []error) {
 	opts.Download = false
 	_ = c.EachSource(func(key string, s *dataset.Source) error { // it never fails
@@ -66,7 +66,7 @@ func CheckData(ctx context.Context, c dataset.Config, opts hub.Options) (problem
 	return problems, absent
 }
 
-// withRevision is a source whose path names its revision, org/name@v1, with the revision by itself.
+// withRevision separates the revision from a source's path of the form org/name@v1.
 func withRevision(s dataset.Source) dataset.Source {
 	if _, err := os.Lstat(s.Path); err == nil || s.Revision != "" {
 		return s
@@ -85,7 +85,7 @@ func isHubData(path string) bool {
 	return err != nil
 }
 
-// findDataset looks at the revision, and where none is given and main has no files that can be read, at the Parquet
+// findDataset looks at the revision. Without a revision, if main has no files that can be read, it looks at the Parquet
 // copies that the hub makes.
 func findDataset(ctx context.Context, s *dataset.Source, terms []source.Slice, opts hub.Options) (string, error) {
 	choose := func(names []string, card []byte) ([]string, error) {
@@ -113,7 +113,7 @@ func findDataset(ctx context.Context, s *dataset.Source, terms []source.Slice, o
 	var unreadable *source.NoDataError
 	opts.Revision = source.ParquetRevision
 	if !errors.As(err, &unreadable) {
-		opts.Download = false // what is in the cache can be used
+		opts.Download = false // the files in the cache suffice
 	}
 	if dir, copyErr := hub.Dataset(ctx, s.Path, opts, choose); copyErr == nil {
 		return dir, nil

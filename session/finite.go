@@ -8,8 +8,8 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// BlameNotFinite is err with the first tensor of the base model that has a number which is not finite, where there is
-// one: the data is not to blame then.
+// BlameNotFinite adds to err the first tensor of the base model with a value that is not finite, if there is one: then
+// the model is the cause and not the data.
 func (s *Session) BlameNotFinite(ctx context.Context, err error) error {
 	if found := s.Base.CheckFinite(ctx); found != nil {
 		return fmt.Errorf("%w; %w", err, found)
@@ -17,7 +17,7 @@ func (s *Session) BlameNotFinite(ctx context.Context, err error) error {
 	return err
 }
 
-// CheckFinite reads every tensor of the model and names the first that has a number which is not finite.
+// CheckFinite reads every tensor of the model. Its error names the first one with a value that is not finite.
 func (b *Base) CheckFinite(ctx context.Context) error {
 	for _, name := range b.Weights.Names() {
 		t, _ := b.Weights.Tensor(name)
@@ -31,7 +31,7 @@ func (b *Base) CheckFinite(ctx context.Context) error {
 	return nil
 }
 
-// CheckFinite names a tensor that has a number which is not finite, and the first of them. Integers have none.
+// CheckFinite returns an error that names a tensor and its first value that is not finite. Integers are always finite.
 func CheckFinite(t weights.Tensor) error {
 	if _, ok := storedTypes[t.DType]; !ok {
 		return nil

@@ -16,8 +16,8 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// TestFusedExpertsAreRead: a folder whose experts transformers 5 saved as one tensor a layer has the tensors, to the byte, of
-// that where each has its own: what is loaded or quantised from them is the same then.
+// TestFusedExpertsAreRead: a folder whose experts transformers 5 saved as one tensor a layer has the tensors, to the
+// byte, of that where each has its own: what is loaded or quantised from them is the same then.
 func TestFusedExpertsAreRead(t *testing.T) {
 	for _, family := range []string{"mixtral", "qwen2_moe", "qwen3_moe"} {
 		t.Run(family, func(t *testing.T) {

@@ -7,20 +7,24 @@ import (
 	"github.com/tierlora/tierlora/graph"
 )
 
-// Layout is how a step is laid out in memory. All layouts give the same numbers, but for LossRows, which may round
-// otherwise.
+// Layout is the arrangement of a step in memory. All layouts compute the same numbers, except that LossRows may change
+// rounding.
 type Layout struct {
-	Dequantised bool // quantised weights are kept as the numbers they stand for
-	Linears     int  // of so many linear layers, from the first on; 0 = all
-	Experts     bool // experts that a checkpoint has in MXFP4 are kept as numbers too
+	Dequantised bool // quantised weights are kept dequantised
+	Linears     int  // number of linear layers, from the first on, that Dequantised applies to; 0 = all
+	Experts     bool // experts that a checkpoint has in MXFP4 are kept dequantised too
 	Recompute   graph.Recompute
-	Layers      int  // Recompute holds for so many, from the first on, and the mode before it for the others; 0 = all
-	Overlap     bool // memory is left for independent calls to overlap
-	LossRows    int  // rows whose logits exist at the same time; 0 = as many as fill the machine
-	Shards      int  // ranks that hold a slice of the frozen weights each, and gather a layer ahead of its use; 0 = all hold all
+	// Number of layers, from the first on, that Recompute applies to; the mode before it applies to the others; 0 =
+	// all.
+	Layers   int
+	Overlap  bool // memory is reserved so that independent calls may overlap
+	LossRows int  // rows whose logits exist at the same time; 0 = as many as use the machine fully
+	// Number of ranks that store one slice of the frozen weights each, and gather a layer before its use; 0 = each rank
+	// stores all.
+	Shards int
 }
 
-// String names a layout by the configuration keys that ask for it.
+// String describes a layout by the configuration keys that select it.
 func (l Layout) String() string {
 	parts := []string{"gradient_checkpointing " + l.Recompute.String()}
 	if l.Layers > 0 {
@@ -44,40 +48,40 @@ func (l Layout) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// Sharded tells whether a rank holds a slice of the frozen weights alone.
+// Sharded reports whether each rank stores only a slice of the frozen weights.
 func (l Layout) Sharded() bool { return l.Shards > 1 }
 
-// LeastLossRows is where fewer rows of logits at a time save next to nothing.
+// LeastLossRows is the number of rows of logits below which fewer rows save almost no memory.
 const LeastLossRows = 32
 
-// Planned is a step in one layout, and what it holds.
+// Planned is a step in one layout, with its planned memory.
 type Planned[T any] struct {
 	Layout Layout
 	Need   graph.Bytes
 	Step   T
 }
 
-// Search finds the first of some layouts that fits. It depends on its fields alone.
+// Search finds the first of some layouts that fits. The result depends on its fields alone.
 type Search[T any] struct {
-	Layouts []Layout // that are allowed, fastest first
+	Layouts []Layout // allowed layouts, fastest first
 	// Try plans the step in a layout.
 	Try   func(Layout) (Planned[T], error)
-	Limit int64 // bytes that may be held; below 0 = not known, so that the first layout is taken
+	Limit int64 // memory limit in bytes; below 0 = not known, so that the first layout is taken
 
-	Layers   int     // of the model
+	Layers   int     // number of layers of the model
 	Linears  []int64 // numbers of each linear layer's quantised weight
-	LossRows int     // rows of logits that exist at the same time unless a layout says so
+	LossRows int     // rows of logits that exist at the same time unless a layout sets them
 	Overlaps bool    // independent calls can overlap on the machine
 }
 
-// Found is what a search ended with.
+// Found is the result of a search.
 type Found[T any] struct {
 	Planned[T]
 	Fits     bool       // false = Planned is the leanest layout, too large and without a Step
-	Rejected []Rejected // what was tried and does not fit, fastest first
+	Rejected []Rejected // layouts that were tried and do not fit, fastest first
 }
 
-// Rejected is a layout that holds too much.
+// Rejected is a layout that needs too much memory.
 type Rejected struct {
 	Layout Layout
 	Need   graph.Bytes
@@ -85,8 +89,8 @@ type Rejected struct {
 
 func (s Search[T]) fits(p Planned[T]) bool { return s.Limit < 0 || p.Need.Total() <= s.Limit }
 
-// Run takes the first layout that fits; where none does, the leanest with less and less of the logits at a time. What
-// memory is left may keep weights dequantised, keep layers from being recomputed, or let calls overlap.
+// Run takes the first layout that fits. If none does, it takes the leanest with fewer and fewer rows of logits at a
+// time. It uses memory that is left to keep weights dequantised, to recompute fewer layers, or to let calls overlap.
 func (s Search[T]) Run() (Found[T], error) {
 	var found Found[T]
 	for i, l := range s.Layouts {
@@ -109,7 +113,7 @@ func (s Search[T]) Run() (Found[T], error) {
 	return s.shortenLoss(found)
 }
 
-// improve spends what memory is left between a layout that fits and the faster one before it.
+// improve uses the memory that is left between a layout that fits and the faster one before it.
 func (s Search[T]) improve(before Rejected, p Planned[T]) (Planned[T], error) {
 	switch {
 	case before.Layout.Dequantised && !p.Layout.Dequantised:
@@ -120,14 +124,14 @@ func (s Search[T]) improve(before Rejected, p Planned[T]) (Planned[T], error) {
 	return p, nil
 }
 
-// dequantiseSome keeps the weights of as many linear layers dequantised as fit, where those of all do not and the
-// step as it is planned does.
+// dequantiseSome keeps the weights of as many linear layers dequantised as fit, if those of all layers do not fit and
+// the step as planned does.
 func (s Search[T]) dequantiseSome(all Rejected, packed Planned[T]) (Planned[T], error) {
 	left, sum, total := s.Limit-packed.Need.Total(), int64(0), int64(0)
 	for _, n := range s.Linears {
 		total += n
 	}
-	each := float64(all.Need.Frozen-packed.Need.Frozen) / float64(total) // bytes that dequantising adds for a number
+	each := float64(all.Need.Frozen-packed.Need.Frozen) / float64(total) // bytes that dequantising adds per number
 	l := packed.Layout
 	for _, n := range s.Linears {
 		if sum += n; float64(sum)*each > float64(left) {
@@ -135,7 +139,8 @@ func (s Search[T]) dequantiseSome(all Rejected, packed Planned[T]) (Planned[T], 
 		}
 		l.Linears++
 	}
-	for back := 1; l.Linears > 0; l.Linears, back = l.Linears-back, 2*back { // the estimate leaves out what rounding up to whole blocks takes
+	// The estimate ignores rounding up to whole blocks.
+	for back := 1; l.Linears > 0; l.Linears, back = l.Linears-back, 2*back {
 		l.Dequantised = true
 		p, err := s.Try(l)
 		if err != nil || s.fits(p) {
@@ -145,7 +150,7 @@ func (s Search[T]) dequantiseSome(all Rejected, packed Planned[T]) (Planned[T], 
 	return packed, nil
 }
 
-// fewerLayers looks for the fewest layers that a mode, which fits for all of them, must hold for.
+// fewerLayers finds the smallest number of layers that a mode must apply to. The mode fits if it applies to all.
 func (s Search[T]) fewerLayers(best Planned[T]) (Planned[T], error) {
 	l := best.Layout
 	for least, most := 1, s.Layers; least < most; {
@@ -197,11 +202,12 @@ func (s Search[T]) shortenLoss(found Found[T]) (Found[T], error) {
 	return found, nil
 }
 
-// overlap leaves memory for calls to overlap where there is some and it costs little: a sixth of the rest.
-// For a small model that memory would be several times the rest.
+// overlap reserves memory so that calls may overlap, if there is enough and it costs little: at most a sixth of the
+// rest. For a small model that memory would be several times the rest.
 func (s Search[T]) overlap(plain Planned[T]) (Planned[T], error) {
 	l := plain.Layout
-	if !s.Overlaps || l.Sharded() || l.Recompute != graph.KeepAll && l.Recompute != graph.RecomputeCheap { // the others were chosen to save memory
+	// The other modes were chosen to save memory.
+	if !s.Overlaps || l.Sharded() || l.Recompute != graph.KeepAll && l.Recompute != graph.RecomputeCheap {
 		return plain, nil
 	}
 	l.Overlap = true

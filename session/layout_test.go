@@ -105,8 +105,8 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestSearchOverlaps: only where the machine can, where it fits, where it costs at most a sixth, and not in layouts that
-// were chosen to save memory.
+// TestSearchOverlaps: only where the machine can, where it fits, where it costs at most a sixth, and not in layouts
+// that were chosen to save memory.
 func TestSearchOverlaps(t *testing.T) {
 	var tried []Layout
 	for limit, want := range map[int64]bool{-1: true, 1300: true, 1180: false, 324: false} {

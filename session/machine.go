@@ -11,7 +11,7 @@ import (
 // PrecisionAuto is the precision that suits the device.
 const PrecisionAuto = "auto"
 
-// precisionFor is the precision that a configuration asks for on a device; 0 = what suits it.
+// precisionFor returns the configured precision on a device; 0 = the precision that suits the device.
 func precisionFor(device, name string) (kernel.Precision, error) {
 	if name == "" || name == PrecisionAuto {
 		return 0, nil
@@ -33,10 +33,10 @@ func precisionFor(device, name string) (kernel.Precision, error) {
 	return p, nil
 }
 
-// MaxWorkers is the most CPU threads that a session takes: each holds megabytes of scratch memory.
+// MaxWorkers is the largest number of CPU threads of a session: each has megabytes of scratch memory.
 const MaxWorkers = 1024
 
-// CheckWorkers refuses a number of CPU threads that no session takes; 0 is one for each core.
+// CheckWorkers refuses an invalid number of CPU threads; 0 is valid and means one for each core.
 func CheckWorkers(n int) error {
 	if n < 0 || n > MaxWorkers {
 		return fmt.Errorf("%d CPU threads: must lie in 0 to %d; 0 = one for each core", n, MaxWorkers)
@@ -44,9 +44,9 @@ func CheckWorkers(n int) error {
 	return nil
 }
 
-// OpenMachine opens what a session computes on: "cpu", "cuda", or "auto", which is the first GPU if this program and
-// machine have one. precision is auto, bf16,
-// fp16, tf32, fp32, or bf16+fp8, which is bf16 with frozen GEMMs in 8-bit floats.
+// OpenMachine opens the machine that a session computes on: "cpu", "cuda", or "auto", which is the first GPU if this
+// program and machine have one. precision is auto, bf16, fp16, tf32, fp32, or bf16+fp8, which is bf16 with frozen GEMMs
+// in 8-bit floats.
 func OpenMachine(device, precision string, env Env) (graph.Machine, error) {
 	if err := CheckWorkers(env.Workers); err != nil {
 		return nil, err
@@ -67,7 +67,7 @@ func OpenMachine(device, precision string, env Env) (graph.Machine, error) {
 	return on, nil
 }
 
-// MachineFor plans for a GPU of another machine.
+// MachineFor returns a machine that plans for a GPU of another computer.
 func MachineFor(chip graph.Chip, precision string, env Env) (graph.Machine, error) {
 	p, err := precisionFor("cuda", precision)
 	if err != nil {

@@ -15,27 +15,30 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// Network is a model with what is trained beside it, before it becomes a plan.
+// Network is a model with its adapter, before it is planned.
 type Network struct {
 	Config  model.Config
 	Build   families.Build
 	Float   kernel.DType
-	Scheme  *quant.Config                   // nil = weights as they are
-	Stored  func(name string) *quant.Config // of a checkpoint that is quantised already: nn.Options.Stored
+	Scheme  *quant.Config                   // nil = weights are stored as they are
+	Stored  func(name string) *quant.Config // nn.Options.Stored of a checkpoint that is quantised already
 	Method  adapter.Method
 	Adapter adapter.Config
-	Start   *adapter.Start // how a run's fresh adapter starts, which may change base weights while they load; nil = they stay
-	Adapted bool           // false = the base model alone
+	// Initialisation of a run's fresh adapter, which may change base weights while they load; nil = they stay.
+	Start   *adapter.Start
+	Adapted bool // false = the base model alone
 	// Trainable is nn.Options.Trainable; nil = the base model is frozen.
 	Trainable func(name string) bool
-	Several   *adapter.Several // adapters of which every row of a batch has its own, in the place of one for all; nil = none
-	Layout    Layout
-	Halves    func(name string) kernel.DType // nn.Options.Halves; nil = all matrices are kept as Float
-	Ranks     int                            // that have a share of each micro-batch's tokens, and of attention's heads; 0 = one has all
+	// Adapters of which each row of a batch selects its own, in place of one for all rows; nil = none.
+	Several *adapter.Several
+	Layout  Layout
+	Halves  func(name string) kernel.DType // nn.Options.Halves; nil = all matrices are stored as Float
+	// Ranks that share each micro-batch's tokens and attention's heads; 0 = one rank computes all.
+	Ranks int
 }
 
-// Keep makes the network keep the weights of a checkpoint that are quantised already as they are: all that there are, or of gpt-oss
-// the experts in MXFP4, while Scheme says how the others are stored.
+// Keep makes the network keep weights that a checkpoint has quantised as they are: all of them, or, for gpt-oss, only
+// the experts in MXFP4, while Scheme sets how the others are stored.
 func (nw *Network) Keep(b *Base) {
 	if b.Tensors().Quantised() == 0 {
 		return
@@ -53,8 +56,8 @@ func (nw *Network) Keep(b *Base) {
 	nw.Scheme, nw.Stored = &scheme, b.Tensors().Config
 }
 
-// KeepHalves makes the network keep matrices that a checkpoint has in 16 bits as they are, where the machine computes with them so: for
-// generation, which is bound by reading them.
+// KeepHalves makes the network keep matrices that a checkpoint has in 16 bits as they are, if the machine computes with
+// them in that form. Generation uses it, because reading the matrices bounds its speed.
 func (nw *Network) KeepHalves(b *Base, on graph.Machine) {
 	if b.Declared || !on.Capabilities().Halves {
 		return
@@ -67,24 +70,25 @@ func (nw *Network) KeepHalves(b *Base, on graph.Machine) {
 	}
 }
 
-// Mixture says how transformers and PEFT take the model's mixture of experts.
+// Mixture returns how transformers and PEFT represent the model's mixture of experts.
 func (nw *Network) Mixture() adapter.Mixture {
 	f := families.Table[nw.Config.ModelType]
 	return adapter.Mixture{Stacked: f.Experts != nil && !f.WholeExperts, Renamed: f.PEFTRenames}
 }
 
-// AdapterRows is the name, after a plan's prefix, of what says which of Several each row of a batch has; -1 is none.
+// AdapterRows is the name, after a plan's prefix, of the value that selects one of Several for each row of a batch; -1
+// selects none.
 const AdapterRows = adapter.SeveralRows
 
 // Shape is the fixed size of a micro-batch.
 type Shape struct {
-	Tokens    int // M, of all ranks that share them
-	Sequences int // capacity of cu_seqlens less one
-	MaxLen    int // positions lie below it
+	Tokens    int // M, over all ranks that share them
+	Sequences int // capacity of cu_seqlens minus one
+	MaxLen    int // positions are below it
 }
 
-// Own is how many of so many tokens each of the ranks has that share them: as many each, a multiple of 8, so that the last
-// ranks may have padding.
+// Own returns how many tokens of a micro-batch each of the ranks that share it computes: the same number for each, a
+// multiple of 8, so that the last ranks may have padding.
 func Own(tokens, ranks int) int {
 	if ranks < 2 {
 		return tokens
@@ -98,8 +102,8 @@ func (nw Network) Own(s Shape) Shape {
 	return s
 }
 
-// Declare starts a net and declares its token ids and positions under names with a prefix: plans that share a
-// memory have data of their own.
+// Declare starts a net and declares its token ids and positions under names with a prefix, because plans that share a
+// memory have separate batch values.
 func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn.Batch) {
 	trained := &adapter.Trained{}
 	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Stored: nw.Stored, Dequantised: nw.Layout.Dequantised, DequantisedLinears: nw.Layout.Linears, DequantisedExperts: nw.Layout.Experts, Halves: nw.Halves, Ranks: nw.Ranks}
@@ -125,15 +129,15 @@ func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn
 	}
 }
 
-// Head is the vocabulary head's weight [V,C]: the embeddings where the model ties them.
+// Head returns the vocabulary head's weight [V,C]; a tied model's embeddings.
 func (nw Network) Head(n *nn.Net) *graph.Value {
 	return n.Head(nw.Config.HeadName(), nw.Config.VocabSize, nw.Config.HiddenSize)
 }
 
-// Hidden builds the layers: the final norm's output [M,C] of a micro-batch.
+// Hidden builds the layers and returns the final norm's output [M,C] of a micro-batch.
 func (nw Network) Hidden(n *nn.Net, in nn.Batch) *graph.Value { return nw.Build(n, nw.Config, in) }
 
-// Declared is the network with its weights and trained tensors, but no plan.
+// Declared returns the network with its weights and trained tensors, but no plan.
 func (nw Network) Declared() (*nn.Net, *adapter.Trained, error) {
 	n, trained, in := nw.Declare("", Shape{Tokens: 1, Sequences: 1, MaxLen: 1})
 	nw.Hidden(n, in)
@@ -141,7 +145,7 @@ func (nw Network) Declared() (*nn.Net, *adapter.Trained, error) {
 	return n, trained, n.Err()
 }
 
-// LossRows is how many rows of logits exist at the same time.
+// LossRows returns the number of rows of logits that exist at the same time.
 func (nw Network) LossRows(on graph.Machine) int {
 	if nw.Layout.LossRows > 0 {
 		return nw.Layout.LossRows
@@ -149,15 +153,15 @@ func (nw Network) LossRows(on graph.Machine) int {
 	return on.Capabilities().LogitRows
 }
 
-// Program is a network as a plan.
+// Program is a network with its plan.
 type Program struct {
 	Net     *nn.Net
 	Trained *adapter.Trained
 	Plan    *graph.Plan
 }
 
-// TargetNames are the names by which PEFT saves the target modules of all-linear, in the order of a layer, and the target
-// parameters that a model has.
+// TargetNames returns the names by which PEFT saves the target modules of all-linear, in the order of a layer, and the
+// target parameters that a model has.
 func TargetNames(c model.Config) (linears, parameters []string, err error) {
 	build, err := families.For(c)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
-// OpenBase finds a model by name, folder or embedded name, and reads all of it but the weights' values.
+// OpenBase finds a model by name, folder or embedded name, and reads everything except the weights' values.
 func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
 	files, err := locate(ctx, name, env)
 	if err != nil {
@@ -30,13 +30,14 @@ func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
 	return b, nil
 }
 
-// open reads configuration, tokenizer and the headers of the weights, in the order in which each needs the one before.
+// open reads configuration, tokenizer and the headers of the weights, in this order, because each depends on the one
+// before.
 func (b *Base) open(files modelFiles, env Env) (err error) {
 	if b.Config, err = files.readConfig(); err != nil {
 		return err
 	}
 	if b.Tokenizer, err = files.readTokenizer(); errors.Is(err, tokenizer.ErrNone) {
-		b.Tokenizer, err = tokenizer.Numbers(b.Config.VocabSize) // rows of ids need no other
+		b.Tokenizer, err = tokenizer.Numbers(b.Config.VocabSize) // rows of ids need no other tokenizer
 	}
 	if err != nil {
 		return err
@@ -54,7 +55,8 @@ func (b *Base) open(files modelFiles, env Env) (err error) {
 	return err
 }
 
-// declare gives a model without weights the tensors that its configuration says; standIn reads numbers in their place.
+// declare gives a model without weights the tensors that its configuration describes; standIn reads numbers in their
+// place.
 func (b *Base) declare(standIn nn.Reader) (err error) {
 	b.Declared, b.standIn = true, standIn
 	if b.Weights, err = DeclaredWeights(b.Config); err != nil {
@@ -64,13 +66,13 @@ func (b *Base) declare(standIn nn.Reader) (err error) {
 	return err
 }
 
-// modelFiles are the files of a model: a folder on disk, whose weights are mapped, or files that the program carries.
+// modelFiles are the files of a model: a folder on disk, whose weights are mapped, or embedded files.
 type modelFiles struct {
-	dir      string // "" = the program carries them
+	dir      string // "" = the files are embedded
 	embedded fs.FS
 }
 
-// locate finds a model's files. A model of the hub is downloaded where env asks for it.
+// locate finds a model's files. It downloads a model of the hub if env says so.
 func locate(ctx context.Context, name string, env Env) (f modelFiles, err error) {
 	short, embedded := strings.CutPrefix(name, EmbeddedPrefix)
 	switch {

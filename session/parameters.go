@@ -7,24 +7,25 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// Parameters counts a model's numbers.
+// Parameters are counts of a model's parameters.
 type Parameters struct {
 	All int64
-	// Active are those that take part in a token's prediction: all but the experts that it is not sent to. The whole table of
-	// embeddings is among them, as most makers count it.
+	// Active is the number of parameters that take part in the prediction of a token: all except the experts that the
+	// token is not routed to. It includes the whole table of embeddings, as most makers count.
 	Active int64
-	// ActiveLessTable are Active without a table of embeddings from which a token takes a row and nothing else, as some makers
-	// count. A table that is the head as well takes part as a whole.
+	// ActiveLessTable is Active without a table of embeddings from which a token only reads a row, as some makers
+	// count. A table that is also the head counts as a whole.
 	ActiveLessTable int64
 }
 
-// Tensors are named tensors.
+// Tensors gives the names and shapes of tensors.
 type Tensors interface {
 	Names() []string
 	Tensor(name string) (weights.Tensor, bool)
 }
 
-// CountParameters counts the tensors of a model, by the names that they have in its network or in its checkpoint.
+// CountParameters counts the parameters of a model, by the names that the tensors have in its network or in its
+// checkpoint.
 func CountParameters(c model.Config, tensors Tensors) Parameters {
 	var all, experts, table int64
 	for _, name := range tensors.Names() {

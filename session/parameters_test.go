@@ -15,9 +15,9 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// TestActiveParameters: what the makers of mixtures of experts state in billions. Mistral AI counts the table of embeddings as
-// active; so does Qwen; OpenAI's model card of gpt-oss does not ("we count unembedding parameters towards active parameters, but
-// not embeddings").
+// TestActiveParameters: what the makers of mixtures of experts state in billions. Mistral AI counts the table of
+// embeddings as active; so does Qwen; OpenAI's model card of gpt-oss does not ("we count unembedding parameters towards
+// active parameters, but not embeddings").
 func TestActiveParameters(t *testing.T) {
 	data, err := os.ReadFile("../model/testdata/experts_releases.json")
 	if err != nil {
@@ -72,8 +72,8 @@ func TestActiveParameters(t *testing.T) {
 	}
 }
 
-// TestTargetNames: the names of all-linear are those by which PEFT saved it, experts' and routers' included; parameters are those that
-// transformers 5 has.
+// TestTargetNames: the names of all-linear are those by which PEFT saved it, experts' and routers' included; parameters
+// are those that transformers 5 has.
 func TestTargetNames(t *testing.T) {
 	for _, name := range []string{"experts/mixtral_balanced", "experts/qwen3_moe", "shared_experts/qwen2_moe", "experts/gpt_oss"} {
 		c, err := families.ParseConfig(golden.ReadFile(t, golden.Path(t, name+".config.json")))

@@ -41,8 +41,8 @@ func savedConfigs(t *testing.T, version string) (all map[string]savedModel) {
 	return all
 }
 
-// TestSavedByTransformers: the config.json that save_pretrained writes of every family is read, with more than ten layers, and the
-// network reads the tensors that are saved beside it, by their names and shapes.
+// TestSavedByTransformers: the config.json that save_pretrained writes of every family is read, with more than ten
+// layers, and the network reads the tensors that are saved beside it, by their names and shapes.
 func TestSavedByTransformers(t *testing.T) {
 	for version, without := range map[string][]string{
 		"5.17.0": {},
@@ -93,9 +93,10 @@ func TestSavedByTransformers(t *testing.T) {
 	}
 }
 
-// TestAbsentKeys: a key that transformers 5.17 fills in when it is absent means the same here, or is asked for. Two it is not asked of:
-// the ids of tokens that begin and end a text, which the tokenizer's files say, and tie_word_embeddings around text_config, which
-// transformers 4.57 does not read: without it, a folder with images that has no head is refused.
+// TestAbsentKeys: a key that transformers 5.17 fills in when it is absent means the same here, or is asked for. Two it
+// is not asked of: the ids of tokens that begin and end a text, which the tokenizer's files say, and
+// tie_word_embeddings around text_config, which transformers 4.57 does not read: without it, a folder with images that
+// has no head is refused.
 func TestAbsentKeys(t *testing.T) {
 	for family, saved := range savedConfigs(t, "5.17.0") {
 		whole, err := families.ParseConfig([]byte(saved.Config))

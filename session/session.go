@@ -15,16 +15,16 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// Options say which model a session opens, on what, and what is trained beside it.
+// Options set which model a session opens, on which machine, and which adapter it trains or carries.
 type Options struct {
-	Model     string // a folder, a hub name ("org/name"), or an embedded one
+	Model     string // a folder, a hub name ("org/name"), or an embedded model
 	Device    string // auto | cpu | cuda
 	Precision string // auto | bf16 | fp16 | tf32 | fp32
-	Adapter   string // one of adapter.Names; empty = none, or that of UseAdapter's folder
+	Adapter   string // one of adapter.Names; empty = none, or the method of UseAdapter's folder
 	// AdapterConfig is the section of the adapter's method.
 	AdapterConfig adapter.Config
-	Seed          uint64        // of a fresh adapter's numbers
-	Quantization  *quant.Config // how base weights are stored; nil = as they are
+	Seed          uint64        // seed of a fresh adapter's initial weights
+	Quantization  *quant.Config // storage of base weights; nil = as they are
 }
 
 // Session is a base model, opened on a machine.
@@ -33,7 +33,7 @@ type Session struct {
 	Base  *Base
 	On    graph.Machine
 	Net   Network
-	saved []*adapter.Saved // what Hold loads
+	saved []*adapter.Saved // adapters that Hold loads
 }
 
 // Open opens a machine and a model on it.
@@ -45,7 +45,7 @@ func Open(ctx context.Context, o Options, env Env) (*Session, error) {
 	return OpenOn(ctx, o, env, on)
 }
 
-// OpenOn opens a model on a machine, which it closes if it fails and with the session.
+// OpenOn opens a model on a machine. It closes the machine if it fails; otherwise Close does.
 func OpenOn(ctx context.Context, o Options, env Env, on graph.Machine) (*Session, error) {
 	s := &Session{Env: env, On: on}
 	err := s.open(ctx, o)
@@ -85,7 +85,7 @@ func (s *Session) open(ctx context.Context, o Options) error {
 	return nil
 }
 
-// store makes the network keep its weights as c says; nil = as they are.
+// store sets how the network stores its weights; nil = as they are.
 func (s *Session) store(c *quant.Config) error {
 	if c == nil {
 		return nil
@@ -105,13 +105,13 @@ func (s *Session) storedWeights() {
 	}
 }
 
-// mxfp4 tells whether a model's experts are stored in MXFP4, and what else there is as the run says.
+// mxfp4 reports whether a model's experts are stored in MXFP4; its other weights follow the run's quantization section.
 func (b *Base) mxfp4() bool {
 	q := b.Config.Quantization
 	return q != nil && q.Method == model.MXFP4
 }
 
-// checkStorage refuses to quantise a model that is quantised already in another way.
+// checkStorage refuses to quantise a model that is already quantised in another way.
 func (s *Session) checkStorage(c quant.Config) error {
 	if s.Base.Tensors().Quantised() == 0 || s.Base.mxfp4() {
 		return nil
@@ -125,7 +125,7 @@ func (s *Session) checkStorage(c quant.Config) error {
 		c.Type, c.DoubleQuant, s.Base.Name, have.Type, have.DoubleQuant, have.Bits, have.Type, have.DoubleQuant)
 }
 
-// UseAdapter makes the network carry the adapter of a PEFT folder, or none where dir is empty. Hold loads it.
+// UseAdapter makes the network carry the adapter of a PEFT folder, or none if dir is empty. Hold loads it.
 func (s *Session) UseAdapter(dir string) error {
 	s.Net.Adapted = dir != ""
 	if dir == "" {
@@ -140,18 +140,20 @@ func (s *Session) UseAdapter(dir string) error {
 	return nil
 }
 
-// UseSaved is UseAdapter for an adapter that was read, which is closed with the session.
+// UseSaved makes the network carry an adapter that was opened already, and that is closed with the session.
 func (s *Session) UseSaved(saved *adapter.Saved) {
 	s.saved = []*adapter.Saved{saved}
 	if s.Net.Scheme != nil && s.Net.Start.Wrote(saved) {
-		s.Net.Adapted = true // over what the run quantised, which is not what the base model alone quantises to
+		// The adapter belongs to the weights that its run quantised, which differ from the quantised base model alone.
+		s.Net.Adapted = true
 	} else {
 		s.Net.Adapted, s.Net.Start, s.Net.Method, s.Net.Adapter = true, nil, saved.Method, saved.Config
 	}
-	s.Net.Adapter.Dropout = 0 // of training only
+	s.Net.Adapter.Dropout = 0 // dropout is only for training
 }
 
-// UseAdapters makes the network carry the adapters of several PEFT folders side by side, see adapter.Several. Hold loads them.
+// UseAdapters makes the network carry the adapters of several PEFT folders side by side, see adapter.Several. Hold
+// loads them.
 func (s *Session) UseAdapters(dirs []string) error {
 	for _, dir := range dirs {
 		saved, err := adapter.Open(dir)
@@ -176,14 +178,14 @@ func (s *Session) Close() error {
 	return err
 }
 
-// Memory is what programs run in, and the programs bound to it in their order.
+// Memory is the memory that programs run in, with the programs bound to it in their order.
 type Memory struct {
 	graph.Store
 	Runs []graph.Runner
 }
 
-// Hold takes the memory that programs share, loads the base model and the adapter of UseAdapter, and binds the programs.
-// What was taken is given back where it fails. The first program's network has the weights of all.
+// Hold allocates the memory that programs share, loads the base model and the adapter of UseAdapter, and binds the
+// programs. If it fails, it frees what it has allocated. The first program's network has the weights of all programs.
 func (s *Session) Hold(ctx context.Context, programs ...*Program) (*Memory, error) {
 	return Hold(s.On, func(m graph.Store) error {
 		if err := s.resumeStart(programs[0]); err != nil {
@@ -196,11 +198,12 @@ func (s *Session) Hold(ctx context.Context, programs ...*Program) (*Memory, erro
 	}, programs...)
 }
 
-// freedFrom is how many bytes programs hold, at least, for Hold to give the garbage of loading back to the system. A smaller
-// program leaves less garbage than the runtime keeps anyway, and the collection would take longer than the load.
+// freedFrom is the least size of programs, in bytes, for which Hold returns the garbage of loading to the system. A
+// smaller program leaves less garbage than the runtime keeps anyway, and the collection would take longer than the
+// load.
 const freedFrom = 4 << 20
 
-// Hold takes the memory that programs share, lets fill write to it, and binds the programs.
+// Hold allocates the memory that programs share, calls fill to write to it, and binds the programs.
 func Hold(on graph.Machine, fill func(graph.Store) error, programs ...*Program) (_ *Memory, err error) {
 	plans := make([]*graph.Plan, len(programs))
 	for i, p := range programs {
@@ -220,7 +223,7 @@ func Hold(on graph.Machine, fill func(graph.Store) error, programs ...*Program) 
 		return nil, err
 	}
 	if store.Bytes().Total() >= freedFrom {
-		debug.FreeOSMemory() // what loading left behind
+		debug.FreeOSMemory() // frees the garbage of loading
 	}
 	m := &Memory{Store: store}
 	for _, p := range plans {
@@ -233,7 +236,7 @@ func Hold(on graph.Machine, fill func(graph.Store) error, programs ...*Program) 
 	return m, nil
 }
 
-// loadAdapter reads the adapters of UseAdapter or UseAdapters into memory; nothing where there is none.
+// loadAdapter reads the adapters of UseAdapter or UseAdapters into memory, if there are any.
 func (s *Session) loadAdapter(p *Program, m graph.Store) error {
 	if s.Net.Several != nil {
 		return s.Net.Several.Load(m)
@@ -252,7 +255,7 @@ func (s *Session) loadAdapter(p *Program, m graph.Store) error {
 	return t.Restore(m, params)
 }
 
-// resumeStart reads from the adapter of UseAdapter with what it started, where the base model loses that while it loads.
+// resumeStart reads the initial matrices of the adapter of UseAdapter, if the base model loses them while it loads.
 func (s *Session) resumeStart(p *Program) error {
 	if s.saved == nil || !s.Net.Start.Rebases() {
 		return nil
@@ -260,7 +263,8 @@ func (s *Session) resumeStart(p *Program) error {
 	return s.Net.Start.Resume(s.saved[0], p.Trained, p.Trained.List())
 }
 
-// AdapterTensors are the adapter of UseAdapter: what it adapts of the model, and its tensors. The model is compared with its checkpoint.
+// AdapterTensors returns the adapter of UseAdapter: the layers that it adapts, and its tensors. It also compares the
+// model with its checkpoint.
 func (s *Session) AdapterTensors() (*adapter.Trained, []adapter.Param, error) {
 	net, trained, err := s.Net.Declared()
 	if err != nil {
@@ -276,7 +280,7 @@ func (s *Session) AdapterTensors() (*adapter.Trained, []adapter.Param, error) {
 	return trained, params, s.saved[0].Read(params)
 }
 
-// Mergers are what the adapter of UseAdapter adds to the weights of its layers, by the layers' paths.
+// Mergers returns the updates that the adapter of UseAdapter adds to the weights of its layers, by the layers' paths.
 func (s *Session) Mergers() (map[string]adapter.Merger, error) {
 	trained, params, err := s.AdapterTensors()
 	if err != nil {
@@ -304,7 +308,7 @@ func (s *Session) Mergers() (map[string]adapter.Merger, error) {
 	return updates, nil
 }
 
-// CheckFits compares programs with the checkpoint and with the memory that is free.
+// CheckFits compares programs with the checkpoint and with the free memory.
 func (s *Session) CheckFits(programs ...*Program) error {
 	plans := make([]*graph.Plan, len(programs))
 	for i, p := range programs {
@@ -320,8 +324,8 @@ func (s *Session) CheckFits(programs ...*Program) error {
 	return checkFits(s.On, need.Total())
 }
 
-// checkFits refuses a plan that needs more memory than the machine has free. Where the system does not say how much
-// that is, nothing is refused.
+// checkFits refuses a plan that needs more memory than the machine has free. If the system does not report the free
+// memory, it refuses nothing.
 func checkFits(on graph.Machine, need int64) error {
 	free, known, err := on.FreeMemory()
 	if err == nil && known && need > free {

@@ -17,21 +17,22 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 )
 
-// Command is a call of the program and how it ended.
+// Command is a call of the program, with its result.
 type Command struct {
-	Name     string   `json:"command"` // doctor, selfcheck, plan, train, verify
+	Name     string   `json:"command"` // doctor, selfcheck, plan, train or verify
 	Args     []string `json:"args"`
-	ExitCode int      `json:"exit_code"` // -1 = it was killed
+	ExitCode int      `json:"exit_code"` // -1 = the process was killed
 	Seconds  float64  `json:"seconds"`
-	Log      string   `json:"log"` // stderr, a file in the report's folder; stdout lies beside it
+	Log      string   `json:"log"` // name of the file with stderr in the report's folder; stdout lies beside it
 	HostPeak int64    `json:"host_peak_bytes,omitempty"`
 	Problem  string   `json:"problem,omitempty"` // what was wrong, with its last words; "" = nothing
 }
 
 const (
-	maxOutput = 64 << 20 // of a command's stdout that is read
-	maxWords  = 600      // of a command's last line
-	// A command past its time is asked for its stacks, one that is stopped for a checkpoint; then it is killed.
+	maxOutput = 64 << 20 // bytes of a command's stdout that are read
+	maxWords  = 600      // bytes of a command's last line
+	// A command that exceeds its time gets a signal to print its stacks; one that is stopped gets a signal to save a
+	// checkpoint. After the grace period it is killed.
 	stacksGrace = 5 * time.Second
 	stopGrace   = 30 * time.Second
 )
@@ -40,16 +41,16 @@ const (
 type call struct {
 	name  string
 	args  []string
-	dir   string        // for its output: NAME.json and NAME.log
-	limit time.Duration // of wall time
+	dir   string        // folder of its output: NAME.json and NAME.log
+	limit time.Duration // limit of wall time
 	watch func(pid int, done <-chan struct{})
 }
 
-// errStopped ends the work of a call that was stopped by a signal.
+// errStopped ends the work of a call after a signal has stopped it.
 var errStopped = errors.New("stopped")
 
-// run runs the program to its end and parses its stdout into v. The Command says what was wrong; the error is of this
-// process alone, or errStopped.
+// run runs the program to its end and parses its stdout into v. The Command has the failure of the program; the error
+// is a failure of this process, or errStopped.
 func (r *runner) run(ctx context.Context, c call, v any) (Command, error) {
 	done := Command{Name: c.name, Args: c.args, ExitCode: -1}
 	out, err := atomicfile.Truncate(filepath.Join(c.dir, c.name+".json"), 0o644)
@@ -70,7 +71,7 @@ func (r *runner) run(ctx context.Context, c call, v any) (Command, error) {
 	if r.Verbose != nil {
 		cmd.Stderr = io.MultiWriter(log, words, r.Verbose)
 	}
-	cmd.WaitDelay = 2 * time.Second // a child of its own may hold stderr open
+	cmd.WaitDelay = 2 * time.Second // a child process may keep stderr open
 	ownGroup(cmd)
 	began := time.Now()
 	if err := cmd.Start(); err != nil {
@@ -108,7 +109,7 @@ func (r *runner) run(ctx context.Context, c call, v any) (Command, error) {
 	return done, nil
 }
 
-// waitFor waits for a command, for its time, or for the context.
+// waitFor waits until a command ends, its time is over, or the context ends.
 func waitFor(ctx context.Context, cmd *exec.Cmd, finished <-chan error, limit time.Duration) (hung, stopped bool) {
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
@@ -151,7 +152,7 @@ func readJSON(path string, v any) error {
 	return json.Unmarshal(data, v)
 }
 
-// tail keeps the end of what is written to it.
+// tail keeps the end of the text that is written to it.
 type tail struct{ text []byte }
 
 func (t *tail) Write(p []byte) (int, error) {
@@ -162,7 +163,8 @@ func (t *tail) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// String is the program's error, or else the last line, behind a colon, without what a terminal would take for a command.
+// String returns the program's error, or else the last line, after a colon, without characters that a terminal would
+// interpret.
 func (t *tail) String() string {
 	lines := strings.Split(strings.TrimSpace(string(t.text)), "\n")
 	from := len(lines) - 1
@@ -177,7 +179,7 @@ func (t *tail) String() string {
 	return ""
 }
 
-// plain is text from outside as one bounded line.
+// plain returns untrusted text as one bounded line.
 func plain(s string) string {
 	s = strings.ReplaceAll(strings.TrimSpace(s), "\n", "; ")
 	s = strings.Map(func(r rune) rune {

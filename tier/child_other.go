@@ -13,5 +13,5 @@ func askStacks(cmd *exec.Cmd) { kill(cmd) }
 func askStop(cmd *exec.Cmd)   { kill(cmd) }
 func kill(cmd *exec.Cmd)      { cmd.Process.Kill() } //nolint:errcheck // it may be gone
 
-// peakMemory is not known.
+// peakMemory returns 0: this system does not report the peak memory.
 func peakMemory(*os.ProcessState) int64 { return 0 }

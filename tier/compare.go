@@ -15,19 +15,20 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
-// What a figure may exceed the kept ones by. With one kept report the share of it, with several what they differ by among
-// themselves, at least the floor. The plan's bytes are counted, so more is a regression at once.
+// Tolerances by which a figure may exceed those of kept reports. With one kept report the tolerance is a share of its
+// figure; with several it is the difference between them, but at least the floor. Planned bytes are exact, so any
+// increase is a regression.
 const (
 	timeShare, timeFloor = 0.05, 0.01
 	lossShare, lossFloor = 0.02, 0.005
 )
 
 const (
-	maxKept       = 200      // reports that are read
-	maxReportSize = 64 << 20 // of one
+	maxKept       = 200      // largest number of reports that are read
+	maxReportSize = 64 << 20 // largest size of one report
 )
 
-// compare holds a tier that passed to kept reports.
+// compare compares a tier that passed with kept reports.
 func compare(r *runner, now Result) *Comparison {
 	c := &Comparison{Kept: []Kept{}, Lines: []Line{}}
 	machine, program := r.report.Machine, r.About.SHA256
@@ -56,7 +57,7 @@ func compare(r *runner, now Result) *Comparison {
 	return c
 }
 
-// others are the regressions that no line tells of.
+// others returns the regressions that no line shows.
 func (c *Comparison) others() []string {
 	return slices.DeleteFunc(slices.Clone(c.Regressions), func(r string) bool {
 		return slices.ContainsFunc(c.Lines, func(l Line) bool { return strings.HasPrefix(r, l.What+": ") })
@@ -84,7 +85,7 @@ func (c *Comparison) line(what string, now, was, share, floor float64, of func(K
 	c.Lines = append(c.Lines, l)
 }
 
-// Figure writes a number of a Line: a count with all its digits, anything else with six.
+// Figure formats a number of a Line: a count with all its digits, any other number with six.
 func Figure(x float64) string {
 	if x == math.Trunc(x) && math.Abs(x) < 1<<53 {
 		return strconv.FormatFloat(x, 'f', -1, 64)
@@ -92,7 +93,7 @@ func Figure(x float64) string {
 	return strconv.FormatFloat(x, 'g', 6, 64)
 }
 
-// madeBy is what decides the last bits of a run, beside the program.
+// madeBy returns what decides the last bits of a run, besides the program.
 func madeBy(r Result) string {
 	if r.Manifest == nil {
 		return ""
@@ -104,7 +105,7 @@ func madeBy(r Result) string {
 	return r.Manifest.Device + r.Manifest.Precision + r.Manifest.Plan + string(data)
 }
 
-// reports are the files of kept reports: those named, and those in folders below the ones named. own is left out.
+// reports returns the files of kept reports: those named, and those in folders below the named ones, without own.
 func reports(kept []string, own string) (paths, notes []string) {
 	add := func(path string) {
 		if abs, err := filepath.Abs(path); err != nil || filepath.Dir(abs) == own || slices.Contains(paths, path) {
@@ -133,20 +134,20 @@ func reports(kept []string, own string) (paths, notes []string) {
 			add(path)
 		}
 	}
-	if over := len(paths) - maxKept; over > 0 { // names are times: the newest are last
+	if over := len(paths) - maxKept; over > 0 { // names are times, so the newest are last
 		notes = append(notes, fmt.Sprintf("%d older reports were not read", over))
 		paths = paths[over:]
 	}
 	return paths, notes
 }
 
-// escapeGlob writes a folder's name as a pattern that matches it alone.
+// escapeGlob returns a pattern that only matches the given folder's name.
 func escapeGlob(dir string) string {
 	return strings.NewReplacer(`\`, `\\`, "*", `\*`, "?", `\?`, "[", `\[`).Replace(dir)
 }
 
-// keptOf is what a file says of the tier; nil where it says nothing that can be compared, with the reason if that is worth
-// telling.
+// keptOf returns the figures of a tier in a report file; nil if the file has nothing comparable, with the reason if
+// that is worth reporting.
 func keptOf(path string, machine Machine, now Result) (*Kept, string) {
 	p, err := readReport(path)
 	if err != nil {
@@ -169,7 +170,7 @@ func keptOf(path string, machine Machine, now Result) (*Kept, string) {
 	return nil, ""
 }
 
-// readReport reads a report.json, which may be damaged or of another program.
+// readReport reads a report.json, which may be damaged or come from another program.
 func readReport(path string) (p Report, err error) {
 	f, err := regular.Open(path)
 	if err != nil {

@@ -49,7 +49,8 @@ func TestRegressions(t *testing.T) {
 	if _, c := run("steady", func(o *Options) { o.About.SHA256 = "of another program" }); c.Regressions != nil {
 		t.Errorf("another program: %+v", c.Regressions)
 	}
-	// The one that failed is not kept to compare with. Reports that are damaged or of something else are named and change nothing.
+	// The one that failed is not kept to compare with. Reports that are damaged or of something else are named and
+	// change nothing.
 	for name, text := range map[string]string{"x": `{"schema": "tierlora-tier-report/1", "tiers": [`, "y": `{"schema": "other"}`, "z": "\x00", "w": ""} {
 		if err := os.MkdirAll(filepath.Join(kept, name), 0o755); err != nil {
 			t.Fatal(err)

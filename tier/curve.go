@@ -8,7 +8,7 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// judgeHeldOut counts the fall of the loss on held-out rows from metrics.jsonl.
+// judgeHeldOut computes the fall of the loss on the validation rows from metrics.jsonl.
 func (a *attempt) judgeHeldOut() {
 	if a.tier.HeldOut == 0 {
 		return
@@ -23,7 +23,7 @@ func (a *attempt) judgeHeldOut() {
 	a.check(name, fall >= a.tier.HeldOut, "%.1f%% from %.4f to %.4f, at least %.1f%%", 100*fall, *before, *after, 100*a.tier.HeldOut)
 }
 
-// evaluated is the loss on the held-out rows after a step; nil = there is none.
+// evaluated returns the validation loss after a step; nil = none.
 func (a *attempt) evaluated(step int) *float64 {
 	i := slices.IndexFunc(a.Evaluations, func(e Evaluation) bool { return e.Step == step })
 	if i < 0 {
@@ -34,18 +34,19 @@ func (a *attempt) evaluated(step int) *float64 {
 
 // Curve is the reference curve that a run was compared with.
 type Curve struct {
-	Name      string            `json:"name"` // as expect.reference has it
+	Name      string            `json:"name"` // name that expect.reference has
 	BaseModel string            `json:"base_model"`
 	MadeBy    map[string]string `json:"made_by"`
 	Seeds     int               `json:"seeds"`
-	Window    int               `json:"window"`  // steps that each point is the mean of
-	Run       []float64         `json:"run"`     // the run's losses over the same window
-	Mean      []float64         `json:"mean"`    // over the seeds
-	Allowed   []float64         `json:"allowed"` // distance from the mean
+	Window    int               `json:"window"`  // number of steps that each point averages
+	Run       []float64         `json:"run"`     // losses of the run, averaged over the same window
+	Mean      []float64         `json:"mean"`    // mean over the seeds
+	Allowed   []float64         `json:"allowed"` // allowed distance from the mean
 	Outside   int               `json:"steps_outside"`
 }
 
-// judgeReference counts the distance from the tier's curve, whose subject the run compared with its own (expect.reference).
+// judgeReference computes the distance from the tier's curve. The run itself compared the curve's subject with its own
+// (expect.reference).
 func (a *attempt) judgeReference() {
 	if a.tier.Reference == "" {
 		return

@@ -8,7 +8,8 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// TestCurveIsCounted: a run that leaves the band, up or down, or is not evaluated, fails; one without a comparison is skipped.
+// TestCurveIsCounted: a run that leaves the band, up or down, or is not evaluated, fails; one without a comparison is
+// skipped.
 func TestCurveIsCounted(t *testing.T) {
 	const curve = "embedded:curve.json"
 	reference := train.Reference{BaseModel: "base", Seeds: []int64{1, 2}, Window: 1, Tolerance: train.Tolerance{K: 2, Floor: 0.1},

@@ -17,20 +17,20 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// metrics is metrics.jsonl.
+// metrics is the content of metrics.jsonl.
 type metrics struct {
 	steps  []Step
 	evals  []Evaluation
-	memory []float64 // GiB, of each step
-	broken string    // the first number that is none
+	memory []float64 // memory of each step in GiB
+	broken string    // first value that is not a number
 }
 
 const (
-	maxLine = 1 << 16 // of metrics.jsonl
-	most    = 1e100   // of a number in it: sums of them stay finite
+	maxLine = 1 << 16 // bytes of a line of metrics.jsonl
+	most    = 1e100   // largest number in it, so that sums stay finite
 )
 
-// readMetrics reads metrics.jsonl, in which null stands for a number that is not finite.
+// readMetrics reads metrics.jsonl, in which null is a number that is not finite.
 func readMetrics(path string) (m metrics, err error) {
 	f, err := regular.Open(path)
 	if err != nil {
@@ -51,7 +51,7 @@ func readMetrics(path string) (m metrics, err error) {
 			if m.broken == "" {
 				m.broken = fmt.Sprintf("line %d of %s: %s is no number", n, filepath.Base(path), key)
 			}
-			return 0 // NaN is no JSON; broken says it
+			return 0 // NaN is no JSON; broken records it
 		}
 		if _, ok := keys["loss"]; ok {
 			s := Step{Step: whole(keys["step"]), Loss: number("loss"), GradNorm: number("grad_norm"), Rate: number("learning_rate"), Tokens: int64(whole(keys["num_input_tokens_seen"]))}
@@ -66,7 +66,7 @@ func readMetrics(path string) (m metrics, err error) {
 	return m, lines.Err()
 }
 
-// whole is a count; -1 where it is none.
+// whole returns a count; -1 if the value is none.
 func whole(x *float64) int {
 	if x == nil || *x != math.Trunc(*x) || math.Abs(*x) > 1<<53 {
 		return -1
@@ -74,7 +74,8 @@ func whole(x *float64) int {
 	return int(*x)
 }
 
-// judgeAdapter reads the adapter's files, and compares every tensor with its start, which follows from the seed.
+// judgeAdapter reads the adapter's files, and compares every tensor with its initial value, which follows from the
+// seed.
 func (a *attempt) judgeAdapter() {
 	moved, err := a.adapter()
 	if err != nil {
@@ -157,7 +158,7 @@ func (a *attempt) adapter() (moved int, err error) {
 	return moved, nil
 }
 
-// seed is the run's.
+// seed returns the run's seed.
 func (a *attempt) seed() uint64 {
 	if a.Manifest == nil {
 		return train.DefaultSpec().Seed

@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	// cardAside bounds what the card may grow by beside the arenas; about 550 MiB were measured.
+	// cardAside is the largest growth of the card's memory in addition to the arenas; about 550 MiB were measured.
 	cardAside = 1 << 30
-	// Growth of a run's memory from the first half of its steps to the second that is none: the driver gives memory in
-	// pieces of 2 MiB, the host's garbage collector waits until the heap has doubled.
+	// Growth of a run's memory from the first half of its steps to the second that still counts as none: the driver
+	// allocates memory in pieces of 2 MiB, and the host's garbage collector waits until the heap has doubled.
 	cardSlack = 16 << 20
 	hostSlack = 256 << 20
 )
 
-// Differs says where a configuration is not what the tier runs; nil = nowhere.
+// Differs returns the settings of a configuration that differ from the tier's; nil = none.
 func (t Tier) Differs(s train.Spec) []string {
 	var wrong []string
 	differs := func(key string, is, want any) {
@@ -63,7 +63,7 @@ func (t Tier) Differs(s train.Spec) []string {
 	return wrong
 }
 
-// agrees compares a configuration with the tier.
+// agrees checks that a configuration agrees with the tier.
 func (a *attempt) agrees(s train.Spec, name string) bool {
 	t := a.tier
 	if wrong := t.Differs(s); wrong != nil {
@@ -72,7 +72,7 @@ func (a *attempt) agrees(s train.Spec, name string) bool {
 	return a.check(name, true, "%d steps, %s, rank %d, at most %d tokens", t.Steps, method(t), t.Rank, t.Length)
 }
 
-// method is a tier's method in words.
+// method returns a tier's method in words.
 func method(t Tier) string {
 	text := fmt.Sprintf("%s %s in blocks of %d", t.Method, t.Quant.Type, t.Quant.BlockSize)
 	if t.Quant.DoubleQuant {
@@ -81,7 +81,7 @@ func method(t Tier) string {
 	return text
 }
 
-// judge judges a run by its result and by what it left, each by the other.
+// judge judges a run by its result and by the files it wrote, and compares the two.
 func (a *attempt) judge() {
 	t, r := a.tier, a.Run
 	a.check("all steps", r.Steps == t.Steps && r.MaxSteps == t.Steps && r.Resumed == 0 && !r.Stopped, "%d of %d, %d tokens", r.Steps, t.Steps, r.Tokens)
@@ -139,7 +139,7 @@ func (a *attempt) judgeMetrics(m metrics) {
 	a.check("memory of every step", true, "%d bytes in all %d", r.HeldBytes, len(m.memory))
 }
 
-// fall is the mean loss of the first and last tenth of the steps, at least one step each.
+// fall returns the mean loss of the first and the last tenth of the steps, at least one step each.
 func fall(steps []Step) *Loss {
 	n := max(1, len(steps)/10)
 	var l Loss
@@ -153,7 +153,7 @@ func fall(steps []Step) *Loss {
 	return &l
 }
 
-// judgeManifest holds the manifest to the configuration and the losses beside it.
+// judgeManifest compares the manifest with the configuration and the losses.
 func (a *attempt) judgeManifest() {
 	m, err := replay.ReadManifest(a.run)
 	if err != nil {
@@ -191,13 +191,13 @@ func (a *attempt) judgeManifest() {
 	}
 }
 
-// withoutOutput is a configuration without the line that says where its run is.
+// withoutOutput returns a configuration without the line of its output folder.
 func withoutOutput(config []byte) []byte {
 	lines := slices.DeleteFunc(strings.Split(string(config), "\n"), func(l string) bool { return strings.HasPrefix(l, "output_dir:") })
 	return []byte(strings.Join(lines, "\n"))
 }
 
-// hashLosses is what the manifest says of losses, counted here by itself.
+// hashLosses computes the manifest's hash of losses independently.
 func hashLosses(losses []float64) string {
 	raw := make([]byte, 8*len(losses))
 	for i, l := range losses {
@@ -211,7 +211,7 @@ func hash(data []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// judgeCheckpoints reads the checkpoints that must be there.
+// judgeCheckpoints reads the checkpoints that must exist.
 func (a *attempt) judgeCheckpoints() {
 	want := []int{a.tier.Steps}
 	if a.tier.Saves > 0 && a.tier.Saves < a.tier.Steps {
@@ -227,7 +227,7 @@ func (a *attempt) judgeCheckpoints() {
 	}
 }
 
-// judgeMemory judges what the system saw of the run.
+// judgeMemory judges the memory of the run that the system reported.
 func (a *attempt) judgeMemory() {
 	m := a.Memory
 	if a.tier.GPU {

@@ -14,11 +14,11 @@ import (
 	"github.com/tierlora/tierlora/train/replay"
 )
 
-// aside is what a GPU's driver takes of the card beside the arenas of a run: its context, the kernels' code and
-// cuBLASLt's, about 550 MiB on an H200 (docs/internals/lab/2026-11-21-gpu-tiers.md).
+// aside is the memory that a GPU's driver takes on the card in addition to the arenas of a run: its context, the
+// kernels' code and cuBLASLt's, about 550 MiB on an H200 (docs/internals/lab/2026-11-21-gpu-tiers.md).
 const aside = 600 << 20
 
-// attempt is a tier on its way.
+// attempt is a tier in progress.
 type attempt struct {
 	*runner
 	tier Tier
@@ -30,13 +30,13 @@ func (r *runner) result(t Tier) Result {
 	return Result{Tier: t.Name, What: t.What, Config: t.Config, GPU: t.GPU, Folder: t.Name, Status: Pass, Checks: []Check{}, Commands: []Command{}, Base: r.Bases[t.Name], Settings: r.Sets}
 }
 
-// check notes a check; the first that does not pass is the tier's reason.
+// check records a check; the first one that does not pass is the tier's reason.
 func (a *attempt) check(name string, ok bool, format string, args ...any) bool {
 	a.note(Check{Name: name, Status: status(ok), Detail: fmt.Sprintf(format, args...)}, a.Exit.Failed)
 	return ok
 }
 
-// skip notes a check that could not be made.
+// skip records a check that could not be made.
 func (a *attempt) skip(name, why string) {
 	a.note(Check{Name: name, Status: Skip, Detail: why}, a.Exit.Skipped)
 }
@@ -49,7 +49,7 @@ func (a *attempt) note(c Check, code int) {
 	}
 }
 
-// call runs a command of the tier. ok is false where it did not do.
+// call runs a command of the tier. ok is false if it failed.
 func (a *attempt) call(ctx context.Context, c call, v any) (Command, error) {
 	c.dir, c.limit = filepath.Join(a.Dir, a.Folder), a.limit(a.tier)
 	done, err := a.runner.run(ctx, c, v)
@@ -57,7 +57,7 @@ func (a *attempt) call(ctx context.Context, c call, v any) (Command, error) {
 	return done, err
 }
 
-// tier runs one tier and judges it. The error stops the validation.
+// tier runs one tier and judges it. An error stops the validation.
 func (r *runner) tier(ctx context.Context, t Tier) (Result, error) {
 	a := &attempt{runner: r, tier: t, Result: r.result(t)}
 	a.run = filepath.Join(r.Dir, a.Folder, "run")
@@ -120,7 +120,8 @@ func (a *attempt) all(ctx context.Context) error {
 	return a.train(ctx, config)
 }
 
-// arguments are those of the program that name the tier's configuration. Every step's loss is wanted in metrics.jsonl.
+// arguments returns the program's arguments for the tier's configuration. They set that every step's loss is in
+// metrics.jsonl.
 func (a *attempt) arguments() ([]string, error) {
 	args := []string{"--config", a.tier.Config}
 	add := func(key, value string) { args = append(args, "--set", key+"="+value) }
@@ -140,7 +141,7 @@ func (a *attempt) arguments() ([]string, error) {
 	return args, nil
 }
 
-// sets are the values of --set among arguments.
+// sets returns the values of --set among arguments.
 func sets(args []string) []string {
 	var values []string
 	for i := 0; i+1 < len(args); i++ {
@@ -152,10 +153,10 @@ func sets(args []string) []string {
 	return values
 }
 
-// fits compares what the plan needs with what is free on the card, before the run is started.
+// fits compares the plan's memory with the card's free memory, before the run starts.
 func (a *attempt) fits(needs int64) bool {
 	if !a.tier.GPU {
-		return true // the plan of a run on the CPU is refused by what is available
+		return true // on the CPU the program itself refuses a plan that exceeds the available memory
 	}
 	var card Card
 	known := false
@@ -195,7 +196,7 @@ func (a *attempt) train(ctx context.Context, config []string) error {
 		a.check("the run", true, "exit code 0 after %.1f s", done.Seconds)
 	}
 	if result.MaxSteps == 0 {
-		return nil // it has no result, which is said
+		return nil // the check above records the missing result
 	}
 	a.Run, a.Memory.Held = &result, result.HeldBytes
 	a.judge()
@@ -205,7 +206,7 @@ func (a *attempt) train(ctx context.Context, config []string) error {
 	return a.replay(ctx)
 }
 
-// replay runs the first steps again and has them compared bit for bit.
+// replay runs the first steps again and lets verify compare them bit for bit.
 func (a *attempt) replay(ctx context.Context) error {
 	var v replay.Verdict
 	began := time.Now()

@@ -34,7 +34,7 @@ func writePages(dir string, p Report) error {
 	return nil
 }
 
-// Page is the report as people read it.
+// Page returns the report as a page for people.
 func Page(p Report) report.Page {
 	var names []string
 	for _, t := range p.Tiers {
@@ -64,7 +64,7 @@ func Page(p Report) report.Page {
 	return page
 }
 
-// Summary is the report in a line.
+// Summary returns the report in one line.
 func (p Report) Summary() string {
 	count := map[string]int{}
 	regressions := 0
@@ -102,7 +102,7 @@ func summaryRow(t Result) []string {
 	return row
 }
 
-// compared is a comparison in a few words.
+// compared returns a comparison in a few words.
 func compared(c *Comparison) string {
 	switch {
 	case c == nil:
@@ -188,7 +188,7 @@ func addPlots(page *report.Page, t Result) {
 		}
 		beside := report.BesideReference(c.Window, c.Run, c.Seeds, c.Mean, low, high)
 		raw := 1
-		if c.Window == 1 { // the same curve
+		if c.Window == 1 { // both curves would be the same
 			raw = 0
 		}
 		curves = append(append(curves[:raw:raw], beside...), curves[2:]...)
@@ -198,7 +198,7 @@ func addPlots(page *report.Page, t Result) {
 			Series: []report.Series{{Name: "tokens/s", X: x, Y: speed}}, Note: "Evaluations and saves count."})
 }
 
-// addMemory shows the plan by part, and what the system saw.
+// addMemory shows the plan by category, and the memory that the system reported.
 func addMemory(page *report.Page, t Result) {
 	m := t.Memory
 	bar := report.Bar{Title: "Memory of the plan", Limit: m.Limit, LimitName: "the tier's limit"}
@@ -216,7 +216,7 @@ func addMemory(page *report.Page, t Result) {
 	var x, card, host []float64
 	for i, s := range m.Samples {
 		if i > 0 && s.Host == 0 {
-			continue // the process has ended
+			continue // the process had ended
 		}
 		x, card, host = append(x, s.Seconds), append(card, float64(s.Card)/(1<<20)), append(host,
 			float64(s.Host)/(1<<20))
@@ -235,7 +235,7 @@ func addComparison(page *report.Page, c *Comparison) {
 		var list report.Checks
 		for _, l := range c.Lines {
 			state := report.Pass
-			if !l.OK { // whether it fails the tier is what --fail-on-regression says
+			if !l.OK { // --fail-on-regression decides whether it fails the tier
 				state = report.Note
 			}
 			list = append(list, report.Check{What: l.What, State: state, Detail: fmt.Sprintf("%s, was %s, at most "+
@@ -267,7 +267,7 @@ func checks(list []Check) report.Checks {
 	return out
 }
 
-// shown is a command with its words kept apart.
+// shown returns a command with its arguments quoted where necessary.
 func shown(words []string) string {
 	words = slices.Clone(words)
 	for i, w := range words {
@@ -295,5 +295,5 @@ func commit(p Program) string {
 	return p.Commit
 }
 
-// FolderName is the name of a report's folder where none is given.
+// FolderName returns the default name of a report's folder.
 func FolderName(now time.Time) string { return now.UTC().Format("20060102T150405Z") }

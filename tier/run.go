@@ -17,51 +17,51 @@ import (
 
 // Options is what a validation takes from the program around it.
 type Options struct {
-	Program string   // the file that is run
-	Env     []string // added to the environment of its runs
-	Dir     string   // for the report, every command's output and the runs; made where it is missing
+	Program string   // path of the program that is validated
+	Env     []string // added to the environment of the program
+	Dir     string   // folder for the report, every command's output and the runs; created if it is missing
 	Tiers   []Tier
-	Bases   map[string]string // of tiers, the base model: a folder or a name; none = the configuration's
-	Sets    []string          // KEY=VALUE, for every tier's configuration
-	Time    time.Duration     // of each command instead of the tier's; 0 = the tier's
+	Bases   map[string]string // base model of each tier, a folder or a name; none = the configuration's
+	Sets    []string          // KEY=VALUE settings for every tier's configuration
+	Time    time.Duration     // time limit of each command in place of the tier's; 0 = the tier's
 
-	CheckVRAM        bool // refuse a tier that needs more than is free on the card before its start
-	ContinueOnError  bool // go on with the next tier after one that failed
-	AllowSkip        bool // skips are no failure
+	CheckVRAM        bool // refuse to start a tier that needs more memory than the card has free
+	ContinueOnError  bool // continue with the next tier after a failure
+	AllowSkip        bool // skips do not count as failures
 	FailOnRegression bool
-	Kept             []string // kept reports to compare with: files, or folders that hold some
+	Kept             []string // kept reports to compare with: files, or folders that contain some
 
-	Card func() (Card, bool) // the memory of the card; nil or false = it can't be read
+	Card func() (Card, bool) // returns the memory of the card; nil or false = it can't be read
 	// Spec reads a configuration as the program does.
 	Spec func(config string, sets []string) (train.Spec, error)
 	// Reference reads a reference curve as the program does.
 	Reference func(name string) (*train.Reference, error)
-	Verbose   io.Writer // gets what the commands say besides their results; nil = their logs alone
+	Verbose   io.Writer // receives the log output of the commands; nil = it only goes to their log files
 	OnTier    func(Tier)
 	OnCheck   func(Check)
 
 	Exit    Exit
-	Command []string // as it was called
+	Command []string // command line of this program
 	About   Program
 	Now     func() time.Time // nil = time.Now
 }
 
-// Exit is the exit codes of the program.
+// Exit has the exit codes of the program.
 type Exit struct {
 	Failed, Unfit, DoesNotFit, Skipped int
-	Stopped                            func() int // by a signal
+	Stopped                            func() int // exit code after a signal
 }
 
-// runner is a validation on its way.
+// runner is a validation in progress.
 type runner struct {
 	Options
 	report Report
 	unfit  *Check // why no tier on a GPU can run
-	code   int    // of unfit
+	code   int    // exit code for unfit
 }
 
-// Run runs the tiers in turn, judges them, and writes the report. The error is of the report's folder alone; what the
-// tiers came to is in the report.
+// Run runs the tiers in turn, judges them, and writes the report. The error concerns the report's folder; the report
+// has the results of the tiers.
 func Run(ctx context.Context, o Options) (Report, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -102,7 +102,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	return r.report, errors.Join(err, r.write())
 }
 
-// open makes the report's folder, and refuses one that holds a report.
+// open creates the report's folder, and refuses a folder that contains a report.
 func (r *runner) open() error {
 	var err error
 	if r.Dir, err = filepath.Abs(r.Dir); err != nil {
@@ -123,7 +123,7 @@ func (r *runner) open() error {
 	return nil
 }
 
-// limit is the most wall time of a tier's command.
+// limit returns the longest wall time of a tier's command.
 func (r *runner) limit(t Tier) time.Duration {
 	if r.Time > 0 {
 		return r.Time
@@ -131,7 +131,7 @@ func (r *runner) limit(t Tier) time.Duration {
 	return t.Time
 }
 
-// machine looks at what every tier needs.
+// machine checks what every tier needs.
 func (r *runner) machine(ctx context.Context) error {
 	var longest Tier
 	gpu := false
@@ -200,7 +200,8 @@ func (r *runner) machine(ctx context.Context) error {
 	return nil
 }
 
-// codeOf is the exit code of a tier whose command did not do: the command's own where it says more than a failure.
+// codeOf returns the exit code of a tier whose command failed: the command's own if it is more specific than a general
+// failure.
 func (r *runner) codeOf(c Command) int {
 	if c.ExitCode == r.Exit.Unfit || c.ExitCode == r.Exit.DoesNotFit {
 		return c.ExitCode
@@ -223,7 +224,7 @@ func status(ok bool) string {
 	return Fail
 }
 
-// conclude sums up the tiers. The exit code is the first failed tier's, else that of a skip.
+// conclude sums up the tiers. The exit code is that of the first failed tier, else that of a skip.
 func (r *runner) conclude() {
 	p := &r.report
 	p.Status = Pass
@@ -249,7 +250,7 @@ func (r *runner) write() error {
 	return writePages(r.Dir, r.report)
 }
 
-// bytesText is a size for people.
+// bytesText formats a size for people.
 func bytesText(n int64) string {
 	return fmt.Sprintf("%s (%d bytes)", session.FormatBytes(n), n)
 }

@@ -10,33 +10,34 @@ import (
 	"time"
 )
 
-// Card is the memory of the card that runs use, all processes on it together.
+// Card is the memory of the card that runs use, over all processes on it.
 type Card struct{ Used, Free int64 }
 
-// Sample is what was seen of a run at one moment.
+// Sample is a measurement of a run at one moment.
 type Sample struct {
-	Seconds float64 `json:"seconds"`              // since the command began
-	Step    int     `json:"step"`                 // the last that metrics.jsonl has; 0 = none yet
-	Card    int64   `json:"card_bytes,omitempty"` // used of the card beyond what was used before the run; 0 = not known
-	Host    int64   `json:"host_bytes,omitempty"` // resident and no page of a file; 0 = not known
+	Seconds float64 `json:"seconds"` // seconds since the command began
+	Step    int     `json:"step"`    // last step in metrics.jsonl; 0 = none yet
+	// Growth of the card's used memory since before the run; 0 = not known.
+	Card int64 `json:"card_bytes,omitempty"`
+	Host int64 `json:"host_bytes,omitempty"` // resident memory without pages of files; 0 = not known
 }
 
 const (
 	sampleEvery = 25 * time.Millisecond
-	maxSamples  = 2000 // then every second one goes, and they come half as often
+	maxSamples  = 2000 // when it is reached, every second sample is dropped and the interval doubles
 )
 
-// sampler watches a run.
+// sampler samples a run.
 type sampler struct {
 	card    func() (Card, bool)
 	metrics string
 	before  Card
 	known   bool // the card's memory can be read
 	samples []Sample
-	grown   int64 // most of the card
+	grown   int64 // largest growth of the card's memory
 	step    int
-	at      int64  // in metrics
-	rest    []byte // of a line that was not whole
+	at      int64  // offset in metrics
+	rest    []byte // beginning of an incomplete line
 }
 
 func newSampler(card func() (Card, bool), metrics string) *sampler {
@@ -79,11 +80,11 @@ func (s *sampler) take(pid int, at time.Duration) {
 	s.samples = append(s.samples, x)
 }
 
-// follow reads the lines that came to metrics.jsonl.
+// follow reads the new lines of metrics.jsonl.
 func (s *sampler) follow() {
 	f, err := os.Open(s.metrics)
 	if err != nil {
-		return // not yet there, or gone
+		return // the file does not exist yet, or no longer
 	}
 	defer f.Close()
 	more, err := io.ReadAll(io.LimitReader(io.NewSectionReader(f, s.at, 1<<40), maxOutput))
@@ -104,7 +105,7 @@ func (s *sampler) follow() {
 	s.rest = append([]byte(nil), s.rest[end+1:]...)
 }
 
-// residentMemory is a process's anonymous memory in bytes, where Linux says.
+// residentMemory returns a process's anonymous memory in bytes, as Linux reports it.
 func residentMemory(pid int) int64 {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -119,8 +120,8 @@ func residentMemory(pid int) int64 {
 	return 0
 }
 
-// halves are the most that samples have while the first half of the steps runs and while the second does. ok is false
-// where either has none.
+// halves returns the largest samples in the first half of the steps and in the second. ok is false if either half has
+// none.
 func halves(samples []Sample, steps int, of func(Sample) int64) (first, last int64, ok bool) {
 	var n, m int
 	for _, x := range samples {

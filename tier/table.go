@@ -1,5 +1,6 @@
-// Package tier validates a program on a machine, as a person would: each tier is a configuration that the program runs in
-// a process of its own, and what the run left is judged by numbers that stand here, not in the configuration.
+// Package tier validates a program on a machine, as a person would. Each tier is a configuration that the program runs
+// in a process of its own. The package judges the files of the run by numbers that are in this package, not in the
+// configuration.
 package tier
 
 import (
@@ -11,45 +12,48 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// Tier is a run and what has to hold of it. The configuration must agree with it: an edited one fails.
+// Tier is a run with its criteria. The configuration must agree with them: an edited one fails.
 type Tier struct {
-	Name   string
-	Config string // among the built-in ones; a file of that name in the working folder or in configs/ wins
-	What   string // a line for people
-	Base   string // key of Bases; "" = the model is in the program
+	Name string
+	// Name of a built-in configuration; a file of that name in the working folder or in configs/ takes precedence.
+	Config string
+	What   string // description of one line for people
+	Base   string // key of Bases; "" = the model is embedded in the program
 	GPU    bool
 
 	Steps  int
-	Method string       // adapter:
-	Quant  quant.Config // of the base model's weights
+	Method string       // value of the key adapter
+	Quant  quant.Config // quantization of the base model's weights
 	Rank   int
-	Length int     // dataset.max_length
-	Limit  int64   // most bytes that plan and run may hold on the device; 0 = none
-	Fall   float64 // least fall of the mean loss, last tenth of the steps against the first, as a part of the first; 0 = none
-	// HeldOut is the least fall of the loss on held-out rows, after the last step against before the first; 0 = none.
+	Length int   // dataset.max_length
+	Limit  int64 // largest planned memory on the device in bytes; 0 = no limit
+	// Least fall of the mean loss, last tenth of the steps against the first, as a part of the first; 0 = none.
+	Fall float64
+	// HeldOut is the least fall of the validation loss, after the last step against before the first; 0 = none.
 	HeldOut   float64
-	Reference string  // the curve that the run must not leave, as expect.reference names it; "" = none
-	Saves     int     // steps between checkpoints, of which the last two must be there; 0 = the one at the end
-	Flat      bool    // lasts long enough to see memory grow
-	Drift     float64 // most that the last tenth of the steps may take, as a multiple of the first tenth; 0 = too short to tell
+	Reference string // reference curve that the run must not leave, as expect.reference names it; "" = none
+	Saves     int    // steps between checkpoints; the last two must exist; 0 = only the one at the end
+	Flat      bool   // the run is long enough to show a growth of memory
+	// Largest time of the last tenth of the steps, as a multiple of the first tenth; 0 = the run is too short to judge.
+	Drift float64
 
-	Time time.Duration // of each command of the tier, before it is stopped as hung
+	Time time.Duration // time limit of each command of the tier
 }
 
-// Bases are the base models of tiers, by the name that --base knows.
+// Bases lists the base models of tiers, by the names that --base accepts.
 var Bases = []string{"135m", "1.1b", "7b"}
 
-// All is the name of all tiers on a GPU, in the order of the table.
+// All is the name that selects all tiers on a GPU, in the order of the table.
 const All = "all"
 
-// replaySteps are how many first steps of a run are run again and compared bit for bit.
+// replaySteps is the number of first steps that are run again and compared bit for bit.
 const replaySteps = 5
 
 const mb, gb = 1_000_000, 1_000_000_000 // as MB and GB in configurations
 
-const convergenceCurve = "embedded:smollm2_convergence.json" // PEFT's
+const convergenceCurve = "embedded:smollm2_convergence.json" // PEFT's curve
 
-// Table is the tiers, those on a GPU first, by size.
+// Table lists the tiers, those on a GPU first, by size.
 var Table = []Tier{
 	{Name: "quick", Config: "gpu_smollm2_quick", What: "135M, 256 MB: does it run?", Base: "135m", GPU: true,
 		Steps: 10, Method: "qlora", Quant: quant.Default(), Rank: 8, Length: 512, Limit: 256 * mb, Time: 10 * time.Minute},
@@ -69,7 +73,7 @@ var Table = []Tier{
 		Steps: 100, Method: "qlora", Quant: quant.Default(), Rank: 8, Length: 160, Fall: 0.30, HeldOut: 0.30, Reference: convergenceCurve, Time: 2 * time.Hour},
 }
 
-// Find is the tiers that words name, each once, in the words' order.
+// Find returns the tiers that words name, each once, in the words' order.
 func Find(words ...string) ([]Tier, error) {
 	var found []Tier
 	for _, w := range words {
@@ -90,7 +94,7 @@ func Find(words ...string) ([]Tier, error) {
 	return found, nil
 }
 
-// Names are the tiers' names in the order of the table.
+// Names returns the tiers' names in the order of the table.
 func Names() []string {
 	var names []string
 	for _, t := range Table {
@@ -108,8 +112,9 @@ func contains(tiers []Tier, name string) bool {
 	return false
 }
 
-// ParseBases gives each tier its base model from the values of --base: DIR, BASE=DIR with a name of Bases, or TIER=DIR. A
-// tier's own wins over its base's, and that over a bare one, which must not stand for two different models.
+// ParseBases returns the base model of each tier from the values of --base: DIR, BASE=DIR with a name of Bases, or
+// TIER=DIR. A tier's own value takes precedence over its base's, and that over a bare one. A bare one must not stand
+// for two different models.
 func ParseBases(tiers []Tier, values []string) (map[string]string, error) {
 	names := map[string]bool{}
 	for _, b := range Bases {
