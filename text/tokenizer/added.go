@@ -21,12 +21,12 @@ type addedToken struct {
 // finder finds added tokens in a text: leftmost first, longest first among those that start together.
 type finder struct {
 	nodes []trieNode
-	start [256]bool // some token begins with this byte
-	only  int       // the one byte all tokens begin with, or -1
+	start [256]bool // at least one token begins with this byte
+	only  int       // the byte that all tokens begin with, or -1
 }
 
 type trieNode struct {
-	edges []trieEdge // by byte
+	edges []trieEdge // edges by byte
 	token *addedToken
 }
 
@@ -35,7 +35,7 @@ type trieEdge struct {
 	to int32
 }
 
-// newFinder takes the tokens under the text they are matched by.
+// newFinder returns a finder of tokens; texts has the text by which each is matched.
 func newFinder(texts []string, tokens []*addedToken) *finder {
 	if len(texts) == 0 {
 		return nil
@@ -60,7 +60,7 @@ func newFinder(texts []string, tokens []*addedToken) *finder {
 	return f
 }
 
-// child returns the node below n for b, made if need be.
+// child returns the node below n for b, and creates it if necessary.
 func (f *finder) child(n int32, b byte) int32 {
 	edges := f.nodes[n].edges
 	k := sort.Search(len(edges), func(k int) bool { return edges[k].b >= b })
@@ -101,12 +101,12 @@ func (f *finder) at(s string, i int, w *work) (found *addedToken, end int) {
 
 // found is an added token in a text.
 type found struct {
-	token      *addedToken // nil: there is none
-	start, end int         // with the white space that the token takes with it
-	core       cut         // without it
+	token      *addedToken // nil = none was found
+	start, end int         // range including the white space that the token absorbs
+	core       cut         // range without that white space
 }
 
-// next finds the first token at or after s[from] that counts; done is the end of what was already given out.
+// next returns the first valid token at or after s[from]; done is the end of the text that is already processed.
 func (f *finder) next(s string, from, done int, w *work) found {
 	for i := from; i < len(s); {
 		if f.only >= 0 {

@@ -71,7 +71,8 @@ func TestNoSpaces(t *testing.T) {
 			ids := tok.IDs(text, false)
 			took := time.Since(begin)
 			t.Logf("%s, %q: %d bytes, %d ids, %v", name, unit, len(text), len(ids), took.Round(time.Millisecond))
-			if took > 20*time.Second { // far above what is expected even on a busy machine, far below what a quadratic merge would take
+			// far above what is expected even on a busy machine, far below what a quadratic merge would take.
+			if took > 20*time.Second {
 				t.Errorf("%s, %q: %v", name, unit, took)
 			}
 			if got := tok.Decode(ids, false); got != text && name == "stories260K" {
@@ -81,7 +82,8 @@ func TestNoSpaces(t *testing.T) {
 	}
 }
 
-// TestBenchAgainstReference is the Go side of scripts/bench/tokenizer.sh: it checks the ids of the whole text and prints seconds as JSON.
+// TestBenchAgainstReference is the Go side of scripts/bench/tokenizer.sh: it checks the ids of the whole text and
+// prints seconds as JSON.
 func TestBenchAgainstReference(t *testing.T) {
 	dir := os.Getenv("TRAINER_BENCH")
 	if dir == "" {

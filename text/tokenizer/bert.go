@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// mapRunes rewrites each code point on its own; to returns its new text and whether that differs.
+// mapRunes rewrites each code point separately; to returns its new text and whether that differs.
 func mapRunes(p piece, to func(r rune) (string, bool)) piece {
 	first := -1
 	for i, r := range p.s {
@@ -31,7 +31,7 @@ func mapRunes(p piece, to func(r rune) (string, bool)) piece {
 	return w.piece()
 }
 
-// dropRunes leaves out the code points for which drop holds.
+// dropRunes removes the code points for which drop is true.
 func dropRunes(p piece, drop func(rune) bool) piece {
 	return mapRunes(p, func(r rune) (string, bool) { return "", drop(r) })
 }
@@ -49,7 +49,7 @@ func isNonspacingMark(r rune) bool {
 	return r >= 0x300 && (unicode.Is(unicode.Mn, r) && !olderTables.nonspacing.has(r) || r == 0x1734)
 }
 
-// bertNormalizer is BERT's cleaning of a text.
+// bertNormalizer is BERT's normaliser.
 type bertNormalizer struct{ clean, chinese, accents, lower bool }
 
 func (b bertNormalizer) normalize(p piece) piece {
@@ -84,19 +84,21 @@ func (b bertNormalizer) normalize(p piece) piece {
 
 // isOther reports whether r is a control, a format character or of private use.
 func isOther(r rune) bool {
-	if r == 0x890 || r == 0x891 || r == 0x8E2 || r == 0x110CD || 0x13430 <= r && r <= 0x1343F { // too new for the reference
+	// Added to Unicode after the reference's tables.
+	if r == 0x890 || r == 0x891 || r == 0x8E2 || r == 0x110CD || 0x13430 <= r && r <= 0x1343F {
 		return false
 	}
 	return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co)
 }
 
-// isIdeograph reports whether r lies in one of the blocks that BERT cuts character by character.
+// isIdeograph reports whether r is in one of the blocks that BERT splits character by character.
 func isIdeograph(r rune) bool {
 	return r >= 0x3400 && (r <= 0x4DBF || 0x4E00 <= r && r <= 0x9FFF || 0xF900 <= r && r <= 0xFAFF || 0x20000 <= r && r <= 0x2A6DF ||
 		0x2A700 <= r && r <= 0x2B81F || 0x2B920 <= r && r <= 0x2CEAF || 0x2F800 <= r && r <= 0x2FA1F)
 }
 
-// nmt is the Nmt normaliser of SentencePiece: control characters vanish, spaces of any kind become one.
+// nmt is the Nmt normaliser of SentencePiece: it removes control characters and replaces each kind of space with a
+// plain space.
 type nmt struct{}
 
 func (nmt) normalize(p piece) piece {
@@ -112,7 +114,7 @@ func (nmt) normalize(p piece) piece {
 	})
 }
 
-// bertWords is BERT's splitting: white space parts words and vanishes, each punctuation character stands alone.
+// bertWords is BERT's pre-tokenizer: it splits at white space and removes it; each punctuation character is a word.
 type bertWords struct{}
 
 func (bertWords) split(p piece, cuts []cut) (piece, []cut) {
@@ -136,7 +138,7 @@ func (bertWords) split(p piece, cuts []cut) (piece, []cut) {
 	return p, cuts
 }
 
-// fixedLength cuts into stretches of so many code points.
+// fixedLength splits into pieces of that many code points.
 type fixedLength int
 
 func (n fixedLength) split(p piece, cuts []cut) (piece, []cut) {

@@ -15,9 +15,9 @@ type token struct {
 type bpe struct {
 	vocabulary
 	pairs  pairTable
-	merged []bool // by id: the token is a side of some merge
+	merged []bool // by id: the token is part of a merge
 
-	unk          int32 // -1: characters that are not in the vocabulary vanish
+	unk          int32 // -1: characters outside the vocabulary are dropped
 	unkToken     string
 	fuseUnk      bool
 	byteFallback bool
@@ -25,23 +25,24 @@ type bpe struct {
 	prefix       string // continuing_subword_prefix
 	suffix       string // end_of_word_suffix
 
-	byteID   [256]int32 // byte level: of the byte's character; else of <0xXX>; -1 without one
-	bytes    bool       // pieces hold bytes and the vocabulary writes them as characters
+	byteID   [256]int32 // id of each byte's token: of the byte's character at byte level, else of <0xXX>; -1 = none
+	bytes    bool       // pieces contain bytes, and the vocabulary writes them as characters
 	allBytes bool       // every byte has an id
 	whole    map[string]int32
 
-	// A word may be cut before mark wherever no merge joins across: after a byte b with joins[b] unset.
+	// mark and joins say where a word may be split without changing its tokens: before mark, after a byte b with
+	// joins[b] unset, because no merge joins across.
 	mark  string
 	joins [256]bool
 
 	cache *wordCache
 }
 
-// prepare fills in what follows from the vocabulary and the merges.
+// prepare computes the fields that follow from the vocabulary and the merges.
 func (m *bpe) prepare(bytes bool) {
 	m.cache = newWordCache()
 	m.nameBytes(bytes)
-	// Reading bytes directly skips unk and byte fallback: only when neither can happen.
+	// Reading bytes directly bypasses unk and byte fallback, so it is only allowed if neither can occur.
 	m.bytes = bytes && m.prefix == "" && m.suffix == "" && (m.allBytes || m.unk < 0 && !m.byteFallback)
 	if bytes && !m.bytes {
 		m.nameBytes(false)
@@ -75,14 +76,15 @@ func (m *bpe) nameBytes(characters bool) {
 	}
 }
 
-// findJoins looks for merges across a mark within a word, so that words can be cut there without changing any id.
+// findJoins searches for merges across a mark within a word, so that words without such merges can be split there
+// without changing any id.
 func (m *bpe) findJoins(mark string) {
 	if _, ok := m.vocab[mark]; !ok || m.prefix != "" || m.suffix != "" {
 		return
 	}
 	for _, id := range m.byteID {
 		if id >= 0 && m.merged[id] {
-			return // the bytes of such a merge's text are not those of its token's name
+			return // the bytes of such a merge's text differ from those of its token's name
 		}
 	}
 	m.mark = mark
@@ -129,7 +131,8 @@ func (m *bpe) tokenize(p piece, sc *scratch, out *output) {
 func (m *bpe) word(p piece, start, end int, sc *scratch, out *output) {
 	w := p.s[start:end]
 	if m.bytes && !m.allBytes && (p.at != nil || out.located != nil) && m.lacks(w) {
-		// A byte without an id vanishes and the offsets after it move as if it had never been there, in characters' bytes.
+		// A byte without an id is dropped, and the later offsets move as if it had never existed, in bytes of
+		// characters.
 		named := byteLevelText(p.sub(cut{start, end}))
 		sc.symbols = sc.symbols[:0]
 		m.characters(named.s, sc)
@@ -162,7 +165,7 @@ func (m *bpe) word(p piece, start, end int, sc *scratch, out *output) {
 	out.add(p, start, sc.tokens)
 }
 
-// lookUp leaves the tokens of a word of at most maxCacheWord bytes in sc.tokens.
+// lookUp writes the tokens of a word of at most maxCacheWord bytes to sc.tokens.
 func (m *bpe) lookUp(w string, sc *scratch) {
 	slot := m.cache.slot(w)
 	if c := slot.Load(); c != nil && c.word == w {
@@ -182,7 +185,7 @@ func (m *bpe) lacks(w string) bool {
 	return false
 }
 
-// merge leaves the tokens of w in sc.tokens.
+// merge writes the tokens of w to sc.tokens.
 func (m *bpe) merge(w string, sc *scratch) {
 	sc.symbols = sc.symbols[:0]
 	if m.bytes {
@@ -197,7 +200,7 @@ func (m *bpe) merge(w string, sc *scratch) {
 	m.finish(sc)
 }
 
-// finish merges the symbols of sc and leaves its tokens.
+// finish merges the symbols of sc and writes its tokens.
 func (m *bpe) finish(sc *scratch) {
 	sc.mergeAll(&m.pairs)
 	sc.tokens = sc.tokens[:0]
@@ -208,9 +211,9 @@ func (m *bpe) finish(sc *scratch) {
 	}
 }
 
-// characters makes a symbol of each code point of w; those without a token become bytes, unk or nothing.
+// characters makes a symbol of each code point of w. A code point without a token becomes bytes, unk or nothing.
 func (m *bpe) characters(w string, sc *scratch) {
-	var pending symbol // an unk that may still grow
+	var pending symbol // an unk that the next characters may extend
 	pendingUnk := false
 	add := func(id int32, size int) { sc.symbols = append(sc.symbols, symbol{id: id, size: int32(size)}) }
 	for i := 0; i < len(w); {

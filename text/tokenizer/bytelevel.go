@@ -31,7 +31,7 @@ func invert(chars []string) map[rune]byte {
 	return m
 }
 
-// byteLevelBytes returns the bytes that token stands for; ok is false when a character of it stands for none.
+// byteLevelBytes returns the bytes that a token represents; ok is false if one of its characters represents no byte.
 func byteLevelBytes(token string) (b []byte, ok bool) {
 	b = make([]byte, 0, len(token))
 	for _, r := range token {

@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// Bytes are what a token adds to a text behind others; nil for special tokens and ids that stand for no token. The bytes of
-// several tokens make up a character where one alone is a part of it.
+// Bytes returns the bytes that a token adds to a text after other tokens; nil for special tokens and ids without a
+// token. A token may have a part of a character, so that only the bytes of several tokens make up the character.
 func (t *Tokenizer) Bytes(id int32) []byte {
 	s, ok := t.Token(id)
 	if !ok || t.IsSpecial(id) {
@@ -15,7 +15,7 @@ func (t *Tokenizer) Bytes(id int32) []byte {
 	if t.decode == nil {
 		return []byte(" " + s)
 	}
-	const lead = "a" // the first token of a text may lose a space in front
+	const lead = "a" // the first token of a text may lose a leading space
 	text, ok := strings.CutPrefix(t.decode.Decode([]string{lead, s}), lead)
 	if !ok {
 		return nil

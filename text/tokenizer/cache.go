@@ -8,11 +8,11 @@ import (
 
 const (
 	cacheSlots   = 1 << 16
-	maxCacheWord = 64 // bytes; longer words seldom come back
+	maxCacheWord = 64 // in bytes; longer words rarely occur again
 )
 
-// wordCache remembers the tokens of recent words. A slot holds one word and a new word takes the slot over,
-// so its size is bounded and readers and writers need no lock. What it returns never depends on what it holds.
+// wordCache caches the tokens of recent words. A slot holds one word, and a new word replaces the slot's content, so
+// the size is bounded and readers and writers need no lock. Its content never affects results.
 type wordCache struct {
 	seed  maphash.Seed
 	slots []atomic.Pointer[cachedWord]
@@ -31,7 +31,7 @@ func (c *wordCache) slot(word string) *atomic.Pointer[cachedWord] {
 	return &c.slots[maphash.String(c.seed, word)&(cacheSlots-1)]
 }
 
-// put keeps a copy of tokens under word in a slot that slot(word) gave.
+// put stores a copy of a word's tokens in the slot that slot(word) returned.
 func (c *wordCache) put(slot *atomic.Pointer[cachedWord], word string, tokens []token) {
 	slot.Store(&cachedWord{strings.Clone(word), append([]token(nil), tokens...)})
 }

@@ -2,15 +2,16 @@ package tokenizer
 
 import "unicode/utf8"
 
-// change is a code point of a new text. by says what it takes of the old one: 0 = one code point, 1 = none, as it was put in behind
-// the one before it, -n = one and n more that vanish.
+// change is a code point of a new text. by says how many code points of the old text it replaces: 0 = one; 1 = none,
+// because it was inserted after the one before it; -n = n+1, of which n are removed.
 type change struct {
 	r  rune
 	by int
 }
 
-// replaceChange appends a new text for an old one. What is left over of the old one goes to the last code point there is, and
-// with none it is left to the code points after it: so does Hugging Face tokenizers, and its offsets follow.
+// replaceChange appends the changes that replace the text old with new. Surplus code points of old belong to the last
+// code point of new, or, if new is empty, to the code points after it. Hugging Face tokenizers does the same, and its
+// offsets follow from it.
 func replaceChange(done []change, old, new string) []change {
 	n, m := utf8.RuneCountInString(old), 0
 	for _, r := range new {
@@ -28,7 +29,7 @@ func replaceChange(done []change, old, new string) []change {
 	return done
 }
 
-// applyChanges writes the new text of p with its alignments.
+// applyChanges returns the new text of p with its alignments.
 func applyChanges(p piece, done []change) piece {
 	w := newRewriter(p)
 	at := 0

@@ -12,19 +12,19 @@ const (
 	isNumber                    // \p{N}
 	isSpace                     // \s: the White_Space property
 	isNewline                   // \r or \n, always with isSpace
-	isCapital                   // what may stand in the first part of a word: \p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}
-	isSmall                     // what may stand in the second: \p{Ll}\p{Lm}\p{Lo}\p{M}
+	isCapital                   // first part of a word: \p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}
+	isSmall                     // second part of a word: \p{Ll}\p{Lm}\p{Lo}\p{M}
 )
 
 const kindMask = isLetter | isNumber | isSpace
 
-// classTableSize is past the last letter, number and space of Unicode: every code point above is "other", and of them only the
-// variation selectors from lastMarks on are marks.
+// classTableSize is past the last letter, number and space of Unicode: every code point above is "other", and of them
+// only the variation selectors from lastMarks on are marks.
 const classTableSize = 0x40000
 
 const lastMarks, lastMarksEnd = 0xE0100, 0xE01EF
 
-// classes is the class of each code point below classTableSize.
+// classes returns the class of each code point below classTableSize.
 var classes = sync.OnceValue(func() *[classTableSize]uint8 {
 	t := new([classTableSize]uint8)
 	mark := func(s runeSet, class uint8) {
@@ -93,7 +93,7 @@ func isWord(r rune) bool {
 		r >= 0x897 && newWord().has(r)
 }
 
-// newWord are the letters, marks and digits of Unicode 16 that Go does not know yet.
+// newWord returns the letters, marks and digits of Unicode 16 that Go's tables lack.
 var newWord = sync.OnceValue(func() runeSet {
 	var s runeSet
 	for n, added := range added16 {

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Decode returns the text of ids, or U+FFFD where that is out of proportion to them (LimitError). Ids that stand for no
-// token are left out, and special tokens too when skipSpecial is set.
+// Decode returns the text of ids, or U+FFFD if the text is disproportionately large (LimitError). It ignores ids
+// without a token, and special tokens too if skipSpecial is set.
 func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	tokens := make([]string, 0, len(ids))
 	for _, id := range ids {
@@ -18,8 +18,8 @@ func (t *Tokenizer) Decode(ids []int32, skipSpecial bool) string {
 	return t.DecodeTokens(tokens)
 }
 
-// DecodeTokens returns the text of tokens as the vocabulary writes them, special ones included, or U+FFFD where that is
-// out of proportion to them (LimitError).
+// DecodeTokens returns the text of tokens in the vocabulary's spelling, including special ones, or U+FFFD if the text
+// is disproportionately large (LimitError).
 func (t *Tokenizer) DecodeTokens(tokens []string) string {
 	if t.decode == nil {
 		return strings.Join(tokens, " ")
@@ -36,7 +36,7 @@ func (t *Tokenizer) decoded(tokens []string) (text string, err error) {
 	return t.decode.Decode(tokens), nil
 }
 
-// decoder is a step of decoding.
+// decoder is one step of decoding.
 type decoder interface {
 	Decode(tokens []string) string
 	DecodeChain(tokens []string) []string
@@ -48,7 +48,7 @@ type chain func(tokens []string) []string
 // DecodeChain runs the step.
 func (c chain) DecodeChain(tokens []string) []string { return c(tokens) }
 
-// Decode runs the step and joins what it gives.
+// Decode runs the step and joins its result.
 func (c chain) Decode(tokens []string) string { return strings.Join(c(tokens), "") }
 
 // decodeSequence runs steps one after another.
@@ -71,7 +71,7 @@ func bytesOf(tokens []string) int {
 	return n
 }
 
-// decodeByteLevel reads the characters of tokens as bytes; a token with another character stands for itself.
+// decodeByteLevel reads the characters of tokens as bytes. A token with a character that represents no byte is kept.
 func decodeByteLevel(tokens []string) []string {
 	var b []byte
 	for _, t := range tokens {
@@ -84,7 +84,7 @@ func decodeByteLevel(tokens []string) []string {
 	return []string{lossy(b)}
 }
 
-// decodeByteFallback joins runs of <0xXX> into text; a run that is no UTF-8 becomes one U+FFFD for each byte.
+// decodeByteFallback joins runs of <0xXX> into text; a run that is not UTF-8 becomes one U+FFFD for each byte.
 func decodeByteFallback(tokens []string) []string {
 	out := make([]string, 0, len(tokens))
 	var run []byte
@@ -123,7 +123,7 @@ func byteToken(t string) (byte, bool) {
 
 func decodeFuse(tokens []string) []string { return []string{strings.Join(tokens, "")} }
 
-// decodeStrip takes up to start copies of content off the front of each token and up to stop off the end.
+// decodeStrip removes up to start copies of content from the front of each token and up to stop from its end.
 func decodeStrip(content string, start, stop int) chain {
 	return func(tokens []string) []string {
 		out := make([]string, len(tokens))
@@ -154,7 +154,7 @@ func decodeReplace(r replaceText) chain {
 	}
 }
 
-// decodeMetaspace turns marks into spaces and drops those of the first token, unless none was put there.
+// decodeMetaspace turns marks into spaces and removes those of the first token, unless the pre-tokenizer added none.
 func decodeMetaspace(m metaspace) chain {
 	return func(tokens []string) []string {
 		out := make([]string, len(tokens))
@@ -184,7 +184,8 @@ func decodeSuffix(suffix string) chain {
 	}
 }
 
-// cleanup are the blanks that the WordPiece decoder takes away before punctuation and English contractions, one after another.
+// cleanup lists the blanks that the WordPiece decoder removes before punctuation and English contractions, in this
+// order.
 var cleanup = [][2]string{
 	{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"}, {" 'm", "'m"}, {" do not", " don't"},
 	{" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"},
@@ -213,8 +214,8 @@ func decodeWordPiece(prefix string, clean bool) chain {
 	}
 }
 
-// lossy reads b as UTF-8 with one U+FFFD for each longest stretch that begins a code point but does not end it, and for each byte
-// that cannot begin one (Unicode 15, section 3.9, "maximal subparts").
+// lossy reads b as UTF-8, with one U+FFFD for each longest sequence that begins a code point but does not complete it,
+// and for each byte that cannot begin one (Unicode 15, section 3.9, "maximal subparts").
 func lossy(b []byte) string {
 	if utf8.Valid(b) {
 		return string(b)

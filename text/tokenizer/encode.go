@@ -5,19 +5,20 @@ import (
 	"unicode/utf8"
 )
 
-// Encoding is a text as tokens.
+// Encoding has the tokens of a text.
 type Encoding struct {
 	IDs     []int32  // [T]
-	Tokens  []string // [T] as the vocabulary writes them
-	Offsets [][2]int // [T] half-open ranges of code points of the text; 0,0 for a token that the post-processor put in
+	Tokens  []string // [T] in the vocabulary's spelling
+	Offsets [][2]int // [T] half-open ranges of code points of the text; 0,0 for a token that the post-processor added
 }
 
 // output collects the tokens of one call.
 type output struct {
 	ids     []int32
 	offsets [][2]int
-	matched map[int]string // the text of each added token by its place, white space that it took included; only with offsets
-	located *locating      // nil: only ids, or ids and offsets, are wanted
+	// Text of each added token by its index, including white space that it absorbed; only with offsets.
+	matched map[int]string
+	located *locating // nil = only ids, or ids and offsets, are computed
 }
 
 // add appends tokens whose text begins at byte start of p.
@@ -34,7 +35,7 @@ func (o *output) add(p piece, start int, tokens []token) {
 	from := start
 	for _, t := range tokens {
 		o.ids = append(o.ids, t.id)
-		// The bytes of a suffix that fell back to byte tokens are no bytes of p.
+		// The bytes of a suffix that became byte tokens are not bytes of p.
 		from = min(from, len(p.at)-1)
 		end := min(start+int(t.end), len(p.at))
 		o.offsets = append(o.offsets, [2]int{int(p.at[from].start), int(p.at[end-1].end)})
@@ -42,8 +43,8 @@ func (o *output) add(p piece, start int, tokens []token) {
 	}
 }
 
-// Encode returns the tokens of text with their offsets. With addSpecial the post-processor puts in its special tokens.
-// Special tokens in the text are recognised either way. Invalid UTF-8 is read as U+FFFD, one for each wrong byte.
+// Encode returns the tokens of text with their offsets. With addSpecial the post-processor adds its special tokens.
+// Special tokens in the text are recognised in both cases. Invalid UTF-8 is read as U+FFFD, one for each wrong byte.
 func (t *Tokenizer) Encode(text string, addSpecial bool) Encoding {
 	var out output
 	out.offsets = make([][2]int, 0, len(text)/4+4)
@@ -90,7 +91,7 @@ func (t *Tokenizer) encode(text string, align bool, out *output) {
 	t.scratch.Put(sc)
 }
 
-// extract gives the added tokens in p to out and everything between them to rest.
+// extract passes the added tokens in p to out and the text between them to rest.
 func (t *Tokenizer) extract(f *finder, p piece, sc *scratch, out *output, rest func(piece)) {
 	done := 0
 	if f != nil {
@@ -125,7 +126,7 @@ func (t *Tokenizer) extract(f *finder, p piece, sc *scratch, out *output, rest f
 
 func wholeToken(id int32, size int) token { return token{id, int32(size)} }
 
-// pretokenize runs the pre-tokenizers from step on over p and the model over what they leave.
+// pretokenize runs the pre-tokenizers from step on over p, and the model over the resulting pieces.
 func (t *Tokenizer) pretokenize(step int, p piece, sc *scratch, out *output) {
 	if step == len(t.preTokenizers) {
 		t.model.tokenize(p, sc, out)
@@ -143,7 +144,7 @@ func (t *Tokenizer) pretokenize(step int, p piece, sc *scratch, out *output) {
 	sc.cuts = sc.cuts[:base]
 }
 
-// replaceInvalid puts U+FFFD in place of every byte that is not part of a code point.
+// replaceInvalid replaces every byte that is not part of a code point with U+FFFD.
 func replaceInvalid(s string) string {
 	var b strings.Builder
 	b.Grow(len(s) + 16)

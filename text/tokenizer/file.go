@@ -7,8 +7,8 @@ import (
 	"github.com/tierlora/tierlora/internal/jsonerr"
 )
 
-// readFile builds the pipeline of a tokenizer.json and returns its added tokens.
-// The file's truncation and padding belong to whoever wrote it, not to training: they are not used.
+// readFile builds the pipeline of a tokenizer.json and returns its added tokens. It ignores the file's truncation and
+// padding, which are not settings of the training.
 func (t *Tokenizer) readFile(b []byte) ([]addedToken, error) {
 	parts := map[string]string{}
 	err := object(textOf(b), func(name, value string) error {
@@ -49,7 +49,7 @@ func (t *Tokenizer) readFile(b []byte) ([]addedToken, error) {
 	return added, t.assemble()
 }
 
-// assemble fits the model to the pipeline around it.
+// assemble adapts the model to its pipeline.
 func (t *Tokenizer) assemble() error {
 	t.vocab = t.model.names()
 	last := len(t.preTokenizers) - 1
@@ -84,10 +84,10 @@ func (t *Tokenizer) assemble() error {
 	return nil
 }
 
-// strict reads the JSON of a part of a file and refuses unknown fields.
+// strict parses the JSON of a part of a file and refuses unknown fields.
 func strict(b []byte, v any) error { return jsonerr.Unplaced(jsonerr.Strict(b, v)) }
 
-// lenient is strict that passes over unknown fields.
+// lenient parses the JSON of a part of a file and ignores unknown fields.
 func lenient(b []byte, v any) error { return jsonerr.Unplaced(jsonerr.Unmarshal(b, v)) }
 
 func isNull(b json.RawMessage) bool { return len(b) == 0 || string(b) == "null" }
@@ -106,7 +106,7 @@ func kindOf(b json.RawMessage, where string) (string, error) {
 	return *head.Type, nil
 }
 
-// component reads the fields of a component into v; its type field is dropped.
+// component parses the fields of a component into v, without its type field.
 func component(b json.RawMessage, where, kind string, v any) error {
 	var fields map[string]json.RawMessage
 	if err := lenient(b, &fields); err != nil {

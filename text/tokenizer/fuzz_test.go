@@ -82,8 +82,8 @@ func check(t *testing.T, tok *Tokenizer, text string, e Encoding) {
 	}
 }
 
-// FuzzRoundTrip: the ids of any text decode to that text where the pipeline loses nothing, both ways of encoding agree, and a
-// stream gives out the same text.
+// FuzzRoundTrip: the ids of any text decode to that text where the pipeline loses nothing, both ways of encoding agree,
+// and a stream gives out the same text.
 func FuzzRoundTrip(f *testing.F) {
 	var corpus []string
 	parse(f, referenceFile(f, "corpus.json"), &corpus)
@@ -102,7 +102,8 @@ func FuzzRoundTrip(f *testing.F) {
 				t.Fatalf("%q: IDs gives %v, Encode %v", text, ids, e.IDs)
 			}
 			got := tok.Decode(ids, false)
-			// Llama: "▁" and "<0x41>" stand for other things, and a special token swallows the space that Prepend put after it.
+			// Llama: "▁" and "<0x41>" stand for other things, and a special token swallows the space that Prepend put
+			// after it.
 			if tok == llama && utf8.ValidString(text) && !strings.ContainsAny(text, "▁<\uFFFD") && got != text {
 				t.Fatalf("%q decodes to %q", text, got)
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 )
 
-// fileNames are the files of a tokenizer, kept for saving next to an adapter.
+// fileNames lists the files of a tokenizer, which a run saves beside the adapter.
 var fileNames = []string{
 	"tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json",
 	"vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja",
@@ -66,10 +66,10 @@ func load(fsys fs.FS, dir string) (_ *Tokenizer, err error) {
 	return t, nil
 }
 
-// ErrNone says that a folder holds no tokenizer at all.
+// ErrNone is the error for a folder without a tokenizer.
 var ErrNone = errors.New("neither tokenizer.json nor vocab.json with merges.txt is there")
 
-// foreignForms are the files of tokenizers that are not read, and whose form that is.
+// foreignForms lists the files of unsupported tokenizers, with the names of their formats.
 var foreignForms = [][2]string{
 	{"tokenizer.model", "SentencePiece's form"},
 	{"spiece.model", "SentencePiece's form"},
@@ -77,7 +77,7 @@ var foreignForms = [][2]string{
 	{"vocab.txt", "BERT's older form"},
 }
 
-// foreignTokenizer is the error of a folder whose tokenizer has another form, nil where there is none of those known.
+// foreignTokenizer returns an error if the folder's tokenizer has an unsupported known format, else nil.
 func foreignTokenizer(fsys fs.FS, dir string) error {
 	for _, f := range foreignForms {
 		if _, err := fs.Stat(fsys, path.Join(dir, f[0])); err == nil {
@@ -87,7 +87,8 @@ func foreignTokenizer(fsys fs.FS, dir string) error {
 	return nil
 }
 
-// orSyntax is what is wrong with the JSON of a file, or err: the fast readers take its form for granted.
+// orSyntax returns the syntax error in the JSON of a file, or err if there is none, because the fast readers do not
+// validate the syntax.
 func orSyntax(b []byte, err error) error {
 	if wrong := jsonerr.Check(b); wrong != nil {
 		return wrong
@@ -95,7 +96,7 @@ func orSyntax(b []byte, err error) error {
 	return err
 }
 
-// addTokens enters the added tokens; of two with one content the first counts.
+// addTokens adds the added tokens; if two have the same content, the first counts.
 func (t *Tokenizer) addTokens(tokens []addedToken) error {
 	t.added, t.addedByID = map[string]*addedToken{}, map[int32]*addedToken{}
 	largest := int32(len(t.vocab.tokens)) - 1
@@ -139,10 +140,10 @@ func (t *Tokenizer) addTokens(tokens []addedToken) error {
 	return nil
 }
 
-// idLimit bounds ids so that a wrong one cannot ask for memory without end.
+// idLimit bounds ids, so that a wrong one cannot cause unlimited memory.
 func idLimit(tokens int) int { return 4*tokens + 1<<16 }
 
-// checkTemplate makes sure that the tokens that the post-processor puts in exist.
+// checkTemplate returns an error if a token that the post-processor adds does not exist.
 func (t *Tokenizer) checkTemplate() error {
 	for _, id := range append(append([]int32(nil), t.post.before...), t.post.after...) {
 		if _, ok := t.Token(id); !ok {

@@ -2,17 +2,17 @@ package tokenizer
 
 import "unicode/utf8"
 
-// LocateOptions says what Locate looks for. Positions are bytes of the text; ranges are half-open and ascend.
+// LocateOptions sets what Locate searches for. Positions are bytes of the text; ranges are half-open and ascend.
 type LocateOptions struct {
-	Borders []int          // ascending, each where a code point begins or the text ends
-	Plain   [][2]int       // special tokens that touch these ranges are not matched but read as the text they are
-	Allow   map[int32]bool // special tokens that are matched in Plain too
+	Borders []int          // ascending positions, each at the start of a code point or the end of the text
+	Plain   [][2]int       // special tokens that overlap these ranges are read as plain text
+	Allow   map[int32]bool // special tokens that are matched even in Plain
 }
 
-// Border is where a byte of a text lies among its tokens: those before Token end at or before it.
+// Border is the position of a byte of a text among its tokens: the tokens before Token end at or before it.
 type Border struct {
 	Token  int
-	Across bool // Token itself begins before the byte: it lies across
+	Across bool // Token itself begins before the byte, so it straddles the border
 }
 
 // Special is a special token that was matched in a text.
@@ -21,20 +21,20 @@ type Special struct {
 	Start, End int // bytes
 }
 
-// Located is a text as ids, with the places that were asked for.
+// Located has the ids of a text, with the requested positions.
 type Located struct {
 	IDs      []int32
-	Borders  []Border // for each of LocateOptions.Borders
+	Borders  []Border // one for each of LocateOptions.Borders
 	Specials []Special
 	Plain    int // matches in LocateOptions.Plain that were read as text
 }
 
-// Locate returns the ids that IDs(text, false) returns, but for the special tokens in o.Plain, and where the borders lie
-// among them. It takes hardly longer than IDs where the tokenizer leaves the text around a border as it is. The text
-// must be valid UTF-8.
+// Locate returns the ids that IDs(text, false) returns, except for the special tokens in o.Plain, and the positions of
+// the borders among them. It is hardly slower than IDs if the tokenizer leaves the text around a border unchanged. The
+// text must be valid UTF-8.
 //
-// A special token in o.Plain is passed over as with split_special_tokens (encode_special_tokens) of Hugging Face's
-// tokenizers, where that stands for the whole text.
+// Within o.Plain it treats special tokens as split_special_tokens (encode_special_tokens) of Hugging Face's tokenizers
+// treats those of a whole text: it reads them as plain text.
 func (t *Tokenizer) Locate(text string, o LocateOptions) Located {
 	aligned := t.needAlign || len(o.Plain) > 0 || len(o.Borders) > 0 && t.rewrites()
 	for {
@@ -53,8 +53,8 @@ func (t *Tokenizer) Locate(text string, o LocateOptions) Located {
 	}
 }
 
-// rewrites reports whether the tokenizer changes the plainest text before its model sees it, as sentencepiece's do: then
-// places are known from alignments alone.
+// rewrites reports whether the tokenizer changes even plain text before its model sees it, as sentencepiece's do.
+// Positions then follow only from alignments.
 func (t *Tokenizer) rewrites() bool {
 	t.rewriting.Do(func() {
 		l := &locating{o: LocateOptions{Borders: []int{1}}}
@@ -64,21 +64,21 @@ func (t *Tokenizer) rewrites() bool {
 	return t.rewritten
 }
 
-// IsSpecial reports whether the id is a special token's.
+// IsSpecial reports whether an id belongs to a special token.
 func (t *Tokenizer) IsSpecial(id int32) bool {
 	return id >= 0 && int(id) < len(t.special) && t.special[id]
 }
 
-// locating is the state of one Locate.
+// locating is the state of one call of Locate.
 type locating struct {
 	o       LocateOptions
 	aligned bool // every piece carries its alignment
-	lost    bool // a place is not known without it
-	plain   int  // of o.Plain: those before end before the text at hand
+	lost    bool // a position cannot be determined without alignments
+	plain   int  // number of ranges of o.Plain that end before the current text
 	result  Located
 }
 
-// bytesOf is where bytes [start,end) of p lie in the text.
+// bytesOf returns the position of bytes [start,end) of p in the text.
 func (l *locating) bytesOf(p piece, start, end int) (from, to int) {
 	switch {
 	case p.at != nil:
@@ -92,7 +92,7 @@ func (l *locating) bytesOf(p piece, start, end int) (from, to int) {
 	return 0, 0
 }
 
-// add notes the borders that lie before the end of these tokens, the first of which has the given index.
+// add records the borders before the end of these tokens, the first of which has the given index.
 func (l *locating) add(index int, p piece, start int, tokens []token) {
 	k := len(l.result.Borders)
 	if k == len(l.o.Borders) || len(tokens) == 0 {
@@ -112,7 +112,7 @@ func (l *locating) add(index int, p piece, start int, tokens []token) {
 	}
 }
 
-// isPlain reports whether an added token that was found in p is to be read as text, and notes it if not.
+// isPlain reports whether an added token that was found in p must be read as text, and records it if not.
 func (l *locating) isPlain(a found, p piece) bool {
 	if !a.token.Special {
 		return false

@@ -173,7 +173,8 @@ func TestPlainRanges(t *testing.T) {
 	}
 }
 
-// FuzzLocate: Locate gives the ids of IDs and the borders of Encode's offsets, and with everything plain no special token.
+// FuzzLocate: Locate gives the ids of IDs and the borders of Encode's offsets, and with everything plain no special
+// token.
 func FuzzLocate(f *testing.F) {
 	for _, text := range borderTexts {
 		f.Add(text)

@@ -1,12 +1,12 @@
 package tokenizer
 
-// longWord is the number of symbols from which the heap is faster than scanning for the best pair.
+// longWord is the number of symbols above which the heap is faster than scanning for the best pair.
 const longWord = 48
 
-// symbol is a token of a word while its merges are done.
+// symbol is a token of a word while merges are applied.
 type symbol struct {
 	id         int32
-	size       int32 // bytes of the word
+	size       int32 // length in bytes of the word
 	prev, next int32 // neighbours, -1 at the ends (heap only)
 	best       merge // the merge with the symbol to the right
 }
@@ -20,10 +20,11 @@ type scratch struct {
 	nearby  []nearWord
 	best    []bestCut
 	name    []byte
-	work    *work // of the text at hand
+	work    *work // budget of the current text
 }
 
-// mergeAll applies merges to the symbols in sc, lowest rank first and leftmost first among equals, and leaves the rest in order.
+// mergeAll applies merges to the symbols in sc, lowest rank first and leftmost first among equals, and keeps the
+// remaining symbols in order.
 func (sc *scratch) mergeAll(table *pairTable) {
 	if len(sc.symbols) < 2 {
 		return
@@ -66,7 +67,8 @@ func (sc *scratch) mergeShort(table *pairTable) {
 	sc.symbols = s
 }
 
-// mergeLong keeps the candidate merges in a heap (rank in the upper half, position in the lower): n log n, whatever the word.
+// mergeLong keeps the candidate merges in a heap (rank in the upper half, position in the lower). It takes n log n
+// steps for any word.
 func (sc *scratch) mergeLong(table *pairTable) {
 	s := sc.symbols
 	n := len(s)
@@ -104,7 +106,7 @@ func (sc *scratch) mergeLong(table *pairTable) {
 		siftDown(h, 0)
 		a := &s[uint32(top)]
 		if a.size == 0 || a.next < 0 || a.best.rank != uint32(top>>32) {
-			continue // the pair changed after it was put in
+			continue // the pair changed after it was added to the heap
 		}
 		b := &s[a.next]
 		a.id = a.best.id

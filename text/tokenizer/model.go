@@ -5,14 +5,15 @@ import (
 	"fmt"
 )
 
-// model cuts pieces into tokens of its vocabulary.
+// model splits pieces into tokens of its vocabulary.
 type model interface {
 	// tokenize appends the tokens of p to out.
 	tokenize(p piece, sc *scratch, out *output)
 	names() *vocabulary
 }
 
-// models reads each kind of model from its fields, with vocabulary and merges as the text they are in the file.
+// models maps each kind of model to the function that parses it from its fields, with vocabulary and merges as text of
+// the file.
 var models = map[string]func(fields json.RawMessage, vocab, merges string) (model, error){
 	"BPE":       parseBPE,
 	"Unigram":   parseUnigram,
@@ -20,7 +21,7 @@ var models = map[string]func(fields json.RawMessage, vocab, merges string) (mode
 	"WordLevel": parseWordLevel,
 }
 
-// parseModel reads the model part of tokenizer.json.
+// parseModel parses the model part of tokenizer.json.
 func parseModel(b string) (model, error) {
 	if b == "" || b == "null" {
 		return nil, fmt.Errorf("there is none")
@@ -41,7 +42,7 @@ func parseModel(b string) (model, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind := `"BPE"` // files of tokenizers before 0.9 do not say
+	kind := `"BPE"` // files of tokenizers before 0.9 have no type
 	if k, ok := fields["type"]; ok {
 		kind = string(k)
 	}
@@ -97,7 +98,7 @@ func parseBPE(fields json.RawMessage, vocabText, mergesText string) (model, erro
 	return m, m.fill(vocab, merges)
 }
 
-// fill enters vocabulary and merges.
+// fill sets vocabulary and merges.
 func (m *bpe) fill(vocab []entry, merges [][2]string) error {
 	if err := m.vocabulary.fill(vocab); err != nil {
 		return err
@@ -120,7 +121,7 @@ func (m *bpe) fill(vocab []entry, merges [][2]string) error {
 		if !ok {
 			return fmt.Errorf("merges[%d]: %q is not in the vocabulary", rank, pair[1])
 		}
-		// The continuing prefix of the right side disappears in the middle of the merged token.
+		// The continuing prefix of the right side is removed inside the merged token.
 		tail := pair[1]
 		if len(m.prefix) <= len(tail) {
 			tail = tail[len(m.prefix):]

@@ -1,23 +1,23 @@
 package tokenizer
 
-// nearWord is a short word with its ids in one cache line, so that finding a frequent word reads memory once. Each
-// goroutine has its own; the wordCache behind it serves all.
+// nearWord is a short word with its ids in one cache line, so that looking up a frequent word reads memory once. Each
+// goroutine has its own table; the wordCache behind it serves all.
 type nearWord struct {
-	low, high uint64 // the word's bytes (ends)
-	size      uint8  // of the word; 0 = empty
+	low, high uint64 // bytes of the word (see ends)
+	size      uint8  // length of the word; 0 = empty
 	tokens    uint8
-	ends      [nearTokens]uint8 // of the tokens, in bytes of the word
+	ends      [nearTokens]uint8 // ends of the tokens, in bytes of the word
 	ids       [nearTokens]int32
 }
 
 const (
-	nearTokens  = 9 // a longer list is left to the wordCache
+	nearTokens  = 9 // the wordCache keeps longer lists
 	maxNearWord = 16
-	nearBits    = 13 // 8,192 words, 512 KiB: what a core's own cache holds
+	nearBits    = 13 // 8,192 words, 512 KiB: the size of a core's own cache
 )
 
-// ends are the bytes of a word of 1 to 16 bytes as two numbers: two words of one length have the same only if they are
-// the same.
+// ends returns the bytes of a word of 1 to 16 bytes as two numbers. Two words of the same length have the same numbers
+// only if they are equal.
 func ends(w string) (low, high uint64) {
 	n := len(w)
 	switch {
@@ -36,7 +36,7 @@ func bytes4(s string) uint64 {
 	return uint64(s[0]) | uint64(s[1])<<8 | uint64(s[2])<<16 | uint64(s[3])<<24
 }
 
-// near is the place of a word.
+// near returns the slot of a word.
 func (sc *scratch) near(w string) *nearWord {
 	if sc.nearby == nil {
 		sc.nearby = make([]nearWord, 1<<nearBits)
@@ -51,7 +51,7 @@ func (n *nearWord) is(w string) bool {
 	return n.low == low && n.high == high && int(n.size) == len(w)
 }
 
-// put takes a word over, unless it has too many tokens.
+// put stores a word, unless it has too many tokens.
 func (n *nearWord) put(w string, tokens []token) bool {
 	if len(tokens) > nearTokens {
 		return false
@@ -64,7 +64,7 @@ func (n *nearWord) put(w string, tokens []token) bool {
 	return true
 }
 
-// give leaves the word's tokens in sc.tokens.
+// give writes the word's tokens to sc.tokens.
 func (n *nearWord) give(sc *scratch) {
 	sc.tokens = sc.tokens[:0]
 	for i := range int(n.tokens) {

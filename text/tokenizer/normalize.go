@@ -27,7 +27,7 @@ type prependText string
 
 func (t prependText) normalize(p piece) piece { return prepend(p, string(t)) }
 
-// replaceText puts content in place of every match.
+// replaceText replaces every match with content.
 type replaceText struct {
 	on      matcher
 	content string
@@ -72,7 +72,7 @@ func (lowercase) normalize(p piece) piece {
 	w := newRewriter(p)
 	for i, r := range p.s {
 		switch l := lower16(r); {
-		case r == 'İ': // the one code point whose full mapping has two
+		case r == 'İ': // the only code point whose full mapping has two code points
 			w.put("i\u0307", i)
 		case l == r:
 			w.keep(i, i+utf8.RuneLen(r))
@@ -83,7 +83,7 @@ func (lowercase) normalize(p piece) piece {
 	return w.piece()
 }
 
-// byteLevelNormalizer is the ByteLevel normaliser: bytes written as characters, no cutting.
+// byteLevelNormalizer is the ByteLevel normaliser: it writes bytes as characters and does not split.
 type byteLevelNormalizer struct{}
 
 func (byteLevelNormalizer) normalize(p piece) piece { return byteLevelText(p) }

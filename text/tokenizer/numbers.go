@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// Numbers is the stand-in for the tokenizer of a folder that holds none: its tokens are the ids themselves, written as
-// numbers, and no text has an id. Rows of ids need no more.
+// Numbers returns the stand-in for the tokenizer of a folder that has none: its tokens are the ids themselves, written
+// as numbers, and no text has an id. It suffices for rows of ids.
 func Numbers(vocabulary int) (*Tokenizer, error) {
 	t := &Tokenizer{files: map[string][]byte{}, bos: -1, eos: -1, pad: -1, numbers: true}
 	t.scratch.New = func() any { return new(scratch) }
@@ -22,9 +22,9 @@ func Numbers(vocabulary int) (*Tokenizer, error) {
 	return t, t.addTokens(nil)
 }
 
-// ErrNumbers is why no text can be read with Numbers.
+// ErrNumbers is the error for a text that is read with Numbers.
 var ErrNumbers = errors.New("the model's folder holds no tokenizer (tokenizer.json, or vocab.json with merges.txt), so a text has no ids: " +
 	"put the model's tokenizer there, or give rows of input_ids and labels (format tokenized)")
 
-// OnlyNumbers tells whether the tokenizer is the stand-in for none.
+// OnlyNumbers reports whether the tokenizer is the stand-in that Numbers returns.
 func (t *Tokenizer) OnlyNumbers() bool { return t.numbers }

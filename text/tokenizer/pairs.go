@@ -5,7 +5,7 @@ import "math/bits"
 // noRank is the rank of a pair that no merge joins.
 const noRank = ^uint32(0)
 
-// merge is what becomes of a pair of tokens: the rank of its merge and the token they form.
+// merge is the result of merging a pair of tokens: the rank of the merge and the resulting token.
 type merge struct {
 	rank uint32
 	id   int32
@@ -37,14 +37,14 @@ func (t *pairTable) slot(left, right int32) *pairSlot {
 	}
 }
 
-// put sets the merge of a pair; a pair given twice keeps the later one.
+// put sets the merge of a pair; if a pair is set twice, the later merge counts.
 func (t *pairTable) put(left, right int32, m merge) {
 	s := t.slot(left, right)
 	s.key = uint64(left+1)<<32 | uint64(uint32(right))
 	s.merge = m
 }
 
-// get returns the merge of a pair, with noRank when there is none.
+// get returns the merge of a pair, with noRank if there is none.
 func (t *pairTable) get(left, right int32) merge {
 	s := t.slot(left, right)
 	if s.key == 0 {

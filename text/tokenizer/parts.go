@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// forms are the Unicode normalisers by name.
+// forms maps the names of the Unicode normalisers to their forms.
 var forms = map[string]unicodeForm{
 	"NFC":  {norm.NFC, norm.NFD, true},
 	"NFD":  {norm.NFD, norm.NFD, false},
@@ -103,7 +103,7 @@ func parseBertNormalizer(b json.RawMessage, where string) (normalizers, error) {
 	var f struct {
 		Clean   bool  `json:"clean_text"`
 		Chinese bool  `json:"handle_chinese_chars"`
-		Accents *bool `json:"strip_accents"` // null: as lowercase
+		Accents *bool `json:"strip_accents"` // null = same as lowercase
 		Lower   bool  `json:"lowercase"`
 	}
 	err := component(b, where, "BertNormalizer", &f)
@@ -114,7 +114,7 @@ func parseBertNormalizer(b json.RawMessage, where string) (normalizers, error) {
 	return normalizers{bertNormalizer{f.Clean, f.Chinese, accents, f.Lower}}, err
 }
 
-// parseReplace reads a Replace, which is a normaliser and a decoder.
+// parseReplace parses a Replace, which is a normaliser and a decoder.
 func parseReplace(b json.RawMessage, where string) (replaceText, error) {
 	var f struct {
 		Pattern patternField `json:"pattern"`
@@ -256,7 +256,7 @@ func parseMetaspace(b json.RawMessage, where string) (metaspace, error) {
 	var f struct {
 		Replacement string  `json:"replacement"`
 		PrefixSpace *bool   `json:"add_prefix_space"`
-		StrRep      string  `json:"str_rep"` // older files repeat the replacement here
+		StrRep      string  `json:"str_rep"` // older files repeat the replacement in this field
 		Scheme      *string `json:"prepend_scheme"`
 		Split       *bool   `json:"split"`
 	}

@@ -5,13 +5,13 @@ import (
 	"unicode"
 )
 
-// postProcessor puts special tokens around a text and trims offsets.
+// postProcessor adds special tokens around a text and trims offsets.
 type postProcessor struct {
 	before, after []int32
 	trims         []trimOffsets // one for each ByteLevel post-processor that trims
 }
 
-// trimOffsets takes the white space at the ends of a token out of its offsets.
+// trimOffsets excludes the white space at the ends of a token from its offsets.
 type trimOffsets struct{ prefixSpace bool }
 
 func (pp *postProcessor) finish(t *Tokenizer, out output, addSpecial bool) Encoding {
@@ -41,7 +41,7 @@ func (trim trimOffsets) apply(t *Tokenizer, out output) {
 		o := &out.offsets[i]
 		if leading > 0 {
 			if (i == 0 || o[0] == 0) && trim.prefixSpace && leading == 1 {
-				leading = 0 // the space that the pre-tokenizer put there
+				leading = 0 // the space that the pre-tokenizer added
 			}
 			o[0] = min(o[0]+leading, o[1])
 		}

@@ -58,11 +58,11 @@ func parsePostProcessor(b json.RawMessage, where string, depth int, pp *postProc
 	return unknown(where, "post-processor", kind)
 }
 
-// parseTemplate puts the special tokens of a template for one text around what pp has already.
+// parseTemplate adds the special tokens of a template for one text around those that pp has already.
 func parseTemplate(b json.RawMessage, where string, pp *postProcessor) error {
 	var f struct {
 		Single        []templatePiece `json:"single"`
-		Pair          json.RawMessage `json:"pair"` // for two texts: not used
+		Pair          json.RawMessage `json:"pair"` // for two texts; ignored
 		SpecialTokens map[string]struct {
 			ID     string   `json:"id"`
 			IDs    []int32  `json:"ids"`
@@ -121,7 +121,7 @@ func (n *namedID) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// parseSurround puts cls before and sep behind what pp has already. RobertaProcessing also trims offsets.
+// parseSurround adds cls before and sep after the tokens that pp has already. RobertaProcessing also trims offsets.
 func parseSurround(b json.RawMessage, where, kind string, pp *postProcessor) error {
 	f := struct {
 		Sep    namedID `json:"sep"`

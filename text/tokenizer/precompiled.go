@@ -10,15 +10,16 @@ import (
 	"github.com/rivo/uniseg"
 )
 
-// precompiled is the Precompiled normaliser: the replacement table of a SentencePiece model. A grapheme cluster of less than six
-// bytes is looked up whole, as SentencePiece does; of a longer one, and where that finds nothing, each code point.
+// precompiled is the Precompiled normaliser: the replacement table of a SentencePiece model. Like SentencePiece, it
+// looks up a grapheme cluster of less than six bytes as a whole. For a longer one, or if the cluster is not found, it
+// looks up each code point.
 type precompiled struct {
 	units []uint32           // a double array of byte strings (Aoe 1989, in the layout of darts-clone)
 	texts string             // replacements, each ended by a zero byte
-	ascii [utf8.RuneSelf]int // by character: 1 + the place of its replacement, 0 for none
+	ascii [utf8.RuneSelf]int // by character: 1 + the offset of its replacement, 0 = none
 }
 
-// parsePrecompiled reads the table: the size of the double array in bytes, the array, the replacements.
+// parsePrecompiled parses the table: the size of the double array in bytes, the array, the replacements.
 func parsePrecompiled(encoded string) (*precompiled, error) {
 	raw, err := base64.StdEncoding.DecodeString(encoded)
 	if err != nil {
@@ -47,7 +48,8 @@ func parsePrecompiled(encoded string) (*precompiled, error) {
 	return t, nil
 }
 
-// find is the place of the replacement of the shortest entry that s begins with: the reference takes that one, whatever follows.
+// find returns the offset of the replacement of the shortest entry that s begins with. The reference also takes the
+// shortest entry, whatever follows.
 func (t *precompiled) find(s string) (at int, ok bool) {
 	if len(t.units) == 0 {
 		return 0, false
@@ -75,7 +77,7 @@ func (t *precompiled) find(s string) (at int, ok bool) {
 	return 0, false
 }
 
-// text is the replacement at a place.
+// text returns the replacement at an offset.
 func (t *precompiled) text(at int) string {
 	s := t.texts[at:]
 	if end := strings.IndexByte(s, 0); end >= 0 {
@@ -100,7 +102,7 @@ func (t *precompiled) normalize(p piece) piece {
 			done = append(done, change{r, 0})
 		}
 	}
-	copied := 0 // bytes before the first change, which need no list
+	copied := 0 // number of bytes before the first change; they need no list of changes
 	flush := func(i int) {
 		if !changed && p.at == nil {
 			copied = i
@@ -108,7 +110,7 @@ func (t *precompiled) normalize(p piece) piece {
 		}
 	}
 	for i := 0; i < len(p.s); {
-		// An ASCII character before another is a cluster of its own, but for \r before \n.
+		// An ASCII character before another one is a cluster of its own, except \r before \n.
 		if c := p.s[i]; c < utf8.RuneSelf && c != '\r' && (i+1 == len(p.s) || p.s[i+1] < utf8.RuneSelf) {
 			if at := t.ascii[c]; at > 0 {
 				put(p.s[i:i+1], at-1)

@@ -6,12 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// preTokenizer cuts a piece into smaller ones. split returns the piece, rewritten if need be, and appends the cuts of it to cuts.
+// preTokenizer splits a piece into smaller ones. split returns the piece, rewritten if necessary, and appends its cuts
+// to cuts.
 type preTokenizer interface {
 	split(p piece, cuts []cut) (piece, []cut)
 }
 
-// behavior says what becomes of the matches of a split pattern.
+// behavior says how a split pattern treats its matches.
 type behavior string
 
 const (
@@ -22,16 +23,16 @@ const (
 	mergedWithNext     behavior = "MergedWithNext"
 )
 
-// splitBy cuts at the matches of a pattern.
+// splitBy splits at the matches of a pattern.
 type splitBy struct {
 	on       matcher
 	behavior behavior
-	invert   bool // what lies between the matches counts as the matches
+	invert   bool // the text between the matches is treated as the matches
 }
 
 func (d splitBy) split(p piece, cuts []cut) (piece, []cut) {
 	if w, ok := d.on.(words); ok && d.behavior == isolated {
-		return p, w.matches(p.s, p.work, cuts) // every byte is in a match: the matches are the cuts
+		return p, w.matches(p.s, p.work, cuts) // every byte is in a match, so the matches are the cuts
 	}
 	found := d.on.matches(p.s, p.work, nil)
 	base, last, previous := len(cuts), 0, false
@@ -68,7 +69,7 @@ func (d splitBy) split(p piece, cuts []cut) (piece, []cut) {
 	return p, cuts
 }
 
-// digits puts every number character apart from the rest, one by one or in runs.
+// digits separates number characters from other text, one by one or in runs.
 type digits struct {
 	class      *[classTableSize]uint8
 	individual bool
@@ -101,8 +102,8 @@ func (d digits) split(p piece, cuts []cut) (piece, []cut) {
 // byteLevel is the ByteLevel pre-tokenizer: GPT-2's words (optional) and bytes written as characters.
 type byteLevel struct {
 	prefixSpace bool
-	words       wordSplitter // nil: the piece stays whole
-	rewrite     bool         // write the characters; otherwise the model reads the bytes as they are
+	words       wordSplitter // nil = the piece is not split
+	rewrite     bool         // write bytes as characters; otherwise the model reads the bytes directly
 }
 
 func (b byteLevel) split(p piece, cuts []cut) (piece, []cut) {
@@ -120,7 +121,7 @@ func (b byteLevel) split(p piece, cuts []cut) (piece, []cut) {
 	}
 	raw := p.s
 	p = byteLevelText(p)
-	// The cuts move with the text: each byte below 0x80 that prints stays one byte, the others become two.
+	// The cuts move with the text: each printable byte below 0x80 stays one byte, the others become two.
 	from, to := 0, 0
 	for k := base; k < len(cuts); k++ {
 		start := to
@@ -132,10 +133,10 @@ func (b byteLevel) split(p piece, cuts []cut) (piece, []cut) {
 	return p, cuts
 }
 
-// metaspace writes spaces as a visible character and puts one in front.
+// metaspace writes spaces as a visible character and adds one in front.
 type metaspace struct {
 	mark  string // the replacement, one character
-	when  string // "always", "first" or "never": which pieces get one in front
+	when  string // "always", "first" or "never": which pieces get a mark in front
 	apart bool   // each mark begins a word
 }
 
@@ -151,7 +152,7 @@ func (m metaspace) split(p piece, cuts []cut) (piece, []cut) {
 	return splitBy{literal(m.mark), mergedWithNext, false}.split(p, cuts)
 }
 
-// whitespaceWords cuts into words (\w+) and runs of other visible characters, without the white space.
+// whitespaceWords splits into words (\w+) and runs of other visible characters, without the white space.
 func whitespaceWords(s string, out []cut) []cut {
 	kind := func(r rune) int {
 		switch {

@@ -7,22 +7,23 @@ import (
 	"unicode/utf8"
 )
 
-// A split pattern is Oniguruma's syntax, which Go's regexp cannot run: look-around, possessive repeats, classes within classes. It
-// is read into a program for a machine that tries one way after another (regexrun.go). What the syntax has besides and no
-// pattern in use needs (references to groups, recursion, absent operators) is an error.
+// Split patterns have Oniguruma's syntax, which Go's regexp cannot run: look-around, possessive repeats, nested
+// classes. They are compiled to a program for a backtracking machine (regexrun.go). Syntax that no known pattern needs
+// (references to groups, recursion, absent operators) is an error.
 
 type regexOp uint8
 
 const (
-	opSet     regexOp = iota // one code point of set
-	opRepeat                 // least to most code points of set, with nothing else to try where possessive
-	opSplit                  // goes on at x, and if that fails at y
-	opJump                   // goes on at x
-	opLook                   // goes on if the program at y matches here, or behind this place; negated turns it round
-	opAtomic                 // goes on behind the first match of the program at y
-	opBegin                  // \A
-	opEnd                    // \z
-	opEndLine                // \Z: the end, or before the newline there
+	opSet    regexOp = iota // one code point of set
+	opRepeat                // least to most code points of set; a possessive repeat does not backtrack
+	opSplit                 // continues at x, and if that fails at y
+	opJump                  // continues at x
+	// Continues if the program at y matches at this position, or behind it; negated inverts this.
+	opLook
+	opAtomic  // continues after the first match of the program at y
+	opBegin   // \A
+	opEnd     // \z
+	opEndLine // \Z: the end, or before a newline at the end
 	opLineBegin
 	opLineEnd
 	opWordBorder // negated: \B
@@ -33,14 +34,14 @@ type regexStep struct {
 	op          regexOp
 	set         *fastSet
 	x, y        int
-	least, most int // most < 0: no limit
+	least, most int // most < 0 = no limit
 	lazy        bool
 	possessive  bool
 	negated     bool
-	idle        bool     // opSplit: the head of a loop whose body may match nothing
-	behind      int      // opLook: how many code points back the program begins, 0 for ahead
-	firstX      *byteSet // opSplit: what the text may go on with for the way at x,
-	firstY      *byteSet // and at y
+	idle        bool     // opSplit: head of a loop whose body may match the empty text
+	behind      int      // opLook: number of code points back at which the program begins, 0 = look ahead
+	firstX      *byteSet // opSplit: bytes with which the text may continue for the way at x
+	firstY      *byteSet // the same for the way at y
 }
 
 type regexParser struct {
@@ -52,7 +53,7 @@ type regexParser struct {
 	depth   int
 }
 
-// The largest pattern that is read: far beyond any in use.
+// Limits of a pattern that is compiled, far beyond any in use.
 const (
 	maxRegexSteps  = 2000
 	maxRegexDepth  = 100
@@ -102,7 +103,7 @@ func (p *regexParser) rune() (rune, error) {
 	return r, nil
 }
 
-// insert makes room for a step at a place and moves the targets behind it.
+// insert inserts a step and adjusts the targets after it.
 func (p *regexParser) insert(at int, s regexStep) {
 	p.prog = append(p.prog, regexStep{})
 	copy(p.prog[at+1:], p.prog[at:])
@@ -121,7 +122,7 @@ func (p *regexParser) insert(at int, s regexStep) {
 	p.prog[at] = s
 }
 
-// alternatives reads up to the end or a closing bracket.
+// alternatives parses up to the end or a closing bracket.
 func (p *regexParser) alternatives() error {
 	if p.depth++; p.depth > maxRegexDepth {
 		return p.wrong("groups lie too deep")
@@ -172,7 +173,7 @@ func (p *regexParser) sequence() error {
 	return nil
 }
 
-// repeat reads how often what comes before it may stand there.
+// repeat parses a quantifier.
 func (p *regexParser) repeat() (least, most int, ok bool, err error) {
 	switch {
 	case p.take("*"):
@@ -186,7 +187,7 @@ func (p *regexParser) repeat() (least, most int, ok bool, err error) {
 	}
 	end := strings.IndexByte(p.s[p.i:], '}')
 	if end < 0 {
-		return 0, 0, false, nil // a bracket that stands for itself
+		return 0, 0, false, nil // a literal bracket
 	}
 	low, high, two := strings.Cut(p.s[p.i+1:p.i+end], ",")
 	number := func(s string, otherwise int) int {
@@ -213,10 +214,10 @@ func (p *regexParser) repeat() (least, most int, ok bool, err error) {
 	return least, most, true, nil
 }
 
-// repeated makes the steps from start on repeat.
+// repeated repeats the steps from start on.
 func (p *regexParser) repeated(start, least, most int) error {
-	braces := p.s[p.i-1] == '}'                       // {n}+ is a repeat of {n}, the others are possessive
-	lazy := !(braces && least == most) && p.take("?") // {n}? is a repeat of {n} too
+	braces := p.s[p.i-1] == '}'                       // {n}+ repeats {n}; the other forms are possessive
+	lazy := !(braces && least == most) && p.take("?") // {n}? repeats {n} too
 	possessive := !lazy && !braces && p.take("+")
 	if n := len(p.prog); n == start+1 && p.prog[start].op == opSet {
 		p.prog[start] = regexStep{op: opRepeat, set: p.prog[start].set, least: least, most: most, lazy: lazy, possessive: possessive}
@@ -229,7 +230,7 @@ func (p *regexParser) repeated(start, least, most int) error {
 		atomic = p.put(regexStep{op: opAtomic})
 		p.prog[atomic].y = atomic + 1
 	}
-	again := func() int { // another copy of the body
+	again := func() int { // appends another copy of the body
 		at := len(p.prog)
 		for _, s := range body {
 			s.x, s.y = s.x+at-start, s.y+at-start
@@ -240,7 +241,7 @@ func (p *regexParser) repeated(start, least, most int) error {
 	split := func() int {
 		return p.put(regexStep{op: opSplit, x: len(p.prog) + 1})
 	}
-	leave := func(at int) { // the way past a split
+	leave := func(at int) { // sets the target that leaves a split
 		p.prog[at].y = len(p.prog)
 		if lazy {
 			p.prog[at].x, p.prog[at].y = p.prog[at].y, p.prog[at].x
@@ -277,7 +278,7 @@ func (p *regexParser) repeated(start, least, most int) error {
 
 func (p *regexParser) set(s runeSet) { p.put(regexStep{op: opSet, set: s.fast()}) }
 
-// one puts a step for a character.
+// one appends a step for a character.
 func (p *regexParser) one(r rune) {
 	s := runeSet{{r, r}}
 	if p.anyCase {
@@ -286,7 +287,7 @@ func (p *regexParser) one(r rune) {
 	p.set(s)
 }
 
-// atom reads a character, a class, a group or an assertion.
+// atom parses a character, a class, a group or an assertion.
 func (p *regexParser) atom() error {
 	r, err := p.rune()
 	if err != nil {
@@ -300,7 +301,7 @@ func (p *regexParser) atom() error {
 		if err != nil {
 			return err
 		}
-		if p.anyCase { // before it is negated, and as a whole
+		if p.anyCase { // case is folded before the class is negated, and for the whole class
 			s = s.anyCase()
 		}
 		if negated {
@@ -327,7 +328,7 @@ func (p *regexParser) atom() error {
 	return nil
 }
 
-// escape reads what follows a backslash outside a class.
+// escape parses the text after a backslash outside a class.
 func (p *regexParser) escape() error {
 	if p.i >= len(p.s) {
 		return p.wrong("a backslash ends the pattern")

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// escaped reads what follows a backslash and stands for a set of code points.
+// escaped parses an escape that represents a set of code points.
 func (p *regexParser) escaped() (runeSet, error) {
 	r, err := p.rune()
 	if err != nil {
@@ -51,7 +51,7 @@ func (p *regexParser) escaped() (runeSet, error) {
 	return runeSet{{r, r}}, nil
 }
 
-// hex reads the digits of \xHH, \x{H...} or \uHHHH.
+// hex parses the digits of \xHH, \x{H...} or \uHHHH.
 func (p *regexParser) hex(kind rune) (rune, error) {
 	digits, after := "", 0
 	if end := strings.IndexByte(p.s[p.i:], '}'); kind == 'x' && p.peek("{") && end > 0 {
@@ -72,7 +72,7 @@ func (p *regexParser) hex(kind rune) (rune, error) {
 	return rune(c), nil
 }
 
-// class reads what follows an opening square bracket: the code points, and whether those are the ones that are not meant.
+// class parses the text after an opening square bracket: the code points, and whether the class is negated.
 func (p *regexParser) class() (set runeSet, negated bool, err error) {
 	if p.depth++; p.depth > maxRegexDepth {
 		return nil, false, p.wrong("classes lie too deep")
@@ -111,7 +111,7 @@ func (p *regexParser) class() (set runeSet, negated bool, err error) {
 			if err != nil {
 				return nil, false, err
 			}
-			if !one { // a - that stands for itself
+			if !one { // a literal -
 				p.i = at
 			} else if to[0][0] < s[0][0] {
 				return nil, false, p.wrong("a range that ends before it begins")
@@ -123,7 +123,7 @@ func (p *regexParser) class() (set runeSet, negated bool, err error) {
 	}
 }
 
-// member reads one part of a class; single tells that it is one character, which may begin a range.
+// member parses one part of a class; single reports that it is one character, which may begin a range.
 func (p *regexParser) member() (s runeSet, single bool, err error) {
 	switch {
 	case p.peek("[:") && strings.Contains(p.s[p.i:], ":]"):
@@ -149,7 +149,7 @@ func (p *regexParser) member() (s runeSet, single bool, err error) {
 		switch {
 		case p.take("b"):
 			return runeSet{{'\b', '\b'}}, true, nil
-		case p.take("w"): // not as outside a class
+		case p.take("w"): // differs from \w outside a class
 			return posixWord(), false, nil
 		case p.take("W"):
 			return posixWord().not(), false, nil

@@ -5,7 +5,7 @@ import "unicode/utf8"
 // byteSet is a set of bytes.
 type byteSet [256]bool
 
-// findFirst notes at each split which bytes its two ways may begin with, so that most need no try.
+// findFirst records at each split with which bytes its two ways may begin, so that most ways need no attempt.
 func findFirst(prog []regexStep) {
 	f := firstFinder{prog: prog, seen: make([]int, len(prog))}
 	for k := range prog {
@@ -20,7 +20,7 @@ func findFirst(prog []regexStep) {
 	}
 }
 
-// idles reports whether the body of the loop at a split may come back to it without taking a code point.
+// idles reports whether the body of the loop at a split may return to it without consuming a code point.
 func (f *firstFinder) idles(head int) bool {
 	f.count++
 	for f.todo = append(f.todo[:0], f.prog[head].x, f.prog[head].y); len(f.todo) > 0; {
@@ -52,12 +52,12 @@ func (f *firstFinder) idles(head int) bool {
 
 type firstFinder struct {
 	prog  []regexStep
-	seen  []int // by step: the number of the search that saw it last
+	seen  []int // by step: the number of the search that visited it last
 	count int
 	todo  []int
 }
 
-// from is what the text from a step on may begin with: any byte where it may be empty.
+// from returns the bytes with which the text from a step on may begin: any byte if that text may be empty.
 func (f *firstFinder) from(step int) *byteSet {
 	to := new(byteSet)
 	f.count++
@@ -92,7 +92,7 @@ func (f *firstFinder) from(step int) *byteSet {
 	return to
 }
 
-// addFirst adds the first bytes of the set's code points; a byte above ASCII stands for all.
+// addFirst adds the first bytes of the set's code points; a byte above ASCII adds all such bytes.
 func (f *fastSet) addFirst(to *byteSet) {
 	for c := range rune(utf8.RuneSelf) {
 		if f.has(c) {

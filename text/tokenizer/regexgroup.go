@@ -2,7 +2,7 @@ package tokenizer
 
 import "strings"
 
-// group reads what follows an opening bracket.
+// group parses the text after an opening bracket.
 func (p *regexParser) group() error {
 	before := len(p.prog)
 	step := regexStep{}
@@ -51,7 +51,7 @@ func (p *regexParser) group() error {
 	return nil
 }
 
-// length is how many code points the steps [from,to) take, if that is always the same.
+// length returns the number of code points that the steps [from,to) consume, if that is constant.
 func (p *regexParser) length(from, to int) (n int, ok bool) {
 	for k := from; k < to; {
 		switch s := p.prog[k]; s.op {
@@ -64,7 +64,7 @@ func (p *regexParser) length(from, to int) (n int, ok bool) {
 			}
 			n += s.least
 			k++
-		case opSplit: // alternatives: each ends with a jump to the same place
+		case opSplit: // alternatives: each ends with a jump to the same step
 			if s.x != k+1 || s.y <= k || s.y > to || p.prog[s.y-1].op != opJump || p.prog[s.y-1].x > to || p.prog[s.y-1].x < s.y {
 				return 0, false
 			}
@@ -90,7 +90,7 @@ func (p *regexParser) length(from, to int) (n int, ok bool) {
 	return n, true
 }
 
-// options reads (?im-im) for the rest of the group, or (?im-im:...).
+// options parses (?im-im) for the rest of the group, or (?im-im:...).
 func (p *regexParser) options() error {
 	anyCase, dotAll := p.anyCase, p.dotAll
 	for on := true; ; {
@@ -106,7 +106,7 @@ func (p *regexParser) options() error {
 		case 'm':
 			p.dotAll = on
 		case ')':
-			// The rest of the group, alternatives included, is a group of its own.
+			// The rest of the group, including alternatives, is a group of its own.
 			return p.alternatives()
 		case ':':
 			err := p.alternatives()

@@ -2,7 +2,7 @@ package tokenizer
 
 import "unicode/utf8"
 
-// expression runs a pattern: one way after another, the first that matches counts (as in Oniguruma and Perl).
+// expression runs a pattern by backtracking: the first way that matches counts (as in Oniguruma and Perl).
 type expression struct {
 	prog []regexStep
 }
@@ -16,7 +16,7 @@ func (e *expression) matches(s string, w *work, out []cut) []cut {
 			break
 		}
 		if start == end {
-			if end != last { // an empty match that touches the one before it does not count
+			if end != last { // an empty match directly after the previous match does not count
 				out = append(out, cut{start, end})
 			}
 			last = end
@@ -30,23 +30,24 @@ func (e *expression) matches(s string, w *work, out []cut) []cut {
 	return out
 }
 
-// regexRun is one text on its way through a program.
+// regexRun is the state of running a program over one text.
 type regexRun struct {
 	prog  []regexStep
 	s     string
 	tries []regexTry
 	work  *work
-	inner map[int]*seenStates // by the first step of a program within the program
+	inner map[int]*seenStates // by the first step of a nested program
 }
 
-// regexTry is a way that is left to try: from step on at place at, and then at each code point before it down to least.
+// regexTry is a way that is still to be tried: from step on at position at, and then at each code point before it down
+// to least.
 type regexTry struct {
 	step, at, least int32
-	lazy            int32 // of a lazy repeat: 1 + the step of it, which takes one code point more each time
-	left            int32 // how many more it may take, -1 for no limit
+	lazy            int32 // for a lazy repeat: 1 + its step, which consumes one more code point each time
+	left            int32 // how many more code points it may consume, -1 = no limit
 }
 
-// find looks for the first match at or behind i.
+// find returns the first match at or after i.
 func (r *regexRun) find(i int) (start, end int) {
 	seen := &seenStates{from: i, steps: len(r.prog), size: len(r.s) - i + 1}
 	for {
@@ -61,29 +62,29 @@ func (r *regexRun) find(i int) (start, end int) {
 	}
 }
 
-// seenStates are the pairs of step and place that were tried in vain: none needs a second try, which bounds the work on any text.
-// They are noted down once a search has taken long.
+// seenStates records the pairs of step and position that failed. None needs a second attempt, which bounds the work on
+// any text. Recording begins once a search has taken long.
 type seenStates struct {
 	from, steps, size int
 	spent             int
 	bits              []uint64
-	idle              map[int]bool // the heads of idle loops that were passed, noted down from the beginning
+	idle              map[int]bool // heads of idle loops that were passed, recorded from the beginning
 }
 
-// waits counts the memory of one more way that is left to try.
+// waits counts the memory of one more way that is still to be tried.
 func (r *regexRun) waits() {
 	if len(r.tries) == cap(r.tries) {
 		r.work.spend(4 * len(r.tries))
 	}
 }
 
-// passed is seenStates.passed with its memory counted.
+// passed calls seenStates.passed and counts its memory.
 func (r *regexRun) passed(seen *seenStates, step, at int) bool {
 	r.work.spend(16)
 	return seen.passed(step, at)
 }
 
-// again is seenStates.again with the memory of the states counted.
+// again calls seenStates.again and counts the memory of the states.
 func (r *regexRun) again(seen *seenStates, step, at int) bool {
 	if seen.bits != nil {
 		return seen.again(step, at)
@@ -93,7 +94,8 @@ func (r *regexRun) again(seen *seenStates, step, at int) bool {
 	return tried
 }
 
-// passed notes an idle loop's head down and tells whether it was: nothing was taken since, or the way was tried in vain.
+// passed records the head of an idle loop and reports whether it was recorded before: then nothing was consumed since,
+// or the way has failed.
 func (n *seenStates) passed(step, at int) bool {
 	k := (at-n.from)*n.steps + step
 	if n.idle[k] {
@@ -106,17 +108,17 @@ func (n *seenStates) passed(step, at int) bool {
 	return false
 }
 
-// maxSeen is how many states are noted down at most.
+// maxSeen is the largest number of recorded states.
 const maxSeen = 1 << 28
 
-// again notes a state down and tells whether it was.
+// again records a state and reports whether it was recorded before.
 func (n *seenStates) again(step, at int) bool {
 	if n.bits == nil {
 		if n.spent++; n.spent < 1<<12 || n.spent < n.size*n.steps/64 {
 			return false
 		}
 		if n.size > maxSeen/n.steps {
-			return n.spent > maxSeen // text and pattern are too large to note down: there it ends
+			return n.spent > maxSeen // text and pattern are too large to record states, so the search ends
 		}
 		n.bits = make([]uint64, n.size*n.steps/64+1)
 	}
@@ -128,7 +130,8 @@ func (n *seenStates) again(step, at int) bool {
 	return false
 }
 
-// within runs the program at step for a look-around or an atomic group. What one run of it tried in vain the next need not try.
+// within runs the program at step for a look-around or an atomic group. Ways that fail in one run need no attempt in
+// the next.
 func (r *regexRun) within(step, at int) int {
 	seen := r.inner[step]
 	if seen == nil {
@@ -139,13 +142,13 @@ func (r *regexRun) within(step, at int) int {
 		r.inner[step] = seen
 	}
 	end := r.match(step, at, seen)
-	if end >= 0 && (seen.bits != nil || seen.idle != nil) { // of what was noted down some was not in vain
+	if end >= 0 && (seen.bits != nil || seen.idle != nil) { // some of the recorded ways have not failed
 		delete(r.inner, step)
 	}
 	return end
 }
 
-// match runs the program from step on at a place and returns where the match ends, -1 for none.
+// match runs the program from step on at a position and returns the end of the match, -1 for none.
 func (r *regexRun) match(step, at int, seen *seenStates) int {
 	base := len(r.tries)
 	defer func() { r.tries = r.tries[:base] }()
@@ -209,7 +212,7 @@ func (r *regexRun) match(step, at int, seen *seenStates) int {
 	}
 }
 
-// next takes the last way that is left to try.
+// next takes the last way that is still to be tried.
 func (r *regexRun) next(n int) (step, at int, ok bool) {
 	t := &r.tries[n]
 	step, at = int(t.step), int(t.at)
@@ -235,7 +238,7 @@ func (r *regexRun) next(n int) (step, at int, ok bool) {
 	return step, at, true
 }
 
-// one takes a code point of a set.
+// one consumes a code point of a set.
 func (r *regexRun) one(set *fastSet, at int) (int, bool) {
 	if at >= len(r.s) {
 		return at, false
@@ -247,7 +250,8 @@ func (r *regexRun) one(set *fastSet, at int) (int, bool) {
 	return at + n, set.has(c)
 }
 
-// repeat takes code points of a set, as many as there are or, if lazy, as few as may be, and leaves the other ways to try.
+// repeat consumes code points of a set, as many as possible or, if lazy, as few as possible, and records the other ways
+// to be tried.
 func (r *regexRun) repeat(p *regexStep, step, at int) (int, int, bool) {
 	count := 0
 	for ; count < p.least; count++ {
@@ -296,13 +300,13 @@ func (r *regexRun) look(p *regexStep, at int) bool {
 	}
 	if q := &r.prog[p.y]; q.op == opSet && r.prog[p.y+1].op == opMatch {
 		_, ok := r.one(q.set, from)
-		return ok // of a look behind, it is the one before
+		return ok // for a look-behind, the code point before
 	}
 	end := r.within(p.y, from)
 	return end >= 0 && (p.behind == 0 || end == at)
 }
 
-// holds reports whether an assertion is true of a place.
+// holds reports whether an assertion is true at a position.
 func (r *regexRun) holds(p *regexStep, at int) bool {
 	switch p.op {
 	case opBegin:

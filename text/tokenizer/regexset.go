@@ -8,7 +8,7 @@ import (
 	"unicode"
 )
 
-// runeSet is a set of code points as ranges: ascending, apart from each other.
+// runeSet is a set of code points as ascending, disjoint ranges.
 type runeSet [][2]rune
 
 const maxRune = unicode.MaxRune
@@ -35,7 +35,7 @@ func setOf(tables ...*unicode.RangeTable) runeSet {
 	return s.tidy()
 }
 
-// tidy sorts the ranges and joins those that touch.
+// tidy sorts the ranges and joins adjacent ones.
 func (s runeSet) tidy() runeSet {
 	slices.SortFunc(s, func(a, b [2]rune) int { return int(a[0] - b[0]) })
 	out := s[:0]
@@ -68,7 +68,7 @@ func (s runeSet) not() runeSet {
 
 func (s runeSet) and(t runeSet) runeSet { return s.not().or(t.not()).not() }
 
-// anyCase adds what differs from a member in case only.
+// anyCase adds the code points that differ from a member only in case.
 func (s runeSet) anyCase() runeSet {
 	out := slices.Clone(s)
 	for _, pairs := range foldPairs() {
@@ -84,12 +84,12 @@ func (s runeSet) anyCase() runeSet {
 	return out.tidy()
 }
 
-// foldPairs are the code points that are equal without case, in groups.
+// foldPairs returns the groups of code points that are equal without case.
 var foldPairs = sync.OnceValue(func() (groups [][]rune) {
 	for _, r := range setOf(unicode.L, unicode.M, unicode.Nl, unicode.So) {
 		for c := r[0]; c <= r[1]; c++ {
 			next := unicode.SimpleFold(c)
-			if next <= c { // each group once, at its least member
+			if next <= c { // each group once, at its smallest member
 				continue
 			}
 			group := []rune{c}
@@ -125,7 +125,7 @@ func (s runeSet) has(r rune) bool {
 type fastSet struct {
 	low    [1 << 10]uint64
 	high   runeSet
-	beyond bool // there are some above ASCII
+	beyond bool // the set has code points above ASCII
 }
 
 func (s runeSet) fast() *fastSet {
@@ -157,17 +157,17 @@ var (
 		return category("L").or(setOf(unicode.Nl, unicode.Other_Alphabetic)).or(marks.and(category("M")))
 	})
 	posixWord = sync.OnceValue(func() runeSet { return alphaSet().or(category("M")).or(digitSet()).or(setOf(unicode.Pc)) })
-	// Oniguruma's \w has the numbers of Latin-1 too, its [[:word:]] has not.
+	// Oniguruma's \w includes the numbers of Latin-1, its [[:word:]] does not.
 	wordSet   = sync.OnceValue(func() runeSet { return posixWord().or(runeSet{{0xB2, 0xB3}, {0xB9, 0xB9}, {0xBC, 0xBE}}) })
 	wordTable = sync.OnceValue(func() *fastSet { return wordSet().fast() })
 	graphSet  = sync.OnceValue(func() runeSet { return category("C").and(setOf(unicode.Cf, unicode.Co).not()).or(spaceSet()).not() })
 	hexSet    = func() runeSet { return runeSet{{'0', '9'}, {'A', 'F'}, {'a', 'f'}} }
 )
 
-// shorthands are the escapes of one small letter; the capital is everything else.
+// shorthands maps the lower-case escapes to their sets; the upper-case escape is the complement.
 var shorthands = map[rune]func() runeSet{'s': spaceSet, 'd': digitSet, 'w': wordSet, 'h': hexSet}
 
-// posixSets are the names between [: and :], which \p takes too.
+// posixSets maps the names between [: and :], which \p accepts too.
 var posixSets = map[string]func() runeSet{
 	"alpha": alphaSet, "digit": digitSet, "space": spaceSet, "xdigit": hexSet, "word": posixWord, "alphabetic": alphaSet, "graph": graphSet,
 	"alnum": func() runeSet { return alphaSet().or(digitSet()) },
@@ -183,7 +183,7 @@ var posixSets = map[string]func() runeSet{
 	},
 }
 
-// property is the set that \p{name} names.
+// property returns the set that \p{name} names.
 func property(name string) (runeSet, error) {
 	fold := func(s string) string {
 		return strings.ToLower(strings.NewReplacer(" ", "", "_", "", "-", "").Replace(s))

@@ -26,7 +26,8 @@ func releases(t testing.TB) pipelines {
 	return f
 }
 
-// TestGoldenReleases runs small tokenizers with the pipelines of the releases' tokenizer.json against Hugging Face tokenizers.
+// TestGoldenReleases runs small tokenizers with the pipelines of the releases' tokenizer.json against Hugging Face
+// tokenizers.
 func TestGoldenReleases(t *testing.T) {
 	f := releases(t)
 	for name, c := range f.Cases {

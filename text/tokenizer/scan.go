@@ -15,7 +15,8 @@ type entry struct {
 	id    int64
 }
 
-// scanner reads the large parts of tokenizer files, several times faster than encoding/json, which reads everything else.
+// scanner reads the large parts of tokenizer files, several times faster than encoding/json, which reads everything
+// else.
 type scanner struct {
 	s string
 	i int
@@ -27,7 +28,7 @@ func (c *scanner) space() {
 	}
 }
 
-// take skips b if it comes next.
+// take skips b if it is the next byte.
 func (c *scanner) take(b byte) bool {
 	c.space()
 	if c.i < len(c.s) && c.s[c.i] == b {
@@ -37,7 +38,7 @@ func (c *scanner) take(b byte) bool {
 	return false
 }
 
-// str reads a string.
+// str parses a string.
 func (c *scanner) str() (string, bool) {
 	if !c.take('"') {
 		return "", false
@@ -71,7 +72,7 @@ func (c *scanner) str() (string, bool) {
 	return text, true
 }
 
-// word reads up to the end of a number.
+// word returns the text up to the end of a number.
 func (c *scanner) word() string {
 	c.space()
 	start := c.i
@@ -81,19 +82,19 @@ func (c *scanner) word() string {
 	return c.s[start:c.i]
 }
 
-// number reads an integer.
+// number parses an integer.
 func (c *scanner) number() (int64, bool) {
 	n, err := strconv.ParseInt(c.word(), 10, 64)
 	return n, err == nil
 }
 
-// float reads a number that is finite.
+// float parses a finite number.
 func (c *scanner) float() (float64, bool) {
 	x, err := strconv.ParseFloat(c.word(), 64)
 	return x, err == nil && !math.IsNaN(x) && !math.IsInf(x, 0)
 }
 
-// end reads the closing bracket of a value and makes sure that nothing follows.
+// end parses the closing bracket of a value and checks that nothing follows.
 func (c *scanner) end(bracket byte, what string) error {
 	if !c.take(bracket) {
 		return fmt.Errorf("%s: invalid JSON at byte %d of it", what, c.i)
@@ -104,7 +105,7 @@ func (c *scanner) end(bracket byte, what string) error {
 	return nil
 }
 
-// value returns the text of the value that comes next; whether it is valid is left to whoever reads it.
+// value returns the text of the next value without validating it; its reader does that.
 func (c *scanner) value() (string, bool) {
 	c.space()
 	start, depth := c.i, 0
@@ -174,10 +175,11 @@ func object(b string, field func(name, value string) error) error {
 	return nil
 }
 
-// elements is how many elements b may have: the commas between them and within strings are counted.
+// elements returns an upper bound of the number of elements of b: it counts all commas, also those within strings.
 func elements(b string) int { return min(strings.Count(b, ",")+1, len(b)/4) }
 
-// textOf is the text of a file without a copy: its bytes do not change, and the vocabulary's tokens are parts of it.
+// textOf returns the text of a file without a copy. The bytes must not change, because the vocabulary's tokens are
+// parts of it.
 func textOf(b []byte) string { return unsafe.String(unsafe.SliceData(b), len(b)) }
 
 func readVocab(b string) ([]entry, error) {
@@ -205,7 +207,7 @@ func readVocab(b string) ([]entry, error) {
 	}
 }
 
-// readMerges reads both forms: "left right" and ["left", "right"].
+// readMerges parses both forms: "left right" and ["left", "right"].
 func readMerges(b string) ([][2]string, error) {
 	c := &scanner{s: b}
 	if !c.take('[') {
@@ -215,7 +217,7 @@ func readMerges(b string) ([][2]string, error) {
 		return nil, nil
 	}
 	n := elements(b)
-	if c.take('[') { // pairs as lists have a comma of their own
+	if c.take('[') { // pairs as lists contain a comma themselves
 		c.i--
 		n = n/2 + 1
 	}
@@ -248,13 +250,13 @@ func readMerges(b string) ([][2]string, error) {
 	}
 }
 
-// scored is a token of a Unigram vocabulary, whose id is its place.
+// scored is a token of a Unigram vocabulary; its index is its id.
 type scored struct {
 	token string
 	score float64
 }
 
-// readScores reads [["token", score], ...].
+// readScores parses [["token", score], ...].
 func readScores(b string) ([]scored, error) {
 	c := &scanner{s: b}
 	if !c.take('[') {

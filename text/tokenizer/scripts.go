@@ -7,8 +7,8 @@ import (
 	"unicode"
 )
 
-// unicodeScripts is the UnicodeScripts pre-tokenizer: it cuts where the script changes. Kana count as Han; a space, and a code
-// point without a script, takes the script it stands in. What stands before the first script of a text is left out.
+// unicodeScripts is the UnicodeScripts pre-tokenizer: it splits where the script changes. Kana count as Han. A space,
+// and a code point without a script, belongs to the script around it. Text before the first script is left out.
 type unicodeScripts struct{}
 
 func (unicodeScripts) split(p piece, cuts []cut) (piece, []cut) {
@@ -36,7 +36,7 @@ func (unicodeScripts) split(p piece, cuts []cut) (piece, []cut) {
 // scriptTableSize is past the last code point of Unicode that has a script.
 const scriptTableSize = 0xE01F0
 
-// scripts is a number for the script of each code point, 0 for those that take the script they stand in.
+// scripts returns a number for the script of each code point, 0 for code points that belong to the script around them.
 var scripts = sync.OnceValue(func() *[scriptTableSize]uint8 {
 	t := new([scriptTableSize]uint8)
 	for n, name := range slices.Sorted(maps.Keys(unicode.Scripts)) {
@@ -61,12 +61,13 @@ var scripts = sync.OnceValue(func() *[scriptTableSize]uint8 {
 	}
 	t[0x30FC] = t[0x4E00] // the mark of a long vowel
 	t[' '] = 0
-	// Scripts that these code points have got since.
+	// Unicode has assigned scripts to these code points since.
 	t[0x589], t[0x61C], t[0x953], t[0x954] = t['!'], t['!'], t[0x905], t[0x905]
 	return t
 })
 
-// withoutScript are the code points that Unicode 10 to 15 added: the table of Hugging Face tokenizers is that of Unicode 9.
+// withoutScript are the code points that Unicode 10 to 15 added, because Hugging Face tokenizers uses the table of
+// Unicode 9.
 var withoutScript = [][2]int{
 	{0x560, 0x560}, {0x588, 0x588}, {0x5EF, 0x5EF}, {0x61D, 0x61D}, {0x7FD, 0x7FF}, {0x860, 0x89F}, {0x8B5, 0x8B5},
 	{0x8BE, 0x8D3}, {0x9FC, 0x9FE}, {0xA76, 0xA76}, {0xAFA, 0xAFF}, {0xB55, 0xB55}, {0xC04, 0xC04}, {0xC3C, 0xC3C},

@@ -11,14 +11,14 @@ import (
 	"github.com/tierlora/tierlora/internal/jsonerr"
 )
 
-// settings is what tokenizer_config.json, special_tokens_map.json and added_tokens.json add to a tokenizer.
+// settings are the settings of tokenizer_config.json, special_tokens_map.json and added_tokens.json.
 type settings struct {
 	class       string
 	prefixSpace bool
 	addBOS      *bool
 	addEOS      *bool
 	addedTokens []addedToken       // by id
-	named       map[string]*string // bos_token, eos_token, pad_token: nil when said to be none
+	named       map[string]*string // bos_token, eos_token, pad_token; nil = explicitly none
 }
 
 func readSettings(files map[string][]byte) (*settings, error) {
@@ -57,7 +57,7 @@ func readSettings(files map[string][]byte) (*settings, error) {
 			s.addedTokens = append(s.addedTokens, addedToken{ID: id, Content: content})
 		}
 	}
-	// Stable, so that of two entries with one id that with flags stays first.
+	// The sort is stable, so that of two entries with one id the one with flags stays first.
 	sort.SliceStable(s.addedTokens, func(i, j int) bool {
 		a, b := s.addedTokens[i], s.addedTokens[j]
 		return a.ID < b.ID || a.ID == b.ID && a.Content < b.Content
@@ -72,7 +72,7 @@ func readSettings(files map[string][]byte) (*settings, error) {
 	return s, nil
 }
 
-// readNames takes over the named tokens of a file that no file before it has named.
+// readNames adopts the named tokens of a file that no earlier file has named.
 func (s *settings) readNames(file string, b []byte) error {
 	var f map[string]json.RawMessage
 	if err := jsonerr.Unmarshal(b, &f); err != nil {
@@ -100,10 +100,10 @@ func (s *settings) readNames(file string, b []byte) error {
 	return nil
 }
 
-// namedTokens are the tokens that files name and the trainer uses.
+// namedTokens lists the names of tokens that files set and the trainer uses.
 var namedTokens = []string{"bos_token", "eos_token", "pad_token"}
 
-// conventional are the usual names of tokens that no file names.
+// conventional lists the usual tokens for names that no file sets.
 var conventional = map[string][]string{
 	"bos_token": {"<s>", "<|begin_of_text|>", "<bos>", "<|startoftext|>"},
 	"eos_token": {"</s>", "<|end_of_text|>", "<|endoftext|>", "<eos>"},
@@ -137,11 +137,12 @@ func (s *settings) nameTokens(t *Tokenizer) error {
 	return nil
 }
 
-// addsByItself are the classes that put BOS before a text unless add_bos_token says otherwise, whatever post-processor is in the file.
+// addsByItself lists the classes that put BOS before a text unless add_bos_token says otherwise, independently of the
+// post-processor in the file.
 var addsByItself = []string{"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer", "CohereTokenizer"}
 
-// surround puts BOS and EOS around a text where the tokenizer's class, not its post-processor, decides on them, as transformers does:
-// some classes replace the post-processor, and GPT2Tokenizer reads add_bos_token when it builds one.
+// surround adds BOS and EOS around a text if the tokenizer's class decides about them and not its post-processor, as in
+// transformers: some classes replace the post-processor, and GPT2Tokenizer reads add_bos_token when it builds one.
 func (s *settings) surround(t *Tokenizer) error {
 	says := func(b *bool, otherwise bool) bool { return b != nil && *b || b == nil && otherwise }
 	bos, eos := false, false
@@ -171,7 +172,8 @@ func (s *settings) surround(t *Tokenizer) error {
 	return nil
 }
 
-// folderPipelines are the pipelines of folders with vocab.json and merges.txt only, by tokenizer class without "Fast".
+// folderPipelines maps tokenizer classes, without "Fast", to the pipelines of folders that only have vocab.json and
+// merges.txt.
 var folderPipelines = map[string]struct {
 	normalizers normalizers
 	pattern     string
@@ -215,7 +217,7 @@ func (t *Tokenizer) readVocabMerges(s *settings) error {
 	return t.assemble()
 }
 
-// readMergesText reads merges.txt: a version line and two tokens a line.
+// readMergesText parses merges.txt: a version line, then two tokens per line.
 func readMergesText(s string) ([][2]string, error) {
 	out := make([][2]string, 0, strings.Count(s, "\n")+1)
 	for n := 1; s != ""; n++ {

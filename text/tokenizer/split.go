@@ -1,12 +1,12 @@
 package tokenizer
 
-// A wordSplitter cuts a text completely into words: next returns the end of the word that begins at s[i].
-// Those here are the look-ahead patterns in use, written out by hand because Go's regexp has no look-ahead.
+// wordSplitter splits a whole text into words: next returns the end of the word that begins at s[i]. The
+// implementations here are the known look-ahead patterns, written by hand because Go's regexp has no look-ahead.
 type wordSplitter interface {
 	next(s string, i int) int
 }
 
-// The patterns as they stand in tokenizer files.
+// The patterns in the spelling of tokenizer files.
 const (
 	patternGPT2   = `'s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+`
 	patternLlama3 = `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
@@ -102,7 +102,7 @@ func numbers(t *[classTableSize]uint8, s string, i, most int) int {
 	return i
 }
 
-// blanks is \s*[\r\n]+|\s+(?!\S)|\s+ at s[i], which is white space.
+// blanks matches \s*[\r\n]+|\s+(?!\S)|\s+ at s[i], which is white space.
 func blanks(t *[classTableSize]uint8, s string, i int) int {
 	end := run(t, s, i, isSpace)
 	for k := end; k > i; k-- {
@@ -121,7 +121,8 @@ func newlines(s string, i int) int {
 	return i
 }
 
-// spaces is \s+(?!\S)|\s+: the run of white space at s[i] without its last character, unless the text ends there or the run is that character.
+// spaces matches \s+(?!\S)|\s+: the run of white space at s[i] without its last character, unless the text ends there
+// or the run is only that character.
 func spaces(t *[classTableSize]uint8, s string, i int) int {
 	last, end := i, i
 	for end < len(s) {
@@ -137,7 +138,8 @@ func spaces(t *[classTableSize]uint8, s string, i int) int {
 	return end
 }
 
-// contraction returns the length of s, t, re, ve, m, ll or d at the start of s, or 0. Without case also S, T, … and U+017F, which folds to s.
+// contraction returns the length of s, t, re, ve, m, ll or d at the start of s, or 0. With anyCase it also accepts S,
+// T, … and U+017F, which folds to s.
 func contraction(s string, anyCase bool) int {
 	if s == "" {
 		return 0

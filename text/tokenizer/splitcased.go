@@ -1,7 +1,8 @@
 package tokenizer
 
-// casedWords is patternO200k, with up to three digits and English contractions at the end of a word, or patternTekken, with one
-// and without. A word's capitals come before its small letters; letters without case and marks may stand in both parts.
+// casedWords is patternO200k, with up to three digits and English contractions at the end of a word, or patternTekken,
+// with one digit and without contractions. A word's capitals come before its small letters; letters without case and
+// marks may be in both parts.
 type casedWords struct {
 	class        *[classTableSize]uint8
 	digits       int
@@ -19,7 +20,8 @@ func (w casedWords) next(s string, i int) int {
 		return numbers(t, s, i+n, w.digits-1)
 	}
 	if c&isNewline == 0 {
-		// One other character may lead a word. One with small letters goes before one without, wherever it begins.
+		// One other character may precede a word. A word with small letters takes precedence over one without, wherever
+		// it begins.
 		end, small := w.word(s, i+n)
 		if !small && c&isSmall != 0 {
 			end, _ = w.word(s, i)
@@ -39,8 +41,8 @@ func (w casedWords) next(s string, i int) int {
 	return blanks(t, s, i)
 }
 
-// word returns the end of the word at s[i], i for none, and whether it has small letters. A run of capitals that none follows
-// ends behind the last character that may be small, if there is one.
+// word returns the end of the word at s[i], i for none, and whether it has small letters. A run of capitals without a
+// following small letter ends after the last character that may be small, if there is one.
 func (w casedWords) word(s string, i int) (end int, small bool) {
 	t, last := w.class, -1
 	for end = i; end < len(s); {
@@ -67,7 +69,7 @@ func (w casedWords) word(s string, i int) (end int, small bool) {
 	return end, false
 }
 
-// ending is end, or past a contraction there.
+// ending returns end, or the end of a contraction that begins there.
 func (w casedWords) ending(s string, end int) int {
 	if w.contractions && end < len(s) && s[end] == '\'' {
 		if n := contraction(s[end+1:], true); n > 0 {

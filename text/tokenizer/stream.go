@@ -6,16 +6,16 @@ import "strings"
 type Stream struct {
 	t    *Tokenizer
 	ids  []int32
-	read int    // ids[:read] have been given out; they stay as context
+	read int    // ids[:read] have been returned; they stay as context
 	text string // the text of ids[:read]
 }
 
-// NewStream returns a decoder for generated ids. Special tokens are left out.
+// NewStream returns a decoder for generated ids. It ignores special tokens.
 func (t *Tokenizer) NewStream() *Stream { return &Stream{t: t} }
 
-// Push returns the text that id completes: empty while a character is still in parts, so that no half of one is ever given out.
-// The pieces together are Decode of all ids, except that bytes given out as a character stay one
-// where Decode would call the whole run of bytes wrong because of a later one.
+// Push returns the text that id completes. It is empty while a character is incomplete, so that Push never returns a
+// part of a character. The concatenated pieces equal Decode of all ids, with one exception: bytes that were already
+// returned as a character stay one, where Decode would treat the whole run of bytes as invalid because of a later byte.
 func (s *Stream) Push(id int32) string {
 	if int(id) < len(s.t.special) && id >= 0 && s.t.special[id] {
 		return ""
@@ -28,7 +28,7 @@ func (s *Stream) Push(id int32) string {
 	return s.take(text)
 }
 
-// Flush returns what is left at the end: the parts of a character that was never completed, as Decode writes them.
+// Flush returns the remaining text at the end: the parts of an incomplete character, as Decode writes them.
 func (s *Stream) Flush() string {
 	text := s.t.Decode(s.ids, true)
 	if len(text) <= len(s.text) || !strings.HasPrefix(text, s.text) {
@@ -37,8 +37,8 @@ func (s *Stream) Flush() string {
 	return s.take(text)
 }
 
-// take gives out the rest of text and keeps the ids it came from as the context of the next ones: a decoder that
-// treats the first token apart (a leading space) must see that they are not the first.
+// take returns the rest of text and keeps its ids as the context of the next ones: a decoder that treats the first
+// token differently (a leading space) must see that the next ids are not the first.
 func (s *Stream) take(text string) string {
 	piece := text[len(s.text):]
 	s.ids = append(s.ids[:0], s.ids[s.read:]...)

@@ -12,13 +12,13 @@ type span struct{ start, end int32 }
 // cut is a half-open byte range of a piece.
 type cut struct{ start, end int }
 
-// piece is a stretch of text on its way through the pipeline.
+// piece is a part of a text in the pipeline.
 type piece struct {
 	s     string
-	at    []span // for each byte of s, the code points it came from; nil when offsets are not wanted
-	first bool   // s begins where the original text begins
-	from  int    // 1 + the byte of the original text where s begins, unchanged; 0 when s was rewritten
-	work  *work  // what the text may still cost
+	at    []span // for each byte of s, the code points it came from; nil if offsets are not computed
+	first bool   // s begins at the beginning of the original text
+	from  int    // 1 + the offset in the original text at which s begins unchanged; 0 if s was rewritten
+	work  *work  // remaining budget of the text
 }
 
 // sub returns the part of p in c.
@@ -34,7 +34,7 @@ func (p piece) sub(c cut) piece {
 	return q
 }
 
-// alignments maps each byte of s to its own code point; the first one has number from.
+// alignments maps each byte of s to its own code point; the first code point has index from.
 func alignments(s string, from int32) []span {
 	at := make([]span, len(s))
 	k := from - 1
@@ -72,7 +72,7 @@ func (w *rewriter) keep(i, j int) {
 	}
 }
 
-// put writes s aligned with byte i of the source (with nothing when i is outside it).
+// put writes s aligned with byte i of the source (without alignment if i is outside it).
 func (w *rewriter) put(s string, i int) {
 	w.from.work.room(w.b.Len() + len(s))
 	w.b.WriteString(s)
@@ -92,7 +92,7 @@ func (w *rewriter) piece() piece {
 	return piece{s: w.b.String(), at: w.at, first: w.from.first, work: w.from.work}
 }
 
-// prepend puts prefix before p; it shares the alignment of p's first character.
+// prepend inserts prefix before p; the prefix shares the alignment of p's first character.
 func prepend(p piece, prefix string) piece {
 	if p.s == "" {
 		return p
@@ -108,7 +108,7 @@ func prepend(p piece, prefix string) piece {
 	return w.piece()
 }
 
-// replaceAll puts to in place of every from; it shares the alignment of the last byte it replaces.
+// replaceAll replaces every from with to; to shares the alignment of the last byte it replaces.
 func replaceAll(p piece, from, to string) piece {
 	if from == "" || !strings.Contains(p.s, from) {
 		return p

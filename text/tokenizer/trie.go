@@ -2,12 +2,12 @@ package tokenizer
 
 import "sort"
 
-// trie finds every token that begins a text. The nodes below one lie side by side, by their byte.
+// trie finds every token that begins a text. The children of a node are stored side by side, sorted by their byte.
 type trie struct {
-	first []int32 // by node: the first of those below it
-	count []int16 // by node: how many are below it
-	label []byte  // by node: the byte that leads to it
-	id    []int32 // by node: the token that ends here, -1 for none
+	first []int32 // by node: its first child
+	count []int16 // by node: the number of its children
+	label []byte  // by node: the byte of the edge to it
+	id    []int32 // by node: the token that ends at it, -1 = none
 	root  [256]int32
 }
 
@@ -20,7 +20,7 @@ func newTrie(vocab map[string]int32) *trie {
 	}
 	sort.Strings(tokens)
 	t := &trie{}
-	type stretch struct{ from, to, depth int } // of tokens, which share that many bytes
+	type stretch struct{ from, to, depth int } // range of tokens that share depth bytes
 	all := []stretch{{0, len(tokens), 0}}
 	t.grow(0)
 	for node := 0; node < len(all); node++ {
@@ -51,7 +51,7 @@ func (t *trie) grow(label byte) {
 	t.first, t.count, t.label, t.id = append(t.first, 0), append(t.count, 0), append(t.label, label), append(t.id, -1)
 }
 
-// find is the node below one for a byte, -1 for none.
+// find returns the child of a node for a byte, -1 for none.
 func (t *trie) find(node int32, b byte) int32 {
 	low := int(t.first[node])
 	below := t.label[low : low+int(t.count[node])]

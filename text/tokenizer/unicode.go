@@ -7,18 +7,17 @@ import (
 	"golang.org/x/text/unicode/norm"
 )
 
-// unicodeForm is one of the four Unicode normalisation forms (UAX #15).
-// x/text answers whether a text is in the form already and holds the tables; the rest is done here
-// because x/text keeps no alignments and breaks runs of more than 30 marks.
+// unicodeForm is one of the four Unicode normalisation forms (UAX #15). x/text reports whether a text is in the form
+// already and has the tables; the rest is implemented here because x/text keeps no alignments and breaks runs of more
+// than 30 marks.
 type unicodeForm struct {
-	quick     norm.Form // tells normal text
+	quick     norm.Form // detects text in the form
 	decompose norm.Form // NFD or NFKD
 	compose   bool
 }
 
-// A decomposed code point: mark class, bytes and alignment bookkeeping.
-// shift counts the code points of the source that this one stands for, less one:
-// +1 for one that was split off, -1 for each one that was merged in.
+// glyph is a decomposed code point: mark class, bytes and alignment. shift is the number of code points of the source
+// that it represents, minus one: +1 for one that was split off, -1 for each one that was merged.
 type glyph struct {
 	r     rune
 	class uint8
@@ -30,14 +29,14 @@ func (f unicodeForm) normalize(p piece) piece {
 		return p
 	}
 	w := newRewriter(p)
-	src := 0 // bytes of the source used so far
+	src := 0 // number of consumed bytes of the source
 	var buf []glyph
 	flush := func() {
 		if f.compose {
 			buf = composeGlyphs(buf)
 		}
 		for _, g := range buf {
-			// A split-off code point uses no source and shares the alignment of what was used last.
+			// A code point that was split off consumes no source and shares the last alignment.
 			at := src
 			if g.shift > 0 {
 				at = src - 1
@@ -58,7 +57,7 @@ func (f unicodeForm) normalize(p piece) piece {
 			buf = append(buf, glyph{r, 0, 0})
 			continue
 		}
-		if r < 0xC0 && (f.decompose == norm.NFD || r < 0xA0) { // below, nothing decomposes
+		if r < 0xC0 && (f.decompose == norm.NFD || r < 0xA0) { // below it, no code point decomposes
 			if len(buf) > 0 {
 				flush()
 			}
@@ -85,7 +84,7 @@ func (f unicodeForm) normalize(p piece) piece {
 	return w.piece()
 }
 
-// insertMark puts g behind all glyphs of its own or a smaller class.
+// insertMark inserts g after all glyphs of its own or a smaller class.
 func insertMark(buf []glyph, g glyph) []glyph {
 	k := len(buf)
 	for k > 0 && buf[k-1].class > g.class {
@@ -107,7 +106,7 @@ func merges(buf []glyph, r rune) bool {
 	return false
 }
 
-// composeGlyphs merges each glyph into the last starter where it is not blocked (UAX #15, D117).
+// composeGlyphs merges each glyph into the last starter if it is not blocked (UAX #15, D117).
 func composeGlyphs(buf []glyph) []glyph {
 	out := buf[:0]
 	starter, lastClass := -1, -1 // lastClass: the class of the last glyph kept after the starter, -1 for none
@@ -131,7 +130,7 @@ func composeGlyphs(buf []glyph) []glyph {
 
 // pair returns the primary composite of a and b.
 func pair(a, b rune) (rune, bool) {
-	if b < 0x300 { // the first code point that composes with one before it
+	if b < 0x300 { // the smallest code point that composes with one before it
 		return 0, false
 	}
 	var s strings.Builder

@@ -5,10 +5,10 @@ import (
 	"unicode"
 )
 
-// The tables of Hugging Face tokenizers are not all of one age. Its regular expressions, numbers and small letters are of Unicode 16,
-// Go's tables of Unicode 15; what its normalisers and pre-tokenizers ask of a code point is of Unicode 8 to 12.
+// Hugging Face tokenizers uses tables of several Unicode versions. Its regular expressions, numbers and small letters
+// follow Unicode 16, while Go's tables follow Unicode 15. Its normalisers and pre-tokenizers follow Unicode 8 to 12.
 
-// added16 are the code points that Unicode 15.1 and 16 added, by category.
+// added16 has the code points that Unicode 15.1 and 16 added, by category.
 var added16 = map[string]runeSet{
 	"Lu": {
 		{0x1C89, 0x1C89}, {0xA7CB, 0xA7CC}, {0xA7DA, 0xA7DA}, {0xA7DC, 0xA7DC}, {0x10D50, 0x10D65},
@@ -46,7 +46,7 @@ var added16 = map[string]runeSet{
 	},
 }
 
-// category is a general category of Unicode 16.
+// category returns a general category of Unicode 16.
 func category(name string) runeSet {
 	s := setOf(unicode.Categories[name])
 	if name == "C" || name == "Cn" {
@@ -63,7 +63,7 @@ func category(name string) runeSet {
 	return s.tidy()
 }
 
-// olderTables are the code points that a category has by now and not in the tables of the reference's parts.
+// olderTables has the code points that belong to a category now but are missing in the tables of the reference's parts.
 var olderTables = struct{ nonspacing, marks, punctuation runeSet }{
 	nonspacing: runeSet{
 		{0x7FD, 0x7FD}, {0x898, 0x89F}, {0x8CA, 0x8E1}, {0x9FE, 0x9FE}, {0xAFA, 0xAFF}, {0xB55, 0xB55}, {0xC04, 0xC04},
@@ -113,13 +113,13 @@ var olderTables = struct{ nonspacing, marks, punctuation runeSet }{
 	},
 }
 
-// undecomposed are the code points whose decomposition is too new for the reference.
+// undecomposed are the code points whose decomposition is newer than the reference's tables.
 var undecomposed = runeSet{
 	{0x32FF, 0x32FF}, {0xA7F2, 0xA7F4}, {0xAB69, 0xAB69}, {0x10781, 0x10785}, {0x10787, 0x107B0}, {0x107B2, 0x107BA}, {0x11938, 0x11938},
 	{0x1E030, 0x1E06D}, {0x1F16C, 0x1F16C}, {0x1FBF0, 0x1FBF9},
 }
 
-// lower16 is the small letter of a capital of Unicode 16, else what Go's tables say.
+// lower16 returns the small letter of a capital of Unicode 16, else of Go's tables.
 func lower16(r rune) rune {
 	if r < 0x1C89 {
 		return unicode.ToLower(r)

@@ -7,19 +7,19 @@ import (
 	"unicode/utf8"
 )
 
-// unkPenalty is how much less likely than the least likely token an unknown character is.
+// unkPenalty is the difference of log probability between the least likely token and an unknown character.
 const unkPenalty = 10
 
-// unigram is the unigram language model (Kudo 2018) as tokenizer.json describes it: of all ways to cut a piece into tokens
-// the likeliest, found by the Viterbi algorithm.
+// unigram is the unigram language model (Kudo 2018) as tokenizer.json describes it. It finds the likeliest way to split
+// a piece into tokens with the Viterbi algorithm.
 type unigram struct {
 	vocabulary
 	scores       []float64 // by id: log probabilities
 	trie         *trie
-	unk          int32   // -1: none
-	unkScore     float64 // of an unknown character
+	unk          int32   // -1 = none
+	unkScore     float64 // score of an unknown character
 	byteFallback bool
-	byteID       [256]int32 // of <0xXX>; -1 without one
+	byteID       [256]int32 // ids of the tokens <0xXX>; -1 = none
 	cache        *wordCache
 }
 
@@ -45,7 +45,7 @@ func parseUnigram(fields json.RawMessage, vocabText, mergesText string) (model, 
 	m.scores = make([]float64, len(pieces))
 	least := math.Inf(1)
 	for i, p := range pieces {
-		// Of a token that stands there twice the later id counts, as in Hugging Face tokenizers.
+		// If a token occurs twice, the later id counts, as in Hugging Face tokenizers.
 		m.vocab[p.token], m.tokens[i], m.present[i], m.scores[i] = int32(i), p.token, true, p.score
 		least = math.Min(least, p.score)
 	}
@@ -71,10 +71,11 @@ func (m *unigram) hasByteCharacters() bool {
 	return true
 }
 
-// bestCut is the likeliest way to cut a text up to some byte: its last token, where that begins, and the sum of scores.
+// bestCut is the likeliest way to split a text up to some byte: its last token, the start of that token, and the sum of
+// scores.
 type bestCut struct {
 	score float64
-	start int32 // -1: no way was found yet
+	start int32 // -1 = no way was found yet
 	id    int32
 }
 
@@ -98,7 +99,7 @@ func (m *unigram) tokenize(p piece, sc *scratch, out *output) {
 	m.give(p, c.tokens, out)
 }
 
-// viterbi leaves the tokens of s in sc.tokens; a run of unknown characters is one token with id -1.
+// viterbi writes the tokens of s to sc.tokens; a run of unknown characters is one token with id -1.
 func (m *unigram) viterbi(s string, sc *scratch) {
 	if cap(sc.best) <= len(s) {
 		sc.best = make([]bestCut, len(s)+1)
@@ -137,7 +138,7 @@ func (m *unigram) viterbi(s string, sc *scratch) {
 		}
 		i += width
 	}
-	// Backwards: each token's end, with unknown runs joined.
+	// The loop runs backwards over each token's end and joins unknown runs.
 	sc.tokens = sc.tokens[:0]
 	for end := int32(len(s)); end > 0; {
 		b := best[end]

@@ -5,13 +5,13 @@ import "fmt"
 // vocabulary is a model's tokens by text and by id.
 type vocabulary struct {
 	vocab   map[string]int32
-	tokens  []string // by id; "" where no token has the id
-	present []bool   // by id: the vocabulary has it
+	tokens  []string // by id; "" = no token has the id
+	present []bool   // by id: the vocabulary has the id
 }
 
 func (v *vocabulary) names() *vocabulary { return v }
 
-// fill enters tokens whose ids are given.
+// fill adds tokens with the given ids.
 func (v *vocabulary) fill(vocab []entry) error {
 	limit := idLimit(len(vocab))
 	largest := int64(-1)
@@ -45,7 +45,7 @@ func (v *vocabulary) token(id int32) (string, bool) {
 	return v.tokens[id], true
 }
 
-// byteIDs are the ids of the tokens <0x00> to <0xFF>, -1 where there is none.
+// byteIDs returns the ids of the tokens <0x00> to <0xFF>, -1 for a missing one.
 func (v *vocabulary) byteIDs() (ids [256]int32, all bool) {
 	all = true
 	for b := range 256 {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// wordLevel has a token for each whole word; a word that is none is unknown.
+// wordLevel has a token for each whole word; any other word is unknown.
 type wordLevel struct {
 	vocabulary
 	unk int32

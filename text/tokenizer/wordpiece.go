@@ -6,13 +6,13 @@ import (
 	"unicode/utf8"
 )
 
-// wordPiece is greedy longest-match-first cutting (Schuster and Nakajima 2012) as BERT uses it: a word of which some part is in
-// no token is unknown as a whole.
+// wordPiece is greedy longest-match-first splitting (Schuster and Nakajima 2012) as BERT uses it. If a part of a word
+// is in no token, the whole word is unknown.
 type wordPiece struct {
 	vocabulary
 	unk     int32
-	prefix  string // of tokens that continue a word
-	longest int    // code points of a word; a longer one is unknown
+	prefix  string // prefix of tokens that continue a word
+	longest int    // largest number of code points of a word; a longer word is unknown
 	cache   *wordCache
 }
 
@@ -66,7 +66,7 @@ func (m *wordPiece) tokenize(p piece, sc *scratch, out *output) {
 	out.add(p, 0, sc.tokens)
 }
 
-// cut leaves the tokens of a word in sc.tokens.
+// cut writes the tokens of a word to sc.tokens.
 func (m *wordPiece) cut(w string, sc *scratch) {
 	sc.tokens = sc.tokens[:0]
 	// Counting ends at the limit, so that a text without spaces costs no more.
@@ -96,7 +96,7 @@ func (m *wordPiece) cut(w string, sc *scratch) {
 	}
 }
 
-// lastRune is the width of the last code point of s.
+// lastRune returns the width of the last code point of s.
 func lastRune(s string) int {
 	_, n := utf8.DecodeLastRuneInString(s)
 	return n

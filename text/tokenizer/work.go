@@ -2,27 +2,27 @@ package tokenizer
 
 import "fmt"
 
-// work counts what one text costs on its way through a tokenizer, before it is done: a tokenizer is a file from
-// elsewhere, whose patterns, replacements and vocabulary may be made to take time or memory without end. A nil *work
-// counts nothing.
+// work counts the cost of one text in a tokenizer, before it is spent. A tokenizer is an untrusted file, whose
+// patterns, replacements and vocabulary may be made to take unlimited time or memory. A nil *work counts nothing.
 type work struct {
-	text int // bytes of the text
-	left int // steps, each about as long as a look at a byte
-	most int // bytes that a piece may have
+	text int // length of the text in bytes
+	left int // remaining steps, each about as long as reading a byte
+	most int // largest size of a piece in bytes
 }
 
-// The bounds of a text of n bytes. Real tokenizers took 2 to 48 steps a byte, and make a text at most 22 times as
-// long: where NFKC writes an Arabic phrase out and the bytes are written as characters.
+// The limits for a text of n bytes. Real tokenizers took 2 to 48 steps per byte, and made a text at most 22 times as
+// long: in a case where NFKC expands an Arabic phrase and the bytes are written as characters.
 const (
 	leastSteps   = 8 << 20
 	stepsPerByte = 250
 	leastGrown   = 64 << 10
 	timesGrown   = 32
-	freelyGrown  = 32 << 20 // beyond it a text may grow to timesGrownFar as long
+	freelyGrown  = 32 << 20 // above it a text may only grow to timesGrownFar its length
 	timesFar     = 4
 )
 
-// The most steps of a kind in a tokenizer, and how deep sequences may lie in each other: far beyond any in use.
+// The largest number of steps of one kind in a tokenizer, and the largest depth of nested sequences, far beyond any in
+// use.
 const (
 	maxParts   = 64
 	maxNesting = 8
@@ -43,7 +43,7 @@ func (w *work) spend(n int) {
 	}
 }
 
-// room asks whether a piece may have n bytes.
+// room panics with a LimitError if a piece must not have n bytes.
 func (w *work) room(n int) {
 	if w != nil && n > w.most {
 		panic(&LimitError{fmt.Sprintf("the tokenizer makes more than %d bytes of a text of %d: "+
@@ -51,13 +51,13 @@ func (w *work) room(n int) {
 	}
 }
 
-// LimitError is what a Tokenizer's methods panic with where a text would take time or memory out of proportion. Whoever
-// calls them for a tokenizer from elsewhere defers Caught.
+// LimitError is the panic value of a Tokenizer's methods for a text that would take disproportionate time or memory. A
+// caller with an untrusted tokenizer defers Caught.
 type LimitError struct{ what string }
 
 func (e *LimitError) Error() string { return e.what }
 
-// Caught turns the panic of a LimitError into err. It is deferred.
+// Caught turns the panic of a LimitError into err. Callers defer it.
 func Caught(err *error) {
 	switch r := recover().(type) {
 	case nil:
