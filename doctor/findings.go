@@ -14,7 +14,7 @@ import (
 type Severity string
 
 const (
-	OK      Severity = "ok"
+	OK      Severity = "ok"      // no action needed
 	Note    Severity = "note"    // worth knowing; no action needed
 	Warning Severity = "warning" // a run works, but is slower, may fail, or has other numbers
 	Error   Severity = "error"   // a run cannot work on this machine
@@ -28,6 +28,7 @@ type Finding struct {
 	Remedy   string   `json:"remedy,omitempty"`
 }
 
+// String returns the finding as a line of the report.
 func (f Finding) String() string {
 	s := f.About + ": " + f.Says
 	if f.Remedy != "" {

@@ -199,6 +199,7 @@ type Mismatch struct {
 	Remedy   string `json:"remedy"`
 }
 
+// String returns the mismatch as a sentence with its remedy.
 func (m Mismatch) String() string {
 	quote := func(s string) string {
 		if s == "" {

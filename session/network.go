@@ -29,7 +29,7 @@ type Network struct {
 	Adapted bool // false = the base model alone
 	// Trainable is nn.Options.Trainable; nil = the base model is frozen.
 	Trainable func(name string) bool
-	// Adapters of which each row of a batch selects its own, in place of one for all rows; nil = none.
+	// Several has adapters for the rows of a batch: each row selects its own. nil = one adapter for all rows.
 	Several *adapter.Several
 	Layout  Layout
 	Halves  func(name string) kernel.DType // nn.Options.Halves; nil = all matrices are stored as Float

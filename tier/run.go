@@ -224,7 +224,7 @@ func status(ok bool) string {
 	return Fail
 }
 
-// conclude sums up the tiers. The exit code is that of the first failed tier, else that of a skip.
+// conclude sums up the tiers. The exit code comes from the first failed tier, else from a skip.
 func (r *runner) conclude() {
 	p := &r.report
 	p.Status = Pass

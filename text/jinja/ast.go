@@ -1,6 +1,6 @@
 package jinja
 
-// The nodes that the parser makes. Names are those of Jinja2's own nodes, whose rules of scope scope.go follows.
+// The nodes that the parser makes. Their names come from Jinja2's nodes; scope.go follows the rules of scope of these.
 type (
 	node interface{ lineOf() int }
 
@@ -91,10 +91,11 @@ type (
 	}
 	binaryNode struct {
 		at
-		op          byte // as in binary
+		op          byte // one of the operators of binary
 		left, right node
 	}
-	boolNode struct { // and, or
+	// boolNode is an and or an or.
+	boolNode struct {
 		at
 		and         bool
 		left, right node

@@ -9,7 +9,7 @@ type getattrExpr struct {
 	x    expr
 	name string
 	key  Value
-	// methods of the built-in types that have this name, nil where they have none
+	// methods of the built-in types with this name, nil for types without one
 	str, list, tuple, dict *method
 	private                bool
 }
@@ -31,7 +31,7 @@ func (e *getattrExpr) eval(f *frame) Value {
 	return getattr(f.st, v, e.name)
 }
 
-// methodOf is the method of a built-in type that x.name() calls, nil where it is something else.
+// methodOf returns the method of a built-in type that x.name() calls, nil if x.name is no such method.
 func (e *getattrExpr) methodOf(v Value) *method {
 	switch v.(type) {
 	case Str, markup:
@@ -46,7 +46,7 @@ func (e *getattrExpr) methodOf(v Value) *method {
 	return nil
 }
 
-// getattr is x.name: an attribute, else an item.
+// getattr evaluates x.name: an attribute, else an item.
 func getattr(st *state, v Value, name string) Value {
 	if u, ok := v.(*undefined); ok && !(strings.HasPrefix(name, "__") && strings.HasSuffix(name, "__")) {
 		u.use()
@@ -60,7 +60,7 @@ func getattr(st *state, v Value, name string) Value {
 	return &undefined{obj: v, name: Str(name)}
 }
 
-// getitem is x[key]: an item, else an attribute where the key is a str.
+// getitem evaluates x[key]: an item, else an attribute if the key is a str.
 func getitem(st *state, v, key Value) Value {
 	if item := item(st, v, key); item != nil {
 		return item
@@ -73,8 +73,8 @@ func getitem(st *state, v, key Value) Value {
 	return &undefined{obj: v, name: key}
 }
 
-// attribute is an attribute as the sandbox lets it be seen: an undefined value where it is unsafe, nil where
-// the value has no such attribute.
+// attribute returns an attribute as the sandbox exposes it: an undefined value if it is unsafe, nil if the value has no
+// such attribute.
 func attribute(st *state, v Value, name string) Value {
 	if strings.HasPrefix(name, "_") {
 		if n, ok := v.(*namespace); ok {
@@ -142,8 +142,8 @@ const objectDunders = " __class__ __delattr__ __dir__ __doc__ __eq__ __format__ 
 const dictDunders = " __class_getitem__ __contains__ __delitem__ __getitem__ __ior__ __iter__ __len__ __or__ " +
 	"__reversed__ __ror__ __setitem__ "
 
-// hasDunder reports whether Python's value has the private attribute. Only for a dict does it matter, whose
-// keys are looked at where it has none.
+// hasDunder reports whether Python's value has the private attribute. It only matters for a dict, because a dict
+// without the attribute is searched for the key.
 func hasDunder(v Value, name string) bool {
 	if strings.Contains(objectDunders, " "+name+" ") {
 		return true
@@ -152,7 +152,7 @@ func hasDunder(v Value, name string) bool {
 	return isDict && strings.Contains(dictDunders, " "+name+" ")
 }
 
-// item is Python's v[key], nil where that raises TypeError or LookupError.
+// item evaluates Python's v[key]; nil if that raises TypeError or LookupError.
 func item(st *state, v, key Value) Value {
 	if s, ok := asStr(v); ok {
 		st.scan(len(s))
@@ -233,7 +233,7 @@ func at0(items []Value, n int64) Value {
 	return items[n]
 }
 
-// runeAt is the n-th code point of s, from the end where n is negative.
+// runeAt returns the n-th code point of s, counted from the end if n is negative.
 func runeAt(s string, n int64) Value {
 	if n < 0 {
 		for i := len(s); i > 0; {

@@ -2,7 +2,7 @@ package jinja
 
 import "strings"
 
-// args are the arguments of a call. pos lies in room that is used again: who keeps it must copy it.
+// args are the arguments of a call. The memory of pos is reused: a callee that keeps it must copy it.
 type (
 	args struct {
 		pos []Value
@@ -14,7 +14,7 @@ type (
 	}
 )
 
-// argExprs are the arguments as they are written.
+// argExprs are the arguments in the template.
 type argExprs struct {
 	pos            []expr
 	keys           []string
@@ -22,7 +22,7 @@ type argExprs struct {
 	star, starStar expr
 }
 
-// eval puts the arguments behind those of calls that are under way; done gives the room back.
+// eval appends the arguments to those of the calls in progress; done releases their memory.
 func (e *argExprs) eval(f *frame, first Value) (a args, done int) {
 	st := f.st
 	st.step(len(e.pos) + len(e.keys))
@@ -85,7 +85,7 @@ func (a args) noKeys(name string) {
 	}
 }
 
-// maxParams is how many parameters a built-in function has at most.
+// maxParams is the largest number of parameters of a built-in function.
 const maxParams = 6
 
 // signature names the parameters of a built-in function.
@@ -93,12 +93,12 @@ type signature struct {
 	name     string
 	params   []string
 	required int
-	// positional parameters, counted from the first, cannot be given by name
+	// this many parameters, counted from the first, cannot be passed by name
 	positional int
 }
 
-// sig reads a signature such as "split(sep, maxsplit)": a * before a name says that it is required, a / that
-// the ones before it go by place only.
+// sig parses a signature such as "split(sep, maxsplit)": a * before a name marks a required parameter; a / marks the
+// ones before it as positional only.
 func sig(s string) signature {
 	name, params, _ := strings.Cut(strings.TrimSuffix(s, ")"), "(")
 	out := signature{name: name}
@@ -115,7 +115,7 @@ func sig(s string) signature {
 	return out
 }
 
-// bind gives each parameter its argument, nil where there is none.
+// bind returns the argument of each parameter, nil if there is none.
 func (s *signature) bind(a args) (b [maxParams]Value) {
 	s.bindTo(&b, a)
 	return b
@@ -149,13 +149,13 @@ func (s *signature) bindTo(b *[maxParams]Value, a args) {
 type callExpr struct {
 	line   int
 	callee expr
-	method *getattrExpr // where the callee is x.name
+	method *getattrExpr // set if the callee is x.name
 	args   argExprs
 }
 
 func (e *callExpr) eval(f *frame) Value { return e.evalWith(f, kwarg{}) }
 
-// evalWith calls with one more keyword argument, the caller of a call block.
+// evalWith calls with one additional keyword argument, the caller of a call block.
 func (e *callExpr) evalWith(f *frame, more kwarg) Value {
 	st := f.st
 	var self, callee Value
@@ -184,7 +184,7 @@ func (e *callExpr) evalWith(f *frame, more kwarg) Value {
 	return v
 }
 
-// call is Python's v(...).
+// call evaluates Python's v(...).
 func call(st *state, v Value, a args) Value {
 	switch v := v.(type) {
 	case *function:
@@ -222,7 +222,7 @@ type (
 		sig     signature
 		context bool // is never evaluated at compile time
 		call    func(st *state, b *[maxParams]Value) Value
-		open    func(st *state, a args) Value // takes any arguments, instead of call
+		open    func(st *state, a args) Value // accepts any arguments; used in place of call
 	}
 	filterExpr struct {
 		line   int

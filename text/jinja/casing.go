@@ -38,7 +38,7 @@ func capitalize(s string) string {
 	return titleRune(r) + lowerAfter(s, n)
 }
 
-// lowerAfter is lower(s)[n:] of the original's bytes: a final sigma depends on what stands before it.
+// lowerAfter returns lower(s) without the part for the first n bytes of s: a final sigma depends on the text before it.
 func lowerAfter(s string, n int) string {
 	return strings.TrimPrefix(lower(s), lower(s[:n]))
 }
@@ -80,7 +80,7 @@ func isDigit(r rune) bool {
 		r >= '⓵' && r <= '⓽' || r == '⓿' || r >= '❶' && r <= '❾' || r >= '➀' && r <= '➈' || r >= '➊' && r <= '➒'
 }
 
-// isNumeric counts the numbers of Unicode; Han numerals, which are letters, are named one by one.
+// isNumeric reports whether a rune is a number in Unicode; Han numerals, which are letters, are listed individually.
 func isNumeric(r rune) bool {
 	return unicode.IsNumber(r) || strings.ContainsRune("㐅一七万三九二五亖亿什仟仨伍佰億兆兩六八十千卄卅卌叁参參叄四壱壹幺廾廿弌弍弎弐拾捌柒漆玖百肆萬貮貳贰阡陆陌陸零", r)
 }

@@ -24,10 +24,10 @@ type compiler struct {
 	t      *Template
 	fn     *scopeFunc
 	names  map[string]int
-	consts *state // folds constants
+	consts *state // evaluates constants
 }
 
-// scope is where a node stands: its symbols, and whether it may never run, so that an unknown filter is an
+// scope is the context of a node: its symbols, and whether the node may never run, so that an unknown filter is an
 // error only when it is reached.
 type scope struct {
 	*symbols
@@ -60,7 +60,7 @@ func compile(root []node) *Template {
 
 func newScopeFunc(up *scopeFunc) *scopeFunc { return &scopeFunc{up: up, slots: map[string]int{}} }
 
-// loadOp prepares a variable where a scope is entered.
+// loadOp prepares a variable when a scope is entered.
 type loadOp struct {
 	slot int
 	from expr // nil = missing
@@ -80,7 +80,7 @@ func (e enterScope) exec(f *frame) control {
 	return goOn
 }
 
-// leaveScope makes the variables of a scope missing again, for macros that were defined there and live on.
+// leaveScope marks the variables of a scope as missing again, for macros that were defined in it and outlive it.
 type leaveScope []int
 
 func (l leaveScope) exec(f *frame) control {
@@ -109,7 +109,7 @@ func (c *compiler) enter(s scope) (enterScope, leaveScope) {
 	return enter, leave
 }
 
-// name is the place of a variable that is looked up by name.
+// name returns the index of a variable that is looked up by name.
 func (c *compiler) name(name string) int {
 	i, ok := c.names[name]
 	if !ok {
@@ -119,7 +119,7 @@ func (c *compiler) name(name string) int {
 	return i
 }
 
-// slot reads a variable, nil where it is missing.
+// slot returns an expression that reads a variable, nil if it is missing.
 func (c *compiler) slot(id ident) expr {
 	hops := 0
 	for fn := c.fn; fn != id.fn; fn = fn.up {
@@ -190,7 +190,7 @@ func (c *compiler) statement(n node, s scope) stmt {
 	panic("jinja: a node that is no statement")
 }
 
-// blockFilter compiles the filters of a block: the innermost takes the text that the frame's blockText holds.
+// blockFilter compiles the filters of a block. The innermost receives the text in the frame's blockText.
 func (c *compiler) blockFilter(n node, s scope) *blockFilter {
 	b := &blockFilter{text: c.fn.slot(s.level, " text")}
 	b.filter = c.expr(withText(n, local(b.text)), s)
@@ -203,7 +203,7 @@ type textNode struct {
 	text local
 }
 
-// withText gives the innermost filter its text to work on.
+// withText gives the innermost filter its text as input.
 func withText(n node, text local) node {
 	f, ok := n.(*filterNode)
 	if !ok {
@@ -264,7 +264,7 @@ func (c *compiler) with(n *withNode, s scope) stmt {
 	return st
 }
 
-// target compiles what a value is assigned to; the namespaces whose attributes are set are added to spaces.
+// target compiles the target of an assignment; it adds the namespaces whose attributes are set to spaces.
 func (c *compiler) target(n node, s scope, spaces *[]expr) target {
 	switch n := n.(type) {
 	case *nameNode:

@@ -1,6 +1,6 @@
 package jinja
 
-// foldArguments compiles arguments with their constants as folding knows them; usedArguments is what runs.
+// foldArguments compiles arguments in the form for folding constants; usedArguments returns the form that runs.
 func (c *compiler) foldArguments(a arguments, s scope) argExprs {
 	e := argExprs{keys: a.keys}
 	for _, n := range a.args {
@@ -74,7 +74,7 @@ func (c *compiler) test(n *testNode, s scope) expr {
 	})
 }
 
-// foldApplied applies a filter or test to x, at once where all is constant.
+// foldApplied applies a filter or test to x, at compile time if everything is constant.
 func (c *compiler) foldApplied(x expr, args argExprs, foldable bool, apply func(expr, argExprs) expr) expr {
 	var folded *constant
 	if foldable && isConst(x) && args.constant() {

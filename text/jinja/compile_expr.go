@@ -8,8 +8,8 @@ import (
 // expr compiles an expression for use at render time.
 func (c *compiler) expr(n node, s scope) expr { return c.use(c.fold(n, s)) }
 
-// use is an expression as Jinja2 writes it into Python. Infinity has no literal there, so its name is
-// unknown, and an int too long to be written is refused.
+// use returns an expression as Jinja2 writes it into Python. Infinity has no literal there, so its name is unknown, and
+// an int that is too long to be written is refused.
 func (c *compiler) use(e expr) expr {
 	if k, ok := e.(*constant); ok {
 		if k.runtime != nil {
@@ -29,7 +29,7 @@ func nonFinite(v Value) string {
 			return floatRepr(math.Abs(f))
 		}
 	case bigInt:
-		bigString(v) // raises where Python writes no int of so many digits
+		bigString(v) // raises if Python refuses to write an int with so many digits
 	case *List:
 		return anyNonFinite(v.Items)
 	case *Tuple:
@@ -49,8 +49,8 @@ func anyNonFinite(items []Value) string {
 	return ""
 }
 
-// fold compiles an expression; one of constants becomes a *constant, as in Jinja2's optimizer. That matters
-// where an operand would not even compile: true or x|no_such_filter.
+// fold compiles an expression. An expression of constants becomes a *constant, as in Jinja2's optimizer. That matters
+// for an operand that would not even compile: true or x|no_such_filter.
 func (c *compiler) fold(n node, s scope) expr {
 	switch n := n.(type) {
 	case *constNode:
@@ -101,7 +101,7 @@ func (c *compiler) fold(n node, s scope) expr {
 	return nil
 }
 
-// foldItems compiles operands and what joins them; all constant operands make a constant.
+// foldItems compiles operands and joins them; if all operands are constant, the result is a constant.
 func (c *compiler) foldItems(nodes []node, s scope, join func([]expr) expr) expr {
 	items := make([]expr, len(nodes))
 	constants := true
@@ -123,8 +123,8 @@ func (c *compiler) foldItems(nodes []node, s scope, join func([]expr) expr) expr
 	return folded.or(join(items))
 }
 
-// or is the constant where there is one: one without a literal is known while constants are folded, and evaluated
-// again where it is used.
+// or returns the constant, or runtime if the constant has no literal: such a value is known while constants are folded,
+// and evaluated again when it is used.
 func (k *constant) or(runtime expr) expr {
 	if k == nil {
 		return runtime
@@ -132,8 +132,8 @@ func (k *constant) or(runtime expr) expr {
 	return &constant{k.v, runtime}
 }
 
-// evaluate runs an expression of constants; nil = it raises. A value that Python has no literal
-// for is known only while constants around it are folded.
+// evaluate runs an expression of constants; nil = it raises. A value without a Python literal is only known while
+// constants around it are folded.
 func (c *compiler) evaluate(e expr) *constant {
 	var v Value
 	literal := false
@@ -197,7 +197,7 @@ func (c *compiler) variable(n *nameNode, s scope) expr {
 	return &outerVar{c.slot(id), missing}
 }
 
-// sum compiles a + b + c as one, so that texts are joined once.
+// sum compiles a + b + c as one expression, so that texts are joined once.
 func (c *compiler) sum(n *binaryNode, s scope) expr {
 	var nodes []node
 	var left node = n
@@ -237,7 +237,7 @@ func isConst(e expr) bool {
 func (c *compiler) foldBool(n *boolNode, s scope) expr {
 	left := c.fold(n.left, s)
 	if k, ok := left.(*constant); ok && truthy(c.consts, k.v) != n.and {
-		return left // the right side is never looked at
+		return left // the right side is never evaluated
 	}
 	right := c.fold(n.right, s)
 	if isConst(left) && isConst(right) {

@@ -33,7 +33,7 @@ func (c *compiler) forLoop(n *forNode, s scope) stmt {
 	return st
 }
 
-// checkLoopName refuses to assign to loop anywhere within a loop.
+// checkLoopName refuses assignments to loop anywhere within a loop.
 func checkLoopName(n node) {
 	eachChild(n, func(child node) {
 		if name, ok := child.(*nameNode); ok && name.ctx == 's' && name.name == "loop" {
@@ -58,7 +58,7 @@ func (c *compiler) loopTest(n *forNode, s scope) *loopTest {
 	return t
 }
 
-// asLoad is a loop's target as an expression.
+// asLoad returns a loop's target as an expression.
 func asLoad(n node) node {
 	switch n := n.(type) {
 	case *nameNode:

@@ -8,32 +8,32 @@ import (
 	"strings"
 )
 
-// Dict is Python's dict: it keeps the order in which keys came.
+// Dict is Python's dict: it keeps the order in which keys were inserted.
 type Dict struct {
 	keys  []Value
 	vals  []Value
-	index map[any]int // by hash key; only where there are more keys than small
+	index map[any]int // by hash key; only used with more keys than small
 }
 
-// small is how many keys are searched one by one.
+// small is the largest number of keys that are searched linearly.
 const small = 8
 
-// NewDict is an empty dict.
+// NewDict returns an empty dict.
 func NewDict() *Dict { return &Dict{} }
 
-// Len is the number of keys.
+// Len returns the number of keys.
 func (d *Dict) Len() int { return len(d.keys) }
 
-// At is the i-th key and its value.
+// At returns the i-th key and its value.
 func (d *Dict) At(i int) (key, value Value) { return d.keys[i], d.vals[i] }
 
-// Get is the value of a string key.
+// Get returns the value of a string key.
 func (d *Dict) Get(key string) (Value, bool) {
 	v := d.lookup(key)
 	return v, v != nil
 }
 
-// lookup is the value of a string key, nil where there is none.
+// lookup returns the value of a string key, nil if the key is missing.
 func (d *Dict) lookup(key string) Value {
 	if i := d.find(key); i >= 0 {
 		return d.vals[i]
@@ -63,7 +63,7 @@ func (d *Dict) find(key string) int {
 	return -1
 }
 
-// findKey is the place of a key that hashKey gave, -1 where there is none.
+// findKey returns the index of a key that hashKey returned, -1 if the key is missing.
 func (d *Dict) findKey(st *state, key any) int {
 	if s, ok := key.(string); ok {
 		return d.find(s)
@@ -82,17 +82,17 @@ func (d *Dict) findKey(st *state, key any) int {
 	return -1
 }
 
-// Set gives a string key a value: a new key comes last, an old one keeps its place.
+// Set sets the value of a string key. A new key is appended; an existing one keeps its position.
 func (d *Dict) Set(key string, v Value) { d.put(nil, Str(key), key, v) }
 
-// set is Set for any key that can be hashed.
+// set does what Set does for any hashable key.
 func (d *Dict) set(st *state, key, v Value) {
 	hash := hashKey(st, key)
 	st.use(keySize)
 	d.put(st, key, hash, v)
 }
 
-// keySize is what a key of a dict counts for, with its value and its place in the index.
+// keySize is the size in bytes that a key of a dict counts for, with its value and its entry in the index.
 const keySize = 8 * valueSize
 
 func (d *Dict) put(st *state, key Value, hash any, v Value) {
@@ -116,7 +116,7 @@ func (d *Dict) reindex(st *state) {
 	}
 }
 
-// Delete takes a string key away; nothing happens where there is none.
+// Delete removes a string key, if it exists.
 func (d *Dict) Delete(key string) {
 	i := d.find(key)
 	if i < 0 {
@@ -130,7 +130,7 @@ func (d *Dict) Delete(key string) {
 	}
 }
 
-// Copy is a dict of its own with the same values.
+// Copy returns a separate dict with the same values.
 func (d *Dict) Copy() *Dict { return d.copied(nil) }
 
 func (d *Dict) copied(st *state) *Dict {
@@ -153,9 +153,9 @@ type (
 	nanKey       struct{ of *byte }
 )
 
-// hashKey is a Go value that is equal for keys that are equal in Python: 1, 1.0 and True are one key. It
-// raises TypeError for what cannot be hashed.
-// Its work is counted where st is not nil: only a template can make keys that are long to hash.
+// hashKey returns a Go value that is equal for keys that are equal in Python: 1, 1.0 and True are one key. It raises
+// TypeError for values that cannot be hashed. It counts its work if st is not nil, because only a template can make
+// keys that are slow to hash.
 func hashKey(st *state, v Value) any { return hashDeep(st, v, 0) }
 
 func hashDeep(st *state, v Value, depth int) any {
@@ -218,7 +218,7 @@ func hashDeep(st *state, v Value, depth int) any {
 	return v
 }
 
-// hashItems writes the keys of a tuple's items one after the other, each with its kind and length.
+// hashItems concatenates the keys of a tuple's items, each with its kind and length.
 func hashItems(st *state, items []Value, depth int) any {
 	var b strings.Builder
 	room := func(n int) {

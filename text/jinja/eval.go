@@ -9,9 +9,9 @@ type (
 		v       Value
 		runtime expr
 	}
-	local    int // a slot of this frame, nil where it is missing
+	local    int // a slot of this frame, nil if the variable is missing
 	outer    struct{ hops, slot int }
-	resolved int // a variable that was looked up by name
+	resolved int // a variable that is looked up by name
 	localVar struct {
 		slot    int
 		missing *undefined
@@ -93,7 +93,7 @@ func (e *binaryExpr) eval(f *frame) Value {
 	return binary(f.st, e.op, a, e.right.eval(f))
 }
 
-// sumExpr is a + b + c: texts are joined at once.
+// sumExpr is a + b + c; texts are joined at once.
 type sumExpr struct{ parts []expr }
 
 const sumParts = 12
@@ -117,7 +117,7 @@ func (e *sumExpr) eval(f *frame) Value {
 	return Str(b.String())
 }
 
-// values are the operands and the length of their text, -1 where one is no text.
+// values returns the operands and the length of their text, -1 if an operand is no text.
 func (e *sumExpr) values(f *frame, all []Value) ([]Value, int) {
 	n := 0
 	f.st.step(len(e.parts))
@@ -218,7 +218,7 @@ func (e *unaryExpr) eval(f *frame) Value {
 
 type condExpr struct {
 	test, yes, no expr
-	missing       *undefined // where there is no else
+	missing       *undefined // result if there is no else
 }
 
 func (e *condExpr) eval(f *frame) Value {
@@ -266,7 +266,7 @@ func compare(st *state, op string, a, b Value) bool {
 	return order(st, op, a, b)
 }
 
-// comparison is one operator; equality with a constant text is what templates ask most.
+// comparison is one operator; equality with a constant text is the most frequent comparison in templates.
 type (
 	comparison struct {
 		op          string

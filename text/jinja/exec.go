@@ -14,7 +14,7 @@ func execAll(body []stmt, f *frame) control {
 
 type (
 	outputItem struct {
-		text string // where e is nil
+		text string // used if e is nil
 		e    expr
 		line int
 	}
@@ -68,7 +68,7 @@ func (s *ifStmt) exec(f *frame) control {
 	return execAll(s.els, f)
 }
 
-// target is what a value is assigned to.
+// target is the target of an assignment.
 type (
 	target      interface{ assign(f *frame, v Value) }
 	slotTarget  int
@@ -119,7 +119,7 @@ type setStmt struct {
 	line   int
 	target target
 	value  expr
-	spaces []expr // must be namespaces
+	spaces []expr // values that must be namespaces
 }
 
 func (s *setStmt) exec(f *frame) control {
@@ -137,7 +137,7 @@ func checkSpaces(spaces []expr, f *frame) {
 	}
 }
 
-// blockFilter are the filters of a {% filter %} or {% set %} block; the text stands in a slot.
+// blockFilter has the filters of a {% filter %} or {% set %} block; the text is in a slot.
 type blockFilter struct {
 	filter expr
 	text   int
@@ -148,7 +148,8 @@ func (b *blockFilter) apply(f *frame, text string) Value {
 	return b.filter.eval(f)
 }
 
-// captured runs a block's body and gives what it wrote; nothing where the body leaves a loop. line is the block's.
+// captured runs a block's body and returns the text it wrote; the text is empty if the body leaves a loop. line is the
+// block's line.
 func captured(body []stmt, f *frame, line int) (string, control) {
 	before := f.st.push()
 	if c := execAll(body, f); c != goOn {
@@ -190,8 +191,8 @@ func (s *setBlockStmt) exec(f *frame) control {
 	return goOn
 }
 
-// assignAttribute raises what Python raises for x['name'] = value where x is no namespace: Jinja2 checks
-// that in {% set %} with a value only.
+// assignAttribute raises Python's error for x['name'] = value on an x that is no namespace. Jinja2 only checks that in
+// {% set %} with a value.
 func assignAttribute(v Value) {
 	if v == nil {
 		v = None{}
@@ -221,7 +222,7 @@ func (s *filterBlockStmt) exec(f *frame) control {
 	return goOn
 }
 
-// writeString writes what a block gives, which must be a str.
+// writeString writes the result of a block, which must be a str.
 func writeString(st *state, v Value) {
 	s, ok := asStr(v)
 	if !ok {
@@ -295,7 +296,7 @@ func (s *generationStmt) exec(f *frame) control {
 	return goOn
 }
 
-// span notes a generation block whose text comes next.
+// span records a generation block whose text follows.
 func (st *state) span(text string) {
 	st.charge(4 * valueSize)
 	start := len(st.top.b)

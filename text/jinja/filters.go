@@ -2,7 +2,7 @@ package jinja
 
 var filters map[string]*filter
 
-func init() { // map, select and their kin look filters and tests up by name
+func init() { // map, select and similar filters look up filters and tests by name
 	filters = map[string]*filter{}
 	add := func(s string, f func(st *state, b *[maxParams]Value) Value, more ...string) {
 		x := &filter{sig: sig(s), call: f}

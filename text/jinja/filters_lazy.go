@@ -74,7 +74,7 @@ func mapper(st *state, rest []Value, kw []kwarg) func(*state, Value) Value {
 	}
 }
 
-// lookUp finds a filter or test by the name that a template gives; an unknown one is an error when it is used.
+// lookUp finds a filter or test by a name from the template; an unknown name is an error when it is used.
 func lookUp(table map[string]*filter, kind string, name Value) func(*state) *filter {
 	return func(st *state) *filter {
 		s, ok := asStr(name)
@@ -130,7 +130,7 @@ func selector(st *state, rest []Value, kw []kwarg, byAttr bool) func(*state, Val
 	}
 }
 
-// lazily is a generator whose work begins when the first item is asked for.
+// lazily returns a generator whose work begins when the first item is requested.
 func lazily(st *state, start func(st *state) pull) *iterator {
 	st.use(16 * valueSize)
 	var next pull

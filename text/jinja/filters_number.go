@@ -22,7 +22,7 @@ func filterAbs(st *state, b *[maxParams]Value) Value {
 	return norm(new(big.Int).Abs(n))
 }
 
-// parseInt is Python's int(s, base); nil = it is no such number.
+// parseInt evaluates Python's int(s, base); nil = s is no such number.
 func parseInt(s string, base int64) Value {
 	s = stripNumber(s)
 	sign := ""
@@ -60,7 +60,7 @@ func parseInt(s string, base int64) Value {
 	return norm(n)
 }
 
-// stripNumber takes off the space that Python allows around a number: in a text of ASCII only C's.
+// stripNumber removes the space that Python allows around a number. In an ASCII text only C's white space counts.
 func stripNumber(s string) string {
 	if isASCII(s) {
 		return strings.Trim(s, "\t\n\v\f\r ")
@@ -68,7 +68,7 @@ func stripNumber(s string) string {
 	return strings.TrimFunc(s, isSpace)
 }
 
-// asciiDigits turns the digits of other scripts into ASCII ones.
+// asciiDigits replaces the digits of other scripts with ASCII digits.
 func asciiDigits(s string) string {
 	if isASCII(s) {
 		return s
@@ -81,7 +81,7 @@ func asciiDigits(s string) string {
 	}, s)
 }
 
-// parseFloat is Python's float(s); false = it is no number.
+// parseFloat evaluates Python's float(s); false = s is no number.
 func parseFloat(s string) (float64, bool) {
 	s = asciiDigits(stripNumber(s))
 	body := strings.ToLower(strings.TrimLeft(s, "+-"))
@@ -108,7 +108,7 @@ func parseFloat(s string) (float64, bool) {
 	return f, true
 }
 
-// filterInt is int(value), int(float(value)), or the default.
+// filterInt returns int(value), int(float(value)), or the default.
 func filterInt(st *state, b *[maxParams]Value) Value {
 	base := int64(10)
 	if b[2] != nil {
@@ -200,7 +200,7 @@ func filterRound(st *state, b *[maxParams]Value) Value {
 	return binary(st, '/', intOfFloat(x), scale)
 }
 
-// toFloat2 is what math.ceil takes: an int stays exact where it fits, which a float of 53 bits does.
+// toFloat2 returns the argument of math.ceil: an int stays exact if a float of 53 bits can hold it.
 func toFloat2(v Value) float64 {
 	if u, ok := v.(*undefined); ok {
 		u.use()
@@ -208,7 +208,7 @@ func toFloat2(v Value) float64 {
 	return toFloat(v)
 }
 
-// roundValue is Python's round(v, n): halves go to the even side.
+// roundValue evaluates Python's round(v, n), which rounds halves to even.
 func roundValue(st *state, v, precision Value) Value {
 	_, none := precision.(None)
 	n, ok := indexOf(precision)
@@ -253,7 +253,7 @@ func roundFloat(x float64, n int64) Value {
 		f, _ := strconv.ParseFloat(strconv.FormatFloat(x, 'f', int(n), 64), 64)
 		return Float(f)
 	}
-	// before the point: round the exact decimal expansion, halves to even
+	// digits before the point: round the exact decimal expansion, halves to even
 	exact, _ := new(big.Rat).SetString(strconv.FormatFloat(x, 'f', -1, 64))
 	exact.SetFloat64(x)
 	ten := new(big.Rat).SetInt(new(big.Int).Exp(big.NewInt(10), big.NewInt(-n), nil))
@@ -268,12 +268,12 @@ func roundFloat(x float64, n int64) Value {
 	return Float(math.Copysign(f, x))
 }
 
-// digitValue is the value of a decimal digit of any script, -1 where r is none.
+// digitValue returns the value of a decimal digit of any script, -1 if r is no digit.
 func digitValue(r rune) int {
 	if !unicode.Is(unicode.Nd, r) {
 		return -1
 	}
-	zero := r // digits come in runs of ten
+	zero := r // the digits of a script are consecutive, ten at a time
 	for zero > 0 && r-zero < 9 && unicode.Is(unicode.Nd, zero-1) {
 		zero--
 	}

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// attrGetter looks attributes such as "address.0.city" up by the rules of x[...].
+// attrGetter returns a function that looks up attributes such as "address.0.city" by the rules of x[...].
 func attrGetter(st *state, attr Value, foldCase bool, otherwise Value) func(*state, Value) Value {
 	parts := attrParts(st, attr)
 	return func(st *state, v Value) Value {

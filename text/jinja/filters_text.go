@@ -19,14 +19,14 @@ func escapeHTML(st *state, s string) string {
 	return escaper.Replace(s)
 }
 
-// looked counts a look at every code point of s.
+// looked counts the work of reading every code point of s.
 func looked(st *state, s string) string {
 	st.step(len(s))
 	return s
 }
 
-// changed is s with other letters, whose work and length it counts: a letter can become three, and where not all
-// are ASCII, each word may be looked up on its own.
+// changed returns change(s) and counts its work and length. A letter can become three, and in a text that is not ASCII
+// each word may be looked up separately.
 func changed(st *state, s string, change func(string) string) string {
 	if isASCII(s) {
 		st.step(len(s))
@@ -38,7 +38,7 @@ func changed(st *state, s string, change func(string) string) string {
 	return change(s)
 }
 
-// escapeValue is v as safe HTML.
+// escapeValue returns v as safe HTML.
 func escapeValue(st *state, v Value) Value {
 	if m, ok := v.(markup); ok {
 		return m
@@ -46,7 +46,7 @@ func escapeValue(st *state, v Value) Value {
 	return markup(escapeHTML(st, str(st, v)))
 }
 
-// titleWords is the filter title: words begin after space, a hyphen or an opening bracket.
+// titleWords implements the filter title: words begin after space, a hyphen or an opening bracket.
 func titleWords(s string) string {
 	var b strings.Builder
 	opens := func(r rune) bool { return isSpace(r) || strings.ContainsRune("-({[<", r) }
@@ -84,7 +84,7 @@ func filterIndent(st *state, b *[maxParams]Value) Value {
 	}
 	s, ok := asStr(b[0])
 	if !ok {
-		binary(st, '+', b[0], Str("\n")) // raises what Python does
+		binary(st, '+', b[0], Str("\n")) // raises Python's error
 	}
 	first := b[2] != nil && truthy(st, b[2])
 	blank := b[3] != nil && truthy(st, b[3])

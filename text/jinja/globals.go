@@ -7,10 +7,10 @@ import (
 
 var globals = map[string]Value{}
 
-// maxRange is the sandbox's bound on the items of a range.
+// maxRange is the sandbox's largest number of items of a range.
 const maxRange = 100_000
 
-func init() { // the functions refer to the table by way of the state
+func init() { // the functions refer to the table through the state
 	add := func(kind, name string, f func(st *state, a args) Value) {
 		global := name[strings.LastIndexByte(name, '.')+1:]
 		globals[strings.ToLower(global)] = &function{name: name, kind: kind, call: f}
@@ -84,7 +84,7 @@ func makeRange(_ *state, a args) Value {
 	return r
 }
 
-// makeDict is Python's dict(...).
+// makeDict evaluates Python's dict(...).
 func makeDict(st *state, a args) *Dict {
 	if len(a.pos) > 1 {
 		raise("TypeError", "dict expected at most 1 argument, got %d", len(a.pos))
@@ -107,7 +107,7 @@ func fillDict(st *state, d *Dict, v Value) {
 		return
 	}
 	if u, ok := v.(*undefined); ok {
-		u.use() // Python asks it for its keys
+		u.use() // Python asks the value for its keys
 	}
 	next := mustIter(v)
 	for i := 0; ; i++ {

@@ -2,7 +2,7 @@ package jinja
 
 import "unicode/utf8"
 
-// pull gives the next item of something that is gone through; nil is the end.
+// pull returns the next item of an iteration; nil = the end.
 type pull func(st *state) Value
 
 func pullItems(items []Value) pull {
@@ -17,7 +17,7 @@ func pullItems(items []Value) pull {
 	}
 }
 
-// iterOf is Python's iter(v); nil = v cannot be gone through.
+// iterOf evaluates Python's iter(v); nil = v is not iterable.
 func iterOf(v Value) pull {
 	switch v := v.(type) {
 	case *List:
@@ -70,7 +70,7 @@ func pullRunes(s string) pull {
 	}
 }
 
-// mustIter is iterOf that raises TypeError where v cannot be gone through.
+// mustIter does what iterOf does, and raises TypeError if v is not iterable.
 func mustIter(v Value) pull {
 	next := iterOf(v)
 	if next == nil {
@@ -79,7 +79,7 @@ func mustIter(v Value) pull {
 	return next
 }
 
-// items is Python's list(v): the items, which the caller must not change.
+// items evaluates Python's list(v). The caller must not change the items.
 func items(st *state, v Value) []Value {
 	switch v := v.(type) {
 	case *List:
@@ -95,10 +95,10 @@ func items(st *state, v Value) []Value {
 	return drain(st, mustIter(v))
 }
 
-// itemSize is what an item counts for that was made for a list that grows.
+// itemSize is the size in bytes that an item of a growing list counts for.
 const itemSize = 4 * valueSize
 
-// drain is the items that are left.
+// drain returns the remaining items.
 func drain(st *state, next pull) []Value {
 	var all []Value
 	for {
@@ -143,7 +143,7 @@ func (v *dictView) list(st *state) []Value {
 	return all
 }
 
-// has is Python's x in v.
+// has evaluates Python's x in v.
 func (v *dictView) has(st *state, x Value) bool {
 	switch v.kind {
 	case "dict_keys":
@@ -202,7 +202,7 @@ func (r *rangeObj) length() int64 {
 	return 0
 }
 
-// length is Python's len(v); false = v has none.
+// length evaluates Python's len(v); false = v has no length.
 func length(st *state, v Value) (int, bool) {
 	switch v := v.(type) {
 	case Str:
@@ -229,7 +229,7 @@ func length(st *state, v Value) (int, bool) {
 	return 0, false
 }
 
-// reversed is Python's reversed(v); nil = v cannot be.
+// reversed evaluates Python's reversed(v); nil = v cannot be reversed.
 func reversed(st *state, v Value) *iterator {
 	kind, all := "list_reverseiterator", []Value(nil)
 	switch v := v.(type) {
@@ -269,7 +269,7 @@ func reversed(st *state, v Value) *iterator {
 	}}
 }
 
-// contains is Python's x in v.
+// contains evaluates Python's x in v.
 func contains(st *state, x, v Value) bool {
 	if s, ok := asStr(v); ok {
 		sub, ok := asStr(x)

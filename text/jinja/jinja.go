@@ -1,12 +1,11 @@
-// Package jinja evaluates the Jinja templates that models write their conversations with. It gives what
-// Jinja2 3.1.6 gives under the environment that Hugging Face transformers sets up: the immutable sandbox,
-// trim_blocks and lstrip_blocks, loop controls, {% generation %} blocks, raise_exception, strftime_now and a
-// tojson that escapes no HTML. Values follow Python: strings are sequences of code points, dictionaries keep
-// their order, integers have any size.
+// Package jinja evaluates the Jinja templates of models' conversation formats. It renders what Jinja2 3.1.6 renders in
+// the environment that Hugging Face transformers sets up: the immutable sandbox, trim_blocks and lstrip_blocks, loop
+// controls, {% generation %} blocks, raise_exception, strftime_now and a tojson that escapes no HTML. Values follow
+// Python: strings are sequences of code points, dictionaries keep their order, integers have any size.
 //
-// A template is untrusted input. It sees no file and nothing of Go; its steps, depth, output and the bytes
-// that it builds are bounded by Limits. Whatever does work or grows memory counts it before it does it, so that
-// a template ends within about a second and 256 MiB.
+// A template is untrusted input. It has no access to files or Go values. Limits bounds its steps, depth, output and the
+// bytes that it builds. Every operation that works or allocates counts its cost first, so that a template ends within
+// about a second and 256 MiB.
 package jinja
 
 import (
@@ -19,12 +18,12 @@ import (
 
 // Limits bound one rendering; a zero field is the default.
 type Limits struct {
-	// Steps counts statements, operations of expressions, items that are visited and bytes that are read or
-	// written, each weighed so that a step takes about 50 ns at most; default 20 million.
+	// Steps counts statements, operations of expressions, visited items and bytes that are read or written, each
+	// weighted so that a step takes about 50 ns at most; default 20 million.
 	Steps  int
-	Depth  int // macros within macros; default 200
-	Output int // bytes of the text, and of any value on the way; default 32 MiB
-	Memory int // bytes of the text and of all values that are built on the way, freed ones too; default 128 MiB
+	Depth  int // depth of nested macro calls; default 200
+	Output int // bytes of the text, and of any intermediate value; default 32 MiB
+	Memory int // bytes of the text and of all intermediate values, including freed ones; default 128 MiB
 }
 
 // MaxSource is the longest template in bytes.
@@ -45,7 +44,7 @@ func (l Limits) withDefaults() Limits {
 
 // Options are what a rendering needs besides the variables.
 type Options struct {
-	Now    time.Time // what strftime_now tells
+	Now    time.Time // time that strftime_now returns
 	Limits Limits
 }
 
@@ -55,20 +54,21 @@ type Options struct {
 type Output struct {
 	Text       string
 	Generation [][2]int
-	// CodePoints are the same ranges counted in code points, as transformers counts them.
+	// CodePoints has the same ranges in code points, as transformers counts them.
 	CodePoints [][2]int
-	// Captured says that a block lies inside a macro, {% set %}, {% filter %}, {% call %} or another block, so
-	// that its range may not hold its text.
+	// Captured says that a block is inside a macro, {% set %}, {% filter %}, {% call %} or another block, so that its
+	// range may not contain its text.
 	Captured bool
 }
 
-// Error is a template that cannot be compiled or rendered.
+// Error is the error of a template that cannot be compiled or rendered.
 type Error struct {
 	Line    int    // line of the template, from 1; 0 = unknown
 	Kind    string // Jinja2's or Python's name of the exception, LimitError, or UnsupportedError
 	Message string
 }
 
+// Error returns the message with the line of the template.
 func (e *Error) Error() string {
 	if e.Line == 0 {
 		return fmt.Sprintf("%s: %s", e.Kind, e.Message)
@@ -76,11 +76,11 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("line %d: %s: %s", e.Line, e.Kind, e.Message)
 }
 
-// Template is a compiled template; any number of goroutines may render it at once.
+// Template is a compiled template. It is safe for concurrent rendering.
 type Template struct {
 	body    []stmt
-	slots   int      // of the outermost frame
-	names   []string // variables that are looked up by name when a rendering begins
+	slots   int      // number of slots of the outermost frame
+	names   []string // variables that are looked up by name at the start of a rendering
 	states  sync.Pool
 	hasGens bool
 }
@@ -106,8 +106,8 @@ func Compile(source string) (t *Template, err error) {
 	return compile(root), nil
 }
 
-// Render runs the template over the variables, which it does not change. Values may be shared by renderings
-// that run at once. An error is an *Error.
+// Render renders the template with the variables, which it does not change. Concurrent renderings may share values. An
+// error is an *Error.
 func (t *Template) Render(vars *Dict, o Options) (out Output, err error) {
 	st, _ := t.states.Get().(*state)
 	if st == nil {
@@ -117,7 +117,7 @@ func (t *Template) Render(vars *Dict, o Options) (out Output, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			out, err = Output{}, asError(r, st.line)
-			return // the state is dropped: its buffers are in the middle of something
+			return // the state is dropped, because its buffers are inconsistent
 		}
 		t.states.Put(st)
 	}()
@@ -132,7 +132,7 @@ func (t *Template) Render(vars *Dict, o Options) (out Output, err error) {
 	return out, nil
 }
 
-// raised is a Python exception on its way to Render; the line is added there.
+// raised is the panic value of a Python exception; Render adds the line.
 type raised struct{ kind, message string }
 
 // raise ends a rendering, or the folding of a constant, as a Python exception would.
@@ -149,7 +149,8 @@ func fail(line int, format string, args ...any) {
 	panic(&Error{Line: line, Kind: "TemplateSyntaxError", Message: fmt.Sprintf(format, args...)})
 }
 
-// asError turns what raise and fail threw into an error; anything else is a broken invariant of this package.
+// asError converts the panic values of raise and fail to an error; any other value is a broken invariant of this
+// package.
 func asError(r any, line int) error {
 	switch e := r.(type) {
 	case *raised:

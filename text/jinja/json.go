@@ -10,12 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// maxJSONDepth is how deep arrays and objects of a data file may lie in each other.
+// maxJSONDepth is the largest depth of nested arrays and objects of a data file.
 const maxJSONDepth = 500
 
-// FromJSON reads one JSON value as Python's json.loads does: integers of any size, NaN and Infinity, the last
-// of equal keys at the place of the first. A string with half of a surrogate pair is refused: no tokenizer
-// could encode it.
+// FromJSON parses one JSON value as Python's json.loads does: integers of any size, NaN and Infinity; if keys are
+// equal, the last value takes the position of the first. It refuses a string with half of a surrogate pair, because no
+// tokenizer could encode it.
 func FromJSON(raw []byte) (v Value, err error) {
 	r := &jsonReader{s: string(raw)}
 	defer func() {
@@ -44,7 +44,7 @@ type jsonError string
 type jsonReader struct {
 	s    string
 	i    int
-	keys map[string]Value // keys that came before, as the Value they became
+	keys map[string]Value // earlier keys as Values
 }
 
 func (r *jsonReader) fail(format string, args ...any) {
@@ -112,7 +112,7 @@ func (r *jsonReader) object(depth int) Value {
 	}
 }
 
-// key is a key as a Value, the same one for equal keys: conversations repeat a few of them.
+// key returns a key as a Value, the same one for equal keys, because conversations repeat few keys.
 func (r *jsonReader) key(s string) Value {
 	if v, ok := r.keys[s]; ok {
 		return v
@@ -139,7 +139,7 @@ func (r *jsonReader) array(depth int) Value {
 	}
 }
 
-// next goes over the comma before an item and reports whether the end stands there instead.
+// next skips the comma before an item, and reports whether the closing bracket follows in place of an item.
 func (r *jsonReader) next(end byte, first bool) bool {
 	if r.i >= len(r.s) {
 		r.fail("%q is missing", end)
@@ -201,7 +201,7 @@ func (r *jsonReader) number() Value {
 	}
 	text := r.s[start:r.i]
 	if !whole {
-		f, _ := strconv.ParseFloat(text, 64) // infinity where it is too large, as in Python
+		f, _ := strconv.ParseFloat(text, 64) // infinity if it is too large, as in Python
 		return Float(f)
 	}
 	if n, err := strconv.ParseInt(text, 10, 64); err == nil {

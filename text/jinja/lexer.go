@@ -6,11 +6,11 @@ import (
 	"unicode/utf8"
 )
 
-// token kinds are Jinja2's names; an operator's kind is the operator itself.
+// token is a token of a template. Kinds have Jinja2's names; an operator's kind is the operator itself.
 type token struct {
 	kind  string // data, begin, end ({% %}), print, endprint ({{ }}), name, string, number, an operator, eof
-	text  string // of data, names and strings; what stood there, for messages
-	value Value  // of numbers
+	text  string // text of data, names and strings; for messages, the source text
+	value Value  // value of numbers
 	line  int
 }
 
@@ -36,7 +36,7 @@ func invalidUTF8(s string) int {
 
 var newlines = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
-// lex cuts a template into tokens. One line break at its end does not count.
+// lex splits a template into tokens. It ignores one line break at the end.
 func lex(source string) []token {
 	src := strings.TrimSuffix(newlines.Replace(source), "\n")
 	l := &lexer{src: src, line: 1, lineStart: true}
@@ -51,7 +51,7 @@ func (l *lexer) add(kind, text string) {
 	l.tokens = append(l.tokens, token{kind: kind, text: text, line: l.line})
 }
 
-// advance goes n bytes on and counts lines.
+// advance moves n bytes forward and counts lines.
 func (l *lexer) advance(n int) {
 	l.line += strings.Count(l.src[l.pos:l.pos+n], "\n")
 	l.pos += n
@@ -100,7 +100,7 @@ func (l *lexer) root() {
 	}
 }
 
-// nextTag is where {%, {{ or {# stands next, -1 where none does.
+// nextTag returns the position of the next {%, {{ or {#, -1 if there is none.
 func nextTag(s string) int {
 	for i := 0; ; {
 		j := strings.IndexByte(s[i:], '{')
@@ -115,8 +115,8 @@ func nextTag(s string) int {
 	}
 }
 
-// data adds template text as the sign of the tag after it wants it: all space before {%- goes, and the space
-// before a tag that begins its line goes unless the tag prints or has a +.
+// data adds template text, trimmed as the sign of the following tag requires: all space before {%- is removed, and the
+// space before a tag that begins its line is removed unless the tag prints or has a +.
 func (l *lexer) data(text string, sign byte, block bool) {
 	switch {
 	case sign == '-':
@@ -132,7 +132,7 @@ func (l *lexer) data(text string, sign byte, block bool) {
 	}
 }
 
-// isSpace is what Python's str.isspace and regular expressions call space.
+// isSpace reports whether Python's str.isspace and regular expressions count a rune as space.
 func isSpace(r rune) bool {
 	switch {
 	case r < 0x80:
@@ -145,7 +145,7 @@ func isSpace(r rune) bool {
 
 func skipSpace(s string) int { return len(s) - len(strings.TrimLeftFunc(s, isSpace)) }
 
-// rawTag is the length of {% raw %} or {% endraw %} at the start of s with the space that it takes along.
+// rawTag returns the length of {% raw %} or {% endraw %} at the start of s, including the space that it absorbs.
 func rawTag(s, word string) int {
 	i := 2
 	if i < len(s) && (s[i] == '-' || s[i] == '+') {
@@ -218,7 +218,7 @@ func (l *lexer) comment() {
 	l.lineStart = l.src[l.pos-1] == '\n'
 }
 
-// inside reads the tokens of {% %} or {{ }} and the end of it. An end counts only outside of brackets.
+// inside reads the tokens of {% %} or {{ }} and its end. An end only counts outside of brackets.
 func (l *lexer) inside(block bool) {
 	var open []byte
 	for {
@@ -263,7 +263,7 @@ func (l *lexer) inside(block bool) {
 	}
 }
 
-// endOf is the length of %} or }} with what it takes along, 0 where s does not begin with one.
+// endOf returns the length of %} or }} with the space that it absorbs, 0 if s does not begin with one.
 func endOf(s string, block bool) int {
 	mark := "}}"
 	if block {

@@ -42,7 +42,7 @@ func (l *lexer) number(text string, v Value) {
 	l.pos += len(text)
 }
 
-// digitsAt is the length of digits of which single ones may be parted by an underscore.
+// digitsAt returns the length of digits that single underscores may separate.
 func digitsAt(s string, is func(c byte) bool) int {
 	n := 0
 	for n < len(s) && (is(s[n]) || s[n] == '_' && n > 0 && s[n-1] != '_' && n+1 < len(s) && is(s[n+1])) {
@@ -53,7 +53,7 @@ func digitsAt(s string, is func(c byte) bool) int {
 
 func isDecimal(c byte) bool { return c >= '0' && c <= '9' }
 
-// floatAt is the length of a float: digits with a fraction, an exponent, or both.
+// floatAt returns the length of a float: digits with a fraction, an exponent, or both.
 func floatAt(s string) int {
 	n := digitsAt(s, isDecimal)
 	found := false
@@ -78,7 +78,7 @@ func floatAt(s string) int {
 	return 0
 }
 
-// integerAt is the length and base of the integer that s begins with.
+// integerAt returns the length and base of the integer that s begins with.
 func integerAt(s string) (n, base int) {
 	if s[0] != '0' {
 		return digitsAt(s, isDecimal), 10

@@ -30,7 +30,7 @@ var simpleEscapes = map[byte]byte{
 	'\\': '\\', '\'': '\'', '"': '"', 'a': '\a', 'b': '\b', 'f': '\f', 'n': '\n', 'r': '\r', 't': '\t', 'v': '\v',
 }
 
-// unescape reads Python's escapes of a string without its quotes. One that Python does not know stays as it is.
+// unescape resolves Python's escapes in a string without its quotes. An unknown escape is kept.
 func (l *lexer) unescape(s string) string {
 	if strings.IndexByte(s, '\\') < 0 {
 		return s
@@ -92,8 +92,8 @@ func (l *lexer) hexEscape(b *strings.Builder, s string, n int, form string) int 
 	return n
 }
 
-// escapedTwice is what a backslash before a character beyond ASCII gives: Jinja2 writes the character as an
-// escape first, whose backslash the one before it then escapes.
+// escapedTwice returns the result of a backslash before a character beyond ASCII: Jinja2 first replaces the character
+// with an escape, and the preceding backslash then escapes that escape's backslash.
 func escapedTwice(r rune) string {
 	switch {
 	case r < 0x100:

@@ -8,16 +8,16 @@ type forStmt struct {
 	enter, elsEnter     enterScope
 	leave, elsLeave     leaveScope
 	body, els           []stmt
-	loopSlot            int // of the variable loop; -1 = the body does not read it
+	loopSlot            int // slot of the variable loop; -1 = the body does not read it
 	extended, recursive bool
-	slots               int // of a recursive loop's frame
+	slots               int // slots of a recursive loop's frame
 }
 
-// loopTest is the if of a for: it goes through the items in a frame of its own and gives those that pass.
+// loopTest is the if of a for: it iterates over the items in a frame of its own and yields those that pass.
 type loopTest struct {
 	line   int
 	target target
-	item   expr // the target read again
+	item   expr // reads the target again
 	test   expr
 	enter  enterScope
 	slots  int
@@ -58,7 +58,7 @@ func (s *forStmt) exec(f *frame) control {
 	return s.loop(f, f, v, 0)
 }
 
-// recurse runs a recursive loop over v in a frame of its own and gives its text.
+// recurse runs a recursive loop over v in a frame of its own and returns its text.
 func (s *forStmt) recurse(st *state, up *frame, v Value, depth int) string {
 	st.enter()
 	defer st.leave()
@@ -68,7 +68,7 @@ func (s *forStmt) recurse(st *state, up *frame, v Value, depth int) string {
 	return st.pop(before)
 }
 
-// loop goes over v; up is the frame around it, which is f where the loop is not recursive.
+// loop iterates over v; up is the enclosing frame, which is f unless the loop is recursive.
 func (s *forStmt) loop(f, up *frame, v Value, depth int) control {
 	st := f.st
 	next := mustIter(v)
@@ -106,7 +106,8 @@ func (s *forStmt) loop(f, up *frame, v Value, depth int) control {
 		s.enter.exec(f)
 		c := execAll(s.body, f)
 		if c == breakLoop {
-			// Python's "iteration_indicator" is cleared at the end of a body: one that breaks counts as none.
+			// Python's "iteration_indicator" is cleared at the end of a body, so an iteration that breaks does not
+			// count.
 			break
 		}
 		if c == goOn {
@@ -125,7 +126,7 @@ func (s *forStmt) loop(f, up *frame, v Value, depth int) control {
 
 // loopContext is the variable loop.
 type loopContext struct {
-	over    Value // what is gone through, where its length may be asked for; nil = a generator
+	over    Value // the iterated value, if its length may be read; nil = a generator
 	next    pull
 	index0  int
 	depth0  int
@@ -136,7 +137,7 @@ type loopContext struct {
 	before  Value
 	changed []Value
 	called  bool
-	body    *forStmt // of a recursive loop
+	body    *forStmt // body of a recursive loop
 	up      *frame
 }
 
@@ -190,7 +191,7 @@ var (
 	noNext     = &undefined{hint: "there is no next item"}
 )
 
-// attr is an attribute of loop, nil where it has none of that name.
+// attr returns an attribute of loop, nil if it has none of that name.
 func (l *loopContext) attr(st *state, name string) Value {
 	switch name {
 	case "index":

@@ -1,6 +1,6 @@
 package jinja
 
-// macroDef is a macro, or the body of a call block, as it is written.
+// macroDef is the definition of a macro, or of the body of a call block.
 type macroDef struct {
 	line                                int
 	name                                string
@@ -13,10 +13,10 @@ type macroDef struct {
 	body                                []stmt
 	slots                               int
 	caller, explicitCaller              bool
-	callerSlot, kwargsSlot, varargsSlot int // -1 = not read
+	callerSlot, kwargsSlot, varargsSlot int // -1 = the macro does not read it
 }
 
-// macro is a macro in the frame where it was defined, whose variables it reads.
+// macro is a macro with the frame that it was defined in, whose variables it reads.
 type macro struct {
 	def *macroDef
 	up  *frame
@@ -36,7 +36,7 @@ func (m *macro) pyName() string {
 	return quote(m.def.name)
 }
 
-// call binds the arguments and gives the text of the body.
+// call binds the arguments and returns the text of the body.
 func (m *macro) call(st *state, a args) string {
 	st.enter()
 	st.step(m.def.slots)

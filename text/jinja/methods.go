@@ -6,7 +6,7 @@ import "math"
 type method struct {
 	sig     signature
 	do      func(st *state, self Value, b *[maxParams]Value) Value
-	open    func(st *state, self Value, a args) Value // takes any arguments, instead of do
+	open    func(st *state, self Value, a args) Value // accepts any arguments; used in place of do
 	mutates bool                                      // the immutable sandbox hides it
 }
 
@@ -26,7 +26,7 @@ func (m *method) call(st *state, self Value, a args) Value {
 	return v
 }
 
-// table reads the signatures of methods.
+// table parses the signatures of methods.
 func table(methods map[string]func(st *state, self Value, b *[maxParams]Value) Value, mutators ...string) map[string]*method {
 	t := map[string]*method{}
 	for s, do := range methods {
@@ -97,7 +97,7 @@ func indexItems(st *state, kind string, items []Value, b *[maxParams]Value) Valu
 
 var dictMethods map[string]*method
 
-func init() { // the table would refer to itself by way of getattr otherwise
+func init() { // without init the table would refer to itself through getattr
 	dictMethods = table(map[string]func(*state, Value, *[maxParams]Value) Value{
 		"keys()":   func(st *state, self Value, _ *[maxParams]Value) Value { return &dictView{self.(*Dict), "dict_keys"} },
 		"values()": func(st *state, self Value, _ *[maxParams]Value) Value { return &dictView{self.(*Dict), "dict_values"} },

@@ -8,7 +8,7 @@ import (
 
 var strMethods map[string]*method
 
-func init() { // the methods refer to the table by way of getattr
+func init() { // the methods refer to the table through getattr
 	strMethods = table(map[string]func(*state, Value, *[maxParams]Value) Value{
 		"strip(chars, /)": func(st *state, v Value, b *[maxParams]Value) Value {
 			return like(v, strip(st, text(v), b[0], true, true))
@@ -76,7 +76,7 @@ func text(v Value) string {
 	return s
 }
 
-// like is s as a str that is marked as safe where v is.
+// like returns s as a str, marked as safe if v is.
 func like(v Value, s string) Value {
 	if _, ok := v.(markup); ok {
 		return markup(s)
@@ -112,7 +112,7 @@ func needInt(fn string, v Value) int64 {
 	return n
 }
 
-// needShort is needInt of C's int.
+// needShort does what needInt does, for C's int.
 func needShort(fn string, v Value) int64 {
 	n := needInt(fn, v)
 	if n != int64(int32(n)) {
@@ -121,7 +121,7 @@ func needShort(fn string, v Value) int64 {
 	return n
 }
 
-// strip takes characters off the ends of s: space where chars is left out or None.
+// strip removes characters from the ends of s; chars missing or None means space.
 func strip(st *state, s string, chars Value, left, right bool) string {
 	is := isSpace
 	if _, none := chars.(None); chars != nil && !none {
@@ -170,7 +170,8 @@ func isASCII(s string) bool {
 	return true
 }
 
-// window is s[start:end] of the arguments b[1] and b[2], and the code points before it; false = it lies outside.
+// window returns s[start:end] for the arguments b[1] and b[2], and the number of code points before it; false = it is
+// outside.
 func window(st *state, s string, b *[maxParams]Value) (string, int64, bool) {
 	if b[1] == nil && b[2] == nil {
 		return s, 0, true

@@ -6,10 +6,10 @@ import (
 	"math/bits"
 )
 
-// maxBits bounds integers: beyond it their arithmetic would be a way to spend time and memory.
+// maxBits is the largest size of integers, because the arithmetic of larger ones could take unlimited time and memory.
 const maxBits = 1 << 16
 
-// maxIntDigits is Python's limit on the digits of an int that is read or printed.
+// maxIntDigits is Python's limit on the digits of an int that is parsed or printed.
 const maxIntDigits = 4300
 
 func boolInt(b bool) int64 {
@@ -19,7 +19,7 @@ func boolInt(b bool) int64 {
 	return 0
 }
 
-// norm is an int as an Int where it fits.
+// norm returns an int as an Int if it fits.
 func norm(n *big.Int) Value {
 	if n.IsInt64() {
 		return Int(n.Int64())
@@ -30,7 +30,7 @@ func norm(n *big.Int) Value {
 	return bigInt{n}
 }
 
-// asBig is the integer value of an int or bool.
+// asBig returns the integer value of an int or bool.
 func asBig(v Value) (*big.Int, bool) {
 	switch v := v.(type) {
 	case Int:
@@ -46,7 +46,7 @@ func asBig(v Value) (*big.Int, bool) {
 // stepBig counts the work of writing an integer, or of comparing it.
 func (st *state) stepBig(v bigInt) { st.step(1 + v.n.BitLen()>>3) }
 
-// asInt is the value of an int or bool of 64 bits.
+// asInt returns the value of an int or bool of 64 bits.
 func asInt(v Value) (int64, bool) {
 	switch v := v.(type) {
 	case Int:
@@ -70,7 +70,7 @@ func isNumber(v Value) bool {
 	return isFloat || isInt(v)
 }
 
-// toFloat is Python's float() of a number, which raises OverflowError for an int that is too large.
+// toFloat evaluates Python's float() of a number, which raises OverflowError for an int that is too large.
 func toFloat(v Value) float64 {
 	switch v := v.(type) {
 	case Float:
@@ -95,7 +95,7 @@ func bigOfFloat(f float64) bigInt {
 	return bigInt{n}
 }
 
-// intOfFloat is Python's int() of a float.
+// intOfFloat evaluates Python's int() of a float.
 func intOfFloat(f float64) Value {
 	switch {
 	case f != f:
@@ -107,7 +107,7 @@ func intOfFloat(f float64) Value {
 }
 
 func bigString(v bigInt) string {
-	if v.n.BitLen() > 4*maxIntDigits { // no need to write it to know
+	if v.n.BitLen() > 4*maxIntDigits { // its length is known without writing it
 		raise("ValueError", "Exceeds the limit (%d digits) for integer string conversion", maxIntDigits)
 	}
 	s := v.n.String()
@@ -135,7 +135,7 @@ func number(st *state, op byte, a, b Value) Value {
 		m, _ := asBig(b)
 		st.charge((n.BitLen() + m.BitLen()) / 8)
 		words := (1 + n.BitLen()/64) * (1 + m.BitLen()/64)
-		if op == '/' { // finds the greatest common divisor
+		if op == '/' { // computes the greatest common divisor
 			words *= 16
 		}
 		st.step(1 + words/64)
@@ -254,7 +254,7 @@ func floats(op byte, x, y float64) Value {
 	return floatPower(x, y)
 }
 
-// floatDivmod is Python's divmod of floats.
+// floatDivmod evaluates Python's divmod of floats.
 func floatDivmod(x, y float64) (q, r float64) {
 	if y == 0 {
 		raise("ZeroDivisionError", "float floor division by zero")
@@ -279,7 +279,7 @@ func floatDivmod(x, y float64) (q, r float64) {
 	return floor, r
 }
 
-// floatPower is Python's ** of floats, its cases in the order of CPython.
+// floatPower evaluates Python's ** of floats, with its cases in the order of CPython.
 func floatPower(x, y float64) Value {
 	switch {
 	case y == 0:
@@ -314,10 +314,10 @@ func floatPower(x, y float64) Value {
 	return Float(f)
 }
 
-// powerSteps is what a power of floats counts for.
+// powerSteps is the number of steps that a power of floats counts for.
 const powerSteps = 1024
 
-// power is C's pow of finite numbers: rounded once, where Go's multiplies step by step.
+// power computes C's pow of finite numbers with a single rounding; Go's rounds after each multiplication.
 func power(x, y float64) float64 {
 	f := math.Pow(x, y)
 	if x == 0 || math.Abs(x) == 1 || math.Abs(y*math.Log2(math.Abs(x))) > 1100 {
@@ -331,7 +331,7 @@ func power(x, y float64) float64 {
 	}
 	exact := new(big.Float).SetPrec(precision).SetInt64(1)
 	base := new(big.Float).SetPrec(precision).SetFloat64(x)
-	for n := uint64(n); n > 0; n >>= 1 { // the bits before the point by squares
+	for n := uint64(n); n > 0; n >>= 1 { // the bits before the point by repeated squaring
 		if n&1 == 1 {
 			exact.Mul(exact, base)
 		}
@@ -340,7 +340,7 @@ func power(x, y float64) float64 {
 		}
 	}
 	base.SetFloat64(x)
-	for i := 0; rest > 0 && i < 128; i++ { // those behind it by square roots
+	for i := 0; rest > 0 && i < 128; i++ { // the bits after it by repeated square roots
 		base.Sqrt(base)
 		if rest *= 2; rest >= 1 {
 			exact.Mul(exact, base)

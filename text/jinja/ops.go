@@ -51,7 +51,7 @@ func binary(st *state, op byte, a, b Value) Value {
 	return nil
 }
 
-// repeated is v times n; nil = they are no sequence and count.
+// repeated evaluates v times n; nil = they are no sequence and count.
 func repeated(st *state, v, n Value) Value {
 	count, ok := indexOf(n)
 	if !ok || !isSequence(v) {
@@ -63,7 +63,7 @@ func repeated(st *state, v, n Value) Value {
 	return repeat(st, v, count)
 }
 
-// indexOf is an int as a count; one beyond 64 bits is the largest of its sign.
+// indexOf returns an int as a count; one beyond 64 bits becomes the largest of its sign.
 func indexOf(v Value) (int64, bool) {
 	if b, ok := v.(bigInt); ok {
 		if b.n.Sign() < 0 {
@@ -92,7 +92,7 @@ func isSequence(v Value) bool {
 	return false
 }
 
-// add joins two sequences of one kind; nil = they are not.
+// add concatenates two sequences of one kind; nil = they are not.
 func add(st *state, a, b Value) Value {
 	x, aStr := asStr(a)
 	y, bStr := asStr(b)
@@ -130,7 +130,7 @@ func add(st *state, a, b Value) Value {
 	return nil
 }
 
-// valueSize is what a value in a list counts for.
+// valueSize is the size in bytes that a value in a list counts for.
 const valueSize = 16
 
 func joinItems(st *state, a, b []Value) []Value {
@@ -138,7 +138,7 @@ func joinItems(st *state, a, b []Value) []Value {
 	return append(append(make([]Value, 0, len(a)+len(b)), a...), b...)
 }
 
-// repeat is a sequence n times over; nil = v is not a sequence.
+// repeat concatenates n copies of a sequence; nil = v is not a sequence.
 func repeat(st *state, v Value, n int64) Value {
 	if s, ok := asStr(v); ok {
 		r := repeatString(st, s, n)
@@ -177,7 +177,7 @@ func repeatItems(st *state, items []Value, n int64) []Value {
 	return out
 }
 
-// product is a times b, at most the largest int.
+// product returns a times b, at most the largest int.
 func product(a int, b int64) int {
 	if b > math.MaxInt64/int64(a) {
 		return math.MaxInt64
@@ -185,7 +185,7 @@ func product(a int, b int64) int {
 	return a * int(b)
 }
 
-// equal is Python's a == b.
+// equal evaluates Python's a == b.
 func equal(st *state, a, b Value) bool { return equalDeep(st, a, b, 0) }
 
 func equalDeep(st *state, a, b Value, depth int) bool {
@@ -239,7 +239,7 @@ func equalDeep(st *state, a, b Value, depth int) bool {
 	return a == b
 }
 
-// identical is a == b of Go: the same object, or the same text or number.
+// identical evaluates a == b of Go: the same object, or the same text or number.
 func identical(st *state, a, b Value) bool {
 	if s, ok := asStr(a); ok {
 		if t, ok := asStr(b); ok && len(s) == len(t) {
@@ -262,10 +262,10 @@ func equalItems(st *state, a, b []Value, depth int) bool {
 	return true
 }
 
-// notANumber is what compareNumbers gives where one side is NaN.
+// notANumber is the result of compareNumbers if one side is NaN.
 const notANumber = 2
 
-// compareNumbers is exact: an int is not rounded to be compared with a float.
+// compareNumbers compares exactly: it does not round an int to compare it with a float.
 func compareNumbers(st *state, a, b Value) int {
 	for _, v := range [2]Value{a, b} {
 		if n, ok := v.(bigInt); ok {
@@ -307,7 +307,7 @@ func compareNumbers(st *state, a, b Value) int {
 	return n.Cmp(m)
 }
 
-// order computes a op b for op one of < <= > >=, which the names lt, le, gt and ge stand for.
+// order evaluates a op b for op one of < <= > >=, whose names are lt, le, gt and ge.
 func order(st *state, op string, a, b Value) bool { return orderDeep(st, op, a, b, 0) }
 
 func orderDeep(st *state, op string, a, b Value, depth int) bool {

@@ -5,19 +5,19 @@ import (
 	"strings"
 )
 
-// maxDepth bounds how deep statements and expressions may lie in each other.
+// maxDepth is the largest depth of nested statements and expressions.
 const maxDepth = 150
 
 type parser struct {
 	tokens []token
 	pos    int
 	depth  int
-	tags   []string   // the tags that are open
-	ends   [][]string // what each open tag ends with
-	loops  []int      // for loops around, one count for each macro, call block or generation block around
+	tags   []string   // open tags
+	ends   [][]string // tags that end each open tag
+	loops  []int      // number of enclosing loops, one count for each enclosing macro, call block or generation block
 }
 
-// parse makes the tree of a template.
+// parse returns the tree of a template.
 func parse(source string) []node {
 	p := &parser{tokens: lex(source), loops: []int{0}}
 	return p.body(nil)
@@ -105,7 +105,7 @@ func (p *parser) down() {
 
 func (p *parser) up() { p.depth-- }
 
-// body parses up to one of the tags that end it, whose name is then the current token; nil = to the end.
+// body parses up to one of the tags that end it; that tag's name is then the current token. nil = up to the end.
 func (p *parser) body(ends []string) []node {
 	p.down()
 	defer p.up()
@@ -155,7 +155,7 @@ func (p *parser) body(ends []string) []node {
 	}
 }
 
-// block is the rest of a tag, its body, and the name of the tag that ends it.
+// block parses the rest of a tag and its body, and returns the body and the name of the tag that ends it.
 func (p *parser) block(ends ...string) ([]node, string) {
 	p.skip(":")
 	p.expect("end")
@@ -201,7 +201,7 @@ func (p *parser) statement() node {
 	return parse(p)
 }
 
-// maxLoops is how many loops Python lets lie in each other within one function.
+// maxLoops is Python's largest depth of nested loops within one function.
 const maxLoops = 20
 
 func (p *parser) forStatement() node {
@@ -309,7 +309,7 @@ func (p *parser) macroStatement() node {
 	return n
 }
 
-// function parses the body of a macro or call block, in which a loop around it cannot be left.
+// function parses the body of a macro or call block, which cannot leave a loop around it.
 func (p *parser) function(n *macroNode, end string) {
 	p.loops = append(p.loops, 0)
 	n.body, _ = p.block(end)

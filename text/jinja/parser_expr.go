@@ -2,8 +2,8 @@ package jinja
 
 import "strings"
 
-// tuple parses one expression, or several with commas between as a tuple. condexpr allows a if b; parens says
-// that brackets stand around it, so that it may be empty; end is a name that ends it.
+// tuple parses one expression, or several with commas between them as a tuple. condexpr allows a if b; parens says that
+// it is in brackets, so that it may be empty; end is a name that ends it.
 func (p *parser) tuple(condexpr, parens bool, end string) node {
 	return p.tupleOf(parens, end, func() node {
 		if condexpr {
@@ -86,7 +86,7 @@ func (p *parser) and() node {
 	return left
 }
 
-// maxChain bounds operators in a row, each of which is a level of the tree.
+// maxChain is the largest number of operators in a row; each is a level of the tree.
 const maxChain = 900
 
 func (p *parser) long(n int) {
@@ -131,7 +131,7 @@ func (p *parser) compare() node {
 	}
 }
 
-// chain parses operators of one rank from left to right.
+// chain parses operators of one precedence from left to right.
 func (p *parser) chain(ops string, operand func() node) node {
 	line := p.cur().line
 	left := operand()

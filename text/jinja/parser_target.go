@@ -7,7 +7,8 @@ func (p *parser) nameTarget() *nameNode {
 	return n
 }
 
-// assignTarget parses what a value is assigned to: a name, a tuple of them, or with a namespace's attributes.
+// assignTarget parses the target of an assignment: a name, a tuple of names, or with withNamespace also a namespace's
+// attributes.
 func (p *parser) assignTarget(withNamespace bool, end string) node {
 	target := p.targetTuple(withNamespace, end)
 	setContext(target, 's')

@@ -22,7 +22,7 @@ func unsupported(what string) {
 	raise("UnsupportedError", "%s is not supported in chat templates: write the template without it", what)
 }
 
-// refusedFilter is a filter or a test that ends the rendering where it is used.
+// refusedFilter returns a filter or a test that ends the rendering when it is used.
 func refusedFilter(what string) *filter {
 	return &filter{context: true, open: func(*state, args) Value {
 		unsupported(what)
@@ -30,14 +30,14 @@ func refusedFilter(what string) *filter {
 	}}
 }
 
-// refuseFilters puts names into a table of filters or tests.
+// refuseFilters adds names to a table of filters or tests.
 func refuseFilters(table map[string]*filter, kind, names string) {
 	for _, name := range strings.Fields(names) {
 		table[name] = refusedFilter("the " + kind + " " + name)
 	}
 }
 
-// refuseMethods puts names into the table of a type's methods.
+// refuseMethods adds names to the table of a type's methods.
 func refuseMethods(table map[string]*method, typ, names string) {
 	for _, name := range strings.Fields(names) {
 		table[name] = &method{open: func(*state, Value, args) Value {
@@ -47,7 +47,7 @@ func refuseMethods(table map[string]*method, typ, names string) {
 	}
 }
 
-// refuseAttribute ends the rendering where name, an attribute of a number or a range, is among names.
+// refuseAttribute ends the rendering if name, an attribute of a number or a range, is among names.
 func refuseAttribute(typ, names, name string) {
 	if strings.Contains(names, " "+name+" ") {
 		unsupported(typ + "." + name)

@@ -9,10 +9,10 @@ import (
 	"unicode/utf8"
 )
 
-// maxNest bounds how deep values may lie in each other where they are printed, compared or written as JSON.
+// maxNest is the largest depth of nested values that are printed, compared or written as JSON.
 const maxNest = 900
 
-// str is Python's str(v).
+// str evaluates Python's str(v).
 func str(st *state, v Value) string {
 	switch v := v.(type) {
 	case Str:
@@ -31,7 +31,7 @@ func str(st *state, v Value) string {
 	return w.String()
 }
 
-// repr is Python's repr(v).
+// repr evaluates Python's repr(v).
 func repr(st *state, v Value) string {
 	w := reprWriter{st: st}
 	w.value(v, 0)
@@ -39,7 +39,7 @@ func repr(st *state, v Value) string {
 	return w.String()
 }
 
-// safeRepr is repr for messages: it says something short where repr would raise or be long.
+// safeRepr returns repr for messages, or a short description if repr would raise or be long.
 func safeRepr(v Value) (s string) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -59,7 +59,7 @@ type reprWriter struct {
 	charged int
 }
 
-// grow counts what was written since it was last asked, and n bytes that come next.
+// grow counts the bytes written since the last call, and n bytes that follow.
 func (w *reprWriter) grow(n int) {
 	w.st.grow(w.charged, w.Len()+n-w.charged)
 	w.charged = w.Len() + n
@@ -69,7 +69,7 @@ func (w *reprWriter) grow(n int) {
 func (w *reprWriter) quoted(s string) {
 	w.st.step(len(s))
 	n := quotedLen(s)
-	w.grow(2 * n) // as a text of its own, and here
+	w.grow(2 * n) // once as a separate text, once here
 	w.WriteString(quote(s))
 }
 
@@ -171,7 +171,7 @@ func (w *reprWriter) dict(d *Dict, depth int) {
 	w.WriteByte('}')
 }
 
-// quotedLen is at least the length of quote(s), and close to it.
+// quotedLen returns an upper bound of the length of quote(s), close to it.
 func quotedLen(s string) int {
 	n := len(s) + 2
 	for _, r := range s {
@@ -187,7 +187,7 @@ func quotedLen(s string) int {
 	return n
 }
 
-// quote is Python's repr of a str.
+// quote evaluates Python's repr of a str.
 func quote(s string) string {
 	q := byte('\'')
 	if strings.IndexByte(s, '\'') >= 0 && strings.IndexByte(s, '"') < 0 {
@@ -231,7 +231,8 @@ func quote(s string) string {
 	return string(append(b, q))
 }
 
-// floatRepr is Python's repr of a float: the shortest digits that read back, an exponent below 1e-4 and from 1e16.
+// floatRepr evaluates Python's repr of a float: the shortest digits that read back, an exponent below 1e-4 and from
+// 1e16.
 func floatRepr(f float64) string {
 	switch {
 	case f != f:

@@ -13,10 +13,10 @@ import (
 type loadKind byte
 
 const (
-	loadParameter loadKind = iota + 1 // given by whoever enters the scope
+	loadParameter loadKind = iota + 1 // set by the code that enters the scope
 	loadResolve                       // looked up by name
 	loadAlias                         // copied from an outer scope's variable
-	loadUndefined                     // missing until it is set
+	loadUndefined                     // missing until it is assigned
 )
 
 // ident is a variable: a slot of a function's frame.
@@ -27,11 +27,11 @@ type ident struct {
 
 type load struct {
 	kind loadKind
-	from ident  // of loadAlias
-	name string // of loadResolve
+	from ident  // for loadAlias
+	name string // for loadResolve
 }
 
-// scopeFunc is what becomes one frame.
+// scopeFunc is a function of the template; it becomes one frame.
 type scopeFunc struct {
 	up    *scopeFunc
 	slots map[string]int
@@ -109,7 +109,7 @@ func (s *symbols) load(name string) {
 	}
 }
 
-// branchUpdate takes over what the branches of an if store and load.
+// branchUpdate adopts the names that the branches of an if store and load.
 func (s *symbols) branchUpdate(branches ...*symbols) {
 	stores := map[string]bool{}
 	for _, b := range branches {
@@ -134,7 +134,7 @@ func (s *symbols) branchUpdate(branches ...*symbols) {
 	}
 }
 
-// visitAll notes the names of nodes that belong to the scope itself, not to scopes within it.
+// visitAll records the names of nodes that belong to the scope itself, not to nested scopes.
 func (s *symbols) visitAll(nodes []node) {
 	for _, n := range nodes {
 		s.visit(n)
@@ -193,7 +193,7 @@ func (s *symbols) visitIf(n *ifNode) {
 	s.branchUpdate(body, elifs, branch(n.els))
 }
 
-// asParameters notes the names of a loop's target.
+// asParameters records the names of a loop's target.
 func (s *symbols) asParameters(target node) {
 	switch n := target.(type) {
 	case *nameNode:
@@ -205,7 +205,7 @@ func (s *symbols) asParameters(target node) {
 	}
 }
 
-// eachChild calls f for the direct children of a node, in Jinja2's order; nil ones are left out.
+// eachChild calls f for the direct children of a node, in Jinja2's order, without nil ones.
 func eachChild(n node, f func(node)) {
 	some := func(nodes ...node) {
 		for _, c := range nodes {
@@ -296,7 +296,7 @@ func eachChild(n node, f func(node)) {
 	}
 }
 
-// undeclared reports which of the names are read before they are assigned, going through all nodes in order.
+// undeclared reports which of the names are read before they are assigned, in the order of all nodes.
 func undeclared(nodes []node, names ...string) map[string]bool {
 	found, declared := map[string]bool{}, map[string]bool{}
 	var visit func(node)

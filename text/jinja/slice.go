@@ -8,8 +8,8 @@ import (
 
 type sliceExpr struct {
 	x     expr
-	parts [3]expr // start, stop, step; nil = left out
-	// constants are sliced at compile time, where Jinja2 takes a TypeError for undefined
+	parts [3]expr // start, stop, step; nil = not given
+	// a constant sliced at compile time; Jinja2 then turns a TypeError into undefined
 	folding bool
 }
 
@@ -36,7 +36,7 @@ func sliceable(v Value) bool {
 	return isRange || isSequence(v)
 }
 
-// indexable reports whether a slice raises no TypeError; a step of zero comes first.
+// indexable reports whether a slice raises no TypeError; a step of zero is checked first.
 func indexable(parts [3]Value) bool {
 	for _, i := range []int{2, 0, 1} {
 		if parts[i] == nil || parts[i] == (None{}) {
@@ -53,7 +53,7 @@ func indexable(parts [3]Value) bool {
 	return true
 }
 
-// slice is Python's v[start:stop:step].
+// slice evaluates Python's v[start:stop:step].
 func slice(st *state, v Value, parts [3]Value) Value {
 	switch v := v.(type) {
 	case Str:
@@ -73,7 +73,7 @@ func slice(st *state, v Value, parts [3]Value) Value {
 	case *undefined:
 		v.use()
 	case *function:
-		item(st, v, None{}) // dict[...] has its own message
+		item(st, v, None{}) // dict[...] has an error message of its own
 	case *Dict:
 		raise("TypeError", "unhashable type: 'slice'")
 	}
@@ -81,7 +81,7 @@ func slice(st *state, v Value, parts [3]Value) Value {
 	return nil
 }
 
-// indices turns a slice of n items into the first index, where it stops, how many items, and the step.
+// indices returns the first index, the end, the number of items and the step of a slice of n items.
 func indices(parts [3]Value, n int64) (start, stop, count, step int64) {
 	step = 1
 	if v, given := sliceIndex(parts[2]); given {
@@ -137,7 +137,7 @@ func sliceItems(st *state, items []Value, parts [3]Value) []Value {
 	start, _, count, step := indices(parts, int64(len(items)))
 	if step == 1 {
 		st.step(1)
-		return items[start : start+count : start+count] // lists never change, so they may share
+		return items[start : start+count : start+count] // lists never change, so they may share memory
 	}
 	st.charge(valueSize * int(count))
 	out := make([]Value, 0, count)
@@ -149,7 +149,7 @@ func sliceItems(st *state, items []Value, parts [3]Value) []Value {
 }
 
 func sliceString(st *state, s string, parts [3]Value) string {
-	st.scan(2 * len(s)) // to count, and to find where it begins
+	st.scan(2 * len(s)) // to count the code points, and to find the start
 	n := utf8.RuneCountInString(s)
 	start, _, count, step := indices(parts, int64(n))
 	if count == 0 {
@@ -182,7 +182,7 @@ func sliceString(st *state, s string, parts [3]Value) string {
 	return string(out)
 }
 
-// byteOffset is where the n-th code point of s begins.
+// byteOffset returns the byte offset of the n-th code point of s.
 func byteOffset(s string, n int) int {
 	i := 0
 	for ; n > 0; n-- {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// split cuts a str at a separator, or at runs of space where that is left out or None.
+// split splits a str at a separator, or at runs of space if the separator is missing or None.
 func split(st *state, fn string, v Value, b *[maxParams]Value, cut func(s, sep string, n int64) []string) Value {
 	n := int64(-1)
 	if b[1] != nil {
@@ -53,7 +53,7 @@ func splitLeft(s, sep string, n int64) []string {
 	}
 }
 
-// tailSpace is the space at the end of the last part, which a limited split keeps.
+// tailSpace returns the space at the end of the last part, which a limited split keeps.
 func tailSpace(s string) string { return s[len(strings.TrimRightFunc(s, isSpace)):] }
 
 func splitRight(s, sep string, n int64) []string {
@@ -87,7 +87,7 @@ func splitRight(s, sep string, n int64) []string {
 	return parts
 }
 
-// countFields is how many parts splitLeft makes at runs of space.
+// countFields returns the number of parts that splitLeft makes at runs of space.
 func countFields(s string) int {
 	n, inside := 0, false
 	for _, r := range s {
@@ -100,7 +100,7 @@ func countFields(s string) int {
 	return n
 }
 
-// splitLines cuts at every line break that Python knows.
+// splitLines splits at every line break that Python knows.
 func splitLines(st *state, s string, keep bool) []string {
 	st.scan(4 * len(s))
 	count := 0

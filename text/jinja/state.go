@@ -2,39 +2,39 @@ package jinja
 
 import "time"
 
-// state is what one rendering holds.
+// state is the state of one rendering.
 type state struct {
 	top       buffer  // the text
-	cur       *buffer // where output goes now: top, or a macro's or block's own
+	cur       *buffer // current output: top, or the buffer of a macro or block
 	spare     []*buffer
-	spans     [][2]int // of generation blocks in bytes
-	runeSpans [][2]int // and in code points
+	spans     [][2]int // byte ranges of generation blocks
+	runeSpans [][2]int // ranges of generation blocks in code points
 	captured  bool
-	counted   [2]int  // bytes of top whose code points are counted, and their number
+	counted   [2]int  // bytes of top whose code points are counted, and the count
 	names     []Value // values of Template.names; nil = missing
 	line      int
-	stack     []Value             // arguments of the calls under way
-	bound     [8][maxParams]Value // the parameters of built-in functions under way
-	rooms     int                 // how many of bound are in use
+	stack     []Value             // arguments of the calls in progress
+	bound     [8][maxParams]Value // parameters of the built-in functions in progress
+	rooms     int                 // number of entries of bound in use
 	now       time.Time
 	limits    Limits
 	steps     int
 	memory    int
 	depth     int
-	pulls     int // generators and loops that are asked for an item within each other
+	pulls     int // depth of generators and loops that request items of each other
 }
 
 type buffer struct{ b []byte }
 
-// frame holds the local variables of the template's outermost level, of a macro, a call block or a recursive
-// loop; the variables of enclosing ones are read through up.
+// frame holds the local variables of the template's outermost level, of a macro, a call block or a recursive loop. It
+// reads the variables of enclosing frames through up.
 type frame struct {
 	st    *state
 	slots []Value
 	up    *frame
 }
 
-// keep counts a frame that a macro or a loop may hold beyond its end.
+// keep counts the memory of a frame that a macro or a loop may keep after its end.
 func (f *frame) keep() { f.st.use(valueSize * len(f.slots)) }
 
 func (st *state) reset(t *Template, vars *Dict, o Options) {
@@ -62,7 +62,7 @@ func (st *state) reset(t *Template, vars *Dict, o Options) {
 	}
 }
 
-// keep is the largest buffer that a finished rendering leaves to the next one.
+// keep is the largest size of a buffer that a finished rendering leaves to the next one.
 const keep = 1 << 20
 
 func (st *state) release() {
@@ -72,7 +72,7 @@ func (st *state) release() {
 	}
 }
 
-// step counts work, before it is done; n is at least 0.
+// step counts work before it is done; n is at least 0.
 func (st *state) step(n int) {
 	if st.steps += n; st.steps > st.limits.Steps {
 		st.tooLong()
@@ -83,7 +83,7 @@ func (st *state) tooLong() {
 	raise("LimitError", "the template takes more than %d steps", st.limits.Steps)
 }
 
-// pull counts a generator or a loop that asks another one for an item, until pulled.
+// pull counts a generator or a loop that requests an item of another one, until pulled.
 func (st *state) pull() {
 	st.step(1)
 	if st.pulls++; st.pulls > maxNest {
@@ -93,15 +93,15 @@ func (st *state) pull() {
 
 func (st *state) pulled() { st.pulls-- }
 
-// scan counts the work of going through n bytes of text in a tight loop. Loops that look every code point up in a
-// table count a step for each byte.
+// scan counts the work of reading n bytes of text in a tight loop. Loops that look up every code point in a table count
+// a step for each byte.
 func (st *state) scan(n int) {
 	if n >= 256 {
 		st.step(n >> 4)
 	}
 }
 
-// scanAll is scan for the texts among values.
+// scanAll calls scan for the texts among values.
 func (st *state) scanAll(values []Value) {
 	for _, v := range values {
 		if s, ok := asStr(v); ok {
@@ -113,7 +113,7 @@ func (st *state) scanAll(values []Value) {
 // charge counts bytes that are about to be built.
 func (st *state) charge(n int) { st.grow(0, n) }
 
-// grow counts bytes that are about to be added to a value of have bytes.
+// grow counts n bytes that are about to be appended to a value of have bytes.
 func (st *state) grow(have, n int) {
 	if n > st.limits.Output-have {
 		raise("LimitError", "the template builds a value of more than %d bytes", st.limits.Output)
@@ -148,7 +148,7 @@ func (st *state) write(s string) {
 	st.cur.b = append(st.cur.b, s...)
 }
 
-// push sends output to a buffer of its own until pop.
+// push redirects output to a buffer of its own until pop.
 func (st *state) push() *buffer {
 	before := st.cur
 	if n := len(st.spare); n > 0 {
@@ -172,13 +172,13 @@ func (st *state) pop(before *buffer) string {
 	return s
 }
 
-// drop is pop without the text, for a block that a break or continue leaves.
+// drop does what pop does without the text, for a block that a break or continue leaves.
 func (st *state) drop(before *buffer) {
 	st.spare = append(st.spare, st.cur)
 	st.cur = before
 }
 
-// room is where a built-in function finds its parameters until giveRoom; it must not keep it.
+// room returns memory for the parameters of a built-in function, which must not use it after giveRoom.
 func (st *state) room() *[maxParams]Value {
 	if st.rooms++; st.rooms > len(st.bound) {
 		return new([maxParams]Value)

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// strftime is Python's datetime.strftime in the C locale, with glibc's flags.
+// strftime evaluates Python's datetime.strftime in the C locale, with glibc's flags.
 func strftime(st *state, t time.Time, layout string) string {
 	st.step(len(layout))
 	st.charge(2 * len(layout))
@@ -165,7 +165,7 @@ func timeField(st *state, t time.Time, c, flag byte, width int) (string, bool) {
 		return number(t.Year()%100, 2, '0')
 	case 'Y':
 		return number(t.Year(), 1, '0')
-	case 'z', 'Z': // a datetime without a zone has none
+	case 'z', 'Z': // empty for a datetime without a time zone
 		return "", true
 	case '%':
 		return "%", true

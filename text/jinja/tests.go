@@ -44,7 +44,7 @@ func init() { // "is filter" and "is test" refer to the tables
 	refuseFilters(tests, "test", refusedTests)
 }
 
-// isSequenceTest is what has a length and items by number: a dict and an undefined value count.
+// isSequenceTest reports whether a value has a length and items by number; a dict and an undefined value count.
 func isSequenceTest(v Value) bool {
 	switch v.(type) {
 	case Str, markup, *List, *Tuple, *Dict, *rangeObj, *undefined:
@@ -53,7 +53,7 @@ func isSequenceTest(v Value) bool {
 	return false
 }
 
-// same is Python's "is", as far as it does not depend on how CPython shares its objects.
+// same evaluates Python's "is", as far as the result does not depend on how CPython shares objects.
 func same(st *state, a, b Value) bool {
 	switch a.(type) {
 	case Float, bigInt:

@@ -54,11 +54,11 @@ func tojson(st *state, b *[maxParams]Value) Value {
 	}
 	w.value(b[0], 0)
 	w.grow(0)
-	st.charge(len(w.b)) // the text, beside the buffer
+	st.charge(len(w.b)) // the text, in addition to the buffer
 	return Str(w.b)
 }
 
-// grow counts what was written since it was last asked, and n bytes that come next.
+// grow counts the bytes written since the last call, and n bytes that follow.
 func (w *jsonWriter) grow(n int) {
 	w.st.grow(w.charged, len(w.b)+n-w.charged)
 	w.charged = len(w.b) + n
@@ -182,7 +182,7 @@ func (w *jsonWriter) dict(d *Dict, depth int) {
 	w.b = append(w.b, '}')
 }
 
-// lessKey is a < b.
+// lessKey evaluates a < b.
 func lessKey(st *state, a, b Value) bool { return order(st, "<", a, b) }
 
 func (w *jsonWriter) key(k Value) {
@@ -215,7 +215,7 @@ func (w *jsonWriter) text(s string) {
 			i++
 			continue
 		}
-		if len(w.b)+len(s)-start+16 > w.charged { // escapes are longer than what they stand for
+		if len(w.b)+len(s)-start+16 > w.charged { // escapes are longer than the characters that they represent
 			w.grow(len(s) - start + 4096)
 		}
 		w.st.step(1)

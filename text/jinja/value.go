@@ -2,7 +2,7 @@ package jinja
 
 import "math/big"
 
-// Value is a Python value: None, Bool, Int, Float, Str, *List, *Tuple, *Dict, or one that only a template makes.
+// Value is a Python value: None, Bool, Int, Float, Str, *List, *Tuple, *Dict, or a type that only templates create.
 type Value interface{ typeName() string }
 
 type (
@@ -10,7 +10,7 @@ type (
 	None struct{}
 	// Bool is Python's bool.
 	Bool bool
-	// Int is an int of 64 bits; larger ones are another type inside this package.
+	// Int is an int of 64 bits; larger ints have another type inside this package.
 	Int int64
 	// Float is Python's float.
 	Float float64
@@ -23,17 +23,17 @@ type (
 )
 
 type (
-	bigInt    struct{ n *big.Int } // never one that fits an Int
-	markup    string               // a str marked as safe HTML: what |safe and |escape give
+	bigInt    struct{ n *big.Int } // never a number that fits an Int
+	markup    string               // a str marked as safe HTML: the result of |safe and |escape
 	undefined struct {
 		hint     string
-		obj      Value // what has no such name; nil = a variable
+		obj      Value // the value that has no such name; nil = a variable
 		name     Value
 		security bool
 	}
 	namespace struct{ attrs *Dict }
 	rangeObj  struct{ start, stop, step int64 }
-	// dictView is what keys(), values() and items() give.
+	// dictView is the result of keys(), values() and items().
 	dictView struct {
 		dict *Dict
 		kind string // dict_keys, dict_values, dict_items
@@ -41,14 +41,14 @@ type (
 	// function is a global function, or a method bound to its value.
 	function struct {
 		name string
-		kind string // as Python's type names it
+		kind string // name of the type in Python
 		call func(st *state, a args) Value
 	}
 	joiner struct {
 		sep  Value
 		used bool
 	}
-	// iterator is a generator, or what reversed() gives: it can be gone through once.
+	// iterator is a generator, or the result of reversed(); it can be iterated once.
 	iterator struct {
 		kind string
 		next func(st *state) Value // nil = the end
@@ -77,13 +77,13 @@ func (*loopContext) typeName() string {
 	return "LoopContext"
 }
 
-// NewList is a list of these items, which it keeps.
+// NewList returns a list of these items, and keeps the slice.
 func NewList(items ...Value) *List { return &List{items} }
 
-// NewTuple is a tuple of these items, which it keeps.
+// NewTuple returns a tuple of these items, and keeps the slice.
 func NewTuple(items ...Value) *Tuple { return &Tuple{items} }
 
-// asStr is the text of a str, marked safe or not.
+// asStr returns the text of a str, marked safe or not.
 func asStr(v Value) (string, bool) {
 	switch v := v.(type) {
 	case Str:
@@ -94,7 +94,7 @@ func asStr(v Value) (string, bool) {
 	return "", false
 }
 
-// asTuple is the items of a tuple.
+// asTuple returns the items of a tuple.
 func asTuple(v Value) ([]Value, bool) {
 	switch v := v.(type) {
 	case *Tuple:
@@ -108,7 +108,7 @@ func isUndefined(v Value) bool {
 	return is
 }
 
-// use raises what any work with an undefined value raises.
+// use raises the error of any operation on an undefined value.
 func (u *undefined) use() {
 	kind := "UndefinedError"
 	if u.security {
@@ -145,7 +145,7 @@ func objectTypeRepr(v Value) string {
 	return v.typeName() + " object"
 }
 
-// truthy is Python's bool(v).
+// truthy evaluates Python's bool(v).
 func truthy(st *state, v Value) bool {
 	switch v := v.(type) {
 	case Bool:

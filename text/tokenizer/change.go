@@ -3,7 +3,7 @@ package tokenizer
 import "unicode/utf8"
 
 // change is a code point of a new text. by says how many code points of the old text it replaces: 0 = one; 1 = none,
-// because it was inserted after the one before it; -n = n+1, of which n are removed.
+// because it was inserted after the one before it; -n = n+1, and it removes n of them.
 type change struct {
 	r  rune
 	by int

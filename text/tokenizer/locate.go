@@ -92,7 +92,7 @@ func (l *locating) bytesOf(p piece, start, end int) (from, to int) {
 	return 0, 0
 }
 
-// add records the borders before the end of these tokens, the first of which has the given index.
+// add records the borders before the end of these tokens; index is the index of the first one.
 func (l *locating) add(index int, p piece, start int, tokens []token) {
 	k := len(l.result.Borders)
 	if k == len(l.o.Borders) || len(tokens) == 0 {

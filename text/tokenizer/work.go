@@ -55,6 +55,7 @@ func (w *work) room(n int) {
 // caller with an untrusted tokenizer defers Caught.
 type LimitError struct{ what string }
 
+// Error says what would exceed the limit.
 func (e *LimitError) Error() string { return e.what }
 
 // Caught turns the panic of a LimitError into err. Callers defer it.
