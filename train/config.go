@@ -39,7 +39,8 @@ type Config struct {
 	// Objective is what training minimises. cross_entropy is a model's own loss. smoothed_cross_entropy adds label
 	// smoothing and a z-loss, which the section of its name sets. dft multiplies each token's loss by the token's
 	// probability (dynamic fine-tuning). focal multiplies it by a power of one minus that probability.
-	// dpo learns from pairs of a chosen and a rejected answer, on CPUs.
+	// dpo learns from pairs of a chosen and a rejected answer, compared with a reference; cpo, simpo and orpo do without
+	// one. These four run on CPUs.
 	Objective string `yaml:"objective" default:"cross_entropy" resume:"fixed"`
 	// Optimizer is the rule that updates the adapter. adamw_8bit is adamw with both moments in 8 bits, as in
 	// bitsandbytes: 2 bytes for each trained number instead of 8, in tensors of at least 4096 numbers. lion keeps one

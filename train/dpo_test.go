@@ -88,6 +88,23 @@ func TestDPORun(t *testing.T) {
 	}
 }
 
+// TestPairsWithoutReference checks runs of the objectives that need no reference: a margin that grows, and the same numbers to
+// the last bit over ranks.
+func TestPairsWithoutReference(t *testing.T) {
+	for _, name := range []string{"cpo", "simpo", "orpo"} {
+		s := dpoSpec(t, 6)
+		s.Training.Objective, s.Objectives.DPO = name, nil
+		mustStart(t, s, oneWorker)
+		evals := linesWith(t, s.OutputDir, "eval_loss", "eval_loss", "eval_rewards/margins", "eval_logps/chosen")
+		if first, last := evals[0], evals[2]; !(last[1] > first[1]) || !(last[0] < first[0]) || !(last[2] < 0) {
+			t.Errorf("%s: the evaluations have %v", name, evals)
+		}
+		ranks := over(t, s, 2)
+		mustStart(t, ranks, oneWorker)
+		sameRun(t, name+" on 2 ranks", s.OutputDir, ranks.OutputDir)
+	}
+}
+
 // TestDPOOfLayouts checks that packing, batches of other sizes and recomputed layers compute the same loss and numbers:
 // pairs do not see one another.
 func TestDPOOfLayouts(t *testing.T) {

@@ -233,6 +233,24 @@ func TestDPOEqualsTRL(t *testing.T) {
 	}
 }
 
+// TestMarginsEqualTRL compares CPO and its kin, SimPO and ORPO with TRL's trainers as TestDPOEqualsTRL does. The
+// objective simpo is cpo with two settings.
+func TestMarginsEqualTRL(t *testing.T) {
+	b := stories(t)
+	for trainer, least := range map[string]int{"cpo": 8, "orpo": 1} {
+		batch, all := goldenPairs(t, trainer), preferenceGoldens(t, trainer)
+		if len(all) < least {
+			t.Errorf("%s has %d variants", trainer, len(all))
+		}
+		for _, variant := range slices.Sorted(maps.Keys(all)) {
+			comparePairs(t, b, trainer, variant, all[variant], preferenceObjectives[trainer](t, all[variant].Args), batch)
+		}
+	}
+	batch, want := goldenPairs(t, "cpo"), preferenceGoldens(t, "cpo")["simpo"]
+	c := objective.SimPOConfig{Beta: 2, SimPOGamma: 0.5}
+	comparePairs(t, b, "cpo", "simpo", want, objective.Of("simpo", objective.Config{SimPO: &c}), batch)
+}
+
 // comparePairs compares an objective's loss, numbers and gradients of a batch of pairs with TRL's.
 func comparePairs(t *testing.T, b *session.Base, trainer, variant string, want preferenceGolden, o objective.Objective, batch dataset.Batch) {
 	for _, c := range []struct {
@@ -299,6 +317,16 @@ var preferenceObjectives = map[string]func(t *testing.T, args map[string]any) ob
 		var c objective.DPOConfig
 		setTRL(t, &c, args)
 		return objective.Of("dpo", objective.Config{DPO: &c})
+	},
+	"cpo": func(t *testing.T, args map[string]any) objective.Objective {
+		var c objective.CPOConfig
+		setTRL(t, &c, args)
+		return objective.Of("cpo", objective.Config{CPO: &c})
+	},
+	"orpo": func(t *testing.T, args map[string]any) objective.Objective {
+		var c objective.ORPOConfig
+		setTRL(t, &c, args)
+		return objective.Of("orpo", objective.Config{ORPO: &c})
 	},
 }
 

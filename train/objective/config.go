@@ -18,6 +18,12 @@ type Config struct {
 	Focal *FocalConfig `yaml:"focal,omitempty"`
 	// DPO is the loss of preference pairs for training.objective: dpo.
 	DPO *DPOConfig `yaml:"dpo,omitempty"`
+	// CPO is the loss of preference pairs for training.objective: cpo.
+	CPO *CPOConfig `yaml:"cpo,omitempty"`
+	// SimPO is the loss of preference pairs for training.objective: simpo.
+	SimPO *SimPOConfig `yaml:"simpo,omitempty"`
+	// ORPO is the loss of preference pairs for training.objective: orpo.
+	ORPO *ORPOConfig `yaml:"orpo,omitempty"`
 }
 
 // section is a field of Config.

@@ -17,7 +17,7 @@ import (
 // dpoName is the objective's name in Objectives, and its section's.
 const dpoName = "dpo"
 
-// DPOConfig is the section of training.objective: dpo. Its keys and defaults are those of TRL's DPOConfig.
+// DPOConfig is the section of training.objective: dpo. It has the keys and defaults of TRL's DPOConfig.
 type DPOConfig struct {
 	// LossType lists the losses of a pair whose weighted sum is minimised. sigmoid is DPO itself.
 	LossType []string `yaml:"loss_type" default:"sigmoid" resume:"steers"`

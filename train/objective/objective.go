@@ -18,6 +18,9 @@ var Objectives = map[string]func(Config) Objective{
 	dftName:      newDFT,
 	focalName:    newFocal,
 	dpoName:      newDPO,
+	cpoName:      newCPO,
+	simpoName:    newSimPO,
+	orpoName:     newORPO,
 }
 
 // Default is the name of the objective of a model's own loss. Evaluations outside a training run use it.

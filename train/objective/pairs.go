@@ -54,7 +54,7 @@ func pairsIn(in Inputs) pairInputs {
 // sums returns the sums of a number of every token over the labelled tokens of each sequence, and the counts of these.
 func (p pairInputs) sums(n *nn.Net, each, labels *graph.Value) (sums, counts *graph.Value) {
 	out := n.ApplyAll(kernel.SequenceSums{}, each, labels, p.borders)
-	return out[0], out[1]
+	return out[0], out[1].Constant()
 }
 
 // bindPairs finds the data of declarePairs in the memory of a plan.
