@@ -108,7 +108,7 @@ func (r root) host() Host {
 	return h
 }
 
-// writtenTo returns the folders that runs and caches write to, with one entry for folders on the same file system.
+// writtenTo returns the folders that runs, downloaded models and caches write to.
 func writtenTo() []Folder {
 	var all []Folder
 	add := func(what, path string, err error) {
