@@ -14,14 +14,16 @@ import (
 // Methods lists every way of training beside frozen weights, by its value of `adapter:` in a run's configuration.
 var Methods = map[string]Method{
 	"lora": {Section: loraSection, Wrap: wrapLoRA, WrapExperts: wrapLoRAExperts, WrapParameter: wrapLoRAParameter, Init: initLoRA,
-		Rebase: loraRebase, Merge: mergeLoRA, MergeParameter: mergeLoRAParameter, Rate: loraPlusRate, PEFT: loraCodec},
+		Rebase: loraRebase, Merge: mergeLoRA, MergeParameter: mergeLoRAParameter, Rate: loraPlusRate, Sums: true, PEFT: loraCodec},
+	"dora": {Section: loraSection, Check: checkDoRA, Wrap: wrapDoRA, Init: initDoRA, Merge: mergeDoRA, Rate: doraRate,
+		PEFT: doraCodec},
 }
 
 // DefaultMethod is the value of `adapter:` where a configuration gives none.
 const DefaultMethod = "lora"
 
 // Quantised are the values of `adapter:` that stand for a method over a quantised base model.
-var Quantised = map[string]string{"qlora": "lora"}
+var Quantised = map[string]string{"qlora": "lora", "qdora": "dora"}
 
 // Lookup finds the method that a value of `adapter:` stands for, and whether the base model is quantised.
 func Lookup(name string) (m Method, quantised bool, err error) {
@@ -57,6 +59,12 @@ func Names() []string {
 type Method struct {
 	// Section returns the configuration of the section that the method reads.
 	Section func(s Sections) Config
+	// Check returns an error for each key of the section that the method does not take, though others that read the section
+	// may; nil = it takes all.
+	Check func(c Config) []error
+	// Sums reports that the update of a layer is s B A, which does not depend on the weight: updates of several adapters can
+	// be added, and lie side by side over one base model.
+	Sums bool
 	// Wrap returns the layer with what is trained beside it.
 	Wrap func(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.Linear
 	// WrapExperts is Wrap for the linear layers of experts, of which some are adapted; nil = it adapts none.

@@ -75,6 +75,11 @@ const (
 )
 
 func wrapLoRA(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.Linear {
+	return newLoRA(t, c, n, path, base)
+}
+
+// newLoRA declares A and B of a layer.
+func newLoRA(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) *lora {
 	in, out := base.Size()
 	r := c.Rank(path)
 	l := &lora{n: n, base: base, scale: c.Scale(path), dropout: c.Dropout,
@@ -89,8 +94,10 @@ func (l *lora) Size() (in, out int) { return l.base.Size() }
 
 func (l *lora) Weight() *nn.Value { return l.base.Weight() }
 
-func (l *lora) Apply(x *nn.Value) *nn.Value {
-	y := l.base.Apply(x)
+func (l *lora) Apply(x *nn.Value) *nn.Value { return l.add(l.base.Apply(x), x) }
+
+// add returns y + s (x Aᵀ) Bᵀ.
+func (l *lora) add(y, x *nn.Value) *nn.Value {
 	branch := x
 	if l.dropout > 0 {
 		branch = l.n.Shared(x, "dropout", func() *nn.Value {

@@ -60,9 +60,6 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	}
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if p.UseDoRA {
-		bad("use_dora is true: DoRA adapters are not supported")
-	}
 	if p.Bias != "none" && p.Bias != "" {
 		bad("bias %q: only adapters that train no bias are supported", p.Bias)
 	}
@@ -153,6 +150,11 @@ func withRevision(base, revision string) string {
 }
 
 func formatLoRA(c Config, base string, layers []string) ([]byte, error) {
+	return formatLoRAOf(c, base, layers, false)
+}
+
+// formatLoRAOf writes a LoraConfig, of DoRA or not.
+func formatLoRAOf(c Config, base string, layers []string, dora bool) ([]byte, error) {
 	revision := ""
 	if m := hubName.FindStringSubmatch(base); m != nil { // PEFT has it in a key of its own
 		base, revision = m[1], m[2]
@@ -165,7 +167,7 @@ func formatLoRA(c Config, base string, layers []string) ([]byte, error) {
 	return json.MarshalIndent(peftConfig{
 		AlphaPattern: alphas, RankPattern: ranks, BaseModel: base, Revision: revision, Bias: "none", InferenceMode: true,
 		InitLoRAWeights: true, Alpha: json.Number(fmt.Sprint(c.Alpha)), Dropout: c.Dropout, PEFTType: "LORA", R: c.R,
-		TargetModules: targets, Parameters: parameters, TaskType: "CAUSAL_LM", UseRSLoRA: c.lora().UseRSLoRA,
+		TargetModules: targets, Parameters: parameters, TaskType: "CAUSAL_LM", UseDoRA: dora, UseRSLoRA: c.lora().UseRSLoRA,
 	}, "", "  ")
 }
 

@@ -63,7 +63,7 @@ func TestLookup(t *testing.T) {
 			t.Errorf("%s: quantised %v, %v", name, quantised, err)
 		}
 	}
-	if _, _, err := Lookup("dora"); fmt.Sprint(err) != `adapter: "dora" is not one of lora, qlora` {
+	if _, _, err := Lookup("vera"); fmt.Sprint(err) != `adapter: "vera" is not one of dora, lora, qdora, qlora` {
 		t.Errorf("%v", err)
 	}
 }
@@ -175,7 +175,7 @@ func TestWrongAdapterErrorIsShort(t *testing.T) {
 
 // TestMethodIsTheFolders: of methods that share a peft_type, a folder's flag chooses.
 func TestMethodIsTheFolders(t *testing.T) {
-	Methods["flagged"] = Method{PEFT: Codec{Type: "LORA", Flag: "use_dora", Parse: func([]byte, map[string]json.RawMessage) (Config, string, error) {
+	Methods["flagged"] = Method{PEFT: Codec{Type: "LORA", Flag: "fan_in_fan_out", Parse: func([]byte, map[string]json.RawMessage) (Config, string, error) {
 		return Config{Shared: Shared{R: 7}}, "flagged", nil
 	}}}
 	t.Cleanup(func() { delete(Methods, "flagged") })
@@ -185,13 +185,13 @@ func TestMethodIsTheFolders(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		write(t, dir, ConfigFile, []byte(strings.Replace(string(raw), `"use_dora": false`, fmt.Sprintf(`"use_dora": %v`, flag), 1)))
+		write(t, dir, ConfigFile, []byte(strings.Replace(string(raw), `"fan_in_fan_out": false`, fmt.Sprintf(`"fan_in_fan_out": %v`, flag), 1)))
 		saved, err := Open(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
 		if saved.Config.R != want {
-			t.Errorf("use_dora %v is read with rank %d, want %d", flag, saved.Config.R, want)
+			t.Errorf("fan_in_fan_out %v is read with rank %d, want %d", flag, saved.Config.R, want)
 		}
 		saved.Close()
 	}

@@ -263,7 +263,10 @@ func TestBrokenAdapters(t *testing.T) {
 		{"pissa", "init_lora_weights is pissa: it may change the base model's weights, which is not supported", set("init_lora_weights", "pissa")},
 		{"olora", "init_lora_weights is olora: it may change the base model's weights, which is not supported", set("init_lora_weights", "olora")},
 		{"peft_type", `peft_type "IA3" is not one of LORA`, set("peft_type", "IA3")},
-		{"use_dora", "use_dora is true: DoRA adapters are not supported", set("use_dora", true)},
+		{"use_dora", "lora.target_parameters: DoRA trains linear layers alone; leave the key out, or write adapter: lora",
+			func(c map[string]any, _ map[string][]int) {
+				c["use_dora"], c["target_parameters"] = true, []string{"experts.down_proj"}
+			}},
 		{"bias", `bias "lora_only": only adapters that train no bias are supported`, set("bias", "lora_only")},
 		{"fan_in_fan_out", "fan_in_fan_out is true: no model here stores its weights that way", set("fan_in_fan_out", true)},
 		{"modules_to_save", "modules_to_save [lm_head]: whole trained modules are not supported", set("modules_to_save", []string{"lm_head"})},
@@ -279,8 +282,8 @@ func TestBrokenAdapters(t *testing.T) {
 		{"targets of numbers", "target_modules holds 3, which is no name", set("target_modules", []any{"q_proj", 3})},
 		{"expression", "lora.target_modules: \"(q_proj\" is no regular expression: error parsing regexp: missing closing ) in `(q_proj`", set("target_modules", "(q_proj")},
 		{"lookahead", "lora.rank_pattern: \"(?=q\" is no regular expression: error parsing regexp: missing closing ) in `(?=q`", set("rank_pattern", map[string]int{"(?=q": 1})},
-		{"two faults", "use_dora is true: DoRA adapters are not supported\nlora_bias is true: it is not supported", func(c map[string]any, _ map[string][]int) {
-			c["use_dora"], c["lora_bias"] = true, true
+		{"two faults", "fan_in_fan_out is true: no model here stores its weights that way\nlora_bias is true: it is not supported", func(c map[string]any, _ map[string][]int) {
+			c["fan_in_fan_out"], c["lora_bias"] = true, true
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

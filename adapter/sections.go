@@ -7,6 +7,16 @@ type Sections struct {
 	LoRA LoRA `yaml:"lora"`
 }
 
+// Problems returns what is wrong with the section of the method that a value of `adapter:` stands for, each error naming
+// its key.
+func (s Sections) Problems(name string) []error {
+	problems := s.Config(name).Validate()
+	if m, _, err := Lookup(name); err == nil && m.Check != nil {
+		problems = append(problems, m.Check(s.Config(name))...)
+	}
+	return problems
+}
+
 // Config returns the configuration of the method that a value of `adapter:` stands for; of an unknown one LoRA's.
 func (s Sections) Config(name string) Config {
 	m, _, err := Lookup(name)

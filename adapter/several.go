@@ -110,6 +110,10 @@ func (s *Several) layer(path string, base nn.Linear, adapts func(c Config, path 
 // Load reads the adapters into the memory of plans whose networks were wrapped.
 func (s *Several) Load(m graph.Store) error {
 	for i, saved := range s.saved {
+		if !saved.Method.Sums {
+			return fmt.Errorf("adapter %d of %d scales the rows of the whole weight: such an adapter can't be one of several; load it alone, "+
+				"with --adapter-only", i+1, len(s.saved))
+		}
 		if slices.ContainsFunc(saved.Config.TargetParameters, func(name string) bool { return !strings.HasSuffix(name, weightSuffix) }) {
 			return fmt.Errorf("adapter %d of %d adapts the parameters %v of experts: such an adapter can't be one of several; load it alone, with --adapter-only", i+1, len(s.saved), saved.Config.TargetParameters)
 		}

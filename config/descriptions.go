@@ -5,7 +5,7 @@ package config
 // descriptions are what the comments of the configuration's fields say, by key.
 var descriptions = map[string]string{
 	"base_model":                             "The model to fine-tune: a folder, a name such as org/name or org/name@revision of a model in the Hugging Face cache, or embedded:stories260K.",
-	"adapter":                                "The method: lora keeps the base weights as they are, qlora quantises them to 4 bits.",
+	"adapter":                                "The method: lora keeps the base weights as they are, qlora quantises them to 4 bits. dora and qdora are the same with a trained magnitude for each row of an adapted weight (DoRA).",
 	"lora":                                   "What is trained: rank, scale and layers of the adapter.",
 	"lora.r":                                 "The rank of the update. A higher rank can learn more and takes more memory and time.",
 	"lora.alpha":                             "Alpha scales the update: the factor is alpha/r, or alpha/sqrt(r) with use_rslora.",

@@ -36,7 +36,7 @@ func Validate(s train.Spec) []error {
 		problems = append(problems, err)
 	}
 	problems = append(problems, validateVRAM(s)...)
-	problems = append(problems, s.AdapterConfig().Validate()...)
+	problems = append(problems, s.Sections.Problems(s.Adapter)...)
 	problems = append(problems, s.Dataset.Validate()...)
 	problems = append(problems, s.Training.Validate()...)
 	problems = append(problems, objective.Check(s.Training.Objective, s.Objectives)...)
@@ -124,7 +124,7 @@ func validateQuantization(s train.Spec) []error {
 	problems := s.Quantization.Validate()
 	if _, quantised, err := adapter.Lookup(s.Adapter); err == nil && !quantised {
 		problems = append(problems, fmt.Errorf("quantization: adapter %s keeps the base weights as they are; "+
-			"write adapter: qlora, or remove the section", s.Adapter))
+			"write adapter: %s, or remove the section", s.Adapter, adapter.OverQuantised(s.Adapter)))
 	}
 	return problems
 }

@@ -40,6 +40,10 @@ type pairs struct {
 	mixture adapter.Mixture
 }
 
+// errScalesRows refuses an adapter whose update is more than s B A.
+var errScalesRows = errors.New("the adapter scales the rows of the whole weight (DoRA), for which the format has no " +
+	"place: merge it instead (trainer merge), or export the merged model")
+
 // readPairs reads the adapter of a folder for a model, layer by layer.
 func readPairs(ctx context.Context, o Options, env session.Env) (r pairs, err error) {
 	s, err := session.Open(ctx, session.Options{Model: o.Model, Device: "cpu"}, env)
@@ -49,6 +53,13 @@ func readPairs(ctx context.Context, o Options, env session.Env) (r pairs, err er
 	defer func() { err = errors.Join(err, s.Close()) }()
 	if err := s.UseAdapter(o.Adapter); err != nil {
 		return r, err
+	}
+	if !s.Net.Method.Sums {
+		if o.Format == "peft" {
+			return r, errors.New("the adapter is one of DoRA, whose folder PEFT reads as it is; for other programs " +
+				"merge it (trainer merge)")
+		}
+		return r, errScalesRows
 	}
 	c := s.Net.Adapter
 	trained, params, err := s.AdapterTensors()

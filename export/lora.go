@@ -47,6 +47,9 @@ func (c *checkpoint) lora(dir string) (updates map[string]*llamacpp.Update, alph
 		return nil, 0, err
 	}
 	defer func() { err = errors.Join(err, saved.Close()) }()
+	if !saved.Method.Sums {
+		return nil, 0, errScalesRows
+	}
 	_, trained, err := c.s.Net.Declared()
 	if err != nil {
 		return nil, 0, err

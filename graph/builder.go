@@ -259,6 +259,7 @@ func (b *Builder) apply(k kernel.Kernel, in []*Value) (*call, error) {
 		return nil, fmt.Errorf("it is merged with an earlier application")
 	}
 	b.calls = append(b.calls, c)
+	_, constant := k.(kernel.HeldConstant)
 	for i, t := range outTypes {
 		v := &Value{Type: t, Name: fmt.Sprintf("%v#%d.%d", c, op.id, i), call: c, out: i, node: node}
 		if i > 0 {
@@ -268,7 +269,7 @@ func (b *Builder) apply(k kernel.Kernel, in []*Value) (*call, error) {
 		}
 		b.byNode[v.node] = v
 		for _, x := range in { // whole numbers, such as a choice, have no derivative to lose
-			v.depends = v.depends || x.depends && t.DType.IsFloat()
+			v.depends = v.depends || x.depends && t.DType.IsFloat() && !constant
 		}
 		c.out = append(c.out, v)
 	}

@@ -254,7 +254,9 @@ var noCounterpart = []struct {
 	{Changes, "init_lora_weights peft_init_lora_weights loftq_config pissa_init pissa_iter eva_config corda_config",
 		"A starts at random and B at zero, as is PEFT's default; lora.init_lora_weights takes pissa, pissa_niter_N " +
 			"or olora, and lora.init_from starts from an adapter instead"},
-	{Changes, "use_dora peft_use_dora use_qalora relora_steps relora_prune_ratio use_galore galore_rank use_badam " +
+	{Changes, "use_dora peft_use_dora", "DoRA is a method of its own here: write adapter: dora, or adapter: qdora " +
+		"over a quantised base model"},
+	{Changes, "use_qalora relora_steps relora_prune_ratio use_galore galore_rank use_badam " +
 		"use_llama_pro", "the adapters are lora and qlora"},
 	{Changes, "loraplus_lr_embedding", "embeddings stay as they are; lora.loraplus_lr_ratio is that of the B matrices"},
 	{Nothing, "create_new_adapter", "a run without lora.init_from makes a new adapter"},

@@ -79,6 +79,13 @@ type Terminal interface {
 	Terminal()
 }
 
+// HeldConstant marks a kernel whose outputs the backward pass holds constant, though its inputs depend on parameters. Any
+// other kernel that passes no gradient to such an input is refused where a loss depends on it.
+type HeldConstant interface {
+	Kernel
+	HeldConstant()
+}
+
 // InPlace is a kernel whose output may take the memory of an input that no later call reads. Output and input have the same
 // type, and the body never reads the input's element i after it has written the output's element i.
 type InPlace interface {

@@ -19,7 +19,8 @@ type Spec struct {
 	// BaseModel is the model to fine-tune: a folder, a name such as org/name or org/name@revision of a model in the
 	// Hugging Face cache, or embedded:stories260K.
 	BaseModel string `yaml:"base_model" form:"path" resume:"compared"`
-	// Adapter is the method: lora keeps the base weights as they are, qlora quantises them to 4 bits.
+	// Adapter is the method: lora keeps the base weights as they are, qlora quantises them to 4 bits. dora and qdora
+	// are the same with a trained magnitude for each row of an adapted weight (DoRA).
 	Adapter string `yaml:"adapter" default:"lora" resume:"fixed"`
 	// Sections are those of adapter methods.
 	adapter.Sections `yaml:",inline"`

@@ -138,6 +138,24 @@ func LogProbsGradient(M, C int) Geometry {
 	return g
 }
 
+// DoRANorm returns the geometry of dora_norm over N rows of a weight.
+func DoRANorm(N int) Geometry {
+	return Geometry{"dora", "dora_norm", [3]int{max(1, ceil(N, 8)), 1, 1}, [3]int{256, 1, 1}, 0}
+}
+
+// DoRAScale returns the geometry of dora_scale over M rows of N.
+func DoRAScale(M, N int) Geometry { return Flat("dora", "dora_scale", (int64(M)*int64(N)+7)/8) }
+
+// DoRAScaleGrad returns the geometry of dora_scale_grad over M rows of N, of which a block takes slice rows.
+func DoRAScaleGrad(M, N, slice int) Geometry {
+	return Geometry{"dora", "dora_scale_grad", [3]int{ceil(N, 64), max(1, ceil(M, slice)), 1}, [3]int{256, 1, 1}, 0}
+}
+
+// DoRAMagnitude returns the geometry of dora_magnitude over N magnitudes.
+func DoRAMagnitude(N int) Geometry {
+	return Geometry{"dora", "dora_magnitude", [3]int{ceil(N, 256), 1, 1}, [3]int{256, 1, 1}, 0}
+}
+
 // SequenceSums returns the geometry of sequence_sums_forward over S sequences of some rows.
 func SequenceSums(S, rows int) Geometry {
 	return Geometry{"sequence_sums", "sequence_sums_forward", [3]int{S, rows, 1}, [3]int{256, 1, 1}, 0}

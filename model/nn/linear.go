@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/quant"
 )
@@ -108,6 +109,23 @@ func (d *Dense) Apply(x *Value) *Value {
 	return d.n.biased(d.n.Apply(kernel.MatMul{TransB: true}, x, d.w), d.b) // [M,In] [Out,In]ᵀ -> [M,Out]
 }
 
+// Plain is a linear layer of the base model whose product and bias an adapter may take apart.
+type Plain interface {
+	Linear
+	// Product returns x Wᵀ without the bias, [M,In] -> [M,Out]; wide keeps it in fp32 on a GPU.
+	Product(x *Value, wide bool) *Value
+	// Biased returns y with the layer's bias added, and y itself where the layer has none.
+	Biased(y *Value) *Value
+}
+
+// Product returns x Wᵀ without the bias.
+func (d *Dense) Product(x *Value, wide bool) *Value {
+	return d.n.Apply(kernel.MatMul{TransB: true, FP32Out: wide}, x, d.w)
+}
+
+// Biased returns y with the bias added.
+func (d *Dense) Biased(y *Value) *Value { return d.n.biased(y, d.b) }
+
 func (n *Net) biased(y, bias *Value) *Value {
 	if bias == nil {
 		return y
@@ -202,3 +220,73 @@ func (q *Quantised) Weight() *Value {
 func (q *Quantised) Apply(x *Value) *Value {
 	return q.n.biased(q.n.Apply(q.matMul(), append([]*Value{x}, q.packed...)...), q.b) // [M,In] -> [M,Out]
 }
+
+// Product returns x Wᵀ without the bias, from the packed weight.
+func (q *Quantised) Product(x *Value, wide bool) *Value {
+	k := q.matMul()
+	if w, ok := k.(kernel.FP32Output); ok && wide {
+		if to, ok := w.WithFP32Out(); ok {
+			k = to
+		}
+	}
+	return q.n.Apply(k, append([]*Value{x}, q.packed...)...)
+}
+
+// Biased returns y with the bias added.
+func (q *Quantised) Biased(y *Value) *Value { return q.n.biased(y, q.b) }
+
+// rowSquares is the storage of the sums of squares of a weight's rows.
+type rowSquares struct{ of Weight }
+
+// RowSquares declares the sum of squares of every row of a linear layer's weight, as the network computes with it. It
+// is computed once, when the weight loads. name is the weight's name in the checkpoint.
+func RowSquares(n *Net, name string) *Value {
+	w, ok := n.Weight(name)
+	if !ok || len(w.Shape) != 2 {
+		n.Fail(fmt.Errorf("%s is no weight of its own, so the norms of its rows can't be computed", name))
+		return n.Frozen(name+".row_squares", kernel.T(n.Float(), 1))
+	}
+	own := name + ".row_squares"
+	n.declare(Weight{Into: []string{own}, storage: rowSquares{w}})
+	return n.Frozen(own, kernel.T(n.Float(), w.Shape[0]))
+}
+
+// fill sums each row in float64.
+func (s rowSquares) fill(_ Weight, r Reader, dst []kernel.Tensor) error {
+	rows, cols := s.of.Shape[0], s.of.Shape[1]
+	each := func(first int, values []float32) {
+		for i := range len(values) / cols {
+			sum := 0.0
+			for _, x := range values[i*cols:][:cols] {
+				sum += float64(x) * float64(x)
+			}
+			if dst[0].DType == kernel.F64 {
+				dst[0].F64()[first+i] = sum
+			} else {
+				dst[0].F32()[first+i] = float32(sum)
+			}
+		}
+	}
+	chunk := make([]float32, min(rows, max(1, fillChunk/cols))*cols)
+	if p, ok := s.of.packed(); ok {
+		return quantise(r, s.of.Name, p.rows, p.cols, p.scheme, func(q *quant.Packed) error {
+			for row := 0; row < rows; row += len(chunk) / cols {
+				part := chunk[:min(len(chunk), (rows-row)*cols)]
+				q.DequantiseRange(part, row*cols, row*cols+len(part))
+				each(row, part)
+			}
+			return nil
+		})
+	}
+	for row := 0; row < rows; row += len(chunk) / cols {
+		part := chunk[:min(len(chunk), (rows-row)*cols)]
+		if err := r.Float32s(s.of.Name, row*cols, part); err != nil {
+			return err
+		}
+		each(row, part)
+	}
+	return nil
+}
+
+// loads returns nil: the host computes the sums.
+func (rowSquares) loads(Weight, Reader) []graph.WeightLoad { return nil }
