@@ -51,6 +51,7 @@ var sameKeys = map[string]string{
 	"training.loss_scale_interval":         "loss_scale_window growth_interval",
 	"training.adam_epsilon":                "adam_eps",
 	"training.max_grad_norm":               "gradient_clipping",
+	"training.neftune_alpha":               "neftune_noise_alpha noisy_embedding_alpha",
 	"training.save_total_limit":            "checkpoints_to_keep",
 	"training.resume":                      "auto_resume_from_checkpoints resume_from_checkpoint",
 }
@@ -337,8 +338,8 @@ var noCounterpart = []struct {
 		"checkpoints are SafeTensors and hold all that exact resume needs"},
 	{Nothing, "eval_table_size eval_max_new_tokens eval_causal_lm_metrics compute_accuracy predict_with_generate",
 		"evaluation measures the loss; trainer generate makes text"},
-	{Changes, "neftune_noise_alpha noisy_embedding_alpha label_smoothing_factor",
-		"the loss is the plain cross-entropy on the rows as they are"},
+	{Changes, "label_smoothing_factor", "write training.objective: smoothed_cross_entropy and " +
+		"smoothed_cross_entropy.label_smoothing"},
 	{Nothing, "bf16_full_eval fp16_full_eval eval_accumulation_steps prediction_loss_only include_inputs_for_metrics " +
 		"infer_backend",
 		"evaluation computes as training does and keeps the loss alone"},

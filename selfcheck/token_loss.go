@@ -40,6 +40,25 @@ func tokenLossChecks() []check {
 	return all
 }
 
+// neftuneChecks returns noise on embeddings.
+func neftuneChecks() []check {
+	n := newNumbers()
+	var all []check
+	for _, M := range checkRows {
+		for _, C := range []int{64, 77} {
+			rows, positions := make([]int, M), make([]int, M)
+			for m := range rows {
+				rows[m], positions[m] = m/5, m%5
+			}
+			all = append(all, check{kernel: "neftune", name: fmt.Sprintf("%d tokens of %d", M, C),
+				build: one(kernel.NEFTune{}), bounds: []bound{rounded},
+				in: []checkInput{n.normal(1, M, C), integers(rows...), integers(positions...),
+					positive(n.normal32(1, M)), integers(5, 9)}})
+		}
+	}
+	return all
+}
+
 // positive returns x with the absolute values of its numbers, so that sums of them do not cancel.
 func positive(x checkInput) checkInput {
 	for i, v := range x.values {

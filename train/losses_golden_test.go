@@ -8,6 +8,8 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/step"
@@ -31,6 +33,7 @@ func TestLossesEqualTRL(t *testing.T) {
 		name, objective string
 		sections        objective.Config
 		weights         string // the batch's weights, of tokens or of rows; "" = all are one
+		noise           bool   // the embeddings get the reference's noise (NEFTune)
 		byWeights       bool   // the reference divides by the sum of the weights, not by the number of tokens
 	}{
 		{name: "nll", objective: "cross_entropy"},
@@ -40,6 +43,7 @@ func TestLossesEqualTRL(t *testing.T) {
 			sections: objective.Config{SmoothedCrossEntropy: &objective.SmoothedConfig{LabelSmoothing: 0.1}}},
 		{name: "z_loss", objective: "smoothed_cross_entropy",
 			sections: objective.Config{SmoothedCrossEntropy: &objective.SmoothedConfig{ZLoss: 1e-4}}},
+		{name: "neftune", objective: "cross_entropy", noise: true},
 		{name: "weighted_tokens_by_count", objective: "cross_entropy", weights: "token_weights"},
 		{name: "weighted_rows_by_count", objective: "cross_entropy", weights: "row_weights"},
 		{name: "weighted_tokens", objective: "cross_entropy", weights: "token_weights", byWeights: true},
@@ -56,7 +60,16 @@ func TestLossesEqualTRL(t *testing.T) {
 				if v.weights != "" {
 					o = objective.Weighted(o)
 				}
-				planned, err := step.Plan(network(t, b, p.float, nil, &cfg),
+				nw := network(t, b, p.float, nil, &cfg)
+				if v.noise {
+					build := nw.Build
+					nw.Build = func(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
+						noise := n.Batch("noise", kernel.T(n.Float(), len(ids), c.HiddenSize))
+						n.Noise = func(x *nn.Value) *nn.Value { return n.Apply(kernel.Add{}, x, noise) }
+						return build(n, c, in)
+					}
+				}
+				planned, err := step.Plan(nw,
 					session.Shape{Tokens: len(ids), Sequences: dims[0], MaxLen: dims[1]},
 					c.Step(o), step.Summing{}, on)
 				if err != nil {
@@ -64,6 +77,9 @@ func TestLossesEqualTRL(t *testing.T) {
 				}
 				ts := bound(t, on, b, planned, c, dir)
 				trained := ts.fill(t, ids, labels, dims[1])
+				if v.noise {
+					ts.set(t, "noise", batch.Floats("neftune.noise")...)
+				}
 				divisor := float64(trained)
 				if v.weights != "" {
 					weights := nextWeights(batch.Floats(v.weights), labels, dims[1])

@@ -283,7 +283,9 @@ func TestImportChanges(t *testing.T) {
 			"'[INST] {instruction} [/INST]', field_instruction: q, field_output: a}}]\n", "datasets[0].type: "},
 		{"saved modules", "a.yml", "base_model: m\nadapter: lora\nlora_modules_to_save: [embed_tokens]\n" + rest,
 			"lora_modules_to_save: [embed_tokens]; "},
-		{"noise", "a.yml", "base_model: m\nadapter: lora\nneftune_noise_alpha: 5\n" + rest, "neftune_noise_alpha: 5; "},
+		{"noise", "a.yml", "base_model: m\nadapter: lora\nneftune_noise_alpha: 5\n" + rest, ""},
+		{"smoothed labels", "a.yml", "base_model: m\nadapter: lora\nlabel_smoothing_factor: 0.1\n" + rest,
+			"label_smoothing_factor: 0.1; "},
 		{"rows by code", "a.py", "d = load_dataset('org/d').map(formatting_prompts_func, batched = " +
 			"True)\nSFTTrainer(model = 'm', train_dataset = d, args = SFTConfig('o'), peft_config = LoraConfig(r = " +
 			"8))\n", "map; code of the file makes the rows"},

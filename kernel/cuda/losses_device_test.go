@@ -155,3 +155,51 @@ func TestTokenLoss(t *testing.T) {
 		}
 	}
 }
+
+// TestNEFTune: the noise is that of the definition, in place too, and rounds once.
+func TestNEFTune(t *testing.T) {
+	elements(t, 256<<20, func(t *testing.T, r *harness) {
+		for _, c := range [][2]int{{1, 1}, {5, 64}, {7, 33}, {300, 4096}} {
+			M, C := c[0], c[1]
+			rows, positions, scale := make([]int32, M), make([]int32, M), make([]float32, M)
+			for m := range rows {
+				rows[m], positions[m], scale[m] = int32(m/3), int32(m%3), 0.125*float32(m%5)
+			}
+			var x []float64
+			n := M * C * r.size()
+			out := r.repeat(func() [][]byte {
+				var xb []byte
+				xb, x = r.numbers(M*C, 1)
+				X, Y := in(r, "x", xb), r.out("y", int64(n))
+				R, P, S := in(r, "rows", rows), in(r, "positions", positions), in(r, "scale", scale)
+				K := in(r, "counter", []int32{11, 4})
+				g := Flat("neftune", "neftune_add", int64(M)*int64((C+3)/4))
+				r.run(g, Y, X, R, P, S, K, int64(5), i32(M), i32(C))
+				r.run(g, X, X, R, P, S, K, int64(5), i32(M), i32(C))
+				return [][]byte{get[byte](r, Y, n), get[byte](r, X, n)}
+			})
+			if !slices.Equal(out[0], out[1]) {
+				t.Errorf("[%d,%d]: another result in place", M, C)
+			}
+			want := slices.Clone(x)
+			for m := range rows {
+				for c := range C {
+					w := philoxWord(uint32(c), uint32(positions[m]), uint32(rows[m]), 4, 11+5)
+					want[m*C+c] += float64(scale[m]) * (float64(w>>8)*0x1p-23 - 1)
+				}
+			}
+			r.near(t, fmt.Sprintf("[%d,%d]", M, C), out[0], want)
+		}
+	})
+}
+
+// philoxWord returns word c%4 of Philox4x32-10 with the counter (c/4, position, row, step).
+func philoxWord(c, position, row, step uint32, key uint64) uint32 {
+	v, k := [4]uint32{c / 4, position, row, step}, [2]uint32{uint32(key), uint32(key >> 32)}
+	for range 10 {
+		p, q := uint64(0xd2511f53)*uint64(v[0]), uint64(0xcd9e8d57)*uint64(v[2])
+		v = [4]uint32{uint32(q>>32) ^ v[1] ^ k[0], uint32(q), uint32(p>>32) ^ v[3] ^ k[1], uint32(p)}
+		k[0], k[1] = k[0]+0x9e3779b9, k[1]+0xbb67ae85
+	}
+	return v[c%4]
+}

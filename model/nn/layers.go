@@ -29,6 +29,10 @@ type Cache struct {
 	Longest int
 }
 
+// tokenEmbedding is the scope of the embedding of tokens, as checkpoints name it. Other embeddings, such as Gemma 4's for
+// each layer, get no noise.
+const tokenEmbedding = "embed_tokens"
+
 // Embed looks up token vectors: [M] -> [M,C].
 func (n *Net) Embed(name string, vocab, width int, ids *Value) *Value {
 	return n.ScaledEmbed(name, vocab, width, ids, 0)
@@ -42,6 +46,9 @@ func (n *Net) ScaledEmbed(name string, vocab, width int, ids *Value, scale float
 		table := n.add(name, []int{vocab, width}, n.matrix(vocab, width, name))
 		y = n.Apply(kernel.Embedding{Float: n.Float(), Scale: scale}, ids, table)
 	})
+	if n.Noise != nil && name == tokenEmbedding {
+		y = n.Noise(y)
+	}
 	return y
 }
 

@@ -47,6 +47,8 @@ type Options struct {
 	DequantisedLinears int
 	// DequantisedExperts keeps experts as numbers that Stored has in MXFP4.
 	DequantisedExperts bool
+	// Noise returns the embeddings of tokens with noise; nil = they have none.
+	Noise func(x *Value) *Value
 	// Wrap returns a linear layer with what an adapter trains beside it; nil = there is no adapter.
 	Wrap func(n *Net, name string, base Linear) Linear
 	// WrapExperts is Wrap for the linear layers of experts, which are declared together; names are theirs.

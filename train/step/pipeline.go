@@ -21,6 +21,7 @@ type Pipeline struct {
 	plans      []budgetRun  // runners of the steps, with ascending token budgets
 	batch      *session.Batch
 	data       objective.Filler
+	noise      *noise              // nil = the embeddings have none
 	optimizer  [][]float32         // numbers that the optimizer reads, for each of the step's Rates
 	read       graph.Reader        // reader of a step's numbers
 	readEach   graph.Reader        // reader of the norms of the step's tensors; nil = the plan has none
@@ -120,6 +121,9 @@ func NewPipeline(
 		return nil, err
 	}
 	if p.data, err = step.Objective.Bind(p.batch); err != nil {
+		return nil, err
+	}
+	if p.noise, err = step.bindNoise(p.batch); err != nil {
 		return nil, err
 	}
 	if step.stops != nil {
@@ -276,6 +280,9 @@ func (p *Pipeline) fill(w Window, i int) {
 	p.batch.Fill(w.Batches[i], own)
 	p.data.Fill(w.Batches[i], own)
 	p.data.Scale(1 / float32(w.Counts().Of(p.step.Objective.Divisor())))
+	if p.noise != nil {
+		p.noise.fill(w.Batches[i], own, p.seed, w.Number-1)
+	}
 	p.batch.SetDropout(p.seed, w.Number-1, i*p.groups+p.group)
 }
 

@@ -64,6 +64,8 @@ type Options struct {
 	TensorNorms bool
 	// LossScaleInterval is the number of steps without an overflow after which the loss scale doubles.
 	LossScaleInterval int
+	// NEFTuneAlpha is the alpha of noise on the embeddings; 0 = there is none.
+	NEFTuneAlpha float64
 }
 
 // Step is the training step as one plan.
@@ -78,6 +80,7 @@ type Step struct {
 	States      []string // names of the states of the optimizer and of loss scaling, which a checkpoint keeps
 
 	options Options
+	width   int            // numbers of an embedding; 0 = the embeddings get no noise
 	scaling *graph.Value   // state of loss scaling; nil if the machine's precision needs none
 	sums    []*graph.Value // f[] each, sums of the objective's numbers over the optimizer step
 	summing Summing
@@ -112,6 +115,10 @@ func SummingOf(window, ranks int) Summing {
 func Plan(nw session.Network, s session.Shape, o Options, sum Summing, on graph.Machine) (*Step, error) {
 	n, trained, in := nw.Declare("", s)
 	b := builder{Step: &Step{Tokens: s.Tokens, Objective: o.Objective, options: o, summing: sum}, Net: n, trained: trained}
+	if o.NEFTuneAlpha > 0 {
+		addNoise(n, nw.Own(s))
+		b.width = nw.Config.HiddenSize
+	}
 	data := o.Objective.Declare(n, "", nw.Own(s))
 	numbers := n.Batch(b.declareRate(1), kernel.T(n.Float(), optimizer.NumbersSize))
 
