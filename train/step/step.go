@@ -116,7 +116,7 @@ func Plan(nw session.Network, s session.Shape, o Options, sum Summing, on graph.
 	n, trained, in := nw.Declare("", s)
 	b := builder{Step: &Step{Tokens: s.Tokens, Objective: o.Objective, options: o, summing: sum}, Net: n, trained: trained}
 	if o.NEFTuneAlpha > 0 {
-		addNoise(n, nw.Own(s))
+		addNoise(n, nw.Own(s).Tokens)
 		b.width = nw.Config.HiddenSize
 	}
 	data := o.Objective.Declare(n, "", nw.Own(s))
