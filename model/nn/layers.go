@@ -29,8 +29,8 @@ type Cache struct {
 	Longest int
 }
 
-// tokenEmbedding is the scope of the embedding of tokens, as checkpoints name it. Other embeddings, such as Gemma 4's for
-// each layer, get no noise.
+// tokenEmbedding is the scope of the embedding of tokens, as checkpoints name it. Other embeddings, such as those that
+// Gemma 4 has for each layer, get no noise.
 const tokenEmbedding = "embed_tokens"
 
 // Embed looks up token vectors: [M] -> [M,C].
