@@ -5,9 +5,10 @@ package kernel
 //	x f[M,C], rows i32[M], positions i32[M], scale f[M], counter i32[2] = (seed, step)
 //	  -> f[M,C] = x + scale u,  u in [-1,1)
 //
-// A token has a row's number and a position in that row, so that its noise depends on seed, step, row and position alone, and not on the batch that the token is in. With the word w = word c%4 of Philox4x32-10(counter =
-// (c/4, position, row, step), key = (seed, unsigned) + a constant, low word first), u of column c is
-// (w >> 8) 2^-23 - 1, the same on every device.
+// A token has a row's number and a position in that row, so that its noise depends on seed, step, row and position
+// alone, and not on the batch that the token is in. With the word w = word c%4 of Philox4x32-10(counter = (c/4,
+// position, row, step), key = (seed, unsigned) + a constant, low word first), u of column c is (w >> 8) 2^-23 - 1, the
+// same on every device.
 type NEFTune struct{}
 
 // neftuneStream is added to the seed, so that the noise is not that of a dropout mask.

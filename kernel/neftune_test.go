@@ -17,8 +17,8 @@ func TestNEFTune(t *testing.T) {
 	}
 }
 
-// TestNEFTuneMeaning: a token's noise follows its row and position wherever it lies, differs over rows, positions, steps
-// and seeds, and is uniform in [-1,1).
+// TestNEFTuneMeaning: a token's noise follows its row and position wherever it lies, differs over rows, positions,
+// steps and seeds, and is uniform in [-1,1).
 func TestNEFTuneMeaning(t *testing.T) {
 	const width = 512
 	noise := func(rows, positions []int32, seed, step int32) []float64 {

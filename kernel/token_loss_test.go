@@ -21,7 +21,8 @@ func TestTokenLoss(t *testing.T) {
 		weighted.Weighted, weighted.Scaled, plain.Grad = true, true, false
 		kerneltest.Run(t,
 			kerneltest.Case{Name: "focal", Kernel: k, In: in, Bound: 2e-6},
-			kerneltest.Case{Name: "focal weighted", Kernel: weighted, In: append(in[:3:3], weights, scaling), Bound: 2e-6},
+			kerneltest.Case{Name: "focal weighted", Kernel: weighted, In: append(in[:3:3], weights, scaling),
+				Bound: 2e-6},
 			kerneltest.Case{Name: "focal without gradient", Kernel: plain, In: in, Bound: 2e-6})
 	}
 }
