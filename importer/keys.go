@@ -338,8 +338,8 @@ var noCounterpart = []struct {
 		"checkpoints are SafeTensors and hold all that exact resume needs"},
 	{Nothing, "eval_table_size eval_max_new_tokens eval_causal_lm_metrics compute_accuracy predict_with_generate",
 		"evaluation measures the loss; trainer generate makes text"},
-	{Changes, "label_smoothing_factor", "smoothed_cross_entropy.label_smoothing is that share, for the objective of the " +
-		"same name"},
+	{Changes, "label_smoothing_factor",
+		"smoothed_cross_entropy.label_smoothing is that share, for the objective of the same name"},
 	{Nothing, "bf16_full_eval fp16_full_eval eval_accumulation_steps prediction_loss_only include_inputs_for_metrics " +
 		"infer_backend",
 		"evaluation computes as training does and keeps the loss alone"},
