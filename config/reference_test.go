@@ -76,7 +76,8 @@ func TestEveryKeyIsDescribed(t *testing.T) {
 }
 
 // prose are words with capitals inside that are no names of the source.
-var prose = map[string]bool{"AdamW": true, "DoRA": true, "LoRA": true, "NormalFloat": true}
+var prose = map[string]bool{"AdamW": true, "AlphaPO": true, "DoRA": true, "LoRA": true,
+	"NormalFloat": true, "SimPO": true}
 
 func TestPlainComment(t *testing.T) {
 	names := map[string]string{"WarmupRatio": "warmup_ratio", "Epochs": "epochs", "Path": "path", "R": "r"}

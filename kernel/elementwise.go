@@ -54,7 +54,11 @@ func (Add) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[
 
 func (AddTo) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }
 
-func (Add) Stored([]DType) (want, out []DType) {
+// Stored keeps a sum of numbers that are stored in fp32, such as gradients of log-probabilities, in fp32.
+func (Add) Stored(in []DType) (want, out []DType) {
+	if in[0] == F32 && in[1] == F32 {
+		return []DType{F32, F32}, []DType{F32}
+	}
 	return []DType{ComputeType, ComputeType}, []DType{ComputeType}
 }
 

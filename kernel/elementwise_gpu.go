@@ -11,7 +11,24 @@ import (
 
 func (Add) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	n := int64(out[0].Elems())
+	if out[0].DType == F32 && g.Precision.Stored(ComputeType) != F32 {
+		return addFP32(g, in[0], in[1], out[0])
+	}
 	return g.Launch(cuda.Elementwise("elementwise_add", n), out[0].Ptr, in[0].Ptr, in[1].Ptr, n)
+}
+
+// addFP32 adds numbers in fp32 where activations are stored in fewer bits. The output may lie in either input's memory.
+func addFP32(g *GPU, a, b, out DeviceTensor) (func() error, error) {
+	if out.Ptr == b.Ptr {
+		a, b = b, a
+	}
+	n := int64(out.Elems())
+	add, err := g.Launch(cuda.Elementwise("elementwise_axpy_f32", n), out.Ptr, b.Ptr, float32(1), n)
+	if err != nil || out.Ptr == a.Ptr {
+		return add, err
+	}
+	s, to, from, bytes := g.Stream, out.Ptr, a.Ptr, out.Bytes()
+	return inOrder(func() error { return s.Copy(to, from, bytes) }, add), nil
 }
 
 func (o AddLowBits) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

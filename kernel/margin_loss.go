@@ -213,6 +213,18 @@ func (o MarginLoss) form(a marginPair) (v float64, g [2]float64) {
 	return (1-e)*softplus(-b*z) + e*softplus(b*z), [2]float64{d, -d}
 }
 
+// Stored keeps everything in fp32, and pairs as they are.
+func (o MarginLoss) Stored(in []DType) (want, out []DType) {
+	results := 1 + marginSums
+	if o.Grad {
+		results += 2
+	}
+	return pairStored(in, 4, results)
+}
+
+// ScratchGPU returns memory for the gradients of pairs in fp64.
+func (MarginLoss) ScratchGPU(in, _ []Type, _ int) int64 { return pairScratchGPU(in[4]) }
+
 // Cost counts some functions for each pair.
 func (MarginLoss) Cost(in, out []Type, _ Content) Cost {
 	return Cost{moved(in, out), int64(in[4].Shape[0]) * 40}

@@ -411,6 +411,35 @@ func (p *pairLoss[F]) transport(form PairForm, w float64) (loss float64) {
 	return loss
 }
 
+// Stored keeps everything in fp32, and pairs as they are.
+func (o PairLoss) Stored(in []DType) (want, out []DType) {
+	return pairStored(in, 3, 1+o.gradients()+pairSums)
+}
+
+// gradients is the number of outputs that are gradients.
+func (o PairLoss) gradients() int {
+	switch {
+	case !o.Grad:
+		return 0
+	case o.Tail:
+		return 2
+	}
+	return 1
+}
+
+// pairStored returns fp32 for inputs and results but the pairs.
+func pairStored(in []DType, pairs, results int) (want, out []DType) {
+	want, out = slices.Repeat([]DType{F32}, len(in)), slices.Repeat([]DType{F32}, results)
+	want[pairs] = I32
+	return want, out
+}
+
+// ScratchGPU returns memory for the gradients of pairs in fp64 and for two orders of them.
+func (PairLoss) ScratchGPU(in, _ []Type, _ int) int64 { return pairScratchGPU(in[3]) }
+
+// pairScratchGPU returns the scratch of a loss of pairs in bytes.
+func pairScratchGPU(pairs Type) int64 { return 24 * int64(max(pairs.Shape[0], 1)) }
+
 // Cost counts some functions for each pair.
 func (o PairLoss) Cost(in, out []Type, _ Content) Cost {
 	forms := 0

@@ -204,7 +204,7 @@ func budgetsTrainAsPaddingDoes(t *testing.T, device string, first, later float64
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(plan.Budgets) < 2 || plan.Padding > 0.2 || !strings.Contains(plan.String(), "\n  token budgets "+fmt.Sprint(plan.Budgets[0])+", ") {
+		if len(plan.Budgets) < 2 || plan.Padding > 0.2 || !strings.Contains(plan.String(), "\n  batches of "+fmt.Sprint(plan.Budgets[0])+", ") {
 			t.Errorf("the plan has the budgets %v and %.1f %% padding:\n%v", plan.Budgets, 100*plan.Padding, plan)
 		}
 		got := mustStart(t, flat, Env{})

@@ -166,6 +166,10 @@ var uncompared = []string{
 	"training.on_nonfinite", "training.max_skipped_steps", // a run without a non-finite step is the same
 }
 
+// withoutEffect holds values with which a key changes no number. References that were made before there was the key
+// don't know it.
+var withoutEffect = map[string]string{"training.neftune_alpha": "0"}
+
 // comparable returns the keys that decide the numbers of a run, without those of its rows, base model, seed and
 // rounding. It leaves out empty values.
 func (p *inputs) comparable() map[string]string {
@@ -175,7 +179,7 @@ func (p *inputs) comparable() map[string]string {
 	}
 	maps.Copy(all, p.spec.AdapterConfig().Compared())
 	all["training.batch_size"] = fmt.Sprint(p.spec.Training.BatchSize)
-	maps.DeleteFunc(all, func(_, v string) bool { return v == "" })
+	maps.DeleteFunc(all, func(key, v string) bool { return v == "" || v == withoutEffect[key] })
 	return all
 }
 

@@ -113,7 +113,7 @@ func TestShardingIsChosen(t *testing.T) {
 		t.Error(err)
 	}
 	s.VRAM = fmt.Sprint(slices.TotalBytes / 2)
-	if _, err := plan("auto"); !errors.Is(err, session.ErrDoesNotFit) || !strings.Contains(err.Error(), "base_sharding over 4 devices the plan holds") {
+	if _, err := plan("auto"); !errors.Is(err, session.ErrDoesNotFit) || !strings.Contains(err.Error(), "base_sharding over 4 devices the plan needs") {
 		t.Error(err)
 	}
 	s.VRAM, s.Devices = "", "1"

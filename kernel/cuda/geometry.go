@@ -166,6 +166,11 @@ func SequenceSumsGradient(M int) Geometry {
 	return Flat("sequence_sums", "sequence_sums_gradient", int64(M))
 }
 
+// Preference returns the geometry of preference_*, which run in one block.
+func Preference(entry string) Geometry {
+	return Geometry{"preference", entry, [3]int{1, 1, 1}, [3]int{256, 1, 1}, 0}
+}
+
 // AdamW returns the geometry of adamw_step over n parameters.
 func AdamW(n int64) Geometry { return Flat("adamw", "adamw_step", (n+3)/4) }
 
