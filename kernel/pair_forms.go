@@ -37,8 +37,9 @@ func (o PairLoss) form(form PairForm, a answerPair) (v float64, g [2]float64) {
 	case PairDiscoPOP:
 		m := sigmoid(u / o.Tau)
 		dm := m * (1 - m) / o.Tau
-		du := -sigmoid(-u)*(1-m) - softplus(-u)*dm - math.Exp(-u)*m + math.Exp(-u)*dm
-		return softplus(-u)*(1-m) + math.Exp(-u)*m, margin(b*du, -b*du)
+		mixed := math.Exp(-u - softplus(-u/o.Tau)) // exp(-u) m, whose factors may be infinite and zero
+		du := -sigmoid(-u)*(1-m) - softplus(-u)*dm - mixed + mixed*(1-m)/o.Tau
+		return softplus(-u)*(1-m) + mixed, margin(b*du, -b*du)
 	case PairNCA:
 		return softplus(-b*dc) + softplus(b*dc)/2 + softplus(b*dx)/2,
 			[2]float64{b * (sigmoid(b*dc)/2 - sigmoid(-b*dc)), b * sigmoid(b*dx) / 2}

@@ -356,6 +356,20 @@ func sortedPair(form PairForm, a answerPair) (first, second float64) {
 	return a.d(0), a.d(1)
 }
 
+// before tells whether a number comes ahead of another in an ascending order, in which NaN is the largest number. earlier
+// decides between equal ones. The order is total, so that every rank is taken once whatever the numbers are.
+func before(a, b float64, earlier bool) bool {
+	switch {
+	case a < b:
+		return true
+	case a > b:
+		return false
+	case math.IsNaN(a) != math.IsNaN(b):
+		return math.IsNaN(b)
+	}
+	return earlier
+}
+
 // order writes the pairs in the ascending order of the two lists of a form. Equal numbers keep the order of the pairs.
 func (p *pairLoss[F]) order(form PairForm) {
 	n := len(p.pairs) / 2
@@ -372,10 +386,10 @@ func (p *pairLoss[F]) order(form PairForm) {
 				continue
 			}
 			u, v := sortedPair(form, b)
-			if u < x || u == x && other < k {
+			if before(u, x, other < k) {
 				first++
 			}
-			if v < y || v == y && other < k {
+			if before(v, y, other < k) {
 				second++
 			}
 		}

@@ -154,3 +154,31 @@ func TestPairLossRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestPairLossOfNaN: a log-probability that is no number gives a loss that is none, in the forms that sort the pairs too.
+func TestPairLossOfNaN(t *testing.T) {
+	nan := math.NaN()
+	for form, name := range kernel.PairFormNames {
+		o := kernel.PairLoss{Beta: 0.3, Smoothing: 0.1, Tau: 0.6, Grad: true}
+		o.Weights[form] = 1
+		for at := range 4 {
+			policy := []float64{-3, -4, -5, -6}
+			policy[at] = nan
+			out := evaluate(t, o, f64s(policy, 4), f64s([]float64{-3, -4, -4, -7}, 4), f64s([]float64{3, 4, 5, 6}, 4),
+				kernel.NewTensor(kernel.T(kernel.I32, 2, 2), i32s([]int32{0, 1, 2, 3}).Bytes()), f64s([]float64{1}, 1))
+			if loss := out[0].F64()[0]; !math.IsNaN(loss) && (form != int(kernel.PairSFT) || at%2 == 0) {
+				t.Errorf("%s: the loss is %v with a NaN at %d", name, loss, at)
+			}
+		}
+	}
+}
+
+// TestDiscoPOPFarAway: far from the reference the mixture's second part vanishes, and nothing becomes NaN.
+func TestDiscoPOPFarAway(t *testing.T) {
+	o := kernel.PairLoss{Beta: 1, Tau: 0.05, Grad: true}
+	o.Weights[kernel.PairDiscoPOP] = 1
+	out := evaluate(t, o, f64s([]float64{-1000, -1}, 2), f64s([]float64{-1, -1}, 2), f64s([]float64{3, 4}, 2),
+		kernel.NewTensor(kernel.T(kernel.I32, 1, 2), i32s([]int32{0, 1}).Bytes()), f64s([]float64{1}, 1))
+	near(t, "loss", out[0].F64(), []float64{999}, 1e-12)
+	near(t, "gradient", out[1].F64(), []float64{-1, 1}, 1e-12)
+}

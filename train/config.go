@@ -40,7 +40,7 @@ type Config struct {
 	// smoothing and a z-loss, which the section of its name sets. dft multiplies each token's loss by the token's
 	// probability (dynamic fine-tuning). focal multiplies it by a power of one minus that probability.
 	// dpo learns from pairs of a chosen and a rejected answer, compared with a reference; cpo, simpo and orpo do without
-	// one. These four run on CPUs.
+	// one.
 	Objective string `yaml:"objective" default:"cross_entropy" resume:"fixed"`
 	// NEFTuneAlpha adds noise to the embeddings in training (NEFTune), uniform in [-m, m) with m = neftune_alpha /
 	// sqrt(L d) for a row of L tokens and embeddings of d numbers. 5 is usual; 0 turns it off. The noise of a token

@@ -89,7 +89,7 @@ __device__ double form_of(const Pairs &p, int form, const Answers &a, double &g,
     switch (form) {
     case SIGMOID: v = softplus(-u), du = -logistic(-u), g = b * du * c, gx = -b * du * x; break;
     case HINGE:
-        if (u < 1) v = 1 - u, g = -b * c, gx = b * x;
+        if (!(u >= 1)) v = 1 - u, g = -b * c, gx = b * x;   // NaN gives NaN
         break;
     case IPO: u = fc / a.n[0] - fx / a.n[1] - 1 / (2 * b), v = u * u, g = 2 * u / a.n[0] * c, gx = -2 * u / a.n[1] * x; break;
     case SIGMOID_NORM:
@@ -107,8 +107,9 @@ __device__ double form_of(const Pairs &p, int form, const Answers &a, double &g,
     }
     case DISCOPOP: {
         double m = logistic(u / p.tau), dm = m * (1 - m) / p.tau;
-        du = -logistic(-u) * (1 - m) - softplus(-u) * dm - exp(-u) * m + exp(-u) * dm;
-        v = softplus(-u) * (1 - m) + exp(-u) * m, g = b * du * c, gx = -b * du * x;
+        double mixed = exp(-u - softplus(-u / p.tau));   // exp(-u) m, whose factors may be infinite and zero
+        du = -logistic(-u) * (1 - m) - softplus(-u) * dm - mixed + mixed * (1 - m) / p.tau;
+        v = softplus(-u) * (1 - m) + mixed, g = b * du * c, gx = -b * du * x;
         break;
     }
     case NCA:
@@ -147,6 +148,14 @@ __device__ void sorted_pair(int form, const Answers &a, double &first, double &s
     else first = a.d(0), second = a.d(1);
 }
 
+// Whether a comes ahead of b, NaN being the largest number: a total order, so that every rank is taken once. earlier decides between equal ones.
+__device__ bool before(double a, double b, bool earlier) {
+    if (a < b) return true;
+    if (a > b) return false;
+    if (isnan(a) != isnan(b)) return isnan(b);
+    return earlier;
+}
+
 // This thread's part of a loss over two sorted lists of the pairs' numbers; equal numbers keep the order of the pairs. The loss in
 // place i of the order has the weight of pair i.
 __device__ double transport(const Pairs &p, int form, double *of, int *first, int *second) {
@@ -160,8 +169,8 @@ __device__ double transport(const Pairs &p, int form, double *of, int *first, in
         for (int other = 0; other < p.P; other++) {
             if (!answers(p, other, b)) continue;
             sorted_pair(form, b, u, v);
-            at += u < x || (u == x && other < k);
-            and_at += v < y || (v == y && other < k);
+            at += before(u, x, other < k);
+            and_at += before(v, y, other < k);
         }
         first[at] = k, second[and_at] = k;
     }
