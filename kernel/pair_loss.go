@@ -356,8 +356,8 @@ func sortedPair(form PairForm, a answerPair) (first, second float64) {
 	return a.d(0), a.d(1)
 }
 
-// before tells whether a number comes ahead of another in an ascending order, in which NaN is the largest number. earlier
-// decides between equal ones. The order is total, so that every rank is taken once whatever the numbers are.
+// before tells whether a number comes ahead of another in an ascending order, in which NaN is the largest number.
+// earlier decides between equal ones. The order is total, so that every rank is taken once whatever the numbers are.
 func before(a, b float64, earlier bool) bool {
 	switch {
 	case a < b:

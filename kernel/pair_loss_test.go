@@ -155,7 +155,8 @@ func TestPairLossRefuses(t *testing.T) {
 	}
 }
 
-// TestPairLossOfNaN: a log-probability that is no number gives a loss that is none, in the forms that sort the pairs too.
+// TestPairLossOfNaN: a log-probability that is no number gives a loss that is none, in the forms that sort the pairs
+// too.
 func TestPairLossOfNaN(t *testing.T) {
 	nan := math.NaN()
 	for form, name := range kernel.PairFormNames {
