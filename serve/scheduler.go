@@ -49,12 +49,14 @@ type running struct {
 // delays others by at most one sequence per turn.
 type Scheduler struct {
 	engine Engine
-	most   int // most requests that may wait
+	// maxWaiting is the number of requests that may wait beyond those for which a slot is free. A request waits as long
+	// as one of its sequences has had no slot.
+	maxWaiting int
 
 	mu      sync.Mutex
 	queue   []*job
 	closing bool
-	cut     context.CancelCauseFunc
+	cancel  context.CancelCauseFunc
 	ctx     context.Context
 	stats   Stats
 
@@ -78,9 +80,9 @@ type Stats struct {
 
 // NewScheduler makes a scheduler; the caller must call Run. At most waiting requests are queued.
 func NewScheduler(e Engine, waiting int) *Scheduler {
-	s := &Scheduler{engine: e, most: waiting, wake: make(chan struct{}, 1), done: make(chan struct{}),
+	s := &Scheduler{engine: e, maxWaiting: waiting, wake: make(chan struct{}, 1), done: make(chan struct{}),
 		slots: make([]running, e.Slots())}
-	s.ctx, s.cut = context.WithCancelCause(context.Background())
+	s.ctx, s.cancel = context.WithCancelCause(context.Background())
 	s.stats.Slots = e.Slots()
 	return s
 }
@@ -93,7 +95,7 @@ func (s *Scheduler) Submit(ctx context.Context, all ...*Sequence) error {
 	switch {
 	case s.closing:
 		return ErrClosing
-	case s.waiting() >= s.most+s.free():
+	case len(s.queue) >= s.maxWaiting+s.free():
 		s.stats.Refused++
 		return ErrBusy
 	}
@@ -152,7 +154,7 @@ func (s *Scheduler) Close(ctx context.Context) error {
 	select {
 	case <-s.done:
 	case <-ctx.Done():
-		s.cut(ErrClosing)
+		s.cancel(ErrClosing)
 		s.poke()
 		<-s.done
 	}
@@ -165,7 +167,7 @@ func (s *Scheduler) Run() {
 	defer close(s.done)
 	failures := 0
 	for {
-		s.leave()
+		s.endCancelled()
 		s.fill()
 		s.mu.Lock()
 		busy, ended := s.stats.Running > 0, s.closing && len(s.queue) == 0
@@ -186,7 +188,7 @@ func (s *Scheduler) Run() {
 			continue
 		}
 		if s.ctx.Err() != nil {
-			continue // leave ends the running sequences
+			continue // endCancelled ends the running sequences
 		}
 		s.endAll(fmt.Errorf("%w: %w", ErrEngine, err))
 		if failures++; failures == failuresToStop {
@@ -196,8 +198,8 @@ func (s *Scheduler) Run() {
 	}
 }
 
-// leave ends the sequences of cancelled requests, or all if the scheduler was told to stop.
-func (s *Scheduler) leave() {
+// endCancelled ends the sequences of cancelled requests, or all if the scheduler was told to stop.
+func (s *Scheduler) endCancelled() {
 	cause := context.Cause(s.ctx)
 	for slot, r := range s.slots {
 		switch {
@@ -274,6 +276,7 @@ func (s *Scheduler) next() (*Sequence, context.Context) {
 
 // deal passes the tokens of a step to their sequences.
 func (s *Scheduler) deal(tokens []Token, took time.Duration) {
+	generated := int64(0)
 	for _, t := range tokens {
 		r := s.slots[t.Slot]
 		switch {
@@ -281,6 +284,7 @@ func (s *Scheduler) deal(tokens []Token, took time.Duration) {
 		case t.Err != nil:
 			s.end(t.Slot, fmt.Errorf("%w: %w", ErrEngine, t.Err))
 		default:
+			generated++
 			if r.Take(t); t.Ended != "" {
 				s.end(t.Slot, nil)
 			}
@@ -289,7 +293,7 @@ func (s *Scheduler) deal(tokens []Token, took time.Duration) {
 	s.mu.Lock()
 	s.stats.Steps++
 	s.stats.StepTime += took
-	s.stats.GeneratedTokens += int64(len(tokens))
+	s.stats.GeneratedTokens += generated
 	s.mu.Unlock()
 }
 
@@ -330,6 +334,6 @@ func (s *Scheduler) giveUp(err error) {
 	s.mu.Lock()
 	s.closing = true
 	s.mu.Unlock()
-	s.cut(ErrClosing)
-	s.leave()
+	s.cancel(ErrClosing)
+	s.endCancelled()
 }

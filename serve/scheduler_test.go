@@ -113,6 +113,24 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
+// TestManySequencesWait checks that a request of which some sequences still wait takes a place of the queue: otherwise
+// requests of 128 sequences each would all start one and queue the rest without a bound.
+func TestManySequencesWait(t *testing.T) {
+	s, e, k := gated(t, 1)
+	ctx := context.Background()
+	if err := s.Submit(ctx, k.sequence("a0", 1), k.sequence("a1", 1)); err != nil {
+		t.Fatal(err)
+	}
+	for s.Stats().Running == 0 {
+		time.Sleep(time.Millisecond)
+	}
+	if err := s.Submit(ctx, &Sequence{}, &Sequence{}); !errors.Is(err, ErrBusy) {
+		t.Errorf("a request beside one that waits: %v, want %v", err, ErrBusy)
+	}
+	close(e.gate)
+	k.number.Wait()
+}
+
 func TestBusyServer(t *testing.T) {
 	e := newFake(t, 1)
 	e.gate = make(chan struct{})

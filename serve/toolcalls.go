@@ -86,15 +86,25 @@ func leading(text string) int {
 	return -1
 }
 
-// parseHermes reads <tool_call>{"name", "arguments"}</tool_call>, any number of times.
+// parseHermes reads <tool_call>{"name", "arguments"}</tool_call>, any number of times. The answer may end inside the
+// last end mark. Marks inside a JSON string belong to the string.
 func parseHermes(text string) (calls []call, ok bool) {
 	for rest := strings.TrimSpace(text); rest != ""; rest = strings.TrimSpace(rest) {
 		body, found := strings.CutPrefix(rest, "<tool_call>")
 		if !found {
 			return nil, false
 		}
-		body, rest, _ = strings.Cut(body, "</tool_call>") // the end of the turn may cut off the last one
-		c, ok := objectCall([]byte(body), "arguments")
+		value, after, ok := cutJSON(body)
+		if !ok {
+			return nil, false
+		}
+		after = strings.TrimSpace(after)
+		if rest, found = strings.CutPrefix(after, "</tool_call>"); !found && !strings.HasPrefix("</tool_call>", after) {
+			return nil, false
+		} else if !found {
+			rest = ""
+		}
+		c, ok := objectCall(value, "arguments")
 		if !ok {
 			return nil, false
 		}
@@ -104,16 +114,24 @@ func parseHermes(text string) (calls []call, ok bool) {
 }
 
 // parseMistral reads [TOOL_CALLS][{"name", "arguments"}, ...], or [TOOL_CALLS]name[ARGS]{...} any number of times.
+// Marks inside a JSON string belong to the string.
 func parseMistral(text string) (calls []call, ok bool) {
-	parts := strings.Split(text, "[TOOL_CALLS]")
-	if strings.TrimSpace(parts[0]) != "" {
-		return nil, false
-	}
-	for _, part := range parts[1:] {
-		part = strings.TrimSpace(part)
-		if name, arguments, newer := strings.Cut(part, "[ARGS]"); newer {
+	for rest := strings.TrimSpace(text); rest != ""; rest = strings.TrimSpace(rest) {
+		body, found := strings.CutPrefix(rest, "[TOOL_CALLS]")
+		if !found {
+			return nil, false
+		}
+		var value json.RawMessage
+		if body = strings.TrimSpace(body); !strings.HasPrefix(body, "[") {
+			name, arguments, found := strings.Cut(body, "[ARGS]")
+			if !found {
+				return nil, false
+			}
 			name, _, _ = strings.Cut(name, "[CALL_ID]")
-			c, ok := makeCall(strings.TrimSpace(name), []byte(arguments))
+			if value, rest, ok = cutJSON(arguments); !ok {
+				return nil, false
+			}
+			c, ok := makeCall(strings.TrimSpace(name), value)
 			if !ok {
 				return nil, false
 			}
@@ -121,7 +139,7 @@ func parseMistral(text string) (calls []call, ok bool) {
 			continue
 		}
 		var list []json.RawMessage
-		if json.Unmarshal([]byte(part), &list) != nil {
+		if value, rest, ok = cutJSON(body); !ok || json.Unmarshal(value, &list) != nil {
 			return nil, false
 		}
 		for _, item := range list {
@@ -135,13 +153,21 @@ func parseMistral(text string) (calls []call, ok bool) {
 	return calls, len(calls) > 0
 }
 
+// cutJSON splits a text after the JSON value with which it begins. It returns ok = false if there is none.
+func cutJSON(text string) (value json.RawMessage, after string, ok bool) {
+	d := json.NewDecoder(strings.NewReader(text))
+	if d.Decode(&value) != nil {
+		return nil, "", false
+	}
+	return value, text[d.InputOffset():], true
+}
+
 // parseLlama reads {"name", "parameters"}, several separated by ;, with or without a leading <|python_tag|>.
 func parseLlama(text string) (calls []call, ok bool) {
 	rest := strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(text), pythonTag))
 	for rest != "" {
-		d := json.NewDecoder(strings.NewReader(rest))
-		var item json.RawMessage
-		if d.Decode(&item) != nil {
+		item, after, ok := cutJSON(rest)
+		if !ok {
 			return nil, false
 		}
 		c, ok := objectCall(item, "parameters")
@@ -151,7 +177,7 @@ func parseLlama(text string) (calls []call, ok bool) {
 			}
 		}
 		calls = append(calls, c)
-		rest = strings.TrimLeft(rest[d.InputOffset():], "; \n")
+		rest = strings.TrimLeft(after, "; \n")
 	}
 	return calls, len(calls) > 0
 }

@@ -104,7 +104,7 @@ func runSweep(ctx context.Context, c *console, o *sweepOptions) error {
 		return usage(fmt.Errorf("sweep: --out: %w", err))
 	}
 	for _, r := range all {
-		if err := r.look(); err != nil {
+		if err := r.readState(); err != nil {
 			return err
 		}
 	}
@@ -192,7 +192,7 @@ func (r *sweepRun) start(o *sweepOptions, stop *sweepStop) {
 	if err != nil {
 		r.Problem = err.Error()
 	}
-	if lookErr := r.look(); lookErr != nil && err == nil {
+	if lookErr := r.readState(); lookErr != nil && err == nil {
 		r.Problem = lookErr.Error()
 	}
 	if err != nil && r.Status == string(runs.Finished) { // for example, an expectation was not met
@@ -292,8 +292,8 @@ func (s *sweepStop) run(cmd *exec.Cmd) error {
 	return err
 }
 
-// look reads a run's state from its folder, and returns an error if the folder belongs to another run.
-func (r *sweepRun) look() error {
+// readState reads a run's state from its folder, and returns an error if the folder belongs to another run.
+func (r *sweepRun) readState() error {
 	if _, err := os.Stat(r.dir); err != nil {
 		return nil //nolint:nilerr // it has not begun
 	}
@@ -486,9 +486,9 @@ func (o *sweepOptions) combinations(grid []dimension) ([][]string, error) {
 			places = append(places, i)
 		}
 	}
-	if n := len(places) * o.seeds; n > maxRuns {
-		return nil, usage(fmt.Errorf("sweep: %d runs are more than %d; list fewer values, or give --sample", n,
-			maxRuns))
+	if n := len(places) * min(o.seeds, maxRuns+1); n > maxRuns { // the product of a huge number of seeds overflows
+		return nil, usage(fmt.Errorf("sweep: %s with %s each are more than %d runs; list fewer values or seeds, "+
+			"or give --sample", words.Counted(len(places), "combination"), words.Counted(o.seeds, "seed"), maxRuns))
 	}
 	var all [][]string
 	for _, at := range places {

@@ -85,7 +85,10 @@ func TestSweepBroken(t *testing.T) {
 			"sweep: --set output_dir: each run has a folder of its own; --out names the folder of them all"},
 		{"cpu_stories_quick --set lora.r=8,x", "sweep: lora.r=x: --set lora.r=x: "},
 		{"cpu_stories_quick --set lora.alpa=8,16", "--set lora.alpa=8: unknown key; the nearest is lora.alpha"},
-		{"cpu_stories_quick --seeds 1001", "sweep: 1001 runs are more than 1000; list fewer values, or give --sample"},
+		{"cpu_stories_quick --seeds 1001", "sweep: 1 combination with 1001 seeds each are more than 1000 runs; " +
+			"list fewer values or seeds, or give --sample"},
+		{"cpu_stories_quick --set lora.r=4,8 --seeds 9223372036854775807", "sweep: 2 combinations with " +
+			"9223372036854775807 seeds each are more than 1000 runs; list fewer values or seeds, or give --sample"},
 		{"cpu_stories_quick --seeds 2 --set training.resume=auto",
 			"sweep: training.resume: runs of a sweep resume by themselves; leave it out"},
 	} {
