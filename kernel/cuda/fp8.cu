@@ -7,7 +7,6 @@
 // Elements: bf16.
 #include "nf4.cuh"
 
-// Two numbers to codes, the first in the low byte.
 __device__ __forceinline__ uint32_t one_code(float x) {
     uint32_t b = __float_as_uint(x), m = b & 0x7fffffffu, c;
     if (m > 0x7f800000u) c = 0x7f;
@@ -16,6 +15,7 @@ __device__ __forceinline__ uint32_t one_code(float x) {
     else c = min(((m + 0x7ffffu + (m >> 20 & 1)) >> 20) - (120u << 3), 0x7eu);
     return c | (b >> 24 & 0x80u);
 }
+// Two numbers to codes, the first in the low byte.
 __device__ __forceinline__ uint32_t two_codes(float low, float high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
     uint16_t c;
