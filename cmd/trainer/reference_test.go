@@ -76,8 +76,8 @@ func writeReference(b *bytes.Buffer, cmd *cobra.Command) {
 	}
 	fmt.Fprintf(b, "\n%s %s\n\n```text\n%s\n```\n", level, cmd.CommandPath(), cmd.UseLine())
 	for _, p := range strings.Split(strings.TrimSpace(about), "\n\n") {
-		if strings.HasPrefix(p, " ") || strings.Contains(p, "\n ") {
-			fmt.Fprintf(b, "\n```text\n%s\n```\n", p)
+		if strings.ContainsAny(p[:1], " \t") || strings.Contains(p, "\n ") || strings.Contains(p, "\n\t") {
+			fmt.Fprintf(b, "\n```text\n%s\n```\n", strings.ReplaceAll(strings.TrimPrefix(p, "\t"), "\n\t", "\n"))
 			continue
 		}
 		fmt.Fprintf(b, "\n%s\n", wrapProse(markdown(p), 118))
