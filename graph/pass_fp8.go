@@ -53,9 +53,10 @@ func multiplyFP8(c *compilation) error {
 // noFP8 is the slow path of a step that training.frozen_gemm: fp8 does not change.
 var noFP8 = kernel.SlowPath{
 	What: "no frozen GEMM of a step multiplies 8-bit floats: the step stays in bf16, and keeps no dequantised weights",
-	Cost: "that of packed weights: 2 to 4 % at 4x2048 tokens, 30 % at 1x512 (1.1B and 7B, H200, docs/internals/decisions/0015-memory-ways.md)",
-	Remedy: "adapter: qlora, linear layers of at least 1,024 rows and columns, and micro-batches of at least 256 tokens " +
-		"whose number is a multiple of 16; or training.frozen_gemm: bf16",
+	Cost: "that of packed weights: 2 to 4 % at 4x2048 tokens, 30 % at 1x512 " +
+		"(1.1B and 7B, H200, docs/internals/decisions/0015-memory-ways.md)",
+	Remedy: "adapter: qlora, linear layers of at least 1,024 rows and columns, and micro-batches of at least 256 " +
+		"tokens, a multiple of 16; or training.frozen_gemm: bf16",
 }
 
 // fourBitWeight returns the GEMM with a 4-bit weight that a call is, nil for other calls, and whether it adds to an
