@@ -171,6 +171,11 @@ func Preference(entry string) Geometry {
 	return Geometry{"preference", entry, [3]int{1, 1, 1}, [3]int{256, 1, 1}, 0}
 }
 
+// Unpaired returns the geometry of unpaired_rows, which runs in one block.
+func Unpaired() Geometry {
+	return Geometry{"unpaired", "unpaired_rows", [3]int{1, 1, 1}, [3]int{256, 1, 1}, 0}
+}
+
 // AdamW returns the geometry of adamw_step over n parameters.
 func AdamW(n int64) Geometry { return Flat("adamw", "adamw_step", (n+3)/4) }
 
