@@ -202,15 +202,34 @@ func (o MarginLoss) form(a marginPair) (v float64, g [2]float64) {
 		z -= 1 / (2 * b)
 		return z * z, [2]float64{2 * z, -2 * z}
 	case MarginOdds:
-		lostC, lostX := math.Log1p(-math.Exp(a.t[0])), math.Log1p(-math.Exp(a.t[1]))
-		odds := z - lostC + lostX
+		failC, slopeC := logFailure(a.t[0])
+		failX, slopeX := logFailure(a.t[1])
+		odds := z - failC + failX
 		d := -b * sigmoid(-odds)
-		return b * softplus(-odds), [2]float64{d / -math.Expm1(a.t[0]), -d / -math.Expm1(a.t[1])}
+		return b * softplus(-odds), [2]float64{d * (1 - slopeC), -d * (1 - slopeX)}
 	case MarginSimPO:
 		z -= o.Gamma / b
 	}
 	d := b * (e*sigmoid(b*z) - (1-e)*sigmoid(-b*z))
 	return (1-e)*softplus(-b*z) + e*softplus(b*z), [2]float64{d, -d}
+}
+
+// certain is the average log-probability at which the odds of an answer stop to grow. A log-probability in fp32 has a
+// rounding error of about that size near 0, and at 0 itself, or above it by rounding, the odds are infinite.
+const certain = -1e-7
+
+// logFailure returns log(1 - exp(x)), the logarithm of the probability that what has the log-probability x does not
+// happen, and its slope. x above certain counts as certain.
+func logFailure(x float64) (v, slope float64) {
+	if x > certain {
+		x = certain
+	}
+	if x < -math.Ln2 { // each formula cancels where the other is used
+		v = math.Log1p(-math.Exp(x))
+	} else {
+		v = math.Log(-math.Expm1(x))
+	}
+	return v, math.Exp(x) / math.Expm1(x)
 }
 
 // Stored keeps everything in fp32, and pairs as they are.

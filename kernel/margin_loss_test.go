@@ -2,6 +2,7 @@ package kernel_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"github.com/tierlora/tierlora/kernel"
@@ -51,5 +52,41 @@ func TestMarginLossRefuses(t *testing.T) {
 		if _, err := (kernel.MarginLoss{Beta: 1}).Shape(bad); err == nil {
 			t.Errorf("input %d as %v: accepted", i, bad[i])
 		}
+	}
+}
+
+// TestOddsOfCertainAnswers checks that the loss of the odds ratio stays finite for an answer whose average
+// log-probability is 0, or above it by rounding, where the logarithm of the odds is infinite.
+func TestOddsOfCertainAnswers(t *testing.T) {
+	const beta = 0.5
+	o := kernel.MarginLoss{Form: kernel.MarginOdds, Beta: beta, Grad: true}
+	evaluated := func(chosen, rejected float64) (loss float64, gradient []float64) {
+		pairs := kernel.NewTensor(kernel.T(kernel.I32, 1, 2), i32s([]int32{0, 1}).Bytes())
+		one := f64s([]float64{1}, 1)
+		out := evaluate(t, o, f64s([]float64{chosen, rejected}, 2), f64s([]float64{4, 4}, 2), f64s([]float64{0, 0}, 2),
+			f64s([]float64{0, 0}, 2), pairs, one)
+		return out[0].F64()[0], out[1].F64()
+	}
+	const certain = -1e-7 * 4 // the sum of 4 tokens at which the odds stop to grow
+	for _, sum := range []float64{0, 1e-9} {
+		for side := range 2 {
+			sums := [2]float64{-6, -6}
+			sums[side] = sum
+			loss, gradient := evaluated(sums[0], sums[1])
+			sums[side] = certain
+			wantLoss, wantGradient := evaluated(sums[0], sums[1])
+			near(t, fmt.Sprintf("loss, sum %v on side %d", sum, side), []float64{loss}, []float64{wantLoss}, 2e-7)
+			near(t, fmt.Sprintf("gradient, sum %v on side %d", sum, side), gradient, wantGradient, 2e-7)
+		}
+	}
+	if loss, _ := evaluated(0, 0); math.Abs(loss-beta*math.Ln2) > 1e-12 {
+		t.Errorf("the loss of two certain answers is %v, want beta log 2", loss)
+	}
+	if loss, gradient := evaluated(math.NaN(), -6); !math.IsNaN(loss) || !math.IsNaN(gradient[0]) {
+		t.Errorf("the loss is %v and its gradient %v for a log-probability that is no number", loss, gradient)
+	}
+	// An average of -50 has odds of 2e-22, of which 1 - exp(-50) keeps no digit.
+	if _, gradient := evaluated(-200, -200); math.Abs(gradient[0]+beta/2/4) > 1e-12 {
+		t.Errorf("the gradient is %v far below 0, want %v", gradient[0], -beta/2/4)
 	}
 }

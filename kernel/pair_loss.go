@@ -65,19 +65,19 @@ var DivergenceNames = [Divergences]string{"reverse_kl", "forward_kl", "js_diverg
 // PairAOTUnpaired and PairSFT are functions of all pairs of the batch together, as TRL has them: their results depend
 // on which pairs share a micro-batch. All arithmetic is in float64.
 type PairLoss struct {
-	Weights    [PairForms]float64 // weight of each form in the loss; 0 = it is left out
+	Weights    [PairForms]float64 // weight of each form in the loss; 0 leaves it out
 	Beta       float64            // strength of the pull to the reference, above 0
 	Smoothing  float64            // share of wrong labels that robust, exo_pair and aot assume, 0 to below 0.5
 	Tau        float64            // temperature of discopop's mixture, above 0
 	Divergence Divergence         // divergence that takes the place of d in the forms of margins
 	Alpha      float64            // coefficient of AlphaDivergence, not 1
-	// Tail takes from every sum the share 1 - TailWeight of the tokens in tail and reference tail: those behind the
-	// length of the pair's shorter answer (length desensitisation).
+	// Tail subtracts the share 1 - TailWeight of tail and of reference tail from the sums. These are the sums over the
+	// tokens behind the length of the pair's shorter answer (length desensitisation).
 	Tail       bool
 	TailWeight float64
-	// Weighted multiplies each pair's loss by how likely the policy finds both answers (WPO): for each exp of the mean
-	// over its tokens of log p - log(sum over v of p_v²). entropies are the sums of the second term, the collision
-	// entropies. The factor is a constant for the gradient.
+	// Weighted multiplies each pair's loss by how likely the policy finds both answers (WPO): for each answer by exp of
+	// the mean over its tokens of log p - log(sum over v of p_v²). entropies are the sums of the second term, the
+	// collision entropies. The gradient takes the factor for a constant.
 	Weighted bool
 	Grad     bool // computes dpolicy and dtail
 	Scaled   bool // multiplies the gradients, but not the loss, by the loss scale
@@ -127,15 +127,15 @@ func (o PairLoss) patterns() []string {
 
 // check checks the attributes.
 func (o PairLoss) check() error {
-	some := false
+	anyForm := false
 	for i, w := range o.Weights {
 		if math.IsNaN(w) || math.IsInf(w, 0) {
 			return fmt.Errorf("attribute Weights is %v for %s, want a finite number", w, PairFormNames[i])
 		}
-		some = some || w != 0
+		anyForm = anyForm || w != 0
 	}
 	switch {
-	case !some:
+	case !anyForm:
 		return fmt.Errorf("attribute Weights has no form")
 	case !(o.Beta > 0) || math.IsInf(o.Beta, 0):
 		return fmt.Errorf("attribute Beta is %v, want a number above 0", o.Beta)
@@ -170,12 +170,12 @@ func (o PairLoss) Grads() Backward {
 	return Backward{Grads: grads}
 }
 
-// ranked tells whether a form sorts the pairs.
-func (o PairLoss) ranked() bool { return o.Weights[PairAOT] != 0 || o.Weights[PairAOTUnpaired] != 0 }
+// sorts reports whether a form sorts the pairs.
+func (o PairLoss) sorts() bool { return o.Weights[PairAOT] != 0 || o.Weights[PairAOTUnpaired] != 0 }
 
 // Scratch holds the pairs in the order of two lists of numbers, where a form sorts them.
 func (o PairLoss) Scratch(in []Type, _ int) int64 {
-	if !o.ranked() {
+	if !o.sorts() {
 		return 0
 	}
 	return T(I32, 2*in[3].Shape[0]).Bytes()
@@ -196,7 +196,9 @@ type pairLoss[F Float] struct {
 	scale, scaling            []F
 	loss, dpolicy, dtail      []F // no gradients = they are not wanted
 	sums                      [pairSums][]F
-	first, second             []int32 // pairs in the order of two lists of numbers; nil = no form sorts
+	// byFirst and bySecond are the pairs in the ascending order of their first and of their second sort key; nil = no
+	// form sorts.
+	byFirst, bySecond []int32
 }
 
 func bindPairLoss[F Float](c *CPU, o PairLoss, in, out []Tensor) func() {
@@ -219,9 +221,9 @@ func bindPairLoss[F Float](c *CPU, o PairLoss, in, out []Tensor) func() {
 	for i := range p.sums {
 		p.sums[i] = Floats[F](out[i])
 	}
-	if n := in[3].Shape[0]; o.ranked() && n > 0 {
+	if n := in[3].Shape[0]; o.sorts() && n > 0 {
 		order := NewTensor(T(I32, 2*n), c.Scratch).I32()
-		p.first, p.second = order[:n], order[n:]
+		p.byFirst, p.bySecond = order[:n], order[n:]
 	}
 	return p.run
 }
@@ -234,10 +236,10 @@ type answerPair struct {
 	weight float64    // factor of the pair's loss
 }
 
-// d is the log-ratio of an answer.
+// d returns the log-ratio of an answer.
 func (p answerPair) d(side int) float64 { return p.s[side] - p.r[side] }
 
-// pair returns pair k; ok is false where there is none.
+// pair returns the numbers of pair k; ok is false for an index without a pair.
 func (p *pairLoss[F]) pair(k int) (a answerPair, ok bool) {
 	a.weight = 1
 	for side := range a.at {
@@ -261,24 +263,24 @@ func (p *pairLoss[F]) pair(k int) (a answerPair, ok bool) {
 func (p *pairLoss[F]) run() {
 	clear(p.dpolicy)
 	clear(p.dtail)
-	loss := p.together()
+	loss := p.batchForms()
 	var sums [pairSums]float64
 	for k := range len(p.pairs) / 2 {
 		a, ok := p.pair(k)
 		if !ok {
 			continue
 		}
-		v, g := p.of(a)
+		v, g := p.lossOfPair(a)
 		loss += a.weight * v
 		for side, at := range a.at {
 			p.add(at, a.weight*g[side])
 		}
 		chosen, rejected := p.Beta*a.d(0), p.Beta*a.d(1)
-		right := 0.0
+		preferred := 0.0
 		if chosen > rejected {
-			right = 1
+			preferred = 1
 		}
-		for i, x := range [pairSums]float64{chosen, rejected, right, chosen - rejected, a.s[0], a.s[1]} {
+		for i, x := range [pairSums]float64{chosen, rejected, preferred, chosen - rejected, a.s[0], a.s[1]} {
 			sums[i] += x
 		}
 	}
@@ -300,8 +302,8 @@ func (p *pairLoss[F]) add(sequence int, g float64) {
 	}
 }
 
-// of returns the weighted sum of the forms of a pair alone, and its gradient for s.
-func (p *pairLoss[F]) of(a answerPair) (v float64, g [2]float64) {
+// lossOfPair returns the weighted sum of the forms that are functions of one pair, and its gradient for s.
+func (p *pairLoss[F]) lossOfPair(a answerPair) (v float64, g [2]float64) {
 	for form, w := range p.Weights {
 		if w == 0 {
 			continue
@@ -314,8 +316,9 @@ func (p *pairLoss[F]) of(a answerPair) (v float64, g [2]float64) {
 	return v, g
 }
 
-// together returns the forms that all pairs have in common, and adds their gradients.
-func (p *pairLoss[F]) together() (loss float64) {
+// batchForms returns the weighted sum of the forms that are functions of all pairs of the batch, and adds their
+// gradients.
+func (p *pairLoss[F]) batchForms() (loss float64) {
 	if w := p.Weights[PairSFT]; w != 0 {
 		loss = w * p.likelihood(w)
 	}
@@ -347,9 +350,9 @@ func (p *pairLoss[F]) likelihood(w float64) float64 {
 	return -weight * chosen / tokens
 }
 
-// sortedPair returns a pair's numbers in the two lists that a form sorts: PairAOT compares margins of the policy with
-// those of the reference, PairAOTUnpaired log-ratios of the chosen answers with those of the rejected.
-func sortedPair(form PairForm, a answerPair) (first, second float64) {
+// sortKeys returns the two numbers by which a form sorts the pairs: PairAOT compares margins of the policy with those
+// of the reference, PairAOTUnpaired log-ratios of the chosen answers with those of the rejected.
+func sortKeys(form PairForm, a answerPair) (first, second float64) {
 	if form == PairAOT {
 		return a.s[0] - a.s[1], a.r[0] - a.r[1]
 	}
@@ -370,48 +373,48 @@ func before(a, b float64, earlier bool) bool {
 	return earlier
 }
 
-// order writes the pairs in the ascending order of the two lists of a form. Equal numbers keep the order of the pairs.
-func (p *pairLoss[F]) order(form PairForm) {
+// sort sets byFirst and bySecond for a form. Pairs with equal keys keep their order.
+func (p *pairLoss[F]) sort(form PairForm) {
 	n := len(p.pairs) / 2
 	for k := range n {
 		a, ok := p.pair(k)
 		if !ok {
 			continue
 		}
-		x, y := sortedPair(form, a)
-		first, second := 0, 0
+		x, y := sortKeys(form, a)
+		rankFirst, rankSecond := 0, 0
 		for other := range n {
 			b, ok := p.pair(other)
 			if !ok {
 				continue
 			}
-			u, v := sortedPair(form, b)
+			u, v := sortKeys(form, b)
 			if before(u, x, other < k) {
-				first++
+				rankFirst++
 			}
 			if before(v, y, other < k) {
-				second++
+				rankSecond++
 			}
 		}
-		p.first[first], p.second[second] = int32(k), int32(k)
+		p.byFirst[rankFirst], p.bySecond[rankSecond] = int32(k), int32(k)
 	}
 }
 
-// transport returns a form that sorts, and adds its gradient multiplied by w. The loss in place i of the order has the
-// weight of pair i of the batch, as TRL has it.
+// transport returns the loss of a form that sorts the pairs (optimal transport), and adds its gradient multiplied by w.
+// The loss at rank i has the weight of pair i of the batch, as TRL has it.
 func (p *pairLoss[F]) transport(form PairForm, w float64) (loss float64) {
-	p.order(form)
-	place := 0
+	p.sort(form)
+	rank := 0
 	for k := range len(p.pairs) / 2 {
 		own, ok := p.pair(k)
 		if !ok {
 			continue
 		}
-		a, _ := p.pair(int(p.first[place]))
-		b, _ := p.pair(int(p.second[place]))
-		place++
-		x, _ := sortedPair(form, a)
-		_, y := sortedPair(form, b)
+		a, _ := p.pair(int(p.byFirst[rank]))
+		b, _ := p.pair(int(p.bySecond[rank]))
+		rank++
+		x, _ := sortKeys(form, a)
+		_, y := sortKeys(form, b)
 		z := p.Beta * (x - y)
 		loss += own.weight * ((1-p.Smoothing)*softplus(-z) + p.Smoothing*softplus(z))
 		g := w * own.weight * p.Beta * (p.Smoothing*sigmoid(z) - (1-p.Smoothing)*sigmoid(-z))

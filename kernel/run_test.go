@@ -40,6 +40,9 @@ func bound(t testing.TB, k kernel.Kernel, workers int, in ...kernel.Tensor) ([]k
 	t.Cleanup(c.Pool.Close)
 	if s, ok := k.(kernel.Scratch); ok {
 		c.Scratch = kernel.Alloc(s.Scratch(types, c.Workers()))
+		for i := range c.Scratch { // a kernel must not read what it has not written
+			c.Scratch[i] = 0xff
+		}
 	}
 	return out, k.CPU(c, in, out)
 }

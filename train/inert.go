@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // inertKey is a key that other keys switch off. A key counts as set if its value differs from the default.
@@ -61,5 +63,5 @@ func Inert(s Spec) []error {
 			problems = append(problems, fmt.Errorf("%s: does nothing %s: remove it", k.key, k.why))
 		}
 	}
-	return problems
+	return append(problems, objective.Inert(s.Training.Objective, s.Objectives)...)
 }

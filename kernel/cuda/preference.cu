@@ -2,7 +2,7 @@
 // reference (pair_loss), and those of a policy alone (margin_loss). The formulas stand in kernel/pair_forms.go and margin_loss.go.
 // Layout: sums, counts and gradients [S] fp32; pairs [P,2] int32, sequences of the chosen and of the rejected answer, outside of
 // [0,S) = no pair; results are single fp32 numbers. scratch: gradients of pairs [P,2] fp64, then two orders of pairs [P] int32.
-// One block of 256. Pairs are dealt out by turns and sums are added in a tree, so that the order depends on P alone. A sequence
+// One block of 256. Thread t takes pairs t, t + 256, ... and sums are added in a tree, so that the order depends on P alone. A sequence
 // adds up the gradients of its pairs in their order. All arithmetic is fp64.
 // Bytes: some hundred a pair. Goal: latency.
 #include "common.cuh"
@@ -19,7 +19,7 @@ __device__ __forceinline__ double logistic(double x) {
 __device__ __forceinline__ double logistic_slope(double x) { return logistic(x) * logistic(-x); }
 
 // The sum of v over the block's 256 threads, for all of them.
-__device__ double total(double v) {
+__device__ double block_sum(double v) {
     __shared__ double part[256];
     __syncthreads();
     part[threadIdx.x] = v;
@@ -31,13 +31,13 @@ __device__ double total(double v) {
     return part[0];
 }
 
-// Adds up what pairs have for each sequence: gradient[s] = by times the sum over its pairs of of[2 k + side].
-__device__ void by_sequence(float *gradient, float *tail, double tail_factor, const double *of, const int *pairs, int P, int S, double by) {
+// Sums the gradients of pairs for each sequence: gradient[s] = by times the sum over its pairs of pair_gradients[2 k + side].
+__device__ void by_sequence(float *gradient, float *tail, double tail_factor, const double *pair_gradients, const int *pairs, int P, int S, double by) {
     __syncthreads();
     for (int s = threadIdx.x; s < S; s += blockDim.x) {
         double sum = 0;
         for (int i = 0; i < 2 * P; i++)
-            if (pairs[i] == s) sum += of[i];
+            if (pairs[i] == s) sum += pair_gradients[i];
         gradient[s] = (float)(sum * by);
         if (tail) tail[s] = (float)(-tail_factor * sum * by);
     }
@@ -70,7 +70,7 @@ __device__ bool answers(const Pairs &p, int k, Answers &a) {
     return true;
 }
 
-// What takes the place of a log-ratio, and its slope.
+// The divergence's number in place of a log-ratio, and its slope.
 __device__ double diverge(const Pairs &p, double d, double &slope) {
     switch (p.divergence) {
     case FORWARD_KL: slope = exp(-d); return 1 - slope;
@@ -130,20 +130,20 @@ __device__ double form_of(const Pairs &p, int form, const Answers &a, double &g,
     return v;
 }
 
-// The loss of what all chosen answers have in common: their mean negative log-likelihood, once for each pair.
-__device__ double likelihood(const Pairs &p, double *of) {
+// The form SFT: the mean negative log-likelihood of the tokens of all chosen answers, once for each pair.
+__device__ double likelihood(const Pairs &p, double *pair_gradients) {
     double w = p.weights[SFT], chosen = 0, tokens = 0, weight = 0;
     Answers a;
     for (int k = threadIdx.x; k < p.P; k += blockDim.x)
         if (answers(p, k, a)) chosen += a.s[0], tokens += a.n[0], weight += a.weight;
-    chosen = total(chosen), tokens = total(tokens), weight = total(weight);
+    chosen = block_sum(chosen), tokens = block_sum(tokens), weight = block_sum(weight);
     if (tokens == 0) return 0;
     for (int k = threadIdx.x; k < p.P; k += blockDim.x)
-        if (answers(p, k, a)) of[2 * k] -= w * weight / tokens;
+        if (answers(p, k, a)) pair_gradients[2 * k] -= w * weight / tokens;
     return -w * weight * chosen / tokens;
 }
 
-__device__ void sorted_pair(int form, const Answers &a, double &first, double &second) {
+__device__ void sort_keys(int form, const Answers &a, double &first, double &second) {
     if (form == AOT) first = a.s[0] - a.s[1], second = a.r[0] - a.r[1];
     else first = a.d(0), second = a.d(1);
 }
@@ -158,39 +158,39 @@ __device__ bool before(double a, double b, bool earlier) {
 
 // This thread's part of a loss over two sorted lists of the pairs' numbers; equal numbers keep the order of the pairs. The loss in
 // place i of the order has the weight of pair i.
-__device__ double transport(const Pairs &p, int form, double *of, int *first, int *second) {
+__device__ double transport(const Pairs &p, int form, double *pair_gradients, int *by_first, int *by_second) {
     double w = p.weights[form], loss = 0, x, y, u, v;
     Answers a, b;
     __syncthreads();
     for (int k = threadIdx.x; k < p.P; k += blockDim.x) {
         if (!answers(p, k, a)) continue;
-        sorted_pair(form, a, x, y);
-        int at = 0, and_at = 0;
+        sort_keys(form, a, x, y);
+        int rank_first = 0, rank_second = 0;
         for (int other = 0; other < p.P; other++) {
             if (!answers(p, other, b)) continue;
-            sorted_pair(form, b, u, v);
-            at += before(u, x, other < k);
-            and_at += before(v, y, other < k);
+            sort_keys(form, b, u, v);
+            rank_first += before(u, x, other < k);
+            rank_second += before(v, y, other < k);
         }
-        first[at] = k, second[and_at] = k;
+        by_first[rank_first] = k, by_second[rank_second] = k;
     }
     __syncthreads();
     for (int k = threadIdx.x; k < p.P; k += blockDim.x) {
         if (!answers(p, k, a)) continue;
         double weight = a.weight;
-        int place = 0;
-        for (int other = 0; other < k; other++) place += answers(p, other, b);
-        int i = first[place], j = second[place];
+        int rank = 0;
+        for (int other = 0; other < k; other++) rank += answers(p, other, b);
+        int i = by_first[rank], j = by_second[rank];
         answers(p, i, a);
         answers(p, j, b);
-        sorted_pair(form, a, x, u);
-        sorted_pair(form, b, v, y);
+        sort_keys(form, a, x, u);
+        sort_keys(form, b, v, y);
         double z = p.beta * (x - y);
         loss += weight * ((1 - p.smoothing) * softplus(-z) + p.smoothing * softplus(z));
         double g = w * weight * p.beta * (p.smoothing * logistic(z) - (1 - p.smoothing) * logistic(-z));
-        of[2 * i] += g;
-        if (form == AOT) of[2 * i + 1] -= g;
-        else of[2 * j + 1] -= g;
+        pair_gradients[2 * i] += g;
+        if (form == AOT) pair_gradients[2 * i + 1] -= g;
+        else pair_gradients[2 * j + 1] -= g;
     }
     __syncthreads();
     return w * loss;
@@ -208,7 +208,7 @@ extern "C" __global__ void __launch_bounds__(256) preference_pairs(
         p = Pairs{policy, reference, counts, tail, reference_tail, entropies, pairs, P, S, divergence, beta, smoothing, tau, alpha, tail_weight,
                   {w0, w1, w2, w3, w4, w5, w6, w7, w8, w9, w10, w11, w12, w13, w14}};
     __syncthreads();
-    int *first = (int *)(scratch + 2 * P), *second = first + P;
+    int *by_first = (int *)(scratch + 2 * P), *by_second = by_first + P;
     double all = 0, sums[6] = {0, 0, 0, 0, 0, 0};
     for (int k = threadIdx.x; k < P; k += blockDim.x) {
         Answers a;
@@ -227,13 +227,13 @@ extern "C" __global__ void __launch_bounds__(256) preference_pairs(
     }
     double common = 0;
     if (p.weights[SFT] != 0) common = likelihood(p, scratch);
-    if (p.weights[AOT] != 0) all += transport(p, AOT, scratch, first, second);
-    if (p.weights[AOT_UNPAIRED] != 0) all += transport(p, AOT_UNPAIRED, scratch, first, second);
-    all = total(all) + common;
+    if (p.weights[AOT] != 0) all += transport(p, AOT, scratch, by_first, by_second);
+    if (p.weights[AOT_UNPAIRED] != 0) all += transport(p, AOT_UNPAIRED, scratch, by_first, by_second);
+    all = block_sum(all) + common;
     float *to[6] = {chosen, rejected, accuracy, margin, logp_chosen, logp_rejected};
 #pragma unroll
     for (int i = 0; i < 6; i++) {
-        double sum = total(sums[i]);
+        double sum = block_sum(sums[i]);
         if (threadIdx.x == 0) *to[i] = (float)sum;
     }
     if (threadIdx.x == 0) *loss = (float)(all * *scale);
@@ -241,6 +241,13 @@ extern "C" __global__ void __launch_bounds__(256) preference_pairs(
 }
 
 enum { MARGIN_SIGMOID = 0, MARGIN_HINGE, MARGIN_IPO, MARGIN_SIMPO, MARGIN_ODDS };
+
+// log(1 - exp(x)) and its slope. x above -1e-7 counts as -1e-7, where the odds of an answer stop to grow.
+__device__ double log_failure(double x, double &slope) {
+    if (x > -1e-7) x = -1e-7;   // NaN stays
+    slope = exp(x) / expm1(x);
+    return x < -0.693147180559945309417 ? log1p(-exp(x)) : log(-expm1(x));   // each cancels where the other is used
+}
 
 // The loss of a pair, and its gradients for what t stands for.
 __device__ double margin_of(int form, double b, double e, double gamma, double tc, double tx, double &g, double &gx) {
@@ -256,9 +263,9 @@ __device__ double margin_of(int form, double b, double e, double gamma, double t
         g = 2 * z, gx = -2 * z;
         return z * z;
     case MARGIN_ODDS: {
-        double odds = z - log1p(-exp(tc)) + log1p(-exp(tx));
+        double slope, slope_x, fail = log_failure(tc, slope), fail_x = log_failure(tx, slope_x), odds = z - fail + fail_x;
         d = -b * logistic(-odds);
-        g = d / -expm1(tc), gx = -d / -expm1(tx);
+        g = d * (1 - slope), gx = -d * (1 - slope_x);
         return b * softplus(-odds);
     }
     case MARGIN_SIMPO: z -= gamma / b;
@@ -296,12 +303,12 @@ extern "C" __global__ void __launch_bounds__(256) preference_margins(
         sums[0] += c, sums[1] += r, sums[2] += t[0] > t[1], sums[3] += c - r, sums[4] += x[0], sums[5] += x[1];
         sum += likelihood[at[0]], tokens += trained[at[0]], n += 1;
     }
-    all = total(all), sum = total(sum), tokens = total(tokens), n = total(n);
+    all = block_sum(all), sum = block_sum(sum), tokens = block_sum(tokens), n = block_sum(n);
     double mean = tokens > 0 ? -n * sum / tokens : 0, by = (double)*scale * (scaling ? *scaling : 1.f);
     float *to[6] = {chosen, rejected, accuracy, margin, logp_chosen, logp_rejected};
 #pragma unroll
     for (int i = 0; i < 6; i++) {
-        double v = total(sums[i]);
+        double v = block_sum(sums[i]);
         if (threadIdx.x == 0) *to[i] = (float)v;
     }
     if (threadIdx.x == 0) *loss = (float)((all + likelihood_weight * mean) * *scale), *nll = (float)mean;

@@ -39,6 +39,46 @@ type shared interface {
 	objectives() []string
 }
 
+// partlyInert is an optional capability of a section whose keys can switch one another off.
+type partlyInert interface {
+	// inert returns such keys, whether they are switched off or not.
+	inert() []inertKey
+}
+
+// inertKey is a key of a section that other keys of the section may switch off.
+type inertKey struct {
+	name string
+	idle bool   // the key has another value than its default, and nothing reads it
+	why  string // names the key that switches it off, and what would switch it on
+}
+
+// Inert returns a problem for each key of the named objective's sections that has another value than its default while
+// the section's other keys switch it off.
+func Inert(name string, c Config) (problems []error) {
+	v := reflect.ValueOf(c)
+	for i := range v.NumField() {
+		k, _ := keys.Of(v.Type(), i)
+		s, ok := v.Field(i).Interface().(partlyInert)
+		if !ok || v.Field(i).IsNil() || !slices.Contains(usersOf(k.Name, v.Field(i).Interface()), name) {
+			continue
+		}
+		for _, key := range s.inert() {
+			if key.idle {
+				problems = append(problems, fmt.Errorf("%s.%s: does nothing %s: remove it", k.Name, key.name, key.why))
+			}
+		}
+	}
+	return problems
+}
+
+// usersOf returns the names of the objectives that take settings from a section.
+func usersOf(name string, section any) []string {
+	if s, ok := section.(shared); ok {
+		return s.objectives()
+	}
+	return []string{name}
+}
+
 // Of returns the objective of a name in Objectives with the settings of its section of a configuration.
 func Of(name string, c Config) Objective { return Objectives[name](c) }
 
@@ -76,10 +116,8 @@ func Check(name string, c Config) (problems []error) {
 	v := reflect.ValueOf(c)
 	for i := range v.NumField() {
 		k, _ := keys.Of(v.Type(), i)
-		users, at, defaults := []string{k.Name}, v.Field(i), defaultsOf(v.Field(i).Type())
-		if s, ok := defaults.Interface().(shared); ok {
-			users = s.objectives()
-		}
+		at, defaults := v.Field(i), defaultsOf(v.Field(i).Type())
+		users := usersOf(k.Name, defaults.Interface())
 		if at.IsNil() {
 			at = defaults
 		}

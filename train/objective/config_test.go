@@ -2,6 +2,7 @@ package objective
 
 import (
 	"errors"
+	"strings"
 	"testing"
 )
 
@@ -47,5 +48,64 @@ func TestCheckSections(t *testing.T) {
 		if got != c.want {
 			t.Errorf("%s, %+v:\ngot  %s\nwant %s", c.name, c.section, got, c.want)
 		}
+	}
+}
+
+// TestInertKeysOfPairs checks that each key that the chosen loss ignores is a problem, and none where a loss reads it.
+func TestInertKeysOfPairs(t *testing.T) {
+	for key, c := range map[string]struct{ set, on func(*DPOConfig) }{
+		"label_smoothing": {func(s *DPOConfig) { s.LabelSmoothing = 0.1 },
+			func(s *DPOConfig) { s.LossType = []string{"sigmoid", "aot"} }},
+		"discopop_tau": {func(s *DPOConfig) { s.DiscopopTau = 0.1 },
+			func(s *DPOConfig) { s.LossType = []string{"discopop"} }},
+		"f_divergence_type": {func(s *DPOConfig) { s.LossType, s.FDivergenceType = []string{"apo_zero"}, "forward_kl" },
+			func(s *DPOConfig) { s.LossType = []string{"apo_zero", "ipo"} }},
+		"f_alpha_divergence_coef": {func(s *DPOConfig) { s.FAlphaDivergenceCoef = 0.3 },
+			func(s *DPOConfig) { s.FDivergenceType = "alpha_divergence" }},
+	} {
+		s := Defaults().DPO
+		c.set(s)
+		checkInert(t, dpoName, Config{DPO: s}, "dpo."+key)
+		c.on(s)
+		checkInert(t, dpoName, Config{DPO: s}, "")
+	}
+	for key, c := range map[string]struct{ set, on func(*CPOConfig) }{
+		"label_smoothing": {func(s *CPOConfig) { s.LabelSmoothing, s.LossType = 0.1, "ipo" },
+			func(s *CPOConfig) { s.LossType = "simpo" }},
+		"simpo_gamma": {func(s *CPOConfig) { s.SimPOGamma, s.LossType = 1, "hinge" },
+			func(s *CPOConfig) { s.LossType = "alphapo" }},
+		"cpo_alpha": {func(s *CPOConfig) { s.CPOAlpha, s.LossType = 0.5, "alphapo" },
+			func(s *CPOConfig) { s.LossType = "simpo" }},
+	} {
+		s := Defaults().CPO
+		c.set(s)
+		checkInert(t, cpoName, Config{CPO: s}, "cpo."+key)
+		checkInert(t, dpoName, Config{CPO: s}, "") // the check of the sections says that the section is not read
+		c.on(s)
+		checkInert(t, cpoName, Config{CPO: s}, "")
+	}
+	for name := range Objectives {
+		checkInert(t, name, Defaults(), "")
+	}
+}
+
+func checkInert(t *testing.T, name string, c Config, key string) {
+	t.Helper()
+	got := ""
+	if err := errors.Join(Inert(name, c)...); err != nil {
+		got, _, _ = strings.Cut(err.Error(), ": does nothing ")
+	}
+	if got != key {
+		t.Errorf("%s: inert is %q, want %q", name, got, key)
+	}
+}
+
+// TestNegativeLossWeights checks that a loss cannot be made larger.
+func TestNegativeLossWeights(t *testing.T) {
+	s := Defaults().DPO
+	s.LossType, s.LossWeights = []string{"sigmoid", "sft"}, []string{"1", "-0.5"}
+	const want = "dpo.loss_weights: the weight of sft is -0.5, which would make its loss larger: give at least 0"
+	if err := errors.Join(Check(dpoName, Config{DPO: s})...); err == nil || err.Error() != want {
+		t.Errorf("got  %v\nwant %s", err, want)
 	}
 }

@@ -59,6 +59,10 @@ func (c DPOConfig) weights() (all [kernel.PairForms]float64, err error) {
 			if weight, err = strconv.ParseFloat(c.LossWeights[i], 64); err != nil || weight-weight != 0 {
 				return all, fmt.Errorf("dpo.loss_weights: %q is not a finite number", c.LossWeights[i])
 			}
+			if weight < 0 {
+				return all, fmt.Errorf("dpo.loss_weights: the weight of %s is %s, which would make its loss larger: give "+
+					"at least 0", name, c.LossWeights[i])
+			}
 		}
 		if form := slices.Index(kernel.PairFormNames[:], name); form >= 0 { // another name is an error of loss_type
 			all[form] += weight
@@ -87,6 +91,27 @@ func (c DPOConfig) problems() (all []error) {
 			"dpo.f_divergence_type: reverse_kl"))
 	}
 	return all
+}
+
+// inert returns the keys that the losses of the section don't read.
+func (c DPOConfig) inert() []inertKey {
+	w, _ := c.weights()
+	without := func(forms ...kernel.PairForm) bool {
+		return !slices.ContainsFunc(forms, func(f kernel.PairForm) bool { return w[f] != 0 })
+	}
+	return []inertKey{
+		{"label_smoothing", c.LabelSmoothing != 0 &&
+			without(kernel.PairRobust, kernel.PairEXO, kernel.PairAOT, kernel.PairAOTUnpaired),
+			"without robust, exo_pair, aot or aot_unpaired in dpo.loss_type (sigmoid ignores it, as in TRL)"},
+		{"discopop_tau", c.DiscopopTau != 0.05 && without(kernel.PairDiscoPOP), "without discopop in dpo.loss_type"},
+		{"f_divergence_type", c.FDivergenceType != kernel.DivergenceNames[kernel.ReverseKL] &&
+			without(kernel.PairSigmoid, kernel.PairHinge, kernel.PairIPO, kernel.PairEXO, kernel.PairRobust,
+				kernel.PairDiscoPOP, kernel.PairSigmoidNorm),
+			"with dpo.loss_type: " + strings.Join(c.LossType, ", ") + ", which compare with the reference in their own way"},
+		{"f_alpha_divergence_coef", c.FAlphaDivergenceCoef != 0.5 &&
+			c.FDivergenceType != kernel.DivergenceNames[kernel.AlphaDivergence],
+			"but with dpo.f_divergence_type: alpha_divergence"},
+	}
 }
 
 // dpo is Direct Preference Optimization (Rafailov et al. 2023) and the losses that share its form: each is a function
@@ -121,8 +146,8 @@ func (o dpo) Eval(n *nn.Net, at Network, in Inputs) Outcome { return o.build(n, 
 
 // build records the loss of a batch, with a gradient or without.
 func (o dpo) build(n *nn.Net, at Network, in Inputs, grad bool) Outcome {
-	checkUnbalanced(n)
-	p := pairsIn(in)
+	refuseBalanceLoss(n)
+	p := pairInputsOf(in)
 	loss := o.kernel(grad, at.Scaling != nil)
 	head := kernel.LinearLogProbs{Chunk: at.LossRows, Cap: at.LogitCap}
 	reference := n.Apply(head, at.Reference, at.Head, p.labels)

@@ -36,6 +36,19 @@ type CPOConfig struct {
 
 func (CPOConfig) problems() []error { return nil }
 
+// inert returns the keys that the loss of the section doesn't read.
+func (c CPOConfig) inert() []inertKey {
+	simpo := c.LossType == "simpo" || c.LossType == "alphapo"
+	return []inertKey{
+		{"label_smoothing", c.LabelSmoothing != 0 && c.LossType != "sigmoid" && !simpo,
+			"with cpo.loss_type: " + c.LossType + "; sigmoid, simpo and alphapo use it"},
+		{"simpo_gamma", c.SimPOGamma != 0.5 && !simpo,
+			"with cpo.loss_type: " + c.LossType + "; simpo and alphapo use it"},
+		{"cpo_alpha", c.CPOAlpha != 1 && c.LossType == "alphapo",
+			"with cpo.loss_type: alphapo, which adds no negative log-likelihood; simpo with cpo.alpha does"},
+	}
+}
+
 // SimPOConfig is the section of training.objective: simpo, which is cpo with loss_type: simpo and cpo_alpha: 0.
 type SimPOConfig struct {
 	// Beta is the factor of the margin between the answers' average log-probabilities; 2 is SimPO's own.
@@ -70,25 +83,25 @@ func newCPO(c Config) Objective {
 	if s.LossType == "alphapo" {
 		k.Likelihood = 0
 	}
-	return margins{loss: k}
+	return marginObjective{loss: k}
 }
 
 func newSimPO(c Config) Objective {
 	s := settings(c.SimPO)
-	return margins{loss: kernel.MarginLoss{Form: kernel.MarginSimPO, Beta: s.Beta, Smoothing: s.LabelSmoothing,
+	return marginObjective{loss: kernel.MarginLoss{Form: kernel.MarginSimPO, Beta: s.Beta, Smoothing: s.LabelSmoothing,
 		Gamma: s.SimPOGamma}}
 }
 
 func newORPO(c Config) Objective {
-	return margins{loss: kernel.MarginLoss{Form: kernel.MarginOdds, Beta: settings(c.ORPO).Beta, Likelihood: 1},
-		prompts: true}
+	return marginObjective{loss: kernel.MarginLoss{Form: kernel.MarginOdds, Beta: settings(c.ORPO).Beta, Likelihood: 1},
+		likelihoodOfPrompts: true}
 }
 
-// margins is a loss of preference pairs that needs no reference: CPO (Xu et al. 2024), SimPO (Meng et al. 2024) and
-// ORPO (Hong et al. 2024). To the loss of a pair it may add the negative log-likelihood of the chosen row.
-type margins struct {
-	loss    kernel.MarginLoss
-	prompts bool // the negative log-likelihood counts the prompts' tokens too
+// marginObjective is a loss of preference pairs that needs no reference: CPO (Xu et al. 2024), SimPO (Meng et al. 2024)
+// and ORPO (Hong et al. 2024). To the loss of a pair it may add the negative log-likelihood of the chosen row.
+type marginObjective struct {
+	loss                kernel.MarginLoss
+	likelihoodOfPrompts bool // the negative log-likelihood counts the tokens of prompts too
 }
 
 const (
@@ -97,10 +110,10 @@ const (
 )
 
 // Divisor is the number of pairs.
-func (margins) Divisor() Count { return Groups }
+func (marginObjective) Divisor() Count { return Groups }
 
 // Numbers are TRL's rewards and log-probabilities, and the negative log-likelihood where the loss has it.
-func (o margins) Numbers() []Number {
+func (o marginObjective) Numbers() []Number {
 	all := pairNumbers()
 	if o.loss.Likelihood != 0 {
 		all = append(all, Number{Name: "nll_loss", Unit: "nats/token", Per: Groups})
@@ -109,20 +122,20 @@ func (o margins) Numbers() []Number {
 }
 
 // CheckRows refuses rows that are not pairs.
-func (margins) CheckRows(r *dataset.Report) error { return checkPairs(r) }
+func (marginObjective) CheckRows(r *dataset.Report) error { return checkPairs(r) }
 
-// Declare adds the data of pairs, labels of the likelihood's tokens, and where these are others than the answers' the
-// labels of all of them.
-func (o margins) Declare(n *nn.Net, prefix string, s session.Shape) Inputs {
+// Declare adds the data of pairs and the labels of the tokens whose likelihood is added. Where these are not only the
+// answers' tokens, it also adds the labels of both.
+func (o marginObjective) Declare(n *nn.Net, prefix string, s session.Shape) Inputs {
 	in := append(declarePairs(n, prefix, s, false), n.Batch(prefix+nameLikelihood, kernel.T(kernel.I32, s.Tokens)))
-	if o.prompts {
+	if o.likelihoodOfPrompts {
 		in = append(in, n.Batch(prefix+nameAllLabels, kernel.T(kernel.I32, s.Tokens)))
 	}
 	return in
 }
 
 // Bind finds the data of Declare in the memory of a plan.
-func (o margins) Bind(b *session.Batch) (Filler, error) {
+func (o marginObjective) Bind(b *session.Batch) (Filler, error) {
 	pairs, err := bindPairs(b, false)
 	if err != nil {
 		return nil, err
@@ -131,7 +144,7 @@ func (o margins) Bind(b *session.Batch) (Filler, error) {
 	if f.likelihood, err = b.Int32s(nameLikelihood); err != nil {
 		return nil, err
 	}
-	if o.prompts {
+	if o.likelihoodOfPrompts {
 		f.all, err = b.Int32s(nameAllLabels)
 	}
 	return f, err
@@ -176,21 +189,26 @@ func chosenOf(pairs []int32) (all []int32) {
 }
 
 // Train builds the loss with its gradient.
-func (o margins) Train(n *nn.Net, at Network, in Inputs) Outcome { return o.build(n, at, in, true) }
+func (o marginObjective) Train(n *nn.Net, at Network, in Inputs) Outcome {
+	return o.build(n, at, in, true)
+}
 
 // Eval builds the loss without a gradient.
-func (o margins) Eval(n *nn.Net, at Network, in Inputs) Outcome { return o.build(n, at, in, false) }
+func (o marginObjective) Eval(n *nn.Net, at Network, in Inputs) Outcome {
+	return o.build(n, at, in, false)
+}
 
-func (o margins) build(n *nn.Net, at Network, in Inputs, grad bool) Outcome {
-	checkUnbalanced(n)
-	p, likelihood := pairsIn(in[:4]), in[4]
+func (o marginObjective) build(n *nn.Net, at Network, in Inputs, grad bool) Outcome {
+	refuseBalanceLoss(n)
+	p, likelihood := pairInputsOf(in[:4]), in[4]
 	labels := in[len(in)-1]
-	if !o.prompts {
+	if !o.likelihoodOfPrompts {
 		labels = p.labels
 	}
-	each := n.Apply(kernel.LinearLogProbs{Chunk: at.LossRows, Cap: at.LogitCap, Grad: grad}, at.Hidden, at.Head, labels)
-	answers, counts := p.sums(n, each, p.labels)
-	chosen, trained := p.sums(n, each, likelihood)
+	head := kernel.LinearLogProbs{Chunk: at.LossRows, Cap: at.LogitCap, Grad: grad}
+	logProbs := n.Apply(head, at.Hidden, at.Head, labels)
+	answers, counts := p.sums(n, logProbs, p.labels)
+	chosen, trained := p.sums(n, logProbs, likelihood)
 	values := []*graph.Value{answers, counts, chosen, trained, p.pairs, p.scale}
 	if at.Scaling != nil {
 		values = append(values, at.Scaling)

@@ -42,8 +42,8 @@ func declarePairs(n *nn.Net, prefix string, s session.Shape, tail bool) Inputs {
 	return in
 }
 
-// pairsIn returns the data that declarePairs added.
-func pairsIn(in Inputs) pairInputs {
+// pairInputsOf returns the data that declarePairs added.
+func pairInputsOf(in Inputs) pairInputs {
 	p := pairInputs{labels: in[0], scale: in[1], borders: in[2], pairs: in[3]}
 	if len(in) > 4 {
 		p.tail = in[4]
@@ -51,9 +51,9 @@ func pairsIn(in Inputs) pairInputs {
 	return p
 }
 
-// sums returns the sums of a number of every token over the labelled tokens of each sequence, and the counts of these.
-func (p pairInputs) sums(n *nn.Net, each, labels *graph.Value) (sums, counts *graph.Value) {
-	out := n.ApplyAll(kernel.SequenceSums{}, each, labels, p.borders)
+// sums returns for each sequence the sum of perToken f[M] over its labelled tokens, and the number of these.
+func (p pairInputs) sums(n *nn.Net, perToken, labels *graph.Value) (sums, counts *graph.Value) {
+	out := n.ApplyAll(kernel.SequenceSums{}, perToken, labels, p.borders)
 	return out[0], out[1].Constant()
 }
 
@@ -77,9 +77,10 @@ func bindPairs(b *session.Batch, tail bool) (*pairFiller, error) {
 type pairFiller struct {
 	*labelled
 	pairs []int32 // [P,2]
-	tail  []int32 // nil = it is not wanted
+	tail  []int32 // [M]; nil = the loss has no tail
 }
 
+// Fill writes a micro-batch and returns its trained tokens, those of the answers.
 func (f *pairFiller) Fill(b dataset.Batch, own session.Part) int {
 	trained := f.labelled.Fill(b, own)
 	for i := range f.pairs {
@@ -152,8 +153,9 @@ func checkPairs(r *dataset.Report) error {
 	return nil
 }
 
-// checkUnbalanced refuses models whose configuration asks for a loss of their experts' balance, which pairs don't have.
-func checkUnbalanced(n *nn.Net) {
+// refuseBalanceLoss refuses models whose configuration asks for a loss of their experts' balance, which losses of pairs
+// don't add.
+func refuseBalanceLoss(n *nn.Net) {
 	if n.Balance() != nil {
 		n.Fail(errors.New("the model's config.json asks for a loss of its experts' balance (output_router_logits, " +
 			"router_aux_loss_coef), which losses of preference pairs don't have: set output_router_logits to " +
