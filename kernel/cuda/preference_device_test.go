@@ -121,8 +121,8 @@ func TestPreferencePairs(t *testing.T) {
 					keys[i] = append(keys[i], key)
 				}
 				rewards := [2]float64{beta * (sc - rc), beta * (sx - rx)}
-				for i, x := range []float64{rewards[0], rewards[1], max(0, float64(cmp.Compare(rewards[0], rewards[1]))),
-					rewards[0] - rewards[1], sc, sx} {
+				right := max(0, float64(cmp.Compare(rewards[0], rewards[1])))
+				for i, x := range []float64{rewards[0], rewards[1], right, rewards[0] - rewards[1], sc, sx} {
 					sums[i] += x
 				}
 			}
@@ -179,8 +179,9 @@ func TestPreferenceMargins(t *testing.T) {
 					args = append(args, r.out(fmt.Sprintf("sum %d", i), 4))
 				}
 				outputs := slices.Clone(args)
-				args = append(args, in(r, "policy", c.policy), in(r, "counts", c.counts), in(r, "likelihood", likelihood),
-					in(r, "trained", trained), in(r, "pairs", c.pairs), in(r, "scale", []float32{c.scale}),
+				args = append(args, in(r, "policy", c.policy), in(r, "counts", c.counts),
+					in(r, "likelihood", likelihood), in(r, "trained", trained), in(r, "pairs", c.pairs),
+					in(r, "scale", []float32{c.scale}),
 					in(r, "scaling", []float32{c.scaling}), r.out("scratch", int64(24*P)), i32(P), i32(S), i32(form),
 					launchDouble(beta), launchDouble(smoothing), launchDouble(gamma), launchDouble(0),
 					launchDouble(likelihoodWeight))
@@ -241,8 +242,9 @@ func TestPreferenceOfCertainAnswers(t *testing.T) {
 		for range 7 {
 			outputs = append(outputs, r.out("sum", 4))
 		}
-		args := append(slices.Clone(outputs), in(r, "policy", []float32{chosen, rejected}), in(r, "counts", []float32{4, 4}),
-			in(r, "likelihood", []float32{0, 0}), in(r, "trained", []float32{0, 0}), in(r, "pairs", []int32{0, 1}),
+		args := append(slices.Clone(outputs), in(r, "policy", []float32{chosen, rejected}),
+			in(r, "counts", []float32{4, 4}), in(r, "likelihood", []float32{0, 0}),
+			in(r, "trained", []float32{0, 0}), in(r, "pairs", []int32{0, 1}),
 			in(r, "scale", []float32{1}), gpu.Ptr(0), r.out("scratch", 24), i32(1), i32(2), i32(4), launchDouble(0.5),
 			launchDouble(0), launchDouble(0), launchDouble(0), launchDouble(0))
 		r.run(Preference("preference_margins"), args...)
