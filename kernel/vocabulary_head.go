@@ -126,6 +126,8 @@ type headChunks[F Float] struct {
 	index  []int32 // the labelled rows, ascending
 	first  int     // the running chunk's first row in index
 	rest   []byte  // scratch behind that of headScratch
+
+	also func(n int) // what else a chunk of n rows computes before its rows are visited; nil = nothing
 }
 
 func newHeadChunks[F Float](c *CPU, chunk int, x, w, labels Tensor) *headChunks[F] {
@@ -169,6 +171,9 @@ func (h *headChunks[F]) walk(unlabelled, row func(i int), gradients ...gradientO
 				copy(h.rows[i*h.width:][:h.width], h.x[int(t)*h.width:])
 			}
 			h.head.logits(h.logits, h.rows, n, h.panel)
+			if h.also != nil {
+				h.also(n)
+			}
 			h.pool.Parallel(n, row)
 			for _, g := range gradients {
 				if g.dx == nil {

@@ -68,7 +68,7 @@ if wants side; then
 	if [ -n "$sanitizer" ]; then
 		for tool in $tools; do
 			for group in attention='TestAttention$/(mma|hopper)' attention-wide='TestAttention$/wide' cached='TestAttentionCached|TestKVAppend' skinny='TestSkinny|TestRowFactors' attention-single-1='TestAttentionSingle/heads_of_(8|16|32|40|64|72)$' attention-single-2='TestAttentionSingle/heads_of_(80|96|112)$' attention-single-3='TestAttentionSingle/heads_of_(128|256)$' attention-single-4='TestAttentionSingle/heads_of_320$' attention-single-5='TestAttentionSingle/heads_of_512$' nf4=TestNF4 int8=TestInt8 lowrank=LowRank gemm="TestGemm$/mma" gemm-hopper="TestGemm$/hopper" gemm-single=TestGemmSingle experts=TestExpert delta=TestGatedDelta \
-				elements='TestRMSNorm|TestRope|TestSwiglu|TestGeglu|TestSigmoidGate|TestCausalConv|TestHeadGate|TestHeadColumns|TestDoRA|TestSoftcap|TestColumns|TestHeads|TestPositions|TestEmbedding|TestCrossEntropy|TestSmoothedCrossEntropy|TestTokenLoss|TestNEFTune|TestLogProbs|TestSequenceSums|TestPreference|TestAdamW|TestLion|TestInOrder|TestNorm|TestReduce|TestDropout|TestBias|TestAddLowBits|TestScale|TestConvert'; do
+				elements='TestRMSNorm|TestRope|TestSwiglu|TestGeglu|TestSigmoidGate|TestCausalConv|TestHeadGate|TestHeadColumns|TestDoRA|TestSoftcap|TestColumns|TestHeads|TestPositions|TestEmbedding|TestCrossEntropy|TestSmoothedCrossEntropy|TestDivergence|TestTokenLoss|TestNEFTune|TestLogProbs|TestSequenceSums|TestPreference|TestAdamW|TestLion|TestInOrder|TestNorm|TestReduce|TestDropout|TestBias|TestAddLowBits|TestScale|TestConvert'; do
 				part "$tool-${group%%=*}" kernel/cuda 400 "$sanitizer" --report-api-errors no --error-exitcode 9 --tool "$tool" "$bin/kernels.test" -test.v -test.run "${group#*=}" & jobs+=($!)
 			done
 		done

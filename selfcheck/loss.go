@@ -12,7 +12,7 @@ import (
 // and sums over sequences.
 func lossChecks() []check {
 	n := newNumbers()
-	all := append(append(sequenceChecks(), tokenLossChecks()...), neftuneChecks()...)
+	all := append(append(append(sequenceChecks(), tokenLossChecks()...), neftuneChecks()...), divergenceChecks()...)
 	for _, M := range checkRows {
 		for _, s := range [][2]int{{64, 512}, {172, 1001}, {40, 777}} {
 			C, V := s[0], s[1]

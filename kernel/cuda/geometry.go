@@ -124,6 +124,13 @@ func SmoothedCrossEntropy(entry string, M, V int) Geometry {
 	return g
 }
 
+// Divergence returns the geometry of the divergence_* kernels over M rows of V logits.
+func Divergence(entry string, M, V int) Geometry {
+	g := CrossEntropy(entry, M, V)
+	g.Stem = "divergence"
+	return g
+}
+
 // LogProbs returns the geometry of logprobs_values, logprobs_slopes and logprobs_both over M rows of V logits.
 func LogProbs(entry string, M, V int) Geometry {
 	g := CrossEntropy(entry, M, V)
