@@ -3,6 +3,7 @@ package adapter
 import (
 	"fmt"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -123,6 +124,8 @@ const (
 type Trained struct {
 	Params []*nn.Value
 	Rates  []float64 // of each of Params, the multiplier of the learning rate
+	// Undecayed says of each of Params whether it has no weight decay: base weights that transformers leaves out.
+	Undecayed []bool
 	Layers []string  // paths of the adapted layers
 
 	Parameters []Parameter // the adapted parameters of experts
@@ -155,15 +158,20 @@ func (t *Trained) param(n *nn.Net, name string, shape ...int) *nn.Value {
 // declare adds a trained tensor with the rate 1.
 func (t *Trained) declare(n *nn.Net, name string, typ kernel.Type) *nn.Value {
 	p := n.Param(ParamGroup, name, typ)
-	t.Params, t.Rates = append(t.Params, p), append(t.Rates, 1)
+	t.Params, t.Rates, t.Undecayed = append(t.Params, p), append(t.Rates, 1), append(t.Undecayed, false)
 	return p
 }
 
 // Train is the nn.Options.Train that collects trained weights of the base model.
 func (t *Trained) Train(n *nn.Net, name string, typ kernel.Type) *nn.Value {
 	t.base = append(t.base, name)
-	return t.declare(n, name, typ)
+	p := t.declare(n, name, typ)
+	t.Undecayed[len(t.Undecayed)-1] = undecayed.MatchString(name)
+	return p
 }
+
+// undecayed matches the base weights that transformers' Trainer leaves out of weight decay: norms and biases.
+var undecayed = regexp.MustCompile(`(?i)bias|layernorm|rmsnorm|(?:^|\.)norm(?:$|\.)|_norm(?:$|\.)`)
 
 // DropoutCounter is the name of the batch value [seed, step] that dropout masks are made from.
 const DropoutCounter = "dropout counter"

@@ -46,6 +46,9 @@ type Value struct {
 // Kind tells where the value's memory comes from.
 func (v *Value) Kind() Kind { return v.kind }
 
+// Trained reports whether a gradient reaches the value: it is a parameter, or is computed from one. False for nil.
+func (v *Value) Trained() bool { return v != nil && v.requires }
+
 // Constant makes an output of a kernel that passes it no gradient a constant, and returns it: a loss may depend on
 // parameters through it, and Grad leaves that dependence out. It is called before the value is used. A value that
 // passes a gradient stays as it is.

@@ -17,6 +17,7 @@ var passes = []pass{
 	{"rows apart", onGPU, takeRowsApart},
 	{"read gathered rows", onGPU, readGathered},
 	{"residual low bits", onGPU, keepLowBits},
+	{"accumulate heads", onAll, accumulateHeads},
 	{"order sums", onAll, orderSums},
 	{"accumulate", onAll, accumulate},
 	// what is kept for the backward pass

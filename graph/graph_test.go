@@ -204,11 +204,13 @@ func TestErrors(t *testing.T) {
 			return b.Grad(loss(b, b.Apply(kernel.Add{}, p, x)), x)
 		}},
 		{"frozen where trained",
-			"differentiate: linear: bias passes no gradient to its input 1, which depends on parameters",
+			"differentiate: rotated: rope passes no gradient to its input 1, which depends on parameters",
 			func(b *Builder) []*Value {
-				p, q := b.Param("g", "p", floats(4, 3)), b.Param("g", "q", floats(3))
+				p, q := b.Param("g", "p", floats(4, 2)), b.Param("g", "q", floats(4, 2))
 				var y *Value
-				b.In("linear", func() { y = b.Apply(kernel.AddBias{}, p, q) })
+				b.In("rotated", func() {
+					y = b.Apply(kernel.RoPE{Heads: 1, HeadDim: 2}, p, q, b.Batch("positions", kernel.T(kernel.I32, 4)))
+				})
 				return b.Grad(loss(b, y), p)
 			}},
 		{"loss without gradient",

@@ -10,30 +10,37 @@ import (
 // LinearCrossEntropy computes the vocabulary head and the cross-entropy loss together, a chunk of rows at a time, so
 // that the logits [M,V] never exist.
 //
-//	x f[M,C], w w[V,C], labels i32[M], scale f[1], (scaling if Scaled) -> loss f[], (dx f[M,C] if Grad), nll f[M]
+//	x f[M,C], w w[V,C], labels i32[M], scale f[1], (scaling if Scaled), (sum f[V,C] if HeadOnto)
+//	  -> loss f[], (dx f[M,C] if Grad), nll f[M], (dw f[V,C] unless HeadFrozen)
 //	nll = logsumexp(x wᵀ) - (x wᵀ)[label], 0 in rows labelled -100;  loss = scale * sum(nll)
 //
 // With Cap > 0 the logits are Cap * tanh(x wᵀ / Cap) in place of x wᵀ.
 //
 // labels[t] is the token that row t must predict. Grad computes the gradient of the loss for x in the forward pass, for
-// a gradient of the loss of one, or of the loss scale where Scaled; without Grad nothing has a gradient. w is frozen. A
-// label outside the vocabulary other than -100 gives NaN in the row's loss and gradient; the data set refuses such
-// labels.
+// a gradient of the loss of one, or of the loss scale where Scaled, and with Head that for w too; without Grad nothing
+// has a gradient. A label outside the vocabulary other than -100 gives NaN in the row's loss and gradient; the data set
+// refuses such labels.
 type LinearCrossEntropy struct {
 	Chunk  int     // rows whose logits exist at the same time: Chunk*V numbers of scratch
 	Grad   bool    // computes dx
 	Scaled bool    // multiplies the gradient, but not the loss, by the loss scale
 	Cap    float64 // soft cap of the logits; 0 = none
+	Head   HeadGradient
 }
 
 func (LinearCrossEntropy) Name() string { return "crossentropy" }
 
 func (o LinearCrossEntropy) Shape(in []Type) ([]Type, error) {
-	d, err := Want(in, withScaling(o.Scaled, "f[M,C]", "w[V,C]", "i32[M]", "f[1]")...)
+	d, err := Want(in, o.inputs()...)
 	if err != nil {
 		return nil, err
 	}
-	if err := sameElements(in, 0, 3, len(in)-1); err != nil {
+	for i := 3; i < len(in); i++ {
+		if err := sameElements(in, 0, i); err != nil {
+			return nil, err
+		}
+	}
+	if err := o.Head.check(o.Grad); err != nil {
 		return nil, err
 	}
 	if err := checkHead(o.Chunk, o.Cap); err != nil {
@@ -44,22 +51,37 @@ func (o LinearCrossEntropy) Shape(in []Type) ([]Type, error) {
 	}
 	loss, nll := T(in[0].DType), T(in[0].DType, d.At('M'))
 	if o.Grad {
-		return []Type{loss, in[0], nll}, nil
+		return o.Head.outputs(in[0], in[1], loss, in[0], nll), nil
 	}
 	return []Type{loss, nll}, nil
+}
+
+// Overwrites is the gradient for w, where it is added to an input.
+func (o LinearCrossEntropy) Overwrites() []Alias {
+	return o.Head.overwrites(len(o.inputs()), 4)
+}
+
+// AccumulateHead returns the form with HeadOnto.
+func (o LinearCrossEntropy) AccumulateHead() (Kernel, bool) {
+	was := o.Head
+	o.Head = HeadOnto
+	return o, was == HeadTrained
 }
 
 // Terminal marks the end of a graph: the gradient is that of the loss itself.
 func (LinearCrossEntropy) Terminal() {}
 
+// inputs returns the patterns of the inputs.
+func (o LinearCrossEntropy) inputs() []string {
+	return o.Head.inputs(withScaling(o.Scaled, "f[M,C]", "w[V,C]", "i32[M]", "f[1]")...)
+}
+
 func (o LinearCrossEntropy) Grads() Backward {
-	grads := make([]Ref, 4, 5)
-	if o.Scaled {
-		grads = grads[:5]
-	}
+	grads := make([]Ref, len(o.inputs()))
 	if o.Grad {
 		grads[0] = Out(1)
 	}
+	o.Head.gradientFor(grads, 3)
 	return Backward{Grads: grads}
 }
 
@@ -82,6 +104,7 @@ type crossEntropy[F Float] struct {
 }
 
 func bindCrossEntropy[F Float](c *CPU, o LinearCrossEntropy, in, out []Tensor) func() {
+	dw, in, out := takeHeadGradient(o.Head, in, out)
 	e := &crossEntropy[F]{
 		headChunks: newHeadChunks[F](c, o.Chunk, in[0], in[1], in[2]), loops: simd.Best[F](),
 		scale: Floats[F](in[3]), scaling: lossScaling[F](o.Scaled, in, 4), nll: Floats[F](out[len(out)-1]),
@@ -90,6 +113,7 @@ func bindCrossEntropy[F Float](c *CPU, o LinearCrossEntropy, in, out []Tensor) f
 	if o.Grad {
 		e.dx = Floats[F](out[1])
 	}
+	e.trainHead(o.Head, dw)
 	loss := Floats[F](out[0])
 	walk := e.walk(e.untrained, e.row, gradientOf[F]{e.logits, e.dx})
 	return func() {
@@ -171,17 +195,17 @@ func (o LinearCrossEntropy) Cost(in, out []Type, c Content) Cost {
 	if o.Grad {
 		gemms = 2
 	}
-	return headCost(in, out, gemms, 4, c)
+	return headCost(in, out, o.Head.gemms(gemms), 4, c)
 }
 
 func (o LinearCrossEntropy) Stored([]DType) (want, out []DType) {
 	want = storedScaling(o.Scaled, ComputeType, ComputeType, I32, F32)
 	if o.Grad {
-		return want, []DType{F32, ComputeType, F32}
+		return o.Head.stored(want, []DType{F32, ComputeType, F32})
 	}
 	return want, []DType{F32, F32}
 }
 
 func (o LinearCrossEntropy) ScratchGPU(in, _ []Type, sm int) int64 {
-	return headScratchGPU(o.Chunk, in[0], in[1], sm, 1)
+	return headScratchGPU(o.Chunk, in[0], in[1], sm, 1, o.Head)
 }

@@ -45,12 +45,70 @@ func TestLinearCrossEntropy(t *testing.T) {
 			kerneltest.Case{Name: c.name + " capped", Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk, Grad: true,
 				Scaled: true, Cap: 1.5}, Bound: 2e-6,
 				In: append(in[:4:4], kerneltest.Values([]float64{1, 5, 2}, 3))},
+			kerneltest.Case{Name: c.name + " head", Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk, Grad: true,
+				Head: kernel.HeadTrained}, In: in, Bound: 6e-7},
+			kerneltest.Case{Name: c.name + " head onto", Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk, Grad: true,
+				Scaled: true, Head: kernel.HeadOnto}, Bound: 6e-7,
+				In: append(in[:4:4], kerneltest.Values([]float64{1, 5, 2}, 3), kerneltest.Normal(c.v, c.width))},
 			kerneltest.Case{Name: c.name + " capped without gradient",
 				Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk, Cap: 3}, In: in, Bound: 6e-7},
 			kerneltest.Case{Name: c.name + " without gradient", Kernel: kernel.LinearCrossEntropy{Chunk: c.chunk},
 				In: in, Bound: 3e-7},
 		)
 	}
+}
+
+// TestHeadGradientMeaning compares the gradient for the vocabulary matrix with its formula, alone and added to a sum,
+// in one chunk and in several.
+func TestHeadGradientMeaning(t *testing.T) {
+	const m, width, vocab, scale = 6, 5, 9, 0.25
+	x, w, sum := normal64(1, m*width), normal64(2, vocab*width), normal64(3, vocab*width)
+	labels := []int32{2, kernel.Untrained, 8, 0, 3, 3}
+	want := make([]float64, vocab*width)
+	for i, label := range labels {
+		if label == kernel.Untrained {
+			continue
+		}
+		p, total := make([]float64, vocab), 0.0
+		for v := range p {
+			for c := range width {
+				p[v] += x[i*width+c] * w[v*width+c]
+			}
+			p[v] = math.Exp(p[v])
+			total += p[v]
+		}
+		for v := range p {
+			d := p[v] / total
+			if v == int(label) {
+				d--
+			}
+			for c := range width {
+				want[v*width+c] += scale * d * x[i*width+c]
+			}
+		}
+	}
+	for _, chunk := range []int{1, 2, 10} {
+		in := []kernel.Tensor{f64s(x, m, width), f64s(w, vocab, width), i32s(labels), f64s([]float64{scale}, 1)}
+		for name, k := range map[string]func(h kernel.HeadGradient) kernel.Kernel{
+			"cross-entropy": func(h kernel.HeadGradient) kernel.Kernel {
+				return kernel.LinearCrossEntropy{Chunk: chunk, Grad: true, Head: h}
+			},
+			"smoothed": func(h kernel.HeadGradient) kernel.Kernel {
+				return kernel.SmoothedCrossEntropy{Chunk: chunk, Grad: true, Head: h}
+			},
+		} {
+			out := evaluate(t, k(kernel.HeadTrained), in...)
+			near(t, name, out[len(out)-1].F64(), want, 1e-14)
+			out = evaluate(t, k(kernel.HeadOnto), append(in[:4:4], f64s(sum, vocab, width))...)
+			for i, got := range out[len(out)-1].F64() {
+				near(t, name+" onto", []float64{got}, []float64{sum[i] + want[i]}, 1e-14)
+			}
+		}
+	}
+	none := []int32{kernel.Untrained, kernel.Untrained}
+	out := evaluate(t, kernel.LinearCrossEntropy{Chunk: 4, Grad: true, Head: kernel.HeadTrained}, f64s(x, 2, width),
+		f64s(w, vocab, width), i32s(none), f64s([]float64{scale}, 1))
+	near(t, "nothing trained", out[3].F64(), make([]float64, vocab*width), 0)
 }
 
 // The definition, logits held.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/tierlora/tierlora/kernel/cuda"
 	"github.com/tierlora/tierlora/kernel/simd"
 )
 
@@ -128,7 +129,7 @@ func (AddLowBits) CPU(c *CPU, in, out []Tensor) func() {
 
 func (AddLowBits) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 1) }
 
-// AddBias adds a frozen vector to every row.
+// AddBias adds a vector to every row.
 //
 //	y = x + b   // x f[M,N], b w[N] -> f[M,N]
 type AddBias struct{}
@@ -142,7 +143,10 @@ func (AddBias) Shape(in []Type) ([]Type, error) {
 	return []Type{in[0]}, nil
 }
 
-func (AddBias) Grads() Backward { return Backward{Grads: []Ref{Upstream(), {}}} }
+// Grads passes on what arrives, and adds up its rows where the vector is trained.
+func (AddBias) Grads() Backward {
+	return Backward{Calls: []Call{{BiasGrad{}, []Ref{Upstream()}}}, Grads: []Ref{Upstream(), FromCall(0, 0)}}
+}
 
 func (AddBias) InPlace() []Alias { return []Alias{{0, 0}} }
 
@@ -169,6 +173,61 @@ func (AddBias) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, 
 func (AddBias) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, ComputeType}, []DType{ComputeType}
 }
+
+// BiasGrad is the gradient of AddBias for its vector: the sum over the rows, each column in their order.
+//
+//	dy f[M,N] -> db f[N]
+type BiasGrad struct{}
+
+// Name returns "bias_grad".
+func (BiasGrad) Name() string { return "bias_grad" }
+
+// Shape returns the type of a row.
+func (BiasGrad) Shape(in []Type) ([]Type, error) {
+	d, err := Want(in, "f[M,N]")
+	if err != nil {
+		return nil, err
+	}
+	return []Type{T(in[0].DType, d.At('N'))}, nil
+}
+
+// CPU binds the float64 or the float32 body.
+func (BiasGrad) CPU(c *CPU, in, out []Tensor) func() {
+	return byFloat(in[0], biasGrad[float32], biasGrad[float64])(c, in, out)
+}
+
+// biasGrad adds up in float64.
+func biasGrad[F Float](c *CPU, in, out []Tensor) func() {
+	const columns = 16
+	dy, db := Floats[F](in[0]), Floats[F](out[0])
+	rows, width := in[0].Shape[0], len(db)
+	return c.Range(width, columns, func(lo, hi int) {
+		for ; lo < hi; lo += columns { // one piece may be the whole width
+			var sums [columns]float64
+			n := min(columns, hi-lo)
+			for row := range rows {
+				for j, g := range dy[row*width+lo:][:n] {
+					sums[j] += float64(g)
+				}
+			}
+			for j := range n {
+				db[lo+j] = F(sums[j])
+			}
+		}
+	})
+}
+
+// Cost counts a sum for each number.
+func (BiasGrad) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 1) }
+
+// Stored keeps the gradient in fp32.
+func (BiasGrad) Stored([]DType) (want, out []DType) { return []DType{ComputeType}, []DType{F32} }
+
+// ScratchGPU returns the bytes of the sums of parts of the rows.
+func (BiasGrad) ScratchGPU(in, out []Type, _ int) int64 { return columnParts(in[0].Shape[0], out[0]) }
+
+// columnParts returns the bytes of sums of parts of M rows.
+func columnParts(M int, out Type) int64 { return int64(cuda.ColumnParts(M)) * int64(out.Elems()) * 4 }
 
 // Scale multiplies by a constant.
 //

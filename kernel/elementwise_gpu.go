@@ -85,3 +85,25 @@ func (Zero) GPU(g *GPU, _, out []DeviceTensor) (func() error, error) {
 	s, p, n := g.Stream, out[0].Ptr, out[0].Bytes()
 	return func() error { return s.Fill(p, 0, n) }, nil
 }
+
+// GPU sums parts of the rows, and then the parts.
+func (BiasGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	M, C := in[0].Shape[0], in[0].Shape[1]
+	parts, err := g.Launch(cuda.ColumnSums("column_sums_bias", M, C), g.Scratch, in[0].Ptr, int64(M), int32(C),
+		int32(cuda.ColumnParts(M)))
+	if err != nil {
+		return nil, err
+	}
+	return sumParts(g, out[0], M, parts)
+}
+
+// sumParts adds up the parts of sums over M rows, which first leaves in the scratch memory.
+func sumParts(g *GPU, out DeviceTensor, M int, first func() error) (func() error, error) {
+	n := int64(out.Elems())
+	sum, err := g.Launch(cuda.Flat("reduce", "reduce_splits", n), out.Ptr, g.Scratch, int32(cuda.ColumnParts(M)), n,
+		float32(1), float32(0))
+	if err != nil {
+		return nil, err
+	}
+	return inOrder(first, sum), nil
+}

@@ -23,6 +23,15 @@ func TestAdd(t *testing.T) {
 	kerneltest.Run(t, cases...)
 }
 
+func TestBiasGrad(t *testing.T) {
+	for _, s := range [][2]int{{1, 1}, {3, 17}, {130, 64}, {7, 100}} {
+		kerneltest.Run(t, kerneltest.Case{Name: fmt.Sprint(s), Kernel: kernel.BiasGrad{}, Bound: 2e-7,
+			In: []kerneltest.Input{kerneltest.Normal(s[0], s[1])}})
+	}
+	near(t, "sums", evaluate(t, kernel.BiasGrad{}, f64s([]float64{1, 2, 3, 10, 20, 30}, 2, 3))[0].F64(),
+		[]float64{11, 22, 33}, 0)
+}
+
 func TestAddBias(t *testing.T) {
 	var cases []kerneltest.Case
 	for _, s := range [][2]int{{1, 1}, {3, 5}, {67, 401}} {

@@ -1,6 +1,7 @@
 package kernel_test
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -24,6 +25,35 @@ func TestEmbedding(t *testing.T) {
 		In: []kerneltest.Input{kerneltest.Ints(many, 300), kerneltest.Normal(50, 130)}, Bound: 2e-7})
 	kerneltest.Run(t, kerneltest.Case{Name: "pieces", At: at,
 		In: []kerneltest.Input{kerneltest.Ints(many, 300), kerneltest.Normal(50, 130)}})
+}
+
+func TestEmbeddingGrad(t *testing.T) {
+	many := make([]int32, 300)
+	for i := range many {
+		many[i] = int32(i * 31 % 50)
+	}
+	for _, k := range []kernel.EmbeddingGrad{{}, {Scale: 1.7}} {
+		in := []kerneltest.Input{kerneltest.Ints(many, 300), kerneltest.Normal(53, 130), kerneltest.Normal(300, 130)}
+		small := []kerneltest.Input{kerneltest.Ints([]int32{3, 0, 10, 3, -1, 11}, 6), kerneltest.Normal(11, 9),
+			kerneltest.Normal(6, 9)}
+		kerneltest.Run(t,
+			kerneltest.Case{Name: fmt.Sprint("pieces ", k.Scale), Kernel: k, In: in, Bound: 4e-7},
+			kerneltest.Case{Name: fmt.Sprint("ids outside ", k.Scale), Kernel: k, In: small, Bound: 2e-7},
+			kerneltest.Case{Name: fmt.Sprint("onto ", k.Scale), Kernel: kernel.Onto[kernel.EmbeddingGrad]{Of: k},
+				In: append(in[:3:3], kerneltest.Normal(53, 130)), Bound: 4e-7},
+		)
+	}
+}
+
+// TestEmbeddingGradMeaning: rows of one id add up, the others are zero, or keep what is added to.
+func TestEmbeddingGradMeaning(t *testing.T) {
+	ids, table := i32s([]int32{2, 0, 2, 7, -1}), zeros(kernel.F64, 4, 2)
+	dy := f64s([]float64{1, 2, 10, 20, 100, 200, 5, 5, 6, 6}, 5, 2)
+	near(t, "gradient", evaluate(t, kernel.EmbeddingGrad{}, ids, table, dy)[0].F64(),
+		[]float64{10, 20, 0, 0, 101, 202, 0, 0}, 0)
+	onto := f64s([]float64{1, 1, 2, 2, 3, 3, 4, 4}, 4, 2)
+	near(t, "sum", evaluate(t, kernel.Onto[kernel.EmbeddingGrad]{Of: kernel.EmbeddingGrad{Scale: 2}}, ids, table, dy,
+		onto)[0].F64(), []float64{21, 41, 2, 2, 205, 407, 4, 4}, 0)
 }
 
 // Every f16 and bf16 number is taken as it is, ids outside the table give NaN.

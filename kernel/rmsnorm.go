@@ -241,7 +241,18 @@ func rmsnormWeightGrad[F Float](c *CPU, in, out []Tensor) func() {
 	})
 }
 
+// Cost counts two products and a sum for each number.
 func (RMSNormWeightGrad) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 3) }
+
+// Stored keeps the gradient in fp32.
+func (RMSNormWeightGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, F32, ComputeType}, []DType{F32}
+}
+
+// ScratchGPU returns the bytes of the sums of parts of the rows.
+func (RMSNormWeightGrad) ScratchGPU(in, out []Type, _ int) int64 {
+	return columnParts(in[1].Elems(), out[0])
+}
 
 // RMSNormLowBits is RMSNorm of a sum that has low bits (AddLowBits), for plans of a GPU.
 //

@@ -75,6 +75,17 @@ func rmsnormBackward(g *GPU, o RMSNormGrad, in, out []DeviceTensor, add gpu.Ptr)
 		in[2].Ptr, add, int32(C))
 }
 
+// GPU sums parts of the rows, or of the heads of all rows, and then the parts.
+func (RMSNormWeightGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	M, C := in[1].Elems(), out[0].Elems()
+	parts, err := g.Launch(cuda.ColumnSums("column_sums_norm", M, C), g.Scratch, in[2].Ptr, in[0].Ptr, in[1].Ptr,
+		int64(M), int32(C), int32(cuda.ColumnParts(M)))
+	if err != nil {
+		return nil, err
+	}
+	return sumParts(g, out[0], M, parts)
+}
+
 // GPU is one kernel for whole heads of a size that it takes, else a norm and a rotation.
 func (o RMSNormRoPE) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	rows, D := normedRows(in)

@@ -11,8 +11,9 @@ import (
 // normaliser (z-loss) and a weight for each row together, a chunk of rows at a time, so that the logits [M,V] never
 // exist.
 //
-//	x f[M,C], w w[V,C], labels i32[M], scale f[1], (weights f[M] if Weighted), (scaling if Scaled)
-//	  -> loss f[], (dx f[M,C] if Grad), each f[M], nll f[], squares f[]
+//	x f[M,C], w w[V,C], labels i32[M], scale f[1], (weights f[M] if Weighted), (scaling if Scaled),
+//	(sum f[V,C] if HeadOnto)
+//	  -> loss f[], (dx f[M,C] if Grad), each f[M], nll f[], squares f[], (dw f[V,C] unless HeadFrozen)
 //	z       = logsumexp(x wᵀ)
 //	each    = weight ((1-Smoothing) (z - (x wᵀ)[label]) + Smoothing (z - mean(x wᵀ)) + ZLoss z²), 0 in rows labelled -100
 //	loss    = scale * sum(each)
@@ -22,7 +23,7 @@ import (
 // does. ZLoss keeps the normaliser near one (Chowdhery et al. 2022, PaLM, section 5). With Cap > 0 the logits are
 // Cap * tanh(x wᵀ / Cap) in place of x wᵀ. Without Weighted every weight is one.
 //
-// Labels, Grad and Scaled are those of LinearCrossEntropy.
+// Labels, Grad, Scaled and Head are those of LinearCrossEntropy.
 type SmoothedCrossEntropy struct {
 	Chunk     int     // rows whose logits exist at the same time: Chunk*V numbers of scratch
 	Grad      bool    // computes dx
@@ -31,6 +32,7 @@ type SmoothedCrossEntropy struct {
 	Cap       float64 // soft cap of the logits; 0 = none
 	Smoothing float64 // the part of each label that all tokens of the vocabulary share, 0 to below 1
 	ZLoss     float64 // weight of z², 0 or more
+	Head      HeadGradient
 }
 
 // Name returns "smoothed_crossentropy".
@@ -42,10 +44,10 @@ func (o SmoothedCrossEntropy) inputs() []string {
 	if o.Weighted {
 		patterns = append(patterns, "f[M]")
 	}
-	return withScaling(o.Scaled, patterns...)
+	return o.Head.inputs(withScaling(o.Scaled, patterns...)...)
 }
 
-// Shape returns the types of the loss, the gradient, the rows' losses and the sums.
+// Shape returns the types of the loss, the gradients, the rows' losses and the sums.
 func (o SmoothedCrossEntropy) Shape(in []Type) ([]Type, error) {
 	d, err := Want(in, o.inputs()...)
 	if err != nil {
@@ -71,23 +73,37 @@ func (o SmoothedCrossEntropy) Shape(in []Type) ([]Type, error) {
 	if !(o.ZLoss >= 0) || math.IsInf(o.ZLoss, 0) {
 		return nil, fmt.Errorf("attribute ZLoss is %v, want 0 or more", o.ZLoss)
 	}
+	if err := o.Head.check(o.Grad); err != nil {
+		return nil, err
+	}
 	each, sum := T(in[0].DType, in[0].Shape[0]), T(in[0].DType)
 	out := []Type{sum}
 	if o.Grad {
 		out = append(out, in[0])
 	}
-	return append(out, each, sum, sum), nil
+	return o.Head.outputs(in[0], in[1], append(out, each, sum, sum)...), nil
+}
+
+// Overwrites is the gradient for w, where it is added to an input.
+func (o SmoothedCrossEntropy) Overwrites() []Alias { return o.Head.overwrites(len(o.inputs()), 6) }
+
+// AccumulateHead returns the form with HeadOnto.
+func (o SmoothedCrossEntropy) AccumulateHead() (Kernel, bool) {
+	was := o.Head
+	o.Head = HeadOnto
+	return o, was == HeadTrained
 }
 
 // Terminal marks the end of a graph: the gradient is that of the loss itself.
 func (SmoothedCrossEntropy) Terminal() {}
 
-// Grads returns the gradient that the forward pass computed.
+// Grads returns the gradients that the forward pass computed.
 func (o SmoothedCrossEntropy) Grads() Backward {
 	grads := make([]Ref, len(o.inputs()))
 	if o.Grad {
 		grads[0] = Out(1)
 	}
+	o.Head.gradientFor(grads, 5)
 	return Backward{Grads: grads}
 }
 
@@ -114,6 +130,7 @@ type smoothedCrossEntropy[F Float] struct {
 }
 
 func bindSmoothed[F Float](c *CPU, o SmoothedCrossEntropy, in, out []Tensor) func() {
+	dw, in, out := takeHeadGradient(o.Head, in, out)
 	e := &smoothedCrossEntropy[F]{
 		headChunks: newHeadChunks[F](c, o.Chunk, in[0], in[1], in[2]), SmoothedCrossEntropy: o, loops: simd.Best[F](),
 		scale: Floats[F](in[3]), scaling: lossScaling[F](o.Scaled, in, len(in)-1), each: Floats[F](out[len(out)-3]),
@@ -125,6 +142,7 @@ func bindSmoothed[F Float](c *CPU, o SmoothedCrossEntropy, in, out []Tensor) fun
 	if o.Grad {
 		e.dx = Floats[F](out[1])
 	}
+	e.trainHead(o.Head, dw)
 	loss, nll, squares := Floats[F](out[0]), Floats[F](out[len(out)-2]), Floats[F](out[len(out)-1])
 	walk := e.walk(e.untrained, e.row, gradientOf[F]{e.logits, e.dx})
 	return func() {
@@ -212,7 +230,7 @@ func (o SmoothedCrossEntropy) Cost(in, out []Type, c Content) Cost {
 	if o.Grad {
 		gemms = 2
 	}
-	return headCost(in, out, gemms, 6, c)
+	return headCost(in, out, o.Head.gemms(gemms), 6, c)
 }
 
 // Stored keeps hidden states, their gradient and the vocabulary matrix in the compute type, everything else in fp32.
@@ -225,12 +243,12 @@ func (o SmoothedCrossEntropy) Stored([]DType) (want, out []DType) {
 	if o.Grad {
 		out = []DType{F32, ComputeType, F32, F32, F32}
 	}
-	return storedScaling(o.Scaled, want...), out
+	return o.Head.stored(storedScaling(o.Scaled, want...), out)
 }
 
 // ScratchGPU returns the bytes of a chunk's logits, two numbers a row, and the GEMMs' scratch.
 func (o SmoothedCrossEntropy) ScratchGPU(in, _ []Type, sm int) int64 {
-	return headScratchGPU(o.Chunk, in[0], in[1], sm, 1) + 2*rowNumbers(in[0].Shape[0])
+	return headScratchGPU(o.Chunk, in[0], in[1], sm, 1, o.Head) + 2*rowNumbers(in[0].Shape[0])
 }
 
 // rowNumbers returns the device memory of an fp32 number for each of M rows.

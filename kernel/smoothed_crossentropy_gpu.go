@@ -9,6 +9,7 @@ import (
 
 // GPU queues for every chunk the logits, the rows' losses and the gradient, one after the other, and then the sums.
 func (o SmoothedCrossEntropy) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	dw, in, out := takeHeadGradient(o.Head, in, out)
 	M, C, V := in[0].Shape[0], in[0].Shape[1], in[1].Shape[0]
 	rowBytes := int64(C) * int64(in[0].DType.Size()) // of x and dx
 	loss, each, sums := out[0], out[len(out)-3], out[len(out)-2:]
@@ -39,6 +40,13 @@ func (o SmoothedCrossEntropy) GPU(g *GPU, in, out []DeviceTensor) (func() error,
 		work = append(work, forward, l)
 		if !o.Grad {
 			continue
+		}
+		if o.Head != HeadFrozen {
+			head, err := o.Head.bindPart(g, dw, in[0].Type, in[0].Ptr.Add(int64(row)*rowBytes), rows, row == 0, scratch)
+			if err != nil {
+				return nil, err
+			}
+			work = append(work, head)
 		}
 		backward, err := back.bind(g, out[1].Ptr.Add(int64(row)*rowBytes), g.Scratch, in[1].Ptr, scratch)
 		if err != nil {

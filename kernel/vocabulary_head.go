@@ -22,6 +22,90 @@ func checkHead(chunk int, cap float64) error {
 	return nil
 }
 
+// HeadGradient says what a kernel with a vocabulary head computes of the gradient for the vocabulary matrix w [V,C].
+// The gradient comes with that for x, from the same logits. Chunks are added up in their order.
+type HeadGradient uint8
+
+// The values of HeadGradient.
+const (
+	HeadFrozen  HeadGradient = iota // w has no gradient
+	HeadTrained                     // the last output is the gradient f[V,C]
+	// HeadOnto adds the gradient to the last input f[V,C], in that one's memory, which is the last output.
+	HeadOnto
+)
+
+// HeadAccumulating is a kernel with a vocabulary head whose matrix is trained.
+type HeadAccumulating interface {
+	Kernel
+	// AccumulateHead returns the form that adds the matrix's gradient, the last output, to a last input in its memory;
+	// ok is false where the kernel computes no such gradient.
+	AccumulateHead() (k Kernel, ok bool)
+}
+
+// inputs adds the pattern of the gradient that is added to.
+func (h HeadGradient) inputs(patterns ...string) []string {
+	if h == HeadOnto {
+		patterns = append(patterns, "f[V,C]")
+	}
+	return patterns
+}
+
+// outputs adds the gradient's type, which is that of x.
+func (h HeadGradient) outputs(x, w Type, out ...Type) []Type {
+	if h != HeadFrozen {
+		out = append(out, Type{x.DType, w.Shape})
+	}
+	return out
+}
+
+// stored adds the types in which a GPU stores the gradient.
+func (h HeadGradient) stored(want, out []DType) ([]DType, []DType) {
+	if h == HeadOnto {
+		want = append(want, F32)
+	}
+	if h != HeadFrozen {
+		out = append(out, F32)
+	}
+	return want, out
+}
+
+// overwrites pairs the gradient with the input that it is added to, the last of both.
+func (h HeadGradient) overwrites(in, out int) []Alias {
+	if h != HeadOnto {
+		return nil
+	}
+	return []Alias{{Out: out - 1, In: in - 1}}
+}
+
+// check refuses a gradient for w without one for x.
+func (h HeadGradient) check(grad bool) error {
+	if h > HeadOnto {
+		return fmt.Errorf("attribute Head is %d, want 0 to %d", h, HeadOnto)
+	}
+	if h != HeadFrozen && !grad {
+		return fmt.Errorf("attribute Head is %d without Grad", h)
+	}
+	return nil
+}
+
+// gradientFor sets the reference to the gradient for w, which is output i.
+func (h HeadGradient) gradientFor(grads []Ref, i int) {
+	if h == HeadTrained {
+		grads[1] = Out(i)
+	}
+}
+
+// takeHeadGradient returns the gradient's memory, and inputs and outputs without it.
+func takeHeadGradient[T any](h HeadGradient, in, out []T) (dw T, onlyIn, onlyOut []T) {
+	if h == HeadOnto {
+		in = in[:len(in)-1]
+	}
+	if h != HeadFrozen {
+		dw, out = out[len(out)-1], out[:len(out)-1]
+	}
+	return dw, in, out
+}
+
 // head multiplies by the vocabulary matrix: logits [n,V] = x wᵀ, dx [n,C] = dlogits w.
 type head[F Float] struct {
 	logits func(logits, x []F, n int, panel []F)
@@ -120,6 +204,9 @@ type headChunks[F Float] struct {
 	width, vocab int     // C and V
 	chunk        int     // rows of a chunk at most
 
+	dw   []F          // [V,C], the gradient for the matrix; nil = it is not wanted
+	kind HeadGradient // whether dw holds a sum already
+
 	logits []F     // [chunk,V]
 	rows   []F     // [chunk,C]: the chunk's rows of x, then of a gradient
 	panel  []F     // [panelRows,C]: rows of w, where float64 is computed from narrower numbers
@@ -157,11 +244,34 @@ func (h *headChunks[F]) take(n int) []F {
 // no dx = it is not wanted.
 type gradientOf[F Float] struct{ dlogits, dx []F }
 
+// trainHead makes walk compute the gradient for the vocabulary matrix, from the first of its gradients.
+func (h *headChunks[F]) trainHead(kind HeadGradient, dw Tensor) {
+	if h.kind = kind; kind != HeadFrozen {
+		h.dw = Floats[F](dw)
+	}
+}
+
+// addHead adds the gradient of n rows, from place first of index on, for the vocabulary matrix. It takes the rows of x
+// into h.rows.
+func (h *headChunks[F]) addHead(dlogits []F, n int) {
+	for i, t := range h.index[h.first:][:n] {
+		copy(h.rows[i*h.width:][:h.width], h.x[int(t)*h.width:])
+	}
+	beta := F(1)
+	if h.first == 0 && h.kind == HeadTrained {
+		beta = 0
+	}
+	gemm.Gemm(h.pool, true, false, h.vocab, h.width, n, 1, dlogits, h.vocab, h.rows, h.width, beta, h.dw, h.width)
+}
+
 // walk returns the work that calls unlabelled for every row without a label, and row for every row of each chunk once
 // its logits are computed. row leaves the gradients for the logits, which are then multiplied by w.
 func (h *headChunks[F]) walk(unlabelled, row func(i int), gradients ...gradientOf[F]) func() {
 	return func() {
 		labelled := h.list(unlabelled)
+		if labelled == 0 && h.kind == HeadTrained {
+			clear(h.dw)
+		}
 		// Chunks of one size: a short last one would read all of w for a few rows.
 		chunks := (labelled + h.chunk - 1) / max(h.chunk, 1)
 		even := (labelled + chunks - 1) / max(chunks, 1)
@@ -175,6 +285,9 @@ func (h *headChunks[F]) walk(unlabelled, row func(i int), gradients ...gradientO
 				h.also(n)
 			}
 			h.pool.Parallel(n, row)
+			if h.dw != nil {
+				h.addHead(gradients[0].dlogits, n)
+			}
 			for _, g := range gradients {
 				if g.dx == nil {
 					continue
@@ -224,11 +337,28 @@ func logitBytes(chunk int, x, w Type) int64 {
 	return (int64(headRows(chunk, x))*int64(w.Shape[0])*int64(x.DType.Size()) + 255) &^ 255
 }
 
+// gemms returns n GEMMs, and one more where the vocabulary matrix has a gradient.
+func (h HeadGradient) gemms(n int) int {
+	if h != HeadFrozen {
+		n++
+	}
+	return n
+}
+
 // headScratchGPU returns the working memory on a device, in bytes: some matrices of a chunk's logits, and what its
 // GEMMs need.
-func headScratchGPU(chunk int, x, w Type, sm, matrices int) int64 {
+func headScratchGPU(chunk int, x, w Type, sm, matrices int, h HeadGradient) int64 {
 	logits, back := headGEMMs(x, w, headRows(chunk, x))
-	return int64(matrices)*logitBytes(chunk, x, w) + max(logits.scratch(sm), back.scratch(sm))
+	n := max(logits.scratch(sm), back.scratch(sm))
+	if h != HeadFrozen {
+		n = max(n, headGradientGEMM(x, w, headRows(chunk, x), 1).scratch(sm))
+	}
+	return int64(matrices)*logitBytes(chunk, x, w) + n
+}
+
+// headGradientGEMM returns dw = dlogitsᵀ x + beta dw for some rows; dw is fp32.
+func headGradientGEMM(x, w Type, rows int, beta float32) gemmOp {
+	return gemmOp{m: w.Shape[0], n: w.Shape[1], k: rows, transA: true, alpha: 1, beta: beta, operand: x.DType, out: F32}
 }
 
 // headGEMMs returns logits = x wᵀ and dx = dlogits w for some rows.

@@ -46,6 +46,7 @@ func lossChecks() []check {
 						bounds: []bound{lastBound, rounded}, gemm: true})
 			}
 			if M == 7 || M == 129 {
+				all = append(all, headChecks(in)...)
 				all = append(all, logProbChecks(in[:3])...)
 				all = append(all, smoothedChecks(in)...)
 			}
@@ -168,38 +169,47 @@ func (o plainLogProbs) all(f format, in [][]float64) (logp, entropies, dx []floa
 // plainLoss is the cross-entropy over all logits, with logits and their gradient rounded.
 func plainLoss(M, C int, grad bool, cap float64) func(f format, in [][]float64) [][]float64 {
 	return func(f format, in [][]float64) [][]float64 {
-		x, w, labels, scale := in[0], in[1], in[2], in[3][0]
-		V := len(w) / C
-		loss, dx, nll, p, through := 0.0, make([]float64, M*C), make([]float64, M), make([]float64, V),
-			make([]float64, V)
-		for m, label := range labels {
-			if label < 0 {
-				continue
-			}
-			top, sum := math.Inf(-1), 0.0
-			for i := range p {
-				p[i], through[i] = f.capped(f.round(dot(x[m*C:][:C], w[i*C:][:C])), cap)
-				top = max(top, p[i])
-			}
-			for _, l := range p {
-				sum += math.Exp(l - top)
-			}
-			nll[m] = top + math.Log(sum) - p[int(label)]
-			loss += nll[m] * scale
-			for i, l := range p {
-				p[i] = math.Exp(l-top) / sum
-			}
-			p[int(label)]--
-			for i := range p {
-				axpy(dx[m*C:][:C], f.round(p[i]*scale*through[i]), w[i*C:][:C])
-			}
-		}
-		f.all(dx)
+		out := plainLosses(M, C, cap, f, in)
 		if grad {
-			return [][]float64{{loss}, dx, nll}
+			return out[:3]
 		}
-		return [][]float64{{loss}, nll}
+		return [][]float64{out[0], out[2]}
 	}
+}
+
+// plainLosses returns the loss, the gradient for x, the rows' losses and the gradient for the vocabulary matrix.
+func plainLosses(M, C int, cap float64, f format, in [][]float64) [][]float64 {
+	x, w, labels, scale := in[0], in[1], in[2], in[3][0]
+	V := len(w) / C
+	loss, dx, nll, p, through := 0.0, make([]float64, M*C), make([]float64, M), make([]float64, V),
+		make([]float64, V)
+	dw := make([]float64, V*C)
+	for m, label := range labels {
+		if label < 0 {
+			continue
+		}
+		top, sum := math.Inf(-1), 0.0
+		for i := range p {
+			p[i], through[i] = f.capped(f.round(dot(x[m*C:][:C], w[i*C:][:C])), cap)
+			top = max(top, p[i])
+		}
+		for _, l := range p {
+			sum += math.Exp(l - top)
+		}
+		nll[m] = top + math.Log(sum) - p[int(label)]
+		loss += nll[m] * scale
+		for i, l := range p {
+			p[i] = math.Exp(l-top) / sum
+		}
+		p[int(label)]--
+		for i := range p {
+			d := f.round(p[i] * scale * through[i])
+			axpy(dx[m*C:][:C], d, w[i*C:][:C])
+			axpy(dw[i*C:][:C], d, x[m*C:][:C])
+		}
+	}
+	f.all(dx)
+	return [][]float64{{loss}, dx, nll, dw}
 }
 
 // sequenceChecks returns sums over sequences and their gradients.

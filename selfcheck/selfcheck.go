@@ -118,8 +118,8 @@ type selfChecker struct {
 
 func newSelfChecker(env session.Env) *selfChecker {
 	checks := slices.Concat(elementChecks(), gemmChecks(), lowRankChecks(), attentionChecks(), lossChecks(),
-		updateChecks(), expertChecks(), fusedChecks(), fewRowsChecks(), convChecks(), headGateChecks(), deltaChecks(),
-		fp8Checks(), preferenceChecks(), unpairedChecks(), doraChecks())
+		baseGradientChecks(), updateChecks(), expertChecks(), fusedChecks(), fewRowsChecks(), convChecks(),
+		headGateChecks(), deltaChecks(), fp8Checks(), preferenceChecks(), unpairedChecks(), doraChecks())
 	workers := env.Workers
 	if workers == 0 {
 		workers = runtime.GOMAXPROCS(0)

@@ -112,6 +112,19 @@ func ScaledEmbedding(M, C int) Geometry {
 	return g
 }
 
+// EmbeddingGrad returns the geometry of embedding_grad_rows over M rows of C.
+func EmbeddingGrad(M, C int) Geometry {
+	return Geometry{"embedding_grad", "embedding_grad_rows", [3]int{M, ceil(C, 1024), 1}, [3]int{256, 1, 1}, 0}
+}
+
+// ColumnParts returns the number of parts in which the column_sums_* kernels add up M rows.
+func ColumnParts(M int) int { return max(1, min(256, ceil(M, 128))) }
+
+// ColumnSums returns the geometry of the column_sums_* kernels over M rows of C.
+func ColumnSums(entry string, M, C int) Geometry {
+	return Geometry{"column_sums", entry, [3]int{ceil(C, 64), ColumnParts(M), 1}, [3]int{256, 1, 1}, 0}
+}
+
 // CrossEntropy returns the geometry of the crossentropy_* kernels over M rows of V logits.
 func CrossEntropy(entry string, M, V int) Geometry {
 	return Geometry{"crossentropy", entry, [3]int{M, 1, 1}, [3]int{min(512, max(32, ceil(ceil(V, 8), 32)*32)), 1, 1}, 0}

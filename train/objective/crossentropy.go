@@ -50,14 +50,15 @@ func (o crossEntropy) Declare(n *nn.Net, prefix string, s session.Shape) Inputs 
 func (o crossEntropy) Train(n *nn.Net, at Network, in Inputs) Outcome {
 	if o.weighted {
 		k := kernel.SmoothedCrossEntropy{Chunk: at.LossRows, Grad: true, Scaled: at.Scaling != nil, Weighted: true,
-			Cap: at.LogitCap}
+			Cap: at.LogitCap, Head: at.headGradient()}
 		out := n.ApplyAll(k, at.values(in)...)
 		if n.Err() != nil {
 			return Outcome{}
 		}
 		return Outcome{Loss: balanced(n, out[0], at, in), Sums: out[3:4]}
 	}
-	k := kernel.LinearCrossEntropy{Chunk: at.LossRows, Grad: true, Scaled: at.Scaling != nil, Cap: at.LogitCap}
+	k := kernel.LinearCrossEntropy{Chunk: at.LossRows, Grad: true, Scaled: at.Scaling != nil, Cap: at.LogitCap,
+		Head: at.headGradient()}
 	loss := n.Apply(k, at.values(in)...)
 	return Outcome{Loss: balanced(n, loss, at, in)}
 }

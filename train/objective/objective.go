@@ -7,6 +7,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/session"
 )
@@ -96,6 +97,14 @@ type Network struct {
 	// Reference [M,C] are the hidden states of the reference over the same tokens; nil = the objective needs none.
 	Reference *graph.Value
 	Scaling   *graph.Value // state of loss scaling; nil = none
+}
+
+// headGradient says whether the vocabulary matrix is trained.
+func (at Network) headGradient() kernel.HeadGradient {
+	if at.Head.Trained() {
+		return kernel.HeadTrained
+	}
+	return kernel.HeadFrozen
 }
 
 // values are the inputs of a kernel that computes the loss from labels, a scale and, where tokens have some, weights.

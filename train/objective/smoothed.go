@@ -51,12 +51,12 @@ func (o smoothed) kernel(at Network) kernel.SmoothedCrossEntropy {
 
 func (o smoothed) Train(n *nn.Net, at Network, in Inputs) Outcome {
 	k := o.kernel(at)
-	k.Grad, k.Scaled = true, at.Scaling != nil
+	k.Grad, k.Scaled, k.Head = true, at.Scaling != nil, at.headGradient()
 	out := n.ApplyAll(k, at.values(in)...)
 	if n.Err() != nil {
 		return Outcome{}
 	}
-	return Outcome{Loss: balanced(n, out[0], at, in), Sums: out[3:]}
+	return Outcome{Loss: balanced(n, out[0], at, in), Sums: out[3:5]}
 }
 
 func (o smoothed) Eval(n *nn.Net, at Network, in Inputs) Outcome {

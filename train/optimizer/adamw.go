@@ -20,7 +20,7 @@ func (a adamW) Numbers(lr float64, t int) [NumbersSize]float64 {
 func (a adamW) Apply(u Update) []string {
 	m, first := u.state("adam m", "first moments")
 	v, second := u.state("adam v", "second moments")
-	k := kernel.AdamW{Beta1: a.Beta1, Beta2: a.Beta2, Eps: a.Epsilon, WeightDecay: a.WeightDecay, Scaled: u.Scaling != nil}
+	k := kernel.AdamW{Beta1: a.Beta1, Beta2: a.Beta2, Eps: a.Epsilon, WeightDecay: u.decay(a.WeightDecay), Scaled: u.Scaling != nil}
 	u.Net.Apply(k, u.scaled(u.Params, u.Grads, m, v, u.Norm, u.Numbers)...)
 	return []string{first, second}
 }

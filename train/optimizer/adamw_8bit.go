@@ -45,7 +45,7 @@ func (a adamW8Bit) Apply(u Update) []string {
 	declare(float, q, "' scales")
 	declare(float, r*kernel.MomentBlock, " of small tensors")
 
-	k := kernel.AdamW8Bit{Beta1: a.Beta1, Beta2: a.Beta2, Eps: a.Epsilon, WeightDecay: a.WeightDecay, Quantised: len(large), Scaled: u.Scaling != nil}
+	k := kernel.AdamW8Bit{Beta1: a.Beta1, Beta2: a.Beta2, Eps: a.Epsilon, WeightDecay: u.decay(a.WeightDecay), Quantised: len(large), Scaled: u.Scaling != nil}
 	u.Net.Apply(k, u.scaled(append(append([]*graph.Value{u.Params, u.Grads}, in...), table, u.Norm, u.Numbers)...)...)
 	return names
 }

@@ -13,7 +13,7 @@ func (lion) Numbers(lr float64, _ int) [NumbersSize]float64 { return [NumbersSiz
 
 func (l lion) Apply(u Update) []string {
 	m, name := u.state("lion m", "momentum")
-	k := kernel.Lion{Beta1: l.Beta1, Beta2: l.Beta2, WeightDecay: l.WeightDecay, Scaled: u.Scaling != nil}
+	k := kernel.Lion{Beta1: l.Beta1, Beta2: l.Beta2, WeightDecay: u.decay(l.WeightDecay), Scaled: u.Scaling != nil}
 	u.Net.Apply(k, u.scaled(u.Params, u.Grads, m, u.Norm, u.Numbers)...)
 	return []string{name}
 }

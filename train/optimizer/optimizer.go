@@ -40,10 +40,19 @@ type Update struct {
 	Norm          *graph.Value // f[2]: global norm of the gradients, clip factor; a factor that is not finite means no update
 	Numbers       *graph.Value // f[NumbersSize]
 	Scaling       *graph.Value // state of loss scaling; nil = none
+	NoDecay       bool         // the parameters have no weight decay, whatever the configuration says
 }
 
 // Extent is where a tensor lies in a vector: its numbers from place From on.
 type Extent struct{ From, Numbers int }
+
+// decay returns the weight decay of these parameters where the configuration has the given one.
+func (u Update) decay(configured float64) float64 {
+	if u.NoDecay {
+		return 0
+	}
+	return configured
+}
 
 // state declares a tensor of the parameters' shape that lives from step to step. Group is what the plan lists it under.
 func (u Update) state(group, name string) (*graph.Value, string) {

@@ -257,14 +257,15 @@ func (b *builder) planNorm() {
 	}
 }
 
-// planUpdate adds the optimizer: over all parameters as one vector, or tensor by tensor if their learning rates differ.
-// numbers is the batch value that it reads for tensors with the step's learning rate.
+// planUpdate adds the optimizer: over all parameters as one vector, or tensor by tensor if their learning rates or
+// their weight decay differ. numbers is the batch value that it reads for tensors with the step's learning rate.
 func (b *builder) planUpdate(numbers *graph.Value) {
 	b.Segment(SegmentUpdate)
 	all := optimizer.Update{
 		Net: b.Net, Params: b.Span(adapter.ParamGroup), Grads: b.grad, Norm: b.Norm, Numbers: numbers, Scaling: b.scaling,
 	}
-	if slices.ContainsFunc(b.trained.Rates, func(rate float64) bool { return rate != 1 }) {
+	if slices.ContainsFunc(b.trained.Rates, func(rate float64) bool { return rate != 1 }) ||
+		slices.Contains(b.trained.Undecayed, true) {
 		b.planUpdates(all)
 	} else {
 		all.Extents = Extents(b.trained, b.trained.Params)
@@ -286,6 +287,7 @@ func (b *builder) planUpdates(all optimizer.Update) {
 		}
 		one := all
 		one.Params, one.Grads, one.Numbers, one.Tensor = b.Part(p), b.Part(b.grads[i]), numbers[rate], p.Name
+		one.NoDecay = b.trained.Undecayed[i]
 		one.Extents = Extents(b.trained, b.trained.Params[i:i+1])
 		b.States = append(b.States, b.options.Optimizer.Apply(one)...)
 	}

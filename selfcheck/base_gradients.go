@@ -1,0 +1,83 @@
+package selfcheck
+
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
+)
+
+// headChecks returns the gradient for the vocabulary matrix, alone and added to a sum, in chunks.
+func headChecks(in []checkInput) []check {
+	M, C, V := in[0].shape[0], in[0].shape[1], in[1].shape[0]
+	var all []check
+	for _, chunk := range []int{32, 256} {
+		for _, cap := range []float64{0, 2} {
+			plain := func(f format, in [][]float64) [][]float64 { return plainLosses(M, C, cap, f, in) }
+			k := kernel.LinearCrossEntropy{Chunk: chunk, Grad: true, Cap: cap, Head: kernel.HeadTrained}
+			smoothed := kernel.SmoothedCrossEntropy{Chunk: chunk, Grad: true, Cap: cap, Head: kernel.HeadTrained}
+			onto := k
+			onto.Head = kernel.HeadOnto
+			name := fmt.Sprintf("%d rows of %d, vocabulary %d, %d at a time, soft cap %v, head", M, C, V, chunk, cap)
+			sum := newNumbers().normal32(1e-3, V, C).overwritten()
+			all = append(all,
+				check{kernel: "crossentropy", name: name, build: one(k), in: in, plain: plain,
+					bounds: []bound{lastBound, rounded, rounded, rounded}, gemm: true},
+				check{kernel: "crossentropy", name: name + " onto", build: one(onto), in: append(in[:4:4], sum),
+					bounds: []bound{lastBound, rounded, rounded, rounded}, gemm: true,
+					plain: func(f format, in [][]float64) [][]float64 {
+						out := plain(f, in[:4])
+						for i, x := range in[4] {
+							out[3][i] += x
+						}
+						return out
+					}},
+				check{kernel: "smoothed_crossentropy", name: name, in: in, bounds: []bound{rounded, rounded},
+					gemm: true,
+					build: func(b *graph.Builder, in []*graph.Value) []*graph.Value {
+						out := b.ApplyAll(smoothed, in...)
+						if b.Err() != nil {
+							return out
+						}
+						return []*graph.Value{out[1], out[5]}
+					},
+					plain: func(f format, in [][]float64) [][]float64 {
+						out := plain(f, in)
+						return [][]float64{out[1], out[3]}
+					}})
+		}
+	}
+	return all
+}
+
+// baseGradientChecks returns gradients of base weights: tables of embeddings, biases and norms. They are summed in
+// fp32.
+func baseGradientChecks() []check {
+	n := newNumbers()
+	var all []check
+	for _, s := range [][2]int{{1, 1}, {7, 40}, {129, 576}, {1000, 1031}, {5000, 64}} {
+		M, C := s[0], s[1]
+		size, x := fmt.Sprintf("[%d,%d]", M, C), func() checkInput { return n.normal(1, M, C) }
+		const V = 50
+		ids := make([]int, M)
+		for i := range ids {
+			ids[i] = (i*i*37 + 49) % V
+		}
+		scaled := kernel.EmbeddingGrad{Scale: 7.5}
+		table := func() checkInput { return n.normal(1, V, C) }
+		all = append(all,
+			check{kernel: "embedding_grad", name: size, build: one(kernel.EmbeddingGrad{}), bounds: []bound{summed},
+				in: []checkInput{integers(ids...), table(), x()}},
+			check{kernel: "embedding_grad", name: size + " scaled, onto", bounds: []bound{summed},
+				build: one(kernel.Onto[kernel.EmbeddingGrad]{Of: scaled}),
+				in:    []checkInput{integers(ids...), table(), x(), n.normal32(1, V, C).overwritten()}},
+			check{kernel: "bias_grad", name: size, build: one(kernel.BiasGrad{}), bounds: []bound{summed},
+				in: []checkInput{x()}},
+			check{kernel: "rmsnorm_weight", name: size, build: one(kernel.RMSNormWeightGrad{}), bounds: []bound{summed},
+				in: []checkInput{x(), positive(n.normal32(1, M)), x()}},
+			check{kernel: "rmsnorm_weight", name: size + " of 3 heads", build: one(kernel.RMSNormWeightGrad{Heads: 3}),
+				bounds: []bound{summed},
+				in:     []checkInput{n.normal(1, M, 3*C), positive(n.normal32(1, 3*M)), n.normal(1, M, 3*C)}})
+	}
+	return all
+}
