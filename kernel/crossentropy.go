@@ -207,5 +207,5 @@ func (o LinearCrossEntropy) Stored([]DType) (want, out []DType) {
 }
 
 func (o LinearCrossEntropy) ScratchGPU(in, _ []Type, sm int) int64 {
-	return headScratchGPU(o.Chunk, in[0], in[1], sm, 1, o.Head)
+	return o.Head.scratchGPU(o.Chunk, in[0], in[1], sm)
 }

@@ -287,7 +287,7 @@ func (o LinearLogProbs) Stored([]DType) (want, out []DType) {
 // ScratchGPU returns the bytes of a chunk's logits, a second matrix of their shape for entropy slopes, and the GEMMs'
 // scratch.
 func (o LinearLogProbs) ScratchGPU(in, _ []Type, sm int) int64 {
-	return headScratchGPU(o.Chunk, in[0], in[1], sm, max(1, o.slopes()), HeadFrozen)
+	return headScratchGPU(o.Chunk, in[0], in[1], sm, max(1, o.slopes()))
 }
 
 // CheckGPU refuses collision entropies, which GPUs have no kernel for.

@@ -248,7 +248,7 @@ func (o SmoothedCrossEntropy) Stored([]DType) (want, out []DType) {
 
 // ScratchGPU returns the bytes of a chunk's logits, two numbers a row, and the GEMMs' scratch.
 func (o SmoothedCrossEntropy) ScratchGPU(in, _ []Type, sm int) int64 {
-	return headScratchGPU(o.Chunk, in[0], in[1], sm, 1, o.Head) + 2*rowNumbers(in[0].Shape[0])
+	return o.Head.scratchGPU(o.Chunk, in[0], in[1], sm) + 2*rowNumbers(in[0].Shape[0])
 }
 
 // rowNumbers returns the device memory of an fp32 number for each of M rows.

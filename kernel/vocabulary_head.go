@@ -347,13 +347,18 @@ func (h HeadGradient) gemms(n int) int {
 
 // headScratchGPU returns the working memory on a device, in bytes: some matrices of a chunk's logits, and what its
 // GEMMs need.
-func headScratchGPU(chunk int, x, w Type, sm, matrices int, h HeadGradient) int64 {
+func headScratchGPU(chunk int, x, w Type, sm, matrices int) int64 {
 	logits, back := headGEMMs(x, w, headRows(chunk, x))
-	n := max(logits.scratch(sm), back.scratch(sm))
+	return int64(matrices)*logitBytes(chunk, x, w) + max(logits.scratch(sm), back.scratch(sm))
+}
+
+// scratchGPU is headScratchGPU of one matrix of logits, and of the GEMM of the matrix's gradient where it has one.
+func (h HeadGradient) scratchGPU(chunk int, x, w Type, sm int) int64 {
+	n := headScratchGPU(chunk, x, w, sm, 1)
 	if h != HeadFrozen {
-		n = max(n, headGradientGEMM(x, w, headRows(chunk, x), 1).scratch(sm))
+		n = max(n, logitBytes(chunk, x, w)+headGradientGEMM(x, w, headRows(chunk, x), 1).scratch(sm))
 	}
-	return int64(matrices)*logitBytes(chunk, x, w) + n
+	return n
 }
 
 // headGradientGEMM returns dw = dlogitsᵀ x + beta dw for some rows; dw is fp32.
