@@ -126,7 +126,7 @@ type Trained struct {
 	Rates  []float64 // of each of Params, the multiplier of the learning rate
 	// Undecayed says of each of Params whether it has no weight decay: base weights that transformers leaves out.
 	Undecayed []bool
-	Layers []string  // paths of the adapted layers
+	Layers    []string // paths of the adapted layers
 
 	Parameters []Parameter // the adapted parameters of experts
 
