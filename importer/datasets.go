@@ -87,7 +87,6 @@ var axolotl = map[string]rule{
 	"plugins":        axolotlPlugins,
 	"model_type":     axolotlClass("ForCausalLM"),
 	"tokenizer_type": axolotlClass("AutoTokenizer"),
-	"rl":             func(t *translation, e entry) { t.refuse(e) },
 	"roles_to_train": func(t *translation, e entry) { t.take(e, "dataset.roles_to_train") },
 	"dataset_prepared_path": func(t *translation, e entry) {
 		t.put(e, "dataset.cache_dir", e.Value, "tokens are made anew: the folder's are of another format")
@@ -138,6 +137,8 @@ func (t *translation) axolotlDataset(m Map, shown string) {
 			t.add(Taken, one, "dataset.path", p.Value, "")
 		case "type":
 			switch {
+			case t.objective != "":
+				format = axolotlPairs(t, one, kind)
 			case !named:
 				t.missing(one, "a format of one's own; name the keys of the rows in dataset.fields, with "+
 					"dataset.format: completion or alpaca")
@@ -168,14 +169,24 @@ func (t *translation) axolotlDataset(m Map, shown string) {
 			t.add(Taken, one, "dataset.path", where, "")
 		case "ds_type":
 			t.add(Taken, one, "", nil, "what a file holds is found from its bytes and its name")
+		case "field_chosen", "field_rejected", "field_prompt":
+			fieldsOf = append(fieldsOf, fields([2]any{strings.TrimPrefix(p.Key, "field_"), p.Value})...)
+			t.add(Taken, one, "dataset.fields", p.Value, "")
 		case "field_messages", "field_tools", "field_system", "field":
 			ours := strings.TrimPrefix(p.Key, "field_")
-			if p.Key == "field" {
+			switch {
+			case p.Key == "field":
 				ours = "text"
+			case ours == "messages" && t.objective != "":
+				ours = "prompt"
 			}
 			fieldsOf = append(fieldsOf, fields([2]any{ours, p.Value})...)
 			t.add(Taken, one, "dataset.fields", p.Value, "")
 		case "message_property_mappings":
+			if t.objective != "" && knownProperties(p.Value) {
+				t.add(Taken, one, "", nil, "known by these names")
+				break
+			}
 			if roles, _ := p.Value.(Map); roles.Get("role") == "from" && roles.Get("content") == "value" {
 				format = "sharegpt"
 				t.add(Taken, one, "dataset.format", format, "")

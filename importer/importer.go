@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -173,7 +174,9 @@ func (in *Input) flatten(m Map, prefix string, nested bool) {
 // trainingCalls are calls that identify a Python program that trains: it has at least one of them. A program that only
 // loads a model generates text.
 var trainingCalls = []string{"get_peft_model", "LoraConfig", "SFTConfig", "SFTTrainer", "UnslothTrainer",
-	"TrainingArguments", "UnslothTrainingArguments"}
+	"TrainingArguments", "UnslothTrainingArguments", "DPOTrainer", "CPOTrainer", "ORPOTrainer", "KTOTrainer",
+	"DPOConfig",
+	"CPOConfig", "ORPOConfig", "KTOConfig"}
 
 // readPython finds the calls of a notebook or script.
 func readPython(ext string, data []byte, program *Program) (*Input, error) {
@@ -215,11 +218,13 @@ func readPython(ext string, data []byte, program *Program) (*Input, error) {
 			in.entries = append(in.entries, entry{Pair: a, shown: c.name + "(" + shorten(a.Key) + ")"})
 		}
 	}
-	if other != "" && !in.calls["SFTTrainer"] && !in.calls["UnslothTrainer"] {
+	if other != "" && !in.trainsRows() && !in.callsAny(slices.Collect(maps.Keys(preferenceTrainers))) {
 		return nil, fmt.Errorf(
-			"%s is another kind of training; a run here trains a causal language model on rows of text "+
-				"(SFTTrainer), so nothing is translated", other)
+			"%s is another kind of training; a run here trains a causal language model on rows of text (SFTTrainer) "+
+				"or "+
+				"on preference pairs (DPOTrainer, CPOTrainer, ORPOTrainer), so nothing is translated", other)
 	}
+	in.dropPreferences()
 	if in.calls["FastVisionModel.from_pretrained"] {
 		return nil, errors.New(
 			"it trains a model on images (FastVisionModel); a run here trains a causal language model " +

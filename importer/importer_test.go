@@ -3,6 +3,7 @@ package importer
 import (
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -64,4 +65,45 @@ func FuzzPython(f *testing.F) {
 	f.Add("x = 1\nLoraConfig(r = x, y = [1, (2,), {'a': -1}], **z)")
 	f.Add("FastLanguageModel.from_pretrained('a' f'b', r\"c\", 1e-4)")
 	f.Fuzz(func(_ *testing.T, src string) { _, _ = parsePython(src) })
+}
+
+// TestObjectivesOfNames checks that preference training whose objective this program lacks is refused by its name, and
+// translated as soon as it has the objective's section.
+func TestObjectivesOfNames(t *testing.T) {
+	for name, c := range map[string]struct{ text, refused, section string }{
+		"k.py": {"KTOTrainer('m', args=KTOConfig('o', desirable_weight=1.5), peft_config=LoraConfig(r=8))\n",
+			"KTOTrainer",
+			"kto.desirable_weight"},
+		"k.yml": {"base_model: m\nrl: kto\nkto_desirable_weight: 1.5\ndatasets: [{path: d, type: " +
+			"chat_template.default}]\n",
+			"rl: kto", "kto.desirable_weight"},
+		"k.yaml": {"model_name_or_path: m\nstage: kto\nkto_chosen_weight: 1.5\ndataset: d\n", "stage: kto",
+			"kto.desirable_weight"},
+		"r.yaml": {"model_name_or_path: m\nstage: rm\ndataset: d\n", "stage: rm", ""},
+	} {
+		in, err := Read(name, []byte(c.text), "")
+		if err != nil {
+			t.Fatal(err)
+		}
+		translated := func(sections ...string) Result {
+			return Translate(in, Options{Own: func(string) string { return "" }, Kind: func(path string) Kind {
+				section, _, _ := strings.Cut(path, ".")
+				if slices.Contains(sections, section) {
+					return Number
+				}
+				return map[string]Kind{"training": TextKind}[section]
+			}})
+		}
+		if r := translated(); r.Refused != c.refused {
+			t.Errorf("%s: refused for %q, want %q", name, r.Refused, c.refused)
+		}
+		if c.section == "" {
+			continue
+		}
+		if r := translated("kto"); r.Refused != "" || !slices.ContainsFunc(r.Settings, func(s Setting) bool {
+			return s.Path == c.section && s.Value == 1.5
+		}) {
+			t.Errorf("%s: refused for %q, settings %v", name, r.Refused, r.Settings)
+		}
+	}
 }

@@ -16,7 +16,6 @@ var llamaFactory = map[string]rule{
 	"eval_dataset":        func(t *translation, e entry) { t.validation(func() { llamaDataset(t, e) }) },
 	"max_length":          func(t *translation, e entry) { t.missing(e, t.keys["max_new_tokens"].Say) },
 	"lora_alpha":          llamaAlpha,
-	"stage":               llamaStage,
 	"packing":             llamaPacking,
 	"max_samples":         llamaSamples,
 	"quantization_method": llamaQuantiser,
@@ -44,7 +43,7 @@ func llamaStage(t *translation, e entry) {
 		t.add(Taken, e, "dataset.format", "text", "")
 		return
 	}
-	t.refuse(e)
+	preferenceKind(t, e)
 }
 
 func llamaPacking(t *translation, e entry) {
@@ -130,12 +129,15 @@ func (t *translation) llamaSource(e entry, folder string, about Map) {
 	columns, _ := about.Get("columns").(Map)
 	tags, _ := about.Get("tags").(Map)
 	format, named := "alpaca", Map(nil)
-	switch kind := about.Get("formatting"); {
+	kind := about.Get("formatting")
+	switch {
 	case t.given["stage"].Value == "pt":
 		format, named = "text", fields([2]any{"text", columns.Get("prompt")})
-	case about.Get("ranking") == true:
-		t.missing(e, "pairs of preferences, which are not trained on")
+	case about.Get("ranking") == true && t.objective == "":
+		t.missing(e, "pairs of preferences, and stage is not dpo: training.objective: dpo learns from them")
 		return
+	case about.Get("ranking") == true, t.objective != "":
+		format, named = llamaPairs(t, columns, kind)
 	case kind == "sharegpt" && tags.Get("role_tag") == "role", kind == "openai":
 		format, named = "messages", fields([2]any{"messages", columns.Get("messages")},
 			[2]any{"tools", columns.Get("tools")},
@@ -148,7 +150,7 @@ func (t *translation) llamaSource(e entry, folder string, about Map) {
 			[2]any{"output", columns.Get("response")},
 			[2]any{"system", columns.Get("system")}, [2]any{"history", columns.Get("history")})
 	}
-	if !knownTags(tags) && format != "alpaca" && format != "text" {
+	if !knownTags(tags) && (kind == "sharegpt" || kind == "openai") {
 		t.missing(entry{Pair: Pair{"tags", tags, e.Line}, shown: "dataset_info.json: tags"}, t.keys["roles"].Say)
 	}
 	split, _ := about.Get("split").(string)
@@ -159,9 +161,9 @@ func (t *translation) llamaSource(e entry, folder string, about Map) {
 	if folder == "ONLINE" {
 		by = "a data set of the hub, format " + format
 	}
-	if format == "alpaca" {
+	if format == "alpaca" || t.objective != "" && kind != "sharegpt" && kind != "openai" {
 		by += ", written as conversations by the chat template, as there (dataset.as_chat: yes)"
-		t.talks("rows of the format alpaca, which LLaMA-Factory writes as conversations")
+		t.talks("rows of texts, which LLaMA-Factory writes as conversations")
 	}
 	t.add(Taken, e, "dataset.path", where, by)
 	t.source(Pair{Key: "path", Value: where}, Pair{Key: "name", Value: about.Get("subset")},

@@ -42,7 +42,7 @@ var programs = []*Program{
 				{Key: "lora_target", Value: "all"}, {Key: "cutoff_len", Value: int64(2048)},
 				{Key: "packing", Value: packed},
 				{Key: "train_on_prompt", Value: false}, {Key: "val_size", Value: 0.0},
-			}, trainingArguments...)
+			}, slices.Concat(llamaPreferenceDefaults(in), trainingArguments)...)
 		}},
 	{Name: "llamafactory-v1", Title: "LLaMA-Factory (v1)", Version: "0.9.6.dev0", rules: llamaV1Rules(),
 		expand: llamaV1,
@@ -60,10 +60,16 @@ var programs = []*Program{
 	{Name: "unsloth", Title: "Unsloth", Version: "2026.8.19", python: true, rules: python, defaults: unslothDefaults},
 	{Name: "trl", Title: "TRL", Version: "1.16.0, PEFT 0.18.1", python: true, rules: python,
 		defaults: func(in *Input) []Pair {
+			var order []Pair
+			if objective, _ := in.objective(); objective == "kto" {
+				order = []Pair{{Key: "train_sampling_strategy", Value: "sequential"}}
+			}
 			return append(append([]Pair{{Key: "LoraConfig(r)", Value: int64(8)},
 				{Key: "LoraConfig(lora_alpha)", Value: int64(8)}, {Key: "LoraConfig(lora_dropout)", Value: 0.0},
-				{Key: "max_length", Value: int64(1024)}, {Key: "packing", Value: false}}, bitsAndBytes(in)...),
-				learningRate(in, "SFTConfig", 2e-5)...)
+				{Key: "max_length", Value: int64(1024)}, {Key: "packing", Value: false}}, slices.Concat(order,
+				bitsAndBytes(in))...),
+				learningRate(in, map[string]float64{"SFTConfig": 2e-5, "DPOConfig": 1e-6, "CPOConfig": 1e-6,
+					"ORPOConfig": 1e-6, "KTOConfig": 1e-6})...)
 		}},
 	{Name: "torchtune", Title: "torchtune", Version: "0.6.1", nested: true, rules: torchtune,
 		defaults: func(in *Input) []Pair {
@@ -98,12 +104,15 @@ var trainingArguments = []Pair{
 	{Key: "optim", Value: "adamw_torch_fused"}, {Key: "seed", Value: int64(42)}, {Key: "save_steps", Value: int64(500)},
 }
 
-// learningRate returns trainingArguments with another learning rate if the program makes the given call.
-func learningRate(in *Input, call string, rate float64) []Pair {
+// learningRate returns trainingArguments with the learning rate of the configuration class that the program calls.
+func learningRate(in *Input, rates map[string]float64) []Pair {
 	var all []Pair
+	objective, _ := in.objective()
 	for _, p := range trainingArguments {
-		if p.Key == "learning_rate" && in.calls[call] {
-			p.Value = rate
+		for class, rate := range rates {
+			if p.Key == "learning_rate" && in.calls[class] && (class == "SFTConfig") == (objective == "") {
+				p.Value = rate
+			}
 		}
 		all = append(all, p)
 	}
@@ -122,7 +131,8 @@ func unslothDefaults(in *Input) []Pair {
 			"up_proj",
 			"down_proj"}}, {Key: "packing", Value: false},
 	}
-	if !in.calls["SFTConfig"] && (in.calls["TrainingArguments"] || in.calls["UnslothTrainingArguments"]) {
+	if !in.calls["SFTConfig"] && !in.callsAny(preferenceConfigs) && (in.calls["TrainingArguments"] ||
+		in.calls["UnslothTrainingArguments"]) {
 		return append(all, trainingArguments...)
 	}
 	own := map[string]any{"per_device_train_batch_size": int64(4), "gradient_accumulation_steps": int64(2),
@@ -177,6 +187,14 @@ var calls = map[string][]string{
 	"SFTTrainer":                           {"-"},
 	"UnslothTrainer":                       {"-"},
 	"SFTConfig":                            {"output_dir"},
+	"DPOTrainer":                           {"model", "ref_model", "args"},
+	"CPOTrainer":                           {"model", "args"},
+	"ORPOTrainer":                          {"model", "args"},
+	"KTOTrainer":                           {"model", "ref_model", "args"},
+	"DPOConfig":                            {"output_dir"},
+	"CPOConfig":                            {"output_dir"},
+	"ORPOConfig":                           {"output_dir"},
+	"KTOConfig":                            {"output_dir"},
 	"TrainingArguments":                    {"output_dir"},
 	"UnslothTrainingArguments":             {"output_dir"},
 	"load_dataset":                         {"path", "name"},
@@ -190,5 +208,5 @@ var calls = map[string][]string{
 var madeRows = map[string]bool{"map": true, "standardize_sharegpt": true, "standardize_data_formats": true,
 	"to_sharegpt": true}
 
-// otherTrainers matches trainers that do not learn from texts alone.
-var otherTrainers = regexp.MustCompile(`\b[A-Za-z]*(DPO|ORPO|KTO|GRPO|CPO|PPO|RLOO|BCO|Reward)Trainer$`)
+// otherTrainers matches trainers that learn neither from texts nor from preferences.
+var otherTrainers = regexp.MustCompile(`\b[A-Za-z]*(GRPO|PPO|RLOO|BCO|Reward)Trainer$`)

@@ -60,6 +60,7 @@ var common = map[string]rule{
 		t.missing(e, "training.ddp_timeout is how soon a process that is lost ends the run, 30 seconds unless it is "+
 			"set; theirs has to outlast the slowest step")
 	},
+	"metric_for_best_model":        bestMetric,
 	"output_dir":                   func(t *translation, e entry) { t.take(e, "output_dir") },
 	"resume_from_checkpoint":       resume,
 	"auto_resume_from_checkpoints": func(t *translation, e entry) { t.ifTrue(e, "training.resume", "auto", "") },

@@ -100,7 +100,7 @@ func (t *translation) codeOfRows() {
 // separator sets dataset.separator: TRL writes nothing between a prompt and its completion, while our default is a line
 // break.
 func (t *translation) separator() {
-	if !t.in.Program.python || t.has("dataset.separator") || t.has("dataset.format") {
+	if !t.in.Program.python || t.objective != "" || t.has("dataset.separator") || t.has("dataset.format") {
 		return
 	}
 	for _, m := range t.data {

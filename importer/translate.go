@@ -23,6 +23,8 @@ type translation struct {
 	several bool   // there are several data sets to read
 	note    string // an additional note about the data
 	refused string
+	// objective is our objective for a file of preference training; "" = the file trains rows.
+	objective string
 }
 
 // Translate translates a file into our settings and records for every key what happened to it. Keys that the file
@@ -32,6 +34,7 @@ func Translate(in *Input, o Options) Result {
 	for _, e := range in.entries {
 		t.given[e.Key] = e
 	}
+	setObjective(t)
 	for _, e := range in.entries {
 		t.key(e)
 	}
@@ -40,7 +43,7 @@ func Translate(in *Input, o Options) Result {
 	for _, p := range in.Program.defaults(in) {
 		t.defaultOf(p)
 	}
-	if t.in.calls["SFTTrainer"] || t.in.calls["UnslothTrainer"] {
+	if t.in.trainsRows() {
 		if _, said := t.given["assistant_only_loss"]; !said {
 			first := len(t.entries)
 			wholeConversations(t,
@@ -92,6 +95,9 @@ func bareKey(key string) string {
 func (t *translation) key(e entry) {
 	plain := strings.ReplaceAll(strings.ToLower(e.Key), "-", "_")
 	r, special := t.in.Program.rules[plain]
+	if !special {
+		r, special = preferenceRule(t, plain)
+	}
 	if !special && !t.in.Program.nested {
 		if r, special = common[plain]; !special {
 			r, special = trackers[plain]
@@ -378,6 +384,8 @@ func (t *translation) finish() {
 	}
 	t.promptsOfConversations()
 	t.revisionOfModel()
+	withoutDropout(t)
+	unreadByLoss(t)
 	if t.has("training.warmup_steps") {
 		t.dropUnread("training.warmup_ratio", "training.warmup_steps wins")
 	}

@@ -1,6 +1,10 @@
 package importer
 
-import "strings"
+import (
+	"maps"
+	"slices"
+	"strings"
+)
 
 // imageModel is the call that loads a model of images and texts, whatever its class.
 const imageModel = "AutoModelForImageTextToText.from_pretrained"
@@ -12,7 +16,7 @@ func (t *translation) otherWeights() {
 	say := func(key, why string) {
 		t.entries = append(t.entries, Entry{Group: Missing, Class: Changes, Key: key, Value: "left out", Say: why})
 	}
-	trains := in.calls["SFTTrainer"] || in.calls["UnslothTrainer"]
+	trains := in.trainsRows() || in.callsAny(slices.Collect(maps.Keys(preferenceTrainers)))
 	_, config := t.given["peft_config"]
 	switch adapter := in.calls["LoraConfig"] || in.calls["get_peft_model"]; {
 	case in.Program.Name == "axolotl" && isEmpty(t.given["adapter"].Value) && isEmpty(t.given["lora_model_dir"].Value):

@@ -118,7 +118,7 @@ func importFile(path, from string) (importer.Result, error) {
 func otherTraining(r importer.Result) error {
 	if r.Refused != "" {
 		return fmt.Errorf("%s is another kind of training; a run here trains a causal language model on rows of text "+
-			"(sft, pt), so nothing is translated", r.Refused)
+			"(sft, pt) or on preference pairs (dpo, ipo, cpo, simpo, orpo), so nothing is translated", r.Refused)
 	}
 	return nil
 }

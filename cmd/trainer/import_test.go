@@ -188,7 +188,7 @@ device: cpu
 }
 
 func TestImport(t *testing.T) {
-	for _, c := range slices.Concat(imports, importsOfShapes) {
+	for _, c := range slices.Concat(imports, importsOfShapes, importsOfPreferences) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, c.file)
@@ -389,22 +389,25 @@ func TestImportBroken(t *testing.T) {
 		{"yaml of unsloth", "a.yml", "r: 1\n",
 			"import a.yml: arguments of Unsloth stand in a notebook (.ipynb) or a script (.py)",
 			[]string{"--from", "unsloth"}},
-		{"preferences of LLaMA-Factory", "a.yml",
-			"model_name_or_path: m\nstage: dpo\nfinetuning_type: lora\ndataset: d\ntemplate: llama3\noutput_dir: o\n",
-			"import a.yml: stage: dpo is another kind of training; a run here trains a causal language model on rows " +
-				"of text (sft, pt), so nothing is translated", nil},
-		{"preferences of Axolotl", "a.yml", "base_model: m\nadapter: lora\nmicro_batch_size: 1\nsequence_len: 8\nrl: " +
-			"kto\ndatasets: [{path: d, type: alpaca}]\n", "import a.yml: rl: kto is another kind of training;", nil},
+		{"rewards of LLaMA-Factory", "a.yml",
+			"model_name_or_path: m\nstage: ppo\nfinetuning_type: lora\ndataset: d\ntemplate: llama3\noutput_dir: o\n",
+			"import a.yml: stage: ppo is another kind of training; a run here trains a causal language model on rows " +
+				"of text (sft, pt) or on preference pairs (dpo, ipo, cpo, simpo, orpo), so nothing is translated", nil},
+		{"rewards of Axolotl", "a.yml", "base_model: m\nadapter: lora\nmicro_batch_size: 1\nsequence_len: 8\nrl: " +
+			"grpo\ndatasets: [{path: d, type: alpaca}]\n", "import a.yml: rl: grpo is another kind of training;", nil},
 		{"preferences of torchtune", "a.yml",
 			"model: {_component_: lora_llama2_7b}\nloss: {_component_: torchtune.rlhf.loss.DPOLoss, beta: 0.1}\n",
 			"import a.yml: loss._component_: torchtune.rlhf.loss.DPOLoss is another kind of training;", nil},
 		{"distillation of torchtune", "a.yml",
 			"model: {_component_: lora_llama3_2_1b}\nteacher_model: {_component_: llama3_1_8b}\n",
 			"import a.yml: teacher_model: {_component_: llama3_1_8b} is another kind of training;", nil},
-		{"preferences of TRL", "a.py",
-			"model, tok = FastLanguageModel.from_pretrained('m')\ntrainer = DPOTrainer(model = model)\n",
-			"import a.py: DPOTrainer is another kind of training; a run here trains a causal language model on rows " +
-				"of text (SFTTrainer), so nothing is translated", nil},
+		{"rewards of TRL", "a.py",
+			"model, tok = FastLanguageModel.from_pretrained('m')\ntrainer = RewardTrainer(model = model)\n",
+			"import a.py: RewardTrainer is another kind of training; a run here trains a causal language model on " +
+				"rows " +
+				"of text (SFTTrainer) or on preference pairs (DPOTrainer, CPOTrainer, ORPOTrainer), so nothing is " +
+				"translated",
+			nil},
 		{"images of Unsloth", "a.py",
 			"model, tok = FastVisionModel.from_pretrained('m')\ntrainer = SFTTrainer(model = model)\n",
 			"import a.py: it trains a model on images (FastVisionModel);", nil},
@@ -434,7 +437,7 @@ func TestImportBroken(t *testing.T) {
 
 // Whatever a file says, what comes of it is a configuration that validates, or an error.
 func FuzzImport(f *testing.F) {
-	for _, c := range slices.Concat(imports, importsOfShapes) {
+	for _, c := range slices.Concat(imports, importsOfShapes, importsOfPreferences) {
 		f.Add(c.file, c.text)
 	}
 	f.Fuzz(func(t *testing.T, name, text string) {
