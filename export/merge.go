@@ -237,6 +237,8 @@ func (m *merging) baseText() string {
 		return trainedText(*t)
 	case t != nil:
 		return fmt.Sprintf("original, though %s was trained over", t.Type)
+	case m.s.Base.Tensors().Dequantised() > 0:
+		return "the stored weights, dequantised"
 	}
 	return "as stored"
 }

@@ -135,7 +135,7 @@ func (m *merging) modelFiles() (map[string][]byte, error) {
 	}
 	config := files[configFile]
 	var err error
-	if b.Tensors().Quantised() > 0 {
+	if b.Tensors().Quantised()+b.Tensors().Dequantised() > 0 {
 		if config, err = jsonedit.Delete(config, "quantization_config"); err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/tierlora/tierlora/kernel/gemm"
+	"github.com/tierlora/tierlora/quant"
 )
 
 // e4m3Max is the largest number of the 8-bit float e4m3.
@@ -28,25 +29,7 @@ func ToE4M3(x float32) uint8 {
 }
 
 // FromE4M3 returns the value of an 8-bit float of 4 exponent and 3 mantissa bits.
-func FromE4M3(code uint8) float32 { return e4m3Values[code] }
-
-var e4m3Values = func() (all [256]float32) {
-	for i := range all {
-		exponent, mantissa := i>>3&15, float64(i&7)
-		v := math.Ldexp(8+mantissa, exponent-10)
-		switch {
-		case i&0x7f == 0x7f:
-			v = math.NaN()
-		case exponent == 0:
-			v = math.Ldexp(mantissa, -9)
-		}
-		if i >= 128 {
-			v = -v
-		}
-		all[i] = float32(v)
-	}
-	return all
-}()
+func FromE4M3(code uint8) float32 { return quant.E4M3(code) }
 
 // e4m3Least is the least largest magnitude whose numbers are kept: below it the factor would overflow.
 const e4m3Least = 0x1p-100

@@ -110,8 +110,8 @@ func TestMinistral3(t *testing.T) {
 		{"ministral3", `"layer_types":["sliding_attention","full_attention","full_attention","full_attention"]`,
 			`layer_types[0] = "sliding_attention": ministral3's layers are alike, with sliding_window 0 all are ` +
 				`full_attention`},
-		{"ministral3", `"quantization_config":{"quant_method":"fp8","activation_scheme":"static"}`,
-			`weights that FP8 has quantised are not supported; use the model that they were made from`},
+		{"ministral3", `"quantization_config":{"quant_method":"fp8","fmt":"e5m2"}`,
+			`quantization_config.fmt = "e5m2": 8-bit floats in e4m3 are read`},
 		{"ministral3", `"architectures":["MinistralForCausalLM"]`,
 			`a ministral3 checkpoint must be a Ministral3ForCausalLM`},
 		{"mistral", rope(`"factor":4,"llama_4_scaling_beta":0.1`),

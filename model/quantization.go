@@ -8,7 +8,7 @@ import (
 
 // Quantization describes the quantization_config of a checkpoint whose linear layers are stored quantised.
 type Quantization struct {
-	Method      string // "bitsandbytes" or "mxfp4"
+	Method      string // value of quant_method, such as "bitsandbytes", "mxfp4", "fp8" or "gptq"
 	Bits        int    // 4 or 8
 	Type        string // for 4 bits: "nf4", "fp4" or "mxfp4"
 	DoubleQuant bool   // for bitsandbytes' 4 bits: the scales are stored in 8 bits
@@ -19,6 +19,8 @@ type Quantization struct {
 	// only these keys do.
 	Skip    []string
 	Compute string
+
+	Released Released // for methods whose weights are dequantised while they are read
 }
 
 // Skips reports whether bitsandbytes leaves a module's weight unquantised, by transformers' matching of Skip. In the
@@ -42,13 +44,10 @@ const (
 	MXFP4        = "mxfp4"
 )
 
-// otherMethods maps other values of quant_method, such as GPTQ, to their usual names.
+// otherMethods maps values of quant_method whose weights can't be read to their usual names.
 var otherMethods = map[string]string{
-	"gptq": "GPTQ", "awq": "AWQ", "hqq": "HQQ", "compressed-tensors": "compressed-tensors (llm-compressor)",
-	"fp8": "FP8", "fbgemm_fp8": "FP8 (FBGEMM)", "modelopt": "FP8 or NVFP4 (ModelOpt)", "aqlm": "AQLM", "vptq": "VPTQ",
-	"quanto": "Quanto",
-	"eetq":   "EETQ", "higgs": "HIGGS", "torchao": "torchao", "bitnet": "BitNet", "spqr": "SpQR", "quark": "Quark",
-	"fp_quant":   "FP-Quant",
+	"hqq": "HQQ", "aqlm": "AQLM", "vptq": "VPTQ", "quanto": "Quanto", "eetq": "EETQ", "higgs": "HIGGS",
+	"torchao": "torchao", "bitnet": "BitNet", "spqr": "SpQR", "quark": "Quark", "fp_quant": "FP-Quant",
 	"auto-round": "AutoRound",
 }
 
@@ -80,7 +79,11 @@ func (c *Config) readQuantization(k *Keys, d Dialect) {
 		q.Method = BitsAndBytes // transformers before 4.35 wrote no quant_method
 	}
 	name, other := otherMethods[q.Method]
+	released, ok := releasedMethods[q.Method]
 	switch {
+	case ok:
+		of.Drop("quant_method")
+		released(q, of)
 	case q.Method == BitsAndBytes:
 		q.readBitsAndBytes(of)
 	case q.Method == MXFP4 && d.MXFP4:

@@ -59,7 +59,10 @@ func DeclaredWeights(c model.Config) (*weights.Set, error) {
 // tensors are stored quantised, and how.
 func DeclaredCheckpoint(c model.Config, tensors *weights.Set) (*quantised.Checkpoint, error) {
 	q := c.Quantization
-	if q == nil || q.Method != model.BitsAndBytes {
+	switch {
+	case q.Dequantised():
+		return quantised.Numbers(tensors), nil // what the weights become; their packing shows in the files alone
+	case q == nil || q.Method != model.BitsAndBytes:
 		return quantised.Open(tensors, q)
 	}
 	build, err := families.For(c)
@@ -131,10 +134,23 @@ func (r quantisedTensors) Float32s(name string, from int, dst []float32) error {
 	return r.Checkpoint.Float32s(name, from, dst)
 }
 
-// Stored reads a tensor in the type of the file; ok is false for a quantised weight, which has no such type.
+// Stored reads a tensor in the type of the file, or a weight that is dequantised in the type of its numbers; ok is
+// false for a weight that stays quantised, which has no such type.
 func (r quantisedTensors) Stored(name string) (d kernel.DType, read func(dst []byte, from int) error, ok bool) {
 	if r.Config(name) != nil {
 		return 0, nil, false
+	}
+	if r.IsDequantised(name) {
+		t, _ := r.Checkpoint.Tensor(name)
+		d, ok = storedTypes[t.DType]
+		return d, func(dst []byte, from int) error {
+			numbers := make([]float32, len(dst)/t.DType.Size())
+			if err := r.Checkpoint.Float32s(name, from, numbers); err != nil {
+				return err
+			}
+			_, err := weights.AppendFloat32s(dst[:0], t.DType, numbers)
+			return err
+		}, ok
 	}
 	return r.tensors.Stored(name)
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/words"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/families"
@@ -100,6 +101,10 @@ func (s *Session) store(c *quant.Config) error {
 // storedWeights makes the network keep weights that are quantised already as they are.
 func (s *Session) storedWeights() {
 	s.Net.Keep(s.Base)
+	if n := s.Base.Tensors().Dequantised(); n > 0 {
+		s.Logf("%s stores %s quantised (%s): they are dequantised while they are read", s.Base.Name,
+			words.Counted(n, "weight"), s.Base.Config.Quantization.Method)
+	}
 	if q := s.Base.Config.Quantization; s.Net.Stored != nil && q.Bits == 8 && q.Threshold > 0 {
 		s.Logf("%s is stored in 8 bits: weights are dequantised and multiplied with all inputs, so llm_int8_threshold %g takes no part", s.Base.Name, q.Threshold)
 	}

@@ -43,7 +43,9 @@ type modelJSON struct {
 	Weights   bool           `json:"weights"`
 	Storage   map[string]int `json:"storage"`   // number of tensors of each type
 	Quantised int            `json:"quantised"` // weights that are stored quantised
-	AllLinear []string       `json:"all_linear"`
+	// Dequantised counts the weights that are stored quantised and dequantised while they are read.
+	Dequantised int      `json:"dequantised,omitempty"`
+	AllLinear   []string `json:"all_linear"`
 	// values for lora.target_parameters that the model supports
 	TargetParameters []string        `json:"target_parameters,omitempty"`
 	Tokenizer        *vocabularyJSON `json:"tokenizer,omitempty"`         // absent if the folder has none
@@ -175,7 +177,7 @@ func describeModel(name string, config model.Config, set *weights.Set, folder fs
 	for _, name := range known.Names() {
 		answer.whole += known.Size(name)
 	}
-	answer.Quantised = known.Quantised()
+	answer.Quantised, answer.Dequantised = known.Quantised(), known.Dequantised()
 	read := networkTensors{known, slices.DeleteFunc(slices.Clone(known.Names()), func(name string) bool {
 		return !families.ReadsTensor(config, name)
 	})}
@@ -237,6 +239,10 @@ func printModel(c *console, m modelJSON, tensors bool) error {
 		s := quantised.Scheme(k.Quantization)
 		fmt.Fprintf(w, "stored      %d weights in %d bits (%s, double_quant %v)%s\n", m.Quantised, s.Bits, s.Type,
 			s.DoubleQuant, computed(k.Quantization))
+	}
+	if m.Dequantised > 0 {
+		fmt.Fprintf(w, "stored      %d weights quantised (%s), which are dequantised while they are read\n", m.Dequantised,
+			k.Quantization.Method)
 	}
 	fmt.Fprintf(w, "parameters  %d in %d tensors", m.Parameters, m.used)
 	if m.used < len(m.Tensors) {

@@ -20,6 +20,7 @@ type Checkpoint struct {
 	names   []string
 	packed  map[string]packed
 	experts map[string]experts // stacks in MXFP4
+	decoded map[string]*decoded
 }
 
 // packed is a quantised weight.
@@ -47,6 +48,12 @@ func Open(src weights.Source, q *model.Quantization) (*Checkpoint, error) {
 	names := src.Names()
 	if q != nil && q.Method == model.MXFP4 {
 		if err := c.openMXFP4(); err != nil {
+			return nil, err
+		}
+		return c, nil
+	}
+	if q.Dequantised() {
+		if err := c.openReleased(q); err != nil {
 			return nil, err
 		}
 		return c, nil
@@ -132,6 +139,9 @@ func (c *Checkpoint) Size(name string) int64 {
 	if p, ok := c.packed[name]; ok {
 		return p.Config.Size(p.rows, p.cols)
 	}
+	if d := c.decoded[name]; d != nil {
+		return d.stored
+	}
 	t, _ := c.Tensor(name)
 	return int64(t.Len()) * int64(t.DType.Size())
 }
@@ -161,10 +171,19 @@ func (c *Checkpoint) Tensor(name string) (weights.Tensor, bool) {
 	if x, ok := c.experts[name]; ok {
 		return weights.Tensor{Name: name, DType: weights.BF16, Shape: x.shape()}, true
 	}
+	if d := c.decoded[name]; d != nil {
+		return weights.Tensor{Name: d.name, DType: d.dtype, Shape: []int{d.rows, d.cols}}, true
+	}
 	return c.src.Tensor(name)
 }
 
-// Quantised returns the number of weights that are stored quantised.
+// Dequantised returns the number of weights that are stored quantised and become ordinary numbers when they are read.
+func (c *Checkpoint) Dequantised() int { return len(c.decoded) }
+
+// IsDequantised reports whether a weight is stored quantised and becomes ordinary numbers when it is read.
+func (c *Checkpoint) IsDequantised(name string) bool { return c.decoded[name] != nil }
+
+// Quantised returns the number of weights that are stored quantised and stay so in memory.
 func (c *Checkpoint) Quantised() int { return len(c.packed) + len(c.experts) }
 
 // Config returns how a weight is quantised; nil = it is not.
@@ -206,6 +225,9 @@ func (c *Checkpoint) Float32s(name string, from int, dst []float32) error {
 	}
 	if x, ok := c.experts[name]; ok {
 		return x.float32s(name, from, dst)
+	}
+	if d := c.decoded[name]; d != nil {
+		return d.float32s(from, dst)
 	}
 	t, ok := c.src.Tensor(name)
 	if !ok {
