@@ -173,6 +173,7 @@ func readCompressedTensors(q *Quantization, k *Keys) {
 		}
 		k.Fail(key, "= %s: sparse and rotated weights are not read; %s", shown(raw), useOriginal)
 	}
-	k.dropAll("ignore", "kv_cache_scheme", "quantization_status", "global_compression_ratio", "version", "run_compressed")
+	k.dropAll("ignore", "kv_cache_scheme", "quantization_status", "global_compression_ratio", "version",
+		"run_compressed")
 	k.unknown()
 }

@@ -58,7 +58,8 @@ func float8Folder(t testing.TB) string {
 			stored = binary.LittleEndian.AppendUint32(stored, math.Float32bits(s))
 		}
 		all = append(all, weights.Tensor{Name: name, DType: weights.F8E4M3, Shape: x.Shape, Data: codes},
-			weights.Tensor{Name: name + "_scale_inv", DType: weights.F32, Shape: []int{len(scales) / across, across}, Data: stored})
+			weights.Tensor{Name: name + "_scale_inv", DType: weights.F32, Shape: []int{len(scales) / across, across},
+				Data: stored})
 	}
 	return modelFolder(t, all, map[string]any{"quant_method": "fp8", "activation_scheme": "dynamic",
 		"weight_block_size": []int{high, wide}})
@@ -146,7 +147,8 @@ func TestTrainsOnReleasedFloat8(t *testing.T) {
 			t.Errorf("%s: the adapters differ, or the plans: %v bytes", method, planned)
 		}
 		out := filepath.Join(t.TempDir(), "merged")
-		if _, err := export.Merge(context.Background(), export.MergeOptions{Model: stored, Adapters: export.One(last.OutputDir), Out: out}, session.Env{}); err != nil {
+		if _, err := export.Merge(context.Background(), export.MergeOptions{Model: stored,
+			Adapters: export.One(last.OutputDir), Out: out}, session.Env{}); err != nil {
 			t.Fatalf("%s: %v", method, err)
 		}
 		if config := golden.ReadFile(t, out, "config.json"); strings.Contains(string(config), "quantization_config") {

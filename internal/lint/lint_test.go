@@ -46,7 +46,7 @@ var imports = map[string][]string{
 	"text/chat":         {"internal/words", "text/jinja", "text/tokenizer", "internal/jsonedit", "internal/jsonerr", "internal/regular"},
 	"dataset":           {"internal/keys", "internal/words", "text/chat", "dataset/source", "text/tokenizer", "internal/atomicfile", "internal/jsonerr", "internal/regular", "internal/rescue"},
 	"session": {"adapter", "dataset", "text/chat", "dataset/source", "text/tokenizer", "graph", "kernel", "model", "model/nn", "model/families",
-		"model/quantised", "model/weights", "model/hub", "quant", "internal/safetext", "internal/rescue"},
+		"model/quantised", "model/weights", "model/hub", "quant", "internal/safetext", "internal/rescue", "internal/words"},
 	"importer":       {"internal/jsonerr", "internal/safetext"},
 	"infer/jsonform": {},
 	"infer":          {"infer/jsonform", "adapter", "session", "train/objective", "dataset", "text/chat", "text/tokenizer", "graph", "kernel", "model/nn", "internal/safetext", "internal/rescue"},

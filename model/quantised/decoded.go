@@ -119,7 +119,8 @@ func fileName(t weights.Tensor, suffix string) string {
 // companions are the suffixes of tensors that belong to a quantised weight. Those of unread describe activations and
 // caches, which are not quantised here.
 var (
-	companions = []string{".weight_scale", ".weight_scale_inv", ".weight_scale_2", ".weight_global_scale", ".weight_shape",
+	companions = []string{".weight_scale", ".weight_scale_inv", ".weight_scale_2", ".weight_global_scale",
+		".weight_shape",
 		".weight_zero_point", ".weight_g_idx", ".qzeros", ".scales", ".g_idx"}
 	unread = []string{".input_scale", ".input_global_scale", ".input_zero_point", ".output_scale", ".activation_scale",
 		".k_scale", ".v_scale", ".q_scale", ".k_proj.k_scale", ".v_proj.v_scale"}
@@ -163,7 +164,8 @@ func (c *Checkpoint) openReleased(q *model.Quantization) error {
 	}
 	slices.Sort(c.names)
 	if f.problems == nil && len(c.decoded) == 0 {
-		f.fail("no weight is quantised, though config.json has a quantization_config: the weights are of another model, " +
+		f.fail("no weight is quantised, though config.json has a quantization_config: the weights are of " +
+			"another model, " +
 			"or were dequantised (remove quantization_config from config.json then)")
 	}
 	if f.problems != nil {

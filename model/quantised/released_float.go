@@ -93,7 +93,8 @@ func (f *finder) float8() *decoded {
 	if d == weights.U8 || f.released.Layout != model.CompressedTensors {
 		d = weights.BF16
 	}
-	return &decoded{name: codes.Name, rows: rows, cols: cols, dtype: d, together: 64, fill: func(dst []float32, from, to int) {
+	return &decoded{name: codes.Name, rows: rows, cols: cols, dtype: d, together: 64, fill: func(dst []float32, from,
+		to int) {
 		for r := from; r < to; r++ {
 			row, by := codes.Data[r*cols:][:cols], scales.row(r)
 			for k, code := range row {
@@ -127,7 +128,8 @@ func (f *finder) blockScales(codes weights.Tensor, length int, d weights.DType) 
 		return t, false
 	}
 	if cols := 2 * codes.Shape[1]; cols%length != 0 || t.Shape[0] != codes.Shape[0] || t.Shape[1] != cols/length {
-		f.fail("%s has the shape %v, not [%d %d]: a scale for each %d numbers of a row", f.module+".weight_scale", t.Shape,
+		f.fail("%s has the shape %v, not [%d %d]: a scale for each %d numbers of a row", f.module+".weight_scale",
+			t.Shape,
 			codes.Shape[0], cols/length, length)
 		return t, false
 	}

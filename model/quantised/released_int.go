@@ -27,14 +27,16 @@ func (f *finder) integer8() *decoded {
 	zero := make([]int8, len(scales.values))
 	if t, has := f.tensor(".weight_zero_point"); has {
 		if t.DType != weights.I8 || t.Len() != len(zero) {
-			f.fail("%s is %v with %d elements, not I8 with %d", f.module+".weight_zero_point", t.DType, t.Len(), len(zero))
+			f.fail("%s is %v with %d elements, not I8 with %d", f.module+".weight_zero_point", t.DType, t.Len(),
+				len(zero))
 			return nil
 		}
 		for i, b := range t.Data {
 			zero[i] = int8(b)
 		}
 	}
-	return &decoded{name: codes.Name, rows: rows, cols: cols, dtype: d, together: 64, fill: func(dst []float32, from, to int) {
+	return &decoded{name: codes.Name, rows: rows, cols: cols, dtype: d, together: 64, fill: func(dst []float32, from,
+		to int) {
 		for r := from; r < to; r++ {
 			by, less := scales.row(r), zero[r/scales.blockRows*scales.cols:]
 			for k, b := range codes.Data[r*cols:][:cols] {
@@ -54,9 +56,11 @@ func (f *finder) packedIntegers() *decoded {
 		return nil
 	}
 	size := make([]int64, shape.Len())
-	if err := weights.Int64s(shape, size); err != nil || len(size) != 2 || size[0] != int64(codes.Shape[0]) || size[1] < 1 ||
+	if err := weights.Int64s(shape, size); err != nil || len(size) != 2 || size[0] != int64(codes.Shape[0]) ||
+		size[1] < 1 ||
 		size[1] > 32*int64(codes.Shape[1]) {
-		f.fail("%s is %v: it does not fit %s of the shape %v", f.module+".weight_shape", size, f.module+".weight_packed",
+		f.fail("%s is %v: it does not fit %s of the shape %v", f.module+".weight_shape", size,
+			f.module+".weight_packed",
 			codes.Shape)
 		return nil
 	}
@@ -107,8 +111,8 @@ func field(i, bits int, word func(i int) uint32) uint32 {
 	return v & (1<<bits - 1)
 }
 
-// width returns how many bits a number has of which cols fill a row of words: of those that the configuration names,
-// the one that fits. It returns 0 on an error.
+// width returns how many bits a number has if cols of them fill a row of words: the one width, among those in the
+// configuration, that fits. It returns 0 on an error.
 func (f *finder) width(cols, words int) int {
 	var fit []int
 	for _, bits := range f.released.Bits {
@@ -179,7 +183,8 @@ func (f *finder) columns(inputsOf func(codes weights.Tensor) (inputs, outputs in
 			f.module+".scales", scales.Shape, c.inputs, c.outputs)
 		return c, false
 	case zeros.Shape[0] != c.count || zeros.Shape[1] != (c.outputs+inWord-1)/inWord:
-		f.fail("%s has the shape %v, not [%d %d]", f.module+".qzeros", zeros.Shape, c.count, (c.outputs+inWord-1)/inWord)
+		f.fail("%s has the shape %v, not [%d %d]", f.module+".qzeros", zeros.Shape, c.count,
+			(c.outputs+inWord-1)/inWord)
 		return c, false
 	}
 	return c, true

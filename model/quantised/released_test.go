@@ -39,7 +39,8 @@ func releasedConfigs(t testing.TB) map[string]json.RawMessage {
 }
 
 // TestReleasedEqualTheirPackages checks that weights of every layout have, bit for bit, the numbers that the package
-// which wrote the layout dequantises them to, read whole, in parts that begin and end anywhere, and through the names of
+// which wrote the layout dequantises them to, read whole, in parts that begin and end anywhere, and through the
+// names of
 // a model.
 func TestReleasedEqualTheirPackages(t *testing.T) {
 	configs := releasedConfigs(t)
@@ -63,14 +64,16 @@ func TestReleasedEqualTheirPackages(t *testing.T) {
 			if !ok || got.DType != want.DType || !slices.Equal(got.Shape, want.Shape) || got.Name != "x.weight" {
 				t.Fatalf("%+v, want %v %v", got, want.DType, want.Shape)
 			}
-			if names := c.Names(); !slices.Equal(names, []string{"x.weight"}) || c.Dequantised() != 1 || c.Quantised() != 0 {
+			if names := c.Names(); !slices.Equal(names, []string{"x.weight"}) || c.Dequantised() != 1 ||
+				c.Quantised() != 0 {
 				t.Errorf("tensors %v", names)
 			}
 			numbers, all := make([]float32, want.Len()), make([]float32, want.Len())
 			if err := weights.Float32s(want, numbers); err != nil {
 				t.Fatal(err)
 			}
-			for _, part := range [][2]int{{0, len(all)}, {1, 2}, {100, 300}, {128, 256}, {127, 1025}, {len(all) - 1, len(all)}, {5, 5}} {
+			for _, part := range [][2]int{{0, len(all)}, {1, 2}, {100, 300}, {128, 256}, {127, 1025}, {len(all) - 1,
+				len(all)}, {5, 5}} {
 				dst := make([]float32, part[1]-part[0])
 				if err := c.Float32s("x.weight", part[0], dst); err != nil {
 					t.Fatal(err)
@@ -140,40 +143,64 @@ func TestBadReleasedWeights(t *testing.T) {
 		spoil  func(source)
 		want   string
 	}{
-		{"fp8_block", remove("x.weight_scale_inv"), "x.weight_scale is missing: the weight can't be dequantised without it"},
-		{"fp8_block", change("x.weight_scale_inv", shape(4, 2)), "x.weight_scale_inv has the shape [4 2]: it gives no scale for each block of a weight of 32 x 128"},
-		{"fp8_block", change("x.weight_scale_inv", shape(8)), "x.weight_scale_inv has the shape [8]: it gives no scale for each block of a weight of 32 x 128"},
-		{"fp8_block", change("x.weight_scale_inv", dtype(weights.I64)), "x.weight_scale_inv is I64, not F32 or BF16 or F16 or U8"},
+		{"fp8_block", remove("x.weight_scale_inv"),
+			"x.weight_scale is missing: the weight can't be dequantised without it"},
+		{"fp8_block", change("x.weight_scale_inv", shape(4, 2)),
+			"x.weight_scale_inv has the shape [4 2]: it gives no scale for each block of a weight of 32 x 128"},
+		{"fp8_block", change("x.weight_scale_inv", shape(8)),
+			"x.weight_scale_inv has the shape [8]: it gives no scale for each block of a weight of 32 x 128"},
+		{"fp8_block", change("x.weight_scale_inv", dtype(weights.I64)),
+			"x.weight_scale_inv is I64, not F32 or BF16 or F16 or U8"},
 		{"fp8_block", change("x.weight", shape(4096)), "x.weight has the shape [4096]; a quantised weight is a matrix"},
-		{"fp8_block", change("x.weight", shape(0, 128)), "x.weight has the shape [0 128]; a quantised weight is a matrix"},
+		{"fp8_block", change("x.weight", shape(0, 128)),
+			"x.weight has the shape [0 128]; a quantised weight is a matrix"},
 		{"fp8_block", remove("x.weight"), "x.weight_scale_inv belongs to no quantised weight"},
-		{"fp8_block", func(s source) { clear(s); s["y.weight"] = weights.Tensor{Name: "y.weight", DType: weights.BF16} },
+		{"fp8_block", func(s source) {
+			clear(s)
+			s["y.weight"] = weights.Tensor{Name: "y.weight",
+				DType: weights.BF16}
+		},
 			"no weight is quantised, though config.json has a quantization_config"},
-		{"float8_channel", change("x.weight_scale", shape(16, 2)), "x.weight_scale has the shape [16 2]: it gives no scale"},
+		{"float8_channel", change("x.weight_scale", shape(16, 2)),
+			"x.weight_scale has the shape [16 2]: it gives no scale"},
 		{"int8", func(s source) {
-			s["x.weight_zero_point"] = weights.Tensor{Name: "x.weight_zero_point", DType: weights.I8, Shape: []int{3}, Data: make([]byte, 3)}
+			s["x.weight_zero_point"] = weights.Tensor{Name: "x.weight_zero_point", DType: weights.I8, Shape: []int{3},
+				Data: make([]byte, 3)}
 		}, "x.weight_zero_point is I8 with 3 elements, not I8 with 32"},
 		{"pack4", remove("x.weight_shape"), "x.weight_shape is missing"},
-		{"pack4", change("x.weight_shape", func(t *weights.Tensor) { binary.LittleEndian.PutUint64(t.Data[8:], 1<<40) }), "it does not fit x.weight_packed of the shape [32 16]"},
-		{"pack4", change("x.weight_shape", func(t *weights.Tensor) { binary.LittleEndian.PutUint64(t.Data[8:], 60) }), "exactly one width must fit"},
+		{"pack4", change("x.weight_shape", func(t *weights.Tensor) {
+			binary.LittleEndian.PutUint64(t.Data[8:],
+				1<<40)
+		}), "it does not fit x.weight_packed of the shape [32 16]"},
+		{"pack4", change("x.weight_shape", func(t *weights.Tensor) { binary.LittleEndian.PutUint64(t.Data[8:], 60) }),
+			"exactly one width must fit"},
 		{"pack4", change("x.weight_packed", shape(16, 32)), "it does not fit x.weight_packed of the shape [16 32]"},
 		{"pack4", change("x.weight_scale", shape(4, 32)), "x.weight_scale has the shape [4 32]: it gives no scale"},
-		{"pack4_asymmetric", change("x.weight_zero_point", shape(2, 8)), "x.weight_zero_point is I32 of the shape [2 8], not I32 of the shape [4 4]"},
+		{"pack4_asymmetric", change("x.weight_zero_point", shape(2, 8)),
+			"x.weight_zero_point is I32 of the shape [2 8], not I32 of the shape [4 4]"},
 		{"pack4", func(s source) {
 			s["x.weight"] = weights.Tensor{Name: "x.weight", DType: weights.BF16, Shape: []int{32, 128}}
 		},
 			"x.weight is stored twice, as x.weight_packed too: delete one of the two"},
-		{"nvfp4", change("x.weight_scale", shape(8, 32)), "x.weight_scale has the shape [8 32], not [32 8]: a scale for each 16 numbers of a row"},
-		{"nvfp4", change("x.weight_global_scale", func(t *weights.Tensor) { t.Shape, t.Data = []int{2}, make([]byte, 8) }), "x.weight_global_scale has 2 elements, not 1"},
+		{"nvfp4", change("x.weight_scale", shape(8, 32)),
+			"x.weight_scale has the shape [8 32], not [32 8]: a scale for each 16 numbers of a row"},
+		{"nvfp4", change("x.weight_global_scale", func(t *weights.Tensor) {
+			t.Shape, t.Data = []int{2}, make([]byte,
+				8)
+		}), "x.weight_global_scale has 2 elements, not 1"},
 		{"mxfp4", change("x.weight_scale", dtype(weights.F8E4M3)), "x.weight_scale is F8_E4M3, not U8"},
 		{"modelopt_nvfp4", remove("x.weight_scale_2"), "x.weight_scale_2 is missing"},
 		{"gptq4", remove("x.qzeros"), "x.qzeros is missing"},
-		{"gptq4", change("x.scales", shape(32, 4)), "x.scales has the shape [32 4]: it gives no scale for each group of 128 inputs and each of 32 outputs"},
+		{"gptq4", change("x.scales", shape(32, 4)),
+			"x.scales has the shape [32 4]: it gives no scale for each group of 128 inputs and each of 32 outputs"},
 		{"gptq4", change("x.qzeros", shape(2, 8)), "x.qzeros has the shape [2 8], not [4 4]"},
-		{"gptq4", change("x.g_idx", func(t *weights.Tensor) { t.Data[0] = 9 }), "x.g_idx has the group 9 of column 0, and there are 4"},
-		{"gptq4", change("x.g_idx", func(t *weights.Tensor) { t.Shape, t.Data = []int{4}, t.Data[:16] }), "x.g_idx is I32 with 4 elements, not I32 with 128"},
+		{"gptq4", change("x.g_idx", func(t *weights.Tensor) { t.Data[0] = 9 }),
+			"x.g_idx has the group 9 of column 0, and there are 4"},
+		{"gptq4", change("x.g_idx", func(t *weights.Tensor) { t.Shape, t.Data = []int{4}, t.Data[:16] }),
+			"x.g_idx is I32 with 4 elements, not I32 with 128"},
 		{"gptq4", change("x.qweight", dtype(weights.F32)), "x.qweight is F32, not I32"},
-		{"awq", change("x.qweight", shape(64, 8)), "x.scales has the shape [4 32]: it gives no scale for each group of 64 inputs and each of 64 outputs"},
+		{"awq", change("x.qweight", shape(64, 8)),
+			"x.scales has the shape [4 32]: it gives no scale for each group of 64 inputs and each of 64 outputs"},
 		{"awq", remove("x.scales"), "x.scales is missing"},
 	} {
 		src := open(t, "released/"+c.layout+".safetensors")
