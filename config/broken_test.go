@@ -227,7 +227,7 @@ func TestBrokenConfigs(t *testing.T) {
 				"gsm8k_test_64.jsonl, gsm8k_train_1000.jsonl.gz"},
 		{"unknown format", "base_model: m\noutput_dir: o\ndataset:\n  path: d.jsonl\n  format: alpacca\n",
 			"run.yaml:5:11: dataset.format: \"alpacca\" is not one of auto, alpaca, chat_completion, completion, " +
-				"messages, preference, segments, sharegpt, text, tokenized, tokenized_preference, " +
+				"messages, preference, rollouts, segments, sharegpt, text, tokenized, tokenized_preference, " +
 				"tokenized_unpaired, unpaired; did you mean alpaca?"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

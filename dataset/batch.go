@@ -26,7 +26,10 @@ type Batch struct {
 	// Desirable[k] is the label of row Rows[k]; nil = no row has a label.
 	Desirable []Desirability
 	// Weights [M] are the factors of the tokens' losses, Weights[t] that of Labels[t]; nil = all are one.
-	Weights       []float32
+	Weights []float32
+	// Rollouts [len(Rows)] are what is known of the sampled answers of each row; nil = rows are none, or TakeRollouts was
+	// not called.
+	Rollouts      []*Rollout
 	TrainedTokens int
 	Tokens        int // tokens of rows, without padding
 	Epoch         int

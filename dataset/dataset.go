@@ -52,6 +52,8 @@ type Row struct {
 	Desirable Desirability
 	// Weights [n] are the factors of the tokens' losses, 0 or more; nil = all are one.
 	Weights []float32
+	// Rollout is what is known of the sampled answers that the row's sequences are; nil = they are none.
+	Rollout *Rollout
 
 	Index  int    // number of the row in its source, from 0, dropped rows included
 	Line   int    // line of the source at which the row starts, from 1; 0 in Parquet, which has no lines

@@ -30,10 +30,11 @@ type encoded struct {
 	weight      *float64  // of the example, which multiplies weights; nil = one
 	borders     []int32   // Row.Borders
 	desirable   Desirability
-	length      int  // tokens before truncation; for a group, those of its longest sequence
-	lost        int  // tokens lost to truncation
-	chunked     bool // a longer text may become several rows
-	chunk       int  // tokens of each row that a longer text is divided into; 0 = one row
+	rollout     *Rollout // Row.Rollout
+	length      int      // tokens before truncation; for a group, those of its longest sequence
+	lost        int      // tokens lost to truncation
+	chunked     bool     // a longer text may become several rows
+	chunk       int      // tokens of each row that a longer text is divided into; 0 = one row
 	cut         bool
 	drop        string
 	chat        *chatCounts // counts of a conversation; else nil
@@ -76,6 +77,10 @@ func encode(ex Example, tok Tokenizer, cfg Config, b *buffers) (_ encoded, err e
 			}
 		}
 		e.ids, e.labels = ex.IDs, ex.Labels
+		if ex.Rollout != nil {
+			ex.Rollout.ended(ex.IDs, tok)
+			e.rollout = ex.Rollout
+		}
 	} else {
 		e.chunked = ex.Chunked
 		b.ids, b.labels = encodeSegments(b.ids[:0], b.labels[:0], ex, tok, cfg.TrainOnPrompt)

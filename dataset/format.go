@@ -56,6 +56,7 @@ var Formats = map[string]Format{
 	"chat_completion":      chatCompletion,
 	"completion":           completion,
 	"preference":           preference,
+	"rollouts":             rollouts,
 	"segments":             segments,
 	"messages":             messages,
 	"sharegpt":             sharegpt,
@@ -85,6 +86,7 @@ type Example struct {
 	Completions *Completions
 	Desirable   Desirability // label of an unpaired preference row
 	Empty       string       // the reason why there is nothing to train on; such a row is dropped and counted
+	Rollout     *Rollout     // what is known of the sampled answer that the row is
 	Weight      *float64     // factor of the loss of the row's tokens; nil = one
 }
 

@@ -28,6 +28,11 @@ func (s Shape) Lay(rows [][]Row, pad int32) (Batch, error) {
 					return Batch{}, fmt.Errorf("lay out a batch: a weight is %v, want 0 to %d", w, chat.MaxWeight*chat.MaxWeight)
 				}
 			}
+			if row.Rollout != nil {
+				if err := row.Rollout.Check(len(row.IDs), row.Sequences()); err != nil {
+					return Batch{}, fmt.Errorf("lay out a batch: %w", err)
+				}
+			}
 			places = append(places, int32(len(all)))
 			all = append(all, row)
 			length += len(row.IDs)

@@ -19,6 +19,9 @@ const shownErrors = 5
 // loadSource reads one file: from the cache if the same content was tokenised before with the same tokenizer and
 // settings, else row by row on all cores.
 func loadSource(ctx context.Context, cfg Config, path string, tok Tokenizer, open opener) (Rows, *Report, error) {
+	if cfg.inMemory() {
+		return loadInMemory(ctx, cfg, path, tok, open)
+	}
 	f, err := open(path)
 	if err != nil {
 		return nil, nil, fmt.Errorf("read data: %w", Missing(err))

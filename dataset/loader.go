@@ -422,6 +422,7 @@ func digest(rows Rows) string {
 			buf = binary.LittleEndian.AppendUint32(buf, uint32(r.Labels[t]))
 		}
 		buf = appendWeights(appendGroup(buf, r.Borders, r.Desirable), r.Weights)
+		buf = r.Rollout.append(buf)
 		h.Write(buf)
 	}
 	return hex.EncodeToString(h.Sum(nil))

@@ -51,6 +51,7 @@ type booked struct {
 	trained     int
 	borders     []int32 // Row.Borders
 	desirable   Desirability
+	rollout     *Rollout   // Row.Rollout
 	weights     []float32  // Row.Weights
 	weightSpan  [2]float32 // least and largest of its trained tokens
 	hash        uint64
@@ -245,7 +246,7 @@ func (c *chunk) write(r booked, e encoded) booked {
 		}
 		c.words = binary.LittleEndian.AppendUint32(c.words, word)
 	}
-	r.borders, r.desirable = e.borders, e.desirable
+	r.borders, r.desirable, r.rollout = e.borders, e.desirable, e.rollout
 	h.addGroup(r.borders, r.desirable)
 	r.weights = weightsOf(e.weights, e.labels)
 	r.weightSpan = weightSpan(r.weights, e.labels)

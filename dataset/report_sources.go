@@ -73,6 +73,8 @@ type GroupReport struct {
 	Most        int `json:"most,omitempty"`      // Most is the largest number of sequences of a row.
 	Desirable   int `json:"desirable,omitempty"` // Desirable and Undesirable count the kept rows with each label.
 	Undesirable int `json:"undesirable,omitempty"`
+	// Sampled counts the kept rows that are groups of sampled answers.
+	Sampled int `json:"sampled,omitempty"`
 }
 
 // Single reports whether every row is one sequence without a label.
@@ -94,6 +96,7 @@ func (g *GroupReport) count(b *booked) {
 func (g *GroupReport) add(o GroupReport) {
 	g.Rows, g.Sequences, g.Most = g.Rows+o.Rows, g.Sequences+o.Sequences, max(g.Most, o.Most)
 	g.Desirable, g.Undesirable = g.Desirable+o.Desirable, g.Undesirable+o.Undesirable
+	g.Sampled += o.Sampled
 }
 
 // write writes a line about groups and one about labels, if there are such rows.

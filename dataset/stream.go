@@ -188,6 +188,9 @@ func (c Config) validateStreaming() []error {
 		bad("dataset.val_split: with dataset.streaming the rows are not counted before they are trained on, so no " +
 			"part of them can be held out: name validation rows in dataset.val_path or dataset.val_sources")
 	}
+	if c.inMemory() {
+		bad("dataset.format: rollouts are read into memory as groups: remove dataset.streaming")
+	}
 	if c.CacheDir != "" && c.CacheDir != CacheAuto {
 		bad("dataset.cache_dir: with dataset.streaming nothing is written to disk: remove one of them")
 	}

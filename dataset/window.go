@@ -42,6 +42,14 @@ type Step struct {
 	Trained, Sequences, Groups int
 	// Progress is the position after the step, in epochs.
 	Progress float64
+	// Values are numbers of the step that are known before it is computed, such as its mean reward; nil = none.
+	Values []Value
+}
+
+// Value is a number by its name.
+type Value struct {
+	Name  string
+	Value float64
 }
 
 // NextWindow returns this rank's batches of one optimizer step, and the trained tokens of the step over all ranks; see

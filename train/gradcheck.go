@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/gradcheck"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // GradCheck computes the gradients of the run's first micro-batch on its device and compares them with float64.
@@ -31,6 +33,12 @@ func gradCheckOn(ctx context.Context, s Spec, env Env, o gradcheck.Options, on g
 	batches, _, err := p.loader.NextWindow(1)
 	if err != nil {
 		return gradcheck.Report{}, err
+	}
+	if o, ok := s.Objective().(objective.Sampled); ok {
+		window := dataset.Step{All: batches[:1], Trained: batches[0].TrainedTokens}
+		if _, err := scoreWindow(&window, o); err != nil {
+			return gradcheck.Report{}, err
+		}
 	}
 	c := p.spec.Training
 	in := gradcheck.Input{

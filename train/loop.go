@@ -140,6 +140,7 @@ type pendingWindow struct {
 	step.Window
 	before Place           // place of the windows before this one
 	epoch  float64         // epoch after this window
+	values []dataset.Value // numbers of the step that the windows know
 	all    []dataset.Batch // micro-batches of all ranks, on the rank that writes; else nil
 }
 
@@ -159,6 +160,7 @@ func (r *running) nextWindow() (*pendingWindow, error) {
 	}
 	w.Batches, w.Rounds, w.all, w.epoch = dealt.Batches, dealt.Rounds, dealt.All, dealt.Progress
 	w.Trained, w.Sequences, w.Groups = dealt.Trained, dealt.Sequences, dealt.Groups
+	w.values = dealt.Values
 	if !shared {
 		w.all = w.Batches
 	}

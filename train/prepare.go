@@ -177,6 +177,9 @@ func (p *prepared) plan(ctx context.Context) error {
 		return err
 	}
 	p.windows = p.windowsOf(p.loader)
+	if o, ok := p.spec.Objective().(objective.Sampled); ok {
+		p.windows = p.scored(o)
+	}
 	if p.env.Windows != "" {
 		if p.windows, err = p.openRecorded(p.env.Windows); err != nil {
 			return err

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/train/checkpoint"
 	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/replay"
@@ -50,6 +52,8 @@ type cursor struct {
 	// Since has the sums of the objective's numbers since the last line of metrics.jsonl. nil = the objective divides
 	// its loss by trained tokens and has no sums, so the fields above suffice.
 	Since *sums `json:"since_log,omitempty"`
+	// Given has the sums of the windows' numbers since the last line of metrics.jsonl.
+	Given []givenSum `json:"given_since_log,omitempty"`
 	// Divisor is the count over the whole run that the objective divides its loss by, if that count is not Trained.
 	Divisor   int64  `json:"divisor,omitempty"`
 	Optimizer int    `json:"optimizer_steps"`
@@ -133,6 +137,7 @@ func (r *recorder) record(w *pendingWindow, n step.Numbers) error {
 		clippedNorm = 0 // the update did not use the gradient
 	}
 	values := Values(objective.Values(r.objective.Numbers(), n.Loss, n.Sums, w.Counts()))
+	values = append(values, r.given(w.values)...)
 	info := StepInfo{Numbers: values, Step: w.Number, Epoch: w.epoch, Loss: n.Loss, MeanLoss: p.SinceNLL / float64(p.SinceLog), GradNorm: n.Norm, LearningRate: w.LR, Tokens: tokens,
 		GradNormClipped: clippedNorm, TensorNorms: n.Norms,
 		TokensPerSecond: float64(r.tokens) / max(r.clock.spent, time.Microsecond).Seconds(), LossScale: n.Scale, Skipped: n.Skipped}
@@ -176,6 +181,35 @@ func (r *recorder) valuesSince(loss float64) Values {
 	return Values(objective.Values(r.objective.Numbers(), loss, since.Of, since.Over))
 }
 
+// givenSum is the sum of a number of windows over the steps that have it.
+type givenSum struct {
+	Name  string  `json:"name"`
+	Sum   float64 `json:"sum"`
+	Steps int     `json:"steps"`
+}
+
+// given adds a window's numbers to the sums since the last line of metrics.jsonl, and returns them.
+func (r *recorder) given(values []dataset.Value) (own Values) {
+	p := &r.progress
+	for _, v := range values {
+		own = append(own, objective.Value(v))
+		i := slices.IndexFunc(p.Given, func(s givenSum) bool { return s.Name == v.Name })
+		if i < 0 {
+			i, p.Given = len(p.Given), append(p.Given, givenSum{Name: v.Name})
+		}
+		p.Given[i].Sum, p.Given[i].Steps = p.Given[i].Sum+v.Value, p.Given[i].Steps+1
+	}
+	return own
+}
+
+// givenSince returns the means of the windows' numbers over the steps since the last line of metrics.jsonl.
+func (r *recorder) givenSince() (all Values) {
+	for _, s := range r.progress.Given {
+		all = append(all, objective.Value{Name: s.Name, Value: s.Sum / float64(s.Steps)})
+	}
+	return all
+}
+
 // skip counts a step that was left out because it is not finite.
 func (r *recorder) skip(w *pendingWindow) {
 	r.progress.Skipped = append(r.progress.Skipped, w.Number)
@@ -210,8 +244,8 @@ func (r *recorder) count(w *pendingWindow) (tokens int64) {
 // line returns the line of metrics.jsonl about the steps since the last one.
 func (r *recorder) line(s StepInfo) *StepMetrics {
 	p := &r.progress
-	values := r.valuesSince(s.MeanLoss)
-	p.SinceNLL, p.SinceLog, p.Since = 0, 0, nil
+	values := append(r.valuesSince(s.MeanLoss), r.givenSince()...)
+	p.SinceNLL, p.SinceLog, p.Since, p.Given = 0, 0, nil, nil
 	return &StepMetrics{
 		Step: s.Step, Epoch: s.Epoch, Loss: s.MeanLoss, Numbers: values, GradNorm: s.GradNorm, GradNormClipped: s.GradNormClipped,
 		LearningRate: s.LearningRate, TokensSeen: r.state.TokensSeen, TokensPerSecond: s.TokensPerSecond / float64(max(r.world, 1)), DataMs: r.data.line(),

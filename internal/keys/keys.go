@@ -192,6 +192,10 @@ func Check(prefix string, section any) []error {
 	var problems []error
 	v := reflect.ValueOf(section)
 	for i := range v.NumField() {
+		if Inline(v.Type().Field(i)) {
+			problems = append(problems, Check(prefix, v.Field(i).Interface())...)
+			continue
+		}
 		if k, ok := Of(v.Type(), i); ok {
 			problems = append(problems, k.check(prefix+k.Name, v.Field(i))...)
 		}

@@ -24,6 +24,10 @@ type Config struct {
 	SimPO *SimPOConfig `yaml:"simpo,omitempty"`
 	// ORPO is the loss of preference pairs for training.objective: orpo.
 	ORPO *ORPOConfig `yaml:"orpo,omitempty"`
+	// GRPO is the loss of sampled answers for training.objective: grpo.
+	GRPO *GRPOConfig `yaml:"grpo,omitempty"`
+	// RLOO is the loss of sampled answers for training.objective: rloo.
+	RLOO *RLOOConfig `yaml:"rloo,omitempty"`
 }
 
 // section is a field of Config.

@@ -22,6 +22,8 @@ var Objectives = map[string]func(Config) Objective{
 	cpoName:      newCPO,
 	simpoName:    newSimPO,
 	orpoName:     newORPO,
+	grpoName:     newGRPO,
+	rlooName:     newRLOO,
 }
 
 // Default is the name of the objective of a model's own loss. Evaluations outside a training run use it.

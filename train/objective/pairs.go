@@ -158,7 +158,7 @@ func checkPairs(r *dataset.Report) error {
 func refuseBalanceLoss(n *nn.Net) {
 	if n.Balance() != nil {
 		n.Fail(errors.New("the model's config.json asks for a loss of its experts' balance (output_router_logits, " +
-			"router_aux_loss_coef), which losses of preference pairs don't have: set output_router_logits to " +
+			"router_aux_loss_coef), which this objective does not have: set output_router_logits to " +
 			"false there"))
 	}
 }
