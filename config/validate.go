@@ -41,6 +41,7 @@ func Validate(s train.Spec) []error {
 	problems = append(problems, s.Training.Validate()...)
 	problems = append(problems, objective.Check(s.Training.Objective, s.Objectives)...)
 	problems = append(problems, train.CheckRollouts(s)...)
+	problems = append(problems, s.ValidateBatches()...)
 	if s.Dataset.Weights {
 		if err := objective.CheckWeights(s.Training.Objective, s.Objectives); err != nil {
 			problems = append(problems, err)

@@ -53,6 +53,12 @@ func cacheKey(cfg Config, path, data, tokenizer string) string {
 	if cfg.Preferences {
 		put("preferences", true)
 	}
+	if cfg.Unpaired {
+		put("unpaired", true)
+	}
+	if cfg.Mismatched > 0 {
+		put("whole answers", true)
+	}
 	for _, role := range cfg.fieldRoles() {
 		put("field "+role, cfg.Fields[role])
 	}

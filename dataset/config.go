@@ -109,6 +109,14 @@ type Config struct {
 	// Preferences reports whether the run's objective learns from preferences. If so, rows that could be preference
 	// pairs or labelled answers are read as such. Set by the caller.
 	Preferences bool `yaml:"-"`
+	// Unpaired makes two labelled rows of each preference pair, its chosen and its rejected answer. The rows of a data
+	// set of pairs are then ordered as in TRL: all chosen answers of 1,000 pairs, then their rejected ones. Set by the
+	// caller.
+	Unpaired bool `yaml:"-"`
+	// Mismatched is the number of consecutive labelled rows that exchange their answers: each row becomes a group of its
+	// own sequence and its prompt with the answer of the row before it, the first row with that of the last. 0 = rows
+	// stay single sequences. It needs Unpaired. Set by the caller.
+	Mismatched int `yaml:"-"`
 	// PathFolder and ValPathFolder are the folders with the files of hub data sets, set by the caller.
 	PathFolder, ValPathFolder string `yaml:"-"`
 

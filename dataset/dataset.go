@@ -161,6 +161,9 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Set, *Re
 	}
 	report.TrainRows, report.ValRows = set.Train.Len(), set.Val.Len()
 	report.Leaked = leaked(set.Train, set.Val)
+	if err := set.unpair(); err != nil {
+		return nil, report, err
+	}
 	if report.conversations() {
 		set.chat = cfg.chat
 	}

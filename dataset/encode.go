@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
@@ -33,6 +34,7 @@ type encoded struct {
 	rollout     *Rollout // Row.Rollout
 	length      int      // tokens before truncation; for a group, those of its longest sequence
 	lost        int      // tokens lost to truncation
+	tail        int      // tokens of ids beyond MaxLength, which Config.Mismatched keeps
 	chunked     bool     // a longer text may become several rows
 	chunk       int      // tokens of each row that a longer text is divided into; 0 = one row
 	cut         bool
@@ -99,6 +101,7 @@ func encodeGroup(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, er
 		b.member = &buffers{}
 	}
 	e := encoded{desirable: ex.Desirable}
+	var sides []encoded
 	b.ids, b.labels = b.ids[:0], b.labels[:0]
 	for k, member := range ex.Group {
 		one, err := encode(member, tok, cfg, b.member)
@@ -112,7 +115,15 @@ func encodeGroup(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, er
 			const text = "sequence %d of the row becomes several rows, so that the group cannot stay together"
 			return encoded{}, fmt.Errorf(text, k+1)
 		}
+		if cfg.Unpaired {
+			one.ids, one.labels = slices.Clone(one.ids), slices.Clone(one.labels)
+			sides = append(sides, one)
+			continue
+		}
 		e.join(one, k > 0, b)
+	}
+	if cfg.Unpaired {
+		return unpair(sides), nil
 	}
 	e.ids, e.labels = b.ids, b.labels
 	return e, nil
@@ -142,7 +153,12 @@ func finish(e encoded, cfg Config) (encoded, error) {
 	if e.chat != nil {
 		keep = e.chat.cut(keep)
 	}
-	e.ids, e.labels, e.lost = e.ids[:keep], e.labels[:keep], e.length-keep
+	e.lost = e.length - keep
+	if kept := e.labels[:keep]; cfg.Mismatched > 0 && e.chat == nil && countTrained(kept) > 0 {
+		e.tail = e.lost
+	} else {
+		e.ids, e.labels = e.ids[:keep], kept
+	}
 	if e.weights != nil {
 		e.weights = e.weights[:keep]
 	}

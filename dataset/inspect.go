@@ -58,6 +58,9 @@ func (s *Set) Inspect(n int, tok Tokenizer) (Row, []Token, error) {
 		rows, n = s.Val, n-train
 	}
 	row := rows.Row(n)
+	if m, ok := rows.(mismatched); ok {
+		row = m.answer(n)
+	}
 	return row, Tokens(row, tok), nil
 }
 

@@ -169,17 +169,32 @@ func explain(ex Example, tok Tokenizer, cfg Config) ([]explained, error) {
 	return []explained{{ids: ex.IDs, parts: []Part{{Role: "tokens", Message: -1, To: len(ex.IDs)}}}}, nil
 }
 
-// explainGroup makes the sequences of a row again. Each has two parts: its prompt, up to the first trained token, and
-// its answer, under the name that the format gives it.
-func explainGroup(ex Example, tok Tokenizer, cfg Config) ([]explained, error) {
+// explainGroup makes the sequences of a row again, or the rows that a pair becomes.
+func explainGroup(ex Example, tok Tokenizer, cfg Config) (all []explained, err error) {
 	e, err := encode(ex, tok, cfg, &buffers{})
-	if err != nil || e.drop != "" {
+	if err != nil {
 		return nil, err
 	}
 	names := ex.Names
 	if ex.Completions != nil {
 		names = ex.Completions.Names
 	}
+	rows := append([]encoded{e}, e.more...)
+	for i, row := range rows {
+		if len(rows) > 1 {
+			names = []string{[]string{"chosen", "rejected"}[i]}
+		}
+		if row.drop == "" {
+			all = append(all, explainSequences(row, names))
+		}
+	}
+	return all, nil
+}
+
+// explainSequences divides each sequence of a row into two parts: its prompt, up to the first trained token, and its
+// answer, under the name that the format gives it.
+func explainSequences(e encoded, names []string) explained {
+	e.ids = e.ids[:len(e.ids)-e.tail]
 	g := explained{ids: e.ids, whole: true, lost: e.lost}
 	for k := range len(e.borders) + 1 {
 		from, to := sequenceSpan(e.borders, k, len(e.ids))
@@ -194,7 +209,7 @@ func explainGroup(ex Example, tok Tokenizer, cfg Config) ([]explained, error) {
 			}
 		}
 	}
-	return []explained{g}, nil
+	return g
 }
 
 // messageParts returns the messages of a row. A token that straddles two messages belongs to the first.

@@ -33,6 +33,8 @@ func beneath(rows Rows, i int) int {
 		return beneath(r.rows, int(r.indices[i]))
 	case subset:
 		return beneath(r.rows, r.at(i))
+	case mismatched:
+		return beneath(r.rows, i)
 	}
 	return i
 }

@@ -47,6 +47,7 @@ type booked struct {
 	from, to    int    // range in the chunk's words
 	drop        string // reason to drop the row; "" = kept
 	cut         int    // tokens of a kept row lost to max_length
+	tail        int    // tokens of a kept row beyond max_length
 	length      int    // tokens before truncation, also of a dropped row
 	trained     int
 	borders     []int32 // Row.Borders
@@ -233,7 +234,7 @@ func (c *chunk) book(r booked, e encoded) {
 
 // write appends the words of a row that is kept.
 func (c *chunk) write(r booked, e encoded) booked {
-	r.from = len(c.words)
+	r.from, r.tail = len(c.words), e.tail
 	c.words = slices.Grow(c.words, 4*len(e.ids))
 	h := newRowHash()
 	for t, id := range e.ids {
@@ -242,7 +243,9 @@ func (c *chunk) write(r booked, e encoded) booked {
 		word := uint32(id)
 		if e.labels[t] != Ignore { // then the label is the id itself
 			word |= trainedBit
-			r.trained++
+			if t < len(e.ids)-e.tail {
+				r.trained++
+			}
 		}
 		c.words = binary.LittleEndian.AppendUint32(c.words, word)
 	}

@@ -99,7 +99,7 @@ func TestPreferenceIDsOfTRL(t *testing.T) {
 			change(&cfg)
 			loaded, report, err := LoadFS(context.Background(), fstest.MapFS{"d.jsonl": {Data: line}}, cfg, tok)
 			if err != nil {
-				if report == nil || report.DroppedRows() != 1 {
+				if report == nil || report.DroppedRows() == 0 {
 					t.Fatalf("%s, %s: %v", set.Name, name, err)
 				}
 				return Memory(nil), report
@@ -148,6 +148,16 @@ func TestPreferenceIDsOfTRL(t *testing.T) {
 						if d := rows.Row(0).Desirable; d != Desirable || rows.Row(0).Sequences() != 1 {
 							t.Errorf("the labelled answer is %v in %d sequences", d, rows.Row(0).Sequences())
 						}
+					}
+					if same {
+						continue
+					}
+					rows, _ = load(r.Name, r.Row, func(c *Config) { change(c); c.Unpaired = true })
+					if has := rows.Len() > 0 && rows.Row(0).Desirable == Desirable; has != (kto.ids != nil) {
+						t.Errorf("cut %v: the chosen answer is there: %v, TRL has %v", cut, has, kto)
+					} else if has {
+						kto.check(t, "the chosen answer of a pair", rows.Row(0), 0)
+						checked++
 					}
 				}
 				drop := func(c *Config) { c.MaxLength, c.OnTruncated = set.MaxLength, TruncatedDrop }

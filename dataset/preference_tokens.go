@@ -99,14 +99,18 @@ func encodeCompletions(ex Example, tok Tokenizer, cfg Config, b *buffers) (encod
 	if err != nil {
 		return encoded{}, err
 	}
-	border := len(prompt)
+	shared := len(prompt)
 	for _, ids := range answers {
-		border = min(border, samePrefix(prompt, ids))
+		shared = min(shared, samePrefix(prompt, ids))
 	}
 	e := encoded{desirable: ex.Desirable, chat: said}
+	var sides []encoded
 	b.ids, b.labels = b.ids[:0], b.labels[:0]
 	for k, ids := range answers {
-		labels := slices.Clone(ids)
+		labels, border := slices.Clone(ids), shared
+		if cfg.Unpaired {
+			border = samePrefix(prompt, ids)
+		}
 		for t := range border {
 			labels[t] = Ignore
 		}
@@ -114,12 +118,28 @@ func encodeCompletions(ex Example, tok Tokenizer, cfg Config, b *buffers) (encod
 		if err != nil {
 			return encoded{}, err
 		}
+		if one.drop == dropMasked {
+			one.drop = dropEmptyAnswer
+		}
+		sides = append(sides, one)
 		e.join(one, k > 0, b)
 	}
-	if e.ids, e.labels = b.ids, b.labels; e.drop == dropMasked {
-		e.drop = dropEmptyAnswer
+	if cfg.Unpaired && len(sides) == 2 {
+		e = unpair(sides)
+		e.chat = said
+		return e, nil
 	}
+	e.tail = sides[0].tail
+	e.ids, e.labels = b.ids, b.labels
 	return e, nil
+}
+
+// unpair makes two labelled rows of the chosen and the rejected answer of a pair.
+func unpair(sides []encoded) encoded {
+	chosen, rejected := sides[0], sides[1]
+	chosen.desirable, rejected.desirable = Desirable, Undesirable
+	chosen.more = []encoded{rejected}
+	return chosen
 }
 
 // join appends a sequence to the group whose tokens lie in b. further is false for the group's first sequence. A

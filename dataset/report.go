@@ -166,7 +166,7 @@ func (r *Report) count(b *booked, path string) {
 	}
 	r.Groups.count(b)
 	r.Weighted.count(b)
-	n := (b.to - b.from) / 4
+	n := (b.to-b.from)/4 - b.tail
 	r.TrainedTokens += int64(b.trained)
 	r.TotalTokens += int64(n)
 	for k := range len(b.borders) + 1 {

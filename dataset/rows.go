@@ -46,6 +46,8 @@ func MaxID(rows Rows) (int32, bool) {
 		return MaxID(r.rows)
 	case selected:
 		return MaxID(r.rows)
+	case mismatched:
+		return MaxID(r.rows)
 	case joined:
 		most := int32(0)
 		for _, part := range r.parts {
@@ -69,6 +71,8 @@ func verify(rows Rows, i int) error {
 		return verify(r.rows, r.at(i))
 	case selected:
 		return verify(r.rows, int(r.indices[i]))
+	case mismatched:
+		return r.verify(i)
 	case joined:
 		part, i := r.at(i)
 		return verify(part, i)

@@ -137,7 +137,7 @@ func openStoreFile(ctx context.Context, f *os.File, key, source string, workers 
 // outdated reports whether an older program wrote the rows, which read a preference pair as one sequence.
 func (h *storeHead) outdated() bool {
 	f := Formats[h.Report.Format]
-	return f.Preference && !f.Asked && h.Borders == 0
+	return f.Preference && !f.Asked && h.Borders == 0 && !h.Labelled
 }
 
 // size returns the number of bytes of magic, words and columns.

@@ -194,6 +194,10 @@ func (c Config) validateStreaming() []error {
 	if c.CacheDir != "" && c.CacheDir != CacheAuto {
 		bad("dataset.cache_dir: with dataset.streaming nothing is written to disk: remove one of them")
 	}
+	if c.Mismatched > 0 {
+		bad("dataset.streaming: an estimate of the divergence needs the answers of other rows, which a stream does not " +
+			"have: remove it, or take a loss without an estimate")
+	}
 	for i, s := range c.Sources {
 		if s.Weight != math.Trunc(s.Weight) {
 			bad("dataset.sources[%d].weight: %v of the rows cannot be taken with dataset.streaming, which does not "+

@@ -87,10 +87,11 @@ func BatchReport(data *dataset.Set, s Spec, hiddenSize int) (*dataset.BatchRepor
 	return b.loader.Report(), nil
 }
 
-// trainLoader deals the training rows in batches of rows, with as many rows in a step as the configuration says.
+// trainLoader deals the training rows in batches of rows, with as many rows in a step as the configuration says. Rows
+// whose loss depends on the rows beside them stay in the micro-batches that the order of the data set gives.
 func (b *batches) trainLoader(data *dataset.Set, rows int) (*dataset.Loader, error) {
 	l, err := data.TrainLoader(rows)
-	if err == nil {
+	if err == nil && data.Config.Mismatched == 0 {
 		l.Even(b.window()*b.batchSize/rows, b.evenCost)
 	}
 	return l, err

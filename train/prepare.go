@@ -212,13 +212,11 @@ const tokenCost = 6
 
 // readSet reads the rows.
 func (p *opened) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, error) {
-	data := p.spec.Dataset
+	data := p.spec.Data()
 	data.EndOfEpoch = func(epoch int, r *dataset.Report) { p.env.Newsf("end of epoch %d: %s", epoch, r) }
-	o := p.spec.Objective()
-	data.Preferences = objective.Preferences(o)
 	set, report, err := p.LoadData(ctx, data, p.spec.Seed)
 	if err == nil {
-		err = objective.CheckRows(p.spec.Training.Objective, o, report)
+		err = objective.CheckRows(p.spec.Training.Objective, p.spec.Objective(), report)
 	}
 	return set, report, err
 }

@@ -1,6 +1,8 @@
 package train
 
 import (
+	"errors"
+
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
@@ -87,6 +89,29 @@ func (s Spec) Objective() objective.Objective {
 		o = objective.Weighted(o)
 	}
 	return o
+}
+
+// Data returns the section of the run's data set as the run reads it: its objective decides which rows are preferences
+// and what their sequences are.
+func (s Spec) Data() dataset.Config {
+	return objective.Reading(s.Objective(), s.Dataset, s.Training.BatchSize)
+}
+
+// ValidateBatches returns what is wrong with the run's micro-batches for its objective.
+func (s Spec) ValidateBatches() (problems []error) {
+	if objective.Objectives[s.Training.Objective] == nil {
+		return nil // the check of the key itself reports it
+	}
+	o := s.Objective()
+	if err := objective.CheckBatch(o, s.Training.BatchSize); err != nil {
+		problems = append(problems, err)
+	}
+	if objective.Reading(o, s.Dataset, s.Training.BatchSize).Mismatched > 0 && s.Training.OnOOM == "shrink" {
+		problems = append(problems, errors.New("training.on_oom: shrink makes smaller micro-batches, and the "+
+			"objective's estimate of the divergence is one of each micro-batch: a step would have another loss; set it "+
+			"to stop"))
+	}
+	return problems
 }
 
 // Step returns the options that the training step is planned from.

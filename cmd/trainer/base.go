@@ -20,7 +20,6 @@ import (
 	"github.com/tierlora/tierlora/text/chat"
 	"github.com/tierlora/tierlora/text/tokenizer"
 	"github.com/tierlora/tierlora/train"
-	"github.com/tierlora/tierlora/train/objective"
 )
 
 // findModel checks that a model exists. An empty *model is set to the base model that the adapter folder dir names.
@@ -155,9 +154,8 @@ func openTokenizer(ctx context.Context, name string, env session.Env) (*tokenize
 // openData reads a configuration's data as a run does, for inspection.
 func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer, folder fs.FS,
 	env session.Env) (*dataset.Set, *dataset.Report, error) {
-	c := s.Dataset
+	c := s.Data()
 	c.Seed, c.Progress = s.Seed, env.Reading
-	c.Preferences = objective.Preferences(s.Objective())
 	c.Chat = func() (*chat.Sources, error) { return chat.Find(folder) }
 	short, embedded := strings.CutPrefix(c.Path, session.EmbeddedPrefix)
 	if !embedded {

@@ -28,6 +28,8 @@ type Config struct {
 	GRPO *GRPOConfig `yaml:"grpo,omitempty"`
 	// RLOO is the loss of sampled answers for training.objective: rloo.
 	RLOO *RLOOConfig `yaml:"rloo,omitempty"`
+	// KTO is the loss of labelled answers for training.objective: kto.
+	KTO *KTOConfig `yaml:"kto,omitempty"`
 }
 
 // section is a field of Config.

@@ -37,12 +37,17 @@ type Number struct {
 	Name string
 	// Unit is the unit of a value for people, such as "nats/token"; "" = none.
 	Unit string
-	// Per is what the sum is divided by.
+	// Per is what the sum is divided by, unless Among is set.
 	Per Count
+	// Among names the Number whose sum this one's sum is divided by: the mean is one among the rows that the other
+	// counts. Where it counts none, the number has no value. "" = Per is the divisor.
+	Among string
 	// Of names the Number that this one is derived from by Derive, or "loss". "" = it has a sum of its own (Outcome.Sums).
 	Of string
-	// Derive turns the mean of Of into this number's value.
+	// Derive turns the mean of Of into this number's value; nil where Less is set.
 	Derive func(mean float64) float64
+	// Less names the Number whose value is subtracted from that of Of. "" = none.
+	Less string
 	// HigherIsBetter says which of two values is the better one; a loss is better where it is lower.
 	HigherIsBetter bool
 }
@@ -56,19 +61,37 @@ type Value struct {
 	Value float64
 }
 
-// Values are the values of numbers, given the mean loss, the sums of those that have one, and what these are sums over.
+// Values returns the values of numbers, given the mean loss, the sums of those that have one, and what these are sums
+// over. A number is left out where nothing of its kind was counted.
 func Values(numbers []Number, loss float64, sums []float64, over Counts) []Value {
 	all := make([]Value, 0, len(numbers))
-	known := map[string]float64{Loss: loss}
+	known, sumOf := map[string]float64{Loss: loss}, map[string]float64{}
 	for _, n := range numbers {
-		v := 0.
 		if n.Of == "" {
-			v, sums = sums[0]/float64(over.Of(n.Per)), sums[1:]
-		} else {
-			v = n.Derive(known[n.Of])
+			sumOf[n.Name], sums = sums[0], sums[1:]
 		}
-		known[n.Name] = v
-		all = append(all, Value{n.Name, v})
+	}
+	for _, n := range numbers {
+		if v, ok := n.value(known, sumOf, over); ok {
+			known[n.Name] = v
+			all = append(all, Value{n.Name, v})
+		}
 	}
 	return all
+}
+
+// value returns the number's value, given the values of the numbers before it and the sums of all; false if it has
+// none.
+func (n Number) value(known, sumOf map[string]float64, over Counts) (v float64, ok bool) {
+	switch of, has := known[n.Of]; {
+	case n.Of == "" && n.Among == "":
+		return sumOf[n.Name] / float64(over.Of(n.Per)), true
+	case n.Of == "":
+		return sumOf[n.Name] / sumOf[n.Among], sumOf[n.Among] != 0
+	case n.Less == "":
+		return n.Derive(of), has
+	default:
+		less, known := known[n.Less]
+		return of - less, has && known
+	}
 }

@@ -24,6 +24,7 @@ var Objectives = map[string]func(Config) Objective{
 	orpoName:     newORPO,
 	grpoName:     newGRPO,
 	rlooName:     newRLOO,
+	ktoName:      newKTO,
 }
 
 // Default is the name of the objective of a model's own loss. Evaluations outside a training run use it.

@@ -14,11 +14,30 @@ type preferring interface {
 	CheckRows(r *dataset.Report) error
 }
 
-// Preferences tells whether an objective learns from preferences, so that rows which could be such are read as such
-// (dataset.Config.Preferences).
-func Preferences(o Objective) bool {
-	_, ok := o.(preferring)
-	return ok
+// reading is an optional capability of an Objective: it needs the rows of a data set in a form of its own.
+type reading interface {
+	// Read changes how a data set is read, for micro-batches of so many rows.
+	Read(c *dataset.Config, batchSize int)
+	// CheckBatch refuses a number of rows of a micro-batch.
+	CheckBatch(batchSize int) error
+}
+
+// Reading returns the configuration of a data set with what an objective needs of it: rows that could be preferences
+// are read as such for an objective that learns from them. batchSize is the number of rows of a micro-batch.
+func Reading(o Objective, c dataset.Config, batchSize int) dataset.Config {
+	_, c.Preferences = o.(preferring)
+	if r, ok := o.(reading); ok {
+		r.Read(&c, batchSize)
+	}
+	return c
+}
+
+// CheckBatch refuses micro-batches of a number of rows that an objective cannot learn from.
+func CheckBatch(o Objective, batchSize int) error {
+	if r, ok := o.(reading); ok {
+		return r.CheckBatch(batchSize)
+	}
+	return nil
 }
 
 // CheckRows refuses data whose rows an objective has no use for, training and validation rows alike. name is the

@@ -76,7 +76,7 @@ func TestSupervisedTakesSingleSequences(t *testing.T) {
 			t.Errorf("%s\ngot  %s\nwant %s", c.rows, got, want)
 		}
 	}
-	if Preferences(Of(Default, Config{})) {
+	if Reading(Of(Default, Config{}), dataset.Config{}, 1).Preferences {
 		t.Error("cross_entropy learns from preferences")
 	}
 }
