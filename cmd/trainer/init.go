@@ -39,10 +39,14 @@ var goals = map[string][]string{
 	"instruct": {"alpaca", "completion", "segments"},
 	"text":     {"text"},
 	"tokens":   {"tokenized"},
+	goalPairs:  {"preference", "tokenized_preference"},
 }
 
+// goalPairs is the goal of rows that are preference pairs.
+const goalPairs = "preference"
+
 // goalNames lists the goals in display order.
-var goalNames = []string{"chat", "instruct", "text", "tokens"}
+var goalNames = []string{"chat", "instruct", "text", "tokens", goalPairs}
 
 // initFile is the default of --out.
 const initFile = "run.yaml"

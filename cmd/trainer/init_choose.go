@@ -20,6 +20,7 @@ import (
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // choice is a configuration that fits in memory, with an explanation of each value.
@@ -140,6 +141,10 @@ func (ch *choice) settle(o *initOptions) {
 	if f.rows >= manyRows {
 		t.Epochs = 1
 	}
+	if o.goal == goalPairs {
+		t.Objective, t.LearningRate, t.Epochs = "dpo", 5e-6, 1
+		s.Objectives.DPO = objective.Defaults().DPO
+	}
 	ch.spec = s
 }
 
@@ -188,7 +193,7 @@ func (f *looked) plan(ctx context.Context, c *console, s train.Spec, o *initOpti
 		if err != nil {
 			return train.PlanReport{}, fmt.Errorf("plan: %w", err)
 		}
-		s.Dataset.Path, s.Dataset.Format, s.Dataset.Packing, s.Dataset.ValSplit = path, "tokenized", false, 0
+		s.Dataset.Path, s.Dataset.Format, s.Dataset.Packing, s.Dataset.ValSplit = path, dataset.FormatAuto, false, 0
 		s.Dataset.ChatTemplate, s.Dataset.AsChat, s.Dataset.System, s.Dataset.Fields = "", "", "", nil
 	}
 	return planReport(ctx, c, s, env, o.chip)
@@ -200,7 +205,14 @@ func fullRows(dir string, s train.Spec) (string, error) {
 	for i := range ids {
 		ids[i] = 1 + i%50
 	}
-	row, err := json.Marshal(map[string][]int{"input_ids": ids, "labels": ids})
+	columns := map[string][]int{"input_ids": ids, "labels": ids}
+	if s.Training.Objective == "dpo" {
+		other := slices.Clone(ids)
+		other[len(other)-1]++
+		columns = map[string][]int{"chosen_input_ids": ids, "chosen_labels": ids, "rejected_input_ids": other,
+			"rejected_labels": other}
+	}
+	row, err := json.Marshal(columns)
 	if err != nil {
 		return "", err
 	}
@@ -261,6 +273,12 @@ func (ch *choice) explain(o *initOptions, full int) {
 		t.GradientAccumulationSteps)
 	why["training.learning_rate"] = "LoRA usually wants 1e-4 to 1e-3; lower it if the loss jumps. trainer sweep " +
 		"compares several."
+	if o.goal == goalPairs {
+		why["training.objective"] = "direct preference optimisation; cpo, simpo and orpo need no reference " +
+			"(docs/OBJECTIVES.md)."
+		why["training.learning_rate"] = "DPO wants less than supervised training: 1e-6 to 5e-5 with LoRA."
+		why["dpo.beta"] = "how strongly the model stays near the base model; a smaller value lets it move further."
+	}
 	why["training.epochs"] = fmt.Sprintf("%s%d steps; more epochs overfit small data sets: watch the evaluation loss.",
 		about, ch.steps)
 	why["training.warmup_ratio"] = "warm-up: the learning rate rises over the first 3% of the steps."
@@ -341,6 +359,10 @@ func (ch *choice) write(o *initOptions) []byte {
 		{Path: "training.save_steps", Value: t.SaveSteps}, {Path: "training.save_total_limit", Value: t.SaveTotalLimit},
 		{Path: "output_dir", Value: s.OutputDir}, {Path: "device", Value: s.Device},
 	}
+	if o.goal == goalPairs {
+		values = append(values, config.Commented{Path: "training.objective", Value: t.Objective},
+			config.Commented{Path: "dpo.beta", Value: s.Objectives.DPO.Beta})
+	}
 	if len(s.Dataset.Fields) > 0 {
 		var fields importer.Map
 		for _, name := range slices.Sorted(maps.Keys(s.Dataset.Fields)) {
@@ -386,5 +408,5 @@ func (ch *choice) write(o *initOptions) []byte {
 }
 
 var goalText = map[string]string{"chat": "conversations, of which the answers are trained",
-	"instruct": "tasks, of which the answers are trained",
-	"text":     "plain text, of which every token is trained", "tokens": "rows of token ids"}
+	"instruct": "tasks, of which the answers are trained", goalPairs: "pairs of a chosen and a rejected answer",
+	"text": "plain text, of which every token is trained", "tokens": "rows of token ids"}

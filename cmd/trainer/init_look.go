@@ -104,16 +104,33 @@ func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, er
 	if err := f.goal(o); err != nil {
 		return nil, err
 	}
-	for i := range f.rows {
-		f.lengths = append(f.lengths, set.Train.Length(i))
-	}
-	sort.Ints(f.lengths)
+	f.measure(set.Train, o.goal)
 	if f.tokens > 0 {
 		if f.shown, err = set.Look(ctx, 0, min(2, f.rows), tok); err != nil {
 			return nil, err
 		}
 	}
 	return f, nil
+}
+
+// measure sets lengths: the tokens of each row, and of a pair those of its longer sequence, which max_length bounds.
+func (f *looked) measure(rows dataset.Rows, goal string) {
+	for i := range f.rows {
+		n := rows.Length(i)
+		if goal == goalPairs {
+			n = 0
+			row := rows.Row(i)
+			for k := range row.Sequences() {
+				ids, _ := row.Sequence(k)
+				n = max(n, len(ids))
+			}
+		}
+		f.lengths = append(f.lengths, n)
+	}
+	sort.Ints(f.lengths)
+	if goal == goalPairs {
+		f.longest = f.lengths[f.rows-1]
+	}
 }
 
 // asInitFlags replaces keys of a configuration by the flags of init.
@@ -127,7 +144,7 @@ var asInitFlags = strings.NewReplacer("set dataset.format and dataset.fields", "
 func (f *looked) goal(o *initOptions) error {
 	for _, name := range goalNames {
 		if slices.Contains(goals[name], f.format) {
-			if f.asChat && (o.goal == "" || o.goal == "chat") {
+			if f.asChat && name != goalPairs && (o.goal == "" || o.goal == "chat") {
 				o.goal = "chat"
 				return nil
 			}

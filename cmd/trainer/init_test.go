@@ -17,6 +17,12 @@ var initRows = []struct{ file, row, goal, format, line string }{
 	{"instruct.jsonl", `{"instruction": "Name a prime.", "output": "7"}`, "instruct", "alpaca", "max_length: 128"},
 	{"text.jsonl", `{"text": "Once upon a time there was a dog."}`, "text", "text", "packing: true"},
 	{"ids.jsonl", `{"input_ids": [5, 6, 7, 8], "labels": [-100, 6, 7, 8]}`, "tokens", "tokenized", "max_length: 128"},
+	{"pairs.jsonl", `{"prompt": "Two and two?", "chosen": " Four", "rejected": " Five, or six"}`, "preference",
+		"preference",
+		"objective: dpo"},
+	{"ids_of_pairs.jsonl", `{"chosen_input_ids": [5, 6, 7], "chosen_labels": [-100, 6, 7], "rejected_input_ids": [5, ` +
+		`8], ` +
+		`"rejected_labels": [-100, 8]}`, "preference", "tokenized_preference", "beta: 0.1"},
 	{"mine.csv", "prompt,completion\nTwo and two?,Four", "instruct", "completion", "epochs: 3"},
 }
 
@@ -186,7 +192,7 @@ func TestInitBroken(t *testing.T) {
 		{"--data a.jsonl", 2, "init: give --model: a folder, a name such as org/name, or embedded:stories260K"},
 		{"--model " + stories, 2, "init: give --data: a file, folder, pattern, or data set of the hub"},
 		{"--model " + stories + " --data a.jsonl --goal win", 2,
-			"init: --goal win: must be one of chat, instruct, text, tokens"},
+			"init: --goal win: must be one of chat, instruct, text, tokens, preference"},
 		{"--model " + stories + " --data a.jsonl --goal chat", 2, "init: --goal chat: the rows of a.jsonl are of the " +
 			"format alpaca, which is for instruct; chat takes rows of the formats messages, sharegpt, " +
 			"chat_completion (docs/DATA.md)"},
