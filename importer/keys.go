@@ -330,7 +330,7 @@ var noCounterpart = []struct {
 	{Nothing, "logging_first_step include_num_input_tokens_seen include_tokens_per_second " +
 		"include_effective_tokens_per_second include_tkps log_level disable_tqdm",
 		"metrics.jsonl has a line every training.logging_steps steps, tokens included"},
-	{Changes, "optim_args adam_beta3 adafactor", "AdamW's values are training.adam_beta1, training.adam_beta2 and " +
+	{Changes, "optim_args adam_beta3", "AdamW's values are training.adam_beta1, training.adam_beta2 and " +
 		"training.adam_epsilon"},
 	{Changes, "early_stopping_patience early_stopping_steps load_best_model_at_end metric_for_best_model " +
 		"greater_is_better", "a run makes all its steps; the step with the best evaluation is saved too"},
@@ -370,11 +370,11 @@ var noCounterpart = []struct {
 		"keeps the order of the file"},
 	{Changes, "dataset_exact_deduplication",
 		"data_report.json counts rows that are there twice; leave them out of the file"},
-	{Changes, "use_asft_loss asft_alpha use_dft_loss use_muon use_adam_mini use_apollo apollo_layerwise " +
+	{Changes, "use_asft_loss asft_alpha use_dft_loss use_adam_mini use_apollo apollo_layerwise " +
 		"apollo_target apollo_rank apollo_scale apollo_scale_type badam_mode badam_switch_mode badam_switch_interval " +
 		"badam_verbose galore_layerwise galore_target galore_scale mixture_of_depths diffusion lr_quadratic_warmup " +
 		"embedding_learning_rate oft_block_size oft_target relora jagged_restart_steps jagged_restart_warmup_steps " +
-		"pissa_convert", "LoRA's matrices are trained on the cross-entropy by AdamW or Lion"},
+		"pissa_convert", "LoRA's matrices are trained by one of training.optimizer's rules"},
 	{ByHand, "use_otel_metrics otel_metrics_host otel_metrics_port swanlab_project swanlab_experiment_name " +
 		"swanlab_description swanlab_mode",
 		"training.report_to knows tensorboard, wandb, mlflow, prometheus, csv, webhook and kubeflow"},

@@ -2,7 +2,6 @@ package importer
 
 import (
 	"fmt"
-	"regexp"
 	"strings"
 )
 
@@ -20,8 +19,13 @@ var common = map[string]rule{
 		e entry) {
 		t.ifTrue(e, "lora.target_modules", "all-linear", "")
 	},
-	"optim":                          optimizer,
-	"optimizer":                      optimizer,
+	"optim":     optimizer,
+	"optimizer": optimizer,
+	"adafactor": func(t *translation,
+		e entry) {
+		t.ifTrue(e, "training.optimizer", "adafactor", "")
+	},
+	"use_muon":                       func(t *translation, e entry) { t.ifTrue(e, "training.optimizer", "muon", "") },
 	"lr_scheduler_type":              scheduler,
 	"lr_scheduler":                   scheduler,
 	"lr_scheduler_kwargs":            schedulerValues,
@@ -195,39 +199,6 @@ func targets(t *translation, e entry) {
 		}
 	}
 	t.put(e, "lora.target_modules", v, "")
-}
-
-// bits8 lists the names of AdamW with moments in 8 bits, and how ours differs.
-var bits8 = map[string]string{
-	"adamw_8bit": " ", "adamw_bnb_8bit": " ", "bitsandbytes.optim.adamw8bit": " ", "bnb.optim.adamw8bit": " ",
-	"paged_adamw_8bit": notPaged, "bitsandbytes.optim.pagedadamw8bit": notPaged, "bnb.optim.pagedadamw8bit": notPaged,
-	"adamw_torch_8bit": asBits, "ao_adamw_8bit": asBits, "torchao.optim.adamw8bit": asBits,
-}
-
-const (
-	notPaged = "its moments stay in the device's memory: there is no paging here"
-	asBits   = "its moments are in the 8 bits of bitsandbytes, not of torchao"
-)
-
-// otherAdamW matches optimizers with AdamW in their names and another formula.
-var otherAdamW = regexp.MustCompile("stable|schedule_?free|galore|grok|apollo|anyprecision")
-
-func optimizer(t *translation, e entry) {
-	s, _ := e.Value.(string)
-	switch {
-	case s == "lion":
-		t.take(e, "training.optimizer")
-	case s == "adamw_torch" || s == "adamw_torch_fused" || s == "adamw_hf" || s == "adamw" || s == "torch.optim.AdamW":
-		t.put(e, "training.optimizer", "adamw", "")
-	case strings.Contains(s, "lion"):
-		t.put(e, "training.optimizer", "lion", "its moments are kept in float32")
-	case bits8[strings.ToLower(s)] != "":
-		t.put(e, "training.optimizer", "adamw_8bit", strings.TrimSpace(bits8[strings.ToLower(s)]))
-	case strings.Contains(strings.ToLower(s), "adamw") && !otherAdamW.MatchString(s):
-		t.put(e, "training.optimizer", "adamw", "the same formula, its moments kept in float32 and not paged")
-	default:
-		t.missing(e, "the optimizers are adamw, adamw_8bit and lion; adamw is the default")
-	}
 }
 
 // schedules maps schedules of other programs to our names, with the difference.

@@ -400,7 +400,5 @@ func (t *translation) finish() {
 	if schedule != "cosine_with_min_lr" && schedule != "wsd" {
 		t.drop("training.min_lr_ratio", "of the schedules cosine_with_min_lr and wsd alone")
 	}
-	if t.value("training.optimizer") == "lion" {
-		t.dropUnread("training.adam_epsilon", "lion has none")
-	}
+	optimizersUnread(t)
 }

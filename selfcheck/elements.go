@@ -333,7 +333,7 @@ func updateChecks() []check {
 			in: []checkInput{n.normal32(1, P).overwritten(), n.normal32(1, P), n.normal32(0.1, P).overwritten(),
 				given([]int{2}, 3, 0.25), given([]int{4}, 1e-2, 0, 0, 0)}})
 	}
-	all = append(all, updateChecks8Bit()...)
+	all = append(append(all, updateChecks8Bit()...), otherUpdateChecks()...)
 	nan, inf := math.NaN(), math.Inf(1)
 	for i, x := range [][3]float64{{1024, 0.5, 2}, {1024, nan, 2}, {1024, nan, nan}, {1024, 0.5, inf}, {1, nan, 2},
 		{0x1p100, 0.5, 2}} {

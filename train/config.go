@@ -46,9 +46,12 @@ type Config struct {
 	// sqrt(L d) for a row of L tokens and embeddings of d numbers. 5 is usual; 0 turns it off. The noise of a token
 	// depends on seed, step, row and position alone.
 	NEFTuneAlpha float64 `yaml:"neftune_alpha" range:"[0,inf)" resume:"steers"`
-	// Optimizer is the rule that updates the adapter. adamw_8bit is adamw with both moments in 8 bits, as in
+	// Optimizer is the rule that updates trained weights. adamw_8bit is adamw with both moments in 8 bits, as in
 	// bitsandbytes: 2 bytes for each trained number instead of 8, in tensors of at least 4096 numbers. lion keeps one
-	// moment.
+	// moment, and lion_8bit keeps it in 1 byte. adafactor is transformers' and keeps the means of rows and columns of
+	// the second moments. muon is torch's, for matrices; vectors, embeddings and heads get adamw's update.
+	// schedule_free_adamw trains without a falling rate (lr_scheduler: constant or constant_with_warmup), and evaluates
+	// and saves the average of its weights. sgd is gradient descent with momentum.
 	Optimizer string `yaml:"optimizer" default:"adamw" resume:"fixed"`
 	// LearningRate is the peak of the schedule. LoRA usually needs 1e-4 to 1e-3, higher than full fine-tuning.
 	LearningRate float64 `yaml:"learning_rate" default:"2e-4" range:"(0,inf)" resume:"steers"`
@@ -70,8 +73,11 @@ type Config struct {
 	// AdamBeta2 is the decay rate of the running mean of the squared gradients; for lion, the decay rate of its
 	// moment.
 	AdamBeta2 float64 `yaml:"adam_beta2" default:"0.999" range:"[0,0.9999999]" resume:"steers"`
-	// AdamEpsilon is added to the denominator of the update, so that it is never zero. lion has none.
+	// AdamEpsilon is added to the denominator of adamw's update, so that it is never zero.
 	AdamEpsilon float64 `yaml:"adam_epsilon" default:"1e-8" range:"(0,inf)" resume:"steers"`
+
+	optimizer.Settings `yaml:",inline"`
+
 	// MaxGradNorm is the gradient norm, over all trained tensors, above which gradients are scaled down (clipping). 0
 	// turns clipping off.
 	MaxGradNorm float64 `yaml:"max_grad_norm" default:"1" range:"[0,inf)" resume:"steers"`
@@ -283,5 +289,6 @@ func (c Config) Validate() []error {
 
 // optimizer returns the optimizer's settings.
 func (c Config) optimizer() optimizer.Config {
-	return optimizer.Config{Beta1: c.AdamBeta1, Beta2: c.AdamBeta2, Epsilon: c.AdamEpsilon, WeightDecay: c.WeightDecay}
+	return optimizer.Config{Beta1: c.AdamBeta1, Beta2: c.AdamBeta2, Epsilon: c.AdamEpsilon, WeightDecay: c.WeightDecay,
+		Settings: c.Settings}
 }

@@ -19,6 +19,9 @@ func (r *evaluating) evaluate(ctx context.Context) (best bool, err error) {
 	r.at.enter(phaseEval)
 	defer r.at.enter(phaseSteps)
 	r.recorder.progress.OwesEval = true
+	if err := r.pipeline.Average(); err != nil {
+		return false, err
+	}
 	began, step := time.Now(), r.recorder.step()
 	of := r.val.Batches(0)
 	see := func(batches int) error {

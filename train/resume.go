@@ -293,6 +293,7 @@ func (s *saver) restoreFiles(path string, files map[string][]byte, state checkpo
 	if err := s.restoreOptimizer(path, files[optimizerFile]); err != nil {
 		return err
 	}
+	s.pipeline.Averaged()
 	s.forgetOtherBest(&state, cmp.Or(c.BestOf, EvalLoss))
 	s.forgetGoneBest(&state, cmp.Or(c.BestOf, EvalLoss))
 	s.recorder.state, s.recorder.progress = state, c

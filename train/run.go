@@ -186,7 +186,7 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 		return nil, err
 	}
 	p.record()
-	r.saver = &saver{prepared: p, memory: r.memory, step: r.step, recorder: r.recorder, saved: -1}
+	r.saver = &saver{prepared: p, memory: r.memory, step: r.step, pipeline: r.pipeline, recorder: r.recorder, saved: -1}
 	p.at.enter(phaseResume)
 	if from != "" {
 		err = r.saver.restore(from)

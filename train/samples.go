@@ -93,6 +93,9 @@ func (r *evaluating) sample(ctx context.Context) error {
 		return nil
 	}
 	defer graph.StartRange("samples").End()
+	if err := r.pipeline.Average(); err != nil {
+		return err
+	}
 	r.at.enter(phaseEval)
 	defer r.at.enter(phaseSteps)
 	c := r.spec.Training

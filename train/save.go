@@ -24,6 +24,7 @@ type saver struct {
 	*prepared
 	memory   graph.Store
 	step     *step.Step
+	pipeline *step.Pipeline
 	recorder *recorder
 	saved    int // step of the newest checkpoint; -1 = none
 }
@@ -93,6 +94,9 @@ func (s *saver) checkpointFiles(data Place) (map[string][]byte, error) {
 // adapterFiles returns the files of the adapter folder: PEFT's two files, the tokenizer's, the chat template, the
 // tokens that end an answer, and the prompt format of the rows.
 func (s *saver) adapterFiles() (map[string][]byte, error) {
+	if err := s.pipeline.Average(); err != nil {
+		return nil, err
+	}
 	params, err := s.step.Trained.Snapshot(s.memory)
 	if err != nil {
 		return nil, err

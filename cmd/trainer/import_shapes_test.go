@@ -69,10 +69,10 @@ profiler: {_component_: torchtune.training.setup_torch_profiler, enabled: false,
 		[]string{"path: org/talks", "output_dir: o"},
 		[]string{"Changes what is trained: 1\n  standardize_sharegpt; code of the file makes the rows, and none is run",
 			"get_peft_model(finetune_mlp_modules): true; lora.target_modules names them"}},
-	{"transformers, an AdamW that is none", "args.json", `{"optim": "schedule_free_adamw", "learning_rate": 1e-4, ` +
+	{"transformers, an AdamW that is none", "args.json", `{"optim": "schedule_free_radam", "learning_rate": 1e-4, ` +
 		`"per_device_train_batch_size": 2, "output_dir": "o", "num_train_epochs": 1}`, nil, "transformers",
-		[]string{"learning_rate: 0.0001"}, []string{"optim: schedule_free_adamw; the optimizers are adamw, " +
-			"adamw_8bit and lion; adamw is the default"}},
+		[]string{"learning_rate: 0.0001"}, []string{"optim: schedule_free_radam; training.optimizer is adamw, " +
+			"adamw_8bit, lion, lion_8bit, adafactor, muon, schedule_free_adamw or sgd; adamw is the default"}},
 	{"trl, as its quick start", "t.py", "d = load_dataset('json', data_files = {'train': 'a.jsonl', 'test': " +
 		"'b.jsonl'})\ntrainer = SFTTrainer(model = 'org/m', train_dataset = d['train'], eval_dataset = d['test'], " +
 		"args = SFTConfig('o', eval_strategy = 'steps', eval_steps = 5), peft_config = LoraConfig(r = 8, " +

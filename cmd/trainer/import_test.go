@@ -80,10 +80,10 @@ no_such_key: 7
 	{"axolotl, constant rate", "lora.yaml", "base_model: m\nadapter: lora\nload_in_8bit: false\ndatasets: [{path: " +
 		"rows, type: alpaca}]\nlearning_rate: 1e-4\nwarmup_ratio: 0.03\nlr_scheduler: constant\n" +
 		"optimizer: lion_8bit\nadam_epsilon: 1e-6\n", nil, "axolotl", []string{"lr_scheduler: constant",
-		"optimizer: lion"},
+		"optimizer: lion_8bit"},
 		[]string{
 			"warmup_ratio: 0.03; the schedule constant has no warm-up, there neither; constant_with_warmup has one",
-			"adam_epsilon: 1e-06; lion has none"}},
+			"adam_epsilon: 1e-06; lion_8bit has none"}},
 	{"axolotl, moments in 8 bits", "lora.yaml", "base_model: m\nadapter: lora\ndatasets: [{path: rows, type: " +
 		"alpaca}]\noptimizer: adamw_bnb_8bit\nadam_epsilon: 1e-6\n", nil, "axolotl",
 		[]string{"optimizer: adamw_8bit", "adam_epsilon: 1e-06"},
@@ -93,6 +93,17 @@ no_such_key: 7
 		nil, "axolotl",
 		[]string{"optimizer: adamw_8bit"}, []string{"optimizer: paged_adamw_8bit -> training.optimizer: adamw_8bit; " +
 			"its moments stay in the device's memory: there is no paging here"}},
+	{"transformers, plain gradient descent", "args.json", `{"per_device_train_batch_size": 2, ` +
+		`"learning_rate": 1e-1, "optim": "sgd", "adam_beta1": 0.8, "output_dir": "o"}`, nil, "transformers",
+		[]string{"optimizer: sgd", "sgd_momentum: 0"}, []string{"adam_beta1: 0.8; sgd has none"}},
+	{"axolotl, muon", "lora.yaml",
+		"base_model: m\nadapter: lora\ndatasets: [{path: rows, type: alpaca}]\noptimizer: muon\n", nil, "axolotl",
+		[]string{"optimizer: muon", "muon_adjust_lr: original"},
+		[]string{"optimizer: muon -> training.optimizer\n"}},
+	{"llamafactory, muon", "lora.yaml",
+		"model_name_or_path: m\nstage: sft\nfinetuning_type: lora\ndataset: rows\nuse_muon: true\n", nil,
+		"llamafactory",
+		[]string{"optimizer: muon"}, []string{"use_muon: true -> training.optimizer: muon"}},
 	{"llamafactory, torchao's moments", "lora.yaml",
 		"model_name_or_path: m\nstage: sft\nfinetuning_type: lora\ndataset: rows\noptim: adamw_torch_8bit\n", nil,
 		"llamafactory",

@@ -285,3 +285,8 @@ func HeadColumns(entry string, heads int64, D, from, W int) (g Geometry, unit in
 
 // SigmoidGateGrad returns the geometry of sigmoid_gate_grad over M rows.
 func SigmoidGateGrad(M int) Geometry { return warps("sigmoid_gate", "sigmoid_gate_grad", M, 8, 0) }
+
+// PerMatrix returns the geometry of kernels that update one trained matrix in each block.
+func PerMatrix(stem, entry string, matrices int) Geometry {
+	return Geometry{stem, entry, [3]int{matrices, 1, 1}, [3]int{256, 1, 1}, 0}
+}

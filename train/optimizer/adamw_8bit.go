@@ -5,13 +5,12 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// adamW8Bit is AdamW with both moments in 8 bits, as bitsandbytes' AdamW8bit: 2 bytes of states for a trained number, not 8.
-// Tensors are those of PEFT's files, so that the blocks are those that it would have there; of a parameter of experts B lies in
+// adamW8Bit is AdamW with both moments in 8 bits, as bitsandbytes' AdamW8bit: 2 bytes of states for a trained
+// number, not 8.
+// Tensors are those of PEFT's files, so that the blocks are those that it would have there; of a parameter of
+// experts B lies in
 // another order here than in its file, and its blocks in this one.
 type adamW8Bit struct{ Config }
-
-// least8Bit is the numbers of a tensor from which its moments are kept in 8 bits: bitsandbytes' min_8bit_size.
-const least8Bit = 4096
 
 // newAdamW8Bit has the betas that bitsandbytes computes with, which are float32.
 func newAdamW8Bit(c Config) Optimizer {
@@ -23,13 +22,8 @@ func newAdamW8Bit(c Config) Optimizer {
 func (a adamW8Bit) Numbers(lr float64, t int) [NumbersSize]float64 { return adamW(a).Numbers(lr, t) }
 
 func (a adamW8Bit) Apply(u Update) []string {
-	large, small := a.blocks(u.Extents)
-	rows := append(large, small...)
-	table := u.Net.Table(u.named("blocks of moments"), func(dst []int32) {
-		for i, b := range rows {
-			dst[2*i], dst[2*i+1] = int32(uint32(b.From)), int32(b.Numbers)
-		}
-	}, len(rows), 2)
+	large, small := momentBlocks(u.Extents)
+	table := u.blockTable(append(large, small...))
 
 	float := u.Grads.Type.DType
 	q, r := max(len(large), 1), max(len(small), 1)
@@ -45,21 +39,8 @@ func (a adamW8Bit) Apply(u Update) []string {
 	declare(float, q, "' scales")
 	declare(float, r*kernel.MomentBlock, " of small tensors")
 
-	k := kernel.AdamW8Bit{Beta1: a.Beta1, Beta2: a.Beta2, Eps: a.Epsilon, WeightDecay: u.decay(a.WeightDecay), Quantised: len(large), Scaled: u.Scaling != nil}
+	k := kernel.AdamW8Bit{Beta1: a.Beta1, Beta2: a.Beta2, Eps: a.Epsilon, WeightDecay: u.decay(a.WeightDecay),
+		Quantised: len(large), Scaled: u.Scaling != nil}
 	u.Net.Apply(k, u.scaled(append(append([]*graph.Value{u.Params, u.Grads}, in...), table, u.Norm, u.Numbers)...)...)
 	return names
-}
-
-// blocks cuts tensors into blocks of moments, which begin anew with each tensor: of large tensors and of small ones.
-func (adamW8Bit) blocks(tensors []Extent) (large, small []Extent) {
-	for _, t := range tensors {
-		to := &large
-		if t.Numbers < least8Bit {
-			to = &small
-		}
-		for at := 0; at < t.Numbers; at += kernel.MomentBlock {
-			*to = append(*to, Extent{t.From + at, min(kernel.MomentBlock, t.Numbers-at)})
-		}
-	}
-	return large, small
 }

@@ -25,7 +25,8 @@ func goldenNumbers(count int, x uint32) []float64 {
 	return out
 }
 
-// TestAdamW8BitEqualsReference makes ten updates of a tensor with moments in 8 bits and a small one by the rule of bitsandbytes:
+// TestAdamW8BitEqualsReference makes ten updates of a tensor with moments in 8 bits and a small one by the rule of
+// bitsandbytes:
 // in float32 every code, scale and parameter is the reference's, together and tensor by tensor.
 func TestAdamW8BitEqualsReference(t *testing.T) {
 	ref := golden.Open(t, golden.Path(t, "adamw_8bit/adamw_8bit.safetensors"))
@@ -77,7 +78,8 @@ func TestAdamW8BitEqualsReference(t *testing.T) {
 						if err != nil {
 							t.Fatal(err)
 						}
-						if got, want := codes.Bytes()[:sizes["a"]], ref.Bytes(fmt.Sprintf("%d.%s.a", s, which)); !bytes.Equal(got, want) {
+						if got, want := codes.Bytes()[:sizes["a"]], ref.Bytes(fmt.Sprintf("%d.%s.a", s,
+							which)); !bytes.Equal(got, want) {
 							off := 0
 							for i, c := range got {
 								if c != want[i] {
@@ -88,7 +90,8 @@ func TestAdamW8BitEqualsReference(t *testing.T) {
 						}
 						want := ref.Floats(fmt.Sprintf("%d.absmax.%s.a", s, which))
 						for i, got := range u.get(t, name+"' scales"+of)[:17] {
-							if d := math.Abs(got-want[i]) / max(math.Abs(want[i]), 1e-30); !(d <= c.tolerance) || c.float == kernel.F32 && d != 0 {
+							if d := math.Abs(got-want[i]) / max(math.Abs(want[i]), 1e-30); !(d <= c.tolerance) ||
+								c.float == kernel.F32 && d != 0 {
 								t.Errorf("step %d: scale %d of %s is %v, want %v", s, i, name, got, want[i])
 							}
 						}
@@ -100,7 +103,8 @@ func TestAdamW8BitEqualsReference(t *testing.T) {
 }
 
 // newFlat is an optimizer with parameters in one buffer, on the CPU.
-func newFlat(t *testing.T, float kernel.DType, name string, c optimizer.Config, tensors []string, sizes map[string]int, together bool) *update {
+func newFlat(t *testing.T, float kernel.DType, name string, c optimizer.Config, tensors []string,
+	sizes map[string]int, together bool) *update {
 	t.Helper()
 	u := &update{Optimizer: optimizer.Optimizers[name](c)}
 	n := nn.New(nn.Options{Float: float})
@@ -109,20 +113,30 @@ func newFlat(t *testing.T, float kernel.DType, name string, c optimizer.Config, 
 	at := 0
 	for _, name := range tensors {
 		typ := kernel.T(float, sizes[name])
-		params, grads = append(params, n.State("adapter", name, typ)), append(grads, n.State("gradients", "gradient of "+name, typ))
+		params, grads = append(params, n.State("adapter", name, typ)), append(grads, n.State("gradients",
+			"gradient of "+name, typ))
 		extents = append(extents, optimizer.Extent{From: at, Numbers: sizes[name]})
 		at += int(kernel.AlignUp(typ.Bytes())) / float.Size()
 	}
-	all := optimizer.Update{Net: n, Norm: n.Batch("norm", kernel.T(float, 2)), Numbers: n.Batch("numbers", kernel.T(float, optimizer.NumbersSize))}
+	all := optimizer.Update{Net: n, Norm: n.Batch("norm", kernel.T(float, 2)), Numbers: n.Batch("numbers",
+		kernel.T(float, optimizer.NumbersSize))}
 	if together {
 		all.Params, all.Grads, all.Extents = n.Span("adapter"), n.Span("gradients"), extents
 		u.Apply(all)
 	}
 	for i := 0; i < len(tensors) && !together; i++ {
 		one := all
-		one.Params, one.Grads, one.Tensor, one.Extents = n.Part(params[i]), n.Part(grads[i]), tensors[i], []optimizer.Extent{{Numbers: sizes[tensors[i]]}}
+		one.Params, one.Grads, one.Tensor, one.Extents = n.Part(params[i]), n.Part(grads[i]), tensors[i],
+			[]optimizer.Extent{{Numbers: sizes[tensors[i]]}}
 		u.Apply(one)
 	}
+	u.bind(t, n)
+	return u
+}
+
+// bind compiles the update for a CPU and gives it memory.
+func (u *update) bind(t *testing.T, n *nn.Net) {
+	t.Helper()
 	on := graph.NewCPU(1)
 	plan, err := on.Compile(n.Builder)
 	if err != nil {
@@ -138,5 +152,4 @@ func newFlat(t *testing.T, float kernel.DType, name string, c optimizer.Config, 
 		t.Fatal(err)
 	}
 	u.set(t, "norm", []float64{1, 1})
-	return u
 }

@@ -23,13 +23,15 @@ func TestLionEqualsReference(t *testing.T) {
 		for _, tensor := range []string{"a", "b"} {
 			t.Run(c.tag+" "+tensor, func(t *testing.T) {
 				start := ref.Floats("start." + tensor)
-				u := newUpdate(t, c.float, "lion", optimizer.Config{Beta1: 0.9, Beta2: 0.99, WeightDecay: 0.01}, len(start))
+				u := newUpdate(t, c.float, "lion", optimizer.Config{Beta1: 0.9, Beta2: 0.99, WeightDecay: 0.01},
+					len(start))
 				u.set(t, "p", start)
 				for s := range 10 {
 					u.set(t, "g", ref.Floats(fmt.Sprintf("grad.%d.%s", s, tensor)))
 					u.step(t, 1e-2, s+1)
 					for name, want := range map[string][]float64{
-						"p": ref.Floats(fmt.Sprintf("%s.%d.%s", c.tag, s, tensor)), "momentum": ref.Floats(fmt.Sprintf("%s.%d.momentum.%s", c.tag, s, tensor)),
+						"p":        ref.Floats(fmt.Sprintf("%s.%d.%s", c.tag, s, tensor)),
+						"momentum": ref.Floats(fmt.Sprintf("%s.%d.momentum.%s", c.tag, s, tensor)),
 					} {
 						for i, got := range u.get(t, name) {
 							if d := math.Abs(got - want[i]); !(d <= c.tolerance) {
@@ -57,7 +59,8 @@ func newUpdate(t *testing.T, float kernel.DType, name string, c optimizer.Config
 	vector := kernel.T(float, size)
 	p, g := n.State("", "p", vector), n.State("", "g", vector)
 	norm := n.Batch("norm", kernel.T(float, 2))
-	states := u.Apply(optimizer.Update{Net: n, Params: p, Grads: g, Norm: norm, Numbers: n.Batch("numbers", kernel.T(float, optimizer.NumbersSize))})
+	states := u.Apply(optimizer.Update{Net: n, Params: p, Grads: g, Norm: norm, Numbers: n.Batch("numbers",
+		kernel.T(float, optimizer.NumbersSize))})
 	if len(states) != 1 {
 		t.Errorf("states %v", states)
 	}

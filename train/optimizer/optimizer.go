@@ -1,4 +1,5 @@
-// Package optimizer is how a step changes parameters by their gradients.
+// Package optimizer holds the rules by which a step changes trained parameters. Each optimizer is one file, with the
+// configuration keys that it alone reads, and one line of Optimizers.
 package optimizer
 
 import (
@@ -8,14 +9,27 @@ import (
 
 // Optimizers are the values of training.optimizer.
 var Optimizers = map[string]func(Config) Optimizer{
-	"adamw":      newAdamW,
-	"adamw_8bit": newAdamW8Bit,
-	"lion":       newLion,
+	"adafactor":           newAdafactor,
+	"adamw":               newAdamW,
+	"adamw_8bit":          newAdamW8Bit,
+	"lion":                newLion,
+	"lion_8bit":           newLion8Bit,
+	"muon":                newMuon,
+	"schedule_free_adamw": newScheduleFree,
+	"sgd":                 newSGD,
 }
 
 // Config is what a run's configuration says of its optimizer.
 type Config struct {
 	Beta1, Beta2, Epsilon, WeightDecay float64
+	Settings
+}
+
+// Settings are the keys of single optimizers.
+type Settings struct {
+	AdafactorSettings `yaml:",inline"`
+	MuonSettings      `yaml:",inline"`
+	SGDSettings       `yaml:",inline"`
 }
 
 // Optimizer is a rule of updating parameters.
@@ -28,6 +42,19 @@ type Optimizer interface {
 	Apply(u Update) (states []string)
 }
 
+// Checker is an optimizer that cannot train every selection of tensors.
+type Checker interface {
+	// Check returns an error if the optimizer cannot train the tensors, all of a run's.
+	Check(tensors []Tensor) error
+}
+
+// Averaging is an optimizer that takes gradients at other weights than it evaluates and saves.
+type Averaging interface {
+	// Show adds the kernels that write one kind of weights into the parameters: the average, which is evaluated and
+	// saved, or those to train.
+	Show(u Update, average bool)
+}
+
 // NumbersSize is how many numbers an optimizer may read in a step.
 const NumbersSize = 4
 
@@ -37,6 +64,7 @@ type Update struct {
 	Params, Grads *graph.Value // f[P]: all parameters as one vector, or one tensor
 	Tensor        string       // its name, which the names of its states end in; empty for all parameters
 	Extents       []Extent     // where the tensors of PEFT's lie in Params, for optimizers that tell them apart
+	Tensors       []Tensor     // the trained tensors in Params, for optimizers that need their shapes
 	Norm          *graph.Value // f[2]: global norm of the gradients, clip factor; a factor that is not finite means no update
 	Numbers       *graph.Value // f[NumbersSize]
 	Scaling       *graph.Value // state of loss scaling; nil = none

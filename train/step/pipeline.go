@@ -34,6 +34,7 @@ type Pipeline struct {
 	accumulate int                 // micro-batches of a step, on each rank
 	seed       uint64              // seed of dropout
 	async      bool                // queued work runs while the host continues
+	averaged   bool                // the parameters hold the optimizer's averaged weights
 
 	// The following arrays are a ring of the steps whose numbers are not read yet.
 	asked   [2]bool      // whether the norms of tensors are read
@@ -97,6 +98,8 @@ var (
 	asideTogether    = []string{SegmentMicro, SegmentBegin, SegmentSum}
 	updateAlone      = []string{SegmentUpdate}
 	eachTensor       = []string{SegmentNorms}
+	averageWeights   = []string{SegmentAverage}
+	trainedWeights   = []string{SegmentTrained}
 )
 
 // NewPipeline returns a pipeline of steps with accumulate micro-batches on each rank. steps has a step for each token
@@ -111,7 +114,8 @@ func NewPipeline(
 	}
 	p := &Pipeline{store: m, step: step, run: run, async: on.Capabilities().Async, accumulate: accumulate, seed: seed,
 		together: step.Plan.Gathered(SegmentMicro).Ranks > 1 || step.Net.Ranks() > 1}
-	p.group, p.place, p.groups = rank/step.Net.Ranks(), rank%step.Net.Ranks(), max(step.summing.Ranks/step.Net.Ranks(), 1)
+	p.group, p.place, p.groups = rank/step.Net.Ranks(), rank%step.Net.Ranks(),
+		max(step.summing.Ranks/step.Net.Ranks(), 1)
 	for i, s := range steps {
 		p.plans = append(p.plans, budgetRun{s.Tokens, runs[i]})
 	}
@@ -181,6 +185,9 @@ func (p *Pipeline) prepare() error {
 	if p.readEach != nil {
 		once = append(once, eachTensor)
 	}
+	if p.step.averages {
+		once = append(once, averageWeights, trainedWeights)
+	}
 	for _, b := range p.plans {
 		if err := b.run.Prepare(p.microSegments(true)...); err != nil {
 			return err
@@ -209,6 +216,9 @@ func (p *Pipeline) planOf(b dataset.Batch) budgetRun {
 func (p *Pipeline) Gradients(w Window) error {
 	p.asked[p.queued%len(p.asked)] = w.Norms
 	defer graph.StartRange("gradients").End()
+	if err := p.train(); err != nil {
+		return err
+	}
 	p.setRates(w)
 	if p.accumulate > 1 {
 		if err := p.run.Run(firstOfWindow...); err != nil {
@@ -234,6 +244,29 @@ func (p *Pipeline) Gradients(w Window) error {
 		return p.run.Run(lastOfWindow...)
 	}
 	return nil
+}
+
+// Average queues the writing of the weights to evaluate and save into the parameters, if the optimizer keeps others
+// than
+// it trains. The next Gradients writes those to train back.
+func (p *Pipeline) Average() error {
+	if !p.step.averages || p.averaged {
+		return nil
+	}
+	p.averaged = true
+	return p.run.Run(averageWeights...)
+}
+
+// Averaged records that the parameters hold the averaged weights, as after a checkpoint is loaded.
+func (p *Pipeline) Averaged() { p.averaged = p.step.averages }
+
+// train undoes Average.
+func (p *Pipeline) train() error {
+	if !p.averaged {
+		return nil
+	}
+	p.averaged = false
+	return p.run.Run(trainedWeights...)
 }
 
 // roundOf returns what a round of a window runs: its micro-batch, or only this rank's part in the sum.

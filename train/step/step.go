@@ -31,6 +31,9 @@ const (
 	SegmentNorm   = "norm"   // the gradient norm and the clip factor
 	SegmentUpdate = "update" // the optimizer
 	SegmentNorms  = "norms"  // the norm of each tensor's gradient, in steps with Window.Norms
+
+	SegmentAverage = "average" // writes an optimizer's averaged weights into the parameters, to evaluate and save
+	SegmentTrained = "trained" // writes the weights that an averaging optimizer trains back into the parameters
 )
 
 // Segments lists the segments of a training step, in their order. Only the segments that the step's Summing needs have
@@ -84,7 +87,9 @@ type Step struct {
 	scaling *graph.Value   // state of loss scaling; nil if the machine's precision needs none
 	sums    []*graph.Value // f[] each, sums of the objective's numbers over the optimizer step
 	summing Summing
-	stops   *graph.Value // f[], number of ranks that must stop; nil = one rank
+
+	averages bool         // the optimizer evaluates and saves other weights than it trains
+	stops    *graph.Value // f[], number of ranks that must stop; nil = one rank
 }
 
 // Rate is a multiple of the step's learning rate that some trained tensors have.
@@ -138,7 +143,9 @@ func Plan(nw session.Network, s session.Shape, o Options, sum Summing, on graph.
 	}
 	b.planGradients(out)
 	b.planNorm()
-	b.planUpdate(numbers)
+	if err := b.planUpdate(numbers); err != nil {
+		return nil, err
+	}
 	b.planBegin()
 
 	n.Recompute(nw.Layout.Recompute, nw.Layout.Layers)
@@ -259,38 +266,61 @@ func (b *builder) planNorm() {
 
 // planUpdate adds the optimizer: over all parameters as one vector, or tensor by tensor if their learning rates or
 // their weight decay differ. numbers is the batch value that it reads for tensors with the step's learning rate.
-func (b *builder) planUpdate(numbers *graph.Value) {
+func (b *builder) planUpdate(numbers *graph.Value) error {
 	b.Segment(SegmentUpdate)
-	all := optimizer.Update{
-		Net: b.Net, Params: b.Span(adapter.ParamGroup), Grads: b.grad, Norm: b.Norm, Numbers: numbers, Scaling: b.scaling,
+	updates := b.updates(numbers)
+	if c, ok := b.options.Optimizer.(optimizer.Checker); ok {
+		var tensors []optimizer.Tensor
+		for _, u := range updates {
+			tensors = append(tensors, u.Tensors...)
+		}
+		if err := c.Check(tensors); err != nil {
+			return err
+		}
 	}
-	if slices.ContainsFunc(b.trained.Rates, func(rate float64) bool { return rate != 1 }) ||
-		slices.Contains(b.trained.Undecayed, true) {
-		b.planUpdates(all)
-	} else {
-		all.Extents = Extents(b.trained, b.trained.Params)
-		b.States = b.options.Optimizer.Apply(all)
+	for _, u := range updates {
+		b.States = append(b.States, b.options.Optimizer.Apply(u)...)
 	}
 	if b.scaling != nil {
 		b.Apply(kernel.LossScale{Interval: b.options.LossScaleInterval}, b.scaling, b.Norm, b.Loss)
 		b.States = append(b.States, StateScaling)
 	}
+	if a, ok := b.options.Optimizer.(optimizer.Averaging); ok {
+		b.averages = true
+		for _, segment := range []string{SegmentAverage, SegmentTrained} {
+			b.Segment(segment)
+			for _, u := range updates {
+				a.Show(u, segment == SegmentAverage)
+			}
+		}
+	}
+	return nil
 }
 
-// planUpdates adds the optimizer tensor by tensor.
-func (b *builder) planUpdates(all optimizer.Update) {
-	numbers := map[float64]*graph.Value{1: all.Numbers}
+// updates returns what the optimizer updates: all parameters as one vector, or each tensor.
+func (b *builder) updates(numbers *graph.Value) (updates []optimizer.Update) {
+	all := optimizer.Update{Net: b.Net, Grads: b.grad, Norm: b.Norm, Numbers: numbers, Scaling: b.scaling}
+	tensors := Tensors(b.trained, b.grads)
+	if !slices.ContainsFunc(b.trained.Rates, func(rate float64) bool { return rate != 1 }) &&
+		!slices.Contains(b.trained.Undecayed, true) {
+		all.Params, all.Tensors = b.Span(adapter.ParamGroup), tensors
+		all.Extents = Extents(b.trained, b.trained.Params)
+		return []optimizer.Update{all}
+	}
+	values := map[float64]*graph.Value{1: all.Numbers}
 	for i, p := range b.trained.Params {
 		rate := b.trained.Rates[i]
-		if numbers[rate] == nil {
-			numbers[rate] = b.Batch(b.declareRate(rate), all.Numbers.Type)
+		if values[rate] == nil {
+			values[rate] = b.Batch(b.declareRate(rate), all.Numbers.Type)
 		}
 		one := all
-		one.Params, one.Grads, one.Numbers, one.Tensor = b.Part(p), b.Part(b.grads[i]), numbers[rate], p.Name
+		one.Params, one.Grads, one.Numbers, one.Tensor = b.Part(p), b.Part(b.grads[i]), values[rate], p.Name
 		one.NoDecay = b.trained.Undecayed[i]
-		one.Extents = Extents(b.trained, b.trained.Params[i:i+1])
-		b.States = append(b.States, b.options.Optimizer.Apply(one)...)
+		one.Extents, one.Tensors = Extents(b.trained, b.trained.Params[i:i+1]), tensors[i:i+1]
+		one.Tensors[0].From = 0
+		updates = append(updates, one)
 	}
+	return updates
 }
 
 // planBegin zeroes the states that micro-batches add to.
@@ -324,6 +354,17 @@ func Extents(trained *adapter.Trained, params []*graph.Value) (all []optimizer.E
 			all = append(all, optimizer.Extent{From: from, Numbers: n})
 			from += n
 		}
+		at += kernel.AlignUp(p.Type.Bytes())
+	}
+	return all
+}
+
+// Tensors returns the trained tensors, whose gradients are given, with their places in the memory of all.
+func Tensors(trained *adapter.Trained, grads []*graph.Value) (all []optimizer.Tensor) {
+	var at int64 // offset in bytes
+	for i, p := range trained.Params {
+		from := int(at) / p.Type.DType.Size()
+		all = append(all, optimizer.Tensor{Name: p.Name, Shape: p.Type.Shape, From: from, Param: p, Grad: grads[i]})
 		at += kernel.AlignUp(p.Type.Bytes())
 	}
 	return all
