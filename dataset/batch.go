@@ -9,7 +9,7 @@ package dataset
 type Batch struct {
 	IDs       []int32 // [M] token ids; M is a budget
 	Labels    []int32 // [M] labels; Labels[t] belongs to IDs[t]
-	Positions []int32 // [M] positions, from 0 in each segment
+	Positions []int32 // [M] positions, from 0 in each segment that continues no other
 	CuSeqlens []int32 // [S+1] segment boundaries: 0 first, never falling, M last
 	Real      []int32 // [M] 1 for a token of a row, 0 for padding; nil = there is no padding
 
@@ -23,6 +23,9 @@ type Batch struct {
 	// Segments gives the segment of each sequence; CuSeqlens gives the segment's tokens. nil where Groups is nil; the
 	// method Sequences returns both for every batch.
 	Segments []int32
+	// Prefixes [S] gives for each segment the segment that it continues: its tokens follow that segment's as if they
+	// came right behind them. -1 = it continues none; nil = no segment continues another.
+	Prefixes []int32
 	// Desirable[k] is the label of row Rows[k]; nil = no row has a label.
 	Desirable []Desirability
 	// Weights [M] are the factors of the tokens' losses, Weights[t] that of Labels[t]; nil = all are one.
@@ -53,6 +56,9 @@ func (b Batch) Length(k int) int { return b.of.Length(b.Rows[k]) }
 // Borders returns the tokens at which the second and each further sequence of row Rows[k] begins, counted from the
 // row's first token; nil = the row is one sequence.
 func (b Batch) Borders(k int) []int32 { return bordersOf(b.of, b.Rows[k]) }
+
+// SharesPrefix reports whether the first sequence of row Rows[k] is the prefix of the others.
+func (b Batch) SharesPrefix(k int) bool { return prefixOf(b.of, b.Rows[k]) > 0 }
 
 // Row returns the token ids and labels of row Rows[k].
 func (b Batch) Row(k int) (ids, labels []int32) {
@@ -88,7 +94,7 @@ func (b *Batch) fill(sequences [][]int32, T, longest int, pad int32) {
 				start := at
 				for k := range row.Sequences() {
 					from, to := sequenceSpan(row.Borders, k, len(row.IDs))
-					count(b.Positions[at : at+to-from])
+					count(b.Positions[at:at+to-from], row.prefixBefore(k))
 					for range to - from {
 						b.Real[at] = 1
 						at++
@@ -104,7 +110,7 @@ func (b *Batch) fill(sequences [][]int32, T, longest int, pad int32) {
 		}
 		for at < end {
 			next := min(at+longest, end)
-			count(b.Positions[at:next])
+			count(b.Positions[at:next], 0)
 			for ; at < next; at++ {
 				b.IDs[at], b.Labels[at] = pad, Ignore
 			}
@@ -116,8 +122,9 @@ func (b *Batch) fill(sequences [][]int32, T, longest int, pad int32) {
 	}
 }
 
-func count(positions []int32) {
+// count writes positions that follow one another, from a first one on.
+func count(positions []int32, first int) {
 	for t := range positions {
-		positions[t] = int32(t)
+		positions[t] = int32(first + t)
 	}
 }

@@ -48,6 +48,10 @@ type Row struct {
 	// Borders are the tokens at which the second and each further sequence of the row begins: ascending, above 0 and
 	// below n, at most MaxSequences-1. nil = the row is one sequence.
 	Borders []int32
+	// Prefix says that the first sequence of the row is the prefix of all the others, such as the prompt of several
+	// answers: each of them continues it, and its positions begin where the prefix ends. No token of the prefix is
+	// trained.
+	Prefix bool
 	// Desirable is the label of an unpaired preference row.
 	Desirable Desirability
 	// Weights [n] are the factors of the tokens' losses, 0 or more; nil = all are one.

@@ -56,9 +56,14 @@ func (l *Loader) evened(s *stretch) *stretch {
 func (o Options) cost(rows Rows, sequence []int32, token int64) int64 {
 	tokens, pairs := int64(0), int64(0)
 	for _, row := range sequence {
+		prefix, first := int64(prefixOf(rows, int(row))), true
 		for length := range sequenceLengths(rows, int(row)) {
 			n := int64(length)
 			tokens, pairs = tokens+n, pairs+n*n
+			if !first {
+				pairs += 2 * n * prefix // every token of the sequence sees the whole prefix
+			}
+			first = false
 		}
 	}
 	if o.flat() {

@@ -97,27 +97,28 @@ func sequenceLengths(rows Rows, i int) func(yield func(tokens int) bool) {
 // groupSizes holds the sizes of the rows' groups that a batch layout depends on.
 type groupSizes struct {
 	sequences int // sequences of all rows
-	most      int // the most sequences of a row, at least 1
+	most      int // the most sequences of a row, a prefix included, at least 1
+	whole     int // the most sequences of a row without its prefix, at least 1
 	row       int // tokens of the longest row
-	longest   int // tokens of the longest sequence
+	longest   int // tokens of the longest sequence, those of the prefix that it continues included
 	shortest  int // tokens of the shortest sequence, 0 without rows
 }
 
 // sizesOf measures the groups of all rows.
 func sizesOf(all ...Rows) groupSizes {
-	s := groupSizes{most: 1}
+	s := groupSizes{most: 1, whole: 1}
 	for _, rows := range all {
 		for i := range rows.Len() {
 			s.row = max(s.row, rows.Length(i))
-			n := 0
+			n, prefix := 0, prefixOf(rows, i)
 			for tokens := range sequenceLengths(rows, i) {
 				n++
-				s.longest = max(s.longest, tokens)
+				s.longest = max(s.longest, prefix+tokens)
 				if s.shortest == 0 || tokens < s.shortest {
 					s.shortest = tokens
 				}
 			}
-			s.sequences, s.most = s.sequences+n, max(s.most, n)
+			s.sequences, s.most, s.whole = s.sequences+n, max(s.most, n), max(s.whole, sequencesOf(rows, i))
 		}
 	}
 	return s
@@ -142,7 +143,8 @@ func checkGroup(borders []int32, n int) error {
 
 // Sequences returns where the sequences of a batch lie. Row Rows[k] has the sequences groups[k] to groups[k+1]-1.
 // Sequence s is the segment segments[s], whose tokens are CuSeqlens[segments[s]] to CuSeqlens[segments[s]+1]-1. The
-// slices are [len(Rows)+1] and [sequences].
+// prefix that the sequences of a row share is a segment (Prefixes) and none of its sequences. The slices are
+// [len(Rows)+1] and [sequences].
 func (b Batch) Sequences() (groups, segments []int32) {
 	if b.Groups != nil {
 		return b.Groups, b.Segments
@@ -168,14 +170,19 @@ func (b Batch) Count() int {
 // placeGroup records the sequences of the row that fill has just laid out; last is the segment of the row's last
 // sequence.
 func (b *Batch) placeGroup(row Row, last int) {
-	if b.Groups == nil && row.Sequences() == 1 {
+	n := row.Sequences()
+	if row.Prefix {
+		n--
+		b.placePrefix(last, n)
+	}
+	if b.Groups == nil && n == 1 && !row.Prefix {
 		return
 	}
 	if b.Groups == nil {
 		b.Groups, b.Segments = b.Sequences() // the rows before it have one sequence each
 	}
-	for k := range row.Sequences() {
-		b.Segments = append(b.Segments, int32(last-row.Sequences()+1+k))
+	for k := range n {
+		b.Segments = append(b.Segments, int32(last-n+1+k))
 	}
 	b.Groups = append(b.Groups, int32(len(b.Segments)))
 }

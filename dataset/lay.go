@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/tierlora/tierlora/text/chat"
@@ -37,9 +38,13 @@ func (s Shape) Lay(rows [][]Row, pad int32) (Batch, error) {
 			all = append(all, row)
 			length += len(row.IDs)
 			segments += 1 + len(row.Borders)
+			if row.Prefix && (!s.Prefixes || len(row.Borders) == 0) {
+				return Batch{}, errors.New("lay out a batch: the sequences of a row share a prefix, and the " +
+					"batches of this run have none: training.share_prompts was another when the row was written")
+			}
 			for k := range row.Sequences() {
 				from, to := sequenceSpan(row.Borders, k, len(row.IDs))
-				if n := to - from; from < 0 || n < 1 || to > len(row.IDs) || n > s.Longest {
+				if n := to - from; from < 0 || n < 1 || to > len(row.IDs) || row.prefixBefore(k)+n > s.Longest {
 					return Batch{}, fmt.Errorf("lay out a batch: a sequence of a row has %d tokens, want 1 to %d", n,
 						s.Longest)
 				}

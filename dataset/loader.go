@@ -19,6 +19,8 @@ type Options struct {
 	Padded    bool // pad every row to T: the worst case
 	Longest   int  // tokens of the longest sequence of a row; 0 = T
 	Group     int  // Group is the most sequences of a row. NewLoader counts them; for a stream the caller sets it.
+	// Prefixes says that the sequences of rows may continue a prefix. NewLoader finds out.
+	Prefixes bool
 	// Asked is the T of packed sequences before they were shortened because of few rows; 0 = not shortened.
 	Asked int
 }
@@ -61,9 +63,11 @@ type State struct {
 	// Step is the number of batches of a step, which were balanced; 0 = not balanced.
 	Step int `json:"step,omitempty"`
 	// TokenCost is the cost per token by which batches were balanced; see Even.
-	TokenCost int  `json:"token_cost,omitempty"`
-	Streaming bool `json:"streaming,omitempty"`
-	Rows      int  `json:"rows"` // Rows is the number of rows; 0 for a stream.
+	TokenCost int `json:"token_cost,omitempty"`
+	// SharedPrefixes says that the prefix of a row's sequences is laid out once.
+	SharedPrefixes bool `json:"shared_prefixes,omitempty"`
+	Streaming      bool `json:"streaming,omitempty"`
+	Rows           int  `json:"rows"` // Rows is the number of rows; 0 for a stream.
 	// Data is a SHA-256 over ids and labels; for a stream, over those of its first window and the settings.
 	Data   string      `json:"data"`
 	Stream StreamState `json:"stream,omitzero"`
@@ -138,7 +142,7 @@ func (s *Set) options(batchSize int) Options {
 	switch o.T = o.Longest; {
 	case sizes.most == 1:
 	case o.Padded || s.stream != nil: // the longest possible row
-		o.T *= sizes.most
+		o.T *= sizes.whole
 	default:
 		o.T = max(o.T, (sizes.row+7)/8*8)
 	}
@@ -193,6 +197,7 @@ func NewLoader(rows Rows, opt Options) (*Loader, error) {
 	}
 	sizes := sizesOf(rows)
 	opt.Group = sizes.most
+	_, opt.Prefixes = rows.(sharing)
 	whole := &epochs{rows: rows, opt: opt, most: sizes.most, tokens: tokens}
 	if opt.Packing {
 		// A bound on the segments keeps CuSeqlens small. Four times the mean costs next to no memory.
@@ -217,8 +222,9 @@ func (o Options) checkRow(rows Rows, i int) error {
 	if err := checkGroup(borders, n); err != nil {
 		return bad("%w", err)
 	}
+	prefix := prefixOf(rows, i)
 	for k := range len(borders) + 1 {
-		if from, to := sequenceSpan(borders, k, n); to-from > most {
+		if from, to := sequenceSpan(borders, k, n); to-from > most || k > 0 && prefix+to-from > o.Longest {
 			return bad("sequence %d of the row has %d tokens, a sequence has %d", k+1, to-from, most)
 		}
 	}
@@ -240,14 +246,16 @@ type Shape struct {
 	T         int   // tokens of a packed sequence, or of the longest row, all its sequences together
 	Budgets   []int // token budgets, ascending: every batch is as long as one of them
 	Borders   int   // length of CuSeqlens
-	Longest   int   // the most tokens of a segment
+	Longest   int   // the most tokens of a segment, with those of the segment that it continues
 	Flat      bool  // rows lie end to end
+	Prefixes  bool  // segments may continue others
 }
 
 // Shape returns the sizes that all batches have in common.
 func (l *Loader) Shape() Shape {
 	dealt := l.dealt()
-	s := Shape{Sequences: dealt.BatchSize, T: l.opt.T, Budgets: l.budgets, Longest: l.opt.Longest, Flat: l.opt.flat()}
+	s := Shape{Sequences: dealt.BatchSize, T: l.opt.T, Budgets: l.budgets, Longest: l.opt.Longest, Flat: l.opt.flat(),
+		Prefixes: l.opt.Prefixes}
 	padding := (l.opt.T + s.Longest - 1) / s.Longest // the most segments of padding in a sequence
 	if !s.Flat {
 		s.Borders = dealt.BatchSize*(l.most+padding) + 1
@@ -350,7 +358,7 @@ func (l *Loader) State() State {
 	return State{
 		Epoch: l.at.epoch, Position: l.position, Stream: l.at.in,
 		BatchSize: l.opt.BatchSize, T: l.opt.T, Seed: l.opt.Seed, Shuffle: l.opt.Shuffle, Packing: l.opt.Packing,
-		Step: l.step, TokenCost: l.tokenCost,
+		Step: l.step, TokenCost: l.tokenCost, SharedPrefixes: l.opt.Prefixes,
 		Streaming: rows == 0, Rows: rows, Data: data,
 	}
 }
@@ -369,6 +377,11 @@ func (l *Loader) Restore(s State) error {
 		return fmt.Errorf("resume the data order: dataset.streaming was %v, now it is %v", s.Streaming, now.Streaming)
 	}
 	differ("batch_size", s.BatchSize, now.BatchSize)
+	if s.SharedPrefixes != now.SharedPrefixes {
+		share := map[bool]string{false: "no", true: "yes"}
+		return fmt.Errorf("resume the data order: training.share_prompts was %s, now it is %s",
+			share[s.SharedPrefixes], share[now.SharedPrefixes])
+	}
 	if !l.sameRows(s) {
 		differ("the sequence length", s.T, now.T)
 	}

@@ -44,6 +44,8 @@ func MaxID(rows Rows) (int32, bool) {
 		return r.MaxID(), true
 	case subset:
 		return MaxID(r.rows)
+	case sharing:
+		return MaxID(r.rows)
 	case selected:
 		return MaxID(r.rows)
 	case mismatched:
@@ -69,6 +71,8 @@ func verify(rows Rows, i int) error {
 		return r.Verify(i)
 	case subset:
 		return verify(r.rows, r.at(i))
+	case sharing:
+		return verify(r.rows, i)
 	case selected:
 		return verify(r.rows, int(r.indices[i]))
 	case mismatched:

@@ -89,7 +89,7 @@ func (l *Loader) NextStep(n int, all bool) (Step, error) {
 		first, mine := place, all
 		for _, row := range l.opt.in(t.of, t.position) {
 			step.Groups++
-			step.Sequences += 1 + len(bordersOf(t.of.rows, int(row)))
+			step.Sequences += sequencesOf(t.of.rows, int(row))
 		}
 		place += l.piecesOf(t.of, t.position)
 		for i := first; i < place; i++ {

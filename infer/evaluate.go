@@ -334,7 +334,8 @@ func title(c dataset.Config) string {
 // ShapeOf returns the shape of a loader's largest batch.
 func ShapeOf(l *dataset.Loader) session.Shape {
 	s := l.Shape()
-	return session.Shape{Tokens: slices.Max(s.Budgets), Sequences: s.Borders - 1, MaxLen: s.Longest}
+	return session.Shape{Tokens: slices.Max(s.Budgets), Sequences: s.Borders - 1, MaxLen: s.Longest,
+		Prefixes: s.Prefixes}
 }
 
 func evaluate(ctx context.Context, s *session.Session, loader *dataset.Loader, tell func(row int, of RowLoss),

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"math"
 
@@ -19,11 +20,18 @@ import (
 // the one before all but the last, and so on; with Window > 0 each sees only the last Window of them, its
 // own included. Query head h reads key head h/(Heads/KVHeads). A query that sees no key, because it has
 // none or is in no sequence, gives zeros, in lse too.
+//
+// With Prefixes there is one more input after cuK, prefix i32[S]: sequence s continues the sequence prefix[s], which
+// lies before it. Its queries see the keys of that sequence, as if these came before its own. A number that is not from
+// 0 to s-1 stands for none. So a prompt with several answers is computed once. Several sequences that continue the same
+// one follow it immediately, and a sequence that others continue has no prefix.
 type Attention struct {
 	Heads, KVHeads int
 	Scale          float64
 	Window         int     // 0: no limit
 	Cap            float64 // 0: none
+	// Prefixes says that sequences may continue others.
+	Prefixes bool
 	// keys of a sequence at most, where those have bounds of their own; 0: not known. It changes no number's meaning
 	Longest int
 }
@@ -31,7 +39,7 @@ type Attention struct {
 func (Attention) Name() string { return "attention" }
 
 func (o Attention) Shape(in []Type) ([]Type, error) {
-	d, err := Want(in, "f[M,E]", "f[N,L]", "f[N,L]", "i32[S]", "i32[S]")
+	d, err := wantBounds(o.Prefixes, in, "f[M,E]", "f[N,L]", "f[N,L]", "i32[S]", "i32[S]")
 	if err != nil {
 		return nil, err
 	}
@@ -39,6 +47,27 @@ func (o Attention) Shape(in []Type) ([]Type, error) {
 		return nil, err
 	}
 	return []Type{in[0], T(in[0].DType, o.Heads, d.At('M'))}, nil
+}
+
+// wantBounds matches inputs with patterns, which end with sequence bounds i32[S], and with one more for prefixes.
+func wantBounds(prefixes bool, in []Type, patterns ...string) (Dims, error) {
+	if !prefixes {
+		return Want(in, patterns...)
+	}
+	d, err := Want(in, append(patterns, "i32[P]")...)
+	if err == nil && d.At('P') != d.At('S')-1 {
+		last := len(in) - 1
+		err = fmt.Errorf("input %d is %v, want a number for each of %d sequences", last, in[last], d.At('S')-1)
+	}
+	return d, err
+}
+
+// addIf appends an element where a condition holds.
+func addIf[E any](condition bool, all []E, one E) []E {
+	if !condition {
+		return all
+	}
+	return append(all, one)
 }
 
 func (o Attention) check(in []Type, d Dims, floats ...int) error {
@@ -65,15 +94,17 @@ func (o Attention) check(in []Type, d Dims, floats ...int) error {
 		return fmt.Errorf("attribute Window is %d, want zero or more", o.Window)
 	}
 	if d.At('S') < 1 {
-		return fmt.Errorf("the sequence bounds are %v, want one more than there are sequences", in[len(in)-1])
+		return fmt.Errorf("the sequence bounds are i32[0], want one more than there are sequences")
 	}
 	return nil
 }
 
 func (o Attention) Grads() Backward {
+	refs := []Ref{In(0), In(1), In(2), Out(0), Out(1), Upstream(), In(3), In(4)}
+	grads := []Ref{FromCall(0, 0), FromCall(0, 1), FromCall(0, 2), {}, {}}
 	return Backward{
-		Calls: []Call{{AttentionGrad(o), []Ref{In(0), In(1), In(2), Out(0), Out(1), Upstream(), In(3), In(4)}}},
-		Grads: []Ref{FromCall(0, 0), FromCall(0, 1), FromCall(0, 2), {}, {}},
+		Calls: []Call{{AttentionGrad(o), addIf(o.Prefixes, refs, In(5))}},
+		Grads: addIf(o.Prefixes, grads, Ref{}),
 	}
 }
 
@@ -99,13 +130,14 @@ func (o Attention) CPU(c *CPU, in, out []Tensor) func() {
 //	q, k, v, o, lse, do f[M,H*D], cuQ, cuK -> dq f[M,H*D], dk f[N,K*D], dv f[N,K*D]
 //	p = exp(s - lse),  ds = Scale * p * (do vᵀ - rowsum(do*o)),  dq = ds k,  dk = dsᵀ q,  dv = pᵀ do
 //
-// with s as there. With Cap > 0 ds has the factor 1 - (s/Cap)² besides.
+// with s and prefix as there. With Cap > 0 ds has the factor 1 - (s/Cap)² besides.
 type AttentionGrad Attention
 
 func (AttentionGrad) Name() string { return "attention_grad" }
 
 func (o AttentionGrad) Shape(in []Type) ([]Type, error) {
-	d, err := Want(in, "f[M,E]", "f[N,L]", "f[N,L]", "f[M,E]", "f[H,M]", "f[M,E]", "i32[S]", "i32[S]")
+	d, err := wantBounds(o.Prefixes, in, "f[M,E]", "f[N,L]", "f[N,L]", "f[M,E]", "f[H,M]", "f[M,E]", "i32[S]",
+		"i32[S]")
 	if err != nil {
 		return nil, err
 	}
@@ -127,16 +159,19 @@ func (o AttentionGrad) CPU(c *CPU, in, out []Tensor) func() {
 }
 
 func (o Attention) Cost(in, out []Type, c Content) Cost {
-	return Cost{moved(in, out), attentionWindow(o.Window).flops(in[0], in[1].Shape[0], in[3].Shape[0]-1, 2, c)}
+	return Cost{moved(in, out), o.flops(in[0], in[1].Shape[0], in[3].Shape[0]-1, 2, c)}
 }
 
 func (o AttentionGrad) Cost(in, out []Type, c Content) Cost {
-	return Cost{moved(in, out), attentionWindow(o.Window).flops(in[0], in[1].Shape[0], in[6].Shape[0]-1, 5, c)}
+	return Cost{moved(in, out), Attention(o).flops(in[0], in[1].Shape[0], in[6].Shape[0]-1, 5, c)}
 }
 
-func (Attention) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, ComputeType, I32, I32}, []DType{ComputeType, F32}
+func (o Attention) Stored([]DType) (want, out []DType) {
+	want = []DType{ComputeType, ComputeType, ComputeType, I32, I32}
+	return addIf(o.Prefixes, want, I32), []DType{ComputeType, F32}
 }
+
+var errPrefixesGPU = errors.New("attention over sequences that continue others has no kernel for GPUs")
 
 // geometry plans both directions, so that they are always of one family; y is the type of attention's output.
 func (o Attention) geometry(y Type, sm int) (a cuda.Attention, D int, err error) {
@@ -155,13 +190,16 @@ func (o Attention) geometry(y Type, sm int) (a cuda.Attention, D int, err error)
 // CheckGPU refuses head sizes without kernels. Keys of a cache have other kernels than keys of the queries' own bounds,
 // for the same head sizes.
 func (o Attention) CheckGPU(_, out []Type, _ int) error {
+	if o.Prefixes {
+		return errPrefixesGPU
+	}
 	_, err := cuda.HeadSize(out[0].Shape[1] / o.Heads)
 	return err
 }
 
-func (AttentionGrad) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, ComputeType, ComputeType, F32, ComputeType, I32, I32},
-		[]DType{ComputeType, ComputeType, ComputeType}
+func (o AttentionGrad) Stored([]DType) (want, out []DType) {
+	want = []DType{ComputeType, ComputeType, ComputeType, ComputeType, F32, ComputeType, I32, I32}
+	return addIf(o.Prefixes, want, I32), []DType{ComputeType, ComputeType, ComputeType}
 }
 
 // deltaBytes returns the scratch for the rows' sums of o dO.
@@ -170,6 +208,9 @@ func (o AttentionGrad) deltaBytes(q Type) int64 {
 }
 
 func (o AttentionGrad) CheckGPU(in, _ []Type, sm int) error {
+	if o.Prefixes {
+		return errPrefixesGPU
+	}
 	_, _, err := Attention(o).geometry(in[3], sm)
 	return err
 }

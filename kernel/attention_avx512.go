@@ -59,16 +59,19 @@ func (f avx512Forward) lanes(t stack, h, q, rows, heads int, mem []float32) {
 		top[i], sum[i] = -math.MaxFloat32, 0
 	}
 	at, stride := t.kv*f.head, 4*f.keyWidth
-	first, diagonal, last := f.reach(t.sequence, q, rows)
-	for k0 := first; k0 < last; k0 += keyTile {
-		n := min(keyTile, last-k0)
-		simd.Scores(&p[0], &left[0], &f.k[k0*f.keyWidth+at], stride, n, f.head)
-		f.capScores(p[:n*avx512Queries])
-		if rows > 1 { // one query sees all keys from first to last
-			f.hide(p, k0, n, diagonal)
+	runs, n := f.runs(t.of)
+	for _, s := range runs[:n] {
+		first, diagonal, last := f.reach(s, q, rows)
+		for k0 := first; k0 < last; k0 += keyTile {
+			n := min(keyTile, last-k0)
+			simd.Scores(&p[0], &left[0], &f.k[k0*f.keyWidth+at], stride, n, f.head)
+			f.capScores(p[:n*avx512Queries])
+			if rows > 1 { // one query sees all keys from first to last
+				f.hide(p, k0, n, diagonal)
+			}
+			simd.Softmax(&p[0], n, &top[0])
+			simd.Gather(&acc[0], &fix[0], &p[0], &f.v[k0*f.keyWidth+at], stride, n, f.head)
 		}
-		simd.Softmax(&p[0], n, &top[0])
-		simd.Gather(&acc[0], &fix[0], &p[0], &f.v[k0*f.keyWidth+at], stride, n, f.head)
 	}
 	for i := range count {
 		if sum[i] != 0 {
@@ -126,23 +129,26 @@ func (b avx512Backward) queries(t stack, h, q, rows int, mem, dk, dv []float32, 
 		}
 	}
 	from, stride := t.kv*b.head, 4*b.keyWidth
-	first, diagonal, last := b.reach(t.sequence, q, rows)
-	for k0 := first; k0 < last; k0 += keyTile {
-		n, key := min(keyTile, last-k0), k0*b.keyWidth+from
-		simd.Scores(&p[0], &left[0], &b.k[key], stride, n, b.head)
-		simd.Scores(&ds[0], &right[0], &b.v[key], stride, n, b.head)
-		if b.cap > 0 {
-			b.capScores(p[:n*avx512Queries])
-			for i := range n * avx512Queries {
-				t := p[i] / b.cap
-				ds[i] = (ds[i] - off[i%avx512Queries]) * (1 - t*t)
+	runs, count := b.runs(t.of)
+	for _, s := range runs[:count] {
+		first, diagonal, last := b.reach(s, q, rows)
+		for k0 := first; k0 < last; k0 += keyTile {
+			n, key := min(keyTile, last-k0), k0*b.keyWidth+from
+			simd.Scores(&p[0], &left[0], &b.k[key], stride, n, b.head)
+			simd.Scores(&ds[0], &right[0], &b.v[key], stride, n, b.head)
+			if b.cap > 0 {
+				b.capScores(p[:n*avx512Queries])
+				for i := range n * avx512Queries {
+					t := p[i] / b.cap
+					ds[i] = (ds[i] - off[i%avx512Queries]) * (1 - t*t)
+				}
 			}
+			b.hide(p, k0, n, diagonal)
+			simd.SoftmaxGrad(&p[0], &ds[0], n, &lse[0], b.scale)
+			simd.Gather(&acc[0], &ones[0], &ds[0], &b.k[key], stride, n, b.head)
+			simd.Spread(&dk[k0*gradStride], &ds[0], &queries[0], 4*gradStride, 4*width, n, b.head)
+			simd.Spread(&dv[k0*gradStride], &p[0], &grads[0], 4*gradStride, 4*gradWidth, n, b.head)
 		}
-		b.hide(p, k0, n, diagonal)
-		simd.SoftmaxGrad(&p[0], &ds[0], n, &lse[0], b.scale)
-		simd.Gather(&acc[0], &ones[0], &ds[0], &b.k[key], stride, n, b.head)
-		simd.Spread(&dk[k0*gradStride], &ds[0], &queries[0], 4*gradStride, 4*width, n, b.head)
-		simd.Spread(&dv[k0*gradStride], &p[0], &grads[0], 4*gradStride, 4*gradWidth, n, b.head)
 	}
 	avx512Rows(b.dq[at:], b.queryWidth, rows, acc, ones, b.head)
 }
@@ -151,8 +157,8 @@ func (b avx512Backward) queries(t stack, h, q, rows int, mem, dk, dv []float32, 
 // those before diagonal, each later one a key more.
 func (a *attentionShape[F]) reach(s sequence, q, rows int) (first, diagonal, last int) {
 	first, _ = a.sees(s, q)
-	diagonal = s.k1 - (s.q1 - 1 - q)
-	return first, diagonal, diagonal + rows - 1
+	diagonal = s.k1 + s.beyond - (s.q1 - 1 - q)
+	return first, diagonal, min(diagonal+rows-1, s.k1)
 }
 
 // hide takes from the scores [n,16] of the keys from k0 on those that a query does not see.

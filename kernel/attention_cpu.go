@@ -79,50 +79,76 @@ type attentionShape[F Float] struct {
 	window     int
 	scale, cap F // cap 0: none
 	cuQ, cuK   []int32
+	prefix     []int32 // the sequence that each sequence continues; nil = none continues another
 }
 
-func newAttentionShape[F Float](o Attention, q, k, cuQ, cuK Tensor) attentionShape[F] {
+// newAttentionShape returns the shape of attention of q and k; bounds are cuQ, cuK and, where there are some, prefixes.
+func newAttentionShape[F Float](o Attention, q, k Tensor, bounds []Tensor) attentionShape[F] {
 	group := o.Heads / o.KVHeads
-	return attentionShape[F]{
+	a := attentionShape[F]{
 		loops: simd.Best[F](), head: q.Shape[1] / o.Heads, group: group, tile: queryTile(group),
 		queryWidth: q.Shape[1], keyWidth: k.Shape[1], outWidth: q.Shape[1], kvWidth: k.Shape[1], queries: q.Shape[0],
 		keys:   k.Shape[0],
-		window: o.Window, scale: F(o.Scale), cap: F(o.Cap), cuQ: cuQ.I32(), cuK: cuK.I32(),
+		window: o.Window, scale: F(o.Scale), cap: F(o.Cap), cuQ: bounds[0].I32(), cuK: bounds[1].I32(),
 	}
+	if o.Prefixes {
+		a.prefix = bounds[2].I32()
+	}
+	return a
 }
 
 // stack is a tile of queries q0..q1 of a sequence, for the query heads of key head kv: row g*(q1-q0)+i is
 // query q0+i of the g-th of them.
 type stack struct {
-	sequence
+	of           int // the queries' sequence
 	kv, from, to int
 }
 
 func (t stack) queries() int { return t.to - t.from }
 
 // sequence is a run of queries and the run of keys they look at.
-type sequence struct{ q0, q1, k0, k1 int }
+type sequence struct {
+	q0, q1, k0, k1 int
+	// beyond is the number of keys from k1 to the last query's own key, its own included: the number of queries if the
+	// keys belong to a prefix, 0 if the last query's own key is the last of the run.
+	beyond int
+}
 
 // sequence returns the s-th one; bounds beyond the tensors are cut.
 func (a *attentionShape[F]) sequence(s int) sequence {
 	cut := func(v int32, n int) int { return min(max(int(v), 0), n) }
-	return sequence{cut(a.cuQ[s], a.queries), cut(a.cuQ[s+1], a.queries), cut(a.cuK[s], a.keys),
-		cut(a.cuK[s+1], a.keys)}
+	return sequence{q0: cut(a.cuQ[s], a.queries), q1: cut(a.cuQ[s+1], a.queries), k0: cut(a.cuK[s], a.keys),
+		k1: cut(a.cuK[s+1], a.keys)}
+}
+
+// runs returns the runs of keys that the queries of sequence s look at: the keys of its prefix, and its own.
+func (a *attentionShape[F]) runs(s int) (all [2]sequence, n int) {
+	own := a.sequence(s)
+	if a.prefix != nil && a.prefix[s] >= 0 && int(a.prefix[s]) < s {
+		p := a.sequence(int(a.prefix[s]))
+		all[n] = sequence{own.q0, own.q1, p.k0, p.k1, own.q1 - own.q0}
+		n++
+	}
+	all[n] = own
+	return all, n + 1
 }
 
 // sees returns the range of keys that query i of a sequence may look at.
 func (a *attentionShape[F]) sees(s sequence, i int) (lo, hi int) {
-	hi = s.k1 - (s.q1 - 1 - i)
+	hi = s.k1 + s.beyond - (s.q1 - 1 - i)
 	lo = s.k0
 	if a.window > 0 {
 		lo = max(lo, hi-a.window)
 	}
+	if s.beyond > 0 {
+		lo, hi = min(lo, s.k1), min(hi, s.k1)
+	}
 	return lo, max(lo, hi)
 }
 
-// visible returns the part of the keys k0..k1 that a row of a stack sees, counted from k0.
-func (a *attentionShape[F]) visible(t stack, row, k0, k1 int) (lo, hi int) {
-	lo, hi = a.sees(t.sequence, t.from+row%t.queries())
+// visible returns the part of the keys k0..k1 of a sequence that a row of a stack sees, counted from k0.
+func (a *attentionShape[F]) visible(t stack, s sequence, row, k0, k1 int) (lo, hi int) {
+	lo, hi = a.sees(s, t.from+row%t.queries())
 	return min(max(lo, k0), k1) - k0, min(max(hi, k0), k1) - k0
 }
 
@@ -173,7 +199,7 @@ func (a *attentionShape[F]) capGrad(s, dp []F, delta F) F {
 }
 
 func attention[F Float](c *CPU, o Attention, in, out []Tensor) func() {
-	return attend(c, o, newAttentionShape[F](o, in[0], in[1], in[3], in[4]), Floats[F](in[0]), Floats[F](in[1]),
+	return attend(c, o, newAttentionShape[F](o, in[0], in[1], in[3:]), Floats[F](in[0]), Floats[F](in[1]),
 		Floats[F](in[2]), out)
 }
 
@@ -213,7 +239,7 @@ func (f *attentionForward[F]) block(pool *gemm.Pool, block, kv int) {
 	for s := range len(f.cuQ) - 1 {
 		seq := f.sequence(s)
 		if q0, q1 := max(lo, seq.q0), min(hi, seq.q1); q0 < q1 {
-			f.stack(pool, stack{seq, kv, q0, q1}, mem)
+			f.stack(pool, stack{s, kv, q0, q1}, mem)
 		}
 	}
 	f.slots.give(slot)
@@ -233,17 +259,20 @@ func (f *attentionForward[F]) rows(pool *gemm.Pool, t stack, mem []F) {
 	for i := range top {
 		top[i] = F(math.Inf(-1))
 	}
-	first, _ := f.sees(t.sequence, t.from)
-	_, last := f.sees(t.sequence, t.to-1)
-	for k0 := first; k0 < last; k0 += keyTile {
-		n, at := min(keyTile, last-k0), k0*f.keyWidth+t.kv*f.head
-		f.scores(pool, p, q, f.k[at:], rows, n)
-		for r := range rows {
-			lo, hi := f.visible(t, r, k0, k0+n)
-			f.capScores(p[r*keyTile:][lo:hi])
-			f.softmax(p[r*keyTile:][:n], lo, hi, &top[r], &sum[r], o[r*f.head:][:f.head])
+	runs, count := f.runs(t.of)
+	for _, s := range runs[:count] {
+		first, _ := f.sees(s, t.from)
+		_, last := f.sees(s, t.to-1)
+		for k0 := first; k0 < last; k0 += keyTile {
+			n, at := min(keyTile, last-k0), k0*f.keyWidth+t.kv*f.head
+			f.scores(pool, p, q, f.k[at:], rows, n)
+			for r := range rows {
+				lo, hi := f.visible(t, s, r, k0, k0+n)
+				f.capScores(p[r*keyTile:][lo:hi])
+				f.softmax(p[r*keyTile:][:n], lo, hi, &top[r], &sum[r], o[r*f.head:][:f.head])
+			}
+			gemm.Gemm(pool, false, false, rows, f.head, n, 1, p, keyTile, f.v[at:], f.keyWidth, 1, o, f.head)
 		}
-		gemm.Gemm(pool, false, false, rows, f.head, n, 1, p, keyTile, f.v[at:], f.keyWidth, 1, o, f.head)
 	}
 	for r := range rows {
 		if sum[r] != 0 {
@@ -278,7 +307,7 @@ func (f *attentionForward[F]) softmax(row []F, lo, hi int, top, sum *F, o []F) {
 // sequences enough, a task is a sequence instead and writes dk and dv itself.
 func attentionGrad[F Float](c *CPU, o AttentionGrad, in, out []Tensor) func() {
 	return differentiateAttention(c, o, &attentionBackward[F]{
-		attentionShape: newAttentionShape[F](Attention(o), in[0], in[1], in[6], in[7]),
+		attentionShape: newAttentionShape[F](Attention(o), in[0], in[1], in[6:]),
 		q:              Floats[F](in[0]), k: Floats[F](in[1]), v: Floats[F](in[2]),
 		o: Floats[F](in[3]), lse: Floats[F](in[4]), do: Floats[F](in[5]),
 		dq: Floats[F](out[0]), dk: Floats[F](out[1]), dv: Floats[F](out[2]),
@@ -356,7 +385,7 @@ func (b *attentionBackward[F]) strand(pool *gemm.Pool, strand, kv int) {
 		for s := range len(b.cuQ) - 1 {
 			seq := b.sequence(s)
 			if q0, q1 := max(lo, seq.q0), min(hi, seq.q1); q0 < q1 {
-				b.stack(pool, stack{seq, kv, q0, q1}, mem, dk, dv, b.head)
+				b.stack(pool, stack{s, kv, q0, q1}, mem, dk, dv, b.head)
 			}
 		}
 	}
@@ -366,6 +395,9 @@ func (b *attentionBackward[F]) strand(pool *gemm.Pool, strand, kv int) {
 // even tells whether the sequences alone, with the key heads, are tasks enough: none is more than an eighth
 // of the work, and they share no row.
 func (b *attentionBackward[F]) even(heads int) bool {
+	if b.prefix != nil {
+		return false
+	}
 	most, all, q, k := 0, 0, int32(0), int32(0)
 	for s := range len(b.cuQ) {
 		if b.cuQ[s] < q || b.cuK[s] < k {
@@ -407,7 +439,7 @@ func (b *attentionBackward[F]) whole(pool *gemm.Pool, s, kv int) {
 	}
 	slot, mem := b.slots.take()
 	for lo := seq.q0; lo < seq.q1; lo += b.tile {
-		b.stack(pool, stack{seq, kv, lo, min(lo+b.tile, seq.q1)}, mem, dk, dv, b.keyWidth)
+		b.stack(pool, stack{s, kv, lo, min(lo+b.tile, seq.q1)}, mem, dk, dv, b.keyWidth)
 	}
 	b.slots.give(slot)
 }
@@ -422,27 +454,30 @@ func (b *attentionBackward[F]) rows(pool *gemm.Pool, t stack, mem, dk, dv []F, s
 		w.delta[r] = b.loops.Dot(w.do[r*b.head:][:b.head], b.o[b.at(t, r, b.outWidth):][:b.head])
 	}
 	clear(w.dq)
-	first, _ := b.sees(t.sequence, t.from)
-	_, last := b.sees(t.sequence, t.to-1)
-	for k0 := first; k0 < last; k0 += keyTile {
-		n, at := min(keyTile, last-k0), k0*b.keyWidth+t.kv*b.head
-		b.scores(pool, w.p, w.q, b.k[at:], rows, n)
-		b.scores(pool, w.ds, w.do, b.v[at:], rows, n)
-		b.probabilities(w, t, rows, k0, n)
-		gemm.Gemm(pool, false, false, rows, b.head, n, 1, w.ds, keyTile, b.k[at:], b.keyWidth, 1, w.dq, b.head)
-		gemm.Gemm(pool, true, false, n, b.head, rows, 1, w.ds, keyTile, w.q, b.head, 1, dk[k0*stride:], stride)
-		gemm.Gemm(pool, true, false, n, b.head, rows, 1, w.p, keyTile, w.do, b.head, 1, dv[k0*stride:], stride)
+	runs, count := b.runs(t.of)
+	for _, s := range runs[:count] {
+		first, _ := b.sees(s, t.from)
+		_, last := b.sees(s, t.to-1)
+		for k0 := first; k0 < last; k0 += keyTile {
+			n, at := min(keyTile, last-k0), k0*b.keyWidth+t.kv*b.head
+			b.scores(pool, w.p, w.q, b.k[at:], rows, n)
+			b.scores(pool, w.ds, w.do, b.v[at:], rows, n)
+			b.probabilities(w, t, s, rows, k0, n)
+			gemm.Gemm(pool, false, false, rows, b.head, n, 1, w.ds, keyTile, b.k[at:], b.keyWidth, 1, w.dq, b.head)
+			gemm.Gemm(pool, true, false, n, b.head, rows, 1, w.ds, keyTile, w.q, b.head, 1, dk[k0*stride:], stride)
+			gemm.Gemm(pool, true, false, n, b.head, rows, 1, w.p, keyTile, w.do, b.head, 1, dv[k0*stride:], stride)
+		}
 	}
 	for r := range rows {
 		b.loops.Scale(b.dq[b.at(t, r, b.queryWidth):][:b.head], w.dq[r*b.head:], b.scale)
 	}
 }
 
-// probabilities turns scores and do vᵀ of a stack and the n keys from k0 on into p and ds.
-func (b *attentionBackward[F]) probabilities(w workspace[F], t stack, rows, k0, n int) {
+// probabilities turns scores and do vᵀ of a stack and the n keys of a sequence from k0 on into p and ds.
+func (b *attentionBackward[F]) probabilities(w workspace[F], t stack, s sequence, rows, k0, n int) {
 	for r := range rows {
 		p, ds := w.p[r*keyTile:][:n], w.ds[r*keyTile:][:n]
-		lo, hi := b.visible(t, r, k0, k0+n)
+		lo, hi := b.visible(t, s, r, k0, k0+n)
 		clear(p[:lo])
 		clear(ds[:lo])
 		clear(p[hi:])

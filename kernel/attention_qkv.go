@@ -7,13 +7,14 @@ import "fmt"
 //
 //	qkv f[M,(H+2K)*D], cu i32[S+1] -> o f[M,H*D], lse f[H,M]
 //
-// A row is H heads of queries, K of keys, K of values. Queries and keys have the same sequence bounds.
+// A row is H heads of queries, K of keys, K of values. Queries and keys have the same sequence bounds. With Prefixes
+// there is one more input after cu, Attention's prefix.
 type AttentionQKV Attention
 
 func (AttentionQKV) Name() string { return "attention_qkv" }
 
 func (o AttentionQKV) Shape(in []Type) ([]Type, error) {
-	if _, err := Want(in, "f[M,W]", "i32[S]"); err != nil {
+	if _, err := wantBounds(o.Prefixes, in, "f[M,W]", "i32[S]"); err != nil {
 		return nil, err
 	}
 	if o.Heads <= 0 || o.KVHeads <= 0 {
@@ -24,7 +25,7 @@ func (o AttentionQKV) Shape(in []Type) ([]Type, error) {
 			heads, o.Heads, o.KVHeads, o.KVHeads)
 	}
 	q, k := o.parts(in[0])
-	return Attention(o).Shape([]Type{q, k, k, in[1], in[1]})
+	return Attention(o).Shape(append([]Type{q, k, k, in[1]}, in[1:]...))
 }
 
 // head returns the size of a head.
@@ -37,9 +38,10 @@ func (o AttentionQKV) parts(qkv Type) (q, k Type) {
 }
 
 func (o AttentionQKV) Grads() Backward {
+	refs := []Ref{In(0), Out(0), Out(1), Upstream(), In(1)}
 	return Backward{
-		Calls: []Call{{AttentionQKVGrad(o), []Ref{In(0), Out(0), Out(1), Upstream(), In(1)}}},
-		Grads: []Ref{FromCall(0, 0), {}},
+		Calls: []Call{{AttentionQKVGrad(o), addIf(o.Prefixes, refs, In(2))}},
+		Grads: addIf(o.Prefixes, []Ref{FromCall(0, 0), {}}, Ref{}),
 	}
 }
 
@@ -53,12 +55,13 @@ func (o AttentionQKV) CPU(c *CPU, in, out []Tensor) func() {
 
 func attentionQKV[F Float](c *CPU, o AttentionQKV, in, out []Tensor) func() {
 	q, k, v := qkvParts(o, in[0].Type, Floats[F](in[0]))
-	return attend(c, Attention(o), qkvShape[F](o, in[0], in[1]), q, k, v, out)
+	return attend(c, Attention(o), qkvShape[F](o, in[0], in[1:]), q, k, v, out)
 }
 
-func qkvShape[F Float](o AttentionQKV, qkv, cu Tensor) attentionShape[F] {
+// qkvShape returns the shape of attention over qkv; bounds are the sequences' and, where there are some, prefixes.
+func qkvShape[F Float](o AttentionQKV, qkv Tensor, bounds []Tensor) attentionShape[F] {
 	q, k := o.parts(qkv.Type)
-	s := newAttentionShape[F](Attention(o), Tensor{Type: q}, Tensor{Type: k}, cu, cu)
+	s := newAttentionShape[F](Attention(o), Tensor{Type: q}, Tensor{Type: k}, append(bounds[:1:1], bounds...))
 	s.queryWidth, s.keyWidth = qkv.Shape[1], qkv.Shape[1]
 	return s
 }
@@ -80,10 +83,14 @@ type AttentionQKVGrad Attention
 func (AttentionQKVGrad) Name() string { return "attention_qkv_grad" }
 
 func (o AttentionQKVGrad) Shape(in []Type) ([]Type, error) {
-	if len(in) != 5 {
-		return nil, fmt.Errorf("takes 5 inputs, got %d", len(in))
+	inputs := 5
+	if o.Prefixes {
+		inputs = 6
 	}
-	out, err := AttentionQKV(o).Shape([]Type{in[0], in[4]})
+	if len(in) != inputs {
+		return nil, fmt.Errorf("takes %d inputs, got %d", inputs, len(in))
+	}
+	out, err := AttentionQKV(o).Shape(append([]Type{in[0]}, in[4:]...))
 	if err != nil {
 		return nil, err
 	}
@@ -107,8 +114,8 @@ func (o AttentionQKVGrad) CPU(c *CPU, in, out []Tensor) func() {
 
 func attentionQKVGrad[F Float](c *CPU, o AttentionQKVGrad, in, out []Tensor) func() {
 	f := AttentionQKV(o)
-	b := &attentionBackward[F]{attentionShape: qkvShape[F](f, in[0], in[4]), o: Floats[F](in[1]), lse: Floats[F](in[2]),
-		do: Floats[F](in[3])}
+	b := &attentionBackward[F]{attentionShape: qkvShape[F](f, in[0], in[4:]), o: Floats[F](in[1]),
+		lse: Floats[F](in[2]), do: Floats[F](in[3])}
 	b.q, b.k, b.v = qkvParts(f, in[0].Type, Floats[F](in[0]))
 	b.dq, b.dk, b.dv = qkvParts(f, in[0].Type, Floats[F](out[0]))
 	_, k := f.parts(in[0].Type)
@@ -116,27 +123,33 @@ func attentionQKVGrad[F Float](c *CPU, o AttentionQKVGrad, in, out []Tensor) fun
 }
 
 func (o AttentionQKV) Cost(in, out []Type, c Content) Cost {
-	return Cost{moved(in, out), attentionWindow(o.Window).flops(out[0], out[0].Shape[0], in[1].Shape[0]-1, 2, c)}
+	return Cost{moved(in, out), Attention(o).flops(out[0], out[0].Shape[0], in[1].Shape[0]-1, 2, c)}
 }
 
 func (o AttentionQKVGrad) Cost(in, out []Type, c Content) Cost {
-	return Cost{moved(in, out), attentionWindow(o.Window).flops(in[1], in[1].Shape[0], in[4].Shape[0]-1, 5, c)}
+	return Cost{moved(in, out), Attention(o).flops(in[1], in[1].Shape[0], in[4].Shape[0]-1, 5, c)}
 }
 
-func (AttentionQKV) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, I32}, []DType{ComputeType, F32}
+func (o AttentionQKV) Stored([]DType) (want, out []DType) {
+	return addIf(o.Prefixes, []DType{ComputeType, I32}, I32), []DType{ComputeType, F32}
 }
 
 func (o AttentionQKV) CheckGPU(_, out []Type, sm int) error {
+	if o.Prefixes {
+		return errPrefixesGPU
+	}
 	_, _, err := Attention(o).geometry(out[0], sm)
 	return err
 }
 
-func (AttentionQKVGrad) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType, ComputeType, F32, ComputeType, I32}, []DType{ComputeType}
+func (o AttentionQKVGrad) Stored([]DType) (want, out []DType) {
+	return addIf(o.Prefixes, []DType{ComputeType, ComputeType, F32, ComputeType, I32}, I32), []DType{ComputeType}
 }
 
 func (o AttentionQKVGrad) CheckGPU(in, _ []Type, sm int) error {
+	if o.Prefixes {
+		return errPrefixesGPU
+	}
 	_, _, err := Attention(o).geometry(in[1], sm)
 	return err
 }

@@ -8,8 +8,9 @@ type Cost struct {
 
 // Content describes a batch's contents, which decide the work of some calls beside their shapes.
 type Content struct {
-	Starts  []int32 // the first token of each sequence, then the end; nil = sequences of equal length
-	Trained int     // rows with a label; 0 = all of them
+	Starts   []int32 // the first token of each sequence, then the end; nil = sequences of equal length
+	Prefixes []int32 // the sequence that each sequence continues, as Attention has it; nil = none continues another
+	Trained  int     // rows with a label; 0 = all of them
 }
 
 // Costed is a kernel that returns the cost of a call. Types are as stored. Work that depends on the batch is counted by
@@ -52,8 +53,11 @@ func (w attentionWindow) pairs(queries, keys, sequences int, c Content) int64 {
 	}
 	var all int64
 	for i := 1; i < len(c.Starts); i++ {
-		n := int(c.Starts[i] - c.Starts[i-1])
-		all += w.pairsOf(n, n)
+		n, prefix := int(c.Starts[i]-c.Starts[i-1]), 0
+		if s := i - 1; s < len(c.Prefixes) && c.Prefixes[s] >= 0 && int(c.Prefixes[s]) < s {
+			prefix = int(c.Starts[c.Prefixes[s]+1] - c.Starts[c.Prefixes[s]])
+		}
+		all += w.pairsOf(n, prefix+n)
 	}
 	return all
 }
@@ -69,6 +73,14 @@ func (w attentionWindow) pairsOf(queries, keys int) int64 {
 		n += int64(max(0, min(keys-queries+i+1, window)))
 	}
 	return n
+}
+
+// flops returns the operations of attention without prefixes where it takes none.
+func (o Attention) flops(q Type, keys, sequences, gemms int, c Content) int64 {
+	if !o.Prefixes {
+		c.Prefixes = nil
+	}
+	return attentionWindow(o.Window).flops(q, keys, sequences, gemms, c)
 }
 
 // flops returns the operations of GEMMs over every visible pair of query and key, by the usual count: two GEMMs forward

@@ -16,6 +16,7 @@ type Batch struct {
 	names              []string
 	counter            []int32 // nil without dropout
 	realTokens         []int32 // nil if no layer distinguishes padding from tokens
+	prefixes           []int32 // nil if no sequence continues another (Network.Prefixes)
 	wide               []wide
 }
 
@@ -43,6 +44,10 @@ func BindBatch(m graph.Store, prefix string) (*Batch, error) {
 	if t, err := m.Tensor(prefix + "real_tokens"); err == nil {
 		b.realTokens = t.I32()
 		b.names = append(b.names, prefix+"real_tokens")
+	}
+	if t, err := m.Tensor(prefix + namePrefixes); err == nil {
+		b.prefixes = t.I32()
+		b.names = append(b.names, prefix+namePrefixes)
 	}
 	if t, err := m.Tensor(adapter.DropoutCounter); err == nil {
 		b.counter = t.I32()
@@ -108,6 +113,11 @@ func (b *Batch) Fill(from dataset.Batch, own Part) {
 		own.Copy(b.Positions, from.Positions, 0)
 	}
 	copy(b.Cu, from.CuSeqlens)
+	if b.prefixes != nil {
+		for i := copy(b.prefixes, from.Prefixes); i < len(b.prefixes); i++ {
+			b.prefixes[i] = -1
+		}
+	}
 	if b.realTokens != nil && from.Real != nil {
 		own.Copy(b.realTokens, from.Real, 0)
 	} else {

@@ -1,6 +1,7 @@
 package session
 
 import (
+	"errors"
 	"slices"
 	"strings"
 
@@ -85,6 +86,8 @@ type Shape struct {
 	Tokens    int // M, over all ranks that share them
 	Sequences int // capacity of cu_seqlens minus one
 	MaxLen    int // positions are below it
+	// Prefixes says that sequences may continue others (dataset.Batch.Prefixes), such as answers their prompt.
+	Prefixes bool
 }
 
 // Own returns how many tokens of a micro-batch each of the ranks that share it computes: the same number for each, a
@@ -122,11 +125,29 @@ func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn
 	n.Shard(nw.Layout.Shards)
 	own := Own(s.Tokens, nw.Ranks)
 	cu := n.Batch(prefix+"cu_seqlens", kernel.T(kernel.I32, s.Sequences+1))
-	return n, trained, nn.Batch{
+	in := nn.Batch{
 		IDs:       n.Batch(prefix+"input_ids", kernel.T(kernel.I32, own)),
 		Positions: n.Batch(prefix+"positions", kernel.T(kernel.I32, own)),
 		CuQ:       cu, CuK: cu, Real: n.Batch(prefix+"real_tokens", kernel.T(kernel.I32, own)), MaxLen: s.MaxLen,
 	}
+	if s.Prefixes {
+		in.Prefix = n.Batch(prefix+namePrefixes, kernel.T(kernel.I32, s.Sequences))
+	}
+	return n, trained, in
+}
+
+// namePrefixes is the name, after a plan's prefix, of the sequence that each sequence continues.
+const namePrefixes = "prefixes"
+
+// CheckPrefixes returns why the network cannot compute sequences that continue others, nil if it can. longest is the
+// most tokens of a sequence with its prefix.
+func (nw Network) CheckPrefixes(longest int) error {
+	n, _, in := nw.Declare("", Shape{Tokens: 1, Sequences: 1, MaxLen: longest, Prefixes: true})
+	nw.Hidden(n, in)
+	if err := n.Err(); errors.Is(err, nn.ErrPrefix) {
+		return err
+	}
+	return nil
 }
 
 // Head returns the vocabulary head's weight [V,C]; a tied model's embeddings.

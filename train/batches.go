@@ -55,6 +55,7 @@ type batches struct {
 	val      *dataset.Loader // loader of the validation rows; nil = there are none
 	total    int             // optimizer steps of the run
 	pieces   int             // micro-batches that each configured batch is split into, at least 1
+	noted    string          // what the plan reports of shared prompts; "" = nothing
 	longest  int             // tokens of the longest sample with its answer; 0 = the run makes no samples
 }
 

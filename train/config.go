@@ -42,6 +42,11 @@ type Config struct {
 	// dpo learns from pairs of a chosen and a rejected answer, compared with a reference; cpo, simpo and orpo do without
 	// one.
 	Objective string `yaml:"objective" default:"cross_entropy" resume:"fixed"`
+	// SharePrompts computes the prompt of a preference pair once instead of with each answer. Results are the same up
+	// to rounding; steps are faster and take less memory, the more so the longer prompts are. auto does so where enough
+	// tokens are saved and the run allows it: not with linear attention, longrope, neftune_alpha, dataset.streaming or
+	// context_parallel_size. A resumed run with auto goes on as it began.
+	SharePrompts string `yaml:"share_prompts" default:"auto" choices:"auto yes no" resume:"compared"`
 	// NEFTuneAlpha adds noise to the embeddings in training (NEFTune), uniform in [-m, m) with m = neftune_alpha /
 	// sqrt(L d) for a row of L tokens and embeddings of d numbers. 5 is usual; 0 turns it off. The noise of a token
 	// depends on seed, step, row and position alone.

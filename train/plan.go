@@ -87,6 +87,9 @@ func (p *prepared) planReport() PlanReport {
 		}
 		r.Notes = append(r.Notes, note)
 	}
+	if p.noted != "" {
+		r.Notes = append(r.Notes, p.noted)
+	}
 	r.Notes = append(r.Notes, p.notesOnPEFT()...)
 	for _, t := range p.found.Rejected {
 		r.Tried = append(r.Tried, PlanTried{t.Layout.String(), t.Need.Total()})

@@ -133,10 +133,25 @@ type preferenceStep struct {
 
 func newPreferenceStep(t *testing.T, b *session.Base, float kernel.DType, o objective.Objective, tokens, sequences int, c Config, adapterDir string) *preferenceStep {
 	t.Helper()
+	shape := session.Shape{Tokens: tokens, Sequences: sequences, MaxLen: 256}
+	return newStepOfPairs(t, b, float, o, shape, c, adapterDir)
+}
+
+// roomFor returns a shape with room for a batch and padding.
+func roomFor(b dataset.Batch) session.Shape {
+	return session.Shape{Tokens: len(b.IDs) + 5, Sequences: len(b.CuSeqlens) + 1, MaxLen: 256,
+		Prefixes: b.Prefixes != nil}
+}
+
+// newStepOfPairs is newPreferenceStep for batches of a shape.
+func newStepOfPairs(
+	t *testing.T, b *session.Base, float kernel.DType, o objective.Objective, shape session.Shape, c Config,
+	adapterDir string,
+) *preferenceStep {
+	t.Helper()
 	cfg := peftConfigOf(t, adapterDir)
 	on := graph.NewCPU(2)
-	planned, err := step.Plan(network(t, b, float, nil, &cfg), session.Shape{Tokens: tokens, Sequences: sequences, MaxLen: 256}, c.Step(o),
-		step.Summing{}, on)
+	planned, err := step.Plan(network(t, b, float, nil, &cfg), shape, c.Step(o), step.Summing{}, on)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -278,7 +293,8 @@ func comparePairs(t *testing.T, b *session.Base, trainer, variant string, want p
 		loss, grads float64
 	}{{kernel.F32, 1e-4, 2e-3}, {kernel.F64, 1e-9, 1e-6}} {
 		t.Run(variant+" "+c.float.String(), func(t *testing.T) {
-			s := newPreferenceStep(t, b, c.float, o, len(batch.IDs)+5, len(batch.Segments)+2, Default(), golden.Path(t, "preferences/"+want.Adapter))
+			adapterDir := golden.Path(t, "preferences/"+want.Adapter)
+			s := newStepOfPairs(t, b, c.float, o, roomFor(batch), Default(), adapterDir)
 			s.run.Run(step.SegmentBegin)
 			s.micro(t, batch, len(batch.Rows))
 			n := float64(len(batch.Rows))

@@ -211,12 +211,15 @@ func (p *inputs) readData(ctx context.Context) error {
 const tokenCost = 6
 
 // readSet reads the rows.
-func (p *opened) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, error) {
+func (p *inputs) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, error) {
 	data := p.spec.Data()
 	data.EndOfEpoch = func(epoch int, r *dataset.Report) { p.env.Newsf("end of epoch %d: %s", epoch, r) }
 	set, report, err := p.LoadData(ctx, data, p.spec.Seed)
 	if err == nil {
 		err = objective.CheckRows(p.spec.Training.Objective, p.spec.Objective(), report)
+	}
+	if err == nil {
+		err = p.sharePrompts(set)
 	}
 	return set, report, err
 }

@@ -46,6 +46,7 @@ type recordedRow struct {
 	IDs       []int32              `json:"ids"`
 	Labels    []int32              `json:"labels"`
 	Borders   []int32              `json:"borders,omitempty"`
+	Prefix    bool                 `json:"prefix,omitempty"`
 	Desirable dataset.Desirability `json:"desirable,omitempty"`
 	Weights   []float32            `json:"weights,omitempty"`
 }
@@ -58,7 +59,7 @@ func recordBatch(b dataset.Batch, s dataset.Shape) recordedBatch {
 	}
 	r := recordedBatch{Rows: make([][]recordedRow, sequences), Epoch: b.Epoch, Last: b.Last}
 	for k := range b.Rows {
-		row := recordedRow{Borders: b.Borders(k), Weights: b.RowWeights(k)}
+		row := recordedRow{Borders: b.Borders(k), Prefix: b.SharesPrefix(k), Weights: b.RowWeights(k)}
 		row.IDs, row.Labels = b.Row(k)
 		if b.Desirable != nil {
 			row.Desirable = b.Desirable[k]
@@ -286,7 +287,7 @@ func (w *recordedWindows) lay(r recordedBatch) (dataset.Batch, error) {
 				}
 			}
 			sequence = append(sequence, dataset.Row{IDs: row.IDs, Labels: row.Labels, Borders: row.Borders,
-				Desirable: row.Desirable, Weights: row.Weights})
+				Prefix: row.Prefix, Desirable: row.Desirable, Weights: row.Weights})
 		}
 		if len(sequence) > 0 {
 			rows = append(rows, sequence)

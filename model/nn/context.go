@@ -15,6 +15,7 @@ import (
 // sharedAttention computes attention for this rank's tokens from queries, keys and values, or from one matrix of all
 // three: -> [M,H*D].
 func (n *Net) sharedAttention(in Batch, a Attention, qkv ...*Value) *Value {
+	in.refusePrefix(n, "several ranks have the tokens of a sequence (training.context_parallel_size)")
 	if err := n.sharesHeads(in, a); err != nil {
 		n.Fail(err)
 		return qkv[0]

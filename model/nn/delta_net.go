@@ -37,6 +37,7 @@ func (n *Net) GatedDeltaNet(name string, x *Value, in Batch, a DeltaNet) *Value 
 			y = x
 			return
 		}
+		in.refusePrefix(n, "linear attention goes over a sequence token by token")
 		rule := kernel.GatedDelta{KeyHeads: a.KeyHeads, ValueHeads: a.ValueHeads, KeySize: a.KeySize}
 		var o *Value // [M,values]
 		if c := in.Cache; c == nil {

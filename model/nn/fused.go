@@ -15,7 +15,7 @@ func (n *Net) fusedAttention(x *Value, in Batch, a Attention) *Value {
 		return n.sharedAttention(in, a, qkv)
 	}
 	if in.Cache == nil {
-		return n.Apply(kernel.AttentionQKV(a.kernel()), qkv, in.CuQ)
+		return n.Apply(kernel.AttentionQKV(a.over(in)), append([]*Value{qkv}, in.bounds(false)...)...)
 	}
 	part := func(from, width int) *Value { return n.Apply(kernel.Columns{From: from, Width: width}, qkv) }
 	key, value := n.cached("key", part(q, kv), in), n.cached("value", part(q+kv, kv), in)

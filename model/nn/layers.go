@@ -2,6 +2,7 @@ package nn
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 
@@ -14,6 +15,7 @@ type Batch struct {
 	Positions *Value // i32[M], the token's position in its sequence
 	CuQ       *Value // i32[S+1], boundaries of the sequences among the tokens of all ranks
 	CuK       *Value // i32[S+1], the same for keys; it differs from CuQ with a cache only
+	Prefix    *Value // i32[S], the sequence that each sequence continues (kernel.Attention); nil = none continues one
 	Real      *Value // i32[M], 0 for padding; nil = no padding, or padding needs no special treatment
 	MaxLen    int    // all positions are smaller
 	Cache     *Cache // nil in training
@@ -199,11 +201,12 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 			y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
 			return
 		}
+		values := append([]*Value{query, key, value}, in.bounds(true)...)
 		var heads *Value
 		if a.Sinks {
-			heads = n.Apply(kernel.AttentionSinks{Attention: a.over(in)}, query, key, value, in.CuQ, in.CuK, n.sinks(a))
+			heads = n.Apply(kernel.AttentionSinks{Attention: a.over(in)}, append(values, n.sinks(a))...)
 		} else {
-			heads = n.Apply(a.over(in), query, key, value, in.CuQ, in.CuK)
+			heads = n.Apply(a.over(in), values...)
 		}
 		y = n.Linear("o_proj", q, width, a.OBias).Apply(gated(heads))
 	})
@@ -238,10 +241,34 @@ func (a Attention) kernel() kernel.Attention {
 // over returns the attention kernel for a batch.
 func (a Attention) over(in Batch) kernel.Attention {
 	k := a.kernel()
+	k.Prefixes = in.Prefix != nil
 	if in.Cache != nil {
 		k.Longest = in.MaxLen
 	}
 	return k
+}
+
+// bounds returns the inputs of attention that say where sequences lie: the boundaries of queries, those of keys where
+// they are inputs of their own, and the prefixes if there are any.
+func (in Batch) bounds(keys bool) []*Value {
+	all := []*Value{in.CuQ}
+	if keys {
+		all = append(all, in.CuK)
+	}
+	if in.Prefix != nil {
+		all = append(all, in.Prefix)
+	}
+	return all
+}
+
+// ErrPrefix is the error of layers over sequences that continue others, where a layer cannot do that.
+var ErrPrefix = errors.New("sequences cannot share a prefix")
+
+// refusePrefix fails a network in which sequences continue others, with the reason why a layer cannot do that.
+func (in Batch) refusePrefix(n *Net, why string) {
+	if in.Prefix != nil {
+		n.Fail(fmt.Errorf("%w: %s", ErrPrefix, why))
+	}
 }
 
 // CacheGroup is the state group of cached keys and values.

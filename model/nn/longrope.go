@@ -66,6 +66,7 @@ func (n *Net) rotary(name string, c Frequencies, in Batch) Rotary {
 // byLength moves the positions of sequences with more than limit tokens to the long angles, which follow the short ones
 // in the table.
 func (n *Net) byLength(limit int, in Batch) Batch {
+	in.refusePrefix(n, "the angles of rotary embeddings depend on a sequence's length")
 	switch cache := in.Cache; {
 	case cache == nil:
 		in.Positions = n.Apply(kernel.PositionsByLength{Limit: limit, Offset: in.MaxLen, Ranks: n.Ranks()},

@@ -129,6 +129,9 @@ func (dpo) Numbers() []Number { return pairNumbers() }
 // Reference reports that the loss needs the reference.
 func (dpo) Reference() bool { return true }
 
+// SharesPrompts reports that a pair's answers may continue one prompt.
+func (dpo) SharesPrompts() bool { return true }
+
 // CheckRows refuses rows that are not pairs.
 func (dpo) CheckRows(r *dataset.Report) error { return checkPairs(r) }
 

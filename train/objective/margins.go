@@ -107,6 +107,7 @@ type marginObjective struct {
 const (
 	nameLikelihood = "likelihood labels"
 	nameAllLabels  = "all labels"
+	nameWholeRows  = "whole rows" // the first token of each sequence, a chosen one's with the prefix that it continues
 )
 
 // Divisor is the number of pairs.
@@ -121,6 +122,9 @@ func (o marginObjective) Numbers() []Number {
 	return all
 }
 
+// SharesPrompts reports that a pair's answers may continue one prompt.
+func (marginObjective) SharesPrompts() bool { return true }
+
 // CheckRows refuses rows that are not pairs.
 func (marginObjective) CheckRows(r *dataset.Report) error { return checkPairs(r) }
 
@@ -128,6 +132,9 @@ func (marginObjective) CheckRows(r *dataset.Report) error { return checkPairs(r)
 // answers' tokens, it also adds the labels of both.
 func (o marginObjective) Declare(n *nn.Net, prefix string, s session.Shape) Inputs {
 	in := append(declarePairs(n, prefix, s, false), n.Batch(prefix+nameLikelihood, kernel.T(kernel.I32, s.Tokens)))
+	if o.likelihoodOfPrompts && s.Prefixes {
+		in = append(in, n.Batch(prefix+nameWholeRows, kernel.T(kernel.I32, s.Sequences+1)))
+	}
 	if o.likelihoodOfPrompts {
 		in = append(in, n.Batch(prefix+nameAllLabels, kernel.T(kernel.I32, s.Tokens)))
 	}
@@ -144,10 +151,14 @@ func (o marginObjective) Bind(b *session.Batch) (Filler, error) {
 	if f.likelihood, err = b.Int32s(nameLikelihood); err != nil {
 		return nil, err
 	}
-	if o.likelihoodOfPrompts {
-		f.all, err = b.Int32s(nameAllLabels)
+	if !o.likelihoodOfPrompts {
+		return f, nil
 	}
-	return f, err
+	if f.all, err = b.Int32s(nameAllLabels); err != nil {
+		return nil, err
+	}
+	f.whole, _ = b.Int32s(nameWholeRows) // it is not there where no sequence continues another
+	return f, nil
 }
 
 // marginFiller writes a micro-batch's pairs and the labels of its likelihood.
@@ -156,6 +167,9 @@ type marginFiller struct {
 	likelihood []int32 // labels of the chosen rows
 	// all are labels of the chosen rows with their prompts, and of the rejected answers; nil = prompts don't count.
 	all []int32
+	// whole [S+1] are the sequences' first tokens, where a chosen sequence begins with the prefix that it continues and
+	// the prefix has no token; nil = no sequence continues another.
+	whole []int32
 }
 
 // Fill writes a micro-batch and returns its trained tokens, those of the answers.
@@ -167,8 +181,13 @@ func (f *marginFiller) Fill(b dataset.Batch, own session.Part) int {
 	if f.all != nil {
 		copy(f.all, f.labels)
 	}
+	copy(f.whole, b.CuSeqlens)
 	for _, chosen := range chosenOf(f.pairs) {
 		from, to := b.CuSeqlens[chosen], b.CuSeqlens[chosen+1]
+		if f.whole != nil && b.Prefixes != nil && chosen > 0 && b.Prefixes[chosen] == chosen-1 {
+			from = b.CuSeqlens[chosen-1]
+			f.whole[chosen] = from
+		}
 		copy(f.likelihood[from:to], f.labels[from:to])
 		if f.all != nil {
 			copy(f.likelihood[from:to-1], b.IDs[from+1:to])
@@ -208,6 +227,9 @@ func (o marginObjective) build(n *nn.Net, at Network, in Inputs, grad bool) Outc
 	head := kernel.LinearLogProbs{Chunk: at.LossRows, Cap: at.LogitCap, Grad: grad}
 	logProbs := n.Apply(head, at.Hidden, at.Head, labels)
 	answers, counts := p.sums(n, logProbs, p.labels)
+	if len(in) > 6 { // Declare added the whole rows
+		p.borders = in[5]
+	}
 	chosen, trained := p.sums(n, logProbs, likelihood)
 	values := []*graph.Value{answers, counts, chosen, trained, p.pairs, p.scale}
 	if at.Scaling != nil {

@@ -40,6 +40,15 @@ func CheckBatch(o Objective, batchSize int) error {
 	return nil
 }
 
+// SharesPrompts reports whether an objective takes batches in which the sequences of a row continue a common prefix
+// (dataset.Batch.Prefixes). Its Filler finds a row's sequences by dataset.Batch.Sequences, which leaves prefixes out,
+// and its loss needs only labels of a sequence's own tokens, or finds those of the prefix itself. An objective has this
+// optional capability by a method of that name.
+func SharesPrompts(o Objective) bool {
+	s, ok := o.(interface{ SharesPrompts() bool })
+	return ok && s.SharesPrompts()
+}
+
 // CheckRows refuses data whose rows an objective has no use for, training and validation rows alike. name is the
 // objective's name in Objectives.
 func CheckRows(name string, o Objective, r *dataset.Report) error {
