@@ -120,6 +120,9 @@ const (
 	GradGroup  = "gradients"
 )
 
+// ReferenceGroup is the state group of the frozen tensors of a reference's adapter.
+const ReferenceGroup = "reference adapter"
+
 // Trained collects what an adapter trains while a network is built.
 type Trained struct {
 	Params []*nn.Value
@@ -130,6 +133,10 @@ type Trained struct {
 
 	Parameters []Parameter // the adapted parameters of experts
 
+	// Reference has the frozen tensors of the adapter of a reference; nil = the reference is the base model.
+	Reference *Trained
+
+	frozen  bool                // the tensors are a reference's: nothing trains them
 	base    []string            // names of the trained weights of the base model
 	members map[string][]member // by a tensor's name, the tensors of PEFT's that it holds; none = itself
 	modules map[string]bool     // the names of the model's linear layers: the ends of their paths
@@ -157,6 +164,11 @@ func (t *Trained) param(n *nn.Net, name string, shape ...int) *nn.Value {
 
 // declare adds a trained tensor with the rate 1.
 func (t *Trained) declare(n *nn.Net, name string, typ kernel.Type) *nn.Value {
+	if t.frozen {
+		p := n.State(ReferenceGroup, referencePrefix+name, typ)
+		t.Params = append(t.Params, p)
+		return p
+	}
 	p := n.Param(ParamGroup, name, typ)
 	t.Params, t.Rates, t.Undecayed = append(t.Params, p), append(t.Rates, 1), append(t.Undecayed, false)
 	return p
@@ -219,7 +231,7 @@ func (t *Trained) linear(path string) {
 
 // rate sets the learning rates of the tensors from first on.
 func (t *Trained) rate(m Method, c Config, first int) {
-	for i := first; i < len(t.Params) && m.Rate != nil; i++ {
+	for i := first; i < len(t.Rates) && m.Rate != nil; i++ {
 		t.Rates[i] = m.Rate(c, t.Params[i].Name)
 	}
 }

@@ -42,6 +42,9 @@ func Validate(s train.Spec) []error {
 	problems = append(problems, objective.Check(s.Training.Objective, s.Objectives)...)
 	problems = append(problems, train.CheckRollouts(s)...)
 	problems = append(problems, s.ValidateBatches()...)
+	if err := s.ValidateReference(); err != nil {
+		problems = append(problems, err)
+	}
 	if s.Dataset.Weights {
 		if err := objective.CheckWeights(s.Training.Objective, s.Objectives); err != nil {
 			problems = append(problems, err)

@@ -30,6 +30,9 @@ type Network struct {
 	Adapted bool // false = the base model alone
 	// Trainable is nn.Options.Trainable; nil = the base model is frozen.
 	Trainable func(name string) bool
+	// Reference is the adapter of the reference that an objective compares the model with; nil = the base model is the
+	// reference.
+	Reference *adapter.Reference
 	// Several has adapters for the rows of a batch: each row selects its own. nil = one adapter for all rows.
 	Several *adapter.Several
 	Layout  Layout
@@ -118,6 +121,9 @@ func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn
 	if nw.Several != nil {
 		o.Wrap, o.WrapExperts = nw.Several.Wrapper(prefix, s.Tokens), nw.Several.Experts
 		o.WrapRouter = nw.Several.Routers(prefix, s.Tokens)
+	}
+	if nw.Reference != nil {
+		o.WrapReference = nw.Reference.Wrapper(trained)
 	}
 	o.Trainable, o.Train = nw.Trainable, trained.Train
 	n := nn.New(o)

@@ -47,6 +47,11 @@ type Config struct {
 	// tokens are saved and the run allows it: not with linear attention, longrope, neftune_alpha, dataset.streaming or
 	// context_parallel_size. A resumed run with auto goes on as it began.
 	SharePrompts string `yaml:"share_prompts" default:"auto" choices:"auto yes no" resume:"compared"`
+	// Reference is the model that dpo, kto and other objectives with a reference compare the trained one with. base is
+	// the base model with the adapter switched off. start is the adapter that the run starts from (init_from), as TRL
+	// copies it; a fresh adapter starts as the base model. A path names the folder of another adapter in PEFT's format.
+	// The adapter of a reference is frozen and held beside the trained one.
+	Reference string `yaml:"reference" default:"base" form:"path" resume:"free"`
 	// NEFTuneAlpha adds noise to the embeddings in training (NEFTune), uniform in [-m, m) with m = neftune_alpha /
 	// sqrt(L d) for a row of L tokens and embeddings of d numbers. 5 is usual; 0 turns it off. The noise of a token
 	// depends on seed, step, row and position alone.

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"os"
+	"path"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -26,11 +27,14 @@ import (
 // preferenceGolden is what TRL computed of one batch: the loss, the logged numbers and digests of the gradients, a
 // tensor's norm and its product with cos(0.1 i).
 type preferenceGolden struct {
-	Args    map[string]any        `json:"args"`
-	Adapter string                `json:"adapter"`
-	Loss    float64               `json:"loss_f64"`
-	Metrics map[string]float64    `json:"metrics_f64"`
-	Grads   map[string][2]float64 `json:"grads"`
+	Args    map[string]any `json:"args"`
+	Adapter string         `json:"adapter"`
+	// Policy and Reference stand for Adapter where the reference is an adapter too.
+	Policy    string
+	Reference string
+	Loss      float64               `json:"loss_f64"`
+	Metrics   map[string]float64    `json:"metrics_f64"`
+	Grads     map[string][2]float64 `json:"grads"`
 }
 
 // preferenceGoldens returns TRL's numbers of one of its trainers, by variant.
@@ -143,15 +147,24 @@ func roomFor(b dataset.Batch) session.Shape {
 		Prefixes: b.Prefixes != nil}
 }
 
-// newStepOfPairs is newPreferenceStep for batches of a shape.
+// newStepOfPairs is newPreferenceStep for batches of a shape. reference is the folder of the reference's adapter; none =
+// the base model is the reference.
 func newStepOfPairs(
 	t *testing.T, b *session.Base, float kernel.DType, o objective.Objective, shape session.Shape, c Config,
-	adapterDir string,
+	adapterDir string, reference ...string,
 ) *preferenceStep {
 	t.Helper()
 	cfg := peftConfigOf(t, adapterDir)
 	on := graph.NewCPU(2)
-	planned, err := step.Plan(network(t, b, float, nil, &cfg), shape, c.Step(o), step.Summing{}, on)
+	nw := network(t, b, float, nil, &cfg)
+	var err error
+	for _, dir := range reference {
+		if nw.Reference, err = adapter.OpenReference(dir); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { nw.Reference.Close() })
+	}
+	planned, err := step.Plan(nw, shape, c.Step(o), step.Summing{}, on)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -161,6 +174,11 @@ func newStepOfPairs(
 	}
 	if s.data, err = o.Bind(s.batch); err != nil {
 		t.Fatal(err)
+	}
+	if nw.Reference != nil {
+		if _, err := nw.Reference.Fill(planned.Trained, s.memory); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return s
 }
@@ -261,9 +279,6 @@ func TestDPOEqualsTRL(t *testing.T) {
 	}
 	for _, variant := range slices.Sorted(maps.Keys(all)) {
 		want := all[variant]
-		if want.Adapter == "" {
-			continue // another reference
-		}
 		comparePairs(t, b, "dpo", variant, want, preferenceObjectives["dpo"](t, want.Args), batch)
 	}
 }
@@ -293,8 +308,13 @@ func comparePairs(t *testing.T, b *session.Base, trainer, variant string, want p
 		loss, grads float64
 	}{{kernel.F32, 1e-4, 2e-3}, {kernel.F64, 1e-9, 1e-6}} {
 		t.Run(variant+" "+c.float.String(), func(t *testing.T) {
-			adapterDir := golden.Path(t, "preferences/"+want.Adapter)
-			s := newStepOfPairs(t, b, c.float, o, roomFor(batch), Default(), adapterDir)
+			policy, reference := want.Adapter, []string(nil)
+			if want.Reference != "" {
+				policy = path.Base(want.Policy)
+				reference = []string{golden.Path(t, "preferences/"+path.Base(want.Reference))}
+			}
+			adapterDir := golden.Path(t, "preferences/"+policy)
+			s := newStepOfPairs(t, b, c.float, o, roomFor(batch), Default(), adapterDir, reference...)
 			s.run.Run(step.SegmentBegin)
 			s.micro(t, batch, len(batch.Rows))
 			n := float64(len(batch.Rows))

@@ -118,6 +118,9 @@ func openOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, 
 	}
 	p := &prepared{}
 	p.opened = opened{base, s, env}
+	if err := p.openReferenceAdapter(); err != nil {
+		return nil, errors.Join(err, base.Close())
+	}
 	p.batches = batches{division: divisionOf(s, env), evenCost: tokenCost * base.Base.Config.HiddenSize, pieces: 1}
 	return p, nil
 }
@@ -137,6 +140,9 @@ func (p *inputs) Close() error {
 	}
 	if p.loader != nil {
 		p.loader.Close()
+	}
+	if p.Net.Reference != nil {
+		p.Net.Reference.Close() //nolint:errcheck // read only
 	}
 	return p.Session.Close()
 }

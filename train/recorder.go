@@ -58,6 +58,8 @@ type cursor struct {
 	Divisor   int64  `json:"divisor,omitempty"`
 	Optimizer int    `json:"optimizer_steps"`
 	Base      string `json:"base"` // fingerprint of the base weights
+	// Reference is the SHA-256 of the adapter of the reference; "" = the reference is the base model, or there is none.
+	Reference string `json:"reference_adapter,omitempty"`
 	// Rows is chainRows over all steps so far.
 	Rows     string            `json:"rows_sha256,omitempty"`
 	Evidence []replay.Evidence `json:"evidence,omitempty"`

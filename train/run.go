@@ -196,6 +196,9 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if err = r.saver.loadReference(from); err != nil {
+		return nil, err
+	}
 	r.watch = watchGradients(r.memory, r.step.Program, r.recorder.progress.Optimizer)
 	if err := r.compareRanks(); err != nil {
 		return nil, err

@@ -27,9 +27,12 @@ func (n *Net) linear(name string, in, out int, bias, wrapped bool) Linear {
 	l := once(n, name, func() (l adapted[Linear]) {
 		n.In(name, func() {
 			l.base = n.newLinear(in, out, bias)
-			l.own = l.base
+			l.own, l.reference = l.base, l.base
 			if n.Wrap != nil && wrapped {
 				l.own = n.Wrap(n, n.Scope(), l.base)
+			}
+			if n.WrapReference != nil && wrapped {
+				l.reference = n.WrapReference(n, n.Scope(), l.base)
 			}
 		})
 		return l
@@ -71,7 +74,7 @@ func (n *Net) router(name string, base Linear) Linear {
 		n.In(name, func() { l = n.WrapRouter(n, n.Scope(), base) })
 		return l
 	})
-	return adapted[Linear]{base, wrapped}.of(n)
+	return adapted[Linear]{base, wrapped, base}.of(n)
 }
 
 // Dense is a linear layer whose weight is not quantised.

@@ -30,7 +30,7 @@ type Net struct {
 	// Uninfluential lists the paths of linear layers whose gradient is always zero.
 	Uninfluential []string
 	balance       *Balance
-	bare          bool // layers are those of the base model: WithoutAdapter
+	view          view // which form of adapted layers the network is built with: AsReference
 }
 
 // Options of a Net. The zero value is a network of float32 weights as the checkpoint has them, without an adapter.
@@ -51,6 +51,9 @@ type Options struct {
 	Noise func(x *Value) *Value
 	// Wrap returns a linear layer with what an adapter trains beside it; nil = there is no adapter.
 	Wrap func(n *Net, name string, base Linear) Linear
+	// WrapReference returns a linear layer with the frozen adapter of the reference (AsReference); nil = the reference
+	// is the base model. Experts and routers that are parameters have none.
+	WrapReference func(n *Net, name string, base Linear) Linear
 	// WrapExperts is Wrap for the linear layers of experts, which are declared together; names are theirs.
 	WrapExperts func(n *Net, names []string, base Experts) Experts
 	// WrapParameter is Wrap for experts whose matrices are one parameter, in parts: it returns as many.

@@ -47,7 +47,7 @@ func (n *Net) parameter(p Parameter, parts ...Experts) []Experts {
 		return parts
 	}
 	wrapped := once(n, p.Name()+" (parameter)", func() []Experts { return n.WrapParameter(n, p, parts) })
-	return adapted[[]Experts]{parts, wrapped}.of(n)
+	return adapted[[]Experts]{parts, wrapped, parts}.of(n)
 }
 
 // expertLayers declares the linear layers path.e.name of the current scope's experts for each of names. The run's
@@ -65,7 +65,7 @@ func (n *Net) expertLayers(path string, p Parameter, asParameter bool, experts, 
 					n.In(name, func() { x = n.WrapExperts(n, paths, base) })
 					return x
 				})
-				all[i] = adapted[Experts]{base, wrapped}.of(n)
+				all[i] = adapted[Experts]{base, wrapped, base}.of(n)
 			}
 		})
 		p.Layers = append(p.Layers, paths)

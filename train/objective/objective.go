@@ -60,19 +60,19 @@ type Referring interface {
 	Reference() bool
 }
 
-// refers reports whether an objective's loss needs a reference.
-func refers(o Objective) bool {
+// Refers reports whether an objective's loss needs a reference.
+func Refers(o Objective) bool {
 	r, ok := o.(Referring)
 	return ok && r.Reference()
 }
 
 // NetworkOf builds the layers over a batch, and before them those of the reference where the objective needs one: the
-// base model with the adapter switched off, over the same tokens. No gradient reaches the reference, so what its layers
-// keep is free before the policy's layers begin.
+// base model with the adapter switched off or with the adapter of session.Network.Reference, over the same tokens. No
+// gradient reaches the reference, so what its layers keep is free before the policy's layers begin.
 func NetworkOf(o Objective, nw session.Network, n *nn.Net, in nn.Batch) (at Network) {
-	if refers(o) {
+	if Refers(o) {
 		n.Fail(checkReference(nw, n))
-		nn.WithoutAdapter(n, func() { at.Reference = nw.Hidden(n, in) })
+		nn.AsReference(n, func() { at.Reference = nw.Hidden(n, in) })
 	}
 	at.Hidden, at.Head, at.LogitCap = nw.Hidden(n, in), nw.Head(n), nw.Config.LogitCap
 	return at

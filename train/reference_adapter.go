@@ -1,0 +1,79 @@
+package train
+
+import (
+	"fmt"
+
+	"github.com/tierlora/tierlora/adapter"
+	"github.com/tierlora/tierlora/train/objective"
+)
+
+// Values of training.reference that are no folder.
+const (
+	referenceBase  = "base"
+	referenceStart = "start"
+)
+
+// referenceAdapter returns the folder of the adapter of the reference; "" = the reference is the base model, or the
+// objective has none.
+func (s Spec) referenceAdapter() string {
+	if !objective.Refers(s.Objective()) {
+		return ""
+	}
+	switch dir := s.Training.Reference; dir {
+	case "", referenceBase:
+		return ""
+	case referenceStart:
+		return s.AdapterConfig().InitFrom // a fresh adapter starts as the base model
+	default:
+		return dir
+	}
+}
+
+// ValidateReference returns the problem of a reference that the run's objective would not use.
+func (s Spec) ValidateReference() error {
+	name, of := s.Training.Reference, s.Training.Objective
+	if name == "" || name == referenceBase || objective.Objectives[of] == nil || objective.Refers(s.Objective()) {
+		return nil
+	}
+	return fmt.Errorf("training.reference: does nothing with training.objective: %s, which compares the model with no "+
+		"reference: remove it, or choose an objective such as dpo", of)
+}
+
+// openReferenceAdapter gives the network the adapter of the reference.
+func (p *opened) openReferenceAdapter() (err error) {
+	if dir := p.spec.referenceAdapter(); dir != "" {
+		if p.Net.Reference, err = adapter.OpenReference(dir); err != nil {
+			return fmt.Errorf("training.reference: %w", err)
+		}
+	}
+	return nil
+}
+
+// loadReference writes the adapter of the reference to memory. It refuses to resume a run with another reference than
+// the run began with.
+func (s *saver) loadReference(from string) error {
+	sum, dir := "", s.spec.referenceAdapter()
+	if s.Net.Reference != nil {
+		var err error
+		if sum, err = s.Net.Reference.Fill(s.step.Trained, s.memory); err != nil {
+			return fmt.Errorf("training.reference: %s: %w", dir, err)
+		}
+	}
+	if before := s.recorder.progress.Reference; from != "" && before != sum {
+		return fmt.Errorf("resume from %s: training.reference: the run began with %s, and now has %s: give the "+
+			"reference that it began with", from, referenceTitle(before, ""), referenceTitle(sum, dir))
+	}
+	s.recorder.progress.Reference = sum
+	return nil
+}
+
+// referenceTitle names a reference by the SHA-256 of its adapter and its folder, where that is known.
+func referenceTitle(sum, dir string) string {
+	switch {
+	case sum == "":
+		return "the base model as reference"
+	case dir == "":
+		return fmt.Sprintf("an adapter with the SHA-256 %.12s as reference", sum)
+	}
+	return fmt.Sprintf("the adapter of %s with the SHA-256 %.12s", dir, sum)
+}
