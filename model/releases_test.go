@@ -185,8 +185,8 @@ func TestLlamaLikeRefuses(t *testing.T) {
 			`supported, and neither is its language model "llama4_text" (supported: `},
 		{"llama4_text", ``, `model_type = "llama4_text" is not supported (supported: `},
 		{"gemma3n_text", ``, `model_type = "gemma3n_text" is not supported (supported: `},
-		{"qwen3_vl", `"text_config":{"model_type":"qwen3_vl_text"}`, `Its language model computes what qwen3 does: ` +
-			`save that as a folder of its own: python scripts/language_model.py DIR qwen3 OUT`},
+		{"qwen3_vl_moe", `"text_config":{"model_type":"qwen3_vl_moe_text"}`, `Its language model computes what ` +
+			`qwen3_moe does: save that as a folder of its own: python scripts/language_model.py DIR qwen3_moe OUT`},
 		{"qwen3_vl_text", ``, `model_type = "qwen3_vl_text" is the language model of a model of text and images; of ` +
 			`text it computes what qwen3 does: save it as one, from the whole model's folder: python ` +
 			`scripts/language_model.py DIR qwen3 OUT`},

@@ -48,7 +48,9 @@ type Family struct {
 
 // Table maps model_type to its family.
 var Table = map[string]Family{
+	"cwm":         {Build: llama.Build, Dialect: llama.CWM},
 	"ernie4_5":    {Build: llama.Build, Dialect: llama.Ernie},
+	"exaone4":     {Build: olmo2.Build, Dialect: olmo2.Exaone4},
 	"gemma":       {Build: gemma.Build1, Dialect: gemma.Gemma},
 	"gemma2":      {Build: gemma.Build2, Dialect: gemma.Gemma2},
 	"gemma3":      {Build: gemma.Build3, Dialect: gemma.Gemma3Multimodal, Names: withImages, Unused: ofImages},
@@ -81,6 +83,7 @@ var Table = map[string]Family{
 		Experts: &mixtral.Qwen, WholeExperts: true},
 	"qwen3_5_text": {Build: qwen35.Build, Dialect: qwen35.Text, Unused: qwen35.Unused},
 	"qwen3_moe":    {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen3, Experts: &mixtral.Qwen, PEFTRenames: true},
+	"qwen3_vl":     {Build: llama.Build, Dialect: llama.Qwen3VL, Unused: llama.Qwen3VLUnused},
 	"seed_oss":     {Build: llama.Build, Dialect: llama.SeedOSS},
 	"smollm3":      {Build: llama.Build, Dialect: llama.SmolLM3},
 }

@@ -181,10 +181,10 @@ func TestPEFTReadsOurAdapter(t *testing.T) {
 
 func TestUnknownFamily(t *testing.T) {
 	_, err := families.For(model.Config{ModelType: "gpt2"})
-	const want = `config.json: model_type "gpt2" is not one of ernie4_5, gemma, gemma2, gemma3, gemma3_text, gemma4, ` +
+	const want = `config.json: model_type "gpt2" is not one of cwm, ernie4_5, exaone4, gemma, gemma2, gemma3, gemma3_text, gemma4, ` +
 		`gemma4_text, gemma4_unified, gemma4_unified_text, glm4, gpt_oss, granite, llama, ministral, ministral3, ` +
 		`mistral, mistral3, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, ` +
-		`qwen3_5_moe_text, qwen3_5_text, qwen3_moe, seed_oss, smollm3`
+		`qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_vl, seed_oss, smollm3`
 	if err == nil || err.Error() != want {
 		t.Errorf("got %v, want %s", err, want)
 	}

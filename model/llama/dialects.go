@@ -224,3 +224,41 @@ func llamaWindows(c *model.Config, k *model.Keys) {
 		}
 	}
 }
+
+// qwen3VLText is Qwen3 with a rotation that images divide among three coordinates, which are equal for text, and
+// without windows.
+var qwen3VLText = model.Dialect{Architecture: "Qwen3VLTextModel", MRoPE: true, Defaults: func(c *model.Config) {
+	c.HeadDim, c.RopeTheta = 128, 500000
+}, Read: func(c *model.Config, k *model.Keys) {
+	c.QKNorm = true
+	k.Bool("attention_bias", &c.QKVBias)
+	c.OBias = c.QKVBias
+}, Fixed: map[string]model.Fixed{
+	"mlp_bias": {Value: false, Why: "qwen3_vl has no biases in its MLP"},
+}}
+
+// Qwen3VL describes config.json of a Qwen3-VL folder with images. Only the language model is used.
+var Qwen3VL = model.Dialect{Architecture: "Qwen3VLForConditionalGeneration",
+	Text: map[string]model.Dialect{"qwen3_vl_text": qwen3VLText}, TextType: "qwen3_vl_text", Other: []string{
+		"vision_config", "image_token_id", "video_token_id", "vision_start_token_id", "vision_end_token_id",
+	}}
+
+// Qwen3VLUnused lists patterns of tensors of a Qwen3-VL folder that the language model does not use.
+var Qwen3VLUnused = []string{"model.visual.*"}
+
+// CWM is Llama with a window in the layers that layer_types names, or in all but each fourth from the first on.
+var CWM = model.Dialect{Architecture: "CwmForCausalLM", KVHeadsOptional: true, Defaults: func(c *model.Config) {
+	c.HeadDim, c.RopeTheta = 128, 1e6
+}, Read: func(c *model.Config, k *model.Keys) {
+	c.SlidingWindow = 8192
+	if given := k.Has("sliding_window"); given && !k.Int("sliding_window", &c.SlidingWindow) {
+		c.SlidingWindow = 0 // null
+	}
+	layerTypes(c, k, "sliding_window")
+	if c.LayerTypes == nil && c.SlidingWindow != 0 {
+		windowed(c, func(i int) bool { return i%4 != 0 })
+	}
+}, Fixed: map[string]model.Fixed{
+	"attention_bias": {Value: false, Why: "cwm has no biases"},
+	"mlp_bias":       {Value: false, Why: "cwm has no biases"},
+}}

@@ -1,6 +1,6 @@
 // Package olmo2 builds OLMo 2 (2025, arXiv 2501.00656): Llama's layers with the norms after attention and MLP instead
 // of before, and one norm over all queries and one over all keys of a token, before the rotation. OLMo 3 is the same
-// with a window in three of four layers.
+// with a window in three of four layers, EXAONE 4 the same with a norm of every head.
 package olmo2
 
 import (
@@ -29,8 +29,7 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 		}
 		attention := nn.Attention{
 			Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim,
-			QKVBias: c.QKVBias, OBias: c.OBias,
-			QKNorm: func(name string, x *nn.Value, _ int) *nn.Value { return n.RMSNorm(name, x, c.RMSNormEps) },
+			QKVBias: c.QKVBias, OBias: c.OBias, QKNorm: qkNorm(n, c),
 		}
 		x = n.Embed("embed_tokens", c.VocabSize, c.HiddenSize, in.IDs) // [M,C]
 		for i := range c.NumLayers {
@@ -39,7 +38,9 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 				if attention.Window = c.Window(i); attention.Window > 0 {
 					rope = windowed
 				}
-				attention.RoPE = rope.Table
+				if attention.RoPE = rope.Table; !c.Rotates(i) {
+					attention.RoPE = nil
+				}
 				h := n.SelfAttention("self_attn", x, rope.In, attention)
 				x = n.Add(x, n.RMSNorm("post_attention_layernorm", h, c.RMSNormEps))
 				h = n.GatedMLP("mlp", x, c.IntermediateSize, false, c.HiddenAct)
