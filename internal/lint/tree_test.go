@@ -12,7 +12,7 @@ import (
 )
 
 // The repository's files hold at most treeLimit bytes together.
-const treeLimit = 24_000_000
+const treeLimit = 24 << 20
 
 // plainLimits are the bytes from which on a reference file is packed, by its ending: LEAST of internal/golden/pack.py.
 var plainLimits = map[string]int64{".safetensors": 4096, ".json": 16384}
