@@ -47,7 +47,7 @@ func TestSGDStep(t *testing.T) {
 				return [][]byte{get[byte](r, P, 4*n), get[byte](r, M, 4*n), get[byte](r, C, 2*n)}
 			})
 			sameFloats(t, "sgd", [][]float32{p, m}, out)
-			nearBF16(t, "sgd's copy", bfFloats(out[2]), widened(p))
+			nearBF16(t, "sgd's copy", bfFloats(out[2]), widenedUpdate(p))
 		}
 	}
 }
@@ -119,7 +119,7 @@ func sameFloats(t *testing.T, name string, want [][]float32, got [][]byte) {
 	}
 }
 
-func widened(x []float32) (wide []float64) {
+func widenedUpdate(x []float32) (wide []float64) {
 	for _, v := range x {
 		wide = append(wide, float64(v))
 	}
