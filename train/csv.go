@@ -23,7 +23,7 @@ const CSVFile = "metrics.csv"
 type csvFile struct {
 	Silent
 	file *os.File
-	// Names of the objective's numbers that have a sum of their own; they are the last columns, first for steps and
+	// Names of the objective's numbers that tables list; they are the last columns, first for steps and
 	// then for evaluations.
 	names []string
 }
@@ -41,7 +41,7 @@ func (c *csvFile) Start(r RunInfo) error {
 	var text bytes.Buffer
 	w := csv.NewWriter(&text)
 	for _, n := range r.Numbers {
-		if n.Of == "" {
+		if n.Listed() {
 			c.names = append(c.names, n.Name)
 		}
 	}

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"encoding/csv"
 	"fmt"
 	"math"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/train/objective"
 )
 
@@ -108,7 +110,8 @@ func TestKTOOfLayouts(t *testing.T) {
 	}
 	layouts := map[string]map[string]func(*Spec){
 		"kto": {
-			"padded": func(s *Spec) { s.Dataset.PadTo = "max_length" },
+			"padded":         func(s *Spec) { s.Dataset.PadTo = "max_length" },
+			"shared prompts": func(s *Spec) { s.Training.SharePrompts = "yes" },
 			"packed": func(s *Spec) {
 				s.Dataset.Packing, s.Training.BatchSize = true, 1
 			},
@@ -198,5 +201,36 @@ func TestKTORefuses(t *testing.T) {
 		if problems := s.ValidateBatches(); problems != nil {
 			t.Errorf("%s without an estimate: %v", what, problems)
 		}
+	}
+}
+
+// TestKTOTables checks that metrics.csv has a column for each number of the objective, with an empty field where a step
+// has no answer of a label.
+func TestKTOTables(t *testing.T) {
+	s := ktoSpec(t, 5)
+	s.Dataset.ValSplit, s.Training.EvalSteps, s.Training.EvalOnStart, s.Training.LoggingSteps = 0, 0, false, 1
+	s.Training.BatchSize, s.Training.GradientAccumulationSteps, s.Objectives.KTO.KLRows = 1, 1, 4
+	s.Training.ReportTo = []string{"csv"}
+	mustStart(t, s, oneWorker)
+	rows, err := csv.NewReader(strings.NewReader(string(golden.ReadFile(t, s.OutputDir, CSVFile)))).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	column := map[string]int{}
+	for i, name := range rows[0] {
+		column[name] = i
+	}
+	labels := map[string]bool{}
+	for _, row := range rows[1:] {
+		field := func(name string) string { return row[column[name]] }
+		desirable := field("share/chosen") == "1"
+		labels[field("share/chosen")] = true
+		if (field("rewards/chosen") != "") != desirable || (field("logps/rejected") != "") == desirable ||
+			field("rewards/margins") != "" || field("kl") == "" {
+			t.Errorf("the row of a step has %v", row)
+		}
+	}
+	if len(rows) != 6 || len(labels) != 2 {
+		t.Errorf("%d rows with the labels %v", len(rows), labels)
 	}
 }

@@ -24,7 +24,7 @@ type tracked struct {
 	queue *track.Queue
 	total int
 	step  int
-	sums  map[string]bool // names of the objective's numbers that have a sum of their own
+	sums  map[string]bool // names of the objective's numbers that tables list
 }
 
 // tracker returns an entry of Observers.
@@ -93,7 +93,7 @@ func (t *tracked) Start(r RunInfo) error {
 	}
 	t.total, t.step, t.sums = r.Total, r.Done, map[string]bool{}
 	for _, n := range r.Numbers {
-		t.sums[n.Name] = n.Of == ""
+		t.sums[n.Name] = n.Listed()
 	}
 	t.queue = track.NewQueue(t.name, to, filepath.Join(r.Dir, t.unsentFile()), track.DefaultLimits)
 	t.put(track.Event{Kind: track.KindStart, Step: r.Done})

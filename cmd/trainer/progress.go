@@ -121,12 +121,12 @@ func (p *progress) Eval(e train.EvalMetrics) error {
 	return nil
 }
 
-// named formats the objective's numbers that are not functions of others, for the end of a line. prefix begins their
+// named formats the objective's numbers that tables list, for the end of a line. prefix begins their
 // names in values.
 func (p *progress) named(values train.Values, prefix string) (text string) {
 	for _, n := range p.numbers {
 		i := slices.IndexFunc(values, func(v objective.Value) bool { return v.Name == prefix+n.Name })
-		if n.Of == "" && i >= 0 {
+		if n.Listed() && i >= 0 {
 			text += fmt.Sprintf("  %s %.4g", n.Name, values[i].Value)
 		}
 	}

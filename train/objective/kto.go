@@ -76,6 +76,9 @@ func (kto) Reference() bool { return true }
 // estimates tells whether the loss compares answers with an estimate of the divergence.
 func (o kto) estimates() bool { return o.LossType == kernel.UnpairedFormNames[kernel.UnpairedKTO] }
 
+// SharesPrompts reports that an answer and its mismatched answer may continue one prompt.
+func (o kto) SharesPrompts() bool { return o.estimates() }
+
 // Read makes labelled rows of pairs and, for the estimate of the divergence, adds mismatched sequences to rows.
 func (o kto) Read(c *dataset.Config, batchSize int) {
 	c.Unpaired = true

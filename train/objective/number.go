@@ -52,6 +52,10 @@ type Number struct {
 	HigherIsBetter bool
 }
 
+// Listed reports whether tables, trackers and the terminal list the number beside the others. They leave out functions
+// of one other number, such as a perplexity.
+func (n Number) Listed() bool { return n.Of == "" || n.Less != "" }
+
 // Loss is the name of the loss among numbers.
 const Loss = "loss"
 
