@@ -332,8 +332,7 @@ var noCounterpart = []struct {
 		"metrics.jsonl has a line every training.logging_steps steps, tokens included"},
 	{Changes, "optim_args adam_beta3", "AdamW's values are training.adam_beta1, training.adam_beta2 and " +
 		"training.adam_epsilon"},
-	{Changes, "early_stopping_patience early_stopping_steps load_best_model_at_end metric_for_best_model " +
-		"greater_is_better", "a run makes all its steps; the step with the best evaluation is saved too"},
+	{Nothing, "greater_is_better", "the objective says whether higher values of a number are better"},
 	{Nothing, "save_safetensors save_only_model save_first_step",
 		"checkpoints are SafeTensors and hold all that exact resume needs"},
 	{Nothing, "eval_table_size eval_max_new_tokens eval_causal_lm_metrics compute_accuracy predict_with_generate",
@@ -343,8 +342,6 @@ var noCounterpart = []struct {
 	{Nothing, "bf16_full_eval fp16_full_eval eval_accumulation_steps prediction_loss_only include_inputs_for_metrics " +
 		"infer_backend",
 		"evaluation computes as training does and keeps the loss alone"},
-	{ByHand, "loss_watchdog_threshold loss_watchdog_patience",
-		"a loss that is not finite ends the run; expect.loss_decrease judges the losses at the end"},
 	{Nothing, "ignore_data_skip full_determinism runtime_config",
 		"a resumed run continues with the next row, and a run repeats bit by bit on one kind of device"},
 	{Nothing, "debug profiler_steps profiler_steps_start enable_torch_profiler print_param_status",

@@ -64,6 +64,7 @@ var common = map[string]rule{
 		t.missing(e, "training.ddp_timeout is how soon a process that is lost ends the run, 30 seconds unless it is "+
 			"set; theirs has to outlast the slowest step")
 	},
+	"early_stopping_steps":         func(t *translation, e entry) { t.take(e, "training.early_stopping_patience") },
 	"metric_for_best_model":        bestMetric,
 	"output_dir":                   func(t *translation, e entry) { t.take(e, "output_dir") },
 	"resume_from_checkpoint":       resume,

@@ -66,6 +66,11 @@ type Result struct {
 	Checkpoint string        `json:"checkpoint,omitempty"` // path of the newest checkpoint
 	// Stopped says that the user interrupted the run after Steps steps; Checkpoint is the one to resume from.
 	Stopped bool `json:"stopped,omitempty"`
+	// EndedEarly says why the run ended before its last step, by early stopping or the loss watchdog; "" = it did not.
+	EndedEarly string `json:"ended_early,omitempty"`
+	// ResultStep is the step whose weights are the result, if training.load_best_model_at_end chose others than the last
+	// ones; else 0.
+	ResultStep int `json:"result_step,omitempty"`
 	// Skipped lists the steps of the whole run that were left out because loss or gradient was not finite.
 	Skipped []int `json:"skipped_steps,omitempty"`
 	// Losses has the loss of every step, including the steps before a resume.

@@ -185,6 +185,8 @@ type Config struct {
 	// name of a number that the objective reports, such as eval_rewards/accuracies. The objective defines whether
 	// higher or lower is better.
 	MetricForBestModel string `yaml:"metric_for_best_model" default:"eval_loss" form:"metric" resume:"free"`
+	Ends               `yaml:",inline"`
+
 	// LoggingSteps is the number of optimizer steps between lines in metrics.jsonl and in the terminal.
 	LoggingSteps int `yaml:"logging_steps" default:"1" range:"[1,inf)" resume:"free"`
 	// GradNormSteps is the number of optimizer steps between lines in grad_norms.jsonl. A line holds the gradient norm

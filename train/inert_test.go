@@ -54,6 +54,10 @@ func TestInert(t *testing.T) {
 			s.Training.AdafactorWarmupInit,
 				s.Training.Optimizer = true, "adafactor"
 		}, func(s *Spec) { s.Training.AdafactorRelativeStep = true }},
+		"training.early_stopping_threshold": {func(s *Spec) { s.Training.EarlyStoppingThreshold = 0.1 },
+			func(s *Spec) { s.Training.EarlyStoppingPatience = 2 }},
+		"training.loss_watchdog_patience": {func(s *Spec) { s.Training.LossWatchdogPatience = 2 },
+			func(s *Spec) { s.Training.LossWatchdogThreshold = 5 }},
 		"training.loss_scale": {func(s *Spec) { s.Training.LossScale = 2 },
 			func(s *Spec) { s.Training.Precision = "fp16" }},
 		"training.loss_scale_interval": {func(s *Spec) { s.Training.LossScaleInterval = 2 },
@@ -86,8 +90,8 @@ func TestInert(t *testing.T) {
 	if got := Inert(DefaultSpec()); got != nil {
 		t.Error(got)
 	}
-	if len(inertKeys) != 28 {
-		t.Errorf("%d keys, of which 28 are tested", len(inertKeys))
+	if len(inertKeys) != 30 {
+		t.Errorf("%d keys, of which 30 are tested", len(inertKeys))
 	}
 }
 

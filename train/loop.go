@@ -32,7 +32,7 @@ func (r *running) loop(ctx context.Context) error {
 		return err
 	}
 	r.recorder.begin()
-	for r.recorder.step() < r.total {
+	for r.recorder.step() < r.total && r.recorder.endsEarly() == "" {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
@@ -54,6 +54,9 @@ func (r *running) loop(ctx context.Context) error {
 			if r.mustStop() {
 				return r.stop(next.before)
 			}
+			if why := r.recorder.endsEarly(); why != "" {
+				return r.endEarly(ctx, why, next.before)
+			}
 		}
 		if err := r.pipeline.Update(); err != nil {
 			return err
@@ -68,6 +71,9 @@ func (r *running) loop(ctx context.Context) error {
 			}
 		}
 		step.End()
+	}
+	if why := r.recorder.endsEarly(); why != "" && r.recorder.step() < r.total {
+		return r.endEarly(ctx, why, r.windows.State())
 	}
 	return r.finish(ctx)
 }

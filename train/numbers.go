@@ -2,6 +2,7 @@ package train
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -53,11 +54,17 @@ func (s Spec) ValidateNumbers(evaluates bool) (problems []error) {
 		switch _, evaluation, ok := numberOf(o, key); {
 		case !ok:
 			problems = append(problems, fmt.Errorf("%s: objective %s reports no %s; it reports %s, "+
-				"and each with %s before its name in evaluations", path, s.Training.Objective, key, strings.Join(names, ", "), evalPrefix))
+				"and each with %s before its name in evaluations", path, s.Training.Objective, key,
+				strings.Join(names, ", "), evalPrefix))
 		case evaluation && !evaluates:
 			problems = append(problems, fmt.Errorf("%s: there is nothing to evaluate; "+
 				"set dataset.val_split or dataset.val_path", path))
 		}
+	}
+	problems = append(problems, s.Training.endProblems()...)
+	if s.Training.judgesEvaluations() && !evaluates {
+		problems = append(problems, errors.New("training.early_stopping_patience, training.load_best_model_at_end: "+
+			"there is nothing to evaluate; set dataset.val_split or dataset.val_path"))
 	}
 	for _, bound := range []struct {
 		key string
@@ -70,7 +77,8 @@ func (s Spec) ValidateNumbers(evaluates bool) (problems []error) {
 	if key := s.Training.MetricForBestModel; key != EvalLoss {
 		if _, evaluation, _ := numberOf(o, key); !evaluation {
 			return append(problems, fmt.Errorf("training.metric_for_best_model: %q is no number of an evaluation; "+
-				"those of objective %s are %s", key, s.Training.Objective, evalPrefix+strings.Join(names, ", "+evalPrefix)))
+				"those of objective %s are %s", key, s.Training.Objective, evalPrefix+strings.Join(names,
+				", "+evalPrefix)))
 		}
 		check("training.metric_for_best_model", key)
 	}

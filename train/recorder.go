@@ -72,6 +72,10 @@ type cursor struct {
 	Plans []replay.PartPlan `json:"plans,omitempty"`
 	// BestOf is the training.metric_for_best_model that the best checkpoint so far was chosen by; "" = eval_loss.
 	BestOf string `json:"best_of,omitempty"`
+	// StaleEvals counts evaluations in a row without a better metric, for training.early_stopping_patience.
+	StaleEvals int `json:"stale_evaluations,omitempty"`
+	// HighLosses counts steps in a row with a loss above training.loss_watchdog_threshold.
+	HighLosses int `json:"high_losses,omitempty"`
 	// OwesEval says that the run was interrupted before the evaluation of its last step.
 	OwesEval bool `json:"owes_evaluation,omitempty"`
 	// Run has the keys of the configuration that decide the run's numbers (see meaning); nil in checkpoints of older
@@ -130,6 +134,7 @@ func (r *recorder) record(w *pendingWindow, n step.Numbers) error {
 	tokens := r.count(w)
 	p := &r.progress
 	p.Losses = append(p.Losses, n.Loss)
+	r.countLoss(n.Loss)
 	r.add(w.Counts(), n)
 	r.result.Losses = p.Losses
 	r.noteEvidence(w)
@@ -278,6 +283,7 @@ func (r *recorder) evaluated(e EvalMetrics) (best bool, err error) {
 	if !ok {
 		return false, fmt.Errorf("training.metric_for_best_model: the evaluation after step %d reported no %s", e.Step, key)
 	}
+	r.countEvaluation(v, number.HigherIsBetter)
 	return r.state.Better(v, number.HigherIsBetter), r.observers.each(func(o Observer) error { return o.Eval(e) })
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"path/filepath"
 	"runtime/debug"
 	"strings"
@@ -329,6 +330,9 @@ func (r *loaded) finish(ctx context.Context) error {
 			r.env.Logf("%s", slow)
 		}
 	}
+	if err := r.loadBest(); err != nil {
+		return err
+	}
 	files, err := r.saver.adapterFiles()
 	if err != nil {
 		return err
@@ -348,8 +352,12 @@ func (r *loaded) finish(ctx context.Context) error {
 	}
 	r.result.AdapterDir = r.spec.OutputDir
 	m, err := r.manifest(ctx)
+	m.EndedEarly, m.ResultStep = r.result.EndedEarly, r.result.ResultStep
 	if err == nil {
 		m.Files, err = r.withCheckpoint(sums)
+		if m.ResultStep > 0 {
+			m.LastAdapter = m.Files[path.Join(filepath.Base(r.result.Checkpoint), adapter.WeightsFile)]
+		}
 	}
 	if err == nil {
 		err = m.Write(r.spec.OutputDir)

@@ -21,7 +21,8 @@ func Verify(ctx context.Context, s Spec, env Env, was replay.Manifest, steps int
 		was.Evidence = []replay.Evidence{{Step: was.Steps, Losses: was.Losses}}
 	}
 	if first := was.Evidence[0].Step; steps < first {
-		return replay.Verdict{}, fmt.Errorf("%s says nothing of the losses before step %d: verify %d steps or more", replay.ManifestFile, first, first)
+		return replay.Verdict{}, fmt.Errorf("%s says nothing of the losses before step %d: verify %d steps or more",
+			replay.ManifestFile, first, first)
 	}
 	if s.OutputDir, err = os.MkdirTemp("", "trainer-verify-"); err != nil {
 		return replay.Verdict{}, fmt.Errorf("make a folder for the replay: %w", err)
@@ -68,7 +69,7 @@ func Verify(ctx context.Context, s Spec, env Env, was replay.Manifest, steps int
 func (s Spec) unrecorded() Spec {
 	c := &s.Training
 	c.Resume, c.SaveSteps, c.EvalSteps, c.SavesPerEpoch, c.EvalsPerEpoch, c.ReportTo = "", 0, 0, 0, 0, nil
-	c.RecordWindows, s.Expect = false, Expect{}
+	c.RecordWindows, s.Expect, c.Ends = false, Expect{}, Ends{LossWatchdogPatience: c.LossWatchdogPatience}
 	return s
 }
 
@@ -87,7 +88,8 @@ func verify(ctx context.Context, s Spec, env Env, was replay.Manifest, steps int
 }
 
 // verifyOn verifies on an open machine, which it closes.
-func verifyOn(ctx context.Context, s Spec, env Env, was replay.Manifest, steps int, on graph.Machine) (replay.Verdict, error) {
+func verifyOn(ctx context.Context, s Spec, env Env, was replay.Manifest, steps int,
+	on graph.Machine) (replay.Verdict, error) {
 	p, err := prepareOn(ctx, s, env, on)
 	if err != nil {
 		return replay.Verdict{}, err

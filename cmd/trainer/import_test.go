@@ -27,7 +27,8 @@ load_in_4bit: true
 adapter: qlora
 datasets:
   - {path: org/rows, <<: *common}
-  - {path: json, data_files: mine.jsonl, type: chat_template, field_messages: conversations, message_property_mappings: {role: from, content: value}, split: "train[:10%]"}
+  - {path: json, data_files: mine.jsonl, type: chat_template, field_messages: conversations,
+	message_property_mappings: {role: from, content: value}, split: "train[:10%]"}
 sequence_len: 4096
 sample_packing: true
 lora_r: 32
@@ -100,6 +101,15 @@ no_such_key: 7
 		"base_model: m\nadapter: lora\ndatasets: [{path: rows, type: alpaca}]\noptimizer: muon\n", nil, "axolotl",
 		[]string{"optimizer: muon", "muon_adjust_lr: original"},
 		[]string{"optimizer: muon -> training.optimizer\n"}},
+	{"axolotl, ends", "lora.yaml", "base_model: m\nadapter: lora\ndatasets: [{path: rows, type: alpaca}]\n" +
+		"val_set_size: 0.1\neval_steps: 10\nsave_steps: 10\nearly_stopping_patience: 3\n" +
+		"load_best_model_at_end: true\n" +
+		"loss_watchdog_threshold: 5.0\nloss_watchdog_patience: 4\n", nil, "axolotl",
+		[]string{"early_stopping_patience: 3", "load_best_model_at_end: true", "loss_watchdog_threshold: 5",
+			"loss_watchdog_patience: 4"}, nil},
+	{"llamafactory, ends", "lora.yaml", "model_name_or_path: m\nstage: sft\nfinetuning_type: lora\ndataset: rows\n" +
+		"val_size: 0.1\neval_strategy: steps\neval_steps: 10\nearly_stopping_steps: 5\n", nil, "llamafactory",
+		[]string{"early_stopping_patience: 5"}, nil},
 	{"llamafactory, muon", "lora.yaml",
 		"model_name_or_path: m\nstage: sft\nfinetuning_type: lora\ndataset: rows\nuse_muon: true\n", nil,
 		"llamafactory",
@@ -131,8 +141,10 @@ overwrite_output_dir: true
 output_dir: saves/x
 max_samples: 1000
 fp16: true
-`, map[string]string{"data/dataset_info.json": `{"mine": {"file_name": "mine.json", "columns": {"prompt": "q", "response": "a"}},
- "talks": {"hf_hub_url": "org/talks", "formatting": "sharegpt", "num_samples": 50, "columns": {"messages": "messages"}, "tags": {"role_tag": "role", "content_tag": "content"}}}`}, "llamafactory",
+`, map[string]string{"data/dataset_info.json": `{"mine": {"file_name": "mine.json", "columns": {"prompt": "q",
+	"response": "a"}},
+ "talks": {"hf_hub_url": "org/talks", "formatting": "sharegpt", "num_samples": 50,
+	"columns": {"messages": "messages"}, "tags": {"role_tag": "role", "content_tag": "content"}}}`}, "llamafactory",
 		[]string{"adapter: qlora", "bits: 4", "r: 16", "alpha: 32", "target_modules: [q_proj, v_proj]",
 			"max_length: 2048", "batch_size: 8", "learning_rate: 5e-05", "epochs: 3", "lr_scheduler: linear",
 			"- {path: data/mine.json, split: 'train[:1000]', format: alpaca, fields: {instruction: q, output: a}}",
@@ -143,9 +155,14 @@ fp16: true
 			"no row attends to another, as with neat_packing: true", "lora_alpha: 32 (its default) -> lora.alpha"}},
 	{"unsloth notebook", "tune.ipynb",
 		`{"cells": [{"cell_type": "markdown", "source": ["FastLanguageModel.from_pretrained(r = 1)"]},
- {"cell_type": "code", "source": ["%%capture\n", "!pip install unsloth\n", "from unsloth import FastLanguageModel\n", "max_seq_length = 4096 # Choose any!\n"]},
- {"cell_type": "code", "source": "model, tokenizer = FastLanguageModel.from_pretrained(\n  model_name = \"unsloth/\" \"model-bnb-4bit\",\n  max_seq_length = max_seq_length,\n  dtype = None,\n)\nmodel = FastLanguageModel.get_peft_model(model, r = 32, use_rslora = True, use_gradient_checkpointing = \"unsloth\")\n"},
- {"cell_type": "code", "source": ["dataset = load_dataset('org/rows', split = 'train')\n", "trainer = SFTTrainer(model = model, train_dataset = dataset, args = SFTConfig(\n", " per_device_train_batch_size = 2, max_steps = 60, learning_rate = 2e-4,\n", " fp16 = not is_bfloat16_supported(), output_dir = f'out{1}', warmup_steps = 5))\n"]}]}`, nil, "unsloth",
+ {"cell_type": "code", "source": ["%%capture\n", "!pip install unsloth\n",
+	"from unsloth import FastLanguageModel\n", "max_seq_length = 4096 # Choose any!\n"]},
+ {"cell_type": "code",
+	"source": "model, tokenizer = FastLanguageModel.from_pretrained(\n  model_name = \"unsloth/\" \"model-bnb-4bit\",\n  max_seq_length = max_seq_length,\n  dtype = None,\n)\nmodel = FastLanguageModel.get_peft_model(model, r = 32, use_rslora = True, use_gradient_checkpointing = \"unsloth\")\n"},
+ {"cell_type": "code", "source": ["dataset = load_dataset('org/rows', split = 'train')\n",
+	"trainer = SFTTrainer(model = model, train_dataset = dataset, args = SFTConfig(\n",
+	" per_device_train_batch_size = 2, max_steps = 60, learning_rate = 2e-4,\n",
+	" fp16 = not is_bfloat16_supported(), output_dir = f'out{1}', warmup_steps = 5))\n"]}]}`, nil, "unsloth",
 		[]string{"base_model: unsloth/model-bnb-4bit", "adapter: qlora", "bits: 4", "r: 32", "alpha: 16",
 			"use_rslora: true", "target_modules: [q_proj, k_proj, v_proj, o_proj, gate_proj, up_proj, down_proj]",
 			"path: org/rows", "max_length: 4096", "max_steps: 60", "batch_size: 2", "gradient_accumulation_steps: 2",
@@ -164,9 +181,11 @@ fp16: true
 		[]string{"to write by hand: dataset.path"}},
 	{"torchtune", "tune.yaml", `
 output_dir: /tmp/out
-model: {_component_: torchtune.models.llama3_2.qlora_llama3_2_1b, lora_attn_modules: [q_proj, v_proj, output_proj], apply_lora_to_mlp: true, lora_rank: 64, lora_alpha: 128}
+model: {_component_: torchtune.models.llama3_2.qlora_llama3_2_1b, lora_attn_modules: [q_proj, v_proj, output_proj],
+	apply_lora_to_mlp: true, lora_rank: 64, lora_alpha: 128}
 tokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer, path: /tmp/tokenizer.model, max_seq_len: 1024}
-checkpointer: {_component_: torchtune.training.FullModelHFCheckpointer, checkpoint_dir: /tmp/model, output_dir: "${output_dir}"}
+checkpointer: {_component_: torchtune.training.FullModelHFCheckpointer, checkpoint_dir: /tmp/model,
+	output_dir: "${output_dir}"}
 dataset: {_component_: torchtune.datasets.alpaca_cleaned_dataset, packed: false}
 optimizer: {_component_: torch.optim.AdamW, fused: true, weight_decay: 0.01, lr: 3e-4}
 lr_scheduler: {_component_: torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup, num_warmup_steps: 100}
@@ -184,14 +203,16 @@ device: cpu
 		[]string{"checkpointer.output_dir: /tmp/out -> output_dir"}},
 	{"peft", "adapter_config.json",
 		`{"peft_type": "LORA", "r": 8, "lora_alpha": 32, "lora_dropout": 0.1, "bias": "none", "base_model_name_or_path": "org/model", "target_modules": ["q_proj", "v_proj"],
- "modules_to_save": ["lm_head"], "use_dora": false, "rank_pattern": {"layers.0.q_proj": 4}, "task_type": "CAUSAL_LM", "init_lora_weights": true}`, nil, "peft",
+ "modules_to_save": ["lm_head"], "use_dora": false, "rank_pattern": {"layers.0.q_proj": 4},
+	"task_type": "CAUSAL_LM", "init_lora_weights": true}`, nil, "peft",
 		[]string{"base_model: org/model", "r: 8", "alpha: 32", "dropout: 0.1", "target_modules: [q_proj, v_proj]",
 			"rank_pattern: {layers.0.q_proj: 4}", "path: data.jsonl"},
 		[]string{"modules_to_save: [lm_head]; the base weights stay frozen",
 			"to write by hand: dataset.path, output_dir"}},
 	{"transformers", "args.json",
 		`{"per_device_train_batch_size": 2, "learning_rate": 1e-4, "warmup_steps": 0.1, "lr_scheduler_type": "cosine_with_min_lr", "lr_scheduler_kwargs": {"min_lr_rate": 0.1},
- "lora_dropout": 2, "eval_strategy": "steps", "eval_steps": 10, "save_strategy": "epoch", "output_dir": "o"}`, nil, "transformers",
+ "lora_dropout": 2, "eval_strategy": "steps", "eval_steps": 10, "save_strategy": "epoch",
+	"output_dir": "o"}`, nil, "transformers",
 		[]string{"batch_size: 2", "learning_rate: 0.0001", "warmup_ratio: 0.1", "lr_scheduler: cosine_with_min_lr",
 			"min_lr_ratio: 0.1", "epochs: 3"},
 		[]string{"lora_dropout: 2; refused here: 2 must be at least 0 and below 1",

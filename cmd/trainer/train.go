@@ -395,6 +395,12 @@ func resultText(r train.Result) string {
 		fmt.Fprintf(out, ", resumed after step %d", r.Resumed)
 	}
 	fmt.Fprintln(out)
+	if r.EndedEarly != "" {
+		fmt.Fprintf(out, "ended    by %s\n", r.EndedEarly)
+	}
+	if r.ResultStep > 0 {
+		fmt.Fprintf(out, "result   the weights of step %d, the best\n", r.ResultStep)
+	}
 	if n := len(r.Losses); n > 0 {
 		fmt.Fprintf(out, "loss     %.4f first step, %.4f last step, %.4f mean of the run\n", r.Losses[0],
 			r.Losses[n-1], r.MeanLoss)

@@ -134,6 +134,12 @@ func (r *Run) finishedVerdict(checks report.Checks) report.Verdict {
 	if s := r.seconds(); s > 0 {
 		v.Text += " in " + report.Duration(seconds(s))
 	}
+	if m := r.Manifest; m != nil && m.EndedEarly != "" {
+		v.Text += ", ended by " + safetext.Line(m.EndedEarly, shownError)
+	}
+	if m := r.Manifest; m != nil && m.ResultStep > 0 {
+		v.Text += "; the result has the weights of step " + report.Whole(int64(m.ResultStep))
+	}
 	var missed []string
 	for _, c := range checks {
 		if c.State == report.Fail {

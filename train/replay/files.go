@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -28,6 +29,9 @@ func Sums(files map[string][]byte) map[string]string {
 
 // Adapter returns the SHA-256 of the adapter's weights; "" in manifests of older programs.
 func (m Manifest) Adapter() string { return m.Files[adapter.WeightsFile] }
+
+// trained returns the SHA-256 of the adapter's weights after the last step; "" in manifests of older programs.
+func (m Manifest) trained() string { return cmp.Or(m.LastAdapter, m.Adapter()) }
 
 // FilesVerdict reports whether the files of a run are still as it wrote them.
 type FilesVerdict struct {

@@ -40,8 +40,14 @@ type Manifest struct {
 	Software graph.Software `json:"software"`
 	Steps    int            `json:"steps"`                   // steps of the run, including skipped ones
 	Skipped  []int          `json:"skipped_steps,omitempty"` // steps whose loss or gradient was not finite
-	Plans    []PartPlan     `json:"plans,omitempty"`         // memory layouts of the run's parts, in order
-	Evidence []Evidence     `json:"evidence,omitempty"`      // in ascending order of steps
+	// EndedEarly says why the run ended before its last step; "" = it made all its steps.
+	EndedEarly string `json:"ended_early,omitempty"`
+	// ResultStep is the step of the checkpoint whose weights are the result; 0 = the last step.
+	ResultStep int `json:"result_step,omitempty"`
+	// LastAdapter is the SHA-256 of the adapter's weights after the last step, if the result has others; else "".
+	LastAdapter string     `json:"last_adapter_sha256,omitempty"`
+	Plans       []PartPlan `json:"plans,omitempty"`    // memory layouts of the run's parts, in order
+	Evidence    []Evidence `json:"evidence,omitempty"` // in ascending order of steps
 	// Files holds the hashes of the adapter's folder as the run left it, and of weights and optimizer of its last
 	// checkpoint, by path in the run's folder. It is nil in manifests of older programs.
 	Files map[string]string `json:"files_sha256,omitempty"`

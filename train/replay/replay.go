@@ -114,14 +114,14 @@ func Verify(ctx context.Context, run Run, was Manifest, steps int) (Verdict, err
 
 // adapterEquals compares the run's adapter with that of a manifest. nil = the manifest has no hash of it.
 func adapterEquals(run Run, was Manifest) (*bool, error) {
-	if was.Adapter() == "" {
+	if was.trained() == "" {
 		return nil, nil
 	}
 	sum, err := run.AdapterSum()
 	if err != nil {
 		return nil, err
 	}
-	equal := sum == was.Adapter()
+	equal := sum == was.trained()
 	return &equal, nil
 }
 
