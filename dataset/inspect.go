@@ -15,6 +15,7 @@ type Token struct {
 	Special bool   `json:"special,omitempty"`     // a special token, not plain text
 	End     bool   `json:"end_of_turn,omitempty"` // the last trained token of a message or an answer
 	Across  bool   `json:"across,omitempty"`      // the token straddles a boundary of the loss mask
+	Differs bool   `json:"differs,omitempty"`     // the other answer of the pair doesn't have the token
 }
 
 // Part is a span of a row's tokens: a message of a conversation, or a piece of another format.

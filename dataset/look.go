@@ -40,6 +40,7 @@ func (s *Set) Look(ctx context.Context, first, count int, tok Tokenizer) ([]Insp
 			w.in.Note = "the source no longer gives this row: its messages cannot be told"
 		}
 		w.in.finish()
+		w.in.markDifferences(w.row)
 		shown[i] = *w.in
 	}
 	return shown, nil

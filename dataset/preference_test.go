@@ -379,3 +379,43 @@ func TestBrokenPreferences(t *testing.T) {
 		}
 	}
 }
+
+// TestDifferencesOfPairs checks which tokens of a pair are marked: those in no longest common subsequence of both.
+func TestDifferencesOfPairs(t *testing.T) {
+	for _, c := range []struct{ row, want string }{
+		{`{"prompt":"q","chosen":"abcde","rejected":"abXde"}`, "4 12"}, // start q a b c d e end, start q a b X d e end
+		{`{"prompt":"q","chosen":"ab","rejected":"abab"}`, "9 10"},
+		{`{"prompt":"q","chosen":"aXbYc","rejected":"abc"}`, "3 5"},
+	} {
+		set, _, err := loadPreferences(c.row, func(*Config) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		shown, err := set.Look(context.Background(), 0, 1, bytesTokenizer{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for i, token := range shown[0].Tokens {
+			if token.Differs {
+				got = append(got, fmt.Sprint(i))
+			}
+		}
+		if text := strings.Join(got, " "); text != c.want {
+			t.Errorf("%s: %s differ, want %s", c.row, text, c.want)
+		}
+	}
+	// Answers beyond the bound differ between what they have in common at both ends.
+	row := Row{Borders: []int32{2503}}
+	in := Inspected{Tokens: make([]Token, 5006)}
+	for i := range in.Tokens {
+		in.Tokens[i].ID = int32(i % 2503)
+	}
+	in.Tokens[1].ID, in.Tokens[2501].ID = -1, -2
+	in.markDifferences(row)
+	for i, token := range in.Tokens {
+		if token.Differs != (i%2503 > 0 && i%2503 < 2502) {
+			t.Fatalf("token %d: differs %v", i, token.Differs)
+		}
+	}
+}

@@ -42,7 +42,8 @@ func newInspectData(c *console) *cobra.Command {
 		Long: `Show rows as the model sees them: each token, the message it belongs to, and whether it is trained.
 
 On a terminal trained tokens are underlined; a pipe, or a terminal with NO_COLOR, gets one line per token. --html writes
-a page that works offline.`,
+a page that works offline. The answers of a preference pair stand side by side,
+	and what only one of them has is marked.`,
 		Example: `  trainer inspect data --config cpu_stories_quick.yaml
   trainer inspect data run.yaml --html rows.html
   trainer inspect data run.yaml --rows 2 --json`,
@@ -99,7 +100,7 @@ a page that works offline.`,
 			if err := objective.CheckRows(loaded.Spec.Training.Objective, loaded.Spec.Objective(), report); err != nil {
 				fmt.Fprintf(w, "training refuses these rows: %s\n", plainText(err.Error()))
 			}
-			showRows(w, shown, mayColour(c.out))
+			showRows(w, shown, mayColour(c.out), foldWidth(c.out))
 			return w.Flush()
 		},
 	}
@@ -131,13 +132,16 @@ const (
 )
 
 // showRows writes rows for a terminal, or one token per line without colours.
-func showRows(w *bufio.Writer, rows []dataset.Inspected, colour bool) {
+func showRows(w *bufio.Writer, rows []dataset.Inspected, colour bool, width int) {
 	if colour {
 		fmt.Fprintf(w, "\n%strained%s %smasked%s %sspecial token%s  %s ends a turn  %s%s across a border\n",
 			styleTrained, styleOff, styleMasked, styleOff, styleSpecial, styleOff, markEnd, markOpen, markClose)
 	}
 	for _, r := range rows {
 		fmt.Fprintf(w, "\n%s\n", plainText(rowHeading(r)))
+		if colour && colourPair(w, r, width) {
+			continue
+		}
 		for _, p := range r.Parts {
 			if colour {
 				colourPart(w, p, r.Tokens)
@@ -210,6 +214,9 @@ func tokenState(t dataset.Token) string {
 	}
 	if t.Across {
 		s += ", across a border"
+	}
+	if t.Differs {
+		s += ", differs"
 	}
 	return s
 }

@@ -64,7 +64,7 @@ func TestInspectedRowsInColour(t *testing.T) {
 		}}
 	var b bytes.Buffer
 	w := bufio.NewWriter(&b)
-	showRows(w, []dataset.Inspected{row}, true)
+	showRows(w, []dataset.Inspected{row}, true, 0)
 	w.Flush()
 	plain := regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(b.String(), "")
 	_, shown, _ := strings.Cut(plain, "d.jsonl:1")

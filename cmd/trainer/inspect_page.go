@@ -37,6 +37,7 @@ const pageLegend = `<section class="legend" aria-label="Legend"><h2>How to read 
 <li><span class="t"><i class="s">special</i></span> framed: a special token, not text</li>
 <li><span class="t"><b class="s e">end</b></span> with ` + markEnd + `: ends a turn or an answer</li>
 <li><span class="t"><b class="x">across</b></span> in ` + markOpen + markClose + `: straddles the loss mask's boundary</li>
+<li><span class="t"><b class="d">differs</b></span> bold, between lines: the pair's other answer doesn't have it</li>
 <li><span class="t"><i class="n">` + markNoText + `</i></span> ends in the middle of a character</li>
 </ul><p>Point at a token to see its number, id and piece.</p></section>
 `
@@ -128,7 +129,14 @@ func (p dataPage) writeReport(w *bufio.Writer) {
 
 func (p dataPage) writeRow(w *bufio.Writer, n int, r dataset.Inspected, left *int) {
 	fmt.Fprintf(w, "<article id=\"row%d\"><h2>Row %d <small>%s</small></h2>\n", n, n, pageText(rowHeading(r)))
-	for _, part := range r.Parts {
+	_, _, pair := answersOf(r)
+	if pair {
+		fmt.Fprint(w, "<div class=\"pair\"><div>\n")
+	}
+	for i, part := range r.Parts {
+		if pair && i > 0 && part.Sequence != r.Parts[i-1].Sequence {
+			fmt.Fprint(w, "</div><div>\n")
+		}
 		if *left <= 0 {
 			fmt.Fprintf(w, "<p class=\"note\">The page has %d tokens; the rest of this row is left out.</p>\n",
 				pageTokens)
@@ -161,6 +169,9 @@ func (p dataPage) writeRow(w *bufio.Writer, n int, r dataset.Inspected, left *in
 		}
 		fmt.Fprint(w, "</section>\n")
 	}
+	if pair {
+		fmt.Fprint(w, "</div></div>\n")
+	}
 	fmt.Fprint(w, "</article>\n")
 }
 
@@ -174,7 +185,7 @@ func writeToken(w *bufio.Writer, n int, t dataset.Token) {
 	for _, c := range []struct {
 		on   bool
 		name string
-	}{{t.Special, "s"}, {t.End, "e"}, {t.Across, "x"}, {t.Text == "", "n"}} {
+	}{{t.Special, "s"}, {t.End, "e"}, {t.Across, "x"}, {t.Text == "", "n"}, {t.Differs, "d"}} {
 		if c.on {
 			class = append(class, c.name)
 		}

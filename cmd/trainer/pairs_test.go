@@ -1,10 +1,14 @@
 package main
 
 import (
+	"bufio"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/tierlora/tierlora/dataset"
 )
 
 // TestPairsAreShownAndRefused: inspect data shows a preference pair as a pair, in the terminal and on the page, and
@@ -30,12 +34,16 @@ func TestPairsAreShownAndRefused(t *testing.T) {
 			t.Errorf("exit code %d, no %q in\n%s%s", code, want, out, errOut)
 		}
 	}
+	if n := strings.Count(out, ", differs\n"); n != 5+2 { // both answers have "." and the end token
+		t.Errorf("%d tokens differ in\n%s", n, out)
+	}
 	if code, out, errOut = trainer(t, dir, nil, "", "inspect", "data", "run.yaml", "--html", "rows.html"); code != 0 {
 		t.Errorf("the page: exit code %d: %s%s", code, out, errOut)
 	}
 	page, err := os.ReadFile(filepath.Join(dir, "rows.html"))
 	if err != nil || !strings.Contains(string(page), "a pair of sequences") || !strings.Contains(string(page),
-		"<h3>rejected") {
+		"<h3>rejected") || strings.Count(string(page), `<div class="pair">`) != 4 ||
+		strings.Count(string(page), `class="d"`) != 4*7+1 {
 		t.Errorf("the page does not show a pair: %v", err)
 	}
 	for _, args := range [][]string{
@@ -53,5 +61,46 @@ func TestPairsAreShownAndRefused(t *testing.T) {
 		"--set", "dataset.format=completion", "--set", "dataset.fields={prompt: prompt, completion: chosen}")
 	if code != 0 {
 		t.Errorf("on the chosen answers: exit code %d: %s%s", code, out, errOut)
+	}
+}
+
+// TestPairsSideBySide checks the columns of a pair in a terminal: the prompt once, and both answers with what differs.
+func TestPairsSideBySide(t *testing.T) {
+	tokens := func(texts string, differ ...bool) (all []dataset.Token) {
+		for i, text := range strings.SplitAfter(texts, " ") {
+			all = append(all, dataset.Token{Text: text, Trained: i > 0, Differs: differ[i]})
+		}
+		return all
+	}
+	r := dataset.Inspected{Sequences: 2, Tokens: append(tokens("ask yes indeed", false, true, false),
+		tokens("ask no\nnever indeed", false, true, false)...),
+		Parts: []dataset.Part{{Role: "prompt", Message: -1, To: 1}, {Role: "chosen", Message: -1, From: 1, To: 3,
+			Trained: 2},
+			{Role: "prompt", Message: -1, From: 3, To: 4, Sequence: 1},
+			{Role: "rejected", Message: -1, From: 4, To: 6, Trained: 2, Sequence: 1}}}
+	shown := func(width int) (string, bool) {
+		var text strings.Builder
+		w := bufio.NewWriter(&text)
+		ok := colourPair(w, r, width)
+		if err := w.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		return text.String(), ok
+	}
+	text, ok := shown(70)
+	plain := regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(text, "")
+	const want = "prompt: 1 tokens, none trained\nask \n" +
+		"chosen: 2 tokens, all trained     │ rejected: 2 tokens, all trained\n" +
+		"yes indeed                        │ no\\n\n" +
+		"                                  │ never indeed\n"
+	if !ok || plain != want {
+		t.Errorf("got\n%s\nwant\n%s", plain, want)
+	}
+	if !strings.Contains(text, styleTrained+styleDiffers+"y"+styleOff) ||
+		strings.Contains(text, styleTrained+styleDiffers+"i"+styleOff) {
+		t.Errorf("what differs is not marked: %q", text)
+	}
+	if _, ok := shown(40); ok {
+		t.Error("two columns in a narrow terminal")
 	}
 }
