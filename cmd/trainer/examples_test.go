@@ -23,6 +23,8 @@ var exampleRows = map[string]string{
 	"data/faq.csv": "Question,Answer\nWho sat?,The cat\nHow was it?,happy\n",
 	"data/questions.jsonl": `{"question": "Who sat?", "answer": "The cat"}` + "\n" +
 		`{"question": "How was it?", "answer": "happy"}` + "\n",
+	"data/pairs.jsonl": `{"prompt": "Who sat?", "chosen": "The cat", "rejected": "Nobody"}` + "\n" +
+		`{"prompt": "How was it?", "chosen": "happy", "rejected": "sad"}` + "\n",
 }
 
 func writeRows(t *testing.T, dir string) {
@@ -53,6 +55,7 @@ func TestExamplesRun(t *testing.T) {
 	extra := map[string][]string{
 		"examples/chat":            {"--set", "dataset.chat_template=chatml"}, // the small model has no template
 		"examples/prompts_as_chat": {"--set", "dataset.chat_template=chatml"},
+		"examples/dpo":             {"--set", "dataset.as_chat=no", "--set", "training.eval_steps=1"},
 		"examples/validate_resume": {"--set", "training.eval_steps=1", "--set", "training.save_steps=1"},
 	}
 	n := 0
