@@ -88,49 +88,87 @@ func TestDPORun(t *testing.T) {
 	}
 }
 
-// TestPairsWithoutReference checks runs of the objectives that need no reference: a margin that grows, and the same numbers to
-// the last bit over ranks.
+// TestPairsWithoutReference checks runs of the objectives that need no reference: a margin that grows, and the same
+// numbers to the last bit over ranks and after an interrupt, padded and packed.
 func TestPairsWithoutReference(t *testing.T) {
 	for _, name := range []string{"cpo", "simpo", "orpo"} {
-		s := dpoSpec(t, 6)
-		s.Training.Objective, s.Objectives.DPO = name, nil
-		mustStart(t, s, oneWorker)
-		evals := linesWith(t, s.OutputDir, "eval_loss", "eval_loss", "eval_rewards/margins", "eval_logps/chosen")
-		if first, last := evals[0], evals[2]; !(last[1] > first[1]) || !(last[0] < first[0]) || !(last[2] < 0) {
-			t.Errorf("%s: the evaluations have %v", name, evals)
+		for _, packed := range []bool{false, true} {
+			s := dpoSpec(t, 6)
+			s.Training.Objective, s.Objectives.DPO, s.Dataset.Packing = name, nil, packed
+			mustStart(t, s, oneWorker)
+			evals := linesWith(t, s.OutputDir, "eval_loss", "eval_loss", "eval_rewards/margins", "eval_logps/chosen")
+			if first, last := evals[0], evals[2]; !(last[1] > first[1]) || !(last[0] < first[0]) || !(last[2] < 0) {
+				t.Errorf("%s: the evaluations have %v", name, evals)
+			}
+			ranks := over(t, s, 2)
+			mustStart(t, ranks, oneWorker)
+			sameRun(t, name+" on 2 ranks", s.OutputDir, ranks.OutputDir)
+
+			parts := s
+			parts.OutputDir = filepath.Join(t.TempDir(), "parts")
+			stop := stopping(3)
+			mustStart(t, parts, Env{Env: oneWorker.Env, Observers: []Observer{stop}, Interrupted: stop.stop})
+			parts.Training.Resume = "auto"
+			mustStart(t, parts, oneWorker)
+			sameRun(t, name+" resumed", s.OutputDir, parts.OutputDir)
 		}
-		ranks := over(t, s, 2)
-		mustStart(t, ranks, oneWorker)
-		sameRun(t, name+" on 2 ranks", s.OutputDir, ranks.OutputDir)
 	}
 }
 
-// TestDPOOfLayouts checks that packing, batches of other sizes and recomputed layers compute the same loss and numbers:
-// pairs do not see one another.
-func TestDPOOfLayouts(t *testing.T) {
-	names := []string{"loss", "rewards/margins", "logps/chosen", "grad_norm"}
-	run := func(change func(*Spec)) []float64 {
-		s := dpoSpec(t, 2)
-		s.Dataset.ValSplit, s.Training.EvalSteps, s.Training.EvalOnStart, s.Training.LoggingSteps = 0, 0, false, 2
-		s.Dataset.Shuffle = false
-		s.Objectives.DPO.LDAlpha, s.Objectives.DPO.UseWeighting = 0.5, true
-		change(&s)
-		mustStart(t, s, oneWorker)
-		return linesWith(t, s.OutputDir, "loss", names...)[0]
+// TestPairsOfLayouts checks that packing, batches of other sizes and recomputed layers compute the same loss and
+// numbers: pairs do not see one another. The negative log-likelihood of cpo and orpo is a mean over a micro-batch, so
+// other sizes of micro-batches are compared without it, or not at all.
+func TestPairsOfLayouts(t *testing.T) {
+	batches := map[string]func(*Spec){
+		"one micro-batch":  func(s *Spec) { s.Training.BatchSize, s.Training.GradientAccumulationSteps = 8, 1 },
+		"pairs one by one": func(s *Spec) { s.Training.BatchSize, s.Training.GradientAccumulationSteps = 1, 8 },
 	}
-	want := run(func(*Spec) {})
-	for what, change := range map[string]func(*Spec){
-		"one micro-batch":    func(s *Spec) { s.Training.BatchSize, s.Training.GradientAccumulationSteps = 8, 1 },
-		"pairs one by one":   func(s *Spec) { s.Training.BatchSize, s.Training.GradientAccumulationSteps = 1, 8 },
+	memory := map[string]func(*Spec){
 		"recomputed layers":  func(s *Spec) { s.Training.GradientCheckpointing = "full" },
 		"layers on the host": func(s *Spec) { s.Training.GradientCheckpointing = "offload" },
+	}
+	packed := func(s *Spec) { // all pairs in one packed sequence
+		s.Dataset.Packing, s.Training.BatchSize, s.Training.GradientAccumulationSteps = true, 1, 1
+		s.Dataset.MaxLength = 512
+	}
+	for name, c := range map[string]struct {
+		set     func(*Spec)
+		layouts []map[string]func(*Spec)
+	}{
+		"dpo": {func(s *Spec) { s.Objectives.DPO.LDAlpha, s.Objectives.DPO.UseWeighting = 0.5, true },
+			[]map[string]func(*Spec){batches, memory}},
+		"simpo": {func(s *Spec) { s.Training.Objective, s.Objectives.DPO = "simpo", nil },
+			[]map[string]func(*Spec){batches}},
+		"cpo": {func(s *Spec) {
+			s.Training.Objective, s.Objectives.DPO, s.Objectives.CPO = "cpo", nil, objective.Defaults().CPO
+			s.Objectives.CPO.CPOAlpha = 0
+		}, []map[string]func(*Spec){batches}},
+		"orpo": {func(s *Spec) { s.Training.Objective, s.Objectives.DPO = "orpo", nil }, nil},
 	} {
-		got := run(change)
-		for i, name := range names {
-			if math.Abs(got[i]-want[i]) > 1e-4*math.Max(math.Abs(want[i]), 1e-2) {
-				t.Errorf("%s: %s is %v, want %v", what, name, got[i], want[i])
+		run := func(change func(*Spec)) []float64 {
+			s := dpoSpec(t, 2)
+			s.Dataset.Path = pairFile(t, 8)
+			s.Dataset.ValSplit, s.Training.EvalSteps, s.Training.EvalOnStart, s.Training.LoggingSteps = 0, 0, false, 2
+			s.Dataset.Shuffle = false
+			c.set(&s)
+			change(&s)
+			mustStart(t, s, oneWorker)
+			return linesWith(t, s.OutputDir, "loss", "loss", "rewards/margins", "logps/chosen", "grad_norm")[0]
+		}
+		same := func(what string, got, want []float64) {
+			for i := range want {
+				if math.Abs(got[i]-want[i]) > 1e-4*math.Max(math.Abs(want[i]), 1e-2) {
+					t.Errorf("%s, %s: number %d is %v, want %v", name, what, i, got[i], want[i])
+				}
 			}
 		}
+		want := run(func(*Spec) {})
+		for _, layouts := range c.layouts {
+			for what, change := range layouts {
+				same(what, run(change), want)
+			}
+		}
+		same("packed", run(packed), run(batches["one micro-batch"]))
 	}
 }
 
