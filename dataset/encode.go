@@ -101,6 +101,7 @@ func encodeGroup(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, er
 		b.member = &buffers{}
 	}
 	e := encoded{desirable: ex.Desirable}
+	pair := cfg.Unpaired && len(ex.Group) == 2
 	var sides []encoded
 	b.ids, b.labels = b.ids[:0], b.labels[:0]
 	for k, member := range ex.Group {
@@ -115,14 +116,14 @@ func encodeGroup(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, er
 			const text = "sequence %d of the row becomes several rows, so that the group cannot stay together"
 			return encoded{}, fmt.Errorf(text, k+1)
 		}
-		if cfg.Unpaired {
+		if pair {
 			one.ids, one.labels = slices.Clone(one.ids), slices.Clone(one.labels)
 			sides = append(sides, one)
 			continue
 		}
 		e.join(one, k > 0, b)
 	}
-	if cfg.Unpaired {
+	if pair {
 		return unpair(sides), nil
 	}
 	e.ids, e.labels = b.ids, b.labels

@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
@@ -86,6 +87,24 @@ func checkLoaded(t *testing.T, set *Set, most int) {
 // FuzzPreferences: whatever rows of preferences hold, loading them ends with an error that names the file or with rows
 // that keep the rules, and every row of the file is kept or dropped.
 func FuzzPreferences(f *testing.F) {
+	preferenceSeeds(f)
+	f.Fuzz(func(t *testing.T, content []byte) {
+		set, report, err := loadPreferences(string(content), func(c *Config) { c.MaxLength = 24 })
+		if err != nil {
+			if !strings.HasPrefix(err.Error(), "d.jsonl") {
+				t.Fatalf("the error does not name the file: %v", err)
+			}
+			return
+		}
+		if report.Kept+report.DroppedRows() != report.Rows+report.Chunks+report.Chat.SplitRows-report.Chat.Split {
+			t.Fatalf("the rows do not add up: %v", report)
+		}
+		checkLoaded(t, set, 24)
+	})
+}
+
+// preferenceSeeds adds rows of pairs and of labelled answers.
+func preferenceSeeds(f *testing.F) {
 	seeds(f)
 	const talk = `[{"role":"user","content":"q"},{"role":"assistant","content":"%s"}]`
 	for _, s := range []string{
@@ -101,18 +120,36 @@ func FuzzPreferences(f *testing.F) {
 	} {
 		f.Add([]byte(s))
 	}
+}
+
+// FuzzLabelled checks that any file is read as labelled answers with mismatched sequences or refused, and that both
+// sequences of a row begin with its prompt and have at most max_length tokens.
+func FuzzLabelled(f *testing.F) {
+	preferenceSeeds(f)
 	f.Fuzz(func(t *testing.T, content []byte) {
-		set, report, err := loadPreferences(string(content), func(c *Config) { c.MaxLength = 24 })
+		set, report, err := loadPreferences(string(content), func(c *Config) {
+			c.MaxLength, c.Unpaired, c.Mismatched = 24, true, 3
+		})
 		if err != nil {
 			if !strings.HasPrefix(err.Error(), "d.jsonl") {
 				t.Fatalf("the error does not name the file: %v", err)
 			}
 			return
 		}
-		if report.Kept+report.DroppedRows() != report.Rows+report.Chunks+report.Chat.SplitRows-report.Chat.Split {
+		if report.Kept != set.Train.Len() {
 			t.Fatalf("the rows do not add up: %v", report)
 		}
 		checkLoaded(t, set, 24)
+		for _, r := range all(set.Train) {
+			if r.Desirable == Unlabelled || r.Sequences() == 1 {
+				return // an objective refuses rows without a label
+			}
+			own, labels := r.Sequence(0)
+			other, _ := r.Sequence(1)
+			if n := maskedPrefix(labels); n >= len(own) || n >= len(other) || !slices.Equal(own[:n], other[:n]) {
+				t.Fatalf("the sequences %v and %v have no common prompt of %d tokens", own, other, n)
+			}
+		}
 	})
 }
 
