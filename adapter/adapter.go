@@ -91,8 +91,10 @@ type Method struct {
 // from on. Calls for different rows may run at the same time.
 type Merger func(rows []float32, from int)
 
-// Mergers are the updates of an adapter by the layer's path, or the parameter's name where the checkpoint has it.
+// Mergers are the updates of an adapter by the layer's path, or the parameter's name where the checkpoint has it. The
+// tensors of a classification head are no update.
 func (m Method) Mergers(c Config, layers []string, parameters []Parameter, params []Param) (map[string]Merger, error) {
+	params = slices.DeleteFunc(slices.Clone(params), ofHead)
 	own, err := (&Trained{Layers: layers, Parameters: parameters}).owners(params)
 	if err != nil {
 		return nil, err

@@ -48,6 +48,9 @@ type Config struct {
 	// Own is what the section has beside the shared keys. nil stands for the section lora with none of its own keys set.
 	Own Settings
 
+	// Task is what the adapter is for; the zero value predicts the next token.
+	Task Task
+
 	rankOrder, alphaOrder []string // the patterns' keys as an adapter's file has them; nil = sorted
 	selection             selection
 	expertLayers          bool      // experts are linear layers whatever TargetParameters name: see tensorNames

@@ -69,9 +69,7 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	if p.FanInFanOut {
 		bad("fan_in_fan_out is true: no model here stores its weights that way")
 	}
-	if len(p.ModulesToSave) > 0 {
-		bad("modules_to_save %v: whole trained modules are not supported", p.ModulesToSave)
-	}
+	task := readTask(p.TaskType, p.ModulesToSave, bad)
 	alpha, err := p.Alpha.Float64()
 	if err != nil {
 		bad("lora_alpha %q is no number", p.Alpha)
@@ -104,7 +102,7 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	}
 	c := Config{Shared: Shared{R: p.R, Alpha: alpha, Dropout: p.Dropout, RankPattern: p.RankPattern.values, AlphaPattern: p.AlphaPattern.values,
 		TargetParameters: slices.Compact(slices.Sorted(slices.Values(p.Parameters)))},
-		Own: LoRASettings{UseRSLoRA: p.UseRSLoRA}, rankOrder: rankOrder, alphaOrder: alphaOrder}
+		Own: LoRASettings{UseRSLoRA: p.UseRSLoRA}, Task: task, rankOrder: rankOrder, alphaOrder: alphaOrder}
 	switch t := p.TargetModules.(type) {
 	case string:
 		c.TargetModules = Targets{t}
@@ -167,7 +165,8 @@ func formatLoRAOf(c Config, base string, layers []string, dora bool) ([]byte, er
 	return json.MarshalIndent(peftConfig{
 		AlphaPattern: alphas, RankPattern: ranks, BaseModel: base, Revision: revision, Bias: "none", InferenceMode: true,
 		InitLoRAWeights: true, Alpha: json.Number(fmt.Sprint(c.Alpha)), Dropout: c.Dropout, PEFTType: "LORA", R: c.R,
-		TargetModules: targets, Parameters: parameters, TaskType: "CAUSAL_LM", UseDoRA: dora, UseRSLoRA: c.lora().UseRSLoRA,
+		TargetModules: targets, Parameters: parameters, TaskType: c.Task.taskType(),
+		ModulesToSave: c.Task.modulesToSave(), UseDoRA: dora, UseRSLoRA: c.lora().UseRSLoRA,
 	}, "", "  ")
 }
 

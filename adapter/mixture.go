@@ -71,7 +71,7 @@ func (s *Saved) tensorNames() {
 // tensorName is the name in the file of a trained tensor. Transformers 5 has Mixtral's router at another path than the checkpoint, and so
 // has an adapter that was saved there.
 func (s *Saved) tensorName(own string) string {
-	name := peftPrefix + own
+	name := s.Config.Task.peftTensor(own)
 	if _, there := s.file.Tensor(name); !there {
 		for _, renamed := range []string{nameIn5(name), peftPrefix + nameBefore452(own)} {
 			if _, there := s.file.Tensor(renamed); there && renamed != name {

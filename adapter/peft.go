@@ -73,6 +73,9 @@ func Open(dir string) (*Saved, error) {
 		return nil, fmt.Errorf("read adapter: %w", err)
 	}
 	s.tensorNames()
+	if err := s.headShape(); err != nil {
+		return nil, fmt.Errorf("read adapter %s: %w", dir, errors.Join(err, s.file.Close()))
+	}
 	return s, nil
 }
 
@@ -86,6 +89,9 @@ func Decode(config, model []byte) (*Saved, error) {
 		return nil, fmt.Errorf("read adapter: %s: %w", WeightsFile, err)
 	}
 	s.tensorNames()
+	if err := s.headShape(); err != nil {
+		return nil, fmt.Errorf("read adapter: %s: %w", WeightsFile, errors.Join(err, s.file.Close()))
+	}
 	return s, nil
 }
 
@@ -206,7 +212,7 @@ func (m Method) Encode(c Config, base string, layers []string, params []Param) (
 	}
 	tensors, values := make([]weights.Tensor, len(params)), make(map[string][]float32, len(params))
 	for i, q := range params {
-		tensors[i] = weights.Tensor{Name: peftPrefix + q.Name, DType: weights.F32, Shape: q.Shape}
+		tensors[i] = weights.Tensor{Name: c.Task.peftTensor(q.Name), DType: weights.F32, Shape: q.Shape}
 		values[tensors[i].Name] = q.Data
 	}
 	model, err := weights.EncodeFloat32s(tensors, map[string]string{"format": "pt"}, values)

@@ -197,6 +197,7 @@ func (s *Start) Fill(n *nn.Net, r nn.Reader, t *Trained, params []Param) error {
 	if err != nil {
 		return err
 	}
+	s.fillHead(n, t, params)
 	for _, layer := range sortedKeys(owners) {
 		own := owners[layer]
 		weight := weightOf(n, r, layer)

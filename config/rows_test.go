@@ -84,9 +84,10 @@ func TestBrokenDataSources(t *testing.T) {
 		{"the same twice", head + "    - {path: a}\n    - {path: b}\n    - {path: a, split: train}\n", "",
 			"run.yaml:7:7: dataset.sources[2] has the rows of dataset.sources[0]: raise its weight instead"},
 		{"format", head + "    - {path: a, format: alpacca}\n", "", "run.yaml:5:25: dataset.sources[0].format: " +
-			"\"alpacca\" is not one of auto, alpaca, chat_completion, completion, messages, preference, rollouts, " +
-			"segments, " +
-			"sharegpt, text, tokenized, tokenized_preference, tokenized_unpaired, unpaired; did you mean alpaca?"},
+			"\"alpacca\" is not one of auto, alpaca, chat_completion, classification, completion, messages, " +
+			"pairs, preference, rollouts, segments, sharegpt, text, token_classification, tokenized, " +
+			"tokenized_classification, tokenized_preference, tokenized_token_classification, " +
+			"tokenized_unpaired, unpaired; did you mean alpaca?"},
 		{"fields", head + "    - {path: a, format: text, fields: {txt: b}}\n", "",
 			"run.yaml:5:39: dataset.sources[0].fields: format text has no field \"txt\", it has text; did you mean " +
 				"text?"},

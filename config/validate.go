@@ -45,6 +45,7 @@ func Validate(s train.Spec) []error {
 	if err := s.ValidateReference(); err != nil {
 		problems = append(problems, err)
 	}
+	problems = append(problems, s.ValidateTask()...)
 	if s.Dataset.Weights {
 		if err := objective.CheckWeights(s.Training.Objective, s.Objectives); err != nil {
 			problems = append(problems, err)

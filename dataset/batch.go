@@ -32,7 +32,13 @@ type Batch struct {
 	Weights []float32
 	// Rollouts [len(Rows)] are what is known of the sampled answers of each row; nil = rows are none, or TakeRollouts was
 	// not called.
-	Rollouts      []*Rollout
+	Rollouts []*Rollout
+	// Pad is the token id of padding.
+	Pad int32
+	// Targets [n] are Row.Targets of all rows, one row's after another's; row Rows[k] has TargetEnds[k-1] to
+	// TargetEnds[k]-1 of them. nil = no row has targets.
+	Targets       []float32
+	TargetEnds    []int32
 	TrainedTokens int
 	Tokens        int // tokens of rows, without padding
 	Epoch         int
@@ -78,6 +84,7 @@ func newBatch(tokens, borders, rows int) Batch {
 // fill lays out sequences of T tokens each. If there are fewer sequences than the batch has room for, the last ones are
 // empty. Padding is divided into segments of at most longest tokens.
 func (b *Batch) fill(sequences [][]int32, T, longest int, pad int32) {
+	b.Pad = pad
 	segments := 0
 	border := func(at int) {
 		segments++
@@ -104,6 +111,7 @@ func (b *Batch) fill(sequences [][]int32, T, longest int, pad int32) {
 				b.placeGroup(row, segments-1)
 				b.Rows, b.Starts = append(b.Rows, int(i)), append(b.Starts, start)
 				b.placeLabel(row.Desirable)
+				b.placeTargets(row)
 				b.TrainedTokens += b.of.Trained(int(i))
 				b.Tokens += len(row.IDs)
 			}

@@ -59,6 +59,9 @@ func cacheKey(cfg Config, path, data, tokenizer string) string {
 	if cfg.Mismatched > 0 {
 		put("whole answers", true)
 	}
+	if cfg.Aim.Kind != "" {
+		put("aim", []string{string(cfg.Aim.Kind), fmt.Sprintf("%q", cfg.Aim.Names), fmt.Sprint(cfg.Aim.Count)})
+	}
 	for _, role := range cfg.fieldRoles() {
 		put("field "+role, cfg.Fields[role])
 	}

@@ -117,6 +117,8 @@ type Config struct {
 	// own sequence and its prompt with the answer of the row before it, the first row with that of the last. 0 = rows
 	// stay single sequences. It needs Unpaired. Set by the caller.
 	Mismatched int `yaml:"-"`
+	// Aim is what the run's objective wants of rows beside their tokens. Set by the caller.
+	Aim Aim `yaml:"-"`
 	// PathFolder and ValPathFolder are the folders with the files of hub data sets, set by the caller.
 	PathFolder, ValPathFolder string `yaml:"-"`
 

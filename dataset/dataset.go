@@ -58,6 +58,9 @@ type Row struct {
 	Weights []float32
 	// Rollout is what is known of the sampled answers that the row's sequences are; nil = they are none.
 	Rollout *Rollout
+	// Targets are numbers that the row is to be given, whose meaning depends on the format: the margin of a preference
+	// pair, the class or the numbers of a labelled text, the class of each token. nil = it has none.
+	Targets []float32
 
 	Index  int    // number of the row in its source, from 0, dropped rows included
 	Line   int    // line of the source at which the row starts, from 1; 0 in Parquet, which has no lines

@@ -31,12 +31,13 @@ type encoded struct {
 	weight      *float64  // of the example, which multiplies weights; nil = one
 	borders     []int32   // Row.Borders
 	desirable   Desirability
-	rollout     *Rollout // Row.Rollout
-	length      int      // tokens before truncation; for a group, those of its longest sequence
-	lost        int      // tokens lost to truncation
-	tail        int      // tokens of ids beyond MaxLength, which Config.Mismatched keeps
-	chunked     bool     // a longer text may become several rows
-	chunk       int      // tokens of each row that a longer text is divided into; 0 = one row
+	targets     []float32 // Row.Targets
+	rollout     *Rollout  // Row.Rollout
+	length      int       // tokens before truncation; for a group, those of its longest sequence
+	lost        int       // tokens lost to truncation
+	tail        int       // tokens of ids beyond MaxLength, which Config.Mismatched keeps
+	chunked     bool      // a longer text may become several rows
+	chunk       int       // tokens of each row that a longer text is divided into; 0 = one row
 	cut         bool
 	drop        string
 	chat        *chatCounts // counts of a conversation; else nil
@@ -61,6 +62,9 @@ func encode(ex Example, tok Tokenizer, cfg Config, b *buffers) (_ encoded, err e
 	}
 	if ex.Group != nil {
 		return encodeGroup(ex, tok, cfg, b)
+	}
+	if ex.Aimed != nil {
+		return encodeAimed(ex, tok, cfg)
 	}
 	if ex.IDs == nil && onlyNumbers(tok) {
 		return encoded{}, tokenizer.ErrNumbers
@@ -100,7 +104,7 @@ func encodeGroup(ex Example, tok Tokenizer, cfg Config, b *buffers) (encoded, er
 	if b.member == nil {
 		b.member = &buffers{}
 	}
-	e := encoded{desirable: ex.Desirable}
+	e := encoded{desirable: ex.Desirable, targets: ex.Targets}
 	pair := cfg.Unpaired && len(ex.Group) == 2
 	var sides []encoded
 	b.ids, b.labels = b.ids[:0], b.labels[:0]

@@ -16,6 +16,7 @@ func (r Row) hash() uint64 {
 	}
 	h.addGroup(r.Borders, r.Desirable)
 	h.addWeights(r.Weights)
+	h.addTargets(r.Targets)
 	return uint64(h)
 }
 

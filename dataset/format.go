@@ -32,6 +32,8 @@ type Format struct {
 	// Asked restricts detection of the format to objectives that learn from preferences (Config.Preferences); for other
 	// runs such rows are detected as another format.
 	Asked bool
+	// Aims are the kinds of Config.Aim that the format's rows serve; the format is detected for these alone.
+	Aims []AimKind
 	// Supervised says how an objective that takes single sequences could use the rows; empty if it can use them as they
 	// are.
 	Supervised string
@@ -54,7 +56,9 @@ const FormatAuto = "auto"
 var Formats = map[string]Format{
 	"alpaca":               alpaca,
 	"chat_completion":      chatCompletion,
+	"classification":       classification,
 	"completion":           completion,
+	"pairs":                pairs,
 	"preference":           preference,
 	"rollouts":             rollouts,
 	"segments":             segments,
@@ -65,6 +69,10 @@ var Formats = map[string]Format{
 	"tokenized_preference": tokenizedPreference,
 	"tokenized_unpaired":   tokenizedUnpaired,
 	"unpaired":             unpaired,
+
+	"token_classification":           tokenClassification,
+	"tokenized_classification":       tokenizedClassification,
+	"tokenized_token_classification": tokenizedTokenClassification,
 }
 
 // Example is a row as a format reads it: segments of text, a conversation, or token ids.
@@ -88,6 +96,8 @@ type Example struct {
 	Empty       string       // the reason why there is nothing to train on; such a row is dropped and counted
 	Rollout     *Rollout     // what is known of the sampled answer that the row is
 	Weight      *float64     // factor of the loss of the row's tokens; nil = one
+	Targets     []float32    // Row.Targets
+	Aimed       *Aimed       // a row without an answer, in place of Segments; nil = it has one
 }
 
 // Segment is a piece of text that is tokenised separately, so that no token straddles a boundary of the loss mask.
@@ -227,13 +237,13 @@ func detect(o Object, cfg Config) (string, error) {
 	return best, nil
 }
 
-// detectPreference finds the preference format of a row, for an objective that learns from preferences: among the
-// formats whose required fields are present, the one that requires most fields; "" = none.
+// detectPreference finds the format of a row for an objective that learns from preferences, or from targets that only
+// its formats have: among the formats whose required fields are present, the one that requires most fields; "" = none.
 func (c Config) detectPreference(o Object) string {
 	best, most := "", 0
 	for _, name := range formatNames() {
 		f := c.formatOf(name)
-		if !c.Preferences || !f.Preference {
+		if !(c.Preferences && f.Preference || slices.Contains(f.Aims, c.Aim.Kind)) {
 			continue
 		}
 		if _, missing := f.bind(o, c.Fields); missing == "" && f.hasRoles(c.fieldRoles()) && f.required() > most {

@@ -34,6 +34,11 @@ func (s Shape) Lay(rows [][]Row, pad int32) (Batch, error) {
 					return Batch{}, fmt.Errorf("lay out a batch: %w", err)
 				}
 			}
+			for _, x := range row.Targets {
+				if x-x != 0 {
+					return Batch{}, fmt.Errorf("lay out a batch: a target is %v, want a finite number", x)
+				}
+			}
 			places = append(places, int32(len(all)))
 			all = append(all, row)
 			length += len(row.IDs)

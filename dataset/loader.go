@@ -436,6 +436,7 @@ func digest(rows Rows) string {
 		}
 		buf = appendWeights(appendGroup(buf, r.Borders, r.Desirable), r.Weights)
 		buf = r.Rollout.append(buf)
+		buf = appendTargets(buf, r.Targets)
 		h.Write(buf)
 	}
 	return hex.EncodeToString(h.Sum(nil))

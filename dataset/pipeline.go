@@ -55,6 +55,7 @@ type booked struct {
 	rollout     *Rollout   // Row.Rollout
 	weights     []float32  // Row.Weights
 	weightSpan  [2]float32 // least and largest of its trained tokens
+	targets     []float32  // Row.Targets
 	hash        uint64
 	maxID       int32
 	err         error // *source.RowError
@@ -254,6 +255,8 @@ func (c *chunk) write(r booked, e encoded) booked {
 	r.weights = weightsOf(e.weights, e.labels)
 	r.weightSpan = weightSpan(r.weights, e.labels)
 	h.addWeights(r.weights)
+	r.targets = slices.Clone(e.targets)
+	h.addTargets(r.targets)
 	r.to, r.hash = len(c.words), uint64(h)
 	return r
 }

@@ -32,14 +32,24 @@ var preference = Format{
 		{Name: "history", Keys: []string{"history"}, Optional: true},
 		{Name: "tools", Keys: toolKeys, Optional: true},
 		{Name: "chat_template_kwargs", Keys: []string{"chat_template_kwargs"}, Optional: true},
+		{Name: "margin", Keys: []string{"margin"}, Optional: true},
 	},
 	Preference: true,
 	Trains:     "both answers and what ends them; the prompt is context",
 	NoPrompt:   "the prompt is context of both answers",
 	Talks:      func(f Fields) bool { return f.talks("prompt", "chosen", "rejected") },
-	Render:     func(f Fields, _ Config) (Example, error) { return f.textAnswers("chosen", "rejected") },
-	AsChat:     func(f Fields, _ Config) (Example, error) { return f.chatAnswers("chosen", "rejected") },
+	Render:     func(f Fields, cfg Config) (Example, error) { return readPair(f, cfg, f.textAnswers) },
+	AsChat:     func(f Fields, cfg Config) (Example, error) { return readPair(f, cfg, f.chatAnswers) },
 	Supervised: supervisedPairs,
+}
+
+// readPair reads both answers, and the margin between them where the objective uses it.
+func readPair(f Fields, cfg Config, read func(answers ...string) (Example, error)) (Example, error) {
+	ex, err := read("chosen", "rejected")
+	if err != nil {
+		return ex, err
+	}
+	return ex, readMargin(f, &ex, cfg)
 }
 
 // unpaired reads {prompt, completion, label}: an answer to learn or an answer to avoid (KTO). A row becomes a group of

@@ -19,6 +19,7 @@ var tokenizedPreference = Format{
 		{Name: "rejected_labels", Keys: []string{"rejected_labels"}},
 		{Name: "chosen_attention_mask", Keys: []string{"chosen_attention_mask"}, Optional: true},
 		{Name: "rejected_attention_mask", Keys: []string{"rejected_attention_mask"}, Optional: true},
+		{Name: "margin", Keys: []string{"margin"}, Optional: true},
 	},
 	Preference: true,
 	Trains:     "what the labels of the rows say",
@@ -75,7 +76,7 @@ func renderTokenizedPreference(f Fields, cfg Config) (Example, error) {
 	if !slices.Equal(chosen.IDs[:n], rejected.IDs[:n]) {
 		return Example{Empty: dropPrompts}, nil
 	}
-	return ex, nil
+	return ex, readMargin(f, &ex, cfg)
 }
 
 // maskedPrefix counts the tokens before the first trained one.
@@ -103,7 +104,7 @@ func encodeCompletions(ex Example, tok Tokenizer, cfg Config, b *buffers) (encod
 	for _, ids := range answers {
 		shared = min(shared, samePrefix(prompt, ids))
 	}
-	e := encoded{desirable: ex.Desirable, chat: said}
+	e := encoded{desirable: ex.Desirable, targets: ex.Targets, chat: said}
 	var sides []encoded
 	b.ids, b.labels = b.ids[:0], b.labels[:0]
 	for k, ids := range answers {

@@ -75,6 +75,7 @@ type GroupReport struct {
 	Undesirable int `json:"undesirable,omitempty"`
 	// Sampled counts the kept rows that are groups of sampled answers.
 	Sampled int `json:"sampled,omitempty"`
+	Aimed   int `json:"aimed,omitempty"` // Aimed counts the kept rows with targets.
 }
 
 // Single reports whether every row is one sequence without a label.
@@ -83,6 +84,9 @@ func (g GroupReport) Single() bool { return g == GroupReport{} }
 func (g *GroupReport) count(b *booked) {
 	if n := len(b.borders) + 1; n > 1 {
 		g.Rows, g.Sequences, g.Most = g.Rows+1, g.Sequences+n, max(g.Most, n)
+	}
+	if b.targets != nil {
+		g.Aimed++
 	}
 	switch b.desirable {
 	case Desirable:
@@ -97,6 +101,7 @@ func (g *GroupReport) add(o GroupReport) {
 	g.Rows, g.Sequences, g.Most = g.Rows+o.Rows, g.Sequences+o.Sequences, max(g.Most, o.Most)
 	g.Desirable, g.Undesirable = g.Desirable+o.Desirable, g.Undesirable+o.Undesirable
 	g.Sampled += o.Sampled
+	g.Aimed += o.Aimed
 }
 
 // write writes a line about groups and one about labels, if there are such rows.

@@ -25,6 +25,8 @@ type store struct {
 	borders []byte // [head.Borders] u32: Row.Borders of all rows
 	labels  []byte // [Rows] i8: Row.Desirable; empty if no row has a label
 	weights []byte // [Tokens] f32: Row.Weights; empty if no row has weights
+	aimed   []byte // [Rows] u64: number of targets up to the end of the row; empty if no row has one
+	targets []byte // [head.Targets] f32: Row.Targets of all rows
 
 	file   []byte  // the mapped file up to the end of the columns
 	unread *unread // checksums of a cache file, and which pages were compared; nil = not a cache file
@@ -42,6 +44,8 @@ type storeHead struct {
 	Labelled bool `json:",omitempty"`
 	// Weighted tells that rows have weights.
 	Weighted bool `json:",omitempty"`
+	// Targets is the number of targets, over all rows; 0 = no row has one.
+	Targets uint64 `json:",omitempty"`
 
 	Digest string // digest of the rows
 	Sums   string // SHA-256 of the checksums of the pages
@@ -74,6 +78,9 @@ func newStore(head storeHead, path string, body []byte) *store {
 	}
 	if head.Weighted {
 		s.weights = take(4 * head.Tokens)
+	}
+	if head.Targets > 0 {
+		s.aimed, s.targets = take(8*head.Rows), take(4*head.Targets)
 	}
 	return s
 }
@@ -152,7 +159,7 @@ func (s *store) Row(i int) Row {
 	words := s.words[4*from : 4*to]
 	r := Row{Index: int(u64(s.indices, i)), Line: int(u64(s.lines, i)), Source: s.path}
 	r.IDs, r.Labels = fromWords(words)
-	r.Borders, r.Desirable, r.Weights = s.Borders(i), s.label(i), s.weightsAt(from, to)
+	r.Borders, r.Desirable, r.Weights, r.Targets = s.Borders(i), s.label(i), s.weightsAt(from, to), s.targetsOf(i)
 	if s.file != nil && slices.Max(r.IDs) > s.head.MaxID {
 		rescue.Stop(s.changed())
 	}
@@ -202,7 +209,7 @@ func (s *store) check() error {
 			u64(s.indices, i) >= maxPlace || u64(s.lines, i) >= maxPlace {
 			return errCacheRows
 		}
-		if !s.checkGroup(i, end-n) {
+		if !s.checkGroup(i, end-n) || !s.checkTargets(i) {
 			return errCacheRows
 		}
 		n = end

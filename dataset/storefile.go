@@ -152,6 +152,9 @@ func (h *storeHead) size() int64 {
 	if h.Weighted {
 		n += 4 * h.Tokens
 	}
+	if h.Targets > 0 {
+		n += 8*h.Rows + 4*h.Targets
+	}
 	return int64(n)
 }
 
@@ -178,7 +181,8 @@ func readHead(r io.ReaderAt, size int64) (head storeHead, sums []byte, err error
 	if err := json.Unmarshal(text[:n], &head); err != nil {
 		return head, nil, errCacheKey
 	}
-	if head.Rows > math.MaxInt64/columnBytes/4 || head.Tokens > math.MaxInt64/16 || head.Borders > head.Tokens {
+	if head.Rows > math.MaxInt64/columnBytes/4 || head.Tokens > math.MaxInt64/16 || head.Borders > head.Tokens ||
+		head.Targets > math.MaxInt64/16 {
 		return head, nil, errCacheRows
 	}
 	pages := (head.size() + pageBytes - 1) / pageBytes

@@ -142,8 +142,9 @@ type storeWriter struct {
 	words *spool // words, if there is no cache file
 	disk  *diskGuard
 
-	// columns are in file order. The last four are empty if every row is one sequence without a label and weights.
-	columns [9]*spool
+	// columns are in file order. The last six are empty if every row is one sequence without a label, weights and
+	// targets.
+	columns [11]*spool
 	digest  hash.Hash
 	scratch []byte
 }
@@ -208,6 +209,9 @@ func (w *storeWriter) add(r *booked, words []byte) error {
 		}
 	}
 	if err := w.addWeights(r, len(words)/4); err != nil {
+		return err
+	}
+	if err := w.addTargets(r); err != nil {
 		return err
 	}
 	return w.addGroup(r)
@@ -275,7 +279,7 @@ func (w *storeWriter) hash(r *booked, words []byte) {
 		}
 		buf = binary.LittleEndian.AppendUint64(buf, uint64(label)<<32|uint64(word&^trainedBit))
 	}
-	buf = appendWeights(appendGroup(buf, r.borders, r.desirable), r.weights)
+	buf = appendTargets(appendWeights(appendGroup(buf, r.borders, r.desirable), r.weights), r.targets)
 	w.digest.Write(buf)
 	w.scratch = buf
 }

@@ -159,8 +159,8 @@ func (r *streamReader) keep(l *loading, b *booked, rowWords []byte, p *places, s
 	}
 	l.report.Kept++
 	r.rows.add(heldRow{
-		trained: b.trained, borders: b.borders, desirable: b.desirable, weights: b.weights, index: b.index, line: b.line,
-		hash: b.hash, source: l.path, before: p.part(b.index),
+		trained: b.trained, borders: b.borders, desirable: b.desirable, weights: b.weights, targets: b.targets,
+		index: b.index, line: b.line, hash: b.hash, source: l.path, before: p.part(b.index),
 		at: StreamState{File: p.file, Row: b.index, Part: r.part, Sum: p.sums[b.index-p.first]},
 	}, rowWords)
 	return nil

@@ -13,6 +13,7 @@ type heldRow struct {
 	borders     []int32 // Row.Borders
 	desirable   Desirability
 	weights     []float32 // Row.Weights
+	targets     []float32 // Row.Targets
 	hash        uint64
 	source      string
 	at          StreamState // place of a window that begins with this row, except for the window's number
@@ -71,7 +72,7 @@ func (h heldRows) Row(i int) Row {
 	from, to := h.span(i)
 	r := h.rows[i]
 	row := Row{Index: r.index, Line: r.line, Source: r.source, Borders: r.borders, Desirable: r.desirable,
-		Weights: r.weights}
+		Weights: r.weights, Targets: r.targets}
 	row.IDs, row.Labels = fromWords(h.words[4*from : 4*to])
 	return row
 }

@@ -2,6 +2,7 @@ package session
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -156,9 +157,19 @@ func (nw Network) CheckPrefixes(longest int) error {
 	return nil
 }
 
-// Head returns the vocabulary head's weight [V,C]; a tied model's embeddings.
+// Head returns the vocabulary head's weight [V,C]; a tied model's embeddings. It fails the network if its adapter is
+// for a task without one.
 func (nw Network) Head(n *nn.Net) *graph.Value {
+	if t := nw.Adapter.Task.Type; t != "" && nw.Adapted {
+		n.Fail(fmt.Errorf("the adapter has task_type %s: it gives scores or vectors of texts, and no tokens; "+
+			"only an adapter with task_type CAUSAL_LM can write text", t))
+	}
 	return n.Head(nw.Config.HeadName(), nw.Config.VocabSize, nw.Config.HiddenSize)
+}
+
+// Scores returns the weight [L,C] of the classification head of the adapter's task, and its bias [L]; nil = none.
+func (nw Network) Scores(n *nn.Net) (weight, bias *graph.Value) {
+	return nw.Adapter.Task.Scores(n, nw.Config.HiddenSize)
 }
 
 // Hidden builds the layers and returns the final norm's output [M,C] of a micro-batch.
@@ -168,7 +179,12 @@ func (nw Network) Hidden(n *nn.Net, in nn.Batch) *graph.Value { return nw.Build(
 func (nw Network) Declared() (*nn.Net, *adapter.Trained, error) {
 	n, trained, in := nw.Declare("", Shape{Tokens: 1, Sequences: 1, MaxLen: 1})
 	nw.Hidden(n, in)
-	nw.Head(n)
+	switch {
+	case !nw.Adapted || nw.Adapter.Task.Type == "":
+		nw.Head(n)
+	case nw.Adapter.Task.HasScores():
+		nw.Scores(n)
+	}
 	return n, trained, n.Err()
 }
 

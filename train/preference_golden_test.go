@@ -137,7 +137,7 @@ type preferenceStep struct {
 
 func newPreferenceStep(t *testing.T, b *session.Base, float kernel.DType, o objective.Objective, tokens, sequences int, c Config, adapterDir string) *preferenceStep {
 	t.Helper()
-	shape := session.Shape{Tokens: tokens, Sequences: sequences, MaxLen: 256}
+	shape := session.Shape{Tokens: tokens, Sequences: sequences, MaxLen: 512}
 	return newStepOfPairs(t, b, float, o, shape, c, adapterDir)
 }
 

@@ -49,6 +49,7 @@ type recordedRow struct {
 	Prefix    bool                 `json:"prefix,omitempty"`
 	Desirable dataset.Desirability `json:"desirable,omitempty"`
 	Weights   []float32            `json:"weights,omitempty"`
+	Targets   []float32            `json:"targets,omitempty"`
 }
 
 // recordBatch returns the rows of a batch with the given shape.
@@ -59,7 +60,8 @@ func recordBatch(b dataset.Batch, s dataset.Shape) recordedBatch {
 	}
 	r := recordedBatch{Rows: make([][]recordedRow, sequences), Epoch: b.Epoch, Last: b.Last}
 	for k := range b.Rows {
-		row := recordedRow{Borders: b.Borders(k), Prefix: b.SharesPrefix(k), Weights: b.RowWeights(k)}
+		row := recordedRow{Borders: b.Borders(k), Prefix: b.SharesPrefix(k), Weights: b.RowWeights(k),
+			Targets: b.RowTargets(k)}
 		row.IDs, row.Labels = b.Row(k)
 		if b.Desirable != nil {
 			row.Desirable = b.Desirable[k]
@@ -287,7 +289,7 @@ func (w *recordedWindows) lay(r recordedBatch) (dataset.Batch, error) {
 				}
 			}
 			sequence = append(sequence, dataset.Row{IDs: row.IDs, Labels: row.Labels, Borders: row.Borders,
-				Prefix: row.Prefix, Desirable: row.Desirable, Weights: row.Weights})
+				Prefix: row.Prefix, Desirable: row.Desirable, Weights: row.Weights, Targets: row.Targets})
 		}
 		if len(sequence) > 0 {
 			rows = append(rows, sequence)

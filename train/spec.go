@@ -24,6 +24,11 @@ type Spec struct {
 	// Adapter is the method: lora keeps the base weights as they are, qlora quantises them to 4 bits. dora and qdora
 	// are the same with a trained magnitude for each row of an adapted weight (DoRA).
 	Adapter string `yaml:"adapter" default:"lora" resume:"fixed"`
+	// Task is what the model is trained for. causal predicts the next token. The others train a head or vectors in
+	// place of the vocabulary's head: sequence_classification gives a text scores (training.objective classification or
+	// reward), token_classification each token, embedding makes a vector of a text (contrastive), and reranker scores
+	// how well two texts belong together (rerank).
+	Task string `yaml:"task" default:"causal" resume:"fixed"`
 	// Sections are those of adapter methods.
 	adapter.Sections `yaml:",inline"`
 	// Quantization is how qlora stores the base weights. Without it qlora takes the defaults, or keeps weights that
@@ -63,11 +68,15 @@ func DefaultSpec() (s Spec) {
 
 // Choices returns the values of keys that name an entry of a table.
 func (Spec) Choices() map[string][]string {
-	return map[string][]string{"adapter": adapter.Names(), "device": graph.DeviceNames}
+	return map[string][]string{"adapter": adapter.Names(), "device": graph.DeviceNames, "task": taskNames()}
 }
 
-// AdapterConfig returns the section of the run's adapter method.
-func (s Spec) AdapterConfig() adapter.Config { return s.Sections.Config(s.Adapter) }
+// AdapterConfig returns the section of the run's adapter method, and its task.
+func (s Spec) AdapterConfig() adapter.Config {
+	c := s.Sections.Config(s.Adapter)
+	c.Task = s.task()
+	return c
+}
 
 // Session returns the options that the run opens its session with.
 func (s Spec) Session() session.Options {

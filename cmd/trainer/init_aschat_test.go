@@ -94,7 +94,7 @@ func TestInitAsChat(t *testing.T) {
 	for args, want := range map[string]string{
 		"--data qa.jsonl --as-chat ja": `init: --as-chat: "ja" is not one of auto, yes, no`,
 		"--data qa.jsonl --format alpacka": `init: --format: "alpacka" is not one of auto, alpaca, ` +
-			`chat_completion, completion`,
+			`chat_completion, classification`,
 		"--data qa.jsonl --fields prompt":                  "--fields",
 		"--data qa.jsonl --format completion --fields q=x": `init: --fields: format completion has no field "q"`,
 		"--data qa.jsonl --fields prompt=":                 "init: --fields.prompt is empty: name a key of the file",

@@ -67,4 +67,5 @@ def main(source):
             path.chmod(0o644)
 
 
-main(pathlib.Path(sys.argv[1]))
+if __name__ == "__main__":
+    main(pathlib.Path(sys.argv[1]))

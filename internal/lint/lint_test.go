@@ -69,7 +69,7 @@ var imports = map[string][]string{
 	"train/hardware":   {"internal/atomicfile", "internal/rescue"},
 	"train/checkpoint": {"internal/atomicfile", "internal/jsonerr", "internal/regular", "internal/rescue"},
 	"train/fit":        {"session", "dataset", "graph"},
-	"train/objective":  {"internal/keys", "session", "dataset", "graph", "kernel", "model/nn"},
+	"train/objective":  {"internal/keys", "adapter", "session", "dataset", "graph", "kernel", "model/nn"},
 	"train/optimizer":  {"graph", "kernel", "model/nn"},
 	"train/replay":     {"adapter", "dataset", "graph", "internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"train/ranks":      {"internal/words", "internal/rescue"},

@@ -196,6 +196,24 @@ func Unpaired() Geometry {
 	return Geometry{"unpaired", "unpaired_rows", [3]int{1, 1, 1}, [3]int{256, 1, 1}, 0}
 }
 
+// Pool returns the geometry of pool_forward over S sequences of C columns.
+func Pool(S, C int) Geometry {
+	return Geometry{"pool", "pool_forward", [3]int{S, ceil(C, 256), 1}, [3]int{256, 1, 1}, 0}
+}
+
+// PoolGradient returns the geometry of pool_gradient over M tokens of C columns.
+func PoolGradient(M, C int) Geometry {
+	return Geometry{"pool", "pool_gradient", [3]int{M, 1, 1}, [3]int{min(256, max(32, ceil(C, 32)*32)), 1, 1}, 0}
+}
+
+// ClassLoss returns the geometry of task_loss_class over S rows.
+func ClassLoss(S int) Geometry { return warps("task_loss", "task_loss_class", S, 8, 0) }
+
+// RewardLoss returns the geometry of task_loss_reward, which runs in one block.
+func RewardLoss() Geometry {
+	return Geometry{"task_loss", "task_loss_reward", [3]int{1, 1, 1}, [3]int{256, 1, 1}, 0}
+}
+
 // AdamW returns the geometry of adamw_step over n parameters.
 func AdamW(n int64) Geometry { return Flat("adamw", "adamw_step", (n+3)/4) }
 

@@ -30,6 +30,11 @@ type Config struct {
 	RLOO *RLOOConfig `yaml:"rloo,omitempty"`
 	// KTO is the loss of labelled answers for training.objective: kto.
 	KTO *KTOConfig `yaml:"kto,omitempty"`
+	// Reward is the loss of a reward model's preference pairs for training.objective: reward.
+	Reward *RewardConfig `yaml:"reward,omitempty"`
+	// Classification is what rows or tokens have a label of, for training.objective: classification and
+	// token_classification.
+	Classification *ClassificationConfig `yaml:"classification,omitempty"`
 }
 
 // section is a field of Config.

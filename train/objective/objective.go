@@ -25,6 +25,11 @@ var Objectives = map[string]func(Config) Objective{
 	grpoName:     newGRPO,
 	rlooName:     newRLOO,
 	ktoName:      newKTO,
+	rewardName:   newReward,
+
+	classificationName: newClassification,
+	tokenClassesName:   newTokenClassification,
+	rerankName:         newRerank,
 }
 
 // Default is the name of the objective of a model's own loss. Evaluations outside a training run use it.
@@ -74,7 +79,15 @@ func NetworkOf(o Objective, nw session.Network, n *nn.Net, in nn.Batch) (at Netw
 		n.Fail(checkReference(nw, n))
 		nn.AsReference(n, func() { at.Reference = nw.Hidden(n, in) })
 	}
-	at.Hidden, at.Head, at.LogitCap = nw.Hidden(n, in), nw.Head(n), nw.Config.LogitCap
+	at.Hidden, at.LogitCap = nw.Hidden(n, in), nw.Config.LogitCap
+	if h, ok := o.(headed); ok {
+		n.Fail(h.checkTask(nw.Adapter.Task))
+		if nw.Adapter.Task.HasScores() && n.Err() == nil {
+			at.Scores, at.ScoreBias = nw.Scores(n)
+		}
+		return at
+	}
+	at.Head = nw.Head(n)
 	return at
 }
 
@@ -93,10 +106,12 @@ func checkReference(nw session.Network, n *nn.Net) error {
 
 // Network is where the loss is computed.
 type Network struct {
-	Hidden   *graph.Value // [M,C], the final norm's output
-	Head     *graph.Value // [V,C]
-	LossRows int          // rows of logits that may exist at the same time
-	LogitCap float64      // soft cap of the logits; 0 = none
+	Hidden *graph.Value // [M,C], the final norm's output
+	Head   *graph.Value // [V,C]; nil for an objective over another head
+	// Scores [L,C] and ScoreBias [L] are the weight and the bias of a classification head; nil = there is none.
+	Scores, ScoreBias *graph.Value
+	LossRows          int     // rows of logits that may exist at the same time
+	LogitCap          float64 // soft cap of the logits; 0 = none
 	// Reference [M,C] are the hidden states of the reference over the same tokens; nil = the objective needs none.
 	Reference *graph.Value
 	Scaling   *graph.Value // state of loss scaling; nil = none

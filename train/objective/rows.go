@@ -23,9 +23,14 @@ type reading interface {
 }
 
 // Reading returns the configuration of a data set with what an objective needs of it: rows that could be preferences
-// are read as such for an objective that learns from them. batchSize is the number of rows of a micro-batch.
+// are read as such for an objective that learns from them, and with the targets that it learns from. batchSize is the
+// number of rows of a micro-batch.
 func Reading(o Objective, c dataset.Config, batchSize int) dataset.Config {
-	_, c.Preferences = o.(preferring)
+	if a, ok := o.(aiming); ok {
+		c.Aim = a.Aim()
+	}
+	_, prefers := o.(preferring)
+	c.Preferences = prefers && (c.Aim.Kind == "" || c.Aim.Kind == dataset.AimMargin)
 	if r, ok := o.(reading); ok {
 		r.Read(&c, batchSize)
 	}
@@ -47,6 +52,28 @@ func CheckBatch(o Objective, batchSize int) error {
 func SharesPrompts(o Objective) bool {
 	s, ok := o.(interface{ SharesPrompts() bool })
 	return ok && s.SharesPrompts()
+}
+
+// aiming is an optional capability of an Objective: it wants something of rows beside their tokens.
+type aiming interface {
+	// Aim says what.
+	Aim() dataset.Aim
+}
+
+// checkAimed refuses rows without targets, and rows of several sequences.
+func checkAimed(r *dataset.Report, a dataset.Aim) error {
+	switch g := r.Groups; {
+	case g.Rows > 0:
+		return fmt.Errorf("it learns from single texts with a label, and %d rows have several sequences", g.Rows)
+	case g.Aimed < r.Kept:
+		form := "dataset.format: classification with a text and a label"
+		if a.Kind == dataset.AimTokens {
+			form = "dataset.format: token_classification with tokens and tags"
+		}
+		return fmt.Errorf("it learns from labels, and %d of %d rows have none: write %s, with dataset.fields where "+
+			"the columns have other names", r.Kept-g.Aimed, r.Kept, form)
+	}
+	return nil
 }
 
 // CheckRows refuses data whose rows an objective has no use for, training and validation rows alike. name is the
@@ -86,6 +113,8 @@ func unsupervised(g dataset.GroupReport) string {
 		return fmt.Sprintf("%s of up to %d sequences", count(g.Rows, "row"), g.Most)
 	case g.Desirable+g.Undesirable > 0:
 		return count(g.Desirable+g.Undesirable, "answer") + " with a label"
+	case g.Aimed > 0:
+		return count(g.Aimed, "text") + " with a label and no answer"
 	}
 	return ""
 }

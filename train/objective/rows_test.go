@@ -2,6 +2,7 @@ package objective
 
 import (
 	"context"
+	"reflect"
 	"testing"
 	"testing/fstest"
 
@@ -76,7 +77,14 @@ func TestSupervisedTakesSingleSequences(t *testing.T) {
 			t.Errorf("%s\ngot  %s\nwant %s", c.rows, got, want)
 		}
 	}
-	if Reading(Of(Default, Config{}), dataset.Config{}, 1).Preferences {
-		t.Error("cross_entropy learns from preferences")
+	for name, want := range map[string]dataset.Config{
+		Default: {}, dpoName: {Preferences: true},
+		rewardName: {Preferences: true, Aim: dataset.Aim{Kind: dataset.AimMargin}},
+		rerankName: {Aim: dataset.Aim{Kind: dataset.AimLabels, Count: 1}},
+	} {
+		got := Reading(Of(name, Config{}), dataset.Config{}, 1)
+		if got.Preferences != want.Preferences || !reflect.DeepEqual(got.Aim, want.Aim) {
+			t.Errorf("%s reads rows with preferences %v and aim %v", name, got.Preferences, got.Aim)
+		}
 	}
 }

@@ -1,0 +1,89 @@
+//go:build gpu && linux
+
+package cuda
+
+import (
+	"math"
+	"testing"
+
+	"github.com/tierlora/tierlora/kernel/gpu"
+)
+
+// TestPool checks spans by hand, a token outside of all spans and one behind the last token included.
+func TestPool(t *testing.T) {
+	elements(t, 64<<20, func(t *testing.T, r *harness) {
+		const M, C, S = 6, 300, 4
+		spans := []int32{0, 1, 2, 4, 4, 4, 5, 9}
+		var x, dy []float64
+		out := r.repeat(func() [][]byte {
+			var xb, db []byte
+			xb, x = r.numbers(M*C, 1)
+			db, dy = r.numbers(S*C, 1)
+			B := in(r, "spans", spans)
+			y, dx := r.out("y", int64(S*C*r.size())), r.out("dx", int64(M*C*r.size()))
+			r.run(Pool(S, C), y, in(r, "x", xb), B, i32(M), i32(C))
+			r.run(PoolGradient(M, C), dx, B, in(r, "dy", db), i32(M), i32(C), i32(S))
+			return [][]byte{get[byte](r, y, S*C*r.size()), get[byte](r, dx, M*C*r.size())}
+		})
+		y, dx := make([]float64, S*C), make([]float64, M*C)
+		for s := range S {
+			from, to := int(spans[2*s]), min(int(spans[2*s+1]), M)
+			for m := from; m < to; m++ {
+				for c := range C {
+					y[s*C+c] += x[m*C+c] / float64(to-from)
+					dx[m*C+c] = dy[s*C+c] / float64(to-from)
+				}
+			}
+		}
+		r.near(t, "vectors", out[0], y)
+		r.near(t, "gradient", out[1], dx)
+	})
+}
+
+// TestTaskLoss checks that every form repeats its bits, and cross-entropy and the loss of rewards by hand.
+func TestTaskLoss(t *testing.T) {
+	r := newHarness(t, 64<<20)
+	const S, L = 3, 40
+	labels := []int32{7, -100, 39}
+	scores := make([]float32, S*L)
+	for form := range 3 {
+		out := r.repeat(func() [][]byte {
+			for i := range scores {
+				scores[i] = float32(r.rnd.NormFloat64())
+			}
+			X := in(r, "scores", scores)
+			each, right, errors := r.out("each", 4*S), r.out("right", 4*S), r.out("errors", 4*S)
+			dscores, dbias := r.out("dscores", 4*S*L), r.out("dbias", 4*L)
+			r.run(ClassLoss(S), each, right, errors, dscores, X, in(r, "labels", labels), in(r, "targets", scores),
+				in(r, "bias", make([]float32, L)), in(r, "scale", []float32{0.5}), gpu.Ptr(0), i32(form), i32(S),
+				i32(L))
+			r.run(Flat("task_loss", "task_loss_bias", L), dbias, dscores, i32(S), i32(L))
+			return [][]byte{get[byte](r, each, 4*S), get[byte](r, dscores, 4*S*L), get[byte](r, dbias, 4*L)}
+		})
+		if form > 0 {
+			continue
+		}
+		each := make([]float64, S)
+		for s, label := range labels {
+			sum := 0.
+			for _, x := range scores[s*L:][:L] {
+				sum += math.Exp(float64(x))
+			}
+			if label >= 0 {
+				each[s] = math.Log(sum) - float64(scores[s*L+int(label)])
+			}
+		}
+		nearF32(t, "cross-entropy", f32Floats(out[0]), each)
+	}
+	out := r.repeat(func() [][]byte {
+		loss, dr, mean, accuracy, margin := r.out("loss", 4), r.out("drewards", 12), r.out("mean", 4),
+			r.out("accuracy", 4),
+			r.out("margin", 4)
+		r.run(RewardLoss(), loss, dr, mean, accuracy, margin, in(r, "rewards", []float32{1, 0, 3}),
+			in(r, "pairs", []int32{2, 0, -1, 1}), in(r, "margins", []float32{2, 0}), in(r, "scale", []float32{1}),
+			gpu.Ptr(0), i32(2), i32(3), int64(0))
+		return [][]byte{get[byte](r, loss, 4), get[byte](r, dr, 12)}
+	})
+	nearF32(t, "loss", f32Floats(out[0]), []float64{math.Ln2})
+	nearF32(t, "gradient", f32Floats(out[1]), []float64{0.5, 0, -0.5})
+}

@@ -1,0 +1,134 @@
+package train
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/train/objective"
+)
+
+// headSpec is a run of steps of a task on rows of a file, accumulated, that evaluates.
+func headSpec(t testing.TB, steps int, task, objective string, row func(i int) string) Spec {
+	t.Helper()
+	var text strings.Builder
+	for i := range 40 {
+		text.WriteString(row(i) + "\n")
+	}
+	path := filepath.Join(t.TempDir(), "rows.jsonl")
+	if err := os.WriteFile(path, []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	s := testSpec(t, steps)
+	s.Dataset.Path, s.Dataset.Format, s.Dataset.Fields, s.Dataset.ValSplit = path, "", nil, 0.2
+	c := &s.Training
+	c.BatchSize, c.GradientAccumulationSteps, c.LoggingSteps, c.EvalSteps, c.EvalOnStart = 2, 4, 2, 3, true
+	s.Task, c.Objective, c.LearningRate = task, objective, 5e-3
+	return s
+}
+
+// rewardRow is a pair of texts whose chosen answer is the longer one.
+func rewardRow(i int) string {
+	const row = `{"prompt": "Once upon a time, number %d", "chosen": " there was a %s dog.", "rejected": ` +
+		`" it was cold%s", "margin": %d}`
+	return fmt.Sprintf(row, i, strings.Repeat("very ", 1+i%4), strings.Repeat("!", i%3), i%2)
+}
+
+// headRun checks a run of a head: named numbers, an evaluation that gets better, and the same numbers to the last bit
+// over ranks and after an interrupt between two lines, packed or not.
+func headRun(t *testing.T, spec func() Spec, numbers ...string) {
+	names := append([]string{"loss"}, numbers...)
+	held := make([]string, len(names))
+	for i, name := range names {
+		held[i] = "eval_" + name
+	}
+	for _, packed := range []bool{false, true} {
+		whole := spec()
+		whole.Dataset.Packing = packed
+		mustStart(t, whole, oneWorker)
+		steps, evals := linesWith(t, whole.OutputDir, "loss", names...), linesWith(t, whole.OutputDir, "eval_loss",
+			held...)
+		if len(steps) != 3 || len(evals) != 3 {
+			t.Fatalf("%d lines of steps and %d of evaluations, want 3 and 3", len(steps), len(evals))
+		}
+		if first, last := evals[0], evals[2]; !(last[0] < first[0]) {
+			t.Errorf("the evaluations have %v, want a smaller loss after training", evals)
+		}
+		ranks := over(t, whole, 2)
+		mustStart(t, ranks, oneWorker)
+		sameRun(t, "2 ranks", whole.OutputDir, ranks.OutputDir)
+
+		parts := whole
+		parts.OutputDir = filepath.Join(t.TempDir(), "parts")
+		stop := stopping(3)
+		mustStart(t, parts, Env{Env: oneWorker.Env, Observers: []Observer{stop}, Interrupted: stop.stop})
+		parts.Training.Resume = "auto"
+		mustStart(t, parts, oneWorker)
+		sameRun(t, "resumed", whole.OutputDir, parts.OutputDir)
+		for what, dir := range map[string]string{"2 ranks": ranks.OutputDir, "resumed": parts.OutputDir} {
+			if got := linesWith(t, dir, "loss", names...); fmt.Sprint(got) != fmt.Sprint(steps) {
+				t.Errorf("%s: %v, want %v", what, got, steps)
+			}
+			if got := linesWith(t, dir, "eval_loss", held...); fmt.Sprint(got) != fmt.Sprint(evals) {
+				t.Errorf("%s: %v, want %v", what, got, evals)
+			}
+		}
+	}
+}
+
+func TestRewardRun(t *testing.T) {
+	headRun(t, func() Spec { return headSpec(t, 6, "sequence_classification", "reward", rewardRow) },
+		"mean_reward", "accuracy", "margin")
+}
+
+func TestClassificationRun(t *testing.T) {
+	words := []string{"happy", "sad", "angry"}
+	for kind, row := range map[string]func(i int) string{
+		"single_label": func(i int) string {
+			return fmt.Sprintf(`{"text": "The %s dog number %d was there.", "label": %q}`, words[i%3], i, words[i%3])
+		},
+		"multi_label": func(i int) string {
+			return fmt.Sprintf(`{"text": "The %s and %s dog number %d.", "label": [%q, %q]}`, words[i%3],
+				words[(i+1)%3], i,
+				words[i%3], words[(i+1)%3])
+		},
+	} {
+		headRun(t, func() Spec {
+			s := headSpec(t, 6, "sequence_classification", "classification", row)
+			s.Objectives.Classification = &objective.ClassificationConfig{ProblemType: kind, Labels: words}
+			return s
+		}, "accuracy")
+	}
+}
+
+func TestRegressionRun(t *testing.T) {
+	headRun(t, func() Spec {
+		s := headSpec(t, 6, "sequence_classification", "classification", func(i int) string {
+			return fmt.Sprintf(`{"text": "The %sdog.", "score": %v}`, strings.Repeat("very ", i%5), float64(i%5)/4)
+		})
+		s.Objectives.Classification = &objective.ClassificationConfig{ProblemType: "regression"}
+		return s
+	}, "mae")
+}
+
+func TestTokenClassificationRun(t *testing.T) {
+	headRun(t, func() Spec {
+		s := headSpec(t, 6, "token_classification", "token_classification", func(i int) string {
+			return fmt.Sprintf(`{"tokens": ["Tom", "saw", "%s", "dog"], "ner_tags": [1, 0, -100, 2]}`,
+				strings.Repeat("very", 1+i%3))
+		})
+		s.Objectives.Classification = &objective.ClassificationConfig{NumLabels: 3}
+		return s
+	}, "accuracy")
+}
+
+func TestRerankRun(t *testing.T) {
+	headRun(t, func() Spec {
+		return headSpec(t, 6, "reranker", "rerank", func(i int) string {
+			return fmt.Sprintf(`{"query": "a dog %d", "document": "There was %s.", "label": %d}`, i,
+				[]string{"a cat", "a dog"}[i%2], i%2)
+		})
+	}, "accuracy")
+}
