@@ -78,7 +78,7 @@ func (c DPOConfig) problems() (all []error) {
 		all = append(all, err)
 	case len(c.LossType) == 0:
 		all = append(all, errors.New("dpo.loss_type: names no loss; write sigmoid for DPO itself"))
-	case w == [kernel.PairForms]float64{}:
+	case w == [kernel.PairForms]float64{} && c.known():
 		all = append(all, fmt.Errorf("dpo.loss_weights: the weights of %s are 0 in all: nothing would be learnt",
 			strings.Join(c.LossType, ", ")))
 	}
@@ -91,6 +91,13 @@ func (c DPOConfig) problems() (all []error) {
 			"dpo.f_divergence_type: reverse_kl"))
 	}
 	return all
+}
+
+// known reports whether all losses are known by their names.
+func (c DPOConfig) known() bool {
+	return !slices.ContainsFunc(c.LossType, func(name string) bool {
+		return !slices.Contains(kernel.PairFormNames[:], name)
+	})
 }
 
 // inert returns the keys that the losses of the section don't read.
@@ -107,7 +114,9 @@ func (c DPOConfig) inert() []inertKey {
 		{"f_divergence_type", c.FDivergenceType != kernel.DivergenceNames[kernel.ReverseKL] &&
 			without(kernel.PairSigmoid, kernel.PairHinge, kernel.PairIPO, kernel.PairEXO, kernel.PairRobust,
 				kernel.PairDiscoPOP, kernel.PairSigmoidNorm),
-			"with dpo.loss_type: " + strings.Join(c.LossType, ", ") + ", which compare with the reference in their own way"},
+			"with dpo.loss_type: " + strings.Join(c.LossType, ", ") + "; sigmoid, hinge, ipo, exo_pair, robust, " +
+				"discopop " +
+				"and sigmoid_norm use it"},
 		{"f_alpha_divergence_coef", c.FAlphaDivergenceCoef != 0.5 &&
 			c.FDivergenceType != kernel.DivergenceNames[kernel.AlphaDivergence],
 			"but with dpo.f_divergence_type: alpha_divergence"},
