@@ -108,6 +108,10 @@ func TestPreferencePairs(t *testing.T) {
 		answer := func(sums, tails []float64, s int32) float64 { return sums[s] - (1-tailWeight)*tails[s] }
 		refs, refTails, counts := widened(reference), widened(referenceTail), widened(c.counts)
 		var sums [6]float64
+		// ranks are the pairs in the order of each sort key. They stay as they are at the point of the gradient:
+		// beside a
+		// pair of nearly equal keys, the loss has another slope.
+		var ranks [4][]int
 		loss := func(policy, tails []float64) (total float64) {
 			var chosen, tokens float64
 			var keys [4][]float64
@@ -126,18 +130,21 @@ func TestPreferencePairs(t *testing.T) {
 					sums[i] += x
 				}
 			}
-			for _, k := range keys {
-				slices.Sort(k)
+			for k := range ranks {
+				if ranks[k] == nil {
+					ranks[k] = ranking(keys[k])
+				}
 			}
 			for i := range keys[0] {
 				for j, w := range []float64{aot, unpaired} {
-					z := beta * (keys[2*j][i] - keys[2*j+1][i])
+					z := beta * (keys[2*j][ranks[2*j][i]] - keys[2*j+1][ranks[2*j+1][i]])
 					total += w * ((1-smoothing)*logOnePlusExp(-z) + smoothing*logOnePlusExp(z))
 				}
 			}
 			return total - sft*float64(len(keys[0]))*chosen/tokens
 		}
 		policy, tails := widened(c.policy), widened(tail)
+		loss(policy, tails) // sets ranks
 		what := fmt.Sprintf("%d pairs", P)
 		dpolicy := c.slopes(policy, func(x []float64) float64 { return loss(x, tails) })
 		dtail := c.slopes(tails, func(x []float64) float64 { return loss(policy, x) })
@@ -148,6 +155,16 @@ func TestPreferencePairs(t *testing.T) {
 			nearF32(t, fmt.Sprintf("%s, sum %d", what, i), f32Floats(out[3+i]), []float64{want})
 		}
 	}
+}
+
+// ranking returns the indices of numbers in their ascending order.
+func ranking(numbers []float64) []int {
+	order := make([]int, len(numbers))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(numbers[a], numbers[b]) })
+	return order
 }
 
 // read returns the fp32 numbers of device buffers as bytes.

@@ -136,9 +136,20 @@ func (p *prometheus) render() string {
 	}
 	gauge("failed", "1 when the run has ended with an error.", failed)
 	for _, m := range p.values {
-		gauge(m.Name, "The newest "+m.Name+" of metrics.jsonl.", m.Value)
+		gauge(promName(m.Name), "The newest "+m.Name+" of metrics.jsonl.", m.Value)
 	}
 	return b.String()
+}
+
+// promName returns a metric's name with an underscore in place of every character that Prometheus's names lack, such as
+// the slash of rewards/chosen.
+func promName(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' {
+			return r
+		}
+		return '_'
+	}, name)
 }
 
 // promNumber formats a value. Prometheus also spells NaN, +Inf and -Inf like this.

@@ -4,6 +4,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -33,5 +34,21 @@ func TestPrometheusAddressInUse(t *testing.T) {
 	}
 	if text, err := os.ReadFile(filepath.Join(dir, MetricsPromFile)); err != nil || !strings.Contains(string(text), `tierlora_eval_loss{run="a"} 2`) {
 		t.Errorf("%v\n%s", err, text)
+	}
+}
+
+// TestPrometheusNames checks that every line has a name that Prometheus takes: names of metrics may have slashes.
+func TestPrometheusNames(t *testing.T) {
+	p := &prometheus{run: Run{Config: Config{RunName: "a"}},
+		values: Metrics{{"rewards/chosen", 0.5}, {"eval_rewards/margins", 1}, {"memory/max_allocated (GiB)", 2}}}
+	text := p.render()
+	line := regexp.MustCompile(`^(# (HELP|TYPE) )?[a-zA-Z_:][a-zA-Z0-9_:]*[ {]`)
+	for one := range strings.Lines(text) {
+		if !line.MatchString(one) {
+			t.Errorf("not a line of Prometheus: %s", one)
+		}
+	}
+	if !strings.Contains(text, `tierlora_rewards_chosen{run="a"} 0.5`) {
+		t.Errorf("no rewards in\n%s", text)
 	}
 }
