@@ -273,6 +273,9 @@ func (ch *choice) explain(o *initOptions, full int) {
 		t.GradientAccumulationSteps)
 	why["training.learning_rate"] = "LoRA usually wants 1e-4 to 1e-3; lower it if the loss jumps. trainer sweep " +
 		"compares several."
+	if rate := train.RateBySize(f.family, f.hidden); rate > 0 {
+		why["training.learning_rate"] += fmt.Sprintf(" Tinker's cookbook has %.1e for a model of this width.", rate)
+	}
 	if o.goal == goalPairs {
 		why["training.objective"] = "direct preference optimisation; cpo, simpo and orpo need no reference " +
 			"(docs/OBJECTIVES.md)."

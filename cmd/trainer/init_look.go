@@ -23,6 +23,7 @@ type looked struct {
 	all       int64 // number of parameters
 	context   int   // context length of the model in tokens
 	templates []string
+	hidden    int // numbers of the model's hidden state
 	tokens    int // size of the tokenizer's vocabulary; 0 = there is no tokenizer
 	declared  bool
 
@@ -51,8 +52,9 @@ func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, er
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, base.Close()) }()
-	f = &looked{family: base.Config.ModelType, context: base.Config.MaxPositions, declared: base.Declared,
-		all: session.CountParameters(base.Config, base.Tensors()).All}
+	f = &looked{family: base.Config.ModelType, hidden: base.Config.HiddenSize, context: base.Config.MaxPositions,
+		declared: base.Declared,
+		all:      session.CountParameters(base.Config, base.Tensors()).All}
 	if f.context <= 1 {
 		f.context = lookLength
 	}

@@ -66,6 +66,9 @@ rows, but it checks that the model's folder, its chat template and the files of 
 			if missing != nil {
 				return missing
 			}
+			if note := train.RateNote(loaded.Spec); note != "" {
+				c.say("note: %s", note)
+			}
 			if err := train.CheckTrackers(loaded.Spec); err != nil {
 				c.say("note: a run is refused as things are here: %v", err)
 			}

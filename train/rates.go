@@ -1,0 +1,54 @@
+package train
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+)
+
+// Learning rates of AdamW at which a run is probably configured for the other kind of training: LoRA's are about ten
+// times those that train a model's own weights.
+const (
+	loraLeast = 3e-5 // lower rates are full training's
+	fullMost  = 1e-4 // higher rates are LoRA's
+)
+
+// RateNote returns a sentence if the learning rate of supervised fine-tuning is one of the other kind of training,
+// LoRA's
+// or full training's; "" = it is not, or the objective or the optimizer wants other rates.
+func RateNote(s Spec) string {
+	c := s.Training
+	supervised := []string{"cross_entropy", "smoothed_cross_entropy", "dft", "focal"}
+	if !slices.Contains([]string{"adamw", "adamw_8bit", "schedule_free_adamw"}, c.Optimizer) ||
+		!slices.Contains(supervised, c.Objective) {
+		return ""
+	}
+	switch full := s.Adapter == "full"; {
+	case !full && c.LearningRate < loraLeast:
+		return fmt.Sprintf("training.learning_rate %v is a rate for training a model's own weights; LoRA's are about "+
+			"ten times those, 1e-4 to 1e-3", c.LearningRate)
+	case full && c.LearningRate > fullMost:
+		return fmt.Sprintf("training.learning_rate %v is a rate of LoRA; those for training a model's own weights are "+
+			"about a tenth, 1e-5 to 5e-5", c.LearningRate)
+	}
+	return ""
+}
+
+// RateBySize returns LoRA's learning rate by the size of a model, as Tinker's cookbook fits it: 5e-5 x 10 x
+// (2000/hidden)^p with p 0.0775 for Qwen and 0.781 for Llama; 0 for other
+// families and for widths below 1024, which the fit does not cover.
+func RateBySize(modelType string, hidden int) float64 {
+	p := 0.0
+	switch {
+	case hidden < 1024:
+		return 0
+	case strings.HasPrefix(modelType, "qwen"):
+		p = 0.0775
+	case modelType == "llama":
+		p = 0.781
+	default:
+		return 0
+	}
+	return 5e-5 * 10 * math.Pow(2000/float64(hidden), p)
+}
