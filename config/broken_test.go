@@ -227,8 +227,8 @@ func TestBrokenConfigs(t *testing.T) {
 				"gsm8k_test_64.jsonl, gsm8k_train_1000.jsonl.gz"},
 		{"unknown format", "base_model: m\noutput_dir: o\ndataset:\n  path: d.jsonl\n  format: alpacca\n",
 			"run.yaml:5:11: dataset.format: \"alpacca\" is not one of auto, alpaca, chat_completion, " +
-				"classification, completion, messages, pairs, preference, rollouts, segments, sharegpt, text, " +
-				"token_classification, tokenized, tokenized_classification, tokenized_preference, " +
+				"classification, completion, messages, pairs, preference, prompts, rollouts, segments, sharegpt, " +
+				"text, token_classification, tokenized, tokenized_classification, tokenized_preference, " +
 				"tokenized_token_classification, tokenized_unpaired, unpaired; did you mean alpaca?"},
 	} {
 		t.Run(c.name, func(t *testing.T) {

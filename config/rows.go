@@ -129,9 +129,19 @@ func mergeLists(lists map[string][]map[string]any, at map[string]Position, l *la
 // setList writes a list's sections, whose values have the right types, into the configuration.
 func setList(s *train.Spec, path string, list []map[string]any) {
 	k, _ := Root.Find(path)
-	field := reflect.ValueOf(s).Elem().FieldByIndex(k.index)
 	if len(list) == 0 {
 		return
+	}
+	field := reflect.ValueOf(s).Elem()
+	for _, i := range k.index {
+		if field.Kind() == reflect.Pointer {
+			if field.IsNil() { // a section that was left out
+				field.Set(reflect.New(field.Type().Elem()))
+				keys.SetDefaults(field.Interface())
+			}
+			field = field.Elem()
+		}
+		field = field.Field(i)
 	}
 	rows := reflect.MakeSlice(field.Type(), len(list), len(list))
 	for i, values := range list {

@@ -85,7 +85,7 @@ func TestBrokenDataSources(t *testing.T) {
 			"run.yaml:7:7: dataset.sources[2] has the rows of dataset.sources[0]: raise its weight instead"},
 		{"format", head + "    - {path: a, format: alpacca}\n", "", "run.yaml:5:25: dataset.sources[0].format: " +
 			"\"alpacca\" is not one of auto, alpaca, chat_completion, classification, completion, messages, " +
-			"pairs, preference, rollouts, segments, sharegpt, text, token_classification, tokenized, " +
+			"pairs, preference, prompts, rollouts, segments, sharegpt, text, token_classification, tokenized, " +
 			"tokenized_classification, tokenized_preference, tokenized_token_classification, " +
 			"tokenized_unpaired, unpaired; did you mean alpaca?"},
 		{"fields", head + "    - {path: a, format: text, fields: {txt: b}}\n", "",

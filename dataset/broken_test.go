@@ -201,7 +201,7 @@ func TestValidate(t *testing.T) {
 		{"all at once", func(c *Config) {
 			c.Path, c.MaxLength, c.ValSplit, c.PadTo, c.OnTruncated, c.Format = "", 1, 1, "long", "cut", "alpacca"
 		}, []string{
-			`dataset.format: "alpacca" is not one of auto, alpaca, chat_completion, classification, completion, messages, pairs, preference, rollouts, segments, sharegpt, text, token_classification, tokenized, tokenized_classification, tokenized_preference, tokenized_token_classification, tokenized_unpaired, unpaired; did you mean alpaca?`,
+			`dataset.format: "alpacca" is not one of auto, alpaca, chat_completion, classification, completion, messages, pairs, preference, prompts, rollouts, segments, sharegpt, text, token_classification, tokenized, tokenized_classification, tokenized_preference, tokenized_token_classification, tokenized_unpaired, unpaired; did you mean alpaca?`,
 			"dataset.max_length: 1 must be from 2 to 1048576",
 			"dataset.val_split: 1 must be at least 0 and below 1",
 			`dataset.pad_to: "long" is not one of none, max_length`,

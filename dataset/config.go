@@ -119,6 +119,9 @@ type Config struct {
 	Mismatched int `yaml:"-"`
 	// Aim is what the run's objective wants of rows beside their tokens. Set by the caller.
 	Aim Aim `yaml:"-"`
+	// Prompts reports that the run samples answers itself: of each row only the prompt is tokenised, and its columns are
+	// kept for rewards. Set by the caller.
+	Prompts bool `yaml:"-"`
 	// PathFolder and ValPathFolder are the folders with the files of hub data sets, set by the caller.
 	PathFolder, ValPathFolder string `yaml:"-"`
 

@@ -61,6 +61,8 @@ type Row struct {
 	// Targets are numbers that the row is to be given, whose meaning depends on the format: the margin of a preference
 	// pair, the class or the numbers of a labelled text, the class of each token. nil = it has none.
 	Targets []float32
+	// Columns is the row's JSON object as its file has it, where answers are sampled for the row; nil otherwise.
+	Columns []byte
 
 	Index  int    // number of the row in its source, from 0, dropped rows included
 	Line   int    // line of the source at which the row starts, from 1; 0 in Parquet, which has no lines

@@ -33,6 +33,7 @@ type encoded struct {
 	desirable   Desirability
 	targets     []float32 // Row.Targets
 	rollout     *Rollout  // Row.Rollout
+	columns     []byte    // Row.Columns
 	length      int       // tokens before truncation; for a group, those of its longest sequence
 	lost        int       // tokens lost to truncation
 	tail        int       // tokens of ids beyond MaxLength, which Config.Mismatched keeps

@@ -60,6 +60,7 @@ var Formats = map[string]Format{
 	"completion":           completion,
 	"pairs":                pairs,
 	"preference":           preference,
+	"prompts":              prompts,
 	"rollouts":             rollouts,
 	"segments":             segments,
 	"messages":             messages,

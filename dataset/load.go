@@ -245,6 +245,11 @@ func (s *loading) encode(raw source.Row, b *buffers) (encoded, error) {
 	if s.cfg.look != nil {
 		return unseen(), s.cfg.look.take(s.path, raw.Line, ex, s.tok, s.cfg)
 	}
+	if s.cfg.Prompts && ex.Empty == "" {
+		e, err := promptOf(ex, s.tok, s.cfg, b)
+		e.columns = slices.Clone(raw.Data)
+		return e, err
+	}
 	e, err := encode(ex, s.tok, s.cfg, b)
 	e.unread = s.unread(fields, ex.Unused)
 	return e, err
@@ -255,7 +260,9 @@ func (s *loading) chooseFormat(o Object) error {
 	name := s.cfg.Format
 	if name == "" || name == FormatAuto {
 		var err error
-		if name, err = detect(o, s.cfg); err != nil {
+		if _, missing := prompts.bind(o, s.cfg.Fields); s.cfg.Prompts && missing == "" {
+			name = FormatPrompts
+		} else if name, err = detect(o, s.cfg); err != nil {
 			return err
 		}
 	}

@@ -53,6 +53,7 @@ type booked struct {
 	borders     []int32 // Row.Borders
 	desirable   Desirability
 	rollout     *Rollout   // Row.Rollout
+	columns     []byte     // Row.Columns
 	weights     []float32  // Row.Weights
 	weightSpan  [2]float32 // least and largest of its trained tokens
 	targets     []float32  // Row.Targets
@@ -250,7 +251,7 @@ func (c *chunk) write(r booked, e encoded) booked {
 		}
 		c.words = binary.LittleEndian.AppendUint32(c.words, word)
 	}
-	r.borders, r.desirable, r.rollout = e.borders, e.desirable, e.rollout
+	r.borders, r.desirable, r.rollout, r.columns = e.borders, e.desirable, e.rollout, e.columns
 	h.addGroup(r.borders, r.desirable)
 	r.weights = weightsOf(e.weights, e.labels)
 	r.weightSpan = weightSpan(r.weights, e.labels)

@@ -143,8 +143,8 @@ func (r *Rollout) ended(ids []int32, tok Tokenizer) {
 }
 
 // inMemory reports whether the rows stay in memory as they are read and are not kept in the token cache: sampled
-// answers have more than tokens.
-func (c Config) inMemory() bool { return c.Format == FormatRollouts }
+// answers, and prompts to answer, have more than tokens.
+func (c Config) inMemory() bool { return c.Format == FormatRollouts || c.Prompts }
 
 // loadInMemory reads one file of rows that have more than tokens.
 func loadInMemory(ctx context.Context, cfg Config, path string, tok Tokenizer, open opener) (Rows, *Report, error) {
@@ -182,7 +182,12 @@ type inMemory struct {
 // add adds a row that was read, or joins it to the group before it.
 func (m *inMemory) add(r *booked, text []byte) error {
 	ids, labels := fromWords(text)
-	row := Row{IDs: ids, Labels: labels, Index: r.index, Line: r.line, Source: m.path, Rollout: r.rollout}
+	row := Row{IDs: ids, Labels: labels, Index: r.index, Line: r.line, Source: m.path, Rollout: r.rollout,
+		Columns: r.columns}
+	if r.rollout == nil {
+		m.rows = append(m.rows, row)
+		return nil
+	}
 	where := place(m.path, r.line, r.index)
 	if n := len(m.rows); n > 0 && m.rows[n-1].Rollout.Group == r.rollout.Group {
 		last := &m.rows[n-1]

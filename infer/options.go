@@ -38,6 +38,8 @@ type GenerateOptions struct {
 
 	Logprobs    bool // report the log-probability of each token
 	TopLogprobs int  // number of likeliest tokens to report with their log-probabilities
+	// logprobsOfDraw reports the log-probabilities of logits that the temperature divides.
+	logprobsOfDraw bool
 	// PromptLogprobs reports the log-probabilities of the prompt's tokens. It needs an engine with EngineOptions.Score.
 	PromptLogprobs bool
 }

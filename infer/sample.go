@@ -288,6 +288,18 @@ func logSum(logits []float32) float64 {
 
 func logprob(logits []float32, id int32) float64 { return float64(logits[id]) - logSum(logits) }
 
+// logprobAt returns the log-probability of a token where a temperature divides the logits; 0 counts as 1.
+func logprobAt(logits []float32, id int32, temperature float64) float64 {
+	if temperature == 0 {
+		temperature = 1
+	}
+	top, sum := float64(logits[likeliest(logits)]), 0.0
+	for _, l := range logits {
+		sum += math.Exp((float64(l) - top) / temperature)
+	}
+	return (float64(logits[id])-top)/temperature - math.Log(sum)
+}
+
 // topLogprobs returns the n likeliest tokens, the likeliest first; with equal logits the smaller id comes first.
 func topLogprobs(logits []float32, n int) []TopToken {
 	if n == 0 {

@@ -81,6 +81,9 @@ func (s *sequence) take(logits []float32) Token {
 	if s.o.Logprobs {
 		t.Logprob = logprob(logits, t.ID)
 	}
+	if s.o.logprobsOfDraw {
+		t.Logprob = logprobAt(logits, t.ID, s.o.Temperature)
+	}
 	s.goOn(&t)
 	return t
 }

@@ -56,6 +56,7 @@ type batches struct {
 	total    int             // optimizer steps of the run
 	pieces   int             // micro-batches that each configured batch is split into, at least 1
 	noted    string          // what the plan reports of shared prompts; "" = nothing
+	sampled  bool            // the run samples the answers that it trains on
 	longest  int             // tokens of the longest sample with its answer; 0 = the run makes no samples
 }
 
@@ -130,7 +131,22 @@ func (b *batches) Efficiency(epoch int) float64 { return b.loader.Efficiency(epo
 
 // ChooseBudgets chooses at most most token budgets.
 func (b *batches) ChooseBudgets(most int) {
+	if b.sampled {
+		b.loader.UseBudgets(budgetsOfAnswers(slices.Max(b.loader.Shape().Budgets)))
+		return
+	}
 	b.loader.ChooseBudgets(b.total*b.accumulate()*b.groups(), most)
+}
+
+// budgetsOfAnswers are token budgets for answers that are sampled later, whose lengths are not known: the largest, its
+// half and its quarter.
+func budgetsOfAnswers(largest int) (all []int) {
+	for _, part := range []int{4, 2} {
+		if n := (largest/part + 7) / 8 * 8; n < largest && !slices.Contains(all, n) {
+			all = append(all, n)
+		}
+	}
+	return append(all, largest)
 }
 
 // Split deals every configured batch in pieces micro-batches, and returns the largest micro-batches of that division.

@@ -169,6 +169,9 @@ func (p *planner) try(a fit.Attempt) (session.Planned[steps], error) {
 			return planned, err
 		}
 	}
+	if s.answers, err = p.planAnswers(z.Train.MaxLen); err != nil {
+		return planned, err
+	}
 	if p.sampler != nil {
 		if s.sample, err = infer.PlanSamples(whole, p.sampler.longest, z.Train.MaxLen, p.On); err != nil {
 			return planned, err

@@ -37,6 +37,9 @@ func (r *running) loop(ctx context.Context) error {
 			return err
 		}
 		next, err := r.nextWindow()
+		if errors.Is(err, errInterrupted) {
+			return r.stop(next.before)
+		}
 		if err != nil {
 			return r.unread(ctx, next.before, err)
 		}
@@ -200,7 +203,8 @@ func (r *running) unread(ctx context.Context, data Place, err error) error {
 // waitsFor reports whether nothing may be queued behind a step before its numbers are known. On a CPU it returns true,
 // because the step is then complete when it is queued.
 func (r *running) waitsFor(step int) bool {
-	return !r.async || r.watch.waits() || step == r.total || r.evaluatesAfter(step) || r.samplesAfter(step) || r.savesAfter(step)
+	return !r.async || r.sampled || r.watch.waits() || step == r.total || r.evaluatesAfter(step) ||
+		r.samplesAfter(step) || r.savesAfter(step)
 }
 
 func (r *running) evaluatesAfter(step int) bool {

@@ -50,6 +50,7 @@ type steps struct {
 	train   *step.Step        // plan for the largest token budget
 	smaller []*step.Step      // plans for the other token budgets, ascending
 	eval    *infer.EvalStep   // nil = no validation rows
+	answers *infer.SamplePlan // sampling of the answers that are trained; nil = none
 	sample  *infer.SamplePlan // nil = no samples
 }
 
@@ -71,6 +72,9 @@ func (s steps) programs() []*session.Program {
 	}
 	if s.eval != nil {
 		all = append(all, &s.eval.Program)
+	}
+	if s.answers != nil {
+		all = append(all, s.answers.Programs()...)
 	}
 	if s.sample != nil {
 		all = append(all, s.sample.Programs()...)
@@ -121,7 +125,9 @@ func openOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, 
 	if err := p.openReferenceAdapter(); err != nil {
 		return nil, errors.Join(err, base.Close())
 	}
-	p.batches = batches{division: divisionOf(s, env), evenCost: tokenCost * base.Base.Config.HiddenSize, pieces: 1}
+	_, sampled := samplesOf(s)
+	p.batches = batches{division: divisionOf(s, env), evenCost: tokenCost * base.Base.Config.HiddenSize, pieces: 1,
+		sampled: sampled}
 	return p, nil
 }
 
@@ -163,6 +169,9 @@ func (p *prepared) plan(ctx context.Context) error {
 	if p.total, err = stepsOf(p.spec.Training, p.loader, p.window()); err != nil {
 		return err
 	}
+	if p.spec.Training.MaxSteps == 0 {
+		p.total *= iterationsOf(p.spec)
+	}
 	if err := p.spec.Training.cadence(p.loader); err != nil {
 		return err
 	}
@@ -184,7 +193,7 @@ func (p *prepared) plan(ctx context.Context) error {
 	}
 	p.windows = p.windowsOf(p.loader)
 	if o, ok := p.spec.Objective().(objective.Sampled); ok {
-		p.windows = p.scored(o)
+		p.windows = p.scored(o) // a run that samples replaces them when its memory is there
 	}
 	if p.env.Windows != "" {
 		if p.windows, err = p.openRecorded(p.env.Windows); err != nil {
@@ -226,6 +235,9 @@ func (p *inputs) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, er
 	}
 	if err == nil {
 		err = p.sharePrompts(set)
+	}
+	if sampled, ok := samplesOf(p.spec); err == nil && ok {
+		err = checkPrompts(set, sampled)
 	}
 	return set, report, err
 }

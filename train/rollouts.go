@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"slices"
 
@@ -31,15 +32,25 @@ func (p *inputs) scored(o objective.Sampled) Windows {
 	return &rolloutWindows{Windows: within, objective: o, division: p.division, leads: leads}
 }
 
+// Close ends what samples the answers.
+func (w *rolloutWindows) Close() error {
+	if within, ok := w.Windows.(io.Closer); ok {
+		return within.Close()
+	}
+	return nil
+}
+
 // Next deals a window and sets the advantages of its answers.
 func (w *rolloutWindows) Next() (dataset.Step, error) {
 	s, err := w.Windows.Next()
 	if err != nil {
 		return s, err
 	}
-	if s.Values, err = scoreWindow(&s, w.objective); err != nil {
+	values, err := scoreWindow(&s, w.objective)
+	if err != nil {
 		return s, err
 	}
+	s.Values = append(values, s.Values...)
 	s.Batches = nil
 	for i, b := range s.All {
 		if i%w.groups() == w.rank/w.sharing {
@@ -151,9 +162,33 @@ func CheckRollouts(s Spec) (problems []error) {
 		bad("training.record_windows: windows of training.objective: %s have rewards, which windows.jsonl has no " +
 			"place for: remove it")
 	}
+	if c, samples := samplesOf(s); samples {
+		if len(c.Rewards) == 0 {
+			bad("%[1]s.rewards: are missing: name what judges an answer, such as [{type: regex, pattern: yes}], or " +
+				"write dataset.format: rollouts for answers that have rewards")
+		}
+		if d := s.Dataset; d.Packing || d.PadTo == dataset.PadMaxLength || d.Streaming {
+			bad("dataset.packing, pad_to, streaming: training.objective: %s lays out the answers that it samples by " +
+				"itself: remove them")
+		}
+	}
 	if s.Training.sharing() > 1 {
 		bad("training.context_parallel_size: must be 1 with training.objective: %s, whose loss needs all tokens of " +
 			"an answer")
 	}
 	return problems
+}
+
+// checkPrompts refuses prompts that leave too few tokens for an answer, and makes the rows of a set stand for groups of
+// answers.
+func checkPrompts(set *dataset.Set, c objective.Rollouts) error {
+	for i := range set.Train.Len() {
+		if n := set.Train.Length(i); n+c.MaxCompletionLength > set.Config.MaxLength {
+			return fmt.Errorf("%s: the prompt has %d tokens, and with an answer of up to %d they are more than "+
+				"dataset.max_length %d: raise it, or lower max_completion_length", set.Train.Row(i).Where(), n,
+				c.MaxCompletionLength, set.Config.MaxLength)
+		}
+	}
+	set.Train = dataset.Answered(set.Train, c.NumGenerations, c.MaxCompletionLength)
+	return nil
 }

@@ -187,6 +187,9 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 		return nil, err
 	}
 	p.record()
+	if err := r.openAnswers(); err != nil {
+		return nil, err
+	}
 	r.saver = &saver{prepared: p, memory: r.memory, step: r.step, pipeline: r.pipeline, recorder: r.recorder, saved: -1}
 	p.at.enter(phaseResume)
 	if from != "" {

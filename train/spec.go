@@ -103,7 +103,9 @@ func (s Spec) Objective() objective.Objective {
 // Data returns the section of the run's data set as the run reads it: its objective decides which rows are preferences
 // and what their sequences are.
 func (s Spec) Data() dataset.Config {
-	return objective.Reading(s.Objective(), s.Dataset, s.Training.BatchSize)
+	data := objective.Reading(s.Objective(), s.Dataset, s.Training.BatchSize)
+	_, data.Prompts = samplesOf(s)
+	return data
 }
 
 // ValidateBatches returns what is wrong with the run's micro-batches for its objective.

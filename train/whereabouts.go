@@ -25,6 +25,7 @@ const (
 	phaseResume  phase = "reading the checkpoint"
 	phaseSteps   phase = "training"
 	phaseEval    phase = "evaluating"
+	phaseSample  phase = "sampling answers"
 	phaseSave    phase = "saving a checkpoint"
 	phaseFinish  phase = "writing the adapter"
 	phaseEnd     phase = "giving the memory back"

@@ -90,6 +90,12 @@ func usersOf(name string, section any) []string {
 	return []string{name}
 }
 
+// listing is an optional capability of a section that holds lists of sections.
+type listing interface {
+	// rows returns what is wrong with single values of the sections in the lists of the named section.
+	rows(section string) []error
+}
+
 // Of returns the objective of a name in Objectives with the settings of its section of a configuration.
 func Of(name string, c Config) Objective { return Objectives[name](c) }
 
@@ -133,6 +139,9 @@ func Check(name string, c Config) (problems []error) {
 			at = defaults
 		}
 		problems = append(problems, keys.Check(k.Name+".", at.Elem().Interface())...)
+		if s, ok := at.Interface().(listing); ok {
+			problems = append(problems, s.rows(k.Name)...)
+		}
 		switch {
 		case slices.Contains(users, name):
 			problems = append(problems, at.Interface().(section).problems()...)

@@ -6,9 +6,11 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/keys"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/session"
+	judges "github.com/tierlora/tierlora/train/reward"
 )
 
 // The names of objectives in Objectives that learn from sampled answers, and of their sections.
@@ -77,6 +79,15 @@ type Rollouts struct {
 	MaskTruncatedCompletions bool `yaml:"mask_truncated_completions" resume:"steers"`
 	// Temperature divides the logits, of sampling and of the loss alike.
 	Temperature float64 `yaml:"temperature" default:"1" range:"(0,100]" resume:"fixed"`
+	// NumGenerations is how many answers to each prompt are sampled: the size of a group.
+	NumGenerations int `yaml:"num_generations" default:"8" range:"[2,1024]" resume:"fixed"`
+	// NumIterations is how many optimizer steps each set of sampled answers is trained for.
+	NumIterations int `yaml:"num_iterations" default:"1" range:"[1,1000]" resume:"fixed"`
+	// Rewards are the judges of sampled answers. With dataset.format: rollouts the rows have the rewards.
+	Rewards []judges.Config `yaml:"rewards,omitempty" resume:"fixed"`
+	// RecordRollouts writes every sampled answer with its rewards to rollouts.jsonl in output_dir, in the format
+	// rollouts.
+	RecordRollouts bool `yaml:"record_rollouts" resume:"free"`
 	// MaxCompletionLength is the most tokens of an answer.
 	MaxCompletionLength int `yaml:"max_completion_length" default:"256" range:"[1,1048576]" resume:"fixed"`
 }
@@ -97,6 +108,20 @@ func (c GRPOConfig) problems() (all []error) {
 func (c Rollouts) problems(section string) (all []error) {
 	if _, err := c.weights(len(c.RewardWeights)); err != nil {
 		all = append(all, fmt.Errorf("%s.%w", section, err))
+	}
+	for i, r := range c.Rewards {
+		at := fmt.Sprintf("%s.rewards[%d].", section, i)
+		for _, err := range r.Validate() {
+			all = append(all, fmt.Errorf("%s%w", at, err))
+		}
+	}
+	return all
+}
+
+// rows returns what is wrong with single values of the section's lists of sections.
+func (c Rollouts) rows(section string) (all []error) {
+	for i, r := range c.Rewards {
+		all = append(all, keys.Check(fmt.Sprintf("%s.rewards[%d].", section, i), r)...)
 	}
 	return all
 }
@@ -209,7 +234,7 @@ func (o policy) sums(of []*graph.Value) (sums []*graph.Value) {
 
 // CheckRows refuses rows that are not sampled answers.
 func (o policy) CheckRows(r *dataset.Report) error {
-	if g := r.Groups; g.Sampled < r.Kept {
+	if g := r.Groups; r.Format == dataset.FormatRollouts && g.Sampled < r.Kept || g.Most > 1 && g.Sampled == 0 {
 		return fmt.Errorf("it learns from sampled answers, and %d of %d rows are none: write dataset.format: %s",
 			r.Kept-g.Sampled, r.Kept, dataset.FormatRollouts)
 	}

@@ -1,0 +1,209 @@
+package reward
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/tierlora/tierlora/internal/rescue"
+	"github.com/tierlora/tierlora/internal/words"
+)
+
+// mostLine is the longest line that a program may answer with, in bytes.
+const mostLine = 1 << 16
+
+// program is a judge that asks copies of a program.
+type program struct {
+	Config
+	zeros   *int
+	workers []*worker
+}
+
+func newProgram(c Config, zeros *int) *program {
+	p := &program{Config: c, zeros: zeros}
+	for range c.Workers {
+		p.workers = append(p.workers, &worker{Config: c})
+	}
+	return p
+}
+
+// judge divides the answers among the workers. The result does not depend on which worker judges which answer.
+func (p *program) judge(ctx context.Context, answers []Answer) ([]float64, error) {
+	numbers, problems := make([]float64, len(answers)), make([]error, len(answers))
+	var all sync.WaitGroup
+	for w, worker := range p.workers {
+		all.Go(rescue.Wrap(func() {
+			for i := w; i < len(answers) && ctx.Err() == nil; i += len(p.workers) {
+				numbers[i], problems[i] = worker.ask(ctx, answers[i])
+				if problems[i] != nil && p.OnError != "zero" {
+					return
+				}
+			}
+		}))
+	}
+	all.Wait()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	for i, err := range problems {
+		if err == nil {
+			continue
+		}
+		if p.OnError != "zero" {
+			return nil, fmt.Errorf("%s on the answer %q: %w; on_error: zero would count it and go on", p.Command[0],
+				words.Clip(answers[i].Completion, 80), err)
+		}
+		numbers[i] = 0
+		*p.zeros++
+	}
+	return numbers, nil
+}
+
+func (p *program) close() error {
+	for _, w := range p.workers {
+		w.end()
+	}
+	return nil
+}
+
+// worker is a copy of the program.
+type worker struct {
+	Config
+	cmd   *exec.Cmd // nil = it does not run
+	in    io.WriteCloser
+	out   io.ReadCloser
+	lines chan string // lines that it writes; closed when it ends
+	noise *tail       // the end of what it writes to its standard error
+}
+
+// start starts the program.
+func (w *worker) start() error {
+	name, args := w.Command[0], w.Command[1:]
+	if w.MemoryMiB > 0 {
+		args = append([]string{"-c", `ulimit -v "$0" && exec "$@"`, strconv.Itoa(w.MemoryMiB << 10)}, w.Command...)
+		name = "sh"
+	}
+	cmd := exec.Command(name, args...)
+	cmd.Env = environment(os.Environ())
+	w.noise = &tail{}
+	cmd.Stderr = w.noise
+	alone(cmd)
+	cmd.WaitDelay = time.Second
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("start the program: %w", err)
+	}
+	w.cmd, w.in, w.out, w.lines = cmd, in, out, make(chan string, 1)
+	lines := w.lines
+	rescue.Go(func() {
+		defer close(lines)
+		scan := bufio.NewScanner(out)
+		scan.Buffer(nil, mostLine)
+		for scan.Scan() {
+			lines <- scan.Text()
+		}
+	})
+	return nil
+}
+
+// end kills the program.
+func (w *worker) end() {
+	if w.cmd == nil {
+		return
+	}
+	kill(w.cmd)
+	w.in.Close()  //nolint:errcheck // it is killed
+	w.out.Close() //nolint:errcheck // its reader ends
+	for range w.lines {
+	}
+	w.cmd.Wait() //nolint:errcheck // it was killed
+	w.cmd = nil
+}
+
+// ask gives an answer to the program and reads its number.
+func (w *worker) ask(ctx context.Context, a Answer) (float64, error) {
+	if w.cmd == nil {
+		if err := w.start(); err != nil {
+			return 0, err
+		}
+	}
+	line, err := json.Marshal(a)
+	if err != nil {
+		return 0, err
+	}
+	late := time.NewTimer(duration(w.Timeout))
+	defer late.Stop()
+	in := w.in
+	rescue.Go(func() {
+		in.Write(append(line, '\n')) //nolint:errcheck // a program that reads nothing answers nothing
+	})
+	select {
+	case text, ok := <-w.lines:
+		if !ok {
+			w.end()
+			return 0, errors.New("the program ended" + w.noise.last())
+		}
+		return parse(text)
+	case <-late.C:
+		w.end()
+		return 0, fmt.Errorf("no number came within %v s, and the program was killed%s", w.Timeout, w.noise.last())
+	case <-ctx.Done():
+		w.end()
+		return 0, ctx.Err()
+	}
+}
+
+// parse reads the line of a program: a number or null.
+func parse(line string) (float64, error) {
+	var x *float64
+	if err := json.Unmarshal([]byte(line), &x); err != nil {
+		return 0, fmt.Errorf("it wrote %q, want a number or null", words.Clip(line, 80))
+	}
+	if x == nil {
+		return math.NaN(), nil
+	}
+	return *x, nil
+}
+
+// tail keeps the end of what is written to it. It is safe for concurrent use.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+func (t *tail) Write(b []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.text = append(t.text, b...); len(t.text) > 1<<12 {
+		t.text = bytes.Clone(t.text[len(t.text)-1<<12:])
+	}
+	return len(b), nil
+}
+
+// last returns the last line for a message; "" without one.
+func (t *tail) last() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	text := bytes.TrimSpace(t.text)
+	if len(text) == 0 {
+		return ""
+	}
+	return fmt.Sprintf(": %q", words.Clip(string(text[bytes.LastIndexByte(text, '\n')+1:]), 200))
+}

@@ -1,0 +1,283 @@
+// Package reward judges sampled answers: each Config names a judge, which gives an answer a number. A judge is built in
+// (a regular expression, a count, an exact match, a number, a length, tags) or a program of the user's.
+package reward
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Config is one entry of the list rewards.
+type Config struct {
+	// Name of the reward in metrics and rollouts. Empty means its type.
+	Name string `yaml:"name,omitempty" resume:"fixed"`
+	// Type is the judge. regex: 1 where the pattern matches the answer, else 0. count: how often it matches.
+	// exact_match: 1 where the answer equals the column, blanks at both ends aside. number: 1 where the answer's last
+	// number, or that in \boxed{}, equals the column's. length: minus the share by which the answer's characters differ
+	// from target. tags: 1 where the answer consists of the tags in their order. command: the number that a program
+	// gives.
+	Type string `yaml:"type" choices:"regex count exact_match number length tags command" resume:"fixed"`
+	// Pattern is the regular expression of regex and count, in Go's syntax.
+	Pattern string `yaml:"pattern,omitempty" resume:"fixed"`
+	// Column is the column of the row that exact_match and number compare with. Empty means answer.
+	Column string `yaml:"column,omitempty" resume:"fixed"`
+	// Tags are the names of the tags, such as think and answer.
+	Tags []string `yaml:"tags" resume:"fixed"`
+	// Target is the number of characters that length wants.
+	Target int `yaml:"target,omitempty" range:"[0,inf)" resume:"fixed"`
+	// Command is the program of the type command with its arguments. It reads a JSON line for each answer, with prompt,
+	// completion and columns, and writes a line with a number, or null where it cannot judge. It keeps running and gets
+	// no variable of the environment but PATH, HOME, LANG and TMPDIR.
+	Command []string `yaml:"command" resume:"fixed"`
+	// Workers is how many copies of the program run at a time.
+	Workers int `yaml:"workers" default:"1" range:"[1,256]" resume:"free"`
+	// Timeout is how many seconds the program may take for an answer. Then it is killed and started anew.
+	Timeout float64 `yaml:"timeout" default:"10" range:"(0,3600]" resume:"free"`
+	// MemoryMiB bounds the address space of each copy of the program; 0 = unbounded.
+	MemoryMiB int `yaml:"memory_mib,omitempty" range:"[0,1048576]" resume:"free"`
+	// OnError says what becomes of an answer that the program fails on: error ends the run, zero counts it and gives 0.
+	OnError string `yaml:"on_error" default:"error" choices:"error zero" resume:"steers"`
+}
+
+// Title returns the reward's name in metrics.
+func (c Config) Title() string {
+	if c.Name != "" {
+		return c.Name
+	}
+	return c.Type
+}
+
+// Validate returns what is wrong with the values of a reward together. Each error begins with the key.
+func (c Config) Validate() (problems []error) {
+	bad := func(key, format string, args ...any) {
+		problems = append(problems, fmt.Errorf(key+": "+format, args...))
+	}
+	if strings.ContainsAny(c.Title(), "/ \n") {
+		bad("name", "%q is part of the name of a metric: leave out blanks and /", c.Title())
+	}
+	switch c.Type {
+	case "regex", "count":
+		if _, err := regexp.Compile(c.Pattern); c.Pattern == "" || err != nil {
+			bad("pattern", "%q is no regular expression that matches anything in particular: %v", c.Pattern, err)
+		}
+	case "length":
+		if c.Target == 0 {
+			bad("target", "is 0: write how many characters an answer should have")
+		}
+	case "tags":
+		if len(c.Tags) == 0 {
+			bad("tags", "are missing: name them, such as [think, answer]")
+		}
+	case "command":
+		if len(c.Command) == 0 {
+			bad("command", "is missing: name a program, such as [python3, reward.py]")
+		}
+	}
+	return problems
+}
+
+// Answer is what a judge sees.
+type Answer struct {
+	Prompt     string          `json:"prompt"`
+	Completion string          `json:"completion"`
+	Columns    json.RawMessage `json:"columns"`
+}
+
+// judge gives answers numbers; NaN = it cannot judge one.
+type judge interface {
+	judge(ctx context.Context, answers []Answer) ([]float64, error)
+	close() error
+}
+
+// Rewards are the judges of a run.
+type Rewards struct {
+	configs []Config
+	judges  []judge
+	zeros   int
+}
+
+// Open starts the judges.
+func Open(configs []Config) (*Rewards, error) {
+	r := &Rewards{configs: configs}
+	for i, c := range configs {
+		if problems := c.Validate(); len(problems) > 0 {
+			return nil, errors.Join(problems...)
+		}
+		for _, other := range configs[:i] {
+			if other.Title() == c.Title() {
+				return nil, fmt.Errorf("rewards[%d].name: %q names another reward too: give each a name of its own", i,
+					c.Title())
+			}
+		}
+		if c.Type == "command" {
+			r.judges = append(r.judges, newProgram(c, &r.zeros))
+		} else {
+			r.judges = append(r.judges, builtIn{c, patternOf(c)})
+		}
+	}
+	return r, nil
+}
+
+// patternOf compiles the pattern of a reward that has one.
+func patternOf(c Config) *regexp.Regexp {
+	if c.Pattern == "" {
+		return nil
+	}
+	return regexp.MustCompile(c.Pattern) // Validate compiled it
+}
+
+// Names are the names of the rewards, in the order of the configuration.
+func (r *Rewards) Names() (names []string) {
+	for _, c := range r.configs {
+		names = append(names, c.Title())
+	}
+	return names
+}
+
+// Zeros is how many answers were given 0 because a program failed on them.
+func (r *Rewards) Zeros() int { return r.zeros }
+
+// Close ends the programs.
+func (r *Rewards) Close() error {
+	var all []error
+	for _, j := range r.judges {
+		all = append(all, j.close())
+	}
+	return errors.Join(all...)
+}
+
+// Judge returns each answer's rewards in the order of Names. NaN is a reward that could not be given.
+func (r *Rewards) Judge(ctx context.Context, answers []Answer) ([][]float64, error) {
+	all := make([][]float64, len(answers))
+	for i := range all {
+		all[i] = make([]float64, len(r.judges))
+	}
+	for k, j := range r.judges {
+		numbers, err := j.judge(ctx, answers)
+		if err != nil {
+			return nil, fmt.Errorf("rewards[%d] (%s): %w", k, r.configs[k].Title(), err)
+		}
+		for i, x := range numbers {
+			if math.IsInf(x, 0) {
+				return nil, fmt.Errorf("rewards[%d] (%s): a reward is %v, want a finite number", k,
+					r.configs[k].Title(), x)
+			}
+			all[i][k] = x
+		}
+	}
+	return all, nil
+}
+
+// builtIn is a judge that needs no program.
+type builtIn struct {
+	Config
+	pattern *regexp.Regexp
+}
+
+func (builtIn) close() error { return nil }
+
+func (b builtIn) judge(_ context.Context, answers []Answer) ([]float64, error) {
+	all := make([]float64, len(answers))
+	for i, a := range answers {
+		x, err := b.one(a)
+		if err != nil {
+			return nil, err
+		}
+		all[i] = x
+	}
+	return all, nil
+}
+
+// one judges an answer.
+func (b builtIn) one(a Answer) (float64, error) {
+	switch b.Type {
+	case "regex":
+		return truth(b.pattern.MatchString(a.Completion)), nil
+	case "count":
+		return float64(len(b.pattern.FindAllStringIndex(a.Completion, -1))), nil
+	case "length":
+		n := float64(len([]rune(a.Completion)))
+		return -math.Abs(n-float64(b.Target)) / float64(b.Target), nil
+	case "tags":
+		return truth(tagged(a.Completion, b.Tags)), nil
+	}
+	want, err := b.wanted(a)
+	if err != nil {
+		return 0, err
+	}
+	if b.Type == "number" {
+		right, known := Number(want)
+		if !known {
+			return math.NaN(), nil
+		}
+		own, ok := Number(a.Completion)
+		return truth(ok && sameNumber(own, right)), nil
+	}
+	return truth(strings.TrimSpace(a.Completion) == strings.TrimSpace(want)), nil
+}
+
+// wanted returns the text of the column that an answer is compared with.
+func (b builtIn) wanted(a Answer) (string, error) {
+	column := b.Column
+	if column == "" {
+		column = "answer"
+	}
+	var row map[string]json.RawMessage
+	if err := json.Unmarshal(a.Columns, &row); err != nil {
+		return "", fmt.Errorf("the row is no JSON object: %w", err)
+	}
+	raw, ok := row[column]
+	if !ok {
+		return "", fmt.Errorf("column %q is missing in a row: name another by column", column)
+	}
+	var text string
+	if json.Unmarshal(raw, &text) != nil {
+		text = string(raw) // a number
+	}
+	return text, nil
+}
+
+func truth(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+// tagged reports whether a text consists of tags in their order, with any text within and only blanks between.
+func tagged(text string, tags []string) bool {
+	rest := strings.TrimSpace(text)
+	for _, tag := range tags {
+		inner, ok := strings.CutPrefix(rest, "<"+tag+">")
+		if !ok {
+			return false
+		}
+		before, after, ok := strings.Cut(inner, "</"+tag+">")
+		if !ok || strings.Contains(before, "<"+tag+">") {
+			return false
+		}
+		rest = strings.TrimSpace(after)
+	}
+	return rest == ""
+}
+
+// duration returns seconds as a time.Duration.
+func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
+
+// environment is what a program of the user's gets of the trainer's variables: none that holds a secret.
+func environment(all []string) (own []string) {
+	for _, v := range all {
+		name, _, _ := strings.Cut(v, "=")
+		if slices.Contains([]string{"PATH", "HOME", "LANG", "TMPDIR"}, name) {
+			own = append(own, v)
+		}
+	}
+	return own
+}

@@ -1,0 +1,88 @@
+package train
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/train/objective"
+	"github.com/tierlora/tierlora/train/reward"
+)
+
+// samplingSpec is a run of steps on answers that it samples itself. The reward is how often the letter e is in them.
+func samplingSpec(t testing.TB, steps int) Spec {
+	t.Helper()
+	s := testSpec(t, steps)
+	var text strings.Builder
+	for _, name := range []string{"Tom", "Lily", "Ben", "Mia", "Sam", "Anna", "Tim", "Sue"} {
+		fmt.Fprintf(&text, `{"prompt": "Once upon a time, %s", "name": %q}`+"\n", name, name)
+	}
+	s.Dataset.Path, s.Dataset.Format, s.Dataset.Fields = filepath.Join(t.TempDir(), "prompts.jsonl"), "", nil
+	if err := os.WriteFile(s.Dataset.Path, []byte(text.String()), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c := &s.Training
+	c.BatchSize, c.GradientAccumulationSteps, c.LoggingSteps, c.EvalSteps, c.SaveSteps = 1, 2, 2, 0, 0
+	c.Objective, c.LearningRate = "grpo", 5e-3
+	s.Objectives.GRPO = objective.Defaults().GRPO
+	g := s.Objectives.GRPO
+	g.NumGenerations, g.MaxCompletionLength = 6, 16
+	g.Rewards = []reward.Config{{Name: "letter", Type: "count", Pattern: "e", Workers: 1, Timeout: 1, OnError: "error"}}
+	return s
+}
+
+// TestSamplingLearns checks that the reward of sampled answers rises in 60 steps.
+func TestSamplingLearns(t *testing.T) {
+	s := samplingSpec(t, 60)
+	s.Training.LoggingSteps = 10
+	mustStart(t, s, oneWorker)
+	lines := linesWith(t, s.OutputDir, "loss", "reward", "sampling/sampling_logp_difference/mean")
+	if len(lines) != 6 {
+		t.Fatalf("%d lines", len(lines))
+	}
+	if first, last := lines[0][0], lines[len(lines)-1][0]; !(last > 1.5*first) {
+		t.Errorf("the reward went from %v to %v", first, last)
+	}
+	for _, line := range lines {
+		if !(line[1] < 1e-4) {
+			t.Errorf("the sampler's log-probabilities differ from the trainer's by %v", line[1])
+		}
+	}
+}
+
+// TestSamplingResumes checks that a run of sampled answers repeats to the last bit, over ranks, and after an interrupt
+// between two steps on the same answers.
+func TestSamplingResumes(t *testing.T) {
+	names := []string{"loss", "reward", "clip_ratio/high_mean", "completions/mean_length"}
+	whole := samplingSpec(t, 6)
+	whole.Objectives.GRPO.NumIterations, whole.Objectives.GRPO.RecordRollouts = 2, true
+	mustStart(t, whole, oneWorker)
+	steps := linesWith(t, whole.OutputDir, "loss", names...)
+	if n := len(fileLines(t, filepath.Join(whole.OutputDir, RolloutsFile))); n != 3*2*6 {
+		t.Errorf("%d answers were recorded, want %d", n, 3*2*6)
+	}
+	again := whole
+	again.OutputDir = filepath.Join(t.TempDir(), "again")
+	mustStart(t, again, oneWorker)
+	sameRun(t, "again", whole.OutputDir, again.OutputDir)
+	ranks := over(t, whole, 2)
+	mustStart(t, ranks, oneWorker)
+	sameRun(t, "2 ranks", whole.OutputDir, ranks.OutputDir)
+	parts := whole
+	parts.OutputDir = filepath.Join(t.TempDir(), "parts")
+	stop := stopping(3) // the second step on the second answers follows
+	mustStart(t, parts, Env{Env: oneWorker.Env, Observers: []Observer{stop}, Interrupted: stop.stop})
+	parts.Training.Resume = "auto"
+	mustStart(t, parts, oneWorker)
+	sameRun(t, "resumed", whole.OutputDir, parts.OutputDir)
+	if got := linesWith(t, parts.OutputDir, "loss", names...); fmt.Sprint(got) != fmt.Sprint(steps) {
+		t.Errorf("resumed: %v, want %v", got, steps)
+	}
+	file := whole
+	file.OutputDir = filepath.Join(t.TempDir(), "file")
+	file.Dataset.Path, file.Dataset.Format = filepath.Join(whole.OutputDir, RolloutsFile), "rollouts"
+	file.Objectives.GRPO.Rewards = nil
+	mustStart(t, file, oneWorker)
+}
