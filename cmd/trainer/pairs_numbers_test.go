@@ -1,0 +1,53 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestNumbersWithSlashes checks that numbers such as rewards/margins reach the table, Prometheus, TensorBoard, expect,
+// the report and a sweep.
+func TestNumbersWithSlashes(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, map[string]string{
+		"pairs.jsonl": strings.Repeat(`{"prompt":"Once upon a time","chosen":" there was a dog.","rejected":" `+
+			`no."}`+"\n", 10),
+		"run.yaml": `
+base_model: embedded:stories260K
+output_dir: o
+device: cpu
+dataset: {path: pairs.jsonl, max_length: 64, val_split: 0.2}
+training: {objective: dpo, max_steps: 4, warmup_ratio: 0, batch_size: 2, learning_rate: 2e-3, logging_steps: 1,
+  eval_steps: 2, report_to: [csv, prometheus, tensorboard], metric_for_best_model: eval_rewards/margins}
+expect: {at_least: {eval_rewards/accuracies: 0.5}}
+`,
+	})
+	code, out, errOut := trainer(t, dir, nil, "", "train", "run.yaml", "-q")
+	if code != 0 || !strings.Contains(out+errOut, "at_least.eval_rewards/accuracies at least 0.5: 1, met") {
+		t.Errorf("exit code %d\n%s%s", code, out, errOut)
+	}
+	events, err := filepath.Glob(filepath.Join(dir, "o", "tensorboard", "*"))
+	if err != nil || len(events) != 1 {
+		t.Fatalf("event files %v: %v", events, err)
+	}
+	for file, want := range map[string]string{
+		filepath.Join(dir, "o", "metrics.csv"):  ",rewards/chosen,rewards/rejected,rewards/accuracies,rewards/margins,",
+		filepath.Join(dir, "o", "metrics.prom"): "\ntierlora_eval_rewards_margins{run=\"o\"} ",
+		events[0]:                               "rewards/margins",
+	} {
+		if text, err := os.ReadFile(file); err != nil || !strings.Contains(string(text), want) {
+			t.Errorf("%s: %v, no %q", file, err, want)
+		}
+	}
+	code, out, errOut = trainer(t, dir, nil, "", "report", "o", "--out", "-")
+	if code != 0 || !strings.Contains(out, "best eval_rewards/margins") || !strings.Contains(out,
+		"**rewards/accuracies**") {
+		t.Errorf("report: exit code %d\n%s%s", code, out, errOut)
+	}
+	code, out, errOut = trainer(t, dir, nil, "", "sweep", "run.yaml", "--set", "dpo.beta=0.1,0.5", "--out", "sw")
+	if code != 0 || strings.Count(errOut+out, "finished") != 2 {
+		t.Errorf("sweep: exit code %d\n%s%s", code, out, errOut)
+	}
+}
