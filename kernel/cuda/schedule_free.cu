@@ -6,6 +6,7 @@
 // A clip factor that is not a number changes nothing: the host may learn of a loss gone bad after the step was queued.
 // Blocks of 256 threads stride over the buffer, a number a thread. Arithmetic fp32, each operation rounded by itself (no fused
 // multiply-add), so that the bits are the CPU's; with loss scaling the bias correction is fp64, rounded once.
+// wide2: b2 as the bits of an fp64.
 // Bytes: 38 a parameter (20 read, 18 written). Goal: 70 % of copy.
 // Elements: bf16, f16, f32.
 #include "common.cuh"
@@ -20,13 +21,13 @@ __device__ double power(double b, int t) {   // b^t by squaring: the same on eve
 // Grid and block: any.
 extern "C" __global__ void __launch_bounds__(256) schedule_free_step(float *p, float *x, float *z, float *v, elem *copy, const float *g,
         const float *weight, const float *hyper, const int *step, const float *clip, const float *scaling, int64_t n, float b1, float to1,
-        float b2, float to2, double wide2, float eps, float decay) {
+        float b2, float to2, int64_t wide2, float eps, float decay) {
     const float c = *clip;
     if (c != c) return;
     const float lr = hyper[0], share = weight[2], rest = __fsub_rn(1.f, share);
     const bool first = weight[3] == 1.f;
     float correct = hyper[2];
-    if (scaling) correct = (float)__dadd_rn(1., -power(wide2, *step - (int)scaling[2]));
+    if (scaling) correct = (float)__dadd_rn(1., -power(__longlong_as_double(wide2), *step - (int)scaling[2]));
     const int64_t stride = (int64_t)gridDim.x * blockDim.x;
     for (int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; i < n; i += stride) {
         const float y = p[i], d = __fmul_rn(g[i], c);

@@ -77,7 +77,7 @@ func TestScheduleFreeStep(t *testing.T) {
 				r.run(one, W, hyper, factor)
 				r.run(Flat("schedule_free", "schedule_free_step", int64(n)), P, X, Z, V, C, in(r, "g", grad), W,
 					hyper, hyper.Add(12), factor,
-					gpu.Ptr(0), int64(n), float32(b1), to1, float32(b2), to2, float64(b2), eps, decay)
+					gpu.Ptr(0), int64(n), float32(b1), to1, float32(b2), to2, int64(math.Float64bits(b2)), eps, decay)
 				weight[0] = lr
 				weight[1] += float32(lr * lr)
 				weight[2] = float32(lr*lr) / weight[1]
