@@ -43,6 +43,15 @@ const (
 // scoreModules are the modules_to_save that PEFT writes for a classification task: the names that heads may have.
 var scoreModules = []string{"classifier", "score"}
 
+// CheckWrites refuses a task whose model writes no text.
+func (t Task) CheckWrites() error {
+	if t.Type == "" {
+		return nil
+	}
+	return fmt.Errorf("the adapter has task_type %s: it gives scores or vectors of texts, and no tokens; "+
+		"only an adapter with task_type CAUSAL_LM can write text", t.Type)
+}
+
 // modulesToSave returns the modules_to_save of adapter_config.json.
 func (t Task) modulesToSave() []string {
 	if t.HasScores() {

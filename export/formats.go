@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 )
@@ -115,6 +116,15 @@ func Check(o Options) error {
 	return nil
 }
 
+// checkWrites refuses the adapter of a folder whose task writes no text.
+func checkWrites(dir string) error {
+	saved, err := adapter.Open(dir)
+	if err != nil {
+		return err
+	}
+	return errors.Join(saved.Config.Task.CheckWrites(), saved.Close())
+}
+
 // Export writes a model or an adapter in a format. What is written is read back and compared; a run that fails or is
 // stopped leaves nothing.
 func Export(ctx context.Context, o Options, env session.Env) (Report, error) {
@@ -123,6 +133,11 @@ func Export(ctx context.Context, o Options, env session.Env) (Report, error) {
 	}
 	if o.Model == "" {
 		return Report{}, errors.New("no model is given")
+	}
+	if o.Adapter != "" && o.Format != "peft" { // the other programs write text
+		if err := checkWrites(o.Adapter); err != nil {
+			return Report{}, fmt.Errorf("export %s as %s to %s: %w", o.Model, o.Format, o.Out, err)
+		}
 	}
 	f := Formats[o.Format]
 	if o.DType == "" {

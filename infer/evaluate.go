@@ -32,6 +32,8 @@ type EvalReport struct {
 	Perplexity Perplexity `json:"perplexity"` // exp(Loss)
 	// standard error of Loss over rows; 0 with a single row
 	StdErr float64 `json:"eval_loss_stderr,omitempty"`
+	// Numbers are what a task's objective reports beside the loss, such as the accuracy; nil for cross-entropy.
+	Numbers map[string]float64 `json:"numbers,omitempty"`
 	// what Groups are made by: BySource or the name of a field
 	By       string        `json:"by,omitempty"`
 	Groups   []GroupLoss   `json:"groups,omitempty"`
@@ -268,7 +270,10 @@ type EvalOptions struct {
 	Data       dataset.Config
 	Seed       uint64
 	BatchSize  int
-	By         string // row field by which losses are grouped; "" = by source, if there are several
+	// Objective computes the loss; nil = cross-entropy, with the loss of each row. ObjectiveName is its name.
+	Objective     objective.Objective
+	ObjectiveName string
+	By            string // row field by which losses are grouped; "" = by source, if there are several
 	// Progress is called with the number of finished batches; nil = no reports.
 	Progress func(done, of int)
 }
@@ -285,8 +290,15 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 		return report, err
 	}
 	set, rows, err := s.LoadData(ctx, o.Data, o.Seed)
+	if o.Objective != nil && o.AdapterDir == "" {
+		return report,
+			errors.New("evaluate: the base model has no head for the task: name the run's adapter with --adapter")
+	}
+	if o.Objective == nil {
+		o.Objective, o.ObjectiveName = objective.Of(objective.Default, objective.Config{}), objective.Default
+	}
 	if err == nil {
-		err = objective.CheckRows(objective.Default, objective.Of(objective.Default, objective.Config{}), rows)
+		err = objective.CheckRows(o.ObjectiveName, o.Objective, rows)
 	}
 	if err != nil {
 		return report, err
@@ -308,14 +320,27 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 		return EvalReport{}, err
 	}
 	began := time.Now()
-	sum, err := evaluate(ctx, s, loader, tables.add, o.Progress)
+	tell := tables.add
+	if o.ObjectiveName != objective.Default {
+		tell = nil // its loss has no parts by token
+	}
+	sum, err := evaluate(ctx, s, loader, o.Objective, tell, o.Progress)
 	if err != nil {
 		return EvalReport{}, err
 	}
 	report.Tokens, report.TrainedTokens, report.NLL, report.Loss = sum.Tokens, sum.Trained, sum.NLL,
-		sum.NLL/float64(sum.Trained)
-	report.Perplexity, report.Duration = Perplexity(math.Exp(report.Loss)), time.Since(began)
-	report.StdErr, report.By, report.Groups = tables.all.stdErr(), tables.by, tables.groups()
+		sum.NLL/float64(sum.Counts().Of(o.Objective.Divisor()))
+	if tell == nil {
+		report.Numbers = map[string]float64{}
+		for _, v := range objective.Values(o.Objective.Numbers(), report.Loss, sum.Sums, sum.Counts()) {
+			report.Numbers[v.Name] = v.Value
+		}
+	}
+	report.Duration = time.Since(began)
+	if tell != nil {
+		report.Perplexity = Perplexity(math.Exp(report.Loss))
+		report.StdErr, report.By, report.Groups = tables.all.stdErr(), tables.by, tables.groups()
+	}
 	if math.IsNaN(report.Loss) || math.IsInf(report.Loss, 0) {
 		return EvalReport{}, fmt.Errorf("evaluate %s: %w", o.Model, s.BlameNotFinite(ctx,
 			fmt.Errorf("the loss is %v: %w", report.Loss, ErrNotFinite)))
@@ -338,14 +363,14 @@ func ShapeOf(l *dataset.Loader) session.Shape {
 		Prefixes: s.Prefixes}
 }
 
-func evaluate(ctx context.Context, s *session.Session, loader *dataset.Loader, tell func(row int, of RowLoss),
-	progress func(done, of int)) (sum Sum, err error) {
+func evaluate(ctx context.Context, s *session.Session, loader *dataset.Loader, by objective.Objective,
+	tell func(row int, of RowLoss), progress func(done, of int)) (sum Sum, err error) {
 	shape := ShapeOf(loader)
 	if most := s.Base.Config.LongestRow(); shape.MaxLen > most {
 		return sum, fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions",
 			shape.MaxLen, most)
 	}
-	step, err := PlanEval(s.Net, shape, objective.Of(objective.Default, objective.Config{}), s.On)
+	step, err := PlanEval(s.Net, shape, by, s.On)
 	if err != nil {
 		return sum, err
 	}

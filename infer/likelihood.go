@@ -8,6 +8,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // likelihoodTokens is the least number of tokens of a batch whose likelihoods are computed.
@@ -39,7 +40,8 @@ func (g *Generator) LogLikelihoods(ctx context.Context, rows []dataset.Row,
 		return nil, err
 	}
 	sums := make([]float64, len(rows))
-	if _, err := evaluate(ctx, g.Session, loader, func(row int, of RowLoss) {
+	by := objective.Of(objective.Default, objective.Config{})
+	if _, err := evaluate(ctx, g.Session, loader, by, func(row int, of RowLoss) {
 		sums[row] = -of.NLL
 	}, progress); err != nil {
 		return nil, err

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // TestGroupsLoseAsTheirSequences: the loss of a group is the sum of what its sequences lose by themselves, end to end,
@@ -39,7 +40,9 @@ func TestGroupsLoseAsTheirSequences(t *testing.T) {
 			t.Fatal(err)
 		}
 		each := make([]RowLoss, len(rows))
-		sum, err := evaluate(context.Background(), g.Session, loader, func(row int, of RowLoss) { each[row] = of }, nil)
+		by := objective.Of(objective.Default, objective.Config{})
+		tell := func(row int, of RowLoss) { each[row] = of }
+		sum, err := evaluate(context.Background(), g.Session, loader, by, tell, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

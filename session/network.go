@@ -2,7 +2,6 @@ package session
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -160,9 +159,8 @@ func (nw Network) CheckPrefixes(longest int) error {
 // Head returns the vocabulary head's weight [V,C]; a tied model's embeddings. It fails the network if its adapter is
 // for a task without one.
 func (nw Network) Head(n *nn.Net) *graph.Value {
-	if t := nw.Adapter.Task.Type; t != "" && nw.Adapted {
-		n.Fail(fmt.Errorf("the adapter has task_type %s: it gives scores or vectors of texts, and no tokens; "+
-			"only an adapter with task_type CAUSAL_LM can write text", t))
+	if nw.Adapted {
+		n.Fail(nw.Adapter.Task.CheckWrites())
 	}
 	return n.Head(nw.Config.HeadName(), nw.Config.VocabSize, nw.Config.HiddenSize)
 }

@@ -166,6 +166,9 @@ func (s *Session) UseAdapters(dirs []string) error {
 			return err
 		}
 		s.saved = append(s.saved, saved)
+		if err := saved.Config.Task.CheckWrites(); err != nil {
+			return fmt.Errorf("%s: %w", dir, err)
+		}
 	}
 	s.Net.Adapted, s.Net.Start, s.Net.Several = false, nil, adapter.NewSeveral(s.saved)
 	return nil

@@ -2,11 +2,13 @@ package train
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/train/objective"
 )
 
@@ -131,4 +133,41 @@ func TestRerankRun(t *testing.T) {
 				[]string{"a cat", "a dog"}[i%2], i%2)
 		})
 	}, "accuracy")
+}
+
+// TestHeadsAreEvaluated checks that an evaluation of the finished adapter has the run's last numbers, and that what
+// writes text refuses it.
+func TestHeadsAreEvaluated(t *testing.T) {
+	s := headSpec(t, 6, "sequence_classification", "reward", rewardRow)
+	mustStart(t, s, oneWorker)
+	evals := linesWith(t, s.OutputDir, "eval_loss", "eval_loss", "eval_accuracy", "eval_margin")
+	last := evals[len(evals)-1]
+	report, err := infer.Evaluate(t.Context(), s.Evaluation(s.OutputDir), oneWorker.Env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := []float64{report.Loss, report.Numbers["accuracy"], report.Numbers["margin"]}
+	for i := range got {
+		if math.Abs(got[i]-last[i]) > 1e-6 {
+			t.Errorf("the evaluation has %v, the run had %v", got, last)
+			break
+		}
+	}
+	for adapter, want := range map[string]string{
+		"": "evaluate: the base model has no head for the task: name the run's adapter with --adapter",
+	} {
+		if _, err := infer.Evaluate(t.Context(), s.Evaluation(adapter), oneWorker.Env); err == nil ||
+			err.Error() != want {
+			t.Errorf("%q: %v, want %s", adapter, err, want)
+		}
+	}
+	causal := s
+	causal.Task, causal.Training.Objective = TaskCausal, "cross_entropy"
+	causal.Dataset.Format, causal.Dataset.Fields = "completion", map[string]string{"prompt": "prompt",
+		"completion": "chosen"}
+	_, err = infer.Evaluate(t.Context(), causal.Evaluation(s.OutputDir), oneWorker.Env)
+	if want := "the adapter has task_type SEQ_CLS: it gives scores or vectors of texts, and no tokens"; err == nil ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
 }

@@ -85,9 +85,14 @@ func (s Spec) Session() session.Options {
 }
 
 // Evaluation returns the options to evaluate the run's validation rows, with the adapter of a folder unless adapterDir
-// is empty.
+// is empty. A task other than causal is evaluated with its own objective.
 func (s Spec) Evaluation(adapterDir string) infer.EvalOptions {
-	return infer.EvalOptions{Options: s.Session(), AdapterDir: adapterDir, Data: s.Dataset, Seed: s.Seed, BatchSize: s.Training.BatchSize}
+	o := infer.EvalOptions{Options: s.Session(), AdapterDir: adapterDir, Data: s.Dataset, Seed: s.Seed,
+		BatchSize: s.Training.BatchSize}
+	if s.Task != TaskCausal {
+		o.Objective, o.ObjectiveName, o.Data = s.Objective(), s.Training.Objective, s.Data()
+	}
+	return o
 }
 
 // Objective returns what the run minimises: the objective that training.objective names, with the settings of its

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -131,6 +132,9 @@ func (o *evalOptions) loss(cmd *cobra.Command, c *console, spec train.Spec) erro
 	if adapter == "" {
 		adapter = "none"
 	}
+	if report.Numbers != nil {
+		return printTask(c.out, report)
+	}
 	_, err = fmt.Fprintf(c.out, "data        %s, %d rows, %d tokens, %d of them trained\nadapter     %s\nloss        "+
 		"%.6f\nstd error   %.6f\nperplexity  %.4f\ntime        %.1f s\n",
 		plainText(report.Data), report.Rows, report.Tokens, report.TrainedTokens, plainText(adapter), report.Loss,
@@ -139,6 +143,22 @@ func (o *evalOptions) loss(cmd *cobra.Command, c *console, spec train.Spec) erro
 		return err
 	}
 	return printGroups(c.out, report)
+}
+
+// printTask prints the evaluation of a task: the loss of its objective and the numbers beside it.
+func printTask(w io.Writer, r infer.EvalReport) error {
+	_, err := fmt.Fprintf(w, "data        %s, %d rows, %d tokens\nadapter     %s\nloss        %.6f\n",
+		plainText(r.Data),
+		r.Rows, r.Tokens, plainText(r.Adapter), r.Loss)
+	for _, name := range slices.Sorted(maps.Keys(r.Numbers)) {
+		if err == nil {
+			_, err = fmt.Fprintf(w, "%-11s %.6f\n", name, r.Numbers[name])
+		}
+	}
+	if err == nil {
+		_, err = fmt.Fprintf(w, "time        %.1f s\n", r.Duration.Seconds())
+	}
+	return err
 }
 
 func printGroups(w io.Writer, r infer.EvalReport) error {
