@@ -187,7 +187,9 @@ func pathsOf(s *train.Spec) map[string]*string {
 	root := reflect.ValueOf(s).Elem()
 	for _, k := range Root.Leaves() {
 		if k.form().path {
-			paths[k.Path] = root.FieldByIndex(k.index).Addr().Interface().(*string)
+			if v, err := root.FieldByIndexErr(k.index); err == nil { // a section that is left out has no values
+				paths[k.Path] = v.Addr().Interface().(*string)
+			}
 		}
 		for _, c := range k.Keys {
 			if !c.form().path {

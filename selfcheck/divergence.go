@@ -223,3 +223,74 @@ func largest(x []float64) (at int) {
 	}
 	return at
 }
+
+// topKChecks returns the most likely tokens of rows whose first tokens are far apart, so that rounding does not change
+// their order.
+func topKChecks() []check {
+	n := newNumbers()
+	const k, C = 6, 64
+	var all []check
+	for _, s := range [][2]int{{7, 512}, {129, 777}} {
+		M, V := s[0], s[1]
+		x, w := n.normal(0.1, M, C), n.normal(0.1, V, C)
+		labels := make([]int, M)
+		for j := range k { // token j*(V/k) has the logit 20 - 2j in rows that begin with 1
+			clear(w.values[j*(V/k)*C:][:C])
+			w.values[j*(V/k)*C] = float64(20 - 2*j)
+		}
+		for m := range M {
+			clear(x.values[m*C:][:C/2])
+			x.values[m*C] = 1
+			if labels[m] = m % V; m%5 == 3 {
+				labels[m] = kernel.Untrained
+			}
+		}
+		for v := range V {
+			if v%(V/k) != 0 || v/(V/k) >= k {
+				w.values[v*C] = 0
+			}
+		}
+		for _, o := range []kernel.LinearTopK{{Temperature: 1}, {Temperature: 2, Cap: 40}} {
+			o.Chunk, o.K = 64, k
+			all = append(all, check{kernel: "topk", name: fmt.Sprintf("%d rows, vocabulary %d, temperature %v, soft "+
+				"cap %v",
+				M, V, o.Temperature, o.Cap), build: one(o), in: []checkInput{x, w, integers(labels...)},
+				plain: plainTopK{o, M, C}.outputs, bounds: []bound{exact, rounded}, gemm: true})
+		}
+	}
+	return all
+}
+
+// plainTopK is a LinearTopK over all logits, rounded.
+type plainTopK struct {
+	kernel.LinearTopK
+	M, C int
+}
+
+func (o plainTopK) outputs(f format, in [][]float64) [][]float64 {
+	x, w, labels := in[0], in[1], in[2]
+	var ids, logps []float64
+	for m, label := range labels {
+		if label == kernel.Untrained {
+			ids = append(ids, slices.Repeat([]float64{-1}, o.K)...)
+			logps = append(logps, make([]float64, o.K+1)...)
+			continue
+		}
+		z := make([]float64, len(w)/o.C)
+		for v := range z {
+			z[v], _ = f.capped(f.round(dot(x[m*o.C:][:o.C], w[v*o.C:][:o.C])), o.Cap)
+		}
+		p := softmax(z, o.Temperature)
+		for range o.K {
+			at := largest(p)
+			ids, logps = append(ids, float64(at)), append(logps, math.Log(p[at]))
+			p[at] = -1
+		}
+		rest := 0.
+		for _, p := range p {
+			rest += max(p, 0)
+		}
+		logps = append(logps, math.Log(rest))
+	}
+	return [][]float64{ids, logps}
+}

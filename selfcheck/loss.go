@@ -3,6 +3,7 @@ package selfcheck
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
@@ -12,7 +13,7 @@ import (
 // and sums over sequences.
 func lossChecks() []check {
 	n := newNumbers()
-	all := append(append(append(sequenceChecks(), tokenLossChecks()...), neftuneChecks()...), divergenceChecks()...)
+	all := slices.Concat(sequenceChecks(), tokenLossChecks(), neftuneChecks(), divergenceChecks(), topKChecks())
 	for _, M := range checkRows {
 		for _, s := range [][2]int{{64, 512}, {172, 1001}, {40, 777}} {
 			C, V := s[0], s[1]

@@ -40,7 +40,7 @@ type Config struct {
 	// smoothing and a z-loss, which the section of its name sets. dft multiplies each token's loss by the token's
 	// probability (dynamic fine-tuning). focal multiplies it by a power of one minus that probability.
 	// dpo learns from pairs of a chosen and a rejected answer, compared with a reference; cpo, simpo and orpo do without
-	// one.
+	// one. distill learns from a teacher's log-probabilities (knowledge distillation).
 	Objective string `yaml:"objective" default:"cross_entropy" resume:"fixed"`
 	// SharePrompts computes the prompt of a preference pair once instead of with each answer. Results are the same up
 	// to rounding; steps are faster and take less memory, the more so the longer prompts are. auto does so where enough

@@ -239,6 +239,10 @@ func (p *inputs) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, er
 	if sampled, ok := samplesOf(p.spec); err == nil && ok {
 		err = checkPrompts(set, sampled)
 	}
+	if err == nil {
+		err = objective.CheckData(ctx, p.spec.Objective(), set, p.Base.Tokenizer,
+			p.Base.Config.VocabSize)
+	}
 	return set, report, err
 }
 

@@ -21,7 +21,8 @@ type commandTask struct {
 var commandTasks = []commandTask{
 	{"train", "Train", []string{"init", "import", "configs", "validate", "plan", "train", "sweep", "launch"}},
 	{"data", "Look at data and models", []string{"inspect", "download"}},
-	{"use", "Use what was trained", []string{"chat", "generate", "eval", "serve", "merge", "export", "push"}},
+	{"use", "Use what was trained", []string{"chat", "generate", "eval", "logprobs", "serve", "merge",
+		"export", "push"}},
 	{"look", "Look at runs", []string{"ui", "report"}},
 	{"operate", "Check and operate", []string{"doctor", "bench", "verify", "gradcheck", "selfcheck", "tier",
 		"config-schema", "completion", "man", "version", "help"}},

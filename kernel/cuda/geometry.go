@@ -144,6 +144,13 @@ func Divergence(entry string, M, V int) Geometry {
 	return g
 }
 
+// TopK returns the geometry of topk_rows over M rows of V logits.
+func TopK(M, V int) Geometry {
+	g := CrossEntropy("topk_rows", M, V)
+	g.Stem = "topk"
+	return g
+}
+
 // LogProbs returns the geometry of logprobs_values, logprobs_slopes and logprobs_both over M rows of V logits.
 func LogProbs(entry string, M, V int) Geometry {
 	g := CrossEntropy(entry, M, V)

@@ -16,6 +16,8 @@ type Config struct {
 	SmoothedCrossEntropy *SmoothedConfig `yaml:"smoothed_cross_entropy,omitempty"`
 	// Focal is the exponent for training.objective: focal.
 	Focal *FocalConfig `yaml:"focal,omitempty"`
+	// Distill is the teacher and the divergence from it for training.objective: distill.
+	Distill *DistillConfig `yaml:"distill,omitempty"`
 	// DPO is the loss of preference pairs for training.objective: dpo.
 	DPO *DPOConfig `yaml:"dpo,omitempty"`
 	// CPO is the loss of preference pairs for training.objective: cpo.

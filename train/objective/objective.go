@@ -18,6 +18,7 @@ var Objectives = map[string]func(Config) Objective{
 	smoothedName: newSmoothed,
 	dftName:      newDFT,
 	focalName:    newFocal,
+	distillName:  newDistill,
 	dpoName:      newDPO,
 	cpoName:      newCPO,
 	simpoName:    newSimPO,

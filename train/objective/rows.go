@@ -1,6 +1,7 @@
 package objective
 
 import (
+	"context"
 	"fmt"
 	"strings"
 
@@ -72,6 +73,21 @@ func checkAimed(r *dataset.Report, a dataset.Aim) error {
 		}
 		return fmt.Errorf("it learns from labels, and %d of %d rows have none: write %s, with dataset.fields where "+
 			"the columns have other names", r.Kept-g.Aimed, r.Kept, form)
+	}
+	return nil
+}
+
+// checking is an optional capability of an Objective: it needs more of a data set than its rows.
+type checking interface {
+	// CheckData refuses a data set, read with a tokenizer for a model of a vocabulary, that the objective lacks
+	// something for.
+	CheckData(ctx context.Context, set *dataset.Set, tok dataset.Tokenizer, vocabulary int) error
+}
+
+// CheckData refuses a data set that an objective lacks something for, such as a teacher's log-probabilities.
+func CheckData(ctx context.Context, o Objective, set *dataset.Set, tok dataset.Tokenizer, vocabulary int) error {
+	if c, ok := o.(checking); ok {
+		return c.CheckData(ctx, set, tok, vocabulary)
 	}
 	return nil
 }
