@@ -12,10 +12,11 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// Methods lists every way of training beside frozen weights, by its value of `adapter:` in a run's configuration.
+// Methods lists every way of training, beside frozen weights or the weights themselves, by its value of `adapter:` in a run's configuration.
 var Methods = map[string]Method{
 	"lora": {Section: loraSection, Wrap: wrapLoRA, WrapExperts: wrapLoRAExperts, WrapParameter: wrapLoRAParameter, Init: initLoRA,
 		Rebase: loraRebase, Merge: mergeLoRA, MergeParameter: mergeLoRAParameter, Rate: loraPlusRate, Sums: true, PEFT: loraCodec},
+	"full": {Section: fullSection, Trains: func(c Config) func(string) bool { return c.full().trains() }},
 	"dora": {Section: loraSection, Check: checkDoRA, Wrap: wrapDoRA, Init: initDoRA, Merge: mergeDoRA, Rate: doraRate,
 		PEFT: doraCodec},
 }
@@ -56,7 +57,7 @@ func Names() []string {
 	return names
 }
 
-// Method is a way of training beside frozen weights.
+// Method is a way of training: beside frozen weights, or those weights themselves.
 type Method struct {
 	// Section returns the configuration of the section that the method reads.
 	Section func(s Sections) Config
@@ -66,7 +67,9 @@ type Method struct {
 	// Sums reports that the update of a layer is s B A, which does not depend on the weight: updates of several adapters can
 	// be added, and lie side by side over one base model.
 	Sums bool
-	// Wrap returns the layer with what is trained beside it.
+	// Trains returns what reports whether a weight of the base model is trained, by its name; nil = none is.
+	Trains func(c Config) func(name string) bool
+	// Wrap returns the layer with what is trained beside it; nil = nothing is.
 	Wrap func(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.Linear
 	// WrapExperts is Wrap for the linear layers of experts, of which some are adapted; nil = it adapts none.
 	WrapExperts func(t *Trained, c Config, n *nn.Net, paths []string, adapted []bool, base nn.Experts) nn.Experts
@@ -248,6 +251,9 @@ func ofVocabulary(target string) bool {
 func (t *Trained) CheckTargets(c Config, weights []string) error {
 	if err := c.broken(); err != nil {
 		return fmt.Errorf("%s: %w", c.own().section(), err)
+	}
+	if err := c.full().check(weights); err != nil {
+		return err
 	}
 	if err := t.CheckParameters(c, weights); err != nil {
 		return err

@@ -76,6 +76,14 @@ func (c Config) own() Settings {
 	return c.Own
 }
 
+// Summary describes in a line what is trained.
+func (c Config) Summary() string {
+	if f, ok := c.Own.(Full); ok {
+		return f.summary()
+	}
+	return fmt.Sprintf("r %d, alpha %g, on %v", c.R, c.Alpha, slices.Concat(c.TargetModules, c.TargetParameters))
+}
+
 // Key returns the full name of a key of the section, such as lora.r.
 func (c Config) Key(name string) string { return c.own().section() + "." + name }
 
@@ -88,7 +96,9 @@ func (c Config) Compared() map[string]string {
 			all[c.Key(path)] = comparedText(value)
 		}
 	}
-	keys.Each(c.Shared, see)
+	if _, alone := c.own().(interface{ standalone() []error }); !alone {
+		keys.Each(c.Shared, see)
+	}
 	keys.Each(c.own(), see)
 	return all
 }
@@ -129,6 +139,9 @@ const maxRank = 4096 // the range of r
 
 // Validate returns every problem of the section, each naming its key.
 func (c Config) Validate() []error {
+	if s, ok := c.own().(interface{ standalone() []error }); ok {
+		return append(keys.Check(c.Key(""), c.own()), s.standalone()...)
+	}
 	problems := append(keys.Check(c.Key(""), c.Shared), keys.Check(c.Key(""), c.own())...)
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(c.Key("")+format, args...)) }
 	if len(c.TargetModules) == 0 && len(c.TargetParameters) == 0 {

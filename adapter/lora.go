@@ -59,6 +59,12 @@ func (c Config) lora() LoRASettings {
 	return s
 }
 
+// full returns the settings of the section full; where another section is the configuration's, with nothing set.
+func (c Config) full() Full {
+	s, _ := c.Own.(Full)
+	return s
+}
+
 // lora is a linear layer with a low-rank update: y = base(x) + s (x Aᵀ) Bᵀ (Hu et al. 2021).
 type lora struct {
 	n       *nn.Net

@@ -63,7 +63,7 @@ func TestLookup(t *testing.T) {
 			t.Errorf("%s: quantised %v, %v", name, quantised, err)
 		}
 	}
-	if _, _, err := Lookup("vera"); fmt.Sprint(err) != `adapter: "vera" is not one of dora, lora, qdora, qlora` {
+	if _, _, err := Lookup("vera"); fmt.Sprint(err) != `adapter: "vera" is not one of dora, full, lora, qdora, qlora` {
 		t.Errorf("%v", err)
 	}
 }

@@ -131,6 +131,9 @@ func methodOf(keys map[string]json.RawMessage) (Method, error) {
 	var types []string
 	for _, name := range sortedKeys(Methods) {
 		m := Methods[name]
+		if m.PEFT.Type == "" { // it writes no adapter
+			continue
+		}
 		types = append(types, m.PEFT.Type)
 		switch on := string(bytes.TrimSpace(keys[m.PEFT.Flag])) == "true"; {
 		case m.PEFT.Type != typ:

@@ -5,6 +5,8 @@ package adapter
 type Sections struct {
 	// LoRA is what is trained: rank, scale and layers of the adapter.
 	LoRA LoRA `yaml:"lora"`
+	// Full is which weights of the base model adapter: full trains.
+	Full Full `yaml:"full,omitempty"`
 }
 
 // Problems returns what is wrong with the section of the method that a value of `adapter:` stands for, each error naming

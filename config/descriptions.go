@@ -5,7 +5,7 @@ package config
 // descriptions are what the comments of the configuration's fields say, by key.
 var descriptions = map[string]string{
 	"base_model":                             "The model to fine-tune: a folder, a name such as org/name or org/name@revision of a model in the Hugging Face cache, or embedded:stories260K.",
-	"adapter":                                "The method: lora keeps the base weights as they are, qlora quantises them to 4 bits. dora and qdora are the same with a trained magnitude for each row of an adapted weight (DoRA).",
+	"adapter":                                "The method: lora keeps the base weights as they are, qlora quantises them to 4 bits. dora and qdora are the same with a trained magnitude for each row of an adapted weight (DoRA). full trains the base weights themselves, and writes a whole model.",
 	"task":                                   "What the model is trained for. causal predicts the next token. The others train a head or vectors in place of the vocabulary's head: sequence_classification gives a text scores (training.objective classification or reward), token_classification each token, embedding makes a vector of a text (contrastive), and reranker scores how well two texts belong together (rerank).",
 	"lora":                                   "What is trained: rank, scale and layers of the adapter.",
 	"lora.r":                                 "The rank of the update. A higher rank can learn more and takes more memory and time.",
@@ -19,6 +19,8 @@ var descriptions = map[string]string{
 	"lora.use_rslora":                        "`use_rslora` divides alpha by sqrt(r) instead of r (rank-stabilised LoRA).",
 	"lora.loraplus_lr_ratio":                 "The learning rate of B divided by that of A (LoRA+). 0 turns LoRA+ off.",
 	"lora.init_lora_weights":                 "How A and B of a fresh adapter are initialised, named as in PEFT. Empty means that A is random and B zero. pissa starts from the leading singular vectors of the base weight, which takes one to four minutes of a CPU core for a matrix of an 8B model. pissa_niter_N, such as pissa_niter_4, approximates them with N power iterations in seconds. olora starts from a QR decomposition. What A and B start with is subtracted from the base weight before it is quantised, so that the model computes the same as before. The adapter is saved with twice the rank: that way it fits the unchanged base model in every program that loads PEFT's adapters.",
+	"full":                                   "Which weights of the base model adapter: full trains.",
+	"full.train":                             "Train selects the weights to train; the others stay as they are. Each entry is the name of a weight or layer, or a part of it between dots, or a regular expression in Python's syntax for one: lm_head, layers.3, self_attn.v_proj.weight, layers.(1[0-9]).mlp. Lists that Spectrum writes work as they are. Empty means all weights.",
 	"quantization":                           "How qlora stores the base weights. Without it qlora takes the defaults, or keeps weights that are quantised.",
 	"quantization.bits":                      "The number of bits of a stored weight.",
 	"quantization.type":                      "The storage format: nf4 is the 4-bit NormalFloat of QLoRA, fp4 a 4-bit float, int8 the row-wise 8-bit integers of LLM.int8(). All activations are multiplied by dequantised weights, so int8 has no outlier threshold.",

@@ -220,6 +220,7 @@ func merge(name string, text []byte, environ, sets []string) (Loaded, []Problem)
 	filled := setDefaults(v, at)
 	c.AssumedStorage = len(filled) > 0
 	c.Notes = append(append(c.Notes, filled...), renameValues(v)...)
+	c.Notes = append(c.Notes, rateNotes(v)...)
 	if err := v.UnmarshalExact(&c.Spec, func(c *mapstructure.DecoderConfig) {
 		c.TagName, c.SquashTagOption = "yaml", "inline"
 	}); err != nil {
@@ -352,6 +353,20 @@ func EnvironmentKey(rest string) (path string, ok bool) {
 		}
 	}
 	return "", false
+}
+
+// mostFullRate is the learning rate above which a run that trains all weights gets a note.
+const mostFullRate = 1e-4
+
+// rateNotes says that the learning rate of a run that trains the base model's weights is one of LoRA.
+func rateNotes(v *viper.Viper) []string {
+	m, _, err := adapter.Lookup(v.GetString("adapter"))
+	rate := v.GetFloat64("training.learning_rate")
+	if err != nil || !m.Whole() || rate <= mostFullRate {
+		return nil
+	}
+	return []string{fmt.Sprintf("training.learning_rate: %g is a rate for LoRA; training of the weights themselves "+
+		"usually takes about a tenth, 1e-5 to 5e-5", rate)}
 }
 
 // setDefaults gives viper the value of every key that no source sets. QLoRA without a quantization section has the

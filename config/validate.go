@@ -128,7 +128,11 @@ func validateQuantization(s train.Spec) []error {
 		return nil
 	}
 	problems := s.Quantization.Validate()
-	if _, quantised, err := adapter.Lookup(s.Adapter); err == nil && !quantised {
+	switch m, quantised, err := adapter.Lookup(s.Adapter); {
+	case err == nil && m.Whole():
+		problems = append(problems, errors.New("quantization: adapter full trains the base weights, which must be "+
+			"kept as numbers; write adapter: qlora, or remove the section"))
+	case err == nil && !quantised:
 		problems = append(problems, fmt.Errorf("quantization: adapter %s keeps the base weights as they are; "+
 			"write adapter: %s, or remove the section", s.Adapter, adapter.OverQuantised(s.Adapter)))
 	}

@@ -28,7 +28,7 @@ type Network struct {
 	// Initialisation of a run's fresh adapter, which may change base weights while they load; nil = they stay.
 	Start   *adapter.Start
 	Adapted bool // false = the base model alone
-	// Trainable is nn.Options.Trainable; nil = the base model is frozen.
+	// Trainable is nn.Options.Trainable in place of the method's; nil = the weights that the method trains, if any.
 	Trainable func(name string) bool
 	// Reference is the adapter of the reference that an objective compares the model with; nil = the base model is the
 	// reference.
@@ -125,7 +125,7 @@ func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn
 	if nw.Reference != nil {
 		o.WrapReference = nw.Reference.Wrapper(trained)
 	}
-	o.Trainable, o.Train = nw.Trainable, trained.Train
+	o.Trainable, o.Train = nw.trainable(), trained.Train
 	n := nn.New(o)
 	n.Rewrite = nw.Start.Rewrite(n, trained)
 	n.Shard(nw.Layout.Shards)
@@ -155,6 +155,17 @@ func (nw Network) CheckPrefixes(longest int) error {
 	}
 	return nil
 }
+
+// trainable is nn.Options.Trainable: what Trainable says, or the adapter's method.
+func (nw Network) trainable() func(name string) bool {
+	if nw.Trainable == nil && nw.Adapted && nw.Method.Trains != nil {
+		return nw.Method.Trains(nw.Adapter)
+	}
+	return nw.Trainable
+}
+
+// TrainsBase reports whether weights of the base model are trained.
+func (nw Network) TrainsBase() bool { return nw.trainable() != nil }
 
 // Head returns the vocabulary head's weight [V,C]; a tied model's embeddings. It fails the network if its adapter is
 // for a task without one.

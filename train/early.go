@@ -115,7 +115,7 @@ func (r *loaded) loadBest() error {
 	}
 	files, state, err := checkpoint.Load(filepath.Join(r.spec.OutputDir, best))
 	if err == nil {
-		err = r.saver.restoreAdapter(files)
+		err = r.saver.restoreWeights(files)
 	}
 	if err != nil {
 		return fmt.Errorf("training.load_best_model_at_end: %w", err)

@@ -47,8 +47,8 @@ func (r *loaded) withCheckpoint(sums map[string]string) (map[string]string, erro
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range []string{adapter.WeightsFile, optimizerFile} {
-		if sum := saved[name]; sum != "" {
+	for name, sum := range saved {
+		if name == adapter.WeightsFile || name == optimizerFile || isWeights(name) {
 			sums[path.Join(filepath.Base(r.result.Checkpoint), name)] = sum
 		}
 	}

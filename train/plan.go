@@ -168,6 +168,9 @@ func (p *prepared) parameters() (all, trained int64) {
 		}
 	}
 	trained = step.Trained.Numbers()
+	if p.whole() { // they are the model's own
+		return all, trained
+	}
 	return all + trained, trained
 }
 

@@ -40,7 +40,7 @@ func resumeFrom(resume, dir string, own []string, env Env) (string, error) {
 			return path, err
 		case len(damaged) > 0:
 			return "", fmt.Errorf("resume %s: no checkpoint is whole", dir)
-		case exists(dir, adapter.WeightsFile):
+		case exists(dir, adapter.WeightsFile), exists(dir, MetricsFile) && holdsModel(dir):
 			return "", fmt.Errorf("output_dir %s holds a run already (%s) but no checkpoint to resume from: choose another output_dir", dir, adapter.WeightsFile)
 		case exists(dir, MetricsFile): // a run that has no checkpoint yet
 			return "", nil
@@ -159,7 +159,7 @@ func isRunsOwn(resume, dir string) bool {
 var mayWrite = []string{MetricsFile, ConfigFile, replay.ManifestFile, DataReportFile, PlanReportFile, ReferenceCurveFile, GradNormsFile, WindowsFile, SamplesFile,
 	CSVFile, track.MetricsPromFile, adapter.ConfigFile, adapter.WeightsFile, dataset.PromptFormatFile, "tokenizer.json", "tokenizer.model",
 	"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja",
-	"additional_chat_templates", "generation_config.json"}
+	"additional_chat_templates", "generation_config.json", modelConfig, weights.SingleFile, weights.IndexFile}
 
 // refuseRun returns an error if a folder holds a run.
 func refuseRun(dir string) error {
@@ -217,6 +217,9 @@ func sameFolder(a, b string) bool {
 
 // initAdapter initialises the adapter from the seed, or from the folder that init_from names.
 func (s *saver) initAdapter() error {
+	if s.whole() { // the weights start as the base model has them
+		return nil
+	}
 	params, err := s.step.Trained.Snapshot(s.memory)
 	if err != nil {
 		return err
@@ -287,7 +290,7 @@ func (s *saver) restoreFiles(path string, files map[string][]byte, state checkpo
 	if err := s.windows.Restore(c.Data); err != nil {
 		return err
 	}
-	if err := s.restoreAdapter(files); err != nil {
+	if err := s.restoreWeights(files); err != nil {
 		return err
 	}
 	if err := s.restoreOptimizer(path, files[optimizerFile]); err != nil {
@@ -328,6 +331,14 @@ func (s *saver) forgetGoneBest(state *checkpoint.State, by string) {
 		"and the best of the evaluations from here on is kept",
 		best, by, value, s.spec.OutputDir)
 	state.BestMetric, state.BestModelCheckpoint = nil, ""
+}
+
+// restoreWeights reads what is trained from a checkpoint's files: the adapter, or the model's weights.
+func (s *saver) restoreWeights(files map[string][]byte) error {
+	if s.whole() {
+		return s.restoreModel(files)
+	}
+	return s.restoreAdapter(files)
 }
 
 func (s *saver) restoreAdapter(files map[string][]byte) error {

@@ -30,10 +30,24 @@ func (p *prepared) written() (saved, final int64, err error) {
 	if err != nil {
 		return 0, 0, err
 	}
-	final = 4 * p.found.Step.train.Trained.Numbers()
+	var besides int64
 	for _, data := range beside {
-		final += int64(len(data))
+		besides += int64(len(data))
 	}
+	if p.whole() {
+		for exact, bytes := range map[bool]*int64{true: &saved, false: &final} {
+			folder, err := p.newWeightFiles(exact)
+			if err != nil {
+				return 0, 0, err
+			}
+			*bytes = besides
+			for _, shard := range folder.shards {
+				*bytes += shard.Bytes
+			}
+		}
+		return saved + p.stateBytes(), final, nil
+	}
+	final = 4*p.found.Step.train.Trained.Numbers() + besides
 	return final + p.stateBytes(), final, nil
 }
 

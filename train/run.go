@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -333,25 +334,16 @@ func (r *loaded) finish(ctx context.Context) error {
 			r.env.Logf("%s", slow)
 		}
 	}
-	if err := r.loadBest(); err != nil {
-		return err
-	}
-	files, err := r.saver.adapterFiles()
+	last, err := r.lastWeights()
 	if err != nil {
 		return err
 	}
-	sums := replay.Sums(files)
-	// The weights last: their presence marks the adapter as complete.
-	for _, name := range []string{adapter.ConfigFile, adapter.WeightsFile} {
-		if err := atomicfile.Write(filepath.Join(r.spec.OutputDir, name), files[name]); err != nil {
-			return fmt.Errorf("save the adapter: %w", err)
-		}
-		delete(files, name)
+	if err := r.loadBest(); err != nil {
+		return err
 	}
-	for name, data := range files {
-		if err := atomicfile.Write(filepath.Join(r.spec.OutputDir, name), data); err != nil {
-			return fmt.Errorf("save the tokenizer: %w", err)
-		}
+	sums, err := r.saver.writeFolder()
+	if err != nil {
+		return err
 	}
 	r.result.AdapterDir = r.spec.OutputDir
 	m, err := r.manifest(ctx)
@@ -359,7 +351,7 @@ func (r *loaded) finish(ctx context.Context) error {
 	if err == nil {
 		m.Files, err = r.withCheckpoint(sums)
 		if m.ResultStep > 0 {
-			m.LastAdapter = m.Files[path.Join(filepath.Base(r.result.Checkpoint), adapter.WeightsFile)]
+			m.LastAdapter = cmp.Or(last, m.Files[path.Join(filepath.Base(r.result.Checkpoint), adapter.WeightsFile)])
 		}
 	}
 	if err == nil {
@@ -369,6 +361,40 @@ func (r *loaded) finish(ctx context.Context) error {
 		return err
 	}
 	return r.judge(m.Base)
+}
+
+// lastWeights returns the SHA-256 of a whole model's weights after the last step, in the types of the result, if the
+// result may have the weights of another step; "" otherwise. A checkpoint has an adapter's, but not a model's.
+func (r *loaded) lastWeights() (string, error) {
+	if !r.whole() || !r.spec.Training.LoadBestModelAtEnd {
+		return "", nil
+	}
+	return r.saver.weightsSum()
+}
+
+// writeFolder writes the adapter, or the whole model, to output_dir and returns the files' SHA-256.
+func (s *saver) writeFolder() (map[string]string, error) {
+	if s.whole() {
+		return s.writeModel()
+	}
+	files, err := s.adapterFiles()
+	if err != nil {
+		return nil, err
+	}
+	sums := replay.Sums(files)
+	// The weights last: their presence marks the adapter as complete.
+	for _, name := range []string{adapter.ConfigFile, adapter.WeightsFile} {
+		if err := atomicfile.Write(filepath.Join(s.spec.OutputDir, name), files[name]); err != nil {
+			return nil, fmt.Errorf("save the adapter: %w", err)
+		}
+		delete(files, name)
+	}
+	for name, data := range files {
+		if err := atomicfile.Write(filepath.Join(s.spec.OutputDir, name), data); err != nil {
+			return nil, fmt.Errorf("save the tokenizer: %w", err)
+		}
+	}
+	return sums, nil
 }
 
 // judge checks the expectations; base is the hash of the base weights.

@@ -50,11 +50,19 @@ func (s *saver) save(data Place) error {
 	if err != nil {
 		return fmt.Errorf("save step %d: %w", step, err)
 	}
+	streams := []checkpoint.Stream{{Name: optimizerFile, Bytes: s.stateBytes(), Write: s.writeOptimizer}}
+	if s.whole() {
+		folder, err := s.newWeightFiles(true)
+		if err != nil {
+			return fmt.Errorf("save step %d: %w", step, err)
+		}
+		streams = append(streams, s.streams(folder)...)
+	}
 	if err := s.at.check(); err != nil {
 		return err
 	}
 	debug.FreeOSMemory() // frees the adapter's garbage, so that the process stays near its planned memory
-	err = checkpoint.Save(s.spec.OutputDir, step, files, checkpoint.Stream{Name: optimizerFile, Bytes: s.stateBytes(), Write: s.writeOptimizer})
+	err = checkpoint.Save(s.spec.OutputDir, step, files, streams...)
 	clear(files)
 	debug.FreeOSMemory()
 	if err != nil {
@@ -69,10 +77,10 @@ func (s *saver) save(data Place) error {
 	return s.recorder.observers.each(func(o Observer) error { return o.Save(SaveInfo{step, s.recorder.result.Checkpoint}) })
 }
 
-// checkpointFiles returns the files of a checkpoint without the optimizer's states: the adapter's, the run's state, its
-// configuration.
+// checkpointFiles returns the files of a checkpoint without the optimizer's states and without a whole model's weights:
+// the adapter's, the run's state, its configuration.
 func (s *saver) checkpointFiles(data Place) (map[string][]byte, error) {
-	files, err := s.adapterFiles()
+	files, err := s.folderFiles()
 	if err != nil {
 		return nil, err
 	}
@@ -89,6 +97,14 @@ func (s *saver) checkpointFiles(data Place) (map[string][]byte, error) {
 		files[ConfigFile] = s.env.Config
 	}
 	return files, nil
+}
+
+// folderFiles returns the files of the adapter's folder, or of a whole model's folder without the weights.
+func (s *saver) folderFiles() (map[string][]byte, error) {
+	if s.whole() {
+		return s.modelFiles()
+	}
+	return s.adapterFiles()
 }
 
 // adapterFiles returns the files of the adapter folder: PEFT's two files, the tokenizer's, the chat template, the
@@ -122,7 +138,13 @@ func (s *saver) adapterFiles() (map[string][]byte, error) {
 
 // ownFiles returns the names of the files that a run writes into its output folder.
 func (p *prepared) ownFiles() []string {
-	names := []string{MetricsFile, ConfigFile, replay.ManifestFile, DataReportFile, PlanReportFile, ReferenceCurveFile, adapter.ConfigFile, adapter.WeightsFile}
+	names := []string{MetricsFile, ConfigFile, replay.ManifestFile, DataReportFile, PlanReportFile, ReferenceCurveFile}
+	if p.whole() {
+		folder, _ := p.newWeightFiles(false) // saving reports the error
+		names = append(append(names, folder.names()...), modelConfig)
+	} else {
+		names = append(names, adapter.ConfigFile, adapter.WeightsFile)
+	}
 	beside, _ := p.besideAdapter() // saving reports the error
 	for name := range beside {
 		names = append(names, name)

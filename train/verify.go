@@ -7,7 +7,6 @@ import (
 	"os"
 	"slices"
 
-	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/fit"
@@ -123,8 +122,7 @@ func (r replayed) Manifest(ctx context.Context) (replay.Manifest, error) { retur
 
 // AdapterSum returns the SHA-256 of the adapter's weights, as the run would write them.
 func (r replayed) AdapterSum() (string, error) {
-	files, err := r.run.saver.adapterFiles()
-	return replay.HashBytes(files[adapter.WeightsFile]), err
+	return r.run.saver.weightsSum()
 }
 
 // End frees the memory.

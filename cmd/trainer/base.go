@@ -15,6 +15,7 @@ import (
 	"github.com/tierlora/tierlora/configs"
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/model/hub"
+	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/text/chat"
@@ -87,6 +88,12 @@ func checkModel(ctx context.Context, name string, env session.Env) error {
 	return nil
 }
 
+// isModel reports whether a folder holds a whole model.
+func isModel(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, "config.json"))
+	return err == nil && !weights.HasNone(dir)
+}
+
 // checkAdapter returns an error if dir is not an adapter folder. An empty dir means no adapter.
 func checkAdapter(dir string) error {
 	if dir == "" {
@@ -97,6 +104,10 @@ func checkAdapter(dir string) error {
 			"adapter_config.json and adapter_model.safetensors", dir))
 	}
 	if _, err := os.Stat(filepath.Join(dir, "adapter_config.json")); err != nil {
+		if isModel(dir) {
+			return usage(fmt.Errorf("--adapter %s: it is a whole model, as adapter: full writes it: name it with --model, "+
+				"or in a configuration as base_model", dir))
+		}
 		return usage(fmt.Errorf("--adapter %s: no adapter folder in PEFT's format: %w%s", dir, err, adapterWithin(dir)))
 	}
 	if err := plainFiles(dir); err != nil {

@@ -299,15 +299,19 @@ func (t *training) finish(result train.Result, err error) error {
 // nextSteps returns commands that use a run's adapter, for copying to a shell in this folder, wrapped at a width; 0 =
 // not wrapped.
 func nextSteps(adapterDir, outputDir string, width int) string {
-	adapter, run := words.ShellQuote(plainText(adapterDir)), filepath.Clean(plainText(outputDir))
-	ask := "generate --adapter " + adapter + " --prompt TEXT"
+	trained, run := "--adapter ", filepath.Clean(plainText(outputDir))
+	if isModel(adapterDir) {
+		trained = "--model "
+	}
+	trained += words.ShellQuote(plainText(adapterDir))
+	ask := "generate " + trained + " --prompt TEXT"
 	if p, err := dataset.FindPromptFormat(nil, adapterDir); err == nil && p != nil && p.Has(dataset.PromptChat) {
-		ask = "chat --adapter " + adapter
+		ask = "chat " + trained
 	}
 	commands := []string{
 		ask,
 		"report " + words.ShellQuote(run) + " --out " + words.ShellQuote(run+".html"),
-		"export --format gguf --adapter " + adapter + " --out " + words.ShellQuote(run+".gguf"),
+		"export --format gguf " + trained + " --out " + words.ShellQuote(run+".gguf"),
 	}
 	for i, command := range commands {
 		commands[i] = strings.Repeat(" ", labelWidth-1) + "trainer " + command
@@ -427,7 +431,11 @@ func resultText(r train.Result) string {
 		fmt.Fprintf(out, "expect   %s %s: %s, %s\n", j.Criterion, j.Want, j.Got, mark)
 	}
 	if r.AdapterDir != "" {
-		fmt.Fprintf(out, "adapter  %s\n", plainText(r.AdapterDir))
+		what := "adapter"
+		if isModel(r.AdapterDir) {
+			what = "model  "
+		}
+		fmt.Fprintf(out, "%s  %s\n", what, plainText(r.AdapterDir))
 	}
 	if r.Checkpoint != "" {
 		fmt.Fprintf(out, "newest checkpoint  %s\n", plainText(r.Checkpoint))

@@ -177,9 +177,7 @@ func summarize(c *console, s train.Spec) {
 		}
 	}
 	fmt.Fprintf(c.out, "base     %s, %s\n", plainText(s.BaseModel), base)
-	own := s.AdapterConfig()
-	fmt.Fprintf(c.out, "adapter  %s, r %d, alpha %g, on %v\n", s.Adapter, own.R, own.Alpha,
-		slices.Concat(own.TargetModules, own.TargetParameters))
+	fmt.Fprintf(c.out, "adapter  %s, %s\n", s.Adapter, s.AdapterConfig().Summary())
 	format := s.Dataset.Format
 	if format == "" || format == dataset.FormatAuto {
 		format = "detected from the keys of the first row"

@@ -94,6 +94,11 @@ func WriteEach(path string, tensors []Tensor, meta map[string]string, data Data)
 	return nil
 }
 
+// EncodeEach writes a safetensors file to w, of tensors whose data is produced while writing; see WriteEach.
+func EncodeEach(w io.Writer, tensors []Tensor, meta map[string]string, data Data) error {
+	return encodeTo(w, tensors, meta, data)
+}
+
 func ownData(t Tensor, w io.Writer) error {
 	_, err := w.Write(t.Data)
 	return err

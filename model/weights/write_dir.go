@@ -28,38 +28,65 @@ func WriteDir(dir string, tensors []Tensor, meta map[string]string, maxShard int
 	if data == nil {
 		data = ownData
 	}
-	shards, total, err := split(tensors, maxShard)
+	shards, index, err := Shards(tensors, maxShard)
 	if err != nil {
 		return fmt.Errorf("write model to %s: %w", dir, err)
 	}
-	if len(shards) <= 1 {
-		return WriteEach(filepath.Join(dir, SingleFile), tensors, meta, data)
+	for _, shard := range shards {
+		if err := WriteEach(filepath.Join(dir, shard.Name), shard.Tensors, meta, data); err != nil {
+			return err
+		}
+	}
+	if index == nil {
+		return nil
+	}
+	path := filepath.Join(dir, IndexFile)
+	if err := atomicfile.Write(path, index); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// Shard is a file with some of a model's tensors.
+type Shard struct {
+	Name    string
+	Tensors []Tensor // sorted by name
+	Bytes   int64    // of the tensors' data
+}
+
+// Shards returns the files in which WriteDir writes tensors, and the contents of the index; nil = a single file needs
+// none.
+func Shards(tensors []Tensor, maxShard int64) ([]Shard, []byte, error) {
+	parts, total, err := split(tensors, maxShard)
+	if err != nil {
+		return nil, nil, err
 	}
 	index := struct {
 		Metadata map[string]int64  `json:"metadata"`
 		Map      map[string]string `json:"weight_map"`
 	}{map[string]int64{"total_size": total}, map[string]string{}}
-	for i, shard := range shards {
-		name := fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, len(shards))
-		if err := WriteEach(filepath.Join(dir, name), shard, meta, data); err != nil {
-			return err
+	shards := make([]Shard, max(1, len(parts)))
+	shards[0].Name = SingleFile
+	for i, part := range parts {
+		if len(parts) > 1 {
+			shards[i].Name = fmt.Sprintf("model-%05d-of-%05d.safetensors", i+1, len(parts))
 		}
-		for _, t := range shard {
-			index.Map[t.Name] = name
+		shards[i].Tensors = part
+		for _, t := range part {
+			size, _ := byteSize(t.DType, t.Shape)
+			shards[i].Bytes += int64(size)
+			index.Map[t.Name] = shards[i].Name
 		}
 	}
-	path := filepath.Join(dir, IndexFile)
+	if len(parts) <= 1 {
+		return shards, nil, nil
+	}
 	var raw bytes.Buffer
 	enc := json.NewEncoder(&raw)
 	enc.SetEscapeHTML(false)
 	enc.SetIndent("", "  ")
-	if err := enc.Encode(index); err != nil { // encoding/json sorts the names
-		return err
-	}
-	if err := atomicfile.Write(path, raw.Bytes()); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return nil
+	err = enc.Encode(index) // encoding/json sorts the names
+	return shards, raw.Bytes(), err
 }
 
 // split divides the tensors, sorted by name, into runs of at most limit bytes.

@@ -98,7 +98,7 @@ func checkReference(nw session.Network, n *nn.Net) error {
 		return errors.New("the reference is the base model with the adapter switched off, and lora.init_lora_weights moves " +
 			"a part of the base model into the adapter: leave it unset")
 	}
-	if nw.Trainable != nil {
+	if nw.TrainsBase() {
 		return errors.New("the reference is the base model with the adapter switched off, and the run trains weights of " +
 			"the base model itself")
 	}

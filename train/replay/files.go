@@ -27,8 +27,28 @@ func Sums(files map[string][]byte) map[string]string {
 	return sums
 }
 
-// Adapter returns the SHA-256 of the adapter's weights; "" in manifests of older programs.
-func (m Manifest) Adapter() string { return m.Files[adapter.WeightsFile] }
+// Adapter returns the SHA-256 of the adapter's weights, or of a whole model's; "" in manifests of older programs.
+func (m Manifest) Adapter() string { return Weights(m.Files) }
+
+// Weights returns, from the SHA-256 of the files of a folder, that of its weights: the adapter's file, the model's, or
+// the hash of the hashes of a model's shards in their order; "" = it has none.
+func Weights(files map[string]string) string {
+	for _, name := range []string{adapter.WeightsFile, "model.safetensors"} {
+		if sum := files[name]; sum != "" {
+			return sum
+		}
+	}
+	var shards []string
+	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if strings.HasPrefix(name, "model-") && strings.HasSuffix(name, ".safetensors") {
+			shards = append(shards, files[name])
+		}
+	}
+	if shards == nil {
+		return ""
+	}
+	return HashBytes([]byte(strings.Join(shards, " ")))
+}
 
 // trained returns the SHA-256 of the adapter's weights after the last step; "" in manifests of older programs.
 func (m Manifest) trained() string { return cmp.Or(m.LastAdapter, m.Adapter()) }
