@@ -105,8 +105,8 @@ func checkAdapter(dir string) error {
 	}
 	if _, err := os.Stat(filepath.Join(dir, "adapter_config.json")); err != nil {
 		if isModel(dir) {
-			return usage(fmt.Errorf("--adapter %s: it is a whole model, as adapter: full writes it: name it with --model, "+
-				"or in a configuration as base_model", dir))
+			return usage(fmt.Errorf("--adapter %s: it is a whole model, as adapter: full writes it: name it with "+
+				"--model, or in a configuration as base_model", dir))
 		}
 		return usage(fmt.Errorf("--adapter %s: no adapter folder in PEFT's format: %w%s", dir, err, adapterWithin(dir)))
 	}
