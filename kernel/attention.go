@@ -171,7 +171,18 @@ func (o Attention) Stored([]DType) (want, out []DType) {
 	return addIf(o.Prefixes, want, I32), []DType{ComputeType, F32}
 }
 
-var errPrefixesGPU = errors.New("attention over sequences that continue others has no kernel for GPUs")
+// ErrPrefixesGPU is the error of attention over sequences that continue others which GPUs have no kernel for.
+var ErrPrefixesGPU = errors.New("attention over sequences that continue others has no kernel for it on GPUs")
+
+// CheckPrefixesGPU returns why GPUs cannot compute attention over sequences that continue others with heads of a size,
+// nil if they can.
+func (o Attention) CheckPrefixesGPU(head int) error {
+	if o.Window > 0 || o.Cap > 0 || head > cuda.PrefixedHead {
+		return fmt.Errorf("%w: heads of %d, window %d, soft cap %v; heads of up to %d without window and cap have some",
+			ErrPrefixesGPU, head, o.Window, o.Cap, cuda.PrefixedHead)
+	}
+	return nil
+}
 
 // geometry plans both directions, so that they are always of one family; y is the type of attention's output.
 func (o Attention) geometry(y Type, sm int) (a cuda.Attention, D int, err error) {
@@ -180,9 +191,16 @@ func (o Attention) geometry(y Type, sm int) (a cuda.Attention, D int, err error)
 	if err != nil {
 		return a, D, err
 	}
-	a, err = cuda.NewAttention(family, y.Shape[0], o.Heads, o.KVHeads, D)
+	plan := cuda.NewAttention
+	if o.Prefixes {
+		plan = cuda.NewPrefixedAttention
+	}
+	a, err = plan(family, y.Shape[0], o.Heads, o.KVHeads, D)
 	if err == nil && o.Cap > 0 {
 		a = a.Capped()
+	}
+	if err == nil && o.Prefixes {
+		err = o.CheckPrefixesGPU(D)
 	}
 	return a, D, err
 }
@@ -191,7 +209,7 @@ func (o Attention) geometry(y Type, sm int) (a cuda.Attention, D int, err error)
 // for the same head sizes.
 func (o Attention) CheckGPU(_, out []Type, _ int) error {
 	if o.Prefixes {
-		return errPrefixesGPU
+		return o.CheckPrefixesGPU(out[0].Shape[1] / o.Heads)
 	}
 	_, err := cuda.HeadSize(out[0].Shape[1] / o.Heads)
 	return err
@@ -208,9 +226,6 @@ func (o AttentionGrad) deltaBytes(q Type) int64 {
 }
 
 func (o AttentionGrad) CheckGPU(in, _ []Type, sm int) error {
-	if o.Prefixes {
-		return errPrefixesGPU
-	}
 	_, _, err := Attention(o).geometry(in[3], sm)
 	return err
 }

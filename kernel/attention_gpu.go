@@ -12,16 +12,19 @@ import (
 var errKeyBounds = errors.New("the gradient for keys with sequence bounds of their own (a cache) is not supported on the GPU")
 
 func (o Attention) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
-	if in[3].Ptr != in[4].Ptr {
-		return o.cached(g, in, out)
+	if in[3].Ptr == in[4].Ptr {
+		return o.attend(g, in[0], in[1], in[2], in[3:], out)
 	}
-	return o.attend(g, in[0], in[1], in[2], in[3], out)
+	if o.Prefixes {
+		return nil, errKeyBounds
+	}
+	return o.cached(g, in, out)
 }
 
 // attend is attention of q, k and v where they lie: of each the address of its first head, and from row to row as many
-// elements as its type has columns.
-func (o Attention) attend(g *GPU, q, k, v, cu DeviceTensor, out []DeviceTensor) (func() error, error) {
-	y, lse := out[0].Ptr, out[1].Ptr
+// elements as its type has columns. bounds begin with the sequences' bounds and end with the prefixes, if there are any.
+func (o Attention) attend(g *GPU, q, k, v DeviceTensor, bounds, out []DeviceTensor) (func() error, error) {
+	y, lse, cu := out[0].Ptr, out[1].Ptr, bounds[0]
 	a, D, err := o.geometry(out[0].Type, g.Device.SM())
 	if err != nil {
 		return nil, err
@@ -32,17 +35,21 @@ func (o Attention) attend(g *GPU, q, k, v, cu DeviceTensor, out []DeviceTensor) 
 		order, sort := m.order(a, cuda.OrderForward, q, cu)
 		args := []any{y, lse, m.q(q, a.Boxes.ForwardQ), m.k(k, a.Boxes.ForwardK), m.k(v, a.Boxes.ForwardK), cu.Ptr,
 			order}
-		work, err := m.launch(a.Forward, o.args(args, q, cu, D, ldo))
+		work, err := m.launch(a.Forward, o.args(args, q, bounds, D, ldo))
 		return inOrder(sort, work), err
 	}
-	return g.Launch(a.Forward, o.args([]any{y, lse, q.Ptr, k.Ptr, v.Ptr, cu.Ptr}, q, cu, D, ldq, ldk, ldo)...)
+	return g.Launch(a.Forward, o.args([]any{y, lse, q.Ptr, k.Ptr, v.Ptr, cu.Ptr}, q, bounds, D, ldq, ldk, ldo)...)
 }
 
-// args returns a launch's arguments: buffers, sizes, row strides, scale, window and, if there is one, the cap.
-func (o Attention) args(buffers []any, q, cu DeviceTensor, D int, strides ...int32) []any {
-	args := append(buffers, int32(q.Shape[0]), int32(cu.Shape[0]-1), int32(o.Heads), int32(o.KVHeads), int32(D))
+// args returns a launch's arguments: buffers, sizes, row strides, scale, window and, if there is one, the cap. Launches
+// over sequences that continue others take the prefixes in place of the window.
+func (o Attention) args(buffers []any, q DeviceTensor, bounds []DeviceTensor, D int, strides ...int32) []any {
+	args := append(buffers, int32(q.Shape[0]), int32(bounds[0].Shape[0]-1), int32(o.Heads), int32(o.KVHeads), int32(D))
 	for _, s := range strides {
 		args = append(args, s)
+	}
+	if o.Prefixes {
+		return append(args, float32(o.Scale), bounds[len(bounds)-1].Ptr)
 	}
 	return append(args, o.scores()...)
 }
@@ -78,6 +85,9 @@ func (m *headMaps) heads(t DeviceTensor, heads, rows int) gpu.TensorMap {
 
 // order is the order of one launch's tiles, and the work that sorts them where nothing did before.
 func (m *headMaps) order(a cuda.Attention, launch int, q, cu DeviceTensor) (gpu.Ptr, func() error) {
+	if a.Orders == nil {
+		return 0, func() error { return nil }
+	}
 	at, work, err := m.g.tileOrder(a.Orders[launch], q.Shape[0], cu.Shape[0]-1, m.o.Window, cu.Ptr)
 	m.err = errors.Join(m.err, err)
 	return at, work
@@ -94,13 +104,13 @@ func (o AttentionGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error)
 	if in[6].Ptr != in[7].Ptr {
 		return nil, errKeyBounds
 	}
-	return o.differentiate(g, in, in[6], [3]gpu.Ptr{out[0].Ptr, out[1].Ptr, out[2].Ptr})
+	return o.differentiate(g, in, in[6:], [3]gpu.Ptr{out[0].Ptr, out[1].Ptr, out[2].Ptr})
 }
 
 // differentiate writes the gradients of q, k and v to where d says, in rows as attend reads those. in is q, k, v, o,
 // lse and the gradient of o.
-func (o AttentionGrad) differentiate(g *GPU, in []DeviceTensor, cu DeviceTensor, d [3]gpu.Ptr) (func() error, error) {
-	q, k, v, y, lse, dy := in[0], in[1], in[2], in[3], in[4].Ptr, in[5]
+func (o AttentionGrad) differentiate(g *GPU, in, bounds []DeviceTensor, d [3]gpu.Ptr) (func() error, error) {
+	q, k, v, y, lse, dy, cu := in[0], in[1], in[2], in[3], in[4].Ptr, in[5], bounds[0]
 	f := Attention(o)
 	a, D, err := f.geometry(y.Type, g.Device.SM())
 	if err != nil {
@@ -125,20 +135,20 @@ func (o AttentionGrad) differentiate(g *GPU, in []DeviceTensor, cu DeviceTensor,
 		sums = inOrder(sums, sortKeys, sortQueries)
 		kv := []any{dk, dv, part, m.q(q, b.KVQ), m.k(k, b.KVK), m.k(v, b.KVK), m.q(dy, b.KVQ), lse, delta, cu.Ptr,
 			keyOrder}
-		if keys, err = m.launch(a.KV, f.args(kv, q, cu, D, ldk, int32(a.Splits))); err != nil {
+		if keys, err = m.launch(a.KV, f.args(kv, q, bounds, D, ldk, int32(a.Splits))); err != nil {
 			return nil, err
 		}
 		query := []any{dq, m.q(q, b.QueryQ), m.k(k, b.QueryK), m.k(v, b.QueryK), m.q(dy, b.QueryQ), lse, delta, cu.Ptr,
 			queryOrder}
-		queries = func() (func() error, error) { return m.launch(a.Query, f.args(query, q, cu, D, ldq)) }
+		queries = func() (func() error, error) { return m.launch(a.Query, f.args(query, q, bounds, D, ldq)) }
 	} else {
 		buffers := []any{q.Ptr, k.Ptr, v.Ptr, dy.Ptr, lse, delta, cu.Ptr}
-		if keys, err = g.Launch(a.KV, f.args(append([]any{dk, dv, part}, buffers...), q, cu, D, ldq, ldk,
+		if keys, err = g.Launch(a.KV, f.args(append([]any{dk, dv, part}, buffers...), q, bounds, D, ldq, ldk,
 			ldo)...); err != nil {
 			return nil, err
 		}
 		queries = func() (func() error, error) {
-			return g.Launch(a.Query, f.args(append([]any{dq}, buffers...), q, cu, D, ldq, ldk, ldo)...)
+			return g.Launch(a.Query, f.args(append([]any{dq}, buffers...), q, bounds, D, ldq, ldk, ldo)...)
 		}
 	}
 	if a.Splits > 1 {
@@ -215,7 +225,7 @@ func (o Attention) split(g *GPU, a cuda.AttentionSplit, in, out []DeviceTensor, 
 
 func (o AttentionQKV) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	p := o.at(in[0])
-	return Attention(o).attend(g, p[0], p[1], p[2], in[1], out)
+	return Attention(o).attend(g, p[0], p[1], p[2], in[1:], out)
 }
 
 // at returns queries, keys and values where they lie in qkv.
@@ -230,7 +240,7 @@ func (o AttentionQKV) at(qkv DeviceTensor) (p [3]DeviceTensor) {
 func (o AttentionQKVGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	f := AttentionQKV(o)
 	p, d := f.at(in[0]), f.at(out[0])
-	return AttentionGrad(o).differentiate(g, append(p[:], in[1:4]...), in[4], [3]gpu.Ptr{d[0].Ptr, d[1].Ptr, d[2].Ptr})
+	return AttentionGrad(o).differentiate(g, append(p[:], in[1:4]...), in[4:], [3]gpu.Ptr{d[0].Ptr, d[1].Ptr, d[2].Ptr})
 }
 
 func (o AttentionSinks) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

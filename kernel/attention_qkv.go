@@ -135,9 +135,6 @@ func (o AttentionQKV) Stored([]DType) (want, out []DType) {
 }
 
 func (o AttentionQKV) CheckGPU(_, out []Type, sm int) error {
-	if o.Prefixes {
-		return errPrefixesGPU
-	}
 	_, _, err := Attention(o).geometry(out[0], sm)
 	return err
 }
@@ -147,9 +144,6 @@ func (o AttentionQKVGrad) Stored([]DType) (want, out []DType) {
 }
 
 func (o AttentionQKVGrad) CheckGPU(in, _ []Type, sm int) error {
-	if o.Prefixes {
-		return errPrefixesGPU
-	}
 	_, _, err := Attention(o).geometry(in[1], sm)
 	return err
 }

@@ -18,6 +18,8 @@ type attentionCheck struct {
 	cap           float64
 	longest       int  // kernel.Attention.Longest
 	sinks         bool // the last input is a score of each head's without a value
+	// prefix is the sequence that each sequence continues, -1 = none; nil = kernel.Attention without Prefixes.
+	prefix []int
 }
 
 // attentionChecks returns attention and its gradients over packed sequences, and attention over a cache.
@@ -28,6 +30,10 @@ func attentionChecks() []check {
 		for _, h := range [][2]int{{4, 2}, {3, 1}, {2, 2}} {
 			for _, lengths := range [][]int{{1}, {7}, {65}, {129}, {1, 63, 64, 65, 17}} {
 				a := attentionCheck{queries: lengths, keys: lengths, heads: h[0], kv: h[1], D: D}
+				all = append(all, a.check(n, true))
+			}
+			for _, of := range prefixedSequences {
+				a := attentionCheck{queries: of.lengths, keys: of.lengths, prefix: of.prefix, heads: h[0], kv: h[1], D: D}
 				all = append(all, a.check(n, true))
 			}
 			a := attentionCheck{queries: []int{90, 129}, keys: []int{90, 129}, heads: h[0], kv: h[1], D: D, window: 50}
@@ -61,6 +67,16 @@ func attentionChecks() []check {
 	return all
 }
 
+// prefixedSequences are sequences of which some continue others: pairs, odd lengths, prefixes and sequences of several
+// tiles, groups beside single sequences, and several groups within a tile.
+var prefixedSequences = []struct{ lengths, prefix []int }{
+	{[]int{5, 3, 4}, []int{-1, 0, 0}},
+	{[]int{131, 70, 1, 33}, []int{-1, 0, 0, 0}},
+	{[]int{17, 7, 9, 40, 129, 200}, []int{-1, 0, 0, -1, 3, 3}},
+	{[]int{6, 300, 65, 63, 2, 1, 1, 11}, []int{-1, -1, 1, 1, -1, 4, 4, -1}},
+	{[]int{1, 1, 1, 2, 3, 2, 5, 4, 9, 8}, []int{-1, 0, 0, -1, 3, 3, -1, 6, 6, 6}},
+}
+
 func bounds(lengths []int) []int {
 	cu := []int{0}
 	for i, n := range lengths {
@@ -81,6 +97,9 @@ func (a attentionCheck) check(n checkNumbers, backward bool) check {
 	if a.window > 0 {
 		c.name += fmt.Sprintf(", window %d", a.window)
 	}
+	if a.prefix != nil {
+		c.name += fmt.Sprintf(" that continue %v", a.prefix)
+	}
 	if a.cap > 0 {
 		c.name += fmt.Sprintf(", soft cap %v", a.cap)
 	}
@@ -95,10 +114,15 @@ func (a attentionCheck) check(n checkNumbers, backward bool) check {
 	}
 	c.in = append(c.in, n.normal(1, M, a.heads*a.D))
 	c.bounds = []bound{rounded, rounded, rounded, rounded, rounded}
+	if a.prefix != nil {
+		k.Prefixes, c.in = true, append(c.in, integers(a.prefix...))
+	}
 	c.build = func(b *graph.Builder, in []*graph.Value) []*graph.Value {
-		q, key, v, cu, do := in[0], in[1], in[2], in[3], in[4]
-		o := b.ApplyAll(k, q, key, v, cu, cu)
-		return append(slices.Clip(o), b.ApplyAll(kernel.AttentionGrad(k), q, key, v, o[0], o[1], do, cu, cu)...)
+		q, key, v, do := in[0], in[1], in[2], in[4]
+		bounds := append([]*graph.Value{in[3], in[3]}, in[5:]...)
+		o := b.ApplyAll(k, append([]*graph.Value{q, key, v}, bounds...)...)
+		grad := append([]*graph.Value{q, key, v, o[0], o[1], do}, bounds...)
+		return append(slices.Clip(o), b.ApplyAll(kernel.AttentionGrad(k), grad...)...)
 	}
 	return c
 }
@@ -121,15 +145,19 @@ func (a attentionCheck) plain(f format, in [][]float64) [][]float64 {
 			if a.window > 0 {
 				begin = max(begin, end-a.window)
 			}
+			seen := a.prefixOf(s)
+			for j := begin; j < end; j++ {
+				seen = append(seen, j)
+			}
 			for h := range a.heads {
 				at := ((cuQ[s]+i)*a.heads + h) * D
-				key := func(x []float64, j int) []float64 { return x[(j*a.kv+h/(a.heads/a.kv))*D:][:D] }
-				if begin >= end {
+				key := func(x []float64, j int) []float64 { return x[(seen[j]*a.kv+h/(a.heads/a.kv))*D:][:D] }
+				if len(seen) == 0 {
 					continue
 				}
-				p, through, top, sum := make([]float64, end-begin), make([]float64, end-begin), math.Inf(-1), 0.0
+				p, through, top, sum := make([]float64, len(seen)), make([]float64, len(seen)), math.Inf(-1), 0.0
 				for j := range p {
-					p[j], through[j] = f.capped(f.round(f.round(dot(q[at:][:D], key(k, begin+j)))*scale), a.cap)
+					p[j], through[j] = f.capped(f.round(f.round(dot(q[at:][:D], key(k, j)))*scale), a.cap)
 					top = max(top, p[j])
 				}
 				if a.sinks {
@@ -143,7 +171,7 @@ func (a attentionCheck) plain(f format, in [][]float64) [][]float64 {
 				lse[h*M+cuQ[s]+i] = top + math.Log(sum)
 				for j := range p {
 					p[j] = f.round(math.Exp(p[j]-top) / sum)
-					axpy(o[at:][:D], p[j], key(v, begin+j))
+					axpy(o[at:][:D], p[j], key(v, j))
 				}
 				f.all(o[at:][:D])
 				if do == nil {
@@ -151,10 +179,10 @@ func (a attentionCheck) plain(f format, in [][]float64) [][]float64 {
 				}
 				delta := dot(o[at:][:D], do[at:][:D])
 				for j := range p {
-					ds := f.round(p[j]*(f.round(dot(do[at:][:D], key(v, begin+j)))-delta)*through[j]) * scale
-					axpy(dq[at:][:D], ds, key(k, begin+j))
-					axpy(key(dk, begin+j), ds, q[at:][:D])
-					axpy(key(dv, begin+j), p[j], do[at:][:D])
+					ds := f.round(p[j]*(f.round(dot(do[at:][:D], key(v, j)))-delta)*through[j]) * scale
+					axpy(dq[at:][:D], ds, key(k, j))
+					axpy(key(dk, j), ds, q[at:][:D])
+					axpy(key(dv, j), p[j], do[at:][:D])
 				}
 			}
 		}
@@ -166,6 +194,18 @@ func (a attentionCheck) plain(f format, in [][]float64) [][]float64 {
 	f.all(dk)
 	f.all(dv)
 	return [][]float64{o, lse, dq, dk, dv}
+}
+
+// prefixOf returns the keys of the sequence that sequence s continues.
+func (a attentionCheck) prefixOf(s int) (keys []int) {
+	if a.prefix == nil || a.prefix[s] < 0 {
+		return nil
+	}
+	cu := bounds(a.keys)
+	for j := cu[a.prefix[s]]; j < cu[a.prefix[s]+1]; j++ {
+		keys = append(keys, j)
+	}
+	return keys
 }
 
 // capped returns a soft-capped number and the derivative there, rounded; cap 0 is none.

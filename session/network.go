@@ -146,12 +146,15 @@ func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn
 const namePrefixes = "prefixes"
 
 // CheckPrefixes returns why the network cannot compute sequences that continue others, nil if it can. longest is the
-// most tokens of a sequence with its prefix.
-func (nw Network) CheckPrefixes(longest int) error {
+// most tokens of a sequence with its prefix; gpu says that a GPU computes it.
+func (nw Network) CheckPrefixes(longest int, gpu bool) error {
 	n, _, in := nw.Declare("", Shape{Tokens: 1, Sequences: 1, MaxLen: longest, Prefixes: true})
 	nw.Hidden(n, in)
 	if err := n.Err(); errors.Is(err, nn.ErrPrefix) {
 		return err
+	}
+	if gpu {
+		return n.PrefixesGPU
 	}
 	return nil
 }

@@ -62,10 +62,8 @@ func (p *inputs) cannotShare(set *dataset.Set) error {
 		return errors.New("each answer has noise of its own on its prompt (training.neftune_alpha)")
 	case c.sharing() > 1:
 		return errors.New("several devices have the tokens of a row (training.context_parallel_size)")
-	case p.On.Capabilities().SeparateHost:
-		return errors.New("attention has no kernel for it on GPUs")
 	}
-	return p.Net.CheckPrefixes(set.SequenceLength())
+	return p.Net.CheckPrefixes(set.SequenceLength(), p.On.Capabilities().SeparateHost)
 }
 
 // sharesIn reports whether the run of a checkpoint shares prompts, so that a resumed run goes on as it began. known is

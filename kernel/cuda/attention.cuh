@@ -134,10 +134,56 @@ __device__ __forceinline__ int last_query(const int *cu, int B, int row, int M, 
     return window > 0 ? min(end, row + window - 1) : end;
 }
 
+// Sequences may continue others: prefix[s] is the sequence whose keys come before those of sequence s, if it is from 0 to s-1. All that
+// continue one sequence follow it, and it has no prefix. So a row sees [first, hole0) and [hole1, row], and its key is seen by the rows
+// from itself to the last sequence that continues its own.
+struct Branch {
+    int first, hole0, hole1;   // hole0 = hole1 = 2^30: no prefix
+};
+__device__ __forceinline__ Branch branch_of(const int *cu, const int *prefix, int B, int row) {
+    int s = sequence_of(cu, B, row), p = s < B ? prefix[s] : -1, own = cu[s];
+    if (p < 0 || p >= s) return Branch{own, 1 << 30, 1 << 30};
+    return Branch{cu[p], cu[p + 1], own};
+}
+// Last query row that sees a key row.
+__device__ __forceinline__ int last_branch(const int *cu, const int *prefix, int B, int row, int M) {
+    int s = sequence_of(cu, B, row), t = s;
+    if (s == B) return M - 1;
+    while (t + 1 < B && prefix[t + 1] == s) t++;
+    return cu[t + 1] - 1;
+}
+// Last query row that sees a key of rows row0 .. row1, which may hold keys of a prefix and of the sequences that continue it.
+__device__ __forceinline__ int last_of_tile(const int *cu, const int *prefix, int B, int row0, int row1, int M) {
+    int s = sequence_of(cu, B, row1), p = s < B ? prefix[s] : -1;
+    return last_branch(cu, prefix, B, p >= 0 && p < s && cu[p + 1] > row0 ? cu[p] : row1, M);
+}
+// Last query row that sees every key of rows row0 .. row1 which is not after it.
+__device__ __forceinline__ int least_of_tile(const int *cu, const int *prefix, int B, int row0, int row1, int M) {
+    int s = sequence_of(cu, B, row0), last = last_branch(cu, prefix, B, row0, M);
+    return s < B && cu[s + 1] <= row1 ? min(last, last_branch(cu, prefix, B, cu[s + 1], M)) : last;
+}
+// The tiles of BN keys that a tile of query rows sees, the hole of its first row left out: no later row of the tile sees a key there.
+struct Walk {
+    int n0, before, skip, n;   // first tile, tiles before the hole, tiles in it, tiles in all
+    __device__ __forceinline__ Walk(Branch b, int BN, int end) {
+        n0 = b.first / BN;
+        int all = (end + BN - 1) / BN - n0;
+        if (b.hole0 == 1 << 30) {
+            before = n = all;
+            skip = 0;
+            return;
+        }
+        before = (b.hole0 + BN - 1) / BN - n0;
+        skip = max(b.hole1 / BN - n0 - before, 0);
+        n = all - skip;
+    }
+    __device__ __forceinline__ int tile(int i) const { return n0 + i + (i >= before ? skip : 0); }
+};
+
 // What a query row sees, from first(row) to last(row), as the forward pass asks it. A row without a key has a first beyond all keys.
 // OwnKeys: queries and keys are the same rows.
 struct OwnKeys {
-    static constexpr bool ALL = true;   // every row sees a key
+    static constexpr bool ALL = true, PREFIXES = false;   // every row sees a key
     const int *cu;
     int B, M, window;
     __device__ __forceinline__ int first(int row) const { return first_key(cu, B, min(row, M - 1), window); }
@@ -151,7 +197,7 @@ struct OwnKeys {
 // CacheKeys: one sequence, whose queries q0 .. q1-1 are its last keys of k0 .. k1-1. Tiles of keys begin with the sequence or the window,
 // so where it lies in a cache reaches no number, and what lies behind its keys is not read.
 struct CacheKeys {
-    static constexpr bool ALL = false;
+    static constexpr bool ALL = false, PREFIXES = false;
     int q0, q1, k0, k1, window;
     __device__ __forceinline__ CacheKeys(const int *cuq, const int *cuk, int M, int N, int window_)
         : q0(max(cuq[0], 0)), q1(min(cuq[1], M)), k0(min(max(cuk[0], 0), N)), k1(min(max(cuk[1], 0), N)), window(window_) {}
@@ -167,6 +213,31 @@ struct CacheKeys {
     }
     __device__ __forceinline__ int end(int row0, int BM) const { return last(min(row0 + BM, q1) - 1) + 1; }
     __device__ __forceinline__ int rows(int end) const { return end; }
+};
+
+// PrefixKeys: OwnKeys of sequences that may continue others, without a window.
+struct PrefixKeys {
+    static constexpr bool ALL = true, PREFIXES = true;
+    const int *cu, *prefix;
+    int B, M;
+    __device__ __forceinline__ Branch branch(int row) const { return branch_of(cu, prefix, B, min(row, M - 1)); }
+    __device__ __forceinline__ int own(int row) const { return cu[sequence_of(cu, B, min(row, M - 1))]; }
+    __device__ __forceinline__ int first(int row) const { return branch(row).first; }
+    __device__ __forceinline__ int last(int row) const { return row; }
+    __device__ __forceinline__ int all(int, int firstb) const { return firstb; }
+    __device__ __forceinline__ bool none(int, int) const { return false; }
+    __device__ __forceinline__ int begin(int row0, int BN) const { return first(row0) / BN * BN; }
+    __device__ __forceinline__ int end(int row0, int BM) const { return min(row0 + BM, M); }
+    __device__ __forceinline__ int rows(int) const { return M; }
+};
+
+// The keys of a tile that need no mask although they lie before the last row's own: those that all rows a to b of a tile see in their
+// common prefix.
+struct Clean {
+    int from, to;
+    __device__ __forceinline__ Clean(Branch a, Branch b)
+        : from(a.first == b.first ? b.first : 1 << 30), to(min(a.hole0, b.hole0)) {}
+    __device__ __forceinline__ bool holds(int key0, int BN) const { return key0 >= from && key0 + BN <= to; }
 };
 
 // Zeros for rows that see nothing, of one head; lse is the head's.

@@ -111,10 +111,46 @@ func (a Attention) Capped() Attention {
 	return a
 }
 
+// PrefixedHead is the largest head of attention whose sequences may continue others.
+const PrefixedHead = 256
+
+// NewPrefixedAttention is NewAttention for sequences that may continue others. Its kernels take the prefixes as their
+// last argument in place of the window. Their tiles have no order.
+func NewPrefixedAttention(f Family, M, H, K, D int) (Attention, error) {
+	if D > PrefixedHead {
+		return Attention{}, fmt.Errorf("attention: heads of %d, sequences continue others with heads of up to %d", D,
+			PrefixedHead)
+	}
+	a, err := newAttention(f, M, H, K, D, prefixedTiles)
+	for _, g := range []*Geometry{&a.Forward, &a.KV, &a.Query} {
+		if err == nil {
+			*g = g.form("prefixed")
+		}
+	}
+	a.Orders = nil
+	return a, err
+}
+
+// prefixedTiles returns the tiles of the prefixed forms, which need more registers than others: some take fewer rows.
+func prefixedTiles(f Family, dp int, t headTile) headTile {
+	switch {
+	case f == Hopper && dp == 64:
+		t.forwardRows, t.kvQueries = 128, 64
+	case f == MMA && dp == 64:
+		t.kvKeys = 64
+	case f == MMA && dp == 128:
+		t.forwardRows, t.queryRows = 64, 64
+	}
+	return t
+}
+
 // capped returns the launch of a kernel's capped form.
-func (g Geometry) capped() Geometry {
+func (g Geometry) capped() Geometry { return g.form("capped") }
+
+// form returns the launch of a kernel's form of that name.
+func (g Geometry) form(name string) Geometry {
 	size := strings.LastIndex(g.Entry, "_")
-	g.Entry = g.Entry[:size] + "_capped" + g.Entry[size:]
+	g.Entry = g.Entry[:size] + "_" + name + g.Entry[size:]
 	return g
 }
 
@@ -137,6 +173,11 @@ func tileBytes(dp, rows int) int { return rows * (dp + 8) * 2 }
 
 // NewAttention plans attention over M packed rows, H query heads, K key heads of size D.
 func NewAttention(f Family, M, H, K, D int) (Attention, error) {
+	return newAttention(f, M, H, K, D, func(_ Family, _ int, t headTile) headTile { return t })
+}
+
+// newAttention plans attention with tiles that adjust changes; dp is the head size of the kernels' instance.
+func newAttention(f Family, M, H, K, D int, adjust func(f Family, dp int, t headTile) headTile) (Attention, error) {
 	dp, err := HeadSize(D)
 	if err != nil {
 		return Attention{}, err
@@ -160,6 +201,9 @@ func NewAttention(f Family, M, H, K, D int) (Attention, error) {
 			return Attention{}, fmt.Errorf("attention: head size %d has no wgmma kernel; 40 to 128 have", D)
 		}
 		prefix, block, t = "attention_hopper_", [3]int{384, 1, 1}, hopperTiles[dp]
+	}
+	t = adjust(f, dp, t)
+	if f == Hopper {
 		a.Boxes = Boxes{t.forwardRows, t.forwardKeys, t.kvQueries, t.kvKeys, t.queryRows, t.queryKeys}
 	}
 	// two blocks for each of about 132 multiprocessors

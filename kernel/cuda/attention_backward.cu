@@ -26,9 +26,9 @@ __device__ __forceinline__ void load_floats(uint32_t dst, const float *src, int 
 }
 
 // Keys by warp row, queries by column. WN warps divide BN = 16 MT WN keys, DS of them the columns of dK and dV.
-template <int DP, int MT, int WN, int DS, int BQ, int STAGES, bool CAP>
+template <int DP, int MT, int WN, int DS, int BQ, int STAGES, bool CAP, bool PREFIX = false>
 __device__ void backward_kv(elem *dk, elem *dv, float *part, const elem *q, const elem *k, const elem *v, const elem *d_o, const float *lse, const float *delta,
-                            const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) {
+                            const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap, const int *prefix = nullptr) {
     constexpr int BN = 16 * MT * WN, LD = Tile<DP>::LD, THREADS = 32 * WN * DS, NT = BQ / 8, W = DP / DS;
     constexpr int STAGE = 2 * Tile<DP>::bytes(BQ) + 8 * BQ;
     extern __shared__ __align__(128) uint8_t shared[];
@@ -39,13 +39,14 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const elem *q, cons
     load_tile<DP, BN, THREADS>(sk, k, key0, M, D, ldk);
     load_tile<DP, BN, THREADS>(sv, v, key0, M, D, ldk);
 
+    auto last_of = [&](int row) { return PREFIX ? last_branch(cu, prefix, B, row, M) : last_query(cu, B, row, M, window); };
     int last[MT][2];
 #pragma unroll
     for (int i = 0; i < MT; i++)
 #pragma unroll
-        for (int h = 0; h < 2; h++) last[i][h] = last_query(cu, B, min(key0 + wrow + i * 16 + h * 8 + lane / 4, M - 1), M, window);
-    int tile0 = key0 / BQ, tiles = last_query(cu, B, min(key0 + BN, M) - 1, M, window) / BQ + 1 - tile0;
-    int all = last_query(cu, B, key0, M, window);   // queries up to here see every key of the tile that is not after them
+        for (int h = 0; h < 2; h++) last[i][h] = last_of(min(key0 + wrow + i * 16 + h * 8 + lane / 4, M - 1));
+    int tile0 = key0 / BQ, tiles = (PREFIX ? last_of_tile(cu, prefix, B, key0, min(key0 + BN, M) - 1, M) : last_query(cu, B, min(key0 + BN, M) - 1, M, window)) / BQ + 1 - tile0;
+    int all = PREFIX ? least_of_tile(cu, prefix, B, key0, min(key0 + BN, M) - 1, M) : last_query(cu, B, key0, M, window);   // queries up to here see every key of the tile that is not after them
 
     auto load = [&](int it) {
         int head = head0 + it / tiles, row = (tile0 + it % tiles) * BQ;
@@ -161,25 +162,41 @@ extern "C" __global__ void __launch_bounds__(256) attention_combine(elem *dk, el
     }
 }
 
-template <int DP, int MT, int BN, int STAGES, bool CAP>
+template <int DP, int MT, int BN, int STAGES, bool CAP, bool PREFIX = false>
 __device__ void backward_q(elem *dq, const elem *q, const elem *k, const elem *v, const elem *d_o, const float *lse, const float *delta,
-                           const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) {
+                           const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap, const int *prefix = nullptr) {
     constexpr int BM = 64 * MT, LD = Tile<DP>::LD, THREADS = 128, NT = BN / 8, STAGE = 2 * Tile<DP>::bytes(BN);
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ int first[BM];
+    __shared__ int hole[2][PREFIX ? BM : 1];
     uint32_t sq = smem(shared), sd = sq + Tile<DP>::bytes(BM), stages = sd + Tile<DP>::bytes(BM);
     int tile = gridDim.x - 1 - blockIdx.x, head = blockIdx.y, row0 = tile * BM;
     k += head / (H / K) * D, v += head / (H / K) * D;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wrow = warp * 16 * MT;
-    for (int i = threadIdx.x; i < BM; i += THREADS) first[i] = first_key(cu, B, min(row0 + i, M - 1), window);
+    for (int i = threadIdx.x; i < BM; i += THREADS) {
+        if constexpr (PREFIX) {
+            Branch b = branch_of(cu, prefix, B, min(row0 + i, M - 1));
+            first[i] = b.first, hole[0][i] = b.hole0, hole[1][i] = b.hole1;
+        } else {
+            first[i] = first_key(cu, B, min(row0 + i, M - 1), window);
+        }
+    }
     load_tile<DP, BM, THREADS>(sq, q + head * D, row0, M, D, ldq);
     load_tile<DP, BM, THREADS>(sd, d_o + head * D, row0, M, D, ldo);
     __syncthreads();
     int n0 = first[0] / BN, n = (min(row0 + BM, M) + BN - 1) / BN - n0, all = first[BM - 1];
+    Walk walk(Branch{0, 1 << 30, 1 << 30}, BN, 0);
+    Clean clean(Branch{1 << 30, 0, 0}, Branch{0, 0, 0});
+    if constexpr (PREFIX) {
+        walk = Walk(Branch{first[0], hole[0][0], hole[1][0]}, BN, min(row0 + BM, M));
+        clean = Clean(Branch{first[0], hole[0][0], hole[1][0]}, Branch{first[BM - 1], hole[0][BM - 1], hole[1][BM - 1]});
+        n = walk.n, all = hole[1][BM - 1] == 1 << 30 ? first[BM - 1] : hole[1][BM - 1];
+    }
+    auto tile_at = [&](int it) { return PREFIX ? walk.tile(it) : n0 + it; };
     auto load = [&](int it) {
         uint32_t at = stages + it % STAGES * STAGE;
-        load_tile<DP, BN, THREADS>(at, k, (n0 + it) * BN, M, D, ldk);
-        load_tile<DP, BN, THREADS>(at + Tile<DP>::bytes(BN), v, (n0 + it) * BN, M, D, ldk);
+        load_tile<DP, BN, THREADS>(at, k, tile_at(it) * BN, M, D, ldk);
+        load_tile<DP, BN, THREADS>(at + Tile<DP>::bytes(BN), v, tile_at(it) * BN, M, D, ldk);
     };
     float lse2[MT][2], dl[MT][2];
 #pragma unroll
@@ -212,13 +229,13 @@ __device__ void backward_q(elem *dq, const elem *q, const elem *k, const elem *v
             cp_commit();
         }
         uint32_t sk = stages + it % STAGES * STAGE, sv = sk + Tile<DP>::bytes(BN);
-        int key0 = (n0 + it) * BN;
+        int key0 = tile_at(it) * BN;
         float p[MT][NT][4], dp[MT][NT][4];
         clear(p);
         mma_abt<DP, MT, NT>(p, sq + wrow * LD * 2, sk);
         clear(dp);
         mma_abt<DP, MT, NT>(dp, sd + wrow * LD * 2, sv);
-        bool edge = key0 + BN - 1 > row0 + wrow || key0 < all;
+        bool edge = key0 + BN - 1 > row0 + wrow || (key0 < all && !(PREFIX && clean.holds(key0, BN)));
         if (CAP) {
 #pragma unroll
             for (int i = 0; i < MT; i++)
@@ -230,12 +247,13 @@ __device__ void backward_q(elem *dq, const elem *q, const elem *k, const elem *v
 #pragma unroll
             for (int c = 0; c < 4; c++) {
                 int local = wrow + i * 16 + (c >> 1) * 8 + lane / 4, row = row0 + local, from = edge ? first[local] : 0;
+                int hole0 = PREFIX && edge ? hole[0][PREFIX ? local : 0] : 0, hole1 = PREFIX && edge ? hole[1][PREFIX ? local : 0] : 0;
 #pragma unroll
                 for (int j = 0; j < NT; j++) {
                     float t = p[i][j][c], x = exp2_fast(fmaf(t, scale2, -lse2[i][c >> 1]));
                     if (CAP) x *= fmaf(-t, t, 1.f);
                     int key = key0 + j * 8 + lane % 4 * 2 + (c & 1);
-                    if (edge && (key > row || key < from)) x = 0.f;
+                    if (edge && (key > row || key < from || (PREFIX && key >= hole0 && key < hole1))) x = 0.f;
                     p[i][j][c] = x * (dp[i][j][c] - dl[i][c >> 1]);
                 }
             }
@@ -268,9 +286,25 @@ __device__ void backward_q(elem *dq, const elem *q, const elem *k, const elem *v
         const elem *d_o, const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window) { \
         backward_q<DP, QMT, QBN, QSTAGES, false>(dq, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, window, 0.f); \
     }
+// The prefixed forms are those of attention_forward.cu.
+#define PREFIXED(DP, MT, WN, DS, BQ, STAGES, QMT, QBN, QSTAGES) \
+    extern "C" __global__ void __launch_bounds__(32 * WN * DS) attention_backward_kv_prefixed_##DP(elem *dk, elem *dv, float *part, const elem *q, const elem *k, const elem *v, \
+        const elem *d_o, const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, const int *prefix) { \
+        backward_kv<DP, MT, WN, DS, BQ, STAGES, false, true>(dk, dv, part, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, 0, 0.f, prefix); \
+    } \
+    extern "C" __global__ void __launch_bounds__(128) attention_backward_q_prefixed_##DP(elem *dq, const elem *q, const elem *k, const elem *v, \
+        const elem *d_o, const float *lse, const float *delta, const int *cu, int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, const int *prefix) { \
+        backward_q<DP, QMT, QBN, QSTAGES, false, true>(dq, q, k, v, d_o, lse, delta, cu, M, B, H, K, D, ldq, ldk, ldo, scale, 0, 0.f, prefix); \
+    }
 BACKWARD(32, 2, 4, 1, 32, 2, 2, 64, 2)
 BACKWARD(64, 2, 4, 1, 32, 2, 2, 32, 2)
 BACKWARD(80, 1, 4, 1, 64, 2, 2, 32, 2)
 BACKWARD(96, 1, 4, 1, 64, 2, 2, 32, 1)
 BACKWARD(128, 1, 4, 1, 32, 2, 2, 32, 1)
 BACKWARD(256, 1, 2, 2, 32, 1, 1, 16, 1)
+PREFIXED(32, 2, 4, 1, 32, 2, 2, 64, 2)
+PREFIXED(64, 1, 4, 1, 32, 2, 2, 32, 2)
+PREFIXED(80, 1, 4, 1, 64, 2, 2, 32, 2)
+PREFIXED(96, 1, 4, 1, 64, 2, 2, 32, 1)
+PREFIXED(128, 1, 4, 1, 32, 2, 1, 32, 1)
+PREFIXED(256, 1, 2, 2, 32, 1, 1, 16, 1)

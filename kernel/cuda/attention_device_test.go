@@ -17,7 +17,10 @@ type attended struct{ o, lse, dq, dk, dv []float64 }
 
 // attend returns the meaning of the attention kernels in float64; with low, scores, probabilities and their gradients
 // are rounded to bf16 where a plain bf16 implementation stores them. cap is the scores' soft cap, 0 = none.
-func attend(q, k, v, do []float64, first []int, H, K, D int, scale, cap float64, low bool) attended {
+//
+// Row i sees no key from hole[i][0] up to hole[i][1]; nil = there are no holes.
+func attend(q, k, v, do []float64, first []int, hole [][2]int, H, K, D int, scale, cap float64, low bool) attended {
+	hidden := func(i, j int) bool { return hole != nil && j >= hole[i][0] && j < hole[i][1] }
 	M := len(first)
 	rd := func(x float64) float64 { return x }
 	if low {
@@ -36,6 +39,9 @@ func attend(q, k, v, do []float64, first []int, H, K, D int, scale, cap float64,
 					qi, oi, doi, dqi := q[(i*H+h)*D:][:D], a.o[(i*H+h)*D:][:D], do[(i*H+h)*D:][:D], a.dq[(i*H+h)*D:][:D]
 					top, sum := math.Inf(-1), 0.
 					for j := first[i]; j <= i; j++ {
+						if hidden(i, j) {
+							continue
+						}
 						s := 0.
 						for d, x := range k[(j*K+kv)*D:][:D] {
 							s += qi[d] * x
@@ -49,11 +55,17 @@ func attend(q, k, v, do []float64, first []int, H, K, D int, scale, cap float64,
 						top = max(top, p[j])
 					}
 					for j := first[i]; j <= i; j++ {
+						if hidden(i, j) {
+							continue
+						}
 						sum += math.Exp(p[j] - top)
 					}
 					a.lse[h*M+i] = top + math.Log(sum)
 					delta := 0.
 					for j := first[i]; j <= i; j++ {
+						if hidden(i, j) {
+							continue
+						}
 						p[j] = rd(math.Exp(p[j]-top) / sum)
 						for d, x := range v[(j*K+kv)*D:][:D] {
 							oi[d] += p[j] * x
@@ -63,6 +75,9 @@ func attend(q, k, v, do []float64, first []int, H, K, D int, scale, cap float64,
 						delta += rd(oi[d]) * doi[d]
 					}
 					for j := first[i]; j <= i; j++ {
+						if hidden(i, j) {
+							continue
+						}
 						dp := 0.
 						for d, x := range v[(j*K+kv)*D:][:D] {
 							dp += doi[d] * x
@@ -90,6 +105,7 @@ type attentionCase struct {
 	tail    bool // cu ends before M
 	repeats int  // trailing entries of cu that repeat
 	cap     float64
+	prefix  []int32 // the sequence that each sequence continues; nil = none does
 }
 
 // headMap describes M rows of heads for the copy engine.
@@ -111,11 +127,20 @@ type attentionBuffers struct {
 // attention prepares the launches of one attention: forward and the three or four of backward.
 func (r *harness) attention(a Attention, b attentionBuffers) (forward *gpu.Launch, backward []*gpu.Launch) {
 	r.t.Helper()
+	return r.prefixed(a, b, 0)
+}
+
+// prefixed is attention over sequences that may continue others; prefix 0 = none does.
+func (r *harness) prefixed(a Attention, b attentionBuffers, prefix gpu.Ptr) (forward *gpu.Launch, backward []*gpu.Launch) {
+	r.t.Helper()
 	m := func(v int) any { return i32(v) }
 	delta := r.launch(a.Delta, b.delta, b.o, b.do, m(b.M), m(b.H), m(b.D), m(b.ldo))
 	var kv, query *gpu.Launch
 	sizes := []any{m(b.M), m(b.B), m(b.H), m(b.K), m(b.D)}
 	args := func(a []any, more ...any) []any {
+		if prefix != 0 {
+			return append(append(slices.Clone(a), sizes...), append(more, b.scale, prefix)...)
+		}
 		all := append(append(slices.Clone(a), sizes...), append(more, b.scale, m(b.window))...)
 		if b.cap > 0 {
 			all = append(all, b.cap)
@@ -139,7 +164,7 @@ func (r *harness) attention(a Attention, b attentionBuffers) (forward *gpu.Launc
 			}
 			orders = append(orders, p)
 		}
-		if b.M%2 == 1 { // natural order works as well
+		if b.M%2 == 1 || a.Orders == nil { // natural order works as well
 			orders = []gpu.Ptr{0, 0, 0}
 		}
 		q := func(rows int) any { return r.headMap(b.q, b.M, b.H, b.D, b.ldq, rows) }
@@ -203,6 +228,21 @@ func (c attentionCase) pack() (M int, cu []int32, first []int) {
 	return M, cu, first
 }
 
+// holes returns the keys that each row does not see between the prefix that its sequence continues and its own, and
+// moves first to the start of that prefix.
+func (c attentionCase) holes(cu []int32, first []int) [][2]int {
+	if c.prefix == nil {
+		return nil
+	}
+	hole := make([][2]int, len(first))
+	for s, p := range c.prefix {
+		for i := cu[s]; i < cu[s+1] && p >= 0; i++ {
+			first[i], hole[i] = int(cu[p]), [2]int{int(cu[p+1]), int(cu[s])}
+		}
+	}
+	return hole
+}
+
 func testAttention(t *testing.T, family Family, sizes []int) {
 	r := newHarness(t, 512<<20)
 	var cases []attentionCase
@@ -220,10 +260,28 @@ func testAttention(t *testing.T, family Family, sizes []int) {
 			attentionCase{lengths: []int{257, 255}, H: 2, K: 2, D: 128, window: 1},
 			attentionCase{lengths: []int{1000}, H: 2, K: 1, D: 128, window: 128})
 	}
+	for _, D := range sizes {
+		if D > PrefixedHead {
+			continue
+		}
+		cases = append(cases,
+			attentionCase{lengths: []int{5, 3, 4}, prefix: []int32{-1, 0, 0}, H: 4, K: 2, D: D},
+			attentionCase{lengths: []int{131, 70, 1, 33}, prefix: []int32{-1, 0, 0, 0}, H: 3, K: 1, D: D, fused: true},
+			attentionCase{lengths: []int{17, 7, 9, 40, 129, 200}, prefix: []int32{-1, 0, 0, -1, 3, 3}, H: 2, K: 2, D: D},
+			attentionCase{lengths: []int{6, 300, 65, 63, 2, 1, 1, 11}, prefix: []int32{-1, -1, 1, 1, -1, 4, 4, -1}, H: 4,
+				K: 2, D: D, fused: true},
+			attentionCase{lengths: []int{1, 1, 1, 2, 3, 2, 5, 4, 9, 8}, prefix: []int32{-1, 0, 0, -1, 3, 3, -1, 6, 6, 6},
+				H: 2, K: 1, D: D})
+	}
 	for _, c := range cases {
 		M, cu, first := c.pack()
+		hole := c.holes(cu, first)
 		H, K, D := c.H, c.K, c.D
-		a, err := NewAttention(family, M, H, K, D)
+		plan := NewAttention
+		if c.prefix != nil {
+			plan = NewPrefixedAttention
+		}
+		a, err := plan(family, M, H, K, D)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -270,12 +328,16 @@ func testAttention(t *testing.T, family Family, sizes []int) {
 			DO, O, LSE, DELTA := in(r, "do", db), r.out("o", int64(2*M*ldo)), r.out("lse", int64(4*H*M)),
 				r.out("delta", int64(4*H*M))
 			CU := in(r, "cu", cu)
+			PREFIX := gpu.Ptr(0)
+			if c.prefix != nil {
+				PREFIX = in(r, "prefix", c.prefix)
+			}
 			part := gpu.Ptr(0)
 			if split > 1 {
 				part = r.out("part", a.Part)
 			}
-			f, back := r.attention(a, attentionBuffers{Q, Kp, V, DO, O, LSE, DELTA, DQ, DK, DV, part, CU, M,
-				len(cu) - 1, H, K, D, ldq, ldk, ldo, c.window, float32(scale), float32(c.cap)})
+			f, back := r.prefixed(a, attentionBuffers{Q, Kp, V, DO, O, LSE, DELTA, DQ, DK, DV, part, CU, M,
+				len(cu) - 1, H, K, D, ldq, ldk, ldo, c.window, float32(scale), float32(c.cap)}, PREFIX)
 			for _, l := range append([]*gpu.Launch{f}, back...) {
 				r.ok(l.Run(r.s))
 			}
@@ -293,8 +355,8 @@ func testAttention(t *testing.T, family Family, sizes []int) {
 			return [][]byte{get[byte](r, O, size(ldo)), get[byte](r, LSE, 4*H*M), get[byte](r, DQ, size(ldq)),
 				get[byte](r, DK, size(ldk)), get[byte](r, DV, size(ldk))}
 		})
-		want, low := attend(q, k, v, do, first, H, K, D, scale, c.cap, false),
-			attend(q, k, v, do, first, H, K, D, scale, c.cap, true)
+		want, low := attend(q, k, v, do, first, hole, H, K, D, scale, c.cap, false),
+			attend(q, k, v, do, first, hole, H, K, D, scale, c.cap, true)
 		name := fmt.Sprintf("%+v splits %d ", c, split)
 		bf := func(x []float64) []float64 {
 			y := make([]float64, len(x))

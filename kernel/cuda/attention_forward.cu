@@ -26,6 +26,12 @@
         int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, int window, float cap) { \
         forward<DP, MT, BN, true, OwnKeys, DS>(o, lse, q, k, v, OwnKeys{cu, B, M, window}, M, H, K, D, ldq, ldk, ldo, scale, cap); \
     }
+// attention_forward_prefixed_DP: sequences may continue others (PrefixKeys), prefix [B] int32; there is no window.
+#define PREFIXED(DP, MT, BN) \
+    extern "C" __global__ void __launch_bounds__(128) attention_forward_prefixed_##DP(elem *o, float *lse, const elem *q, const elem *k, const elem *v, const int *cu, \
+        int M, int B, int H, int K, int D, int ldq, int ldk, int ldo, float scale, const int *prefix) { \
+        forward<DP, MT, BN, false, PrefixKeys, 1>(o, lse, q, k, v, PrefixKeys{cu, prefix, B, M}, M, H, K, D, ldq, ldk, ldo, scale, 0.f); \
+    }
 FORWARD(32, 2, 64, 1)
 FORWARD(64, 2, 64, 1)
 FORWARD(80, 2, 64, 1)
@@ -33,6 +39,12 @@ FORWARD(96, 2, 64, 1)
 FORWARD(128, 2, 64, 1)
 FORWARD(256, 1, 32, 1)
 FORWARD(512, 1, 16, 2)
+PREFIXED(32, 2, 64)
+PREFIXED(64, 2, 64)
+PREFIXED(80, 2, 64)
+PREFIXED(96, 2, 64)
+PREFIXED(128, 1, 64)
+PREFIXED(256, 1, 32)
 
 // order[n] <- the tiles of `rows` rows by falling length, equal ones by rising number: query tiles (by_keys 0) by the keys they
 // see, key tiles (by_keys 1) by the queries that see them. Once a batch, not a layer. Grid 1, block 1024, dynamic shared memory 4 n.

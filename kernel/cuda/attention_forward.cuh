@@ -11,13 +11,21 @@ __device__ void forward(elem *o, float *lse, const elem *q, const elem *k, const
     constexpr int BM = 64 * MT, LD = Tile<DP>::LD, THREADS = 128 * DS, NT = BN / 8, W = DP / DS;
     extern __shared__ __align__(128) uint8_t shared[];
     __shared__ int first[BM];
+    __shared__ int hole[2][View::PREFIXES ? BM : 1];
     uint32_t sq = smem(shared), sk = sq + Tile<DP>::bytes(BM), sv = sk + Tile<DP>::bytes(BN);
     int tile = gridDim.x - 1 - blockIdx.x, head = blockIdx.y, row0 = tile * BM;   // long rows first: the short ones fill the end
     q += head * D, o += head * D;
     k += head / (H / K) * D, v += head / (H / K) * D;
     int lane = threadIdx.x & 31, warp = threadIdx.x >> 5, wrow = (DS == 1 ? warp : warp % 4) * 16 * MT, col = DS == 1 ? 0 : warp / 4 * W;
     if (view.none(row0, BM)) return zero_tile<THREADS>(o, lse + (int64_t)head * M, row0, BM, M, D, ldo);
-    for (int i = threadIdx.x; i < BM; i += THREADS) first[i] = view.first(row0 + i);
+    for (int i = threadIdx.x; i < BM; i += THREADS) {
+        if constexpr (View::PREFIXES) {
+            Branch b = view.branch(row0 + i);
+            first[i] = b.first, hole[0][i] = b.hole0, hole[1][i] = b.hole1;
+        } else {
+            first[i] = view.first(row0 + i);
+        }
+    }
     load_tile<DP, BM, THREADS>(sq, q, row0, M, D, ldq);
     __syncthreads();
     int hi = view.end(row0, BM), begin = view.begin(row0, BN);   // first[] rises with the row
@@ -34,7 +42,16 @@ __device__ void forward(elem *o, float *lse, const elem *q, const elem *k, const
     }
     float top = CAP ? cap : scale, scale2 = top * 1.4426950408889634f, factor = CAP ? cap_factor(scale, cap) : 0.f;   // exponentials to the base 2
     int all = view.all(first[0], first[BM - 1]);                      // keys from here on are visible to every row, up to the diagonal
-    for (int key0 = begin; key0 < hi; key0 += BN) {
+    Walk walk(Branch{begin, 1 << 30, 1 << 30}, BN, begin);
+    Clean clean(Branch{1 << 30, 0, 0}, Branch{0, 0, 0});
+    if constexpr (View::PREFIXES) {
+        all = view.own(row0 + BM - 1);
+        walk = Walk(Branch{first[0], hole[0][0], hole[1][0]}, BN, hi);
+        clean = Clean(Branch{first[0], hole[0][0], hole[1][0]}, Branch{first[BM - 1], hole[0][BM - 1], hole[1][BM - 1]});
+    }
+    int it = 0;   // of the walk
+    auto after = [&](int key0) { return !View::PREFIXES ? key0 + BN : it + 1 < walk.n ? walk.tile(it + 1) * BN : hi; };
+    for (int key0 = begin; key0 < hi; key0 = after(key0), it++) {
         load_tile<DP, BN, THREADS>(sv, v, key0, view.rows(hi), D, ldk);
         cp_commit();
         cp_wait<1>();   // q and this k
@@ -46,7 +63,7 @@ __device__ void forward(elem *o, float *lse, const elem *q, const elem *k, const
             for (int j = 0; j < NT; j++) s[i][j][0] = s[i][j][1] = s[i][j][2] = s[i][j][3] = 0.f;
         mma_abt<DP, MT, NT>(s, sq + wrow * LD * 2, sk);
         __syncthreads();   // every warp is done with k
-        if (key0 + BN < hi) load_tile<DP, BN, THREADS>(sk, k, key0 + BN, view.rows(hi), D, ldk);
+        if (after(key0) < hi) load_tile<DP, BN, THREADS>(sk, k, after(key0), view.rows(hi), D, ldk);
         cp_commit();
         if (CAP) {
 #pragma unroll
@@ -54,18 +71,19 @@ __device__ void forward(elem *o, float *lse, const elem *q, const elem *k, const
 #pragma unroll
                 for (int j = 0; j < NT; j++) capped4<DP != 128>(s[i][j][0], s[i][j][1], s[i][j][2], s[i][j][3], factor);
         }
-        if (key0 + BN - 1 > view.last(row0 + wrow) || key0 < all) {
+        if (key0 + BN - 1 > view.last(row0 + wrow) || (key0 < all && !(View::PREFIXES && clean.holds(key0, BN)))) {
 #pragma unroll
             for (int i = 0; i < MT; i++)
 #pragma unroll
                 for (int h = 0; h < 2; h++) {
                     int local = wrow + i * 16 + h * 8 + lane / 4, last = view.last(row0 + local), from = first[local];
+                    int hole0 = View::PREFIXES ? hole[0][View::PREFIXES ? local : 0] : 0, hole1 = View::PREFIXES ? hole[1][View::PREFIXES ? local : 0] : 0;
 #pragma unroll
                     for (int j = 0; j < NT; j++)
 #pragma unroll
                         for (int e = 0; e < 2; e++) {
                             int key = key0 + j * 8 + lane % 4 * 2 + e;
-                            if (key > last || key < from) s[i][j][2 * h + e] = -INF;
+                            if (key > last || key < from || (View::PREFIXES && key >= hole0 && key < hole1)) s[i][j][2 * h + e] = -INF;
                         }
                 }
         }

@@ -9,9 +9,9 @@
 // Elements: bf16, f16.
 #include "attention_hopper.cuh"
 
-template <int DP, int BQ, bool CAP>
+template <int DP, int BQ, bool CAP, bool PREFIX = false>
 __device__ void backward_kv(elem *dk, elem *dv, float *part, const TensorMap *mq, const TensorMap *mk, const TensorMap *mv, const TensorMap *md,
-                            const float *lse, const float *delta, const int *cu, const int *order, int M, int B, int H, int K, int D, int ldk, int splits, float scale, int window, float cap) {
+                            const float *lse, const float *delta, const int *cu, const int *order, int M, int B, int H, int K, int D, int ldk, int splits, float scale, int window, float cap, const int *prefix = nullptr) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     if (threadIdx.x == 0) {
         prefetch_map(mq);
@@ -28,7 +28,9 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const TensorMap *mq
     uint32_t full_k = smem(bars), full = full_k + 8, empty = full + 16;
     int key0 = (order ? order[blockIdx.y] : blockIdx.y) * BN, kv = blockIdx.z / splits * gridDim.x + blockIdx.x, split = blockIdx.z % splits;
     int G = H / K / splits, head0 = kv * (H / K) + split * G;
-    int tile0 = key0 / BQ, tiles = last_query(cu, B, min(key0 + BN, M) - 1, M, window) / BQ + 1 - tile0, n = tiles * G;
+    auto last_of = [&](int row) { return PREFIX ? last_branch(cu, prefix, B, row, M) : last_query(cu, B, row, M, window); };
+    int tile0 = key0 / BQ, end = min(key0 + BN, M) - 1;
+    int tiles = (PREFIX ? last_of_tile(cu, prefix, B, key0, end, M) : last_query(cu, B, end, M, window)) / BQ + 1 - tile0, n = tiles * G;
     if (threadIdx.x == 0) {
         barrier_init(full_k, 1);
         for (int s = 0; s < 2; s++) {
@@ -79,8 +81,8 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const TensorMap *mq
     registers_up<240>();
     int wg = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x & 31;
     int top = key0 + wg * 64, key = top + warp * 16 + lane / 4;
-    int last0 = last_query(cu, B, min(key, M - 1), M, window), last1 = last_query(cu, B, min(key + 8, M - 1), M, window);
-    int all = last_query(cu, B, min(top, M - 1), M, window);
+    int last0 = last_of(min(key, M - 1)), last1 = last_of(min(key + 8, M - 1));
+    int all = PREFIX ? least_of_tile(cu, prefix, B, min(top, M - 1), min(top + 63, M - 1), M) : last_query(cu, B, min(top, M - 1), M, window);
     float gk[DP / 2], gv[DP / 2], s[BQ / 2], dp[BQ / 2];
     uint32_t p[BQ / 4], ds[BQ / 4];
 #pragma unroll
@@ -189,9 +191,9 @@ __device__ void backward_kv(elem *dk, elem *dv, float *part, const TensorMap *mq
 #endif
 }
 
-template <int DP, int BN, bool CAP>
+template <int DP, int BN, bool CAP, bool PREFIX = false>
 __device__ void backward_q(elem *dq, const TensorMap *mq, const TensorMap *mk, const TensorMap *mv, const TensorMap *md, const float *lse, const float *delta,
-                           const int *cu, const int *order, int M, int B, int H, int K, int D, int ldq, float scale, int window, float cap) {
+                           const int *cu, const int *order, int M, int B, int H, int K, int D, int ldq, float scale, int window, float cap, const int *prefix = nullptr) {
 #ifdef __CUDA_ARCH_FEAT_SM90_ALL
     if (threadIdx.x == 0) {
         prefetch_map(mq);
@@ -205,7 +207,19 @@ __device__ void backward_q(elem *dq, const TensorMap *mq, const TensorMap *mk, c
     uint32_t sq = (smem(shared) + 1023) & ~1023u, sd = sq + TILE, sk = sd + TILE, sv = sk + 2 * KTILE;
     uint32_t full_q = smem(bars), full = full_q + 8, empty = full + 16;
     int tile = order ? order[blockIdx.y] : gridDim.y - 1 - blockIdx.y, head = blockIdx.z * gridDim.x + blockIdx.x, row0 = tile * BM, kv = head / (H / K);
-    int n0 = first_key(cu, B, row0, window) / BN, n = (min(row0 + BM, M) + BN - 1) / BN - n0;
+    int n0 = first_key(cu, B, row0, PREFIX ? 0 : window) / BN, n = (min(row0 + BM, M) + BN - 1) / BN - n0;
+    auto branch = [&](int row) { return branch_of(cu, prefix, B, min(row, M - 1)); };
+    Walk walk(Branch{0, 1 << 30, 1 << 30}, BN, 0);
+    __shared__ int hole[2][PREFIX ? BM : 1];   // of each row
+    if constexpr (PREFIX) {
+        walk = Walk(branch(row0), BN, min(row0 + BM, M));
+        n = walk.n;
+        for (int i = threadIdx.x; i < BM; i += 384) {
+            Branch b = branch(row0 + i);
+            hole[0][i] = b.hole0, hole[1][i] = b.hole1;
+        }
+    }
+    auto key_at = [&](int i) { return (PREFIX ? walk.tile(i) : n0 + i) * BN; };
     if (threadIdx.x == 0) {
         barrier_init(full_q, 1);
         for (int s = 0; s < 2; s++) {
@@ -222,7 +236,7 @@ __device__ void backward_q(elem *dq, const TensorMap *mq, const TensorMap *mk, c
             load_boxes<DP, BM>(sq, mq, full_q, head, row0);
             load_boxes<DP, BM>(sd, md, full_q, head, row0);
             for (int i = 0; i < n; i++) {
-                int s = i & 1, key = (n0 + i) * BN;
+                int s = i & 1, key = key_at(i);
                 if (i >= 2) barrier_wait(empty + 8 * s, (i / 2 - 1) & 1);
                 barrier_expect(full + 8 * s, 2 * KTILE);
                 load_boxes<DP, BN>(sk + s * KTILE, mk, full + 8 * s, kv, key);
@@ -236,6 +250,12 @@ __device__ void backward_q(elem *dq, const TensorMap *mq, const TensorMap *mk, c
     int top = row0 + wg * 64, row = top + warp * 16 + lane / 4;
     int from0 = first_key(cu, B, min(row, M - 1), window), from1 = first_key(cu, B, min(row + 8, M - 1), window);
     int all = first_key(cu, B, min(top + 63, M - 1), window);
+    Clean clean(Branch{1 << 30, 0, 0}, Branch{0, 0, 0});
+    if constexpr (PREFIX) {
+        Branch a = branch(top), b = branch(top + 63);
+        from0 = branch(row).first, from1 = branch(row + 8).first;
+        clean = Clean(a, b);   // all is the last row's own sequence already: window is 0
+    }
     int64_t at = (int64_t)head * M;
     float lse0 = lse[at + min(row, M - 1)] * 1.4426950408889634f, lse1 = lse[at + min(row + 8, M - 1)] * 1.4426950408889634f;
     float delta0 = delta[at + min(row, M - 1)], delta1 = delta[at + min(row + 8, M - 1)];
@@ -247,7 +267,7 @@ __device__ void backward_q(elem *dq, const TensorMap *mq, const TensorMap *mk, c
     if (wg == 1) turn_give(1);
     barrier_wait(full_q, 0);
     for (int i = 0; i < n; i++) {
-        int st = i & 1, key0 = (n0 + i) * BN;
+        int st = i & 1, key0 = key_at(i);
         barrier_wait(full + 8 * st, i / 2 & 1);
         hold(s);
         hold(dp);
@@ -267,11 +287,15 @@ __device__ void backward_q(elem *dq, const TensorMap *mq, const TensorMap *mk, c
             s[j] = exp2_fast(fmaf(t, scale2, j >> 1 & 1 ? -lse1 : -lse0));
             if (CAP) s[j] *= fmaf(-t, t, 1.f);
         }
-        if (key0 + BN - 1 > top || key0 < all) {
+        if (key0 + BN - 1 > top || (key0 < all && !(PREFIX && clean.holds(key0, BN)))) {
+            int local = PREFIX ? row - row0 : 0;
+            int hole0 = PREFIX ? hole[0][local] : 0, hole1 = PREFIX ? hole[1][local] : 0;
+            int hole2 = PREFIX ? hole[0][local + 8 * PREFIX] : 0, hole3 = PREFIX ? hole[1][local + 8 * PREFIX] : 0;
 #pragma unroll
             for (int j = 0; j < BN / 2; j++) {
                 int key = key0 + j / 4 * 8 + lane % 4 * 2 + (j & 1), h = j >> 1 & 1;
-                if (key > row + 8 * h || key < (h ? from1 : from0)) s[j] = 0.f;
+                bool hidden = PREFIX && key >= (h ? hole2 : hole0) && key < (h ? hole3 : hole1);
+                if (hidden || key > row + 8 * h || key < (h ? from1 : from0)) s[j] = 0.f;
             }
         }
         wgmma_wait<0>();
@@ -315,5 +339,19 @@ __device__ void backward_q(elem *dq, const TensorMap *mq, const TensorMap *mk, c
         int M, int B, int H, int K, int D, int ldq, float scale, int window, float cap) { \
         backward_q<DP, BN, true>(dq, &q, &k, &v, &d_o, lse, delta, cu, order, M, B, H, K, D, ldq, scale, window, cap); \
     }
+// The prefixed forms are those of attention_forward.cu.
+#define PREFIXED(DP, BQ, BN) \
+    extern "C" __global__ void __launch_bounds__(384, 1) attention_hopper_backward_kv_prefixed_##DP(elem *dk, elem *dv, float *part, const __grid_constant__ TensorMap q, \
+        const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap d_o, const float *lse, const float *delta, const int *cu, const int *order, \
+        int M, int B, int H, int K, int D, int ldk, int splits, float scale, const int *prefix) { \
+        backward_kv<DP, BQ, false, true>(dk, dv, part, &q, &k, &v, &d_o, lse, delta, cu, order, M, B, H, K, D, ldk, splits, scale, 0, 0.f, prefix); \
+    } \
+    extern "C" __global__ void __launch_bounds__(384, 1) attention_hopper_backward_q_prefixed_##DP(elem *dq, const __grid_constant__ TensorMap q, \
+        const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v, const __grid_constant__ TensorMap d_o, const float *lse, const float *delta, const int *cu, const int *order, \
+        int M, int B, int H, int K, int D, int ldq, float scale, const int *prefix) { \
+        backward_q<DP, BN, false, true>(dq, &q, &k, &v, &d_o, lse, delta, cu, order, M, B, H, K, D, ldq, scale, 0, 0.f, prefix); \
+    }
 BACKWARD(64, 128, 128)
 BACKWARD(128, 64, 64)
+PREFIXED(64, 64, 128)
+PREFIXED(128, 64, 64)

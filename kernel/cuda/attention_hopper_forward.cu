@@ -25,5 +25,14 @@
         int window, float cap) { \
         forward<DP, WGS, true>(o, lse, &q, &k, &v, OwnKeys{cu, B, M, window}, order, M, H, K, D, ldo, scale, cap); \
     }
+// The prefixed forms are those of attention_forward.cu.
+#define PREFIXED(DP, WGS) \
+    extern "C" __global__ void __launch_bounds__(128 * (WGS + 1), 1) attention_hopper_forward_prefixed_##DP(elem *o, float *lse, const __grid_constant__ TensorMap q, \
+        const __grid_constant__ TensorMap k, const __grid_constant__ TensorMap v, const int *cu, const int *order, int M, int B, int H, int K, int D, int ldo, float scale, \
+        const int *prefix) { \
+        forward<DP, WGS, false>(o, lse, &q, &k, &v, PrefixKeys{cu, prefix, B, M}, order, M, H, K, D, ldo, scale, 0.f); \
+    }
 FORWARD(64, 3)
 FORWARD(128, 2)
+PREFIXED(64, 2)
+PREFIXED(128, 2)

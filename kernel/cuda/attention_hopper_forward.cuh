@@ -34,6 +34,17 @@ __device__ void forward(elem *o, float *lse, const TensorMap *mq, const TensorMa
     int tile = order ? order[blockIdx.y] : gridDim.y - 1 - blockIdx.y, head = blockIdx.z * gridDim.x + blockIdx.x, row0 = tile * BM, kv = head / (H / K);
     if (view.none(row0, BM)) return zero_tile<128 * (WGS + 1)>(o + head * D, lse + (int64_t)head * M, row0, BM, M, D, ldo);
     int begin = view.begin(row0, BN), end = view.end(row0, BM), n = (end - begin + BN - 1) / BN;
+    Walk walk(Branch{0, 1 << 30, 1 << 30}, BN, 0);
+    __shared__ int hole[2][View::PREFIXES ? BM : 1];   // of each row
+    if constexpr (View::PREFIXES) {
+        walk = Walk(view.branch(row0), BN, end);
+        n = walk.n;
+        for (int i = threadIdx.x; i < BM; i += 128 * (WGS + 1)) {
+            Branch b = view.branch(row0 + i);
+            hole[0][i] = b.hole0, hole[1][i] = b.hole1;
+        }
+    }
+    auto key_at = [&](int i) { return View::PREFIXES ? walk.tile(i) * BN : begin + i * BN; };
     if (threadIdx.x == 0) {
         barrier_init(full_q, 1);
         for (int s = 0; s < 2; s++) {
@@ -51,7 +62,7 @@ __device__ void forward(elem *o, float *lse, const TensorMap *mq, const TensorMa
             barrier_expect(full_q, QTILE);
             load_boxes<DP, BM>(sq, mq, full_q, head, row0);
             for (int i = 0; i < n; i++) {
-                int s = i & 1, key = begin + i * BN;
+                int s = i & 1, key = key_at(i);
                 if (i >= 2) barrier_wait(empty_k + 8 * s, (i / 2 - 1) & 1);
                 barrier_expect(full_k + 8 * s, TILE);
                 load_boxes<DP, BN>(sk + s * TILE, mk, full_k + 8 * s, kv, key);
@@ -66,6 +77,11 @@ __device__ void forward(elem *o, float *lse, const TensorMap *mq, const TensorMa
     int wg = threadIdx.x / 128 - 1, warp = threadIdx.x / 32 % 4, lane = threadIdx.x & 31;
     int top = row0 + wg * 64, row = top + warp * 16 + lane / 4;
     int from0 = view.first(row), from1 = view.first(row + 8), all = view.all(view.first(top), view.first(top + 63));
+    Clean clean(Branch{1 << 30, 0, 0}, Branch{0, 0, 0});
+    if constexpr (View::PREFIXES) {
+        all = view.own(top + 63);
+        clean = Clean(view.branch(top), view.branch(top + 63));
+    }
     bool leader = threadIdx.x % 128 == 0;
     float acc[DP / 2], s[BN / 2], max_[2] = {-INF, -INF}, sum[2] = {0.f, 0.f}, shrink[2] = {1.f, 1.f};
     uint32_t p[BN / 4];
@@ -78,11 +94,15 @@ __device__ void forward(elem *o, float *lse, const TensorMap *mq, const TensorMa
 #pragma unroll
             for (int i = 0; i < BN / 2; i += 4) capped4<DP == 128>(s[i], s[i + 1], s[i + 2], s[i + 3], factor);
         }
-        if (key0 + BN - 1 > view.last(top) || key0 < all) {
+        if (key0 + BN - 1 > view.last(top) || (key0 < all && !(View::PREFIXES && clean.holds(key0, BN)))) {
+            int local = View::PREFIXES ? row - row0 : 0;
+            int hole0 = View::PREFIXES ? hole[0][local] : 0, hole1 = View::PREFIXES ? hole[1][local] : 0;
+            int hole2 = View::PREFIXES ? hole[0][local + 8 * View::PREFIXES] : 0, hole3 = View::PREFIXES ? hole[1][local + 8 * View::PREFIXES] : 0;
 #pragma unroll
             for (int i = 0; i < BN / 2; i++) {
                 int key = key0 + i / 4 * 8 + lane % 4 * 2 + (i & 1), h = i >> 1 & 1;
-                if (key > view.last(row + 8 * h) || key < (h ? from1 : from0)) s[i] = -INF;
+                bool hidden = View::PREFIXES && key >= (h ? hole2 : hole0) && key < (h ? hole3 : hole1);
+                if (hidden || key > view.last(row + 8 * h) || key < (h ? from1 : from0)) s[i] = -INF;
             }
         }
 #pragma unroll
@@ -122,7 +142,7 @@ __device__ void forward(elem *o, float *lse, const TensorMap *mq, const TensorMa
     wgmma_wait<0>();
     hold(s);
     if (leader) barrier_arrive(empty_k);
-    softmax(begin);
+    softmax(key_at(0));
     pack_rows<BN>(p, s);
     for (int i = 0; i + 1 < n; i++) {
         int st = i & 1, nx = st ^ 1;
@@ -140,7 +160,7 @@ __device__ void forward(elem *o, float *lse, const TensorMap *mq, const TensorMa
         wgmma_wait<1>();
         hold(s);
         if (leader) barrier_arrive(empty_k + 8 * nx);
-        softmax(begin + (i + 1) * BN);
+        softmax(key_at(i + 1));
         wgmma_wait<0>();
         hold(acc);
         if (leader) barrier_arrive(empty_v + 8 * st);

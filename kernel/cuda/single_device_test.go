@@ -146,7 +146,7 @@ func testAttentionSingle(t *testing.T, D int) {
 			return [][]byte{get[byte](r, b.o, 4*M*H*D), get[byte](r, b.lse, 4*H*M), get[byte](r, b.dq, 4*M*H*D),
 				get[byte](r, b.dk, 4*M*K*D), get[byte](r, b.dv, 4*M*K*D)}
 		})
-		want := attend(q, k, v, do, first, H, K, D, scale, c.cap, false)
+		want := attend(q, k, v, do, first, nil, H, K, D, scale, c.cap, false)
 		for i, w := range [][]float64{want.o, want.lse, want.dq, want.dk, want.dv} {
 			nearSums(t, fmt.Sprintf("heads of %d, %+v: %s", D, c, [...]string{"o", "lse", "dq", "dk", "dv"}[i]),
 				f32Floats(out[i]), w)

@@ -15,11 +15,11 @@ func (n *Net) fusedAttention(x *Value, in Batch, a Attention) *Value {
 		return n.sharedAttention(in, a, qkv)
 	}
 	if in.Cache == nil {
-		return n.Apply(kernel.AttentionQKV(a.over(in)), append([]*Value{qkv}, in.bounds(false)...)...)
+		return n.Apply(kernel.AttentionQKV(a.over(n, in)), append([]*Value{qkv}, in.bounds(false)...)...)
 	}
 	part := func(from, width int) *Value { return n.Apply(kernel.Columns{From: from, Width: width}, qkv) }
 	key, value := n.cached("key", part(q, kv), in), n.cached("value", part(q+kv, kv), in)
-	return n.Apply(a.over(in), part(0, q), key, value, in.CuQ, in.CuK)
+	return n.Apply(a.over(n, in), part(0, q), key, value, in.CuQ, in.CuK)
 }
 
 // FusedMLP is MLP with one projection gate_up_proj: the gate's rows, then the up projection's.

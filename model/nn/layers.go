@@ -204,9 +204,9 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 		values := append([]*Value{query, key, value}, in.bounds(true)...)
 		var heads *Value
 		if a.Sinks {
-			heads = n.Apply(kernel.AttentionSinks{Attention: a.over(in)}, append(values, n.sinks(a))...)
+			heads = n.Apply(kernel.AttentionSinks{Attention: a.over(n, in)}, append(values, n.sinks(a))...)
 		} else {
-			heads = n.Apply(a.over(in), values...)
+			heads = n.Apply(a.over(n, in), values...)
 		}
 		y = n.Linear("o_proj", q, width, a.OBias).Apply(gated(heads))
 	})
@@ -239,9 +239,15 @@ func (a Attention) kernel() kernel.Attention {
 }
 
 // over returns the attention kernel for a batch.
-func (a Attention) over(in Batch) kernel.Attention {
+func (a Attention) over(n *Net, in Batch) kernel.Attention {
 	k := a.kernel()
 	k.Prefixes = in.Prefix != nil
+	if k.Prefixes && k.Window >= in.MaxLen { // no sequence reaches it, and GPUs have no kernel for both
+		k.Window = 0
+	}
+	if k.Prefixes && n.PrefixesGPU == nil {
+		n.PrefixesGPU = k.CheckPrefixesGPU(a.HeadDim)
+	}
 	if in.Cache != nil {
 		k.Longest = in.MaxLen
 	}

@@ -29,8 +29,11 @@ type Net struct {
 	RouterLogits []*Value
 	// Uninfluential lists the paths of linear layers whose gradient is always zero.
 	Uninfluential []string
-	balance       *Balance
-	view          view // which form of adapted layers the network is built with: AsReference
+	// PrefixesGPU is why GPUs cannot compute a layer's attention over sequences that continue others; nil = they can, or
+	// no sequence does.
+	PrefixesGPU error
+	balance     *Balance
+	view        view // which form of adapted layers the network is built with: AsReference
 }
 
 // Options of a Net. The zero value is a network of float32 weights as the checkpoint has them, without an adapter.
