@@ -8,8 +8,10 @@ import (
 	"fmt"
 	"hash"
 	"maps"
+	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/train/optimizer"
 	"github.com/tierlora/tierlora/train/replay"
 )
 
@@ -176,6 +178,11 @@ func (p *inputs) comparable() map[string]string {
 	all := p.meaning()
 	for _, key := range uncompared {
 		delete(all, key)
+	}
+	for name := range optimizer.Optimizers { // settings of an optimizer that the run does not use
+		if name != p.spec.Training.Optimizer {
+			maps.DeleteFunc(all, func(key, _ string) bool { return strings.HasPrefix(key, "training."+name+"_") })
+		}
 	}
 	maps.Copy(all, p.spec.AdapterConfig().Compared())
 	all["training.batch_size"] = fmt.Sprint(p.spec.Training.BatchSize)
