@@ -338,11 +338,14 @@ func (o Attention) slow(y Type, sm int) SlowPath {
 	cost := NotMeasured
 	switch {
 	case D > 256:
-		cost = "heads of 512 reach 103 and 74 TFLOP/s forward and backward where heads of 256 reach 192 and 94 (H200, docs/internals/decisions/0094-heads-of-512.md)"
+		cost = "heads of 512 reach 103 and 74 TFLOP/s forward and backward where heads of 256 reach 192 and 94 " +
+			"(H200, docs/internals/decisions/0094-heads-of-512.md)"
 	case D > 128:
-		cost = "heads of 256 reach 177 and 100 TFLOP/s forward and backward where heads of 128 reach 490 and 310 to 350 (H200, docs/internals/PERFORMANCE.md)"
+		cost = "heads of 256 reach 177 and 100 TFLOP/s forward and backward where heads of 128 reach 490 and " +
+			"310 to 350 (H200, docs/internals/PERFORMANCE.md)"
 	}
-	return SlowPath{fmt.Sprintf("attention over heads of %d runs on mma.sync: compute capability 9.0 has wgmma kernels for heads of 40 to 128", D),
+	return SlowPath{fmt.Sprintf("attention over heads of %d runs on mma.sync: compute capability 9.0 has wgmma "+
+		"kernels for heads of 40 to 128", D),
 		cost, "none for this model; without training.strict the run goes by it"}
 }
 

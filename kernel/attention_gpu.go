@@ -9,7 +9,8 @@ import (
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
-var errKeyBounds = errors.New("the gradient for keys with sequence bounds of their own (a cache) is not supported on the GPU")
+var errKeyBounds = errors.New("the gradient for keys with sequence bounds of their own (a cache) is not " +
+	"supported on the GPU")
 
 func (o Attention) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	if in[3].Ptr == in[4].Ptr {
@@ -22,7 +23,8 @@ func (o Attention) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 }
 
 // attend is attention of q, k and v where they lie: of each the address of its first head, and from row to row as many
-// elements as its type has columns. bounds begin with the sequences' bounds and end with the prefixes, if there are any.
+// elements as its type has columns. bounds begin with the sequences' bounds and end with the prefixes, if there
+// are any.
 func (o Attention) attend(g *GPU, q, k, v DeviceTensor, bounds, out []DeviceTensor) (func() error, error) {
 	y, lse, cu := out[0].Ptr, out[1].Ptr, bounds[0]
 	a, D, err := o.geometry(out[0].Type, g.Device.SM())

@@ -33,7 +33,8 @@ func attentionChecks() []check {
 				all = append(all, a.check(n, true))
 			}
 			for _, of := range prefixedSequences {
-				a := attentionCheck{queries: of.lengths, keys: of.lengths, prefix: of.prefix, heads: h[0], kv: h[1], D: D}
+				a := attentionCheck{queries: of.lengths, keys: of.lengths, prefix: of.prefix, heads: h[0], kv: h[1],
+					D: D}
 				all = append(all, a.check(n, true))
 			}
 			a := attentionCheck{queries: []int{90, 129}, keys: []int{90, 129}, heads: h[0], kv: h[1], D: D, window: 50}
@@ -67,7 +68,7 @@ func attentionChecks() []check {
 	return all
 }
 
-// prefixedSequences are sequences of which some continue others: pairs, odd lengths, prefixes and sequences of several
+// prefixedSequences are sequences, some of them continuing others: pairs, odd lengths, prefixes and sequences of several
 // tiles, groups beside single sequences, and several groups within a tile.
 var prefixedSequences = []struct{ lengths, prefix []int }{
 	{[]int{5, 3, 4}, []int{-1, 0, 0}},

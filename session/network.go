@@ -112,7 +112,9 @@ func (nw Network) Own(s Shape) Shape {
 // memory have separate batch values.
 func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn.Batch) {
 	trained := &adapter.Trained{}
-	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Stored: nw.Stored, Dequantised: nw.Layout.Dequantised, DequantisedLinears: nw.Layout.Linears, DequantisedExperts: nw.Layout.Experts, Halves: nw.Halves, Ranks: nw.Ranks}
+	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Stored: nw.Stored, Dequantised: nw.Layout.Dequantised,
+		DequantisedLinears: nw.Layout.Linears, DequantisedExperts: nw.Layout.Experts, Halves: nw.Halves,
+		Ranks: nw.Ranks}
 	if nw.Adapted {
 		o.Wrap, o.WrapExperts = nw.Method.Wrapper(trained, nw.Adapter), nw.Method.ExpertWrapper(trained, nw.Adapter)
 		o.WrapParameter, o.ExpertParameters = nw.Method.ParameterWrapper(trained, nw.Adapter), nw.Adapter.FusedExperts()
@@ -230,7 +232,8 @@ func TargetNames(c model.Config) (linears, parameters []string, err error) {
 		return n.Err()
 	}
 	err = one(nn.Options{Wrap: func(_ *nn.Net, path string, base nn.Linear) nn.Linear {
-		if name := path[strings.LastIndexByte(path, '.')+1:]; (adapter.Targets{adapter.AllLinear}).Match(path) && !slices.Contains(linears, name) {
+		if name := path[strings.LastIndexByte(path, '.')+1:]; (adapter.Targets{adapter.AllLinear}).Match(path) &&
+			!slices.Contains(linears, name) {
 			linears = append(linears, name)
 		}
 		return base
@@ -243,7 +246,8 @@ func TargetNames(c model.Config) (linears, parameters []string, err error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	err = one(nn.Options{ExpertParameters: true, WrapParameter: func(_ *nn.Net, p nn.Parameter, parts []nn.Experts) []nn.Experts {
+	err = one(nn.Options{ExpertParameters: true, WrapParameter: func(_ *nn.Net, p nn.Parameter,
+		parts []nn.Experts) []nn.Experts {
 		if name := adapter.ParameterEnd(p.Name()); !slices.Contains(parameters, name) {
 			parameters = append(parameters, name)
 		}

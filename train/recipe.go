@@ -50,7 +50,8 @@ type RecipeRow struct {
 	Borders []int32 `json:"borders,omitempty"`
 }
 
-var errStreamed = errors.New("dataset.streaming: the rows of a stream are not known before they are read; a run that is compared with another loads its data")
+var errStreamed = errors.New("dataset.streaming: the rows of a stream are not known before they are read; a run " +
+	"that is compared with another loads its data")
 
 // NewRecipe reads base model and data of a configuration. The recipe does not depend on the device.
 func NewRecipe(ctx context.Context, s Spec, env Env) (r Recipe, err error) {

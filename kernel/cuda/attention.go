@@ -68,7 +68,8 @@ func HeadSize(D int) (int, error) {
 			}
 		}
 	}
-	return 0, fmt.Errorf("head size %d is not supported on the GPU; multiples of 8 up to 512 are, and device: cpu takes any even one", D)
+	return 0, fmt.Errorf("head size %d is not supported on the GPU; multiples of 8 up to 512 are, and device: "+
+		"cpu takes any even one", D)
 }
 
 // Boxes are the rows of the tensor maps that the Hopper family's launches take, {64, 1, rows} of {D, heads, M}.
@@ -183,7 +184,8 @@ func newAttention(f Family, M, H, K, D int, adjust func(f Family, dp int, t head
 		return Attention{}, err
 	}
 	if M < 1 || K < 1 || H < K || H%K != 0 {
-		return Attention{}, fmt.Errorf("attention: %d rows, %d query heads, %d key heads: the query heads must be a multiple of the key heads", M, H, K)
+		return Attention{}, fmt.Errorf("attention: %d rows, %d query heads, %d key heads: the query heads must "+
+			"be a multiple of the key heads", M, H, K)
 	}
 	delta := Geometry{"attention_delta", "attention_delta", [3]int{ceil(M*H, 8), 1, 1}, [3]int{256, 1, 1}, 0}
 	if f == Single {

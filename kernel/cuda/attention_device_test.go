@@ -131,7 +131,8 @@ func (r *harness) attention(a Attention, b attentionBuffers) (forward *gpu.Launc
 }
 
 // prefixed is attention over sequences that may continue others; prefix 0 = none does.
-func (r *harness) prefixed(a Attention, b attentionBuffers, prefix gpu.Ptr) (forward *gpu.Launch, backward []*gpu.Launch) {
+func (r *harness) prefixed(a Attention, b attentionBuffers, prefix gpu.Ptr) (forward *gpu.Launch,
+	backward []*gpu.Launch) {
 	r.t.Helper()
 	m := func(v int) any { return i32(v) }
 	delta := r.launch(a.Delta, b.delta, b.o, b.do, m(b.M), m(b.H), m(b.D), m(b.ldo))
@@ -267,10 +268,13 @@ func testAttention(t *testing.T, family Family, sizes []int) {
 		cases = append(cases,
 			attentionCase{lengths: []int{5, 3, 4}, prefix: []int32{-1, 0, 0}, H: 4, K: 2, D: D},
 			attentionCase{lengths: []int{131, 70, 1, 33}, prefix: []int32{-1, 0, 0, 0}, H: 3, K: 1, D: D, fused: true},
-			attentionCase{lengths: []int{17, 7, 9, 40, 129, 200}, prefix: []int32{-1, 0, 0, -1, 3, 3}, H: 2, K: 2, D: D},
-			attentionCase{lengths: []int{6, 300, 65, 63, 2, 1, 1, 11}, prefix: []int32{-1, -1, 1, 1, -1, 4, 4, -1}, H: 4,
+			attentionCase{lengths: []int{17, 7, 9, 40, 129, 200}, prefix: []int32{-1, 0, 0, -1, 3, 3}, H: 2, K: 2,
+				D: D},
+			attentionCase{lengths: []int{6, 300, 65, 63, 2, 1, 1, 11}, prefix: []int32{-1, -1, 1, 1, -1, 4, 4, -1},
+				H: 4,
 				K: 2, D: D, fused: true},
-			attentionCase{lengths: []int{1, 1, 1, 2, 3, 2, 5, 4, 9, 8}, prefix: []int32{-1, 0, 0, -1, 3, 3, -1, 6, 6, 6},
+			attentionCase{lengths: []int{1, 1, 1, 2, 3, 2, 5, 4, 9, 8}, prefix: []int32{-1, 0, 0, -1, 3, 3, -1, 6, 6,
+				6},
 				H: 2, K: 1, D: D})
 	}
 	for _, c := range cases {

@@ -29,7 +29,8 @@ type Net struct {
 	RouterLogits []*Value
 	// Uninfluential lists the paths of linear layers whose gradient is always zero.
 	Uninfluential []string
-	// PrefixesGPU is why GPUs cannot compute a layer's attention over sequences that continue others; nil = they can, or
+	// PrefixesGPU is why GPUs cannot compute a layer's attention over sequences that continue others; nil = they
+	// can, or
 	// no sequence does.
 	PrefixesGPU error
 	balance     *Balance
