@@ -68,8 +68,8 @@ func attentionChecks() []check {
 	return all
 }
 
-// prefixedSequences are sequences, some of them continuing others: pairs, odd lengths, prefixes and sequences of several
-// tiles, groups beside single sequences, and several groups within a tile.
+// prefixedSequences are sequences, some of them continuing others: pairs, odd lengths, prefixes and sequences of
+// several tiles, groups beside single sequences, and several groups within a tile.
 var prefixedSequences = []struct{ lengths, prefix []int }{
 	{[]int{5, 3, 4}, []int{-1, 0, 0}},
 	{[]int{131, 70, 1, 33}, []int{-1, 0, 0, 0}},
