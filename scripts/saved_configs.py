@@ -25,6 +25,7 @@ logging.disable(logging.CRITICAL)
 NARROW = dict(vocab_size=128, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, head_dim=8)
 OWN = {  # what a family needs beside that, to be narrow
     "ernie4_5": {}, "gemma": {}, "gemma2": {}, "gemma3_text": {}, "glm4": dict(pad_token_id=0), "granite": {}, "llama": {}, "ministral": {}, "ministral3": {}, "mistral": {},
+    "cwm": {}, "exaone4": {}, "qwen3_vl_text": dict(rope_scaling=dict(rope_type="default", mrope_section=[1, 1, 2], mrope_interleaved=True)),
     "olmo2": {}, "olmo3": {}, "phi3": dict(pad_token_id=0), "qwen2": {}, "qwen3": {}, "seed_oss": {}, "smollm3": dict(pad_token_id=0),
     "gemma4_text": dict(hidden_size_per_layer_input=8, vocab_size_per_layer_input=128), "gemma4_unified_text": {},
     "gpt_oss": dict(num_local_experts=4), "mixtral": dict(num_local_experts=4),
@@ -35,6 +36,7 @@ OWN = {  # what a family needs beside that, to be narrow
 }
 TOWER = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
 FOLDERS = {"gemma3": ("gemma3_text", TOWER), "mistral3": ("mistral", TOWER), "gemma4": ("gemma4_text", None), "gemma4_unified": ("gemma4_unified_text", None),
+           "qwen3_vl": ("qwen3_vl_text", dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=32, num_position_embeddings=16, deepstack_visual_indexes=[0])),
            "qwen3_5": ("qwen3_5_text", dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=32)),
            "qwen3_5_moe": ("qwen3_5_moe_text", dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=32))}
 

@@ -89,6 +89,9 @@ func (o *logprobsOptions) run(cmd *cobra.Command, c *console) error {
 	if o.data != "" && errors.Is(err, fs.ErrNotExist) {
 		return usage(fmt.Errorf("--data %s: %w", words.ShellQuote(o.data), err))
 	}
+	if errors.Is(err, logprobs.ErrOtherFiles) {
+		return usage(fmt.Errorf("--out: %w", err))
+	}
 	if err != nil {
 		return err
 	}
@@ -119,6 +122,9 @@ func (o *logprobsOptions) spec(c *console) (train.Spec, error) {
 	alone := o.config == "" && o.model != "" && o.data != ""
 	if o.config == "" && !alone {
 		bad("name the student's configuration, or a teacher and a data set: --model DIR --data PATH")
+	}
+	if o.config == "" && (len(o.sets) > 0 || o.vram != "") {
+		bad("--set and --vram change a configuration: name one")
 	}
 	if problems != nil {
 		return train.Spec{}, usage(errors.Join(problems...))

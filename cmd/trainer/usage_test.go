@@ -33,6 +33,18 @@ init --model STORIES --data embedded:gsm8k_300.jsonl --gpu 9999x
 init --model STORIES --data embedded:gsm8k_300.jsonl --vram lots
 init --model STORIES --data embedded:gsm8k_300.jsonl --out a.txt
 init --model STORIES --data embedded:gsm8k_300.jsonl --out no/such/folder/a.yaml
+logprobs
+logprobs --config nothing.yaml
+logprobs --model STORIES
+logprobs --model STORIES --data nothing.jsonl --out a
+logprobs --model STORIES --data embedded:gsm8k_300.jsonl --out RUN
+logprobs --model STORIES --data embedded:gsm8k_300.jsonl --out a --adapter nowhere
+logprobs --model STORIES --data embedded:gsm8k_300.jsonl --out a --quantization nonsense
+logprobs --model STORIES --data embedded:gsm8k_300.jsonl --out a --set x
+logprobs --model STORIES --data embedded:gsm8k_300.jsonl --out a --temperature -1
+logprobs --model STORIES --data embedded:gsm8k_300.jsonl --out a --top-k 0
+logprobs --model STORIES --data embedded:gsm8k_300.jsonl --out a --vram lots
+logprobs --model STORIES --data embedded:gsm8k_300.jsonl --out a --workers -1
 train
 train nothing.yaml
 train --config nothing.yaml

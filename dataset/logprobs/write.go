@@ -37,6 +37,9 @@ type Writer struct {
 	shards  []shardInfo
 }
 
+// ErrOtherFiles is wrapped by the error of a folder with files that are no log-probabilities.
+var ErrOtherFiles = errors.New("other files")
+
 // NewWriter opens a folder for writing; it makes the folder if there is none. A folder with files that do not belong to
 // one of these folders is refused, and one that was made from something else too.
 func NewWriter(dir string, s Subject) (*Writer, error) {
@@ -50,8 +53,8 @@ func NewWriter(dir string, s Subject) (*Writer, error) {
 	for _, e := range entries {
 		if name := e.Name(); name != IndexFile && !strings.HasPrefix(name, "logprobs-") &&
 			!strings.HasPrefix(name, "."+"logprobs") {
-			return nil, fmt.Errorf("write log-probabilities: %s has other files, such as %s: name an empty folder", dir,
-				name)
+			return nil, fmt.Errorf("write log-probabilities: %s has %w, such as %s: name an empty folder", dir,
+				ErrOtherFiles, name)
 		}
 	}
 	if have, err := readIndex(dir); err == nil && have.Subject != s {
