@@ -43,7 +43,7 @@ func TestLogprobsRefuses(t *testing.T) {
 			"--data nowhere.jsonl: "},
 		{[]string{"--model", "embedded:stories260K", "--data", "empty.jsonl", "--out", "t"}, 1, "empty.jsonl"},
 		{of("--out", "file"), 1, "file"},
-		{of("--out", "."), 1, ". has other files, such as "},
+		{of("--out", "."), 2, ". has other files, such as "},
 		{[]string{"cpu_stories_quick", "--set", "dataset.streaming=true", "--out", "t"}, 1,
 			"set dataset.streaming to false"},
 	} {
