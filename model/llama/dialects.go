@@ -246,9 +246,12 @@ var Qwen3VL = model.Dialect{Architecture: "Qwen3VLForConditionalGeneration",
 // Qwen3VLUnused lists patterns of tensors of a Qwen3-VL folder that the language model does not use.
 var Qwen3VLUnused = []string{"model.visual.*"}
 
-// CWM is Llama with a window in the layers that layer_types names, or in all but each fourth from the first on.
-var CWM = model.Dialect{Architecture: "CwmForCausalLM", KVHeadsOptional: true, Defaults: func(c *model.Config) {
-	c.HeadDim, c.RopeTheta = 128, 1e6
+// CWM is Llama with a window in the layers that layer_types names, or in all but each fourth from the first on. Absent
+// keys have the values of the 32B release.
+var CWM = model.Dialect{Architecture: "CwmForCausalLM", KVHeadsOptional: true, Rope: &model.DefaultRope{Theta: 1e6,
+	Scaling: model.RopeScaling{Type: "llama3", Factor: 16, OriginalMaxPositions: 8192, LowFreqFactor: 1,
+		HighFreqFactor: 4}}, Defaults: func(c *model.Config) {
+	c.HeadDim, c.RMSNormEps, c.RopeTheta = 128, 1e-5, 1e6
 }, Read: func(c *model.Config, k *model.Keys) {
 	c.SlidingWindow = 8192
 	if given := k.Has("sliding_window"); given && !k.Int("sliding_window", &c.SlidingWindow) {
