@@ -23,6 +23,18 @@ type grid struct {
 
 func (g grid) row(r int) []float32 { return g.values[r/g.blockRows*g.cols:][:g.cols] }
 
+// powersOfTwo returns the scales that E8M0 codes stand for. A code too large for a finite product gives NaN, which
+// loading reports with its place.
+func powersOfTwo(codes []byte) []float32 {
+	scales := make([]float32, len(codes))
+	for i, code := range codes {
+		if scales[i] = quant.E8M0(code); code > quant.MXFP4MaxScale {
+			scales[i] = float32(math.NaN())
+		}
+	}
+	return scales
+}
+
 // scales reads a table of scales of any of the shapes that are in use: one number, one for each row, or one for each
 // block of rows and columns.
 func (f *finder) scales(suffix string, rows, cols int) (g grid, d weights.DType, ok bool) {
@@ -31,12 +43,7 @@ func (f *finder) scales(suffix string, rows, cols int) (g grid, d weights.DType,
 		return g, 0, false
 	}
 	if d = t.DType; d == weights.U8 {
-		g.values = make([]float32, t.Len())
-		for i, code := range t.Data {
-			if g.values[i] = quant.E8M0(code); code > quant.MXFP4MaxScale {
-				g.values[i] = float32(math.NaN())
-			}
-		}
+		g.values = powersOfTwo(t.Data)
 	} else {
 		g.values = f.numbers(t)
 	}
@@ -160,13 +167,7 @@ func (f *finder) compressedFloat4() *decoded {
 		if !ok {
 			return nil
 		}
-		scale := make([]float32, t.Len())
-		for i, code := range t.Data {
-			if scale[i] = quant.E8M0(code); code > quant.MXFP4MaxScale {
-				scale[i] = float32(math.NaN())
-			}
-		}
-		return f.float4(codes, ".weight_packed", scale, mxfp4Group)
+		return f.float4(codes, ".weight_packed", powersOfTwo(t.Data), mxfp4Group)
 	}
 	t, ok := f.blockScales(codes, nvfp4Block, weights.F8E4M3)
 	global, one := f.second(".weight_global_scale")
