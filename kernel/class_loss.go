@@ -211,7 +211,8 @@ func fill(all []float64, x float64) {
 	}
 }
 
-// Stored keeps everything in fp32, and labels as they are.
+// Stored keeps everything in fp32 but the gradient of the scores, which the head's GEMMs read in ComputeType, and labels
+// as they are.
 func (o ClassLoss) Stored(in []DType) (want, out []DType) {
 	n := 4
 	if o.Grad {
@@ -220,11 +221,29 @@ func (o ClassLoss) Stored(in []DType) (want, out []DType) {
 	if o.Grad && o.Bias {
 		n++
 	}
-	return pairStored(in, 1, n)
+	want, out = pairStored(in, 1, n)
+	if o.Grad {
+		out[1] = ComputeType
+	}
+	return want, out
 }
 
-// ScratchGPU returns the bytes of two numbers for each row.
-func (ClassLoss) ScratchGPU(in, _ []Type, _ int) int64 { return 2 * rowNumbers(in[0].Shape[0]) }
+// ScratchGPU returns the bytes of two numbers for each row, and of the gradient in fp32 if it is stored otherwise.
+func (o ClassLoss) ScratchGPU(in, out []Type, _ int) int64 {
+	n := 2 * rowNumbers(in[0].Shape[0])
+	if o.Grad {
+		n += wideGradient(out[1])
+	}
+	return n
+}
+
+// wideGradient returns the scratch bytes of the fp32 numbers that a gradient is rounded from; 0 for one in fp32.
+func wideGradient(grad Type) int64 {
+	if grad.DType == F32 {
+		return 0
+	}
+	return rowNumbers(grad.Elems())
+}
 
 // Cost counts some functions for each score.
 func (ClassLoss) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, in[0], 8) }

@@ -106,13 +106,26 @@ func rewardLoss[F Float](o RewardLoss, in, out []Tensor) func() {
 	}
 }
 
-// Stored keeps everything in fp32, and pairs as they are.
+// Stored keeps everything in fp32 but the gradient of the rewards, which the head's GEMMs read in ComputeType, and pairs
+// as they are.
 func (o RewardLoss) Stored(in []DType) (want, out []DType) {
 	n := 1 + rewardSums
 	if o.Grad {
 		n++
 	}
-	return pairStored(in, 1, n)
+	want, out = pairStored(in, 1, n)
+	if o.Grad {
+		out[1] = ComputeType
+	}
+	return want, out
+}
+
+// ScratchGPU returns the bytes of the gradient in fp32 if it is stored otherwise.
+func (o RewardLoss) ScratchGPU(_, out []Type, _ int) int64 {
+	if !o.Grad {
+		return 0
+	}
+	return wideGradient(out[1])
 }
 
 // Cost counts some functions for each pair.

@@ -20,15 +20,22 @@ func (o ClassLoss) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	if o.Bias {
 		bias = in[o.bias()].Ptr
 	}
+	right, errors := g.Scratch, g.Scratch.Add(rowNumbers(S))
+	var round func() error
+	var err error
 	if o.Grad {
-		dscores = out[1].Ptr
+		dscores, round, err = roundedFrom(g, out[1], errors.Add(rowNumbers(S)))
+	}
+	if err != nil {
+		return nil, err
 	}
 	each := out[len(out)-3].Ptr
-	right, errors := g.Scratch, g.Scratch.Add(rowNumbers(S))
 	rows, err := g.Launch(cuda.ClassLoss(S), each, right, errors, dscores, in[0].Ptr, in[1].Ptr, targets, bias,
-		scale.Ptr,
-		scalingAt(o.Scaled, in), int32(o.Form), int32(S), int32(L))
+		scale.Ptr, scalingAt(o.Scaled, in), int32(o.Form), int32(S), int32(L))
 	work := []func() error{rows}
+	if round != nil {
+		work = append(work, round)
+	}
 	if err == nil && o.Grad && o.Bias {
 		var sums func() error
 		sums, err = g.Launch(cuda.Flat("task_loss", "task_loss_bias", int64(L)), out[2].Ptr, dscores, int32(S),
@@ -53,11 +60,31 @@ func (o ClassLoss) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 // GPU computes the loss of all pairs in one block.
 func (o RewardLoss) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	drewards := gpu.Ptr(0)
+	var round func() error
+	var err error
 	if o.Grad {
-		drewards = out[1].Ptr
+		drewards, round, err = roundedFrom(g, out[1], g.Scratch)
+	}
+	if err != nil {
+		return nil, err
 	}
 	args := pointers([]any{out[0].Ptr, drewards}, out[len(out)-rewardSums:]...)
 	args = append(pointers(args, in[:4]...), scalingAt(o.Scaled, in), int32(in[1].Shape[0]), int32(in[0].Shape[0]),
 		double(o.Centre))
-	return g.Launch(cuda.RewardLoss(), args...)
+	loss, err := g.Launch(cuda.RewardLoss(), args...)
+	if round == nil || err != nil {
+		return loss, err
+	}
+	return inOrder(loss, round), nil
+}
+
+// roundedFrom returns where a kernel writes a gradient in fp32: to the gradient itself if it is stored so, else to wide,
+// from where round writes it rounded. round is nil for a gradient in fp32.
+func roundedFrom(g *GPU, grad DeviceTensor, wide gpu.Ptr) (to gpu.Ptr, round func() error, err error) {
+	if grad.DType == F32 {
+		return grad.Ptr, nil, nil
+	}
+	n := int64(grad.Elems())
+	round, err = g.Launch(cuda.Convert(F32.String(), grad.DType.String(), n), grad.Ptr, wide, n)
+	return wide, round, err
 }

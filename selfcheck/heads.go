@@ -29,7 +29,7 @@ func taskChecks() []check {
 			for form := kernel.ClassSingle; form <= kernel.ClassRegression; form++ {
 				for _, full := range []bool{false, true} {
 					o := kernel.ClassLoss{Form: form, Bias: full, Grad: true, Scaled: full}
-					all = append(all, preferenceCheck(fmt.Sprintf("%+v, %d rows of %d", o, S, L), o,
+					all = append(all, taskCheck(fmt.Sprintf("%+v, %d rows of %d", o, S, L), o,
 						classInputs(n, o, S, L, scale, scaling)))
 				}
 			}
@@ -47,10 +47,17 @@ func taskChecks() []check {
 			if full {
 				o.Centre, in = 0.1, append(in, scaling)
 			}
-			all = append(all, preferenceCheck(fmt.Sprintf("%+v, %d pairs", o, S), o, in))
+			all = append(all, taskCheck(fmt.Sprintf("%+v, %d pairs", o, S), o, in))
 		}
 	}
 	return all
+}
+
+// taskCheck returns the check of a loss whose second output is its gradient, rounded to the type of activations.
+func taskCheck(name string, k kernel.Kernel, in []checkInput) check {
+	c := preferenceCheck(name, k, in)
+	c.bounds[1] = rounded
+	return c
 }
 
 // classInputs are S rows of L scores, every third of which does not count.

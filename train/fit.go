@@ -73,9 +73,6 @@ func (p *planner) fit() error {
 	if err := p.spec.Training.Layout().Check(p.world); err != nil {
 		return err
 	}
-	if err := p.checkTaskPrecision(); err != nil {
-		return err
-	}
 	limit, known, err := p.memoryLimit()
 	if err != nil {
 		return err

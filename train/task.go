@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/adapter"
-	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/train/objective"
 )
 
@@ -72,17 +71,4 @@ func (s Spec) ValidateTask() (problems []error) {
 				"writes none: remove them", s.Task))
 	}
 	return problems
-}
-
-// checkTaskPrecision refuses 16-bit activations for a task whose head has scores: the gradient of the scores is fp32,
-// and the head's matrix product takes activations.
-func (p *planner) checkTaskPrecision() error {
-	switch precision := p.On.Precision(); precision {
-	case kernel.PrecisionBF16, kernel.PrecisionFP16, kernel.PrecisionFP8:
-		if p.spec.Task != TaskCausal {
-			return fmt.Errorf("task: %s does not train in %v, which the GPU computes in: set training.precision: tf32 "+
-				"or fp32", p.spec.Task, precision)
-		}
-	}
-	return nil
 }
