@@ -75,7 +75,11 @@ func initDoRA(c Config, f Fresh) error {
 		}
 		m.Data[o] = float32(math.Sqrt(sum))
 	}
-	return startAtRandom(c, f, a, b, 0)
+	s, n, err := startOf(c.lora().InitLoRAWeights)
+	if err != nil {
+		return err
+	}
+	return s.fill(c, f, a, b, n)
 }
 
 // mergeDoRA is the layer's weight: each row of W + s B A, scaled to its magnitude. A row of zeros stays zero.
@@ -122,7 +126,7 @@ func doraRate(c Config, name string) float64 {
 
 // checkDoRA returns what does not go with DoRA.
 func checkDoRA(c Config) (problems []error) {
-	if s, _, err := startOf(c.lora().InitLoRAWeights); err == nil && s.part {
+	if s, _, err := startOf(c.lora().InitLoRAWeights); err == nil && s.fromWeight {
 		problems = append(problems, fmt.Errorf("%s: %s does not go with DoRA, whose magnitudes start as the norms of the "+
 			"whole weight; leave the key out, or write adapter: lora", c.Key("init_lora_weights"),
 			c.lora().InitLoRAWeights))

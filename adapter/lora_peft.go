@@ -43,7 +43,7 @@ type peftConfig struct {
 // mustBeOff are keys of adapter_config.json that change the arithmetic in ways this package does not know:
 // anything but the value that means "off" is an error.
 var mustBeOff = []string{
-	"alora_invocation_tokens", "arrow_config", "corda_config", "eva_config", "layer_replication", "loftq_config", "lora_bias", "megatron_config",
+	"alora_invocation_tokens", "arrow_config", "corda_config", "layer_replication", "lora_bias", "megatron_config",
 	"trainable_token_indices", "use_qalora", "ensure_weight_tying",
 }
 
@@ -51,7 +51,8 @@ var mustBeOff = []string{
 var knownInits = []any{nil, true, false, "gaussian", "orthogonal", "eva"}
 
 // harmless are keys that say nothing about the arithmetic: auto_mapping is what PEFT writes in place of an absent task_type, the base model's class.
-var harmless = []string{"auto_mapping", "megatron_core", "peft_version", "qalora_group_size", "revision", "runtime_config", "inference_mode", "task_type"}
+var harmless = []string{"auto_mapping", "megatron_core", "peft_version", "qalora_group_size",
+	"loftq_config", "eva_config", "revision", "runtime_config", "inference_mode", "task_type"}
 
 func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, error) {
 	var p peftConfig
@@ -63,7 +64,9 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	if p.Bias != "none" && p.Bias != "" {
 		bad("bias %q: only adapters that train no bias are supported", p.Bias)
 	}
-	if v := p.InitLoRAWeights; !slices.Contains(knownInits, v) {
+	if v := p.InitLoRAWeights; v == "loftq" {
+		checkLoftQ(keys["loftq_config"], bad)
+	} else if !slices.Contains(knownInits, v) {
 		bad("init_lora_weights is %v: it may change the base model's weights, which is not supported", v)
 	}
 	if p.FanInFanOut {

@@ -8,20 +8,25 @@ import (
 	"strings"
 )
 
-// loraStarts lists the ways to give LoRA's tensors their first numbers, by lora.init_lora_weights. A name that ends in N
-// stands for that name with a number in the place of N.
+// loraStarts lists the ways to give LoRA's tensors their first numbers, by lora.init_lora_weights. A name that ends in
+// N stands for that name with a number in the place of N.
 var loraStarts = map[string]loraStart{
 	"":              {fill: startAtRandom},
-	"olora":         {fill: startOLoRA, part: true},
-	"pissa":         {fill: startPiSSA, part: true},
-	"pissa_niter_N": {fill: startFastPiSSA, part: true},
+	"gaussian":      {fill: startGaussian},
+	"loftq":         {fill: startLoftQ, fromWeight: true},
+	"loftq_iter_N":  {fill: startIteratedLoftQ, fromWeight: true, part: true},
+	"olora":         {fill: startOLoRA, fromWeight: true, part: true},
+	"pissa":         {fill: startPiSSA, fromWeight: true, part: true},
+	"pissa_niter_N": {fill: startFastPiSSA, fromWeight: true, part: true},
 }
 
 // loraStart is a way to give LoRA's tensors their first numbers.
 type loraStart struct {
 	// fill makes A [R,In] and B [Out,R] of a layer, which are zero. n is the number in the name.
 	fill func(c Config, f Fresh, a, b Param, n int) error
-	// part says that s B A is a part of the base weight, which loses it.
+	// fromWeight says that the numbers are computed from the weight of a linear layer.
+	fromWeight bool
+	// part says that the base weight loses s B A of the first numbers, or of what fill gives to Fresh.Take.
 	part bool
 }
 
@@ -54,7 +59,7 @@ func checkLoRAStart(c Config) []error {
 	if err != nil {
 		return []error{err}
 	}
-	if !s.part {
+	if !s.fromWeight {
 		return nil
 	}
 	var problems []error
@@ -71,7 +76,7 @@ func checkLoRAStart(c Config) []error {
 	for _, k := range sortedKeys(c.RankPattern) {
 		ranks = append(ranks, c.RankPattern[k])
 	}
-	if r := slices.Max(ranks); r > maxRank/2 {
+	if r := slices.Max(ranks); s.part && r > maxRank/2 {
 		bad("goes up to rank %d, not %d: the adapter is saved with twice the rank", maxRank/2, r)
 	}
 	return problems
@@ -87,8 +92,9 @@ func initLoRA(c Config, f Fresh) error {
 	if err != nil {
 		return err
 	}
-	if r, most := a.Shape[0], min(a.Shape[1], b.Shape[0]); s.part && r > most {
-		return fmt.Errorf("lora.init_lora_weights: %s of rank %d does not fit %s, which has %d inputs and %d outputs: lower lora.r, or give the layer a rank in lora.rank_pattern",
+	if r, most := a.Shape[0], min(a.Shape[1], b.Shape[0]); s.fromWeight && r > most {
+		return fmt.Errorf("lora.init_lora_weights: %s of rank %d does not fit %s, which has %d inputs and %d outputs: "+
+			"lower lora.r, or give the layer a rank in lora.rank_pattern",
 			c.lora().InitLoRAWeights, r, f.Layer, a.Shape[1], b.Shape[0])
 	}
 	return s.fill(c, f, a, b, n)
@@ -103,23 +109,36 @@ func startAtRandom(_ Config, f Fresh, a, _ Param, _ int) error {
 	return nil
 }
 
-// loraRebase is how LoRA starts as a part of the base weight W: the base becomes W - s B0 A0. The saved adapter has twice
-// the rank, B A - B0 A0 with the same scale, and fits W: the form into which PEFT converts such an adapter.
+// startGaussian fills A from the normal distribution with standard deviation 1/r, as PEFT's "gaussian" does. B stays
+// zero.
+func startGaussian(c Config, f Fresh, a, _ Param, _ int) error {
+	normal, deviation := normalFrom(f.Uniform(a.Name)), 1/float64(c.Rank(f.Layer))
+	for i := range a.Data {
+		a.Data[i] = float32(deviation * normal())
+	}
+	return nil
+}
+
+// loraRebase is how LoRA starts as a part of the base weight W: the base becomes W - s B0 A0. The saved adapter has
+// twice the rank, B A - B0 A0 with the same scale, and fits W: the form into which PEFT converts such an adapter.
 var loraRebase = &Rebase{
 	Needed: func(c Config) bool {
 		s, _, err := startOf(c.lora().InitLoRAWeights)
 		return err == nil && s.part
 	},
-	Rest: func(c Config, layer string, first []Param) (Merger, error) {
-		a, b, err := pairOf(layer, first)
-		if err != nil {
-			return nil, err
-		}
-		return mergeLoRA(c, layer, []Param{a, negated(b)})
-	},
+	Rest:       lessLoRA,
 	FoldConfig: foldLoRAConfig,
 	Fold:       foldLoRA,
 	Unfold:     unfoldLoRA,
+}
+
+// lessLoRA takes s B A off a layer's weight.
+func lessLoRA(c Config, layer string, first []Param) (Merger, error) {
+	a, b, err := pairOf(layer, first)
+	if err != nil {
+		return nil, err
+	}
+	return mergeLoRA(c, layer, []Param{a, negated(b)})
 }
 
 // negated returns a tensor with all signs changed.

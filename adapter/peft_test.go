@@ -259,6 +259,18 @@ func TestBrokenAdapters(t *testing.T) {
 			c["task_type"] = nil
 			c["auto_mapping"] = map[string]string{"base_model_class": "Qwen3ForCausalLM", "parent_library": "transformers.models.qwen3.modeling_qwen3"}
 		}},
+		{"loftq", "", func(c map[string]any, _ map[string][]int) {
+			c["init_lora_weights"], c["loftq_config"] = "loftq", map[string]any{"loftq_bits": 4, "loftq_iter": 1}
+		}},
+		{"loftq of five steps", "loftq_config has loftq_iter 5: the adapter belongs to weights that PEFT quantised after it took " +
+			"a part of them off, which are not in the folder; one of loftq_iter 1 belongs to the base model in NF4",
+			func(c map[string]any, _ map[string][]int) {
+				c["init_lora_weights"], c["loftq_config"] = "loftq", map[string]any{"loftq_bits": 4, "loftq_iter": 5}
+			}},
+		{"loftq_config of text", `loftq_config is "five": it is no object with a number loftq_iter`,
+			func(c map[string]any, _ map[string][]int) {
+				c["init_lora_weights"], c["loftq_config"] = "loftq", "five"
+			}},
 		{"gaussian", "", set("init_lora_weights", "gaussian")},
 		{"pissa", "init_lora_weights is pissa: it may change the base model's weights, which is not supported", set("init_lora_weights", "pissa")},
 		{"olora", "init_lora_weights is olora: it may change the base model's weights, which is not supported", set("init_lora_weights", "olora")},

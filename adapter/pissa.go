@@ -28,17 +28,22 @@ func startFromTriplets(c Config, f Fresh, a, b Param, decompose func(w matrix) (
 	if err != nil {
 		return fmt.Errorf("decompose %s%s: %w", f.Layer, weightSuffix, err)
 	}
-	rank := a.Shape[0]
+	fillFromTriplets(c, f, a, b, t)
+	return nil
+}
+
+// fillFromTriplets gives A and B the roots of singular triplets, so that s B A is their sum.
+func fillFromTriplets(c Config, f Fresh, a, b Param, t triplets) {
+	rank, in := a.Shape[0], a.Shape[1]
 	for k, s := range t.s {
 		root := math.Sqrt(s / c.Scale(f.Layer))
 		for i, v := range t.v[k] {
-			a.Data[k*w.cols+i] = float32(root * v)
+			a.Data[k*in+i] = float32(root * v)
 		}
 		for o, u := range t.u[k] {
 			b.Data[o*rank+k] = float32(root * u)
 		}
 	}
-	return nil
 }
 
 // normalFrom returns a stream of the standard normal distribution from one of numbers in [0,1) (Box and Muller 1958).

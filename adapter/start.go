@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -18,8 +19,13 @@ type Fresh struct {
 	Layer   string  // the layer's path, or of a parameter of experts the path of what PEFT wraps its module in
 	Tensors []Param // the trained tensors, zero: a method's Init fills their Data
 	seed    uint64
-	weight  func(quantised bool) (matrix, error)
+	weight  weightReader
+	found   *firstTensors // where Take and Corrected leave what they get; nil = it is not kept
 }
+
+// weightReader reads a layer's base weight: as the checkpoint has it, or as the network computes with it. less = what
+// the weight loses before it is read; nil = nothing.
+type weightReader func(computed bool, less Merger) (matrix, error)
 
 // Uniform returns a stream of numbers in [0,1) that depends on the run's seed and the tensor's name alone.
 func (f Fresh) Uniform(tensor string) func() float64 {
@@ -28,31 +34,49 @@ func (f Fresh) Uniform(tensor string) func() float64 {
 	return func() float64 { return float64(pcg.Uint64()>>11) / (1 << 53) }
 }
 
-// Weight reads the layer's base weight as the checkpoint has it, wherever the run keeps it. A weight that the checkpoint
-// has quantised is dequantised.
-func (f Fresh) Weight() (matrix, error) { return f.weight(false) }
+// Weight reads the layer's base weight as the checkpoint has it, wherever the run keeps it. A weight that the
+// checkpoint has quantised is dequantised.
+func (f Fresh) Weight() (matrix, error) { return f.weight(false, nil) }
 
 // ComputedWeight reads the layer's base weight as the network computes with it: quantised and dequantised where the run
 // stores it quantised.
-func (f Fresh) ComputedWeight() (matrix, error) { return f.weight(true) }
+func (f Fresh) ComputedWeight() (matrix, error) { return f.weight(true, nil) }
 
-// Rebase is what a method needs whose first numbers are part of the base model: the base weight loses the update that they
-// make, so that the model computes what it did before, and training changes that part.
+// ComputedRest reads the layer's base weight changed by less, as the network would compute with it.
+func (f Fresh) ComputedRest(less Merger) (matrix, error) { return f.weight(true, less) }
+
+// Take says that the base weight loses the update of these tensors, in the place of the first numbers' update.
+func (f Fresh) Take(taken []Param) {
+	if f.found != nil {
+		f.found.taken = taken
+	}
+}
+
+// Corrected keeps the squared norms of a layer's weight and of what the quantised weight is off by, without the start
+// and with it.
+func (f Fresh) Corrected(weight, without, with float64) {
+	if f.found != nil {
+		f.found.norms = [3]float64{weight, without, with}
+	}
+}
+
+// Rebase is what a method needs whose first numbers are part of the base model: the base weight loses the update that
+// they make, so that the model computes what it did before, and training changes that part.
 type Rebase struct {
 	// Needed reports whether a configuration starts so.
 	Needed func(c Config) bool
 	// Rest makes what takes the update of a layer's first tensors off its base weight.
 	Rest func(c Config, layer string, first []Param) (Merger, error)
-	// FoldConfig and Fold make the adapter that does to the base model as the checkpoint has it what the trained tensors do to
-	// the changed one. The tensors have the order and the names of params.
+	// FoldConfig and Fold make the adapter that does to the base model as the checkpoint has it what the trained
+	// tensors do to the changed one. The tensors have the order and the names of params.
 	FoldConfig func(c Config) Config
 	Fold       func(params, first []Param) []Param
 	// Unfold undoes Fold.
 	Unfold func(folded []Param) (params, first []Param)
 }
 
-// Start gives a fresh adapter its first numbers. Where they are part of the base model it changes the base weights while
-// they load, and writes adapters that fit the base model as the checkpoint has it. It is safe for concurrent use.
+// Start gives a fresh adapter its first numbers. Where they are part of the base model it changes the base weights
+// while they load, and writes adapters that fit the base model as the checkpoint has it. It is safe for concurrent use.
 type Start struct {
 	method Method
 	config Config
@@ -65,6 +89,8 @@ type Start struct {
 type firstTensors struct {
 	once    sync.Once
 	tensors []Param
+	taken   []Param    // what the base weight loses the update of
+	norms   [3]float64 // see Fresh.Corrected
 	err     error
 }
 
@@ -89,13 +115,38 @@ func (s *Start) of(layer string) *firstTensors {
 }
 
 // first makes or returns a layer's first tensors. own has their names and shapes.
-func (s *Start) first(layer string, own []Param, weight func(quantised bool) (matrix, error)) ([]Param, error) {
+func (s *Start) first(layer string, own []Param, weight weightReader) (*firstTensors, error) {
 	f := s.of(layer)
 	f.once.Do(func() {
 		f.tensors = zeroed(own)
-		f.err = s.method.Init(s.config, Fresh{Layer: layer, Tensors: f.tensors, seed: s.seed, weight: weight})
+		f.err = s.method.Init(s.config, Fresh{layer, f.tensors, s.seed, weight, f})
+		if f.taken == nil {
+			f.taken = f.tensors
+		}
 	})
-	return f.tensors, f.err
+	return f, f.err
+}
+
+// Correction describes what a start that corrects quantised weights gained; "" = it corrects none, or the run resumed.
+func (s *Start) Correction() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var sum [3]float64
+	layers := 0
+	for _, layer := range sortedKeys(s.layers) {
+		if norms := s.layers[layer].norms; norms[0] > 0 {
+			layers++
+			for i, x := range norms {
+				sum[i] += x
+			}
+		}
+	}
+	if layers == 0 {
+		return ""
+	}
+	off := func(x float64) float64 { return 100 * math.Sqrt(x/sum[0]) }
+	return fmt.Sprintf("%s: the quantised weights of %d layers are off by %.3g%% of their norm at the first step, "+
+		"%.3g%% without it", s.config.lora().InitLoRAWeights, layers, off(sum[2]), off(sum[1]))
 }
 
 // zeroed returns tensors of the same names and shapes that are zero.
@@ -131,7 +182,7 @@ func (s *Start) Rewrite(n *nn.Net, t *Trained) func(name string) nn.Rewriter {
 			if err != nil {
 				return err
 			}
-			rest, err := s.method.Rebase.Rest(s.config, layer, first)
+			rest, err := s.method.Rebase.Rest(s.config, layer, first.taken)
 			if err != nil {
 				return err
 			}
@@ -159,6 +210,18 @@ func rewritten(r nn.Reader, name string, cols int, change Merger, from int, dst 
 	return nil
 }
 
+// changed reads a weight with so many columns changed row by row. It gives no packed weight.
+type changed struct {
+	nn.Reader
+	cols   int
+	change Merger
+}
+
+// Float32s reads elements of the changed weight.
+func (c changed) Float32s(name string, from int, dst []float32) error {
+	return rewritten(c.Reader, name, c.cols, c.change, from, dst)
+}
+
 // columns is the number of inputs of a network's weight.
 func columns(n *nn.Net, name string) int {
 	w, _ := n.Weight(name)
@@ -166,17 +229,20 @@ func columns(n *nn.Net, name string) int {
 }
 
 // weightOf returns what reads a layer's base weight.
-func weightOf(n *nn.Net, r nn.Reader, layer string) func(quantised bool) (matrix, error) {
-	return func(quantised bool) (matrix, error) {
+func weightOf(n *nn.Net, r nn.Reader, layer string) weightReader {
+	return func(computed bool, less Merger) (matrix, error) {
 		w, ok := n.Weight(layer + weightSuffix)
 		if !ok || len(w.Shape) != 2 {
 			return matrix{}, fmt.Errorf("%s has no weight of its own from which an adapter could start", layer)
 		}
 		m := matrix{w.Shape[0], w.Shape[1], make([]float32, w.Shape[0]*w.Shape[1])}
 		var err error
-		if quantised {
+		switch {
+		case computed && less != nil:
+			err = w.Computed(changed{r, m.cols, less}, m.data)
+		case computed:
 			err = w.Computed(r, m.data)
-		} else {
+		default:
 			err = r.Float32s(w.Name, 0, m.data)
 		}
 		if err != nil {
@@ -202,7 +268,7 @@ func (s *Start) Fill(n *nn.Net, r nn.Reader, t *Trained, params []Param) error {
 		own := owners[layer]
 		weight := weightOf(n, r, layer)
 		if !s.Rebases() { // nothing is kept of the numbers
-			if err := s.method.Init(s.config, Fresh{layer, own, s.seed, weight}); err != nil {
+			if err := s.method.Init(s.config, Fresh{layer, own, s.seed, weight, s.of(layer)}); err != nil {
 				return err
 			}
 			continue
@@ -211,7 +277,7 @@ func (s *Start) Fill(n *nn.Net, r nn.Reader, t *Trained, params []Param) error {
 		if err != nil {
 			return err
 		}
-		for i, p := range first {
+		for i, p := range first.tensors {
 			copy(own[i].Data, p.Data)
 		}
 	}
@@ -247,7 +313,7 @@ func (s *Start) firstOf(t *Trained, params []Param) ([]Param, error) {
 	}
 	by := map[string]Param{}
 	for layer := range owners {
-		for _, p := range s.of(layer).tensors {
+		for _, p := range s.of(layer).taken {
 			by[p.Name] = p
 		}
 	}
@@ -270,8 +336,8 @@ func (s *Start) Wrote(saved *Saved) bool {
 	return saved.Config.R == c.R && saved.Config.Alpha == c.Alpha && saved.Config.lora().UseRSLoRA == c.lora().UseRSLoRA
 }
 
-// Resume reads an adapter that Saved wrote into params, which are zero, and keeps its first numbers, so that base weights
-// load as they were.
+// Resume reads an adapter that Saved wrote into params, which are zero, and keeps its first numbers, so that base
+// weights load as they were.
 func (s *Start) Resume(saved *Saved, t *Trained, params []Param) error {
 	if !s.Rebases() {
 		return saved.Read(params)
@@ -291,13 +357,13 @@ func (s *Start) Resume(saved *Saved, t *Trained, params []Param) error {
 	for layer, own := range owners {
 		f := s.of(layer)
 		f.once.Do(func() {})
-		f.tensors, f.err = own, nil
+		f.tensors, f.taken, f.err = own, own, nil
 	}
 	return nil
 }
 
-// owners returns the trained tensors among params by the adapted layer or parameter that they belong to. Trained weights
-// of the base model belong to none.
+// owners returns the trained tensors among params by the adapted layer or parameter that they belong to. Trained
+// weights of the base model belong to none.
 func (t *Trained) owners(params []Param) (map[string][]Param, error) {
 	own, known := map[string][]Param{}, map[string]bool{}
 	for _, l := range t.Layers {

@@ -15,6 +15,14 @@ type matrix struct {
 	data       []float32
 }
 
+// squares returns the sum of the squares of a matrix, summed in float64.
+func (w matrix) squares() (sum float64) {
+	for _, x := range w.data {
+		sum += float64(x) * float64(x)
+	}
+	return sum
+}
+
 // triplets are singular triplets of a matrix, the largest singular value first: u[i] and v[i] are the unit vectors of s[i].
 type triplets struct {
 	s    []float64

@@ -204,7 +204,7 @@ func loraStart(t *translation, e entry) {
 	switch {
 	case e.Value == true:
 		t.add(Taken, e, "", nil, "A at random and B at zero")
-	case name == "olora" || strings.HasPrefix(name, "pissa"):
+	case name == "olora" || name == "gaussian" || strings.HasPrefix(name, "pissa"):
 		t.take(e, "lora.init_lora_weights")
 	default:
 		t.missing(e, t.keys["init_lora_weights"].Say)

@@ -230,6 +230,9 @@ func (s *saver) initAdapter() error {
 		if err := s.Net.Start.Fill(s.step.Net, s.Base.Reader(), s.step.Trained, params); err != nil {
 			return fmt.Errorf("start the adapter: %w", err)
 		}
+		if found := s.Net.Start.Correction(); found != "" && s.env.team.leads() {
+			s.env.Logf("%s", found)
+		}
 		return s.step.Trained.Restore(s.memory, params)
 	}
 	saved, err := adapter.Open(dir)

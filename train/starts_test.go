@@ -33,6 +33,9 @@ func TestStartedRunResumes(t *testing.T) {
 		"pissa":               func(s *Spec) { s.LoRA.InitLoRAWeights = "pissa" },
 		"pissa, as it is":     func(s *Spec) { s.LoRA.InitLoRAWeights, s.Adapter, s.Quantization = "pissa", "lora", nil },
 		"pissa_niter, rsLoRA": func(s *Spec) { s.LoRA.InitLoRAWeights, s.LoRA.UseRSLoRA = "pissa_niter_2", true },
+		"gaussian":            func(s *Spec) { s.LoRA.InitLoRAWeights = "gaussian" },
+		"loftq":               func(s *Spec) { s.LoRA.InitLoRAWeights = "loftq" },
+		"loftq_iter, rsLoRA":  func(s *Spec) { s.LoRA.InitLoRAWeights, s.LoRA.UseRSLoRA = "loftq_iter_3", true },
 		"olora, patterns": func(s *Spec) {
 			s.LoRA.InitLoRAWeights, s.LoRA.RankPattern, s.LoRA.AlphaPattern = "olora", map[string]int{"q_proj": 3}, map[string]float64{"v_proj": 5}
 		},
@@ -59,6 +62,9 @@ func TestStartedRunResumes(t *testing.T) {
 				t.Error("the resumed run trains another adapter")
 			}
 			parts.LoRA.InitLoRAWeights = "pissa_niter_7"
+			if name == "gaussian" || name == "loftq" { // their adapters have no second half
+				parts.LoRA.InitLoRAWeights = ""
+			}
 			parts.Training.MaxSteps = 9
 			if _, err := Start(context.Background(), parts, Env{}); err == nil || !strings.Contains(err.Error(), "lora.init_lora_weights was ") {
 				t.Errorf("resumed with another start: %v", err)
@@ -71,7 +77,7 @@ func TestStartedRunResumes(t *testing.T) {
 // after the last does the same to the base model as the checkpoint has it, beside it and merged.
 func TestStartedRunBeginsAtTheBase(t *testing.T) {
 	ctx := context.Background()
-	for _, start := range []string{"", "pissa", "pissa_niter_4", "olora"} {
+	for _, start := range []string{"", "gaussian", "pissa", "pissa_niter_4", "olora"} {
 		s := startSpec(t, 4, start, false)
 		s.Dataset.ValSplit, s.Training.EvalOnStart = 0.05, true
 		r := mustStart(t, s, Env{})
@@ -93,7 +99,7 @@ func TestStartedRunBeginsAtTheBase(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if want := map[bool]int{true: s.LoRA.R, false: 2 * s.LoRA.R}[start == ""]; saved.Config.R != want || saved.Config.Own != adapter.Settings(adapter.LoRASettings{}) {
+		if want := map[bool]int{true: s.LoRA.R, false: 2 * s.LoRA.R}[start == "" || start == "gaussian"]; saved.Config.R != want || saved.Config.Own != adapter.Settings(adapter.LoRASettings{}) {
 			t.Errorf("%q is saved with rank %d and start %q, want rank %d", start, saved.Config.R, saved.Config.Own, want)
 		}
 		if err := saved.Close(); err != nil {
@@ -116,7 +122,13 @@ func TestStartedRunBeginsAtTheBase(t *testing.T) {
 
 // TestStartedRunOverNF4: what is trained over the rest of the base model in NF4 is evaluated over the same.
 func TestStartedRunOverNF4(t *testing.T) {
-	s := startSpec(t, 4, "pissa", true)
+	for _, start := range []string{"pissa", "loftq_iter_2"} {
+		startedOverNF4(t, startSpec(t, 4, start, true))
+	}
+}
+
+func startedOverNF4(t *testing.T, s Spec) {
+	t.Helper()
 	s.Dataset.ValSplit = 0.05
 	r := mustStart(t, s, Env{})
 	e, err := infer.Evaluate(context.Background(), s.Evaluation(s.OutputDir), session.Env{})
@@ -147,13 +159,28 @@ func TestGradCheckOfStarts(t *testing.T) {
 
 // TestStartsThatDoNotFit are refused, those of the configuration before anything is read.
 func TestStartsThatDoNotFit(t *testing.T) {
+	start := func(name string, edit ...func(s *Spec)) func(s *Spec) {
+		return func(s *Spec) {
+			s.LoRA.InitLoRAWeights = name
+			for _, e := range edit {
+				e(s)
+			}
+		}
+	}
 	for want, edit := range map[string]func(s *Spec){
-		`lora.init_lora_weights: "pisa" is not one of olora, pissa, pissa_niter_N, where N is a number up to 999`:                                 func(s *Spec) { s.LoRA.InitLoRAWeights = "pisa" },
-		`lora.init_lora_weights: "pissa_niter_N" is not one of`:                                                                                   func(s *Spec) { s.LoRA.InitLoRAWeights = "pissa_niter_N" },
-		`lora.init_lora_weights: "pissa_niter_1000" is not one of`:                                                                                func(s *Spec) { s.LoRA.InitLoRAWeights = "pissa_niter_1000" },
-		"lora.init_lora_weights: pissa does not go with lora.init_from":                                                                           func(s *Spec) { s.LoRA.InitLoRAWeights, s.LoRA.InitFrom = "pissa", "x" },
-		"lora.init_lora_weights: pissa goes up to rank 2048, not 2049":                                                                            func(s *Spec) { s.LoRA.InitLoRAWeights, s.LoRA.R = "pissa", 2049 },
-		"lora.init_lora_weights: pissa of rank 40 does not fit model.layers.0.self_attn.k_proj, which has 64 inputs and 32 outputs: lower lora.r": func(s *Spec) { s.LoRA.InitLoRAWeights, s.LoRA.R = "pissa", 40 },
+		`lora.init_lora_weights: "pisa" is not one of gaussian, loftq, loftq_iter_N, olora, pissa, pissa_niter_N, ` +
+			`where N is a number up to 999`: start("pisa"),
+		`lora.init_lora_weights: "pissa_niter_N" is not one of`:         start("pissa_niter_N"),
+		`lora.init_lora_weights: "pissa_niter_1000" is not one of`:      start("pissa_niter_1000"),
+		"lora.init_lora_weights: loftq_iter_0 takes no step; write 1":   start("loftq_iter_0"),
+		"lora.init_lora_weights: pissa does not go with lora.init_from": start("pissa", func(s *Spec) { s.LoRA.InitFrom = "x" }),
+		"lora.init_lora_weights: loftq does not go with lora.init_from": start("loftq", func(s *Spec) { s.LoRA.InitFrom = "x" }),
+		"lora.init_lora_weights: pissa goes up to rank 2048, not 2049":  start("pissa", func(s *Spec) { s.LoRA.R = 2049 }),
+		"lora.init_lora_weights: pissa of rank 40 does not fit model.layers.0.self_attn.k_proj, which has 64 inputs and 32 " +
+			"outputs: lower lora.r": start("pissa", func(s *Spec) { s.LoRA.R = 40 }),
+		"lora.init_lora_weights: loftq starts from the rounding of quantised base weights, and that of " +
+			"model.layers.0.mlp.down_proj has none; write adapter: qlora": start("loftq",
+			func(s *Spec) { s.Adapter, s.Quantization = "lora", nil }),
 	} {
 		s := testSpec(t, 2)
 		edit(&s)
