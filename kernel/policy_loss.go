@@ -166,6 +166,22 @@ func (o PolicyLoss) Scratch(in []Type, _ int) int64 {
 	return T(F64, in[1].Shape[0]).Bytes()
 }
 
+// ScratchGPU holds the limit of entropies and the loss and sums of each answer.
+func (PolicyLoss) ScratchGPU(in, _ []Type, _ int) int64 {
+	return T(F64, 1+(PolicySums+1)*in[4].Shape[0]).Bytes()
+}
+
+// Stored keeps everything in fp32, labels and starts as they are.
+func (o PolicyLoss) Stored(in []DType) (want, out []DType) {
+	results := 1 + PolicySums
+	if o.Grad {
+		results++
+	}
+	want, out = pairStored(in, 2, results)
+	want[3] = I32
+	return want, out
+}
+
 // CPU binds the float64 or the float32 body.
 func (o PolicyLoss) CPU(c *CPU, in, out []Tensor) func() {
 	return byFloat(in[0], bindPolicyLoss[float32], bindPolicyLoss[float64])(c, o, in, out)

@@ -203,6 +203,21 @@ func Unpaired() Geometry {
 	return Geometry{"unpaired", "unpaired_rows", [3]int{1, 1, 1}, [3]int{256, 1, 1}, 0}
 }
 
+// PolicyLimit returns the geometry of policy_limit, which runs in one block.
+func PolicyLimit() Geometry {
+	return Geometry{"policy", "policy_limit", [3]int{1, 1, 1}, [3]int{1024, 1, 1}, 0}
+}
+
+// PolicyAnswers returns the geometry of policy_answers over S answers.
+func PolicyAnswers(S int) Geometry {
+	return Geometry{"policy", "policy_answers", [3]int{S + 1, 1, 1}, [3]int{256, 1, 1}, 0}
+}
+
+// PolicySums returns the geometry of policy_sums, which runs in one block.
+func PolicySums() Geometry {
+	return Geometry{"policy", "policy_sums", [3]int{1, 1, 1}, [3]int{256, 1, 1}, 0}
+}
+
 // Pool returns the geometry of pool_forward over S sequences of C columns.
 func Pool(S, C int) Geometry {
 	return Geometry{"pool", "pool_forward", [3]int{S, ceil(C, 256), 1}, [3]int{256, 1, 1}, 0}
