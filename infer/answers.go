@@ -20,6 +20,12 @@ func PlanAnswers(nw session.Network, slots, longest, maxLen int, on graph.Machin
 	return &SamplePlan{p}, nil
 }
 
+// Slots returns how many sequences the plan generates at a time.
+func (s *SamplePlan) Slots() int { return s.plan.Slots }
+
+// Need returns the memory of the plan's programs alone, by category.
+func (s *SamplePlan) Need() (graph.Bytes, error) { return s.plan.need() }
+
 // Answerer samples answers to many prompts with the weights that its memory holds. It is not safe for concurrent use.
 type Answerer struct{ engine *Engine }
 

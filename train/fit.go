@@ -169,15 +169,15 @@ func (p *planner) try(a fit.Attempt) (session.Planned[steps], error) {
 			return planned, err
 		}
 	}
-	if s.answers, err = p.planAnswers(z.Train.MaxLen); err != nil {
-		return planned, err
-	}
 	if p.sampler != nil {
 		if s.sample, err = infer.PlanSamples(whole, p.sampler.longest, z.Train.MaxLen, p.On); err != nil {
 			return planned, err
 		}
 	}
 	if s.train, err = step.Plan(nw, z.Train, config.Step(p.spec.Objective()), p.summing(z), p.On); err != nil {
+		return planned, err
+	}
+	if err := p.planAnswers(s, z.Train.MaxLen); err != nil {
 		return planned, err
 	}
 	if err := p.Base.Check(s.train.Net); err != nil {

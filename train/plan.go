@@ -87,6 +87,9 @@ func (p *prepared) planReport() PlanReport {
 		}
 		r.Notes = append(r.Notes, note)
 	}
+	if note := p.samplingNote(); note != "" {
+		r.Notes = append(r.Notes, note)
+	}
 	if p.noted != "" {
 		r.Notes = append(r.Notes, p.noted)
 	}

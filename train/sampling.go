@@ -18,6 +18,8 @@ import (
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/jsonerr"
+	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/reward"
 )
@@ -43,22 +45,69 @@ func iterationsOf(s Spec) int {
 	return 1
 }
 
-// answersAtOnce is the most answers that are sampled at a time.
-func answersAtOnce(on graph.Machine) int {
-	if on.Capabilities().SeparateHost {
-		return 64
+// The numbers of answers that are sampled at a time: the most on a GPU and on a CPU, and the fewest that memory makes
+// a plan choose.
+const (
+	mostAnswersGPU = 64
+	mostAnswersCPU = 8
+	leastAnswers   = 4
+)
+
+// answersAtOnce returns how many answers the run samples at a time where memory allows it.
+func (p *planner) answersAtOnce(c objective.Rollouts) int {
+	most := mostAnswersCPU
+	if p.On.Capabilities().SeparateHost {
+		most = mostAnswersGPU
 	}
-	return 8
+	return min(most, c.NumGenerations*p.batchSize*p.accumulation*p.groups())
 }
 
-// planAnswers plans the sampling of answers, if the run samples.
-func (p *planner) planAnswers(maxLen int) (*infer.SamplePlan, error) {
+// planAnswers plans the sampling of answers beside the other plans, if the run samples. It halves the number of answers
+// that are sampled at a time while the plans exceed the memory limit and those without it do not.
+func (p *planner) planAnswers(s *steps, maxLen int) error {
 	c, ok := samplesOf(p.spec)
 	if !ok {
-		return nil, nil
+		return nil
 	}
-	slots := min(answersAtOnce(p.On), c.NumGenerations*p.batchSize*p.accumulation*p.groups())
-	return infer.PlanAnswers(p.Net, slots, maxLen, maxLen, p.On)
+	alone, err := graph.Need(s.plans()...)
+	if err != nil {
+		return err
+	}
+	fits := p.limit < 0 || alone.Total() <= p.limit
+	for slots := p.answersAtOnce(c); ; slots = max(slots/2, 1) {
+		if s.answers, err = infer.PlanAnswers(p.Net, slots, maxLen, maxLen, p.On); err != nil {
+			return err
+		}
+		need, err := graph.Need(s.plans()...)
+		if err != nil || !fits || p.limit < 0 || need.Total() <= p.limit || slots <= leastAnswers {
+			return err
+		}
+	}
+}
+
+// samplingNote returns what the plan reports of sampling; "" = the run samples no answers to train on.
+func (p *planner) samplingNote() string {
+	c, ok := samplesOf(p.spec)
+	plan := p.found.Step.answers
+	if !ok || plan == nil {
+		return ""
+	}
+	own, err := plan.Need()
+	if err != nil {
+		return ""
+	}
+	step, err := graph.Need(p.found.Step.train.Plan)
+	if err != nil {
+		return ""
+	}
+	note := fmt.Sprintf("%d of a step's %d answers are sampled at a time, in memory that the training step uses at "+
+		"another time: activations %s of sampling, %s of the step; kv cache %s", plan.Slots(),
+		c.NumGenerations*p.batchSize*p.accumulation*p.groups(), session.FormatBytes(own.Arena),
+		session.FormatBytes(step.Arena), session.FormatBytes(own.State[nn.CacheGroup]))
+	if plan.Slots() < p.answersAtOnce(c) {
+		note += fmt.Sprintf("; %d at a time would be faster and do not fit", p.answersAtOnce(c))
+	}
+	return note
 }
 
 // sampledWindows deals windows whose answers are sampled when they are dealt, by the weights of that moment. Each set

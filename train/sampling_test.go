@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,6 +51,40 @@ func TestSamplingLearns(t *testing.T) {
 			t.Errorf("the sampler's log-probabilities differ from the trainer's by %v", line[1])
 		}
 	}
+}
+
+// TestSamplingFitsMemory checks that a plan samples fewer answers at a time where memory allows no more, and says so.
+func TestSamplingFitsMemory(t *testing.T) {
+	s := samplingSpec(t, 1)
+	planned := func() (PlanReport, string) {
+		r, err := PlanRun(t.Context(), s, Env{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		at := slices.IndexFunc(r.Notes, func(n string) bool { return strings.Contains(n, "are sampled at a time") })
+		if at < 0 {
+			t.Fatalf("no note about sampling: %q", r.Notes)
+		}
+		return r, r.Notes[at]
+	}
+	whole, note := planned()
+	if !strings.HasPrefix(note, "8 of a step's 12 answers are sampled at a time") {
+		t.Errorf("the plan says %s", note)
+	}
+	s.VRAM = fmt.Sprint(whole.TotalBytes - 1)
+	less, note := planned()
+	if less.TotalBytes >= whole.TotalBytes || less.Checkpointing != whole.Checkpointing {
+		t.Errorf("%d bytes with %s, %d without a limit", less.TotalBytes, less.Checkpointing, whole.TotalBytes)
+	}
+	if !strings.HasPrefix(note, "4 of a") || !strings.HasSuffix(note, "; 8 at a time would be faster and do not fit") {
+		t.Errorf("the plan says %s", note)
+	}
+	few := s
+	few.OutputDir = filepath.Join(t.TempDir(), "few")
+	s.VRAM = ""
+	mustStart(t, s, oneWorker)
+	mustStart(t, few, oneWorker)
+	sameRun(t, "4 answers at a time", s.OutputDir, few.OutputDir)
 }
 
 // TestSamplingResumes checks that a run of sampled answers repeats to the last bit, over ranks, and after an interrupt
