@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/session"
@@ -32,7 +33,11 @@ type EvalReport struct {
 	Perplexity Perplexity `json:"perplexity"` // exp(Loss)
 	// standard error of Loss over rows; 0 with a single row
 	StdErr float64 `json:"eval_loss_stderr,omitempty"`
-	// Numbers are what a task's objective reports beside the loss, such as the accuracy; nil for cross-entropy.
+	// Objective is the name of the objective whose loss was measured; "" = the model's own loss.
+	Objective string `json:"objective,omitempty"`
+	// Reference is what the objective compared the model with: "base" or an adapter's folder; "" = nothing.
+	Reference string `json:"reference,omitempty"`
+	// Numbers are what the objective reports beside the loss, such as the accuracy; nil for cross-entropy.
 	Numbers map[string]float64 `json:"numbers,omitempty"`
 	// what Groups are made by: BySource or the name of a field
 	By       string        `json:"by,omitempty"`
@@ -273,7 +278,12 @@ type EvalOptions struct {
 	// Objective computes the loss; nil = cross-entropy, with the loss of each row. ObjectiveName is its name.
 	Objective     objective.Objective
 	ObjectiveName string
-	By            string // row field by which losses are grouped; "" = by source, if there are several
+	// Reference is the folder of the adapter that an objective with a reference compares the model with; "" = the base
+	// model is the reference.
+	Reference string
+	// Loader returns a loader of the set's validation rows; nil = batches of up to BatchSize of the longest rows.
+	Loader func(s *session.Session, set *dataset.Set) (*dataset.Loader, error)
+	By     string // row field by which losses are grouped; "" = by source, if there are several
 	// Progress is called with the number of finished batches; nil = no reports.
 	Progress func(done, of int)
 }
@@ -289,36 +299,32 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 	if err := s.UseAdapter(o.AdapterDir); err != nil {
 		return report, err
 	}
-	set, rows, err := s.LoadData(ctx, o.Data, o.Seed)
-	if o.Objective != nil && o.AdapterDir == "" {
-		return report,
-			errors.New("evaluate: the base model has no head for the task: name the run's adapter with --adapter")
-	}
-	if o.Objective == nil {
-		o.Objective, o.ObjectiveName = objective.Of(objective.Default, objective.Config{}), objective.Default
-	}
-	if err == nil {
-		err = objective.CheckRows(o.ObjectiveName, o.Objective, rows)
-	}
-	if err != nil {
+	if err := o.measure(); err != nil {
 		return report, err
 	}
-	if set.Val.Len() == 0 {
-		if set.Streaming() {
-			return report, errors.New("evaluate: with dataset.streaming only validation rows can be evaluated: name " +
-				"them in dataset.val_path, or add --set dataset.streaming=false")
+	if objective.Refers(o.Objective) {
+		report.Reference = "base"
+		if o.Reference != "" {
+			report.Reference = o.Reference
+			if s.Net.Reference, err = adapter.OpenReference(o.Reference); err != nil {
+				return report, fmt.Errorf("training.reference: %w", err)
+			}
+			defer s.Net.Reference.Close() //nolint:errcheck // read only
 		}
-		set.Val = set.Train // both come from the same sources
 	}
-	loader, err := set.ValLoader(o.BatchSize, 0)
+	set, err := o.load(ctx, s)
 	if err != nil {
 		return report, err
 	}
-	report = EvalReport{Data: title(o.Data), Adapter: o.AdapterDir, Rows: loader.Len()}
-	tables, err := newTables(ctx, s, set, o)
+	tables, err := newTables(ctx, s, set, o) // reads rows as they are in their files
 	if err != nil {
-		return EvalReport{}, err
+		return report, err
 	}
+	loader, err := o.loader(s, set)
+	if err != nil {
+		return report, err
+	}
+	report.Data, report.Adapter, report.Rows = title(o.Data), o.AdapterDir, loader.Len()
 	began := time.Now()
 	tell := tables.add
 	if o.ObjectiveName != objective.Default {
@@ -331,7 +337,7 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 	report.Tokens, report.TrainedTokens, report.NLL, report.Loss = sum.Tokens, sum.Trained, sum.NLL,
 		sum.NLL/float64(sum.Counts().Of(o.Objective.Divisor()))
 	if tell == nil {
-		report.Numbers = map[string]float64{}
+		report.Objective, report.Numbers = o.ObjectiveName, map[string]float64{}
 		for _, v := range objective.Values(o.Objective.Numbers(), report.Loss, sum.Sums, sum.Counts()) {
 			report.Numbers[v.Name] = v.Value
 		}
@@ -346,6 +352,53 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 			fmt.Errorf("the loss is %v: %w", report.Loss, ErrNotFinite)))
 	}
 	return report, nil
+}
+
+// measure checks the objective, and sets the default.
+func (o *EvalOptions) measure() error {
+	if o.Objective == nil {
+		o.Objective, o.ObjectiveName = objective.Of(objective.Default, objective.Config{}), objective.Default
+	}
+	_, sampled := o.Objective.(objective.Sampled)
+	switch {
+	case sampled:
+		return fmt.Errorf("evaluate: training.objective: %s has no loss of validation rows: measure what answers are "+
+			"worth with --task, or write --set training.objective=%s for rows with answers", o.ObjectiveName,
+			objective.Default)
+	case o.AdapterDir == "" && o.AdapterConfig.Task.Type != "":
+		return errors.New("evaluate: the base model has no head for the task: name the run's adapter with --adapter")
+	case o.By != "" && o.ObjectiveName != objective.Default:
+		return fmt.Errorf("%w %q: training.objective: %s has no loss of single rows: leave --by out", ErrNoField,
+			o.By, o.ObjectiveName)
+	}
+	return nil
+}
+
+// load reads the data. Without validation rows all rows are evaluated.
+func (o *EvalOptions) load(ctx context.Context, s *session.Session) (*dataset.Set, error) {
+	set, rows, err := s.LoadData(ctx, o.Data, o.Seed)
+	if err == nil {
+		err = objective.CheckRows(o.ObjectiveName, o.Objective, rows)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if set.Val.Len() == 0 {
+		if set.Streaming() {
+			return nil, errors.New("evaluate: with dataset.streaming only validation rows can be evaluated: name " +
+				"them in dataset.val_path, or add --set dataset.streaming=false")
+		}
+		set.Val = set.Train // both come from the same sources
+	}
+	return set, nil
+}
+
+// loader returns the loader of the rows that are evaluated.
+func (o *EvalOptions) loader(s *session.Session, set *dataset.Set) (*dataset.Loader, error) {
+	if o.Loader == nil {
+		return set.ValLoader(o.BatchSize, 0)
+	}
+	return o.Loader(s, set)
 }
 
 // title returns the name of the data's single source, or "" for several.
@@ -382,6 +435,11 @@ func evaluate(ctx context.Context, s *session.Session, loader *dataset.Loader, b
 		return sum, err
 	}
 	defer func() { err = errors.Join(err, m.Close()) }()
+	if s.Net.Reference != nil {
+		if _, err := s.Net.Reference.Fill(step.Trained, m); err != nil {
+			return sum, fmt.Errorf("training.reference: %w", err)
+		}
+	}
 	v, err := step.Bind(m, m.Runs[0])
 	if err != nil {
 		return sum, err

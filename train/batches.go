@@ -5,6 +5,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/fit"
 )
 
@@ -65,9 +66,27 @@ var _ fit.Batches = (*batches)(nil)
 // accumulate returns the number of micro-batches of a whole step on one rank.
 func (b *batches) accumulate() int { return b.accumulation * b.pieces }
 
-// BatchReport returns how full the micro-batches of an epoch of s are, for a model whose hidden state has hiddenSize
-// numbers. The plan of s reports the same, unless it chooses fewer token budgets to save memory.
-func BatchReport(data *dataset.Set, s Spec, hiddenSize int) (*dataset.BatchReport, error) {
+// BatchReport returns how full the micro-batches of an epoch of s are, for the base model's network; a network without
+// a Build computes every prompt with each answer. The plan of s reports the same, unless it chooses fewer token budgets
+// to save memory. data stays as it is.
+func BatchReport(data *dataset.Set, s Spec, nw session.Network) (*dataset.BatchReport, error) {
+	own := *data
+	if nw.Build != nil {
+		layers := func(longest int) error { return nw.CheckPrefixes(longest, s.Device == "cuda") }
+		if _, err := sharePrompts(s, &own, layers); err != nil {
+			return nil, err
+		}
+	}
+	b, err := firstRank(&own, s, nw.Config.HiddenSize)
+	if err != nil {
+		return nil, err
+	}
+	return b.loader.Report(), nil
+}
+
+// firstRank returns the batches of an epoch of s on its first rank, without those of validation rows, for a model whose
+// hidden state has hiddenSize numbers. No batch is split to save memory.
+func firstRank(data *dataset.Set, s Spec, hiddenSize int) (*batches, error) {
 	ranks, err := s.RanksAsked()
 	if err != nil {
 		return nil, err
@@ -75,7 +94,7 @@ func BatchReport(data *dataset.Set, s Spec, hiddenSize int) (*dataset.BatchRepor
 	if s, err = s.spread(ranks); err != nil {
 		return nil, err
 	}
-	b := batches{division: divisionOf(s, Env{ranks: ranks}), evenCost: tokenCost * hiddenSize, data: data, pieces: 1}
+	b := &batches{division: divisionOf(s, Env{ranks: ranks}), evenCost: tokenCost * hiddenSize, data: data, pieces: 1}
 	if b.loader, err = b.trainLoader(data, s.Training.BatchSize); err == nil && b.world > 1 {
 		b.loader, err = b.shared(b.loader, 0)
 	}
@@ -86,7 +105,7 @@ func BatchReport(data *dataset.Set, s Spec, hiddenSize int) (*dataset.BatchRepor
 		return nil, err
 	}
 	b.ChooseBudgets(dataset.MaxBudgets)
-	return b.loader.Report(), nil
+	return b, nil
 }
 
 // trainLoader deals the training rows in batches of rows, with as many rows in a step as the configuration says. Rows

@@ -234,7 +234,7 @@ func (p *inputs) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, er
 		err = objective.CheckRows(p.spec.Training.Objective, p.spec.Objective(), report)
 	}
 	if err == nil {
-		err = p.sharePrompts(set)
+		p.noted, err = sharePrompts(p.spec, set, sharingLayers(p.Session))
 	}
 	if sampled, ok := samplesOf(p.spec); err == nil && ok {
 		err = checkPrompts(set, sampled)

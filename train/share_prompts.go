@@ -8,6 +8,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/jsonerr"
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/checkpoint"
 	"github.com/tierlora/tierlora/train/objective"
 )
@@ -18,43 +19,47 @@ const (
 	sharedPart   = 0.03 // the smallest part of all tokens that must be saved
 )
 
-// sharePrompts lays out the prompt of each row once where training.share_prompts says so, and notes what it found.
-func (p *inputs) sharePrompts(set *dataset.Set) error {
-	c := p.spec.Training
+// sharePrompts lays out the prompt of each row once where training.share_prompts says so, and returns a note for the
+// plan on what it found; "" = nothing. layers returns why a model's layers cannot compute sequences of up to longest
+// tokens that continue others, nil if they can.
+func sharePrompts(s Spec, set *dataset.Set, layers func(longest int) error) (note string, err error) {
+	c := s.Training
 	if c.SharePrompts == "no" {
-		return nil
+		return "", nil
 	}
-	why := p.cannotShare(set)
+	why := cannotShare(s, set, layers)
 	if c.SharePrompts == "yes" {
 		if why != nil {
-			return fmt.Errorf("training.share_prompts: yes, but %w: write auto or no", why)
+			return "", fmt.Errorf("training.share_prompts: yes, but %w: write auto or no", why)
 		}
 		set.SharePrefixes(1)
-		p.noted = "prompts are computed once: " + set.Prefixes(1).String()
-		return nil
+		return "prompts are computed once: " + set.Prefixes(1).String(), nil
 	}
-	if !objective.SharesPrompts(p.spec.Objective()) {
-		return nil
+	if !objective.SharesPrompts(s.Objective()) {
+		return "", nil
 	}
 	found := set.Prefixes(sharedTokens)
-	shares, resumed := sharesIn(c.Resume, p.spec.OutputDir)
+	shares, resumed := sharesIn(c.Resume, s.OutputDir)
 	switch {
 	case found.Saved == 0 || resumed && !shares || !resumed && found.Share() < sharedPart:
-		return nil
+		return "", nil
 	case why != nil:
-		p.noted = fmt.Sprintf("prompts are computed with each answer (%v): %v", found, why)
-		return nil
+		return fmt.Sprintf("prompts are computed with each answer (%v): %v", found, why), nil
 	}
 	set.SharePrefixes(sharedTokens)
-	p.noted = "prompts are computed once, which saves those of further answers: " + found.String()
-	return nil
+	return "prompts are computed once, which saves those of further answers: " + found.String(), nil
+}
+
+// sharingLayers returns the last argument of sharePrompts for the network of a session.
+func sharingLayers(s *session.Session) func(longest int) error {
+	return func(longest int) error { return s.Net.CheckPrefixes(longest, s.On.Capabilities().SeparateHost) }
 }
 
 // cannotShare returns why the prompts of the rows cannot be computed once, nil if they can.
-func (p *inputs) cannotShare(set *dataset.Set) error {
-	c := p.spec.Training
+func cannotShare(s Spec, set *dataset.Set, layers func(longest int) error) error {
+	c := s.Training
 	switch {
-	case !objective.SharesPrompts(p.spec.Objective()):
+	case !objective.SharesPrompts(s.Objective()):
 		return fmt.Errorf("training.objective: %s learns from single sequences", c.Objective)
 	case set.Streaming():
 		return errors.New("the rows of a stream are not read ahead (dataset.streaming)")
@@ -63,7 +68,7 @@ func (p *inputs) cannotShare(set *dataset.Set) error {
 	case c.sharing() > 1:
 		return errors.New("several devices have the tokens of a row (training.context_parallel_size)")
 	}
-	return p.Net.CheckPrefixes(set.SequenceLength(), p.On.Capabilities().SeparateHost)
+	return layers(set.SequenceLength())
 }
 
 // sharesIn reports whether the run of a checkpoint shares prompts, so that a resumed run goes on as it began. known is

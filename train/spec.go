@@ -2,6 +2,7 @@ package train
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
@@ -86,14 +87,34 @@ func (s Spec) Session() session.Options {
 }
 
 // Evaluation returns the options to evaluate the run's validation rows, with the adapter of a folder unless adapterDir
-// is empty. A task other than causal is evaluated with its own objective.
+// is empty. An objective that learns from preferences or targets is evaluated with its own loss and numbers, over the
+// batches and against the reference that an evaluation of the run has. Objectives of single sequences are evaluated with
+// the model's own loss, so that their runs can be compared.
 func (s Spec) Evaluation(adapterDir string) infer.EvalOptions {
 	o := infer.EvalOptions{Options: s.Session(), AdapterDir: adapterDir, Data: s.Dataset, Seed: s.Seed,
 		BatchSize: s.Training.BatchSize}
-	if s.Task != TaskCausal {
-		o.Objective, o.ObjectiveName, o.Data = s.Objective(), s.Training.Objective, s.Data()
+	if objective.Objectives[s.Training.Objective] == nil || !objective.Prefers(s.Objective()) {
+		return o
+	}
+	o.Objective, o.ObjectiveName, o.Data = s.Objective(), s.Training.Objective, s.Data()
+	o.Reference = s.referenceAdapter()
+	o.Loader = func(on *session.Session, set *dataset.Set) (*dataset.Loader, error) {
+		return evaluationRows(s, on, set)
 	}
 	return o
+}
+
+// evaluationRows returns the loader of a set's validation rows that an evaluation of the run has on one device.
+func evaluationRows(s Spec, on *session.Session, set *dataset.Set) (*dataset.Loader, error) {
+	if _, err := sharePrompts(s, set, sharingLayers(on)); err != nil {
+		return nil, err
+	}
+	b, err := firstRank(set, s, on.Base.Config.HiddenSize)
+	if err != nil {
+		return nil, err
+	}
+	defer b.loader.Close()
+	return set.ValLoader(s.Training.BatchSize, slices.Max(b.loader.Shape().Budgets))
 }
 
 // Objective returns what the run minimises: the objective that training.objective names, with the settings of its

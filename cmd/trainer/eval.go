@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -43,6 +44,10 @@ func newEval(c *console) *cobra.Command {
 configuration holds none out; --data and --split choose other rows. With several sources, or with --by, a table has the
 loss of each part.
 
+Rows with preferences, labels or targets (training.objective: dpo, kto, reward, classification and their kin) are
+measured by that objective: its loss, and numbers such as rewards/accuracies and rewards/margins. An objective with a
+reference compares the adapter with training.reference.
+
 With --task the model answers questions, and the share of right answers is measured: gsm8k is built in, a YAML file
 describes your own task (docs/EVALUATION.md). Tasks need no configuration: --model or the adapter names the base model.
 --compare-base also asks the base model and prints the change with its standard error.`,
@@ -50,6 +55,7 @@ describes your own task (docs/EVALUATION.md). Tasks need no configuration: --mod
   trainer eval run.yaml --adapter runs/first --json
   trainer eval run.yaml --data held_out.jsonl --by topic
   trainer eval run.yaml --split 'test[:200]'
+  trainer eval dpo.yaml --adapter runs/dpo --data held_out_pairs.jsonl
   trainer eval --task gsm8k --adapter runs/first --limit 50 --compare-base --answers answers.jsonl`,
 		Args: o.argument,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd, c) },
@@ -128,12 +134,9 @@ func (o *evalOptions) loss(cmd *cobra.Command, c *console, spec train.Spec) erro
 	if o.json {
 		return writeJSON(c.out, report)
 	}
-	adapter := report.Adapter
-	if adapter == "" {
-		adapter = "none"
-	}
-	if report.Numbers != nil {
-		return printTask(c.out, report)
+	adapter := cmp.Or(report.Adapter, "none")
+	if report.Objective != "" {
+		return printNumbers(c.out, report)
 	}
 	_, err = fmt.Fprintf(c.out, "data        %s, %d rows, %d tokens, %d of them trained\nadapter     %s\nloss        "+
 		"%.6f\nstd error   %.6f\nperplexity  %.4f\ntime        %.1f s\n",
@@ -145,20 +148,28 @@ func (o *evalOptions) loss(cmd *cobra.Command, c *console, spec train.Spec) erro
 	return printGroups(c.out, report)
 }
 
-// printTask prints the evaluation of a task: the loss of its objective and the numbers beside it.
-func printTask(w io.Writer, r infer.EvalReport) error {
-	_, err := fmt.Fprintf(w, "data        %s, %d rows, %d tokens\nadapter     %s\nloss        %.6f\n",
-		plainText(r.Data),
-		r.Rows, r.Tokens, plainText(r.Adapter), r.Loss)
+// printNumbers prints the evaluation of an objective: its loss and the numbers beside it.
+func printNumbers(w io.Writer, r infer.EvalReport) error {
+	lines := [][2]string{{"data", fmt.Sprintf("%s, %d rows, %d tokens", plainText(r.Data), r.Rows, r.Tokens)},
+		{"adapter", plainText(cmp.Or(r.Adapter, "none"))}, {"objective", r.Objective}}
+	if r.Reference != "" {
+		lines = append(lines, [2]string{"reference", plainText(r.Reference)})
+	}
+	lines = append(lines, [2]string{"loss", fmt.Sprintf("%.6f", r.Loss)})
 	for _, name := range slices.Sorted(maps.Keys(r.Numbers)) {
-		if err == nil {
-			_, err = fmt.Fprintf(w, "%-11s %.6f\n", name, r.Numbers[name])
+		lines = append(lines, [2]string{name, fmt.Sprintf("%.6f", r.Numbers[name])})
+	}
+	lines = append(lines, [2]string{"time", fmt.Sprintf("%.1f s", r.Duration.Seconds())})
+	wide := 0
+	for _, l := range lines {
+		wide = max(wide, len(l[0]))
+	}
+	for _, l := range lines {
+		if _, err := fmt.Fprintf(w, "%-*s  %s\n", wide, l[0], l[1]); err != nil {
+			return err
 		}
 	}
-	if err == nil {
-		_, err = fmt.Fprintf(w, "time        %.1f s\n", r.Duration.Seconds())
-	}
-	return err
+	return nil
 }
 
 func printGroups(w io.Writer, r infer.EvalReport) error {

@@ -13,7 +13,10 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/internal/safetext"
 	"github.com/tierlora/tierlora/internal/words"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/families"
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/objective"
 )
@@ -21,14 +24,17 @@ import (
 // pageRows is the default number of rows on a page, more than in a terminal.
 const pageRows = 20
 
-// hiddenSize returns the numbers in a hidden state of the model in folder, or 2,048 if its config.json cannot be read.
-func hiddenSize(folder fs.FS) int {
+// networkIn returns the network of the model in folder. Without a readable config.json it has no layers, and hidden
+// states of 2,048 numbers.
+func networkIn(folder fs.FS) session.Network {
 	if text, err := regular.ReadFS(folder, "config.json"); err == nil {
 		if c, err := families.ParseConfig(text); err == nil {
-			return c.HiddenSize
+			if build, err := families.For(c); err == nil {
+				return session.Network{Config: c, Build: build, Float: kernel.F32}
+			}
 		}
 	}
-	return 2048
+	return session.Network{Config: model.Config{HiddenSize: 2048}}
 }
 
 func newInspectData(c *console) *cobra.Command {
@@ -42,8 +48,8 @@ func newInspectData(c *console) *cobra.Command {
 		Long: `Show rows as the model sees them: each token, the message it belongs to, and whether it is trained.
 
 On a terminal trained tokens are underlined; a pipe, or a terminal with NO_COLOR, gets one line per token. --html writes
-a page that works offline. The answers of a preference pair stand side by side,
-	and what only one of them has is marked.`,
+a page that works offline. The answers of a preference pair stand side by side, and what only
+one of them has is marked.`,
 		Example: `  trainer inspect data --config cpu_stories_quick.yaml
   trainer inspect data run.yaml --html rows.html
   trainer inspect data run.yaml --rows 2 --json`,
@@ -77,7 +83,7 @@ a page that works offline. The answers of a preference pair stand side by side,
 				return err
 			}
 			// else the run says what is wrong
-			if batches, err := train.BatchReport(set, loaded.Spec, hiddenSize(folder)); err == nil {
+			if batches, err := train.BatchReport(set, loaded.Spec, networkIn(folder)); err == nil {
 				report.Batches = batches
 			}
 			rows := set.Train.Len() + set.Val.Len()

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/tierlora/tierlora/infer"
 )
 
 // TestNumbersWithSlashes checks that numbers such as rewards/margins reach the table, Prometheus, TensorBoard, expect,
@@ -45,6 +48,19 @@ expect: {at_least: {eval_rewards/accuracies: 0.5}}
 	if code != 0 || !strings.Contains(out, "best eval_rewards/margins") || !strings.Contains(out,
 		"**rewards/accuracies**") {
 		t.Errorf("report: exit code %d\n%s%s", code, out, errOut)
+	}
+	code, out, errOut = trainer(t, dir, nil, "", "eval", "run.yaml", "--adapter", "o")
+	for _, want := range []string{"\nobjective           dpo\nreference           base\nloss                0.",
+		"\nrewards/accuracies  1.000000\n", "\nrewards/margins     "} {
+		if code != 0 || !strings.Contains(out, want) {
+			t.Errorf("eval: exit code %d, no %q in\n%s%s", code, want, out, errOut)
+		}
+	}
+	code, out, errOut = trainer(t, dir, nil, "", "eval", "run.yaml", "--adapter", "o", "--json")
+	var report infer.EvalReport
+	if err := json.Unmarshal([]byte(out), &report); code != 0 || err != nil || report.Objective != "dpo" ||
+		report.Reference != "base" || report.Numbers["rewards/accuracies"] != 1 {
+		t.Errorf("eval --json: exit code %d, %v\n%s%s", code, err, out, errOut)
 	}
 	code, out, errOut = trainer(t, dir, nil, "", "sweep", "run.yaml", "--set", "dpo.beta=0.1,0.5", "--out", "sw")
 	if code != 0 || strings.Count(errOut+out, "finished") != 2 {

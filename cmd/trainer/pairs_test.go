@@ -64,6 +64,37 @@ func TestPairsAreShownAndRefused(t *testing.T) {
 	}
 }
 
+// TestBatchesOfSharedPrompts checks that inspect data counts a shared prompt once in its batches, as the run's plan
+// does, and shows it in full.
+func TestBatchesOfSharedPrompts(t *testing.T) {
+	dir := t.TempDir()
+	put(t, dir, map[string]string{
+		"pairs.jsonl": strings.Repeat(`{"prompt":"Once upon a time there was a little dog who liked the sun and `+
+			`the rain and the wind","chosen":" a lot.","rejected":" no."}`+"\n", 8),
+		"run.yaml": "base_model: embedded:stories260K\noutput_dir: out\n" +
+			"dataset: {path: pairs.jsonl, max_length: 64}\n" +
+			"training: {objective: dpo, batch_size: 4, max_steps: 1, warmup_ratio: 0}\n",
+	})
+	batches := regexp.MustCompile(`(?:batches: .*|batches) of (\d+) tokens`)
+	var shown []string
+	for _, args := range [][]string{{"inspect", "data", "run.yaml", "-n", "1"}, {"plan", "run.yaml"},
+		{"inspect", "data", "run.yaml", "-n", "1", "--set", "training.share_prompts=no"}} {
+		code, out, errOut := trainer(t, dir, nil, "", args...)
+		if code != 0 {
+			t.Fatalf("%v: exit code %d\n%s%s", args, code, out, errOut)
+		}
+		if found := batches.FindStringSubmatch(out); found != nil {
+			shown = append(shown, found[1])
+		}
+		if args[0] == "inspect" && strings.Count(out, "-- prompt: 29 tokens, none trained") != 2 {
+			t.Errorf("%v: the prompt is not shown before each answer\n%s", args, out)
+		}
+	}
+	if len(shown) != 3 || shown[0] != shown[1] || shown[0] == shown[2] {
+		t.Errorf("batches of inspect data, of the plan and without sharing: %q", shown)
+	}
+}
+
 // TestPairsSideBySide checks the columns of a pair in a terminal: the prompt once, and both answers with what differs.
 func TestPairsSideBySide(t *testing.T) {
 	tokens := func(texts string, differ ...bool) (all []dataset.Token) {

@@ -15,6 +15,13 @@ type preferring interface {
 	CheckRows(r *dataset.Report) error
 }
 
+// Prefers reports whether an objective learns from preferences, from targets or from rewards. Its loss is defined for
+// such rows alone, and an evaluation of them measures it. The loss of other objectives belongs to single sequences.
+func Prefers(o Objective) bool {
+	_, ok := o.(preferring)
+	return ok
+}
+
 // reading is an optional capability of an Objective: it needs the rows of a data set in a form of its own.
 type reading interface {
 	// Read changes how a data set is read, for micro-batches of so many rows.
