@@ -18,6 +18,9 @@ import (
 // CacheAuto is the value of Config.CacheDir that keeps the tokens of large files in the user's cache folder.
 const CacheAuto = "auto"
 
+// ReferenceExt ends the names of files in a cache's folder that hold the log-probabilities of a reference.
+const ReferenceExt = ".reference"
+
 const (
 	autoBytes = 64e6                // the smallest data file, in bytes, whose tokens CacheAuto keeps
 	autoAge   = 30 * 24 * time.Hour // CacheAuto deletes entries that were unused for this long
@@ -73,11 +76,7 @@ func autoDir(size int64) string {
 	if size < autoBytes {
 		return ""
 	}
-	dir, err := os.UserCacheDir()
-	if err != nil {
-		return "" // without a home folder nothing is kept
-	}
-	return filepath.Join(dir, "tierlora", "tokens")
+	return Config{CacheDir: CacheAuto}.Folder()
 }
 
 // look opens the entry if it exists and is undamaged.
@@ -252,7 +251,7 @@ func (c *tokenCache) clean() {
 				os.Remove(f.Name())
 				f.Close() //nolint:errcheck // nothing was written
 			}
-		case c.auto && age > autoAge && (ext == ".tokens" || ext == ".whole" || ext == ".hash"):
+		case c.auto && age > autoAge && (ext == ".tokens" || ext == ".whole" || ext == ".hash" || ext == ReferenceExt):
 			os.Remove(path)
 		}
 	}

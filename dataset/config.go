@@ -86,8 +86,9 @@ type Config struct {
 	// their trained tokens, 0 to 1000: 0 is not trained, and a message's factor multiplies its row's. The loss is still
 	// divided by the number of trained tokens. By default a message's weight is 0 or 1, and a column weight is not read.
 	Weights bool `yaml:"weights" resume:"compared"`
-	// CacheDir is a folder that keeps tokenised files by content hash. auto uses the user's cache folder, for files of
-	// 64 MB and more. Empty disables the cache.
+	// CacheDir is a folder that keeps tokenised files by content hash, and the log-probabilities of references
+	// (training.precompute). auto uses the user's cache folder, for files of 64 MB and more, and for references of a
+	// million tokens and more. Empty disables the cache.
 	CacheDir string `yaml:"cache_dir" default:"auto" form:"path" resume:"free"`
 	// Streaming reads and tokenises the rows during training, for data too large to be kept as tokens. Nothing is
 	// written to disk, and rows are shuffled and packed within windows of 4096. It needs training.max_steps, as the

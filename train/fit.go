@@ -165,16 +165,19 @@ func (p *planner) try(a fit.Attempt) (session.Planned[steps], error) {
 	config.Optimizer = a.Optimizer
 	var err error
 	if z.Eval.Tokens > 0 {
-		if s.eval, err = infer.PlanEval(nw, z.Eval, p.spec.Objective(), p.On); err != nil {
+		if s.eval, err = infer.PlanEval(nw, z.Eval, p.objective(), p.On); err != nil {
 			return planned, err
 		}
+	}
+	if s.refer, err = p.planReference(nw, z); err != nil {
+		return planned, err
 	}
 	if p.sampler != nil {
 		if s.sample, err = infer.PlanSamples(whole, p.sampler.longest, z.Train.MaxLen, p.On); err != nil {
 			return planned, err
 		}
 	}
-	if s.train, err = step.Plan(nw, z.Train, config.Step(p.spec.Objective()), p.summing(z), p.On); err != nil {
+	if s.train, err = step.Plan(nw, z.Train, config.Step(p.objective()), p.summing(z), p.On); err != nil {
 		return planned, err
 	}
 	if err := p.planAnswers(s, z.Train.MaxLen); err != nil {
@@ -201,7 +204,7 @@ func (p *planner) planSmaller(z fit.Shapes) error {
 			shape.Tokens = tokens
 			nw := p.Net
 			nw.Ranks = p.sharing
-			planned[i], problems[i] = step.Plan(nw, shape, p.spec.Step(), p.summing(z), p.On)
+			planned[i], problems[i] = step.Plan(nw, shape, p.spec.Training.Step(p.objective()), p.summing(z), p.On)
 		}))
 	}
 	all.Wait()

@@ -93,6 +93,9 @@ func (p *prepared) planReport() PlanReport {
 	if p.noted != "" {
 		r.Notes = append(r.Notes, p.noted)
 	}
+	if note := noteOnReference(&p.planner); note != "" {
+		r.Notes = append(r.Notes, note)
+	}
 	r.Notes = append(r.Notes, p.notesOnPEFT()...)
 	for _, t := range p.found.Rejected {
 		r.Tried = append(r.Tried, PlanTried{t.Layout.String(), t.Need.Total()})

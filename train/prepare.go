@@ -36,7 +36,10 @@ type planner struct {
 	inputs
 	sampler *samples // nil = the run makes no samples
 	limit   int64    // memory limit in bytes; -1 = not known
-	found   fit.Choice[steps]
+	// known has the log-probabilities of the reference once they are computed; nil = each step computes them, or the
+	// objective has no reference.
+	known *objective.ReferenceValues
+	found fit.Choice[steps]
 }
 
 // prepared is a run before it allocates memory: everything is read and planned.
@@ -47,11 +50,12 @@ type prepared struct {
 
 // steps are the plans of a run. They share its memory.
 type steps struct {
-	train   *step.Step        // plan for the largest token budget
-	smaller []*step.Step      // plans for the other token budgets, ascending
-	eval    *infer.EvalStep   // nil = no validation rows
-	answers *infer.SamplePlan // sampling of the answers that are trained; nil = none
-	sample  *infer.SamplePlan // nil = no samples
+	train   *step.Step           // plan for the largest token budget
+	smaller []*step.Step         // plans for the other token budgets, ascending
+	eval    *infer.EvalStep      // nil = no validation rows
+	refer   *infer.ReferenceStep // nil = nothing of a reference is computed before training
+	answers *infer.SamplePlan    // sampling of the answers that are trained; nil = none
+	sample  *infer.SamplePlan    // nil = no samples
 }
 
 // budgets returns the training steps, the largest first.
@@ -72,6 +76,9 @@ func (s steps) programs() []*session.Program {
 	}
 	if s.eval != nil {
 		all = append(all, &s.eval.Program)
+	}
+	if s.refer != nil {
+		all = append(all, &s.refer.Program)
 	}
 	if s.answers != nil {
 		all = append(all, s.answers.Programs()...)
@@ -187,6 +194,9 @@ func (p *prepared) plan(ctx context.Context) error {
 	}
 	if n, most := z.Train.MaxLen, p.Base.Config.LongestRow(); n > most {
 		return fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", n, most)
+	}
+	if err := p.choosePrecompute(); err != nil {
+		return err
 	}
 	if err := p.fit(); err != nil {
 		return err

@@ -60,6 +60,8 @@ type cursor struct {
 	Base      string `json:"base"` // fingerprint of the base weights
 	// Reference is the SHA-256 of the adapter of the reference; "" = the reference is the base model, or there is none.
 	Reference string `json:"reference_adapter,omitempty"`
+	// Precomputed says that the log-probabilities of the reference were computed before training.
+	Precomputed bool `json:"reference_precomputed,omitempty"`
 	// Rows is chainRows over all steps so far.
 	Rows     string            `json:"rows_sha256,omitempty"`
 	Evidence []replay.Evidence `json:"evidence,omitempty"`

@@ -49,21 +49,28 @@ func (p *opened) openReferenceAdapter() (err error) {
 	return nil
 }
 
-// loadReference writes the adapter of the reference to memory. It refuses to resume a run with another reference than
-// the run began with.
-func (s *saver) loadReference(from string) error {
-	sum, dir := "", s.spec.referenceAdapter()
+// loadReference writes the adapter of the reference to memory.
+func (s *saver) loadReference() (err error) {
 	if s.Net.Reference != nil {
-		var err error
-		if sum, err = s.Net.Reference.Fill(s.step.Trained, s.memory); err != nil {
-			return fmt.Errorf("training.reference: %s: %w", dir, err)
+		trained := s.step.Trained
+		if s.found.Step.refer != nil { // the steps have no reference
+			trained = s.found.Step.refer.Trained
+		}
+		if s.reference, err = s.Net.Reference.Fill(trained, s.memory); err != nil {
+			return fmt.Errorf("training.reference: %s: %w", s.spec.referenceAdapter(), err)
 		}
 	}
-	if before := s.recorder.progress.Reference; from != "" && before != sum {
+	return nil
+}
+
+// sameReference refuses to resume a run with another reference than the run began with, and records the reference.
+func (s *saver) sameReference(from string) error {
+	if before := s.recorder.progress.Reference; from != "" && before != s.reference {
 		return fmt.Errorf("resume from %s: training.reference: the run began with %s, and now has %s: give the "+
-			"reference that it began with", from, referenceTitle(before, ""), referenceTitle(sum, dir))
+			"reference that it began with", from, referenceTitle(before, ""),
+			referenceTitle(s.reference, s.spec.referenceAdapter()))
 	}
-	s.recorder.progress.Reference = sum
+	s.recorder.progress.Reference, s.recorder.progress.Precomputed = s.reference, s.known != nil
 	return nil
 }
 

@@ -293,6 +293,9 @@ func (s *saver) restoreFiles(path string, files map[string][]byte, state checkpo
 	if err := s.windows.Restore(c.Data); err != nil {
 		return err
 	}
+	if err := samePrecompute(c.Precomputed, s.known != nil); err != nil {
+		return err
+	}
 	if err := s.restoreWeights(files); err != nil {
 		return err
 	}

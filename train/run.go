@@ -192,6 +192,12 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 		return nil, err
 	}
 	r.saver = &saver{prepared: p, memory: r.memory, step: r.step, pipeline: r.pipeline, recorder: r.recorder, saved: -1}
+	if err = r.saver.loadReference(); err != nil {
+		return nil, err
+	}
+	if err = r.precompute(ctx); err != nil {
+		return nil, err
+	}
 	p.at.enter(phaseResume)
 	if from != "" {
 		err = r.saver.restore(from)
@@ -201,7 +207,7 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err = r.saver.loadReference(from); err != nil {
+	if err = r.saver.sameReference(from); err != nil {
 		return nil, err
 	}
 	r.watch = watchGradients(r.memory, r.step.Program, r.recorder.progress.Optimizer)

@@ -27,6 +27,8 @@ type saver struct {
 	pipeline *step.Pipeline
 	recorder *recorder
 	saved    int // step of the newest checkpoint; -1 = none
+	// reference is the SHA-256 of the adapter of the reference; "" = the reference is the base model, or there is none.
+	reference string
 }
 
 // save writes a checkpoint of the last finished step; data is the place of the window after it.

@@ -74,27 +74,34 @@ func cannotShare(s Spec, set *dataset.Set, layers func(longest int) error) error
 // sharesIn reports whether the run of a checkpoint shares prompts, so that a resumed run goes on as it began. known is
 // false where there is no such checkpoint. resume is training.resume.
 func sharesIn(resume, dir string) (shares, known bool) {
+	c, known := cursorIn(resume, dir)
+	var data dataset.State
+	if known {
+		known = jsonerr.Unmarshal(c.Data, &data) == nil
+	}
+	return data.SharedPrefixes, known
+}
+
+// cursorIn returns the cursor of the checkpoint that a run resumes from. known is false where there is no such
+// checkpoint, or it cannot be read. resume is training.resume.
+func cursorIn(resume, dir string) (c cursor, known bool) {
 	switch resume {
 	case "":
-		return false, false
+		return c, false
 	case "auto":
 		steps, err := checkpoint.Steps(dir)
 		if err != nil || len(steps) == 0 {
-			return false, false
+			return c, false
 		}
 		resume = filepath.Join(dir, checkpoint.Name(steps[len(steps)-1]))
 	}
 	var state checkpoint.State
-	var c cursor
-	var data dataset.State
 	text, err := os.ReadFile(filepath.Join(resume, checkpoint.StateFile))
-	for _, level := range []struct {
-		text *[]byte
-		to   any
-	}{{&text, &state}, {(*[]byte)(&state.Cursor), &c}, {(*[]byte)(&c.Data), &data}} {
-		if err == nil {
-			err = jsonerr.Unmarshal(*level.text, level.to)
-		}
+	if err == nil {
+		err = jsonerr.Unmarshal(text, &state)
 	}
-	return data.SharedPrefixes, err == nil
+	if err == nil {
+		err = jsonerr.Unmarshal(state.Cursor, &c)
+	}
+	return c, err == nil
 }

@@ -22,6 +22,7 @@ const (
 	phasePlan    phase = "planning the memory"
 	phaseLoad    phase = "loading the base model"
 	phaseCapture phase = "making the step ready"
+	phaseRefer   phase = "computing the reference"
 	phaseResume  phase = "reading the checkpoint"
 	phaseSteps   phase = "training"
 	phaseEval    phase = "evaluating"

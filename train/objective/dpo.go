@@ -125,9 +125,12 @@ func (c DPOConfig) inert() []inertKey {
 
 // dpo is Direct Preference Optimization (Rafailov et al. 2023) and the losses that share its form: each is a function
 // of how much more likely than the reference the policy finds both answers of a pair.
-type dpo struct{ DPOConfig }
+type dpo struct {
+	DPOConfig
+	knownReference
+}
 
-func newDPO(c Config) Objective { return dpo{settings(c.DPO)} }
+func newDPO(c Config) Objective { return dpo{DPOConfig: settings(c.DPO)} }
 
 // Divisor is the number of pairs.
 func (dpo) Divisor() Count { return Groups }
@@ -135,8 +138,17 @@ func (dpo) Divisor() Count { return Groups }
 // Numbers are TRL's rewards and log-probabilities.
 func (dpo) Numbers() []Number { return pairNumbers() }
 
-// Reference reports that the loss needs the reference.
-func (dpo) Reference() bool { return true }
+// Reference reports whether the reference is computed in the step.
+func (o dpo) Reference() bool { return o.precomputed == nil }
+
+// referenceForm is the sums of answers and, where the tokens of a tail count less, those of the tails. A pair's tails
+// follow from its own two answers.
+func (o dpo) referenceForm() ReferenceForm { return ReferenceForm{Tails: o.tail()} }
+
+func (o dpo) reading(values *ReferenceValues) Objective {
+	o.precomputed = values
+	return o
+}
 
 // SharesPrompts reports that a pair's answers may continue one prompt.
 func (dpo) SharesPrompts() bool { return true }
@@ -147,10 +159,16 @@ func (dpo) CheckRows(r *dataset.Report) error { return checkPairs(r) }
 func (o dpo) tail() bool { return o.LDAlpha != 1 }
 
 func (o dpo) Declare(n *nn.Net, prefix string, s session.Shape) Inputs {
-	return declarePairs(n, prefix, s, o.tail())
+	return o.declare(n, prefix, s, o.referenceForm(), declarePairs(n, prefix, s, o.tail()))
 }
 
-func (o dpo) Bind(b *session.Batch) (Filler, error) { return bindPairs(b, o.tail()) }
+func (o dpo) Bind(b *session.Batch) (Filler, error) {
+	own, err := bindPairs(b, o.tail())
+	if err != nil {
+		return nil, err
+	}
+	return o.bind(b, o.referenceForm(), own)
+}
 
 func (o dpo) Train(n *nn.Net, at Network, in Inputs) Outcome { return o.build(n, at, in, true) }
 
@@ -159,11 +177,15 @@ func (o dpo) Eval(n *nn.Net, at Network, in Inputs) Outcome { return o.build(n, 
 // build records the loss of a batch, with a gradient or without.
 func (o dpo) build(n *nn.Net, at Network, in Inputs, grad bool) Outcome {
 	refuseBalanceLoss(n)
+	in, referenceSums, referenceTails := o.take(in, o.referenceForm())
 	p := pairInputsOf(in)
 	loss := o.kernel(grad, at.Scaling != nil)
 	head := kernel.LinearLogProbs{Chunk: at.LossRows, Cap: at.LogitCap}
-	reference := n.Apply(head, at.Reference, at.Head, p.labels)
-	referenceSums, counts := p.sums(n, reference, p.labels)
+	var reference, counts *graph.Value
+	if o.precomputed == nil {
+		reference = n.Apply(head, at.Reference, at.Head, p.labels)
+		referenceSums, counts = p.sums(n, reference, p.labels)
+	}
 	head.Grad = grad
 	if o.UseWeighting {
 		head.Entropy = kernel.EntropyCollision
@@ -172,12 +194,17 @@ func (o dpo) build(n *nn.Net, at Network, in Inputs, grad bool) Outcome {
 	if n.Err() != nil {
 		return Outcome{}
 	}
-	policySums, _ := p.sums(n, policy[0], p.labels)
+	policySums, own := p.sums(n, policy[0], p.labels)
+	if o.precomputed != nil {
+		counts = own
+	}
 	values := []*graph.Value{policySums, referenceSums, counts, p.pairs, p.scale}
 	if p.tail != nil {
 		own, _ := p.sums(n, policy[0], p.tail)
-		other, _ := p.sums(n, reference, p.tail)
-		values = append(values, own, other)
+		if o.precomputed == nil {
+			referenceTails, _ = p.sums(n, reference, p.tail)
+		}
+		values = append(values, own, referenceTails)
 	}
 	if o.UseWeighting {
 		entropies, _ := p.sums(n, policy[len(policy)-1].Constant(), p.labels)

@@ -47,9 +47,12 @@ func (c KTOConfig) problems() []error {
 
 // kto is Kahneman-Tversky Optimization (Ethayarajh et al. 2024) and APO-zero on single answers: each answer is labelled
 // desirable or undesirable, and its loss is a function of how much more likely than the reference the policy finds it.
-type kto struct{ KTOConfig }
+type kto struct {
+	KTOConfig
+	knownReference
+}
 
-func newKTO(c Config) Objective { return kto{settings(c.KTO)} }
+func newKTO(c Config) Objective { return kto{KTOConfig: settings(c.KTO)} }
 
 // Divisor is the number of rows.
 func (kto) Divisor() Count { return Groups }
@@ -70,8 +73,16 @@ func (kto) Numbers() []Number {
 	}
 }
 
-// Reference reports that the loss needs the reference.
-func (kto) Reference() bool { return true }
+// Reference reports whether the reference is computed in the step.
+func (o kto) Reference() bool { return o.precomputed == nil }
+
+// referenceForm is the sums of answers, those of mismatched sequences included.
+func (kto) referenceForm() ReferenceForm { return ReferenceForm{} }
+
+func (o kto) reading(values *ReferenceValues) Objective {
+	o.precomputed = values
+	return o
+}
 
 // estimates tells whether the loss compares answers with an estimate of the divergence.
 func (o kto) estimates() bool { return o.LossType == kernel.UnpairedFormNames[kernel.UnpairedKTO] }
@@ -121,19 +132,22 @@ func (o kto) Declare(n *nn.Net, prefix string, s session.Shape) Inputs {
 	if o.estimates() {
 		rows = max(rows/2, 1)
 	}
-	return append(in, n.Batch(prefix+nameBorders, kernel.T(kernel.I32, s.Sequences+1)),
+	in = append(in, n.Batch(prefix+nameBorders, kernel.T(kernel.I32, s.Sequences+1)),
 		n.Batch(prefix+nameLabelled, kernel.T(kernel.I32, rows, 3)))
+	return o.declare(n, prefix, s, o.referenceForm(), in)
 }
 
 // Bind finds the data of Declare in the memory of a plan.
-func (kto) Bind(b *session.Batch) (Filler, error) {
+func (o kto) Bind(b *session.Batch) (Filler, error) {
 	own, err := crossEntropy{}.Bind(b)
 	if err != nil {
 		return nil, err
 	}
 	f := &ktoFiller{labelled: own.(*labelled)}
-	f.rows, err = b.Int32s(nameLabelled)
-	return f, err
+	if f.rows, err = b.Int32s(nameLabelled); err != nil {
+		return nil, err
+	}
+	return o.bind(b, o.referenceForm(), f)
 }
 
 // ktoFiller writes a micro-batch's labelled rows.
@@ -170,9 +184,12 @@ func (o kto) Eval(n *nn.Net, at Network, in Inputs) Outcome { return o.build(n, 
 
 func (o kto) build(n *nn.Net, at Network, in Inputs, grad bool) Outcome {
 	refuseBalanceLoss(n)
+	in, reference, _ := o.take(in, o.referenceForm())
 	p := pairInputs{labels: in[0], scale: in[1], borders: in[2]}
 	head := kernel.LinearLogProbs{Chunk: at.LossRows, Cap: at.LogitCap}
-	reference, _ := p.sums(n, n.Apply(head, at.Reference, at.Head, p.labels), p.labels)
+	if o.precomputed == nil {
+		reference, _ = p.sums(n, n.Apply(head, at.Reference, at.Head, p.labels), p.labels)
+	}
 	head.Grad = grad
 	policy, _ := p.sums(n, n.Apply(head, at.Hidden, at.Head, p.labels), p.labels)
 	values := []*graph.Value{policy, reference, in[3], p.scale}

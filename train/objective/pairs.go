@@ -86,18 +86,25 @@ func (f *pairFiller) Fill(b dataset.Batch, own session.Part) int {
 	for i := range f.pairs {
 		f.pairs[i] = -1
 	}
+	groups, segments := b.Sequences()
+	for k := range b.Rows {
+		f.pairs[2*k], f.pairs[2*k+1] = segments[groups[k]], segments[groups[k]+1]
+	}
+	if f.tail != nil {
+		f.placeTails(b)
+	}
+	return trained
+}
+
+// placeTails labels the tails of all pairs of a batch, whose labels are written.
+func (f *pairFiller) placeTails(b dataset.Batch) {
 	for i := range f.tail {
 		f.tail[i] = dataset.Ignore
 	}
 	groups, segments := b.Sequences()
 	for k := range b.Rows {
-		chosen, rejected := segments[groups[k]], segments[groups[k]+1]
-		f.pairs[2*k], f.pairs[2*k+1] = chosen, rejected
-		if f.tail != nil {
-			f.placeTail(b.CuSeqlens, chosen, rejected)
-		}
+		f.placeTail(b.CuSeqlens, segments[groups[k]], segments[groups[k]+1])
 	}
-	return trained
 }
 
 // placeTail labels the answers' tokens behind the length of the shorter one.
