@@ -151,6 +151,10 @@ inspect template --file nothing.jinja
 inspect template --model embedded:none
 inspect template --model STORIES --now yesterday
 inspect template --model STORIES --conversations nothing.json
+inspect image
+inspect image nothing.png
+inspect image nothing.png --model STORIES
+inspect image nothing.png --model embedded:none
 eval
 eval --config nothing.yaml
 eval cpu_stories_quick --adapter nothing

@@ -43,6 +43,7 @@ var imports = map[string][]string{
 	"text/jinja":        {},
 	"text/sugarme":      {"internal/atomicfile", "text/tokenizer"},
 	"dataset/source":    {"internal/words", "internal/jsonerr", "internal/regular"},
+	"vision":            {},
 	"text/chat":         {"internal/words", "text/jinja", "text/tokenizer", "internal/jsonedit", "internal/jsonerr", "internal/regular"},
 	"dataset/logprobs":  {"dataset", "model/weights", "internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"dataset":           {"internal/keys", "internal/words", "text/chat", "dataset/source", "text/tokenizer", "internal/atomicfile", "internal/jsonerr", "internal/regular", "internal/rescue"},
@@ -121,6 +122,7 @@ var fences = map[string][]string{
 	"go.yaml.in/yaml/v3":               {"cmd/trainer", "config", "dataset/source", "importer", "infer/tasks"},
 	"github.com/sugarme/tokenizer":     {"text/sugarme"},
 	"github.com/klauspost/compress":    {"dataset/source", "internal/golden"},
+	"golang.org/x/image/webp":          {"vision"},
 	"github.com/rivo/uniseg":           {"text/tokenizer", "internal/lineedit"},
 
 	"github.com/santhosh-tekuri/jsonschema/v6": {}, // in tests alone

@@ -1,0 +1,131 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+
+	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/vision"
+)
+
+// imageJSON is the output of inspect image --json.
+type imageJSON struct {
+	File        string        `json:"file"`
+	Format      vision.Format `json:"format"`
+	Width       int           `json:"width"` // as the image is looked at
+	Height      int           `json:"height"`
+	Orientation int           `json:"orientation"` // EXIF, 1 to 8
+	Rows        int           `json:"rows"`        // of tiles; 0 = the whole image is the only tile
+	Columns     int           `json:"columns"`
+	Tiles       int           `json:"tiles"`
+	Tile        int           `json:"tile_pixels"` // of a side
+	// ImageTokens is the number of <image> tokens, whose embeddings the image replaces. Tokens counts those around them
+	// too, and IDs are all of them.
+	ImageTokens int     `json:"image_tokens"`
+	Tokens      int     `json:"tokens"`
+	IDs         []int32 `json:"ids"`
+}
+
+func newInspectImage(c *console) *cobra.Command {
+	var dir string
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "image FILE --model DIR",
+		Short: "Print how a model's processor divides an image, and its tokens",
+		Long: `Decode an image (PNG, JPEG, WebP, or the first frame of a GIF), divide it as the model's processor does, and
+count the tokens that stand for it. The model needs no weights: preprocessor_config.json and a tokenizer are enough.`,
+		Example: `  trainer inspect image photo.jpg --model ./SmolVLM-256M-Instruct
+  trainer inspect image photo.jpg --model ./SmolVLM-256M-Instruct --json`,
+		Args: cobra.ArbitraryArgs,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 || dir == "" {
+				return usage(errors.New("name one image and a model: trainer inspect image FILE --model DIR"))
+			}
+			tok, folder, err := openTokenizer(cmd.Context(), dir, environment(c, 0))
+			if err != nil {
+				return err
+			}
+			p, err := vision.ReadProcessor(folder)
+			if err != nil {
+				return usage(fmt.Errorf("model %s: %w", dir, err))
+			}
+			answer, err := inspectImage(args[0], p, func(text string) []int32 { return tok.IDs(text, false) })
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return writeJSON(c.out, answer)
+			}
+			return answer.write(bufio.NewWriter(c.out))
+		},
+	}
+	pathVar(cmd, &dir, "model", "", "model `DIR` with an image processor and a tokenizer, or hub name")
+	c.downloadFlag(cmd)
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print as JSON")
+	return cmd
+}
+
+// inspectImage reads a file and processes it.
+func inspectImage(file string, p *vision.Processor, encode func(text string) []int32) (imageJSON, error) {
+	data, err := readImage(file)
+	if err != nil {
+		return imageJSON{}, usage(err)
+	}
+	m, info, err := vision.Decode(data)
+	if err != nil {
+		return imageJSON{}, usage(fmt.Errorf("image %s: %w", file, err))
+	}
+	tiles, grid, err := p.Tiles(m)
+	if err != nil {
+		return imageJSON{}, usage(fmt.Errorf("image %s: %w", file, err))
+	}
+	a := imageJSON{File: file, Format: info.Format, Width: info.Width, Height: info.Height,
+		Orientation: info.Orientation, Rows: grid.Rows, Columns: grid.Cols, Tiles: len(tiles), Tile: p.Tile}
+	mark := encode(vision.Image)
+	if len(mark) != 1 {
+		return a, usage(fmt.Errorf("the tokenizer has no token %s: it makes %d of it", vision.Image, len(mark)))
+	}
+	a.IDs = encode(p.Text(grid))
+	a.Tokens = len(a.IDs)
+	for _, id := range a.IDs {
+		if id == mark[0] {
+			a.ImageTokens++
+		}
+	}
+	return a, nil
+}
+
+// readImage reads an image file, at most as much of it as an image may have.
+func readImage(file string) ([]byte, error) {
+	if err := regular.CheckPath(file); err != nil {
+		return nil, fmt.Errorf("read image: %w", err)
+	}
+	if s, err := os.Stat(file); err == nil && s.Size() > vision.MaxFile {
+		return nil, fmt.Errorf("image %s: the file has %d bytes, more than %d", file, s.Size(), vision.MaxFile)
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, fmt.Errorf("read image: %w", err)
+	}
+	return data, nil
+}
+
+func (a imageJSON) write(w *bufio.Writer) error {
+	turned := ""
+	if a.Orientation > 1 {
+		turned = fmt.Sprintf(", EXIF orientation %d", a.Orientation)
+	}
+	fmt.Fprintf(w, "image       %s: %s, %d x %d pixels%s\n", a.File, a.Format, a.Width, a.Height, turned)
+	if a.Rows > 0 {
+		fmt.Fprintf(w, "tiles       %d rows x %d columns, and the whole image: %d tiles of %d x %d pixels\n", a.Rows,
+			a.Columns, a.Tiles, a.Tile, a.Tile)
+	} else {
+		fmt.Fprintf(w, "tiles       the whole image: %d x %d pixels\n", a.Tile, a.Tile)
+	}
+	fmt.Fprintf(w, "tokens      %d, of which %d are %s\n", a.Tokens, a.ImageTokens, vision.Image)
+	return w.Flush()
+}

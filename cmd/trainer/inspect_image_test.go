@@ -1,0 +1,66 @@
+package main
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/internal/golden"
+)
+
+func TestInspectImage(t *testing.T) {
+	model, dir := golden.Idefics3(t), t.TempDir()
+	photo := golden.Path(t, "images/progressive.jpg")
+	code, out, errOut := trainer(t, dir, nil, "", "inspect", "image", photo, "--model", model)
+	want := "image       " + photo + ": JPEG, 16 x 22 pixels, EXIF orientation 6\n" +
+		"tiles       3 rows x 3 columns, and the whole image: 10 tiles of 16 x 16 pixels\n" +
+		"tokens      64, of which 40 are <image>\n"
+	if code != 0 || out != want {
+		t.Fatal(code, out, errOut)
+	}
+	code, out, errOut = trainer(t, dir, nil, "", "inspect", "image", photo, "--model", model, "--json")
+	var answer imageJSON
+	if err := json.Unmarshal([]byte(out), &answer); err != nil || code != 0 {
+		t.Fatal(code, err, errOut)
+	}
+	// the ids of rows, which transformers made, hold an image's
+	var reference struct {
+		Rows []struct {
+			IDs []int32 `json:"ids"`
+		} `json:"rows"`
+	}
+	golden.JSON(t, golden.Path(t, "idefics3/rows.json"), &reference)
+	code, out, errOut = trainer(t, dir, nil, "", "inspect", "image", golden.Path(t, "images/rgb.png"), "--model", model,
+		"--json")
+	if err := json.Unmarshal([]byte(out), &answer); err != nil || code != 0 {
+		t.Fatal(code, err, errOut)
+	}
+	ids := reference.Rows[0].IDs
+	at := 0
+	for ids[at] != answer.IDs[0] {
+		at++
+	}
+	for i, id := range answer.IDs {
+		if ids[at+i] != id {
+			t.Fatalf("id %d is %d, transformers has %d", i, id, ids[at+i])
+		}
+	}
+	if ids[at+len(answer.IDs)] == answer.IDs[0] {
+		t.Error("transformers has more ids of the image")
+	}
+	broken := filepath.Join(dir, "broken.png")
+	if err := os.WriteFile(broken, golden.ReadFile(t, golden.Path(t, "images/rgb.png"))[:200], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ file, model, want string }{
+		{broken, model, "broken.png: PNG: the file ends before the image does"},
+		{photo, golden.StoriesDir(t), "the model's folder has no preprocessor_config.json: it describes no images"},
+	} {
+		code, _, errOut := trainer(t, dir, nil, "", "inspect", "image", c.file, "--model", c.model)
+		if code != exitUsage || !strings.Contains(errOut, c.want) {
+			t.Error(code, errOut)
+		}
+	}
+}

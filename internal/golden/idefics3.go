@@ -1,0 +1,72 @@
+package golden
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/model/weights"
+)
+
+// Idefics3 is the folder of a small model of images and text, which make_idefics3.py made. Its weights are drawn again.
+func Idefics3(t testing.TB) string {
+	t.Helper()
+	dir, from := t.TempDir(), Path(t, "idefics3/model")
+	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+	var shapes map[string][]int
+	JSON(t, filepath.Join(dir, "tensors.json"), &shapes)
+	var tensors []weights.Tensor
+	for _, name := range slices.Sorted(maps.Keys(shapes)) {
+		var data []byte
+		for _, x := range Drawn(name, shapes[name]) {
+			data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
+		}
+		tensors = append(tensors, weights.Tensor{Name: name, DType: weights.F32, Shape: shapes[name], Data: data})
+	}
+	to, meta := filepath.Join(dir, "model.safetensors"), map[string]string{"format": "pt"}
+	if err := weights.Write(to, tensors, meta); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(filepath.Join(dir, "tensors.json")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// Drawn are the numbers of a tensor of the model, as make_idefics3.py draws them from its name.
+func Drawn(name string, shape []int) []float32 {
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	state, n := h.Sum64(), 1
+	for _, d := range shape {
+		n *= d
+	}
+	out := make([]float32, n)
+	for i := range out {
+		x := state + uint64(i+1)*0x9e3779b97f4a7c15
+		x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+		x = (x ^ x>>27) * 0x94d049bb133111eb
+		u := float64((x^x>>31)>>40)/(1<<24) - 0.5
+		switch {
+		case len(shape) == 1:
+			u *= 0.5
+			if strings.Contains(name, "norm") && strings.HasSuffix(name, "weight") {
+				u++
+			}
+		case strings.Contains(name, "embed") && !strings.Contains(name, "patch"):
+			u *= 2
+		default:
+			u = 4 * u / math.Sqrt(float64(n/shape[0]))
+		}
+		out[i] = float32(u)
+	}
+	return out
+}
