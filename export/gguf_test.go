@@ -200,6 +200,7 @@ func TestGGUFOfFamilies(t *testing.T) {
 		"qwen3_5_moe_text":  "linear_key_head_dim 8 and linear_value_head_dim 12",
 		"ernie4_5":          "use_bias, where llama.cpp has no biases in the MLP",
 		"cwm":               `model_type "cwm" has no architecture in llama.cpp`,
+		"glm4_moe":          `model_type "glm4_moe" has no architecture in llama.cpp`,
 		"exaone4":           `model_type "exaone4" has no architecture in llama.cpp`,
 		"qwen3_vl":          `model_type "qwen3_vl" has no architecture in llama.cpp`,
 		"seed_oss":          `model_type "seed_oss" has no architecture in llama.cpp`,

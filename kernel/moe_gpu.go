@@ -3,6 +3,8 @@
 package kernel
 
 import (
+	"cmp"
+
 	"github.com/tierlora/tierlora/kernel/cuda"
 	"github.com/tierlora/tierlora/kernel/gpu"
 )
@@ -24,6 +26,29 @@ func (o RouteExpertsGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, err
 	M, E, K := in[0].Shape[0], in[0].Shape[1], in[1].Shape[1]
 	return g.Launch(cuda.MoERouteGrad(M, E), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(M), int32(E), int32(K),
 		flag(o.Normalise))
+}
+
+func (o RouteScores) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	M, E := in[0].Shape[0], in[0].Shape[1]
+	var correction gpu.Ptr
+	if o.Corrected {
+		correction = in[1].Ptr
+	}
+	softmax, normalise, epsilon, least, scale := o.Weigh.arguments()
+	return g.Launch(cuda.MoEScores(M, E), out[0].Ptr, out[1].Ptr, in[0].Ptr, correction, int32(M), int32(E),
+		int32(o.TopK), int32(o.Groups), int32(o.TopGroups), int32(o.Best), softmax, normalise, epsilon, least, scale)
+}
+
+// arguments returns the weights' settings as kernels take them.
+func (w ScoreWeights) arguments() (softmax, normalise int32, epsilon, least, scale float32) {
+	return flag(w.Softmax), flag(w.Normalise), float32(w.Epsilon), float32(w.Least), float32(cmp.Or(w.Scale, 1))
+}
+
+func (o RouteScoresGrad) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	M, E, K := in[0].Shape[0], in[0].Shape[1], in[1].Shape[1]
+	softmax, normalise, epsilon, least, scale := o.Weigh.arguments()
+	return g.Launch(cuda.MoEScoresGrad(M, E), out[0].Ptr, in[0].Ptr, in[1].Ptr, in[2].Ptr, int32(M), int32(E), int32(K),
+		softmax, normalise, epsilon, least, scale)
 }
 
 func (WeighExperts) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

@@ -71,6 +71,8 @@ type Config struct {
 	NormTopK        bool  // a token's weights of its K experts are divided by their sum
 	ExpertStep      int   // the last of every ExpertStep layers has experts; 0 = 1
 	DenseLayers     []int // layers without experts
+	// Routing says how routers choose and weigh experts; the zero value = by the softmax of their logits.
+	Routing Routing
 	// RouterAuxLoss is the coefficient of the experts' balance loss in training; 0 = no balance loss.
 	RouterAuxLoss float64
 	// Unapplied lists the keys of the base model's dropouts that are not 0, with their values. Training applies none of

@@ -26,6 +26,7 @@ NARROW = dict(vocab_size=128, hidden_size=32, intermediate_size=48, num_attentio
 OWN = {  # what a family needs beside that, to be narrow
     "ernie4_5": {}, "gemma": {}, "gemma2": {}, "gemma3_text": {}, "glm4": dict(pad_token_id=0), "granite": {}, "llama": {}, "ministral": {}, "ministral3": {}, "mistral": {},
     "cwm": {}, "exaone4": {}, "qwen3_vl_text": dict(rope_scaling=dict(rope_type="default", mrope_section=[1, 1, 2], mrope_interleaved=True)),
+    "glm4_moe": dict(n_routed_experts=4, moe_intermediate_size=16, num_experts_per_tok=2, use_qk_norm=True, num_hidden_layers=12, pad_token_id=0),
     "olmo2": {}, "olmo3": {}, "phi3": dict(pad_token_id=0), "qwen2": {}, "qwen3": {}, "seed_oss": {}, "smollm3": dict(pad_token_id=0),
     "gemma4_text": dict(hidden_size_per_layer_input=8, vocab_size_per_layer_input=128), "gemma4_unified_text": {},
     "gpt_oss": dict(num_local_experts=4), "mixtral": dict(num_local_experts=4),

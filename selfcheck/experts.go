@@ -148,6 +148,7 @@ func routeChecks(n checkNumbers, M, E, K int, pad padding) []check {
 			check{kernel: "moe_route_grad", name: fmt.Sprintf("%s, normalised %v", size, normalise), build: grad,
 				bounds: []bound{rounded}, in: []checkInput{logits, weights}})
 	}
+	all = append(all, scoreChecks(n, M, K, E, logits, weights, size)...)
 	labels := make([]int, M)
 	for i := range labels {
 		labels[i] = []int{3, kernel.Untrained, 0}[i%3]
@@ -171,6 +172,37 @@ func routeChecks(n checkNumbers, M, E, K int, pad padding) []check {
 			all = append(all, check{kernel: "moe_balance", name: fmt.Sprintf("%s, of scores, scaled %v", size, scaled),
 				build: one(k), bounds: []bound{summed, rounded, rounded}, in: in})
 		}
+	}
+	return all
+}
+
+// scoreChecks returns the checks of routers by scores, with as many groups of experts as K of E allow.
+func scoreChecks(n checkNumbers, M, K, E int, logits, weights checkInput, size string) (all []check) {
+	correction := n.normal32(1, E)
+	for _, o := range []kernel.RouteScores{
+		{Corrected: true, Weigh: kernel.ScoreWeights{Normalise: true, Epsilon: 1e-20, Scale: 2.5}},
+		{Corrected: true, Weigh: kernel.ScoreWeights{Softmax: true, Normalise: true, Least: 1e-12}},
+		{Corrected: true, Groups: 4, TopGroups: 2, Best: 2, Weigh: kernel.ScoreWeights{Normalise: true}},
+		{Groups: 2, TopGroups: 1, Best: 1, Weigh: kernel.ScoreWeights{Softmax: true, Scale: 16}},
+		{Weigh: kernel.ScoreWeights{Normalise: true, Epsilon: 1e-6, Least: 100}},
+	} {
+		o.TopK = K
+		if o.Groups > 1 && (E%o.Groups != 0 || E/o.Groups < o.Best || K > o.TopGroups*(E/o.Groups)) {
+			continue
+		}
+		in := []checkInput{logits}
+		if o.Corrected {
+			in = append(in, correction)
+		}
+		grad := func(b *graph.Builder, in []*graph.Value) []*graph.Value {
+			last := len(in) - 1
+			return b.ApplyAll(kernel.RouteScoresGrad{Weigh: o.Weigh}, in[0], b.ApplyAll(o, in[:last]...)[1], in[last])
+		}
+		name := fmt.Sprintf("%s, %+v", size, o)
+		all = append(all,
+			check{kernel: "moe_scores", name: name, build: one(o), bounds: []bound{summed, exact}, in: in},
+			check{kernel: "moe_scores_grad", name: name, build: grad, bounds: []bound{rounded},
+				in: append(slices.Clone(in), weights)})
 	}
 	return all
 }

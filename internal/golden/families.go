@@ -13,7 +13,7 @@ import (
 var FamilyFolders = []string{"autumn_families", "experts", "first_families", "fused_experts", "gemma", "gemma4",
 	"gemma4_experts",
 	"gemma4_unified", "interleaved", "linear_attention", "linear_experts", "llama_like",
-	"ministral3", "more_families", "mxfp4", "phi", "shared_experts"}
+	"ministral3", "more_families", "mxfp4", "phi", "scored_experts", "shared_experts"}
 
 // FamilyModel is a small model of a family.
 type FamilyModel struct{ Folder, Name string }

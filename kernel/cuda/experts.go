@@ -14,6 +14,10 @@ func warps(stem, entry string, rows, warps, shared int) Geometry {
 func MoERoute(M, E int) Geometry     { return warps("moe", "moe_route", M, 8, 4*E) }
 func MoERouteGrad(M, E int) Geometry { return warps("moe", "moe_route_grad", M, 8, 8*E) }
 
+// MoEScores returns the geometry of moe_scores over M rows of E logits, MoEScoresGrad that of moe_scores_grad.
+func MoEScores(M, E int) Geometry     { return warps("moe_scores", "moe_scores", M, 8, 4*(E+32)) }
+func MoEScoresGrad(M, E int) Geometry { return warps("moe_scores", "moe_scores_grad", M, 8, 8*E) }
+
 // MoEWeigh returns the geometry of moe_weigh over n values.
 func MoEWeigh(n int64) Geometry { return Flat("moe_weigh", "moe_weigh", n) }
 

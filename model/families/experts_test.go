@@ -16,14 +16,17 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// expertFamilies are those whose reference models lie in testdata/experts, testdata/linear_experts and
-// testdata/shared_experts.
-var expertFamilies = map[string]bool{"gpt_oss": true, "mixtral": true, "qwen2_moe": true, "qwen3_5_moe": true,
+// expertFamilies are those whose reference models lie in testdata/experts, testdata/linear_experts,
+// testdata/scored_experts and testdata/shared_experts.
+var expertFamilies = map[string]bool{"glm4_moe": true, "gpt_oss": true, "mixtral": true, "qwen2_moe": true,
+	"qwen3_5_moe":      true,
 	"qwen3_5_moe_text": true, "qwen3_moe": true}
 
 // expertFolder is the folder of a reference model.
 func expertFolder(name string) string {
 	switch {
+	case strings.HasPrefix(name, "glm4_moe"):
+		return "scored_experts"
 	case strings.HasPrefix(name, "qwen2_moe"):
 		return "shared_experts"
 	case strings.HasPrefix(name, "qwen3_5_moe"):
@@ -38,7 +41,7 @@ func expertPath(t testing.TB, name string) string {
 
 // expertModels are the reference models and their weights' files, in order.
 func expertModels(t testing.TB) (names []string, file map[string]string) {
-	for _, folder := range []string{"experts", "linear_experts", "shared_experts"} {
+	for _, folder := range []string{"experts", "linear_experts", "scored_experts", "shared_experts"} {
 		golden.JSON(t, golden.Path(t, filepath.Join(folder, "models.json")), &file)
 	}
 	for name := range file {
@@ -92,7 +95,7 @@ func TestExpertLogitsEqualTransformers(t *testing.T) {
 // configuration asks for it.
 func TestExpertGradientsEqualPEFT(t *testing.T) {
 	_, file := expertModels(t)
-	for name, tensors := range map[string]int{"gpt_oss": 16, "gpt_oss_balanced": 24, "gpt_oss_full": 6,
+	for name, tensors := range map[string]int{"glm4_moe": 52, "gpt_oss": 16, "gpt_oss_balanced": 24, "gpt_oss_full": 6,
 		"mixtral_balanced": 68, "qwen2_moe": 96, "qwen2_moe_mixed": 84, "qwen3_5_moe": 42, "qwen3_5_moe_text": 42,
 		"qwen3_moe": 80, "qwen3_moe_mixed": 18} {
 		t.Run(name, func(t *testing.T) {
@@ -149,10 +152,16 @@ func TestExpertsPlan(t *testing.T) {
 						}
 						if n += 4 + 3; c.ExpertLayer(i) {
 							if n -= 3; !asParameters {
-								n += 1 + 3*c.Experts
+								n += 3 * c.Experts
 							}
-							if c.SharedSize > 0 { // the shared expert and its gate
-								n += 3 + 1
+							if !asParameters && !c.Routing.Scored { // the router
+								n++
+							}
+							if c.SharedSize > 0 {
+								n += 3
+							}
+							if c.SharedSize > 0 && !c.Routing.Scored { // the shared expert's gate
+								n++
 							}
 						}
 					}

@@ -33,6 +33,9 @@ type Family struct {
 	// (weights.Check) of network names of tensors that the network does not use.
 	Names  func(tensor string) string
 	Unused []string
+	// NextTokens reports that a checkpoint may have a layer for multi-token prediction behind the model's own layers,
+	// which the network does not use.
+	NextTokens bool
 	// ExpertLayers is a part of tensor names that occurs in checkpoints that store experts as linear layers, and not in
 	// those that store them as one parameter.
 	ExpertLayers string
@@ -61,6 +64,8 @@ var Table = map[string]Family{
 	"gemma4_unified":      {Build: gemma.Build4, Dialect: gemma.Gemma4UnifiedMultimodal, Unused: gemma.UnusedOf4},
 	"gemma4_unified_text": {Build: gemma.Build4, Dialect: gemma.Gemma4Unified},
 	"glm4":                {Build: glm4.Build, Dialect: glm4.Dialect},
+	"glm4_moe": {Build: mixtral.BuildScored, Dialect: mixtral.GLM, NextTokens: true,
+		Experts: &mixtral.Scored, PEFTRenames: true},
 	"gpt_oss": {Build: gptoss.Build, Dialect: gptoss.Dialect, Names: gptoss.Name,
 		ExpertLayers: gptoss.ExpertLayers},
 	"granite":    {Build: llama.Build, Dialect: llama.Granite},

@@ -58,6 +58,8 @@ func TestFusedExpertsPlan(t *testing.T) {
 							layers += named
 						case !c.ExpertLayer(i):
 							layers += attention + 3
+						case c.SharedSize > 0 && c.Routing.Scored: // the shared expert has no gate
+							layers += attention + 3
 						case c.SharedSize > 0:
 							layers += attention + 3 + 1
 						default:

@@ -34,10 +34,15 @@ func ReadsTensor(c model.Config, tensor string) bool {
 	})
 }
 
-// Unused returns patterns of tensors that c's network does not use: those of its family, and keys and values of layers
-// that share another layer's. Releases of Gemma 4 contain the latter and transformers does not read them.
+// Unused returns patterns of tensors that c's network does not use: those of its family, the layer for multi-token
+// prediction, and keys and values of layers that share another layer's. Releases of Gemma 4 contain the latter and
+// transformers does not read them.
 func Unused(c model.Config) []string {
-	unused := slices.Clone(Table[c.ModelType].Unused)
+	family := Table[c.ModelType]
+	unused := slices.Clone(family.Unused)
+	if family.NextTokens {
+		unused = append(unused, fmt.Sprintf("%s.layers.%d.*", c.Scope(), c.NumLayers))
+	}
 	for i := c.NumLayers - c.Gemma4.SharedKV; i < c.NumLayers; i++ {
 		for _, name := range []string{"k_proj.weight", "v_proj.weight", "k_norm.weight"} {
 			unused = append(unused, fmt.Sprintf("%s.layers.%d.self_attn.%s", c.Scope(), i, name))

@@ -1,22 +1,25 @@
-// Package mixtral builds Llama's architecture with mixtures of experts in place of MLPs: Mixtral, and Qwen's mixtures,
-// which may have MLPs in some layers, a shared expert (Qwen2) and norms of the heads of q and k (Qwen3). The
-// configuration describes the differences. Names are the checkpoint's.
+// Package mixtral builds Llama's architecture with mixtures of experts in place of MLPs: Mixtral; Qwen's mixtures,
+// which may have MLPs in some layers, a shared expert (Qwen2) and norms of the heads of q and k (Qwen3); and mixtures
+// that choose experts by scores with a correction. The configuration describes the differences. Names are the
+// checkpoint's.
 package mixtral
 
 import (
+	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/nn"
 )
 
 // Names holds the names of a layer's experts in a checkpoint: the block, and an expert's linear layers. Fused is the
-// block if a layer's experts are one tensor. A block without a name is the layer.
-type Names struct{ Block, Gate, Up, Down, Fused string }
+// block if a layer's experts are one tensor. A block without a name is the layer. Correction is the correction of a
+// router by scores within the block, and Shared the shared expert, if it has no gate.
+type Names struct{ Block, Gate, Up, Down, Fused, Correction, Shared string }
 
 // Own holds Mixtral's names, Qwen those of Qwen's mixtures, Gemma those of Gemma 4's.
 var (
-	Own   = Names{"block_sparse_moe", "w1", "w3", "w2", "mlp"}
-	Qwen  = Names{"mlp", "gate_proj", "up_proj", "down_proj", "mlp"}
-	Gemma = Names{"", "gate_proj", "up_proj", "down_proj", ""}
+	Own   = Names{Block: "block_sparse_moe", Gate: "w1", Up: "w3", Down: "w2", Fused: "mlp"}
+	Qwen  = Names{Block: "mlp", Gate: "gate_proj", Up: "up_proj", Down: "down_proj", Fused: "mlp"}
+	Gemma = Names{Gate: "gate_proj", Up: "up_proj", Down: "down_proj"}
 )
 
 // Build applies Mixtral to a batch, including the final norm: -> [M,C].
@@ -25,10 +28,22 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value { return build(n, c
 // BuildQwen applies Qwen2's or Qwen3's mixture of experts.
 func BuildQwen(n *nn.Net, c model.Config, in nn.Batch) *nn.Value { return build(n, c, in, Qwen) }
 
-func build(n *nn.Net, c model.Config, in nn.Batch, names Names) *nn.Value {
-	moe := nn.MoE{Gate: names.Gate, Up: names.Up, Down: names.Down}
+// Experts returns the mixture of experts of a configuration with a checkpoint's names.
+func Experts(c model.Config, names Names) nn.MoE {
+	moe := nn.MoE{Gate: names.Gate, Up: names.Up, Down: names.Down, SharedName: names.Shared}
 	moe.Experts, moe.PerToken, moe.Inner, moe.Normalise = c.Experts, c.ExpertsPerToken, c.ExpertSize, c.NormTopK
 	moe.Activation, moe.Shared = c.HiddenAct, c.SharedSize
+	if r := c.Routing; r.Scored {
+		moe.Scores = &nn.Scores{Correction: names.Correction, Shape: []int{c.Experts},
+			RouteScores: kernel.RouteScores{Corrected: r.Corrected, Groups: r.Groups, TopGroups: r.TopGroups,
+				Best: r.Best, Weigh: kernel.ScoreWeights{Softmax: r.Softmax, Normalise: c.NormTopK, Epsilon: r.Epsilon,
+					Least: r.Least, Scale: r.Scale}}}
+	}
+	return moe
+}
+
+func build(n *nn.Net, c model.Config, in nn.Batch, names Names) *nn.Value {
+	moe := Experts(c, names)
 	var x *nn.Value
 	n.In("model", func() {
 		rope := n.Rotary(c, in)
@@ -39,7 +54,7 @@ func build(n *nn.Net, c model.Config, in nn.Batch, names Names) *nn.Value {
 		for i := range c.NumLayers {
 			n.In(nn.Layer(i), func() {
 				attention := nn.Attention{
-					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim,
+					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, Interleaved: c.Interleaved,
 					QKVBias: c.QKVBias, OBias: c.OBias, Window: c.Window(i), RoPE: rope.Table,
 				}
 				if c.QKNorm {

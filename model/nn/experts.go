@@ -151,15 +151,27 @@ type MoE struct {
 	Gate, Up, Down           string // names of an expert's linear layers
 	Shared                   int    // intermediate size of the shared expert; 0 = none
 	Activation               string // activation of the experts' gates, a value of model.Config.HiddenAct
+	// SharedName is the name of a shared expert without a gate; "" = the shared expert has a gate.
+	SharedName string
+	// Scores replaces the softmax of the router's logits; nil = the softmax.
+	Scores *Scores
 	// Parameters reports that transformers holds the experts' matrices as parameters, and the router not as a linear
 	// layer, whatever is adapted: the router then stays as it is stored.
 	Parameters bool
 }
 
+// Scores is a router by scores. Its TopK is MoE's PerToken and need not be set.
+type Scores struct {
+	kernel.RouteScores
+	Correction string // the correction's name within the block, if RouteScores.Corrected
+	Shape      []int  // its shape in the checkpoint, of as many numbers as there are experts
+}
+
 // MoE sums weight * down(activation(gate x) * up x) over a token's PerToken experts: [M,C] -> [M,C]. The router, a
 // linear layer named gate, selects the experts and computes the weights; its logits [M,Experts] are appended to
-// RouterLogits. A shared expert, an MLP, is added with a sigmoid gate for each token. Experts skip padding, whose
-// result is zero; real is Batch.Real, nil = no padding.
+// RouterLogits. A router by scores is a parameter in transformers, as with MoE.Parameters. A shared expert, an MLP, is
+// added, with a sigmoid gate for each token if it has no SharedName. Experts skip padding, whose result is zero; real
+// is Batch.Real, nil = no padding.
 func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 	var y *Value
 	module := n.Scope() + ".mlp.experts" // transformers 5's module, whatever the checkpoint's name is
@@ -167,29 +179,48 @@ func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 		width := x.Width()
 		parameters := m.Parameters || n.ExpertParameters
 		var router Linear
-		if m.Parameters {
+		plain := m.Parameters || m.Scores != nil
+		if plain {
 			n.In("gate", func() { router = newDense(n, width, m.Experts, nil) })
 		} else {
 			router = n.linear("gate", width, m.Experts, false, !parameters)
 		}
-		if parameters {
+		if plain || parameters {
 			router = n.router("gate", router)
 		}
 		logits := router.Apply(x)
 		n.RouterLogits = append(n.RouterLogits, logits)
-		if m.Experts == 1 || m.PerToken == 1 && m.Normalise { // the weight is always 1
+		alone := m.Experts == 1 && (m.Scores == nil || m.Scores.Weigh.Softmax)
+		if alone || m.PerToken == 1 && m.Normalise { // the weight is always the same
 			n.uninfluential(n.Scope() + ".gate")
 		}
-		routed := n.ApplyAll(kernel.RouteExperts{TopK: m.PerToken, Normalise: m.Normalise}, logits)
-		weights, experts := routed[0], routed[1]
+		weights, experts := m.route(n, logits)
 		y = n.mixture(x, weights, n.sortByExpert(m.Experts, experts, real), m, module, parameters)
-		if m.Shared > 0 {
+		if m.Shared > 0 && m.SharedName != "" {
+			y = n.Add(y, n.GatedMLP(m.SharedName, x, m.Shared, false, m.Activation))
+		} else if m.Shared > 0 {
 			shared := n.GatedMLP("shared_expert", x, m.Shared, false, m.Activation)
 			open := n.Linear("shared_expert_gate", width, 1, false).Apply(x) // [M,1]
 			y = n.Add(y, n.Apply(kernel.SigmoidGate{}, shared, open))
 		}
 	})
 	return y
+}
+
+// route returns the weights f[M,PerToken] and the numbers i32[M,PerToken] of the experts that a router of the current
+// scope chooses by its logits [M,Experts].
+func (m MoE) route(n *Net, logits *Value) (weights, experts *Value) {
+	if m.Scores == nil {
+		routed := n.ApplyAll(kernel.RouteExperts{TopK: m.PerToken, Normalise: m.Normalise}, logits)
+		return routed[0], routed[1]
+	}
+	by, in := m.Scores.RouteScores, []*Value{logits}
+	by.TopK = m.PerToken
+	if by.Corrected {
+		in = append(in, n.add(n.Scope()+"."+m.Scores.Correction, m.Scores.Shape, kernel.T(n.Float(), m.Experts)))
+	}
+	routed := n.ApplyAll(by, in...)
+	return routed[0], routed[1]
 }
 
 // mixture sums weight * down(activation(gate x) * up x) over a token's experts, with the layers under experts in the
