@@ -54,7 +54,7 @@ func TestDPORun(t *testing.T) {
 		if len(steps) != 3 || len(evals) != 3 {
 			t.Fatalf("%d lines of steps and %d of evaluations, want 3 and 3", len(steps), len(evals))
 		}
-		if before := evals[0]; math.Abs(before[0]-math.Ln2) > 1e-6 || math.Abs(before[4]) > 1e-6 || before[3] != 0 {
+		if before := evals[0]; math.Abs(before[0]-math.Ln2) > 1e-6 || before[1] != 0 || before[2] != 0 || before[4] != 0 || before[3] != 0 {
 			t.Errorf("before training the evaluation has %v, want the loss log 2 and no margin", before)
 		}
 		if last := evals[2]; !(last[0] < math.Ln2) || !(last[4] > 0.01) || !(last[3] > 0.5) {

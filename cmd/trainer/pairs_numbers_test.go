@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -63,7 +64,14 @@ expect: {at_least: {eval_rewards/accuracies: 0.5}}
 		t.Errorf("eval --json: exit code %d, %v\n%s%s", code, err, out, errOut)
 	}
 	code, out, errOut = trainer(t, dir, nil, "", "sweep", "run.yaml", "--set", "dpo.beta=0.1,0.5", "--out", "sw")
-	if code != 0 || strings.Count(errOut+out, "finished") != 2 {
+	if code != 0 || strings.Count(errOut+out, "finished") != 2 || !strings.Contains(out,
+		"sorted by eval_rewards/margins\n") {
 		t.Errorf("sweep: exit code %d\n%s%s", code, out, errOut)
+	}
+	var sw sweepSummary
+	text, err := os.ReadFile(filepath.Join(dir, "sw", sweepFile))
+	if err := errors.Join(err, json.Unmarshal(text, &sw)); err != nil || sw.By != "eval_rewards/margins" ||
+		len(sw.Groups) != 2 || *sw.Groups[0].Mean <= *sw.Groups[1].Mean || *sw.Groups[1].Mean <= 0 {
+		t.Errorf("sweep.json does not have the larger margin first: %v\n%s", err, text)
 	}
 }

@@ -56,8 +56,8 @@ func newSweep(c *console) *cobra.Command {
 		Use:   "sweep FILE --set KEY=A,B,...",
 		Short: "Train every combination of some values, and compare the runs",
 		Long: `Train every combination of the values that --set lists with commas, each in its own folder below --out, and print the
-runs sorted by evaluation loss. --seeds N repeats each combination with N seeds and prints mean and standard deviation.
---sample N runs N combinations at random.
+runs sorted by evaluation loss, or by training.metric_for_best_model. --seeds N repeats each combination with N seeds
+and prints mean and standard deviation. --sample N runs N combinations at random.
 
 The same command again continues: finished runs are not repeated, a stopped one resumes. Exit code 1 if a run failed.
 trainer report shows the folder.`,
@@ -310,11 +310,15 @@ func (r *sweepRun) readState() error {
 				r.dir))
 	}
 	found, err := runs.Read(r.dir)
+	if err == nil {
+		found.Settings, err = settingsOf(found.Config)
+	}
 	if err != nil {
 		return usage(fmt.Errorf("sweep: %w", err))
 	}
 	s := found.Summary()
 	r.Status, r.Step, r.EvalLoss, r.TrainLoss, r.Seconds = string(s.Status), s.Step, s.LastEval, s.Loss, s.Seconds
+	r.Metric = s.LastMetric
 	return nil
 }
 
@@ -327,9 +331,11 @@ type sweepRun struct {
 	Step      int      `json:"step"`
 	EvalLoss  *float64 `json:"eval_loss,omitempty"`
 	TrainLoss *float64 `json:"train_loss_smoothed,omitempty"`
-	Seconds   *float64 `json:"seconds,omitempty"`
-	Exit      int      `json:"exit_code,omitempty"`
-	Problem   string   `json:"problem,omitempty"`
+	// Metric is the last value of training.metric_for_best_model where that is not eval_loss.
+	Metric  *runs.Metric `json:"metric,omitempty"`
+	Seconds *float64     `json:"seconds,omitempty"`
+	Exit    int          `json:"exit_code,omitempty"`
+	Problem string       `json:"problem,omitempty"`
 
 	dir     string
 	sets    []string // values of the whole command line
@@ -535,8 +541,10 @@ const sweepFile = "sweep.json"
 
 // sweepSummary is the result of a sweep.
 type sweepSummary struct {
-	Dir    string       `json:"dir"`
-	By     string       `json:"sorted_by"` // eval_loss, or train_loss_smoothed if no run has held-out rows
+	Dir string `json:"dir"`
+	// By is the training.metric_for_best_model of all runs, such as eval_loss; train_loss_smoothed if no run has
+	// held-out rows.
+	By     string       `json:"sorted_by"`
 	Failed int          `json:"failed"`
 	Groups []sweepGroup `json:"combinations"` // the best first
 	Runs   []*sweepRun  `json:"runs"`         // in the order of the grid
@@ -553,19 +561,18 @@ type sweepGroup struct {
 	Most   *float64 `json:"max,omitempty"`
 }
 
-// summarise sorts the combinations by their loss; those without a loss come last.
+// summarise sorts the combinations, the best first; those without a value come last.
 func summarise(dir string, all []*sweepRun) sweepSummary {
-	s := sweepSummary{Dir: dir, By: "train_loss_smoothed", Runs: all}
+	s := sweepSummary{Dir: dir, Runs: all}
+	higher := false
+	s.By, higher = sortedBy(all)
 	for _, r := range all {
-		if r.EvalLoss != nil {
-			s.By = "eval_loss"
-		}
 		if r.Status == string(runs.Failed) {
 			s.Failed++
 		}
 	}
 	byValues := map[string]int{}
-	losses := map[int][]float64{}
+	values := map[int][]float64{}
 	for _, r := range all {
 		name := strings.Join(r.Values, "\x00")
 		i, ok := byValues[name]
@@ -575,22 +582,60 @@ func summarise(dir string, all []*sweepRun) sweepSummary {
 			s.Groups = append(s.Groups, sweepGroup{Values: r.Values})
 		}
 		s.Groups[i].Runs = append(s.Groups[i].Runs, r.Name)
-		loss := r.TrainLoss
-		if s.By == "eval_loss" {
-			loss = r.EvalLoss
-		}
-		if loss != nil && r.Status == string(runs.Finished) {
-			losses[i] = append(losses[i], *loss)
+		if v := r.value(s.By); v != nil && r.Status == string(runs.Finished) {
+			values[i] = append(values[i], *v)
 		}
 	}
 	for i := range s.Groups {
-		s.Groups[i].measure(losses[i])
+		s.Groups[i].measure(values[i])
 	}
 	sort.SliceStable(s.Groups, func(a, b int) bool {
 		x, y := s.Groups[a].Mean, s.Groups[b].Mean
-		return x != nil && (y == nil || *x < *y)
+		if x == nil || y == nil {
+			return x != nil
+		}
+		return *x != *y && (*x > *y) == higher
 	})
 	return s
+}
+
+// smoothedLoss is the number that runs without held-out rows are sorted by.
+const smoothedLoss = "train_loss_smoothed"
+
+// sortedBy returns the number by which runs are sorted, and whether higher values are better. Runs that disagree on
+// training.metric_for_best_model are sorted by the loss.
+func sortedBy(all []*sweepRun) (by string, higher bool) {
+	by = smoothedLoss
+	for _, r := range all {
+		if r.EvalLoss != nil {
+			by = train.EvalLoss
+		}
+	}
+	measured := false
+	key, objective := all[0].spec.Training.MetricForBestModel, all[0].spec.Training.Objective
+	for _, r := range all {
+		if r.spec.Training.MetricForBestModel != key {
+			return by, false
+		}
+		measured = measured || r.Metric != nil
+	}
+	if key == train.EvalLoss || !measured {
+		return by, false
+	}
+	return key, train.HigherIsBetter(objective, key)
+}
+
+// value returns the number of the run that a sweep is sorted by; nil = the run has none.
+func (r *sweepRun) value(by string) *float64 {
+	switch {
+	case by == smoothedLoss:
+		return r.TrainLoss
+	case by == train.EvalLoss:
+		return r.EvalLoss
+	case r.Metric != nil:
+		return &r.Metric.Value
+	}
+	return nil
 }
 
 // measure computes mean, range and sample standard deviation.
@@ -628,8 +673,11 @@ func (s *sweepSummary) save() error {
 // print writes the combinations as a table, and the runs that failed.
 func (s *sweepSummary) print(out io.Writer) error {
 	w := bufio.NewWriter(out)
-	what := "held-out loss"
-	if s.By != "eval_loss" {
+	what := s.By
+	switch s.By {
+	case train.EvalLoss:
+		what = "held-out loss"
+	case smoothedLoss:
 		what = "training loss (no run has held-out rows: dataset.val_split)"
 	}
 	fmt.Fprintf(w, "sorted by %s\n", what)

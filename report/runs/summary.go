@@ -20,7 +20,9 @@ type Summary struct {
 	BestEval     *float64 `json:"best_eval_loss,omitempty"`
 	BestEvalStep *int     `json:"best_eval_step,omitempty"`
 	// Best value by training.metric_for_best_model, if that is not eval_loss.
-	BestMetric      *Metric  `json:"best_metric,omitempty"`
+	BestMetric *Metric `json:"best_metric,omitempty"`
+	// LastMetric is the last value of that number.
+	LastMetric      *Metric  `json:"last_metric,omitempty"`
 	Tokens          *float64 `json:"num_input_tokens_seen,omitempty"`
 	TokensPerSecond *float64 `json:"tokens_per_second,omitempty"`
 	Seconds         *float64 `json:"seconds,omitempty"`
@@ -70,6 +72,9 @@ func (r *Run) Summary() Summary {
 	}
 	if by := r.bestBy(); by != train.EvalLoss {
 		s.BestMetric = r.bestOf(by)
+		if step, v, ok := r.last(by); ok && finite(v) {
+			s.LastMetric = &Metric{by, v, step}
+		}
 	}
 	for _, c := range checks {
 		s.Checks = append(s.Checks, Check(c))
