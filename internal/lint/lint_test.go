@@ -76,7 +76,7 @@ var imports = map[string][]string{
 	"train/optimizer": {"graph", "kernel", "model/nn"},
 	"train/replay":    {"adapter", "dataset", "graph", "internal/atomicfile", "internal/jsonerr", "internal/regular"},
 	"train/ranks":     {"internal/words", "internal/rescue"},
-	"train/reward":    {"internal/rescue", "internal/words"},
+	"train/reward":    {"infer/jsonform", "internal/rescue", "internal/words"},
 	"train/step":      {"session", "train/objective", "train/optimizer", "adapter", "dataset", "graph", "kernel", "model/nn"},
 	"train/track":     {"internal/atomicfile", "internal/regular", "internal/safetext", "internal/rescue"},
 	"train": {"internal/keys", "internal/words", "session", "infer", "infer/tasks", "train/*", "adapter", "dataset", "text/chat", "graph", "kernel", "model/nn", "model/weights", "quant",

@@ -1,8 +1,10 @@
 // Package reward judges sampled answers: each Config names a judge, which gives an answer a number. A judge is built in
-// (a regular expression, a count, an exact match, a number, a length, tags) or a program of the user's.
+// (a regular expression, a count, an exact match, a number, a formula, a choice, a JSON Schema, a length, tags), a
+// program of the user's, or a server.
 package reward
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,6 +14,9 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/tierlora/tierlora/infer/jsonform"
+	"github.com/tierlora/tierlora/internal/words"
 )
 
 // Config is one entry of the list rewards.
@@ -20,29 +25,43 @@ type Config struct {
 	Name string `yaml:"name,omitempty" resume:"fixed"`
 	// Type is the judge. regex: 1 where the pattern matches the answer, else 0. count: how often it matches.
 	// exact_match: 1 where the answer equals the column, blanks at both ends aside. number: 1 where the answer's last
-	// number, or that in \boxed{}, equals the column's. length: minus the share by which the answer's characters differ
-	// from target. tags: 1 where the answer consists of the tags in their order. command: the number that a program
-	// gives.
-	Type string `yaml:"type" choices:"regex count exact_match number length tags command" resume:"fixed"`
+	// number, or that in \boxed{}, equals the column's. math: 1 where the answer's formula equals the column's,
+	// however it is written. choice: 1 where the answer's letter is the column's. json_schema: 1 where the answer is JSON that
+	// schema allows. length: minus the share by which the answer's characters differ from target. tags: 1 where the
+	// answer consists of the tags in their order. command: the number that a program gives. http: the number that a
+	// server gives.
+	Type string `yaml:"type" choices:"regex count exact_match number math choice json_schema length tags command http" resume:"fixed"`
 	// Pattern is the regular expression of regex and count, in Go's syntax.
 	Pattern string `yaml:"pattern,omitempty" resume:"fixed"`
-	// Column is the column of the row that exact_match and number compare with. Empty means answer.
+	// Column is the column of the row that exact_match, number, math and choice compare with. Empty means answer.
 	Column string `yaml:"column,omitempty" resume:"fixed"`
 	// Tags are the names of the tags, such as think and answer.
 	Tags []string `yaml:"tags" resume:"fixed"`
+	// Schema is the JSON Schema of json_schema, as JSON.
+	Schema string `yaml:"schema,omitempty" resume:"fixed"`
 	// Target is the number of characters that length wants.
 	Target int `yaml:"target,omitempty" range:"[0,inf)" resume:"fixed"`
 	// Command is the program of the type command with its arguments. It reads a JSON line for each answer, with prompt,
 	// completion and columns, and writes a line with a number, or null where it cannot judge. It keeps running and gets
 	// no variable of the environment but PATH, HOME, LANG and TMPDIR.
 	Command []string `yaml:"command" resume:"fixed"`
-	// Workers is how many copies of the program run at a time.
+	// URL is the address that http sends answers to. It gets {"answers": [{"prompt", "completion", "columns"}, ...]} and
+	// replies {"rewards": [number or null, ...]}.
+	URL string `yaml:"url,omitempty" form:"address" resume:"fixed"`
+	// AllowRemote lets http send prompts, answers and columns to another machine; false = loopback addresses only.
+	AllowRemote bool `yaml:"allow_remote,omitempty" resume:"free"`
+	// Batch is the most answers of a request of http.
+	Batch int `yaml:"batch" default:"64" range:"[1,4096]" resume:"free"`
+	// Retries is how often http repeats a request that failed with a network error, a timeout, 429 or 5xx.
+	Retries int `yaml:"retries" default:"3" range:"[0,100]" resume:"free"`
+	// Workers is how many copies of the program run, or requests of http are sent, at a time.
 	Workers int `yaml:"workers" default:"1" range:"[1,256]" resume:"free"`
-	// Timeout is how many seconds the program may take for an answer. Then it is killed and started anew.
+	// Timeout is how many seconds the program may take for an answer, after which it is killed and started anew, or the
+	// server for a request.
 	Timeout float64 `yaml:"timeout" default:"10" range:"(0,3600]" resume:"free"`
 	// MemoryMiB bounds the address space of each copy of the program; 0 = unbounded.
 	MemoryMiB int `yaml:"memory_mib,omitempty" range:"[0,1048576]" resume:"free"`
-	// OnError says what becomes of an answer that the program fails on: error ends the run, zero counts it and gives 0.
+	// OnError says what becomes of an answer that the program or the server fails on: error ends the run, zero counts it and gives 0.
 	OnError string `yaml:"on_error" default:"error" choices:"error zero" resume:"steers"`
 }
 
@@ -78,6 +97,14 @@ func (c Config) Validate() (problems []error) {
 	case "command":
 		if len(c.Command) == 0 {
 			bad("command", "is missing: name a program, such as [python3, reward.py]")
+		}
+	case "http":
+		if problem := endpointProblem(c); problem != "" {
+			bad("url", "%s", problem)
+		}
+	case "json_schema":
+		if _, err := jsonform.Parse([]byte(c.Schema)); err != nil {
+			bad("schema", "%q: %v", words.Clip(c.Schema, 80), err)
 		}
 	}
 	return problems
@@ -116,13 +143,24 @@ func Open(configs []Config) (*Rewards, error) {
 					c.Title())
 			}
 		}
-		if c.Type == "command" {
-			r.judges = append(r.judges, newProgram(c, &r.zeros))
-		} else {
-			r.judges = append(r.judges, builtIn{c, patternOf(c)})
-		}
+		r.judges = append(r.judges, r.judgeOf(c))
 	}
 	return r, nil
+}
+
+// judgeOf returns the judge of a configuration that Validate has nothing against.
+func (r *Rewards) judgeOf(c Config) judge {
+	switch c.Type {
+	case "command":
+		return newProgram(c, &r.zeros)
+	case "http":
+		return newEndpoint(c, &r.zeros)
+	}
+	b := builtIn{Config: c, pattern: patternOf(c)}
+	if c.Type == "json_schema" {
+		b.schema, _ = jsonform.Parse([]byte(c.Schema)) // Validate parsed it
+	}
+	return b
 }
 
 // patternOf compiles the pattern of a reward that has one.
@@ -179,6 +217,7 @@ func (r *Rewards) Judge(ctx context.Context, answers []Answer) ([][]float64, err
 type builtIn struct {
 	Config
 	pattern *regexp.Regexp
+	schema  *jsonform.Schema
 }
 
 func (builtIn) close() error { return nil }
@@ -207,20 +246,55 @@ func (b builtIn) one(a Answer) (float64, error) {
 		return -math.Abs(n-float64(b.Target)) / float64(b.Target), nil
 	case "tags":
 		return truth(tagged(a.Completion, b.Tags)), nil
+	case "json_schema":
+		return truth(matches(b.schema, a.Completion)), nil
 	}
 	want, err := b.wanted(a)
 	if err != nil {
 		return 0, err
 	}
-	if b.Type == "number" {
+	switch b.Type {
+	case "number":
 		right, known := Number(want)
 		if !known {
 			return math.NaN(), nil
 		}
 		own, ok := Number(a.Completion)
 		return truth(ok && sameNumber(own, right)), nil
+	case "math":
+		return truth(SameMath(Math(a.Completion), Math(want))), nil
+	case "choice":
+		right, known := wantedChoice(want)
+		if !known {
+			return math.NaN(), nil
+		}
+		own, ok := Choice(a.Completion)
+		return truth(ok && own == right), nil
 	}
 	return truth(strings.TrimSpace(a.Completion) == strings.TrimSpace(want)), nil
+}
+
+// maxJSON is the longest answer that matches a schema, in bytes.
+const maxJSON = 1 << 20
+
+// matches reports whether a text, perhaps in a fence of Markdown, is JSON that a schema allows.
+func matches(schema *jsonform.Schema, text string) bool {
+	text = strings.TrimSpace(text)
+	if inner, ok := strings.CutPrefix(text, "```"); ok {
+		_, inner, _ = strings.Cut(inner, "\n")
+		text, _ = strings.CutSuffix(strings.TrimSpace(inner), "```")
+	}
+	var compact bytes.Buffer // the form of a schema bounds blanks
+	if len(text) > maxJSON || json.Compact(&compact, []byte(text)) != nil {
+		return false
+	}
+	at := schema.Start()
+	for _, c := range compact.Bytes() {
+		if !at.Next(c) {
+			return false
+		}
+	}
+	return at.Done()
 }
 
 // wanted returns the text of the column that an answer is compared with.

@@ -33,6 +33,9 @@ func judged(t *testing.T, configs []Config, of []Answer) ([][]float64, *Rewards,
 	return numbers, r, err
 }
 
+// pointSchema is a JSON Schema of an object with a number.
+const pointSchema = `{"type": "object", "properties": {"x": {"type": "number"}}, "required": ["x"]}`
+
 // TestBuiltIn checks every judge that needs no program.
 func TestBuiltIn(t *testing.T) {
 	for _, c := range []struct {
@@ -54,6 +57,14 @@ func TestBuiltIn(t *testing.T) {
 		{Config{Type: "number"}, `{"answer": "#### 18"}`, "18 eggs, no 19", 0},
 		{Config{Type: "number"}, `{"answer": "\\frac{1}{3}"}`, `so \boxed{\dfrac{2}{6}}`, 1},
 		{Config{Type: "number"}, `{"answer": "x"}`, "5", math.NaN()},
+		{Config{Type: "math"}, `{"answer": "\\frac{x}{2}"}`, `so \boxed{0.5x}`, 1},
+		{Config{Type: "math", Column: "solution"}, `{"solution": "thus $\\boxed{(1,2)}$"}`, "The answer is $(2,1)$", 0},
+		{Config{Type: "choice"}, `{"answer": 1}`, "The answer is (B).", 1},
+		{Config{Type: "choice"}, `{"answer": "C"}`, "A", 0},
+		{Config{Type: "json_schema", Schema: pointSchema}, "{}", "```json\n{\n      \"x\": 1\n}\n```", 1},
+		{Config{Type: "json_schema", Schema: pointSchema}, "{}", `{"x": "1"}`, 0},
+		{Config{Type: "json_schema", Schema: pointSchema}, "{}", `Sure: {"x": 1}`, 0},
+		{Config{Type: "json_schema", Schema: pointSchema}, "{}", `{"x": 1}}`, 0},
 	} {
 		c.config.Workers, c.config.Timeout = 1, 1
 		got, _, err := judged(t, []Config{c.config}, answers(c.columns, c.answer))
@@ -188,6 +199,8 @@ func TestValidate(t *testing.T) {
 				"missing closing ): `(`"},
 		{Config{Type: "length"}, "target: is 0: write how many characters an answer should have"},
 		{Config{Type: "tags"}, "tags: are missing: name them, such as [think, answer]"},
+		{Config{Type: "json_schema", Schema: `{"type": "string"}`},
+			`schema: "{\"type\": \"string\"}": schema: want type object or array: the end of other values cannot be recognised`},
 		{Config{Type: "command"}, "command: is missing: name a program, such as [python3, reward.py]"},
 		{Config{Type: "length", Target: 1, Name: "a/b"},
 			`name: "a/b" is part of the name of a metric: leave out blanks and /`},
