@@ -49,7 +49,8 @@ func wantedChoice(text string) (string, bool) {
 		}
 		return string(rune('A' + n)), true
 	}
-	if letter := strings.ToUpper(strings.Trim(text, "()[]. ")); len(letter) == 1 && letter[0] >= 'A' && letter[0] <= 'Z' {
+	letter := strings.ToUpper(strings.Trim(text, "()[]. "))
+	if len(letter) == 1 && letter[0] >= 'A' && letter[0] <= 'Z' {
 		return letter, true
 	}
 	return Choice(text)

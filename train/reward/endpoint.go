@@ -47,8 +47,8 @@ func endpointProblem(c Config) string {
 	if ip := net.ParseIP(u.Hostname()); c.AllowRemote || u.Hostname() == "localhost" || ip != nil && ip.IsLoopback() {
 		return ""
 	}
-	return fmt.Sprintf("%s is another machine, and prompts, answers and columns would be sent to it: set allow_remote: "+
-		"true to send them", u.Host)
+	return fmt.Sprintf("%s is another machine, and prompts, answers and columns would be sent to it: set "+
+		"allow_remote: true to send them", u.Host)
 }
 
 func newEndpoint(c Config, zeros *int) *endpoint {

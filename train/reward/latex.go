@@ -20,7 +20,9 @@ var errMath = errors.New("not an expression")
 
 // expression is a node of a parsed expression.
 type expression struct {
-	op   byte // '#' number, 'v' variable, '+', '*', '^', 'i' inverse, '-' negation, 'f' function, '!' factorial, '|' absolute value
+	// op is '#' for a number, 'v' for a variable, 'i' for an inverse, '-' for a negation, 'f' for a function, '!' for a
+	// factorial, '|' for an absolute value, else the sign itself: '+', '*' or '^'.
+	op   byte
 	x    float64
 	name string
 	of   []*expression
@@ -421,7 +423,8 @@ func (p *mathParser) command(name string, depth int) (*expression, error) {
 		}
 	}
 	switch name {
-	case "", "pm", "mp", "infty", "text", "mbox", "begin", "end", "cup", "cap", "in", "le", "ge", "leq", "geq", "neq", "lt", "gt":
+	case "", "pm", "mp", "infty", "text", "mbox", "begin", "end", "cup", "cap", "in",
+		"le", "ge", "leq", "geq", "neq", "lt", "gt":
 		return nil, errMath
 	}
 	return &expression{op: 'v', name: name}, nil // a Greek letter

@@ -124,11 +124,10 @@ func sameMembers(x, y []string, unordered bool, depth int) bool {
 func members(text string) (all []string, open, closed string) {
 	inner := text
 	for _, pair := range [][2]string{{`\{`, `\}`}, {"(", ")"}, {"[", "]"}, {"(", "]"}, {"[", ")"}} {
-		if strings.HasPrefix(text, pair[0]) && strings.HasSuffix(text, pair[1]) && len(text) >= len(pair[0])+len(pair[1]) {
-			inside := text[len(pair[0]) : len(text)-len(pair[1])]
-			if parts := splitList(inside); len(parts) > 1 {
-				return parts, pair[0], pair[1]
-			}
+		inside, begins := strings.CutPrefix(text, pair[0])
+		inside, ends := strings.CutSuffix(inside, pair[1])
+		if parts := splitList(inside); begins && ends && len(parts) > 1 {
+			return parts, pair[0], pair[1]
 		}
 	}
 	return splitList(inner), "", ""

@@ -70,7 +70,8 @@ func TestMath(t *testing.T) {
 func TestChoice(t *testing.T) {
 	for text, want := range map[string]string{
 		"B": "B", "(C)": "C", "The answer is (D).": "D", "Answer: A\n": "A", `\boxed{\text{B}}`: "B", "B) Paris": "B", "**C**": "C",
-		"I think it is (A), no, (B)": "B", "A man walks": "", "the correct answer is option C because A is not": "C", "": "",
+		"I think it is (A), no, (B)": "B", "A man walks": "",
+		"the correct answer is option C because A is not": "C", "": "",
 		"Answer: the cat": "",
 	} {
 		if got, _ := Choice(text); got != want {

@@ -26,10 +26,10 @@ type Config struct {
 	// Type is the judge. regex: 1 where the pattern matches the answer, else 0. count: how often it matches.
 	// exact_match: 1 where the answer equals the column, blanks at both ends aside. number: 1 where the answer's last
 	// number, or that in \boxed{}, equals the column's. math: 1 where the answer's formula equals the column's,
-	// however it is written. choice: 1 where the answer's letter is the column's. json_schema: 1 where the answer is JSON that
-	// schema allows. length: minus the share by which the answer's characters differ from target. tags: 1 where the
-	// answer consists of the tags in their order. command: the number that a program gives. http: the number that a
-	// server gives.
+	// however it is written. choice: 1 where the answer's letter is the column's. json_schema: 1 where the answer is
+	// JSON that schema allows. length: minus the share by which the answer's characters differ from target. tags: 1
+	// where the answer consists of the tags in their order. command: the number that a program gives. http: the number
+	// that a server gives.
 	Type string `yaml:"type" choices:"regex count exact_match number math choice json_schema length tags command http" resume:"fixed"`
 	// Pattern is the regular expression of regex and count, in Go's syntax.
 	Pattern string `yaml:"pattern,omitempty" resume:"fixed"`
@@ -45,8 +45,8 @@ type Config struct {
 	// completion and columns, and writes a line with a number, or null where it cannot judge. It keeps running and gets
 	// no variable of the environment but PATH, HOME, LANG and TMPDIR.
 	Command []string `yaml:"command" resume:"fixed"`
-	// URL is the address that http sends answers to. It gets {"answers": [{"prompt", "completion", "columns"}, ...]} and
-	// replies {"rewards": [number or null, ...]}.
+	// URL is the address that http sends answers to. It gets {"answers": [{"prompt", "completion", "columns"}, ...]}
+	// and replies {"rewards": [number or null, ...]}.
 	URL string `yaml:"url,omitempty" form:"address" resume:"fixed"`
 	// AllowRemote lets http send prompts, answers and columns to another machine; false = loopback addresses only.
 	AllowRemote bool `yaml:"allow_remote,omitempty" resume:"free"`
@@ -61,7 +61,8 @@ type Config struct {
 	Timeout float64 `yaml:"timeout" default:"10" range:"(0,3600]" resume:"free"`
 	// MemoryMiB bounds the address space of each copy of the program; 0 = unbounded.
 	MemoryMiB int `yaml:"memory_mib,omitempty" range:"[0,1048576]" resume:"free"`
-	// OnError says what becomes of an answer that the program or the server fails on: error ends the run, zero counts it and gives 0.
+	// OnError says what becomes of an answer that the program or the server fails on: error ends the run, zero counts
+	// it and gives 0.
 	OnError string `yaml:"on_error" default:"error" choices:"error zero" resume:"steers"`
 }
 
