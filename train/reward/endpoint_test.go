@@ -115,8 +115,8 @@ func TestEndpointFails(t *testing.T) {
 	}
 	for url, want := range map[string]string{
 		"": "url: is missing: write the address that judges answers, such as http://127.0.0.1:8000/reward",
-		"http://example.org:80/x": "url: example.org:80 is another machine, and prompts, answers and columns would be " +
-			"sent to it: set allow_remote: true to send them",
+		"http://example.org:80/x": "url: example.org:80 is another machine, and prompts, answers and columns would " +
+			"be sent to it: set allow_remote: true to send them",
 		"http://a:b@localhost/": "url: has a user's name or password, which logs and copies of the configuration " +
 			"would show: remove it",
 		"ftp://localhost/": `url: "ftp://localhost/" is no http or https address`,
