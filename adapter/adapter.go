@@ -17,6 +17,8 @@ var Methods = map[string]Method{
 	"lora": {Section: loraSection, Wrap: wrapLoRA, WrapExperts: wrapLoRAExperts, WrapParameter: wrapLoRAParameter, Init: initLoRA,
 		Rebase: loraRebase, Merge: mergeLoRA, MergeParameter: mergeLoRAParameter, Rate: loraPlusRate, Sums: true, PEFT: loraCodec},
 	"full": {Section: fullSection, Trains: func(c Config) func(string) bool { return c.full().trains() }},
+	"ia3":  {Section: ia3Section, Wrap: wrapIA3, Init: initIA3, Merge: mergeIA3, MergeBias: mergeIA3Bias, PEFT: ia3Codec},
+	"miss": {Section: missSection, Wrap: wrapMiSS, Init: initMiSS, Merge: mergeMiSS, PEFT: missCodec},
 	"dora": {Section: loraSection, Check: checkDoRA, Wrap: wrapDoRA, Init: initDoRA, Merge: mergeDoRA, Rate: doraRate,
 		PEFT: doraCodec},
 }
@@ -25,7 +27,7 @@ var Methods = map[string]Method{
 const DefaultMethod = "lora"
 
 // Quantised are the values of `adapter:` that stand for a method over a quantised base model.
-var Quantised = map[string]string{"qlora": "lora", "qdora": "dora"}
+var Quantised = map[string]string{"qlora": "lora", "qdora": "dora", "qia3": "ia3", "qmiss": "miss"}
 
 // Lookup finds the method that a value of `adapter:` stands for, and whether the base model is quantised.
 func Lookup(name string) (m Method, quantised bool, err error) {
@@ -88,11 +90,39 @@ type Method struct {
 	Rate func(c Config, name string) float64
 	// PEFT reads and writes adapter_config.json.
 	PEFT Codec
+	// MergeBias makes what changes a layer's bias [Out], as one row, by its trained tensors; it returns nil where the bias
+	// stays, and is nil where it always does.
+	MergeBias func(c Config, layer string, own []Param) (Merger, error)
 }
+
+// biasSuffix ends the name of a layer's bias.
+const biasSuffix = ".bias"
 
 // Merger adds an update to some rows of a weight [Out,In], or of a parameter [E,In,Out] as E*In rows: rows has them from row
 // from on. Calls for different rows may run at the same time.
 type Merger func(rows []float32, from int)
+
+// Label is the method's name in messages: DoRA, or PEFT's peft_type.
+func (m Method) Label() string {
+	if m.PEFT.Flag == doraCodec.Flag {
+		return "DoRA"
+	}
+	return m.PEFT.Type
+}
+
+// Update says what an adapter of the method does, after its name, for messages about what takes s B A alone.
+func (m Method) Update() string {
+	if m.PEFT.Flag == doraCodec.Flag {
+		return "scales the rows of the whole weight (DoRA)"
+	}
+	return fmt.Sprintf("has an update of its own form (%s)", m.PEFT.Type)
+}
+
+// MergersOf is Mergers for the trained tensors of a network, whose layers' sizes are known.
+func (m Method) MergersOf(c Config, t *Trained, params []Param) (map[string]Merger, error) {
+	c.sizes = &t.sizes
+	return m.Mergers(c, t.Layers, t.Parameters, params)
+}
 
 // Mergers are the updates of an adapter by the layer's path, or the parameter's name where the checkpoint has it. The
 // tensors of a classification head are no update.
@@ -106,6 +136,15 @@ func (m Method) Mergers(c Config, layers []string, parameters []Parameter, param
 	for _, l := range layers {
 		if mergers[l], err = m.Merge(c, l, own[l]); err != nil {
 			return nil, err
+		}
+		if m.MergeBias == nil {
+			continue
+		}
+		switch merge, err := m.MergeBias(c, l, own[l]); {
+		case err != nil:
+			return nil, err
+		case merge != nil:
+			mergers[l+biasSuffix] = merge
 		}
 	}
 	for _, p := range parameters {
@@ -146,6 +185,7 @@ type Trained struct {
 	members map[string][]member // by a tensor's name, the tensors of PEFT's that it holds; none = itself
 	modules map[string]bool     // the names of the model's linear layers: the ends of their paths
 	linears map[string]bool     // the names of their weights
+	sizes   layerSizes          // of the adapted layers
 
 	parameters []string        // of experts, that the model has
 	routers    map[string]bool // the names of routers' weights that are parameters and no linear layers'
@@ -201,6 +241,7 @@ func (m Method) Wrapper(t *Trained, c Config) func(n *nn.Net, path string, base 
 			return base
 		}
 		t.Layers = append(t.Layers, path)
+		t.sizes.add(path, base)
 		first := len(t.Params)
 		l := m.Wrap(t, c, n, path, base)
 		t.rate(m, c, first)
@@ -270,7 +311,7 @@ func (t *Trained) CheckTargets(c Config, weights []string) error {
 	}
 	_, expression := c.TargetModules.expression()
 	if len(t.Layers) == 0 && (expression || !t.coversAll(c.TargetModules)) {
-		return fmt.Errorf("lora.target_modules: %v matches no linear layer of the model; it has %s", []string(c.TargetModules), valid)
+		return fmt.Errorf("%s: %v matches no linear layer of the model; it has %s", c.Key("target_modules"), []string(c.TargetModules), valid)
 	}
 	if expression || c.TargetModules[0] == AllLinear || c.selection.narrows() {
 		return nil
@@ -286,7 +327,7 @@ func (t *Trained) CheckTargets(c Config, weights []string) error {
 		}
 	}
 	if missing != nil {
-		return fmt.Errorf("lora.target_modules: %s matches no linear layer of the model; it has %s", strings.Join(missing, ", "), valid)
+		return fmt.Errorf("%s: %s matches no linear layer of the model; it has %s", c.Key("target_modules"), strings.Join(missing, ", "), valid)
 	}
 	return nil
 }

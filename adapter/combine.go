@@ -40,8 +40,8 @@ func Combine(parts []Weighted, how string) (*Saved, error) {
 			return nil, fmt.Errorf("combine adapters: the weight of %s is %v, but linear gives the root of it to A and to B alike, where the sign is lost; use cat",
 				p.Name, p.Weight)
 		case !p.Method.Sums:
-			return nil, fmt.Errorf("combine adapters: %s scales the rows of the whole weight, which has no sum with another update; merge "+
-				"one adapter after the other, in fp32", p.Name)
+			return nil, fmt.Errorf("combine adapters: %s %s, which has no sum with another update; merge "+
+				"one adapter after the other, in fp32", p.Name, p.Method.Update())
 		case p.Config.FusedExperts():
 			return nil, fmt.Errorf("combine adapters: %s adapts target_parameters, for which PEFT has no combination; merge one adapter after the other, in fp32", p.Name)
 		}

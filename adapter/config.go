@@ -53,9 +53,10 @@ type Config struct {
 
 	rankOrder, alphaOrder []string // the patterns' keys as an adapter's file has them; nil = sorted
 	selection             selection
-	expertLayers          bool      // experts are linear layers whatever TargetParameters name: see tensorNames
-	form                  *peftForm // what adapter_config.json has in place of the targets and patterns above; nil = these
-	named                 []string  // the names that an expression of TargetModules stands for; nil = they are not known
+	expertLayers          bool        // experts are linear layers whatever TargetParameters name: see tensorNames
+	form                  *peftForm   // what adapter_config.json has in place of the targets and patterns above; nil = these
+	sizes                 *layerSizes // of the adapted layers of a network; nil = not known
+	named                 []string    // the names that an expression of TargetModules stands for; nil = they are not known
 }
 
 // Settings are the keys of a section that its methods do not share with others.
@@ -78,14 +79,22 @@ func (c Config) own() Settings {
 
 // Summary describes in a line what is trained.
 func (c Config) Summary() string {
-	if f, ok := c.Own.(Full); ok {
-		return f.summary()
+	if s, ok := c.Own.(summariser); ok {
+		return s.summary(c)
 	}
 	return fmt.Sprintf("r %d, alpha %g, on %v", c.R, c.Alpha, slices.Concat(c.TargetModules, c.TargetParameters))
 }
 
 // Key returns the full name of a key of the section, such as lora.r.
 func (c Config) Key(name string) string { return c.own().section() + "." + name }
+
+// ScaleKeys names the keys that decide the scale of an update.
+func (c Config) ScaleKeys() string {
+	if _, ok := c.own().(LoRASettings); ok {
+		return "lora.r, lora.alpha and lora.use_rslora"
+	}
+	return c.Key("r") + " and " + c.Key("alpha")
+}
 
 // Compared returns what decides an adapter's numbers beside what a checkpoint keeps, by key and as text: two runs of one
 // subject have the same. Lists are sorted, for their order means nothing.
@@ -96,7 +105,7 @@ func (c Config) Compared() map[string]string {
 			all[c.Key(path)] = comparedText(value)
 		}
 	}
-	if _, alone := c.own().(interface{ standalone() []error }); !alone {
+	if _, standsAlone := c.own().(alone); !standsAlone {
 		keys.Each(c.Shared, see)
 	}
 	keys.Each(c.own(), see)
@@ -139,7 +148,7 @@ const maxRank = 4096 // the range of r
 
 // Validate returns every problem of the section, each naming its key.
 func (c Config) Validate() []error {
-	if s, ok := c.own().(interface{ standalone() []error }); ok {
+	if s, ok := c.own().(alone); ok {
 		return append(keys.Check(c.Key(""), c.own()), s.standalone()...)
 	}
 	problems := append(keys.Check(c.Key(""), c.Shared), keys.Check(c.Key(""), c.own())...)
@@ -147,14 +156,7 @@ func (c Config) Validate() []error {
 	if len(c.TargetModules) == 0 && len(c.TargetParameters) == 0 {
 		bad("target_modules: name at least one module, a regular expression, or %s", AllLinear)
 	}
-	for _, t := range c.TargetModules {
-		if t == AllLinear && len(c.TargetModules) > 1 {
-			bad("target_modules: %s stands alone, not in a list with others", AllLinear)
-		}
-		if t == "" {
-			bad("target_modules: an empty name")
-		}
-	}
+	c.TargetModules.problems(bad)
 	for i, p := range c.TargetParameters {
 		if p == "" || slices.Contains(c.TargetParameters[:i], p) {
 			bad("target_parameters: %q is empty or stands there twice", p)
@@ -162,11 +164,6 @@ func (c Config) Validate() []error {
 	}
 	if len(c.TargetParameters) > 0 && c.Dropout != 0 {
 		bad("dropout: %v does not go with target_parameters: the update is part of a parameter, whose input can't be dropped apart; write 0", c.Dropout)
-	}
-	if re, ok := c.TargetModules.expression(); ok {
-		if _, err := whole(re); err != nil {
-			bad("target_modules: %q is no regular expression: %v", re, err)
-		}
 	}
 	problems = append(problems, c.own().problems(c)...)
 	for _, k := range sortedKeys(c.RankPattern) {

@@ -18,7 +18,7 @@ type Full struct {
 // fullSection returns the section full as the method reads it.
 func fullSection(s Sections) Config { return Config{Own: s.Full} }
 
-func (Full) section() string { return "full" }
+func (Full) section() string { return fullSectionName }
 
 func (Full) scale(float64, float64) float64 { return 1 }
 
@@ -56,7 +56,7 @@ func matchesBetween(text, name string) bool {
 }
 
 // summary describes what is trained.
-func (f Full) summary() string {
+func (f Full) summary(Config) string {
 	if len(f.Train) == 0 {
 		return "all weights of the base model"
 	}

@@ -45,7 +45,7 @@ func loraSection(s Sections) Config { return s.LoRA.Config() }
 // Validate returns every problem of the section, each naming its key.
 func (l LoRA) Validate() []error { return l.Config().Validate() }
 
-func (LoRASettings) section() string { return "lora" }
+func (LoRASettings) section() string { return loraSectionName }
 
 // scale is alpha/r, or alpha/sqrt(r) for rsLoRA (Kalajdzievski 2023).
 func (s LoRASettings) scale(alpha, rank float64) float64 {
@@ -75,8 +75,7 @@ type lora struct {
 	base    nn.Linear
 	a, b    *nn.Value // [R,In], [Out,R]
 	scale   float64
-	dropout float64
-	counter *nn.Value
+	dropout dropout
 }
 
 const (
@@ -92,11 +91,8 @@ func wrapLoRA(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.L
 func newLoRA(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) *lora {
 	in, out := base.Size()
 	r := c.Rank(path)
-	l := &lora{n: n, base: base, scale: c.Scale(path), dropout: c.Dropout,
-		a: t.param(n, path+suffixA, r, in), b: t.param(n, path+suffixB, out, r)}
-	if c.Dropout > 0 {
-		l.counter = n.Batch(DropoutCounter, kernel.T(kernel.I32, 2))
-	}
+	l := &lora{n: n, base: base, scale: c.Scale(path), a: t.param(n, path+suffixA, r, in), b: t.param(n, path+suffixB, out, r)}
+	l.dropout = newDropout(n, c)
 	return l
 }
 
@@ -108,14 +104,32 @@ func (l *lora) Apply(x *nn.Value) *nn.Value { return l.add(l.base.Apply(x), x) }
 
 // add returns y + s (x Aᵀ) Bᵀ.
 func (l *lora) add(y, x *nn.Value) *nn.Value {
-	branch := x
-	if l.dropout > 0 {
-		branch = l.n.Shared(x, "dropout", func() *nn.Value {
-			return l.n.Apply(kernel.Dropout{P: l.dropout, Stream: stream(l.n.Scope()), Ranks: l.n.Ranks()}, x, l.counter)
-		})
-	}
-	t := l.n.Apply(kernel.MatMul{TransB: true}, branch, l.a)                          // [M,In] [R,In]ᵀ -> [M,R]
+	t := l.n.Apply(kernel.MatMul{TransB: true}, l.dropout.of(l.n, x), l.a)            // [M,In] [R,In]ᵀ -> [M,R]
 	return l.n.Add(y, l.n.Apply(kernel.MatMul{TransB: true, Alpha: l.scale}, t, l.b)) // [M,R] [Out,R]ᵀ -> [M,Out]
+}
+
+// dropout zeroes inputs of an update while it is trained.
+type dropout struct {
+	p       float64
+	counter *nn.Value // the batch value that masks are made from; nil where p is 0
+}
+
+// newDropout declares what the dropout of a configuration needs.
+func newDropout(n *nn.Net, c Config) (d dropout) {
+	if d.p = c.Dropout; d.p > 0 {
+		d.counter = n.Batch(DropoutCounter, kernel.T(kernel.I32, 2))
+	}
+	return d
+}
+
+// of returns x with a mask that all updates of one input share.
+func (d dropout) of(n *nn.Net, x *nn.Value) *nn.Value {
+	if d.p == 0 {
+		return x
+	}
+	return n.Shared(x, "dropout", func() *nn.Value {
+		return n.Apply(kernel.Dropout{P: d.p, Stream: stream(n.Scope()), Ranks: n.Ranks()}, x, d.counter)
+	})
 }
 
 // stream is the number that makes dropout masks of different inputs differ.

@@ -187,7 +187,8 @@ func (m Method) ExpertWrapper(t *Trained, c Config) func(n *nn.Net, paths []stri
 			return base
 		}
 		if m.WrapExperts == nil {
-			n.Fail(fmt.Errorf("lora.target_modules: %s is an expert's layer, which this adapter does not train; name other layers", paths[slices.Index(adapted, true)]))
+			n.Fail(fmt.Errorf("%s: %s is an expert's layer, which this adapter does not train; name other layers",
+				c.Key("target_modules"), paths[slices.Index(adapted, true)]))
 			return base
 		}
 		first := len(t.Params)

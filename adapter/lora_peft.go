@@ -106,24 +106,9 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	c := Config{Shared: Shared{R: p.R, Alpha: alpha, Dropout: p.Dropout, RankPattern: p.RankPattern.values, AlphaPattern: p.AlphaPattern.values,
 		TargetParameters: slices.Compact(slices.Sorted(slices.Values(p.Parameters)))},
 		Own: LoRASettings{UseRSLoRA: p.UseRSLoRA}, Task: task, rankOrder: rankOrder, alphaOrder: alphaOrder}
-	switch t := p.TargetModules.(type) {
-	case string:
-		c.TargetModules = Targets{t}
-	case []any:
-		for _, m := range t {
-			name, ok := m.(string)
-			if !ok {
-				bad("target_modules holds %v, which is no name", m)
-			}
-			c.TargetModules = append(c.TargetModules, name)
-		}
-		sort.Strings(c.TargetModules)
-	case nil:
-		if len(p.Parameters) == 0 {
-			bad("target_modules is missing")
-		}
-	default:
-		bad("target_modules is %v: no name and no list of names", t)
+	c.TargetModules = readTargets(p.TargetModules, bad)
+	if p.TargetModules == nil && len(p.Parameters) == 0 {
+		bad("target_modules is missing")
 	}
 	_, expression := p.TargetModules.(string)
 	c.selection = readSelection(keys, expression, bad)

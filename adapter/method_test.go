@@ -63,7 +63,7 @@ func TestLookup(t *testing.T) {
 			t.Errorf("%s: quantised %v, %v", name, quantised, err)
 		}
 	}
-	if _, _, err := Lookup("vera"); fmt.Sprint(err) != `adapter: "vera" is not one of dora, full, lora, qdora, qlora` {
+	if _, _, err := Lookup("bitfit"); fmt.Sprint(err) != `adapter: "bitfit" is not one of `+strings.Join(Names(), ", ") {
 		t.Errorf("%v", err)
 	}
 }

@@ -147,7 +147,7 @@ func methodOf(keys map[string]json.RawMessage) (Method, error) {
 		return Method{}, fmt.Errorf("it has no peft_type, so it is not a file of PEFT's")
 	}
 	if plain == nil {
-		return Method{}, fmt.Errorf("peft_type %q is not one of %s", typ, strings.Join(slices.Compact(types), ", "))
+		return Method{}, fmt.Errorf("peft_type %q is not one of %s", typ, strings.Join(slices.Compact(slices.Sorted(slices.Values(types))), ", "))
 	}
 	return *plain, nil
 }

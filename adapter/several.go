@@ -111,8 +111,8 @@ func (s *Several) layer(path string, base nn.Linear, adapts func(c Config, path 
 func (s *Several) Load(m graph.Store) error {
 	for i, saved := range s.saved {
 		if !saved.Method.Sums {
-			return fmt.Errorf("adapter %d of %d scales the rows of the whole weight: such an adapter can't be one of several; load it alone, "+
-				"with --adapter-only", i+1, len(s.saved))
+			return fmt.Errorf("adapter %d of %d %s: such an adapter can't be one of several; load it alone, "+
+				"with --adapter-only", i+1, len(s.saved), saved.Method.Update())
 		}
 		if slices.ContainsFunc(saved.Config.TargetParameters, func(name string) bool { return !strings.HasSuffix(name, weightSuffix) }) {
 			return fmt.Errorf("adapter %d of %d adapts the parameters %v of experts: such an adapter can't be one of several; load it alone, with --adapter-only", i+1, len(s.saved), saved.Config.TargetParameters)

@@ -3,6 +3,8 @@ package config
 import (
 	"strings"
 	"testing"
+
+	"github.com/tierlora/tierlora/adapter"
 )
 
 func problemsOf(text string, environ, sets []string) string {
@@ -173,7 +175,8 @@ func TestBrokenConfigs(t *testing.T) {
 		{"key that is no name", least + "? [a]\n: 1\n",
 			"run.yaml:4:3: a key must be a name"},
 		{"unknown adapter", least + "adapter: dora2\n",
-			"run.yaml:4:10: adapter: \"dora2\" is not one of dora, full, lora, qdora, qlora; did you mean dora?"},
+			"run.yaml:4:10: adapter: \"dora2\" is not one of " + strings.Join(adapter.Names(), ", ") +
+				"; did you mean dora?"},
 		{"LoRA on few bits", least + "adapter: lora\nquantization: {bits: 4}\n",
 			"run.yaml:5:15: quantization: adapter lora keeps the base weights as they are; write adapter: qlora, or " +
 				"remove the section"},

@@ -40,9 +40,11 @@ type pairs struct {
 	mixture adapter.Mixture
 }
 
-// errScalesRows refuses an adapter whose update is more than s B A.
-var errScalesRows = errors.New("the adapter scales the rows of the whole weight (DoRA), for which the format has no " +
-	"place: merge it instead (trainer merge), or export the merged model")
+// notPairs refuses an adapter whose update is more than s B A.
+func notPairs(m adapter.Method) error {
+	return fmt.Errorf("the adapter %s, for which the format has no place: merge it instead (trainer merge), or export "+
+		"the merged model", m.Update())
+}
 
 // readPairs reads the adapter of a folder for a model, layer by layer.
 func readPairs(ctx context.Context, o Options, env session.Env) (r pairs, err error) {
@@ -56,10 +58,10 @@ func readPairs(ctx context.Context, o Options, env session.Env) (r pairs, err er
 	}
 	if !s.Net.Method.Sums {
 		if o.Format == "peft" {
-			return r, errors.New("the adapter is one of DoRA, whose folder PEFT reads as it is; for other programs " +
-				"merge it (trainer merge)")
+			return r, fmt.Errorf("the adapter is one of %s, whose folder PEFT reads as it is; for other programs "+
+				"merge it (trainer merge)", s.Net.Method.Label())
 		}
-		return r, errScalesRows
+		return r, notPairs(s.Net.Method)
 	}
 	c := s.Net.Adapter
 	trained, params, err := s.AdapterTensors()

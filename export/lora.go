@@ -48,7 +48,7 @@ func (c *checkpoint) lora(dir string) (updates map[string]*llamacpp.Update, alph
 	}
 	defer func() { err = errors.Join(err, saved.Close()) }()
 	if !saved.Method.Sums {
-		return nil, 0, errScalesRows
+		return nil, 0, notPairs(saved.Method)
 	}
 	_, trained, err := c.s.Net.Declared()
 	if err != nil {

@@ -294,13 +294,16 @@ func (s *Session) Mergers() (map[string]adapter.Merger, error) {
 	if err != nil {
 		return nil, err
 	}
-	updates, err := s.saved[0].Method.Mergers(s.saved[0].Config, trained.Layers, trained.Parameters, params)
+	updates, err := s.saved[0].Method.MergersOf(s.saved[0].Config, trained, params)
 	if err != nil {
 		return nil, err
 	}
 	for _, layer := range trained.Layers {
 		if _, ok := s.Base.Tensors().Tensor(layer + ".weight"); !ok {
 			return nil, fmt.Errorf("the model has no tensor %s.weight", layer)
+		}
+		if _, ok := s.Base.Tensors().Tensor(layer + ".bias"); !ok {
+			delete(updates, layer+".bias")
 		}
 	}
 	for _, p := range trained.Parameters {

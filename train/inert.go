@@ -1,13 +1,10 @@
 package train
 
 import (
-	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"strings"
 
-	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/train/objective"
 )
 
@@ -107,13 +104,6 @@ func Inert(s Spec) []error {
 			problems = append(problems, fmt.Errorf("%s: does nothing %s: remove it", k.key, k.why))
 		}
 	}
-	switch m, _, err := adapter.Lookup(s.Adapter); {
-	case err != nil:
-	case m.Whole() && !reflect.DeepEqual(s.LoRA, unset.LoRA):
-		problems = append(problems, errors.New("lora: does nothing with adapter: full, which trains the base model's "+
-			"own weights: remove it, or write adapter: lora"))
-	case !m.Whole() && len(s.Full.Train) > 0:
-		problems = append(problems, errors.New("full.train: does nothing but with adapter: full: remove it"))
-	}
+	problems = append(problems, s.Sections.Unused(s.Adapter)...)
 	return append(problems, objective.Inert(s.Training.Objective, s.Objectives)...)
 }

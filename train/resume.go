@@ -249,12 +249,16 @@ func (s *saver) initAdapter() error {
 	return s.step.Trained.Restore(s.memory, params)
 }
 
-// sameScale returns an error if this run would scale the update of a saved adapter differently.
+// sameScale returns an error if a saved adapter is of another method, or if this run would scale its update differently.
 func (s *saver) sameScale(saved *adapter.Saved) error {
 	own := s.Net.Start.SavedConfig(s.spec.AdapterConfig())
+	if was, is := saved.Method.Label(), s.Net.Method.Label(); was != is {
+		return fmt.Errorf("the adapter is one of %s, this run trains %s: set adapter as the adapter has it", was, is)
+	}
 	for _, layer := range s.step.Trained.Updated() {
 		if was, is := saved.Config.Scale(layer), own.Scale(layer); was != is {
-			return fmt.Errorf("the adapter was trained with scale %v at %s, this run has scale %v; set lora.r, lora.alpha and lora.use_rslora as the adapter has them", was, layer, is)
+			return fmt.Errorf("the adapter was trained with scale %v at %s, this run has scale %v; set %s as the adapter has them",
+				was, layer, is, own.ScaleKeys())
 		}
 	}
 	return nil

@@ -107,6 +107,25 @@ func (n *Net) Table(name string, fill func(dst []int32), shape ...int) *Value {
 	return n.Frozen(name, kernel.T(kernel.I32, shape...))
 }
 
+// Constant declares a frozen tensor that no checkpoint has. fill computes its numbers, row-major, while the weights
+// load.
+func Constant(n *Net, name string, fill func(dst []float64), shape ...int) *Value {
+	return n.Shared(nil, name, func() *Value {
+		n.declare(Weight{Into: []string{name}, storage: computed(func(dst kernel.Tensor) {
+			if dst.DType == kernel.F64 {
+				fill(dst.F64())
+				return
+			}
+			numbers := make([]float64, dst.Elems())
+			fill(numbers)
+			for i, x := range numbers {
+				dst.F32()[i] = float32(x)
+			}
+		})})
+		return n.Frozen(name, kernel.T(n.Float(), shape...))
+	})
+}
+
 // fillAngles fills rows of a table, beginning at row, with the angles of positions 0, 1 and so on.
 func fillAngles(table kernel.Tensor, row, positions int, invFreq []float64, scale func(position int) float64) {
 	at := row * 2 * len(invFreq)
