@@ -180,7 +180,7 @@ func (p *planner) try(a fit.Attempt) (session.Planned[steps], error) {
 	if s.train, err = step.Plan(nw, z.Train, config.Step(p.objective()), p.summing(z), p.On); err != nil {
 		return planned, err
 	}
-	if err := p.planAnswers(s, z.Train.MaxLen); err != nil {
+	if err := p.planAnswers(s, whole, z.Train.MaxLen); err != nil {
 		return planned, err
 	}
 	if err := p.Base.Check(s.train.Net); err != nil {

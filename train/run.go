@@ -335,7 +335,7 @@ func (r *loaded) finish(ctx context.Context) error {
 		return nil
 	}
 	r.at.enter(phaseFinish)
-	if res := r.result; res.StepMs != nil && res.DataMs != nil {
+	if res := r.result; res.StepMs != nil && res.DataMs != nil && !r.sampled { // sampling is no loading of data
 		if slow := slowData(*res.DataMs, res.StepMs.Median, len(r.recorder.data.ms), r.async, r.data.Streaming()); slow != "" {
 			r.env.Logf("%s", slow)
 		}

@@ -64,7 +64,7 @@ func (p *planner) answersAtOnce(c objective.Rollouts) int {
 
 // planAnswers plans the sampling of answers beside the other plans, if the run samples. It halves the number of answers
 // that are sampled at a time while the plans exceed the memory limit and those without it do not.
-func (p *planner) planAnswers(s *steps, maxLen int) error {
+func (p *planner) planAnswers(s *steps, nw session.Network, maxLen int) error {
 	c, ok := samplesOf(p.spec)
 	if !ok {
 		return nil
@@ -75,7 +75,7 @@ func (p *planner) planAnswers(s *steps, maxLen int) error {
 	}
 	fits := p.limit < 0 || alone.Total() <= p.limit
 	for slots := p.answersAtOnce(c); ; slots = max(slots/2, 1) {
-		if s.answers, err = infer.PlanAnswers(p.Net, slots, maxLen, maxLen, p.On); err != nil {
+		if s.answers, err = infer.PlanAnswers(nw, slots, maxLen, maxLen, p.On); err != nil {
 			return err
 		}
 		need, err := graph.Need(s.plans()...)

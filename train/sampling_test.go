@@ -121,3 +121,18 @@ func TestSamplingResumes(t *testing.T) {
 	file.Objectives.GRPO.Rewards = nil
 	mustStart(t, file, oneWorker)
 }
+
+// TestSamplingIsPlannedOverQuantisedWeights checks that a GPU's sampling and step see quantised weights in one form,
+// with dequantised copies and without.
+func TestSamplingIsPlannedOverQuantisedWeights(t *testing.T) {
+	for _, kept := range []string{"auto", "never"} {
+		s := samplingSpec(t, 1)
+		s.Device, s.Training.DequantisedWeights = "cuda", kept
+		if s.Quantization == nil {
+			t.Fatal("the base model is not quantised")
+		}
+		if _, err := PlanFor(t.Context(), s, Env{}, chipOf(t, "h100")); err != nil {
+			t.Errorf("dequantised_weights %s: %v", kept, err)
+		}
+	}
+}
