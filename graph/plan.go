@@ -95,3 +95,13 @@ func (p *Plan) Calls() map[string]int {
 	}
 	return n
 }
+
+// FrozenBytes returns the bytes of the frozen tensors that the plan reads and whose names begin with a prefix.
+func (p *Plan) FrozenBytes(prefix string) (bytes int64) {
+	for _, v := range p.inputs {
+		if v.kind == Frozen && strings.HasPrefix(v.Name, prefix) {
+			bytes += kernel.AlignUp(p.stored(v).Bytes())
+		}
+	}
+	return bytes
+}

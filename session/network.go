@@ -33,6 +33,8 @@ type Network struct {
 	// Reference is the adapter of the reference that an objective compares the model with; nil = the base model is the
 	// reference.
 	Reference *adapter.Reference
+	// Teacher is the model that an objective learns from, beside this one; nil = there is none, or it is Reference.
+	Teacher *Teacher
 	// Several has adapters for the rows of a batch: each row selects its own. nil = one adapter for all rows.
 	Several *adapter.Several
 	Layout  Layout

@@ -180,6 +180,9 @@ func (s *Session) Close() error {
 	for _, saved := range s.saved {
 		err = errors.Join(err, saved.Close())
 	}
+	if s.Net.Teacher != nil {
+		err = errors.Join(err, s.Net.Teacher.Base.Close())
+	}
 	if s.On != nil {
 		err = errors.Join(err, s.On.Close())
 	}
@@ -200,6 +203,9 @@ func (s *Session) Hold(ctx context.Context, programs ...*Program) (*Memory, erro
 			return err
 		}
 		if err := s.Base.Load(ctx, programs[0].Net, m, s.On.Workers()); err != nil {
+			return err
+		}
+		if err := s.Net.Teacher.load(ctx, programs[0].Net, m, s.On.Workers()); err != nil {
 			return err
 		}
 		return s.loadAdapter(programs[0], m)

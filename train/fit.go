@@ -29,6 +29,9 @@ func (c Config) Layout() fit.Keys {
 func (p *planner) layouts(checkpointing string) []session.Layout {
 	keys := p.spec.Training.Layout()
 	keys.Checkpointing = checkpointing
+	if p.Net.Teacher != nil && keys.Sharding == "auto" {
+		keys.Sharding = "never" // a teacher is not sharded
+	}
 	all := keys.Layouts(p.On.Capabilities(), p.Net.Scheme != nil, p.world)
 	if rows := p.env.lossRows; rows != nil {
 		for i := range all {
@@ -184,6 +187,9 @@ func (p *planner) try(a fit.Attempt) (session.Planned[steps], error) {
 		return planned, err
 	}
 	if err := p.Base.Check(s.train.Net); err != nil {
+		return planned, err
+	}
+	if err := p.Net.Teacher.Check(s.train.Net); err != nil {
 		return planned, err
 	}
 	planned.Need, err = graph.Need(s.plans()...)

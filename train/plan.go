@@ -55,8 +55,9 @@ func (p *prepared) planReport() PlanReport {
 	l, need := p.found.Layout, p.found.Need
 	r := PlanReport{
 		Model: p.Base.Name, Device: p.On.Name(), Parameters: all, TrainedParameters: trained,
-		Batch: batch.Sequences, SequenceLength: batch.T, Flat: batch.Flat, Budgets: batch.Budgets, Padding: 1 - p.loader.Efficiency(0), Steps: p.total, TotalBytes: need.Total(), Categories: Categories(need),
-		Precision: p.On.Precision().String(), PrecisionAuto: p.spec.Training.Precision == session.PrecisionAuto,
+		Batch: batch.Sequences, SequenceLength: batch.T, Flat: batch.Flat, Budgets: batch.Budgets, Padding: 1 - p.loader.Efficiency(0), Steps: p.total, TotalBytes: need.Total(),
+		Categories: withTeacher(Categories(need), p.found.Step.train.Plan.FrozenBytes(session.TeacherPrefix)),
+		Precision:  p.On.Precision().String(), PrecisionAuto: p.spec.Training.Precision == session.PrecisionAuto,
 		Checkpointing: l.Recompute.String(), Limit: max(p.limit, 0), Slow: p.slowPaths(),
 	}
 	if n := p.loader.Report().Sequence; n > 0 {
@@ -93,8 +94,10 @@ func (p *prepared) planReport() PlanReport {
 	if p.noted != "" {
 		r.Notes = append(r.Notes, p.noted)
 	}
-	if note := noteOnReference(&p.planner); note != "" {
-		r.Notes = append(r.Notes, note)
+	for _, note := range []string{noteOnReference(&p.planner), noteOnTeacher(&p.planner)} {
+		if note != "" {
+			r.Notes = append(r.Notes, note)
+		}
 	}
 	r.Notes = append(r.Notes, p.notesOnPEFT()...)
 	for _, t := range p.found.Rejected {
@@ -178,6 +181,16 @@ func (p *prepared) parameters() (all, trained int64) {
 		return all, trained
 	}
 	return all + trained, trained
+}
+
+// withTeacher lists the frozen weights of a teacher apart from those of the model.
+func withTeacher(all []PlanCategory, bytes int64) []PlanCategory {
+	if bytes == 0 {
+		return all
+	}
+	own := all[0]
+	own.Bytes -= bytes
+	return append([]PlanCategory{own, {"teacher", bytes}}, all[1:]...)
 }
 
 // Categories returns the kinds of planned memory in a fixed order.

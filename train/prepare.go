@@ -129,7 +129,11 @@ func openOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, 
 	}
 	p := &prepared{}
 	p.opened = opened{base, s, env}
-	if err := p.openReferenceAdapter(); err != nil {
+	err = p.openReferenceAdapter()
+	if err == nil {
+		err = p.openTeacher(ctx)
+	}
+	if err != nil {
 		return nil, errors.Join(err, base.Close())
 	}
 	_, sampled := samplesOf(s)
@@ -194,6 +198,11 @@ func (p *prepared) plan(ctx context.Context) error {
 	}
 	if n, most := z.Train.MaxLen, p.Base.Config.LongestRow(); n > most {
 		return fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", n, most)
+	}
+	if t := p.Net.Teacher; t != nil {
+		if err := t.CheckLength(z.Train.MaxLen); err != nil {
+			return fmt.Errorf("distill.teacher: %w", err)
+		}
 	}
 	if err := p.choosePrecompute(); err != nil {
 		return err

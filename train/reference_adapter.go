@@ -13,9 +13,12 @@ const (
 	referenceStart = "start"
 )
 
-// referenceAdapter returns the folder of the adapter of the reference; "" = the reference is the base model, or the
-// objective has none.
+// referenceAdapter returns the folder of the adapter of the reference, or of a teacher that is an adapter; "" = the
+// reference is the base model, or the objective has none.
 func (s Spec) referenceAdapter() string {
+	if name, isAdapter := s.teacher(); isAdapter {
+		return name
+	}
 	if !objective.Refers(s.Objective()) {
 		return ""
 	}
@@ -43,10 +46,18 @@ func (s Spec) ValidateReference() error {
 func (p *opened) openReferenceAdapter() (err error) {
 	if dir := p.spec.referenceAdapter(); dir != "" {
 		if p.Net.Reference, err = adapter.OpenReference(dir); err != nil {
-			return fmt.Errorf("training.reference: %w", err)
+			return fmt.Errorf("%s: %w", p.spec.referenceKey(), err)
 		}
 	}
 	return nil
+}
+
+// referenceKey is the key that names the adapter of referenceAdapter.
+func (s Spec) referenceKey() string {
+	if _, isAdapter := s.teacher(); isAdapter {
+		return "distill.teacher"
+	}
+	return "training.reference"
 }
 
 // loadReference writes the adapter of the reference to memory.
@@ -57,7 +68,7 @@ func (s *saver) loadReference() (err error) {
 			trained = s.found.Step.refer.Trained
 		}
 		if s.reference, err = s.Net.Reference.Fill(trained, s.memory); err != nil {
-			return fmt.Errorf("training.reference: %s: %w", s.spec.referenceAdapter(), err)
+			return fmt.Errorf("%s: %s: %w", s.spec.referenceKey(), s.spec.referenceAdapter(), err)
 		}
 	}
 	return nil
@@ -66,8 +77,8 @@ func (s *saver) loadReference() (err error) {
 // sameReference refuses to resume a run with another reference than the run began with, and records the reference.
 func (s *saver) sameReference(from string) error {
 	if before := s.recorder.progress.Reference; from != "" && before != s.reference {
-		return fmt.Errorf("resume from %s: training.reference: the run began with %s, and now has %s: give the "+
-			"reference that it began with", from, referenceTitle(before, ""),
+		return fmt.Errorf("resume from %s: %s: the run began with %s, and now has %s: give the "+
+			"reference that it began with", from, s.spec.referenceKey(), referenceTitle(before, ""),
 			referenceTitle(s.reference, s.spec.referenceAdapter()))
 	}
 	s.recorder.progress.Reference, s.recorder.progress.Precomputed = s.reference, s.known != nil

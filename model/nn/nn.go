@@ -34,7 +34,9 @@ type Net struct {
 	// no sequence does.
 	PrefixesGPU error
 	balance     *Balance
-	view        view // which form of adapted layers the network is built with: AsReference
+	prefix      string // begins the names of this network's tensors in memory; "" = they are the checkpoint's
+	beside      *Net   // another model in the same computation; nil = there is none
+	view        view   // which form of adapted layers the network is built with: AsReference
 }
 
 // Options of a Net. The zero value is a network of float32 weights as the checkpoint has them, without an adapter.
@@ -125,6 +127,7 @@ func (n *Net) declare(w Weight) (new bool) {
 		return false
 	}
 	n.declared[name] = true
+	w.Into = n.inMemory(w.Into)
 	n.weights = append(n.weights, w)
 	return true
 }

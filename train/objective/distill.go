@@ -10,6 +10,7 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -19,8 +20,15 @@ const distillName = "distill"
 // DistillConfig is the section of training.objective: distill.
 type DistillConfig struct {
 	// Logprobs is the folder of the teacher's log-probabilities that trainer logprobs wrote for the rows of this
-	// configuration.
+	// configuration. Set either it or teacher.
 	Logprobs string `yaml:"logprobs" form:"path" resume:"steers"`
+	// Teacher is a model that is loaded beside the trained one, frozen: a folder, a name such as org/name on the hub, or
+	// the folder of an adapter in PEFT's format for the base model, which then is not loaded twice. The divergence is
+	// over the whole vocabulary. Teacher and student must have the same tokens.
+	Teacher string `yaml:"teacher" form:"path" resume:"steers"`
+	// TeacherQuantization is how the teacher's linear layers are stored; none keeps them as numbers. A teacher that is
+	// quantised already stays as it is, and one that is an adapter is stored as the base model.
+	TeacherQuantization string `yaml:"teacher_quantization" default:"nf4" resume:"steers"`
 	// TopK is how many of the folder's tokens for each place take part, the most likely ones. 0 takes all that the
 	// folder has.
 	TopK int `yaml:"top_k" range:"[0,512]" resume:"steers"`
@@ -40,10 +48,41 @@ type DistillConfig struct {
 	CEAlpha float64 `yaml:"ce_alpha" range:"[0,inf)" resume:"steers"`
 }
 
+// noQuantization is the value of distill.teacher_quantization that keeps a teacher's weights as numbers.
+const noQuantization = "none"
+
+// Choices are the names of the ways to store a teacher.
+func (DistillConfig) Choices() map[string][]string {
+	return map[string][]string{"teacher_quantization": append(quant.Names(), noQuantization)}
+}
+
+// TeacherScheme returns how the teacher's linear layers are stored; nil = as numbers.
+func (c DistillConfig) TeacherScheme() *quant.Config {
+	if c.TeacherQuantization == noQuantization {
+		return nil
+	}
+	scheme := quant.DefaultOf(c.TeacherQuantization)
+	return &scheme
+}
+
+// inert returns the keys of teachers in the form that the section does not have.
+func (c DistillConfig) inert() []inertKey {
+	const whole = "with distill.teacher, whose whole distribution is compared"
+	return []inertKey{
+		{"top_k", c.TopK != 0 && c.Teacher != "", whole},
+		{"rest", c.Rest != "bucket" && c.Teacher != "", whole},
+		{"teacher_quantization", c.TeacherQuantization != "nf4" && c.Teacher == "", "without distill.teacher"},
+	}
+}
+
 func (c DistillConfig) problems() (all []error) {
 	bad := func(format string, args ...any) { all = append(all, fmt.Errorf(distillName+"."+format, args...)) }
-	if c.Logprobs == "" {
-		bad("logprobs: is empty: name the folder of the teacher's log-probabilities, which trainer logprobs writes")
+	switch {
+	case c.Logprobs == "" && c.Teacher == "":
+		bad("logprobs: is empty: name the folder of the teacher's log-probabilities, which trainer logprobs writes, or " +
+			"set distill.teacher to a model that is loaded beside the trained one")
+	case c.Logprobs != "" && c.Teacher != "":
+		bad("teacher: is set, and so is distill.logprobs: a run has one teacher, remove one of them")
 	}
 	if c.Alpha == 0 {
 		bad("alpha: is 0, so that nothing is learnt from the teacher: set it above 0, or training.objective: %s",
@@ -84,6 +123,9 @@ const (
 	nameTeacherLogps = "teacher log-probabilities"
 )
 
+// Taught reports whether the teacher is a model in the computation.
+func (o distill) Taught() bool { return o.Teacher != "" }
+
 // support returns the number of tokens of each place.
 func (o distill) support() (int, error) {
 	have, err := logprobs.ReadSubject(o.Logprobs)
@@ -108,6 +150,9 @@ func (o distill) supportOf(have logprobs.Subject) (int, error) {
 // Declare adds what crossEntropy needs, and the teacher's tokens with their log-probabilities.
 func (o distill) Declare(n *nn.Net, prefix string, s session.Shape) Inputs {
 	in := o.crossEntropy.Declare(n, prefix, s)
+	if o.Taught() {
+		return in
+	}
 	k, err := o.support()
 	if err != nil {
 		n.Fail(err)
@@ -120,14 +165,21 @@ func (o distill) Declare(n *nn.Net, prefix string, s session.Shape) Inputs {
 // values returns the inputs of the kernel: weights stand behind the teacher.
 func (o distill) values(at Network, in Inputs) []*graph.Value {
 	values := append([]*graph.Value{at.Hidden, at.Head}, in[:2]...)
+	if o.Taught() {
+		return append(append(values, at.Teacher, at.TeacherHead), in[2:]...)
+	}
 	values = append(values, in[len(in)-2:]...)
 	return append(values, in[2:len(in)-2]...)
 }
 
 // kernel returns the operation that computes the loss.
 func (o distill) kernel(at Network) kernel.LinearDivergence {
-	return kernel.LinearDivergence{Chunk: at.LossRows, Cap: at.LogitCap, Weighted: o.weighted, Beta: o.Beta,
+	k := kernel.LinearDivergence{Chunk: at.LossRows, Cap: at.LogitCap, Weighted: o.weighted, Beta: o.Beta,
 		Temperature: o.Temperature, Alpha: o.Alpha, CrossEntropy: o.CEAlpha, Teacher: teacherForms[o.Rest]}
+	if o.Taught() {
+		k.Teacher, k.TeacherCap = kernel.TeacherDense, at.TeacherCap
+	}
+	return k
 }
 
 // teacherForms maps the choices of distill.rest to the forms of a teacher.
@@ -166,6 +218,9 @@ func (o distill) Eval(n *nn.Net, at Network, in Inputs) Outcome {
 
 // CheckData refuses a folder that does not belong to the model and the rows.
 func (o distill) CheckData(ctx context.Context, set *dataset.Set, tok dataset.Tokenizer, vocabulary int) error {
+	if o.Taught() {
+		return nil
+	}
 	f, err := logprobs.Open(o.Logprobs)
 	if err != nil {
 		return fmt.Errorf("%s.logprobs: %w", distillName, err)
@@ -191,8 +246,8 @@ func (o distill) CheckData(ctx context.Context, set *dataset.Set, tok dataset.To
 // Bind finds labels, scale, weights and the teacher's numbers in the memory of a plan, and opens the folder.
 func (o distill) Bind(b *session.Batch) (Filler, error) {
 	own, err := o.crossEntropy.Bind(b)
-	if err != nil {
-		return nil, err
+	if err != nil || o.Taught() {
+		return own, err
 	}
 	f := &distillFiller{labelled: own.(*labelled), cold: 1}
 	if f.ids, err = b.Int32s(nameTeacherIDs); err != nil {

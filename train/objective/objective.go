@@ -3,7 +3,7 @@
 package objective
 
 import (
-	"errors"
+	"fmt"
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
@@ -72,6 +72,18 @@ func Refers(o Objective) bool {
 	return ok && r.Reference()
 }
 
+// taught is an optional capability of an Objective: its loss learns from a teacher's hidden states.
+type taught interface {
+	// Taught reports whether the loss needs them (Network.Teacher).
+	Taught() bool
+}
+
+// Taught reports whether an objective's loss needs a teacher in the computation.
+func Taught(o Objective) bool {
+	t, ok := o.(taught)
+	return ok && t.Taught()
+}
+
 // NetworkOf builds the layers over a batch, and before them those of the reference where the objective needs one: the
 // base model with the adapter switched off or with the adapter of session.Network.Reference, over the same tokens. No
 // gradient reaches the reference, so what its layers keep is free before the policy's layers begin.
@@ -79,6 +91,12 @@ func NetworkOf(o Objective, nw session.Network, n *nn.Net, in nn.Batch) (at Netw
 	if Refers(o) {
 		n.Fail(checkReference(nw, n))
 		nn.AsReference(n, func() { at.Reference = nw.Hidden(n, in) })
+	}
+	if Taught(o) {
+		if nw.Reference != nil {
+			n.Fail(checkBase(nw, n, "the teacher is the base model with another adapter"))
+		}
+		at.Teacher, at.TeacherHead, at.TeacherCap = nw.Taught(n, in)
 	}
 	at.Hidden, at.LogitCap = nw.Hidden(n, in), nw.Config.LogitCap
 	if h, ok := o.(headed); ok {
@@ -94,13 +112,17 @@ func NetworkOf(o Objective, nw session.Network, n *nn.Net, in nn.Batch) (at Netw
 
 // checkReference refuses runs in which the base model without the adapter is not the model that the run starts from.
 func checkReference(nw session.Network, n *nn.Net) error {
+	return checkBase(nw, n, "the reference is the base model with the adapter switched off")
+}
+
+// checkBase refuses runs in which the base model changes. who says what needs it as it is.
+func checkBase(nw session.Network, n *nn.Net, who string) error {
 	if n.Rewrite != nil {
-		return errors.New("the reference is the base model with the adapter switched off, and lora.init_lora_weights moves " +
-			"a part of the base model into the adapter: leave it unset")
+		return fmt.Errorf("%s, and lora.init_lora_weights moves a part of the base model into the adapter: leave it "+
+			"unset", who)
 	}
 	if nw.TrainsBase() {
-		return errors.New("the reference is the base model with the adapter switched off, and the run trains weights of " +
-			"the base model itself")
+		return fmt.Errorf("%s, and the run trains weights of the base model itself", who)
 	}
 	return nil
 }
@@ -115,7 +137,11 @@ type Network struct {
 	LogitCap          float64 // soft cap of the logits; 0 = none
 	// Reference [M,C] are the hidden states of the reference over the same tokens; nil = the objective needs none.
 	Reference *graph.Value
-	Scaling   *graph.Value // state of loss scaling; nil = none
+	// Teacher [M,D] are the hidden states of a teacher over the same tokens, TeacherHead [V,D] is its vocabulary head,
+	// and TeacherCap the soft cap of its logits, 0 = none; nil = the objective needs none.
+	Teacher, TeacherHead *graph.Value
+	TeacherCap           float64
+	Scaling              *graph.Value // state of loss scaling; nil = none
 }
 
 // headGradient says whether the vocabulary matrix is trained.
