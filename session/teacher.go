@@ -81,17 +81,17 @@ func (nw Network) Taught(n *nn.Net, in nn.Batch) (hidden, head *graph.Value, log
 	case nw.Layout.Sharded():
 		n.Fail(errors.New("a teacher is not sharded over devices: training.base_sharding must be never"))
 	}
-	other := n.Beside(TeacherPrefix, nn.Options{Float: nw.Float, Scheme: t.net.Scheme, Stored: t.net.Stored,
+	other := nn.Beside(n, TeacherPrefix, nn.Options{Float: nw.Float, Scheme: t.net.Scheme, Stored: t.net.Stored,
 		Ranks: nw.Ranks})
 	return t.net.Hidden(other, in), t.net.Head(other), t.net.Config.LogitCap
 }
 
 // load fills the teacher's weights of a network.
 func (t *Teacher) load(ctx context.Context, n *nn.Net, m graph.Store, workers int) error {
-	if t == nil || n.Other() == nil {
+	if t == nil || nn.Other(n) == nil {
 		return nil
 	}
-	if err := t.Base.Load(ctx, n.Other(), m, workers); err != nil {
+	if err := t.Base.Load(ctx, nn.Other(n), m, workers); err != nil {
 		return fmt.Errorf("teacher: %w", err)
 	}
 	return nil
@@ -99,10 +99,10 @@ func (t *Teacher) load(ctx context.Context, n *nn.Net, m graph.Store, workers in
 
 // Check compares the teacher's part of a network with the teacher's checkpoint.
 func (t *Teacher) Check(n *nn.Net) error {
-	if t == nil || n.Other() == nil {
+	if t == nil || nn.Other(n) == nil {
 		return nil
 	}
-	if err := t.Base.Check(n.Other()); err != nil {
+	if err := t.Base.Check(nn.Other(n)); err != nil {
 		return fmt.Errorf("teacher: %w", err)
 	}
 	return nil

@@ -16,7 +16,7 @@ const (
 // referenceAdapter returns the folder of the adapter of the reference, or of a teacher that is an adapter; "" = the
 // reference is the base model, or the objective has none.
 func (s Spec) referenceAdapter() string {
-	if name, isAdapter := s.teacher(); isAdapter {
+	if name, isAdapter := teacherOf(s); isAdapter {
 		return name
 	}
 	if !objective.Refers(s.Objective()) {
@@ -46,15 +46,15 @@ func (s Spec) ValidateReference() error {
 func (p *opened) openReferenceAdapter() (err error) {
 	if dir := p.spec.referenceAdapter(); dir != "" {
 		if p.Net.Reference, err = adapter.OpenReference(dir); err != nil {
-			return fmt.Errorf("%s: %w", p.spec.referenceKey(), err)
+			return fmt.Errorf("%s: %w", referenceKey(p.spec), err)
 		}
 	}
 	return nil
 }
 
 // referenceKey is the key that names the adapter of referenceAdapter.
-func (s Spec) referenceKey() string {
-	if _, isAdapter := s.teacher(); isAdapter {
+func referenceKey(s Spec) string {
+	if _, isAdapter := teacherOf(s); isAdapter {
 		return "distill.teacher"
 	}
 	return "training.reference"
@@ -68,7 +68,7 @@ func (s *saver) loadReference() (err error) {
 			trained = s.found.Step.refer.Trained
 		}
 		if s.reference, err = s.Net.Reference.Fill(trained, s.memory); err != nil {
-			return fmt.Errorf("%s: %s: %w", s.spec.referenceKey(), s.spec.referenceAdapter(), err)
+			return fmt.Errorf("%s: %s: %w", referenceKey(s.spec), s.spec.referenceAdapter(), err)
 		}
 	}
 	return nil
@@ -78,7 +78,7 @@ func (s *saver) loadReference() (err error) {
 func (s *saver) sameReference(from string) error {
 	if before := s.recorder.progress.Reference; from != "" && before != s.reference {
 		return fmt.Errorf("resume from %s: %s: the run began with %s, and now has %s: give the "+
-			"reference that it began with", from, s.spec.referenceKey(), referenceTitle(before, ""),
+			"reference that it began with", from, referenceKey(s.spec), referenceTitle(before, ""),
 			referenceTitle(s.reference, s.spec.referenceAdapter()))
 	}
 	s.recorder.progress.Reference, s.recorder.progress.Precomputed = s.reference, s.known != nil

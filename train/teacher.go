@@ -10,9 +10,9 @@ import (
 	"github.com/tierlora/tierlora/train/objective"
 )
 
-// teacher returns the name of the teacher that the run loads beside its model; "" = there is none. An adapter is the
+// teacherOf returns the name of the teacher that the run loads beside its model; "" = there is none. An adapter is the
 // folder of an adapter over the run's base model, which is then the teacher.
-func (s Spec) teacher() (name string, isAdapter bool) {
+func teacherOf(s Spec) (name string, isAdapter bool) {
 	c := s.Objectives.Distill
 	if objective.Objectives[s.Training.Objective] == nil || !objective.Taught(s.Objective()) || c == nil {
 		return "", false
@@ -22,7 +22,7 @@ func (s Spec) teacher() (name string, isAdapter bool) {
 
 // openTeacher gives the network the teacher of the run, unless it is an adapter, which openReferenceAdapter opens.
 func (p *opened) openTeacher(ctx context.Context) error {
-	name, isAdapter := p.spec.teacher()
+	name, isAdapter := teacherOf(p.spec)
 	if name == "" || isAdapter {
 		return nil
 	}
@@ -34,7 +34,7 @@ func (p *opened) openTeacher(ctx context.Context) error {
 
 // noteOnTeacher returns what the plan reports of a teacher; "" = there is none.
 func noteOnTeacher(p *planner) string {
-	switch name, isAdapter := p.spec.teacher(); {
+	switch name, isAdapter := teacherOf(p.spec); {
 	case name == "":
 		return ""
 	case isAdapter:

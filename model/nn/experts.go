@@ -86,7 +86,7 @@ func newDenseExperts(n *Net, paths []string, in, out int) Experts {
 		n.frozen(own, "in a stack of experts")
 		n.declare(Weight{Name: own, Shape: []int{out, in}, Into: []string{name}, storage: member(e)})
 	}
-	return &denseExperts{n, len(paths), in, out, n.Frozen(name, n.matrix(len(paths)*out, in, names...))}
+	return &denseExperts{n, len(paths), in, out, n.Frozen(name, matrix(n, len(paths)*out, in, names...))}
 }
 
 func (d *denseExperts) Size() (experts, in, out int) { return d.experts, d.in, d.out }
@@ -275,7 +275,7 @@ func (n *Net) FusedMoE(name string, x, real *Value, m FusedExperts) *Value {
 			name = n.Scope() + "." + name
 			t := kernel.T(n.Float(), shape...)
 			if last := len(shape) - 1; last > 0 {
-				t = n.matrix(kernel.T(n.Float(), shape[:last]...).Elems(), shape[last], name)
+				t = matrix(n, kernel.T(n.Float(), shape[:last]...).Elems(), shape[last], name)
 			}
 			return n.add(name, shape, t)
 		}

@@ -45,7 +45,7 @@ func (n *Net) ScaledEmbed(name string, vocab, width int, ids *Value, scale float
 	var y *Value
 	n.In(name, func() {
 		name := n.Scope() + ".weight"
-		table := n.add(name, []int{vocab, width}, n.matrix(vocab, width, name))
+		table := n.add(name, []int{vocab, width}, matrix(n, vocab, width, name))
 		y = n.Apply(kernel.Embedding{Float: n.Float(), Scale: scale}, ids, table)
 	})
 	if n.Noise != nil && name == tokenEmbedding {
@@ -335,7 +335,7 @@ func (n *Net) GatedMLP(name string, x *Value, inner int, bias bool, activation s
 // Head returns the vocabulary head's weight [V,C] by its name in the checkpoint: its own, or the embedding's if they
 // are tied.
 func (n *Net) Head(name string, vocab, width int) *Value {
-	return n.add(name, []int{vocab, width}, n.matrix(vocab, width, name))
+	return n.add(name, []int{vocab, width}, matrix(n, vocab, width, name))
 }
 
 // Layer returns the scope of the i-th layer.

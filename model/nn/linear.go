@@ -87,7 +87,7 @@ type Dense struct {
 
 func newDense(n *Net, in, out int, bias *Value) *Dense {
 	name := n.Scope() + ".weight"
-	return &Dense{n, in, out, n.add(name, []int{out, in}, n.matrix(out, in, name)), bias}
+	return &Dense{n, in, out, n.add(name, []int{out, in}, matrix(n, out, in, name)), bias}
 }
 
 // newDequantised returns a dense layer whose weight holds the dequantised values: the same results as Quantised without

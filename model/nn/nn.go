@@ -127,7 +127,7 @@ func (n *Net) declare(w Weight) (new bool) {
 		return false
 	}
 	n.declared[name] = true
-	w.Into = n.inMemory(w.Into)
+	w.Into = inMemory(n, w.Into)
 	n.weights = append(n.weights, w)
 	return true
 }
@@ -160,7 +160,7 @@ func (n *Net) WeightNames() []string {
 }
 
 // matrix is the type in which memory has a matrix that is made of the checkpoint's tensors of these names.
-func (n *Net) matrix(rows, cols int, names ...string) kernel.Type {
+func matrix(n *Net, rows, cols int, names ...string) kernel.Type {
 	if n.Halves == nil {
 		return kernel.T(n.Float(), rows, cols)
 	}
