@@ -64,6 +64,13 @@ func TestTargets(t *testing.T) {
 		{Aim{Kind: AimMargin}, `{"prompt": "a", "chosen": "b", "rejected": "c", "margin": "wide"}`,
 			`field "margin" is "wide", want a number`},
 		{Aim{}, `{"prompt": "a", "chosen": "b", "rejected": "c", "margin": "wide"}`, "[]"},
+		{Aim{Kind: AimPairs}, `{"anchor": "a", "positive": "b"}`, "[]"},
+		{Aim{Kind: AimPairs}, `{"query": "a", "document": "b", "negatives": ["c", "d"]}`, "[]"},
+		{Aim{Kind: AimPairs}, `{"sentence1": "a", "sentence2": "b", "score": 0.25}`, "[0.25]"},
+		{Aim{Kind: AimPairs}, `{"sentence1": "a", "sentence2": "b", "score": "near"}`,
+			`field "score" is "near", want a number`},
+		{Aim{Kind: AimPairs}, `{"anchor": "a", "positive": "b", "negative": ["c", 1]}`,
+			"negative[1] is a number, want a string"},
 	} {
 		cfg := Default()
 		cfg.Path, cfg.Aim, cfg.Preferences = "d.jsonl", c.aim, c.aim.Kind == AimMargin

@@ -98,38 +98,81 @@ var tokenizedTokenClassification = Format{
 	},
 }
 
-// pairs reads {anchor, positive, negative}: texts that belong together, and one that does not (embeddings). A row
-// becomes a group of two or three sequences.
+// pairs reads {anchor, positive, negative, score}: texts that belong together, and a text or a list of texts that do not
+// (embeddings). A row becomes a group of two or more sequences. A score says how similar the first two are.
 var pairs = Format{
 	Roles: []Role{
 		{Name: "anchor", Keys: []string{"anchor", "query", "question", "sentence1", "premise", "text", "instruction"}},
 		{Name: "positive", Keys: []string{"positive", "document", "answer", "passage", "sentence2", "hypothesis",
 			"response",
 			"text_pair", "output"}},
-		{Name: "negative", Keys: []string{"negative", "hard_negative"}, Optional: true},
+		{Name: "negative", Keys: []string{"negative", "negatives", "hard_negative", "hard_negatives"}, Optional: true},
+		{Name: "score", Keys: []string{"score", "similarity_score", "similarity"}, Optional: true},
 	},
 	Aims:     []AimKind{AimPairs},
 	Asked:    true,
 	Trains:   "that the texts of a row belong together",
 	NoPrompt: "texts have no answer",
-	Render: func(f Fields, _ Config) (Example, error) {
-		ex := Example{}
-		for _, role := range []string{"anchor", "positive", "negative"} {
-			if role == "negative" && !f.Present(role) {
-				break
-			}
-			text, err := f.Text(role)
-			if err != nil {
-				return Example{}, err
-			}
-			if text == "" {
-				return Example{Empty: dropEmptyText}, nil
-			}
-			ex.Names = append(ex.Names, role)
-			ex.Group = append(ex.Group, Example{Aimed: &Aimed{Texts: []string{text}}})
+	Render:   renderPair,
+}
+
+// renderPair makes a group of a row's texts: the anchor, the positive, and any number of negatives. A score, by which
+// evaluations compare the first two, becomes the row's target.
+func renderPair(f Fields, _ Config) (Example, error) {
+	ex := Example{}
+	add := func(name, text string) {
+		ex.Names = append(ex.Names, name)
+		ex.Group = append(ex.Group, Example{Aimed: &Aimed{Texts: []string{text}}})
+	}
+	for _, role := range []string{"anchor", "positive"} {
+		text, err := f.Text(role)
+		if err != nil {
+			return Example{}, err
 		}
-		return ex, nil
-	},
+		add(role, text)
+	}
+	negatives, err := f.texts("negative")
+	if err != nil {
+		return Example{}, err
+	}
+	for _, text := range negatives {
+		add("negative", text)
+	}
+	if slices.ContainsFunc(ex.Group, func(e Example) bool { return e.Aimed.Texts[0] == "" }) {
+		return Example{Empty: dropEmptyText}, nil
+	}
+	if f.Present("score") {
+		raw, _ := f.row.lookup(f.keys["score"])
+		score, err := parseNumber(raw)
+		if err != nil {
+			return Example{}, fmt.Errorf("field %q %w", f.Key("score"), err)
+		}
+		ex.Targets = []float32{score}
+	}
+	return ex, nil
+}
+
+// texts returns the text of a role, or a list of texts; nil if the field is absent.
+func (f Fields) texts(role string) (all []string, err error) {
+	raw, _ := f.row.lookup(f.keys[role])
+	if !f.Present(role) || kindOf(raw) != "a list" {
+		text, err := f.Text(role)
+		if text == "" || err != nil {
+			return nil, err
+		}
+		return []string{text}, nil
+	}
+	for i, raw := range splitList(raw) {
+		if kind := kindOf(raw); kind != "a string" {
+			return nil, fmt.Errorf("%s[%d] is %s, want a string", f.Key(role), i, kind)
+		}
+		if lone := loneSurrogate(raw); lone != "" {
+			return nil, fmt.Errorf("%s[%d] holds half of a surrogate pair (%s), which is no character", f.Key(role), i,
+				lone)
+		}
+		all = append(all, textOf(raw))
+	}
+	return all, nil
 }
 
 // Aimed is a row without an answer: texts that are read one after the other, words, or token ids. A conversation stands

@@ -50,6 +50,39 @@ func taskChecks() []check {
 			all = append(all, taskCheck(fmt.Sprintf("%+v, %d pairs", o, S), o, in))
 		}
 	}
+	return append(all, contrastChecks(n, scale, scaling)...)
+}
+
+// contrastChecks are losses of vectors: pairs, some with a hard negative, sequences that do not count, and a vector
+// without a direction.
+func contrastChecks(n checkNumbers, scale, scaling checkInput) (all []check) {
+	for _, rows := range []int{1, 5, 150} {
+		for _, C := range []int{1, 64, 1000} {
+			targets := make([]int, 0, 4*rows)
+			for k := range rows {
+				targets = append(targets, len(targets)+1, kernel.ContrastCandidate)
+				if k%3 == 1 {
+					targets = append(targets, kernel.ContrastCandidate, kernel.Untrained)
+				}
+			}
+			S := len(targets)
+			vectors := n.normal(1, S, C)
+			if rows > 1 {
+				clear(vectors.values[3*C:][:C])
+			}
+			for _, full := range []bool{false, true} {
+				o := kernel.ContrastiveLoss{Temperature: 0.25, Dot: full, Grad: true, Scaled: full}
+				if o.Dot {
+					o.Temperature = 20
+				}
+				in := []checkInput{vectors, integers(targets...), scale}
+				if full {
+					in = append(in, scaling)
+				}
+				all = append(all, taskCheck(fmt.Sprintf("%+v, %d vectors of %d", o, S, C), o, in))
+			}
+		}
+	}
 	return all
 }
 

@@ -4,11 +4,13 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"path/filepath"
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/text/chat"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // DataReportFile is the report on the data in a run's output folder, a dataset.Report as JSON.
@@ -42,6 +44,13 @@ func (p *inputs) besideAdapter() (map[string][]byte, error) {
 	}
 	if files[dataset.PromptFormatFile], err = p.report.PromptFormat(p.spec.Dataset).Bytes(); err != nil {
 		return files, err
+	}
+	if pooling, ok := objective.Pooling(p.spec.Objective()); ok {
+		settings, err := pooling.Settings()
+		if err != nil {
+			return files, err
+		}
+		maps.Copy(files, settings)
 	}
 	c, err := p.data.Chat()
 	if err != nil {

@@ -119,6 +119,75 @@ func TestHeadsEqualTransformers(t *testing.T) {
 	}
 }
 
+// embeddingGolden is the loss of vectors that sentence-transformers computed of the batch of heads.
+func embeddingGolden(t *testing.T) (want headGolden, batch dataset.Batch) {
+	t.Helper()
+	want = headGoldens(t)["embedding"]
+	rows, _ := headRows(t)
+	batch = headBatch(rows, make([][]float32, len(rows)), want.Pad)
+	batch.Targets, batch.TargetEnds = nil, nil
+	batch.Groups, batch.Segments = []int32{}, []int32{}
+	batch.Rows, batch.Starts = nil, batch.Starts[:0]
+	for s := range rows {
+		if s%2 == 0 {
+			batch.Rows, batch.Starts = append(batch.Rows, s/2), append(batch.Starts, int(batch.CuSeqlens[s]))
+			batch.Groups = append(batch.Groups, int32(s))
+		}
+		batch.Segments = append(batch.Segments, int32(s))
+	}
+	batch.Groups = append(batch.Groups, int32(len(rows)))
+	return want, batch
+}
+
+// contrastiveOf returns the objective with the settings of the reference.
+func contrastiveOf(want headGolden, change func(c *objective.EmbeddingConfig)) objective.Objective {
+	c := objective.EmbeddingConfig{Pooling: "mean", Normalize: true, Temperature: 1 / want.Scale}
+	change(&c)
+	return objective.Of("contrastive", objective.Config{Embedding: &c})
+}
+
+// TestEmbeddingEqualsSentenceTransformers compares loss and gradients with MultipleNegativesRankingLoss over
+// transformers and PEFT, and checks that the tolerance tells the last token, dot products, another temperature and
+// exchanged texts apart.
+func TestEmbeddingEqualsSentenceTransformers(t *testing.T) {
+	b := stories(t)
+	want, batch := embeddingGolden(t)
+	pairs := len(batch.Rows)
+	loss := func(t *testing.T, float kernel.DType, batch dataset.Batch, o objective.Objective) (*preferenceStep, float64) {
+		s := newPreferenceStep(t, b, float, o, len(batch.IDs)+9, 2*pairs+2, Default(), golden.Path(t, "heads/embedding"))
+		s.run.Run(step.SegmentBegin)
+		s.micro(t, batch, pairs)
+		return s, s.read(t, s.Loss)[0]
+	}
+	same := func(*objective.EmbeddingConfig) {}
+	for _, c := range []struct {
+		float       kernel.DType
+		loss, grads float64
+	}{{kernel.F32, 1e-4, 2e-3}, {kernel.F64, 1e-9, 1e-6}} {
+		t.Run(c.float.String(), func(t *testing.T) {
+			s, got := loss(t, c.float, batch, contrastiveOf(want, same))
+			golden.Near(t, "loss", got, want.Loss, c.loss*want.Loss)
+			whole := filepath.Join(os.Getenv("TRAINER_DATA"), "goldens/methods/heads/embedding/grads.safetensors")
+			s.sameGradientsAs(t, whole, want.Grads, c.grads)
+		})
+	}
+	swapped := batch
+	swapped.Segments = []int32{0, 3, 2, 1}
+	for what, c := range map[string]struct {
+		batch  dataset.Batch
+		change func(c *objective.EmbeddingConfig)
+	}{
+		"the last token":  {batch, func(c *objective.EmbeddingConfig) { c.Pooling = "last" }},
+		"dot products":    {batch, func(c *objective.EmbeddingConfig) { c.Normalize = false }},
+		"a temperature":   {batch, func(c *objective.EmbeddingConfig) { c.Temperature *= 1.01 }},
+		"exchanged texts": {swapped, same},
+	} {
+		if _, got := loss(t, kernel.F64, c.batch, contrastiveOf(want, c.change)); !(math.Abs(got-want.Loss) > 1e-4*want.Loss) {
+			t.Errorf("%s gives %v, which the tolerance takes for %v", what, got, want.Loss)
+		}
+	}
+}
+
 // TestWrongHeadsFail checks that the tolerances above tell common mistakes apart: the first token or one before the
 // last in place of the last, and swapped labels.
 func TestWrongHeadsFail(t *testing.T) {

@@ -23,22 +23,27 @@ import json, sys, torch
 import torch.nn.functional as F
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors.torch import load_file
-from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification
+from transformers import AutoModel, AutoModelForSequenceClassification, AutoModelForTokenClassification, AutoTokenizer
 base, folder, data, labels = sys.argv[1:5]
 config = json.load(open(folder + "/adapter_config.json"))
-of = {"SEQ_CLS": AutoModelForSequenceClassification, "TOKEN_CLS": AutoModelForTokenClassification}[config["task_type"]]
-model = of.from_pretrained(base, num_labels=int(labels), attn_implementation="eager")
+of = {"SEQ_CLS": AutoModelForSequenceClassification, "TOKEN_CLS": AutoModelForTokenClassification,
+      "FEATURE_EXTRACTION": AutoModel}[config["task_type"]]
+model = of.from_pretrained(base, attn_implementation="eager", **({"num_labels": int(labels)} if int(labels) else {}))
 model.config.pad_token_id = 0
 model = PeftModel.from_pretrained(model, folder).double().eval()
 file, own = load_file(folder + "/adapter_model.safetensors"), get_peft_model_state_dict(model)
 assert file.keys() == own.keys(), file.keys() ^ own.keys()
 assert all(torch.equal(file[k].double(), own[k]) for k in file)
 total, rows = 0.0, [json.loads(line) for line in open(data)]
+tokenizer = AutoTokenizer.from_pretrained(folder) if int(labels) == 0 else None
+vector = lambda text: model(input_ids=tokenizer(text, return_tensors="pt").input_ids).last_hidden_state[0].mean(0)
 scores = lambda ids: model(input_ids=torch.tensor([ids])).logits
 with torch.no_grad():
     for r in rows:
         if "chosen_input_ids" in r:
             total -= F.logsigmoid(scores(r["chosen_input_ids"]) - scores(r["rejected_input_ids"])).item()
+        elif "anchor" in r:
+            total += F.cosine_similarity(vector(r["anchor"]), vector(r["positive"]), dim=0).item()
         elif "label" in r:
             total += F.cross_entropy(scores(r["input_ids"]), torch.tensor([r["label"]])).item()
         else:
@@ -83,6 +88,7 @@ func TestHeadsLoadInPEFT(t *testing.T) {
 		{"token_classification", "token_classification", 3, func(i int) string {
 			return fmt.Sprintf(`{"input_ids": [%s], "labels": [%d, %d, %d, 2]}`, headTokens(i, 4), i%3, (i+1)%3, i%2)
 		}},
+		{"embedding", "contrastive", 0, pairRow},
 	} {
 		s := headSpec(t, 6, c.task, c.objective, c.row)
 		s.Adapter, s.Quantization, s.Dataset.ValSplit, s.Dataset.ValPath = "lora", nil, 0, s.Dataset.Path+"l"
@@ -98,7 +104,11 @@ func TestHeadsLoadInPEFT(t *testing.T) {
 			t.Fatal(err)
 		}
 		mustStart(t, s, oneWorker)
-		evals := linesWith(t, s.OutputDir, "eval_loss", "eval_loss")
+		number := "eval_loss"
+		if c.labels == 0 {
+			number = "eval_similarity" // unlike the loss it does not depend on which rows share a batch
+		}
+		evals := linesWith(t, s.OutputDir, "eval_loss", number)
 		script := filepath.Join(t.TempDir(), "read.py")
 		if err := os.WriteFile(script, []byte(headReader), 0o644); err != nil {
 			t.Fatal(err)
@@ -115,7 +125,7 @@ func TestHeadsLoadInPEFT(t *testing.T) {
 			t.Fatal(err)
 		}
 		if ours := evals[len(evals)-1][0]; !(math.Abs(ours-loss) <= 1e-4*loss) {
-			t.Errorf("%s: the evaluation had the loss %v, transformers has %v", c.objective, ours, loss)
+			t.Errorf("%s: the evaluation had %s %v, transformers has %v", c.objective, number, ours, loss)
 		}
 	}
 }

@@ -135,6 +135,26 @@ func TestRerankRun(t *testing.T) {
 	}, "accuracy")
 }
 
+// pairRow is two texts that belong together, every third row with hard negatives.
+func pairRow(i int) string {
+	names := []string{"dog", "cat", "tree", "house", "ball"}
+	row := fmt.Sprintf(`{"anchor": "The big %s %d", "positive": "There was a %s, number %d."`, names[i%5], i, names[i%5], i)
+	if i%3 == 0 {
+		row += fmt.Sprintf(`, "negative": ["A %s was there.", "No."]`, names[(i+1)%5])
+	}
+	return row + "}"
+}
+
+func TestEmbeddingRun(t *testing.T) {
+	for _, pooling := range []string{"mean", "last"} {
+		headRun(t, func() Spec {
+			s := headSpec(t, 6, "embedding", "contrastive", pairRow)
+			s.Objectives.Embedding = &objective.EmbeddingConfig{Pooling: pooling, Normalize: true, Temperature: 0.1}
+			return s
+		}, "accuracy", "similarity", "similarity_others")
+	}
+}
+
 // TestHeadsAreEvaluated checks that an evaluation of the finished adapter has the run's last numbers, and that what
 // writes text refuses it.
 func TestHeadsAreEvaluated(t *testing.T) {

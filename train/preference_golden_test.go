@@ -247,6 +247,9 @@ func (s *preferenceStep) sameGradientsAs(t *testing.T, file string, want map[str
 			t.Fatal(e)
 		}
 		name, got := "base_model.model."+p.Name, numbers(x)
+		if _, ok := want[name]; !ok { // PEFT wraps a model of vectors without its head
+			name = "base_model.model." + strings.TrimPrefix(p.Name, "model.")
+		}
 		var norm, product float64
 		for i, g := range got {
 			if s.by != 0 {

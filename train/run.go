@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"path"
 	"path/filepath"
 	"runtime/debug"
@@ -387,6 +389,11 @@ func (s *saver) writeFolder() (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	vectors, err := s.vectorFiles()
+	if err != nil {
+		return nil, err
+	}
+	maps.Copy(files, vectors)
 	sums := replay.Sums(files)
 	// The weights last: their presence marks the adapter as complete.
 	for _, name := range []string{adapter.ConfigFile, adapter.WeightsFile} {
@@ -396,7 +403,12 @@ func (s *saver) writeFolder() (map[string]string, error) {
 		delete(files, name)
 	}
 	for name, data := range files {
-		if err := atomicfile.Write(filepath.Join(s.spec.OutputDir, name), data); err != nil {
+		path := filepath.Join(s.spec.OutputDir, filepath.FromSlash(name))
+		err := os.MkdirAll(filepath.Dir(path), 0o755)
+		if err == nil {
+			err = atomicfile.Write(path, data)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("save the tokenizer: %w", err)
 		}
 	}

@@ -4,14 +4,17 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/replay"
 	"github.com/tierlora/tierlora/train/step"
 )
@@ -138,6 +141,16 @@ func (s *saver) adapterFiles() (map[string][]byte, error) {
 	return files, err
 }
 
+// vectorFiles returns the files of the finished folder by which sentence-transformers makes vectors of texts; none for
+// another task.
+func (p *prepared) vectorFiles() (map[string][]byte, error) {
+	pooling, ok := objective.Pooling(p.spec.Objective())
+	if !ok {
+		return nil, nil
+	}
+	return pooling.Files(p.Base.Config.HiddenSize, p.spec.Dataset.MaxLength)
+}
+
 // ownFiles returns the names of the files that a run writes into its output folder.
 func (p *prepared) ownFiles() []string {
 	names := []string{MetricsFile, ConfigFile, replay.ManifestFile, DataReportFile, PlanReportFile, ReferenceCurveFile}
@@ -148,9 +161,8 @@ func (p *prepared) ownFiles() []string {
 		names = append(names, adapter.ConfigFile, adapter.WeightsFile)
 	}
 	beside, _ := p.besideAdapter() // saving reports the error
-	for name := range beside {
-		names = append(names, name)
-	}
+	vectors, _ := p.vectorFiles()  // saving reports the error
+	names = slices.Concat(names, slices.Collect(maps.Keys(beside)), slices.Collect(maps.Keys(vectors)))
 	if p.spec.Training.RecordWindows {
 		names = append(names, WindowsFile)
 	}

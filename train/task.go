@@ -22,6 +22,7 @@ var runTasks = map[string]struct {
 	"sequence_classification": {adapter.SequenceClassification, []string{"classification", "reward"}},
 	"token_classification":    {adapter.TokenClassification, []string{"token_classification"}},
 	"reranker":                {adapter.SequenceClassification, []string{"rerank"}},
+	"embedding":               {adapter.FeatureExtraction, []string{"contrastive"}},
 }
 
 func taskNames() []string { return slices.Sorted(maps.Keys(runTasks)) }

@@ -26,6 +26,7 @@ func TestEveryTaskIsPlannedForAGPU(t *testing.T) {
 		{"sequence_classification", "reward", rewardRow, 0},
 		{"token_classification", "token_classification", tagged, 3},
 		{"reranker", "rerank", scored, 0},
+		{"embedding", "contrastive", pairRow, 0},
 	} {
 		for _, precision := range []string{"bf16", "fp16", "tf32", "fp32"} {
 			s := headSpec(t, 2, c.task, c.objective, c.row)

@@ -231,6 +231,15 @@ func PoolGradient(M, C int) Geometry {
 // ClassLoss returns the geometry of task_loss_class over S rows.
 func ClassLoss(S int) Geometry { return warps("task_loss", "task_loss_class", S, 8, 0) }
 
+// ContrastLengths returns the geometry of contrastive_lengths over S sequences.
+func ContrastLengths(S int) Geometry { return warps("contrastive", "contrastive_lengths", S, 8, 0) }
+
+// Contrast returns the geometry of the other contrastive_* kernels, of so many blocks: one for each sequence, or one for
+// contrastive_sums.
+func Contrast(entry string, blocks int) Geometry {
+	return Geometry{"contrastive", entry, [3]int{blocks, 1, 1}, [3]int{256, 1, 1}, 0}
+}
+
 // RewardLoss returns the geometry of task_loss_reward, which runs in one block.
 func RewardLoss() Geometry {
 	return Geometry{"task_loss", "task_loss_reward", [3]int{1, 1, 1}, [3]int{256, 1, 1}, 0}

@@ -40,6 +40,96 @@ func TestPool(t *testing.T) {
 	})
 }
 
+// TestContrastive checks the loss and the gradient of two pairs, a hard negative and a sequence that does not count by
+// hand, with dot products and with cosines, and that they repeat their bits.
+func TestContrastive(t *testing.T) {
+	elements(t, 64<<20, func(t *testing.T, r *harness) {
+		const S, C, temperature = 6, 300, 0.5
+		targets := []int32{1, -1, 3, -1, -1, -100}
+		for _, dots := range []int{0, 1} {
+			var x []float64
+			out := r.repeat(func() [][]byte {
+				var xb []byte
+				xb, x = r.numbers(S*C, 0.1)
+				X, T, one := in(r, "x", xb), in(r, "targets", targets), in(r, "scale", []float32{1})
+				similar, inverses := r.out("similar", 8*S*S), r.out("inverses", 8*S)
+				sums, parts := r.out("logarithms", 8*S), r.out("parts", 8*4*S)
+				loss, right, own, others := r.out("loss", 4), r.out("right", 4), r.out("own", 4), r.out("others", 4)
+				dx, cold := r.out("dx", int64(S*C*r.size())), int64(math.Float64bits(temperature))
+				r.run(ContrastLengths(S), inverses, X, i32(S), i32(C), i32(dots))
+				r.run(Contrast("contrastive_anchors", S), similar, sums, parts, inverses, X, T, i32(S), i32(C), cold)
+				r.run(Contrast("contrastive_sums", 1), loss, right, own, others, parts, one, i32(S))
+				r.run(Contrast("contrastive_gradient", S), dx, similar, sums, inverses, X, T, one, gpu.Ptr(0), i32(S),
+					i32(C), cold, i32(dots))
+				return [][]byte{get[byte](r, loss, 4), get[byte](r, dx, S*C*r.size())}
+			})
+			loss, gradient := contrastByHand(x, targets, C, temperature, dots == 0)
+			nearF32(t, "loss", f32Floats(out[0]), []float64{loss})
+			r.near(t, "gradient", out[1], gradient)
+		}
+	})
+}
+
+// contrastByHand returns the loss of anchors and its gradient in float64.
+func contrastByHand(x []float64, targets []int32, C int, temperature float64, cosine bool) (loss float64,
+	gradient []float64) {
+	S := len(targets)
+	unit, length := make([]float64, len(x)), make([]float64, S)
+	for s := range S {
+		for _, v := range x[s*C:][:C] {
+			length[s] += v * v
+		}
+		if length[s] = math.Sqrt(length[s]); !cosine {
+			length[s] = 1
+		}
+		for j, v := range x[s*C:][:C] {
+			unit[s*C+j] = v / length[s]
+		}
+	}
+	slopes := make([]float64, len(x)) // for the unit vectors
+	for a, target := range targets {
+		if target < 0 {
+			continue
+		}
+		z, sum := make([]float64, S), 0.
+		for c := range S {
+			for j := range C {
+				z[c] += unit[a*C+j] * unit[c*C+j] / temperature
+			}
+			if targets[c] == -1 {
+				sum += math.Exp(z[c])
+			}
+		}
+		loss += math.Log(sum) - z[target]
+		for c := range S {
+			g := math.Exp(z[c]) / sum / temperature
+			if targets[c] != -1 {
+				continue
+			}
+			if c == int(target) {
+				g -= 1 / temperature
+			}
+			for j := range C {
+				slopes[a*C+j] += g * unit[c*C+j]
+				slopes[c*C+j] += g * unit[a*C+j]
+			}
+		}
+	}
+	gradient = make([]float64, len(x))
+	for s := range S {
+		along := 0.
+		for j := range C {
+			if cosine {
+				along += slopes[s*C+j] * unit[s*C+j]
+			}
+		}
+		for j := range C {
+			gradient[s*C+j] = (slopes[s*C+j] - along*unit[s*C+j]) / length[s]
+		}
+	}
+	return loss, gradient
+}
+
 // TestTaskLoss checks that every form repeats its bits, and cross-entropy and the loss of rewards by hand.
 func TestTaskLoss(t *testing.T) {
 	r := newHarness(t, 64<<20)

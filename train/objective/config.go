@@ -37,6 +37,8 @@ type Config struct {
 	// Classification is what rows or tokens have a label of, for training.objective: classification and
 	// token_classification.
 	Classification *ClassificationConfig `yaml:"classification,omitempty"`
+	// Embedding is how a text becomes a vector and how vectors are compared, for training.objective: contrastive.
+	Embedding *EmbeddingConfig `yaml:"embedding,omitempty"`
 }
 
 // section is a field of Config.

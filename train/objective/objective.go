@@ -31,6 +31,7 @@ var Objectives = map[string]func(Config) Objective{
 	classificationName: newClassification,
 	tokenClassesName:   newTokenClassification,
 	rerankName:         newRerank,
+	contrastiveName:    newContrastive,
 }
 
 // Default is the name of the objective of a model's own loss. Evaluations outside a training run use it.
