@@ -80,7 +80,7 @@ func PlanEval(nw session.Network, s session.Shape, by objective.Objective, on gr
 				"plan the evaluation: the objective has no loss per token, which ranks that share a batch's tokens " +
 					"would add up")
 	}
-	plan, err := on.Compile(n.Builder, append(outputs, e.out.Sums...)...)
+	plan, err := on.Compile(n.Builder, slices.Concat(outputs, e.out.Sums, e.out.Outputs)...)
 	if err != nil {
 		return nil, fmt.Errorf("plan the evaluation: %w", err)
 	}
@@ -128,6 +128,12 @@ type Sum struct {
 	Tokens    int64 // without padding
 	Batches   int
 	Sums      []float64 // objective.Outcome.Sums; this rank's share if several ranks share a batch
+	Judged    objective.Judged
+}
+
+// Values returns the values of an objective's numbers, given the mean loss.
+func (s Sum) Values(o objective.Objective, loss float64) []objective.Value {
+	return append(objective.Values(o.Numbers(), loss, s.Sums, s.Counts()), objective.JudgedValues(o, s.Judged)...)
 }
 
 // Counts returns the numbers by which an objective divides.
@@ -165,6 +171,7 @@ func (s *Sum) Add(o Sum) {
 	for i, x := range o.Sums {
 		s.Sums[i] += x
 	}
+	s.Judged.Add(o.Judged)
 }
 
 // Each calls see with the sum of each of the loader's batches. An error of see ends the evaluation.
@@ -193,6 +200,9 @@ func (v *Evaluator) each(ctx context.Context, l *dataset.Loader, tell func(row i
 		}
 		one.NLL = total(each)
 		if one.Sums, err = v.sums(); err != nil {
+			return err
+		}
+		if one.Judged, err = v.judged(); err != nil {
 			return err
 		}
 		if tell != nil {
@@ -253,6 +263,23 @@ func (v *Evaluator) sums() (all []float64, err error) {
 		all = append(all, float64(t.F32()[0]))
 	}
 	return all, nil
+}
+
+// judged returns the records of the batch that losses ran, for an objective that has some.
+func (v *Evaluator) judged() (j objective.Judged, err error) {
+	f, ok := v.data.(objective.JudgedFiller)
+	if !ok || v.step.out.Outputs == nil {
+		return j, nil
+	}
+	var outputs [][]float32
+	for _, of := range v.step.out.Outputs {
+		t, err := v.run.Read(of)
+		if err != nil {
+			return j, err
+		}
+		outputs = append(outputs, t.F32())
+	}
+	return f.Judged(outputs), nil
 }
 
 // Again repeats the step on the last batch, so that other ranks can complete their collective operations.
@@ -338,7 +365,7 @@ func Evaluate(ctx context.Context, o EvalOptions, env session.Env) (report EvalR
 		sum.NLL/float64(sum.Counts().Of(o.Objective.Divisor()))
 	if tell == nil {
 		report.Objective, report.Numbers = o.ObjectiveName, map[string]float64{}
-		for _, v := range objective.Values(o.Objective.Numbers(), report.Loss, sum.Sums, sum.Counts()) {
+		for _, v := range sum.Values(o.Objective, report.Loss) {
 			report.Numbers[v.Name] = v.Value
 		}
 	}

@@ -47,7 +47,7 @@ func (r *evaluating) evaluate(ctx context.Context) (best bool, err error) {
 	}
 	return r.recorder.evaluated(EvalMetrics{
 		Step: step, Epoch: r.recorder.state.Epoch, Loss: loss, Runtime: took,
-		Numbers:          Values(objective.Values(by.Numbers(), loss, sum.Sums, sum.Counts())).of(evalPrefix),
+		Numbers:          Values(sum.Values(by, loss)).of(evalPrefix),
 		SamplesPerSecond: float64(r.val.Len()) / took, StepsPerSecond: float64(sum.Batches) / took,
 	})
 }
@@ -141,31 +141,40 @@ func (r *loaded) joinLosses(own []float32) ([]float32, error) {
 	return all, nil
 }
 
-// sumBytes is the size of an encoded sum without the sums of numbers, which follow it: a flag, the loss and the counts.
-const sumBytes = 1 + 6*8
+// sumBytes is the size of an encoded sum without its lists: a flag, the loss, the counts, and the lengths of the sums of
+// numbers and of a record. The sums follow, and then the records.
+const sumBytes = 1 + 8*8
 
 func encodeSum(s infer.Sum, flag byte) []byte {
 	b := binary.LittleEndian.AppendUint64([]byte{flag}, math.Float64bits(s.NLL))
-	for _, n := range []int64{s.Trained, s.Sequences, s.Groups, s.Tokens, int64(s.Batches)} {
+	for _, n := range []int64{s.Trained, s.Sequences, s.Groups, s.Tokens, int64(s.Batches), int64(len(s.Sums)),
+		int64(s.Judged.Width)} {
 		b = binary.LittleEndian.AppendUint64(b, uint64(n))
 	}
 	for _, x := range s.Sums {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(x))
 	}
+	for _, x := range s.Judged.Rows {
+		b = binary.LittleEndian.AppendUint32(b, math.Float32bits(x))
+	}
 	return b
 }
 
 func decodeSum(b []byte) (s infer.Sum, flag byte, err error) {
-	if len(b) < sumBytes || (len(b)-sumBytes)%8 != 0 {
-		return s, 0, fmt.Errorf("a sum of %d bytes, want %d", len(b), sumBytes)
-	}
 	at := func(i int) uint64 { return binary.LittleEndian.Uint64(b[1+8*i:]) }
+	if len(b) < sumBytes || at(6) > uint64(len(b)-sumBytes)/8 || (len(b)-sumBytes)%4 != 0 {
+		return s, 0, fmt.Errorf("a sum of %d bytes, want %d and its lists", len(b), sumBytes)
+	}
 	s = infer.Sum{
 		NLL: math.Float64frombits(at(0)), Trained: int64(at(1)), Sequences: int64(at(2)), Groups: int64(at(3)),
-		Tokens: int64(at(4)), Batches: int(at(5)),
+		Tokens: int64(at(4)), Batches: int(at(5)), Judged: objective.Judged{Width: int(at(7))},
 	}
-	for i := 6; 1+8*i < len(b); i++ {
-		s.Sums = append(s.Sums, math.Float64frombits(at(i)))
+	n := int(at(6))
+	for i := range n {
+		s.Sums = append(s.Sums, math.Float64frombits(at(8+i)))
+	}
+	for rest := b[sumBytes+8*n:]; len(rest) > 0; rest = rest[4:] {
+		s.Judged.Rows = append(s.Judged.Rows, math.Float32frombits(binary.LittleEndian.Uint32(rest)))
 	}
 	return s, b[0], nil
 }

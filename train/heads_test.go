@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -41,10 +42,11 @@ func rewardRow(i int) string {
 // headRun checks a run of a head: named numbers, an evaluation that gets better, and the same numbers to the last bit
 // over ranks and after an interrupt between two lines, packed or not.
 func headRun(t *testing.T, spec func() Spec, numbers ...string) {
-	names := append([]string{"loss"}, numbers...)
-	held := make([]string, len(names))
-	for i, name := range names {
-		held[i] = "eval_" + name
+	names, held := []string{"loss"}, []string{"eval_loss"}
+	for _, name := range numbers {
+		if held = append(held, "eval_"+name); !slices.Contains([]string{"f1_macro", "spearman", "recall@5"}, name) {
+			names = append(names, name)
+		}
 	}
 	for _, packed := range []bool{false, true} {
 		whole := spec()
@@ -101,7 +103,7 @@ func TestClassificationRun(t *testing.T) {
 			s := headSpec(t, 6, "sequence_classification", "classification", row)
 			s.Objectives.Classification = &objective.ClassificationConfig{ProblemType: kind, Labels: words}
 			return s
-		}, "accuracy")
+		}, "accuracy", "f1_macro")
 	}
 }
 
@@ -112,7 +114,7 @@ func TestRegressionRun(t *testing.T) {
 		})
 		s.Objectives.Classification = &objective.ClassificationConfig{ProblemType: "regression"}
 		return s
-	}, "mae")
+	}, "mae", "spearman")
 }
 
 func TestTokenClassificationRun(t *testing.T) {
@@ -123,7 +125,7 @@ func TestTokenClassificationRun(t *testing.T) {
 		})
 		s.Objectives.Classification = &objective.ClassificationConfig{NumLabels: 3}
 		return s
-	}, "accuracy")
+	}, "accuracy", "f1_macro")
 }
 
 func TestRerankRun(t *testing.T) {
@@ -151,7 +153,7 @@ func TestEmbeddingRun(t *testing.T) {
 			s := headSpec(t, 6, "embedding", "contrastive", pairRow)
 			s.Objectives.Embedding = &objective.EmbeddingConfig{Pooling: pooling, Normalize: true, Temperature: 0.1}
 			return s
-		}, "accuracy", "similarity", "similarity_others")
+		}, "accuracy", "similarity", "similarity_others", "recall@5")
 	}
 }
 

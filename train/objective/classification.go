@@ -120,12 +120,12 @@ func (o classes) Divisor() Count {
 	return Sequences
 }
 
-// Numbers are the accuracy, or the mean absolute error of a regression.
+// Numbers are the accuracy, or the mean absolute error of a regression, and those of whole evaluations.
 func (o classes) Numbers() []Number {
 	if o.form == kernel.ClassRegression {
-		return []Number{{Name: "mae", Per: o.Divisor()}}
+		return append([]Number{{Name: "mae", Per: o.Divisor()}}, o.judgedNumbers()...)
 	}
-	return []Number{{Name: "accuracy", Per: o.Divisor(), HigherIsBetter: true}}
+	return append([]Number{{Name: "accuracy", Per: o.Divisor(), HigherIsBetter: true}}, o.judgedNumbers()...)
 }
 
 // Aim says which targets rows have.
@@ -268,5 +268,11 @@ func (o classes) build(n *nn.Net, at Network, in Inputs, grad bool) Outcome {
 	if o.form == kernel.ClassRegression {
 		sum = out[len(out)-1]
 	}
-	return Outcome{Loss: out[0], Sums: []*graph.Value{sum}}
+	of := Outcome{Loss: out[0], Sums: []*graph.Value{sum}}
+	if !grad {
+		if of.Outputs = values[:1]; k.Bias {
+			of.Outputs = []*graph.Value{values[0], at.ScoreBias}
+		}
+	}
+	return of
 }

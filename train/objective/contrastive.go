@@ -3,6 +3,7 @@ package objective
 import (
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
@@ -54,13 +55,14 @@ const nameContrast = "targets of anchors"
 // Divisor is the number of rows.
 func (contrastive) Divisor() Count { return Groups }
 
-// Numbers are means over the rows of a micro-batch, in the order of the sums of kernel.ContrastiveLoss.
+// Numbers are means over the rows of a micro-batch, in the order of the sums of kernel.ContrastiveLoss, and those of
+// whole evaluations.
 func (contrastive) Numbers() []Number {
-	return []Number{
+	return append([]Number{
 		{Name: "accuracy", Per: Groups, HigherIsBetter: true},
 		{Name: "similarity", Per: Groups, HigherIsBetter: true},
 		{Name: "similarity_others", Per: Groups},
-	}
+	}, contrastive{}.judgedNumbers()...)
 }
 
 // Aim reads texts that belong together.
@@ -83,8 +85,8 @@ func (contrastive) CheckRows(r *dataset.Report) error {
 	switch g := r.Groups; {
 	case g.Rows < r.Kept:
 		return fmt.Errorf("it learns from texts that belong together, and %d of %d rows are none: write "+
-			"dataset.format: pairs with an anchor and a positive, with dataset.fields where the columns have other names",
-			r.Kept-g.Rows, r.Kept)
+			"dataset.format: pairs with an anchor and a positive, with dataset.fields where the columns have other "+
+			"names", r.Kept-g.Rows, r.Kept)
 	case g.Aimed > 0 && r.Val != nil:
 		return fmt.Errorf("%d of %d training rows have a score, by which only evaluations compare texts: name rows "+
 			"with scores in dataset.val_path", g.Aimed, r.Kept)
@@ -126,6 +128,13 @@ type contrastFiller struct {
 	contrastive
 	spans, targets []int32 // [S,2], [S]
 	scale          []float32
+	rows           []contrastRow // of the batch that was written
+}
+
+// contrastRow is a row's sequences and its score, which is not a number for a row without one.
+type contrastRow struct {
+	own   []int32
+	score float32
 }
 
 // Fill writes a micro-batch and returns its trained tokens, the last ones of texts. The first sequence of a row is an
@@ -140,9 +149,14 @@ func (f *contrastFiller) Fill(b dataset.Batch, _ session.Part) int {
 	for s := range f.targets {
 		f.targets[s] = dataset.Ignore
 	}
+	f.rows = f.rows[:0]
 	for k := range b.Rows {
-		own := segments[groups[k]:groups[k+1]]
-		if len(own) < 2 || len(b.RowTargets(k)) > 0 {
+		row := contrastRow{segments[groups[k]:groups[k+1]], float32(math.NaN())}
+		if targets := b.RowTargets(k); len(targets) > 0 {
+			row.score = targets[0]
+		}
+		own := row.own
+		if f.rows = append(f.rows, row); len(own) < 2 || row.score == row.score {
 			continue
 		}
 		f.targets[own[0]] = own[1]
@@ -177,5 +191,9 @@ func (o contrastive) build(n *nn.Net, at Network, in Inputs, grad bool) Outcome 
 	if n.Err() != nil {
 		return Outcome{}
 	}
-	return Outcome{Loss: out[0], Sums: out[len(out)-3:]}
+	of := Outcome{Loss: out[0], Sums: out[len(out)-3:]}
+	if !grad {
+		of.Outputs = values[:1]
+	}
+	return of
 }

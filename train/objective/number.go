@@ -48,6 +48,9 @@ type Number struct {
 	Derive func(mean float64) float64
 	// Less names the Number whose value is subtracted from that of Of. "" = none.
 	Less string
+	// Judged says that the number is computed from all rows of an evaluation together (Judging). It has no value in
+	// steps and none of the other fields but Name.
+	Judged bool
 	// HigherIsBetter says which of two values is the better one; a loss is better where it is lower.
 	HigherIsBetter bool
 }
@@ -55,6 +58,9 @@ type Number struct {
 // Listed reports whether tables, trackers and the terminal list the number beside the others. They leave out functions
 // of one other number, such as a perplexity.
 func (n Number) Listed() bool { return n.Of == "" || n.Less != "" }
+
+// Summed reports whether the number has a sum of its own.
+func (n Number) Summed() bool { return n.Of == "" && !n.Judged }
 
 // Loss is the name of the loss among numbers.
 const Loss = "loss"
@@ -71,7 +77,7 @@ func Values(numbers []Number, loss float64, sums []float64, over Counts) []Value
 	all := make([]Value, 0, len(numbers))
 	known, sumOf := map[string]float64{Loss: loss}, map[string]float64{}
 	for _, n := range numbers {
-		if n.Of == "" {
+		if n.Summed() {
 			sumOf[n.Name], sums = sums[0], sums[1:]
 		}
 	}
@@ -88,6 +94,8 @@ func Values(numbers []Number, loss float64, sums []float64, over Counts) []Value
 // none.
 func (n Number) value(known, sumOf map[string]float64, over Counts) (v float64, ok bool) {
 	switch of, has := known[n.Of]; {
+	case n.Judged:
+		return 0, false
 	case n.Of == "" && n.Among == "":
 		return sumOf[n.Name] / float64(over.Of(n.Per)), true
 	case n.Of == "":

@@ -172,6 +172,8 @@ type Outcome struct {
 	// Sums are f[] each: for the Numbers that have a sum of their own, in their order, the sum over the batch, which no
 	// scale multiplies.
 	Sums []*graph.Value
+	// Outputs are what an evaluation of a Judging objective reads of each batch; training has none.
+	Outputs []*graph.Value
 }
 
 // Filler writes a micro-batch's data for an objective.

@@ -209,7 +209,7 @@ func (b *builder) planGradients(out objective.Outcome) {
 func (b *builder) planNumbers(sums []*graph.Value) {
 	var names []string
 	for _, number := range b.Objective.Numbers() {
-		if number.Of == "" {
+		if number.Summed() {
 			names = append(names, number.Name)
 		}
 	}
