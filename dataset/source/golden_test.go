@@ -2,6 +2,7 @@ package source
 
 import (
 	"bytes"
+	"compress/gzip"
 	"encoding/json"
 	"errors"
 	"io"
@@ -32,11 +33,16 @@ type expected struct {
 
 func readExpected(t testing.TB) (e expected) {
 	t.Helper()
-	raw, err := os.ReadFile("testdata/expected.json")
+	f, err := os.Open("testdata/expected.json.gz")
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := json.NewDecoder(bytes.NewReader(raw))
+	defer f.Close()
+	raw, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := json.NewDecoder(raw)
 	d.UseNumber()
 	if err := d.Decode(&e); err != nil {
 		t.Fatal(err)

@@ -1,6 +1,6 @@
-"""Makes the files of this folder and expected.json: what pyarrow, pandas and datasets read in them.
+"""Makes the files of this folder and expected.json.gz: what pyarrow, pandas and datasets read in them.
 
-Needs pyarrow 21 or later, pandas 2 and datasets; expected.json names the versions.
+Needs pyarrow 21 or later, pandas 2 and datasets; expected.json.gz names the versions.
 """
 import base64
 import datetime
@@ -246,7 +246,7 @@ expected["files"]["saved/data-00001-of-00002.arrow"] = expected["files"]["json.p
 expected["files"]["saved_dict/train/data-00000-of-00001.arrow"] = CALLS[:2]
 expected["files"]["saved_dict/test/data-00000-of-00001.arrow"] = [{"text": "held out"}]
 
-# Rows for a stream: several windows of it, in row groups that end inside windows. They are not in expected.json.
+# Rows for a stream: several windows of it, in row groups that end inside windows. They are not in expected.json.gz.
 numbers = [f"{i} " + "x" * (i * 7919 % 41) if i % 701 != 700 else "" for i in range(9500)]
 parquet.write_table(pyarrow.table({"text": numbers}), f"{HERE}/stream.parquet", row_group_size=700, compression="zstd", compression_level=19, use_dictionary=False,
                     column_encoding={"text": "DELTA_BYTE_ARRAY"}, write_statistics=False)
@@ -283,6 +283,6 @@ for tree in TREES:
         data_files = datasets.load_dataset_builder(root, cache_dir="/tmp/text_cache").config.data_files
         expected["trees"].append({"names": tree, "splits": {str(split): sorted(os.path.relpath(f, os.path.realpath(root)) for f in files) for split, files in data_files.items()}})
 
-with open(f"{HERE}/expected.json", "w") as f:
-    f.write(json.dumps(expected, sort_keys=True, ensure_ascii=False).replace("}, {", "},\n{") + "\n")
+with open(f"{HERE}/expected.json.gz", "wb") as f, gzip.GzipFile("", "wb", 9, f, mtime=0) as z:
+    z.write((json.dumps(expected, sort_keys=True, ensure_ascii=False).replace("}, {", "},\n{") + "\n").encode())
 print(sys.argv[0], "done")
