@@ -137,7 +137,7 @@ func (t *translation) axolotlDataset(m Map, shown string) {
 			t.add(Taken, one, "dataset.path", p.Value, "")
 		case "type":
 			switch {
-			case t.objective != "":
+			case prefers(t):
 				format = axolotlPairs(t, one, kind)
 			case !named:
 				t.missing(one, "a format of one's own; name the keys of the rows in dataset.fields, with "+
@@ -177,13 +177,13 @@ func (t *translation) axolotlDataset(m Map, shown string) {
 			switch {
 			case p.Key == "field":
 				ours = "text"
-			case ours == "messages" && t.objective != "":
+			case ours == "messages" && prefers(t):
 				ours = "prompt"
 			}
 			fieldsOf = append(fieldsOf, fields([2]any{ours, p.Value})...)
 			t.add(Taken, one, "dataset.fields", p.Value, "")
 		case "message_property_mappings":
-			if t.objective != "" && knownProperties(p.Value) {
+			if prefers(t) && knownProperties(p.Value) {
 				t.add(Taken, one, "", nil, "known by these names")
 				break
 			}

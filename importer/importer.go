@@ -175,8 +175,8 @@ func (in *Input) flatten(m Map, prefix string, nested bool) {
 // loads a model generates text.
 var trainingCalls = []string{"get_peft_model", "LoraConfig", "SFTConfig", "SFTTrainer", "UnslothTrainer",
 	"TrainingArguments", "UnslothTrainingArguments", "DPOTrainer", "CPOTrainer", "ORPOTrainer", "KTOTrainer",
-	"DPOConfig",
-	"CPOConfig", "ORPOConfig", "KTOConfig"}
+	"DPOConfig", "CPOConfig", "ORPOConfig", "KTOConfig", "RewardTrainer", "RewardConfig", "GRPOTrainer", "GRPOConfig",
+	"RLOOTrainer", "RLOOConfig", "GKDTrainer", "GKDConfig", "DistillationTrainer", "DistillationConfig"}
 
 // readPython finds the calls of a notebook or script.
 func readPython(ext string, data []byte, program *Program) (*Input, error) {
@@ -220,9 +220,9 @@ func readPython(ext string, data []byte, program *Program) (*Input, error) {
 	}
 	if other != "" && !in.trainsRows() && !in.callsAny(slices.Collect(maps.Keys(preferenceTrainers))) {
 		return nil, fmt.Errorf(
-			"%s is another kind of training; a run here trains a causal language model on rows of text (SFTTrainer) "+
-				"or "+
-				"on preference pairs (DPOTrainer, CPOTrainer, ORPOTrainer), so nothing is translated", other)
+			"%s is another kind of training; a run here trains on rows of text (SFTTrainer), preferences (DPOTrainer, "+
+				"CPOTrainer, ORPOTrainer, KTOTrainer, RewardTrainer), rewards (GRPOTrainer, RLOOTrainer) or a teacher "+
+				"(GKDTrainer), so nothing is translated", other)
 	}
 	in.dropPreferences()
 	if in.calls["FastVisionModel.from_pretrained"] {

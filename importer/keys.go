@@ -56,11 +56,18 @@ var sameKeys = map[string]string{
 	"training.resume":                      "auto_resume_from_checkpoints resume_from_checkpoint",
 }
 
+// namesOfWeights says how weights of the base model are trained.
+const namesOfWeights = "write adapter: full, and in full.train the weights to train, such as [layers.30, lm_head]"
+
 // otherValues are keys whose meaning is a value of one of our keys, or differs slightly from it.
 var otherValues = map[string]Counterpart{
-	"finetuning_type":    {Key: "adapter", Say: "write adapter: lora, or adapter: qlora"},
-	"peft_type":          {Key: "adapter", Say: "write adapter: lora, or adapter: qlora"},
-	"lora_target_linear": {Key: "lora.target_modules", Say: "write lora.target_modules: all-linear"},
+	"finetuning_type":          {Key: "adapter", Say: "write adapter: lora, or adapter: qlora"},
+	"peft_type":                {Key: "adapter", Say: "write adapter: lora, or adapter: qlora"},
+	"unfrozen_parameters":      {Key: "full.train", Say: namesOfWeights},
+	"freeze_trainable_layers":  {Key: "full.train", Say: namesOfWeights},
+	"freeze_trainable_modules": {Key: "full.train", Say: namesOfWeights},
+	"freeze_extra_modules":     {Key: "full.train", Say: namesOfWeights},
+	"lora_target_linear":       {Key: "lora.target_modules", Say: "write lora.target_modules: all-linear"},
 	"layers_to_transform": {Key: "lora.target_modules",
 		Say: "name the layers by a regular expression in lora.target_modules"},
 	"peft_layers_to_transform": {Key: "lora.target_modules",
@@ -246,11 +253,10 @@ var noCounterpart = []struct {
 	names, why string
 }{
 	{Changes, "bias lora_bias", "biases stay as they are, only LoRA's matrices are trained"},
-	{Changes, "modules_to_save lora_modules_to_save additional_target unfrozen_parameters trainable_token_indices " +
-		"freeze_trainable_layers freeze_trainable_modules",
+	{Changes, "modules_to_save lora_modules_to_save additional_target trainable_token_indices",
 		"the base weights stay frozen, only LoRA's matrices are trained"},
 	{Changes, "task_type stage rl reward_model pref_beta pref_loss dpo_beta",
-		"a run trains a causal language model on rows of text"},
+		"a run trains on rows of text, preferences, labels, rewards or a teacher (training.objective)"},
 	{Nothing, "do_train do_eval do_predict inference_mode", "the command says what is done: train, eval or generate"},
 	{Changes, "init_lora_weights peft_init_lora_weights loftq_config pissa_init pissa_iter eva_config corda_config",
 		"A starts at random and B at zero, as is PEFT's default; lora.init_lora_weights takes gaussian, loftq, " +

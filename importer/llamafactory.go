@@ -133,10 +133,10 @@ func (t *translation) llamaSource(e entry, folder string, about Map) {
 	switch {
 	case t.given["stage"].Value == "pt":
 		format, named = "text", fields([2]any{"text", columns.Get("prompt")})
-	case about.Get("ranking") == true && t.objective == "":
+	case about.Get("ranking") == true && !prefers(t):
 		t.missing(e, "pairs of preferences, and stage is not dpo: training.objective: dpo learns from them")
 		return
-	case about.Get("ranking") == true, t.objective != "":
+	case about.Get("ranking") == true, prefers(t):
 		format, named = llamaPairs(t, columns, kind)
 	case kind == "sharegpt" && tags.Get("role_tag") == "role", kind == "openai":
 		format, named = "messages", fields([2]any{"messages", columns.Get("messages")},
@@ -161,7 +161,7 @@ func (t *translation) llamaSource(e entry, folder string, about Map) {
 	if folder == "ONLINE" {
 		by = "a data set of the hub, format " + format
 	}
-	if format == "alpaca" || t.objective != "" && kind != "sharegpt" && kind != "openai" {
+	if format == "alpaca" || prefers(t) && kind != "sharegpt" && kind != "openai" {
 		by += ", written as conversations by the chat template, as there (dataset.as_chat: yes)"
 		t.talks("rows of texts, which LLaMA-Factory writes as conversations")
 	}

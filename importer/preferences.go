@@ -1,20 +1,23 @@
 package importer
 
 import (
+	"cmp"
 	"regexp"
 	"slices"
 	"strings"
 )
 
-// preferenceTrainers maps the trainers of TRL that learn from preferences to our objectives.
+// preferenceTrainers maps the trainers of TRL that learn from preferences, rewards or a teacher to our objectives.
 var preferenceTrainers = map[string]string{"DPOTrainer": "dpo", "CPOTrainer": "cpo", "ORPOTrainer": "orpo",
-	"KTOTrainer": "kto"}
+	"KTOTrainer": "kto", "RewardTrainer": "reward", "GRPOTrainer": "grpo", "RLOOTrainer": "rloo",
+	"GKDTrainer": "distill", "DistillationTrainer": "distill"}
 
 // preferenceConfigs are the classes of their arguments.
-var preferenceConfigs = []string{"DPOConfig", "CPOConfig", "ORPOConfig", "KTOConfig"}
+var preferenceConfigs = []string{"DPOConfig", "CPOConfig", "ORPOConfig", "KTOConfig", "RewardConfig", "GRPOConfig",
+	"RLOOConfig", "GKDConfig", "DistillationConfig"}
 
 // preferenceCall matches the calls of a program that are about its preference training.
-var preferenceCall = regexp.MustCompile(`^(DPO|CPO|ORPO|KTO)(Trainer|Config)$`)
+var preferenceCall = regexp.MustCompile(`^(DPO|CPO|ORPO|KTO|Reward|GRPO|RLOO|GKD|Distillation)(Trainer|Config)$`)
 
 // trainsRows reports whether a Python program trains rows, not preferences.
 func (in *Input) trainsRows() bool { return in.calls["SFTTrainer"] || in.calls["UnslothTrainer"] }
@@ -54,8 +57,16 @@ func (in *Input) objective() (name, said string) {
 				return name, call
 			}
 		}
+		return in.headed()
 	case in.Program.Name == "axolotl":
-		name = map[string]string{"dpo": "dpo", "ipo": "dpo", "simpo": "cpo", "orpo": "orpo", "kto": "kto"}[value("rl")]
+		switch {
+		case in.on("reward_model"):
+			return "reward", "reward_model"
+		case in.on("kd_trainer"):
+			return "distill", "kd_trainer"
+		}
+		name = map[string]string{"dpo": "dpo", "ipo": "dpo", "simpo": "cpo", "orpo": "orpo", "kto": "kto",
+			"grpo": "grpo", "gdpo": "grpo"}[value("rl")]
 		return name, "rl"
 	case strings.HasPrefix(in.Program.Name, "llamafactory"):
 		loss := value("pref_loss")
@@ -64,6 +75,8 @@ func (in *Input) objective() (name, said string) {
 			return loss, "pref_loss"
 		case stage == "dpo" || stage == "kto":
 			return stage, "stage"
+		case stage == "rm":
+			return "reward", "stage"
 		}
 	}
 	return "", ""
@@ -80,17 +93,27 @@ func setObjective(t *translation) {
 	if given, ok := t.given[said]; ok {
 		e = given
 	}
-	if t.Kind(name+".beta") == None {
+	if t.Kind(cmp.Or(objectiveWitness[name], name+".beta")) == None {
 		t.refused = strings.TrimSuffix(e.shown+": "+Text(e.Value), ": null")
 		return
 	}
-	t.objective = name
+	t.objective, t.own = name, objectiveRules(name)
 	t.at["training.objective"] = len(t.set)
 	t.set = append(t.set, Setting{"training.objective", name, said})
-	if said != "stage" && said != "pref_loss" && said != "rl" {
+	if _, key := t.given[said]; !key {
 		t.add(Taken, e, "training.objective", name, "")
 		t.entries[len(t.entries)-1].Value = ""
 	}
+}
+
+// prefers reports whether the file trains on preferences: pairs or labelled answers.
+func prefers(t *translation) bool {
+	return slices.Contains([]string{"dpo", "cpo", "simpo", "orpo", "kto", "reward"}, t.objective)
+}
+
+// on reports whether a key of the file is true.
+func (in *Input) on(key string) bool {
+	return slices.ContainsFunc(in.entries, func(e entry) bool { return e.Key == key && e.Value == true })
 }
 
 // preferenceRule returns the rule of a key about preference training.
@@ -241,6 +264,13 @@ func ifGiven(say string) rule {
 	}
 }
 
+// precompute translates the key that computes the reference before the first step.
+func precompute(t *translation, e entry) {
+	if e.peers == "" {
+		t.ifTrue(e, "training.precompute", "yes", "")
+	}
+}
+
 // preferenceRules are the rules of TRL's arguments of preference trainers.
 var preferenceRules = map[string]rule{
 	"loss_type":                 pairLoss,
@@ -259,7 +289,7 @@ var preferenceRules = map[string]rule{
 	"undesirable_weight":        preferenceKey("undesirable_weight"),
 	"rpo_alpha":                 likelihoodWeight(""),
 	"disable_dropout":           passed("lora.dropout says how much is dropped"),
-	"precompute_ref_log_probs":  passed(inStep),
+	"precompute_ref_log_probs":  precompute,
 	"precompute_ref_batch_size": passed(inStep),
 	"ref_model":                 ifGiven(otherReference),
 	"model_adapter_name":        ifGiven(otherReference),
@@ -292,7 +322,7 @@ var preferenceRules = map[string]rule{
 }
 
 const (
-	inStep         = "the step computes the reference with the adapter off, which changes no number"
+	inStep         = "training.precompute computes the reference before the first step, which changes no number"
 	otherReference = "the reference is the base model with the adapter off"
 	noPartIsCut    = "dataset.max_length bounds prompt and answer together; neither is cut by itself"
 )
@@ -316,7 +346,7 @@ var axolotlPreferences = map[string]rule{
 	"dpo_use_liger_kernel":     passed("the fused kernels that fit the device are always used"),
 	"dpo_generate_during_eval": ifGiven("training.sample_prompts writes samples while a run trains"),
 	"dpo_norm_loss":            ifGiven("dpo.loss_type: sigmoid_norm is DPO over averages per token"),
-	"precompute_ref_log_probs": passed(inStep),
+	"precompute_ref_log_probs": precompute,
 	"rl_adapter_ref_model":     ifGiven(otherReference),
 	"trl": func(t *translation, e entry) {
 		m, _ := e.Value.(Map)
@@ -353,7 +383,7 @@ var llamaPreferences = map[string]rule{
 		t.ifOn(e, "sigmoid ignores label smoothing, as in TRL; dpo.loss_type: robust is for noisy labels")
 	},
 	"ref_model":                  ifGiven(otherReference),
-	"ref_model_adapters":         ifGiven(otherReference),
+	"ref_model_adapters":         func(t *translation, e entry) { t.take(e, "training.reference") },
 	"ref_model_quantization_bit": ifGiven(otherReference),
 }
 
@@ -386,7 +416,13 @@ func llamaPairLoss(t *translation, e entry) {
 // withoutDropout sets lora.dropout to 0 in preference training: the other programs switch all dropout off there, unless
 // disable_dropout is false.
 func withoutDropout(t *translation) {
-	if t.objective == "" || t.given["disable_dropout"].Value == false {
+	switch {
+	case t.given["disable_dropout"].Value == false:
+		return
+	case t.given["disable_dropout"].Value == true:
+	case !prefers(t) && (t.objective != "distill" || !t.in.Program.python):
+		return
+	case t.objective == "reward" && strings.HasPrefix(t.in.Program.Name, "llamafactory"):
 		return
 	}
 	i, ok := t.at["lora.dropout"]

@@ -66,10 +66,11 @@ var programs = []*Program{
 			}
 			return append(append([]Pair{{Key: "LoraConfig(r)", Value: int64(8)},
 				{Key: "LoraConfig(lora_alpha)", Value: int64(8)}, {Key: "LoraConfig(lora_dropout)", Value: 0.0},
-				{Key: "max_length", Value: int64(1024)}, {Key: "packing", Value: false}}, slices.Concat(order,
-				bitsAndBytes(in))...),
+				{Key: "packing", Value: false}}, slices.Concat(order, lengthDefault(in),
+				objectiveDefaults(in), bitsAndBytes(in))...),
 				learningRate(in, map[string]float64{"SFTConfig": 2e-5, "DPOConfig": 1e-6, "CPOConfig": 1e-6,
-					"ORPOConfig": 1e-6, "KTOConfig": 1e-6})...)
+					"ORPOConfig": 1e-6, "KTOConfig": 1e-6, "RewardConfig": 1e-4, "GRPOConfig": 1e-6, "RLOOConfig": 1e-6,
+					"GKDConfig": 2e-5, "DistillationConfig": 1e-6})...)
 		}},
 	{Name: "torchtune", Title: "torchtune", Version: "0.6.1", nested: true, rules: torchtune,
 		defaults: func(in *Input) []Pair {
@@ -195,6 +196,18 @@ var calls = map[string][]string{
 	"CPOConfig":                            {"output_dir"},
 	"ORPOConfig":                           {"output_dir"},
 	"KTOConfig":                            {"output_dir"},
+	"RewardTrainer":                        {"model", "args"},
+	"GRPOTrainer":                          {"model", "reward_funcs", "args"},
+	"RLOOTrainer":                          {"model", "reward_funcs", "args"},
+	"GKDTrainer":                           {"model", "teacher_model", "args"},
+	"DistillationTrainer":                  {"model", "teacher_model", "args"},
+	"RewardConfig":                         {"output_dir"},
+	"GRPOConfig":                           {"output_dir"},
+	"RLOOConfig":                           {"output_dir"},
+	"GKDConfig":                            {"output_dir"},
+	"DistillationConfig":                   {"output_dir"},
+	sequenceClasses:                        {"model_name"},
+	tokenClasses:                           {"model_name"},
 	"TrainingArguments":                    {"output_dir"},
 	"UnslothTrainingArguments":             {"output_dir"},
 	"load_dataset":                         {"path", "name"},
@@ -208,5 +221,5 @@ var calls = map[string][]string{
 var madeRows = map[string]bool{"map": true, "standardize_sharegpt": true, "standardize_data_formats": true,
 	"to_sharegpt": true}
 
-// otherTrainers matches trainers that learn neither from texts nor from preferences.
-var otherTrainers = regexp.MustCompile(`\b[A-Za-z]*(GRPO|PPO|RLOO|BCO|Reward)Trainer$`)
+// otherTrainers matches trainers of other kinds, and classes that change what a known one does.
+var otherTrainers = regexp.MustCompile(`\b(?:[A-Za-z]*(?:PPO|BCO|PRM|OnlineDPO|XPO|NashMD)|[A-Za-z]+(?:GRPO|RLOO|Reward))Trainer$`)

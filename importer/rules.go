@@ -7,14 +7,18 @@ import (
 
 // common holds rules for all programs with top-level keys.
 var common = map[string]rule{
-	"adapter":             func(t *translation, e entry) { t.method(e) },
-	"finetuning_type":     func(t *translation, e entry) { t.method(e) },
-	"load_in_4bit":        func(t *translation, e entry) { t.bits(e, 4) },
-	"load_in_8bit":        func(t *translation, e entry) { t.bits(e, 8) },
-	"quantization_bit":    quantizationBit,
-	"lora_target":         targets,
-	"lora_target_modules": targets,
-	"target_modules":      targets,
+	"adapter":                  func(t *translation, e entry) { t.method(e) },
+	"unfrozen_parameters":      unfrozen,
+	"freeze_trainable_layers":  ofFreeze,
+	"freeze_trainable_modules": ofFreeze,
+	"freeze_extra_modules":     ofFreeze,
+	"finetuning_type":          func(t *translation, e entry) { t.method(e) },
+	"load_in_4bit":             func(t *translation, e entry) { t.bits(e, 4) },
+	"load_in_8bit":             func(t *translation, e entry) { t.bits(e, 8) },
+	"quantization_bit":         quantizationBit,
+	"lora_target":              targets,
+	"lora_target_modules":      targets,
+	"target_modules":           targets,
 	"lora_target_linear": func(t *translation,
 		e entry) {
 		t.ifTrue(e, "lora.target_modules", "all-linear", "")
@@ -133,6 +137,8 @@ func (t *translation) method(e entry) {
 		t.take(e, "adapter")
 	case "qlora":
 		t.take(e, "adapter")
+	case "full", "freeze":
+		t.all = &e
 	default:
 		n := len(t.entries)
 		t.put(e, "adapter", "lora", "other weights are trained there: LoRA and QLoRA are what this program trains")

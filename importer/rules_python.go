@@ -39,7 +39,11 @@ var python = map[string]rule{
 	"dataset_text_field": textField,
 	"load_in_16bit":      func(t *translation, e entry) { t.ifTrue(e, "adapter", "lora", "") },
 	"full_finetuning": func(t *translation, e entry) {
-		t.ifTrue(e, "adapter", "lora", "LoRA and QLoRA are what this program trains")
+		if e.Value == true {
+			t.all = &e
+			return
+		}
+		t.ifTrue(e, "adapter", "full", "")
 	},
 	"chat_template":              pythonTemplate,
 	"instruction_part":           onResponses,
@@ -59,7 +63,7 @@ var python = map[string]rule{
 	},
 }
 
-// layersOf reads Unsloth's switches of layers. If all are on, all linear layers are trained.
+// layersOfModel reads Unsloth's switches of layers. If all are on, all linear layers are trained.
 func layersOf(which string) rule {
 	return func(t *translation, e entry) {
 		if e.Value == true {

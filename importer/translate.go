@@ -25,6 +25,9 @@ type translation struct {
 	refused string
 	// objective is our objective for a file of preference training; "" = the file trains rows.
 	objective string
+	own       map[string]rule // the objective's own rules
+	// all is the entry that asks for training the base model's own weights; nil = an adapter is trained.
+	all *entry
 }
 
 // Translate translates a file into our settings and records for every key what happened to it. Keys that the file
@@ -94,7 +97,10 @@ func bareKey(key string) string {
 // the table of names.
 func (t *translation) key(e entry) {
 	plain := strings.ReplaceAll(strings.ToLower(e.Key), "-", "_")
-	r, special := t.in.Program.rules[plain]
+	r, special := t.own[plain]
+	if !special {
+		r, special = t.in.Program.rules[plain]
+	}
 	if !special {
 		r, special = preferenceRule(t, plain)
 	}
@@ -385,6 +391,7 @@ func (t *translation) finish() {
 	t.promptsOfConversations()
 	t.revisionOfModel()
 	withoutDropout(t)
+	finishObjective(t)
 	unreadByLoss(t)
 	if t.has("training.warmup_steps") {
 		t.dropUnread("training.warmup_ratio", "training.warmup_steps wins")

@@ -9,10 +9,13 @@ import (
 // imageModel is the call that loads a model of images and texts, whatever its class.
 const imageModel = "AutoModelForImageTextToText.from_pretrained"
 
-// otherWeights reports for a file without an adapter that all weights are trained there, and for an image model what is
-// trained of it here.
+// otherWeights trains all weights for a file without an adapter, as the other program does, and reports for an image
+// model what is trained of it here.
 func (t *translation) otherWeights() {
 	in := t.in
+	if t.all != nil {
+		trainAll(t, *t.all)
+	}
 	say := func(key, why string) {
 		t.entries = append(t.entries, Entry{Group: Missing, Class: Changes, Key: key, Value: "left out", Say: why})
 	}
@@ -20,12 +23,12 @@ func (t *translation) otherWeights() {
 	_, config := t.given["peft_config"]
 	switch adapter := in.calls["LoraConfig"] || in.calls["get_peft_model"]; {
 	case in.Program.Name == "axolotl" && isEmpty(t.given["adapter"].Value) && isEmpty(t.given["lora_model_dir"].Value):
-		say("adapter", "all weights are trained there: LoRA and QLoRA are what this program trains")
+		leftOut(t, "adapter")
 	case trains && !adapter && config:
 		say("LoraConfig", "the adapter's values are made by code, and none is run: give lora.r, lora.alpha, "+
 			"lora.dropout and lora.target_modules")
 	case trains && !adapter:
-		say("LoraConfig", "all weights are trained there: LoRA and QLoRA are what this program trains")
+		leftOut(t, "LoraConfig")
 	}
 	if in.calls[imageModel] {
 		t.entries = append(t.entries, Entry{Group: Missing, Class: Changes, Key: imageModel,

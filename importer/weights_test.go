@@ -9,13 +9,10 @@ import (
 // spelling alone do not.
 func TestOtherWeightsAreChanges(t *testing.T) {
 	for _, c := range []struct{ name, file, text, key, say string }{
-		{"axolotl without an adapter", "a.yml", "base_model: m\nsequence_len: 64\ndatasets: [{path: d, type: alpaca}]\n", "adapter", "all weights are trained there"},
 		{"axolotl with one", "a.yml", "base_model: m\nadapter: lora\nsequence_len: 64\ndatasets: [{path: d, type: alpaca}]\nmodel_type: LlamaForCausalLM\ntokenizer_type: AutoTokenizer\n" +
 			"plugins: [axolotl.integrations.liger.LigerPlugin, axolotl.integrations.cut_cross_entropy.CutCrossEntropyPlugin]\n", "", ""},
 		{"axolotl, a plugin that trains", "a.yml", "base_model: m\nadapter: lora\ndatasets: [{path: d, type: alpaca}]\nplugins: [x.KDPlugin]\n", "plugins", "there are no plugins"},
-		{"llama-factory, all weights", "l.yml", "model_name_or_path: m\nstage: sft\nfinetuning_type: full\noutput_dir: o\n", "finetuning_type", "other weights are trained there"},
 		{"llama-factory, joined texts", "l.yml", "model_name_or_path: m\nstage: pt\nfinetuning_type: lora\noutput_dir: o\n", "packing", "texts are joined"},
-		{"trl without an adapter", "t.py", "SFTTrainer(model='m', args=SFTConfig(output_dir='o'))\n", "LoraConfig", "all weights are trained there"},
 		{"trl, an adapter made by code", "t.py", "SFTTrainer(model='m', args=SFTConfig(output_dir='o'), peft_config=get_peft_config(a))\n", "LoraConfig", "made by code"},
 		{"trl with one", "t.py", "SFTTrainer(model='m', args=SFTConfig(output_dir='o'), peft_config=LoraConfig(r=4))\n", "", ""},
 		{"trl, no length", "t.py", "SFTTrainer(model='m', args=SFTConfig(output_dir='o', max_length=None), peft_config=LoraConfig(r=4))\n", "SFTConfig(max_length)", "no row is cut there"},

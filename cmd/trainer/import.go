@@ -117,8 +117,9 @@ func importFile(path, from string) (importer.Result, error) {
 // the remaining keys would train something else.
 func otherTraining(r importer.Result) error {
 	if r.Refused != "" {
-		return fmt.Errorf("%s is another kind of training; a run here trains a causal language model on rows of text "+
-			"(sft, pt) or on preference pairs (dpo, ipo, cpo, simpo, orpo), so nothing is translated", r.Refused)
+		return fmt.Errorf("%s is another kind of training; a run here trains on rows of text (sft, pt), preferences "+
+			"(dpo, ipo, cpo, simpo, orpo, kto, rm), rewards (grpo, rloo) or a teacher, so nothing is "+
+			"translated", r.Refused)
 	}
 	return nil
 }

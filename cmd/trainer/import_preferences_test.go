@@ -12,7 +12,7 @@ trainer = DPOTrainer("org/model", None, args=args, train_dataset=train.train_tes
 `, nil, "trl",
 		[]string{"objective: dpo", "base_model: org/model", "loss_type: [sigmoid, sft]", "loss_weights: [1, 0.2]",
 			"beta: 0.2", "max_length: 512", "learning_rate: 1e-06", "dropout: 0", "val_split: 0.1",
-			"metric_for_best_model: eval_rewards/accuracies", "eval_steps: 10"},
+			"metric_for_best_model: eval_rewards/accuracies", "eval_steps: 10", `precompute: "yes"`},
 		[]string{"DPOTrainer -> training.objective: dpo",
 			"DPOConfig(max_prompt_length): 128; dataset.max_length bounds prompt and answer together",
 			"DPOConfig(label_smoothing): 0.1; the loss does not read it, there neither",
@@ -73,7 +73,8 @@ metric_for_best_model: eval_rewards/margins
 	{"axolotl orpo", "a.yml", "base_model: m\nadapter: lora\nrl: orpo\norpo_alpha: 0.1\ndatasets: [{path: org/d, " +
 		"type: chat_template.argilla}]\n", nil, "axolotl", []string{"objective: orpo", "beta: 0.1"}, nil},
 	{"llamafactory dpo", "l.yaml", "model_name_or_path: m\nstage: dpo\nfinetuning_type: lora\npref_beta: 0.2\n" +
-		"pref_loss: sigmoid\npref_ftx: 0.1\ndpo_label_smoothing: 0.1\nref_model: r\ndataset: one, two\noutput_dir: o\n",
+		"pref_loss: sigmoid\npref_ftx: 0.1\ndpo_label_smoothing: 0.1\nref_model: r\n" +
+		"ref_model_adapters: sft\ndataset: one, two\noutput_dir: o\n",
 		map[string]string{"data/dataset_info.json": `{"one": {"file_name": "one.json", "ranking": true, ` +
 			`"formatting": ` +
 			`"sharegpt", "columns": {"messages": "talk", "chosen": "chosen", "rejected": "rejected"}}, ` +
@@ -85,7 +86,8 @@ metric_for_best_model: eval_rewards/margins
 			`as_chat: "yes"`},
 		[]string{"pref_ftx: 0.1 -> dpo.loss_weights: [1, 0.1]; the mean over all tokens of a micro-batch's chosen",
 			"dpo_label_smoothing: 0.1; sigmoid ignores label smoothing",
-			"ref_model: r; the reference is the base model with the adapter off"}},
+			"ref_model: r; the reference is the base model with the adapter off",
+			"ref_model_adapters: sft -> training.reference"}},
 	{"llamafactory simpo", "l.yaml", "model_name_or_path: m\nstage: dpo\nfinetuning_type: lora\npref_loss: simpo\n" +
 		"dataset: one\noutput_dir: o\n", nil, "llamafactory",
 		[]string{"objective: simpo", "beta: 0.1"}, []string{"pref_beta: 0.1 (its default) -> simpo.beta"}},

@@ -220,7 +220,7 @@ device: cpu
 }
 
 func TestImport(t *testing.T) {
-	for _, c := range slices.Concat(imports, importsOfShapes, importsOfPreferences) {
+	for _, c := range slices.Concat(imports, importsOfShapes, importsOfPreferences, importsOfObjectives) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, c.file)
@@ -423,10 +423,11 @@ func TestImportBroken(t *testing.T) {
 			[]string{"--from", "unsloth"}},
 		{"rewards of LLaMA-Factory", "a.yml",
 			"model_name_or_path: m\nstage: ppo\nfinetuning_type: lora\ndataset: d\ntemplate: llama3\noutput_dir: o\n",
-			"import a.yml: stage: ppo is another kind of training; a run here trains a causal language model on rows " +
-				"of text (sft, pt) or on preference pairs (dpo, ipo, cpo, simpo, orpo), so nothing is translated", nil},
+			"import a.yml: stage: ppo is another kind of training; a run here trains on rows of text (sft, pt), " +
+				"preferences (dpo, ipo, cpo, simpo, orpo, kto, rm), rewards (grpo, rloo) or a teacher, so nothing is " +
+				"translated", nil},
 		{"rewards of Axolotl", "a.yml", "base_model: m\nadapter: lora\nmicro_batch_size: 1\nsequence_len: 8\nrl: " +
-			"grpo\ndatasets: [{path: d, type: alpaca}]\n", "import a.yml: rl: grpo is another kind of training;", nil},
+			"ebft\ndatasets: [{path: d, type: alpaca}]\n", "import a.yml: rl: ebft is another kind of training;", nil},
 		{"preferences of torchtune", "a.yml",
 			"model: {_component_: lora_llama2_7b}\nloss: {_component_: torchtune.rlhf.loss.DPOLoss, beta: 0.1}\n",
 			"import a.yml: loss._component_: torchtune.rlhf.loss.DPOLoss is another kind of training;", nil},
@@ -434,12 +435,12 @@ func TestImportBroken(t *testing.T) {
 			"model: {_component_: lora_llama3_2_1b}\nteacher_model: {_component_: llama3_1_8b}\n",
 			"import a.yml: teacher_model: {_component_: llama3_1_8b} is another kind of training;", nil},
 		{"rewards of TRL", "a.py",
-			"model, tok = FastLanguageModel.from_pretrained('m')\ntrainer = RewardTrainer(model = model)\n",
-			"import a.py: RewardTrainer is another kind of training; a run here trains a causal language model on " +
-				"rows " +
-				"of text (SFTTrainer) or on preference pairs (DPOTrainer, CPOTrainer, ORPOTrainer), so nothing is " +
-				"translated",
-			nil},
+			"model, tok = FastLanguageModel.from_pretrained('m')\ntrainer = PPOTrainer(model = model)\n",
+			"import a.py: PPOTrainer is another kind of training; a run here trains on rows of text (SFTTrainer), " +
+				"preferences (DPOTrainer, CPOTrainer, ORPOTrainer, KTOTrainer, RewardTrainer), rewards (GRPOTrainer, " +
+				"RLOOTrainer) or a teacher (GKDTrainer), so nothing is translated", nil},
+		{"a class of one's own", "a.py", "trainer = MyGRPOTrainer(model = 'm', peft_config = LoraConfig(r = 8))\n",
+			"import a.py: MyGRPOTrainer is another kind of training;", nil},
 		{"images of Unsloth", "a.py",
 			"model, tok = FastVisionModel.from_pretrained('m')\ntrainer = SFTTrainer(model = model)\n",
 			"import a.py: it trains a model on images (FastVisionModel);", nil},
