@@ -3,19 +3,19 @@ package dataset
 import (
 	"context"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"slices"
 	"testing"
 	"testing/fstest"
 
 	"github.com/tierlora/tierlora/configs"
+	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/text/chat"
 	"github.com/tierlora/tierlora/text/jinja"
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
-// trlRow is a row of testdata/preference_trl.json and what TRL makes of it.
+// trlRow is a row of testdata/preference_trl.json.gz and what TRL makes of it.
 type trlRow struct {
 	Name   string
 	Row    map[string]json.RawMessage
@@ -58,18 +58,15 @@ func (s trlSide) check(t *testing.T, what string, r Row, k int) {
 // of labelled answers equal TRL's, for texts and for conversations in three templates. A pair of equal answers, which
 // TRL keeps, is dropped.
 func TestPreferenceIDsOfTRL(t *testing.T) {
-	text, err := os.ReadFile(filepath.Join("testdata", "preference_trl.json"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var golden struct {
+	text := golden.Unpacked(t, filepath.Join("testdata", "preference_trl.json.gz"))
+	var all struct {
 		Sets []struct {
 			Name, Template string
 			MaxLength      int `json:"max_length"`
 			Rows           []trlRow
 		}
 	}
-	if err := json.Unmarshal(text, &golden); err != nil {
+	if err := json.Unmarshal(text, &all); err != nil {
 		t.Fatal(err)
 	}
 	folder, err := configs.Model("stories260K")
@@ -81,7 +78,7 @@ func TestPreferenceIDsOfTRL(t *testing.T) {
 		t.Fatal(err)
 	}
 	checked := 0
-	for _, set := range golden.Sets {
+	for _, set := range all.Sets {
 		load := func(name string, row map[string]json.RawMessage, change func(*Config)) (Rows, *Report) {
 			t.Helper()
 			line, err := json.Marshal(row)

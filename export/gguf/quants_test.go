@@ -2,11 +2,13 @@ package gguf
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
+	"io"
 	"math"
 	"os"
 	"testing"
@@ -15,7 +17,16 @@ import (
 // references are numbers and what ggml makes of them; testdata/make.py writes them.
 func references(t *testing.T) (x []float32, types map[Type][2]string) {
 	t.Helper()
-	raw, err := os.ReadFile("testdata/quants.json")
+	packed, err := os.Open("testdata/quants.json.gz")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer packed.Close() //nolint:errcheck // read only
+	z, err := gzip.NewReader(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw, err := io.ReadAll(z)
 	if err != nil {
 		t.Fatal(err)
 	}

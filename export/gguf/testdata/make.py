@@ -1,9 +1,10 @@
-"""Writes quants.json beside it: numbers, and what ggml's reference quantisers make of them (package xllamacpp).
+"""Writes quants.json.gz beside it: numbers, and what ggml's reference quantisers make of them (package xllamacpp).
 
     python3 export/gguf/testdata/make.py
 """
 import base64
 import ctypes
+import gzip
 import hashlib
 import json
 import os
@@ -32,4 +33,5 @@ for name, number in TYPES.items():
     f.restype, f.argtypes = None, [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64]
     f(y.ctypes.data, back.ctypes.data, x.size)
     out["types"][name] = {"bytes": base64.b64encode(y.tobytes()).decode(), "back_sha256": hashlib.sha256((back + 0.0).tobytes()).hexdigest()}
-json.dump(out, open(os.path.join(here, "quants.json"), "w"), indent=1)
+with open(os.path.join(here, "quants.json.gz"), "wb") as f:
+    f.write(gzip.compress(json.dumps(out, indent=1).encode(), 9, mtime=0))
