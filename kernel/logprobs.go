@@ -1,7 +1,6 @@
 package kernel
 
 import (
-	"errors"
 	"fmt"
 	"math"
 
@@ -288,14 +287,6 @@ func (o LinearLogProbs) Stored([]DType) (want, out []DType) {
 // scratch.
 func (o LinearLogProbs) ScratchGPU(in, _ []Type, sm int) int64 {
 	return headScratchGPU(o.Chunk, in[0], in[1], sm, max(1, o.slopes()))
-}
-
-// CheckGPU refuses collision entropies, which GPUs have no kernel for.
-func (o LinearLogProbs) CheckGPU(_, _ []Type, _ int) error {
-	if o.Entropy == EntropyCollision {
-		return errors.New("collision entropies are computed on CPUs only")
-	}
-	return nil
 }
 
 // LinearLogProbsGrad is the gradient of LinearLogProbs for its hidden states: slopes weighted row by row.

@@ -41,7 +41,16 @@ func (o LinearLogProbs) GPU(g *GPU, in, out []DeviceTensor) (func() error, error
 		if err != nil {
 			return nil, err
 		}
-		work = append(work, forward, statistics)
+		work = append(work, forward)
+		if o.Entropy == EntropyCollision { // the statistics overwrite the logits
+			collision, err := g.Launch(cuda.Collision(rows, V), out[len(out)-1].Ptr.Add(at), g.Scratch,
+				in[2].Ptr.Add(at), int32(V), int32(V), float32(o.Cap))
+			if err != nil {
+				return nil, err
+			}
+			work = append(work, collision)
+		}
+		work = append(work, statistics)
 		for i := range o.slopes() {
 			w, err := back.bind(g, out[1+i].Ptr.Add(int64(row)*rowBytes), g.Scratch.Add(int64(i)*matrix), in[1].Ptr,
 				scratch)

@@ -194,13 +194,3 @@ func TestLinearLogProbsRefuses(t *testing.T) {
 		}
 	}
 }
-
-// TestCollisionEntropiesNeedACPU checks that planning for a GPU refuses what no kernel there computes.
-func TestCollisionEntropiesNeedACPU(t *testing.T) {
-	for entropy := range kernel.EntropyCollision + 1 {
-		err := kernel.LinearLogProbs{Chunk: 1, Entropy: entropy}.CheckGPU(nil, nil, 90)
-		if (err != nil) != (entropy == kernel.EntropyCollision) {
-			t.Errorf("entropy %d: %v", entropy, err)
-		}
-	}
-}

@@ -63,11 +63,11 @@ func logProbChecks(in []checkInput) []check {
 	M, C, V := in[0].shape[0], in[0].shape[1], in[1].shape[0]
 	weights := newNumbers().normal32(1, 2, M)
 	for _, cap := range []float64{0, 2} {
-		for entropy := range kernel.EntropyDifferentiable + 1 {
+		for entropy := range kernel.EntropyCollision + 1 {
 			k := kernel.LinearLogProbs{Chunk: 64, Entropy: entropy, Cap: cap}
 			name := fmt.Sprintf("%d rows of %d, vocabulary %d, soft cap %v, entropies %d", M, C, V, cap, entropy)
 			plain := plainLogProbs{M, C, cap, entropy}
-			if entropy == kernel.EntropyConstant {
+			if entropy == kernel.EntropyConstant || entropy == kernel.EntropyCollision {
 				all = append(all, check{kernel: "logprobs", name: name, build: one(k), in: in, plain: plain.values,
 					bounds: []bound{rounded, rounded}, gemm: true})
 				continue
@@ -107,7 +107,7 @@ type plainLogProbs struct {
 func (o plainLogProbs) values(f format, in [][]float64) [][]float64 {
 	logp, entropies, _ := o.all(f, in)
 	switch o.entropy {
-	case kernel.EntropyConstant:
+	case kernel.EntropyConstant, kernel.EntropyCollision:
 		return [][]float64{logp, entropies}
 	case kernel.EntropyDifferentiable:
 		return [][]float64{append(logp, entropies...)}
@@ -130,7 +130,7 @@ func (o plainLogProbs) all(f format, in [][]float64) (logp, entropies, dx []floa
 		if label == kernel.Untrained {
 			continue
 		}
-		top, sum := math.Inf(-1), 0.0
+		top, sum, squares := math.Inf(-1), 0.0, 0.0
 		for v := range l {
 			l[v], through[v] = f.capped(f.round(dot(x[m*C:][:C], w[v*C:][:C])), o.cap)
 			top = max(top, l[v])
@@ -141,6 +141,10 @@ func (o plainLogProbs) all(f format, in [][]float64) (logp, entropies, dx []floa
 		for v := range l {
 			l[v] -= top + math.Log(sum)
 			entropies[m] -= math.Exp(l[v]) * l[v]
+			squares += math.Exp(2 * l[v])
+		}
+		if o.entropy == kernel.EntropyCollision {
+			entropies[m] = -math.Log(squares)
 		}
 		logp[m] = l[int(label)]
 		if len(in) == 3 {

@@ -158,6 +158,13 @@ func LogProbs(entry string, M, V int) Geometry {
 	return g
 }
 
+// Collision returns the geometry of collision_entropies over M rows of V logits.
+func Collision(M, V int) Geometry {
+	g := CrossEntropy("collision_entropies", M, V)
+	g.Stem = "collision"
+	return g
+}
+
 // LogProbsGradient returns the geometry of logprobs_gradient over M rows of C.
 func LogProbsGradient(M, C int) Geometry {
 	g := Embedding(M, C)

@@ -98,6 +98,41 @@ func testLogProbs(t *testing.T, r *harness, M, V, ld int, cap float64) {
 	}
 }
 
+// TestLogProbsCollision checks collision entropies in every element type, with and without a soft cap.
+func TestLogProbsCollision(t *testing.T) {
+	elements(t, 256<<20, func(t *testing.T, r *harness) {
+		for _, c := range [][3]int{{5, 512, 512}, {4, 151936, 151936}, {6, 1001, 1008}, {3, 777, 777}, {3, 7, 7}} {
+			for _, cap := range []float64{0, 6} {
+				M, V, ld := c[0], c[1], c[2]
+				labels := make([]int32, M)
+				labels[M-2], labels[M-1] = int32(V), -100
+				var x []float64
+				out := r.repeat(func() [][]byte {
+					var xb []byte
+					xb, x = r.numbers(M*ld, 4)
+					H := r.out("entropy", int64(4*M))
+					r.run(Collision(M, V), H, in(r, "logits", xb), in(r, "labels", labels), i32(V), i32(ld),
+						float32(cap))
+					return [][]byte{get[byte](r, H, 4*M)}
+				})
+				got, want := f32Floats(out[0]), make([]float64, M-2)
+				for m := range want {
+					l, _ := logSoftmax(x[m*ld:][:V], cap)
+					squares := 0.
+					for _, l := range l {
+						squares += math.Exp(2 * l)
+					}
+					want[m] = -math.Log(squares)
+				}
+				nearF32(t, fmt.Sprintf("[%d,%d] of %d, cap %v", M, V, ld, cap), got[:M-2], want)
+				if !math.IsNaN(got[M-2]) || got[M-1] != 0 {
+					t.Errorf("a label outside the vocabulary has %v, none has %v", got[M-2], got[M-1])
+				}
+			}
+		}
+	})
+}
+
 // nearSlopes is near, but in fp32 it allows 5e-6: exponentials of differences of about 20 are off by the rounding of
 // those.
 func nearSlopes(t *testing.T, r *harness, what string, got []byte, want []float64) {
