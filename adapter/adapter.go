@@ -19,6 +19,7 @@ var Methods = map[string]Method{
 	"full": {Section: fullSection, Trains: func(c Config) func(string) bool { return c.full().trains() }},
 	"ia3":  {Section: ia3Section, Wrap: wrapIA3, Init: initIA3, Merge: mergeIA3, MergeBias: mergeIA3Bias, PEFT: ia3Codec},
 	"miss": {Section: missSection, Wrap: wrapMiSS, Init: initMiSS, Merge: mergeMiSS, PEFT: missCodec},
+	"vera": {Section: veraSection, Wrap: wrapVeRA, Init: initVeRA, Merge: mergeVeRA, PEFT: veraCodec},
 	"dora": {Section: loraSection, Check: checkDoRA, Wrap: wrapDoRA, Init: initDoRA, Merge: mergeDoRA, Rate: doraRate,
 		PEFT: doraCodec},
 }
@@ -27,7 +28,7 @@ var Methods = map[string]Method{
 const DefaultMethod = "lora"
 
 // Quantised are the values of `adapter:` that stand for a method over a quantised base model.
-var Quantised = map[string]string{"qlora": "lora", "qdora": "dora", "qia3": "ia3", "qmiss": "miss"}
+var Quantised = map[string]string{"qlora": "lora", "qdora": "dora", "qia3": "ia3", "qmiss": "miss", "qvera": "vera"}
 
 // Lookup finds the method that a value of `adapter:` stands for, and whether the base model is quantised.
 func Lookup(name string) (m Method, quantised bool, err error) {

@@ -53,10 +53,11 @@ type Config struct {
 
 	rankOrder, alphaOrder []string // the patterns' keys as an adapter's file has them; nil = sorted
 	selection             selection
-	expertLayers          bool        // experts are linear layers whatever TargetParameters name: see tensorNames
-	form                  *peftForm   // what adapter_config.json has in place of the targets and patterns above; nil = these
-	sizes                 *layerSizes // of the adapted layers of a network; nil = not known
-	named                 []string    // the names that an expression of TargetModules stands for; nil = they are not known
+	expertLayers          bool         // experts are linear layers whatever TargetParameters name: see tensorNames
+	form                  *peftForm    // what adapter_config.json has in place of the targets and patterns above; nil = these
+	projections           *projections // VeRA's random matrices as a file has them; nil = those of its key
+	sizes                 *layerSizes  // of the adapted layers of a network; nil = not known
+	named                 []string     // the names that an expression of TargetModules stands for; nil = they are not known
 }
 
 // Settings are the keys of a section that its methods do not share with others.

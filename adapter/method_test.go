@@ -299,3 +299,83 @@ func inLayers(t *testing.T, c Config, p Parameter, a, b Param, whole []float32) 
 		}
 	}
 }
+
+// TestTwister compares the generator with torch.Generator().manual_seed(7): the 24 bits of its first uniform numbers.
+func TestTwister(t *testing.T) {
+	g := newTwister(7)
+	for i, want := range []float32{8974511, 3335364, 11059737} {
+		if got := g.float32() * (1 << 24); got != want {
+			t.Errorf("number %d is %v, want %v", i, got, want)
+		}
+	}
+}
+
+// TestVeRAMatrices: a folder without the random matrices has those of its key, one with others uses them, and a run of
+// another key refuses both.
+func TestVeRAMatrices(t *testing.T) {
+	c := VeRA{R: 2, ProjectionPRNGKey: 3, Layers: Layers{TargetModules: Targets{"q_proj"}}}.layersConfig()
+	params := []Param{{"l.q_proj.vera_lambda_b", []int{4}, make([]float32, 4)}, {"l.q_proj.vera_lambda_d", []int{2}, make([]float32, 2)}}
+	saved := func(c Config) *Saved {
+		files, err := Methods["vera"].Encode(c, "base", []string{"l.q_proj"}, params)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := Decode(files[ConfigFile], files[WeightsFile])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Read(params); err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	without := saved(c)
+	c.sizes = &layerSizes{in: 3, out: 4}
+	with := saved(c)
+	if without.Config.projections != nil || !slices.Equal(with.Config.projections.a.Data, newProjections(3, 2, 3, 4).a.Data) {
+		t.Error("the matrices are not those of the key")
+	}
+	changed := c
+	changed.projections = newProjections(9, 2, 3, 4)
+	for what, v := range map[string]struct {
+		s    *Saved
+		want string
+	}{
+		"without": {without, "the adapter's random matrices are of key 3, this run's of 4"},
+		"with":    {with, "are not those that vera.projection_prng_key 4 makes: set the key"},
+		"others":  {saved(changed), "are not those that vera.projection_prng_key 3 makes: set the key"},
+	} {
+		own := VeRA{R: 2, ProjectionPRNGKey: 4}
+		if what == "others" {
+			own.ProjectionPRNGKey = 3
+		}
+		if err := v.s.CheckFrozen(own.layersConfig()); err == nil || !strings.Contains(err.Error(), v.want) {
+			t.Errorf("%s: got  %v\nwant %s", what, err, v.want)
+		}
+	}
+	for _, s := range []*Saved{without, with} {
+		if err := s.CheckFrozen(c); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestBrokenMethodFolders: what is wrong with an adapter_config.json of a further method.
+func TestBrokenMethodFolders(t *testing.T) {
+	for config, want := range map[string]string{
+		`"peft_type": "IA3", "feedforward_modules": 3`:          "target_modules is 3: no name and no list of names",
+		`"peft_type": "MISS", "r": 8, "init_weights": "bat"`:    "init_weights is bat: only true is supported",
+		`"peft_type": "MISS", "r": 0`:                           "r is 0: it must be at least 1",
+		`"peft_type": "MISS", "r": 5000`:                        "miss.r: 5000 must be from 0 to 4096",
+		`"peft_type": "VERA", "r": 0`:                           "r is 0: it must be at least 1",
+		`"peft_type": "VERA", "r": 4, "bias": "all"`:            `bias "all": only adapters that train no bias are supported`,
+		`"peft_type": "VERA", "r": 4, "velocity": 3`:            "velocity is 3: tierlora does not know whether it changes the adapter",
+		`"peft_type": "VERA", "r": 4, "fan_in_fan_out": true`:   "fan_in_fan_out is true: no model here stores its weights that way",
+		`"peft_type": "VERA", "r": 4, "modules_to_save": ["x"]`: "modules_to_save [x]: whole trained modules are not supported",
+	} {
+		raw := "{" + config + `, "base_model_name_or_path": "b", "target_modules": ["q_proj"]}`
+		if _, err := Decode([]byte(raw), nil); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s:\ngot  %v\nwant %s", config, err, want)
+		}
+	}
+}

@@ -198,6 +198,7 @@ func (m *expertModule) router() string { return strings.TrimSuffix(m.path, "expe
 // ForPEFT returns the configuration with what its adapter_config.json needs so that PEFT loads the adapter of t right under transformers
 // 4.57 and under transformers 5, and a sentence for each case that PEFT refuses. PEFT loads no case as another model without an error.
 func (c Config) ForPEFT(t *Trained, mixture Mixture) (Config, []string) {
+	c.sizes = &t.sizes
 	f := formOf{Config: c, mixture: mixture, trained: t, adapted: map[string]bool{}}
 	for _, path := range t.Layers {
 		f.adapted[path] = true

@@ -38,6 +38,10 @@ type Codec struct {
 	Parse func(raw []byte, keys map[string]json.RawMessage) (c Config, base string, err error)
 	// Format writes the file. layers are the adapted layers' paths.
 	Format func(c Config, base string, layers []string) ([]byte, error)
+	// Frozen returns tensors that the folder has beside the trained ones, under PEFT's whole names; nil = none. Opened
+	// takes them from a folder's weights.
+	Frozen func(c Config) []Param
+	Opened func(s *Saved) error
 }
 
 // Saved is an adapter folder that was read.
@@ -73,7 +77,7 @@ func Open(dir string) (*Saved, error) {
 		return nil, fmt.Errorf("read adapter: %w", err)
 	}
 	s.tensorNames()
-	if err := s.headShape(); err != nil {
+	if err := s.opened(); err != nil {
 		return nil, fmt.Errorf("read adapter %s: %w", dir, errors.Join(err, s.file.Close()))
 	}
 	return s, nil
@@ -89,10 +93,18 @@ func Decode(config, model []byte) (*Saved, error) {
 		return nil, fmt.Errorf("read adapter: %s: %w", WeightsFile, err)
 	}
 	s.tensorNames()
-	if err := s.headShape(); err != nil {
+	if err := s.opened(); err != nil {
 		return nil, fmt.Errorf("read adapter: %s: %w", WeightsFile, errors.Join(err, s.file.Close()))
 	}
 	return s, nil
+}
+
+// opened reads what a folder's configuration does not say: the labels of a head, and frozen tensors.
+func (s *Saved) opened() error {
+	if err := s.headShape(); err != nil || s.Method.PEFT.Opened == nil {
+		return err
+	}
+	return s.Method.PEFT.Opened(s)
 }
 
 func readBounded(path string, limit int64) ([]byte, error) {
@@ -166,6 +178,11 @@ func (s *Saved) Read(params []Param) error {
 	for i, p := range params {
 		want[i] = weights.Spec{Name: s.tensorName(p.Name), Shape: p.Shape}
 	}
+	if s.Method.PEFT.Frozen != nil {
+		for _, p := range s.Method.PEFT.Frozen(s.Config) {
+			want = append(want, weights.Spec{Name: p.Name, Shape: p.Shape})
+		}
+	}
 	if err := weights.Check(s.file, want); err != nil {
 		var misfit *weights.CheckError
 		if !errors.As(err, &misfit) {
@@ -217,6 +234,12 @@ func (m Method) Encode(c Config, base string, layers []string, params []Param) (
 	for i, q := range params {
 		tensors[i] = weights.Tensor{Name: c.Task.peftTensor(q.Name), DType: weights.F32, Shape: q.Shape}
 		values[tensors[i].Name] = q.Data
+	}
+	if m.PEFT.Frozen != nil {
+		for _, p := range m.PEFT.Frozen(c) {
+			tensors = append(tensors, weights.Tensor{Name: p.Name, DType: weights.F32, Shape: p.Shape})
+			values[p.Name] = p.Data
+		}
 	}
 	model, err := weights.EncodeFloat32s(tensors, map[string]string{"format": "pt"}, values)
 	if err != nil {

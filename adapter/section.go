@@ -236,7 +236,7 @@ func jsonNames(of any) (names []string) {
 // formatMethod writes adapter_config.json of a method other than LoRA's, keys in PEFT's alphabetical order.
 func formatMethod(c Config, base string, layers []string, peftType string, own map[string]any) ([]byte, error) {
 	file := map[string]any{
-		"auto_mapping": nil, "base_model_name_or_path": base, "exclude_modules": nil, "inference_mode": true,
+		"auto_mapping": nil, "base_model_name_or_path": base, "inference_mode": true,
 		"modules_to_save": c.Task.modulesToSave(), "peft_type": peftType, "revision": nil,
 		"target_modules": c.fileTargets(layers), "task_type": c.Task.taskType(),
 	}

@@ -18,6 +18,8 @@ type Sections struct {
 	IA3 IA3 `yaml:"ia3,omitempty"`
 	// MiSS is rank and layers of adapter: miss.
 	MiSS MiSS `yaml:"miss,omitempty"`
+	// VeRA is rank, random matrices and layers of adapter: vera.
+	VeRA VeRA `yaml:"vera,omitempty"`
 }
 
 // Problems returns what is wrong with the section of the method that a value of `adapter:` stands for, each error naming

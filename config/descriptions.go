@@ -5,7 +5,7 @@ package config
 // descriptions are what the comments of the configuration's fields say, by key.
 var descriptions = map[string]string{
 	"base_model":                             "The model to fine-tune: a folder, a name such as org/name or org/name@revision of a model in the Hugging Face cache, or embedded:stories260K.",
-	"adapter":                                "The method: lora keeps the base weights as they are, qlora quantises them to 4 bits. dora and qdora are the same with a trained magnitude for each row of an adapted weight (DoRA). ia3 and miss are further methods, each with a section of its name; with a q before the name they train over base weights in 4 bits. full trains the base weights themselves, and writes a whole model.",
+	"adapter":                                "The method: lora keeps the base weights as they are, qlora quantises them to 4 bits. dora and qdora are the same with a trained magnitude for each row of an adapted weight (DoRA). ia3, miss and vera are further methods, each with a section of its name; with a q before the name they train over base weights in 4 bits. full trains the base weights themselves, and writes a whole model.",
 	"task":                                   "What the model is trained for. causal predicts the next token. The others train a head or vectors in place of the vocabulary's head: sequence_classification gives a text scores (training.objective classification or reward), token_classification each token, embedding makes a vector of a text (contrastive), and reranker scores how well two texts belong together (rerank).",
 	"lora":                                   "What is trained: rank, scale and layers of the adapter.",
 	"lora.r":                                 "The rank of the update. A higher rank can learn more and takes more memory and time.",
@@ -30,6 +30,13 @@ var descriptions = map[string]string{
 	"miss.init_from":                         "The folder of an adapter of this method in PEFT's format to start from, instead of fresh weights.",
 	"miss.r":                                 "The number of rows of the trained block: inputs k, k + r, k + 2r and so on share a row. 0 stands for 64.",
 	"miss.dropout":                           "The probability with which inputs of the update are zeroed during training.",
+	"vera":                                   "Rank, random matrices and layers of adapter: vera.",
+	"vera.target_modules":                    "`target_modules` selects the linear layers to adapt, as lora.target_modules does: a list of names (the ends of their paths), one regular expression in Python's syntax that must match a whole path, or all-linear. Empty means what the method's documentation names.",
+	"vera.init_from":                         "The folder of an adapter of this method in PEFT's format to start from, instead of fresh weights.",
+	"vera.r":                                 "The rank of the random matrices that all layers share. 0 stands for 256. A higher rank costs memory and time, and one trained number for each layer.",
+	"vera.d_initial":                         "What the trained factors of the rank begin with. 0 stands for 0.1.",
+	"vera.projection_prng_key":               "The key of the random matrices: with the same key they are PEFT's, number by number.",
+	"vera.dropout":                           "The probability with which inputs of the update are zeroed during training.",
 	"quantization":                           "How qlora stores the base weights. Without it qlora takes the defaults, or keeps weights that are quantised.",
 	"quantization.bits":                      "The number of bits of a stored weight.",
 	"quantization.type":                      "The storage format: nf4 is the 4-bit NormalFloat of QLoRA, fp4 a 4-bit float, int8 the row-wise 8-bit integers of LLM.int8(). All activations are multiplied by dequantised weights, so int8 has no outlier threshold.",

@@ -24,6 +24,7 @@ import (
 var furtherMethods = map[string]func(s *adapter.Sections){
 	"ia3":  func(*adapter.Sections) {},
 	"miss": func(s *adapter.Sections) { s.MiSS.R, s.MiSS.Dropout = 8, 0.1 },
+	"vera": func(s *adapter.Sections) { s.VeRA.R, s.VeRA.ProjectionPRNGKey = 24, 5 },
 }
 
 // TestMethodGradientsEqualPEFT compares the loss and the norm of each tensor's gradient with PEFT's and, where the whole

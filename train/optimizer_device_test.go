@@ -3,13 +3,9 @@
 package train
 
 import (
-	"bytes"
-	"math"
 	"path/filepath"
 	"testing"
 
-	"github.com/tierlora/tierlora/adapter"
-	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/internal/gputest"
 )
 
@@ -64,30 +60,11 @@ func TestGPUOptimizersFollowCPU(t *testing.T) {
 			on := cpu
 			on.Device, on.OutputDir = "cuda", filepath.Join(t.TempDir(), "gpu")
 			cpu.Training.Precision = "fp32"
-			want, got := mustStart(t, cpu, Env{}), mustStart(t, on, Env{})
-			sum := 0.0
-			for i := range want.Losses {
-				sum += math.Abs(got.Losses[i]-want.Losses[i]) / float64(len(want.Losses))
-			}
 			limit := 0.02
 			if on.Training.Precision == "fp32" {
 				limit = 0.002
 			}
-			t.Logf("mean difference %.3g; losses %.4f to %.4f", sum, got.FirstLoss, got.LastLoss)
-			if !(sum < limit) {
-				t.Errorf("losses differ by %.3g in the mean, limit %v: GPU %v, CPU %v", sum, limit, got.Losses,
-					want.Losses)
-			}
-			first := golden.ReadFile(t, on.OutputDir, adapter.WeightsFile)
-			parts := on
-			parts.OutputDir = filepath.Join(t.TempDir(), "parts")
-			stop := stopping(5)
-			mustStart(t, parts, Env{Observers: []Observer{stop}, Interrupted: stop.stop})
-			parts.Training.Resume = "auto"
-			mustStart(t, parts, Env{})
-			if !bytes.Equal(first, golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
-				t.Error("the resumed run trains another adapter")
-			}
+			compareDevices(t, cpu, on, limit)
 		})
 	}
 }

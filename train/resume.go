@@ -255,6 +255,9 @@ func (s *saver) sameScale(saved *adapter.Saved) error {
 	if was, is := saved.Method.Label(), s.Net.Method.Label(); was != is {
 		return fmt.Errorf("the adapter is one of %s, this run trains %s: set adapter as the adapter has it", was, is)
 	}
+	if err := saved.CheckFrozen(own); err != nil {
+		return err
+	}
 	for _, layer := range s.step.Trained.Updated() {
 		if was, is := saved.Config.Scale(layer), own.Scale(layer); was != is {
 			return fmt.Errorf("the adapter was trained with scale %v at %s, this run has scale %v; set %s as the adapter has them",

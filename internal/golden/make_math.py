@@ -1,7 +1,8 @@
-"""Writes train/reward/testdata/math.json: pairs of formulas as sympy writes them in LaTeX, and whether sympy finds them equal.
+"""Writes train/reward/testdata/math.json.gz: pairs of formulas as sympy writes them in LaTeX, and whether sympy finds them equal.
 
     make_math.py FILE     (sympy 1.14)
 """
+import gzip
 import json
 import random
 import sys
@@ -48,5 +49,6 @@ while len(rows) < 240:
         continue
     seen.add((one, two))
     rows.append([one, two, equal])
-with open(sys.argv[1], "w") as f:
-    f.write("[\n" + ",\n".join(json.dumps(r) for r in rows) + "\n]\n")
+text = "[\n" + ",\n".join(json.dumps(r) for r in rows) + "\n]\n"
+with open(sys.argv[1], "wb") as f:
+    f.write(gzip.compress(text.encode(), 9, mtime=0))

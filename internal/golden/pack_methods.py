@@ -15,7 +15,7 @@ import sys
 from safetensors.numpy import load_file, save_file
 
 OUT = pathlib.Path(__file__).parent / "testdata" / "methods"
-METHODS = "ia3 miss".split()
+METHODS = "ia3 miss vera".split()
 STARTS = ("loftq_1", "loftq_5")
 RANDOM = ("base_model.vera_A", "base_model.vera_B")
 
@@ -31,7 +31,9 @@ def main(source):
         kept = {k: grads[k] for k in ("loss_f64", "norm_f64")}
         (OUT / name / "grads.json").write_text(json.dumps(kept, indent=1) + "\n")
     for name in STARTS:
-        shutil.copytree(source / name / "init", OUT / name)
+        (OUT / name).mkdir()
+        tensors = load_file(source / name / "init" / "adapter_model.safetensors")
+        save_file({k: v for k, v in tensors.items() if "q_proj" in k}, OUT / name / "adapter_model.safetensors")
 
 
 if __name__ == "__main__":

@@ -2,18 +2,16 @@ package reward
 
 import (
 	"encoding/json"
-	"os"
 	"strings"
 	"testing"
+
+	"github.com/tierlora/tierlora/internal/golden"
 )
 
 // TestMathEqualsSympy compares pairs of formulas as sympy does, which wrote and compared them
 // (internal/golden/make_math.py).
 func TestMathEqualsSympy(t *testing.T) {
-	text, err := os.ReadFile("testdata/math.json")
-	if err != nil {
-		t.Fatal(err)
-	}
+	text := golden.Unpacked(t, "testdata/math.json.gz")
 	var rows [][3]any
 	if err := json.Unmarshal(text, &rows); err != nil || len(rows) < 200 {
 		t.Fatalf("%d pairs: %v", len(rows), err)
