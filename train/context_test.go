@@ -129,6 +129,7 @@ func TestContextIsOneRank(t *testing.T) {
 // rotary tables of long sequences, layers without positions, mixtures of experts. What cannot be shared is refused by
 // name.
 func TestContextOfFamilies(t *testing.T) {
+	t.Parallel()
 	refused := func(name string) string {
 		if strings.HasSuffix(name, "_balanced") || name == "mixtral_fused" {
 			return "the balance of experts (router_aux_loss_coef) is of all tokens of a batch"

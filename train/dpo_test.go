@@ -91,6 +91,7 @@ func TestDPORun(t *testing.T) {
 // TestPairsWithoutReference checks runs of the objectives that need no reference: a margin that grows, and the same
 // numbers to the last bit over ranks and after an interrupt, padded and packed.
 func TestPairsWithoutReference(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"cpo", "simpo", "orpo"} {
 		for _, packed := range []bool{false, true} {
 			s := dpoSpec(t, 6)

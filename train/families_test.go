@@ -124,6 +124,7 @@ func familySpec(t testing.TB, m golden.FamilyModel) Spec {
 // TestFamiliesTrainAndResume: a QLoRA run learns, packed or not, and its adapter has the tensors that PEFT's has; the
 // packed run, stopped and resumed, is the same to the byte.
 func TestFamiliesTrainAndResume(t *testing.T) {
+	t.Parallel()
 	for _, m := range golden.FamilyModels(t) {
 		for _, packing := range []bool{false, true} {
 			whole := familySpec(t, m)

@@ -274,6 +274,7 @@ func (s *preferenceStep) sameGradientsAs(t *testing.T, file string, want map[str
 // TestDPOEqualsTRL compares every loss of DPO with TRL's trainer: the loss, the logged numbers and the gradients, in
 // float32 and in float64.
 func TestDPOEqualsTRL(t *testing.T) {
+	t.Parallel()
 	b := stories(t)
 	batch := goldenPairs(t, "dpo")
 	all := preferenceGoldens(t, "dpo")
@@ -289,6 +290,7 @@ func TestDPOEqualsTRL(t *testing.T) {
 // TestMarginsEqualTRL compares CPO and its kin, SimPO and ORPO with TRL's trainers as TestDPOEqualsTRL does. The
 // objective simpo is cpo with two settings.
 func TestMarginsEqualTRL(t *testing.T) {
+	t.Parallel()
 	b := stories(t)
 	for trainer, least := range map[string]int{"cpo": 8, "orpo": 1} {
 		batch, all := goldenPairs(t, trainer), preferenceGoldens(t, trainer)
@@ -399,6 +401,7 @@ var preferenceObjectives = map[string]func(t *testing.T, args map[string]any) ob
 // TestPreferenceCurvesEqualTRL trains 20 steps as TRL's trainers did: losses, gradient norms and logged numbers of every
 // step, in float32 and in float64.
 func TestPreferenceCurvesEqualTRL(t *testing.T) {
+	t.Parallel()
 	b := stories(t)
 	var all map[string]json.RawMessage
 	golden.JSON(t, golden.Path(t, "preferences/curves.json"), &all)

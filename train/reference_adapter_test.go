@@ -26,6 +26,7 @@ func trainedAdapter(t testing.TB, change func(*Spec)) string {
 // TestReferenceIsAnAdapter checks runs whose reference is the adapter that they start from: before the first step the
 // model equals the reference, over 4-bit weights and with DoRA too, and ranks and an interrupt change no bit.
 func TestReferenceIsAnAdapter(t *testing.T) {
+	t.Parallel()
 	for name, change := range map[string]func(*Spec){
 		"lora":  func(s *Spec) {},
 		"qlora": func(s *Spec) { s.Adapter, s.Quantization = "qlora", schemeOf("qlora_nf4") },

@@ -108,6 +108,7 @@ func TestWrongRewardsFail(t *testing.T) {
 
 // TestRewardCurveEqualsTRL trains 20 steps as TRL's trainer did.
 func TestRewardCurveEqualsTRL(t *testing.T) {
+	t.Parallel()
 	b := stories(t)
 	var all map[string]json.RawMessage
 	golden.JSON(t, golden.Path(t, "preferences/curves.json"), &all)

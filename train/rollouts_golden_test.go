@@ -122,6 +122,7 @@ func sampledObjective(t *testing.T, args map[string]any, most int) (
 // TestRolloutsEqualTRL compares every loss of sampled answers with TRL's trainers: advantages, the loss, the logged
 // numbers and the gradients, in float32 and in float64.
 func TestRolloutsEqualTRL(t *testing.T) {
+	t.Parallel()
 	b := stories(t)
 	var all map[string]rolloutGolden
 	golden.JSON(t, golden.Path(t, "rollouts/grpo.json"), &all)

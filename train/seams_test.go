@@ -15,6 +15,7 @@ import (
 // TestOtherOptimizerLearnsAndResumes: Lion, moments in 8 bits of large tensors and LoRA+ have states of their own, in
 // checkpoints too.
 func TestOtherOptimizerLearnsAndResumes(t *testing.T) {
+	t.Parallel()
 	for name, edit := range map[string]func(s *Spec){
 		"lion":  func(s *Spec) { s.Training.Optimizer, s.Training.LearningRate = "lion", 2e-4 },
 		"lora+": func(s *Spec) { s.LoRA.LoRAPlusLRRatio = 4 },
@@ -96,6 +97,7 @@ func TestScheduleFreeSavesTheAverage(t *testing.T) {
 // TestTensorByTensorIsTogether: the same bytes, whether the tensors are updated one by one or as one vector. The ratio
 // is the least above 1, so that the rates differ and a float32 of them does not.
 func TestTensorByTensorIsTogether(t *testing.T) {
+	t.Parallel()
 	for _, optimizer := range []string{"adamw", "adamw_8bit", "lion", "lion_8bit", "sgd", "muon", "adafactor",
 		"schedule_free_adamw"} {
 		together := testSpec(t, 4)

@@ -16,6 +16,7 @@ import (
 // TestSeventyBillionsOnTwoCards: QLoRA of rank 16 on Llama 3.3 70B fits two cards of 24 GB in slices, and one of them
 // not, as far as a plan from its configuration alone can tell.
 func TestSeventyBillionsOnTwoCards(t *testing.T) {
+	t.Parallel()
 	var releases []struct {
 		Name   string
 		Config json.RawMessage

@@ -51,6 +51,7 @@ func sharedBatch(t *testing.T, b dataset.Batch) dataset.Batch {
 // TestSharedPromptsEqualTRL compares losses, numbers and gradients with TRL's where both answers of a pair continue one
 // prompt, in float32 and in float64.
 func TestSharedPromptsEqualTRL(t *testing.T) {
+	t.Parallel()
 	b := stories(t)
 	for _, trainer := range []string{"dpo", "cpo", "orpo"} {
 		batch := sharedBatch(t, goldenPairs(t, trainer))
@@ -66,6 +67,7 @@ func TestSharedPromptsEqualTRL(t *testing.T) {
 // TestSharedPromptsEqualRepeatedOnes compares losses, numbers and gradients of pairs whose prompt is computed once with
 // those of pairs whose prompt is computed twice: odd lengths, prompts of one token and long ones, padding.
 func TestSharedPromptsEqualRepeatedOnes(t *testing.T) {
+	t.Parallel()
 	b := stories(t)
 	objectives := map[string]objective.Objective{
 		"dpo": objective.Of("dpo", objective.Config{}),
@@ -181,6 +183,7 @@ func longPrompts(t *testing.T, s *Spec) {
 // TestRunWithSharedPrompts checks whole runs: auto shares long prompts, numbers equal those of a run that does not, 2
 // ranks, a resumed run and one that reads recorded windows give the same bits, padded and packed.
 func TestRunWithSharedPrompts(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"dpo", "orpo"} {
 		for _, packed := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s packed %v", name, packed), func(t *testing.T) { sharedRun(t, name, packed) })

@@ -53,6 +53,7 @@ func logging(said *[]string) Env {
 // TestShrunkRunTrainsTheSame: a run that does not fit as configured takes pieces of its batches, learns the same to
 // rounding, says so, and holds what its plan says. Without on_oom: shrink it is refused.
 func TestShrunkRunTrainsTheSame(t *testing.T) {
+	t.Parallel()
 	s, small := shrinking(t, 4)
 	whole := mustStart(t, s, twoWorkers)
 	s.VRAM, s.OutputDir = fmt.Sprint(small), filepath.Join(t.TempDir(), "shrunk")
@@ -92,6 +93,7 @@ func TestShrunkRunTrainsTheSame(t *testing.T) {
 // TestShrunkRunResumes: in the same memory to the same bytes, in more or less of it to rounding; the manifest has a
 // plan for each part.
 func TestShrunkRunResumes(t *testing.T) {
+	t.Parallel()
 	whole, small := shrinking(t, 4)
 	whole.Training.OnOOM, whole.Training.GradientAccumulationSteps = fit.OnOOMShrink, 2
 	r := mustStart(t, whole, twoWorkers)

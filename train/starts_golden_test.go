@@ -85,6 +85,7 @@ func named(params []adapter.Param) map[string][]float64 {
 // train along PEFT's curve, and are saved as what PEFT converts them to. Singular vectors have free signs, so products
 // are compared.
 func TestStartsEqualPEFT(t *testing.T) {
+	t.Parallel()
 	b := stories(t)
 	batches := golden.Open(t, golden.Path(t, "train/batches.safetensors"))
 	ids, labels := batches.Ints("input_ids"), batches.Ints("labels")

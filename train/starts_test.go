@@ -29,6 +29,7 @@ func startSpec(t *testing.T, steps int, start string, quantised bool) Spec {
 // TestStartedRunResumes: a run that starts as a part of the base model resumes to the same bytes, whose base weights
 // are made anew from the checkpoint.
 func TestStartedRunResumes(t *testing.T) {
+	t.Parallel()
 	for name, edit := range map[string]func(s *Spec){
 		"pissa":               func(s *Spec) { s.LoRA.InitLoRAWeights = "pissa" },
 		"pissa, as it is":     func(s *Spec) { s.LoRA.InitLoRAWeights, s.Adapter, s.Quantization = "pissa", "lora", nil },
@@ -76,6 +77,7 @@ func TestStartedRunResumes(t *testing.T) {
 // TestStartedRunBeginsAtTheBase: before the first step the model computes what the base model does, and what is saved
 // after the last does the same to the base model as the checkpoint has it, beside it and merged.
 func TestStartedRunBeginsAtTheBase(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	for _, start := range []string{"", "gaussian", "pissa", "pissa_niter_4", "olora"} {
 		s := startSpec(t, 4, start, false)

@@ -84,6 +84,7 @@ type curve struct {
 
 // TestCurvesEqualPEFT trains 20 steps as PEFT (and PEFT with bitsandbytes) did.
 func TestCurvesEqualPEFT(t *testing.T) {
+	t.Parallel()
 	b := stories(t)
 	batches := golden.Open(t, golden.Path(t, "train/batches.safetensors"))
 	ids, labels := batches.Ints("input_ids"), batches.Ints("labels")

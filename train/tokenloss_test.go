@@ -11,6 +11,7 @@ import (
 // TestObjectivesOverRanksAndResume: supervised objectives give the same run to the last bit over two ranks and after an
 // interrupt between two lines, and report the same numbers.
 func TestObjectivesOverRanksAndResume(t *testing.T) {
+	t.Parallel()
 	for name, edit := range map[string]func(s *Spec){
 		"dft":   func(s *Spec) {},
 		"focal": func(s *Spec) { s.Objectives.Focal = &objective.FocalConfig{Gamma: 1} },

@@ -35,6 +35,7 @@ func weightedSpec(t testing.TB, steps int, weigh func(i int) string) Spec {
 
 // TestWeightedRun: a run over rows with weights is the same to the last bit over two ranks and after an interrupt.
 func TestWeightedRun(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"cross_entropy", "smoothed_cross_entropy", "dft"} {
 		t.Run(name, func(t *testing.T) {
 			s := weightedSpec(t, 6, func(i int) string { return []string{"0.25", "", "2", "1"}[i%4] })
