@@ -27,13 +27,13 @@ type LoRASettings struct {
 	// InitLoRAWeights is how A and B of a fresh adapter are initialised, named as in PEFT. Empty means that A is
 	// uniform and B zero; gaussian draws A from the normal distribution with standard deviation 1/r. pissa starts from
 	// the leading singular vectors of the base weight, which takes one to four minutes of a CPU core for a matrix of an
-	// 8B model. pissa_niter_N, such as pissa_niter_4, approximates them with N power iterations in seconds. olora starts
-	// from a QR decomposition. What A and B of these three start with is subtracted from the base weight before it is
-	// quantised, so that the model computes the same as before. The adapter is saved with twice the rank: that way it
-	// fits the unchanged base model in every program that loads PEFT's adapters. loftq starts from the leading singular
-	// vectors of what quantisation rounds off a base weight, and leaves the base weights as they are; it takes as long
-	// as pissa. loftq_iter_N, such as loftq_iter_5, quantises what A and B leave and repeats, N times in all; it is saved
-	// with twice the rank.
+	// 8B model. pissa_niter_N, such as pissa_niter_4, approximates them with N power iterations in seconds. olora
+	// starts from a QR decomposition. What A and B of these three start with is subtracted from the base weight before
+	// it is quantised, so that the model computes the same as before. The adapter is saved with twice the rank: that
+	// way it fits the unchanged base model in every program that loads PEFT's adapters. loftq starts from the leading
+	// singular vectors of what quantisation rounds off a base weight, and leaves the base weights as they are.
+	// loftq_iter_N, such as loftq_iter_5, quantises what A and B leave and repeats, N times in all; it is saved with
+	// twice the rank.
 	InitLoRAWeights string `yaml:"init_lora_weights,omitempty" form:"start" resume:"fixed"`
 }
 
