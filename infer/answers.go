@@ -13,7 +13,7 @@ import (
 // engine with some slots. Prompt and answer have at most longest tokens together, the training sequences maxLen.
 func PlanAnswers(nw session.Network, slots, longest, maxLen int, on graph.Machine) (*SamplePlan, error) {
 	nw.Adapter.Dropout = 0 // dropout is for training only
-	p, err := newEnginePlan(nw, on, engineShape{Slots: slots, MaxLen: maxLen, shared: longest})
+	p, err := newEnginePlan(nw, on, engineShape{Slots: slots, MaxLen: maxLen, shared: longest, draws: true})
 	if err != nil {
 		return nil, err
 	}
@@ -84,7 +84,7 @@ func (a *Answerer) Answer(ctx context.Context, questions []Question, stop func()
 			of[slot] = next
 			next++
 		}
-		tokens, err := a.engine.Step(ctx)
+		tokens, err := a.engine.drawTokens(ctx)
 		if err != nil {
 			return nil, err
 		}

@@ -12,7 +12,8 @@ import (
 // engineShape is an engine's number of slots and the most tokens of each.
 type engineShape struct {
 	Slots, MaxLen int
-	shared        int // see logitsShape.shared
+	shared        int  // see logitsShape.shared
+	draws         bool // see logitsShape.draws
 }
 
 // MaxSlots is the largest EngineOptions.Slots.
@@ -23,15 +24,21 @@ const leastMaxLen = 256
 
 // stepSizes lists the sizes of an engine's steps in tokens, the largest first: prefill holds the lengths of prompt
 // pieces, decode the numbers of sequences that are decoded together.
-type stepSizes struct{ prefill, decode []int }
+type stepSizes struct {
+	prefill, decode []int
+	prompts         int // most prompts of a step that reads prompts
+}
 
 // sizesOn returns the step sizes for a machine. A step's size must not change the bits of a row's result. On a CPU,
 // GEMMs with up to four rows sum each row alike (kernel/gemm) and larger ones sum in another order; on a GPU, GEMMs
 // with up to 64 rows are computed row by row (kernel.RowsApart).
 func sizesOn(on graph.Machine, s engineShape) stepSizes {
-	sizes := stepSizes{prefill: []int{64, 16}, decode: []int{4, 3, 2, 1}}
+	sizes := stepSizes{prefill: []int{64, 16}, decode: []int{4, 3, 2, 1}, prompts: 1}
 	if on.Capabilities().SeparateHost {
-		sizes = stepSizes{prefill: []int{512, 64}, decode: []int{64, 32, 16, 8, 4, 2, 1}}
+		sizes = stepSizes{prefill: []int{512, 64}, decode: []int{64, 32, 16, 8, 4, 2, 1}, prompts: 1}
+		if s.draws {
+			sizes.prefill, sizes.prompts = sizes.prefill[:1], min(promptsTogether, s.Slots)
+		}
 	}
 	for len(sizes.prefill) > 1 && sizes.prefill[1] >= s.MaxLen {
 		sizes.prefill = sizes.prefill[1:]
@@ -41,6 +48,10 @@ func sizesOn(on graph.Machine, s engineShape) stepSizes {
 	}
 	return sizes
 }
+
+// promptsTogether is the most prompts that an engine which draws tokens reads in one step on a GPU. Its steps over
+// prompts have one size, so GEMMs and attention give each row the same bits wherever it lies.
+const promptsTogether = 16
 
 // enginePlan is a planned engine whose memory is not allocated yet.
 type enginePlan struct {
@@ -101,13 +112,14 @@ func newEnginePlan(nw session.Network, on graph.Machine, shape engineShape) (*en
 	sizes := sizesOn(on, shape)
 	p.prefills = len(sizes.prefill)
 	add := func(prefix string, l logitsShape) error {
-		l.slots, l.maxLen, l.shared = shape.Slots, shape.MaxLen, shape.shared
+		l.slots, l.maxLen, l.shared, l.draws = shape.Slots, shape.MaxLen, shape.shared, shape.draws
 		step, err := newLogitsStep(nw, prefix, l, on)
 		p.steps = append(p.steps, step)
 		return err
 	}
 	for _, n := range sizes.prefill {
-		if err := add(fmt.Sprintf("prompt %d ", n), logitsShape{tokens: n, pieces: 1, rows: 1}); err != nil {
+		shape := logitsShape{tokens: n, pieces: sizes.prompts, rows: sizes.prompts}
+		if err := add(fmt.Sprintf("prompt %d ", n), shape); err != nil {
 			return nil, err
 		}
 	}

@@ -16,18 +16,21 @@ type logitsStep struct {
 	session.Program
 	logits *graph.Value // f[R,V]
 	best   *graph.Value // i32[R], the likeliest token of each row; nil if a piece may have several tokens
+	drawn  *graph.Value // i32[R], a drawn token of each row, and
+	logp   *graph.Value // f[R], its log-probability; nil without logitsShape.draws
 	prefix string
 	logitsShape
 }
 
 // logitsShape is the fixed size of a logitsStep.
 type logitsShape struct {
-	tokens int // tokens of all pieces together
-	pieces int // most pieces
-	rows   int // rows of logits
-	slots  int // slots of the cache
-	maxLen int // most tokens of a sequence: rows of a slot
-	shared int // most tokens of a sequence, for a step that shares its memory with a training step; 0 = not shared
+	tokens int  // tokens of all pieces together
+	pieces int  // most pieces
+	rows   int  // rows of logits
+	slots  int  // slots of the cache
+	maxLen int  // most tokens of a sequence: rows of a slot
+	shared int  // most tokens of a sequence, for a step that shares its memory with a training step; 0 = not shared
+	draws  bool // draws a token of each row
 }
 
 // newLogitsStep plans a step.
@@ -53,6 +56,15 @@ func newLogitsStep(nw session.Network, prefix string, s logitsShape, on graph.Ma
 	outputs := []*graph.Value{l.logits}
 	if s.pieces == s.tokens {
 		n.RowsApart()
+	}
+	switch {
+	case s.draws:
+		draws := n.Batch(prefix+nameDraws, kernel.T(n.Float(), s.rows, 2))
+		if out := n.ApplyAll(kernel.Draw{}, l.logits, draws); n.Err() == nil {
+			l.drawn, l.logp = out[0], out[1]
+			outputs = append(outputs, l.drawn, l.logp)
+		}
+	case s.pieces == s.tokens:
 		l.best = n.Apply(kernel.Likeliest{}, l.logits)
 		outputs = append(outputs, l.best)
 	}
@@ -64,13 +76,17 @@ func newLogitsStep(nw session.Network, prefix string, s logitsShape, on graph.Ma
 	return l, nil
 }
 
+// nameDraws is the input of a step that draws tokens: kernel.Draw has its layout.
+const nameDraws = "draws"
+
 // logitsRun is a logitsStep bound to memory.
 type logitsRun struct {
 	step                                             *logitsStep
 	run                                              graph.Runner
 	store                                            graph.Store
 	ids, positions, cuQ, cuK, places, rows, adapters []int32
-	names                                            []string // inputs that Put writes
+	draws                                            []float32 // [R,2]
+	names                                            []string  // inputs that Put writes
 }
 
 func (l *logitsStep) bind(m graph.Store, run graph.Runner) (*logitsRun, error) {
@@ -90,6 +106,13 @@ func (l *logitsStep) bind(m graph.Store, run graph.Runner) (*logitsRun, error) {
 		*dst = t.I32()
 		r.names = append(r.names, l.prefix+name)
 	}
+	if l.draws {
+		t, err := m.Tensor(l.prefix + nameDraws)
+		if err != nil {
+			return nil, err
+		}
+		r.draws, r.names = t.F32(), append(r.names, l.prefix+nameDraws)
+	}
 	slices.Sort(r.names)
 	return r, run.Prepare(segmentMain)
 }
@@ -102,7 +125,8 @@ type piece struct {
 	slot    int
 	start   int // tokens of the sequence that the cache holds already
 	ids     []int32
-	adapter int32 // index into session.Network.Several; -1 = none
+	adapter int32      // index into session.Network.Several; -1 = none
+	draw    [2]float32 // random number and one over the temperature of the token that follows, for a step that draws
 }
 
 // forward runs pieces of different slots, at most the step's number of tokens in all. Row i of the logits belongs to
@@ -149,6 +173,11 @@ func (r *logitsRun) forward(pieces ...piece) error {
 			r.rows[i] = int32(max(0, at-len(r.rows)+i))
 		}
 	}
+	for i, p := range pieces {
+		if r.draws != nil && i < len(r.rows) {
+			copy(r.draws[2*r.row(i, len(pieces)):], p.draw[:])
+		}
+	}
 	if err := r.store.Put(r.names...); err != nil {
 		return err
 	}
@@ -168,6 +197,29 @@ func (r *logitsRun) likeliest(pieces int) ([]int32, error) {
 	return t.I32()[:pieces], nil
 }
 
+// row returns the row of the logits that belongs to the last token of piece i of some.
+func (r *logitsRun) row(i, pieces int) int {
+	if pieces == 1 {
+		return len(r.rows) - 1
+	}
+	return i
+}
+
+// drawn returns the token that was drawn after each piece that forward ran, with its log-probability. The token is
+// -1 - i where logit i is the first that is not finite.
+func (r *logitsRun) drawn(pieces int) (ids []int32, logp []float32, err error) {
+	t, err := r.run.Read(r.step.drawn)
+	if err != nil {
+		return nil, nil, err
+	}
+	ids = slices.Clone(t.I32())
+	if t, err = r.run.Read(r.step.logp); err != nil {
+		return nil, nil, err
+	}
+	from := r.row(0, pieces)
+	return ids[from:][:pieces], t.F32()[from:][:pieces], nil
+}
+
 // next runs forward and returns the logits [V] of each piece's last token.
 func (r *logitsRun) next(pieces ...piece) ([][]float32, error) {
 	if err := r.forward(pieces...); err != nil {
@@ -185,11 +237,7 @@ func (r *logitsRun) rowsOf(pieces int) ([][]float32, error) {
 	all, vocab := t.F32(), t.Shape[1]
 	rows := make([][]float32, pieces)
 	for i := range rows {
-		row := i
-		if pieces == 1 {
-			row = len(r.rows) - 1
-		}
-		rows[i] = all[row*vocab:][:vocab]
+		rows[i] = all[r.row(i, pieces)*vocab:][:vocab]
 	}
 	return rows, nil
 }

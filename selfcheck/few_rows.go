@@ -40,6 +40,14 @@ func fewRowsChecks() []check {
 		all = append(all, check{kernel: "likeliest", name: fmt.Sprint(size), build: one(kernel.Likeliest{}),
 			bounds: []bound{exact}, in: []checkInput{x}})
 	}
+	for _, size := range [][2]int{{1, 32000}, {5, 173}, {64, 1}, {3, 4100}, {33, 1025}} {
+		x, draws := n.normal(3, size[0], size[1]), checkInput{shape: []int{size[0], 2}}
+		for range size[0] {
+			draws.values = append(draws.values, math.Floor(1<<20*n.Float64())/(1<<20), 0.5+0.25*float64(n.IntN(4)))
+		}
+		all = append(all, check{kernel: "draw", name: fmt.Sprint(size), build: one(kernel.Draw{}),
+			bounds: []bound{exact, single}, in: []checkInput{x, draws}})
+	}
 	return all
 }
 

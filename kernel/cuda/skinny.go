@@ -50,6 +50,11 @@ func SkinnySeveral(kind string, M int, N []int, gated bool) Geometry {
 	return g
 }
 
+// Draw returns the geometry of draw_rows over M rows.
+func Draw(M int) Geometry {
+	return Geometry{"draw", "draw_rows", [3]int{M, 1, 1}, [3]int{512, 1, 1}, 0}
+}
+
 // Likeliest returns the geometry of likeliest_rows over M rows.
 func Likeliest(M int) Geometry {
 	return Geometry{"likeliest", "likeliest_rows", [3]int{M, 1, 1}, [3]int{1024, 1, 1}, 0}

@@ -1,0 +1,83 @@
+package infer
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/session"
+)
+
+// sampledOn answers questions with as many slots, in a session of its own.
+func sampledOn(t *testing.T, device string, scheme *quant.Config, slots int, ask func(*session.Session) []Question) []Answer {
+	t.Helper()
+	s, err := session.Open(t.Context(), session.Options{Model: golden.StoriesDir(t), Device: device,
+		Quantization: scheme}, session.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	plan, err := PlanAnswers(s.Net, slots, 96, 96, s.On)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := s.Hold(t.Context(), plan.Programs()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	a, err := plan.BindAnswers(s, m, m.Runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all, err := a.Answer(t.Context(), ask(s), func() error { return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+// answersAreTheirOwn checks that an answer and its log-probabilities are the same bits alone and beside others, with
+// any number of slots, and that temperature 0 gives the likeliest tokens.
+func answersAreTheirOwn(t *testing.T, device string, scheme *quant.Config, slots []int) {
+	t.Helper()
+	ask := func(s *session.Session) (all []Question) {
+		for i := range 24 {
+			text := fmt.Sprintf("Once upon a time, there was a %s", []string{"dog", "little cat who was very sad", "girl"}[i%3])
+			o := GenerateOptions{MaxTokens: 5 + i%30, Temperature: []float64{1, 0.7, 0}[i/3%3], Seed: uint64(i)}
+			all = append(all, Question{textPrompt(s, text), o})
+		}
+		return all
+	}
+	want := sampledOn(t, device, scheme, 1, ask)
+	for _, n := range slots {
+		got := sampledOn(t, device, scheme, n, ask)
+		for i := range want {
+			if !slices.Equal(got[i].IDs, want[i].IDs) || !slices.Equal(got[i].Logprobs, want[i].Logprobs) {
+				t.Errorf("%d slots: answer %d is %v %v, with one slot %v %v", n, i, got[i].IDs, got[i].Logprobs,
+					want[i].IDs, want[i].Logprobs)
+			}
+		}
+	}
+	for i, a := range want {
+		if len(a.IDs) == 0 || len(a.Logprobs) != len(a.IDs) {
+			t.Errorf("answer %d has %d tokens and %d log-probabilities", i, len(a.IDs), len(a.Logprobs))
+		}
+		greedy := i / 3 % 3 // of temperature 0 each has all the weight
+		for _, l := range a.Logprobs {
+			if (l == 0) != (greedy == 2) || l > 0 || math.IsNaN(float64(l)) {
+				t.Errorf("answer %d: log-probabilities %v", i, a.Logprobs)
+				break
+			}
+		}
+	}
+	if slices.Equal(want[0].IDs, want[9].IDs) {
+		t.Error("two seeds give the same answer")
+	}
+}
+
+// TestAnswersAreTheirOwn checks sampled answers on a CPU.
+func TestAnswersAreTheirOwn(t *testing.T) { answersAreTheirOwn(t, "cpu", nil, []int{2, 3, 8}) }
