@@ -1,7 +1,6 @@
 package infer
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -12,7 +11,9 @@ import (
 )
 
 // sampledOn answers questions with as many slots, in a session of its own.
-func sampledOn(t *testing.T, device string, scheme *quant.Config, slots int, ask func(*session.Session) []Question) []Answer {
+func sampledOn(
+	t *testing.T, device string, scheme *quant.Config, slots int, ask func(*session.Session) []Question,
+) []Answer {
 	t.Helper()
 	s, err := session.Open(t.Context(), session.Options{Model: golden.StoriesDir(t), Device: device,
 		Quantization: scheme}, session.Env{})
@@ -46,7 +47,8 @@ func answersAreTheirOwn(t *testing.T, device string, scheme *quant.Config, slots
 	t.Helper()
 	ask := func(s *session.Session) (all []Question) {
 		for i := range 24 {
-			text := fmt.Sprintf("Once upon a time, there was a %s", []string{"dog", "little cat who was very sad", "girl"}[i%3])
+			who := []string{"dog", "little cat who was very sad", "girl"}[i%3]
+			text := "Once upon a time, there was a " + who
 			o := GenerateOptions{MaxTokens: 5 + i%30, Temperature: []float64{1, 0.7, 0}[i/3%3], Seed: uint64(i)}
 			all = append(all, Question{textPrompt(s, text), o})
 		}

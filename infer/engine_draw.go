@@ -36,8 +36,8 @@ func (e *Engine) drawTokens(ctx context.Context) ([]Token, error) {
 	return tokens, nil
 }
 
-// drawAfterPrompts reads the next piece of the prompt that waits longest. If that is the prompt's end, it also reads the
-// ends of other prompts that fit in the same step. It returns the tokens that follow the prompts.
+// drawAfterPrompts reads the next piece of the prompt that waits longest. If that is the prompt's end, it also reads
+// the ends of other prompts that fit in the same step. It returns the tokens that follow the prompts.
 func (e *Engine) drawAfterPrompts(ctx context.Context) ([]Token, error) {
 	var of []*sequence
 	var pieces []piece
@@ -53,7 +53,8 @@ func (e *Engine) drawAfterPrompts(ctx context.Context) ([]Token, error) {
 		if s == nil || len(pieces) > 0 && len(s.prompt)-s.read > left {
 			break
 		}
-		p := piece{slot: s.slot, start: s.read, ids: s.prompt[s.read:][:min(len(s.prompt)-s.read, left)], adapter: s.adapter}
+		p := piece{slot: s.slot, start: s.read, adapter: s.adapter,
+			ids: s.prompt[s.read:][:min(len(s.prompt)-s.read, left)]}
 		if s.read += len(p.ids); s.read < len(s.prompt) {
 			return nil, run.forward(p)
 		}
