@@ -256,6 +256,9 @@ func (f Fields) chatAnswers(roles ...string) (Example, error) {
 		}
 	case asks(last[0]):
 		return Example{Empty: dropPrompts}, nil
+	case prompt.messages == nil && isString(f, roles[0]):
+		return Example{}, fmt.Errorf("field %q is a string, and the row has no prompt before it: give a list of "+
+			"messages, or a prompt", f.keys[roles[0]])
 	case prompt.messages == nil:
 		return Example{}, fmt.Errorf(
 			"field %q begins with the assistant's message, and the row has no prompt before it",
@@ -382,6 +385,12 @@ func (f Fields) promptMessages() (messageList, error) {
 	}
 	p.messages = append(p.messages, message("user", text))
 	return p, nil
+}
+
+// isString reports whether a field holds a text that is not a list of messages.
+func isString(f Fields, role string) bool {
+	raw, err := f.JSON(role)
+	return err == nil && kindOf(raw) == "a string" && f.messagesIn(role) != textOfMessages
 }
 
 // answerMessages reads an answer: a text, which becomes the assistant's message, a message, or a list of messages.
