@@ -11,10 +11,11 @@ import (
 	"testing/fstest"
 
 	"github.com/tierlora/tierlora/configs"
+	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
-// ktoGolden is testdata/kto_trl.json: labelled answers and pairs as texts, and what TRL's KTOTrainer makes of them.
+// ktoGolden is testdata/kto_trl.json.gz: labelled answers and pairs as texts, and what TRL's KTOTrainer makes of them.
 type ktoGolden struct {
 	MaxLength int `json:"max_length"`
 	Answers   []json.RawMessage
@@ -35,11 +36,9 @@ type ktoGolden struct {
 
 func readKTO(t *testing.T) (g ktoGolden, tok Tokenizer) {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("testdata", "kto_trl.json"))
+	text := golden.Unpacked(t, filepath.Join("testdata", "kto_trl.json.gz"))
+	err := json.Unmarshal(text, &g)
 	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(text, &g); err != nil {
 		t.Fatal(err)
 	}
 	folder, err := configs.Model("stories260K")

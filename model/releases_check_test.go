@@ -1,7 +1,9 @@
 package model_test
 
 import (
+	"compress/gzip"
 	"encoding/json"
+	"io"
 	"os"
 	"reflect"
 	"strings"
@@ -16,7 +18,18 @@ import (
 func checkReleases(t *testing.T, file string, want []model.Config, key, refused string, also func(name, text string,
 	got model.Config)) {
 	t.Helper()
-	data, err := os.ReadFile("testdata/" + file)
+	path := "testdata/" + file
+	packed, err := os.Open(path + ".gz")
+	var data []byte
+	if err != nil { // a small file lies as it is
+		data, err = os.ReadFile(path)
+	} else {
+		defer packed.Close() //nolint:errcheck // read only
+		z, failed := gzip.NewReader(packed)
+		if err = failed; err == nil {
+			data, err = io.ReadAll(z)
+		}
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
