@@ -113,15 +113,6 @@ func equalSections(x, y reflect.Value) bool {
 	return fmt.Sprintf("%+v", x.Interface()) == fmt.Sprintf("%+v", y.Interface())
 }
 
-// plainOf returns the layer whose product and bias a method takes apart; it fails the network for another kind.
-func plainOf(n *nn.Net, path, method string, base nn.Linear) (nn.Plain, bool) {
-	plain, ok := base.(nn.Plain)
-	if !ok {
-		n.Fail(fmt.Errorf("%s: %s does not train this kind of layer", path, method))
-	}
-	return plain, ok
-}
-
 // shaped declares a trained tensor that PEFT keeps in another shape of as many numbers.
 func (t *Trained) shaped(n *nn.Net, name string, inFile []int, shape ...int) *nn.Value {
 	return t.stack(n, name, []member{{Param: Param{Name: name, Shape: inFile}}}, shape...)

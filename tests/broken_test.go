@@ -143,7 +143,7 @@ var broken = []struct {
 		w.change("config.yaml", "max_steps: 4", "max_steps: -4")
 		w.change("config.yaml", "  max_length: 64", "  max_length: 0")
 	}},
-	{"an unknown adapter", set("adapter=vera"), nil},
+	{"an unknown adapter", set("adapter=bitfit"), nil},
 	{"an unknown storage", with("--set", "adapter=qlora", "--set", "quantization.type=nf3"), nil},
 	{"an unknown schedule", set("training.lr_scheduler=cosin"), nil},
 	{"an unknown format", set("dataset.format=alpca"), nil},
