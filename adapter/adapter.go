@@ -15,13 +15,14 @@ import (
 // Methods lists every way of training, beside frozen weights or the weights themselves, by its value of `adapter:` in a run's configuration.
 var Methods = map[string]Method{
 	"lora": {Section: loraSection, Wrap: wrapLoRA, WrapExperts: wrapLoRAExperts, WrapParameter: wrapLoRAParameter, Init: initLoRA,
-		Rebase: loraRebase, Merge: mergeLoRA, MergeParameter: mergeLoRAParameter, Rate: loraPlusRate, Sums: true, PEFT: loraCodec},
+		Rebase: loraRebase, Merge: mergeLoRA, MergeParameter: mergeLoRAParameter, Rate: loraPlusRate, Sums: true, PEFT: loraCodec,
+		Trains: savedWeights},
 	"full": {Section: fullSection, Trains: func(c Config) func(string) bool { return c.full().trains() }},
 	"ia3":  {Section: ia3Section, Wrap: wrapIA3, Init: initIA3, Merge: mergeIA3, MergeBias: mergeIA3Bias, PEFT: ia3Codec},
 	"miss": {Section: missSection, Wrap: wrapMiSS, Init: initMiSS, Merge: mergeMiSS, PEFT: missCodec},
 	"vera": {Section: veraSection, Wrap: wrapVeRA, Init: initVeRA, Merge: mergeVeRA, PEFT: veraCodec},
 	"dora": {Section: loraSection, Check: checkDoRA, Wrap: wrapDoRA, Init: initDoRA, Merge: mergeDoRA, Rate: doraRate,
-		PEFT: doraCodec},
+		PEFT: doraCodec, Trains: savedWeights},
 }
 
 // DefaultMethod is the value of `adapter:` where a configuration gives none.
@@ -70,7 +71,8 @@ type Method struct {
 	// Sums reports that the update of a layer is s B A, which does not depend on the weight: updates of several adapters can
 	// be added, and lie side by side over one base model.
 	Sums bool
-	// Trains returns what reports whether a weight of the base model is trained, by its name; nil = none is.
+	// Trains returns what reports whether a weight of the base model is trained, by its name; nil, or a function that
+	// returns nil = none is.
 	Trains func(c Config) func(name string) bool
 	// Wrap returns the layer with what is trained beside it; nil = nothing is.
 	Wrap func(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.Linear
@@ -295,6 +297,9 @@ func (t *Trained) CheckTargets(c Config, weights []string) error {
 		return fmt.Errorf("%s: %w", c.own().section(), err)
 	}
 	if err := c.full().check(weights); err != nil {
+		return err
+	}
+	if err := t.checkSavedModules(c, weights); err != nil {
 		return err
 	}
 	if err := t.CheckParameters(c, weights); err != nil {

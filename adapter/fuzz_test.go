@@ -3,6 +3,7 @@ package adapter
 import (
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 
@@ -39,7 +40,7 @@ func FuzzConfig(f *testing.F) {
 			t.Fatalf("can't be read again: %v\n%s", err, files[ConfigFile])
 		}
 		back := again.Config
-		if back.R != c.R || back.Alpha != c.Alpha || back.lora() != c.lora() || back.Dropout != c.Dropout {
+		if back.R != c.R || back.Alpha != c.Alpha || !reflect.DeepEqual(back.lora(), c.lora()) || back.Dropout != c.Dropout {
 			t.Fatalf("read again as %+v, was %+v", back, c)
 		}
 		if back.TargetModules.Match(layer) != c.TargetModules.Match(layer) && (len(c.TargetModules) == 0 || c.TargetModules[0] != AllLinear) {

@@ -35,6 +35,14 @@ type LoRASettings struct {
 	// loftq_iter_N, such as loftq_iter_5, quantises what A and B leave and repeats, N times in all; it is saved with
 	// twice the rank.
 	InitLoRAWeights string `yaml:"init_lora_weights,omitempty" form:"start" resume:"fixed"`
+	// ModulesToSave lists modules that are trained in whole beside the adapter and saved with it, such as embed_tokens,
+	// lm_head or norm. As in PEFT, a name is the end of a module's path: norm also means input_layernorm. New tokens of a
+	// chat template need embed_tokens and lm_head. Modules stored quantised cannot be trained; embeddings, head and norms
+	// never are quantised. Each trained weight takes 16 bytes with AdamW.
+	ModulesToSave []string `yaml:"modules_to_save,omitempty" resume:"fixed"`
+	// EnsureWeightTying trains the embeddings and the head of a model that ties them as one matrix, if ModulesToSave name
+	// one of them. Without it they part, as in PEFT: with embed_tokens alone the head keeps the base model's weights.
+	EnsureWeightTying bool `yaml:"ensure_weight_tying,omitempty" resume:"fixed"`
 }
 
 // Config returns the section as methods read it.
@@ -55,7 +63,9 @@ func (s LoRASettings) scale(alpha, rank float64) float64 {
 	return alpha / rank
 }
 
-func (s LoRASettings) problems(c Config) []error { return checkLoRAStart(c) }
+func (s LoRASettings) problems(c Config) []error {
+	return append(checkLoRAStart(c), s.checkSaved(c)...)
+}
 
 // lora returns the settings of the section lora; where another section is the configuration's, with nothing set.
 func (c Config) lora() LoRASettings {

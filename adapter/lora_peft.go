@@ -23,6 +23,7 @@ type peftConfig struct {
 	AutoMapping     any               `json:"auto_mapping"`
 	BaseModel       string            `json:"base_model_name_or_path"`
 	Bias            string            `json:"bias"`
+	TiesHead        bool              `json:"ensure_weight_tying,omitempty"`
 	FanInFanOut     bool              `json:"fan_in_fan_out"`
 	InferenceMode   bool              `json:"inference_mode"`
 	InitLoRAWeights any               `json:"init_lora_weights"`
@@ -44,7 +45,7 @@ type peftConfig struct {
 // anything but the value that means "off" is an error.
 var mustBeOff = []string{
 	"alora_invocation_tokens", "arrow_config", "corda_config", "layer_replication", "lora_bias", "megatron_config",
-	"trainable_token_indices", "use_qalora", "ensure_weight_tying",
+	"trainable_token_indices", "use_qalora",
 }
 
 // knownInits are the values of init_lora_weights that leave the base model's weights as they are.
@@ -72,12 +73,12 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	if p.FanInFanOut {
 		bad("fan_in_fan_out is true: no model here stores its weights that way")
 	}
-	task := readTask(p.TaskType, p.ModulesToSave, bad)
+	task, saved := readTask(p.TaskType, p.ModulesToSave, bad)
 	alpha, err := p.Alpha.Float64()
 	if err != nil {
 		bad("lora_alpha %q is no number", p.Alpha)
 	}
-	known := map[string]bool{"target_parameters": true}
+	known := map[string]bool{"target_parameters": true, "ensure_weight_tying": true}
 	for _, k := range jsonKeys() {
 		known[k] = true
 	}
@@ -105,8 +106,12 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	}
 	c := Config{Shared: Shared{R: p.R, Alpha: alpha, Dropout: p.Dropout, RankPattern: p.RankPattern.values, AlphaPattern: p.AlphaPattern.values,
 		TargetParameters: slices.Compact(slices.Sorted(slices.Values(p.Parameters)))},
-		Own: LoRASettings{UseRSLoRA: p.UseRSLoRA}, Task: task, rankOrder: rankOrder, alphaOrder: alphaOrder}
-	c.TargetModules = readTargets(p.TargetModules, bad)
+		Own: LoRASettings{UseRSLoRA: p.UseRSLoRA, ModulesToSave: saved, EnsureWeightTying: p.TiesHead &&
+			slices.ContainsFunc(saved, ofVocabulary)},
+		Task: task, rankOrder: rankOrder, alphaOrder: alphaOrder}
+	c.TargetModules = slices.DeleteFunc(readTargets(p.TargetModules, bad), func(name string) bool {
+		return slices.Contains(saved, name) // PEFT adapts no module that is saved
+	})
 	if p.TargetModules == nil && len(p.Parameters) == 0 {
 		bad("target_modules is missing")
 	}
@@ -154,7 +159,8 @@ func formatLoRAOf(c Config, base string, layers []string, dora bool) ([]byte, er
 		AlphaPattern: alphas, RankPattern: ranks, BaseModel: base, Revision: revision, Bias: "none", InferenceMode: true,
 		InitLoRAWeights: true, Alpha: json.Number(fmt.Sprint(c.Alpha)), Dropout: c.Dropout, PEFTType: "LORA", R: c.R,
 		TargetModules: targets, Parameters: parameters, TaskType: c.Task.taskType(),
-		ModulesToSave: c.Task.modulesToSave(), UseDoRA: dora, UseRSLoRA: c.lora().UseRSLoRA,
+		ModulesToSave: slices.Concat(c.Task.modulesToSave(), c.lora().ModulesToSave), TiesHead: c.lora().EnsureWeightTying,
+		UseDoRA: dora, UseRSLoRA: c.lora().UseRSLoRA,
 	}, "", "  ")
 }
 

@@ -183,7 +183,12 @@ func (s *Saved) Read(params []Param) error {
 			want = append(want, weights.Spec{Name: p.Name, Shape: p.Shape})
 		}
 	}
-	if err := weights.Check(s.file, want); err != nil {
+	var allowed []string
+	head, tied := s.tiedHead(params)
+	if tied {
+		allowed = append(allowed, head)
+	}
+	if err := weights.Check(s.file, want, allowed...); err != nil {
 		var misfit *weights.CheckError
 		if !errors.As(err, &misfit) {
 			return fmt.Errorf("read adapter: %w", err)
@@ -199,6 +204,11 @@ func (s *Saved) Read(params []Param) error {
 		if i := slices.IndexFunc(p.Data, func(x float32) bool { return x-x != 0 }); i >= 0 {
 			return fmt.Errorf("the adapter is broken: tensor %s is %v at %v; use a checkpoint from before its training went wrong",
 				t.Name, p.Data[i], place(i, p.Shape))
+		}
+	}
+	if tied {
+		if err := s.checkTiedHead(head, params); err != nil {
+			return err
 		}
 	}
 	if err := s.file.Unchanged(); err != nil {

@@ -281,7 +281,7 @@ func TestBrokenAdapters(t *testing.T) {
 			}},
 		{"bias", `bias "lora_only": only adapters that train no bias are supported`, set("bias", "lora_only")},
 		{"fan_in_fan_out", "fan_in_fan_out is true: no model here stores its weights that way", set("fan_in_fan_out", true)},
-		{"modules_to_save", "modules_to_save [lm_head]: whole trained modules are not supported", set("modules_to_save", []string{"lm_head"})},
+		{"modules_to_save", `lora.modules_to_save: "lm_head" is empty or stands there twice`, set("modules_to_save", []string{"lm_head", "lm_head"})},
 		{"lora_bias", "lora_bias is true: it is not supported", set("lora_bias", true)},
 		{"exclude_modules", "", set("exclude_modules", []string{"v_proj"})},
 		{"layer_replication", "layer_replication is [[0,1]]: it is not supported", set("layer_replication", [][]int{{0, 1}})},

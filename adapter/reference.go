@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
 	"strings"
@@ -23,6 +24,10 @@ func OpenReference(dir string) (*Reference, error) {
 	saved, err := Open(dir)
 	if err != nil {
 		return nil, err
+	}
+	if names := saved.Config.Saved().Names; names != nil {
+		return nil, errors.Join(fmt.Errorf("the adapter %s saves the modules %v in whole, which a reference cannot have "+
+			"beside the model that is trained: merge it into the base model, or leave it out", dir, names), saved.Close())
 	}
 	saved.Config.Dropout = 0 // a reference is the same in every step
 	return &Reference{saved}, nil

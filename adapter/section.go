@@ -175,7 +175,10 @@ func parseMethod(raw []byte, all map[string]json.RawMessage, own any, only map[s
 			bad("%s is %s: tierlora does not know whether it changes the adapter", k, value)
 		}
 	}
-	task := readTask(p.TaskType, p.ModulesToSave, bad)
+	task, saved := readTask(p.TaskType, p.ModulesToSave, bad)
+	if saved != nil {
+		bad("modules_to_save %v: whole modules are trained beside LoRA and DoRA alone", saved)
+	}
 	targets := readTargets(p.TargetModules, bad)
 	if p.TargetModules == nil {
 		bad("target_modules is missing")

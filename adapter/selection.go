@@ -102,6 +102,9 @@ func (c Config) Adapts(path string) bool {
 	if c.parameterMatches(path + weightSuffix) {
 		return true
 	}
+	if c.Saved().exclude(path) {
+		return false
+	}
 	if _, _, _, ok := ExpertLayer(path); ok && c.selection.noExperts {
 		return false
 	}

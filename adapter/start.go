@@ -290,11 +290,12 @@ func (s *Start) Saved(c Config, t *Trained, params []Param) (Config, []Param, er
 	if !s.Rebases() {
 		return c, params, nil
 	}
-	first, err := s.firstOf(t, params)
+	base, own := t.TrainedBase(params)
+	first, err := s.firstOf(t, own)
 	if err != nil {
 		return c, nil, err
 	}
-	return s.SavedConfig(c), s.method.Rebase.Fold(params, first), nil
+	return s.SavedConfig(c), append(base, s.method.Rebase.Fold(own, first)...), nil
 }
 
 // SavedConfig is the configuration of a saved adapter.
@@ -342,13 +343,14 @@ func (s *Start) Resume(saved *Saved, t *Trained, params []Param) error {
 	if !s.Rebases() {
 		return saved.Read(params)
 	}
-	folded := s.method.Rebase.Fold(zeroed(params), zeroed(params))
-	if err := saved.Read(folded); err != nil {
+	base, own := t.TrainedBase(params)
+	folded := s.method.Rebase.Fold(zeroed(own), zeroed(own))
+	if err := saved.Read(append(base, folded...)); err != nil {
 		return err
 	}
 	now, first := s.method.Rebase.Unfold(folded)
 	for i, p := range now {
-		copy(params[i].Data, p.Data)
+		copy(own[i].Data, p.Data)
 	}
 	owners, err := t.owners(first)
 	if err != nil {

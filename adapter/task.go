@@ -68,21 +68,23 @@ func (t Task) taskType() string {
 	return t.Type
 }
 
-// readTask returns the task of an adapter's file by its task_type and modules_to_save. bad receives what is wrong.
-func readTask(taskType string, saved []string, bad func(format string, args ...any)) (t Task) {
+// readTask returns the task of an adapter's file by its task_type and modules_to_save, and those of modules_to_save that
+// are no head of the task. bad receives what is wrong.
+func readTask(taskType string, saved []string, bad func(format string, args ...any)) (t Task, other []string) {
 	switch taskType {
 	case SequenceClassification, TokenClassification, FeatureExtraction:
 		t.Type = taskType
 	}
 	own := t.modulesToSave()
-	other := slices.DeleteFunc(slices.Clone(saved), func(name string) bool { return slices.Contains(own, name) })
-	switch {
-	case len(other) > 0:
-		bad("modules_to_save %v: whole trained modules are not supported", other)
-	case t.HasScores() && !slices.Contains(saved, "score"):
+	for _, name := range saved {
+		if !slices.Contains(own, name) {
+			other = append(other, name)
+		}
+	}
+	if t.HasScores() && !slices.Contains(saved, "score") {
 		bad("modules_to_save %v: an adapter with task_type %s has its head there, under the name score", saved, t.Type)
 	}
-	return t
+	return t, other
 }
 
 // Scores declares the weight [Labels,C] of a task's head over a width of C and its bias [Labels], nil if there is none,

@@ -35,6 +35,8 @@ type pairs struct {
 	// files holds files to copy: the tokenizer's, the chat template and the end tokens.
 	files   map[string][]byte
 	answers Answers
+	// saved holds the tensors of modules that the adapter saves in whole.
+	saved []adapter.Param
 	// linears declares every linear layer of the model; mixture describes how transformers and PEFT treat its experts.
 	linears *adapter.Trained
 	mixture adapter.Mixture
@@ -44,6 +46,16 @@ type pairs struct {
 func notPairs(m adapter.Method) error {
 	return fmt.Errorf("the adapter %s, for which the format has no place: merge it instead (trainer merge), or export "+
 		"the merged model", m.Update())
+}
+
+// refuseSaved refuses an adapter that has whole trained modules.
+func refuseSaved(c adapter.Config) error {
+	names := c.Saved().Names
+	if names == nil {
+		return nil
+	}
+	return fmt.Errorf("the adapter saves the modules %v in whole, for which the format has no place: merge it instead "+
+		"(trainer merge), or export the merged model", names)
 }
 
 // readPairs reads the adapter of a folder for a model, layer by layer.
@@ -68,7 +80,13 @@ func readPairs(ctx context.Context, o Options, env session.Env) (r pairs, err er
 	if err != nil {
 		return r, fmt.Errorf("adapter %s: %w", o.Adapter, err)
 	}
-	r = pairs{config: c, files: s.Base.Tokenizer.Files(), mixture: s.Net.Mixture()}
+	if o.Format != "peft" {
+		if err := refuseSaved(c); err != nil {
+			return r, err
+		}
+	}
+	base, params := trained.TrainedBase(params)
+	r = pairs{config: c, saved: c.Saved().WithTiedHead(s.Base.Config.HeadName(), base), files: s.Base.Tokenizer.Files(), mixture: s.Net.Mixture()}
 	if r.linears, err = linearLayers(s); err != nil {
 		return r, err
 	}
@@ -284,7 +302,8 @@ func peftAdapter(ctx context.Context, o Options, env session.Env) (Report, error
 // would not select the same layers.
 func writePEFT(o Options, read pairs, pairs []pair, rank int, scale float64) (Report, error) {
 	was, files, linears := read.config, read.files, read.linears.Linears()
-	c := adapter.Config{Shared: adapter.Shared{R: rank, Alpha: scale * float64(rank), TargetParameters: []string{}}}
+	c := adapter.Config{Shared: adapter.Shared{R: rank, Alpha: scale * float64(rank), TargetParameters: []string{}},
+		Own: was.Saved().Settings()}
 	var layers []string
 	var tensors tensorList
 	for _, p := range pairs {
@@ -301,6 +320,11 @@ func writePEFT(o Options, read pairs, pairs []pair, rank int, scale float64) (Re
 			if err := tensors.add(adapter.PEFTName(t.Name), o, t.Shape, t.Data); err != nil {
 				return Report{}, err
 			}
+		}
+	}
+	for _, t := range read.saved {
+		if err := tensors.add(adapter.PEFTName(t.Name), o, t.Shape, t.Data); err != nil {
+			return Report{}, err
 		}
 	}
 	slices.Sort(c.TargetModules)

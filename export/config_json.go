@@ -41,6 +41,20 @@ func withDType(config []byte, name string) ([]byte, error) {
 	return jsonedit.Set(config, "torch_dtype", value)
 }
 
+// untied says in config.json, and in the configuration of its language model, that the head has weights of its own.
+func untied(config []byte) ([]byte, error) {
+	if m, err := jsonedit.Find(config, "text_config"); err == nil && m.Found && config[m.Value] == '{' {
+		inner, err := untied(config[m.Value:m.After])
+		if err != nil {
+			return nil, err
+		}
+		if config, err = jsonedit.Set(config, "text_config", bytes.Clone(inner)); err != nil {
+			return nil, err
+		}
+	}
+	return jsonedit.Set(config, "tie_word_embeddings", []byte("false"))
+}
+
 // WithBaseModel returns an adapter_config.json that names another base model, ORG/NAME or ORG/NAME@REVISION, and is
 // otherwise unchanged. It removes an earlier revision.
 func WithBaseModel(config []byte, name string) ([]byte, error) {

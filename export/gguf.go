@@ -42,7 +42,9 @@ func (c *checkpoint) plan(o Options, names []string) (*llamacpp.Plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	model := llamacpp.Model{Name: title(o.Model), Licence: licence(c.s.Base.Folder), Config: c.s.Base.Config,
+	config := c.s.Base.Config
+	config.TieEmbeddings = config.TieEmbeddings && !c.s.Net.UntiedHead()
+	model := llamacpp.Model{Name: title(o.Model), Licence: licence(c.s.Base.Folder), Config: config,
 		Tokenizer: c.s.Base.Tokenizer, Chat: sources, Source: c, Tensors: names}
 	plan, err := llamacpp.Make(model)
 	if err == nil && c.updates != nil {

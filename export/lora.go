@@ -54,6 +54,9 @@ func (c *checkpoint) lora(dir string) (updates map[string]*llamacpp.Update, alph
 	if err != nil {
 		return nil, 0, err
 	}
+	if err := refuseSaved(saved.Config); err != nil {
+		return nil, 0, err
+	}
 	if len(trained.Parameters) > 0 {
 		return nil, 0, fmt.Errorf("the adapter changes %s, a parameter of experts, which has no place in a GGUF "+
 			"adapter: export the merged model (--format gguf --adapter)",

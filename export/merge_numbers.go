@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
@@ -29,11 +30,20 @@ func layer(name string) string { return strings.TrimSuffix(name, ".weight") }
 
 // tensor returns a tensor of the base model by the model's name.
 func (m *merging) tensor(name string) (weights.Tensor, error) {
-	t, ok := m.s.Base.Tensors().Tensor(name)
+	t, ok := m.s.Base.Tensors().Tensor(baseName(m.s, name))
 	if !ok {
 		return t, fmt.Errorf("the checkpoint has no tensor %q", name)
 	}
 	return t, nil
+}
+
+// baseName returns the name of the base model's tensor from which a tensor of the merged model is made: the embeddings'
+// for the head that an adapter unties from them.
+func baseName(s *session.Session, name string) string {
+	if _, ok := s.Base.Tensors().Tensor(name); !ok && name == adapter.HeadWeight && s.Net.UntiedHead() {
+		return s.Base.Config.HeadName()
+	}
+	return name
 }
 
 // isNumbers reports whether a type is a floating-point type that a merge may change.
@@ -116,7 +126,8 @@ func (m *merging) eachOf(ctx context.Context, name string, sample int, see func(
 func (m *merging) reader(name string, t weights.Tensor) (func(dst []float32, from int) error, error) {
 	stored := m.s.Base.Tensors()
 	if !m.trained[name] || stored.Config(name) != nil {
-		return func(dst []float32, from int) error { return stored.Float32s(name, from, dst) }, nil
+		base := baseName(m.s, name)
+		return func(dst []float32, from int) error { return stored.Float32s(base, from, dst) }, nil
 	}
 	if m.packed != name {
 		m.packed = ""
@@ -229,10 +240,17 @@ func (m *merging) partOf() map[string]string {
 func (m *merging) tensors(ctx context.Context) ([]weights.Tensor, error) {
 	var all []weights.Tensor
 	partOf := m.partOf()
-	for _, name := range m.s.Base.Tensors().Names() {
+	names := m.s.Base.Tensors().Names()
+	if _, stored := m.s.Base.Tensors().Tensor(adapter.HeadWeight); !stored && m.s.Net.UntiedHead() {
+		names = append(slices.Clone(names), adapter.HeadWeight)
+	}
+	for _, name := range names {
 		t, err := m.tensor(name)
 		if err != nil {
 			return nil, err
+		}
+		if baseName(m.s, name) != name { // the base model has no file name for it
+			t.Name = name
 		}
 		m.names[t.Name] = name
 		own := []weights.Tensor{{Name: t.Name, DType: m.target(t), Shape: t.Shape}}

@@ -158,6 +158,11 @@ func (m *merging) modelFiles() (map[string][]byte, error) {
 			return nil, fmt.Errorf("%s: %w", configFile, err)
 		}
 	}
+	if m.s.Net.UntiedHead() {
+		if config, err = untied(config); err != nil {
+			return nil, err
+		}
+	}
 	files[configFile] = config
 	return files, nil
 }

@@ -82,6 +82,9 @@ func openCheckpoint(ctx context.Context, o Options, env session.Env) (c *checkpo
 			names = append(names, w.Name)
 		}
 	}
+	if s.Net.UntiedHead() {
+		names = append(names, adapter.HeadWeight)
+	}
 	return c, names, nil
 }
 
@@ -98,7 +101,7 @@ func ownLayout(s *session.Session) error {
 
 // Shape returns the shape of a tensor, or nil if it does not exist.
 func (c *checkpoint) Shape(name string) []int {
-	t, ok := c.s.Base.Tensors().Tensor(name)
+	t, ok := c.s.Base.Tensors().Tensor(baseName(c.s, name))
 	if !ok {
 		return nil
 	}
@@ -123,7 +126,7 @@ func (c *checkpoint) Floats(name string, from int, dst []float32) error {
 		return c.read(name, from, dst)
 	}
 	if c.name != name {
-		t, _ := c.s.Base.Tensors().Tensor(name)
+		t, _ := c.s.Base.Tensors().Tensor(baseName(c.s, name))
 		c.name, c.held = "", make([]float32, t.Len())
 		if err := c.read(name, 0, c.held); err != nil {
 			return err
@@ -165,11 +168,12 @@ func (c *checkpoint) asTrained(t weights.Tensor) error {
 
 // read reads numbers of the base; quantised ones are dequantised.
 func (c *checkpoint) read(name string, from int, dst []float32) error {
-	t, ok := c.s.Base.Tensors().Tensor(name)
+	base := baseName(c.s, name)
+	t, ok := c.s.Base.Tensors().Tensor(base)
 	if !ok {
 		return fmt.Errorf("the checkpoint has no tensor %q", name)
 	}
-	if err := c.s.Base.Tensors().Float32s(name, from, dst); err != nil {
+	if err := c.s.Base.Tensors().Float32s(base, from, dst); err != nil {
 		return err
 	}
 	if at := notFinite(dst); at >= 0 {

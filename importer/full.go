@@ -37,7 +37,7 @@ func unfrozen(t *translation, e entry) {
 	list, ok := e.Value.([]any)
 	switch {
 	case !isEmpty(t.given["adapter"].Value):
-		t.missing(e, t.keys["modules_to_save"].Say)
+		t.missing(e, t.keys["trainable_token_indices"].Say)
 		return
 	case !ok:
 		t.missing(e, "a list was expected; give full.train")

@@ -24,6 +24,8 @@ var sameKeys = map[string]string{
 	"lora.use_rslora":                      "peft_use_rslora",
 	"lora.rank_pattern":                    "lora_rank_pattern",
 	"lora.alpha_pattern":                   "lora_alpha_pattern",
+	"lora.modules_to_save":                 "lora_modules_to_save additional_target",
+	"lora.ensure_weight_tying":             "peft_ensure_weight_tying",
 	"lora.init_from":                       "lora_model_dir adapter_name_or_path",
 	"quantization.bits":                    "quantization_bit",
 	"quantization.type":                    "bnb_4bit_quant_type quantization_type",
@@ -253,7 +255,7 @@ var noCounterpart = []struct {
 	names, why string
 }{
 	{Changes, "bias lora_bias", "biases stay as they are, only LoRA's matrices are trained"},
-	{Changes, "modules_to_save lora_modules_to_save additional_target trainable_token_indices",
+	{Changes, "trainable_token_indices",
 		"the base weights stay frozen, only LoRA's matrices are trained"},
 	{Changes, "task_type stage rl reward_model pref_beta pref_loss dpo_beta",
 		"a run trains on rows of text, preferences, labels, rewards or a teacher (training.objective)"},

@@ -19,6 +19,9 @@ var common = map[string]rule{
 	"lora_target":              targets,
 	"lora_target_modules":      targets,
 	"target_modules":           targets,
+	"modules_to_save":          savedModules,
+	"lora_modules_to_save":     savedModules,
+	"additional_target":        savedModules,
 	"lora_target_linear": func(t *translation,
 		e entry) {
 		t.ifTrue(e, "lora.target_modules", "all-linear", "")
@@ -206,6 +209,19 @@ func targets(t *translation, e entry) {
 		}
 	}
 	t.put(e, "lora.target_modules", v, "")
+}
+
+// savedModules takes the modules that are trained in whole, a list or names between commas.
+func savedModules(t *translation, e entry) {
+	v := e.Value
+	if s, ok := v.(string); ok {
+		var list []any
+		for _, name := range strings.Split(s, ",") {
+			list = append(list, strings.TrimSpace(name))
+		}
+		v = list
+	}
+	t.put(e, "lora.modules_to_save", v, "")
 }
 
 // schedules maps schedules of other programs to our names, with the difference.

@@ -98,9 +98,10 @@ func tensorSpecs(c model.Config) ([]weights.Spec, error) {
 
 func specsOf(n *nn.Net) []weights.Spec {
 	var specs []weights.Spec
+	listed := map[string]bool{"": true}
 	for _, w := range n.Weights() {
-		if w.Name != "" {
-			specs = append(specs, weights.Spec{Name: w.Name, Shape: w.Shape})
+		if !listed[w.Name] {
+			listed[w.Name], specs = true, append(specs, weights.Spec{Name: w.Name, Shape: w.Shape})
 		}
 	}
 	return specs

@@ -165,20 +165,33 @@ func (nw Network) CheckPrefixes(longest int, gpu bool) error {
 
 // trainable is nn.Options.Trainable: what Trainable says, or the adapter's method.
 func (nw Network) trainable() func(name string) bool {
-	if nw.Trainable == nil && nw.Adapted && nw.Method.Trains != nil {
-		return nw.Method.Trains(nw.Adapter)
+	if nw.Trainable != nil || !nw.Adapted || nw.Method.Trains == nil {
+		return nw.Trainable
 	}
-	return nw.Trainable
+	trains := nw.Method.Trains(nw.Adapter)
+	if embeddings := nw.Config.HeadName(); nw.Config.TieEmbeddings && nw.Adapter.Saved().TiesHead(embeddings) {
+		return func(name string) bool { return name == embeddings || trains(name) }
+	}
+	return trains
+}
+
+// UntiedHead reports whether the head of a model that ties it to its embeddings has weights of its own, because the
+// adapter trains one of the two, or both apart.
+func (nw Network) UntiedHead() bool {
+	return nw.Adapted && nw.Config.TieEmbeddings && nw.Adapter.Saved().UntiesHead(nw.Config.HeadName())
 }
 
 // TrainsBase reports whether weights of the base model are trained.
 func (nw Network) TrainsBase() bool { return nw.trainable() != nil }
 
-// Head returns the vocabulary head's weight [V,C]; a tied model's embeddings. It fails the network if its adapter is
-// for a task without one.
+// Head returns the vocabulary head's weight [V,C]; a tied model's embeddings, unless UntiedHead. It fails the network
+// if its adapter is for a task without one.
 func (nw Network) Head(n *nn.Net) *graph.Value {
 	if nw.Adapted {
 		n.Fail(nw.Adapter.Task.CheckWrites())
+	}
+	if nw.UntiedHead() {
+		return nn.HeadFrom(n, adapter.HeadWeight, nw.Config.HeadName(), nw.Config.VocabSize, nw.Config.HiddenSize)
 	}
 	return n.Head(nw.Config.HeadName(), nw.Config.VocabSize, nw.Config.HiddenSize)
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime/debug"
 	"slices"
+	"strings"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
@@ -294,15 +295,23 @@ func (s *Session) AdapterTensors() (*adapter.Trained, []adapter.Param, error) {
 	return trained, params, s.saved[0].Read(params)
 }
 
-// Mergers returns the updates that the adapter of UseAdapter adds to the weights of its layers, by the layers' paths.
+// Mergers returns the updates that the adapter of UseAdapter adds to the weights of its layers, by the layers' paths,
+// and what sets other tensors to trained numbers, by their names without ".weight". Net.UntiedHead says whether lm_head
+// is among the model's tensors though the checkpoint has none.
 func (s *Session) Mergers() (map[string]adapter.Merger, error) {
 	trained, params, err := s.AdapterTensors()
 	if err != nil {
 		return nil, err
 	}
+	replaced, params := trained.TrainedBase(params)
 	updates, err := s.saved[0].Method.MergersOf(s.saved[0].Config, trained, params)
 	if err != nil {
 		return nil, err
+	}
+	for _, p := range replaced {
+		if p.Name != adapter.ScoreWeight && p.Name != adapter.ScoreBias {
+			updates[strings.TrimSuffix(p.Name, ".weight")] = adapter.Replaces(p)
+		}
 	}
 	for _, layer := range trained.Layers {
 		if _, ok := s.Base.Tensors().Tensor(layer + ".weight"); !ok {

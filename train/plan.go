@@ -167,12 +167,14 @@ func onLinks(bytes int64) string {
 // parameters returns the number of all parameters of a network and of the trained ones.
 func (p *prepared) parameters() (all, trained int64) {
 	step := p.found.Step.train
+	counted := map[string]bool{"": true}
 	for _, w := range step.Net.Weights() {
 		n := int64(1)
 		for _, d := range w.Shape {
 			n *= int64(d)
 		}
-		if w.Name != "" {
+		if !counted[w.Name] { // an untied head has the embeddings' name too
+			counted[w.Name] = true
 			all += n
 		}
 	}

@@ -172,7 +172,8 @@ var uncompared = []string{
 // withoutEffect holds values with which a key changes no number. References that were made before there was the key
 // don't know it.
 var withoutEffect = map[string]string{"task": TaskCausal, "training.neftune_alpha": "0", "full.train": "[]", "miss.dropout": "0",
-	"vera.dropout": "0", "vera.d_initial": "0", "vera.projection_prng_key": "0"}
+	"vera.dropout": "0", "vera.d_initial": "0", "vera.projection_prng_key": "0",
+	"lora.modules_to_save": "[]", "lora.ensure_weight_tying": "false"}
 
 // comparable returns the keys that decide the numbers of a run, without those of its rows, base model, seed and
 // rounding. It leaves out empty values.

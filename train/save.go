@@ -130,6 +130,9 @@ func (s *saver) adapterFiles() (map[string][]byte, error) {
 	if own, params, err = s.Net.Start.Saved(own, s.step.Trained, params); err != nil {
 		return nil, err
 	}
+	if s.Base.Config.TieEmbeddings {
+		params = own.Saved().WithTiedHead(s.Base.Config.HeadName(), params)
+	}
 	files, err := s.Net.Method.Encode(own, s.Base.Name, s.step.Trained.Layers, params)
 	if err != nil {
 		return nil, err

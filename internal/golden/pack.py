@@ -6,7 +6,8 @@
 SafeTensors and JSON files of LEAST bytes become NAME.gz, without a time in them, or, where that is WORTH bytes smaller, NAME.gz2
 or NAME.gz4, in which the bytes at every second or fourth place come together: exponents of numbers are alike. Where the package zopfli
 0.4.3 is installed they are 4 % smaller, in the same format. golden.Path unpacks them for the tests. The tables of tokenizers, which repeat vocabularies, are packed by zstd's command (ZSTD) under the same rule. A copy of
-another packed file becomes NAME.same, a line with that file's place.
+another packed file becomes NAME.same, a line with that file's place. A file of NEAR becomes NAME.near: a line with the place of a packed
+file of the same size that it resembles, and its difference from that file (exclusive or), packed as in NAME.gz4.
 """
 import gzip
 import pathlib
@@ -23,6 +24,10 @@ LEAST = {".safetensors": 4096, ".json": 8192}  # bytes; another file is left as 
 WORTH = 400
 # Read by tests of packages that import nothing of the module, in the order of their bytes.
 PLAIN = ("prequantised/functions.safetensors", "prequantised/mxfp4.safetensors", "/base_nf4.safetensors")
+NEAR = {
+    "train/lora_accumulate/final/adapter_model.safetensors": "train/lora/final/adapter_model.safetensors.gz4",
+    "ministral3/ministral3.safetensors": "families/llama.safetensors.gz2",
+}
 PLANES = {".gz": 1, ".gz2": 2, ".gz4": 4}
 ZSTD = ["tokenizers/pipelines.json", "tokenizers/releases.json", "tokenizers/smollm/tokenizer.json"]
 
@@ -41,6 +46,10 @@ def pack(path, firsts):
     place = str(path.relative_to(HERE))
     if raw in firsts:
         packed, ending = (firsts[raw] + "\n").encode(), ".same"
+    elif place in NEAR:
+        other = HERE / NEAR[place]
+        first = gunzipped(other) if other.exists() else other.with_suffix("").read_bytes()
+        packed, ending = f"{NEAR[place]}\n".encode() + gzipped(bytes(a ^ b for a, b in zip(raw, first, strict=True)), 4), ".near"
     elif place in ZSTD:
         packed, ending = subprocess.run(["zstd", "-19", "--ultra", "--long=23", "-c"], input=raw, capture_output=True, check=True).stdout, ".zst"
     else:
@@ -56,7 +65,10 @@ def pack(path, firsts):
 
 
 def gunzipped(path):
-    planes, raw = PLANES[path.suffix], gzip.decompress(path.read_bytes())
+    return spread(PLANES[path.suffix], gzip.decompress(path.read_bytes()))
+
+
+def spread(planes, raw):
     out, at = bytearray(len(raw)), 0
     for i in range(planes):
         n = len(range(i, len(raw), planes))
@@ -69,6 +81,9 @@ def unpack(path):
     packed = path.stat().st_size
     if path.suffix == ".same":
         raw = gunzipped(HERE / path.read_text().strip())
+    elif path.suffix == ".near":
+        place, difference = path.read_bytes().split(b"\n", 1)
+        raw = bytes(a ^ b for a, b in zip(spread(4, gzip.decompress(difference)), gunzipped(HERE / place.decode()), strict=True))
     elif path.suffix == ".zst":
         raw = subprocess.run(["zstd", "-dc"], input=path.read_bytes(), capture_output=True, check=True).stdout
     else:
@@ -81,7 +96,7 @@ def main():
     if sys.argv[1:] not in ([], ["--unpack"]):
         sys.exit(__doc__)
     if sys.argv[1:]:
-        files = [p for p in sorted(HERE.rglob("*")) if p.suffix in (*PLANES, ".zst", ".same") and p.with_suffix("").suffix in LEAST]
+        files = [p for p in sorted(HERE.rglob("*")) if p.suffix in (*PLANES, ".zst", ".same", ".near") and p.with_suffix("").suffix in LEAST]
         files = [p for p in files if "tokenizers" not in p.parts or str(p.relative_to(HERE).with_suffix("")) in ZSTD]
         done = [unpack(p) for p in files]  # all of them, before any is removed: a copy is read from the file that it names
         for p in files:

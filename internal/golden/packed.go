@@ -3,6 +3,7 @@ package golden
 import (
 	"bytes"
 	"compress/gzip"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -15,9 +16,10 @@ import (
 )
 
 // packings are the endings of packed reference files: gzip, of the bytes in their order or of those at every second or
-// fourth place together, zstd for the few that repeat themselves over more than gzip's 32 KiB, and for a copy of
-// another file a line with that file's place in testdata. pack.py packs them.
-var packings = []string{".gz", ".gz2", ".gz4", ".zst", ".same"}
+// fourth place together, zstd for the few that repeat themselves over more than gzip's 32 KiB, for a copy of
+// another file a line with that file's place in testdata, and for a file that resembles another such a line and the
+// difference. pack.py packs them.
+var packings = []string{".gz", ".gz2", ".gz4", ".zst", ".same", ".near"}
 
 // planes are how many places the bytes of a gzip file are sorted by.
 var planes = map[string]int{".gz2": 2, ".gz4": 4}
@@ -32,12 +34,16 @@ func unpack(name string, packed []byte) ([]byte, error) {
 		defer z.Close()
 		return z.DecodeAll(packed, nil)
 	}
+	return unzip(packed, planes[filepath.Ext(name)])
+}
+
+// unzip is what gzip's bytes hold, sorted by n places; 0 = in their order.
+func unzip(packed []byte, n int) ([]byte, error) {
 	z, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
 		return nil, err
 	}
 	sorted, err := io.ReadAll(z)
-	n := planes[filepath.Ext(name)]
 	if err != nil || n == 0 {
 		return sorted, err
 	}
@@ -55,14 +61,33 @@ func unpack(name string, packed []byte) ([]byte, error) {
 func Unpacked(t testing.TB, path string) []byte {
 	t.Helper()
 	packed := ReadFile(t, path)
-	if filepath.Ext(path) == ".same" {
-		path = filepath.Join(Root(t), "internal", "golden", "testdata",
-			filepath.FromSlash(strings.TrimSpace(string(packed))))
-		packed = ReadFile(t, path)
+	if ending := filepath.Ext(path); ending == ".same" || ending == ".near" {
+		place, difference, _ := bytes.Cut(packed, []byte("\n"))
+		other := filepath.Join(Root(t), "internal", "golden", "testdata", filepath.FromSlash(string(place)))
+		if ending == ".near" {
+			return differing(t, path, Unpacked(t, other), difference)
+		}
+		path, packed = other, ReadFile(t, other)
 	}
 	b, err := unpack(path, packed)
 	if err != nil {
 		t.Fatalf("unpack %s: %v", path, err)
+	}
+	return b
+}
+
+// differing is what the file at path holds: packed is its difference from first.
+func differing(t testing.TB, path string, first, packed []byte) []byte {
+	t.Helper()
+	b, err := unzip(packed, 4)
+	if err == nil && len(b) != len(first) {
+		err = fmt.Errorf("a difference of %d bytes from a file of %d", len(b), len(first))
+	}
+	if err != nil {
+		t.Fatalf("unpack %s: %v", path, err)
+	}
+	for i := range b {
+		b[i] ^= first[i]
 	}
 	return b
 }

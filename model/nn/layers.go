@@ -338,5 +338,11 @@ func (n *Net) Head(name string, vocab, width int) *Value {
 	return n.add(name, []int{vocab, width}, matrix(n, vocab, width, name))
 }
 
+// HeadFrom returns the weight [V,C] of a head that the checkpoint lacks, because it is tied to the embeddings: it is
+// loaded from them.
+func HeadFrom(n *Net, name, embeddings string, vocab, width int) *Value {
+	return addFrom(n, name, embeddings, []int{vocab, width}, matrix(n, vocab, width, embeddings))
+}
+
 // Layer returns the scope of the i-th layer.
 func Layer(i int) string { return fmt.Sprintf("layers.%d", i) }

@@ -3,7 +3,6 @@
 package nn
 
 import (
-	"cmp"
 	"fmt"
 
 	"github.com/tierlora/tierlora/graph"
@@ -122,7 +121,7 @@ func once[T any](n *Net, name string, make func() T) T {
 
 // declare adds a weight to those that the network loads, once for each name; new is false where it was added before.
 func (n *Net) declare(w Weight) (new bool) {
-	name := "weight " + cmp.Or(w.Name, w.Into[0])
+	name := "weight " + w.Name + " in " + w.Into[0]
 	if n.declared[name] != nil {
 		return false
 	}
@@ -151,9 +150,10 @@ func (n *Net) Weights() []Weight { return n.weights }
 // WeightNames are the names of those that the checkpoint has.
 func (n *Net) WeightNames() []string {
 	var names []string
+	listed := map[string]bool{"": true}
 	for _, w := range n.weights {
-		if w.Name != "" {
-			names = append(names, w.Name)
+		if !listed[w.Name] {
+			listed[w.Name], names = true, append(names, w.Name)
 		}
 	}
 	return names
@@ -178,12 +178,17 @@ func matrix(n *Net, rows, cols int, names ...string) kernel.Type {
 
 // add declares a tensor that is loaded from the checkpoint's tensor of that name: frozen, unless the run trains it.
 func (n *Net) add(name string, shape []int, t kernel.Type) *Value {
+	return addFrom(n, name, name, shape, t)
+}
+
+// addFrom declares a tensor that is loaded from the checkpoint's tensor called from. A trained one has the type Float.
+func addFrom(n *Net, name, from string, shape []int, t kernel.Type) *Value {
 	if v := n.trained[name]; v != nil {
 		return v
 	}
 	trained := n.Trainable != nil && n.Trainable(name)
-	if n.declare(Weight{Name: name, Shape: shape, Into: []string{name}, storage: dense{host: trained}}) && trained {
-		n.trained[name] = n.Train(n, name, t)
+	if n.declare(Weight{Name: from, Shape: shape, Into: []string{name}, storage: dense{host: trained}}) && trained {
+		n.trained[name] = n.Train(n, name, kernel.T(n.Float(), t.Shape...))
 		return n.trained[name]
 	}
 	return n.Frozen(name, t)

@@ -122,6 +122,10 @@ func checkBase(nw session.Network, n *nn.Net, who string) error {
 		return fmt.Errorf("%s, and lora.init_lora_weights moves a part of the base model into the adapter: leave it "+
 			"unset", who)
 	}
+	if names := nw.Adapter.Saved().Names; names != nil {
+		return fmt.Errorf("%s, and lora.modules_to_save %v trains weights of the base model itself: leave it out, or "+
+			"choose an objective without a reference", who, names)
+	}
 	if nw.TrainsBase() {
 		return fmt.Errorf("%s, and the run trains weights of the base model itself", who)
 	}
