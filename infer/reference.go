@@ -75,18 +75,25 @@ func (r *ReferenceRun) Each(ctx context.Context, l *dataset.Loader, add func(key
 		if err != nil {
 			return err
 		}
-		r.batch.Fill(b, session.Part{})
-		r.data.Fill(b)
-		numbers, err := r.numbers()
-		if err != nil {
+		if err := r.Batch(b, add); err != nil {
 			return err
 		}
-		r.data.Rows(b, numbers, add)
 		if err := batch(); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// Batch computes the rows of a batch, and calls add with the key and the values of each.
+func (r *ReferenceRun) Batch(b dataset.Batch, add func(key uint64, values []float32)) error {
+	r.batch.Fill(b, session.Part{})
+	r.data.Fill(b)
+	numbers, err := r.numbers()
+	if err == nil {
+		r.data.Rows(b, numbers, add)
+	}
+	return err
 }
 
 // Again repeats the pass on the last batch, so that other ranks can complete their collective operations.

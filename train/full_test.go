@@ -167,6 +167,7 @@ func TestFullRefuses(t *testing.T) {
 			func(s *Spec) { s.BaseModel = storiesQuantised(t, false) }},
 		{"the run trains weights of the base model itself", func(s *Spec) {
 			pairs := dpoSpec(t, 2)
+			pairs.Training.Precompute = "no"
 			pairs.Adapter, pairs.Quantization = "full", nil
 			*s = pairs
 		}},

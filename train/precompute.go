@@ -63,7 +63,8 @@ func (p *planner) choosePrecompute() error {
 	if why != nil {
 		return nil
 	}
-	chosen := referencePasses(p) >= precomputedFrom
+	// Where the base model is trained, it is the reference before the first step alone.
+	chosen := referencePasses(p) >= precomputedFrom || p.Net.TrainsBase()
 	if before, resumed := cursorIn(c.Resume, p.spec.OutputDir); resumed {
 		chosen = before.Precomputed
 	}

@@ -2,6 +2,7 @@ package train
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,7 +18,12 @@ import (
 func TestPrecomputedReference(t *testing.T) {
 	dir := trainedAdapter(t, func(*Spec) {})
 	for name, make := range map[string]func() Spec{
-		"dpo":       func() Spec { return dpoSpec(t, 6) },
+		"dpo": func() Spec { return dpoSpec(t, 6) },
+		"packed, 20 steps": func() Spec {
+			s := dpoSpec(t, 20)
+			s.Dataset.Packing, s.Training.EvalSteps = true, 10
+			return s
+		},
 		"ld_alpha":  func() Spec { s := dpoSpec(t, 4); s.Objectives.DPO.LDAlpha = 0.5; return s },
 		"repeated":  func() Spec { s := dpoSpec(t, 4); s.Training.SharePrompts = "no"; return s },
 		"packed":    func() Spec { s := dpoSpec(t, 4); s.Dataset.Packing = true; return s },
@@ -123,6 +129,48 @@ func TestPrecomputeChoice(t *testing.T) {
 	}
 	if calls[1] >= calls[0] || calls[2] != calls[0] {
 		t.Errorf("the steps have %v calls", calls)
+	}
+}
+
+// TestPrecomputedReferenceOfTrainedBase trains weights of the base model on pairs and on labelled answers: the reference
+// is what they were before the first step, also in a resumed run. It refuses a trained vocabulary head.
+func TestPrecomputedReferenceOfTrainedBase(t *testing.T) {
+	for _, s := range []Spec{dpoSpec(t, 6), ktoSpec(t, 6)} {
+		s.Adapter, s.Quantization, s.Full.Train = "full", nil, []string{"layers.[0-9]*.mlp"}
+		s.Training.LearningRate = 1e-3
+		mustStart(t, s, oneWorker)
+		evals := linesWith(t, s.OutputDir, "eval_loss", "eval_loss", "eval_rewards/margins")
+		if first, last := evals[0], evals[len(evals)-1]; math.Abs(first[1]) > 1e-5 || !(last[1] > 0.01) ||
+			!(last[0] < first[0]) {
+			t.Errorf("%s: loss and margin were %v and are %v", s.Training.Objective, first, last)
+		}
+		ranks := over(t, s, 2)
+		mustStart(t, ranks, oneWorker)
+		sameModel(t, "2 ranks", s.OutputDir, ranks.OutputDir)
+
+		parts := s
+		parts.OutputDir = filepath.Join(t.TempDir(), "parts")
+		stop := stopping(3)
+		mustStart(t, parts, Env{Env: oneWorker.Env, Observers: []Observer{stop}, Interrupted: stop.stop})
+		parts.Training.Resume = "auto"
+		mustStart(t, parts, oneWorker)
+		sameModel(t, "resumed", s.OutputDir, parts.OutputDir)
+
+		for want, change := range map[string]func(*Spec){
+			"the run trains the vocabulary head, or the embeddings that are tied to it": func(s *Spec) {
+				s.Full.Train = nil
+			},
+			"training.precompute: yes computes the reference of dpo and kto before the first step": func(s *Spec) {
+				s.Training.Precompute = "no"
+			},
+		} {
+			other := s
+			other.OutputDir = filepath.Join(t.TempDir(), "other")
+			change(&other)
+			if _, err := Start(t.Context(), other, oneWorker); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%v, want %s", err, want)
+			}
+		}
 	}
 }
 

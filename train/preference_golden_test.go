@@ -12,10 +12,12 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/internal/keys"
 	"github.com/tierlora/tierlora/kernel"
@@ -398,8 +400,77 @@ var preferenceObjectives = map[string]func(t *testing.T, args map[string]any) ob
 	},
 }
 
+// readPairs returns batches of so many pairs as a data set gives them.
+func readPairs(t *testing.T, b *session.Base, pairs [][2][2][]int32, size int) (all []dataset.Batch) {
+	t.Helper()
+	var text []byte
+	for _, p := range pairs {
+		line, err := json.Marshal(map[string]any{"chosen_input_ids": p[0][0], "chosen_labels": p[0][1],
+			"rejected_input_ids": p[1][0], "rejected_labels": p[1][1]})
+		if err != nil {
+			t.Fatal(err)
+		}
+		text = append(append(text, line...), '\n')
+	}
+	c := dataset.Default()
+	c.Path, c.Preferences, c.MaxLength, c.Shuffle, c.CacheDir = "rows.jsonl", true, 128, false, ""
+	set, _, err := dataset.LoadFS(t.Context(), fstest.MapFS{"rows.jsonl": {Data: text}}, c, b.Tokenizer)
+	if err != nil {
+		t.Fatal(err)
+	}
+	loader, err := set.TrainLoader(size)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for batch, err := range loader.Epoch(0) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, batch)
+	}
+	return all
+}
+
+// precomputedFor returns the objective with the reference's numbers of all batches, which a pass over batches of so many
+// tokens and sequences has computed.
+func precomputedFor(t *testing.T, b *session.Base, o objective.Objective, batches []dataset.Batch, tokens,
+	sequences int) objective.Objective {
+	t.Helper()
+	cfg, on := peftConfigOf(t, golden.Path(t, "preferences/curve_init")), graph.NewCPU(2)
+	form, _ := objective.PrecomputedForm(o)
+	planned, err := infer.PlanReference(network(t, b, kernel.F32, nil, &cfg),
+		session.Shape{Tokens: tokens, Sequences: sequences, MaxLen: 512}, form, on)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(t.Context(), planned.Net, m, 1) },
+		&planned.Program)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() }) //nolint:errcheck // read only
+	run, err := planned.Bind(m, m.Runs[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := objective.NewReferenceValues()
+	for _, batch := range batches {
+		for len(batch.IDs) < tokens { // padding, in a segment of its own
+			batch.IDs, batch.Positions = append(batch.IDs, 0), append(batch.Positions, 0)
+			batch.Labels = append(batch.Labels, dataset.Ignore)
+		}
+		for len(batch.CuSeqlens) < sequences+1 {
+			batch.CuSeqlens = append(batch.CuSeqlens, int32(tokens))
+		}
+		if err := run.Batch(batch, values.Add); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return objective.WithReferenceValues(o, values)
+}
+
 // TestPreferenceCurvesEqualTRL trains 20 steps as TRL's trainers did: losses, gradient norms and logged numbers of every
-// step, in float32 and in float64.
+// step, in float32 and in float64, and in float32 with a precomputed reference.
 func TestPreferenceCurvesEqualTRL(t *testing.T) {
 	t.Parallel()
 	b := stories(t)
@@ -437,12 +508,23 @@ func TestPreferenceCurvesEqualTRL(t *testing.T) {
 		for _, b := range batches {
 			rows = max(rows, len(b.Segments)/len(b.Rows))
 		}
+		_, precomputable := objective.PrecomputedForm(own(t, want.Args))
 		for _, c := range []struct {
-			float      kernel.DType
-			loss, norm float64
-		}{{kernel.F32, 1e-3, 1e-2}, {kernel.F64, 1e-6, 1e-6}} {
-			t.Run(name+" "+c.float.String(), func(t *testing.T) {
+			float       kernel.DType
+			loss, norm  float64
+			precomputed string
+		}{{kernel.F32, 1e-3, 1e-2, ""}, {kernel.F64, 1e-6, 1e-6, ""}, {kernel.F32, 1e-3, 1e-2, ", precomputed"}} {
+			if c.precomputed != "" && !precomputable {
+				continue
+			}
+			t.Run(name+" "+c.float.String()+c.precomputed, func(t *testing.T) {
 				o := own(t, want.Args)
+				if c.precomputed != "" {
+					if kind != "kto" {
+						batches = readPairs(t, b, curvePairs(t, kind), want.Micro)
+					}
+					o = precomputedFor(t, b, o, batches, want.Micro*rows*128, want.Micro*rows+1)
+				}
 				config := Default()
 				config.WeightDecay = 0.01
 				s := newPreferenceStep(t, b, c.float, o, want.Micro*rows*128, want.Micro*rows+1, config,

@@ -25,6 +25,9 @@ const (
 // Divisor returns Tokens, also where tokens have weights: a weight of one half then halves what a token contributes.
 func (crossEntropy) Divisor() Count { return Tokens }
 
+// TrainsHead reports that the loss has a gradient for the vocabulary head.
+func (crossEntropy) TrainsHead() bool { return true }
+
 // perplexity is the exponential of a mean negative log-likelihood.
 func perplexity(of string) Number { return Number{Name: "ppl", Of: of, Derive: math.Exp} }
 

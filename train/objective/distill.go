@@ -79,8 +79,8 @@ func (c DistillConfig) problems() (all []error) {
 	bad := func(format string, args ...any) { all = append(all, fmt.Errorf(distillName+"."+format, args...)) }
 	switch {
 	case c.Logprobs == "" && c.Teacher == "":
-		bad("logprobs: is empty: name the folder of the teacher's log-probabilities, which trainer logprobs writes, or " +
-			"set distill.teacher to a model that is loaded beside the trained one")
+		bad("logprobs: is empty: name the folder of the teacher's log-probabilities, which trainer logprobs writes, " +
+			"or set distill.teacher to a model that is loaded beside the trained one")
 	case c.Logprobs != "" && c.Teacher != "":
 		bad("teacher: is set, and so is distill.logprobs: a run has one teacher, remove one of them")
 	}
@@ -122,6 +122,9 @@ const (
 	nameTeacherIDs   = "teacher ids"
 	nameTeacherLogps = "teacher log-probabilities"
 )
+
+// TrainsHead reports that the divergence has no gradient for the vocabulary head.
+func (distill) TrainsHead() bool { return false }
 
 // Taught reports whether the teacher is a model in the computation.
 func (o distill) Taught() bool { return o.Teacher != "" }

@@ -3,6 +3,7 @@
 package objective
 
 import (
+	"errors"
 	"fmt"
 
 	"github.com/tierlora/tierlora/dataset"
@@ -95,7 +96,7 @@ func NetworkOf(o Objective, nw session.Network, n *nn.Net, in nn.Batch) (at Netw
 	}
 	if Taught(o) {
 		if nw.Reference != nil {
-			n.Fail(checkBase(nw, n, "the teacher is the base model with another adapter"))
+			n.Fail(checkBase(nw, n, "the teacher is the base model with another adapter", ""))
 		}
 		at.Teacher, at.TeacherHead, at.TeacherCap = nw.Taught(n, in)
 	}
@@ -107,17 +108,30 @@ func NetworkOf(o Objective, nw session.Network, n *nn.Net, in nn.Batch) (at Netw
 		}
 		return at
 	}
-	at.Head = nw.Head(n)
+	if at.Head = nw.Head(n); n.Err() == nil && at.Head.Trained() && !trainsHead(o) {
+		n.Fail(errors.New("the run trains the vocabulary head, or the embeddings that are tied to it, and the " +
+			"objective computes with a head that is frozen: leave the head out of what is trained (full.train), or " +
+			"choose cross_entropy or smoothed_cross_entropy"))
+	}
 	return at
+}
+
+// trainsHead reports whether an objective's loss has a gradient for the vocabulary head. An objective has this optional
+// capability by a method TrainsHead.
+func trainsHead(o Objective) bool {
+	t, ok := o.(interface{ TrainsHead() bool })
+	return ok && t.TrainsHead()
 }
 
 // checkReference refuses runs in which the base model without the adapter is not the model that the run starts from.
 func checkReference(nw session.Network, n *nn.Net) error {
-	return checkBase(nw, n, "the reference is the base model with the adapter switched off")
+	return checkBase(nw, n, "the reference is the base model with the adapter switched off",
+		": training.precompute: yes computes the reference of dpo and kto before the first step")
 }
 
-// checkBase refuses runs in which the base model changes. who says what needs it as it is.
-func checkBase(nw session.Network, n *nn.Net, who string) error {
+// checkBase refuses runs in which the base model changes. who says what needs it as it is, and way what allows to train
+// its weights.
+func checkBase(nw session.Network, n *nn.Net, who, way string) error {
 	if n.Rewrite != nil {
 		return fmt.Errorf("%s, and lora.init_lora_weights moves a part of the base model into the adapter: leave it "+
 			"unset", who)
@@ -127,7 +141,7 @@ func checkBase(nw session.Network, n *nn.Net, who string) error {
 			"choose an objective without a reference", who, names)
 	}
 	if nw.TrainsBase() {
-		return fmt.Errorf("%s, and the run trains weights of the base model itself", who)
+		return fmt.Errorf("%s, and the run trains weights of the base model itself%s", who, way)
 	}
 	return nil
 }

@@ -199,7 +199,9 @@ func (p ReferencePass) Declare(n *nn.Net, prefix string, s session.Shape) Inputs
 
 // Build records the reference's layers over a batch, and returns the numbers of the form, each f[S].
 func (p ReferencePass) Build(nw session.Network, n *nn.Net, batch nn.Batch, in Inputs, lossRows int) []*graph.Value {
-	n.Fail(checkReference(nw, n))
+	if !nw.TrainsBase() { // before the first step trained weights are the base model's
+		n.Fail(checkReference(nw, n))
+	}
 	var hidden *graph.Value
 	nn.AsReference(n, func() { hidden = nw.Hidden(n, batch) })
 	head := kernel.LinearLogProbs{Chunk: lossRows, Cap: nw.Config.LogitCap}

@@ -30,6 +30,9 @@ type byToken struct {
 	gamma float64 // of the focal loss
 }
 
+// TrainsHead reports that the loss has no gradient for the vocabulary head.
+func (byToken) TrainsHead() bool { return false }
+
 func newDFT(Config) Objective { return byToken{form: kernel.TokenDFT} }
 
 func newFocal(c Config) Objective {
