@@ -33,6 +33,8 @@ type Batch struct {
 	// Rollouts [len(Rows)] are what is known of the sampled answers of each row; nil = rows are none, or TakeRollouts was
 	// not called.
 	Rollouts []*Rollout
+	// Images are the images of the rows that have some, in order; nil = no row has any.
+	Images []PlacedImages
 	// Pad is the token id of padding.
 	Pad int32
 	// Targets [n] are Row.Targets of all rows, one row's after another's; row Rows[k] has TargetEnds[k-1] to
@@ -112,6 +114,9 @@ func (b *Batch) fill(sequences [][]int32, T, longest int, pad int32) {
 				b.Rows, b.Starts = append(b.Rows, int(i)), append(b.Starts, start)
 				b.placeLabel(row.Desirable)
 				b.placeTargets(row)
+				if row.Images != nil {
+					b.Images = append(b.Images, PlacedImages{len(b.Rows) - 1, row.Images})
+				}
 				b.TrainedTokens += b.of.Trained(int(i))
 				b.Tokens += len(row.IDs)
 			}

@@ -78,6 +78,7 @@ var keyless = map[string]string{
 	"PathFolder":    "where the files lie",
 	"ValPathFolder": "where the files lie",
 	"Prompts":       "such rows are not kept in the cache",
+	"Images":        "such rows are not kept in the cache",
 	"ValSplit":      "parts the rows",
 	"Shuffle":       "orders the rows",
 	"Packing":       "puts rows together",

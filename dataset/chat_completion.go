@@ -27,7 +27,7 @@ var chatCompletion = Format{
 func renderChatCompletion(f Fields, _ Config) (Example, error) {
 	prompt, completion := f.messagesIn("prompt"), f.messagesIn("completion")
 	if prompt != noMessages && completion != noMessages {
-		return conversation(f, "prompt", "completion")
+		return conversation(f, "prompt", "completion", false)
 	}
 	list, text, role := "prompt", "completion", "assistant"
 	switch {

@@ -100,6 +100,8 @@ type Config struct {
 	// Chat finds the model's chat templates when the first conversation is read; set by the caller. nil = there are
 	// none.
 	Chat func() (*chat.Sources, error) `yaml:"-"`
+	// Images reads the images of rows; set by the caller. nil = the model reads none, and rows with images are refused.
+	Images Images `yaml:"-"`
 	// Workers is how many rows are tokenised in parallel; 0 = one for each core. It changes no result.
 	Workers int `yaml:"-"`
 	// Progress is called several times a second while data is read; nil = not called.

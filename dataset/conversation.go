@@ -59,7 +59,14 @@ func encodeConversation(ex Example, cfg Config) (encoded, error) {
 	}
 	var all []encoded
 	for _, row := range rows {
+		var images *RowImages
+		if cfg.Images != nil {
+			if images, err = expandRow(&row, cfg.Images, ex.Images); err != nil {
+				return encoded{}, err
+			}
+		}
 		e, err := finish(encoded{ids: row.IDs, labels: row.Labels, weights: row.Weights, weight: ex.Weight,
+			images: images,
 			chat: &chatCounts{
 				ends: row.Ends, turns: len(
 					row.Ends), across: row.Across, plain: row.Plain, kept: row.Kept, other: row.Other, left: row.Left,

@@ -63,6 +63,8 @@ type Row struct {
 	Targets []float32
 	// Columns is the row's JSON object as its file has it, where answers are sampled for the row; nil otherwise.
 	Columns []byte
+	// Images are the row's images; nil = it has none.
+	Images *RowImages
 
 	Index  int    // number of the row in its source, from 0, dropped rows included
 	Line   int    // line of the source at which the row starts, from 1; 0 in Parquet, which has no lines
@@ -148,6 +150,9 @@ func load(ctx context.Context, cfg Config, tok Tokenizer, fsys fs.FS) (*Set, *Re
 	cfg.chat = newChatOnce(cfg, tok)
 	if cfg.Streaming {
 		cfg.CacheDir = ""
+	}
+	if cfg.Streaming && cfg.Images != nil {
+		cfg.Images = streamedImages{cfg.Images}
 	}
 	if id, ok := tok.PAD(); ok {
 		set.PadID = id

@@ -22,6 +22,7 @@ const (
 
 var dropOrder = []string{
 	dropEmptyAnswer, dropEmptyText, dropMasked, dropSamePair, dropPrompts, dropSpecial, dropCutAnswer, dropCut,
+	dropCutImages,
 }
 
 // encoded is an example in tokens, or the reason to drop it.
@@ -31,14 +32,15 @@ type encoded struct {
 	weight      *float64  // of the example, which multiplies weights; nil = one
 	borders     []int32   // Row.Borders
 	desirable   Desirability
-	targets     []float32 // Row.Targets
-	rollout     *Rollout  // Row.Rollout
-	columns     []byte    // Row.Columns
-	length      int       // tokens before truncation; for a group, those of its longest sequence
-	lost        int       // tokens lost to truncation
-	tail        int       // tokens of ids beyond MaxLength, which Config.Mismatched keeps
-	chunked     bool      // a longer text may become several rows
-	chunk       int       // tokens of each row that a longer text is divided into; 0 = one row
+	targets     []float32  // Row.Targets
+	rollout     *Rollout   // Row.Rollout
+	columns     []byte     // Row.Columns
+	images      *RowImages // Row.Images
+	length      int        // tokens before truncation; for a group, those of its longest sequence
+	lost        int        // tokens lost to truncation
+	tail        int        // tokens of ids beyond MaxLength, which Config.Mismatched keeps
+	chunked     bool       // a longer text may become several rows
+	chunk       int        // tokens of each row that a longer text is divided into; 0 = one row
 	cut         bool
 	drop        string
 	chat        *chatCounts // counts of a conversation; else nil
@@ -169,6 +171,8 @@ func finish(e encoded, cfg Config) (encoded, error) {
 		e.weights = e.weights[:keep]
 	}
 	switch {
+	case e.images != nil && cfg.OnTruncated != TruncatedError:
+		e.drop = dropCutImages
 	case cfg.OnTruncated == TruncatedError:
 		return encoded{}, fmt.Errorf("the row has %d tokens, more than max_length %d (on_truncated is error)", e.length,
 			cfg.MaxLength)

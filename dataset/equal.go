@@ -17,6 +17,7 @@ func (r Row) hash() uint64 {
 	h.addGroup(r.Borders, r.Desirable)
 	h.addWeights(r.Weights)
 	h.addTargets(r.Targets)
+	h.addImages(r.Images)
 	return uint64(h)
 }
 

@@ -98,6 +98,7 @@ type Example struct {
 	Rollout     *Rollout     // what is known of the sampled answer that the row is
 	Weight      *float64     // factor of the loss of the row's tokens; nil = one
 	Targets     []float32    // Row.Targets
+	Images      []Image      // the images of Conversation, in order
 	Aimed       *Aimed       // a row without an answer, in place of Segments; nil = it has one
 }
 

@@ -237,6 +237,11 @@ func (s *loading) encode(raw source.Row, b *buffers) (encoded, error) {
 	if ex.Conversation != nil {
 		ex.Conversation.GiveSystem(s.cfg.System)
 	}
+	if ex.Conversation != nil && s.cfg.Images != nil {
+		if ex.Images, err = readImages(ex.Conversation, s.cfg.Images, s.path); err != nil {
+			return encoded{}, err
+		}
+	}
 	if ex.Completions != nil {
 		for _, talk := range ex.Completions.Talks {
 			talk.GiveSystem(s.cfg.System)

@@ -10,6 +10,7 @@ import (
 var (
 	systemKeys = []string{"system", "system_prompt"}
 	toolKeys   = []string{"tools", chat.FunctionsKey}
+	imageKeys  = []string{"images", "image"}
 )
 
 // messages reads {messages: [{role, content}], tools, system}: OpenAI's format, as chat templates take it.
@@ -19,20 +20,29 @@ var messages = Format{
 		{Name: "system", Keys: systemKeys, Optional: true},
 		{Name: "tools", Keys: toolKeys, Optional: true},
 		{Name: "chat_template_kwargs", Keys: []string{"chat_template_kwargs"}, Optional: true},
+		{Name: "images", Keys: imageKeys, Optional: true},
 	},
 	Chat:     true,
 	NoPrompt: "dataset.train_on says what is trained",
 	Render:   renderMessages,
 }
 
-func renderMessages(f Fields, _ Config) (Example, error) {
-	return conversation(f, "messages", "")
+func renderMessages(f Fields, c Config) (Example, error) {
+	return conversation(f, "messages", "", c.Images != nil)
 }
 
 // conversation reads the fields that all conversation formats share. The field system becomes the first message, unless
-// the messages begin with a system message. The messages of the role completion follow, if completion is not "".
-func conversation(f Fields, role, completion string) (ex Example, err error) {
-	raw := chat.Raw{Key: f.Key(role), ToolsKey: f.Key("tools")}
+// the messages begin with a system message. The messages of the role completion follow, if completion is not "". images
+// says that the row's images are read.
+func conversation(f Fields, role, completion string, images bool) (ex Example, err error) {
+	raw := chat.Raw{Key: f.Key(role), ToolsKey: f.Key("tools"), WithImages: images}
+	if images {
+		if raw.Images, err = imageColumn(f); err != nil {
+			return Example{}, err
+		}
+	} else if f.Key("images") != "" && f.Present("images") {
+		ex.Unused = append(ex.Unused, f.Key("images"))
+	}
 	if completion != "" {
 		raw.CompletionKey = f.Key(completion)
 		if raw.Completion, err = f.JSON(completion); err != nil {
@@ -54,7 +64,7 @@ func conversation(f Fields, role, completion string) (ex Example, err error) {
 	}
 	own, has := ex.Conversation.System()
 	if ex.Conversation.GiveSystem(system); has && system != "" && strings.TrimSpace(own) != strings.TrimSpace(system) {
-		ex.Unused = []string{f.Key("system")}
+		ex.Unused = append(ex.Unused, f.Key("system"))
 	}
 	return ex, nil
 }

@@ -54,6 +54,7 @@ type booked struct {
 	desirable   Desirability
 	rollout     *Rollout   // Row.Rollout
 	columns     []byte     // Row.Columns
+	images      *RowImages // Row.Images
 	weights     []float32  // Row.Weights
 	weightSpan  [2]float32 // least and largest of its trained tokens
 	targets     []float32  // Row.Targets
@@ -258,6 +259,8 @@ func (c *chunk) write(r booked, e encoded) booked {
 	h.addWeights(r.weights)
 	r.targets = slices.Clone(e.targets)
 	h.addTargets(r.targets)
+	r.images = e.images
+	h.addImages(r.images)
 	r.to, r.hash = len(c.words), uint64(h)
 	return r
 }

@@ -28,7 +28,7 @@ var prompts = Format{
 		if f.messagesIn("prompt") == noMessages {
 			return userTurn(f)
 		}
-		return conversation(f, "prompt", "")
+		return conversation(f, "prompt", "", false)
 	},
 	Supervised: "set training.objective: grpo or rloo",
 }

@@ -144,7 +144,9 @@ func (r *Rollout) ended(ids []int32, tok Tokenizer) {
 
 // inMemory reports whether the rows stay in memory as they are read and are not kept in the token cache: sampled
 // answers, and prompts to answer, have more than tokens.
-func (c Config) inMemory() bool { return c.Format == FormatRollouts || c.Prompts }
+func (c Config) inMemory() bool {
+	return c.Format == FormatRollouts || c.Prompts || c.Images != nil && !c.Streaming
+}
 
 // loadInMemory reads one file of rows that have more than tokens.
 func loadInMemory(ctx context.Context, cfg Config, path string, tok Tokenizer, open opener) (Rows, *Report, error) {
@@ -183,7 +185,8 @@ type inMemory struct {
 func (m *inMemory) add(r *booked, text []byte) error {
 	ids, labels := fromWords(text)
 	row := Row{IDs: ids, Labels: labels, Index: r.index, Line: r.line, Source: m.path, Rollout: r.rollout,
-		Columns: r.columns}
+		Columns: r.columns, Borders: r.borders, Desirable: r.desirable, Weights: r.weights, Targets: r.targets,
+		Images: r.images}
 	if r.rollout == nil {
 		m.rows = append(m.rows, row)
 		return nil

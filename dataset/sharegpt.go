@@ -7,12 +7,13 @@ var sharegpt = Format{
 		{Name: "system", Keys: systemKeys, Optional: true},
 		{Name: "tools", Keys: toolKeys, Optional: true},
 		{Name: "chat_template_kwargs", Keys: []string{"chat_template_kwargs"}, Optional: true},
+		{Name: "images", Keys: imageKeys, Optional: true},
 	},
 	Chat:     true,
 	NoPrompt: "dataset.train_on says what is trained",
 	Render:   renderShareGPT,
 }
 
-func renderShareGPT(f Fields, _ Config) (Example, error) {
-	return conversation(f, "conversations", "")
+func renderShareGPT(f Fields, c Config) (Example, error) {
+	return conversation(f, "conversations", "", c.Images != nil)
 }

@@ -202,6 +202,8 @@ func TestGGUFOfFamilies(t *testing.T) {
 		"cwm":               `model_type "cwm" has no architecture in llama.cpp`,
 		"glm4_moe":          `model_type "glm4_moe" has no architecture in llama.cpp`,
 		"exaone4":           `model_type "exaone4" has no architecture in llama.cpp`,
+		"idefics3":          `model_type "idefics3" has no architecture in llama.cpp`,
+		"smolvlm":           `model_type "smolvlm" has no architecture in llama.cpp`,
 		"qwen3_vl":          `model_type "qwen3_vl" has no architecture in llama.cpp`,
 		"seed_oss":          `model_type "seed_oss" has no architecture in llama.cpp`,
 		"smollm3":           "leaves out the positions in each fourth layer",

@@ -3,6 +3,7 @@ package infer
 import (
 	"fmt"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/text/chat"
 	"github.com/tierlora/tierlora/text/tokenizer"
@@ -61,4 +62,32 @@ func (e *Engine) ChatPrompt(adapter string, conv *chat.Conversation, name string
 		return Prompt{}, err
 	}
 	return ChatPrompt(c, e.Base.Tokenizer, conv)
+}
+
+// ShowImages puts image files in the places that a prompt has for them, in order. It must be called before the first
+// text is generated.
+func (g *Generator) ShowImages(p Prompt, files [][]byte, cacheDir string) (Prompt, error) {
+	if err := g.ReadImages(cacheDir); err != nil {
+		return p, err
+	}
+	if g.Session.Images == nil {
+		return p, fmt.Errorf("model %s reads no images (docs/IMAGES.md lists those that do)", g.Base.Name)
+	}
+	var images []dataset.Image
+	for i, file := range files {
+		m, err := g.Session.Images.Read(file)
+		if err != nil {
+			return p, fmt.Errorf("image %d: %w", i+1, err)
+		}
+		images = append(images, m)
+	}
+	ids, _, err := dataset.ExpandImages(p.IDs, g.Session.Images.Token(), images)
+	if err != nil {
+		return p, err
+	}
+	if err := g.PlaceImages(); err != nil {
+		return p, err
+	}
+	p.IDs, p.Images = ids, &dataset.RowImages{Token: g.Session.Images.Token(), List: images}
+	return p, nil
 }

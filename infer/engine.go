@@ -273,7 +273,11 @@ func (e *Engine) Start(slot int, adapter string, prompt Prompt, o GenerateOption
 	if err != nil {
 		return err
 	}
-	return e.start(slot, which, prompt.IDs, ends, stop, o)
+	if err := e.start(slot, which, prompt.IDs, ends, stop, o); err != nil {
+		return err
+	}
+	e.slots[slot].images = prompt.Images
+	return nil
 }
 
 // which returns the index of an adapter; -1 is the base model.
@@ -396,6 +400,7 @@ func (e *Engine) readPiece(ctx context.Context, s *sequence) ([]Token, error) {
 	left := len(s.prompt) - s.read
 	run := smallest(e.prefill, left)
 	p := piece{slot: s.slot, start: s.read, ids: s.prompt[s.read:][:min(left, run.step.tokens)], adapter: s.adapter}
+	p.images, p.before = s.images, s.prompt[:s.read]
 	s.read += len(p.ids)
 	if s.read < len(s.prompt) {
 		return nil, run.forward(p)

@@ -41,6 +41,7 @@ func (e *Engine) readScored(ctx context.Context, s *sequence) ([]Token, error) {
 func (e *Engine) scorePiece(s *sequence) ([]float32, error) {
 	n := min(len(s.prompt)-s.read, e.score.step.tokens)
 	p := piece{slot: s.slot, start: s.read, ids: s.prompt[s.read:][:n], adapter: s.adapter}
+	p.images, p.before = s.images, s.prompt[:s.read]
 	if err := e.score.forward(p); err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/text/chat"
 	"github.com/tierlora/tierlora/text/tokenizer"
@@ -32,9 +33,11 @@ type Generated struct {
 
 // Prompt is the input that a model continues.
 type Prompt struct {
-	IDs  []int32
-	Ends []int32 // tokens that end the text, besides the model's own end tokens
-	End  string  // text that ends the answer if no token does; "" = none
+	IDs []int32
+	// Images are the images of the prompt; nil = it has none.
+	Images *dataset.RowImages
+	Ends   []int32 // tokens that end the text, besides the model's own end tokens
+	End    string  // text that ends the answer if no token does; "" = none
 }
 
 // Generator continues prompts one at a time with a model and an optional adapter. It is an Engine with one slot whose

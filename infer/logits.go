@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/nn"
@@ -87,6 +88,7 @@ type logitsRun struct {
 	ids, positions, cuQ, cuK, places, rows, adapters []int32
 	draws                                            []float32 // [R,2]
 	names                                            []string  // inputs that Put writes
+	images                                           *session.ImageRows
 }
 
 func (l *logitsStep) bind(m graph.Store, run graph.Runner) (*logitsRun, error) {
@@ -113,6 +115,9 @@ func (l *logitsStep) bind(m graph.Store, run graph.Runner) (*logitsRun, error) {
 		}
 		r.draws, r.names = t.F32(), append(r.names, l.prefix+nameDraws)
 	}
+	var names []string
+	r.images, names = session.ImageRowsOf(m, l.prefix)
+	r.names = append(r.names, names...)
 	slices.Sort(r.names)
 	return r, run.Prepare(segmentMain)
 }
@@ -127,6 +132,19 @@ type piece struct {
 	ids     []int32
 	adapter int32      // index into session.Network.Several; -1 = none
 	draw    [2]float32 // random number and one over the temperature of the token that follows, for a step that draws
+	// images are those of the sequence, and before are its tokens before ids; nil = it has no images.
+	images *dataset.RowImages
+	before []int32
+}
+
+// imageTokensBefore returns how many tokens of images the sequence has before the piece.
+func (p piece) imageTokensBefore() (n int) {
+	for _, id := range p.before {
+		if id == p.images.Token {
+			n++
+		}
+	}
+	return n
 }
 
 // forward runs pieces of different slots, at most the step's number of tokens in all. Row i of the logits belongs to
@@ -140,8 +158,14 @@ func (r *logitsRun) forward(pieces ...piece) error {
 	for t := range r.adapters {
 		r.adapters[t] = -1
 	}
+	r.images.Clear()
 	at := 0
 	for i, p := range pieces {
+		if p.images != nil {
+			if err := r.images.Place(p.ids, at, p.imageTokensBefore(), p.images); err != nil {
+				return err
+			}
+		}
 		first := p.slot * r.step.maxLen
 		r.cuQ[2*i], r.cuK[2*i] = int32(at), int32(first)
 		for k, id := range p.ids {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
@@ -41,7 +42,8 @@ type sequence struct {
 	slot    int
 	adapter int32
 	prompt  []int32
-	read    int // prompt tokens that are in the cache
+	images  *dataset.RowImages // of the prompt; nil = none
+	read    int                // prompt tokens that are in the cache
 	ids     []int32
 	ends    map[int32]bool
 	stop    *stopper

@@ -3,6 +3,7 @@
 package model
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -60,8 +61,10 @@ type Config struct {
 	// Multimodal reports whether the configuration is the language model of a model of text and images. Its other parts
 	// are left out.
 	Multimodal bool
-	HiddenAct  string // "silu", "gelu_pytorch_tanh" or "gelu" (the exact form)
-	QKNorm     bool   // RMSNorm of every query and key head, before the rotation
+	// TextScope is the scope of the language model's tensors in a folder with images; "" = model.language_model.
+	TextScope string
+	HiddenAct string // "silu", "gelu_pytorch_tanh" or "gelu" (the exact form)
+	QKNorm    bool   // RMSNorm of every query and key head, before the rotation
 	// Experts is the number of experts of a layer's mixture of experts; 0 = no layer has one. ExpertLayer reports which
 	// layers have one.
 	Experts         int
@@ -102,7 +105,7 @@ func (c Config) Window(layer int) int {
 // Scope returns the prefix of the names of all tensors but the head.
 func (c Config) Scope() string {
 	if c.Multimodal {
-		return "model.language_model"
+		return cmp.Or(c.TextScope, "model.language_model")
 	}
 	return "model"
 }
@@ -173,8 +176,8 @@ func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 	around, tied := false, false
 	if d.Text != nil {
 		around = k.Bool("tie_word_embeddings", &tied)
+		c.Multimodal, c.TextScope = true, d.TextScope
 		k, d = k.text(d)
-		c.Multimodal = true
 	}
 	c.read(k, d)
 	if around { // if it contradicts text_config, the checkpoint's tensors decide

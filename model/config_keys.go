@@ -40,6 +40,8 @@ type Dialect struct {
 	Text     map[string]Dialect
 	TextType string
 	Other    []string
+	// TextScope is Config.TextScope of such a folder.
+	TextScope string
 	// Defaults sets the family's values of absent keys. General defaults are 1e-6 for rms_norm_eps, 10000 for
 	// rope_theta, false for tie_word_embeddings and hidden_size / num_attention_heads for head_dim; other sizes are
 	// required. nil = general defaults.

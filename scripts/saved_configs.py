@@ -36,7 +36,7 @@ OWN = {  # what a family needs beside that, to be narrow
                              moe_intermediate_size=16, shared_expert_intermediate_size=16),
 }
 TOWER = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=1, num_attention_heads=2, image_size=28, patch_size=14)
-FOLDERS = {"gemma3": ("gemma3_text", TOWER), "mistral3": ("mistral", TOWER), "gemma4": ("gemma4_text", None), "gemma4_unified": ("gemma4_unified_text", None),
+FOLDERS = {"idefics3": ("llama", TOWER), "smolvlm": ("llama", TOWER), "gemma3": ("gemma3_text", TOWER), "mistral3": ("mistral", TOWER), "gemma4": ("gemma4_text", None), "gemma4_unified": ("gemma4_unified_text", None),
            "qwen3_vl": ("qwen3_vl_text", dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=32, num_position_embeddings=16, deepstack_visual_indexes=[0])),
            "qwen3_5": ("qwen3_5_text", dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=32)),
            "qwen3_5_moe": ("qwen3_5_moe_text", dict(depth=1, hidden_size=16, intermediate_size=16, num_heads=2, out_hidden_size=32))}

@@ -18,6 +18,8 @@ type Batch struct {
 	realTokens         []int32 // nil if no layer distinguishes padding from tokens
 	prefixes           []int32 // nil if no sequence continues another (Network.Prefixes)
 	wide               []wide
+	images             *ImageRows
+	err                error // of the last Fill, which Put returns
 }
 
 // wide is a value that a plan in float64 reads, with the float32 numbers that the host writes for it.
@@ -53,7 +55,7 @@ func BindBatch(m graph.Store, prefix string) (*Batch, error) {
 		b.counter = t.I32()
 		b.names = append(b.names, adapter.DropoutCounter)
 	}
-	return b, nil
+	return b, b.bindImages()
 }
 
 // Int32s returns the memory of a value that a plan declared with the batch's prefix, and makes Put send it.
@@ -105,14 +107,15 @@ func (p Part) Copy(dst, values []int32, padding int32) {
 	}
 }
 
-// Fill writes a part of a micro-batch's tokens to the start of the values, which the longest plan of the memory reads
-// as a whole.
+// Fill writes a part of a micro-batch's tokens, and the embeddings of its images, to the start of the values, which the
+// longest plan of the memory reads as a whole. Put returns an error of Fill.
 func (b *Batch) Fill(from dataset.Batch, own Part) {
 	own.Copy(b.IDs, from.IDs, 0)
 	if b.Positions != nil {
 		own.Copy(b.Positions, from.Positions, 0)
 	}
 	copy(b.Cu, from.CuSeqlens)
+	b.err = b.fillImages(from)
 	if b.prefixes != nil {
 		for i := copy(b.prefixes, from.Prefixes); i < len(b.prefixes); i++ {
 			b.prefixes[i] = -1
@@ -129,6 +132,9 @@ func (b *Batch) Fill(from dataset.Batch, own Part) {
 
 // Put sends what was written to the machine.
 func (b *Batch) Put() error {
+	if b.err != nil {
+		return b.err
+	}
 	for _, w := range b.wide {
 		for i, x := range w.from {
 			w.to[i] = float64(x)

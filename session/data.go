@@ -16,12 +16,41 @@ import (
 func (s *Session) LoadData(ctx context.Context, c dataset.Config, seed uint64) (*dataset.Set, *dataset.Report, error) {
 	c.Seed, c.Workers, c.Progress = seed, s.Workers, s.Reading
 	c.Chat = func() (*chat.Sources, error) { return chat.Find(s.Base.Folder) }
+	if err := s.ReadImages(c.Folder()); err != nil {
+		return nil, nil, err
+	}
+	if s.Images != nil {
+		c.Images = s.Images
+	}
 	set, report, err := s.readData(ctx, c)
 	if err != nil {
 		return nil, nil, err
 	}
+	if s.Images.Seen() {
+		if err := s.PlaceImages(); err != nil {
+			return nil, nil, err
+		}
+	}
 	set.Positions = s.Base.Config.LongestRow()
 	return set, report, checkIDs(set, s.Base.Config.VocabSize)
+}
+
+// ReadImages prepares reading images, if the model reads any. Their embeddings are kept in a folder within cacheDir; ""
+// = in memory.
+func (s *Session) ReadImages(cacheDir string) (err error) {
+	if s.Images == nil {
+		s.Images, err = s.Base.NewImages(cacheDir, s.Env)
+	}
+	return err
+}
+
+// PlaceImages makes the networks of the session hold embeddings of images.
+func (s *Session) PlaceImages() error {
+	if s.On.Capabilities().SeparateHost {
+		return fmt.Errorf("images need device: cpu, and this run has %s", s.On.Name())
+	}
+	s.Net.Images = true
+	return nil
 }
 
 func (s *Session) readData(ctx context.Context, c dataset.Config) (*dataset.Set, *dataset.Report, error) {

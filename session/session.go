@@ -36,6 +36,8 @@ type Session struct {
 	On    graph.Machine
 	Net   Network
 	saved []*adapter.Saved // adapters that Hold loads
+	// Images reads images for the model; nil = it reads none, or ReadImages was not called.
+	Images *Images
 }
 
 // Open opens a machine and a model on it.

@@ -168,6 +168,13 @@ func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer, folder f
 	c := s.Data()
 	c.Seed, c.Progress = s.Seed, env.Reading
 	c.Chat = func() (*chat.Sources, error) { return chat.Find(folder) }
+	images, err := session.TokensOfImages(s.BaseModel, folder, tok)
+	if err != nil {
+		return nil, nil, err
+	}
+	if images != nil {
+		c.Images = images
+	}
 	short, embedded := strings.CutPrefix(c.Path, session.EmbeddedPrefix)
 	if !embedded {
 		c, err := session.FindData(ctx, c, env.Hub)

@@ -12,6 +12,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/jsonerr"
 	"github.com/tierlora/tierlora/internal/regular"
@@ -29,6 +30,7 @@ const chatTokens = 512
 type chatOptions struct {
 	chat                               bool
 	messages, system, template, kwargs string
+	images                             []string // files
 
 	conversation *chat.Conversation // nil = the prompt is plain text
 	systemGiven  bool               // --system was set, if only to ""
@@ -43,6 +45,7 @@ func (o *chatOptions) register(cmd *cobra.Command) {
 		"`TEXT` of a system message that comes first; left out, the one that the adapter was trained with, \"\" none")
 	pathVar(cmd, &o.template, "chat-template", "",
 		"chat template: a .jinja `FILE`, or the name of one of the model's or "+strings.Join(chat.BuiltIn(), ", "))
+	f.StringArrayVar(&o.images, "image", nil, "image `FILE` that the prompt is about, before its text; may be repeated")
 	f.StringVar(&o.kwargs, "chat-template-kwargs", "",
 		"`JSON` object of more variables for the template, such as {\"enable_thinking\": false}")
 }
@@ -50,7 +53,7 @@ func (o *chatOptions) register(cmd *cobra.Command) {
 // read checks the flags and builds the conversation.
 func (o *chatOptions) read(cmd *cobra.Command, c *console, prompt string) error {
 	given := cmd.Flags().Changed
-	for _, name := range []string{"messages", "system", "chat-template", "chat-template-kwargs"} {
+	for _, name := range []string{"messages", "system", "chat-template", "chat-template-kwargs", "image"} {
 		if given(name) {
 			if given("chat") && !o.chat {
 				return fmt.Errorf("--%s and --chat=false contradict each other", name)
@@ -65,15 +68,22 @@ func (o *chatOptions) read(cmd *cobra.Command, c *console, prompt string) error 
 	if given("chat-template") && o.template == "" {
 		return errors.New("--chat-template: the name is empty")
 	}
-	raw := chat.Raw{Key: "messages", System: o.system, Vars: []byte(o.kwargs)}
+	raw := chat.Raw{Key: "messages", System: o.system, Vars: []byte(o.kwargs), WithImages: true}
 	where := "--prompt"
+	if given("messages") && given("image") {
+		return errors.New("--image goes with --prompt: in --messages write a part " +
+			"{\"type\": \"image\", \"image\": \"FILE\"}")
+	}
 	if given("messages") {
 		where = "--messages " + o.messages
 		if err := o.readMessages(c, &raw); err != nil {
 			return fmt.Errorf("%s: %w", where, err)
 		}
 	} else {
-		message := []map[string]string{{"role": "user", "content": prompt}}
+		message := []map[string]any{{"role": "user", "content": prompt}}
+		if len(o.images) > 0 {
+			message[0]["content"] = withImages(o.images, prompt)
+		}
 		var err error
 		if raw.Messages, err = json.Marshal(message); err != nil {
 			return err
@@ -100,6 +110,14 @@ func (o *chatOptions) read(cmd *cobra.Command, c *console, prompt string) error 
 	}
 	o.conversation = conv
 	return nil
+}
+
+// withImages returns a message's parts: images, then a text.
+func withImages(files []string, text string) (parts []map[string]string) {
+	for _, file := range files {
+		parts = append(parts, map[string]string{"type": "image", "image": file})
+	}
+	return append(parts, map[string]string{"type": "text", "text": text})
 }
 
 func checkKwargs(raw []byte) error {
@@ -188,6 +206,21 @@ func (o *chatOptions) promptOf(g *infer.Generator, text string) (infer.Prompt, e
 	p, err := g.ChatPrompt(o.conversation, o.template)
 	if err != nil {
 		return p, usage(errors.New(asFlag(err)))
+	}
+	if len(o.conversation.Images) == 0 {
+		return p, nil
+	}
+	var files [][]byte
+	for _, file := range o.conversation.Images {
+		data, err := dataset.ReadImage(file)
+		if err != nil {
+			return p, usage(fmt.Errorf("image %s: %w", file, err))
+		}
+		files = append(files, data)
+	}
+	c := dataset.Default()
+	if p, err = g.ShowImages(p, files, c.Folder()); err != nil {
+		return p, usage(err)
 	}
 	return p, nil
 }

@@ -4,11 +4,10 @@ import (
 	"bufio"
 	"errors"
 	"fmt"
-	"os"
 
 	"github.com/spf13/cobra"
 
-	"github.com/tierlora/tierlora/internal/regular"
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/vision"
 )
 
@@ -71,9 +70,9 @@ count the tokens that stand for it. The model needs no weights: preprocessor_con
 
 // inspectImage reads a file and processes it.
 func inspectImage(file string, p *vision.Processor, encode func(text string) []int32) (imageJSON, error) {
-	data, err := readImage(file)
+	data, err := dataset.ReadImage(file)
 	if err != nil {
-		return imageJSON{}, usage(err)
+		return imageJSON{}, usage(fmt.Errorf("image %s: %w", file, err))
 	}
 	m, info, err := vision.Decode(data)
 	if err != nil {
@@ -97,21 +96,6 @@ func inspectImage(file string, p *vision.Processor, encode func(text string) []i
 		}
 	}
 	return a, nil
-}
-
-// readImage reads an image file, at most as much of it as an image may have.
-func readImage(file string) ([]byte, error) {
-	if err := regular.CheckPath(file); err != nil {
-		return nil, fmt.Errorf("read image: %w", err)
-	}
-	if s, err := os.Stat(file); err == nil && s.Size() > vision.MaxFile {
-		return nil, fmt.Errorf("image %s: the file has %d bytes, more than %d", file, s.Size(), vision.MaxFile)
-	}
-	data, err := os.ReadFile(file)
-	if err != nil {
-		return nil, fmt.Errorf("read image: %w", err)
-	}
-	return data, nil
 }
 
 func (a imageJSON) write(w *bufio.Writer) error {

@@ -64,3 +64,43 @@ func TestInspectImage(t *testing.T) {
 		}
 	}
 }
+
+// TestGenerateWithImage answers a question about an image, and refuses what cannot be answered.
+func TestGenerateWithImage(t *testing.T) {
+	model, dir := golden.Idefics3(t), t.TempDir()
+	photo, other := golden.Path(t, "images/rgb.png"), golden.Path(t, "images/grey16.png")
+	ask := func(more ...string) (int, string, string) {
+		return trainer(t, dir, nil, "", append([]string{"generate", "--device", "cpu", "--max-tokens", "6", "--model"},
+			more...)...)
+	}
+	code, first, errOut := ask(model, "--image", photo, "--prompt", "Which shape is red?")
+	if code != 0 || first == "" {
+		t.Fatal(code, first, errOut)
+	}
+	code, second, errOut := ask(model, "--image", other, "--prompt", "Which shape is red?")
+	if code != 0 || second == first {
+		t.Errorf("another image has the same answer %q: %d, %s", second, code, errOut)
+	}
+	talk := filepath.Join(dir, "talk.json")
+	if err := os.WriteFile(talk, []byte(`[{"role":"user","content":[{"type":"image","image":"`+photo+
+		`"},{"type":"text","text":"Which shape is red?"}]}]`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, same, errOut := ask(model, "--messages", talk); code != 0 || same != first {
+		t.Errorf("as messages: %d, %q, want %q: %s", code, same, first, errOut)
+	}
+	for _, c := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{model, "--image", "none.png", "--prompt", "x"}, "image none.png: "},
+		{[]string{model, "--image", talk, "--prompt", "x"}, "which is no PNG, JPEG, WebP or GIF"},
+		{[]string{model, "--image", photo, "--messages", talk}, "--image goes with --prompt"},
+		{[]string{golden.StoriesDir(t), "--image", photo, "--prompt", "x", "--chat-template", "chatml"},
+			"reads no images"},
+	} {
+		if code, _, errOut := ask(c.args...); code != exitUsage || !strings.Contains(errOut, c.want) {
+			t.Errorf("%v: %d, %s", c.args, code, errOut)
+		}
+	}
+}

@@ -173,6 +173,7 @@ eval --model STORIES --task gsm8k --answers .
 eval --model STORIES --task gsm8k --answers no/such/folder/a.jsonl
 eval --model STORIES --task gsm8k --compare-base
 generate
+generate --model STORIES --image nothing.png --prompt x
 generate --model embedded:none --prompt x
 generate --model STORIES --prompt x --adapter nothing
 generate --model STORIES --prompt x --max-tokens 0

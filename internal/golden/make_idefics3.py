@@ -118,10 +118,10 @@ def main():
                    add_special_tokens=False)
         ids = inputs["input_ids"][0]
         labels = ids.clone()
-        # the answers are trained, with the token that ends them
+        # what follows the generation prompt is trained, with the token that ends the answer
         labels[:] = -100
         end, at = p.tokenizer.convert_tokens_to_ids("<end_of_utterance>"), 0
-        start = p.tokenizer("Assistant: ", add_special_tokens=False)["input_ids"]
+        start = p.tokenizer("Assistant:", add_special_tokens=False)["input_ids"]
         while at < len(ids):
             if ids[at:at + len(start)].tolist() == start:
                 at += len(start)

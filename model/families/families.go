@@ -69,6 +69,7 @@ var Table = map[string]Family{
 	"gpt_oss": {Build: gptoss.Build, Dialect: gptoss.Dialect, Names: gptoss.Name,
 		ExpertLayers: gptoss.ExpertLayers},
 	"granite":    {Build: llama.Build, Dialect: llama.Granite},
+	"idefics3":   {Build: llama.Build, Dialect: llama.Idefics3, Unused: llama.Idefics3Unused},
 	"llama":      {Build: llama.Build, Dialect: llama.Llama},
 	"ministral":  {Build: llama.Build, Dialect: llama.Ministral},
 	"ministral3": {Build: llama.Build, Dialect: llama.Ministral3},
@@ -91,6 +92,7 @@ var Table = map[string]Family{
 	"qwen3_vl":     {Build: llama.Build, Dialect: llama.Qwen3VL, Unused: llama.Qwen3VLUnused},
 	"seed_oss":     {Build: llama.Build, Dialect: llama.SeedOSS},
 	"smollm3":      {Build: llama.Build, Dialect: llama.SmolLM3},
+	"smolvlm":      {Build: llama.Build, Dialect: llama.SmolVLM, Unused: llama.Idefics3Unused},
 }
 
 // For returns the architecture of a configuration.

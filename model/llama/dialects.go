@@ -246,6 +246,32 @@ var Qwen3VL = model.Dialect{Architecture: "Qwen3VLForConditionalGeneration",
 // Qwen3VLUnused lists patterns of tensors of a Qwen3-VL folder that the language model does not use.
 var Qwen3VLUnused = []string{"model.visual.*"}
 
+// idefics3Text is Llama with keys from the model's training that nothing reads.
+var idefics3Text = model.Dialect{Architecture: "LlamaForCausalLM", KVHeadsOptional: true, Defaults: Llama.Defaults,
+	Read: func(c *model.Config, k *model.Keys) {
+		Llama.Read(c, k)
+		for _, key := range []string{"_flash_attn_2_enabled", "is_llama_config", "neftune_noise_alpha",
+			"perceiver_config", "pixel_shuffle_factor", "qk_layer_norms", "rope_interleaved", "transformers.js_config",
+			"use_resampler"} {
+			k.Drop(key)
+		}
+	}}
+
+// ofIdefics3 lists the keys of an Idefics 3 folder that concern images.
+var ofIdefics3 = []string{"vision_config", "image_token_id", "scale_factor", "image_seq_len"}
+
+// Idefics3 describes config.json of an Idefics 3 folder, or of a SmolVLM folder of the same layout.
+var Idefics3 = model.Dialect{Architecture: "Idefics3ForConditionalGeneration", TextScope: "model.text_model",
+	Text: map[string]model.Dialect{"llama": idefics3Text}, TextType: "llama", Other: ofIdefics3}
+
+// SmolVLM describes config.json of a SmolVLM 2 folder.
+var SmolVLM = model.Dialect{Architecture: "SmolVLMForConditionalGeneration", TextScope: "model.text_model",
+	Text: map[string]model.Dialect{"llama": idefics3Text}, TextType: "llama", Other: ofIdefics3}
+
+// Idefics3Unused lists patterns of tensors of such a folder that the language model does not use: the image tower and
+// the projector, which package vision/tower reads.
+var Idefics3Unused = []string{"model.vision_model.*", "model.connector.*"}
+
 // CWM is Llama with a window in the layers that layer_types names, or in all but each fourth from the first on. Absent
 // keys have the values of the 32B release.
 var CWM = model.Dialect{Architecture: "CwmForCausalLM", KVHeadsOptional: true, Rope: &model.DefaultRope{Theta: 1e6,

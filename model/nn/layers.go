@@ -48,6 +48,9 @@ func (n *Net) ScaledEmbed(name string, vocab, width int, ids *Value, scale float
 		table := n.add(name, []int{vocab, width}, matrix(n, vocab, width, name))
 		y = n.Apply(kernel.Embedding{Float: n.Float(), Scale: scale}, ids, table)
 	})
+	if n.Images != nil && name == tokenEmbedding {
+		y = n.Images(y)
+	}
 	if n.Noise != nil && name == tokenEmbedding {
 		y = n.Noise(y)
 	}

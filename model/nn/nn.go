@@ -52,6 +52,8 @@ type Options struct {
 	DequantisedLinears int
 	// DequantisedExperts keeps experts as numbers that Stored has in MXFP4.
 	DequantisedExperts bool
+	// Images returns the embeddings of tokens with those of images in some places; nil = no batch has images.
+	Images func(x *Value) *Value
 	// Noise returns the embeddings of tokens with noise; nil = they have none.
 	Noise func(x *Value) *Value
 	// Wrap returns a linear layer with what an adapter trains beside it; nil = there is no adapter.

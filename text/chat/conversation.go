@@ -17,7 +17,9 @@ import (
 type Conversation struct {
 	Messages []Message
 	Tools    jinja.Value // value of the template's variable tools; nil without tools
-	Vars     *jinja.Dict // further variables of the template, such as enable_thinking; nil without them
+	// Images are the references of the conversation's images, in the order of their parts: paths or data: URIs.
+	Images []string
+	Vars   *jinja.Dict // further variables of the template, such as enable_thinking; nil without them
 
 	key    string // the row's key of the messages; "" = messages
 	before int    // number of messages that come from another field
@@ -26,6 +28,7 @@ type Conversation struct {
 	// completion.
 	asked         int
 	completionKey string
+	marks         int // images that the messages show
 }
 
 // name returns the name of message i in errors.

@@ -38,6 +38,11 @@ type Raw struct {
 	ToolsKey string // name of Tools; "" = tools. FunctionsKey means OpenAI's older format
 	Vars     []byte // an object with further variables for the template
 	System   string // a system message that comes first
+	// WithImages accepts content parts with images. Images are the references of the row's column of images, one for
+	// each ImageMark in the texts and each part without a reference; nil = the row has no such column, and ImageMark is
+	// text.
+	WithImages bool
+	Images     []string
 	// Completion is a list of messages that follow Messages, and only they are trained; nil = there is none.
 	// CompletionKey is its name.
 	Completion    []byte
@@ -65,22 +70,31 @@ func Read(raw Raw) (*Conversation, error) {
 		c.before = 1
 		c.Messages = append(c.Messages, Message{Role: "system", Fields: fields("system", jinja.Str(raw.System))})
 	}
+	column := raw.Images
 	for _, item := range items {
 		name := c.name(len(c.Messages))
 		d, ok := item.(*jinja.Dict)
 		if !ok {
 			return nil, fmt.Errorf("%s is %s, want an object with role and content", name, typeOf(item))
 		}
-		m, err := message(d)
+		if raw.WithImages {
+			if d, err = c.takeParts(d, &column); err != nil {
+				return nil, fmt.Errorf("%s%w", name, err)
+			}
+		}
+		m, err := message(d, raw.WithImages)
 		if err != nil {
 			return nil, fmt.Errorf("%s%w", name, err)
+		}
+		if raw.Images != nil {
+			m = c.takeMarks(m, &column)
 		}
 		c.Messages = append(c.Messages, m)
 	}
 	if raw.System != "" && c.Messages[1].Role == "system" {
 		return nil, fmt.Errorf("%s is a system message, and the row has a field system too: keep one", c.name(1))
 	}
-	if err := c.checkCalls(); err != nil {
+	if err := errors.Join(c.checkImages(len(raw.Images), len(column)), c.checkCalls()); err != nil {
 		return nil, err
 	}
 	if c.Tools, err = readTools(raw.Tools, cmp.Or(raw.ToolsKey, "tools")); err != nil {
@@ -122,8 +136,9 @@ func fields(role string, content jinja.Value) *jinja.Dict {
 	return d
 }
 
-// message reads {role, content, …}. Its errors continue after the name of the message.
-func message(d *jinja.Dict) (Message, error) {
+// message reads {role, content, …}. Its errors continue after the name of the message. images accepts the parts of
+// takeParts.
+func message(d *jinja.Dict, images bool) (Message, error) {
 	if _, has := d.Get("role"); !has {
 		if _, has := d.Get("from"); has {
 			return turn(d)
@@ -155,7 +170,7 @@ func message(d *jinja.Dict) (Message, error) {
 	if err := readCalls(&m); err != nil {
 		return Message{}, err
 	}
-	return m, readContent(&m)
+	return m, readContent(&m, images)
 }
 
 // turn reads {from, value}.
@@ -270,7 +285,7 @@ func (c *Conversation) CheckWeights() error {
 }
 
 // readContent checks the content: a string, a list of text parts, or none if the message calls a tool.
-func readContent(m *Message) error {
+func readContent(m *Message, images bool) error {
 	v, ok := m.Fields.Get("content")
 	for _, key := range reasoningKeys {
 		if r, ok := m.Fields.Get(key); ok {
@@ -285,7 +300,7 @@ func readContent(m *Message) error {
 	switch v := v.(type) {
 	case jinja.Str:
 	case *jinja.List:
-		parts, err := readParts(v)
+		parts, err := readParts(v, images)
 		if err != nil {
 			return err
 		}
@@ -307,13 +322,17 @@ func readContent(m *Message) error {
 }
 
 // readParts checks content parts. LLaMA-Factory has a part's text under value; templates read text.
-func readParts(list *jinja.List) (*jinja.List, error) {
+func readParts(list *jinja.List, images bool) (*jinja.List, error) {
 	out := make([]jinja.Value, len(list.Items))
 	for i, item := range list.Items {
 		part, ok := item.(*jinja.Dict)
 		if !ok {
 			return nil, fmt.Errorf(".content[%d] is %s, want an object like {\"type\": \"text\", \"text\": …}", i,
 				typeOf(item))
+		}
+		if images && isImagePart(part) {
+			out[i] = part
+			continue
 		}
 		if t, ok := part.Get("type"); ok && t != jinja.Str("text") {
 			name, _ := t.(jinja.Str)

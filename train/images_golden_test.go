@@ -1,0 +1,198 @@
+package train
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/objective"
+	"github.com/tierlora/tierlora/train/step"
+)
+
+// imageReference is what transformers and PEFT make of rows with images, by internal/golden/make_idefics3.py.
+type imageReference struct {
+	Rows []struct {
+		Messages json.RawMessage
+		IDs      []int32
+		Labels   []int32
+		Places   []int // of Logits
+	}
+	Loss    float64
+	Trained int
+	Targets string
+}
+
+// imageRows writes the reference's rows, with their pictures beside them, and returns the file.
+func imageRows(t testing.TB, r imageReference) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS(golden.Path(t, "images"))); err != nil {
+		t.Fatal(err)
+	}
+	var b strings.Builder
+	for _, row := range r.Rows {
+		fmt.Fprintf(&b, "{\"messages\":%s}\n", row.Messages)
+	}
+	path := filepath.Join(dir, "rows.jsonl")
+	if err := os.WriteFile(path, []byte(b.String()), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// drawnAdapter writes the adapter that make_idefics3.py draws, with the names and shapes of its gradients.
+func drawnAdapter(t testing.TB, r imageReference, ref golden.Tensors) string {
+	t.Helper()
+	dir := t.TempDir()
+	config := fmt.Sprintf(`{"peft_type":"LORA","base_model_name_or_path":"idefics3","r":3,"lora_alpha":6,
+		"lora_dropout":0.0,"target_modules":%q,"bias":"none"}`, r.Targets)
+	if err := os.WriteFile(filepath.Join(dir, "adapter_config.json"), []byte(config), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var tensors []weights.Tensor
+	for _, name := range ref.Names() {
+		if name, ok := strings.CutPrefix(name, "grad."); ok {
+			shape := ref.Shape("grad." + name)
+			var data []byte
+			for _, x := range golden.Drawn(name, shape) {
+				data = binary.LittleEndian.AppendUint32(data, math.Float32bits(x))
+			}
+			tensors = append(tensors, weights.Tensor{Name: name, DType: weights.F32, Shape: shape, Data: data})
+		}
+	}
+	if err := weights.Write(filepath.Join(dir, "adapter_model.safetensors"), tensors, nil); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestImagesEqualTransformers compares rows with images with transformers and PEFT: token ids, labels, logits, the loss
+// and LoRA's gradients.
+func TestImagesEqualTransformers(t *testing.T) {
+	var r imageReference
+	golden.JSON(t, golden.Path(t, "idefics3/rows.json"), &r)
+	ref := golden.Open(t, golden.Path(t, "idefics3/numbers.safetensors"))
+	ctx := context.Background()
+	s, err := session.Open(ctx, session.Options{Model: golden.Idefics3(t), Device: "cpu"}, session.Env{Workers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	data := dataset.Default()
+	data.Path, data.MaxLength, data.Shuffle, data.CacheDir = imageRows(t, r), 256, false, t.TempDir()
+	set, report, err := s.LoadData(ctx, data, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if set.Train.Len() != len(r.Rows) || !s.Net.Images {
+		t.Fatal(set.Train.Len(), report)
+	}
+	var rows []dataset.Row
+	for i, want := range r.Rows {
+		row := set.Train.Row(i)
+		if !slices.Equal(row.IDs, want.IDs) {
+			t.Errorf("row %d: other ids than transformers':\n%v\n%v", i, row.IDs, want.IDs)
+		}
+		if !slices.Equal(row.Labels, want.Labels) {
+			t.Errorf("row %d: other labels:\n%v\n%v", i, row.Labels, want.Labels)
+		}
+		rows = append(rows, row)
+	}
+	if t.Failed() {
+		return
+	}
+	tokens := 0
+	for _, row := range rows {
+		tokens += len(row.IDs)
+	}
+	tokens = (tokens + 7) / 8 * 8
+	shape := dataset.Shape{Sequences: 8, T: tokens, Budgets: []int{tokens}, Borders: 16, Longest: 256, Flat: true}
+	batch, err := shape.Lay([][]dataset.Row{rows}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	planned := session.Shape{Tokens: tokens, Sequences: shape.Borders - 1, MaxLen: 256}
+	dir := drawnAdapter(t, r, ref)
+	t.Run("logits", func(t *testing.T) {
+		nw := network(t, s.Base, kernel.F32, nil, nil)
+		nw.Images = true
+		n, trained, in := nw.Declare("", planned)
+		logits := n.Apply(kernel.MatMul{TransB: true}, nw.Hidden(n, in), nw.Head(n))
+		plan, err := s.On.Compile(n.Builder, logits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		m, err := s.Hold(ctx, &session.Program{Net: n, Trained: trained, Plan: plan})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close()
+		fillBatch(t, m.Store, batch)
+		if err := m.Runs[0].Run("main"); err != nil {
+			t.Fatal(err)
+		}
+		got, err := m.Runs[0].Read(logits)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, row := range r.Rows {
+			want := ref.Floats(fmt.Sprintf("%d.logits", i))
+			width := len(want) / len(row.Places)
+			for k, at := range row.Places {
+				for j, w := range want[k*width:][:width] {
+					golden.Near(t, "logit", float64(got.F32()[(batch.Starts[i]+at)*width+j]), w, 1e-4)
+				}
+			}
+		}
+	})
+	t.Run("gradients", func(t *testing.T) {
+		cfg := peftConfigOf(t, dir)
+		nw := network(t, s.Base, kernel.F32, nil, &cfg)
+		nw.Images = true
+		ts := newTestStepOn(t, s.On, s.Base, nw, planned, Default(), dir)
+		fillBatch(t, ts.memory, batch)
+		objective.ShiftLabels(ts.ints(t, "labels"), batch.Labels, batch.CuSeqlens)
+		ts.set(t, "loss scale", 1/float64(r.Trained))
+		for _, segment := range []string{step.SegmentBegin, step.SegmentMicro} {
+			if err := ts.run.Run(segment); err != nil {
+				t.Fatal(err)
+			}
+		}
+		golden.Near(t, "loss", ts.read(t, ts.Loss)[0], r.Loss, 1e-5*r.Loss)
+		for _, p := range ts.Trained.Params {
+			x, err := ts.memory.Tensor("gradient of " + p.Name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if d := distance(numbers(x), ref.Floats("grad.base_model.model."+p.Name)); !(d <= 1e-4) {
+				t.Errorf("gradient of %s is off by %.3g", p.Name, d)
+			}
+		}
+	})
+}
+
+// fillBatch writes a batch into a plan's memory.
+func fillBatch(t *testing.T, m graph.Store, batch dataset.Batch) {
+	t.Helper()
+	b, err := session.BindBatch(m, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.Fill(batch, session.Part{})
+	if err := b.Put(); err != nil {
+		t.Fatal(err)
+	}
+}
