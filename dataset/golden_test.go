@@ -65,7 +65,7 @@ func stories(t testing.TB) *tokenizer.Tokenizer {
 
 func goldenConfig() dataset.Config {
 	cfg := dataset.Default()
-	cfg.Path, cfg.MaxLength, cfg.Shuffle, cfg.PadTo = "testdata/gsm8k_80.jsonl", goldenT, false, dataset.PadMaxLength
+	cfg.Path, cfg.MaxLength, cfg.Shuffle, cfg.PadTo = "testdata/gsm8k_80.jsonl.gz", goldenT, false, dataset.PadMaxLength
 	return cfg
 }
 

@@ -1,4 +1,4 @@
-// Plantable makes the tables of docs/GPU.md, docs/SHARDING.md and docs/CONTEXT.md: for each release of releases.json
+// Plantable makes the tables of docs/GPU.md, docs/SHARDING.md and docs/CONTEXT.md: for each release of releases.json.gz
 // and each card the longest sequence that a QLoRA run trains, and the layout that the planner chooses for it; with
 // -sharding the same for several cards that hold a slice of the base model each, with -context for several that share
 // the tokens of each sequence. It reads configurations alone and needs no GPU.
@@ -10,6 +10,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -24,12 +25,24 @@ import (
 	"github.com/tierlora/tierlora/train"
 )
 
-// releases are facts of the releases' config.json.
+// packedReleases are facts of the releases' config.json, packed by gzip.
 //
-//go:embed releases.json
-var releases []byte
+//go:embed releases.json.gz
+var packedReleases []byte
 
-// release is a line of releases.json; File, from the root of the repository, stands for Config.
+// readReleases returns the releases of releases.json.gz.
+func readReleases() (all []release, err error) {
+	z, err := gzip.NewReader(bytes.NewReader(packedReleases))
+	if err == nil {
+		err = json.NewDecoder(z).Decode(&all)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("releases.json.gz: %w", err)
+	}
+	return all, nil
+}
+
+// release is a line of releases.json.gz; File, from the root of the repository, stands for Config.
 type release struct {
 	Name   string
 	Source string
@@ -64,9 +77,9 @@ func run() error {
 	context := flag.Bool("context", false, "plan for several cards that share each sequence")
 	flag.StringVar(&optimizer, "optimizer", optimizer, "plan with this training.optimizer")
 	flag.Parse()
-	var all []release
-	if err := json.Unmarshal(releases, &all); err != nil {
-		return fmt.Errorf("releases.json: %w", err)
+	all, err := readReleases()
+	if err != nil {
+		return err
 	}
 	switch {
 	case *sharding:

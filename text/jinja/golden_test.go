@@ -207,21 +207,7 @@ func TestGoldenChat(t *testing.T) {
 
 // The templates of axolotl, which the repository holds with what Jinja2 makes of them.
 func TestTemplates(t *testing.T) {
-	dir := t.TempDir() // the longest files are packed
-	paths, err := filepath.Glob("testdata/templates/*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, path := range paths {
-		name, packed := strings.CutSuffix(filepath.Base(path), ".gz")
-		text := golden.ReadFile(t, path)
-		if packed {
-			text = golden.Unpacked(t, path)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	dir := golden.Path(t, "../../../text/jinja/testdata/templates")
 	vars := conversationVars(t, filepath.Join(dir, "conversations.json"))
 	var s score
 	for _, g := range chatGoldens(t, dir, dir) {
