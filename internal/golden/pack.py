@@ -3,7 +3,7 @@
     python3 internal/golden/pack.py             # after any make_*.py here
     python3 internal/golden/pack.py --unpack    # before one that starts from files of an earlier run
 
-SafeTensors and JSON files of LEAST bytes become NAME.gz, without a time in them, or, where that is WORTH bytes smaller, NAME.gz2
+SafeTensors and JSON files of LEAST bytes, and all runs, become NAME.gz, without a time in them, or, where that is WORTH bytes smaller, NAME.gz2
 or NAME.gz4, in which the bytes at every second or fourth place come together: exponents of numbers are alike. Where the package zopfli
 0.4.3 is installed they are 4 % smaller, in the same format. golden.Path unpacks them for the tests. The tables of tokenizers, which repeat vocabularies, are packed by zstd's command (ZSTD) under the same rule. A copy of
 another packed file becomes NAME.same, a line with that file's place. A file of NEAR becomes NAME.near: a line with the place of a packed
@@ -33,6 +33,8 @@ ZSTD = ["tokenizers/pipelines.json", "tokenizers/releases.json", "tokenizers/smo
 
 
 def wanted(path):
+    if path.name.endswith(".runs.json"):
+        return True
     return path.suffix in LEAST and path.stat().st_size >= LEAST[path.suffix]
 
 
