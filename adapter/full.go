@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -46,13 +47,24 @@ func (f Full) trains() func(name string) bool {
 		return func(string) bool { return true }
 	}
 	return func(name string) bool {
-		return slices.ContainsFunc(f.Train, func(text string) bool { return matchesBetween(text, name) })
+		return slices.ContainsFunc(f.Train, func(text string) bool { return MatchesBetween(text, name) })
 	}
 }
 
-func matchesBetween(text, name string) bool {
-	p, err := between(text)
+// MatchesBetween reports whether a part of a tensor's name between dots, or several of them, match a pattern: a name,
+// or a regular expression in Python's syntax.
+func MatchesBetween(pattern, name string) bool {
+	p, err := between(pattern)
 	return err == nil && p.match(name)
+}
+
+// CheckPattern returns what is wrong with a pattern of MatchesBetween.
+func CheckPattern(pattern string) error {
+	if pattern == "" {
+		return errors.New("is empty")
+	}
+	_, err := between(pattern)
+	return err
 }
 
 // summary describes what is trained.
@@ -69,7 +81,7 @@ func (f Full) check(weights []string) error {
 		if p, err := between(text); err == nil && p.err() != nil {
 			return fmt.Errorf("full.train: %w", p.err())
 		}
-		if slices.ContainsFunc(weights, func(name string) bool { return matchesBetween(text, name) }) {
+		if slices.ContainsFunc(weights, func(name string) bool { return MatchesBetween(text, name) }) {
 			continue
 		}
 		return fmt.Errorf("full.train: %q matches no weight of the model, which has %d such as %s", text, len(weights),

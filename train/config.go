@@ -12,6 +12,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/internal/keys"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/session"
@@ -81,8 +82,17 @@ type Config struct {
 	MinLRRatio float64 `yaml:"min_lr_ratio" default:"0.1" range:"[0,1]" resume:"steers"`
 	// DecayRatio is the fraction of all steps, at the end of the run, during which wsd lowers the learning rate.
 	DecayRatio float64 `yaml:"decay_ratio" default:"0.1" range:"[0,1]" resume:"steers"`
-	// WeightDecay is the decoupled weight decay of the optimizer, applied to all trained tensors.
+	// WeightDecay is the decoupled weight decay of the optimizer, applied to all trained tensors but those of
+	// WeightDecayPattern, and norms and biases of a base model that is trained itself.
 	WeightDecay float64 `yaml:"weight_decay" default:"0.01" range:"[0,inf)" resume:"steers"`
+	// LearningRatePattern gives the trained tensors whose name a pattern matches a learning rate of their own, which
+	// follows the schedule as learning_rate does: {score: 1e-3, layers.0: 1e-5}. A pattern is a part of a name between
+	// dots, or a regular expression in Python's syntax for one. The rate replaces that of lora.loraplus_lr_ratio. No
+	// tensor may match two patterns.
+	LearningRatePattern map[string]float64 `yaml:"learning_rate_pattern,omitempty" range:"(0,inf)" resume:"fixed"`
+	// WeightDecayPattern gives the trained tensors whose name a pattern matches a weight decay of their own:
+	// {lora_B: 0}. With adapter: full, norms and biases have none, as in transformers, unless a pattern matches them.
+	WeightDecayPattern map[string]float64 `yaml:"weight_decay_pattern,omitempty" range:"[0,inf)" resume:"fixed"`
 	// AdamBeta1 is the decay rate of the running mean of the gradients; for lion, the weight of its moment in the
 	// update.
 	AdamBeta1 float64 `yaml:"adam_beta1" default:"0.9" range:"[0,0.9999999]" resume:"steers"`
@@ -255,7 +265,31 @@ func (c Config) Step(o objective.Objective) step.Options {
 	return step.Options{
 		Objective: o, Optimizer: optimizer.Optimizers[c.Optimizer](c.optimizer()), MaxGradNorm: c.MaxGradNorm,
 		TensorNorms: c.GradNormSteps > 0, LossScaleInterval: c.LossScaleInterval, NEFTuneAlpha: c.NEFTuneAlpha,
+		Rates: c.rateFactors(), Decays: c.WeightDecayPattern,
 	}
+}
+
+// rateFactors returns the multiples of the learning rate by the patterns of the tensors that have them.
+func (c Config) rateFactors() map[string]float64 {
+	factors := map[string]float64{}
+	for pattern, rate := range c.LearningRatePattern {
+		factors[pattern] = rate / c.LearningRate
+	}
+	return factors
+}
+
+// patternProblems returns what is wrong with the patterns of learning rates and weight decays.
+func (c Config) patternProblems() (problems []error) {
+	for key, values := range map[string]map[string]float64{
+		"learning_rate_pattern": c.LearningRatePattern, "weight_decay_pattern": c.WeightDecayPattern,
+	} {
+		for _, pattern := range slices.Sorted(maps.Keys(values)) {
+			if err := adapter.CheckPattern(pattern); err != nil {
+				problems = append(problems, fmt.Errorf("training.%s: the pattern %q: %w", key, pattern, err))
+			}
+		}
+	}
+	return problems
 }
 
 // Numbers returns the name of the precision that the run's device computes in, as session.OpenMachine takes it.
@@ -268,7 +302,7 @@ func (c Config) Numbers() string {
 
 // Validate returns every problem of the section, each naming its key.
 func (c Config) Validate() []error {
-	problems := keys.Check("training.", c)
+	problems := append(keys.Check("training.", c), c.patternProblems()...)
 	bad := func(format string, args ...any) {
 		problems = append(problems, fmt.Errorf("training."+format, args...))
 	}

@@ -100,6 +100,9 @@ func (p *prepared) planReport() PlanReport {
 		}
 	}
 	r.Notes = append(r.Notes, p.notesOnPEFT()...)
+	for _, g := range p.found.Step.train.Groups {
+		r.Notes = append(r.Notes, groupNote(g, p.spec.Training.LearningRate))
+	}
 	for _, t := range p.found.Rejected {
 		r.Tried = append(r.Tried, PlanTried{t.Layout.String(), t.Need.Total()})
 	}

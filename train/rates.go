@@ -5,6 +5,9 @@ import (
 	"math"
 	"slices"
 	"strings"
+
+	"github.com/tierlora/tierlora/internal/words"
+	"github.com/tierlora/tierlora/train/step"
 )
 
 // Learning rates of AdamW at which a run is probably configured for the other kind of training: LoRA's are about ten
@@ -33,6 +36,18 @@ func RateNote(s Spec) string {
 			"about a tenth, 1e-5 to 5e-5", c.LearningRate)
 	}
 	return ""
+}
+
+// groupNote describes trained tensors with a learning rate or a weight decay of their own.
+func groupNote(g step.Group, rate float64) string {
+	of := fmt.Sprintf("%s, %s numbers", words.Counted(g.Tensors, "tensor"), words.Count(int(g.Numbers)))
+	switch {
+	case g.Pattern == "":
+		return "no weight decay for norms and biases of the base model: " + of
+	case g.OfRate:
+		return fmt.Sprintf("learning rate %.4g for %s: %s", g.Rate*rate, g.Pattern, of)
+	}
+	return fmt.Sprintf("weight decay %v for %s: %s", g.Decay, g.Pattern, of)
 }
 
 // RateBySize returns LoRA's learning rate by the size of a model, as Tinker's cookbook fits it: 5e-5 x 10 x

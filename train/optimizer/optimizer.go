@@ -68,7 +68,9 @@ type Update struct {
 	Norm          *graph.Value // f[2]: global norm of the gradients, clip factor; a factor that is not finite means no update
 	Numbers       *graph.Value // f[NumbersSize]
 	Scaling       *graph.Value // state of loss scaling; nil = none
-	NoDecay       bool         // the parameters have no weight decay, whatever the configuration says
+	// Decay is the weight decay of these parameters if OwnDecay says so; else they have the configuration's.
+	Decay    float64
+	OwnDecay bool
 }
 
 // Extent is where a tensor lies in a vector: its numbers from place From on.
@@ -76,8 +78,8 @@ type Extent struct{ From, Numbers int }
 
 // decay returns the weight decay of these parameters where the configuration has the given one.
 func (u Update) decay(configured float64) float64 {
-	if u.NoDecay {
-		return 0
+	if u.OwnDecay {
+		return u.Decay
 	}
 	return configured
 }

@@ -67,6 +67,9 @@ type Options struct {
 	TensorNorms bool
 	// LossScaleInterval is the number of steps without an overflow after which the loss scale doubles.
 	LossScaleInterval int
+	// Rates are multiples of the step's learning rate, and Decays weight decays, of the trained tensors whose name a
+	// pattern matches (adapter.MatchesBetween). They win over what the adapter's method says.
+	Rates, Decays map[string]float64
 	// NEFTuneAlpha is the alpha of noise on the embeddings; 0 = there is none.
 	NEFTuneAlpha float64
 }
@@ -80,6 +83,7 @@ type Step struct {
 	TensorNorms *graph.Value // memory of each tensor's norm; nil = not planned
 	Objective   objective.Objective
 	Rates       []Rate   // learning rates, at least one; the first has the factor 1
+	Groups      []Group  // trained tensors with a learning rate or a weight decay of their own
 	States      []string // names of the states of the optimizer and of loss scaling, which a checkpoint keeps
 
 	options Options
@@ -141,6 +145,9 @@ func Plan(nw session.Network, s session.Shape, o Options, sum Summing, on graph.
 	if err := trained.CheckTargets(nw.Adapter, n.WeightNames()); err != nil {
 		return nil, err
 	}
+	if err := b.group(); err != nil {
+		return nil, err
+	}
 	b.planGradients(out)
 	b.planNorm()
 	if err := b.planUpdate(numbers); err != nil {
@@ -169,8 +176,9 @@ type builder struct {
 	*Step
 	*nn.Net
 	trained *adapter.Trained
-	grads   []*graph.Value // gradient of each trained tensor, in the whole step
-	grad    *graph.Value   // grads as one vector
+	grads   []*graph.Value  // gradient of each trained tensor, in the whole step
+	grad    *graph.Value    // grads as one vector
+	decays  map[int]float64 // weight decays of trained tensors, by their place, that are not the configuration's
 
 	// one and the following fields are the same for a micro-batch, if micro-batches are summed apart; else nil, and the
 	// step's loss.
@@ -301,8 +309,7 @@ func (b *builder) planUpdate(numbers *graph.Value) error {
 func (b *builder) updates(numbers *graph.Value) (updates []optimizer.Update) {
 	all := optimizer.Update{Net: b.Net, Grads: b.grad, Norm: b.Norm, Numbers: numbers, Scaling: b.scaling}
 	tensors := Tensors(b.trained, b.grads)
-	if !slices.ContainsFunc(b.trained.Rates, func(rate float64) bool { return rate != 1 }) &&
-		!slices.Contains(b.trained.Undecayed, true) {
+	if !slices.ContainsFunc(b.trained.Rates, func(rate float64) bool { return rate != 1 }) && len(b.decays) == 0 {
 		all.Params, all.Tensors = b.Span(adapter.ParamGroup), tensors
 		all.Extents = Extents(b.trained, b.trained.Params)
 		return []optimizer.Update{all}
@@ -315,7 +322,7 @@ func (b *builder) updates(numbers *graph.Value) (updates []optimizer.Update) {
 		}
 		one := all
 		one.Params, one.Grads, one.Numbers, one.Tensor = b.Part(p), b.Part(b.grads[i]), values[rate], p.Name
-		one.NoDecay = b.trained.Undecayed[i]
+		one.Decay, one.OwnDecay = b.decays[i]
 		one.Extents, one.Tensors = Extents(b.trained, b.trained.Params[i:i+1]), tensors[i:i+1]
 		one.Tensors[0].From = 0
 		updates = append(updates, one)
