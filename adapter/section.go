@@ -177,7 +177,7 @@ func parseMethod(raw []byte, all map[string]json.RawMessage, own any, only map[s
 	}
 	task, saved := readTask(p.TaskType, p.ModulesToSave, bad)
 	if saved != nil {
-		bad("modules_to_save %v: whole modules are trained beside LoRA and DoRA alone", saved)
+		bad("modules_to_save %v: whole trained modules are not supported", saved)
 	}
 	targets := readTargets(p.TargetModules, bad)
 	if p.TargetModules == nil {
