@@ -38,11 +38,13 @@ type Config struct {
 	// SlidingWindow is the number of tokens that a token attends to in windowed layers, itself included; 0 = no layer
 	// has a window. Window returns it for each layer.
 	SlidingWindow int
-	// LayerTypes is "full_attention", "sliding_attention" or "linear_attention" for each layer; nil =
+	// LayerTypes is "full_attention", "sliding_attention", "linear_attention" or "conv" for each layer; nil =
 	// all alike, windowed when SlidingWindow > 0.
 	LayerTypes []string
 	// DeltaNet holds the sizes of linear attention layers; the zero value = there are none.
 	DeltaNet DeltaNet
+	// ShortConv is the number of tokens in the window of layers with a short convolution (LFM2); 0 = there are none.
+	ShortConv int
 	// Gemma4 holds the differences between layers of Gemma 4; the zero value = another family.
 	Gemma4 Gemma4
 	// EmbeddingScale, ResidualScale and LogitDivisor are Granite's multipliers, 0 = 1: of the embeddings, of a layer's
@@ -65,6 +67,8 @@ type Config struct {
 	TextScope string
 	HiddenAct string // "silu", "gelu_pytorch_tanh" or "gelu" (the exact form)
 	QKNorm    bool   // RMSNorm of every query and key head, before the rotation
+	// WholeQKNorm makes QKNorm one norm over all query heads and one over all key heads, in mixtures of experts.
+	WholeQKNorm bool
 	// Experts is the number of experts of a layer's mixture of experts; 0 = no layer has one. ExpertLayer reports which
 	// layers have one.
 	Experts         int
@@ -305,6 +309,11 @@ func (c Config) problems() map[string]string {
 	other := SlidingAttention
 	if c.DeltaNet != (DeltaNet{}) {
 		other = LinearAttention
+	}
+	if c.ShortConv != 0 {
+		other = ConvLayer
+		check(c.ShortConv >= 2 && c.ShortConv <= maxFilter, "conv_L_cache", "= %d: must be 2 to %d", c.ShortConv,
+			maxFilter)
 	}
 	for i, kind := range c.LayerTypes {
 		check(kind == FullAttention || kind == other, "layer_types", "[%d] = %q: supported are %s and %s", i, kind,

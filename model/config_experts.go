@@ -11,6 +11,7 @@ type Routing struct {
 	Scored            bool // false = the other fields have no meaning
 	Softmax           bool // the scores are the logits' softmax instead of their sigmoids
 	Corrected         bool // each expert has a correction that is added to its score for the choice
+	CorrectionRow     bool // the checkpoint has the corrections as a matrix of one row
 	Groups, TopGroups int  // experts are chosen from the TopGroups best of Groups groups; 0 or 1 = from all
 	Best              int  // a group counts the sum of its Best best scores: 1 or 2
 	Epsilon, Least    float64
@@ -31,10 +32,9 @@ func (c *Config) ReadRouting(k *Keys) {
 }
 
 // ReadShared reads how many experts' sizes the shared expert has.
-func (c *Config) ReadShared(k *Keys) {
-	shared := 1
-	if k.Int("n_shared_experts", &shared); shared < 0 || shared > MaxExperts {
-		k.Fail("n_shared_experts", "= %d: must be 0 to %d", shared, MaxExperts)
+func (c *Config) ReadShared(k *Keys, key string, shared int) {
+	if k.Int(key, &shared); shared < 0 || shared > MaxExperts {
+		k.Fail(key, "= %d: must be 0 to %d", shared, MaxExperts)
 		return
 	}
 	c.SharedSize = shared * c.ExpertSize

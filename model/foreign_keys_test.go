@@ -22,12 +22,14 @@ func TestKeysOfAnotherFamily(t *testing.T) {
 		"query_pre_attn_scalar":   {"224", []string{"gemma2", "gemma3_text"}},
 		"full_attn_mod":           {"2", nil},
 		"interpolate_factor":      {"2", nil},
-		"num_local_experts": {"8", []string{"glm4_moe", "gpt_oss", "mixtral", "qwen2_moe", "qwen3_5_moe_text",
+		"num_local_experts": {"8", []string{"ernie4_5_moe", "glm4_moe", "gpt_oss", "lfm2_moe", "minimax_m2",
+			"mixtral", "qwen2_moe", "qwen3_5_moe_text",
 			"qwen3_moe"}},
-		"rotary_pct":            {"0.25", nil},
-		"parallel_attn":         {"true", nil},
-		"mup_width_multiplier":  {"8.0", nil},
-		"partial_rotary_factor": {"0.5", []string{"glm4", "glm4_moe", "phi3", "qwen3_5_moe_text", "qwen3_5_text"}},
+		"rotary_pct":           {"0.25", nil},
+		"parallel_attn":        {"true", nil},
+		"mup_width_multiplier": {"8.0", nil},
+		"partial_rotary_factor": {"0.5", []string{"glm4", "glm4_moe", "minimax_m2", "phi3", "qwen3_5_moe_text",
+			"qwen3_5_text"}},
 	} {
 		for family := range families.Table {
 			if slices.Contains(c.of, family) {

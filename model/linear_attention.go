@@ -5,6 +5,9 @@ import "slices"
 // LinearAttention is a value of layer_types.
 const LinearAttention = "linear_attention"
 
+// ConvLayer is a value of layer_types: a short convolution in place of attention.
+const ConvLayer = "conv"
+
 // DeltaNet holds the sizes of linear attention layers that use the gated delta rule.
 type DeltaNet struct {
 	KeyHeads   int

@@ -6,8 +6,8 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// convChecks returns the short convolution over packed sequences, its gradient, and its next tokens behind what slots
-// hold.
+// convChecks returns the short convolutions over packed sequences, their gradients, and their next tokens behind what
+// slots hold.
 func convChecks() []check {
 	n := newNumbers()
 	var all []check
@@ -22,7 +22,12 @@ func convChecks() []check {
 						in: []checkInput{x(M), n.normal(1, C, K), integers(cu...)}},
 					check{kernel: "causal_conv_grad", name: name, build: one(kernel.CausalConvGrad{}),
 						bounds: []bound{rounded},
-						in:     []checkInput{x(M), n.normal(1, C, K), integers(cu...), x(M)}})
+						in:     []checkInput{x(M), n.normal(1, C, K), integers(cu...), x(M)}},
+					check{kernel: "short_conv", name: name, build: one(kernel.ShortConv{}), bounds: []bound{rounded},
+						in: []checkInput{n.normal(1, M, 3*C), n.normal(1, C, K), integers(cu...)}},
+					check{kernel: "short_conv_grad", name: name, build: one(kernel.ShortConvGrad{}),
+						bounds: []bound{rounded},
+						in:     []checkInput{n.normal(1, M, 3*C), n.normal(1, C, K), integers(cu...), x(M)}})
 			}
 			if K == 1 {
 				continue // nothing is kept
@@ -34,6 +39,11 @@ func convChecks() []check {
 				// a piece of a prompt, none, a short prompt
 				{[]int{0, 70, 70, 70, 70, 79}, []int{100, 180, 0, 5, 200, 209}},
 			} {
+				all = append(all, check{kernel: "short_conv_cached",
+					name:  fmt.Sprintf("%d taps, %d columns, rows %v of tokens %v in slots of 100", K, C, s.cuQ, s.cuK),
+					build: one(kernel.ShortConvCached{Tokens: 100}), bounds: []bound{rounded, rounded},
+					in: []checkInput{n.normal(1, s.cuQ[len(s.cuQ)-1]+2, 3*C), n.normal(1, C, K), integers(s.cuQ...),
+						integers(s.cuK...), n.normal(1, 3, (K-1)*C).overwritten()}})
 				all = append(all, check{kernel: "causal_conv_cached",
 					name:  fmt.Sprintf("%d taps, %d columns, rows %v of tokens %v in slots of 100", K, C, s.cuQ, s.cuK),
 					build: one(kernel.CausalConvCached{Tokens: 100}), bounds: []bound{rounded, exact},

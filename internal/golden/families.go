@@ -13,7 +13,8 @@ import (
 var FamilyFolders = []string{"autumn_families", "experts", "first_families", "fused_experts", "gemma", "gemma4",
 	"gemma4_experts",
 	"gemma4_unified", "idefics3_text", "interleaved", "linear_attention", "linear_experts", "llama_like",
-	"ministral3", "more_families", "mxfp4", "phi", "scored_experts", "shared_experts"}
+	"ministral3", "more_families", "mxfp4", "parameter_experts", "phi", "scored_experts",
+	"shared_experts", "short_conv"}
 
 // FamilyModel is a small model of a family.
 type FamilyModel struct{ Folder, Name string }

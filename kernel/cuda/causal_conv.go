@@ -43,3 +43,11 @@ func conv(stem, entry string, M, C, K, most int, threads int64) (g Geometry, row
 	block := min(128, max(32, ceil(columns, 32)*32))
 	return Geometry{stem, entry + form, [3]int{1, max(1, ceil(columns, block)), 1}, [3]int{block, 1, 1}, 0}, rows
 }
+
+// ShortConv returns the geometry of short_conv and short_conv_grad over M rows of C columns.
+func ShortConv(entry string, M, C int) Geometry { return Flat("short_conv", entry, int64(M)*int64(C)) }
+
+// ShortConvCached returns that of short_conv_cached over S sequences with slots.
+func ShortConvCached(C, S int) Geometry {
+	return Geometry{"short_conv", "short_conv_cached", [3]int{max(1, ceil(C, 128)), S + 1, 1}, [3]int{128, 1, 1}, 0}
+}

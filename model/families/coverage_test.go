@@ -22,16 +22,16 @@ func TestEveryFamilyIsProved(t *testing.T) {
 		for _, name := range tensors(t, golden.Path(t, folder+"/logits.safetensors")) {
 			named[strings.TrimSuffix(name, ".logits")] = true
 		}
-		files, err := filepath.Glob(golden.Path(t, folder+"/*.config.json"))
+		files, err := filepath.Glob(golden.Path(t, folder+"/*.config.json*")) // packed or not
 		if err != nil || len(files) == 0 {
 			t.Fatalf("%s: no models (%v)", folder, err)
 		}
 		for _, file := range files {
-			config, err := families.ParseConfig(golden.ReadFile(t, file))
+			name, _, _ := strings.Cut(filepath.Base(file), ".config.json")
+			config, err := families.ParseConfig(golden.ReadFile(t, golden.Path(t, folder+"/"+name+".config.json")))
 			if err != nil {
 				t.Fatalf("%s: %v", file, err)
 			}
-			name := strings.TrimSuffix(filepath.Base(file), ".config.json")
 			logits[config.ModelType] = logits[config.ModelType] || named[name]
 			if _, err := os.Stat(golden.Path(t, folder+"/"+name+".lora/grads.safetensors")); err == nil {
 				gradients[config.ModelType] = true

@@ -10,6 +10,7 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/model/weights"
@@ -17,14 +18,17 @@ import (
 )
 
 // expertFamilies are those whose reference models lie in testdata/experts, testdata/linear_experts,
-// testdata/scored_experts and testdata/shared_experts.
-var expertFamilies = map[string]bool{"glm4_moe": true, "gpt_oss": true, "mixtral": true, "qwen2_moe": true,
-	"qwen3_5_moe":      true,
+// testdata/parameter_experts, testdata/scored_experts and testdata/shared_experts.
+var expertFamilies = map[string]bool{"ernie4_5_moe": true, "glm4_moe": true, "gpt_oss": true,
+	"lfm2_moe": true, "minimax_m2": true, "mixtral": true, "qwen2_moe": true, "qwen3_5_moe": true,
 	"qwen3_5_moe_text": true, "qwen3_moe": true}
 
 // expertFolder is the folder of a reference model.
 func expertFolder(name string) string {
+	model, _, _ := strings.Cut(name, ".")
 	switch {
+	case model == "ernie4_5_moe" || model == "lfm2_moe" || model == "minimax_m2":
+		return "parameter_experts"
 	case strings.HasPrefix(name, "glm4_moe"):
 		return "scored_experts"
 	case strings.HasPrefix(name, "qwen2_moe"):
@@ -41,7 +45,8 @@ func expertPath(t testing.TB, name string) string {
 
 // expertModels are the reference models and their weights' files, in order.
 func expertModels(t testing.TB) (names []string, file map[string]string) {
-	for _, folder := range []string{"experts", "linear_experts", "scored_experts", "shared_experts"} {
+	for _, folder := range []string{"experts", "linear_experts", "parameter_experts", "scored_experts",
+		"shared_experts"} {
 		golden.JSON(t, golden.Path(t, filepath.Join(folder, "models.json")), &file)
 	}
 	for name := range file {
@@ -95,7 +100,8 @@ func TestExpertLogitsEqualTransformers(t *testing.T) {
 // configuration asks for it.
 func TestExpertGradientsEqualPEFT(t *testing.T) {
 	_, file := expertModels(t)
-	for name, tensors := range map[string]int{"glm4_moe": 52, "gpt_oss": 16, "gpt_oss_balanced": 24, "gpt_oss_full": 6,
+	for name, tensors := range map[string]int{"ernie4_5_moe": 32, "glm4_moe": 52, "lfm2_moe": 22, "minimax_m2": 24,
+		"gpt_oss": 16, "gpt_oss_balanced": 24, "gpt_oss_full": 6,
 		"mixtral_balanced": 68, "qwen2_moe": 96, "qwen2_moe_mixed": 84, "qwen3_5_moe": 42, "qwen3_5_moe_text": 42,
 		"qwen3_moe": 80, "qwen3_moe_mixed": 18} {
 		t.Run(name, func(t *testing.T) {
@@ -147,10 +153,7 @@ func TestExpertsPlan(t *testing.T) {
 						return 4 * c.NumLayers
 					}
 					for i := range c.NumLayers {
-						if c.LinearLayer(i) {
-							n++
-						}
-						if n += 4 + 3; c.ExpertLayer(i) {
+						if n += mixers(c, i) + 3; c.ExpertLayer(i) {
 							if n -= 3; !asParameters {
 								n += 3 * c.Experts
 							}
@@ -169,7 +172,7 @@ func TestExpertsPlan(t *testing.T) {
 				},
 				"q_proj": func() (n int) {
 					for i := range c.NumLayers {
-						if !c.LinearLayer(i) {
+						if mixers(c, i) == 4 {
 							n++
 						}
 					}
@@ -222,6 +225,17 @@ func TestExpertsPlan(t *testing.T) {
 			}
 		}
 	}
+}
+
+// mixers is how many linear layers a layer has in attention, or in what it has in place of attention.
+func mixers(c model.Config, layer int) int {
+	switch {
+	case c.LinearLayer(layer):
+		return 5
+	case c.ShortConv > 0 && c.LayerTypes[layer] == model.ConvLayer:
+		return 2
+	}
+	return 4
 }
 
 // TestExpertsOfOneLayerAlike: what a stack of experts cannot hold is an error that names the experts.

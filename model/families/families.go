@@ -13,6 +13,7 @@ import (
 	"github.com/tierlora/tierlora/model/gemma"
 	"github.com/tierlora/tierlora/model/glm4"
 	"github.com/tierlora/tierlora/model/gptoss"
+	"github.com/tierlora/tierlora/model/lfm2"
 	"github.com/tierlora/tierlora/model/llama"
 	"github.com/tierlora/tierlora/model/mixtral"
 	"github.com/tierlora/tierlora/model/nn"
@@ -51,8 +52,10 @@ type Family struct {
 
 // Table maps model_type to its family.
 var Table = map[string]Family{
-	"cwm":         {Build: llama.Build, Dialect: llama.CWM},
-	"ernie4_5":    {Build: llama.Build, Dialect: llama.Ernie},
+	"cwm":      {Build: llama.Build, Dialect: llama.CWM},
+	"ernie4_5": {Build: llama.Build, Dialect: llama.Ernie},
+	"ernie4_5_moe": {Build: mixtral.BuildErnie, Dialect: mixtral.Ernie, Unused: []string{"model.mtp_*"},
+		Experts: &mixtral.ErnieNames, PEFTRenames: true},
 	"exaone4":     {Build: olmo2.Build, Dialect: olmo2.Exaone4},
 	"gemma":       {Build: gemma.Build1, Dialect: gemma.Gemma},
 	"gemma2":      {Build: gemma.Build2, Dialect: gemma.Gemma2},
@@ -68,9 +71,13 @@ var Table = map[string]Family{
 		Experts: &mixtral.Scored, PEFTRenames: true},
 	"gpt_oss": {Build: gptoss.Build, Dialect: gptoss.Dialect, Names: gptoss.Name,
 		ExpertLayers: gptoss.ExpertLayers},
-	"granite":    {Build: llama.Build, Dialect: llama.Granite},
-	"idefics3":   {Build: llama.Build, Dialect: llama.Idefics3, Unused: llama.Idefics3Unused},
-	"llama":      {Build: llama.Build, Dialect: llama.Llama},
+	"granite":  {Build: llama.Build, Dialect: llama.Granite},
+	"idefics3": {Build: llama.Build, Dialect: llama.Idefics3, Unused: llama.Idefics3Unused},
+	"lfm2":     {Build: lfm2.Build, Dialect: lfm2.Dialect},
+	"lfm2_moe": {Build: lfm2.Build, Dialect: lfm2.Mixture, Experts: &lfm2.Names},
+	"llama":    {Build: llama.Build, Dialect: llama.Llama},
+	"minimax_m2": {Build: mixtral.BuildMiniMax, Dialect: mixtral.MiniMax, Experts: &mixtral.MiniMaxNames,
+		PEFTRenames: true},
 	"ministral":  {Build: llama.Build, Dialect: llama.Ministral},
 	"ministral3": {Build: llama.Build, Dialect: llama.Ministral3},
 	"mistral":    {Build: llama.Build, Dialect: llama.Mistral},

@@ -1,6 +1,7 @@
 package families
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,8 +26,12 @@ func splitExperts(c model.Config, w *weights.Set) error {
 		return nil
 	}
 	return w.Split(func(t weights.Tensor) (parts []string, shape []int, err error) {
-		if layer, ok := strings.CutSuffix(t.Name, ".mlp.gate.weight"); ok && names.Block != names.Fused {
-			return []string{layer + part(names.Block) + ".gate.weight"}, t.Shape, nil
+		for fused, own := range map[string]string{"gate.weight": "gate.weight", // beside the experts
+			cmp.Or(names.FusedCorrection, names.Correction): names.Correction} {
+			from, to := part(names.Fused)+part(fused), part(names.Block)+part(own)
+			if layer, ok := strings.CutSuffix(t.Name, from); ok && own != "" && from != to {
+				return []string{layer + to}, t.Shape, nil
+			}
 		}
 		layer, gateUp := strings.CutSuffix(t.Name, fusedGateUp)
 		of, shape, rows := []string{names.Gate, names.Up}, []int{c.ExpertSize, c.HiddenSize}, 2*c.ExpertSize

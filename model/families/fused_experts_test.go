@@ -1,13 +1,18 @@
 package families_test
 
 import (
+	"fmt"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/nn"
+	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/quant"
 )
 
@@ -23,6 +28,51 @@ func TestFusedExpertGradientsEqualPEFT(t *testing.T) {
 				openWeights(t, golden.Path(t, "fused_experts/"+file[name]+".safetensors"), c))
 			sameGradients(t, w, r, grads, ref, tensors)
 		})
+	}
+}
+
+// TestCorrectionsBesideFusedExperts: what lies beside experts in one tensor has the network's names too.
+func TestCorrectionsBesideFusedExperts(t *testing.T) {
+	for name, want := range map[string]struct{ block, own string }{
+		"ernie4_5_moe": {"mlp", "mlp.gate.moe_statics.e_score_correction_bias"},
+		"lfm2_moe":     {"feed_forward", "feed_forward.expert_bias"},
+		"minimax_m2":   {"mlp", "mlp.e_score_correction_bias"},
+	} {
+		c := loadConfig(t, expertPath(t, name+".config.json"))
+		read := openWeights(t, expertPath(t, name+".safetensors"), c)
+		var fused []weights.Spec
+		for _, own := range read.Names() {
+			x, _ := read.Tensor(own)
+			switch {
+			case strings.Contains(own, ".experts.") || strings.HasSuffix(own, "gate.weight"):
+			case strings.HasSuffix(own, "correction_bias") || strings.HasSuffix(own, "expert_bias"):
+			default:
+				fused = append(fused, weights.Spec{Name: own, Shape: x.Shape})
+			}
+		}
+		for i := range c.NumLayers {
+			if !c.ExpertLayer(i) {
+				continue
+			}
+			at := fmt.Sprintf("model.layers.%d.", i)
+			correction := []int{c.Experts}
+			if c.Routing.CorrectionRow {
+				correction = []int{1, c.Experts}
+			}
+			fused = append(fused, weights.Spec{Name: at + want.own, Shape: correction},
+				weights.Spec{Name: at + want.block + ".gate.weight", Shape: []int{c.Experts, c.HiddenSize}},
+				weights.Spec{Name: at + want.block + ".experts.gate_up_proj",
+					Shape: []int{c.Experts, 2 * c.ExpertSize, c.HiddenSize}},
+				weights.Spec{Name: at + want.block + ".experts.down_proj",
+					Shape: []int{c.Experts, c.HiddenSize, c.ExpertSize}})
+		}
+		set := weights.Declare(fused, weights.BF16)
+		if err := families.Rename(c, set); err != nil {
+			t.Fatal(err)
+		}
+		if got := set.Names(); !slices.Equal(got, read.Names()) {
+			t.Errorf("%s: tensors\n%v, want\n%v", name, got, read.Names())
+		}
 	}
 }
 
@@ -43,14 +93,21 @@ func TestFusedExpertsPlan(t *testing.T) {
 			continue
 		}
 		for what, scheme := range schemes {
-			for _, targets := range []adapter.Targets{{adapter.AllLinear}, {"q_proj", "o_proj"}, nil} {
+			out, block := "o_proj", "mlp"
+			if c.ShortConv > 0 {
+				out, block = "out_proj", "feed_forward"
+			}
+			for _, targets := range []adapter.Targets{{adapter.AllLinear}, {"q_proj", out}, nil} {
 				for _, parameters := range [][]string{{"experts.gate_up_proj", "experts.down_proj"},
-					{"mlp.experts.gate_up_proj"}, {"experts.down_proj"}} {
+					{block + ".experts.gate_up_proj"}, {"experts.down_proj"}} {
 					layers, tensors, stacks := 0, 0, 0
 					for i := range c.NumLayers {
-						attention, named := 4, 2
-						if c.LinearLayer(i) {
-							attention, named = 5, 0
+						attention, named := mixers(c, i), 2
+						switch attention {
+						case 5:
+							named = 0
+						case 2: // out_proj
+							named = 1
 						}
 						switch {
 						case targets == nil:

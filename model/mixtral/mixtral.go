@@ -12,8 +12,9 @@ import (
 
 // Names holds the names of a layer's experts in a checkpoint: the block, and an expert's linear layers. Fused is the
 // block if a layer's experts are one tensor. A block without a name is the layer. Correction is the correction of a
-// router by scores within the block, and Shared the shared expert, if it has no gate.
-type Names struct{ Block, Gate, Up, Down, Fused, Correction, Shared string }
+// router by scores within the block, and Shared the shared expert, if it has no gate. Module is the block in
+// transformers 5; "" = mlp. FusedCorrection is Correction in checkpoints with experts in one tensor; "" = the same.
+type Names struct{ Block, Gate, Up, Down, Fused, Module, Correction, FusedCorrection, Shared string }
 
 // Own holds Mixtral's names, Qwen those of Qwen's mixtures, Gemma those of Gemma 4's.
 var (
@@ -30,11 +31,16 @@ func BuildQwen(n *nn.Net, c model.Config, in nn.Batch) *nn.Value { return build(
 
 // Experts returns the mixture of experts of a configuration with a checkpoint's names.
 func Experts(c model.Config, names Names) nn.MoE {
-	moe := nn.MoE{Gate: names.Gate, Up: names.Up, Down: names.Down, SharedName: names.Shared}
+	moe := nn.MoE{Gate: names.Gate, Up: names.Up, Down: names.Down, Module: names.Module,
+		SharedName: names.Shared}
 	moe.Experts, moe.PerToken, moe.Inner, moe.Normalise = c.Experts, c.ExpertsPerToken, c.ExpertSize, c.NormTopK
 	moe.Activation, moe.Shared = c.HiddenAct, c.SharedSize
 	if r := c.Routing; r.Scored {
-		moe.Scores = &nn.Scores{Correction: names.Correction, Shape: []int{c.Experts},
+		shape := []int{c.Experts}
+		if r.CorrectionRow {
+			shape = []int{1, c.Experts}
+		}
+		moe.Scores = &nn.Scores{Correction: names.Correction, Shape: shape,
 			RouteScores: kernel.RouteScores{Corrected: r.Corrected, Groups: r.Groups, TopGroups: r.TopGroups,
 				Best: r.Best, Weigh: kernel.ScoreWeights{Softmax: r.Softmax, Normalise: c.NormTopK, Epsilon: r.Epsilon,
 					Least: r.Least, Scale: r.Scale}}}
@@ -59,6 +65,9 @@ func build(n *nn.Net, c model.Config, in nn.Batch, names Names) *nn.Value {
 				}
 				if c.QKNorm {
 					attention.QKNorm = func(name string, x *nn.Value, heads int) *nn.Value {
+						if c.WholeQKNorm {
+							heads = 1
+						}
 						return n.HeadsRMSNorm(name, x, heads, c.RMSNormEps)
 					}
 				}
@@ -68,7 +77,7 @@ func build(n *nn.Net, c model.Config, in nn.Batch, names Names) *nn.Value {
 				if c.ExpertLayer(i) {
 					x = n.Add(x, n.MoE(names.Block, h, in.Real, moe))
 				} else {
-					x = n.Add(x, n.GatedMLP("mlp", h, c.IntermediateSize, false, c.HiddenAct))
+					x = n.Add(x, n.GatedMLP("mlp", h, c.IntermediateSize, c.MLPBias, c.HiddenAct))
 				}
 			})
 		}

@@ -1,6 +1,7 @@
 package nn
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"slices"
@@ -151,6 +152,7 @@ type MoE struct {
 	Gate, Up, Down           string // names of an expert's linear layers
 	Shared                   int    // intermediate size of the shared expert; 0 = none
 	Activation               string // activation of the experts' gates, a value of model.Config.HiddenAct
+	Module                   string // name of the block in transformers 5; "" = mlp
 	// SharedName is the name of a shared expert without a gate; "" = the shared expert has a gate.
 	SharedName string
 	// Scores replaces the softmax of the router's logits; nil = the softmax.
@@ -174,7 +176,8 @@ type Scores struct {
 // is Batch.Real, nil = no padding.
 func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 	var y *Value
-	module := n.Scope() + ".mlp.experts" // transformers 5's module, whatever the checkpoint's name is
+	// transformers 5's module, whatever the checkpoint's name is
+	module := n.Scope() + "." + cmp.Or(m.Module, "mlp") + ".experts"
 	n.In(name, func() {
 		width := x.Width()
 		parameters := m.Parameters || n.ExpertParameters

@@ -168,6 +168,7 @@ type Attention struct {
 	QueryRoPE   *Value // table for queries; nil = RoPE. A fused projection uses one table for both.
 	Interleaved bool   // rotate neighbouring columns instead of halves
 	Fused       bool   // one qkv_proj instead of q_proj, k_proj and v_proj
+	Out         string // name of the output projection; "" = o_proj
 	Gated       bool   // q_proj has a gate beside each head's query; its sigmoid multiplies the head's result
 	// QKNorm norms queries, then keys, [M,heads*HeadDim] under the names q_norm and k_norm; nil = no norm.
 	QKNorm func(name string, x *Value, heads int) *Value
@@ -184,9 +185,9 @@ type Attention struct {
 func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value {
 	var y *Value
 	n.In(name, func() {
-		width, q := x.Width(), a.Heads*a.HeadDim
+		width, q, out := x.Width(), a.Heads*a.HeadDim, cmp.Or(a.Out, "o_proj")
 		if a.Fused {
-			y = n.Linear("o_proj", q, width, a.OBias).Apply(n.fusedAttention(x, in, a))
+			y = n.Linear(out, q, width, a.OBias).Apply(n.fusedAttention(x, in, a))
 			return
 		}
 		query, gated := n.queries(x, a)
@@ -220,7 +221,7 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 		if n.Ranks() > 1 {
 			// the gate comes before o_proj here too: slices of the base model hold its values in their order
 			heads := gated(n.sharedAttention(in, a, query, key, value))
-			y = n.Linear("o_proj", q, width, a.OBias).Apply(heads)
+			y = n.Linear(out, q, width, a.OBias).Apply(heads)
 			return
 		}
 		values := append([]*Value{query, key, value}, in.bounds(true)...)
@@ -230,7 +231,7 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 		} else {
 			heads = n.Apply(a.over(n, in), values...)
 		}
-		y = n.Linear("o_proj", q, width, a.OBias).Apply(gated(heads))
+		y = n.Linear(out, q, width, a.OBias).Apply(gated(heads))
 	})
 	return y
 }
@@ -324,13 +325,21 @@ func (n *Net) gateKernel(activation string) kernel.Kernel {
 // GatedMLP computes down_proj(activation(gate_proj x) * up_proj x), [M,C] -> [M,C]. activation is a value of
 // model.Config.HiddenAct.
 func (n *Net) GatedMLP(name string, x *Value, inner int, bias bool, activation string) *Value {
+	return MLP{"gate_proj", "up_proj", "down_proj"}.Apply(n, name, x, inner, bias, activation)
+}
+
+// MLP holds the names of a gated MLP's linear layers.
+type MLP struct{ Gate, Up, Down string }
+
+// Apply does what Net.GatedMLP does, with these names.
+func (m MLP) Apply(n *Net, name string, x *Value, inner int, bias bool, activation string) *Value {
 	k := n.gateKernel(activation)
 	var y *Value
 	n.In(name, func() {
 		width := x.Width()
-		gate := n.Linear("gate_proj", width, inner, bias).Apply(x)
-		up := n.Linear("up_proj", width, inner, bias).Apply(x)
-		y = n.Linear("down_proj", inner, width, bias).Apply(n.Apply(k, gate, up))
+		gate := n.Linear(m.Gate, width, inner, bias).Apply(x)
+		up := n.Linear(m.Up, width, inner, bias).Apply(x)
+		y = n.Linear(m.Down, inner, width, bias).Apply(n.Apply(k, gate, up))
 	})
 	return y
 }
