@@ -22,6 +22,32 @@ type rolloutWindows struct {
 	objective objective.Sampled
 	division
 	leads bool // the loop wants the micro-batches of all ranks
+	still stillRewards
+}
+
+// stillGroups is after how many groups whose answers all have one reward a run says so.
+const stillGroups = 64
+
+// stillRewards counts groups without a difference of rewards, from which nothing is learned.
+type stillRewards struct {
+	say    func(format string, args ...any) // nil = nobody is told
+	groups int                              // in a row
+	told   bool
+}
+
+// add counts the groups of a step, of which a share has no difference.
+func (s *stillRewards) add(groups int, values []dataset.Value) {
+	i := slices.IndexFunc(values, func(v dataset.Value) bool { return v.Name == "frac_reward_zero_std" })
+	if i < 0 || values[i].Value < 1 {
+		s.groups = 0
+		return
+	}
+	if s.groups += groups; s.groups >= stillGroups && !s.told && s.say != nil {
+		s.told = true
+		s.say("warning: the answers of the last %d prompts got one reward each group, so no answer is preferred and "+
+			"nothing is learned: look at the rewards of some answers (record_rollouts), or at the prompts' difficulty",
+			s.groups)
+	}
 }
 
 // scored returns windows of the loader's sampled answers with advantages.
@@ -50,6 +76,11 @@ func (w *rolloutWindows) Next() (dataset.Step, error) {
 	if err != nil {
 		return s, err
 	}
+	rows := 0
+	for _, b := range s.All {
+		rows += len(b.Rollouts)
+	}
+	w.still.add(rows, values)
 	s.Values = append(values, s.Values...)
 	s.Batches = nil
 	for i, b := range s.All {

@@ -69,6 +69,11 @@ func (p *planner) planAnswers(s *steps, nw session.Network, maxLen int) error {
 	if !ok {
 		return nil
 	}
+	if nw.Layout.Sharded() {
+		return fmt.Errorf("training.base_sharding: training.objective: %s samples answers on one device, which needs "+
+			"the whole base model, and here each device would hold a part of it: set never, or lower the memory by "+
+			"batch_size or adapter: qlora", p.spec.Training.Objective)
+	}
 	alone, err := graph.Need(s.plans()...)
 	if err != nil {
 		return err
@@ -146,7 +151,8 @@ type sampledRow struct {
 	Truncated []bool       `json:"truncated"`
 }
 
-// openAnswers makes the run's windows sample their answers, if it is configured to. The windows must be bound to memory.
+// openAnswers makes the run's windows sample their answers, if it is configured to. The windows must be bound to
+// memory.
 func (r *running) openAnswers() error {
 	c, ok := samplesOf(r.spec)
 	if !ok {
@@ -168,7 +174,7 @@ func (r *running) openAnswers() error {
 		return err
 	}
 	r.windows = &rolloutWindows{Windows: w, objective: r.step.Objective.(objective.Sampled), division: r.division,
-		leads: leads}
+		leads: leads, still: stillRewards{say: r.env.Logf}}
 	return nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/reward"
 )
@@ -120,6 +121,31 @@ func TestSamplingResumes(t *testing.T) {
 	file.Dataset.Path, file.Dataset.Format = filepath.Join(whole.OutputDir, RolloutsFile), "rollouts"
 	file.Objectives.GRPO.Rewards = nil
 	mustStart(t, file, oneWorker)
+}
+
+// TestStillRewards checks when a run says that rewards don't vary.
+func TestStillRewards(t *testing.T) {
+	var told []string
+	s := stillRewards{say: func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) }}
+	still := []dataset.Value{{Name: "frac_reward_zero_std", Value: 1}}
+	moved := []dataset.Value{{Name: "frac_reward_zero_std"}}
+	for _, values := range [][]dataset.Value{still, moved, still, still, still} {
+		s.add(32, values)
+	}
+	if len(told) != 1 || !strings.HasPrefix(told[0], "warning: the answers of the last 64 prompts got one reward") {
+		t.Errorf("told %q", told)
+	}
+}
+
+// TestSamplingRefusesShardedBase checks the message of a run that would shard the base model and sample answers.
+func TestSamplingRefusesShardedBase(t *testing.T) {
+	s := over(t, samplingSpec(t, 2), 2)
+	s.Training.BaseSharding = "always"
+	_, err := Start(t.Context(), s, oneWorker)
+	if err == nil || !strings.Contains(err.Error(), "training.base_sharding: training.objective: grpo samples answers "+
+		"on one device, which needs the whole base model") {
+		t.Errorf("error %v", err)
+	}
 }
 
 // TestSamplingIsPlannedOverQuantisedWeights checks that a GPU's sampling and step see quantised weights in one form,

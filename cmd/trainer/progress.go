@@ -121,9 +121,15 @@ func (p *progress) Eval(e train.EvalMetrics) error {
 	return nil
 }
 
-// named formats the objective's numbers that tables list, for the end of a line. prefix begins their
-// names in values.
+// named formats the numbers of sampled answers, where there are some, and the objective's numbers that tables list, for
+// the end of a line. prefix begins the names of the latter in values.
 func (p *progress) named(values train.Values, prefix string) (text string) {
+	for _, name := range []string{"reward", "reward_std", "completions/mean_length", "completions/clipped_ratio"} {
+		i := slices.IndexFunc(values, func(v objective.Value) bool { return v.Name == name })
+		if i >= 0 && prefix == "" {
+			text += fmt.Sprintf("  %s %.4g", strings.TrimPrefix(name, "completions/"), values[i].Value)
+		}
+	}
 	for _, n := range p.numbers {
 		i := slices.IndexFunc(values, func(v objective.Value) bool { return v.Name == prefix+n.Name })
 		if n.Listed() && i >= 0 {

@@ -198,11 +198,11 @@ func TestProgressOfNumbers(t *testing.T) {
 	p.Start(train.RunInfo{Total: 2, Numbers: []objective.Number{{Name: "nll"}, {Name: "ppl", Of: "nll"},
 		{Name: "margin"}}})
 	logged := &train.StepMetrics{Numbers: train.Values{{Name: "nll", Value: 1.5}, {Name: "ppl", Value: 4.5},
-		{Name: "margin", Value: 0.25}}}
+		{Name: "margin", Value: 0.25}, {Name: "reward", Value: 0.5}, {Name: "completions/mean_length", Value: 12}}}
 	p.Step(train.StepInfo{Step: 1, MeanLoss: 2, Logged: logged})
 	p.Eval(train.EvalMetrics{Step: 1, Loss: 3, Numbers: train.Values{{Name: "eval_nll", Value: 2.5},
 		{Name: "eval_ppl", Value: 12}}})
-	for _, want := range []string{"tok/s  nll 1.5  margin 0.25", "eval loss 3.0000  nll 2.5\n"} {
+	for _, want := range []string{"tok/s  reward 0.5  mean_length 12  nll 1.5  margin 0.25", "eval loss 3.0000  nll 2.5\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in\n%s", want, b.String())
 		}
