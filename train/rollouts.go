@@ -30,9 +30,9 @@ const stillGroups = 64
 
 // stillRewards counts groups without a difference of rewards, from which nothing is learned.
 type stillRewards struct {
-	say    func(format string, args ...any) // nil = nobody is told
+	say    func(format string, args ...any) // nil = no warning is wanted
 	groups int                              // in a row
-	told   bool
+	warned bool
 }
 
 // add counts the groups of a step, of which a share has no difference.
@@ -42,8 +42,8 @@ func (s *stillRewards) add(groups int, values []dataset.Value) {
 		s.groups = 0
 		return
 	}
-	if s.groups += groups; s.groups >= stillGroups && !s.told && s.say != nil {
-		s.told = true
+	if s.groups += groups; s.groups >= stillGroups && !s.warned && s.say != nil {
+		s.warned = true
 		s.say("warning: the answers of the last %d prompts got one reward each group, so no answer is preferred and "+
 			"nothing is learned: look at the rewards of some answers (record_rollouts), or at the prompts' difficulty",
 			s.groups)

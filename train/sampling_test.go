@@ -125,15 +125,15 @@ func TestSamplingResumes(t *testing.T) {
 
 // TestStillRewards checks when a run says that rewards don't vary.
 func TestStillRewards(t *testing.T) {
-	var told []string
-	s := stillRewards{say: func(format string, args ...any) { told = append(told, fmt.Sprintf(format, args...)) }}
+	var warnings []string
+	s := stillRewards{say: func(format string, args ...any) { warnings = append(warnings, fmt.Sprintf(format, args...)) }}
 	still := []dataset.Value{{Name: "frac_reward_zero_std", Value: 1}}
 	moved := []dataset.Value{{Name: "frac_reward_zero_std"}}
 	for _, values := range [][]dataset.Value{still, moved, still, still, still} {
 		s.add(32, values)
 	}
-	if len(told) != 1 || !strings.HasPrefix(told[0], "warning: the answers of the last 64 prompts got one reward") {
-		t.Errorf("told %q", told)
+	if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "warning: the answers of the last 64 prompts got one reward") {
+		t.Errorf("warnings %q", warnings)
 	}
 }
 
