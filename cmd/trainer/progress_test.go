@@ -202,7 +202,8 @@ func TestProgressOfNumbers(t *testing.T) {
 	p.Step(train.StepInfo{Step: 1, MeanLoss: 2, Logged: logged})
 	p.Eval(train.EvalMetrics{Step: 1, Loss: 3, Numbers: train.Values{{Name: "eval_nll", Value: 2.5},
 		{Name: "eval_ppl", Value: 12}}})
-	for _, want := range []string{"tok/s  reward 0.5  mean_length 12  nll 1.5  margin 0.25", "eval loss 3.0000  nll 2.5\n"} {
+	for _, want := range []string{"tok/s  reward 0.5  mean_length 12  nll 1.5  margin 0.25",
+		"eval loss 3.0000  nll 2.5\n"} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("%q is not in\n%s", want, b.String())
 		}
