@@ -85,7 +85,7 @@ func TestGPUReferencesAndTeachers(t *testing.T) {
 }
 
 // TestGPUPrecomputedFollowsLive measures how far a run with a precomputed reference is from one that computes it in
-// every step: to the last bit where all batches are of one budget, else up to rounding.
+// every step: to the last bit where all batches are of one budget, else up to rounding, which grows with the number.
 func TestGPUPrecomputedFollowsLive(t *testing.T) {
 	gputest.Need(t)
 	for _, precision := range []string{"fp32", "bf16"} {
@@ -101,9 +101,11 @@ func TestGPUPrecomputedFollowsLive(t *testing.T) {
 			b := linesWith(t, once.OutputDir, "loss", "loss", "rewards/margins")
 			worst := 0.
 			for i := range a {
-				worst = math.Max(worst, math.Max(math.Abs(a[i][0]-b[i][0]), math.Abs(a[i][1]-b[i][1])))
+				for k := range a[i] {
+					worst = math.Max(worst, math.Abs(a[i][k]-b[i][k])/math.Max(1, math.Abs(a[i][k])))
+				}
 			}
-			t.Logf("%s, packed %v: losses and margins at most %.3g apart", precision, packed, worst)
+			t.Logf("%s, packed %v: losses and margins at most %.3g apart, relatively above 1", precision, packed, worst)
 			if limit := map[string]float64{"fp32": 1e-4, "bf16": 2e-2}[precision]; !(worst <= limit) {
 				t.Errorf("%s, packed %v: %v and %v", precision, packed, a, b)
 			}
