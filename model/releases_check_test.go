@@ -1,14 +1,12 @@
 package model_test
 
 import (
-	"compress/gzip"
 	"encoding/json"
-	"io"
-	"os"
 	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/families"
 )
@@ -18,28 +16,11 @@ import (
 func checkReleases(t *testing.T, file string, want []model.Config, key, refused string, also func(name, text string,
 	got model.Config)) {
 	t.Helper()
-	path := "testdata/" + file
-	packed, err := os.Open(path + ".gz")
-	var data []byte
-	if err != nil { // a small file lies as it is
-		data, err = os.ReadFile(path)
-	} else {
-		defer packed.Close() //nolint:errcheck // read only
-		z, failed := gzip.NewReader(packed)
-		if err = failed; err == nil {
-			data, err = io.ReadAll(z)
-		}
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
 	var all []struct {
 		Name, Source string
 		Config       json.RawMessage
 	}
-	if err := json.Unmarshal(data, &all); err != nil {
-		t.Fatal(err)
-	}
+	golden.JSON(t, "testdata/"+file, &all)
 	if len(all) != len(want) {
 		t.Fatalf("%d releases, want %d", len(all), len(want))
 	}

@@ -3,7 +3,7 @@ package session_test
 import (
 	"encoding/json"
 	"math"
-	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,17 +19,11 @@ import (
 // embeddings as active; so does Qwen; OpenAI's model card of gpt-oss does not ("we count unembedding parameters towards
 // active parameters, but not embeddings").
 func TestActiveParameters(t *testing.T) {
-	data, err := os.ReadFile("../model/testdata/experts_releases.json")
-	if err != nil {
-		t.Fatal(err)
-	}
 	var all []struct {
 		Name   string
 		Config json.RawMessage
 	}
-	if err := json.Unmarshal(data, &all); err != nil {
-		t.Fatal(err)
-	}
+	golden.JSON(t, filepath.Join(golden.Root(t), "model", "testdata", "experts_releases.json"), &all)
 	configs := map[string]string{}
 	for _, r := range all {
 		configs[r.Name] = string(r.Config)

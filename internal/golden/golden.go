@@ -5,6 +5,8 @@ package golden
 
 import (
 	"encoding/json"
+	"errors"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -63,10 +65,15 @@ func Outside(t testing.TB, name string) string {
 	return filepath.Join(dir, filepath.FromSlash(name))
 }
 
-// JSON reads a JSON file into v.
+// JSON reads a JSON file into v. Where there is only a gzipped file of the name with .gz, JSON reads that.
 func JSON(t testing.TB, path string, v any) {
 	t.Helper()
 	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if packed, failed := os.ReadFile(path + ".gz"); failed == nil {
+			raw, err = unzip(packed, 0)
+		}
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
