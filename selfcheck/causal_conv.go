@@ -12,7 +12,7 @@ func convChecks() []check {
 	n := newNumbers()
 	var all []check
 	for _, K := range []int{1, 2, 3, 4, 9} {
-		for _, C := range []int{64, 33} {
+		for _, C := range []int{256, 333} { // enough numbers of one row for a bound by their spread
 			x := func(rows int) checkInput { return n.normal(1, rows, C) }
 			for _, cu := range [][]int{{0, 1}, {0, 129}, {2, 2, 9, 10, 65, 65, 126}, {7}} {
 				M := cu[len(cu)-1] + 3

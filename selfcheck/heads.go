@@ -57,7 +57,7 @@ func taskChecks() []check {
 // without a direction.
 func contrastChecks(n checkNumbers, scale, scaling checkInput) (all []check) {
 	for _, rows := range []int{1, 5, 150} {
-		for _, C := range []int{1, 64, 1000} {
+		for _, C := range []int{1, 2, 64, 1000} {
 			targets := make([]int, 0, 4*rows)
 			for k := range rows {
 				targets = append(targets, len(targets)+1, kernel.ContrastCandidate)
@@ -71,6 +71,9 @@ func contrastChecks(n checkNumbers, scale, scaling checkInput) (all []check) {
 				clear(vectors.values[3*C:][:C])
 			}
 			for _, full := range []bool{false, true} {
+				if C == 1 && !full {
+					continue // a direction of one number has no slope
+				}
 				o := kernel.ContrastiveLoss{Temperature: 0.25, Dot: full, Grad: true, Scaled: full}
 				if o.Dot {
 					o.Temperature = 20

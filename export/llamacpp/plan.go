@@ -120,7 +120,7 @@ func network(m Model) (*Plan, error) {
 	f, ok := families[m.Config.ModelType]
 	if !ok {
 		return nil,
-			fmt.Errorf("model_type %q has no architecture in llama.cpp that computes the same; those that have: %s",
+			fmt.Errorf("model_type %q is not written as GGUF; those that are: %s",
 				m.Config.ModelType, strings.Join(slices.Sorted(maps.Keys(families)), ", "))
 	}
 	p := &Plan{Architecture: f.arch, c: m.Config, src: m.Source, used: map[string]bool{}}
