@@ -138,7 +138,8 @@ func TestContextOfFamilies(t *testing.T) {
 			return "linear attention goes over a sequence token by token, which ranks do not share: set training.context_parallel_size to 1"
 		}
 		if strings.HasPrefix(name, "lfm2") {
-			return "a short convolution reads the tokens before, which ranks do not share: set training.context_parallel_size to 1"
+			return "a short convolution reads the tokens before, which ranks do not share: " +
+				"set training.context_parallel_size to 1"
 		}
 		return ""
 	}
