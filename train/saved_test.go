@@ -218,10 +218,15 @@ func TestSavedModulesRefused(t *testing.T) {
 				s.Adapter, s.Quantization = "lora", nil
 				s.LoRA.ModulesToSave = []string{"j"}
 			}},
-		{"the reference is the base model with the adapter switched off, and lora.modules_to_save [lm_head] trains",
+		{"the run trains the vocabulary head, or the embeddings that are tied to it, and the objective computes with",
 			func(s *Spec) {
 				*s = dpoSpec(t, 2)
 				s.LoRA.ModulesToSave = []string{"lm_head"}
+			}},
+		{"the reference is the base model with the adapter switched off, and lora.modules_to_save [model.norm] trains",
+			func(s *Spec) {
+				*s = dpoSpec(t, 2)
+				s.Training.Precompute, s.LoRA.ModulesToSave = "no", []string{"model.norm"}
 			}},
 	} {
 		s := testSpec(t, 2)

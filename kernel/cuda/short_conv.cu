@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(256) short_conv_grad(elem *dx, cons
 }
 
 // Block 128, grid: columns by sequences and one more, whose blocks clear the rows of no sequence.
-extern "C" __global__ void __launch_bounds__(128) short_conv_cached(elem *y, elem *state, const elem *x, const elem *w, const int *cu, const int *keys, int M, int C, int S, int slots,
+extern "C" __global__ void __launch_bounds__(128, 8) short_conv_cached(elem *y, elem *state, const elem *x, const elem *w, const int *cu, const int *keys, int M, int C, int S, int slots,
                                                                     int tokens, int K) {
     int c = blockIdx.x * blockDim.x + threadIdx.x, s = blockIdx.y;
     if (c >= C) return;

@@ -138,7 +138,7 @@ func checkBase(nw session.Network, n *nn.Net, who, way string) error {
 	}
 	if names := nw.Adapter.Saved().Names; names != nil {
 		return fmt.Errorf("%s, and lora.modules_to_save %v trains weights of the base model itself: leave it out, or "+
-			"choose an objective without a reference", who, names)
+			"choose an objective without a reference%s", who, names, way)
 	}
 	if nw.TrainsBase() {
 		return fmt.Errorf("%s, and the run trains weights of the base model itself%s", who, way)
