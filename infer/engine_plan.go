@@ -37,7 +37,7 @@ func sizesOn(on graph.Machine, s engineShape) stepSizes {
 	if on.Capabilities().SeparateHost {
 		sizes = stepSizes{prefill: []int{512, 64}, decode: []int{64, 32, 16, 8, 4, 2, 1}, prompts: 1}
 		if s.draws {
-			sizes.prefill, sizes.prompts = sizes.prefill[:1], min(promptsTogether, s.Slots)
+			sizes.prefill, sizes.prompts = sizes.prefill[:1], promptsTogether
 		}
 	}
 	for len(sizes.prefill) > 1 && sizes.prefill[1] >= s.MaxLen {
@@ -50,7 +50,8 @@ func sizesOn(on graph.Machine, s engineShape) stepSizes {
 }
 
 // promptsTogether is the most prompts that an engine which draws tokens reads in one step on a GPU. Its steps over
-// prompts have one size, so GEMMs and attention give each row the same bits wherever it lies.
+// prompts have one size, for an engine of one slot too, so GEMMs and attention give each row the same bits wherever it
+// lies.
 const promptsTogether = 16
 
 // enginePlan is a planned engine whose memory is not allocated yet.

@@ -120,3 +120,28 @@ func TestNoReferenceIsRounding(t *testing.T) {
 		}
 	}
 }
+
+// TestPlainShortConv compares the plain short convolution, without rounding, with the reference.
+func TestPlainShortConv(t *testing.T) {
+	exact, compared := format{round: func(x float64) float64 { return x }}, 0
+	for _, c := range convChecks() {
+		if c.kernel != "short_conv" && c.kernel != "short_conv_grad" {
+			continue
+		}
+		want, err := c.run(graph.NewCPU(0), kernel.F64, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		in := make([][]float64, len(c.in))
+		for i := range in {
+			in[i] = c.in[i].values
+		}
+		if e := relativeError(c.plain(exact, in)[0], want[0]); !(e < 1e-14) {
+			t.Errorf("%s, %s: off by %g", c.kernel, c.name, e)
+		}
+		compared++
+	}
+	if compared != 80 {
+		t.Errorf("%d compared", compared)
+	}
+}
