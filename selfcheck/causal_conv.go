@@ -24,7 +24,8 @@ func convChecks() []check {
 					check{kernel: "causal_conv_grad", name: name, build: one(kernel.CausalConvGrad{}),
 						bounds: []bound{rounded},
 						in:     []checkInput{x(M), n.normal(1, C, K), integers(cu...), x(M)}},
-					check{kernel: "short_conv", name: name, build: one(kernel.ShortConv{}), bounds: []bound{rounded}, plain: plain,
+					check{kernel: "short_conv", name: name, build: one(kernel.ShortConv{}),
+						bounds: []bound{rounded}, plain: plain,
 						in: []checkInput{n.normal(1, M, 3*C), n.normal(1, C, K), integers(cu...)}},
 					check{kernel: "short_conv_grad", name: name, build: one(kernel.ShortConvGrad{}),
 						bounds: []bound{rounded}, plain: plain,
@@ -83,7 +84,8 @@ func (s shortConv) plain(f format, in [][]float64) [][]float64 {
 				}
 				y[t*s.C+c] = sum * *third(t, 1)
 				if len(in) > 3 {
-					dx[t*3*s.C+c], dx[(t*3+1)*s.C+c], dx[(t*3+2)*s.C+c] = du**third(t, 2), in[3][t*s.C+c]*sum, du**third(t, 0)
+					to := dx[t*3*s.C+c:]
+					to[0], to[s.C], to[2*s.C] = du**third(t, 2), in[3][t*s.C+c]*sum, du**third(t, 0)
 				}
 			}
 		}
