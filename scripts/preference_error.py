@@ -16,7 +16,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+from compare_dpo import TARGETS, torch_log_probs
+
 WORDS = "time year people way day man thing woman life child world school state family student group country problem hand".split()
 
 # What the two are told of an objective. TRL's reference is the adapter as given where it is given one.
@@ -67,22 +68,6 @@ def ours(a, objective, precision, out):
     Path(f"{out}.yaml").write_text(json.dumps(config, indent=1))
     subprocess.run([a.trainer, "train", f"{out}.yaml", "--quiet"], check=True)
     return json.loads(Path(out, "metrics.jsonl").read_text().splitlines()[0]).get("loss")
-
-
-def torch_log_probs():
-    import torch
-    import trl.trainer.utils
-
-    class LogProbs:
-        @staticmethod
-        def apply(hidden, weight, bias, targets, temperature, chunk_size, softcap=None, logit_scale=1.0,
-                  outputs=("entropy", "log_sum_sq_probs", "mean_logits", "is_top1")):
-            z = hidden @ weight.t() * logit_scale / temperature
-            logp = torch.log_softmax(z.float(), -1)
-            with torch.no_grad():
-                extra = (-(logp.exp() * logp).sum(-1), torch.logsumexp(2 * logp, -1), z.mean(-1), z.argmax(-1) == targets)
-            return (logp.gather(1, targets[:, None])[:, 0], *extra)
-    trl.trainer.utils._ChunkedLogProbFunction = LogProbs
 
 
 def theirs(a, objective, precision, out):
