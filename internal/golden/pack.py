@@ -7,10 +7,14 @@ SafeTensors and JSON files of LEAST bytes, and all runs, become NAME.gz, without
 or NAME.gz4, in which the bytes at every second or fourth place come together: exponents of numbers are alike. Where the package zopfli
 0.4.3 is installed they are 4 % smaller, in the same format. golden.Path unpacks them for the tests. The tables of tokenizers, which repeat vocabularies, are packed by zstd's command (ZSTD) under the same rule. A copy of
 another packed file becomes NAME.same, a line with that file's place. A file of NEAR becomes NAME.near: a line with the place of a packed
-file of the same size that it resembles, and its difference from that file (exclusive or), packed as in NAME.gz4.
+file of the same size that it resembles, and its difference from that file (exclusive or), packed as in NAME.gz4. A file of FIXED, an adapter
+that a test compares within a tolerance, becomes NAME.fixed: its values as multiples of 2^-14 (STEP), packed as in NAME.gz2. The test lowers its
+tolerance by half of that, so it proves at least as much. --unpack leaves these: what they were lies in the set that made them.
 """
 import gzip
+import json
 import pathlib
+import struct
 import subprocess
 import sys
 
@@ -28,6 +32,8 @@ NEAR = {
     "train/lora_accumulate/final/adapter_model.safetensors": "train/lora/final/adapter_model.safetensors.gz4",
     "ministral3/ministral3.safetensors": "families/llama.safetensors.gz2",
 }
+FIXED = [f"train/{run}/final/adapter_model.safetensors" for run in ("rslora", "loraplus", "qlora_nf4", "qlora_nf4_double")]
+STEP = 2.0 ** -14
 PLANES = {".gz": 1, ".gz2": 2, ".gz4": 4}
 ZSTD = ["tokenizers/pipelines.json", "tokenizers/releases.json", "tokenizers/smollm/tokenizer.json"]
 
@@ -43,6 +49,15 @@ def gzipped(raw, planes):
     return zopfli.gzip.compress(raw) if zopfli else gzip.compress(raw, 9, mtime=0)
 
 
+def fixed(raw):
+    """The header of a SafeTensors file of float32 tensors, and their values as int16 multiples of STEP."""
+    head = 8 + struct.unpack("<Q", raw[:8])[0]
+    tensors = [t for name, t in json.loads(raw[8:head]).items() if name != "__metadata__"]
+    assert all(t["dtype"] == "F32" for t in tensors)
+    values = struct.unpack(f"<{(len(raw) - head) // 4}f", raw[head:])
+    return raw[:head] + struct.pack(f"<{len(values)}h", *(round(v / STEP) for v in values))
+
+
 def pack(path, firsts):
     raw = path.read_bytes()
     place = str(path.relative_to(HERE))
@@ -52,6 +67,8 @@ def pack(path, firsts):
         other = HERE / NEAR[place]
         first = gunzipped(other) if other.exists() else other.with_suffix("").read_bytes()
         packed, ending = f"{NEAR[place]}\n".encode() + gzipped(bytes(a ^ b for a, b in zip(raw, first, strict=True)), 4), ".near"
+    elif place in FIXED:
+        packed, ending = gzipped(fixed(raw), 2), ".fixed"
     elif place in ZSTD:
         packed, ending = subprocess.run(["zstd", "-19", "--ultra", "--long=23", "-c"], input=raw, capture_output=True, check=True).stdout, ".zst"
     else:

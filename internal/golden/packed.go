@@ -3,9 +3,11 @@ package golden
 import (
 	"bytes"
 	"compress/gzip"
+	"encoding/binary"
 	"fmt"
 	"io"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,9 +19,14 @@ import (
 
 // packings are the endings of packed reference files: gzip, of the bytes in their order or of those at every second or
 // fourth place together, zstd for the few that repeat themselves over more than gzip's 32 KiB, for a copy of
-// another file a line with that file's place in testdata, and for a file that resembles another such a line and the
-// difference. pack.py packs them.
-var packings = []string{".gz", ".gz2", ".gz4", ".zst", ".same", ".near"}
+// another file a line with that file's place in testdata, for a file that resembles another such a line and the
+// difference, and for an adapter that is compared within a tolerance its values as multiples of FixedStep. pack.py
+// packs them.
+var packings = []string{".gz", ".gz2", ".gz4", ".zst", ".same", ".near", ".fixed"}
+
+// FixedStep is the distance of the values that a .fixed file can hold. Each is the reference's value rounded to the
+// nearest, so a test that compares with one lowers its tolerance by FixedStep/2 and proves at least as much.
+const FixedStep = 0x1p-14
 
 // planes are how many places the bytes of a gzip file are sorted by.
 var planes = map[string]int{".gz2": 2, ".gz4": 4}
@@ -33,6 +40,9 @@ func unpack(name string, packed []byte) ([]byte, error) {
 		}
 		defer z.Close()
 		return z.DecodeAll(packed, nil)
+	}
+	if filepath.Ext(name) == ".fixed" {
+		return unfixed(packed)
 	}
 	return unzip(packed, planes[filepath.Ext(name)])
 }
@@ -55,6 +65,24 @@ func unzip(packed []byte, n int) ([]byte, error) {
 		}
 	}
 	return b, nil
+}
+
+// unfixed returns the SafeTensors file of float32 tensors whose values packed holds as int16 multiples of FixedStep.
+func unfixed(packed []byte) ([]byte, error) {
+	b, err := unzip(packed, 2)
+	if err != nil {
+		return nil, err
+	}
+	if len(b) < 8 || binary.LittleEndian.Uint64(b) > uint64(len(b)-8) {
+		return nil, fmt.Errorf("%d bytes hold no header", len(b))
+	}
+	head := 8 + int(binary.LittleEndian.Uint64(b))
+	out := bytes.Clone(b[:head])
+	for at := head; at+2 <= len(b); at += 2 {
+		v := float32(int16(binary.LittleEndian.Uint16(b[at:]))) * FixedStep
+		out = binary.LittleEndian.AppendUint32(out, math.Float32bits(v))
+	}
+	return out, nil
 }
 
 // Unpacked is what the packed file at path holds.
