@@ -319,7 +319,10 @@ func (t *Trained) CheckTargets(c Config, weights []string) error {
 	if len(t.Layers) == 0 && (expression || !t.coversAll(c.TargetModules)) {
 		return fmt.Errorf("%s: %v matches no linear layer of the model; it has %s", c.Key("target_modules"), []string(c.TargetModules), valid)
 	}
-	if expression || c.TargetModules[0] == AllLinear || c.selection.narrows() {
+	if err := t.checkSelected(c); err != nil {
+		return err
+	}
+	if expression || c.TargetModules[0] == AllLinear || selectionOf(c).narrows() {
 		return nil
 	}
 	var missing []string

@@ -20,6 +20,15 @@ type LoRA struct {
 
 // LoRASettings are the keys of the section lora that other sections do not have.
 type LoRASettings struct {
+	// ExcludeModules leaves out modules that TargetModules select: a list of names (the ends of their paths), or one
+	// regular expression in Python's syntax that must match a whole path.
+	ExcludeModules Targets `yaml:"exclude_modules,omitempty" resume:"compared"`
+	// LayersToTransform lists the numbers of the layers to adapt, counted from 0. Empty means all layers. As in PEFT, a
+	// target that is a whole path is adapted whatever its layer is, and TargetModules may not be a regular expression.
+	LayersToTransform []string `yaml:"layers_to_transform,omitempty" form:"numbers" resume:"compared"`
+	// LayersPattern lists names, or regular expressions for them, behind which a path has its layer's number, such as
+	// layers. Empty means that the first number of a path counts.
+	LayersPattern []string `yaml:"layers_pattern,omitempty" resume:"compared"`
 	// UseRSLoRA divides alpha by sqrt(r) instead of r (rank-stabilised LoRA).
 	UseRSLoRA bool `yaml:"use_rslora" resume:"compared"`
 	// LoRAPlusLRRatio is the learning rate of B divided by that of A (LoRA+). 0 turns LoRA+ off.
@@ -64,7 +73,7 @@ func (s LoRASettings) scale(alpha, rank float64) float64 {
 }
 
 func (s LoRASettings) problems(c Config) []error {
-	return append(checkLoRAStart(c), s.checkSaved(c)...)
+	return slices.Concat(checkLoRAStart(c), s.checkSaved(c), s.checkSelection(c))
 }
 
 // lora returns the settings of the section lora; where another section is the configuration's, with nothing set.

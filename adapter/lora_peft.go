@@ -24,9 +24,12 @@ type peftConfig struct {
 	BaseModel       string            `json:"base_model_name_or_path"`
 	Bias            string            `json:"bias"`
 	TiesHead        bool              `json:"ensure_weight_tying,omitempty"`
+	Excluded        any               `json:"exclude_modules,omitempty"`
 	FanInFanOut     bool              `json:"fan_in_fan_out"`
 	InferenceMode   bool              `json:"inference_mode"`
 	InitLoRAWeights any               `json:"init_lora_weights"`
+	LayersPattern   any               `json:"layers_pattern,omitempty"`
+	Layers          any               `json:"layers_to_transform,omitempty"`
 	Alpha           json.Number       `json:"lora_alpha"`
 	Dropout         float64           `json:"lora_dropout"`
 	ModulesToSave   []string          `json:"modules_to_save"`
@@ -155,7 +158,9 @@ func formatLoRAOf(c Config, base string, layers []string, dora bool) ([]byte, er
 	if f := c.form; f != nil {
 		targets, parameters, ranks, alphas = f.modules, f.parameters, f.ranks.before(ranks), f.alphas.before(alphas)
 	}
+	excluded, numbers, pattern := c.lora().written()
 	return json.MarshalIndent(peftConfig{
+		Excluded: excluded, Layers: numbers, LayersPattern: pattern,
 		AlphaPattern: alphas, RankPattern: ranks, BaseModel: base, Revision: revision, Bias: "none", InferenceMode: true,
 		InitLoRAWeights: true, Alpha: json.Number(fmt.Sprint(c.Alpha)), Dropout: c.Dropout, PEFTType: "LORA", R: c.R,
 		TargetModules: targets, Parameters: parameters, TaskType: c.Task.taskType(),
@@ -171,7 +176,8 @@ func formatLoRAOf(c Config, base string, layers []string, dora bool) ([]byte, er
 // refuses Gemma 4's.
 func (c Config) fileTargets(layers []string) any {
 	paths := func() any { return slices.Sorted(slices.Values(layers)) }
-	if c.selection.narrows() || slices.ContainsFunc(layers, func(l string) bool { return strings.Contains(l, ".language_model.") }) {
+	ofLanguage := func(l string) bool { return strings.Contains(l, ".language_model.") }
+	if selectionOf(c).narrows() || slices.ContainsFunc(layers, ofLanguage) {
 		return paths()
 	}
 	if re, ok := c.TargetModules.expression(); ok {

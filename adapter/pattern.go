@@ -104,9 +104,9 @@ func whole(text string) (*pattern, error) { return compile("^(?:", text, ")$") }
 // ending is one that must match a path's end, from its start or behind a dot: PEFT's rule of rank_pattern and alpha_pattern.
 func ending(text string) (*pattern, error) { return compile(`^(?:.*\.)?(?:`, text, ")$") }
 
-// numbering finds the number of a layer in a path, behind a name: PEFT's rule of layers_pattern.
-func numbering(text string) (*pattern, error) {
-	p, err := compile(`^.*\.`, text, `\.(\d+)\.`)
+// numbering finds the number of a layer in a path, behind a name that follows before.
+func numbering(before, text string) (*pattern, error) {
+	p, err := compile(before, text, `\.(\d+)\.`)
 	if err != nil {
 		return nil, err
 	}
@@ -191,8 +191,9 @@ func (c Config) broken() error {
 	for _, k := range sortedKeys(c.AlphaPattern) {
 		add(ending(k))
 	}
-	add(c.selection.not, nil)
-	for _, p := range c.selection.patterns {
+	selection := selectionOf(c)
+	add(selection.not, nil)
+	for _, p := range selection.patterns {
 		add(p, nil)
 	}
 	for _, p := range all {
