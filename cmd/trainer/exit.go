@@ -14,6 +14,7 @@ import (
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/gradcheck"
+	"github.com/tierlora/tierlora/train/lrfind"
 	"github.com/tierlora/tierlora/train/ranks"
 )
 
@@ -79,4 +80,5 @@ func exitCode(err error) int {
 
 // asked lists errors of packages that mean a bad flag value, although only the model or the data show it.
 var asked = []error{hub.ErrBadName, hub.ErrBadRevision, hub.ErrBadPattern, infer.ErrTooLong, infer.ErrNoField,
-	source.ErrNoSplit, gradcheck.ErrNoLayer}
+	source.ErrNoSplit, gradcheck.ErrNoLayer,
+	lrfind.ErrNoLoss}

@@ -19,7 +19,8 @@ type commandTask struct {
 
 // commandTasks groups all commands by task.
 var commandTasks = []commandTask{
-	{"train", "Train", []string{"init", "import", "configs", "validate", "plan", "train", "sweep", "launch"}},
+	{"train", "Train", []string{"init", "import", "configs", "validate", "plan", "train", "lr-find",
+		"sweep", "launch"}},
 	{"data", "Look at data and models", []string{"inspect", "download"}},
 	{"use", "Use what was trained", []string{"chat", "generate", "eval", "logprobs", "serve", "merge",
 		"export", "push"}},

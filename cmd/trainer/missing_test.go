@@ -9,7 +9,8 @@ import (
 // machine that lacks something, as a model that is not there does.
 func TestMissingDataIsUnfit(t *testing.T) {
 	dir := t.TempDir()
-	for _, command := range []string{"plan", "train", "inspect data", "eval", "bench", "gradcheck", "validate"} {
+	for _, command := range []string{"plan", "train", "inspect data", "eval", "bench", "gradcheck", "lr-find",
+		"validate"} {
 		for _, sets := range [][]string{
 			{"dataset.path=nowhere.jsonl"}, {"dataset.path=no/such/folder"}, {"dataset.path=no*.jsonl"},
 			{"dataset.path=org/name"},

@@ -287,6 +287,16 @@ gradcheck cpu_stories_quick --show -1
 gradcheck cpu_stories_quick --set a=1
 gradcheck cpu_stories_quick --vram lots
 gradcheck cpu_stories_quick --workers -1
+lr-find
+lr-find --config nothing.yaml
+lr-find cpu_stories_quick --from 0
+lr-find cpu_stories_quick --to 1e-7
+lr-find cpu_stories_quick --steps 1
+lr-find cpu_stories_quick --out chart.png
+lr-find cpu_stories_quick --out no/such/folder/chart.html
+lr-find cpu_stories_quick --set a=1
+lr-find cpu_stories_quick --vram lots
+lr-find cpu_stories_quick --workers -1
 report
 report nothing
 report RUN --out .

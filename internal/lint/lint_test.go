@@ -70,6 +70,7 @@ var imports = map[string][]string{
 	"report/queue":     {"report/runs", "train/checkpoint", "internal/atomicfile", "internal/regular", "internal/safetext", "internal/rescue"},
 	"report/live":      {"report", "report/queue", "report/runs", "session", "train", "train/checkpoint", "train/journal", "internal/chatpage", "internal/listen", "internal/regular", "internal/safetext", "internal/rescue"},
 	"train/gradcheck":  {"session", "train/step", "dataset", "graph", "kernel", "model/nn", "adapter"},
+	"train/lrfind":     {},
 	"train/journal":    {"internal/atomicfile", "internal/regular", "internal/safetext"},
 	"train/hardware":   {"internal/atomicfile", "internal/rescue"},
 	"train/checkpoint": {"internal/atomicfile", "internal/jsonerr", "internal/regular", "internal/rescue"},

@@ -334,6 +334,11 @@ func (p *Pipeline) Update() error {
 	if err := p.run.Run(updateAlone...); err != nil {
 		return err
 	}
+	return p.Skip()
+}
+
+// Skip queues the reading of the step's numbers without an update: weights and states stay as they are.
+func (p *Pipeline) Skip() error {
 	p.done[p.queued%len(p.done)] = time.Now()
 	p.queued++
 	return p.read.Queue()
