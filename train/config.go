@@ -155,7 +155,9 @@ type Config struct {
 
 	// OnOOM is what happens when the planned memory does not fit, before the first step. stop refuses the run and
 	// names what would fit. shrink uses smaller micro-batches with more accumulation, and more gradient checkpointing:
-	// a step keeps its rows, and its loss is the same up to rounding. Later in the run no memory is allocated.
+	// a step keeps its rows, and its loss is the same up to rounding. It is refused where the loss is defined over a
+	// micro-batch: contrastive, kto with its estimate of the divergence, grpo with loss_type: bnpo or
+	// top_entropy_quantile. Later in the run no memory is allocated.
 	OnOOM string `yaml:"on_oom" default:"stop" choices:"stop shrink" resume:"free"`
 
 	// Strict refuses a run that would be slower than it could be for a reason that the configuration does not ask for:

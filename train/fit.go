@@ -12,6 +12,7 @@ import (
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/fit"
+	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/step"
 )
 
@@ -58,7 +59,7 @@ func (p *planner) problem() (fit.Problem[steps], error) {
 	of := fit.Problem[steps]{
 		Shapes: p.Shapes(), Layouts: p.layouts, Try: p.try, Limit: p.limit,
 		Checkpointing: c.GradientCheckpointing, OnOOM: c.OnOOM, BatchSize: c.BatchSize,
-		Accumulation: c.GradientAccumulationSteps, Optimizer: c.Optimizer, Sharing: p.sharing, Ranks: p.world,
+		Accumulation: c.GradientAccumulationSteps, BatchTerm: objective.BatchTerm(p.spec.Objective()), Optimizer: c.Optimizer, Sharing: p.sharing, Ranks: p.world,
 		Unsharded: c.BaseSharding == "never", Quantised: p.Net.Scheme != nil, Smaller: adapter.OverQuantised(p.spec.Adapter), Layers: p.Base.Config.NumLayers,
 		Linears: net.Quantised(), FixedLossRows: p.env.lossRows != nil,
 		Machine: p.On, Free: p.free, Calls: steps.calls, Batches: &p.batches,

@@ -15,6 +15,7 @@ import (
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/fit"
+	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/replay"
 )
 
@@ -224,6 +225,40 @@ func TestShrunkBalanceIsSaid(t *testing.T) {
 		}
 		if !strings.Contains(text, "shrink takes batch_size") || strings.Contains(text, "the balance of experts") != want {
 			t.Errorf("%s: the run says %s", name, text)
+		}
+	}
+}
+
+// TestShrinkRefusesBatchTerms checks that on_oom: shrink is refused where smaller micro-batches have another loss, and
+// that the advice of a run that does not fit then does not offer it.
+func TestShrinkRefusesBatchTerms(t *testing.T) {
+	for name, c := range map[string]struct {
+		objective string
+		change    func(*objective.Config)
+		want      string
+	}{
+		"pairs":         {"contrastive", func(*objective.Config) {}, "contrastive the negatives of an anchor are texts of each"},
+		"kto":           {"kto", func(*objective.Config) {}, "kto the estimate of the divergence is one of each"},
+		"kto, no value": {"kto", func(c *objective.Config) { c.KTO = &objective.KTOConfig{LossType: "apo_zero_unpaired"} }, ""},
+		"answers":       {"grpo", func(*objective.Config) {}, ""},
+		"bnpo": {"grpo", func(c *objective.Config) { c.GRPO = &objective.GRPOConfig{LossType: "bnpo"} },
+			"grpo with loss_type: bnpo the mean number of tokens of an answer is one of each"},
+		"entropies": {"grpo", func(c *objective.Config) { c.GRPO = &objective.GRPOConfig{TopEntropyQuantile: 0.2} },
+			"grpo top_entropy_quantile takes the tokens with the highest entropies of each"},
+		"leave one out": {"rloo", func(*objective.Config) {}, ""},
+		"dpo":           {"dpo", func(*objective.Config) {}, ""},
+		"sft":           {"sft", func(*objective.Config) {}, ""},
+	} {
+		s := Spec{Training: Default()}
+		s.Training.Objective, s.Training.BatchSize, s.Training.OnOOM = c.objective, 4, fit.OnOOMShrink
+		c.change(&s.Objectives)
+		problems := fmt.Sprint(s.ValidateBatches())
+		if (c.want == "") != (problems == "[]") || !strings.Contains(problems, c.want) {
+			t.Errorf("%s: %s, want %q", name, problems, c.want)
+		}
+		s.Training.OnOOM = fit.OnOOMStop
+		if problems := s.ValidateBatches(); problems != nil {
+			t.Errorf("%s with stop: %v", name, problems)
 		}
 	}
 }

@@ -1,7 +1,7 @@
 package train
 
 import (
-	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/tierlora/tierlora/adapter"
@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/internal/keys"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/train/fit"
 	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/step"
 	"github.com/tierlora/tierlora/train/track"
@@ -145,10 +146,10 @@ func (s Spec) ValidateBatches() (problems []error) {
 	if err := objective.CheckBatch(o, s.Training.BatchSize); err != nil {
 		problems = append(problems, err)
 	}
-	if objective.Reading(o, s.Dataset, s.Training.BatchSize).Mismatched > 0 && s.Training.OnOOM == "shrink" {
-		problems = append(problems, errors.New("training.on_oom: shrink makes smaller micro-batches, and the "+
-			"objective's estimate of the divergence is one of each micro-batch: a step would have another loss; set it "+
-			"to stop"))
+	if term := objective.BatchTerm(o); term != "" && s.Training.OnOOM == fit.OnOOMShrink {
+		problems = append(problems, fmt.Errorf("training.on_oom: shrink makes smaller micro-batches, and in training."+
+			"objective: %s %s of each micro-batch: a step would have another loss; set it to stop",
+			s.Training.Objective, term))
 	}
 	return problems
 }

@@ -77,6 +77,18 @@ func TestSolve(t *testing.T) {
 	}
 }
 
+// TestSolveNamesOtherLosses checks the advice for an objective whose loss smaller micro-batches change.
+func TestSolveNamesOtherLosses(t *testing.T) {
+	p := problem(499)
+	p.BatchTerm = "the negatives of an anchor are texts"
+	_, err := p.Solve()
+	const want = "training.batch_size: 2 would fit, in 300 B (with another loss: the negatives of an anchor are texts " +
+		"of each micro-batch)"
+	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "on_oom") {
+		t.Errorf("refused with %v, want %s", err, want)
+	}
+}
+
 // TestSolveShrinks: with on_oom: shrink the batches are split as far as they must be.
 func TestSolveShrinks(t *testing.T) {
 	for _, c := range []struct {

@@ -138,9 +138,12 @@ func (a *advice[S]) rows() (string, error) {
 
 // fewerRows formulates the advice to put rows in a micro-batch in place of sequences.
 func (a *advice[S]) fewerRows(rows, sequences int, with string) string {
-	hint := fmt.Sprintf("training.batch_size: %d%s would fit, in %s "+
-		"(with gradient_accumulation_steps: %d for about the same step)",
-		rows, with, a.bytes(), (a.Accumulation*sequences+rows-1)/rows)
+	hint := fmt.Sprintf("training.batch_size: %d%s would fit, in %s ", rows, with, a.bytes())
+	if a.BatchTerm != "" {
+		return hint + fmt.Sprintf("(with another loss: %s of each micro-batch)", a.BatchTerm)
+	}
+	hint += fmt.Sprintf("(with gradient_accumulation_steps: %d for about the same step)",
+		(a.Accumulation*sequences+rows-1)/rows)
 	if a.OnOOM != OnOOMShrink {
 		hint += "; training.on_oom: shrink does so by itself"
 	}

@@ -80,6 +80,9 @@ func (contrastive) CheckBatch(batchSize int) error {
 	return nil
 }
 
+// BatchTerm is the negatives of an anchor, which are texts of other rows.
+func (contrastive) BatchTerm() string { return "the negatives of an anchor are texts" }
+
 // CheckRows refuses rows that are not texts that belong together, and training rows with a score.
 func (contrastive) CheckRows(r *dataset.Report) error {
 	switch g := r.Groups; {

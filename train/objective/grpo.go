@@ -185,6 +185,17 @@ func newGRPO(c Config) Objective {
 // Divisor is the number of tokens or of answers.
 func (o policy) Divisor() Count { return o.divisor }
 
+// BatchTerm is the divisor of loss_type bnpo or the threshold of top_entropy_quantile.
+func (o policy) BatchTerm() string {
+	switch {
+	case o.batch:
+		return "with loss_type: bnpo the mean number of tokens of an answer is one"
+	case o.loss.TopEntropy < 1:
+		return "top_entropy_quantile takes the tokens with the highest entropies"
+	}
+	return ""
+}
+
 // Reference reports whether the loss has a KL divergence.
 func (o policy) Reference() bool { return o.loss.Beta != 0 }
 

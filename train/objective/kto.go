@@ -109,6 +109,14 @@ func (o kto) CheckBatch(batchSize int) error {
 	return nil
 }
 
+// BatchTerm is the estimate of the divergence, if the loss has one.
+func (o kto) BatchTerm() string {
+	if o.estimates() {
+		return "the estimate of the divergence is one"
+	}
+	return ""
+}
+
 // CheckRows refuses rows without a label.
 func (kto) CheckRows(r *dataset.Report) error {
 	if labelled := r.Groups.Desirable + r.Groups.Undesirable; r.Groups.Rows > 0 || labelled < r.Kept {

@@ -53,6 +53,16 @@ func CheckBatch(o Objective, batchSize int) error {
 	return nil
 }
 
+// BatchTerm names the part of an objective's loss that is defined over a micro-batch, such as the negatives of an anchor:
+// the same step in smaller micro-batches has another loss. "" = none, and the loss of a step is a sum over its rows. An
+// objective has this optional capability by a method of that name.
+func BatchTerm(o Objective) string {
+	if b, ok := o.(interface{ BatchTerm() string }); ok {
+		return b.BatchTerm()
+	}
+	return ""
+}
+
 // SharesPrompts reports whether an objective takes batches in which the sequences of a row continue a common prefix
 // (dataset.Batch.Prefixes). Its Filler finds a row's sequences by dataset.Batch.Sequences, which leaves prefixes out,
 // and its loss needs only labels of a sequence's own tokens, or finds those of the prefix itself. An objective has this
