@@ -59,8 +59,10 @@ func (p *planner) problem() (fit.Problem[steps], error) {
 	of := fit.Problem[steps]{
 		Shapes: p.Shapes(), Layouts: p.layouts, Try: p.try, Limit: p.limit,
 		Checkpointing: c.GradientCheckpointing, OnOOM: c.OnOOM, BatchSize: c.BatchSize,
-		Accumulation: c.GradientAccumulationSteps, BatchTerm: objective.BatchTerm(p.spec.Objective()), Optimizer: c.Optimizer, Sharing: p.sharing, Ranks: p.world,
-		Unsharded: c.BaseSharding == "never", Quantised: p.Net.Scheme != nil, Smaller: adapter.OverQuantised(p.spec.Adapter), Layers: p.Base.Config.NumLayers,
+		Accumulation: c.GradientAccumulationSteps, BatchTerm: objective.BatchTerm(p.spec.Objective()),
+		Optimizer: c.Optimizer, Sharing: p.sharing, Ranks: p.world,
+		Unsharded: c.BaseSharding == "never", Quantised: p.Net.Scheme != nil,
+		Smaller: adapter.OverQuantised(p.spec.Adapter), Layers: p.Base.Config.NumLayers,
 		Linears: net.Quantised(), FixedLossRows: p.env.lossRows != nil,
 		Machine: p.On, Free: p.free, Calls: steps.calls, Batches: &p.batches,
 	}

@@ -58,7 +58,8 @@ func TestShrunkRunTrainsTheSame(t *testing.T) {
 	s, small := shrinking(t, 4)
 	whole := mustStart(t, s, twoWorkers)
 	s.VRAM, s.OutputDir = fmt.Sprint(small), filepath.Join(t.TempDir(), "shrunk")
-	if _, err := Start(context.Background(), s, twoWorkers); !errors.Is(err, session.ErrDoesNotFit) || exists(s.OutputDir, MetricsFile) {
+	if _, err := Start(context.Background(), s, twoWorkers); !errors.Is(err, session.ErrDoesNotFit) ||
+		exists(s.OutputDir, MetricsFile) {
 		t.Fatalf("without on_oom: %v", err)
 	}
 	s.Training.OnOOM = fit.OnOOMShrink
@@ -74,11 +75,15 @@ func TestShrunkRunTrainsTheSame(t *testing.T) {
 	nearLosses(t, "shrunk", shrunk.Losses, whole.Losses)
 	golden.Near(t, "relative evaluation", *shrunk.EvalLoss / *whole.EvalLoss, 1, 1e-6)
 	const want = "the run does not fit as configured: with gradient_checkpointing none"
-	if text := strings.Join(said, "\n"); !strings.Contains(text, want) || !strings.Contains(text, "training.on_oom: shrink takes batch_size 1 with gradient_accumulation_steps 4 instead of 4 with 1, and gradient_checkpointing full: ") {
+	if text := strings.Join(said, "\n"); !strings.Contains(text, want) ||
+		!strings.Contains(text, "training.on_oom: shrink takes batch_size 1 with gradient_accumulation_steps 4 "+
+			"instead of 4 with 1, and gradient_checkpointing full: ") {
 		t.Errorf("it said\n%s", text)
 	}
 	m, err := replay.ReadManifest(s.OutputDir)
-	if err != nil || len(m.Plans) != 1 || m.Plans[0] != (replay.PartPlan{FirstStep: 1, BatchSize: 1, Accumulation: 4, Pieces: 4, Layout: "gradient_checkpointing full", Bytes: shrunk.HeldBytes}) {
+	if err != nil || len(m.Plans) != 1 ||
+		m.Plans[0] != (replay.PartPlan{FirstStep: 1, BatchSize: 1, Accumulation: 4, Pieces: 4,
+			Layout: "gradient_checkpointing full", Bytes: shrunk.HeldBytes}) {
 		t.Errorf("the manifest has the plans %+v: %v", m.Plans, err)
 	}
 	verdict, err := Verify(context.Background(), s, twoWorkers, m, 2)
@@ -122,10 +127,12 @@ func TestShrunkRunResumes(t *testing.T) {
 		got := mustStart(t, parts, twoWorkers)
 		nearLosses(t, c.name, got.Losses, r.Losses)
 		m, err := replay.ReadManifest(parts.OutputDir)
-		if err != nil || len(m.Plans) != c.parts || c.parts == 2 && (m.Plans[1].FirstStep != 3 || m.Plans[0].Pieces+m.Plans[1].Pieces != 4) {
+		if err != nil || len(m.Plans) != c.parts || c.parts == 2 &&
+			(m.Plans[1].FirstStep != 3 || m.Plans[0].Pieces+m.Plans[1].Pieces != 4) {
 			t.Errorf("%s: plans %+v, %v", c.name, m.Plans, err)
 		}
-		if c.parts == 1 && !bytes.Equal(golden.ReadFile(t, shrunk.OutputDir, adapter.WeightsFile), golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
+		if c.parts == 1 && !bytes.Equal(golden.ReadFile(t, shrunk.OutputDir, adapter.WeightsFile),
+			golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
 			t.Errorf("%s: the resumed run trains another adapter", c.name)
 		}
 	}
@@ -167,8 +174,11 @@ func TestDeviceRefusesThePlan(t *testing.T) {
 		after func() (int64, int64)
 		want  []string
 	}{
-		{"taken", taken, []string{"cpu refused the memory of the plan (arena activations", ": planned ", ", free now " + session.FormatBytes(small+1) + " of 2.0 GiB, other processes and the driver hold 2.0 GiB; into ",
-			"would fit, in ", "training.batch_size: 1 with training.gradient_checkpointing: auto would fit, in ", "training.on_oom: shrink does so by itself"}},
+		{"taken", taken, []string{"cpu refused the memory of the plan (arena activations", ": planned ",
+			", free now " + session.FormatBytes(small+1) +
+				" of 2.0 GiB, other processes and the driver hold 2.0 GiB; into ",
+			"would fit, in ", "training.batch_size: 1 with training.gradient_checkpointing: auto would fit, in ",
+			"training.on_oom: shrink does so by itself"}},
 		{"full", full, []string{"free now 0 B of 2.0 GiB", "other programs hold its memory: wait for them"}},
 		{"in pieces", pieces, []string{"free now 1.0 GiB of 2.0 GiB", " would fit, in "}},
 	} {
@@ -192,12 +202,15 @@ func TestDeviceRefusesThePlan(t *testing.T) {
 			t.Fatalf("%s: %v", c.name, err)
 		}
 		nearLosses(t, c.name, r.Losses, whole.Losses)
-		if r.HeldBytes >= whole.HeldBytes || strings.Count(strings.Join(said, "\n"), "training.on_oom: shrink takes batch_size ") != c.refusals {
-			t.Errorf("%s: holds %d of %d bytes, said\n%s", c.name, r.HeldBytes, whole.HeldBytes, strings.Join(said, "\n"))
+		if r.HeldBytes >= whole.HeldBytes || strings.Count(strings.Join(said, "\n"),
+			"training.on_oom: shrink takes batch_size ") != c.refusals {
+			t.Errorf("%s: holds %d of %d bytes, said\n%s", c.name, r.HeldBytes, whole.HeldBytes,
+				strings.Join(said, "\n"))
 		}
 	}
 	s.OutputDir = filepath.Join(t.TempDir(), "run")
-	if _, err := startFaulty(t, machine(100, pieces), s, twoWorkers); !errors.Is(err, session.ErrDoesNotFit) || exists(s.OutputDir, MetricsFile) {
+	if _, err := startFaulty(t, machine(100, pieces), s, twoWorkers); !errors.Is(err, session.ErrDoesNotFit) ||
+		exists(s.OutputDir, MetricsFile) {
 		t.Errorf("a device that refuses all: %v", err)
 	}
 }
@@ -215,7 +228,8 @@ func TestShrunkBalanceIsSaid(t *testing.T) {
 		text := ""
 		env := oneWorker
 		env.Log = func(line string) { text += line }
-		for part := int64(95); part > 30 && !strings.Contains(text, "takes batch_size 2 ") && !strings.Contains(text, "takes batch_size 1 "); part -= 5 {
+		for part := int64(95); part > 30 && !strings.Contains(text, "takes batch_size 2 ") &&
+			!strings.Contains(text, "takes batch_size 1 "); part -= 5 {
 			s.VRAM, s.OutputDir, text = strconv.FormatInt(plan.TotalBytes*part/100, 10), t.TempDir(), ""
 			if _, err := Start(context.Background(), s, env); errors.Is(err, session.ErrDoesNotFit) {
 				break
@@ -223,7 +237,8 @@ func TestShrunkBalanceIsSaid(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if !strings.Contains(text, "shrink takes batch_size") || strings.Contains(text, "the balance of experts") != want {
+		if !strings.Contains(text, "shrink takes batch_size") ||
+			strings.Contains(text, "the balance of experts") != want {
 			t.Errorf("%s: the run says %s", name, text)
 		}
 	}
@@ -237,7 +252,8 @@ func TestShrinkRefusesBatchTerms(t *testing.T) {
 		change    func(*objective.Config)
 		want      string
 	}{
-		"pairs":         {"contrastive", func(*objective.Config) {}, "contrastive the negatives of an anchor are texts of each"},
+		"pairs": {"contrastive", func(*objective.Config) {},
+			"contrastive the negatives of an anchor are texts of each"},
 		"kto":           {"kto", func(*objective.Config) {}, "kto the estimate of the divergence is one of each"},
 		"kto, no value": {"kto", func(c *objective.Config) { c.KTO = &objective.KTOConfig{LossType: "apo_zero_unpaired"} }, ""},
 		"answers":       {"grpo", func(*objective.Config) {}, ""},

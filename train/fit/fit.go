@@ -77,9 +77,10 @@ type Problem[S any] struct {
 	OnOOM         string // training.on_oom
 	BatchSize     int    // training.batch_size
 	Accumulation  int    // training.gradient_accumulation_steps
-	BatchTerm     string // part of the loss that smaller micro-batches change, as objective.BatchTerm names it; "" = none
 	Optimizer     string // training.optimizer
 	Sharing       int    // training.context_parallel_size, at least 1
+	// BatchTerm names the part of the loss that smaller micro-batches change (objective.BatchTerm); "" = none.
+	BatchTerm string
 	// Sharings are larger context_parallel_sizes that the run's ranks and the model allow, ascending.
 	Sharings  []int
 	Ranks     int     // number of ranks of the run

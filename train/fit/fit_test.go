@@ -32,8 +32,9 @@ func problem(limit int64) Problem[Attempt] {
 	keys := Keys{Checkpointing: "auto", Dequantised: "never", Sharding: "auto"}
 	r := &rows{1}
 	return Problem[Attempt]{
-		Shapes: r.Shapes(), Limit: limit, Checkpointing: "auto", OnOOM: OnOOMStop, BatchSize: 4, Accumulation: 1, Optimizer: "lion",
-		Sharing: 1, Ranks: 1, Layers: 1, FixedLossRows: true, Machine: graph.NewCPU(1), Batches: r,
+		Shapes: r.Shapes(), Limit: limit, Checkpointing: "auto", OnOOM: OnOOMStop, BatchSize: 4, Accumulation: 1,
+		Optimizer: "lion",
+		Sharing:   1, Ranks: 1, Layers: 1, FixedLossRows: true, Machine: graph.NewCPU(1), Batches: r,
 		Free:  func() (int64, bool, error) { return 0, false, nil },
 		Calls: func(Attempt) int { return 1 },
 		Layouts: func(checkpointing string) []session.Layout {
@@ -41,7 +42,8 @@ func problem(limit int64) Problem[Attempt] {
 			return keys.Layouts(graph.Capabilities{}, false, 1)
 		},
 		Try: func(a Attempt) (p session.Planned[Attempt], err error) {
-			each := map[graph.Recompute]int64{graph.KeepAll: 10, graph.RecomputeCheap: 5, graph.RecomputeLayers: 1}[a.Layout.Recompute]
+			each := map[graph.Recompute]int64{graph.KeepAll: 10, graph.RecomputeCheap: 5,
+				graph.RecomputeLayers: 1}[a.Layout.Recompute]
 			p.Layout, p.Step = a.Layout, a
 			p.Need = graph.Bytes{Frozen: 100, Arena: each * int64(a.Shapes.Train.Tokens)}
 			return p, nil
@@ -82,8 +84,8 @@ func TestSolveNamesOtherLosses(t *testing.T) {
 	p := problem(499)
 	p.BatchTerm = "the negatives of an anchor are texts"
 	_, err := p.Solve()
-	const want = "training.batch_size: 2 would fit, in 300 B (with another loss: the negatives of an anchor are texts " +
-		"of each micro-batch)"
+	const want = "training.batch_size: 2 would fit, in 300 B (with another loss: the negatives of an anchor are " +
+		"texts of each micro-batch)"
 	if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "on_oom") {
 		t.Errorf("refused with %v, want %s", err, want)
 	}
@@ -98,7 +100,8 @@ func TestSolveShrinks(t *testing.T) {
 		p := problem(c.limit)
 		p.OnOOM = OnOOMShrink
 		chosen, err := p.Solve()
-		if pieces := p.Batches.(*rows).pieces; err != nil || pieces != c.pieces || (chosen.Shrunk != "") != (pieces > 1) {
+		if pieces := p.Batches.(*rows).pieces; err != nil || pieces != c.pieces ||
+			(chosen.Shrunk != "") != (pieces > 1) {
 			t.Errorf("limit %d: %d pieces (%q), want %d: %v", c.limit, pieces, chosen.Shrunk, c.pieces, err)
 		}
 	}
@@ -118,12 +121,14 @@ func TestAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err = p.Again(chosen, cause); !errors.Is(err, session.ErrDoesNotFit) || !strings.Contains(err.Error(), "the same command would fit, with gradient_checkpointing selective") {
+	if _, err = p.Again(chosen, cause); !errors.Is(err, session.ErrDoesNotFit) ||
+		!strings.Contains(err.Error(), "the same command would fit, with gradient_checkpointing selective") {
 		t.Errorf("stop: %v", err)
 	}
 	p.OnOOM = OnOOMShrink
 	before := chosen.Need.Total()
-	if chosen, err = p.Again(chosen, cause); err != nil || chosen.Need.Total() > before*7/8 || !strings.Contains(chosen.Shrunk, "refused the memory of the plan (the device said no)") {
+	if chosen, err = p.Again(chosen, cause); err != nil || chosen.Need.Total() > before*7/8 ||
+		!strings.Contains(chosen.Shrunk, "refused the memory of the plan (the device said no)") {
 		t.Errorf("shrink: %d bytes after %d: %q, %v", chosen.Need.Total(), before, chosen.Shrunk, err)
 	}
 }
@@ -133,7 +138,8 @@ func TestRefuseOnAFullMachine(t *testing.T) {
 	c := Choice[Attempt]{}
 	c.Need = graph.Bytes{Frozen: 5 << 20, Arena: 6 << 20}
 	err := problem(0).refuse(c)
-	if !errors.Is(err, session.ErrDoesNotFit) || !strings.Contains(err.Error(), "needs 11.0 MiB, the limit is 0 B: 11.0 MiB too much; other programs hold the memory of cpu") {
+	if !errors.Is(err, session.ErrDoesNotFit) || !strings.Contains(err.Error(),
+		"needs 11.0 MiB, the limit is 0 B: 11.0 MiB too much; other programs hold the memory of cpu") {
 		t.Errorf("refused with %v", err)
 	}
 }

@@ -23,7 +23,8 @@ func (p Problem[S]) refuse(c Choice[S]) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: with %v the plan needs %s, the limit is %s: %s too much; %s", session.ErrDoesNotFit, c.Layout,
+	return fmt.Errorf("%w: with %v the plan needs %s, the limit is %s: %s too much; %s", session.ErrDoesNotFit,
+		c.Layout,
 		session.FormatBytes(need.Total()), session.FormatBytes(limit), session.FormatBytes(need.Total()-limit), hint)
 }
 
