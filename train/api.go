@@ -68,8 +68,8 @@ type Result struct {
 	Stopped bool `json:"stopped,omitempty"`
 	// EndedEarly says why the run ended before its last step, by early stopping or the loss watchdog; "" = it did not.
 	EndedEarly string `json:"ended_early,omitempty"`
-	// ResultStep is the step whose weights are the result, if training.load_best_model_at_end chose others than the last
-	// ones; else 0.
+	// ResultStep is the step whose weights are the result, if training.load_best_model_at_end chose others than the
+	// last ones; else 0.
 	ResultStep int `json:"result_step,omitempty"`
 	// Skipped lists the steps of the whole run that were left out because loss or gradient was not finite.
 	Skipped []int `json:"skipped_steps,omitempty"`

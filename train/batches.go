@@ -22,7 +22,8 @@ type division struct {
 func divisionOf(s Spec, env Env) division {
 	c := s.Training
 	d := division{
-		world: max(env.ranks, 1), sharing: c.sharing(), batchSize: c.BatchSize, accumulation: c.GradientAccumulationSteps,
+		world: max(env.ranks, 1), sharing: c.sharing(), batchSize: c.BatchSize,
+		accumulation: c.GradientAccumulationSteps,
 	}
 	if t := env.team; t != nil {
 		d.world, d.rank = t.World(), t.Rank()

@@ -39,7 +39,8 @@ func TestBestCheckpointThatIsGone(t *testing.T) {
 	var log strings.Builder
 	s.Training.Resume = "auto"
 	mustStart(t, s, Env{Env: session.Env{Log: func(line string) { log.WriteString(line + "\n") }}})
-	if !strings.Contains(log.String(), "the best checkpoint so far, checkpoint-4 (eval_loss ") || !strings.Contains(log.String(), "it is forgotten") {
+	if !strings.Contains(log.String(), "the best checkpoint so far, checkpoint-4 (eval_loss ") ||
+		!strings.Contains(log.String(), "it is forgotten") {
 		t.Errorf("the log does not say it:\n%s", &log)
 	}
 	now := stateOf()

@@ -46,7 +46,8 @@ func poisoned(t *testing.T) (dir, tensor string) {
 		t.Fatal(err)
 	}
 	dir = t.TempDir()
-	for name, data := range map[string][]byte{adapter.WeightsFile: raw, adapter.ConfigFile: golden.ReadFile(t, from, adapter.ConfigFile)} {
+	for name, data := range map[string][]byte{adapter.WeightsFile: raw,
+		adapter.ConfigFile: golden.ReadFile(t, from, adapter.ConfigFile)} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -65,7 +66,8 @@ func TestAdapterThatIsNotFinite(t *testing.T) {
 		"init_from": func() error { _, err := Start(ctx, s, Env{}); return err },
 		"eval":      func() error { _, err := infer.Evaluate(ctx, s.Evaluation(dir), session.Env{}); return err },
 		"merge": func() error {
-			_, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(dir), Out: out}, session.Env{})
+			_, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(dir),
+				Out: out}, session.Env{})
 			return err
 		},
 		"generate": func() error {
@@ -78,11 +80,13 @@ func TestAdapterThatIsNotFinite(t *testing.T) {
 			return err
 		},
 	} {
-		if err := run(); err == nil || !strings.Contains(err.Error(), "the adapter is broken: tensor "+tensor+" is NaN at [") {
+		if err := run(); err == nil || !strings.Contains(err.Error(),
+			"the adapter is broken: tensor "+tensor+" is NaN at [") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	for _, path := range []string{filepath.Join(s.OutputDir, adapter.WeightsFile), filepath.Join(out, weights.SingleFile)} {
+	for _, path := range []string{filepath.Join(s.OutputDir, adapter.WeightsFile),
+		filepath.Join(out, weights.SingleFile)} {
 		if _, err := os.Stat(path); err == nil {
 			t.Errorf("%s was written", path)
 		}

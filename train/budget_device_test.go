@@ -49,7 +49,8 @@ func TestGPUBudgetsAreCapturedOnce(t *testing.T) {
 			}
 		}
 		used[pad] = -w.free[0] - r.HeldBytes
-		t.Logf("pad_to %s: %d bytes held, median step %.3f ms, %s from start to end", pad, r.HeldBytes, median(w.times), r.Duration)
+		t.Logf("pad_to %s: %d bytes held, median step %.3f ms, %s from start to end", pad, r.HeldBytes,
+			median(w.times), r.Duration)
 	}
 	more := used[dataset.PadNone] - used[dataset.PadMaxLength]
 	t.Logf("the graphs of all budgets take %.1f MiB more than one", float64(more)/(1<<20))
@@ -89,7 +90,8 @@ func TestChipLeavesMemoryForGraphs(t *testing.T) {
 	for i := range int64(6) {
 		p, took, free := planned(least + graphs*i/5)
 		if n := p.found.Need.Total() + took; n > free {
-			t.Errorf("%d MiB more: plan and graphs of budgets %v take %d bytes, %d are free", graphs*i/5>>20, p.loader.Shape().Budgets, n, free)
+			t.Errorf("%d MiB more: plan and graphs of budgets %v take %d bytes, %d are free", graphs*i/5>>20,
+				p.loader.Shape().Budgets, n, free)
 		}
 		if len(p.loader.Shape().Budgets) < all || p.found.Need.Total() < need {
 			fewer++

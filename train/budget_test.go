@@ -34,7 +34,8 @@ func windowed(t *testing.T, window int) *session.Base {
 	for _, e := range entries {
 		data := golden.ReadFile(t, from, e.Name())
 		if e.Name() == "config.json" {
-			text := strings.Replace(string(data), `"model_type": "llama"`, fmt.Sprintf(`"model_type": "mistral", "sliding_window": %d`, window), 1)
+			text := strings.Replace(string(data), `"model_type": "llama"`,
+				fmt.Sprintf(`"model_type": "mistral", "sliding_window": %d`, window), 1)
 			data = []byte(strings.Replace(text, "LlamaForCausalLM", "MistralForCausalLM", 1))
 		}
 		if err := os.WriteFile(filepath.Join(to, e.Name()), data, 0o644); err != nil {
@@ -87,7 +88,8 @@ func oneStep(t *testing.T, b *session.Base, float kernel.DType, l *dataset.Loade
 		}
 		steps, programs = append(steps, planned), append(programs, &planned.Program)
 	}
-	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), steps[0].Net, m, 2) }, programs...)
+	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), steps[0].Net, m, 2) },
+		programs...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -124,7 +126,8 @@ func oneStep(t *testing.T, b *session.Base, float kernel.DType, l *dataset.Loade
 		run(m.Runs[at], step.SegmentMicro)
 	}
 	run(ts.run, step.SegmentNorm)
-	all := map[string][]float64{"loss": slices.Clone(ts.read(t, ts.Loss)), "norm": slices.Clone(ts.read(t, ts.Norm)[:1])}
+	all := map[string][]float64{"loss": slices.Clone(ts.read(t, ts.Loss)),
+		"norm": slices.Clone(ts.read(t, ts.Norm)[:1])}
 	for _, p := range ts.Trained.Params {
 		x, err := m.Tensor("gradient of " + p.Name)
 		if err != nil {
@@ -196,7 +199,8 @@ func TestBudgetsTrainAsPaddingDoes(t *testing.T) { budgetsTrainAsPaddingDoes(t, 
 func budgetsTrainAsPaddingDoes(t *testing.T, device string, first, later float64) {
 	for _, c := range []struct{ rows, accumulate, steps int }{{2, 1, 20}, {1, 3, 12}} {
 		padded := unevenSpec(t, c.steps, device)
-		padded.Training.BatchSize, padded.Training.GradientAccumulationSteps, padded.Dataset.PadTo = c.rows, c.accumulate, dataset.PadMaxLength
+		padded.Training.BatchSize, padded.Training.GradientAccumulationSteps, padded.Dataset.PadTo = c.rows,
+			c.accumulate, dataset.PadMaxLength
 		want := mustStart(t, padded, Env{})
 		flat := padded
 		flat.Dataset.PadTo, flat.OutputDir = dataset.PadNone, filepath.Join(t.TempDir(), "flat")
@@ -204,12 +208,14 @@ func budgetsTrainAsPaddingDoes(t *testing.T, device string, first, later float64
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(plan.Budgets) < 2 || plan.Padding > 0.2 || !strings.Contains(plan.String(), "\n  batches of "+fmt.Sprint(plan.Budgets[0])+", ") {
+		if len(plan.Budgets) < 2 || plan.Padding > 0.2 || !strings.Contains(plan.String(),
+			"\n  batches of "+fmt.Sprint(plan.Budgets[0])+", ") {
 			t.Errorf("the plan has the budgets %v and %.1f %% padding:\n%v", plan.Budgets, 100*plan.Padding, plan)
 		}
 		got := mustStart(t, flat, Env{})
 		if got.HeldBytes != plan.TotalBytes || got.HeldBytes > want.HeldBytes {
-			t.Errorf("the run holds %d bytes, the plan says %d, padded it holds %d", got.HeldBytes, plan.TotalBytes, want.HeldBytes)
+			t.Errorf("the run holds %d bytes, the plan says %d, padded it holds %d", got.HeldBytes,
+				plan.TotalBytes, want.HeldBytes)
 		}
 		for i := range want.Losses {
 			near := later
@@ -275,10 +281,12 @@ func budgetsTakeTheMemoryOfTheLargest(t *testing.T, prepare func(Spec) (*prepare
 		}
 		budgets := p.loader.Shape().Budgets
 		if len(budgets) < 3 || len(steps.smaller) != len(budgets)-1 || steps.train.Tokens != slices.Max(budgets) {
-			t.Errorf("budgets %v, %d smaller steps, the largest for %d tokens", budgets, len(steps.smaller), steps.train.Tokens)
+			t.Errorf("budgets %v, %d smaller steps, the largest for %d tokens", budgets,
+				len(steps.smaller), steps.train.Tokens)
 		}
 		if all.Total() != alone.Total() || all.Total() != p.found.Need.Total() || !maps.Equal(all.State, alone.State) {
-			t.Errorf("%v: %v with all budgets, %v with the largest alone, the plan says %v", p.found.Layout, all, alone, p.found.Need)
+			t.Errorf("%v: %v with all budgets, %v with the largest alone, the plan says %v", p.found.Layout,
+				all, alone, p.found.Need)
 		}
 		for _, s := range steps.smaller {
 			if s.Plan.Calls()[step.SegmentUpdate] != steps.train.Plan.Calls()[step.SegmentUpdate] {

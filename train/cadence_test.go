@@ -48,7 +48,8 @@ func TestPerEpoch(t *testing.T) {
 
 	s.Dataset.Streaming, s.Training.MaxSteps, s.Dataset.ValSplit, s.Training.EvalsPerEpoch = true, 3, 0, 0
 	s.OutputDir = filepath.Join(t.TempDir(), "stream")
-	if _, err := Start(t.Context(), s, Env{}); err == nil || !strings.Contains(err.Error(), "training.saves_per_epoch: the rows of dataset.streaming are not counted") {
+	if _, err := Start(t.Context(), s, Env{}); err == nil ||
+		!strings.Contains(err.Error(), "training.saves_per_epoch: the rows of dataset.streaming are not counted") {
 		t.Errorf("a stream ends with %v", err)
 	}
 }

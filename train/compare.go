@@ -95,7 +95,8 @@ func (p Point) String() string {
 	case d < 0:
 		direction = "below"
 	}
-	return fmt.Sprintf("%.4f, %.4f %s the reference's %.4f (allowed %.4f)", p.Run, math.Abs(d), direction, p.Mean, p.Allowed)
+	return fmt.Sprintf("%.4f, %.4f %s the reference's %.4f (allowed %.4f)", p.Run, math.Abs(d),
+		direction, p.Mean, p.Allowed)
 }
 
 // Outcome is what the expectations of a finished run are judged by.
@@ -114,10 +115,11 @@ type Outcome struct {
 // compare compares the run's curve with the reference.
 func (o Outcome) compare(name string) *Comparison {
 	r := o.Reference
-	c := &Comparison{Reference: name, BaseModel: r.BaseModel, MadeBy: r.MadeBy, Seeds: len(r.Seeds), Window: r.Window, Tolerance: r.Tolerance,
-		NotComparable: o.Subject.difference(r.Subject)}
+	c := &Comparison{Reference: name, BaseModel: r.BaseModel, MadeBy: r.MadeBy, Seeds: len(r.Seeds), Window: r.Window,
+		Tolerance: r.Tolerance, NotComparable: o.Subject.difference(r.Subject)}
 	if n := len(o.Losses); n != r.Subject.Steps && o.Subject.Steps == r.Subject.Steps {
-		c.NotComparable = append(c.NotComparable, fmt.Sprintf("the run has the losses of %d of its %d steps: some were left out", n, r.Subject.Steps))
+		c.NotComparable = append(c.NotComparable,
+			fmt.Sprintf("the run has the losses of %d of its %d steps: some were left out", n, r.Subject.Steps))
 	}
 	point := func(step int, run float64, b Band) *Point {
 		return &Point{Step: step, Run: run, Mean: b.Mean, Spread: b.Spread, Allowed: r.allowed(b)}
@@ -154,11 +156,13 @@ func (o Outcome) compare(name string) *Comparison {
 // misses returns the reasons why the run does not match the reference; none if it does.
 func (c *Comparison) misses() []string {
 	if c.NotComparable != nil {
-		return []string{"not comparable: " + strings.Join(c.NotComparable, ", ") + "; scripts/reference_curve.py makes the curve of another configuration or base model"}
+		return []string{"not comparable: " + strings.Join(c.NotComparable, ", ") +
+			"; scripts/reference_curve.py makes the curve of another configuration or base model"}
 	}
 	var why []string
 	if c.Outside > 0 {
-		why = append(why, fmt.Sprintf("%d of %d steps are outside the band, first step %d: smoothed loss %v; furthest step %d: %v", c.Outside, c.Steps, c.First.Step, *c.First, c.Worst.Step, *c.Worst))
+		why = append(why, fmt.Sprintf("%d of %d steps are outside the band, first step %d: smoothed loss %v; "+
+			"furthest step %d: %v", c.Outside, c.Steps, c.First.Step, *c.First, c.Worst.Step, *c.Worst))
 	}
 	for _, e := range []struct {
 		what string
@@ -178,10 +182,12 @@ func (c *Comparison) summary() string {
 	}
 	line := fmt.Sprintf("%d of %d steps inside", c.Steps-c.Outside, c.Steps)
 	if c.Worst != nil {
-		line += fmt.Sprintf(", furthest step %d with %.4f of %.4f", c.Worst.Step, math.Abs(c.Worst.Run-c.Worst.Mean), c.Worst.Allowed)
+		line += fmt.Sprintf(", furthest step %d with %.4f of %.4f", c.Worst.Step,
+			math.Abs(c.Worst.Run-c.Worst.Mean), c.Worst.Allowed)
 	}
 	if c.EvalLoss != nil {
-		line += fmt.Sprintf(", held-out loss %.4f beside %.4f +- %.4f", c.EvalLoss.Run, c.EvalLoss.Mean, c.EvalLoss.Allowed)
+		line += fmt.Sprintf(", held-out loss %.4f beside %.4f +- %.4f", c.EvalLoss.Run,
+			c.EvalLoss.Mean, c.EvalLoss.Allowed)
 	}
 	return line
 }
@@ -192,7 +198,8 @@ func (e Expect) judgeReference(o Outcome) Judged { return o.compare(e.Reference)
 // Judge judges the criterion reference.
 func (c *Comparison) Judge() Judged {
 	t := c.Tolerance
-	j := Judged{Criterion: "reference", Want: fmt.Sprintf("within %g spreads + %g of %s", t.K, t.Floor, c.Reference), Got: c.summary(), Comparison: c}
+	j := Judged{Criterion: "reference", Want: fmt.Sprintf("within %g spreads + %g of %s", t.K, t.Floor, c.Reference),
+		Got: c.summary(), Comparison: c}
 	why := c.misses()
 	j.Met, j.miss = why == nil, fmt.Sprintf("reference %s: %s", c.Reference, strings.Join(why, "; "))
 	return j
@@ -234,7 +241,8 @@ func (f *ReferenceCurve) Validate() error {
 	switch n := len(f.Mean); {
 	case f.Reference == "" || n == 0 || len(f.Low) != n || len(f.High) != n:
 		return errors.New("it names no reference, or mean, low and high are not a number for each step")
-	case f.Steps < 0 || f.Steps > len(f.Run) || f.Outside < 0 || f.Outside > f.Steps || f.Outside > 0 && (f.First == nil || f.Worst == nil):
+	case f.Steps < 0 || f.Steps > len(f.Run) || f.Outside < 0 || f.Outside > f.Steps ||
+		f.Outside > 0 && (f.First == nil || f.Worst == nil):
 		return fmt.Errorf("%d of %d steps outside are not what a comparison counts", f.Outside, f.Steps)
 	case f.Steps == 0 && f.NotComparable == nil:
 		return errors.New("no step was compared")

@@ -50,23 +50,43 @@ func TestReferenceCriterion(t *testing.T) {
 				o.Losses[i] -= float64(i) * 0.05
 			}
 		}, []string{" of 20 steps are outside the band, first step ", " below the reference's "}},
-		"one step":              {func(o *Outcome) { o.Losses[19] += 1 }, []string{"1 of 20 steps are outside the band, first step 20: smoothed loss 5.8180, 0.5000 above the reference's 5.3180 (allowed 0.2997); furthest step 20: "}},
-		"NaN":                   {func(o *Outcome) { o.Losses[3] = math.NaN() }, []string{"2 of 20 steps are outside the band, first step 4: smoothed loss NaN, no number; the reference has 6.4748"}},
-		"held out, too high":    {func(o *Outcome) { o.EvalLoss = at(5.3) }, []string{"the held-out loss at the end is 5.3000, 0.3080 above the reference's 4.9920 (allowed 0.2199)"}},
-		"held out, too low":     {func(o *Outcome) { o.EvalLoss = at(4.7) }, []string{"the held-out loss at the end is 4.7000, 0.2920 below the reference's 4.9920 (allowed 0.2199)"}},
-		"held out, NaN":         {func(o *Outcome) { o.EvalLoss = at(math.NaN()) }, []string{"the held-out loss at the end is NaN, no number"}},
-		"other at the start":    {func(o *Outcome) { o.EvalBefore = at(8.6) }, []string{"the held-out loss before the first step is 8.6000, 0.0405 above"}},
-		"not evaluated":         {func(o *Outcome) { o.EvalLoss = nil }, []string{"not comparable: the run was not evaluated on the validation rows"}},
-		"19 of 20 steps":        {func(o *Outcome) { o.Losses, o.Subject.Steps = o.Losses[:19], 19 }, []string{"not comparable: the run has 19 steps, the reference 20"}},
-		"21 steps":              {func(o *Outcome) { o.Losses, o.Subject.Steps = append(o.Losses, 5), 21 }, []string{"not comparable: the run has 21 steps, the reference 20"}},
-		"a step left out":       {func(o *Outcome) { o.Losses = o.Losses[:19] }, []string{"not comparable: the run has the losses of 19 of its 20 steps: some were left out"}},
-		"no step":               {func(o *Outcome) { o.Losses, o.Subject.Steps = nil, 0 }, []string{"not comparable: the run has 0 steps"}},
-		"another base":          {func(o *Outcome) { o.Subject.Base = strings.Repeat("0", 64) }, []string{"not comparable: the base model's weights have the hash 000000000000, the reference's c23e336b6980"}},
-		"another order of rows": {func(o *Outcome) { o.Subject.Rows = strings.Repeat("0", 64) }, []string{"not comparable: its steps train other rows, or the rows in another order"}},
-		"other held-out rows":   {func(o *Outcome) { o.Subject.Validation = strings.Repeat("0", 64) }, []string{"not comparable: its validation rows are others"}},
-		"another rank":          {func(o *Outcome) { o.Subject.Configuration["lora.r"] = "16" }, []string{"not comparable: lora.r is 16, in the reference 8"}},
-		"a key more":            {func(o *Outcome) { o.Subject.Configuration["lora.init_from"] = "x" }, []string{"not comparable: lora.init_from is x, in the reference not known"}},
-		"a key less":            {func(o *Outcome) { delete(o.Subject.Configuration, "adapter") }, []string{"not comparable: adapter is not known, in the reference qlora"}},
+		"one step": {func(o *Outcome) { o.Losses[19] += 1 },
+			[]string{"1 of 20 steps are outside the band, first step 20: smoothed loss 5.8180, 0.5000 above the " +
+				"reference's 5.3180 (allowed 0.2997); furthest step 20: "}},
+		"NaN": {func(o *Outcome) { o.Losses[3] = math.NaN() },
+			[]string{"2 of 20 steps are outside the band, first step 4: smoothed loss NaN, no number; the " +
+				"reference has 6.4748"}},
+		"held out, too high": {func(o *Outcome) { o.EvalLoss = at(5.3) },
+			[]string{"the held-out loss at the end is 5.3000, 0.3080 above the reference's 4.9920 (allowed 0.2199)"}},
+		"held out, too low": {func(o *Outcome) { o.EvalLoss = at(4.7) },
+			[]string{"the held-out loss at the end is 4.7000, 0.2920 below the reference's 4.9920 (allowed 0.2199)"}},
+		"held out, NaN": {func(o *Outcome) { o.EvalLoss = at(math.NaN()) },
+			[]string{"the held-out loss at the end is NaN, no number"}},
+		"other at the start": {func(o *Outcome) { o.EvalBefore = at(8.6) },
+			[]string{"the held-out loss before the first step is 8.6000, 0.0405 above"}},
+		"not evaluated": {func(o *Outcome) { o.EvalLoss = nil },
+			[]string{"not comparable: the run was not evaluated on the validation rows"}},
+		"19 of 20 steps": {func(o *Outcome) { o.Losses, o.Subject.Steps = o.Losses[:19], 19 },
+			[]string{"not comparable: the run has 19 steps, the reference 20"}},
+		"21 steps": {func(o *Outcome) { o.Losses, o.Subject.Steps = append(o.Losses, 5), 21 },
+			[]string{"not comparable: the run has 21 steps, the reference 20"}},
+		"a step left out": {func(o *Outcome) { o.Losses = o.Losses[:19] },
+			[]string{"not comparable: the run has the losses of 19 of its 20 steps: some were left out"}},
+		"no step": {func(o *Outcome) { o.Losses, o.Subject.Steps = nil, 0 },
+			[]string{"not comparable: the run has 0 steps"}},
+		"another base": {func(o *Outcome) { o.Subject.Base = strings.Repeat("0", 64) },
+			[]string{"not comparable: the base model's weights have the hash 000000000000, the reference's " +
+				"c23e336b6980"}},
+		"another order of rows": {func(o *Outcome) { o.Subject.Rows = strings.Repeat("0", 64) },
+			[]string{"not comparable: its steps train other rows, or the rows in another order"}},
+		"other held-out rows": {func(o *Outcome) { o.Subject.Validation = strings.Repeat("0", 64) },
+			[]string{"not comparable: its validation rows are others"}},
+		"another rank": {func(o *Outcome) { o.Subject.Configuration["lora.r"] = "16" },
+			[]string{"not comparable: lora.r is 16, in the reference 8"}},
+		"a key more": {func(o *Outcome) { o.Subject.Configuration["lora.init_from"] = "x" },
+			[]string{"not comparable: lora.init_from is x, in the reference not known"}},
+		"a key less": {func(o *Outcome) { delete(o.Subject.Configuration, "adapter") },
+			[]string{"not comparable: adapter is not known, in the reference qlora"}},
 	} {
 		r := stored
 		o := inTheMiddle(&r)
@@ -82,7 +102,8 @@ func TestReferenceCriterion(t *testing.T) {
 			continue
 		}
 		for _, want := range c.want {
-			if !strings.Contains(miss.Error(), want) || !strings.HasPrefix(miss.Error(), "expectation missed: reference ref.json: ") {
+			if !strings.Contains(miss.Error(), want) || !strings.HasPrefix(miss.Error(),
+				"expectation missed: reference ref.json: ") {
 				t.Errorf("%s: %v\nwant %s", name, miss, want)
 			}
 		}
@@ -98,7 +119,8 @@ func TestReferenceCriterion(t *testing.T) {
 		if err == nil {
 			err = json.Unmarshal(data, &curve)
 		}
-		if err != nil || len(curve.Losses()) != len(o.Losses) || len(curve.Mean) != 20 || len(curve.Low) != 20 || curve.Low[0] >= curve.High[0] || curve.Reference != "ref.json" {
+		if err != nil || len(curve.Losses()) != len(o.Losses) || len(curve.Mean) != 20 || len(curve.Low) != 20 ||
+			curve.Low[0] >= curve.High[0] || curve.Reference != "ref.json" {
 			t.Errorf("%s: %v, %+v", name, err, curve)
 		}
 		if err := curve.Validate(); err != nil {
@@ -120,8 +142,9 @@ func TestReferenceCurveFromElsewhere(t *testing.T) {
 		`{"reference":"x","mean":[1],"low":[1],"high":[]}`:                                        "names no reference",
 		`{"reference":"x","mean":[1],"low":[1],"high":[1],"run":[1],"steps":1,"steps_outside":1}`: "1 of 1 steps",
 		`{"reference":"x","mean":[1],"low":[1],"high":[1],"steps":1}`:                             "0 of 1 steps",
-		`{"reference":"x","mean":[1],"low":[1],"high":[1]}`:                                       "no step was compared",
-		`{"reference":"x","mean":[1],"low":[1],"high":[1],"run":[null],"steps":1}`:                "<nil>",
+		`{"reference":"x","mean":[1],"low":[1],"high":[1]}`: "no step was " +
+			"compared",
+		`{"reference":"x","mean":[1],"low":[1],"high":[1],"run":[null],"steps":1}`: "<nil>",
 	} {
 		var f ReferenceCurve
 		if err := json.Unmarshal([]byte(text), &f); err != nil {
@@ -168,13 +191,24 @@ func TestHeldOutCriteria(t *testing.T) {
 		before, after *float64
 		want          string
 	}{
-		"met exactly":        {Expect{EvalLossDecrease: 0.25, EvalLossMax: 1.5}, at(2), at(1.5), ""},
-		"fell too little":    {Expect{EvalLossDecrease: 0.3}, at(2), at(1.5), "the held-out loss fell by 25.0% (2.0000 before the first step, 1.5000 at the end), expected was 30.0%: short of it by 5.0 percentage points"},
-		"rose":               {Expect{EvalLossDecrease: 0.3}, at(2), at(3), "the held-out loss fell by -50.0% (2.0000 before the first step, 3.0000 at the end), expected was 30.0%: short of it by 80.0 percentage points"},
-		"NaN":                {Expect{EvalLossDecrease: 0.3, EvalLossMax: 2}, at(2), at(math.NaN()), "the held-out loss fell by NaN% (2.0000 before the first step, NaN at the end), expected was 30.0%: short of it by NaN percentage points; the held-out loss is NaN, expected was at most 2: over it by NaN"},
-		"no evaluation":      {Expect{EvalLossDecrease: 0.3}, nil, at(1), "eval_loss_decrease can't be judged: there is no evaluation before the first step and after the last (training.eval_on_start, dataset.val_path)"},
-		"too high":           {Expect{EvalLossMax: 1.25}, nil, at(1.5), "the held-out loss is 1.5000, expected was at most 1.25: over it by 0.2500"},
-		"no evaluation, max": {Expect{EvalLossMax: 1.25}, at(1), nil, "eval_loss_max can't be judged: there is no evaluation (dataset.val_path)"},
+		"met exactly": {Expect{EvalLossDecrease: 0.25, EvalLossMax: 1.5}, at(2), at(1.5), ""},
+		"fell too little": {Expect{EvalLossDecrease: 0.3}, at(2), at(1.5),
+			"the held-out loss fell by 25.0% (2.0000 before the first step, 1.5000 at the end), expected was " +
+				"30.0%: short of it by 5.0 percentage points"},
+		"rose": {Expect{EvalLossDecrease: 0.3}, at(2), at(3),
+			"the held-out loss fell by -50.0% (2.0000 before the first step, 3.0000 at the end), expected was " +
+				"30.0%: short of it by 80.0 percentage points"},
+		"NaN": {Expect{EvalLossDecrease: 0.3, EvalLossMax: 2}, at(2), at(math.NaN()),
+			"the held-out loss fell by NaN% (2.0000 before the first step, NaN at the end), expected was 30.0%: " +
+				"short of it by NaN percentage points; the held-out loss is NaN, expected was at most 2: over it " +
+				"by NaN"},
+		"no evaluation": {Expect{EvalLossDecrease: 0.3}, nil, at(1),
+			"eval_loss_decrease can't be judged: there is no evaluation before the first step and after the last " +
+				"(training.eval_on_start, dataset.val_path)"},
+		"too high": {Expect{EvalLossMax: 1.25}, nil, at(1.5),
+			"the held-out loss is 1.5000, expected was at most 1.25: over it by 0.2500"},
+		"no evaluation, max": {Expect{EvalLossMax: 1.25}, at(1), nil,
+			"eval_loss_max can't be judged: there is no evaluation (dataset.val_path)"},
 	} {
 		judged, err := c.expect.Judge(Outcome{EvalBefore: c.before, EvalLoss: c.after})
 		if err != nil {

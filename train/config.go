@@ -40,8 +40,8 @@ type Config struct {
 	// Objective is what training minimises. cross_entropy is a model's own loss. smoothed_cross_entropy adds label
 	// smoothing and a z-loss, which the section of its name sets. dft multiplies each token's loss by the token's
 	// probability (dynamic fine-tuning). focal multiplies it by a power of one minus that probability.
-	// dpo learns from pairs of a chosen and a rejected answer, compared with a reference; cpo, simpo and orpo do without
-	// one. distill learns from a teacher's log-probabilities (knowledge distillation).
+	// dpo learns from pairs of a chosen and a rejected answer, compared with a reference; cpo, simpo and orpo do
+	// without one. distill learns from a teacher's log-probabilities (knowledge distillation).
 	Objective string `yaml:"objective" default:"cross_entropy" resume:"fixed"`
 	// SharePrompts computes the prompt of a preference pair once instead of with each answer. Results are the same up
 	// to rounding; steps are faster and take less memory, the more so the longer prompts are. auto does so where enough
@@ -56,8 +56,8 @@ type Config struct {
 	// Precompute computes the reference's log-probabilities of all rows once before training instead of in every step,
 	// for dpo and kto: steps then have no forward pass of the reference. The numbers are kept in dataset.cache_dir,
 	// where later runs find them. auto does so if the run would compute the reference of a row 1.5 times or more on
-	// average. On a CPU the results are the same to the last bit; on a GPU up to the rounding of batches of other sizes.
-	// A resumed run with auto goes on as it began.
+	// average. On a CPU the results are the same to the last bit; on a GPU up to the rounding of batches of other
+	// sizes. A resumed run with auto goes on as it began.
 	Precompute string `yaml:"precompute" default:"auto" choices:"auto yes no" resume:"compared"`
 	// NEFTuneAlpha adds noise to the embeddings in training (NEFTune), uniform in [-m, m) with m = neftune_alpha /
 	// sqrt(L d) for a row of L tokens and embeddings of d numbers. 5 is usual; 0 turns it off. The noise of a token
@@ -311,7 +311,8 @@ func (c Config) Validate() []error {
 	if rows := c.GlobalBatchSize; rows > 0 && c.BatchSize > 0 && rows%c.BatchSize != 0 {
 		bad("global_batch_size: %d rows are not whole batches of batch_size %d", rows, c.BatchSize)
 	} else if rows > 0 && c.GradientAccumulationSteps > 1 {
-		bad("global_batch_size: sets gradient_accumulation_steps, which is %d: remove one of them", c.GradientAccumulationSteps)
+		bad("global_batch_size: sets gradient_accumulation_steps, which is %d: remove one of them",
+			c.GradientAccumulationSteps)
 	}
 	for i, prompt := range c.SamplePrompts {
 		if prompt == "" {
@@ -333,7 +334,8 @@ func (c Config) Validate() []error {
 		bad("frozen_gemm: fp8 needs precision: auto or bf16, it is %s", c.Precision)
 	}
 	if c.FrozenGEMM == "fp8" && c.DequantisedWeights == "always" {
-		bad("frozen_gemm: fp8 reads packed weights, and dequantised_weights: always keeps none; set it to auto or never")
+		bad("frozen_gemm: fp8 reads packed weights, and dequantised_weights: always keeps none; set it to auto or " +
+			"never")
 	}
 	if frac, _ := math.Frexp(c.LossScale); frac != 0.5 && c.LossScale >= 1 && !math.IsInf(c.LossScale, 0) {
 		bad("loss_scale: %v must be a power of two", c.LossScale)

@@ -24,7 +24,10 @@ func TestGPUContextIsOneCard(t *testing.T) {
 		"fp32":    {2e-5, 2e-5, func(s *Spec) { s.Training.Precision = "fp32" }},
 		"dropout": {5e-3, 2e-2, func(s *Spec) { s.LoRA.Dropout = 0.1 }},
 		"packed":  {5e-3, 2e-2, func(s *Spec) { s.Dataset.Packing, s.Training.GradientCheckpointing = true, "full" }},
-		"sliced":  {5e-3, 2e-2, func(s *Spec) { s.Training.BaseSharding, s.Training.DequantisedWeights = "always", "never" }},
+		"sliced": {5e-3, 2e-2, func(s *Spec) {
+			s.Training.BaseSharding,
+				s.Training.DequantisedWeights = "always", "never"
+		}},
 		"offload": {5e-3, 2e-2, func(s *Spec) { s.Training.GradientCheckpointing = "offload" }},
 		"evaluated": {5e-3, 2e-2, func(s *Spec) {
 			s.Dataset.ValSplit, s.Training.EvalSteps, s.Training.EvalOnStart = 0.3, 4, true
@@ -48,16 +51,20 @@ func TestGPUContextIsOneCard(t *testing.T) {
 				s := sharing(t, one, size, 1)
 				got := mustStart(t, s, Env{})
 				loss, norm, moved := roundings(t, what, one.OutputDir, s.OutputDir, want, got)
-				t.Logf("%s: losses differ by %.2g, the first gradients by %.2g, the adapters by %.2g", what, loss, norm, moved)
+				t.Logf("%s: losses differ by %.2g, the first gradients by %.2g, the adapters by %.2g",
+					what, loss, norm, moved)
 				if want.EvalBefore != nil && math.Abs(*got.EvalBefore / *want.EvalBefore - 1) > c.loss/5 {
-					t.Errorf("%s: the evaluation before training is %v, want %v", what, *got.EvalBefore, *want.EvalBefore)
+					t.Errorf("%s: the evaluation before training is %v, want %v", what,
+						*got.EvalBefore, *want.EvalBefore)
 				}
-				if first := math.Abs(got.Losses[0]/want.Losses[0] - 1); first > c.loss/5 || loss > c.loss || norm > c.norm {
+				if first := math.Abs(got.Losses[0]/want.Losses[0] - 1); first > c.loss/5 ||
+					loss > c.loss || norm > c.norm {
 					t.Errorf("%s: losses %v, want %v", what, got.Losses, want.Losses)
 				}
 				plan, err := PlanRun(context.Background(), s, Env{})
 				if err != nil || plan.TotalBytes != got.HeldBytes || plan.Context == nil {
-					t.Errorf("%s, and hold %d bytes each; the plan says %d: %v", what, got.HeldBytes, plan.TotalBytes, err)
+					t.Errorf("%s, and hold %d bytes each; the plan says %d: %v", what,
+						got.HeldBytes, plan.TotalBytes, err)
 				}
 				if 2*size > there {
 					continue

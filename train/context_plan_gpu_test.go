@@ -38,12 +38,14 @@ func TestLongRowsOnFourCards(t *testing.T) {
 		return r
 	}
 	one, four := plan("1", 1), plan("4", 4)
-	if one.Checkpointing != "offload" || four.Checkpointing != "full" || four.Context == nil || four.Context.Tokens != 1<<14 || four.Context.Heads != 8 {
+	if one.Checkpointing != "offload" || four.Checkpointing != "full" || four.Context == nil ||
+		four.Context.Tokens != 1<<14 || four.Context.Heads != 8 {
 		t.Errorf("one card: %v\nfour: %v", one, four)
 	}
 	// 4 exchanges a layer and 2 more where it is recomputed, of (2 x 32 + 2 x 8) heads of 128 numbers for each token
 	// and pass
-	if c := four.Context; c.Exchanges < 4*32 || c.Exchanges > 6*32 || c.ReceivedBytes < 15<<30 || c.ReceivedBytes > 23<<30 {
+	if c := four.Context; c.Exchanges < 4*32 || c.Exchanges > 6*32 || c.ReceivedBytes < 15<<30 ||
+		c.ReceivedBytes > 23<<30 {
 		t.Errorf("%+v", c)
 	}
 }

@@ -39,7 +39,8 @@ func roundings(t testing.TB, what, want, got string, a, b Result) (loss, norm, m
 	for name, n := range x {
 		norm = max(norm, math.Abs(n-y[name])/n)
 	}
-	one, many := golden.Open(t, filepath.Join(want, adapter.WeightsFile)), golden.Open(t, filepath.Join(got, adapter.WeightsFile))
+	one, many := golden.Open(t, filepath.Join(want, adapter.WeightsFile)),
+		golden.Open(t, filepath.Join(got, adapter.WeightsFile))
 	var apart, all float64
 	for _, name := range one.Names() {
 		if !strings.Contains(name, "lora_B") {
@@ -82,7 +83,8 @@ func TestContextIsOneRank(t *testing.T) {
 			s.Dataset.Packing, s.LoRA.Dropout, s.Training.GradientCheckpointing = true, 0.1, "selective"
 		}},
 		"evaluated": {[]int{2, 4}, func(s *Spec) {
-			s.Dataset.ValSplit, s.Training.EvalSteps, s.Training.EvalOnStart, s.Training.BaseSharding = 0.3, 2, true, "always"
+			s.Dataset.ValSplit, s.Training.EvalSteps, s.Training.EvalOnStart,
+				s.Training.BaseSharding = 0.3, 2, true, "always"
 			s.Training.SamplePrompts, s.Training.SampleMaxTokens = []string{"Once upon a time"}, 8
 		}},
 	} {
@@ -100,16 +102,21 @@ func TestContextIsOneRank(t *testing.T) {
 				s := sharing(t, one, size, 1)
 				got := mustStart(t, s, oneWorker)
 				loss, norm, moved := roundings(t, what, one.OutputDir, s.OutputDir, want, got)
-				t.Logf("%s: losses differ by %.2g, the first gradients by %.2g, the adapters by %.2g", what, loss, norm, moved)
-				if got.Losses[0] != want.Losses[0] && math.Abs(got.Losses[0]/want.Losses[0]-1) > 2e-7 || loss > 1e-6 || norm > 1e-6 || moved > 1e-4 {
+				t.Logf("%s: losses differ by %.2g, the first gradients by %.2g, the adapters by %.2g",
+					what, loss, norm, moved)
+				if got.Losses[0] != want.Losses[0] && math.Abs(got.Losses[0]/want.Losses[0]-1) > 2e-7 || loss > 1e-6 ||
+					norm > 1e-6 || moved > 1e-4 {
 					t.Errorf("%s: losses %v, want %v", what, got.Losses, want.Losses)
 				}
 				if want.EvalBefore != nil && *got.EvalBefore != *want.EvalBefore {
-					t.Errorf("%s: the evaluation before training is %v, want %v", what, *got.EvalBefore, *want.EvalBefore)
+					t.Errorf("%s: the evaluation before training is %v, want %v", what,
+						*got.EvalBefore, *want.EvalBefore)
 				}
 				plan, err := PlanRun(context.Background(), s, oneWorker)
-				if err != nil || plan.TotalBytes != got.HeldBytes || plan.Context == nil || plan.Context.Devices != size || plan.Context.ReceivedBytes == 0 {
-					t.Errorf("%s, and hold %d bytes each; the plan says %d, %+v: %v", what, got.HeldBytes, plan.TotalBytes, plan.Context, err)
+				if err != nil || plan.TotalBytes != got.HeldBytes || plan.Context == nil ||
+					plan.Context.Devices != size || plan.Context.ReceivedBytes == 0 {
+					t.Errorf("%s, and hold %d bytes each; the plan says %d, %+v: %v", what, got.HeldBytes,
+						plan.TotalBytes, plan.Context, err)
 				}
 				if size > 2 {
 					continue
@@ -135,7 +142,8 @@ func TestContextOfFamilies(t *testing.T) {
 			return "the balance of experts (router_aux_loss_coef) is of all tokens of a batch"
 		}
 		if strings.HasPrefix(name, "qwen3_5") {
-			return "linear attention goes over a sequence token by token, which ranks do not share: set training.context_parallel_size to 1"
+			return "linear attention goes over a sequence token by token, which ranks do not share: set " +
+				"training.context_parallel_size to 1"
 		}
 		if strings.HasPrefix(name, "lfm2") {
 			return "a short convolution reads the tokens before, which ranks do not share: " +
@@ -157,7 +165,8 @@ func TestContextOfFamilies(t *testing.T) {
 			}
 			s := sharing(t, one, ranks, 1)
 			if why := refused(m.Name); why != "" {
-				if _, err := Start(context.Background(), s, oneWorker); err == nil || !strings.Contains(err.Error(), why) {
+				if _, err := Start(context.Background(), s, oneWorker); err == nil ||
+					!strings.Contains(err.Error(), why) {
 					t.Errorf("%v, want %s", err, why)
 				}
 				return
@@ -169,7 +178,8 @@ func TestContextOfFamilies(t *testing.T) {
 				t.Errorf("losses %v, want %v", got.Losses, want.Losses)
 			}
 			inSlices := sharing(t, one, ranks, 1) // what samples, whose tokens are not shared, has the same slices
-			inSlices.Training.BaseSharding, inSlices.Training.SamplePrompts, inSlices.Training.SampleMaxTokens = "always", []string{"a b"}, 2
+			inSlices.Training.BaseSharding, inSlices.Training.SamplePrompts,
+				inSlices.Training.SampleMaxTokens = "always", []string{"a b"}, 2
 			mustStart(t, inSlices, oneWorker)
 			sameRun(t, m.Name+" in slices", s.OutputDir, inSlices.OutputDir)
 		})
@@ -179,16 +189,19 @@ func TestContextOfFamilies(t *testing.T) {
 // TestContextRefuses: what does not go together is named, with what would.
 func TestContextRefuses(t *testing.T) {
 	for want, edit := range map[string]func(s *Spec){
-		"training.context_parallel_size: 2 devices share each row, and this run has 1 device: give it a multiple of 2 by devices, or set the key to 1": func(s *Spec) {
+		"training.context_parallel_size: 2 devices share each row, and this run has 1 device: give it a multiple " +
+			"of 2 by devices, or set the key to 1": func(s *Spec) {
 			s.Training.ContextParallelSize = 2
 		},
 		"training.context_parallel_size: 2 devices share each row, and this run has 3 devices": func(s *Spec) {
 			s.Training.ContextParallelSize, s.Devices = 2, "3"
 		},
-		"training.context_parallel_size: 3: 8 heads are no whole number for each of 3 ranks; this model takes 1, 2, 4, 8": func(s *Spec) {
+		"training.context_parallel_size: 3: 8 heads are no whole number for each of 3 ranks; this model takes 1, " +
+			"2, 4, 8": func(s *Spec) {
 			s.Training.ContextParallelSize, s.Devices = 3, "3"
 		},
-		"training.global_batch_size: 6 rows are not whole batches of 2 on each of 2 groups of 2 devices: choose a multiple of 4": func(s *Spec) {
+		"training.global_batch_size: 6 rows are not whole batches of 2 on each of 2 groups of 2 devices: choose a " +
+			"multiple of 4": func(s *Spec) {
 			s.Training.ContextParallelSize, s.Devices, s.Training.GlobalBatchSize = 2, "4", 6
 		},
 	} {
@@ -233,14 +246,16 @@ func TestResumeOnOtherContext(t *testing.T) {
 		if loss > 1e-6 || moved > 1e-4 {
 			t.Errorf("resumed with %d: losses differ by %.2g, adapters by %.2g", size, loss, moved)
 		}
-		if text := fmt.Sprintf("resumed after step %d: training.context_parallel_size changes from 2 to %d", part.Steps, size); !slices.Contains(log, text) {
+		if text := fmt.Sprintf("resumed after step %d: training.context_parallel_size changes from 2 to %d", part.Steps,
+			size); !slices.Contains(log, text) {
 			t.Errorf("%.3000q does not say %s", log, text)
 		}
 		m, err := replay.ReadManifest(more.OutputDir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if v, err := Verify(context.Background(), more, oneWorker, m, 4); err != nil || !v.Equal || v.Steps != part.Steps {
+		if v, err := Verify(context.Background(), more, oneWorker, m, 4); err != nil || !v.Equal ||
+			v.Steps != part.Steps {
 			t.Errorf("%+v: %v", v, err)
 		}
 	}
@@ -255,7 +270,8 @@ func TestResumeOnOtherContext(t *testing.T) {
 // it, and what such a plan holds.
 func TestContextIsSuggested(t *testing.T) {
 	s := testSpec(t, 1)
-	s.Training.BatchSize, s.Training.GradientCheckpointing, s.Dataset.MaxLength, s.Dataset.Packing, s.Devices = 1, "full", 512, true, "4"
+	s.Training.BatchSize, s.Training.GradientCheckpointing, s.Dataset.MaxLength, s.Dataset.Packing, s.Devices = 1,
+		"full", 512, true, "4"
 	plan := func(size int) (PlanReport, error) {
 		s.Training.ContextParallelSize = size
 		return PlanRun(context.Background(), s, oneWorker)
@@ -274,13 +290,17 @@ func TestContextIsSuggested(t *testing.T) {
 	}
 	two, err := plan(2)
 	if err != nil || activations(two) > activations(one)*6/10 {
-		t.Errorf("2 devices that share a row hold %d bytes of activations each, one %d: %v", activations(two), activations(one), err)
+		t.Errorf("2 devices that share a row hold %d bytes of activations each, one %d: %v", activations(two),
+			activations(one), err)
 	}
-	if text := two.String(); !strings.Contains(text, "context_parallel_size: each of 2 devices has 256 tokens of a micro-batch, and 4 heads of attention over all of them") {
+	if text := two.String(); !strings.Contains(text,
+		"context_parallel_size: each of 2 devices has 256 tokens of a micro-batch, and 4 heads of attention over "+
+			"all of them") {
 		t.Error(text)
 	}
 	s.VRAM = fmt.Sprint((one.TotalBytes + two.TotalBytes) / 2)
-	if _, err := plan(1); err == nil || !strings.Contains(err.Error(), "; training.context_parallel_size: 2 would fit, in as little as ") {
+	if _, err := plan(1); err == nil || !strings.Contains(err.Error(),
+		"; training.context_parallel_size: 2 would fit, in as little as ") {
 		t.Error(err)
 	}
 	if r, err := plan(2); err != nil || r.TotalBytes != two.TotalBytes {
@@ -294,7 +314,8 @@ func TestSharedRowsEndTogether(t *testing.T) {
 	s.Devices, s.Training.ContextParallelSize = "4", 2
 	env := oneWorker
 	env.Observers = []Observer{failing{at: 2}}
-	if r, err := Start(context.Background(), s, env); err == nil || err.Error() != "no space for the plot" || r.Steps != 2 {
+	if r, err := Start(context.Background(), s, env); err == nil ||
+		err.Error() != "no space for the plot" || r.Steps != 2 {
 		t.Errorf("after step %d: %v", r.Steps, err)
 	}
 }

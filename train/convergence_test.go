@@ -18,7 +18,8 @@ func referenceSpec(t testing.TB) Spec {
 	s := testSpec(t, 20)
 	assets := filepath.Join(golden.Root(t), "configs", "assets")
 	s.LoRA.TargetModules = adapter.Targets{adapter.AllLinear}
-	s.Dataset.Path, s.Dataset.ValPath = filepath.Join(assets, "gsm8k_train_1000.jsonl.gz"), filepath.Join(assets, "gsm8k_test_64.jsonl")
+	s.Dataset.Path, s.Dataset.ValPath = filepath.Join(assets, "gsm8k_train_1000.jsonl.gz"),
+		filepath.Join(assets, "gsm8k_test_64.jsonl")
 	s.Dataset.MaxLength, s.Dataset.OnTruncated = 256, "drop"
 	s.Training.BatchSize, s.Training.LearningRate, s.Training.WarmupRatio, s.Training.EvalOnStart = 1, 2e-3, 0.1, true
 	s.Expect.Reference, s.Expect.EvalLossDecrease = storiesReference, 0.3
@@ -34,7 +35,8 @@ func TestRunAgainstPEFTsBand(t *testing.T) {
 		t.Fatalf("%+v", r.Expect)
 	}
 	c := r.Expect[1].Comparison
-	if c.Steps != 20 || c.Outside != 0 || c.NotComparable != nil || c.EvalBefore == nil || c.EvalLoss == nil || r.EvalBefore == nil || *r.EvalBefore != c.EvalBefore.Run {
+	if c.Steps != 20 || c.Outside != 0 || c.NotComparable != nil || c.EvalBefore == nil || c.EvalLoss == nil ||
+		r.EvalBefore == nil || *r.EvalBefore != c.EvalBefore.Run {
 		t.Errorf("%+v", c)
 	}
 	// Before the first step there is no chance in it: the adapter adds nothing.
@@ -53,7 +55,8 @@ func TestRunAgainstPEFTsBand(t *testing.T) {
 		other := referenceSpec(t)
 		other.Training.LearningRate = lr
 		r, err := Start(context.Background(), other, Env{})
-		if !errors.As(err, new(*Missed)) || !strings.Contains(err.Error(), fmt.Sprintf("not comparable: training.learning_rate is %v, in the reference 0.002", lr)) {
+		if !errors.As(err, new(*Missed)) || !strings.Contains(err.Error(),
+			fmt.Sprintf("not comparable: training.learning_rate is %v, in the reference 0.002", lr)) {
 			t.Errorf("learning rate %v: %v", lr, err)
 		}
 		// The numbers alone tell it too.
@@ -63,7 +66,8 @@ func TestRunAgainstPEFTsBand(t *testing.T) {
 			t.Fatal(err)
 		}
 		miss := MissedOf(judged)
-		if miss == nil || strings.Count(miss.Error(), want) != 3 || !strings.Contains(miss.Error(), "the held-out loss at the end is ") {
+		if miss == nil || strings.Count(miss.Error(), want) != 3 ||
+			!strings.Contains(miss.Error(), "the held-out loss at the end is ") {
 			t.Errorf("learning rate %v: %v, want %s", lr, miss, want)
 		}
 	}
@@ -85,16 +89,20 @@ func TestRunOfOtherStepsOrSeed(t *testing.T) {
 		env := Env{}
 		env.Log = func(line string) { said = append(said, line) }
 		r, err := Start(context.Background(), s, env)
-		if !errors.As(err, new(*Missed)) || !strings.Contains(err.Error(), "not comparable: the run has 2 steps") || !strings.Contains(err.Error(), want) || r.AdapterDir == "" {
+		if !errors.As(err, new(*Missed)) || !strings.Contains(err.Error(), "not comparable: the run has 2 steps") ||
+			!strings.Contains(err.Error(), want) || r.AdapterDir == "" {
 			t.Errorf("%v\nwant %s", err, want)
 		}
-		if !strings.Contains(strings.Join(said, "\n"), "expect.reference: this run will fail its comparison with testdata/stories_reference.json: the run has 2 steps") {
+		if !strings.Contains(strings.Join(said, "\n"),
+			"expect.reference: this run will fail its comparison with testdata/stories_reference.json: the run has "+
+				"2 steps") {
 			t.Errorf("said %q", said)
 		}
 	}
 	s := referenceSpec(t)
 	s.Expect.Reference = filepath.Join(t.TempDir(), "none.json")
-	if _, err := Start(context.Background(), s, Env{}); err == nil || !strings.HasPrefix(err.Error(), "expect.reference: read ") || exists(s.OutputDir, MetricsFile) {
+	if _, err := Start(context.Background(), s, Env{}); err == nil ||
+		!strings.HasPrefix(err.Error(), "expect.reference: read ") || exists(s.OutputDir, MetricsFile) {
 		t.Errorf("error %v", err)
 	}
 }
@@ -123,7 +131,8 @@ func TestRecipe(t *testing.T) {
 	}
 	s := referenceSpec(t)
 	s.Dataset.Streaming, s.Dataset.ValPath = true, ""
-	if _, err := NewRecipe(context.Background(), s, Env{}); err == nil || !strings.HasPrefix(err.Error(), "dataset.streaming: ") {
+	if _, err := NewRecipe(context.Background(), s, Env{}); err == nil ||
+		!strings.HasPrefix(err.Error(), "dataset.streaming: ") {
 		t.Errorf("a stream: %v", err)
 	}
 }
@@ -138,25 +147,30 @@ func TestEvalOnStart(t *testing.T) {
 	if got := strings.Join(watcher.seen, " "); got != "0:1/4 0:2/4 0:3/4 0:4/4 3:1/4 3:2/4 3:3/4 3:4/4" {
 		t.Fatalf("observers saw %s", got)
 	}
-	if lines := evalLosses(t, whole.OutputDir); r.EvalBefore == nil || *r.EvalLoss >= *r.EvalBefore || !strings.HasPrefix(lines, `0 {"step":0,`) {
+	if lines := evalLosses(t, whole.OutputDir); r.EvalBefore == nil || *r.EvalLoss >= *r.EvalBefore ||
+		!strings.HasPrefix(lines, `0 {"step":0,`) {
 		t.Errorf("before %v, after %v\n%s", r.EvalBefore, *r.EvalLoss, lines)
 	}
 	plain := testSpec(t, 3)
 	plain.Dataset.ValSplit = 0.05
-	if p := mustStart(t, plain, Env{}); fmt.Sprint(p.Losses) != fmt.Sprint(r.Losses) || *p.EvalLoss != *r.EvalLoss || p.EvalBefore != nil {
+	if p := mustStart(t, plain, Env{}); fmt.Sprint(p.Losses) != fmt.Sprint(r.Losses) ||
+		*p.EvalLoss != *r.EvalLoss || p.EvalBefore != nil {
 		t.Errorf("the evaluation changes the run: %v, %v", p.Losses, r.Losses)
 	}
-	for name, at := range map[string]struct{ step, batch, done int }{"in the first evaluation": {0, 2, 0}, "in the last": {3, 1, 3}} {
+	for name, at := range map[string]struct{ step, batch, done int }{"in the first evaluation": {0, 2, 0},
+		"in the last": {3, 1, 3}} {
 		t.Run(name, func(t *testing.T) {
 			parts := whole
 			parts.OutputDir = filepath.Join(t.TempDir(), "run")
 			w := &evalWatcher{step: at.step, batch: at.batch, stop: make(chan struct{})}
-			if r := mustStart(t, parts, Env{Observers: []Observer{w}, Interrupted: w.stop}); !r.Stopped || r.Steps != at.done {
+			if r := mustStart(t, parts, Env{Observers: []Observer{w}, Interrupted: w.stop}); !r.Stopped ||
+				r.Steps != at.done {
 				t.Fatalf("%+v", r)
 			}
 			parts.Training.Resume, parts.Expect.EvalLossDecrease = "auto", 0.001
 			again := mustStart(t, parts, Env{})
-			if fmt.Sprint(again.Losses) != fmt.Sprint(r.Losses) || again.EvalBefore == nil || *again.EvalBefore != *r.EvalBefore || !again.Expect[0].Met {
+			if fmt.Sprint(again.Losses) != fmt.Sprint(r.Losses) || again.EvalBefore == nil ||
+				*again.EvalBefore != *r.EvalBefore || !again.Expect[0].Met {
 				t.Errorf("%+v", again)
 			}
 			if got, want := evalLosses(t, parts.OutputDir), evalLosses(t, whole.OutputDir); got != want {

@@ -33,7 +33,8 @@ func newCSV(opened) Observer { return &csvFile{} }
 // Files returns the names of the files that it writes.
 func (*csvFile) Files() []string { return []string{CSVFile} }
 
-var csvHeader = []string{"step", "epoch", "loss", "grad_norm", "learning_rate", "tokens_seen", "tokens_per_second", "eval_loss"}
+var csvHeader = []string{"step", "epoch", "loss", "grad_norm", "learning_rate", "tokens_seen",
+	"tokens_per_second", "eval_loss"}
 
 // Start begins the table with the rows of a checkpoint's history.
 func (c *csvFile) Start(r RunInfo) error {

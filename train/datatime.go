@@ -55,9 +55,12 @@ func slowData(data, step float64, steps int, async, streaming bool) string {
 	if steps < dataStepsJudged || data < share*step {
 		return ""
 	}
-	remedy := "put dataset.cache_dir on a faster disk, give the process more memory for its pages, or set dataset.packing: true"
+	remedy := "put dataset.cache_dir on a faster disk, give the process more memory for its pages, or set " +
+		"dataset.packing: true"
 	if streaming {
-		remedy = "give the program more CPU threads (--workers), or leave dataset.streaming out: rows are tokenised once then and kept in dataset.cache_dir"
+		remedy = "give the program more CPU threads (--workers), or leave dataset.streaming out: rows are " +
+			"tokenised once then and kept in dataset.cache_dir"
 	}
-	return fmt.Sprintf("warning: making the batches of a step takes %.2f ms of its %.2f ms (%.0f%%), %s; %s", data, step, 100*data/step, what, remedy)
+	return fmt.Sprintf("warning: making the batches of a step takes %.2f ms of its %.2f ms (%.0f%%), %s; %s", data,
+		step, 100*data/step, what, remedy)
 }

@@ -18,7 +18,8 @@ func TestSlowDataIsSaid(t *testing.T) {
 	}{
 		{1, 10, 100, true, false, ""},
 		{4.9, 10, 100, true, false, ""},
-		{5, 10, 100, true, false, "making the batches of a step takes 5.00 ms of its 10.00 ms (50%), and the device waits once"},
+		{5, 10, 100, true, false,
+			"making the batches of a step takes 5.00 ms of its 10.00 ms (50%), and the device waits once"},
 		{12, 12, 100, true, true, "(--workers), or leave dataset.streaming out"},
 		{12, 12, 19, true, true, ""},
 		{0.9, 10, 100, false, false, ""},
@@ -47,7 +48,8 @@ func TestDataTimeIsMeasured(t *testing.T) {
 		sum += 2 * l.DataMs / 1e3
 	}
 	var end EndMetrics
-	if err := json.Unmarshal([]byte(lines[3]), &end); err != nil || !(end.DataSeconds > 0 && end.DataSeconds < end.Runtime) {
+	if err := json.Unmarshal([]byte(lines[3]), &end); err != nil ||
+		!(end.DataSeconds > 0 && end.DataSeconds < end.Runtime) {
 		t.Errorf("%v: %s", err, lines[3])
 	}
 	golden.Near(t, "sum of the lines", sum, end.DataSeconds, 1e-9)

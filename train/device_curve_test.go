@@ -45,7 +45,8 @@ func TestGPUSmolLM2CurveAgainstPEFT(t *testing.T) {
 	for _, name := range []string{"lora", "qlora_nf4_double"} {
 		ours := smolLM2Curves(t, b, on, name, 8)
 		for i, c := range ours {
-			t.Logf("%s, draw %d: %.4g in the mean (signed %+.4g), %.4g in the last ten", name, i, c.Mean, c.Signed, c.End)
+			t.Logf("%s, draw %d: %.4g in the mean (signed %+.4g), %.4g in the last ten", name, i,
+				c.Mean, c.Signed, c.End)
 		}
 		for _, what := range []string{"float32", "bf16 base", "fp32 base"} {
 			draws := peers[name][what]
@@ -83,7 +84,8 @@ func smolLM2Curves(t *testing.T, b *session.Base, on graph.Machine, name string,
 	cfg := peftConfigOf(t, init)
 	out := make([]curveDistance, draws)
 	for draw := range out {
-		ts := newTestStepOn(t, on, b, network(t, b, kernel.F32, schemeOf(name), &cfg), session.Shape{Tokens: T, Sequences: 1, MaxLen: T}, Default(), init)
+		ts := newTestStepOn(t, on, b, network(t, b, kernel.F32, schemeOf(name), &cfg),
+			session.Shape{Tokens: T, Sequences: 1, MaxLen: T}, Default(), init)
 		if draw > 0 {
 			r := rand.New(rand.NewPCG(uint64(draw), 0))
 			params := ts.snapshot(t)

@@ -88,17 +88,31 @@ func TestGPUFaultsInARun(t *testing.T) {
 		saved  int // the newest checkpoint then
 		want   []string
 	}{
-		{"a kernel while weights are loaded", 0, "cuLaunchKernel", 700, 6, []string{"base model ", ": cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
-		{"a kernel while the graph is captured", -1, "cuLaunchKernel", 700, 6, []string{"model.embed_tokens: embedding: embedding_gather: cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
-		{"end of capture", 0, "cuStreamEndCapture", 719, 6, []string{"segments ", "kernels (last ", "cuStreamEndCapture: CUDA_ERROR_LAUNCH_FAILED (719)"}},
-		{"making the graph", 0, "cuGraphInstantiateWithFlags", 2, 6, []string{"segments ", "graph of ", "cuGraphInstantiate: CUDA_ERROR_OUT_OF_MEMORY (2)"}},
-		{"the batch", 7, "cuMemcpyHtoDAsync_v2", 700, 6, []string{"after step 7 of 12: copy to the device: cuMemcpyHtoDAsync: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
-		{"replay", 7, "cuGraphLaunch", 719, 6, []string{"after step 7 of 12: segments ", ": replay a graph of ", "cuGraphLaunch: CUDA_ERROR_LAUNCH_FAILED (719): a kernel failed"}},
-		{"the loss", 7, "cuMemcpyDtoHAsync_v2", 214, 6, []string{"after step 7 of 12: read loss, gradient norm: copy from the device: cuMemcpyDtoHAsync: CUDA_ERROR_ECC_UNCORRECTABLE (214)"}},
-		{"the wait for what was sent", 7, "cuEventSynchronize", 700, 6, []string{"after step 7 of 12: wait for an event: cuEventSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
-		{"the wait for a checkpoint", 6, "cuStreamSynchronize", 719, 3, []string{"after step 6 of 12: ", "cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (719)"}},
-		{"a checkpoint's download", 6, "cuMemcpyDtoH_v2", 700, 3, []string{"after step 6 of 12: save step 6: read the adapter: fetch model.layers.0", "cuMemcpyDtoH: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
-		{"a driver that hangs", 7, "cuGraphLaunch", hangs, 6, []string{"the device does not answer: in step ", "(training.device_timeout: 10)"}},
+		{"a kernel while weights are loaded", 0, "cuLaunchKernel", 700, 6,
+			[]string{"base model ", ": cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
+		{"a kernel while the graph is captured", -1, "cuLaunchKernel", 700, 6,
+			[]string{"model.embed_tokens: embedding: embedding_gather: cuLaunchKernel: CUDA_ERROR_ILLEGAL_ADDRESS " +
+				"(700)"}},
+		{"end of capture", 0, "cuStreamEndCapture", 719, 6,
+			[]string{"segments ", "kernels (last ", "cuStreamEndCapture: CUDA_ERROR_LAUNCH_FAILED (719)"}},
+		{"making the graph", 0, "cuGraphInstantiateWithFlags", 2, 6,
+			[]string{"segments ", "graph of ", "cuGraphInstantiate: CUDA_ERROR_OUT_OF_MEMORY (2)"}},
+		{"the batch", 7, "cuMemcpyHtoDAsync_v2", 700, 6,
+			[]string{"after step 7 of 12: copy to the device: cuMemcpyHtoDAsync: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
+		{"replay", 7, "cuGraphLaunch", 719, 6, []string{"after step 7 of 12: segments ", ": replay a graph of ",
+			"cuGraphLaunch: CUDA_ERROR_LAUNCH_FAILED (719): a kernel failed"}},
+		{"the loss", 7, "cuMemcpyDtoHAsync_v2", 214, 6,
+			[]string{"after step 7 of 12: read loss, gradient norm: copy from the device: cuMemcpyDtoHAsync: " +
+				"CUDA_ERROR_ECC_UNCORRECTABLE (214)"}},
+		{"the wait for what was sent", 7, "cuEventSynchronize", 700, 6,
+			[]string{"after step 7 of 12: wait for an event: cuEventSynchronize: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
+		{"the wait for a checkpoint", 6, "cuStreamSynchronize", 719, 3,
+			[]string{"after step 6 of 12: ", "cuStreamSynchronize: CUDA_ERROR_LAUNCH_FAILED (719)"}},
+		{"a checkpoint's download", 6, "cuMemcpyDtoH_v2", 700, 3,
+			[]string{"after step 6 of 12: save step 6: read the adapter: fetch model.layers.0",
+				"cuMemcpyDtoH: CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
+		{"a driver that hangs", 7, "cuGraphLaunch", hangs, 6,
+			[]string{"the device does not answer: in step ", "(training.device_timeout: 10)"}},
 		{"all of the driver", 7, "*", 700, 6, []string{"after step 7 of 12: ", "CUDA_ERROR_ILLEGAL_ADDRESS (700)"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -107,7 +121,8 @@ func TestGPUFaultsInARun(t *testing.T) {
 				stop := stopping(c.saved)
 				mustStart(t, spec(dir), Env{Observers: []Observer{stop}, Interrupted: stop.stop})
 			}
-			child := childTest(t, "TestGPUFaultsInARun", "TRAINER_TEST_RUN="+dir, fmt.Sprintf("TRAINER_TEST_FAULT=%d %s %d", c.step, c.symbol, c.code))
+			child := childTest(t, "TestGPUFaultsInARun", "TRAINER_TEST_RUN="+dir,
+				fmt.Sprintf("TRAINER_TEST_FAULT=%d %s %d", c.step, c.symbol, c.code))
 			out, err := child.CombinedOutput()
 			at := bytes.Index(out, []byte("ended: "))
 			if err != nil || at < 0 {

@@ -90,12 +90,14 @@ func compareWithPEFT(t *testing.T, dir string) {
 	}
 	ref := golden.Open(t, filepath.Join(dir, "reference.safetensors"))
 	if c.Draws < 1 || c.Draws > len(c.Losses) || len(c.Trained) != len(c.Losses) || len(peer.Losses) != len(c.Losses) {
-		t.Fatalf("case.json has %d losses, %d of PEFT's, %d draws: make it anew", len(c.Losses), len(peer.Losses), c.Draws)
+		t.Fatalf("case.json has %d losses, %d of PEFT's, %d draws: make it anew", len(c.Losses),
+			len(peer.Losses), c.Draws)
 	}
 	got := gradientsOnGPU(t, c, filepath.Join(dir, "adapter"), ref)
 	check := func(what string, ours, theirs float64) {
 		if !(ours <= worse*theirs) {
-			t.Errorf("%s: error %.4g, PEFT's in bf16 %.4g: %.2f times, at most %.1f", what, ours, theirs, ours/theirs, worse)
+			t.Errorf("%s: error %.4g, PEFT's in bf16 %.4g: %.2f times, at most %.1f", what, ours,
+				theirs, ours/theirs, worse)
 		}
 	}
 	var loss, peerLoss, bias, peerBias float64
@@ -141,20 +143,25 @@ func compareWithPEFT(t *testing.T, dir string) {
 		t.Errorf("%d gradients, PEFT has %d", len(lines), len(peer.Gradients))
 	}
 	sort.Slice(lines, func(i, j int) bool { return lines[i].ours*lines[j].theirs > lines[j].ours*lines[i].theirs })
-	t.Logf("%d batches, %d of them whole; loss off by %.3g (root mean square; mean %+.3g), PEFT bf16 %.3g (%+.3g); first loss %.6f, float64 %.6f, PEFT bf16 %.6f",
-		len(got), c.Draws, math.Sqrt(loss/n), bias, math.Sqrt(peerLoss/n), peerBias, got[0].loss, c.Losses[0], peer.Losses[0])
+	t.Logf("%d batches, %d of them whole; loss off by %.3g (root mean square; mean %+.3g), PEFT bf16 %.3g (%+.3g); "+
+		"first loss %.6f, float64 %.6f, PEFT bf16 %.6f",
+		len(got), c.Draws, math.Sqrt(loss/n), bias, math.Sqrt(peerLoss/n), peerBias, got[0].loss,
+		c.Losses[0], peer.Losses[0])
 	t.Logf("%-22s %10s %10s %10s %10s", "error", "ours", "bf16 base", "fp32 base", "float32")
 	other, f32 := c.Peers["fp32 base"], c.Peers["float32"]
 	for _, l := range []struct {
 		what             string
 		ours, p, q, base float64
-	}{{"logits", logits.relative(), peer.Logits, other.Logits, f32.Logits}, {"tokens' losses", nll.relative(), peer.NLL, other.NLL, f32.NLL},
+	}{{"logits", logits.relative(), peer.Logits, other.Logits, f32.Logits},
+		{"tokens' losses", nll.relative(), peer.NLL, other.NLL, f32.NLL},
 		{"all gradients", all.relative(), peer.Gradient, other.Gradient, f32.Gradient}} {
 		t.Logf("%-22s %10.3g %10.3g %10.3g %10.3g", l.what, l.ours, l.p, l.q, l.base)
 	}
 	for i, at := range []int{0, 1, 2, len(lines) / 2, len(lines) - 1} {
 		l := lines[at]
-		t.Logf("%s of %d tensors: %s ours %.4g, PEFT %.4g: %.3f times", [...]string{"worst", "second", "third", "median", "best"}[i], len(lines), l.name, l.ours, l.theirs, l.ours/l.theirs)
+		t.Logf("%s of %d tensors: %s ours %.4g, PEFT %.4g: %.3f times",
+			[...]string{"worst", "second", "third", "median", "best"}[i], len(lines), l.name, l.ours,
+			l.theirs, l.ours/l.theirs)
 	}
 }
 
@@ -247,7 +254,8 @@ func (ts *testStep) send(t testing.TB) {
 	}
 }
 
-func logitsOnGPU(t *testing.T, on graph.Machine, b *session.Base, nw session.Network, s session.Shape, adapterDir string, ref golden.Tensors, got []onGPU) {
+func logitsOnGPU(t *testing.T, on graph.Machine, b *session.Base, nw session.Network, s session.Shape,
+	adapterDir string, ref golden.Tensors, got []onGPU) {
 	t.Helper()
 	n, trained, in := nw.Declare("", s)
 	o := objective.Of(objective.Default, objective.Config{})
@@ -255,7 +263,8 @@ func logitsOnGPU(t *testing.T, on graph.Machine, b *session.Base, nw session.Net
 	hidden := nw.Hidden(n, in)
 	head := nw.Head(n)
 	logits := n.Apply(kernel.MatMul{TransB: true}, hidden, head)
-	out := o.Eval(n, objective.Network{Hidden: hidden, Head: head, LossRows: nw.LossRows(on), LogitCap: nw.Config.LogitCap}, data)
+	out := o.Eval(n, objective.Network{Hidden: hidden, Head: head, LossRows: nw.LossRows(on),
+		LogitCap: nw.Config.LogitCap}, data)
 	plan, err := on.Compile(n.Builder, logits, out.Each)
 	if err != nil {
 		t.Fatal(err)

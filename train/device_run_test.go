@@ -67,7 +67,8 @@ func TestGPUSmolLM2RepeatsAndResumes(t *testing.T) {
 	if !bytes.Equal(first, golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
 		t.Error("the resumed run trains another adapter")
 	}
-	t.Logf("50 steps, loss %.4f to %.4f, adapter of %d bytes: equal twice, equal resumed after 37", want.FirstLoss, want.LastLoss, len(first))
+	t.Logf("50 steps, loss %.4f to %.4f, adapter of %d bytes: equal twice, equal resumed after 37", want.FirstLoss,
+		want.LastLoss, len(first))
 }
 
 // TestGPUKilledRunResumes kills a run that saves every third step with SIGKILL, several times, and compares with
@@ -168,7 +169,8 @@ func TestGPURunIsFlat(t *testing.T) {
 	}
 	n := len(w.times)
 	first, last := median(w.times[:50]), median(w.times[n-50:])
-	t.Logf("%d readings of %d bytes free; median step of the first 50 %.3f ms, of the last 50 %.3f ms (%+.2f %%), of all %.3f ms; loss %.4f to %.4f",
+	t.Logf("%d readings of %d bytes free; median step of the first 50 %.3f ms, of the last 50 %.3f ms (%+.2f %%), "+
+		"of all %.3f ms; loss %.4f to %.4f",
 		len(w.free), w.free[0], first, last, 100*(last/first-1), median(w.times), r.FirstLoss, r.LastLoss)
 	if d := last/first - 1; !(d < 0.02 && d > -0.02) {
 		t.Errorf("the last 50 steps take %.3f ms, the first 50 %.3f ms: %+.2f %%", last, first, 100*d)

@@ -30,9 +30,11 @@ func TestGPUCurveFollowsCPU(t *testing.T) {
 		d := math.Abs(got.Losses[i] - want.Losses[i])
 		sum, worst = sum+d, math.Max(worst, d)
 	}
-	t.Logf("mean difference %.4g, largest %.4g; losses %.4f to %.4f", sum/float64(len(want.Losses)), worst, got.Losses[0], got.Losses[19])
+	t.Logf("mean difference %.4g, largest %.4g; losses %.4f to %.4f", sum/float64(len(want.Losses)), worst,
+		got.Losses[0], got.Losses[19])
 	if !(sum/float64(len(want.Losses)) < 0.02) {
-		t.Errorf("losses differ by %.4g in the mean: GPU %v, CPU %v", sum/float64(len(want.Losses)), got.Losses, want.Losses)
+		t.Errorf("losses differ by %.4g in the mean: GPU %v, CPU %v", sum/float64(len(want.Losses)),
+			got.Losses, want.Losses)
 	}
 }
 
@@ -114,7 +116,8 @@ func smolLM2Curve(t *testing.T, b *session.Base, on graph.Machine, name string, 
 	golden.JSON(t, golden.Outside(t, "goldens/smollm2/"+name+".json"), &want)
 	init := golden.Outside(t, "goldens/smollm2/init")
 	cfg := peftConfigOf(t, init)
-	ts := newTestStepOn(t, on, b, network(t, b, kernel.F32, schemeOf(name), &cfg), session.Shape{Tokens: T, Sequences: 1, MaxLen: T}, Default(), init)
+	ts := newTestStepOn(t, on, b, network(t, b, kernel.F32, schemeOf(name), &cfg),
+		session.Shape{Tokens: T, Sequences: 1, MaxLen: T}, Default(), init)
 	for step := range steps {
 		trained := ts.fill(t, ids[step*T:(step+1)*T], labels[step*T:(step+1)*T], T)
 		ts.set(t, "loss scale", 1/float64(trained))

@@ -25,7 +25,8 @@ const devicesAll = "all"
 
 // parseDevices parses the value of `devices`: a number n, or a list of GPUs; 0 and nil mean all.
 func parseDevices(text string) (n int, which []int, err error) {
-	wrong := fmt.Errorf("devices: %q is not all, a number of devices from 1 to %d, or a list of GPUs such as [0, 2]", text, MaxDevices)
+	wrong := fmt.Errorf("devices: %q is not all, a number of devices from 1 to %d, or a list of GPUs such as [0, 2]",
+		text, MaxDevices)
 	if list, ok := strings.CutPrefix(text, "["); ok {
 		list, ok = strings.CutSuffix(list, "]")
 		if !ok || strings.TrimSpace(list) == "" {
@@ -91,10 +92,12 @@ func (s Spec) placed(alone int) ([]int, error) {
 		which = []int{alone}
 	}
 	if n := graph.GPUShares(); n > 1 && len(which) > 1 {
-		return nil, fmt.Errorf("devices: %s is %d ranks in one process, and TRAINER_SHARE_GPU=%d shares a GPU among processes: start them with trainer launch --nproc %d", s.Devices, len(which), n, len(which))
+		return nil, fmt.Errorf("devices: %s is %d ranks in one process, and TRAINER_SHARE_GPU=%d shares a GPU "+
+			"among processes: start them with trainer launch --nproc %d", s.Devices, len(which), n, len(which))
 	}
 	if last := slices.Max(which); last >= there && len(which) > 1 {
-		return nil, fmt.Errorf("devices: %s needs GPU %d, and there are %d here (0 to %d): %w", s.Devices, last, there, there-1, session.ErrNoDevice)
+		return nil, fmt.Errorf("devices: %s needs GPU %d, and there are %d here (0 to %d): %w", s.Devices, last, there,
+			there-1, session.ErrNoDevice)
 	}
 	return which, nil
 }
@@ -115,7 +118,8 @@ func (s Spec) spread(world int) (Spec, error) {
 		if share > 1 {
 			of = fmt.Sprintf("groups of %d devices", share)
 		}
-		return s, fmt.Errorf("training.global_batch_size: %d rows are not whole batches of %d on each of %d %s: choose a multiple of %d, or another number of devices", rows, c.BatchSize, groups, of, each)
+		return s, fmt.Errorf("training.global_batch_size: %d rows are not whole batches of %d on each of %d %s: "+
+			"choose a multiple of %d, or another number of devices", rows, c.BatchSize, groups, of, each)
 	}
 	c.GradientAccumulationSteps = rows / (c.BatchSize * groups)
 	return s, nil
@@ -127,7 +131,8 @@ func (s Spec) CheckSharing(world int) error {
 	if world%share == 0 {
 		return nil
 	}
-	return fmt.Errorf("training.context_parallel_size: %d devices share each row, and this run has %s: give it a multiple of %d by devices, or set the key to 1", share, count(world, "device"), share)
+	return fmt.Errorf("training.context_parallel_size: %d devices share each row, and this run has %s: give it a "+
+		"multiple of %d by devices, or set the key to 1", share, count(world, "device"), share)
 }
 
 func count(n int, what string) string {
@@ -187,7 +192,8 @@ func Start(ctx context.Context, s Spec, env Env) (Result, error) {
 	case groups == nil:
 		groups = s.localGroups(len(on), env)
 	case len(groups) != len(on):
-		return Result{}, fmt.Errorf("devices: this process has %d ranks of the run and %d devices", len(groups), len(on))
+		return Result{}, fmt.Errorf("devices: this process has %d ranks of the run and %d devices", len(groups),
+			len(on))
 	}
 	if s, err = s.spread(groups[0].World()); err != nil {
 		return Result{}, errors.Join(err, groups[0].Leave(err))
@@ -201,7 +207,8 @@ func (s Spec) localGroups(n int, env Env) []ranks.Group {
 	if kind, _ := graph.DeviceKind(s.Device); kind == "cpu" {
 		return ranks.NewLocal(n)
 	}
-	return ranks.Watched(ranks.Options{Ranks: n, Timeout: time.Duration(max(s.Training.DDPTimeout, 1)) * time.Second, Quick: StepsPhase, Devices: true, Logf: env.Logf})
+	return ranks.Watched(ranks.Options{Ranks: n, Timeout: time.Duration(max(s.Training.DDPTimeout, 1)) * time.Second,
+		Quick: StepsPhase, Devices: true, Logf: env.Logf})
 }
 
 // startAll trains on several devices, with one goroutine for each. Only the first of this process's ranks gets the
@@ -221,7 +228,8 @@ func startAll(ctx context.Context, s Spec, env Env, on []int, groups []ranks.Gro
 }
 
 // eachRank runs the ranks of this process side by side, each with its environment, and returns when all have ended.
-func eachRank(ctx context.Context, s Spec, env Env, on []int, groups []ranks.Group, run func(ctx context.Context, i int, env Env) error) {
+func eachRank(ctx context.Context, s Spec, env Env, on []int, groups []ranks.Group,
+	run func(ctx context.Context, i int, env Env) error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	shared := &sharedData{ready: make(chan struct{})}

@@ -27,7 +27,8 @@ func TestFullDisk(t *testing.T) {
 		nth  int
 		left int64 // bytes
 	}{
-		{phaseResume, 1, 0}, {phaseResume, 1, 8 << 10}, {phaseSteps, 1, 0}, {phaseSave, 1, 0}, {phaseSave, 2, 0}, {phaseSave, 2, 64 << 10},
+		{phaseResume, 1, 0}, {phaseResume, 1, 8 << 10}, {phaseSteps, 1, 0}, {phaseSave, 1, 0}, {phaseSave, 2, 0},
+		{phaseSave, 2, 64 << 10},
 		{phaseFinish, 1, 0}, {phaseFinish, 1, 16 << 10},
 	} {
 		t.Run(fmt.Sprintf("%s %d, %d bytes", c.at, c.nth, c.left), func(t *testing.T) {

@@ -98,7 +98,8 @@ func wholeAfter(t *testing.T, dir string) (checkpoints int) {
 // sameFiles compares what two runs left, but for what times them.
 func sameFiles(t *testing.T, a, b string) {
 	t.Helper()
-	for _, name := range []string{adapter.WeightsFile, adapter.ConfigFile, GradNormsFile, DataReportFile, ConfigFile, checkpoint.Name(4) + "/" + optimizerFile} {
+	for _, name := range []string{adapter.WeightsFile, adapter.ConfigFile, GradNormsFile, DataReportFile, ConfigFile,
+		checkpoint.Name(4) + "/" + optimizerFile} {
 		if string(golden.ReadFile(t, a, name)) != string(golden.ReadFile(t, b, name)) {
 			t.Errorf("%s differs from that of a run whose disk was never full", name)
 		}

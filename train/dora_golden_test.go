@@ -158,9 +158,9 @@ func compareMerged(t *testing.T, b *session.Base, ts *testStep, within float64) 
 	}
 }
 
-// TestDoRARun trains over both kinds of base weights. The first loss is the base model's, as magnitudes start as the norms
-// of its rows; a resumed run ends with the same bytes; the saved adapter, beside the base and merged into it, has the loss
-// that the run ends with.
+// TestDoRARun trains over both kinds of base weights. The first loss is the base model's, as magnitudes start as the
+// norms of its rows; a resumed run ends with the same bytes; the saved adapter, beside the base and merged into it,
+// has the loss that the run ends with.
 func TestDoRARun(t *testing.T) {
 	ctx := context.Background()
 	for _, method := range []string{"dora", "qdora"} {

@@ -41,7 +41,8 @@ func dpoSpec(t testing.TB, steps int) Spec {
 // TestDPORun checks a run on pairs: named numbers in metrics.jsonl, margins that grow, and the same numbers to the last
 // bit over ranks and after an interrupt between two lines, padded and packed.
 func TestDPORun(t *testing.T) {
-	names := []string{"loss", "rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins", "logps/chosen", "logps/rejected"}
+	names := []string{"loss", "rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins",
+		"logps/chosen", "logps/rejected"}
 	held := make([]string, len(names))
 	for i, name := range names {
 		held[i] = "eval_" + name
@@ -50,11 +51,13 @@ func TestDPORun(t *testing.T) {
 		whole := dpoSpec(t, 6)
 		whole.Dataset.Packing = packed
 		mustStart(t, whole, oneWorker)
-		steps, evals := linesWith(t, whole.OutputDir, "loss", names...), linesWith(t, whole.OutputDir, "eval_loss", held...)
+		steps, evals := linesWith(t, whole.OutputDir, "loss", names...),
+			linesWith(t, whole.OutputDir, "eval_loss", held...)
 		if len(steps) != 3 || len(evals) != 3 {
 			t.Fatalf("%d lines of steps and %d of evaluations, want 3 and 3", len(steps), len(evals))
 		}
-		if before := evals[0]; math.Abs(before[0]-math.Ln2) > 1e-6 || before[1] != 0 || before[2] != 0 || before[4] != 0 || before[3] != 0 {
+		if before := evals[0]; math.Abs(before[0]-math.Ln2) > 1e-6 || before[1] != 0 || before[2] != 0 ||
+			before[4] != 0 || before[3] != 0 {
 			t.Errorf("before training the evaluation has %v, want the loss log 2 and no margin", before)
 		}
 		if last := evals[2]; !(last[0] < math.Ln2) || !(last[4] > 0.01) || !(last[3] > 0.5) {
@@ -186,15 +189,20 @@ func TestDPORefuses(t *testing.T) {
 		change func(*Spec)
 		want   string
 	}{
-		"single answers": {func(s *Spec) { s.Dataset.Path = file(strings.Repeat(`{"prompt":"a","completion":"b"}`+"\n", 9)) },
-			"training.objective: dpo: ROWS: it learns from pairs of a chosen and a rejected answer, and 9 of 9 rows are none: write dataset.format: preference"},
+		"single answers": {func(s *Spec) {
+			s.Dataset.Path = file(strings.Repeat(`{"prompt":"a","completion":"b"}`+"\n",
+				9))
+		},
+			"training.objective: dpo: ROWS: it learns from pairs of a chosen and a rejected answer, and 9 of 9 " +
+				"rows are none: write dataset.format: preference"},
 		"answers with a label": {func(s *Spec) {
 			s.Dataset.Path = file(strings.Repeat(`{"prompt":"a","completion":"b","label":true}`+"\n", 9))
 		}, "it learns from pairs of a chosen and a rejected answer, and these are single answers with a label"},
 		"PiSSA": {func(s *Spec) { s.Adapter, s.Quantization, s.LoRA.InitLoRAWeights = "lora", nil, "pissa" },
 			"and lora.init_lora_weights moves a part of the base model into the adapter: leave it unset"},
 		"shared tokens": {func(s *Spec) { s.Devices, s.Training.ContextParallelSize = "2", 2 },
-			"needs all tokens of an answer, and each rank has a part of them: training.context_parallel_size must be 1"},
+			"needs all tokens of an answer, and each rank has a part of them: training.context_parallel_size must " +
+				"be 1"},
 	} {
 		s := dpoSpec(t, 2)
 		c.change(&s)

@@ -19,7 +19,8 @@ func TestGPUDropoutFollowsCPU(t *testing.T) {
 	spec.Adapter, spec.Quantization, spec.LoRA.Dropout, spec.LoRA.R, spec.LoRA.Alpha = "lora", nil, 0.3, 16, 64
 	curve := func(device string, seed uint64) []float64 {
 		s := spec
-		s.Device, s.Seed, s.OutputDir = device, seed, filepath.Join(t.TempDir(), strings.Join([]string{device, fmt.Sprint(seed)}, "-"))
+		s.Device, s.Seed, s.OutputDir = device, seed, filepath.Join(t.TempDir(),
+			strings.Join([]string{device, fmt.Sprint(seed)}, "-"))
 		return mustStart(t, s, Env{}).Losses
 	}
 	apart := func(a, b []float64) (sum float64) {
@@ -34,6 +35,7 @@ func TestGPUDropoutFollowsCPU(t *testing.T) {
 	without := apart(cpu, mustStart(t, plain, Env{}).Losses)
 	t.Logf("mean difference %.4g on the GPU, %.4g without dropout", same, without)
 	if !(same < 0.02) || !(without > 2*same) {
-		t.Errorf("mean difference %.4g on the GPU, want below 0.02; %.4g without dropout, which must be another curve", same, without)
+		t.Errorf("mean difference %.4g on the GPU, want below 0.02; %.4g without dropout, which must be another curve",
+			same, without)
 	}
 }

@@ -10,7 +10,8 @@ import (
 
 // TestDropoutOfTheBaseIsSaid: Seed-OSS names dropouts of its own, which are not applied: the plan says so.
 func TestDropoutOfTheBaseIsSaid(t *testing.T) {
-	const want = "the base model's config.json has attention_dropout 0.1 and residual_dropout 0.1: the base model's own dropout is not applied here; lora.dropout is the adapter's"
+	const want = "the base model's config.json has attention_dropout 0.1 and residual_dropout 0.1: the base " +
+		"model's own dropout is not applied here; lora.dropout is the adapter's"
 	for folder, says := range map[string]bool{"seed_oss": true, "olmo3": false} {
 		s := familySpec(t, golden.FamilyModel{Folder: "more_families", Name: folder})
 		s.Training.MaxSteps = 1

@@ -141,7 +141,8 @@ func TestEvaluationsCount(t *testing.T) {
 func TestEndsNeedEvaluations(t *testing.T) {
 	s := testSpec(t, 4)
 	s.Training.EarlyStoppingPatience, s.Training.EvalSteps = 2, 0
-	want := "training.eval_steps: early_stopping_patience and load_best_model_at_end compare evaluations, and the run " +
+	want := "training.eval_steps: early_stopping_patience and load_best_model_at_end compare evaluations, and the " +
+		"run " +
 		"makes one at its end alone: set it, or training.evals_per_epoch"
 	if got := s.ValidateNumbers(true); len(got) != 1 || got[0].Error() != want {
 		t.Error(got)

@@ -68,7 +68,8 @@ func (r *evaluating) owedEvaluation(ctx context.Context) error {
 // evaluateTogether computes the loss over the validation rows, whose batches the ranks take in turn. It adds the sums
 // of the batches in their order, so the result equals the loss of one rank to the last bit. After each round all ranks
 // know of an interrupt.
-func (r *evaluating) evaluateTogether(ctx context.Context, of int, see func(batches int) error) (all infer.Sum, err error) {
+func (r *evaluating) evaluateTogether(ctx context.Context, of int,
+	see func(batches int) error) (all infer.Sum, err error) {
 	t := r.env.team
 	share := func(one infer.Sum) error {
 		if t.Rank()%r.spec.Training.sharing() > 0 { // the first of the ranks that share the batch reports the loss
@@ -132,7 +133,8 @@ func (r *loaded) joinLosses(own []float32) ([]float32, error) {
 	all := make([]float32, 0, share*len(own))
 	for rank, text := range sent[first : first+share] {
 		if len(text) != len(mine) {
-			return nil, fmt.Errorf("evaluate: rank %d sent the losses of %d tokens, want %d", first+rank, len(text)/4, len(own))
+			return nil, fmt.Errorf("evaluate: rank %d sent the losses of %d tokens, want %d", first+rank,
+				len(text)/4, len(own))
 		}
 		for ; len(text) > 0; text = text[4:] {
 			all = append(all, math.Float32frombits(binary.LittleEndian.Uint32(text)))
@@ -141,8 +143,8 @@ func (r *loaded) joinLosses(own []float32) ([]float32, error) {
 	return all, nil
 }
 
-// sumBytes is the size of an encoded sum without its lists: a flag, the loss, the counts, and the lengths of the sums of
-// numbers and of a record. The sums follow, and then the records.
+// sumBytes is the size of an encoded sum without its lists: a flag, the loss, the counts, and the lengths of the sums
+// of numbers and of a record. The sums follow, and then the records.
 const sumBytes = 1 + 8*8
 
 func encodeSum(s infer.Sum, flag byte) []byte {

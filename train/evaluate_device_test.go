@@ -28,9 +28,11 @@ func TestGPUEvaluatesAsCPU(t *testing.T) {
 			t.Fatal(err)
 		}
 		d := math.Abs(got.Loss-want.Loss) / want.Loss
-		t.Logf("loss %.6f, on the CPU %.6f, relative difference %.3g; %d tokens", got.Loss, want.Loss, d, got.TrainedTokens)
+		t.Logf("loss %.6f, on the CPU %.6f, relative difference %.3g; %d tokens", got.Loss,
+			want.Loss, d, got.TrainedTokens)
 		if !(d <= 1e-2) || got.TrainedTokens != want.TrainedTokens || got.Rows != want.Rows {
-			t.Errorf("loss %v of %d tokens, on the CPU %v of %d", got.Loss, got.TrainedTokens, want.Loss, want.TrainedTokens)
+			t.Errorf("loss %v of %d tokens, on the CPU %v of %d", got.Loss, got.TrainedTokens,
+				want.Loss, want.TrainedTokens)
 		}
 	}
 }

@@ -40,14 +40,16 @@ func TestPreferencesAreEvaluated(t *testing.T) {
 	for name, change := range cases {
 		s := dpoSpec(t, 2)
 		change(&s)
-		s.Dataset.ValSplit, s.Dataset.Shuffle, s.Training.BatchSize = 0.7, false, 3 // several batches of validation rows
+		s.Dataset.ValSplit, s.Dataset.Shuffle, s.Training.BatchSize = 0.7, false,
+			3 // several batches of validation rows
 		mustStart(t, s, oneWorker)
 		names := []string{"eval_loss"}
 		for _, n := range s.Objective().Numbers() {
 			names = append(names, "eval_"+n.Name)
 		}
 		evals := linesWith(t, s.OutputDir, "eval_loss", names...)
-		for adapter, want := range map[string][]float64{s.OutputDir: evals[len(evals)-1], s.AdapterConfig().InitFrom: evals[0]} {
+		for adapter, want := range map[string][]float64{s.OutputDir: evals[len(evals)-1],
+			s.AdapterConfig().InitFrom: evals[0]} {
 			r, err := infer.Evaluate(t.Context(), s.Evaluation(adapter), oneWorker.Env)
 			if err != nil {
 				t.Fatalf("%s: %v", name, err)
@@ -74,11 +76,13 @@ func TestEvaluationRefuses(t *testing.T) {
 	missing.Training.Reference = filepath.Join(t.TempDir(), "none")
 	for want, o := range map[string]infer.EvalOptions{
 		`evaluate by field "topic": training.objective: dpo has no loss of single rows: leave --by out`: by(pairs.Evaluation("")),
-		"evaluate: training.objective: grpo has no loss of validation rows: measure what answers are worth with --task, " +
+		"evaluate: training.objective: grpo has no loss of validation rows: measure what answers are worth with " +
+			"--task, " +
 			"or write --set training.objective=cross_entropy for rows with answers": rollouts.Evaluation(""),
 		"training.reference: ": missing.Evaluation(""),
 	} {
-		if _, err := infer.Evaluate(t.Context(), o, oneWorker.Env); err == nil || !strings.HasPrefix(err.Error(), want) {
+		if _, err := infer.Evaluate(t.Context(), o, oneWorker.Env); err == nil ||
+			!strings.HasPrefix(err.Error(), want) {
 			t.Errorf("%v, want %s", err, want)
 		}
 	}

@@ -13,7 +13,8 @@ func (r *recorder) noteEvidence(w *pendingWindow) {
 		r.padded = replay.ChainPadded(r.padded, w.all)
 	}
 	if replay.KeepsEvidence(w.Number, r.total) {
-		p.Evidence = append(p.Evidence, replay.Evidence{Step: w.Number, Losses: replay.HashLosses(p.Losses), Rows: p.Rows})
+		p.Evidence = append(p.Evidence, replay.Evidence{Step: w.Number,
+			Losses: replay.HashLosses(p.Losses), Rows: p.Rows})
 	}
 }
 

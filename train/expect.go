@@ -62,11 +62,13 @@ func (e Expect) Judge(o Outcome) ([]Judged, error) {
 	if e.LossDecrease > 0 {
 		j := Judged{Criterion: "loss_decrease", Want: fmt.Sprintf("%.1f%%", 100*e.LossDecrease)}
 		if len(losses) < 2 {
-			j.Got, j.miss = "too few steps", fmt.Sprintf("loss_decrease can't be judged after %d steps: it takes at least 2", len(losses))
+			j.Got, j.miss = "too few steps",
+				fmt.Sprintf("loss_decrease can't be judged after %d steps: it takes at least 2", len(losses))
 		} else {
 			first, last, fall := LossFall(losses)
 			j.Got, j.Met = fmt.Sprintf("%.1f%%, %.4f to %.4f", 100*fall, first, last), fall >= e.LossDecrease
-			j.miss = fmt.Sprintf("the loss fell by %.1f%% (mean %.4f of the first tenth of %d steps to %.4f of the last), expected was %.1f%%: short of it by %.1f percentage points",
+			j.miss = fmt.Sprintf("the loss fell by %.1f%% (mean %.4f of the first tenth of %d steps to %.4f of the "+
+				"last), expected was %.1f%%: short of it by %.1f percentage points",
 				100*fall, first, len(losses), last, 100*e.LossDecrease, 100*(e.LossDecrease-fall))
 		}
 		all = append(all, j)
@@ -89,9 +91,11 @@ func (e Expect) Judge(o Outcome) ([]Judged, error) {
 		if err != nil {
 			return nil, fmt.Errorf("expect.max_vram: %w", err)
 		}
-		all = append(all, Judged{Criterion: "max_vram", Want: e.MaxVRAM, Got: fmt.Sprintf("%d bytes", heldBytes), Met: heldBytes <= limit,
+		all = append(all, Judged{Criterion: "max_vram", Want: e.MaxVRAM, Got: fmt.Sprintf("%d bytes", heldBytes),
+			Met: heldBytes <= limit,
 			miss: fmt.Sprintf("the run held %d bytes (%s), expected were at most %s: over it by %d bytes (%s)",
-				heldBytes, session.FormatBytes(heldBytes), e.MaxVRAM, heldBytes-limit, session.FormatBytes(heldBytes-limit))})
+				heldBytes, session.FormatBytes(heldBytes), e.MaxVRAM, heldBytes-limit,
+				session.FormatBytes(heldBytes-limit))})
 	}
 	return all, nil
 }
@@ -101,13 +105,15 @@ const notEvaluated = "not evaluated"
 func (e Expect) judgeEvalFall(o Outcome) Judged {
 	j := Judged{Criterion: "eval_loss_decrease", Want: fmt.Sprintf("%.1f%%", 100*e.EvalLossDecrease), Got: notEvaluated}
 	if o.EvalBefore == nil || o.EvalLoss == nil {
-		j.miss = "eval_loss_decrease can't be judged: there is no evaluation before the first step and after the last (training.eval_on_start, dataset.val_path)"
+		j.miss = "eval_loss_decrease can't be judged: there is no evaluation before the first step and after the " +
+			"last (training.eval_on_start, dataset.val_path)"
 		return j
 	}
 	before, after := *o.EvalBefore, *o.EvalLoss
 	fall := (before - after) / before
 	j.Got, j.Met = fmt.Sprintf("%.1f%%, %.4f to %.4f", 100*fall, before, after), fall >= e.EvalLossDecrease
-	j.miss = fmt.Sprintf("the held-out loss fell by %.1f%% (%.4f before the first step, %.4f at the end), expected was %.1f%%: short of it by %.1f percentage points",
+	j.miss = fmt.Sprintf("the held-out loss fell by %.1f%% (%.4f before the first step, %.4f at the end), expected "+
+		"was %.1f%%: short of it by %.1f percentage points",
 		100*fall, before, after, 100*e.EvalLossDecrease, 100*(e.EvalLossDecrease-fall))
 	return j
 }
@@ -117,7 +123,8 @@ func (e Expect) judgeEvalMax(o Outcome) Judged {
 		miss: "eval_loss_max can't be judged: there is no evaluation (dataset.val_path)"}
 	if o.EvalLoss != nil {
 		j.Got, j.Met = fmt.Sprintf("%.4f", *o.EvalLoss), *o.EvalLoss <= e.EvalLossMax
-		j.miss = fmt.Sprintf("the held-out loss is %.4f, expected was at most %g: over it by %.4f", *o.EvalLoss, e.EvalLossMax, *o.EvalLoss-e.EvalLossMax)
+		j.miss = fmt.Sprintf("the held-out loss is %.4f, expected was at most %g: over it by %.4f", *o.EvalLoss,
+			e.EvalLossMax, *o.EvalLoss-e.EvalLossMax)
 	}
 	return j
 }

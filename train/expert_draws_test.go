@@ -13,7 +13,8 @@ import (
 )
 
 // expertModels are the mixtures of experts that have runs.
-var expertModels = []golden.FamilyModel{{Folder: "experts", Name: "gpt_oss"}, {Folder: "experts", Name: "gpt_oss_balanced"},
+var expertModels = []golden.FamilyModel{{Folder: "experts", Name: "gpt_oss"},
+	{Folder: "experts", Name: "gpt_oss_balanced"},
 	{Folder: "experts", Name: "mixtral_balanced"}, {Folder: "experts", Name: "qwen3_moe"}, mxfp4Model,
 	{Folder: "fused_experts", Name: "mixtral_fused"}, {Folder: "fused_experts", Name: "qwen3_moe_fused"}}
 
@@ -73,7 +74,8 @@ func TestExpertDrawsEqualPEFT(t *testing.T) {
 		for _, d := range draws {
 			off := offCurve(t, graph.NewCPU(2), m, d.Add, d.Loss)
 			if most = max(most, off); !(off <= 1e-4) {
-				t.Errorf("%s, %d added to the ids: the losses differ from PEFT's by %.3g in the mean", m.Name, d.Add, off)
+				t.Errorf("%s, %d added to the ids: the losses differ from PEFT's by %.3g in the mean", m.Name, d.Add,
+					off)
 			}
 		}
 		t.Logf("%s: losses differ by at most %.3g in the mean of a draw", m.Name, most)

@@ -96,11 +96,13 @@ func TestExpertsAsLayers(t *testing.T) {
 		}
 		const refused = "has a linear layer for each expert's matrix"
 		out := filepath.Join(t.TempDir(), "out")
-		_, err = export.Merge(context.Background(), export.MergeOptions{Model: dir, Adapters: []export.WeightedAdapter{{Dir: m.Adapter(t), Weight: 1}}, Out: out}, session.Env{})
+		_, err = export.Merge(context.Background(), export.MergeOptions{Model: dir,
+			Adapters: []export.WeightedAdapter{{Dir: m.Adapter(t), Weight: 1}}, Out: out}, session.Env{})
 		if err == nil || !strings.Contains(err.Error(), refused) {
 			t.Errorf("merge: %v", err)
 		}
-		_, err = export.Export(context.Background(), export.Options{Format: "gguf", Model: dir, Out: out}, session.Env{})
+		_, err = export.Export(context.Background(), export.Options{Format: "gguf", Model: dir,
+			Out: out}, session.Env{})
 		if err == nil || !strings.Contains(err.Error(), refused) {
 			t.Errorf("gguf: %v", err)
 		}

@@ -22,7 +22,8 @@ import (
 func TestGPUExpertCurves(t *testing.T) {
 	gputest.Need(t)
 	for _, m := range expertModels {
-		for p, limit := range map[kernel.Precision]float64{kernel.PrecisionFP32: 1e-4, kernel.PrecisionTF32: 0.02, kernel.PrecisionBF16: 0, kernel.PrecisionFP16: 0.02} {
+		for p, limit := range map[kernel.Precision]float64{kernel.PrecisionFP32: 1e-4, kernel.PrecisionTF32: 0.02,
+			kernel.PrecisionBF16: 0, kernel.PrecisionFP16: 0.02} {
 			t.Run(m.Name+" "+p.String(), func(t *testing.T) {
 				on, err := graph.NewGPU(0, 0, p)
 				if err != nil {
@@ -62,7 +63,8 @@ func TestGPUExpertsRepeatAndResume(t *testing.T) {
 		}
 		r := mustStart(t, a, Env{})
 		if _, _, fall := LossFall(r.Losses); !(fall > 0.02) || r.HeldBytes != plan.TotalBytes {
-			t.Errorf("%s: the loss falls by %.3f; %d bytes held, %d planned", m.Name, fall, r.HeldBytes, plan.TotalBytes)
+			t.Errorf("%s: the loss falls by %.3f; %d bytes held, %d planned", m.Name, fall,
+				r.HeldBytes, plan.TotalBytes)
 		}
 		first := golden.ReadFile(t, a.OutputDir, adapter.WeightsFile)
 		again, parts := a, a

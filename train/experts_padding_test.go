@@ -45,9 +45,11 @@ func TestPaddingReachesNoExpert(t *testing.T) {
 				if lora.Dropout = dropout; dropout > 0 && len(lora.TargetParameters) > 0 {
 					continue
 				}
-				layouts := []dataset.Options{{BatchSize: 2, T: 8}, {BatchSize: 2, T: 12}, {BatchSize: 2, T: 20}, {BatchSize: 2, T: 60}}
+				layouts := []dataset.Options{{BatchSize: 2, T: 8}, {BatchSize: 2, T: 12}, {BatchSize: 2, T: 20},
+					{BatchSize: 2, T: 60}}
 				if dropout == 0 { // rows at other places have other masks
-					layouts = append(layouts, dataset.Options{BatchSize: 2, T: 10, Padded: true}, dataset.Options{BatchSize: 2, T: 50, Padded: true})
+					layouts = append(layouts, dataset.Options{BatchSize: 2, T: 10, Padded: true},
+						dataset.Options{BatchSize: 2, T: 50, Padded: true})
 				}
 				var want string
 				for _, o := range layouts {
@@ -56,7 +58,8 @@ func TestPaddingReachesNoExpert(t *testing.T) {
 						want = got
 					}
 					if got != want {
-						t.Errorf("%s, in 4 bits %v, dropout %v: %+v is not as %+v:\n%s\n%s", m.Name, scheme != nil, dropout, o, layouts[0], got, want)
+						t.Errorf("%s, in 4 bits %v, dropout %v: %+v is not as %+v:\n%s\n%s", m.Name, scheme != nil,
+							dropout, o, layouts[0], got, want)
 					}
 				}
 			}
@@ -67,7 +70,8 @@ func TestPaddingReachesNoExpert(t *testing.T) {
 
 // sixSteps are the losses and gradient norms of six steps over a loader's batches, and a hash of the adapter that they
 // train.
-func sixSteps(t *testing.T, b *session.Base, lora adapter.Config, scheme *quant.Config, from string, rows dataset.Rows, o dataset.Options) string {
+func sixSteps(t *testing.T, b *session.Base, lora adapter.Config, scheme *quant.Config, from string, rows dataset.Rows,
+	o dataset.Options) string {
 	t.Helper()
 	l, err := dataset.NewLoader(rows, o)
 	if err != nil {
@@ -88,7 +92,8 @@ func sixSteps(t *testing.T, b *session.Base, lora adapter.Config, scheme *quant.
 		}
 		to.Fill(window[0], session.Part{})
 		to.SetDropout(7, at, 0)
-		ts.set(t, "loss scale", 1/float64(objective.ShiftLabels(ts.ints(t, "labels"), window[0].Labels, window[0].CuSeqlens)))
+		ts.set(t, "loss scale", 1/float64(objective.ShiftLabels(ts.ints(t, "labels"), window[0].Labels,
+			window[0].CuSeqlens)))
 		for _, u := range ts.Rates {
 			h := adamNumbers(c, 5e-3*u.Factor, at+1)
 			ts.set(t, u.Numbers, h[:]...)
@@ -116,7 +121,8 @@ func TestPaddedMixturesTrainTheSame(t *testing.T) {
 		if !slices.Equal(got.Losses, want.Losses) {
 			t.Errorf("%s: the losses are\n%v\nend to end\n%v", m.Name, got.Losses, want.Losses)
 		}
-		if !bytes.Equal(golden.ReadFile(t, padded.OutputDir, adapter.WeightsFile), golden.ReadFile(t, flat.OutputDir, adapter.WeightsFile)) {
+		if !bytes.Equal(golden.ReadFile(t, padded.OutputDir, adapter.WeightsFile),
+			golden.ReadFile(t, flat.OutputDir, adapter.WeightsFile)) {
 			t.Errorf("%s: the padded run trains another adapter", m.Name)
 		}
 	}

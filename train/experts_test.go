@@ -25,7 +25,8 @@ import (
 // TestMergedExperts: an adapter on router and experts, or on parameters of experts, merged into their weights, gives
 // the loss that it gives beside them.
 func TestMergedExperts(t *testing.T) {
-	for name, layers := range map[string]int{"gpt_oss_balanced": 2 * (4 + 2), "qwen3_moe": 2 * (4 + 1 + 3*5), "qwen3_moe_fused": 2 * (4 + 3*5), "mixtral_fused": 2 * (4 + 3*4)} {
+	for name, layers := range map[string]int{"gpt_oss_balanced": 2 * (4 + 2), "qwen3_moe": 2 * (4 + 1 + 3*5),
+		"qwen3_moe_fused": 2 * (4 + 3*5), "mixtral_fused": 2 * (4 + 3*4)} {
 		t.Run(name, func(t *testing.T) { mergedExperts(t, name, layers) })
 	}
 }
@@ -48,7 +49,8 @@ func mergedExperts(t *testing.T, name string, layers int) {
 	}
 	beside, base := loss(s.OutputDir), loss("")
 	out := filepath.Join(t.TempDir(), "merged")
-	report, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(s.OutputDir), Out: out}, session.Env{})
+	report, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(s.OutputDir),
+		Out: out}, session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +60,8 @@ func mergedExperts(t *testing.T, name string, layers int) {
 	s.BaseModel = out
 	// The merged weights are rounded to the checkpoint's bf16.
 	if merged := loss(""); !(math.Abs(merged-beside) <= 0.02*math.Abs(beside-base)) {
-		t.Errorf("the loss of the merged model is %.6f, with the adapter beside it %.6f, without %.6f", merged, beside, base)
+		t.Errorf("the loss of the merged model is %.6f, with the adapter beside it %.6f, without %.6f", merged, beside,
+			base)
 	}
 }
 
@@ -71,7 +74,8 @@ func TestExtentsAreWhatIsTrained(t *testing.T) {
 			t.Fatal(err)
 		}
 		lora := peftConfigOf(t, m.Adapter(t))
-		ts := newTestStepOn(t, graph.NewCPU(1), b, network(t, b, kernel.F32, nil, &lora), session.Shape{Tokens: 8, Sequences: 1, MaxLen: 8}, Default(), m.Adapter(t))
+		ts := newTestStepOn(t, graph.NewCPU(1), b, network(t, b, kernel.F32, nil, &lora),
+			session.Shape{Tokens: 8, Sequences: 1, MaxLen: 8}, Default(), m.Adapter(t))
 		for i, p := range ts.Trained.Params {
 			end := 0
 			for _, e := range step.Extents(ts.Trained, ts.Trained.Params[i:i+1]) {
@@ -103,12 +107,15 @@ func TestExpertsLeavePaddingOut(t *testing.T) {
 			t.Fatal(err)
 		}
 		curve := m.Runs(t).Curve
-		rows := dataset.Memory{{IDs: curve.Rows[0][:7], Labels: curve.Labels[0][:7]}, {IDs: curve.Rows[1][:6], Labels: curve.Labels[1][:6]}}
+		rows := dataset.Memory{{IDs: curve.Rows[0][:7], Labels: curve.Labels[0][:7]},
+			{IDs: curve.Rows[1][:6], Labels: curve.Labels[1][:6]}}
 		lora := peftConfigOf(t, m.Adapter(t))
 		lora.Dropout = c.dropout
 		layouts := []dataset.Options{{BatchSize: 2, T: 7}, {BatchSize: 2, T: 13}, {BatchSize: 5, T: 8}}
 		if c.dropout == 0 {
-			layouts = append(layouts, dataset.Options{BatchSize: 2, T: 12, Padded: true}, dataset.Options{BatchSize: 2, T: 9, Packing: true}, dataset.Options{BatchSize: 3, T: 8, Packing: true, Longest: 7})
+			layouts = append(layouts, dataset.Options{BatchSize: 2, T: 12, Padded: true},
+				dataset.Options{BatchSize: 2, T: 9, Packing: true},
+				dataset.Options{BatchSize: 3, T: 8, Packing: true, Longest: 7})
 		}
 		var want []float64
 		for _, o := range layouts {
@@ -125,7 +132,8 @@ func TestExpertsLeavePaddingOut(t *testing.T) {
 }
 
 // gradientsOf are the loss and the gradients of a loader's first micro-batch, in float64.
-func gradientsOf(t *testing.T, b *session.Base, lora adapter.Config, from string, rows dataset.Rows, o dataset.Options) []float64 {
+func gradientsOf(t *testing.T, b *session.Base, lora adapter.Config, from string, rows dataset.Rows,
+	o dataset.Options) []float64 {
 	t.Helper()
 	l, err := dataset.NewLoader(rows, o)
 	if err != nil {
@@ -142,7 +150,8 @@ func gradientsOf(t *testing.T, b *session.Base, lora adapter.Config, from string
 		t.Fatal(err)
 	}
 	to.Fill(window[0], session.Part{})
-	ts.set(t, "loss scale", 1/float64(objective.ShiftLabels(ts.ints(t, "labels"), window[0].Labels, window[0].CuSeqlens)))
+	ts.set(t, "loss scale", 1/float64(objective.ShiftLabels(ts.ints(t, "labels"), window[0].Labels,
+		window[0].CuSeqlens)))
 	for _, s := range []string{step.SegmentBegin, step.SegmentMicro} {
 		if err := ts.run.Run(s); err != nil {
 			t.Fatal(err)
@@ -165,15 +174,32 @@ func TestTargetParametersRefuse(t *testing.T) {
 		return bytes.Replace(raw, []byte(`"num_local_experts": 4`), []byte(`"num_local_experts": 1`), 1)
 	}
 	for _, c := range []struct{ model, target, want string }{
-		{"gpt_oss", "experts.up_proj", "lora.target_parameters: experts.up_proj matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj, router.weight"},
-		{"gpt_oss", "own_proj", "lora.target_parameters: own_proj matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj, router.weight"},
-		{"gpt_oss", "layers.2.mlp.experts.down_proj", "lora.target_parameters: layers.2.mlp.experts.down_proj matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj, router.weight"},
-		{"gpt_oss", "experts.down_proj_bias", "lora.target_parameters: experts.down_proj_bias matches model.layers.0.mlp.experts.down_proj_bias, which is no parameter of experts: it has experts.down_proj, experts.gate_up_proj, router.weight"},
-		{"gpt_oss", "experts.gate_up_proj", "lora.target_parameters: model.layers.0.mlp.experts.gate_up_proj is of one expert, for which PEFT has no update of the parameter's shape"},
-		{"qwen3_moe", "experts.3.up_proj.weight", "lora.target_parameters: experts.3.up_proj.weight matches model.layers.0.mlp.experts.3.up_proj.weight, which is no parameter of experts: it has experts.down_proj, experts.gate_up_proj, gate.weight"},
-		{"mixtral_balanced", "block_sparse_moe.experts.down_proj", "lora.target_parameters: block_sparse_moe.experts.down_proj matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj, gate.weight"},
-		{"mixtral_balanced", "experts.w1", "lora.target_parameters: experts.w1 matches no parameter of the model: it has experts.down_proj, experts.gate_up_proj, gate.weight"},
-		{"qwen3", "experts.down_proj", "lora.target_parameters: experts.down_proj matches no parameter of the model: it has no experts; lora.target_modules names its linear layers"},
+		{"gpt_oss", "experts.up_proj",
+			"lora.target_parameters: experts.up_proj matches no parameter of the model: it has experts.down_proj, " +
+				"experts.gate_up_proj, router.weight"},
+		{"gpt_oss", "own_proj", "lora.target_parameters: own_proj matches no parameter of the model: it has " +
+			"experts.down_proj, experts.gate_up_proj, router.weight"},
+		{"gpt_oss", "layers.2.mlp.experts.down_proj",
+			"lora.target_parameters: layers.2.mlp.experts.down_proj matches no parameter of the model: it has " +
+				"experts.down_proj, experts.gate_up_proj, router.weight"},
+		{"gpt_oss", "experts.down_proj_bias",
+			"lora.target_parameters: experts.down_proj_bias matches model.layers.0.mlp.experts.down_proj_bias, " +
+				"which is no parameter of experts: it has experts.down_proj, experts.gate_up_proj, router.weight"},
+		{"gpt_oss", "experts.gate_up_proj",
+			"lora.target_parameters: model.layers.0.mlp.experts.gate_up_proj is of one expert, for which PEFT has " +
+				"no update of the parameter's shape"},
+		{"qwen3_moe", "experts.3.up_proj.weight",
+			"lora.target_parameters: experts.3.up_proj.weight matches model.layers.0.mlp.experts.3.up_proj.weight, " +
+				"which is no parameter of experts: it has experts.down_proj, experts.gate_up_proj, gate.weight"},
+		{"mixtral_balanced", "block_sparse_moe.experts.down_proj",
+			"lora.target_parameters: block_sparse_moe.experts.down_proj matches no parameter of the model: it has " +
+				"experts.down_proj, experts.gate_up_proj, gate.weight"},
+		{"mixtral_balanced", "experts.w1",
+			"lora.target_parameters: experts.w1 matches no parameter of the model: it has experts.down_proj, " +
+				"experts.gate_up_proj, gate.weight"},
+		{"qwen3", "experts.down_proj",
+			"lora.target_parameters: experts.down_proj matches no parameter of the model: it has no experts; " +
+				"lora.target_modules names its linear layers"},
 	} {
 		folder := "experts"
 		if c.model == "qwen3" {
@@ -184,7 +210,8 @@ func TestTargetParametersRefuse(t *testing.T) {
 		if strings.Contains(c.want, "one expert") {
 			path := filepath.Join(s.BaseModel, "config.json")
 			raw := one(golden.ReadFile(t, path))
-			if err := os.WriteFile(path, bytes.Replace(raw, []byte(`"num_experts_per_tok": 2`), []byte(`"num_experts_per_tok": 1`), 1), 0o644); err != nil {
+			if err := os.WriteFile(path, bytes.Replace(raw, []byte(`"num_experts_per_tok": 2`),
+				[]byte(`"num_experts_per_tok": 1`), 1), 0o644); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -198,9 +225,12 @@ func TestTargetParametersRefuse(t *testing.T) {
 	for target, parameter := range map[string]string{"gate": "experts.gate_up_proj", "up_proj": "experts.down_proj"} {
 		fused := familySpec(t, golden.FamilyModel{Folder: "fused_experts", Name: "qwen3_moe_fused"})
 		fused.LoRA.TargetModules, fused.LoRA.TargetParameters = adapter.Targets{"q_proj", target}, []string{parameter}
-		wanted := "lora.target_modules: " + target + " matches no linear layer of the model; it has k_proj, o_proj, q_proj, v_proj; with lora.target_parameters " +
+		wanted := "lora.target_modules: " + target +
+			" matches no linear layer of the model; it has k_proj, o_proj, q_proj, v_proj; with " +
+			"lora.target_parameters " +
 			"experts and routers are parameters, as in transformers 5: name layers of attention"
-		if _, err := PlanRun(context.Background(), fused, Env{}); err == nil || !strings.HasSuffix(err.Error(), wanted) {
+		if _, err := PlanRun(context.Background(), fused, Env{}); err == nil ||
+			!strings.HasSuffix(err.Error(), wanted) {
 			t.Errorf("%v\nwant %s", err, wanted)
 		}
 	}
@@ -213,7 +243,8 @@ func TestTargetParametersRefuse(t *testing.T) {
 		t.Errorf("parameters alone: %v", err)
 	}
 	s.LoRA.TargetParameters = nil
-	if problems := s.LoRA.Validate(); len(problems) != 1 || !strings.Contains(problems[0].Error(), "lora.target_modules: name at least one module") {
+	if problems := s.LoRA.Validate(); len(problems) != 1 ||
+		!strings.Contains(problems[0].Error(), "lora.target_modules: name at least one module") {
 		t.Errorf("no target at all: %v", problems)
 	}
 }
@@ -223,13 +254,15 @@ func TestTargetParametersRefuse(t *testing.T) {
 // 4 alone has, at which PEFT refuses it.
 func TestTargetsOfExpertsBesideParameters(t *testing.T) {
 	for _, c := range []struct{ targets, saved adapter.Targets }{
-		{adapter.Targets{"q_proj", "o_proj", "gate_proj", "up_proj", "down_proj"}, adapter.Targets{"experts.0", "o_proj", "q_proj"}},
+		{adapter.Targets{"q_proj", "o_proj", "gate_proj", "up_proj", "down_proj"},
+			adapter.Targets{"experts.0", "o_proj", "q_proj"}},
 		{adapter.Targets{"gate_proj", "up_proj", "down_proj"}, adapter.Targets{"experts.0"}},
 	} {
 		s := familySpec(t, golden.FamilyModel{Folder: "fused_experts", Name: "qwen3_moe_fused"})
 		s.LoRA.TargetModules, s.Training.MaxSteps = c.targets, 1
 		mustStart(t, s, Env{})
-		if got := peftConfigOf(t, s.OutputDir); len(got.TargetModules) != len(c.saved) || !slices.Equal(got.TargetModules, c.saved) || len(got.TargetParameters) != 2 {
+		if got := peftConfigOf(t, s.OutputDir); len(got.TargetModules) != len(c.saved) ||
+			!slices.Equal(got.TargetModules, c.saved) || len(got.TargetParameters) != 2 {
 			t.Errorf("%v is saved as %v and %v", c.targets, got.TargetModules, got.TargetParameters)
 		}
 	}

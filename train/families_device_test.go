@@ -21,7 +21,8 @@ import (
 
 // rowGradients are the gradients of each row of a small model's curve, with add added to every id, one after the other;
 // a step that scales its loss does so by scale.
-func rowGradients(t *testing.T, on graph.Machine, m golden.FamilyModel, scheme *quant.Config, add []int32, scale float64) (all []float64) {
+func rowGradients(t *testing.T, on graph.Machine, m golden.FamilyModel, scheme *quant.Config, add []int32,
+	scale float64) (all []float64) {
 	t.Helper()
 	b, err := session.OpenBase(context.Background(), m.Dir(t), session.Env{})
 	if err != nil {
@@ -31,7 +32,8 @@ func rowGradients(t *testing.T, on graph.Machine, m golden.FamilyModel, scheme *
 	lora, rows, c := peftConfigOf(t, m.Adapter(t)), m.Runs(t).Curve, Default()
 	lora.Dropout, c.LossScale = 0, scale
 	T := len(rows.Rows[0])
-	ts := newTestStepOn(t, on, b, network(t, b, kernel.F32, scheme, &lora), session.Shape{Tokens: T, Sequences: 1, MaxLen: T}, c, m.Adapter(t))
+	ts := newTestStepOn(t, on, b, network(t, b, kernel.F32, scheme, &lora),
+		session.Shape{Tokens: T, Sequences: 1, MaxLen: T}, c, m.Adapter(t))
 	defer ts.memory.Close() //nolint:errcheck // the numbers were read
 	for i := range rows.Rows {
 		ids, labels := rows.Rows[i], rows.Labels[i]
@@ -75,7 +77,8 @@ func draws(rows int, numbers []int32) (adds [][]int32) {
 }
 
 // drawnGradients are rowGradients of each of the draws, one behind the other.
-func drawnGradients(t *testing.T, on graph.Machine, m golden.FamilyModel, scheme *quant.Config, draws [][]int32, scale float64) (all []float64) {
+func drawnGradients(t *testing.T, on graph.Machine, m golden.FamilyModel, scheme *quant.Config, draws [][]int32,
+	scale float64) (all []float64) {
 	t.Helper()
 	for _, add := range draws {
 		all = append(all, rowGradients(t, on, m, scheme, add, scale)...)
@@ -114,7 +117,10 @@ func TestGPUFamilyGradients(t *testing.T) {
 				}
 				got := drawnGradients(t, on, m, scheme, add, scale)
 				// as a run does.
-				for p.Scaled() && slices.ContainsFunc(got, func(v float64) bool { return math.IsNaN(v) || math.IsInf(v, 0) }) && scale > 1 {
+				for p.Scaled() && slices.ContainsFunc(got, func(v float64) bool {
+					return math.IsNaN(v) ||
+						math.IsInf(v, 0)
+				}) && scale > 1 {
 					scale /= 2
 					got = drawnGradients(t, on, m, scheme, add, scale)
 				}
@@ -131,7 +137,8 @@ func TestGPUFamilyGradients(t *testing.T) {
 				case kernel.PrecisionFP32:
 					limit = 1e-4
 				}
-				t.Logf("%s, %s, %v: gradients off by %.3g, limit %.3g; loss scale %g", m.Name, name, p, e.relative(), limit, scale)
+				t.Logf("%s, %s, %v: gradients off by %.3g, limit %.3g; loss scale %g", m.Name, name, p,
+					e.relative(), limit, scale)
 				if part := len(got) / len(add); len(add) > 1 {
 					for i := range add {
 						var of errorNorm
@@ -140,7 +147,8 @@ func TestGPUFamilyGradients(t *testing.T) {
 					}
 				}
 				if !(e.relative() <= limit) {
-					t.Errorf("%s, %s, %v: gradients off by %.3g, limit %.3g; loss scale %g", m.Name, name, p, e.relative(), limit, scale)
+					t.Errorf("%s, %s, %v: gradients off by %.3g, limit %.3g; loss scale %g", m.Name, name, p,
+						e.relative(), limit, scale)
 				}
 			}
 		}

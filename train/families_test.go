@@ -90,7 +90,8 @@ func TestFamiliesEvaluateAsTransformers(t *testing.T) {
 		d := math.Abs(e.Loss-want.Mean) / want.Mean
 		t.Logf("%s: mean NLL %.9g, transformers %.9g, relative %.3g", m.Name, e.Loss, want.Mean, d)
 		if !(d <= 1e-4) || e.Rows != len(want.Rows) {
-			t.Errorf("%s: mean NLL of %d rows %.9g, transformers %.9g of %d", m.Name, e.Rows, e.Loss, want.Mean, len(want.Rows))
+			t.Errorf("%s: mean NLL of %d rows %.9g, transformers %.9g of %d", m.Name, e.Rows, e.Loss,
+				want.Mean, len(want.Rows))
 		}
 	}
 }
@@ -147,7 +148,8 @@ func TestFamiliesTrainAndResume(t *testing.T) {
 			}
 			parts.Training.Resume = "auto"
 			mustStart(t, parts, Env{})
-			if !bytes.Equal(golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile), golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
+			if !bytes.Equal(golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile),
+				golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
 				t.Errorf("%s: the resumed run trains another adapter", m.Name)
 			}
 		}

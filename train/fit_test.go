@@ -54,7 +54,8 @@ func TestPlanSaysWhatDidNotFit(t *testing.T) {
 		if r.Tried[i].Way != layout || r.Tried[i].Bytes <= r.Limit {
 			t.Errorf("rejected layout %d is %+v, want %s and more than %d bytes", i, r.Tried[i], layout, r.Limit)
 		}
-		if want := fmt.Sprintf("does not fit: %s: %s", layout, session.FormatBytes(r.Tried[i].Bytes)); !strings.Contains(text, want) {
+		if want := fmt.Sprintf("does not fit: %s: %s", layout,
+			session.FormatBytes(r.Tried[i].Bytes)); !strings.Contains(text, want) {
 			t.Errorf("the plan does not say %q:\n%s", want, text)
 		}
 	}
@@ -91,8 +92,10 @@ func wideVocabulary(t *testing.T) string {
 	if err := weights.Write(filepath.Join(to, weights.SingleFile), all, nil); err != nil {
 		t.Fatal(err)
 	}
-	config := strings.Replace(string(golden.ReadFile(t, from, "config.json")), `"vocab_size": 512`, fmt.Sprintf(`"vocab_size": %d`, words), 1)
-	for name, data := range map[string][]byte{"config.json": []byte(config), "tokenizer.json": golden.ReadFile(t, from, "tokenizer.json")} {
+	config := strings.Replace(string(golden.ReadFile(t, from, "config.json")), `"vocab_size": 512`,
+		fmt.Sprintf(`"vocab_size": %d`, words), 1)
+	for name, data := range map[string][]byte{"config.json": []byte(config),
+		"tokenizer.json": golden.ReadFile(t, from, "tokenizer.json")} {
 		if err := os.WriteFile(filepath.Join(to, name), data, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -134,10 +137,14 @@ func TestRefusalNamesWhatFits(t *testing.T) {
 		vram       int64
 		change     func(*Spec)
 	}{
-		{"a fixed layout", `gradient_checkpointing: (auto) would fit`, lean.TotalBytes, func(s *Spec) { s.Training.GradientCheckpointing = "none" }},
-		{"dequantised weights", `gradient_checkpointing: (auto) with training.dequantised_weights: auto would fit`, lean.TotalBytes, func(s *Spec) { s.Training.DequantisedWeights = "always" }},
-		{"rows", `training.batch_size: (\d+) would fit, in .* \(with gradient_accumulation_steps: \d+`, lean.TotalBytes * 6 / 10, func(*Spec) {}},
-		{"length", `dataset.max_length: (\d+) and training.batch_size: 1 would fit`, lean.TotalBytes / 8, func(*Spec) {}},
+		{"a fixed layout", `gradient_checkpointing: (auto) would fit`, lean.TotalBytes,
+			func(s *Spec) { s.Training.GradientCheckpointing = "none" }},
+		{"dequantised weights", `gradient_checkpointing: (auto) with training.dequantised_weights: auto would fit`,
+			lean.TotalBytes, func(s *Spec) { s.Training.DequantisedWeights = "always" }},
+		{"rows", `training.batch_size: (\d+) would fit, in .* \(with gradient_accumulation_steps: \d+`,
+			lean.TotalBytes * 6 / 10, func(*Spec) {}},
+		{"length", `dataset.max_length: (\d+) and training.batch_size: 1 would fit`,
+			lean.TotalBytes / 8, func(*Spec) {}},
 		{"nothing", `no batch is small enough: weights, adapter and optimizer alone take .*; use a model with fewer parameters$`, 500000, func(*Spec) {}},
 	} {
 		s := base
@@ -176,9 +183,11 @@ func TestRefusalNamesTheOptimizer(t *testing.T) {
 		s.Training.BatchSize, s.Training.GradientAccumulationSteps = c.rows, c.batch/c.rows
 		lean := leanest(t, s)
 		asked := s
-		asked.Training.BatchSize, asked.Training.GradientAccumulationSteps, asked.Training.Optimizer = c.batch, 1, "adamw"
+		asked.Training.BatchSize, asked.Training.GradientAccumulationSteps,
+			asked.Training.Optimizer = c.batch, 1, "adamw"
 		_, err := planIn(lean.TotalBytes, asked)
-		if !errors.Is(err, session.ErrDoesNotFit) || !strings.Contains(fmt.Sprint(err), "; training.optimizer: adamw_8bit"+c.want+" would fit, in as little as ") {
+		if !errors.Is(err, session.ErrDoesNotFit) || !strings.Contains(fmt.Sprint(err),
+			"; training.optimizer: adamw_8bit"+c.want+" would fit, in as little as ") {
 			t.Errorf("%+v in %d bytes: %v", c, lean.TotalBytes, err)
 		}
 		if _, err := planIn(lean.TotalBytes, s); err != nil {

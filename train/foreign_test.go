@@ -57,7 +57,8 @@ func TestUsersFilesStay(t *testing.T) {
 				put(t, filepath.Join(s.OutputDir, file), text)
 			}
 			_, err := Start(context.Background(), s, Env{Config: []byte("seed: 42\n")})
-			want := "output_dir " + s.OutputDir + " has " + name + ", which no run wrote and this one would replace: choose another output_dir"
+			want := "output_dir " + s.OutputDir + " has " + name +
+				", which no run wrote and this one would replace: choose another output_dir"
 			if err == nil || err.Error() != want {
 				t.Errorf("%s, resume %q:\ngot  %v\nwant %s", name, resumed, err, want)
 			}
@@ -68,7 +69,8 @@ func TestUsersFilesStay(t *testing.T) {
 	t.Chdir(filepath.Dir(earlier.OutputDir))
 	s.OutputDir = "."
 	put(t, ConfigFile, "mine")
-	if _, err := Start(context.Background(), s, Env{}); err == nil || !strings.HasPrefix(err.Error(), "output_dir . has config.yaml, which no run wrote") {
+	if _, err := Start(context.Background(), s, Env{}); err == nil ||
+		!strings.HasPrefix(err.Error(), "output_dir . has config.yaml, which no run wrote") {
 		t.Errorf("got %v", err)
 	}
 	if got := string(golden.ReadFile(t, ConfigFile)); got != "mine" {
@@ -81,10 +83,12 @@ func TestRestartWithoutCheckpoint(t *testing.T) {
 	s := testSpec(t, 2)
 	env := Env{Config: []byte("seed: 42\n")}
 	s.Training.ReportTo = []string{"csv"}
-	for file, text := range map[string]string{".lock": `{"pid":1}`, MetricsFile: `{"step":1`, ConfigFile: "seed: 42\n", CSVFile: "step"} {
+	for file, text := range map[string]string{".lock": `{"pid":1}`, MetricsFile: `{"step":1`,
+		ConfigFile: "seed: 42\n", CSVFile: "step"} {
 		put(t, filepath.Join(s.OutputDir, file), text)
 	}
-	if _, err := Start(context.Background(), s, env); err == nil || !strings.Contains(err.Error(), "holds a run already (metrics.jsonl): set training.resume to auto") {
+	if _, err := Start(context.Background(), s, env); err == nil ||
+		!strings.Contains(err.Error(), "holds a run already (metrics.jsonl): set training.resume to auto") {
 		t.Errorf("without resume: %v", err)
 	}
 	s.Training.Resume = "auto"

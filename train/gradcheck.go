@@ -21,7 +21,8 @@ func GradCheck(ctx context.Context, s Spec, env Env, o gradcheck.Options) (gradc
 }
 
 // gradCheckOn checks the gradients on a machine, and closes the machine.
-func gradCheckOn(ctx context.Context, s Spec, env Env, o gradcheck.Options, on graph.Machine) (_ gradcheck.Report, err error) {
+func gradCheckOn(ctx context.Context, s Spec, env Env, o gradcheck.Options,
+	on graph.Machine) (_ gradcheck.Report, err error) {
 	p, err := openOn(ctx, s, env, on)
 	if err != nil {
 		return gradcheck.Report{}, err

@@ -24,9 +24,11 @@ func TestGradCheck(t *testing.T) {
 		o      gradcheck.Options
 		layers int
 	}{
-		"qlora":         {func(*Spec) {}, gradcheck.Options{Tokens: 128}, 5},
-		"lora, dropout": {func(s *Spec) { s.Adapter, s.Quantization, s.LoRA.Dropout = "lora", nil, 0.2 }, gradcheck.Options{Tokens: 48, Layers: 2}, 2},
-		"packed":        {func(s *Spec) { s.Dataset.Packing, s.Training.BatchSize = true, 1 }, gradcheck.Options{Tokens: 64, Layers: 5}, 5},
+		"qlora": {func(*Spec) {}, gradcheck.Options{Tokens: 128}, 5},
+		"lora, dropout": {func(s *Spec) { s.Adapter, s.Quantization, s.LoRA.Dropout = "lora", nil, 0.2 },
+			gradcheck.Options{Tokens: 48, Layers: 2}, 2},
+		"packed": {func(s *Spec) { s.Dataset.Packing, s.Training.BatchSize = true, 1 },
+			gradcheck.Options{Tokens: 64, Layers: 5}, 5},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := testSpec(t, 1)
@@ -35,7 +37,8 @@ func TestGradCheck(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !r.OK || r.Failed > 0 || r.Layers != c.layers || r.Tokens > c.o.Tokens || r.Trained == 0 || r.Trained >= r.Tokens || len(r.Tensors) < 14*c.layers {
+			if !r.OK || r.Failed > 0 || r.Layers != c.layers || r.Tokens > c.o.Tokens || r.Trained == 0 ||
+				r.Trained >= r.Tokens || len(r.Tensors) < 14*c.layers {
 				t.Errorf("%+v", r)
 			}
 			if math.Abs(r.Loss-r.LossExact) > 1e-5*r.LossExact || r.All.Error < r.All.Plain/10 || r.All.Error > 1e-4 {
@@ -58,7 +61,8 @@ func TestGradCheckOfFamilies(t *testing.T) {
 			t.Fatalf("%s: %v", m.Name, err)
 		}
 		if !r.OK {
-			t.Errorf("%s: %d of %d tensors beyond their limits, all %.3g of %.3g", m.Name, r.Failed, len(r.Tensors), r.All.Error, r.All.Limit)
+			t.Errorf("%s: %d of %d tensors beyond their limits, all %.3g of %.3g", m.Name, r.Failed, len(r.Tensors),
+				r.All.Error, r.All.Limit)
 		}
 	}
 }
@@ -97,7 +101,8 @@ func (r wrongRun) Run(segments ...string) error {
 func TestGradCheckFindsWrongGradients(t *testing.T) {
 	const tensor = "model.layers.1.mlp.down_proj.lora_A.weight"
 	for _, by := range []float32{1.001, -1, 0, float32(math.NaN())} {
-		r, err := gradCheckOn(context.Background(), testSpec(t, 1), Env{}, gradcheck.Options{Tokens: 64, Layers: 2}, wrongMachine{graph.NewCPU(2), tensor, by})
+		r, err := gradCheckOn(context.Background(), testSpec(t, 1), Env{}, gradcheck.Options{Tokens: 64, Layers: 2},
+			wrongMachine{graph.NewCPU(2), tensor, by})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -128,7 +133,8 @@ func TestGradCheckDrawsAgain(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if r.OK != want.ok || r.Draws != want.draws || strings.Contains(r.Rule, "the largest of 5") != (want.draws == 5) {
+		if r.OK != want.ok || r.Draws != want.draws || strings.Contains(r.Rule,
+			"the largest of 5") != (want.draws == 5) {
 			t.Errorf("times %v: ok %v after %d draws, %s, want %+v", by, r.OK, r.Draws, r.Rule, want)
 		}
 		t.Logf("times %v: %+v", by, r.All)

@@ -33,9 +33,11 @@ func TestGPUTensorNorms(t *testing.T) {
 		}
 		see := &normSums{t: t}
 		if r := mustStart(t, s, Env{Observers: []Observer{see}}); r.HeldBytes != plan.TotalBytes || see.lines != 3 {
-			t.Errorf("%s: %d bytes are held, the plan says %d; %d lines of norms, want 3", precision, r.HeldBytes, plan.TotalBytes, see.lines)
+			t.Errorf("%s: %d bytes are held, the plan says %d; %d lines of norms, want 3", precision, r.HeldBytes,
+				plan.TotalBytes, see.lines)
 		}
-		if !bytes.Equal(golden.ReadFile(t, without.OutputDir, adapter.WeightsFile), golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)) {
+		if !bytes.Equal(golden.ReadFile(t, without.OutputDir, adapter.WeightsFile),
+			golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)) {
 			t.Errorf("%s: another adapter is trained with the norms", precision)
 		}
 	}
@@ -95,7 +97,8 @@ func TestGPUGradCheck(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", m.Name, err)
 		}
-		t.Logf("%s: all %.3g, plain %.3g, limit %.3g, %d beyond; %s", m.Name, r.All.Error, r.All.Plain, r.All.Limit, r.Failed, worstOf(r))
+		t.Logf("%s: all %.3g, plain %.3g, limit %.3g, %d beyond; %s", m.Name, r.All.Error, r.All.Plain,
+			r.All.Limit, r.Failed, worstOf(r))
 		if !r.Experts && !r.OK {
 			t.Errorf("%s: %d tensors beyond their limits, all %+v", m.Name, r.Failed, r.All)
 		}

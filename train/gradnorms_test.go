@@ -31,7 +31,8 @@ func TestTensorNormsEqualPEFT(t *testing.T) {
 	}
 	golden.JSON(t, filepath.Join(dir, "grads.json"), &want)
 	for _, float := range []kernel.DType{kernel.F32, kernel.F64} {
-		ts := newTestStep(t, b, network(t, b, float, nil, &cfg), session.Shape{Tokens: len(ids), Sequences: dims[0], MaxLen: dims[1]}, c, 2, dir)
+		ts := newTestStep(t, b, network(t, b, float, nil, &cfg),
+			session.Shape{Tokens: len(ids), Sequences: dims[0], MaxLen: dims[1]}, c, 2, dir)
 		trained := ts.fill(t, ids, labels, dims[1])
 		ts.set(t, "loss scale", 1/float64(trained))
 		for _, s := range []string{step.SegmentBegin, step.SegmentMicro, step.SegmentNorm, step.SegmentNorms} {
@@ -109,11 +110,14 @@ func TestGradNormsFile(t *testing.T) {
 			sum += n * n
 		}
 		if l.Step != 2*i+2 || l.GradNorm != m.GradNorm || l.Clipped != m.GradNormClipped || len(l.Tensors) != 2*7*5 {
-			t.Errorf("line %d is of step %d, %d tensors, norm %v; metrics.jsonl has %+v", i, l.Step, len(l.Tensors), l.GradNorm, m)
+			t.Errorf("line %d is of step %d, %d tensors, norm %v; metrics.jsonl has %+v", i, l.Step,
+				len(l.Tensors), l.GradNorm, m)
 		}
 		golden.Near(t, "the whole norm", math.Sqrt(sum), l.GradNorm, 1e-6*l.GradNorm)
-		first, second := strings.Index(line, "layers.0.self_attn.q_proj.lora_A.weight"), strings.Index(line, "layers.0.self_attn.q_proj.lora_B.weight")
-		if last := strings.Index(line, `"base_model.model.model.layers.4.mlp.down_proj.lora_B.weight"`); !(first > 0 && first < second && second < last) {
+		first, second := strings.Index(line, "layers.0.self_attn.q_proj.lora_A.weight"),
+			strings.Index(line, "layers.0.self_attn.q_proj.lora_B.weight")
+		if last := strings.Index(line, `"base_model.model.model.layers.4.mlp.down_proj.lora_B.weight"`); !(first > 0 &&
+			first < second && second < last) {
 			t.Errorf("the order of the tensors: %s", line)
 		}
 	}
@@ -123,7 +127,8 @@ func TestGradNormsFile(t *testing.T) {
 	stop := stopping(3)
 	mustStart(t, parts, Env{Observers: []Observer{stop}, Interrupted: stop.stop})
 	// a crash after the checkpoint leaves lines that are not of the resumed run, and half of one
-	later := append(bytes.Clone(golden.ReadFile(t, parts.OutputDir, GradNormsFile)), `{"step":4,"grad_norm":7}`+"\n"+`{"step":6,"gr`...)
+	later := append(bytes.Clone(golden.ReadFile(t, parts.OutputDir, GradNormsFile)),
+		`{"step":4,"grad_norm":7}`+"\n"+`{"step":6,"gr`...)
 	if err := os.WriteFile(filepath.Join(parts.OutputDir, GradNormsFile), later, 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -60,8 +60,10 @@ func TestGPUGraphMemory(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				t.Logf("%d tokens: %d nodes, %.1f MiB captured, %.1f MiB more once run; %.1f KiB a node", of.Tokens, nodes,
-					float64(before-captured)/(1<<20), float64(captured-after)/(1<<20), float64(before-after)/1024/float64(nodes))
+				t.Logf("%d tokens: %d nodes, %.1f MiB captured, %.1f MiB more once run; %.1f KiB a node", of.Tokens,
+					nodes,
+					float64(before-captured)/(1<<20), float64(captured-after)/(1<<20),
+					float64(before-after)/1024/float64(nodes))
 			}
 		})
 	}

@@ -39,7 +39,8 @@ func stories(t testing.TB) *session.Base {
 	return b
 }
 
-func network(t testing.TB, b *session.Base, float kernel.DType, scheme *quant.Config, c *adapter.Config) session.Network {
+func network(t testing.TB, b *session.Base, float kernel.DType, scheme *quant.Config,
+	c *adapter.Config) session.Network {
 	t.Helper()
 	build, err := families.For(b.Config)
 	if err != nil {
@@ -60,12 +61,14 @@ type testStep struct {
 	run    graph.Runner
 }
 
-func newTestStep(t testing.TB, b *session.Base, nw session.Network, s session.Shape, c Config, workers int, adapterDir string) *testStep {
+func newTestStep(t testing.TB, b *session.Base, nw session.Network, s session.Shape, c Config, workers int,
+	adapterDir string) *testStep {
 	t.Helper()
 	return newTestStepOn(t, graph.NewCPU(workers), b, nw, s, c, adapterDir)
 }
 
-func newTestStepOn(t testing.TB, on graph.Machine, b *session.Base, nw session.Network, s session.Shape, c Config, adapterDir string) *testStep {
+func newTestStepOn(t testing.TB, on graph.Machine, b *session.Base, nw session.Network, s session.Shape, c Config,
+	adapterDir string) *testStep {
 	t.Helper()
 	planned, err := step.Plan(nw, s, c.Step(crossEntropy), step.Summing{}, on)
 	if err != nil {
@@ -80,7 +83,8 @@ func bound(t testing.TB, on graph.Machine, b *session.Base, planned *step.Step, 
 	if err := b.Check(planned.Net); err != nil {
 		t.Fatal(err)
 	}
-	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), planned.Net, m, 2) }, &planned.Program)
+	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), planned.Net, m, 2) },
+		&planned.Program)
 	if err != nil {
 		t.Fatal(err)
 	}

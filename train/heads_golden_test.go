@@ -153,8 +153,10 @@ func TestEmbeddingEqualsSentenceTransformers(t *testing.T) {
 	b := stories(t)
 	want, batch := embeddingGolden(t)
 	pairs := len(batch.Rows)
-	loss := func(t *testing.T, float kernel.DType, batch dataset.Batch, o objective.Objective) (*preferenceStep, float64) {
-		s := newPreferenceStep(t, b, float, o, len(batch.IDs)+9, 2*pairs+2, Default(), golden.Path(t, "heads/embedding"))
+	loss := func(t *testing.T, float kernel.DType, batch dataset.Batch,
+		o objective.Objective) (*preferenceStep, float64) {
+		s := newPreferenceStep(t, b, float, o, len(batch.IDs)+9, 2*pairs+2, Default(),
+			golden.Path(t, "heads/embedding"))
 		s.run.Run(step.SegmentBegin)
 		s.micro(t, batch, pairs)
 		return s, s.read(t, s.Loss)[0]
@@ -182,7 +184,8 @@ func TestEmbeddingEqualsSentenceTransformers(t *testing.T) {
 		"a temperature":   {batch, func(c *objective.EmbeddingConfig) { c.Temperature *= 1.01 }},
 		"exchanged texts": {swapped, same},
 	} {
-		if _, got := loss(t, kernel.F64, c.batch, contrastiveOf(want, c.change)); !(math.Abs(got-want.Loss) > 1e-4*want.Loss) {
+		if _, got := loss(t, kernel.F64, c.batch, contrastiveOf(want,
+			c.change)); !(math.Abs(got-want.Loss) > 1e-4*want.Loss) {
 			t.Errorf("%s gives %v, which the tolerance takes for %v", what, got, want.Loss)
 		}
 	}

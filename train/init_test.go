@@ -50,10 +50,19 @@ func TestInitFromErrors(t *testing.T) {
 		name, want string
 		edit       func(s *Spec)
 	}{
-		{"no such folder", "lora.init_from: read adapter: stat DIR/nothing/adapter_config.json: no such file or directory", func(s *Spec) { s.LoRA.InitFrom += "/nothing" }},
-		{"another scale", "lora.init_from: DIR: the adapter was trained with scale 2 at model.layers.0.self_attn.q_proj, this run has scale 4; set lora.r, lora.alpha and lora.use_rslora as the adapter has them", func(s *Spec) { s.LoRA.Alpha *= 2 }},
-		{"another rank", "lora.init_from: the adapter does not fit the model: it was made for \"BASE\" with rank 8 and has 70 tensors, here 70 are expected:\n  70 wrong shape:\n    base_model.model.model.layers.0.mlp.down_proj.lora_A.weight: shape [8 172], expected [4 172]", func(s *Spec) { s.LoRA.R, s.LoRA.Alpha = 4, 8 }},
-		{"other layers", "lora.init_from: the adapter does not fit the model: it was made for \"BASE\" with rank 8 and has 70 tensors, here 20 are expected:\n  50 unexpected:\n    base_model.model.model.layers.0.mlp.down_proj.lora_A.weight", func(s *Spec) { s.LoRA.TargetModules = adapter.Targets{"q_proj", "v_proj"} }},
+		{"no such folder", "lora.init_from: read adapter: stat DIR/nothing/adapter_config.json: no such file or " +
+			"directory", func(s *Spec) { s.LoRA.InitFrom += "/nothing" }},
+		{"another scale", "lora.init_from: DIR: the adapter was trained with scale 2 at " +
+			"model.layers.0.self_attn.q_proj, this run has scale 4; set lora.r, lora.alpha and lora.use_rslora as " +
+			"the adapter has them", func(s *Spec) { s.LoRA.Alpha *= 2 }},
+		{"another rank", "lora.init_from: the adapter does not fit the model: it was made for \"BASE\" with rank 8 " +
+			"and has 70 tensors, here 70 are expected:\n  70 wrong shape:\n    " +
+			"base_model.model.model.layers.0.mlp.down_proj.lora_A.weight: shape [8 172], expected [4 172]",
+			func(s *Spec) { s.LoRA.R, s.LoRA.Alpha = 4, 8 }},
+		{"other layers", "lora.init_from: the adapter does not fit the model: it was made for \"BASE\" with rank 8 " +
+			"and has 70 tensors, here 20 are expected:\n  50 unexpected:\n    " +
+			"base_model.model.model.layers.0.mlp.down_proj.lora_A.weight",
+			func(s *Spec) { s.LoRA.TargetModules = adapter.Targets{"q_proj", "v_proj"} }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := testSpec(t, 1)
@@ -69,7 +78,8 @@ func TestInitFromErrors(t *testing.T) {
 				}
 			}
 			_, err := Start(context.Background(), s, Env{})
-			if want := strings.NewReplacer("DIR", dir, "BASE", s.BaseModel).Replace(c.want); err == nil || !strings.HasPrefix(err.Error(), want) {
+			if want := strings.NewReplacer("DIR", dir, "BASE", s.BaseModel).Replace(c.want); err == nil ||
+				!strings.HasPrefix(err.Error(), want) {
 				t.Errorf("got  %v\nwant %s", err, want)
 			}
 			if _, err := os.Stat(filepath.Join(s.OutputDir, adapter.WeightsFile)); err == nil {

@@ -63,13 +63,15 @@ func TestInterruptedEvaluation(t *testing.T) {
 			if r := mustStart(t, parts, Env{}); r.Resumed != step || r.Steps != 4 || r.EvalLoss == nil {
 				t.Errorf("resumed after %d, ended at %d", r.Resumed, r.Steps)
 			}
-			if a, b := evalLosses(t, whole.OutputDir), evalLosses(t, parts.OutputDir); a != b || strings.Count(a, "\n") != 2 {
+			if a, b := evalLosses(t, whole.OutputDir), evalLosses(t, parts.OutputDir); a != b ||
+				strings.Count(a, "\n") != 2 {
 				t.Errorf("evaluations differ:\n%s\n%s", a, b)
 			}
 			if a, b := logLosses(t, whole.OutputDir), logLosses(t, parts.OutputDir); a != b {
 				t.Errorf("metrics differ:\n%s\n%s", a, b)
 			}
-			if !bytes.Equal(golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile), golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
+			if !bytes.Equal(golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile),
+				golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
 				t.Error("the resumed run trains another adapter")
 			}
 		})

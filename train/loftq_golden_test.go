@@ -37,7 +37,8 @@ func TestLoftQEqualsPEFT(t *testing.T) {
 					t.Errorf("s B A of %s is off by %.3g", l, d)
 				}
 			}
-			if found := nw.Start.Correction(); !strings.HasPrefix(found, start+": the quantised weights of 2 layers are off by ") {
+			if found := nw.Start.Correction(); !strings.HasPrefix(found,
+				start+": the quantised weights of 2 layers are off by ") {
 				t.Errorf("it reports %q", found)
 			}
 			compareLoftQBase(t, ts, cfg, name)

@@ -197,7 +197,8 @@ func (r *running) unread(ctx context.Context, data Place, err error) error {
 	if serr := r.saver.save(data); serr != nil {
 		return errors.Join(err, serr)
 	}
-	return fmt.Errorf("%w\nThe state before it, after step %d, is in %s: put the data right and resume with --resume auto", err, r.recorder.step(), r.result.Checkpoint)
+	return fmt.Errorf("%w\nThe state before it, after step %d, is in %s: put the data right and resume with "+
+		"--resume auto", err, r.recorder.step(), r.result.Checkpoint)
 }
 
 // waitsFor reports whether nothing may be queued behind a step before its numbers are known. On a CPU it returns true,
@@ -214,7 +215,8 @@ func (r *running) evaluatesAfter(step int) bool {
 
 // evaluatesFirst reports whether the evaluation before the first step is still due.
 func (r *running) evaluatesFirst() bool {
-	return r.spec.Training.EvalOnStart && r.evaluator != nil && r.recorder.step() == 0 && r.recorder.progress.EvalBefore == nil
+	return r.spec.Training.EvalOnStart && r.evaluator != nil && r.recorder.step() == 0 &&
+		r.recorder.progress.EvalBefore == nil
 }
 
 func (r *running) savesAfter(step int) bool {

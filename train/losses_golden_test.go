@@ -100,8 +100,8 @@ func TestLossesEqualTRL(t *testing.T) {
 	}
 }
 
-// nextWeights returns for each place the weight of the token behind it in its row of T, given a weight for each token or
-// for each row; 0 where that token is not trained.
+// nextWeights returns for each place the weight of the token behind it in its row of T, given a weight for each token
+// or for each row; 0 where that token is not trained.
 func nextWeights(given []float64, labels []int32, T int) []float64 {
 	next := make([]float64, len(labels))
 	for t := range labels {

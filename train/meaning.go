@@ -20,7 +20,8 @@ const keySteps = "steps"
 
 // kept reports whether a checkpoint keeps a key's value.
 func kept(path string, k keys.Key) bool {
-	return (k.Resume == keys.Fixed || k.Resume == keys.Steers) && path != "training.max_steps" && path != "training.epochs"
+	return (k.Resume == keys.Fixed || k.Resume == keys.Steers) && path != "training.max_steps" &&
+		path != "training.epochs"
 }
 
 // meaning returns the part of the configuration that a checkpoint keeps: the keys whose tag resume is fixed or
@@ -68,7 +69,8 @@ func (p *inputs) otherWindow(before string) string {
 	case was%p.groups() == 0:
 		return fmt.Sprintf("%s: with --set %s=%d it goes on to the same bytes", text, keyAccumulation, was/p.groups())
 	}
-	return fmt.Sprintf("%s: take a number of devices that divides %s, and as many accumulation steps as make it", text, before)
+	return fmt.Sprintf("%s: take a number of devices that divides %s, and as many accumulation steps as make it", text,
+		before)
 }
 
 // compareMeaning returns an error if the checkpoint belongs to a run with other fixed keys, and logs which steering
@@ -93,5 +95,6 @@ func (p *inputs) compareMeaning(was map[string]string, step int) error {
 		return nil
 	}
 	slices.Sort(other)
-	return fmt.Errorf("its run had another configuration: %s; restore the old values, or choose another output_dir for a new run", strings.Join(other, "; "))
+	return fmt.Errorf("its run had another configuration: %s; restore the old values, or choose another output_dir "+
+		"for a new run", strings.Join(other, "; "))
 }

@@ -26,7 +26,8 @@ func TestMergedEqualsUnmerged(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "merged")
-	report, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(s.OutputDir), Out: out}, session.Env{})
+	report, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(s.OutputDir),
+		Out: out}, session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -46,14 +47,18 @@ func TestMergedEqualsUnmerged(t *testing.T) {
 		t.Errorf("loss of the merged model %.9f, with the adapter beside it %.9f", merged.Loss, beside.Loss)
 	}
 	if !(math.Abs(base.Loss-beside.Loss) > 0.01) {
-		t.Errorf("the adapter changes the loss from %v to %v only: the comparison shows nothing", base.Loss, beside.Loss)
+		t.Errorf("the adapter changes the loss from %v to %v only: the comparison shows nothing",
+			base.Loss, beside.Loss)
 	}
 	t.Logf("loss %.9f merged, %.9f beside, %.9f without", merged.Loss, beside.Loss, base.Loss)
 
-	if _, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(s.OutputDir), Out: out}, session.Env{}); err == nil || !strings.Contains(err.Error(), "it holds model.safetensors already; name another folder") {
+	if _, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(s.OutputDir), Out: out},
+		session.Env{}); err == nil || !strings.Contains(err.Error(),
+		"it holds model.safetensors already; name another folder") {
 		t.Errorf("merging over a model: %v", err)
 	}
-	if _, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(t.TempDir()), Out: filepath.Join(t.TempDir(), "x")}, session.Env{}); err == nil {
+	if _, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(t.TempDir()),
+		Out: filepath.Join(t.TempDir(), "x")}, session.Env{}); err == nil {
 		t.Error("an empty adapter folder was merged")
 	}
 }
@@ -65,7 +70,8 @@ func TestMergeKeepsTheRest(t *testing.T) {
 	s.LoRA.TargetModules = []string{"v_proj"}
 	mustStart(t, s, Env{})
 	out := filepath.Join(t.TempDir(), "merged")
-	if _, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(s.OutputDir), Out: out}, session.Env{}); err != nil {
+	if _, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(s.OutputDir), Out: out},
+		session.Env{}); err != nil {
 		t.Fatal(err)
 	}
 	before, err := weights.OpenDir(s.BaseModel)
@@ -81,7 +87,8 @@ func TestMergeKeepsTheRest(t *testing.T) {
 	for _, name := range before.Names() {
 		a, _ := before.Tensor(name)
 		b, ok := after.Tensor(name)
-		if same := string(a.Data) == string(b.Data); !ok || a.DType != b.DType || same == strings.Contains(name, ".v_proj.") {
+		if same := string(a.Data) == string(b.Data); !ok || a.DType != b.DType ||
+			same == strings.Contains(name, ".v_proj.") {
 			t.Errorf("%s: there %v, type %v, bytes unchanged %v", name, ok, b.DType, same)
 		}
 	}

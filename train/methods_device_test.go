@@ -33,7 +33,8 @@ func TestGPUMethodsFollowCPU(t *testing.T) {
 						cpu.MiSS.Dropout = 0 // masks on a GPU are others
 					}
 					on := cpu
-					on.Device, on.OutputDir, on.Training.Precision = "cuda", filepath.Join(t.TempDir(), "gpu"), precision
+					on.Device, on.OutputDir, on.Training.Precision = "cuda",
+						filepath.Join(t.TempDir(), "gpu"), precision
 					compareDevices(t, cpu, on, map[string]float64{"fp32": 0.002, "bf16": 0.02}[precision])
 				})
 			}
@@ -41,8 +42,8 @@ func TestGPUMethodsFollowCPU(t *testing.T) {
 	}
 }
 
-// compareDevices compares the losses of a run on the CPU with those of a run on a GPU, and the adapter of the latter with
-// that of a resumed one.
+// compareDevices compares the losses of a run on the CPU with those of a run on a GPU, and the adapter of the latter
+// with that of a resumed one.
 func compareDevices(t *testing.T, cpu, on Spec, limit float64) {
 	t.Helper()
 	want, got := mustStart(t, cpu, Env{}), mustStart(t, on, Env{})

@@ -27,8 +27,8 @@ var furtherMethods = map[string]func(s *adapter.Sections){
 	"vera": func(s *adapter.Sections) { s.VeRA.R, s.VeRA.ProjectionPRNGKey = 24, 5 },
 }
 
-// TestMethodGradientsEqualPEFT compares the loss and the norm of each tensor's gradient with PEFT's and, where the whole
-// set is there, the gradients and a weight that the method makes.
+// TestMethodGradientsEqualPEFT compares the loss and the norm of each tensor's gradient with PEFT's and, where the
+// whole set is there, the gradients and a weight that the method makes.
 func TestMethodGradientsEqualPEFT(t *testing.T) {
 	b := stories(t)
 	batch := golden.Open(t, golden.Path(t, "dora/batch.safetensors"))
@@ -121,8 +121,9 @@ func compareEffective(t *testing.T, b *session.Base, ts *testStep, saved *adapte
 	}
 }
 
-// TestMethodRuns trains each method over both kinds of base weights. A run begins at the base model's loss; a resumed run
-// ends with the same bytes; the saved adapter, beside the base and merged into it, has the loss that the run ends with.
+// TestMethodRuns trains each method over both kinds of base weights. A run begins at the base model's loss; a resumed
+// run ends with the same bytes; the saved adapter, beside the base and merged into it, has the loss that the run ends
+// with.
 func TestMethodRuns(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(furtherMethods)) {
 		for _, method := range []string{name, "q" + name} {

@@ -20,7 +20,8 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, line := range []any{
-		StepMetrics{Step: 1, Epoch: 0.5, Loss: 2.5, Numbers: Values{{Name: "ppl"}}, GradNorm: math.Inf(1), LearningRate: 2e-4},
+		StepMetrics{Step: 1, Epoch: 0.5, Loss: 2.5, Numbers: Values{{Name: "ppl"}},
+			GradNorm: math.Inf(1), LearningRate: 2e-4},
 		EvalMetrics{Step: 1, Loss: math.NaN(), Numbers: Values{{Name: "eval_ppl", Value: math.Inf(1)}}},
 		StepMetrics{Step: 2},
 	} {
@@ -78,7 +79,8 @@ func TestMetrics(t *testing.T) {
 		t.Fatal(err)
 	}
 	resumed := fileLines(t, path)
-	if len(resumed) != 3 || resumed[0] != lines[0] || resumed[1] != lines[1] || !strings.HasPrefix(resumed[2], `{"step":2,"epoch":0,"loss":1,`) {
+	if len(resumed) != 3 || resumed[0] != lines[0] || resumed[1] != lines[1] ||
+		!strings.HasPrefix(resumed[2], `{"step":2,"epoch":0,"loss":1,`) {
 		t.Errorf("after the resume:\n%s", strings.Join(resumed, "\n"))
 	}
 	if len(r.state.LogHistory) != 3 {

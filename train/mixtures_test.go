@@ -49,7 +49,8 @@ func (m *peftMixtures) each(t *testing.T, f func(t *testing.T, name string, s Sp
 	for _, name := range slices.Sorted(maps.Keys(m.Adapters)) {
 		t.Run(name, func(t *testing.T) {
 			s := DefaultSpec()
-			s.BaseModel = golden.FamilyModel{Folder: path.Dir(m.Adapters[name].Model), Name: path.Base(m.Adapters[name].Model)}.Dir(t)
+			s.BaseModel = golden.FamilyModel{Folder: path.Dir(m.Adapters[name].Model),
+				Name: path.Base(m.Adapters[name].Model)}.Dir(t)
 			s.Adapter, s.Quantization, s.Device = "lora", nil, "cpu"
 			s.Dataset.Path, s.Dataset.Format, s.Dataset.MaxLength = rows, "tokenized", 32
 			s.Training.MaxSteps, s.Training.BatchSize = 1, 2
@@ -91,10 +92,14 @@ func TestMixturesEqualPEFT(t *testing.T) {
 func TestMixturesAreWritten(t *testing.T) {
 	runs := map[string]func(c *adapter.LoRA){
 		"ours_qwen2_moe": func(c *adapter.LoRA) {
-			c.UseRSLoRA, c.RankPattern, c.AlphaPattern = true, map[string]int{"gate_proj": 1, "up_proj": 1, "gate": 3}, map[string]float64{"down_proj": 5}
+			c.UseRSLoRA, c.RankPattern, c.AlphaPattern = true, map[string]int{"gate_proj": 1, "up_proj": 1, "gate": 3},
+				map[string]float64{"down_proj": 5}
 		},
 		"ours_qwen3_moe": func(c *adapter.LoRA) { c.AlphaPattern = map[string]float64{"gate_proj": 3, "up_proj": 3} },
-		"ours_mixtral":   func(c *adapter.LoRA) { c.TargetModules, c.UseRSLoRA = adapter.Targets{".*(w[123]|q_proj)"}, true },
+		"ours_mixtral": func(c *adapter.LoRA) {
+			c.TargetModules,
+				c.UseRSLoRA = adapter.Targets{".*(w[123]|q_proj)"}, true
+		},
 	}
 	var m peftMixtures
 	m.each(t, func(t *testing.T, name string, s Spec, dir string) {
@@ -106,7 +111,8 @@ func TestMixturesAreWritten(t *testing.T) {
 		edit(&s.LoRA)
 		mustStart(t, s, Env{})
 		got := golden.ReadFile(t, s.OutputDir, adapter.ConfigFile)
-		want := bytes.Replace(golden.ReadFile(t, dir, adapter.ConfigFile), []byte(`"model"`), []byte(`"`+s.BaseModel+`"`), 1)
+		want := bytes.Replace(golden.ReadFile(t, dir, adapter.ConfigFile), []byte(`"model"`),
+			[]byte(`"`+s.BaseModel+`"`), 1)
 		if !bytes.Equal(got, want) {
 			t.Errorf("adapter_config.json is\n%s\nwant\n%s", got, want)
 		}
@@ -118,7 +124,8 @@ func TestMixturesAreWritten(t *testing.T) {
 			t.Errorf("the plan says what PEFT does not load: %s, %v", plan, err)
 		}
 		started := s
-		started.LoRA.InitFrom, started.OutputDir, started.Training.LearningRate = s.OutputDir, filepath.Join(t.TempDir(), "again"), 1e-30
+		started.LoRA.InitFrom, started.OutputDir, started.Training.LearningRate = s.OutputDir,
+			filepath.Join(t.TempDir(), "again"), 1e-30
 		mustStart(t, started, Env{})
 		if a, b := lossWith(t, s, s.OutputDir), lossWith(t, s, started.OutputDir); a != b {
 			t.Errorf("an adapter that started from another is another: %v, %v", a, b)
@@ -132,7 +139,8 @@ func TestExportedMixtures(t *testing.T) {
 	m.each(t, func(t *testing.T, name string, s Spec, dir string) {
 		want := lossWith(t, s, dir)
 		out := filepath.Join(t.TempDir(), "merged")
-		if _, err := export.Merge(t.Context(), export.MergeOptions{Model: s.BaseModel, Adapters: export.One(dir), Out: out, DType: "fp32", Check: []string{}}, session.Env{}); err != nil {
+		if _, err := export.Merge(t.Context(), export.MergeOptions{Model: s.BaseModel, Adapters: export.One(dir),
+			Out: out, DType: "fp32", Check: []string{}}, session.Env{}); err != nil {
 			t.Fatal(err)
 		}
 		merged := s
@@ -144,7 +152,8 @@ func TestExportedMixtures(t *testing.T) {
 			return // its parameters are so in every version
 		}
 		out = filepath.Join(t.TempDir(), "peft")
-		if _, err := export.Export(t.Context(), export.Options{Model: s.BaseModel, Adapter: dir, Format: "peft", DType: "f32", Out: out}, session.Env{}); err != nil {
+		if _, err := export.Export(t.Context(), export.Options{Model: s.BaseModel, Adapter: dir, Format: "peft",
+			DType: "f32", Out: out}, session.Env{}); err != nil {
 			t.Fatal(err)
 		}
 		if got := lossWith(t, s, out); !(math.Abs(got-want) <= 1e-6*want) {
@@ -161,8 +170,11 @@ func TestMixturesThatPEFTRefuses(t *testing.T) {
 		edit         func(s *Spec)
 		want         string
 	}{
-		{"experts", "qwen3_moe", func(s *Spec) { s.LoRA.Dropout = 0.1 }, "under transformers 5 PEFT refuses an adapter of experts or routers with a dropout, here 0.1; `trainer export --format peft`"},
-		{"experts", "mixtral_balanced", func(s *Spec) { s.LoRA.AlphaPattern = map[string]float64{"w3": 1} }, "refuses w1 and w3 of experts with two scales, here 2 and 0.25; `trainer export --format peft`"},
+		{"experts", "qwen3_moe", func(s *Spec) { s.LoRA.Dropout = 0.1 },
+			"under transformers 5 PEFT refuses an adapter of experts or routers with a dropout, here 0.1; `trainer " +
+				"export --format peft`"},
+		{"experts", "mixtral_balanced", func(s *Spec) { s.LoRA.AlphaPattern = map[string]float64{"w3": 1} },
+			"refuses w1 and w3 of experts with two scales, here 2 and 0.25; `trainer export --format peft`"},
 		{"experts", "qwen3_moe", func(s *Spec) { s.LoRA.TargetModules = adapter.Targets{"gate_proj", "q_proj"} }, "refuses gate_proj and up_proj of experts unless both are adapted; `trainer export"},
 		{"shared_experts", "qwen2_moe", func(s *Spec) { s.LoRA.TargetModules = adapter.Targets{`.*experts\.[01]\..*`} }, "refuses an adapter of some experts only: 2 of 5 have one of gate_proj in"},
 		{"fused_experts", "qwen3_moe_fused", func(*Spec) {}, "under transformers 4, where experts are linear layers, PEFT refuses an adapter of target_parameters; `trainer export"},
@@ -174,7 +186,10 @@ func TestMixturesThatPEFTRefuses(t *testing.T) {
 		mustStart(t, s, Env{Env: session.Env{Quiet: true, Log: func(line string) { log.WriteString(line + "\n") }}})
 		var plan PlanReport
 		golden.JSON(t, filepath.Join(s.OutputDir, PlanReportFile), &plan)
-		if !slices.ContainsFunc(plan.Notes, func(n string) bool { return strings.HasPrefix(n, "adapter in PEFT: ") && strings.Contains(n, c.want) }) {
+		if !slices.ContainsFunc(plan.Notes, func(n string) bool {
+			return strings.HasPrefix(n, "adapter in PEFT: ") &&
+				strings.Contains(n, c.want)
+		}) {
 			t.Errorf("%s: the plan's notes are %q, want one with %s", c.name, plan.Notes, c.want)
 		}
 		if !strings.Contains(log.String(), c.want) {

@@ -52,7 +52,8 @@ func (p *prepared) newWeightFiles(exact bool) (f weightFiles, err error) {
 			return f, fmt.Errorf("the base model has no tensor %s", v.Name)
 		}
 		if stored, ok := p.Base.Weights.Tensor(t.Name); !ok || !slices.Contains(floatTypes, stored.DType) {
-			return f, fmt.Errorf("adapter full writes weights in the base model's types, and %s is not stored as one of "+
+			return f, fmt.Errorf("adapter full writes weights in the base model's types, and %s is not stored as "+
+				"one of "+
 				"%v: name the model that it was made from", v.Name, floatTypes)
 		}
 		f.trained[t.Name] = v
@@ -151,8 +152,8 @@ func (s *saver) modelFiles() (map[string][]byte, error) {
 			return nil, fmt.Errorf("read the trained weights: %w", err)
 		}
 		if bad := firstBadParam([]adapter.Param{{Name: name, Data: x.F32()}}); bad != "" {
-			return nil, fmt.Errorf("%w: the weights themselves are not, %s first, so nothing is written%s", ErrNotFinite,
-				bad, s.recorder.goBack())
+			return nil, fmt.Errorf("%w: the weights themselves are not, %s first, so nothing is written%s",
+				ErrNotFinite, bad, s.recorder.goBack())
 		}
 	}
 	return s.besideWeights()

@@ -35,7 +35,8 @@ func TestMXFP4PlansWithoutWeights(t *testing.T) {
 			t.Fatal(err)
 		}
 		if plan.TotalBytes != held {
-			t.Errorf("%s: %d bytes are planned from config.json alone, %d are held with the weights", method, plan.TotalBytes, held)
+			t.Errorf("%s: %d bytes are planned from config.json alone, %d are held with the weights", method,
+				plan.TotalBytes, held)
 		}
 	}
 }
@@ -55,7 +56,8 @@ func TestMXFP4Dequantised(t *testing.T) {
 		got := mustStart(t, q, Env{})
 		const numbers = 2 * 4 * (32*128 + 64*32) // layers, experts, their matrices
 		if more := got.HeldBytes - kept.HeldBytes; more < numbers*(32*4-17)/32 {
-			t.Errorf("%s: %d bytes more are held, fewer than %d experts' weights in float32 take", method, more, numbers)
+			t.Errorf("%s: %d bytes more are held, fewer than %d experts' weights in float32 take",
+				method, more, numbers)
 		}
 		if method == "qlora" {
 			for i, loss := range got.Losses {

@@ -38,7 +38,8 @@ func (r *running) notFinite(ctx context.Context, w *pendingWindow, n step.Number
 			r.recorder.skip(w)
 			return nil
 		}
-		err = fmt.Errorf("%w; it is the %s step in a row, and training.max_skipped_steps lets %d be left out", err, ordinal(row), c.MaxSkippedSteps)
+		err = fmt.Errorf("%w; it is the %s step in a row, and training.max_skipped_steps lets %d be left out", err,
+			ordinal(row), c.MaxSkippedSteps)
 	}
 	return r.stopNotFinite(w, err)
 }
@@ -65,13 +66,15 @@ func (r *running) stopNotFinite(w *pendingWindow, err error) error {
 	if r.On.Precision().Scaled() {
 		precision = ", or set training.precision: bf16 (fp32 on a GPU that lacks it): fp16 holds numbers up to 65504"
 	}
-	err = fmt.Errorf("%w. Look at these rows (trainer inspect data); if they are fine, lower training.learning_rate or training.max_grad_norm%s", err, precision)
+	err = fmt.Errorf("%w. Look at these rows (trainer inspect data); if they are fine, lower "+
+		"training.learning_rate or training.max_grad_norm%s", err, precision)
 	params, serr := r.step.Trained.Snapshot(r.memory)
 	if serr != nil {
 		return errors.Join(err, serr)
 	}
 	if name := firstBadParam(params); name != "" { // an update before this step broke the tensor
-		return fmt.Errorf("%w. The adapter itself is not finite, %s first, so no checkpoint is written%s", err, name, r.recorder.goBack())
+		return fmt.Errorf("%w. The adapter itself is not finite, %s first, so no checkpoint is written%s", err,
+			name, r.recorder.goBack())
 	}
 	if serr := r.saver.save(w.before); serr != nil {
 		return errors.Join(err, serr)
@@ -81,8 +84,8 @@ func (r *running) stopNotFinite(w *pendingWindow, err error) error {
 	if r.spec.Training.OnNonFinite == "skip" {
 		other = "or with a larger training.max_skipped_steps"
 	}
-	return fmt.Errorf("%w. The state before the step is in %s; to get past it: resume with --resume auto --set training.learning_rate=%s, %s",
-		err, r.result.Checkpoint, lower, other)
+	return fmt.Errorf("%w. The state before the step is in %s; to get past it: resume with --resume auto --set "+
+		"training.learning_rate=%s, %s", err, r.result.Checkpoint, lower, other)
 }
 
 // evalNotFinite ends a run whose validation loss is not finite, because no later step would make it finite. It saves
@@ -107,7 +110,8 @@ func (r *evaluating) evalNotFinite(ctx context.Context, loss float64) error {
 	if serr := r.saver.save(r.windows.State()); serr != nil {
 		return errors.Join(err, serr)
 	}
-	return fmt.Errorf("%w. The state after the step is in %s, for a look at it%s%s", err, r.result.Checkpoint, back, precision)
+	return fmt.Errorf("%w. The state after the step is in %s, for a look at it%s%s", err,
+		r.result.Checkpoint, back, precision)
 }
 
 // goBack returns advice that names an earlier checkpoint to start from, if there is one.
@@ -152,7 +156,8 @@ func (r *running) firstNotFinite(w *pendingWindow) (string, error) {
 	if bad == 0 {
 		return "every gradient is finite, their norm is too large for float32", nil
 	}
-	return fmt.Sprintf("the gradients of %d of %d tensors are not finite, in the backward pass that of %s first", bad, len(params), first), nil
+	return fmt.Sprintf("the gradients of %d of %d tensors are not finite, in the backward pass that of %s first", bad,
+		len(params), first), nil
 }
 
 // firstBadParam returns the name of the first tensor with a value that is not finite; "" = none.

@@ -24,7 +24,8 @@ func TestPastANonFiniteStep(t *testing.T) {
 	r, err := Start(context.Background(), s, Env{})
 	want := `^step 2: loss or gradient is not finite: loss NaN, gradient norm NaN; rows \S+gsm8k_300\.jsonl:\d+ \S+gsm8k_300\.jsonl:\d+\. ` +
 		`Look at these rows \(trainer inspect data\); if they are fine, lower training\.learning_rate or training\.max_grad_norm\. ` +
-		`The state before the step is in ` + regexp.QuoteMeta(filepath.Join(s.OutputDir, "checkpoint-1")) + `; to get past it: resume with --resume auto --set training\.learning_rate=1e\+29, ` +
+		`The state before the step is in ` + regexp.QuoteMeta(filepath.Join(s.OutputDir, "checkpoint-1")) +
+		`; to get past it: resume with --resume auto --set training\.learning_rate=1e\+29, ` +
 		`or with --set training\.on_nonfinite=skip, which leaves such steps out$`
 	if !errors.Is(err, ErrNotFinite) || !regexp.MustCompile(want).MatchString(err.Error()) {
 		t.Fatalf("got  %v\nwant %s", err, want)
@@ -37,7 +38,9 @@ func TestPastANonFiniteStep(t *testing.T) {
 	if err != nil || r.Resumed != 1 || r.Steps != 6 {
 		t.Errorf("with skip: resumed after %d, ended at %d: %v", r.Resumed, r.Steps, err)
 	}
-	if text := strings.Join(said, "\n"); strings.Count(text, "; the step is left out (training.on_nonfinite: skip)") != 5 || !strings.Contains(text, "step 2: loss or gradient is not finite") {
+	if text := strings.Join(said, "\n"); strings.Count(text,
+		"; the step is left out (training.on_nonfinite: skip)") != 5 ||
+		!strings.Contains(text, "step 2: loss or gradient is not finite") {
 		t.Errorf("it said\n%s", text)
 	}
 }
@@ -96,7 +99,8 @@ func TestBaseThatIsNotFinite(t *testing.T) {
 		s.BaseModel = dir
 		edit(&s)
 		_, err := Start(ctx, s, Env{})
-		if exists(s.OutputDir, "checkpoint-0") || exists(s.OutputDir, "checkpoint-1") || exists(s.OutputDir, "adapter_model.safetensors") {
+		if exists(s.OutputDir, "checkpoint-0") || exists(s.OutputDir, "checkpoint-1") ||
+			exists(s.OutputDir, "adapter_model.safetensors") {
 			t.Error("the run saved something")
 		}
 		return err
@@ -116,11 +120,15 @@ func TestBaseThatIsNotFinite(t *testing.T) {
 			_, err := infer.Evaluate(ctx, s.Evaluation(""), session.Env{})
 			return err
 		},
-		"generate":      func() error { return generates(dir, "", infer.GenerateOptions{MaxTokens: 4}) },
-		"with sampling": func() error { return generates(dir, "", infer.GenerateOptions{MaxTokens: 4, Temperature: 1}) },
-		"and adapter":   func() error { return generates(dir, earlier.OutputDir, infer.GenerateOptions{MaxTokens: 4}) },
+		"generate": func() error { return generates(dir, "", infer.GenerateOptions{MaxTokens: 4}) },
+		"with sampling": func() error {
+			return generates(dir, "",
+				infer.GenerateOptions{MaxTokens: 4, Temperature: 1})
+		},
+		"and adapter": func() error { return generates(dir, earlier.OutputDir, infer.GenerateOptions{MaxTokens: 4}) },
 		"merge": func() error {
-			_, err := export.Merge(ctx, export.MergeOptions{Model: dir, Adapters: export.One(earlier.OutputDir), Out: filepath.Join(t.TempDir(), "merged")}, session.Env{})
+			_, err := export.Merge(ctx, export.MergeOptions{Model: dir, Adapters: export.One(earlier.OutputDir),
+				Out: filepath.Join(t.TempDir(), "merged")}, session.Env{})
 			return err
 		},
 	} {
@@ -137,7 +145,8 @@ func TestBaseThatIsNotFinite(t *testing.T) {
 }
 
 func generates(model, adapterDir string, o infer.GenerateOptions) error {
-	g, err := infer.NewGenerator(context.Background(), session.Options{Model: model, Device: "cpu"}, adapterDir, session.Env{})
+	g, err := infer.NewGenerator(context.Background(), session.Options{Model: model, Device: "cpu"},
+		adapterDir, session.Env{})
 	if err != nil {
 		return err
 	}

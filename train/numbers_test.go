@@ -64,7 +64,8 @@ func TestBestByAnyNumber(t *testing.T) {
 	}
 	state := newestState(t, s.OutputDir)
 	if state.BestModelCheckpoint != "checkpoint-3" || *state.BestMetric != evals[1][1] {
-		t.Errorf("the best is %s by %v, want checkpoint-3 by %v", state.BestModelCheckpoint, *state.BestMetric, evals[1][1])
+		t.Errorf("the best is %s by %v, want checkpoint-3 by %v", state.BestModelCheckpoint,
+			*state.BestMetric, evals[1][1])
 	}
 	var judged []string
 	for _, j := range result.Expect {
@@ -79,7 +80,8 @@ func TestBestByAnyNumber(t *testing.T) {
 		t.Errorf("judged\n%s\nwant\n%s", strings.Join(judged, "\n"), strings.Join(want, "\n"))
 	}
 	table := fileLines(t, filepath.Join(s.OutputDir, CSVFile))
-	if !strings.HasSuffix(table[0], ",rewards/accuracies,rewards/margins,eval_rewards/accuracies,eval_rewards/margins") {
+	if !strings.HasSuffix(table[0],
+		",rewards/accuracies,rewards/margins,eval_rewards/accuracies,eval_rewards/margins") {
 		t.Errorf("the table begins with %s", table[0])
 	}
 
@@ -109,8 +111,10 @@ func TestBestBySmoothed(t *testing.T) {
 	s.Training.MetricForBestModel, s.Training.LearningRate = "eval_nll", 1e-3
 	mustStart(t, s, oneWorker)
 	evals := linesWith(t, s.OutputDir, "eval_loss", "step", "eval_nll")
-	if state := newestState(t, s.OutputDir); state.BestModelCheckpoint != "checkpoint-6" || *state.BestMetric != evals[2][1] {
-		t.Errorf("the best is %s by %v, want checkpoint-6 by %v", state.BestModelCheckpoint, *state.BestMetric, evals[2][1])
+	if state := newestState(t, s.OutputDir); state.BestModelCheckpoint != "checkpoint-6" ||
+		*state.BestMetric != evals[2][1] {
+		t.Errorf("the best is %s by %v, want checkpoint-6 by %v", state.BestModelCheckpoint,
+			*state.BestMetric, evals[2][1])
 	}
 }
 
@@ -135,7 +139,8 @@ func TestValidateNumbers(t *testing.T) {
 			want: "training.metric_for_best_model: objective cross_entropy reports no eval_nll; " +
 				"it reports loss, ppl, and each with eval_ before its name in evaluations"},
 		{change: func(s *Spec) { s.Training.MetricForBestModel = "eval_ppl" }, noVal: true,
-			want: "training.metric_for_best_model: there is nothing to evaluate; set dataset.val_split or dataset.val_path"},
+			want: "training.metric_for_best_model: there is nothing to evaluate; set dataset.val_split or " +
+				"dataset.val_path"},
 	} {
 		s := DefaultSpec()
 		c.change(&s)

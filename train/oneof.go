@@ -20,7 +20,8 @@ func (s Spec) OneOf(local, locals int) (Spec, int, error) {
 		return s, 0, err
 	}
 	there, _ := graph.GPUs()
-	return s.oneOf(kind == "cpu", there, os.Getenv("CUDA_VISIBLE_DEVICES") != "" || os.Getenv("SLURM_JOB_ID") != "", local, locals)
+	return s.oneOf(kind == "cpu", there, os.Getenv("CUDA_VISIBLE_DEVICES") != "" ||
+		os.Getenv("SLURM_JOB_ID") != "", local, locals)
 }
 
 // oneOf implements OneOf for a computer with there GPUs; chosen says that a launcher may have assigned a GPU to each
@@ -36,11 +37,13 @@ func (s Spec) oneOf(cpu bool, there int, chosen bool, local, locals int) (Spec, 
 	case which == nil && there == 1 && chosen:
 		return s, 0, nil
 	case which != nil && len(which) < locals, which == nil && n > 1 && n < locals:
-		return s, 0, fmt.Errorf("devices: %s is fewer than the %d processes that were started on this host, which have a device each", asked, locals)
+		return s, 0, fmt.Errorf("devices: %s is fewer than the %d processes that were started on this host, which "+
+			"have a device each", asked, locals)
 	case which != nil:
 		return s, which[local], nil
 	case local >= there:
-		return s, 0, fmt.Errorf("process %d of this host has no GPU of its own: there are %d here: %w", local, there, session.ErrNoDevice)
+		return s, 0, fmt.Errorf("process %d of this host has no GPU of its own: there are %d here: %w", local,
+			there, session.ErrNoDevice)
 	}
 	return s, local, nil
 }

@@ -19,7 +19,8 @@ func TestEveryOptimizerIsPlannedForAGPU(t *testing.T) {
 		for _, ratio := range []float64{0, 8} {
 			for _, precision := range []string{"bf16", "fp16", "fp32"} {
 				s := testSpec(t, 2)
-				s.Device, s.Training.Optimizer, s.Training.Precision, s.LoRA.LoRAPlusLRRatio = "cuda", name, precision, ratio
+				s.Device, s.Training.Optimizer, s.Training.Precision, s.LoRA.LoRAPlusLRRatio = "cuda",
+					name, precision, ratio
 				if _, err := PlanFor(context.Background(), s, Env{}, chip); err != nil {
 					t.Errorf("%s, ratio %v, %s: %v", name, ratio, precision, err)
 				}

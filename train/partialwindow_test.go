@@ -23,11 +23,13 @@ func TestPartialWindowHasItsOwnDivisor(t *testing.T) {
 		return path
 	}
 	// a rate that moves nothing, so that the second step starts where the first did
-	whole.Training.BatchSize, whole.Training.GradientAccumulationSteps, whole.Training.LearningRate, whole.Training.LRScheduler = 1, 4, 1e-30, "constant"
+	whole.Training.BatchSize, whole.Training.GradientAccumulationSteps, whole.Training.LearningRate,
+		whole.Training.LRScheduler = 1, 4, 1e-30, "constant"
 	whole.Dataset.Shuffle, whole.Dataset.MaxLength, whole.Training.AllowZeroGradients = false, 512, true
 	alone := whole
 	whole.Dataset.Path = write("five.jsonl", lines[:5])
-	alone.Dataset.Path, alone.Training.MaxSteps, alone.OutputDir = write("last.jsonl", lines[4:5]), 1, filepath.Join(dir, "alone")
+	alone.Dataset.Path, alone.Training.MaxSteps, alone.OutputDir = write("last.jsonl", lines[4:5]), 1,
+		filepath.Join(dir, "alone")
 	a, b := mustStart(t, whole, Env{}), mustStart(t, alone, Env{})
 	golden.Near(t, "relative loss of the last row", a.Losses[1]/b.Losses[0], 1, 1e-6)
 	x, y := metricsLines(t, whole.OutputDir)[1], metricsLines(t, alone.OutputDir)[0]

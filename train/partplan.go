@@ -30,7 +30,8 @@ func (p *planner) partPlan(first int) replay.PartPlan {
 // tellShrunk logs how a run that does not fit as configured trains instead.
 func (p *planner) tellShrunk(why string) {
 	c := p.spec.Training
-	text := fmt.Sprintf("%s; training.on_oom: shrink takes batch_size %d with gradient_accumulation_steps %d instead of %d with %d, "+
+	text := fmt.Sprintf("%s; training.on_oom: shrink takes batch_size %d with gradient_accumulation_steps %d "+
+		"instead of %d with %d, "+
 		"and %v: %s. The rows of a step and its loss stay the same, to rounding",
 		why, c.BatchSize/p.pieces, p.accumulate(), c.BatchSize, c.GradientAccumulationSteps, p.found.Layout,
 		session.FormatBytes(p.found.Need.Total()))

@@ -26,7 +26,8 @@ func TestStopInEveryPhase(t *testing.T) {
 		}
 	}
 	mustStart(t, whole, env)
-	if want := []phase{phaseOpen, phaseData, phasePlan, phaseLoad, phaseCapture, phaseResume, phaseSteps, phaseEval, phaseSave, phaseFinish, phaseEnd}; !slices.Equal(all, want) {
+	if want := []phase{phaseOpen, phaseData, phasePlan, phaseLoad, phaseCapture, phaseResume, phaseSteps, phaseEval,
+		phaseSave, phaseFinish, phaseEnd}; !slices.Equal(all, want) {
 		t.Fatalf("the phases are %q, want %q", all, want)
 	}
 	for i, at := range all {
@@ -67,7 +68,8 @@ func TestStopInEveryPhase(t *testing.T) {
 			if !done {
 				mustStart(t, s, twoWorkers)
 			}
-			if !bytes.Equal(golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile), golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)) {
+			if !bytes.Equal(golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile),
+				golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)) {
 				t.Error("the run trains another adapter than one that was not stopped")
 			}
 		})

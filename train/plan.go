@@ -55,18 +55,22 @@ func (p *prepared) planReport() PlanReport {
 	l, need := p.found.Layout, p.found.Need
 	r := PlanReport{
 		Model: p.Base.Name, Device: p.On.Name(), Parameters: all, TrainedParameters: trained,
-		Batch: batch.Sequences, SequenceLength: batch.T, Flat: batch.Flat, Budgets: batch.Budgets, Padding: 1 - p.loader.Efficiency(0), Steps: p.total, TotalBytes: need.Total(),
+		Batch: batch.Sequences, SequenceLength: batch.T, Flat: batch.Flat, Budgets: batch.Budgets,
+		Padding: 1 - p.loader.Efficiency(0), Steps: p.total, TotalBytes: need.Total(),
 		Categories: withTeacher(Categories(need), p.found.Step.train.Plan.FrozenBytes(session.TeacherPrefix)),
 		Precision:  p.On.Precision().String(), PrecisionAuto: p.spec.Training.Precision == session.PrecisionAuto,
 		Checkpointing: l.Recompute.String(), Limit: max(p.limit, 0), Slow: p.slowPaths(),
 	}
 	if n := p.loader.Report().Sequence; n > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("the rows are too few to fill packed sequences of max_length %d: they have %d tokens", p.spec.Dataset.MaxLength, n))
+		r.Notes = append(r.Notes,
+			fmt.Sprintf("the rows are too few to fill packed sequences of max_length %d: they have %d tokens",
+				p.spec.Dataset.MaxLength, n))
 	}
 	if p.world > 1 {
 		r.Ranks = p.world
 		if p.On.Capabilities().SeparateHost {
-			r.Notes = append(r.Notes, "NCCL holds memory of its own besides, which a run takes before it looks at what is free")
+			r.Notes = append(r.Notes,
+				"NCCL holds memory of its own besides, which a run takes before it looks at what is free")
 		}
 	}
 	if g := p.found.Step.train.Plan.Gathered(step.SegmentMicro); g.Ranks > 1 {
@@ -78,7 +82,8 @@ func (p *prepared) planReport() PlanReport {
 	if n := p.spec.Training.sharing(); n > 1 {
 		micro := p.accumulate()
 		exchanges, received := p.found.Step.train.Plan.Exchanged(step.SegmentMicro)
-		r.Context = &PlanContext{n, session.Own(p.found.Step.train.Tokens, n), p.Base.Config.NumHeads / n, exchanges * micro, received * int64(micro)}
+		r.Context = &PlanContext{n, session.Own(p.found.Step.train.Tokens, n), p.Base.Config.NumHeads / n,
+			exchanges * micro, received * int64(micro)}
 		r.Notes = append(r.Notes, r.Context.String())
 	}
 	if p.Base.Declared {
@@ -107,26 +112,35 @@ func (p *prepared) planReport() PlanReport {
 		r.Tried = append(r.Tried, PlanTried{t.Layout.String(), t.Need.Total()})
 	}
 	if l.LossRows > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("the loss is worked out for %d rows at a time, as more of the logits do not fit; rounding may differ from a run with more", l.LossRows))
+		r.Notes = append(r.Notes,
+			fmt.Sprintf("the loss is worked out for %d rows at a time, as more of the logits do not fit; rounding "+
+				"may differ from a run with more", l.LossRows))
 	}
 	if l.Layers > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("gradient_checkpointing %v holds for the first %d of %d layers, %v for the others", l.Recompute, l.Layers, p.Base.Config.NumLayers, l.Recompute-1))
+		r.Notes = append(r.Notes,
+			fmt.Sprintf("gradient_checkpointing %v holds for the first %d of %d layers, %v for the others", l.Recompute,
+				l.Layers, p.Base.Config.NumLayers, l.Recompute-1))
 	}
 	if l.Dequantised {
 		which := "quantised weights"
 		if n := l.Linears; n > 0 {
-			which = fmt.Sprintf("the quantised weights of the first %d of %d linear layers", n, len(p.found.Step.train.Net.Quantised()))
+			which = fmt.Sprintf("the quantised weights of the first %d of %d linear layers", n,
+				len(p.found.Step.train.Net.Quantised()))
 		}
-		r.Notes = append(r.Notes, which+" are kept dequantised, for speed; dequantised_weights: never keeps them packed")
+		r.Notes = append(r.Notes,
+			which+" are kept dequantised, for speed; dequantised_weights: never keeps them packed")
 	}
 	if p.Base.Config.Multimodal {
 		r.Notes = append(r.Notes, "the model's tensors for images are left out: its language model alone is trained")
 	}
 	if own := p.Base.Config.Unapplied; own != nil {
-		r.Notes = append(r.Notes, fmt.Sprintf("the base model's config.json has %s: the base model's own dropout is not applied here; lora.dropout is the adapter's", strings.Join(own, " and ")))
+		r.Notes = append(r.Notes,
+			fmt.Sprintf("the base model's config.json has %s: the base model's own dropout is not applied here; "+
+				"lora.dropout is the adapter's", strings.Join(own, " and ")))
 	}
 	if need.Host > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%s of host memory hold the layers' inputs until the backward pass", session.FormatBytes(need.Host)))
+		r.Notes = append(r.Notes, fmt.Sprintf("%s of host memory hold the layers' inputs until the backward pass",
+			session.FormatBytes(need.Host)))
 	}
 	return r
 }
@@ -146,14 +160,18 @@ const (
 
 // String describes what each device stores and what its link transfers.
 func (s PlanSharding) String() string {
-	return fmt.Sprintf("base_sharding: each of %d devices holds %s of the base model and receives %s of it a step from the others, in %d all-gathers beside the GEMMs: %s",
-		s.Devices, session.FormatBytes(s.SliceBytes), session.FormatBytes(s.ReceivedBytes), s.Gathers, onLinks(s.ReceivedBytes))
+	return fmt.Sprintf("base_sharding: each of %d devices holds %s of the base model and receives %s of it a step "+
+		"from the others, in %d all-gathers beside the GEMMs: %s",
+		s.Devices, session.FormatBytes(s.SliceBytes), session.FormatBytes(s.ReceivedBytes), s.Gathers,
+		onLinks(s.ReceivedBytes))
 }
 
 // String describes what each device computes and what its link transfers.
 func (c PlanContext) String() string {
-	return fmt.Sprintf("context_parallel_size: each of %d devices has %d tokens of a micro-batch, and %s of attention over all of them; it receives %s a step from the others, in %d all-to-alls between the GEMMs: %s",
-		c.Devices, c.Tokens, count(c.Heads, "head"), session.FormatBytes(c.ReceivedBytes), c.Exchanges, onLinks(c.ReceivedBytes))
+	return fmt.Sprintf("context_parallel_size: each of %d devices has %d tokens of a micro-batch, and %s of "+
+		"attention over all of them; it receives %s a step from the others, in %d all-to-alls between the GEMMs: %s",
+		c.Devices, c.Tokens, count(c.Heads, "head"), session.FormatBytes(c.ReceivedBytes), c.Exchanges,
+		onLinks(c.ReceivedBytes))
 }
 
 // onLinks returns how long the links take to transfer bytes.

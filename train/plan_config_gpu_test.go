@@ -48,6 +48,7 @@ func TestGradNormsArePlannedForAGPU(t *testing.T) {
 		}
 	}
 	if group == 0 || with.TotalBytes != without.TotalBytes+group {
-		t.Errorf("%d bytes with the norms, %d without, of which the norms take %d", with.TotalBytes, without.TotalBytes, group)
+		t.Errorf("%d bytes with the norms, %d without, of which the norms take %d", with.TotalBytes,
+			without.TotalBytes, group)
 	}
 }

@@ -52,14 +52,16 @@ func TestPlanWithoutWeights(t *testing.T) {
 	if !reflect.DeepEqual(bare, whole) {
 		t.Errorf("without weights\n got %v\nwant %v", bare, whole)
 	}
-	if _, err := Start(context.Background(), s, Env{}); !errors.Is(err, fs.ErrNotExist) || !strings.Contains(err.Error(), "has neither model.safetensors nor model.safetensors.index.json") {
+	if _, err := Start(context.Background(), s, Env{}); !errors.Is(err, fs.ErrNotExist) ||
+		!strings.Contains(err.Error(), "has neither model.safetensors nor model.safetensors.index.json") {
 		t.Errorf("a run: %v", err)
 	}
 	// Weights that are there count, and those in another form are named.
 	if err := os.WriteFile(filepath.Join(s.BaseModel, "pytorch_model.bin"), []byte("PK\x03\x04"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := PlanRun(context.Background(), s, Env{}); err == nil || !strings.Contains(err.Error(), "pytorch_model.bin is ") {
+	if _, err := PlanRun(context.Background(), s, Env{}); err == nil ||
+		!strings.Contains(err.Error(), "pytorch_model.bin is ") {
 		t.Errorf("a pickle: %v", err)
 	}
 }
@@ -89,7 +91,8 @@ func TestPlanOfQuantisedWithoutWeights(t *testing.T) {
 			t.Fatalf("%s: %v", name, err)
 		}
 		bare := t.TempDir()
-		if err := os.WriteFile(filepath.Join(bare, "config.json"), golden.ReadFile(t, s.BaseModel, "config.json"), 0o600); err != nil {
+		if err := os.WriteFile(filepath.Join(bare, "config.json"),
+			golden.ReadFile(t, s.BaseModel, "config.json"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		s.BaseModel = bare
@@ -97,7 +100,8 @@ func TestPlanOfQuantisedWithoutWeights(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		if !reflect.DeepEqual(got.Categories, whole.Categories) || len(got.Notes) == 0 || !strings.HasSuffix(got.Notes[0], c.says) {
+		if !reflect.DeepEqual(got.Categories, whole.Categories) || len(got.Notes) == 0 ||
+			!strings.HasSuffix(got.Notes[0], c.says) {
 			t.Errorf("%s: %v with notes %q, the whole folder %v", name, got.Categories, got.Notes, whole.Categories)
 		}
 	}

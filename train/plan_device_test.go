@@ -42,11 +42,14 @@ func TestGPUPlanIsTheChips(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got.TotalBytes != want.TotalBytes || !slices.Equal(got.Categories, want.Categories) || got.Checkpointing != want.Checkpointing {
-			t.Errorf("%s %s: without the device %v, with it %v", s.Training.GradientCheckpointing, s.Training.DequantisedWeights, got, want)
+		if got.TotalBytes != want.TotalBytes || !slices.Equal(got.Categories, want.Categories) ||
+			got.Checkpointing != want.Checkpointing {
+			t.Errorf("%s %s: without the device %v, with it %v", s.Training.GradientCheckpointing,
+				s.Training.DequantisedWeights, got, want)
 		}
 		if r := mustStart(t, s, Env{}); r.HeldBytes != got.TotalBytes {
-			t.Errorf("%s %s: the run holds %d bytes, the plan without the device says %d", s.Training.GradientCheckpointing, s.Training.DequantisedWeights, r.HeldBytes, got.TotalBytes)
+			t.Errorf("%s %s: the run holds %d bytes, the plan without the device says %d",
+				s.Training.GradientCheckpointing, s.Training.DequantisedWeights, r.HeldBytes, got.TotalBytes)
 		}
 	}
 }
@@ -66,7 +69,8 @@ func TestGPUPartlyDequantisedChangesNothing(t *testing.T) {
 	want := golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)
 	partlyDequantised(t, s, func(vram int64, r PlanReport) {
 		in := s
-		in.Training.DequantisedWeights, in.VRAM, in.OutputDir = "auto", fmt.Sprint(vram), filepath.Join(t.TempDir(), "run")
+		in.Training.DequantisedWeights, in.VRAM, in.OutputDir = "auto", fmt.Sprint(vram),
+			filepath.Join(t.TempDir(), "run")
 		if run := mustStart(t, in, Env{}); run.HeldBytes != r.TotalBytes {
 			t.Errorf("in %d bytes the run holds %d, the plan says %d", vram, run.HeldBytes, r.TotalBytes)
 		}

@@ -31,7 +31,8 @@ func chipOf(t testing.TB, name string) gpu.Chip {
 // TestPlanNeedsNoDevice: the bytes of a run on a GPU, by category, on a machine that may have none. They change
 // with the storage and scratch of kernels, on purpose then.
 func TestPlanNeedsNoDevice(t *testing.T) {
-	const rest = ", batch 6336, adam m 35840, adam v 35840, adapter 35840, adapter in bf16 17920, constants 83712, gradients 35840, other 128"
+	const rest = ", batch 6336, adam m 35840, adam v 35840, adapter 35840, adapter in bf16 17920, constants 83712, " +
+		"gradients 35840, other 128"
 	for _, c := range []struct{ chip, mode, want string }{
 		{"h100", "auto", "frozen weights 536448, activations 12957760"},
 		{"h100", "none", "frozen weights 205248, activations 12957760"},
@@ -51,7 +52,8 @@ func TestPlanNeedsNoDevice(t *testing.T) {
 			got = append(got, fmt.Sprintf("%s %d", p.Name, p.Bytes))
 		}
 		if text := strings.Join(got, ", "); text != c.want+rest {
-			t.Errorf("%s, gradient_checkpointing %s (where storage or scratch changed on purpose, the new numbers belong here):\n got %s\nwant %s", c.chip, c.mode, text, c.want+rest)
+			t.Errorf("%s, gradient_checkpointing %s (where storage or scratch changed on purpose, the new numbers "+
+				"belong here):\n got %s\nwant %s", c.chip, c.mode, text, c.want+rest)
 		}
 	}
 }
@@ -73,7 +75,8 @@ func TestPlanKnowsTheCard(t *testing.T) {
 	if _, err := on.NewStore(); err == nil || !strings.Contains(err.Error(), "RTX 4090 was planned for, not opened") {
 		t.Errorf("memory of a card that is not there: %v", err)
 	}
-	if r, err := PlanFor(context.Background(), quickSpec(t), Env{}, chipOf(t, "8.6")); err != nil || r.Limit != 0 || r.Device != "a GPU of compute capability 8.6" {
+	if r, err := PlanFor(context.Background(), quickSpec(t), Env{}, chipOf(t, "8.6")); err != nil || r.Limit != 0 ||
+		r.Device != "a GPU of compute capability 8.6" {
 		t.Errorf("of a capability alone: %+v, %v", r, err)
 	}
 }
@@ -98,7 +101,8 @@ func partlyDequantised(t *testing.T, s Spec, see func(vram int64, r PlanReport))
 		if r.TotalBytes > vram || r.TotalBytes < packed.TotalBytes || r.Checkpointing != "none" {
 			t.Errorf("in %d bytes: %v", vram, r)
 		}
-		if text := r.String(); i > 0 && r.TotalBytes > packed.TotalBytes != strings.Contains(text, "linear layers are kept dequantised") {
+		if text := r.String(); i > 0 && r.TotalBytes > packed.TotalBytes != strings.Contains(text,
+			"linear layers are kept dequantised") {
 			t.Errorf("in %d bytes it does not say what is dequantised: %s", vram, text)
 		}
 		if !seen[r.TotalBytes] {

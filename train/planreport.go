@@ -19,8 +19,10 @@ func (r PlanReport) String() string {
 	if r.Flat {
 		size = fmt.Sprintf("%d rows, at most %d tokens", r.Batch, slices.Max(r.Budgets))
 	}
-	fmt.Fprintf(&b, "plan: %s on %s, %d parameters, %d trained; %d steps of %s; precision %s; gradient_checkpointing %s\n",
-		r.Model, r.Device, r.Parameters, r.TrainedParameters, r.Steps, size, precisionText(r.Precision, r.PrecisionAuto), r.Checkpointing)
+	fmt.Fprintf(&b, "plan: %s on %s, %d parameters, %d trained; %d steps of %s; precision %s; "+
+		"gradient_checkpointing %s\n",
+		r.Model, r.Device, r.Parameters, r.TrainedParameters, r.Steps, size,
+		precisionText(r.Precision, r.PrecisionAuto), r.Checkpointing)
 	fmt.Fprintf(&b, "  batches of %s tokens: %.1f%% padding\n", list(r.Budgets), 100*r.Padding)
 	if r.Ranks > 1 {
 		fmt.Fprintf(&b, "  %d devices share each step; each of them holds\n", r.Ranks)
@@ -33,7 +35,8 @@ func (r PlanReport) String() string {
 		fmt.Fprintf(&b, "\n  memory limit     %14d bytes  %s", r.Limit, session.FormatBytes(r.Limit))
 	}
 	for _, t := range r.Tried {
-		fmt.Fprintf(&b, "\n  does not fit: %s: %s, %s too much", t.Way, session.FormatBytes(t.Bytes), session.FormatBytes(t.Bytes-r.Limit))
+		fmt.Fprintf(&b, "\n  does not fit: %s: %s, %s too much", t.Way, session.FormatBytes(t.Bytes),
+			session.FormatBytes(t.Bytes-r.Limit))
 	}
 	for _, n := range r.Notes {
 		b.WriteString("\n  " + n)
@@ -103,7 +106,8 @@ func (r PlanReport) brief() []string {
 		memory += ", limit " + session.FormatBytes(r.Limit)
 	}
 	lines := []string{
-		fmt.Sprintf("model    %s on %s, %s parameters, %s trained", r.Model, r.Device, words.Count(r.Parameters), words.Count(r.TrainedParameters)),
+		fmt.Sprintf("model    %s on %s, %s parameters, %s trained", r.Model, r.Device, words.Count(r.Parameters),
+			words.Count(r.TrainedParameters)),
 		fmt.Sprintf("run      %s steps of %s, precision %s, gradient checkpointing %s", words.Count(r.Steps), size,
 			precisionText(r.Precision, r.PrecisionAuto), r.Checkpointing),
 		"memory   " + memory,

@@ -25,7 +25,8 @@ import (
 )
 
 // gpuPrecisions are all that a GPU has, bf16 first.
-var gpuPrecisions = []kernel.Precision{kernel.PrecisionBF16, kernel.PrecisionFP16, kernel.PrecisionTF32, kernel.PrecisionFP32}
+var gpuPrecisions = []kernel.Precision{kernel.PrecisionBF16, kernel.PrecisionFP16,
+	kernel.PrecisionTF32, kernel.PrecisionFP32}
 
 // gradientErrors is ‖ours-ref‖ / ‖ref‖ over every gradient of a LoRA variant on stories260K, ref being PEFT's in
 // float64.
@@ -41,7 +42,8 @@ func gradientErrors(t *testing.T, p kernel.Precision, variant string) (all error
 	ids, labels, dims := batch.Ints("input_ids"), batch.Ints("labels"), batch.Shape("input_ids")
 	dir := golden.Path(t, "lora_grad/"+variant)
 	cfg, c := peftConfigOf(t, dir), Default()
-	ts := newTestStepOn(t, on, b, network(t, b, kernel.F32, nil, &cfg), session.Shape{Tokens: len(ids), Sequences: dims[0], MaxLen: dims[1]}, c, dir)
+	ts := newTestStepOn(t, on, b, network(t, b, kernel.F32, nil, &cfg),
+		session.Shape{Tokens: len(ids), Sequences: dims[0], MaxLen: dims[1]}, c, dir)
 	defer ts.memory.Close() //nolint:errcheck // the numbers were read
 	scale := 1.0
 	if p.Scaled() {
@@ -141,7 +143,8 @@ func TestGPUPrecisions(t *testing.T) {
 		for i := range want.Losses {
 			worst = max(worst, max(got.Losses[i]-want.Losses[i], want.Losses[i]-got.Losses[i]))
 		}
-		limit := map[kernel.Precision]float64{kernel.PrecisionBF16: 0.04, kernel.PrecisionFP16: 0.01, kernel.PrecisionTF32: 0.02, kernel.PrecisionFP32: 1e-4}[p]
+		limit := map[kernel.Precision]float64{kernel.PrecisionBF16: 0.04, kernel.PrecisionFP16: 0.01,
+			kernel.PrecisionTF32: 0.02, kernel.PrecisionFP32: 1e-4}[p]
 		t.Logf("%v: losses %.5f to %.5f, at most %.3g from the CPU's", p, got.Losses[0], got.Losses[11], worst)
 		if !(worst <= limit) {
 			t.Errorf("%v: a loss is %.3g from the CPU's, at most %v", p, worst, limit)
@@ -172,7 +175,8 @@ func scalingIn(t *testing.T, dir string) saved {
 		}
 		return v
 	}
-	return saved{read(step.StateScaling), append(read("first moments"), read("second moments")...), string(golden.ReadFile(t, dir, adapter.WeightsFile))}
+	return saved{read(step.StateScaling), append(read("first moments"), read("second moments")...),
+		string(golden.ReadFile(t, dir, adapter.WeightsFile))}
 }
 
 // TestGPUOverflowSkipsAStep begins at scales at which gradients overflow fp16.
@@ -180,13 +184,15 @@ func TestGPUOverflowSkipsAStep(t *testing.T) {
 	gputest.Need(t)
 	const high = 1 << 26
 	s := testSpec(t, 20)
-	s.Device, s.Training.Precision, s.Training.LossScale, s.Training.SaveSteps, s.Training.LoggingSteps = "cuda", "fp16", high, 1, 1
+	s.Device, s.Training.Precision, s.Training.LossScale, s.Training.SaveSteps,
+		s.Training.LoggingSteps = "cuda", "fp16", high, 1, 1
 	said := ""
 	env := Env{Env: session.Env{Log: func(line string) { said += line + "\n" }}}
 	mustStart(t, s, env)
 	lines := metricsLines(t, s.OutputDir)
 	end := lines[len(lines)-1].LossScaling
-	if end == nil || end.Skipped < 2 || end.Scale*float64(int(1)<<end.Skipped) != high || strings.Count(said, "overflowed fp16 and was left out") != end.Skipped {
+	if end == nil || end.Skipped < 2 || end.Scale*float64(int(1)<<end.Skipped) != high ||
+		strings.Count(said, "overflowed fp16 and was left out") != end.Skipped {
 		t.Fatalf("from a scale of %v: %+v; said %s", high, end, said)
 	}
 	t.Logf("from a scale of %v: %d steps skipped, then %v", high, end.Skipped, end.Scale)
@@ -204,14 +210,16 @@ func TestGPUOverflowSkipsAStep(t *testing.T) {
 		if lines[1].Skipped != 1 || lines[1].Scale != scale/2 {
 			t.Fatalf("from a scale of %v two steps end with %+v, want one skipped", scale, lines[1].LossScaling)
 		}
-		before, after := scalingIn(t, filepath.Join(two.OutputDir, checkpoint.Name(1))), scalingIn(t, filepath.Join(two.OutputDir, checkpoint.Name(2)))
+		before, after := scalingIn(t, filepath.Join(two.OutputDir, checkpoint.Name(1))),
+			scalingIn(t, filepath.Join(two.OutputDir, checkpoint.Name(2)))
 		want, skipped := []float32{float32(scale / 2), 1, 1}, before
 		if lines[0].Skipped == 0 { // the second step
 			want, skipped = []float32{float32(scale / 2), 0, 1}, after
 			if !slices.Equal(before.moments, after.moments) || before.adapter != after.adapter {
 				t.Error("the skipped step changed moments or adapter")
 			}
-		} else if slices.ContainsFunc(before.moments, func(x float32) bool { return x != 0 }) || slices.Equal(before.moments, after.moments) {
+		} else if slices.ContainsFunc(before.moments, func(x float32) bool { return x != 0 }) ||
+			slices.Equal(before.moments, after.moments) {
 			t.Error("the moments after the skipped first step are not zero, or the second did nothing")
 		}
 		if !slices.Equal(after.scaling, want) || skipped.scaling[1] != 0 {
@@ -222,7 +230,8 @@ func TestGPUOverflowSkipsAStep(t *testing.T) {
 	}
 
 	grow := s // growth reaches the overflow, stops and resumes through it
-	grow.OutputDir, grow.Training.LossScale, grow.Training.LossScaleInterval, grow.Training.SaveSteps = filepath.Join(t.TempDir(), "grow"), end.Scale/2, 2, 0
+	grow.OutputDir, grow.Training.LossScale, grow.Training.LossScaleInterval,
+		grow.Training.SaveSteps = filepath.Join(t.TempDir(), "grow"), end.Scale/2, 2, 0
 	mustStart(t, grow, Env{})
 	whole := metricsLines(t, grow.OutputDir)
 	if last := whole[len(whole)-1]; last.Skipped < 2 {
@@ -234,7 +243,8 @@ func TestGPUOverflowSkipsAStep(t *testing.T) {
 	mustStart(t, parts, Env{Observers: []Observer{stop}, Interrupted: stop.stop})
 	parts.Training.Resume = "auto"
 	mustStart(t, parts, Env{})
-	if !bytes.Equal(golden.ReadFile(t, grow.OutputDir, adapter.WeightsFile), golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
+	if !bytes.Equal(golden.ReadFile(t, grow.OutputDir, adapter.WeightsFile),
+		golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
 		t.Error("the run resumed between skipped steps trains another adapter")
 	}
 }
@@ -243,7 +253,8 @@ func TestGPUOverflowSkipsAStep(t *testing.T) {
 func TestGPULossOverflowEnds(t *testing.T) {
 	gputest.Need(t)
 	s := testSpec(t, 12)
-	s.Device, s.Training.Precision, s.Training.LearningRate, s.Training.WarmupRatio, s.Training.MaxGradNorm = "cuda", "fp16", 1e6, 0, 0
+	s.Device, s.Training.Precision, s.Training.LearningRate, s.Training.WarmupRatio,
+		s.Training.MaxGradNorm = "cuda", "fp16", 1e6, 0, 0
 	_, err := Start(context.Background(), s, Env{})
 	if !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "65504") {
 		t.Errorf("a learning rate of a million in fp16: %v", err)

@@ -68,7 +68,8 @@ func TestLossScalingChangesNothing(t *testing.T) {
 	if !slices.Equal(got.Losses, want.Losses) {
 		t.Errorf("losses %v, without scaling %v", got.Losses, want.Losses)
 	}
-	if string(golden.ReadFile(t, plain.OutputDir, adapter.WeightsFile)) != string(golden.ReadFile(t, scaled.OutputDir, adapter.WeightsFile)) {
+	if string(golden.ReadFile(t, plain.OutputDir, adapter.WeightsFile)) != string(golden.ReadFile(t, scaled.OutputDir,
+		adapter.WeightsFile)) {
 		t.Error("loss scaling trains another adapter")
 	}
 	for i, m := range metricsLines(t, scaled.OutputDir) {
@@ -76,20 +77,23 @@ func TestLossScalingChangesNothing(t *testing.T) {
 			t.Errorf("step %d: %+v, want a scale of %v", i+1, m.LossScaling, scale)
 		}
 	}
-	if text := string(golden.ReadFile(t, plain.OutputDir, MetricsFile)); strings.Contains(text, "loss_scale") || strings.Contains(text, "skipped_steps") {
+	if text := string(golden.ReadFile(t, plain.OutputDir, MetricsFile)); strings.Contains(text, "loss_scale") ||
+		strings.Contains(text, "skipped_steps") {
 		t.Errorf("metrics of a run without loss scaling:\n%s", text)
 	}
 	parts := scaled
 	parts.OutputDir = filepath.Join(t.TempDir(), "parts")
 	stop := stopping(4)
-	if r := startOn(t, scaledCPU{graph.NewCPU(0)}, parts, Env{Observers: []Observer{stop}, Interrupted: stop.stop}); r.Steps != 4 {
+	if r := startOn(t, scaledCPU{graph.NewCPU(0)}, parts,
+		Env{Observers: []Observer{stop}, Interrupted: stop.stop}); r.Steps != 4 {
 		t.Fatalf("stopped after %d steps", r.Steps)
 	}
 	parts.Training.Resume = "auto"
 	startOn(t, scaledCPU{graph.NewCPU(0)}, parts, Env{})
 	a, b := metricsLines(t, scaled.OutputDir), metricsLines(t, parts.OutputDir)
 	if len(a) != 8 || len(b) != 8 || *a[7].LossScaling != *b[7].LossScaling {
-		t.Errorf("the resumed run ends with %+v, the whole one with %+v", b[len(b)-1].LossScaling, a[len(a)-1].LossScaling)
+		t.Errorf("the resumed run ends with %+v, the whole one with %+v", b[len(b)-1].LossScaling,
+			a[len(a)-1].LossScaling)
 	}
 }
 
@@ -119,7 +123,8 @@ func TestPlanSaysItsPrecision(t *testing.T) {
 	for precision, want := range map[string]string{"auto": "precision fp32 (auto);", "fp32": "precision fp32;"} {
 		s.Training.Precision = precision
 		r, err := PlanRun(context.Background(), s, Env{})
-		if err != nil || r.Precision != "fp32" || r.PrecisionAuto != (precision == "auto") || !strings.Contains(r.String(), want) {
+		if err != nil || r.Precision != "fp32" || r.PrecisionAuto != (precision == "auto") ||
+			!strings.Contains(r.String(), want) {
 			t.Errorf("%s: %q %t, %v:\n%v", precision, r.Precision, r.PrecisionAuto, err, r)
 		}
 	}

@@ -25,12 +25,14 @@ import (
 // compute it once before training. Once would save nothing. The margin pays for the batches that are not full.
 const precomputedFrom = 1.5
 
-// keptTokens is the fewest tokens of all rows whose values dataset.cache_dir: auto keeps: fewer are computed in moments.
+// keptTokens is the fewest tokens of all rows whose values dataset.cache_dir: auto keeps: fewer are computed in
+// moments.
 const keptTokens = 1_000_000
 
 // referenceFolder returns the folder that keeps the values; "" = they are not kept.
 func referenceFolder(p *planner) string {
-	if train, val := p.data.Sizes(); p.spec.Dataset.CacheDir == dataset.CacheAuto && train.Tokens+val.Tokens < keptTokens {
+	if train, val := p.data.Sizes(); p.spec.Dataset.CacheDir == dataset.CacheAuto &&
+		train.Tokens+val.Tokens < keptTokens {
 		return ""
 	}
 	return p.spec.Dataset.Folder()
@@ -122,7 +124,8 @@ func noteOnReference(p *planner) string {
 	size := session.FormatBytes(int64(4 * form.Numbers() * (train.Sequences + val.Sequences)))
 	passes := referencePasses(p)
 	if p.known == nil {
-		return fmt.Sprintf("the reference is computed in every step, %.1f times %d tokens in all; training.precompute: "+
+		return fmt.Sprintf("the reference is computed in every step, %.1f times %d tokens in all; "+
+			"training.precompute: "+
 			"yes computes it once before training and keeps %s", passes, tokens, size)
 	}
 	where := "that are not kept (dataset.cache_dir)"

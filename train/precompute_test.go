@@ -13,8 +13,8 @@ import (
 )
 
 // TestPrecomputedReference checks that runs with precomputed log-probabilities of the reference equal runs that compute
-// them in every step, to the last bit: losses of pairs and of labelled answers, with tails, shared prompts, packed rows,
-// an adapter as reference, accumulation, ranks, evaluations, and after an interrupt.
+// them in every step, to the last bit: losses of pairs and of labelled answers, with tails, shared prompts, packed
+// rows, an adapter as reference, accumulation, ranks, evaluations, and after an interrupt.
 func TestPrecomputedReference(t *testing.T) {
 	dir := trainedAdapter(t, func(*Spec) {})
 	for name, make := range map[string]func() Spec{
@@ -46,7 +46,8 @@ func TestPrecomputedReference(t *testing.T) {
 			live.Training.Precompute = "no"
 			mustStart(t, live, oneWorker)
 			keys := []string{"loss", "rewards/margins", "logps/chosen"}
-			steps, evals := linesWith(t, live.OutputDir, "loss", keys...), linesWith(t, live.OutputDir, "eval_loss", "eval_loss")
+			steps, evals := linesWith(t, live.OutputDir, "loss", keys...),
+				linesWith(t, live.OutputDir, "eval_loss", "eval_loss")
 			same := func(what, dir string) {
 				t.Helper()
 				sameRun(t, what, live.OutputDir, dir)
@@ -96,8 +97,8 @@ func logOf(t testing.TB, s Spec) string {
 	return lines.String()
 }
 
-// TestPrecomputeChoice checks when auto computes the reference before training, what the plan reports, and that its step
-// computes less.
+// TestPrecomputeChoice checks when auto computes the reference before training, what the plan reports, and that its
+// step computes less.
 func TestPrecomputeChoice(t *testing.T) {
 	const once, each = "computed once before training", "computed in every step"
 	var calls []int
@@ -132,8 +133,8 @@ func TestPrecomputeChoice(t *testing.T) {
 	}
 }
 
-// TestPrecomputedReferenceOfTrainedBase trains weights of the base model on pairs and on labelled answers: the reference
-// is what they were before the first step, also in a resumed run. It refuses a trained vocabulary head.
+// TestPrecomputedReferenceOfTrainedBase trains weights of the base model on pairs and on labelled answers: the
+// reference is what they were before the first step, also in a resumed run. It refuses a trained vocabulary head.
 func TestPrecomputedReferenceOfTrainedBase(t *testing.T) {
 	for _, s := range []Spec{dpoSpec(t, 6), ktoSpec(t, 6)} {
 		s.Adapter, s.Quantization, s.Full.Train = "full", nil, []string{"layers.[0-9]*.mlp"}
@@ -177,11 +178,13 @@ func TestPrecomputedReferenceOfTrainedBase(t *testing.T) {
 // TestPrecomputeRefuses checks the messages for runs that cannot precompute their reference.
 func TestPrecomputeRefuses(t *testing.T) {
 	for want, change := range map[string]func(*Spec){
-		"training.precompute: yes, but training.objective: cpo compares the model with no reference: write auto or no": func(
+		"training.precompute: yes, but training.objective: cpo compares the model with no reference: write auto or " +
+			"no": func(
 			s *Spec) {
 			s.Training.Objective, s.Objectives.DPO = "cpo", nil
 		},
-		"training.precompute: yes, but the rows of a stream are not read ahead (dataset.streaming): write auto or no": func(
+		"training.precompute: yes, but the rows of a stream are not read ahead (dataset.streaming): write auto or " +
+			"no": func(
 			s *Spec) {
 			s.Dataset.Streaming, s.Dataset.ValSplit, s.Training.EvalSteps, s.Training.EvalOnStart = true, 0, 0, false
 		},

@@ -197,7 +197,8 @@ func (p *prepared) plan(ctx context.Context) error {
 		return err
 	}
 	if n, most := z.Train.MaxLen, p.Base.Config.LongestRow(); n > most {
-		return fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", n, most)
+		return fmt.Errorf("dataset.max_length: sequences of %d tokens are longer than the model's %d positions", n,
+			most)
 	}
 	if t := p.Net.Teacher; t != nil {
 		if err := t.CheckLength(z.Train.MaxLen); err != nil {
@@ -269,7 +270,8 @@ func (p *inputs) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, er
 }
 
 // NeedsMaxSteps is the problem of a stream without training.max_steps.
-const NeedsMaxSteps = "training.max_steps: is 0, and dataset.streaming does not know how many rows an epoch has: write how many steps to make"
+const NeedsMaxSteps = "training.max_steps: is 0, and dataset.streaming does not know how many rows an epoch has: " +
+	"write how many steps to make"
 
 // stepsOf returns the number of optimizer steps with window batches each: max_steps, or as many as the epochs have.
 func stepsOf(c Config, l *dataset.Loader, window int) (int, error) {
@@ -302,7 +304,8 @@ func (c *Config) cadence(l *dataset.Loader) error {
 			continue
 		}
 		if l.Len() == 0 {
-			return fmt.Errorf("training.%s: the rows of dataset.streaming are not counted, so an epoch has no known number of steps: give steps instead", each.key)
+			return fmt.Errorf("training.%s: the rows of dataset.streaming are not counted, so an epoch has no "+
+				"known number of steps: give steps instead", each.key)
 		}
 		*each.to = max(1, (l.Steps(1, c.GradientAccumulationSteps)+each.n-1)/each.n)
 	}

@@ -50,15 +50,19 @@ func storiesQuantised(t testing.TB, nested bool) string {
 	var config map[string]any
 	golden.JSON(t, filepath.Join(from, "config.json"), &config)
 	config["quantization_config"] = map[string]any{
-		"quant_method": "bitsandbytes", "load_in_4bit": true, "load_in_8bit": false, "_load_in_4bit": true, "_load_in_8bit": false,
-		"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": nested, "bnb_4bit_compute_dtype": "bfloat16", "bnb_4bit_quant_storage": "uint8",
-		"llm_int8_enable_fp32_cpu_offload": false, "llm_int8_has_fp16_weight": false, "llm_int8_skip_modules": []string{"lm_head"}, "llm_int8_threshold": 6.0,
+		"quant_method": "bitsandbytes", "load_in_4bit": true, "load_in_8bit": false, "_load_in_4bit": true,
+		"_load_in_8bit":       false,
+		"bnb_4bit_quant_type": "nf4", "bnb_4bit_use_double_quant": nested, "bnb_4bit_compute_dtype": "bfloat16",
+		"bnb_4bit_quant_storage":           "uint8",
+		"llm_int8_enable_fp32_cpu_offload": false, "llm_int8_has_fp16_weight": false,
+		"llm_int8_skip_modules": []string{"lm_head"}, "llm_int8_threshold": 6.0,
 	}
 	raw, err := json.MarshalIndent(config, "", " ")
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, data := range map[string][]byte{"config.json": raw, weights.SingleFile: file, "tokenizer.json": golden.ReadFile(t, from, "tokenizer.json")} {
+	for name, data := range map[string][]byte{"config.json": raw, weights.SingleFile: file,
+		"tokenizer.json": golden.ReadFile(t, from, "tokenizer.json")} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
 			t.Fatal(err)
 		}
@@ -101,7 +105,8 @@ func TestTrainsOnQuantisedFolder(t *testing.T) {
 		t.Fatal(err)
 	}
 	out := filepath.Join(t.TempDir(), "merged")
-	report, err := export.Merge(ctx, export.MergeOptions{Model: folder, Adapters: export.One(q.OutputDir), Out: out}, session.Env{})
+	report, err := export.Merge(ctx, export.MergeOptions{Model: folder, Adapters: export.One(q.OutputDir),
+		Out: out}, session.Env{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +141,8 @@ func TestQuantisedFolderResumes(t *testing.T) {
 	}
 	half.Training.MaxSteps, half.Training.Resume = 6, "auto"
 	mustStart(t, half, Env{})
-	if !bytes.Equal(golden.ReadFile(t, half.OutputDir, adapter.WeightsFile), golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)) {
+	if !bytes.Equal(golden.ReadFile(t, half.OutputDir, adapter.WeightsFile),
+		golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)) {
 		t.Error("the resumed run has another adapter")
 	}
 }
@@ -147,8 +153,10 @@ func TestQuantisedOtherwise(t *testing.T) {
 	plain, fp4, eight := quant.Default(), quant.DefaultOf("fp4"), quant.DefaultOf("int8")
 	plain.DoubleQuant = false
 	for want, q := range map[string]*quant.Config{
-		"quantization: type nf4 with double_quant false is asked for, but the weights of " + folder + " are quantised already, as type nf4 with double_quant true: " +
-			"write bits: 4, type: nf4 and double_quant: true under quantization, or name the model that they were made from": &plain,
+		"quantization: type nf4 with double_quant false is asked for, but the weights of " + folder +
+			" are quantised already, as type nf4 with double_quant true: " +
+			"write bits: 4, type: nf4 and double_quant: true under quantization, or name the model that they were " +
+			"made from": &plain,
 		"quantization: type fp4 with double_quant true is asked for":   &fp4,
 		"quantization: type int8 with double_quant false is asked for": &eight,
 	} {
@@ -209,7 +217,8 @@ func storiesDequantised(t testing.TB, c quant.Config) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for name, data := range map[string][]byte{"config.json": golden.ReadFile(t, from, "config.json"), weights.SingleFile: file, "tokenizer.json": golden.ReadFile(t, from, "tokenizer.json")} {
+	for name, data := range map[string][]byte{"config.json": golden.ReadFile(t, from, "config.json"),
+		weights.SingleFile: file, "tokenizer.json": golden.ReadFile(t, from, "tokenizer.json")} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -69,7 +69,8 @@ func TestGPURanksAreAccumulation(t *testing.T) {
 				sameRun(t, fmt.Sprintf("%d GPUs", world), one.OutputDir, s.OutputDir)
 				plan, err := PlanRun(context.Background(), s, Env{})
 				if err != nil || plan.TotalBytes != got.HeldBytes {
-					t.Errorf("%d GPUs hold %d bytes each, the plan says %d: %v", world, got.HeldBytes, plan.TotalBytes, err)
+					t.Errorf("%d GPUs hold %d bytes each, the plan says %d: %v", world,
+						got.HeldBytes, plan.TotalBytes, err)
 				}
 			}
 		})
@@ -100,7 +101,8 @@ func TestGPURanksSmolLM2(t *testing.T) {
 	began := time.Now()
 	r := mustStart(t, two, Env{})
 	sameRun(t, "two GPUs", one.OutputDir, two.OutputDir)
-	t.Logf("10 steps on two GPUs in %v, %.2f ms a step in the median", time.Since(began).Round(time.Millisecond), r.StepMs.Median)
+	t.Logf("10 steps on two GPUs in %v, %.2f ms a step in the median",
+		time.Since(began).Round(time.Millisecond), r.StepMs.Median)
 }
 
 // standIn writes a model of Llama's shape with 1.1 billion random numbers in bf16, and stories260K's tokenizer.
@@ -113,7 +115,8 @@ func standIn(t testing.TB, s Spec, layers int) string {
 	if err := os.WriteFile(filepath.Join(dir, "config.json"), fmt.Appendf(nil, config, layers), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"), golden.ReadFile(t, golden.StoriesDir(t), "tokenizer.json"), 0o644); err != nil {
+	if err := os.WriteFile(filepath.Join(dir, "tokenizer.json"),
+		golden.ReadFile(t, golden.StoriesDir(t), "tokenizer.json"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	s.BaseModel, s.Device, s.Adapter, s.Quantization = dir, "cpu", "lora", nil
@@ -161,7 +164,8 @@ func standIn(t testing.TB, s Spec, layers int) string {
 func TestGPURanks1B(t *testing.T) {
 	needGPUs(t, 2)
 	one := testSpec(t, 4)
-	one.Device, one.Dataset.MaxLength, one.Training.BatchSize, one.Training.GradientAccumulationSteps = "cuda", 512, 4, 2
+	one.Device, one.Dataset.MaxLength, one.Training.BatchSize,
+		one.Training.GradientAccumulationSteps = "cuda", 512, 4, 2
 	one.LoRA.R, one.Training.LearningRate = 16, 1e-4
 	model := standIn(t, one, 22)
 	for _, adapter := range []string{"qlora", "lora"} {
@@ -173,7 +177,8 @@ func TestGPURanks1B(t *testing.T) {
 		two := over(t, one, 2)
 		b := mustStart(t, two, Env{})
 		sameRun(t, adapter+" on two GPUs", one.OutputDir, two.OutputDir)
-		t.Logf("%s: %.2f ms a step of two micro-batches on one GPU, %.2f ms on two", adapter, a.StepMs.Median, b.StepMs.Median)
+		t.Logf("%s: %.2f ms a step of two micro-batches on one GPU, %.2f ms on two", adapter,
+			a.StepMs.Median, b.StepMs.Median)
 	}
 }
 
@@ -274,7 +279,8 @@ func TestGPUStandingRank(t *testing.T) {
 	began := time.Now()
 	r, err := Start(context.Background(), s, Env{Observers: []Observer{standingRank{at: 12, time: 15 * time.Second}}})
 	var lost *ranks.LostError
-	if !errors.As(err, &lost) || lost.Rank != 0 || !strings.Contains(err.Error(), "it alone did not answer when the exchange was ended") {
+	if !errors.As(err, &lost) || lost.Rank != 0 || !strings.Contains(err.Error(),
+		"it alone did not answer when the exchange was ended") {
 		t.Errorf("it ended with %v", err)
 	}
 	if took := time.Since(began); took > time.Minute || filepath.Base(r.Checkpoint) != "checkpoint-10" {

@@ -48,7 +48,8 @@ func sameRun(t testing.TB, what, want, got string) {
 		t.Fatalf("%s: checkpoints %v: %v", what, steps, err)
 	}
 	last := checkpoint.Name(steps[len(steps)-1])
-	for _, name := range []string{adapter.WeightsFile, adapter.ConfigFile, filepath.Join(last, optimizerFile), filepath.Join(last, adapter.WeightsFile)} {
+	for _, name := range []string{adapter.WeightsFile, adapter.ConfigFile, filepath.Join(last, optimizerFile),
+		filepath.Join(last, adapter.WeightsFile)} {
 		if !bytes.Equal(golden.ReadFile(t, want, name), golden.ReadFile(t, got, name)) {
 			t.Errorf("%s: %s is another", what, name)
 		}
@@ -75,16 +76,19 @@ func TestRanksAreAccumulation(t *testing.T) {
 		worlds []int
 		edit   func(s *Spec)
 	}{
-		"lora":      {8, []int{2, 4, 8}, func(s *Spec) { s.Adapter, s.Quantization = "lora", nil }},
-		"odd":       {6, []int{3, 6}, func(s *Spec) { s.LoRA.Dropout = 0.1 }},
-		"five":      {5, []int{5}, func(s *Spec) { s.Training.MaxGradNorm = 0.01 }},
-		"seven":     {7, []int{7}, func(s *Spec) { s.Training.Optimizer, s.Training.LearningRate = "lion", 1e-4 }},
-		"8 bits":    {4, []int{2, 4}, func(s *Spec) { s.Training.Optimizer, s.LoRA.R = "adamw_8bit", 64 }},
-		"packed":    {4, []int{2, 4}, func(s *Spec) { s.Dataset.Packing = true }},
-		"batches":   {4, []int{2, 4}, func(s *Spec) { s.Training.BatchSize, s.LoRA.Dropout = 2, 0.1 }},
-		"evaluated": {4, []int{4}, func(s *Spec) { s.Dataset.ValSplit, s.Training.EvalSteps, s.Training.EvalOnStart = 0.1, 2, true }},
-		"lora+":     {4, []int{2}, func(s *Spec) { s.LoRA.LoRAPlusLRRatio, s.Training.GradNormSteps = 4, 1 }},
-		"global":    {4, []int{2}, func(s *Spec) { s.Dataset.Shuffle = false }},
+		"lora":    {8, []int{2, 4, 8}, func(s *Spec) { s.Adapter, s.Quantization = "lora", nil }},
+		"odd":     {6, []int{3, 6}, func(s *Spec) { s.LoRA.Dropout = 0.1 }},
+		"five":    {5, []int{5}, func(s *Spec) { s.Training.MaxGradNorm = 0.01 }},
+		"seven":   {7, []int{7}, func(s *Spec) { s.Training.Optimizer, s.Training.LearningRate = "lion", 1e-4 }},
+		"8 bits":  {4, []int{2, 4}, func(s *Spec) { s.Training.Optimizer, s.LoRA.R = "adamw_8bit", 64 }},
+		"packed":  {4, []int{2, 4}, func(s *Spec) { s.Dataset.Packing = true }},
+		"batches": {4, []int{2, 4}, func(s *Spec) { s.Training.BatchSize, s.LoRA.Dropout = 2, 0.1 }},
+		"evaluated": {4, []int{4}, func(s *Spec) {
+			s.Dataset.ValSplit, s.Training.EvalSteps,
+				s.Training.EvalOnStart = 0.1, 2, true
+		}},
+		"lora+":  {4, []int{2}, func(s *Spec) { s.LoRA.LoRAPlusLRRatio, s.Training.GradNormSteps = 4, 1 }},
+		"global": {4, []int{2}, func(s *Spec) { s.Dataset.Shuffle = false }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -100,13 +104,15 @@ func TestRanksAreAccumulation(t *testing.T) {
 					s.Training.GradientAccumulationSteps, s.Training.GlobalBatchSize = 1, c.window
 				}
 				got := mustStart(t, s, oneWorker)
-				if got.Steps != want.Steps || got.Tokens != want.Tokens || want.EvalLoss != nil && (*got.EvalLoss != *want.EvalLoss || *got.EvalBefore != *want.EvalBefore) {
+				if got.Steps != want.Steps || got.Tokens != want.Tokens ||
+					want.EvalLoss != nil && (*got.EvalLoss != *want.EvalLoss || *got.EvalBefore != *want.EvalBefore) {
 					t.Errorf("%d ranks: %+v, want %+v", world, got, want)
 				}
 				sameRun(t, fmt.Sprintf("%d ranks", world), one.OutputDir, s.OutputDir)
 				plan, err := PlanRun(context.Background(), s, oneWorker)
 				if err != nil || plan.TotalBytes != got.HeldBytes || plan.Ranks != world {
-					t.Errorf("%d ranks hold %d bytes each, the plan says %d of %d ranks: %v", world, got.HeldBytes, plan.TotalBytes, plan.Ranks, err)
+					t.Errorf("%d ranks hold %d bytes each, the plan says %d of %d ranks: %v", world, got.HeldBytes,
+						plan.TotalBytes, plan.Ranks, err)
 				}
 			}
 		})
@@ -244,9 +250,11 @@ func TestResumeOnOtherRanks(t *testing.T) {
 		}
 	}
 	other := over(t, whole, 2)
-	other.OutputDir, other.Training.Resume, other.Training.GradientAccumulationSteps, other.Training.MaxSteps = whole.OutputDir, "auto", 1, 8
+	other.OutputDir, other.Training.Resume, other.Training.GradientAccumulationSteps,
+		other.Training.MaxSteps = whole.OutputDir, "auto", 1, 8
 	_, err := Start(context.Background(), other, oneWorker)
-	const want = "a step had 4 micro-batches, it has 2 now (2 devices x gradient_accumulation_steps 1): with --set training.gradient_accumulation_steps=2 it goes on to the same bytes"
+	const want = "a step had 4 micro-batches, it has 2 now (2 devices x gradient_accumulation_steps 1): with --set " +
+		"training.gradient_accumulation_steps=2 it goes on to the same bytes"
 	if err == nil || !strings.Contains(err.Error(), want) {
 		t.Errorf("%v, want %s", err, want)
 	}
@@ -266,7 +274,8 @@ func TestRanksInterruptedEvaluation(t *testing.T) {
 	if r := mustStart(t, parts, env); !r.Stopped || r.Steps != 2 || r.EvalLoss != nil {
 		t.Fatalf("it was not stopped in its evaluation: %+v", r)
 	}
-	if got := strings.Join(w.seen, " "); !strings.HasPrefix(got, "2:2/") || !strings.Contains(got, " 2:4/") || strings.Contains(got, " 2:6/") {
+	if got := strings.Join(w.seen, " "); !strings.HasPrefix(got, "2:2/") || !strings.Contains(got, " 2:4/") ||
+		strings.Contains(got, " 2:6/") {
 		t.Errorf("the evaluation went %s", got)
 	}
 	parts.Training.Resume = "auto"
@@ -276,7 +285,8 @@ func TestRanksInterruptedEvaluation(t *testing.T) {
 	if a, b := evalLosses(t, whole.OutputDir), evalLosses(t, parts.OutputDir); a != b {
 		t.Errorf("evaluations\n%s, want\n%s", b, a)
 	}
-	if !bytes.Equal(golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile), golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
+	if !bytes.Equal(golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile),
+		golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
 		t.Error("the resumed run trains another adapter")
 	}
 }
@@ -346,7 +356,10 @@ func TestRanksAreCompared(t *testing.T) {
 	for want, edit := range map[string]func(s *Spec){
 		"training.learning_rate is 0.001 there and 0.002 on rank 1": func(s *Spec) { s.Training.LearningRate = 0.002 },
 		"seed is 42 there and 43 on rank 1":                         func(s *Spec) { s.Seed = 43 },
-		"the rows is ":                                              func(s *Spec) { s.Dataset.Path = fewRows(t, s.Dataset.Path, 20) },
+		"the rows is ": func(s *Spec) {
+			s.Dataset.Path = fewRows(t,
+				s.Dataset.Path, 20)
+		},
 	} {
 		a, b := over(t, same, 1), over(t, same, 1)
 		edit(&b)
@@ -359,23 +372,27 @@ func TestRanksAreCompared(t *testing.T) {
 }
 
 func TestDevices(t *testing.T) {
-	for text, want := range map[string]string{"": "1 []", "1": "1 []", "3": "3 []", "all": "0 []", "[2]": "1 [2]", "[0, 2]": "2 [0 2]"} {
+	for text, want := range map[string]string{"": "1 []", "1": "1 []", "3": "3 []", "all": "0 []", "[2]": "1 [2]",
+		"[0, 2]": "2 [0 2]"} {
 		if n, which, err := parseDevices(text); err != nil || fmt.Sprint(n, " ", which) != want {
 			t.Errorf("%q: %d %v: %v, want %s", text, n, which, err, want)
 		}
 	}
-	for text, want := range map[string]string{"0": "is not all", "-1": "is not all", "65": "is not all", "[]": "is not all", "[0": "is not all", "[0,0]": "twice", "two": "is not all", "[1,x]": "is not all"} {
+	for text, want := range map[string]string{"0": "is not all", "-1": "is not all", "65": "is not all",
+		"[]": "is not all", "[0": "is not all", "[0,0]": "twice", "two": "is not all", "[1,x]": "is not all"} {
 		if _, _, err := parseDevices(text); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %s", text, err, want)
 		}
 	}
 	s := testSpec(t, 1)
 	s.Device, s.Devices = "cpu", "[0,1]"
-	if _, err := Start(context.Background(), s, oneWorker); err == nil || err.Error() != "devices: [0,1] names GPUs, and device: cpu is the CPU" {
+	if _, err := Start(context.Background(), s, oneWorker); err == nil ||
+		err.Error() != "devices: [0,1] names GPUs, and device: cpu is the CPU" {
 		t.Error(err)
 	}
 	s.Devices, s.Training.GlobalBatchSize = "3", 4
-	if _, err := Start(context.Background(), s, oneWorker); err == nil || !strings.Contains(err.Error(), "4 rows are not whole batches of 2 on each of 3 devices") {
+	if _, err := Start(context.Background(), s, oneWorker); err == nil ||
+		!strings.Contains(err.Error(), "4 rows are not whole batches of 2 on each of 3 devices") {
 		t.Error(err)
 	}
 }
@@ -390,7 +407,8 @@ func TestPlanOfRanks(t *testing.T) {
 		t.Errorf("each of 3 ranks holds %d bytes, the plan says %d: %v", r.HeldBytes, plan.TotalBytes, err)
 	}
 	s.Devices = "1"
-	if one, err := PlanRun(context.Background(), s, Env{}); err != nil || plan.Limit > one.Limit/2 || plan.Limit < one.Limit/4 {
+	if one, err := PlanRun(context.Background(), s, Env{}); err != nil || plan.Limit > one.Limit/2 ||
+		plan.Limit < one.Limit/4 {
 		t.Errorf("each of 3 ranks may hold %d bytes, one alone %d: %v", plan.Limit, one.Limit, err)
 	}
 }

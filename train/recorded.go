@@ -95,7 +95,8 @@ func (w *recordingWindows) Next() (dataset.Step, error) {
 			return s, fmt.Errorf("record windows: %w", err)
 		}
 	}
-	line := recordedWindow{Before: before.State, Data: before.Data, At: before.At, Trained: s.Trained, Groups: s.Groups, Sequences: s.Sequences, Progress: s.Progress}
+	line := recordedWindow{Before: before.State, Data: before.Data, At: before.At, Trained: s.Trained, Groups: s.Groups,
+		Sequences: s.Sequences, Progress: s.Progress}
 	all := s.All
 	if all == nil {
 		all = s.Batches
@@ -172,7 +173,8 @@ type recordedWindows struct {
 
 // openRecorded opens a file of windows at its first window.
 func (p *prepared) openRecorded(path string) (Windows, error) {
-	w := &recordedWindows{division: p.division, path: path, shape: p.loader.Shape, vocab: p.Base.Config.VocabSize, all: p.env.team != nil && p.env.team.leads()}
+	w := &recordedWindows{division: p.division, path: path, shape: p.loader.Shape, vocab: p.Base.Config.VocabSize,
+		all: p.env.team != nil && p.env.team.leads()}
 	if err := w.rewind(); err != nil {
 		return nil, fmt.Errorf("replay recorded windows: %w", err)
 	}
@@ -257,7 +259,8 @@ func (w *recordedWindows) Next() (dataset.Step, error) {
 		return dataset.Step{}, fmt.Errorf("%s has no more than %d windows", w.path, w.line)
 	}
 	from, groups := *w.next, w.groups()
-	s := dataset.Step{Trained: from.Trained, Groups: from.Groups, Sequences: from.Sequences, Progress: from.Progress, Rounds: (len(from.Batches) + groups - 1) / groups}
+	s := dataset.Step{Trained: from.Trained, Groups: from.Groups, Sequences: from.Sequences, Progress: from.Progress,
+		Rounds: (len(from.Batches) + groups - 1) / groups}
 	for i, recorded := range from.Batches {
 		own := i%groups == w.rank/w.sharing
 		if !own && !w.all {
@@ -284,7 +287,8 @@ func (w *recordedWindows) lay(r recordedBatch) (dataset.Batch, error) {
 		var sequence []dataset.Row
 		for _, row := range list {
 			for t, id := range row.IDs {
-				if id < 0 || int(id) >= w.vocab || t < len(row.Labels) && row.Labels[t] != dataset.Ignore && (row.Labels[t] < 0 || int(row.Labels[t]) >= w.vocab) {
+				if id < 0 || int(id) >= w.vocab || t < len(row.Labels) && row.Labels[t] != dataset.Ignore &&
+					(row.Labels[t] < 0 || int(row.Labels[t]) >= w.vocab) {
 					return dataset.Batch{}, fmt.Errorf("a token or label is outside the vocabulary of %d", w.vocab)
 				}
 			}

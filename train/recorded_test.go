@@ -19,7 +19,8 @@ func TestRecordedWindows(t *testing.T) {
 	for name, packed := range map[string]bool{"end to end": false, "packed": true} {
 		t.Run(name, func(t *testing.T) {
 			s := testSpec(t, 6)
-			s.Dataset.Packing, s.Training.BatchSize, s.Training.GradientAccumulationSteps, s.Training.RecordWindows = packed, 2, 2, true
+			s.Dataset.Packing, s.Training.BatchSize, s.Training.GradientAccumulationSteps,
+				s.Training.RecordWindows = packed, 2, 2, true
 			mustStart(t, s, oneWorker)
 			want := golden.ReadFile(t, s.OutputDir, WindowsFile)
 			if n := bytes.Count(want, []byte("\n")); n != 6 {
@@ -33,7 +34,8 @@ func TestRecordedWindows(t *testing.T) {
 			mustStart(t, parts, Env{Env: oneWorker.Env, Observers: []Observer{stop}, Interrupted: stop.stop})
 			recorded := golden.ReadFile(t, parts.OutputDir, WindowsFile)
 			next := bytes.SplitAfter(want, []byte("\n"))[3] // of the step behind the checkpoint, and half of one
-			if err := os.WriteFile(filepath.Join(parts.OutputDir, WindowsFile), slices.Concat(recorded, next, next[:20]), 0o644); err != nil {
+			if err := os.WriteFile(filepath.Join(parts.OutputDir, WindowsFile),
+				slices.Concat(recorded, next, next[:20]), 0o644); err != nil {
 				t.Fatal(err)
 			}
 			parts.Training.Resume = "auto"
@@ -93,17 +95,24 @@ func TestBrokenWindows(t *testing.T) {
 		"has no more than 1 windows": append(bytes.Clone(first), '\n'),
 		"micro-batch 1: a token or label is outside the vocabulary":  edit(func(w *recordedWindow) { w.Batches[0].Rows[0][0].IDs[0] = 1 << 20 }),
 		"micro-batch 1: a token or label is outside the vocabulary ": edit(func(w *recordedWindow) { w.Batches[0].Rows[0][0].Labels[0] = -5 }),
-		"tokens and 0 labels":     edit(func(w *recordedWindow) { w.Batches[0].Rows[0][0].Labels = nil }),
-		"lists of rows of":        edit(func(w *recordedWindow) { w.Batches[0].Rows = append(w.Batches[0].Rows, w.Batches[0].Rows[0]) }),
+		"tokens and 0 labels": edit(func(w *recordedWindow) { w.Batches[0].Rows[0][0].Labels = nil }),
+		"lists of rows of": edit(func(w *recordedWindow) {
+			w.Batches[0].Rows = append(w.Batches[0].Rows,
+				w.Batches[0].Rows[0])
+		}),
 		"a sequence of a row has": edit(func(w *recordedWindow) { w.Batches[0].Rows[0][0].Borders = []int32{1 << 30} }),
-		"segments, the largest":   edit(func(w *recordedWindow) { w.Batches[0].Rows[0] = short(w.Batches[0].Rows[0][0], 30) }),
+		"segments, the largest": edit(func(w *recordedWindow) {
+			w.Batches[0].Rows[0] = short(w.Batches[0].Rows[0][0],
+				30)
+		}),
 	} {
 		env := oneWorker
 		env.Windows = filepath.Join(t.TempDir(), WindowsFile)
 		if err := os.WriteFile(env.Windows, text, 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := Verify(t.Context(), s, env, was, 2); err == nil || !strings.Contains(err.Error(), strings.TrimSpace(want)) {
+		if _, err := Verify(t.Context(), s, env, was, 2); err == nil ||
+			!strings.Contains(err.Error(), strings.TrimSpace(want)) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}

@@ -129,7 +129,8 @@ func (r *recorder) record(w *pendingWindow, n step.Numbers) error {
 		return fmt.Errorf("step %d: %w: loss %v, gradient norm %v", w.Number, ErrNotFinite, n.Loss, n.Norm)
 	}
 	if overflowed {
-		r.logf("step %d: the gradient overflowed %v and was left out; loss scale %v, was %v", w.Number, r.precision, n.Scale, before)
+		r.logf("step %d: the gradient overflowed %v and was left out; loss scale %v, was %v", w.Number,
+			r.precision, n.Scale, before)
 	} else {
 		r.progress.Optimizer++
 	}
@@ -147,9 +148,11 @@ func (r *recorder) record(w *pendingWindow, n step.Numbers) error {
 	}
 	values := Values(objective.Values(r.objective.Numbers(), n.Loss, n.Sums, w.Counts()))
 	values = append(values, r.given(w.values)...)
-	info := StepInfo{Numbers: values, Step: w.Number, Epoch: w.epoch, Loss: n.Loss, MeanLoss: p.SinceNLL / float64(p.SinceLog), GradNorm: n.Norm, LearningRate: w.LR, Tokens: tokens,
+	info := StepInfo{Numbers: values, Step: w.Number, Epoch: w.epoch, Loss: n.Loss,
+		MeanLoss: p.SinceNLL / float64(p.SinceLog), GradNorm: n.Norm, LearningRate: w.LR, Tokens: tokens,
 		GradNormClipped: clippedNorm, TensorNorms: n.Norms,
-		TokensPerSecond: float64(r.tokens) / max(r.clock.spent, time.Microsecond).Seconds(), LossScale: n.Scale, Skipped: n.Skipped}
+		TokensPerSecond: float64(r.tokens) / max(r.clock.spent, time.Microsecond).Seconds(),
+		LossScale:       n.Scale, Skipped: n.Skipped}
 	if w.Number%r.config.LoggingSteps == 0 || w.Number == r.total {
 		info.Logged = r.line(info)
 		if err := r.keep(*info.Logged); err != nil {
@@ -256,8 +259,10 @@ func (r *recorder) line(s StepInfo) *StepMetrics {
 	values := append(r.valuesSince(s.MeanLoss), r.givenSince()...)
 	p.SinceNLL, p.SinceLog, p.Since, p.Given = 0, 0, nil, nil
 	return &StepMetrics{
-		Step: s.Step, Epoch: s.Epoch, Loss: s.MeanLoss, Numbers: values, GradNorm: s.GradNorm, GradNormClipped: s.GradNormClipped,
-		LearningRate: s.LearningRate, TokensSeen: r.state.TokensSeen, TokensPerSecond: s.TokensPerSecond / float64(max(r.world, 1)), DataMs: r.data.line(),
+		Step: s.Step, Epoch: s.Epoch, Loss: s.MeanLoss, Numbers: values, GradNorm: s.GradNorm,
+		GradNormClipped: s.GradNormClipped,
+		LearningRate:    s.LearningRate, TokensSeen: r.state.TokensSeen,
+		TokensPerSecond: s.TokensPerSecond / float64(max(r.world, 1)), DataMs: r.data.line(),
 		Seconds: time.Since(r.began).Seconds(), ResumedFrom: r.result.Resumed,
 		TokensTotal: r.state.TokensSeen, TokensTrainable: p.Trained, MemoryGiB: float64(r.result.HeldBytes) / (1 << 30),
 		LossScaling: scalingMetrics(s.LossScale, s.Skipped), SkippedSteps: skippedMetrics(len(p.Skipped)),
@@ -283,7 +288,8 @@ func (r *recorder) evaluated(e EvalMetrics) (best bool, err error) {
 	number, _, _ := numberOf(r.objective, key)
 	v, ok := e.value(key)
 	if !ok {
-		return false, fmt.Errorf("training.metric_for_best_model: the evaluation after step %d reported no %s", e.Step, key)
+		return false, fmt.Errorf("training.metric_for_best_model: the evaluation after step %d reported no %s", e.Step,
+			key)
 	}
 	r.countEvaluation(v, number.HigherIsBetter)
 	return r.state.Better(v, number.HigherIsBetter), r.observers.each(func(o Observer) error { return o.Eval(e) })
@@ -316,7 +322,8 @@ func (r *recorder) keep(line any) error {
 func (r *recorder) endLine() *EndMetrics {
 	took := r.result.Duration.Seconds()
 	return &EndMetrics{Step: r.step(), Epoch: r.state.Epoch, Loss: r.result.MeanLoss, Runtime: took,
-		SamplesPerSecond: float64(r.samples) / took, StepsPerSecond: float64(r.step()-r.result.Resumed) / took, DataSeconds: r.data.total()}
+		SamplesPerSecond: float64(r.samples) / took, StepsPerSecond: float64(r.step()-r.result.Resumed) / took,
+		DataSeconds: r.data.total()}
 }
 
 // sum writes the run's totals so far into the result.

@@ -110,7 +110,8 @@ func ParseReference(data []byte) (Reference, error) {
 		return Reference{}, fmt.Errorf("no reference curve of scripts/reference_curve.py: %w", err)
 	}
 	if err := r.check(); err != nil {
-		return Reference{}, fmt.Errorf("the reference curve is damaged: %w; make it again with scripts/reference_curve.py", err)
+		return Reference{}, fmt.Errorf("the reference curve is damaged: %w; make it again with "+
+			"scripts/reference_curve.py", err)
 	}
 	r.pooled = r.Loss.pooled()
 	return r, nil
@@ -124,7 +125,8 @@ func (r Reference) check() error {
 	case r.Format != referenceFormat:
 		return fmt.Errorf("format is %d, this program reads %d", r.Format, referenceFormat)
 	case n < 1 || len(r.Loss.Mean) != n || len(r.Loss.Spread) != n:
-		return fmt.Errorf("subject.steps is %d, loss.mean has %d numbers and loss.spread %d: want the same number, 1 or more", n, len(r.Loss.Mean), len(r.Loss.Spread))
+		return fmt.Errorf("subject.steps is %d, loss.mean has %d numbers and loss.spread %d: want the same number, "+
+			"1 or more", n, len(r.Loss.Mean), len(r.Loss.Spread))
 	case r.Window < 1 || r.Window > n:
 		return fmt.Errorf("window is %d, want 1 to %d steps", r.Window, n)
 	case len(seeds) < 2 || len(slices.Compact(seeds)) != len(r.Seeds):
@@ -138,7 +140,8 @@ func (r Reference) check() error {
 	case (r.EvalBefore == nil) != (r.EvalLoss == nil):
 		return errors.New("one of eval_loss_before and eval_loss is missing")
 	}
-	for _, h := range []struct{ key, hash string }{{"base_weights_sha256", s.Base}, {"rows_sha256", s.Rows}, {"validation_sha256", s.Validation}} {
+	for _, h := range []struct{ key, hash string }{{"base_weights_sha256", s.Base}, {"rows_sha256", s.Rows},
+		{"validation_sha256", s.Validation}} {
 		if len(h.hash) != 64 || strings.Trim(h.hash, "0123456789abcdef") != "" {
 			return fmt.Errorf("subject.%s is no SHA-256 in hexadecimal", h.key)
 		}
@@ -149,7 +152,8 @@ func (r Reference) check() error {
 		}
 	}
 	if r.EvalLoss != nil && !(r.EvalLoss.sound() && (Band{Mean: *r.EvalBefore}).sound()) {
-		return fmt.Errorf("eval_loss is %v with a spread of %v, %v before", r.EvalLoss.Mean, r.EvalLoss.Spread, *r.EvalBefore)
+		return fmt.Errorf("eval_loss is %v with a spread of %v, %v before", r.EvalLoss.Mean,
+			r.EvalLoss.Spread, *r.EvalBefore)
 	}
 	return r.checkTexts()
 }
@@ -161,8 +165,10 @@ func (b Band) sound() bool {
 // checkTexts refuses control characters and overlong texts, because terminals and pages show them.
 func (r Reference) checkTexts() error {
 	plain := func(what, text string) error {
-		if len(text) > maxReferenceText || strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) || c == unicode.ReplacementChar }) {
-			return fmt.Errorf("%s is longer than %d bytes, or has characters that cannot be printed", what, maxReferenceText)
+		if len(text) > maxReferenceText || strings.ContainsFunc(text,
+			func(c rune) bool { return !unicode.IsPrint(c) || c == unicode.ReplacementChar }) {
+			return fmt.Errorf("%s is longer than %d bytes, or has characters that cannot be printed",
+				what, maxReferenceText)
 		}
 		return nil
 	}
@@ -218,7 +224,8 @@ func (s Subject) difference(reference Subject) []string {
 		why = append(why, fmt.Sprintf("the run has %d steps, the reference %d", s.Steps, reference.Steps))
 	}
 	if s.Base != reference.Base {
-		why = append(why, fmt.Sprintf("the base model's weights have the hash %.12s, the reference's %.12s", s.Base, reference.Base))
+		why = append(why, fmt.Sprintf("the base model's weights have the hash %.12s, the reference's %.12s",
+			s.Base, reference.Base))
 	}
 	var keys []string
 	for _, of := range []map[string]string{s.Configuration, reference.Configuration} {

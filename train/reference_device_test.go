@@ -11,9 +11,9 @@ import (
 	"github.com/tierlora/tierlora/train/objective"
 )
 
-// TestGPUReferencesAndTeachers checks runs with a precomputed reference, a teacher beside the student and weighted pairs
-// (WPO) on a GPU: in float32 they follow the CPU's run, in bf16 a repeated run and one after an interrupt write the same
-// bytes, and memory is as planned.
+// TestGPUReferencesAndTeachers checks runs with a precomputed reference, a teacher beside the student and weighted
+// pairs (WPO) on a GPU: in float32 they follow the CPU's run, in bf16 a repeated run and one after an interrupt write
+// the same bytes, and memory is as planned.
 func TestGPUReferencesAndTeachers(t *testing.T) {
 	gputest.Need(t)
 	taught := taughtSpec(t, 6)
@@ -24,10 +24,11 @@ func TestGPUReferencesAndTeachers(t *testing.T) {
 			s.Objectives.DPO.UseWeighting, s.Objectives.DPO.LDAlpha, s.Training.Precompute = true, 0.5, "yes"
 			return s
 		}(),
-		"dpo, precomputed":  func() Spec { s := dpoSpec(t, 6); s.Training.Precompute = "yes"; return s }(),
-		"kto, precomputed":  func() Spec { s := ktoSpec(t, 6); s.Training.Precompute = "yes"; return s }(),
-		"teacher, adapter":  taught,
-		"teacher, model":    taughtBy(t, taught, func(c *objective.DistillConfig) { c.Teacher = mergedTeacher(t, taught) }),
+		"dpo, precomputed": func() Spec { s := dpoSpec(t, 6); s.Training.Precompute = "yes"; return s }(),
+		"kto, precomputed": func() Spec { s := ktoSpec(t, 6); s.Training.Precompute = "yes"; return s }(),
+		"teacher, adapter": taught,
+		"teacher, model": taughtBy(t, taught,
+			func(c *objective.DistillConfig) { c.Teacher = mergedTeacher(t, taught) }),
 		"teacher, jsd warm": taughtBy(t, taught, func(c *objective.DistillConfig) { c.Beta, c.Temperature = 0.25, 2 }),
 	} {
 		t.Run(name, func(t *testing.T) {

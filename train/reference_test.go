@@ -34,25 +34,31 @@ func TestDamagedReferences(t *testing.T) {
 		t.Errorf("%+v", good)
 	}
 	for want, edit := range map[string]func(r *Reference){
-		"format is 2, this program reads 1":                     func(r *Reference) { r.Format = 2 },
-		"subject.steps is 19, loss.mean has 20 numbers":         func(r *Reference) { r.Subject.Steps = 19 },
-		"loss.spread 3: want the same number":                   func(r *Reference) { r.Loss.Spread = r.Loss.Spread[:3] },
-		"subject.steps is 0, loss.mean has 0":                   func(r *Reference) { r.Subject.Steps, r.Loss = 0, Curve{} },
-		"window is 0, want 1 to 20":                             func(r *Reference) { r.Window = 0 },
-		"window is 21, want 1 to 20":                            func(r *Reference) { r.Window = 21 },
-		"a spread takes two at least, each once":                func(r *Reference) { r.Seeds = []int64{1} },
-		"seeds are [1 2 1]":                                     func(r *Reference) { r.Seeds = []int64{1, 2, 1} },
-		"tolerance.k is -1":                                     func(r *Reference) { r.Tolerance.K = -1 },
-		"tolerance.k is 1e+09":                                  func(r *Reference) { r.Tolerance.K = 1e9 },
-		"tolerance.floor is 0":                                  func(r *Reference) { r.Tolerance.Floor = 0 },
-		"subject.configuration has 0 keys":                      func(r *Reference) { r.Subject.Configuration = nil },
-		"one of eval_loss_before and eval_loss is missing":      func(r *Reference) { r.EvalLoss = nil },
-		"subject.rows_sha256 is no SHA-256 in hexadecimal":      func(r *Reference) { r.Subject.Rows = strings.Repeat("g", 64) },
-		"subject.base_weights_sha256 is no SHA-256":             func(r *Reference) { r.Subject.Base = "" },
-		"loss at step 5 is 1e+300":                              func(r *Reference) { r.Loss.Mean[4] = 1e300 },
-		"loss at step 1 is 10.2086218 with a spread of -1":      func(r *Reference) { r.Loss.Spread[0] = -1 },
-		"eval_loss is -1":                                       func(r *Reference) { r.EvalLoss.Mean = -1 },
-		"base_model is longer than 200 bytes":                   func(r *Reference) { r.BaseModel = strings.Repeat("m", 201) },
+		"format is 2, this program reads 1":             func(r *Reference) { r.Format = 2 },
+		"subject.steps is 19, loss.mean has 20 numbers": func(r *Reference) { r.Subject.Steps = 19 },
+		"loss.spread 3: want the same number":           func(r *Reference) { r.Loss.Spread = r.Loss.Spread[:3] },
+		"subject.steps is 0, loss.mean has 0": func(r *Reference) {
+			r.Subject.Steps,
+				r.Loss = 0, Curve{}
+		},
+		"window is 0, want 1 to 20":                        func(r *Reference) { r.Window = 0 },
+		"window is 21, want 1 to 20":                       func(r *Reference) { r.Window = 21 },
+		"a spread takes two at least, each once":           func(r *Reference) { r.Seeds = []int64{1} },
+		"seeds are [1 2 1]":                                func(r *Reference) { r.Seeds = []int64{1, 2, 1} },
+		"tolerance.k is -1":                                func(r *Reference) { r.Tolerance.K = -1 },
+		"tolerance.k is 1e+09":                             func(r *Reference) { r.Tolerance.K = 1e9 },
+		"tolerance.floor is 0":                             func(r *Reference) { r.Tolerance.Floor = 0 },
+		"subject.configuration has 0 keys":                 func(r *Reference) { r.Subject.Configuration = nil },
+		"one of eval_loss_before and eval_loss is missing": func(r *Reference) { r.EvalLoss = nil },
+		"subject.rows_sha256 is no SHA-256 in hexadecimal": func(r *Reference) { r.Subject.Rows = strings.Repeat("g", 64) },
+		"subject.base_weights_sha256 is no SHA-256":        func(r *Reference) { r.Subject.Base = "" },
+		"loss at step 5 is 1e+300":                         func(r *Reference) { r.Loss.Mean[4] = 1e300 },
+		"loss at step 1 is 10.2086218 with a spread of -1": func(r *Reference) { r.Loss.Spread[0] = -1 },
+		"eval_loss is -1":                                  func(r *Reference) { r.EvalLoss.Mean = -1 },
+		"base_model is longer than 200 bytes": func(r *Reference) {
+			r.BaseModel = strings.Repeat("m",
+				201)
+		},
 		"or has characters that cannot be printed":              func(r *Reference) { r.BaseModel = "m\x1b[31m" },
 		"a text in made_by or subject.configuration is too":     func(r *Reference) { r.MadeBy["peft"] = "\u202e" },
 		"made_by or subject.configuration is too long or canno": func(r *Reference) { r.Subject.Configuration["\n"] = "" },
@@ -66,7 +72,8 @@ func TestDamagedReferences(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := ParseReference(data); err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "the reference curve is damaged: ") {
+		if _, err := ParseReference(data); err == nil || !strings.Contains(err.Error(), want) ||
+			!strings.Contains(err.Error(), "the reference curve is damaged: ") {
 			t.Errorf("error %v\nwant %s", err, want)
 		}
 	}
@@ -83,9 +90,12 @@ func TestDamagedReferences(t *testing.T) {
 	}
 	dir := t.TempDir()
 	for name, want := range map[string]string{
-		filepath.Join(dir, "none.json"): "no such file", dir: "a folder, want a regular file", "embedded:x.json": "this program carries no reference curves",
+		filepath.Join(dir, "none.json"): "no such file", dir: "a folder, want a regular file",
+		"embedded:x.json": "this program carries no reference curves",
 	} {
-		if _, err := OpenReference(name, session.Env{}); err == nil || !strings.HasPrefix(err.Error(), "expect.reference: read "+name+": ") || !strings.Contains(err.Error(), want) {
+		if _, err := OpenReference(name, session.Env{}); err == nil ||
+			!strings.HasPrefix(err.Error(), "expect.reference: read "+name+": ") ||
+			!strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v, want %s", name, err, want)
 		}
 	}

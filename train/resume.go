@@ -41,7 +41,8 @@ func resumeFrom(resume, dir string, own []string, env Env) (string, error) {
 		case len(damaged) > 0:
 			return "", fmt.Errorf("resume %s: no checkpoint is whole", dir)
 		case exists(dir, adapter.WeightsFile), exists(dir, MetricsFile) && holdsModel(dir):
-			return "", fmt.Errorf("output_dir %s holds a run already (%s) but no checkpoint to resume from: choose another output_dir", dir, adapter.WeightsFile)
+			return "", fmt.Errorf("output_dir %s holds a run already (%s) but no checkpoint to resume from: choose "+
+				"another output_dir", dir, adapter.WeightsFile)
 		case exists(dir, MetricsFile): // a run that has no checkpoint yet
 			return "", nil
 		}
@@ -71,7 +72,8 @@ func checkResume(path string) error {
 	case err == nil && info.IsDir():
 		return nil
 	case err == nil:
-		return fmt.Errorf("resume from %s: it is no folder; name a checkpoint folder, or auto for the newest in output_dir", path)
+		return fmt.Errorf("resume from %s: it is no folder; name a checkpoint folder, or auto for the newest in "+
+			"output_dir", path)
 	case !os.IsNotExist(err):
 		return fmt.Errorf("resume from %s: %w", path, err)
 	}
@@ -90,7 +92,8 @@ func refuseOlder(resume, dir string) error {
 		return err
 	}
 	if newest := checkpoint.Name(steps[len(steps)-1]); newest != filepath.Base(filepath.Clean(resume)) {
-		return fmt.Errorf("resume from %s: %s is newer and would be taken for this run's: move it away, or choose another output_dir", resume, filepath.Join(dir, newest))
+		return fmt.Errorf("resume from %s: %s is newer and would be taken for this run's: move it away, or choose "+
+			"another output_dir", resume, filepath.Join(dir, newest))
 	}
 	return nil
 }
@@ -148,7 +151,8 @@ func isRunsOwn(resume, dir string) bool {
 			return false
 		}
 	default:
-		if steps, err := checkpoint.Steps(dir); err == nil && len(steps) > 0 || !exists(dir, adapter.WeightsFile) && exists(dir, MetricsFile) {
+		if steps, err := checkpoint.Steps(dir); err == nil && len(steps) > 0 ||
+			!exists(dir, adapter.WeightsFile) && exists(dir, MetricsFile) {
 			return true
 		}
 	}
@@ -156,21 +160,26 @@ func isRunsOwn(resume, dir string) bool {
 }
 
 // mayWrite lists the names of all files that runs may write, under any configuration.
-var mayWrite = []string{MetricsFile, ConfigFile, replay.ManifestFile, DataReportFile, PlanReportFile, ReferenceCurveFile, GradNormsFile, WindowsFile, SamplesFile,
-	CSVFile, track.MetricsPromFile, adapter.ConfigFile, adapter.WeightsFile, dataset.PromptFormatFile, "tokenizer.json", "tokenizer.model",
-	"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt", "chat_template.jinja",
+var mayWrite = []string{MetricsFile, ConfigFile, replay.ManifestFile, DataReportFile, PlanReportFile,
+	ReferenceCurveFile, GradNormsFile, WindowsFile, SamplesFile,
+	CSVFile, track.MetricsPromFile, adapter.ConfigFile, adapter.WeightsFile, dataset.PromptFormatFile,
+	"tokenizer.json", "tokenizer.model",
+	"tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt",
+	"chat_template.jinja",
 	"additional_chat_templates", "generation_config.json", modelConfig, weights.SingleFile, weights.IndexFile}
 
 // refuseRun returns an error if a folder holds a run.
 func refuseRun(dir string) error {
 	for _, name := range []string{adapter.WeightsFile, MetricsFile} {
 		if exists(dir, name) {
-			return fmt.Errorf("output_dir %s holds a run already (%s): set training.resume to auto to resume it, or choose another output_dir", dir, name)
+			return fmt.Errorf("output_dir %s holds a run already (%s): set training.resume to auto to resume it, "+
+				"or choose another output_dir", dir, name)
 		}
 	}
 	steps, err := checkpoint.Steps(dir)
 	if err == nil && len(steps) > 0 {
-		err = fmt.Errorf("output_dir %s holds checkpoints of a run: set training.resume to auto to resume it, or choose another output_dir", dir)
+		err = fmt.Errorf("output_dir %s holds checkpoints of a run: set training.resume to auto to resume it, or "+
+			"choose another output_dir", dir)
 	}
 	return err
 }
@@ -198,7 +207,8 @@ func refuseForeign(dir string, own []string) error {
 		return nil
 	}
 	sort.Strings(there)
-	return fmt.Errorf("output_dir %s has %s, which no run wrote and this one would replace: choose another output_dir", dir, strings.Join(there, ", "))
+	return fmt.Errorf("output_dir %s has %s, which no run wrote and this one would replace: choose another output_dir",
+		dir, strings.Join(there, ", "))
 }
 
 func exists(dir, name string) bool {
@@ -249,7 +259,8 @@ func (s *saver) initAdapter() error {
 	return s.step.Trained.Restore(s.memory, params)
 }
 
-// sameScale returns an error if a saved adapter is of another method, or if this run would scale its update differently.
+// sameScale returns an error if a saved adapter is of another method, or if this run would scale its update
+// differently.
 func (s *saver) sameScale(saved *adapter.Saved) error {
 	own := s.Net.Start.SavedConfig(s.spec.AdapterConfig())
 	if was, is := saved.Method.Label(), s.Net.Method.Label(); was != is {
@@ -260,8 +271,8 @@ func (s *saver) sameScale(saved *adapter.Saved) error {
 	}
 	for _, layer := range s.step.Trained.Updated() {
 		if was, is := saved.Config.Scale(layer), own.Scale(layer); was != is {
-			return fmt.Errorf("the adapter was trained with scale %v at %s, this run has scale %v; set %s as the adapter has them",
-				was, layer, is, own.ScaleKeys())
+			return fmt.Errorf("the adapter was trained with scale %v at %s, this run has scale %v; set %s as the "+
+				"adapter has them", was, layer, is, own.ScaleKeys())
 		}
 	}
 	return nil

@@ -91,8 +91,9 @@ func TestRolloutsRefuse(t *testing.T) {
 	s := rolloutSpec(t, 2)
 	s.Dataset.Path, s.Dataset.Format = pairFile(t, 4), "preference"
 	_, err := Start(t.Context(), s, oneWorker)
-	if err == nil || !strings.Contains(err.Error(), "pairs.jsonl:1: the prompt has 13 tokens, and with an answer of up "+
-		"to 256 they are more than dataset.max_length 128: raise it, or lower max_completion_length") {
+	if err == nil || !strings.Contains(err.Error(),
+		"pairs.jsonl:1: the prompt has 13 tokens, and with an answer of up "+
+			"to 256 they are more than dataset.max_length 128: raise it, or lower max_completion_length") {
 		t.Errorf("pairs: %v", err)
 	}
 	s = rolloutSpec(t, 2)

@@ -71,11 +71,14 @@ func (p *prepared) room(from string) error {
 		return nil
 	}
 	if free < saved+final {
-		return fmt.Errorf("output_dir: %w: a checkpoint takes %s and the adapter %s. Free some space, or choose an output_dir on another disk",
-			&atomicfile.FullError{Path: dir, Needed: saved + final, Free: free}, session.FormatBytes(saved), session.FormatBytes(final))
+		return fmt.Errorf("output_dir: %w: a checkpoint takes %s and the adapter %s. Free some space, or choose an "+
+			"output_dir on another disk",
+			&atomicfile.FullError{Path: dir, Needed: saved + final, Free: free}, session.FormatBytes(saved),
+			session.FormatBytes(final))
 	}
 	if kept := int64(keptCheckpoints(c, p.total)); from == "" && free < kept*saved+final {
-		p.env.Logf("warning: the disk of %s has %s free, and the %d checkpoints that this run has at a time take %s: training.save_total_limit and save_steps make them fewer",
+		p.env.Logf("warning: the disk of %s has %s free, and the %d checkpoints that this run has at a time take "+
+			"%s: training.save_total_limit and save_steps make them fewer",
 			dir, session.FormatBytes(free), kept, session.FormatBytes(kept*saved))
 	}
 	return nil

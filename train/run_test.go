@@ -31,7 +31,8 @@ func testSpec(t testing.TB, steps int) Spec {
 	s := DefaultSpec()
 	s.BaseModel, s.Adapter, s.Quantization = golden.StoriesDir(t), "qlora", &q
 	s.LoRA.TargetModules = adapter.Targets{adapter.AllLinear}
-	s.Dataset.Path, s.Dataset.Format = filepath.Join(golden.Root(t), "configs", "assets", "gsm8k_300.jsonl"), "completion"
+	s.Dataset.Path, s.Dataset.Format = filepath.Join(golden.Root(t), "configs", "assets",
+		"gsm8k_300.jsonl"), "completion"
 	s.Dataset.Fields = map[string]string{"prompt": "question", "completion": "answer"}
 	s.Dataset.MaxLength = 128
 	s.Training.MaxSteps, s.Training.BatchSize, s.Training.LearningRate = steps, 2, 1e-3
@@ -75,7 +76,8 @@ func TestRunLearnsAndHoldsItsPlan(t *testing.T) {
 		t.Fatal(err)
 	}
 	golden.Near(t, "evaluation of the saved adapter", e.Loss, *r.EvalLoss, 1e-6)
-	if _, err := Start(context.Background(), s, Env{}); err == nil || !strings.Contains(err.Error(), "holds a run already") {
+	if _, err := Start(context.Background(), s, Env{}); err == nil ||
+		!strings.Contains(err.Error(), "holds a run already") {
 		t.Errorf("a second run into the same folder: %v", err)
 	}
 }
@@ -85,13 +87,15 @@ func TestSameSpecGivesTheSameBytes(t *testing.T) {
 	a.LoRA.Dropout, b.LoRA.Dropout = 0.1, 0.1
 	mustStart(t, a, Env{Env: session.Env{Workers: 1}})
 	mustStart(t, b, Env{Env: session.Env{Workers: 3}})
-	if !bytes.Equal(golden.ReadFile(t, a.OutputDir, adapter.WeightsFile), golden.ReadFile(t, b.OutputDir, adapter.WeightsFile)) {
+	if !bytes.Equal(golden.ReadFile(t, a.OutputDir, adapter.WeightsFile),
+		golden.ReadFile(t, b.OutputDir, adapter.WeightsFile)) {
 		t.Error("one thread and three threads train different adapters")
 	}
 	c := testSpec(t, 6)
 	c.LoRA.Dropout, c.Seed = 0.1, 43
 	mustStart(t, c, Env{})
-	if bytes.Equal(golden.ReadFile(t, a.OutputDir, adapter.WeightsFile), golden.ReadFile(t, c.OutputDir, adapter.WeightsFile)) {
+	if bytes.Equal(golden.ReadFile(t, a.OutputDir, adapter.WeightsFile),
+		golden.ReadFile(t, c.OutputDir, adapter.WeightsFile)) {
 		t.Error("another seed trains the same adapter")
 	}
 }
@@ -135,7 +139,8 @@ func TestResumedRunEqualsUninterrupted(t *testing.T) {
 			t.Errorf("step %d: loss %v, uninterrupted %v", i+1, r.Losses[i], l)
 		}
 	}
-	if !bytes.Equal(golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile), golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
+	if !bytes.Equal(golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile),
+		golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
 		t.Error("the resumed run trains another adapter")
 	}
 	if a, b := logLosses(t, whole.OutputDir), logLosses(t, parts.OutputDir); a != b {
@@ -150,7 +155,8 @@ func logLosses(t testing.TB, dir string) string {
 		if err := json.Unmarshal([]byte(line), &m); err != nil {
 			t.Fatal(err)
 		}
-		for _, key := range []string{"step", "epoch", "loss", "grad_norm", "learning_rate", "num_input_tokens_seen", "train_loss"} {
+		for _, key := range []string{"step", "epoch", "loss", "grad_norm", "learning_rate",
+			"num_input_tokens_seen", "train_loss"} {
 			raw, _ := json.Marshal(m[key])
 			out.Write(append(raw, ' '))
 		}
@@ -197,7 +203,8 @@ func TestKilledRunResumes(t *testing.T) {
 	if kills == 0 {
 		t.Fatal("no run was killed")
 	}
-	if !bytes.Equal(golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile), golden.ReadFile(t, dir, adapter.WeightsFile)) {
+	if !bytes.Equal(golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile),
+		golden.ReadFile(t, dir, adapter.WeightsFile)) {
 		t.Error("the killed and resumed run trains another adapter")
 	}
 	if left, err := filepath.Glob(filepath.Join(dir, ".*.1*")); len(left) > 0 || err != nil {
@@ -329,7 +336,8 @@ func TestMeanOfRowMeansIsDetected(t *testing.T) {
 	golden.Near(t, "first loss", accumulated.Loss[0]/ref.Start.Right[0], 1, 1e-6)
 	for i, w := range ref.Start.Wrong {
 		if math.Abs(w-ref.Start.Right[i])/w < 2*1e-4 {
-			t.Errorf("batch %d: the wrong mean %v is too near the right one %v to be detected", i, w, ref.Start.Right[i])
+			t.Errorf("batch %d: the wrong mean %v is too near the right one %v to be detected", i,
+				w, ref.Start.Right[i])
 		}
 	}
 }
@@ -348,7 +356,8 @@ func recomputedRunEqualsKept(t *testing.T, device string, rows int) {
 		held = append(held, mustStart(t, s, Env{}).HeldBytes)
 		adapters = append(adapters, golden.ReadFile(t, s.OutputDir, adapter.WeightsFile))
 	}
-	if !bytes.Equal(adapters[0], adapters[1]) || !bytes.Equal(adapters[0], adapters[2]) || !bytes.Equal(adapters[0], adapters[3]) {
+	if !bytes.Equal(adapters[0], adapters[1]) || !bytes.Equal(adapters[0], adapters[2]) ||
+		!bytes.Equal(adapters[0], adapters[3]) {
 		t.Error("what is recomputed differs from what is kept")
 	}
 	t.Logf("none, selective, full and offload hold %d bytes", held)
@@ -381,7 +390,8 @@ func TestDequantisedWeightsChangeNothing(t *testing.T) {
 	packed, dequantised := testSpec(t, 4), testSpec(t, 4)
 	packed.Training.DequantisedWeights, dequantised.Training.DequantisedWeights = "never", "always"
 	a, b := mustStart(t, packed, Env{}), mustStart(t, dequantised, Env{})
-	if !bytes.Equal(golden.ReadFile(t, packed.OutputDir, adapter.WeightsFile), golden.ReadFile(t, dequantised.OutputDir, adapter.WeightsFile)) {
+	if !bytes.Equal(golden.ReadFile(t, packed.OutputDir, adapter.WeightsFile),
+		golden.ReadFile(t, dequantised.OutputDir, adapter.WeightsFile)) {
 		t.Error("dequantised weights train another adapter")
 	}
 	if a.HeldBytes >= b.HeldBytes {
@@ -394,7 +404,8 @@ func TestResumingFromAnOlderCheckpointIsRefused(t *testing.T) {
 	s.Training.SaveSteps = 2
 	mustStart(t, s, Env{})
 	s.Training.Resume = filepath.Join(s.OutputDir, checkpoint.Name(2))
-	if _, err := Start(context.Background(), s, Env{}); err == nil || !strings.Contains(err.Error(), "checkpoint-4 is newer") {
+	if _, err := Start(context.Background(), s, Env{}); err == nil ||
+		!strings.Contains(err.Error(), "checkpoint-4 is newer") {
 		t.Errorf("got %v", err)
 	}
 }

@@ -44,7 +44,9 @@ func (p *inputs) openSamples(ctx context.Context) (*samples, error) {
 		}
 		n := len(prompt.IDs) + c.SampleMaxTokens
 		if most := p.Base.Config.MaxPositions; n > most {
-			return nil, fmt.Errorf("training.sample_prompts[%d]: %d tokens and an answer of up to %d are more than the model's %d positions: shorten it or lower training.sample_max_tokens", i, len(prompt.IDs), c.SampleMaxTokens, most)
+			return nil, fmt.Errorf("training.sample_prompts[%d]: %d tokens and an answer of up to %d are more than "+
+				"the model's %d positions: shorten it or lower training.sample_max_tokens", i, len(prompt.IDs),
+				c.SampleMaxTokens, most)
 		}
 		s.prompts, s.longest = append(s.prompts, prompt), max(s.longest, n)
 	}
@@ -163,8 +165,10 @@ func (r *evaluating) askTasks(ctx context.Context) error {
 			return fmt.Errorf("training.eval_tasks[%d]: %w", i, err)
 		}
 		for _, m := range result.Metrics {
-			line := TaskMetrics{Step: r.recorder.step(), Epoch: r.recorder.state.Epoch, Task: result.Task, Metric: m.Name, Value: m.Value, StdErr: m.StdErr, Questions: result.Questions}
-			r.env.Newsf("step %d, task %s: %s %.4f, standard error %.4f, %d questions", line.Step, line.Task, line.Metric, line.Value, line.StdErr, line.Questions)
+			line := TaskMetrics{Step: r.recorder.step(), Epoch: r.recorder.state.Epoch, Task: result.Task,
+				Metric: m.Name, Value: m.Value, StdErr: m.StdErr, Questions: result.Questions}
+			r.env.Newsf("step %d, task %s: %s %.4f, standard error %.4f, %d questions", line.Step, line.Task,
+				line.Metric, line.Value, line.StdErr, line.Questions)
 			if err := r.recorder.answered(line); err != nil {
 				return err
 			}

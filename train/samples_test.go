@@ -44,7 +44,8 @@ func taskFiles(t *testing.T) []string {
 	rows := at("rows.jsonl", `{"q":"Once upon a","c":["time","purple elephant"],"g":0,"a":"the"}`+"\n"+`{"q":"The little girl was","c":["so happy","three years old and very tall"],"g":1,"a":"zebra"}`+"\n")
 	return []string{
 		at("written.yaml", "{kind: contains, data: '"+rows+"', prompt: '{{q}}', answer: '{{a}}', max_tokens: 20}"),
-		at("chosen.yaml", "{kind: multiple_choice, data: '"+rows+"', prompt: '{{q}}', choices_field: c, gold_field: g}"),
+		at("chosen.yaml", "{kind: multiple_choice, data: '"+rows+"', prompt: '{{q}}', choices_field: c, "+
+			"gold_field: g}"),
 	}
 }
 
@@ -61,7 +62,8 @@ func TestSamplesChangeNothing(t *testing.T) {
 
 		with := plain
 		with.OutputDir = filepath.Join(t.TempDir(), "with samples")
-		with.Training.SamplePrompts, with.Training.SampleMaxTokens, with.Training.EvalSteps = []string{"Once upon a time", "The cat"}, 150, 2
+		with.Training.SamplePrompts, with.Training.SampleMaxTokens,
+			with.Training.EvalSteps = []string{"Once upon a time", "The cat"}, 150, 2
 		with.Training.EvalTasks, with.Training.ReportTo = taskFiles(t), []string{"csv"}
 		planned, err := PlanRun(context.Background(), with, Env{})
 		if err != nil {
@@ -72,16 +74,19 @@ func TestSamplesChangeNothing(t *testing.T) {
 		quiet := &sampled{}
 		var was replay.Manifest
 		golden.JSON(t, filepath.Join(with.OutputDir, replay.ManifestFile), &was)
-		if v, err := Verify(context.Background(), with, Env{Observers: []Observer{quiet}}, was, 3); err != nil || !v.Equal || quiet.all != nil {
+		if v, err := Verify(context.Background(), with, Env{Observers: []Observer{quiet}}, was, 3); err != nil ||
+			!v.Equal || quiet.all != nil {
 			t.Errorf("verify: %v, %+v, %d samples", err, v, len(quiet.all))
 		}
 		if r.HeldBytes != planned.TotalBytes {
 			t.Errorf("the run holds %d bytes, planned were %d", r.HeldBytes, planned.TotalBytes)
 		}
-		if !bytes.Equal(golden.ReadFile(t, plain.OutputDir, adapter.WeightsFile), golden.ReadFile(t, with.OutputDir, adapter.WeightsFile)) {
+		if !bytes.Equal(golden.ReadFile(t, plain.OutputDir, adapter.WeightsFile),
+			golden.ReadFile(t, with.OutputDir, adapter.WeightsFile)) {
 			t.Error("samples change the adapter")
 		}
-		if n := strings.Count(string(golden.ReadFile(t, with.OutputDir, MetricsFile)), `"task":`); n != 12 || len(seen.tasks) != 12 {
+		if n := strings.Count(string(golden.ReadFile(t, with.OutputDir, MetricsFile)), `"task":`); n != 12 ||
+			len(seen.tasks) != 12 {
 			t.Fatalf("metrics.jsonl has %d lines about tasks, %d were told, want 12", n, len(seen.tasks))
 		}
 		table, said := golden.ReadFile(t, with.OutputDir, CSVFile), golden.ReadFile(t, with.OutputDir, SamplesFile)
@@ -123,14 +128,16 @@ func TestSamplesChangeNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 				for _, m := range want.Metrics {
-					if got := told[0]; got.Task != task.Name || got.Metric != m.Name || got.Value != m.Value || got.StdErr != m.StdErr || got.Questions != 2 {
+					if got := told[0]; got.Task != task.Name || got.Metric != m.Name || got.Value != m.Value ||
+						got.StdErr != m.StdErr || got.Questions != 2 {
 						t.Errorf("adapter %q: the run says %+v of task %s, want %+v", at.dir, got, task.Name, m)
 					}
 					told = told[1:]
 				}
 			}
 			for i, prompt := range with.Training.SamplePrompts {
-				made, err := g.Continue(context.Background(), g.Text(prompt), infer.GenerateOptions{MaxTokens: 150}, nil)
+				made, err := g.Continue(context.Background(), g.Text(prompt),
+					infer.GenerateOptions{MaxTokens: 150}, nil)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -149,7 +156,8 @@ func TestSamplesRefused(t *testing.T) {
 	s := testSpec(t, 2)
 	s.Training.SamplePrompts, s.Training.SampleMaxTokens = []string{"short", "long"}, 511
 	_, err := PlanRun(context.Background(), s, Env{})
-	if want := "training.sample_prompts[0]: 5 tokens and an answer of up to 511 are more than the model's 512 positions: shorten it or lower training.sample_max_tokens"; err == nil || err.Error() != want {
+	if want := "training.sample_prompts[0]: 5 tokens and an answer of up to 511 are more than the model's 512 " +
+		"positions: shorten it or lower training.sample_max_tokens"; err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
 	}
 	s.Training.SamplePrompts, s.Training.EvalTasks = nil, []string{"gsm9k"}
@@ -159,7 +167,9 @@ func TestSamplesRefused(t *testing.T) {
 	}
 	s.Training.EvalTasks = nil
 	s.Training.SamplePrompts, s.Training.SampleMaxTokens = append(slices.Repeat([]string{"x"}, maxSamples), ""), 0
-	if got, want := fmt.Sprint(s.Training.Validate()), "[training.sample_max_tokens: 0 must be at least 1 training.sample_prompts[64]: is empty training.sample_prompts: there are 65, more than 64]"; !strings.Contains(got, want) {
+	if got, want := fmt.Sprint(s.Training.Validate()),
+		"[training.sample_max_tokens: 0 must be at least 1 training.sample_prompts[64]: is empty "+
+			"training.sample_prompts: there are 65, more than 64]"; !strings.Contains(got, want) {
 		t.Errorf("%s, want %s", got, want)
 	}
 }

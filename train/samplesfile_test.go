@@ -51,11 +51,13 @@ func TestSamplesFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := fileLines(t, path)
-	if len(lines) != 2+3 || len(said) != 1 || !strings.HasSuffix(said[0], "samples.jsonl has 0 MiB: no more samples are written to it, the log has them all") {
+	if len(lines) != 2+3 || len(said) != 1 || !strings.HasSuffix(said[0],
+		"samples.jsonl has 0 MiB: no more samples are written to it, the log has them all") {
 		t.Fatalf("%d lines, said %q", len(lines), said)
 	}
 	var l SampleLine
-	if err := json.Unmarshal([]byte(lines[4]), &l); err != nil || l.Step != 5 || len(l.Text) > mostSampleText || !utf8.ValidString(l.Text) || !strings.HasSuffix(l.Text, "é…") {
+	if err := json.Unmarshal([]byte(lines[4]), &l); err != nil || l.Step != 5 || len(l.Text) > mostSampleText ||
+		!utf8.ValidString(l.Text) || !strings.HasSuffix(l.Text, "é…") {
 		t.Errorf("%v: %d bytes of step %d", err, len(l.Text), l.Step)
 	}
 	if err := s.Start(RunInfo{Dir: dir}); err != nil {

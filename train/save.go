@@ -76,10 +76,14 @@ func (s *saver) save(data Place) error {
 	s.saved = step
 	s.recorder.result.Checkpoint = filepath.Join(s.spec.OutputDir, checkpoint.Name(step))
 	s.at.saved(s.recorder.result.Checkpoint)
-	if err := checkpoint.Prune(s.spec.OutputDir, s.spec.Training.SaveTotalLimit, s.recorder.state.BestModelCheckpoint); err != nil {
+	if err := checkpoint.Prune(s.spec.OutputDir, s.spec.Training.SaveTotalLimit,
+		s.recorder.state.BestModelCheckpoint); err != nil {
 		return err
 	}
-	return s.recorder.observers.each(func(o Observer) error { return o.Save(SaveInfo{step, s.recorder.result.Checkpoint}) })
+	return s.recorder.observers.each(func(o Observer) error {
+		return o.Save(SaveInfo{step,
+			s.recorder.result.Checkpoint})
+	})
 }
 
 // checkpointFiles returns the files of a checkpoint without the optimizer's states and without a whole model's weights:
@@ -124,7 +128,8 @@ func (s *saver) adapterFiles() (map[string][]byte, error) {
 	}
 	// The newest update broke the tensor; no step has computed a loss with it yet.
 	if name := firstBadParam(params); name != "" {
-		return nil, fmt.Errorf("%w: the adapter itself is not, %s first, so nothing is written%s", ErrNotFinite, name, s.recorder.goBack())
+		return nil, fmt.Errorf("%w: the adapter itself is not, %s first, so nothing is written%s", ErrNotFinite,
+			name, s.recorder.goBack())
 	}
 	own, _ := s.spec.AdapterConfig().ForPEFT(s.step.Trained, s.Net.Mixture())
 	if own, params, err = s.Net.Start.Saved(own, s.step.Trained, params); err != nil {

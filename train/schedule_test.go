@@ -74,7 +74,8 @@ func TestWarmup(t *testing.T) {
 		cfg := Default()
 		cfg.WarmupSteps, cfg.WarmupRatio = c.steps, c.ratio
 		if got := cfg.Warmup(c.total); got != c.want {
-			t.Errorf("warmup_steps %d, warmup_ratio %v, %d steps: %d warm-up steps, want %d", c.steps, c.ratio, c.total, got, c.want)
+			t.Errorf("warmup_steps %d, warmup_ratio %v, %d steps: %d warm-up steps, want %d", c.steps,
+				c.ratio, c.total, got, c.want)
 		}
 	}
 }
@@ -90,7 +91,8 @@ func TestSchedulesAtTheEdges(t *testing.T) {
 					rate := schedule(c, total)
 					for step := 0; step <= total+3; step++ {
 						if got := rate(step); !(got >= 0 && got <= c.LearningRate*(1+1e-12)) {
-							t.Errorf("%s: total %d, warm-up %d, decay %v, step %d: rate %v", name, total, warm, decay, step, got)
+							t.Errorf("%s: total %d, warm-up %d, decay %v, step %d: rate %v", name, total,
+								warm, decay, step, got)
 						}
 					}
 				}

@@ -50,7 +50,8 @@ func TestGPUSlicesAreTheWholeBase(t *testing.T) {
 				sameRun(t, fmt.Sprintf("%d slices", world), one.OutputDir, s.OutputDir)
 				plan, err := PlanRun(context.Background(), s, Env{})
 				if err != nil || plan.TotalBytes != got.HeldBytes || plan.Sharding == nil {
-					t.Errorf("%d GPUs hold %d bytes each, the plan says %d: %v", world, got.HeldBytes, plan.TotalBytes, err)
+					t.Errorf("%d GPUs hold %d bytes each, the plan says %d: %v", world,
+						got.HeldBytes, plan.TotalBytes, err)
 				}
 			}
 		})
@@ -69,6 +70,7 @@ func TestGPUSlicesSmolLM2(t *testing.T) {
 		began := time.Now()
 		r := mustStart(t, two, Env{})
 		sameRun(t, "two GPUs, base_sharding "+sharding, one.OutputDir, two.OutputDir)
-		t.Logf("base_sharding %s: 10 steps in %v, %.2f ms a step in the median, %d bytes held", sharding, time.Since(began).Round(time.Millisecond), r.StepMs.Median, r.HeldBytes)
+		t.Logf("base_sharding %s: 10 steps in %v, %.2f ms a step in the median, %d bytes held", sharding,
+			time.Since(began).Round(time.Millisecond), r.StepMs.Median, r.HeldBytes)
 	}
 }

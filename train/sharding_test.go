@@ -24,10 +24,13 @@ func TestSlicesAreTheWholeBase(t *testing.T) {
 		worlds []int
 		edit   func(s *Spec)
 	}{
-		"lora":      {4, []int{2, 4}, func(s *Spec) { s.Adapter, s.Quantization = "lora", nil }},
-		"nested":    {6, []int{2, 3}, func(s *Spec) { s.Quantization, s.LoRA.Dropout = &nested, 0.1 }},
-		"plain":     {4, []int{4}, func(s *Spec) { s.Quantization, s.Training.GradientCheckpointing = &plain, "full" }},
-		"selective": {3, []int{3}, func(s *Spec) { s.Training.GradientCheckpointing, s.Dataset.Packing = "selective", true }},
+		"lora":   {4, []int{2, 4}, func(s *Spec) { s.Adapter, s.Quantization = "lora", nil }},
+		"nested": {6, []int{2, 3}, func(s *Spec) { s.Quantization, s.LoRA.Dropout = &nested, 0.1 }},
+		"plain":  {4, []int{4}, func(s *Spec) { s.Quantization, s.Training.GradientCheckpointing = &plain, "full" }},
+		"selective": {3, []int{3}, func(s *Spec) {
+			s.Training.GradientCheckpointing,
+				s.Dataset.Packing = "selective", true
+		}},
 		"evaluated": {4, []int{2, 4}, func(s *Spec) {
 			s.Dataset.ValSplit, s.Training.EvalSteps, s.Training.EvalOnStart = 0.3, 2, true
 			s.Training.SamplePrompts, s.Training.SampleMaxTokens = []string{"Once upon a time", "The cat"}, 8
@@ -55,8 +58,10 @@ func TestSlicesAreTheWholeBase(t *testing.T) {
 					t.Errorf("%d slices: %+v and samples %q, want %+v and %q", world, got, again.all, want, seen.all)
 				}
 				plan, err := PlanRun(context.Background(), s, oneWorker)
-				if err != nil || plan.TotalBytes != got.HeldBytes || plan.Sharding == nil || plan.Sharding.Devices != world {
-					t.Errorf("%d ranks hold %d bytes each, the plan says %d, %+v: %v", world, got.HeldBytes, plan.TotalBytes, plan.Sharding, err)
+				if err != nil || plan.TotalBytes != got.HeldBytes || plan.Sharding == nil ||
+					plan.Sharding.Devices != world {
+					t.Errorf("%d ranks hold %d bytes each, the plan says %d, %+v: %v", world, got.HeldBytes,
+						plan.TotalBytes, plan.Sharding, err)
 				}
 				s.Training.BaseSharding = "never"
 				whole, err := PlanRun(context.Background(), s, oneWorker)
@@ -89,7 +94,8 @@ func frozen(r PlanReport) int64 {
 // missed.
 func TestShardingIsChosen(t *testing.T) {
 	s := testSpec(t, 2)
-	s.Training.GradientCheckpointing, s.Adapter, s.Quantization, s.LoRA.TargetModules = "full", "lora", nil, []string{"q_proj"}
+	s.Training.GradientCheckpointing, s.Adapter, s.Quantization, s.LoRA.TargetModules = "full", "lora",
+		nil, []string{"q_proj"}
 	s.Training.BatchSize, s.Devices = 1, "4"
 	plan := func(sharding string) (PlanReport, error) {
 		in := s
@@ -98,26 +104,32 @@ func TestShardingIsChosen(t *testing.T) {
 	}
 	whole, err := plan("auto")
 	slices, err2 := plan("always")
-	if err := errors.Join(err, err2); err != nil || whole.Sharding != nil || slices.Sharding == nil || slices.TotalBytes >= whole.TotalBytes {
+	if err := errors.Join(err, err2); err != nil || whole.Sharding != nil || slices.Sharding == nil ||
+		slices.TotalBytes >= whole.TotalBytes {
 		t.Fatalf("whole %+v, in slices %+v: %v", whole, slices, err)
 	}
 	s.VRAM = fmt.Sprint((whole.TotalBytes + slices.TotalBytes) / 2)
 	auto, err := plan("auto")
-	if err != nil || auto.TotalBytes != slices.TotalBytes || auto.Sharding == nil || len(auto.Tried) != 1 || auto.Tried[0].Bytes != whole.TotalBytes {
+	if err != nil || auto.TotalBytes != slices.TotalBytes || auto.Sharding == nil || len(auto.Tried) != 1 ||
+		auto.Tried[0].Bytes != whole.TotalBytes {
 		t.Errorf("%+v, want the plan in slices: %v", auto, err)
 	}
-	if text := auto.String(); !strings.Contains(text, "base_sharding: each of 4 devices holds ") || !strings.Contains(text, "(NVLink)") {
+	if text := auto.String(); !strings.Contains(text, "base_sharding: each of 4 devices holds ") ||
+		!strings.Contains(text, "(NVLink)") {
 		t.Error(text)
 	}
-	if _, err := plan("never"); !errors.Is(err, session.ErrDoesNotFit) || !strings.Contains(err.Error(), "training.base_sharding: auto would fit, in as little as ") {
+	if _, err := plan("never"); !errors.Is(err, session.ErrDoesNotFit) ||
+		!strings.Contains(err.Error(), "training.base_sharding: auto would fit, in as little as ") {
 		t.Error(err)
 	}
 	s.VRAM = fmt.Sprint(slices.TotalBytes / 2)
-	if _, err := plan("auto"); !errors.Is(err, session.ErrDoesNotFit) || !strings.Contains(err.Error(), "base_sharding over 4 devices the plan needs") {
+	if _, err := plan("auto"); !errors.Is(err, session.ErrDoesNotFit) ||
+		!strings.Contains(err.Error(), "base_sharding over 4 devices the plan needs") {
 		t.Error(err)
 	}
 	s.VRAM, s.Devices = "", "1"
-	if _, err := plan("always"); err == nil || !strings.Contains(err.Error(), "base_sharding: always needs several devices, and this run has one") {
+	if _, err := plan("always"); err == nil || !strings.Contains(err.Error(),
+		"base_sharding: always needs several devices, and this run has one") {
 		t.Error(err)
 	}
 }
@@ -128,7 +140,8 @@ func TestSlicesEndTogether(t *testing.T) {
 	s.Devices, s.Training.BaseSharding = "3", "always"
 	env := oneWorker
 	env.Observers = []Observer{failing{at: 2}}
-	if r, err := Start(context.Background(), s, env); err == nil || err.Error() != "no space for the plot" || r.Steps != 2 {
+	if r, err := Start(context.Background(), s, env); err == nil ||
+		err.Error() != "no space for the plot" || r.Steps != 2 {
 		t.Errorf("after step %d: %v", r.Steps, err)
 	}
 }

@@ -50,7 +50,9 @@ func TestSkippedStepChangesNothing(t *testing.T) {
 		}
 		text := strings.Join(said, "\n")
 		for _, want := range []string{
-			": loss or gradient is not finite: loss ", "gradient norm NaN; the gradients of 1 of 70 tensors are not finite, in the backward pass that of " + spoiledParam + " first; rows ",
+			": loss or gradient is not finite: loss ",
+			"gradient norm NaN; the gradients of 1 of 70 tensors are not finite, in the backward pass that of " +
+				spoiledParam + " first; rows ",
 			"gsm8k_300.jsonl:", "; the step is left out (training.on_nonfinite: skip)",
 		} {
 			if strings.Count(text, want) < 2 {
@@ -62,7 +64,9 @@ func TestSkippedStepChangesNothing(t *testing.T) {
 			t.Errorf("the manifest has %v: %v", m.Skipped, err)
 		}
 		lines := fileLines(t, filepath.Join(s.OutputDir, MetricsFile))
-		if len(lines) != 5 || strings.Contains(lines[1], "nonfinite_steps") || !strings.Contains(lines[2], `"step":4,`) || !strings.Contains(lines[2], `"nonfinite_steps":1`) || !strings.Contains(lines[3], `"nonfinite_steps":2`) {
+		if len(lines) != 5 || strings.Contains(lines[1], "nonfinite_steps") ||
+			!strings.Contains(lines[2], `"step":4,`) || !strings.Contains(lines[2], `"nonfinite_steps":1`) ||
+			!strings.Contains(lines[3], `"nonfinite_steps":2`) {
 			t.Errorf("metrics:\n%s", strings.Join(lines, "\n"))
 		}
 		weights := golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)
@@ -103,7 +107,9 @@ func TestTooManySkippedSteps(t *testing.T) {
 			if !errors.Is(err, ErrNotFinite) || r.Steps != 5 || !slices.Equal(r.Skipped, []int{2, 4, 5}) {
 				t.Fatalf("async %v: ended after step %d, skipped %v: %v", async, r.Steps, r.Skipped, err)
 			}
-			for _, want := range []string{"step 6: ", "it is the 3rd step in a row, and training.max_skipped_steps lets 2 be left out", "checkpoint-5; to get past it", "or with a larger training.max_skipped_steps"} {
+			for _, want := range []string{"step 6: ",
+				"it is the 3rd step in a row, and training.max_skipped_steps lets 2 be left out",
+				"checkpoint-5; to get past it", "or with a larger training.max_skipped_steps"} {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("it does not say %q: %v", want, err)
 				}
@@ -133,7 +139,8 @@ func TestStopNamesTheGradient(t *testing.T) {
 	s, machine := skipSpec(t, 4, 3)
 	s.Training.OnNonFinite, s.OutputDir = "stop", filepath.Join(t.TempDir(), "run")
 	_, err := startFaulty(t, machine(true), s, Env{})
-	if !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "that of "+spoiledParam+" first; rows ") || !exists(s.OutputDir, "checkpoint-2") || exists(s.OutputDir, "checkpoint-3") {
+	if !errors.Is(err, ErrNotFinite) || !strings.Contains(err.Error(), "that of "+spoiledParam+" first; rows ") ||
+		!exists(s.OutputDir, "checkpoint-2") || exists(s.OutputDir, "checkpoint-3") {
 		t.Errorf("ended with %v", err)
 	}
 }

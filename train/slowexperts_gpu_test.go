@@ -26,12 +26,16 @@ func TestStrictNamesSlowExperts(t *testing.T) {
 	} {
 		dir := t.TempDir()
 		config := string(golden.ReadFile(t, golden.Path(t, "experts/qwen3_moe.config.json")))
-		config = strings.NewReplacer(`"moe_intermediate_size": 12`, `"moe_intermediate_size": `+c.width, `"hidden_size": 32`, `"hidden_size": 128`,
-			`"head_dim": 16`, `"head_dim": 64`, `"max_position_embeddings": 64`, `"max_position_embeddings": 1024`).Replace(config)
-		if !strings.Contains(config, `"moe_intermediate_size": `+c.width) || !strings.Contains(config, `"hidden_size": 128`) || !strings.Contains(config, `"head_dim": 64`) {
+		config = strings.NewReplacer(`"moe_intermediate_size": 12`, `"moe_intermediate_size": `+c.width,
+			`"hidden_size": 32`, `"hidden_size": 128`,
+			`"head_dim": 16`, `"head_dim": 64`, `"max_position_embeddings": 64`,
+			`"max_position_embeddings": 1024`).Replace(config)
+		if !strings.Contains(config, `"moe_intermediate_size": `+c.width) ||
+			!strings.Contains(config, `"hidden_size": 128`) || !strings.Contains(config, `"head_dim": 64`) {
 			t.Fatal(config)
 		}
-		for name, data := range map[string][]byte{"config.json": []byte(config), "tokenizer.json": golden.ReadFile(t, golden.Path(t, "experts/tokenizer.json"))} {
+		for name, data := range map[string][]byte{"config.json": []byte(config),
+			"tokenizer.json": golden.ReadFile(t, golden.Path(t, "experts/tokenizer.json"))} {
 			if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
 				t.Fatal(err)
 			}

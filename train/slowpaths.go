@@ -15,11 +15,16 @@ var ErrSlowPath = errors.New("the run would leave a fast path")
 
 // Costs of memory layouts relative to the one that keeps all activations, medians of steps on an H200.
 const (
-	costPacked    = "a step takes 2 to 4 % longer at 4x2048 tokens, 30 % at 1x512 (1.1B and 7B, H200, docs/internals/decisions/0015-memory-ways.md)"
-	costSelective = "a step takes 5 % longer where all layers do it (1.1B 4x2048, H200, docs/internals/decisions/0015-memory-ways.md)"
-	costFull      = "a step takes 32 to 38 % longer where all layers do it (1.1B and 7B, H200, docs/internals/decisions/0015-memory-ways.md)"
-	costOffload   = "a step takes 36 to 38 % longer (1.1B and 7B 4x2048, H200, docs/internals/decisions/0015-memory-ways.md)"
-	costSlices    = "a step takes 5 % longer over NVLink (7B 4x2048, two H200s, docs/internals/decisions/0061-base-in-slices.md), more over PCIe"
+	costPacked = "a step takes 2 to 4 % longer at 4x2048 tokens, 30 % at 1x512 (1.1B and 7B, H200, " +
+		"docs/internals/decisions/0015-memory-ways.md)"
+	costSelective = "a step takes 5 % longer where all layers do it (1.1B 4x2048, H200, " +
+		"docs/internals/decisions/0015-memory-ways.md)"
+	costFull = "a step takes 32 to 38 % longer where all layers do it (1.1B and 7B, H200, " +
+		"docs/internals/decisions/0015-memory-ways.md)"
+	costOffload = "a step takes 36 to 38 % longer (1.1B and 7B 4x2048, H200, " +
+		"docs/internals/decisions/0015-memory-ways.md)"
+	costSlices = "a step takes 5 % longer over NVLink (7B 4x2048, two H200s, " +
+		"docs/internals/decisions/0061-base-in-slices.md), more over PCIe"
 )
 
 // slowPaths returns the fast paths that the plan does not take although no key switches them off: those of the machine,
@@ -27,7 +32,8 @@ const (
 // not listed.
 func (p *planner) slowPaths() []graph.SlowPath {
 	all := graph.SlowPaths(p.On, p.found.Step.plans()...)
-	return append(all, slowLayout(p.found.Layout, p.layouts(p.spec.Training.GradientCheckpointing)[0], p.spec.Training, p.On.Capabilities().Async)...)
+	return append(all, slowLayout(p.found.Layout, p.layouts(p.spec.Training.GradientCheckpointing)[0], p.spec.Training,
+		p.On.Capabilities().Async)...)
 }
 
 // slowLayout returns what a layout does slower than the fastest allowed one. measured says that the device resembles
@@ -45,10 +51,12 @@ func slowLayout(l, fastest session.Layout, c Config, measured bool) (all []graph
 		if l.Dequantised {
 			which = fmt.Sprintf("the quantised weights behind the first %d linear layers stay packed", l.Linears)
 		}
-		add(costPacked, smaller+", or training.dequantised_weights: never, which asks for it", "%s, as there is no memory for them dequantised", which)
+		add(costPacked, smaller+", or training.dequantised_weights: never, which asks for it",
+			"%s, as there is no memory for them dequantised", which)
 	}
 	if l.Recompute != fastest.Recompute {
-		cost := map[graph.Recompute]string{graph.RecomputeCheap: costSelective, graph.RecomputeLayers: costFull, graph.Offload: costOffload}[l.Recompute]
+		cost := map[graph.Recompute]string{graph.RecomputeCheap: costSelective, graph.RecomputeLayers: costFull,
+			graph.Offload: costOffload}[l.Recompute]
 		where := ""
 		if l.Layers > 0 {
 			where = fmt.Sprintf(" in the first %d layers", l.Layers)
@@ -57,10 +65,12 @@ func slowLayout(l, fastest session.Layout, c Config, measured bool) (all []graph
 			"gradient_checkpointing auto takes %v%s, as there is no memory for all activations", l.Recompute, where)
 	}
 	if l.LossRows > 0 {
-		add(kernel.NotMeasured, smaller, "the loss is worked out for %d rows at a time, as there is no memory for more logits", l.LossRows)
+		add(kernel.NotMeasured, smaller,
+			"the loss is worked out for %d rows at a time, as there is no memory for more logits", l.LossRows)
 	}
 	if l.Sharded() && c.BaseSharding == "auto" {
-		add(costSlices, smaller+", or training.base_sharding: always, which asks for it", "base_sharding auto cuts the base model into slices, as it fits whole on no device")
+		add(costSlices, smaller+", or training.base_sharding: always, which asks for it",
+			"base_sharding auto cuts the base model into slices, as it fits whole on no device")
 	}
 	return all
 }

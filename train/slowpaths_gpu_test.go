@@ -24,7 +24,8 @@ func TestStrictNamesSlowKernels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if (c.want == "") != (len(r.Slow) == 0) || c.want != "" && !strings.Contains(r.String(), "\n  slow path: "+c.want) {
+		if (c.want == "") != (len(r.Slow) == 0) || c.want != "" &&
+			!strings.Contains(r.String(), "\n  slow path: "+c.want) {
 			t.Errorf("%s, heads of %s: %v", c.chip, c.heads, r.Slow)
 		}
 		s.Training.Strict = true

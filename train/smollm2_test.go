@@ -45,7 +45,8 @@ func TestSmolLM2CurvesEqualPEFT(t *testing.T) {
 			c := Default()
 			c.LearningRate, c.WarmupSteps, c.MaxSteps = 1e-3, 10, 100
 			schedule := Schedules["cosine"](c, c.MaxSteps)
-			ts := newTestStep(t, b, network(t, b, kernel.F32, schemeOf(name), &cfg), session.Shape{Tokens: T, Sequences: 1, MaxLen: T}, c, 0, init)
+			ts := newTestStep(t, b, network(t, b, kernel.F32, schemeOf(name), &cfg),
+				session.Shape{Tokens: T, Sequences: 1, MaxLen: T}, c, 0, init)
 			worst := 0.0
 			for at := range steps {
 				golden.Near(t, "learning rate", schedule(at), want.LR[at], 1e-15)

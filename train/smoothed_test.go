@@ -17,8 +17,10 @@ func smoothedSpec(t testing.TB, steps int) Spec {
 	s := testSpec(t, steps)
 	s.Dataset.Packing, s.Dataset.ValSplit = true, 0.1
 	c := &s.Training
-	c.BatchSize, c.GradientAccumulationSteps, c.LoggingSteps, c.EvalSteps, c.EvalOnStart, c.ReportTo = 1, 4, 2, 3, true, []string{"csv"}
-	c.Objective, s.Objectives.SmoothedCrossEntropy = "smoothed_cross_entropy", &objective.SmoothedConfig{LabelSmoothing: 0.1, ZLoss: 1e-3}
+	c.BatchSize, c.GradientAccumulationSteps, c.LoggingSteps, c.EvalSteps, c.EvalOnStart, c.ReportTo = 1, 4, 2,
+		3, true, []string{"csv"}
+	c.Objective, s.Objectives.SmoothedCrossEntropy = "smoothed_cross_entropy",
+		&objective.SmoothedConfig{LabelSmoothing: 0.1, ZLoss: 1e-3}
 	return s
 }
 
@@ -57,14 +59,16 @@ func TestSmoothedCrossEntropyRun(t *testing.T) {
 		t.Fatalf("%d lines of steps and %d of evaluations, want 3 and 3", len(steps), len(evals))
 	}
 	for _, row := range append(steps, evals...) {
-		if loss, nll, ppl, z := row[0], row[1], row[2], row[3]; !(loss > 0 && z > 0) || loss == nll || math.Abs(ppl-math.Exp(nll)) > 1e-9*ppl {
+		if loss, nll, ppl, z := row[0], row[1], row[2], row[3]; !(loss > 0 && z > 0) || loss == nll ||
+			math.Abs(ppl-math.Exp(nll)) > 1e-9*ppl {
 			t.Errorf("loss %v, nll %v, ppl %v, z_squared %v", loss, nll, ppl, z)
 		}
 	}
 	table := fileLines(t, filepath.Join(whole.OutputDir, CSVFile))
 	if !strings.HasSuffix(table[0], ",eval_loss,nll,z_squared,eval_nll,eval_z_squared") || len(table) != 7 ||
 		!strings.HasSuffix(table[2], fmt.Sprintf(",,%s,%s,,", number(steps[0][1]), number(steps[0][3]))) ||
-		!strings.HasSuffix(table[1], fmt.Sprintf(",%s,,,%s,%s", number(evals[0][0]), number(evals[0][1]), number(evals[0][3]))) {
+		!strings.HasSuffix(table[1], fmt.Sprintf(",%s,,,%s,%s", number(evals[0][0]), number(evals[0][1]),
+			number(evals[0][3]))) {
 		t.Errorf("the table is\n%s", strings.Join(table, "\n"))
 	}
 
@@ -83,7 +87,8 @@ func TestSmoothedCrossEntropyRun(t *testing.T) {
 		if got := linesWith(t, dir, "loss", "loss", "nll", "ppl", "z_squared"); fmt.Sprint(got) != fmt.Sprint(steps) {
 			t.Errorf("%s: %v, want %v", what, got, steps)
 		}
-		if got := linesWith(t, dir, "eval_loss", "eval_loss", "eval_nll", "eval_ppl", "eval_z_squared"); fmt.Sprint(got) != fmt.Sprint(evals) {
+		if got := linesWith(t, dir, "eval_loss", "eval_loss", "eval_nll", "eval_ppl",
+			"eval_z_squared"); fmt.Sprint(got) != fmt.Sprint(evals) {
 			t.Errorf("%s: %v, want %v", what, got, evals)
 		}
 	}
@@ -99,7 +104,8 @@ func TestZLossAddsUp(t *testing.T) {
 	both.Training.LoggingSteps, both.OutputDir = 2, filepath.Join(t.TempDir(), "both")
 	mustStart(t, both, Env{})
 	plain := smoothedSpec(t, 1)
-	plain.Training.Objective, plain.Objectives.SmoothedCrossEntropy, plain.Training.LoggingSteps = objective.Default, nil, 1
+	plain.Training.Objective, plain.Objectives.SmoothedCrossEntropy,
+		plain.Training.LoggingSteps = objective.Default, nil, 1
 	mustStart(t, plain, Env{})
 	steps := linesWith(t, s.OutputDir, "loss", "loss", "nll", "z_squared")
 	for _, row := range append(steps, linesWith(t, both.OutputDir, "loss", "loss", "nll", "z_squared")...) {
@@ -138,7 +144,8 @@ func TestDivisorOfSequences(t *testing.T) {
 	if sum := want.MeanLoss * trained; math.Abs(got.MeanLoss*rows-sum) > 1e-5*sum {
 		t.Errorf("the sums over the run are %v and %v", got.MeanLoss*rows, sum)
 	}
-	if line := linesWith(t, s.OutputDir, "loss", "loss", "tokens/trainable")[0]; line[0] != got.MeanLoss || line[1] != trained {
+	if line := linesWith(t, s.OutputDir, "loss", "loss", "tokens/trainable")[0]; line[0] != got.MeanLoss ||
+		line[1] != trained {
 		t.Errorf("the line has %v, want the loss %v and %v trained tokens", line, got.MeanLoss, trained)
 	}
 	if *got.EvalLoss < 2**want.EvalLoss { // a row has many trained tokens

@@ -25,8 +25,8 @@ type Spec struct {
 	BaseModel string `yaml:"base_model" form:"path" resume:"compared"`
 	// Adapter is the method: lora keeps the base weights as they are, qlora quantises them to 4 bits. dora and qdora
 	// are the same with a trained magnitude for each row of an adapted weight (DoRA). ia3, miss and vera are further
-	// methods, each with a section of its name; with a q before the name they train over base weights in 4 bits. full trains the
-	// base weights themselves, and writes a whole model.
+	// methods, each with a section of its name; with a q before the name they train over base weights in 4 bits. full
+	// trains the base weights themselves, and writes a whole model.
 	Adapter string `yaml:"adapter" default:"lora" resume:"fixed"`
 	// Task is what the model is trained for. causal predicts the next token. The others train a head or vectors in
 	// place of the vocabulary's head: sequence_classification gives a text scores (training.objective classification or
@@ -84,14 +84,14 @@ func (s Spec) AdapterConfig() adapter.Config {
 
 // Session returns the options that the run opens its session with.
 func (s Spec) Session() session.Options {
-	return session.Options{Model: s.BaseModel, Device: s.Device, Precision: s.Training.Numbers(), Adapter: s.Adapter, AdapterConfig: s.AdapterConfig(), Seed: s.Seed,
-		Quantization: s.Quantization}
+	return session.Options{Model: s.BaseModel, Device: s.Device, Precision: s.Training.Numbers(), Adapter: s.Adapter,
+		AdapterConfig: s.AdapterConfig(), Seed: s.Seed, Quantization: s.Quantization}
 }
 
 // Evaluation returns the options to evaluate the run's validation rows, with the adapter of a folder unless adapterDir
 // is empty. An objective that learns from preferences or targets is evaluated with its own loss and numbers, over the
-// batches and against the reference that an evaluation of the run has. Objectives of single sequences are evaluated with
-// the model's own loss, so that their runs can be compared.
+// batches and against the reference that an evaluation of the run has. Objectives of single sequences are evaluated
+// with the model's own loss, so that their runs can be compared.
 func (s Spec) Evaluation(adapterDir string) infer.EvalOptions {
 	o := infer.EvalOptions{Options: s.Session(), AdapterDir: adapterDir, Data: s.Dataset, Seed: s.Seed,
 		BatchSize: s.Training.BatchSize}
@@ -120,7 +120,8 @@ func evaluationRows(s Spec, on *session.Session, set *dataset.Set) (*dataset.Loa
 }
 
 // Objective returns what the run minimises: the objective that training.objective names, with the settings of its
-// section. Everything that plans, reads rows, trains or evaluates for the run takes it from here. Validate has found it.
+// section. Everything that plans, reads rows, trains or evaluates for the run takes it from here. Validate has found
+// it.
 func (s Spec) Objective() objective.Objective {
 	o := objective.Of(s.Training.Objective, s.Objectives)
 	if s.Dataset.Weights {

@@ -65,7 +65,8 @@ func TestSplitGradients(t *testing.T) {
 			if !(worst < 1e-11) {
 				t.Errorf("packing %v, %d pieces: a gradient is off by %.3g of its norm", packing, pieces, worst)
 			}
-			t.Logf("packing %v, %d pieces: loss %v and %v, gradients within %.2g", packing, pieces, whole.Loss, split.Loss, worst)
+			t.Logf("packing %v, %d pieces: loss %v and %v, gradients within %.2g", packing, pieces,
+				whole.Loss, split.Loss, worst)
 		}
 	}
 }

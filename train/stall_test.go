@@ -45,14 +45,16 @@ func onMachines(t *testing.T, s Spec, machines ...*linked) (results []Result, pr
 	t.Helper()
 	s.Devices = "1"
 	n := len(machines)
-	groups := ranks.Watched(ranks.Options{Ranks: n, Timeout: time.Duration(s.Training.DDPTimeout) * time.Second, Quick: StepsPhase, Devices: true})
+	groups := ranks.Watched(ranks.Options{Ranks: n, Timeout: time.Duration(s.Training.DDPTimeout) * time.Second,
+		Quick: StepsPhase, Devices: true})
 	results, problems, took = make([]Result, n), make([]error, n), make([]time.Duration, n)
 	began := time.Now()
-	eachRank(context.Background(), s, Env{Env: session.Env{Workers: 1}}, make([]int, n), groups, func(ctx context.Context, i int, env Env) error {
-		results[i], problems[i] = startAt(ctx, s, env, func() (graph.Machine, error) { return machines[i], nil })
-		took[i] = time.Since(began)
-		return problems[i]
-	})
+	eachRank(context.Background(), s, Env{Env: session.Env{Workers: 1}}, make([]int, n), groups,
+		func(ctx context.Context, i int, env Env) error {
+			results[i], problems[i] = startAt(ctx, s, env, func() (graph.Machine, error) { return machines[i], nil })
+			took[i] = time.Since(began)
+			return problems[i]
+		})
 	return results, problems, took
 }
 
@@ -92,7 +94,8 @@ func TestHangingRank(t *testing.T) {
 			results, problems, took := onMachines(t, s, machines...)
 			for rank, err := range problems {
 				var lost *ranks.LostError
-				if !errors.As(err, &lost) || lost.Rank != hanging || lost.Step != 4 || !strings.Contains(err.Error(), "it alone did not answer when the exchange was ended") {
+				if !errors.As(err, &lost) || lost.Rank != hanging || lost.Step != 4 ||
+					!strings.Contains(err.Error(), "it alone did not answer when the exchange was ended") {
 					t.Errorf("rank %d: %v", rank, err)
 				}
 				hung := strings.Contains(err.Error(), "the process ends without it")

@@ -21,7 +21,8 @@ func startedStep(t *testing.T, b *session.Base, nw session.Network, s session.Sh
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), planned.Net, m, 2) }, &planned.Program)
+	m, err := session.Hold(on, func(m graph.Store) error { return b.Load(context.Background(), planned.Net, m, 2) },
+		&planned.Program)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +45,8 @@ func compareStart(t *testing.T, ts *testStep, cfg adapter.Config, path string, l
 	start, own := golden.Open(t, path), named(ts.snapshot(t))
 	for _, l := range layers {
 		a, b := l+".lora_A.weight", l+".lora_B.weight"
-		if d := distance(productOf(own[a], own[b], cfg.R), productOf(start.Floats(a), start.Floats(b), cfg.R)); !(d <= 1e-5) {
+		if d := distance(productOf(own[a], own[b], cfg.R),
+			productOf(start.Floats(a), start.Floats(b), cfg.R)); !(d <= 1e-5) {
 			t.Errorf("B A of %s is off by %.3g", l, d)
 		}
 	}
@@ -93,7 +95,8 @@ func TestStartsEqualPEFT(t *testing.T) {
 	layers := []string{"model.layers.2.self_attn.q_proj", "model.layers.4.mlp.down_proj"}
 	for _, v := range []struct {
 		name, start, scheme string
-	}{{"pissa", "pissa", ""}, {"pissa_niter_4", "pissa_niter_4", ""}, {"olora", "olora", ""}, {"pissa_nf4", "pissa", "qlora_nf4"}} {
+	}{{"pissa", "pissa", ""}, {"pissa_niter_4", "pissa_niter_4", ""}, {"olora", "olora", ""},
+		{"pissa_nf4", "pissa", "qlora_nf4"}} {
 		t.Run(v.name, func(t *testing.T) {
 			cfg := peftConfigOf(t, golden.Path(t, "train/init"))
 			cfg.Own = adapter.LoRASettings{InitLoRAWeights: v.start}
@@ -138,7 +141,8 @@ func TestStartsEqualPEFT(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			final, folded := golden.Open(t, golden.Path(t, "train/"+v.name+"/final/adapter_model.safetensors")), named(saved)
+			final, folded := golden.Open(t, golden.Path(t, "train/"+v.name+"/final/adapter_model.safetensors")),
+				named(saved)
 			for _, l := range layers {
 				a, bb := l+".lora_A.weight", l+".lora_B.weight"
 				theirs := productOf(final.Floats(adapter.PEFTName(a)), final.Floats(adapter.PEFTName(bb)), 2*cfg.R)

@@ -32,14 +32,18 @@ func startSpec(t *testing.T, steps int, start string, quantised bool) Spec {
 func TestStartedRunResumes(t *testing.T) {
 	t.Parallel()
 	for name, edit := range map[string]func(s *Spec){
-		"pissa":               func(s *Spec) { s.LoRA.InitLoRAWeights = "pissa" },
-		"pissa, as it is":     func(s *Spec) { s.LoRA.InitLoRAWeights, s.Adapter, s.Quantization = "pissa", "lora", nil },
+		"pissa": func(s *Spec) { s.LoRA.InitLoRAWeights = "pissa" },
+		"pissa, as it is": func(s *Spec) {
+			s.LoRA.InitLoRAWeights, s.Adapter,
+				s.Quantization = "pissa", "lora", nil
+		},
 		"pissa_niter, rsLoRA": func(s *Spec) { s.LoRA.InitLoRAWeights, s.LoRA.UseRSLoRA = "pissa_niter_2", true },
 		"gaussian":            func(s *Spec) { s.LoRA.InitLoRAWeights = "gaussian" },
 		"loftq":               func(s *Spec) { s.LoRA.InitLoRAWeights = "loftq" },
 		"loftq_iter, rsLoRA":  func(s *Spec) { s.LoRA.InitLoRAWeights, s.LoRA.UseRSLoRA = "loftq_iter_3", true },
 		"olora, patterns": func(s *Spec) {
-			s.LoRA.InitLoRAWeights, s.LoRA.RankPattern, s.LoRA.AlphaPattern = "olora", map[string]int{"q_proj": 3}, map[string]float64{"v_proj": 5}
+			s.LoRA.InitLoRAWeights, s.LoRA.RankPattern, s.LoRA.AlphaPattern = "olora", map[string]int{"q_proj": 3},
+				map[string]float64{"v_proj": 5}
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +64,8 @@ func TestStartedRunResumes(t *testing.T) {
 					t.Errorf("loss %d is %v, resumed %v", i+1, loss, again.Losses[i])
 				}
 			}
-			if !bytes.Equal(golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile), golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
+			if !bytes.Equal(golden.ReadFile(t, whole.OutputDir, adapter.WeightsFile),
+				golden.ReadFile(t, parts.OutputDir, adapter.WeightsFile)) {
 				t.Error("the resumed run trains another adapter")
 			}
 			parts.LoRA.InitLoRAWeights = "pissa_niter_7"
@@ -68,7 +73,8 @@ func TestStartedRunResumes(t *testing.T) {
 				parts.LoRA.InitLoRAWeights = ""
 			}
 			parts.Training.MaxSteps = 9
-			if _, err := Start(context.Background(), parts, Env{}); err == nil || !strings.Contains(err.Error(), "lora.init_lora_weights was ") {
+			if _, err := Start(context.Background(), parts, Env{}); err == nil ||
+				!strings.Contains(err.Error(), "lora.init_lora_weights was ") {
 				t.Errorf("resumed with another start: %v", err)
 			}
 		})
@@ -95,8 +101,10 @@ func TestStartedRunBeginsAtTheBase(t *testing.T) {
 		if d := math.Abs(*r.EvalBefore-base.Loss) / base.Loss; !(d <= 1e-6) {
 			t.Errorf("%q begins with the loss %v, the base model has %v", start, *r.EvalBefore, base.Loss)
 		}
-		if d := math.Abs(*r.EvalLoss-beside.Loss) / beside.Loss; !(d <= 2e-6) || math.Abs(base.Loss-beside.Loss) < 0.01 {
-			t.Errorf("%q ends with the loss %v, the saved adapter has %v, the base model %v", start, *r.EvalLoss, beside.Loss, base.Loss)
+		if d := math.Abs(*r.EvalLoss-beside.Loss) / beside.Loss; !(d <= 2e-6) ||
+			math.Abs(base.Loss-beside.Loss) < 0.01 {
+			t.Errorf("%q ends with the loss %v, the saved adapter has %v, the base model %v", start, *r.EvalLoss,
+				beside.Loss, base.Loss)
 		}
 		saved, err := adapter.Open(s.OutputDir)
 		if err != nil {
@@ -105,13 +113,15 @@ func TestStartedRunBeginsAtTheBase(t *testing.T) {
 		lora := start == "" || start == "gaussian"
 		if want := map[bool]int{true: s.LoRA.R, false: 2 * s.LoRA.R}[lora]; saved.Config.R != want ||
 			!reflect.DeepEqual(saved.Config.Own, adapter.LoRASettings{}) {
-			t.Errorf("%q is saved with rank %d and start %q, want rank %d", start, saved.Config.R, saved.Config.Own, want)
+			t.Errorf("%q is saved with rank %d and start %q, want rank %d", start, saved.Config.R,
+				saved.Config.Own, want)
 		}
 		if err := saved.Close(); err != nil {
 			t.Fatal(err)
 		}
 		out := filepath.Join(t.TempDir(), "merged")
-		if _, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(s.OutputDir), Out: out}, session.Env{}); err != nil {
+		if _, err := export.Merge(ctx, export.MergeOptions{Model: s.BaseModel, Adapters: export.One(s.OutputDir),
+			Out: out}, session.Env{}); err != nil {
 			t.Fatal(err)
 		}
 		s.BaseModel = out
@@ -155,7 +165,8 @@ func startedOverNF4(t *testing.T, s Spec) {
 // TestGradCheckOfStarts: the gradients of a run whose base model lost its start, quantised or not.
 func TestGradCheckOfStarts(t *testing.T) {
 	for _, quantised := range []bool{false, true} {
-		r, err := GradCheck(t.Context(), startSpec(t, 1, "pissa", quantised), Env{}, gradcheck.Options{Tokens: 48, Layers: 2})
+		r, err := GradCheck(t.Context(), startSpec(t, 1, "pissa", quantised), Env{},
+			gradcheck.Options{Tokens: 48, Layers: 2})
 		if err != nil || !r.OK || r.Failed > 0 {
 			t.Errorf("quantised %v: %+v, %v", quantised, r, err)
 		}
@@ -175,13 +186,17 @@ func TestStartsThatDoNotFit(t *testing.T) {
 	for want, edit := range map[string]func(s *Spec){
 		`lora.init_lora_weights: "pisa" is not one of gaussian, loftq, loftq_iter_N, olora, pissa, pissa_niter_N, ` +
 			`where N is a number up to 999`: start("pisa"),
-		`lora.init_lora_weights: "pissa_niter_N" is not one of`:         start("pissa_niter_N"),
-		`lora.init_lora_weights: "pissa_niter_1000" is not one of`:      start("pissa_niter_1000"),
-		"lora.init_lora_weights: loftq_iter_0 takes no step; write 1":   start("loftq_iter_0"),
-		"lora.init_lora_weights: pissa does not go with lora.init_from": start("pissa", func(s *Spec) { s.LoRA.InitFrom = "x" }),
-		"lora.init_lora_weights: loftq does not go with lora.init_from": start("loftq", func(s *Spec) { s.LoRA.InitFrom = "x" }),
-		"lora.init_lora_weights: pissa goes up to rank 2048, not 2049":  start("pissa", func(s *Spec) { s.LoRA.R = 2049 }),
-		"lora.init_lora_weights: pissa of rank 40 does not fit model.layers.0.self_attn.k_proj, which has 64 inputs and 32 " +
+		`lora.init_lora_weights: "pissa_niter_N" is not one of`:       start("pissa_niter_N"),
+		`lora.init_lora_weights: "pissa_niter_1000" is not one of`:    start("pissa_niter_1000"),
+		"lora.init_lora_weights: loftq_iter_0 takes no step; write 1": start("loftq_iter_0"),
+		"lora.init_lora_weights: pissa does not go with lora.init_from": start("pissa",
+			func(s *Spec) { s.LoRA.InitFrom = "x" }),
+		"lora.init_lora_weights: loftq does not go with lora.init_from": start("loftq",
+			func(s *Spec) { s.LoRA.InitFrom = "x" }),
+		"lora.init_lora_weights: pissa goes up to rank 2048, not 2049": start("pissa",
+			func(s *Spec) { s.LoRA.R = 2049 }),
+		"lora.init_lora_weights: pissa of rank 40 does not fit model.layers.0.self_attn.k_proj, which has 64 " +
+			"inputs and 32 " +
 			"outputs: lower lora.r": start("pissa", func(s *Spec) { s.LoRA.R = 40 }),
 		"lora.init_lora_weights: loftq starts from the rounding of quantised base weights, and that of " +
 			"model.layers.0.mlp.down_proj has none; write adapter: qlora": start("loftq",

@@ -28,7 +28,8 @@ func TestGradientsEqualPEFT(t *testing.T) {
 			t.Run(variant+" "+c.float.String(), func(t *testing.T) {
 				dir := golden.Path(t, "lora_grad/"+variant)
 				cfg := peftConfigOf(t, dir)
-				ts := newTestStep(t, b, network(t, b, c.float, nil, &cfg), session.Shape{Tokens: len(ids), Sequences: dims[0], MaxLen: dims[1]}, Default(), 2, dir)
+				ts := newTestStep(t, b, network(t, b, c.float, nil, &cfg),
+					session.Shape{Tokens: len(ids), Sequences: dims[0], MaxLen: dims[1]}, Default(), 2, dir)
 				trained := ts.fill(t, ids, labels, dims[1])
 				ts.set(t, "loss scale", 1/float64(trained))
 				ts.run.Run(step.SegmentBegin)
@@ -116,7 +117,8 @@ func TestCurvesEqualPEFT(t *testing.T) {
 			var want curve
 			golden.JSON(t, golden.Path(t, "train/"+v.name+"/curve.json"), &want)
 			perMicro := rows / v.micro
-			ts := newTestStep(t, b, network(t, b, v.float, schemeOf(v.name), &cfg), session.Shape{Tokens: perMicro * T, Sequences: perMicro, MaxLen: T}, c, 2, golden.Path(t, "train/init"))
+			ts := newTestStep(t, b, network(t, b, v.float, schemeOf(v.name), &cfg),
+				session.Shape{Tokens: perMicro * T, Sequences: perMicro, MaxLen: T}, c, 2, golden.Path(t, "train/init"))
 			for at := range steps {
 				trained := 0
 				for r := range rows {
@@ -146,10 +148,12 @@ func TestCurvesEqualPEFT(t *testing.T) {
 				ts.run.Run(step.SegmentUpdate)
 				loss, norm := ts.read(t, ts.Loss)[0], ts.read(t, ts.Norm)[0]
 				if d := math.Abs(loss-want.Loss[at]) / want.Loss[at]; !(d <= v.loss) {
-					t.Errorf("step %d: loss %.9g, PEFT %.9g, relative %.3g above %.3g", at, loss, want.Loss[at], d, v.loss)
+					t.Errorf("step %d: loss %.9g, PEFT %.9g, relative %.3g above %.3g", at, loss,
+						want.Loss[at], d, v.loss)
 				}
 				if d := math.Abs(norm-want.GradNorm[at]) / want.GradNorm[at]; !(d <= v.norm) {
-					t.Errorf("step %d: gradient norm %.9g, PEFT %.9g, relative %.3g above %.3g", at, norm, want.GradNorm[at], d, v.norm)
+					t.Errorf("step %d: gradient norm %.9g, PEFT %.9g, relative %.3g above %.3g", at, norm,
+						want.GradNorm[at], d, v.norm)
 				}
 			}
 			final := golden.Path(t, "train/"+v.name+"/final")

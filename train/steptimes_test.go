@@ -74,10 +74,12 @@ func TestRunSaysHowExpectationsWereMet(t *testing.T) {
 	s := testSpec(t, 6)
 	s.Device, s.Expect = "cpu", Expect{LossDecrease: 0.01, MaxVRAM: "1GB"}
 	r := mustStart(t, s, Env{})
-	if len(r.Expect) != 2 || !r.Expect[0].Met || !r.Expect[1].Met || r.Expect[0].Criterion != "loss_decrease" || r.Expect[1].Want != "1GB" || r.StepMs == nil {
+	if len(r.Expect) != 2 || !r.Expect[0].Met || !r.Expect[1].Met || r.Expect[0].Criterion != "loss_decrease" ||
+		r.Expect[1].Want != "1GB" || r.StepMs == nil {
 		t.Errorf("%+v, step times %v", r.Expect, r.StepMs)
 	}
-	if all, err := (Expect{LossDecrease: 0.5, MaxVRAM: "1KB"}).Judge(Outcome{Losses: []float64{2, 1.5}, HeldBytes: 2000}); err != nil || all[0].Met || all[1].Met || all[0].Got != "25.0%, 2.0000 to 1.5000" {
+	if all, err := (Expect{LossDecrease: 0.5, MaxVRAM: "1KB"}).Judge(Outcome{Losses: []float64{2, 1.5},
+		HeldBytes: 2000}); err != nil || all[0].Met || all[1].Met || all[0].Got != "25.0%, 2.0000 to 1.5000" {
 		t.Errorf("missed: %+v, %v", all, err)
 	}
 }

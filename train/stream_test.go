@@ -78,7 +78,8 @@ func TestStreamedRunResumes(t *testing.T) {
 		env.Log = func(line string) { said = append(said, line) }
 		want := mustStart(t, whole, env)
 		if all := strings.Join(said, "\n"); !strings.Contains(all, "streaming: the numbers are of the first ") ||
-			!strings.Contains(all, "end of epoch 1: ") || !strings.Contains(all, "streaming: these are all rows of an epoch\n  rows: 5000 read, 5000 kept, 0 dropped") {
+			!strings.Contains(all, "end of epoch 1: ") || !strings.Contains(all,
+			"streaming: these are all rows of an epoch\n  rows: 5000 read, 5000 kept, 0 dropped") {
 			t.Errorf("said\n%s", all)
 		}
 		parts := whole
@@ -137,7 +138,8 @@ func TestStreamedRunKilled(t *testing.T) {
 		run, kills := filepath.Join(dir, "run"), 0
 		for _, at := range []int{2, 10, 0} {
 			child := exec.Command(os.Args[0], "-test.run=^TestStreamedRunKilled$")
-			child.Env = append(os.Environ(), "TMPDIR="+t.TempDir(), "TRAINER_TEST_STREAM="+dir, "TRAINER_TEST_PACKED="+packed)
+			child.Env = append(os.Environ(), "TMPDIR="+t.TempDir(), "TRAINER_TEST_STREAM="+dir,
+				"TRAINER_TEST_PACKED="+packed)
 			var out bytes.Buffer
 			child.Stdout, child.Stderr = &out, &out
 			if err := child.Start(); err != nil {
@@ -176,11 +178,13 @@ func TestStreamedRunMeetsABrokenRow(t *testing.T) {
 	parts := whole
 	parts.OutputDir = filepath.Join(t.TempDir(), "run")
 	_, err := Start(context.Background(), parts, Env{})
-	if err == nil || !strings.HasPrefix(err.Error(), path+":4801: field \"text\" is a number, want a string\nThe state before it, after step ") {
+	if err == nil || !strings.HasPrefix(err.Error(),
+		path+":4801: field \"text\" is a number, want a string\nThe state before it, after step ") {
 		t.Fatalf("got %v", err)
 	}
 	parts.Training.Resume = "auto"
-	if _, err := Start(context.Background(), parts, Env{}); err == nil || !strings.Contains(err.Error(), path+":4801: field \"text\" is a number") {
+	if _, err := Start(context.Background(), parts, Env{}); err == nil ||
+		!strings.Contains(err.Error(), path+":4801: field \"text\" is a number") {
 		t.Fatalf("resumed too early: %v", err)
 	}
 	writeRows(t, path, rows)
@@ -210,7 +214,8 @@ func TestStreamedPlan(t *testing.T) {
 			t.Fatal(err)
 		}
 		if largest := plan.Budgets[len(plan.Budgets)-1]; largest != s.Training.BatchSize*s.Dataset.MaxLength {
-			t.Errorf("the largest of the budgets %v is not for %d rows of %d tokens", plan.Budgets, s.Training.BatchSize, s.Dataset.MaxLength)
+			t.Errorf("the largest of the budgets %v is not for %d rows of %d tokens", plan.Budgets,
+				s.Training.BatchSize, s.Dataset.MaxLength)
 		}
 		if r := mustStart(t, s, Env{}); r.HeldBytes != plan.TotalBytes {
 			t.Errorf("the run holds %d bytes, the plan says %d", r.HeldBytes, plan.TotalBytes)

@@ -206,12 +206,14 @@ func TestTeacherRefuses(t *testing.T) {
 	})
 	for want, change := range map[string]func(*Spec){
 		"gives other texts to token ids": func(s *Spec) { s.Objectives.Distill.Teacher = swapped },
-		"distill.teacher: sequences of 128 tokens are longer than the teacher's 16 positions: lower dataset.max_length": func(
+		"distill.teacher: sequences of 128 tokens are longer than the teacher's 16 positions: lower " +
+			"dataset.max_length": func(
 			s *Spec) {
 			s.Objectives.Distill.Teacher = short
 		},
 		"distill.teacher: ": func(s *Spec) { s.Objectives.Distill.Teacher = filepath.Join(t.TempDir(), "nowhere") },
-		"the teacher is the base model with another adapter, and lora.init_lora_weights moves a part of the base model": func(
+		"the teacher is the base model with another adapter, and lora.init_lora_weights moves a part of the base " +
+			"model": func(
 			s *Spec) {
 			s.LoRA.InitLoRAWeights = "pissa"
 		},
@@ -264,8 +266,8 @@ func TestTeacherEqualsTRL(t *testing.T) {
 				}
 				defer nw.Reference.Close() //nolint:errcheck // read only
 				o := objective.Of("distill", objective.Config{Distill: section})
-				planned, err := step.Plan(nw, session.Shape{Tokens: len(g.ids), Sequences: g.dims[0], MaxLen: g.dims[1]},
-					run.Step(o), step.Summing{}, on)
+				planned, err := step.Plan(nw, session.Shape{Tokens: len(g.ids),
+					Sequences: g.dims[0], MaxLen: g.dims[1]}, run.Step(o), step.Summing{}, on)
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -212,7 +212,8 @@ func (t *team) same(what string, facts []fact) error {
 		if err := json.Unmarshal(theirs, &b); err != nil {
 			return fmt.Errorf("%s: rank %d: %w", what, r, err)
 		}
-		return fmt.Errorf("rank %d is not as rank 0, so they would not train the same model: %s", r, factsApart(a, b, r))
+		return fmt.Errorf("rank %d is not as rank 0, so they would not train the same model: %s",
+			r, factsApart(a, b, r))
 	}
 	return nil
 }

@@ -12,12 +12,15 @@ import (
 
 // perRank lists the keys of the configuration that may differ between ranks: paths, and settings that only rank 0 uses.
 // The contents behind the paths are compared instead.
-var perRank = []string{"base_model", "dataset.path", "dataset.val_path", "dataset.cache_dir", "output_dir", "device", "devices", "vram",
-	"training.resume", "training.report_to", "training.logging_steps", "training.device_timeout", "training.ddp_timeout", "lora.init_from", "expect."}
+var perRank = []string{"base_model", "dataset.path", "dataset.val_path", "dataset.cache_dir", "output_dir",
+	"device", "devices", "vram",
+	"training.resume", "training.report_to", "training.logging_steps", "training.device_timeout",
+	"training.ddp_timeout", "lora.init_from", "expect."}
 
 // configured returns the part of the configuration that must be the same on all ranks.
 func (p *inputs) configured() []fact {
-	facts := []fact{{"the program", strings.TrimSpace(p.env.Version + " " + p.env.Commit)}, {"the precision", p.On.Precision().String()}}
+	facts := []fact{{"the program", strings.TrimSpace(p.env.Version + " " + p.env.Commit)},
+		{"the precision", p.On.Precision().String()}}
 	for _, k := range parameters(p.spec) {
 		if !slices.ContainsFunc(perRank, func(name string) bool {
 			return k.Key == name || strings.HasSuffix(name, ".") && strings.HasPrefix(k.Key, name)

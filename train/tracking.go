@@ -77,7 +77,8 @@ func (t *tracked) run(r RunInfo) track.Run {
 	if c.RunName == "" {
 		c.RunName = filepath.Base(t.spec.OutputDir)
 	}
-	return track.Run{Config: c, Dir: r.Dir, Total: r.Total, Done: r.Done, Text: t.text, Params: parameters(t.spec), Getenv: os.Getenv}
+	return track.Run{Config: c, Dir: r.Dir, Total: r.Total, Done: r.Done, Text: t.text,
+		Params: parameters(t.spec), Getenv: os.Getenv}
 }
 
 func (t *tracked) Start(r RunInfo) error {
@@ -118,8 +119,10 @@ func (t *tracked) Step(s StepInfo) error {
 				all = append(all, track.Metric{Name: v.Name, Value: v.Value})
 			}
 		}
-		all = append(all, track.Metrics{{Name: "grad_norm", Value: l.GradNorm}, {Name: "learning_rate", Value: l.LearningRate},
-			{Name: "num_input_tokens_seen", Value: float64(l.TokensSeen)}, {Name: "tokens_per_second", Value: l.TokensPerSecond}}...)
+		all = append(all, track.Metrics{{Name: "grad_norm", Value: l.GradNorm},
+			{Name: "learning_rate", Value: l.LearningRate},
+			{Name: "num_input_tokens_seen", Value: float64(l.TokensSeen)},
+			{Name: "tokens_per_second", Value: l.TokensPerSecond}}...)
 		t.put(track.Event{Kind: track.KindStep, Step: l.Step, Metrics: all})
 	}
 	return nil
@@ -151,7 +154,8 @@ func (t *tracked) Ending(e EndInfo) {
 	case e.Logged == nil:
 		last.Status = track.StatusStopped
 	default:
-		last.Metrics = track.Metrics{{Name: "train_loss", Value: e.Logged.Loss}, {Name: "train_runtime", Value: e.Logged.Runtime}}
+		last.Metrics = track.Metrics{{Name: "train_loss", Value: e.Logged.Loss},
+			{Name: "train_runtime", Value: e.Logged.Runtime}}
 	}
 	t.put(last)
 	t.queue.Finish()

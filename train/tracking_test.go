@@ -18,7 +18,10 @@ import (
 // TestTrackersChangeNothing: with trackers, one of which is refused, a run trains the same adapter and ends well; what
 // could not be delivered is said once at its time and once at the end, and no file of the run has the credentials.
 func TestTrackersChangeNothing(t *testing.T) {
-	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) }))
+	refusing := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter,
+		_ *http.Request) {
+		w.WriteHeader(http.StatusForbidden)
+	}))
 	defer refusing.Close()
 	t.Setenv("TRACKING_WEBHOOK_URL", refusing.URL+"/path-that-is-a-secret")
 	t.Setenv("TRACKING_WEBHOOK_SECRET", "token-that-is-a-secret")
@@ -38,17 +41,20 @@ func TestTrackersChangeNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustStart(t, s, env)
-	if !bytes.Equal(golden.ReadFile(t, plain.OutputDir, adapter.WeightsFile), golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)) {
+	if !bytes.Equal(golden.ReadFile(t, plain.OutputDir, adapter.WeightsFile),
+		golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)) {
 		t.Error("trackers change the adapter")
 	}
 	n := len(said)
-	if n < 1 || n > 2 || !strings.Contains(said[n-1], "webhook: 7 of 7 events were not delivered: ") || !strings.Contains(said[n-1], "refuses the credentials") {
+	if n < 1 || n > 2 || !strings.Contains(said[n-1], "webhook: 7 of 7 events were not delivered: ") ||
+		!strings.Contains(said[n-1], "refuses the credentials") {
 		t.Errorf("said %q", said)
 	}
 	if text := string(golden.ReadFile(t, s.OutputDir, "webhook_unsent.jsonl")); strings.Count(text, "\n") != 7 {
 		t.Errorf("kept %s", text)
 	}
-	if text := string(golden.ReadFile(t, s.OutputDir, track.MetricsPromFile)); !strings.Contains(text, `tierlora_step{run="run"} 4`) || !strings.Contains(text, `tierlora_ended{run="run"} 1`) {
+	if text := string(golden.ReadFile(t, s.OutputDir, track.MetricsPromFile)); !strings.Contains(text,
+		`tierlora_step{run="run"} 4`) || !strings.Contains(text, `tierlora_ended{run="run"} 1`) {
 		t.Errorf("metrics: %s", text)
 	}
 	err := filepath.WalkDir(s.OutputDir, func(name string, d os.DirEntry, err error) error {
@@ -60,7 +66,8 @@ func TestTrackersChangeNothing(t *testing.T) {
 		}
 		return nil
 	})
-	if err != nil || slices.ContainsFunc(said, func(line string) bool { return strings.Contains(line, "is-a-secret") }) {
+	if err != nil || slices.ContainsFunc(said,
+		func(line string) bool { return strings.Contains(line, "is-a-secret") }) {
 		t.Errorf("%v; said %q", err, said)
 	}
 }
@@ -73,7 +80,8 @@ func TestParametersOfARun(t *testing.T) {
 	for _, p := range parameters(s) {
 		got[p.Key] = p.Value
 	}
-	if got["training.max_steps"] != "4" || got["seed"] != "42" || got["tracking.mlflow_url"] != "" || got["quantization.bits"] == "" && s.Quantization != nil {
+	if got["training.max_steps"] != "4" || got["seed"] != "42" || got["tracking.mlflow_url"] != "" ||
+		got["quantization.bits"] == "" && s.Quantization != nil {
 		t.Errorf("%v", got)
 	}
 }

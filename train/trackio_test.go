@@ -43,7 +43,8 @@ func TestTrackioHasTheMetrics(t *testing.T) {
 	mustStart(t, s, stopped)
 	s.Training.Resume = "auto"
 	mustStart(t, s, env)
-	notice := "tracking: trackio: the run is written to " + filepath.Join(folder, "inbox") + "; look at it with: trackio show --project bots"
+	notice := "tracking: trackio: the run is written to " + filepath.Join(folder, "inbox") +
+		"; look at it with: trackio show --project bots"
 	if !slices.Equal(said, []string{notice, notice}) {
 		t.Errorf("said %q", said)
 	}
@@ -96,7 +97,8 @@ func TestTrackioHasTheMetrics(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &m); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{"loss", "grad_norm", "learning_rate", "num_input_tokens_seen", "eval_loss", "eval_ppl", "train_loss", "train_runtime"} {
+		for _, name := range []string{"loss", "grad_norm", "learning_rate", "num_input_tokens_seen", "eval_loss",
+			"eval_ppl", "train_loss", "train_runtime"} {
 			want, ok := m[name]
 			if !ok {
 				continue

@@ -23,7 +23,8 @@ func TestVerifyOfSkippedSteps(t *testing.T) {
 	if err != nil || m.Steps != 6 || len(m.Skipped) != 3 {
 		t.Fatalf("the manifest has %d steps, skipped %v: %v", m.Steps, m.Skipped, err)
 	}
-	if at, compared, err := replay.CheckMetrics(filepath.Join(s.OutputDir, MetricsFile), m); at != nil || !compared || err != nil {
+	if at, compared, err := replay.CheckMetrics(filepath.Join(s.OutputDir, MetricsFile), m); at != nil ||
+		!compared || err != nil {
 		t.Errorf("metrics.jsonl: %v, compared %v, %v", at, compared, err)
 	}
 	older := m // counted those alone that have a loss
@@ -42,13 +43,15 @@ func TestVerifyOfSkippedSteps(t *testing.T) {
 		at       *replay.Divergence
 		compared bool
 	}{
-		"a line less":  {strings.Join(lines[:2], ""), nil, false},
-		"another loss": {lines[0] + strings.Replace(lines[1], `"loss":`, `"loss":1`, 1) + strings.Join(lines[2:], ""), &replay.Divergence{After: 2, Step: 3}, true},
+		"a line less": {strings.Join(lines[:2], ""), nil, false},
+		"another loss": {lines[0] + strings.Replace(lines[1], `"loss":`, `"loss":1`, 1) + strings.Join(lines[2:], ""),
+			&replay.Divergence{After: 2, Step: 3}, true},
 	} {
 		if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
 			t.Fatal(err)
 		}
-		if at, compared, err := replay.CheckMetrics(filepath.Join(s.OutputDir, MetricsFile), m); !reflect.DeepEqual(at, c.at) || compared != c.compared || err != nil {
+		if at, compared, err := replay.CheckMetrics(filepath.Join(s.OutputDir, MetricsFile), m); !reflect.DeepEqual(at,
+			c.at) || compared != c.compared || err != nil {
 			t.Errorf("%s: %v, compared %v, %v", name, at, compared, err)
 		}
 	}
@@ -68,11 +71,13 @@ func TestVerifyOfSkippedSteps(t *testing.T) {
 		t.Errorf("the same: %+v", v)
 	}
 	_, more := skipSpec(t, 6, 2, 4, 5, 6)
-	if v, want := replayed(more(false), 6), (replay.Divergence{After: 3, Step: 6}); v.Equal || !reflect.DeepEqual(v.Losses, &want) {
+	if v, want := replayed(more(false), 6), (replay.Divergence{After: 3, Step: 6}); v.Equal ||
+		!reflect.DeepEqual(v.Losses, &want) {
 		t.Errorf("one more is left out: %+v, losses differ %v, want %v", v, v.Losses, want)
 	}
 	_, none := skipSpec(t, 6)
-	if v, want := replayed(none(false), 6), (replay.Divergence{After: 1, Step: 2}); v.Equal || !reflect.DeepEqual(v.Losses, &want) {
+	if v, want := replayed(none(false), 6), (replay.Divergence{After: 1, Step: 2}); v.Equal ||
+		!reflect.DeepEqual(v.Losses, &want) {
 		t.Errorf("none is left out: %+v, losses differ %v, want %v", v, v.Losses, want)
 	}
 }

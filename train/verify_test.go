@@ -36,10 +36,12 @@ func TestVerify(t *testing.T) {
 	yes, no := true, false
 	if len(m.Files) != 7 || m.Files[dataset.PromptFormatFile] == "" || m.Files["generation_config.json"] == "" ||
 		m.Files[adapter.WeightsFile] != replay.HashBytes(golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)) ||
-		m.Files["checkpoint-6/optimizer.safetensors"] != replay.HashBytes(golden.ReadFile(t, s.OutputDir, "checkpoint-6", "optimizer.safetensors")) {
+		m.Files["checkpoint-6/optimizer.safetensors"] != replay.HashBytes(golden.ReadFile(t, s.OutputDir,
+			"checkpoint-6", "optimizer.safetensors")) {
 		t.Fatalf("the manifest says of the files %v", m.Files)
 	}
-	if len(m.Evidence) != 6 || m.Evidence[5].Losses != m.Losses || m.Tokenizer == "" || m.Plan == "" || m.Software.Kernels == "" {
+	if len(m.Evidence) != 6 || m.Evidence[5].Losses != m.Losses || m.Tokenizer == "" || m.Plan == "" ||
+		m.Software.Kernels == "" {
 		t.Fatalf("the manifest says %+v", m)
 	}
 	for name, c := range map[string]struct {
@@ -47,24 +49,36 @@ func TestVerify(t *testing.T) {
 		steps  int
 		want   replay.Verdict
 	}{
-		"the same":  {func(*Spec, *replay.Manifest) {}, 4, replay.Verdict{Steps: 4, Of: 6, Equal: true, Changed: []replay.Change{}}},
-		"all steps": {func(*Spec, *replay.Manifest) {}, 6, replay.Verdict{Steps: 6, Of: 6, Equal: true, Adapter: &yes, Changed: []replay.Change{}}},
-		"another adapter": {func(_ *Spec, m *replay.Manifest) { m.Files = map[string]string{adapter.WeightsFile: m.Losses} }, 6,
+		"the same": {func(*Spec, *replay.Manifest) {}, 4,
+			replay.Verdict{Steps: 4, Of: 6, Equal: true, Changed: []replay.Change{}}},
+		"all steps": {func(*Spec, *replay.Manifest) {}, 6,
+			replay.Verdict{Steps: 6, Of: 6, Equal: true, Adapter: &yes, Changed: []replay.Change{}}},
+		"another adapter": {func(_ *Spec,
+			m *replay.Manifest) {
+			m.Files = map[string]string{adapter.WeightsFile: m.Losses}
+		}, 6,
 			replay.Verdict{Steps: 6, Of: 6, Adapter: &no, Changed: []replay.Change{}}},
 		"another loss": {func(_ *Spec, m *replay.Manifest) { m.Evidence[2].Losses = "0" }, 6,
 			replay.Verdict{Steps: 3, Of: 6, Losses: &replay.Divergence{After: 2, Step: 3}, Changed: []replay.Change{}}},
 		"little evidence": {func(_ *Spec, m *replay.Manifest) {
 			m.Evidence = slices.Delete(m.Evidence, 2, 4)
 			m.Evidence[2].Losses = "0"
-		}, 6, replay.Verdict{Steps: 5, Of: 6, Losses: &replay.Divergence{After: 2, Step: 5}, Changed: []replay.Change{}}},
-		"another order": {func(s *Spec, _ *replay.Manifest) { s.Seed++ }, 6, replay.Verdict{Steps: 1, Of: 6, Losses: &replay.Divergence{After: 0, Step: 1}, Batches: &replay.Divergence{After: 0, Step: 1},
-			Changed: []replay.Change{{What: "seed", Was: "42", Now: "43"}}}},
-		"another learning rate": {func(s *Spec, _ *replay.Manifest) { s.Training.LearningRate *= 2 }, 6, replay.Verdict{Steps: 2, Of: 6, Losses: &replay.Divergence{After: 1, Step: 2}, Changed: []replay.Change{}}},
-		"an older program's":    {func(_ *Spec, m *replay.Manifest) { m.Evidence, m.Plan, m.Files = nil, "", nil }, 6, replay.Verdict{Steps: 6, Of: 6, Equal: true, Changed: []replay.Change{}}},
+		}, 6, replay.Verdict{Steps: 5, Of: 6, Losses: &replay.Divergence{After: 2, Step: 5},
+			Changed: []replay.Change{}}},
+		"another order": {func(s *Spec, _ *replay.Manifest) { s.Seed++ }, 6,
+			replay.Verdict{Steps: 1, Of: 6, Losses: &replay.Divergence{After: 0, Step: 1},
+				Batches: &replay.Divergence{After: 0, Step: 1},
+				Changed: []replay.Change{{What: "seed", Was: "42", Now: "43"}}}},
+		"another learning rate": {func(s *Spec, _ *replay.Manifest) { s.Training.LearningRate *= 2 }, 6,
+			replay.Verdict{Steps: 2, Of: 6, Losses: &replay.Divergence{After: 1, Step: 2}, Changed: []replay.Change{}}},
+		"an older program's": {func(_ *Spec, m *replay.Manifest) { m.Evidence, m.Plan, m.Files = nil, "", nil }, 6,
+			replay.Verdict{Steps: 6, Of: 6, Equal: true, Changed: []replay.Change{}}},
 		"another driver": {func(_ *Spec, m *replay.Manifest) {
 			m.Software.Driver, m.Software.Libraries = "570.1", []string{"a 1", "b 2"}
 		}, 1,
-			replay.Verdict{Steps: 1, Of: 6, Equal: true, Changed: []replay.Change{{What: "software.driver", Was: "570.1", Now: ""}, {What: "software.libraries", Was: "a 1, b 2"}}}},
+			replay.Verdict{Steps: 1, Of: 6, Equal: true,
+				Changed: []replay.Change{{What: "software.driver", Was: "570.1", Now: ""},
+					{What: "software.libraries", Was: "a 1, b 2"}}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, m := s, m
@@ -80,7 +94,8 @@ func TestVerify(t *testing.T) {
 		})
 	}
 	m.Evidence = nil
-	if _, err := Verify(t.Context(), s, env, m, 5); err == nil || !strings.Contains(err.Error(), "says nothing of the losses before step 6: verify 6 steps or more") {
+	if _, err := Verify(t.Context(), s, env, m, 5); err == nil ||
+		!strings.Contains(err.Error(), "says nothing of the losses before step 6: verify 6 steps or more") {
 		t.Errorf("too few steps of an older program's run: %v", err)
 	}
 }
@@ -91,7 +106,8 @@ func TestEvidenceOfAResumedRun(t *testing.T) {
 	s := testSpec(t, 6)
 	s.Device, s.Training.SaveSteps = "cpu", 3
 	stop := stopping(3)
-	if r := mustStart(t, s, Env{Config: []byte("a: 1\n"), Interrupted: stop.stop, Observers: []Observer{stop}}); !r.Stopped {
+	if r := mustStart(t, s, Env{Config: []byte("a: 1\n"), Interrupted: stop.stop,
+		Observers: []Observer{stop}}); !r.Stopped {
 		t.Fatalf("the run was not stopped: %+v", r)
 	}
 	s.Training.Resume = "auto"
@@ -127,7 +143,8 @@ func TestVerifyOfRanksInLittleMemory(t *testing.T) {
 				break
 			}
 		}
-		if v, err := Verify(context.Background(), s, oneWorker, m, 3); err != nil || !v.Equal || v.Adapter == nil || !*v.Adapter {
+		if v, err := Verify(context.Background(), s, oneWorker, m, 3); err != nil || !v.Equal ||
+			v.Adapter == nil || !*v.Adapter {
 			t.Errorf("in %s bytes, %v, on_oom %s: %+v, %v", s.VRAM, m.Plans, onOOM, v, err)
 		}
 	}

@@ -49,7 +49,8 @@ func TestWandbHasTheMetrics(t *testing.T) {
 	mustStart(t, s, stopped)
 	s.Training.Resume = "auto"
 	mustStart(t, s, env)
-	notice := "tracking: wandb: the run is written offline; upload it with: wandb sync " + filepath.Join(s.OutputDir, "wandb", "offline-run-*")
+	notice := "tracking: wandb: the run is written offline; upload it with: wandb sync " +
+		filepath.Join(s.OutputDir, "wandb", "offline-run-*")
 	if !slices.Equal(said, []string{notice, notice}) {
 		t.Errorf("said %q", said)
 	}
@@ -101,7 +102,8 @@ func TestWandbHasTheMetrics(t *testing.T) {
 		if err := json.Unmarshal([]byte(line), &m); err != nil {
 			t.Fatal(err)
 		}
-		for _, name := range []string{"epoch", "loss", "grad_norm", "learning_rate", "num_input_tokens_seen", "tokens/train_per_sec_per_gpu", "eval_loss", "eval_ppl", "train_loss", "train_runtime"} {
+		for _, name := range []string{"epoch", "loss", "grad_norm", "learning_rate", "num_input_tokens_seen",
+			"tokens/train_per_sec_per_gpu", "eval_loss", "eval_ppl", "train_loss", "train_runtime"} {
 			want, ok := m[name]
 			if !ok || name == "epoch" && m["loss"] == 0 {
 				continue

@@ -48,7 +48,8 @@ func (w *whereabouts) watch(on graph.Machine, c Config, env Env, hung chan<- err
 	if !ok && env.team == nil {
 		return func() {}
 	}
-	dog := &watchdog{on: waiter, at: w, limit: time.Duration(c.DeviceTimeout) * time.Second, floor: slowFloor, logf: env.Logf, team: env.team}
+	dog := &watchdog{on: waiter, at: w, limit: time.Duration(c.DeviceTimeout) * time.Second, floor: slowFloor,
+		logf: env.Logf, team: env.team}
 	dog.grace = min(lostTime, time.Duration(c.DDPTimeout)*time.Second)
 	every := time.Second
 	if dog.limit > 0 {
@@ -100,7 +101,8 @@ func (d *watchdog) look(now time.Time) error {
 		if result.Checkpoint != "" {
 			next = result.Checkpoint + " is whole: --resume auto continues from it"
 		}
-		return fmt.Errorf("%w: %s, %s, for %v (training.device_timeout: %d). The driver's call cannot be interrupted, so the process ends without it. "+
+		return fmt.Errorf("%w: %s, %s, for %v (training.device_timeout: %d). The driver's call cannot be "+
+			"interrupted, so the process ends without it. "+
 			"Look at nvidia-smi and the system's log (Xid), reset the device or restart the machine; %s",
 			ErrDeviceHangs, where, wait.What, lasts.Round(time.Second), int(d.limit/time.Second), next)
 	}
@@ -116,7 +118,8 @@ func (d *watchdog) look(now time.Time) error {
 	if d.limit > 0 {
 		then = fmt.Sprintf("; after %v the run ends (training.device_timeout)", d.limit)
 	}
-	d.logf("warning: %s the device has not answered for %v (%s)%s%s", where, lasts.Round(time.Second), wait.What, usual, then)
+	d.logf("warning: %s the device has not answered for %v (%s)%s%s", where, lasts.Round(time.Second),
+		wait.What, usual, then)
 	return nil
 }
 
@@ -138,7 +141,8 @@ func (d *watchdog) lostRank(now time.Time) error {
 	if since == d.lost && now.Sub(d.lost) < lostEnd {
 		return nil
 	}
-	return fmt.Errorf("%w; and of this rank: %s, for %v: the process ends without it", lost, what, now.Sub(since).Round(time.Second))
+	return fmt.Errorf("%w; and of this rank: %s, for %v: the process ends without it", lost, what,
+		now.Sub(since).Round(time.Second))
 }
 
 // medianStep returns the median time of a step; 0 if no step was timed.

@@ -32,23 +32,30 @@ func TestWatchdogLooks(t *testing.T) {
 		want  string // in the warning, or "gives up"; "" = silence
 	}{
 		{"nothing long", nil, time.Hour, 59 * time.Second, ""},
-		{"the first step", nil, time.Hour, 61 * time.Second, "warning: in step 8 the device has not answered for 1m1s (wait for an event); after 1h0m0s the run ends (training.device_timeout)"},
+		{"the first step", nil, time.Hour, 61 * time.Second,
+			"warning: in step 8 the device has not answered for 1m1s (wait for an event); after 1h0m0s the run " +
+				"ends (training.device_timeout)"},
 		{"quick steps", []time.Duration{3, 1, 2}, time.Hour, 59 * time.Second, ""},
-		{"slow steps", []time.Duration{20 * time.Second, 30 * time.Second, 40 * time.Second}, time.Hour, 299 * time.Second, ""},
-		{"slower than slow steps", []time.Duration{20 * time.Second, 30 * time.Second, 40 * time.Second}, 0, 301 * time.Second, "for 5m1s (wait for an event), a step takes 30s in the median; training.device_timeout: 0"},
+		{"slow steps", []time.Duration{20 * time.Second, 30 * time.Second, 40 * time.Second}, time.Hour,
+			299 * time.Second, ""},
+		{"slower than slow steps", []time.Duration{20 * time.Second, 30 * time.Second, 40 * time.Second}, 0,
+			301 * time.Second, "for 5m1s (wait for an event), a step takes 30s in the median; " +
+				"training.device_timeout: 0"},
 		{"behind the limit", nil, time.Hour, time.Hour, "gives up"},
 		{"without a limit", nil, 0, 100 * time.Hour, "warning: in step 8 the device has not answered for 100h0m0s"},
 	} {
 		var said []string
 		at := &whereabouts{now: phaseSteps, took: c.took, result: Result{Steps: 7, Checkpoint: "run/checkpoint-5"}}
-		dog := &watchdog{on: waiting{begin}, at: at, limit: c.limit, floor: slowFloor, logf: func(format string, a ...any) { said = append(said, fmt.Sprintf(format, a...)) }}
+		dog := &watchdog{on: waiting{begin}, at: at, limit: c.limit, floor: slowFloor,
+			logf: func(format string, a ...any) { said = append(said, fmt.Sprintf(format, a...)) }}
 		err := dog.look(begin.Add(c.lasts))
 		if again := dog.look(begin.Add(c.lasts)); (again == nil) != (err == nil) {
 			t.Errorf("%s: first %v, then %v", c.name, err, again)
 		}
 		switch text := strings.Join(said, "\n"); {
 		case c.want == "gives up":
-			for _, want := range []string{"the device does not answer: in step 8, wait for an event, for 1h0m0s (training.device_timeout: 3600)", "run/checkpoint-5 is whole: --resume auto continues from it"} {
+			for _, want := range []string{"the device does not answer: in step 8, wait for an event, for 1h0m0s " +
+				"(training.device_timeout: 3600)", "run/checkpoint-5 is whole: --resume auto continues from it"} {
 				if !errors.Is(err, ErrDeviceHangs) || !strings.Contains(err.Error(), want) {
 					t.Errorf("%s: %v", c.name, err)
 				}
@@ -85,7 +92,8 @@ func TestHangingDevice(t *testing.T) {
 			if !errors.Is(err, ErrDeviceHangs) || r.Steps != 3 || filepath.Base(r.Checkpoint) != "checkpoint-2" {
 				t.Fatalf("ended after step %d, newest checkpoint %s: %v", r.Steps, r.Checkpoint, err)
 			}
-			for _, want := range []string{"in step 4, wait for an event, for 1s (training.device_timeout: 1)", "checkpoint-2 is whole: --resume auto continues from it"} {
+			for _, want := range []string{"in step 4, wait for an event, for 1s (training.device_timeout: 1)",
+				"checkpoint-2 is whole: --resume auto continues from it"} {
 				if !strings.Contains(err.Error(), want) {
 					t.Errorf("the error does not say %q: %v", want, err)
 				}
@@ -98,7 +106,8 @@ func TestHangingDevice(t *testing.T) {
 			close(answer) // too late
 			go func() { defer close(left); time.Sleep(200 * time.Millisecond) }()
 			<-left
-			if after := fileLines(t, filepath.Join(s.OutputDir, MetricsFile)); len(after) != len(before) || exists(s.OutputDir, "checkpoint-4") {
+			if after := fileLines(t, filepath.Join(s.OutputDir, MetricsFile)); len(after) != len(before) ||
+				exists(s.OutputDir, "checkpoint-4") {
 				t.Errorf("a run that was given up went on: %d lines, then %d", len(before), len(after))
 			}
 			s.Training.Resume = "auto"

@@ -160,7 +160,8 @@ type Stopped struct{ Doing string }
 
 // Error names the phase in which the run was stopped.
 func (s *Stopped) Error() string {
-	return fmt.Sprintf("stopped while %s: no step was made and nothing was saved; the same command begins again", s.Doing)
+	return fmt.Sprintf("stopped while %s: no step was made and nothing was saved; the same command begins again",
+		s.Doing)
 }
 
 // Unwrap returns context.Canceled.

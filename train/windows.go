@@ -44,7 +44,8 @@ type loaderWindows struct {
 
 // windowsOf returns the windows that a rank trains on; rank 0 sees those of all ranks.
 func (p *inputs) windowsOf(l *dataset.Loader) Windows {
-	return &loaderWindows{Loader: l, batches: p.spec.Training.GradientAccumulationSteps, all: p.env.team != nil && p.env.team.leads()}
+	return &loaderWindows{Loader: l, batches: p.spec.Training.GradientAccumulationSteps,
+		all: p.env.team != nil && p.env.team.leads()}
 }
 
 func (l *loaderWindows) Next() (dataset.Step, error) { return l.NextStep(l.batches, l.all) }

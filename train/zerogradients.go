@@ -94,9 +94,13 @@ func missingText(missing []string) string {
 	if len(missing) > 1 {
 		verb = "were"
 	}
-	return fmt.Sprintf("%s %s zero in each of the first %d steps, so nothing there is learnt. Either the layer's output does not reach the "+
-		"loss (weights of the base model behind it are zero: trainer inspect model), or the gradient is too small for the precision "+
-		"(training.precision: fp32, or fp16 with a larger training.loss_scale), or the rows are too short for the layer to matter "+
-		"(trainer inspect data). Leave the layer out of lora.target_modules, or set training.allow_zero_gradients: true to train the others",
+	return fmt.Sprintf("%s %s zero in each of the first %d steps, so nothing there is learnt. Either the layer's "+
+		"output does not reach the "+
+		"loss (weights of the base model behind it are zero: trainer inspect model), or the gradient is too small "+
+		"for the precision "+
+		"(training.precision: fp32, or fp16 with a larger training.loss_scale), or the rows are too short for the "+
+		"layer to matter "+
+		"(trainer inspect data). Leave the layer out of lora.target_modules, or set training.allow_zero_gradients: "+
+		"true to train the others",
 		text, verb, gradientSteps)
 }

@@ -21,15 +21,19 @@ import (
 func TestZeroGradientIsAnError(t *testing.T) {
 	spec := func(steps int) Spec {
 		s := testSpec(t, steps)
-		s.BaseModel, s.LoRA.TargetModules = editedModel(t, "layers.2.self_attn.o_proj.weight", func(data []byte) { clear(data) }), adapter.Targets{"q_proj", "v_proj"}
+		s.BaseModel, s.LoRA.TargetModules = editedModel(t, "layers.2.self_attn.o_proj.weight",
+			func(data []byte) { clear(data) }), adapter.Targets{"q_proj", "v_proj"}
 		s.Training.LRScheduler, s.Training.WarmupSteps = "linear", 2 // the first step's rate is zero
 		return s
 	}
 	s := spec(6)
 	r, err := Start(context.Background(), s, Env{})
-	names := "base_model.model.model.layers.2.self_attn.q_proj.lora_A.weight, base_model.model.model.layers.2.self_attn.q_proj.lora_B.weight, " +
-		"base_model.model.model.layers.2.self_attn.v_proj.lora_A.weight, base_model.model.model.layers.2.self_attn.v_proj.lora_B.weight were zero"
-	if !errors.Is(err, ErrZeroGradient) || !strings.Contains(err.Error(), "step 3: no gradient: "+names) || !strings.Contains(err.Error(), "training.allow_zero_gradients: true") || r.Steps != 3 {
+	names := "base_model.model.model.layers.2.self_attn.q_proj.lora_A.weight, " +
+		"base_model.model.model.layers.2.self_attn.q_proj.lora_B.weight, " +
+		"base_model.model.model.layers.2.self_attn.v_proj.lora_A.weight, " +
+		"base_model.model.model.layers.2.self_attn.v_proj.lora_B.weight were zero"
+	if !errors.Is(err, ErrZeroGradient) || !strings.Contains(err.Error(), "step 3: no gradient: "+names) ||
+		!strings.Contains(err.Error(), "training.allow_zero_gradients: true") || r.Steps != 3 {
 		t.Errorf("after step %d: %v", r.Steps, err)
 	}
 	if exists(s.OutputDir, adapter.WeightsFile) {
@@ -129,7 +133,8 @@ func TestWatchingChangesNothing(t *testing.T) {
 	mustStart(t, b, Env{Observers: []Observer{stop}, Interrupted: stop.stop})
 	b.Training.Resume, b.Training.AllowZeroGradients = "auto", true
 	mustStart(t, b, Env{})
-	if !bytes.Equal(golden.ReadFile(t, b.OutputDir, adapter.WeightsFile), golden.ReadFile(t, a.OutputDir, adapter.WeightsFile)) {
+	if !bytes.Equal(golden.ReadFile(t, b.OutputDir, adapter.WeightsFile),
+		golden.ReadFile(t, a.OutputDir, adapter.WeightsFile)) {
 		t.Error("a run stopped after two steps trains another adapter")
 	}
 }
@@ -140,7 +145,8 @@ func TestRouterOfOneExpert(t *testing.T) {
 	s := familySpec(t, golden.FamilyModel{Folder: "experts", Name: "qwen3_moe"})
 	path := filepath.Join(s.BaseModel, "config.json")
 	raw := golden.ReadFile(t, path)
-	for _, key := range [][2]string{{`"norm_topk_prob": false`, `"norm_topk_prob": true`}, {`"num_experts_per_tok": 2`, `"num_experts_per_tok": 1`}} {
+	for _, key := range [][2]string{{`"norm_topk_prob": false`, `"norm_topk_prob": true`},
+		{`"num_experts_per_tok": 2`, `"num_experts_per_tok": 1`}} {
 		if !bytes.Contains(raw, []byte(key[1])) {
 			was := raw
 			if raw = bytes.Replace(raw, []byte(key[0]), []byte(key[1]), 1); bytes.Equal(raw, was) {
