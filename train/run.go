@@ -299,6 +299,9 @@ func (r *loaded) announce() error {
 	if len(r.spec.Training.SamplePrompts) > 0 {
 		r.recorder.observers = append(r.recorder.observers, newSamplesFile(r.env.Logf))
 	}
+	if r.sampled {
+		r.recorder.observers = append(r.recorder.observers, newCompletionsFile(r.env.Logf))
+	}
 	for _, name := range r.spec.Training.ReportTo {
 		r.recorder.observers = append(r.recorder.observers, Observers[name](r.opened))
 	}

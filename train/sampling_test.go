@@ -1,6 +1,7 @@
 package train
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -159,6 +160,51 @@ func TestSamplingIsPlannedOverQuantisedWeights(t *testing.T) {
 		}
 		if _, err := PlanFor(t.Context(), s, Env{}, chipOf(t, "h100")); err != nil {
 			t.Errorf("dequantised_weights %s: %v", kept, err)
+		}
+	}
+}
+
+// TestCompletionsFile checks the record of the best and the worst answers: a line for each prompt of a step, rewards as
+// they were given, the same over ranks, after an interrupt, and bounded.
+func TestCompletionsFile(t *testing.T) {
+	whole := samplingSpec(t, 4)
+	var news []string
+	env := oneWorker
+	env.Log = func(line string) { news = append(news, line) }
+	mustStart(t, whole, env)
+	lines := fileLines(t, filepath.Join(whole.OutputDir, CompletionsFile))
+	if len(lines) != 4*2 {
+		t.Fatalf("%d lines of 4 steps with 2 prompts", len(lines))
+	}
+	for i, text := range lines {
+		var l CompletionLine
+		if err := json.Unmarshal([]byte(text), &l); err != nil {
+			t.Fatal(err)
+		}
+		best, worst := strings.Count(l.Best.Text, "e"), strings.Count(l.Worst.Text, "e")
+		if l.Step != 1+i/2 || !strings.Contains(l.Prompt, "Once upon a time, ") || l.Best.Reward != float64(best) ||
+			l.Worst.Reward != float64(worst) || *l.Best.Rewards["letter"] != float64(best) || l.Mean < l.Worst.Reward ||
+			l.Mean > l.Best.Reward || l.Std > 0 != (l.Best.Reward > l.Worst.Reward) || l.Best.Tokens > 16 {
+			t.Errorf("line %d: %s", i+1, text)
+		}
+	}
+	shown := slices.ContainsFunc(news, func(n string) bool {
+		return strings.HasPrefix(n, "step 2, best answer (reward ") && strings.Contains(n, `to "Once upon a time, `)
+	})
+	if !shown {
+		t.Errorf("the terminal shows no best answer: %q", news)
+	}
+	ranks := over(t, whole, 2)
+	mustStart(t, ranks, oneWorker)
+	parts := whole
+	parts.OutputDir = filepath.Join(t.TempDir(), "parts")
+	stop := stopping(3)
+	mustStart(t, parts, Env{Env: oneWorker.Env, Observers: []Observer{stop}, Interrupted: stop.stop})
+	parts.Training.Resume = "auto"
+	mustStart(t, parts, oneWorker)
+	for _, other := range []Spec{ranks, parts} {
+		if got := fileLines(t, filepath.Join(other.OutputDir, CompletionsFile)); !slices.Equal(got, lines) {
+			t.Errorf("%s:\n%s\nwant\n%s", other.OutputDir, strings.Join(got, "\n"), strings.Join(lines, "\n"))
 		}
 	}
 }

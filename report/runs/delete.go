@@ -24,7 +24,8 @@ import (
 // reports, the model card and what a person wrote about the run.
 var written = []string{
 	train.MetricsFile, train.ConfigFile, replay.ManifestFile, train.DataReportFile, train.PlanReportFile, train.ReferenceCurveFile,
-	train.GradNormsFile, train.SamplesFile, checkpoint.LockFile, journal.StatusFile, journal.LogFile, hardware.File, AboutFile,
+	train.GradNormsFile, train.SamplesFile, train.CompletionsFile, train.RolloutsFile,
+	checkpoint.LockFile, journal.StatusFile, journal.LogFile, hardware.File, AboutFile,
 	adapter.ConfigFile, adapter.WeightsFile, "README.md", "report.html", "report.md", "metrics.csv",
 	"prompt_format.json", "generation_config.json", "chat_template.jinja", "tokenizer.json", "tokenizer_config.json",
 	"special_tokens_map.json", "added_tokens.json", "tokenizer.model", "vocab.json", "merges.txt",

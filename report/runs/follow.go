@@ -60,7 +60,8 @@ var steady = []string{".", train.ConfigFile, train.PlanReportFile, replay.Manife
 	journal.StatusFile, journal.LogFile, AboutFile}
 
 // lineFiles lists the files of a run that grow by lines.
-var lineFiles = []string{train.MetricsFile, train.GradNormsFile, train.SamplesFile, hardware.File}
+var lineFiles = []string{train.MetricsFile, train.GradNormsFile, train.SamplesFile, train.CompletionsFile,
+	hardware.File}
 
 // Read returns the run as its folder has it now, and reports whether anything is new. The settings of the last run are
 // kept as long as its configuration is unchanged.
@@ -135,11 +136,12 @@ func stat(path string) stamp {
 // gather copies the content of the files of lines into a run.
 func (f *Follower) gather(r *Run) {
 	m, n, s := f.growth[train.MetricsFile].run, f.growth[train.GradNormsFile].run, f.growth[train.SamplesFile].run
-	h := f.growth[hardware.File].run
+	h, a := f.growth[hardware.File].run, f.growth[train.CompletionsFile].run
 	r.Hardware, r.Numbers = slices.Clone(h.Hardware), cloneNumbers(m.Numbers)
 	r.Steps, r.Evals, r.End = slices.Clone(m.Steps), slices.Clone(m.Evals), m.End
 	r.Norms, r.Samples, r.Tasks = slices.Clone(n.Norms), slices.Clone(s.Samples), slices.Clone(m.Tasks)
-	r.Problems = slices.Concat(m.Problems, n.Problems, s.Problems, h.Problems)
+	r.Answers = slices.Clone(a.Answers)
+	r.Problems = slices.Concat(m.Problems, n.Problems, s.Problems, a.Problems, h.Problems)
 }
 
 // more reads the lines that a file has gained, and reports whether it has changed. A file that was replaced or became
@@ -182,6 +184,8 @@ func (f *Follower) anew(name string) *followed {
 		g.see = g.run.takeMetrics
 	case train.SamplesFile:
 		g.see = g.run.takeSample
+	case train.CompletionsFile:
+		g.see = g.run.takeAnswers
 	case hardware.File:
 		g.see = newReadings(g.run).take
 	default:

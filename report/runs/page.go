@@ -53,6 +53,9 @@ func (r *Run) page() report.Page {
 	if len(checks) > 0 {
 		p.Add("Checks", checks)
 	}
+	if a := r.answers(); a != nil {
+		p.Add("Answers and rewards", a...)
+	}
 	if s := r.samples(); s != nil {
 		p.Add("Samples and tasks", s...)
 	}

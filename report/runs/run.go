@@ -44,7 +44,8 @@ type Run struct {
 
 	Numbers     []NamedNumber // numbers that the objective reports beside the loss
 	Norms       []TensorNorms
-	Samples     []train.SampleLine // samples of the first step and the newest ones
+	Samples     []train.SampleLine     // samples of the first step and the newest ones
+	Answers     []train.CompletionLine // sampled answers of the first step and the newest ones
 	Tasks       []Task
 	Total       int   // steps of the whole run; 0 = not known
 	Checkpoints []int // steps of the checkpoints, ascending
@@ -92,6 +93,7 @@ func Read(dir string) (*Run, error) {
 	r.readFiles()
 	r.eachLine(train.GradNormsFile, newNorms(r).take)
 	r.eachLine(train.SamplesFile, r.takeSample)
+	r.eachLine(train.CompletionsFile, r.takeAnswers)
 	r.eachLine(hardware.File, newReadings(r).take)
 	if err := r.finish(); err != nil {
 		return nil, err

@@ -68,16 +68,25 @@ func spread(all []float64) (mean, deviation float64) {
 	return mean, math.Sqrt(deviation / (n - 1))
 }
 
-// totals are the weighted sums of the rewards of all answers, by group.
+// Totals returns the weighted sum of the rewards of each answer of a group; NaN = no reward could be given.
+func (c Rollouts) Totals(g *dataset.Rollout) ([]float64, error) {
+	w, err := c.weights(len(g.Names))
+	if err != nil {
+		return nil, err
+	}
+	own := make([]float64, len(g.Rewards))
+	for i, rewards := range g.Rewards {
+		own[i] = total(rewards, w)
+	}
+	return own, nil
+}
+
+// totals returns the weighted sums of the rewards of all answers, by group.
 func (c Rollouts) totals(groups []*dataset.Rollout) (by [][]float64, err error) {
 	for _, g := range groups {
-		w, err := c.weights(len(g.Names))
+		own, err := c.Totals(g)
 		if err != nil {
 			return nil, err
-		}
-		own := make([]float64, len(g.Rewards))
-		for i, rewards := range g.Rewards {
-			own[i] = total(rewards, w)
 		}
 		by = append(by, own)
 	}

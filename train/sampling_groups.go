@@ -1,0 +1,265 @@
+package train
+
+import (
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/internal/jsonerr"
+	"github.com/tierlora/tierlora/train/reward"
+)
+
+// askedPrompt is a prompt of a window: its row of the data set, the epoch that dealt it, and its tokens with all
+// columns.
+type askedPrompt struct {
+	row, epoch int
+	prompt     dataset.Row
+}
+
+// askedIn returns the prompts of a window in its order.
+func (w *sampledWindows) askedIn(step dataset.Step) (all []askedPrompt) {
+	for _, b := range step.All {
+		for _, row := range b.Rows {
+			all = append(all, askedPrompt{row: row, epoch: b.Epoch, prompt: dataset.Prompt(w.run.data.Train, row)})
+		}
+	}
+	return all
+}
+
+// sample samples and judges answers to the prompts of a window.
+func (w *sampledWindows) sample(step dataset.Step) error {
+	w.run.at.enter(phaseSample)
+	defer w.run.at.enter(phaseSteps)
+	all := w.askedIn(step)
+	groups, err := w.groups(context.Background(), all)
+	if err != nil {
+		return err
+	}
+	w.rows = map[int]dataset.Row{}
+	for i, group := range groups {
+		w.rows[all[i].row] = group
+	}
+	return nil
+}
+
+// groups returns the judged answers to each prompt. Every rank samples answers to its share of the prompts; rank 0
+// judges and records the answers of all ranks.
+func (w *sampledWindows) groups(ctx context.Context, all []askedPrompt) ([]dataset.Row, error) {
+	answers, err := w.answersTo(ctx, all)
+	if err != nil {
+		return nil, err
+	}
+	numbers, err := w.judge(ctx, all, answers)
+	if err != nil {
+		return nil, err
+	}
+	var groups []dataset.Row
+	for i, a := range all {
+		groups = append(groups, groupOf(a.prompt, answers[i], w.rewards.Names(), numbers[i]))
+	}
+	if !w.run.env.team.leads() {
+		return groups, nil
+	}
+	return groups, w.recordAnswers(all, answers, groups)
+}
+
+// sampledAnswer is an answer as the ranks send it to one another.
+type sampledAnswer struct {
+	IDs   []int32   `json:"ids"`
+	Old   []float32 `json:"old"` // log-probability of each token when it was drawn
+	Text  string    `json:"text"`
+	Ended bool      `json:"ended,omitempty"` // the answer has an end token
+}
+
+// answerShare is what one rank sampled.
+type answerShare struct {
+	Interrupted bool              `json:"interrupted,omitempty"` // the answers are not complete
+	Seconds     float64           `json:"seconds"`
+	Answers     [][]sampledAnswer `json:"answers"` // answers to each prompt of the share
+}
+
+// answersTo returns the answers to each prompt, in the order of the prompts. Prompt i is answered by rank i modulo the
+// number of ranks, so shares differ by one prompt at most. The ranks wait for the slowest share. An interrupt of any
+// rank ends the sampling of all ranks with errInterrupted.
+func (w *sampledWindows) answersTo(ctx context.Context, all []askedPrompt) ([][]sampledAnswer, error) {
+	team, world := w.run.env.team, 1
+	if team != nil {
+		world = team.World()
+	}
+	var own []askedPrompt
+	for i := team.rank(); i < len(all); i += world {
+		own = append(own, all[i])
+	}
+	share, err := w.answerOwn(ctx, own)
+	if err != nil {
+		return nil, err
+	}
+	shares := []answerShare{share}
+	if team != nil {
+		if shares, err = gatherJSON(team, "the sampled answers", share); err != nil {
+			return nil, err
+		}
+	}
+	answers := make([][]sampledAnswer, len(all))
+	for rank, theirs := range shares {
+		if theirs.Interrupted {
+			return nil, errInterrupted
+		}
+		for k, i := 0, rank; i < len(all); k, i = k+1, i+world {
+			if k >= len(theirs.Answers) || len(theirs.Answers[k]) != w.NumGenerations {
+				return nil, fmt.Errorf("rank %d sent no answers to prompt %d of the window", rank, i+1)
+			}
+			answers[i] = theirs.Answers[k]
+		}
+	}
+	w.timeSampling(shares)
+	return answers, nil
+}
+
+// gatherJSON sends a value to all ranks and returns those of all ranks.
+func gatherJSON[T any](team *team, what string, mine T) ([]T, error) {
+	text, err := json.Marshal(mine)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	sent, err := team.Group.Gather(team.ctx, what, text)
+	if err != nil {
+		return nil, err
+	}
+	all := make([]T, len(sent))
+	for rank, theirs := range sent {
+		if err := jsonerr.Unmarshal(theirs, &all[rank]); err != nil {
+			return nil, fmt.Errorf("%s of rank %d: %w", what, rank, jsonerr.Unplaced(err))
+		}
+	}
+	return all, nil
+}
+
+// answerOwn samples the answers of this rank's share.
+func (w *sampledWindows) answerOwn(ctx context.Context, own []askedPrompt) (share answerShare, err error) {
+	began := time.Now()
+	var questions []infer.Question
+	for _, a := range own {
+		for k := range w.NumGenerations {
+			o := infer.GenerateOptions{MaxTokens: w.MaxCompletionLength, Temperature: w.Temperature,
+				Seed: answerSeed(w.run.spec.Seed, a.epoch, a.row, k)}
+			questions = append(questions, infer.Question{Prompt: infer.Prompt{IDs: a.prompt.IDs}, Options: o})
+		}
+	}
+	answers, err := w.answers.Answer(ctx, questions, func() error {
+		if w.run.interrupted() {
+			return errInterrupted
+		}
+		return nil
+	})
+	if err == errInterrupted { //nolint:errorlint // it is the error of the function above
+		return answerShare{Interrupted: true}, nil
+	}
+	if err != nil {
+		return share, err
+	}
+	for i := range own {
+		var group []sampledAnswer
+		for _, a := range answers[i*w.NumGenerations : (i+1)*w.NumGenerations] {
+			group = append(group, sampledAnswer{IDs: a.IDs, Old: a.Logprobs, Text: a.Text, Ended: a.Ended})
+		}
+		share.Answers = append(share.Answers, group)
+	}
+	share.Seconds = time.Since(began).Seconds()
+	return share, nil
+}
+
+// timeSampling adds the time and the tokens of the ranks' shares to the window's numbers.
+func (w *sampledWindows) timeSampling(shares []answerShare) {
+	least, most, tokens := math.Inf(1), 1e-6, 0
+	for _, share := range shares {
+		least, most = min(least, share.Seconds), max(most, share.Seconds)
+		for _, group := range share.Answers {
+			for _, a := range group {
+				tokens += len(a.IDs)
+			}
+		}
+	}
+	w.times = []dataset.Value{
+		{Name: "sampling/tokens_per_second", Value: float64(tokens) / most},
+		{Name: "sampling/seconds", Value: most},
+	}
+	if len(shares) > 1 {
+		w.times = append(w.times, dataset.Value{Name: "sampling/wait_seconds", Value: most - least})
+	}
+}
+
+// judge returns the rewards of each answer to each prompt. Rank 0 judges for all ranks, so that a program or a server
+// sees every answer once, whatever the number of ranks.
+func (w *sampledWindows) judge(
+	ctx context.Context, all []askedPrompt, answers [][]sampledAnswer,
+) ([][][]float64, error) {
+	team := w.run.env.team
+	began := time.Now()
+	var mine [][]*float64
+	if team.leads() {
+		tok := w.run.Base.Tokenizer
+		var seen []reward.Answer
+		for i, a := range all {
+			prompt := tok.Decode(a.prompt.IDs, true)
+			for _, own := range answers[i] {
+				seen = append(seen, reward.Answer{Prompt: prompt, Completion: own.Text, Columns: a.prompt.Columns})
+			}
+		}
+		numbers, err := w.rewards.Judge(ctx, seen)
+		if err != nil {
+			return nil, err
+		}
+		mine = nullable(numbers)
+	}
+	if team != nil {
+		theirs, err := gatherJSON(team, "the rewards of the sampled answers", mine)
+		if err != nil {
+			return nil, err
+		}
+		mine = theirs[0]
+	}
+	w.times = append(w.times, dataset.Value{Name: "rewards/seconds", Value: time.Since(began).Seconds()})
+	if len(mine) != len(all)*w.NumGenerations {
+		return nil, fmt.Errorf("rank 0 sent rewards of %d answers, want %d", len(mine), len(all)*w.NumGenerations)
+	}
+	var numbers [][][]float64
+	for group := range slices.Chunk(mine, w.NumGenerations) {
+		numbers = append(numbers, numbered(group))
+	}
+	return numbers, nil
+}
+
+// answerSeed is the seed of an answer: it depends on the run's seed, the epoch, the prompt's row and the answer's
+// number alone.
+func answerSeed(seed uint64, epoch, row, answer int) uint64 {
+	h := fnv.New64a()
+	for _, x := range []uint64{seed, uint64(epoch), uint64(row), uint64(answer)} {
+		h.Write(binary.LittleEndian.AppendUint64(nil, x)) //nolint:errcheck // a hash takes everything
+	}
+	return h.Sum64()
+}
+
+// groupOf makes a row of a prompt with its answers.
+func groupOf(prompt dataset.Row, answers []sampledAnswer, names []string, rewards [][]float64) dataset.Row {
+	row := dataset.Row{Index: prompt.Index, Line: prompt.Line, Source: prompt.Source,
+		Rollout: &dataset.Rollout{Names: names, Rewards: rewards}}
+	for _, a := range answers {
+		if len(row.IDs) > 0 {
+			row.Borders = append(row.Borders, int32(len(row.IDs)))
+		}
+		row.IDs = append(append(row.IDs, prompt.IDs...), a.IDs...)
+		row.Labels = append(append(row.Labels, prompt.Labels...), a.IDs...)
+		unknown := slices.Repeat([]float32{float32(math.NaN())}, len(prompt.IDs))
+		row.Rollout.Old = append(append(row.Rollout.Old, unknown...), a.Old...)
+		row.Rollout.Truncated = append(row.Rollout.Truncated, !a.Ended)
+	}
+	return row
+}
