@@ -118,7 +118,8 @@ func TestBrokenPreferenceConfigs(t *testing.T) {
 			"d, val_split: 0.1}",
 			`run.yaml:3:52: training.metric_for_best_model: objective orpo reports no eval_rewards/accuracy; it ` +
 				`reports loss, rewards/chosen, rewards/rejected, rewards/accuracies, rewards/margins, logps/chosen, ` +
-				`logps/rejected, nll_loss, and each with eval_ before its name in evaluations`},
+				`logps/rejected, nll_loss, log_odds_chosen, log_odds_ratio, logits/chosen, logits/rejected, and each with ` +
+				`eval_ before its name in evaluations`},
 		{"training: {objective: dpo}\ndataset: {path: d, weights: true}",
 			`run.yaml:4:29: dataset.weights: training.objective dpo takes no weights of rows or messages: remove it`},
 	} {

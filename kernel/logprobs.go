@@ -24,9 +24,13 @@ const (
 //
 //	x f[M,C], w w[V,C], labels i32[M]
 //	  -> y, (slope f[M,C] if Grad), (entropy slope f[M,C] if Grad and EntropyDifferentiable),
-//	     (entropies f[M] if EntropyConstant or EntropyCollision)
+//	     (entropies f[M] if EntropyConstant or EntropyCollision), (statistics f[3,M] if Statistics)
 //	y f[M]   = log p[label], p = softmax(x wᵀ); with EntropyDifferentiable
 //	y f[2,M] = log p[label] in row 0, the entropy -sum over v of p_v log p_v in row 1
+//
+// statistics are numbers that training reports, constants for the gradient: in row LogitEntropy the entropy, in row
+// LogitMean the mean of the logits over the vocabulary, and in row LogitTop 1 where no label is likelier and no earlier
+// one as likely as the row's, else 0.
 //
 // With Cap > 0 the logits are Cap * tanh(x wᵀ / Cap) in place of x wᵀ. A row labelled -100 gives zeros and has no
 // gradient; a label outside the vocabulary otherwise gives NaN. w is frozen.
@@ -42,7 +46,17 @@ type LinearLogProbs struct {
 	Grad    bool    // computes slopes; without them nothing has a gradient
 	Entropy Entropy // entropies and their gradient
 	Cap     float64 // soft cap of the logits; 0 = none
+	// Statistics computes statistics of the logits. They change no bit of the other outputs.
+	Statistics bool
 }
+
+// The rows of LinearLogProbs' statistics.
+const (
+	LogitEntropy    = iota // entropy of the distribution, in nats
+	LogitMean              // mean of the logits over the vocabulary
+	LogitTop               // 1 where the label is the likeliest, the first of equals; else 0
+	LogitStatistics        // the number of rows
+)
 
 // Name returns "logprobs".
 func (LinearLogProbs) Name() string { return "logprobs" }
@@ -72,6 +86,9 @@ func (o LinearLogProbs) Shape(in []Type) ([]Type, error) {
 	}
 	if o.Entropy.constant() {
 		out = append(out, each)
+	}
+	if o.Statistics {
+		out = append(out, T(in[0].DType, LogitStatistics, d.At('M')))
 	}
 	return out, nil
 }
@@ -125,6 +142,7 @@ type logProbs[F Float] struct {
 
 	y, entropies []F  // [M] each; no entropies = they are not wanted
 	collision    bool // entropies are collision entropies
+	statistics   []F  // [3,M]; nil = they are not wanted
 
 	// A slope [M,C] and the gradient for a chunk's logits that it is computed from; no dx = it is not wanted.
 	slope, entropySlope gradientOf[F]
@@ -134,6 +152,9 @@ func bindLogProbs[F Float](c *CPU, o LinearLogProbs, in, out []Tensor) func() {
 	e := &logProbs[F]{
 		headChunks: newHeadChunks[F](c, o.Chunk, in[0], in[1], in[2]), loops: simd.Best[F](), cap: F(o.Cap),
 		y: Floats[F](out[0]), collision: o.Entropy == EntropyCollision,
+	}
+	if o.Statistics {
+		e.statistics, out = Floats[F](out[len(out)-1]), out[:len(out)-1]
 	}
 	switch M := in[0].Shape[0]; o.Entropy {
 	case EntropyConstant, EntropyCollision:
@@ -156,6 +177,7 @@ func (e *logProbs[F]) unlabelled(t int) {
 	if e.entropies != nil {
 		e.entropies[t] = 0
 	}
+	e.setStatistics(t, 0, 0, 0)
 	for _, s := range []gradientOf[F]{e.slope, e.entropySlope} {
 		if s.dx != nil {
 			clear(s.dx[t*e.width:][:e.width])
@@ -174,17 +196,29 @@ func (e *logProbs[F]) row(i int) {
 		e.loops.SoftCap(logits, logits, e.cap)
 	}
 	top, target := e.loops.Max(logits), float64(logits[label])
+	// likeliest is 1 where the label is the first of the largest logits.
+	likeliest := F(0)
+	if e.statistics != nil && logits[label] == top && e.loops.Max(logits[:label]) < top {
+		likeliest = 1
+	}
 	// Exponentials overwrite the logits unless those are needed once more. Then they go where the chunk's row of x was,
 	// which has been used, a part at a time: the parts are the same either way, so that the sums are.
 	keep, spare := e.entropies != nil || e.cap > 0, e.rows[i*e.width:][:e.width]
-	sum, dot, squares := 0.0, 0.0, 0.0
+	sum, dot, squares, total, weighted := 0.0, 0.0, 0.0, 0.0, 0.0
 	for at := 0; at < len(logits); at += len(spare) {
 		part := logits[at:min(at+len(spare), len(logits))]
 		p := part
-		if keep {
+		if keep || e.statistics != nil {
 			p = spare[:len(part)]
 		}
 		sum += simd.LongExp(e.loops, p, part, top)
+		if e.statistics != nil {
+			total += sumByFour(part)
+			weighted += simd.LongDot(e.loops, p, part)
+		}
+		if !keep && e.statistics != nil {
+			copy(part, p)
+		}
 		if e.entropies != nil {
 			for j := range part {
 				part[j] -= top
@@ -200,6 +234,7 @@ func (e *logProbs[F]) row(i int) {
 	if e.collision {
 		entropy = 2*math.Log(sum) - math.Log(squares)
 	}
+	e.setStatistics(t, F(math.Log(sum)+float64(top)-weighted/sum), F(total/float64(len(logits))), likeliest)
 	shift := top // what is still to be subtracted from the logits
 	if e.entropies != nil {
 		e.entropies[t], shift = F(entropy), 0
@@ -214,6 +249,28 @@ func (e *logProbs[F]) row(i int) {
 	}
 }
 
+// setStatistics writes the statistics of row t, where they are wanted.
+func (e *logProbs[F]) setStatistics(t int, entropy, mean, likeliest F) {
+	if e.statistics == nil {
+		return
+	}
+	M := len(e.y)
+	e.statistics[LogitEntropy*M+t], e.statistics[LogitMean*M+t], e.statistics[LogitTop*M+t] = entropy, mean, likeliest
+}
+
+// sumByFour returns the sum of numbers, in an order that depends only on how many they are. Four running sums make it
+// faster than sumOf.
+func sumByFour[F Float](x []F) (sum float64) {
+	var s [4]float64
+	for ; len(x) >= 4; x = x[4:] {
+		s[0], s[1], s[2], s[3] = s[0]+float64(x[0]), s[1]+float64(x[1]), s[2]+float64(x[2]), s[3]+float64(x[3])
+	}
+	for _, v := range x {
+		sum += float64(v)
+	}
+	return sum + (s[0] + s[1]) + (s[2] + s[3])
+}
+
 // undefined gives the chunk's row i, row t of x, NaN for results: its label is outside the vocabulary.
 func (e *logProbs[F]) undefined(i, t int) {
 	nan := F(math.NaN())
@@ -221,6 +278,7 @@ func (e *logProbs[F]) undefined(i, t int) {
 	if e.entropies != nil {
 		e.entropies[t] = nan
 	}
+	e.setStatistics(t, nan, nan, nan)
 	for _, s := range []gradientOf[F]{e.slope, e.entropySlope} {
 		if s.dx == nil {
 			continue
@@ -232,8 +290,8 @@ func (e *logProbs[F]) undefined(i, t int) {
 }
 
 // slopes turns the chunk's row i of logits, which lie top-shift below the capped ones, into the gradients of the
-// log-probability and of the entropy for the logits before the cap. sum is that of the exponentials, the largest of
-// which is 1.
+// log-probability and of the entropy for the logits before the cap. sum adds up the exponentials; the
+// largest exponential is 1.
 func (e *logProbs[F]) slopes(i, label int, logits []F, shift, top F, sum float64, entropy F) {
 	spare, log := e.rows[i*e.width:][:e.width], F(math.Log(sum))
 	through := func(y F) F {
@@ -266,9 +324,14 @@ func (e *logProbs[F]) slopes(i, label int, logits []F, shift, top F, sum float64
 	logits[label] += through(target)
 }
 
-// Cost counts the labelled rows alone: their GEMMs, and two functions and four sums for each logit.
+// Cost counts the labelled rows alone: their GEMMs, and two functions and four sums for each logit, three more for
+// statistics.
 func (o LinearLogProbs) Cost(in, out []Type, c Content) Cost {
-	return headCost(in, out, 1+o.slopes(), 6, c)
+	operations := 6
+	if o.Statistics {
+		operations += 3
+	}
+	return headCost(in, out, 1+o.slopes(), operations, c)
 }
 
 // Stored keeps hidden states, slopes and the vocabulary matrix in the compute type, and statistics in fp32.
@@ -278,6 +341,9 @@ func (o LinearLogProbs) Stored([]DType) (want, out []DType) {
 		out = append(out, ComputeType)
 	}
 	if o.Entropy.constant() {
+		out = append(out, F32)
+	}
+	if o.Statistics {
 		out = append(out, F32)
 	}
 	return []DType{ComputeType, ComputeType, I32}, out
@@ -292,7 +358,8 @@ func (o LinearLogProbs) ScratchGPU(in, _ []Type, sm int) int64 {
 // LinearLogProbsGrad is the gradient of LinearLogProbs for its hidden states: slopes weighted row by row.
 //
 //	labels i32[M], dy f[M], slope f[M,C] -> dx f[M,C] = dy slope
-//	labels i32[M], dy f[2,M], slope f[M,C], entropy slope f[M,C] -> dx f[M,C] = dy[0] slope + dy[1] entropy slope  (Entropy)
+//	labels i32[M], dy f[2,M], slope f[M,C], entropy slope f[M,C] -> dx f[M,C] = dy[0] slope + dy[1] entropy slope, if
+//	  Entropy
 //
 // A row labelled -100 gives zeros whatever dy is there.
 type LinearLogProbsGrad struct{ Entropy bool }

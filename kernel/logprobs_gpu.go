@@ -13,7 +13,10 @@ func (o LinearLogProbs) GPU(g *GPU, in, out []DeviceTensor) (func() error, error
 	rowBytes := int64(C) * int64(in[0].DType.Size()) // of x and of slopes
 	matrix := logitBytes(o.Chunk, in[0].Type, in[1].Type)
 	scratch := g.Scratch.Add(matrix * int64(max(1, o.slopes())))
-	entropies := gpu.Ptr(0)
+	entropies, reported := gpu.Ptr(0), gpu.Ptr(0)
+	if o.Statistics {
+		reported, out = out[len(out)-1].Ptr, out[:len(out)-1]
+	}
 	switch o.Entropy {
 	case EntropyConstant:
 		entropies = out[len(out)-1].Ptr
@@ -42,6 +45,14 @@ func (o LinearLogProbs) GPU(g *GPU, in, out []DeviceTensor) (func() error, error
 			return nil, err
 		}
 		work = append(work, forward)
+		if o.Statistics { // the log-probabilities overwrite the logits
+			statistics, err := g.Launch(cuda.LogitStatistics(rows, V), reported.Add(at), g.Scratch, in[2].Ptr.Add(at),
+				int32(V), int32(V), int32(M), float32(o.Cap))
+			if err != nil {
+				return nil, err
+			}
+			work = append(work, statistics)
+		}
 		if o.Entropy == EntropyCollision { // the statistics overwrite the logits
 			collision, err := g.Launch(cuda.Collision(rows, V), out[len(out)-1].Ptr.Add(at), g.Scratch,
 				in[2].Ptr.Add(at), int32(V), int32(V), float32(o.Cap))

@@ -3,6 +3,7 @@ package kernel_test
 import (
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/tierlora/tierlora/kernel"
@@ -39,8 +40,10 @@ func TestLinearLogProbs(t *testing.T) {
 			for entropy, name := range []string{"", ", entropies", ", entropies with gradient", ", collisions"} {
 				for _, grad := range []bool{false, true} {
 					k := kernel.LinearLogProbs{Chunk: c.chunk, Grad: grad, Entropy: kernel.Entropy(entropy), Cap: cap}
-					kerneltest.Run(t, kerneltest.Case{Name: fmt.Sprintf("%s, cap %v, gradient %v%s", c.name, cap, grad,
-						name), Kernel: k, In: in, Bound: 2e-6})
+					what := fmt.Sprintf("%s, cap %v, gradient %v%s", c.name, cap, grad, name)
+					kerneltest.Run(t, kerneltest.Case{Name: what, Kernel: k, In: in, Bound: 2e-6})
+					k.Statistics = true
+					kerneltest.Run(t, kerneltest.Case{Name: what + ", statistics", Kernel: k, In: in, Bound: 2e-6})
 				}
 			}
 		}
@@ -116,6 +119,85 @@ func TestLinearLogProbsMeaning(t *testing.T) {
 			f64s(append(weights[:m:m], entropyWeights...), 2, m), out[1], out[2])
 		near(t, "dx of both", got[0].F64(), dxBoth, 1e-13)
 	}
+}
+
+// TestLinearLogProbsStatistics compares the statistics with their definitions, and the other outputs with those of a
+// kernel without statistics, bit by bit, in float32 and in float64.
+func TestLinearLogProbsStatistics(t *testing.T) {
+	const m, width, vocab = 6, 5, 9
+	x, w := normal64(1, m*width), normal64(2, vocab*width)
+	for i := 3 * width; i < 4*width; i++ {
+		w[i] *= 3
+	}
+	copy(w[7*width:8*width], w[3*width:4*width]) // two labels with equal logits: the first is the likeliest
+	labels := []int32{2, kernel.Untrained, 3, 7, vocab, 0}
+	copy(x[2*width:3*width], w[3*width:4*width])
+	copy(x[3*width:4*width], w[3*width:4*width])
+	for _, cap := range []float64{0, 1.25} {
+		want := make([]float64, 3*m)
+		for i, label := range labels {
+			if label == kernel.Untrained {
+				continue
+			}
+			p, _ := softmaxOf(x[i*width:][:width], w, cap)
+			top := 0
+			for v, q := range p {
+				z := 0.0
+				for c := range width {
+					z += x[i*width+c] * w[v*width+c]
+				}
+				if cap > 0 {
+					z = cap * math.Tanh(z/cap)
+				}
+				want[i] -= q * math.Log(q)
+				want[m+i] += z / vocab
+				if q > p[top] {
+					top = v
+				}
+			}
+			if top == int(label) {
+				want[2*m+i] = 1
+			}
+			if label == vocab {
+				want[i], want[m+i], want[2*m+i] = math.NaN(), math.NaN(), math.NaN()
+			}
+		}
+		if want[2*m+2] != 1 || want[2*m+3] != 0 {
+			t.Fatalf("labels 3 and 7 of equal logits: %v and %v are the likeliest", want[2*m+2], want[2*m+3])
+		}
+		in := []kernel.Tensor{f64s(x, m, width), f64s(w, vocab, width), i32s(labels)}
+		for entropy := range kernel.EntropyCollision + 1 {
+			k := kernel.LinearLogProbs{Chunk: 2, Grad: true, Entropy: entropy, Cap: cap}
+			plain := evaluate(t, k, in...)
+			k.Statistics = true
+			out := evaluate(t, k, in...)
+			near(t, "statistics", out[len(out)-1].F64(), want, 1e-14)
+			for i, o := range plain {
+				near(t, fmt.Sprintf("output %d with statistics", i), out[i].F64(), o.F64(), 0)
+			}
+		}
+	}
+	wide32 := []kernel.Tensor{f32s(narrowed(normal64(3, 37*24)), 37, 24), f32s(narrowed(normal64(4, 301*24)), 301, 24),
+		i32s(labelsTo(37, 301))}
+	for entropy := range kernel.EntropyCollision + 1 {
+		k := kernel.LinearLogProbs{Chunk: 10, Grad: true, Entropy: entropy}
+		plain := evaluate(t, k, wide32...)
+		k.Statistics = true
+		for i, o := range evaluate(t, k, wide32...)[:len(plain)] {
+			if !slices.Equal(o.F32(), plain[i].F32()) {
+				t.Errorf("entropy %d: statistics change output %d in float32", entropy, i)
+			}
+		}
+	}
+}
+
+// labelsTo returns labels of n rows within a vocabulary.
+func labelsTo(n, vocab int) []int32 {
+	all := make([]int32, n)
+	for i := range all {
+		all[i] = int32(i * 7919 % vocab)
+	}
+	return all
 }
 
 // softmaxOf returns the probabilities that the matrix w gives a row x, and the soft cap's derivative at each logit.

@@ -25,13 +25,15 @@ const (
 //	policy f[S], counts f[S], likelihood f[S], trained f[S], pairs i32[P,2], scale f[1], (scaling if Scaled)
 //	  -> loss f[], (dpolicy f[S], dlikelihood f[S] if Grad),
 //	     rewards of the chosen f[], of the rejected f[], accuracy f[], margins f[],
-//	     log-probabilities of the chosen f[], of the rejected f[], negative log-likelihood f[]
+//	     log-probabilities of the chosen f[], of the rejected f[], negative log-likelihood f[],
+//	     log odds ratio f[], its log sigmoid f[]
 //
 // pairs[k] are the sequences of the chosen and of the rejected answer of pair k; a negative index means that there is
 // no pair k. counts are the numbers of an answer's tokens. likelihood and trained are the sum of log-probabilities and
 // the number of the tokens whose mean negative log-likelihood over the batch's chosen rows is added, Likelihood times.
 // That mean depends on which pairs share a micro-batch, as TRL has it. loss is scale times the sum over pairs; the other
-// scalars are sums over pairs that nothing scales. All arithmetic is in float64.
+// scalars are sums over pairs that nothing scales. The last two are zero unless Form is MarginOdds. All arithmetic is in
+// float64.
 type MarginLoss struct {
 	Form       MarginForm
 	Beta       float64 // factor of the margin, above 0
@@ -44,12 +46,19 @@ type MarginLoss struct {
 }
 
 // marginSums is the number of sums over pairs beside the loss.
-const marginSums = 7
+const marginSums = 9
+
+// The places of the last sums of a MarginLoss.
+const (
+	marginLikelihood = 6 + iota
+	marginOdds
+	marginRatio
+)
 
 // Name returns "margin_loss".
 func (MarginLoss) Name() string { return "margin_loss" }
 
-// Shape returns the types of the loss, the gradients and the seven sums.
+// Shape returns the types of the loss, the gradients and the nine sums.
 func (o MarginLoss) Shape(in []Type) ([]Type, error) {
 	d, err := Want(in, withScaling(o.Scaled, "f[S]", "f[S]", "f[S]", "f[S]", "i32[P,2]", "f[1]")...)
 	if err != nil {
@@ -143,11 +152,14 @@ func bindMarginLoss[F Float](_ *CPU, o MarginLoss, in, out []Tensor) func() {
 			for i, x := range [...]float64{chosen, rejected, right, chosen - rejected, a.x[0], a.x[1]} {
 				sums[i] += x
 			}
+			if o.Form == MarginOdds {
+				sums[marginOdds], sums[marginRatio] = sums[marginOdds]+o.odds(a), sums[marginRatio]-v/o.Beta
+			}
 			sum, tokens, n = sum+float64(likelihood[at[0]]), tokens+float64(trained[at[0]]), n+1
 		}
 		if tokens > 0 {
-			sums[marginSums-1] = -n * sum / tokens
-			all += o.Likelihood * sums[marginSums-1]
+			sums[marginLikelihood] = -n * sum / tokens
+			all += o.Likelihood * sums[marginLikelihood]
 			for k := range len(pairs) / 2 {
 				if o.Grad && found(k) {
 					dlikelihood[pairs[2*k]] -= F(by * o.Likelihood * n / tokens)
@@ -212,6 +224,13 @@ func (o MarginLoss) form(a marginPair) (v float64, g [2]float64) {
 	}
 	d := b * (e*sigmoid(b*z) - (1-e)*sigmoid(-b*z))
 	return (1-e)*softplus(-b*z) + e*softplus(b*z), [2]float64{d, -d}
+}
+
+// odds returns the logarithm of the ratio of both answers' odds.
+func (MarginLoss) odds(a marginPair) float64 {
+	failC, _ := logFailure(a.t[0])
+	failX, _ := logFailure(a.t[1])
+	return a.t[0] - a.t[1] - failC + failX
 }
 
 // certain is the average log-probability at which the odds of an answer stop to grow. A log-probability in fp32 has a

@@ -60,8 +60,12 @@ func f32s(v []float32, shape ...int) kernel.Tensor {
 	return x
 }
 
-func i32s(v []int32) kernel.Tensor {
-	x := zeros(kernel.I32, len(v))
+// i32s returns numbers as a tensor, a list where no shape is given.
+func i32s(v []int32, shape ...int) kernel.Tensor {
+	if shape == nil {
+		shape = []int{len(v)}
+	}
+	x := zeros(kernel.I32, shape...)
 	copy(x.I32(), v)
 	return x
 }

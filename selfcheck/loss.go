@@ -63,10 +63,14 @@ func logProbChecks(in []checkInput) []check {
 	M, C, V := in[0].shape[0], in[0].shape[1], in[1].shape[0]
 	weights := newNumbers().normal32(1, 2, M)
 	for _, cap := range []float64{0, 2} {
+		all = append(all, check{kernel: "logprobs", in: in, gemm: true,
+			name:  fmt.Sprintf("%d rows of %d, vocabulary %d, soft cap %v, statistics", M, C, V, cap),
+			build: one(kernel.LinearLogProbs{Chunk: 64, Cap: cap, Statistics: true}),
+			plain: plainLogProbs{M: M, C: C, cap: cap}.statistics, bounds: []bound{rounded, rounded}})
 		for entropy := range kernel.EntropyCollision + 1 {
 			k := kernel.LinearLogProbs{Chunk: 64, Entropy: entropy, Cap: cap}
 			name := fmt.Sprintf("%d rows of %d, vocabulary %d, soft cap %v, entropies %d", M, C, V, cap, entropy)
-			plain := plainLogProbs{M, C, cap, entropy}
+			plain := plainLogProbs{M: M, C: C, cap: cap, entropy: entropy}
 			if entropy == kernel.EntropyConstant || entropy == kernel.EntropyCollision {
 				all = append(all, check{kernel: "logprobs", name: name, build: one(k), in: in, plain: plain.values,
 					bounds: []bound{rounded, rounded}, gemm: true})
@@ -101,6 +105,27 @@ type plainLogProbs struct {
 	M, C    int
 	cap     float64
 	entropy kernel.Entropy
+}
+
+// statistics returns log-probabilities and the statistics of the logits.
+func (o plainLogProbs) statistics(f format, in [][]float64) [][]float64 {
+	logp, entropies, _ := o.all(f, in)
+	M, C, V := o.M, o.C, len(in[1])/o.C
+	means, likeliest := make([]float64, M), make([]float64, M)
+	for m, label := range in[2] {
+		if label == kernel.Untrained {
+			continue
+		}
+		logits := make([]float64, V)
+		for v := range logits {
+			logits[v], _ = f.capped(f.round(dot(in[0][m*C:][:C], in[1][v*C:][:C])), o.cap)
+			means[m] += logits[v] / float64(V)
+		}
+		if slices.Index(logits, slices.Max(logits)) == int(label) {
+			likeliest[m] = 1
+		}
+	}
+	return [][]float64{logp, slices.Concat(entropies, means, likeliest)}
 }
 
 // values returns the outputs of a kernel without a gradient.

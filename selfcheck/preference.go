@@ -46,6 +46,11 @@ func preferenceChecks() []check {
 			}
 			all = append(all, preferenceCheck(fmt.Sprintf("%s, %d pairs", name, P), o, in))
 		}
+		statistics := sums(-9, 9)
+		statistics.shape, statistics.values = []int{3, S}, append(statistics.values, append(sums(-9, 9).values,
+			sums(0, 9).values...)...)
+		all = append(all, preferenceCheck(fmt.Sprintf("%d pairs", P), kernel.AnswerSums{},
+			[]checkInput{statistics, sums(1, 20), list}))
 		base := kernel.PairLoss{Beta: 0.3, Smoothing: 0.1, Tau: 0.6, Alpha: 0.5, TailWeight: 0.25, Grad: true}
 		for form, name := range kernel.PairFormNames {
 			o := base

@@ -22,7 +22,7 @@ func numberOf(o objective.Objective, key string) (n objective.Number, evaluation
 		return objective.Number{Name: name}, evaluation, true
 	}
 	all := o.Numbers()
-	i := slices.IndexFunc(all, func(n objective.Number) bool { return n.Name == name })
+	i := slices.IndexFunc(all, func(n objective.Number) bool { return n.Name == name && !n.Hidden })
 	if i < 0 {
 		return objective.Number{}, evaluation, false
 	}
@@ -48,7 +48,9 @@ func (s Spec) ValidateNumbers(evaluates bool) (problems []error) {
 	o := s.Objective()
 	var names []string
 	for _, n := range append([]objective.Number{{Name: objective.Loss}}, o.Numbers()...) {
-		names = append(names, n.Name)
+		if !n.Hidden {
+			names = append(names, n.Name)
+		}
 	}
 	check := func(path, key string) {
 		switch _, evaluation, ok := numberOf(o, key); {

@@ -39,7 +39,8 @@ type preferenceGolden struct {
 	Grads     map[string][2]float64 `json:"grads"`
 }
 
-// preferenceGoldens returns TRL's numbers of one of its trainers, by variant.
+// preferenceGoldens returns TRL's numbers of one of its trainers, by variant. Mean logits of CPO and ORPO are the
+// numbers that TRL's DPO logs of the same rows: its CPO and ORPO average over prompts and padding too.
 func preferenceGoldens(t *testing.T, trainer string) map[string]preferenceGolden {
 	t.Helper()
 	var all map[string]preferenceGolden
@@ -48,6 +49,11 @@ func preferenceGoldens(t *testing.T, trainer string) map[string]preferenceGolden
 	for name, g := range all {
 		if variant, ok := strings.CutPrefix(name, trainer+"/"); ok {
 			own[variant] = g
+			for _, name := range []string{"logits/chosen", "logits/rejected"} {
+				if trainer == "cpo" || trainer == "orpo" {
+					g.Metrics[name] = all["dpo/sigmoid"].Metrics[name]
+				}
+			}
 		}
 	}
 	return own
@@ -333,6 +339,11 @@ func comparePairs(t *testing.T, b *session.Base, trainer, variant string, want p
 					golden.Near(t, name, v, w, c.loss*math.Max(math.Abs(w), 1))
 				} else if want.Metrics != nil {
 					t.Errorf("TRL has no number %s", name)
+				}
+			}
+			for name, v := range want.Metrics {
+				if _, ok := got[name]; !ok && (name != "nll_loss" || v != 0) { // TRL logs 0 where the loss has none
+					t.Errorf("TRL logs %s, and the objective has no such number", name)
 				}
 			}
 			s.sameGradients(t, trainer, variant, want.Grads, c.grads)

@@ -51,8 +51,9 @@ expect: {at_least: {eval_rewards/accuracies: 0.5}}
 		t.Errorf("report: exit code %d\n%s%s", code, out, errOut)
 	}
 	code, out, errOut = trainer(t, dir, nil, "", "eval", "run.yaml", "--adapter", "o")
-	for _, want := range []string{"\nobjective           dpo\nreference           base\nloss                0.",
-		"\nrewards/accuracies  1.000000\n", "\nrewards/margins     "} {
+	for _, want := range []string{"\nobjective            dpo\nreference            base\nloss                 0.",
+		"\nrewards/accuracies   1.000000\n", "\nrewards/margins      ", "\nlogits/chosen        -",
+		"\nmean_token_accuracy  0."} {
 		if code != 0 || !strings.Contains(out, want) {
 			t.Errorf("eval: exit code %d, no %q in\n%s%s", code, want, out, errOut)
 		}

@@ -165,6 +165,18 @@ func Collision(M, V int) Geometry {
 	return g
 }
 
+// LogitStatistics returns the geometry of logit_statistics_rows over M rows of V logits.
+func LogitStatistics(M, V int) Geometry {
+	g := CrossEntropy("logit_statistics_rows", M, V)
+	g.Stem = "logit_statistics"
+	return g
+}
+
+// AnswerSums returns the geometry of answer_sums_rows, which runs in one block.
+func AnswerSums() Geometry {
+	return Geometry{"answer_sums", "answer_sums_rows", [3]int{1, 1, 1}, [3]int{256, 1, 1}, 0}
+}
+
 // LogProbsGradient returns the geometry of logprobs_gradient over M rows of C.
 func LogProbsGradient(M, C int) Geometry {
 	g := Embedding(M, C)

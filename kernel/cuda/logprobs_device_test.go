@@ -133,6 +133,59 @@ func TestLogProbsCollision(t *testing.T) {
 	})
 }
 
+// TestLogProbsStatistics checks entropies, means of logits and likeliest labels in every element type, with and without
+// a soft cap.
+func TestLogProbsStatistics(t *testing.T) {
+	elements(t, 256<<20, func(t *testing.T, r *harness) {
+		for _, c := range [][3]int{{6, 512, 512}, {6, 151936, 151936}, {6, 1001, 1008}, {6, 777, 777}, {6, 7, 7}} {
+			for _, cap := range []float64{0, 6} {
+				M, V, ld := c[0], c[1], c[2]
+				const stride = 9
+				labels := make([]int32, M)
+				var x []float64
+				out := r.repeat(func() [][]byte {
+					var xb []byte
+					xb, x = r.numbers(M*ld, 4)
+					labels = []int32{likeliestOf(x[:V]), likeliestOf(x[ld:][:V]), 0, int32(V - 1), int32(V), -100}
+					to := r.out("statistics", 4*3*stride)
+					r.run(LogitStatistics(M, V), to, in(r, "logits", xb), in(r, "labels", labels), i32(V), i32(ld),
+						i32(stride), float32(cap))
+					return [][]byte{get[byte](r, to, 4*3*stride)}
+				})
+				got := f32Floats(out[0])
+				var have, want []float64
+				for m := range M - 2 {
+					l, _ := logSoftmax(x[m*ld:][:V], cap)
+					entropy, mean, top := 0., 0., 0.
+					for v, l := range l {
+						entropy -= math.Exp(l) * l
+						y := x[m*ld+v]
+						if cap > 0 {
+							y = cap * math.Tanh(y/cap)
+						}
+						mean += y / float64(V)
+					}
+					if likeliestOf(x[m*ld:][:V]) == labels[m] {
+						top = 1
+					}
+					have = append(have, got[m], got[stride+m], got[2*stride+m])
+					want = append(want, entropy, mean, top)
+				}
+				what := fmt.Sprintf("[%d,%d] of %d, cap %v", M, V, ld, cap)
+				nearF32(t, what, have, want)
+				for row := range 3 {
+					if at := got[row*stride:]; !math.IsNaN(at[M-2]) || at[M-1] != 0 {
+						t.Errorf("%s: a label outside the vocabulary has %v, none has %v", what, at[M-2], at[M-1])
+					}
+				}
+			}
+		}
+	})
+}
+
+// likeliestOf returns the place of the largest number, the first of equals.
+func likeliestOf(x []float64) int32 { return int32(slices.Index(x, slices.Max(x))) }
+
 // nearSlopes is near, but in fp32 it allows 5e-6: exponentials of differences of about 20 are off by the rounding of
 // those.
 func nearSlopes(t *testing.T, r *harness, what string, got []byte, want []float64) {

@@ -278,10 +278,10 @@ __device__ double margin_of(int form, double b, double e, double gamma, double t
 // Grid 1. dpolicy, dlikelihood and scaling may be null.
 extern "C" __global__ void __launch_bounds__(256) preference_margins(
     float *loss, float *dpolicy, float *dlikelihood, float *chosen, float *rejected, float *accuracy, float *margin, float *logp_chosen,
-    float *logp_rejected, float *nll, const float *policy, const float *counts, const float *likelihood, const float *trained, const int *pairs,
-    const float *scale, const float *scaling, double *scratch, int P, int S, int form, double beta, double smoothing, double gamma, double alpha,
-    double likelihood_weight) {
-    double all = 0, sum = 0, tokens = 0, n = 0, sums[6] = {0, 0, 0, 0, 0, 0};
+    float *logp_rejected, float *nll, float *log_odds, float *odds_ratio, const float *policy, const float *counts, const float *likelihood,
+    const float *trained, const int *pairs, const float *scale, const float *scaling, double *scratch, int P, int S, int form, double beta,
+    double smoothing, double gamma, double alpha, double likelihood_weight) {
+    double all = 0, sum = 0, tokens = 0, n = 0, sums[8] = {0, 0, 0, 0, 0, 0, 0, 0};
     for (int k = threadIdx.x; k < P; k += blockDim.x) {
         scratch[2 * k] = scratch[2 * k + 1] = 0;
         int at[2] = {pairs[2 * k], pairs[2 * k + 1]};
@@ -297,7 +297,12 @@ extern "C" __global__ void __launch_bounds__(256) preference_margins(
                 slope[side] *= e, t[side] = (1 - e) / alpha;
             }
         }
-        all += margin_of(form, beta, smoothing, gamma, t[0], t[1], g[0], g[1]);
+        double v = margin_of(form, beta, smoothing, gamma, t[0], t[1], g[0], g[1]);
+        all += v;
+        if (form == MARGIN_ODDS) {
+            double ignored;
+            sums[6] += t[0] - t[1] - log_failure(t[0], ignored) + log_failure(t[1], ignored), sums[7] -= v / beta;
+        }
         scratch[2 * k] = g[0] * slope[0], scratch[2 * k + 1] = g[1] * slope[1];
         double c = beta * t[0], r = beta * t[1];
         sums[0] += c, sums[1] += r, sums[2] += t[0] > t[1], sums[3] += c - r, sums[4] += x[0], sums[5] += x[1];
@@ -305,9 +310,9 @@ extern "C" __global__ void __launch_bounds__(256) preference_margins(
     }
     all = block_sum(all), sum = block_sum(sum), tokens = block_sum(tokens), n = block_sum(n);
     double mean = tokens > 0 ? -n * sum / tokens : 0, by = (double)*scale * (scaling ? *scaling : 1.f);
-    float *to[6] = {chosen, rejected, accuracy, margin, logp_chosen, logp_rejected};
+    float *to[8] = {chosen, rejected, accuracy, margin, logp_chosen, logp_rejected, log_odds, odds_ratio};
 #pragma unroll
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 8; i++) {
         double v = block_sum(sums[i]);
         if (threadIdx.x == 0) *to[i] = (float)v;
     }

@@ -192,7 +192,7 @@ func TestPreferenceMargins(t *testing.T) {
 					trained = append(trained, float32(1+r.rnd.IntN(20)))
 				}
 				args := []any{r.out("loss", 4), r.out("dpolicy", int64(4*S)), r.out("dlikelihood", int64(4*S))}
-				for i := range 7 {
+				for i := range 9 {
 					args = append(args, r.out(fmt.Sprintf("sum %d", i), 4))
 				}
 				outputs := slices.Clone(args)
@@ -203,18 +203,22 @@ func TestPreferenceMargins(t *testing.T) {
 					launchDouble(beta), launchDouble(smoothing), launchDouble(gamma), launchDouble(0),
 					launchDouble(likelihoodWeight))
 				r.run(Preference("preference_margins"), args...)
-				return read(r, outputs, 1, S, S, 1, 1, 1, 1, 1, 1, 1)
+				return read(r, outputs, 1, S, S, 1, 1, 1, 1, 1, 1, 1, 1, 1)
 			})
 			counts, tokens := widened(c.counts), widened(trained)
-			var nll float64
+			var nll, odds, ratio float64
 			loss := func(policy, likelihood []float64) (total float64) {
 				var sum, n float64
+				odds, ratio = 0, 0
 				for _, p := range c.present() {
 					x, y := policy[p[0]], policy[p[1]]
 					if form >= 2 {
 						x, y = x/counts[p[0]], y/counts[p[1]]
 					}
 					total += marginLoss(form, beta, smoothing, gamma, x, y)
+					if form == 4 {
+						odds, ratio = odds+logOdds(x)-logOdds(y), ratio-logOnePlusExp(logOdds(y)-logOdds(x))
+					}
 					sum, n = sum+likelihood[p[0]], n+tokens[p[0]]
 				}
 				nll = -float64(len(c.present())) * sum / n
@@ -228,6 +232,8 @@ func TestPreferenceMargins(t *testing.T) {
 			nearF32(t, what+", gradient", f32Floats(out[1]), dpolicy)
 			nearF32(t, what+", gradient of the likelihood", f32Floats(out[2]), dlikelihood)
 			nearF32(t, what+", likelihood", f32Floats(out[9]), []float64{nll})
+			loss(policy, chosen)
+			nearF32(t, what+", log odds", append(f32Floats(out[10]), f32Floats(out[11])...), []float64{odds, ratio})
 		}
 	}
 }
@@ -235,7 +241,6 @@ func TestPreferenceMargins(t *testing.T) {
 // marginLoss returns the loss of a pair by the formulas of docs/OBJECTIVES.md.
 func marginLoss(form int, beta, smoothing, gamma, chosen, rejected float64) float64 {
 	z := beta * (chosen - rejected)
-	logOdds := func(x float64) float64 { return x - math.Log(-math.Expm1(x)) }
 	switch form {
 	case 1:
 		return math.Max(0, 1-z)
@@ -249,6 +254,9 @@ func marginLoss(form int, beta, smoothing, gamma, chosen, rejected float64) floa
 	return (1-smoothing)*logOnePlusExp(-z) + smoothing*logOnePlusExp(z)
 }
 
+// logOdds returns the logarithm of the odds of an average log-probability.
+func logOdds(x float64) float64 { return x - math.Log(-math.Expm1(x)) }
+
 // TestPreferenceOfCertainAnswers checks that an average log-probability of 0, or above it by rounding, has the loss of
 // one just below: the odds would be infinite.
 func TestPreferenceOfCertainAnswers(t *testing.T) {
@@ -256,7 +264,7 @@ func TestPreferenceOfCertainAnswers(t *testing.T) {
 	evaluated := func(chosen, rejected float32) (loss, dChosen, dRejected float64) {
 		r.reset()
 		outputs := []any{r.out("loss", 4), r.out("dpolicy", 8), r.out("dlikelihood", 8)}
-		for range 7 {
+		for range 9 {
 			outputs = append(outputs, r.out("sum", 4))
 		}
 		args := append(slices.Clone(outputs), in(r, "policy", []float32{chosen, rejected}),

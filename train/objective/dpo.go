@@ -135,8 +135,11 @@ func newDPO(c Config) Objective { return dpo{DPOConfig: settings(c.DPO)} }
 // Divisor is the number of pairs.
 func (dpo) Divisor() Count { return Groups }
 
-// Numbers are TRL's rewards and log-probabilities.
-func (dpo) Numbers() []Number { return pairNumbers() }
+// dpoReport is what TRL's DPOTrainer logs of tokens.
+var dpoReport = answerReport{entropy: true, accuracy: true}
+
+// Numbers are TRL's rewards and log-probabilities, and what it logs of tokens.
+func (dpo) Numbers() []Number { return append(pairNumbers(), dpoReport.numbers()...) }
 
 // Reference reports whether the reference is computed in the step.
 func (o dpo) Reference() bool { return o.precomputed == nil }
@@ -186,7 +189,7 @@ func (o dpo) build(n *nn.Net, at Network, in Inputs, grad bool) Outcome {
 		reference = n.Apply(head, at.Reference, at.Head, p.labels)
 		referenceSums, counts = p.sums(n, reference, p.labels)
 	}
-	head.Grad = grad
+	head.Grad, head.Statistics = grad, true
 	if o.UseWeighting {
 		head.Entropy = kernel.EntropyCollision
 	}
@@ -207,14 +210,15 @@ func (o dpo) build(n *nn.Net, at Network, in Inputs, grad bool) Outcome {
 		values = append(values, own, referenceTails)
 	}
 	if o.UseWeighting {
-		entropies, _ := p.sums(n, policy[len(policy)-1].Constant(), p.labels)
+		entropies, _ := p.sums(n, policy[len(policy)-2].Constant(), p.labels)
 		values = append(values, entropies)
 	}
 	if at.Scaling != nil {
 		values = append(values, at.Scaling)
 	}
 	out := n.ApplyAll(loss, values...)
-	return Outcome{Loss: out[0], Sums: out[len(out)-len(pairNumbers()):]}
+	sums := dpoReport.sums(n, policy[len(policy)-1], p, p.pairs)
+	return Outcome{Loss: out[0], Sums: slices.Concat(out[len(out)-len(pairNumbers()):], sums)}
 }
 
 // kernel returns the operation that computes the loss of pairs.

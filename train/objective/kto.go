@@ -58,10 +58,11 @@ func newKTO(c Config) Objective { return kto{KTOConfig: settings(c.KTO)} }
 func (kto) Divisor() Count { return Groups }
 
 // Numbers are TRL's rewards and log-probabilities, each a mean over the answers of one label, the share of each label,
-// and the estimate of the divergence. Their order is that of the sums of kernel.UnpairedLoss.
+// the estimate of the divergence, and what TRL logs of tokens. The first seven have the order of the sums of
+// kernel.UnpairedLoss.
 func (kto) Numbers() []Number {
 	const desirable, undesirable = "share/chosen", "share/rejected"
-	return []Number{
+	return append([]Number{
 		{Name: "rewards/chosen", Among: desirable, HigherIsBetter: true},
 		{Name: "rewards/rejected", Among: undesirable},
 		{Name: "logps/chosen", Unit: "nats", Among: desirable, HigherIsBetter: true},
@@ -70,8 +71,14 @@ func (kto) Numbers() []Number {
 		{Name: undesirable, Per: Groups},
 		{Name: "kl", Unit: "nats", Per: Groups},
 		{Name: "rewards/margins", Of: "rewards/chosen", Less: "rewards/rejected", HigherIsBetter: true},
-	}
+	}, ktoReport.numbers()...)
 }
+
+// ktoReport is what TRL's KTOTrainer logs of tokens. Mismatched sequences count nowhere.
+var ktoReport = answerReport{entropy: true}
+
+// unpairedNumbers is the number of the sums of kernel.UnpairedLoss.
+const unpairedNumbers = 7
 
 // Reference reports whether the reference is computed in the step.
 func (o kto) Reference() bool { return o.precomputed == nil }
@@ -198,8 +205,9 @@ func (o kto) build(n *nn.Net, at Network, in Inputs, grad bool) Outcome {
 	if o.precomputed == nil {
 		reference, _ = p.sums(n, n.Apply(head, at.Reference, at.Head, p.labels), p.labels)
 	}
-	head.Grad = grad
-	policy, _ := p.sums(n, n.Apply(head, at.Hidden, at.Head, p.labels), p.labels)
+	head.Grad, head.Statistics = grad, true
+	ofTokens := n.ApplyAll(head, at.Hidden, at.Head, p.labels)
+	policy, _ := p.sums(n, ofTokens[0], p.labels)
 	values := []*graph.Value{policy, reference, in[3], p.scale}
 	if at.Scaling != nil {
 		values = append(values, at.Scaling)
@@ -208,8 +216,9 @@ func (o kto) build(n *nn.Net, at Network, in Inputs, grad bool) Outcome {
 		Form: kernel.UnpairedForm(slices.Index(kernel.UnpairedFormNames[:], o.LossType)), Beta: o.Beta,
 		Desirable: o.DesirableWeight, Undesirable: o.UndesirableWeight, Grad: grad, Scaled: at.Scaling != nil,
 	}, values...)
+	sums := ktoReport.sums(n, ofTokens[len(ofTokens)-1], p, in[3])
 	if n.Err() != nil {
 		return Outcome{}
 	}
-	return Outcome{Loss: out[0], Sums: out[len(out)-len(o.Numbers())+1:]}
+	return Outcome{Loss: out[0], Sums: slices.Concat(out[len(out)-unpairedNumbers:], sums)}
 }

@@ -113,13 +113,18 @@ const (
 // Divisor is the number of pairs.
 func (marginObjective) Divisor() Count { return Groups }
 
-// Numbers are TRL's rewards and log-probabilities, and the negative log-likelihood where the loss has it.
+// Numbers are TRL's rewards and log-probabilities, the negative log-likelihood where the loss has it, the odds of ORPO,
+// and mean logits.
 func (o marginObjective) Numbers() []Number {
 	all := pairNumbers()
 	if o.loss.Likelihood != 0 {
 		all = append(all, Number{Name: "nll_loss", Unit: "nats/token", Per: Groups})
 	}
-	return all
+	if o.loss.Form == kernel.MarginOdds {
+		all = append(all, Number{Name: "log_odds_chosen", Per: Groups, HigherIsBetter: true},
+			Number{Name: "log_odds_ratio", Per: Groups, HigherIsBetter: true})
+	}
+	return append(all, answerReport{}.numbers()...)
 }
 
 // SharesPrompts reports that a pair's answers may continue one prompt.
@@ -207,6 +212,9 @@ func chosenOf(pairs []int32) (all []int32) {
 	return all
 }
 
+// marginNumbers is the number of the sums of kernel.MarginLoss.
+const marginNumbers = 9
+
 // Train builds the loss with its gradient.
 func (o marginObjective) Train(n *nn.Net, at Network, in Inputs) Outcome {
 	return o.build(n, at, in, true)
@@ -224,9 +232,14 @@ func (o marginObjective) build(n *nn.Net, at Network, in Inputs, grad bool) Outc
 	if !o.likelihoodOfPrompts {
 		labels = p.labels
 	}
-	head := kernel.LinearLogProbs{Chunk: at.LossRows, Cap: at.LogitCap, Grad: grad}
-	logProbs := n.Apply(head, at.Hidden, at.Head, labels)
+	head := kernel.LinearLogProbs{Chunk: at.LossRows, Cap: at.LogitCap, Grad: grad, Statistics: true}
+	ofTokens := n.ApplyAll(head, at.Hidden, at.Head, labels)
+	if n.Err() != nil {
+		return Outcome{}
+	}
+	logProbs := ofTokens[0]
 	answers, counts := p.sums(n, logProbs, p.labels)
+	reported := answerReport{}.sums(n, ofTokens[len(ofTokens)-1], p, p.pairs)
 	if len(in) > 6 { // Declare added the whole rows
 		p.borders = in[5]
 	}
@@ -241,6 +254,13 @@ func (o marginObjective) build(n *nn.Net, at Network, in Inputs, grad bool) Outc
 	if n.Err() != nil {
 		return Outcome{}
 	}
-	sums := slices.Clone(out[len(out)-len(pairNumbers())-1:])
-	return Outcome{Loss: out[0], Sums: sums[:len(o.Numbers())]}
+	all := out[len(out)-marginNumbers:]
+	sums := slices.Clone(all[:len(pairNumbers())])
+	if o.loss.Likelihood != 0 {
+		sums = append(sums, all[len(pairNumbers())])
+	}
+	if o.loss.Form == kernel.MarginOdds {
+		sums = append(sums, all[marginNumbers-2:]...)
+	}
+	return Outcome{Loss: out[0], Sums: append(sums, reported...)}
 }

@@ -51,13 +51,15 @@ type Number struct {
 	// Judged says that the number is computed from all rows of an evaluation together (Judging). It has no value in
 	// steps and none of the other fields but Name.
 	Judged bool
+	// Hidden says that the number only counts what others are means among (Among). It has no value of its own.
+	Hidden bool
 	// HigherIsBetter says which of two values is the better one; a loss is better where it is lower.
 	HigherIsBetter bool
 }
 
 // Listed reports whether tables, trackers and the terminal list the number beside the others. They leave out functions
-// of one other number, such as a perplexity.
-func (n Number) Listed() bool { return n.Of == "" || n.Less != "" }
+// of one other number, such as a perplexity, and hidden numbers.
+func (n Number) Listed() bool { return !n.Hidden && (n.Of == "" || n.Less != "") }
 
 // Summed reports whether the number has a sum of its own.
 func (n Number) Summed() bool { return n.Of == "" && !n.Judged }
@@ -94,7 +96,7 @@ func Values(numbers []Number, loss float64, sums []float64, over Counts) []Value
 // none.
 func (n Number) value(known, sumOf map[string]float64, over Counts) (v float64, ok bool) {
 	switch of, has := known[n.Of]; {
-	case n.Judged:
+	case n.Judged || n.Hidden:
 		return 0, false
 	case n.Of == "" && n.Among == "":
 		return sumOf[n.Name] / float64(over.Of(n.Per)), true
