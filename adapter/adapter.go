@@ -14,14 +14,14 @@ import (
 
 // Methods lists every way of training, beside frozen weights or the weights themselves, by its value of `adapter:` in a run's configuration.
 var Methods = map[string]Method{
-	"lora": {Section: loraSection, Wrap: wrapLoRA, WrapExperts: wrapLoRAExperts, WrapParameter: wrapLoRAParameter, Init: initLoRA,
+	"lora": {Title: "LoRA", Section: loraSection, Wrap: wrapLoRA, WrapExperts: wrapLoRAExperts, WrapParameter: wrapLoRAParameter, Init: initLoRA,
 		Rebase: loraRebase, Merge: mergeLoRA, MergeParameter: mergeLoRAParameter, Rate: loraPlusRate, Sums: true, PEFT: loraCodec,
 		Trains: savedWeights},
 	"full": {Section: fullSection, Trains: func(c Config) func(string) bool { return c.full().trains() }},
-	"ia3":  {Section: ia3Section, Wrap: wrapIA3, Init: initIA3, Merge: mergeIA3, MergeBias: mergeIA3Bias, PEFT: ia3Codec},
-	"miss": {Section: missSection, Wrap: wrapMiSS, Init: initMiSS, Merge: mergeMiSS, PEFT: missCodec},
-	"vera": {Section: veraSection, Wrap: wrapVeRA, Init: initVeRA, Merge: mergeVeRA, PEFT: veraCodec},
-	"dora": {Section: loraSection, Check: checkDoRA, Wrap: wrapDoRA, Init: initDoRA, Merge: mergeDoRA, Rate: doraRate,
+	"ia3":  {Title: "IA3", Section: ia3Section, Wrap: wrapIA3, Init: initIA3, Merge: mergeIA3, MergeBias: mergeIA3Bias, PEFT: ia3Codec},
+	"miss": {Title: "MiSS", Section: missSection, Wrap: wrapMiSS, Init: initMiSS, Merge: mergeMiSS, PEFT: missCodec},
+	"vera": {Title: "VeRA", Section: veraSection, Wrap: wrapVeRA, Init: initVeRA, Merge: mergeVeRA, PEFT: veraCodec},
+	"dora": {Title: "DoRA", Section: loraSection, Check: checkDoRA, Wrap: wrapDoRA, Init: initDoRA, Merge: mergeDoRA, Rate: doraRate,
 		PEFT: doraCodec, Trains: savedWeights},
 }
 
@@ -54,6 +54,16 @@ func OverQuantised(name string) string {
 	return ""
 }
 
+// Title returns the name for people of the method that a value of `adapter:` stands for, such as QLoRA for qlora; "" =
+// the value is unknown, or its method makes no adapter.
+func Title(name string) string {
+	m, quantised, err := Lookup(name)
+	if err != nil || m.Title == "" || !quantised {
+		return m.Title
+	}
+	return "Q" + m.Title
+}
+
 // Names are the values of `adapter:`, sorted.
 func Names() []string {
 	names := append(sortedKeys(Methods), sortedKeys(Quantised)...)
@@ -63,6 +73,8 @@ func Names() []string {
 
 // Method is a way of training: beside frozen weights, or those weights themselves.
 type Method struct {
+	// Title is the method's name for people; "" = it makes no adapter.
+	Title string
 	// Section returns the configuration of the section that the method reads.
 	Section func(s Sections) Config
 	// Check returns an error for each key of the section that the method does not take, though others that read the section

@@ -85,7 +85,10 @@ var programs = []*Program{
 			}
 			return all
 		}},
-	{Name: "peft", Title: "PEFT", Version: "0.18.1", rules: peft, defaults: func(*Input) []Pair {
+	{Name: "peft", Title: "PEFT", Version: "0.18.1", rules: peft, defaults: func(in *Input) []Pair {
+		if m := methodOf(in); m != nil && m.section != "lora" {
+			return nil // our defaults of the other methods are PEFT's
+		}
 		return []Pair{{Key: "r", Value: int64(8)}, {Key: "lora_alpha", Value: int64(8)},
 			{Key: "lora_dropout", Value: 0.0}}
 	}},
@@ -184,6 +187,10 @@ var calls = map[string][]string{
 	imageModel:                             {"model_name"},
 	"get_peft_model":                       {"-", "r"},
 	"LoraConfig":                           {"-"},
+	"IA3Config":                            {"-"},
+	"MissConfig":                           {"-"},
+	"BoneConfig":                           {"-"},
+	"VeraConfig":                           {"-"},
 	"BitsAndBytesConfig":                   {"load_in_8bit", "load_in_4bit"},
 	"SFTTrainer":                           {"-"},
 	"UnslothTrainer":                       {"-"},

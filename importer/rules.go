@@ -77,6 +77,11 @@ var common = map[string]rule{
 	"resume_from_checkpoint":       resume,
 	"auto_resume_from_checkpoints": func(t *translation, e entry) { t.ifTrue(e, "training.resume", "auto", "") },
 	"peft_init_lora_weights":       loraStart,
+	"use_dora":                     useDoRA,
+	"peft_use_dora":                useDoRA,
+	"loftq_config":                 loftQConfig,
+	"pissa_init":                   pissaStart,
+	"pissa_iter":                   passed("of pissa_init"),
 	"loraplus_lr_ratio":            func(t *translation, e entry) { t.take(e, "lora.loraplus_lr_ratio") },
 	"neat_packing":                 func(t *translation, e entry) { t.ifTrue(e, "dataset.packing", true, "") },
 	"batch_size": func(t *translation, e entry) {
@@ -143,6 +148,10 @@ func (t *translation) method(e entry) {
 	case "full", "freeze":
 		t.all = &e
 	default:
+		if s, _ := e.Value.(string); t.peft != nil && strings.EqualFold(s, t.peft.adapter) {
+			t.put(e, "adapter", "lora", "")
+			return
+		}
 		n := len(t.entries)
 		t.put(e, "adapter", "lora", "other weights are trained there: LoRA and QLoRA are what this program trains")
 		t.as(n, Changes)

@@ -1,6 +1,9 @@
 package importer
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // python holds the rules for arguments of calls in notebooks and scripts.
 var python = map[string]rule{
@@ -178,11 +181,17 @@ func onResponses(t *translation, e entry) {
 // peft holds the rules of an adapter_config.json.
 var peft = map[string]rule{
 	"peft_type": func(t *translation, e entry) {
-		if e.Value == "LORA" {
+		switch s, _ := e.Value.(string); {
+		case s == "BONE":
+			t.put(e, "adapter", "lora", "Bone's successor in PEFT is MiSS, whose update is another: "+
+				"Bone's files can't be continued")
+			t.as(len(t.entries)-1, Changes)
+		case s == "LORA" || t.peft != nil:
 			t.put(e, "adapter", "lora", "")
-			return
+		default:
+			t.put(e, "adapter", "lora", "no such method here: docs/ADAPTERS.md lists those that there are")
+			t.as(len(t.entries)-1, Changes)
 		}
-		t.put(e, "adapter", "lora", "LoRA and QLoRA are what this program trains")
 	},
 	"r":        func(t *translation, e entry) { t.take(e, "lora.r") },
 	"bias":     func(t *translation, e entry) { t.missing(e, t.keys["bias"].Say) },
@@ -194,7 +203,7 @@ var peft = map[string]rule{
 		}
 		t.missing(e, t.keys["task_type"].Say)
 	},
-	"inference_mode":    passed("train it further with lora.init_from"),
+	"inference_mode":    passed("train it further with init_from in the method's section"),
 	"peft_version":      passed("which version wrote the file"),
 	"auto_mapping":      passed("of another program's loading"),
 	"init_lora_weights": loraStart,
@@ -208,11 +217,44 @@ func loraStart(t *translation, e entry) {
 	switch {
 	case e.Value == true:
 		t.add(Taken, e, "", nil, "A at random and B at zero")
+	case name == "loftq":
+		t.put(e, "lora.init_lora_weights", loftQStart(t), "")
 	case name == "olora" || name == "gaussian" || strings.HasPrefix(name, "pissa"):
 		t.take(e, "lora.init_lora_weights")
 	default:
 		t.missing(e, t.keys["init_lora_weights"].Say)
 	}
+}
+
+// loftQStart returns our name for LoftQ with the iterations of the file's loftq_config, which are 1 by default.
+func loftQStart(t *translation) string {
+	config, _ := t.given["loftq_config"].Value.(Map)
+	if n, ok := fit(config.Get("loftq_iter"), Whole); ok && n.(int64) > 1 {
+		return fmt.Sprintf("loftq_iter_%d", n)
+	}
+	return "loftq"
+}
+
+// loftQConfig reads the values of LoftQ, which count only where init_lora_weights names it.
+func loftQConfig(t *translation, e entry) {
+	if _, known := e.Value.(Map); known && t.given["init_lora_weights"].Value == "loftq" {
+		t.add(Taken, e, "", nil, "of init_lora_weights; quantization has the bits")
+		return
+	}
+	t.missing(e, t.keys["init_lora_weights"].Say)
+}
+
+// pissaStart reads LLaMA-Factory's switch of PiSSA, whose approximation makes pissa_iter steps; -1 = it is exact.
+func pissaStart(t *translation, e entry) {
+	n, ok := fit(t.given["pissa_iter"].Value, Whole)
+	if !ok {
+		n = int64(16)
+	}
+	name := "pissa"
+	if n.(int64) >= 0 {
+		name = fmt.Sprintf("pissa_niter_%d", n)
+	}
+	t.ifTrue(e, "lora.init_lora_weights", name, "")
 }
 
 func (t *translation) ifOn(e entry, say string) {

@@ -13,7 +13,7 @@ var torchtune = map[string]rule{
 	"model.lora_attn_modules":       tuneModules,
 	"model.apply_lora_to_mlp":       tuneMLP,
 	"model.apply_lora_to_output":    func(t *translation, e entry) { t.ifOn(e, "the head stays as it is") },
-	"model.use_dora":                func(t *translation, e entry) { t.ifOn(e, t.keys["use_dora"].Say) },
+	"model.use_dora":                useDoRA,
 	"model._component_":             tuneModel,
 	"model.quantize_base":           func(t *translation, e entry) { t.ifTrue(e, "adapter", "qlora", "") },
 	"checkpointer.checkpoint_dir":   func(t *translation, e entry) { t.take(e, "base_model") },

@@ -26,6 +26,7 @@ type translation struct {
 	// objective is our objective for a file of preference training; "" = the file trains rows.
 	objective string
 	own       map[string]rule // the objective's own rules
+	peft      *peftMethod     // the file's adapter method beside LoRA; nil = LoRA
 	// all is the entry that asks for training the base model's own weights; nil = an adapter is trained.
 	all *entry
 }
@@ -38,6 +39,7 @@ func Translate(in *Input, o Options) Result {
 		t.given[e.Key] = e
 	}
 	setObjective(t)
+	t.peft = methodOf(in)
 	for _, e := range in.entries {
 		t.key(e)
 	}
@@ -62,6 +64,7 @@ func Translate(in *Input, o Options) Result {
 	t.uncut()
 	t.separator()
 	t.finish()
+	nameMethod(t)
 	t.classify()
 	return Result{in.Program, t.set, t.entries, t.refused}
 }
@@ -98,6 +101,9 @@ func bareKey(key string) string {
 func (t *translation) key(e entry) {
 	plain := strings.ReplaceAll(strings.ToLower(e.Key), "-", "_")
 	r, special := t.own[plain]
+	if !special && t.peft != nil {
+		r, special = t.peft.rules[plain]
+	}
 	if !special {
 		r, special = t.in.Program.rules[plain]
 	}
@@ -203,6 +209,10 @@ func (t *translation) take(e entry, path string) { t.put(e, path, e.Value, "") }
 func (t *translation) put(e entry, path string, v any, say string) {
 	if _, unknown := v.(Code); unknown {
 		t.missing(e, "an expression, which is not worked out: give "+path+" its value")
+		return
+	}
+	path, has := ofMethod(t, e, path)
+	if !has {
 		return
 	}
 	as, ok := fit(v, t.Kind(path))

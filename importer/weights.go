@@ -21,7 +21,7 @@ func (t *translation) otherWeights() {
 	}
 	trains := in.trainsRows() || in.callsAny(slices.Collect(maps.Keys(preferenceTrainers)))
 	_, config := t.given["peft_config"]
-	switch adapter := in.calls["LoraConfig"] || in.calls["get_peft_model"]; {
+	switch adapter := in.usesAdapter(); {
 	case in.Program.Name == "axolotl" && isEmpty(t.given["adapter"].Value) && isEmpty(t.given["lora_model_dir"].Value):
 		leftOut(t, "adapter")
 	case trains && !adapter && config:

@@ -222,7 +222,8 @@ device: cpu
 }
 
 func TestImport(t *testing.T) {
-	for _, c := range slices.Concat(imports, importsOfShapes, importsOfPreferences, importsOfObjectives) {
+	for _, c := range slices.Concat(imports, importsOfShapes, importsOfPreferences, importsOfObjectives,
+		importsOfMethods) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, c.file)

@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"math"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tierlora/tierlora/adapter"
 )
 
 // CardMark is the line that marks a model card as written by this program, so that it may be replaced.
@@ -51,16 +54,13 @@ func (c Card) Markdown(r *Run) string {
 		front("license", c.Licence)
 	}
 	front("pipeline_tag", "text-generation")
-	b.WriteString("tags:\n- lora\n- tierlora\n")
-	if r != nil && setting(r, "adapter") == "qlora" {
-		b.WriteString("- qlora\n")
+	b.WriteString("tags:\n")
+	for _, tag := range methodTags(r) {
+		fmt.Fprintf(&b, "- %s\n", tag)
 	}
 	fmt.Fprintf(&b, "---\n\n%s\n\n# %s\n\n", CardMark, plain(c.Repo[strings.LastIndexByte(c.Repo, '/')+1:]))
-	what := "A LoRA adapter in PEFT's format for"
-	if c.Merged {
-		what = "A model whose weights hold a LoRA adapter, made from"
-	}
-	fmt.Fprintf(&b, "%s %s, trained with [tierlora](https://github.com/tierlora/tierlora).\n\n", what, code(c.Base))
+	fmt.Fprintf(&b, "%s %s, trained with [tierlora](https://github.com/tierlora/tierlora).\n\n", c.what(r),
+		code(c.Base))
 	c.use(&b)
 	if r == nil {
 		return b.String()
@@ -72,6 +72,48 @@ func (c Card) Markdown(r *Run) string {
 	table(&b, "Data", data(r))
 	table(&b, "Environment", environment(r))
 	return strings.TrimRight(b.String(), "\n") + "\n"
+}
+
+// what returns the card's first words: the method that trained, and whether the repository has its adapter or a model.
+func (c Card) what(r *Run) string {
+	whole, method := false, ""
+	if r != nil {
+		m, _, err := adapter.Lookup(setting(r, "adapter"))
+		whole, method = err == nil && m.Whole(), adapter.Title(setting(r, "adapter"))
+	}
+	article := "A"
+	if method == "" || strings.ContainsAny(method[:1], "AEIO") {
+		article = "An"
+	}
+	kind := strings.TrimSpace(method + " adapter")
+	switch {
+	case !c.Merged:
+		return article + " " + kind + " in PEFT's format for"
+	case whole:
+		return "A model with all or some weights fine-tuned, made from"
+	}
+	return "A model whose weights hold " + strings.ToLower(article) + " " + kind + ", made from"
+}
+
+// methodTags returns the tags of a card: the method of the run, in lower case, and lora for the methods that are LoRA
+// over other base weights or with more parameters.
+func methodTags(r *Run) []string {
+	tags := []string{"tierlora"}
+	if r == nil {
+		return tags
+	}
+	name := setting(r, "adapter")
+	if title := strings.ToLower(adapter.Title(name)); title != "" {
+		tags = append(tags, title)
+	}
+	if plain := adapter.Quantised[name]; plain != "" {
+		tags = append(tags, plain)
+	}
+	if strings.HasSuffix(name, "dora") {
+		tags = append(tags, "lora")
+	}
+	slices.Sort(tags)
+	return tags
 }
 
 func (c Card) use(b *strings.Builder) {
@@ -108,9 +150,18 @@ func (c Card) results(r *Run) (rows [][2]string) {
 	return rows
 }
 
+// chosenSettings returns the shown settings of a run. Keys of LoRA's section stand for those of the method's section.
 func chosenSettings(r *Run) (rows [][2]string) {
+	section := "lora."
+	if m, _, err := adapter.Lookup(setting(r, "adapter")); err == nil {
+		section = m.Section(adapter.Sections{}).Key("")
+	}
 	for _, s := range shownSettings {
-		if v := setting(r, s[0]); v != "" {
+		key := s[0]
+		if name, own := strings.CutPrefix(key, "lora."); own {
+			key = section + name
+		}
+		if v := setting(r, key); v != "" {
 			rows = append(rows, [2]string{s[1], code(v)})
 		}
 	}

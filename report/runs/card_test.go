@@ -47,3 +47,38 @@ func TestCard(t *testing.T) {
 		t.Errorf("of a model without a run: %s", local)
 	}
 }
+
+// TestCardNamesTheMethod: a card says which method trained, has its tag, and shows the keys of its section alone.
+func TestCardNamesTheMethod(t *testing.T) {
+	for name, want := range map[string][]string{
+		"lora":  {"A LoRA adapter in PEFT's format for", "- lora\n", "| rank | `7` |"},
+		"qlora": {"A QLoRA adapter in PEFT's format for", "- lora\n- qlora\n", "| rank | `7` |"},
+		"qdora": {"A QDoRA adapter in PEFT's format for", "- dora\n- lora\n- qdora\n", "| rank | `7` |"},
+		"ia3":   {"An IA3 adapter in PEFT's format for", "- ia3\n"},
+		"miss":  {"A MiSS adapter in PEFT's format for", "- miss\n", "| rank | `9` |"},
+		"":      {"An adapter in PEFT's format for", "tags:\n- tierlora\n---"},
+	} {
+		r := &Run{Settings: []Setting{{Key: "adapter", Value: name}, {Key: "lora.r", Value: "7"},
+			{Key: "miss.r", Value: "9"}}}
+		text := Card{Repo: "me/first", Base: "org/base"}.Markdown(r)
+		for _, w := range want {
+			if !strings.Contains(text, w) {
+				t.Errorf("%q: no %q in\n%s", name, w, text)
+			}
+		}
+		if name == "ia3" && (strings.Contains(text, "rank") || strings.Contains(text, "- lora")) {
+			t.Errorf("a card of IA3 has LoRA's rank or tag:\n%s", text)
+		}
+	}
+	full := &Run{Settings: []Setting{{Key: "adapter", Value: "full"}}}
+	text := Card{Repo: "me/first", Base: "org/base", Merged: true}.Markdown(full)
+	if !strings.Contains(text, "A model with all or some weights fine-tuned, made from `org/base`") ||
+		strings.Contains(text, "- lora") {
+		t.Errorf("a card of a whole model:\n%s", text)
+	}
+	merged := &Run{Settings: []Setting{{Key: "adapter", Value: "vera"}}}
+	text = Card{Repo: "me/first", Base: "org/base", Merged: true}.Markdown(merged)
+	if !strings.Contains(text, "A model whose weights hold a VeRA adapter, made from `org/base`") {
+		t.Errorf("a card of a merged model:\n%s", text)
+	}
+}
