@@ -9,7 +9,8 @@ import "math"
 type Float interface{ float32 | float64 }
 
 // Loops are the inner loops that the bodies of several operations share, over slices of equal length.
-// There is one set in plain Go for both number types, and one for float32 in AVX2.
+// There is one set in plain Go for both number types, one for float32 in AVX2, and one for float64 whose slowest loops
+// are in AVX2.
 type Loops[F Float] struct {
 	Exp        func(dst, src []F, shift F) F      // dst = exp(src - shift); returns the sum
 	Max        func(src []F) F                    // the largest element that is not NaN, -Inf of none
@@ -41,7 +42,7 @@ func Best[F Float]() *Loops[F] {
 		}
 		return any(plain(exp32)).(*Loops[F])
 	}
-	return any(plain(math.Exp)).(*Loops[F])
+	return any(doubleLoops()).(*Loops[F])
 }
 
 // plain returns the inner loops in Go.

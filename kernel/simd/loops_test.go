@@ -85,6 +85,52 @@ func TestTanh(t *testing.T) {
 	}
 }
 
+// TestDoubleLoops checks that the loops for float64 have the bits of those in Go, at every length, with values outside
+// the range of the vector form at every place.
+func TestDoubleLoops(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	want, got := plain(math.Exp), Best[float64]()
+	same := func(what string, n int, a, b []float64) {
+		t.Helper()
+		for i := range b {
+			if math.Float64bits(a[i]) != math.Float64bits(b[i]) {
+				t.Fatalf("%s of %d: element %d is %v, want %v", what, n, i, a[i], b[i])
+			}
+		}
+	}
+	unusual := []float64{math.Inf(-1), math.NaN(), -708.5, -708, -745, -746, 709, 709.5, 710, math.Inf(1), 0,
+		math.Copysign(0, -1), 1e-300, -1e300, 708.99999, -707.99999}
+	vector := func(n int, wide float64) []float64 {
+		v := make([]float64, n)
+		for i := range v {
+			v[i] = wide * r.NormFloat64()
+		}
+		return v
+	}
+	for round := range 4000 {
+		n := round % 75
+		a := vector(n, []float64{1, 30, 300}[round%3])
+		if n > 0 && round%2 == 1 {
+			a[r.IntN(n)] = unusual[r.IntN(len(unusual))]
+		}
+		x, y, shift := make([]float64, n), make([]float64, n), r.NormFloat64()
+		if round%4 == 0 {
+			shift = 0
+		}
+		sum, plainSum := got.Exp(x, a, shift), want.Exp(y, a, shift)
+		same("Exp", n, append(x, sum), append(y, plainSum))
+		b := vector(n, 3)
+		got.ScoreGrad(x, a, b, shift)
+		want.ScoreGrad(y, a, b, shift)
+		same("ScoreGrad", n, x, y)
+		copy(x, b)
+		copy(y, b)
+		got.Blend(x, shift, a, 0.7)
+		want.Blend(y, shift, a, 0.7)
+		same("Blend", n, x, y)
+	}
+}
+
 // Every loop at every length against plain Go in float64, with guards behind the results.
 func TestLoops(t *testing.T) {
 	const guard = 42

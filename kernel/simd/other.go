@@ -2,9 +2,13 @@
 
 package simd
 
+import "math"
+
 // This processor has no vector forms: every loop is the plain one.
 
 func vectorLoops() *Loops[float32] { return nil }
+
+func doubleLoops() *Loops[float64] { return plain(math.Exp) }
 
 // AdamW is nil.
 func AdamW() func(p, g, m, v []float32, s AdamScalars[float32]) int { return nil }
