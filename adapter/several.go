@@ -10,13 +10,15 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// Several are saved adapters side by side over one network: every row of a batch uses the one that the batch names for it, or
-// none. The adapters' matrices of a layer lie one after the other, A [sum of R,In] and B [Out,sum of R]; of x Aᵀ each row
-// keeps its own adapter's columns, times that adapter's scale, so that no number of another reaches it.
+// Several are saved adapters side by side over one network: every row of a batch uses the one that the batch names for
+// it, or none. The adapters' matrices of a layer lie one after the other, A [sum of R,In] and B [Out,sum of R]; of x Aᵀ
+// each row keeps its own adapter's columns, times that adapter's scale, so that no number of another reaches it.
 type Several struct {
 	saved  []*Saved
 	layers map[string]*severalLayer
 	order  []*severalLayer
+	width  int         // of the heads; 0 = Scores was not called
+	biases [][]float32 // of the heads, by adapter; nil = it has none
 }
 
 // severalLayer is one linear layer with the adapters that target it.
@@ -135,6 +137,9 @@ func (s *Several) Load(m graph.Store) error {
 				}
 			}
 		}
+		if err := s.placeHead(m, i, params); err != nil {
+			return err
+		}
 	}
 	for _, l := range s.order {
 		if err := m.Put(l.path+severalA, l.path+severalB, l.path+severalScales); err != nil {
@@ -144,7 +149,7 @@ func (s *Several) Load(m graph.Store) error {
 	return nil
 }
 
-// read reads an adapter's tensors: A and B of every layer in the order of the network.
+// read reads an adapter's tensors: A and B of every layer in the order of the network, and last those of its head.
 func (s *Several) read(i int, saved *Saved) ([]Param, error) {
 	var params []Param
 	for _, l := range s.order {
@@ -154,6 +159,9 @@ func (s *Several) read(i int, saved *Saved) ([]Param, error) {
 					Param{l.path + suffixB, []int{l.out, m.rank}, make([]float32, l.out*m.rank)})
 			}
 		}
+	}
+	if s.width > 0 {
+		params = append(params, saved.Config.Task.headParams(s.width)...)
 	}
 	return params, saved.Read(params)
 }
@@ -181,8 +189,8 @@ func (l *severalLayer) place(m graph.Store, member severalMember, adapters int, 
 	return nil
 }
 
-// severalLinear is a linear layer with the updates of several adapters: y = base(x) + (scale of the row's adapter on its columns
-// * x Aᵀ) Bᵀ.
+// severalLinear is a linear layer with the updates of several adapters: y = base(x) + (scale of the row's adapter on
+// its columns * x Aᵀ) Bᵀ.
 type severalLinear struct {
 	nn.Linear
 	n                   *nn.Net

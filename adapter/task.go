@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -52,6 +53,14 @@ func (t Task) CheckWrites() error {
 		"only an adapter with task_type CAUSAL_LM can write text", t.Type)
 }
 
+// CheckScores refuses a task whose model gives no scores or vectors of texts.
+func (t Task) CheckScores() error {
+	if t.Type != "" {
+		return nil
+	}
+	return errors.New("the adapter has task_type CAUSAL_LM: it writes text, and gives no scores or vectors of texts")
+}
+
 // modulesToSave returns the modules_to_save of adapter_config.json.
 func (t Task) modulesToSave() []string {
 	if t.HasScores() {
@@ -68,8 +77,8 @@ func (t Task) taskType() string {
 	return t.Type
 }
 
-// readTask returns the task of an adapter's file by its task_type and modules_to_save, and those of modules_to_save that
-// are no head of the task. bad receives what is wrong.
+// readTask returns the task of an adapter's file by its task_type and modules_to_save, and those of modules_to_save
+// that are no head of the task. bad receives what is wrong.
 func readTask(taskType string, saved []string, bad func(format string, args ...any)) (t Task, other []string) {
 	switch taskType {
 	case SequenceClassification, TokenClassification, FeatureExtraction:

@@ -98,8 +98,8 @@ var tokenizedTokenClassification = Format{
 	},
 }
 
-// pairs reads {anchor, positive, negative, score}: texts that belong together, and a text or a list of texts that do not
-// (embeddings). A row becomes a group of two or more sequences. A score says how similar the first two are.
+// pairs reads {anchor, positive, negative, score}: texts that belong together, and a text or a list of texts that do
+// not (embeddings). A row becomes a group of two or more sequences. A score says how similar the first two are.
 var pairs = Format{
 	Roles: []Role{
 		{Name: "anchor", Keys: []string{"anchor", "query", "question", "sentence1", "premise", "text", "instruction"}},
@@ -304,9 +304,7 @@ func encodeAimed(ex Example, tok Tokenizer, cfg Config) (encoded, error) {
 	case a.Words:
 		e.ids, e.targets = encodeWords(a.Texts, ex.Targets, tok)
 	default:
-		for _, text := range a.Texts {
-			e.ids = append(e.ids, tok.IDs(text, true)...)
-		}
+		e.ids = TextIDs(a.Texts, tok)
 	}
 	if e.length = len(e.ids); e.length == 0 {
 		e.drop = dropEmptyText
@@ -343,24 +341,45 @@ func encodeAimed(ex Example, tok Tokenizer, cfg Config) (encoded, error) {
 	return e, nil
 }
 
-// encodeWords makes the tokens of a text's words, which single spaces divide. The first token of a word has its target.
-func encodeWords(list []string, targets []float32, tok Tokenizer) (ids []int32, each []float32) {
-	add := func(part []int32, target float32) {
-		for i, id := range part {
-			ids, each = append(ids, id), append(each, float32(Ignore))
-			if i == 0 {
-				each[len(each)-1] = target
-			}
-		}
+// TextIDs returns the tokens of texts that a model with a head reads one after the other, each with the tokens that the
+// model's own encoding adds.
+func TextIDs(texts []string, tok Tokenizer) (ids []int32) {
+	for _, text := range texts {
+		ids = append(ids, tok.IDs(text, true)...)
 	}
+	return ids
+}
+
+// WordIDs returns the tokens of a text's words, which single spaces divide, and the first token of each word; -1 for a
+// word without a token.
+func WordIDs(list []string, tok Tokenizer) (ids []int32, first []int) {
 	if bos, ok := tok.BOS(); ok && tok.AddsBOS() {
-		add([]int32{bos}, float32(Ignore))
+		ids = append(ids, bos)
 	}
 	for i, word := range list {
 		if i > 0 {
 			word = " " + word
 		}
-		add(tok.IDs(word, false), targets[i])
+		part := tok.IDs(word, false)
+		if first = append(first, len(ids)); len(part) == 0 {
+			first[i] = -1
+		}
+		ids = append(ids, part...)
+	}
+	return ids, first
+}
+
+// encodeWords makes the tokens of a text's words. The first token of a word has its target.
+func encodeWords(list []string, targets []float32, tok Tokenizer) (ids []int32, each []float32) {
+	ids, first := WordIDs(list, tok)
+	each = make([]float32, len(ids))
+	for t := range each {
+		each[t] = float32(Ignore)
+	}
+	for i, t := range first {
+		if t >= 0 {
+			each[t] = targets[i]
+		}
 	}
 	return ids, each
 }

@@ -144,12 +144,12 @@ func TestBrokenRequests(t *testing.T) {
 		{text, `{"model":"base","prompt":"a","logprobs":50}`, 400, `logprobs: is 50, want 0 to 20`, "logprobs"},
 		{text, `{"model":"base","prompt":"` + strings.Repeat("x", 1<<20) + `"}`, 413,
 			`the body has more than 1048576 bytes`, ""},
-		{"/v1/embeddings", `{}`, 404, `there is no /v1/embeddings here; /health, /metrics, /v1/chat/completions, ` +
-			`/v1/completions, /v1/models are`, ""},
+		{"/v1/audio", `{}`, 404, `there is no /v1/audio here; /health, /metrics, /v1/chat/completions, ` +
+			`/v1/classify, /v1/completions, /v1/embeddings, /v1/models, /v1/rerank are`, ""},
 		{"/v1/models", `{}`, 405, `/v1/models takes GET, not POST`, ""},
 		{"/v1/models/../../../etc/passwd", `{}`, 405, `/v1/models/../../../etc/passwd takes GET, not POST`, ""},
 		{"/../../etc/passwd", `{}`, 404, `there is no /../../etc/passwd here; /health, /metrics, ` +
-			`/v1/chat/completions, /v1/completions, /v1/models are`, ""},
+			`/v1/chat/completions, /v1/classify, /v1/completions, /v1/embeddings, /v1/models, /v1/rerank are`, ""},
 	} {
 		status, got := w.post(t, c.path, c.body)
 		var e struct {

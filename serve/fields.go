@@ -32,8 +32,9 @@ type fields struct {
 	err    *Error
 }
 
-// readFields parses a body. It may contain up to ids values, the token ids of a prompt, in addition to maxValues.
-func readFields(body []byte, ids int) (*fields, *Error) {
+// readFields parses a body. The value of key may contain up to ids values, token ids of texts, in addition to
+// maxValues.
+func readFields(body []byte, key string, ids int) (*fields, *Error) {
 	if !utf8.Valid(body) {
 		return nil, invalid("", "the body is not UTF-8: byte %d is no part of a character", invalidAt(body))
 	}
@@ -48,8 +49,8 @@ func readFields(body []byte, ids int) (*fields, *Error) {
 	if err := jsonerr.Unmarshal(body, &f.object); err != nil {
 		return nil, invalid("", "the body is no JSON object: %s", err)
 	}
-	if whole.values-extentOf(f.object["prompt"]).values > maxValues {
-		return nil, invalid("", "the body holds more than %d values besides the prompt", maxValues)
+	if whole.values-extentOf(f.object[key]).values > maxValues {
+		return nil, invalid("", "the body holds more than %d values besides the %s", maxValues, key)
 	}
 	if f.object == nil {
 		return nil, invalid("", "the body is null, want a JSON object")

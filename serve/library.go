@@ -22,6 +22,10 @@ type Model struct {
 	// TextNote is logged at the first plain completion request: it warns that the adapter was not trained on plain
 	// text; "" = no warning.
 	TextNote string
+	// Head is what a model gives that gives scores or vectors of texts; nil = it writes text. Index is its place in the
+	// Predictor.
+	Head  *infer.PredictorModel
+	Index int
 }
 
 // Library holds the models and the tokenizer of an engine.
@@ -31,11 +35,15 @@ type Library struct {
 	MaxLen     int     // most tokens of a sequence
 	Models     []Model // the base model is the first
 	Created    time.Time
+	Width      int // numbers of a vector of a text
 	tokens     tokens
 
 	longestOnce sync.Once // sets longest
 	longest     int       // bytes of the longest token, at least leastLongest
 }
+
+// Heads reports whether the models give scores or vectors of texts. A library's models are all alike in this.
+func (l *Library) Heads() bool { return len(l.Models) > 0 && l.Models[0].Head != nil }
 
 // find returns the model called name.
 func (l *Library) find(name string) (*Model, *Error) {

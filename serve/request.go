@@ -68,7 +68,10 @@ func (l *Library) common(f *fields, r *request) {
 	var name string
 	if !f.text("model", &name) {
 		f.wrong("model", "is missing; GET /v1/models lists the names")
-	} else if m, err := l.find(name); err == nil {
+	} else if m, err := l.find(name); err == nil && m.Head != nil {
+		f.wrong("model", "%s gives scores or vectors of texts, and writes no text: ask it by %s", clip(name),
+			strings.Join(m.endpoints(), " or "))
+	} else if err == nil {
 		r.model = m
 	} else if f.err == nil {
 		f.err = err
@@ -144,7 +147,7 @@ func (l *Library) bias(f *fields, s *Sampling) {
 
 // completion parses the body of /v1/completions.
 func (l *Library) completion(body []byte) (*request, *Error) {
-	f, err := readFields(body, maxPrompts*l.MaxLen)
+	f, err := readFields(body, "prompt", maxPrompts*l.MaxLen)
 	if err != nil {
 		return nil, err
 	}

@@ -15,7 +15,7 @@ const mostEscaped = 6
 
 // conversation parses the body of /v1/chat/completions.
 func (l *Library) conversation(body []byte) (*request, *Error) {
-	f, err := readFields(body, 0)
+	f, err := readFields(body, "prompt", 0)
 	if err != nil {
 		return nil, err
 	}

@@ -73,21 +73,51 @@ type Server struct {
 	lib       *Library
 	o         Options
 	guard     guard
-	scheduler *Scheduler
+	work      work
+	scheduler *Scheduler // nil for models with a head
+	batcher   *Batcher   // nil for models that write text
 	metrics   metrics
 	intake    intake
 	http      *http.Server
 	noted     sync.Map // names of models whose TextNote was logged
 }
 
-// New makes a server for the engine e.
+// work computes the answers of requests: a Scheduler or a Batcher.
+type work interface {
+	Run()
+	Done() <-chan struct{}
+	Close(ctx context.Context) error
+	Closing() bool
+	Stats() Stats
+}
+
+// New makes a server for models that write text, with the engine e.
 func New(lib *Library, e Engine, o Options) (*Server, error) {
+	o.defaults()
+	scheduler := NewScheduler(e, o.Waiting)
+	s, err := newServer(lib, scheduler, o)
+	if err == nil {
+		s.scheduler = scheduler
+	}
+	return s, err
+}
+
+// NewHeads makes a server for models that give scores or vectors of texts.
+func NewHeads(lib *Library, p Predictor, o Options) (*Server, error) {
+	o.defaults()
+	batcher := NewBatcher(p, o.Waiting)
+	s, err := newServer(lib, batcher, o)
+	if err == nil {
+		s.batcher = batcher
+	}
+	return s, err
+}
+
+func newServer(lib *Library, w work, o Options) (*Server, error) {
 	if err := lib.Check(); err != nil {
 		return nil, err
 	}
-	o.defaults()
-	s := &Server{lib: lib, o: o, guard: newGuard(o), scheduler: NewScheduler(e, o.Waiting), metrics: newMetrics(),
-		intake: intake{most: o.MaxBodies}}
+	s := &Server{lib: lib, o: o, guard: newGuard(o), work: w, metrics: newMetrics(), intake: intake{most: o.MaxBodies}}
 	s.http = &http.Server{
 		Handler: s, ReadHeaderTimeout: o.HeaderTimeout, IdleTimeout: o.IdleTimeout, MaxHeaderBytes: maxHeaders,
 		ErrorLog: log.New(io.Discard, "", 0), // clients' protocol errors are not logged
@@ -97,7 +127,7 @@ func New(lib *Library, e Engine, o Options) (*Server, error) {
 
 // Run computes the answers until Close, or until the engine has failed permanently. It must be called once, by the
 // goroutine that made the engine.
-func (s *Server) Run() { s.scheduler.Run() }
+func (s *Server) Run() { s.work.Run() }
 
 // Serve answers requests until Close, or until the engine has failed permanently, and returns that failure.
 func (s *Server) Serve(l net.Listener) error {
@@ -111,8 +141,8 @@ func (s *Server) Serve(l net.Listener) error {
 			err = nil
 		}
 		return err
-	case <-s.scheduler.Done():
-		err := s.scheduler.Close(context.Background())
+	case <-s.work.Done():
+		err := s.work.Close(context.Background())
 		if err == nil {
 			err = <-ended
 			if errors.Is(err, http.ErrServerClosed) {
@@ -127,7 +157,7 @@ func (s *Server) Serve(l net.Listener) error {
 
 // Close rejects new requests, finishes the present ones or cancels them when ctx ends, and closes the connections.
 func (s *Server) Close(ctx context.Context) error {
-	err := s.scheduler.Close(ctx)
+	err := s.work.Close(ctx)
 	s.shut(2 * time.Second)
 	return err
 }
@@ -200,6 +230,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 var paths = map[string]string{
 	"/v1/chat/completions": http.MethodPost, "/v1/completions": http.MethodPost,
 	"/v1/models": http.MethodGet, "/health": http.MethodGet, "/metrics": http.MethodGet,
+	pathEmbeddings: http.MethodPost, pathRerank: http.MethodPost, pathClassify: http.MethodPost,
 }
 
 const modelsPath = "/v1/models/"
@@ -209,6 +240,8 @@ func known(path string) string {
 	switch {
 	case paths[path] != "":
 		return path
+	case headPaths[path] != "":
+		return headPaths[path]
 	case pages[path][1] != "":
 		return "/"
 	case strings.HasPrefix(path, modelsPath):
@@ -238,8 +271,11 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) *Error {
 		}
 	}
 	path := r.URL.Path
-	if file, ok := pages[path]; ok {
+	if file, ok := pages[path]; ok && !s.lib.Heads() {
 		return page(w, r, file)
+	}
+	if of := headPaths[path]; of != "" {
+		path = of
 	}
 	method := paths[path]
 	if method == "" && strings.HasPrefix(path, modelsPath) {
@@ -264,7 +300,10 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) *Error {
 		return s.health(w)
 	case "/metrics":
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-		_, _ = io.WriteString(w, s.metrics.text(s.scheduler.Stats()))
+		_, _ = io.WriteString(w, s.metrics.text(s.work.Stats()))
+	case pathEmbeddings, pathRerank, pathClassify:
+		return s.predict(w, r, map[string]func([]byte) (*headRequest, *Error){pathEmbeddings: s.lib.embeddingsRequest,
+			pathRerank: s.lib.rankRequest, pathClassify: s.lib.classifyRequest}[path])
 	case "/v1/chat/completions":
 		return s.answer(w, r, s.lib.conversation)
 	case "/v1/completions":
@@ -276,7 +315,7 @@ func (s *Server) route(w http.ResponseWriter, r *http.Request) *Error {
 }
 
 func (s *Server) health(w http.ResponseWriter) *Error {
-	if s.scheduler.Closing() {
+	if s.work.Closing() {
 		return asError(ErrClosing)
 	}
 	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
@@ -355,29 +394,32 @@ func (s *Server) body(w http.ResponseWriter, r *http.Request) (body []byte, rele
 	return body, release, nil
 }
 
-// request reads and parses a body. The body counts against intake until it is parsed.
-func (s *Server) request(w http.ResponseWriter, r *http.Request,
-	read func([]byte) (*request, *Error)) (req *request, wrong *Error) {
+// parsed reads a body and calls read with it. The body counts against intake until it is parsed.
+func (s *Server) parsed(w http.ResponseWriter, r *http.Request, read func([]byte) *Error) (wrong *Error) {
 	body, release, wrong := s.body(w, r)
 	defer release()
 	if wrong != nil {
-		return nil, wrong
+		return wrong
 	}
 	var slow error
 	func() {
 		defer tokenizer.Caught(&slow)
-		req, wrong = read(body)
+		wrong = read(body)
 	}()
 	if slow != nil {
-		return nil, invalid("", "%s", slow)
+		return invalid("", "%s", slow)
 	}
-	return req, wrong
+	return wrong
 }
 
 // answer serves both endpoints; read parses the body.
 func (s *Server) answer(w http.ResponseWriter, r *http.Request, read func([]byte) (*request, *Error)) *Error {
 	arrived := time.Now()
-	req, wrong := s.request(w, r, read)
+	var req *request
+	wrong := s.parsed(w, r, func(body []byte) (wrong *Error) {
+		req, wrong = read(body)
+		return wrong
+	})
 	if wrong != nil {
 		return wrong
 	}
@@ -428,7 +470,7 @@ func (s *Server) failed(r *http.Request, err error) *Error {
 // retryAfter estimates the seconds until a slot is free: the recent duration of a request times the number of requests
 // that wait for each slot.
 func (s *Server) retryAfter() int {
-	stats := s.scheduler.Stats()
+	stats := s.work.Stats()
 	guess := s.metrics.mean().Seconds() * float64(stats.Waiting+1) / float64(stats.Slots)
 	return int(math.Min(60, math.Max(1, math.Ceil(guess))))
 }

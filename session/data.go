@@ -97,6 +97,14 @@ func (s *Session) located(ctx context.Context, c dataset.Config) (dataset.Config
 	return c, fsys, nil
 }
 
+// PadID returns the token id of padding: the tokenizer's, or 0 if it has none that the model knows.
+func (b *Base) PadID() int32 {
+	if id, ok := b.Tokenizer.PAD(); ok && id >= 0 && int(id) < b.Config.VocabSize {
+		return id
+	}
+	return 0
+}
+
 // checkIDs refuses token ids that the model has no embedding for. Padding is computed and never trained, so any known
 // token serves if the tokenizer's padding token was added to a vocabulary that the model was not made for.
 func checkIDs(s *dataset.Set, vocab int) error {

@@ -163,18 +163,34 @@ func (s *Session) UseSaved(saved *adapter.Saved) {
 // UseAdapters makes the network carry the adapters of several PEFT folders side by side, see adapter.Several. Hold
 // loads them.
 func (s *Session) UseAdapters(dirs []string) error {
+	return s.useAdapters(dirs, adapter.Task.CheckWrites)
+}
+
+// UseHeads makes the network carry the adapters of several PEFT folders side by side, whose tasks give scores or
+// vectors of texts.
+func (s *Session) UseHeads(dirs []string) error { return s.useAdapters(dirs, adapter.Task.CheckScores) }
+
+func (s *Session) useAdapters(dirs []string, check func(adapter.Task) error) error {
 	for _, dir := range dirs {
 		saved, err := adapter.Open(dir)
 		if err != nil {
 			return err
 		}
 		s.saved = append(s.saved, saved)
-		if err := saved.Config.Task.CheckWrites(); err != nil {
+		if err := check(saved.Config.Task); err != nil {
 			return fmt.Errorf("%s: %w", dir, err)
 		}
 	}
 	s.Net.Adapted, s.Net.Start, s.Net.Several = false, nil, adapter.NewSeveral(s.saved)
 	return nil
+}
+
+// AdapterTasks returns what the adapters of UseAdapter, UseAdapters or UseHeads are for, in their order.
+func (s *Session) AdapterTasks() (all []adapter.Task) {
+	for _, saved := range s.saved {
+		all = append(all, saved.Config.Task)
+	}
+	return all
 }
 
 // Close releases mapped weights, the adapter's files and the machine.

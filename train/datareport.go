@@ -52,6 +52,13 @@ func (p *inputs) besideAdapter() (map[string][]byte, error) {
 		}
 		maps.Copy(files, settings)
 	}
+	if head, count, ok := objective.Head(p.spec.Objective(), p.spec.Task); ok {
+		meaning, err := head.Files(count)
+		if err != nil {
+			return files, err
+		}
+		maps.Copy(files, meaning)
+	}
 	c, err := p.data.Chat()
 	if err != nil {
 		return files, err

@@ -106,23 +106,32 @@ func (o *engineFlags) nameAdapters() error {
 	return nil
 }
 
-// open opens the engine and prints its sizes and memory.
+// open opens the engine.
 func (o *engineFlags) open(ctx context.Context, c *console, eo infer.EngineOptions) (*infer.Engine, error) {
-	env := environment(c, o.workers)
+	env, so, err := o.opening(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+	eo.Slots, eo.MaxLen, eo.Adapters, eo.Only = o.slots, o.maxLen, o.named, o.only
+	return infer.NewEngine(ctx, so, eo, env)
+}
+
+// opening finds the base model and returns how to open it.
+func (o *engineFlags) opening(ctx context.Context, c *console) (env session.Env, so session.Options, err error) {
+	env = environment(c, o.workers)
 	first := ""
 	if len(o.named) > 0 {
 		first = o.named[0].Dir
 	}
 	if err := findModel(ctx, c, env, &o.model, first); err != nil {
-		return nil, err
+		return env, so, err
 	}
-	so := session.Options{Model: o.model, Device: o.device}
+	so = session.Options{Model: o.model, Device: o.device}
 	if o.quantization != "" {
 		q := quant.DefaultOf(o.quantization)
 		so.Quantization = &q
 	}
-	eo.Slots, eo.MaxLen, eo.Adapters, eo.Only = o.slots, o.maxLen, o.named, o.only
-	return infer.NewEngine(ctx, so, eo, env)
+	return env, so, nil
 }
 
 // modelName returns the name by which clients select the base model.
@@ -137,9 +146,8 @@ func modelName(model string) string {
 	return filepath.Base(filepath.Clean(model))
 }
 
-// memoryLines returns an engine's memory by category, a line for each.
-func memoryLines(e *infer.Engine) string {
-	need := e.Need()
+// memoryLines returns planned memory by category, a line for each.
+func memoryLines(need graph.Bytes) string {
 	var b strings.Builder
 	line := func(name string, n int64) {
 		if n > 0 {

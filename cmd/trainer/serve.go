@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/url"
 	"os"
@@ -16,6 +17,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/internal/safetext"
@@ -38,6 +40,7 @@ type serveOptions struct {
 	port       int
 	grace      time.Duration
 	json       bool
+	textFlags  []string // those of ofText that were set
 	serve.Options
 }
 
@@ -50,6 +53,9 @@ func newServe(c *console) *cobra.Command {
 and a chat page at /. Up to --slots requests are decoded together. Each adapter is a model with its own name; all share
 one base model in memory.
 
+Adapters of classifiers, rerankers, reward models and embedding models (docs/TASKS.md) are served by /v1/classify,
+/v1/rerank and /v1/embeddings instead.
+
 The server listens on this machine only, unless --host is set. Ctrl-C and SIGTERM finish the running requests; a second
 one quits at once.`,
 		Example: `  trainer serve --model ./SmolLM2-135M-Instruct
@@ -61,6 +67,11 @@ one quits at once.`,
 				return err
 			}
 			o.ownSystem = cmd.Flags().Changed("system")
+			for _, name := range ofText {
+				if cmd.Flags().Changed(name) {
+					o.textFlags = append(o.textFlags, name)
+				}
+			}
 			return runServe(cmd.Context(), c, o)
 		},
 	}
@@ -135,8 +146,8 @@ func runServe(ctx context.Context, c *console, o serveOptions) (err error) {
 		close(stop)
 		select {
 		case <-ready:
-			c.say("%v: no more requests are taken; those that are here have %v to finish; signal again to quit now", sig,
-				o.grace)
+			c.say("%v: no more requests are taken; those that are here have %v to finish; signal again to quit now",
+				sig, o.grace)
 		default:
 			cancel() // nothing is served yet
 		}
@@ -158,34 +169,61 @@ func runServe(ctx context.Context, c *console, o serveOptions) (err error) {
 		return unfit(err)
 	}
 	defer listener.Close()
-	if err := o.checkNames(); err != nil && o.model != "" {
-		return err
-	}
-	e, err := o.open(ctx, c, infer.EngineOptions{Score: true})
+	o.Host, o.Log = o.host, func(line string) { c.say("%s", line) }
+	v, err := o.serving(ctx, c)
 	if err != nil {
 		return stopped.code(err)
 	}
-	defer func() { err = errors.Join(err, e.Close()) }()
-	if err := o.checkNames(); err != nil {
-		return err
-	}
-	lib, err := o.library(c, e)
-	if err != nil {
-		return err
-	}
-	o.Host, o.Log = o.host, func(line string) { c.say("%s", line) }
-	server, err := serve.New(lib, e, o.Options)
-	if err != nil {
-		return usage(err)
-	}
+	defer func() { err = errors.Join(err, v.Close()) }()
 	close(ready)
-	if err := o.announce(c, e, lib, serve.Address(listener, o.host)); err != nil {
+	if err := o.announce(c, v, serve.Address(listener, o.host)); err != nil {
 		return err
 	}
 	outcome := make(chan error, 1)
-	rescue.Go(func() { outcome <- answer(ctx, server, listener, stop, o.grace, &stopped) })
-	server.Run() // on this goroutine, which made the engine
+	rescue.Go(func() { outcome <- answer(ctx, v.server, listener, stop, o.grace, &stopped) })
+	v.server.Run() // on this goroutine, which made the engine
 	return <-outcome
+}
+
+// serving is a server with its models in memory.
+type serving struct {
+	io.Closer
+	lib    *serve.Library
+	server *serve.Server
+	device string
+	need   graph.Bytes
+	slots  int // 0 for models with a head
+}
+
+// serving opens the models and makes their server.
+func (o *serveOptions) serving(ctx context.Context, c *console) (*serving, error) {
+	heads, err := o.heads()
+	if err != nil {
+		return nil, err
+	}
+	if heads {
+		return o.servingHeads(ctx, c)
+	}
+	if err := o.checkNames(); err != nil && o.model != "" {
+		return nil, err
+	}
+	e, err := o.open(ctx, c, infer.EngineOptions{Score: true})
+	if err != nil {
+		return nil, err
+	}
+	v := &serving{Closer: e, device: e.On.Name(), need: e.Need(), slots: e.Slots()}
+	if err = o.checkNames(); err == nil {
+		v.lib, err = o.library(c, e)
+	}
+	if err == nil {
+		if v.server, err = serve.New(v.lib, e, o.Options); err != nil {
+			err = usage(err)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return v, nil
 }
 
 // answer serves clients until stop is closed, and then the present requests for as long as grace allows.
@@ -293,20 +331,23 @@ func (o *serveOptions) checkNames() error {
 }
 
 // announce prints the models, the address and the memory.
-func (o *serveOptions) announce(c *console, e *infer.Engine, lib *serve.Library, address string) error {
+func (o *serveOptions) announce(c *console, v *serving, address string) error {
 	var names []string
-	for _, m := range lib.Models {
+	for _, m := range v.lib.Models {
 		names = append(names, m.Name)
 	}
-	c.say("plan: %s on %s, %d adapters; %d slots of %d tokens", o.model, e.On.Name(), len(o.named),
-		e.Slots(), e.MaxLen())
-	c.say("%s", memoryLines(e))
+	size := fmt.Sprintf("%d slots of %d tokens", v.slots, v.lib.MaxLen)
+	if v.slots == 0 {
+		size = fmt.Sprintf("texts of up to %d tokens", v.lib.MaxLen)
+	}
+	c.say("plan: %s on %s, %d adapters; %s", o.model, v.device, len(o.named), size)
+	c.say("%s", memoryLines(v.need))
 	if ip := net.ParseIP(o.host); o.APIKey == "" && (ip == nil || !ip.IsLoopback()) && o.host != "localhost" {
 		c.say("note: whoever reaches %s may use this server: --api-key or %s asks for a key", o.host, apiKeyVariable)
 	}
 	if o.json {
-		return writeJSON(c.out, map[string]any{"url": address, "models": names, "slots": e.Slots(),
-			"max_length": e.MaxLen(), "bytes": e.Need().Total(), "device": e.On.Name()})
+		return writeJSON(c.out, map[string]any{"url": address, "models": names, "slots": v.slots,
+			"max_length": v.lib.MaxLen, "bytes": v.need.Total(), "device": v.device})
 	}
 	_, err := fmt.Fprintf(c.out, "models   %s\nserving  %s\n", strings.Join(names, ", "), address)
 	return err

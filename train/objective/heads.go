@@ -49,13 +49,19 @@ func declareSpans(n *nn.Net, prefix string, s session.Shape) *graph.Value {
 // there is no other token it is the first. Segments that are not in sequences have an empty span.
 func lastTokens(spans []int32, b dataset.Batch, segments []int32) {
 	eachSpan(spans, b, segments, func(from, to int32) (int32, int32) {
-		for last := to - 1; last >= from; last-- {
-			if b.IDs[last] != b.Pad {
-				return last, last + 1
-			}
-		}
-		return from, from + 1
+		last := from + int32(LastToken(b.IDs[from:to], b.Pad))
+		return last, last + 1
 	})
+}
+
+// LastToken returns the index of the last of a sequence's tokens that is not the padding token; 0 if there is none.
+func LastToken(ids []int32, pad int32) int {
+	for last := len(ids) - 1; last > 0; last-- {
+		if ids[last] != pad {
+			return last
+		}
+	}
+	return 0
 }
 
 // eachSpan writes the span that of returns for each of the segments, from the segment's tokens. Starts and ends of
@@ -82,4 +88,17 @@ func wrongTask(want, got string) error {
 		got = "CAUSAL_LM"
 	}
 	return fmt.Errorf("the objective needs an adapter with task_type %s, and the adapter has %s", want, got)
+}
+
+// Head returns what the scores of an objective's head mean, and their number; false for an objective without one. task
+// is the value of the configuration's task.
+func Head(o Objective, task string) (h adapter.Head, count int, ok bool) {
+	count = Labels(o)
+	h = adapter.Head{Task: task, Problem: adapter.Regression} // rewards are numbers
+	if c, is := o.(classes); is {
+		h.Labels = c.Labels
+		h.Problem = map[kernel.ClassForm]string{kernel.ClassSingle: adapter.SingleLabel,
+			kernel.ClassMulti: adapter.MultiLabel, kernel.ClassRegression: adapter.Regression}[c.form]
+	}
+	return h, count, count > 0
 }
