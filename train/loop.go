@@ -101,7 +101,7 @@ func (r *running) finishStep(ctx context.Context) error {
 	if err = r.recorder.record(w, numbers); errors.Is(err, ErrNotFinite) {
 		err = r.notFinite(ctx, w, numbers, err)
 	}
-	if err == nil && r.recorder.progress.Optimizer > updates {
+	if err == nil && r.recorder.progress.Optimizer > updates && !withoutSignal(w.values) {
 		err = r.zeroGradient(r.watch.look())
 	}
 	if err != nil {

@@ -35,10 +35,16 @@ type stillRewards struct {
 	warned bool
 }
 
+// withoutSignal reports whether the numbers of a window of sampled answers say that no group teaches anything. Such a
+// step has no gradient, whatever is trained.
+func withoutSignal(values []dataset.Value) bool {
+	i := slices.IndexFunc(values, func(v dataset.Value) bool { return v.Name == "frac_reward_zero_std" })
+	return i >= 0 && values[i].Value >= 1
+}
+
 // add counts the groups of a step, of which a share has no difference.
 func (s *stillRewards) add(groups int, values []dataset.Value) {
-	i := slices.IndexFunc(values, func(v dataset.Value) bool { return v.Name == "frac_reward_zero_std" })
-	if i < 0 || values[i].Value < 1 {
+	if !withoutSignal(values) {
 		s.groups = 0
 		return
 	}

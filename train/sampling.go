@@ -116,11 +116,15 @@ type sampledWindows struct {
 	rewards *reward.Rewards
 	record  io.WriteCloser // rollouts.jsonl; nil = not recorded
 
-	before Place               // place before the present answers
-	dealt  int                 // times that the present answers were dealt; 0 = there are none
-	step   dataset.Step        // window of the present answers; empty = they are not laid out yet
-	rows   map[int]dataset.Row // answers to each prompt of the window, by its row
-	times  []dataset.Value     // how long sampling and judging took; nil = the answers are dealt again
+	before Place        // place before the present answers
+	dealt  int          // times that the present answers were dealt; 0 = there are none
+	step   dataset.Step // window of the present answers; empty = they are not laid out yet
+	// rows has the answers for each prompt of the window, by the prompt's row. With dynamic sampling they may be
+	// answers to a prompt of a further window.
+	rows    map[int]dataset.Row
+	windows int             // windows of the loader whose prompts were answered for the present answers
+	spent   samplingTimes   // of the present answers
+	values  []dataset.Value // numbers of sampling; nil = the answers are dealt again
 }
 
 // openAnswers makes the run's windows sample their answers, if it is configured to. The windows must be bound to
@@ -142,7 +146,7 @@ func (r *running) openAnswers() error {
 	if w.answers, err = plan.BindAnswers(r.Session, r.memory, all[:len(plan.Programs())]); err != nil {
 		return err
 	}
-	if w.rewards, err = reward.Open(c.Rewards); err != nil {
+	if w.rewards, err = reward.Open(c.Rewards, c.MaxCompletionLength); err != nil {
 		return err
 	}
 	r.windows = &rolloutWindows{Windows: w, objective: r.step.Objective.(objective.Sampled), division: r.division,
@@ -159,9 +163,12 @@ func (w *sampledWindows) Next() (dataset.Step, error) {
 			return step, err
 		}
 		if w.rows == nil {
-			err = w.sample(step)
+			err = w.sample(&step)
+		} else {
+			err = w.skipWindows(&step)
 		}
 		if err != nil {
+			w.rows = nil
 			return step, errors.Join(err, w.loaderWindows.Restore(w.before.State))
 		}
 		if w.step, err = w.lay(step); err != nil {
@@ -173,7 +180,7 @@ func (w *sampledWindows) Next() (dataset.Step, error) {
 	for i := range step.All {
 		step.All[i].Labels = slices.Clone(step.All[i].Labels)
 	}
-	step.Values, w.times = w.times, nil
+	step.Values, w.values = w.values, nil
 	if w.dealt++; w.dealt >= w.NumIterations {
 		w.dealt, w.rows, w.step = 0, nil, dataset.Step{}
 	}

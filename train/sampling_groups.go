@@ -33,11 +33,13 @@ func (w *sampledWindows) askedIn(step dataset.Step) (all []askedPrompt) {
 	return all
 }
 
-// sample samples and judges answers to the prompts of a window.
-func (w *sampledWindows) sample(step dataset.Step) error {
+// sample samples and judges answers to the prompts of a window, and with dynamic sampling to those of further windows
+// until all groups teach something. The window's progress becomes that of the last window.
+func (w *sampledWindows) sample(step *dataset.Step) error {
 	w.run.at.enter(phaseSample)
 	defer w.run.at.enter(phaseSteps)
-	all := w.askedIn(step)
+	w.spent, w.windows = samplingTimes{}, 1
+	all := w.askedIn(*step)
 	groups, err := w.groups(context.Background(), all)
 	if err != nil {
 		return err
@@ -45,6 +47,18 @@ func (w *sampledWindows) sample(step dataset.Step) error {
 	w.rows = map[int]dataset.Row{}
 	for i, group := range groups {
 		w.rows[all[i].row] = group
+	}
+	still, replaced := 0, 0
+	if w.MaxNumGenBatches > 1 {
+		if still, replaced, err = w.resample(step); err != nil {
+			return err
+		}
+	}
+	w.values = w.spent.values()
+	if w.MaxNumGenBatches > 1 {
+		w.values = append(w.values, dataset.Value{Name: "sampling/gen_batches", Value: float64(w.windows)},
+			dataset.Value{Name: "sampling/groups_replaced", Value: float64(replaced)},
+			dataset.Value{Name: "sampling/groups_without_signal", Value: float64(still)})
 	}
 	return nil
 }
@@ -119,7 +133,7 @@ func (w *sampledWindows) answersTo(ctx context.Context, all []askedPrompt) ([][]
 			answers[i] = theirs.Answers[k]
 		}
 	}
-	w.timeSampling(shares)
+	w.spent.add(shares)
 	return answers, nil
 }
 
@@ -176,24 +190,38 @@ func (w *sampledWindows) answerOwn(ctx context.Context, own []askedPrompt) (shar
 	return share, nil
 }
 
-// timeSampling adds the time and the tokens of the ranks' shares to the window's numbers.
-func (w *sampledWindows) timeSampling(shares []answerShare) {
-	least, most, tokens := math.Inf(1), 1e-6, 0
+// samplingTimes are the tokens of a set of answers and the seconds that it took.
+type samplingTimes struct {
+	tokens                     int
+	sampling, waiting, rewards float64
+	ranks                      int
+}
+
+// add adds the ranks' shares of answers. The ranks sample at the same time, so the slowest share counts.
+func (s *samplingTimes) add(shares []answerShare) {
+	least, most := math.Inf(1), 1e-6
 	for _, share := range shares {
 		least, most = min(least, share.Seconds), max(most, share.Seconds)
 		for _, group := range share.Answers {
 			for _, a := range group {
-				tokens += len(a.IDs)
+				s.tokens += len(a.IDs)
 			}
 		}
 	}
-	w.times = []dataset.Value{
-		{Name: "sampling/tokens_per_second", Value: float64(tokens) / most},
-		{Name: "sampling/seconds", Value: most},
+	s.sampling, s.waiting, s.ranks = s.sampling+most, s.waiting+max(most-least, 0), len(shares)
+}
+
+// values returns the numbers of a step.
+func (s samplingTimes) values() []dataset.Value {
+	all := []dataset.Value{
+		{Name: "sampling/tokens_per_second", Value: float64(s.tokens) / s.sampling},
+		{Name: "sampling/seconds", Value: s.sampling},
+		{Name: "rewards/seconds", Value: s.rewards},
 	}
-	if len(shares) > 1 {
-		w.times = append(w.times, dataset.Value{Name: "sampling/wait_seconds", Value: most - least})
+	if s.ranks > 1 {
+		all = append(all, dataset.Value{Name: "sampling/wait_seconds", Value: s.waiting})
 	}
+	return all
 }
 
 // judge returns the rewards of each answer to each prompt. Rank 0 judges for all ranks, so that a program or a server
@@ -210,7 +238,8 @@ func (w *sampledWindows) judge(
 		for i, a := range all {
 			prompt := tok.Decode(a.prompt.IDs, true)
 			for _, own := range answers[i] {
-				seen = append(seen, reward.Answer{Prompt: prompt, Completion: own.Text, Columns: a.prompt.Columns})
+				seen = append(seen, reward.Answer{Prompt: prompt, Completion: own.Text, Columns: a.prompt.Columns,
+					Tokens: len(own.IDs)})
 			}
 		}
 		numbers, err := w.rewards.Judge(ctx, seen)
@@ -226,7 +255,7 @@ func (w *sampledWindows) judge(
 		}
 		mine = theirs[0]
 	}
-	w.times = append(w.times, dataset.Value{Name: "rewards/seconds", Value: time.Since(began).Seconds()})
+	w.spent.rewards += time.Since(began).Seconds()
 	if len(mine) != len(all)*w.NumGenerations {
 		return nil, fmt.Errorf("rank 0 sent rewards of %d answers, want %d", len(mine), len(all)*w.NumGenerations)
 	}

@@ -1,10 +1,14 @@
 package train
 
 import (
+	"bufio"
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"math"
+	"os"
 	"path/filepath"
 	"slices"
 
@@ -37,8 +41,7 @@ func (w *sampledWindows) recordAnswers(all []askedPrompt, answers [][]sampledAns
 		return nil
 	}
 	if w.record == nil {
-		path := filepath.Join(w.run.spec.OutputDir, RolloutsFile)
-		f, err := atomicfile.Append(path, 0o644)
+		f, err := openRollouts(filepath.Join(w.run.spec.OutputDir, RolloutsFile), w.run.recorder.step())
 		if err != nil {
 			return fmt.Errorf("record rollouts: %w", err)
 		}
@@ -59,6 +62,36 @@ func (w *sampledWindows) recordAnswers(all []askedPrompt, answers [][]sampledAns
 		}
 	}
 	return nil
+}
+
+// openRollouts opens RolloutsFile behind its lines of the steps up to done; later lines are of a process that ended
+// before its next checkpoint, and are cut off.
+func openRollouts(path string, done int) (*os.File, error) {
+	old, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return atomicfile.Append(path, 0o644)
+	}
+	if err != nil {
+		return nil, err
+	}
+	defer old.Close()
+	keep, lines := int64(0), bufio.NewReader(old)
+	for {
+		text, err := lines.ReadBytes('\n')
+		var l recordedRollout
+		if err != nil || json.Unmarshal(text, &l) != nil || l.Step > done {
+			break
+		}
+		keep += int64(len(text))
+	}
+	f, err := atomicfile.Append(path, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if err := f.Truncate(keep); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // rewardsOf returns the rewards of an answer of a group by their names; nil = a reward could not be given.

@@ -15,6 +15,8 @@ type sampledState struct {
 	Dealt  int             `json:"dealt,omitempty"`
 	// Rows are the present answers, where they are dealt again.
 	Rows map[int]sampledRow `json:"rows,omitempty"`
+	// Windows is how many windows of the loader the present answers took; 0 = one.
+	Windows int `json:"windows,omitempty"`
 }
 
 // sampledRow is a group of answers in JSON. A number that is not known is null.
@@ -33,6 +35,9 @@ func (w *sampledWindows) State() Place {
 	s, at := sampledState{Dealt: w.dealt}, w.loaderWindows.State()
 	if w.dealt > 0 {
 		at = w.before
+		if w.windows > 1 {
+			s.Windows = w.windows
+		}
 		s.Rows = map[int]sampledRow{}
 		for row, of := range w.rows {
 			s.Rows[row] = saveRow(of)
@@ -56,7 +61,8 @@ func (w *sampledWindows) Restore(state json.RawMessage) error {
 	if err := w.loaderWindows.Restore(s.Loader); err != nil {
 		return err
 	}
-	w.dealt, w.rows, w.step = s.Dealt, nil, dataset.Step{}
+	w.before = w.loaderWindows.State()
+	w.dealt, w.rows, w.step, w.windows = s.Dealt, nil, dataset.Step{}, max(s.Windows, 1)
 	if s.Dealt > 0 {
 		w.rows = map[int]dataset.Row{}
 		for row, of := range s.Rows {

@@ -81,6 +81,16 @@ func (c Rollouts) Totals(g *dataset.Rollout) ([]float64, error) {
 	return own, nil
 }
 
+// leastSpread is the smallest standard deviation of a group's rewards that counts as a difference.
+const leastSpread = 1e-8
+
+// Teaches reports whether the rewards of a group's answers differ, so that some answers are preferred to others.
+func (c Rollouts) Teaches(g *dataset.Rollout) (bool, error) {
+	totals, err := c.Totals(g)
+	_, own := spread(totals)
+	return own >= leastSpread, err
+}
+
 // totals returns the weighted sums of the rewards of all answers, by group.
 func (c Rollouts) totals(groups []*dataset.Rollout) (by [][]float64, err error) {
 	for _, g := range groups {
@@ -205,7 +215,7 @@ func (o policy) Advantages(groups []*dataset.Rollout, tokens int) ([]Value, erro
 	mean, deviation := spread(flat(totals))
 	still := 0
 	for _, g := range totals {
-		if _, own := spread(g); own < 1e-8 {
+		if _, own := spread(g); own < leastSpread {
 			still++
 		}
 	}

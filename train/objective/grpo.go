@@ -81,6 +81,10 @@ type Rollouts struct {
 	Temperature float64 `yaml:"temperature" default:"1" range:"(0,100]" resume:"fixed"`
 	// NumGenerations is how many answers to each prompt are sampled: the size of a group.
 	NumGenerations int `yaml:"num_generations" default:"8" range:"[2,1024]" resume:"fixed"`
+	// MaxNumGenBatches is from how many sets of prompts a step may take its groups. With more than 1 (DAPO's dynamic
+	// sampling), groups whose answers all have one reward are replaced by groups of further prompts until none is left
+	// or so many sets were sampled.
+	MaxNumGenBatches int `yaml:"max_num_gen_batches" default:"1" range:"[1,1000]" resume:"fixed"`
 	// NumIterations is how many optimizer steps each set of sampled answers is trained for.
 	NumIterations int `yaml:"num_iterations" default:"1" range:"[1,1000]" resume:"fixed"`
 	// Rewards are the judges of sampled answers. With dataset.format: rollouts the rows have the rewards.
@@ -113,6 +117,10 @@ func (c Rollouts) problems(section string) (all []error) {
 		at := fmt.Sprintf("%s.rewards[%d].", section, i)
 		for _, err := range r.Validate() {
 			all = append(all, fmt.Errorf("%s%w", at, err))
+		}
+		if r.Type == "soft_overlong" && r.SoftPunishCache > c.MaxCompletionLength {
+			all = append(all, fmt.Errorf("%ssoft_punish_cache: is %d, more than max_completion_length %d: lower it", at,
+				r.SoftPunishCache, c.MaxCompletionLength))
 		}
 	}
 	return all

@@ -28,9 +28,10 @@ type Config struct {
 	// number, or that in \boxed{}, equals the column's. math: 1 where the answer's formula equals the column's,
 	// however it is written. choice: 1 where the answer's letter is the column's. json_schema: 1 where the answer is
 	// JSON that schema allows. length: minus the share by which the answer's characters differ from target. tags: 1
-	// where the answer consists of the tags in their order. command: the number that a program gives. http: the number
-	// that a server gives.
-	Type string `yaml:"type" choices:"regex count exact_match number math choice json_schema length tags command http" resume:"fixed"`
+	// where the answer consists of the tags in their order. soft_overlong: 0 for answers that leave
+	// soft_punish_cache tokens of max_completion_length, down to -1 at the whole length (DAPO). command: the number
+	// that a program gives. http: the number that a server gives.
+	Type string `yaml:"type" choices:"regex count exact_match number math choice json_schema length tags soft_overlong command http" resume:"fixed"`
 	// Pattern is the regular expression of regex and count, in Go's syntax.
 	Pattern string `yaml:"pattern,omitempty" resume:"fixed"`
 	// Column is the column of the row that exact_match, number, math and choice compare with. Empty means answer.
@@ -41,6 +42,9 @@ type Config struct {
 	Schema string `yaml:"schema,omitempty" resume:"fixed"`
 	// Target is the number of characters that length wants.
 	Target int `yaml:"target,omitempty" range:"[0,inf)" resume:"fixed"`
+	// SoftPunishCache is the number of tokens at the end of max_completion_length over which soft_overlong falls from 0
+	// to -1.
+	SoftPunishCache int `yaml:"soft_punish_cache,omitempty" range:"[0,inf)" resume:"fixed"`
 	// Command is the program of the type command with its arguments. It reads a JSON line for each answer, with prompt,
 	// completion and columns, and writes a line with a number, or null where it cannot judge. It keeps running and gets
 	// no variable of the environment but PATH, HOME, LANG and TMPDIR.
@@ -91,6 +95,10 @@ func (c Config) Validate() (problems []error) {
 		if c.Target == 0 {
 			bad("target", "is 0: write how many characters an answer should have")
 		}
+	case "soft_overlong":
+		if c.SoftPunishCache == 0 {
+			bad("soft_punish_cache", "is 0: write over how many tokens before max_completion_length the reward falls")
+		}
 	case "tags":
 		if len(c.Tags) == 0 {
 			bad("tags", "are missing: name them, such as [think, answer]")
@@ -116,6 +124,7 @@ type Answer struct {
 	Prompt     string          `json:"prompt"`
 	Completion string          `json:"completion"`
 	Columns    json.RawMessage `json:"columns"`
+	Tokens     int             `json:"-"` // tokens of the completion, the end token included
 }
 
 // judge gives answers numbers; NaN = it cannot judge one.
@@ -128,12 +137,13 @@ type judge interface {
 type Rewards struct {
 	configs []Config
 	judges  []judge
+	longest int // most tokens of an answer
 	zeros   int
 }
 
-// Open starts the judges.
-func Open(configs []Config) (*Rewards, error) {
-	r := &Rewards{configs: configs}
+// Open starts the judges of answers of up to longest tokens.
+func Open(configs []Config, longest int) (*Rewards, error) {
+	r := &Rewards{configs: configs, longest: longest}
 	for i, c := range configs {
 		if problems := c.Validate(); len(problems) > 0 {
 			return nil, errors.Join(problems...)
@@ -157,7 +167,7 @@ func (r *Rewards) judgeOf(c Config) judge {
 	case "http":
 		return newEndpoint(c, &r.zeros)
 	}
-	b := builtIn{Config: c, pattern: patternOf(c)}
+	b := builtIn{Config: c, pattern: patternOf(c), longest: r.longest}
 	if c.Type == "json_schema" {
 		b.schema, _ = jsonform.Parse([]byte(c.Schema)) // Validate parsed it
 	}
@@ -219,6 +229,7 @@ type builtIn struct {
 	Config
 	pattern *regexp.Regexp
 	schema  *jsonform.Schema
+	longest int // most tokens of an answer
 }
 
 func (builtIn) close() error { return nil }
@@ -245,6 +256,8 @@ func (b builtIn) one(a Answer) (float64, error) {
 	case "length":
 		n := float64(len([]rune(a.Completion)))
 		return -math.Abs(n-float64(b.Target)) / float64(b.Target), nil
+	case "soft_overlong":
+		return overlong(a.Tokens, b.longest, b.SoftPunishCache), nil
 	case "tags":
 		return truth(tagged(a.Completion, b.Tags)), nil
 	case "json_schema":
@@ -317,6 +330,12 @@ func (b builtIn) wanted(a Answer) (string, error) {
 		text = string(raw) // a number
 	}
 	return text, nil
+}
+
+// overlong returns DAPO's soft overlong punishment of an answer: 0 up to longest minus cache tokens, then falling
+// evenly to -1 at longest.
+func overlong(tokens, longest, cache int) float64 {
+	return 0 - min(1, max(0, float64(tokens-(longest-cache))/float64(cache)))
 }
 
 func truth(yes bool) float64 {

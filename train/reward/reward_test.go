@@ -24,7 +24,7 @@ func answers(columns string, completions ...string) (all []Answer) {
 // judged opens rewards and judges answers.
 func judged(t *testing.T, configs []Config, of []Answer) ([][]float64, *Rewards, error) {
 	t.Helper()
-	r, err := Open(configs)
+	r, err := Open(configs, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestCommandFails(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	r, err := Open([]Config{{Type: "command", Command: script(t, "cat"), Workers: 1, Timeout: 1}})
+	r, err := Open([]Config{{Type: "command", Command: script(t, "cat"), Workers: 1, Timeout: 1}}, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,8 +210,25 @@ func TestValidate(t *testing.T) {
 		}
 	}
 	two := []Config{{Type: "count", Pattern: "a"}, {Type: "count", Pattern: "b"}}
-	if _, err := Open(two); err == nil ||
+	if _, err := Open(two, 100); err == nil ||
 		err.Error() != `rewards[1].name: "count" names another reward too: give each a name of its own` {
 		t.Errorf("two of one name: %v", err)
+	}
+}
+
+// TestSoftOverlong checks the punishment of long answers with the values of DAPO's formula.
+func TestSoftOverlong(t *testing.T) {
+	r, err := Open([]Config{{Type: "soft_overlong", SoftPunishCache: 20}}, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for tokens, want := range map[int]float64{0: 0, 80: 0, 81: -0.05, 90: -0.5, 99: -0.95, 100: -1} {
+		got, err := r.Judge(t.Context(), []Answer{{Tokens: tokens}})
+		if err != nil || math.Abs(got[0][0]-want) > 1e-12 {
+			t.Errorf("%d tokens: %v, %v; want %v", tokens, got, err, want)
+		}
+	}
+	if _, err := Open([]Config{{Type: "soft_overlong"}}, 100); err == nil {
+		t.Error("no soft_punish_cache, and no error")
 	}
 }
