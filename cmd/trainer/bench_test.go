@@ -12,6 +12,7 @@ import (
 
 // TestBenchConfig times a user's run: table, JSON, timeline, a comparison with itself made slower, and what is refused.
 func TestBenchConfig(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	some := append([]string{"bench"}, small...)
 	some = append(some, "--set", "dataset.max_length=160", "--warmup", "1", "--steps", "2", "--workers", "1")

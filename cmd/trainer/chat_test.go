@@ -102,6 +102,7 @@ func TestChatOnAPipe(t *testing.T) {
 
 // TestBrokenChat: what is wrong, with the whole words and the exit code.
 func TestBrokenChat(t *testing.T) {
+	t.Parallel()
 	dir := chatPlace(t)
 	for _, c := range []struct {
 		in   string

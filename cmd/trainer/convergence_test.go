@@ -112,6 +112,7 @@ func TestReferencesAreOfTheirTiers(t *testing.T) {
 // TestTrainBesideAReference: what a user sees of the criterion, and that a file that is none is refused before
 // training.
 func TestTrainBesideAReference(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	curve, err := os.ReadFile(filepath.Join(golden.Root(t), "train", "testdata", "stories_reference.json"))
 	if err != nil {

@@ -50,6 +50,7 @@ var brief = []string{"--set", "base_model=embedded:stories260K", "--set", "devic
 
 // Every example trains; what is changed for the test is the model, the device and the size.
 func TestExamplesRun(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	writeRows(t, dir)
 	extra := map[string][]string{

@@ -15,6 +15,7 @@ import (
 // they are stored, says so, and saves a configuration that runs again; with a section that says otherwise it is
 // refused.
 func TestQLoRAOverQuantised(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	rows := filepath.Join(dir, "rows.jsonl")
 	if err := os.WriteFile(rows,

@@ -186,6 +186,7 @@ func TestTemplateArguments(t *testing.T) {
 
 // TestBrokenConversations: what is wrong with a conversation to answer, with the whole words and the exit code.
 func TestBrokenConversations(t *testing.T) {
+	t.Parallel()
 	dir := chatPlace(t)
 	adapterConfig := func(base string) string {
 		return `{"peft_type": "LORA", "r": 2, "lora_alpha": 4, "target_modules": ["q_proj"], ` +

@@ -23,6 +23,7 @@ output_dir: r
 // TestFilesOfOthersStay: no key or flag by which a command writes a file replaces one that the program did not write,
 // or anything that is no regular file. Each is refused as a configuration or command line that can't be right.
 func TestFilesOfOthersStay(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
 	if err := errors.Join(os.WriteFile(in("c.yaml"), []byte(hostileRun), 0o644), os.WriteFile(in("precious.prom"),
@@ -104,6 +105,7 @@ func TestFilesOfOthersStay(t *testing.T) {
 // TestLinksInARunsFolder: what stands in a run's folder under the names of its files is not written through, and said
 // before the first step.
 func TestLinksInARunsFolder(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{".lock", "adapter_model.safetensors", "metrics.jsonl", "config.yaml",
 		"run_manifest.json"} {
 		dir := t.TempDir()

@@ -14,6 +14,7 @@ import (
 // TestInitAsChat: rows of a prompt and an answer become conversations where the model has a chat template, and the
 // flags of rows are in what is written.
 func TestInitAsChat(t *testing.T) {
+	t.Parallel()
 	dir := chatPlace(t)
 	put(t, dir, map[string]string{
 		"qa.csv":   "Frage,Antwort\n" + strings.Repeat("hi,A cat.\n", 4),

@@ -14,6 +14,7 @@ import (
 
 // TestInitAnnouncesWhatHappens: the steps, evaluations and checkpoints that init writes down are those of the run.
 func TestInitAnnouncesWhatHappens(t *testing.T) {
+	t.Parallel()
 	for name, text := range map[string]string{
 		"packed.jsonl": strings.Repeat(`{"text": "`+strings.Repeat("Once upon a time there was a dog. ", 9)+"\"}\n",
 			150),

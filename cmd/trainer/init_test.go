@@ -27,6 +27,7 @@ var initRows = []struct{ file, row, goal, format, line string }{
 }
 
 func TestInit(t *testing.T) {
+	t.Parallel()
 	for _, c := range initRows {
 		t.Run(c.format, func(t *testing.T) {
 			dir := t.TempDir()
@@ -70,6 +71,7 @@ func TestInit(t *testing.T) {
 
 // The memory decides between lora, qlora and moments in 8 bits, and the plan of what is written fits.
 func TestInitFits(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	// A shape whose frozen weights weigh more than its activations.
 	config :=

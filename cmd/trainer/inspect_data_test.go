@@ -203,6 +203,7 @@ func TestInspectModelTemplate(t *testing.T) {
 
 // TestPaddingIsPlanned: inspect data and plan report the same padding, whatever divides the rows of a step.
 func TestPaddingIsPlanned(t *testing.T) {
+	t.Parallel()
 	padding := regexp.MustCompile(`[0-9.]+% padding`)
 	for _, sets := range [][]string{
 		nil, {"training.epochs=3"}, {"training.batch_size=2", "training.gradient_accumulation_steps=4"}, {"devices=2"},

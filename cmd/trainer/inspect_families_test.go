@@ -35,6 +35,7 @@ func configAlone(t *testing.T, folder string) string {
 // TestInspectEveryFamily: family, context, special tokens and parameters of a model of each family; config.json alone
 // says the same parameters. Of a folder with images they are the language model's.
 func TestInspectEveryFamily(t *testing.T) {
+	t.Parallel()
 	seen := map[string]bool{}
 	for _, m := range golden.FamilyModels(t) {
 		dir := m.Dir(t)
@@ -68,6 +69,7 @@ func TestInspectEveryFamily(t *testing.T) {
 
 // TestInspectQuantisedByConfig: config.json alone says of a folder of bitsandbytes' how it is stored.
 func TestInspectQuantisedByConfig(t *testing.T) {
+	t.Parallel()
 	for name, stored := range map[string]string{
 		"nf4": "stored      7 weights in 4 bits (nf4, double_quant false); its bnb_4bit_compute_dtype is " +
 			"float32, a run's training.precision here\n",

@@ -72,6 +72,7 @@ var small = []string{"--config", "cpu_stories_quick", "--set", "dataset.max_leng
 	"--set", "training.batch_size=2", "--set", "expect.loss_decrease=0"}
 
 func TestExitCodes(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()
@@ -192,6 +193,7 @@ func TestExitCodes(t *testing.T) {
 
 // The job, end to end: train, look at what it left, refuse to overwrite it, evaluate, generate.
 func TestTrainEvalGenerate(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	code, out, errOut := trainer(t, dir, nil, "", append(small, "--json")...)
 	var result train.Result

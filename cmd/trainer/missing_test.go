@@ -8,6 +8,7 @@ import (
 // TestMissingDataIsUnfit: whatever reads the rows, data that is not on this machine ends it with the exit code of a
 // machine that lacks something, as a model that is not there does.
 func TestMissingDataIsUnfit(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, command := range []string{"plan", "train", "inspect data", "eval", "bench", "gradcheck", "lr-find",
 		"validate"} {

@@ -12,6 +12,7 @@ import (
 // TestMistakesOfANewUser: what people get wrong on their first day is refused with what was tried, what was wrong and
 // what to do; what looks like a mistake and is none works.
 func TestMistakesOfANewUser(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	good := `{"prompt": "a", "completion": "b"}` + "\n" + `{"prompt": "c", "completion": "d"}` + "\n"
 	var packed bytes.Buffer

@@ -17,6 +17,7 @@ import (
 // TestOwnRows: merge and export compare over the rows that the adapter's run held out, with the loss that eval measures
 // on them, and say so where the data is gone or has changed.
 func TestOwnRows(t *testing.T) {
+	t.Parallel()
 	dir := chatPlace(t)
 	var rows strings.Builder
 	for i := range 12 {

@@ -14,6 +14,7 @@ import (
 // TestNumbersWithSlashes checks that numbers such as rewards/margins reach the table, Prometheus, TensorBoard, expect,
 // the report and a sweep.
 func TestNumbersWithSlashes(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	put(t, dir, map[string]string{
 		"pairs.jsonl": strings.Repeat(`{"prompt":"Once upon a time","chosen":" there was a dog.","rejected":" `+

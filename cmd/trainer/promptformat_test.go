@@ -42,6 +42,7 @@ func answerPlace(t *testing.T) string {
 
 // TestPromptFormat: a run records which prompts it trained on, and what asks otherwise is told so in one line.
 func TestPromptFormat(t *testing.T) {
+	t.Parallel()
 	dir := answerPlace(t)
 	for out, want := range map[string]dataset.PromptFormat{
 		"chat":              {Prompts: []string{"chat"}, Formats: []string{"completion"}, System: "Be kind."},
@@ -176,6 +177,7 @@ func TestPromptFormat(t *testing.T) {
 
 // TestTasksAsTrained: questions are put with the system message of training, and a task that is put otherwise says so.
 func TestTasksAsTrained(t *testing.T) {
+	t.Parallel()
 	dir := answerPlace(t)
 	put(t, dir, map[string]string{
 		"task.yaml": "kind: contains\ndata: qa.csv\nprompt: \"{{ question }}\"\nanswer: \"{{ answer " +
@@ -202,6 +204,7 @@ func TestTasksAsTrained(t *testing.T) {
 
 // TestPromptFormatBroken: a damaged record is an error that says what to do; without one nothing is said.
 func TestPromptFormatBroken(t *testing.T) {
+	t.Parallel()
 	dir := answerPlace(t)
 	file := filepath.Join(dir, "chat", dataset.PromptFormatFile)
 	for _, text := range []string{"{", `{"prompts": 5}`, strings.Repeat(" ", 2<<20)} {

@@ -11,6 +11,7 @@ import (
 // TestServeAsTrained: a conversation without a system message gets that of training, unless --system says otherwise,
 // and requests of another form than the training's are noted once.
 func TestServeAsTrained(t *testing.T) {
+	t.Parallel()
 	dir := answerPlace(t)
 	const (
 		chat = "/chat/completions"

@@ -13,6 +13,7 @@ import (
 )
 
 func TestReportCommand(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	for _, seed := range []string{"1", "2"} {
 		args := append([]string{"train", "-q", "--set", "output_dir=run" + seed, "--set", "seed=" + seed, "--set",

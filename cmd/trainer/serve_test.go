@@ -109,6 +109,7 @@ func servePlace(t *testing.T) string {
 // TestServeAnswersAsGenerate: the same prompt, seed and adapter give the same text by the server, 64 clients at once,
 // as by `trainer generate`, greedy and sampled, texts and conversations.
 func TestServeAnswersAsGenerate(t *testing.T) {
+	t.Parallel()
 	dir := servePlace(t)
 	s := startServer(t, dir, []string{apiKeyVariable + "=k"}, "--model", "model", "--adapter", "one=out", "--adapter",
 		"two", "--slots", "5", "--max-length", "128")

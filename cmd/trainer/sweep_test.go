@@ -16,6 +16,7 @@ var sweepSmall = []string{"sweep", "cpu_stories_quick", "--set", "training.max_s
 	"sw"}
 
 func TestSweep(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	args := append(append([]string{}, sweepSmall...), "--set", "training.learning_rate=1e-4,1e-2", "--seeds", "2",
 		"--parallel", "2", "--json")

@@ -10,6 +10,7 @@ import (
 // TestWhatARunSays: before the first step at most eight lines, the reports in full in the run's log or with -v, and at
 // the end commands that use the adapter, of which each can be given.
 func TestWhatARunSays(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	args := func(name string, more ...string) []string {
 		return append([]string{"train", "cpu_stories_quick", "--set", "training.max_steps=2", "--set",

@@ -117,6 +117,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 // TestUI starts, stops and resumes a real run through the page; a second one waits for its turn, and the first goes on
 // when the page's program ends.
 func TestUI(t *testing.T) {
+	t.Parallel()
 	b := browsertest.Start(t)
 	dir := t.TempDir()
 	ui := startUI(t, dir)

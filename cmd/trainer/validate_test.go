@@ -10,6 +10,7 @@ import (
 // TestValidateLooksForFiles: a configuration whose data or model is not there is not ok, and each is named with its
 // line.
 func TestValidateLooksForFiles(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	write := func(name, text string) {
 		t.Helper()

@@ -14,6 +14,7 @@ import (
 )
 
 func TestVerifyCommand(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	if code, _, errOut := trainer(t, dir, nil, "", append([]string{"train", "-q", "--set", "output_dir=run", "--set",
 		"training.logging_steps=1"}, small...)...); code != 0 {
