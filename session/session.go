@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strings"
 
@@ -231,11 +230,6 @@ func (s *Session) Hold(ctx context.Context, programs ...*Program) (*Memory, erro
 	}, programs...)
 }
 
-// freedFrom is the least size of programs, in bytes, for which Hold returns the garbage of loading to the system. A
-// smaller program leaves less garbage than the runtime keeps anyway, and the collection would take longer than the
-// load.
-const freedFrom = 4 << 20
-
 // Hold allocates the memory that programs share, calls fill to write to it, and binds the programs.
 func Hold(on graph.Machine, fill func(graph.Store) error, programs ...*Program) (_ *Memory, err error) {
 	plans := make([]*graph.Plan, len(programs))
@@ -255,9 +249,7 @@ func Hold(on graph.Machine, fill func(graph.Store) error, programs ...*Program) 
 	if err := fill(store); err != nil {
 		return nil, err
 	}
-	if store.Bytes().Total() >= freedFrom {
-		debug.FreeOSMemory() // frees the garbage of loading
-	}
+	FreeGarbage() // frees the buffers of loading
 	m := &Memory{Store: store}
 	for _, p := range plans {
 		run, err := on.Bind(p, store)

@@ -141,6 +141,7 @@ func oneStep(t *testing.T, b *session.Base, float kernel.DType, l *dataset.Loade
 // TestPackedUnpackedAccumulatedAreOne: loss and gradients of the same rows, one to a padded sequence, end to end,
 // packed and accumulated over micro-batches of several budgets; with attention to all tokens and in a window.
 func TestPackedUnpackedAccumulatedAreOne(t *testing.T) {
+	t.Parallel()
 	const n, longest = 12, 104
 	for name, b := range map[string]*session.Base{"full": stories(t), "window of 24": windowed(t, 24)} {
 		rows := unevenRows(t, b, n, longest)
@@ -250,6 +251,7 @@ func budgetsTrainAsPaddingDoes(t *testing.T, device string, first, later float64
 
 // TestBudgetsTakeTheMemoryOfTheLargest: in every layout, and the layout is the largest budget's.
 func TestBudgetsTakeTheMemoryOfTheLargest(t *testing.T) {
+	t.Parallel()
 	budgetsTakeTheMemoryOfTheLargest(t, func(s Spec) (*prepared, error) { return prepare(t.Context(), s, twoWorkers) })
 }
 

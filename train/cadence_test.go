@@ -22,6 +22,7 @@ func (e *evalsAt) Eval(i EvalMetrics) error {
 
 // TestPerEpoch: evaluations and checkpoints are counted by the epoch, evenly apart, whatever their number of steps is.
 func TestPerEpoch(t *testing.T) {
+	t.Parallel()
 	s := testSpec(t, 0)
 	s.Dataset.ValSplit = 0.1
 	s.Dataset.MaxLength = 96

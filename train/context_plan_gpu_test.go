@@ -13,6 +13,7 @@ import (
 // TestLongRowsOnFourCards: rows of 65,536 tokens of Llama 3.1 8B need offloading on a card of 24 GB and none on four
 // that share them, as far as a plan from its configuration alone can tell.
 func TestLongRowsOnFourCards(t *testing.T) {
+	t.Parallel()
 	var releases []struct {
 		Name   string
 		Config json.RawMessage

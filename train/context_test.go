@@ -220,6 +220,7 @@ func TestContextRefuses(t *testing.T) {
 // TestResumeOnOtherContext: a run resumes with its rows shared among more ranks or fewer, and says so; a replay of it
 // takes as many.
 func TestResumeOnOtherContext(t *testing.T) {
+	t.Parallel()
 	one := testSpec(t, 4)
 	one.Training.GradientAccumulationSteps, one.Training.BatchSize, one.Training.GradNormSteps = 2, 2, 1
 	want := mustStart(t, one, oneWorker)

@@ -29,6 +29,7 @@ func referenceSpec(t testing.TB) Spec {
 // TestRunAgainstPEFTsBand trains beside PEFT's curve on real language: as configured it stays in the band; with more or
 // less of a learning rate it leaves it, whatever it says it is.
 func TestRunAgainstPEFTsBand(t *testing.T) {
+	t.Parallel()
 	s := referenceSpec(t)
 	r := mustStart(t, s, Env{})
 	if len(r.Expect) != 2 || !r.Expect[0].Met || !r.Expect[1].Met || r.Expect[0].Criterion != "eval_loss_decrease" {
@@ -76,6 +77,7 @@ func TestRunAgainstPEFTsBand(t *testing.T) {
 // TestRunOfOtherStepsOrSeed: a run of fewer steps, or of other rows, is none that the reference tells of, and says so
 // before it trains.
 func TestRunOfOtherStepsOrSeed(t *testing.T) {
+	t.Parallel()
 	for want, edit := range map[string]func(s *Spec){
 		"the run has 2 steps, the reference 20": func(s *Spec) { s.Training.MaxSteps = 2 },
 		"its validation rows are others": func(s *Spec) {
@@ -140,6 +142,7 @@ func TestRecipe(t *testing.T) {
 // TestEvalOnStart: the evaluation before the first step is a line of its own, is no candidate for the best checkpoint,
 // and a resumed run does not repeat it.
 func TestEvalOnStart(t *testing.T) {
+	t.Parallel()
 	whole := testSpec(t, 3)
 	whole.Dataset.ValSplit, whole.Training.EvalOnStart, whole.Training.SaveSteps = 0.05, true, 2
 	watcher := &evalWatcher{}

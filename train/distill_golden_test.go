@@ -169,6 +169,7 @@ func distillCases() map[string]distillCase {
 
 // TestDivergencesEqualTRL compares the divergences with TRL's: loss, gradient norm and the gradients of layer 0.
 func TestDivergencesEqualTRL(t *testing.T) {
+	t.Parallel()
 	b := stories(t)
 	var cases map[string]lossCase
 	golden.JSON(t, golden.Path(t, "distill/cases.json"), &cases)

@@ -59,6 +59,7 @@ func distillEvals() (names []string) {
 // TestDistillRun: steps and evaluations report the objective's numbers, and the run is the same to the last bit over
 // ranks and after an interrupt.
 func TestDistillRun(t *testing.T) {
+	t.Parallel()
 	whole := distillSpec(t, 6)
 	whole.Objectives.Distill.CEAlpha = 0.125
 	mustStart(t, whole, oneWorker)
@@ -101,6 +102,7 @@ func TestDistillLearns(t *testing.T) {
 
 // TestDistillBatches: packing, padding, accumulation and recomputation give the same divergence.
 func TestDistillBatches(t *testing.T) {
+	t.Parallel()
 	base := distillSpec(t, 1)
 	base.Training.EvalOnStart, base.Training.EvalSteps, base.Training.LoggingSteps = false, 0, 1
 	base.Dataset.Packing, base.Dataset.ValSplit, base.Dataset.Shuffle = false, 0, false
@@ -130,6 +132,7 @@ func TestDistillBatches(t *testing.T) {
 // TestLogprobsAreContinued: a call that is killed after some shards and called again writes the same bytes, and so does
 // one in a 4-bit teacher's storage; another teacher, top-k or data set is refused.
 func TestLogprobsAreContinued(t *testing.T) {
+	t.Parallel()
 	s := testSpec(t, 1)
 	whole := writeTeacher(t, s, 4, nil)
 	out := filepath.Join(t.TempDir(), "parts")

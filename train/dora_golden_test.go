@@ -162,6 +162,7 @@ func compareMerged(t *testing.T, b *session.Base, ts *testStep, within float64) 
 // norms of its rows; a resumed run ends with the same bytes; the saved adapter, beside the base and merged into it,
 // has the loss that the run ends with.
 func TestDoRARun(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	for _, method := range []string{"dora", "qdora"} {
 		s := testSpec(t, 6)

@@ -41,6 +41,7 @@ func dpoSpec(t testing.TB, steps int) Spec {
 // TestDPORun checks a run on pairs: named numbers in metrics.jsonl, margins that grow, and the same numbers to the last
 // bit over ranks and after an interrupt between two lines, padded and packed.
 func TestDPORun(t *testing.T) {
+	t.Parallel()
 	names := []string{"loss", "rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins",
 		"logps/chosen", "logps/rejected"}
 	held := make([]string, len(names))
@@ -123,6 +124,7 @@ func TestPairsWithoutReference(t *testing.T) {
 // numbers: pairs do not see one another. The negative log-likelihood of cpo and orpo is a mean over a micro-batch, so
 // other sizes of micro-batches are compared without it, or not at all.
 func TestPairsOfLayouts(t *testing.T) {
+	t.Parallel()
 	batches := map[string]func(*Spec){
 		"one micro-batch":  func(s *Spec) { s.Training.BatchSize, s.Training.GradientAccumulationSteps = 8, 1 },
 		"pairs one by one": func(s *Spec) { s.Training.BatchSize, s.Training.GradientAccumulationSteps = 1, 8 },

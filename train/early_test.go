@@ -32,6 +32,7 @@ func manifestIn(t *testing.T, dir string) (m replay.Manifest) {
 // checkpoint, and the manifest says both; interrupted in between and resumed, it ends at the same step with the same
 // bytes, and resumed after its end it makes no step more. The replay of its steps finds the adapter of the last one.
 func TestEarlyStopping(t *testing.T) {
+	t.Parallel()
 	s := worsening(t)
 	r := mustStart(t, s, Env{})
 	if r.Steps >= 40 || r.Stopped || r.ResultStep != r.Steps-6 || !strings.HasPrefix(r.EndedEarly,
@@ -78,6 +79,7 @@ func checkpointAt(s Spec, step int) string {
 
 // TestEarlyStoppingOverRanks: all ranks end after the same step, with the adapter of one rank.
 func TestEarlyStoppingOverRanks(t *testing.T) {
+	t.Parallel()
 	one := worsening(t)
 	one.Training.GradientAccumulationSteps = 2
 	want := mustStart(t, one, oneWorker)

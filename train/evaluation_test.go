@@ -15,6 +15,7 @@ import (
 // last evaluation to the last bit: pairs and labelled answers, padded and packed, with prompts computed once and with
 // every answer, and against each kind of reference.
 func TestPreferencesAreEvaluated(t *testing.T) {
+	t.Parallel()
 	first := dpoSpec(t, 2)
 	mustStart(t, first, oneWorker)
 	cases := map[string]func(*Spec){

@@ -65,6 +65,7 @@ func offCurve(t *testing.T, on graph.Machine, m golden.FamilyModel, add int32, w
 // TestExpertDrawsEqualPEFT: in fp32 every draw of a mixture's curve is PEFT's, so that what a GPU's bf16 is off by is
 // its own. In the mean: a weight's last bit may become a ten-thousandth of a later loss.
 func TestExpertDrawsEqualPEFT(t *testing.T) {
+	t.Parallel()
 	for _, m := range expertModels {
 		draws := m.Runs(t).Draws
 		if len(draws) != 16 {

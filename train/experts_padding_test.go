@@ -27,6 +27,7 @@ var mixtures = append(slices.Clone(expertModels), golden.FamilyModel{Folder: "sh
 // bit, however much padding there is behind rows so short that experts have few of their tokens; and between them, as
 // far as no row comes to lie in two of attention's tiles of queries.
 func TestPaddingReachesNoExpert(t *testing.T) {
+	t.Parallel()
 	four := quant.Default()
 	for _, m := range mixtures {
 		b, err := session.OpenBase(t.Context(), m.Dir(t), session.Env{})
@@ -111,6 +112,7 @@ func sixSteps(t *testing.T, b *session.Base, lora adapter.Config, scheme *quant.
 // TestPaddedMixturesTrainTheSame: a run whose rows are padded to the longest there may be trains the adapter of one
 // whose rows lie end to end, to the byte.
 func TestPaddedMixturesTrainTheSame(t *testing.T) {
+	t.Parallel()
 	for _, m := range mixtures {
 		flat := familySpec(t, m)
 		flat.Training.BatchSize, flat.Training.GradientAccumulationSteps, flat.Dataset.MaxLength = 1, 2, 40

@@ -68,6 +68,7 @@ func mergedExperts(t *testing.T, name string, layers int) {
 // TestExtentsAreWhatIsTrained: the tensors that an optimizer tells apart lie one after the other, and are all that is
 // trained, in every family's way of stacking them.
 func TestExtentsAreWhatIsTrained(t *testing.T) {
+	t.Parallel()
 	for _, m := range golden.FamilyModels(t) {
 		b, err := session.OpenBase(t.Context(), m.Dir(t), session.Env{})
 		if err != nil {

@@ -21,6 +21,7 @@ import (
 
 // TestFamilyCurvesEqualPEFT trains 20 steps over NF4 weights as PEFT did over what bitsandbytes made of them.
 func TestFamilyCurvesEqualPEFT(t *testing.T) {
+	t.Parallel()
 	q := quant.Default()
 	q.DoubleQuant = false
 	for _, m := range golden.FamilyModels(t) {
@@ -78,6 +79,7 @@ func curveEqualsPEFT(t *testing.T, m golden.FamilyModel, dir string, scheme *qua
 // TestFamiliesEvaluateAsTransformers: the NLL of tokenised rows, packed side by side, is the mean of what transformers
 // gives row by row.
 func TestFamiliesEvaluateAsTransformers(t *testing.T) {
+	t.Parallel()
 	for _, m := range golden.FamilyModels(t) {
 		want := m.Runs(t)
 		s := familySpec(t, m)

@@ -128,6 +128,7 @@ func TestLossChunkIsTheLastResort(t *testing.T) {
 
 // TestRefusalNamesWhatFits: what the error advises is accepted.
 func TestRefusalNamesWhatFits(t *testing.T) {
+	t.Parallel()
 	base := testSpec(t, 4)
 	base.Device = "cpu"
 	base.Training.BatchSize, base.Dataset.MaxLength, base.Dataset.ValSplit = 8, 256, 0.05

@@ -194,6 +194,7 @@ func compareFull(t *testing.T, ref golden.Tensors, name string, got []float64, t
 // TestFullCurvesEqualTransformers trains all weights for 20 steps as transformers' Trainer does, which decays all but
 // norms, and compares losses, norms and the weights at the end.
 func TestFullCurvesEqualTransformers(t *testing.T) {
+	t.Parallel()
 	data := golden.Open(t, golden.Path(t, "full/train.safetensors"))
 	ids, labels := data.Ints("input_ids"), data.Ints("labels")
 	type steps struct {

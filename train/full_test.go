@@ -50,6 +50,7 @@ func sameModel(t testing.TB, what, want, got string) {
 // TestFullRun trains all weights. The run holds the planned memory; ranks, an interrupt, gradient checkpointing and
 // sharded validation lead to the same bytes; and the folder is a model with the loss that the run had at its end.
 func TestFullRun(t *testing.T) {
+	t.Parallel()
 	whole := fullSpec(t, 4)
 	planned, err := PlanRun(context.Background(), whole, Env{})
 	if err != nil {

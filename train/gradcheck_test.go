@@ -55,6 +55,7 @@ func TestGradCheck(t *testing.T) {
 
 // TestGradCheckOfFamilies: the limits hold for every family, mixtures of experts among them.
 func TestGradCheckOfFamilies(t *testing.T) {
+	t.Parallel()
 	for _, m := range golden.FamilyModels(t) {
 		r, err := GradCheck(t.Context(), familySpec(t, m), Env{}, gradcheck.Options{Tokens: 48})
 		if err != nil {

@@ -61,6 +61,7 @@ func TestTensorNormsEqualPEFT(t *testing.T) {
 // TestGradNormsFile: the file has its lines, in the order of the model, also of a run that was stopped; what is trained
 // is the same to the byte, and the plan has the memory of it.
 func TestGradNormsFile(t *testing.T) {
+	t.Parallel()
 	without := testSpec(t, 6)
 	without.Training.GradientAccumulationSteps = 2
 	mustStart(t, without, Env{})

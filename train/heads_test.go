@@ -83,11 +83,13 @@ func headRun(t *testing.T, spec func() Spec, numbers ...string) {
 }
 
 func TestRewardRun(t *testing.T) {
+	t.Parallel()
 	headRun(t, func() Spec { return headSpec(t, 6, "sequence_classification", "reward", rewardRow) },
 		"mean_reward", "accuracy", "margin")
 }
 
 func TestClassificationRun(t *testing.T) {
+	t.Parallel()
 	words := []string{"happy", "sad", "angry"}
 	for kind, row := range map[string]func(i int) string{
 		"single_label": func(i int) string {
@@ -108,6 +110,7 @@ func TestClassificationRun(t *testing.T) {
 }
 
 func TestRegressionRun(t *testing.T) {
+	t.Parallel()
 	headRun(t, func() Spec {
 		s := headSpec(t, 6, "sequence_classification", "classification", func(i int) string {
 			return fmt.Sprintf(`{"text": "The %sdog.", "score": %v}`, strings.Repeat("very ", i%5), float64(i%5)/4)
@@ -118,6 +121,7 @@ func TestRegressionRun(t *testing.T) {
 }
 
 func TestTokenClassificationRun(t *testing.T) {
+	t.Parallel()
 	headRun(t, func() Spec {
 		s := headSpec(t, 6, "token_classification", "token_classification", func(i int) string {
 			return fmt.Sprintf(`{"tokens": ["Tom", "saw", "%s", "dog"], "ner_tags": [1, 0, -100, 2]}`,
@@ -129,6 +133,7 @@ func TestTokenClassificationRun(t *testing.T) {
 }
 
 func TestRerankRun(t *testing.T) {
+	t.Parallel()
 	headRun(t, func() Spec {
 		return headSpec(t, 6, "reranker", "rerank", func(i int) string {
 			return fmt.Sprintf(`{"query": "a dog %d", "document": "There was %s.", "label": %d}`, i,
@@ -148,6 +153,7 @@ func pairRow(i int) string {
 }
 
 func TestEmbeddingRun(t *testing.T) {
+	t.Parallel()
 	for _, pooling := range []string{"mean", "last"} {
 		headRun(t, func() Spec {
 			s := headSpec(t, 6, "embedding", "contrastive", pairRow)

@@ -98,6 +98,7 @@ func rightAnswers(t testing.TB, model, adapterDir, dir, name string, answers []s
 // TestImagesLearn trains on drawn pictures: the held-out ones are named right afterwards, and a second run, which finds
 // the embeddings on disk, trains the same adapter.
 func TestImagesLearn(t *testing.T) {
+	t.Parallel()
 	dir, model := t.TempDir(), golden.Idefics3(t)
 	s := testSpec(t, 120)
 	s.BaseModel, s.LoRA.TargetModules, s.LoRA.R, s.LoRA.Alpha = model, adapter.Targets{adapter.AllLinear}, 16, 32

@@ -40,6 +40,7 @@ func evalLosses(t *testing.T, dir string) string {
 
 // TestInterruptedEvaluation: an interrupt ends an evaluation at its next batch, and the resumed run makes up for it.
 func TestInterruptedEvaluation(t *testing.T) {
+	t.Parallel()
 	whole := testSpec(t, 4)
 	whole.Dataset.ValSplit, whole.Training.EvalSteps = 0.05, 2
 	watcher := &evalWatcher{}

@@ -112,6 +112,7 @@ func curveAnswers(t *testing.T) []dataset.Batch {
 // TestKTOEqualsTRL compares KTO's losses with TRL's trainer: the loss, the logged numbers and the gradients, in float32
 // and in float64. Only the numbers of how many answers have a label are not among TRL's.
 func TestKTOEqualsTRL(t *testing.T) {
+	t.Parallel()
 	b, batch, all := stories(t), goldenBatch(t, "kto"), preferenceGoldens(t, "kto")
 	if len(all) < 4 {
 		t.Errorf("%d variants", len(all))

@@ -50,6 +50,7 @@ var ktoNumbers = []string{"loss", "rewards/chosen", "rewards/rejected", "rewards
 // TestKTORun checks a run on labelled answers: named numbers in metrics.jsonl, a margin that grows, and the same
 // numbers to the last bit over ranks and after an interrupt between two lines, padded and packed.
 func TestKTORun(t *testing.T) {
+	t.Parallel()
 	held := []string{"eval_loss", "eval_rewards/margins", "eval_kl", "eval_share/chosen"}
 	for _, packed := range []bool{false, true} {
 		whole := ktoSpec(t, 6)
@@ -97,6 +98,7 @@ func TestKTORun(t *testing.T) {
 // TestKTOOfLayouts checks that layouts of the same micro-batches compute the same loss and numbers, and that a loss
 // without an estimate of the divergence does so for micro-batches of other sizes too.
 func TestKTOOfLayouts(t *testing.T) {
+	t.Parallel()
 	run := func(loss string, change func(*Spec)) []float64 {
 		s := ktoSpec(t, 3)
 		s.Dataset.ValSplit, s.Training.EvalSteps, s.Training.EvalOnStart, s.Training.LoggingSteps = 0, 0, false, 3

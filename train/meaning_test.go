@@ -30,6 +30,7 @@ func TestEveryKeyHasAResumeRule(t *testing.T) {
 // TestResumeWithOtherValues: what makes another run of it is refused, what steers the steps to come is said, and of the
 // rest nothing is said.
 func TestResumeWithOtherValues(t *testing.T) {
+	t.Parallel()
 	first := testSpec(t, 2)
 	mustStart(t, first, Env{})
 	name := filepath.Join(first.OutputDir, "checkpoint-2")

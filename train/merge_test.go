@@ -16,6 +16,7 @@ import (
 
 // A merged model gives the losses of the model with its adapter beside it.
 func TestMergedEqualsUnmerged(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	s := testSpec(t, 5)
 	s.Adapter, s.Quantization = "lora", nil

@@ -8,6 +8,7 @@ import (
 // TestNEFTuneRun: a run with noise on its embeddings is the same to the last bit over two ranks and after an interrupt,
 // with packing and accumulation; evaluations have no noise, and without noise the loss is another.
 func TestNEFTuneRun(t *testing.T) {
+	t.Parallel()
 	noisy := func(alpha float64) Spec {
 		s := smoothedSpec(t, 6)
 		s.Training.NEFTuneAlpha = alpha

@@ -11,6 +11,7 @@ import (
 // TestEveryOptimizerIsPlannedForAGPU, with one rate for all tensors and with rates of their own, in each precision: a
 // plan needs no device.
 func TestEveryOptimizerIsPlannedForAGPU(t *testing.T) {
+	t.Parallel()
 	chip, err := graph.FindChip("h100")
 	if err != nil {
 		t.Fatal(err)

@@ -32,6 +32,7 @@ func adapterTensors(t *testing.T, dir string) map[string][]byte {
 // TestPatternsOfRates checks that patterns that say what the run says change no byte, that a rate of nearly zero keeps
 // the tensors of its pattern alone, and that such a run resumes and shares its steps among ranks.
 func TestPatternsOfRates(t *testing.T) {
+	t.Parallel()
 	plain := testSpec(t, 4)
 	plain.Training.LearningRate, plain.Training.WeightDecay, plain.Training.GradientAccumulationSteps = 1e-3, 0.1, 2
 	mustStart(t, plain, oneWorker)

@@ -16,6 +16,7 @@ import (
 // TestStopInEveryPhase: a run that is asked to stop ends at once before its steps, with nothing left behind, and saves
 // itself from there on; the next start always ends with the adapter of a run that was not stopped.
 func TestStopInEveryPhase(t *testing.T) {
+	t.Parallel()
 	whole := testSpec(t, 4)
 	whole.Dataset.ValSplit, whole.Training.EvalSteps, whole.Training.SaveSteps = 0.05, 2, 2
 	var all []phase

@@ -58,6 +58,7 @@ func metricsLines(t *testing.T, dir string) []StepMetrics {
 
 // TestLossScalingChangesNothing: where nothing overflows or underflows, powers of two go in and come out again.
 func TestLossScalingChangesNothing(t *testing.T) {
+	t.Parallel()
 	plain := testSpec(t, 8)
 	plain.Training.LoggingSteps = 1
 	want := mustStart(t, plain, Env{})

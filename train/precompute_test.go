@@ -16,6 +16,7 @@ import (
 // them in every step, to the last bit: losses of pairs and of labelled answers, with tails, shared prompts, packed
 // rows, an adapter as reference, accumulation, ranks, evaluations, and after an interrupt.
 func TestPrecomputedReference(t *testing.T) {
+	t.Parallel()
 	dir := trainedAdapter(t, func(*Spec) {})
 	for name, make := range map[string]func() Spec{
 		"dpo": func() Spec { return dpoSpec(t, 6) },
@@ -136,6 +137,7 @@ func TestPrecomputeChoice(t *testing.T) {
 // TestPrecomputedReferenceOfTrainedBase trains weights of the base model on pairs and on labelled answers: the
 // reference is what they were before the first step, also in a resumed run. It refuses a trained vocabulary head.
 func TestPrecomputedReferenceOfTrainedBase(t *testing.T) {
+	t.Parallel()
 	for _, s := range []Spec{dpoSpec(t, 6), ktoSpec(t, 6)} {
 		s.Adapter, s.Quantization, s.Full.Train = "full", nil, []string{"layers.[0-9]*.mlp"}
 		s.Training.LearningRate = 1e-3
@@ -209,6 +211,7 @@ func TestPrecomputeRefuses(t *testing.T) {
 
 // TestReferenceFile checks that damaged files are computed again, and that another reference has another file.
 func TestReferenceFile(t *testing.T) {
+	t.Parallel()
 	s := dpoSpec(t, 2)
 	s.Training.Precompute, s.Dataset.CacheDir = "yes", t.TempDir()
 	files := func() []string {

@@ -74,6 +74,7 @@ func storiesQuantised(t testing.TB, nested bool) string {
 // adapter, byte for byte, as one that quantises the original, in every layout; as adapter: lora too. Evaluating and
 // merging go on from there.
 func TestTrainsOnQuantisedFolder(t *testing.T) {
+	t.Parallel()
 	ctx := context.Background()
 	s := testSpec(t, 4)
 	s.Quantization.DoubleQuant = false // whose offset may differ from bitsandbytes' in the last place
@@ -170,6 +171,7 @@ func TestQuantisedOtherwise(t *testing.T) {
 
 // TestSchemesTrain: every storage scheme trains as LoRA does beside the numbers that its weights stand for.
 func TestSchemesTrain(t *testing.T) {
+	t.Parallel()
 	for _, name := range quant.Names() {
 		s := testSpec(t, 5)
 		q := quant.DefaultOf(name)

@@ -218,6 +218,7 @@ func fewRows(t testing.TB, path string, n int) string {
 // TestResumeOnOtherRanks: a run that is stopped on some ranks resumes on others to the bytes of one that was left
 // alone; with another window it is refused, and told which accumulation keeps it.
 func TestResumeOnOtherRanks(t *testing.T) {
+	t.Parallel()
 	whole := testSpec(t, 6)
 	whole.Training.GradientAccumulationSteps, whole.Training.BatchSize, whole.LoRA.Dropout = 4, 1, 0.05
 	mustStart(t, whole, oneWorker)

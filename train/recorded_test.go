@@ -16,6 +16,7 @@ import (
 // TestRecordedWindows: a run records the same windows over ranks and after an interrupt, and verify replays them to the
 // bit when the data set deals others.
 func TestRecordedWindows(t *testing.T) {
+	t.Parallel()
 	for name, packed := range map[string]bool{"end to end": false, "packed": true} {
 		t.Run(name, func(t *testing.T) {
 			s := testSpec(t, 6)
@@ -67,6 +68,7 @@ func TestRecordedWindows(t *testing.T) {
 
 // TestBrokenWindows: what a file of windows must not hold is an error that names the line.
 func TestBrokenWindows(t *testing.T) {
+	t.Parallel()
 	s := testSpec(t, 2)
 	s.Training.RecordWindows = true
 	mustStart(t, s, oneWorker)

@@ -68,6 +68,7 @@ func TestReferenceIsAnAdapter(t *testing.T) {
 // TestReferenceOfKTO trains on labelled answers with another adapter as reference, whose rank is another one, and
 // refuses to resume with any other reference.
 func TestReferenceOfKTO(t *testing.T) {
+	t.Parallel()
 	dir := trainedAdapter(t, func(s *Spec) { s.LoRA.R, s.LoRA.Alpha = 3, 6 })
 	s := ktoSpec(t, 4)
 	s.Training.Reference = dir

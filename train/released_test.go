@@ -126,6 +126,7 @@ func dequantisedFolder(t testing.TB, dir string) string {
 // one over the numbers that they stand for, as LoRA and as QLoRA, that its plan without weights has the same bytes, and
 // that a merge writes these numbers without a quantization_config.
 func TestTrainsOnReleasedFloat8(t *testing.T) {
+	t.Parallel()
 	stored := float8Folder(t)
 	numbers := dequantisedFolder(t, stored)
 	for _, method := range []string{"lora", "qlora"} {

@@ -54,6 +54,7 @@ func rewardOf(t *testing.T, args map[string]any) objective.Objective {
 
 // TestRewardEqualsTRL compares loss, logged numbers and gradients of every variant with TRL's trainer.
 func TestRewardEqualsTRL(t *testing.T) {
+	t.Parallel()
 	b := stories(t)
 	all := preferenceGoldens(t, "reward")
 	if len(all) != 3 {
@@ -68,6 +69,7 @@ func TestRewardEqualsTRL(t *testing.T) {
 // TestWrongRewardsFail checks that the tolerance of the losses above tells common mistakes apart: the vector of the end
 // token, swapped answers, a margin with the wrong sign, and centring that squares each reward by itself.
 func TestWrongRewardsFail(t *testing.T) {
+	t.Parallel()
 	b := stories(t)
 	loss := func(variant string, change func(b *dataset.Batch)) float64 {
 		want := preferenceGoldens(t, "reward")[variant]

@@ -53,6 +53,7 @@ func rolloutSpec(t testing.TB, steps int) Spec {
 // TestRolloutsRun checks a run on recorded answers: named numbers in metrics.jsonl, and the same numbers to the last
 // bit over ranks and after an interrupt between two lines. The deviation over the whole step depends on all ranks.
 func TestRolloutsRun(t *testing.T) {
+	t.Parallel()
 	names := []string{"loss", "entropy", "clip_ratio/low_mean", "reward", "reward_std", "rewards/even/mean",
 		"completions/mean_length", "frac_reward_zero_std"}
 	for _, scale := range []string{"group", "batch"} {

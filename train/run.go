@@ -9,7 +9,6 @@ import (
 	"os"
 	"path"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 
 	"github.com/tierlora/tierlora/adapter"
@@ -216,7 +215,7 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	if err := r.compareRanks(); err != nil {
 		return nil, err
 	}
-	debug.FreeOSMemory() // frees the buffers that the adapter was initialised or read with
+	session.FreeGarbage() // frees the buffers that the adapter was initialised or read with
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -117,6 +117,7 @@ func (s *stopAfter) Step(i StepInfo) error {
 }
 
 func TestResumedRunEqualsUninterrupted(t *testing.T) {
+	t.Parallel()
 	whole := testSpec(t, 10)
 	whole.LoRA.Dropout = 0.05
 	whole.Training.GradientAccumulationSteps, whole.Training.LoggingSteps = 2, 3
@@ -168,6 +169,7 @@ func logLosses(t testing.TB, dir string) string {
 // TestKilledRunResumes kills a run with SIGKILL while it saves after every step, resumes it, and compares
 // with a run that was left alone.
 func TestKilledRunResumes(t *testing.T) {
+	t.Parallel()
 	if dir := os.Getenv("TRAINER_TEST_RUN"); dir != "" { // the child
 		s := testSpec(t, 12)
 		s.OutputDir, s.Training.SaveSteps, s.Training.Resume = dir, 1, "auto"

@@ -54,6 +54,7 @@ func (s *sampled) Sample(i SampleInfo) error { s.all = append(s.all, i); return 
 // TestSamplesChangeNothing: a run with samples and tasks trains the same adapter, in the memory that was planned; its
 // answers are those of the base model before and of the saved adapter after.
 func TestSamplesChangeNothing(t *testing.T) {
+	t.Parallel()
 	for _, val := range []float64{0, 0.05} {
 		plain := testSpec(t, 4)
 		plain.LoRA.Dropout, plain.Training.LearningRate = 0.1, 1e-2

@@ -38,6 +38,7 @@ func samplingSpec(t testing.TB, steps int) Spec {
 
 // TestSamplingLearns checks that the reward of sampled answers rises in 60 steps.
 func TestSamplingLearns(t *testing.T) {
+	t.Parallel()
 	s := samplingSpec(t, 60)
 	s.Training.LoggingSteps = 10
 	mustStart(t, s, oneWorker)
@@ -92,6 +93,7 @@ func TestSamplingFitsMemory(t *testing.T) {
 // TestSamplingResumes checks that a run of sampled answers repeats to the last bit, over ranks, and after an interrupt
 // between two steps on the same answers.
 func TestSamplingResumes(t *testing.T) {
+	t.Parallel()
 	names := []string{"loss", "reward", "clip_ratio/high_mean", "completions/mean_length"}
 	whole := samplingSpec(t, 6)
 	whole.Objectives.GRPO.NumIterations, whole.Objectives.GRPO.RecordRollouts = 2, true

@@ -6,13 +6,13 @@ import (
 	"io"
 	"maps"
 	"path/filepath"
-	"runtime/debug"
 	"slices"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/checkpoint"
 	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/replay"
@@ -66,10 +66,10 @@ func (s *saver) save(data Place) error {
 	if err := s.at.check(); err != nil {
 		return err
 	}
-	debug.FreeOSMemory() // frees the adapter's garbage, so that the process stays near its planned memory
+	session.FreeGarbage()
 	err = checkpoint.Save(s.spec.OutputDir, step, files, streams...)
 	clear(files)
-	debug.FreeOSMemory()
+	session.FreeGarbage()
 	if err != nil {
 		return err
 	}

@@ -73,6 +73,7 @@ func (c savedCase) spec(t testing.TB, steps int) Spec {
 // with the same bytes, the folder has PEFT's tensors, and evaluation with the adapter, the merged model and the GGUF
 // file stand for the model that was trained.
 func TestSavedModulesRun(t *testing.T) {
+	t.Parallel()
 	for _, c := range savedCases {
 		t.Run(c.name, func(t *testing.T) {
 			ctx := context.Background()

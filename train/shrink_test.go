@@ -151,6 +151,7 @@ func (errNoMemory) Is(target error) bool {
 // TestDeviceRefusesThePlan: a device that refuses the memory that was free when the run was planned. The error has the
 // bytes planned, free and held by others, and what would fit; with shrink the run takes a smaller plan.
 func TestDeviceRefusesThePlan(t *testing.T) {
+	t.Parallel()
 	s, small := shrinking(t, 2)
 	whole := mustStart(t, s, twoWorkers)
 	machine := func(refusals int, after func() (int64, int64)) *faulty {
@@ -218,6 +219,7 @@ func TestDeviceRefusesThePlan(t *testing.T) {
 // TestShrunkBalanceIsSaid: the balance of experts is of a micro-batch, so that of smaller ones is another, which the
 // run says.
 func TestShrunkBalanceIsSaid(t *testing.T) {
+	t.Parallel()
 	for name, want := range map[string]bool{"mixtral_balanced": true, "qwen3_moe": false} {
 		s := familySpec(t, golden.FamilyModel{Folder: "experts", Name: name})
 		s.Training.MaxSteps, s.Training.GradientCheckpointing, s.Training.OnOOM = 1, "none", fit.OnOOMShrink

@@ -36,6 +36,7 @@ func skipSpec(t *testing.T, steps int, spoiled ...int) (Spec, func(async bool) *
 // TestSkippedStepChangesNothing: a step whose gradient is not finite leaves adapter and optimizer as they are; it is
 // logged with its rows and the tensor, and counted in metrics, result and manifest.
 func TestSkippedStepChangesNothing(t *testing.T) {
+	t.Parallel()
 	s, machine := skipSpec(t, 6, 3, 5)
 	s.Training.SaveSteps = 0
 	var first []byte
@@ -97,6 +98,7 @@ func TestSkippedStepChangesNothing(t *testing.T) {
 // TestTooManySkippedSteps: one step in a row more than may be left out ends the run with the state before it, and a run
 // that was stopped in between ends at the same step.
 func TestTooManySkippedSteps(t *testing.T) {
+	t.Parallel()
 	for _, async := range []bool{false, true} {
 		s, machine := skipSpec(t, 8, 2, 4, 5, 6)
 		s.Training.MaxSkippedSteps, s.Training.SaveSteps = 2, 0

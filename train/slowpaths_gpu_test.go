@@ -9,6 +9,7 @@ import (
 // TestStrictNamesSlowKernels: heads that compute capability 9.0 has no wgmma kernel for, on devices that have and have
 // not faster kernels for other heads. No device is needed.
 func TestStrictNamesSlowKernels(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct{ chip, heads, want string }{
 		{"h100", "256", "attention over heads of 256 runs on mma.sync"},
 		{"h100", "512", "attention over heads of 512 runs on mma.sync"},

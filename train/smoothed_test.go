@@ -51,6 +51,7 @@ func linesWith(t *testing.T, dir, having string, keys ...string) (all [][]float6
 // TestSmoothedCrossEntropyRun: the named numbers of an objective are in metrics.jsonl and metrics.csv, they add up to
 // the loss, and they are the same to the last bit over ranks and after an interrupt between two lines.
 func TestSmoothedCrossEntropyRun(t *testing.T) {
+	t.Parallel()
 	whole := smoothedSpec(t, 6)
 	mustStart(t, whole, oneWorker)
 	steps := linesWith(t, whole.OutputDir, "loss", "loss", "nll", "ppl", "z_squared")
@@ -127,6 +128,7 @@ func (bySequence) Numbers() []objective.Number { return nil }
 // TestDivisorOfSequences: an objective's divisor reaches the loss, the means of metrics.jsonl, evaluations and
 // checkpoints.
 func TestDivisorOfSequences(t *testing.T) {
+	t.Parallel()
 	objective.Objectives["by_sequence"] = func(c objective.Config) objective.Objective {
 		return bySequence{objective.Of(objective.Default, c)}
 	}

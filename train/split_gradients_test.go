@@ -15,6 +15,7 @@ import (
 // TestSplitGradients: a step whose batches are dealt in pieces has the loss and the gradients of the whole one, in
 // float64 to its rounding, with batches accumulated and with packed rows too.
 func TestSplitGradients(t *testing.T) {
+	t.Parallel()
 	for _, packing := range []bool{false, true} {
 		s := testSpec(t, 4)
 		s.Adapter, s.Quantization, s.Training.BatchSize, s.Dataset.Packing = "lora", nil, 4, packing

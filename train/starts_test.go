@@ -137,6 +137,7 @@ func TestStartedRunBeginsAtTheBase(t *testing.T) {
 
 // TestStartedRunOverNF4: what is trained over the rest of the base model in NF4 is evaluated over the same.
 func TestStartedRunOverNF4(t *testing.T) {
+	t.Parallel()
 	for _, start := range []string{"pissa", "loftq_iter_2"} {
 		startedOverNF4(t, startSpec(t, 4, start, true))
 	}

@@ -124,6 +124,7 @@ func readers() string {
 
 // TestStreamedRunKilled: a run that is killed at any time goes on from its last checkpoint to the same bytes.
 func TestStreamedRunKilled(t *testing.T) {
+	t.Parallel()
 	if dir := os.Getenv("TRAINER_TEST_STREAM"); dir != "" { // the child
 		s := streamedSpec(t, dir, os.Getenv("TRAINER_TEST_PACKED") != "", true)
 		s.OutputDir, s.Training.SaveSteps, s.Training.Resume = filepath.Join(dir, "run"), 2, "auto"
@@ -165,6 +166,7 @@ func TestStreamedRunKilled(t *testing.T) {
 // TestStreamedRunMeetsABrokenRow: what was trained up to there is saved, and with the row put right it goes on to the
 // same bytes.
 func TestStreamedRunMeetsABrokenRow(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	rows := streamedRows()
 	path := filepath.Join(dir, "rows.jsonl")
@@ -207,6 +209,7 @@ func TestStreamNeedsMaxSteps(t *testing.T) {
 
 // TestStreamedPlan: the largest budget holds whatever may come, and the memory is what the plan says.
 func TestStreamedPlan(t *testing.T) {
+	t.Parallel()
 	streamVariants(t, func(t *testing.T, s Spec) {
 		s.Training.MaxSteps = 2
 		plan, err := PlanRun(context.Background(), s, Env{})

@@ -10,6 +10,7 @@ import (
 
 // TestEveryTaskIsPlannedForAGPU checks heads over sequences and tokens in each precision: a plan needs no device.
 func TestEveryTaskIsPlannedForAGPU(t *testing.T) {
+	t.Parallel()
 	chip, err := graph.FindChip("h100")
 	if err != nil {
 		t.Fatal(err)

@@ -55,6 +55,7 @@ func mergedTeacher(t testing.TB, s Spec) string {
 // numbers and in 4 bits, over a quantised student too: steps and evaluations report the objective's numbers, the
 // divergence falls, memory is as planned, and ranks and an interrupt change no bit.
 func TestTeacherRun(t *testing.T) {
+	t.Parallel()
 	plain := taughtSpec(t, 12)
 	merged := mergedTeacher(t, plain)
 	for name, change := range map[string]func(*Spec){
@@ -107,6 +108,7 @@ func TestTeacherRun(t *testing.T) {
 // TestTeacherForms checks that the same teacher in other forms gives the same losses: an adapter over the base model, a
 // model of its own, and all of its log-probabilities in a folder.
 func TestTeacherForms(t *testing.T) {
+	t.Parallel()
 	for _, beta := range []float64{0, 0.5, 1} {
 		s := taughtSpec(t, 2)
 		s.Training.LoggingSteps, s.Objectives.Distill.Beta = 1, beta

@@ -14,6 +14,7 @@ import (
 // TestVerifyOfSkippedSteps: steps that were left out count as steps, have no loss, and are left out by the replay too,
 // in the middle of a run and at its end.
 func TestVerifyOfSkippedSteps(t *testing.T) {
+	t.Parallel()
 	s, machine := skipSpec(t, 6, 2, 5, 6)
 	s.Device, s.Training.SaveSteps, s.OutputDir = "cpu", 0, filepath.Join(t.TempDir(), "run")
 	if _, err := startFaulty(t, machine(false), s, Env{}); err != nil {

@@ -31,6 +31,7 @@ func verified(t *testing.T) (Spec, replay.Manifest) {
 }
 
 func TestVerify(t *testing.T) {
+	t.Parallel()
 	s, m := verified(t)
 	env := Env{Config: []byte("a: 1\n")}
 	yes, no := true, false
@@ -121,6 +122,7 @@ func TestEvidenceOfAResumedRun(t *testing.T) {
 // TestVerifyOfRanksInLittleMemory: what each of several ranks could hold, in slices of the base model, limits no replay
 // on one, which has the same losses.
 func TestVerifyOfRanksInLittleMemory(t *testing.T) {
+	t.Parallel()
 	base := testSpec(t, 3)
 	base.Device, base.Training.BatchSize, base.Training.GradientAccumulationSteps = "cpu", 2, 3
 	base.Dataset.MaxLength, base.Training.GradientCheckpointing = 48, "full"

@@ -66,6 +66,7 @@ func TestZeroGradientIsAnError(t *testing.T) {
 // TestEveryMatrixMoves: after a few steps every A and B differs from what it started from, and the adapter is in the
 // forward pass: another one, or none, gives another loss.
 func TestEveryMatrixMoves(t *testing.T) {
+	t.Parallel()
 	s := testSpec(t, 4)
 	s.Training.SaveSteps = 1
 	mustStart(t, s, Env{})
