@@ -5,6 +5,7 @@
 # TRAINER_SMOLLM2 (the model's folder) and TRAINER_DATA (with goldens/smollm2) add the tests on real weights. Where torch,
 # transformers and PEFT are installed, references are computed here (scripts/proof_reference.py), Llama-2-7B's whole shape
 # among them: 60 GB of device memory. PARTS names the parts to run: any of "side alone program bench". Exit code 1: a part failed.
+# OLD is another build's program: curves and adapters are compared with its own byte by byte (scripts/same-as.sh).
 set -u
 bin=$(realpath "$1") out=$2
 mkdir -p "$out/refs"
@@ -87,6 +88,7 @@ fi
 
 if wants program; then
 	part program tests 120 "$bin/tests.test" -test.run TestGPU -test.v || failed=1
+	if [ -n "${OLD:-}" ]; then part same-as . 600 scripts/same-as.sh "$OLD" "$bin/trainer" "$out/same-as" || failed=1; fi
 	part command cmd/trainer 90 "$bin/command.test" -test.run 'GPU|Doctor|ExitCodes' -test.v || failed=1
 	jobs=()
 	if [ -n "$sanitizer" ]; then
