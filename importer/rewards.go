@@ -81,7 +81,7 @@ func rolloutRules() map[string]rule {
 		"num_completions_to_print":  passed("rollouts.jsonl has every answer"),
 		"log_unique_prompts":        passed("rollouts.jsonl has every answer"),
 		"wandb_log_unique_prompts":  passed("rollouts.jsonl has every answer"),
-		"num_generations_eval":      passed("no answers are sampled for evaluations"),
+		"num_generations_eval":      answersOfEvaluations,
 		"shuffle_dataset":           func(t *translation, e entry) { t.take(e, "dataset.shuffle") },
 		"top_p":                     neutral(1), "top_k": neutral(0, -1), "min_p": neutral(0),
 		"repetition_penalty": neutral(1),
@@ -168,6 +168,13 @@ func neutral(values ...int64) rule {
 		}
 		t.missing(e, wholeDistribution)
 	}
+}
+
+// answersOfEvaluations translates the number of answers of evaluations, which TRL samples at the temperature of
+// training.
+func answersOfEvaluations(t *translation, e entry) {
+	preferenceKey(e.Key)(t, e)
+	t.put(e, t.objective+".eval_temperature", 1.0, "the temperature of training by default")
 }
 
 // scaleRewards translates scale_rewards, which was true or false before it had names.

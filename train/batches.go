@@ -121,7 +121,7 @@ func (b *batches) trainLoader(data *dataset.Set, rows int) (*dataset.Loader, err
 
 // loadValidation packs the validation rows into batches as large as training's; they take less memory.
 func (b *batches) loadValidation(batchSize int) (err error) {
-	if b.data.Val.Len() == 0 {
+	if b.data.Val.Len() == 0 || b.sampled { // answers to validation prompts are sampled, and have no loss
 		return nil
 	}
 	if b.val, err = b.data.ValLoader(batchSize, slices.Max(b.loader.Shape().Budgets)); err == nil && b.world > 1 {

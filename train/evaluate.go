@@ -15,6 +15,9 @@ import (
 // evaluate computes the mean loss over the trained tokens of the validation rows. An interrupt ends it; the run then
 // makes the evaluation when it resumes.
 func (r *evaluating) evaluate(ctx context.Context) (best bool, err error) {
+	if w := r.evaluatesPrompts(); w != nil {
+		return r.evaluateAnswers(w)
+	}
 	defer graph.StartRange("evaluation").End()
 	r.at.enter(phaseEval)
 	defer r.at.enter(phaseSteps)
@@ -52,9 +55,12 @@ func (r *evaluating) evaluate(ctx context.Context) (best bool, err error) {
 	})
 }
 
+// evaluates reports whether the run has validation rows.
+func (r *evaluating) evaluates() bool { return r.evaluator != nil || r.evaluatesPrompts() != nil }
+
 // owedEvaluation makes the evaluation that an interrupt cut short.
 func (r *evaluating) owedEvaluation(ctx context.Context) error {
-	if !r.recorder.progress.OwesEval || r.evaluator == nil {
+	if !r.recorder.progress.OwesEval || !r.evaluates() {
 		return nil
 	}
 	best, err := r.evaluate(ctx)

@@ -210,12 +210,12 @@ func (r *running) waitsFor(step int) bool {
 
 func (r *running) evaluatesAfter(step int) bool {
 	every := r.spec.Training.EvalSteps
-	return r.evaluator != nil && (every > 0 && step%every == 0 || step == r.total)
+	return r.evaluates() && (every > 0 && step%every == 0 || step == r.total)
 }
 
 // evaluatesFirst reports whether the evaluation before the first step is still due.
 func (r *running) evaluatesFirst() bool {
-	return r.spec.Training.EvalOnStart && r.evaluator != nil && r.recorder.step() == 0 &&
+	return r.spec.Training.EvalOnStart && r.evaluates() && r.recorder.step() == 0 &&
 		r.recorder.progress.EvalBefore == nil
 }
 

@@ -216,7 +216,7 @@ func (s *preferenceStep) numbersOf(t *testing.T, o objective.Objective, over obj
 	t.Helper()
 	var sums []float64
 	for _, n := range o.Numbers() {
-		if n.Of == "" {
+		if n.Summed() {
 			x, err := s.memory.Tensor("sum of " + n.Name)
 			if err != nil {
 				t.Fatal(err)

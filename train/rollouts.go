@@ -191,7 +191,8 @@ func CheckRollouts(s Spec) (problems []error) {
 	bad := func(format string, args ...any) {
 		problems = append(problems, fmt.Errorf(format, append(args, s.Training.Objective)...))
 	}
-	if d := s.Dataset; d.ValSplit > 0 || d.ValPath != "" || len(d.ValSources) > 0 {
+	c, samples := samplesOf(s)
+	if d := s.Dataset; !samples && (d.ValSplit > 0 || d.ValPath != "" || len(d.ValSources) > 0) {
 		bad("dataset.val_split, val_path, val_sources: training.objective: %s has no loss of validation rows: " +
 			"remove them")
 	}
@@ -199,7 +200,7 @@ func CheckRollouts(s Spec) (problems []error) {
 		bad("training.record_windows: windows of training.objective: %s have rewards, which windows.jsonl has no " +
 			"place for: remove it")
 	}
-	if c, samples := samplesOf(s); samples {
+	if samples {
 		if len(c.Rewards) == 0 {
 			bad("%[1]s.rewards: are missing: name what judges an answer, such as [{type: regex, pattern: yes}], or " +
 				"write dataset.format: rollouts for answers that have rewards")
@@ -219,11 +220,13 @@ func CheckRollouts(s Spec) (problems []error) {
 // checkPrompts refuses prompts that leave too few tokens for an answer, and makes the rows of a set stand for groups of
 // answers.
 func checkPrompts(set *dataset.Set, c objective.Rollouts) error {
-	for i := range set.Train.Len() {
-		if n := set.Train.Length(i); n+c.MaxCompletionLength > set.Config.MaxLength {
-			return fmt.Errorf("%s: the prompt has %d tokens, and with an answer of up to %d they are more than "+
-				"dataset.max_length %d: raise it, or lower max_completion_length", set.Train.Row(i).Where(), n,
-				c.MaxCompletionLength, set.Config.MaxLength)
+	for _, rows := range []dataset.Rows{set.Train, set.Val} {
+		for i := range rows.Len() {
+			if n := rows.Length(i); n+c.MaxCompletionLength > set.Config.MaxLength {
+				return fmt.Errorf("%s: the prompt has %d tokens, and with an answer of up to %d they are more than "+
+					"dataset.max_length %d: raise it, or lower max_completion_length", rows.Row(i).Where(), n,
+					c.MaxCompletionLength, set.Config.MaxLength)
+			}
 		}
 	}
 	set.Train = dataset.Answered(set.Train, c.NumGenerations, c.MaxCompletionLength)

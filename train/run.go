@@ -137,7 +137,10 @@ type loaded struct {
 }
 
 // evaluating is a loaded run that evaluates the validation rows, makes samples and asks tasks between its steps.
-type evaluating struct{ loaded }
+type evaluating struct {
+	loaded
+	answering *sampledWindows // samples the answers that the run trains on; nil = the run samples none
+}
 
 // running is a run that makes its steps.
 type running struct {

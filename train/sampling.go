@@ -149,6 +149,7 @@ func (r *running) openAnswers() error {
 	if w.rewards, err = reward.Open(c.Rewards, c.MaxCompletionLength); err != nil {
 		return err
 	}
+	r.answering = w
 	r.windows = &rolloutWindows{Windows: w, objective: r.step.Objective.(objective.Sampled), division: r.division,
 		leads: leads, still: stillRewards{say: r.env.Logf}}
 	return nil

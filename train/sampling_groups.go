@@ -66,7 +66,7 @@ func (w *sampledWindows) sample(step *dataset.Step) error {
 // groups returns the judged answers to each prompt. Every rank samples answers to its share of the prompts; rank 0
 // judges and records the answers of all ranks.
 func (w *sampledWindows) groups(ctx context.Context, all []askedPrompt) ([]dataset.Row, error) {
-	answers, err := w.answersTo(ctx, all)
+	answers, err := w.answersTo(ctx, all, w.training())
 	if err != nil {
 		return nil, err
 	}
@@ -83,6 +83,15 @@ func (w *sampledWindows) groups(ctx context.Context, all []askedPrompt) ([]datas
 	}
 	return groups, w.recordAnswers(all, answers, groups)
 }
+
+// drawing says how answers to a prompt are sampled: how many, and at which temperature; 0 = greedily.
+type drawing struct {
+	each        int
+	temperature float64
+}
+
+// training returns how answers to train on are sampled.
+func (w *sampledWindows) training() drawing { return drawing{w.NumGenerations, w.Temperature} }
 
 // sampledAnswer is an answer as the ranks send it to one another.
 type sampledAnswer struct {
@@ -102,7 +111,9 @@ type answerShare struct {
 // answersTo returns the answers to each prompt, in the order of the prompts. Prompt i is answered by rank i modulo the
 // number of ranks, so shares differ by one prompt at most. The ranks wait for the slowest share. An interrupt of any
 // rank ends the sampling of all ranks with errInterrupted.
-func (w *sampledWindows) answersTo(ctx context.Context, all []askedPrompt) ([][]sampledAnswer, error) {
+func (w *sampledWindows) answersTo(
+	ctx context.Context, all []askedPrompt, how drawing,
+) ([][]sampledAnswer, error) {
 	team, world := w.run.env.team, 1
 	if team != nil {
 		world = team.World()
@@ -111,7 +122,7 @@ func (w *sampledWindows) answersTo(ctx context.Context, all []askedPrompt) ([][]
 	for i := team.rank(); i < len(all); i += world {
 		own = append(own, all[i])
 	}
-	share, err := w.answerOwn(ctx, own)
+	share, err := w.answerOwn(ctx, own, how)
 	if err != nil {
 		return nil, err
 	}
@@ -127,7 +138,7 @@ func (w *sampledWindows) answersTo(ctx context.Context, all []askedPrompt) ([][]
 			return nil, errInterrupted
 		}
 		for k, i := 0, rank; i < len(all); k, i = k+1, i+world {
-			if k >= len(theirs.Answers) || len(theirs.Answers[k]) != w.NumGenerations {
+			if k >= len(theirs.Answers) || len(theirs.Answers[k]) != how.each {
 				return nil, fmt.Errorf("rank %d sent no answers to prompt %d of the window", rank, i+1)
 			}
 			answers[i] = theirs.Answers[k]
@@ -157,12 +168,14 @@ func gatherJSON[T any](team *team, what string, mine T) ([]T, error) {
 }
 
 // answerOwn samples the answers of this rank's share.
-func (w *sampledWindows) answerOwn(ctx context.Context, own []askedPrompt) (share answerShare, err error) {
+func (w *sampledWindows) answerOwn(
+	ctx context.Context, own []askedPrompt, how drawing,
+) (share answerShare, err error) {
 	began := time.Now()
 	var questions []infer.Question
 	for _, a := range own {
-		for k := range w.NumGenerations {
-			o := infer.GenerateOptions{MaxTokens: w.MaxCompletionLength, Temperature: w.Temperature,
+		for k := range how.each {
+			o := infer.GenerateOptions{MaxTokens: w.MaxCompletionLength, Temperature: how.temperature,
 				Seed: answerSeed(w.run.spec.Seed, a.epoch, a.row, k)}
 			questions = append(questions, infer.Question{Prompt: infer.Prompt{IDs: a.prompt.IDs}, Options: o})
 		}
@@ -181,7 +194,7 @@ func (w *sampledWindows) answerOwn(ctx context.Context, own []askedPrompt) (shar
 	}
 	for i := range own {
 		var group []sampledAnswer
-		for _, a := range answers[i*w.NumGenerations : (i+1)*w.NumGenerations] {
+		for _, a := range answers[i*how.each : (i+1)*how.each] {
 			group = append(group, sampledAnswer{IDs: a.IDs, Old: a.Logprobs, Text: a.Text, Ended: a.Ended})
 		}
 		share.Answers = append(share.Answers, group)
@@ -256,12 +269,14 @@ func (w *sampledWindows) judge(
 		mine = theirs[0]
 	}
 	w.spent.rewards += time.Since(began).Seconds()
-	if len(mine) != len(all)*w.NumGenerations {
-		return nil, fmt.Errorf("rank 0 sent rewards of %d answers, want %d", len(mine), len(all)*w.NumGenerations)
-	}
 	var numbers [][][]float64
-	for group := range slices.Chunk(mine, w.NumGenerations) {
-		numbers = append(numbers, numbered(group))
+	for i := range all {
+		n := len(answers[i])
+		if len(mine) < n {
+			return nil, fmt.Errorf("rank 0 sent too few rewards: %d of %d answers to prompt %d have none",
+				n-len(mine), n, i+1)
+		}
+		numbers, mine = append(numbers, numbered(mine[:n])), mine[n:]
 	}
 	return numbers, nil
 }

@@ -126,6 +126,54 @@ func TestSamplingResumes(t *testing.T) {
 	mustStart(t, file, oneWorker)
 }
 
+// TestSamplingEvaluates checks evaluations on held-out prompts, greedy and sampled: their numbers rise, choose the best
+// checkpoint, are judged by expect, and are the same over ranks and after an interrupt.
+func TestSamplingEvaluates(t *testing.T) {
+	s := samplingSpec(t, 20)
+	s.Dataset.ValSplit, s.Training.EvalSteps, s.Training.EvalOnStart = 0.25, 5, true
+	s.Training.MetricForBestModel = "eval_reward"
+	s.Expect.AtLeast = map[string]float64{"eval_pass@1": 0.5, "eval_rewards/letter/mean": 1}
+	g := s.Objectives.GRPO
+	g.PassThreshold = 2
+	names := []string{"eval_reward", "eval_rewards/letter/mean", "eval_pass@1", "eval_loss",
+		"eval_completions/mean_length"}
+	for _, sampled := range []bool{false, true} {
+		one := s
+		own := *g
+		one.Objectives.GRPO, one.OutputDir = &own, filepath.Join(t.TempDir(), fmt.Sprint(sampled))
+		if sampled {
+			own.NumGenerationsEval, own.EvalTemperature = 4, 1
+			names = append(names, "eval_pass@2", "eval_pass@4")
+		}
+		result := mustStart(t, one, oneWorker)
+		lines := linesWith(t, one.OutputDir, "eval_loss", names...)
+		first, last := lines[0], lines[len(lines)-1]
+		if len(lines) != 5 || !(last[0] > first[0]) || last[0] != last[1] || last[3] != -last[0] || last[4] > 16 {
+			t.Errorf("%v: evaluations %v", sampled, lines)
+		}
+		if sampled && !(last[2] <= last[5] && last[5] <= last[6]) {
+			t.Errorf("pass@1, 2, 4: %v, %v, %v", last[2], last[5], last[6])
+		}
+		if result.EvalLoss == nil || *result.EvalLoss != -last[0] {
+			t.Errorf("the result has the evaluation %v", result.EvalLoss)
+		}
+		ranks := over(t, one, 2)
+		mustStart(t, ranks, oneWorker)
+		parts := one
+		parts.OutputDir = filepath.Join(t.TempDir(), "parts")
+		stop := stopping(7)
+		mustStart(t, parts, Env{Env: oneWorker.Env, Observers: []Observer{stop}, Interrupted: stop.stop})
+		parts.Training.Resume = "auto"
+		mustStart(t, parts, oneWorker)
+		for _, other := range []Spec{ranks, parts} {
+			sameRun(t, other.OutputDir, one.OutputDir, other.OutputDir)
+			if got := linesWith(t, other.OutputDir, "eval_loss", names...); fmt.Sprint(got) != fmt.Sprint(lines) {
+				t.Errorf("%s: evaluations %v, want %v", other.OutputDir, got, lines)
+			}
+		}
+	}
+}
+
 // TestStillRewards checks when a run says that rewards don't vary.
 func TestStillRewards(t *testing.T) {
 	var warnings []string

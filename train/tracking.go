@@ -115,7 +115,8 @@ func (t *tracked) Step(s StepInfo) error {
 	if l := s.Logged; l != nil {
 		all := track.Metrics{{Name: "epoch", Value: l.Epoch}, {Name: "loss", Value: l.Loss}}
 		for _, v := range l.Numbers {
-			if t.sums[v.Name] { // numbers derived from others are only sent for evaluations
+			// Numbers derived from others are only sent for evaluations. Windows have numbers that no objective lists.
+			if listed, known := t.sums[v.Name]; listed || !known {
 				all = append(all, track.Metric{Name: v.Name, Value: v.Value})
 			}
 		}

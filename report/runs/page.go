@@ -192,7 +192,7 @@ func (r *Run) figures() report.Figures {
 	}
 	if best := r.BestEval(); best != nil {
 		note := "at step " + report.Whole(int64(best.Step))
-		if ppl := math.Exp(best.Loss); finite(ppl) {
+		if ppl := math.Exp(best.Loss); finite(ppl) && best.Loss >= 0 { // below 0 it is minus a reward
 			note = "perplexity " + report.Number(ppl) + ", " + note
 		}
 		f = append(f, report.Figure{Name: "best evaluation loss", Value: report.Number(best.Loss), Note: note})

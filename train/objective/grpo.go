@@ -85,6 +85,15 @@ type Rollouts struct {
 	// sampling), groups whose answers all have one reward are replaced by groups of further prompts until none is left
 	// or so many sets were sampled.
 	MaxNumGenBatches int `yaml:"max_num_gen_batches" default:"1" range:"[1,1000]" resume:"fixed"`
+	// NumGenerationsEval is how many answers to each validation prompt an evaluation samples.
+	NumGenerationsEval int `yaml:"num_generations_eval" default:"1" range:"[1,1024]" resume:"steers"`
+	// EvalTemperature divides the logits when answers to validation prompts are sampled; 0 = greedy answers, of which
+	// num_generations_eval must be 1.
+	EvalTemperature float64 `yaml:"eval_temperature" range:"[0,100]" resume:"steers"`
+	// PassReward names the reward that says whether an answer passes, for pass@k. Empty = the first reward.
+	PassReward string `yaml:"pass_reward" resume:"steers"`
+	// PassThreshold is the least value of pass_reward with which an answer passes.
+	PassThreshold float64 `yaml:"pass_threshold" default:"1" resume:"steers"`
 	// NumIterations is how many optimizer steps each set of sampled answers is trained for.
 	NumIterations int `yaml:"num_iterations" default:"1" range:"[1,1000]" resume:"fixed"`
 	// Rewards are the judges of sampled answers. With dataset.format: rollouts the rows have the rewards.
@@ -112,6 +121,13 @@ func (c GRPOConfig) problems() (all []error) {
 func (c Rollouts) problems(section string) (all []error) {
 	if _, err := c.weights(len(c.RewardWeights)); err != nil {
 		all = append(all, fmt.Errorf("%s.%w", section, err))
+	}
+	if c.EvalTemperature == 0 && c.NumGenerationsEval > 1 {
+		all = append(all, fmt.Errorf("%s.num_generations_eval: is %d, and with eval_temperature 0 all answers to a "+
+			"prompt are the same: set eval_temperature, such as 1", section, c.NumGenerationsEval))
+	}
+	if c.PassReward != "" && c.passReward() < 0 {
+		all = append(all, fmt.Errorf("%s.pass_reward: no reward has the name %q", section, c.PassReward))
 	}
 	for i, r := range c.Rewards {
 		at := fmt.Sprintf("%s.rewards[%d].", section, i)
@@ -231,7 +247,8 @@ func (o policy) Numbers() []Number {
 		all = append(all, Number{Name: "kl", Unit: "nats/token", Per: Tokens})
 	}
 	all = append(all, low...)
-	return append(all, Number{Name: "sampling/sampling_logp_difference/mean", Unit: "nats/token", Per: Tokens})
+	all = append(all, Number{Name: "sampling/sampling_logp_difference/mean", Unit: "nats/token", Per: Tokens})
+	return append(all, o.evaluated()...)
 }
 
 // sums picks the sums of the numbers from those of the kernel, in the order of Numbers.
