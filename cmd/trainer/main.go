@@ -1,4 +1,4 @@
-// Command trainer fine-tunes language models with LoRA and QLoRA.
+// Command trainer fine-tunes language models with LoRA, QLoRA and other adapters, or all of their weights.
 package main
 
 import (
@@ -119,7 +119,9 @@ func newRoot(c *console) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "trainer [FILE.yaml]",
 		Short: "Fine-tune language models with LoRA and QLoRA",
-		Long: `trainer fine-tunes language models with LoRA and QLoRA.
+		Long: `trainer fine-tunes language models with LoRA, QLoRA and other adapters, or all
+of their weights: on answers (SFT), preferences (DPO, KTO and others), rewards
+(GRPO, RLOO), labels, pairs of texts, or a teacher's predictions.
 
 trainer FILE.yaml and trainer --config FILE are trainer train FILE.`,
 		Example: `  trainer --config cpu_stories_quick.yaml

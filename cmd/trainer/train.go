@@ -56,7 +56,7 @@ func newTrain(c *console) *cobra.Command {
 	o := &trainOptions{}
 	cmd := &cobra.Command{
 		Use:   "train FILE",
-		Short: "Train an adapter",
+		Short: "Train an adapter, a head or a whole model",
 		Long: `Train the adapter that a configuration describes. The output folder then holds the adapter in PEFT's format,
 metrics.jsonl, the effective configuration (config.yaml) and the checkpoints.
 
