@@ -49,6 +49,7 @@ type Saved struct {
 	Method    Method // as the folder says
 	Config    Config
 	BaseModel string
+	Dir       string // the folder; "" = it was decoded from files
 	file      *weights.File
 }
 
@@ -76,6 +77,7 @@ func Open(dir string) (*Saved, error) {
 		}
 		return nil, fmt.Errorf("read adapter: %w", err)
 	}
+	s.Dir = dir
 	s.tensorNames()
 	if err := s.opened(); err != nil {
 		return nil, fmt.Errorf("read adapter %s: %w", dir, errors.Join(err, s.file.Close()))

@@ -155,6 +155,17 @@ func (s SavedModules) WithTiedHead(embeddings string, params []Param) []Param {
 	return append(slices.Clone(params), Param{Name: HeadWeight, Shape: params[i].Shape, Data: params[i].Data})
 }
 
+// VocabularyRows returns the number of rows of the embeddings or the head that the folder has. embeddings is the name of
+// the former's weight. some is false if it has none of them.
+func (s *Saved) VocabularyRows(embeddings string) (rows int, some bool) {
+	for _, name := range []string{embeddings, HeadWeight} {
+		if t, ok := s.file.Tensor(s.tensorName(name)); ok && len(t.Shape) == 2 {
+			return t.Shape[0], true
+		}
+	}
+	return 0, false
+}
+
 // tiedHead returns the name of the tensor in the file that repeats the embeddings, of an adapter that ties the head to
 // them; ok is false if the file has none.
 func (s *Saved) tiedHead(params []Param) (name string, ok bool) {

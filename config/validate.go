@@ -37,6 +37,7 @@ func Validate(s train.Spec) []error {
 	}
 	problems = append(problems, validateVRAM(s)...)
 	problems = append(problems, s.Sections.Problems(s.Adapter)...)
+	problems = append(problems, s.Tokenizer.Validate()...)
 	problems = append(problems, s.Dataset.Validate()...)
 	problems = append(problems, s.Training.Validate()...)
 	problems = append(problems, objective.Check(s.Training.Objective, s.Objectives)...)

@@ -156,6 +156,8 @@ type variant struct {
 	scheme  *quant.Config                  // how its linear layers are quantised; nil = as the folder has them
 	adapter func() (*adapter.Saved, error) // the adapter; nil = none
 	reader  weightReader                   // replaces the folder's numbers; nil = the folder's
+	// tokens is the adapter whose tokens the model has; nil = those of adapter.
+	tokens func() (*adapter.Saved, error)
 }
 
 // weightReader reads elements of the model's tensors by the model's names.
@@ -194,7 +196,7 @@ func (c comparison) drift(ctx context.Context) (*Drift, error) {
 	}
 	merged.texts = nil
 	base := c.with
-	base.adapter = nil
+	base.adapter, base.tokens = nil, c.with.adapter
 	without, err := c.scores(ctx, base)
 	if err != nil {
 		return nil, err
@@ -230,12 +232,23 @@ func (c comparison) scores(ctx context.Context, v variant) (out scored, err erro
 	if v.scheme != nil && s.Base.Tensors().Quantised() == 0 {
 		s.Net.Scheme = v.scheme
 	}
+	if v.tokens != nil {
+		saved, err := v.tokens()
+		if err == nil {
+			err = errors.Join(session.UseTokens(s, saved), saved.Close())
+		}
+		if err != nil {
+			return out, err
+		}
+	}
 	if v.adapter != nil {
 		saved, err := v.adapter()
 		if err != nil {
 			return out, err
 		}
-		s.UseSaved(saved)
+		if err := s.UseSaved(saved); err != nil {
+			return out, err
+		}
 	}
 	longest := 0
 	for _, row := range append(slices.Clone(c.rows.texts), c.rows.own.IDs...) {

@@ -86,8 +86,8 @@ func (c *checkpoint) drift(ctx context.Context, o Options, env session.Env, k *k
 	with := variant{name: o.Model, scheme: c.over, adapter: func() (*adapter.Saved, error) {
 		return adapter.Open(o.Adapter)
 	}}
-	d, err := comparison{rows: rows, env: env, with: with, merged: variant{name: o.Model, reader: &rounded{c: again,
-		types: k.types}}}.drift(ctx)
+	d, err := comparison{rows: rows, env: env, with: with, merged: variant{name: o.Model, tokens: with.adapter,
+		reader: &rounded{c: again, types: k.types}}}.drift(ctx)
 	if errors.Is(err, session.ErrDoesNotFit) {
 		return nil, append(notes, doesNotFit(err)), nil
 	}

@@ -91,7 +91,9 @@ func Merge(ctx context.Context, o MergeOptions, env session.Env) (report MergeRe
 		return report, errors.Join(err, saved.Close())
 	}
 	defer func() { err = errors.Join(err, s.Close()) }()
-	s.UseSaved(saved)
+	if err := s.UseSaved(saved); err != nil {
+		return report, fmt.Errorf("merge: %w", err)
+	}
 	if err := errors.Join(s.Base.CheckTied(ctx), ownLayout(s)); err != nil {
 		return report, fmt.Errorf("merge: %w", err)
 	}

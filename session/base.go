@@ -34,6 +34,9 @@ type Base struct {
 	Folder    fs.FS // files that it was read from
 	Declared  bool  // the folder has no weights; names and shapes follow from the configuration
 
+	// Added are the ids of tokens that AddTokens has added, in their order; nil = it added none.
+	Added []int32
+
 	tensors *quantised.Checkpoint // nil = nothing is quantised
 	standIn nn.Reader             // reads the weights of a declared model
 }

@@ -185,6 +185,14 @@ func (nw Network) trainable() func(name string) bool {
 	return trains
 }
 
+// Trains returns what reports whether a weight of the base model is trained, by its name.
+func (nw Network) Trains() func(name string) bool {
+	if trains := nw.trainable(); trains != nil {
+		return trains
+	}
+	return func(string) bool { return false }
+}
+
 // UntiedHead reports whether the head of a model that ties it to its embeddings has weights of its own, because the
 // adapter trains one of the two, or both apart.
 func (nw Network) UntiedHead() bool {

@@ -14,6 +14,7 @@ import (
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/quant"
+	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
 // Options set which model a session opens, on which machine, and which adapter it trains or carries.
@@ -26,6 +27,8 @@ type Options struct {
 	AdapterConfig adapter.Config
 	Seed          uint64        // seed of a fresh adapter's initial weights
 	Quantization  *quant.Config // storage of base weights; nil = as they are
+	// Tokens are added to the model's tokenizer.
+	Tokens tokenizer.Additions
 }
 
 // Session is a base model, opened on a machine.
@@ -64,6 +67,15 @@ func (s *Session) open(ctx context.Context, o Options) error {
 		return err
 	}
 	s.Base = b
+	if o.Tokens.Any() {
+		if err := b.AddTokens(o.Tokens); err != nil {
+			return err
+		}
+	} else if dir := o.AdapterConfig.InitFrom; dir != "" {
+		if err := b.tokensOfFolder(dir); err != nil {
+			return err
+		}
+	}
 	build, err := families.For(b.Config)
 	if err != nil {
 		return err
@@ -143,13 +155,16 @@ func (s *Session) UseAdapter(dir string) error {
 	if err != nil {
 		return err
 	}
-	s.UseSaved(saved)
-	return nil
+	return s.UseSaved(saved)
 }
 
-// UseSaved makes the network carry an adapter that was opened already, and that is closed with the session.
-func (s *Session) UseSaved(saved *adapter.Saved) {
+// UseSaved makes the network carry an adapter that was opened already, and that is closed with the session. Where the
+// adapter was trained with tokens that the model lacks, the model gets them.
+func (s *Session) UseSaved(saved *adapter.Saved) error {
 	s.saved = []*adapter.Saved{saved}
+	if err := UseTokens(s, saved); err != nil {
+		return err
+	}
 	if s.Net.Scheme != nil && s.Net.Start.Wrote(saved) {
 		// The adapter belongs to the weights that its run quantised, which differ from the quantised base model alone.
 		s.Net.Adapted = true
@@ -157,6 +172,14 @@ func (s *Session) UseSaved(saved *adapter.Saved) {
 		s.Net.Adapted, s.Net.Start, s.Net.Method, s.Net.Adapter = true, nil, saved.Method, saved.Config
 	}
 	s.Net.Adapter.Dropout = 0 // dropout is only for training
+	return nil
+}
+
+// UseTokens gives the model the tokens with which an adapter was trained, as UseSaved does, and leaves the adapter out.
+func UseTokens(s *Session, saved *adapter.Saved) error {
+	err := s.Base.useTokensOf(saved)
+	s.Net.Config = s.Base.Config
+	return err
 }
 
 // UseAdapters makes the network carry the adapters of several PEFT folders side by side, see adapter.Several. Hold

@@ -129,7 +129,9 @@ func openOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, 
 	}
 	p := &prepared{}
 	p.opened = opened{base, s, env}
-	err = p.openReferenceAdapter()
+	if err = p.checkTokens(); err == nil {
+		err = p.openReferenceAdapter()
+	}
 	if err == nil {
 		err = p.openTeacher(ctx)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/internal/keys"
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/text/tokenizer"
 	"github.com/tierlora/tierlora/train/fit"
 	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/step"
@@ -38,6 +39,8 @@ type Spec struct {
 	// Quantization is how qlora stores the base weights. Without it qlora takes the defaults, or keeps weights that
 	// are quantised.
 	Quantization *quant.Config `yaml:"quantization,omitempty"`
+	// Tokenizer is which tokens are added to the base model's tokenizer.
+	Tokenizer tokenizer.Additions `yaml:"tokenizer,omitempty"`
 	// Dataset is where the rows come from and how they become token sequences.
 	Dataset dataset.Config `yaml:"dataset"`
 	// Training is how long and how to train, and when to evaluate and save.
@@ -85,7 +88,7 @@ func (s Spec) AdapterConfig() adapter.Config {
 // Session returns the options that the run opens its session with.
 func (s Spec) Session() session.Options {
 	return session.Options{Model: s.BaseModel, Device: s.Device, Precision: s.Training.Numbers(), Adapter: s.Adapter,
-		AdapterConfig: s.AdapterConfig(), Seed: s.Seed, Quantization: s.Quantization}
+		AdapterConfig: s.AdapterConfig(), Seed: s.Seed, Quantization: s.Quantization, Tokens: s.Tokenizer}
 }
 
 // Evaluation returns the options to evaluate the run's validation rows, with the adapter of a folder unless adapterDir

@@ -251,6 +251,9 @@ func (s *Set) Rename(to func(name string) string) error {
 	return nil
 }
 
+// Replace makes Tensor find t under a name in place of the file's tensor. Its data need not be the file's.
+func (s *Set) Replace(name string, t Tensor) { s.tensors[name] = t }
+
 // Split replaces tensors by parts of equal shape that lie one after the other in them. parts returns the parts' names
 // and shape, or no names for a tensor that stays whole. No data is copied. A part's name must not be in use.
 func (s *Set) Split(parts func(t Tensor) (names []string, shape []int, err error)) error {

@@ -17,10 +17,8 @@ var fileNames = []string{
 	"vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja",
 }
 
-func load(fsys fs.FS, dir string) (_ *Tokenizer, err error) {
-	defer Caught(&err)
-	t := &Tokenizer{files: map[string][]byte{}, bos: -1, eos: -1, pad: -1}
-	t.scratch.New = func() any { return new(scratch) }
+func load(fsys fs.FS, dir string) (*Tokenizer, error) {
+	files := map[string][]byte{}
 	if _, err := fs.Stat(fsys, dir); err != nil {
 		return nil, err
 	}
@@ -32,8 +30,22 @@ func load(fsys fs.FS, dir string) (_ *Tokenizer, err error) {
 		if err != nil {
 			return nil, err
 		}
-		t.files[name] = b
+		files[name] = b
 	}
+	t, err := FromFiles(files)
+	if errors.Is(err, ErrNone) {
+		if foreign := foreignTokenizer(fsys, dir); foreign != nil {
+			err = foreign
+		}
+	}
+	return t, err
+}
+
+// FromFiles reads a tokenizer from the contents of its files by name, such as those of Tokenizer.Files.
+func FromFiles(files map[string][]byte) (_ *Tokenizer, err error) {
+	defer Caught(&err)
+	t := &Tokenizer{files: files, bos: -1, eos: -1, pad: -1}
+	t.scratch.New = func() any { return new(scratch) }
 	settings, err := readSettings(t.files)
 	if err != nil {
 		return nil, err
@@ -43,13 +55,8 @@ func load(fsys fs.FS, dir string) (_ *Tokenizer, err error) {
 		if added, err = t.readFile(b); err != nil {
 			return nil, fmt.Errorf("tokenizer.json: %w", orSyntax(b, err))
 		}
-	} else {
-		if err := t.readVocabMerges(settings); err != nil {
-			if foreign := foreignTokenizer(fsys, dir); foreign != nil && errors.Is(err, ErrNone) {
-				err = foreign
-			}
-			return nil, err
-		}
+	} else if err := t.readVocabMerges(settings); err != nil {
+		return nil, err
 	}
 	if err := t.addTokens(append(added, settings.addedTokens...)); err != nil {
 		return nil, err
