@@ -62,7 +62,8 @@ func isAppend(c *call) bool {
 // rotationAlone returns the rotation of a call that turns all its heads forward, by halves.
 func rotationAlone(c *call) (k kernel.RoPE, ok bool) {
 	k, ok = c.kernel.(kernel.RoPE)
-	return k, ok && k.Rest == 0 && !k.Inverse && !k.Interleaved && c.in[1].call == nil && c.in[2].call == nil
+	whole := k.Rest == 0 && k.From == 0 && !k.Inverse && !k.Interleaved
+	return k, ok && whole && c.in[1].call == nil && c.in[2].call == nil
 }
 
 // shareRows merges GEMMs that read the same rows: a gate and what it gates, with SwiGLU behind them, and queries, keys

@@ -66,7 +66,7 @@ func fuseNormsAndRotations(p *compilation) error {
 				continue
 			}
 			n, ok := norm.kernel.(kernel.RMSNorm)
-			if !ok || n.Heads < 1 || n.Heads != k.Heads || c.in[1].call != nil || c.in[2].call != nil {
+			if !ok || n.Heads < 1 || n.Heads != k.Heads || k.From != 0 || c.in[1].call != nil || c.in[2].call != nil {
 				continue
 			}
 			norm.kernel, norm.in = kernel.RMSNormRoPE{Norm: n, Rotate: k}, append(slices.Clone(norm.in), c.in[1:]...)
@@ -79,7 +79,7 @@ func fuseNormsAndRotations(p *compilation) error {
 				continue
 			}
 			r, ok := back.kernel.(kernel.RoPE)
-			if !ok || k.Heads < 1 || k.Heads != r.Heads || uses[back.in[0]] != 1 {
+			if !ok || k.Heads < 1 || k.Heads != r.Heads || r.From != 0 || uses[back.in[0]] != 1 {
 				continue
 			}
 			c.kernel, c.in = kernel.RMSNormRoPEGrad{Norm: k, Rotate: r}, append(slices.Clone(c.in[:3]), back.in...)

@@ -281,7 +281,8 @@ func (o HeadColumns) CPU(c *CPU, in, out []Tensor) func() {
 
 func (HeadColumns) Cost(_, out []Type, _ Content) Cost { return Cost{Bytes: 2 * moved(out)} }
 
-// HeadColumnsGrad is the gradient of HeadColumns: dy where the columns were, zeros beside them.
+// HeadColumnsGrad is the gradient of HeadColumns: dy where the columns were, zeros beside them. As an operation of a
+// network it widens heads by columns of zeros.
 //
 //	dy f[M,H*Width] -> dx f[M,H*Of]
 type HeadColumnsGrad HeadColumns
@@ -300,6 +301,10 @@ func (o HeadColumnsGrad) Shape(in []Type) ([]Type, error) {
 		return nil, fmt.Errorf("input 0 is %v, want %d columns, %d for each head", in[0], o.Heads*o.Width, o.Width)
 	}
 	return []Type{T(in[0].DType, d.At('M'), o.Heads*o.Of)}, nil
+}
+
+func (o HeadColumnsGrad) Grads() Backward {
+	return Backward{Calls: []Call{{HeadColumns(o), []Ref{Upstream()}}}, Grads: []Ref{FromCall(0, 0)}}
 }
 
 func (o HeadColumnsGrad) CPU(c *CPU, in, out []Tensor) func() {

@@ -17,12 +17,14 @@ import (
 //	y[2i] = x[2i]*cos - x[2i+1]*sin,  y[2i+1] = x[2i+1]*cos + x[2i]*sin,  interleaved
 //
 // Row p of the table holds the R/2 cosines of position p, then the R/2 sines. A table narrower than the heads rotates
-// the first R elements of each; the others, and the Rest heads that end a row, stay as they are. Inverse rotates back.
+// R elements of each from From on; the others, and the Rest heads that end a row, stay as they are. Inverse rotates
+// back.
 // A row whose position is outside the table becomes NaN: the caller checks positions.
 type RoPE struct {
 	Heads   int // H, rotated
 	Rest    int // heads of a row that are not: the values of a fused projection
 	HeadDim int // D; 0 = R
+	From    int // the first rotated element of a head
 	Inverse bool
 	// Interleaved pairs are neighbours.
 	Interleaved bool
@@ -46,8 +48,9 @@ func (o RoPE) Shape(in []Type) ([]Type, error) {
 		return nil, fmt.Errorf("input 1 is %v: the size that is rotated must be even", in[1])
 	}
 	head := o.head(in[1])
-	if head < turned {
-		return nil, fmt.Errorf("input 1 is %v: it rotates more than a head of %d elements", in[1], head)
+	if o.From < 0 || head < o.From+turned {
+		return nil, fmt.Errorf("input 1 is %v: from element %d on it rotates more than a head of %d elements", in[1],
+			o.From, head)
 	}
 	if o.Heads <= 0 || o.Rest < 0 || (o.Heads+o.Rest)*head != width {
 		return nil, fmt.Errorf("input 0 is %v, want %d heads of %d elements", in[0], o.Heads+o.Rest, head)
@@ -107,7 +110,7 @@ func rope[F Float](c *CPU, o RoPE, in, out []Tensor) func() {
 			if !whole {
 				copy(y, x)
 			}
-			for h := 0; h < heads; h += head {
+			for h := o.From; h < heads; h += head {
 				if o.Interleaved {
 					neighbours(y[h:][:turned], x[h:], cos, sin, sign)
 					continue
@@ -137,6 +140,14 @@ func (o RoPE) Cost(in, out []Type, _ Content) Cost {
 
 func (RoPE) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, F32, I32}, []DType{ComputeType}
+}
+
+// CheckGPU refuses rotations that begin where no vector of 8 elements begins.
+func (o RoPE) CheckGPU([]Type, []Type, int) error {
+	if o.From%8 != 0 {
+		return fmt.Errorf("%d columns of a head lie before the rotated ones; on a GPU a multiple of 8 must", o.From)
+	}
+	return nil
 }
 
 // RoPEAppend rotates queries and keys and writes keys and values into their caches in place, for plans of a GPU: RoPE

@@ -18,7 +18,8 @@ func (o RoPE) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	if o.Interleaved {
 		geometry = cuda.RopeInterleaved(M, o.Heads, 0, R)
 	}
-	turn, err := g.Launch(geometry, out[0].Ptr, out[0].Ptr, in[2].Ptr, table, table.Add(int64(R/2)*4),
+	first := out[0].Ptr.Add(int64(o.From) * int64(out[0].DType.Size()))
+	turn, err := g.Launch(geometry, first, first, in[2].Ptr, table, table.Add(int64(R/2)*4),
 		int32(M), int32(o.Heads), int32(0), int32(D), int32(R), int32(width), int32(width), int32(R), sign)
 	if err != nil || out[0].Ptr == in[0].Ptr {
 		return turn, err

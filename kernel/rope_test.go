@@ -36,6 +36,41 @@ func TestRoPE(t *testing.T) {
 	}
 }
 
+// TestRoPEFrom: rotating the columns from one on is rotating these alone, to the bit where that takes no vectors; the
+// columns in front of them stay.
+func TestRoPEFrom(t *testing.T) {
+	for _, s := range []struct{ rows, heads, rest, head, from, turned int }{{5, 3, 0, 8, 2, 6}, {7, 2, 1, 24, 16, 8},
+		{3, 1, 1, 10, 3, 4}} {
+		for _, interleaved := range []bool{false, true} {
+			k := kernel.RoPE{Heads: s.heads, Rest: s.rest, HeadDim: s.head, From: s.from, Interleaved: interleaved}
+			p := make([]int32, s.rows)
+			for i := range p {
+				p[i] = int32(i * 7 % 11)
+			}
+			kerneltest.Run(t, kerneltest.Case{Name: fmt.Sprintf("%+v", k), Kernel: k, In: []kerneltest.Input{
+				kerneltest.Normal(s.rows, (s.heads+s.rest)*s.head), kerneltest.Normal(11, s.turned),
+				kerneltest.Ints(p, s.rows)}, Bound: 1.5e-7})
+			x, table := normal64(1, s.rows*s.heads*s.head), f64s(normal64(2, 11*s.turned), 11, s.turned)
+			k.Rest = 0
+			whole := evaluate(t, k, f64s(x, s.rows, s.heads*s.head), table, i32s(p))[0]
+			part := kernel.HeadColumns{Heads: s.heads, Of: s.head, From: s.from, Width: s.turned}
+			alone := kernel.RoPE{Heads: s.heads, Interleaved: interleaved}
+			want := evaluate(t, alone, evaluate(t, part, f64s(x, s.rows, s.heads*s.head))[0], table, i32s(p))[0]
+			near(t, "rotated", evaluate(t, part, whole)[0].F64(), want.F64(), 0)
+			front := kernel.HeadColumns{Heads: s.heads, Of: s.head, Width: s.from}
+			near(t, "in front", evaluate(t, front, whole)[0].F64(),
+				evaluate(t, front, f64s(x, s.rows, s.heads*s.head))[0].F64(), 0)
+		}
+	}
+	for what, o := range map[string]kernel.RoPE{"before": {Heads: 2, HeadDim: 8, From: -1},
+		"beyond": {Heads: 2, HeadDim: 8, From: 6}} {
+		if _, err := o.Shape([]kernel.Type{kernel.T(kernel.F32, 4, 16), kernel.T(kernel.F32, 9, 4),
+			kernel.T(kernel.I32, 4)}); err == nil {
+			t.Errorf("%s: %+v is accepted", what, o)
+		}
+	}
+}
+
 func TestRoPEInterleaved(t *testing.T) {
 	for _, inverse := range []bool{false, true} {
 		for _, s := range []struct{ rows, heads, rest, head, turned int }{{1, 1, 0, 2, 2}, {5, 3, 0, 6, 6},

@@ -43,6 +43,8 @@ type Config struct {
 	LayerTypes []string
 	// DeltaNet holds the sizes of linear attention layers; the zero value = there are none.
 	DeltaNet DeltaNet
+	// Latent holds the sizes of multi-head latent attention; the zero value = another attention.
+	Latent Latent
 	// ShortConv is the number of tokens in the window of layers with a short convolution (LFM2); 0 = there are none.
 	ShortConv int
 	// Gemma4 holds the differences between layers of Gemma 4; the zero value = another family.
@@ -320,6 +322,7 @@ func (c Config) problems() map[string]string {
 			FullAttention, other)
 	}
 	c.deltaNetProblems(check)
+	c.latentProblems(check)
 	c.gemma4Problems(check)
 	check(slices.Contains([]string{"", "float64", "float32", "float16", "bfloat16"}, c.DType), "dtype",
 		"= %q: supported are float64, float32, float16 and bfloat16", c.DType)

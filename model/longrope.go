@@ -4,6 +4,9 @@ import "math"
 
 // rotaryDim returns the size from which frequencies are computed, truncated to an integer as in transformers.
 func (c Config) rotaryDim() int {
+	if c.Latent.Rotated > 0 {
+		return c.Latent.Rotated
+	}
 	if c.PartialRotary == 0 {
 		return c.HeadDim
 	}

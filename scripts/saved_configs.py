@@ -23,10 +23,14 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 logging.disable(logging.CRITICAL)
 NARROW = dict(vocab_size=128, hidden_size=32, intermediate_size=48, num_attention_heads=4, num_key_value_heads=2, head_dim=8)
+LATENT = dict(num_key_value_heads=4, head_dim=8, q_lora_rank=8, kv_lora_rank=8, qk_nope_head_dim=8, qk_rope_head_dim=8, v_head_dim=8, n_routed_experts=4,
+              moe_intermediate_size=16, num_experts_per_tok=2, num_hidden_layers=12)  # latent attention
 OWN = {  # what a family needs beside that, to be narrow
     "ernie4_5": {}, "gemma": {}, "gemma2": {}, "gemma3_text": {}, "glm4": dict(pad_token_id=0), "granite": {}, "llama": {}, "ministral": {}, "ministral3": {}, "mistral": {},
     "cwm": {}, "exaone4": {}, "qwen3_vl_text": dict(rope_scaling=dict(rope_type="default", mrope_section=[1, 1, 2], mrope_interleaved=True)),
     "glm4_moe": dict(n_routed_experts=4, moe_intermediate_size=16, num_experts_per_tok=2, use_qk_norm=True, num_hidden_layers=12, pad_token_id=0),
+    "deepseek_v2": dict(LATENT, first_k_dense_replace=1, rope_scaling=dict(rope_type="yarn", factor=4.0, mscale=0.7, mscale_all_dim=0.7, original_max_position_embeddings=16)),
+    "deepseek_v3": dict(LATENT, first_k_dense_replace=1, n_group=2, topk_group=1), "glm4_moe_lite": dict(LATENT, pad_token_id=0),
     "ernie4_5_moe": dict(moe_num_experts=4, moe_intermediate_size=16, moe_k=2, num_hidden_layers=12), "lfm2": dict(num_hidden_layers=12, layer_types=["conv", "full_attention"] * 6),
     "lfm2_moe": dict(num_experts=4, moe_intermediate_size=16, num_experts_per_tok=2, num_hidden_layers=12, layer_types=["conv", "full_attention"] * 6),
     "minimax_m2": dict(num_local_experts=4, num_experts_per_tok=2, num_hidden_layers=12),

@@ -57,6 +57,15 @@ func elementChecks() []check {
 	}
 	n = newNumbers()
 	for _, M := range checkRows {
+		for _, interleaved := range []bool{false, true} {
+			k := kernel.RoPE{Heads: 3, HeadDim: 24, From: 8, Interleaved: interleaved}
+			all = append(all, ropeCheck(n, M, k, 16))
+			k = kernel.RoPE{Heads: 2, Rest: 1, HeadDim: 192, From: 128, Inverse: true, Interleaved: interleaved}
+			all = append(all, ropeCheck(n, M, k, 64))
+		}
+	}
+	n = newNumbers()
+	for _, M := range checkRows {
 		for _, C := range checkWidths {
 			all = append(all, gemmaChecks(n, M, C)...)
 		}
@@ -263,6 +272,9 @@ func ropeCheck(n checkNumbers, M int, k kernel.RoPE, R int) check {
 	name := fmt.Sprintf("%d heads of %d, %d rows", k.Heads, k.HeadDim, M)
 	if k.Rest > 0 {
 		name += fmt.Sprintf(" with %d more heads, the first %d columns", k.Rest, R)
+	}
+	if k.From > 0 {
+		name += fmt.Sprintf(", from column %d on", k.From)
 	}
 	if k.Inverse {
 		name += ", inverse"

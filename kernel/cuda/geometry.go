@@ -351,6 +351,19 @@ func HeadColumns(entry string, heads int64, D, from, W int) (g Geometry, unit in
 	return Flat("head_columns", entry, heads*int64(moved/unit)), unit
 }
 
+// LatentKeys returns the geometry of latent_keys_forward, over keys of own and shared columns, or of latent_keys_own,
+// over of columns, of that many heads, and how many columns a thread moves.
+func LatentKeys(entry string, heads int64, of, own, shared int) (g Geometry, unit int) {
+	if unit = HeadsUnit(of); own%unit != 0 || shared%unit != 0 {
+		unit = 1
+	}
+	moved := own + shared
+	if entry == "latent_keys_own" {
+		moved = of
+	}
+	return Flat("latent_keys", entry, heads*int64(moved/unit)), unit
+}
+
 // SigmoidGateGrad returns the geometry of sigmoid_gate_grad over M rows.
 func SigmoidGateGrad(M int) Geometry { return warps("sigmoid_gate", "sigmoid_gate_grad", M, 8, 0) }
 

@@ -52,7 +52,11 @@ type Family struct {
 
 // Table maps model_type to its family.
 var Table = map[string]Family{
-	"cwm":      {Build: llama.Build, Dialect: llama.CWM},
+	"cwm": {Build: llama.Build, Dialect: llama.CWM},
+	"deepseek_v2": {Build: mixtral.BuildScored, Dialect: mixtral.DeepSeekV2, Experts: &mixtral.Scored,
+		PEFTRenames: true},
+	"deepseek_v3": {Build: mixtral.BuildScored, Dialect: mixtral.DeepSeekV3, NextTokens: true,
+		Experts: &mixtral.Scored, PEFTRenames: true},
 	"ernie4_5": {Build: llama.Build, Dialect: llama.Ernie},
 	"ernie4_5_moe": {Build: mixtral.BuildErnie, Dialect: mixtral.Ernie, Unused: []string{"model.mtp_*"},
 		Experts: &mixtral.ErnieNames, PEFTRenames: true},
@@ -68,6 +72,8 @@ var Table = map[string]Family{
 	"gemma4_unified_text": {Build: gemma.Build4, Dialect: gemma.Gemma4Unified},
 	"glm4":                {Build: glm4.Build, Dialect: glm4.Dialect},
 	"glm4_moe": {Build: mixtral.BuildScored, Dialect: mixtral.GLM, NextTokens: true,
+		Experts: &mixtral.Scored, PEFTRenames: true},
+	"glm4_moe_lite": {Build: mixtral.BuildScored, Dialect: mixtral.GLMLite, NextTokens: true,
 		Experts: &mixtral.Scored, PEFTRenames: true},
 	"gpt_oss": {Build: gptoss.Build, Dialect: gptoss.Dialect, Names: gptoss.Name,
 		ExpertLayers: gptoss.ExpertLayers},

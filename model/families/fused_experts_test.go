@@ -93,20 +93,23 @@ func TestFusedExpertsPlan(t *testing.T) {
 			continue
 		}
 		for what, scheme := range schemes {
-			out, block := "o_proj", "mlp"
+			query, out, block := "q_proj", "o_proj", "mlp"
+			if c.Latent.QueryRank > 0 {
+				query = "q_b_proj"
+			}
 			if c.ShortConv > 0 {
 				out, block = "out_proj", "feed_forward"
 			}
-			for _, targets := range []adapter.Targets{{adapter.AllLinear}, {"q_proj", out}, nil} {
+			for _, targets := range []adapter.Targets{{adapter.AllLinear}, {query, out}, nil} {
 				for _, parameters := range [][]string{{"experts.gate_up_proj", "experts.down_proj"},
 					{block + ".experts.gate_up_proj"}, {"experts.down_proj"}} {
 					layers, tensors, stacks := 0, 0, 0
 					for i := range c.NumLayers {
 						attention, named := mixers(c, i), 2
-						switch attention {
-						case 5:
+						switch {
+						case c.LinearLayer(i):
 							named = 0
-						case 2: // out_proj
+						case attention == 2: // out_proj
 							named = 1
 						}
 						switch {

@@ -72,7 +72,11 @@ func build(n *nn.Net, c model.Config, in nn.Batch, names Names) *nn.Value {
 					}
 				}
 				h := n.RMSNorm("input_layernorm", x, c.RMSNormEps)
-				x = n.Add(x, n.SelfAttention("self_attn", h, rope.In, attention))
+				if c.Latent != (model.Latent{}) {
+					x = n.Add(x, nn.LatentAttention(n, "self_attn", h, rope.In, latent(c, rope.Table)))
+				} else {
+					x = n.Add(x, n.SelfAttention("self_attn", h, rope.In, attention))
+				}
 				h = n.RMSNorm("post_attention_layernorm", x, c.RMSNormEps)
 				if c.ExpertLayer(i) {
 					x = n.Add(x, n.MoE(names.Block, h, in.Real, moe))

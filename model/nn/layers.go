@@ -218,22 +218,23 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 		if a.Keep != nil {
 			a.Keep.key, a.Keep.value = key, value
 		}
-		if n.Ranks() > 1 {
-			// the gate comes before o_proj here too: slices of the base model hold its values in their order
-			heads := gated(n.sharedAttention(in, a, query, key, value))
-			y = n.Linear(out, q, width, a.OBias).Apply(heads)
-			return
-		}
-		values := append([]*Value{query, key, value}, in.bounds(true)...)
-		var heads *Value
-		if a.Sinks {
-			heads = n.Apply(kernel.AttentionSinks{Attention: a.over(n, in)}, append(values, n.sinks(a))...)
-		} else {
-			heads = n.Apply(a.over(n, in), values...)
-		}
-		y = n.Linear(out, q, width, a.OBias).Apply(gated(heads))
+		// the gate comes before o_proj with ranks too: slices of the base model hold its values in their order
+		y = n.Linear(out, q, width, a.OBias).Apply(gated(attend(n, in, a, query, key, value)))
 	})
 	return y
+}
+
+// attend returns the results of all heads, [M,H*D], of queries over keys and values that are rotated and in the cache,
+// if there is one.
+func attend(n *Net, in Batch, a Attention, query, key, value *Value) *Value {
+	if n.Ranks() > 1 {
+		return n.sharedAttention(in, a, query, key, value)
+	}
+	values := append([]*Value{query, key, value}, in.bounds(true)...)
+	if a.Sinks {
+		return n.Apply(kernel.AttentionSinks{Attention: a.over(n, in)}, append(values, n.sinks(a))...)
+	}
+	return n.Apply(a.over(n, in), values...)
 }
 
 // queries returns the queries of all heads, and a function that applies the gate, if there is one, to the heads'
