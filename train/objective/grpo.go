@@ -93,7 +93,7 @@ type Rollouts struct {
 	// PassReward names the reward that says whether an answer passes, for pass@k. Empty = the first reward.
 	PassReward string `yaml:"pass_reward" resume:"steers"`
 	// PassThreshold is the least value of pass_reward with which an answer passes.
-	PassThreshold float64 `yaml:"pass_threshold" default:"1" resume:"steers"`
+	PassThreshold float64 `yaml:"pass_threshold" default:"1" range:"[-1000,1000]" resume:"steers"`
 	// NumIterations is how many optimizer steps each set of sampled answers is trained for.
 	NumIterations int `yaml:"num_iterations" default:"1" range:"[1,1000]" resume:"fixed"`
 	// Rewards are the judges of sampled answers. With dataset.format: rollouts the rows have the rewards.
