@@ -203,7 +203,7 @@ func (t *Trained) checkSelected(c Config) error {
 	return nil
 }
 
-func (s selection) narrows() bool { return s.not != nil || s.without != nil || s.only != nil }
+func (s selection) narrows() bool { return s.not != nil || len(s.without) > 0 || s.only != nil }
 
 // excludes reports whether exclude_modules name a path.
 func (s selection) excludes(path string) bool {
