@@ -46,6 +46,9 @@ func TestPreferencesAreEvaluated(t *testing.T) {
 		mustStart(t, s, oneWorker)
 		names := []string{"eval_loss"}
 		for _, n := range s.Objective().Numbers() {
+			if n.Hidden {
+				continue
+			}
 			names = append(names, "eval_"+n.Name)
 		}
 		evals := linesWith(t, s.OutputDir, "eval_loss", names...)
@@ -57,6 +60,9 @@ func TestPreferencesAreEvaluated(t *testing.T) {
 			}
 			got := []float64{r.Loss}
 			for _, n := range s.Objective().Numbers() {
+				if n.Hidden {
+					continue
+				}
 				got = append(got, r.Numbers[n.Name])
 			}
 			if fmt.Sprint(got) != fmt.Sprint(want) {
