@@ -126,6 +126,8 @@ func Read(name string, data []byte, from string) (*Input, error) {
 	switch ext {
 	case ".ipynb", ".py":
 		return readPython(ext, data, program)
+	case ".sh":
+		return readScript(data, program)
 	}
 	parse := parseYAML
 	if ext == ".json" {
@@ -152,6 +154,20 @@ func Read(name string, data []byte, from string) (*Input, error) {
 		return in, nil
 	}
 	in.flatten(m, "", program.nested)
+	return in, nil
+}
+
+// readScript finds the training command of a shell script.
+func readScript(data []byte, program *Program) (*Input, error) {
+	if program != nil && program.Name != "ms-swift" {
+		return nil, fmt.Errorf("%s has no configuration in scripts of the shell", program.Title)
+	}
+	m, command, err := readShell(string(data))
+	if err != nil {
+		return nil, err
+	}
+	in := &Input{Program: Find("ms-swift"), calls: map[string]bool{command: true}}
+	in.flatten(m, "", false)
 	return in, nil
 }
 
@@ -254,6 +270,8 @@ func detect(m Map) (*Program, error) {
 	switch {
 	case has("peft_type"):
 		return Find("peft"), nil
+	case has("model") && has("rlhf_type", "train_type", "tuner_type", "split_dataset_ratio", "quant_bits"):
+		return Find("ms-swift"), nil
 	case inner("model", "_component_"), inner("tokenizer", "_component_"), inner("optimizer", "_component_"):
 		return Find("torchtune"), nil
 	case !has("model_name_or_path") && has("peft_config", "train_dataset", "dist_config", "kernel_config") &&

@@ -107,3 +107,20 @@ func TestObjectivesOfNames(t *testing.T) {
 		}
 	}
 }
+
+// FuzzShell checks that no script of the shell makes the reader panic, and that words keep to the script's lines.
+func FuzzShell(f *testing.F) {
+	f.Add("a='x y'\nswift sft --model \"$a\" \\\n --k=v --list 1 2 --on # no\n")
+	f.Add("swift rlhf --model ${m} 'no end")
+	f.Fuzz(func(t *testing.T, src string) {
+		m, _, err := readShell(src)
+		if err != nil {
+			return
+		}
+		for _, p := range m {
+			if p.Key == "" || p.Line < 1 || p.Line > 1+strings.Count(src, "\n") {
+				t.Errorf("%+v", p)
+			}
+		}
+	})
+}

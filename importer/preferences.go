@@ -68,6 +68,8 @@ func (in *Input) objective() (name, said string) {
 		name = map[string]string{"dpo": "dpo", "ipo": "dpo", "simpo": "cpo", "orpo": "orpo", "kto": "kto",
 			"grpo": "grpo", "gdpo": "grpo"}[value("rl")]
 		return name, "rl"
+	case in.Program.Name == "ms-swift":
+		return swiftObjective(in, value("rlhf_type")), "rlhf_type"
 	case strings.HasPrefix(in.Program.Name, "llamafactory"):
 		loss := value("pref_loss")
 		switch stage := value("stage"); {
@@ -119,7 +121,7 @@ func (in *Input) on(key string) bool {
 // preferenceRule returns the rule of a key about preference training.
 func preferenceRule(t *translation, key string) (r rule, ok bool) {
 	switch name := t.in.Program.Name; {
-	case t.in.Program.python:
+	case t.in.Program.python, name == "ms-swift":
 		r, ok = preferenceRules[key]
 	case name == "axolotl":
 		r, ok = axolotlPreferences[key]

@@ -72,6 +72,7 @@ var programs = []*Program{
 					"ORPOConfig": 1e-6, "KTOConfig": 1e-6, "RewardConfig": 1e-4, "GRPOConfig": 1e-6, "RLOOConfig": 1e-6,
 					"GKDConfig": 2e-5, "DistillationConfig": 1e-6})...)
 		}},
+	{Name: "ms-swift", Title: "ms-swift", Version: "3.11", rules: swiftRules(), defaults: swiftDefaults},
 	{Name: "torchtune", Title: "torchtune", Version: "0.6.1", nested: true, rules: torchtune,
 		defaults: func(in *Input) []Pair {
 			all := []Pair{{Key: "model.lora_rank", Value: int64(8)}, {Key: "model.lora_alpha", Value: 16.0},

@@ -47,7 +47,7 @@ var teacherRules = map[string]rule{
 		"cross_entropy learns them"),
 	"teacher_model":              teacher,
 	"teacher_model_name_or_path": teacher,
-	"teacher_model_init_kwargs":  passed("trainer logprobs opens the teacher, and says how by its own flags"),
+	"teacher_model_init_kwargs":  passed("the teacher is read as its folder says"),
 	"max_new_tokens":             passed("the rows have the answers"),
 	"max_completion_length":      passed("the rows have the answers"),
 	"disable_dropout":            passed("lora.dropout says how much is dropped"),
@@ -286,9 +286,15 @@ func topTokens(t *translation, e entry) {
 	t.missing(e, "a teacher has log-probabilities for its likeliest tokens: trainer logprobs --top-k")
 }
 
-// teacher names the teacher. Its log-probabilities are written before the run.
+// teacher names the teacher. TRL's GKDTrainer compares whole distributions: the teacher is then loaded beside the
+// student, with its weights as they are. Others learn from log-probabilities, which are written before the run.
 func teacher(t *translation, e entry) {
 	name, ok := e.Value.(string)
+	if ok && (t.in.calls["GKDTrainer"] || swiftGKD(t)) && t.Kind("distill.teacher") != None {
+		t.take(e, "distill.teacher")
+		setAnew(t, "distill.teacher_quantization", "none", e.shown)
+		return
+	}
 	if !ok {
 		name = "TEACHER"
 	}
@@ -301,7 +307,7 @@ const teacherFolder = "teacher-logprobs"
 
 // writeTeacher sets the folder of the teacher's log-probabilities, and says how it is made.
 func writeTeacher(t *translation, model string) {
-	if t.has("distill.logprobs") || t.Kind("distill.logprobs") == None {
+	if t.has("distill.logprobs") || t.has("distill.teacher") || t.Kind("distill.logprobs") == None {
 		return
 	}
 	t.at["distill.logprobs"] = len(t.set)

@@ -402,6 +402,7 @@ func (t *translation) finish() {
 	t.revisionOfModel()
 	withoutDropout(t)
 	finishObjective(t)
+	swiftFinish(t)
 	unreadByLoss(t)
 	if t.has("training.warmup_steps") {
 		t.dropUnread("training.warmup_ratio", "training.warmup_steps wins")

@@ -24,10 +24,11 @@ func newImport(c *console) *cobra.Command {
 	var asJSON, accept, verbose bool
 	cmd := &cobra.Command{
 		Use:   "import FILE",
-		Short: "Translate a configuration of Axolotl, LLaMA-Factory, Unsloth, TRL, torchtune or PEFT",
-		Long: `Translate another program's configuration: axolotl.yml, LLaMA-Factory's YAML or JSON, an Unsloth or TRL notebook or
-script, torchtune's YAML, PEFT's adapter_config.json, or transformers' TrainingArguments as JSON. import recognises the
-program by the keys; --from overrides that. It reads notebooks and scripts as text and runs nothing.
+		Short: "Translate a configuration of Axolotl, LLaMA-Factory, Unsloth, TRL, ms-swift, torchtune or PEFT",
+		Long: `Translate another program's configuration: axolotl.yml, LLaMA-Factory's YAML or JSON, an Unsloth or TRL
+notebook or script, ms-swift's shell script or YAML, torchtune's YAML, PEFT's adapter_config.json, or
+transformers' TrainingArguments as JSON. import recognises the program by the keys; --from overrides that. It
+reads notebooks and scripts as text and runs nothing.
 
 import first lists keys that would change the training. If there are any, it writes nothing and exits with code 2;
 --accept writes the configuration all the same. Then it lists what is left to do by hand. -v lists every key. Where a

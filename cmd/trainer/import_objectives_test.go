@@ -47,11 +47,15 @@ t = GRPOTrainer(model=model, reward_funcs=[a, b], args=GRPOConfig(output_dir="o"
 		[]string{"LoraConfig(modules_to_save): [score]; the head is trained and saved"}},
 	{"trl gkd", "gkd.py", "t = GKDTrainer(model='s', teacher_model='org/teacher', args=GKDConfig('o', lmbda=0.0, " +
 		"beta=0.1), train_dataset=load_dataset('d'), peft_config=LoraConfig(r=8))\n", nil, "trl",
-		[]string{"objective: distill", "base_model: s", "beta: 0.1", "temperature: 0.9", "logprobs: teacher-logprobs",
-			"learning_rate: 2e-05"},
+		[]string{"objective: distill", "base_model: s", "beta: 0.1", "temperature: 0.9", "teacher: org/teacher",
+			"teacher_quantization: none", "learning_rate: 2e-05"},
+		[]string{"teacher_model): org/teacher -> distill.teacher", "lmbda): 0; the rows have the answers"}},
+	{"trl distillation", "kd.py", "t = DistillationTrainer(model='s', teacher_model='org/teacher', " +
+		"args=DistillationConfig('o', lmbda=0.0, loss_top_k=8), train_dataset=load_dataset('d'), " +
+		"peft_config=LoraConfig(r=8))\n", nil, "trl",
+		[]string{"objective: distill", "top_k: 8", "logprobs: teacher-logprobs"},
 		[]string{"teacher: org/teacher -> distill.logprobs: teacher-logprobs; the teacher runs before the training: " +
-			"trainer logprobs run.yaml --model org/teacher --top-k 32 --out teacher-logprobs",
-			"lmbda): 0; the rows have the answers"}},
+			"trainer logprobs run.yaml --model org/teacher --top-k 32 --out teacher-logprobs"}},
 	{"trl gkd, students' answers", "gkd.py", "t = GKDTrainer('s', args=GKDConfig('o', seq_kd=True), " +
 		"train_dataset=load_dataset('d'), peft_config=LoraConfig(r=8))\n", nil, "trl",
 		[]string{"objective: distill", "beta: 0.5"},

@@ -223,7 +223,7 @@ device: cpu
 
 func TestImport(t *testing.T) {
 	for _, c := range slices.Concat(imports, importsOfShapes, importsOfPreferences, importsOfObjectives,
-		importsOfMethods) {
+		importsOfMethods, importsOfSwift) {
 		t.Run(c.name, func(t *testing.T) {
 			dir := t.TempDir()
 			path := filepath.Join(dir, c.file)
@@ -405,7 +405,8 @@ func TestImportBroken(t *testing.T) {
 			"import a.yml: it is larger than 1048576 bytes: this is no configuration", nil},
 		{"no text", "a.yml", "a: \xff\xfe", "import a.yml: it is not UTF-8 text", nil},
 		{"of nobody", "a.yml", "colour: red\n", "import a.yml: no program is known by its keys (colour); name it " +
-			"with --from: axolotl, llamafactory, llamafactory-v1, unsloth, trl, torchtune, peft, transformers", nil},
+			"with --from: axolotl, llamafactory, llamafactory-v1, unsloth, trl, ms-swift, torchtune, peft, " +
+			"transformers", nil},
 		{"ours", "a.yml", "base_model: a\nlora: {r: 8}\n",
 			"import a.yml: it is a configuration of this program already: trainer validate checks it", nil},
 		{"broken JSON", "a.json", `{"r": }`, "import a.json: it is not valid JSON: ", nil},
@@ -414,6 +415,20 @@ func TestImportBroken(t *testing.T) {
 		{"a cell of numbers", "a.ipynb", `{"cells": [{"cell_type": "code", "source": 5}]}`,
 			"import a.ipynb: it is no notebook: a cell's source is neither a text nor a list of texts", nil},
 		{"no end of text", "a.py", "x = 'abc\n", "import a.py: line 1: it is no Python: a text has no end", nil},
+		{"no training in a script", "a.sh", "swift infer --model m\n", "import a.sh: it has no command swift pt, " +
+			"swift sft or swift rlhf", nil},
+		{"two trainings in a script", "a.sh", "swift sft --model m\nswift rlhf --model m\n",
+			"import a.sh: line 2 begins a second training command of ms-swift: leave one in the file", nil},
+		{"no argument", "a.sh", "swift sft \\\n  model m\n", `import a.sh: line 2: "model" stands where an argument ` +
+			"such as --model is expected", nil},
+		{"no end of a quotation", "a.sh", "swift sft --model 'm\n", "import a.sh: line 1: a quotation mark has no end",
+			nil},
+		{"a script of another program", "a.sh", "swift sft --model m\n", "import a.sh: TRL has no configuration in " +
+			"scripts of the shell", []string{"--from", "trl"}},
+		{"ms-swift ppo", "a.sh", "swift rlhf --rlhf_type ppo --model m\n", "import a.sh: rlhf_type: ppo is another " +
+			"kind of training", nil},
+		{"ms-swift heads", "a.sh", "swift sft --task_type seq_cls --model m\n", "import a.sh: task_type: seq_cls is " +
+			"another kind of training", nil},
 		{"trains nothing", "a.py", "print('hello')\n",
 			"import a.py: it trains nothing that is known: there is no call of get_peft_model, LoraConfig", nil},
 		{"generates text", "a.py",
@@ -473,7 +488,7 @@ func TestImportBroken(t *testing.T) {
 
 // Whatever a file says, what comes of it is a configuration that validates, or an error.
 func FuzzImport(f *testing.F) {
-	for _, c := range slices.Concat(imports, importsOfShapes, importsOfPreferences) {
+	for _, c := range slices.Concat(imports, importsOfShapes, importsOfPreferences, importsOfSwift) {
 		f.Add(c.file, c.text)
 	}
 	f.Fuzz(func(t *testing.T, name, text string) {
