@@ -3,6 +3,7 @@ package kernel
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/tierlora/tierlora/kernel/simd"
 )
@@ -39,8 +40,9 @@ const MaxSupport = 512
 // The divergence is the generalised Jensen-Shannon divergence (Agarwal et al. 2024, GKD). It has no factor
 // Temperature². ids are distinct tokens of the teacher, logps their log-probabilities at Temperature, and column K of
 // logps is the log-probability of all other tokens together, which TeacherBucket alone reads. A negative id is a place
-// without a token. With Cap or TeacherCap above 0 the logits of the model are cap * tanh(logits / cap). A label or an
-// id outside of the vocabulary gives NaN. Without Weighted every weight is one.
+// without a token. Where the heads of both models have different numbers of rows, both distributions are over the
+// tokens that both have, V being the smaller number. With Cap or TeacherCap above 0 the logits of the model are cap *
+// tanh(logits / cap). A label or an id outside of the vocabulary gives NaN. Without Weighted every weight is one.
 //
 // Labels, Grad and Scaled mean what they mean in LinearCrossEntropy. No gradient reaches the teacher.
 type LinearDivergence struct {
@@ -64,7 +66,7 @@ func (LinearDivergence) Name() string { return "divergence" }
 func (o LinearDivergence) inputs() []string {
 	patterns := []string{"f[M,C]", "w[V,C]", "i32[M]", "f[1]"}
 	if o.Teacher == TeacherDense {
-		patterns = append(patterns, "f[M,D]", "w[V,D]")
+		patterns = append(patterns, "f[M,D]", "w[U,D]")
 	} else {
 		patterns = append(patterns, "i32[M,K]", "f[M,L]")
 	}
@@ -88,7 +90,7 @@ func (o LinearDivergence) Shape(in []Type) ([]Type, error) {
 			return nil, err
 		}
 	}
-	if d.At('V') == 0 {
+	if d.At('V') == 0 || o.Teacher == TeacherDense && d.At('U') == 0 {
 		return nil, fmt.Errorf("input 1 is %v: the vocabulary is empty", in[1])
 	}
 	if in[0].Shape[1] == 0 {
@@ -163,8 +165,29 @@ func (o LinearDivergence) support(in []Type) int {
 	return in[4].Shape[1]
 }
 
+// commonTokens returns the inputs with the heads of both models cut to the tokens that both have, where the teacher is
+// dense: models pad their heads to different numbers of rows. typeOf returns the type of an input, and cut an input of
+// another type over the start of its memory.
+func commonTokens[In any](o LinearDivergence, in []In, typeOf func(In) Type, cut func(In, Type) In) []In {
+	if o.Teacher != TeacherDense {
+		return in
+	}
+	all, tokens := slices.Clone(in), min(typeOf(in[1]).Shape[0], typeOf(in[5]).Shape[0])
+	for _, i := range []int{1, 5} {
+		t := typeOf(in[i])
+		all[i] = cut(in[i], T(t.DType, tokens, t.Shape[1]))
+	}
+	return all
+}
+
+// commonTypes is commonTokens of types alone.
+func (o LinearDivergence) commonTypes(in []Type) []Type {
+	return commonTokens(o, in, func(t Type) Type { return t }, func(_, t Type) Type { return t })
+}
+
 // Scratch returns the bytes of headChunks, of both models where the teacher is dense, and what each row needs.
 func (o LinearDivergence) Scratch(in []Type, _ int) int64 {
+	in = o.commonTypes(in)
 	size, rows := int64(in[0].DType.Size()), int64(headRows(o.Chunk, in[0]))
 	n := headScratch(o.Chunk, in[0], in[1]) + 3*AlignUp(int64(in[0].Shape[0])*size)
 	n += AlignUp(rows * 3 * divergencePart * size)
@@ -180,6 +203,9 @@ func (o LinearDivergence) Scratch(in []Type, _ int) int64 {
 
 // CPU binds the float64 or the float32 body.
 func (o LinearDivergence) CPU(c *CPU, in, out []Tensor) func() {
+	in = commonTokens(o, in, func(t Tensor) Type { return t.Type }, func(t Tensor, as Type) Tensor {
+		return NewTensor(as, t.mem)
+	})
 	return byFloat(in[0], bindDivergence[float32], bindDivergence[float64])(c, o, in, out)
 }
 
@@ -656,6 +682,7 @@ func (o LinearDivergence) Stored([]DType) (want, out []DType) {
 
 // ScratchGPU returns the bytes of a chunk's logits of each model, three numbers a row, and the GEMMs' scratch.
 func (o LinearDivergence) ScratchGPU(in, _ []Type, sm int) int64 {
+	in = o.commonTypes(in)
 	n := headScratchGPU(o.Chunk, in[0], in[1], sm, 1) + 3*rowNumbers(in[0].Shape[0])
 	if o.Teacher == TeacherDense {
 		n += headScratchGPU(o.Chunk, in[4], in[5], sm, 1)

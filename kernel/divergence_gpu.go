@@ -10,6 +10,10 @@ import (
 // GPU computes a chunk's logits of the student, and of a dense teacher, then the rows' losses with the gradient for the
 // student's logits and the gradient for its hidden states; and at the end the sums.
 func (o LinearDivergence) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
+	in = commonTokens(o, in, func(t DeviceTensor) Type { return t.Type }, func(t DeviceTensor, as Type) DeviceTensor {
+		t.Type = as
+		return t
+	})
 	M := in[0].Shape[0]
 	d := divergenceGPU{LinearDivergence: o, g: g, in: in, out: out, each: out[len(out)-4]}
 	d.teacher = g.Scratch.Add(logitBytes(o.Chunk, in[0].Type, in[1].Type))

@@ -156,6 +156,31 @@ func testDivergenceMeaning(t *testing.T, o kernel.LinearDivergence) {
 	}
 }
 
+// TestLinearDivergenceOfPaddedHeads checks that rows of a head that the other model lacks change no bit, whichever
+// model has more, whatever is in them.
+func TestLinearDivergenceOfPaddedHeads(t *testing.T) {
+	const m, width, vocab, more = 6, 5, 9, 4
+	x, w, y, u := normal64(1, m*width), normal64(2, vocab*width), normal64(3, m*width), normal64(4, vocab*width)
+	padding := slices.Repeat([]float64{math.NaN()}, more*width)
+	run := func(w, u []float64, grad bool) []kernel.Tensor {
+		return evaluate(t, kernel.LinearDivergence{Chunk: 2, Beta: 0.25, Temperature: 2, Alpha: 1, CrossEntropy: 0.5,
+			Grad: grad}, f64s(x, m, width), f64s(w, len(w)/width, width),
+			i32s([]int32{2, kernel.Untrained, 8, 0, 1, 8}), f64s([]float64{0.25}, 1), f64s(y, m, width),
+			f64s(u, len(u)/width, width))
+	}
+	for _, grad := range []bool{false, true} {
+		want := run(w, u, grad)
+		for name, got := range map[string][]kernel.Tensor{
+			"teacher": run(w, append(slices.Clone(u), padding...), grad),
+			"student": run(append(slices.Clone(w), padding...), u, grad),
+		} {
+			for i := range want {
+				near(t, fmt.Sprintf("%s with more rows, output %d", name, i), got[i].F64(), want[i].F64(), 0)
+			}
+		}
+	}
+}
+
 func softmax(z []float64, temperature float64) []float64 {
 	p, sum := make([]float64, len(z)), 0.
 	for v := range z {
@@ -237,7 +262,7 @@ func TestLinearDivergenceRefuses(t *testing.T) {
 		"reverse of zero": func(o *kernel.LinearDivergence, in *[]kernel.Type) {
 			o.Teacher, o.Beta, *in = kernel.TeacherZero, 1, sparse
 		},
-		"vocabularies": func(_ *kernel.LinearDivergence, in *[]kernel.Type) { (*in)[5] = kernel.T(f, 8, 5) },
+		"no vocabulary": func(_ *kernel.LinearDivergence, in *[]kernel.Type) { (*in)[5] = kernel.T(f, 0, 5) },
 		"no rest": func(o *kernel.LinearDivergence, in *[]kernel.Type) {
 			o.Teacher, *in = kernel.TeacherBucket, append(sparse[:5:5], kernel.T(f, 3, 2))
 		},

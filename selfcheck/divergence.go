@@ -24,24 +24,36 @@ func divergenceChecks() []check {
 			{Beta: 0, Temperature: 2, Alpha: 1, CrossEntropy: 1, Teacher: kernel.TeacherZero},
 		} {
 			k.Chunk, k.Weighted = 64, true
+			own := in
+			if k.Beta == 0.25 { // a teacher whose head is padded further
+				own.dense = []checkInput{in.dense[0], paddedHead(in.dense[1])}
+			}
 			for _, grad := range []bool{true, false} {
 				k.Grad = grad
 				bounds := slices.Repeat([]bound{rounded}, 6)
 				if !grad {
 					bounds = bounds[:5]
 				}
-				own := slices.Concat(in.student, in.dense, in.weights)
+				inputs := slices.Concat(own.student, own.dense, own.weights)
 				if k.Teacher != kernel.TeacherDense {
-					own = slices.Concat(in.student, in.sparse, in.weights)
+					inputs = slices.Concat(own.student, own.sparse, own.weights)
 				}
 				all = append(all, check{kernel: "divergence",
 					name: fmt.Sprintf("%d rows of %d, vocabulary %d, teacher %d, beta %v, gradient %v", s[0], s[1],
-						s[2], k.Teacher, k.Beta, grad), build: one(k), in: own,
+						s[2], k.Teacher, k.Beta, grad), build: one(k), in: inputs,
 					plain: plainDivergence{k, s[0], s[1]}.outputs, bounds: bounds, gemm: true})
 			}
 		}
 	}
 	return all
+}
+
+// paddedHead returns a vocabulary head with rows behind the last token, whose logits would be the largest.
+func paddedHead(w checkInput) checkInput {
+	more := 24 * w.shape[1]
+	w.shape = []int{w.shape[0] + 24, w.shape[1]}
+	w.values = append(slices.Clone(w.values), slices.Repeat([]float64{9}, more)...)
+	return w
 }
 
 // divergenceData are the inputs of a divergence, with a dense and with a sparse teacher.

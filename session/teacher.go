@@ -38,11 +38,15 @@ func (s *Session) UseTeacher(ctx context.Context, name string, scheme *quant.Con
 	t.net = Network{Config: base.Config, Build: build, Float: s.Net.Float, Scheme: scheme}
 	t.net.Keep(base)
 	own, other := s.Base.Config.VocabSize, base.Config.VocabSize
-	if own != other {
-		return fmt.Errorf("%s has a vocabulary of %d tokens, and %s has %d: a teacher and its student must have the "+
-			"same tokens", name, other, s.Base.Name, own)
+	common, most := min(own, other), max(own, other)
+	for _, b := range []*Base{s.Base, base} { // heads may be padded to different sizes, behind the last token
+		if logprobs.Vocabulary(b.Tokenizer, common) != logprobs.Vocabulary(b.Tokenizer, most) {
+			return fmt.Errorf("%s has a vocabulary of %d tokens, and %s has %d, and the tokenizer of %s has a token "+
+				"that the smaller one lacks: a teacher and its student must have the same tokens", name, other,
+				s.Base.Name, own, b.Name)
+		}
 	}
-	if a, b := logprobs.Vocabulary(s.Base.Tokenizer, own), logprobs.Vocabulary(base.Tokenizer, own); a != b {
+	if a, b := logprobs.Vocabulary(s.Base.Tokenizer, common), logprobs.Vocabulary(base.Tokenizer, common); a != b {
 		return fmt.Errorf("the tokenizer of %s gives other texts to token ids (hash %.12s) than that of %s (hash "+
 			"%.12s): a teacher and its student must have the same tokens", name, b, s.Base.Name, a)
 	}
@@ -66,9 +70,9 @@ func (t *Teacher) Storage() string {
 	return t.net.Scheme.Type
 }
 
-// Taught builds the teacher's layers over a batch, and returns its hidden states [M,D], its vocabulary head [V,D] and the
-// soft cap of its logits. The teacher is another model, or the session's own with the adapter of Reference; then no
-// weight exists twice.
+// Taught builds the teacher's layers over a batch, and returns its hidden states [M,D], its vocabulary head [U,D] and
+// the soft cap of its logits. U may be another number of tokens than the student's. The teacher is another model, or
+// the session's own with the adapter of Reference; then no weight exists twice.
 func (nw Network) Taught(n *nn.Net, in nn.Batch) (hidden, head *graph.Value, logitCap float64) {
 	t := nw.Teacher
 	switch {

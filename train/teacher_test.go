@@ -2,9 +2,11 @@ package train
 
 import (
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +15,7 @@ import (
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
+	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/step"
@@ -287,4 +290,71 @@ func TestTeacherEqualsTRL(t *testing.T) {
 			})
 		}
 	}
+}
+
+// TestTeacherOfPaddedVocabulary checks that a teacher whose head and embeddings are padded further than the student's,
+// or less, gives the same losses: only the tokens of both count. A token that only one of them has is refused.
+func TestTeacherOfPaddedVocabulary(t *testing.T) {
+	s := taughtSpec(t, 2)
+	merged := mergedTeacher(t, s)
+	losses := func(student, teacher string) [][]float64 {
+		one := taughtBy(t, s, func(c *objective.DistillConfig) { c.Teacher, c.TeacherQuantization = teacher, "none" })
+		if student != "" {
+			one.BaseModel = student
+		}
+		mustStart(t, one, oneWorker)
+		return linesWith(t, one.OutputDir, "loss", "loss", "divergence", "nll", "agreement")
+	}
+	want := losses("", merged)
+	for name, got := range map[string][][]float64{
+		"a larger teacher": losses("", paddedModel(t, merged, 24)),
+		"a larger student": losses(paddedModel(t, s.BaseModel, 8), merged),
+	} {
+		if len(got) != len(want) || len(want) == 0 {
+			t.Fatalf("%s: %d lines, want %d", name, len(got), len(want))
+		}
+		for i := range want {
+			for k := range want[i] {
+				if math.Abs(got[i][k]-want[i][k]) > 1e-6*math.Max(1, math.Abs(want[i][k])) {
+					t.Errorf("%s: line %d has %v, want %v", name, i, got[i], want[i])
+				}
+			}
+		}
+	}
+}
+
+// paddedModel returns a copy of a model with tied embeddings to which rows of numbers are added.
+func paddedModel(t testing.TB, name string, rows int) string {
+	t.Helper()
+	base, err := session.OpenBase(t.Context(), name, oneWorker.Env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer base.Close()
+	out := t.TempDir()
+	for _, file := range []string{"config.json", "tokenizer.json", "tokenizer_config.json"} {
+		text, err := fs.ReadFile(base.Folder, file)
+		if err != nil {
+			continue // a model may have no configuration of its tokenizer
+		}
+		size := fmt.Sprintf(`"vocab_size": %d`, base.Config.VocabSize)
+		padded := fmt.Sprintf(`"vocab_size": %d`, base.Config.VocabSize+rows)
+		text = []byte(strings.Replace(string(text), size, padded, 1))
+		if err := os.WriteFile(filepath.Join(out, file), text, 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var all []weights.Tensor
+	for _, name := range base.Weights.Names() {
+		x, _ := base.Weights.Tensor(name)
+		if x.Name == "model.embed_tokens.weight" {
+			x.Data = append(slices.Clone(x.Data), slices.Repeat(x.Data[:len(x.Data)/x.Shape[0]], rows)...)
+			x.Shape = []int{x.Shape[0] + rows, x.Shape[1]}
+		}
+		all = append(all, x)
+	}
+	if err := weights.Write(filepath.Join(out, "model.safetensors"), all, nil); err != nil {
+		t.Fatal(err)
+	}
+	return out
 }
