@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """DPO by this program and by TRL from the same adapter, on the same pairs in the same order: curves side by side.
 
-  compare_dpo.py --trainer ./trainer --model DIR --pairs FILE.json --out DIR [--device cpu|cuda] [--steps 50]
+  compare_dpo.py --trainer ./trainer --model DIR --pairs FILE --out DIR [--device cpu|cuda] [--steps 50]
 
-FILE.json is a list of {question, response_j, response_k}, such as torchtune's stack_exchange_paired_tiny.json. The last
---held pairs are held out. Needs transformers, PEFT and TRL 1.15. On a CPU TRL's Triton kernel of log-probabilities is
-replaced by the same formula in torch.
+FILE.json is a list of {question, response_j, response_k}, such as torchtune's stack_exchange_paired_tiny.json. FILE.jsonl
+holds chats of one question and one answer, such as LLaMA-Factory's v1_sft_demo.jsonl: the chosen answer is the chat's own,
+the rejected one belongs to another chat. --held pairs are held out: the last of a list, every seventh chat. Needs
+transformers, PEFT and TRL 1.15. On a CPU TRL's Triton kernel of log-probabilities is replaced by the same formula in
+torch.
 """
 import argparse
 import json
@@ -15,7 +17,7 @@ import sys
 
 TARGETS = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 NAMES = ["loss", "rewards/chosen", "rewards/rejected", "rewards/accuracies", "rewards/margins", "logps/chosen",
-         "logps/rejected"]
+         "logps/rejected", "entropy", "logits/chosen", "logits/rejected", "mean_token_accuracy"]
 
 
 def arguments():
@@ -33,15 +35,33 @@ def arguments():
     return p.parse_args()
 
 
+def chats(path):
+    """(question, its answer, another chat's answer) of chats with a short question and an answer that fits none else."""
+    def text(message):
+        return "".join(part["value"] for part in message["content"])
+    all = [[text(m) for m in json.loads(line)["messages"]] for line in open(path)]
+    answers = [c[1] for c in all]
+    all = [c for c in all if len(c) == 2 and len(c[0]) < 120 and answers.count(c[1]) == 1 and "{{" not in c[1]]
+    return [(c[0], c[1], all[(i + len(all) // 2) % len(all)][1]) for i, c in enumerate(all)]
+
+
 def write_rows(a):
     """Pairs as conversations, whose answers differ within the length."""
     def talk(role, text):
         return [{"role": role, "content": text}]
-    rows = [{"prompt": talk("user", r["question"][:80]), "chosen": talk("assistant", r["response_j"]),
-             "rejected": talk("assistant", r["response_k"])} for r in json.load(open(a.pairs))]
-    for name, part in (("train", rows[:-a.held]), ("held", rows[-a.held:])):
+    if a.pairs.endswith(".jsonl"):
+        triples = chats(a.pairs)
+        held = triples[::7][:a.held]
+        parts = [t for t in triples if t not in held], held
+    else:
+        triples = [(r["question"][:80], r["response_j"], r["response_k"]) for r in json.load(open(a.pairs))]
+        parts = triples[:-a.held], triples[-a.held:]
+    for name, part in zip(("train", "held"), parts):
+        rows = [{"prompt": talk("user", q), "chosen": talk("assistant", yes), "rejected": talk("assistant", no)}
+                for q, yes, no in part]
+        print(f"{name}: {len(rows)} pairs")
         with open(f"{a.out}/{name}.jsonl", "w") as f:
-            f.writelines(json.dumps(r) + "\n" for r in part)
+            f.writelines(json.dumps(r) + "\n" for r in rows)
 
 
 def write_adapter(a):
@@ -86,11 +106,20 @@ def torch_log_probs():
     trl.trainer.utils._ChunkedLogProbFunction = LogProbs
 
 
+def tokenizer(model):
+    """The tokenizer of tokenizer.json: AutoTokenizer of transformers 5 builds some anew, with other ids."""
+    from transformers import AutoTokenizer, PreTrainedTokenizerFast
+    auto = AutoTokenizer.from_pretrained(model)
+    return PreTrainedTokenizerFast(tokenizer_file=f"{model}/tokenizer.json", bos_token=auto.bos_token,
+                                   eos_token=auto.eos_token, unk_token=auto.unk_token,
+                                   pad_token=auto.pad_token or auto.eos_token, chat_template=auto.chat_template)
+
+
 def theirs(a):
     import torch
     from datasets import load_dataset
     from peft import PeftModel
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
     from trl import DPOConfig, DPOTrainer
     if a.device == "cpu":
         torch_log_probs()
@@ -104,7 +133,7 @@ def theirs(a):
         per_device_eval_batch_size=a.held, learning_rate=a.rate, lr_scheduler_type="constant", weight_decay=0.0,
         train_sampling_strategy="sequential", eval_strategy="steps", eval_steps=max(a.steps // 2, 1), eval_on_start=True)
     trainer = DPOTrainer(model, args=args, train_dataset=rows["train"], eval_dataset=rows["held"],
-                         processing_class=AutoTokenizer.from_pretrained(a.model))
+                         processing_class=tokenizer(a.model))
     trainer.train()
     with open(f"{a.out}/trl.jsonl", "w") as f:
         f.writelines(json.dumps(line) + "\n" for line in trainer.state.log_history)
