@@ -70,7 +70,7 @@ func TestGPUDecodeForms(t *testing.T) {
 	}
 	defer func() { err = errors.Join(err, on.Close()) }()
 	ctx, random := context.Background(), newRandomWeights()
-	sizes := []int{1, 8}
+	sizes := []int{1, 8, 40, 200}
 	for _, storage := range storages {
 		nw := session.Network{Config: cfg, Build: build, Float: kernel.F32}
 		if storage == "nf4" {
@@ -82,14 +82,14 @@ func TestGPUDecodeForms(t *testing.T) {
 			if len(names) > 0 && !slices.Contains(names, f.name) {
 				continue
 			}
-			rounds, err := infer.NewRounds(nw, leaving{on, f.without}, 8, held+1, func(p *session.Program, m graph.Store) error {
+			rounds, err := infer.NewRounds(nw, leaving{on, f.without}, slices.Max(sizes), held+1, func(p *session.Program, m graph.Store) error {
 				return p.Net.Load(ctx, random, m, on.Workers())
 			})
 			if err != nil {
 				t.Errorf("%s, %s: %v", storage, f.name, err)
 				continue
 			}
-			for slot := range 8 {
+			for slot := range slices.Max(sizes) {
 				ids := make([]int32, held)
 				for i := range ids {
 					ids[i] = int32((slot*7919 + i*31) % cfg.VocabSize)
@@ -128,7 +128,7 @@ func TestGPUDecodeForms(t *testing.T) {
 					t.Fatal(err)
 				}
 				device, whole := ms(time.Since(began))/steps, times[steps/2]
-				t.Logf("%s %s %-20s %2d sequences: %.3f ms a round, %.3f of them on the device, %.0f tokens/s", shape, storage, f.name, n, whole, device, 1e3*float64(n)/whole)
+				t.Logf("%s %s %-20s %3d sequences: %.3f ms a round, %.3f of them on the device, %.0f tokens/s", shape, storage, f.name, n, whole, device, 1e3*float64(n)/whole)
 			}
 			if err := rounds.Close(); err != nil {
 				t.Fatal(err)

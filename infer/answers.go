@@ -73,6 +73,7 @@ func (a *Answerer) Answer(ctx context.Context, questions []Question, stop func()
 		for slot := range of {
 			a.engine.Stop(slot)
 		}
+		a.engine.queued = queuedDraws{}
 	}()
 	for next < len(questions) || a.engine.Busy() {
 		for slot := a.engine.Free(); slot >= 0 && next < len(questions); slot = a.engine.Free() {

@@ -46,7 +46,7 @@ func sampledOn(
 func answersAreTheirOwn(t *testing.T, device string, scheme *quant.Config, slots []int) {
 	t.Helper()
 	ask := func(s *session.Session) (all []Question) {
-		for i := range 24 {
+		for i := range max(24, slices.Max(slots)) {
 			who := []string{"dog", "little cat who was very sad", "girl"}[i%3]
 			text := "Once upon a time, there was a " + who
 			o := GenerateOptions{MaxTokens: 5 + i%30, Temperature: []float64{1, 0.7, 0}[i/3%3], Seed: uint64(i)}
@@ -78,6 +78,48 @@ func answersAreTheirOwn(t *testing.T, device string, scheme *quant.Config, slots
 	}
 	if slices.Equal(want[0].IDs, want[9].IDs) {
 		t.Error("two seeds give the same answer")
+	}
+}
+
+// TestPromptsAreReadOnce: sequences with equal prompts get their first tokens in one round, in which the prompt is
+// read. A sequence with another prompt does not.
+func TestPromptsAreReadOnce(t *testing.T) {
+	s, err := session.Open(t.Context(), session.Options{Model: golden.StoriesDir(t), Device: "cpu"}, session.Env{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Close() })
+	plan, err := PlanAnswers(s.Net, 4, 96, 96, s.On)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := s.Hold(t.Context(), plan.Programs()...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	a, err := plan.BindAnswers(s, m, m.Runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for slot, text := range []string{"Once upon a time", "One day", "Once upon a time", "Once upon a time"} {
+		if err := a.engine.Start(slot, "", textPrompt(s, text), GenerateOptions{MaxTokens: 4, Temperature: 1,
+			Seed: uint64(slot)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for round, want := range [][]int{{0, 2, 3}, {0, 2, 3, 1}} {
+		tokens, err := a.engine.drawTokens(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []int
+		for _, token := range tokens {
+			got = append(got, token.Slot)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("round %d: tokens of slots %v, want %v", round, got, want)
+		}
 	}
 }
 

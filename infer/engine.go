@@ -62,6 +62,7 @@ type Engine struct {
 	score       *logitsRun   // scores prompts; nil without EngineOptions.Score
 	rules
 	slots   []*sequence // nil = free
+	queued  queuedDraws // see drawTokens
 	started uint64
 }
 

@@ -26,6 +26,6 @@ func TestGPUAnswersAreTheirOwn(t *testing.T) {
 	gputest.Need(t)
 	nf4 := quant.Default()
 	for _, scheme := range []*quant.Config{nil, &nf4} {
-		answersAreTheirOwn(t, "cuda", scheme, []int{3, 16, 24})
+		answersAreTheirOwn(t, "cuda", scheme, []int{3, 16, 24, 70, 200})
 	}
 }

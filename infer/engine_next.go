@@ -64,6 +64,13 @@ func (e *Engine) taken(ctx context.Context, s *sequence, t *Token) {
 		t.Err = fmt.Errorf("generate: %w", e.BlameNotFinite(ctx, t.Err))
 	}
 	if t.Ended != "" {
+		e.free(s)
+	}
+}
+
+// free frees the slot of a sequence, unless another has it since.
+func (e *Engine) free(s *sequence) {
+	if e.slots[s.slot] == s {
 		e.slots[s.slot] = nil
 	}
 }

@@ -27,17 +27,22 @@ const leastMaxLen = 256
 type stepSizes struct {
 	prefill, decode []int
 	prompts         int // most prompts of a step that reads prompts
+	answers         int // most sequences that follow the prompts of such a step
 }
 
 // sizesOn returns the step sizes for a machine. A step's size must not change the bits of a row's result. On a CPU,
 // GEMMs with up to four rows sum each row alike (kernel/gemm) and larger ones sum in another order; on a GPU, GEMMs
-// with up to 64 rows are computed row by row (kernel.RowsApart).
+// with up to 256 rows are computed row by row (kernel.RowsApart).
 func sizesOn(on graph.Machine, s engineShape) stepSizes {
-	sizes := stepSizes{prefill: []int{64, 16}, decode: []int{4, 3, 2, 1}, prompts: 1}
+	sizes := stepSizes{prefill: []int{64, 16}, decode: []int{4, 3, 2, 1}, prompts: 1, answers: 1}
+	if s.draws {
+		sizes.answers = 4
+	}
 	if on.Capabilities().SeparateHost {
-		sizes = stepSizes{prefill: []int{512, 64}, decode: []int{64, 32, 16, 8, 4, 2, 1}, prompts: 1}
+		sizes = stepSizes{prefill: []int{512, 64}, decode: []int{256, 128, 64, 32, 16, 8, 4, 2, 1}, prompts: 1,
+			answers: 1}
 		if s.draws {
-			sizes.prefill, sizes.prompts = sizes.prefill[:1], promptsTogether
+			sizes.prefill, sizes.prompts, sizes.answers = sizes.prefill[:1], promptsTogether, answersTogether
 		}
 	}
 	for len(sizes.prefill) > 1 && sizes.prefill[1] >= s.MaxLen {
@@ -53,6 +58,10 @@ func sizesOn(on graph.Machine, s engineShape) stepSizes {
 // prompts have one size, for an engine of one slot too, so GEMMs and attention give each row the same bits wherever it
 // lies.
 const promptsTogether = 16
+
+// answersTogether is the most sequences whose prompts such a step reads. Sequences with equal prompts have them read
+// once, and the step writes their keys and values to the slots of all.
+const answersTogether = 32
 
 // enginePlan is a planned engine whose memory is not allocated yet.
 type enginePlan struct {
@@ -119,13 +128,13 @@ func newEnginePlan(nw session.Network, on graph.Machine, shape engineShape) (*en
 		return err
 	}
 	for _, n := range sizes.prefill {
-		shape := logitsShape{tokens: n, pieces: sizes.prompts, rows: sizes.prompts}
+		shape := logitsShape{tokens: n, pieces: sizes.prompts, rows: sizes.answers, copies: sizes.answers}
 		if err := add(fmt.Sprintf("prompt %d ", n), shape); err != nil {
 			return nil, err
 		}
 	}
 	for _, n := range sizes.decode {
-		if err := add(fmt.Sprintf("decode %d ", n), logitsShape{tokens: n, pieces: n, rows: n}); err != nil {
+		if err := add(fmt.Sprintf("decode %d ", n), logitsShape{tokens: n, pieces: n, rows: n, copies: 1}); err != nil {
 			return nil, err
 		}
 	}

@@ -21,6 +21,8 @@ type logitsStep struct {
 	logp   *graph.Value // f[R], its log-probability; nil without logitsShape.draws
 	prefix string
 	logitsShape
+	// spreads reports whether the step can write a piece's keys and values to several slots.
+	spreads bool
 }
 
 // logitsShape is the fixed size of a logitsStep.
@@ -28,6 +30,7 @@ type logitsShape struct {
 	tokens int  // tokens of all pieces together
 	pieces int  // most pieces
 	rows   int  // rows of logits
+	copies int  // slots to which a piece's keys and values may be written; 0 = 1
 	slots  int  // slots of the cache
 	maxLen int  // most tokens of a sequence: rows of a slot
 	shared int  // most tokens of a sequence, for a step that shares its memory with a training step; 0 = not shared
@@ -44,12 +47,13 @@ func newLogitsStep(nw session.Network, prefix string, s logitsShape, on graph.Ma
 	n, trained, in := nw.Declare(prefix, session.Shape{Tokens: s.tokens, Sequences: bounds - 1, MaxLen: s.maxLen})
 	in.Real = nil // a token's result does not depend on padding elsewhere
 	in.CuK = n.Batch(prefix+"cu_keys", kernel.T(kernel.I32, bounds))
+	s.copies = max(1, s.copies)
 	in.Cache = &nn.Cache{Rows: s.slots * s.maxLen, Tokens: s.maxLen, At: n.Batch(prefix+"cache rows",
-		kernel.T(kernel.I32, s.tokens)), Longest: s.shared}
+		kernel.T(kernel.I32, s.tokens*s.copies)), Longest: s.shared}
 	rows := n.Batch(prefix+"logit rows", kernel.T(kernel.I32, s.rows))
 	hidden := nw.Hidden(n, in)                                        // [T,C]
 	hidden = n.Apply(kernel.Embedding{Float: nw.Float}, rows, hidden) // [R,C]
-	l := &logitsStep{prefix: prefix, logitsShape: s}
+	l := &logitsStep{prefix: prefix, logitsShape: s, spreads: s.copies > 1 && !in.Cache.States}
 	l.logits = n.Apply(kernel.MatMul{TransB: true, FP32Out: true}, hidden, nw.Head(n)) // [R,C] [V,C]ᵀ -> [R,V]
 	if cap := nw.Config.LogitCap; cap > 0 {
 		l.logits = n.Apply(kernel.SoftCap{Cap: cap}, l.logits)
@@ -135,6 +139,14 @@ type piece struct {
 	// images are those of the sequence, and before are its tokens before ids; nil = it has no images.
 	images *dataset.RowImages
 	before []int32
+	// followers are other sequences with the same tokens so far, whose slots get the piece's keys and values too.
+	followers []follower
+}
+
+// follower is a sequence that shares a piece with another.
+type follower struct {
+	slot int
+	draw [2]float32 // as piece.draw
 }
 
 // imageTokensBefore returns how many tokens of images the sequence has before the piece.
@@ -147,8 +159,9 @@ func (p piece) imageTokensBefore() (n int) {
 	return n
 }
 
-// forward runs pieces of different slots, at most the step's number of tokens in all. Row i of the logits belongs to
-// the last token of piece i; with one piece alone, the rows belong to its last tokens.
+// forward runs pieces of different slots, at most the step's number of tokens in all. Each piece, and then each of its
+// followers, has a row of logits, those after its last token. With one such row in all, the rows before the last one
+// belong to the tokens before.
 func (r *logitsRun) forward(pieces ...piece) error {
 	clear(r.ids)
 	clear(r.positions)
@@ -159,7 +172,7 @@ func (r *logitsRun) forward(pieces ...piece) error {
 		r.adapters[t] = -1
 	}
 	r.images.Clear()
-	at := 0
+	at, row := 0, 0
 	for i, p := range pieces {
 		if p.images != nil {
 			if err := r.images.Place(p.ids, at, p.imageTokensBefore(), p.images); err != nil {
@@ -177,35 +190,58 @@ func (r *logitsRun) forward(pieces ...piece) error {
 				r.adapters[at] = p.adapter
 			}
 			if r.places != nil {
-				r.places[at] = int32(first + p.start + k)
+				to := r.places[at*r.step.copies:]
+				to[0] = int32(first + p.start + k)
+				for j, f := range p.followers {
+					to[j+1] = int32(f.slot*r.step.maxLen + p.start + k)
+				}
 			}
 			at++
 		}
 		r.cuQ[2*i+1], r.cuK[2*i+1] = int32(at), int32(first+p.start+len(p.ids))
-		if i < len(r.rows) {
-			r.rows[i] = int32(at - 1)
+		for range 1 + len(p.followers) {
+			if row < len(r.rows) {
+				r.rows[row] = int32(at - 1)
+			}
+			row++
 		}
 	}
 	for i := 2 * len(pieces); i < len(r.cuQ); i++ {
 		r.cuQ[i], r.cuK[i] = int32(at), r.cuK[i-1]
 	}
-	for i := len(pieces); i < len(r.rows); i++ {
+	for i := row; i < len(r.rows); i++ {
 		r.rows[i] = 0
 	}
-	if len(pieces) == 1 {
+	if row == 1 {
 		for i := range r.rows {
 			r.rows[i] = int32(max(0, at-len(r.rows)+i))
 		}
 	}
-	for i, p := range pieces {
-		if r.draws != nil && i < len(r.rows) {
-			copy(r.draws[2*r.row(i, len(pieces)):], p.draw[:])
-		}
-	}
+	r.setDraws(pieces, row)
 	if err := r.store.Put(r.names...); err != nil {
 		return err
 	}
 	return r.run.Run(segmentMain)
+}
+
+// setDraws sets what the tokens after pieces, and after their followers, are drawn with; rows is the number of these.
+func (r *logitsRun) setDraws(pieces []piece, rows int) {
+	if r.draws == nil {
+		return
+	}
+	row := 0
+	set := func(draw [2]float32) {
+		if row < len(r.rows) {
+			copy(r.draws[2*r.row(row, rows):], draw[:])
+		}
+		row++
+	}
+	for _, p := range pieces {
+		set(p.draw)
+		for _, f := range p.followers {
+			set(f.draw)
+		}
+	}
 }
 
 // logits returns rows of the vocabulary's size. They are valid until the next call of forward.
@@ -221,17 +257,17 @@ func (r *logitsRun) likeliest(pieces int) ([]int32, error) {
 	return t.I32()[:pieces], nil
 }
 
-// row returns the row of the logits that belongs to the last token of piece i of some.
-func (r *logitsRun) row(i, pieces int) int {
-	if pieces == 1 {
+// row returns which row of the logits is row i of those that forward's pieces and followers have.
+func (r *logitsRun) row(i, rows int) int {
+	if rows == 1 {
 		return len(r.rows) - 1
 	}
 	return i
 }
 
-// drawn returns the token that was drawn after each piece that forward ran, with its log-probability. The token is
-// -1 - i where logit i is the first that is not finite.
-func (r *logitsRun) drawn(pieces int) (ids []int32, logp []float32, err error) {
+// drawn returns the tokens that were drawn after the pieces that forward ran and their followers, with their
+// log-probabilities. A token is -1 - i where logit i is the first that is not finite.
+func (r *logitsRun) drawn(rows int) (ids []int32, logp []float32, err error) {
 	t, err := r.run.Read(r.step.drawn)
 	if err != nil {
 		return nil, nil, err
@@ -240,8 +276,8 @@ func (r *logitsRun) drawn(pieces int) (ids []int32, logp []float32, err error) {
 	if t, err = r.run.Read(r.step.logp); err != nil {
 		return nil, nil, err
 	}
-	from := r.row(0, pieces)
-	return ids[from:][:pieces], t.F32()[from:][:pieces], nil
+	from := r.row(0, rows)
+	return ids[from:][:rows], t.F32()[from:][:rows], nil
 }
 
 // next runs forward and returns the logits [V] of each piece's last token.

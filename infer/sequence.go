@@ -65,6 +65,15 @@ func newSequence(order uint64, slot int, which int32, prompt []int32, ends map[i
 
 // take chooses the next token from its logits and determines whether it ends the sequence.
 func (s *sequence) take(logits []float32) Token {
+	t := s.choose(logits)
+	if t.Ended == "" {
+		s.goOn(&t)
+	}
+	return t
+}
+
+// choose chooses the next token from its logits, or returns the error that ends the sequence.
+func (s *sequence) choose(logits []float32) Token {
 	t := Token{Slot: s.slot, ID: -1}
 	if i := notFinite(logits); i >= 0 {
 		t.Ended = StoppedError
@@ -86,7 +95,6 @@ func (s *sequence) take(logits []float32) Token {
 	if s.o.logprobsOfDraw {
 		t.Logprob = logprobAt(logits, t.ID, s.o.Temperature)
 	}
-	s.goOn(&t)
 	return t
 }
 
@@ -106,21 +114,40 @@ func (s *sequence) takeLikeliest(id int32) Token {
 
 // goOn sets the text that a chosen token adds to the answer, and whether it ends the sequence.
 func (s *sequence) goOn(t *Token) {
+	s.count(t)
+	s.writeText(t)
+}
+
+// count adds a chosen token to the answer and decides whether the token or the length ends the sequence. Only
+// writeText knows whether the text does.
+func (s *sequence) count(t *Token) {
 	if s.ends[t.ID] {
 		t.Ended = StoppedEnd
 		t.EndedBy, _ = s.tok.Token(t.ID)
 		if slices.Contains(s.o.Stop, t.EndedBy) {
 			t.Ended = StoppedText
 		}
+		return
+	}
+	s.ids, t.Part = append(s.ids, t.ID), true
+	if len(s.ids) == s.o.MaxTokens {
+		t.Ended = StoppedLength
+	}
+}
+
+// writeText sets the text of a token that was counted, and ends the sequence if its text is a stop text.
+func (s *sequence) writeText(t *Token) {
+	if t.Err != nil {
+		return
+	}
+	if !t.Part {
 		t.Text = s.rest()
 	} else {
-		s.ids, t.Part = append(s.ids, t.ID), true
 		t.Text = s.stop.push(s.stream.Push(t.ID))
 		if s.o.Form != nil && s.sampler.form.Done() {
 			t.Ended = StoppedEnd
-			t.Text += s.rest()
-		} else if s.stop.found == "" && len(s.ids) == s.o.MaxTokens {
-			t.Ended = StoppedLength
+		}
+		if t.Ended == StoppedEnd || s.stop.found == "" && t.Ended == StoppedLength {
 			t.Text += s.rest()
 		}
 	}

@@ -320,8 +320,20 @@ func (o AttentionSinks) Cost(in, out []Type, c Content) Cost {
 	return Cost{moved(in, out), o.Attention.Cost(in[:len(in)-1], out, c).FLOPs}
 }
 
+// groupedFrom returns how attention of types in runs on attention_grouped_*; ok is false where it does not.
+func groupedFrom(o Attention, in []Type) (a cuda.AttentionSplit, ok bool) {
+	M, S, elem := in[0].Shape[0], in[3].Shape[0]-1, in[0].DType.String()
+	if cuda.ServesPrompt(elem, M, S) {
+		return a, false
+	}
+	return cuda.NewAttentionGrouped(elem, M, o.Heads, o.KVHeads, in[0].Shape[1]/o.Heads, o.Longest, o.Cap > 0)
+}
+
 // ScratchGPU returns the bytes that the split form keeps between its two launches.
 func (o Attention) ScratchGPU(in, _ []Type, _ int) int64 {
+	if a, ok := groupedFrom(o, in); ok {
+		return a.PartBytes + a.Stat
+	}
 	a, ok, err := cuda.NewAttentionSplit(in[0].Shape[0], o.Heads, in[0].Shape[1]/o.Heads, o.Longest, o.Cap > 0)
 	if !ok || err != nil {
 		return 0

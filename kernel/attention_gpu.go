@@ -173,6 +173,9 @@ func (o Attention) cached(g *GPU, in, out []DeviceTensor) (func() error, error) 
 	if elem := in[0].DType.String(); cuda.ServesPrompt(elem, M, S) {
 		return o.prompt(g, elem, in, out)
 	}
+	if a, ok := groupedFrom(o, typesOf(in)); ok {
+		return o.split(g, a, in, out, nil)
+	}
 	if a, ok, err := cuda.NewAttentionSplit(M, o.Heads, D, o.Longest, o.Cap > 0); ok || err != nil {
 		return o.split(g, a, in, out, err)
 	}
@@ -205,7 +208,7 @@ func (o Attention) prompt(g *GPU, elem string, in, out []DeviceTensor) (func() e
 	return m.launch(a.Geometry, append(args, o.scores()...))
 }
 
-// split binds attention whose keys are divided among blocks.
+// split binds attention whose keys are divided among blocks, if there is more than one for a row.
 func (o Attention) split(g *GPU, a cuda.AttentionSplit, in, out []DeviceTensor, err error) (func() error, error) {
 	if err != nil {
 		return nil, err
@@ -213,7 +216,12 @@ func (o Attention) split(g *GPU, a cuda.AttentionSplit, in, out []DeviceTensor, 
 	M, N, S, D := in[0].Shape[0], in[1].Shape[0], in[3].Shape[0]-1, in[0].Shape[1]/o.Heads
 	part, stat := g.Scratch, g.Scratch.Add(a.PartBytes)
 	args := []any{part, stat, in[0].Ptr, in[1].Ptr, in[2].Ptr, in[3].Ptr, in[4].Ptr,
-		int32(M), int32(N), int32(S), int32(o.Heads), int32(o.KVHeads), int32(D), int32(a.Span)}
+		int32(M), int32(N), int32(S), int32(o.Heads), int32(o.KVHeads), int32(D)}
+	if a.Z == 1 {
+		args[0], args[1] = out[0].Ptr, out[1].Ptr
+		return g.Launch(a.Part, append(args, o.scores()...)...)
+	}
+	args = append(args, int32(a.Span))
 	parts, err := g.Launch(a.Part, append(args, o.scores()...)...)
 	if err != nil {
 		return nil, err

@@ -6,11 +6,15 @@ import (
 	"fmt"
 
 	"github.com/tierlora/tierlora/kernel/cuda"
+	"github.com/tierlora/tierlora/kernel/gpu"
 )
 
 func (o FewRows) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	parts, inputs, _ := members(o, in)
 	M, K := in[0].Shape[0], in[0].Shape[1]
+	if cuda.SkinnyTiled(M) {
+		return o.tiled(g, parts, inputs, out)
+	}
 	var sizes, args []any
 	var widths []int
 	kind := "skinny_each"
@@ -60,4 +64,33 @@ func (o FewRows) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	}
 	args = append(append(append(head, args...), int32(M)), sizes...)
 	return g.Launch(cuda.SkinnySeveral(kind, M, widths, o.Gated), append(args, int32(K))...)
+}
+
+// tiled binds the GEMMs as a launch of skinny_tile_*.
+func (o FewRows) tiled(g *GPU, parts []Kernel, inputs [][]DeviceTensor, out []DeviceTensor) (func() error, error) {
+	x := inputs[0][0]
+	t := skinnyTile{M: x.Shape[0], K: x.Shape[1], gated: o.Gated, alpha: 1, out: out[0].DType}
+	var tables []any
+	var weights [][]any
+	for i, p := range parts {
+		n := inputs[i][1].Shape[0]
+		if k, ok := p.(MatMulNF4); ok {
+			n = k.N
+			t.store, tables = k.skinnyTables(g)
+		}
+		t.N = append(t.N, n)
+		var weight []any
+		for _, w := range inputs[i][1:] {
+			if w.Ptr%16 != 0 && w.Shape[0] != 1 {
+				return nil, fmt.Errorf("a weight lies at %x, want multiples of 16", w.Ptr)
+			}
+			weight = append(weight, w.Ptr)
+		}
+		weights = append(weights, weight)
+	}
+	var d []gpu.Ptr
+	for _, y := range out {
+		d = append(d, y.Ptr)
+	}
+	return t.bind(g, d, x.Ptr, tables, weights)
 }

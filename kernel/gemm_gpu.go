@@ -18,6 +18,10 @@ func (p gemmOp) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
 	if p.skinny() {
 		at := cuda.SkinnyAny(p.n)
 		if p.operand != F32 && cuda.FitsSkinny(p.m, p.k, false) && (a|b)%16 == 0 {
+			if cuda.SkinnyTiled(p.m) {
+				return skinnyTile{M: p.m, K: p.k, N: []int{p.n}, alpha: p.alpha, beta: p.beta, out: p.out}.bind(g,
+					[]gpu.Ptr{d}, a, nil, [][]any{{b}})
+			}
 			at = cuda.Skinny("skinny", p.m, p.n)
 		}
 		return g.Launch(at, d, a, b, int32(p.m), int32(p.n), int32(p.k), p.alpha, p.beta, isFP32(p.out))
@@ -65,6 +69,40 @@ func (p gemmOp) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
 		return nil, err
 	}
 	return inOrder(mul, sum), nil
+}
+
+// skinnyTile is a launch of the skinny_tile_* kernels: D_i [M,N_i] = alpha X W_i^T + beta D_i, or, gated, SwiGLU of
+// two.
+type skinnyTile struct {
+	store       string // of the weights: "", "_nf4" or "_nf4_nested"
+	M, K        int
+	N           []int
+	gated       bool
+	alpha, beta float32
+	out         DType
+}
+
+// bind queues the launch. tables are the weights' common arguments, and weights those of each.
+func (t skinnyTile) bind(g *GPU, d []gpu.Ptr, x gpu.Ptr, tables []any, weights [][]any) (func() error, error) {
+	var args, sizes []any
+	for i := range 3 {
+		args = append(args, d[min(i, len(d)-1)])
+		n := 0
+		if i < len(t.N) {
+			n = t.N[i]
+		}
+		sizes = append(sizes, int32(n))
+	}
+	args = append(append(args, x), tables...)
+	for i := range 3 {
+		args = append(args, weights[min(i, len(weights)-1)]...)
+	}
+	args = append(append(append(args, int32(t.M)), sizes...), int32(t.K), t.alpha, t.beta, isFP32(t.out))
+	gated := int32(0)
+	if t.gated {
+		gated = 1
+	}
+	return g.Launch(cuda.SkinnyTile(t.store, t.M, t.N, t.gated, g.Device.SM()), append(args, gated)...)
 }
 
 // native binds one of our kernels: for 16 bits wgmma where it can run and the operands' addresses allow it, else

@@ -22,8 +22,18 @@ func TestKVAppend(t *testing.T) {
 			In: []kerneltest.Input{kerneltest.Normal(5, 3), kerneltest.Normal(3, 3), kerneltest.Ints(at, 3)},
 		})
 	}
+	cases = append(cases, kerneltest.Case{
+		Name: "two places a row", Kernel: kernel.KVAppend{},
+		In: []kerneltest.Input{kerneltest.Normal(7, 3), kerneltest.Normal(3, 3),
+			kerneltest.Ints([]int32{6, 0, -1, 3, 2, 9}, 6)},
+	})
 	kerneltest.Run(t, cases...)
 
+	got := apply(t, kernel.KVAppend{}, tensor32([]float32{1, 2, 3, 4, 5}, 5, 1), tensor32([]float32{10, 20}, 2, 1),
+		tensorOf([]int32{4, 0, -1, 3}))[0].F32()
+	if want := []float32{10, 2, 3, 20, 10}; !slices.Equal(got, want) {
+		t.Errorf("two places a row: %v, want %v", got, want)
+	}
 	for _, places := range places {
 		want := []float32{1, 2, 3, 4, 5}
 		for i, v := range []float32{10, 20, 30} {

@@ -38,6 +38,15 @@ func (k MatMulNF4) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 func (k MatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func() error, error) {
 	n := int64(k.N) * int64(k.K)
 	codes := g.nf4Codes(k.FP4)
+	if k.skinny(in[0].Type, out[0].Type) && cuda.SkinnyTiled(in[0].Shape[0]) {
+		store, tables := k.skinnyTables(g)
+		t := skinnyTile{store: store, M: in[0].Shape[0], K: k.K, N: []int{k.N}, alpha: 1, beta: beta, out: out[0].DType}
+		var weight []any
+		for _, p := range in[1:k.inputs()] {
+			weight = append(weight, p.Ptr)
+		}
+		return t.bind(g, []gpu.Ptr{out[0].Ptr}, in[0].Ptr, tables, [][]any{weight})
+	}
 	if k.skinny(in[0].Type, out[0].Type) {
 		kind, args := "skinny_nf4", []any{out[0].Ptr, in[0].Ptr, in[1].Ptr, codes, in[2].Ptr}
 		if k.Nested {
@@ -54,6 +63,14 @@ func (k MatMulNF4) bindGPU(g *GPU, in, out []DeviceTensor, beta float32) (func()
 	}
 	return bindPackedGPU(g, in[0], out[0], k.N, k.K, k.Transposed, k.RowsApart, beta, cuda.NF4Dequantise(entry, n),
 		args...)
+}
+
+// skinnyTables returns how skinny_tile_* kernels name the weight's storage, and the tables that they take.
+func (k MatMulNF4) skinnyTables(g *GPU) (store string, tables []any) {
+	if k.Nested {
+		return "_nf4_nested", []any{g.nf4Codes(k.FP4), g.nf4Map(k.Map)}
+	}
+	return "_nf4", []any{g.nf4Codes(k.FP4)}
 }
 
 func (k DequantiseNF4) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {

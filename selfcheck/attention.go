@@ -64,6 +64,11 @@ func attentionChecks() []check {
 			cap: 1.5, longest: 700}
 		all = append(all, a.check(n, true), windowed.check(n, true), cache.check(n, false), piece.check(n, false),
 			divided.check(n, false), dividedWindow.check(n, false))
+		for _, heads := range [][2]int{{24, 2}, {20, 1}} { // many heads of queries for a head of keys
+			grouped := attentionCheck{queries: []int{1, 0, 1, 2}, keys: []int{700, 30, 5, 301}, after: 1,
+				heads: heads[0], kv: heads[1], D: D, longest: 700}
+			all = append(all, grouped.check(n, false))
+		}
 	}
 	return all
 }

@@ -29,7 +29,7 @@ func fewRowsChecks() []check {
 					table, positions,
 					n.normal(1, 9, c.K*c.D).overwritten(), n.normal(1, 9, c.K*c.D).overwritten(), integers(c.at...)}})
 	}
-	for _, M := range []int{1, 5, 17, 64} {
+	for _, M := range []int{1, 5, 17, 64, 100, 256} {
 		for _, K := range []int{64, 168, 2112} {
 			all = append(all, sharedRowsChecks(n, M, K)...)
 		}

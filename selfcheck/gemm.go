@@ -74,7 +74,7 @@ func matMulChecks(n checkNumbers, M, N, K int) []check {
 			check{kernel: "matmul", name: size + " onto fp32", build: one(kernel.Onto[kernel.MatMul]{Of: k}),
 				bounds: []bound{summed}, gemm: true,
 				in: []checkInput{a1, b1, n.normal32(8, M, N).overwritten()}})
-		if c.tb && !c.ta && M <= 64 {
+		if c.tb && !c.ta && M <= 256 {
 			apart, wideApart := k, wide
 			apart.RowsApart, wideApart.RowsApart = true, true
 			all = append(all,

@@ -157,7 +157,7 @@ func packedChecks(n checkNumbers, M int, p quant.Packed, c quant.Config) []check
 			check{kernel: k.Name(), name: name + " onto activations", build: onto, bounds: []bound{rounded},
 				plain: plain, gemm: true,
 				in: append(inputs[:last:last], n.normal(2, M, out), zeros(M, out))})
-		if apart, ok := k.(kernel.RowsApart); ok && !transposed && M <= 64 {
+		if apart, ok := k.(kernel.RowsApart); ok && !transposed && M <= 256 {
 			all = append(all, check{kernel: k.Name(), name: name + ", rows apart", build: one(apart.WithRowsApart()),
 				bounds: []bound{rounded}, in: inputs, plain: plain, gemm: true})
 		}

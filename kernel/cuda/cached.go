@@ -26,8 +26,8 @@ func AttentionCached(M, H, D int, capped bool) (Geometry, error) {
 // splitRows is the most query rows for which keys are divided among blocks: more of them fill a device by themselves.
 const splitRows = 64
 
-// AttentionSplit is attention_cached_* with the keys of a row divided: in Z parts of Span keys, which Join adds. Both
-// depend on the longest sequence alone, so a row's sums do too.
+// AttentionSplit is attention_cached_* or attention_grouped_* with the keys of a row divided: in Z parts of Span keys,
+// which Join adds. Both depend on the longest sequence alone, so a row's sums do too.
 type AttentionSplit struct {
 	Part, Join      Geometry
 	Z, Span         int
@@ -47,10 +47,48 @@ func NewAttentionSplit(M, H, D, longest int, capped bool) (a AttentionSplit, ok 
 	}
 	a.Part = g
 	a.Part.Entry, a.Part.Grid[2] = strings.Replace(g.Entry, "attention_cached", "attention_split", 1), a.Z
-	a.Join = Geometry{g.Stem, "attention_join", [3]int{M, H, 1}, [3]int{128, 1, 1}, 0}
+	a.join(M, H, D)
+	return a, true, nil
+}
+
+// groupedSpan is how many keys of a row one block of attention_grouped_* takes, where a row has more.
+const groupedSpan = 640
+
+// NewAttentionGrouped returns attention_grouped_* over M rows of H heads of size D that share K key heads, of sequences
+// of at most that many keys; 0 = not known. ok is false where no kernel serves. Join is empty where Z is 1.
+func NewAttentionGrouped(elem string, M, H, K, D, longest int, capped bool) (a AttentionSplit, ok bool) {
+	if elem == "f32" || D < 8 || D%8 != 0 || D > 128 {
+		return a, false
+	}
+	dp, most, wide := 64, 8, ""
+	if D > dp {
+		dp = 128
+	}
+	if H/K > most {
+		most, wide = 16, "_wide"
+	}
+	form := ""
+	if a.Z, a.Span = max(1, ceil(longest, groupedSpan)), 0; a.Z > 1 {
+		a.Span = ceil(ceil(longest, a.Z), 128) * 128
+		a.Z = ceil(longest, a.Span)
+		form = "split_"
+	}
+	if capped {
+		form += "capped_"
+	}
+	a.Part = Geometry{"attention_grouped", fmt.Sprintf("attention_grouped_%s%d%s", form, dp, wide),
+		[3]int{M, K * ceil(H/K, most), a.Z}, [3]int{256, 1, 1}, 0}
+	if a.Z > 1 {
+		a.join(M, H, D)
+	}
+	return a, true
+}
+
+// join adds the launch that joins the parts of rows, and the bytes that they take.
+func (a *AttentionSplit) join(M, H, D int) {
+	a.Join = Geometry{"attention_cached", "attention_join", [3]int{M, H, 1}, [3]int{128, 1, 1}, 0}
 	n := int64(M) * int64(H) * int64(a.Z)
 	a.PartBytes, a.Stat = (4*n*int64(D)+255)&^255, 8*n
-	return a, true, nil
 }
 
 // AttentionPrompt is attention of one sequence's queries over a cache, in the forward pass of NewAttention's family.

@@ -15,24 +15,25 @@ func TestKVAppend(t *testing.T) {
 	r := newHarness(t, 64<<20)
 	for _, W := range []int{64, 192, 33, 2056} {
 		for _, c := range []struct {
-			P  int
-			at []int32
-		}{{9, []int32{4}}, {9, []int32{4, 5, 6, 7, 8}}, {9, []int32{8, 0, 3, -1, 6}}, {9, []int32{7, 8, 9}},
-			{9, []int32{-1, 1 << 30, -1 << 31}}, {300, []int32{299, 100, 5}}} {
-			P, T := c.P, len(c.at)
+			P, each int // rows of the cache; places of a row
+			at      []int32
+		}{{9, 1, []int32{4}}, {9, 1, []int32{4, 5, 6, 7, 8}}, {9, 1, []int32{8, 0, 3, -1, 6}},
+			{9, 1, []int32{7, 8, 9}}, {9, 1, []int32{-1, 1 << 30, -1 << 31}}, {300, 1, []int32{299, 100, 5}},
+			{9, 3, []int32{8, 0, 3, -1, -1, 6, 2, 1, 5}}, {40, 2, []int32{39, -1, 7, 8}}} {
+			P, T := c.P, len(c.at)/c.each
 			var old, rows []float64
 			out := r.repeat(func() [][]byte {
 				cb, cf := r.random(P*W, 1)
 				rb, rf := r.random(T*W, 1)
 				old, rows = cf, rf
 				C, R := in(r, "cache", cb), in(r, "rows", rb)
-				r.run(KVAppend(T, W), C, R, in(r, "at", c.at), i32(P), i32(W))
+				r.run(KVAppend(T, W), C, R, in(r, "at", c.at), i32(P), i32(W), i32(c.each))
 				return [][]byte{get[byte](r, C, 2*P*W), get[byte](r, R, 2*T*W)}
 			})
 			want := slices.Clone(old)
 			for i, to := range c.at {
 				if to >= 0 && int(to) < P {
-					copy(want[int(to)*W:], rows[i*W:][:W])
+					copy(want[int(to)*W:], rows[i/c.each*W:][:W])
 				}
 			}
 			if !slices.Equal(bfFloats(out[0]), want) {
@@ -118,7 +119,14 @@ func TestAttentionCached(t *testing.T) {
 		cachedCase{queries: []int{64}, keys: []int{2000}, H: 9, K: 3, D: 64},
 		cachedCase{queries: []int{1, 0, 1, 1}, keys: []int{900, 60, 3, 4500}, spare: 5, H: 8, K: 1, D: 128},
 		cachedCase{queries: []int{1, 1}, keys: []int{900, 4500}, H: 4, K: 2, D: 64, window: 200, cap: 2})
-	divided := 0
+	for _, D := range []int{8, 40, 64, 72, 128} { // as many heads of queries as a block takes, more, and far more
+		cases = append(cases,
+			cachedCase{queries: []int{1}, keys: []int{517}, spare: 11, H: 16, K: 2, D: D},
+			cachedCase{queries: []int{1, 3}, keys: []int{129, 1400}, after: 2, spare: 3, H: 9, K: 1, D: D},
+			cachedCase{queries: []int{2, 1}, keys: []int{17, 16}, spare: 3, H: 32, K: 2, D: D, window: 9},
+			cachedCase{queries: []int{1, 1, 1}, keys: []int{1, 2600, 641}, spare: 3, H: 20, K: 1, D: D, cap: 1.5})
+	}
+	divided, together := 0, 0
 	for _, c := range cases {
 		M, N, cuq, cuk := c.after, c.spare, []int32{0}, []int32{0}
 		for s := range c.queries {
@@ -131,6 +139,14 @@ func TestAttentionCached(t *testing.T) {
 		r.ok(err)
 		if splits {
 			divided++
+		}
+		var grouped []AttentionSplit
+		for _, longest := range []int{0, slices.Max(c.keys)} {
+			a, ok := NewAttentionGrouped("bf16", M, c.H, c.K, c.D, longest, c.cap > 0)
+			if ok && (longest == 0 || a.Z > 1) {
+				grouped = append(grouped, a)
+				together++
+			}
 		}
 		var q, k, v []float64
 		out := r.repeat(func() [][]byte {
@@ -153,10 +169,26 @@ func TestAttentionCached(t *testing.T) {
 			if splits {
 				part, stat := r.out("part", split.PartBytes), r.out("stat", split.Stat)
 				args[0], args[1] = part, stat
-				r.run(split.Part, slices.Insert(args, 13, any(i32(split.Span)))...)
+				args = slices.Insert(args, 13, any(i32(split.Span)))
+				r.run(split.Part, args...)
 				O, LSE := r.out("o of the split form", int64(2*M*c.H*c.D)),
 					r.out("lse of the split form", int64(4*c.H*M))
 				r.run(split.Join, O, LSE, part, stat, i32(M), i32(c.H), i32(c.D), i32(split.Z))
+				all = append(all, get[byte](r, O, 2*M*c.H*c.D), get[byte](r, LSE, 4*c.H*M))
+				args = slices.Delete(args, 13, 14)
+			}
+			for _, a := range grouped {
+				O, LSE := r.out("o of the grouped form", int64(2*M*c.H*c.D)),
+					r.out("lse of the grouped form", int64(4*c.H*M))
+				args[0], args[1] = O, LSE
+				if a.Z == 1 {
+					r.run(a.Part, args...)
+				} else {
+					part, stat := r.out("part", a.PartBytes), r.out("stat", a.Stat)
+					args[0], args[1] = part, stat
+					r.run(a.Part, slices.Insert(slices.Clone(args), 13, any(i32(a.Span)))...)
+					r.run(a.Join, O, LSE, part, stat, i32(M), i32(c.H), i32(c.D), i32(a.Z))
+				}
 				all = append(all, get[byte](r, O, 2*M*c.H*c.D), get[byte](r, LSE, 4*c.H*M))
 			}
 			return all
@@ -173,6 +205,12 @@ func TestAttentionCached(t *testing.T) {
 			near(t, name+"o, split", bfFloats(out[2]), o, plain)
 			near(t, name+"lse, split", f32Floats(out[3]), lse, plainLSE)
 		}
+		first := len(out) - 2*len(grouped)
+		for i := range grouped {
+			name := fmt.Sprintf("%s%s, %d parts, ", name, grouped[i].Part.Entry, grouped[i].Z)
+			near(t, name+"o", bfFloats(out[first+2*i]), o, plain)
+			near(t, name+"lse", f32Floats(out[first+2*i+1]), lse, plainLSE)
+		}
 		for row := M - c.after; row < M; row++ {
 			for i, x := range bfFloats(out[0])[row*c.H*c.D:][:c.H*c.D] {
 				if x != 0 {
@@ -181,8 +219,95 @@ func TestAttentionCached(t *testing.T) {
 			}
 		}
 	}
-	if t.Logf("%d cases, %d in the split form too", len(cases), divided); divided < 20 {
-		t.Errorf("the keys are divided in only %d cases", divided)
+	if t.Logf("%d cases, %d in the split form too, %d launches of the grouped form", len(cases), divided,
+		together); divided < 20 || together < 40 {
+		t.Errorf("the keys are divided in only %d cases, heads grouped in only %d", divided, together)
+	}
+}
+
+// TestAttentionGroupedAlone: a row has the same bits alone as among others, wherever its keys lie.
+func TestAttentionGroupedAlone(t *testing.T) {
+	r := newHarness(t, 512<<20)
+	for _, c := range []struct{ H, K, D, keys int }{{32, 4, 64, 513}, {9, 3, 64, 100}, {32, 8, 128, 1500},
+		{12, 1, 128, 640}} {
+		const M = 37
+		out := r.repeat(func() [][]byte {
+			qb, _ := r.random(M*c.H*c.D, 1)
+			kb, _ := r.random((M*c.keys)*c.K*c.D, 1)
+			vb, _ := r.random((M*c.keys)*c.K*c.D, 1)
+			q, k, v := in(r, "q", qb), in(r, "k", kb), in(r, "v", vb)
+			run := func(row, rows int) []byte {
+				cuq, cuk := []int32{}, []int32{}
+				for i := range rows {
+					first := (row + i) * c.keys
+					cuq = append(cuq, int32(i), int32(i+1))
+					cuk = append(cuk, int32(first), int32(first+c.keys-3*(row+i)%c.keys%90))
+				}
+				a, _ := NewAttentionGrouped("bf16", rows, c.H, c.K, c.D, c.keys, false)
+				O, LSE := r.out("o", int64(2*rows*c.H*c.D)), r.out("lse", int64(4*c.H*rows))
+				args := []any{O, LSE, q.Add(int64(2 * row * c.H * c.D)), k, v, in(r, "cuq", cuq), in(r, "cuk", cuk),
+					i32(rows), i32(M * c.keys), i32(len(cuq) - 1), i32(c.H), i32(c.K), i32(c.D), float32(0.125), i32(0)}
+				if a.Z > 1 {
+					part, stat := r.out("part", a.PartBytes), r.out("stat", a.Stat)
+					args[0], args[1] = part, stat
+					r.run(a.Part, slices.Insert(args, 13, any(i32(a.Span)))...)
+					r.run(a.Join, O, LSE, part, stat, i32(rows), i32(c.H), i32(c.D), i32(a.Z))
+				} else {
+					r.run(a.Part, args...)
+				}
+				return get[byte](r, O, 2*rows*c.H*c.D)
+			}
+			return [][]byte{run(0, M), run(0, 1), run(17, 1), run(M-1, 1)}
+		})
+		width := 2 * c.H * c.D
+		for i, row := range []int{0, 17, M - 1} {
+			if !slices.Equal(out[0][row*width:][:width], out[i+1]) {
+				t.Errorf("%+v: row %d has other bits alone", c, row)
+			}
+		}
+	}
+}
+
+// groupedForms are attention of a token of each of some sequences, beside a copy of their keys' and values' bytes.
+func (f *forms) groupedForms() {
+	for _, c := range []struct{ M, H, K, D, keys int }{{1, 32, 4, 64, 513}, {8, 32, 4, 64, 513}, {64, 32, 4, 64, 513},
+		{256, 32, 4, 64, 513}, {1, 32, 8, 128, 2049}, {8, 32, 8, 128, 2049}, {64, 32, 8, 128, 2049}} {
+		for _, old := range []bool{true, false} {
+			f.reset()
+			bytes := 4 * float64(c.M*c.keys*c.K*c.D)
+			copies := min(22, max(1, int(200e6/bytes)))
+			cuq, cuk := []int32{0}, []int32{0}
+			for i := range c.M {
+				cuq, cuk = append(cuq, int32(i+1)), append(cuk, int32((i+1)*c.keys))
+			}
+			N := c.M * c.keys
+			a, ok := NewAttentionGrouped("bf16", c.M, c.H, c.K, c.D, c.keys, false)
+			if old {
+				var err error
+				if a, ok, err = NewAttentionSplit(c.M, c.H, c.D, c.keys, false); !ok || err != nil {
+					continue
+				}
+			}
+			var work []*gpu.Launch
+			q, o := f.randomBF16("q", int64(c.M*c.H*c.D)), f.out("o", int64(2*c.M*c.H*c.D))
+			lse := f.out("lse", int64(4*c.M*c.H))
+			cu1, cu2 := in(f.harness, "cuq", cuq), in(f.harness, "cuk", cuk)
+			part, stat := f.out("part", a.PartBytes+256), f.out("stat", a.Stat+256)
+			for range copies {
+				k, v := f.randomBF16("k", int64(N*c.K*c.D)), f.randomBF16("v", int64(N*c.K*c.D))
+				args := []any{o, lse, q, k, v, cu1, cu2, i32(c.M), i32(N), i32(c.M), i32(c.H), i32(c.K), i32(c.D), float32(0.125), i32(0)}
+				if a.Z > 1 {
+					args[0], args[1] = part, stat
+					work = append(work, f.launch(a.Part, slices.Insert(args, 13, any(i32(a.Span)))...),
+						f.launch(a.Join, o, lse, part, stat, i32(c.M), i32(c.H), i32(c.D), i32(a.Z)))
+				} else {
+					work = append(work, f.launch(a.Part, args...))
+				}
+			}
+			form := timed{fmt.Sprintf("%s x%d, %d rows over %d keys", a.Part.Entry, a.Z, c.M, c.keys),
+				f.time(work...) / float64(copies), f.bytes(bytes)}
+			fmt.Printf("%-58s %9.1f us, %5.1f %% of a copy\n", form.name, 1e6*form.took, form.share())
+		}
 	}
 }
 

@@ -55,8 +55,8 @@ func TestRopeAppend(t *testing.T) {
 						i32(c.R), i32(c.H*c.D), i32(c.H*c.D), i32(c.R), float32(1))
 					r.run(Rope(M, c.K, 0, c.R), k, k, positions, angles, sin, i32(M), i32(c.K), i32(0), i32(c.D),
 						i32(c.R), i32(c.K*c.D), i32(c.K*c.D), i32(c.R), float32(1))
-					r.run(KVAppend(M, c.K*c.D), keys, k, at, i32(P), i32(c.K*c.D))
-					r.run(KVAppend(M, c.W), values, v, at, i32(P), i32(c.W))
+					r.run(KVAppend(M, c.K*c.D), keys, k, at, i32(P), i32(c.K*c.D), i32(1))
+					r.run(KVAppend(M, c.W), values, v, at, i32(P), i32(c.W), i32(1))
 				}
 				return [][]byte{get[byte](r, q, 2*nq), get[byte](r, keys, 2*P*c.K*c.D), get[byte](r, values, 2*P*c.W)}
 			})

@@ -1,8 +1,8 @@
 // skinny.cuh: what the skinny_* kernels share: a block's 16 rows of weights times the few rows of X, and the sums of its warps.
 // The 16 rows are those of mma.m16n8k16, X's rows its 8 columns, NT times; grid.y has X's rows 8 NT at a time. Sixteen warps share K in
 // pieces of 128, each thread 16 bytes of a row of W at a time; inner indices are permuted alike in both operands, so that these 16 bytes
-// are what its fragments hold. A warp adds its pieces in ascending order, the warps' sums are added in theirs. So a row of D has the same
-// bits whatever the other rows are, and how many there are.
+// are what its fragments hold. A warp adds its pieces in ascending order; the sums of four warps are added in theirs, then the four sums of
+// four. So a row of D has the same bits whatever the other rows are, and how many there are (skinny_tile.cuh keeps to this order).
 // The first piece of the weights is read before the kernel waits for those that make X (early.cuh), and later ones are fetched by then.
 #pragma once
 #include "common.cuh"
@@ -56,7 +56,12 @@ struct Sums {
             if (threadIdx.x < 128) {
                 float v = 0;
 #pragma unroll
-                for (int w = 0; w < WARPS; w++) v += part[w][threadIdx.x];
+                for (int w = 0; w < WARPS; w += 4) {
+                    float four = 0;
+#pragma unroll
+                    for (int i = 0; i < 4; i++) four += part[w + i][threadIdx.x];
+                    v += four;
+                }
                 put(((int)blockIdx.y * NT + i) * 8 + (threadIdx.x >> 4), threadIdx.x & 15, v);
             }
         }

@@ -1,9 +1,55 @@
 package cuda
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // SkinnyRows is the most rows that the skinny_* kernels multiply.
-const SkinnyRows = 64
+const SkinnyRows = 256
+
+// skinnyTileFrom is the number of rows from which GEMMs of few rows run on skinny_tile_*: they read the rows once for
+// 64 columns, where skinny_* reads them for 16.
+const skinnyTileFrom = 17
+
+// SkinnyTiled tells whether a GEMM of M rows that FitsSkinny takes runs on the skinny_tile_* kernels.
+func SkinnyTiled(M int) bool { return M >= skinnyTileFrom }
+
+// clusteredTiles is the number of tiles below which four blocks share one: more fill a device by themselves.
+const clusteredTiles = 100
+
+// SkinnyTile returns the geometry of the skinny_tile_* kernels for D_i [M,N_i], or of a gate and what it gates, both
+// [N_0,K], on a device of compute capability sm. store is the weights': "", "_nf4" or "_nf4_nested". All forms give a
+// row the bits that the skinny_* kernels give it.
+func SkinnyTile(store string, M int, N []int, gated bool, sm int) Geometry {
+	const columns, stages = 64, 3
+	rows := 32
+	for rows < M && rows < 128 {
+		rows *= 2
+	}
+	if rows == 128 && (sm == 86 || sm == 89 || sm >= 120) { // 99 KB of shared memory a block
+		rows = 64
+	}
+	weights, tiles, stem := 2*columns*128, 0, "skinny_tile" // bytes of a stage's weights, and of two tiles beside
+	if store != "" {
+		weights, tiles, stem = columns*128/2, 2*2*columns*128, "skinny_tile_nf4"
+	}
+	shared := stages*(2*128*rows+weights) + tiles
+	tiles = 0
+	for _, n := range N {
+		tiles += ceil(n, columns)
+	}
+	if gated {
+		tiles = ceil(N[0], columns/2)
+	}
+	g := Geometry{stem, fmt.Sprintf("skinny_tile%s_%d", store, rows), [3]int{tiles, ceil(M, rows), 1},
+		[3]int{32 * max(4, rows/16), 1, 1}, shared}
+	if sm >= 90 && tiles*g.Grid[1] < clusteredTiles {
+		g.Entry = strings.Replace(g.Entry, fmt.Sprintf("_%d", rows), fmt.Sprintf("_cluster_%d", rows), 1)
+		g.Grid[0] *= 4
+	}
+	return g
+}
 
 // FitsSkinny tells whether the skinny_* kernels take a GEMM of M rows and depth K in 16 bits; of W in 4-bit codes,
 // packed.

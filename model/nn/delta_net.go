@@ -44,6 +44,7 @@ func (n *Net) GatedDeltaNet(name string, x *Value, in Batch, a DeltaNet) *Value 
 			qkv = n.Apply(kernel.CausalConv{}, qkv, filter, in.CuQ)
 			o = n.Apply(rule, qkv, b, decay, logA, dt, in.CuQ)
 		} else {
+			c.States = true
 			slots := c.Rows / c.Tokens
 			state := func(what string, numbers int) *Value {
 				return n.State(CacheGroup, n.Scope()+"."+what, kernel.T(n.Float(), slots, numbers))

@@ -25,7 +25,10 @@ type Batch struct {
 type Cache struct {
 	Rows   int    // of all sequences
 	Tokens int    // rows of one sequence, one after the other
-	At     *Value // i32[M], the cache row for each token's key and value; -1 = not stored
+	At     *Value // i32[M,C] flat, the C cache rows for each token's key and value; -1 = not stored
+	// States reports whether a layer keeps a state of each sequence that is not a row for each token. Such layers set
+	// it.
+	States bool
 	// Longest is the most tokens of a text if the plan shares frozen tables with a batch whose sequences have MaxLen
 	// tokens; 0 = MaxLen and own tables.
 	Longest int
