@@ -295,7 +295,8 @@ func (f *forms) groupedForms() {
 			part, stat := f.out("part", a.PartBytes+256), f.out("stat", a.Stat+256)
 			for range copies {
 				k, v := f.randomBF16("k", int64(N*c.K*c.D)), f.randomBF16("v", int64(N*c.K*c.D))
-				args := []any{o, lse, q, k, v, cu1, cu2, i32(c.M), i32(N), i32(c.M), i32(c.H), i32(c.K), i32(c.D), float32(0.125), i32(0)}
+				args := []any{o, lse, q, k, v, cu1, cu2, i32(c.M), i32(N), i32(c.M), i32(c.H),
+					i32(c.K), i32(c.D), float32(0.125), i32(0)}
 				if a.Z > 1 {
 					args[0], args[1] = part, stat
 					work = append(work, f.launch(a.Part, slices.Insert(args, 13, any(i32(a.Span)))...),

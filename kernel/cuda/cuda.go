@@ -78,7 +78,8 @@ func elementsIn(text string) []string {
 // layout, whose first argument ends the name.
 func entriesIn(text string) []string {
 	text = strings.ReplaceAll(text, "\\\n", " ")
-	kernel := regexp.MustCompile(`extern "C" __global__ void (?:__launch_bounds__\((?:[^()]|\([^()]*\))*\) )?(?:CLUSTERED )?(\w+(?:##\w+)?)\(`)
+	kernel := regexp.MustCompile(`extern "C" __global__ void (?:__launch_bounds__\((?:[^()]|\([^()]*\))*\) )?` +
+		`(?:CLUSTERED )?(\w+(?:##\w+)?)\(`)
 	macro := regexp.MustCompile(`(?m)^#define (\w+)\((\w+)[^)]*\)(.*)$`)
 	var names []string
 	for _, m := range macro.FindAllStringSubmatch(text, -1) {
