@@ -117,6 +117,10 @@ func run(ctx context.Context, o Options, env train.Env) (r Report, err error) {
 	r.Held, r.Parts, r.Peak = found.Need.Total(), train.Categories(found.Need), planned.Plan.Peak()
 	r.Planned, r.Kernels, r.Trained = time.Since(began).Seconds(), planned.Plan.Calls(), planned.Trained.Numbers()
 	r.Work = o.work()
+	window := randomWindow(o, cfg.VocabSize)
+	if rates, ok := graph.RatesOf(on); ok {
+		r.Estimated = 1e3 * step.Seconds([]*step.Step{planned}, rates, 1, window.Batches)
+	}
 	if o.Chip != nil {
 		return r, nil
 	}
@@ -145,7 +149,6 @@ func run(ctx context.Context, o Options, env train.Env) (r Report, err error) {
 		return r, err
 	}
 	r.Held, r.Parts, r.Load = m.Bytes().Total(), train.Categories(m.Bytes()), time.Since(began).Seconds()
-	window := randomWindow(o, cfg.VocabSize)
 	b := subject{pipeline: pipeline, async: on.Capabilities().Async, next: func() (step.Window, error) {
 		window.Number++
 		return window, nil

@@ -35,6 +35,7 @@ type Report struct {
 	Slowest   float64              `json:"slowest_ms"`
 	Times     []float64            `json:"steps_ms"` // ascending
 	Pipelined float64              `json:"ahead_ms"`
+	Estimated float64              `json:"estimated_ms,omitempty"` // step time that the plan estimates; 0 = none
 	PerSec    float64              `json:"tokens_per_second"`
 	Trained   int64                `json:"trained_parameters"`
 	Layout    string               `json:"layout"`

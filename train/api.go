@@ -114,6 +114,8 @@ type PlanReport struct {
 	Notes []string    `json:"notes,omitempty"`
 	// Slow lists the fast paths that the run does not take although no key switches them off.
 	Slow []graph.SlowPath `json:"slow_paths,omitempty"`
+	// Estimate is how long the run takes; nil = not estimated.
+	Estimate *PlanEstimate `json:"estimate,omitempty"`
 }
 
 // PlanSharding describes a base model that is sharded over several devices: each device stores one slice.

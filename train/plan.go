@@ -46,7 +46,9 @@ func planOn(ctx context.Context, s Spec, env Env, on graph.Machine) (PlanReport,
 		return PlanReport{}, err
 	}
 	defer p.Close() //nolint:errcheck // read only
-	return p.planReport(), nil
+	r := p.planReport()
+	r.Estimate = p.estimate()
+	return r, nil
 }
 
 func (p *prepared) planReport() PlanReport {

@@ -38,6 +38,9 @@ func (r PlanReport) String() string {
 		fmt.Fprintf(&b, "\n  does not fit: %s: %s, %s too much", t.Way, session.FormatBytes(t.Bytes),
 			session.FormatBytes(t.Bytes-r.Limit))
 	}
+	if r.Estimate != nil {
+		b.WriteString("\n  " + r.Estimate.String())
+	}
 	for _, n := range r.Notes {
 		b.WriteString("\n  " + n)
 	}

@@ -299,6 +299,9 @@ func (o *benchOptions) print(w io.Writer, r bench.Report) {
 	if o.Chip != nil {
 		fmt.Fprintf(w, "%s %dx%d on %s: %s; held %s, planned in %.2f s\n", r.Shape, o.Batch, o.Length, r.Device,
 			r.Layout, session.FormatBytes(r.Held), r.Planned)
+		if r.Estimated > 0 {
+			fmt.Fprintf(w, "  a step takes about %.3g ms, by estimate\n", r.Estimated)
+		}
 		printMemory(w, r)
 		for _, l := range r.Peak {
 			fmt.Fprintf(w, "  %10.1f MiB  %5d values  %s\n", float64(l.Bytes)/(1<<20), l.Values, l.Kernel)
