@@ -9,6 +9,9 @@ mkdir -p "$out"
 out=$(realpath "$out")
 small='training.max_steps=40 dataset.max_length=128 training.logging_steps=1 training.save_steps=20 dataset.val_split=0.05 training.eval_steps=20'
 
+# LoRA over unquantised weights has no section quantization.
+sed '/^quantization:/,/^$/d' configs/cpu_stories_quick.yaml >"$out/lora.yaml"
+
 # losses FOLDER prints what a run logged of each step that does not depend on time.
 losses() {
 	python3 - "$1/metrics.jsonl" <<-'P'
@@ -21,11 +24,12 @@ losses() {
 
 # train BUILD PROGRAM NAME KEY=VALUE... makes one run.
 train() {
-	local build=$1 program=$2 name=$3 to=$out/$3-$1 sets=() set
+	local build=$1 program=$2 name=$3 to=$out/$3-$1 config=cpu_stories_quick sets=() set
 	shift 3
+	[[ " $* " == *" adapter=lora "* ]] && config=$out/lora.yaml
 	for set in "device=$device" expect.loss_decrease=0 "output_dir=$to" $small "$@"; do sets+=(--set "$set"); done
 	rm -rf "$to"
-	timeout 300 "$program" train --config cpu_stories_quick "${sets[@]}" --quiet >"$out/$name-$build.log" 2>&1
+	timeout 300 "$program" train --config "$config" "${sets[@]}" --quiet >"$out/$name-$build.log" 2>&1
 }
 
 # compare NAME KEY=VALUE...
