@@ -39,6 +39,9 @@ func Combine(parts []Weighted, how string) (*Saved, error) {
 		case how == "linear" && p.Weight < 0:
 			return nil, fmt.Errorf("combine adapters: the weight of %s is %v, but linear gives the root of it to A and to B alike, where the sign is lost; use cat",
 				p.Name, p.Weight)
+		case p.Config.Task.Type != "":
+			return nil, fmt.Errorf("combine adapters: %s has task_type %s: it is merged alone, with the weight 1", p.Name,
+				p.Config.Task.Type)
 		case !p.Method.Sums:
 			return nil, fmt.Errorf("combine adapters: %s %s, which has no sum with another update; merge "+
 				"one adapter after the other, in fp32", p.Name, p.Method.Update())

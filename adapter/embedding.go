@@ -53,8 +53,8 @@ type pooledBy struct {
 	Normalise bool   `json:"normalize_embeddings"`
 }
 
-// Files returns the files by which sentence-transformers loads the folder of an adapter whose vectors have a width, from
-// texts of at most length tokens. Those of a checkpoint, which has no folders in it, are Settings.
+// Files returns the files by which sentence-transformers loads the folder of an adapter whose vectors have a width,
+// from texts of at most length tokens. Those of a checkpoint, which has no folders in it, are Settings.
 func (p Pooling) Files(width, length int) (map[string][]byte, error) {
 	modules := []sentenceModule{
 		{0, "0", "", "sentence_transformers.models.Transformer"},
@@ -100,8 +100,8 @@ func encodeFiles(all map[string]any) (map[string][]byte, error) {
 	return files, nil
 }
 
-// ReadPooling reads how the adapter in a folder makes vectors, from the files of sentence-transformers. A folder without
-// them has the default of sentence-transformers: the mean.
+// ReadPooling reads how the adapter in a folder makes vectors, from the files of sentence-transformers. A folder
+// without them has the default of sentence-transformers: the mean.
 func ReadPooling(dir string) (p Pooling, err error) {
 	var modules []sentenceModule
 	switch found, err := readJSON(filepath.Join(dir, modulesFile), &modules); {
@@ -126,6 +126,21 @@ func ReadPooling(dir string) (p Pooling, err error) {
 		return p, fmt.Errorf("read %s: the pooling is none of mean and lasttoken alone, which are supported", path)
 	}
 	return p, nil
+}
+
+// ReadLength reads the most tokens of a text from the files of sentence-transformers in a folder; most if the folder
+// does not say it.
+func ReadLength(dir string, most int) (int, error) {
+	var c struct {
+		Length int `json:"max_seq_length"`
+	}
+	if _, err := readJSON(filepath.Join(dir, encoderFile), &c); err != nil {
+		return 0, err
+	}
+	if c.Length > 0 {
+		most = min(most, c.Length)
+	}
+	return most, nil
 }
 
 // readJSON decodes a small file; found is false where there is none.

@@ -58,14 +58,22 @@ func (h Head) Files(count int) (map[string][]byte, error) {
 const maxLabels = 100_000
 
 // ReadHead reads HeadFile from an adapter's folder, for a head of count scores; the zero value if there is none.
-func ReadHead(dir string, count int) (h Head, err error) {
+func ReadHead(dir string, count int) (Head, error) {
+	return readHead(filepath.Join(dir, HeadFile), count)
+}
+
+// ReadModelHead reads what the scores of a whole model's head mean from the config.json of its folder.
+func ReadModelHead(dir string, count int) (Head, error) {
+	return readHead(filepath.Join(dir, "config.json"), count)
+}
+
+func readHead(path string, count int) (h Head, err error) {
 	var f headFile
-	path := filepath.Join(dir, HeadFile)
 	found, err := readJSON(path, &f)
 	if err != nil || !found {
 		return h, err
 	}
-	if f.Count != count {
+	if f.Count != count && f.Count != 0 {
 		return h, fmt.Errorf("read %s: num_labels is %d, and the adapter's head has %d scores", path, f.Count, count)
 	}
 	if h.Labels, err = labelNames(f.Labels, count); err != nil {

@@ -58,6 +58,9 @@ const leastEffect = 1e-7
 
 // measure compares the folder with base and adapter, and returns an error if the adapter is lost.
 func (m *merging) measure(ctx context.Context, dir string, env session.Env, report *MergeReport) error {
+	if m.head != nil {
+		return measureHead(ctx, m, dir, env, report)
+	}
 	rows, notes, err := samplesFor(m.s, m.o.Check, m.o.Own)
 	if err != nil {
 		return err

@@ -70,7 +70,9 @@ type MergeReport struct {
 	Rounding Rounding `json:"rounding"`
 	Drift    *Drift   `json:"drift,omitempty"`
 	Answers  Answers  `json:"answers"`
-	Notes    []string `json:"notes,omitempty"`
+	// Head is the head of a model that gives scores or vectors of texts; nil = the model writes text.
+	Head  *HeadReport `json:"head,omitempty"`
+	Notes []string    `json:"notes,omitempty"`
 }
 
 // Merge writes a model folder with the adapter merged into its weights: the sum is computed in float64 and rounded
@@ -175,6 +177,7 @@ type merging struct {
 	wholes  map[string]weights.Whole // tensors that are written as one, by their names in the file
 	sums    map[string][32]byte      // SHA-256 of the written data, by names in the file
 	lost    map[string]*layerCounts  // rounding losses of the adapted weights, by layer
+	head    *head                    // nil = the vocabulary's
 	bytes   int64
 
 	quantiser, plain, again quant.Quantiser
@@ -189,6 +192,9 @@ func newMerging(s *session.Session, o MergeOptions) (*merging, error) {
 		sums: map[string][32]byte{}, lost: map[string]*layerCounts{}}
 	m.quantiser.Spread, m.plain.Spread, m.again.Spread = m.spread, m.spread, m.spread
 	var err error
+	if m.head, err = newHead(s, o.Adapters[0].Dir); err != nil {
+		return nil, err
+	}
 	if m.updates, err = s.Mergers(); err != nil {
 		return nil, err
 	}
@@ -275,6 +281,9 @@ func ParseAdapter(text string) (WeightedAdapter, error) {
 // otherwise quantise them.
 func (m *merging) modules() []string {
 	skip, partOf := []string{"lm_head"}, m.partOf()
+	if m.head != nil {
+		skip = []string{"score"}
+	}
 	for _, name := range m.s.Base.Tensors().Names() {
 		if partOf[name] != "" {
 			continue

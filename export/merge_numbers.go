@@ -244,7 +244,17 @@ func (m *merging) tensors(ctx context.Context) ([]weights.Tensor, error) {
 	if _, stored := m.s.Base.Tensors().Tensor(adapter.HeadWeight); !stored && m.s.Net.UntiedHead() {
 		names = append(slices.Clone(names), adapter.HeadWeight)
 	}
+	if m.head != nil {
+		head, err := headTensors(m)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, head...)
+	}
 	for _, name := range names {
+		if m.head != nil && name == adapter.HeadWeight {
+			continue
+		}
 		t, err := m.tensor(name)
 		if err != nil {
 			return nil, err

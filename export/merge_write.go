@@ -26,7 +26,13 @@ func (m *merging) write(ctx context.Context, env session.Env) (report MergeRepor
 	for _, a := range m.o.Adapters {
 		dirs = append(dirs, a.Dir)
 	}
-	answers, notes, err := answering(m.s.Base, dirs, files, true)
+	var answers Answers
+	var notes []string
+	if m.head == nil {
+		answers, notes, err = answering(m.s.Base, dirs, files, true)
+	} else {
+		err = errors.Join(m.head.describe(m.s.Base, files), keepPromptFormat(m.s.Base, dirs, files))
+	}
 	if err != nil {
 		return report, err
 	}
@@ -48,6 +54,9 @@ func (m *merging) write(ctx context.Context, env session.Env) (report MergeRepor
 	}
 	err = staged(m.o.Out, func(dir string) error {
 		if err := m.checkRoom(dir); err != nil {
+			return err
+		}
+		if err := makeFolders(dir, files); err != nil {
 			return err
 		}
 		for name, data := range files {

@@ -40,8 +40,13 @@ type PredictorModel struct {
 
 // PredictorOptions sizes a predictor.
 type PredictorOptions struct {
-	// Adapters are the models. There must be at least one.
+	// Adapters are the models; none = the base model itself, which then has a classification head or gives vectors.
 	Adapters []NamedAdapter
+	// Name is the name of the model if it is the base model.
+	Name string
+	// Pooling makes the base model give vectors in this way, though its checkpoint is for another task; nil = the
+	// checkpoint says how.
+	Pooling *adapter.Pooling
 	// MaxLen is the most tokens of a text; 0 = DefaultMaxLen or the model's context length if that is less, or less if
 	// memory is short.
 	MaxLen int
@@ -77,40 +82,73 @@ func NewPredictor(ctx context.Context, o session.Options, po PredictorOptions, e
 
 // predictorOn makes a predictor for a session. Closing the predictor closes the session.
 func predictorOn(ctx context.Context, s *session.Session, o PredictorOptions) (*Predictor, error) {
-	if len(o.Adapters) == 0 {
-		return nil, errors.New("predict: name an adapter whose task gives scores or vectors")
-	}
-	dirs := make([]string, len(o.Adapters))
-	for i, a := range o.Adapters {
-		dirs[i] = a.Dir
-	}
+	p := &Predictor{Session: s, pad: s.Base.PadID()}
 	var err error
-	if len(dirs) == 1 { // an adapter of any method
-		err = s.UseAdapter(dirs[0])
+	if len(o.Adapters) == 0 {
+		err = p.useBase(o)
 	} else {
-		err = s.UseHeads(dirs)
+		err = p.useAdapters(o.Adapters)
 	}
 	if err != nil {
 		return nil, err
 	}
-	p := &Predictor{Session: s, pad: s.Base.PadID()}
-	for i, task := range s.AdapterTasks() {
-		m := PredictorModel{Name: o.Adapters[i].Name, Task: task}
+	return p, p.open(ctx, o)
+}
+
+// useBase makes the base model itself the model.
+func (p *Predictor) useBase(o PredictorOptions) (err error) {
+	m := PredictorModel{Name: o.Name, Task: p.Base.Task()}
+	switch {
+	case o.Pooling != nil && m.Task.HasScores():
+		return fmt.Errorf("predict: %s has a classification head, and no vectors of texts", p.Base.Name)
+	case o.Pooling != nil:
+		m.Task, m.Pooling = adapter.Task{Type: adapter.FeatureExtraction}, *o.Pooling
+	case m.Task.Type == "":
+		return fmt.Errorf("predict: %s writes text: name an adapter whose task gives scores or vectors, or say how "+
+			"vectors are made of its hidden states", p.Base.Name)
+	case m.Task.HasScores():
+		if m.Head, err = adapter.ReadModelHead(p.Base.Dir, m.Task.Labels); err == nil {
+			m.bias, err = session.ScoreBias(p.Base)
+		}
+	default:
+		m.Pooling, err = adapter.ReadPooling(p.Base.Dir)
+	}
+	m.to = m.Task.Labels
+	p.models = []PredictorModel{m}
+	return err
+}
+
+// useAdapters makes adapters the models. One alone may be of any method.
+func (p *Predictor) useAdapters(adapters []NamedAdapter) (err error) {
+	dirs := make([]string, len(adapters))
+	for i, a := range adapters {
+		dirs[i] = a.Dir
+	}
+	if len(dirs) == 1 {
+		err = p.UseAdapter(dirs[0])
+	} else {
+		err = p.UseHeads(dirs)
+	}
+	if err != nil {
+		return err
+	}
+	for i, task := range p.AdapterTasks() {
+		m := PredictorModel{Name: adapters[i].Name, Task: task}
 		if err := task.CheckScores(); err != nil {
-			return nil, fmt.Errorf("%s: %w", dirs[i], err)
+			return fmt.Errorf("%s: %w", dirs[i], err)
 		}
 		if m.Pooling, err = adapter.ReadPooling(dirs[i]); err == nil && task.HasScores() {
 			m.Head, err = adapter.ReadHead(dirs[i], task.Labels)
 		}
 		if err != nil {
-			return nil, err
+			return err
 		}
-		if m.to = task.Labels; s.Net.Several != nil {
-			m.from, m.to = s.Net.Several.ScoreRange(i)
+		if m.to = task.Labels; p.Net.Several != nil {
+			m.from, m.to = p.Net.Several.ScoreRange(i)
 		}
 		p.models = append(p.models, m)
 	}
-	return p, p.open(ctx, o)
+	return nil
 }
 
 // open plans the predictor, allocates its memory and loads the weights.
@@ -151,7 +189,7 @@ func (p *Predictor) open(ctx context.Context, o PredictorOptions) error {
 		}
 		p.steps = append(p.steps, run)
 	}
-	if p.Net.Several != nil {
+	if p.Net.Several != nil { // Hold has read the biases
 		for i := range p.models {
 			p.models[i].bias = p.Net.Several.ScoreBias(i)
 		}

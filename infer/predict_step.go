@@ -49,7 +49,7 @@ func (p *Predictor) newStep(tokens, maxLen int) (*predictStep, error) {
 	switch {
 	case nw.Several != nil:
 		head = nw.Several.Scores(n, nw.Config.HiddenSize)
-	case nw.Adapter.Task.HasScores():
+	case p.models[0].Task.HasScores():
 		head, s.bias = nw.Scores(n)
 	}
 	if err := n.Err(); err != nil {

@@ -62,6 +62,8 @@ type Config struct {
 	// other layers.
 	LocalRopeTheta   float64
 	LocalRopeScaling RopeScaling
+	// Head is what the checkpoint has behind its layers.
+	Head Head
 	// Multimodal reports whether the configuration is the language model of a model of text and images. Its other parts
 	// are left out.
 	Multimodal bool
@@ -176,8 +178,11 @@ func ParseConfig(data []byte, dialects map[string]Dialect) (Config, error) {
 		}
 		return Config{}, fmt.Errorf("model_type = %q is not supported (supported: %s)", c.ModelType, names(dialects))
 	}
-	if len(architectures) > 0 && !d.named(architectures) {
-		k.Fail("architectures", "= %q: a %s checkpoint must be a %s", architectures, c.ModelType, d.Architecture)
+	if len(architectures) > 0 {
+		var known bool
+		if c.Head, known = d.head(architectures); !known {
+			k.Fail("architectures", "= %q: a %s checkpoint must be a %s", architectures, c.ModelType, d.Architecture)
+		}
 	}
 	around, tied := false, false
 	if d.Text != nil {

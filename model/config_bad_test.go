@@ -17,8 +17,8 @@ func TestConfigRefuses(t *testing.T) {
 			`glm4_moe, gpt_oss, granite, idefics3, lfm2, lfm2_moe, llama, minimax_m2, ministral, ministral3, ` +
 			`mistral, mistral3, mixtral, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, ` +
 			`qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_vl, seed_oss, smollm3, smolvlm)`},
-		{"llama", `"architectures":["LlamaForSequenceClassification"]`,
-			`architectures = ["LlamaForSequenceClassification"]: a llama checkpoint must be a LlamaForCausalLM`},
+		{"llama", `"architectures":["LlamaForQuestionAnswering"]`,
+			`architectures = ["LlamaForQuestionAnswering"]: a llama checkpoint must be a LlamaForCausalLM`},
 		{"llama", `"architectures":"LlamaForCausalLM"`,
 			`architectures = "LlamaForCausalLM": must be a list of strings`},
 		{"llama", `"hidden_act":"relu"`, `hidden_act = "relu": supported are silu, gelu_pytorch_tanh and gelu`},

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/kernel"
@@ -31,8 +32,9 @@ type Base struct {
 	Config    model.Config
 	Weights   *weights.Set
 	Tokenizer *tokenizer.Tokenizer
-	Folder    fs.FS // files that it was read from
-	Declared  bool  // the folder has no weights; names and shapes follow from the configuration
+	Folder    fs.FS  // files that it was read from
+	Dir       string // path of Folder; "" = the model is embedded
+	Declared  bool   // the folder has no weights; names and shapes follow from the configuration
 
 	// Added are the ids of tokens that AddTokens has added, in their order; nil = it added none.
 	Added []int32
@@ -228,11 +230,44 @@ func (b *Base) StoredAs() string {
 	return fmt.Sprintf("%d weights are quantised (%d bits, type %s, double_quant %v)", n, s.Bits, s.Type, s.DoubleQuant)
 }
 
+// Task returns what a checkpoint with another head than the vocabulary's is for; the zero value for one that writes
+// text.
+func (b *Base) Task() (t adapter.Task) {
+	switch b.Config.Head {
+	case model.SequenceHead:
+		t.Type = adapter.SequenceClassification
+	case model.TokenHead:
+		t.Type = adapter.TokenClassification
+	case model.NoHead:
+		t.Type = adapter.FeatureExtraction
+	}
+	if head, ok := b.Tensors().Tensor(adapter.ScoreWeight); ok && t.HasScores() && len(head.Shape) == 2 {
+		t.Labels = head.Shape[0]
+	}
+	return t
+}
+
+// ScoreBias reads the bias of a checkpoint's classification head; nil = it has none.
+func ScoreBias(b *Base) ([]float32, error) {
+	t, ok := b.Tensors().Tensor(adapter.ScoreBias)
+	if !ok || b.Config.Head != model.TokenHead {
+		return nil, nil
+	}
+	bias := make([]float32, t.Len())
+	if err := b.Tensors().Float32s(adapter.ScoreBias, 0, bias); err != nil {
+		return nil, fmt.Errorf("base model %q: %w", b.Name, err)
+	}
+	return bias, nil
+}
+
 // Check compares the checkpoint's tensors with those a network reads.
 func (b *Base) Check(n *nn.Net) error {
 	allowed := append([]string{"*.rotary_emb.inv_freq"}, families.Unused(b.Config)...)
-	if b.Config.TieEmbeddings {
+	if _, reads := n.Weight(head); !reads { // tied to the embeddings, or another head takes its place
 		allowed = append(allowed, head)
+	}
+	if b.Config.Head == model.TokenHead {
+		allowed = append(allowed, adapter.ScoreBias) // ScoreBias reads it
 	}
 	if err := b.checkVocabulary(); err != nil {
 		return fmt.Errorf("base model %q: %w", b.Name, err)

@@ -2,6 +2,7 @@ package session
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -28,6 +29,8 @@ type Network struct {
 	// Initialisation of a run's fresh adapter, which may change base weights while they load; nil = they stay.
 	Start   *adapter.Start
 	Adapted bool // false = the base model alone
+	// BaseTask is what the base model is for if it has another head than the vocabulary's.
+	BaseTask adapter.Task
 	// Trainable is nn.Options.Trainable in place of the method's; nil = the weights that the method trains, if any.
 	Trainable func(name string) bool
 	// Reference is the adapter of the reference that an objective compares the model with; nil = the base model is the
@@ -205,6 +208,10 @@ func (nw Network) TrainsBase() bool { return nw.trainable() != nil }
 // Head returns the vocabulary head's weight [V,C]; a tied model's embeddings, unless UntiedHead. It fails the network
 // if its adapter is for a task without one.
 func (nw Network) Head(n *nn.Net) *graph.Value {
+	if nw.BaseTask.Type != "" {
+		n.Fail(fmt.Errorf("the base model has no vocabulary head: config.json says that it is a model for %s, which "+
+			"gives scores or vectors of texts and no tokens", nw.BaseTask.Type))
+	}
 	if nw.Adapted {
 		n.Fail(nw.Adapter.Task.CheckWrites())
 	}
@@ -214,8 +221,24 @@ func (nw Network) Head(n *nn.Net) *graph.Value {
 	return n.Head(nw.Config.HeadName(), nw.Config.VocabSize, nw.Config.HiddenSize)
 }
 
+// Task returns what the model is for: its adapter's task, or the base model's if it carries no adapter.
+func (nw Network) Task() adapter.Task {
+	if nw.Adapted {
+		return nw.Adapter.Task
+	}
+	return nw.BaseTask
+}
+
 // Scores returns the weight [L,C] of the classification head of the adapter's task, and its bias [L]; nil = none.
+// Without an adapter the weight is the base model's, whose bias ScoreBias reads.
 func (nw Network) Scores(n *nn.Net) (weight, bias *graph.Value) {
+	if !nw.Adapted {
+		return n.Head(adapter.ScoreWeight, nw.BaseTask.Labels, nw.Config.HiddenSize), nil
+	}
+	if nw.BaseTask.HasScores() {
+		n.Fail(errors.New("the base model has a classification head already, and the run trains one: name the model " +
+			"that it was made from"))
+	}
 	return nw.Adapter.Task.Scores(n, nw.Config.HiddenSize)
 }
 
@@ -226,10 +249,10 @@ func (nw Network) Hidden(n *nn.Net, in nn.Batch) *graph.Value { return nw.Build(
 func (nw Network) Declared() (*nn.Net, *adapter.Trained, error) {
 	n, trained, in := nw.Declare("", Shape{Tokens: 1, Sequences: 1, MaxLen: 1})
 	nw.Hidden(n, in)
-	switch {
-	case !nw.Adapted || nw.Adapter.Task.Type == "":
+	switch task := nw.Task(); {
+	case task.Type == "":
 		nw.Head(n)
-	case nw.Adapter.Task.HasScores():
+	case task.HasScores():
 		nw.Scores(n)
 	}
 	return n, trained, n.Err()

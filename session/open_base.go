@@ -23,7 +23,7 @@ func OpenBase(ctx context.Context, name string, env Env) (*Base, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open base model: %w", err)
 	}
-	b := &Base{Name: name, Folder: files.fileSystem()}
+	b := &Base{Name: name, Folder: files.fileSystem(), Dir: files.dir}
 	if err := b.open(files, env); err != nil {
 		return nil, errors.Join(fmt.Errorf("open base model: %w", err), b.Close())
 	}

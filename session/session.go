@@ -80,7 +80,7 @@ func (s *Session) open(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	s.Net = Network{Config: b.Config, Build: build, Float: kernel.F32}
+	s.Net = Network{Config: b.Config, Build: build, Float: kernel.F32, BaseTask: b.Task()}
 	s.storedWeights()
 	if o.Adapter == "" {
 		return s.store(o.Quantization)

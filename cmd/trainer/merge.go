@@ -259,7 +259,11 @@ func printMerge(c *console, r export.MergeReport) error {
 	}
 	line("base", "%s", base)
 	line("written", "%s, %d file%s, read back and compared", r.DType, r.Files, plural(r.Files))
-	line("answers", "%s", r.Answers)
+	if h := r.Head; h == nil {
+		line("answers", "%s", r.Answers)
+	} else {
+		line("head", "%s%s", h.Class, headText(*h))
+	}
 	line("rounding",
 		"%s, rounding noise %s of the update; for %s of the adapted weights the update is below half a rounding step",
 		kept(r.Rounding.Kept), percent(r.Rounding.Noise), percent(r.Rounding.BelowHalfStep))
@@ -277,6 +281,20 @@ func printMerge(c *console, r export.MergeReport) error {
 	}
 	_, err := c.out.Write([]byte(plainText(b.String())))
 	return err
+}
+
+// headText describes the head of a merged model, and how far it is from base and adapter.
+func headText(h export.HeadReport) (text string) {
+	what := "vectors"
+	if h.Labels > 0 {
+		what = "scores"
+		text = fmt.Sprintf(", %d label%s", h.Labels, plural(h.Labels))
+	}
+	if h.Texts > 0 {
+		text += fmt.Sprintf("; on %d texts, merged against base with adapter, %s differ by at most %.3g", h.Texts, what,
+			h.MaxDifference)
+	}
+	return text
 }
 
 // driftLines returns labelled lines that describe how far the written model is from base and adapter, or nothing if

@@ -40,6 +40,7 @@ type serveOptions struct {
 	port       int
 	grace      time.Duration
 	json       bool
+	pooling    string
 	textFlags  []string // those of ofText that were set
 	serve.Options
 }
@@ -53,8 +54,8 @@ func newServe(c *console) *cobra.Command {
 and a chat page at /. Up to --slots requests are decoded together. Each adapter is a model with its own name; all share
 one base model in memory.
 
-Adapters of classifiers, rerankers, reward models and embedding models (docs/TASKS.md) are served by /v1/classify,
-/v1/rerank and /v1/embeddings instead.
+Classifiers, rerankers, reward models and embedding models (docs/TASKS.md), adapters or merged folders, are served by
+/v1/classify, /v1/rerank and /v1/embeddings instead.
 
 The server listens on this machine only, unless --host is set. Ctrl-C and SIGTERM finish the running requests; a second
 one quits at once.`,
@@ -80,6 +81,8 @@ one quits at once.`,
 	f.StringVar(&o.name, "served-model-name", "", "`NAME` of the base model for clients; default: the folder's name")
 	f.StringVar(&o.system, "system", "", "`TEXT` of the system message of conversations without one; default: the "+
 		"one that the adapter was trained with; \"\" = none")
+	f.StringVar(&o.pooling, "pooling", "", "serve vectors of the base model's hidden states, though it was not "+
+		"trained for them: `HOW`, mean of the tokens or last token")
 	f.StringVar(&o.host, "host", "127.0.0.1", "`ADDRESS` to listen on; 0.0.0.0 or :: for all interfaces")
 	f.IntVar(&o.port, "port", 8000, "port to listen on; 0 = any free port")
 	f.StringVar(&o.APIKey, "api-key", "", "`KEY` that clients must send; or the variable "+apiKeyVariable)
@@ -99,6 +102,12 @@ func (o *serveOptions) checkServe(cmd *cobra.Command) error {
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
 	if o.port < 0 || o.port > 65535 {
 		bad("--port %d: must lie in 0 to 65535", o.port)
+	}
+	if o.pooling != "" && o.pooling != "mean" && o.pooling != "last" {
+		bad("--pooling %s: must be mean or last", words.ShellQuote(o.pooling))
+	}
+	if o.pooling != "" && len(o.adapters) > 0 {
+		bad("--pooling is for a base model alone: the folder of an adapter says how its vectors are made")
 	}
 	if o.Waiting < 1 {
 		bad("--queue %d: must be at least 1", o.Waiting)
@@ -197,7 +206,7 @@ type serving struct {
 
 // serving opens the models and makes their server.
 func (o *serveOptions) serving(ctx context.Context, c *console) (*serving, error) {
-	heads, err := o.heads()
+	heads, err := o.heads(ctx, c)
 	if err != nil {
 		return nil, err
 	}

@@ -9,14 +9,17 @@ import (
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/serve"
+	"github.com/tierlora/tierlora/session"
 )
 
 // ofText lists the flags of serve that only models that write text have.
 var ofText = []string{"slots", "system", "chat-template"}
 
-// heads reports whether the adapters give scores or vectors of texts. It refuses a mixture of such adapters with
-// others.
-func (o *serveOptions) heads() (bool, error) {
+// heads reports whether the models give scores or vectors of texts. It refuses a mixture of such adapters with others.
+func (o *serveOptions) heads(ctx context.Context, c *console) (bool, error) {
+	if len(o.named) == 0 {
+		return o.baseHead(ctx, c)
+	}
 	var scores, writes string // an adapter of each kind
 	for _, a := range o.named {
 		saved, err := adapter.Open(a.Dir)
@@ -39,11 +42,33 @@ func (o *serveOptions) heads() (bool, error) {
 		return false, usage(fmt.Errorf("adapter %s writes text, and adapter %s gives scores or vectors: serve them by "+
 			"two servers", writes, scores))
 	}
+	return true, o.refuseText("adapter " + scores)
+}
+
+// refuseText refuses the flags of models that write text.
+func (o *serveOptions) refuseText(who string) error {
 	for _, name := range o.textFlags {
-		return false, usage(fmt.Errorf("--%s: adapter %s gives scores or vectors and writes no text: leave the flag "+
-			"out", name, scores))
+		return usage(fmt.Errorf("--%s: %s gives scores or vectors and writes no text: leave the flag out", name, who))
 	}
-	return true, nil
+	return nil
+}
+
+// baseHead reports whether the base model has a head, or is to give vectors.
+func (o *serveOptions) baseHead(ctx context.Context, c *console) (bool, error) {
+	env := environment(c, o.workers)
+	if err := findModel(ctx, c, env, &o.model, ""); err != nil {
+		return false, err
+	}
+	env.Log = nil // opening the engine says it
+	b, err := session.OpenBase(ctx, o.model, env)
+	if err != nil {
+		return false, err
+	}
+	task := b.Task()
+	if err := b.Close(); err != nil || task.Type == "" && o.pooling == "" {
+		return false, err
+	}
+	return true, o.refuseText(o.model)
 }
 
 // servingHeads opens adapters that give scores or vectors and makes their server.
@@ -52,7 +77,11 @@ func (o *serveOptions) servingHeads(ctx context.Context, c *console) (*serving, 
 	if err != nil {
 		return nil, err
 	}
-	p, err := infer.NewPredictor(ctx, so, infer.PredictorOptions{Adapters: o.named, MaxLen: o.maxLen}, env)
+	po := infer.PredictorOptions{Adapters: o.named, Name: o.baseName(), MaxLen: o.maxLen}
+	if o.pooling != "" {
+		po.Pooling = &adapter.Pooling{Last: o.pooling == "last", Normalise: true}
+	}
+	p, err := infer.NewPredictor(ctx, so, po, env)
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,8 @@ func headPlace(t *testing.T) (dir string, texts, labels []string) {
 	}
 	config := func(task, objective, data, more string) string {
 		return fmt.Sprintf("base_model: embedded:stories260K\ntask: %s\ndataset: {path: %s}\ntraining: "+
-			"{objective: %s, learning_rate: 5e-3, max_steps: 6, batch_size: 4}\ndevice: cpu\n%s", task, data, objective, more)
+			"{objective: %s, learning_rate: 5e-3, max_steps: 6, batch_size: 4}\ndevice: cpu\n%s", task, data, objective,
+			more)
 	}
 	for name, text := range map[string]string{"rows.jsonl": rows.String(), "pairs.jsonl": pairs.String(),
 		"class.yaml": config("sequence_classification", "classification", "rows.jsonl",
@@ -107,6 +108,21 @@ func TestServeHeads(t *testing.T) {
 	}
 	if code := s.end(syscall.SIGTERM); code != 143 {
 		t.Errorf("exit code %d, want 143", code)
+	}
+	if code, _, errOut := trainer(t, dir, nil, "", "merge", "--adapter", "class", "--out", "merged"); code != 0 {
+		t.Fatal(errOut)
+	}
+	merged := startServer(t, dir, nil, "--model", "merged", "--max-length", "64")
+	was := got.Data[0]
+	body := fmt.Sprintf(`{"model":"merged","input":%q}`, texts[0])
+	if code := merged.postJSON(t, "/classify", body, &got); code != 200 ||
+		got.Data[0].Label != was.Label || !(math.Abs(got.Data[0].Probs[0]-was.Probs[0]) <= 1e-4) {
+		t.Errorf("the merged folder: %d %+v, want %+v", code, got, was)
+	}
+	base := startServer(t, dir, nil, "--model", "embedded:stories260K", "--pooling", "mean", "--max-length", "64")
+	if code := base.postJSON(t, "/embeddings", `{"model":"stories260K","input":"a dog"}`, &vectors); code != 200 ||
+		len(vectors.Data) != 1 {
+		t.Errorf("vectors of a causal model: %d %+v", code, vectors)
 	}
 }
 

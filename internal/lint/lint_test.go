@@ -58,7 +58,7 @@ var imports = map[string][]string{
 	"infer":          {"infer/jsonform", "adapter", "session", "train/objective", "dataset", "dataset/logprobs", "internal/regular", "text/chat", "text/tokenizer", "graph", "kernel", "model/nn", "internal/safetext", "internal/rescue"},
 	"infer/tasks":    {"infer", "dataset", "text/chat", "internal/regular"},
 	"serve":          {"adapter", "dataset", "infer", "infer/jsonform", "text/chat", "text/tokenizer", "internal/chatpage", "internal/jsonerr", "internal/listen", "internal/safetext", "internal/rescue"},
-	"export": {"session", "adapter", "dataset", "text/chat", "export/*", "graph", "kernel", "model/weights", "quant", "train/checkpoint", "internal/atomicfile",
+	"export": {"session", "adapter", "dataset", "infer", "model", "text/chat", "export/*", "graph", "kernel", "model/weights", "quant", "train/checkpoint", "internal/atomicfile",
 		"internal/jsonedit", "internal/regular", "internal/safetext", "internal/rescue"},
 	"export/gguf":      {"internal/atomicfile"},
 	"export/llamacpp":  {"text/chat", "text/jinja", "text/tokenizer", "export/gguf", "model"},
