@@ -21,6 +21,8 @@ var Methods = map[string]Method{
 	"ia3":  {Title: "IA3", Section: ia3Section, Wrap: wrapIA3, Init: initIA3, Merge: mergeIA3, MergeBias: mergeIA3Bias, PEFT: ia3Codec},
 	"miss": {Title: "MiSS", Section: missSection, Wrap: wrapMiSS, Init: initMiSS, Merge: mergeMiSS, PEFT: missCodec},
 	"vera": {Title: "VeRA", Section: veraSection, Wrap: wrapVeRA, Init: initVeRA, Merge: mergeVeRA, PEFT: veraCodec},
+	"lokr": {Title: "LoKr", Section: lokrSection, Wrap: wrapLoKr, Init: initLoKr, Merge: mergeLoKr, PEFT: lokrCodec},
+	"oft":  {Title: "OFT", Section: oftSection, Wrap: wrapOFT, Init: initOFT, Merge: mergeOFT, PEFT: oftCodec},
 	"dora": {Title: "DoRA", Section: loraSection, Check: checkDoRA, Wrap: wrapDoRA, Init: initDoRA, Merge: mergeDoRA, Rate: doraRate,
 		PEFT: doraCodec, Trains: savedWeights},
 }
@@ -29,7 +31,8 @@ var Methods = map[string]Method{
 const DefaultMethod = "lora"
 
 // Quantised are the values of `adapter:` that stand for a method over a quantised base model.
-var Quantised = map[string]string{"qlora": "lora", "qdora": "dora", "qia3": "ia3", "qmiss": "miss", "qvera": "vera"}
+var Quantised = map[string]string{"qlora": "lora", "qdora": "dora", "qia3": "ia3", "qmiss": "miss", "qvera": "vera",
+	"qlokr": "lokr", "qoft": "oft"}
 
 // Lookup finds the method that a value of `adapter:` stands for, and whether the base model is quantised.
 func Lookup(name string) (m Method, quantised bool, err error) {

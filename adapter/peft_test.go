@@ -274,7 +274,7 @@ func TestBrokenAdapters(t *testing.T) {
 		{"gaussian", "", set("init_lora_weights", "gaussian")},
 		{"pissa", "init_lora_weights is pissa: it may change the base model's weights, which is not supported", set("init_lora_weights", "pissa")},
 		{"olora", "init_lora_weights is olora: it may change the base model's weights, which is not supported", set("init_lora_weights", "olora")},
-		{"peft_type", `peft_type "LN_TUNING" is not one of IA3, LORA, MISS, VERA`, set("peft_type", "LN_TUNING")},
+		{"peft_type", `peft_type "LN_TUNING" is not one of IA3, LOKR, LORA, MISS, OFT, VERA`, set("peft_type", "LN_TUNING")},
 		{"use_dora", "lora.target_parameters: DoRA trains linear layers alone; leave the key out, or write adapter: lora",
 			func(c map[string]any, _ map[string][]int) {
 				c["use_dora"], c["target_parameters"] = true, []string{"experts.down_proj"}

@@ -20,6 +20,10 @@ type Sections struct {
 	MiSS MiSS `yaml:"miss,omitempty"`
 	// VeRA is rank, random matrices and layers of adapter: vera.
 	VeRA VeRA `yaml:"vera,omitempty"`
+	// LoKr is rank, scale, sizes of the factors and layers of adapter: lokr.
+	LoKr LoKr `yaml:"lokr,omitempty"`
+	// OFT is the size of the rotated blocks and layers of adapter: oft.
+	OFT OFT `yaml:"oft,omitempty"`
 }
 
 // Problems returns what is wrong with the section of the method that a value of `adapter:` stands for, each error naming

@@ -189,7 +189,8 @@ func (in *Input) flatten(m Map, prefix string, nested bool) {
 
 // trainingCalls are calls that identify a Python program that trains: it has at least one of them. A program that only
 // loads a model generates text.
-var trainingCalls = []string{"get_peft_model", "LoraConfig", "IA3Config", "MissConfig", "BoneConfig", "VeraConfig",
+var trainingCalls = []string{"get_peft_model", "LoraConfig", "IA3Config", "MissConfig", "BoneConfig",
+	"VeraConfig", "LoKrConfig", "OFTConfig",
 	"SFTConfig", "SFTTrainer", "UnslothTrainer",
 	"TrainingArguments", "UnslothTrainingArguments", "DPOTrainer", "CPOTrainer", "ORPOTrainer", "KTOTrainer",
 	"DPOConfig", "CPOConfig", "ORPOConfig", "KTOConfig", "RewardTrainer", "RewardConfig", "GRPOTrainer", "GRPOConfig",

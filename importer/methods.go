@@ -26,7 +26,32 @@ var methods = []peftMethod{
 	{adapter: "miss", section: "miss", types: []string{"MISS", "BONE"}, classes: []string{"MissConfig", "BoneConfig"},
 		keys: map[string]string{"r": "r", "target_modules": "target_modules", "init_from": "init_from"},
 		rules: map[string]rule{"init_weights": startAsHere, "mini_r": passed("of init_weights mini, which is another " +
-			"update"), "miss_dropout": func(t *translation, e entry) { t.ifOn(e, "adapter: miss has no dropout") }}},
+			"update"), "miss_dropout": onlyOff("adapter: miss has no dropout")}},
+	{adapter: "lokr", section: "lokr", types: []string{"LOKR"}, classes: []string{"LoKrConfig"},
+		keys: map[string]string{"r": "r", "alpha": "alpha", "target_modules": "target_modules",
+			"init_from": "init_from"},
+		rules: map[string]rule{
+			"init_weights":         startAsHere,
+			"alpha":                func(t *translation, e entry) { t.take(e, "lokr.alpha") },
+			"decompose_both":       func(t *translation, e entry) { t.take(e, "lokr.decompose_both") },
+			"decompose_factor":     lokrFactor,
+			"rank_dropout":         onlyOff("adapter: lokr has no dropout"),
+			"module_dropout":       onlyOff("adapter: lokr has no dropout"),
+			"use_effective_conv2d": passed("of convolutions, which no model here adapts"),
+		}},
+	{adapter: "oft", section: "oft", types: []string{"OFT"}, classes: []string{"OFTConfig"},
+		keys: map[string]string{"target_modules": "target_modules", "init_from": "init_from"},
+		rules: map[string]rule{
+			"init_weights":             startAsHere,
+			"oft_block_size":           func(t *translation, e entry) { t.take(e, "oft.oft_block_size") },
+			"num_cayley_neumann_terms": func(t *translation, e entry) { t.take(e, "oft.num_cayley_neumann_terms") },
+			"r":                        onlyOff("give oft.oft_block_size, the inputs of a block"),
+			"coft":                     onlyOff("the constrained form is another update"),
+			"block_share":              onlyOff("each block has a matrix of its own"),
+			"module_dropout":           onlyOff("adapter: oft has no dropout"),
+			"eps":                      passed("of coft, which is off unless it is named"),
+			"use_cayley_neumann":       oftSeries,
+		}},
 	{adapter: "vera", section: "vera", types: []string{"VERA"}, classes: []string{"VeraConfig"},
 		keys: map[string]string{"r": "r", "target_modules": "target_modules", "init_from": "init_from"},
 		rules: map[string]rule{
@@ -40,6 +65,27 @@ var methods = []peftMethod{
 
 // ia3Modules reads the modules whose inputs IA3 scales, a list or an expression.
 func ia3Modules(t *translation, e entry) { t.put(e, "ia3.feedforward_modules", e.Value, "") }
+
+// onlyOff reads a key that must be off; say is why.
+func onlyOff(say string) rule { return func(t *translation, e entry) { t.ifOn(e, say) } }
+
+// oftSeries reads whether the inverse in Cayley's formula is a series, as it is here.
+func oftSeries(t *translation, e entry) {
+	if e.Value == true {
+		t.add(Taken, e, "", nil, "as it is here")
+		return
+	}
+	t.missing(e, "the exact inverse is not computed here: oft.num_cayley_neumann_terms says how near the series is")
+}
+
+// lokrFactor reads the size of LoKr's first factor; -1 stands for the square root, as 0 does here.
+func lokrFactor(t *translation, e entry) {
+	if n, ok := fit(e.Value, Whole); ok && n.(int64) < 0 {
+		t.add(Taken, e, "", nil, "the default")
+		return
+	}
+	t.take(e, "lokr.decompose_factor")
+}
 
 // startAsHere reads a switch of PEFT's that starts a method at the base model, as it does here.
 func startAsHere(t *translation, e entry) {

@@ -192,6 +192,8 @@ var calls = map[string][]string{
 	"MissConfig":                           {"-"},
 	"BoneConfig":                           {"-"},
 	"VeraConfig":                           {"-"},
+	"LoKrConfig":                           {"-"},
+	"OFTConfig":                            {"-"},
 	"BitsAndBytesConfig":                   {"load_in_8bit", "load_in_4bit"},
 	"SFTTrainer":                           {"-"},
 	"UnslothTrainer":                       {"-"},

@@ -36,6 +36,12 @@ func fusedChecks() []check {
 			all = append(all, headsChecks(n, kernel.HeadShares{Ranks: h[0], Heads: h[1], KVHeads: h[2]}, 33, D)...)
 		}
 	}
+	all = append(all, blockChecks(n)...)
+	for _, z := range [][3]int{{6, 40, 5}, {64, 7, 14}, {300, 33, 9900}} { // rows, columns, rows afterwards
+		all = append(all, check{kernel: "reshape", name: fmt.Sprintf("[%d,%d] in %d rows", z[0], z[1], z[2]),
+			build: one(kernel.Reshape{From: z[0], To: z[2]}), bounds: []bound{exact},
+			in: []checkInput{n.normal(1, z[0], z[1])}})
+	}
 	for _, at := range [][]int{{0, 2, -1, 1, 7}, {1}} {
 		all = append(all, check{kernel: "row_factors", name: fmt.Sprintf("rows %v of 3", at),
 			build: one(kernel.RowFactors{}), bounds: []bound{rounded}, inPlace: []int{0},
@@ -52,6 +58,23 @@ func fusedChecks() []check {
 			all = append(all, attentionCheck{queries: []int{90, 129}, keys: []int{90, 129}, heads: h[0], kv: h[1], D: D,
 				window: 50}.fused(n))
 		}
+	}
+	return all
+}
+
+// blockChecks rotate blocks of columns, and return the gradients of their matrices.
+func blockChecks(n checkNumbers) (all []check) {
+	for _, z := range [][3]int{{5, 12, 3}, {33, 64, 32}, {200, 96, 48}, {1030, 64, 8}} { // rows, columns, block
+		M, C, B := z[0], z[1], z[2]
+		name := fmt.Sprintf("[%d,%d] in blocks of %d", M, C, B)
+		all = append(all,
+			check{kernel: "block_rotate", name: name, build: one(kernel.BlockRotate{Block: B}),
+				bounds: []bound{rounded}, in: []checkInput{n.normal(1, M, C), n.normal(1, C, B)}},
+			check{kernel: "block_rotate", name: name + ", transposed", bounds: []bound{rounded},
+				build: one(kernel.BlockRotate{Block: B, TransB: true}),
+				in:    []checkInput{n.normal(1, M, C), n.normal(1, C, B)}},
+			check{kernel: "block_outer", name: name, build: one(kernel.BlockOuter{Block: B}), bounds: []bound{rounded},
+				in: []checkInput{n.normal(1, M, C), n.normal(1, M, C)}})
 	}
 	return all
 }

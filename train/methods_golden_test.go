@@ -24,6 +24,8 @@ import (
 var furtherMethods = map[string]func(s *adapter.Sections){
 	"ia3":  func(*adapter.Sections) {},
 	"miss": func(s *adapter.Sections) { s.MiSS.R, s.MiSS.Dropout = 8, 0.1 },
+	"lokr": func(s *adapter.Sections) { s.LoKr.R = 4 },
+	"oft":  func(s *adapter.Sections) { s.OFT.OFTBlockSize = 8 },
 	"vera": func(s *adapter.Sections) { s.VeRA.R, s.VeRA.ProjectionPRNGKey = 24, 5 },
 }
 
@@ -123,7 +125,7 @@ func compareEffective(t *testing.T, b *session.Base, ts *testStep, saved *adapte
 
 // TestMethodRuns trains each method over both kinds of base weights. A run begins at the base model's loss; a resumed
 // run ends with the same bytes; the saved adapter, beside the base and merged into it, has the loss that the run ends
-// with.
+// with, and another run continues from it.
 func TestMethodRuns(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(furtherMethods)) {
 		for _, method := range []string{name, "q" + name} {
@@ -137,6 +139,16 @@ func TestMethodRuns(t *testing.T) {
 				}
 				methodRun(t, s, method == name)
 			})
+		}
+	}
+}
+
+// startFrom sets init_from in the section of the configuration's method.
+func startFrom(s *Spec, dir string) {
+	for name, at := range map[string]*string{"ia3": &s.IA3.InitFrom, "lokr": &s.LoKr.InitFrom, "miss": &s.MiSS.InitFrom,
+		"oft": &s.OFT.InitFrom, "vera": &s.VeRA.InitFrom} {
+		if s.Adapter == name || s.Adapter == "q"+name {
+			*at = dir
 		}
 	}
 }
@@ -170,6 +182,12 @@ func methodRun(t *testing.T, s Spec, merges bool) {
 		if !bytes.Equal(golden.ReadFile(t, s.OutputDir, file), golden.ReadFile(t, parts.OutputDir, file)) {
 			t.Errorf("the resumed run writes another %s", file)
 		}
+	}
+	next := s
+	next.OutputDir = filepath.Join(t.TempDir(), "next")
+	startFrom(&next, s.OutputDir)
+	if n := mustStart(t, next, Env{}); !(math.Abs(*n.EvalBefore-beside)/beside <= 2e-6) || n.LastLoss >= r.FirstLoss {
+		t.Errorf("a run from the adapter begins with the loss %v, the adapter has %v", *n.EvalBefore, beside)
 	}
 	if !merges { // merged, the base weights are those of the checkpoint
 		return

@@ -25,9 +25,9 @@ type Spec struct {
 	// Hugging Face cache, or embedded:stories260K.
 	BaseModel string `yaml:"base_model" form:"path" resume:"compared"`
 	// Adapter is the method: lora keeps the base weights as they are, qlora quantises them to 4 bits. dora and qdora
-	// are the same with a trained magnitude for each row of an adapted weight (DoRA). ia3, miss and vera are further
-	// methods, each with a section of its name; with a q before the name they train over base weights in 4 bits. full
-	// trains the base weights themselves, and writes a whole model.
+	// are the same with a trained magnitude for each row of an adapted weight (DoRA). ia3, lokr, miss, oft and vera are
+	// further methods, each with a section of its name; with a q before the name they train over base weights in 4
+	// bits. full trains the base weights themselves, and writes a whole model.
 	Adapter string `yaml:"adapter" default:"lora" resume:"fixed"`
 	// Task is what the model is trained for. causal predicts the next token. The others train a head or vectors in
 	// place of the vocabulary's head: sequence_classification gives a text scores (training.objective classification or

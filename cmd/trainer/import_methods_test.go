@@ -25,6 +25,17 @@ var importsOfMethods = []importCase{
 		`"vera_dropout": 0.1}`, nil, "peft",
 		[]string{"adapter: vera", "r: 128", "d_initial: 0.2", "projection_prng_key: 5", "dropout: 0.1"},
 		[]string{"save_projection: true; the random matrices are always saved"}},
+	{"peft, OFT", "adapter_config.json", `{"peft_type": "OFT", "base_model_name_or_path": "org/m", "r": 0, ` +
+		`"oft_block_size": 64, "target_modules": ["q_proj"], "coft": false, "eps": 6e-05, "block_share": true, ` +
+		`"use_cayley_neumann": false, "num_cayley_neumann_terms": 6}`, nil, "peft",
+		[]string{"adapter: oft", "oft_block_size: 64", "num_cayley_neumann_terms: 6"},
+		[]string{"use_cayley_neumann: false; the exact inverse is not computed here",
+			"block_share: true; each block has"}},
+	{"peft, LoKr", "adapter_config.json", `{"peft_type": "LOKR", "base_model_name_or_path": "org/m", "r": 4, ` +
+		`"alpha": 16, "target_modules": ["q_proj"], "decompose_both": true, "decompose_factor": -1, ` +
+		`"rank_dropout": 0.1, "use_effective_conv2d": false}`, nil, "peft",
+		[]string{"adapter: lokr", "r: 4", "alpha: 16", "decompose_both: true"},
+		[]string{"decompose_factor: -1; the default", "rank_dropout: 0.1; adapter: lokr has no dropout"}},
 	{"peft, a method that there is none of", "adapter_config.json", `{"peft_type": "LOHA", "r": 8, ` +
 		`"base_model_name_or_path": "org/m", "target_modules": ["q_proj"]}`, nil, "peft", []string{"adapter: lora"},
 		[]string{"Changes what is trained", "peft_type: LOHA -> adapter: lora; no such method here"}},

@@ -15,7 +15,7 @@ import sys
 from safetensors.numpy import load_file, save_file
 
 OUT = pathlib.Path(__file__).parent / "testdata" / "methods"
-METHODS = "ia3 miss vera".split()
+METHODS = "ia3 lokr miss oft vera".split()
 STARTS = ("loftq_1", "loftq_5")
 RANDOM = ("base_model.vera_A", "base_model.vera_B")
 

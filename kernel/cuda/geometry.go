@@ -202,6 +202,24 @@ func DoRAMagnitude(N int) Geometry {
 	return Geometry{"dora", "dora_magnitude", [3]int{ceil(N, 256), 1, 1}, [3]int{256, 1, 1}, 0}
 }
 
+// BlockRotate returns the geometry of block_rotate over M rows of C in blocks of B.
+func BlockRotate(M, C, B int) Geometry {
+	return Geometry{"block_rotate", "block_rotate", [3]int{max(1, ceil(M, 128)), C / B * ceil(B, 32), 1},
+		[3]int{256, 1, 1}, 0}
+}
+
+// BlockOuter returns the geometry of block_outer over M rows of C in blocks of B. A thread block takes slice rows.
+func BlockOuter(M, C, B, slice int) Geometry {
+	return Geometry{"block_rotate", "block_outer", [3]int{C / B * ceil(B, 32) * ceil(B, 32), BlockSlices(M, slice), 1},
+		[3]int{256, 1, 1}, 0}
+}
+
+// BlockSlices returns the number of slices that block_outer sums apart.
+func BlockSlices(M, slice int) int { return max(1, ceil(M, slice)) }
+
+// BlockSum returns the geometry of block_sum over that many numbers.
+func BlockSum(total int64) Geometry { return Flat("block_rotate", "block_sum", total) }
+
 // SequenceSums returns the geometry of sequence_sums_forward over S sequences of some rows.
 func SequenceSums(S, rows int) Geometry {
 	return Geometry{"sequence_sums", "sequence_sums_forward", [3]int{S, rows, 1}, [3]int{256, 1, 1}, 0}

@@ -53,11 +53,13 @@ func bind(k kernel.Kernel, workers int, in []*buffer, share map[int]int, poison 
 	outs := make([]kernel.Tensor, len(outTypes))
 	for i, t := range outTypes {
 		if from, ok := forced[i]; ok {
-			if !t.Equal(in[from].Type) {
+			if t.DType != in[from].DType || t.Elems() != in[from].Elems() {
 				return nil, fmt.Errorf("output %d is %v, input %d that it shares memory with is %v", i, t, from,
 					in[from].Type)
 			}
-			b.out = append(b.out, in[from])
+			shared := in[from]
+			shared.Type = t
+			b.out = append(b.out, shared)
 		} else {
 			b.out = append(b.out, newBuffer(t))
 			b.out[i].poison(poison)
