@@ -55,7 +55,7 @@ func (s LoKr) summary(c Config) string {
 func (s LoKr) standalone() []error { return s.targetProblems("lokr") }
 
 // lokrOf returns the settings of the section lokr; where another section is the configuration's, with nothing set.
-func (c Config) lokrOf() LoKr {
+func lokrOf(c Config) LoKr {
 	s, _ := c.Own.(LoKr)
 	return s
 }
@@ -107,7 +107,7 @@ type lokr struct {
 func wrapLoKr(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.Linear {
 	in, out := base.Size()
 	r := c.Rank(path)
-	z := lokrShapeOf(c.lokrOf(), r, in, out)
+	z := lokrShapeOf(lokrOf(c), r, in, out)
 	factor := func(name string, split bool, rows, cols int) []*nn.Value {
 		if !split {
 			return []*nn.Value{t.param(n, name, rows, cols)}
@@ -246,7 +246,7 @@ func parseLoKr(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 }
 
 func formatLoKr(c Config, base string, layers []string) ([]byte, error) {
-	own := c.lokrOf()
+	own := lokrOf(c)
 	factor := own.DecomposeFactor
 	if factor == 0 {
 		factor = -1

@@ -82,7 +82,7 @@ func (s OFT) blockOf(in int) int {
 }
 
 // oftOf returns the settings of the section oft; where another section is the configuration's, with nothing set.
-func (c Config) oftOf() OFT {
+func oftOf(c Config) OFT {
 	s, _ := c.Own.(OFT)
 	return s
 }
@@ -117,11 +117,11 @@ type oft struct {
 
 func wrapOFT(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.Linear {
 	in, _ := base.Size()
-	b := c.oftOf().blockOf(in)
+	b := oftOf(c).blockOf(in)
 	blocks, half := in/b, b*(b-1)/2
 	if b < 2 || blocks > kernel.MaxExperts {
 		n.Fail(fmt.Errorf("oft.oft_block_size: %d makes %d blocks of %d of the %d inputs of %s: a block has at least "+
-			"2 inputs, and there are at most %d blocks", c.oftOf().block(), blocks, b, in, path, kernel.MaxExperts))
+			"2 inputs, and there are at most %d blocks", oftOf(c).block(), blocks, b, in, path, kernel.MaxExperts))
 		return base
 	}
 	skew := nn.Constant(n, fmt.Sprintf("antisymmetric matrices of %d", b), func(dst []float64) {
@@ -139,7 +139,7 @@ func wrapOFT(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.Li
 			}
 		}, blocks+1)
 	})
-	return &oft{n: n, base: base, skew: skew, starts: starts, in: in, block: b, terms: c.oftOf().terms(),
+	return &oft{n: n, base: base, skew: skew, starts: starts, in: in, block: b, terms: oftOf(c).terms(),
 		q: t.param(n, path+oftSuffix, blocks, half)}
 }
 
@@ -197,7 +197,7 @@ func mergeOFT(c Config, layer string, own []Param) (Merger, error) {
 	b := in / q.Shape[0]
 	rotations := make([]float64, in*b)
 	for j := range q.Shape[0] {
-		rotation(rotations[j*b*b:][:b*b], q.Data[j*q.Shape[1]:][:q.Shape[1]], b, c.oftOf().terms())
+		rotation(rotations[j*b*b:][:b*b], q.Data[j*q.Shape[1]:][:q.Shape[1]], b, oftOf(c).terms())
 	}
 	return func(w []float32, _ int) {
 		block := make([]float64, b)
@@ -284,7 +284,7 @@ func parseOFT(raw []byte, keys map[string]json.RawMessage) (Config, string, erro
 }
 
 func formatOFT(c Config, base string, layers []string) ([]byte, error) {
-	own := c.oftOf()
+	own := oftOf(c)
 	return formatMethod(c, base, layers, "OFT", map[string]any{
 		"bias": "none", "block_share": false, "coft": false, "eps": 6e-05, "fan_in_fan_out": false,
 		"init_weights": true, "layers_pattern": nil, "layers_to_transform": nil, "module_dropout": 0.0,
