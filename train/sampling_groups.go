@@ -76,7 +76,11 @@ func (w *sampledWindows) groups(ctx context.Context, all []askedPrompt) ([]datas
 	}
 	var groups []dataset.Row
 	for i, a := range all {
-		groups = append(groups, groupOf(a.prompt, answers[i], w.rewards.Names(), numbers[i]))
+		group := groupOf(a.prompt, answers[i], w.rewards.Names(), numbers[i])
+		if w.SamplingLogprobs == "trainer" {
+			group.Rollout.Old = nil // the loss takes its own
+		}
+		groups = append(groups, group)
 	}
 	if !w.run.env.team.leads() {
 		return groups, nil

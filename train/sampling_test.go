@@ -3,6 +3,7 @@ package train
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -171,6 +172,33 @@ func TestSamplingEvaluates(t *testing.T) {
 				t.Errorf("%s: evaluations %v, want %v", other.OutputDir, got, lines)
 			}
 		}
+	}
+}
+
+// TestTrainersLogprobs checks that sampling_logprobs: trainer has no gap and no ratio but 1, and trains nearly as the
+// sampler's log-probabilities do in fp32.
+func TestTrainersLogprobs(t *testing.T) {
+	exact := samplingSpec(t, 4)
+	mustStart(t, exact, oneWorker)
+	trainer := exact
+	own := *exact.Objectives.GRPO
+	own.SamplingLogprobs = "trainer"
+	trainer.Objectives.GRPO, trainer.OutputDir = &own, filepath.Join(t.TempDir(), "trainer")
+	mustStart(t, trainer, oneWorker)
+	names := []string{"loss", "reward", "sampling/sampling_logp_difference/mean", "clip_ratio/high_mean"}
+	want, got := linesWith(t, exact.OutputDir, "loss", names...), linesWith(t, trainer.OutputDir, "loss", names...)
+	for i := range want {
+		if math.Abs(got[i][0]-want[i][0]) > 1e-4 || got[i][1] != want[i][1] || got[i][2] != 0 || got[i][3] != 0 {
+			t.Errorf("line %d: %v, with the sampler's %v", i+1, got[i], want[i])
+		}
+		if want[i][2] == 0 {
+			t.Errorf("line %d: the sampler's have no gap, so there is nothing to compare", i+1)
+		}
+	}
+	own.NumIterations = 2
+	all := objective.Check("grpo", trainer.Objectives)
+	if len(all) == 0 || !strings.HasPrefix(all[len(all)-1].Error(), "grpo.sampling_logprobs: trainer takes the log-") {
+		t.Errorf("problems %v", all)
 	}
 }
 

@@ -81,6 +81,10 @@ type Rollouts struct {
 	Temperature float64 `yaml:"temperature" default:"1" range:"(0,100]" resume:"fixed"`
 	// NumGenerations is how many answers to each prompt are sampled: the size of a group.
 	NumGenerations int `yaml:"num_generations" default:"8" range:"[2,1024]" resume:"fixed"`
+	// SamplingLogprobs says whose log-probabilities the ratio of a token is taken against. exact: the sampler's, with
+	// which the answer was drawn. trainer: those of the step itself, so that the ratio is 1 whatever sampler and
+	// trainer round differently; num_iterations must be 1.
+	SamplingLogprobs string `yaml:"sampling_logprobs" default:"exact" choices:"exact trainer" resume:"fixed"`
 	// MaxNumGenBatches is from how many sets of prompts a step may take its groups. With more than 1 (DAPO's dynamic
 	// sampling), groups whose answers all have one reward are replaced by groups of further prompts until none is left
 	// or so many sets were sampled.
@@ -125,6 +129,11 @@ func (c Rollouts) problems(section string) (all []error) {
 	if c.EvalTemperature == 0 && c.NumGenerationsEval > 1 {
 		all = append(all, fmt.Errorf("%s.num_generations_eval: is %d, and with eval_temperature 0 all answers to a "+
 			"prompt are the same: set eval_temperature, such as 1", section, c.NumGenerationsEval))
+	}
+	if c.SamplingLogprobs == "trainer" && c.NumIterations > 1 {
+		all = append(all, fmt.Errorf("%s.sampling_logprobs: trainer takes the log-probabilities of the step itself, "+
+			"and num_iterations %d trains the same answers again, where they must be older: write exact, or "+
+			"num_iterations: 1", section, c.NumIterations))
 	}
 	if c.PassReward != "" && c.passReward() < 0 {
 		all = append(all, fmt.Errorf("%s.pass_reward: no reward has the name %q", section, c.PassReward))
