@@ -34,7 +34,8 @@ func (e PlanEstimate) String() string {
 
 // Price returns the cost of the run as a line of a plan, for a price of one device for an hour.
 func (e PlanEstimate) Price(perHour float64) string {
-	return fmt.Sprintf("estimated cost: %.2f, for %.2f card-hours at %g each", perHour*e.CardHours, e.CardHours, perHour)
+	return fmt.Sprintf("estimated cost: %.2f, for %.2f card-hours at %g each", perHour*e.CardHours, e.CardHours,
+		perHour)
 }
 
 // durationText returns seconds with three digits, in a unit that suits them.

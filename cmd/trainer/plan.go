@@ -51,8 +51,9 @@ and the GPU's rates; with --price, also what the run costs.`,
 				return err
 			}
 			if price > 0 && report.Estimate == nil {
-				return usage(errors.New("--price: the time of this run is not estimated, so neither is its cost; plan " +
-					"estimates training without sampling, in 16 bits, on GPUs known by name, with the whole base on each"))
+				return usage(errors.New("--price: the time of this run is not estimated, so neither is its cost; " +
+					"plan estimates training without sampling, in 16 bits, on GPUs known by name, with the " +
+					"whole base on each"))
 			}
 			if asJSON {
 				return writeJSON(c.out, report)
