@@ -157,13 +157,15 @@ func (l *oft) Apply(x *nn.Value) *nn.Value {
 func (l *oft) change() *nn.Value {
 	blocks := l.in / l.block
 	q := l.n.Apply(kernel.MatMul{}, l.q, l.skew) // [In/B,B*B]
-	q = l.n.Apply(kernel.Reshape{From: blocks, To: l.in}, q)
+	// The factor on the right has a value of its own: a GPU sums the gradient of a weight in fp32, the others in the
+	// type of activations.
+	right := l.n.Apply(kernel.Reshape{From: blocks, To: l.in}, q)
 	var sum *nn.Value
 	_, highest := oftFactor(l.terms, 0)
-	power := q
+	power := l.n.Apply(kernel.Reshape{From: blocks, To: l.in}, q)
 	for p := 1; p <= highest; p++ {
 		if p > 1 {
-			power = l.n.Apply(kernel.ExpertMatMul{Experts: blocks}, power, q, l.starts)
+			power = l.n.Apply(kernel.ExpertMatMul{Experts: blocks}, power, right, l.starts)
 		}
 		term := power
 		if factor, _ := oftFactor(l.terms, p); factor != 1 {

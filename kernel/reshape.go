@@ -37,6 +37,7 @@ func (o Reshape) CPU(c *CPU, in, out []Tensor) func() {
 
 func (Reshape) Cost(in, out []Type, _ Content) Cost { return Cost{Bytes: moved(in, out)} }
 
-func (Reshape) Stored([]DType) (want, out []DType) {
-	return []DType{ComputeType}, []DType{ComputeType}
+// Stored takes sums of fp32, such as the gradient of a weight, and rounds them.
+func (Reshape) Stored(in []DType) (want, out []DType) {
+	return []DType{term(in[0])}, []DType{ComputeType}
 }

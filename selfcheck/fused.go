@@ -40,7 +40,10 @@ func fusedChecks() []check {
 	for _, z := range [][3]int{{6, 40, 5}, {64, 7, 14}, {300, 33, 9900}} { // rows, columns, rows afterwards
 		all = append(all, check{kernel: "reshape", name: fmt.Sprintf("[%d,%d] in %d rows", z[0], z[1], z[2]),
 			build: one(kernel.Reshape{From: z[0], To: z[2]}), bounds: []bound{exact},
-			in: []checkInput{n.normal(1, z[0], z[1])}})
+			in: []checkInput{n.normal(1, z[0], z[1])}},
+			check{kernel: "reshape", name: fmt.Sprintf("fp32 [%d,%d] in %d rows", z[0], z[1], z[2]),
+				build: one(kernel.Reshape{From: z[0], To: z[2]}), bounds: []bound{rounded},
+				in: []checkInput{n.normal32(1, z[0], z[1])}})
 	}
 	for _, at := range [][]int{{0, 2, -1, 1, 7}, {1}} {
 		all = append(all, check{kernel: "row_factors", name: fmt.Sprintf("rows %v of 3", at),
