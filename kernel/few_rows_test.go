@@ -40,11 +40,11 @@ func TestNewFewRows(t *testing.T) {
 		m, k     int
 		together bool
 	}{
-		{[]kernel.Kernel{mul, mul}, true, 1, 64, true}, {[]kernel.Kernel{mul, mul, mul}, false, 64, 8, true},
+		{[]kernel.Kernel{mul, mul}, true, 1, 64, true}, {[]kernel.Kernel{mul, mul, mul}, false, 256, 8, true},
 		{[]kernel.Kernel{nf4, wider}, false, 1, 64, true},
 		{[]kernel.Kernel{mul}, false, 1, 64, false}, {[]kernel.Kernel{mul, mul, mul, mul}, false, 1, 64, false},
 		{[]kernel.Kernel{mul, mul, mul}, true, 1, 64, false},
-		{[]kernel.Kernel{mul, mul}, false, 65, 64, false}, {[]kernel.Kernel{mul, mul}, false, 1, 60, false},
+		{[]kernel.Kernel{mul, mul}, false, 257, 64, false}, {[]kernel.Kernel{mul, mul}, false, 1, 60, false},
 		{[]kernel.Kernel{mul, nf4}, false, 1, 64, false},
 		{[]kernel.Kernel{nf4, plain}, false, 1, 64, false}, {[]kernel.Kernel{nf4, cuda}, false, 1, 64, false},
 		{[]kernel.Kernel{wide, wide}, false, 1, 64, false},

@@ -5,25 +5,28 @@ import (
 	"testing"
 )
 
-// TestFreeGarbage checks that a process with much garbage collects it, and that one with little does not.
+// TestFreeGarbage checks that a process with much garbage or a large program collects, and that another one does not.
 func TestFreeGarbage(t *testing.T) {
 	collections := func() uint32 {
 		var m runtime.MemStats
 		runtime.ReadMemStats(&m)
 		return m.NumForcedGC
 	}
-	buffer := make([]byte, leastGarbage)
-	FreeGarbage()
+	buffer := make([]byte, 1)
+	FreeGarbage(leastProgram)
 	first := collections()
-	FreeGarbage()
+	FreeGarbage(leastProgram - 1)
 	if n := collections(); n != first {
 		t.Errorf("%d collections without garbage", n-first)
 	}
-	runtime.KeepAlive(buffer)
 	buffer = make([]byte, leastGarbage)
-	FreeGarbage()
+	FreeGarbage(0)
 	if n := collections(); n != first+1 {
 		t.Errorf("%d collections with garbage, want 1", n-first)
+	}
+	FreeGarbage(leastProgram)
+	if n := collections(); n != first+2 {
+		t.Errorf("%d collections after a large program, want 1", n-first-1)
 	}
 	runtime.KeepAlive(buffer)
 }

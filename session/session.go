@@ -272,7 +272,7 @@ func Hold(on graph.Machine, fill func(graph.Store) error, programs ...*Program) 
 	if err := fill(store); err != nil {
 		return nil, err
 	}
-	FreeGarbage() // frees the buffers of loading
+	FreeGarbage(store.Bytes().Total()) // the buffers of loading
 	m := &Memory{Store: store}
 	for _, p := range plans {
 		run, err := on.Bind(p, store)

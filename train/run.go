@@ -218,7 +218,7 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	if err := r.compareRanks(); err != nil {
 		return nil, err
 	}
-	session.FreeGarbage() // frees the buffers that the adapter was initialised or read with
+	session.FreeGarbage(r.memory.Bytes().Total()) // the buffers that the adapter was initialised or read with
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

@@ -66,10 +66,11 @@ func (s *saver) save(data Place) error {
 	if err := s.at.check(); err != nil {
 		return err
 	}
-	session.FreeGarbage()
+	held := s.memory.Bytes().Total()
+	session.FreeGarbage(held) // of the adapter's files
 	err = checkpoint.Save(s.spec.OutputDir, step, files, streams...)
 	clear(files)
-	session.FreeGarbage()
+	session.FreeGarbage(held)
 	if err != nil {
 		return err
 	}

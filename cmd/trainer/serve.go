@@ -206,15 +206,15 @@ type serving struct {
 
 // serving opens the models and makes their server.
 func (o *serveOptions) serving(ctx context.Context, c *console) (*serving, error) {
+	if err := o.checkNames(); err != nil && o.model != "" {
+		return nil, err
+	}
 	heads, err := o.heads(ctx, c)
 	if err != nil {
 		return nil, err
 	}
 	if heads {
 		return o.servingHeads(ctx, c)
-	}
-	if err := o.checkNames(); err != nil && o.model != "" {
-		return nil, err
 	}
 	e, err := o.open(ctx, c, infer.EngineOptions{Score: true})
 	if err != nil {

@@ -92,6 +92,7 @@ plan --config nothing.yaml
 plan cpu_stories_quick --gpu nothing
 plan cpu_stories_quick --devices x
 plan cpu_stories_quick --vram lots
+plan cpu_stories_quick --price -1
 plan cpu_stories_quick --set seed=x
 bench
 bench nothing.yaml
@@ -227,6 +228,7 @@ serve --model STORIES --port 0 --adapter nothing
 serve --model STORIES --port 0 --allow-origin nonsense
 serve --model STORIES --port 0 --api-key=
 serve --model STORIES --port 0 --workers -1
+serve --model STORIES --port 0 --pooling first
 serve --model STORIES --port 0 --adapter-only
 merge
 merge --adapter nothing --out o

@@ -284,9 +284,12 @@ func (f *forms) groupedForms() {
 			a, ok := NewAttentionGrouped("bf16", c.M, c.H, c.K, c.D, c.keys, false)
 			if old {
 				var err error
-				if a, ok, err = NewAttentionSplit(c.M, c.H, c.D, c.keys, false); !ok || err != nil {
+				if a, ok, err = NewAttentionSplit(c.M, c.H, c.D, c.keys, false); err != nil {
 					continue
 				}
+			}
+			if !ok {
+				continue
 			}
 			var work []*gpu.Launch
 			q, o := f.randomBF16("q", int64(c.M*c.H*c.D)), f.out("o", int64(2*c.M*c.H*c.D))

@@ -12,13 +12,12 @@ import (
 
 // tileCase is a launch of skinny_tile_*.
 type tileCase struct {
-	M      int
-	N      []int
-	K      int
-	gated  bool
-	f32    bool
-	beta   float32
-	shared int // bytes of shared memory that a block may have
+	M     int
+	N     []int
+	K     int
+	gated bool
+	f32   bool
+	beta  float32
 }
 
 // tileArgs returns the arguments of skinny_tile_* for results d, rows x and the weights' arguments from codes on.
