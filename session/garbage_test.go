@@ -12,14 +12,13 @@ func TestFreeGarbage(t *testing.T) {
 		runtime.ReadMemStats(&m)
 		return m.NumForcedGC
 	}
-	buffer := make([]byte, 1)
 	FreeGarbage(leastProgram)
 	first := collections()
 	FreeGarbage(leastProgram - 1)
 	if n := collections(); n != first {
 		t.Errorf("%d collections without garbage", n-first)
 	}
-	buffer = make([]byte, leastGarbage)
+	buffer := make([]byte, leastGarbage)
 	FreeGarbage(0)
 	if n := collections(); n != first+1 {
 		t.Errorf("%d collections with garbage, want 1", n-first)
