@@ -85,9 +85,7 @@ func (g *Generator) ShowImages(p Prompt, files [][]byte, cacheDir string) (Promp
 	if err != nil {
 		return p, err
 	}
-	if err := g.PlaceImages(); err != nil {
-		return p, err
-	}
+	g.PlaceImages()
 	p.IDs, p.Images = ids, &dataset.RowImages{Token: g.Session.Images.Token(), List: images}
 	return p, nil
 }

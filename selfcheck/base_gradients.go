@@ -71,6 +71,9 @@ func baseGradientChecks() []check {
 			check{kernel: "embedding_grad", name: size + " scaled, onto", bounds: []bound{summed},
 				build: one(kernel.Onto[kernel.EmbeddingGrad]{Of: scaled}),
 				in:    []checkInput{integers(ids...), table(), x(), n.normal32(1, V, C).overwritten()}},
+			setRowsCheck(size, "put", kernel.PutRows, n, M, C),
+			setRowsCheck(size, "added", kernel.AddRows, n, M, C),
+			setRowsCheck(size, "cleared", kernel.ClearRows, n, M, C),
 			check{kernel: "bias_grad", name: size, build: one(kernel.BiasGrad{}), bounds: []bound{summed},
 				in: []checkInput{x()}},
 			check{kernel: "rmsnorm_weight", name: size, build: one(kernel.RMSNormWeightGrad{}), bounds: []bound{summed},
@@ -80,4 +83,19 @@ func baseGradientChecks() []check {
 				in:     []checkInput{n.normal(1, M, 3*C), positive(n.normal32(1, 3*M)), n.normal(1, M, 3*C)}})
 	}
 	return all
+}
+
+// setRowsCheck returns a check of rows of a table that stand in some rows of x.
+func setRowsCheck(size, what string, mode kernel.RowsMode, n checkNumbers, M, C int) check {
+	from := make([]int, M)
+	for m := range from {
+		from[m] = m*31%9 - 4
+	}
+	limit := exact
+	if mode == kernel.AddRows {
+		limit = rounded
+	}
+	return check{kernel: "set_rows", name: fmt.Sprintf("%s %s", size, what), build: one(kernel.SetRows{Mode: mode}),
+		bounds: []bound{limit}, inPlace: []int{0},
+		in: []checkInput{n.normal(1, M, C), n.normal(1, 5, C), integers(from...)}}
 }

@@ -55,7 +55,8 @@ func BindBatch(m graph.Store, prefix string) (*Batch, error) {
 		b.counter = t.I32()
 		b.names = append(b.names, adapter.DropoutCounter)
 	}
-	return b, b.bindImages()
+	b.bindImages()
+	return b, nil
 }
 
 // Int32s returns the memory of a value that a plan declared with the batch's prefix, and makes Put send it.

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/text/chat"
 )
 
@@ -27,9 +28,7 @@ func (s *Session) LoadData(ctx context.Context, c dataset.Config, seed uint64) (
 		return nil, nil, err
 	}
 	if s.Images.Seen() {
-		if err := s.PlaceImages(); err != nil {
-			return nil, nil, err
-		}
+		s.PlaceImages()
 	}
 	set.Positions = s.Base.Config.LongestRow()
 	return set, report, checkIDs(set, s.Base.Config.VocabSize)
@@ -44,14 +43,8 @@ func (s *Session) ReadImages(cacheDir string) (err error) {
 	return err
 }
 
-// PlaceImages makes the networks of the session hold embeddings of images.
-func (s *Session) PlaceImages() error {
-	if s.On.Capabilities().SeparateHost {
-		return fmt.Errorf("images need device: cpu, and this run has %s", s.On.Name())
-	}
-	s.Net.Images = true
-	return nil
-}
+// PlaceImages makes the networks of the session hold embeddings of images, in the type of the machine's activations.
+func (s *Session) PlaceImages() { s.Net.Images = s.On.Precision().Stored(kernel.ComputeType) }
 
 func (s *Session) readData(ctx context.Context, c dataset.Config) (*dataset.Set, *dataset.Report, error) {
 	c, fsys, err := s.located(ctx, c)

@@ -17,6 +17,7 @@ import (
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/vision"
 	"github.com/tierlora/tierlora/vision/tower"
 )
@@ -232,46 +233,38 @@ func readEmbeddings(path string) ([]float32, error) {
 	return values, nil
 }
 
-// The batch's values of images: rows of embeddings, and for each row the token whose embedding it replaces, -1 = none.
+// The batch's values of images: rows of embeddings, and for each token the row that replaces its own, -1 = none.
 const (
-	nameImageRows   = "image_rows"
-	nameImagePlaces = "image_places"
+	nameImageRows = "image_rows"
+	nameImageFrom = "image_from"
 )
 
 // ImageRows is the memory of a batch's embeddings of images. nil = the plan has none.
 type ImageRows struct {
-	rows   []float32 // [M,C]
-	places []int32   // [M]
-	width  int       // C
-	used   int
+	rows kernel.Tensor // [M,C], in the type of the machine's activations
+	from []int32       // [M]
+	used int           // rows
 }
 
 // bindImages finds the values of images in the memory of a plan.
-func (b *Batch) bindImages() (err error) {
-	t, err := b.store.Tensor(b.prefix + nameImageRows)
-	if err != nil {
-		return nil // the plan has no images
-	}
-	b.images = &ImageRows{width: t.Shape[1]}
-	if b.images.rows, err = b.Float32s(nameImageRows); err == nil {
-		b.images.places, err = b.Int32s(nameImagePlaces)
-	}
-	return err
+func (b *Batch) bindImages() {
+	var names []string
+	b.images, names = ImageRowsOf(b.store, b.prefix)
+	b.names = append(b.names, names...)
 }
 
-// ImageRowsOf finds the values of images in the memory of a plan in float32, and the names that Put sends; nil = the
-// plan has no images.
+// ImageRowsOf finds the values of images in the memory of a plan, and the names that Put sends; nil = the plan has no
+// images.
 func ImageRowsOf(m graph.Store, prefix string) (*ImageRows, []string) {
 	rows, err := m.Tensor(prefix + nameImageRows)
 	if err != nil {
 		return nil, nil
 	}
-	places, err := m.Tensor(prefix + nameImagePlaces)
+	from, err := m.Tensor(prefix + nameImageFrom)
 	if err != nil {
 		return nil, nil
 	}
-	return &ImageRows{rows: rows.F32(), places: places.I32(), width: rows.Shape[1]},
-		[]string{prefix + nameImageRows, prefix + nameImagePlaces}
+	return &ImageRows{rows: rows, from: from.I32()}, []string{prefix + nameImageRows, prefix + nameImageFrom}
 }
 
 // Clear removes all embeddings.
@@ -279,10 +272,29 @@ func (r *ImageRows) Clear() {
 	if r == nil {
 		return
 	}
-	for i := range r.places {
-		r.places[i] = -1
+	for i := range r.from {
+		r.from[i] = -1
 	}
 	r.used = 0
+}
+
+// add writes a token's embedding as the next row.
+func (r *ImageRows) add(token int, values []float32) {
+	at := r.used * len(values)
+	switch r.rows.DType {
+	case kernel.BF16:
+		for i, v := range values {
+			r.rows.U16()[at+i] = kernel.ToBF16(v)
+		}
+	case kernel.F16:
+		for i, v := range values {
+			r.rows.U16()[at+i] = kernel.ToF16(v)
+		}
+	default:
+		copy(r.rows.F32()[at:], values)
+	}
+	r.from[token] = int32(r.used)
+	r.used++
 }
 
 // errNoImageRows is the error of rows with images in a plan without them.
@@ -295,7 +307,7 @@ func (r *ImageRows) Place(ids []int32, at, skip int, images *dataset.RowImages) 
 		return errNoImageRows
 	}
 	var values []float32
-	list := images.List
+	list, width := images.List, r.rows.Shape[1]
 	for t, id := range ids {
 		if id != images.Token {
 			continue
@@ -309,12 +321,11 @@ func (r *ImageRows) Place(ids []int32, at, skip int, images *dataset.RowImages) 
 				return fmt.Errorf("embeddings of an image: %w", err)
 			}
 			list = list[1:]
-			cut := min(skip, len(values)/r.width)
-			values, skip = values[cut*r.width:], skip-cut
+			cut := min(skip, len(values)/width)
+			values, skip = values[cut*width:], skip-cut
 		}
-		copy(r.rows[r.used*r.width:][:r.width], values)
-		values, r.places[r.used] = values[r.width:], int32(at+t)
-		r.used++
+		r.add(at+t, values[:width])
+		values = values[width:]
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func TestImagesEqualTransformers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if set.Train.Len() != len(r.Rows) || !s.Net.Images {
+	if set.Train.Len() != len(r.Rows) || s.Net.Images == 0 {
 		t.Fatal(set.Train.Len(), report)
 	}
 	var rows []dataset.Row
@@ -128,7 +128,7 @@ func TestImagesEqualTransformers(t *testing.T) {
 	dir := drawnAdapter(t, r, ref)
 	t.Run("logits", func(t *testing.T) {
 		nw := network(t, s.Base, kernel.F32, nil, nil)
-		nw.Images = true
+		nw.Images = kernel.F32
 		n, trained, in := nw.Declare("", planned)
 		logits := n.Apply(kernel.MatMul{TransB: true}, nw.Hidden(n, in), nw.Head(n))
 		plan, err := s.On.Compile(n.Builder, logits)
@@ -161,7 +161,7 @@ func TestImagesEqualTransformers(t *testing.T) {
 	t.Run("gradients", func(t *testing.T) {
 		cfg := peftConfigOf(t, dir)
 		nw := network(t, s.Base, kernel.F32, nil, &cfg)
-		nw.Images = true
+		nw.Images = kernel.F32
 		ts := newTestStepOn(t, s.On, s.Base, nw, planned, Default(), dir)
 		fillBatch(t, ts.memory, batch)
 		objective.ShiftLabels(ts.ints(t, "labels"), batch.Labels, batch.CuSeqlens)

@@ -60,9 +60,9 @@ func drawnPictures(t testing.TB, dir, name string, n int, seed uint64) (path str
 }
 
 // rightAnswers returns how many pictures a model with an adapter names right.
-func rightAnswers(t testing.TB, model, adapterDir, dir, name string, answers []string) (right int) {
+func rightAnswers(t testing.TB, device, model, adapterDir, dir, name string, answers []string) (right int) {
 	t.Helper()
-	ctx, o := context.Background(), session.Options{Model: model, Device: "cpu"}
+	ctx, o := context.Background(), session.Options{Model: model, Device: device}
 	for i, answer := range answers {
 		g, err := infer.NewGenerator(ctx, o, adapterDir, session.Env{Workers: 1})
 		if err != nil {
@@ -95,23 +95,31 @@ func rightAnswers(t testing.TB, model, adapterDir, dir, name string, answers []s
 	return right
 }
 
-// TestImagesLearn trains on drawn pictures: the held-out ones are named right afterwards, and a second run, which finds
-// the embeddings on disk, trains the same adapter.
-func TestImagesLearn(t *testing.T) {
-	t.Parallel()
-	dir, model := t.TempDir(), golden.Idefics3(t)
-	s := testSpec(t, 120)
-	s.BaseModel, s.LoRA.TargetModules, s.LoRA.R, s.LoRA.Alpha = model, adapter.Targets{adapter.AllLinear}, 16, 32
+// pictureSpec is a run on the CPU over 160 drawn pictures in dir, with 20 others for validation, whose answers it
+// returns.
+func pictureSpec(t testing.TB, dir string, steps int) (s Spec, answers []string) {
+	t.Helper()
+	s = testSpec(t, steps)
+	s.BaseModel, s.LoRA.TargetModules = golden.Idefics3(t), adapter.Targets{adapter.AllLinear}
+	s.LoRA.R, s.LoRA.Alpha = 16, 32
 	s.Dataset.Format, s.Dataset.Fields = "", nil
 	s.Dataset.Path, _ = drawnPictures(t, dir, "train", 160, 1)
-	var answers []string
 	s.Dataset.ValPath, answers = drawnPictures(t, dir, "val", 20, 2)
 	s.Dataset.MaxLength, s.Dataset.CacheDir = 128, filepath.Join(dir, "kept")
 	s.Training.BatchSize, s.Training.LearningRate, s.Training.EvalSteps = 8, 1e-2, 60
 	s.OutputDir = filepath.Join(dir, "run")
+	return s, answers
+}
+
+// TestImagesLearn trains on drawn pictures: the held-out ones are named right afterwards, and a second run, which finds
+// the embeddings on disk, trains the same adapter.
+func TestImagesLearn(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	s, answers := pictureSpec(t, dir, 120)
 	mustStart(t, s, oneWorker)
-	before := rightAnswers(t, model, "", dir, "val", answers)
-	after := rightAnswers(t, model, s.OutputDir, dir, "val", answers)
+	before := rightAnswers(t, "cpu", s.BaseModel, "", dir, "val", answers)
+	after := rightAnswers(t, "cpu", s.BaseModel, s.OutputDir, dir, "val", answers)
 	t.Logf("of %d held-out pictures %d are named right before training, %d after", len(answers), before, after)
 	if before > len(answers)/2 || after < len(answers)*9/10 {
 		t.Errorf("%d right answers before, %d after", before, after)
@@ -124,4 +132,15 @@ func TestImagesLearn(t *testing.T) {
 	again.OutputDir = filepath.Join(dir, "again")
 	mustStart(t, again, oneWorker)
 	sameRun(t, "with embeddings from disk", s.OutputDir, again.OutputDir)
+}
+
+// TestImagesOverRanks: two ranks, and a run that was interrupted, train the same adapter as one, with noise on the
+// embeddings of tokens too.
+func TestImagesOverRanks(t *testing.T) {
+	t.Parallel()
+	s, _ := pictureSpec(t, t.TempDir(), 6)
+	s.Training.EvalSteps, s.Training.LoggingSteps, s.Training.NEFTuneAlpha = 3, 1, 5
+	s.Training.BatchSize, s.Training.GradientAccumulationSteps = 2, 2
+	mustStart(t, s, oneWorker)
+	sameOverRanksAndResume(t, s, "loss")
 }

@@ -252,9 +252,6 @@ func (p *inputs) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, er
 	data := p.spec.Data()
 	data.EndOfEpoch = func(epoch int, r *dataset.Report) { p.env.Newsf("end of epoch %d: %s", epoch, r) }
 	set, report, err := p.LoadData(ctx, data, p.spec.Seed)
-	if err == nil && p.Net.Images && p.world > 1 {
-		err = errors.New("rows have images, which one device alone trains on: name one in devices")
-	}
 	if err == nil {
 		err = objective.CheckRows(p.spec.Training.Objective, p.spec.Objective(), report)
 	}

@@ -251,6 +251,7 @@ func factsApart(a, b []fact, rank int) string {
 // sharedData has the rows that the ranks of a process train on. The first of them reads the rows once.
 type sharedData struct {
 	ready   chan struct{} // closed when the other fields are set
+	images  bool          // some rows have images
 	set     *dataset.Set
 	report  *dataset.Report
 	loaders []*dataset.Loader // loader of each local rank, in its share
@@ -267,6 +268,7 @@ func (p *inputs) readShared(ctx context.Context) error {
 		if d.err != nil {
 			return d.err
 		}
+		d.images = p.Images.Seen()
 		var whole *dataset.Loader
 		if whole, d.err = p.trainLoader(d.set, p.spec.Training.BatchSize); d.err != nil {
 			return d.err
@@ -290,6 +292,9 @@ func (p *inputs) readShared(ctx context.Context) error {
 		}
 		if d.err != nil {
 			return fmt.Errorf("the rows were not read: %w", d.err)
+		}
+		if d.images {
+			p.PlaceImages()
 		}
 	}
 	report := *d.report

@@ -112,6 +112,13 @@ func ScaledEmbedding(M, C int) Geometry {
 	return g
 }
 
+// SetRows returns the geometry of the set_rows_* kernels over M rows of C.
+func SetRows(entry string, M, C int) Geometry {
+	g := Embedding(M, C)
+	g.Stem, g.Entry = "set_rows", entry
+	return g
+}
+
 // EmbeddingGrad returns the geometry of embedding_grad_rows over M rows of C.
 func EmbeddingGrad(M, C int) Geometry {
 	return Geometry{"embedding_grad", "embedding_grad_rows", [3]int{M, ceil(C, 1024), 1}, [3]int{256, 1, 1}, 0}

@@ -51,11 +51,11 @@ func (n *Net) ScaledEmbed(name string, vocab, width int, ids *Value, scale float
 		table := n.add(name, []int{vocab, width}, matrix(n, vocab, width, name))
 		y = n.Apply(kernel.Embedding{Float: n.Float(), Scale: scale}, ids, table)
 	})
-	if n.Images != nil && name == tokenEmbedding {
-		y = n.Images(y)
-	}
 	if n.Noise != nil && name == tokenEmbedding {
 		y = n.Noise(y)
+	}
+	if n.Images != nil && name == tokenEmbedding { // after the noise, which images do not get
+		y = n.Images(y)
 	}
 	return y
 }
