@@ -190,10 +190,19 @@ func renderClassified(f Fields, cfg Config) (Example, error) {
 	if err != nil {
 		return Example{}, err
 	}
+	ex, err := renderTexts(f)
+	if ex.Empty == "" {
+		ex.Targets = targets
+	}
+	return ex, err
+}
+
+// renderTexts reads the text of a row and its second text, or a conversation in place of both.
+func renderTexts(f Fields) (Example, error) {
 	raw, _ := f.row.lookup(f.keys["text"])
 	if kindOf(raw) == "a list" {
 		talk, err := chat.Read(chat.Raw{Key: f.Key("text"), Messages: raw})
-		return Example{Aimed: &Aimed{Talk: talk}, Targets: targets}, err
+		return Example{Aimed: &Aimed{Talk: talk}}, err
 	}
 	a := &Aimed{}
 	for _, role := range []string{"text", "text_pair"} {
@@ -208,7 +217,7 @@ func renderClassified(f Fields, cfg Config) (Example, error) {
 	if strings.Join(a.Texts, "") == "" {
 		return Example{Empty: dropEmptyText}, nil
 	}
-	return Example{Aimed: a, Targets: targets}, nil
+	return Example{Aimed: a}, nil
 }
 
 func renderTokenClasses(f Fields, cfg Config) (Example, error) {
@@ -220,13 +229,25 @@ func renderTokenClasses(f Fields, cfg Config) (Example, error) {
 	if err != nil {
 		return Example{}, err
 	}
-	list := splitList(raw)
-	if len(list) != len(targets) {
+	if n := len(splitList(raw)); n != len(targets) {
 		return Example{}, fmt.Errorf("field %q has %d elements and field %q has %d: they must be equally long",
-			f.Key("tokens"), len(list), f.Key("tags"), len(targets))
+			f.Key("tokens"), n, f.Key("tags"), len(targets))
+	}
+	ex, err := renderWords(f)
+	if ex.Empty == "" {
+		ex.Targets = targets
+	}
+	return ex, err
+}
+
+// renderWords reads the list of a row's words.
+func renderWords(f Fields) (Example, error) {
+	raw, _ := f.row.lookup(f.keys["tokens"])
+	if kind := kindOf(raw); kind != "a list" {
+		return Example{}, fmt.Errorf("field %q is %s, want a list of words", f.Key("tokens"), kind)
 	}
 	a := &Aimed{Words: true, Each: true}
-	for i, raw := range list {
+	for i, raw := range splitList(raw) {
 		if kind := kindOf(raw); kind != "a string" {
 			return Example{}, fmt.Errorf("%s[%d] is %s, want a word", f.Key("tokens"), i, kind)
 		}
@@ -239,7 +260,7 @@ func renderTokenClasses(f Fields, cfg Config) (Example, error) {
 	if len(a.Texts) == 0 {
 		return Example{Empty: dropEmptyText}, nil
 	}
-	return Example{Aimed: a, Targets: targets}, nil
+	return Example{Aimed: a}, nil
 }
 
 // readClasses reads a list of classes, -100 for none.

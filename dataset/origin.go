@@ -85,6 +85,15 @@ func (i Item) Text(key string) (string, error) {
 	return textOf(v), nil
 }
 
+// TextItem returns a row {"text": text} that lies in no file, with the number index from 0. source names it in errors.
+func TextItem(source string, index int, text string) Item {
+	data, err := json.Marshal(text)
+	if err != nil {
+		panic(err) // a string always is JSON
+	}
+	return Item{Source: source, Index: index, object: Object{keys: []string{"text"}, values: []json.RawMessage{data}}}
+}
+
 // ErrRowsDone is returned by see to end EachRow early without an error.
 var ErrRowsDone = errors.New("enough rows")
 

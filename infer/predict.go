@@ -104,8 +104,8 @@ func (p *Predictor) useBase(o PredictorOptions) (err error) {
 	case o.Pooling != nil:
 		m.Task, m.Pooling = adapter.Task{Type: adapter.FeatureExtraction}, *o.Pooling
 	case m.Task.Type == "":
-		return fmt.Errorf("predict: %s writes text: name an adapter whose task gives scores or vectors, or say how "+
-			"vectors are made of its hidden states", p.Base.Name)
+		return fmt.Errorf("predict: %s writes text: name an adapter whose task gives scores or vectors, or the "+
+			"pooling, mean or last, that makes vectors of its hidden states", p.Base.Name)
 	case m.Task.HasScores():
 		if m.Head, err = adapter.ReadModelHead(p.Base.Dir, m.Task.Labels); err == nil {
 			m.bias, err = session.ScoreBias(p.Base)

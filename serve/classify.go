@@ -1,8 +1,6 @@
 package serve
 
 import (
-	"math"
-	"slices"
 	"strings"
 
 	"github.com/tierlora/tierlora/adapter"
@@ -77,38 +75,13 @@ func (l *Library) classifyRequest(body []byte) (*headRequest, *Error) {
 				out.Data = append(out.Data, words[i].labels(i, *r.model.Head, scores, plain))
 				continue
 			}
-			label, probs := Probabilities(*r.model.Head, scores, plain)
+			label, probs := r.model.Head.Judge(scores, plain)
 			out.Data = append(out.Data, classified{i, label, probs, len(scores)})
 		}
 		return out
 	}
 	return r, nil
 }
-
-// Probabilities returns the most probable label of a head's scores, and what the scores mean: probabilities, or the
-// numbers of a regression or a reward. plain leaves the scores as they are.
-func Probabilities(m infer.PredictorModel, scores []float32, plain bool) (label string, all []float32) {
-	label = m.Head.LabelName(slices.Index(scores, slices.Max(scores)))
-	switch {
-	case plain || m.Head.Problem == adapter.Regression || m.Head.Problem == "" && len(scores) == 1:
-		return label, scores
-	case m.Head.Problem == adapter.MultiLabel:
-		for _, x := range scores {
-			all = append(all, sigmoid(x))
-		}
-		return label, all
-	}
-	most, sum := slices.Max(scores), 0.
-	for _, x := range scores {
-		sum += math.Exp(float64(x - most))
-	}
-	for _, x := range scores {
-		all = append(all, float32(math.Exp(float64(x-most))/sum))
-	}
-	return label, all
-}
-
-func sigmoid(x float32) float32 { return float32(1 / (1 + math.Exp(-float64(x)))) }
 
 // splitText is a text whose words have labels.
 type splitText struct {
@@ -146,7 +119,7 @@ func (s splitText) labels(index int, m infer.PredictorModel, scores []float32, p
 	out := wordLabels{Index: index, Words: []wordLabel{}, Count: n}
 	for i, word := range s.words {
 		if t := s.first[i]; t >= 0 && t < len(s.ids) {
-			label, probs := Probabilities(m, scores[t*n:][:n], plain)
+			label, probs := m.Judge(scores[t*n:][:n], plain)
 			out.Words = append(out.Words, wordLabel{word, label, probs})
 		}
 	}

@@ -372,7 +372,7 @@ func ranked(m infer.PredictorModel, all [][]float32) (out []rank) {
 		for i, scores := range all {
 			r := rank{Index: i, Score: scores[0]}
 			if m.Head.Problem != adapter.Regression {
-				r.Score = sigmoid(scores[0])
+				r.Score = infer.Sigmoid(scores[0])
 			}
 			out = append(out, r)
 		}

@@ -202,7 +202,7 @@ func TestRerank(t *testing.T) {
 		score func(document string) float32
 	}{
 		{1, func(d string) float32 {
-			return sigmoid(p.numbers(infer.Passage{Model: 1,
+			return infer.Sigmoid(p.numbers(infer.Passage{Model: 1,
 				IDs: append(l.Tokenizer.IDs("pets", true), l.Tokenizer.IDs(d, true)...)})[0])
 		}},
 		{2, func(d string) float32 {
@@ -280,7 +280,7 @@ func TestClassify(t *testing.T) {
 		t.Errorf("%+v, want %v", raw, scores)
 	}
 	same := func(x float32) float32 { return x }
-	for name, want := range map[string]func(x float32) float32{"rank": sigmoid, "reward": same} {
+	for name, want := range map[string]func(x float32) float32{"rank": infer.Sigmoid, "reward": same} {
 		model := map[string]int{"rank": 1, "reward": 2}[name]
 		x := p.numbers(infer.Passage{Model: model, IDs: []int32{4, 5}})[0]
 		if got := ask(fmt.Sprintf(`{"model":%q,"input":[4,5]}`, name))[0]; got.Probs[0] != want(x) ||

@@ -22,7 +22,7 @@ var commandTasks = []commandTask{
 	{"train", "Train", []string{"init", "import", "configs", "validate", "plan", "train", "lr-find",
 		"sweep", "launch"}},
 	{"data", "Look at data and models", []string{"inspect", "download"}},
-	{"use", "Use what was trained", []string{"chat", "generate", "eval", "logprobs", "serve", "merge",
+	{"use", "Use what was trained", []string{"chat", "generate", "eval", "predict", "logprobs", "serve", "merge",
 		"export", "push"}},
 	{"look", "Look at runs", []string{"ui", "report"}},
 	{"operate", "Check and operate", []string{"doctor", "bench", "verify", "gradcheck", "selfcheck", "tier",

@@ -157,7 +157,7 @@ trainer FILE.yaml and trainer --config FILE are trainer train FILE.`,
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(
 		newInit(c), newTrain(c), newLaunch(c), newSweep(c), newValidate(c), newPlan(c), newBench(c), newInspect(c),
-		newEval(c), newLogprobs(c), newGenerate(c), newChat(c), newServe(c),
+		newEval(c), newPredict(c), newLogprobs(c), newGenerate(c), newChat(c), newServe(c),
 		newMerge(c), newExport(c), newPush(c), newDownload(c), newConfigs(c), newImport(c), newConfigSchema(c),
 		newVerify(c), newGradcheck(c), newLRFind(c), newReport(c),
 		newUI(c), newDoctor(c), newSelfcheck(c), newTier(c), newMan(c), newVersion(c),

@@ -103,7 +103,7 @@ func (o *serveOptions) checkServe(cmd *cobra.Command) error {
 	if o.port < 0 || o.port > 65535 {
 		bad("--port %d: must lie in 0 to 65535", o.port)
 	}
-	if o.pooling != "" && o.pooling != "mean" && o.pooling != "last" {
+	if o.pooling != "" && o.pooling != poolingMean && o.pooling != poolingLast {
 		bad("--pooling %s: must be mean or last", words.ShellQuote(o.pooling))
 	}
 	if o.pooling != "" && len(o.adapters) > 0 {

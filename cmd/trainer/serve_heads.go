@@ -79,7 +79,7 @@ func (o *serveOptions) servingHeads(ctx context.Context, c *console) (*serving, 
 	}
 	po := infer.PredictorOptions{Adapters: o.named, Name: o.baseName(), MaxLen: o.maxLen}
 	if o.pooling != "" {
-		po.Pooling = &adapter.Pooling{Last: o.pooling == "last", Normalise: true}
+		po.Pooling = &adapter.Pooling{Last: o.pooling == poolingLast, Normalise: true}
 	}
 	p, err := infer.NewPredictor(ctx, so, po, env)
 	if err != nil {

@@ -45,6 +45,22 @@ logprobs --model STORIES --data embedded:gsm8k_300.jsonl --out a --temperature -
 logprobs --model STORIES --data embedded:gsm8k_300.jsonl --out a --top-k 0
 logprobs --model STORIES --data embedded:gsm8k_300.jsonl --out a --vram lots
 logprobs --model STORIES --data embedded:gsm8k_300.jsonl --out a --workers -1
+predict
+predict --model STORIES
+predict --model STORIES --data nothing.jsonl --pooling mean
+predict --model STORIES --text a --pooling max
+predict --model STORIES --text a --data x --pooling mean
+predict --model STORIES --text a --fields text=b --pooling mean
+predict --model STORIES --text a --pooling mean --json
+predict --model STORIES --text a --pooling mean --max-length -1
+predict --model STORIES --text a --pooling mean --out RUN/config.yaml
+predict --model STORIES --text a --pooling mean --out no/such/folder/a.jsonl
+predict --model STORIES --text a --pooling mean --quantization nonsense
+predict --model STORIES --text a --pooling mean --workers -1
+predict --model STORIES --data embedded:gsm8k_300.jsonl --split x --pooling mean
+predict --model STORIES --data embedded:gsm8k_300.jsonl --keep a,,b --pooling mean
+predict --model STORIES --text a --pooling mean --device gpu
+predict --adapter nowhere --text a
 train
 train nothing.yaml
 train --config nothing.yaml
