@@ -67,7 +67,7 @@ func schemaOf(rows byte, elements ...string) string {
 	return "\x15\x02\x19" + n + strings.Join(elements, "") + "\x16" + string([]byte{rows}) + "\x19\x0c\x00"
 }
 
-// group and leaf are elements of a schema: required, of so many children, a text.
+// group returns a required element of a schema with a number of children, leaf an optional text.
 func group(name string, children byte) string {
 	return "\x35\x00\x18" + string([]byte{byte(len(name))}) + name + "\x15" + string([]byte{2 * children}) + "\x00"
 }

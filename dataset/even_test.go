@@ -95,8 +95,8 @@ func TestEvenIsNearlyEven(t *testing.T) {
 	}
 }
 
-// unevenness is the time of an epoch, in which each round takes as long as its largest batch, as a part of what it would be
-// if all ranks had as much work: steps of so many batches, dealt in rounds.
+// unevenness returns the time of an epoch relative to that of ranks with equal work. A step has step batches, in rounds
+// of step/rounds; a round takes as long as its largest batch.
 func unevenness(t *testing.T, l *Loader, step, rounds int) float64 {
 	t.Helper()
 	if l.tokenCost == 0 {

@@ -10,10 +10,8 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// sampledOn answers questions with as many slots, in a session of its own.
-func sampledOn(
-	t *testing.T, device string, scheme *quant.Config, slots int, ask func(*session.Session) []Question,
-) []Answer {
+// answersOn opens the stories model in a session of its own and plans answers with a number of slots.
+func answersOn(t *testing.T, device string, scheme *quant.Config, slots int) (*session.Session, *Answerer) {
 	t.Helper()
 	s, err := session.Open(t.Context(), session.Options{Model: golden.StoriesDir(t), Device: device,
 		Quantization: scheme}, session.Env{})
@@ -34,6 +32,15 @@ func sampledOn(
 	if err != nil {
 		t.Fatal(err)
 	}
+	return s, a
+}
+
+// sampledOn answers questions with as many slots, in a session of its own.
+func sampledOn(
+	t *testing.T, device string, scheme *quant.Config, slots int, ask func(*session.Session) []Question,
+) []Answer {
+	t.Helper()
+	s, a := answersOn(t, device, scheme, slots)
 	all, err := a.Answer(t.Context(), ask(s), func() error { return nil })
 	if err != nil {
 		t.Fatal(err)
@@ -84,24 +91,7 @@ func answersAreTheirOwn(t *testing.T, device string, scheme *quant.Config, slots
 // TestPromptsAreReadOnce: sequences with equal prompts get their first tokens in one round, in which the prompt is
 // read. A sequence with another prompt does not.
 func TestPromptsAreReadOnce(t *testing.T) {
-	s, err := session.Open(t.Context(), session.Options{Model: golden.StoriesDir(t), Device: "cpu"}, session.Env{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { s.Close() })
-	plan, err := PlanAnswers(s.Net, 4, 96, 96, s.On)
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, err := s.Hold(t.Context(), plan.Programs()...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { m.Close() })
-	a, err := plan.BindAnswers(s, m, m.Runs)
-	if err != nil {
-		t.Fatal(err)
-	}
+	s, a := answersOn(t, "cpu", nil, 4)
 	for slot, text := range []string{"Once upon a time", "One day", "Once upon a time", "Once upon a time"} {
 		if err := a.engine.Start(slot, "", textPrompt(s, text), GenerateOptions{MaxTokens: 4, Temperature: 1,
 			Seed: uint64(slot)}); err != nil {

@@ -42,15 +42,8 @@ Exit code 0: all tensors are within their limits; 1: some are not.`,
 			return o.argument(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			loaded, err := o.load(c)
+			loaded, env, err := o.open(cmd.Context(), c, workers)
 			if err != nil {
-				return err
-			}
-			if err := checkDevice(loaded.Spec); err != nil {
-				return err
-			}
-			env := environment(c, workers)
-			if err := findBase(cmd.Context(), &loaded, c, env); err != nil {
 				return err
 			}
 			r, err := train.GradCheck(cmd.Context(), loaded.Spec, train.Env{Env: env}, check)

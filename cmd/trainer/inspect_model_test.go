@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestInspectModel: what is told of a model, with its files and from config.json alone.
+// TestInspectModel checks the facts of a model that are printed from its files and from config.json alone.
 func TestInspectModel(t *testing.T) {
 	dir := t.TempDir()
 	code, out, errOut := trainer(t, dir, nil, "", "inspect", "model", "embedded:stories260K", "--no-tensors")

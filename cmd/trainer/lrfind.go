@@ -63,15 +63,8 @@ measurement of the best rate. The same configuration prints the same numbers aga
 			return o.argument(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			loaded, err := o.load(c)
+			loaded, env, err := o.open(cmd.Context(), c, workers)
 			if err != nil {
-				return err
-			}
-			if err := checkDevice(loaded.Spec); err != nil {
-				return err
-			}
-			env := environment(c, workers)
-			if err := findBase(cmd.Context(), &loaded, c, env); err != nil {
 				return err
 			}
 			r, err := train.LRFind(cmd.Context(), loaded.Spec, train.Env{Env: env, Details: func(string) {}}, test)

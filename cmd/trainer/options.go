@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -79,6 +80,20 @@ func (o *configOptions) load(c *console) (config.Loaded, error) {
 	loaded, err := o.read()
 	c.notes(loaded)
 	return loaded, err
+}
+
+// open reads the configuration, checks that its device is here, and finds its base model. It returns the environment of
+// the work, which uses a number of CPU threads.
+func (o *configOptions) open(ctx context.Context, c *console, workers int) (config.Loaded, session.Env, error) {
+	loaded, err := o.load(c)
+	if err != nil {
+		return loaded, session.Env{}, err
+	}
+	if err := checkDevice(loaded.Spec); err != nil {
+		return loaded, session.Env{}, err
+	}
+	env := environment(c, workers)
+	return loaded, env, findBase(ctx, &loaded, c, env)
 }
 
 func (c *console) notes(loaded config.Loaded) {

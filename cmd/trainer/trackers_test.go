@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestTrackersLack: what trackers lack is told of all of them at once, by validate too.
+// TestTrackersLack checks that train and validate list the missing settings of all trackers at once.
 func TestTrackersLack(t *testing.T) {
 	dir := t.TempDir()
 	text := "base_model: embedded:stories260K\ndataset: {path: 'embedded:gsm8k_300.jsonl'}\ntraining: {report_to: " +

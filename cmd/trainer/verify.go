@@ -92,17 +92,11 @@ func runVerify(ctx context.Context, c *console, o *verifyOptions) error {
 	if o.device != "" {
 		options.sets = append(options.sets, "device="+o.device)
 	}
-	loaded, err := options.load(c)
+	loaded, opening, err := options.open(ctx, c, o.workers)
 	if err != nil {
 		return err
 	}
-	if err := checkDevice(loaded.Spec); err != nil {
-		return err
-	}
-	env := train.Env{Env: environment(c, o.workers), Config: saved}
-	if err := findBase(ctx, &loaded, c, env.Env); err != nil {
-		return err
-	}
+	env := train.Env{Env: opening, Config: saved}
 	if o.windows {
 		env.Windows = filepath.Join(o.run, train.WindowsFile)
 	}

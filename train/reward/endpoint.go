@@ -11,11 +11,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"sync"
 	"syscall"
 	"time"
 
-	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/internal/words"
 )
 
@@ -81,22 +79,11 @@ func (e *endpoint) close() error {
 // judge sends the answers in batches, Workers of them at a time.
 func (e *endpoint) judge(ctx context.Context, answers []Answer) ([]float64, error) {
 	numbers := make([]float64, len(answers))
-	batches := (len(answers) + e.Batch - 1) / e.Batch
-	problems := make([]error, batches)
-	var all sync.WaitGroup
-	for w := range min(e.Workers, batches) {
-		all.Go(rescue.Wrap(func() {
-			for b := w; b < batches && ctx.Err() == nil; b += e.Workers {
-				from, to := b*e.Batch, min((b+1)*e.Batch, len(answers))
-				problems[b] = e.ask(ctx, answers[from:to], numbers[from:to])
-				if problems[b] != nil && e.OnError != "zero" {
-					return
-				}
-			}
-		}))
-	}
-	all.Wait()
-	if err := ctx.Err(); err != nil {
+	problems, err := e.inParallel(ctx, (len(answers)+e.Batch-1)/e.Batch, func(_, b int) error {
+		from, to := b*e.Batch, min((b+1)*e.Batch, len(answers))
+		return e.ask(ctx, answers[from:to], numbers[from:to])
+	})
+	if err != nil {
 		return nil, err
 	}
 	for b, err := range problems {

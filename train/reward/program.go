@@ -39,20 +39,12 @@ func newProgram(c Config, zeros *int) *program {
 
 // judge divides the answers among the workers. The result does not depend on which worker judges which answer.
 func (p *program) judge(ctx context.Context, answers []Answer) ([]float64, error) {
-	numbers, problems := make([]float64, len(answers)), make([]error, len(answers))
-	var all sync.WaitGroup
-	for w, worker := range p.workers {
-		all.Go(rescue.Wrap(func() {
-			for i := w; i < len(answers) && ctx.Err() == nil; i += len(p.workers) {
-				numbers[i], problems[i] = worker.ask(ctx, answers[i])
-				if problems[i] != nil && p.OnError != "zero" {
-					return
-				}
-			}
-		}))
-	}
-	all.Wait()
-	if err := ctx.Err(); err != nil {
+	numbers := make([]float64, len(answers))
+	problems, err := p.inParallel(ctx, len(answers), func(w, i int) (err error) {
+		numbers[i], err = p.workers[w].ask(ctx, answers[i])
+		return err
+	})
+	if err != nil {
 		return nil, err
 	}
 	for i, err := range problems {
