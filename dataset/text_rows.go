@@ -23,7 +23,7 @@ type TextKind int
 // Kinds of TextKind.
 const (
 	TextsOfRow TextKind = iota // a text, or two texts one after the other
-	TextOfRow                  // one text, of which a model makes a vector
+	TextOfRow                  // one text, as embedding models read it
 	WordsOfRow                 // the words of a text
 )
 
