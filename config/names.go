@@ -11,6 +11,7 @@ import (
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/importer"
 	"github.com/tierlora/tierlora/internal/words"
+	"github.com/tierlora/tierlora/train/optimizer"
 )
 
 // renamed gives the new path of keys that had another name, in the same section. Files with the old name keep
@@ -24,8 +25,16 @@ var renamedValues = map[string]map[string]string{
 	"dataset.pad_to": {dataset.PadLongest: dataset.PadNone},
 }
 
-// renameValues replaces values by their new names.
+const optimizerPath = "training.optimizer"
+
+// renameValues replaces values by their new names, and other programs' names of values by ours.
 func renameValues(v *viper.Viper) (notes []string) {
+	if name := v.GetString(optimizerPath); optimizer.Paged[name] != "" {
+		to := optimizer.Paged[name]
+		notes = append(notes, fmt.Sprintf("%s: %s is %s here: training.optimizer_offload moves the states of every "+
+			"optimizer to host memory if they do not fit on the device", optimizerPath, name, to))
+		v.Set(optimizerPath, to)
+	}
 	for _, path := range slices.Sorted(maps.Keys(renamedValues)) {
 		if to, ok := renamedValues[path][v.GetString(path)]; ok {
 			notes = append(notes, fmt.Sprintf("%s: %s is %s now; the old name still works", path,

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tierlora/tierlora/importer"
 	"github.com/tierlora/tierlora/internal/golden"
+	"github.com/tierlora/tierlora/train/optimizer"
 )
 
 // Every foreign name leads to one of our keys, or says why there is none.
@@ -202,6 +203,22 @@ func TestRenamedKeys(t *testing.T) {
 	if got, want := problemsOf(least+"training: {stride: x}\n", nil,
 		nil), `run.yaml:4:20: training.logging_steps: expected a whole number, got the text "x"`; got != want {
 		t.Errorf("bad value: %q, want %q", got, want)
+	}
+}
+
+// TestPagedOptimizers: bitsandbytes' names of optimizers with paged states are names of ours, which a note says.
+func TestPagedOptimizers(t *testing.T) {
+	for paged, ours := range optimizer.Paged {
+		got, problems := Merge("run.yaml", []byte(least+"training: {optimizer: "+paged+"}\n"), nil, nil)
+		want := "training.optimizer: " + paged + " is " + ours + " here: training.optimizer_offload moves the " +
+			"states of every optimizer to host memory if they do not fit on the device"
+		if len(problems) > 0 || got.Spec.Training.Optimizer != ours || got.Spec.Training.OptimizerOffload != "auto" ||
+			!slices.Equal(got.Notes, []string{want}) {
+			t.Errorf("%s: %v, optimizer %s, notes %q", paged, problems, got.Spec.Training.Optimizer, got.Notes)
+		}
+	}
+	if got := problemsOf(least+"training: {optimizer: paged_sgd}\n", nil, nil); !strings.Contains(got, "paged_sgd") {
+		t.Errorf("an optimizer that bitsandbytes does not have: %q", got)
 	}
 }
 

@@ -33,6 +33,8 @@ type Value struct {
 
 	kind     Kind
 	group    string // State only: values of one group lie side by side
+	moves    bool   // State only: Movable was called
+	hosted   bool   // State only: Movable put it in host memory
 	span     bool   // the memory of a group, seen apart from its members: the whole of it, or
 	part     string // that of one member
 	requires bool   // a gradient reaches it
@@ -48,6 +50,13 @@ func (v *Value) Kind() Kind { return v.kind }
 
 // Trained reports whether a gradient reaches the value: it is a parameter, or is computed from one. False for nil.
 func (v *Value) Trained() bool { return v != nil && v.requires }
+
+// Movable marks a State that only updates read, such as moments, and returns it. In host memory (hosted) it takes none
+// of the machine's, if the two differ: kernels read and write it there, over the link, and every result is the same.
+func (v *Value) Movable(hosted bool) *Value {
+	v.moves, v.hosted = true, hosted
+	return v
+}
 
 // Constant makes an output of a kernel that passes it no gradient a constant, and returns it: a loss may depend on
 // parameters through it, and Grad leaves that dependence out. It is called before the value is used. A value that

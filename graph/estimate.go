@@ -58,6 +58,7 @@ func (p *Plan) Seconds(r Rates, content kernel.Content, segments ...string) floa
 			continue
 		}
 		busy, delay := r.call(c.kernel, t)
+		busy = max(busy, float64(p.linked(c))/r.Link)
 		work += busy + delay*busy/(busy+fills) + perCall + r.prologue(c.kernel, t, p.scratch[c].size)
 		var begin float64
 		for _, v := range c.in {
@@ -70,6 +71,16 @@ func (p *Plan) Seconds(r Rates, content kernel.Content, segments ...string) floa
 		chain = max(chain, end)
 	}
 	return max(work, chain, copies)
+}
+
+// linked returns the bytes of states in host memory that a call reads and writes there. The link carries both at once.
+func (p *Plan) linked(c *call) (bytes int64) {
+	for _, v := range c.in {
+		if v.hosted {
+			bytes += p.stored(v).Bytes()
+		}
+	}
+	return bytes
 }
 
 // storedTypes returns the types of values as stored.

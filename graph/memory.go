@@ -15,12 +15,23 @@ type Bytes struct {
 	Frozen int64            // weights that are not trained
 	Host   int64            // values of a GPU run that are offloaded to host memory; not part of Total
 	State  map[string]int64 // by group: parameters, gradients, moments, caches
+
+	HostState map[string]int64 // by group: State of a GPU run in host memory (Value.Movable); not part of Total
+	Movable   int64            // bytes of State that could be HostState instead; part of Total
 }
 
 // Total returns the sum of all categories.
 func (b Bytes) Total() int64 {
 	n := b.Arena + b.Batch + b.Frozen
 	for _, s := range b.State {
+		n += s
+	}
+	return n
+}
+
+// Offloaded returns the bytes of State in host memory.
+func (b Bytes) Offloaded() (n int64) {
+	for _, s := range b.HostState {
 		n += s
 	}
 	return n
@@ -67,7 +78,8 @@ type inputLayout struct {
 }
 
 func layoutInputs(plans []*Plan) (*inputLayout, error) {
-	l := &inputLayout{bytes: Bytes{State: map[string]int64{}}, offset: map[string]int64{}, region: map[string]string{},
+	l := &inputLayout{bytes: Bytes{State: map[string]int64{}, HostState: map[string]int64{}},
+		offset: map[string]int64{}, region: map[string]string{},
 		typ: map[string]kernel.Type{}, kind: map[string]Kind{}, stored: map[string]kernel.DType{},
 		copied: map[string]kernel.DType{}}
 	longest, err := longestOf(plans)
@@ -113,8 +125,15 @@ func layoutInputs(plans []*Plan) (*inputLayout, error) {
 				if g == "" {
 					g = "other"
 				}
-				l.offset[v.Name], l.region[v.Name] = l.bytes.State[g], g
-				l.bytes.State[g] += size
+				of := l.bytes.State
+				switch {
+				case v.hosted:
+					of = l.bytes.HostState
+				case v.moves:
+					l.bytes.Movable += size
+				}
+				l.offset[v.Name], l.region[v.Name] = of[g], g
+				of[g] += size
 			}
 		}
 		for g, v := range spans {
@@ -179,8 +198,10 @@ func NewMemory(plans ...*Plan) (*Memory, error) {
 	batch, frozen := kernel.Alloc(l.bytes.Batch), kernel.Alloc(l.bytes.Frozen)
 	kernel.LargePages(frozen)
 	state := map[string][]byte{}
-	for g, n := range l.bytes.State {
-		state[g] = kernel.Alloc(n)
+	for _, groups := range []map[string]int64{l.bytes.State, l.bytes.HostState} {
+		for g, n := range groups {
+			state[g] = kernel.Alloc(n)
+		}
 	}
 	for _, name := range l.names {
 		var region []byte

@@ -3,6 +3,7 @@ package graph
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/tierlora/tierlora/kernel"
@@ -226,5 +227,61 @@ func TestReaderKeepsWhatWasThere(t *testing.T) {
 				t.Errorf("round %d, reading %d: %v, want %v, %v", round, i, got[0].F32(), want, err)
 			}
 		}
+	}
+}
+
+// TestOffloadedStates: states of the optimizer in host memory are no part of the machine's, Movable says before how
+// many bytes leave, and two steps of AdamW have the same bits.
+func TestOffloadedStates(t *testing.T) {
+	const n = 100
+	step := func(offload bool) (Bytes, []float32) {
+		b := NewBuilder(kernel.F32)
+		p, g := b.Param("params", "p", floats(n)), b.State("gradients", "g", floats(n))
+		m := b.State("adam m", "m", floats(n)).Movable(offload)
+		v := b.State("adam v", "v", floats(n)).Movable(offload)
+		b.Apply(kernel.AdamW{Beta1: 0.9, Beta2: 0.999, Eps: 1e-8}, p, g, m, v, b.Batch("clip", floats(2)),
+			b.Batch("numbers", floats(4)))
+		plan := mustCompile(t, b)
+		memory := mustMemory(t, plan)
+		cpu := kernel.NewCPU(1)
+		run, err := plan.Bind(memory, cpu)
+		if err != nil {
+			t.Fatal(err)
+		}
+		write := func(name string, value func(i int) float32) {
+			x, err := memory.Tensor(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range x.F32() {
+				x.F32()[i] = value(i)
+			}
+		}
+		write("p", func(i int) float32 { return float32(i) / 7 })
+		write("g", func(i int) float32 { return float32(i%11) - 5 })
+		write("clip", func(int) float32 { return 0.5 })
+		write("numbers", func(i int) float32 { return []float32{0.01, 0.1, 0.001, 0}[i] })
+		for range 2 {
+			run.Run("main") //nolint:errcheck // the CPU has none
+		}
+		all := []float32{}
+		for _, name := range []string{"p", "m", "v"} {
+			x, err := memory.Tensor(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, x.F32()...)
+		}
+		return memory.Bytes(), all
+	}
+	here, want := step(false)
+	there, got := step(true)
+	const moved = 2 * 448 // 100 float32, aligned
+	if here.Movable != moved || here.Offloaded() != 0 || there.Movable != 0 || there.Offloaded() != moved ||
+		here.Total()-there.Total() != moved || there.State["adam m"] != 0 || there.HostState["adam v"] != moved/2 {
+		t.Errorf("%+v with the states in the machine's memory, %+v with them in the host's", here, there)
+	}
+	if !slices.Equal(want, got) || want[3] == 3.0/7 {
+		t.Error("the states' place changes numbers")
 	}
 }

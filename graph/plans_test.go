@@ -29,7 +29,7 @@ func plansStay(t *testing.T, name string, on graph.Machine) {
 			t.Fatal(err)
 		}
 		key := fmt.Sprintf("%s, %v of %d layers, reuse %d", name, l.policy, l.layers, l.reuse)
-		texts[key] += fmt.Sprintf("%v\n%v", need, p)
+		texts[key] += fmt.Sprintf("{%d %d %d %d %v}\n%v", need.Arena, need.Batch, need.Frozen, need.Host, need.State, p)
 	})
 	data, err := os.ReadFile(filepath.Join("testdata", "plans.txt"))
 	if err != nil {

@@ -5,7 +5,9 @@ package graph
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"runtime"
+	"slices"
 	"sync"
 
 	"github.com/tierlora/tierlora/kernel"
@@ -28,8 +30,10 @@ type deviceStore struct {
 	group     map[string]int64 // offset of a group in state
 	constants gpu.Ptr
 
-	hostMemory *gpu.Pinned // of values that wait on the host; nil without
-	batchHost  []byte      // the batch region as the host sees it
+	hostMemory *gpu.Pinned      // of values that wait on the host; nil without
+	hostState  *gpu.Pinned      // of State in host memory, which kernels read and write there; nil without
+	hostGroup  map[string]int64 // offset of a group in hostState
+	batchHost  []byte           // the batch region as the host sees it
 	slots      [batchSlots]*gpu.Pinned
 	sent       [batchSlots]*gpu.Event
 	next       int
@@ -52,7 +56,8 @@ func (g *GPU) NewStore(plans ...*Plan) (Store, error) {
 	if rank, err = rankAmong(l.ranks, rank, world); err != nil {
 		return nil, err
 	}
-	s := &deviceStore{g: g.gpu, rank: rank, layout: l, host: map[string]kernel.Tensor{}, group: map[string]int64{}}
+	s := &deviceStore{g: g.gpu, rank: rank, layout: l, host: map[string]kernel.Tensor{}, group: map[string]int64{},
+		hostGroup: map[string]int64{}}
 	var state int64
 	for _, name := range l.bytes.Groups() {
 		s.group[name] = state
@@ -103,6 +108,9 @@ func (s *deviceStore) start() error {
 			return err
 		}
 	}
+	if err := s.pinStates(); err != nil {
+		return err
+	}
 	s.batchHost = kernel.Alloc(s.batch.Bytes)
 	for i := range s.slots {
 		var err error
@@ -121,6 +129,33 @@ func (s *deviceStore) start() error {
 	return nil
 }
 
+// pinStates allocates the states in host memory, zeroed. Page-locked memory has the same address on the device.
+func (s *deviceStore) pinStates() error {
+	var bytes int64
+	for _, group := range slices.Sorted(maps.Keys(s.layout.bytes.HostState)) {
+		s.hostGroup[group] = bytes
+		bytes += s.layout.bytes.HostState[group]
+	}
+	if bytes == 0 {
+		return nil
+	}
+	var err error
+	if s.hostState, err = s.g.Device.NewPinned(int(bytes)); err != nil {
+		return fmt.Errorf("optimizer states in host memory: %w", err)
+	}
+	clear(s.hostState.Bytes)
+	return nil
+}
+
+// inHost returns the memory of a state that lies in host memory.
+func (s *deviceStore) inHost(name string) (memory []byte, ok bool) {
+	at, ok := s.hostGroup[s.layout.region[name]]
+	if !ok || s.layout.kind[name] != State {
+		return nil, false
+	}
+	return s.hostState.Bytes[at+s.layout.offset[name]:], true
+}
+
 // Bytes returns what the allocations hold.
 func (s *deviceStore) Bytes() Bytes { return s.layout.bytes }
 
@@ -132,6 +167,9 @@ func (s *deviceStore) device(name string) (kernel.DeviceTensor, error) {
 		return kernel.DeviceTensor{}, fmt.Errorf("no plan uses a tensor named %q", name)
 	}
 	t.DType = l.stored[name]
+	if memory, ok := s.inHost(name); ok {
+		return kernel.DeviceTensor{Type: t, Ptr: gpu.HostPtr(memory)}, nil
+	}
 	var base gpu.Ptr
 	switch l.kind[name] {
 	case Batch:
@@ -169,6 +207,9 @@ func (s *deviceStore) Tensor(name string) (kernel.Tensor, error) {
 	}
 	if !ok {
 		return kernel.Tensor{}, fmt.Errorf("no plan uses a tensor named %q", name)
+	}
+	if memory, ok := s.inHost(name); ok {
+		return kernel.NewTensor(t, memory), nil
 	}
 	s.host[name] = kernel.NewTensor(t, kernel.Alloc(t.Bytes()))
 	return s.host[name], nil
@@ -209,6 +250,9 @@ func (s *deviceStore) sendBatch() error {
 }
 
 func (s *deviceStore) put(name string) error {
+	if _, ok := s.inHost(name); ok { // Tensor returns the memory itself
+		return nil
+	}
 	s.mu.Lock()
 	t, ok := s.host[name]
 	sl, isSliced := s.layout.sliced[name]
@@ -251,6 +295,9 @@ func (s *deviceStore) Get(names ...string) error {
 		return err
 	}
 	for _, name := range names {
+		if _, ok := s.inHost(name); ok { // Tensor returns the memory itself
+			continue
+		}
 		t, err := s.Tensor(name)
 		if err != nil {
 			return err
@@ -344,7 +391,7 @@ func (s *deviceStore) Close() error {
 			s.sent[i] = nil
 		}
 	}
-	err = errors.Join(err, s.hostMemory.Free())
+	err = errors.Join(err, s.hostMemory.Free(), s.hostState.Free())
 	for _, a := range []*gpu.Arena{s.arena, s.batch, s.frozen, s.state} {
 		err = errors.Join(err, a.Free())
 	}

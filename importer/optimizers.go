@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	notPaged = "its moments stay in the device's memory: there is no paging here"
+	paged    = "its states are in host memory if they do not fit on the device (training.optimizer_offload: auto)"
 	asBits   = "its moments are in the 8 bits of bitsandbytes, not of torchao"
 	in32Bits = "its moments are kept in float32"
 	in8Bits  = "its moments are kept in 8 bits"
@@ -27,17 +27,21 @@ var optimizers = map[string]named{
 	"adamw": {ours: "adamw"}, "torch.optim.adamw": {ours: "adamw"},
 	"adamw_8bit": {ours: "adamw_8bit"}, "adamw_bnb_8bit": {ours: "adamw_8bit"},
 	"bitsandbytes.optim.adamw8bit": {ours: "adamw_8bit"}, "bnb.optim.adamw8bit": {ours: "adamw_8bit"},
-	"paged_adamw_8bit":                  {ours: "adamw_8bit", say: notPaged},
-	"bitsandbytes.optim.pagedadamw8bit": {ours: "adamw_8bit", say: notPaged},
-	"bnb.optim.pagedadamw8bit":          {ours: "adamw_8bit", say: notPaged},
-	"adamw_torch_8bit":                  {ours: "adamw_8bit", say: asBits}, "ao_adamw_8bit": {ours: "adamw_8bit",
+	"paged_adamw_8bit":                   {ours: "adamw_8bit", say: paged},
+	"bitsandbytes.optim.pagedadamw8bit":  {ours: "adamw_8bit", say: paged},
+	"bnb.optim.pagedadamw8bit":           {ours: "adamw_8bit", say: paged},
+	"paged_adamw":                        {ours: "adamw", say: paged},
+	"paged_adamw_32bit":                  {ours: "adamw", say: paged},
+	"bitsandbytes.optim.pagedadamw":      {ours: "adamw", say: paged},
+	"bitsandbytes.optim.pagedadamw32bit": {ours: "adamw", say: paged},
+	"adamw_torch_8bit":                   {ours: "adamw_8bit", say: asBits}, "ao_adamw_8bit": {ours: "adamw_8bit",
 		say: asBits},
 	"torchao.optim.adamw8bit": {ours: "adamw_8bit", say: asBits},
 	"lion":                    {ours: "lion"}, "lion_32bit": {ours: "lion"}, "bitsandbytes.optim.lion": {ours: "lion"},
-	"paged_lion_32bit": {ours: "lion", say: notPaged},
-	"lion_8bit":        {ours: "lion_8bit"}, "bitsandbytes.optim.lion8bit": {ours: "lion_8bit"},
-	"paged_lion_8bit": {ours: "lion_8bit", say: notPaged}, "bitsandbytes.optim.pagedlion8bit": {ours: "lion_8bit",
-		say: notPaged},
+	"paged_lion": {ours: "lion", say: paged}, "paged_lion_32bit": {ours: "lion", say: paged},
+	"lion_8bit": {ours: "lion_8bit"}, "bitsandbytes.optim.lion8bit": {ours: "lion_8bit"},
+	"paged_lion_8bit": {ours: "lion_8bit", say: paged}, "bitsandbytes.optim.pagedlion8bit": {ours: "lion_8bit",
+		say: paged},
 	"sgd": plainSGD, "torch.optim.sgd": plainSGD,
 	"adafactor": {ours: "adafactor"}, "transformers.optimization.adafactor": {ours: "adafactor"},
 	"schedule_free_adamw": {ours: "schedule_free_adamw"},
@@ -70,7 +74,7 @@ func optimizer(t *translation, e entry) {
 	case strings.Contains(s, "lion"):
 		t.put(e, "training.optimizer", "lion", in32Bits)
 	case strings.Contains(s, "adamw") && !otherAdamW.MatchString(s):
-		t.put(e, "training.optimizer", "adamw", "the same formula, its moments kept in float32 and not paged")
+		t.put(e, "training.optimizer", "adamw", "the same formula, its moments kept in float32")
 	default:
 		t.missing(e,
 			"training.optimizer is adamw, adamw_8bit, lion, lion_8bit, adafactor, muon, schedule_free_adamw or "+

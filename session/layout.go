@@ -19,6 +19,8 @@ type Layout struct {
 	Layers   int
 	Overlap  bool // memory is reserved so that independent calls may overlap
 	LossRows int  // rows whose logits exist at the same time; 0 = as many as use the machine fully
+	// OffloadStates keeps the optimizer's states in host memory (training.optimizer_offload).
+	OffloadStates bool
 	// Number of ranks that store one slice of the frozen weights each, and gather a layer before its use; 0 = each rank
 	// stores all.
 	Shards int
@@ -41,6 +43,9 @@ func (l Layout) String() string {
 	}
 	if l.LossRows > 0 {
 		parts = append(parts, fmt.Sprintf("the loss of %d rows at a time", l.LossRows))
+	}
+	if l.OffloadStates {
+		parts = append(parts, "optimizer_offload")
 	}
 	if l.Sharded() {
 		parts = append(parts, fmt.Sprintf("base_sharding over %d devices", l.Shards))
@@ -72,6 +77,7 @@ type Search[T any] struct {
 	Linears  []int64 // numbers of each linear layer's quantised weight
 	LossRows int     // rows of logits that exist at the same time unless a layout sets them
 	Overlaps bool    // independent calls can overlap on the machine
+	Offload  bool    // OffloadStates may be added to a layout if none of Layouts fits
 }
 
 // Found is the result of a search.
@@ -89,8 +95,9 @@ type Rejected struct {
 
 func (s Search[T]) fits(p Planned[T]) bool { return s.Limit < 0 || p.Need.Total() <= s.Limit }
 
-// Run takes the first layout that fits. If none does, it takes the leanest with fewer and fewer rows of logits at a
-// time. It uses memory that is left to keep weights dequantised, to recompute fewer layers, or to let calls overlap.
+// Run takes the first layout that fits. If none does, it takes the first that fits with the optimizer's states in host
+// memory, if Offload allows that, and then the leanest with fewer and fewer rows of logits at a time. It uses memory
+// that is left to keep weights dequantised, to recompute fewer layers, or to let calls overlap.
 func (s Search[T]) Run() (Found[T], error) {
 	var found Found[T]
 	for i, l := range s.Layouts {
@@ -110,7 +117,35 @@ func (s Search[T]) Run() (Found[T], error) {
 		}
 		found.Rejected = append(found.Rejected, Rejected{p.Layout, p.Need})
 	}
+	if found, err := s.offload(found); err != nil || found.Fits {
+		return found, err
+	}
 	return s.shortenLoss(found)
+}
+
+// offload takes the first of the rejected layouts that fits with the optimizer's states in host memory. Only a layout
+// that fits is planned again: the states are all that leaves the machine's memory.
+func (s Search[T]) offload(found Found[T]) (Found[T], error) {
+	for i, r := range found.Rejected {
+		if !s.Offload || r.Need.Movable == 0 || r.Need.Total()-r.Need.Movable > s.Limit {
+			continue
+		}
+		l := r.Layout
+		l.OffloadStates = true
+		p, err := s.Try(l)
+		if err != nil || !s.fits(p) {
+			return found, err
+		}
+		if i > 0 {
+			p, err = s.improve(found.Rejected[i-1], p)
+		}
+		if err == nil {
+			p, err = s.overlap(p)
+		}
+		found.Planned, found.Fits = p, true
+		return found, err
+	}
+	return found, nil
 }
 
 // improve uses the memory that is left between a layout that fits and the faster one before it.
@@ -175,6 +210,16 @@ func (s Search[T]) shortenLoss(found Found[T]) (Found[T], error) {
 		if p.Need.Total() < lean.Need.Total() {
 			lean = p
 		}
+	}
+	if s.Offload && lean.Need.Movable > 0 {
+		l := lean.Layout
+		l.OffloadStates = true
+		p, err := s.Try(l)
+		if err != nil {
+			return found, err
+		}
+		lean = Rejected{p.Layout, p.Need}
+		found.Rejected = append(found.Rejected, lean)
 	}
 	rows := LeastLossRows
 	for 2*rows < s.LossRows {

@@ -170,3 +170,48 @@ func TestLayoutNamesItsKeys(t *testing.T) {
 		t.Errorf("%q, want %q; nothing asked for is %v", got, want, Layout{})
 	}
 }
+
+// TestSearchOffloadsStates: states leave the machine's memory only where no layout fits with them, and then the fastest
+// layout that fits without them is taken.
+func TestSearchOffloadsStates(t *testing.T) {
+	for _, c := range []struct {
+		limit int64
+		never bool
+		want  string
+		fits  bool
+	}{
+		{1500, false, "gradient_checkpointing none", true},
+		{750, false, "gradient_checkpointing offload", true},
+		{744, false, "gradient_checkpointing offload", true},
+		{743, false, "gradient_checkpointing selective in the first 6 layers, optimizer_offload", true},
+		{643, false, "gradient_checkpointing full in the first 1 layers, optimizer_offload", true},
+		{243, false, "gradient_checkpointing offload, the loss of 128 rows at a time, optimizer_offload", true},
+		{187, false, "gradient_checkpointing offload, the loss of 32 rows at a time, optimizer_offload", false},
+		{742, true, "gradient_checkpointing offload, the loss of 128 rows at a time", true},
+		{500, true, "gradient_checkpointing offload, the loss of 32 rows at a time", false},
+	} {
+		var tried []Layout
+		s := search(c.limit, &tried)
+		s.Layouts, s.Overlaps, s.Offload = s.Layouts[1:], false, !c.never
+		try := s.Try
+		s.Try = func(l Layout) (Planned[string], error) {
+			p, err := try(l)
+			if p.Need.State = map[string]int64{"m": 500}; l.OffloadStates {
+				p.Need.State, p.Need.HostState = nil, p.Need.State
+			} else {
+				p.Need.Movable = 500
+			}
+			return p, err
+		}
+		found, err := s.Run()
+		if err != nil || found.Fits != c.fits || found.Layout.String() != c.want {
+			t.Errorf("%d bytes: %v (fits: %v, %v), want %v (%v)", c.limit, found.Layout, found.Fits, err, c.want,
+				c.fits)
+		}
+		for _, r := range found.Rejected {
+			if r.Need.Total() <= c.limit {
+				t.Errorf("%d bytes: rejected %v, which holds %d", c.limit, r.Layout, r.Need.Total())
+			}
+		}
+	}
+}

@@ -103,8 +103,10 @@ type PlanReport struct {
 	Context    *PlanContext   `json:"context_parallel,omitempty"` // nil = each device has whole rows
 	Categories []PlanCategory `json:"categories"`
 	// Sum of the categories: the planned memory in bytes.
-	TotalBytes int64  `json:"total_bytes"`
-	Precision  string `json:"precision"` // precision in effect: bf16, fp16, tf32 or fp32
+	TotalBytes int64 `json:"total_bytes"`
+	// Bytes of host memory that hold the optimizer's states; 0 = the device holds them.
+	OffloadedBytes int64  `json:"offloaded_optimizer_bytes,omitempty"`
+	Precision      string `json:"precision"` // precision in effect: bf16, fp16, tf32 or fp32
 	// The precision was chosen for the device, not configured.
 	PrecisionAuto bool   `json:"precision_auto"`
 	Checkpointing string `json:"gradient_checkpointing"` // mode in effect: none, selective, full or offload

@@ -140,6 +140,12 @@ type Config struct {
 	// memory layout.
 	BaseSharding string `yaml:"base_sharding" default:"auto" choices:"auto always never" resume:"free"`
 
+	// OptimizerOffload keeps the optimizer's states in page-locked host memory, as the paged optimizers of bitsandbytes
+	// do: paged_adamw_8bit is another name of adamw_8bit. A GPU reads and writes them there while it updates, over
+	// its link. Results are the same to the last bit, and updates are slower. auto does so if the run fits on the
+	// device in no other memory layout. On a CPU all memory is the host's, and the key changes nothing.
+	OptimizerOffload string `yaml:"optimizer_offload" default:"auto" choices:"auto always never" resume:"free"`
+
 	// ContextParallelSize is the number of devices that share the tokens of each row, for rows that are too long for
 	// one device. Each device holds the activations of its part of the tokens, and in attention computes some heads
 	// over the whole row. The value must divide the number of devices and the number of attention heads. batch_size

@@ -19,7 +19,8 @@ import (
 // Layout returns the keys that decide which memory layouts are allowed. With frozen_gemm: fp8 it does not allow
 // dequantised copies of weights: GEMMs of 8-bit floats read packed weights, so the copies would only take memory.
 func (c Config) Layout() fit.Keys {
-	k := fit.Keys{Checkpointing: c.GradientCheckpointing, Dequantised: c.DequantisedWeights, Sharding: c.BaseSharding}
+	k := fit.Keys{Checkpointing: c.GradientCheckpointing, Dequantised: c.DequantisedWeights, Sharding: c.BaseSharding,
+		Offload: c.OptimizerOffload}
 	if c.FrozenGEMM == "fp8" {
 		k.Dequantised = "never"
 	}
@@ -61,7 +62,7 @@ func (p *planner) problem() (fit.Problem[steps], error) {
 		Checkpointing: c.GradientCheckpointing, OnOOM: c.OnOOM, BatchSize: c.BatchSize,
 		Accumulation: c.GradientAccumulationSteps, BatchTerm: objective.BatchTerm(p.spec.Objective()),
 		Optimizer: c.Optimizer, Sharing: p.sharing, Ranks: p.world,
-		Unsharded: c.BaseSharding == "never", Quantised: p.Net.Scheme != nil,
+		Unsharded: c.BaseSharding == "never", Offload: c.OptimizerOffload, Quantised: p.Net.Scheme != nil,
 		Smaller: adapter.OverQuantised(p.spec.Adapter), Layers: p.Base.Config.NumLayers,
 		Linears: net.Quantised(), FixedLossRows: p.env.lossRows != nil,
 		Machine: p.On, Free: p.free, Calls: steps.calls, Batches: &p.batches,

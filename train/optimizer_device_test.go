@@ -3,6 +3,7 @@
 package train
 
 import (
+	"context"
 	"path/filepath"
 	"testing"
 
@@ -65,6 +66,42 @@ func TestGPUOptimizersFollowCPU(t *testing.T) {
 				limit = 0.002
 			}
 			compareDevices(t, cpu, on, limit)
+		})
+	}
+}
+
+// TestGPUOptimizerOffload: with the optimizer's states in host memory a run that trains all weights has the bytes of
+// one with them on the device, and resumes one's checkpoint in the other's layout.
+func TestGPUOptimizerOffload(t *testing.T) {
+	gputest.Need(t)
+	for _, name := range []string{"adamw", "adamw_8bit", "lion_8bit", "muon", "adafactor", "schedule_free_adamw"} {
+		t.Run(name, func(t *testing.T) {
+			here := fullSpec(t, 4)
+			here.Device, here.Training.Optimizer, here.Training.OptimizerOffload = "cuda", name, "never"
+			if name == "schedule_free_adamw" {
+				here.Training.LRScheduler = "constant"
+			}
+			mustStart(t, here, Env{})
+			there := here
+			there.OutputDir, there.Training.OptimizerOffload = filepath.Join(t.TempDir(), "host"), "always"
+			planned, err := PlanRun(context.Background(), there, Env{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			result := mustStart(t, there, Env{})
+			if planned.OffloadedBytes == 0 || result.HeldBytes != planned.TotalBytes {
+				t.Errorf("the run held %d bytes, the plan has %d, and %d on the host", result.HeldBytes,
+					planned.TotalBytes, planned.OffloadedBytes)
+			}
+			sameModel(t, "states in host memory", here.OutputDir, there.OutputDir)
+
+			parts := there
+			parts.OutputDir = filepath.Join(t.TempDir(), "parts")
+			stop := stopping(3)
+			mustStart(t, parts, Env{Observers: []Observer{stop}, Interrupted: stop.stop})
+			parts.Training.Resume, parts.Training.OptimizerOffload = "auto", "never"
+			mustStart(t, parts, Env{})
+			sameModel(t, "resumed on the device", here.OutputDir, parts.OutputDir)
 		})
 	}
 }

@@ -144,6 +144,11 @@ func (p *prepared) planReport() PlanReport {
 		r.Notes = append(r.Notes, fmt.Sprintf("%s of host memory hold the layers' inputs until the backward pass",
 			session.FormatBytes(need.Host)))
 	}
+	if n := need.Offloaded(); n > 0 {
+		r.OffloadedBytes = n
+		r.Notes = append(r.Notes, fmt.Sprintf("optimizer_offload: %s of page-locked host memory (%d bytes) hold the "+
+			"optimizer's states, which each update reads and writes over the device's link", session.FormatBytes(n), n))
+	}
 	return r
 }
 

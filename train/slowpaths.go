@@ -68,6 +68,11 @@ func slowLayout(l, fastest session.Layout, c Config, measured bool) (all []graph
 		add(kernel.NotMeasured, smaller,
 			"the loss is worked out for %d rows at a time, as there is no memory for more logits", l.LossRows)
 	}
+	if l.OffloadStates && c.OptimizerOffload == "auto" {
+		add(kernel.NotMeasured, smaller+", an optimizer with smaller states, or training.optimizer_offload: always, "+
+			"which asks for it", "optimizer_offload auto keeps the optimizer's states in host memory, as they do "+
+			"not fit")
+	}
 	if l.Sharded() && c.BaseSharding == "auto" {
 		add(costSlices, smaller+", or training.base_sharding: always, which asks for it",
 			"base_sharding auto cuts the base model into slices, as it fits whole on no device")

@@ -93,7 +93,7 @@ no_such_key: 7
 		"base_model: m\nadapter: lora\ndatasets: [{path: rows, type: alpaca}]\noptimizer: paged_adamw_8bit\n",
 		nil, "axolotl",
 		[]string{"optimizer: adamw_8bit"}, []string{"optimizer: paged_adamw_8bit -> training.optimizer: adamw_8bit; " +
-			"its moments stay in the device's memory: there is no paging here"}},
+			"its states are in host memory if they do not fit on the device (training.optimizer_offload: auto)"}},
 	{"transformers, plain gradient descent", "args.json", `{"per_device_train_batch_size": 2, ` +
 		`"learning_rate": 1e-1, "optim": "sgd", "adam_beta1": 0.8, "output_dir": "o"}`, nil, "transformers",
 		[]string{"optimizer: sgd", "sgd_momentum: 0"}, []string{"adam_beta1: 0.8; sgd has none"}},

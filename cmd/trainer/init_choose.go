@@ -72,7 +72,9 @@ func (f *looked) choose(ctx context.Context, c *console, o *initOptions, env ses
 					continue
 				}
 				s := ch.with(way, length, batch)
-				report, err := f.plan(ctx, c, s, o, env)
+				tried := s
+				tried.Training.OptimizerOffload = "never" // an optimizer with smaller states is faster
+				report, err := f.plan(ctx, c, tried, o, env)
 				if errors.Is(err, session.ErrDoesNotFit) {
 					line, _, _ := strings.Cut(strings.TrimPrefix(err.Error(), session.ErrDoesNotFit.Error()+": "), ";")
 					ch.tried = append(ch.tried, fmt.Sprintf("%s with %d x %d tokens: %s", way, batch, length, line))

@@ -87,6 +87,10 @@ func (p *Pinned) Free() error {
 	return err
 }
 
+// HostPtr returns the device's address of page-locked memory, which is the host's: with unified addressing, which every
+// 64-bit system has, kernels read and write such memory over the link.
+func HostPtr(pinned []byte) Ptr { return Ptr(uintptr(unsafe.Pointer(unsafe.SliceData(pinned)))) }
+
 // View returns pinned memory as a slice of T.
 func View[T any](p *Pinned) []T {
 	var t T

@@ -85,6 +85,7 @@ type Problem[S any] struct {
 	Sharings  []int
 	Ranks     int     // number of ranks of the run
 	Unsharded bool    // training.base_sharding: never
+	Offload   string  // training.optimizer_offload
 	Quantised bool    // the base weights are quantised
 	Smaller   string  // value of the key adapter that would quantise the base weights; "" = none
 	Layers    int     // number of layers of the model
@@ -150,8 +151,21 @@ func (p Problem[S]) search(layouts []session.Layout, limit int64, z Shapes) sess
 		Layouts: layouts, Limit: limit,
 		Try:    func(l session.Layout) (session.Planned[S], error) { return p.plan(l, z) },
 		Layers: p.Layers, Linears: p.Linears,
-		LossRows: rows, Overlaps: can.Overlap,
+		LossRows: rows, Overlaps: can.Overlap, Offload: p.offloads(),
 	}
+}
+
+// offloads reports whether the search may move the optimizer's states to host memory.
+func (p Problem[S]) offloads() bool {
+	return p.Offload == "auto" && p.Machine.Capabilities().SeparateHost
+}
+
+// least returns the memory of a plan, without the optimizer's states if the search may move them to host memory.
+func (p Problem[S]) least(need graph.Bytes) int64 {
+	if p.offloads() {
+		return need.Total() - need.Movable
+	}
+	return need.Total()
 }
 
 // plan plans the run in a layout, with its own optimizer and sharing.

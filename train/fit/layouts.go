@@ -12,6 +12,7 @@ type Keys struct {
 	Checkpointing string // training.gradient_checkpointing
 	Dequantised   string // training.dequantised_weights
 	Sharding      string // training.base_sharding
+	Offload       string // training.optimizer_offload
 }
 
 // checkpointing lists the modes that each value of gradient_checkpointing allows, in the order they are tried.
@@ -47,6 +48,9 @@ func (k Keys) Layouts(can graph.Capabilities, quantised bool, ranks int) []sessi
 	for _, mode := range modes {
 		always := k.Dequantised == "always"
 		all = append(all, session.Layout{Dequantised: quantised && always, Experts: always, Recompute: mode})
+	}
+	for i := range all {
+		all[i].OffloadStates = k.Offload == "always" && can.SeparateHost
 	}
 	return k.sharded(all, ranks)
 }

@@ -71,7 +71,7 @@ func (p Problem[S]) shrink(limit int64) (c Choice[S], err error) {
 		if err != nil {
 			return c, err
 		}
-		if planned.Need.Total() > limit {
+		if p.least(planned.Need) > limit {
 			continue
 		}
 		var layouts []session.Layout

@@ -42,11 +42,13 @@ type advice[S any] struct {
 // layout, fewer rows in a micro-batch, an optimizer with smaller moments, or shorter rows.
 func (p Problem[S]) suggest(limit int64, c Choice[S]) (string, error) {
 	a := advice[S]{Problem: p, limit: limit, shapes: c.Shapes, lean: c.Layout}
-	a.auto = session.Layout{Recompute: graph.Offload, LossRows: session.LeastLossRows, Shards: c.Layout.Shards}
+	a.auto = session.Layout{Recompute: graph.Offload, LossRows: session.LeastLossRows, Shards: c.Layout.Shards,
+		OffloadStates: c.Layout.OffloadStates}
 	if !p.Machine.Capabilities().SeparateHost {
 		a.auto.Recompute = graph.RecomputeLayers
 	}
-	for _, look := range []func() (string, error){a.layout, a.sharding, a.sharing, a.rows, a.optimizer, a.length} {
+	for _, look := range []func() (string, error){a.offload, a.layout, a.sharding, a.sharing, a.rows, a.optimizer,
+		a.length} {
 		if hint, err := look(); hint != "" || err != nil {
 			return hint, err
 		}
@@ -77,6 +79,29 @@ func (a *advice[S]) layout() (string, error) {
 		keys += " with training.dequantised_weights: auto"
 	}
 	return fmt.Sprintf("%s would fit, in as little as %s", keys, a.bytes()), nil
+}
+
+// offload tries the optimizer's states in host memory.
+func (a *advice[S]) offload() (string, error) {
+	if a.Offload != "never" || !a.Machine.Capabilities().SeparateHost {
+		return "", nil
+	}
+	for _, l := range []struct {
+		layout session.Layout
+		with   string
+	}{{a.lean, ""}, {a.auto, " with training.gradient_checkpointing: auto"}} {
+		l.layout.OffloadStates = true
+		if ok, err := a.fits(l.layout, a.shapes); err != nil {
+			return "", err
+		} else if ok {
+			return fmt.Sprintf("training.optimizer_offload: auto%s would fit, in as little as %s", l.with,
+				a.bytes()), nil
+		}
+		if a.Checkpointing == "auto" {
+			break
+		}
+	}
+	return "", nil
 }
 
 // sharding tries a sharded base model.

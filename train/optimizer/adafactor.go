@@ -58,7 +58,7 @@ func (a adafactor) Apply(u Update) []string {
 	for i, elems := range []int{rows, cols, moments} {
 		name := u.named([]string{"mean squares of rows", "mean squares of columns", "mean update"}[i])
 		group := []string{"adafactor v", "adafactor v", "adafactor m"}[i]
-		in, names = append(in, u.Net.State(group, name, kernel.T(u.Grads.Type.DType, elems))), append(names, name)
+		in, names = append(in, u.moments(group, name, kernel.T(u.Grads.Type.DType, elems))), append(names, name)
 	}
 	k := kernel.Adafactor{Matrices: matrices, Beta1: a.AdafactorBeta1, ClipThreshold: a.AdafactorClipThreshold,
 		WeightDecay: u.decay(a.WeightDecay), ScaleParameter: a.AdafactorScaleParameter, Scaled: u.Scaling != nil}

@@ -32,7 +32,7 @@ func (a adamW8Bit) Apply(u Update) []string {
 	declare := func(d kernel.DType, elems int, name string) {
 		for i, group := range []string{"adam m", "adam v"} {
 			name := u.named([]string{"first", "second"}[i] + " moments" + name)
-			in, names = append(in, u.Net.State(group, name, kernel.T(d, elems))), append(names, name)
+			in, names = append(in, u.moments(group, name, kernel.T(d, elems))), append(names, name)
 		}
 	}
 	declare(kernel.U8, q*kernel.MomentBlock, " in 8 bits")

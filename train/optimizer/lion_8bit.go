@@ -27,7 +27,7 @@ func (l lion8Bit) Apply(u Update) []string {
 	var names []string
 	declare := func(d kernel.DType, elems int, name string) {
 		name = u.named("momentum" + name)
-		in, names = append(in, u.Net.State("lion m", name, kernel.T(d, elems))), append(names, name)
+		in, names = append(in, u.moments("lion m", name, kernel.T(d, elems))), append(names, name)
 	}
 	q := max(len(large), 1)
 	declare(kernel.U8, q*kernel.MomentBlock, " in 8 bits")

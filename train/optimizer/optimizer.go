@@ -4,6 +4,7 @@ package optimizer
 
 import (
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/nn"
 )
 
@@ -17,6 +18,13 @@ var Optimizers = map[string]func(Config) Optimizer{
 	"muon":                newMuon,
 	"schedule_free_adamw": newScheduleFree,
 	"sgd":                 newSGD,
+}
+
+// Paged gives the optimizer that a name of bitsandbytes with paged states stands for: the states of every optimizer may
+// lie in host memory.
+var Paged = map[string]string{
+	"paged_adamw": "adamw", "paged_adamw_32bit": "adamw", "paged_adamw_8bit": "adamw_8bit",
+	"paged_lion": "lion", "paged_lion_32bit": "lion", "paged_lion_8bit": "lion_8bit",
 }
 
 // Config is what a run's configuration says of its optimizer.
@@ -68,6 +76,7 @@ type Update struct {
 	Norm          *graph.Value // f[2]: global norm of the gradients, clip factor; a factor that is not finite means no update
 	Numbers       *graph.Value // f[NumbersSize]
 	Scaling       *graph.Value // state of loss scaling; nil = none
+	Offload       bool         // states lie in host memory
 	// Decay is the weight decay of these parameters if OwnDecay says so; else they have the configuration's.
 	Decay    float64
 	OwnDecay bool
@@ -87,7 +96,12 @@ func (u Update) decay(configured float64) float64 {
 // state declares a tensor of the parameters' shape that lives from step to step. Group is what the plan lists it under.
 func (u Update) state(group, name string) (*graph.Value, string) {
 	name = u.named(name)
-	return u.Net.State(group, name, u.Grads.Type), name
+	return u.moments(group, name, u.Grads.Type), name
+}
+
+// moments declares a tensor that lives from step to step, in host memory if Offload says so.
+func (u Update) moments(group, name string, t kernel.Type) *graph.Value {
+	return u.Net.State(group, name, t).Movable(u.Offload)
 }
 
 // named is the name of a state, or of a table, of this update.

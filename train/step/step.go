@@ -123,7 +123,8 @@ func SummingOf(window, ranks int) Summing {
 // Plan plans forward, backward, clipping and optimizer for micro-batches of a shape.
 func Plan(nw session.Network, s session.Shape, o Options, sum Summing, on graph.Machine) (*Step, error) {
 	n, trained, in := nw.Declare("", s)
-	b := builder{Step: &Step{Tokens: s.Tokens, Objective: o.Objective, options: o, summing: sum}, Net: n, trained: trained}
+	b := builder{Step: &Step{Tokens: s.Tokens, Objective: o.Objective, options: o, summing: sum}, Net: n,
+		trained: trained, offload: nw.Layout.OffloadStates}
 	if o.NEFTuneAlpha > 0 {
 		addNoise(n, nw.Own(s).Tokens)
 		b.width = nw.Config.HiddenSize
@@ -178,6 +179,7 @@ type builder struct {
 	trained *adapter.Trained
 	grads   []*graph.Value  // gradient of each trained tensor, in the whole step
 	grad    *graph.Value    // grads as one vector
+	offload bool            // the optimizer's states lie in host memory
 	decays  map[int]float64 // weight decays of trained tensors, by their place, that are not the configuration's
 
 	// one and the following fields are the same for a micro-batch, if micro-batches are summed apart; else nil, and the
@@ -307,7 +309,8 @@ func (b *builder) planUpdate(numbers *graph.Value) error {
 
 // updates returns what the optimizer updates: all parameters as one vector, or each tensor.
 func (b *builder) updates(numbers *graph.Value) (updates []optimizer.Update) {
-	all := optimizer.Update{Net: b.Net, Grads: b.grad, Norm: b.Norm, Numbers: numbers, Scaling: b.scaling}
+	all := optimizer.Update{Net: b.Net, Grads: b.grad, Norm: b.Norm, Numbers: numbers, Scaling: b.scaling,
+		Offload: b.offload}
 	tensors := Tensors(b.trained, b.grads)
 	if !slices.ContainsFunc(b.trained.Rates, func(rate float64) bool { return rate != 1 }) && len(b.decays) == 0 {
 		all.Params, all.Tensors = b.Span(adapter.ParamGroup), tensors
