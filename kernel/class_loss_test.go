@@ -88,7 +88,16 @@ func TestRewardLossMeaning(t *testing.T) {
 		2),
 		f64s([]float64{0.5}, 1))
 	near(t, "loss", out[0].F64(), []float64{0.5 * (2*math.Ln2 + 0.5*16)}, 1e-15)
-	near(t, "sums", []float64{out[1].F64()[0], out[2].F64()[0], out[3].F64()[0]}, []float64{2, 1, 2}, 0)
+	var sums []float64
+	for _, x := range out[1:] {
+		sums = append(sums, x.F64()[0])
+	}
+	near(t, "sums", sums, []float64{2, 1, 2, 0, 3, 1}, 0)
+	copy(pairs.I32(), []int32{-1, 0, 2, -1})
+	for i, x := range evaluate(t, kernel.RewardLoss{Centre: 0.5}, f64s([]float64{1, 3, 0, 0}, 4, 1), pairs,
+		f64s([]float64{2, 0}, 2), f64s([]float64{0.5}, 1)) {
+		near(t, fmt.Sprint("result ", i, " without a pair"), x.F64(), []float64{0}, 0)
+	}
 }
 
 // TestHeadLossesRefuse checks attributes and inputs that have no meaning.

@@ -3,26 +3,37 @@ package kernel
 import (
 	"fmt"
 	"math"
+	"slices"
 )
 
 // RewardLoss computes the loss of a reward model over preference pairs (Bradley and Terry 1952), with the gradient for
 // the rewards.
 //
 //	rewards f[S,1], pairs i32[P,2], margins f[P], scale f[1], (scaling if Scaled)
-//	  -> loss f[], (drewards f[S,1] if Grad), means of both rewards f[], accuracy f[], differences f[]
+//	  -> loss f[], (drewards f[S,1] if Grad), means of both rewards f[], accuracy f[], differences f[],
+//	     least reward f[], largest reward f[], pairs f[]
 //	loss = scale * sum over pairs of softplus(-(c - r - margin)) + Centre (c + r)²
 //
 // c and r are the rewards of the chosen and of the rejected answer. pairs[k] are their sequences; a negative index
-// means that there is no pair k. The scalars after the gradient are sums over pairs that nothing scales: (c + r)/2, one
-// where c > r, and c - r. All arithmetic is in float64.
+// means that there is no pair k. Nothing scales the scalars after the gradient. The first three are sums over pairs:
+// (c + r)/2, one where c > r, and c - r. Then come the least and the largest reward of all pairs, and 1; all three are 0
+// where there is no pair. All arithmetic is in float64.
 type RewardLoss struct {
 	Centre float64 // weight of the squared sum of both rewards, which pulls rewards to a mean of zero; 0 or more
 	Grad   bool    // computes drewards
 	Scaled bool    // multiplies the gradient, but not the loss, by the loss scale
 }
 
-// rewardSums is the number of sums over pairs beside the loss.
-const rewardSums = 3
+// The scalars that a RewardLoss computes beside the loss and its gradient, in their order.
+const (
+	rewardMean     = iota // sum over pairs of the mean of both rewards
+	rewardAccuracy        // number of pairs whose chosen answer has the larger reward
+	rewardMargin          // sum over pairs of the difference of both rewards
+	rewardLeast           // least reward of all pairs
+	rewardLargest         // largest reward of all pairs
+	rewardAny             // 1 if there is a pair
+	rewardSums            // number of these scalars
+)
 
 // Name returns "reward_loss".
 func (RewardLoss) Name() string { return "reward_loss" }
@@ -31,7 +42,7 @@ func (o RewardLoss) patterns() []string {
 	return withScaling(o.Scaled, "f[S,1]", "i32[P,2]", "f[P]", "f[1]")
 }
 
-// Shape returns the types of the loss, the gradient and the three sums.
+// Shape returns the types of the loss, the gradient and the scalars beside them.
 func (o RewardLoss) Shape(in []Type) ([]Type, error) {
 	if _, err := Want(in, o.patterns()...); err != nil {
 		return nil, err
@@ -49,7 +60,7 @@ func (o RewardLoss) Shape(in []Type) ([]Type, error) {
 	if o.Grad {
 		out = append(out, in[0])
 	}
-	return append(out, one, one, one), nil
+	return append(out, slices.Repeat([]Type{one}, rewardSums)...), nil
 }
 
 // Terminal marks the end of a graph: the gradient belongs to the loss itself.
@@ -95,9 +106,14 @@ func rewardLoss[F Float](o RewardLoss, in, out []Tensor) func() {
 				drewards[j] += F(by * (2*o.Centre*sum + sigmoid(-z)))
 			}
 			if c > r {
-				sums[1]++
+				sums[rewardAccuracy]++
 			}
-			sums[0], sums[2] = sums[0]+sum/2, sums[2]+c-r
+			sums[rewardMean], sums[rewardMargin] = sums[rewardMean]+sum/2, sums[rewardMargin]+c-r
+			if sums[rewardAny] == 0 {
+				sums[rewardLeast], sums[rewardLargest], sums[rewardAny] = c, c, 1
+			}
+			sums[rewardLeast] = min(sums[rewardLeast], c, r)
+			sums[rewardLargest] = max(sums[rewardLargest], c, r)
 		}
 		Floats[F](out[0])[0] = F(loss * float64(scale[0]))
 		for i, x := range sums {

@@ -85,7 +85,7 @@ func headRun(t *testing.T, spec func() Spec, numbers ...string) {
 func TestRewardRun(t *testing.T) {
 	t.Parallel()
 	headRun(t, func() Spec { return headSpec(t, 6, "sequence_classification", "reward", rewardRow) },
-		"mean_reward", "accuracy", "margin")
+		"mean_reward", "accuracy", "margin", "min_reward", "max_reward")
 }
 
 func TestClassificationRun(t *testing.T) {

@@ -39,11 +39,8 @@ var goals = map[string][]string{
 	"instruct": {"alpaca", "completion", "segments"},
 	"text":     {"text"},
 	"tokens":   {"tokenized"},
-	goalPairs:  {"preference", "tokenized_preference"},
+	goalPairs:  {"preference", "tokenized_preference", "unpaired", "tokenized_unpaired"},
 }
-
-// goalPairs is the goal of rows that are preference pairs.
-const goalPairs = "preference"
 
 // goalNames lists the goals in display order.
 var goalNames = []string{"chat", "instruct", "text", "tokens", goalPairs}

@@ -20,7 +20,6 @@ import (
 	"github.com/tierlora/tierlora/quant"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train"
-	"github.com/tierlora/tierlora/train/objective"
 )
 
 // choice is a configuration that fits in memory, with an explanation of each value.
@@ -120,7 +119,7 @@ func (ch *choice) with(w way, length, batch int) train.Spec {
 		s.Quantization = &q
 	}
 	s.Training.BatchSize, s.Training.GradientAccumulationSteps = batch, max(1, min(rowsOfStep, ch.found.rows)/batch)
-	return s
+	return exchanging(s)
 }
 
 // settle sets the values that do not depend on memory.
@@ -144,8 +143,7 @@ func (ch *choice) settle(o *initOptions) {
 		t.Epochs = 1
 	}
 	if o.goal == goalPairs {
-		t.Objective, t.LearningRate, t.Epochs = "dpo", 5e-6, 1
-		s.Objectives.DPO = objective.Defaults().DPO
+		f.prefer(&s)
 	}
 	ch.spec = s
 }
@@ -279,10 +277,7 @@ func (ch *choice) explain(o *initOptions, full int) {
 		why["training.learning_rate"] += fmt.Sprintf(" Tinker's cookbook has %.1e for a model of this width.", rate)
 	}
 	if o.goal == goalPairs {
-		why["training.objective"] = "direct preference optimisation; cpo, simpo and orpo need no reference " +
-			"(docs/OBJECTIVES.md)."
-		why["training.learning_rate"] = "DPO wants less than supervised training: 1e-6 to 5e-5 with LoRA."
-		why["dpo.beta"] = "how strongly the model stays near the base model; a smaller value lets it move further."
+		ch.explainPreferences()
 	}
 	why["training.epochs"] = fmt.Sprintf("%s%d steps; more epochs overfit small data sets: watch the evaluation loss.",
 		about, ch.steps)
@@ -365,8 +360,7 @@ func (ch *choice) write(o *initOptions) []byte {
 		{Path: "output_dir", Value: s.OutputDir}, {Path: "device", Value: s.Device},
 	}
 	if o.goal == goalPairs {
-		values = append(values, config.Commented{Path: "training.objective", Value: t.Objective},
-			config.Commented{Path: "dpo.beta", Value: s.Objectives.DPO.Beta})
+		values = append(values, preferenceValues(s)...)
 	}
 	if len(s.Dataset.Fields) > 0 {
 		var fields importer.Map
@@ -413,5 +407,5 @@ func (ch *choice) write(o *initOptions) []byte {
 }
 
 var goalText = map[string]string{"chat": "conversations, of which the answers are trained",
-	"instruct": "tasks, of which the answers are trained", goalPairs: "pairs of a chosen and a rejected answer",
+	"instruct": "tasks, of which the answers are trained", goalPairs: "answers that are preferred to others",
 	"text": "plain text, of which every token is trained", "tokens": "rows of token ids"}

@@ -37,6 +37,7 @@ type looked struct {
 	rows     int
 	lengths  []int // lengths of the rows in tokens, sorted
 	longest  int
+	labels   labels
 	trained  string // description of the trained part of a row
 	dropped  int
 	shown    []dataset.Inspected
@@ -91,11 +92,15 @@ func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, er
 		s.Dataset.ChatTemplate = f.template
 		set, report, err = openData(ctx, s, tok, folder, env)
 	}
+	if err == nil {
+		set, report, err = o.withLabels(ctx, s, set, report, tok, folder, env)
+	}
 	if err != nil {
 		return nil, usage(fmt.Errorf("init: --data %s: %s", words.ShellQuote(o.data), asInitFlags.Replace(err.Error())))
 	}
 	f.format, f.rows, f.trained, f.dropped = report.Format, set.Train.Len(), report.Trained, report.DroppedRows()
 	f.longest = report.LongestRow.Tokens
+	f.labels = labels{report.Groups.Desirable, report.Groups.Undesirable}
 	f.unread, f.keys = report.KeysNotRead(), report.Unread
 	f.asChat, f.hasForms = report.AsChat, dataset.Formats[report.Format].AsChat != nil
 	f.systems = report.Chat.SystemPrompts == "several" || report.Chat.System != o.system

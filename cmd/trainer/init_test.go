@@ -23,6 +23,10 @@ var initRows = []struct{ file, row, goal, format, line string }{
 	{"ids_of_pairs.jsonl", `{"chosen_input_ids": [5, 6, 7], "chosen_labels": [-100, 6, 7], "rejected_input_ids": [5, ` +
 		`8], ` +
 		`"rejected_labels": [-100, 8]}`, "preference", "tokenized_preference", "beta: 0.1"},
+	{"labelled.jsonl", `{"prompt": "Two and two?", "completion": " Four", "label": true}`, "preference", "unpaired",
+		"objective: kto"},
+	{"ids_of_labelled.jsonl", `{"input_ids": [5, 6, 7], "labels": [-100, 6, 7], "label": false}`, "preference",
+		"tokenized_unpaired", "beta: 0.1"},
 	{"mine.csv", "prompt,completion\nTwo and two?,Four", "instruct", "completion", "epochs: 3"},
 }
 

@@ -101,17 +101,32 @@ __device__ double total(double v) {
     return part[0];
 }
 
-// The loss and the sums of pairs, and drewards [S], which may be null. Grid 1.
+// The largest v of the block's 256 threads, for all of them.
+__device__ double largest_of(double v) {
+    __shared__ double part[256];
+    __syncthreads();
+    part[threadIdx.x] = v;
+    __syncthreads();
+    for (int half = 128; half; half >>= 1) {
+        if (threadIdx.x < half) part[threadIdx.x] = fmax(part[threadIdx.x], part[threadIdx.x + half]);
+        __syncthreads();
+    }
+    return part[0];
+}
+
+// The loss, the sums of pairs, their least and largest reward and 1, which are 0 without a pair, and drewards [S], which may be null. Grid 1.
 extern "C" __global__ void __launch_bounds__(256) task_loss_reward(float *loss, float *drewards, float *mean, float *accuracy, float *margin,
-                                                                    const float *rewards, const int *pairs, const float *margins,
-                                                                    const float *scale, const float *scaling, int P, int S, double centre) {
-    double all = 0, sums[3] = {0, 0, 0};
+                                                                    float *least, float *largest, float *any, const float *rewards,
+                                                                    const int *pairs, const float *margins, const float *scale,
+                                                                    const float *scaling, int P, int S, double centre) {
+    double all = 0, sums[3] = {0, 0, 0}, low = INF, high = -INF;
     for (int k = threadIdx.x; k < P; k += blockDim.x) {
         int i = pairs[2 * k], j = pairs[2 * k + 1];
         if (i < 0 || j < 0 || i >= S || j >= S) continue;
         double c = rewards[i], r = rewards[j];
         all += softplus(-(c - r - margins[k])) + centre * (c + r) * (c + r);
         sums[0] += (c + r) / 2, sums[1] += c > r, sums[2] += c - r;
+        low = fmin(low, fmin(c, r)), high = fmax(high, fmax(c, r));
     }
     all = total(all);
     float *to[3] = {mean, accuracy, margin};
@@ -120,7 +135,12 @@ extern "C" __global__ void __launch_bounds__(256) task_loss_reward(float *loss, 
         double sum = total(sums[i]);
         if (threadIdx.x == 0) *to[i] = (float)sum;
     }
-    if (threadIdx.x == 0) *loss = (float)(all * *scale);
+    low = -largest_of(-low), high = largest_of(high);
+    if (threadIdx.x == 0) {
+        bool one = low <= high;
+        *loss = (float)(all * *scale);
+        *least = one ? (float)low : 0.f, *largest = one ? (float)high : 0.f, *any = one;
+    }
     if (!drewards) return;
     double by = (double)*scale * (scaling ? *scaling : 1.f);
     for (int s = threadIdx.x; s < S; s += blockDim.x) {

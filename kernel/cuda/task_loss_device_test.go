@@ -3,6 +3,7 @@
 package cuda
 
 import (
+	"fmt"
 	"math"
 	"testing"
 
@@ -166,14 +167,20 @@ func TestTaskLoss(t *testing.T) {
 		nearF32(t, "cross-entropy", f32Floats(out[0]), each)
 	}
 	out := r.repeat(func() [][]byte {
-		loss, dr, mean, accuracy, margin := r.out("loss", 4), r.out("drewards", 12), r.out("mean", 4),
-			r.out("accuracy", 4),
-			r.out("margin", 4)
-		r.run(RewardLoss(), loss, dr, mean, accuracy, margin, in(r, "rewards", []float32{1, 0, 3}),
-			in(r, "pairs", []int32{2, 0, -1, 1}), in(r, "margins", []float32{2, 0}), in(r, "scale", []float32{1}),
-			gpu.Ptr(0), i32(2), i32(3), int64(0))
-		return [][]byte{get[byte](r, loss, 4), get[byte](r, dr, 12)}
+		loss, dr, mean, accuracy := r.out("loss", 4), r.out("drewards", 12), r.out("mean", 4), r.out("accuracy", 4)
+		margin, least, largest, any := r.out("margin", 4), r.out("least", 4), r.out("largest", 4), r.out("any", 4)
+		r.run(RewardLoss(), loss, dr, mean, accuracy, margin, least, largest, any,
+			in(r, "rewards", []float32{-1, 0, 1}), in(r, "pairs", []int32{2, 0, -1, 1}),
+			in(r, "margins", []float32{2, 0}), in(r, "scale", []float32{1}), gpu.Ptr(0), i32(2), i32(3), int64(0))
+		all := [][]byte{get[byte](r, loss, 4), get[byte](r, dr, 12)}
+		for _, x := range []gpu.Ptr{mean, accuracy, margin, least, largest, any} {
+			all = append(all, get[byte](r, x, 4))
+		}
+		return all
 	})
 	nearF32(t, "loss", f32Floats(out[0]), []float64{math.Ln2})
 	nearF32(t, "gradient", f32Floats(out[1]), []float64{0.5, 0, -0.5})
+	for i, want := range []float64{0, 1, 2, -1, 1, 1} {
+		nearF32(t, fmt.Sprint("sum ", i), f32Floats(out[2+i]), []float64{want})
+	}
 }

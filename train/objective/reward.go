@@ -35,12 +35,17 @@ const nameMargins = "margins"
 // Divisor is the number of pairs.
 func (reward) Divisor() Count { return Groups }
 
-// Numbers are TRL's, in the order of the sums of kernel.RewardLoss.
+// Numbers are TRL's, in the order of the scalars of kernel.RewardLoss. As in TRL, min_reward and max_reward are means
+// over micro-batches of the least and the largest reward in each, so that they depend on training.batch_size.
 func (reward) Numbers() []Number {
+	const batches = "micro-batches"
 	return []Number{
 		{Name: "mean_reward", Per: Groups},
 		{Name: "accuracy", Per: Groups, HigherIsBetter: true},
 		{Name: "margin", Per: Groups, HigherIsBetter: true},
+		{Name: "min_reward", Among: batches},
+		{Name: "max_reward", Among: batches},
+		{Name: batches, Per: Groups, Hidden: true},
 	}
 }
 
