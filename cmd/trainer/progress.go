@@ -5,7 +5,6 @@ import (
 	"io"
 	"math"
 	"path/filepath"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -119,24 +118,6 @@ func (p *progress) Eval(e train.EvalMetrics) error {
 	p.line(fmt.Sprintf("step %d/%d  eval loss %.4f", e.Step, p.total, e.Loss) + p.named(e.Numbers, "eval_"))
 	p.draw()
 	return nil
-}
-
-// named formats the numbers of sampled answers, where there are some, and the objective's numbers that tables list, for
-// the end of a line. prefix begins the names of the latter in values.
-func (p *progress) named(values train.Values, prefix string) (text string) {
-	for _, name := range []string{"reward", "reward_std", "completions/mean_length", "completions/clipped_ratio"} {
-		i := slices.IndexFunc(values, func(v objective.Value) bool { return v.Name == name })
-		if i >= 0 && prefix == "" {
-			text += fmt.Sprintf("  %s %.4g", strings.TrimPrefix(name, "completions/"), values[i].Value)
-		}
-	}
-	for _, n := range p.numbers {
-		i := slices.IndexFunc(values, func(v objective.Value) bool { return v.Name == prefix+n.Name })
-		if n.Listed() && i >= 0 {
-			text += fmt.Sprintf("  %s %.4g", n.Name, values[i].Value)
-		}
-	}
-	return text
 }
 
 // left returns the time that the remaining steps take at the present pace.

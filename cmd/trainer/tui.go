@@ -57,9 +57,11 @@ type tui struct {
 	sum     float64
 	n       int
 	history []string // lines of the log
-	start   time.Time
-	stop    chan struct{}
-	stopped chan struct{}
+	// numbers and evaluated are the objective's numbers of the last logged step and of the last evaluation.
+	numbers, evaluated []item
+	start              time.Time
+	stop               chan struct{}
+	stopped            chan struct{}
 }
 
 // curve is a list of points in order.
@@ -176,6 +178,9 @@ func (t *tui) Step(s train.StepInfo) error {
 		t.bar.loss = s.MeanLoss
 		t.noteLoss(s.Step, s.MeanLoss)
 	}
+	if s.Logged != nil {
+		t.numbers = t.bar.items(s.Logged.Numbers, "")
+	}
 	return nil
 }
 
@@ -189,6 +194,7 @@ func (t *tui) Evaluating(_, batches, of int) {
 func (t *tui) Eval(e train.EvalMetrics) error {
 	t.mu.Lock()
 	t.evals.add(float64(e.Step), e.Loss)
+	t.evaluated = t.bar.items(e.Numbers, "eval_")
 	t.mu.Unlock()
 	t.bar.mu.Lock()
 	t.bar.evaluating = ""
@@ -280,13 +286,15 @@ func (t *tui) picture(columns, rows int, log bool) []string {
 	if rest-logRows-memoryRows > 6 {
 		nameRows = 1
 	}
+	numbers := t.numberLines(columns-1, min(tuiNumberRows, max(0, rest-logRows-memoryRows-nameRows-6)))
 	if !log {
 		logRows = 0
 	}
 	loss := report.Plot{XLabel: fmt.Sprintf("step of %d", total),
 		Series: []report.Series{t.loss.series("", report.Faint, 1), smooth.series("", report.Line, 1),
 			t.evals.series("", report.Points, 2)}}
-	lines = append(lines, loss.Braille(columns-1, rest-logRows-memoryRows-nameRows, t.colour)...)
+	lines = append(lines, loss.Braille(columns-1, rest-logRows-memoryRows-nameRows-len(numbers), t.colour)...)
+	lines = append(lines, numbers...)
 	lines = append(lines, fitted(memory, columns-1), strip)
 	if nameRows > 0 {
 		lines = append(lines, wholeNames(names, columns-1))

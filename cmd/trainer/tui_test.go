@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -10,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 var sequence = regexp.MustCompile(`\x1b\[[0-9;?]*[A-Za-z]`)
@@ -90,6 +92,51 @@ func TestTUI(t *testing.T) {
 				t.Errorf("%d and %d points are kept", len(s.loss.x), len(s.smooth().x))
 			}
 		}
+	}
+}
+
+// TestTUINumbers draws runs with numbers beside the loss: each is whole, with that of the last evaluation beside it, in as
+// many lines as a terminal of that size has.
+func TestTUINumbers(t *testing.T) {
+	o := objective.Of("dpo", objective.Config{})
+	for _, size := range [][2]int{{40, 10}, {80, 24}, {120, 40}} {
+		s := &tui{bar: newProgress(io.Discard, 1), w: io.Discard, size: func() (int, int) { return size[0], size[1] },
+			busy: func() bool { return true }} // the test alone draws
+		s.bar.width = func() int { return 80 }
+		if err := s.Start(train.RunInfo{Dir: t.TempDir(), Total: 10, Numbers: o.Numbers()}); err != nil {
+			t.Fatal(err)
+		}
+		var values, held train.Values
+		for i, n := range o.Numbers() {
+			values = append(values, objective.Value{Name: n.Name, Value: float64(i) + 0.5})
+			held = append(held, objective.Value{Name: "eval_" + n.Name, Value: float64(i) + 0.25})
+		}
+		logged := train.StepInfo{Step: 1, MeanLoss: 1, Logged: &train.StepMetrics{Numbers: values}}
+		if err := errors.Join(s.Step(logged), s.Eval(train.EvalMetrics{Step: 1, Loss: 2, Numbers: held})); err != nil {
+			t.Fatal(err)
+		}
+		s.mu.Lock()
+		lines := s.picture(size[0], size[1], true)
+		s.mu.Unlock()
+		text := strings.Join(lines, "\n")
+		for _, want := range []string{"rewards/chosen 0.5 (evaluation 0.25)", "rewards/margins 3.5 (evaluation 3.25)",
+			"mean_token_accuracy 9.5 (evaluation 9.25)"} {
+			if has := strings.Contains(text, want); has != (size[1] > 10 && (size[1] > 24 || !strings.HasPrefix(want, "mean"))) {
+				t.Errorf("%v: %q in the picture: %v\n%s", size, want, has, text)
+			}
+		}
+		if strings.Contains(text, "tokens/chosen") {
+			t.Errorf("%v: hidden numbers are shown\n%s", size, text)
+		}
+		for _, line := range lines {
+			if n := len([]rune(line)); n > size[0]-1 {
+				t.Errorf("%v: a line of %d columns: %s", size, n, line)
+			}
+		}
+		if len(lines) > size[1]-1 {
+			t.Errorf("%v: %d lines", size, len(lines))
+		}
+		s.close()
 	}
 }
 
