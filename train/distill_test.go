@@ -76,17 +76,7 @@ func TestDistillRun(t *testing.T) {
 		}
 	}
 
-	ranks := over(t, whole, 2)
-	mustStart(t, ranks, oneWorker)
-	sameRun(t, "2 ranks", whole.OutputDir, ranks.OutputDir)
-
-	parts := whole
-	parts.OutputDir = filepath.Join(t.TempDir(), "parts")
-	stop := stopping(3)
-	mustStart(t, parts, Env{Env: oneWorker.Env, Observers: []Observer{stop}, Interrupted: stop.stop})
-	parts.Training.Resume = "auto"
-	mustStart(t, parts, oneWorker)
-	sameRun(t, "resumed", whole.OutputDir, parts.OutputDir)
+	sameOverRanksAndResume(t, whole, 3)
 }
 
 // TestDistillLearns: the divergence of the validation rows from the teacher falls.

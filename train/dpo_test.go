@@ -70,25 +70,7 @@ func TestDPORun(t *testing.T) {
 			}
 		}
 
-		ranks := over(t, whole, 2)
-		mustStart(t, ranks, oneWorker)
-		sameRun(t, "2 ranks", whole.OutputDir, ranks.OutputDir)
-
-		parts := whole
-		parts.OutputDir = filepath.Join(t.TempDir(), "parts")
-		stop := stopping(3)
-		mustStart(t, parts, Env{Env: oneWorker.Env, Observers: []Observer{stop}, Interrupted: stop.stop})
-		parts.Training.Resume = "auto"
-		mustStart(t, parts, oneWorker)
-		sameRun(t, "resumed", whole.OutputDir, parts.OutputDir)
-		for what, dir := range map[string]string{"2 ranks": ranks.OutputDir, "resumed": parts.OutputDir} {
-			if got := linesWith(t, dir, "loss", names...); fmt.Sprint(got) != fmt.Sprint(steps) {
-				t.Errorf("%s: %v, want %v", what, got, steps)
-			}
-			if got := linesWith(t, dir, "eval_loss", held...); fmt.Sprint(got) != fmt.Sprint(evals) {
-				t.Errorf("%s: %v, want %v", what, got, evals)
-			}
-		}
+		sameOverRanksAndResume(t, whole, 3)
 	}
 }
 
@@ -105,17 +87,7 @@ func TestPairsWithoutReference(t *testing.T) {
 			if first, last := evals[0], evals[2]; !(last[1] > first[1]) || !(last[0] < first[0]) || !(last[2] < 0) {
 				t.Errorf("%s: the evaluations have %v", name, evals)
 			}
-			ranks := over(t, s, 2)
-			mustStart(t, ranks, oneWorker)
-			sameRun(t, name+" on 2 ranks", s.OutputDir, ranks.OutputDir)
-
-			parts := s
-			parts.OutputDir = filepath.Join(t.TempDir(), "parts")
-			stop := stopping(3)
-			mustStart(t, parts, Env{Env: oneWorker.Env, Observers: []Observer{stop}, Interrupted: stop.stop})
-			parts.Training.Resume = "auto"
-			mustStart(t, parts, oneWorker)
-			sameRun(t, name+" resumed", s.OutputDir, parts.OutputDir)
+			sameOverRanksAndResume(t, s, 3)
 		}
 	}
 }

@@ -60,25 +60,7 @@ func headRun(t *testing.T, spec func() Spec, numbers ...string) {
 		if first, last := evals[0], evals[2]; !(last[0] < first[0]) {
 			t.Errorf("the evaluations have %v, want a smaller loss after training", evals)
 		}
-		ranks := over(t, whole, 2)
-		mustStart(t, ranks, oneWorker)
-		sameRun(t, "2 ranks", whole.OutputDir, ranks.OutputDir)
-
-		parts := whole
-		parts.OutputDir = filepath.Join(t.TempDir(), "parts")
-		stop := stopping(3)
-		mustStart(t, parts, Env{Env: oneWorker.Env, Observers: []Observer{stop}, Interrupted: stop.stop})
-		parts.Training.Resume = "auto"
-		mustStart(t, parts, oneWorker)
-		sameRun(t, "resumed", whole.OutputDir, parts.OutputDir)
-		for what, dir := range map[string]string{"2 ranks": ranks.OutputDir, "resumed": parts.OutputDir} {
-			if got := linesWith(t, dir, "loss", names...); fmt.Sprint(got) != fmt.Sprint(steps) {
-				t.Errorf("%s: %v, want %v", what, got, steps)
-			}
-			if got := linesWith(t, dir, "eval_loss", held...); fmt.Sprint(got) != fmt.Sprint(evals) {
-				t.Errorf("%s: %v, want %v", what, got, evals)
-			}
-		}
+		sameOverRanksAndResume(t, whole, 3)
 	}
 }
 

@@ -1,41 +1,86 @@
 package train
 
 import (
+	"encoding/gob"
+	"encoding/hex"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/tierlora/tierlora/train/objective"
 )
 
-// killedObjectives are runs that TestKilledObjectivesResume kills, on the file that path names.
-var killedObjectives = map[string]func(t testing.TB) Spec{
-	"dpo": func(t testing.TB) Spec {
-		s := dpoSpec(t, 10)
+// killedObjectives are runs that TestKilledObjectivesResume kills: one of each objective by its name, and further ones
+// by the name, a comma and what is different.
+func killedObjectives(t testing.TB) map[string]Spec {
+	often := func(s Spec) Spec {
 		s.Training.EvalSteps = 2
 		return s
-	},
-	"kto": func(t testing.TB) Spec {
-		s := ktoSpec(t, 10)
-		s.Training.EvalSteps = 2
+	}
+	named := func(name string, s Spec) Spec {
+		s.Training.Objective, s.Objectives = name, objective.Config{}
 		return s
-	},
-	"grpo": func(t testing.TB) Spec { return rolloutSpec(t, 20) },
-	"grpo that samples": func(t testing.TB) Spec {
-		s := samplingSpec(t, 6)
-		s.Objectives.GRPO.NumIterations = 2
-		return s
-	},
+	}
+	classes := func(i int) string {
+		return fmt.Sprintf(`{"text": "The dog number %d.", "label": %q}`, i, []string{"happy", "sad"}[i%2])
+	}
+	tags := func(i int) string {
+		return fmt.Sprintf(`{"tokens": ["Tom", "saw", "%d"], "ner_tags": [1, 0, -100]}`, i)
+	}
+	documents := func(i int) string {
+		return fmt.Sprintf(`{"query": "a dog %d", "document": "There was %s.", "label": %d}`, i,
+			[]string{"a cat", "a dog"}[i%2], i%2)
+	}
+	all := map[string]Spec{
+		"cross_entropy":          named("cross_entropy", smoothedSpec(t, 6)),
+		"smoothed_cross_entropy": smoothedSpec(t, 6),
+		"dft":                    named("dft", smoothedSpec(t, 6)),
+		"focal":                  named("focal", smoothedSpec(t, 6)),
+		"distill":                distillSpec(t, 6),
+		"dpo":                    often(dpoSpec(t, 10)),
+		"dpo, whole references":  often(dpoSpec(t, 6)),
+		"cpo":                    named("cpo", dpoSpec(t, 6)),
+		"simpo":                  named("simpo", dpoSpec(t, 6)),
+		"orpo":                   named("orpo", dpoSpec(t, 6)),
+		"kto":                    often(ktoSpec(t, 10)),
+		"reward":                 headSpec(t, 6, "sequence_classification", "reward", rewardRow),
+		"classification":         headSpec(t, 6, "sequence_classification", "classification", classes),
+		"token_classification":   headSpec(t, 6, "token_classification", "token_classification", tags),
+		"rerank":                 headSpec(t, 6, "reranker", "rerank", documents),
+		"contrastive":            headSpec(t, 6, "embedding", "contrastive", pairRow),
+		"grpo":                   rolloutSpec(t, 20),
+		"rloo":                   named("rloo", rolloutSpec(t, 10)),
+		"grpo, sampled":          samplingSpec(t, 6),
+	}
+	s := all["dpo, whole references"]
+	s.Training.Precompute, s.Training.NEFTuneAlpha = "no", 5
+	all["dpo, whole references"] = s
+	for _, name := range []string{"classification", "token_classification"} {
+		s := all[name]
+		s.Objectives.Classification = &objective.ClassificationConfig{NumLabels: 2}
+		if name == "classification" {
+			s.Objectives.Classification = &objective.ClassificationConfig{ProblemType: "single_label",
+				Labels: []string{"happy", "sad"}}
+		}
+		all[name] = s
+	}
+	all["grpo, sampled"].Objectives.GRPO.NumIterations = 2
+	return all
 }
 
-// TestKilledObjectivesResume kills runs of preferences and rewards with SIGKILL at random moments, resumes them, and
-// compares adapter and metrics with those of a run that was left alone.
+// TestKilledObjectivesResume kills runs of every objective with SIGKILL at random moments, resumes them, and compares
+// adapter and metrics with those of a run that was left alone.
 func TestKilledObjectivesResume(t *testing.T) {
-	if name := os.Getenv("TRAINER_TEST_OBJECTIVE"); name != "" { // the child
-		s := killedObjectives[name](t)
-		s.OutputDir, s.Dataset.Path = os.Getenv("TRAINER_TEST_RUN"), os.Getenv("TRAINER_TEST_DATA")
+	if text := os.Getenv("TRAINER_TEST_SPEC"); text != "" { // the child
+		var s Spec
+		if err := gob.NewDecoder(hex.NewDecoder(strings.NewReader(text))).Decode(&s); err != nil {
+			t.Fatal(err)
+		}
 		s.Training.SaveSteps, s.Training.Resume = 1, "auto"
 		mustStart(t, s, oneWorker)
 		return
@@ -43,21 +88,30 @@ func TestKilledObjectivesResume(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	random := rand.New(rand.NewPCG(seed, 0))
 	t.Logf("the moments have the seed %d", seed)
-	for name, spec := range killedObjectives {
+	all := killedObjectives(t)
+	for name := range objective.Objectives {
+		if _, ok := all[name]; !ok {
+			t.Errorf("no run of objective %s is killed", name)
+		}
+	}
+	for name, whole := range all {
 		t.Run(name, func(t *testing.T) {
-			whole := spec(t)
 			began := time.Now()
 			mustStart(t, whole, oneWorker)
 			took := time.Since(began)
-			dir, temp := filepath.Join(t.TempDir(), "run"), t.TempDir()
+			s, temp := whole, t.TempDir()
+			s.OutputDir = filepath.Join(t.TempDir(), "run")
+			var text strings.Builder // gob leaves out the functions of a Spec
+			if err := gob.NewEncoder(hex.NewEncoder(&text)).Encode(s); err != nil {
+				t.Fatal(err)
+			}
 			for kills := 0; ; {
 				child := exec.Command(os.Args[0], "-test.run=^TestKilledObjectivesResume$")
-				child.Env = append(os.Environ(), "TRAINER_TEST_RUN="+dir, "TRAINER_TEST_OBJECTIVE="+name,
-					"TRAINER_TEST_DATA="+whole.Dataset.Path, "TMPDIR="+temp)
+				child.Env = append(os.Environ(), "TRAINER_TEST_SPEC="+text.String(), "TMPDIR="+temp)
 				if err := child.Start(); err != nil {
 					t.Fatal(err)
 				}
-				if kills < 4 {
+				if kills < 2 {
 					time.Sleep(time.Duration(random.Float64() * float64(took)))
 					child.Process.Kill() //nolint:errcheck // it may have ended
 				}
@@ -65,11 +119,11 @@ func TestKilledObjectivesResume(t *testing.T) {
 				if err == nil {
 					break
 				}
-				if kills++; kills > 4 {
+				if kills++; kills > 2 {
 					t.Fatalf("a run that nobody killed failed: %v", err)
 				}
 			}
-			sameRun(t, "killed and resumed", whole.OutputDir, dir)
+			sameRun(t, "killed and resumed", whole.OutputDir, s.OutputDir)
 		})
 	}
 }

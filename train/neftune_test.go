@@ -16,7 +16,7 @@ func TestNEFTuneRun(t *testing.T) {
 	}
 	s := noisy(20)
 	mustStart(t, s, oneWorker)
-	sameOverRanksAndResume(t, s, "loss", "nll")
+	sameOverRanksAndResume(t, s, 3)
 	plain := noisy(0)
 	mustStart(t, plain, oneWorker)
 	first := func(s Spec, key string) float64 { return linesWith(t, s.OutputDir, key, key)[0][0] }

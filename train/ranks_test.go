@@ -3,6 +3,7 @@ package train
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -21,6 +22,7 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/checkpoint"
+	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/ranks"
 	"github.com/tierlora/tierlora/train/replay"
 	"github.com/tierlora/tierlora/train/step"
@@ -65,6 +67,68 @@ func sameRun(t testing.TB, what, want, got string) {
 	if fmt.Sprint(a.Evidence) != fmt.Sprint(b.Evidence) || a.Losses != b.Losses || a.Data != b.Data {
 		t.Errorf("%s: the manifests differ: %+v and %+v", what, a, b)
 	}
+}
+
+// sameOverRanksAndResume compares a finished run bit for bit with the same run over two and over four ranks, and with
+// one that is interrupted after some steps, between two lines of metrics.jsonl, and resumed: files, and the numbers of
+// all lines about steps and evaluations.
+func sameOverRanksAndResume(t *testing.T, whole Spec, interrupted int) {
+	t.Helper()
+	lines := numberLines(t, whole, whole.OutputDir)
+	same := func(what string, s Spec) {
+		t.Helper()
+		sameRun(t, what, whole.OutputDir, s.OutputDir)
+		if got := numberLines(t, whole, s.OutputDir); !slices.Equal(got, lines) {
+			t.Errorf("%s:\n%s, want\n%s", what, strings.Join(got, "\n"), strings.Join(lines, "\n"))
+		}
+	}
+	for _, world := range []int{2, 4} {
+		ranks := over(t, whole, world)
+		mustStart(t, ranks, oneWorker)
+		same(fmt.Sprintf("%s on %d ranks", whole.Training.Objective, world), ranks)
+	}
+	parts := whole
+	parts.OutputDir = filepath.Join(t.TempDir(), "parts")
+	stop := stopping(interrupted)
+	mustStart(t, parts, Env{Env: oneWorker.Env, Observers: []Observer{stop}, Interrupted: stop.stop})
+	parts.Training.Resume = "auto"
+	mustStart(t, parts, oneWorker)
+	same(whole.Training.Objective+" resumed", parts)
+}
+
+// numberLines returns of each line of a run's metrics.jsonl about a step or an evaluation the step, the loss and the
+// numbers of the objective.
+func numberLines(t *testing.T, s Spec, dir string) (all []string) {
+	t.Helper()
+	names := []string{"step", "loss", "grad_norm", "eval_loss"}
+	own := objective.Of(s.Training.Objective, s.Objectives).Numbers()
+	for _, n := range own {
+		names = append(names, n.Name, "eval_"+n.Name)
+	}
+	seen := 0
+	for _, text := range fileLines(t, filepath.Join(dir, MetricsFile)) {
+		var line map[string]any
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Fatal(err)
+		}
+		if line["loss"] == nil && line["eval_loss"] == nil {
+			continue
+		}
+		var shown strings.Builder
+		for i, name := range names {
+			if v, ok := line[name]; ok {
+				fmt.Fprintf(&shown, "%s %v ", name, v)
+				if i > 3 {
+					seen++
+				}
+			}
+		}
+		all = append(all, shown.String())
+	}
+	if len(all) == 0 || len(own) > 0 && seen == 0 {
+		t.Fatalf("%d lines with %d numbers of the objective", len(all), seen)
+	}
+	return all
 }
 
 // TestRanksAreAccumulation: N ranks with accumulation A train, byte for byte, what one rank does with N x A, at every

@@ -69,21 +69,7 @@ func TestRolloutsRun(t *testing.T) {
 				t.Errorf("the reward is %v, of even %v, the entropy %v", line[3], line[5], line[1])
 			}
 		}
-		ranks := over(t, whole, 2)
-		mustStart(t, ranks, oneWorker)
-		sameRun(t, "2 ranks", whole.OutputDir, ranks.OutputDir)
-		parts := whole
-		parts.OutputDir = filepath.Join(t.TempDir(), "parts")
-		stop := stopping(3)
-		mustStart(t, parts, Env{Env: oneWorker.Env, Observers: []Observer{stop}, Interrupted: stop.stop})
-		parts.Training.Resume = "auto"
-		mustStart(t, parts, oneWorker)
-		sameRun(t, "resumed", whole.OutputDir, parts.OutputDir)
-		for what, dir := range map[string]string{"2 ranks": ranks.OutputDir, "resumed": parts.OutputDir} {
-			if got := linesWith(t, dir, "loss", names...); fmt.Sprint(got) != fmt.Sprint(steps) {
-				t.Errorf("%s: %v, want %v", what, got, steps)
-			}
-		}
+		sameOverRanksAndResume(t, whole, 3)
 	}
 }
 

@@ -73,26 +73,7 @@ func TestSmoothedCrossEntropyRun(t *testing.T) {
 		t.Errorf("the table is\n%s", strings.Join(table, "\n"))
 	}
 
-	ranks := over(t, whole, 2)
-	mustStart(t, ranks, oneWorker)
-	sameRun(t, "2 ranks", whole.OutputDir, ranks.OutputDir)
-
-	parts := whole
-	parts.OutputDir = filepath.Join(t.TempDir(), "parts")
-	stop := stopping(3)
-	mustStart(t, parts, Env{Env: oneWorker.Env, Observers: []Observer{stop}, Interrupted: stop.stop})
-	parts.Training.Resume = "auto"
-	mustStart(t, parts, oneWorker)
-	sameRun(t, "resumed", whole.OutputDir, parts.OutputDir)
-	for what, dir := range map[string]string{"2 ranks": ranks.OutputDir, "resumed": parts.OutputDir} {
-		if got := linesWith(t, dir, "loss", "loss", "nll", "ppl", "z_squared"); fmt.Sprint(got) != fmt.Sprint(steps) {
-			t.Errorf("%s: %v, want %v", what, got, steps)
-		}
-		if got := linesWith(t, dir, "eval_loss", "eval_loss", "eval_nll", "eval_ppl",
-			"eval_z_squared"); fmt.Sprint(got) != fmt.Sprint(evals) {
-			t.Errorf("%s: %v, want %v", what, got, evals)
-		}
-	}
+	sameOverRanksAndResume(t, whole, 3)
 }
 
 // TestZLossAddsUp: without smoothing the loss is the negative log-likelihood and the weighted squares, and the
@@ -153,14 +134,5 @@ func TestDivisorOfSequences(t *testing.T) {
 	if *got.EvalLoss < 2**want.EvalLoss { // a row has many trained tokens
 		t.Errorf("the evaluation's loss is %v, by tokens %v", *got.EvalLoss, *want.EvalLoss)
 	}
-	ranks := over(t, s, 2)
-	mustStart(t, ranks, oneWorker)
-	sameRun(t, "2 ranks", s.OutputDir, ranks.OutputDir)
-	parts := s
-	parts.OutputDir = filepath.Join(t.TempDir(), "parts")
-	stop := stopping(2)
-	mustStart(t, parts, Env{Env: oneWorker.Env, Observers: []Observer{stop}, Interrupted: stop.stop})
-	parts.Training.Resume = "auto"
-	mustStart(t, parts, oneWorker)
-	sameRun(t, "resumed", s.OutputDir, parts.OutputDir)
+	sameOverRanksAndResume(t, s, 2)
 }

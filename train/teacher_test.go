@@ -93,17 +93,7 @@ func TestTeacherRun(t *testing.T) {
 			if first, last := evals[0], evals[len(evals)-1]; !(last[1] < 0.9*first[1]) {
 				t.Errorf("the divergence was %v and is %v", first[1], last[1])
 			}
-			ranks := over(t, whole, 2)
-			mustStart(t, ranks, oneWorker)
-			sameRun(t, "2 ranks", whole.OutputDir, ranks.OutputDir)
-
-			parts := whole
-			parts.OutputDir = filepath.Join(t.TempDir(), "parts")
-			stop := stopping(5)
-			mustStart(t, parts, Env{Env: oneWorker.Env, Observers: []Observer{stop}, Interrupted: stop.stop})
-			parts.Training.Resume = "auto"
-			mustStart(t, parts, oneWorker)
-			sameRun(t, "resumed", whole.OutputDir, parts.OutputDir)
+			sameOverRanksAndResume(t, whole, 5)
 		})
 	}
 }
