@@ -62,7 +62,7 @@ func (t *tui) numberLines(columns, most int) (lines []string) {
 	for _, x := range shown {
 		text := fmt.Sprintf("%s %.4g", x.name, x.value)
 		if v, ok := evaluated[x.name]; ok && len(t.numbers) > 0 {
-			text += fmt.Sprintf(" (evaluation %.4g)", v)
+			text += fmt.Sprintf(" (eval %.4g)", v)
 		}
 		if n := len(lines); n > 0 && len(lines[n-1])+2+len(text) <= columns {
 			lines[n-1] += "  " + text

@@ -119,8 +119,8 @@ func TestTUINumbers(t *testing.T) {
 		lines := s.picture(size[0], size[1], true)
 		s.mu.Unlock()
 		text := strings.Join(lines, "\n")
-		for _, want := range []string{"rewards/chosen 0.5 (evaluation 0.25)", "rewards/margins 3.5 (evaluation 3.25)",
-			"mean_token_accuracy 9.5 (evaluation 9.25)"} {
+		for _, want := range []string{"rewards/chosen 0.5 (eval 0.25)", "rewards/margins 3.5 (eval 3.25)",
+			"mean_token_accuracy 9.5 (eval 9.25)"} {
 			if has := strings.Contains(text, want); has != (size[1] > 10 && (size[1] > 24 || !strings.HasPrefix(want, "mean"))) {
 				t.Errorf("%v: %q in the picture: %v\n%s", size, want, has, text)
 			}
