@@ -16,8 +16,8 @@ import (
 //
 // c and r are the rewards of the chosen and of the rejected answer. pairs[k] are their sequences; a negative index
 // means that there is no pair k. Nothing scales the scalars after the gradient. The first three are sums over pairs:
-// (c + r)/2, one where c > r, and c - r. Then come the least and the largest reward of all pairs, and 1; all three are 0
-// where there is no pair. All arithmetic is in float64.
+// (c + r)/2, one where c > r, and c - r. Then come the least and the largest reward of all pairs, and 1; all three are
+// 0 where there is no pair. All arithmetic is in float64.
 type RewardLoss struct {
 	Centre float64 // weight of the squared sum of both rewards, which pulls rewards to a mean of zero; 0 or more
 	Grad   bool    // computes drewards

@@ -134,8 +134,8 @@ func TestImagesLearn(t *testing.T) {
 	sameRun(t, "with embeddings from disk", s.OutputDir, again.OutputDir)
 }
 
-// TestImagesOverRanks: two and four ranks, and a run that was interrupted, train the same adapter as one, with noise on the
-// embeddings of tokens too.
+// TestImagesOverRanks: two and four ranks, and a run that was interrupted, train the same adapter as one, with noise on
+// the embeddings of tokens too.
 func TestImagesOverRanks(t *testing.T) {
 	t.Parallel()
 	s, _ := pictureSpec(t, t.TempDir(), 6)

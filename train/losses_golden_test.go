@@ -36,7 +36,7 @@ func TestLossesEqualTRL(t *testing.T) {
 		weights         string // the batch's weights, of tokens or of rows; "" = all are one
 		noise           bool   // the embeddings get the reference's noise (NEFTune)
 		byWeights       bool   // the reference divides by the sum of the weights, not by the number of tokens
-		items           int    // the reference divides by this number (num_items_in_batch); 0 = by that of trained tokens
+		items           int    // the reference divides by this number (num_items_in_batch); 0 = by the trained tokens
 	}{
 		{name: "nll", objective: "cross_entropy"},
 		{name: "nll", objective: "cross_entropy", items: 150},

@@ -99,8 +99,8 @@ func (ch *choice) explainPreferences() {
 		weight := fmt.Sprintf("%s desirable and %s undesirable rows; times their weights the desirable ones should be "+
 			"1 to 1.33 times the others.", words.Count(l.desirable), words.Count(l.undesirable))
 		why["kto.desirable_weight"], why["kto.undesirable_weight"] = weight, weight
-		why["kto.kl_rows"] = "rows that exchange their answers for the estimate of the divergence; micro-batches have " +
-			"one row here, and 0 would take their size."
+		why["kto.kl_rows"] = "rows that exchange their answers for the estimate of the divergence; micro-batches " +
+			"have one row here, and 0 would take their size."
 		if l.desirable == 0 || l.undesirable == 0 {
 			ch.notes = append(ch.notes, "all rows have the same label: KTO learns from what tells both apart")
 		}

@@ -95,8 +95,8 @@ func TestTUI(t *testing.T) {
 	}
 }
 
-// TestTUINumbers draws runs with numbers beside the loss: each is whole, with that of the last evaluation beside it, in as
-// many lines as a terminal of that size has.
+// TestTUINumbers draws runs with numbers beside the loss: each is whole, with that of the last evaluation beside it, in
+// as many lines as a terminal of that size has.
 func TestTUINumbers(t *testing.T) {
 	o := objective.Of("dpo", objective.Config{})
 	for _, size := range [][2]int{{40, 10}, {80, 24}, {120, 40}} {
@@ -121,7 +121,8 @@ func TestTUINumbers(t *testing.T) {
 		text := strings.Join(lines, "\n")
 		for _, want := range []string{"rewards/chosen 0.5 (eval 0.25)", "rewards/margins 3.5 (eval 3.25)",
 			"mean_token_accuracy 9.5 (eval 9.25)"} {
-			if has := strings.Contains(text, want); has != (size[1] > 10 && (size[1] > 24 || !strings.HasPrefix(want, "mean"))) {
+			fits := size[1] > 24 || size[1] > 10 && !strings.HasPrefix(want, "mean")
+			if has := strings.Contains(text, want); has != fits {
 				t.Errorf("%v: %q in the picture: %v\n%s", size, want, has, text)
 			}
 		}

@@ -139,7 +139,9 @@ func (c Card) results(r *Run) (rows [][2]string) {
 	if n := len(r.Evals); n > 0 {
 		add("held-out loss before training or at the first evaluation (step "+strconv.Itoa(r.Evals[0].Step)+")", r.Evals[0].Loss)
 		add("held-out loss at the end (step "+strconv.Itoa(r.Evals[n-1].Step)+")", r.Evals[n-1].Loss)
-		add("held-out perplexity at the end", math.Exp(r.Evals[n-1].Loss))
+		if r.likelihood() {
+			add("held-out perplexity at the end", math.Exp(r.Evals[n-1].Loss))
+		}
 	}
 	if r.End != nil {
 		add("training loss, mean of the run", r.End.Loss)

@@ -204,7 +204,7 @@ func bySeed(all []*Run) []group {
 
 // overlay draws the smoothed training losses over the values of x.
 func overlay(groups []group, title, label string, x func(Step) float64) report.Plot {
-	p := report.Plot{Title: title + ", by " + label, XLabel: label, YLabel: "nats a token"}
+	p := report.Plot{Title: title + ", by " + label, XLabel: label, YLabel: unitOf(groups)}
 	spread := false
 	for i, g := range groups {
 		var lines []report.Series
@@ -289,7 +289,7 @@ func at(s report.Series, x float64) float64 {
 
 // evaluations draws the evaluation losses.
 func evaluations(groups []group) report.Plot {
-	p := report.Plot{Title: "Evaluation loss, by step", XLabel: "step", YLabel: "nats a token"}
+	p := report.Plot{Title: "Evaluation loss, by step", XLabel: "step", YLabel: unitOf(groups)}
 	for i, g := range groups {
 		var lines []report.Series
 		for _, r := range g.runs {

@@ -100,6 +100,36 @@ type Metric struct {
 	Step  int     `json:"step"`
 }
 
+// nats is the unit of a negative log-likelihood.
+const nats = "nats a token"
+
+// likelihood reports whether the run's loss is the mean negative log-likelihood of the trained tokens, so that it has a
+// perplexity.
+func (r *Run) likelihood() bool {
+	name := r.Setting("training.objective")
+	return (name == "" || name == objective.Default) && r.Setting("dataset.weights") != "true"
+}
+
+// lossUnit returns the unit of the run's loss; "" = it has none.
+func (r *Run) lossUnit() string {
+	if r.likelihood() {
+		return nats
+	}
+	return ""
+}
+
+// unitOf returns the unit of the losses of all runs; "" = one of them has none.
+func unitOf(groups []group) string {
+	for _, g := range groups {
+		for _, r := range g.runs {
+			if !r.likelihood() {
+				return ""
+			}
+		}
+	}
+	return nats
+}
+
 // bestBy returns the training.metric_for_best_model of the run.
 func (r *Run) bestBy() string {
 	return cmp.Or(r.Setting("training.metric_for_best_model"), train.EvalLoss)

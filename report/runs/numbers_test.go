@@ -91,6 +91,30 @@ func TestBestOfANumber(t *testing.T) {
 	}
 }
 
+// TestLossesWithoutPerplexity checks that only the loss of plain cross-entropy has a unit and a perplexity.
+func TestLossesWithoutPerplexity(t *testing.T) {
+	text := `{"step":1,"loss":0.6}` + "\n" + `{"step":1,"eval_loss":0.5,"eval_runtime":1}` + "\n"
+	for _, c := range []struct {
+		settings []Setting
+		has      bool
+	}{
+		{nil, true},
+		{[]Setting{{Key: "training.objective", Value: "cross_entropy"}}, true},
+		{[]Setting{{Key: "training.objective", Value: "dpo"}}, false},
+		{[]Setting{{Key: "dataset.weights", Value: "true"}}, false},
+	} {
+		r := read(t, map[string]string{train.MetricsFile: text})
+		r.Settings = c.settings
+		page, _ := pages(t, r)
+		card := fmt.Sprint(Card{}.results(r))
+		for _, word := range []string{"perplexity", "nats a token"} {
+			if strings.Contains(page, word) != c.has || word == "perplexity" && strings.Contains(card, word) != c.has {
+				t.Errorf("%v: %s on the page or the card: %v", c.settings, word, !c.has)
+			}
+		}
+	}
+}
+
 // TestFixedKeysAreTrains: every key of a line that train writes is known, so that none is taken for an objective's.
 func TestFixedKeysAreTrains(t *testing.T) {
 	var look func(reflect.Type)

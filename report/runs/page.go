@@ -192,7 +192,7 @@ func (r *Run) figures() report.Figures {
 	}
 	if best := r.BestEval(); best != nil {
 		note := "at step " + report.Whole(int64(best.Step))
-		if ppl := math.Exp(best.Loss); finite(ppl) && best.Loss >= 0 { // below 0 it is minus a reward
+		if ppl := math.Exp(best.Loss); finite(ppl) && r.likelihood() {
 			note = "perplexity " + report.Number(ppl) + ", " + note
 		}
 		f = append(f, report.Figure{Name: "best evaluation loss", Value: report.Number(best.Loss), Note: note})
@@ -252,7 +252,7 @@ func (r *Run) Loss() (last float64, ok bool) {
 
 // lossPlot draws the losses, raw and smoothed.
 func (r *Run) lossPlot() report.Plot {
-	p := report.Plot{Title: "Loss", XLabel: "step", YLabel: "nats a token"}
+	p := report.Plot{Title: "Loss", XLabel: "step", YLabel: r.lossUnit()}
 	x, y, what := r.losses()
 	switch {
 	case len(y) >= few:

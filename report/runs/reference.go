@@ -40,7 +40,7 @@ func (r *Run) besideReference() report.Plot {
 	for _, name := range slices.Sorted(maps.Keys(c.MadeBy)) {
 		made = append(made, name+" "+c.MadeBy[name])
 	}
-	p := report.Plot{Title: "Loss beside the reference", XLabel: "step", YLabel: "nats a token",
+	p := report.Plot{Title: "Loss beside the reference", XLabel: "step", YLabel: r.lossUnit(),
 		Series: report.BesideReference(c.Window, c.Losses(), c.Seeds, c.Mean, c.Low, c.High),
 		Note:   fmt.Sprintf("Reference: %s of %s, mean over seeds.", c.Reference, c.BaseModel)}
 	if len(made) > 0 {
