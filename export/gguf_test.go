@@ -205,6 +205,7 @@ func TestGGUFOfFamilies(t *testing.T) {
 		"deepseek_v3":       `model_type "deepseek_v3" is not written as GGUF`,
 		"glm4_moe_lite":     `model_type "glm4_moe_lite" is not written as GGUF`,
 		"ernie4_5_moe":      `model_type "ernie4_5_moe" is not written as GGUF`,
+		"granitemoehybrid":  `model_type "granitemoehybrid" is not written as GGUF`,
 		"lfm2":              `model_type "lfm2" is not written as GGUF`,
 		"lfm2_moe":          `model_type "lfm2_moe" is not written as GGUF`,
 		"minimax_m2":        `model_type "minimax_m2" is not written as GGUF`,

@@ -53,19 +53,22 @@ const convRows = 16
 
 // conv is what the convolution's bodies share.
 type conv[F Float] struct {
-	loops *simd.Loops[F]
-	x     []F
-	taps  [][]F // by j, [C] each
-	ones  []F
-	cu    []int32
-	rows  int
+	loops  *simd.Loops[F]
+	x      []F
+	stride int   // from row to row of x
+	from   int   // the first of x's columns that are filtered
+	taps   [][]F // by j, [C] each
+	bias   []F   // [C]; nil = none
+	ones   []F
+	cu     []int32
+	rows   int
 }
 
 // newConv also gives the work that lays the filter out at the start of every run.
 func newConv[F Float](x, w, cu Tensor) (*conv[F], func()) {
 	C, K := w.Shape[0], w.Shape[1]
-	o := &conv[F]{loops: simd.Best[F](), x: Floats[F](x), taps: make([][]F, K), ones: make([]F, C), cu: cu.I32(),
-		rows: x.Shape[0]}
+	o := &conv[F]{loops: simd.Best[F](), x: Floats[F](x), stride: x.Shape[1], taps: make([][]F, K), ones: make([]F, C),
+		cu: cu.I32(), rows: x.Shape[0]}
 	for i := range o.ones {
 		o.ones[i] = 1
 	}
@@ -83,7 +86,7 @@ func newConv[F Float](x, w, cu Tensor) (*conv[F], func()) {
 }
 
 func (o *conv[F]) width() int       { return len(o.ones) }
-func (o *conv[F]) row(t int) []F    { return o.x[t*o.width():][:o.width()] }
+func (o *conv[F]) row(t int) []F    { return o.x[t*o.stride+o.from:][:o.width()] }
 func (o *conv[F]) span() (a, b int) { return covered(o.cu, o.rows) }
 
 // covered returns the rows that sequences have, which lie one behind the other.
@@ -103,7 +106,9 @@ func (o *conv[F]) sequences(lo, hi int, f func(lo, hi, first, end int)) {
 
 // sum is s of row t of a sequence that begins at first. before gives the rows before that; nil = zeros.
 func (o *conv[F]) sum(s []F, t, first int, before func(back int) []F) {
-	clear(s)
+	if clear(s); o.bias != nil {
+		copy(s, o.bias)
+	}
 	for j, tap := range o.taps {
 		var x []F
 		switch from := t - len(o.taps) + 1 + j; {

@@ -43,6 +43,8 @@ type Config struct {
 	LayerTypes []string
 	// DeltaNet holds the sizes of linear attention layers; the zero value = there are none.
 	DeltaNet DeltaNet
+	// StateSpace holds the sizes of Mamba-2 layers; the zero value = there are none.
+	StateSpace StateSpace
 	// Latent holds the sizes of multi-head latent attention; the zero value = another attention.
 	Latent Latent
 	// ShortConv is the number of tokens in the window of layers with a short convolution (LFM2); 0 = there are none.
@@ -314,7 +316,7 @@ func (c Config) problems() map[string]string {
 	check(c.LayerTypes == nil || len(c.LayerTypes) == c.NumLayers, "layer_types",
 		"names %d layers, num_hidden_layers is %d", len(c.LayerTypes), c.NumLayers)
 	other := SlidingAttention
-	if c.DeltaNet != (DeltaNet{}) {
+	if c.DeltaNet != (DeltaNet{}) || c.StateSpace != (StateSpace{}) {
 		other = LinearAttention
 	}
 	if c.ShortConv != 0 {
@@ -327,6 +329,7 @@ func (c Config) problems() map[string]string {
 			FullAttention, other)
 	}
 	c.deltaNetProblems(check)
+	c.StateSpace.problems(check)
 	c.latentProblems(check)
 	c.gemma4Problems(check)
 	check(slices.Contains([]string{"", "float64", "float32", "float16", "bfloat16"}, c.DType), "dtype",

@@ -157,8 +157,34 @@ type Keys struct {
 	five    bool // transformers 5 or later wrote the file
 }
 
+// infinity is a number that Python writes and JSON does not have.
+const infinity = "Infinity"
+
+// quoteInfinity returns JSON with the number Infinity as a string, which transformers before version 5 wrote bare.
+func quoteInfinity(data []byte) []byte {
+	if !bytes.Contains(data, []byte(infinity)) {
+		return data
+	}
+	var out []byte
+	for i, quoted := 0, false; i < len(data); i++ {
+		switch {
+		case quoted && data[i] == '\\' && i+1 < len(data):
+			out = append(out, data[i])
+			i++
+		case data[i] == '"':
+			quoted = !quoted
+		case !quoted && bytes.HasPrefix(data[i:], []byte(infinity)):
+			out = append(out, `"`+infinity+`"`...)
+			i += len(infinity) - 1
+			continue
+		}
+		out = append(out, data[i])
+	}
+	return out
+}
+
 func newKeys(data []byte) (*Keys, error) {
-	raw, err := object(data)
+	raw, err := object(quoteInfinity(data))
 	if err != nil {
 		return nil, err
 	}

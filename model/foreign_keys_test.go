@@ -16,7 +16,7 @@ func TestKeysOfAnotherFamily(t *testing.T) {
 		value string
 		of    []string // families that know it
 	}{
-		"embedding_multiplier":    {"12.0", []string{"granite"}},
+		"embedding_multiplier":    {"12.0", []string{"granite", "granitemoehybrid"}},
 		"no_rope_layers":          {"[0,1,1,1]", []string{"smollm3"}},
 		"final_logit_softcapping": {"30.0", []string{"gemma2", "gemma3_text", "gemma4_text", "gemma4_unified_text"}},
 		"query_pre_attn_scalar":   {"224", []string{"gemma2", "gemma3_text"}},

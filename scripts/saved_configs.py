@@ -33,6 +33,8 @@ OWN = {  # what a family needs beside that, to be narrow
     "deepseek_v3": dict(LATENT, first_k_dense_replace=1, n_group=2, topk_group=1), "glm4_moe_lite": dict(LATENT, pad_token_id=0),
     "ernie4_5_moe": dict(moe_num_experts=4, moe_intermediate_size=16, moe_k=2, num_hidden_layers=12), "lfm2": dict(num_hidden_layers=12, layer_types=["conv", "full_attention"] * 6),
     "lfm2_moe": dict(num_experts=4, moe_intermediate_size=16, num_experts_per_tok=2, num_hidden_layers=12, layer_types=["conv", "full_attention"] * 6),
+    "granitemoehybrid": dict(num_hidden_layers=12, layer_types=(["mamba", "mamba", "attention"] if transformers.__version__ < "5" else ["linear_attention", "linear_attention", "full_attention"]) * 4,
+                             num_local_experts=0, shared_intermediate_size=16, mamba_n_heads=4, mamba_d_state=8),
     "minimax_m2": dict(num_local_experts=4, num_experts_per_tok=2, num_hidden_layers=12),
     "olmo2": {}, "olmo3": {}, "phi3": dict(pad_token_id=0), "qwen2": {}, "qwen3": {}, "seed_oss": {}, "smollm3": dict(pad_token_id=0),
     "gemma4_text": dict(hidden_size_per_layer_input=8, vocab_size_per_layer_input=128), "gemma4_unified_text": {},
@@ -61,8 +63,9 @@ def config_of(kind):
 
 def said(values):
     """What a config says, once transformers has filled it in; {} where it refuses it."""
+    decode = getattr(transformers.PretrainedConfig, "_decode_special_floats", lambda v: v)  # transformers 5 writes infinity as an object
     try:
-        config = AutoConfig.for_model(**copy.deepcopy(values))
+        config = AutoConfig.for_model(**decode(copy.deepcopy(values)))
         return {k: v for k, v in config.to_dict().items() if k != "transformers_version"}
     except Exception:
         return {}

@@ -246,10 +246,10 @@ func gradientsOnGPU(t *testing.T, c proofCase, adapterDir string, ref golden.Ten
 	return got
 }
 
-// send puts a micro-batch on the device.
+// send puts a micro-batch, which goes as a whole, on the device.
 func (ts *testStep) send(t testing.TB) {
 	t.Helper()
-	if err := ts.memory.Put("input_ids", "positions", "cu_seqlens", "labels", "loss scale"); err != nil {
+	if err := ts.memory.Put("input_ids", "cu_seqlens", "labels", "loss scale"); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/tierlora/tierlora/model/gemma"
 	"github.com/tierlora/tierlora/model/glm4"
 	"github.com/tierlora/tierlora/model/gptoss"
+	"github.com/tierlora/tierlora/model/granite"
 	"github.com/tierlora/tierlora/model/lfm2"
 	"github.com/tierlora/tierlora/model/llama"
 	"github.com/tierlora/tierlora/model/mixtral"
@@ -77,11 +78,12 @@ var Table = map[string]Family{
 		Experts: &mixtral.Scored, PEFTRenames: true},
 	"gpt_oss": {Build: gptoss.Build, Dialect: gptoss.Dialect, Names: gptoss.Name,
 		ExpertLayers: gptoss.ExpertLayers},
-	"granite":  {Build: llama.Build, Dialect: llama.Granite},
-	"idefics3": {Build: llama.Build, Dialect: llama.Idefics3, Unused: llama.Idefics3Unused},
-	"lfm2":     {Build: lfm2.Build, Dialect: lfm2.Dialect},
-	"lfm2_moe": {Build: lfm2.Build, Dialect: lfm2.Mixture, Experts: &lfm2.Names},
-	"llama":    {Build: llama.Build, Dialect: llama.Llama},
+	"granite":          {Build: llama.Build, Dialect: llama.Granite},
+	"granitemoehybrid": {Build: granite.Build, Dialect: granite.Hybrid},
+	"idefics3":         {Build: llama.Build, Dialect: llama.Idefics3, Unused: llama.Idefics3Unused},
+	"lfm2":             {Build: lfm2.Build, Dialect: lfm2.Dialect},
+	"lfm2_moe":         {Build: lfm2.Build, Dialect: lfm2.Mixture, Experts: &lfm2.Names},
+	"llama":            {Build: llama.Build, Dialect: llama.Llama},
 	"minimax_m2": {Build: mixtral.BuildMiniMax, Dialect: mixtral.MiniMax, Experts: &mixtral.MiniMaxNames,
 		PEFTRenames: true},
 	"ministral":  {Build: llama.Build, Dialect: llama.Ministral},

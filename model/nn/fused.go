@@ -24,11 +24,19 @@ func (n *Net) fusedAttention(x *Value, in Batch, a Attention) *Value {
 
 // FusedMLP is MLP with one projection gate_up_proj: the gate's rows, then the up projection's.
 func (n *Net) FusedMLP(name string, x *Value, inner int) *Value {
+	return GateUpMLP{"gate_up_proj", "down_proj"}.Apply(n, name, x, inner)
+}
+
+// GateUpMLP holds the names of the linear layers of an MLP whose gate and up projections are one.
+type GateUpMLP struct{ GateUp, Down string }
+
+// Apply does what Net.FusedMLP does, with these names.
+func (m GateUpMLP) Apply(n *Net, name string, x *Value, inner int) *Value {
 	var y *Value
 	n.In(name, func() {
 		width := x.Width()
-		both := n.Linear("gate_up_proj", width, 2*inner, false).Apply(x) // [M,C] -> [M,2F]
-		y = n.Linear("down_proj", inner, width, false).Apply(n.Apply(kernel.SwiGLUGateUp{}, both))
+		both := n.Linear(m.GateUp, width, 2*inner, false).Apply(x) // [M,C] -> [M,2F]
+		y = n.Linear(m.Down, inner, width, false).Apply(n.Apply(kernel.SwiGLUGateUp{}, both))
 	})
 	return y
 }

@@ -1,0 +1,122 @@
+package model
+
+// StateSpace holds the sizes of Mamba-2 layers, the selective state spaces of Granite 4 and others. Layers of that kind
+// are LinearAttention in Config.LayerTypes.
+type StateSpace struct {
+	Heads    int
+	HeadSize int // columns of a head
+	Groups   int // divides Heads; the heads of a group share B and C
+	State    int // columns of a state, for each column of a head
+	Filter   int // number of tokens in the window of the convolution before the scan
+	// MinStep and MaxStep are the limits of the time step; a MaxStep of 0 means that there is no upper limit.
+	MinStep, MaxStep float64
+	ConvBias         bool // the convolution has a bias
+	Bias             bool // in_proj and out_proj have biases
+}
+
+// stateSpaceKeys are the keys of config.json for the sizes of Mamba-2 layers, as Granite 4 names them.
+type stateSpaceKeys struct{ heads, headSize, groups, state, filter string }
+
+// mambaKeys are the names that most families have.
+var mambaKeys = stateSpaceKeys{"mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv"}
+
+// ReadMamba reads the keys of Mamba-2 layers that Granite 4 and its relatives share, whose defaults must be set. expand
+// is the default of the key that says how many times hidden_size the heads have together.
+func ReadMamba(c *Config, k *Keys, expand int) {
+	s := &c.StateSpace
+	k.Int(mambaKeys.heads, &s.Heads)
+	k.Int(mambaKeys.groups, &s.Groups)
+	k.Int(mambaKeys.state, &s.State)
+	k.Int(mambaKeys.filter, &s.Filter)
+	k.Bool("mamba_conv_bias", &s.ConvBias)
+	k.Bool("mamba_proj_bias", &s.Bias)
+	k.Drop("mamba_chunk_size") // how a program computes the scan; the result is the same
+	k.Int("mamba_expand", &expand)
+	inner := 0
+	if expand >= 1 && expand <= 64 && c.HiddenSize >= 1 && c.HiddenSize <= 1<<20 {
+		inner = expand * c.HiddenSize
+	} else {
+		k.Fail("mamba_expand", "= %d: must be 1 to 64", expand)
+	}
+	if s.Heads >= 1 && inner > 0 {
+		if inner%s.Heads != 0 {
+			k.Fail(mambaKeys.heads, "= %d does not divide mamba_expand %d times hidden_size %d", s.Heads, expand,
+				c.HiddenSize)
+		}
+		s.HeadSize = inner / s.Heads
+	}
+	if string(k.raw[mambaKeys.headSize]) == `"auto"` {
+		k.Drop(mambaKeys.headSize)
+	}
+	size := s.HeadSize
+	if k.Int(mambaKeys.headSize, &size); size != s.HeadSize && k.bad[mambaKeys.heads] == "" && inner > 0 {
+		k.Fail(mambaKeys.headSize, "= %d: times mamba_n_heads %d it is not mamba_expand %d times hidden_size %d", size,
+			s.Heads, expand, c.HiddenSize)
+	}
+	k.stepLimits(s)
+}
+
+// stepLimits reads time_step_limit, a list of two numbers. The second may be infinite.
+func (k *Keys) stepLimits(s *StateSpace) {
+	const key = "time_step_limit"
+	var limits []any
+	if !k.take(key, "a list of two numbers", &limits) {
+		return
+	}
+	read := func(i int) (float64, bool) {
+		if i >= len(limits) {
+			return 0, false
+		}
+		switch v := limits[i].(type) {
+		case float64:
+			return v, v >= 0 && v <= 1e6
+		case map[string]any: // as transformers 5 writes what JSON has no number for
+			return 0, i == 1 && len(v) == 1 && v["__float__"] == infinity
+		case string:
+			return 0, i == 1 && v == infinity
+		}
+		return 0, false
+	}
+	least, lower := read(0)
+	most, upper := read(1)
+	if len(limits) != 2 || !lower || !upper || most != 0 && most < least {
+		k.Fail(key, "= %v: must be two numbers in order, the second may be Infinity", limits)
+		return
+	}
+	s.MinStep, s.MaxStep = least, most
+}
+
+// ReadMambaLayers reads which layers are Mamba-2 layers, from layer_types or its former name layers_block_type. Absent
+// keys mean that all layers are.
+func ReadMambaLayers(c *Config, k *Keys) {
+	c.LayerTypes = k.Texts("layers_block_type")
+	if own := k.Texts("layer_types"); own != nil {
+		c.LayerTypes = own
+	}
+	if c.LayerTypes == nil && c.NumLayers > 0 && c.NumLayers <= MaxLayers {
+		for range c.NumLayers {
+			c.LayerTypes = append(c.LayerTypes, LinearAttention)
+		}
+	}
+	for i, kind := range c.LayerTypes {
+		switch kind { // names that transformers had before version 5
+		case "mamba":
+			c.LayerTypes[i] = LinearAttention
+		case "attention":
+			c.LayerTypes[i] = FullAttention
+		}
+	}
+}
+
+func (s StateSpace) problems(check func(ok bool, key, format string, args ...any)) {
+	if s == (StateSpace{}) {
+		return
+	}
+	for key, v := range map[string]int{mambaKeys.heads: s.Heads, mambaKeys.headSize: s.HeadSize,
+		mambaKeys.groups: s.Groups, mambaKeys.state: s.State} {
+		check(v >= 1 && v <= 1<<14, key, "= %d: must be 1 to %d", v, 1<<14)
+	}
+	check(s.Groups < 1 || s.Heads%s.Groups == 0, mambaKeys.groups, "= %d does not divide mamba_n_heads %d", s.Groups,
+		s.Heads)
+	check(s.Filter >= 1 && s.Filter <= maxFilter, mambaKeys.filter, "= %d: must be 1 to %d", s.Filter, maxFilter)
+}
