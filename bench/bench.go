@@ -240,7 +240,12 @@ func plan(o Options, cfg model.Config, on graph.Machine) (found session.Found[*s
 	nw := session.Network{Config: cfg, Build: build, Float: kernel.F32, Scheme: o.Quantization, Method: adapter.Methods[adapter.DefaultMethod], Adapter: o.LoRA, Adapted: true, Ranks: o.Context}
 	shape := session.Shape{Tokens: o.Batch * o.Length, Sequences: o.Batch, MaxLen: o.Length}
 	caps := on.Capabilities()
+	var seconds func(*step.Step) float64
+	if rates, ok := graph.RatesOf(on); ok && o.Checkpointing == "auto" {
+		seconds = func(s *step.Step) float64 { return step.MicroSeconds(s, rates) }
+	}
 	found, err = session.Search[*step.Step]{
+		Seconds: seconds,
 		Layouts: layouts, Limit: limit, Layers: cfg.NumLayers, LossRows: min(caps.LogitRows, shape.Tokens), Overlaps: caps.Overlap,
 		Try: func(l session.Layout) (p session.Planned[*step.Step], err error) {
 			nw.Layout, p.Layout = l, l

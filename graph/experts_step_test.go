@@ -47,8 +47,8 @@ func TestExpertSteps(t *testing.T) {
 					t.Errorf("%s, %s, in slices: %s", kind, method, d)
 				}
 			})
-			for _, policy := range []graph.Recompute{graph.KeepAll, graph.RecomputeCheap, graph.RecomputeLayers,
-				graph.Offload} {
+			for _, policy := range []graph.Recompute{graph.KeepAll, graph.RecomputeCheap, graph.KeepAttention,
+				graph.RecomputeLayers, graph.OffloadAttention, graph.Offload} {
 				for name, on := range map[string]graph.Machine{"host": graph.NewCPU(2),
 					"rehearsal": graph.NewRehearsal(2)} {
 					s := newStep(t, on, c, method, lora, layout{policy: policy})

@@ -114,7 +114,7 @@ func TestLowRankGEMMsAreGrouped(t *testing.T) {
 	run := func(tg target, policy Recompute) (map[string]int, [][]float32, string) {
 		b := NewBuilder(kernel.F32)
 		outputs := lowRankLayers(b, 2)
-		b.Recompute(policy, 0)
+		b.Recompute(policy, 0, KeepAll)
 		p, err := b.compile(tg, false, outputs)
 		if err != nil {
 			t.Fatal(err)
@@ -140,7 +140,7 @@ func TestLowRankGEMMsAreGrouped(t *testing.T) {
 		}
 		return grouped(p), got, p.String()
 	}
-	for _, policy := range []Recompute{KeepAll, RecomputeCheap, RecomputeLayers} {
+	for _, policy := range []Recompute{KeepAll, RecomputeCheap, KeepAttention, RecomputeLayers} {
 		_, want, _ := run(hostTarget{2}, policy)
 		n, got, plan := run(groupingTarget{hostTarget{2}, lowRank}, policy)
 		if n["each"] < 2 || n["each onto"] != 2 || n["sum"] < 1 {
@@ -187,7 +187,7 @@ func TestFrozenGEMMsStayAlone(t *testing.T) {
 	for _, policy := range []Recompute{KeepAll, RecomputeLayers} {
 		b := NewBuilder(kernel.F32)
 		outputs := lowRankLayers(b, 2)
-		b.Recompute(policy, 0)
+		b.Recompute(policy, 0, KeepAll)
 		p, err := b.compile(groupingTarget{hostTarget{2}, atMost(4)}, false, outputs)
 		if err != nil {
 			t.Fatal(err)

@@ -59,7 +59,7 @@ func TestResidualSumsKeepTheirLowBits(t *testing.T) {
 	} {
 		b := NewBuilder(kernel.F32)
 		outputs := residual(b, c.grad)
-		b.Recompute(c.mode, 0)
+		b.Recompute(c.mode, 0, KeepAll)
 		p, err := b.compile(newDeviceTarget(90, c.precision), true, outputs)
 		if err != nil {
 			t.Fatal(err)

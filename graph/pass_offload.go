@@ -7,9 +7,9 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
-// With Offload the inputs of layers wait for the backward pass in host memory. A value leaves while its layer
-// computes, and is on its way back while the layer behind it is differentiated: on a GPU both copies run
-// beside the kernels.
+// With Offload the inputs of layers wait for the backward pass in host memory, with OffloadAttention the outputs of
+// attention too. A value leaves while its layer computes, and comes back while the layer behind it is differentiated:
+// on a GPU both copies run beside the kernels.
 //
 //	forward   x -> offloadTo -> (host) ... offloaded, after which x's memory is free
 //	backward  (host) -> prefetchFrom -> x' ... prefetched, after which x' may be read
@@ -73,25 +73,28 @@ const offloadLeast = 1 << 16
 type offloadedValue struct {
 	value              *Value
 	made               int // index of the call that makes it
-	lastRead           int // by the forward pass
+	lastRead           int // by the forward pass; of a value within a layer, the layer's last call
 	firstBack          int // by the backward pass
+	lastBack           int
+	within             bool // the value is not read outside its layer
 	out, gone          *call
 	in, back           *call
 	prefetch           int // where prefetchFrom goes
 	hostValue, fetched *Value
 }
 
-// offload copies to host memory what layers were kept for, all but what the last of their calls makes: that is wanted
-// at once.
+// offload copies to host memory the inputs of layers, and the outputs of attention that are kept, except those of the
+// last layer that offloads: they are wanted first.
 func offload(c *compilation) error {
-	if c.builder.recompute.mode != Offload {
+	if !c.builder.recompute.mode.Offloads() {
 		return nil
 	}
 	calls := c.calls
 	readers, at := readersOf(calls, nil), placesOf(calls)
+	mode := c.builder.recompute.modes(calls)
 	var all []*offloadedValue
 	for _, c := range calls {
-		if c.backward {
+		if c.backward || !mode(c).Offloads() {
 			continue
 		}
 		for _, v := range c.out {
@@ -106,8 +109,10 @@ func offload(c *compilation) error {
 				case p.firstBack < 0:
 					p.firstBack = i
 				}
+				p.lastBack = i
 			}
-			if p.firstBack >= 0 && layerOf(c.scope) != layerOf(calls[p.lastRead].scope) {
+			p.within = layerOf(c.scope) == layerOf(calls[p.lastRead].scope)
+			if p.firstBack >= 0 && (!p.within || isMixer(c) && layerOf(c.scope) != "") {
 				all = append(all, p)
 			}
 		}
@@ -115,17 +120,9 @@ func offload(c *compilation) error {
 	if len(all) == 0 {
 		return nil
 	}
-	last := all[len(all)-1].made
-	all = slices.DeleteFunc(all, func(p *offloadedValue) bool { return p.made == last })
+	all = scheduleOffloads(calls, all)
 	before, after := map[int][]*call{}, map[int][]*call{}
-	for i, p := range all {
-		p.prefetch = p.firstBack
-		for _, q := range all[i+1:] {
-			if q.made != p.made {
-				p.prefetch = min(p.prefetch, q.firstBack)
-				break
-			}
-		}
+	for _, p := range all {
 		p.insert(calls, readers, before, after)
 	}
 	out := make([]*call, 0, len(calls)+4*len(all))
@@ -134,6 +131,43 @@ func offload(c *compilation) error {
 	}
 	c.calls = out
 	return nil
+}
+
+// scheduleOffloads decides when the copies of values, which are in the order of their calls, begin and end. It leaves
+// out the values that are made last.
+func scheduleOffloads(calls []*call, all []*offloadedValue) []*offloadedValue {
+	last := map[bool]int{}
+	for _, p := range all {
+		last[p.within] = p.made
+	}
+	all = slices.DeleteFunc(all, func(p *offloadedValue) bool { return p.made == last[p.within] })
+	for i, p := range all {
+		p.prefetch = p.firstBack
+		if p.within {
+			p.lastRead = layerEnd(calls, p.made)
+		}
+		for _, q := range all[i+1:] {
+			if q.within != p.within || q.made == p.made {
+				continue
+			}
+			at := q.firstBack
+			if p.within { // the values of the next layer's feed-forward network, its largest, are free by then
+				at = q.lastBack
+			}
+			p.prefetch = min(p.prefetch, at)
+			break
+		}
+	}
+	return all
+}
+
+// layerEnd returns the index of the last forward call of a layer, of which the call at index made is one.
+func layerEnd(calls []*call, made int) int {
+	end := made
+	for end+1 < len(calls) && !calls[end+1].backward && layerOf(calls[end+1].scope) == layerOf(calls[made].scope) {
+		end++
+	}
+	return end
 }
 
 // insert makes the four calls and gives the backward pass the value that comes back.

@@ -7,24 +7,36 @@ import "strings"
 type Recompute uint8
 
 const (
-	KeepAll         Recompute = iota // nothing is recomputed
-	RecomputeCheap                   // what little work makes: kernels that say so
-	RecomputeLayers                  // all of a layer, from its input
-	Offload                          // the same, with the layers' inputs in host memory
+	KeepAll          Recompute = iota // nothing is recomputed
+	RecomputeCheap                    // what little work makes: kernels that say so
+	KeepAttention                     // all of a layer, from its input and the outputs of its attention
+	RecomputeLayers                   // all of a layer, from its input
+	OffloadAttention                  // as KeepAttention, with what is kept in host memory
+	Offload                           // as RecomputeLayers, with the layers' inputs in host memory
 )
 
+// String names a mode by the value of training.gradient_checkpointing that may choose it.
 func (r Recompute) String() string {
-	return [...]string{"none", "selective", "full", "offload"}[r]
+	return [...]string{"none", "selective", "full without attention", "full", "offload with attention", "offload"}[r]
 }
 
-// Recompute sets what Compile leaves to be recomputed: in the first layers so, in the others by the mode
-// before. 0 layers are all; Offload knows no other number.
-func (b *Builder) Recompute(r Recompute, layers int) { b.recompute = recomputePolicy{r, layers} }
+// Offloads reports whether a mode moves values to host memory.
+func (r Recompute) Offloads() bool { return r >= OffloadAttention }
 
-// recomputePolicy is a mode and how many layers it holds for.
+// KeepsAttention reports whether a mode recomputes layers and keeps the outputs of their attention.
+func (r Recompute) KeepsAttention() bool { return r == KeepAttention || r == OffloadAttention }
+
+// Recompute sets what Compile leaves to be recomputed: by mode in the first layers, and by rest, which does not offload,
+// in the others. 0 layers are all.
+func (b *Builder) Recompute(mode Recompute, layers int, rest Recompute) {
+	b.recompute = recomputePolicy{mode, layers, rest}
+}
+
+// recomputePolicy is a mode, how many layers it holds for, and the mode of the others.
 type recomputePolicy struct {
 	mode   Recompute
 	layers int // 0 = all
+	rest   Recompute
 }
 
 // modes is the mode of each layer by its scope, and of calls outside layers.
@@ -38,10 +50,10 @@ func (d recomputePolicy) modes(calls []*call) func(c *call) Recompute {
 	}
 	return func(c *call) Recompute {
 		l := layerOf(c.scope)
-		if l == "" || d.layers == 0 || d.mode == KeepAll || d.mode == Offload || number[l] < d.layers {
+		if l == "" || d.layers == 0 || d.mode == KeepAll || number[l] < d.layers {
 			return d.mode
 		}
-		return d.mode - 1
+		return d.rest
 	}
 }
 
@@ -51,6 +63,16 @@ type cheap interface{ Cheap() }
 // cheapAfter is a kernel that is cheap where its first input is recomputed: else that input had to be kept in the place
 // of its output.
 type cheapAfter interface{ CheapAfter() }
+
+// mixer is a kernel whose outputs are the costliest of a layer to recompute, for their bytes: the work of attention
+// over a row of n tokens grows with n squared.
+type mixer interface{ MixesTokens() }
+
+// isMixer reports whether a call mixes the tokens of rows.
+func isMixer(c *call) bool {
+	_, ok := c.kernel.(mixer)
+	return ok
+}
 
 // layerOf returns the scope up to its first number: "model.layers.3" of "model.layers.3.mlp", "" where there is none.
 func layerOf(scope string) string {
@@ -89,17 +111,21 @@ func recompute(c *compilation) error {
 		if _, after := c.kernel.(cheapAfter); after && r.recomputed[c.in[0]] {
 			isCheap = true
 		}
-		if m := mode(c); m == RecomputeCheap && isCheap || m >= RecomputeLayers && layerOf(c.scope) != "" {
+		m := mode(c)
+		if m.KeepsAttention() && isMixer(c) {
+			continue
+		}
+		if m == RecomputeCheap && isCheap || m >= KeepAttention && layerOf(c.scope) != "" {
 			for _, v := range c.out {
 				r.recomputed[v] = root(v).kind == Computed &&
-					(m >= RecomputeLayers || 16*v.Type.Bytes() >= c.out[0].Type.Bytes())
+					(m >= KeepAttention || 16*v.Type.Bytes() >= c.out[0].Type.Bytes())
 			}
 		}
 	}
 	for _, c := range calls { // a layer's input is what another layer, or none, made
 		for _, v := range c.in {
 			if !c.backward && v.call != nil && layerOf(v.call.scope) != layerOf(c.scope) &&
-				max(mode(c), mode(v.call)) >= RecomputeLayers {
+				max(mode(c), mode(v.call)) >= KeepAttention {
 				r.recomputed[v] = false
 			}
 		}

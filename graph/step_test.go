@@ -34,10 +34,11 @@ var stepSegments = []string{"begin", "micro", "micro", "norm", "update"}
 // layout is how a step keeps what its backward pass reads.
 type layout struct {
 	policy graph.Recompute
-	layers int // 0 = all
-	reuse  int // calls whose memory is kept apart
-	ranks  int // that have a slice of the frozen values each
-	share  int // that have a part of the tokens each; 0 = one has all
+	layers int             // 0 = all
+	rest   graph.Recompute // of the other layers
+	reuse  int             // calls whose memory is kept apart
+	ranks  int             // that have a slice of the frozen values each
+	share  int             // that have a part of the tokens each; 0 = one has all
 }
 
 func newStep(t *testing.T, on graph.Machine, c model.Config, method string, lora adapter.Config, l layout) *step {
@@ -124,7 +125,7 @@ func planStepOf(t *testing.T, tokens int, on graph.Machine, float kernel.DType, 
 	n.Segment("begin")
 	n.Apply(kernel.Zero{}, g)
 	n.Apply(kernel.Zero{}, sum)
-	n.Recompute(l.policy, l.layers)
+	n.Recompute(l.policy, l.layers, l.rest)
 	n.Overlap(l.reuse)
 	n.Shard(l.ranks)
 	if s.plan, err = on.Compile(n.Builder, sum, norm); err != nil {
@@ -278,7 +279,10 @@ func stepCases(t *testing.T, kinds []string, run func(name string, c model.Confi
 			}
 			for _, l := range []layout{{}, {reuse: 6}, {policy: graph.RecomputeCheap},
 				{policy: graph.RecomputeCheap, layers: 1}, {policy: graph.RecomputeLayers},
-				{policy: graph.RecomputeLayers, layers: 2}, {policy: graph.Offload}} {
+				{policy: graph.RecomputeLayers, layers: 2, rest: graph.RecomputeCheap}, {policy: graph.KeepAttention},
+				{policy: graph.RecomputeLayers, layers: 1, rest: graph.KeepAttention}, {policy: graph.Offload},
+				{policy: graph.OffloadAttention},
+				{policy: graph.OffloadAttention, layers: 2, rest: graph.RecomputeCheap}} {
 				run(fmt.Sprintf("%s, %s of %v, dropout %v, %+v", kind, a.method, a.targets, a.dropout, l),
 					c, a.method, adapter.Config{Shared: adapter.Shared{R: 8, Alpha: 16, Dropout: a.dropout, TargetModules: a.targets}}, l)
 			}

@@ -2,6 +2,7 @@ package session
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/tierlora/tierlora/graph"
@@ -14,11 +15,10 @@ type Layout struct {
 	Linears     int  // number of linear layers, from the first on, that Dequantised applies to; 0 = all
 	Experts     bool // experts that a checkpoint has in MXFP4 are kept dequantised too
 	Recompute   graph.Recompute
-	// Number of layers, from the first on, that Recompute applies to; the mode before it applies to the others; 0 =
-	// all.
-	Layers   int
-	Overlap  bool // memory is reserved so that independent calls may overlap
-	LossRows int  // rows whose logits exist at the same time; 0 = as many as use the machine fully
+	Layers      int             // number of layers, from the first on, that Recompute applies to; 0 = all
+	Rest        graph.Recompute // mode of the other layers, if Layers is not 0
+	Overlap     bool            // memory is reserved so that independent calls may overlap
+	LossRows    int             // rows whose logits exist at the same time; 0 = as many as use the machine fully
 	// OffloadStates keeps the optimizer's states in host memory (training.optimizer_offload).
 	OffloadStates bool
 	// Number of ranks that store one slice of the frozen weights each, and gather a layer before its use; 0 = each rank
@@ -72,6 +72,10 @@ type Search[T any] struct {
 	// Try plans the step in a layout.
 	Try   func(Layout) (Planned[T], error)
 	Limit int64 // memory limit in bytes; below 0 = not known, so that the first layout is taken
+	// Seconds estimates how long a step takes. nil = no estimate is known for the machine, and only Layouts are tried.
+	Seconds func(T) float64
+	// HostLimit is the limit in bytes of values that layouts chosen by Seconds copy to host memory; 0 = not known.
+	HostLimit int64
 
 	Layers   int     // number of layers of the model
 	Linears  []int64 // numbers of each linear layer's quantised weight
@@ -95,6 +99,11 @@ type Rejected struct {
 
 func (s Search[T]) fits(p Planned[T]) bool { return s.Limit < 0 || p.Need.Total() <= s.Limit }
 
+// fitsHost reports whether a layout that Seconds may choose fits in device memory and in host memory.
+func (s Search[T]) fitsHost(p Planned[T]) bool {
+	return s.fits(p) && (s.HostLimit <= 0 || p.Need.Host <= s.HostLimit)
+}
+
 // Run takes the first layout that fits. If none does, it takes the first that fits with the optimizer's states in host
 // memory, if Offload allows that, and then the leanest with fewer and fewer rows of logits at a time. It uses memory
 // that is left to keep weights dequantised, to recompute fewer layers, or to let calls overlap.
@@ -109,6 +118,9 @@ func (s Search[T]) Run() (Found[T], error) {
 			if i > 0 {
 				p, err = s.improve(found.Rejected[i-1], p)
 			}
+			if err == nil && i > 0 {
+				p, err = s.keepAttention(p)
+			}
 			if err == nil {
 				p, err = s.overlap(p)
 			}
@@ -116,6 +128,9 @@ func (s Search[T]) Run() (Found[T], error) {
 			return found, err
 		}
 		found.Rejected = append(found.Rejected, Rejected{p.Layout, p.Need})
+	}
+	if ok, err := s.leaner(&found); ok || err != nil {
+		return found, err
 	}
 	if found, err := s.offload(found); err != nil || found.Fits {
 		return found, err
@@ -153,10 +168,71 @@ func (s Search[T]) improve(before Rejected, p Planned[T]) (Planned[T], error) {
 	switch {
 	case before.Layout.Dequantised && !p.Layout.Dequantised:
 		return s.dequantiseSome(before, p)
-	case p.Layout.Recompute == before.Layout.Recompute+1 && p.Layout.Recompute != graph.Offload:
-		return s.fewerLayers(p)
+	case p.Layout.Recompute > before.Layout.Recompute && !p.Layout.Recompute.Offloads():
+		return s.fewerLayers(p, before.Layout.Recompute, nil)
 	}
 	return p, nil
+}
+
+// keepAttention compares p, if it recomputes whole layers, with a layout that keeps the outputs of attention and
+// recomputes the rest of each layer. It returns the one with the shorter estimated time.
+func (s Search[T]) keepAttention(p Planned[T]) (Planned[T], error) {
+	if s.Seconds == nil || p.Layout.Recompute != graph.RecomputeLayers && p.Layout.Recompute != graph.Offload {
+		return p, nil
+	}
+	kept, err := s.keepingAttention(p)
+	if err == nil && s.Seconds(kept.Step) < s.Seconds(p.Step) {
+		return kept, nil
+	}
+	return p, err
+}
+
+// keepingAttention returns the layout that keepAttention compares with p: with the outputs of attention in host memory
+// if that is allowed and has room, else in as many layers as fit; p if none fits.
+func (s Search[T]) keepingAttention(p Planned[T]) (Planned[T], error) {
+	l := p.Layout
+	l.Layers, l.Rest = 0, 0
+	if s.offloads(l) {
+		l.Recompute = graph.OffloadAttention
+		if kept, err := s.Try(l); err != nil || s.fitsHost(kept) {
+			return s.fewerLayers(kept, graph.RecomputeCheap, err)
+		}
+	}
+	if p.Layout.Recompute == graph.Offload {
+		return p, nil
+	}
+	l.Recompute = graph.KeepAttention
+	if kept, err := s.Try(l); err != nil || s.fits(kept) {
+		return s.fewerLayers(kept, graph.RecomputeCheap, err)
+	}
+	return s.fewerLayers(p, graph.KeepAttention, nil)
+}
+
+// offloads reports whether a layout, with values in host memory, is allowed.
+func (s Search[T]) offloads(l Layout) bool {
+	l.Recompute = graph.Offload
+	return slices.Contains(s.Layouts, l)
+}
+
+// leaner tries the layout that copies the outputs of attention to host memory, after no other fitted: attention that is
+// recomputed needs more memory for a while.
+func (s Search[T]) leaner(found *Found[T]) (ok bool, err error) {
+	l := s.Layouts[len(s.Layouts)-1]
+	if s.Seconds == nil || l.Recompute != graph.Offload {
+		return false, nil
+	}
+	l.Recompute = graph.OffloadAttention
+	p, err := s.Try(l)
+	switch {
+	case err != nil:
+		return false, err
+	case s.fitsHost(p):
+		found.Planned, found.Fits = p, true
+		return true, nil
+	case !s.fits(p):
+		found.Rejected = append(found.Rejected, Rejected{l, p.Need})
+	}
+	return false, nil
 }
 
 // dequantiseSome keeps the weights of as many linear layers dequantised as fit, if those of all layers do not fit and
@@ -185,10 +261,18 @@ func (s Search[T]) dequantiseSome(all Rejected, packed Planned[T]) (Planned[T], 
 	return packed, nil
 }
 
-// fewerLayers finds the smallest number of layers that a mode must apply to. The mode fits if it applies to all.
-func (s Search[T]) fewerLayers(best Planned[T]) (Planned[T], error) {
+// fewerLayers finds the smallest number of layers that the mode of a layout that fits must apply to, with rest as the
+// mode of the others. failed is the error of planning best; nil = none.
+func (s Search[T]) fewerLayers(best Planned[T], rest graph.Recompute, failed error) (Planned[T], error) {
+	if failed != nil {
+		return best, failed
+	}
 	l := best.Layout
-	for least, most := 1, s.Layers; least < most; {
+	least, most := 1, s.Layers
+	if l.Layers > 0 && l.Rest != rest {
+		most = l.Layers
+	}
+	for l.Rest = rest; least < most; {
 		l.Layers = (least + most) / 2
 		p, err := s.Try(l)
 		if err != nil {

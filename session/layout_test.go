@@ -19,6 +19,10 @@ func cost(l Layout) graph.Bytes {
 	case l.Dequantised:
 		b.Frozen += 200
 	}
+	if l.Recompute == graph.OffloadAttention && l.Layers > 0 {
+		n := int64(l.Layers)
+		return graph.Bytes{Frozen: b.Frozen, Arena: 9*n + 60*(8-n) + 64, Host: 30 * n}
+	}
 	layers := func(each, before int64) int64 {
 		n := int64(8)
 		if l.Layers > 0 {
@@ -33,8 +37,15 @@ func cost(l Layout) graph.Bytes {
 		b.Arena = layers(60, 100)
 	case graph.RecomputeLayers:
 		b.Arena = layers(20, 60)
+		if l.Rest == graph.KeepAttention {
+			b.Arena = layers(20, 30)
+		}
+	case graph.KeepAttention:
+		b.Arena = layers(30, 60)
+	case graph.OffloadAttention:
+		b.Arena, b.Host = layers(9, 60), layers(30, 0)
 	case graph.Offload:
-		b.Arena = layers(10, 20)
+		b.Arena, b.Host = layers(10, 20), layers(10, 0)
 	}
 	logits := int64(64)
 	if l.LossRows > 0 {
@@ -101,6 +112,69 @@ func TestSearch(t *testing.T) {
 		tried = nil
 		if second, err := search(c.limit, &tried).Run(); err != nil || second.Layout != found.Layout || !slices.Equal(tried, again) {
 			t.Errorf("%d bytes: a second search found %v after %v", c.limit, second.Layout, tried)
+		}
+	}
+}
+
+// seconds is the estimated time of a step of the made-up model: recomputing a layer takes 10, without attention 7, and
+// without all but what is cheap 1.
+func seconds(layout string) float64 {
+	each := func(mode string) float64 {
+		switch {
+		case strings.Contains(mode, "attention"):
+			return 7
+		case strings.Contains(mode, "full"), strings.Contains(mode, "offload"):
+			return 10
+		case strings.Contains(mode, "selective"):
+			return 1
+		}
+		return 0
+	}
+	mode, rest, _ := strings.Cut(layout, "; ")
+	n, of := 8.0, 0
+	if _, after, ok := strings.Cut(mode, "first "); ok {
+		if _, err := fmt.Sscan(after, &of); err != nil {
+			panic(err)
+		}
+		n = float64(of)
+	}
+	return 100 + n*each(mode) + (8-n)*each(rest)
+}
+
+// TestSearchByTime: where the time of a step is estimated and whole layers would be recomputed, the outputs of attention
+// are kept: in host memory, or on the device if the host has no room. That is also the leanest layout.
+func TestSearchByTime(t *testing.T) {
+	for _, c := range []struct {
+		limit, host int64
+		want        string
+		rest        graph.Recompute
+	}{
+		{644, 0, "gradient_checkpointing selective", 0},
+		{600, 0, "gradient_checkpointing offload with attention in the first 1 layers", graph.RecomputeCheap},
+		{324, 0, "gradient_checkpointing offload with attention in the first 7 layers", graph.RecomputeCheap},
+		{324, 100, "gradient_checkpointing full", 0},
+		{344, 100, "gradient_checkpointing full in the first 6 layers", graph.KeepAttention},
+		{434, 100, "gradient_checkpointing full without attention in the first 7 layers", graph.RecomputeCheap},
+		{250, 0, "gradient_checkpointing offload with attention", 0},
+		{250, 100, "gradient_checkpointing offload", 0},
+		{240, 0, "gradient_checkpointing offload with attention", 0},
+		{240, 100, "gradient_checkpointing offload, the loss of 128 rows at a time", 0},
+		{230, 0, "gradient_checkpointing offload with attention, the loss of 128 rows at a time", 0},
+	} {
+		var tried []Layout
+		s := search(c.limit, &tried)
+		s.HostLimit = c.host
+		plan := s.Try
+		s.Try = func(l Layout) (Planned[string], error) {
+			p, err := plan(l)
+			p.Step += "; " + l.Rest.String()
+			return p, err
+		}
+		s.Seconds = seconds
+		found, err := s.Run()
+		if err != nil || !found.Fits || found.Layout.String() != c.want || found.Layout.Rest != c.rest {
+			t.Errorf("%d bytes, %d of the host: %v, %v for the others, %v; want %s, %v", c.limit, c.host, found.Layout,
+				found.Layout.Rest, err, c.want, c.rest)
 		}
 	}
 }

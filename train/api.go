@@ -109,7 +109,7 @@ type PlanReport struct {
 	Precision      string `json:"precision"` // precision in effect: bf16, fp16, tf32 or fp32
 	// The precision was chosen for the device, not configured.
 	PrecisionAuto bool   `json:"precision_auto"`
-	Checkpointing string `json:"gradient_checkpointing"` // mode in effect: none, selective, full or offload
+	Checkpointing string `json:"gradient_checkpointing"` // mode in effect: graph.Recompute.String
 	// Memory limit: vram, or the free memory; 0 = not known.
 	Limit int64       `json:"limit_bytes,omitempty"`
 	Tried []PlanTried `json:"tried,omitempty"` // faster layouts that do not fit, fastest first

@@ -67,6 +67,12 @@ func (p *planner) problem() (fit.Problem[steps], error) {
 		Linears: net.Quantised(), FixedLossRows: p.env.lossRows != nil,
 		Machine: p.On, Free: p.free, Calls: steps.calls, Batches: &p.batches,
 	}
+	if rates, ok := graph.RatesOf(p.On); ok {
+		of.Seconds = func(s steps) float64 { return step.MicroSeconds(s.train, rates) }
+		if of.HostLimit, err = p.freeHost(); err != nil {
+			return of, err
+		}
+	}
 	for n := p.sharing + 1; n <= p.world; n++ {
 		if p.world%n == 0 && p.checkSharing(n) == nil {
 			of.Sharings = append(of.Sharings, n)
@@ -148,6 +154,22 @@ func (p *planner) free() (bytes int64, known bool, err error) {
 	}
 	bytes, err = t.least("the free memory", bytes)
 	return bytes, known && bytes > -1<<62, err
+}
+
+// freeHost returns the bytes of host memory that each rank may take for values of its plan, the minimum over all ranks;
+// 0 = not known.
+func (p *planner) freeHost() (int64, error) {
+	if _, runs := p.On.(graph.Joiner); !runs {
+		return 0, nil // a plan for another machine
+	}
+	bytes, known, err := graph.NewCPU(1).FreeMemory()
+	if err != nil || !known {
+		bytes = 0
+	}
+	if t := p.env.team; t != nil {
+		return t.least("the free host memory", bytes/int64(t.locals))
+	}
+	return bytes, nil
 }
 
 // memoryLimit returns the memory limit of the run in bytes: vram, or the free memory.

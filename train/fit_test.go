@@ -199,11 +199,11 @@ func TestRefusalNamesTheOptimizer(t *testing.T) {
 
 // TestFewerLayersAreRecomputed: between two layouts only as many layers as must are recomputed. The adapter stays
 // the same byte for byte.
-func TestFewerLayersAreRecomputed(t *testing.T) { fewerLayersAreRecomputed(t, "cpu") }
+func TestFewerLayersAreRecomputed(t *testing.T) { fewerLayersAreRecomputed(t, testSpec(t, 4)) }
 
-func fewerLayersAreRecomputed(t *testing.T, device string) {
-	s := testSpec(t, 4)
-	s.Device, s.LoRA.Dropout, s.Training.DequantisedWeights = device, 0.1, "never"
+func fewerLayersAreRecomputed(t *testing.T, s Spec) {
+	t.Helper()
+	s.LoRA.Dropout, s.Training.DequantisedWeights = 0.1, "never"
 	s.Training.GradientCheckpointing = "none"
 	whole := mustStart(t, s, twoWorkers)
 	want := golden.ReadFile(t, s.OutputDir, adapter.WeightsFile)

@@ -121,7 +121,7 @@ func (p *prepared) planReport() PlanReport {
 	if l.Layers > 0 {
 		r.Notes = append(r.Notes,
 			fmt.Sprintf("gradient_checkpointing %v holds for the first %d of %d layers, %v for the others", l.Recompute,
-				l.Layers, p.Base.Config.NumLayers, l.Recompute-1))
+				l.Layers, p.Base.Config.NumLayers, l.Rest))
 	}
 	if l.Dequantised {
 		which := "quantised weights"
@@ -141,8 +141,8 @@ func (p *prepared) planReport() PlanReport {
 				"lora.dropout is the adapter's", strings.Join(own, " and ")))
 	}
 	if need.Host > 0 {
-		r.Notes = append(r.Notes, fmt.Sprintf("%s of host memory hold the layers' inputs until the backward pass",
-			session.FormatBytes(need.Host)))
+		r.Notes = append(r.Notes, fmt.Sprintf("%s of host memory hold %s until the backward pass",
+			session.FormatBytes(need.Host), offloadedText(l.Recompute)))
 	}
 	if n := need.Offloaded(); n > 0 {
 		r.OffloadedBytes = n
@@ -150,6 +150,14 @@ func (p *prepared) planReport() PlanReport {
 			"optimizer's states, which each update reads and writes over the device's link", session.FormatBytes(n), n))
 	}
 	return r
+}
+
+// offloadedText names the values that a mode copies to host memory.
+func offloadedText(mode graph.Recompute) string {
+	if mode == graph.OffloadAttention {
+		return "the layers' inputs and the outputs of their attention"
+	}
+	return "the layers' inputs"
 }
 
 // notesOnPEFT returns which parts of the adapter PEFT does not load as trained, and the export that it does load.

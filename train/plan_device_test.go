@@ -56,7 +56,12 @@ func TestGPUPlanIsTheChips(t *testing.T) {
 
 func TestGPUFewerLayersAreRecomputed(t *testing.T) {
 	gputest.Need(t)
-	fewerLayersAreRecomputed(t, "cuda")
+	s := testSpec(t, 4)
+	s.Device = "cuda"
+	fewerLayersAreRecomputed(t, s)
+	// Values are large enough to be copied to host memory.
+	s.Dataset.MaxLength, s.Training.BatchSize, s.OutputDir = 512, 4, filepath.Join(t.TempDir(), "run")
+	fewerLayersAreRecomputed(t, s)
 }
 
 // TestGPUPartlyDequantisedChangesNothing: the same adapter byte for byte, in the memory that the plan says.

@@ -55,13 +55,17 @@ func slowLayout(l, fastest session.Layout, c Config, measured bool) (all []graph
 			"%s, as there is no memory for them dequantised", which)
 	}
 	if l.Recompute != fastest.Recompute {
-		cost := map[graph.Recompute]string{graph.RecomputeCheap: costSelective, graph.RecomputeLayers: costFull,
-			graph.Offload: costOffload}[l.Recompute]
+		cost := map[graph.Recompute]string{graph.RecomputeCheap: costSelective, graph.KeepAttention: costFull,
+			graph.RecomputeLayers: costFull, graph.OffloadAttention: costOffload, graph.Offload: costOffload}[l.Recompute]
 		where := ""
 		if l.Layers > 0 {
 			where = fmt.Sprintf(" in the first %d layers", l.Layers)
 		}
-		add(cost, smaller+fmt.Sprintf(", or training.gradient_checkpointing: %v, which asks for it", l.Recompute),
+		remedy := smaller
+		if !l.Recompute.KeepsAttention() { // no key asks for those modes
+			remedy += fmt.Sprintf(", or training.gradient_checkpointing: %v, which asks for it", l.Recompute)
+		}
+		add(cost, remedy,
 			"gradient_checkpointing auto takes %v%s, as there is no memory for all activations", l.Recompute, where)
 	}
 	if l.LossRows > 0 {

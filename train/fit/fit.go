@@ -96,6 +96,10 @@ type Problem[S any] struct {
 	Machine Machine
 	// Free returns the bytes that each rank's device has free, and whether they are known.
 	Free func() (bytes int64, known bool, err error)
+	// Seconds estimates the time of a planned step; nil = no estimate is known for the machine.
+	Seconds func(S) float64
+	// HostLimit is the limit in bytes of values in host memory in layouts that Seconds chooses; 0 = not known.
+	HostLimit int64
 	// Calls returns the number of kernel calls of a planned step.
 	Calls   func(S) int
 	Batches Batches
@@ -147,11 +151,15 @@ func (p Problem[S]) search(layouts []session.Layout, limit int64, z Shapes) sess
 	if p.FixedLossRows {
 		rows = 0
 	}
+	seconds := p.Seconds
+	if p.Checkpointing != "auto" {
+		seconds = nil
+	}
 	return session.Search[S]{
 		Layouts: layouts, Limit: limit,
 		Try:    func(l session.Layout) (session.Planned[S], error) { return p.plan(l, z) },
 		Layers: p.Layers, Linears: p.Linears,
-		LossRows: rows, Overlaps: can.Overlap, Offload: p.offloads(),
+		LossRows: rows, Overlaps: can.Overlap, Offload: p.offloads(), Seconds: seconds, HostLimit: p.HostLimit,
 	}
 }
 

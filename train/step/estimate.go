@@ -6,6 +6,12 @@ import (
 	"github.com/tierlora/tierlora/kernel"
 )
 
+// MicroSeconds estimates how long a micro-batch of sequences of equal length takes on a GPU of these rates. Layouts of
+// the same micro-batch are compared by it.
+func MicroSeconds(s *Step, rates graph.Rates) float64 {
+	return s.Plan.Seconds(rates, kernel.Content{}, SegmentMicro)
+}
+
 // Seconds estimates how long a step of accumulate micro-batches takes on a GPU of these rates, without the exchange
 // between ranks. steps has a plan for each token budget; batches are examples of micro-batches, and their mean counts.
 func Seconds(steps []*Step, rates graph.Rates, accumulate int, batches []dataset.Batch) float64 {

@@ -156,7 +156,7 @@ func Plan(nw session.Network, s session.Shape, o Options, sum Summing, on graph.
 	}
 	b.planBegin()
 
-	n.Recompute(nw.Layout.Recompute, nw.Layout.Layers)
+	n.Recompute(nw.Layout.Recompute, nw.Layout.Layers, nw.Layout.Rest)
 	if nw.Layout.Overlap {
 		n.Overlap(overlapCalls)
 	}
