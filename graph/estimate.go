@@ -44,22 +44,28 @@ func RatesOf(on Machine) (r Rates, ok bool) {
 
 // Seconds estimates how long segments take on a GPU of these rates. In steps that fill the GPU, the work of all calls
 // adds up. In small ones, calls wait for their inputs, and independent calls run side by side: then the longest chain
-// of calls counts. Copies between host and device run beside both. Calls whose kernel has no cost count as launches.
+// of calls counts. Copies to the host run beside the forward pass, and copies back beside the backward pass. Calls
+// whose kernel has no cost count as launches.
 func (p *Plan) Seconds(r Rates, content kernel.Content, segments ...string) float64 {
-	var work, chain, copies float64
+	var chain float64
+	var work, copies [2]float64  // of the forward and the backward pass
 	ends := map[*Value]float64{} // when a value is there, if every call begins as soon as its inputs are
 	for _, c := range p.calls {
 		if !slices.Contains(segments, p.segments[c.segment]) {
 			continue
 		}
 		t := c.describe(p.segments[c.segment], p.storedTypes(c.in), p.storedTypes(c.out)).cost(c.kernel, content)
+		pass := 0
+		if c.backward {
+			pass = 1
+		}
 		if t.Kernel == "offload" || t.Kernel == "prefetch" {
-			copies += float64(t.Cost.Bytes) / 2 / r.Link
+			copies[pass] += float64(t.Cost.Bytes) / 2 / r.Link
 			continue
 		}
 		busy, delay := r.call(c.kernel, t)
 		busy = max(busy, float64(p.linked(c))/r.Link)
-		work += busy + delay*busy/(busy+fills) + perCall + r.prologue(c.kernel, t, p.scratch[c].size)
+		work[pass] += busy + delay*busy/(busy+fills) + perCall + r.prologue(c.kernel, t, p.scratch[c].size)
 		var begin float64
 		for _, v := range c.in {
 			begin = max(begin, ends[v])
@@ -70,7 +76,7 @@ func (p *Plan) Seconds(r Rates, content kernel.Content, segments ...string) floa
 		}
 		chain = max(chain, end)
 	}
-	return max(work, chain, copies)
+	return max(max(work[0], copies[0])+max(work[1], copies[1]), chain)
 }
 
 // linked returns the bytes of states in host memory that a call reads and writes there. The link carries both at once.

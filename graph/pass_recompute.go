@@ -26,8 +26,8 @@ func (r Recompute) Offloads() bool { return r >= OffloadAttention }
 // KeepsAttention reports whether a mode recomputes layers and keeps the outputs of their attention.
 func (r Recompute) KeepsAttention() bool { return r == KeepAttention || r == OffloadAttention }
 
-// Recompute sets what Compile leaves to be recomputed: by mode in the first layers, and by rest, which does not offload,
-// in the others. 0 layers are all.
+// Recompute sets what Compile leaves to be recomputed: by mode in the first layers, and by rest, which does not
+// offload, in the others. 0 layers are all.
 func (b *Builder) Recompute(mode Recompute, layers int, rest Recompute) {
 	b.recompute = recomputePolicy{mode, layers, rest}
 }

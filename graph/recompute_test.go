@@ -39,7 +39,8 @@ func TestRotationsRecomputed(t *testing.T) {
 func TestAttentionIsKept(t *testing.T) {
 	for mode, want := range map[graph.Recompute][3]int{graph.RecomputeLayers: {6}, graph.KeepAttention: {3},
 		graph.Offload: {6}, graph.OffloadAttention: {3, 2, 2}} {
-		stepCases(t, []string{"llama"}, func(name string, c model.Config, method string, lora adapter.Config, l layout) {
+		stepCases(t, []string{"llama"}, func(name string, c model.Config, method string, lora adapter.Config,
+			l layout) {
 			if l != (layout{}) || method != "lora" || lora.Dropout > 0 || len(lora.TargetModules) < 5 {
 				return
 			}
@@ -56,8 +57,8 @@ func TestAttentionIsKept(t *testing.T) {
 				}
 			}
 			if got != want {
-				t.Errorf("%v, %s: %v calls of attention, copies to the host and back, want %v\n%s", mode, name, got, want,
-					plan)
+				t.Errorf("%v, %s: %v calls of attention, copies to the host and back, want %v\n%s", mode, name, got,
+					want, plan)
 			}
 		})
 	}

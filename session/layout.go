@@ -118,9 +118,6 @@ func (s Search[T]) Run() (Found[T], error) {
 			if i > 0 {
 				p, err = s.improve(found.Rejected[i-1], p)
 			}
-			if err == nil && i > 0 {
-				p, err = s.keepAttention(p)
-			}
 			if err == nil {
 				p, err = s.overlap(p)
 			}
@@ -168,34 +165,48 @@ func (s Search[T]) improve(before Rejected, p Planned[T]) (Planned[T], error) {
 	switch {
 	case before.Layout.Dequantised && !p.Layout.Dequantised:
 		return s.dequantiseSome(before, p)
-	case p.Layout.Recompute > before.Layout.Recompute && !p.Layout.Recompute.Offloads():
-		return s.fewerLayers(p, before.Layout.Recompute, nil)
+	case p.Layout.Recompute >= graph.RecomputeLayers:
+		return s.lessRecomputed(p, before.Layout.Recompute)
+	case p.Layout.Recompute > before.Layout.Recompute:
+		return s.fewerLayers(p, before.Layout.Recompute)
 	}
 	return p, nil
 }
 
-// keepAttention compares p, if it recomputes whole layers, with a layout that keeps the outputs of attention and
-// recomputes the rest of each layer. It returns the one with the shorter estimated time.
-func (s Search[T]) keepAttention(p Planned[T]) (Planned[T], error) {
-	if s.Seconds == nil || p.Layout.Recompute != graph.RecomputeLayers && p.Layout.Recompute != graph.Offload {
+// lessRecomputed uses the memory that is left beside a layout p that recomputes whole layers: the outputs of attention
+// are kept, if that takes less time by estimate, and as many layers as fit have the mode rest.
+func (s Search[T]) lessRecomputed(p Planned[T], rest graph.Recompute) (Planned[T], error) {
+	if s.Seconds != nil {
+		kept, err := s.keepingAttention(p)
+		if err != nil {
+			return p, err
+		}
+		if s.Seconds(kept.Step) < s.Seconds(p.Step) {
+			return s.fewerLayers(kept, graph.RecomputeCheap)
+		}
+	}
+	if p.Layout.Recompute == graph.Offload {
 		return p, nil
 	}
-	kept, err := s.keepingAttention(p)
-	if err == nil && s.Seconds(kept.Step) < s.Seconds(p.Step) {
-		return kept, nil
+	best, err := s.fewerLayers(p, rest)
+	if err != nil || s.Seconds == nil {
+		return best, err
 	}
-	return p, err
+	kept, err := s.fewerLayers(p, graph.KeepAttention)
+	if err == nil && s.Seconds(kept.Step) < s.Seconds(best.Step) {
+		best = kept
+	}
+	return best, err
 }
 
-// keepingAttention returns the layout that keepAttention compares with p: with the outputs of attention in host memory
-// if that is allowed and has room, else in as many layers as fit; p if none fits.
+// keepingAttention returns the layout p with the outputs of attention kept in all layers: in host memory if that is
+// allowed and has room, else on the device. It returns p if neither fits.
 func (s Search[T]) keepingAttention(p Planned[T]) (Planned[T], error) {
 	l := p.Layout
-	l.Layers, l.Rest = 0, 0
 	if s.offloads(l) {
 		l.Recompute = graph.OffloadAttention
 		if kept, err := s.Try(l); err != nil || s.fitsHost(kept) {
-			return s.fewerLayers(kept, graph.RecomputeCheap, err)
+			return kept, err
 		}
 	}
 	if p.Layout.Recompute == graph.Offload {
@@ -203,14 +214,14 @@ func (s Search[T]) keepingAttention(p Planned[T]) (Planned[T], error) {
 	}
 	l.Recompute = graph.KeepAttention
 	if kept, err := s.Try(l); err != nil || s.fits(kept) {
-		return s.fewerLayers(kept, graph.RecomputeCheap, err)
+		return kept, err
 	}
-	return s.fewerLayers(p, graph.KeepAttention, nil)
+	return p, nil
 }
 
 // offloads reports whether a layout, with values in host memory, is allowed.
 func (s Search[T]) offloads(l Layout) bool {
-	l.Recompute = graph.Offload
+	l.Recompute, l.OffloadStates = graph.Offload, false
 	return slices.Contains(s.Layouts, l)
 }
 
@@ -262,17 +273,11 @@ func (s Search[T]) dequantiseSome(all Rejected, packed Planned[T]) (Planned[T], 
 }
 
 // fewerLayers finds the smallest number of layers that the mode of a layout that fits must apply to, with rest as the
-// mode of the others. failed is the error of planning best; nil = none.
-func (s Search[T]) fewerLayers(best Planned[T], rest graph.Recompute, failed error) (Planned[T], error) {
-	if failed != nil {
-		return best, failed
-	}
+// mode of the others.
+func (s Search[T]) fewerLayers(best Planned[T], rest graph.Recompute) (Planned[T], error) {
 	l := best.Layout
-	least, most := 1, s.Layers
-	if l.Layers > 0 && l.Rest != rest {
-		most = l.Layers
-	}
-	for l.Rest = rest; least < most; {
+	l.Rest = rest
+	for least, most := 1, s.Layers; least < most; {
 		l.Layers = (least + most) / 2
 		p, err := s.Try(l)
 		if err != nil {

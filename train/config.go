@@ -125,8 +125,8 @@ type Config struct {
 	// GradientCheckpointing is how much of the forward pass is recomputed in the backward pass to save memory. No mode
 	// changes a result. none keeps all activations. selective recomputes norms, gates and the rotations of normed
 	// heads. full recomputes whole layers. offload is full with the inputs of the layers in host memory. auto takes
-	// the first of these that fits. On a GPU that trainer plan estimates times for, auto compares full and offload with a
-	// mode that does not recompute attention: its outputs wait in host memory, in as many layers as must.
+	// the first of these that fits. On a GPU that trainer plan estimates times for, auto compares full and offload
+	// with a mode that does not recompute attention: its outputs wait in host memory, in as many layers as must.
 	GradientCheckpointing string `yaml:"gradient_checkpointing" default:"auto" choices:"auto none selective full offload" resume:"free"`
 
 	// DequantisedWeights keeps quantised base weights dequantised in memory, so that no step dequantises them. Results

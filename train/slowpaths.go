@@ -56,7 +56,8 @@ func slowLayout(l, fastest session.Layout, c Config, measured bool) (all []graph
 	}
 	if l.Recompute != fastest.Recompute {
 		cost := map[graph.Recompute]string{graph.RecomputeCheap: costSelective, graph.KeepAttention: costFull,
-			graph.RecomputeLayers: costFull, graph.OffloadAttention: costOffload, graph.Offload: costOffload}[l.Recompute]
+			graph.RecomputeLayers: costFull, graph.OffloadAttention: costOffload,
+			graph.Offload: costOffload}[l.Recompute]
 		where := ""
 		if l.Layers > 0 {
 			where = fmt.Sprintf(" in the first %d layers", l.Layers)
