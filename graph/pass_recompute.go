@@ -1,6 +1,10 @@
 package graph
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/tierlora/tierlora/kernel"
+)
 
 // Recompute says which forward values are recomputed for the backward pass instead of being kept. The
 // numbers are the same bit for bit.
@@ -64,14 +68,14 @@ type cheap interface{ Cheap() }
 // of its output.
 type cheapAfter interface{ CheapAfter() }
 
-// mixer is a kernel whose outputs are the costliest of a layer to recompute, for their bytes: the work of attention
-// over a row of n tokens grows with n squared.
-type mixer interface{ MixesTokens() }
-
-// isMixer reports whether a call mixes the tokens of rows.
+// isMixer reports whether a call mixes the tokens of rows. Its outputs are the costliest of a layer to recompute, for
+// their bytes: the work of attention over a row of n tokens grows with n squared.
 func isMixer(c *call) bool {
-	_, ok := c.kernel.(mixer)
-	return ok
+	switch c.kernel.(type) {
+	case kernel.Attention, kernel.AttentionSinks, kernel.AttentionQKV, kernel.GatedDelta:
+		return true
+	}
+	return false
 }
 
 // layerOf returns the scope up to its first number: "model.layers.3" of "model.layers.3.mlp", "" where there is none.

@@ -38,9 +38,6 @@ type Attention struct {
 
 func (Attention) Name() string { return "attention" }
 
-// MixesTokens marks a kernel whose outputs are kept first where a layer is recomputed.
-func (Attention) MixesTokens() {}
-
 func (o Attention) Shape(in []Type) ([]Type, error) {
 	d, err := wantBounds(o.Prefixes, in, "f[M,E]", "f[N,L]", "f[N,L]", "i32[S]", "i32[S]")
 	if err != nil {
@@ -259,9 +256,6 @@ type AttentionSinks struct {
 }
 
 func (AttentionSinks) Name() string { return "attention_sinks" }
-
-// MixesTokens marks a kernel whose outputs are kept first where a layer is recomputed.
-func (AttentionSinks) MixesTokens() {}
 
 func (o AttentionSinks) Shape(in []Type) ([]Type, error) {
 	if len(in) == 0 {

@@ -13,9 +13,6 @@ type AttentionQKV Attention
 
 func (AttentionQKV) Name() string { return "attention_qkv" }
 
-// MixesTokens marks a kernel whose outputs are kept first where a layer is recomputed.
-func (AttentionQKV) MixesTokens() {}
-
 func (o AttentionQKV) Shape(in []Type) ([]Type, error) {
 	if _, err := wantBounds(o.Prefixes, in, "f[M,W]", "i32[S]"); err != nil {
 		return nil, err

@@ -26,9 +26,6 @@ type GatedDelta struct {
 
 func (GatedDelta) Name() string { return "gated_delta" }
 
-// MixesTokens marks a kernel whose outputs are kept first where a layer is recomputed.
-func (GatedDelta) MixesTokens() {}
-
 func (o GatedDelta) Shape(in []Type) ([]Type, error) {
 	d, err := Want(in, "f[M,W]", "f[M,V]", "f[M,V]", "w[V]", "w[V]", "i32[S]")
 	if err != nil {
