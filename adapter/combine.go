@@ -45,9 +45,9 @@ func Combine(parts []Weighted, how string) (*Saved, error) {
 		case !p.Method.Sums:
 			return nil, fmt.Errorf("combine adapters: %s %s, which has no sum with another update; merge "+
 				"one adapter after the other, in fp32", p.Name, p.Method.Update())
-		case p.Config.Saved().Names != nil:
-			return nil, fmt.Errorf("combine adapters: %s saves the modules %v in whole, which have no sum; merge it alone",
-				p.Name, p.Config.Saved().Names)
+		case Beyond(p.Config) != "":
+			return nil, fmt.Errorf("combine adapters: %s %s, which have no sum; merge it alone", p.Name,
+				Beyond(p.Config))
 		case p.Config.FusedExperts():
 			return nil, fmt.Errorf("combine adapters: %s adapts target_parameters, for which PEFT has no combination; merge one adapter after the other, in fp32", p.Name)
 		}

@@ -21,6 +21,8 @@ func FuzzConfig(f *testing.F) {
 		f.Add(raw)
 	}
 	f.Add([]byte(`{"peft_type":"LORA","r":1,"lora_alpha":1e300,"target_modules":[".*"],"alpha_pattern":{"a|b":2,".*":3},"init_lora_weights":[{}]}`))
+	f.Add([]byte(`{"peft_type":"LORA","r":1,"lora_alpha":1,"target_modules":["q_proj"],` +
+		`"trainable_token_indices":{"a.lm_head":[3]}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		s, err := parseConfig(raw)
 		if err != nil {

@@ -52,6 +52,11 @@ type LoRASettings struct {
 	// EnsureWeightTying trains the embeddings and the head of a model that ties them as one matrix, if ModulesToSave name
 	// one of them. Without it they part, as in PEFT: with embed_tokens alone the head keeps the base model's weights.
 	EnsureWeightTying bool `yaml:"ensure_weight_tying,omitempty" resume:"fixed"`
+	// TrainableTokenIndices lists tokens whose rows of the embeddings are trained beside the adapter and saved with it,
+	// by their numbers, such as those of tokens that tokenizer.add_tokens adds. The head of a model that ties it to the
+	// embeddings follows. lm_head:NUMBER is the row of an untied head, which PEFT has apart: [7, "lm_head:7"] trains
+	// both. The other rows stay as they are.
+	TrainableTokenIndices []string `yaml:"trainable_token_indices,omitempty" form:"numbers" resume:"fixed"`
 }
 
 // Config returns the section as methods read it.
@@ -73,7 +78,7 @@ func (s LoRASettings) scale(alpha, rank float64) float64 {
 }
 
 func (s LoRASettings) problems(c Config) []error {
-	return slices.Concat(checkLoRAStart(c), s.checkSaved(c), s.checkSelection(c))
+	return slices.Concat(checkLoRAStart(c), s.checkSaved(c), s.checkTokenRows(), s.checkSelection(c))
 }
 
 // lora returns the settings of the section lora; where another section is the configuration's, with nothing set.

@@ -40,6 +40,7 @@ type peftConfig struct {
 	TargetModules   any               `json:"target_modules"`
 	Parameters      []string          `json:"target_parameters,omitempty"`
 	TaskType        string            `json:"task_type"`
+	TokenRows       any               `json:"trainable_token_indices,omitempty"`
 	UseDoRA         bool              `json:"use_dora"`
 	UseRSLoRA       bool              `json:"use_rslora"`
 }
@@ -48,7 +49,7 @@ type peftConfig struct {
 // anything but the value that means "off" is an error.
 var mustBeOff = []string{
 	"alora_invocation_tokens", "arrow_config", "corda_config", "layer_replication", "lora_bias", "megatron_config",
-	"trainable_token_indices", "use_qalora",
+	"use_qalora",
 }
 
 // knownInits are the values of init_lora_weights that leave the base model's weights as they are.
@@ -81,7 +82,7 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	if err != nil {
 		bad("lora_alpha %q is no number", p.Alpha)
 	}
-	known := map[string]bool{"target_parameters": true, "ensure_weight_tying": true}
+	known := map[string]bool{"target_parameters": true, "ensure_weight_tying": true, "trainable_token_indices": true}
 	for _, k := range jsonKeys() {
 		known[k] = true
 	}
@@ -110,7 +111,8 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	c := Config{Shared: Shared{R: p.R, Alpha: alpha, Dropout: p.Dropout, RankPattern: p.RankPattern.values, AlphaPattern: p.AlphaPattern.values,
 		TargetParameters: slices.Compact(slices.Sorted(slices.Values(p.Parameters)))},
 		Own: LoRASettings{UseRSLoRA: p.UseRSLoRA, ModulesToSave: saved, EnsureWeightTying: p.TiesHead &&
-			slices.ContainsFunc(saved, ofVocabulary)},
+			slices.ContainsFunc(saved, ofVocabulary),
+			TrainableTokenIndices: readTokenRows(keys["trainable_token_indices"], bad)},
 		Task: task, rankOrder: rankOrder, alphaOrder: alphaOrder}
 	c.TargetModules = slices.DeleteFunc(readTargets(p.TargetModules, bad), func(name string) bool {
 		return slices.Contains(saved, name) // PEFT adapts no module that is saved
@@ -165,7 +167,7 @@ func formatLoRAOf(c Config, base string, layers []string, dora bool) ([]byte, er
 		InitLoRAWeights: true, Alpha: json.Number(fmt.Sprint(c.Alpha)), Dropout: c.Dropout, PEFTType: "LORA", R: c.R,
 		TargetModules: targets, Parameters: parameters, TaskType: c.Task.taskType(),
 		ModulesToSave: slices.Concat(c.Task.modulesToSave(), c.lora().ModulesToSave), TiesHead: c.lora().EnsureWeightTying,
-		UseDoRA: dora, UseRSLoRA: c.lora().UseRSLoRA,
+		UseDoRA: dora, UseRSLoRA: c.lora().UseRSLoRA, TokenRows: TokenRowsOf(c).written(),
 	}, "", "  ")
 }
 

@@ -25,9 +25,9 @@ func OpenReference(dir string) (*Reference, error) {
 	if err != nil {
 		return nil, err
 	}
-	if names := saved.Config.Saved().Names; names != nil {
-		return nil, errors.Join(fmt.Errorf("the adapter %s saves the modules %v in whole, which a reference cannot have "+
-			"beside the model that is trained: merge it into the base model, or leave it out", dir, names), saved.Close())
+	if beyond := Beyond(saved.Config); beyond != "" {
+		return nil, errors.Join(fmt.Errorf("the adapter %s %s, which a reference cannot have beside the model that is "+
+			"trained: merge it into the base model, or leave it out", dir, beyond), saved.Close())
 	}
 	saved.Config.Dropout = 0 // a reference is the same in every step
 	return &Reference{saved}, nil

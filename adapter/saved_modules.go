@@ -26,9 +26,11 @@ func (c Config) Saved() SavedModules {
 	return SavedModules{c.lora().ModulesToSave, c.lora().EnsureWeightTying}
 }
 
-// Settings returns settings in which only these modules are set.
-func (s SavedModules) Settings() LoRASettings {
-	return LoRASettings{ModulesToSave: s.Names, EnsureWeightTying: s.Tied}
+// BeyondSettings returns settings in which only what Beyond describes is set.
+func BeyondSettings(c Config) LoRASettings {
+	s := c.lora()
+	return LoRASettings{ModulesToSave: c.Saved().Names, EnsureWeightTying: c.Saved().Tied,
+		TrainableTokenIndices: s.TrainableTokenIndices}
 }
 
 // weight reports whether the names mean the module of a weight, or a module that holds it. As in PEFT, a name is the end
@@ -155,9 +157,12 @@ func (s SavedModules) WithTiedHead(embeddings string, params []Param) []Param {
 	return append(slices.Clone(params), Param{Name: HeadWeight, Shape: params[i].Shape, Data: params[i].Data})
 }
 
-// VocabularyRows returns the number of rows of the embeddings or the head that the folder has. embeddings is the name of
-// the former's weight. some is false if it has none of them.
+// VocabularyRows returns the number of rows of the embeddings or the head that the folder has, 0 if it has those of
+// single tokens. embeddings is the name of the former's weight. some is false if it has none of them.
 func (s *Saved) VocabularyRows(embeddings string) (rows int, some bool) {
+	if TokenRowsOf(s.Config).Any() {
+		return 0, true
+	}
 	for _, name := range []string{embeddings, HeadWeight} {
 		if t, ok := s.file.Tensor(s.tensorName(name)); ok && len(t.Shape) == 2 {
 			return t.Shape[0], true

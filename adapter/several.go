@@ -116,9 +116,9 @@ func (s *Several) Load(m graph.Store) error {
 			return fmt.Errorf("adapter %d of %d %s: such an adapter can't be one of several; load it alone, "+
 				"with --adapter-only", i+1, len(s.saved), saved.Method.Update())
 		}
-		if names := saved.Config.Saved().Names; names != nil {
-			return fmt.Errorf("adapter %d of %d saves the modules %v in whole: such an adapter can't be one of several; "+
-				"load it alone, with --adapter-only", i+1, len(s.saved), names)
+		if beyond := Beyond(saved.Config); beyond != "" {
+			return fmt.Errorf("adapter %d of %d %s: such an adapter can't be one of several; load it alone, with "+
+				"--adapter-only", i+1, len(s.saved), beyond)
 		}
 		if slices.ContainsFunc(saved.Config.TargetParameters, func(name string) bool { return !strings.HasSuffix(name, weightSuffix) }) {
 			return fmt.Errorf("adapter %d of %d adapts the parameters %v of experts: such an adapter can't be one of several; load it alone, with --adapter-only", i+1, len(s.saved), saved.Config.TargetParameters)

@@ -37,7 +37,7 @@ func TestBrokenConfigs(t *testing.T) {
 			"run.yaml:4:8: lora.xylophone: unknown key; the keys of lora are alpha, alpha_pattern, dropout, " +
 				"ensure_weight_tying, exclude_modules, init_from, init_lora_weights, layers_pattern, " +
 				"layers_to_transform, loraplus_lr_ratio, modules_to_save, r, " +
-				"rank_pattern, target_modules, target_parameters, use_rslora"},
+				"rank_pattern, target_modules, target_parameters, trainable_token_indices, use_rslora"},
 		{"Axolotl name", least + "micro_batch_size: 4\n",
 			"run.yaml:4:1: micro_batch_size: unknown key; use training.batch_size"},
 		{"Axolotl name in a section", least + "training:\n  num_epochs: 3\n",

@@ -48,14 +48,14 @@ func notPairs(m adapter.Method) error {
 		"the merged model", m.Update())
 }
 
-// refuseSaved refuses an adapter that has whole trained modules.
+// refuseSaved refuses an adapter that has more than updates of linear layers.
 func refuseSaved(c adapter.Config) error {
-	names := c.Saved().Names
-	if names == nil {
+	beyond := adapter.Beyond(c)
+	if beyond == "" {
 		return nil
 	}
-	return fmt.Errorf("the adapter saves the modules %v in whole, for which the format has no place: merge it instead "+
-		"(trainer merge), or export the merged model", names)
+	return fmt.Errorf("the adapter %s, for which the format has no place: merge it instead (trainer merge), or export "+
+		"the merged model", beyond)
 }
 
 // readPairs reads the adapter of a folder for a model, layer by layer.
@@ -303,7 +303,7 @@ func peftAdapter(ctx context.Context, o Options, env session.Env) (Report, error
 func writePEFT(o Options, read pairs, pairs []pair, rank int, scale float64) (Report, error) {
 	was, files, linears := read.config, read.files, read.linears.Linears()
 	c := adapter.Config{Shared: adapter.Shared{R: rank, Alpha: scale * float64(rank), TargetParameters: []string{}},
-		Own: was.Saved().Settings()}
+		Own: adapter.BeyondSettings(was)}
 	var layers []string
 	var tensors tensorList
 	for _, p := range pairs {

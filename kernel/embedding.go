@@ -29,8 +29,8 @@ func (o Embedding) Shape(in []Type) ([]Type, error) {
 	if o.Float != F32 && o.Float != F64 {
 		return nil, fmt.Errorf("attribute Float is %v, want f32 or f64", o.Float)
 	}
-	if math.IsNaN(o.Scale) || math.IsInf(o.Scale, 0) {
-		return nil, fmt.Errorf("attribute Scale is %v, want a finite number", o.Scale)
+	if err := checkScale(o.Scale); err != nil {
+		return nil, err
 	}
 	return []Type{T(o.Float, d.At('M'), d.At('C'))}, nil
 }
@@ -94,8 +94,8 @@ func (o EmbeddingGrad) Shape(in []Type) ([]Type, error) {
 	if err != nil {
 		return nil, err
 	}
-	if math.IsNaN(o.Scale) || math.IsInf(o.Scale, 0) {
-		return nil, fmt.Errorf("attribute Scale is %v, want a finite number", o.Scale)
+	if err := checkScale(o.Scale); err != nil {
+		return nil, err
 	}
 	return []Type{T(in[2].DType, d.At('V'), d.At('C'))}, nil
 }

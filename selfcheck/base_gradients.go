@@ -58,10 +58,11 @@ func baseGradientChecks() []check {
 	for _, s := range [][2]int{{1, 1}, {7, 40}, {129, 576}, {1000, 1031}, {5000, 64}} {
 		M, C := s[0], s[1]
 		size, x := fmt.Sprintf("[%d,%d]", M, C), func() checkInput { return n.normal(1, M, C) }
-		const V = 50
-		ids := make([]int, M)
+		const V, K = 50, 7
+		ids, at := make([]int, M), make([]int, M) // at is below 0 for most
 		for i := range ids {
 			ids[i] = (i*i*37 + 49) % V
+			at[i] = ids[i] - V + K
 		}
 		scaled := kernel.EmbeddingGrad{Scale: 7.5}
 		table := func() checkInput { return n.normal(1, V, C) }
@@ -74,6 +75,17 @@ func baseGradientChecks() []check {
 			setRowsCheck(size, "put", kernel.PutRows, n, M, C),
 			setRowsCheck(size, "added", kernel.AddRows, n, M, C),
 			setRowsCheck(size, "cleared", kernel.ClearRows, n, M, C),
+			check{kernel: "replace_rows", name: size, build: one(kernel.ReplaceRows{}), bounds: []bound{exact},
+				in: []checkInput{x(), n.normal(1, K, C), integers(at...)}},
+			check{kernel: "replace_rows", name: size + " scaled", build: one(kernel.ReplaceRows{Scale: 7.5}),
+				bounds: []bound{rounded}, in: []checkInput{x(), n.normal(1, K, C), integers(at...)}},
+			check{kernel: "replace_rows_grad", name: size, build: one(kernel.ReplaceRowsGrad{}),
+				bounds: []bound{summed}, in: []checkInput{n.normal(1, K, C), integers(at...), x()}},
+			check{kernel: "replace_rows_grad", name: size + " of fp32, scaled", bounds: []bound{summed},
+				build: one(kernel.ReplaceRowsGrad{Scale: 7.5}),
+				in:    []checkInput{n.normal(1, K, C), integers(at...), n.normal32(1, M, C)}},
+			check{kernel: "lookup", name: size, build: one(kernel.Lookup{}), bounds: []bound{exact},
+				in: []checkInput{integers(ids...), integers(at[:min(M, V-3)]...)}},
 			check{kernel: "bias_grad", name: size, build: one(kernel.BiasGrad{}), bounds: []bound{summed},
 				in: []checkInput{x()}},
 			check{kernel: "rmsnorm_weight", name: size, build: one(kernel.RMSNormWeightGrad{}), bounds: []bound{summed},

@@ -135,7 +135,14 @@ func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn
 		o.WrapReference = nw.Reference.Wrapper(trained)
 	}
 	o.Trainable, o.Train = nw.trainable(), trained.Train
+	if nw.Adapted {
+		adapter.UseTables(trained, nw.Adapter, nw.Config.TieEmbeddings, &o)
+	}
 	n := nn.New(o)
+	if nw.Adapted {
+		rows := adapter.TokenRowsOf(nw.Adapter)
+		n.Fail(rows.CheckModel(nw.Config.VocabSize, nw.Config.TieEmbeddings, nw.Adapter.Saved()))
+	}
 	n.Rewrite = nw.Start.Rewrite(n, trained)
 	n.Shard(nw.Layout.Shards)
 	own := Own(s.Tokens, nw.Ranks)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
@@ -343,7 +342,8 @@ func (s *Session) Mergers() (map[string]adapter.Merger, error) {
 	}
 	for _, p := range replaced {
 		if p.Name != adapter.ScoreWeight && p.Name != adapter.ScoreBias {
-			updates[strings.TrimSuffix(p.Name, ".weight")] = adapter.Replaces(p)
+			path, update := adapter.BaseUpdate(s.saved[0].Config, p)
+			updates[path] = update
 		}
 	}
 	for _, layer := range trained.Layers {

@@ -77,8 +77,8 @@ func (nw Network) Taught(n *nn.Net, in nn.Batch) (hidden, head *graph.Value, log
 	t := nw.Teacher
 	switch {
 	case nw.Reference != nil:
-		nn.AsReference(n, func() { hidden = nw.Hidden(n, in) })
-		return hidden, nw.Head(n), nw.Config.LogitCap
+		nn.AsReference(n, func() { hidden, head = nw.Hidden(n, in), nw.Head(n) })
+		return hidden, head, nw.Config.LogitCap
 	case t == nil:
 		n.Fail(errors.New("the objective learns from a teacher, and no teacher is loaded"))
 		return nil, nil, 0

@@ -23,8 +23,9 @@ const savedGoldens = "goldens/methods/adapters/"
 // reference numbers have once, and its head where PEFT writes one with the same numbers.
 func savedFolder(t *testing.T, name string) string {
 	t.Helper()
-	if name == "norms_saved" {
-		return golden.Path(t, "saved/norms_saved") // without its gradients, whose norms are compared
+	switch name {
+	case "norms_saved", "tokens": // the former without its gradients, whose norms are compared
+		return golden.Path(t, "saved/"+name)
 	}
 	dir := golden.Outside(t, savedGoldens+name)
 	if _, err := os.Stat(filepath.Join(dir, adapter.WeightsFile)); err == nil {
@@ -71,13 +72,13 @@ func savedFolder(t *testing.T, name string) string {
 }
 
 // TestSavedGradientsEqualPEFT compares the loss and all gradients of adapters with modules_to_save over a tied model:
-// all norms, the embeddings alone, embeddings and head apart, and both as one.
+// all norms, the embeddings alone, embeddings and head apart, and both as one; and of one with trained rows of tokens.
 func TestSavedGradientsEqualPEFT(t *testing.T) {
 	b := stories(t)
 	batch := golden.Open(t, golden.Path(t, "dora/batch.safetensors"))
 	ids, labels, dims := batch.Ints("input_ids"), batch.Ints("labels"), batch.Shape("input_ids")
 	z := session.Shape{Tokens: len(ids), Sequences: dims[0], MaxLen: dims[1]}
-	for _, name := range []string{"norms_saved", "embed_saved", "embed_and_head_saved", "embed_saved_tied"} {
+	for _, name := range []string{"norms_saved", "embed_saved", "embed_and_head_saved", "embed_saved_tied", "tokens"} {
 		for _, c := range []struct {
 			float               kernel.DType
 			loss, tensor, norms float64

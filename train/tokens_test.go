@@ -36,6 +36,13 @@ var tokensCases = []tokensCase{
 		s.LoRA.ModulesToSave, s.LoRA.EnsureWeightTying = []string{"embed_tokens"}, true
 		s.Tokenizer.InitFrom = "text"
 	}},
+	{"tied over NF4, rows alone", false, func(s *Spec) {
+		s.LoRA.TrainableTokenIndices = []string{"512", "513", "514", "2"}
+	}},
+	{"untied, rows alone", true, func(s *Spec) {
+		s.Adapter, s.Quantization = "lora", nil
+		s.LoRA.TrainableTokenIndices = []string{"514", "513", "512", "lm_head:512", "lm_head:513", "lm_head:514"}
+	}},
 	{"tied, both apart", false, func(s *Spec) {
 		s.Adapter, s.Quantization = "lora", nil
 		s.LoRA.ModulesToSave = []string{"embed_tokens", "lm_head"}
@@ -132,7 +139,7 @@ func checkTokensMerged(t *testing.T, s Spec, dir string, loss float64) {
 	}
 	merged := s
 	merged.BaseModel, merged.Adapter, merged.Quantization = out, "lora", nil
-	merged.LoRA.ModulesToSave, merged.LoRA.EnsureWeightTying = nil, false
+	merged.LoRA.ModulesToSave, merged.LoRA.EnsureWeightTying, merged.LoRA.TrainableTokenIndices = nil, false, nil
 	report, err := infer.Evaluate(ctx, merged.Evaluation(""), session.Env{})
 	if err != nil {
 		t.Fatal(err)
@@ -244,7 +251,8 @@ func checkRows(t *testing.T, name string, before, after *session.Base, text bool
 	}
 }
 
-// TestAddedTokensRefused: tokens whose rows no folder would have are refused before a step.
+// TestAddedTokensRefused: tokens whose rows no folder would have, and rows that can't be trained, are refused before a
+// step.
 func TestAddedTokensRefused(t *testing.T) {
 	for _, c := range []struct {
 		want string
@@ -252,7 +260,23 @@ func TestAddedTokensRefused(t *testing.T) {
 	}{
 		{"tokenizer: the rows of the 3 added tokens in model.embed_tokens.weight are not trained, and the output " +
 			"folder would lack them: name lm_head and embed_tokens in lora.modules_to_save, and set " +
-			"lora.ensure_weight_tying: true so that head and embeddings stay tied", func(*Spec) {}},
+			"lora.ensure_weight_tying: true so that head and embeddings stay tied; or train these rows alone by " +
+			"lora.trainable_token_indices: [512, 513, 514]", func(*Spec) {}},
+		{`or train these rows alone by lora.trainable_token_indices: [512, "lm_head:512", 513, "lm_head:513", 514, ` +
+			`"lm_head:514"]`, func(s *Spec) {
+			s.BaseModel, s.LoRA.TrainableTokenIndices = untiedStories(t), []string{"512", "513", "514"}
+		}},
+		{"tokenizer: the rows of the 3 added tokens in model.embed_tokens.weight are not trained",
+			func(s *Spec) { s.LoRA.TrainableTokenIndices = []string{"512", "513"} }},
+		{"lora.trainable_token_indices: 515 is no token of the model, whose vocabulary has the numbers 0 to 514",
+			func(s *Spec) { s.LoRA.TrainableTokenIndices = []string{"512", "515"} }},
+		{"lora.trainable_token_indices: it names rows of embeddings that the model ties to its head, and " +
+			"lora.modules_to_save [lm_head] trains one of the two in whole: leave one of the keys out", func(s *Spec) {
+			s.LoRA.TrainableTokenIndices, s.LoRA.ModulesToSave = []string{"7"}, []string{"lm_head"}
+		}},
+		{"lora.trainable_token_indices: lm_head names the tokens [8] and embed_tokens [7], and the model ties the " +
+			"two, whose rows are one: name the same tokens, or those of embed_tokens alone",
+			func(s *Spec) { s.LoRA.TrainableTokenIndices = []string{"7", "lm_head:8"} }},
 		{"tokenizer: the rows of the 3 added tokens in lm_head.weight are not trained",
 			func(s *Spec) { s.LoRA.ModulesToSave = []string{"embed_tokens"} }},
 		{`tokenizer.add_tokens: "<s>" is in the vocabulary of the base model already, as token 1`,

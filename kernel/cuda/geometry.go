@@ -124,6 +124,18 @@ func EmbeddingGrad(M, C int) Geometry {
 	return Geometry{"embedding_grad", "embedding_grad_rows", [3]int{M, ceil(C, 1024), 1}, [3]int{256, 1, 1}, 0}
 }
 
+// ReplaceRows returns the geometry of replace_rows_copy over M rows of C.
+func ReplaceRows(M, C int) Geometry {
+	g := Embedding(M, C)
+	g.Stem, g.Entry = "replace_rows", "replace_rows_copy"
+	return g
+}
+
+// ReplaceRowsGrad returns the geometry of replace_rows_grad or replace_rows_grad_wide for K rows of C.
+func ReplaceRowsGrad(entry string, K, C int) Geometry {
+	return Geometry{"replace_rows", entry, [3]int{K, ceil(C, 1024), 1}, [3]int{256, 1, 1}, 0}
+}
+
 // ColumnParts returns the number of parts in which the column_sums_* kernels add up M rows.
 func ColumnParts(M int) int { return max(1, min(256, ceil(M, 128))) }
 

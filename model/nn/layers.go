@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/tierlora/tierlora/kernel"
 )
@@ -50,6 +51,13 @@ func (n *Net) ScaledEmbed(name string, vocab, width int, ids *Value, scale float
 		name := n.Scope() + ".weight"
 		table := n.add(name, []int{vocab, width}, matrix(n, vocab, width, name))
 		y = n.Apply(kernel.Embedding{Float: n.Float(), Scale: scale}, ids, table)
+		if n.WrapEmbedding == nil {
+			return
+		}
+		change := once(n, "(adapted)", func() EmbeddingLayer { return n.WrapEmbedding(n, n.Scope(), vocab, width) })
+		if change != nil && n.view == viewOwn {
+			y = change(ids, y, scale)
+		}
 	})
 	if n.Noise != nil && name == tokenEmbedding {
 		y = n.Noise(y)
@@ -351,13 +359,22 @@ func (m MLP) Apply(n *Net, name string, x *Value, inner int, bias bool, activati
 // Head returns the vocabulary head's weight [V,C] by its name in the checkpoint: its own, or the embedding's if they
 // are tied.
 func (n *Net) Head(name string, vocab, width int) *Value {
-	return n.add(name, []int{vocab, width}, matrix(n, vocab, width, name))
+	return adaptedHead(n, name, n.add(name, []int{vocab, width}, matrix(n, vocab, width, name)))
+}
+
+// adaptedHead returns the weight of a head as the network that is being built has it.
+func adaptedHead(n *Net, name string, w *Value) *Value {
+	if n.WrapHead == nil || n.view != viewOwn {
+		return w
+	}
+	return n.WrapHead(n, strings.TrimSuffix(name, ".weight"), w)
 }
 
 // HeadFrom returns the weight [V,C] of a head that the checkpoint lacks, because it is tied to the embeddings: it is
 // loaded from them.
 func HeadFrom(n *Net, name, embeddings string, vocab, width int) *Value {
-	return addFrom(n, name, embeddings, []int{vocab, width}, matrix(n, vocab, width, embeddings))
+	w := addFrom(n, name, embeddings, []int{vocab, width}, matrix(n, vocab, width, embeddings))
+	return adaptedHead(n, name, w)
 }
 
 // Layer returns the scope of the i-th layer.

@@ -38,6 +38,10 @@ type Net struct {
 	view        view   // which form of adapted layers the network is built with: AsReference
 }
 
+// EmbeddingLayer returns the embeddings y [M,C] of the tokens ids [M], which are scaled (0 = they are not), as an
+// adapter changes them.
+type EmbeddingLayer func(ids, y *Value, scale float64) *Value
+
 // Options of a Net. The zero value is a network of float32 weights as the checkpoint has them, without an adapter.
 type Options struct {
 	// the type of activations and of weights that are kept as numbers: F32, or F64 for reference runs; 0 = F32
@@ -68,6 +72,13 @@ type Options struct {
 	// WrapRouter is Wrap for a router whose weight is a parameter and not a linear layer: with ExpertParameters, and
 	// where transformers never has the router as a linear layer.
 	WrapRouter func(n *Net, name string, base Linear) Linear
+	// WrapEmbedding returns what changes the embeddings of tokens, for the table [vocab,width] of a path such as
+	// model.embed_tokens; it returns nil where an adapter leaves the table as it is. nil = there is no adapter.
+	WrapEmbedding func(n *Net, path string, vocab, width int) EmbeddingLayer
+	// WrapHead returns the vocabulary head's weight as an adapter changes it, for the head of a path: lm_head, or the
+	// embeddings that are tied to it. It returns w itself where the adapter leaves it as it is. nil = there is no
+	// adapter.
+	WrapHead func(n *Net, path string, w *Value) *Value
 	// ExpertParameters passes a mixture of experts to the wrappers as transformers 5 has it: the matrices of experts
 	// that are layers of their own in the checkpoint as parameters, and the router as no linear layer.
 	ExpertParameters bool

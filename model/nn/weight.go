@@ -215,3 +215,40 @@ func fillFloats(r Reader, name string, dst kernel.Tensor) error {
 	}
 	return nil
 }
+
+// RowsOf fills a tensor [K,C] of the network, such as a trained one, with rows of the matrix [V,C] that the checkpoint
+// calls name, while the weights load.
+func RowsOf(n *Net, name string, rows []int, into *Value) {
+	n.declare(Weight{Into: []string{into.Name}, storage: someRows{name, rows, into.Type.Shape[1]}})
+}
+
+// someRows is the storage of a copy of some rows of a matrix.
+type someRows struct {
+	of    string
+	rows  []int
+	width int
+}
+
+func (s someRows) fill(_ Weight, r Reader, dst []kernel.Tensor) error {
+	for i, row := range s.rows {
+		own := kernel.T(dst[0].DType, s.width)
+		to := kernel.NewTensor(own, dst[0].Bytes()[int64(i)*own.Bytes():][:own.Bytes()])
+		if err := fillFloats(rowsFrom{r, row * s.width}, s.of, to); err != nil {
+			return fmt.Errorf("row %d of %s: %w", row, s.of, err)
+		}
+	}
+	return nil
+}
+
+// loads returns nil: the host reads the rows.
+func (someRows) loads(Weight, Reader) []graph.WeightLoad { return nil }
+
+// rowsFrom reads a tensor from an element on.
+type rowsFrom struct {
+	Reader
+	from int
+}
+
+func (r rowsFrom) Float32s(name string, from int, dst []float32) error {
+	return r.Reader.Float32s(name, r.from+from, dst)
+}

@@ -202,10 +202,10 @@ func (p ReferencePass) Build(nw session.Network, n *nn.Net, batch nn.Batch, in I
 	if !nw.TrainsBase() { // before the first step trained weights are the base model's
 		n.Fail(checkReference(nw, n))
 	}
-	var hidden *graph.Value
-	nn.AsReference(n, func() { hidden = nw.Hidden(n, batch) })
+	var hidden, weight *graph.Value
+	nn.AsReference(n, func() { hidden, weight = nw.Hidden(n, batch), nw.Head(n) })
 	head := kernel.LinearLogProbs{Chunk: lossRows, Cap: nw.Config.LogitCap}
-	perToken := n.Apply(head, hidden, nw.Head(n), in[0])
+	perToken := n.Apply(head, hidden, weight, in[0])
 	if n.Err() != nil {
 		return nil
 	}
