@@ -191,6 +191,38 @@ func (a Aim) several(raw []byte, where, key string) ([]float32, error) {
 	return all, nil
 }
 
+// describe returns the targets of a row for people: the names of its labels, or its numbers. It is "" for the labels of
+// tokens, which are too many.
+func (a Aim) describe(targets []float32) string {
+	name := func(i int) string {
+		if i < len(a.Names) {
+			return a.Names[i]
+		}
+		return strconv.Itoa(i)
+	}
+	var all []string
+	switch {
+	case a.Kind == AimClass && len(targets) == 1:
+		return "label " + name(int(targets[0]))
+	case a.Kind == AimLabels && a.Count > 1:
+		for i, x := range targets {
+			if x != 0 {
+				all = append(all, name(i))
+			}
+		}
+		if all == nil {
+			return "no label"
+		}
+		return "labels " + strings.Join(all, ", ")
+	case a.Kind == AimLabels || a.Kind == AimNumbers:
+		for _, x := range targets {
+			all = append(all, strconv.FormatFloat(float64(x), 'g', -1, 32))
+		}
+		return "label " + strings.Join(all, ", ")
+	}
+	return ""
+}
+
 // isFlag reports whether JSON is a 0 or a 1 of a list with one for each label.
 func isFlag(text string) bool {
 	return slices.Contains([]string{"0", "1", "0.0", "1.0", "true", "false"}, text)

@@ -41,11 +41,13 @@ type Inspected struct {
 	// Weights are the least and the largest factor of the loss of the row's trained tokens; nil = all are one.
 	Weights []float32 `json:"weights,omitempty"`
 	// Sequences is the number of sequences of a group; 0 = the row is one sequence.
-	Sequences int     `json:"sequences,omitempty"`
-	Label     string  `json:"label,omitempty"` // desirable or undesirable, for an unpaired preference row
-	Note      string  `json:"note,omitempty"`
-	Parts     []Part  `json:"parts"`
-	Tokens    []Token `json:"tokens"`
+	Sequences int    `json:"sequences,omitempty"`
+	Label     string `json:"label,omitempty"` // desirable or undesirable, for an unpaired preference row
+	// Target is the label of a text in words, such as "label happy"; "" = the row has none, or one for each token.
+	Target string  `json:"target,omitempty"`
+	Note   string  `json:"note,omitempty"`
+	Parts  []Part  `json:"parts"`
+	Tokens []Token `json:"tokens"`
 }
 
 // Inspect returns training row n, or validation row n - len(Train), with its tokens.

@@ -37,7 +37,7 @@ func (s *Set) Look(ctx context.Context, first, count int, tok Tokenizer) ([]Insp
 	for i, w := range l.rows {
 		if w.in.Parts == nil {
 			w.in.Parts = runs(w.row.Labels)
-			w.in.Note = "the source no longer gives this row: its messages cannot be told"
+			w.in.Note = "the source no longer has this row, so its parts are unknown"
 		}
 		w.in.finish()
 		w.in.markDifferences(w.row)
@@ -111,6 +111,9 @@ func (l *look) take(source string, line int, ex Example, tok Tokenizer, cfg Conf
 				continue
 			}
 			w.in.Cut = len(g.ids) - n + g.lost
+			if ex.Aimed != nil {
+				w.in.Target = cfg.Aim.describe(w.row.Targets)
+			}
 			for _, p := range g.parts {
 				if p.To = min(p.To, n); p.From < p.To {
 					w.in.Parts = append(w.in.Parts, p)
@@ -143,6 +146,8 @@ func explain(ex Example, tok Tokenizer, cfg Config) ([]explained, error) {
 	switch {
 	case ex.Group != nil || ex.Completions != nil:
 		return explainGroup(ex, tok, cfg)
+	case ex.Aimed != nil:
+		return explainAimed(ex, tok, cfg)
 	case ex.Conversation != nil:
 		c, err := cfg.chat.open()
 		if err != nil {
@@ -168,6 +173,35 @@ func explain(ex Example, tok Tokenizer, cfg Config) ([]explained, error) {
 		return chunks, nil
 	}
 	return []explained{{ids: ex.IDs, parts: []Part{{Role: "tokens", Message: -1, To: len(ex.IDs)}}}}, nil
+}
+
+// explainAimed makes the tokens of a row without an answer again, and divides them into its texts.
+func explainAimed(ex Example, tok Tokenizer, cfg Config) ([]explained, error) {
+	e, err := encodeAimed(ex, tok, cfg)
+	if err != nil || e.drop != "" {
+		return nil, err
+	}
+	out := explained{ids: e.ids, whole: true, lost: e.lost}
+	add := func(role string, to int) {
+		from := 0
+		if n := len(out.parts); n > 0 {
+			from = out.parts[n-1].To
+		}
+		out.parts = append(out.parts, Part{Role: role, Message: -1, From: from, To: min(to, len(e.ids))})
+	}
+	switch a := ex.Aimed; {
+	case a.Talk != nil:
+		add("conversation", len(e.ids))
+	case a.Words:
+		add("words", len(e.ids))
+	case a.IDs != nil:
+		add("tokens", len(e.ids))
+	default:
+		for i := range a.Texts {
+			add([]string{"text", "text_pair"}[min(i, 1)], len(TextIDs(a.Texts[:i+1], tok)))
+		}
+	}
+	return []explained{out}, nil
 }
 
 // explainGroup makes the sequences of a row again, or the rows that a pair becomes.

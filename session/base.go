@@ -220,6 +220,20 @@ func StorageOf(ctx context.Context, name string, env Env) *quant.Config {
 	return &scheme
 }
 
+// SizeOf returns the model_type and the width of a model that is on this machine, from its config.json; "" and 0 if it
+// cannot be read.
+func SizeOf(ctx context.Context, name string, options hub.Options) (modelType string, hidden int) {
+	dir, err := hub.Resolve(ctx, name, options)
+	if err != nil {
+		return "", 0
+	}
+	c, err := families.LoadConfig(dir)
+	if err != nil {
+		return "", 0
+	}
+	return c.ModelType, c.HiddenSize
+}
+
 // StoredAs describes how many weights are quantised already, and how; "" if none is.
 func (b *Base) StoredAs() string {
 	n := b.Tensors().Quantised()

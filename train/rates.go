@@ -18,13 +18,10 @@ const (
 )
 
 // RateNote returns a sentence if the learning rate of supervised fine-tuning is one of the other kind of training,
-// LoRA's
-// or full training's; "" = it is not, or the objective or the optimizer wants other rates.
+// LoRA's or full training's; "" = it is not, or the objective or the optimizer wants other rates.
 func RateNote(s Spec) string {
 	c := s.Training
-	supervised := []string{"cross_entropy", "smoothed_cross_entropy", "dft", "focal"}
-	if !slices.Contains([]string{"adamw", "adamw_8bit", "schedule_free_adamw"}, c.Optimizer) ||
-		!slices.Contains(supervised, c.Objective) {
+	if !supervised(c) {
 		return ""
 	}
 	switch full := s.Adapter == "full"; {
@@ -36,6 +33,37 @@ func RateNote(s Spec) string {
 			"about a tenth, 1e-5 to 5e-5", c.LearningRate)
 	}
 	return ""
+}
+
+// Advice returns what evidence says against settings of supervised fine-tuning with LoRA on a model of a family and
+// width, each with its source; nil for other runs and for models whose rate was not fitted (RateBySize).
+func Advice(s Spec, modelType string, hidden int) (all []string) {
+	fitted := RateBySize(modelType, hidden)
+	if fitted == 0 || s.Adapter == "full" || !supervised(s.Training) {
+		return nil
+	}
+	if rate := s.Training.LearningRate; rate < fitted/4 || rate > fitted*4 {
+		all = append(all, fmt.Sprintf("training.learning_rate %v: Tinker's cookbook fits %.1e for LoRA on %s of width %d",
+			rate, fitted, modelType, hidden))
+	}
+	if targets := s.AdapterConfig().TargetModules; len(targets) > 0 && attentionOnly(targets) {
+		all = append(all, fmt.Sprintf("%s %s: attention alone learns less than all-linear at any rank (LoRA Without "+
+			"Regret, Schulman et al. 2025)", s.AdapterConfig().Key("target_modules"), strings.Join(targets, ", ")))
+	}
+	return all
+}
+
+// attentionOnly reports whether all target modules are projections of attention.
+func attentionOnly(targets []string) bool {
+	return !slices.ContainsFunc(targets, func(name string) bool {
+		return !slices.Contains([]string{"q_proj", "k_proj", "v_proj", "o_proj", "qkv_proj"}, name)
+	})
+}
+
+// supervised reports whether a run learns answers with AdamW, whose rates the notes are of.
+func supervised(c Config) bool {
+	return slices.Contains([]string{"adamw", "adamw_8bit", "schedule_free_adamw"}, c.Optimizer) &&
+		slices.Contains([]string{"cross_entropy", "smoothed_cross_entropy", "dft", "focal"}, c.Objective)
 }
 
 // groupNote describes trained tensors with a learning rate or a weight decay of their own.

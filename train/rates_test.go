@@ -2,6 +2,7 @@ package train
 
 import (
 	"math"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -23,6 +24,33 @@ func TestRateNote(t *testing.T) {
 		s.Adapter, s.Training.Optimizer, s.Training.Objective, s.Training.LearningRate = c.adapter, c.optimizer,
 			c.objective, c.rate
 		if got := RateNote(s); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
+// TestAdvice: rates far from the fitted one and adapters of attention alone are named, on models of fitted sizes.
+func TestAdvice(t *testing.T) {
+	for _, c := range []struct {
+		adapter, family string
+		hidden          int
+		rate            float64
+		targets         string
+		want            []string
+	}{
+		{"lora", "llama", 4096, 2e-4, "all-linear", nil},
+		{"lora", "llama", 4096, 2e-5, "q_proj v_proj", []string{
+			"training.learning_rate 2e-05: Tinker's cookbook fits 2.9e-04 for LoRA on llama of width 4096",
+			"lora.target_modules q_proj, v_proj: attention alone learns less than all-linear at any rank (LoRA Without " +
+				"Regret, Schulman et al. 2025)"}},
+		{"lora", "qwen3", 4096, 4e-3, "q_proj down_proj", []string{
+			"training.learning_rate 0.004: Tinker's cookbook fits 4.7e-04 for LoRA on qwen3 of width 4096"}},
+		{"full", "llama", 4096, 2e-5, "q_proj", nil}, {"lora", "gemma", 4096, 2e-5, "q_proj", nil},
+		{"lora", "llama", 64, 2e-5, "q_proj", nil},
+	} {
+		s := DefaultSpec()
+		s.Adapter, s.Training.LearningRate, s.LoRA.TargetModules = c.adapter, c.rate, strings.Fields(c.targets)
+		if got := Advice(s, c.family, c.hidden); !slices.Equal(got, c.want) {
 			t.Errorf("%+v: %q", c, got)
 		}
 	}

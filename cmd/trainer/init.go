@@ -40,10 +40,16 @@ var goals = map[string][]string{
 	"text":     {"text"},
 	"tokens":   {"tokenized"},
 	goalPairs:  {"preference", "tokenized_preference", "unpaired", "tokenized_unpaired"},
+
+	goalClasses:   {"classification", "tokenized_classification"},
+	goalWords:     {"token_classification", "tokenized_token_classification"},
+	goalVectors:   {"pairs"},
+	goalReranking: {"classification", "tokenized_classification"},
 }
 
 // goalNames lists the goals in display order.
-var goalNames = []string{"chat", "instruct", "text", "tokens", goalPairs}
+var goalNames = []string{"chat", "instruct", "text", "tokens", goalPairs, goalClasses, goalWords, goalVectors,
+	goalReranking}
 
 // initFile is the default of --out.
 const initFile = "run.yaml"
@@ -60,11 +66,15 @@ a file.
 Rows of a prompt and an answer become conversations if the model has a chat template; --as-chat no keeps plain text.
 --format and --fields describe rows whose keys init does not recognise.
 
+The goals classification, token_classification, embedding and reranking train a head (docs/TASKS.md). init reads the
+labels of all rows, and writes their names or their number.
+
 The model's weights are not needed: config.json and a tokenizer are enough. Without a tokenizer, init plans for rows of
 full length.`,
 		Example: `  trainer init
   trainer init --model embedded:stories260K --data embedded:gsm8k_300.jsonl --out run.yaml
   trainer init --model ./SmolLM2-135M --data mine.jsonl --goal instruct --vram 8GiB
+  trainer init --model ./Qwen3-0.6B --data reviews.csv --goal classification --fields text=Comment,label=Stars
   trainer init --model ./SmolLM2-135M-Instruct --data faq.csv --fields prompt=Frage,completion=Antwort --system "Answer briefly."`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runInit(cmd.Context(), c, o) },
@@ -72,7 +82,7 @@ full length.`,
 	pathVar(cmd, &o.model, "model", "", "base model: a `FOLDER`, a name such as org/name, or embedded:stories260K")
 	pathVar(cmd, &o.data, "data", "", "rows to train on: a `FILE`, folder, pattern, or data set of the hub")
 	cmd.Flags().StringVar(&o.goal, "goal", "", "what the rows are for: "+strings.Join(goalNames, ", ")+
-		"; default: detected from the rows")
+		"; default: detected from the rows, but for those that train a head")
 	cmd.Flags().StringVar(&o.format, "format", "", "format of the rows, such as messages, completion, alpaca or text "+
 		"(docs/DATA.md lists all); default: detected from their keys")
 	cmd.Flags().StringToStringVar(&o.fields, "fields", nil,

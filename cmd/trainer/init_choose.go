@@ -58,15 +58,38 @@ func (w way) String() string {
 	return w.adapter + " and " + w.optimizer
 }
 
-// choose plans one run after the other, the best learner first, until one fits.
+// choose returns the best learner that fits, with a rank by the amount of data.
 func (f *looked) choose(ctx context.Context, c *console, o *initOptions, env session.Env) (*choice, error) {
+	ch, err := f.fitting(ctx, c, o, env, leastRank)
+	if err != nil {
+		return nil, err
+	}
+	if rank := ch.rankByData(o); rank > leastRank {
+		higher, err := f.fitting(ctx, c, o, env, rank)
+		if err == nil && higher.spec.Adapter == ch.spec.Adapter &&
+			higher.spec.Dataset.MaxLength == ch.spec.Dataset.MaxLength {
+			ch = higher
+		} else if err != nil && exitCode(err) != exitDoesNotFit {
+			return nil, err
+		}
+	}
+	ch.explain(o, f.length(o.goal))
+	return ch, nil
+}
+
+// fitting plans one run after the other, the best learner first, until one fits.
+func (f *looked) fitting(ctx context.Context, c *console, o *initOptions, env session.Env, rank int) (*choice, error) {
 	ch := &choice{found: f, why: map[string]string{}}
-	ch.settle(o)
+	ch.settle(o, rank)
+	if note := f.labelsNote(o); note != "" {
+		ch.notes = append(ch.notes, note)
+	}
 	full := ch.spec.Dataset.MaxLength
 	for length := full; ; length /= 2 {
 		for _, way := range ways {
 			fits := false
-			for _, batch := range []int{1, 8, 4, 2} { // if one row does not fit, larger batches do not either
+			batches := o.batches() // if the first does not fit, larger ones do not either
+			for _, batch := range batches {
 				if batch > f.rows {
 					continue
 				}
@@ -90,13 +113,12 @@ func (f *looked) choose(ctx context.Context, c *console, o *initOptions, env ses
 				if ch.plan.TotalBytes == 0 || s.Training.BatchSize > ch.fitting.Training.BatchSize {
 					ch.fitting, ch.plan = s, report
 				}
-				if batch > 1 {
+				if batch > batches[0] {
 					break
 				}
 			}
 			if fits {
 				ch.spec = ch.fitting
-				ch.explain(o, full)
 				return ch, nil
 			}
 		}
@@ -123,11 +145,11 @@ func (ch *choice) with(w way, length, batch int) train.Spec {
 }
 
 // settle sets the values that do not depend on memory.
-func (ch *choice) settle(o *initOptions) {
+func (ch *choice) settle(o *initOptions, rank int) {
 	f, s := ch.found, train.DefaultSpec()
 	s.BaseModel, s.Device, s.VRAM = o.model, o.device, o.vram
 	s.OutputDir = filepath.ToSlash(filepath.Join("runs", strings.TrimSuffix(filepath.Base(o.out), filepath.Ext(o.out))))
-	s.LoRA.R, s.LoRA.Alpha, s.LoRA.TargetModules = 16, 32, []string{"all-linear"}
+	s.LoRA.R, s.LoRA.Alpha, s.LoRA.TargetModules = rank, 32, []string{"all-linear"}
 	d := &s.Dataset
 	o.rows(d)
 	d.Path, d.Format, d.ChatTemplate = o.data, f.format, f.template
@@ -138,7 +160,7 @@ func (ch *choice) settle(o *initOptions) {
 		d.ValSplit = 0.05
 	}
 	t := &s.Training
-	t.LearningRate, t.WarmupRatio, t.Epochs = 2e-4, 0.03, 3
+	t.LearningRate, t.WarmupRatio, t.Epochs = f.rate(), 0.03, 3
 	if f.rows >= manyRows {
 		t.Epochs = 1
 	}
@@ -146,6 +168,15 @@ func (ch *choice) settle(o *initOptions) {
 		f.prefer(&s)
 	}
 	ch.spec = s
+	ch.settleHead(o)
+}
+
+// batches returns the rows of micro-batches to try: the fewest, and then the others from the most down.
+func (o *initOptions) batches() []int {
+	if h := headGoals[o.goal]; h.batches != nil {
+		return h.batches
+	}
+	return []int{1, 8, 4, 2}
 }
 
 // form returns the value to write for dataset.as_chat: the outcome of auto, so that the configuration keeps its
@@ -244,11 +275,11 @@ func (ch *choice) explain(o *initOptions, full int) {
 		why["adapter"] = "qlora stores the base model in 4 bits, since lora does not fit: " + memory + "."
 	}
 	why["training.optimizer"] = "AdamW with moments in 8 bits, since adamw does not fit."
-	why["lora.r"] = "rank of the update: 8 for a style, 16 for a task, 64 and more for new knowledge; a higher rank " +
-		"takes more memory."
-	why["lora.alpha"] = "scale of the update: alpha/r; alpha is usually twice r."
-	why["lora.target_modules"] = "all linear layers except the vocabulary head: learns more than q_proj and v_proj " +
-		"alone."
+	why["lora.r"] = ch.rankLine(o)
+	why["lora.alpha"] = "the update is scaled by alpha/r: with 32 at every rank the best learning rate hardly depends " +
+		"on the rank (" + regret + ")."
+	why["lora.target_modules"] = "all linear layers except the vocabulary head: attention alone learns less at any " +
+		"rank (" + regret + ")."
 	why["dataset.path"] = f.dataLine()
 	why["dataset.format"] = "detected from the keys of the first row; trained: " + f.trained +
 		". trainer inspect data " + words.ShellQuote(o.out) + " shows every token."
@@ -271,14 +302,11 @@ func (ch *choice) explain(o *initOptions, full int) {
 		t.BatchSize*t.GradientAccumulationSteps)
 	why["training.gradient_accumulation_steps"] = fmt.Sprintf("%d x %d rows make an optimizer step.", t.BatchSize,
 		t.GradientAccumulationSteps)
-	why["training.learning_rate"] = "LoRA usually wants 1e-4 to 1e-3; lower it if the loss jumps. trainer sweep " +
-		"compares several."
-	if rate := train.RateBySize(f.family, f.hidden); rate > 0 {
-		why["training.learning_rate"] += fmt.Sprintf(" Tinker's cookbook has %.1e for a model of this width.", rate)
-	}
+	why["training.learning_rate"] = f.rateLine()
 	if o.goal == goalPairs {
 		ch.explainPreferences()
 	}
+	ch.explainHead(o)
 	why["training.epochs"] = fmt.Sprintf("%s%d steps; more epochs overfit small data sets: watch the evaluation loss.",
 		about, ch.steps)
 	why["training.warmup_ratio"] = "warm-up: the learning rate rises over the first 3% of the steps."
@@ -362,6 +390,7 @@ func (ch *choice) write(o *initOptions) []byte {
 	if o.goal == goalPairs {
 		values = append(values, preferenceValues(s)...)
 	}
+	values = append(values, ch.headValues(o)...)
 	if len(s.Dataset.Fields) > 0 {
 		var fields importer.Map
 		for _, name := range slices.Sorted(maps.Keys(s.Dataset.Fields)) {
@@ -408,4 +437,6 @@ func (ch *choice) write(o *initOptions) []byte {
 
 var goalText = map[string]string{"chat": "conversations, of which the answers are trained",
 	"instruct": "tasks, of which the answers are trained", goalPairs: "answers that are preferred to others",
-	"text": "plain text, of which every token is trained", "tokens": "rows of token ids"}
+	"text": "plain text, of which every token is trained", "tokens": "rows of token ids",
+	goalClasses: headGoals[goalClasses].text, goalWords: headGoals[goalWords].text,
+	goalVectors: headGoals[goalVectors].text, goalReranking: headGoals[goalReranking].text}

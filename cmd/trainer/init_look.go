@@ -15,6 +15,7 @@ import (
 	"github.com/tierlora/tierlora/text/chat"
 	"github.com/tierlora/tierlora/text/tokenizer"
 	"github.com/tierlora/tierlora/train"
+	"github.com/tierlora/tierlora/train/objective"
 )
 
 // looked holds what trainer init found out about a model and data.
@@ -27,20 +28,22 @@ type looked struct {
 	tokens    int // size of the tokenizer's vocabulary; 0 = there is no tokenizer
 	declared  bool
 
-	format   string
-	hasForms bool   // rows of a prompt and an answer can be plain text or conversations
-	asChat   bool   // the rows are trained as conversations
-	systems  bool   // the rows have system messages
-	unread   string // keys of the rows that no format reads
-	keys     []dataset.Unread
-	template string // value for dataset.chat_template if the model has no template
-	rows     int
-	lengths  []int // lengths of the rows in tokens, sorted
-	longest  int
-	labels   labels
-	trained  string // description of the trained part of a row
-	dropped  int
-	shown    []dataset.Inspected
+	format        string
+	hasForms      bool   // rows of a prompt and an answer can be plain text or conversations
+	asChat        bool   // the rows are trained as conversations
+	systems       bool   // the rows have system messages
+	unread        string // keys of the rows that no format reads
+	keys          []dataset.Unread
+	template      string // value for dataset.chat_template if the model has no template
+	rows          int
+	lengths       []int // lengths of the rows in tokens, sorted
+	longest       int
+	labels        labels
+	trained       string           // description of the trained part of a row
+	trainedTokens int64            // trained tokens of all rows
+	objectives    objective.Config // sections of a goal with a head
+	dropped       int
+	shown         []dataset.Inspected
 }
 
 // lookLength is the number of tokens of a row that are examined. Of a longer row only the length is known.
@@ -85,6 +88,10 @@ func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, er
 	o.rows(&s.Dataset)
 	s.Dataset.MaxLength = lookLength // above the context length too, to measure the rows
 	s.Dataset.OnTruncated = "keep"
+	if err := useHead(ctx, o, &s, env); err != nil {
+		return nil, usage(fmt.Errorf("init: --data %s: %w", words.ShellQuote(o.data), err))
+	}
+	f.objectives = s.Objectives
 	set, report, err := openData(ctx, s, tok, folder, env)
 	// the error of a row does not wrap its cause
 	if err != nil && strings.Contains(err.Error(), chat.ErrNoTemplate.Error()) {
@@ -99,7 +106,7 @@ func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, er
 		return nil, usage(fmt.Errorf("init: --data %s: %s", words.ShellQuote(o.data), asInitFlags.Replace(err.Error())))
 	}
 	f.format, f.rows, f.trained, f.dropped = report.Format, set.Train.Len(), report.Trained, report.DroppedRows()
-	f.longest = report.LongestRow.Tokens
+	f.longest, f.trainedTokens = report.LongestRow.Tokens, report.TrainedTokens
 	f.labels = labels{report.Groups.Desirable, report.Groups.Undesirable}
 	f.unread, f.keys = report.KeysNotRead(), report.Unread
 	f.asChat, f.hasForms = report.AsChat, dataset.Formats[report.Format].AsChat != nil
@@ -122,9 +129,10 @@ func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, er
 
 // measure sets lengths: the tokens of each row, and of a pair those of its longer sequence, which max_length bounds.
 func (f *looked) measure(rows dataset.Rows, goal string) {
+	groups := goal == goalPairs || goal == goalVectors
 	for i := range f.rows {
 		n := rows.Length(i)
-		if goal == goalPairs {
+		if groups {
 			n = 0
 			row := rows.Row(i)
 			for k := range row.Sequences() {
@@ -135,7 +143,7 @@ func (f *looked) measure(rows dataset.Rows, goal string) {
 		f.lengths = append(f.lengths, n)
 	}
 	sort.Ints(f.lengths)
-	if goal == goalPairs {
+	if groups {
 		f.longest = f.lengths[f.rows-1]
 	}
 }
@@ -149,6 +157,9 @@ var asInitFlags = strings.NewReplacer("set dataset.format and dataset.fields", "
 
 // goal determines the purpose of the rows, or returns an error if the rows do not serve the requested one.
 func (f *looked) goal(o *initOptions) error {
+	if ok, err := f.headGoal(o); ok {
+		return err
+	}
 	for _, name := range goalNames {
 		if slices.Contains(goals[name], f.format) {
 			if f.asChat && name != goalPairs && (o.goal == "" || o.goal == "chat") {

@@ -27,13 +27,21 @@ var initRows = []struct{ file, row, goal, format, line string }{
 		"objective: kto"},
 	{"ids_of_labelled.jsonl", `{"input_ids": [5, 6, 7], "labels": [-100, 6, 7], "label": false}`, "preference",
 		"tokenized_unpaired", "beta: 0.1"},
+	{"classes.jsonl", `{"text": "A dog.", "label": "animal"}` + "\n" + `{"text": "A house.", "label": "thing"}`,
+		"classification", "classification", "labels: [animal, thing]"},
+	{"numbers.jsonl", `{"text": "A dog.", "label": 0.5}`, "classification", "classification", "problem_type: regression"},
+	{"words.jsonl", `{"tokens": ["A", "dog"], "ner_tags": [0, 2]}`, "token_classification", "token_classification",
+		"num_labels: 3"},
+	{"rank.jsonl", `{"query": "Dogs?", "document": "A dog barks.", "label": 1}`, "reranking", "classification",
+		"objective: rerank"},
+	{"vectors.jsonl", `{"anchor": "Dogs?", "positive": "A dog barks."}`, "embedding", "pairs", "temperature: 0.05"},
 	{"mine.csv", "prompt,completion\nTwo and two?,Four", "instruct", "completion", "epochs: 3"},
 }
 
 func TestInit(t *testing.T) {
 	t.Parallel()
 	for _, c := range initRows {
-		t.Run(c.format, func(t *testing.T) {
+		t.Run(c.file, func(t *testing.T) {
 			dir := t.TempDir()
 			text := strings.Repeat(c.row+"\n", 20)
 			if strings.HasSuffix(c.file, ".csv") {
@@ -42,8 +50,12 @@ func TestInit(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dir, c.file), []byte(text), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			code, out, errOut := trainer(t, dir, nil, "", "init", "--model", "embedded:stories260K", "--data", c.file,
-				"--device", "cpu", "--out", "run.yaml")
+			args := []string{"init", "--model", "embedded:stories260K", "--data", c.file, "--device", "cpu", "--out",
+				"run.yaml"}
+			if _, ofHead := headGoals[c.goal]; ofHead {
+				args = append(args, "--goal", c.goal)
+			}
+			code, out, errOut := trainer(t, dir, nil, "", args...)
 			if code != 0 {
 				t.Fatalf("exit code %d: %s", code, errOut)
 			}
@@ -52,6 +64,9 @@ func TestInit(t *testing.T) {
 				if !strings.Contains(out, want) {
 					t.Errorf("not said: %q in\n%s", want, out)
 				}
+			}
+			if strings.Contains(out, "its parts are unknown") {
+				t.Errorf("rows are not shown in their parts:\n%s", out)
 			}
 			config, err := os.ReadFile(filepath.Join(dir, "run.yaml"))
 			if err != nil || !strings.Contains(string(config), "\n  "+c.line+"\n") || !strings.Contains(string(config),

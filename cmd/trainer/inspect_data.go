@@ -171,6 +171,9 @@ func rowHeading(r dataset.Inspected) string {
 		what = "an answer with the label " + r.Label + ", "
 	}
 	s := fmt.Sprintf("%s (%s): %s%d tokens, %d trained", r.Where, r.Split, what, len(r.Tokens), r.Trained)
+	if r.Target != "" {
+		s = fmt.Sprintf("%s (%s): %d tokens, %s", r.Where, r.Split, len(r.Tokens), r.Target)
+	}
 	switch {
 	case r.Weights != nil && r.Weights[0] == r.Weights[1]:
 		s += fmt.Sprintf(", weight %.6g", r.Weights[0])

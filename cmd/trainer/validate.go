@@ -69,6 +69,9 @@ rows, but it checks that the model's folder, its chat template and the files of 
 			if note := train.RateNote(loaded.Spec); note != "" {
 				c.say("note: %s", note)
 			}
+			for _, line := range advice(cmd.Context(), loaded.Spec, c.hub()) {
+				c.say("note: %s", line)
+			}
 			if err := train.CheckTrackers(loaded.Spec); err != nil {
 				c.say("note: a run is refused as things are here: %v", err)
 			}
@@ -160,6 +163,16 @@ func checkTemplate(ctx context.Context, s train.Spec, options hub.Options) error
 		key = "dataset.as_chat"
 	}
 	return fmt.Errorf("%s: %w", key, err)
+}
+
+// advice returns what evidence says against settings of a run on a model of this machine.
+func advice(ctx context.Context, s train.Spec, options hub.Options) []string {
+	if strings.HasPrefix(s.BaseModel, session.EmbeddedPrefix) {
+		return nil
+	}
+	options.Download = false
+	family, hidden := session.SizeOf(ctx, s.BaseModel, options)
+	return train.Advice(s, family, hidden)
 }
 
 // summarize describes in a few lines what a configuration does.

@@ -22,9 +22,9 @@ const (
 
 // Values of ClassificationConfig.ProblemType.
 const (
-	singleLabel = "single_label"
-	multiLabel  = "multi_label"
-	regression  = "regression"
+	SingleLabel = "single_label"
+	MultiLabel  = "multi_label"
+	Regression  = "regression"
 )
 
 // ClassificationConfig is the section of training.objective: classification and token_classification.
@@ -42,7 +42,7 @@ type ClassificationConfig struct {
 
 // Choices returns the values of problem_type.
 func (ClassificationConfig) Choices() map[string][]string {
-	return map[string][]string{"problem_type": {singleLabel, multiLabel, regression}}
+	return map[string][]string{"problem_type": {SingleLabel, MultiLabel, Regression}}
 }
 
 func (ClassificationConfig) objectives() []string {
@@ -56,7 +56,7 @@ func (c ClassificationConfig) Count() int {
 		return c.NumLabels
 	case len(c.Labels) > 0:
 		return len(c.Labels)
-	case c.ProblemType == regression:
+	case c.ProblemType == Regression:
 		return 1
 	}
 	return 0
@@ -74,7 +74,7 @@ func (c ClassificationConfig) problems() (all []error) {
 		bad("labels: is empty: list the names of the labels, or set classification.num_labels where rows have numbers")
 	case len(c.Labels) > 0 && c.NumLabels > 0 && c.NumLabels != len(c.Labels):
 		bad("num_labels: is %d, and classification.labels lists %d: remove one of them", c.NumLabels, len(c.Labels))
-	case c.Count() == 1 && c.ProblemType == singleLabel:
+	case c.Count() == 1 && c.ProblemType == SingleLabel:
 		bad("labels: one label is always the right one: list at least two, or set classification.problem_type to " +
 			"regression")
 	}
@@ -90,8 +90,8 @@ type classes struct {
 
 func newClassification(c Config) Objective {
 	s := settings(c.Classification)
-	form := map[string]kernel.ClassForm{singleLabel: kernel.ClassSingle, multiLabel: kernel.ClassMulti,
-		regression: kernel.ClassRegression}[s.ProblemType]
+	form := map[string]kernel.ClassForm{SingleLabel: kernel.ClassSingle, MultiLabel: kernel.ClassMulti,
+		Regression: kernel.ClassRegression}[s.ProblemType]
 	return classes{ClassificationConfig: s, form: form}
 }
 
@@ -102,7 +102,7 @@ func newTokenClassification(c Config) Objective {
 // newRerank returns the loss of a reranker: binary cross-entropy of one score of two texts, as CrossEncoder of
 // sentence-transformers has it.
 func newRerank(Config) Objective {
-	return classes{ClassificationConfig: ClassificationConfig{ProblemType: multiLabel, NumLabels: 1},
+	return classes{ClassificationConfig: ClassificationConfig{ProblemType: MultiLabel, NumLabels: 1},
 		form: kernel.ClassMulti}
 }
 
