@@ -43,7 +43,8 @@ func Advice(s Spec, modelType string, hidden int) (all []string) {
 		return nil
 	}
 	if rate := s.Training.LearningRate; rate < fitted/4 || rate > fitted*4 {
-		all = append(all, fmt.Sprintf("training.learning_rate %v: Tinker's cookbook fits %.1e for LoRA on %s of width %d",
+		all = append(all, fmt.Sprintf("training.learning_rate %v: Tinker's cookbook fits %.1e for LoRA on %s of "+
+			"width %d",
 			rate, fitted, modelType, hidden))
 	}
 	if targets := s.AdapterConfig().TargetModules; len(targets) > 0 && attentionOnly(targets) {

@@ -41,8 +41,8 @@ func TestAdvice(t *testing.T) {
 		{"lora", "llama", 4096, 2e-4, "all-linear", nil},
 		{"lora", "llama", 4096, 2e-5, "q_proj v_proj", []string{
 			"training.learning_rate 2e-05: Tinker's cookbook fits 2.9e-04 for LoRA on llama of width 4096",
-			"lora.target_modules q_proj, v_proj: attention alone learns less than all-linear at any rank (LoRA Without " +
-				"Regret, Schulman et al. 2025)"}},
+			"lora.target_modules q_proj, v_proj: attention alone learns less than all-linear at any rank (LoRA " +
+				"Without Regret, Schulman et al. 2025)"}},
 		{"lora", "qwen3", 4096, 4e-3, "q_proj down_proj", []string{
 			"training.learning_rate 0.004: Tinker's cookbook fits 4.7e-04 for LoRA on qwen3 of width 4096"}},
 		{"full", "llama", 4096, 2e-5, "q_proj", nil}, {"lora", "gemma", 4096, 2e-5, "q_proj", nil},

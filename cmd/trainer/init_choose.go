@@ -276,8 +276,8 @@ func (ch *choice) explain(o *initOptions, full int) {
 	}
 	why["training.optimizer"] = "AdamW with moments in 8 bits, since adamw does not fit."
 	why["lora.r"] = ch.rankLine(o)
-	why["lora.alpha"] = "the update is scaled by alpha/r: with 32 at every rank the best learning rate hardly depends " +
-		"on the rank (" + regret + ")."
+	why["lora.alpha"] = "the update is scaled by alpha/r: with 32 at every rank the best learning rate hardly " +
+		"depends on the rank (" + regret + ")."
 	why["lora.target_modules"] = "all linear layers except the vocabulary head: attention alone learns less at any " +
 		"rank (" + regret + ")."
 	why["dataset.path"] = f.dataLine()

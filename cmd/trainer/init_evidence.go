@@ -41,8 +41,8 @@ func (ch *choice) rankLine(o *initOptions) string {
 	case !o.learnsText() || f.tokens == 0:
 		return "rank of the update: 16 for a task, 64 and more for new knowledge; a higher rank takes more memory."
 	case numbers >= f.trainedTokens:
-		return fmt.Sprintf("rank of the update: its %s numbers hold the %s trained tokens of the rows, about a bit each "+
-			"(%s).", words.Count(int(numbers)), words.Count(int(f.trainedTokens)), regret)
+		return fmt.Sprintf("rank of the update: its %s numbers hold the %s trained tokens of the rows, about a bit "+
+			"each (%s).", words.Count(int(numbers)), words.Count(int(f.trainedTokens)), regret)
 	}
 	return fmt.Sprintf("rank of the update: its %s numbers are fewer than the %s trained tokens of the rows; a higher "+
 		"rank may learn more and takes more memory (%s).", words.Count(int(numbers)),
@@ -68,6 +68,6 @@ func (f *looked) rateLine() string {
 	if train.RateBySize(f.family, f.hidden) == 0 {
 		return "LoRA usually wants 1e-4 to 1e-3; lower it if the loss jumps. trainer sweep compares several."
 	}
-	return fmt.Sprintf("what Tinker's cookbook fits for %s of width %d; lower it if the loss jumps. trainer lr-find tries "+
-		"rates on these rows.", f.family, f.hidden)
+	return fmt.Sprintf("what Tinker's cookbook fits for %s of width %d; lower it if the loss jumps. trainer lr-find "+
+		"tries rates on these rows.", f.family, f.hidden)
 }

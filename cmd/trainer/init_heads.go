@@ -103,8 +103,8 @@ func (f *looked) headGoal(o *initOptions) (ok bool, err error) {
 		return false, nil
 	}
 	if !slices.Contains(goals[o.goal], f.format) {
-		return true, usage(fmt.Errorf("init: --goal %s: the rows of %s are of the format %s; the goal takes rows of the "+
-			"formats %s (docs/DATA.md)", o.goal, o.data, f.format, strings.Join(goals[o.goal], ", ")))
+		return true, usage(fmt.Errorf("init: --goal %s: the rows of %s are of the format %s; the goal takes rows of "+
+			"the formats %s (docs/DATA.md)", o.goal, o.data, f.format, strings.Join(goals[o.goal], ", ")))
 	}
 	if f.tokens == 0 {
 		return true, usage(fmt.Errorf("init: --goal %s: the folder of %s has no tokenizer, and heads of texts need one",
@@ -148,8 +148,9 @@ func (ch *choice) explainHead(o *initOptions) {
 	}
 	if o.goal == goalVectors {
 		t := ch.spec.Training
-		why["training.batch_size"] = fmt.Sprintf("the negatives of an anchor are the other texts of its micro-batch: as "+
-			"many rows as fit, at most %d. Accumulation adds rows to a step, but no negatives.", h.batches[1])
+		why["training.batch_size"] = fmt.Sprintf("the negatives of an anchor are the other texts of its "+
+			"micro-batch: as many rows as fit, at most %d. Accumulation adds rows to a step, but no negatives.",
+			h.batches[1])
 		why["training.gradient_accumulation_steps"] = fmt.Sprintf("%d x %d rows make an optimizer step.", t.BatchSize,
 			t.GradientAccumulationSteps)
 		why["embedding.pooling"] = "the vector of a text is the mean of its tokens'; last takes the last token's."
@@ -192,7 +193,8 @@ func (f *looked) labelsNote(o *initOptions) string {
 	}
 	for _, key := range f.keys {
 		if slices.Contains([]string{"label", "labels"}, key.Key) {
-			return fmt.Sprintf("the rows have the key %s: --goal %s trains a classifier of them", words.ShellQuote(key.Key),
+			return fmt.Sprintf("the rows have the key %s: --goal %s trains a classifier of "+
+				"them", words.ShellQuote(key.Key),
 				goalClasses)
 		}
 	}

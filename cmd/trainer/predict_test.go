@@ -88,7 +88,8 @@ func TestPredict(t *testing.T) {
 		}
 	}
 	if code, _, errOut := trainer(t, dir, nil, "", "predict", "--adapter", "class", "--data", "rows.jsonl", "--out",
-		"part.jsonl"); code != 2 || !strings.Contains(errOut, "line 1 has other numbers or columns: name another file") {
+		"part.jsonl"); code != 2 || !strings.Contains(errOut, "line 1 has other numbers or columns: name another "+
+		"file") {
 		t.Errorf("a file with other columns: %d %s", code, errOut)
 	}
 	if got, err := os.ReadFile(filepath.Join(dir, "part.jsonl")); err != nil || string(got) != whole {
