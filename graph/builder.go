@@ -104,6 +104,7 @@ type Builder struct {
 	reuseDistance int
 	rowsApart     bool
 	ranks         int      // that hold the frozen values in slices
+	transient     []string // groups of State that Transient names
 	left          []string // passes
 }
 
@@ -186,6 +187,11 @@ func (b *Builder) Param(group, name string, t kernel.Type) *Value {
 func (b *Builder) State(group, name string, t kernel.Type) *Value {
 	return b.input(&Value{Type: t, Name: name, kind: State, group: group})
 }
+
+// Transient marks a group of a Builder's State whose contents need not outlive the runs of other plans, such as a cache
+// of keys and values. Where every plan that uses the group marks it, the group lies in the arena behind the values of
+// those plans, in bytes that other plans use for their own values. Store.Clear zeroes it.
+func Transient(b *Builder, group string) { b.transient = append(b.transient, group) }
 
 // Span returns all memory of a group of one element type as one vector, including the zero padding between members. A
 // segment uses either the span, or parts, or the members.

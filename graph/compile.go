@@ -83,7 +83,7 @@ func (b *Builder) compile(t target, open bool, outputs []*Value) (*Plan, error) 
 	b.compiled = true
 	c := &compilation{&Plan{segments: b.segments, outputs: outputs, calls: b.calls, place: map[*Value]place{},
 		scratch: map[*call]place{},
-		open:    open, constants: t.constants()}, b, t}
+		open:    open, constants: t.constants(), transient: b.transient}, b, t}
 	for _, p := range t.passes() {
 		if slices.Contains(b.left, p.name) {
 			continue

@@ -67,6 +67,8 @@ type Store interface {
 	Get(names ...string) error
 	// Forget frees the host memory of State that is not read again soon; Tensor and Get allocate it again.
 	Forget(names ...string)
+	// Clear zeroes a group of State, behind the work that is queued.
+	Clear(group string) error
 	Bytes() Bytes
 	Close() error
 }

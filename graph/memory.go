@@ -2,6 +2,8 @@ package graph
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"sort"
 	"sync"
 
@@ -10,7 +12,7 @@ import (
 
 // Bytes counts the memory of a plan or of a Memory, by category.
 type Bytes struct {
-	Arena  int64            // activations, gradients of activations, scratch
+	Arena  int64            // activations, gradients of activations, scratch, transient state
 	Batch  int64            // a step's data
 	Frozen int64            // weights that are not trained
 	Host   int64            // values of a GPU run that are offloaded to host memory; not part of Total
@@ -47,12 +49,22 @@ func Need(plans ...*Plan) (Bytes, error) {
 	return l.bytes, nil
 }
 
+// TransientBytes returns the part of the arena of Need that holds groups of State (Transient).
+func TransientBytes(plans ...*Plan) (int64, error) {
+	l, err := layoutInputs(plans)
+	if err != nil {
+		return 0, err
+	}
+	return l.taken, nil
+}
+
 // Memory is the memory that plans run in: one arena, and the inputs by name. Plans that share a Memory share inputs of
 // equal name.
 type Memory struct {
 	arena  []byte
 	host   []byte
 	inputs map[string]kernel.Tensor
+	region map[string]string // the group of each State
 	names  []string
 	bytes  Bytes
 
@@ -75,6 +87,8 @@ type inputLayout struct {
 	kind   map[string]Kind
 	sliced map[string]sliced // frozen values that are held in slices
 	ranks  int               // that hold them
+	lent   map[string]int64  // offset in the arena of each group that lies there
+	taken  int64             // bytes of these groups
 }
 
 func layoutInputs(plans []*Plan) (*inputLayout, error) {
@@ -150,7 +164,43 @@ func layoutInputs(plans []*Plan) (*inputLayout, error) {
 			l.bytes.State["constants"] = p.constants
 		}
 	}
+	l.lend(plans)
 	return l, nil
+}
+
+// lend moves transient groups of State into the arena, behind the values of the plans that use them.
+func (l *inputLayout) lend(plans []*Plan) {
+	l.lent = map[string]int64{}
+	var end int64
+	for _, g := range l.bytes.Groups() {
+		users := plansOf(plans, g)
+		if _, copied := l.copied[g]; copied || len(users) == 0 || slices.ContainsFunc(users, func(p *Plan) bool {
+			return !slices.Contains(p.transient, g)
+		}) {
+			continue
+		}
+		for _, p := range users {
+			end = max(end, kernel.AlignUp(p.arena))
+		}
+		l.lent[g] = l.bytes.State[g]
+	}
+	for _, g := range slices.Sorted(maps.Keys(l.lent)) {
+		size := l.lent[g]
+		l.lent[g] = end
+		delete(l.bytes.State, g)
+		end += size
+		l.taken += size
+	}
+	if len(l.lent) > 0 {
+		l.bytes.Arena = max(l.bytes.Arena, end)
+	}
+}
+
+// plansOf returns the plans that use a group of State.
+func plansOf(plans []*Plan, group string) []*Plan {
+	return slices.DeleteFunc(slices.Clone(plans), func(p *Plan) bool {
+		return !slices.ContainsFunc(p.inputs, func(v *Value) bool { return v.kind == State && v.group == group })
+	})
 }
 
 // planned is an input of a plan.
@@ -193,7 +243,7 @@ func NewMemory(plans ...*Plan) (*Memory, error) {
 		return nil, err
 	}
 	m := &Memory{arena: kernel.Alloc(l.bytes.Arena), host: kernel.Alloc(l.bytes.Host),
-		inputs: map[string]kernel.Tensor{}, names: l.names, bytes: l.bytes,
+		inputs: map[string]kernel.Tensor{}, region: l.region, names: l.names, bytes: l.bytes,
 		sliced: l.sliced, ranks: l.ranks, staging: map[string]kernel.Tensor{}, kept: map[string]bool{}}
 	batch, frozen := kernel.Alloc(l.bytes.Batch), kernel.Alloc(l.bytes.Frozen)
 	kernel.LargePages(frozen)
@@ -212,6 +262,9 @@ func NewMemory(plans ...*Plan) (*Memory, error) {
 			region = frozen
 		default:
 			region = state[l.region[name]]
+			if at, ok := l.lent[l.region[name]]; ok {
+				region = m.arena[at:]
+			}
 		}
 		m.inputs[name] = kernel.NewTensor(l.typ[name], region[l.offset[name]:])
 	}
@@ -239,6 +292,16 @@ func (m *Memory) Tensor(name string) (kernel.Tensor, error) {
 		return m.staged(name)
 	}
 	return kernel.Tensor{}, fmt.Errorf("no plan uses a tensor named %q", name)
+}
+
+// Clear zeroes a group of State.
+func (m *Memory) Clear(group string) error {
+	for name, g := range m.region {
+		if g == group {
+			clear(m.inputs[name].Bytes())
+		}
+	}
+	return nil
 }
 
 // Names returns the names of the inputs that any plan uses, sorted.

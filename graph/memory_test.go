@@ -285,3 +285,67 @@ func TestOffloadedStates(t *testing.T) {
 		t.Error("the states' place changes numbers")
 	}
 }
+
+// TestTransientStateLiesInTheArena: a group that all its plans mark as transient lies behind their values in the arena,
+// in bytes that another plan's values take; Clear zeroes it. A plan that does not mark the group keeps it apart.
+func TestTransientStateLiesInTheArena(t *testing.T) {
+	sampler := func(marks bool) *Plan {
+		b := NewBuilder(kernel.F32)
+		if marks {
+			Transient(b, "cache")
+		}
+		x := b.Batch("x", floats(3, 5))
+		b.Apply(kernel.AddTo{}, b.State("cache", "c", floats(3, 5)), b.Apply(kernel.Add{}, x, x))
+		b.Apply(kernel.AddTo{}, b.State("", "kept", floats(3, 5)), x)
+		return mustCompile(t, b)
+	}
+	trainer := NewBuilder(kernel.F32)
+	big := trainer.Apply(kernel.MatMul{}, trainer.Batch("y", floats(40, 5)), trainer.Frozen("w", floats(5, 40)))
+	train := mustCompile(t, trainer, big)
+	own, cache := sampler(true), kernel.AlignUp(60)
+	need, err := Need(own, train)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taken, err := TransientBytes(own, train)
+	if err != nil || need.Arena != train.arena || taken != cache || len(need.State) != 1 ||
+		need.State["other"] != cache {
+		t.Errorf("beside a larger plan: %+v, want an arena of %d with a cache of %d", need, train.arena, cache)
+	}
+	if need, _ = Need(own); need.Arena != kernel.AlignUp(own.arena)+cache {
+		t.Errorf("alone: an arena of %d, want %d and %d", need.Arena, own.arena, cache)
+	}
+	taken, _ = TransientBytes(own, sampler(false))
+	if need, _ = Need(own, sampler(false)); taken != 0 || need.State["cache"] != cache {
+		t.Errorf("with a plan that keeps the cache: %+v", need)
+	}
+	m, err := NewMemory(own, train)
+	if err != nil {
+		t.Fatal(err)
+	}
+	run, err := own.Bind(m, kernel.NewCPU(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range m.arena {
+		m.arena[i] = 0xff // NaN
+	}
+	if err := m.Clear("cache"); err != nil {
+		t.Fatal(err)
+	}
+	x, _ := m.Tensor("x")
+	for i := range x.F32() {
+		x.F32()[i] = 1
+	}
+	for range 2 {
+		if err := run.Run("main"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c, _ := m.Tensor("c")
+	for i, got := range c.F32() {
+		if got != 4 {
+			t.Fatalf("the cache has %v at %d after two runs that add 2", got, i)
+		}
+	}
+}

@@ -24,6 +24,7 @@ type Plan struct {
 	ranks     int   // that hold frozen values in slices; 0 = each has all
 	sharded   []*unit
 	slow      []SlowPath // that its calls take, each once
+	transient []string   // groups of State that may lie in the arena (Transient)
 	early     int        // calls that wait for at most so many others begin before those have ended, where they can
 }
 

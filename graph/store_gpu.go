@@ -178,6 +178,9 @@ func (s *deviceStore) device(name string) (kernel.DeviceTensor, error) {
 		base = s.frozen.Base
 	default:
 		base = s.state.Base.Add(s.group[l.region[name]])
+		if at, ok := l.lent[l.region[name]]; ok {
+			base = s.arena.Base.Add(at)
+		}
 	}
 	return kernel.DeviceTensor{Type: t, Ptr: base.Add(l.offset[name])}, nil
 }
@@ -308,6 +311,23 @@ func (s *deviceStore) Get(names ...string) error {
 		}
 		if err := fetch(t, d); err != nil {
 			return fmt.Errorf("fetch %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// Clear zeroes a group of State, behind the work that is queued.
+func (s *deviceStore) Clear(group string) error {
+	for name, g := range s.layout.region {
+		if g != group || s.layout.kind[name] != State {
+			continue
+		}
+		d, err := s.device(name)
+		if err != nil {
+			return err
+		}
+		if err := s.g.Stream.Fill(d.Ptr, 0, d.Bytes()); err != nil {
+			return err
 		}
 	}
 	return nil

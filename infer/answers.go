@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -23,11 +24,23 @@ func PlanAnswers(nw session.Network, slots, longest, maxLen int, on graph.Machin
 // Slots returns how many sequences the plan generates at a time.
 func (s *SamplePlan) Slots() int { return s.plan.Slots }
 
+// CacheBytes returns how much of the arena of an Answerer's plan is its cache.
+func (s *SamplePlan) CacheBytes() (int64, error) {
+	var plans []*graph.Plan
+	for _, p := range s.Programs() {
+		plans = append(plans, p.Plan)
+	}
+	return graph.TransientBytes(plans...)
+}
+
 // Need returns the memory of the plan's programs alone, by category.
 func (s *SamplePlan) Need() (graph.Bytes, error) { return s.plan.need() }
 
 // Answerer samples answers to many prompts with the weights that its memory holds. It is not safe for concurrent use.
-type Answerer struct{ engine *Engine }
+type Answerer struct {
+	engine *Engine
+	memory graph.Store
+}
 
 // BindAnswers makes an Answerer of a plan of PlanAnswers, in the memory to which the plan's programs were bound.
 func (s *SamplePlan) BindAnswers(of *session.Session, m graph.Store, runs []graph.Runner) (*Answerer, error) {
@@ -43,7 +56,7 @@ func (s *SamplePlan) BindAnswers(of *session.Session, m graph.Store, runs []grap
 	if e.prefill, e.decode, err = s.plan.bind(m, runs); err != nil {
 		return nil, err
 	}
-	return &Answerer{e}, nil
+	return &Answerer{e, m}, nil
 }
 
 // Question is a prompt to answer and how.
@@ -66,6 +79,11 @@ type Answer struct {
 // Answer answers all questions, as many at a time as there are slots. An answer depends on its own question alone. An
 // error of stop, which is called after every round, ends the sampling.
 func (a *Answerer) Answer(ctx context.Context, questions []Question, stop func() error) ([]Answer, error) {
+	// The cache lies in memory that training uses at other times. Attention may multiply keys and values of rows that
+	// are not written yet by zero, so these must be finite.
+	if err := a.memory.Clear(answersOwner + nn.CacheGroup); err != nil {
+		return nil, fmt.Errorf("sample answers: clear the cache: %w", err)
+	}
 	all := make([]Answer, len(questions))
 	of := make([]int, a.engine.Slots()) // the question of each slot
 	next := 0

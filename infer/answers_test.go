@@ -1,6 +1,7 @@
 package infer
 
 import (
+	"fmt"
 	"math"
 	"slices"
 	"testing"
@@ -32,6 +33,7 @@ func answersOn(t *testing.T, device string, scheme *quant.Config, slots int) (*s
 	if err != nil {
 		t.Fatal(err)
 	}
+	poisonCache(t, s, m)
 	return s, a
 }
 
@@ -46,6 +48,26 @@ func sampledOn(
 		t.Fatal(err)
 	}
 	return all
+}
+
+// poisonCache writes NaN to the cache, such as a training step may leave where it lies.
+func poisonCache(t *testing.T, s *session.Session, m *session.Memory) {
+	t.Helper()
+	for layer := range s.Base.Config.NumLayers {
+		for _, what := range []string{"key", "value"} {
+			name := fmt.Sprintf(answersOwner+"model.layers.%d.self_attn.%s_cache", layer, what)
+			cache, err := m.Tensor(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i := range cache.F32() {
+				cache.F32()[i] = float32(math.NaN())
+			}
+			if err := m.Put(name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 }
 
 // answersAreTheirOwn checks that an answer and its log-probabilities are the same bits alone and beside others, with

@@ -122,6 +122,9 @@ func newEnginePlan(nw session.Network, on graph.Machine, shape engineShape) (*en
 	sizes := sizesOn(on, shape)
 	p.prefills = len(sizes.prefill)
 	add := func(prefix string, l logitsShape) error {
+		if shape.draws {
+			prefix = answersOwner + prefix
+		}
 		l.slots, l.maxLen, l.shared, l.draws = shape.Slots, shape.MaxLen, shape.shared, shape.draws
 		step, err := newLogitsStep(nw, prefix, l, on)
 		p.steps = append(p.steps, step)

@@ -37,6 +37,10 @@ type logitsShape struct {
 	draws  bool // draws a token of each row
 }
 
+// answersOwner is the owner of the cache of a step that draws tokens. It lies in memory that training uses at other
+// times, unlike that of a step which shows samples of a run beside it.
+const answersOwner = "answers "
+
 // newLogitsStep plans a step.
 //
 // A piece's queries attend to the keys of its slot, from the slot's first row to the token's own. Attention takes such
@@ -50,6 +54,10 @@ func newLogitsStep(nw session.Network, prefix string, s logitsShape, on graph.Ma
 	s.copies = max(1, s.copies)
 	in.Cache = &nn.Cache{Rows: s.slots * s.maxLen, Tokens: s.maxLen, At: n.Batch(prefix+"cache rows",
 		kernel.T(kernel.I32, s.tokens*s.copies)), Longest: s.shared}
+	if s.draws {
+		in.Cache.Owner = answersOwner
+		graph.Transient(n.Builder, answersOwner+nn.CacheGroup)
+	}
 	rows := n.Batch(prefix+"logit rows", kernel.T(kernel.I32, s.rows))
 	hidden := nw.Hidden(n, in)                                        // [T,C]
 	hidden = n.Apply(kernel.Embedding{Float: nw.Float}, rows, hidden) // [R,C]

@@ -9,7 +9,6 @@ import (
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
-	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/reward"
@@ -35,7 +34,7 @@ func iterationsOf(s Spec) int {
 // The numbers of answers that are sampled at a time: the most on a GPU and on a CPU, and the fewest that memory makes
 // a plan choose.
 const (
-	mostAnswersGPU = 64
+	mostAnswersGPU = infer.MaxSlots
 	mostAnswersCPU = 8
 	leastAnswers   = 4
 )
@@ -88,6 +87,10 @@ func (p *planner) samplingNote() string {
 	if err != nil {
 		return ""
 	}
+	cache, err := plan.CacheBytes()
+	if err != nil {
+		return ""
+	}
 	step, err := graph.Need(p.found.Step.train.Plan)
 	if err != nil {
 		return ""
@@ -97,9 +100,10 @@ func (p *planner) samplingNote() string {
 		of = "a rank's"
 	}
 	note := fmt.Sprintf("%d of %s %d answers are sampled at a time, in memory that the training step uses at "+
-		"another time: activations %s of sampling, %s of the step; kv cache %s", plan.Slots(),
-		of, c.NumGenerations*p.batchSize*p.accumulation, session.FormatBytes(own.Arena),
-		session.FormatBytes(step.Arena), session.FormatBytes(own.State[nn.CacheGroup]))
+		"another time: %s of sampling (kv cache %s, activations %s), %s of the step", plan.Slots(), of,
+		c.NumGenerations*p.batchSize*p.accumulation, session.FormatBytes(own.Arena),
+		session.FormatBytes(cache), session.FormatBytes(own.Arena-cache),
+		session.FormatBytes(step.Arena))
 	if plan.Slots() < p.answersAtOnce(c) {
 		note += fmt.Sprintf("; %d at a time would be faster and do not fit", p.answersAtOnce(c))
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/reward"
 )
@@ -59,7 +60,9 @@ func TestSamplingLearns(t *testing.T) {
 
 // TestSamplingFitsMemory checks that a plan samples fewer answers at a time where memory allows no more, and says so.
 func TestSamplingFitsMemory(t *testing.T) {
-	s := samplingSpec(t, 1)
+	s := samplingSpec(t, 1) // of a shape whose cache takes more than the activations of a step
+	s.Dataset.MaxLength, s.Training.GradientCheckpointing, s.Training.GradientAccumulationSteps = 300, "full", 6
+	s.Objectives.GRPO.NumGenerations, s.Objectives.GRPO.MaxCompletionLength = 2, 256
 	planned := func() (PlanReport, string) {
 		r, err := PlanRun(t.Context(), s, Env{})
 		if err != nil {
@@ -75,6 +78,11 @@ func TestSamplingFitsMemory(t *testing.T) {
 	if !strings.HasPrefix(note, "8 of a step's 12 answers are sampled at a time") {
 		t.Errorf("the plan says %s", note)
 	}
+	for _, c := range whole.Categories {
+		if strings.HasSuffix(c.Name, nn.CacheGroup) {
+			t.Errorf("the cache is held apart from the activations: %v", c)
+		}
+	}
 	s.VRAM = fmt.Sprint(whole.TotalBytes - 1)
 	less, note := planned()
 	if less.TotalBytes >= whole.TotalBytes || less.Checkpointing != whole.Checkpointing {
@@ -89,6 +97,10 @@ func TestSamplingFitsMemory(t *testing.T) {
 	mustStart(t, s, oneWorker)
 	mustStart(t, few, oneWorker)
 	sameRun(t, "4 answers at a time", s.OutputDir, few.OutputDir)
+	s.OutputDir, s.Training.SamplePrompts = filepath.Join(t.TempDir(), "beside"), []string{"Once"}
+	s.Training.SampleMaxTokens = 4
+	mustStart(t, s, oneWorker)
+	sameRun(t, "samples of the run beside it", few.OutputDir, s.OutputDir)
 }
 
 // TestSamplingResumes checks that a run of sampled answers repeats to the last bit, over ranks, and after an interrupt

@@ -47,7 +47,7 @@ func (n *Net) GatedDeltaNet(name string, x *Value, in Batch, a DeltaNet) *Value 
 			c.States = true
 			slots := c.Rows / c.Tokens
 			state := func(what string, numbers int) *Value {
-				return n.State(CacheGroup, n.Scope()+"."+what, kernel.T(n.Float(), slots, numbers))
+				return c.state(n, what, kernel.T(n.Float(), slots, numbers))
 			}
 			qkv = n.ApplyAll(kernel.CausalConvCached{Tokens: c.Tokens}, qkv, filter, in.CuQ, in.CuK,
 				state("conv_state", (a.Filter-1)*(2*keys+values)))[0]

@@ -33,6 +33,14 @@ type Cache struct {
 	// Longest is the most tokens of a text if the plan shares frozen tables with a batch whose sequences have MaxLen
 	// tokens; 0 = MaxLen and own tables.
 	Longest int
+	// Owner begins the names of the cache and of its group, where plans with caches of other sizes share a memory; "" =
+	// the only cache.
+	Owner string
+}
+
+// state declares a tensor of the cache in the present scope.
+func (c *Cache) state(n *Net, what string, t kernel.Type) *Value {
+	return n.State(c.Owner+CacheGroup, c.Owner+n.Scope()+"."+what, t)
 }
 
 // tokenEmbedding is the scope of the embedding of tokens, as checkpoints name it. Other embeddings, such as those that
@@ -312,11 +320,11 @@ func (in Batch) refusePrefix(n *Net, why string) {
 	}
 }
 
-// CacheGroup is the state group of cached keys and values.
+// CacheGroup is the state group of cached keys and values, after Cache.Owner.
 const CacheGroup = "kv cache"
 
 func (n *Net) cached(what string, rows *Value, in Batch) *Value {
-	cache := n.State(CacheGroup, n.Scope()+"."+what+"_cache", kernel.T(n.Float(), in.Cache.Rows, rows.Width()))
+	cache := in.Cache.state(n, what+"_cache", kernel.T(n.Float(), in.Cache.Rows, rows.Width()))
 	return n.Apply(kernel.KVAppend{}, cache, rows, in.Cache.At)
 }
 

@@ -51,7 +51,7 @@ func Mamba2(n *Net, name string, x *Value, in Batch, m Mamba) *Value {
 		} else {
 			c.States = true
 			state := func(what string, numbers int) *Value {
-				return n.State(CacheGroup, n.Scope()+"."+what, kernel.T(n.Float(), c.Rows/c.Tokens, numbers))
+				return c.state(n, what, kernel.T(n.Float(), c.Rows/c.Tokens, numbers))
 			}
 			parts = n.ApplyAll(kernel.ColumnsConvCached{From: inner, Tokens: c.Tokens}, parts, filter, bias, in.CuQ,
 				in.CuK, state("conv_state", (m.Filter-1)*filtered))[0]

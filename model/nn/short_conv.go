@@ -26,7 +26,7 @@ func ShortConv(n *Net, name string, x *Value, in Batch, taps int) *Value {
 			h = n.Apply(kernel.ShortConv{}, parts, filter, in.CuQ)
 		} else {
 			c.States = true
-			state := n.State(CacheGroup, n.Scope()+".conv_state", kernel.T(n.Float(), c.Rows/c.Tokens, (taps-1)*width))
+			state := c.state(n, "conv_state", kernel.T(n.Float(), c.Rows/c.Tokens, (taps-1)*width))
 			h = n.ApplyAll(kernel.ShortConvCached{Tokens: c.Tokens}, parts, filter, in.CuQ, in.CuK, state)[0]
 		}
 		y = n.Linear("out_proj", width, width, false).Apply(h)
