@@ -34,9 +34,13 @@ func (o Options) shortened(rows Rows) Options {
 	return short
 }
 
-// sameRows reports whether a cursor with longer packed sequences means the same rows. An older program did not shorten
-// sequences, and where all rows are one batch each epoch has the same rows.
+// sameRows reports whether a cursor with longer sequences means the same rows. An older program did not shorten packed
+// sequences, and where all rows are one batch each epoch has the same rows. An older program also counted a shared prefix
+// twice; rows that lie end to end are the same whatever their longest has.
 func (l *Loader) sameRows(s State) bool {
+	if l.opt.Prefixes && l.opt.flat() && s.T > l.opt.T && s.T <= 2*l.opt.T {
+		return true
+	}
 	return l.opt.Asked > 0 && s.T > l.opt.T && s.T <= l.opt.Asked && s.Position == 0 && s.Epoch >= 0 &&
 		s.Epoch <= maxEpoch && l.Batches(s.Epoch) == 1
 }

@@ -110,10 +110,11 @@ func sizesOf(all ...Rows) groupSizes {
 	for _, rows := range all {
 		for i := range rows.Len() {
 			s.row = max(s.row, rows.Length(i))
-			n, prefix := 0, prefixOf(rows, i)
+			n, before := 0, 0 // before are the tokens of the prefix that a sequence continues; the prefix continues none
 			for tokens := range sequenceLengths(rows, i) {
 				n++
-				s.longest = max(s.longest, prefix+tokens)
+				s.longest = max(s.longest, before+tokens)
+				before = prefixOf(rows, i)
 				if s.shortest == 0 || tokens < s.shortest {
 					s.shortest = tokens
 				}

@@ -87,6 +87,40 @@ func TestSharedPrefixesAreTheRows(t *testing.T) {
 	}
 }
 
+// TestLongPrefixIsCountedOnce checks that a prefix longer than the answers does not count twice in the longest sequence,
+// and that a cursor of a program that counted so is restored.
+func TestLongPrefixIsCountedOnce(t *testing.T) {
+	ids := make([]int32, 2*60)
+	for i := range ids {
+		ids[i] = int32(3 + i%60)
+	}
+	ids[115] = 99 // the second sequence differs from the 56th token on
+	row := Row{IDs: ids, Labels: slices.Clone(ids), Borders: []int32{60}}
+	for i := range row.Labels {
+		if i%60 < 50 {
+			row.Labels[i] = Ignore
+		}
+	}
+	set := &Set{Config: Default(), Train: Memory{row, row, row}, Val: Memory(nil), Positions: 64}
+	set.Config.MaxLength = 64
+	whole := set.SequenceLength()
+	set.SharePrefixes(1)
+	if n := set.SequenceLength(); n != 64 || whole != 64 {
+		t.Errorf("the longest sequence has %d tokens, without sharing %d, want 64", n, whole)
+	}
+	l, err := set.TrainLoader(1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := l.State()
+	if state.T = state.T + 30; l.Restore(state) != nil {
+		t.Errorf("a cursor of longer sequences: %v", l.Restore(state))
+	}
+	if state.T = 1000; l.Restore(state) == nil {
+		t.Error("a cursor of sequences of 1000 tokens is restored")
+	}
+}
+
 // checkShared compares the sequences of a batch with those of the rows.
 func checkShared(t *testing.T, rows Memory, b Batch) {
 	t.Helper()
