@@ -277,7 +277,7 @@ func (e *Engine) Start(slot int, adapter string, prompt Prompt, o GenerateOption
 	if err := e.start(slot, which, prompt.IDs, ends, stop, o); err != nil {
 		return err
 	}
-	e.slots[slot].images = prompt.Images
+	e.slots[slot].show(prompt.Images)
 	return nil
 }
 

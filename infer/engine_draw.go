@@ -63,7 +63,7 @@ func (e *Engine) queueDraws(of []*sequence) error {
 	pieces := make([]piece, len(of))
 	for i, s := range of {
 		pieces[i] = piece{slot: s.slot, start: len(s.prompt) + len(s.ids) - 1, ids: s.ids[len(s.ids)-1:],
-			adapter: s.adapter, draw: s.draw()}
+			adapter: s.adapter, draw: s.draw(), shift: s.shift}
 	}
 	e.queued = queuedDraws{smallest(e.decode, len(of)), of}
 	return e.queued.run.forward(pieces...)
@@ -101,7 +101,7 @@ func (e *Engine) drawAfterPrompts(ctx context.Context) ([]drawnToken, error) {
 			all = e.waitingFor(s, run.step.rows-len(of))
 		}
 		p := piece{slot: s.slot, start: s.read, adapter: s.adapter,
-			ids: s.prompt[s.read:][:min(len(s.prompt)-s.read, left)]}
+			ids: s.prompt[s.read:][:min(len(s.prompt)-s.read, left)], images: s.images, before: s.prompt[:s.read]}
 		for _, other := range all {
 			other.read += len(p.ids)
 		}

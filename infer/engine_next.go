@@ -16,7 +16,7 @@ func (e *Engine) nextTokens(ctx context.Context, of []*sequence) ([]Token, error
 	pieces := make([]piece, len(of))
 	for i, s := range of {
 		pieces[i] = piece{slot: s.slot, start: len(s.prompt) + len(s.ids) - 1, ids: s.ids[len(s.ids)-1:],
-			adapter: s.adapter}
+			adapter: s.adapter, shift: s.shift}
 	}
 	if err := run.forward(pieces...); err != nil {
 		return nil, err

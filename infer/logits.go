@@ -147,6 +147,7 @@ type piece struct {
 	// images are those of the sequence, and before are its tokens before ids; nil = it has no images.
 	images *dataset.RowImages
 	before []int32
+	shift  int // what is added to a token's number to get its position, after images whose positions repeat
 	// followers are other sequences with the same tokens so far, whose slots get the piece's keys and values too.
 	followers []follower
 }
@@ -187,13 +188,11 @@ func (r *logitsRun) forward(pieces ...piece) error {
 				return err
 			}
 		}
+		r.setPositions(p, at)
 		first := p.slot * r.step.maxLen
 		r.cuQ[2*i], r.cuK[2*i] = int32(at), int32(first)
 		for k, id := range p.ids {
 			r.ids[at] = id
-			if r.positions != nil {
-				r.positions[at] = int32(p.start + k)
-			}
 			if r.adapters != nil {
 				r.adapters[at] = p.adapter
 			}
@@ -230,6 +229,25 @@ func (r *logitsRun) forward(pieces ...piece) error {
 		return err
 	}
 	return r.run.Run(segmentMain)
+}
+
+// setPositions sets the positions of a piece's tokens, which begin at token at of the batch.
+func (r *logitsRun) setPositions(p piece, at int) {
+	if r.positions == nil {
+		return
+	}
+	turns := r.images.Turns()
+	for k := range p.ids {
+		position := int32(p.start + p.shift + k)
+		if turns {
+			r.images.SetPosition(at+k, position)
+			position = int32(at + k)
+		}
+		r.positions[at+k] = position
+	}
+	if turns && p.images != nil {
+		r.images.SetPositions(slices.Concat(p.before, p.ids), p.start, at, p.images)
+	}
 }
 
 // setDraws sets what the tokens after pieces, and after their followers, are drawn with; rows is the number of these.

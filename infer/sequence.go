@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/text/tokenizer"
 )
 
@@ -43,6 +44,7 @@ type sequence struct {
 	adapter int32
 	prompt  []int32
 	images  *dataset.RowImages // of the prompt; nil = none
+	shift   int                // position of a token after the prompt minus its number
 	read    int                // prompt tokens that are in the cache
 	ids     []int32
 	ends    map[int32]bool
@@ -61,6 +63,15 @@ func newSequence(order uint64, slot int, which int32, prompt []int32, ends map[i
 		sampler: newSampler(o, prompt)}
 	s.sampler.ends = ends
 	return s
+}
+
+// show makes the prompt show images; nil = none.
+func (s *sequence) show(images *dataset.RowImages) {
+	s.images = images
+	if images != nil {
+		_, next := session.Coordinates(s.prompt, images)
+		s.shift = int(next) - len(s.prompt)
+	}
 }
 
 // take chooses the next token from its logits and determines whether it ends the sequence.

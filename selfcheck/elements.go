@@ -37,6 +37,12 @@ func elementChecks() []check {
 			build: one(kernel.KVAppend{}), bounds: []bound{exact},
 			in: []checkInput{n.normal(1, 9, 40).overwritten(), n.normal(1, 5, 40), integers(at...)}})
 	}
+	for _, M := range checkRows {
+		table, positions := angles(3*M, 64)
+		all = append(all, check{kernel: "axis_angles", name: fmt.Sprintf("%d tokens, 32 frequencies", M),
+			build: one(kernel.AxisAngles{Rows: 10, Columns: 9}), bounds: []bound{exact},
+			in: []checkInput{table, positions}})
+	}
 	for _, D := range []int{8, 12, 96, 128, 256} {
 		all = append(all, headNormChecks(n, 1, 33, D)...)
 		all = append(all, headNormChecks(n, 65, 3, D)...)

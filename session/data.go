@@ -44,7 +44,9 @@ func (s *Session) ReadImages(cacheDir string) (err error) {
 }
 
 // PlaceImages makes the networks of the session hold embeddings of images, in the type of the machine's activations.
-func (s *Session) PlaceImages() { s.Net.Images = s.On.Precision().Stored(kernel.ComputeType) }
+func (s *Session) PlaceImages() {
+	s.Net.Images = &ImageValues{s.On.Precision().Stored(kernel.ComputeType), *s.Images.description}
+}
 
 func (s *Session) readData(ctx context.Context, c dataset.Config) (*dataset.Set, *dataset.Report, error) {
 	c, fsys, err := s.located(ctx, c)

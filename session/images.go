@@ -12,12 +12,11 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/atomicfile"
-	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/vision"
 	"github.com/tierlora/tierlora/vision/tower"
 )
@@ -28,15 +27,16 @@ type Images struct {
 	model     string
 	tokenizer dataset.Tokenizer
 	weights   tower.Source // of the tower; nil = only tokens are read
-	processor *vision.Processor
+	processor vision.Processor
 	config    []byte // config.json
-	token     int32
-	dir       string // of embeddings; "" = all are kept in memory
-	full      bool   // dir takes no more
-	log       func(format string, args ...any)
+	// description is what config.json says of images.
+	description *tower.Description
+	dir         string // of embeddings; "" = all are kept in memory
+	full        bool   // dir takes no more
+	log         func(format string, args ...any)
 
 	mu       sync.Mutex
-	tower    *tower.Tower // nil before the first image whose embeddings are not kept yet
+	tower    tower.Tower // nil before the first image whose embeddings are not kept yet
 	settings [sha256.Size]byte
 	memory   map[[sha256.Size]byte][]float32
 	expanded map[vision.Grid][]int32
@@ -60,7 +60,8 @@ func (b *Base) NewImages(cacheDir string, env Env) (*Images, error) {
 	if cacheDir != "" {
 		m.dir = filepath.Join(cacheDir, "images")
 	}
-	m.settings = sha256.Sum256(fmt.Appendf(m.settings[:], "1 %+v\n%s\n%s", *m.processor, m.config, b.Fingerprint()))
+	m.settings = sha256.Sum256(fmt.Appendf(m.settings[:], "1 %s\n%s\n%s",
+		strings.TrimPrefix(fmt.Sprintf("%+v", m.processor), "&"), m.config, b.Fingerprint()))
 	return m, nil
 }
 
@@ -68,30 +69,36 @@ func (b *Base) NewImages(cacheDir string, env Env) (*Images, error) {
 // embeddings. nil = the folder describes no images.
 func TokensOfImages(model string, folder fs.FS, tok dataset.Tokenizer) (*Images, error) {
 	config, err := fs.ReadFile(folder, "config.json")
-	if err != nil || !tower.Describes(config) {
+	if err != nil {
+		return nil, nil
+	}
+	description, err := tower.Describe(config)
+	if err != nil {
+		return nil, fmt.Errorf("model %s: %w", model, err)
+	}
+	if description == nil {
 		return nil, nil
 	}
 	p, err := vision.ReadProcessor(folder)
 	if errors.Is(err, vision.ErrNoProcessor) {
 		return nil, nil
 	}
-	m := &Images{model: model, tokenizer: tok, processor: p, config: config, memory: map[[sha256.Size]byte][]float32{},
-		expanded: map[vision.Grid][]int32{}, bytes: -1}
-	if err == nil {
-		m.token, err = tower.ImageToken(config)
-	}
 	if err != nil {
 		return nil, fmt.Errorf("model %s: %w", model, err)
 	}
-	if mark := tok.IDs(vision.Image, false); len(mark) != 1 || mark[0] != m.token {
-		return nil, fmt.Errorf("model %s: image_token_id is %d, its tokenizer makes %v of %s", model, m.token, mark,
-			vision.Image)
+	if mark := tok.IDs(p.Mark(), false); len(mark) != 1 || mark[0] != description.Token {
+		return nil, fmt.Errorf("model %s: image_token_id is %d, its tokenizer makes %v of %s", model, description.Token,
+			mark, p.Mark())
 	}
-	return m, nil
+	return &Images{model: model, tokenizer: tok, processor: p, config: config, description: description,
+		memory: map[[sha256.Size]byte][]float32{}, expanded: map[vision.Grid][]int32{}, bytes: -1}, nil
 }
 
+// ReadsImages reports whether models of a model_type read images.
+func ReadsImages(modelType string) bool { return tower.Reads(modelType) }
+
 // Token returns the id in whose places embeddings of an image stand.
-func (m *Images) Token() int32 { return m.token }
+func (m *Images) Token() int32 { return m.description.Token }
 
 // Read decodes an image file and finds its tokens.
 func (m *Images) Read(file []byte) (dataset.Image, error) {
@@ -100,14 +107,16 @@ func (m *Images) Read(file []byte) (dataset.Image, error) {
 		return nil, err
 	}
 	one := &readImage{of: m, key: sha256.Sum256(append(slices.Clone(file), m.settings[:]...))}
-	grid := m.processor.Grid(picture.Width, picture.Height)
+	if one.grid, err = m.processor.Grid(picture.Width, picture.Height); err != nil {
+		return nil, err
+	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.seen = true
-	if m.expanded[grid] == nil {
-		m.expanded[grid] = m.tokenizer.IDs(m.processor.Text(grid), false)
+	if m.expanded[one.grid] == nil {
+		m.expanded[one.grid] = m.tokenizer.IDs(m.processor.Text(one.grid), false)
 	}
-	one.ids = m.expanded[grid]
+	one.ids = m.expanded[one.grid]
 	return one, m.keep(one.key, picture)
 }
 
@@ -123,9 +132,10 @@ func (m *Images) Seen() bool {
 
 // readImage is an image of a row.
 type readImage struct {
-	of  *Images
-	ids []int32
-	key [sha256.Size]byte
+	of   *Images
+	ids  []int32
+	grid vision.Grid
+	key  [sha256.Size]byte
 }
 
 func (r *readImage) IDs() []int32           { return r.ids }
@@ -231,113 +241,4 @@ func readEmbeddings(path string) ([]float32, error) {
 		values[i] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*i:]))
 	}
 	return values, nil
-}
-
-// The batch's values of images: rows of embeddings, and for each token the row that replaces its own, -1 = none.
-const (
-	nameImageRows = "image_rows"
-	nameImageFrom = "image_from"
-)
-
-// ImageRows is the memory of a batch's embeddings of images. nil = the plan has none.
-type ImageRows struct {
-	rows kernel.Tensor // [M,C], in the type of the machine's activations
-	from []int32       // [M]
-	used int           // rows
-}
-
-// bindImages finds the values of images in the memory of a plan.
-func (b *Batch) bindImages() {
-	var names []string
-	b.images, names = ImageRowsOf(b.store, b.prefix)
-	b.names = append(b.names, names...)
-}
-
-// ImageRowsOf finds the values of images in the memory of a plan, and the names that Put sends; nil = the plan has no
-// images.
-func ImageRowsOf(m graph.Store, prefix string) (*ImageRows, []string) {
-	rows, err := m.Tensor(prefix + nameImageRows)
-	if err != nil {
-		return nil, nil
-	}
-	from, err := m.Tensor(prefix + nameImageFrom)
-	if err != nil {
-		return nil, nil
-	}
-	return &ImageRows{rows: rows, from: from.I32()}, []string{prefix + nameImageRows, prefix + nameImageFrom}
-}
-
-// Clear removes all embeddings.
-func (r *ImageRows) Clear() {
-	if r == nil {
-		return
-	}
-	for i := range r.from {
-		r.from[i] = -1
-	}
-	r.used = 0
-}
-
-// add writes a token's embedding as the next row.
-func (r *ImageRows) add(token int, values []float32) {
-	at := r.used * len(values)
-	switch r.rows.DType {
-	case kernel.BF16:
-		for i, v := range values {
-			r.rows.U16()[at+i] = kernel.ToBF16(v)
-		}
-	case kernel.F16:
-		for i, v := range values {
-			r.rows.U16()[at+i] = kernel.ToF16(v)
-		}
-	default:
-		copy(r.rows.F32()[at:], values)
-	}
-	r.from[token] = int32(r.used)
-	r.used++
-}
-
-// errNoImageRows is the error of rows with images in a plan without them.
-var errNoImageRows = errors.New("rows have images, and this step was planned without them")
-
-// Place writes the embeddings of images for a part of a row: ids, which begin at token at of the batch. The row has
-// skip tokens of images before them.
-func (r *ImageRows) Place(ids []int32, at, skip int, images *dataset.RowImages) error {
-	if r == nil {
-		return errNoImageRows
-	}
-	var values []float32
-	list, width := images.List, r.rows.Shape[1]
-	for t, id := range ids {
-		if id != images.Token {
-			continue
-		}
-		for len(values) == 0 {
-			if len(list) == 0 {
-				return errors.New("a row has more tokens of images than its images have embeddings")
-			}
-			var err error
-			if values, err = list[0].Embeddings(); err != nil {
-				return fmt.Errorf("embeddings of an image: %w", err)
-			}
-			list = list[1:]
-			cut := min(skip, len(values)/width)
-			values, skip = values[cut*width:], skip-cut
-		}
-		r.add(at+t, values[:width])
-		values = values[width:]
-	}
-	return nil
-}
-
-// fillImages writes the embeddings of a micro-batch's images.
-func (b *Batch) fillImages(from dataset.Batch) error {
-	b.images.Clear()
-	for _, images := range from.Images {
-		ids, _ := from.Row(images.Row)
-		if err := b.images.Place(ids, from.Starts[images.Row], 0, images.RowImages); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -42,8 +42,8 @@ type Network struct {
 	Several *adapter.Several
 	Layout  Layout
 	Halves  func(name string) kernel.DType // nn.Options.Halves; nil = all matrices are stored as Float
-	// Images is the type in which batches hold embeddings that replace those of tokens; 0 = batches have no images.
-	Images kernel.DType
+	// Images says how batches hold images; nil = they have none.
+	Images *ImageValues
 	// Ranks that share each micro-batch's tokens and attention's heads; 0 = one rank computes all.
 	Ranks int
 }
@@ -152,10 +152,8 @@ func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn
 		Positions: n.Batch(prefix+"positions", kernel.T(kernel.I32, own)),
 		CuQ:       cu, CuK: cu, Real: n.Batch(prefix+"real_tokens", kernel.T(kernel.I32, own)), MaxLen: s.MaxLen,
 	}
-	if nw.Images != 0 {
-		rows := n.Batch(prefix+nameImageRows, kernel.T(nw.Images, own, nw.Config.HiddenSize))
-		from := n.Batch(prefix+nameImageFrom, kernel.T(kernel.I32, own))
-		n.Images = func(x *nn.Value) *nn.Value { return n.Apply(kernel.SetRows{}, x, rows, from) }
+	if nw.Images != nil {
+		nw.Images.declare(n, prefix, own, nw.Config.HiddenSize)
 		if nw.Ranks > 1 {
 			n.Fail(errors.New("rows have images: training.context_parallel_size must be 1"))
 		}

@@ -14,25 +14,31 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/text/chat"
 	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// imageReference is what transformers and PEFT make of rows with images, by internal/golden/make_idefics3.py.
+// imageReference is what transformers and PEFT make of rows with images, by internal/golden/make_idefics3.py and
+// make_qwen3_vl.py.
 type imageReference struct {
 	Rows []struct {
 		Messages json.RawMessage
 		IDs      []int32
 		Labels   []int32
 		Places   []int // of Logits
+		// Positions are the coordinates of each token; nil = its number alone.
+		Positions [][3]int32
 	}
 	Loss    float64
 	Trained int
 	Targets string
+	Answer  []int32 // greedy tokens after the first message of the first row
 }
 
 // imageRows writes the reference's rows, with their pictures beside them, and returns the file.
@@ -53,12 +59,12 @@ func imageRows(t testing.TB, r imageReference) string {
 	return path
 }
 
-// drawnAdapter writes the adapter that make_idefics3.py draws, with the names and shapes of its gradients.
-func drawnAdapter(t testing.TB, r imageReference, ref golden.Tensors) string {
+// drawnAdapter writes the adapter that the reference's script draws, with the names and shapes of its gradients.
+func drawnAdapter(t testing.TB, rank int, r imageReference, ref golden.Tensors) string {
 	t.Helper()
 	dir := t.TempDir()
-	config := fmt.Sprintf(`{"peft_type":"LORA","base_model_name_or_path":"idefics3","r":3,"lora_alpha":6,
-		"lora_dropout":0.0,"target_modules":%q,"bias":"none"}`, r.Targets)
+	config := fmt.Sprintf(`{"peft_type":"LORA","base_model_name_or_path":"","r":%d,"lora_alpha":%d,
+		"lora_dropout":0.0,"target_modules":%q,"bias":"none"}`, rank, 2*rank, r.Targets)
 	if err := os.WriteFile(filepath.Join(dir, "adapter_config.json"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -82,11 +88,17 @@ func drawnAdapter(t testing.TB, r imageReference, ref golden.Tensors) string {
 // TestImagesEqualTransformers compares rows with images with transformers and PEFT: token ids, labels, logits, the loss
 // and LoRA's gradients.
 func TestImagesEqualTransformers(t *testing.T) {
+	t.Run("idefics3", func(t *testing.T) { imagesEqualTransformers(t, golden.Idefics3(t), "idefics3", 3) })
+	t.Run("qwen3_vl", func(t *testing.T) { imagesEqualTransformers(t, golden.Qwen3VL(t), "qwen3_vl_images", 2) })
+}
+
+// imagesEqualTransformers compares a model with the reference in a folder, whose adapter has a rank.
+func imagesEqualTransformers(t *testing.T, model, folder string, rank int) {
 	var r imageReference
-	golden.JSON(t, golden.Path(t, "idefics3/rows.json"), &r)
-	ref := golden.Open(t, golden.Path(t, "idefics3/numbers.safetensors"))
+	golden.JSON(t, golden.Path(t, folder+"/rows.json"), &r)
+	ref := golden.Open(t, golden.Path(t, folder+"/numbers.safetensors"))
 	ctx := context.Background()
-	s, err := session.Open(ctx, session.Options{Model: golden.Idefics3(t), Device: "cpu"}, session.Env{Workers: 2})
+	s, err := session.Open(ctx, session.Options{Model: model, Device: "cpu"}, session.Env{Workers: 2})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -97,7 +109,7 @@ func TestImagesEqualTransformers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if set.Train.Len() != len(r.Rows) || s.Net.Images == 0 {
+	if set.Train.Len() != len(r.Rows) || s.Net.Images == nil {
 		t.Fatal(set.Train.Len(), report)
 	}
 	var rows []dataset.Row
@@ -108,6 +120,11 @@ func TestImagesEqualTransformers(t *testing.T) {
 		}
 		if !slices.Equal(row.Labels, want.Labels) {
 			t.Errorf("row %d: other labels:\n%v\n%v", i, row.Labels, want.Labels)
+		}
+		if want.Positions != nil {
+			if got, _ := session.Coordinates(row.IDs, row.Images); !slices.Equal(got, want.Positions) {
+				t.Errorf("row %d: other positions:\n%v\n%v", i, got, want.Positions)
+			}
 		}
 		rows = append(rows, row)
 	}
@@ -125,10 +142,10 @@ func TestImagesEqualTransformers(t *testing.T) {
 		t.Fatal(err)
 	}
 	planned := session.Shape{Tokens: tokens, Sequences: shape.Borders - 1, MaxLen: 256}
-	dir := drawnAdapter(t, r, ref)
+	dir := drawnAdapter(t, rank, r, ref)
 	t.Run("logits", func(t *testing.T) {
 		nw := network(t, s.Base, kernel.F32, nil, nil)
-		nw.Images = kernel.F32
+		nw.Images = s.Net.Images
 		n, trained, in := nw.Declare("", planned)
 		logits := n.Apply(kernel.MatMul{TransB: true}, nw.Hidden(n, in), nw.Head(n))
 		plan, err := s.On.Compile(n.Builder, logits)
@@ -161,7 +178,7 @@ func TestImagesEqualTransformers(t *testing.T) {
 	t.Run("gradients", func(t *testing.T) {
 		cfg := peftConfigOf(t, dir)
 		nw := network(t, s.Base, kernel.F32, nil, &cfg)
-		nw.Images = kernel.F32
+		nw.Images = s.Net.Images
 		ts := newTestStepOn(t, s.On, s.Base, nw, planned, Default(), dir)
 		fillBatch(t, ts.memory, batch)
 		objective.ShiftLabels(ts.ints(t, "labels"), batch.Labels, batch.CuSeqlens)
@@ -182,6 +199,42 @@ func TestImagesEqualTransformers(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestImageAnswersEqualTransformers: greedy tokens after a prompt with an image are those of transformers' generate,
+// whose positions continue after the image's grid.
+func TestImageAnswersEqualTransformers(t *testing.T) {
+	var r imageReference
+	golden.JSON(t, golden.Path(t, "qwen3_vl_images/rows.json"), &r)
+	ctx := context.Background()
+	g, err := infer.NewGenerator(ctx, session.Options{Model: golden.Qwen3VL(t), Device: "cpu"}, "", oneWorker.Env)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer g.Close()
+	var messages []json.RawMessage
+	if err := json.Unmarshal(r.Rows[0].Messages, &messages); err != nil {
+		t.Fatal(err)
+	}
+	conv, err := chat.Read(chat.Raw{Key: "messages", WithImages: true,
+		Messages: fmt.Appendf(nil, "[%s]", messages[0])})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := g.ChatPrompt(conv, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p, err = g.ShowImages(p, [][]byte{golden.ReadFile(t, golden.Path(t, "images/rgb.png"))}, ""); err != nil {
+		t.Fatal(err)
+	}
+	text, err := g.Continue(ctx, p, infer.GenerateOptions{MaxTokens: len(r.Answer)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(text.IDs, r.Answer) {
+		t.Errorf("%v, want %v", text.IDs, r.Answer)
+	}
 }
 
 // fillBatch writes a batch into a plan's memory.

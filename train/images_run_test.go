@@ -97,10 +97,10 @@ func rightAnswers(t testing.TB, device, model, adapterDir, dir, name string, ans
 
 // pictureSpec is a run on the CPU over 160 drawn pictures in dir, with 20 others for validation, whose answers it
 // returns.
-func pictureSpec(t testing.TB, dir string, steps int) (s Spec, answers []string) {
+func pictureSpec(t testing.TB, model, dir string, steps int) (s Spec, answers []string) {
 	t.Helper()
 	s = testSpec(t, steps)
-	s.BaseModel, s.LoRA.TargetModules = golden.Idefics3(t), adapter.Targets{adapter.AllLinear}
+	s.BaseModel, s.LoRA.TargetModules = model, adapter.Targets{adapter.AllLinear}
 	s.LoRA.R, s.LoRA.Alpha = 16, 32
 	s.Dataset.Format, s.Dataset.Fields = "", nil
 	s.Dataset.Path, _ = drawnPictures(t, dir, "train", 160, 1)
@@ -111,36 +111,49 @@ func pictureSpec(t testing.TB, dir string, steps int) (s Spec, answers []string)
 	return s, answers
 }
 
+// pictureModels are the small models that train on drawn pictures.
+func pictureModels(t testing.TB) map[string]string {
+	t.Helper()
+	return map[string]string{"idefics3": golden.Idefics3(t), "qwen3_vl": golden.Qwen3VL(t)}
+}
+
 // TestImagesLearn trains on drawn pictures: the held-out ones are named right afterwards, and a second run, which finds
 // the embeddings on disk, trains the same adapter.
 func TestImagesLearn(t *testing.T) {
 	t.Parallel()
-	dir := t.TempDir()
-	s, answers := pictureSpec(t, dir, 120)
-	mustStart(t, s, oneWorker)
-	before := rightAnswers(t, "cpu", s.BaseModel, "", dir, "val", answers)
-	after := rightAnswers(t, "cpu", s.BaseModel, s.OutputDir, dir, "val", answers)
-	t.Logf("of %d held-out pictures %d are named right before training, %d after", len(answers), before, after)
-	if before > len(answers)/2 || after < len(answers)*9/10 {
-		t.Errorf("%d right answers before, %d after", before, after)
+	for name, model := range pictureModels(t) {
+		dir := t.TempDir()
+		s, answers := pictureSpec(t, model, dir, 120)
+		mustStart(t, s, oneWorker)
+		before := rightAnswers(t, "cpu", model, "", dir, "val", answers)
+		after := rightAnswers(t, "cpu", model, s.OutputDir, dir, "val", answers)
+		t.Logf("%s: of %d held-out pictures %d are named right before training, %d after", name, len(answers), before,
+			after)
+		if before > len(answers)/2 || after < len(answers)*9/10 {
+			t.Errorf("%s: %d right answers before, %d after", name, before, after)
+		}
+		files, err := filepath.Glob(filepath.Join(s.Dataset.CacheDir, "images", "*.f32"))
+		if err != nil || len(files) != 180 {
+			t.Errorf("%d embeddings are kept (%v), want one for each of 180 pictures", len(files), err)
+		}
+		again := s
+		again.OutputDir = filepath.Join(dir, "again")
+		mustStart(t, again, oneWorker)
+		sameRun(t, "with embeddings from disk", s.OutputDir, again.OutputDir)
 	}
-	files, err := filepath.Glob(filepath.Join(s.Dataset.CacheDir, "images", "*.f32"))
-	if err != nil || len(files) != 180 {
-		t.Errorf("%d embeddings are kept (%v), want one for each of 180 pictures", len(files), err)
-	}
-	again := s
-	again.OutputDir = filepath.Join(dir, "again")
-	mustStart(t, again, oneWorker)
-	sameRun(t, "with embeddings from disk", s.OutputDir, again.OutputDir)
 }
 
 // TestImagesOverRanks: two and four ranks, and a run that was interrupted, train the same adapter as one, with noise on
 // the embeddings of tokens too.
 func TestImagesOverRanks(t *testing.T) {
 	t.Parallel()
-	s, _ := pictureSpec(t, t.TempDir(), 6)
-	s.Training.EvalSteps, s.Training.LoggingSteps, s.Training.NEFTuneAlpha = 3, 1, 5
-	s.Training.BatchSize, s.Training.GradientAccumulationSteps = 2, 4
-	mustStart(t, s, oneWorker)
-	sameOverRanksAndResume(t, s, 3)
+	for name, model := range pictureModels(t) {
+		t.Run(name, func(t *testing.T) {
+			s, _ := pictureSpec(t, model, t.TempDir(), 6)
+			s.Training.EvalSteps, s.Training.LoggingSteps, s.Training.NEFTuneAlpha = 3, 1, 5
+			s.Training.BatchSize, s.Training.GradientAccumulationSteps = 2, 4
+			mustStart(t, s, oneWorker)
+			sameOverRanksAndResume(t, s, 3)
+		})
+	}
 }

@@ -132,7 +132,11 @@ func (p *prepared) planReport() PlanReport {
 		r.Notes = append(r.Notes,
 			which+" are kept dequantised, for speed; dequantised_weights: never keeps them packed")
 	}
-	if p.Base.Config.Multimodal {
+	switch {
+	case p.Net.Images != nil:
+		r.Notes = append(r.Notes, "rows have images: the frozen image tower computed their embeddings on the CPU, and "+
+			"batches hold these")
+	case p.Base.Config.Multimodal:
 		r.Notes = append(r.Notes, "the model's tensors for images are left out: its language model alone is trained")
 	}
 	if own := p.Base.Config.Unapplied; own != nil {

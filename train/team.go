@@ -15,6 +15,7 @@ import (
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/internal/rescue"
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/ranks"
 )
 
@@ -250,8 +251,8 @@ func factsApart(a, b []fact, rank int) string {
 
 // sharedData has the rows that the ranks of a process train on. The first of them reads the rows once.
 type sharedData struct {
-	ready   chan struct{} // closed when the other fields are set
-	images  bool          // some rows have images
+	ready   chan struct{}        // closed when the other fields are set
+	images  *session.ImageValues // how batches hold images; nil = no row has any
 	set     *dataset.Set
 	report  *dataset.Report
 	loaders []*dataset.Loader // loader of each local rank, in its share
@@ -268,7 +269,7 @@ func (p *inputs) readShared(ctx context.Context) error {
 		if d.err != nil {
 			return d.err
 		}
-		d.images = p.Images.Seen()
+		d.images = p.Net.Images
 		var whole *dataset.Loader
 		if whole, d.err = p.trainLoader(d.set, p.spec.Training.BatchSize); d.err != nil {
 			return d.err
@@ -293,9 +294,7 @@ func (p *inputs) readShared(ctx context.Context) error {
 		if d.err != nil {
 			return fmt.Errorf("the rows were not read: %w", d.err)
 		}
-		if d.images {
-			p.PlaceImages()
-		}
+		p.Net.Images = d.images
 	}
 	report := *d.report
 	p.data, p.report, p.loader = d.set, &report, d.loaders[t.local]

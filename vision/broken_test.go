@@ -65,10 +65,12 @@ func TestBrokenImages(t *testing.T) {
 }
 
 func TestBrokenProcessors(t *testing.T) {
-	const ok = `"image_processor_type":"Idefics3ImageProcessor"`
+	const ok, patched = `"image_processor_type":"Idefics3ImageProcessor"`,
+		`"image_processor_type":"Qwen2VLImageProcessorFast"`
 	for _, c := range []struct{ file, want string }{
 		{`{`, "preprocessor_config.json: unexpected end of JSON input"},
-		{`{}`, `image_processor_type = "": supported are Idefics3ImageProcessor and SmolVLMImageProcessor`},
+		{`{}`, `image_processor_type = "": supported are Idefics3ImageProcessor, SmolVLMImageProcessor and ` +
+			"Qwen2VLImageProcessor"},
 		{`{"image_processor_type":"CLIPImageProcessor"}`,
 			`image_processor_type = "CLIPImageProcessor": supported are`},
 		{`{` + ok + `,"do_rescale":false}`, "do_rescale = false: supported is true"},
@@ -84,6 +86,17 @@ func TestBrokenProcessors(t *testing.T) {
 		{`{` + ok + `,"image_seq_len":-1}`, "image_seq_len = -1: must be 1 to 65536"},
 		{`{` + ok + `,"image_mean":[1]}`, "image_mean has 1 numbers, want one for each of 3 channels"},
 		{`{` + ok + `,"image_std":[1,0,1]}`, "image_std = [1 0 1]: must be finite, and image_std not zero"},
+		{`{` + patched + `,"do_resize":false}`, "do_resize = false: supported is true"},
+		{`{` + patched + `,"size":{"height":3}}`,
+			"size = map[height:3]: supported are shortest_edge and longest_edge, in pixels of the area"},
+		{`{` + patched + `,"merge_size":0}`,
+			"patch_size = 14, merge_size = 0, temporal_patch_size = 2: must be 1 to 256"},
+		{`{` + patched + `,"min_pixels":9,"max_pixels":8}`,
+			"size: shortest_edge = 9, longest_edge = 8: must be 1 to 33554432 pixels, the first not above the second"},
+		{`{` + patched + `,"min_pixels":9,"max_pixels":99}`, "size: longest_edge = 99: a token has 28 x 28 pixels"},
+		{`{` + patched + `,"max_pixels":1000000,"patch_size":1}`,
+			"size: longest_edge = 1000000 makes more than 65536 tokens of 2 x 2 pixels"},
+		{`{` + patched + `,"resample":0}`, "resample = 0: supported are 1 (Lanczos), 2 (bilinear) and 3 (bicubic)"},
 	} {
 		_, err := ReadProcessor(fstest.MapFS{ProcessorFiles[0]: {Data: []byte(c.file)}})
 		if err == nil || !strings.Contains(err.Error(), c.want) {
@@ -97,9 +110,10 @@ func TestBrokenProcessors(t *testing.T) {
 
 // TestNestedProcessor reads the files that transformers 5 writes: one with the image processor within it.
 func TestNestedProcessor(t *testing.T) {
-	p, err := ReadProcessor(fstest.MapFS{ProcessorFiles[1]: {Data: []byte(`{"image_seq_len":4,"image_processor":{
+	read, err := ReadProcessor(fstest.MapFS{ProcessorFiles[1]: {Data: []byte(`{"image_seq_len":4,"image_processor":{
 		"image_processor_type":"SmolVLMImageProcessorFast","size":{"longest_edge":64},
 		"max_image_size":{"longest_edge":16}}}`)}})
+	p, _ := read.(*Tiled)
 	if err != nil || p.Tokens != 4 || p.Tile != 16 || p.Size != 64 {
 		t.Fatal(p, err)
 	}
@@ -133,15 +147,28 @@ func FuzzDecode(f *testing.F) {
 
 func FuzzProcessor(f *testing.F) {
 	f.Add([]byte(`{"image_processor_type":"Idefics3ImageProcessor","size":{"longest_edge":64}}`), 30, 20)
+	f.Add([]byte(`{"image_processor_type":"Qwen2VLImageProcessor","patch_size":4,"max_pixels":4000}`), 30, 20)
 	f.Fuzz(func(t *testing.T, data []byte, width, height int) {
-		p, err := ReadProcessor(fstest.MapFS{ProcessorFiles[0]: {Data: data}})
+		read, err := ReadProcessor(fstest.MapFS{ProcessorFiles[0]: {Data: data}})
 		if err != nil || checkSize(width, height) != nil {
 			return
 		}
-		g := p.Grid(width, height)
+		g, err := read.Grid(width, height)
+		if p, ok := read.(*Patched); ok {
+			if err == nil && (g.Rows < 1 || g.Cols < 1 || g.Rows*g.Cols > 4*maxPatched) {
+				t.Fatal(g)
+			}
+			if p.MaxPixels < 4096 && width*height < 4096 {
+				if tiles, of, err := p.Tiles(NewRGB(width, height)); err == nil && (len(tiles) != 1 || of != g) {
+					t.Fatal(len(tiles), g)
+				}
+			}
+			return
+		}
 		if g.Rows < 0 || g.Cols < 0 || (g.Rows == 0) != (g.Cols == 0) || g.Rows > maxGrid || g.Cols > maxGrid {
 			t.Fatal(g)
 		}
+		p := read.(*Tiled)
 		if p.Size <= 64 && p.Tile <= 64 && width*height < 4096 && (p.Resize || !p.Split) {
 			if tiles, of, err := p.Tiles(NewRGB(width, height)); err == nil && (len(tiles) != g.Tiles() || of != g) {
 				t.Fatal(len(tiles), g)

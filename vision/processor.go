@@ -10,9 +10,23 @@ import (
 	"strings"
 )
 
-// Processor is the image processor of SmolVLM and Idefics3 (Idefics3ImageProcessor of transformers): an image is
-// resized, divided into square tiles, and followed by all of it as one more tile.
-type Processor struct {
+// Processor turns an image into what an image tower reads, and into the tokens that stand for it.
+type Processor interface {
+	// Mark returns the text of the token in whose places embeddings of an image stand.
+	Mark() string
+	// Grid returns how an image of a size in pixels is divided.
+	Grid(width, height int) (Grid, error)
+	// Text returns the text that stands for an image of a grid, with the marks.
+	Text(g Grid) string
+	// Tiles returns the pictures that the tower reads of an image.
+	Tiles(m *RGB) ([]*RGB, Grid, error)
+	// Levels returns the normalised number of each value of a channel, which the tower reads.
+	Levels(channel int) [256]float32
+}
+
+// Tiled is the image processor of SmolVLM and Idefics3 (Idefics3ImageProcessor of transformers): an image is resized,
+// divided into square tiles, and followed by all of it as one more tile.
+type Tiled struct {
 	Size    int  // pixels of the longer side after the first resize, at most maxEdge
 	Tile    int  // S, pixels of a side of a tile
 	Split   bool // whether images are divided; otherwise the whole image is the only tile
@@ -24,11 +38,11 @@ type Processor struct {
 	Mean, Std [3]float64
 }
 
-// Grid is how an image is divided: into Rows x Cols tiles and one more of the whole image, or, where both are 0, into
-// the whole image alone.
+// Grid is how an image is divided. Tiled divides it into Rows x Cols tiles and one more of the whole image, or, where
+// both are 0, into the whole image alone. For Patched it has Rows x Cols tokens.
 type Grid struct{ Rows, Cols int }
 
-// Tiles returns the number of tiles.
+// Tiles returns the number of tiles of Tiled.
 func (g Grid) Tiles() int { return g.Rows*g.Cols + 1 }
 
 // maxEdge is the most pixels of a side after the first resize, whatever Size is.
@@ -48,6 +62,11 @@ type processorFile struct {
 	Mean      []float64       `json:"image_mean"`
 	Std       []float64       `json:"image_std"`
 	Seq       *int            `json:"image_seq_len"`
+	MinPixels *int            `json:"min_pixels"`
+	MaxPixels *int            `json:"max_pixels"`
+	Patch     *int            `json:"patch_size"`
+	Merge     *int            `json:"merge_size"`
+	Temporal  *int            `json:"temporal_patch_size"`
 	Image     json.RawMessage `json:"image_processor"`
 }
 
@@ -59,7 +78,7 @@ var ProcessorFiles = []string{"preprocessor_config.json", "processor_config.json
 var ErrNoProcessor = errors.New("the model's folder has no " + ProcessorFiles[0] + ": it describes no images")
 
 // ReadProcessor reads the image processor of a model's folder.
-func ReadProcessor(folder fs.FS) (*Processor, error) {
+func ReadProcessor(folder fs.FS) (Processor, error) {
 	f, from, err := readProcessorFiles(folder)
 	if err != nil {
 		return nil, err
@@ -99,19 +118,32 @@ func readProcessorFiles(folder fs.FS) (f processorFile, from string, err error) 
 	return f, from, nil
 }
 
+// tiledTypes and patchedTypes are the types of processors in transformers, without "Fast" and "Pil" at their ends.
+var tiledTypes, patchedTypes = []string{"Idefics3ImageProcessor", "SmolVLMImageProcessor"},
+	[]string{"Qwen2VLImageProcessor"}
+
 // processor checks the file's values; absent ones have transformers' defaults.
-func (f processorFile) processor() (*Processor, error) {
-	kinds := []string{"Idefics3ImageProcessor", "SmolVLMImageProcessor"}
-	if kind := strings.TrimSuffix(strings.TrimSuffix(f.Type, "Fast"), "Pil"); !slices.Contains(kinds, kind) {
-		return nil, fmt.Errorf("image_processor_type = %q: supported are %s", f.Type, strings.Join(kinds, " and "))
+func (f processorFile) processor() (Processor, error) {
+	kind := strings.TrimSuffix(strings.TrimSuffix(f.Type, "Fast"), "Pil")
+	known := slices.Concat(tiledTypes, patchedTypes)
+	if !slices.Contains(known, kind) {
+		return nil, fmt.Errorf("image_processor_type = %q: supported are %s and %s", f.Type,
+			strings.Join(known[:len(known)-1], ", "), known[len(known)-1])
 	}
-	p := &Processor{Size: 4 * 364, Tile: 364, Split: true, Resize: true, Filter: Lanczos, Tokens: 169,
-		Rescale: 1 / 255., Mean: [3]float64{.5, .5, .5}, Std: [3]float64{.5, .5, .5}}
 	for key, set := range map[string]*bool{"do_rescale": f.DoRescale, "do_normalize": f.DoNorm} {
 		if set != nil && !*set {
 			return nil, fmt.Errorf("%s = false: supported is true", key)
 		}
 	}
+	if slices.Contains(patchedTypes, kind) {
+		return f.patched()
+	}
+	return f.tiled()
+}
+
+func (f processorFile) tiled() (*Tiled, error) {
+	p := &Tiled{Size: 4 * 364, Tile: 364, Split: true, Resize: true, Filter: Lanczos, Tokens: 169,
+		Rescale: 1 / 255., Mean: [3]float64{.5, .5, .5}, Std: [3]float64{.5, .5, .5}}
 	take(&p.Resize, f.DoResize)
 	take(&p.Split, f.DoSplit)
 	take((*int)(&p.Filter), f.Resample)
@@ -151,7 +183,7 @@ func channels(key string, from []float64, to *[3]float64) error {
 	return nil
 }
 
-func (p *Processor) check() error {
+func (p *Tiled) check() error {
 	switch {
 	case p.Size < 1 || p.Size > MaxSide:
 		return fmt.Errorf("size: longest_edge = %d: must be 1 to %d", p.Size, MaxSide)
@@ -159,14 +191,20 @@ func (p *Processor) check() error {
 		return fmt.Errorf("max_image_size: longest_edge = %d: must be 1 to %d", p.Tile, maxEdge)
 	case p.Split && (min(p.Size, maxEdge)+p.Tile-1)/p.Tile > maxGrid:
 		return fmt.Errorf("size: longest_edge = %d makes more than %d tiles of %d in a row", p.Size, maxGrid, p.Tile)
-	case filters[p.Filter].at == nil:
-		return fmt.Errorf("resample = %d: supported are 1 (Lanczos), 2 (bilinear) and 3 (bicubic)", p.Filter)
 	case p.Tokens < 1 || p.Tokens > 1<<16:
 		return fmt.Errorf("image_seq_len = %d: must be 1 to %d", p.Tokens, 1<<16)
 	}
-	for i := range p.Std {
-		if p.Std[i] == 0 || math.IsNaN(p.Mean[i]/p.Std[i]) || math.IsInf(p.Mean[i]/p.Std[i], 0) {
-			return fmt.Errorf("image_mean = %v, image_std = %v: must be finite, and image_std not zero", p.Mean, p.Std)
+	return checkPixels(p.Filter, p.Mean, p.Std)
+}
+
+// checkPixels refuses a filter that is not known, and numbers that no channel can be normalised with.
+func checkPixels(f Filter, mean, std [3]float64) error {
+	if filters[f].at == nil {
+		return fmt.Errorf("resample = %d: supported are 1 (Lanczos), 2 (bilinear) and 3 (bicubic)", f)
+	}
+	for i := range std {
+		if std[i] == 0 || math.IsNaN(mean[i]/std[i]) || math.IsInf(mean[i]/std[i], 0) {
+			return fmt.Errorf("image_mean = %v, image_std = %v: must be finite, and image_std not zero", mean, std)
 		}
 	}
 	return nil
@@ -176,7 +214,7 @@ func (p *Processor) check() error {
 const maxGrid = 32
 
 // resized returns the size of an image after the first resize. Its shorter side is made even, as transformers does it.
-func (p *Processor) resized(width, height int) (int, int) {
+func (p *Tiled) resized(width, height int) (int, int) {
 	if !p.Resize {
 		return width, height
 	}
@@ -199,7 +237,7 @@ func (p *Processor) resized(width, height int) (int, int) {
 func even(n int) int { return n + n%2 }
 
 // divided returns the size of an image whose sides are whole numbers of tiles.
-func (p *Processor) divided(width, height int) (int, int) {
+func (p *Tiled) divided(width, height int) (int, int) {
 	whole := func(n int) int { return (n + p.Tile - 1) / p.Tile * p.Tile }
 	ratio := float64(width) / float64(height)
 	if width >= height {
@@ -210,8 +248,13 @@ func (p *Processor) divided(width, height int) (int, int) {
 	return whole(int(float64(height) * ratio)), height
 }
 
-// Grid returns how an image of a size is divided.
-func (p *Processor) Grid(width, height int) Grid {
+// Mark returns Image.
+func (*Tiled) Mark() string { return Image }
+
+// Grid returns how an image of a size is divided. No size is refused.
+func (p *Tiled) Grid(width, height int) (Grid, error) { return p.grid(width, height), nil }
+
+func (p *Tiled) grid(width, height int) Grid {
 	if !p.Split {
 		return Grid{}
 	}
@@ -222,8 +265,8 @@ func (p *Processor) Grid(width, height int) Grid {
 }
 
 // Tiles returns the tiles of an image, each of Tile x Tile pixels: row by row, then the whole image.
-func (p *Processor) Tiles(m *RGB) ([]*RGB, Grid, error) {
-	g := p.Grid(m.Width, m.Height)
+func (p *Tiled) Tiles(m *RGB) ([]*RGB, Grid, error) {
+	g := p.grid(m.Width, m.Height)
 	resize := func(width, height int) (err error) {
 		m, err = m.Resize(width, height, p.Filter)
 		return err
@@ -249,12 +292,16 @@ func (p *Processor) Tiles(m *RGB) ([]*RGB, Grid, error) {
 }
 
 // Levels returns the normalised number of each value of a channel, which the tower reads.
-func (p *Processor) Levels(channel int) (levels [256]float32) {
-	mean, std := float32(p.Mean[channel]), float32(p.Std[channel])
-	for i := range levels {
-		levels[i] = (float32(float64(i)*p.Rescale) - mean) / std
+func (p *Tiled) Levels(channel int) [256]float32 {
+	return levels(p.Rescale, p.Mean[channel], p.Std[channel])
+}
+
+// levels returns the normalised number of each value of a channel.
+func levels(rescale, mean, std float64) (all [256]float32) {
+	for i := range all {
+		all[i] = (float32(float64(i)*rescale) - float32(mean)) / float32(std)
 	}
-	return levels
+	return all
 }
 
 // Names of tokens around and in place of images. Image is the mark of an image in a text too: as it stands in a
@@ -266,7 +313,7 @@ const (
 )
 
 // Text returns the text that stands for an image of a grid, as Idefics3Processor of transformers writes it.
-func (p *Processor) Text(g Grid) string {
+func (p *Tiled) Text(g Grid) string {
 	var b strings.Builder
 	tile := strings.Repeat(Image, p.Tokens)
 	for r := range g.Rows {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"math"
+	"os"
 	"testing"
 	"testing/fstest"
 
@@ -118,5 +119,60 @@ func TestTilesEqualTransformers(t *testing.T) {
 		if digest(values) != want.SHA256 {
 			t.Errorf("%d: %d x %d: other pixel values than transformers'", i, want.Width, want.Height)
 		}
+	}
+}
+
+// TestPatchedEqualsTransformers compares sizes and resized pixels with smart_resize and Qwen2VLImageProcessor.
+func TestPatchedEqualsTransformers(t *testing.T) {
+	var want struct {
+		Sizes [][4]int // height and width, and those of the resized image
+		Rows  []struct {
+			Messages []struct {
+				Content []struct{ Image string }
+			}
+			Pixels []string // SHA-256
+		}
+	}
+	golden.JSON(t, golden.Path(t, "qwen3_vl_images/rows.json"), &want)
+	const side = 32
+	release := Patched{MinPixels: 65536, MaxPixels: 1048576, Patch: 16, Merge: 2, Temporal: 2, Filter: Bicubic}
+	for _, s := range want.Sizes {
+		g, err := release.Grid(s[1], s[0])
+		if err != nil || g != (Grid{s[2] / side, s[3] / side}) {
+			t.Errorf("%d x %d: %v (%v), want %d x %d pixels", s[1], s[0], g, err, s[3], s[2])
+		}
+	}
+	if _, err := release.Grid(2001, 10); err == nil ||
+		err.Error() != "2001 x 10 pixels: one side may be 200 times as long as the other" {
+		t.Error(err)
+	}
+	p, err := ReadProcessor(os.DirFS(golden.Path(t, "qwen3_vl_images/model")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	compared := 0
+	for _, row := range want.Rows {
+		for _, message := range row.Messages {
+			for _, part := range message.Content {
+				if part.Image == "" {
+					continue
+				}
+				m, _, err := Decode(golden.ReadFile(t, golden.Path(t, "images/"+part.Image)))
+				if err != nil {
+					t.Fatal(err)
+				}
+				tiles, _, err := p.Tiles(m)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if digest(tiles[0].Pix) != row.Pixels[0] {
+					t.Errorf("%s: other pixels than transformers'", part.Image)
+				}
+				row.Pixels, compared = row.Pixels[1:], compared+1
+			}
+		}
+	}
+	if len(want.Sizes) < 60 || compared != 4 {
+		t.Errorf("%d sizes and %d pictures are compared", len(want.Sizes), compared)
 	}
 }

@@ -22,8 +22,11 @@ type imageJSON struct {
 	Columns     int           `json:"columns"`
 	Tiles       int           `json:"tiles"`
 	Tile        int           `json:"tile_pixels"` // of a side
-	// ImageTokens is the number of <image> tokens, whose embeddings the image replaces. Tokens counts those around them
-	// too, and IDs are all of them.
+	// Resized is the width and height of an image that is one tile of any size, whose Rows and Columns are of tokens.
+	Resized []int `json:"resized,omitempty"`
+	mark    string
+	// ImageTokens is the number of tokens for the image itself, whose embeddings the image replaces. Tokens counts
+	// those around them too, and IDs are all of them.
 	ImageTokens int     `json:"image_tokens"`
 	Tokens      int     `json:"tokens"`
 	IDs         []int32 `json:"ids"`
@@ -69,7 +72,7 @@ count the tokens that stand for it. The model needs no weights: preprocessor_con
 }
 
 // inspectImage reads a file and processes it.
-func inspectImage(file string, p *vision.Processor, encode func(text string) []int32) (imageJSON, error) {
+func inspectImage(file string, p vision.Processor, encode func(text string) []int32) (imageJSON, error) {
 	data, err := dataset.ReadImage(file)
 	if err != nil {
 		return imageJSON{}, usage(fmt.Errorf("image %s: %w", file, err))
@@ -83,10 +86,15 @@ func inspectImage(file string, p *vision.Processor, encode func(text string) []i
 		return imageJSON{}, usage(fmt.Errorf("image %s: %w", file, err))
 	}
 	a := imageJSON{File: file, Format: info.Format, Width: info.Width, Height: info.Height,
-		Orientation: info.Orientation, Rows: grid.Rows, Columns: grid.Cols, Tiles: len(tiles), Tile: p.Tile}
-	mark := encode(vision.Image)
+		Orientation: info.Orientation, Rows: grid.Rows, Columns: grid.Cols, Tiles: len(tiles), mark: p.Mark()}
+	if tiled, ok := p.(*vision.Tiled); ok {
+		a.Tile = tiled.Tile
+	} else {
+		a.Resized = []int{tiles[0].Width, tiles[0].Height}
+	}
+	mark := encode(a.mark)
 	if len(mark) != 1 {
-		return a, usage(fmt.Errorf("the tokenizer has no token %s: it makes %d of it", vision.Image, len(mark)))
+		return a, usage(fmt.Errorf("the tokenizer has no token %s: it makes %d of it", a.mark, len(mark)))
 	}
 	a.IDs = encode(p.Text(grid))
 	a.Tokens = len(a.IDs)
@@ -104,12 +112,16 @@ func (a imageJSON) write(w *bufio.Writer) error {
 		turned = fmt.Sprintf(", EXIF orientation %d", a.Orientation)
 	}
 	fmt.Fprintf(w, "image       %s: %s, %d x %d pixels%s\n", a.File, a.Format, a.Width, a.Height, turned)
-	if a.Rows > 0 {
+	switch {
+	case a.Resized != nil:
+		fmt.Fprintf(w, "resized     %d x %d pixels: %d rows x %d columns of tokens\n", a.Resized[0], a.Resized[1],
+			a.Rows, a.Columns)
+	case a.Rows > 0:
 		fmt.Fprintf(w, "tiles       %d rows x %d columns, and the whole image: %d tiles of %d x %d pixels\n", a.Rows,
 			a.Columns, a.Tiles, a.Tile, a.Tile)
-	} else {
+	default:
 		fmt.Fprintf(w, "tiles       the whole image: %d x %d pixels\n", a.Tile, a.Tile)
 	}
-	fmt.Fprintf(w, "tokens      %d, of which %d are %s\n", a.Tokens, a.ImageTokens, vision.Image)
+	fmt.Fprintf(w, "tokens      %d, of which %d are %s\n", a.Tokens, a.ImageTokens, a.mark)
 	return w.Flush()
 }

@@ -50,6 +50,12 @@ func TestInspectImage(t *testing.T) {
 	if ids[at+len(answer.IDs)] == answer.IDs[0] {
 		t.Error("transformers has more ids of the image")
 	}
+	code, out, errOut = trainer(t, dir, nil, "", "inspect", "image", photo, "--model", golden.Qwen3VL(t))
+	want = "image       " + photo + ": JPEG, 16 x 22 pixels, EXIF orientation 6\n" +
+		"resized     16 x 24 pixels: 3 rows x 2 columns of tokens\ntokens      6, of which 6 are <|image_pad|>\n"
+	if code != 0 || out != want {
+		t.Error(code, out, errOut)
+	}
 	broken := filepath.Join(dir, "broken.png")
 	if err := os.WriteFile(broken, golden.ReadFile(t, golden.Path(t, "images/rgb.png"))[:200], 0o600); err != nil {
 		t.Fatal(err)
@@ -62,6 +68,23 @@ func TestInspectImage(t *testing.T) {
 		if code != exitUsage || !strings.Contains(errOut, c.want) {
 			t.Error(code, errOut)
 		}
+	}
+}
+
+// TestGenerateWithImageOfQwen: other images have other answers, and the same image the same.
+func TestGenerateWithImageOfQwen(t *testing.T) {
+	model, dir := golden.Qwen3VL(t), t.TempDir()
+	answers := map[string]bool{}
+	for _, name := range []string{"rgb.png", "grey16.png", "rgb.png"} {
+		code, out, errOut := trainer(t, dir, nil, "", "generate", "--device", "cpu", "--max-tokens", "6", "--model",
+			model, "--image", golden.Path(t, "images/"+name), "--prompt", "Which shape is red?")
+		if code != 0 {
+			t.Fatal(code, errOut)
+		}
+		answers[out] = true
+	}
+	if len(answers) != 2 {
+		t.Errorf("two images have the answers %v", answers)
 	}
 }
 

@@ -232,7 +232,10 @@ func printModel(c *console, m modelJSON, tensors bool) error {
 	if k.TieEmbeddings {
 		fmt.Fprintln(w, "embeddings  tied: the head is the embedding")
 	}
-	if k.Multimodal {
+	switch {
+	case session.ReadsImages(k.ModelType):
+		fmt.Fprintln(w, "images      an image tower computes their embeddings; it stays frozen")
+	case k.Multimodal:
 		fmt.Fprintln(w, "images      the tensors for images are left out: the language model alone is used")
 	}
 	if m.Quantised > 0 {

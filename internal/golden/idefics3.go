@@ -15,9 +15,14 @@ import (
 )
 
 // Idefics3 is the folder of a small model of images and text, which make_idefics3.py made. Its weights are drawn again.
-func Idefics3(t testing.TB) string {
+func Idefics3(t testing.TB) string { return drawnModel(t, "idefics3/model") }
+
+// Qwen3VL is the same of make_qwen3_vl.py.
+func Qwen3VL(t testing.TB) string { return drawnModel(t, "qwen3_vl_images/model") }
+
+func drawnModel(t testing.TB, folder string) string {
 	t.Helper()
-	dir, from := t.TempDir(), Path(t, "idefics3/model")
+	dir, from := t.TempDir(), Path(t, folder)
 	if err := os.CopyFS(dir, os.DirFS(from)); err != nil {
 		t.Fatal(err)
 	}

@@ -40,6 +40,7 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 				x = n.Add(x, n.SelfAttention("self_attn", h, rope.In, a))
 				h = n.RMSNorm("post_attention_layernorm", x, eps)
 				x = n.Add(x, n.GatedMLP("mlp", h, c.IntermediateSize, c.MLPBias, c.HiddenAct))
+				x = nn.AfterLayer(n, i, x)
 			})
 		}
 		x = n.Scale(n.RMSNorm("norm", x, eps), 1/factor(c.LogitDivisor))

@@ -76,6 +76,14 @@ func (n *Net) ScaledEmbed(name string, vocab, width int, ids *Value, scale float
 	return y
 }
 
+// AfterLayer returns the result of a layer of n with what images of the batch add to it.
+func AfterLayer(n *Net, layer int, x *Value) *Value {
+	if n.ImagesAfter == nil {
+		return x
+	}
+	return n.ImagesAfter(layer, x)
+}
+
 // RMSNorm computes y = w x / sqrt(mean(x²) + eps) for each row.
 func (n *Net) RMSNorm(name string, x *Value, eps float64) *Value {
 	return n.HeadsRMSNorm(name, x, 1, eps)

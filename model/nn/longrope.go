@@ -57,8 +57,12 @@ func (n *Net) rotary(name string, c Frequencies, in Batch) Rotary {
 			return scale * of(position)
 		}, invFreq...)
 	}
-	if len(invFreq) == 2 {
+	switch {
+	case len(invFreq) == 2:
 		r.In = n.byLength(limit, in)
+	case n.Angles != nil:
+		r.Table = n.Angles(r.Table)
+		r.Queries = r.Table
 	}
 	return r
 }

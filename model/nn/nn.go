@@ -58,6 +58,11 @@ type Options struct {
 	DequantisedExperts bool
 	// Images returns the embeddings of tokens with those of images in some places; nil = no batch has images.
 	Images func(x *Value) *Value
+	// ImagesAfter returns the result of a layer with what images add to it; nil = they add nothing.
+	ImagesAfter func(layer int, x *Value) *Value
+	// Angles returns a table of rotary angles with a row for each token of the batch, from a table for positions. The
+	// batch's positions then are the tokens' own numbers. nil = they are rows of the table for positions.
+	Angles func(table *Value) *Value
 	// Noise returns the embeddings of tokens with noise; nil = they have none.
 	Noise func(x *Value) *Value
 	// Wrap returns a linear layer with what an adapter trains beside it; nil = there is no adapter.
