@@ -23,8 +23,10 @@ type Predictor struct {
 	maxLen int
 	memory *session.Memory
 	need   graph.Bytes
-	steps  []*predictRun // ascending by their tokens
-	pad    int32
+	// planned has the steps, ascending by their tokens, and steps the same after hold.
+	planned []*predictStep
+	steps   []*predictRun
+	pad     int32
 }
 
 // PredictorModel is a model of a Predictor.
@@ -73,15 +75,18 @@ func NewPredictor(ctx context.Context, o session.Options, po PredictorOptions, e
 	if err != nil {
 		return nil, err
 	}
-	p, err := predictorOn(ctx, s, po)
+	p, err := predictorOn(s, po)
+	if err == nil {
+		err = p.hold(ctx)
+	}
 	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return p, nil
 }
 
-// predictorOn makes a predictor for a session. Closing the predictor closes the session.
-func predictorOn(ctx context.Context, s *session.Session, o PredictorOptions) (*Predictor, error) {
+// predictorOn plans a predictor for a session. Closing the predictor closes the session.
+func predictorOn(s *session.Session, o PredictorOptions) (*Predictor, error) {
 	p := &Predictor{Session: s, pad: s.Base.PadID()}
 	var err error
 	if len(o.Adapters) == 0 {
@@ -92,7 +97,7 @@ func predictorOn(ctx context.Context, s *session.Session, o PredictorOptions) (*
 	if err != nil {
 		return nil, err
 	}
-	return p, p.open(ctx, o)
+	return p, p.open(o)
 }
 
 // useBase makes the base model itself the model.
@@ -151,8 +156,8 @@ func (p *Predictor) useAdapters(adapters []NamedAdapter) (err error) {
 	return nil
 }
 
-// open plans the predictor, allocates its memory and loads the weights.
-func (p *Predictor) open(ctx context.Context, o PredictorOptions) error {
+// open plans the predictor.
+func (p *Predictor) open(o PredictorOptions) error {
 	if longest := p.Base.Config.LongestRow(); o.MaxLen > longest {
 		return refuse(ErrTooLong, "texts of %d tokens exceed the model's %d positions", o.MaxLen, longest)
 	}
@@ -171,18 +176,25 @@ func (p *Predictor) open(ctx context.Context, o PredictorOptions) error {
 	if err != nil {
 		return err
 	}
-	p.maxLen = maxLen
-	programs, plans := make([]*session.Program, len(steps)), make([]*graph.Plan, len(steps))
+	p.maxLen, p.planned = maxLen, steps
+	plans := make([]*graph.Plan, len(steps))
 	for i, s := range steps {
-		programs[i], plans[i] = &s.Program, s.Plan
+		plans[i] = s.Plan
 	}
-	if p.need, err = graph.Need(plans...); err != nil {
-		return err
+	p.need, err = graph.Need(plans...)
+	return err
+}
+
+// hold allocates the memory of a planned predictor and loads the weights.
+func (p *Predictor) hold(ctx context.Context) (err error) {
+	programs := make([]*session.Program, len(p.planned))
+	for i, s := range p.planned {
+		programs[i] = &s.Program
 	}
 	if p.memory, err = p.Hold(ctx, programs...); err != nil {
 		return err
 	}
-	for i, s := range steps {
+	for i, s := range p.planned {
 		run, err := s.bind(p.memory, p.memory.Runs[i])
 		if err != nil {
 			return errors.Join(err, p.release())

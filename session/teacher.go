@@ -53,6 +53,12 @@ func (s *Session) UseTeacher(ctx context.Context, name string, scheme *quant.Con
 	return nil
 }
 
+// SameTokens reports whether two models give all token ids that both have the same texts.
+func (b *Base) SameTokens(other *Base) bool {
+	common := min(b.Config.VocabSize, other.Config.VocabSize)
+	return logprobs.Vocabulary(b.Tokenizer, common) == logprobs.Vocabulary(other.Tokenizer, common)
+}
+
 // CheckLength refuses sequences that are longer than the teacher's positions.
 func (t *Teacher) CheckLength(tokens int) error {
 	if most := t.Base.Config.LongestRow(); tokens > most {

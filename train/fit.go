@@ -172,15 +172,16 @@ func (p *planner) freeHost() (int64, error) {
 	return bytes, nil
 }
 
-// memoryLimit returns the memory limit of the run in bytes: vram, or the free memory.
+// memoryLimit returns the memory limit of the run in bytes: vram, or the free memory, without what reward models take.
 func (p *planner) memoryLimit() (bytes int64, known bool, err error) {
 	if p.spec.VRAM == "" {
-		return p.free()
+		bytes, known, err = p.free()
+		return bytes - p.rewardModelBytes(), known, err
 	}
 	if bytes, err = session.ParseBytes(p.spec.VRAM); err != nil {
 		err = fmt.Errorf("vram: %w", err)
 	}
-	return bytes, true, err
+	return bytes - p.rewardModelBytes(), true, err
 }
 
 // try plans training, evaluation and sampling for an attempt.

@@ -106,6 +106,7 @@ func (p *prepared) planReport() PlanReport {
 			r.Notes = append(r.Notes, note)
 		}
 	}
+	r.Notes = append(r.Notes, p.notesOnRewardModels()...)
 	r.Notes = append(r.Notes, p.notesOnPEFT()...)
 	for _, g := range p.found.Step.train.Groups {
 		r.Notes = append(r.Notes, groupNote(g, p.spec.Training.LearningRate))

@@ -22,6 +22,8 @@ type opened struct {
 	*session.Session
 	spec Spec
 	env  Env
+	// rewardModels are the planned reward models by the index of their rewards; nil = the run has none.
+	rewardModels map[int]*rewardModel
 }
 
 // inputs is an opened run with its rows and their division into windows of micro-batches.
@@ -128,15 +130,18 @@ func openOn(ctx context.Context, s Spec, env Env, on graph.Machine) (*prepared, 
 		return nil, err
 	}
 	p := &prepared{}
-	p.opened = opened{base, s, env}
+	p.opened = opened{Session: base, spec: s, env: env}
 	if err = p.checkTokens(); err == nil {
 		err = p.openReferenceAdapter()
 	}
 	if err == nil {
 		err = p.openTeacher(ctx)
 	}
+	if err == nil {
+		err = p.openRewardModels(ctx)
+	}
 	if err != nil {
-		return nil, errors.Join(err, base.Close())
+		return nil, errors.Join(err, p.closeRewardModels(), base.Close())
 	}
 	_, sampled := samplesOf(s)
 	p.batches = batches{division: divisionOf(s, env), evenCost: tokenCost * base.Base.Config.HiddenSize, pieces: 1,
@@ -163,6 +168,7 @@ func (p *inputs) Close() error {
 	if p.Net.Reference != nil {
 		p.Net.Reference.Close() //nolint:errcheck // read only
 	}
+	p.closeRewardModels() //nolint:errcheck // read only
 	return p.Session.Close()
 }
 

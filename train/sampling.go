@@ -1,6 +1,7 @@
 package train
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -150,7 +151,11 @@ func (r *running) openAnswers() error {
 	if w.answers, err = plan.BindAnswers(r.Session, r.memory, all[:len(plan.Programs())]); err != nil {
 		return err
 	}
-	if w.rewards, err = reward.Open(c.Rewards, c.MaxCompletionLength); err != nil {
+	models, err := r.loadRewardModels(context.Background())
+	if err != nil {
+		return err
+	}
+	if w.rewards, err = reward.Open(c.Rewards, c.MaxCompletionLength, models); err != nil {
 		return err
 	}
 	r.answering = w

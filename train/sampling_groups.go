@@ -256,7 +256,7 @@ func (w *sampledWindows) judge(
 			prompt := tok.Decode(a.prompt.IDs, true)
 			for _, own := range answers[i] {
 				seen = append(seen, reward.Answer{Prompt: prompt, Completion: own.Text, Columns: a.prompt.Columns,
-					Tokens: len(own.IDs)})
+					Tokens: len(own.IDs), PromptIDs: a.prompt.IDs, IDs: own.IDs, Ended: own.Ended})
 			}
 		}
 		numbers, err := w.rewards.Judge(ctx, seen)

@@ -1,6 +1,6 @@
 // Package reward judges sampled answers: each Config names a judge, which gives an answer a number. A judge is built in
 // (a regular expression, a count, an exact match, a number, a formula, a choice, a JSON Schema, a length, tags), a
-// program of the user's, or a server.
+// reward model that the caller opens, a program of the user's, or a server.
 package reward
 
 import (
@@ -29,9 +29,10 @@ type Config struct {
 	// however it is written. choice: 1 where the answer's letter is the column's. json_schema: 1 where the answer is
 	// JSON that schema allows. length: minus the share by which the answer's characters differ from target. tags: 1
 	// where the answer consists of the tags in their order. soft_overlong: 0 for answers that leave
-	// soft_punish_cache tokens of max_completion_length, down to -1 at the whole length (DAPO). command: the number
-	// that a program gives. http: the number that a server gives.
-	Type string `yaml:"type" choices:"regex count exact_match number math choice json_schema length tags soft_overlong command http" resume:"fixed"`
+	// soft_punish_cache tokens of max_completion_length, down to -1 at the whole length (DAPO). model: the score that a
+	// reward model gives prompt and answer. command: the number that a program gives. http: the number that a server
+	// gives.
+	Type string `yaml:"type" choices:"regex count exact_match number math choice json_schema length tags soft_overlong model command http" resume:"fixed"`
 	// Pattern is the regular expression of regex and count, in Go's syntax.
 	Pattern string `yaml:"pattern,omitempty" resume:"fixed"`
 	// Column is the column of the row that exact_match, number, math and choice compare with. Empty means answer.
@@ -45,6 +46,12 @@ type Config struct {
 	// SoftPunishCache is the number of tokens at the end of max_completion_length over which soft_overlong falls from 0
 	// to -1.
 	SoftPunishCache int `yaml:"soft_punish_cache,omitempty" range:"[0,inf)" resume:"fixed"`
+	// Model is the folder of the reward model of the type model: a whole model or an adapter with one score a text,
+	// such as training.objective: reward trains.
+	Model string `yaml:"model,omitempty" resume:"fixed"`
+	// MaxLength is the most tokens of prompt and answer together that model reads, in its own tokens; 0 =
+	// dataset.max_length.
+	MaxLength int `yaml:"max_length,omitempty" range:"[0,1048576]" resume:"fixed"`
 	// Command is the program of the type command with its arguments. It reads a JSON line for each answer, with prompt,
 	// completion and columns, and writes a line with a number, or null where it cannot judge. It keeps running and gets
 	// no variable of the environment but PATH, HOME, LANG and TMPDIR.
@@ -103,6 +110,10 @@ func (c Config) Validate() (problems []error) {
 		if len(c.Tags) == 0 {
 			bad("tags", "are missing: name them, such as [think, answer]")
 		}
+	case "model":
+		if c.Model == "" {
+			bad("model", "is missing: name the folder of a reward model, such as runs/reward")
+		}
 	case "command":
 		if len(c.Command) == 0 {
 			bad("command", "is missing: name a program, such as [python3, reward.py]")
@@ -125,7 +136,24 @@ type Answer struct {
 	Completion string          `json:"completion"`
 	Columns    json.RawMessage `json:"columns"`
 	Tokens     int             `json:"-"` // tokens of the completion, the end token included
+	// PromptIDs and IDs are the tokens of the prompt and of the completion, in the trained model's ids.
+	PromptIDs []int32 `json:"-"`
+	IDs       []int32 `json:"-"`
+	Ended     bool    `json:"-"` // the completion has an end token
 }
+
+// Scorer gives answers the scores of a reward model.
+type Scorer interface {
+	Score(ctx context.Context, answers []Answer) ([]float64, error)
+}
+
+// scored is the judge of a Scorer, which its owner closes.
+type scored struct{ Scorer }
+
+func (s scored) judge(ctx context.Context, answers []Answer) ([]float64, error) {
+	return s.Score(ctx, answers)
+}
+func (scored) close() error { return nil }
 
 // judge gives answers numbers; NaN = it cannot judge one.
 type judge interface {
@@ -141,8 +169,9 @@ type Rewards struct {
 	zeros   int
 }
 
-// Open starts the judges of answers of up to longest tokens.
-func Open(configs []Config, longest int) (*Rewards, error) {
+// Open starts the judges of answers of up to longest tokens. models has a Scorer for each reward of the type model, by
+// its index.
+func Open(configs []Config, longest int, models map[int]Scorer) (*Rewards, error) {
 	r := &Rewards{configs: configs, longest: longest}
 	for i, c := range configs {
 		if problems := c.Validate(); len(problems) > 0 {
@@ -154,7 +183,14 @@ func Open(configs []Config, longest int) (*Rewards, error) {
 					c.Title())
 			}
 		}
-		r.judges = append(r.judges, r.judgeOf(c))
+		if c.Type != "model" {
+			r.judges = append(r.judges, r.judgeOf(c))
+			continue
+		}
+		if models[i] == nil {
+			return nil, fmt.Errorf("rewards[%d].model: %s is not open", i, c.Model)
+		}
+		r.judges = append(r.judges, scored{models[i]})
 	}
 	return r, nil
 }

@@ -24,7 +24,7 @@ func answers(columns string, completions ...string) (all []Answer) {
 // judged opens rewards and judges answers.
 func judged(t *testing.T, configs []Config, of []Answer) ([][]float64, *Rewards, error) {
 	t.Helper()
-	r, err := Open(configs, 100)
+	r, err := Open(configs, 100, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,7 +177,7 @@ func TestCommandFails(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	r, err := Open([]Config{{Type: "command", Command: script(t, "cat"), Workers: 1, Timeout: 1}}, 100)
+	r, err := Open([]Config{{Type: "command", Command: script(t, "cat"), Workers: 1, Timeout: 1}}, 100, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -210,7 +210,7 @@ func TestValidate(t *testing.T) {
 		}
 	}
 	two := []Config{{Type: "count", Pattern: "a"}, {Type: "count", Pattern: "b"}}
-	if _, err := Open(two, 100); err == nil ||
+	if _, err := Open(two, 100, nil); err == nil ||
 		err.Error() != `rewards[1].name: "count" names another reward too: give each a name of its own` {
 		t.Errorf("two of one name: %v", err)
 	}
@@ -218,7 +218,7 @@ func TestValidate(t *testing.T) {
 
 // TestSoftOverlong checks the punishment of long answers with the values of DAPO's formula.
 func TestSoftOverlong(t *testing.T) {
-	r, err := Open([]Config{{Type: "soft_overlong", SoftPunishCache: 20}}, 100)
+	r, err := Open([]Config{{Type: "soft_overlong", SoftPunishCache: 20}}, 100, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func TestSoftOverlong(t *testing.T) {
 			t.Errorf("%d tokens: %v, %v; want %v", tokens, got, err, want)
 		}
 	}
-	if _, err := Open([]Config{{Type: "soft_overlong"}}, 100); err == nil {
+	if _, err := Open([]Config{{Type: "soft_overlong"}}, 100, nil); err == nil {
 		t.Error("no soft_punish_cache, and no error")
 	}
 }
