@@ -54,9 +54,9 @@ func (s *Session) UseTeacher(ctx context.Context, name string, scheme *quant.Con
 }
 
 // SameTokens reports whether two models give all token ids that both have the same texts.
-func (b *Base) SameTokens(other *Base) bool {
-	common := min(b.Config.VocabSize, other.Config.VocabSize)
-	return logprobs.Vocabulary(b.Tokenizer, common) == logprobs.Vocabulary(other.Tokenizer, common)
+func SameTokens(a, b *Base) bool {
+	common := min(a.Config.VocabSize, b.Config.VocabSize)
+	return logprobs.Vocabulary(a.Tokenizer, common) == logprobs.Vocabulary(b.Tokenizer, common)
 }
 
 // CheckLength refuses sequences that are longer than the teacher's positions.

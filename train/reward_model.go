@@ -43,7 +43,7 @@ func (p *opened) openRewardModels(ctx context.Context) error {
 		if err != nil {
 			return bad(err)
 		}
-		own := &rewardModel{RewardModel: m, title: r.Title(), same: m.Base.SameTokens(p.Base),
+		own := &rewardModel{RewardModel: m, title: r.Title(), same: session.SameTokens(m.Base, p.Base),
 			chats: p.spec.Dataset.AsChat == "yes"}
 		if p.rewardModels == nil {
 			p.rewardModels = map[int]*rewardModel{}
