@@ -6,6 +6,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
+	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/gradcheck"
 	"github.com/tierlora/tierlora/train/objective"
@@ -23,6 +24,13 @@ func GradCheck(ctx context.Context, s Spec, env Env, o gradcheck.Options) (gradc
 // gradCheckOn checks the gradients on a machine, and closes the machine.
 func gradCheckOn(ctx context.Context, s Spec, env Env, o gradcheck.Options,
 	on graph.Machine) (_ gradcheck.Report, err error) {
+	whole := !objective.TakesParts(s.Objective())
+	if whole { // as few rows as have a loss
+		s.Training.BatchSize, s.Dataset.Packing = 1, false
+		if objective.BatchTerm(s.Objective()) != "" {
+			s.Training.BatchSize = 2
+		}
+	}
 	p, err := openOn(ctx, s, env, on)
 	if err != nil {
 		return gradcheck.Report{}, err
@@ -44,6 +52,10 @@ func gradCheckOn(ctx context.Context, s Spec, env Env, o gradcheck.Options,
 	c := p.spec.Training
 	in := gradcheck.Input{
 		Session: p.Session, Batch: batches[0], Step: s.Step(), LossScale: c.LossScale, LR: c.LearningRate, Seed: s.Seed,
+	}
+	if whole {
+		in.Whole = infer.ShapeOf(p.loader)
+		in.Whole.Tokens, in.Whole.Sequences = len(in.Batch.IDs), len(in.Batch.CuSeqlens)-1
 	}
 	return gradcheck.Run(ctx, in, o)
 }

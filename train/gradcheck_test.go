@@ -68,6 +68,25 @@ func TestGradCheckOfFamilies(t *testing.T) {
 	}
 }
 
+// TestGradCheckOfObjectives checks that every objective has gradients to compare, of whole rows where its loss needs
+// them.
+func TestGradCheckOfObjectives(t *testing.T) {
+	t.Parallel()
+	all := killedObjectives(t)
+	delete(all, "grpo, sampled") // no answers are sampled here
+	for name, s := range all {
+		t.Run(name, func(t *testing.T) {
+			r, err := GradCheck(t.Context(), s, Env{}, gradcheck.Options{Tokens: 64, Layers: 2})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !r.OK || r.All.Norm == 0 || math.Abs(r.Loss-r.LossExact) > 1e-4*math.Max(math.Abs(r.LossExact), 1e-2) {
+				t.Errorf("loss %v, in float64 %v, gradient %+v", r.Loss, r.LossExact, r.All)
+			}
+		})
+	}
+}
+
 // wrongMachine is the CPU with a gradient that is somewhat off.
 type wrongMachine struct {
 	*graph.CPU

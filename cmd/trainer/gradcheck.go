@@ -23,9 +23,10 @@ func newGradcheck(c *console) *cobra.Command {
 the same step in float64 on the CPU. Nothing is trained or written.
 
 gradcheck takes the first --layers layers, with the final norm and the vocabulary head, and the first --tokens tokens of
-the first batch. Tensors that start at zero (B) get small values, since A would have no gradient otherwise. The limit is
-a multiple of the error that a plain computation in the run's precision has on the same model and tokens. gradcheck
-finds wrong gradients; trainer selfcheck measures how exact each kernel is.
+the first batch. Losses of answers, pairs, labels and targets need whole rows: then it takes one row of the data, or two
+where the loss compares rows, whatever --tokens says. Tensors that start at zero (B) get small values, since A would
+have no gradient otherwise. The limit is a multiple of the error that a plain computation in the run's precision has on
+the same model and tokens. gradcheck finds wrong gradients; trainer selfcheck measures how exact each kernel is.
 
 Exit code 0: all tensors are within their limits; 1: some are not.`,
 		Example: `  trainer gradcheck --config cpu_stories_quick.yaml

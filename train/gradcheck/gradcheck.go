@@ -24,7 +24,7 @@ import (
 // Options bound a check of gradients.
 type Options struct {
 	Layers int // the model is cut after so many layers; 0 = as many as MaxWork allows
-	Tokens int // the batch is cut to so many tokens
+	Tokens int // the batch is cut to so many tokens, unless the loss needs whole rows
 }
 
 // DefaultTokens is the number of tokens of the first micro-batch that a check takes by default.
@@ -45,6 +45,9 @@ type Input struct {
 	LossScale float64 // that the run begins with
 	LR        float64 // learning rate
 	Seed      uint64
+	// Whole is the shape of Batch where the loss needs whole rows, so that no token may be cut. The zero value allows
+	// parts of rows.
+	Whole session.Shape
 }
 
 // Report compares a step's gradients on the run's device with float64.
@@ -121,6 +124,15 @@ type check struct {
 // takeBatch cuts the run's first micro-batch to so many tokens.
 func (c *check) takeBatch(tokens int) error {
 	b := c.Batch
+	if c.Whole.Tokens > 0 && b.TrainedTokens == 0 {
+		return fmt.Errorf("rows %v have no trained token: answers that a run samples are not there to check", b.Where())
+	}
+	if c.Whole.Tokens > 0 {
+		c.rows, c.shape = b.Where(), c.Whole
+		c.window = step.Window{Number: 1, Batches: []dataset.Batch{b}, Trained: b.TrainedTokens, Sequences: b.Count(),
+			Groups: len(b.Rows), LR: c.LR}
+		return nil
+	}
 	cut := cutBatch(b, min(tokens, c.Base.Config.MaxPositions))
 	if cut.TrainedTokens == 0 {
 		return fmt.Errorf("the first %d tokens of rows %v train nothing: give more --tokens", tokens, b.Where())
@@ -225,6 +237,10 @@ func (c *check) compare() (r Report, err error) {
 	exact, err := c.gradients(cpu, kernel.F64, rule{})
 	if err != nil {
 		return r, fmt.Errorf("in float64: %w", err)
+	}
+	if !exact.any() {
+		return r, fmt.Errorf("no trained tensor has a gradient on rows %v, in float64 either: nothing is compared",
+			c.rows)
 	}
 	limits := rules[precision]
 	r = Report{
@@ -397,6 +413,13 @@ func gradientsOf(t *step.Step, m graph.Store, scale float64) (Gradients, error) 
 		g.Loss = float64s(x, 1)[0]
 	}
 	return g, err
+}
+
+// any reports whether a gradient is not zero.
+func (g Gradients) any() bool {
+	return slices.ContainsFunc(g.Of, func(x []float64) bool {
+		return slices.ContainsFunc(x, func(v float64) bool { return v != 0 })
+	})
 }
 
 func (g Gradients) finite() bool {

@@ -72,6 +72,14 @@ func SharesPrompts(o Objective) bool {
 	return ok && s.SharesPrompts()
 }
 
+// TakesParts reports whether any part of a row has a loss under an objective, given the part's tokens, labels and
+// weights alone. Losses of answers, of targets and of recorded log-probabilities need whole rows. An objective has this
+// optional capability by a method takesParts.
+func TakesParts(o Objective) bool {
+	p, ok := o.(interface{ takesParts() bool })
+	return ok && p.takesParts()
+}
+
 // aiming is an optional capability of an Objective: it wants something of rows beside their tokens.
 type aiming interface {
 	// Aim says what.

@@ -8,6 +8,11 @@ type weighting interface {
 	withWeights() Objective
 }
 
+func (crossEntropy) takesParts() bool { return true }
+
+// takesParts reports whether the teacher is in the computation: log-probabilities in a folder belong to whole rows.
+func (o distill) takesParts() bool { return o.Taught() }
+
 func (o crossEntropy) withWeights() Objective {
 	o.weighted = true
 	return o
