@@ -182,6 +182,9 @@ const (
 	GradGroup  = "gradients"
 )
 
+// NarrowGroup is the state group of trained weights that a GPU stores in bf16 alone.
+const NarrowGroup = "weights in bf16"
+
 // ReferenceGroup is the state group of the frozen tensors of a reference's adapter.
 const ReferenceGroup = "reference adapter"
 
@@ -197,6 +200,9 @@ type Trained struct {
 
 	// Reference has the frozen tensors of the adapter of a reference; nil = the reference is the base model.
 	Reference *Trained
+
+	// NarrowMatrices stores trained base weights of two dimensions and more in bf16 alone (graph.Value.NarrowBF16).
+	NarrowMatrices bool
 
 	frozen  bool                // the tensors are a reference's: nothing trains them
 	base    []string            // names of the trained weights of the base model
@@ -232,8 +238,18 @@ func (t *Trained) declare(n *nn.Net, name string, typ kernel.Type) *nn.Value {
 		t.Params = append(t.Params, p)
 		return p
 	}
-	p := n.Param(ParamGroup, name, typ)
+	p := parameter(n, name, typ, t.NarrowMatrices)
 	t.Params, t.Rates, t.Undecayed = append(t.Params, p), append(t.Rates, 1), append(t.Undecayed, false)
+	return p
+}
+
+// parameter declares a trained tensor. Those in bf16 alone are a group of their own, which has no copy.
+func parameter(n *nn.Net, name string, typ kernel.Type, narrow bool) *nn.Value {
+	if !narrow || len(typ.Shape) < 2 {
+		return n.Param(ParamGroup, name, typ)
+	}
+	p := n.Param(NarrowGroup, name, typ)
+	p.NarrowBF16()
 	return p
 }
 

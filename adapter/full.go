@@ -14,6 +14,11 @@ type Full struct {
 	// self_attn.v_proj.weight, layers.(1[0-9]).mlp. Lists that Spectrum writes work as they are. Empty means all
 	// weights.
 	Train []string `yaml:"train,omitempty" resume:"fixed"`
+	// StochasticRounding trains matrices that a GPU stores in bf16 alone, without masters in fp32: 4 bytes less for each
+	// weight. An update rounds each new weight up or down at random, with the probabilities that keep its mean, so that
+	// updates below bf16's steps are not lost. Norms and biases stay in fp32. The random bits depend on seed, step and
+	// place of the weight alone. Training is noisier than with masters, so false is the default.
+	StochasticRounding bool `yaml:"stochastic_rounding" resume:"fixed"`
 }
 
 // fullSection returns the section full as the method reads it.
@@ -88,6 +93,12 @@ func (f Full) check(weights []string) error {
 			strings.Join(weights[:min(3, len(weights))], ", "))
 	}
 	return nil
+}
+
+// RoundsStochastically reports whether a configuration keeps trained matrices in bf16 alone and rounds them at random.
+func RoundsStochastically(c Config) bool {
+	own, _ := c.Own.(Full)
+	return own.StochasticRounding
 }
 
 // Whole reports that a run of the method trains weights of the base model and nothing beside them, so that it writes a

@@ -35,6 +35,7 @@ type Value struct {
 	group    string // State only: values of one group lie side by side
 	moves    bool   // State only: Movable was called
 	hosted   bool   // State only: Movable put it in host memory
+	narrow   bool   // State only: NarrowBF16 was called
 	span     bool   // the memory of a group, seen apart from its members: the whole of it, or
 	part     string // that of one member
 	requires bool   // a gradient reaches it
@@ -55,6 +56,25 @@ func (v *Value) Trained() bool { return v != nil && v.requires }
 // of the machine's, if the two differ: kernels read and write it there, over the link, and every result is the same.
 func (v *Value) Movable(hosted bool) *Value {
 	v.moves, v.hosted = true, hosted
+	return v
+}
+
+// NarrowBF16 makes a GPU store a trained tensor in bf16 alone. GEMMs read it there, kernel.WidenBF16 makes float32
+// numbers of it, and kernel.RoundStochastic writes it. A CPU stores such a tensor as float32.
+func (v *Value) NarrowBF16() { v.narrow = true }
+
+// Narrow reports whether NarrowBF16 was called.
+func (v *Value) Narrow() bool { return v.narrow }
+
+// Newest returns what the calls that are recorded in b so far leave in the memory of v.
+func (v *Value) Newest(b *Builder) *Value {
+	for _, c := range b.calls {
+		for _, a := range overwrites(c) {
+			if c.in[a.In] == v {
+				v = c.out[a.Out]
+			}
+		}
+	}
 	return v
 }
 
@@ -213,7 +233,7 @@ func (b *Builder) Span(group string) *Value {
 func (b *Builder) Part(member *Value) *Value {
 	t := kernel.T(member.Type.DType, member.Type.Elems())
 	return b.input(&Value{Type: t, Name: "part " + member.Name, kind: State, group: member.group, span: true,
-		part: member.Name})
+		part: member.Name, narrow: member.narrow})
 }
 
 func (b *Builder) input(v *Value) *Value {

@@ -19,6 +19,11 @@ type storage struct {
 // the rest as typed.
 func assignStorage(p *compilation) error {
 	p.store = storage{map[*Value]kernel.DType{}, map[string]kernel.DType{}, map[*call][]kernel.DType{}}
+	for _, v := range p.inputs {
+		if v.narrow && p.open {
+			p.store.types[v] = kernel.BF16
+		}
+	}
 	read := map[*Value]bool{}
 	for _, c := range p.calls {
 		in, declared := make([]kernel.DType, len(c.in)), make([]kernel.DType, len(c.out))
@@ -45,6 +50,9 @@ func assignStorage(p *compilation) error {
 			case want[i] == in[i] || want[i] == 0:
 			case in[i] == 0:
 				p.store.types[v] = want[i]
+			case v.narrow:
+				return fmt.Errorf("%v reads %s as %v, and it is stored in bf16 alone, which stochastic rounding asks "+
+					"for", c, v.Name, want[i])
 			case r.kind == State && r.requires && want[i].IsFloat() && want[i].Size() == 2:
 				p.store.copied[r.group] = want[i]
 			case v.kind == State && !v.requires && !v.span && !read[v]:

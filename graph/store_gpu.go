@@ -281,7 +281,7 @@ func (s *deviceStore) put(name string) error {
 	if err := send(d, t); err != nil {
 		return err
 	}
-	if s.layout.kind[name] == State && s.layout.copied[s.layout.region[name]] != 0 {
+	if s.layout.kind[name] == State && d.DType == t.DType && s.layout.copied[s.layout.region[name]] != 0 {
 		v := &Value{Name: name, group: s.layout.region[name]}
 		at, err := s.copy(v)
 		if err != nil {

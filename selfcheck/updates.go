@@ -20,6 +20,11 @@ func otherUpdateChecks() []check {
 				in: []checkInput{n.normal32(1, P).overwritten(), n.normal32(1, P), n.normal32(0.1,
 					P).overwritten(), clip, hyper}})
 		}
+		all = append(all, check{kernel: "round_stochastic", name: name, bounds: []bound{single},
+			build: one(kernel.RoundStochastic{Stream: 5}),
+			in:    []checkInput{n.normal(1, P).overwritten(), n.normal32(1, P), integers(3, 5)}},
+			check{kernel: "widen_bf16", name: name, bounds: []bound{single}, build: one(kernel.WidenBF16{}),
+				in: []checkInput{n.normal(1, P)}})
 		squares := n.normal32(1, P)
 		for i, v := range squares.values {
 			squares.values[i] = float64(float32(v*v + 0.01))

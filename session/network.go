@@ -118,7 +118,7 @@ func (nw Network) Own(s Shape) Shape {
 // Declare starts a net and declares its token ids and positions under names with a prefix, because plans that share a
 // memory have separate batch values.
 func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn.Batch) {
-	trained := &adapter.Trained{}
+	trained := &adapter.Trained{NarrowMatrices: nw.Adapted && adapter.RoundsStochastically(nw.Adapter)}
 	o := nn.Options{Float: nw.Float, Scheme: nw.Scheme, Stored: nw.Stored, Dequantised: nw.Layout.Dequantised,
 		DequantisedLinears: nw.Layout.Linears, DequantisedExperts: nw.Layout.Experts, Halves: nw.Halves,
 		Ranks: nw.Ranks}

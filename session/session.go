@@ -245,11 +245,34 @@ func (s *Session) Hold(ctx context.Context, programs ...*Program) (*Memory, erro
 		if err := s.Base.Load(ctx, programs[0].Net, m, s.On.Workers()); err != nil {
 			return err
 		}
+		if err := narrow(s.On, programs[0].Trained, m); err != nil {
+			return err
+		}
 		if err := s.Net.Teacher.load(ctx, programs[0].Net, m, s.On.Workers()); err != nil {
 			return err
 		}
 		return s.loadAdapter(programs[0], m)
 	}, programs...)
+}
+
+// narrow rounds trained tensors that are kept in bf16 alone to it, where the machine stores them as float32.
+func narrow(on graph.Machine, t *adapter.Trained, m graph.Store) error {
+	if t == nil || on.Capabilities().SeparateHost { // a GPU's memory has rounded them
+		return nil
+	}
+	for _, p := range t.Params {
+		if !p.Narrow() {
+			continue
+		}
+		x, err := m.Tensor(p.Name)
+		if err != nil {
+			return err
+		}
+		for i, v := range x.F32() {
+			x.F32()[i] = kernel.FromBF16(kernel.ToBF16(v))
+		}
+	}
+	return nil
 }
 
 // Hold allocates the memory that programs share, calls fill to write to it, and binds the programs.

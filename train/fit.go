@@ -86,6 +86,11 @@ func (p *planner) fit() error {
 	if err := p.spec.Training.Layout().Check(p.world); err != nil {
 		return err
 	}
+	if p.Net.Adapted && adapter.RoundsStochastically(p.Net.Adapter) {
+		if err := step.CheckRounding(p.On); err != nil {
+			return err
+		}
+	}
 	limit, known, err := p.memoryLimit()
 	if err != nil {
 		return err

@@ -105,3 +105,29 @@ func TestGPUOptimizerOffload(t *testing.T) {
 		})
 	}
 }
+
+// TestGPUStochasticRounding: a run with weights in bf16 alone learns, holds its plan, and resumes to the byte.
+func TestGPUStochasticRounding(t *testing.T) {
+	gputest.Need(t)
+	for _, name := range []string{"adamw", "adamw_8bit", "muon"} {
+		t.Run(name, func(t *testing.T) {
+			whole := stochasticSpec(t, 8)
+			whole.Device, whole.Training.Optimizer = "cuda", name
+			planned, err := PlanRun(context.Background(), whole, Env{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			result := mustStart(t, whole, Env{})
+			if result.HeldBytes != planned.TotalBytes || !(result.LastLoss < result.FirstLoss) {
+				t.Errorf("held %d bytes, planned %d; losses %v", result.HeldBytes, planned.TotalBytes, result.Losses)
+			}
+			parts := whole
+			parts.OutputDir = filepath.Join(t.TempDir(), "parts")
+			stop := stopping(3)
+			mustStart(t, parts, Env{Observers: []Observer{stop}, Interrupted: stop.stop})
+			parts.Training.Resume = "auto"
+			mustStart(t, parts, Env{})
+			sameModel(t, "resumed", whole.OutputDir, parts.OutputDir)
+		})
+	}
+}

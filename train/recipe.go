@@ -173,7 +173,8 @@ var uncompared = []string{
 // don't know it.
 var withoutEffect = map[string]string{"training.learning_rate_pattern": "map[]",
 	"training.weight_decay_pattern": "map[]",
-	"task":                          TaskCausal, "training.neftune_alpha": "0", "full.train": "[]", "miss.dropout": "0",
+	"task":                          TaskCausal, "training.neftune_alpha": "0", "full.train": "[]",
+	"full.stochastic_rounding": "false", "miss.dropout": "0",
 	"vera.dropout": "0", "vera.d_initial": "0", "vera.projection_prng_key": "0",
 	"lora.modules_to_save": "[]", "lora.ensure_weight_tying": "false",
 	"lora.trainable_token_indices": "[]",

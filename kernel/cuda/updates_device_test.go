@@ -125,3 +125,35 @@ func widenedUpdate(x []float32) (wide []float64) {
 	}
 	return wide
 }
+
+// TestStochasticRound: the CPU's bits at every length, for numbers of all sizes, infinities and NaN.
+func TestStochasticRound(t *testing.T) {
+	r := newHarness(t, 64<<20)
+	const seed, step, stream = 11, 4, 5
+	for _, n := range []int{1, 7, 8, 33, 300007} {
+		x := make([]float32, n)
+		out := r.repeat(func() [][]byte {
+			for i := range x {
+				x[i] = math.Float32frombits(r.rnd.Uint32())
+			}
+			x[0] = float32(math.Inf(-1))
+			Y := r.out("y", int64(2*n))
+			r.run(Flat("stochastic", "stochastic_round", (int64(n)+7)/8), Y, in(r, "x", x), in(r, "counter",
+				[]int32{seed, step}), int64(stream), int64(n))
+			return [][]byte{get[byte](r, Y, 2*n)}
+		})
+		for e, v := range x {
+			word := philoxWord(uint32(e/8*4+e/2%4), 0, step, 1, seed+stream)
+			b := math.Float32bits(v)
+			switch {
+			case v != v:
+				b |= 1 << 22
+			case b&0x7f800000 != 0x7f800000:
+				b += word >> (e % 2 * 16) & 0xffff
+			}
+			if got := uint32(out[0][2*e]) | uint32(out[0][2*e+1])<<8; got != b>>16 {
+				t.Fatalf("%d numbers: %v at %d becomes %04x, want %04x", n, v, e, got, b>>16)
+			}
+		}
+	}
+}

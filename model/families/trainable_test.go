@@ -139,6 +139,32 @@ func TestEveryBaseWeightTrains(t *testing.T) {
 	}
 }
 
+// TestEveryMatrixTrainsInBF16 plans the gradient of every weight of every family for a GPU that stores matrices in bf16
+// alone.
+func TestEveryMatrixTrainsInBF16(t *testing.T) {
+	chip, err := graph.FindChip("h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	on, err := graph.NewChip(chip, 1, kernel.PrecisionBF16)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range models(t) {
+		c, trained := m.config(t), &adapter.Trained{NarrowMatrices: true}
+		if c.HeadDim%8 > 0 || c.Experts > 0 || c.ShortConv > 0 || strings.HasPrefix(c.ModelType, "qwen3_5") {
+			continue
+		}
+		w := build(t, c, 2, 8, nn.Options{Float: kernel.F32, Trainable: func(string) bool { return true },
+			Train: trained.Train}, nil, adapter.Config{})
+		loss := w.loss()
+		_, err := on.Compile(w.Builder, append([]*nn.Value{loss}, w.Grad(loss, trained.Params...)...)...)
+		if err != nil {
+			t.Errorf("%s: %v", m.name, err)
+		}
+	}
+}
+
 // TestTrainedWeightIsRefused: a weight that no kernel has a gradient for, or that is not stored as numbers of its own,
 // is an error before any memory is taken.
 func TestTrainedWeightIsRefused(t *testing.T) {

@@ -22,6 +22,7 @@ type Pipeline struct {
 	batch      *session.Batch
 	data       objective.Filler
 	noise      *noise              // nil = the embeddings have none
+	rounding   []int32             // counter of stochastic rounding; nil = the step has none
 	optimizer  [][]float32         // numbers that the optimizer reads, for each of the step's Rates
 	read       graph.Reader        // reader of a step's numbers
 	readEach   graph.Reader        // reader of the norms of the step's tensors; nil = the plan has none
@@ -32,7 +33,7 @@ type Pipeline struct {
 	place      int                 // this rank's index in its group
 	together   bool                // the base model is sharded, or ranks share tokens: none computes without the others
 	accumulate int                 // micro-batches of a step, on each rank
-	seed       uint64              // seed of dropout
+	seed       uint64              // seed of dropout and stochastic rounding
 	async      bool                // queued work runs while the host continues
 	averaged   bool                // the parameters hold the optimizer's averaged weights
 
@@ -128,6 +129,9 @@ func NewPipeline(
 		return nil, err
 	}
 	if p.noise, err = step.bindNoise(p.batch); err != nil {
+		return nil, err
+	}
+	if p.rounding, err = step.bindRounding(p.batch); err != nil {
 		return nil, err
 	}
 	if step.stops != nil {
@@ -289,8 +293,11 @@ func (p *Pipeline) eachCall(run *graph.Run) error {
 	return nil
 }
 
-// setRates writes the learning rates that the optimizer reads.
+// setRates writes the learning rates that the optimizer reads, and the counter that it rounds by.
 func (p *Pipeline) setRates(w Window) {
+	if p.rounding != nil {
+		p.rounding[0], p.rounding[1] = int32(session.Mix(p.seed)), int32(w.Number-1)
+	}
 	for i, u := range p.step.Rates {
 		for k, v := range p.step.options.Optimizer.Numbers(w.LR*u.Factor, w.Number) {
 			p.optimizer[i][k] = float32(v)

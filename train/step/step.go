@@ -149,6 +149,9 @@ func Plan(nw session.Network, s session.Shape, o Options, sum Summing, on graph.
 	if err := b.group(); err != nil {
 		return nil, err
 	}
+	if err := b.checkNarrow(); err != nil {
+		return nil, err
+	}
 	b.planGradients(out)
 	b.planNorm()
 	if err := b.planUpdate(numbers); err != nil {
@@ -180,6 +183,7 @@ type builder struct {
 	grads   []*graph.Value  // gradient of each trained tensor, in the whole step
 	grad    *graph.Value    // grads as one vector
 	offload bool            // the optimizer's states lie in host memory
+	narrow  bool            // trained matrices are kept in bf16 alone
 	decays  map[int]float64 // weight decays of trained tensors, by their place, that are not the configuration's
 
 	// one and the following fields are the same for a micro-batch, if micro-batches are summed apart; else nil, and the
@@ -289,7 +293,7 @@ func (b *builder) planUpdate(numbers *graph.Value) error {
 		}
 	}
 	for _, u := range updates {
-		b.States = append(b.States, b.options.Optimizer.Apply(u)...)
+		b.States = append(b.States, b.apply(u)...)
 	}
 	if b.scaling != nil {
 		b.Apply(kernel.LossScale{Interval: b.options.LossScaleInterval}, b.scaling, b.Norm, b.Loss)
@@ -312,7 +316,8 @@ func (b *builder) updates(numbers *graph.Value) (updates []optimizer.Update) {
 	all := optimizer.Update{Net: b.Net, Grads: b.grad, Norm: b.Norm, Numbers: numbers, Scaling: b.scaling,
 		Offload: b.offload}
 	tensors := Tensors(b.trained, b.grads)
-	if !slices.ContainsFunc(b.trained.Rates, func(rate float64) bool { return rate != 1 }) && len(b.decays) == 0 {
+	if !slices.ContainsFunc(b.trained.Rates, func(rate float64) bool { return rate != 1 }) && len(b.decays) == 0 &&
+		!b.narrow {
 		all.Params, all.Tensors = b.Span(adapter.ParamGroup), tensors
 		all.Extents = Extents(b.trained, b.trained.Params)
 		return []optimizer.Update{all}
