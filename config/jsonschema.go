@@ -196,7 +196,7 @@ func WriteJSONSchema(w io.Writer) error {
 func schemaText(descriptions map[string]string) []byte {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
-	enc.SetIndent("", "  ")
+	enc.SetIndent("", "\t")
 	enc.SetEscapeHTML(false)
 	if err := enc.Encode(configSchema(descriptions)); err != nil {
 		panic(err) // plain values only
