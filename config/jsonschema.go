@@ -194,12 +194,15 @@ func WriteJSONSchema(w io.Writer) error {
 
 // schemaText is the schema with what is said of each key.
 func schemaText(descriptions map[string]string) []byte {
-	var b bytes.Buffer
-	enc := json.NewEncoder(&b)
-	enc.SetIndent("", "\t")
+	var dense, lines bytes.Buffer
+	enc := json.NewEncoder(&dense)
 	enc.SetEscapeHTML(false)
-	if err := enc.Encode(configSchema(descriptions)); err != nil {
+	err := enc.Encode(configSchema(descriptions))
+	if err == nil {
+		err = json.Indent(&lines, dense.Bytes(), "", "") // lines for diffs; indentation was a quarter of the file
+	}
+	if err != nil {
 		panic(err) // plain values only
 	}
-	return b.Bytes()
+	return lines.Bytes()
 }
