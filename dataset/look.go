@@ -219,11 +219,30 @@ func explainGroup(ex Example, tok Tokenizer, cfg Config) (all []explained, err e
 		if len(rows) > 1 {
 			names = []string{[]string{"chosen", "rejected"}[i]}
 		}
-		if row.drop == "" {
-			all = append(all, explainSequences(row, names))
+		if row.drop != "" {
+			continue
 		}
+		one := explainSequences(row, names)
+		if len(ex.Group) > 0 && ex.Group[0].Aimed != nil {
+			one.parts = wholeSequences(one.parts)
+		}
+		all = append(all, one)
 	}
 	return all, nil
+}
+
+// wholeSequences joins the two parts of each sequence, under the name of the second. Texts without an answer have no
+// prompt.
+func wholeSequences(parts []Part) (all []Part) {
+	for _, p := range parts {
+		if n := len(all); n > 0 && all[n-1].Sequence == p.Sequence {
+			p.From = all[n-1].From
+			all[n-1] = p
+			continue
+		}
+		all = append(all, p)
+	}
+	return all
 }
 
 // explainSequences divides each sequence of a row into two parts: its prompt, up to the first trained token, and its

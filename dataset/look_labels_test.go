@@ -23,6 +23,8 @@ func TestLookShowsLabels(t *testing.T) {
 		{Aim{Kind: AimLabels, Names: names, Count: 2}, `{"text": "ab", "label": []}`, []string{"text"}, "no label"},
 		{Aim{Kind: AimLabels, Count: 1}, `{"text": "ab", "label": 0.5}`, []string{"text"}, "label 0.5"},
 		{Aim{Kind: AimNumbers, Count: 2}, `{"text": "ab", "label": [1, -2.5]}`, []string{"text"}, "label 1, -2.5"},
+		{Aim{Kind: AimPairs}, `{"anchor": "ab", "positive": "cd", "negative": ["e"]}`,
+			[]string{"anchor", "positive", "negative"}, ""},
 		{Aim{Kind: AimTokens, Names: names, Count: 2}, `{"tokens": ["ab", "c"], "ner_tags": [0, 1]}`, []string{"words"}, ""},
 	} {
 		cfg := Default()

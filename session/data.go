@@ -2,12 +2,14 @@ package session
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io/fs"
 	"slices"
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
+	"github.com/tierlora/tierlora/internal/jsonedit"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/text/chat"
 )
@@ -98,6 +100,31 @@ func (b *Base) PadID() int32 {
 		return id
 	}
 	return 0
+}
+
+// NamePadding names the token of PadID as pad_token in tokenizer_config.json of a model's files if its tokenizer has no
+// padding token: sentence-transformers and batches of transformers need one.
+func (b *Base) NamePadding(files map[string][]byte) error {
+	const name = "tokenizer_config.json"
+	if _, has := b.Tokenizer.PAD(); has {
+		return nil
+	}
+	piece, ok := b.Tokenizer.Token(b.PadID())
+	if !ok {
+		return nil
+	}
+	text, err := json.Marshal(piece)
+	if err != nil {
+		return err
+	}
+	config := files[name]
+	if config == nil {
+		config = []byte("{}\n")
+	}
+	if files[name], err = jsonedit.Set(config, "pad_token", text); err != nil {
+		return fmt.Errorf("%s: %w", name, err)
+	}
+	return nil
 }
 
 // checkIDs refuses token ids that the model has no embedding for. Padding is computed and never trained, so any known

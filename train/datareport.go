@@ -51,6 +51,9 @@ func (p *inputs) besideAdapter() (map[string][]byte, error) {
 			return files, err
 		}
 		maps.Copy(files, settings)
+		if err := p.Base.NamePadding(files); err != nil {
+			return files, err
+		}
 	}
 	if head, count, ok := objective.Head(p.spec.Objective(), p.spec.Task); ok {
 		meaning, err := head.Files(count)

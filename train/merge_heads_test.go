@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -136,6 +137,61 @@ for folder in json.loads(sys.argv[2]):
     all.append({"numbers": numbers, "labels": list(model.config.id2label.values()) if of is not AutoModel else None})
 print(json.dumps(all))
 `
+
+// sentenceVectors loads folders with sentence-transformers and prints the vectors of texts.
+const sentenceVectors = `
+import json, sys
+from sentence_transformers import SentenceTransformer
+texts, all = json.loads(sys.argv[1]), []
+for folder in json.loads(sys.argv[2]):
+    model = SentenceTransformer(folder, device="cpu", model_kwargs={"attn_implementation": "eager"})
+    vectors = model.encode(texts, batch_size=1)
+    all.append({"numbers": vectors.tolist(), "similarity": model.similarity_fn_name,
+                "length": model.max_seq_length, "modules": [type(m).__name__ for m in model]})
+print(json.dumps(all))
+`
+
+// TestVectorsLoadInSentenceTransformers checks that sentence-transformers loads merged folders and gives the vectors of
+// base and adapter, by the pooling and the similarity of training.
+func TestVectorsLoadInSentenceTransformers(t *testing.T) {
+	python := pythonWith(t, "torch, transformers, sentence_transformers")
+	all := headRuns(t)
+	runs := map[string]Spec{"mean": all["mean"], "last": all["last"]}
+	folders := mergedHeads(t, runs)
+	texts := []string{"Once upon a time", "a dog.", "The little girl was happy, and it rained."}
+	list, err := json.Marshal([]string{folders["mean"], folders["last"]})
+	if err != nil {
+		t.Fatal(err)
+	}
+	asked, err := json.Marshal(texts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []struct {
+		Numbers    [][]float64
+		Similarity string
+		Length     int
+		Modules    []string
+	}
+	runPython(t, python, sentenceVectors, &got, string(asked), string(list))
+	for i, name := range []string{"mean", "last"} {
+		p := predictorOf(t, runs, name)
+		var own []infer.Passage
+		for _, text := range texts {
+			own = append(own, infer.Passage{IDs: p.Base.Tokenizer.IDs(text, true)})
+		}
+		samePassages(t, name, predict(t, p, own), got[i].Numbers, 1e-4)
+		modules, similarity := []string{"Transformer", "Pooling", "Normalize"}, "cosine"
+		if name == "last" {
+			modules, similarity = modules[:2], "dot"
+		}
+		if !slices.Equal(got[i].Modules, modules) || got[i].Similarity != similarity ||
+			got[i].Length != runs[name].Dataset.MaxLength {
+			t.Errorf("%s: %v, similarity %s, %d tokens, want %v, %s, %d", name, got[i].Modules, got[i].Similarity,
+				got[i].Length, modules, similarity, runs[name].Dataset.MaxLength)
+		}
+	}
+}
 
 // TestMergedHeadsLoadInTransformers checks that transformers loads merged folders by their classes without a missing or
 // an unexpected tensor, and gives the numbers of base and adapter.
