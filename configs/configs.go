@@ -49,16 +49,22 @@ func Model(name string) (fs.FS, error) {
 // "embedded:<name>" stands for as the path of one.
 func Data(name string) (fs.FS, error) {
 	isData := func(e fs.DirEntry) bool {
-		return strings.HasSuffix(e.Name(), ".jsonl") || strings.HasSuffix(e.Name(), ".jsonl.gz")
+		name := strings.TrimSuffix(e.Name(), packedEnding)
+		return strings.HasSuffix(name, ".jsonl") || strings.HasSuffix(name, ".jsonl.gz")
 	}
 	what := "data set"
 	if strings.HasSuffix(name, ".json") {
 		what, isData = "reference curve", func(e fs.DirEntry) bool { return strings.HasSuffix(e.Name(), ".json") }
 	}
-	if info, err := fs.Stat(files, path.Join("assets", name)); err != nil || info.IsDir() || strings.Contains(name, "/") {
+	assets, err := fs.Sub(files, "assets")
+	if err != nil {
+		return nil, err
+	}
+	assets = unpacking{assets}
+	if info, err := fs.Stat(assets, name); err != nil || info.IsDir() || strings.Contains(name, "/") {
 		return nil, fmt.Errorf("there is no embedded %s %q; there is %s", what, name, list(isData))
 	}
-	return fs.Sub(files, "assets")
+	return assets, nil
 }
 
 // list names the assets of one kind.
@@ -70,7 +76,7 @@ func list(kind func(fs.DirEntry) bool) string {
 	var names []string
 	for _, e := range entries {
 		if kind(e) {
-			names = append(names, e.Name())
+			names = append(names, strings.TrimSuffix(e.Name(), packedEnding))
 		}
 	}
 	return strings.Join(names, ", ")

@@ -86,7 +86,7 @@ func newHead(s *session.Session, dir string) (*head, error) {
 // describe adds to the files of a model's folder what its class and its head are.
 func (h *head) describe(b *session.Base, files map[string][]byte) error {
 	delete(files, "generation_config.json")
-	if err := b.NamePadding(files); err != nil {
+	if err := session.NamePadding(b, files); err != nil {
 		return err
 	}
 	set := map[string]any{"architectures": []string{h.class}, "pad_token_id": b.PadID()}

@@ -9,6 +9,7 @@ their log-likelihood, the rolling log-likelihood of texts, and greedy answers. E
 a log-likelihood by more than 1e-3. transformers computes in float64: its log-likelihoods in float32 of 111 tokens are off by 0.0009.
 """
 import argparse
+import gzip
 import json
 import os
 import pathlib
@@ -42,7 +43,7 @@ TASKS = {
 
 
 def write_tasks(folder, questions):
-    rows = [json.loads(line) for line in open(ROOT / "configs/assets/gsm8k_300.jsonl")][:questions]
+    rows = [json.loads(line) for line in gzip.open(ROOT / "configs/assets/gsm8k_300.jsonl.gzip", "rt")][:questions]
     files = {"choices.jsonl": [json.loads(line) for line in open(ROOT / "infer/tasks/testdata/choices.jsonl")], "questions.jsonl": rows}
     for name, all in files.items():
         (folder / name).write_text("".join(json.dumps(row) + "\n" for row in all))

@@ -104,7 +104,7 @@ func (b *Base) PadID() int32 {
 
 // NamePadding names the token of PadID as pad_token in tokenizer_config.json of a model's files if its tokenizer has no
 // padding token: sentence-transformers and batches of transformers need one.
-func (b *Base) NamePadding(files map[string][]byte) error {
+func NamePadding(b *Base, files map[string][]byte) error {
 	const name = "tokenizer_config.json"
 	if _, has := b.Tokenizer.PAD(); has {
 		return nil

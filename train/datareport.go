@@ -9,6 +9,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/text/chat"
 	"github.com/tierlora/tierlora/train/objective"
 )
@@ -51,7 +52,7 @@ func (p *inputs) besideAdapter() (map[string][]byte, error) {
 			return files, err
 		}
 		maps.Copy(files, settings)
-		if err := p.Base.NamePadding(files); err != nil {
+		if err := session.NamePadding(p.Base, files); err != nil {
 			return files, err
 		}
 	}

@@ -7,6 +7,7 @@ of the first step must agree, or the two do not compute the same. On a machine w
 (all threads; waiting threads that spin count) tells more: ours is the difference of a long run and a short one.
 """
 import argparse
+import gzip
 import json
 import os
 import statistics
@@ -35,7 +36,7 @@ def rows(model, length, count):
     tok.no_padding()
     tok.no_truncation()
     found = []
-    for line in open(ROOT + "/configs/assets/gsm8k_300.jsonl"):
+    for line in gzip.open(ROOT + "/configs/assets/gsm8k_300.jsonl.gzip", "rt"):
         r = json.loads(line)
         q = tok.encode(r["question"] + "\n").ids[: length // 2]
         a = tok.encode(r["answer"], add_special_tokens=False).ids
