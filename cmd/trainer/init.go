@@ -45,11 +45,12 @@ var goals = map[string][]string{
 	goalWords:     {"token_classification", "tokenized_token_classification"},
 	goalVectors:   {"pairs"},
 	goalReranking: {"classification", "tokenized_classification"},
+	goalReasoning: {"prompts"},
 }
 
 // goalNames lists the goals in display order.
 var goalNames = []string{"chat", "instruct", "text", "tokens", goalPairs, goalClasses, goalWords, goalVectors,
-	goalReranking}
+	goalReranking, goalReasoning}
 
 // initFile is the default of --out.
 const initFile = "run.yaml"
@@ -69,12 +70,16 @@ Rows of a prompt and an answer become conversations if the model has a chat temp
 The goals classification, token_classification, embedding and reranking train a head (docs/TASKS.md). init reads the
 labels of all rows, and writes their names or their number.
 
+The goal reasoning samples answers to questions and rewards the right ones (docs/RL.md). init chooses the reward by the
+column with the right answer.
+
 The model's weights are not needed: config.json and a tokenizer are enough. Without a tokenizer, init plans for rows of
 full length.`,
 		Example: `  trainer init
   trainer init --model embedded:stories260K --data embedded:gsm8k_300.jsonl --out run.yaml
   trainer init --model ./SmolLM2-135M --data mine.jsonl --goal instruct --vram 8GiB
   trainer init --model ./Qwen3-0.6B --data reviews.csv --goal classification --fields text=Comment,label=Stars
+  trainer init --model ./Qwen3-0.6B --data questions.jsonl --goal reasoning
   trainer init --model ./SmolLM2-135M-Instruct --data faq.csv --fields prompt=Frage,completion=Antwort --system "Answer briefly."`,
 		Args: noArguments,
 		RunE: func(cmd *cobra.Command, _ []string) error { return runInit(cmd.Context(), c, o) },
@@ -82,7 +87,7 @@ full length.`,
 	pathVar(cmd, &o.model, "model", "", "base model: a `FOLDER`, a name such as org/name, or embedded:stories260K")
 	pathVar(cmd, &o.data, "data", "", "rows to train on: a `FILE`, folder, pattern, or data set of the hub")
 	cmd.Flags().StringVar(&o.goal, "goal", "", "what the rows are for: "+strings.Join(goalNames, ", ")+
-		"; default: detected from the rows, but for those that train a head")
+		"; default: detected from the rows, but for those that train a head and reasoning")
 	cmd.Flags().StringVar(&o.format, "format", "", "format of the rows, such as messages, completion, alpaca or text "+
 		"(docs/DATA.md lists all); default: detected from their keys")
 	cmd.Flags().StringToStringVar(&o.fields, "fields", nil,

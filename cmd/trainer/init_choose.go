@@ -122,7 +122,7 @@ func (f *looked) fitting(ctx context.Context, c *console, o *initOptions, env se
 				return ch, nil
 			}
 		}
-		if length <= leastLength {
+		if length <= leastLength || o.goal == goalReasoning { // questions are never cut
 			break
 		}
 	}
@@ -169,12 +169,16 @@ func (ch *choice) settle(o *initOptions, rank int) {
 	}
 	ch.spec = s
 	ch.settleHead(o)
+	ch.settleReasoning(o)
 }
 
 // batches returns the rows of micro-batches to try: the fewest, and then the others from the most down.
 func (o *initOptions) batches() []int {
 	if h := headGoals[o.goal]; h.batches != nil {
 		return h.batches
+	}
+	if o.goal == goalReasoning { // a row is a whole group of answers
+		return []int{1}
 	}
 	return []int{1, 8, 4, 2}
 }
@@ -307,6 +311,7 @@ func (ch *choice) explain(o *initOptions, full int) {
 		ch.explainPreferences()
 	}
 	ch.explainHead(o)
+	defer ch.explainReasoning(o)
 	why["training.epochs"] = fmt.Sprintf("%s%d steps; more epochs overfit small data sets: watch the evaluation loss.",
 		about, ch.steps)
 	why["training.warmup_ratio"] = "warm-up: the learning rate rises over the first 3% of the steps."
@@ -391,6 +396,7 @@ func (ch *choice) write(o *initOptions) []byte {
 		values = append(values, preferenceValues(s)...)
 	}
 	values = append(values, ch.headValues(o)...)
+	values = append(values, ch.reasoningValues(o)...)
 	if len(s.Dataset.Fields) > 0 {
 		var fields importer.Map
 		for _, name := range slices.Sorted(maps.Keys(s.Dataset.Fields)) {
@@ -439,4 +445,5 @@ var goalText = map[string]string{"chat": "conversations, of which the answers ar
 	"instruct": "tasks, of which the answers are trained", goalPairs: "answers that are preferred to others",
 	"text": "plain text, of which every token is trained", "tokens": "rows of token ids",
 	goalClasses: headGoals[goalClasses].text, goalWords: headGoals[goalWords].text,
-	goalVectors: headGoals[goalVectors].text, goalReranking: headGoals[goalReranking].text}
+	goalVectors: headGoals[goalVectors].text, goalReranking: headGoals[goalReranking].text,
+	goalReasoning: "questions, to which answers are sampled and judged"}

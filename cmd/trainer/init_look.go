@@ -16,6 +16,7 @@ import (
 	"github.com/tierlora/tierlora/text/tokenizer"
 	"github.com/tierlora/tierlora/train"
 	"github.com/tierlora/tierlora/train/objective"
+	"github.com/tierlora/tierlora/train/reward"
 )
 
 // looked holds what trainer init found out about a model and data.
@@ -42,6 +43,7 @@ type looked struct {
 	trained       string           // description of the trained part of a row
 	trainedTokens int64            // trained tokens of all rows
 	objectives    objective.Config // sections of a goal with a head
+	reward        reward.Config    // of the goal reasoning
 	dropped       int
 	shown         []dataset.Inspected
 }
@@ -91,6 +93,7 @@ func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, er
 	if err := useHead(ctx, o, &s, env); err != nil {
 		return nil, usage(fmt.Errorf("init: --data %s: %w", words.ShellQuote(o.data), err))
 	}
+	o.samplesAnswers(&s)
 	f.objectives = s.Objectives
 	set, report, err := openData(ctx, s, tok, folder, env)
 	// the error of a row does not wrap its cause
@@ -116,6 +119,9 @@ func lookAt(ctx context.Context, o *initOptions, env session.Env) (f *looked, er
 			words.ShellQuote(o.data)))
 	}
 	if err := f.goal(o); err != nil {
+		return nil, err
+	}
+	if err := f.findReward(o, set.Train); err != nil {
 		return nil, err
 	}
 	f.measure(set.Train, o.goal)
@@ -162,7 +168,7 @@ func (f *looked) goal(o *initOptions) error {
 	}
 	for _, name := range goalNames {
 		if slices.Contains(goals[name], f.format) {
-			if f.asChat && name != goalPairs && (o.goal == "" || o.goal == "chat") {
+			if f.asChat && name != goalPairs && name != goalReasoning && (o.goal == "" || o.goal == "chat") {
 				o.goal = "chat"
 				return nil
 			}

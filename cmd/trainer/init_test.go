@@ -35,6 +35,9 @@ var initRows = []struct{ file, row, goal, format, line string }{
 	{"rank.jsonl", `{"query": "Dogs?", "document": "A dog barks.", "label": 1}`, "reranking", "classification",
 		"objective: rerank"},
 	{"vectors.jsonl", `{"anchor": "Dogs?", "positive": "A dog barks."}`, "embedding", "pairs", "temperature: 0.05"},
+	{"questions.jsonl", `{"question": "How many is two and two?", "answer": "2 + 2 = 4 #### 4"}`, "reasoning",
+		"prompts",
+		"rewards:\n    - {name: right, type: number, column: answer}"},
 	{"mine.csv", "prompt,completion\nTwo and two?,Four", "instruct", "completion", "epochs: 3"},
 }
 
@@ -52,7 +55,7 @@ func TestInit(t *testing.T) {
 			}
 			args := []string{"init", "--model", "embedded:stories260K", "--data", c.file, "--device", "cpu", "--out",
 				"run.yaml"}
-			if _, ofHead := headGoals[c.goal]; ofHead {
+			if _, ofHead := headGoals[c.goal]; ofHead || c.goal == goalReasoning {
 				args = append(args, "--goal", c.goal)
 			}
 			code, out, errOut := trainer(t, dir, nil, "", args...)
@@ -73,8 +76,12 @@ func TestInit(t *testing.T) {
 				"format: "+c.format) {
 				t.Errorf("no line %q (%v) in\n%s", c.line, err, config)
 			}
-			if code, out, errOut := trainer(t, dir, nil, "", "train", "run.yaml", "-q", "--set", "training.max_steps=1",
-				"--set", "training.warmup_ratio=0"); code != 0 {
+			args = []string{"train", "run.yaml", "-q", "--set", "training.max_steps=1", "--set",
+				"training.warmup_ratio=0"}
+			if c.goal == goalReasoning {
+				args = append(args, "--set", "grpo.max_completion_length=8")
+			}
+			if code, out, errOut := trainer(t, dir, nil, "", args...); code != 0 {
 				t.Errorf("train: exit code %d\n%s%s", code, out, errOut)
 			}
 			code, _, errOut = trainer(t, dir, nil, "", "init", "--model", "embedded:stories260K", "--data", c.file,
@@ -244,5 +251,30 @@ func TestInitBroken(t *testing.T) {
 		if _, err := os.Stat(filepath.Join(dir, initFile)); err == nil {
 			t.Fatalf("%s: a configuration was written", c.args)
 		}
+	}
+}
+
+// TestInitReasoning checks that the reward is chosen by the values of the column with the answer, and that rows without
+// one are refused.
+func TestInitReasoning(t *testing.T) {
+	t.Parallel()
+	for want, values := range map[string][]string{"number": {"1 + 1 = 2 #### 2", "3/4"}, "choice": {"A", "C"},
+		"math": {`\boxed{x^2}`, "7"}} {
+		if got := judgeOf(values); got != want {
+			t.Errorf("%q: %s, want %s", values, got, want)
+		}
+	}
+	dir := t.TempDir()
+	row := `{"question": "Why?", "source": "me"}` + "\n"
+	if err := os.WriteFile(filepath.Join(dir, "a.jsonl"), []byte(row), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errOut := trainer(t, dir, nil, "", "init", "--model", "embedded:stories260K", "--data", "a.jsonl",
+		"--goal", "reasoning")
+	want := "trainer: init: --goal reasoning: the rows of a.jsonl have no column with the right answer; it may be " +
+		"called answer, solution, final_answer, ground_truth, target, label, gold; for a reward without one write a " +
+		"configuration (docs/RL.md)\n"
+	if code != 2 || errOut != want {
+		t.Errorf("exit code %d: %s", code, errOut)
 	}
 }
