@@ -3,14 +3,14 @@
 
     python scripts/saved_configs.py session/testdata/saved_configs    # once with transformers 4.57, once with 5.17
 
-Writes OUT/<version>.json.gz: by model_type config (the text of config.json), tensors (a name to its shape), and absent, the keys whose
+Writes OUT/<version>.json.zst with zstd's command: by model_type config (the text of config.json), tensors (a name to its shape), and absent, the keys whose
 absence changes nothing in transformers: a key of config.json, or key.field of an object in it. CPU, no network.
 """
 import copy
-import gzip
 import json
 import logging
 import pathlib
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -112,7 +112,8 @@ def main(out):
         except Exception as e:
             print(f"{kind}: {type(e).__name__}: {str(e)[:300]}", flush=True)
     data = json.dumps(all_of, separators=(",", ":")).encode()
-    (out / f"{transformers.__version__}.json.gz").write_bytes(gzip.compress(data, 9, mtime=0))
+    packed = subprocess.run(["zstd", "-q", "--ultra", "-22", "--long=27", "-c"], input=data, capture_output=True, check=True)
+    (out / f"{transformers.__version__}.json.zst").write_bytes(packed.stdout)
 
 
 if __name__ == "__main__":

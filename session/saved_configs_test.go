@@ -1,7 +1,6 @@
 package session
 
 import (
-	"compress/gzip"
 	"encoding/json"
 	"maps"
 	"os"
@@ -10,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/klauspost/compress/zstd"
 
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model"
@@ -26,15 +27,16 @@ type savedModel struct {
 }
 
 func savedConfigs(t *testing.T, version string) (all map[string]savedModel) {
-	f, err := os.Open(filepath.Join("testdata", "saved_configs", version+".json.gz"))
+	f, err := os.Open(filepath.Join("testdata", "saved_configs", version+".json.zst"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	z, err := gzip.NewReader(f)
+	z, err := zstd.NewReader(f)
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer z.Close()
 	if err := json.NewDecoder(z).Decode(&all); err != nil {
 		t.Fatal(err)
 	}
