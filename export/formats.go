@@ -122,7 +122,12 @@ func checkWrites(dir string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(saved.Config.Task.CheckWrites(), saved.Close())
+	err = saved.Config.Task.CheckWrites()
+	if saved.Config.Task.Type == adapter.FeatureExtraction {
+		err = fmt.Errorf("the adapter has task_type %s: merge it (trainer merge --adapter %s --out FOLDER) and export the "+
+			"folder as gguf (--model FOLDER)", saved.Config.Task.Type, dir)
+	}
+	return errors.Join(err, saved.Close())
 }
 
 // Export writes a model or an adapter in a format. What is written is read back and compared; a run that fails or is

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/export/gguf"
 	"github.com/tierlora/tierlora/export/llamacpp"
 	"github.com/tierlora/tierlora/internal/rescue"
@@ -46,6 +47,9 @@ func (c *checkpoint) plan(o Options, names []string) (*llamacpp.Plan, error) {
 	config.TieEmbeddings = config.TieEmbeddings && !c.s.Net.UntiedHead()
 	model := llamacpp.Model{Name: title(o.Model), Licence: licence(c.s.Base.Folder), Config: config,
 		Tokenizer: c.s.Base.Tokenizer, Chat: sources, Source: c, Tensors: names}
+	if err := c.pool(&model); err != nil {
+		return nil, err
+	}
 	plan, err := llamacpp.Make(model)
 	if err == nil && c.updates != nil {
 		model.Source = c.bare()
@@ -56,6 +60,29 @@ func (c *checkpoint) plan(o Options, names []string) (*llamacpp.Plan, error) {
 			"; --base original adds it to the model's own")
 	}
 	return plan, err
+}
+
+// pool says how a model without a vocabulary head makes vectors of texts. It refuses a classification head, for which
+// llama.cpp has no place.
+func (c *checkpoint) pool(m *llamacpp.Model) error {
+	switch task := c.s.Net.BaseTask; {
+	case task.Type == "":
+		return nil
+	case task.HasScores():
+		return fmt.Errorf("the model has a classification head of %d scores, and llama.cpp has none for model_type %s: "+
+			"trainer serve --model %s answers /v1/classify, and transformers and vLLM load the folder", task.Labels,
+			m.Config.ModelType, c.s.Base.Name)
+	}
+	pooling, err := adapter.ReadPooling(c.s.Base.Dir)
+	if err != nil {
+		return err
+	}
+	m.Config.TieEmbeddings = true // llama.cpp takes the embeddings in place of the head that is not there
+	m.Pooling = llamacpp.PoolMean
+	if pooling.Last {
+		m.Pooling = llamacpp.PoolLast
+	}
+	return nil
 }
 
 // writeGGUF writes the file of a plan.

@@ -33,7 +33,17 @@ type Model struct {
 	System    string        // the system message that every conversation was trained with; "" = none
 	Source    Source
 	Tensors   []string // that the network reads: each must find its place
+	Pooling   Pooling  // how the model makes a vector of a text; 0 = it writes text
 }
+
+// Pooling is how llama.cpp makes a vector of a text, as it numbers the ways.
+type Pooling uint32
+
+// Values of Pooling.
+const (
+	PoolMean Pooling = 1 // the mean of the tokens' vectors
+	PoolLast Pooling = 3 // the vector of the last token
+)
 
 // Tensor is a tensor of the file and where its rows are from.
 type Tensor struct {
@@ -133,6 +143,10 @@ func network(m Model) (*Plan, error) {
 		p.add("general.license", m.Licence)
 	}
 	p.common()
+	if m.Pooling != 0 {
+		p.set("pooling_type", uint32(m.Pooling))
+		p.note("an embedding model: llama-server --embeddings answers /v1/embeddings with vectors of length 1")
+	}
 	f.build(p)
 	for _, name := range m.Tensors {
 		if !p.used[name] {
