@@ -124,7 +124,8 @@ func checkWrites(dir string) error {
 	}
 	err = saved.Config.Task.CheckWrites()
 	if saved.Config.Task.Type == adapter.FeatureExtraction {
-		err = fmt.Errorf("the adapter has task_type %s: merge it (trainer merge --adapter %s --out FOLDER) and export the "+
+		err = fmt.Errorf("the adapter has task_type %s: merge it (trainer merge --adapter %s --out FOLDER) and "+
+			"export the "+
 			"folder as gguf (--model FOLDER)", saved.Config.Task.Type, dir)
 	}
 	return errors.Join(err, saved.Close())

@@ -69,7 +69,8 @@ func (c *checkpoint) pool(m *llamacpp.Model) error {
 	case task.Type == "":
 		return nil
 	case task.HasScores():
-		return fmt.Errorf("the model has a classification head of %d scores, and llama.cpp has none for model_type %s: "+
+		return fmt.Errorf("the model has a classification head of %d scores, and llama.cpp has none for model_type "+
+			"%s: "+
 			"trainer serve --model %s answers /v1/classify, and transformers and vLLM load the folder", task.Labels,
 			m.Config.ModelType, c.s.Base.Name)
 	}
