@@ -70,22 +70,52 @@ func (g *Generator) ShowImages(p Prompt, files [][]byte, cacheDir string) (Promp
 	if err := g.ReadImages(cacheDir); err != nil {
 		return p, err
 	}
-	if g.Session.Images == nil {
-		return p, fmt.Errorf("model %s reads no images (docs/IMAGES.md lists those that do)", g.Base.Name)
+	p, err := showImages(g.Session, p, files)
+	if err == nil {
+		g.PlaceImages()
+	}
+	return p, err
+}
+
+// ShowImages puts image files in the places that a prompt has for them, in order. The engine needs
+// EngineOptions.Images.
+func (e *Engine) ShowImages(p Prompt, files [][]byte) (Prompt, error) {
+	return showImages(e.Session, p, files)
+}
+
+// readImages prepares an engine for prompts with images, whose embeddings no other prompt uses.
+func readImages(s *session.Session) error {
+	if err := s.ReadImages(""); err != nil {
+		return err
+	}
+	if s.Images == nil {
+		return errNoImages(s)
+	}
+	s.Images.KeepNone()
+	s.PlaceImages()
+	return nil
+}
+
+func errNoImages(s *session.Session) error {
+	return fmt.Errorf("model %s reads no images (docs/IMAGES.md lists those that do)", s.Base.Name)
+}
+
+func showImages(s *session.Session, p Prompt, files [][]byte) (Prompt, error) {
+	if s.Images == nil {
+		return p, errNoImages(s)
 	}
 	var images []dataset.Image
 	for i, file := range files {
-		m, err := g.Session.Images.Read(file)
+		m, err := s.Images.Read(file)
 		if err != nil {
 			return p, fmt.Errorf("image %d: %w", i+1, err)
 		}
 		images = append(images, m)
 	}
-	ids, _, err := dataset.ExpandImages(p.IDs, g.Session.Images.Token(), images)
+	ids, _, err := dataset.ExpandImages(p.IDs, s.Images.Token(), images)
 	if err != nil {
 		return p, err
 	}
-	g.PlaceImages()
-	p.IDs, p.Images = ids, &dataset.RowImages{Token: g.Session.Images.Token(), List: images}
+	p.IDs, p.Images = ids, &dataset.RowImages{Token: s.Images.Token(), List: images}
 	return p, nil
 }

@@ -84,6 +84,8 @@ type EngineOptions struct {
 	Only bool
 	// Score allows GenerateOptions.PromptLogprobs.
 	Score bool
+	// Images allows prompts with images (ShowImages). Every step then holds rows for their embeddings.
+	Images bool
 }
 
 // DefaultSlots is the default number of an engine's slots.
@@ -132,6 +134,11 @@ func engineOn(ctx context.Context, s *session.Session, o EngineOptions) (*Engine
 	var err error
 	if e.rules, err = rulesOf(s); err != nil {
 		return nil, err
+	}
+	if o.Images {
+		if err := readImages(s); err != nil {
+			return nil, err
+		}
 	}
 	e.adapterEnds = make([][]int32, len(dirs))
 	for i, dir := range dirs {

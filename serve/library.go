@@ -36,6 +36,8 @@ type Library struct {
 	Models     []Model // the base model is the first
 	Created    time.Time
 	Width      int // numbers of a vector of a text
+	// ShowImages puts image files in the places that a prompt has for them; nil = the models read text alone.
+	ShowImages func(p infer.Prompt, files [][]byte) (infer.Prompt, error)
 	tokens     tokens
 
 	longestOnce sync.Once // sets longest

@@ -2,10 +2,12 @@ package serve
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"sort"
 	"strings"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/text/chat"
 )
@@ -37,7 +39,7 @@ func (l *Library) conversation(body []byte) (*request, *Error) {
 	}
 	f.modalities()
 	tools, forced := f.tools()
-	raw := chat.Raw{Key: "messages", Tools: tools}
+	raw := chat.Raw{Key: "messages", Tools: tools, WithImages: l.ShowImages != nil}
 	if v := f.raw("chat_template_kwargs"); v != nil {
 		if raw.Vars = v; kindOf(v) != "an object" {
 			f.wrong("chat_template_kwargs", "is %s, want an object", kindOf(v))
@@ -46,14 +48,14 @@ func (l *Library) conversation(body []byte) (*request, *Error) {
 		}
 	}
 	raw.Vars = f.effort(raw.Vars)
-	messages := f.messages()
+	messages := f.messages(raw.WithImages)
 	f.unknown()
 	if f.err != nil {
 		return nil, f.err
 	}
 	texts := len(raw.Vars) + len(tools)
 	for _, m := range messages {
-		texts += len(m["content"])
+		texts += textBytes(m["content"])
 	}
 	if err := l.tooLarge("messages", "the conversation", texts/mostEscaped); err != nil {
 		return nil, err
@@ -146,8 +148,28 @@ func (f *fields) named() *chosen {
 // openAIRoles are the roles of OpenAI's messages.
 var openAIRoles = []string{"system", "developer", "user", "assistant", "tool"}
 
-// messages reads the list of messages and rejects content that this server cannot process, such as images and audio.
-func (f *fields) messages() []map[string]json.RawMessage {
+// textBytes returns the bytes of a message's content without those of its images.
+func textBytes(content json.RawMessage) int {
+	var parts []json.RawMessage
+	if len(content) == 0 || content[0] != '[' || json.Unmarshal(content, &parts) != nil {
+		return len(content)
+	}
+	n := 0
+	for _, raw := range parts {
+		var part struct{ Type string }
+		if json.Unmarshal(raw, &part) != nil || !slices.Contains(imageParts, part.Type) {
+			n += len(raw)
+		}
+	}
+	return n
+}
+
+// imageParts are the types of parts with an image.
+var imageParts = []string{"image_url", "input_image", "image"}
+
+// messages reads the list of messages and rejects content that this server cannot process, such as audio, and images
+// unless the model reads them.
+func (f *fields) messages(images bool) []map[string]json.RawMessage {
 	var list []json.RawMessage
 	if !f.read("messages", &list, "a list of messages") {
 		f.wrong("messages", "is missing: want a list of messages")
@@ -168,7 +190,7 @@ func (f *fields) messages() []map[string]json.RawMessage {
 		} else if !slices.Contains(openAIRoles, role) {
 			m.wrong("role", "is %q, want one of %s", clip(role), strings.Join(openAIRoles, ", "))
 		} else {
-			m.parts()
+			m.parts(images)
 		}
 		if f.err == nil {
 			f.err = m.err
@@ -181,8 +203,8 @@ func (f *fields) messages() []map[string]json.RawMessage {
 	return all
 }
 
-// parts rejects content that is not text, by its type.
-func (m *fields) parts() {
+// parts rejects content that the model does not read, by its type.
+func (m *fields) parts(images bool) {
 	var parts []struct {
 		Type string `json:"type"`
 	}
@@ -195,6 +217,9 @@ func (m *fields) parts() {
 		switch p.Type {
 		case "text", "":
 		case "image_url", "input_image", "image":
+			if images {
+				continue
+			}
 			m.wrong(where, "is an image (%s): this server reads text alone", p.Type)
 		case "input_audio", "audio_url", "audio":
 			m.wrong(where, "is audio (%s): this server reads text alone", p.Type)
@@ -234,6 +259,9 @@ func (l *Library) write(m *Model, messages []map[string]json.RawMessage, raw cha
 	}
 	conv.GiveSystem(m.System)
 	p, err := infer.ChatPrompt(m.Chat, l.Tokenizer, conv)
+	if err == nil && len(conv.Images) > 0 {
+		p, err = l.show(p, conv.Images)
+	}
 	if err != nil {
 		return prompt{}, invalid("messages", "messages: %s", err)
 	}
@@ -242,6 +270,23 @@ func (l *Library) write(m *Model, messages []map[string]json.RawMessage, raw cha
 		out.calls = callsOf(tools.Source)
 	}
 	return out, nil
+}
+
+// show puts the images that data: URIs hold in their places of a prompt. Nothing is fetched, and no file is read.
+func (l *Library) show(p infer.Prompt, refs []string) (infer.Prompt, error) {
+	var files [][]byte
+	for i, ref := range refs {
+		if !strings.HasPrefix(ref, "data:") {
+			return p, fmt.Errorf("image %d is no data: URI, and this server fetches nothing: send "+
+				"data:image/png;base64,…", i+1)
+		}
+		file, err := dataset.ReadImage(ref)
+		if err != nil {
+			return p, fmt.Errorf("image %d: %w", i+1, err)
+		}
+		files = append(files, file)
+	}
+	return l.ShowImages(p, files)
 }
 
 func sortedKeys[V any](m map[string]V) []string {

@@ -35,7 +35,10 @@ type Images struct {
 	full        bool   // dir takes no more
 	log         func(format string, args ...any)
 
-	mu       sync.Mutex
+	transient bool // an image holds its embeddings, and they go with it
+
+	work     sync.Mutex  // held while an image is read
+	mu       sync.Mutex  // of memory, expanded and seen
 	tower    tower.Tower // nil before the first image whose embeddings are not kept yet
 	settings [sha256.Size]byte
 	memory   map[[sha256.Size]byte][]float32
@@ -111,14 +114,20 @@ func (m *Images) Read(file []byte) (dataset.Image, error) {
 		return nil, err
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
 	m.seen = true
 	if m.expanded[one.grid] == nil {
 		m.expanded[one.grid] = m.tokenizer.IDs(m.processor.Text(one.grid), false)
 	}
 	one.ids = m.expanded[one.grid]
-	return one, m.keep(one.key, picture)
+	m.mu.Unlock()
+	m.work.Lock()
+	defer m.work.Unlock()
+	return one, m.keep(one, picture)
 }
+
+// KeepNone makes each image hold its own embeddings, on which no other image, folder or run draws: a server's memory
+// then is bounded by the requests that wait.
+func (m *Images) KeepNone() { m.transient, m.dir = true, "" }
 
 // Seen reports whether an image was read.
 func (m *Images) Seen() bool {
@@ -136,6 +145,7 @@ type readImage struct {
 	ids  []int32
 	grid vision.Grid
 	key  [sha256.Size]byte
+	own  []float32 // embeddings of a transient image; nil = they are kept
 }
 
 func (r *readImage) IDs() []int32           { return r.ids }
@@ -143,10 +153,10 @@ func (r *readImage) Key() [sha256.Size]byte { return r.key }
 
 // Embeddings returns the embeddings from memory or from the folder.
 func (r *readImage) Embeddings() ([]float32, error) {
-	r.of.mu.Lock()
-	kept := r.of.memory[r.key]
-	r.of.mu.Unlock()
-	if kept != nil {
+	if r.own != nil {
+		return r.own, nil
+	}
+	if kept := r.of.inMemory(r.key); kept != nil {
 		return kept, nil
 	}
 	return readEmbeddings(r.of.path(r.key))
@@ -156,9 +166,17 @@ func (m *Images) path(key [sha256.Size]byte) string {
 	return filepath.Join(m.dir, hex.EncodeToString(key[:])+".f32")
 }
 
+// inMemory returns the embeddings that are kept in memory; nil = they are not.
+func (m *Images) inMemory(key [sha256.Size]byte) []float32 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.memory[key]
+}
+
 // keep computes an image's embeddings unless they are kept already.
-func (m *Images) keep(key [sha256.Size]byte, picture *vision.RGB) error {
-	if m.weights == nil || m.memory[key] != nil {
+func (m *Images) keep(one *readImage, picture *vision.RGB) error {
+	key := one.key
+	if m.weights == nil || m.inMemory(key) != nil {
 		return nil
 	}
 	if m.dir != "" {
@@ -185,8 +203,13 @@ func (m *Images) keep(key [sha256.Size]byte, picture *vision.RGB) error {
 			return errors.New("the image tower gives numbers that are not finite")
 		}
 	}
-	if m.dir == "" || m.full || !m.store(key, values) {
+	switch {
+	case m.transient:
+		one.own = values
+	case m.dir == "" || m.full || !m.store(key, values):
+		m.mu.Lock()
 		m.memory[key] = values
+		m.mu.Unlock()
 	}
 	return nil
 }

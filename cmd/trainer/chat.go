@@ -72,7 +72,7 @@ func runChat(ctx context.Context, c *console, o engineFlags, t *talk) (err error
 		return err
 	}
 	defer func() { err = errors.Join(err, e.Close()) }()
-	t.engine, t.template = e, o.template
+	t.engine, t.template, t.images = e, o.template, o.images
 	in, isFile := c.in.(*os.File)
 	t.terminal = isFile && term.IsTerminal(int(in.Fd())) && isTerminal(c.out) && !t.json
 	t.colour = t.terminal && mayColour(c.out)

@@ -12,10 +12,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/filename"
 	"github.com/tierlora/tierlora/internal/words"
+	"github.com/tierlora/tierlora/vision"
 )
 
 // chatCommand is a line that begins with a slash.
@@ -33,6 +35,7 @@ func init() { // in init, because help lists the map that holds it
 			(*talk).switchTo},
 		"exit":  {"/exit", "end, as Ctrl-D does", func(*talk, context.Context, string) error { return errQuit }},
 		"help":  {"/help", "list the commands", (*talk).help},
+		"image": {"/image FILE", "show an image to the model with the next message; needs --images", (*talk).addImage},
 		"reset": {"/reset", "begin a new conversation; the system message stays", (*talk).reset},
 		"retry": {"/retry", "answer the last message again; with a temperature above 0, by the next seed",
 			(*talk).retry},
@@ -100,8 +103,26 @@ func (t *talk) switchTo(_ context.Context, name string) error {
 	return nil
 }
 
+// addImage adds an image to the next message.
+func (t *talk) addImage(_ context.Context, file string) error {
+	if !t.images {
+		return usage(errors.New("/image needs a chat with --images"))
+	}
+	file = filename.ExpandHome(file)
+	data, err := dataset.ReadImage(file)
+	if err == nil {
+		_, err = vision.Look(data)
+	}
+	if err != nil {
+		return usage(fmt.Errorf("image %s: %w", file, err))
+	}
+	t.shown = append(t.shown, file)
+	t.c.say("the next message shows %s", strings.Join(t.shown, ", "))
+	return nil
+}
+
 func (t *talk) reset(context.Context, string) error {
-	t.turns = nil
+	t.turns, t.shown = nil, nil
 	t.c.say("a new conversation")
 	return nil
 }
@@ -231,7 +252,7 @@ func (t *talk) save(_ context.Context, path string) error {
 	}
 	var messages []turn
 	if t.system != "" {
-		messages = append(messages, turn{"system", t.system})
+		messages = append(messages, turn{Role: "system", Content: t.system})
 	}
 	var row bytes.Buffer
 	enc := json.NewEncoder(&row)

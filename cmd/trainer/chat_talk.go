@@ -25,7 +25,9 @@ type talk struct {
 	// systemGiven reports whether the user set the system message, if only to "". Otherwise the system message of
 	// training is used.
 	systemGiven bool
-	turns       []turn // messages of user and assistant alternately
+	turns       []turn   // messages of user and assistant alternately
+	images      bool     // the engine reads images
+	shown       []string // image files of the next message
 	options     infer.GenerateOptions
 	terminal    bool // a person reads the output
 	colour      bool
@@ -33,8 +35,18 @@ type talk struct {
 }
 
 type turn struct {
-	Role    string `json:"role"`
-	Content string `json:"content"`
+	Role    string   `json:"role"`
+	Content string   `json:"content"`
+	Images  []string `json:"-"` // files that come before the content
+}
+
+// MarshalJSON writes a message with images as parts, as training reads it.
+func (t turn) MarshalJSON() ([]byte, error) {
+	if len(t.Images) == 0 {
+		type plain turn
+		return json.Marshal(plain(t))
+	}
+	return json.Marshal(map[string]any{"role": t.Role, "content": withImages(t.Images, t.Content)})
 }
 
 // said is one answer in the output of --json.
@@ -131,7 +143,8 @@ func (t *talk) take(ctx context.Context, line string) error {
 	if strings.HasPrefix(line, "/") {
 		return t.command(ctx, line)
 	}
-	t.turns = append(t.turns, turn{"user", line})
+	t.turns = append(t.turns, turn{Role: "user", Content: line, Images: t.shown})
+	t.shown = nil
 	return t.answer(ctx)
 }
 
@@ -156,7 +169,7 @@ func (t *talk) answer(ctx context.Context) error {
 		t.turns = t.turns[:len(t.turns)-1]
 		return err
 	}
-	t.turns = append(t.turns, turn{"assistant", text})
+	t.turns = append(t.turns, turn{Role: "assistant", Content: text})
 	return t.show(last)
 }
 
@@ -166,13 +179,24 @@ func (t *talk) written() (infer.Prompt, error) {
 	if err != nil {
 		return infer.Prompt{}, err
 	}
-	conv, err := chat.Read(chat.Raw{Key: "messages", Messages: messages, System: t.system})
+	conv, err := chat.Read(chat.Raw{Key: "messages", Messages: messages, System: t.system,
+		WithImages: t.images})
 	if err != nil {
 		return infer.Prompt{}, usage(err)
 	}
 	p, err := infer.ChatPrompt(t.writer, t.engine.Base.Tokenizer, conv)
 	if err != nil {
 		return p, usage(errors.New(asFlag(err)))
+	}
+	if len(conv.Images) == 0 {
+		return p, nil
+	}
+	files, err := imageFiles(conv.Images)
+	if err == nil {
+		p, err = t.engine.ShowImages(p, files)
+	}
+	if err != nil {
+		return p, usage(err)
 	}
 	return p, nil
 }

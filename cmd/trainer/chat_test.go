@@ -29,7 +29,8 @@ func TestChatOnAPipe(t *testing.T) {
 	}
 	first := generated("--chat", "--prompt", "hi")
 	adapted := generated("--chat", "--prompt", "hi", "--adapter", "out")
-	history, err := json.Marshal([]turn{{"user", "hi"}, {"assistant", first}, {"user", "two\nlines"}})
+	history, err := json.Marshal([]turn{{Role: "user", Content: "hi"}, {Role: "assistant", Content: first},
+		{Role: "user", Content: "two\nlines"}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -24,7 +24,7 @@ type engineFlags struct {
 	model, device, quantization, template string
 	adapters                              []string
 	slots, maxLen, workers                int
-	only                                  bool
+	only, images                          bool
 
 	named []infer.NamedAdapter
 }
@@ -37,6 +37,7 @@ func (o *engineFlags) register(cmd *cobra.Command, c *console) {
 		"adapter `[NAME=]DIR` in PEFT's format, by default with the folder's name; may be repeated")
 	f.BoolVar(&o.only, "adapter-only", false,
 		"always answer with the one adapter, never with the base model; needed by adapters of experts")
+	f.BoolVar(&o.images, "images", false, "answer about images too, with a model that reads them")
 	pathVar(cmd, &o.template, "chat-template", "",
 		"chat template: a .jinja `FILE` or a name; default: that of the adapter or model")
 	f.IntVar(&o.maxLen, "max-length", 0,
@@ -113,6 +114,7 @@ func (o *engineFlags) open(ctx context.Context, c *console, eo infer.EngineOptio
 		return nil, err
 	}
 	eo.Slots, eo.MaxLen, eo.Adapters, eo.Only = o.slots, o.maxLen, o.named, o.only
+	eo.Images = o.images
 	return infer.NewEngine(ctx, so, eo, env)
 }
 

@@ -198,6 +198,18 @@ func (o *chatOptions) open(c *console) ([]byte, error) {
 	return text, err
 }
 
+// imageFiles reads files, or data: URIs.
+func imageFiles(refs []string) (files [][]byte, err error) {
+	for _, file := range refs {
+		data, err := dataset.ReadImage(file)
+		if err != nil {
+			return nil, fmt.Errorf("image %s: %w", file, err)
+		}
+		files = append(files, data)
+	}
+	return files, nil
+}
+
 // promptOf returns the prompt that the model continues.
 func (o *chatOptions) promptOf(g *infer.Generator, text string) (infer.Prompt, error) {
 	if o.conversation == nil {
@@ -210,13 +222,9 @@ func (o *chatOptions) promptOf(g *infer.Generator, text string) (infer.Prompt, e
 	if len(o.conversation.Images) == 0 {
 		return p, nil
 	}
-	var files [][]byte
-	for _, file := range o.conversation.Images {
-		data, err := dataset.ReadImage(file)
-		if err != nil {
-			return p, usage(fmt.Errorf("image %s: %w", file, err))
-		}
-		files = append(files, data)
+	files, err := imageFiles(o.conversation.Images)
+	if err != nil {
+		return p, usage(err)
 	}
 	c := dataset.Default()
 	if p, err = g.ShowImages(p, files, c.Folder()); err != nil {

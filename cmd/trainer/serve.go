@@ -266,6 +266,9 @@ func (s *stopSignal) code(err error) error {
 func (o *serveOptions) library(c *console, e *infer.Engine) (*serve.Library, error) {
 	lib := &serve.Library{Tokenizer: e.Base.Tokenizer, Vocabulary: e.Base.Config.VocabSize, MaxLen: e.MaxLen(),
 		Created: time.Now()}
+	if o.images {
+		lib.ShowImages = e.ShowImages
+	}
 	for _, a := range e.Adapters() {
 		m := serve.Model{Name: a, Adapter: a}
 		if a == "" {

@@ -73,6 +73,9 @@ func (o *serveOptions) baseHead(ctx context.Context, c *console) (bool, error) {
 
 // servingHeads opens adapters that give scores or vectors and makes their server.
 func (o *serveOptions) servingHeads(ctx context.Context, c *console) (*serving, error) {
+	if o.images {
+		return nil, usage(errors.New("--images is for models that answer: this one gives scores or vectors of texts"))
+	}
 	env, so, err := o.opening(ctx, c)
 	if err != nil {
 		return nil, err

@@ -25,7 +25,7 @@ from make_idefics3 import HERE, draw
 
 TEMPLATE = """{% for message in messages %}{{ '<|im_start|>' + message.role + '\n' }}{% if message.content is string %}{{ message.content }}{% else %}{% for content in message.content %}{% if content.type == 'image' or 'image' in content %}{{ '<|vision_start|><|image_pad|><|vision_end|>' }}{% elif 'text' in content %}{{ content.text }}{% endif %}{% endfor %}{% endif %}{{ '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"""
 SPECIAL = ["<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<|video_pad|>"]
-TARGETS = r".*language_model.*\.(q_proj|v_proj|down_proj)"
+TARGETS = r".*language_model\.layers\.[02]\.(self_attn\.q_proj|mlp\.down_proj)"
 WIDTH = 24
 
 
@@ -104,8 +104,8 @@ def main():
             if i < 1:
                 out_of = m.model.get_image_features(inputs["pixel_values"], inputs["image_grid_thw"])
                 tensors[f"{i}.embeddings"] = torch.cat(
-                    [torch.cat(list(out_of.pooler_output))] + list(out_of.deepstack_features), 1).contiguous()
-        places = list(range(0, len(ids), 31)) + [len(ids) - 1]
+                    [torch.cat(list(out_of.pooler_output))] + list(out_of.deepstack_features), 1)[::4].contiguous()  # of each fourth token
+        places = [len(ids) // 2, len(ids) - 1]
         tensors[f"{i}.logits"] = logits[places].contiguous()
         row = dict(messages=talk, text=text, ids=ids.tolist(), labels=labels.tolist(), places=places)
         if names:
