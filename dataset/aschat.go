@@ -154,7 +154,7 @@ func (r *Report) noteAsChat(cfg Config) error {
 		func(name string) bool { return Formats[name].AsChat != nil }) {
 		return nil
 	}
-	if r.Chat.Conversations > 0 && Formats[r.Format].Talks != nil {
+	if (r.Chat.Conversations > 0 || r.talks) && Formats[r.Format].Talks != nil {
 		r.AsChat = true // the rows are conversations already
 		return nil
 	}

@@ -263,3 +263,18 @@ func TestAsChatCache(t *testing.T) {
 		}
 	}
 }
+
+// TestPromptsOfMessagesAreNoPlainText checks that prompts which are messages are conversations without a warning, and
+// that prompts of text warn.
+func TestPromptsOfMessagesAreNoPlainText(t *testing.T) {
+	for row, talks := range map[string]bool{`{"prompt": [{"role": "user", "content": "Two?"}]}`: true,
+		`{"prompt": "Two?"}`: false} {
+		_, report, err := withSources(t, row, testTemplate, "", "</s>", func(c *dataset.Config) { c.Prompts = true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		if report.AsChat != talks || (report.Warning == "") != talks {
+			t.Errorf("%s: conversations %v, warning %q", row, report.AsChat, report.Warning)
+		}
+	}
+}

@@ -277,7 +277,7 @@ func (s *loading) chooseFormat(o Object) error {
 	}
 	s.keys, _ = s.format.bind(o, s.cfg.Fields)
 	if talks := s.format.Talks; talks != nil && !s.format.Chat && talks(Fields{row: o, keys: s.keys}) {
-		s.format = s.format.asConversations()
+		s.format, s.report.talks = s.format.asConversations(), true
 	}
 	if s.format.Chat {
 		if _, err := s.cfg.chat.open(); err != nil {

@@ -22,6 +22,7 @@ type Report struct {
 	Trained string `json:"trained,omitempty"` // Trained is a sentence about what is trained.
 	// AsChat reports whether rows of a prompt and an answer are trained as conversations.
 	AsChat bool `json:"as_chat,omitempty"`
+	talks  bool // rows of a format that may have texts or messages have messages
 	// Warning describes what a person should look at before training; "" = nothing.
 	Warning string `json:"warning,omitempty"`
 
