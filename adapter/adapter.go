@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"regexp"
@@ -12,19 +13,22 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// Methods lists every way of training, beside frozen weights or the weights themselves, by its value of `adapter:` in a run's configuration.
+// Methods lists every way of training, beside frozen weights or the weights themselves, by its value of `adapter:` in a
+// run's configuration.
 var Methods = map[string]Method{
-	"lora": {Title: "LoRA", Section: loraSection, Wrap: wrapLoRA, WrapExperts: wrapLoRAExperts, WrapParameter: wrapLoRAParameter, Init: initLoRA,
-		Rebase: loraRebase, Merge: mergeLoRA, MergeParameter: mergeLoRAParameter, Rate: loraPlusRate, Sums: true, PEFT: loraCodec,
+	"lora": {Title: "LoRA", Section: loraSection, Wrap: wrapLoRA, WrapExperts: wrapLoRAExperts,
+		WrapParameter: wrapLoRAParameter, Init: initLoRA, Rebase: loraRebase, Merge: mergeLoRA,
+		MergeParameter: mergeLoRAParameter, MergeBias: mergeLoRABias, Rate: loraPlusRate, Sums: true, PEFT: loraCodec,
 		Trains: savedWeights},
 	"full": {Section: fullSection, Trains: func(c Config) func(string) bool { return c.full().trains() }},
-	"ia3":  {Title: "IA3", Section: ia3Section, Wrap: wrapIA3, Init: initIA3, Merge: mergeIA3, MergeBias: mergeIA3Bias, PEFT: ia3Codec},
+	"ia3": {Title: "IA3", Section: ia3Section, Wrap: wrapIA3, Init: initIA3, Merge: mergeIA3, MergeBias: mergeIA3Bias,
+		PEFT: ia3Codec},
 	"miss": {Title: "MiSS", Section: missSection, Wrap: wrapMiSS, Init: initMiSS, Merge: mergeMiSS, PEFT: missCodec},
 	"vera": {Title: "VeRA", Section: veraSection, Wrap: wrapVeRA, Init: initVeRA, Merge: mergeVeRA, PEFT: veraCodec},
 	"lokr": {Title: "LoKr", Section: lokrSection, Wrap: wrapLoKr, Init: initLoKr, Merge: mergeLoKr, PEFT: lokrCodec},
 	"oft":  {Title: "OFT", Section: oftSection, Wrap: wrapOFT, Init: initOFT, Merge: mergeOFT, PEFT: oftCodec},
-	"dora": {Title: "DoRA", Section: loraSection, Check: checkDoRA, Wrap: wrapDoRA, Init: initDoRA, Merge: mergeDoRA, Rate: doraRate,
-		PEFT: doraCodec, Trains: savedWeights},
+	"dora": {Title: "DoRA", Section: loraSection, Check: checkDoRA, Wrap: wrapDoRA, Init: initDoRA, Merge: mergeDoRA,
+		Rate: doraRate, PEFT: doraCodec, Trains: savedWeights},
 }
 
 // DefaultMethod is the value of `adapter:` where a configuration gives none.
@@ -333,7 +337,7 @@ func (t *Trained) CheckTargets(c Config, weights []string) error {
 	if err := t.checkSavedModules(c, weights); err != nil {
 		return err
 	}
-	if err := t.CheckParameters(c, weights); err != nil {
+	if err := errors.Join(checkBiases(t, c), t.CheckParameters(c, weights)); err != nil {
 		return err
 	}
 	if len(c.TargetModules) == 0 {

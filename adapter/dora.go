@@ -131,6 +131,10 @@ func checkDoRA(c Config) (problems []error) {
 			"whole weight; leave the key out, or write adapter: lora", c.Key("init_lora_weights"),
 			c.lora().InitLoRAWeights))
 	}
+	if c.lora().LoRABias {
+		problems = append(problems, fmt.Errorf("%s: it does not go with DoRA, whose magnitudes scale the weight "+
+			"alone; leave the key out, or write adapter: lora", c.Key("lora_bias")))
+	}
 	if len(c.TargetParameters) > 0 {
 		problems = append(problems, fmt.Errorf("%s: DoRA trains linear layers alone; leave the key out, or write "+
 			"adapter: lora", c.Key("target_parameters")))

@@ -52,6 +52,12 @@ type LoRASettings struct {
 	// EnsureWeightTying trains the embeddings and the head of a model that ties them as one matrix, if ModulesToSave name
 	// one of them. Without it they part, as in PEFT: with embed_tokens alone the head keeps the base model's weights.
 	EnsureWeightTying bool `yaml:"ensure_weight_tying,omitempty" resume:"fixed"`
+	// Bias trains biases of the base model beside the adapter and saves them with it: none, all, or lora_only, which
+	// means those of the adapted layers. Empty means none.
+	Bias string `yaml:"bias,omitempty" resume:"fixed"`
+	// LoRABias gives B a bias, so that an update also adds a constant to a layer's output. Such an adapter can be
+	// merged only if the adapted layers have biases.
+	LoRABias bool `yaml:"lora_bias,omitempty" resume:"compared"`
 	// TrainableTokenIndices lists tokens whose rows of the embeddings are trained beside the adapter and saved with it,
 	// by their numbers, such as those of tokens that tokenizer.add_tokens adds. The head of a model that ties it to the
 	// embeddings follows. lm_head:NUMBER is the row of an untied head, which PEFT has apart: [7, "lm_head:7"] trains
@@ -78,7 +84,8 @@ func (s LoRASettings) scale(alpha, rank float64) float64 {
 }
 
 func (s LoRASettings) problems(c Config) []error {
-	return slices.Concat(checkLoRAStart(c), s.checkSaved(c), s.checkTokenRows(), s.checkSelection(c))
+	return slices.Concat(checkLoRAStart(c), s.checkSaved(c), s.checkTokenRows(), s.checkTables(c), s.checkBiases(c),
+		s.checkSelection(c))
 }
 
 // lora returns the settings of the section lora; where another section is the configuration's, with nothing set.
@@ -98,6 +105,7 @@ type lora struct {
 	n       *nn.Net
 	base    nn.Linear
 	a, b    *nn.Value // [R,In], [Out,R]
+	bias    *nn.Value // [Out], of B; nil = it has none
 	scale   float64
 	dropout dropout
 }
@@ -116,6 +124,12 @@ func newLoRA(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) *lora
 	in, out := base.Size()
 	r := c.Rank(path)
 	l := &lora{n: n, base: base, scale: c.Scale(path), a: t.param(n, path+suffixA, r, in), b: t.param(n, path+suffixB, out, r)}
+	if c.lora().LoRABias {
+		l.bias = t.param(n, path+suffixBiasB, out)
+		if !t.frozen {
+			t.Undecayed[len(t.Undecayed)-1] = true
+		}
+	}
 	l.dropout = newDropout(n, c)
 	return l
 }
@@ -126,9 +140,13 @@ func (l *lora) Weight() *nn.Value { return l.base.Weight() }
 
 func (l *lora) Apply(x *nn.Value) *nn.Value { return l.add(l.base.Apply(x), x) }
 
-// add returns y + s (x Aᵀ) Bᵀ.
+// add returns y + s (x Aᵀ) Bᵀ, or y + s ((x Aᵀ) Bᵀ + bias).
 func (l *lora) add(y, x *nn.Value) *nn.Value {
-	t := l.n.Apply(kernel.MatMul{TransB: true}, l.dropout.of(l.n, x), l.a)            // [M,In] [R,In]ᵀ -> [M,R]
+	t := l.n.Apply(kernel.MatMul{TransB: true}, l.dropout.of(l.n, x), l.a) // [M,In] [R,In]ᵀ -> [M,R]
+	if l.bias != nil {
+		u := l.n.Apply(kernel.AddBias{}, l.n.Apply(kernel.MatMul{TransB: true}, t, l.b), l.bias)
+		return l.n.Add(y, l.n.Scale(u, l.scale))
+	}
 	return l.n.Add(y, l.n.Apply(kernel.MatMul{TransB: true, Alpha: l.scale}, t, l.b)) // [M,R] [Out,R]ᵀ -> [M,Out]
 }
 
@@ -171,6 +189,7 @@ func pairOf(layer string, own []Param) (a, b Param, err error) {
 			a = p
 		case suffixB:
 			b = p
+		case suffixBiasB: // see mergeLoRABias
 		default:
 			return a, b, fmt.Errorf("tensor %s can't be merged", p.Name)
 		}
@@ -186,6 +205,9 @@ var mergeScratch = sync.Pool{New: func() any { return new([]float64) }}
 
 // mergeLoRA is W + s B A, summed in float64 and rounded once.
 func mergeLoRA(c Config, layer string, own []Param) (Merger, error) {
+	if a, b, ok := embeddingPair(layer, own); ok {
+		return mergeEmbedding(c.Scale(layer), a, b), nil
+	}
 	a, b, err := pairOf(layer, own) // [R,In], [Out,R]
 	if err != nil {
 		return nil, err

@@ -22,6 +22,11 @@ type loraExperts struct {
 
 // wrapLoRAExperts adapts the experts of which adapted is true.
 func wrapLoRAExperts(t *Trained, c Config, n *nn.Net, paths []string, adapted []bool, base nn.Experts) nn.Experts {
+	if c.lora().LoRABias {
+		n.Fail(fmt.Errorf("lora.lora_bias: %s is an expert's layer, whose update has no bias here: leave the key out, or "+
+			"the experts", paths[slices.Index(adapted, true)]))
+		return base
+	}
 	experts, in, out := base.Size()
 	first := paths[slices.Index(adapted, true)]
 	r, scale := c.Rank(first), c.Scale(first)
@@ -70,7 +75,9 @@ func (l *loraExperts) Apply(x *nn.Value, at nn.Sorted) *nn.Value {
 // member is a tensor of PEFT's in a stack.
 type member struct {
 	Param
-	experts int // of a parameter's B [Out,R*E], which lies in the stack as [E,Out,R]; 0 = it lies as PEFT has it
+	// Of a parameter's B [Out,R*E], which lies in the stack as [E,Out,R], or of an embedding's A [R,V], which lies as
+	// [V,R], the number E or V; 0 = it lies as PEFT has it.
+	experts int
 	// Of a parameter's B in stacks part by part, the first of PEFT's rows in this one and how many it has; rows 0 = all.
 	from, rows int
 }

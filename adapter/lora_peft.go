@@ -2,6 +2,7 @@ package adapter
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -31,6 +32,7 @@ type peftConfig struct {
 	LayersPattern   any               `json:"layers_pattern,omitempty"`
 	Layers          any               `json:"layers_to_transform,omitempty"`
 	Alpha           json.Number       `json:"lora_alpha"`
+	LoRABias        bool              `json:"lora_bias,omitempty"`
 	Dropout         float64           `json:"lora_dropout"`
 	ModulesToSave   []string          `json:"modules_to_save"`
 	PEFTType        string            `json:"peft_type"`
@@ -48,7 +50,7 @@ type peftConfig struct {
 // mustBeOff are keys of adapter_config.json that change the arithmetic in ways this package does not know:
 // anything but the value that means "off" is an error.
 var mustBeOff = []string{
-	"alora_invocation_tokens", "arrow_config", "corda_config", "layer_replication", "lora_bias", "megatron_config",
+	"alora_invocation_tokens", "arrow_config", "corda_config", "layer_replication", "megatron_config",
 	"use_qalora",
 }
 
@@ -66,8 +68,8 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	}
 	var problems []error
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf(format, args...)) }
-	if p.Bias != "none" && p.Bias != "" {
-		bad("bias %q: only adapters that train no bias are supported", p.Bias)
+	if !slices.Contains([]string{"", biasNone, biasAll, biasAdapted}, p.Bias) {
+		bad("bias %q: it is none of none, all and lora_only", p.Bias)
 	}
 	if v := p.InitLoRAWeights; v == "loftq" {
 		checkLoftQ(keys["loftq_config"], bad)
@@ -82,7 +84,8 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	if err != nil {
 		bad("lora_alpha %q is no number", p.Alpha)
 	}
-	known := map[string]bool{"target_parameters": true, "ensure_weight_tying": true, "trainable_token_indices": true}
+	known := map[string]bool{"target_parameters": true, "ensure_weight_tying": true, "trainable_token_indices": true,
+		"lora_bias": true}
 	for _, k := range jsonKeys() {
 		known[k] = true
 	}
@@ -112,6 +115,7 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 		TargetParameters: slices.Compact(slices.Sorted(slices.Values(p.Parameters)))},
 		Own: LoRASettings{UseRSLoRA: p.UseRSLoRA, ModulesToSave: saved, EnsureWeightTying: p.TiesHead &&
 			slices.ContainsFunc(saved, ofVocabulary),
+			Bias: strings.TrimPrefix(p.Bias, biasNone), LoRABias: p.LoRABias,
 			TrainableTokenIndices: readTokenRows(keys["trainable_token_indices"], bad)},
 		Task: task, rankOrder: rankOrder, alphaOrder: alphaOrder}
 	c.TargetModules = slices.DeleteFunc(readTargets(p.TargetModules, bad), func(name string) bool {
@@ -119,6 +123,10 @@ func parseLoRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 	})
 	if p.TargetModules == nil && len(p.Parameters) == 0 {
 		bad("target_modules is missing")
+	}
+	if p.TiesHead && adaptsTables(c) {
+		bad("ensure_weight_tying with target_modules %v: updates of embeddings and head that are one are not supported",
+			[]string(c.TargetModules))
 	}
 	_, expression := p.TargetModules.(string)
 	c.selection = readSelection(keys, expression, bad)
@@ -163,7 +171,8 @@ func formatLoRAOf(c Config, base string, layers []string, dora bool) ([]byte, er
 	excluded, numbers, pattern := c.lora().written()
 	return json.MarshalIndent(peftConfig{
 		Excluded: excluded, Layers: numbers, LayersPattern: pattern,
-		AlphaPattern: alphas, RankPattern: ranks, BaseModel: base, Revision: revision, Bias: "none", InferenceMode: true,
+		AlphaPattern: alphas, RankPattern: ranks, BaseModel: base, Revision: revision, Bias: cmp.Or(c.lora().Bias, biasNone),
+		LoRABias: c.lora().LoRABias, InferenceMode: true,
 		InitLoRAWeights: true, Alpha: json.Number(fmt.Sprint(c.Alpha)), Dropout: c.Dropout, PEFTType: "LORA", R: c.R,
 		TargetModules: targets, Parameters: parameters, TaskType: c.Task.taskType(),
 		ModulesToSave: slices.Concat(c.Task.modulesToSave(), c.lora().ModulesToSave), TiesHead: c.lora().EnsureWeightTying,

@@ -88,6 +88,9 @@ func initLoRA(c Config, f Fresh) error {
 	if err != nil {
 		return err
 	}
+	if _, b, ok := embeddingPair(f.Layer, f.Tensors); ok {
+		return initEmbedding(f, b)
+	}
 	a, b, err := pairOf(f.Layer, f.Tensors)
 	if err != nil {
 		return err

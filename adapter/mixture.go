@@ -45,7 +45,9 @@ func (s *Saved) tensorNames() {
 	for _, name := range s.file.Names() {
 		layer, isA := strings.CutSuffix(strings.TrimPrefix(name, peftPrefix), suffixA)
 		if !isA {
-			continue
+			if layer, isA = strings.CutSuffix(layer, suffixEmbeddingA); !isA {
+				continue
+			}
 		}
 		if _, _, _, ok := ExpertLayer(layer); ok {
 			experts = true
@@ -71,7 +73,7 @@ func (s *Saved) tensorNames() {
 // tensorName is the name in the file of a trained tensor. Transformers 5 has Mixtral's router at another path than the checkpoint, and so
 // has an adapter that was saved there.
 func (s *Saved) tensorName(own string) string {
-	name := s.Config.Task.peftTensor(own)
+	name := peftTensor(s.Config, own)
 	if _, there := s.file.Tensor(name); !there {
 		for _, renamed := range []string{nameIn5(name), peftPrefix + nameBefore452(own)} {
 			if _, there := s.file.Tensor(renamed); there && renamed != name {

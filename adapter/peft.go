@@ -190,6 +190,11 @@ func (s *Saved) Read(params []Param) error {
 	if tied {
 		allowed = append(allowed, head)
 	}
+	for _, name := range s.file.Names() { // PEFT saves the frozen tables beside their updates
+		if adaptsTables(s.Config) && strings.HasSuffix(name, baseLayerSuffix+weightSuffix) {
+			allowed = append(allowed, name)
+		}
+	}
 	if err := weights.Check(s.file, want, allowed...); err != nil {
 		var misfit *weights.CheckError
 		if !errors.As(err, &misfit) {
@@ -244,7 +249,7 @@ func (m Method) Encode(c Config, base string, layers []string, params []Param) (
 	}
 	tensors, values := make([]weights.Tensor, len(params)), make(map[string][]float32, len(params))
 	for i, q := range params {
-		tensors[i] = weights.Tensor{Name: c.Task.peftTensor(q.Name), DType: weights.F32, Shape: q.Shape}
+		tensors[i] = weights.Tensor{Name: peftTensor(c, q.Name), DType: weights.F32, Shape: q.Shape}
 		values[tensors[i].Name] = q.Data
 	}
 	if m.PEFT.Frozen != nil {

@@ -279,10 +279,10 @@ func TestBrokenAdapters(t *testing.T) {
 			func(c map[string]any, _ map[string][]int) {
 				c["use_dora"], c["target_parameters"] = true, []string{"experts.down_proj"}
 			}},
-		{"bias", `bias "lora_only": only adapters that train no bias are supported`, set("bias", "lora_only")},
+		{"bias", `bias "some": it is none of none, all and lora_only`, set("bias", "some")},
 		{"fan_in_fan_out", "fan_in_fan_out is true: no model here stores its weights that way", set("fan_in_fan_out", true)},
 		{"modules_to_save", `lora.modules_to_save: "lm_head" is empty or stands there twice`, set("modules_to_save", []string{"lm_head", "lm_head"})},
-		{"lora_bias", "lora_bias is true: it is not supported", set("lora_bias", true)},
+		{"use_qalora", "use_qalora is true: it is not supported", set("use_qalora", true)},
 		{"exclude_modules", "", set("exclude_modules", []string{"v_proj"})},
 		{"layer_replication", "layer_replication is [[0,1]]: it is not supported", set("layer_replication", [][]int{{0, 1}})},
 		{"trainable_token_indices",
@@ -296,8 +296,9 @@ func TestBrokenAdapters(t *testing.T) {
 		{"targets of numbers", "target_modules holds 3, which is no name", set("target_modules", []any{"q_proj", 3})},
 		{"expression", "lora.target_modules: \"(q_proj\" is no regular expression: error parsing regexp: missing closing ) in `(q_proj`", set("target_modules", "(q_proj")},
 		{"lookahead", "lora.rank_pattern: \"(?=q\" is no regular expression: error parsing regexp: missing closing ) in `(?=q`", set("rank_pattern", map[string]int{"(?=q": 1})},
-		{"two faults", "fan_in_fan_out is true: no model here stores its weights that way\nlora_bias is true: it is not supported", func(c map[string]any, _ map[string][]int) {
-			c["fan_in_fan_out"], c["lora_bias"] = true, true
+		{"two faults", "fan_in_fan_out is true: no model here stores its weights that way\n" +
+			"use_qalora is true: it is not supported", func(c map[string]any, _ map[string][]int) {
+			c["fan_in_fan_out"], c["use_qalora"] = true, true
 		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -30,7 +30,7 @@ func (c Config) Saved() SavedModules {
 func BeyondSettings(c Config) LoRASettings {
 	s := c.lora()
 	return LoRASettings{ModulesToSave: c.Saved().Names, EnsureWeightTying: c.Saved().Tied,
-		TrainableTokenIndices: s.TrainableTokenIndices}
+		Bias: s.Bias, LoRABias: s.LoRABias, TrainableTokenIndices: s.TrainableTokenIndices}
 }
 
 // weight reports whether the names mean the module of a weight, or a module that holds it. As in PEFT, a name is the end
@@ -56,12 +56,13 @@ func (s SavedModules) exclude(path string) bool {
 	})
 }
 
-// savedWeights is the Method.Trains of methods whose section has modules_to_save.
+// savedWeights is the Method.Trains of methods whose section has modules_to_save and bias.
 func savedWeights(c Config) func(name string) bool {
-	if s := c.Saved(); len(s.Names) > 0 {
-		return s.weight
+	s, bias := c.Saved(), c.lora().Bias
+	if len(s.Names) == 0 && bias != biasAll && bias != biasAdapted {
+		return nil
 	}
-	return nil
+	return func(name string) bool { return s.weight(name) || trainsBias(c, name) }
 }
 
 // TiesHead reports that the embeddings and the head of a tied model are trained as one matrix. embeddings is the name of

@@ -115,28 +115,44 @@ func (r TokenRows) CheckModel(vocab int, tied bool, saved SavedModules) error {
 	return nil
 }
 
-// tokenRows wraps the tables of a network for an adapter that trains rows of them.
-type tokenRows struct {
-	t     *Trained
-	c     Config
-	rows  TokenRows
-	tied  bool
-	width int
-	own   map[string]*nn.Value // trained rows by the path of their table
+// tables wraps the embeddings and the vocabulary head of a network for an adapter that changes them.
+type tables struct {
+	t            *Trained
+	c            Config
+	rows         TokenRows
+	tied         bool                 // the head is the table of the embeddings
+	lora         bool                 // target_modules name embeddings or head
+	own          map[string]*nn.Value // trained rows by the path of their table
+	headA, headB *nn.Value            // of LoRA on the head; nil = it is not declared yet
 }
 
-// UseTables adds what an adapter changes of the embeddings and of the vocabulary head to a network's options. tied says
-// that the head is the table of the embeddings.
-func UseTables(t *Trained, c Config, tied bool, o *nn.Options) {
-	if rows := TokenRowsOf(c); rows.Any() {
-		w := &tokenRows{t: t, c: c, rows: rows, tied: tied, own: map[string]*nn.Value{}}
-		o.WrapEmbedding, o.WrapHead = w.embeddings, w.head
+// UseTables adds what an adapter of the method changes of the embeddings and of the vocabulary head to a network's
+// options. head is the name of the head's weight: the embeddings' name if the two are tied.
+func (m Method) UseTables(t *Trained, c Config, head string, o *nn.Options) {
+	w := &tables{t: t, c: c, rows: TokenRowsOf(c), tied: head != HeadWeight, lora: m.Sums && adaptsTables(c),
+		own: map[string]*nn.Value{}}
+	if !w.rows.Any() && !w.lora {
+		return
+	}
+	o.WrapEmbedding, o.WrapHead = w.embeddings, w.head
+	if halves := o.Halves; halves != nil && w.lora {
+		o.Halves = func(name string) kernel.DType {
+			if name == head { // the update is added to it
+				return 0
+			}
+			return halves(name)
+		}
 	}
 }
 
 // embeddings is the nn.Options.WrapEmbedding.
-func (w *tokenRows) embeddings(n *nn.Net, path string, vocab, width int) nn.EmbeddingLayer {
-	if !strings.HasSuffix(path, "."+embeddingsModule) || len(w.rows.Embeddings) == 0 {
+func (w *tables) embeddings(n *nn.Net, path string, vocab, width int) nn.EmbeddingLayer {
+	switch {
+	case !strings.HasSuffix(path, "."+embeddingsModule):
+		return nil
+	case w.lora && AdaptsTable(w.c, path):
+		return w.embeddingLoRA(n, path, vocab, width)
+	case len(w.rows.Embeddings) == 0:
 		return nil
 	}
 	rows, slots := w.declare(n, path, w.rows.Embeddings, vocab, width)
@@ -146,7 +162,10 @@ func (w *tokenRows) embeddings(n *nn.Net, path string, vocab, width int) nn.Embe
 }
 
 // head is the nn.Options.WrapHead. A tied head has the rows of the embeddings.
-func (w *tokenRows) head(n *nn.Net, path string, weight *nn.Value) *nn.Value {
+func (w *tables) head(n *nn.Net, path string, weight *nn.Value) *nn.Value {
+	if w.lora && AdaptsTable(w.c, headModule) {
+		return w.headLoRA(n, weight)
+	}
 	ids := w.rows.Head
 	if w.tied {
 		ids = w.rows.Embeddings
@@ -159,7 +178,7 @@ func (w *tokenRows) head(n *nn.Net, path string, weight *nn.Value) *nn.Value {
 }
 
 // declare returns the trained rows of a table and the table of their numbers. A path is declared once.
-func (w *tokenRows) declare(n *nn.Net, path string, ids []int, vocab, width int) (rows, slots *nn.Value) {
+func (w *tables) declare(n *nn.Net, path string, ids []int, vocab, width int) (rows, slots *nn.Value) {
 	slots = n.Table(path+slotsSuffix, func(dst []int32) {
 		for i := range dst {
 			dst[i] = -1
@@ -241,13 +260,21 @@ func (r TokenRows) written() any {
 }
 
 // Beyond describes what an adapter has that is no update of a linear layer's weight, after the adapter's name: whole
-// modules, or rows of tokens. "" = nothing. Formats and combinations of such updates alone have no place for it.
+// modules, biases, rows of tokens, or updates of embeddings and head. Formats and combinations of such updates alone
+// have no place for it. "" = nothing.
 func Beyond(c Config) string {
 	if names := c.Saved().Names; names != nil {
 		return fmt.Sprintf("saves the modules %v in whole", names)
 	}
-	if TokenRowsOf(c).Any() {
+	switch {
+	case TokenRowsOf(c).Any():
 		return fmt.Sprintf("trains rows of single tokens (trainable_token_indices %v)", c.lora().TrainableTokenIndices)
+	case adaptsTables(c):
+		return fmt.Sprintf("adapts embeddings or the vocabulary head (target_modules %v)", []string(c.TargetModules))
+	case c.lora().Bias == biasAll || c.lora().Bias == biasAdapted:
+		return fmt.Sprintf("trains biases (bias: %s)", c.lora().Bias)
+	case c.lora().LoRABias:
+		return "has biases in its updates (lora_bias)"
 	}
 	return ""
 }

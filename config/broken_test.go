@@ -34,9 +34,9 @@ func TestBrokenConfigs(t *testing.T) {
 				"run.yaml:2:1: datset: unknown key; the nearest is dataset\n" +
 				"run.yaml:4:12: training.max_step: unknown key; the nearest is training.max_steps"},
 		{"far from any key", least + "lora: {xylophone: 1}\n",
-			"run.yaml:4:8: lora.xylophone: unknown key; the keys of lora are alpha, alpha_pattern, dropout, " +
+			"run.yaml:4:8: lora.xylophone: unknown key; the keys of lora are alpha, alpha_pattern, bias, dropout, " +
 				"ensure_weight_tying, exclude_modules, init_from, init_lora_weights, layers_pattern, " +
-				"layers_to_transform, loraplus_lr_ratio, modules_to_save, r, " +
+				"layers_to_transform, lora_bias, loraplus_lr_ratio, modules_to_save, r, " +
 				"rank_pattern, target_modules, target_parameters, trainable_token_indices, use_rslora"},
 		{"Axolotl name", least + "micro_batch_size: 4\n",
 			"run.yaml:4:1: micro_batch_size: unknown key; use training.batch_size"},

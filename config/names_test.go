@@ -31,7 +31,7 @@ func TestForeignNames(t *testing.T) {
 		"wandb_project":   "unknown key: write tracking.experiment, and training.report_to: [wandb]",
 		"template": "unknown key: write dataset.chat_template: a .jinja file or a template's name; empty is " +
 			"the model's own",
-		"bias":             "not supported: biases stay as they are, only LoRA's matrices are trained",
+		"use_qalora":       "not supported: the adapters are lora and qlora",
 		"Quantization-Bit": "unknown key; use quantization.bits",
 		"field_output": "unknown key: write dataset.fields, such as {prompt: question, completion: answer} for " +
 			"dataset.format: completion",
@@ -138,7 +138,7 @@ func TestCommonKeysHaveAnAnswer(t *testing.T) {
 // A guess keeps most of the letters: short names of other sections are near to anything.
 func TestGuesses(t *testing.T) {
 	for _, c := range []struct{ section, name, want string }{
-		{"lora", "bats", ""}, {"lora", "bis", ""}, {"lora", "x", ""}, {"lora", "rr", "lora.r"},
+		{"lora", "bats", ""}, {"lora", "bis", "lora.bias"}, {"lora", "x", ""}, {"lora", "rr", "lora.r"},
 		{"lora", "alpa", "lora.alpha"},
 		{"", "lerning_rate", "training.learning_rate"}, {"lora", "batch_sizes", "training.batch_size"},
 		{"", "sead", "seed"},

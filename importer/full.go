@@ -37,7 +37,7 @@ func unfrozen(t *translation, e entry) {
 	list, ok := e.Value.([]any)
 	switch {
 	case !isEmpty(t.given["adapter"].Value):
-		t.missing(e, t.keys["trainable_token_indices"].Say)
+		t.missing(e, "the base weights stay frozen beside an adapter; lora.modules_to_save trains modules in whole")
 		return
 	case !ok:
 		t.missing(e, "a list was expected; give full.train")

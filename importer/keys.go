@@ -29,6 +29,9 @@ var sameKeys = map[string]string{
 	"lora.alpha_pattern":                   "lora_alpha_pattern",
 	"lora.modules_to_save":                 "lora_modules_to_save additional_target",
 	"lora.ensure_weight_tying":             "peft_ensure_weight_tying",
+	"lora.trainable_token_indices":         "peft_trainable_token_indices",
+	"tokenizer.add_tokens":                 "tokens",
+	"tokenizer.additional_special_tokens":  "new_special_tokens",
 	"lora.init_from":                       "lora_model_dir adapter_name_or_path",
 	"quantization.bits":                    "quantization_bit",
 	"quantization.type":                    "bnb_4bit_quant_type quantization_type",
@@ -249,9 +252,6 @@ var noCounterpart = []struct {
 	class      Class
 	names, why string
 }{
-	{Changes, "bias lora_bias", "biases stay as they are, only LoRA's matrices are trained"},
-	{Changes, "trainable_token_indices",
-		"the base weights stay frozen, only LoRA's matrices are trained"},
 	{Changes, "task_type stage rl reward_model pref_beta pref_loss dpo_beta",
 		"a run trains on rows of text, preferences, labels, rewards or a teacher (training.objective)"},
 	{Nothing, "do_train do_eval do_predict inference_mode", "the command says what is done: train, eval or generate"},
@@ -275,11 +275,11 @@ var noCounterpart = []struct {
 		"rope_scaling rope_theta overrides_of_model_config auto_mapping",
 		"the model's config.json says it"},
 	{Changes, "tokenizer_type tokenizer_config tokenizer_use_fast tokenizer_legacy use_fast_tokenizer special_tokens " +
-		"tokens added_tokens_overrides add_special_tokens new_special_tokens resize_vocab " +
-		"resize_token_embeddings_to_32x add_tokens init_special_tokens new_special_tokens_config " +
+		"added_tokens_overrides resize_token_embeddings_to_32x init_special_tokens new_special_tokens_config " +
 		"split_special_tokens mean_resizing_embeddings shrink_embeddings embeddings_skip_upcast reinit_weights " +
 		"fix_untrained_tokens",
 		"the tokenizer and its special tokens are those of the model's folder"},
+	{Nothing, "resize_vocab", "the embeddings get rows for tokens that are added"},
 	{Nothing, "trust_remote_code", "no code of a model's folder is ever run"},
 	{Changes, "model_revision revision", "name the folder of the snapshot in base_model"},
 	{ByHand, "hub_model_id push_to_hub push_dataset_to_hub hub_strategy hub_revision export_hub_model_id " +

@@ -22,6 +22,16 @@ var common = map[string]rule{
 	"modules_to_save":          savedModules,
 	"lora_modules_to_save":     savedModules,
 	"additional_target":        savedModules,
+	"lora_bias":                biasKeys,
+	"trainable_token_indices":  tokenIndices,
+
+	"peft_trainable_token_indices": tokenIndices,
+
+	"tokens":             addedTokens("tokenizer.add_tokens"),
+	"add_tokens":         addedTokens("tokenizer.add_tokens"),
+	"add_special_tokens": addedTokens("tokenizer.additional_special_tokens"),
+	"new_special_tokens": addedTokens("tokenizer.additional_special_tokens"),
+	"resize_vocab":       passed("the embeddings get rows for tokens that are added"),
 	"lora_target_linear": func(t *translation,
 		e entry) {
 		t.ifTrue(e, "lora.target_modules", "all-linear", "")

@@ -193,9 +193,11 @@ var peft = map[string]rule{
 			t.as(len(t.entries)-1, Changes)
 		}
 	},
-	"r":        func(t *translation, e entry) { t.take(e, "lora.r") },
-	"bias":     func(t *translation, e entry) { t.missing(e, t.keys["bias"].Say) },
-	"revision": func(t *translation, e entry) { t.missing(e, t.keys["revision"].Say) },
+	"lora_bias":               biasKeys,
+	"trainable_token_indices": tokenIndices,
+	"r":                       func(t *translation, e entry) { t.take(e, "lora.r") },
+	"bias":                    biasKeys,
+	"revision":                func(t *translation, e entry) { t.missing(e, t.keys["revision"].Say) },
 	"task_type": func(t *translation, e entry) {
 		if e.Value == "CAUSAL_LM" {
 			t.add(Taken, e, "", nil, "what a run trains")

@@ -85,13 +85,17 @@ func specialTokens(t *translation, e entry) {
 		t.missing(e, t.keys[e.Key].Say)
 		return
 	}
+	var roles Map
 	for _, p := range m {
 		one := entry{Pair: p, shown: e.shown + "." + shorten(p.Key)}
 		if p.Key == "pad_token" || isEmpty(p.Value) {
 			t.add(Taken, one, "", nil, "no row is padded, so no token is needed for it")
 			continue
 		}
-		t.missing(one, t.keys[e.Key].Say)
+		roles = append(roles, p)
+	}
+	if roles != nil {
+		t.put(e, "tokenizer.add_special_tokens", roles, "their rows must be trained if the vocabulary lacks them")
 	}
 }
 

@@ -136,7 +136,7 @@ func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn
 	}
 	o.Trainable, o.Train = nw.trainable(), trained.Train
 	if nw.Adapted {
-		adapter.UseTables(trained, nw.Adapter, nw.Config.TieEmbeddings, &o)
+		nw.Method.UseTables(trained, nw.Adapter, nw.Config.HeadName(), &o)
 	}
 	n := nn.New(o)
 	if nw.Adapted {
@@ -201,16 +201,27 @@ func (nw Network) Trains() func(name string) bool {
 	return func(string) bool { return false }
 }
 
-// UntiedHead reports whether the head of a model that ties it to its embeddings has weights of its own, because the
-// adapter trains one of the two, or both apart.
+// UntiedHead reports whether the head of a model that ties it to its embeddings has weights of its own once the adapter
+// is merged, because the adapter changes one of the two, or both apart.
 func (nw Network) UntiedHead() bool {
+	if !nw.Adapted || !nw.Config.TieEmbeddings {
+		return false
+	}
+	embeddings := nw.Config.HeadName()
+	return nw.ownHead() || adapter.AdaptsTable(nw.Adapter, strings.TrimSuffix(embeddings, ".weight")) ||
+		adapter.AdaptsTable(nw.Adapter, strings.TrimSuffix(adapter.HeadWeight, ".weight"))
+}
+
+// ownHead reports whether the network has a matrix of its own for the head of a model that ties it to its embeddings.
+// LoRA beside one of the two leaves both frozen, as one matrix.
+func (nw Network) ownHead() bool {
 	return nw.Adapted && nw.Config.TieEmbeddings && nw.Adapter.Saved().UntiesHead(nw.Config.HeadName())
 }
 
 // TrainsBase reports whether weights of the base model are trained.
 func (nw Network) TrainsBase() bool { return nw.trainable() != nil }
 
-// Head returns the vocabulary head's weight [V,C]; a tied model's embeddings, unless UntiedHead. It fails the network
+// Head returns the vocabulary head's weight [V,C]; a tied model's embeddings, unless ownHead. It fails the network
 // if its adapter is for a task without one.
 func (nw Network) Head(n *nn.Net) *graph.Value {
 	if nw.BaseTask.Type != "" {
@@ -220,7 +231,7 @@ func (nw Network) Head(n *nn.Net) *graph.Value {
 	if nw.Adapted {
 		n.Fail(nw.Adapter.Task.CheckWrites())
 	}
-	if nw.UntiedHead() {
+	if nw.ownHead() {
 		return nn.HeadFrom(n, adapter.HeadWeight, nw.Config.HeadName(), nw.Config.VocabSize, nw.Config.HiddenSize)
 	}
 	return n.Head(nw.Config.HeadName(), nw.Config.VocabSize, nw.Config.HiddenSize)

@@ -370,10 +370,14 @@ func (s *Session) Mergers() (map[string]adapter.Merger, error) {
 		}
 	}
 	for _, layer := range trained.Layers {
-		if _, ok := s.Base.Tensors().Tensor(layer + ".weight"); !ok {
+		tiedHead := layer+".weight" == adapter.HeadWeight && s.Net.UntiedHead()
+		if _, ok := s.Base.Tensors().Tensor(layer + ".weight"); !ok && !tiedHead {
 			return nil, fmt.Errorf("the model has no tensor %s.weight", layer)
 		}
 		if _, ok := s.Base.Tensors().Tensor(layer + ".bias"); !ok {
+			if err := adapter.MergesBias(s.saved[0].Config, layer); err != nil {
+				return nil, err
+			}
 			delete(updates, layer+".bias")
 		}
 	}

@@ -177,8 +177,8 @@ var withoutEffect = map[string]string{"training.learning_rate_pattern": "map[]",
 	"full.stochastic_rounding": "false", "miss.dropout": "0",
 	"vera.dropout": "0", "vera.d_initial": "0", "vera.projection_prng_key": "0",
 	"lora.modules_to_save": "[]", "lora.ensure_weight_tying": "false",
-	"lora.trainable_token_indices": "[]",
-	"tokenizer.add_tokens":         "[]", "tokenizer.add_special_tokens": "map[]",
+	"lora.trainable_token_indices": "[]", "lora.lora_bias": "false", "lora.bias": "none",
+	"tokenizer.add_tokens": "[]", "tokenizer.add_special_tokens": "map[]",
 	"tokenizer.additional_special_tokens": "[]", "tokenizer.init_from": "mean"}
 
 // comparable returns the keys that decide the numbers of a run, without those of its rows, base model, seed and

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/tierlora/tierlora/adapter"
@@ -87,46 +88,80 @@ func TestSavedGradientsEqualPEFT(t *testing.T) {
 				dir := savedFolder(t, name)
 				cfg := peftConfigOf(t, dir)
 				ts := newTestStep(t, b, network(t, b, c.float, nil, &cfg), z, Default(), 2, dir)
-				trained := ts.fill(t, ids, labels, dims[1])
-				ts.set(t, "loss scale", 1/float64(trained))
-				ts.run.Run(step.SegmentBegin)
-				ts.run.Run(step.SegmentMicro)
-				var want struct {
-					Loss  float64            `json:"loss_f64"`
-					Norms map[string]float64 `json:"norm_f64"`
-				}
-				golden.JSON(t, filepath.Join(dir, "grads.json"), &want)
-				golden.Near(t, "loss", ts.read(t, ts.Loss)[0], want.Loss, c.loss*want.Loss)
-				if len(ts.Trained.Params) != len(want.Norms) {
-					t.Errorf("%d tensors are trained, PEFT trains %d", len(ts.Trained.Params), len(want.Norms))
-				}
-				gradients := filepath.Join(dir, "grads.safetensors")
-				_, missing := os.Stat(gradients)
-				var ref golden.Tensors
-				if missing == nil {
-					ref = golden.Open(t, gradients)
-				}
-				for _, p := range ts.Trained.Params {
-					x, err := ts.memory.Tensor("gradient of " + p.Name)
-					if err != nil {
-						t.Fatal(err)
-					}
-					name, got := adapter.PEFTName(p.Name), numbers(x)
-					sum := 0.0
-					for _, g := range got {
-						sum += g * g
-					}
-					golden.Near(t, "norm of "+name, math.Sqrt(sum), want.Norms[name], c.norms*want.Norms[name])
-					if missing != nil {
-						continue
-					}
-					if d := distance(got, savedGradient(ref, name, len(got))); !(d <= c.tensor) {
-						t.Errorf("gradient of %s is off by %.3g, tolerance %.3g", p.Name, d, c.tensor)
-					}
-				}
+				checkPEFTGradients(t, ts, dir, ids, labels, dims[1], peftTolerance{c.loss, c.tensor, c.norms})
 			})
 		}
 	}
+}
+
+// peftTolerance bounds the relative error of a loss, of a tensor's gradient, and of the gradient's norm.
+type peftTolerance struct{ loss, tensor, norm float64 }
+
+// checkPEFTGradients compares the loss of a batch and the gradients of all trained tensors with those of a folder of
+// PEFT's. Rows have T tokens.
+func checkPEFTGradients(t *testing.T, ts *testStep, dir string, ids, labels []int32, T int, within peftTolerance) {
+	t.Helper()
+	trained := ts.fill(t, ids, labels, T)
+	ts.set(t, "loss scale", 1/float64(trained))
+	ts.run.Run(step.SegmentBegin)
+	ts.run.Run(step.SegmentMicro)
+	var want struct {
+		Loss  float64            `json:"loss_f64"`
+		Norms map[string]float64 `json:"norm_f64"`
+	}
+	golden.JSON(t, filepath.Join(dir, "grads.json"), &want)
+	golden.Near(t, "loss", ts.read(t, ts.Loss)[0], want.Loss, within.loss*want.Loss)
+	if len(ts.Trained.Params) != len(want.Norms) {
+		t.Errorf("%d tensors are trained, PEFT trains %d", len(ts.Trained.Params), len(want.Norms))
+	}
+	gradients := filepath.Join(dir, "grads.safetensors")
+	_, missing := os.Stat(gradients)
+	var ref golden.Tensors
+	if missing == nil {
+		ref = golden.Open(t, gradients)
+	}
+	for _, p := range ts.Trained.Params {
+		x, err := ts.memory.Tensor("gradient of " + p.Name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		name, got := nameInPEFT(p.Name, want.Norms), numbers(x)
+		sum := 0.0
+		for _, g := range got {
+			sum += g * g
+		}
+		golden.Near(t, "norm of "+name, math.Sqrt(sum), want.Norms[name], within.norm*want.Norms[name])
+		if missing != nil {
+			continue
+		}
+		of := savedGradient(ref, name, len(got))
+		if strings.HasSuffix(name, ".lora_embedding_A") {
+			of = transposed(of, p.Type.Shape[1])
+		}
+		if d := distance(got, of); !(d <= within.tensor) {
+			t.Errorf("gradient of %s is off by %.3g, tolerance %.3g", p.Name, d, within.tensor)
+		}
+	}
+}
+
+// nameInPEFT returns PEFT's name of a trained tensor: the bias of an adapted layer is its base layer's.
+func nameInPEFT(name string, known map[string]float64) string {
+	peft := adapter.PEFTName(name)
+	if _, ok := known[peft]; !ok && strings.HasSuffix(peft, ".bias") {
+		return strings.TrimSuffix(peft, "bias") + "base_layer.bias"
+	}
+	return peft
+}
+
+// transposed returns a matrix of so many rows column by column.
+func transposed(x []float64, rows int) []float64 {
+	y, cols := make([]float64, len(x)), len(x)/rows
+	for r := range rows {
+		for c := range cols {
+			y[c*rows+r] = x[r*cols+c]
+		}
+	}
+	return y
 }
 
 // savedGradient returns a reference gradient of n numbers. That of embeddings is stored by the rows of tokens that
