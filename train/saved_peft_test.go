@@ -16,14 +16,15 @@ import (
 // savedReader loads an adapter with whole modules in PEFT over the base model in transformers, in float64, checks that
 // PEFT has taken every tensor of the file, and prints the mean loss over rows of token ids, for each three arguments.
 const savedReader = `
-import json, sys, torch
+import json, os, sys, torch
 from peft import PeftModel, get_peft_model_state_dict
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 losses = []
 for base, folder, data in zip(*[iter(sys.argv[1:])] * 3):
     model = AutoModelForCausalLM.from_pretrained(base, attn_implementation="eager")
-    tokens = len(AutoTokenizer.from_pretrained(folder))
+    own = os.path.exists(folder + "/tokenizer.json")
+    tokens = len(AutoTokenizer.from_pretrained(folder)) if own else 0
     if tokens > model.get_input_embeddings().weight.shape[0]:
         model.resize_token_embeddings(tokens, mean_resizing=False)
     model = PeftModel.from_pretrained(model, folder).double().eval()
