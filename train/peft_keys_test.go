@@ -21,7 +21,7 @@ import (
 	"github.com/tierlora/tierlora/session"
 )
 
-// biasedModel writes a small Llama whose linear layers have biases, with a head of its own. It has no tokenizer.
+// biasedModel writes a small Llama whose linear layers have biases. It has no tokenizer.
 func biasedModel(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()

@@ -22,9 +22,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 losses = []
 for base, folder, data in zip(*[iter(sys.argv[1:])] * 3):
-    model = AutoModelForCausalLM.from_pretrained(base, attn_implementation="eager")
-    own = os.path.exists(folder + "/tokenizer.json")
-    tokens = len(AutoTokenizer.from_pretrained(folder)) if own else 0
+    model = AutoModelForCausalLM.from_pretrained(base, attn_implementation="eager", dtype=torch.float32)
+    has_tokenizer = os.path.exists(folder + "/tokenizer.json")
+    tokens = len(AutoTokenizer.from_pretrained(folder)) if has_tokenizer else 0
     if tokens > model.get_input_embeddings().weight.shape[0]:
         model.resize_token_embeddings(tokens, mean_resizing=False)
     model = PeftModel.from_pretrained(model, folder).double().eval()
