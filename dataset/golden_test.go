@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -201,7 +202,7 @@ func (p padIsEOS) PAD() (int32, bool) { return p.EOS() }
 func TestBuiltInData(t *testing.T) {
 	cfg := dataset.Default()
 	cfg.Path, cfg.MaxLength, cfg.ValSplit = "gsm8k_300.jsonl", 256, 0.1
-	set, report, err := dataset.LoadFS(context.Background(), os.DirFS("../configs/assets"), cfg, stories(t))
+	set, report, err := dataset.LoadFS(context.Background(), os.DirFS(filepath.Dir(golden.Rows(t))), cfg, stories(t))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,7 +81,7 @@ func TestRunOfOtherStepsOrSeed(t *testing.T) {
 	for want, edit := range map[string]func(s *Spec){
 		"the run has 2 steps, the reference 20": func(s *Spec) { s.Training.MaxSteps = 2 },
 		"its validation rows are others": func(s *Spec) {
-			s.Training.MaxSteps, s.Dataset.ValPath = 2, filepath.Join(filepath.Dir(s.Dataset.Path), "gsm8k_300.jsonl")
+			s.Training.MaxSteps, s.Dataset.ValPath = 2, golden.Rows(t)
 		},
 	} {
 		s := referenceSpec(t)

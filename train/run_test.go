@@ -31,8 +31,7 @@ func testSpec(t testing.TB, steps int) Spec {
 	s := DefaultSpec()
 	s.BaseModel, s.Adapter, s.Quantization = golden.StoriesDir(t), "qlora", &q
 	s.LoRA.TargetModules = adapter.Targets{adapter.AllLinear}
-	s.Dataset.Path, s.Dataset.Format = filepath.Join(golden.Root(t), "configs", "assets",
-		"gsm8k_300.jsonl"), "completion"
+	s.Dataset.Path, s.Dataset.Format = golden.Rows(t), "completion"
 	s.Dataset.Fields = map[string]string{"prompt": "question", "completion": "answer"}
 	s.Dataset.MaxLength = 128
 	s.Training.MaxSteps, s.Training.BatchSize, s.Training.LearningRate = steps, 2, 1e-3
