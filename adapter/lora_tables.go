@@ -85,7 +85,9 @@ func (w *tables) headLoRA(n *nn.Net, weight *nn.Value) *nn.Value {
 		w.headA, w.headB = w.t.param(n, headModule+suffixA, r, width), w.t.param(n, headModule+suffixB, vocab, r)
 		w.t.Layers = append(w.t.Layers, headModule)
 	}
-	return n.Add(weight, n.Apply(kernel.MatMul{Alpha: w.c.Scale(headModule)}, w.headB, w.headA)) // [V,R] [R,C] -> [V,C]
+	update := n.Apply(kernel.MatMul{Alpha: w.c.Scale(headModule)}, w.headB, w.headA) // [V,R] [R,C] -> [V,C]
+	// A GPU sums the head's gradient in fp32; going back, this rounds it for the products that follow.
+	return n.Add(weight, n.Apply(kernel.Reshape{From: vocab, To: vocab}, update))
 }
 
 // embeddingPair returns A and B of a table of embeddings; ok is false for the tensors of another layer.

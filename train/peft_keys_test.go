@@ -13,6 +13,7 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/export"
+	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/kernel"
@@ -212,5 +213,24 @@ func equalsPEFT(t *testing.T, b *session.Base, name, dir string, batch golden.Te
 			ts := newTestStep(t, b, network(t, b, c.float, nil, &cfg), z, Default(), 2, dir)
 			checkPEFTGradients(t, ts, dir, ids, labels, dims[1], peftTolerance{c.loss, c.tensor, c.norms})
 		})
+	}
+}
+
+// TestKeysPlanForGPUs: these adapters, and rows of tokens, are planned for a GPU in every precision.
+func TestKeysPlanForGPUs(t *testing.T) {
+	chip, err := graph.FindChip("h100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := func(l *adapter.LoRA) { l.TrainableTokenIndices = []string{"7", "lm_head:7"} }
+	for _, c := range append(slices.Clone(keysCases), keysCase{"rows, tied", golden.StoriesDir, rows, true},
+		keysCase{"rows, untied", untiedStories, rows, true}) {
+		for _, precision := range []string{"bf16", "fp16", "tf32", "fp32"} {
+			s := c.spec(t, 4)
+			s.Device, s.Training.Precision = "cuda", precision
+			if _, err := PlanFor(context.Background(), s, Env{}, chip); err != nil {
+				t.Errorf("%s in %s: %v", c.name, precision, err)
+			}
+		}
 	}
 }
