@@ -24,12 +24,15 @@ const weightSuffix = ".weight"
 // FusedExperts tells whether experts and routers are parameters to the configuration, as in transformers 5, and no linear layers.
 func (c Config) FusedExperts() bool { return len(c.TargetParameters) > 0 && !c.expertLayers }
 
-// parameterMatches is PEFT's rule for target_parameters: a name is the parameter's or its end. Name may be the checkpoint's.
+// parameterMatches is PEFT's rule for target_parameters: a name is the parameter's or its end. A router's name may be the
+// checkpoint's; the parameters of experts have the names of transformers 5, which keeps Granite's block_sparse_moe.
 func (c Config) parameterMatches(name string) bool {
 	if len(c.TargetParameters) == 0 {
 		return false
 	}
-	name = nameIn5(name)
+	if strings.HasSuffix(name, weightSuffix) {
+		name = nameIn5(name)
+	}
 	return slices.ContainsFunc(c.TargetParameters, func(target string) bool {
 		return name == target || strings.HasSuffix(name, "."+target)
 	})

@@ -18,7 +18,7 @@ import (
 )
 
 // expertFamilies are those whose reference models lie in testdata/experts, testdata/latent, testdata/linear_experts,
-// testdata/parameter_experts, testdata/scored_experts and testdata/shared_experts.
+// testdata/parameter_experts, testdata/scored_experts and testdata/shared_experts, and nowhere else.
 var expertFamilies = map[string]bool{"deepseek_v2": true, "deepseek_v3": true, "ernie4_5_moe": true,
 	"glm4_moe": true, "glm4_moe_lite": true, "gpt_oss": true,
 	"lfm2_moe": true, "minimax_m2": true, "mixtral": true, "qwen2_moe": true, "qwen3_5_moe": true,
@@ -32,6 +32,8 @@ func expertFolder(name string) string {
 		return "parameter_experts"
 	case strings.HasPrefix(model, "deepseek") || model == "glm4_moe_lite":
 		return "latent"
+	case strings.HasPrefix(name, "granitemoehybrid"):
+		return "state_space_experts"
 	case strings.HasPrefix(name, "glm4_moe"):
 		return "scored_experts"
 	case strings.HasPrefix(name, "qwen2_moe"):
@@ -49,7 +51,7 @@ func expertPath(t testing.TB, name string) string {
 // expertModels are the reference models and their weights' files, in order.
 func expertModels(t testing.TB) (names []string, file map[string]string) {
 	for _, folder := range []string{"experts", "latent", "linear_experts", "parameter_experts", "scored_experts",
-		"shared_experts"} {
+		"shared_experts", "state_space_experts"} {
 		golden.JSON(t, golden.Path(t, filepath.Join(folder, "models.json")), &file)
 	}
 	for name := range file {
@@ -107,7 +109,8 @@ func TestExpertLogitsEqualTransformers(t *testing.T) {
 func TestExpertGradientsEqualPEFT(t *testing.T) {
 	_, file := expertModels(t)
 	for name, tensors := range map[string]int{"deepseek_v2": 32, "deepseek_v3": 36,
-		"ernie4_5_moe": 32, "glm4_moe": 52, "glm4_moe_lite": 36, "lfm2_moe": 22, "minimax_m2": 24,
+		"ernie4_5_moe": 32, "glm4_moe": 52, "glm4_moe_lite": 36,
+		"granitemoehybrid_experts": 28, "lfm2_moe": 22, "minimax_m2": 24,
 		"gpt_oss": 16, "gpt_oss_balanced": 24, "gpt_oss_full": 6,
 		"mixtral_balanced": 68, "qwen2_moe": 96, "qwen2_moe_mixed": 84, "qwen3_5_moe": 42, "qwen3_5_moe_text": 42,
 		"qwen3_moe": 80, "qwen3_moe_mixed": 18} {
@@ -152,7 +155,8 @@ func TestExpertsPlan(t *testing.T) {
 	names, file := expertModels(t)
 	for _, name := range names {
 		c := loadConfig(t, expertPath(t, name+".config.json"))
-		asParameters := c.ModelType == "gpt_oss" || strings.HasPrefix(c.ModelType, "qwen3_5_moe")
+		asParameters := c.ModelType == "gpt_oss" || c.StateSpace.Heads > 0 ||
+			strings.HasPrefix(c.ModelType, "qwen3_5_moe")
 		for what, scheme := range map[string]*quant.Config{"floats": nil, "nf4": &plain, "nested nf4": &nested} {
 			for target, layers := range map[string]func() int{
 				adapter.AllLinear: func() (n int) {
@@ -167,12 +171,7 @@ func TestExpertsPlan(t *testing.T) {
 							if !asParameters && !c.Routing.Scored { // the router
 								n++
 							}
-							if c.SharedSize > 0 {
-								n += 3
-							}
-							if c.SharedSize > 0 && !c.Routing.Scored { // the shared expert's gate
-								n++
-							}
+							n += shared(c)
 						}
 					}
 					return n
@@ -234,9 +233,24 @@ func TestExpertsPlan(t *testing.T) {
 	}
 }
 
+// shared is how many linear layers an expert that all tokens share has, with its gate.
+func shared(c model.Config) int {
+	switch {
+	case c.SharedSize == 0:
+		return 0
+	case c.StateSpace.Heads > 0: // its gate and up projections are one
+		return 2
+	case c.Routing.Scored: // no gate
+		return 3
+	}
+	return 4
+}
+
 // mixers is how many linear layers a layer has in attention, or in what it has in place of attention.
 func mixers(c model.Config, layer int) int {
 	switch {
+	case c.LinearLayer(layer) && c.StateSpace.Heads > 0:
+		return 2
 	case c.LinearLayer(layer):
 		return 5
 	case c.ShortConv > 0 && c.LayerTypes[layer] == model.ConvLayer:

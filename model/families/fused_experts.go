@@ -18,26 +18,34 @@ func splitExperts(c model.Config, w *weights.Set) error {
 	if names == nil {
 		return nil
 	}
-	fusedGateUp, fusedDown := part(names.Fused)+".experts.gate_up_proj", part(names.Fused)+".experts.down_proj"
+	gateUps, downs := []string{part(names.Fused) + ".experts.gate_up_proj"},
+		[]string{part(names.Fused) + ".experts.down_proj"}
+	if names.GateUp != "" {
+		gateUps, downs = append(gateUps, part(names.Block)+part(names.GateUp)),
+			append(downs, part(names.Block)+part(names.OneDown))
+	}
 	fused := slices.ContainsFunc(w.Names(), func(name string) bool {
-		return strings.HasSuffix(name, fusedGateUp) || strings.HasSuffix(name, fusedDown)
+		_, gateUp := without(name, gateUps)
+		_, down := without(name, downs)
+		return gateUp || down
 	})
 	if !fused {
 		return nil
 	}
 	return w.Split(func(t weights.Tensor) (parts []string, shape []int, err error) {
-		for fused, own := range map[string]string{"gate.weight": "gate.weight", // beside the experts
+		router := cmp.Or(names.Router, "gate") + ".weight"
+		for fused, own := range map[string]string{cmp.Or(names.FusedRouter, "gate") + ".weight": router, // beside them
 			cmp.Or(names.FusedCorrection, names.Correction): names.Correction} {
 			from, to := part(names.Fused)+part(fused), part(names.Block)+part(own)
 			if layer, ok := strings.CutSuffix(t.Name, from); ok && own != "" && from != to {
 				return []string{layer + to}, t.Shape, nil
 			}
 		}
-		layer, gateUp := strings.CutSuffix(t.Name, fusedGateUp)
+		layer, gateUp := without(t.Name, gateUps)
 		of, shape, rows := []string{names.Gate, names.Up}, []int{c.ExpertSize, c.HiddenSize}, 2*c.ExpertSize
 		if !gateUp {
 			var ok bool
-			if layer, ok = strings.CutSuffix(t.Name, fusedDown); !ok {
+			if layer, ok = without(t.Name, downs); !ok {
 				return nil, nil, nil
 			}
 			of, shape, rows = []string{names.Down}, []int{c.HiddenSize, c.ExpertSize}, c.HiddenSize
@@ -53,6 +61,16 @@ func splitExperts(c model.Config, w *weights.Set) error {
 		}
 		return parts, shape, nil
 	})
+}
+
+// without returns a name without the first of the endings that it has.
+func without(name string, endings []string) (start string, ok bool) {
+	for _, ending := range endings {
+		if start, ok = strings.CutSuffix(name, ending); ok {
+			return start, true
+		}
+	}
+	return "", false
 }
 
 // part returns a block's name within its layer.

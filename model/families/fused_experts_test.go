@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/fstest"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
@@ -76,6 +77,39 @@ func TestCorrectionsBesideFusedExperts(t *testing.T) {
 	}
 }
 
+// TestGraniteByItsNamesInTransformers5: a folder whose experts and routers have the names of transformers 5's modules
+// is read as a release is.
+func TestGraniteByItsNamesInTransformers5(t *testing.T) {
+	const name = "granitemoehybrid_experts"
+	c := loadConfig(t, expertPath(t, name+".config.json"))
+	data := readFile(t, expertPath(t, name+".safetensors"))
+	raw, err := weights.OpenFS(fstest.MapFS{weights.SingleFile: {Data: data}}, ".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer raw.Close() //nolint:errcheck // it was read
+	var specs []weights.Spec
+	for _, own := range raw.Names() {
+		x, _ := raw.Tensor(own)
+		for from, to := range map[string]string{".block_sparse_moe.input_linear.weight": ".experts.gate_up_proj",
+			".block_sparse_moe.output_linear.weight": ".experts.down_proj",
+			".block_sparse_moe.router.layer.weight":  ".router.weight"} {
+			if layer, ok := strings.CutSuffix(own, from); ok {
+				own = layer + ".block_sparse_moe" + to
+			}
+		}
+		specs = append(specs, weights.Spec{Name: own, Shape: x.Shape})
+	}
+	set := weights.Declare(specs, weights.BF16)
+	if err := families.Rename(c, set); err != nil {
+		t.Fatal(err)
+	}
+	want := openWeights(t, expertPath(t, name+".safetensors"), c).Names()
+	if got := set.Names(); !slices.Equal(got, want) {
+		t.Errorf("tensors\n%v, want\n%v", got, want)
+	}
+}
+
 // TestFusedExpertsPlan plans a training step of every model whose experts the checkpoint has as layers, with
 // target_parameters over every storage: the router is no linear layer then, and shared experts and dense layers stay
 // some.
@@ -100,6 +134,9 @@ func TestFusedExpertsPlan(t *testing.T) {
 			if c.ShortConv > 0 {
 				out, block = "out_proj", "feed_forward"
 			}
+			if c.StateSpace.Heads > 0 {
+				block = "block_sparse_moe"
+			}
 			for _, targets := range []adapter.Targets{{adapter.AllLinear}, {query, out}, nil} {
 				for _, parameters := range [][]string{{"experts.gate_up_proj", "experts.down_proj"},
 					{block + ".experts.gate_up_proj"}, {"experts.down_proj"}} {
@@ -118,12 +155,8 @@ func TestFusedExpertsPlan(t *testing.T) {
 							layers += named
 						case !c.ExpertLayer(i):
 							layers += attention + 3
-						case c.SharedSize > 0 && c.Routing.Scored: // the shared expert has no gate
-							layers += attention + 3
-						case c.SharedSize > 0:
-							layers += attention + 3 + 1
 						default:
-							layers += attention
+							layers += attention + shared(c)
 						}
 						if c.ExpertLayer(i) {
 							tensors += 2 * len(parameters)

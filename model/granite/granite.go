@@ -1,5 +1,5 @@
-// Package granite builds Granite 4: layers of Mamba-2 or attention with Granite's multipliers, each with an MLP. Names
-// are the checkpoint's.
+// Package granite builds Granite 4: layers of Mamba-2 or attention with Granite's multipliers, each with an MLP and, in
+// the mixtures, experts beside it. Names are the checkpoint's.
 package granite
 
 import (
@@ -7,10 +7,16 @@ import (
 
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/mixtral"
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// Hybrid describes config.json of Granite 4. A model may have Mamba-2 layers, attention layers or both.
+// Names holds the names of the mixtures' experts, which a release has in one tensor for each layer.
+var Names = mixtral.Names{Block: "block_sparse_moe", Gate: "gate_proj", Up: "up_proj", Down: "down_proj",
+	Fused: "block_sparse_moe", Module: "block_sparse_moe", Router: "router.layer", FusedRouter: "router",
+	GateUp: "input_linear.weight", OneDown: "output_linear.weight"}
+
+// Hybrid describes config.json of Granite 4. A model may have any of Mamba-2 layers, attention layers and experts.
 var Hybrid = model.Dialect{Architecture: "GraniteMoeHybridForCausalLM", KVHeadsOptional: true, SiLU: true,
 	Defaults: func(c *model.Config) {
 		c.StateSpace = model.StateSpace{Heads: 128, Groups: 1, State: 256, Filter: 4, ConvBias: true}
@@ -25,13 +31,9 @@ var Hybrid = model.Dialect{Architecture: "GraniteMoeHybridForCausalLM", KVHeadsO
 				k.Fail(key, "= 0: must not be zero")
 			}
 		}
-		experts := 8
-		if k.Int("num_local_experts", &experts); experts != 0 {
-			k.Fail("num_local_experts", "= %d: only models without experts are supported", experts)
-		}
-		for _, key := range []string{"num_experts_per_tok", "router_aux_loss_coef", "output_router_logits"} {
-			k.Drop(key) // without experts nothing reads them
-		}
+		c.Experts = 8
+		c.ReadExperts(k, 2, "num_local_experts", "num_experts")
+		c.ExpertSize, c.NormTopK = c.IntermediateSize, true
 		c.SharedSize = 1024
 		if k.Int("shared_intermediate_size", &c.SharedSize); c.SharedSize < 1 || c.SharedSize > 1<<22 {
 			k.Fail("shared_intermediate_size", "= %d: must be 1 to %d", c.SharedSize, 1<<22)
@@ -66,6 +68,8 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 			MaxStep: s.MaxStep},
 		HeadSize: s.HeadSize, Filter: s.Filter, ConvBias: s.ConvBias, Bias: s.Bias, Eps: c.RMSNormEps,
 	}
+	moe := mixtral.Experts(c, Names)
+	moe.Shared, moe.Parameters = 0, true // the MLP beside the experts is in every layer
 	mlp := nn.GateUpMLP{GateUp: "input_linear", Down: "output_linear"}
 	var x *nn.Value
 	n.In("model", func() {
@@ -88,10 +92,15 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 				}
 				x = n.Add(x, h)
 				h = n.RMSNorm("post_attention_layernorm", x, eps)
-				x = n.Add(x, mlp.Apply(n, "shared_mlp", h, c.SharedSize))
+				y := mlp.Apply(n, "shared_mlp", h, c.SharedSize)
+				if c.Experts > 0 {
+					y = n.Add(n.MoE(Names.Block, h, in.Real, moe), y)
+				}
+				x = n.Add(x, y)
 			})
 		}
 		x = n.Scale(n.RMSNorm("norm", x, eps), 1/cmp.Or(c.LogitDivisor, 1))
+		n.BalanceExperts(c.RouterAuxLoss, c.ExpertsPerToken, false, in)
 	})
 	return x
 }

@@ -14,7 +14,15 @@ import (
 // block if a layer's experts are one tensor. A block without a name is the layer. Correction is the correction of a
 // router by scores within the block, and Shared the shared expert, if it has no gate. Module is the block in
 // transformers 5; "" = mlp. FusedCorrection is Correction in checkpoints with experts in one tensor; "" = the same.
-type Names struct{ Block, Gate, Up, Down, Fused, Module, Correction, FusedCorrection, Shared string }
+//
+// Router is the router within the block; "" = gate. FusedRouter is Router in transformers 5, if it differs. GateUp and
+// OneDown are the tensors within the block that hold all experts of a layer in a release; "" = a release has a tensor
+// for each expert, or transformers 5's tensors.
+type Names struct {
+	Block, Gate, Up, Down, Fused, Module, Correction, FusedCorrection, Shared string
+
+	Router, FusedRouter, GateUp, OneDown string
+}
 
 // Own holds Mixtral's names, Qwen those of Qwen's mixtures, Gemma those of Gemma 4's.
 var (
@@ -32,7 +40,7 @@ func BuildQwen(n *nn.Net, c model.Config, in nn.Batch) *nn.Value { return build(
 // Experts returns the mixture of experts of a configuration with a checkpoint's names.
 func Experts(c model.Config, names Names) nn.MoE {
 	moe := nn.MoE{Gate: names.Gate, Up: names.Up, Down: names.Down, Module: names.Module,
-		SharedName: names.Shared}
+		SharedName: names.Shared, Router: names.Router}
 	moe.Experts, moe.PerToken, moe.Inner, moe.Normalise = c.Experts, c.ExpertsPerToken, c.ExpertSize, c.NormTopK
 	moe.Activation, moe.Shared = c.HiddenAct, c.SharedSize
 	if r := c.Routing; r.Scored {

@@ -153,6 +153,7 @@ type MoE struct {
 	Shared                   int    // intermediate size of the shared expert; 0 = none
 	Activation               string // activation of the experts' gates, a value of model.Config.HiddenAct
 	Module                   string // name of the block in transformers 5; "" = mlp
+	Router                   string // name of the router within the block; "" = gate
 	// SharedName is the name of a shared expert without a gate; "" = the shared expert has a gate.
 	SharedName string
 	// Scores replaces the softmax of the router's logits; nil = the softmax.
@@ -182,20 +183,20 @@ func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 		width := x.Width()
 		parameters := m.Parameters || n.ExpertParameters
 		var router Linear
-		plain := m.Parameters || m.Scores != nil
+		plain, gate := m.Parameters || m.Scores != nil, cmp.Or(m.Router, "gate")
 		if plain {
-			n.In("gate", func() { router = newDense(n, width, m.Experts, nil) })
+			n.In(gate, func() { router = newDense(n, width, m.Experts, nil) })
 		} else {
-			router = n.linear("gate", width, m.Experts, false, !parameters)
+			router = n.linear(gate, width, m.Experts, false, !parameters)
 		}
-		if plain || parameters {
-			router = n.router("gate", router)
+		if (plain || parameters) && m.Router == "" { // adapters know a router by the name that transformers has too
+			router = n.router(gate, router)
 		}
 		logits := router.Apply(x)
 		n.RouterLogits = append(n.RouterLogits, logits)
 		alone := m.Experts == 1 && (m.Scores == nil || m.Scores.Weigh.Softmax)
 		if alone || m.PerToken == 1 && m.Normalise { // the weight is always the same
-			n.uninfluential(n.Scope() + ".gate")
+			n.uninfluential(n.Scope() + "." + gate)
 		}
 		weights, experts := m.route(n, logits)
 		y = n.mixture(x, weights, n.sortByExpert(m.Experts, experts, real), m, module, parameters)
