@@ -243,3 +243,21 @@ func (ColumnsConvGrad) Cost(in, out []Type, _ Content) Cost {
 func (ColumnsConvCached) Cost(in, out []Type, _ Content) Cost {
 	return pointwise(in[:5], out[:1], T(F32, in[0].Shape[0], in[1].Shape[0]), 2*in[1].Shape[1]+4)
 }
+
+// Stored keeps the bias in fp32.
+func (ColumnsConv) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, F32, I32}, []DType{ComputeType}
+}
+
+// Stored keeps the bias in fp32.
+func (ColumnsConvGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, F32, I32, ComputeType}, []DType{ComputeType}
+}
+
+// ScratchGPU returns 0: the device computes the filter's sums again in registers.
+func (ColumnsConvGrad) ScratchGPU([]Type, []Type, int) int64 { return 0 }
+
+// Stored keeps rows in a slot as they are.
+func (ColumnsConvCached) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, ComputeType, F32, I32, I32, ComputeType}, []DType{ComputeType, ComputeType}
+}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/tierlora/tierlora/kernel/cuda"
 	"github.com/tierlora/tierlora/kernel/simd"
 )
 
@@ -473,3 +474,49 @@ func stateSpaceCached[F Float](c *CPU, o StateSpaceCached, in, out []Tensor) fun
 func (o StateSpaceCached) Cost(in, out []Type, _ Content) Cost {
 	return Cost{moved(in[:6], out[:1]), o.Scan.flops(in[0], 3)}
 }
+
+// Stored keeps the frozen numbers of the heads in fp32.
+func (StateSpace) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, F32, F32, F32, I32}, []DType{ComputeType}
+}
+
+// CheckGPU refuses heads and states that no device code serves.
+func (o StateSpace) CheckGPU(in, _ []Type, _ int) error {
+	if P := o.headSize(in[0]); !cuda.FitsStateSpace(P, o.State) {
+		return fmt.Errorf("heads of %d with states of %d: want at most 64 with at most 256, or 128 with 128", P,
+			o.State)
+	}
+	return nil
+}
+
+// ScratchGPU returns 0: a state is in registers.
+func (StateSpace) ScratchGPU([]Type, []Type, int) int64 { return 0 }
+
+// Stored keeps the frozen numbers of the heads in fp32.
+func (StateSpaceGrad) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, F32, F32, F32, I32, ComputeType}, []DType{ComputeType}
+}
+
+// CheckGPU refuses heads and states that no device code serves.
+func (o StateSpaceGrad) CheckGPU(in, out []Type, sm int) error {
+	return StateSpace(o).CheckGPU(in, out, sm)
+}
+
+func (o StateSpaceGrad) scratch(parts Type) cuda.StateSpaceScratch {
+	return cuda.NewStateSpaceScratch(parts.Shape[0], o.Heads, o.Groups, o.State)
+}
+
+// ScratchGPU returns the bytes of the shares' sums of the gradients of B and C, and of a number for each token and
+// head.
+func (o StateSpaceGrad) ScratchGPU(in, _ []Type, _ int) int64 { return o.scratch(in[0]).Bytes }
+
+// Stored keeps states in fp32.
+func (StateSpaceCached) Stored([]DType) (want, out []DType) {
+	return []DType{ComputeType, F32, F32, F32, I32, I32, F32}, []DType{ComputeType, F32}
+}
+
+// CheckGPU refuses heads and states that no device code serves.
+func (o StateSpaceCached) CheckGPU(in, out []Type, sm int) error { return o.Scan.CheckGPU(in, out, sm) }
+
+// ScratchGPU returns 0: a state is in registers.
+func (StateSpaceCached) ScratchGPU([]Type, []Type, int) int64 { return 0 }

@@ -119,8 +119,8 @@ type selfChecker struct {
 func newSelfChecker(env session.Env) *selfChecker {
 	checks := slices.Concat(elementChecks(), gemmChecks(), lowRankChecks(), attentionChecks(), lossChecks(),
 		baseGradientChecks(), updateChecks(), expertChecks(), fusedChecks(), fewRowsChecks(), convChecks(),
-		headGateChecks(), deltaChecks(), fp8Checks(), preferenceChecks(), unpairedChecks(), doraChecks(),
-		taskChecks(), policyChecks(), latentChecks())
+		headGateChecks(), deltaChecks(), stateSpaceChecks(), fp8Checks(), preferenceChecks(), unpairedChecks(),
+		doraChecks(), taskChecks(), policyChecks(), latentChecks())
 	workers := env.Workers
 	if workers == 0 {
 		workers = runtime.GOMAXPROCS(0)
