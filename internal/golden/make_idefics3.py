@@ -71,7 +71,7 @@ def build():
         vision_config=dict(hidden_size=16, intermediate_size=24, num_hidden_layers=2, num_attention_heads=2, image_size=16,
                            patch_size=4),
         text_config=dict(model_type="llama", vocab_size=len(tok), hidden_size=24, intermediate_size=32, num_hidden_layers=2,
-                         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=512, rms_norm_eps=1e-5,
+                         num_attention_heads=3, num_key_value_heads=1, max_position_embeddings=512, rms_norm_eps=1e-5,
                          bos_token_id=id("<|im_start|>"), eos_token_id=id("<end_of_utterance>"),
                          pad_token_id=id("<|im_end|>"), tie_word_embeddings=False))
     m = Idefics3ForConditionalGeneration._from_config(config, attn_implementation="eager").float().eval()
