@@ -82,8 +82,12 @@ func baseGradientChecks() []check {
 			check{kernel: "replace_rows_grad", name: size, build: one(kernel.ReplaceRowsGrad{}),
 				bounds: []bound{summed}, in: []checkInput{n.normal(1, K, C), integers(at...), x()}},
 			check{kernel: "replace_rows_grad", name: size + " of fp32, scaled", bounds: []bound{summed},
-				build: one(kernel.ReplaceRowsGrad{Scale: 7.5}),
-				in:    []checkInput{n.normal(1, K, C), integers(at...), n.normal32(1, M, C)}},
+				build: func(b *graph.Builder, in []*graph.Value) []*graph.Value {
+					dy := b.Apply(kernel.AddTo{}, in[2], in[3]) // stored in fp32
+					return []*graph.Value{b.Apply(kernel.ReplaceRowsGrad{Scale: 7.5}, in[0], in[1], dy)}
+				},
+				in: []checkInput{n.normal(1, K, C), integers(at...), n.normal32(1, M, C).overwritten(),
+					n.normal32(1, M, C)}},
 			check{kernel: "lookup", name: size, build: one(kernel.Lookup{}), bounds: []bound{exact},
 				in: []checkInput{integers(ids...), integers(at[:min(M, V-3)]...)}},
 			check{kernel: "bias_grad", name: size, build: one(kernel.BiasGrad{}), bounds: []bound{summed},

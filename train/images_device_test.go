@@ -17,7 +17,7 @@ func TestGPUImagesFollowCPU(t *testing.T) {
 		for precision, limit := range map[string]float64{"fp32": 0.002, "bf16": 0.05, "fp16": 0.05} {
 			t.Run(name+" "+precision, func(t *testing.T) {
 				cpu, _ := pictureSpec(t, model, t.TempDir(), 12)
-				cpu.Training.LearningRate, cpu.Training.EvalSteps = 1e-3, 6
+				cpu.Device, cpu.Training.LearningRate, cpu.Training.EvalSteps = "cpu", 1e-3, 6
 				on := cpu
 				on.Device, on.Training.Precision, on.OutputDir = "cuda", precision, filepath.Join(t.TempDir(), "gpu")
 				compareDevices(t, cpu, on, limit)

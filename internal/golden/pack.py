@@ -5,7 +5,7 @@
 
 SafeTensors and JSON files of LEAST bytes, and all runs, become NAME.gz, without a time in them, or, where that is WORTH bytes smaller, NAME.gz2
 or NAME.gz4, in which the bytes at every second or fourth place come together: exponents of numbers are alike. Where the package zopfli
-0.4.3 is installed they are 4 % smaller, in the same format. golden.Path unpacks them for the tests. The tables of tokenizers, which repeat vocabularies, are packed by zstd's command (ZSTD) under the same rule. A copy of
+0.4.3 is installed they are 4 % smaller, in the same format. golden.Path unpacks them for the tests. Files that repeat themselves far apart are packed by zstd's command (ZSTD) under the same rule. A copy of
 another packed file becomes NAME.same, a line with that file's place. A file of NEAR becomes NAME.near: a line with the place of a packed
 file of the same size that it resembles, and its difference from that file (exclusive or), packed as in NAME.gz4. A file of FIXED, an adapter
 that a test compares within a tolerance, becomes NAME.fixed: its values as multiples of 2^-14 (STEP), packed as in NAME.gz2. The test lowers its
@@ -35,7 +35,7 @@ NEAR = {
 FIXED = [f"train/{run}/final/adapter_model.safetensors" for run in ("rslora", "loraplus", "qlora_nf4", "qlora_nf4_double")]
 STEP = 2.0 ** -14
 PLANES = {".gz": 1, ".gz2": 2, ".gz4": 4}
-ZSTD = ["tokenizers/pipelines.json", "tokenizers/releases.json", "tokenizers/smollm/tokenizer.json"]
+ZSTD = ["preferences/curve_rows.json", "tokenizers/pipelines.json", "tokenizers/releases.json", "tokenizers/smollm/tokenizer.json"]
 
 
 def wanted(path):
