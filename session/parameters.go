@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/families"
 	"github.com/tierlora/tierlora/model/weights"
 )
 
@@ -33,7 +34,7 @@ func CountParameters(c model.Config, tensors Tensors) Parameters {
 		n := int64(t.Len())
 		all += n
 		switch {
-		case strings.Contains(name, ".experts."):
+		case families.IsExpert(c, name):
 			experts += n
 		case strings.HasSuffix(name, ".embed_tokens.weight") && !c.TieEmbeddings:
 			table += n

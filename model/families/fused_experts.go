@@ -63,6 +63,16 @@ func splitExperts(c model.Config, w *weights.Set) error {
 	})
 }
 
+// IsExpert reports whether a tensor of a network or a checkpoint belongs to experts: to one, or to all of a layer.
+func IsExpert(c model.Config, name string) bool {
+	if strings.Contains(name, ".experts.") {
+		return true
+	}
+	names := Table[c.ModelType].Experts
+	return names != nil && names.GateUp != "" && (strings.HasSuffix(name, part(names.Block)+part(names.GateUp)) ||
+		strings.HasSuffix(name, part(names.Block)+part(names.OneDown)))
+}
+
 // without returns a name without the first of the endings that it has.
 func without(name string, endings []string) (start string, ok bool) {
 	for _, ending := range endings {

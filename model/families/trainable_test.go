@@ -152,7 +152,8 @@ func TestEveryMatrixTrainsInBF16(t *testing.T) {
 	}
 	for _, m := range models(t) {
 		c, trained := m.config(t), &adapter.Trained{NarrowMatrices: true}
-		if c.HeadDim%8 > 0 || c.Experts > 0 || c.ShortConv > 0 || strings.HasPrefix(c.ModelType, "qwen3_5") {
+		if c.HeadDim%8 > 0 || c.Experts > 0 || c.ShortConv > 0 || c.StateSpace != (model.StateSpace{}) ||
+			strings.HasPrefix(c.ModelType, "qwen3_5") {
 			continue
 		}
 		w := build(t, c, 2, 8, nn.Options{Float: kernel.F32, Trainable: func(string) bool { return true },
