@@ -50,7 +50,8 @@ func NewSeveral(saved []*Saved) *Several {
 	return &Several{saved: saved, layers: map[string]*severalLayer{}}
 }
 
-// Wrapper is the nn.Options.Wrap for a plan of so many tokens, whose data have a prefix.
+// Wrapper returns the nn.Options.Wrap of a plan. tokens is the number of tokens of its batches, and prefix begins the
+// names of its batch values.
 func (s *Several) Wrapper(prefix string, tokens int) func(n *nn.Net, path string, base nn.Linear) nn.Linear {
 	return s.wrapper(prefix, tokens, Config.Adapts)
 }

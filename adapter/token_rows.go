@@ -91,8 +91,8 @@ func (s LoRASettings) checkTokenRows() (problems []error) {
 	return problems
 }
 
-// CheckModel returns what is wrong with the rows for a model with a vocabulary of so many tokens, whose head is tied to
-// the embeddings or not. saved are the modules that the adapter trains in whole.
+// CheckModel returns an error if the rows do not fit a model. vocab is the size of its vocabulary, and tied says whether
+// its head is tied to the embeddings. saved are the modules that the adapter trains in whole.
 func (r TokenRows) CheckModel(vocab int, tied bool, saved SavedModules) error {
 	const key = "lora.trainable_token_indices: "
 	for _, id := range slices.Concat(r.Embeddings, r.Head) {

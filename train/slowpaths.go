@@ -55,9 +55,11 @@ func slowLayout(l, fastest session.Layout, c Config, measured bool) (all []graph
 			"%s, as there is no memory for them dequantised", which)
 	}
 	if l.Recompute != fastest.Recompute {
-		cost := map[graph.Recompute]string{graph.RecomputeCheap: costSelective, graph.KeepAttention: costFull,
-			graph.RecomputeLayers: costFull, graph.OffloadAttention: costOffload,
+		cost, timed := map[graph.Recompute]string{graph.RecomputeCheap: costSelective, graph.RecomputeLayers: costFull,
 			graph.Offload: costOffload}[l.Recompute]
+		if !timed {
+			cost = kernel.NotMeasured
+		}
 		where := ""
 		if l.Layers > 0 {
 			where = fmt.Sprintf(" in the first %d layers", l.Layers)
