@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/tierlora/tierlora/kernel/simd"
 )
 
 // tensor is one of a reference file. DType is the SafeTensors name; Data is little endian.
@@ -132,18 +134,41 @@ func TestTablesAreBitsandbytes(t *testing.T) {
 	sameBits(t, "dynamic table", NestedTable[:], floats(t, g["dynamic.signed"]))
 }
 
+const stories = "../configs/assets/stories260K/model.safetensors"
+
+// input returns what bitsandbytes quantised in a case, and its rows and columns. The last word of the case is the type:
+// float32 values are in g, or are a weight of model; bfloat16 and float16 values are the float32 values rounded.
+func input(t testing.TB, g, model map[string]tensor, key string) (x []float32, rows, cols int) {
+	t.Helper()
+	dot := strings.LastIndex(key, ".")
+	in, ok := g[key[:dot]+".float32.input"]
+	if !ok {
+		in = model[key[:dot]]
+	}
+	x = floats(t, in)
+	for i, v := range x {
+		switch key[dot:] {
+		case ".bfloat16":
+			x[i] = simd.FromBF16(simd.ToBF16(v))
+		case ".float16":
+			x[i] = simd.FromF16(simd.ToF16(v))
+		}
+	}
+	return x, in.Shape[0], in.Shape[1]
+}
+
 func TestGoldenCases(t *testing.T) {
 	g := readTensors(t, "testdata/nf4.safetensors.gz")
+	model := readTensors(t, stories)
 	cases := 0
-	for name, in := range g {
-		key, ok := strings.CutSuffix(name, ".input")
+	for name := range g {
+		key, ok := strings.CutSuffix(name, ".packed")
 		if !ok {
 			continue
 		}
 		cases++
 		t.Run(key, func(t *testing.T) {
-			rows, cols := in.Shape[0], in.Shape[1]
-			x := floats(t, in)
+			x, rows, cols := input(t, g, model, key)
 			p, err := Quantise(x, rows, cols, Config{Bits: 4, Type: "nf4", BlockSize: 64})
 			if err != nil {
 				t.Fatal(err)
@@ -361,7 +386,7 @@ func toBF16(v float32) uint16 {
 
 // Every projection of a whole model, quantised here and by bitsandbytes.
 func TestModelQuantised(t *testing.T) {
-	model := readTensors(t, "../configs/assets/stories260K/model.safetensors")
+	model := readTensors(t, stories)
 	for run, nested := range map[string]bool{"qlora_nf4": false, "qlora_nf4_double": true} {
 		g := readTensors(t, "../internal/golden/testdata/train/"+run+"/base_nf4.safetensors.gz")
 		offsets, weights := 0, 0

@@ -10,6 +10,7 @@ another packed file becomes NAME.same, a line with that file's place. A file of 
 file of the same size that it resembles, and its difference from that file (exclusive or), packed as in NAME.gz4. A file of FIXED, an adapter
 that a test compares within a tolerance, becomes NAME.fixed: its values as multiples of 2^-14 (STEP), packed as in NAME.gz2. The test lowers its
 tolerance by half of that, so it proves at least as much. --unpack leaves these: what they were lies in the set that made them.
+A tokenizer.json of BPE becomes NAME.bpe: its text without the tokens of the vocabulary that its merges make, packed by zstd.
 """
 import gzip
 import json
@@ -35,7 +36,8 @@ NEAR = {
 FIXED = [f"train/{run}/final/adapter_model.safetensors" for run in ("rslora", "loraplus", "qlora_nf4", "qlora_nf4_double")]
 STEP = 2.0 ** -14
 PLANES = {".gz": 1, ".gz2": 2, ".gz4": 4}
-ZSTD = ["preferences/curve_rows.json", "tokenizers/pipelines.json", "tokenizers/releases.json", "tokenizers/smollm/tokenizer.json"]
+ZSTD = ["preferences/curve_rows.json", "tokenizers/pipelines.json", "tokenizers/releases.json"]
+BPE = ["tokenizers/smollm/tokenizer.json"]
 
 
 def wanted(path):
@@ -58,6 +60,31 @@ def fixed(raw):
     return raw[:head] + struct.pack(f"<{len(values)}h", *(round(v / STEP) for v in values))
 
 
+def zstd(raw):
+    return subprocess.run(["zstd", "-19", "--ultra", "--long=23", "-c"], input=raw, capture_output=True, check=True).stdout
+
+
+def vocabulary(lines):
+    """Where the lines of the vocabulary begin and end in a tokenizer.json of two spaces a level, and the merges after it."""
+    begin, merges = lines.index('    "vocab": {') + 1, lines.index('    "merges": [')
+    return begin, merges - 1, [line.strip().removesuffix(",") for line in lines[merges + 1:lines.index("    ]", merges)]]
+
+
+def without_merged(raw):
+    """The text without the last tokens of the vocabulary, one for each merge."""
+    lines = raw.decode().split("\n")
+    _, end, merges = vocabulary(lines)
+    return "\n".join(lines[:end - len(merges)] + lines[end:]).encode()
+
+
+def with_merged(text):
+    lines = text.decode().split("\n")
+    begin, end, merges = vocabulary(lines)
+    made = [f"      {merge.replace(' ', '')}: {end - begin + i}," for i, merge in enumerate(merges)]
+    made[-1] = made[-1].removesuffix(",")
+    return "\n".join(lines[:end] + made + lines[end:]).encode()
+
+
 def pack(path, firsts):
     raw = path.read_bytes()
     place = str(path.relative_to(HERE))
@@ -70,7 +97,10 @@ def pack(path, firsts):
     elif place in FIXED:
         packed, ending = gzipped(fixed(raw), 2), ".fixed"
     elif place in ZSTD:
-        packed, ending = subprocess.run(["zstd", "-19", "--ultra", "--long=23", "-c"], input=raw, capture_output=True, check=True).stdout, ".zst"
+        packed, ending = zstd(raw), ".zst"
+    elif place in BPE:
+        packed, ending = zstd(without_merged(raw)), ".bpe"
+        assert with_merged(without_merged(raw)) == raw, path
     else:
         packed, ending = gzipped(raw, 1), ".gz"
         for other in (".gz2", ".gz4") if path.suffix == ".safetensors" and not place.endswith(PLAIN) else ():
@@ -103,8 +133,9 @@ def unpack(path):
     elif path.suffix == ".near":
         place, difference = path.read_bytes().split(b"\n", 1)
         raw = bytes(a ^ b for a, b in zip(spread(4, gzip.decompress(difference)), gunzipped(HERE / place.decode()), strict=True))
-    elif path.suffix == ".zst":
+    elif path.suffix in (".zst", ".bpe"):
         raw = subprocess.run(["zstd", "-dc"], input=path.read_bytes(), capture_output=True, check=True).stdout
+        raw = with_merged(raw) if path.suffix == ".bpe" else raw
     else:
         raw = gunzipped(path)
     path.with_suffix("").write_bytes(raw)
@@ -115,8 +146,8 @@ def main():
     if sys.argv[1:] not in ([], ["--unpack"]):
         sys.exit(__doc__)
     if sys.argv[1:]:
-        files = [p for p in sorted(HERE.rglob("*")) if p.suffix in (*PLANES, ".zst", ".same", ".near") and p.with_suffix("").suffix in LEAST]
-        files = [p for p in files if "tokenizers" not in p.parts or str(p.relative_to(HERE).with_suffix("")) in ZSTD]
+        files = [p for p in sorted(HERE.rglob("*")) if p.suffix in (*PLANES, ".zst", ".bpe", ".same", ".near") and p.with_suffix("").suffix in LEAST]
+        files = [p for p in files if "tokenizers" not in p.parts or str(p.relative_to(HERE).with_suffix("")) in ZSTD + BPE]
         done = [unpack(p) for p in files]  # all of them, before any is removed: a copy is read from the file that it names
         for p in files:
             p.unlink()

@@ -20,9 +20,9 @@ import (
 // packings are the endings of packed reference files: gzip, of the bytes in their order or of those at every second or
 // fourth place together, zstd for the few that repeat themselves over more than gzip's 32 KiB, for a copy of
 // another file a line with that file's place in testdata, for a file that resembles another such a line and the
-// difference, and for an adapter that is compared within a tolerance its values as multiples of FixedStep. pack.py
-// packs them.
-var packings = []string{".gz", ".gz2", ".gz4", ".zst", ".same", ".near", ".fixed"}
+// difference, for an adapter that is compared within a tolerance its values as multiples of FixedStep, and for a
+// tokenizer.json zstd of its text without the tokens that its merges make. pack.py packs them.
+var packings = []string{".gz", ".gz2", ".gz4", ".zst", ".same", ".near", ".fixed", ".bpe"}
 
 // FixedStep is the distance of the values that a .fixed file can hold. Each is the reference's value rounded to the
 // nearest, so a test that compares with one lowers its tolerance by FixedStep/2 and proves at least as much.
@@ -33,18 +33,50 @@ var planes = map[string]int{".gz2": 2, ".gz4": 4}
 
 // unpack is what the packed bytes of the file name hold.
 func unpack(name string, packed []byte) ([]byte, error) {
-	if filepath.Ext(name) == ".zst" {
-		z, err := zstd.NewReader(nil)
-		if err != nil {
-			return nil, err
-		}
-		defer z.Close()
-		return z.DecodeAll(packed, nil)
-	}
-	if filepath.Ext(name) == ".fixed" {
+	switch ending := filepath.Ext(name); ending {
+	case ".zst":
+		return unzstd(packed)
+	case ".bpe":
+		return withMerged(packed)
+	case ".fixed":
 		return unfixed(packed)
+	default:
+		return unzip(packed, planes[ending])
 	}
-	return unzip(packed, planes[filepath.Ext(name)])
+}
+
+func unzstd(packed []byte) ([]byte, error) {
+	z, err := zstd.NewReader(nil)
+	if err != nil {
+		return nil, err
+	}
+	defer z.Close()
+	return z.DecodeAll(packed, nil)
+}
+
+// withMerged returns the tokenizer.json whose text packed holds without the last tokens of the vocabulary, which are
+// the merges in their order.
+func withMerged(packed []byte) ([]byte, error) {
+	text, err := unzstd(packed)
+	if err != nil {
+		return nil, err
+	}
+	head, vocab, found := strings.Cut(string(text), "\n    \"vocab\": {\n")
+	vocab, rest, foundMerges := strings.Cut(vocab, "\n    },\n    \"merges\": [\n")
+	merges, tail, foundEnd := strings.Cut(rest, "\n    ]\n")
+	if !found || !foundMerges || !foundEnd {
+		return nil, fmt.Errorf("%d bytes hold no vocabulary before merges", len(text))
+	}
+	var b strings.Builder
+	b.WriteString(head + "\n    \"vocab\": {\n" + vocab)
+	id, separator := strings.Count(vocab, "\n")+1, "\n"
+	for line := range strings.SplitSeq(merges, "\n") {
+		token := strings.ReplaceAll(strings.TrimSuffix(strings.TrimSpace(line), ","), " ", "")
+		fmt.Fprintf(&b, "%s      %s: %d", separator, token, id)
+		id, separator = id+1, ",\n"
+	}
+	b.WriteString("\n    },\n    \"merges\": [\n" + merges + "\n    ]\n" + tail)
+	return []byte(b.String()), nil
 }
 
 // unzip is what gzip's bytes hold, sorted by n places; 0 = in their order.

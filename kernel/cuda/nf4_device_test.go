@@ -15,6 +15,8 @@ import (
 	"sort"
 	"strings"
 	"testing"
+
+	"github.com/tierlora/tierlora/kernel/simd"
 )
 
 // goldens are bitsandbytes' own numbers, shared with package quant.
@@ -58,9 +60,37 @@ func (g goldens) bytes(name string) []byte {
 	return g.data[h.Offsets[0]:h.Offsets[1]]
 }
 
+// nf4Input returns the bytes of the n values that bitsandbytes quantised in a case, and their type as kernels name it.
+// The last word of the case is the type: float32 values are in g, or are a weight of model; bfloat16 and float16 values
+// are the float32 values rounded.
+func nf4Input(g, model goldens, c string) (input []byte, kind string, n int) {
+	dot := strings.LastIndex(c, ".")
+	name := c[:dot] + ".float32.input"
+	if _, ok := g.head[name]; ok {
+		input = g.bytes(name)
+	} else {
+		input = model.bytes(c[:dot])
+	}
+	n = len(input) / 4
+	if c[dot:] == ".float32" {
+		return input, "f32", n
+	}
+	kind, to := "bf16", simd.ToBF16
+	if c[dot:] == ".float16" {
+		kind, to = "f16", simd.ToF16
+	}
+	rounded := make([]byte, 0, 2*n)
+	for i := range n {
+		v := math.Float32frombits(binary.LittleEndian.Uint32(input[4*i:]))
+		rounded = binary.LittleEndian.AppendUint16(rounded, to(v))
+	}
+	return rounded, kind, n
+}
+
 func TestNF4Goldens(t *testing.T) {
 	r := newHarness(t, 64<<20)
 	g := openGoldens(t)
+	model := goldensOf(t, "../../configs/assets/stories260K/model.safetensors")
 	var cases []string
 	for k := range g.head {
 		if c, ok := strings.CutSuffix(k, ".packed"); ok {
@@ -69,16 +99,12 @@ func TestNF4Goldens(t *testing.T) {
 	}
 	sort.Strings(cases)
 	for _, c := range cases {
-		kind := map[string]string{"F32": "f32", "BF16": "bf16", "F16": "f16"}[g.head[c+".input"].DType]
-		n := 1
-		for _, s := range g.head[c+".input"].Shape {
-			n *= s
-		}
+		input, kind, n := nf4Input(g, model, c)
 		blocks := (n + 63) / 64
 		offset := g.bytes(c + ".nested.offset")
 		out := r.repeat(func() [][]byte {
 			packed, absmax := r.out("packed", int64((n+1)/2)), r.out("absmax", int64(4*blocks))
-			r.run(NF4Quantise("nf4_quantise_"+kind, int64(n)), packed, absmax, in(r, "w", g.bytes(c+".input")),
+			r.run(NF4Quantise("nf4_quantise_"+kind, int64(n)), packed, absmax, in(r, "w", input),
 				int64(n))
 			scale8, scale2, off := r.out("scale8", int64(blocks)), r.out("scale2", int64(4*((blocks+255)/256))),
 				r.out("offset", 4)
