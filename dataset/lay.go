@@ -30,7 +30,11 @@ func (s Shape) Lay(rows [][]Row, pad int32) (Batch, error) {
 				}
 			}
 			if row.Rollout != nil {
-				if err := row.Rollout.Check(len(row.IDs), row.Sequences()); err != nil {
+				answers := row.Sequences()
+				if row.Prefix {
+					answers--
+				}
+				if err := row.Rollout.Check(len(row.IDs), answers); err != nil {
 					return Batch{}, fmt.Errorf("lay out a batch: %w", err)
 				}
 			}

@@ -104,6 +104,9 @@ func (r Row) shared(prefix int) Row {
 	if r.Weights != nil {
 		s.Weights = make([]float32, n)
 	}
+	if r.Rollout != nil {
+		s.Rollout = r.Rollout.shared(r, prefix)
+	}
 	at := 0
 	take := func(from, to int) {
 		copy(s.IDs[at:], r.IDs[from:to])
@@ -122,6 +125,15 @@ func (r Row) shared(prefix int) Row {
 	return s
 }
 
+// Share returns a row of unshared sequences as batches of the shape lay it out: with what its sequences have in common
+// laid out once, where the batches have prefixes.
+func (s Shape) Share(r Row) Row {
+	if !s.Prefixes {
+		return r
+	}
+	return r.shared(commonPrefix(r))
+}
+
 // sharing is rows whose sequences share their common prefixes.
 type sharing struct {
 	rows   Rows
@@ -134,12 +146,20 @@ func share(rows Rows, least int) sharing {
 	s := sharing{rows: rows, prefix: make([]int32, rows.Len()), saved: make([]int32, rows.Len())}
 	for i := range rows.Len() {
 		if others := len(bordersOf(rows, i)); others > 0 {
-			if n := commonPrefix(rows.Row(i)); n >= max(least, 1) {
+			if n := commonPrefixOf(rows, i); n >= max(least, 1) {
 				s.prefix[i], s.saved[i] = int32(n), int32(others*n)
 			}
 		}
 	}
 	return s
+}
+
+// commonPrefixOf is commonPrefix of row i. That of answers that are not sampled yet follows from the prompt.
+func commonPrefixOf(rows Rows, i int) int {
+	if a, ok := rows.(answeredRows); ok {
+		return a.Rows.Length(i) - 1
+	}
+	return commonPrefix(rows.Row(i))
 }
 
 func (s sharing) Len() int         { return s.rows.Len() }

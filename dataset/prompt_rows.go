@@ -132,4 +132,9 @@ func (a answeredRows) Row(i int) Row {
 }
 
 // Prompt returns the row that answers are sampled for, from rows of Answered.
-func Prompt(rows Rows, i int) Row { return rows.(answeredRows).Rows.Row(i) }
+func Prompt(rows Rows, i int) Row {
+	if s, ok := rows.(sharing); ok {
+		rows = s.rows
+	}
+	return rows.(answeredRows).Rows.Row(i)
+}

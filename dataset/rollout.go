@@ -27,7 +27,8 @@ type Rollout struct {
 	Group     string // the group's name in its file; "" = it has none
 }
 
-// Check returns an error if the rollout does not fit a row with the given numbers of tokens and sequences.
+// Check returns an error if the rollout does not fit a row with the given numbers of tokens and sequences, without the
+// prefix that they may continue.
 func (r *Rollout) Check(tokens, sequences int) error {
 	for _, list := range []struct {
 		what string
@@ -98,10 +99,30 @@ func (b *Batch) TakeRollouts() bool {
 		own := *r
 		if own.Divergence == nil {
 			own.Divergence = own.divergence(b.Borders(k), b.Length(k))
+			if b.SharesPrefix(k) && own.Divergence != nil {
+				own.Divergence = own.Divergence[1:]
+			}
 		}
 		b.Rollouts[k] = &own
 	}
 	return true
+}
+
+// shared returns the rollout of a row whose first tokens are laid out once (Row.shared).
+func (r *Rollout) shared(of Row, prefix int) *Rollout {
+	own := *r
+	for _, list := range []*[]float32{&own.Old, &own.Reference} {
+		if *list == nil {
+			continue
+		}
+		all := append([]float32{}, (*list)[:prefix]...)
+		for k := range of.Sequences() {
+			from, to := sequenceSpan(of.Borders, k, len(of.IDs))
+			all = append(all, (*list)[from+prefix:to]...)
+		}
+		*list = all
+	}
+	return &own
 }
 
 // MaskTruncated takes answers without an end token out of the loss, and returns how many tokens are trained less.

@@ -43,10 +43,10 @@ type Config struct {
 	// dpo learns from pairs of a chosen and a rejected answer, compared with a reference; cpo, simpo and orpo do
 	// without one. distill learns from a teacher's log-probabilities (knowledge distillation).
 	Objective string `yaml:"objective" default:"cross_entropy" resume:"fixed"`
-	// SharePrompts computes the prompt of a preference pair once instead of with each answer. Results are the same up
-	// to rounding; steps are faster and take less memory, the more so the longer prompts are. auto does so where enough
-	// tokens are saved and the run allows it: not with linear attention, longrope, neftune_alpha, dataset.streaming or
-	// context_parallel_size. A resumed run with auto goes on as it began.
+	// SharePrompts computes the prompt of a preference pair, or of a group of sampled answers, once instead of with
+	// each answer. Results are the same up to rounding; steps are faster and take less memory, the more so the longer
+	// prompts are. auto does so where enough tokens are saved and the run allows it: not with linear attention,
+	// longrope, neftune_alpha, dataset.streaming or context_parallel_size. A resumed run with auto goes on as it began.
 	SharePrompts string `yaml:"share_prompts" default:"auto" choices:"auto yes no" resume:"compared"`
 	// Reference is the model that dpo, kto and other objectives with a reference compare the trained one with. base is
 	// the base model with the adapter switched off. start is the adapter that the run starts from (init_from), as TRL

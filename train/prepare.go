@@ -261,11 +261,11 @@ func (p *inputs) readSet(ctx context.Context) (*dataset.Set, *dataset.Report, er
 	if err == nil {
 		err = objective.CheckRows(p.spec.Training.Objective, p.spec.Objective(), report)
 	}
-	if err == nil {
-		p.noted, err = sharePrompts(p.spec, set, sharingLayers(p.Session))
-	}
 	if sampled, ok := samplesOf(p.spec); err == nil && ok {
 		err = checkPrompts(set, sampled)
+	}
+	if err == nil {
+		p.noted, err = sharePrompts(p.spec, set, sharingLayers(p.Session))
 	}
 	if err == nil {
 		err = objective.CheckData(ctx, p.spec.Objective(), set, p.Base.Tokenizer,

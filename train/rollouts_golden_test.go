@@ -70,13 +70,21 @@ func (g goldenRollouts) row(k int, names []string, old bool) (row dataset.Row) {
 func (g goldenRollouts) step(t *testing.T, micro int, names []string, old bool, divergences []float64) (
 	s dataset.Step) {
 	t.Helper()
-	shape := dataset.Shape{Sequences: 2, T: 256, Budgets: []int{512}, Borders: 32, Longest: 64, Flat: true}
+	return g.window(t, micro, names, old, divergences, false)
+}
+
+// window is step for groups that lay out their prompt once if they are shared.
+func (g goldenRollouts) window(t *testing.T, micro int, names []string, old bool, divergences []float64, shared bool) (
+	s dataset.Step) {
+	t.Helper()
+	shape := dataset.Shape{Sequences: 2, T: 256, Budgets: []int{512}, Borders: 32, Longest: 64, Flat: true,
+		Prefixes: shared}
 	for m := range micro {
 		var rows []dataset.Row
 		for k := 2 * m / micro; k < 2*(m+1)/micro; k++ {
 			row := g.row(k, names, old)
 			row.Rollout.Divergence = divergences[k*g.Each : (k+1)*g.Each]
-			rows = append(rows, row)
+			rows = append(rows, shape.Share(row))
 		}
 		b, err := shape.Lay([][]dataset.Row{rows}, 0)
 		if err != nil {

@@ -80,7 +80,7 @@ func (w *sampledWindows) groups(ctx context.Context, all []askedPrompt) ([]datas
 		if w.SamplingLogprobs == "trainer" {
 			group.Rollout.Old = nil // the loss takes its own
 		}
-		groups = append(groups, group)
+		groups = append(groups, w.Shape().Share(group))
 	}
 	if !w.run.env.team.leads() {
 		return groups, nil

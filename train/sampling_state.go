@@ -24,6 +24,7 @@ type sampledRow struct {
 	IDs       []int32      `json:"ids"`
 	Labels    []int32      `json:"labels"`
 	Borders   []int32      `json:"borders"`
+	Prefix    bool         `json:"prefix,omitempty"`
 	Old       []*float32   `json:"old"`
 	Names     []string     `json:"names"`
 	Rewards   [][]*float64 `json:"rewards"`
@@ -75,8 +76,8 @@ func (w *sampledWindows) Restore(state json.RawMessage) error {
 // saveRow returns a group of answers in JSON's types.
 func saveRow(row dataset.Row) sampledRow {
 	r := row.Rollout
-	s := sampledRow{IDs: row.IDs, Labels: row.Labels, Borders: row.Borders, Names: r.Names, Truncated: r.Truncated,
-		Rewards: nullable(r.Rewards)}
+	s := sampledRow{IDs: row.IDs, Labels: row.Labels, Borders: row.Borders, Prefix: row.Prefix, Names: r.Names,
+		Truncated: r.Truncated, Rewards: nullable(r.Rewards)}
 	for _, x := range r.Old {
 		s.Old = append(s.Old, orNull(x))
 	}
@@ -89,7 +90,7 @@ func (s sampledRow) row() dataset.Row {
 	for _, x := range s.Old {
 		r.Old = append(r.Old, orNaN(x))
 	}
-	return dataset.Row{IDs: s.IDs, Labels: s.Labels, Borders: s.Borders, Rollout: r}
+	return dataset.Row{IDs: s.IDs, Labels: s.Labels, Borders: s.Borders, Prefix: s.Prefix, Rollout: r}
 }
 
 // nullable returns numbers for JSON: nil stands for NaN.

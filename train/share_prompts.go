@@ -75,6 +75,10 @@ func cannotShare(s Spec, set *dataset.Set, layers func(longest int) error) error
 // false where there is no such checkpoint. resume is training.resume.
 func sharesIn(resume, dir string) (shares, known bool) {
 	c, known := cursorIn(resume, dir)
+	var sampled sampledState
+	if known && jsonerr.Unmarshal(c.Data, &sampled) == nil && sampled.Loader != nil {
+		c.Data = sampled.Loader
+	}
 	var data dataset.State
 	if known {
 		known = jsonerr.Unmarshal(c.Data, &data) == nil

@@ -232,6 +232,9 @@ func (o policy) BatchTerm() string {
 // Reference reports whether the loss has a KL divergence.
 func (o policy) Reference() bool { return o.loss.Beta != 0 }
 
+// SharesPrompts reports that the answers of a group may continue one prompt.
+func (policy) SharesPrompts() bool { return true }
+
 // Settings are the section's common keys.
 func (o policy) Settings() Rollouts { return o.Rollouts }
 
