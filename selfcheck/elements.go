@@ -76,6 +76,16 @@ func elementChecks() []check {
 			all = append(all, gemmaChecks(n, M, C)...)
 		}
 	}
+	n = newNumbers()
+	for _, M := range checkRows {
+		for _, C := range checkWidths {
+			size := fmt.Sprintf("[%d,%d]", M, C)
+			all = append(all, check{kernel: "relu2", name: size, build: one(kernel.ReLU2{}), bounds: []bound{rounded},
+				inPlace: []int{0}, in: []checkInput{n.normal(2, M, C)}},
+				check{kernel: "relu2_grad", name: size, build: one(kernel.ReLU2Grad{}), bounds: []bound{rounded},
+					inPlace: []int{0}, in: []checkInput{n.normal(2, M, C), n.normal(1, M, C)}})
+		}
+	}
 	return all
 }
 

@@ -149,7 +149,8 @@ func (n *Net) uninfluential(path string) {
 type MoE struct {
 	Experts, PerToken, Inner int
 	Normalise                bool   // divide a token's weights by their sum
-	Gate, Up, Down           string // names of an expert's linear layers
+	Gate, Up, Down           string // names of an expert's linear layers; without a Gate it is down(activation(up x))
+	Latent                   int    // columns that experts read and write (latentMixture); 0 = as many as the rows have
 	Shared                   int    // intermediate size of the shared expert; 0 = none
 	Activation               string // activation of the experts' gates, a value of model.Config.HiddenAct
 	Module                   string // name of the block in transformers 5; "" = mlp
@@ -199,9 +200,13 @@ func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 			n.uninfluential(n.Scope() + "." + gate)
 		}
 		weights, experts := m.route(n, logits)
-		y = n.mixture(x, weights, n.sortByExpert(m.Experts, experts, real), m, module, parameters)
+		y = n.latentMixture(x, weights, n.sortByExpert(m.Experts, experts, real), m, module, parameters)
 		if m.Shared > 0 && m.SharedName != "" {
-			y = n.Add(y, n.GatedMLP(m.SharedName, x, m.Shared, false, m.Activation))
+			shared := MLP{"gate_proj", "up_proj", "down_proj"}
+			if m.Gate == "" {
+				shared.Gate = ""
+			}
+			y = n.Add(y, shared.Apply(n, m.SharedName, x, m.Shared, false, m.Activation))
 		} else if m.Shared > 0 {
 			shared := n.GatedMLP("shared_expert", x, m.Shared, false, m.Activation)
 			open := n.Linear("shared_expert_gate", width, 1, false).Apply(x) // [M,1]
@@ -227,16 +232,31 @@ func (m MoE) route(n *Net, logits *Value) (weights, experts *Value) {
 	return routed[0], routed[1]
 }
 
+// latentMixture is mixture between two linear layers, fc1_latent_proj and fc2_latent_proj, if m.Latent is not 0.
+func (n *Net) latentMixture(x, weights *Value, at Sorted, m MoE, module string, parameters bool) *Value {
+	if m.Latent == 0 {
+		return n.mixture(x, weights, at, m, module, parameters)
+	}
+	y := n.mixture(n.Linear("fc1_latent_proj", x.Width(), m.Latent, false).Apply(x), weights, at, m, module, parameters)
+	return n.Linear("fc2_latent_proj", m.Latent, x.Width(), false).Apply(y)
+}
+
 // mixture sums weight * down(activation(gate x) * up x) over a token's experts, with the layers under experts in the
 // current scope: [M,C] -> [M,C]. module is the module of transformers 5 that holds the experts' parameters.
 func (n *Net) mixture(x, weights *Value, at Sorted, m MoE, module string, parameters bool) *Value {
 	width := x.Width()
 	each := n.Apply(kernel.GatherTokens{}, x, at.Rows, at.Source) // [M,C] -> [M*PerToken,C]
-	gateUp := n.expertLayers("experts", expertParameter(module, gateUpParameter), parameters, m.Experts, width,
-		m.Inner, m.Gate, m.Up)
-	gate, up := gateUp[0].Apply(each, at), gateUp[1].Apply(each, at)
-	inner := n.Apply(kernel.ScaleSlots{}, n.Apply(n.gateKernel(m.Activation), gate, up), weights, at.Rows, at.Source)
-	down := n.expertLayers("experts", expertParameter(module, downParameter), parameters, m.Experts, m.Inner,
+	first, names := gateUpParameter, []string{m.Gate, m.Up}
+	if m.Gate == "" {
+		first, names = upParameter, names[1:]
+	}
+	var parts []*Value
+	for _, layer := range n.expertLayers("experts", expertParameter(module, first, first), parameters, m.Experts,
+		width, m.Inner, names...) {
+		parts = append(parts, layer.Apply(each, at))
+	}
+	inner := n.Apply(kernel.ScaleSlots{}, n.activate(m.Activation, parts...), weights, at.Rows, at.Source)
+	down := n.expertLayers("experts", expertParameter(module, first, downParameter), parameters, m.Experts, m.Inner,
 		width, m.Down)[0]
 	return n.Apply(kernel.SumTokens{}, down.Apply(inner, at), at.Rows, at.Source) // [M*PerToken,C] -> [M,C]
 }
@@ -308,7 +328,7 @@ func (n *Net) FusedMoE(name string, x, real *Value, m FusedExperts) *Value {
 				}
 				return n.Apply(kernel.ExpertBias{Experts: experts}, z, biases(name+"_bias", out), at.Starts)
 			}}
-			return n.parameter(expertParameter(n.Scope()+".experts", name), own)[0].Apply(x, at)
+			return n.parameter(expertParameter(n.Scope()+".experts", gateUpParameter, name), own)[0].Apply(x, at)
 		}
 		each := n.Apply(kernel.GatherTokens{}, x, at.Rows, at.Source) // [M,C] -> [M*perToken,C]
 		gated := n.Apply(kernel.ClampedSwiGLU{}, multiply(each, gateUpParameter, width, 2*inner))

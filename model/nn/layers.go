@@ -350,24 +350,39 @@ func (n *Net) gateKernel(activation string) kernel.Kernel {
 	return k
 }
 
+// activate computes an MLP's hidden layer from a gate and what it gates, or from the one part of an MLP without a gate,
+// which has no activation but relu2. activation is a value of model.Config.HiddenAct.
+func (n *Net) activate(activation string, parts ...*Value) *Value {
+	if len(parts) == 2 {
+		return n.Apply(n.gateKernel(activation), parts...)
+	}
+	if activation != "relu2" {
+		n.Fail(fmt.Errorf("hidden_act: no kernel has an MLP without a gate with %q", activation))
+	}
+	return n.Apply(kernel.ReLU2{}, parts...)
+}
+
 // GatedMLP computes down_proj(activation(gate_proj x) * up_proj x), [M,C] -> [M,C]. activation is a value of
 // model.Config.HiddenAct.
 func (n *Net) GatedMLP(name string, x *Value, inner int, bias bool, activation string) *Value {
 	return MLP{"gate_proj", "up_proj", "down_proj"}.Apply(n, name, x, inner, bias, activation)
 }
 
-// MLP holds the names of a gated MLP's linear layers.
+// MLP holds the names of an MLP's linear layers. Without a Gate it is down(activation(up x)).
 type MLP struct{ Gate, Up, Down string }
 
 // Apply does what Net.GatedMLP does, with these names.
 func (m MLP) Apply(n *Net, name string, x *Value, inner int, bias bool, activation string) *Value {
-	k := n.gateKernel(activation)
 	var y *Value
 	n.In(name, func() {
 		width := x.Width()
-		gate := n.Linear(m.Gate, width, inner, bias).Apply(x)
-		up := n.Linear(m.Up, width, inner, bias).Apply(x)
-		y = n.Linear(m.Down, inner, width, bias).Apply(n.Apply(k, gate, up))
+		var parts []*Value
+		for _, layer := range []string{m.Gate, m.Up} {
+			if layer != "" {
+				parts = append(parts, n.Linear(layer, width, inner, bias).Apply(x))
+			}
+		}
+		y = n.Linear(m.Down, inner, width, bias).Apply(n.activate(activation, parts...))
 	})
 	return y
 }

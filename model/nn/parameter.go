@@ -15,15 +15,17 @@ type Parameter struct {
 // Name returns the parameter's name.
 func (p Parameter) Name() string { return p.Module[p.Which] }
 
-// The parameters of a module of experts, in transformers' order.
+// The parameters of a module of experts, in transformers' order: gateUpParameter, or upParameter where experts have no
+// gates, then downParameter.
 const (
 	gateUpParameter = "gate_up_proj"
+	upParameter     = "up_proj"
 	downParameter   = "down_proj"
 )
 
-// expertParameter returns the parameter called name of a module.
-func expertParameter(module, name string) Parameter {
-	all := []string{gateUpParameter, downParameter}
+// expertParameter returns the parameter called name of a module, whose first parameter is first.
+func expertParameter(module, first, name string) Parameter {
+	all := []string{first, downParameter}
 	which := slices.Index(all, name)
 	for i, own := range all {
 		all[i] = module + "." + own
