@@ -11,7 +11,6 @@ import (
 
 	"github.com/tierlora/tierlora/internal/jsonerr"
 	"github.com/tierlora/tierlora/internal/keys"
-	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/nn"
 )
 
@@ -120,13 +119,7 @@ func (t *Trained) shaped(n *nn.Net, name string, inFile []int, shape ...int) *nn
 
 // scaleColumns multiplies the columns of x [M,N] by m [N].
 func scaleColumns(n *nn.Net, x, m *nn.Value) *nn.Value {
-	width := m.Type.Elems()
-	ones := nn.Constant(n, fmt.Sprintf("ones of %d", width), func(dst []float64) {
-		for i := range dst {
-			dst[i] = 1
-		}
-	}, width)
-	return n.Apply(kernel.DoRAScale{}, x, m, ones)
+	return n.ScaleColumns(x, m)
 }
 
 // tensorOf returns the trained tensor of a layer with a suffix.

@@ -41,6 +41,9 @@ type Config struct {
 	// LayerTypes is "full_attention", "sliding_attention", "linear_attention" or "conv" for each layer; nil =
 	// all alike, windowed when SlidingWindow > 0.
 	LayerTypes []string
+	// OneMixer reports that a layer has one of attention, linear attention, an MLP and experts, as LayerTypes says: the
+	// last two are MLPLayer and ExpertsLayer.
+	OneMixer bool
 	// DeltaNet holds the sizes of linear attention layers; the zero value = there are none.
 	DeltaNet DeltaNet
 	// StateSpace holds the sizes of Mamba-2 layers; the zero value = there are none.
@@ -71,7 +74,7 @@ type Config struct {
 	Multimodal bool
 	// TextScope is the scope of the language model's tensors in a folder with images; "" = model.language_model.
 	TextScope string
-	HiddenAct string // "silu", "gelu_pytorch_tanh" or "gelu" (the exact form)
+	HiddenAct string // "silu", "gelu_pytorch_tanh" or "gelu" (the exact form); ReLU2 in MLPs without a gate
 	QKNorm    bool   // RMSNorm of every query and key head, before the rotation
 	// WholeQKNorm makes QKNorm one norm over all query heads and one over all key heads, in mixtures of experts.
 	WholeQKNorm bool
@@ -81,6 +84,7 @@ type Config struct {
 	ExpertsPerToken int   // K
 	ExpertSize      int   // an expert's intermediate size
 	SharedSize      int   // intermediate size of the shared expert; 0 = there is none
+	ExpertLatent    int   // columns that experts read and write, between two linear layers; 0 = HiddenSize
 	NormTopK        bool  // a token's weights of its K experts are divided by their sum
 	ExpertStep      int   // the last of every ExpertStep layers has experts; 0 = 1
 	DenseLayers     []int // layers without experts
@@ -220,7 +224,7 @@ func (c *Config) read(k *Keys, d Dialect) {
 	k.needInt("vocab_size", &c.VocabSize)
 	k.needInt("hidden_size", &c.HiddenSize)
 	k.needInt("intermediate_size", &c.IntermediateSize)
-	k.needInt("num_hidden_layers", &c.NumLayers)
+	k.needInt("num_hidden_layers", &c.NumLayers) // a negative default stays for d.Read
 	k.needInt("num_attention_heads", &c.NumHeads)
 	k.needInt("max_position_embeddings", &c.MaxPositions)
 	if k.null("num_key_value_heads") {
@@ -261,6 +265,9 @@ func (c *Config) read(k *Keys, d Dialect) {
 	d.Read(c, k)
 }
 
+// FromLayerTypes is the Config.NumLayers that a dialect has by default if its list of kinds gives the number of layers.
+const FromLayerTypes = -1
+
 // MaxLayers is the largest num_hidden_layers.
 const MaxLayers = 4096
 
@@ -292,8 +299,8 @@ func (c Config) problems() map[string]string {
 			c.NumKVHeads, c.NumHeads)
 	}
 	check(c.RMSNormEps > 0 && c.RMSNormEps < 1, "rms_norm_eps", "= %g: must be above 0 and below 1", c.RMSNormEps)
-	check(slices.Contains(activations, c.HiddenAct), "hidden_act", "= %q: supported are %s", c.HiddenAct,
-		activationNames)
+	check(c.HiddenAct == ReLU2 || slices.Contains(activations, c.HiddenAct), "hidden_act", "= %q: supported are %s",
+		c.HiddenAct, activationNames)
 	for key, v := range map[string]float64{"attn_logit_softcapping": c.AttentionCap,
 		"final_logit_softcapping": c.LogitCap} {
 		check(v >= 0 && v <= 1e6, key, "= %g: must be above zero", v)
@@ -325,6 +332,11 @@ func (c Config) problems() map[string]string {
 			maxFilter)
 	}
 	for i, kind := range c.LayerTypes {
+		if c.OneMixer {
+			check(slices.Contains([]string{FullAttention, other, MLPLayer, ExpertsLayer}, kind), "layers_block_type",
+				"[%d] = %q: supported are %s, %s, %s and %s", i, kind, FullAttention, other, MLPLayer, ExpertsLayer)
+			continue
+		}
 		check(kind == FullAttention || kind == other, "layer_types", "[%d] = %q: supported are %s and %s", i, kind,
 			FullAttention, other)
 	}

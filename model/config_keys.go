@@ -26,6 +26,7 @@ type Dialect struct {
 	MXFP4         bool   // experts may be stored in MXFP4
 	ActivationKey string // the key of the activation, see activations; "" = hidden_act
 	SiLU          bool   // the activation must be silu
+	ReLU2         bool   // the activation must be ReLU2
 	// RopeTypes maps the names of rotary scaling in files to kinds; nil = the general ones (rope.go).
 	RopeTypes map[string]string
 	// LayerRope allows rope_parameters to hold an object for each kind of layer.
@@ -322,6 +323,9 @@ var activations = []string{"silu", "gelu_pytorch_tanh", "gelu"}
 
 const activationNames = "silu, gelu_pytorch_tanh and gelu"
 
+// ReLU2 is the activation of MLPs without a gate, by transformers' name.
+const ReLU2 = "relu2"
+
 // sameActivation maps other names of the same functions to those of activations.
 var sameActivation = map[string]string{"swish": "silu", "gelu_new": "gelu_pytorch_tanh",
 	"gelu_fast":     "gelu_pytorch_tanh",
@@ -341,6 +345,10 @@ func (k *Keys) activation(c *Config, d Dialect) {
 	switch {
 	case d.SiLU && c.HiddenAct != "silu":
 		k.Fail(key, "= %q: only silu is supported", c.HiddenAct)
+	case d.ReLU2:
+		if c.HiddenAct != ReLU2 {
+			k.Fail(key, "= %q: only %s is supported", c.HiddenAct, ReLU2)
+		}
 	case !slices.Contains(activations, c.HiddenAct):
 		k.Fail(key, "= %q: supported are %s", c.HiddenAct, activationNames)
 		c.HiddenAct = activations[0]

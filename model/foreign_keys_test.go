@@ -24,7 +24,7 @@ func TestKeysOfAnotherFamily(t *testing.T) {
 		"interpolate_factor":      {"2", nil},
 		"num_local_experts": {"8", []string{"deepseek_v3", "ernie4_5_moe", "glm4_moe", "glm4_moe_lite", "gpt_oss",
 			"granitemoehybrid",
-			"lfm2_moe", "minimax_m2", "mixtral", "qwen2_moe", "qwen3_5_moe_text", "qwen3_moe"}},
+			"lfm2_moe", "minimax_m2", "mixtral", "nemotron_h", "qwen2_moe", "qwen3_5_moe_text", "qwen3_moe"}},
 		"rotary_pct":           {"0.25", nil},
 		"parallel_attn":        {"true", nil},
 		"mup_width_multiplier": {"8.0", nil},

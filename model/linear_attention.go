@@ -8,6 +8,12 @@ const LinearAttention = "linear_attention"
 // ConvLayer is a value of layer_types: a short convolution in place of attention.
 const ConvLayer = "conv"
 
+// MLPLayer and ExpertsLayer are values of layer_types where Config.OneMixer is true.
+const (
+	MLPLayer     = "mlp"
+	ExpertsLayer = "moe"
+)
+
 // DeltaNet holds the sizes of linear attention layers that use the gated delta rule.
 type DeltaNet struct {
 	KeyHeads   int

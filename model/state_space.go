@@ -12,22 +12,45 @@ type StateSpace struct {
 	MinStep, MaxStep float64
 	ConvBias         bool // the convolution has a bias
 	Bias             bool // in_proj and out_proj have biases
+	keys             stateSpaceKeys
 }
 
-// stateSpaceKeys are the keys of config.json for the sizes of Mamba-2 layers, as Granite 4 names them.
+// stateSpaceKeys are the keys of config.json for the sizes of Mamba-2 layers.
 type stateSpaceKeys struct{ heads, headSize, groups, state, filter string }
 
-// mambaKeys are the names that most families have.
-var mambaKeys = stateSpaceKeys{"mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv"}
+// mambaKeys are the names that most families have, nemotronKeys those of Nemotron-H.
+var (
+	mambaKeys    = stateSpaceKeys{"mamba_n_heads", "mamba_d_head", "mamba_n_groups", "mamba_d_state", "mamba_d_conv"}
+	nemotronKeys = stateSpaceKeys{"mamba_num_heads", "mamba_head_dim", "n_groups", "ssm_state_size", "conv_kernel"}
+)
+
+func (s *StateSpace) read(k *Keys, keys stateSpaceKeys) {
+	s.keys = keys
+	k.Int(keys.heads, &s.Heads)
+	k.Int(keys.groups, &s.Groups)
+	k.Int(keys.state, &s.State)
+	k.Int(keys.filter, &s.Filter)
+}
+
+// ReadNemotronMamba reads the keys of Mamba-2 layers as Nemotron-H names them, whose defaults must be set. As in
+// transformers 5, time_step_min is the lower limit of the time steps and there is no upper one.
+func ReadNemotronMamba(c *Config, k *Keys) {
+	s := &c.StateSpace
+	s.read(k, nemotronKeys)
+	k.Int(nemotronKeys.headSize, &s.HeadSize)
+	k.Bool("use_conv_bias", &s.ConvBias)
+	k.Bool("use_bias", &s.Bias)
+	s.MinStep = 0.001
+	if k.Float("time_step_min", &s.MinStep); !(s.MinStep >= 0 && s.MinStep <= 1e6) {
+		k.Fail("time_step_min", "= %g: must be 0 or more", s.MinStep)
+	}
+}
 
 // ReadMamba reads the keys of Mamba-2 layers that Granite 4 and its relatives share, whose defaults must be set. expand
 // is the default of the key that says how many times hidden_size the heads have together.
 func ReadMamba(c *Config, k *Keys, expand int) {
 	s := &c.StateSpace
-	k.Int(mambaKeys.heads, &s.Heads)
-	k.Int(mambaKeys.groups, &s.Groups)
-	k.Int(mambaKeys.state, &s.State)
-	k.Int(mambaKeys.filter, &s.Filter)
+	s.read(k, mambaKeys)
 	k.Bool("mamba_conv_bias", &s.ConvBias)
 	k.Bool("mamba_proj_bias", &s.Bias)
 	k.Drop("mamba_chunk_size") // how a program computes the scan; the result is the same
@@ -98,25 +121,31 @@ func ReadMambaLayers(c *Config, k *Keys) {
 			c.LayerTypes = append(c.LayerTypes, LinearAttention)
 		}
 	}
-	for i, kind := range c.LayerTypes {
-		switch kind { // names that transformers had before version 5
+	c.LayerTypes = FormerKinds(c.LayerTypes)
+}
+
+// FormerKinds returns kinds of layers under their names in transformers 5, from those or the names before.
+func FormerKinds(kinds []string) []string {
+	for i, kind := range kinds {
+		switch kind {
 		case "mamba":
-			c.LayerTypes[i] = LinearAttention
+			kinds[i] = LinearAttention
 		case "attention":
-			c.LayerTypes[i] = FullAttention
+			kinds[i] = FullAttention
 		}
 	}
+	return kinds
 }
 
 func (s StateSpace) problems(check func(ok bool, key, format string, args ...any)) {
 	if s == (StateSpace{}) {
 		return
 	}
-	for key, v := range map[string]int{mambaKeys.heads: s.Heads, mambaKeys.headSize: s.HeadSize,
-		mambaKeys.groups: s.Groups, mambaKeys.state: s.State} {
+	for key, v := range map[string]int{s.keys.heads: s.Heads, s.keys.headSize: s.HeadSize,
+		s.keys.groups: s.Groups, s.keys.state: s.State} {
 		check(v >= 1 && v <= 1<<14, key, "= %d: must be 1 to %d", v, 1<<14)
 	}
-	check(s.Groups < 1 || s.Heads%s.Groups == 0, mambaKeys.groups, "= %d does not divide mamba_n_heads %d", s.Groups,
+	check(s.Groups < 1 || s.Heads%s.Groups == 0, s.keys.groups, "= %d does not divide %s %d", s.Groups, s.keys.heads,
 		s.Heads)
-	check(s.Filter >= 1 && s.Filter <= maxFilter, mambaKeys.filter, "= %d: must be 1 to %d", s.Filter, maxFilter)
+	check(s.Filter >= 1 && s.Filter <= maxFilter, s.keys.filter, "= %d: must be 1 to %d", s.Filter, maxFilter)
 }

@@ -35,6 +35,8 @@ OWN = {  # what a family needs beside that, to be narrow
     "lfm2_moe": dict(num_experts=4, moe_intermediate_size=16, num_experts_per_tok=2, num_hidden_layers=12, layer_types=["conv", "full_attention"] * 6),
     "granitemoehybrid": dict(num_hidden_layers=12, layer_types=(["mamba", "mamba", "attention"] if transformers.__version__ < "5" else ["linear_attention", "linear_attention", "full_attention"]) * 4,
                              num_local_experts=4, shared_intermediate_size=16, mamba_n_heads=4, mamba_d_state=8),
+    "nemotron_h": dict(mlp_hidden_act="relu2", mamba_num_heads=4, mamba_head_dim=8, n_groups=2, ssm_state_size=8, n_routed_experts=4, moe_intermediate_size=16,
+                       moe_shared_expert_intermediate_size=16, layers_block_type=["linear_attention", "moe", "full_attention", "mlp"] * 3),
     "minimax_m2": dict(num_local_experts=4, num_experts_per_tok=2, num_hidden_layers=12),
     "olmo2": {}, "olmo3": {}, "phi3": dict(pad_token_id=0), "qwen2": {}, "qwen3": {}, "seed_oss": {}, "smollm3": dict(pad_token_id=0),
     "gemma4_text": dict(hidden_size_per_layer_input=8, vocab_size_per_layer_input=128), "gemma4_unified_text": {},

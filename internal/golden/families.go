@@ -15,7 +15,7 @@ var FamilyFolders = []string{"autumn_families", "experts", "first_families", "fu
 	"gemma4_unified", "idefics3_text", "interleaved", "latent", "linear_attention", "linear_experts", "llama_like",
 	"ministral3", "more_families", "mxfp4", "parameter_experts", "phi", "scored_experts",
 	"shared_experts", "short_conv", "state_space",
-	"state_space_experts"}
+	"state_space_experts", "ungated_experts"}
 
 // FamilyModel is a small model of a family.
 type FamilyModel struct{ Folder, Name string }

@@ -40,6 +40,7 @@ var imports = map[string][]string{
 	"model/*":           {"model", "model/nn", "kernel"},                  // the families
 	"model/lfm2":        {"model", "model/mixtral", "model/nn"},           // with its mixtures
 	"model/granite":     {"model", "model/mixtral", "model/nn", "kernel"}, // with its mixtures
+	"model/nemotron":    {"model", "model/mixtral", "model/nn", "kernel"}, // with its mixtures
 	"model/quantised":   {"internal/jsonerr", "model", "model/weights", "quant"},
 	"model/families":    {"model", "model/*", "internal/regular"},
 	"adapter":           {"internal/words", "internal/keys", "graph", "kernel", "model/nn", "model/weights", "internal/jsonerr", "internal/regular"},

@@ -18,10 +18,12 @@ import (
 )
 
 // expertFamilies are those whose reference models lie in testdata/experts, testdata/latent, testdata/linear_experts,
-// testdata/parameter_experts, testdata/scored_experts and testdata/shared_experts, and nowhere else.
+// testdata/parameter_experts, testdata/scored_experts, testdata/shared_experts and testdata/ungated_experts, and nowhere
+// else.
 var expertFamilies = map[string]bool{"deepseek_v2": true, "deepseek_v3": true, "ernie4_5_moe": true,
 	"glm4_moe": true, "glm4_moe_lite": true, "gpt_oss": true,
 	"lfm2_moe": true, "minimax_m2": true, "mixtral": true, "qwen2_moe": true, "qwen3_5_moe": true,
+	"nemotron_h":       true,
 	"qwen3_5_moe_text": true, "qwen3_moe": true}
 
 // expertFolder is the folder of a reference model.
@@ -34,6 +36,8 @@ func expertFolder(name string) string {
 		return "latent"
 	case strings.HasPrefix(name, "granitemoehybrid"):
 		return "state_space_experts"
+	case strings.HasPrefix(name, "nemotron_h"):
+		return "ungated_experts"
 	case strings.HasPrefix(name, "glm4_moe"):
 		return "scored_experts"
 	case strings.HasPrefix(name, "qwen2_moe"):
@@ -51,7 +55,7 @@ func expertPath(t testing.TB, name string) string {
 // expertModels are the reference models and their weights' files, in order.
 func expertModels(t testing.TB) (names []string, file map[string]string) {
 	for _, folder := range []string{"experts", "latent", "linear_experts", "parameter_experts", "scored_experts",
-		"shared_experts", "state_space_experts"} {
+		"shared_experts", "state_space_experts", "ungated_experts"} {
 		golden.JSON(t, golden.Path(t, filepath.Join(folder, "models.json")), &file)
 	}
 	for name := range file {
@@ -110,7 +114,7 @@ func TestExpertGradientsEqualPEFT(t *testing.T) {
 	_, file := expertModels(t)
 	for name, tensors := range map[string]int{"deepseek_v2": 32, "deepseek_v3": 36,
 		"ernie4_5_moe": 32, "glm4_moe": 52, "glm4_moe_lite": 36,
-		"granitemoehybrid_experts": 28, "lfm2_moe": 22, "minimax_m2": 24,
+		"granitemoehybrid_experts": 28, "lfm2_moe": 22, "minimax_m2": 24, "nemotron_h": 24,
 		"gpt_oss": 16, "gpt_oss_balanced": 24, "gpt_oss_full": 6,
 		"mixtral_balanced": 68, "qwen2_moe": 96, "qwen2_moe_mixed": 84, "qwen3_5_moe": 42, "qwen3_5_moe_text": 42,
 		"qwen3_moe": 80, "qwen3_moe_mixed": 18} {
@@ -164,8 +168,8 @@ func TestExpertsPlan(t *testing.T) {
 						return 4 * c.NumLayers
 					}
 					for i := range c.NumLayers {
-						if n += mixers(c, i) + 3; c.ExpertLayer(i) {
-							if n -= 3; !asParameters {
+						if n += mixers(c, i) + mlp(c, i); c.ExpertLayer(i) {
+							if n -= mlp(c, i); !asParameters {
 								n += 3 * c.Experts
 							}
 							if !asParameters && !c.Routing.Scored { // the router
@@ -238,7 +242,7 @@ func shared(c model.Config) int {
 	switch {
 	case c.SharedSize == 0:
 		return 0
-	case c.StateSpace.Heads > 0: // its gate and up projections are one
+	case c.StateSpace.Heads > 0: // its gate and up projections are one, or it has no gate
 		return 2
 	case c.Routing.Scored: // no gate
 		return 3
@@ -246,9 +250,22 @@ func shared(c model.Config) int {
 	return 4
 }
 
+// mlp is how many linear layers a layer without experts has behind attention.
+func mlp(c model.Config, layer int) int {
+	switch {
+	case !c.OneMixer:
+		return 3
+	case c.LayerTypes[layer] == model.MLPLayer:
+		return 2
+	}
+	return 0
+}
+
 // mixers is how many linear layers a layer has in attention, or in what it has in place of attention.
 func mixers(c model.Config, layer int) int {
 	switch {
+	case c.OneMixer && (c.LayerTypes[layer] == model.MLPLayer || c.LayerTypes[layer] == model.ExpertsLayer):
+		return 0
 	case c.LinearLayer(layer) && c.StateSpace.Heads > 0:
 		return 2
 	case c.LinearLayer(layer):

@@ -17,6 +17,7 @@ import (
 	"github.com/tierlora/tierlora/model/lfm2"
 	"github.com/tierlora/tierlora/model/llama"
 	"github.com/tierlora/tierlora/model/mixtral"
+	"github.com/tierlora/tierlora/model/nemotron"
 	"github.com/tierlora/tierlora/model/nn"
 	"github.com/tierlora/tierlora/model/olmo2"
 	"github.com/tierlora/tierlora/model/phi3"
@@ -92,13 +93,15 @@ var Table = map[string]Family{
 	"mistral":    {Build: llama.Build, Dialect: llama.Mistral},
 	"mistral3":   {Build: llama.Build, Dialect: llama.Mistral3, Names: withImages, Unused: ofImages},
 	"mixtral":    {Build: mixtral.Build, Dialect: mixtral.Mixtral, Experts: &mixtral.Own, PEFTRenames: true},
-	"olmo2":      {Build: olmo2.Build, Dialect: olmo2.Dialect},
-	"olmo3":      {Build: olmo2.Build, Dialect: olmo2.Olmo3},
-	"phi3":       {Build: phi3.Build, Dialect: phi3.Dialect},
-	"qwen2":      {Build: llama.Build, Dialect: llama.Qwen2},
-	"qwen2_moe":  {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen2, Experts: &mixtral.Qwen},
-	"qwen3":      {Build: llama.Build, Dialect: llama.Qwen3},
-	"qwen3_5":    {Build: qwen35.Build, Dialect: qwen35.Folder, Unused: qwen35.Unused},
+	"nemotron_h": {Build: nemotron.Build, Dialect: nemotron.Dialect, Names: nemotron.Name,
+		Unused: nemotron.Unused, Experts: &nemotron.Names},
+	"olmo2":     {Build: olmo2.Build, Dialect: olmo2.Dialect},
+	"olmo3":     {Build: olmo2.Build, Dialect: olmo2.Olmo3},
+	"phi3":      {Build: phi3.Build, Dialect: phi3.Dialect},
+	"qwen2":     {Build: llama.Build, Dialect: llama.Qwen2},
+	"qwen2_moe": {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen2, Experts: &mixtral.Qwen},
+	"qwen3":     {Build: llama.Build, Dialect: llama.Qwen3},
+	"qwen3_5":   {Build: qwen35.Build, Dialect: qwen35.Folder, Unused: qwen35.Unused},
 	"qwen3_5_moe": {Build: qwen35.Build, Dialect: qwen35.MixtureFolder, Unused: qwen35.Unused,
 		Experts: &mixtral.Qwen, WholeExperts: true},
 	"qwen3_5_moe_text": {Build: qwen35.Build, Dialect: qwen35.MixtureText, Unused: qwen35.Unused,
@@ -153,7 +156,9 @@ func Fit(c model.Config, w *weights.Set) (model.Config, error) {
 // Rename renames a checkpoint's tensors to the names of c's network, and splits experts that are stored as one tensor.
 func Rename(c model.Config, w *weights.Set) error {
 	if names := Table[c.ModelType].Names; names != nil {
-		return w.Rename(names)
+		if err := w.Rename(names); err != nil {
+			return err
+		}
 	}
 	return splitExperts(c, w)
 }

@@ -12,14 +12,17 @@ import (
 
 // splitExperts splits a checkpoint's fused experts into tensors of each expert. The fused layout comes from
 // transformers 5, which saves it with save_original_format=False: gate_up_proj [E,2I,C], an expert's gate rows before
-// its up rows, and down_proj [E,C,I], in a module with a name of its own.
+// its up rows, or up_proj [E,I,C] of experts without gates, and down_proj [E,C,I], in a module with a name of its own.
 func splitExperts(c model.Config, w *weights.Set) error {
 	names := Table[c.ModelType].Experts
 	if names == nil {
 		return nil
 	}
-	gateUps, downs := []string{part(names.Fused) + ".experts.gate_up_proj"},
-		[]string{part(names.Fused) + ".experts.down_proj"}
+	first, of := ".experts.gate_up_proj", []string{names.Gate, names.Up}
+	if names.Gate == "" {
+		first, of = ".experts.up_proj", of[1:]
+	}
+	gateUps, downs := []string{part(names.Fused) + first}, []string{part(names.Fused) + ".experts.down_proj"}
 	if names.GateUp != "" {
 		gateUps, downs = append(gateUps, part(names.Block)+part(names.GateUp)),
 			append(downs, part(names.Block)+part(names.OneDown))
@@ -42,13 +45,14 @@ func splitExperts(c model.Config, w *weights.Set) error {
 			}
 		}
 		layer, gateUp := without(t.Name, gateUps)
-		of, shape, rows := []string{names.Gate, names.Up}, []int{c.ExpertSize, c.HiddenSize}, 2*c.ExpertSize
+		of, width := of, cmp.Or(c.ExpertLatent, c.HiddenSize)
+		shape, rows := []int{c.ExpertSize, width}, len(of)*c.ExpertSize
 		if !gateUp {
 			var ok bool
 			if layer, ok = without(t.Name, downs); !ok {
 				return nil, nil, nil
 			}
-			of, shape, rows = []string{names.Down}, []int{c.HiddenSize, c.ExpertSize}, c.HiddenSize
+			of, shape, rows = []string{names.Down}, []int{width, c.ExpertSize}, width
 		}
 		if want := []int{c.Experts, rows, shape[1]}; !slices.Equal(t.Shape, want) {
 			return nil, nil, fmt.Errorf("%s: shape %v, expected %v, the experts' %s as transformers 5 fuses them",

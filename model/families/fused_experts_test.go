@@ -137,14 +137,18 @@ func TestFusedExpertsPlan(t *testing.T) {
 			if c.StateSpace.Heads > 0 {
 				block = "block_sparse_moe"
 			}
+			first, parts := "gate_up_proj", 2
+			if c.OneMixer {
+				block, first, parts = "mixer", "up_proj", 1
+			}
 			for _, targets := range []adapter.Targets{{adapter.AllLinear}, {query, out}, nil} {
-				for _, parameters := range [][]string{{"experts.gate_up_proj", "experts.down_proj"},
-					{block + ".experts.gate_up_proj"}, {"experts.down_proj"}} {
+				for _, parameters := range [][]string{{"experts." + first, "experts.down_proj"},
+					{block + ".experts." + first}, {"experts.down_proj"}} {
 					layers, tensors, stacks := 0, 0, 0
 					for i := range c.NumLayers {
 						attention, named := mixers(c, i), 2
 						switch {
-						case c.LinearLayer(i):
+						case c.LinearLayer(i) || attention == 0:
 							named = 0
 						case attention == 2: // out_proj
 							named = 1
@@ -154,14 +158,14 @@ func TestFusedExpertsPlan(t *testing.T) {
 						case targets[0] != adapter.AllLinear:
 							layers += named
 						case !c.ExpertLayer(i):
-							layers += attention + 3
+							layers += attention + mlp(c, i)
 						default:
 							layers += attention + shared(c)
 						}
 						if c.ExpertLayer(i) {
 							tensors += 2 * len(parameters)
 							if stacks += 2 * len(parameters); parameters[0] != "experts.down_proj" {
-								stacks++ // B of gate and of up
+								stacks += parts - 1 // B of gate and of up
 							}
 						}
 					}

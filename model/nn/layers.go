@@ -94,6 +94,35 @@ func (n *Net) HeadsRMSNorm(name string, x *Value, heads int, eps float64) *Value
 	return n.norm(name, x, kernel.RMSNorm{Eps: eps, Heads: heads})
 }
 
+// GroupsRMSNorm norms each of a row's groups separately, with a weight [width] of the whole row. One group or 0 is
+// RMSNorm.
+func (n *Net) GroupsRMSNorm(name string, x *Value, groups int, eps float64) *Value {
+	if groups <= 1 {
+		return n.RMSNorm(name, x, eps)
+	}
+	var y *Value
+	n.In(name, func() {
+		width := x.Width()
+		w := n.add(n.Scope()+".weight", []int{width}, kernel.T(n.Float(), width))
+		y = n.ScaleColumns(n.Apply(kernel.RMSNorm{Eps: eps, Heads: groups}, x, n.ones(width/groups)), w)
+	})
+	return y
+}
+
+// ScaleColumns multiplies the columns of x [M,C] by the numbers of by [C].
+func (n *Net) ScaleColumns(x, by *Value) *Value {
+	return n.Apply(kernel.DoRAScale{}, x, by, n.ones(by.Type.Elems()))
+}
+
+// ones is a frozen vector of ones.
+func (n *Net) ones(width int) *Value {
+	return Constant(n, fmt.Sprintf("ones of %d", width), func(dst []float64) {
+		for i := range dst {
+			dst[i] = 1
+		}
+	}, width)
+}
+
 // PlusOneRMSNorm is HeadsRMSNorm for a weight that is stored minus one: y = (1 + w) x / sqrt(mean(x²) + eps).
 func (n *Net) PlusOneRMSNorm(name string, x *Value, heads int, eps float64) *Value {
 	return n.norm(name, x, kernel.RMSNorm{Eps: eps, Heads: heads, PlusOne: true})

@@ -14,6 +14,9 @@ type Mamba struct {
 	ConvBias bool
 	Bias     bool // biases of in_proj and out_proj
 	Eps      float64
+	// NormGroups is the number of equal parts of a row that the norm behind the scan norms by themselves; 0 = the whole
+	// row at once.
+	NormGroups int
 }
 
 // Mamba2 is out_proj(norm(scan(convolution(in_proj x)))): [M,C] -> [M,C]. in_proj has the gate, what the heads take up,
@@ -58,7 +61,7 @@ func Mamba2(n *Net, name string, x *Value, in Batch, m Mamba) *Value {
 			h = n.ApplyAll(kernel.StateSpaceCached{Scan: m.StateSpace, Tokens: c.Tokens},
 				append(append([]*Value{parts}, scales...), in.CuQ, in.CuK, state("ssm_state", inner*m.State))...)[0]
 		}
-		y = n.Linear("out_proj", inner, width, m.Bias).Apply(n.RMSNorm("norm", h, m.Eps))
+		y = n.Linear("out_proj", inner, width, m.Bias).Apply(n.GroupsRMSNorm("norm", h, m.NormGroups, m.Eps))
 	})
 	return y
 }
