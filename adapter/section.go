@@ -119,7 +119,7 @@ func (t *Trained) shaped(n *nn.Net, name string, inFile []int, shape ...int) *nn
 
 // scaleColumns multiplies the columns of x [M,N] by m [N].
 func scaleColumns(n *nn.Net, x, m *nn.Value) *nn.Value {
-	return n.ScaleColumns(x, m)
+	return nn.ScaleColumns(n, x, m)
 }
 
 // tensorOf returns the trained tensor of a layer with a suffix.

@@ -118,6 +118,17 @@ func TestConfigRefuses(t *testing.T) {
 			`rope_parameters and rope_scaling contradict each other`},
 		{"llama", `"rope_theta":10000,"rope_parameters":{"rope_theta":20000}`,
 			`rope_parameters.rope_theta = 20000 contradicts rope_theta = 10000`},
+		{"nemotron_h", `"hybrid_override_pattern":"M*X-"`,
+			`hybrid_override_pattern[2] = 'X': supported are M, *, - and E`},
+		{"nemotron_h", `"hybrid_override_pattern":"M*E"`, `layer_types names 3 layers, num_hidden_layers is 4`},
+		{"nemotron_h", `"layers_block_type":["mamba","attention","mlp","sliding"]`,
+			`layers_block_type[3] = "sliding": supported are full_attention, linear_attention, mlp and moe`},
+		{"nemotron_h", `"mlp_hidden_act":"silu"`, `mlp_hidden_act = "silu": only relu2 is supported`},
+		{"nemotron_h", `"n_groups":3`, `n_groups = 3 does not divide mamba_num_heads 128`},
+		{"nemotron_h", `"moe_latent_size":0`, `moe_latent_size = 0: must be 1 to 1048576`},
+		{"nemotron_h", `"time_step_min":-1`, `time_step_min = -1: must be 0 or more`},
+		{"nemotron_h", `"tie_word_embeddings":true`,
+			`tie_word_embeddings = true: nemotron_h has a head apart from the embeddings`},
 	} {
 		_, err := parse(c.family, c.more)
 		if err == nil || !strings.Contains(err.Error(), c.want) {

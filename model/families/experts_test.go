@@ -18,8 +18,8 @@ import (
 )
 
 // expertFamilies are those whose reference models lie in testdata/experts, testdata/latent, testdata/linear_experts,
-// testdata/parameter_experts, testdata/scored_experts, testdata/shared_experts and testdata/ungated_experts, and nowhere
-// else.
+// testdata/parameter_experts, testdata/scored_experts, testdata/shared_experts and testdata/ungated_experts, and
+// nowhere else.
 var expertFamilies = map[string]bool{"deepseek_v2": true, "deepseek_v3": true, "ernie4_5_moe": true,
 	"glm4_moe": true, "glm4_moe_lite": true, "gpt_oss": true,
 	"lfm2_moe": true, "minimax_m2": true, "mixtral": true, "qwen2_moe": true, "qwen3_5_moe": true,

@@ -1,6 +1,6 @@
 // Package nemotron builds Nemotron-H and Nemotron 3: every layer is one norm before one of a Mamba-2 layer, attention
-// without rotation, an MLP of the squared rectifier, or a mixture of such MLPs. Names are those of transformers 5,
-// except for the embeddings, which have every family's name.
+// without rotation, an MLP of the squared rectifier, or a mixture of such MLPs. Layers have the names of
+// transformers 5, except for the embeddings, which have every family's name.
 package nemotron
 
 import (

@@ -200,7 +200,7 @@ func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 			n.uninfluential(n.Scope() + "." + gate)
 		}
 		weights, experts := m.route(n, logits)
-		y = n.latentMixture(x, weights, n.sortByExpert(m.Experts, experts, real), m, module, parameters)
+		y = m.latentMixture(n, x, weights, n.sortByExpert(m.Experts, experts, real), module, parameters)
 		if m.Shared > 0 && m.SharedName != "" {
 			shared := MLP{"gate_proj", "up_proj", "down_proj"}
 			if m.Gate == "" {
@@ -232,8 +232,8 @@ func (m MoE) route(n *Net, logits *Value) (weights, experts *Value) {
 	return routed[0], routed[1]
 }
 
-// latentMixture is mixture between two linear layers, fc1_latent_proj and fc2_latent_proj, if m.Latent is not 0.
-func (n *Net) latentMixture(x, weights *Value, at Sorted, m MoE, module string, parameters bool) *Value {
+// latentMixture is Net.mixture between two linear layers, fc1_latent_proj and fc2_latent_proj, if m.Latent is not 0.
+func (m MoE) latentMixture(n *Net, x, weights *Value, at Sorted, module string, parameters bool) *Value {
 	if m.Latent == 0 {
 		return n.mixture(x, weights, at, m, module, parameters)
 	}
@@ -255,7 +255,7 @@ func (n *Net) mixture(x, weights *Value, at Sorted, m MoE, module string, parame
 		width, m.Inner, names...) {
 		parts = append(parts, layer.Apply(each, at))
 	}
-	inner := n.Apply(kernel.ScaleSlots{}, n.activate(m.Activation, parts...), weights, at.Rows, at.Source)
+	inner := n.Apply(kernel.ScaleSlots{}, activate(n, m.Activation, parts...), weights, at.Rows, at.Source)
 	down := n.expertLayers("experts", expertParameter(module, first, downParameter), parameters, m.Experts, m.Inner,
 		width, m.Down)[0]
 	return n.Apply(kernel.SumTokens{}, down.Apply(inner, at), at.Rows, at.Source) // [M*PerToken,C] -> [M,C]

@@ -95,8 +95,8 @@ func (n *Net) HeadsRMSNorm(name string, x *Value, heads int, eps float64) *Value
 }
 
 // GroupsRMSNorm norms each of a row's groups separately, with a weight [width] of the whole row. One group or 0 is
-// RMSNorm.
-func (n *Net) GroupsRMSNorm(name string, x *Value, groups int, eps float64) *Value {
+// Net.RMSNorm.
+func GroupsRMSNorm(n *Net, name string, x *Value, groups int, eps float64) *Value {
 	if groups <= 1 {
 		return n.RMSNorm(name, x, eps)
 	}
@@ -104,18 +104,18 @@ func (n *Net) GroupsRMSNorm(name string, x *Value, groups int, eps float64) *Val
 	n.In(name, func() {
 		width := x.Width()
 		w := n.add(n.Scope()+".weight", []int{width}, kernel.T(n.Float(), width))
-		y = n.ScaleColumns(n.Apply(kernel.RMSNorm{Eps: eps, Heads: groups}, x, n.ones(width/groups)), w)
+		y = ScaleColumns(n, n.Apply(kernel.RMSNorm{Eps: eps, Heads: groups}, x, ones(n, width/groups)), w)
 	})
 	return y
 }
 
 // ScaleColumns multiplies the columns of x [M,C] by the numbers of by [C].
-func (n *Net) ScaleColumns(x, by *Value) *Value {
-	return n.Apply(kernel.DoRAScale{}, x, by, n.ones(by.Type.Elems()))
+func ScaleColumns(n *Net, x, by *Value) *Value {
+	return n.Apply(kernel.DoRAScale{}, x, by, ones(n, by.Type.Elems()))
 }
 
 // ones is a frozen vector of ones.
-func (n *Net) ones(width int) *Value {
+func ones(n *Net, width int) *Value {
 	return Constant(n, fmt.Sprintf("ones of %d", width), func(dst []float64) {
 		for i := range dst {
 			dst[i] = 1
@@ -381,7 +381,7 @@ func (n *Net) gateKernel(activation string) kernel.Kernel {
 
 // activate computes an MLP's hidden layer from a gate and what it gates, or from the one part of an MLP without a gate,
 // which has no activation but relu2. activation is a value of model.Config.HiddenAct.
-func (n *Net) activate(activation string, parts ...*Value) *Value {
+func activate(n *Net, activation string, parts ...*Value) *Value {
 	if len(parts) == 2 {
 		return n.Apply(n.gateKernel(activation), parts...)
 	}
@@ -411,7 +411,7 @@ func (m MLP) Apply(n *Net, name string, x *Value, inner int, bias bool, activati
 				parts = append(parts, n.Linear(layer, width, inner, bias).Apply(x))
 			}
 		}
-		y = n.Linear(m.Down, inner, width, bias).Apply(n.activate(activation, parts...))
+		y = n.Linear(m.Down, inner, width, bias).Apply(activate(n, activation, parts...))
 	})
 	return y
 }

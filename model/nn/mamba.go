@@ -61,7 +61,7 @@ func Mamba2(n *Net, name string, x *Value, in Batch, m Mamba) *Value {
 			h = n.ApplyAll(kernel.StateSpaceCached{Scan: m.StateSpace, Tokens: c.Tokens},
 				append(append([]*Value{parts}, scales...), in.CuQ, in.CuK, state("ssm_state", inner*m.State))...)[0]
 		}
-		y = n.Linear("out_proj", inner, width, m.Bias).Apply(n.GroupsRMSNorm("norm", h, m.NormGroups, m.Eps))
+		y = n.Linear("out_proj", inner, width, m.Bias).Apply(GroupsRMSNorm(n, "norm", h, m.NormGroups, m.Eps))
 	})
 	return y
 }
