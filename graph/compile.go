@@ -28,6 +28,7 @@ var passes = []pass{
 	{"fp32 residual terms", onGPU, storeTermsAsFP32},
 	{"sum GEMMs", onGPU, sumGEMMs},
 	{"group GEMMs", onGPU, groupGEMMs},
+	{"pair gradients' GEMMs", onGPU, pairGradients},
 	{"fuse experts' updates", onGPU, fuseExpertUpdates},
 	{"fuse sums and norms", onGPU, fuseSumsAndNorms},
 	{"fuse norms and rotations", onGPU, fuseNormsAndRotations},

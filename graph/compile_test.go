@@ -22,7 +22,8 @@ func TestPassesAreChosenByMachine(t *testing.T) {
 		t.Errorf("a GPU takes %q of %q", gpu, all)
 	}
 	merging := []string{"rows apart", "read gathered rows", "residual low bits", "fp8 frozen GEMMs",
-		"fp32 residual terms", "sum GEMMs", "group GEMMs", "fuse experts' updates", "fuse sums and norms", "fuse norms and rotations",
+		"fp32 residual terms", "sum GEMMs", "group GEMMs", "pair gradients' GEMMs", "fuse experts' updates",
+		"fuse sums and norms", "fuse norms and rotations",
 		"fuse rotations and caches", "share rows", "begin early", "begin early at joins"}
 	if want := slices.DeleteFunc(slices.Clone(all), func(n string) bool {
 		return slices.Contains(merging,

@@ -16,6 +16,9 @@ type groupingTarget struct {
 	fits func(k kernel.MatMul, in []kernel.Type, out kernel.Type, n int) bool
 }
 
+// pairs allows every pair of gradients of a low-rank GEMM.
+func (groupingTarget) pairs(dy, b kernel.Type) bool { return dy.Shape[1] > b.Shape[1] }
+
 func (groupingTarget) passes() []pass {
 	return slices.DeleteFunc(passesOn(onAll), func(p pass) bool {
 		return p.on == onGPU &&
@@ -44,6 +47,8 @@ func grouped(p *Plan) map[string]int {
 			n["sum"]++
 		case kernel.MatMul, kernel.Onto[kernel.MatMul]:
 			n["one"]++
+		case kernel.MatMulGrads:
+			n["pair"]++
 		default:
 			n[c.kernel.Name()]++
 		}
@@ -66,8 +71,8 @@ func TestGroupedPlansEqualNaiveRuns(t *testing.T) {
 		})
 	}
 	t.Log(total)
-	if total["each"] < 30 || total["each onto"] < 30 || total["sum"] < 50 {
-		t.Errorf("the plans have too few of the three groups: the test tests nothing")
+	if total["each"] < 30 || total["each onto"] < 30 || total["sum"] < 50 || total["pair"] < 10 {
+		t.Errorf("the plans have too few of the four groups: the test tests nothing")
 	}
 }
 
@@ -143,7 +148,7 @@ func TestLowRankGEMMsAreGrouped(t *testing.T) {
 	for _, policy := range []Recompute{KeepAll, RecomputeCheap, KeepAttention, RecomputeLayers} {
 		_, want, _ := run(hostTarget{2}, policy)
 		n, got, plan := run(groupingTarget{hostTarget{2}, lowRank}, policy)
-		if n["each"] < 2 || n["each onto"] != 2 || n["sum"] < 1 {
+		if n["each"] < 2 || n["each onto"] != 2 || n["sum"] < 1 || n["pair"] != 6 {
 			t.Errorf("%v: %v: two layers' low-rank GEMMs are not grouped\n%s", policy, n, plan)
 		}
 		for i := range want {

@@ -27,6 +27,8 @@ type target interface {
 	fp8() bool
 	// groups tells whether n GEMMs k, whose operands and result are of the given types, are worth one call.
 	groups(k kernel.MatMul, in []kernel.Type, out kernel.Type, n int) bool
+	// pairs tells whether both gradients of a low-rank GEMM, dy b and dyᵀ t, are worth one call.
+	pairs(dy, b kernel.Type) bool
 	// prologue tells whether a kernel fills its scratch before its inputs are there.
 	prologue(k kernel.Kernel) bool
 	// sameSum is the bytes, as typed, up to which either term of a sum may as well be computed first.
@@ -62,6 +64,8 @@ func (hostTarget) lowBits() bool { return false }
 func (hostTarget) fp8() bool { return false }
 
 func (hostTarget) groups(kernel.MatMul, []kernel.Type, kernel.Type, int) bool { return false }
+
+func (hostTarget) pairs(dy, b kernel.Type) bool { return false }
 
 func (hostTarget) prologue(kernel.Kernel) bool { return false }
 
@@ -102,6 +106,9 @@ func (gpuTarget) groups(k kernel.MatMul, in []kernel.Type, out kernel.Type, n in
 	return kernel.FitsGroupedMatMul(k, in, out, n)
 }
 
+// pairs: what kernels of compute capability 9.0 do.
+func (gpuTarget) pairs(dy, b kernel.Type) bool { return kernel.FitsMatMulGrads(dy, b, 90) }
+
 // sameSum: about what stays in the second-level cache, as bf16, between two calls.
 func (gpuTarget) sameSum() int64 { return 32 << 20 }
 
@@ -125,6 +132,10 @@ func (t deviceTarget) stored(k kernel.Kernel, in, _ []kernel.DType) (want, out [
 		}
 	}
 	return want, out, nil
+}
+
+func (t deviceTarget) pairs(dy, b kernel.Type) bool {
+	return t.lowBits() && kernel.FitsMatMulGrads(dy, b, t.sm)
 }
 
 func (t deviceTarget) scratch(k kernel.Kernel, in, out []kernel.Type) int64 {

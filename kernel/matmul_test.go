@@ -185,6 +185,22 @@ func TestMatMulSum(t *testing.T) {
 	kerneltest.Run(t, cases...)
 }
 
+func TestMatMulGrads(t *testing.T) {
+	var cases []kerneltest.Case
+	for _, s := range [][3]int{{1, 1, 1}, {67, 5, 8}, {33, 40, 16}} {
+		M, C, R := s[0], s[1], s[2]
+		cases = append(cases, kerneltest.Case{Name: fmt.Sprint(s), Kernel: kernel.MatMulGrads{Alpha: 0.5}, Bound: 1e-6,
+			In: []kerneltest.Input{kerneltest.Normal(M, C), operand(false, C, R), kerneltest.Normal(M, R),
+				kerneltest.Normal(C, R)}})
+	}
+	dy, b, narrow := kernel.T(kernel.F32, 2, 3), kernel.T(kernel.F32, 3, 4), kernel.T(kernel.F32, 2, 4)
+	cases[0].Rejects = map[string][]kernel.Type{"no addend": {dy, b, narrow},
+		"t is not as dt":     {dy, b, kernel.T(kernel.F32, 2, 5), kernel.T(kernel.F32, 3, 5)},
+		"inner sizes differ": {dy, narrow, narrow, b},
+		"the addend's sizes": {dy, b, narrow, narrow}}
+	kerneltest.Run(t, cases...)
+}
+
 // The grouped GEMMs are the single ones, to the bit.
 func TestGroupedProductsEqualSingleOnes(t *testing.T) {
 	c := kernel.NewCPU(2)
@@ -198,6 +214,7 @@ func TestGroupedProductsEqualSingleOnes(t *testing.T) {
 	const m, r, wide = 9, 8, 40
 	x, a, b, t1, t2 := fill(0, m, wide), fill(1, r, wide), fill(2, r, wide), fill(3, m, r), fill(4, m, r)
 	equal := func(what string, got, want kernel.Tensor) {
+		t.Helper()
 		for i, v := range want.F32() {
 			if got.F32()[i] != v {
 				t.Errorf("%s: element %d is %v, want %v", what, i, got.F32()[i], v)

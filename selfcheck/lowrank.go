@@ -19,6 +19,14 @@ func lowRankChecks() []check {
 		{2, 65, 64, 32}, {3, 129, 16, 32}} {
 		all = append(all, lowRankCheck(n, c.count, c.M, c.C, c.R)...)
 	}
+	// both gradients from one reading: one block, blocks of columns and rows, and ranks that take two GEMMs
+	for _, s := range [][3]int{{5, 64, 8}, {129, 1032, 16}, {2500, 520, 16}, {300, 136, 32}, {65, 72, 24}} {
+		M, C, R := s[0], s[1], s[2]
+		all = append(all, check{kernel: "matmul", name: fmt.Sprintf("both gradients of [%d,%d] rank %d", M, C, R),
+			build: one(kernel.MatMulGrads{Alpha: 0.5}), bounds: []bound{rounded, summed}, gemm: true,
+			in: []checkInput{n.normal(1, M, C), n.normal(1, C, R), n.normal(1, M, R),
+				n.normal32(8, C, R).overwritten()}})
+	}
 	return all
 }
 
