@@ -71,8 +71,8 @@ func TestGroupedPlansEqualNaiveRuns(t *testing.T) {
 		})
 	}
 	t.Log(total)
-	if total["each"] < 30 || total["each onto"] < 30 || total["sum"] < 50 || total["pair"] < 10 {
-		t.Errorf("the plans have too few of the four groups: the test tests nothing")
+	if total["each"] < 30 || total["each onto"] < 30 || total["sum"] < 50 {
+		t.Errorf("the plans have too few of the three groups: the test tests nothing")
 	}
 }
 

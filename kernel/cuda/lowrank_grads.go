@@ -21,7 +21,7 @@ func (l LowRank) FitsGrads() bool {
 }
 
 // LargeGrads tells whether one reading is faster than two (docs/internals/decisions/0192).
-func (l LowRank) LargeGrads() bool { return l.M >= 2048 && l.C >= 1024 }
+func (l LowRank) LargeGrads() bool { return l.M >= 2048 && l.C >= 2048 }
 
 // Grads returns the launches for one GEMM.
 func (l LowRank) Grads() LowRankGrads {
