@@ -14,6 +14,7 @@ import (
 // Inputs: dy, b, t, db0.
 type MatMulGrads struct{ Alpha float64 }
 
+// Name returns MatMul's, whose calls it stands for.
 func (MatMulGrads) Name() string { return "matmul" }
 
 func (k MatMulGrads) first() MatMul { return MatMul{Alpha: k.Alpha} }
@@ -25,6 +26,7 @@ func gradsOperands[T any](all []T) (first, second []T) {
 	return all[:2], []T{all[0], all[2], all[3]}
 }
 
+// Shape checks that t is as dt and the addend as db.
 func (k MatMulGrads) Shape(in []Type) ([]Type, error) {
 	if len(in) != 4 {
 		return nil, fmt.Errorf("takes dy, b, t and an addend, got %d inputs", len(in))
@@ -44,28 +46,33 @@ func (k MatMulGrads) Shape(in []Type) ([]Type, error) {
 	return []Type{dt[0], db[0]}, nil
 }
 
-// Overwrites: db is in the addend's memory.
+// Overwrites says that db is in the addend's memory.
 func (MatMulGrads) Overwrites() []Alias { return []Alias{{1, 3}} }
 
+// Scratch returns the larger of the two GEMMs'.
 func (k MatMulGrads) Scratch(in []Type, workers int) int64 {
 	first, second := gradsOperands(in)
 	return max(k.first().Scratch(first, workers), k.second().Scratch(second, workers))
 }
 
+// CPU runs one GEMM after the other.
 func (k MatMulGrads) CPU(c *CPU, in, out []Tensor) func() {
 	first, second := gradsOperands(in)
 	return allOf([]func(){k.first().CPU(c, first, out[:1]), k.second().CPU(c, second, out[1:])})
 }
 
+// Cost counts dy once.
 func (k MatMulGrads) Cost(in, out []Type, c Content) Cost {
 	first, _ := gradsOperands(in)
 	return Cost{Bytes: moved(in, out), FLOPs: 2 * k.first().Cost(first, out[:1], c).FLOPs}
 }
 
+// Stored keeps the addend's type for db.
 func (MatMulGrads) Stored(in []DType) (want, out []DType) {
 	return []DType{ComputeType, ComputeType, ComputeType, in[3]}, []DType{ComputeType, in[3]}
 }
 
+// ScratchGPU returns what the blocks' shares take, or the two GEMMs.
 func (k MatMulGrads) ScratchGPU(in, out []Type, sm int) int64 {
 	first, second := gradsOperands(in)
 	n := max(k.first().ScratchGPU(first, out[:1], sm), k.second().ScratchGPU(second, out[1:], sm))

@@ -2,8 +2,8 @@ package cuda
 
 import "fmt"
 
-// LowRankGrads is how lowrank_hopper.cu makes both gradients of a low-rank GEMM from one reading of the wide one: a pass
-// of blocks that leave shares, and their sums.
+// LowRankGrads is how lowrank_hopper.cu makes both gradients of a low-rank GEMM from one reading of the wide one: a
+// pass of blocks that leave shares, and their sums.
 type LowRankGrads struct {
 	Pass, Finish Geometry
 	Tiles        int    // of 64 rows, of a block; an argument of Pass
@@ -37,6 +37,7 @@ func (l LowRank) Grads() LowRankGrads {
 		Finish: Geometry{"lowrank_hopper", "lowrank_hopper_finish", [3]int{ceil((l.M+l.C)*l.R, 1024), 1, 1},
 			[3]int{256, 1, 1}, 0},
 		Tiles: per, Box: [2]int{64, 64},
-		ScratchDT: 4 * int64(columns) * int64(l.M) * int64(l.R), ScratchDB: 4 * int64(bands) * int64(l.C) * int64(l.R),
+		ScratchDT: 4 * int64(columns) * int64(l.M) * int64(l.R),
+		ScratchDB: 4 * int64(bands) * int64(l.C) * int64(l.R),
 	}
 }
