@@ -17,8 +17,8 @@ func TestLowRankGrads(t *testing.T) {
 	}
 	r := newHarness(t, 256<<20)
 	const alpha = 0.5
-	for _, l := range []LowRank{{1, 1, 8, 8}, {1, 64, 512, 16}, {1, 200, 136, 32}, {1, 2500, 1032, 16}, {1, 9000, 72, 16},
-		{1, 130, 3000, 8}} {
+	for _, l := range []LowRank{{1, 1, 8, 8}, {1, 64, 512, 16}, {1, 200, 136, 32}, {1, 2500, 1032, 16},
+		{1, 9000, 72, 16}, {1, 130, 3000, 8}} {
 		M, C, R, at := l.M, l.C, l.R, l.Grads()
 		if !l.FitsGrads() {
 			t.Fatalf("%+v does not fit", l)
