@@ -324,7 +324,8 @@ var noCounterpart = []struct {
 		"the fused kernels that fit the device are always used"},
 	{ByHand, "deepspeed fsdp fsdp_config",
 		"devices says how many GPUs train, and training.base_sharding whether they " +
-			"hold the frozen base model in slices, as FSDP and ZeRO stage 3 do: auto does where it does not fit whole"},
+			"hold the frozen base model in slices, as FSDP and ZeRO stage 3 do: auto does where it does not fit " +
+			"whole; training.optimizer_sharding does so with optimizer states, as ZeRO stage 1"},
 	{ByHand, "tpu_num_cores ddp_backend ddp_find_unused_parameters local_rank tensor_parallel_size world_size " +
 		"accelerator_config use_ray", "devices says how many GPUs train; each computes whole layers"},
 	{ByHand, "use_comet trackio_space_id swanlab_run_name swanlab_workspace wandb_watch wandb_run_id wandb_log_model " +

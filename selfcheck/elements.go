@@ -349,6 +349,12 @@ func updateChecks() []check {
 			check{kernel: "exchange", name: fmt.Sprintf("%d numbers gathered, alone", P),
 				build: one(kernel.GatherSlices{World: 1}), bounds: []bound{exact},
 				in: []checkInput{n.normal32(1, P).overwritten()}},
+			check{kernel: "slices", name: fmt.Sprintf("%d numbers taken, alone", P),
+				build:  one(kernel.TakeSlice{Slices: kernel.Slices{World: 1, Unit: 4}}),
+				bounds: []bound{exact}, in: []checkInput{n.normal32(1, P)}},
+			check{kernel: "slices", name: fmt.Sprintf("%d numbers spread, alone", P),
+				build:  one(kernel.SpreadSlices{Slices: kernel.Slices{World: 1, Unit: 4}}),
+				bounds: []bound{exact}, in: []checkInput{n.normal32(1, P).overwritten(), n.normal32(1, (P+3)&^3)}},
 			check{kernel: "allgather", name: fmt.Sprintf("%d numbers, alone", P), bounds: []bound{exact},
 				in:    []checkInput{bytesOf(P)},
 				build: one(kernel.AllGather{World: 1, Parts: []kernel.Type{kernel.T(kernel.F32, P)}, At: []int64{0}})})

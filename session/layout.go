@@ -21,6 +21,8 @@ type Layout struct {
 	LossRows    int             // rows whose logits exist at the same time; 0 = as many as use the machine fully
 	// OffloadStates keeps the optimizer's states in host memory (training.optimizer_offload).
 	OffloadStates bool
+	// ShardStates keeps a slice of the optimizer's states on each rank (training.optimizer_sharding).
+	ShardStates bool
 	// Number of ranks that store one slice of the frozen weights each, and gather a layer before its use; 0 = each rank
 	// stores all.
 	Shards int
@@ -46,6 +48,9 @@ func (l Layout) String() string {
 	}
 	if l.OffloadStates {
 		parts = append(parts, "optimizer_offload")
+	}
+	if l.ShardStates {
+		parts = append(parts, "optimizer_sharding")
 	}
 	if l.Sharded() {
 		parts = append(parts, fmt.Sprintf("base_sharding over %d devices", l.Shards))
@@ -82,6 +87,7 @@ type Search[T any] struct {
 	LossRows int     // rows of logits that exist at the same time unless a layout sets them
 	Overlaps bool    // independent calls can overlap on the machine
 	Offload  bool    // OffloadStates may be added to a layout if none of Layouts fits
+	Shard    int     // number of ranks over which ShardStates may cut the optimizer's states in the same case; 0 = not
 }
 
 // Found is the result of a search.
@@ -104,9 +110,10 @@ func (s Search[T]) fitsHost(p Planned[T]) bool {
 	return s.fits(p) && (s.HostLimit <= 0 || p.Need.Host <= s.HostLimit)
 }
 
-// Run takes the first layout that fits. If none does, it takes the first that fits with the optimizer's states in host
-// memory, if Offload allows that, and then the leanest with fewer and fewer rows of logits at a time. It uses memory
-// that is left to keep weights dequantised, to recompute fewer layers, or to let calls overlap.
+// Run takes the first layout that fits. If none does, it takes the first that fits with the optimizer's states in
+// slices over the ranks or in host memory, as Shard and Offload allow, and then the leanest with fewer and fewer rows
+// of logits at a time. It uses memory that is left to keep weights dequantised, to recompute fewer layers, or to let
+// calls overlap.
 func (s Search[T]) Run() (Found[T], error) {
 	var found Found[T]
 	for i, l := range s.Layouts {
@@ -129,24 +136,46 @@ func (s Search[T]) Run() (Found[T], error) {
 	if ok, err := s.leaner(&found); ok || err != nil {
 		return found, err
 	}
-	if found, err := s.offload(found); err != nil || found.Fits {
-		return found, err
+	for _, m := range s.moves() {
+		if found, err := s.move(found, m); err != nil || found.Fits {
+			return found, err
+		}
 	}
 	return s.shortenLoss(found)
 }
 
-// offload takes the first of the rejected layouts that fits with the optimizer's states in host memory. Only a layout
-// that fits is planned again: the states are all that leaves the machine's memory.
-func (s Search[T]) offload(found Found[T]) (Found[T], error) {
+// move is a way to take the optimizer's states out of a device's memory.
+type move struct {
+	of   func(Layout) Layout
+	left func(states int64) int64 // bytes of states that stay
+}
+
+// moves returns the ways that the search may use, the fastest first.
+func (s Search[T]) moves() (all []move) {
+	if s.Shard > 1 {
+		all = append(all, move{func(l Layout) Layout { l.ShardStates = true; return l },
+			func(states int64) int64 { return states / int64(s.Shard) }})
+	}
+	if s.Offload {
+		all = append(all, move{func(l Layout) Layout { l.OffloadStates = true; return l },
+			func(int64) int64 { return 0 }})
+	}
+	return all
+}
+
+// move takes the first of the rejected layouts that fits with the optimizer's states elsewhere. Only a layout that may
+// fit is planned again: the states are all that leaves the machine's memory.
+func (s Search[T]) move(found Found[T], m move) (Found[T], error) {
 	for i, r := range found.Rejected {
-		if !s.Offload || r.Need.Movable == 0 || r.Need.Total()-r.Need.Movable > s.Limit {
+		if r.Need.Movable == 0 || r.Need.Total()-r.Need.Movable+m.left(r.Need.Movable) > s.Limit {
 			continue
 		}
-		l := r.Layout
-		l.OffloadStates = true
-		p, err := s.Try(l)
-		if err != nil || !s.fits(p) {
+		p, err := s.Try(m.of(r.Layout))
+		if err != nil {
 			return found, err
+		}
+		if !s.fits(p) {
+			continue
 		}
 		if i > 0 {
 			p, err = s.improve(found.Rejected[i-1], p)
@@ -221,8 +250,9 @@ func (s Search[T]) keepingAttention(p Planned[T]) (Planned[T], error) {
 
 // offloads reports whether a layout, with values in host memory, is allowed.
 func (s Search[T]) offloads(l Layout) bool {
-	l.Recompute, l.OffloadStates = graph.Offload, false
-	return slices.Contains(s.Layouts, l)
+	l.Recompute = graph.Offload
+	states := func(l Layout) Layout { l.OffloadStates, l.ShardStates = false, false; return l }
+	return slices.ContainsFunc(s.Layouts, func(o Layout) bool { return states(o) == states(l) })
 }
 
 // leaner tries the layout that copies the outputs of attention to host memory, after no other fitted: attention that is
@@ -300,10 +330,8 @@ func (s Search[T]) shortenLoss(found Found[T]) (Found[T], error) {
 			lean = p
 		}
 	}
-	if s.Offload && lean.Need.Movable > 0 {
-		l := lean.Layout
-		l.OffloadStates = true
-		p, err := s.Try(l)
+	if moves := s.moves(); len(moves) > 0 && lean.Need.Movable > 0 {
+		p, err := s.Try(moves[len(moves)-1].of(lean.Layout))
 		if err != nil {
 			return found, err
 		}

@@ -98,10 +98,12 @@ type PlanReport struct {
 	Padding float64 `json:"padding"`
 	Steps   int     `json:"steps"`
 	// Devices that share a step; all bytes are per device. 0 = one.
-	Ranks      int            `json:"ranks,omitempty"`
-	Sharding   *PlanSharding  `json:"base_sharding,omitempty"`    // nil = each device has the whole base model
-	Context    *PlanContext   `json:"context_parallel,omitempty"` // nil = each device has whole rows
-	Categories []PlanCategory `json:"categories"`
+	Ranks    int           `json:"ranks,omitempty"`
+	Sharding *PlanSharding `json:"base_sharding,omitempty"` // nil = each device has the whole base model
+	// StateSharding says how the optimizer's states lie in slices; nil = each device has them whole.
+	StateSharding *PlanStates    `json:"optimizer_sharding,omitempty"`
+	Context       *PlanContext   `json:"context_parallel,omitempty"` // nil = each device has whole rows
+	Categories    []PlanCategory `json:"categories"`
 	// Sum of the categories: the planned memory in bytes.
 	TotalBytes int64 `json:"total_bytes"`
 	// Bytes of host memory that hold the optimizer's states; 0 = the device holds them.
@@ -126,6 +128,14 @@ type PlanSharding struct {
 	SliceBytes    int64 `json:"slice_bytes"`    // bytes of the base model's slice on each device
 	Gathers       int   `json:"gathers"`        // all-gather operations per step
 	ReceivedBytes int64 `json:"received_bytes"` // bytes per step that each device receives from the others
+}
+
+// PlanStates describes an optimizer's states that are sharded over several devices: each device stores one slice.
+type PlanStates struct {
+	Devices       int   `json:"devices"`
+	SliceBytes    int64 `json:"slice_bytes"`    // bytes of the states on each device
+	WholeBytes    int64 `json:"whole_bytes"`    // bytes that the states would take on each device without slices
+	ReceivedBytes int64 `json:"received_bytes"` // bytes of updated weights per step that each device receives
 }
 
 // PlanContext describes context parallelism: several devices share the tokens of each row.

@@ -147,6 +147,12 @@ type Config struct {
 	// device in no other memory layout. On a CPU all memory is the host's, and the key changes nothing.
 	OptimizerOffload string `yaml:"optimizer_offload" default:"auto" choices:"auto always never" resume:"free"`
 
+	// OptimizerSharding divides the optimizer's states among several devices, as stage 1 of deepspeed does: each device
+	// updates its slice of the trained weights and receives those of the others. Results are the same to the last bit
+	// for any number of devices, checkpoints too. auto does so if the run fits on no device in any other memory layout.
+	// Muon's matrices and adafactor stay whole, and so do moments in 8 bits of an adapter.
+	OptimizerSharding string `yaml:"optimizer_sharding" default:"auto" choices:"auto always never" resume:"free"`
+
 	// ContextParallelSize is the number of devices that share the tokens of each row, for rows that are too long for
 	// one device. Each device holds the activations of its part of the tokens, and in attention computes some heads
 	// over the whole row. The value must divide the number of devices and the number of attention heads. batch_size

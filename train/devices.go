@@ -169,7 +169,8 @@ func (s Spec) asOne() (Spec, error) {
 func (s Spec) alone(world int) Spec {
 	share := s.Training.sharing()
 	s.Training.GradientAccumulationSteps *= max(world/share, 1)
-	s.Devices, s.Training.GlobalBatchSize, s.Training.BaseSharding = fmt.Sprint(share), 0, "auto"
+	s.Devices, s.Training.GlobalBatchSize = fmt.Sprint(share), 0
+	s.Training.BaseSharding, s.Training.OptimizerSharding = "auto", "auto"
 	return s
 }
 

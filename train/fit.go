@@ -20,7 +20,7 @@ import (
 // dequantised copies of weights: GEMMs of 8-bit floats read packed weights, so the copies would only take memory.
 func (c Config) Layout() fit.Keys {
 	k := fit.Keys{Checkpointing: c.GradientCheckpointing, Dequantised: c.DequantisedWeights, Sharding: c.BaseSharding,
-		Offload: c.OptimizerOffload}
+		Offload: c.OptimizerOffload, States: c.OptimizerSharding}
 	if c.FrozenGEMM == "fp8" {
 		k.Dequantised = "never"
 	}
@@ -62,7 +62,8 @@ func (p *planner) problem() (fit.Problem[steps], error) {
 		Checkpointing: c.GradientCheckpointing, OnOOM: c.OnOOM, BatchSize: c.BatchSize,
 		Accumulation: c.GradientAccumulationSteps, BatchTerm: objective.BatchTerm(p.spec.Objective()),
 		Optimizer: c.Optimizer, Sharing: p.sharing, Ranks: p.world,
-		Unsharded: c.BaseSharding == "never", Offload: c.OptimizerOffload, Quantised: p.Net.Scheme != nil,
+		Unsharded: c.BaseSharding == "never", Offload: c.OptimizerOffload,
+		States: c.OptimizerSharding, Quantised: p.Net.Scheme != nil,
 		Smaller: adapter.OverQuantised(p.spec.Adapter), Layers: p.Base.Config.NumLayers,
 		Linears: net.Quantised(), FixedLossRows: p.env.lossRows != nil,
 		Machine: p.On, Free: p.free, Calls: steps.calls, Batches: &p.batches,
@@ -128,6 +129,9 @@ func (p *planner) fitAgain(cause error) error {
 func (p *planner) use(chosen fit.Choice[steps]) error {
 	p.found = chosen
 	p.Net.Layout = chosen.Layout
+	if err := checkSharding(p); err != nil {
+		return err
+	}
 	if chosen.Shrunk != "" {
 		p.tellShrunk(chosen.Shrunk)
 	}
@@ -272,5 +276,7 @@ func (p *planner) summing(z fit.Shapes) step.Summing {
 	if z.Several {
 		window = max(window, 2)
 	}
-	return step.SummingOf(window, p.world)
+	sum := step.SummingOf(window, p.world)
+	sum.Rank = p.env.team.rank()
+	return sum
 }

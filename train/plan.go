@@ -81,6 +81,9 @@ func (p *prepared) planReport() PlanReport {
 		r.Sharding = &PlanSharding{g.Ranks, g.Slices, g.Gathers * int(micro), g.Bytes / int64(g.Ranks) * others * micro}
 		r.Notes = append(r.Notes, r.Sharding.String())
 	}
+	if r.StateSharding = stateSharding(&p.planner); r.StateSharding != nil {
+		r.Notes = append(r.Notes, r.StateSharding.String())
+	}
 	if n := p.spec.Training.sharing(); n > 1 {
 		micro := p.accumulate()
 		exchanges, received := p.found.Step.train.Plan.Exchanged(step.SegmentMicro)
@@ -184,6 +187,14 @@ func (s PlanSharding) String() string {
 		"from the others, in %d all-gathers beside the GEMMs: %s",
 		s.Devices, session.FormatBytes(s.SliceBytes), session.FormatBytes(s.ReceivedBytes), s.Gathers,
 		onLinks(s.ReceivedBytes))
+}
+
+// String describes what each device stores and what its link transfers.
+func (s PlanStates) String() string {
+	return fmt.Sprintf("optimizer_sharding: each of %d devices holds %s of the optimizer's states (%d bytes; whole "+
+		"they are %s) and receives %s of updated weights a step from the others: %s", s.Devices,
+		session.FormatBytes(s.SliceBytes), s.SliceBytes, session.FormatBytes(s.WholeBytes),
+		session.FormatBytes(s.ReceivedBytes), onLinks(s.ReceivedBytes))
 }
 
 // String describes what each device computes and what its link transfers.

@@ -15,11 +15,9 @@ import (
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/atomicfile"
 	"github.com/tierlora/tierlora/internal/jsonerr"
-	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/train/checkpoint"
 	"github.com/tierlora/tierlora/train/replay"
-	"github.com/tierlora/tierlora/train/step"
 	"github.com/tierlora/tierlora/train/track"
 )
 
@@ -396,36 +394,4 @@ func (p *prepared) resumeStart(checkpoint string) error {
 		return fmt.Errorf("resume from %s: %w", checkpoint, err)
 	}
 	return nil
-}
-
-func (s *saver) restoreOptimizer(path string, file []byte) error {
-	f, err := weights.Decode(file)
-	if err != nil {
-		return err
-	}
-	for _, name := range s.step.States {
-		dst, err := s.memory.Tensor(name)
-		if err != nil {
-			return err
-		}
-		t, ok := f.Tensor(name)
-		if !ok && name == step.StateScaling {
-			s.env.Logf("%s was saved by a run without loss scaling: it begins at %v", path, s.recorder.scale)
-			continue
-		}
-		if !ok || t.Len() != dst.Elems() || (t.DType == weights.U8) != (dst.DType == kernel.U8) {
-			return fmt.Errorf("%s: %s does not fit this run's adapter", optimizerFile, name)
-		}
-		if dst.DType == kernel.U8 {
-			copy(dst.Bytes(), t.Data)
-			continue
-		}
-		if err := weights.Float32s(t, dst.F32()); err != nil {
-			return err
-		}
-		if name == step.StateScaling {
-			s.recorder.scale = float64(dst.F32()[kernel.LossScaleNow])
-		}
-	}
-	return s.memory.Put(s.step.States...)
 }

@@ -12,17 +12,6 @@ import (
 // diskFree returns the bytes that may be written into a folder; tests replace it to fill the disk.
 var diskFree = atomicfile.Free
 
-// stateBytes returns the size of the optimizer's states in a checkpoint.
-func (p *prepared) stateBytes() (all int64) {
-	step := p.found.Step.train
-	for _, name := range step.States {
-		if t, ok := step.Plan.Input(name); ok {
-			all += t.Bytes()
-		}
-	}
-	return all
-}
-
 // written returns the bytes that a checkpoint and the adapter take on disk, without the parts that grow with the steps
 // and without the headers of files.
 func (p *prepared) written() (saved, final int64, err error) {

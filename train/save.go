@@ -10,17 +10,12 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/graph"
-	"github.com/tierlora/tierlora/kernel"
-	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/checkpoint"
 	"github.com/tierlora/tierlora/train/objective"
 	"github.com/tierlora/tierlora/train/replay"
 	"github.com/tierlora/tierlora/train/step"
 )
-
-// optimizerFile is the name of the optimizer's states in a checkpoint.
-const optimizerFile = "optimizer.safetensors"
 
 // saver writes a run's checkpoints and adapter, and loads a checkpoint back into memory.
 type saver struct {
@@ -40,8 +35,16 @@ func (s *saver) save(data Place) error {
 	if s.saved == step {
 		return nil
 	}
+	if err := s.pipeline.Average(); err != nil { // all ranks do, as they may hold slices of the average
+		return err
+	}
 	if !s.env.team.leads() {
-		// Only rank 0 writes it.
+		// Only rank 0 writes it, and the others give it their slices.
+		if len(s.step.Sharded) > 0 {
+			if err := s.writeOptimizer(io.Discard); err != nil {
+				return err
+			}
+		}
 		s.saved, s.recorder.result.Checkpoint = step, filepath.Join(s.spec.OutputDir, checkpoint.Name(step))
 		return nil
 	}
@@ -187,25 +190,4 @@ func (p *prepared) ownFiles() []string {
 		}
 	}
 	return names
-}
-
-// writeOptimizer writes the optimizer's states directly from memory, because they are larger than the adapter.
-func (s *saver) writeOptimizer(w io.Writer) error {
-	if err := s.memory.Get(s.step.States...); err != nil {
-		return err
-	}
-	var tensors []weights.Tensor
-	for _, name := range s.step.States {
-		x, err := s.memory.Tensor(name)
-		if err != nil {
-			return err
-		}
-		d := weights.F32
-		if x.DType == kernel.U8 {
-			d = weights.U8
-		}
-		// Little endian, as in the file.
-		tensors = append(tensors, weights.Tensor{Name: name, DType: d, Shape: x.Shape, Data: x.Bytes()})
-	}
-	return weights.EncodeTo(w, tensors, nil)
 }

@@ -58,6 +58,52 @@ func TestGPUSlicesAreTheWholeBase(t *testing.T) {
 	}
 }
 
+// TestGPUShardedStates: GPUs that hold a slice of the optimizer's states each train a model, byte for byte, as one that
+// holds all of them, and hold what the plan says; a checkpoint resumes on one.
+func TestGPUShardedStates(t *testing.T) {
+	needGPUs(t, 2)
+	there, _ := graph.GPUs()
+	for _, name := range []string{"adamw", "adamw_8bit", "lion_8bit", "schedule_free_adamw", "muon", "stochastic"} {
+		t.Run(name, func(t *testing.T) {
+			one := fullSpec(t, 4)
+			one.Device, one.Training.BatchSize = "cuda", 1
+			switch name {
+			case "stochastic":
+				one.Full.StochasticRounding = true
+			case "schedule_free_adamw":
+				one.Training.Optimizer, one.Training.LRScheduler = name, "constant"
+			default:
+				one.Training.Optimizer = name
+			}
+			mustStart(t, one, Env{})
+			for _, world := range []int{2, 4} {
+				if world > there {
+					continue
+				}
+				s := over(t, one, world)
+				s.Training.OptimizerSharding = "always"
+				plan, err := PlanRun(context.Background(), s, Env{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				got := mustStart(t, s, Env{})
+				sameModel(t, fmt.Sprintf("%d slices", world), one.OutputDir, s.OutputDir)
+				if plan.TotalBytes != got.HeldBytes || plan.StateSharding == nil {
+					t.Errorf("%d GPUs hold %d bytes each, the plan says %d", world, got.HeldBytes, plan.TotalBytes)
+				}
+			}
+			parts := over(t, one, 2)
+			parts.Training.OptimizerSharding = "always"
+			stop := stopping(3)
+			mustStart(t, parts, Env{Observers: []Observer{stop}, Interrupted: stop.stop})
+			last := over(t, one, 1)
+			last.OutputDir, last.Training.Resume = parts.OutputDir, "auto"
+			mustStart(t, last, Env{})
+			sameModel(t, "two GPUs, then one", one.OutputDir, parts.OutputDir)
+		})
+	}
+}
+
 // TestGPUSlicesSmolLM2: the same of a real model, whose weights are packed on the device.
 func TestGPUSlicesSmolLM2(t *testing.T) {
 	needGPUs(t, 2)

@@ -80,6 +80,11 @@ func slowLayout(l, fastest session.Layout, c Config, measured bool) (all []graph
 			"which asks for it", "optimizer_offload auto keeps the optimizer's states in host memory, as they do "+
 			"not fit")
 	}
+	if l.ShardStates && c.OptimizerSharding == "auto" {
+		add(kernel.NotMeasured, smaller+", an optimizer with smaller states, or training.optimizer_sharding: always, "+
+			"which asks for it", "optimizer_sharding auto cuts the optimizer's states into slices, as they do not fit "+
+			"whole")
+	}
 	if l.Sharded() && c.BaseSharding == "auto" {
 		add(costSlices, smaller+", or training.base_sharding: always, which asks for it",
 			"base_sharding auto cuts the base model into slices, as it fits whole on no device")

@@ -86,6 +86,7 @@ type Problem[S any] struct {
 	Ranks     int     // number of ranks of the run
 	Unsharded bool    // training.base_sharding: never
 	Offload   string  // training.optimizer_offload
+	States    string  // training.optimizer_sharding
 	Quantised bool    // the base weights are quantised
 	Smaller   string  // value of the key adapter that would quantise the base weights; "" = none
 	Layers    int     // number of layers of the model
@@ -159,7 +160,8 @@ func (p Problem[S]) search(layouts []session.Layout, limit int64, z Shapes) sess
 		Layouts: layouts, Limit: limit,
 		Try:    func(l session.Layout) (session.Planned[S], error) { return p.plan(l, z) },
 		Layers: p.Layers, Linears: p.Linears,
-		LossRows: rows, Overlaps: can.Overlap, Offload: p.offloads(), Seconds: seconds, HostLimit: p.HostLimit,
+		LossRows: rows, Overlaps: can.Overlap, Offload: p.offloads(), Shard: p.shards(), Seconds: seconds,
+		HostLimit: p.HostLimit,
 	}
 }
 
@@ -168,10 +170,22 @@ func (p Problem[S]) offloads() bool {
 	return p.Offload == "auto" && p.Machine.Capabilities().SeparateHost
 }
 
-// least returns the memory of a plan, without the optimizer's states if the search may move them to host memory.
+// shards returns over how many ranks the search may cut the optimizer's states; 0 = it may not.
+func (p Problem[S]) shards() int {
+	if p.States != "auto" || p.Ranks < 2 {
+		return 0
+	}
+	return p.Ranks
+}
+
+// least returns the memory of a plan, without the optimizer's states that the search may move to host memory or to
+// other ranks.
 func (p Problem[S]) least(need graph.Bytes) int64 {
 	if p.offloads() {
 		return need.Total() - need.Movable
+	}
+	if n := int64(p.shards()); n > 0 {
+		return need.Total() - need.Movable + need.Movable/n
 	}
 	return need.Total()
 }

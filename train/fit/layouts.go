@@ -13,6 +13,7 @@ type Keys struct {
 	Dequantised   string // training.dequantised_weights
 	Sharding      string // training.base_sharding
 	Offload       string // training.optimizer_offload
+	States        string // training.optimizer_sharding
 }
 
 // checkpointing lists the modes that each value of gradient_checkpointing allows, in the order they are tried.
@@ -24,8 +25,12 @@ var checkpointing = map[string][]graph.Recompute{
 	"offload":   {graph.Offload},
 }
 
-// Check returns an error if the keys require a sharded base model and the run has one rank.
+// Check returns an error if the keys require slices over ranks and the run has one rank.
 func (k Keys) Check(ranks int) error {
+	if k.States == "always" && ranks < 2 {
+		return errors.New("optimizer_sharding: always needs several devices, and this run has one: " +
+			"say how many by devices, or write auto")
+	}
 	if k.Sharding == "always" && ranks < 2 {
 		return errors.New("base_sharding: always needs several devices, and this run has one: " +
 			"say how many by devices, or write auto")
@@ -51,6 +56,7 @@ func (k Keys) Layouts(can graph.Capabilities, quantised bool, ranks int) []sessi
 	}
 	for i := range all {
 		all[i].OffloadStates = k.Offload == "always" && can.SeparateHost
+		all[i].ShardStates = k.States == "always" && ranks > 1
 	}
 	return k.sharded(all, ranks)
 }

@@ -43,12 +43,12 @@ type advice[S any] struct {
 func (p Problem[S]) suggest(limit int64, c Choice[S]) (string, error) {
 	a := advice[S]{Problem: p, limit: limit, shapes: c.Shapes, lean: c.Layout}
 	a.auto = session.Layout{Recompute: graph.Offload, LossRows: session.LeastLossRows, Shards: c.Layout.Shards,
-		OffloadStates: c.Layout.OffloadStates}
+		OffloadStates: c.Layout.OffloadStates, ShardStates: c.Layout.ShardStates}
 	if !p.Machine.Capabilities().SeparateHost {
 		a.auto.Recompute = graph.RecomputeLayers
 	}
-	for _, look := range []func() (string, error){a.offload, a.layout, a.sharding, a.sharing, a.rows, a.optimizer,
-		a.length} {
+	for _, look := range []func() (string, error){a.states, a.offload, a.layout, a.sharding, a.sharing, a.rows,
+		a.optimizer, a.length} {
 		if hint, err := look(); hint != "" || err != nil {
 			return hint, err
 		}
@@ -81,21 +81,33 @@ func (a *advice[S]) layout() (string, error) {
 	return fmt.Sprintf("%s would fit, in as little as %s", keys, a.bytes()), nil
 }
 
+// states tries the optimizer's states in slices over the ranks.
+func (a *advice[S]) states() (string, error) {
+	if a.States != "never" || a.Ranks < 2 {
+		return "", nil
+	}
+	return a.moved("training.optimizer_sharding", func(l *session.Layout) { l.ShardStates = true })
+}
+
 // offload tries the optimizer's states in host memory.
 func (a *advice[S]) offload() (string, error) {
 	if a.Offload != "never" || !a.Machine.Capabilities().SeparateHost {
 		return "", nil
 	}
+	return a.moved("training.optimizer_offload", func(l *session.Layout) { l.OffloadStates = true })
+}
+
+// moved tries the optimizer's states elsewhere, which key: auto allows.
+func (a *advice[S]) moved(key string, move func(*session.Layout)) (string, error) {
 	for _, l := range []struct {
 		layout session.Layout
 		with   string
 	}{{a.lean, ""}, {a.auto, " with training.gradient_checkpointing: auto"}} {
-		l.layout.OffloadStates = true
+		move(&l.layout)
 		if ok, err := a.fits(l.layout, a.shapes); err != nil {
 			return "", err
 		} else if ok {
-			return fmt.Sprintf("training.optimizer_offload: auto%s would fit, in as little as %s", l.with,
-				a.bytes()), nil
+			return fmt.Sprintf("%s: auto%s would fit, in as little as %s", key, l.with, a.bytes()), nil
 		}
 		if a.Checkpointing == "auto" {
 			break

@@ -18,6 +18,9 @@ func (a adamW) Numbers(lr float64, t int) [NumbersSize]float64 {
 		float64(math.Float32frombits(uint32(t)))}
 }
 
+// Unit returns 1: a number's update reads its own states alone.
+func (adamW) Unit(Update) int { return 1 }
+
 func (a adamW) Apply(u Update) []string {
 	m, first := u.state("adam m", "first moments")
 	v, second := u.state("adam v", "second moments")

@@ -23,6 +23,34 @@ func momentBlocks(tensors []Extent) (large, small []Extent) {
 	return large, small
 }
 
+// momentUnit returns the size of a block if all blocks of an update are of one tensor and in 8 bits, else 0.
+func (u Update) momentUnit() int {
+	if len(u.Extents) != 1 || u.Extents[0].Numbers < least8Bit {
+		return 0
+	}
+	return kernel.MomentBlock
+}
+
+// momentBlocks returns the blocks of an update, or of this rank's slice of it. Slices have equally many blocks, of
+// which the last ones may be short or empty.
+func (u Update) momentBlocks() (large, small []Extent) {
+	if u.Slice == nil {
+		return momentBlocks(u.Extents)
+	}
+	from, to := u.Slice.Of(u.Slice.Numbers, u.Slice.Rank)
+	for at := 0; at < u.Slice.Length(u.Slice.Numbers); at += kernel.MomentBlock {
+		large = append(large, Extent{at, max(0, min(kernel.MomentBlock, to-from-at))})
+	}
+	return large, nil
+}
+
+// cutMoments records a state that has each elements for a block in 8 bits; it lies in slices where the update does.
+func (u Update) cutMoments(name string, each int) {
+	if u.Slice != nil {
+		u.Slice.States[name] = each * ((u.Slice.Numbers + kernel.MomentBlock - 1) / kernel.MomentBlock)
+	}
+}
+
 // blockTable declares the table of blocks that kernels with moments in 8 bits read: each block's first number and how
 // many numbers it has.
 func (u Update) blockTable(rows []Extent) *graph.Value {

@@ -11,6 +11,9 @@ func newLion(c Config) Optimizer { return lion{c} }
 // Numbers are the learning rate alone.
 func (lion) Numbers(lr float64, _ int) [NumbersSize]float64 { return [NumbersSize]float64{lr} }
 
+// Unit returns 1: a number's update reads its own states alone.
+func (lion) Unit(Update) int { return 1 }
+
 func (l lion) Apply(u Update) []string {
 	m, name := u.state("lion m", "momentum")
 	k := kernel.Lion{Beta1: l.Beta1, Beta2: l.Beta2, WeightDecay: u.decay(l.WeightDecay), Scaled: u.Scaling != nil}

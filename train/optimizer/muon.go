@@ -37,6 +37,14 @@ func (m muon) Check(tensors []Tensor) error {
 	return nil
 }
 
+// Unit returns 1 for a tensor that gets AdamW's update. A matrix of Muon's is orthogonalised whole.
+func (m muon) Unit(u Update) int {
+	if slices.ContainsFunc(u.Tensors, Tensor.hidden) || u.Tensor == "" {
+		return 0
+	}
+	return 1
+}
+
 // Apply updates all tensors at once if each is a matrix, else tensor by tensor.
 func (m muon) Apply(u Update) (states []string) {
 	if !slices.ContainsFunc(u.Tensors, func(t Tensor) bool { return !t.hidden() }) {

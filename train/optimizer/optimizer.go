@@ -56,6 +56,13 @@ type Checker interface {
 	Check(tensors []Tensor) error
 }
 
+// Slicing is an optimizer whose states may lie in slices, one on each rank.
+type Slicing interface {
+	// Unit returns how many numbers, one after the other, an update reads the states of together: slices begin at
+	// multiples of it. 0 = these parameters need all of their states at once.
+	Unit(u Update) int
+}
+
 // Averaging is an optimizer that takes gradients at other weights than it evaluates and saves.
 type Averaging interface {
 	// Show adds the kernels that write one kind of weights into the parameters: the average, which is evaluated and
@@ -77,9 +84,19 @@ type Update struct {
 	Numbers       *graph.Value // f[NumbersSize]
 	Scaling       *graph.Value // state of loss scaling; nil = none
 	Offload       bool         // states lie in host memory
+	// Slice says which slice of a tensor Params and Grads are; nil = they are whole.
+	Slice *Slice
 	// Decay is the weight decay of these parameters if OwnDecay says so; else they have the configuration's.
 	Decay    float64
 	OwnDecay bool
+}
+
+// Slice is a rank's slice of parameters, and what an optimizer's states would be without slices.
+type Slice struct {
+	kernel.Slices
+	Rank    int            // this rank
+	Numbers int            // numbers of the whole parameters
+	States  map[string]int // states that lie in slices: how many elements a state has over all ranks
 }
 
 // Extent is where a tensor lies in a vector: its numbers from place From on.
@@ -96,6 +113,9 @@ func (u Update) decay(configured float64) float64 {
 // state declares a tensor of the parameters' shape that lives from step to step. Group is what the plan lists it under.
 func (u Update) state(group, name string) (*graph.Value, string) {
 	name = u.named(name)
+	if u.Slice != nil {
+		u.Slice.States[name] = u.Slice.Numbers
+	}
 	return u.moments(group, name, u.Grads.Type), name
 }
 

@@ -19,6 +19,9 @@ func (s scheduleFree) Numbers(lr float64, t int) [NumbersSize]float64 {
 	return [...]float64{lr, 0, 1 - math.Pow(s.Beta2, float64(t)), float64(math.Float32frombits(uint32(t)))}
 }
 
+// Unit returns 1: a number's update reads its own states alone.
+func (scheduleFree) Unit(Update) int { return 1 }
+
 // Apply declares the average x, the sequence z, the second moments, and the weight of a step in the average.
 func (s scheduleFree) Apply(u Update) []string {
 	x, z, weight := s.sequences(u)

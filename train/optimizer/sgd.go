@@ -19,6 +19,9 @@ func newSGD(c Config) Optimizer { return sgd{c} }
 // Numbers returns the learning rate alone.
 func (sgd) Numbers(lr float64, _ int) [NumbersSize]float64 { return [NumbersSize]float64{lr} }
 
+// Unit returns 1: a number's update reads its own states alone.
+func (sgd) Unit(Update) int { return 1 }
+
 func (s sgd) Apply(u Update) []string {
 	m, name := u.state("sgd momentum", "momentum")
 	k := kernel.SGD{Momentum: s.SGDMomentum, Nesterov: s.SGDNesterov, WeightDecay: u.decay(s.WeightDecay),

@@ -37,13 +37,15 @@ func (b *builder) checkNarrow() error {
 
 // apply adds the optimizer's update of parameters. A tensor that is kept in bf16 alone is widened before, and rounded
 // stochastically behind.
-func (b *builder) apply(u optimizer.Update) []string {
+func (b *builder) apply(u optimizer.Update) (states []string) {
+	change := func(u optimizer.Update) { states = b.options.Optimizer.Apply(u) }
 	stored := u.Params
 	if !stored.Narrow() {
-		return b.options.Optimizer.Apply(u)
+		b.changeSlice(u, change)
+		return states
 	}
 	u.Params = b.Apply(kernel.WidenBF16{}, stored)
-	states := b.options.Optimizer.Apply(u)
+	b.changeSlice(u, change)
 	h := fnv.New64a()
 	h.Write([]byte(u.Tensor)) //nolint:errcheck // a hash takes all
 	counter := b.Batch(nameRounding, kernel.T(kernel.I32, 2))

@@ -85,6 +85,9 @@ type Step struct {
 	Rates       []Rate   // learning rates, at least one; the first has the factor 1
 	Groups      []Group  // trained tensors with a learning rate or a weight decay of their own
 	States      []string // names of the states of the optimizer and of loss scaling, which a checkpoint keeps
+	// Sharded has the States that lie in slices, one on each rank, and how many elements they have over all ranks.
+	Sharded  map[string]int
+	Received int64 // bytes of updated weights that each rank receives in a step, of tensors whose states are Sharded
 
 	options Options
 	width   int            // numbers of an embedding; 0 = the embeddings get no noise
@@ -111,6 +114,7 @@ type Rate struct {
 type Summing struct {
 	Apart bool
 	Ranks int // number of ranks that share the window and take its micro-batches in turn; 0 = one
+	Rank  int // this rank, from 0
 }
 
 func (s Summing) shared() bool { return s.Ranks > 1 }
@@ -123,8 +127,9 @@ func SummingOf(window, ranks int) Summing {
 // Plan plans forward, backward, clipping and optimizer for micro-batches of a shape.
 func Plan(nw session.Network, s session.Shape, o Options, sum Summing, on graph.Machine) (*Step, error) {
 	n, trained, in := nw.Declare("", s)
-	b := builder{Step: &Step{Tokens: s.Tokens, Objective: o.Objective, options: o, summing: sum}, Net: n,
-		trained: trained, offload: nw.Layout.OffloadStates}
+	b := builder{Step: &Step{Tokens: s.Tokens, Objective: o.Objective, options: o, summing: sum,
+		Sharded: map[string]int{}}, Net: n, trained: trained, offload: nw.Layout.OffloadStates,
+		shard: nw.Layout.ShardStates}
 	if o.NEFTuneAlpha > 0 {
 		addNoise(n, nw.Own(s).Tokens)
 		b.width = nw.Config.HiddenSize
@@ -183,6 +188,7 @@ type builder struct {
 	grads   []*graph.Value  // gradient of each trained tensor, in the whole step
 	grad    *graph.Value    // grads as one vector
 	offload bool            // the optimizer's states lie in host memory
+	shard   bool            // the optimizer's states lie in slices over the ranks
 	narrow  bool            // trained matrices are kept in bf16 alone
 	decays  map[int]float64 // weight decays of trained tensors, by their place, that are not the configuration's
 
@@ -304,7 +310,7 @@ func (b *builder) planUpdate(numbers *graph.Value) error {
 		for _, segment := range []string{SegmentAverage, SegmentTrained} {
 			b.Segment(segment)
 			for _, u := range updates {
-				a.Show(u, segment == SegmentAverage)
+				b.changeSlice(u, func(u optimizer.Update) { a.Show(u, segment == SegmentAverage) })
 			}
 		}
 	}
