@@ -27,6 +27,7 @@ var rollouts = Format{
 		{Name: "old_logprobs", Keys: []string{"old_logprobs", "old_per_token_logps"}, Optional: true},
 		{Name: "ref_logprobs", Keys: []string{"ref_logprobs", "ref_per_token_logps"}, Optional: true},
 		{Name: "truncated", Keys: []string{"truncated"}, Optional: true},
+		{Name: "tool_mask", Keys: []string{"tool_mask"}, Optional: true},
 	},
 	Asked:      true,
 	Trains:     "the sampled answers; their prompts are context",
@@ -56,24 +57,51 @@ func renderRollout(f Fields, cfg Config) (Example, error) {
 	}
 	ex := Example{IDs: slices.Concat(prompt, answer), Labels: slices.Repeat([]int32{Ignore}, n)}
 	copy(ex.Labels[len(prompt):], answer)
-	ex.Rollout, err = rolloutOf(f, len(prompt), len(answer))
+	if err := maskTools(f, ex.Labels[len(prompt):]); err != nil {
+		return Example{}, err
+	}
+	ex.Rollout, err = rolloutOf(f, len(prompt), ex.Labels[len(prompt):])
 	return ex, err
 }
 
-// rolloutOf reads what a row says of its answer besides the tokens.
-func rolloutOf(f Fields, prompt, answer int) (*Rollout, error) {
+// maskTools takes the tokens of an answer that the model did not write out of its labels: those whose tool_mask is 0.
+func maskTools(f Fields, labels []int32) error {
+	if !f.Present("tool_mask") {
+		return nil
+	}
+	mask, err := f.Ints("tool_mask")
+	if err != nil {
+		return err
+	}
+	key := f.Key("tool_mask")
+	if len(mask) != len(labels) {
+		return fmt.Errorf("field %q has %d elements, and the answer has %d tokens", key, len(mask), len(labels))
+	}
+	for t, m := range mask {
+		switch m {
+		case 0:
+			labels[t] = Ignore
+		case 1:
+		default:
+			return fmt.Errorf("%s[%d] is %d, want 1 for a token of the model and 0 for one of a tool", key, t, m)
+		}
+	}
+	if countTrained(labels) == 0 {
+		return fmt.Errorf("field %q is 0 for all tokens: at least one must be the model's", key)
+	}
+	return nil
+}
+
+// rolloutOf reads what a row says of its answer besides the tokens. labels are the answer's.
+func rolloutOf(f Fields, prompt int, labels []int32) (*Rollout, error) {
 	r := &Rollout{Truncated: []bool{false}}
 	for role, to := range map[string]*[]float32{"old_logprobs": &r.Old, "ref_logprobs": &r.Reference} {
 		if !f.Present(role) {
 			continue
 		}
-		list, err := floatsOf(f, role)
+		list, err := floatsOf(f, role, labels)
 		if err != nil {
 			return nil, err
-		}
-		if len(list) != answer {
-			return nil, fmt.Errorf("field %q has %d elements, and the answer has %d tokens", f.Key(role), len(list),
-				answer)
 		}
 		*to = append(unknown(prompt), list...)
 	}
@@ -114,15 +142,24 @@ func rolloutOf(f Fields, prompt, answer int) (*Rollout, error) {
 	return r, nil
 }
 
-// floatsOf returns the list of numbers of a role.
-func floatsOf(f Fields, role string) ([]float32, error) {
+// floatsOf returns the list of numbers of a role, one for each token of the answer with the given labels. Tokens that
+// are not the model's have no number.
+func floatsOf(f Fields, role string, labels []int32) ([]float32, error) {
 	raw, _ := f.row.lookup(f.Key(role))
 	var list []*float64
 	if err := json.Unmarshal(raw, &list); err != nil {
 		return nil, fmt.Errorf("field %q is %s, want a list of numbers", f.Key(role), words.Clip(string(raw), 40))
 	}
+	if len(list) != len(labels) {
+		return nil, fmt.Errorf("field %q has %d elements, and the answer has %d tokens", f.Key(role), len(list),
+			len(labels))
+	}
 	all := make([]float32, len(list))
 	for i, x := range list {
+		if labels[i] == Ignore {
+			all[i] = float32(math.NaN())
+			continue
+		}
 		if x == nil {
 			return nil, fmt.Errorf("%s[%d] is null, want a number", f.Key(role), i)
 		}

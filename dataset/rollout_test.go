@@ -89,6 +89,19 @@ func TestRolloutsPlaced(t *testing.T) {
 	}
 }
 
+// TestToolMask checks that tokens which a tool gave are not trained and have no log-probability.
+func TestToolMask(t *testing.T) {
+	set, _, err := loadRollouts(`{"prompt_ids": [5], "completion_ids": [7, 8, 9, 2], "tool_mask": [1, 0, 0, 1], ` +
+		`"old_logprobs": [-1, 0, null, -2], "rewards": {"a": 1}, "group": 1}`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	row := set.Train.Row(0)
+	if got := fmt.Sprint(row.Labels, row.Rollout.Old); got != "[-100 7 -100 -100 2] [NaN -1 NaN NaN -2]" {
+		t.Errorf("row %s", got)
+	}
+}
+
 // TestBrokenRollouts checks the errors of rows that are no sampled answers.
 func TestBrokenRollouts(t *testing.T) {
 	row := func(edit func(map[string]string)) string {
@@ -96,7 +109,8 @@ func TestBrokenRollouts(t *testing.T) {
 			"group": "1"}
 		edit(fields)
 		var parts []string
-		for _, key := range []string{"prompt_ids", "completion_ids", "rewards", "group", "old_logprobs", "truncated"} {
+		for _, key := range []string{"prompt_ids", "completion_ids", "rewards", "group", "old_logprobs", "truncated",
+			"tool_mask"} {
 			if v, ok := fields[key]; ok {
 				parts = append(parts, fmt.Sprintf("%q: %s", key, v))
 			}
@@ -118,6 +132,9 @@ func TestBrokenRollouts(t *testing.T) {
 		{row(set("truncated", "1")), `r.jsonl:1: field "truncated" is 1, want true or false`},
 		{good + row(set("rewards", `{"b": 1}`)), `r.jsonl:2: it has the rewards ["b"], and the answers before it in the group have ["a"]: all answers of a group have the same rewards, with null where one could not be given`},
 		{good + row(set("group", "2")) + good, `r.jsonl:3: group 1 began at line 1, and another group lies between: the answers of a group follow one another`},
+		{row(set("tool_mask", "[1]")), `r.jsonl:1: field "tool_mask" has 1 elements, and the answer has 2 tokens`},
+		{row(set("tool_mask", "[1, 2]")), `r.jsonl:1: tool_mask[1] is 2, want 1 for a token of the model and 0 for one of a tool`},
+		{row(set("tool_mask", "[0, 0]")), `r.jsonl:1: field "tool_mask" is 0 for all tokens: at least one must be the model's`},
 		{row(set("completion_ids", "[7, 999999]")), `r.jsonl:1: input_ids[2] is 999999, which is not in the vocabulary`},
 	} {
 		if _, _, err := loadRollouts(c.file); err == nil || err.Error() != c.want {

@@ -119,7 +119,9 @@ type sampledWindows struct {
 	run     *running
 	answers *infer.Answerer
 	rewards *reward.Rewards
-	record  io.WriteCloser // rollouts.jsonl; nil = not recorded
+	// environment replies to the model's turns; nil = an answer has one turn.
+	environment *reward.Environment
+	record      io.WriteCloser // rollouts.jsonl; nil = not recorded
 
 	before Place        // place before the present answers
 	dealt  int          // times that the present answers were dealt; 0 = there are none
@@ -158,6 +160,7 @@ func (r *running) openAnswers() error {
 	if w.rewards, err = reward.Open(c.Rewards, c.MaxCompletionLength, models); err != nil {
 		return err
 	}
+	w.environment = reward.OpenEnvironment(c.Environment)
 	r.answering = w
 	r.windows = &rolloutWindows{Windows: w, objective: r.step.Objective.(objective.Sampled), division: r.division,
 		leads: leads, still: stillRewards{say: r.env.Logf}}
@@ -221,7 +224,7 @@ func (w *sampledWindows) lay(step dataset.Step) (dataset.Step, error) {
 
 // Close ends the programs of rewards and closes the record.
 func (w *sampledWindows) Close() error {
-	err := w.rewards.Close()
+	err := errors.Join(w.rewards.Close(), w.environment.Close())
 	if w.record != nil {
 		err = errors.Join(err, w.record.Close())
 	}

@@ -95,3 +95,51 @@ func TestGPUSamplingLearns(t *testing.T) {
 		})
 	}
 }
+
+// TestGPUGroupsContinueOnePrompt trains on sampled answers whose prompt is computed once and with each answer: the
+// numbers of the first step agree, and the run repeats to the last byte.
+func TestGPUGroupsContinueOnePrompt(t *testing.T) {
+	gputest.Need(t)
+	for precision, bound := range map[string]float64{"fp32": 1e-4, "bf16": 0.05} {
+		s := samplingSpec(t, 4)
+		longerPrompts(t, s)
+		s.Device, s.Training.Precision, s.Objectives.GRPO.Beta = "cuda", precision, 0.02
+		s.Training.LoggingSteps, s.Training.SharePrompts = 1, "yes"
+		mustStart(t, s, Env{})
+		again, apart := s, s
+		again.OutputDir, apart.OutputDir = filepath.Join(t.TempDir(), "again"), filepath.Join(t.TempDir(), "apart")
+		apart.Training.SharePrompts = "no"
+		mustStart(t, again, Env{})
+		sameRun(t, precision+" again", s.OutputDir, again.OutputDir)
+		mustStart(t, apart, Env{})
+		names := []string{"loss", "reward", "entropy", "grad_norm"}
+		got, want := linesWith(t, s.OutputDir, "loss", names...), linesWith(t, apart.OutputDir, "loss", names...)
+		for i, w := range want[0] {
+			if d := math.Abs(got[0][i] - w); !(d <= bound*max(1, math.Abs(w))) {
+				t.Errorf("%s: %s is %v, with repeated prompts %v", precision, names[i], got[0][i], w)
+			}
+		}
+		t.Log(precision, got[0], want[0])
+	}
+}
+
+// TestGPUConversations samples conversations with an environment on a device: sampler and trainer agree on the model's
+// tokens, and the run repeats to the last byte.
+func TestGPUConversations(t *testing.T) {
+	gputest.Need(t)
+	for precision, bound := range map[string]float64{"fp32": 1e-4, "bf16": 0.05} {
+		s := talkingSpec(t, 4)
+		s.Device, s.Training.Precision = "cuda", precision
+		mustStart(t, s, Env{})
+		again := s
+		again.OutputDir = filepath.Join(t.TempDir(), "again")
+		mustStart(t, again, Env{})
+		sameRun(t, precision+" again", s.OutputDir, again.OutputDir)
+		for i, line := range linesWith(t, s.OutputDir, "loss", "sampling/sampling_logp_difference/mean") {
+			if i%2 == 0 && !(line[0] < bound) { // the first of two steps on the same answers
+				t.Errorf("%s: the sampler's log-probabilities differ from the trainer's by %v", precision, line[0])
+			}
+			t.Log(precision, line)
+		}
+	}
+}

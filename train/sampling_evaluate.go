@@ -75,7 +75,7 @@ func (w *sampledWindows) evaluate(ctx context.Context, all []askedPrompt) ([]obj
 	for i := range all {
 		groups = append(groups, &dataset.Rollout{Names: w.rewards.Names(), Rewards: rewards[i]})
 		for _, a := range answers[i] {
-			if tokens, n = tokens+len(a.IDs), n+1; !a.Ended {
+			if tokens, n = tokens+a.own(), n+1; !a.Ended {
 				cut++
 			}
 		}

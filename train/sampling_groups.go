@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/tierlora/tierlora/dataset"
-	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/jsonerr"
 	"github.com/tierlora/tierlora/train/reward"
 )
@@ -97,12 +96,26 @@ type drawing struct {
 // training returns how answers to train on are sampled.
 func (w *sampledWindows) training() drawing { return drawing{w.NumGenerations, w.Temperature} }
 
-// sampledAnswer is an answer as the ranks send it to one another.
+// sampledAnswer is an answer as the ranks send it to one another. With an environment it is a conversation.
 type sampledAnswer struct {
 	IDs   []int32   `json:"ids"`
-	Old   []float32 `json:"old"` // log-probability of each token when it was drawn
-	Text  string    `json:"text"`
-	Ended bool      `json:"ended,omitempty"` // the answer has an end token
+	Old   []float32 `json:"old"`             // log-probability of each token when it was drawn, 0 for those of Given
+	Text  string    `json:"text"`            // of the model's last turn
+	Ended bool      `json:"ended,omitempty"` // the last turn has an end token
+	// Given are the half-open ranges of IDs that the environment gave, which are not trained.
+	Given [][2]int `json:"given,omitempty"`
+	// Messages are what model and environment wrote; nil = there is no environment.
+	Messages []json.RawMessage `json:"messages,omitempty"`
+	Reward   *float64          `json:"reward,omitempty"` // the environment's; nil = it gave none
+}
+
+// own returns the number of tokens that the model wrote.
+func (a sampledAnswer) own() int {
+	n := len(a.IDs)
+	for _, g := range a.Given {
+		n -= g[1] - g[0]
+	}
+	return n
 }
 
 // answerShare is what one rank sampled.
@@ -176,21 +189,14 @@ func (w *sampledWindows) answerOwn(
 	ctx context.Context, own []askedPrompt, how drawing,
 ) (share answerShare, err error) {
 	began := time.Now()
-	var questions []infer.Question
+	var all []*talk
 	for _, a := range own {
 		for k := range how.each {
-			o := infer.GenerateOptions{MaxTokens: w.MaxCompletionLength, Temperature: how.temperature,
-				Seed: answerSeed(w.run.spec.Seed, a.epoch, a.row, k)}
-			questions = append(questions, infer.Question{Prompt: infer.Prompt{IDs: a.prompt.IDs}, Options: o})
+			all = append(all, &talk{asked: a, answer: k, place: len(all)})
 		}
 	}
-	answers, err := w.answers.Answer(ctx, questions, func() error {
-		if w.run.interrupted() {
-			return errInterrupted
-		}
-		return nil
-	})
-	if err == errInterrupted { //nolint:errorlint // it is the error of the function above
+	err = w.converse(ctx, all, how)
+	if err == errInterrupted { //nolint:errorlint // converse returns it as it is
 		return answerShare{Interrupted: true}, nil
 	}
 	if err != nil {
@@ -198,8 +204,8 @@ func (w *sampledWindows) answerOwn(
 	}
 	for i := range own {
 		var group []sampledAnswer
-		for _, a := range answers[i*how.each : (i+1)*how.each] {
-			group = append(group, sampledAnswer{IDs: a.IDs, Old: a.Logprobs, Text: a.Text, Ended: a.Ended})
+		for _, t := range all[i*how.each : (i+1)*how.each] {
+			group = append(group, t.sampledAnswer)
 		}
 		share.Answers = append(share.Answers, group)
 	}
@@ -221,7 +227,7 @@ func (s *samplingTimes) add(shares []answerShare) {
 		least, most = min(least, share.Seconds), max(most, share.Seconds)
 		for _, group := range share.Answers {
 			for _, a := range group {
-				s.tokens += len(a.IDs)
+				s.tokens += a.own()
 			}
 		}
 	}
@@ -256,7 +262,8 @@ func (w *sampledWindows) judge(
 			prompt := tok.Decode(a.prompt.IDs, true)
 			for _, own := range answers[i] {
 				seen = append(seen, reward.Answer{Prompt: prompt, Completion: own.Text, Columns: a.prompt.Columns,
-					Tokens: len(own.IDs), PromptIDs: a.prompt.IDs, IDs: own.IDs, Ended: own.Ended})
+					Messages: own.Messages, Environment: orNaN(own.Reward), Tokens: len(own.IDs),
+					PromptIDs: a.prompt.IDs, IDs: own.IDs, Ended: own.Ended})
 			}
 		}
 		numbers, err := w.rewards.Judge(ctx, seen)
@@ -286,10 +293,14 @@ func (w *sampledWindows) judge(
 }
 
 // answerSeed is the seed of an answer: it depends on the run's seed, the epoch, the prompt's row and the answer's
-// number alone.
-func answerSeed(seed uint64, epoch, row, answer int) uint64 {
+// number alone, and for a further turn of a conversation on the number of turns before it.
+func answerSeed(seed uint64, epoch, row, answer, turns int) uint64 {
+	all := []uint64{seed, uint64(epoch), uint64(row), uint64(answer)}
+	if turns > 0 {
+		all = append(all, uint64(turns))
+	}
 	h := fnv.New64a()
-	for _, x := range []uint64{seed, uint64(epoch), uint64(row), uint64(answer)} {
+	for _, x := range all {
 		h.Write(binary.LittleEndian.AppendUint64(nil, x)) //nolint:errcheck // a hash takes everything
 	}
 	return h.Sum64()
@@ -307,6 +318,12 @@ func groupOf(prompt dataset.Row, answers []sampledAnswer, names []string, reward
 		row.Labels = append(append(row.Labels, prompt.Labels...), a.IDs...)
 		unknown := slices.Repeat([]float32{float32(math.NaN())}, len(prompt.IDs))
 		row.Rollout.Old = append(append(row.Rollout.Old, unknown...), a.Old...)
+		first := len(row.IDs) - len(a.IDs)
+		for _, g := range a.Given {
+			for t := first + g[0]; t < first+g[1]; t++ {
+				row.Labels[t], row.Rollout.Old[t] = dataset.Ignore, float32(math.NaN())
+			}
+		}
 		row.Rollout.Truncated = append(row.Rollout.Truncated, !a.Ended)
 	}
 	return row

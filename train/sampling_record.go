@@ -25,7 +25,8 @@ const RolloutsFile = "rollouts.jsonl"
 type recordedRollout struct {
 	Prompt    []int32             `json:"prompt_ids"`
 	Answer    []int32             `json:"completion_ids"`
-	Old       []float32           `json:"old_logprobs"`
+	Old       []*float32          `json:"old_logprobs"`
+	Mask      []int               `json:"tool_mask,omitempty"` // 0 for a token that the environment gave, else 1
 	Rewards   map[string]*float64 `json:"rewards"`
 	Group     string              `json:"group"`
 	Truncated bool                `json:"truncated"`
@@ -49,7 +50,8 @@ func (w *sampledWindows) recordAnswers(all []askedPrompt, answers [][]sampledAns
 	}
 	for i, a := range all {
 		for k, own := range answers[i] {
-			line := recordedRollout{Prompt: a.prompt.IDs, Answer: own.IDs, Old: own.Old, Truncated: !own.Ended,
+			old, mask := own.recorded()
+			line := recordedRollout{Prompt: a.prompt.IDs, Answer: own.IDs, Old: old, Mask: mask, Truncated: !own.Ended,
 				Rewards: rewardsOf(groups[i], k), Group: fmt.Sprintf("%d.%d", a.epoch, a.row),
 				Step: w.run.recorder.step() + 1}
 			text, err := json.Marshal(line)
@@ -62,6 +64,23 @@ func (w *sampledWindows) recordAnswers(all []askedPrompt, answers [][]sampledAns
 		}
 	}
 	return nil
+}
+
+// recorded returns log-probabilities and mask of an answer for a line of RolloutsFile; the mask is nil where the model
+// wrote all tokens.
+func (a sampledAnswer) recorded() (old []*float32, mask []int) {
+	for t := range a.Old {
+		old = append(old, &a.Old[t])
+	}
+	if len(a.Given) > 0 {
+		mask = slices.Repeat([]int{1}, len(a.IDs))
+	}
+	for _, g := range a.Given {
+		for t := g[0]; t < g[1]; t++ {
+			old[t], mask[t] = nil, 0
+		}
+	}
+	return old, mask
 }
 
 // openRollouts opens RolloutsFile behind its lines of the steps up to done; later lines are of a process that ended
@@ -205,8 +224,8 @@ func (w *sampledWindows) completionLine(a askedPrompt, answers []sampledAnswer, 
 		}
 	}
 	judged := func(k int) JudgedAnswer {
-		return JudgedAnswer{Text: cutText(answers[k].Text), Reward: totals[k], Rewards: rewardsOf(group, k),
-			Tokens: len(answers[k].IDs), Truncated: !answers[k].Ended}
+		return JudgedAnswer{Text: cutText(answers[k].shown()), Reward: totals[k], Rewards: rewardsOf(group, k),
+			Tokens: answers[k].own(), Truncated: !answers[k].Ended}
 	}
 	return CompletionLine{Step: w.run.recorder.step() + 1, Row: a.row + 1,
 		Prompt: cutText(w.run.Base.Tokenizer.Decode(a.prompt.IDs, true)), Mean: sum / n,

@@ -63,9 +63,7 @@ func TestAnswersContinueOnePrompt(t *testing.T) {
 func TestRunsShareSampledPrompts(t *testing.T) {
 	t.Parallel()
 	whole := samplingSpec(t, 4)
-	longer := strings.ReplaceAll(string(golden.ReadFile(t, filepath.Dir(whole.Dataset.Path), "prompts.jsonl")), "Once",
-		"There was a girl who lived in a big house with her mom, her dad and her dog. Once")
-	put(t, whole.Dataset.Path, longer)
+	longerPrompts(t, whole)
 	whole.Objectives.GRPO.NumIterations, whole.Objectives.GRPO.RecordRollouts = 2, true
 	plan := planWith(t, whole, "prompts are computed once, which saves those of further answers: prompts of ")
 	mustStart(t, whole, oneWorker)
@@ -101,6 +99,13 @@ func TestRunsShareSampledPrompts(t *testing.T) {
 	file.Objectives.GRPO.Rewards = nil
 	planWith(t, file, "prompts are computed once")
 	mustStart(t, file, oneWorker)
+}
+
+// longerPrompts makes the prompts of a run of samplingSpec longer.
+func longerPrompts(t *testing.T, s Spec) {
+	t.Helper()
+	put(t, s.Dataset.Path, strings.ReplaceAll(string(golden.ReadFile(t, filepath.Dir(s.Dataset.Path), "prompts.jsonl")),
+		"Once", "There was a girl who lived in a big house with her mom, her dad and her dog. Once"))
 }
 
 // planWith plans a run and checks that a note begins with the text, or that none says that prompts are computed once.

@@ -28,27 +28,35 @@ func (c *Conversation) Before(n int) *Conversation {
 	return &before
 }
 
-func (c *Chat) written(conv *Conversation, generationPrompt bool) (_ Prompted, err error) {
+func (c *Chat) written(conv *Conversation, generationPrompt bool) (Prompted, error) {
+	text, found, err := c.located(conv, generationPrompt, func(string) []int { return nil })
+	return Prompted{text, found.IDs, found.Plain}, err
+}
+
+// located renders a conversation and tokenises it. borders names the bytes of the rendering whose places among the
+// tokens are wanted.
+func (c *Chat) located(conv *Conversation, generationPrompt bool, borders func(text string) []int) (
+	text string, found tokenizer.Located, err error) {
 	defer tokenizer.Caught(&err)
 	t := c.template(conv)
 	conv = c.adapt(t, conv)
 	if err := c.checkOutside(conv); err != nil {
-		return Prompted{}, err
+		return "", found, err
 	}
-	text, err := t.Text(conv, generationPrompt)
+	text, err = t.Text(conv, generationPrompt)
 	if err != nil {
-		return Prompted{}, err
+		return "", found, err
 	}
 	texts, _ := c.key(t, conv, make([]bool, len(conv.Messages)))
 	var plain [][2]int
 	if c.checkTexts(conv, texts) != nil {
 		var ok bool
 		if plain, ok = c.placeTexts(t, conv, texts, text, generationPrompt); !ok {
-			return Prompted{}, c.checkTexts(conv, texts)
+			return "", found, c.checkTexts(conv, texts)
 		}
 	}
-	found := c.tok.Locate(text, tokenizer.LocateOptions{Plain: plain, Allow: c.allow})
-	return Prompted{text, found.IDs, found.Plain}, nil
+	found = c.tok.Locate(text, tokenizer.LocateOptions{Plain: plain, Allow: c.allow, Borders: borders(text)})
+	return text, found, nil
 }
 
 // placeTexts locates the texts of messages in a rendering, with or without the generation prompt.

@@ -102,6 +102,8 @@ type Rollouts struct {
 	NumIterations int `yaml:"num_iterations" default:"1" range:"[1,1000]" resume:"fixed"`
 	// Rewards are the judges of sampled answers. With dataset.format: rollouts the rows have the rewards.
 	Rewards []judges.Config `yaml:"rewards,omitempty" resume:"fixed"`
+	// Environment is a program with which the model talks: its answers go on after the program's.
+	Environment judges.EnvironmentConfig `yaml:"environment"`
 	// RecordRollouts writes every sampled answer with its rewards to rollouts.jsonl in output_dir, in the format
 	// rollouts.
 	RecordRollouts bool `yaml:"record_rollouts" resume:"free"`
@@ -135,6 +137,10 @@ func (c Rollouts) problems(section string) (all []error) {
 			"and num_iterations %d trains the same answers again, where they must be older: write exact, or "+
 			"num_iterations: 1", section, c.NumIterations))
 	}
+	if n := c.Environment.MaxTurnLength; n > c.MaxCompletionLength {
+		all = append(all, fmt.Errorf("%s.environment.max_turn_length: is %d, and a whole conversation has at most "+
+			"max_completion_length %d tokens: lower it, or write 0", section, n, c.MaxCompletionLength))
+	}
 	if c.PassReward != "" && c.passReward() < 0 {
 		all = append(all, fmt.Errorf("%s.pass_reward: no reward has the name %q", section, c.PassReward))
 	}
@@ -142,6 +148,10 @@ func (c Rollouts) problems(section string) (all []error) {
 		at := fmt.Sprintf("%s.rewards[%d].", section, i)
 		for _, err := range r.Validate() {
 			all = append(all, fmt.Errorf("%s%w", at, err))
+		}
+		if r.Type == "environment" && len(c.Environment.Command) == 0 {
+			all = append(all, fmt.Errorf("%stype: environment is the reward of the program %s.environment.command, "+
+				"which is missing: name it, such as [python3, environment.py]", at, section))
 		}
 		if r.Type == "soft_overlong" && r.SoftPunishCache > c.MaxCompletionLength {
 			all = append(all, fmt.Errorf("%ssoft_punish_cache: is %d, more than max_completion_length %d: lower it", at,
@@ -151,8 +161,9 @@ func (c Rollouts) problems(section string) (all []error) {
 	return all
 }
 
-// rows returns what is wrong with single values of the section's lists of sections.
+// rows returns what is wrong with single values of the sections within the section.
 func (c Rollouts) rows(section string) (all []error) {
+	all = keys.Check(section+".environment.", c.Environment)
 	for i, r := range c.Rewards {
 		all = append(all, keys.Check(fmt.Sprintf("%s.rewards[%d].", section, i), r)...)
 	}

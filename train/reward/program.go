@@ -131,34 +131,43 @@ func (w *worker) end() {
 
 // ask gives an answer to the program and reads its number.
 func (w *worker) ask(ctx context.Context, a Answer) (float64, error) {
-	if w.cmd == nil {
-		if err := w.start(); err != nil {
-			return 0, err
-		}
-	}
-	line, err := json.Marshal(a)
+	text, err := w.reply(ctx, a, "number")
 	if err != nil {
 		return 0, err
+	}
+	return parse(text)
+}
+
+// reply gives the program a line and returns the line that it writes: what says what that should be.
+func (w *worker) reply(ctx context.Context, line any, what string) (string, error) {
+	if w.cmd == nil {
+		if err := w.start(); err != nil {
+			return "", err
+		}
+	}
+	given, err := json.Marshal(line)
+	if err != nil {
+		return "", err
 	}
 	late := time.NewTimer(duration(w.Timeout))
 	defer late.Stop()
 	in := w.in
 	rescue.Go(func() {
-		in.Write(append(line, '\n')) //nolint:errcheck // a program that reads nothing answers nothing
+		in.Write(append(given, '\n')) //nolint:errcheck // a program that reads nothing answers nothing
 	})
 	select {
 	case text, ok := <-w.lines:
 		if !ok {
 			w.end()
-			return 0, errors.New("the program ended" + w.noise.last())
+			return "", errors.New("the program ended" + w.noise.last())
 		}
-		return parse(text)
+		return text, nil
 	case <-late.C:
 		w.end()
-		return 0, fmt.Errorf("no number came within %v s, and the program was killed%s", w.Timeout, w.noise.last())
+		return "", fmt.Errorf("no %s came within %v s, and the program was killed%s", what, w.Timeout, w.noise.last())
 	case <-ctx.Done():
 		w.end()
-		return 0, ctx.Err()
+		return "", ctx.Err()
 	}
 }
 

@@ -31,8 +31,8 @@ type Config struct {
 	// where the answer consists of the tags in their order. soft_overlong: 0 for answers that leave
 	// soft_punish_cache tokens of max_completion_length, down to -1 at the whole length (DAPO). model: the score that a
 	// reward model gives prompt and answer. command: the number that a program gives. http: the number that a server
-	// gives.
-	Type string `yaml:"type" choices:"regex count exact_match number math choice json_schema length tags soft_overlong model command http" resume:"fixed"`
+	// gives. environment: the reward with which the program of the section environment ended the conversation.
+	Type string `yaml:"type" choices:"regex count exact_match number math choice json_schema length tags soft_overlong model command http environment" resume:"fixed"`
 	// Pattern is the regular expression of regex and count, in Go's syntax.
 	Pattern string `yaml:"pattern,omitempty" resume:"fixed"`
 	// Column is the column of the row that exact_match, number, math and choice compare with. Empty means answer.
@@ -135,7 +135,12 @@ type Answer struct {
 	Prompt     string          `json:"prompt"`
 	Completion string          `json:"completion"`
 	Columns    json.RawMessage `json:"columns"`
-	Tokens     int             `json:"-"` // tokens of the completion, the end token included
+	// Messages are those behind the prompt, where the answer is a conversation with an environment. Completion is then
+	// the model's last answer.
+	Messages []json.RawMessage `json:"messages,omitempty"`
+	// Environment is the reward that the environment gave; NaN = none.
+	Environment float64 `json:"-"`
+	Tokens      int     `json:"-"` // tokens of the completion, the end token included
 	// PromptIDs and IDs are the tokens of the prompt and of the completion, in the trained model's ids.
 	PromptIDs []int32 `json:"-"`
 	IDs       []int32 `json:"-"`
@@ -294,6 +299,8 @@ func (b builtIn) one(a Answer) (float64, error) {
 		return -math.Abs(n-float64(b.Target)) / float64(b.Target), nil
 	case "soft_overlong":
 		return overlong(a.Tokens, b.longest, b.SoftPunishCache), nil
+	case "environment":
+		return a.Environment, nil
 	case "tags":
 		return truth(tagged(a.Completion, b.Tags)), nil
 	case "json_schema":
