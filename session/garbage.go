@@ -6,7 +6,8 @@ import (
 )
 
 // FreeGarbage frees the garbage of loading programs of at least leastProgram bytes, and else where Go's heap holds at
-// least leastGarbage bytes beyond its live objects.
+// least leastGarbage bytes beyond its live objects: in a process that lets its garbage grow to a multiple of Go's default
+// (GOGC), that multiple of leastGarbage.
 const (
 	leastProgram = 64 << 20
 	leastGarbage = 16 << 20
@@ -16,20 +17,19 @@ const (
 // is the size in bytes of the programs that were loaded. It does nothing where little can be freed: a collection takes
 // longer than a step of a small model.
 func FreeGarbage(program int64) {
-	if program >= leastProgram || idleHeap() >= leastGarbage {
+	if idle, growth := idleHeap(); program >= leastProgram || float64(idle) >= leastGarbage*growth {
 		debug.FreeOSMemory()
 	}
 }
 
 // idleHeap returns the bytes of Go's heap that the process holds beyond the objects that the last collection found
-// live.
-func idleHeap() int64 {
+// live, and how much garbage GOGC allows, as a multiple of Go's default.
+func idleHeap() (idle int64, growth float64) {
 	samples := []metrics.Sample{{Name: "/memory/classes/heap/objects:bytes"}, {Name: "/memory/classes/heap/unused:bytes"},
-		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/gc/heap/live:bytes"}}
+		{Name: "/memory/classes/heap/free:bytes"}, {Name: "/gc/heap/live:bytes"}, {Name: "/gc/gogc:percent"}}
 	metrics.Read(samples)
-	held := int64(0)
 	for _, s := range samples[:3] {
-		held += int64(s.Value.Uint64())
+		idle += int64(s.Value.Uint64())
 	}
-	return held - int64(samples[3].Value.Uint64())
+	return idle - int64(samples[3].Value.Uint64()), float64(samples[4].Value.Uint64()) / 100
 }

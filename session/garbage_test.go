@@ -2,6 +2,7 @@ package session
 
 import (
 	"runtime"
+	"runtime/debug"
 	"testing"
 )
 
@@ -26,6 +27,13 @@ func TestFreeGarbage(t *testing.T) {
 	FreeGarbage(leastProgram)
 	if n := collections(); n != first+2 {
 		t.Errorf("%d collections after a large program, want 1", n-first-1)
+	}
+	runtime.KeepAlive(buffer)
+	defer debug.SetGCPercent(debug.SetGCPercent(400))
+	buffer = make([]byte, leastGarbage)
+	FreeGarbage(0)
+	if n := collections(); n != first+2 {
+		t.Errorf("%d collections of garbage that GOGC=400 allows", n-first-2)
 	}
 	runtime.KeepAlive(buffer)
 }
