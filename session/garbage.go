@@ -6,8 +6,8 @@ import (
 )
 
 // FreeGarbage frees the garbage of loading programs of at least leastProgram bytes, and else where Go's heap holds at
-// least leastGarbage bytes beyond its live objects: in a process that lets its garbage grow to a multiple of Go's default
-// (GOGC), that multiple of leastGarbage.
+// least leastGarbage bytes beyond its live objects. In a process that lets its garbage grow to a multiple of Go's
+// default (GOGC), it is that multiple of leastGarbage.
 const (
 	leastProgram = 64 << 20
 	leastGarbage = 16 << 20

@@ -199,7 +199,7 @@ func TestRefusalNamesTheOptimizer(t *testing.T) {
 
 // TestFewerLayersAreRecomputed: between two layouts only as many layers as must are recomputed. The adapter stays
 // the same byte for byte.
-func TestFewerLayersAreRecomputed(t *testing.T) { fewerLayersAreRecomputed(t, testSpec(t, 4)) }
+func TestFewerLayersAreRecomputed(t *testing.T) { fewerLayersAreRecomputed(t, testSpec(t, 2)) }
 
 func fewerLayersAreRecomputed(t *testing.T, s Spec) {
 	t.Helper()

@@ -17,7 +17,7 @@ func TestLRFind(t *testing.T) {
 	s := testSpec(t, 3)
 	run := mustStart(t, s, Env{})
 	before := folder(t, s.OutputDir)
-	o := lrfind.Options{From: 1e-9, To: 1, Steps: 40}
+	o := lrfind.Options{From: 1e-9, To: 1, Steps: 20}
 	r, err := LRFind(t.Context(), s, Env{}, o)
 	if err != nil {
 		t.Fatal(err)
@@ -42,6 +42,7 @@ func TestLRFind(t *testing.T) {
 		t.Error("the test changed files of output_dir")
 	}
 	s.Devices = "2"
+	o.Steps = lrfind.LeastSteps
 	two, err := LRFind(t.Context(), s, Env{}, o)
 	if err != nil || two.Points[0].Loss == r.Points[0].Loss {
 		t.Errorf("two devices have the loss of one: %v", err)

@@ -2,8 +2,10 @@ package train
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
+	"sync"
 	"testing"
 
 	"github.com/tierlora/tierlora/infer"
@@ -13,6 +15,20 @@ import (
 
 // headRuns are trained heads of every task, over one base model.
 func headRuns(t testing.TB) map[string]Spec {
+	t.Helper()
+	headsTrained.Do(func() { trainedHeads = trainHeads(untilEnd{t}) })
+	if trainedHeads == nil {
+		t.Fatal("the runs failed in another test")
+	}
+	return maps.Clone(trainedHeads)
+}
+
+var (
+	headsTrained sync.Once
+	trainedHeads map[string]Spec
+)
+
+func trainHeads(t testing.TB) map[string]Spec {
 	t.Helper()
 	three := &objective.ClassificationConfig{NumLabels: 3}
 	all := map[string]Spec{}
