@@ -1,13 +1,13 @@
 package dataset
 
 import (
-	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -71,6 +71,11 @@ func imageColumn(f Fields) ([]string, error) {
 	if raw == nil || err != nil {
 		return nil, err
 	}
+	return references(raw, f.Key("images"))
+}
+
+// references returns what a value of the field key refers to: an image, or a list of them.
+func references(raw json.RawMessage, key string) ([]string, error) {
 	var items []json.RawMessage
 	if json.Unmarshal(raw, &items) != nil {
 		items = []json.RawMessage{raw}
@@ -82,7 +87,7 @@ func imageColumn(f Fields) ([]string, error) {
 			continue
 		}
 		if err := json.Unmarshal(item, &one); err != nil {
-			return nil, fmt.Errorf("field %q: image %d: %w", f.Key("images"), i+1,
+			return nil, fmt.Errorf("field %q: image %d: %w", key, i+1,
 				jsonerr.Unplaced(jsonerr.Explain(item, err)))
 		}
 		switch refs[i] = one.Path + one.URL; {
@@ -90,7 +95,7 @@ func imageColumn(f Fields) ([]string, error) {
 			refs[i] = "data:;base64," + one.Bytes
 		case refs[i] == "":
 			return nil, fmt.Errorf("field %q: image %d is %s, want a path, a data: URI or an object with path or bytes",
-				f.Key("images"), i+1, kindOf(item))
+				key, i+1, kindOf(item))
 		}
 	}
 	return refs, nil
@@ -119,6 +124,34 @@ func shownReference(ref string) string {
 		return ref[:60] + "…"
 	}
 	return ref
+}
+
+// ImageFile is an image to which a row refers.
+type ImageFile struct{ ref, folder string }
+
+// Read returns the file.
+func (f ImageFile) Read() ([]byte, error) {
+	file, err := imageFile(f.ref, f.folder)
+	if err != nil {
+		return nil, fmt.Errorf("image %s: %w", shownReference(f.ref), err)
+	}
+	return file, nil
+}
+
+// Images returns the images to which a field of the row refers, as rows of conversations do in their column images.
+func (i Item) Images(key string) (all []ImageFile, err error) {
+	raw, err := i.JSON(key)
+	if err != nil {
+		return nil, err
+	}
+	refs, err := references(raw, key)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", i.Where(), err)
+	}
+	for _, ref := range refs {
+		all = append(all, ImageFile{ref, filepath.Dir(i.Source)})
+	}
+	return all, nil
 }
 
 // ReadImage returns the file that a person names: a path, or a data: URI.
@@ -159,8 +192,13 @@ func imageFile(ref, folder string) ([]byte, error) {
 		return nil, err
 	}
 	defer root.Close()
-	if s, err := root.Stat(ref); err != nil || !s.Mode().IsRegular() {
-		return nil, cmp.Or(err, errors.New("is not a file"))
+	switch s, err := root.Stat(ref); {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("the folder of the data file, %s, has no such file", folder)
+	case err != nil:
+		return nil, err
+	case !s.Mode().IsRegular():
+		return nil, errors.New("is not a file")
 	}
 	f, err := root.Open(ref)
 	if err != nil {
@@ -223,20 +261,31 @@ func ExpandImages(ids []int32, token int32, images []Image) (all []int32, at []i
 	return all, append(at, len(all)), nil
 }
 
-// expandRow puts an image's tokens in place of each of its marks in a conversation's row.
-func expandRow(row *chat.Row, with Images, images []Image) (*RowImages, error) {
-	count := 0
-	for _, id := range row.IDs {
-		if id == with.Token() {
-			count++
+// imagesOf returns those of a conversation's images that a row of it shows: a row of the conversation's beginning has
+// the first ones.
+func imagesOf(row chat.Row, with Images, images []Image) []Image {
+	if !row.Split {
+		return images
+	}
+	return images[:min(countOf(row.IDs, with.Token()), len(images))]
+}
+
+// countOf returns how often an id is among ids.
+func countOf(ids []int32, id int32) (n int) {
+	for _, x := range ids {
+		if x == id {
+			n++
 		}
 	}
-	if count == 0 && !row.Split && len(images) > 0 {
+	return n
+}
+
+// expandRow puts an image's tokens in place of each of its marks in a conversation's row.
+func expandRow(row *chat.Row, with Images, images []Image) (*RowImages, error) {
+	if !row.Split && countOf(row.IDs, with.Token()) == 0 && len(images) > 0 {
 		return nil, fmt.Errorf("the chat template writes none of the row's %d images", len(images))
 	}
-	if row.Split { // a row of the conversation's beginning has its first images
-		images = images[:min(count, len(images))]
-	}
+	images = imagesOf(*row, with, images)
 	ids, at, err := ExpandImages(row.IDs, with.Token(), images)
 	if err != nil || len(images) == 0 {
 		return nil, err
@@ -271,4 +320,26 @@ func (h *rowHash) addImages(images *RowImages) {
 			h.add(-2 - int32(b))
 		}
 	}
+}
+
+// ImageReport is the part of a report about images of the kept rows.
+type ImageReport struct {
+	Count  int   `json:"count"`
+	Rows   int   `json:"rows"`   // Rows counts the rows that have images.
+	Tokens int64 `json:"tokens"` // Tokens counts the tokens in whose places embeddings of images stand.
+}
+
+func (r *ImageReport) count(images *RowImages) {
+	if images == nil {
+		return
+	}
+	r.Rows++
+	for _, m := range images.List {
+		r.Count++
+		r.Tokens += int64(countOf(m.IDs(), images.Token))
+	}
+}
+
+func (r *ImageReport) add(o ImageReport) {
+	r.Count, r.Rows, r.Tokens = r.Count+o.Count, r.Rows+o.Rows, r.Tokens+o.Tokens
 }

@@ -107,7 +107,7 @@ func TestRowsWithImages(t *testing.T) {
 		{wrong(`[{"type":"image"}]`, ""), "the row has 0 images in its column and 1 mark without", nil},
 		{wrong(`[{"type":"image","image":3}]`, ""),
 			"messages[0].content[0].image is a number, want a path or a data: URI", nil},
-		{part("none.png"), "image 1 (none.png): statat none.png: no such file or directory", nil},
+		{part("none.png"), "image 1 (none.png): the folder of the data file, " + dir + ", has no such file", nil},
 		{part("../a.png"), "the path leaves the folder of the data file", nil},
 		{part("/etc/passwd"), "the path leaves the folder of the data file", nil},
 		{part("http://x/a.png"),
@@ -116,6 +116,8 @@ func TestRowsWithImages(t *testing.T) {
 		{part("data:image/png;base64,!"), "the data: URI: illegal base64 data", nil},
 		{part("a.png"),
 			`messages[0].content[0] is of type "image": only text is trained on`, func(c *Config) { c.Images = nil }},
+		{wrong(`"<image>"`, `,"images":["a.png"]`), "messages[0] has the mark <image> of an image: only text is trained " +
+			"on (docs/IMAGES.md lists", func(c *Config) { c.Images = nil }},
 		{part("a.png"), "rows with images need dataset.streaming: false", func(c *Config) { c.Streaming = true }},
 		{part("a.png"),
 			"longer than max_length, and it has images, which are not cut", func(c *Config) { c.MaxLength = 24 }},

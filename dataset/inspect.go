@@ -16,6 +16,8 @@ type Token struct {
 	End     bool   `json:"end_of_turn,omitempty"` // the last trained token of a message or an answer
 	Across  bool   `json:"across,omitempty"`      // the token straddles a boundary of the loss mask
 	Differs bool   `json:"differs,omitempty"`     // the other answer of the pair doesn't have the token
+	// Image is the number, from 1, of the row's image whose embedding stands in the token's place; 0 = none does.
+	Image int `json:"image,omitempty"`
 }
 
 // Part is a span of a row's tokens: a message of a conversation, or a piece of another format.
@@ -44,10 +46,11 @@ type Inspected struct {
 	Sequences int    `json:"sequences,omitempty"`
 	Label     string `json:"label,omitempty"` // desirable or undesirable, for an unpaired preference row
 	// Target is the label of a text in words, such as "label happy"; "" = the row has none, or one for each token.
-	Target string  `json:"target,omitempty"`
-	Note   string  `json:"note,omitempty"`
-	Parts  []Part  `json:"parts"`
-	Tokens []Token `json:"tokens"`
+	Target string       `json:"target,omitempty"`
+	Note   string       `json:"note,omitempty"`
+	Images []ShownImage `json:"images,omitempty"`
+	Parts  []Part       `json:"parts"`
+	Tokens []Token      `json:"tokens"`
 }
 
 // Inspect returns training row n, or validation row n - len(Train), with its tokens.

@@ -122,6 +122,9 @@ func (l *look) take(source string, line int, ex Example, tok Tokenizer, cfg Conf
 			for t := range w.in.Tokens {
 				w.in.Tokens[t].Across = g.across != nil && g.across[t]
 			}
+			if err := w.in.showImages(g.images, ex.Conversation, source, cfg.Images); err != nil {
+				return err
+			}
 			l.missing--
 			break
 		}
@@ -137,7 +140,8 @@ type explained struct {
 	ids    []int32
 	parts  []Part
 	across []bool // nil: no token does
-	whole  bool   // it is the row after truncation, which removed lost tokens
+	images []ShownImage
+	whole  bool // it is the row after truncation, which removed lost tokens
 	lost   int
 }
 
@@ -157,6 +161,9 @@ func explain(ex Example, tok Tokenizer, cfg Config) ([]explained, error) {
 		all := make([]explained, len(rows))
 		for i, row := range rows {
 			all[i] = explained{ids: row.IDs, parts: messageParts(row), across: row.Across}
+			if cfg.Images != nil && err == nil {
+				err = all[i].expand(cfg.Images.Token(), imagesOf(row.Row, cfg.Images, ex.Images))
+			}
 		}
 		return all, err
 	case ex.Segments != nil:

@@ -62,6 +62,11 @@ func conversation(f Fields, role, completion string, images bool) (ex Example, e
 	if ex.Conversation, err = chat.Read(raw); err != nil {
 		return Example{}, err
 	}
+	if ex.Unused != nil {
+		if err := ex.Conversation.CheckUnread(); err != nil {
+			return Example{}, err
+		}
+	}
 	own, has := ex.Conversation.System()
 	if ex.Conversation.GiveSystem(system); has && system != "" && strings.TrimSpace(own) != strings.TrimSpace(system) {
 		ex.Unused = append(ex.Unused, f.Key("system"))

@@ -58,7 +58,8 @@ type Report struct {
 	Groups GroupReport `json:"groups,omitzero"` // Groups is about rows of several sequences or with a label.
 	// Weighted is about rows with weights.
 	Weighted WeightReport `json:"weighted,omitzero"`
-	Chat     ChatReport   `json:"conversations"` // Chat is about formats with conversations.
+	Images   ImageReport  `json:"images,omitzero"` // Images is about rows with images.
+	Chat     ChatReport   `json:"conversations"`   // Chat is about formats with conversations.
 	// Template describes the chat template that renders the conversations.
 	Template TemplateReport `json:"template,omitzero"`
 
@@ -167,6 +168,7 @@ func (r *Report) count(b *booked, path string) {
 	}
 	r.Groups.count(b)
 	r.Weighted.count(b)
+	r.Images.count(b.images)
 	n := (b.to-b.from)/4 - b.tail
 	r.TrainedTokens += int64(b.trained)
 	r.TotalTokens += int64(n)

@@ -21,6 +21,7 @@ func (r *Report) add(o *Report) {
 	r.Chat.add(o.Chat)
 	r.Groups.add(o.Groups)
 	r.Weighted.add(o.Weighted)
+	r.Images.add(o.Images)
 	r.Detected = r.Detected || o.Detected
 	r.Truncated.join(o.Truncated)
 	r.Chunked.join(o.Chunked)

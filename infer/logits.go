@@ -225,7 +225,7 @@ func (r *logitsRun) forward(pieces ...piece) error {
 		}
 	}
 	r.setDraws(pieces, row)
-	if err := r.store.Put(r.names...); err != nil {
+	if err := r.store.Put(slices.Concat(r.names, r.images.Named())...); err != nil {
 		return err
 	}
 	return r.run.Run(segmentMain)

@@ -1,6 +1,8 @@
 package session
 
 import (
+	"slices"
+
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
@@ -141,7 +143,7 @@ func (b *Batch) Put() error {
 			w.to[i] = float64(x)
 		}
 	}
-	return b.store.Put(b.names...)
+	return b.store.Put(slices.Concat(b.names, b.images.Named())...)
 }
 
 // SetDropout makes dropout masks a function of seed, step and micro-batch.

@@ -57,6 +57,16 @@ type ImageRows struct {
 	from        []int32         // [M]
 	coordinates []int32         // [3*M]; nil = positions have one coordinate
 	used        int             // rows
+	names       []string        // of rows
+}
+
+// Named returns the names of the values that the device needs beside those of ImageRowsOf: the embeddings, if there are
+// any since Clear.
+func (r *ImageRows) Named() []string {
+	if r == nil || r.used == 0 {
+		return nil
+	}
+	return r.names
 }
 
 // bindImages finds the values of images in the memory of a plan.
@@ -66,8 +76,8 @@ func (b *Batch) bindImages() {
 	b.names = append(b.names, names...)
 }
 
-// ImageRowsOf finds the values of images in the memory of a plan, and the names that Put sends; nil = the plan has no
-// images.
+// ImageRowsOf finds the values of images in the memory of a plan, and the names that every Put sends; nil = the plan has
+// no images. Named has the others.
 func ImageRowsOf(m graph.Store, prefix string) (*ImageRows, []string) {
 	r, name := &ImageRows{}, prefix+nameImageFrom
 	from, err := m.Tensor(name)
@@ -81,7 +91,7 @@ func ImageRowsOf(m graph.Store, prefix string) (*ImageRows, []string) {
 		if err != nil {
 			break
 		}
-		r.rows, names = append(r.rows, rows), append(names, prefix+name)
+		r.rows, r.names = append(r.rows, rows), append(r.names, prefix+name)
 	}
 	if at, err := m.Tensor(prefix + nameImageCoordinates); err == nil {
 		r.coordinates, names = at.I32(), append(names, prefix+nameImageCoordinates)

@@ -1,9 +1,10 @@
 package tests
 
 import (
-	le "encoding/binary"
+	"encoding/binary"
 	"flag"
 	"fmt"
+	"hash/crc32"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -85,6 +86,41 @@ func (w workplace) cut(name string, bytes int) {
 	w.write(name, text[:len(text)-bytes])
 }
 
+// png returns a picture.
+func (w workplace) png() string { return read(w.t, golden.Path(w.t, "images"), "rgb.png") }
+
+// sized returns a picture whose header says another size.
+func (w workplace) sized(width, height uint32) string {
+	file := []byte(w.png())
+	binary.BigEndian.PutUint32(file[16:], width)
+	binary.BigEndian.PutUint32(file[20:], height)
+	binary.BigEndian.PutUint32(file[29:], crc32.ChecksumIEEE(file[12:29]))
+	return string(file)
+}
+
+// pictured makes the model one of images, and the data a row with a text and a column of images.
+func (w workplace) pictured(text, column string) {
+	w.t.Helper()
+	if err := os.Rename(filepath.Join(w.dir, "model"), filepath.Join(w.dir, "text")); err != nil {
+		w.t.Fatal(err)
+	}
+	if err := os.Rename(golden.Idefics3(w.t), filepath.Join(w.dir, "model")); err != nil {
+		w.t.Fatal(err)
+	}
+	w.write("text/chat_template.jinja", read(w.t, filepath.Join(w.dir, "model"), "chat_template.jinja"))
+	w.change("config.yaml", "format: completion", "format: messages\n  cache_dir: \"\"")
+	w.write("a.png", w.png())
+	w.write("data.jsonl", fmt.Sprintf(`{"messages": [{"role": "user", "content": %q}, {"role": "assistant", `+
+		`"content": "yes"}], "images": %s}`+"\n", text, column))
+}
+
+// picture makes the row's picture these bytes.
+func (w workplace) picture(file string) {
+	w.t.Helper()
+	w.pictured("<image>", `"a.png"`)
+	w.write("a.png", file)
+}
+
 // copyRun copies an output folder.
 func (w workplace) copyRun(from string) {
 	w.t.Helper()
@@ -97,10 +133,10 @@ func (w workplace) copyRun(from string) {
 func (w workplace) header(name string, f func(header string) string) {
 	w.t.Helper()
 	raw := w.read(name)
-	n := le.LittleEndian.Uint64([]byte(raw[:8]))
+	n := binary.LittleEndian.Uint64([]byte(raw[:8]))
 	h := f(raw[8 : 8+n])
 	size := make([]byte, 8)
-	le.LittleEndian.PutUint64(size, uint64(len(h)))
+	binary.LittleEndian.PutUint64(size, uint64(len(h)))
 	w.write(name, string(size)+h+raw[8+n:])
 }
 
@@ -155,6 +191,31 @@ var broken = []struct {
 		w.change("data.jsonl", "ran home.", strings.Repeat("ran home. ", 200))
 	}},
 	{"a device that is not there", set("device=cuda"), nil},
+
+	// images
+	{"a truncated picture", train, func(w workplace) { w.picture(w.png()[:200]) }},
+	{"a picture without pixels", train, func(w workplace) { w.picture(w.sized(0, 26)) }},
+	{"a picture of another kind", train, func(w workplace) { w.picture("BM" + w.png()) }},
+	{"an empty picture", train, func(w workplace) { w.picture("") }},
+	{"a picture of 100,000 x 100,000", train, func(w workplace) { w.picture(w.sized(100000, 100000)) }},
+	{"fewer pictures than marks", train, func(w workplace) { w.pictured("<image><image>", `["a.png"]`) }},
+	{"more pictures than marks", train, func(w workplace) { w.pictured("<image>", `["a.png", "a.png"]`) }},
+	{"a picture that is not there", train, func(w workplace) { w.pictured("<image>", `"b.png"`) }},
+	{"a picture outside", train, func(w workplace) { w.pictured("<image>", `"../a.png"`) }},
+	{"a picture of an absolute path", train, func(w workplace) { w.pictured("<image>", `"/etc/hostname"`) }},
+	{"a picture of a URL", train, func(w workplace) { w.pictured("<image>", `"https://example.org/a.png"`) }},
+	{"a data: URI without base64", train, func(w workplace) { w.pictured("<image>", `"data:image/png,abc"`) }},
+	{"a column of another form", train, func(w workplace) { w.pictured("<image>", `[{"file": "a.png"}]`) }},
+	{"a column of numbers", train, func(w workplace) { w.pictured("<image>", `[7]`) }},
+	{"pictures for a model of text", set("base_model=./text"), func(w workplace) { w.pictured("<image>", `"a.png"`) }},
+	{"a part with a picture for a model of text", set("base_model=./text"), func(w workplace) {
+		w.pictured("x", `null`)
+		w.change("data.jsonl", `"content": "x"`, `"content": [{"type": "image", "image": "a.png"}]`)
+	}},
+	{"an image tower without weights", train, func(w workplace) {
+		w.pictured("<image>", `"a.png"`)
+		w.header("model/model.safetensors", replace("post_layernorm", "pre_layernorm_"))
+	}},
 
 	// model folders
 	{"no such model", set("base_model=./nothing"), nil},

@@ -175,6 +175,14 @@ func imagesEqualTransformers(t *testing.T, model, folder string, rank int) {
 			}
 		}
 	})
+	t.Run("evaluation", func(t *testing.T) {
+		report, err := infer.Evaluate(ctx, infer.EvalOptions{Options: session.Options{Model: model, Device: "cpu"},
+			AdapterDir: dir, Data: data, BatchSize: 1}, session.Env{Workers: 2})
+		if err != nil || report.TrainedTokens != int64(r.Trained) {
+			t.Fatal(err, report)
+		}
+		golden.Near(t, "evaluation loss", report.Loss, r.Loss, 1e-5*r.Loss)
+	})
 	t.Run("gradients", func(t *testing.T) {
 		cfg := peftConfigOf(t, dir)
 		nw := network(t, s.Base, kernel.F32, nil, &cfg)

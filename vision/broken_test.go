@@ -44,7 +44,7 @@ func TestBrokenImages(t *testing.T) {
 			"PNG: 100000 x 100000 pixels: an image may have 16384 on a side and 33554432 in all"},
 		{"large", pngOf(t, 8192, 8192),
 			"PNG: 8192 x 8192 pixels: an image may have 16384 on a side and 33554432 in all"},
-		{"no width", pngOf(t, 0, 5), "PNG: png: invalid format: non-positive dimension"},
+		{"no width", pngOf(t, 0, 5), "PNG: the image has no pixels: its width or its height is 0"},
 		{"a short PNG", file("rgb.png")[:300], "PNG: the file ends before the image does"},
 		{"a short JPEG", file("odd_420.jpg")[:900], "JPEG: the file ends before the image does"},
 		{"a short WebP", file("lossy.webp")[:300], "WebP: the file ends before the image does"},

@@ -130,10 +130,16 @@ func checkSize(width, height int) error {
 // ends are parts of the decoders' errors for a file that ends early.
 var ends = []string{"EOF", "not enough pixel data", "not enough image data", "short Huffman data", "short chunk data"}
 
-// cut says in plain words that a file ends early.
+// noPixels is a part of the PNG decoder's error for an image without pixels.
+const noPixels = "non-positive dimension"
+
+// cut says in plain words that a file ends early, or has no pixels.
 func cut(err error) error {
 	if slices.ContainsFunc(ends, func(part string) bool { return strings.Contains(err.Error(), part) }) {
 		return errors.New("the file ends before the image does")
+	}
+	if strings.Contains(err.Error(), noPixels) {
+		return errors.New("the image has no pixels: its width or its height is 0")
 	}
 	return err
 }

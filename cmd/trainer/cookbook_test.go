@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/internal/words"
 )
 
@@ -77,6 +78,7 @@ func TestCookbook(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(bin, "trainer"), []byte(script), 0o755); err != nil {
 		t.Fatal(err)
 	}
+	images := golden.Idefics3(t)
 	commands := map[string]bool{}
 	for _, cmd := range newRoot(&console{}).Commands() {
 		commands[cmd.Name()] = true
@@ -122,7 +124,7 @@ func TestCookbook(t *testing.T) {
 					cmd.Path = shell
 					cmd.Args[0] = shell
 					cmd.Env = append(cmd.Env, "PATH="+bin+string(os.PathListSeparator)+os.Getenv("PATH"),
-						"CUDA_VISIBLE_DEVICES=")
+						"CUDA_VISIBLE_DEVICES=", "IMAGE_MODEL="+images)
 					said, err := cmd.CombinedOutput()
 					if err != nil {
 						t.Fatalf("%s:%d: %v\n%s", page, b.line, err, said)

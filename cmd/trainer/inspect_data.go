@@ -48,7 +48,7 @@ func newInspectData(c *console) *cobra.Command {
 		Long: `Show rows as the model sees them: each token, the message it belongs to, and whether it is trained.
 
 On a terminal trained tokens are underlined; a pipe, or a terminal with NO_COLOR, gets one line per token. --html writes
-a page that works offline. The answers of a preference pair stand side by side, and what only
+a page that works offline, with the images of rows, divided as the model sees them. The answers of a preference pair stand side by side, and what only
 one of them has is marked.`,
 		Example: `  trainer inspect data --config cpu_stories_quick.yaml
   trainer inspect data run.yaml --html rows.html
@@ -94,19 +94,23 @@ one of them has is marked.`,
 			if err != nil {
 				return err
 			}
-			switch {
-			case asJSON:
+			if asJSON {
 				return writeJSON(c.out, shown)
-			case page != "":
+			}
+			images, err := lookAtImages(shown, folder)
+			if err != nil {
+				return err
+			}
+			if page != "" {
 				return c.writePage(page, dataPage{Title: o.config, Model: loaded.Spec.BaseModel, Report: report,
-					Rows: shown, First: first, All: rows})
+					Rows: shown, Images: images, First: first, All: rows})
 			}
 			w := bufio.NewWriter(coloured(c.out))
 			fmt.Fprintln(w, plainText(report.String()))
 			if err := objective.CheckRows(loaded.Spec.Training.Objective, loaded.Spec.Objective(), report); err != nil {
 				fmt.Fprintf(w, "training refuses these rows: %s\n", plainText(err.Error()))
 			}
-			showRows(w, shown, mayColour(c.out), foldWidth(c.out))
+			showRows(w, shown, images, mayColour(c.out), foldWidth(c.out))
 			return w.Flush()
 		},
 	}
@@ -138,13 +142,16 @@ const (
 )
 
 // showRows writes rows for a terminal, or one token per line without colours.
-func showRows(w *bufio.Writer, rows []dataset.Inspected, colour bool, width int) {
+func showRows(w *bufio.Writer, rows []dataset.Inspected, images []rowImages, colour bool, width int) {
 	if colour {
 		fmt.Fprintf(w, "\n%strained%s %smasked%s %sspecial token%s  %s ends a turn  %s%s across a border\n",
 			styleTrained, styleOff, styleMasked, styleOff, styleSpecial, styleOff, markEnd, markOpen, markClose)
 	}
-	for _, r := range rows {
+	for i, r := range rows {
 		fmt.Fprintf(w, "\n%s\n", plainText(rowHeading(r)))
+		for _, m := range images[i] {
+			fmt.Fprintf(w, "-- %s\n", plainText(m.caption()))
+		}
 		if colour && colourPair(w, r, width) {
 			continue
 		}
@@ -227,6 +234,9 @@ func tokenState(t dataset.Token) string {
 	if t.Differs {
 		s += ", differs"
 	}
+	if t.Image > 0 {
+		s += fmt.Sprintf(", image %d", t.Image)
+	}
 	return s
 }
 
@@ -251,6 +261,10 @@ func colourPart(w *bufio.Writer, p dataset.Part, tokens []dataset.Token) {
 	}
 	for i := p.From; i < p.To; i++ {
 		text := tokenText(tokens[i])
+		if n := imageRun(tokens[i:p.To]); n > 1 {
+			text += timesMark(n)
+			i += n - 1
+		}
 		for text != "" {
 			line, rest, broken := strings.Cut(text, "\n")
 			use(tokenStyle(tokens[i]))

@@ -64,7 +64,7 @@ func TestInspectedRowsInColour(t *testing.T) {
 		}}
 	var b bytes.Buffer
 	w := bufio.NewWriter(&b)
-	showRows(w, []dataset.Inspected{row}, true, 0)
+	showRows(w, []dataset.Inspected{row}, make([]rowImages, 1), true, 0)
 	w.Flush()
 	plain := regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(b.String(), "")
 	_, shown, _ := strings.Cut(plain, "d.jsonl:1")
@@ -106,7 +106,7 @@ func TestInspectPage(t *testing.T) {
 	style, body, _ := strings.Cut(style, "</style>")
 	sum := sha256.Sum256([]byte(style))
 	if want := `content="default-src 'none'; style-src 'sha256-` + base64.StdEncoding.EncodeToString(sum[:]) +
-		`'; base-uri 'none'; form-action 'none'"`; !strings.Contains(page, want) {
+		`'; img-src data:; base-uri 'none'; form-action 'none'"`; !strings.Contains(page, want) {
 		t.Errorf("the policy does not allow the page's own style: want %s", want)
 	}
 	for _, bad := range []string{"<script", "javascript:", "http:", "https:", " style=", " on", "\x1b", "\u202e",

@@ -74,24 +74,15 @@ count the tokens that stand for it. The model needs no weights: preprocessor_con
 // inspectImage reads a file and processes it.
 func inspectImage(file string, p vision.Processor, encode func(text string) []int32) (imageJSON, error) {
 	data, err := dataset.ReadImage(file)
+	var a imageJSON
+	var grid vision.Grid
+	if err == nil {
+		a, _, grid, err = divideImage(data, p)
+	}
 	if err != nil {
 		return imageJSON{}, usage(fmt.Errorf("image %s: %w", file, err))
 	}
-	m, info, err := vision.Decode(data)
-	if err != nil {
-		return imageJSON{}, usage(fmt.Errorf("image %s: %w", file, err))
-	}
-	tiles, grid, err := p.Tiles(m)
-	if err != nil {
-		return imageJSON{}, usage(fmt.Errorf("image %s: %w", file, err))
-	}
-	a := imageJSON{File: file, Format: info.Format, Width: info.Width, Height: info.Height,
-		Orientation: info.Orientation, Rows: grid.Rows, Columns: grid.Cols, Tiles: len(tiles), mark: p.Mark()}
-	if tiled, ok := p.(*vision.Tiled); ok {
-		a.Tile = tiled.Tile
-	} else {
-		a.Resized = []int{tiles[0].Width, tiles[0].Height}
-	}
+	a.File = file
 	mark := encode(a.mark)
 	if len(mark) != 1 {
 		return a, usage(fmt.Errorf("the tokenizer has no token %s: it makes %d of it", a.mark, len(mark)))
@@ -106,22 +97,51 @@ func inspectImage(file string, p vision.Processor, encode func(text string) []in
 	return a, nil
 }
 
-func (a imageJSON) write(w *bufio.Writer) error {
-	turned := ""
-	if a.Orientation > 1 {
-		turned = fmt.Sprintf(", EXIF orientation %d", a.Orientation)
+// divideImage decodes an image and divides it as a processor does. The answer has no name and no tokens.
+func divideImage(file []byte, p vision.Processor) (a imageJSON, m *vision.RGB, grid vision.Grid, err error) {
+	m, info, err := vision.Decode(file)
+	if err != nil {
+		return a, nil, grid, err
 	}
-	fmt.Fprintf(w, "image       %s: %s, %d x %d pixels%s\n", a.File, a.Format, a.Width, a.Height, turned)
+	tiles, grid, err := p.Tiles(m)
+	if err != nil {
+		return a, nil, grid, err
+	}
+	a = imageJSON{Format: info.Format, Width: info.Width, Height: info.Height, Orientation: info.Orientation,
+		Rows: grid.Rows, Columns: grid.Cols, Tiles: len(tiles), mark: p.Mark()}
+	if tiled, ok := p.(*vision.Tiled); ok {
+		a.Tile = tiled.Tile
+	} else {
+		a.Resized = []int{tiles[0].Width, tiles[0].Height}
+	}
+	return a, m, grid, nil
+}
+
+// division describes in words how the image is divided, and term is the word for it.
+func (a imageJSON) division() (term, text string) {
 	switch {
 	case a.Resized != nil:
-		fmt.Fprintf(w, "resized     %d x %d pixels: %d rows x %d columns of tokens\n", a.Resized[0], a.Resized[1],
+		return "resized", fmt.Sprintf("%d x %d pixels: %d rows x %d columns of tokens", a.Resized[0], a.Resized[1],
 			a.Rows, a.Columns)
 	case a.Rows > 0:
-		fmt.Fprintf(w, "tiles       %d rows x %d columns, and the whole image: %d tiles of %d x %d pixels\n", a.Rows,
+		return "tiles", fmt.Sprintf("%d rows x %d columns, and the whole image: %d tiles of %d x %d pixels", a.Rows,
 			a.Columns, a.Tiles, a.Tile, a.Tile)
-	default:
-		fmt.Fprintf(w, "tiles       the whole image: %d x %d pixels\n", a.Tile, a.Tile)
 	}
+	return "tiles", fmt.Sprintf("the whole image: %d x %d pixels", a.Tile, a.Tile)
+}
+
+// size describes the file's format and the size of its image.
+func (a imageJSON) size() string {
+	s := fmt.Sprintf("%s, %d x %d pixels", a.Format, a.Width, a.Height)
+	if a.Orientation > 1 {
+		s += fmt.Sprintf(", EXIF orientation %d", a.Orientation)
+	}
+	return s
+}
+
+func (a imageJSON) write(w *bufio.Writer) error {
+	term, text := a.division()
+	fmt.Fprintf(w, "image       %s: %s\n%-12s%s\n", a.File, a.size(), term, text)
 	fmt.Fprintf(w, "tokens      %d, of which %d are %s\n", a.Tokens, a.ImageTokens, a.mark)
 	return w.Flush()
 }

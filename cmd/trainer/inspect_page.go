@@ -11,6 +11,7 @@ import (
 	"html"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 
 	"github.com/tierlora/tierlora/dataset"
@@ -39,6 +40,7 @@ const pageLegend = `<section class="legend" aria-label="Legend"><h2>How to read 
 <li><span class="t"><b class="x">across</b></span> in ` + markOpen + markClose + `: straddles the loss mask's boundary</li>
 <li><span class="t"><b class="d">differs</b></span> bold, between lines: the pair's other answer doesn't have it</li>
 <li><span class="t"><i class="n">` + markNoText + `</i></span> ends in the middle of a character</li>
+<li><span class="t"><i class="s">image×9</i></span> stands for as many equal tokens of an image</li>
 </ul><p>Point at a token to see its number, id and piece.</p></section>
 `
 
@@ -47,7 +49,8 @@ type dataPage struct {
 	Title, Model string
 	Report       *dataset.Report
 	Rows         []dataset.Inspected
-	First, All   int // number of the first row, and of all rows
+	Images       []rowImages // of Rows
+	First, All   int         // number of the first row, and of all rows
 }
 
 // checkPage returns an error if writing a page at path would lose another file. mark is the beginning of pages that may
@@ -98,7 +101,7 @@ func (p dataPage) write(w *bufio.Writer) {
 	sum := sha256.Sum256([]byte(pageStyle))
 	fmt.Fprint(w, pageMark)
 	fmt.Fprintf(w, "<meta charset=\"utf-8\">\n<meta http-equiv=\"Content-Security-Policy\" content=\"default-src "+
-		"'none'; style-src 'sha256-%s'; base-uri 'none'; form-action 'none'\">\n",
+		"'none'; style-src 'sha256-%s'; img-src data:; base-uri 'none'; form-action 'none'\">\n",
 		base64.StdEncoding.EncodeToString(sum[:]))
 	fmt.Fprintf(w, "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n<meta "+
 		"name=\"color-scheme\" content=\"light dark\">\n<title>Training data: %s</title>\n<style>%s</style>\n",
@@ -129,6 +132,9 @@ func (p dataPage) writeReport(w *bufio.Writer) {
 
 func (p dataPage) writeRow(w *bufio.Writer, n int, r dataset.Inspected, left *int) {
 	fmt.Fprintf(w, "<article id=\"row%d\"><h2>Row %d <small>%s</small></h2>\n", n, n, pageText(rowHeading(r)))
+	if p.Images != nil {
+		p.Images[n-p.First].write(w, n)
+	}
 	_, _, pair := answersOf(r)
 	if pair {
 		fmt.Fprint(w, "<div class=\"pair\"><div>\n")
@@ -162,8 +168,10 @@ func (p dataPage) writeRow(w *bufio.Writer, n int, r dataset.Inspected, left *in
 				class = "t long"
 			}
 			fmt.Fprintf(w, "<div class=\"%s\">", class)
-			for i := from; i < end; i++ {
-				writeToken(w, i, r.Tokens[i])
+			for i := from; i < end; {
+				run := max(1, imageRun(r.Tokens[i:end]))
+				writeToken(w, i, run, r.Tokens[i])
+				i += run
 			}
 			fmt.Fprint(w, "</div>\n")
 		}
@@ -175,8 +183,9 @@ func (p dataPage) writeRow(w *bufio.Writer, n int, r dataset.Inspected, left *in
 	fmt.Fprint(w, "</article>\n")
 }
 
-// writeToken writes a trained token as a b element and a masked one as an i element.
-func writeToken(w *bufio.Writer, n int, t dataset.Token) {
+// writeToken writes a trained token as a b element and a masked one as an i element. run is the number of equal tokens
+// of an image that the element stands for.
+func writeToken(w *bufio.Writer, n, run int, t dataset.Token) {
 	tag := "i"
 	if t.Trained {
 		tag = "b"
@@ -198,7 +207,11 @@ func writeToken(w *bufio.Writer, n int, t dataset.Token) {
 	if text == "" {
 		text = markNoText
 	}
-	fmt.Fprintf(w, " title=\"%d: id %d, %s, %s\">%s</%s>", n, t.ID, pageText(t.Piece), tokenState(t),
+	number := strconv.Itoa(n)
+	if run > 1 {
+		number, text = fmt.Sprintf("%d to %d", n, n+run-1), text+timesMark(run)
+	}
+	fmt.Fprintf(w, " title=\"%s: id %d, %s, %s\">%s</%s>", number, t.ID, pageText(t.Piece), tokenState(t),
 		pageText(text), tag)
 }
 

@@ -19,6 +19,7 @@ type question struct {
 	expected string   // the right answer or choice
 	choices  []string // nil = the model writes the answer
 	gold     int
+	images   []dataset.ImageFile
 }
 
 // separator stands between solved examples of a plain text, gap between a prompt and its choice or answer.
@@ -53,6 +54,11 @@ func (t *Task) read(ctx context.Context, g *infer.Generator, c dataset.Config, m
 
 func (t *Task) question(row dataset.Item) (q question, err error) {
 	q.where = row.Where()
+	if t.Images != "" {
+		if q.images, err = row.Images(t.Images); err != nil {
+			return q, err
+		}
+	}
 	if q.prompt, err = fill(t.Prompt, row); err != nil {
 		return q, err
 	}
@@ -156,11 +162,15 @@ func (t *Task) talk(q question, shots []question) (*chat.Conversation, error) {
 	}
 	var all []message
 	for _, s := range shots {
-		all = append(all, message{"user", s.prompt}, message{"assistant", s.expected})
+		all = append(all, message{"user", s.marked()}, message{"assistant", s.expected})
 	}
-	raw, err := json.Marshal(append(all, message{"user", q.prompt}))
+	raw, err := json.Marshal(append(all, message{"user", q.marked()}))
 	if err != nil {
 		return nil, err
 	}
-	return chat.Read(chat.Raw{Key: "messages", Messages: raw, System: t.System})
+	r := chat.Raw{Key: "messages", Messages: raw, System: t.System, WithImages: t.Images != ""}
+	for i := range imagesOf(q, shots) {
+		r.Images = append(r.Images, fmt.Sprint(i)) // the files follow in this order
+	}
+	return chat.Read(r)
 }

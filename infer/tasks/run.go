@@ -178,6 +178,9 @@ func (t *Task) talks(g *infer.Generator) (bool, error) {
 		return false, nil
 	}
 	has, err := g.HasChatTemplate()
+	if err == nil && !has && t.Images != "" {
+		err = errors.New("images_field: images need a chat template, and neither the model nor the adapter has one")
+	}
 	if err == nil && !has && t.Chat == ChatAlways {
 		err = errors.New("chat: always, and neither the model nor the adapter has a chat template")
 	}
@@ -190,6 +193,9 @@ func (t *Task) chatPrompt(g *infer.Generator, q question, few []question) (infer
 		return infer.Prompt{}, fmt.Errorf("%s: %w", q.where, err)
 	}
 	p, err := g.ChatPrompt(conv, "")
+	if err == nil && t.Images != "" {
+		p, err = t.show(g, p, imagesOf(q, few))
+	}
 	if err != nil {
 		return p, fmt.Errorf("%s: %w", q.where, err)
 	}
@@ -214,6 +220,7 @@ func (s *Sheet) choiceRows() error {
 			if err != nil {
 				return err
 			}
+			row.Images = s.prompts[i].Images
 			s.rows, s.Longest = append(s.rows, row), max(s.Longest, len(row.IDs))
 		}
 	}

@@ -41,6 +41,9 @@ type Task struct {
 	Choices    []string `yaml:"choices"`       // of the kind multiple_choice
 	ChoiceKey  string   `yaml:"choices_field"` // instead of Choices: a field with a list of texts
 	Gold       string   `yaml:"gold_field"`    // field with the right choice: its index from 0, its letter, or its text
+	// Images is a field with the images of the question: a path beside the data, a data: URI, or a list of them. They
+	// come before the prompt, or in the places of its <image> marks. Empty = the questions have no images.
+	Images string `yaml:"images_field"`
 }
 
 // Values of Task.Chat.
@@ -149,6 +152,9 @@ func (t *Task) problems() (problems []error) {
 	}
 	if !slices.Contains([]string{ChatAuto, ChatAlways, ChatNever}, t.Chat) {
 		bad("chat: %q is not one of auto, always, never", t.Chat)
+	}
+	if t.Images != "" && t.Chat == ChatNever {
+		bad("images_field: images need the model's chat template: remove chat: never")
 	}
 	if t.FewShot < 0 || t.FewShot > maxFewShot {
 		bad("few_shot: %d must lie in 0 to %d", t.FewShot, maxFewShot)

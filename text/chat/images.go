@@ -21,6 +21,21 @@ var imageTypes = []string{"image", "image_url", "input_image"}
 // imageKeys are the keys under which such a part refers to its image.
 var imageKeys = []string{"image", "image_url", "url", "path", "base64"}
 
+// noImages follows the reason why rows may not have images.
+const noImages = " (docs/IMAGES.md lists the models and formats that read images)"
+
+// CheckUnread refuses a conversation whose texts have marks for images of a column that nothing reads: they would be
+// trained on as text.
+func (c *Conversation) CheckUnread() error {
+	for i, m := range c.Messages {
+		content, _ := m.Fields.Get("content")
+		if text, ok := content.(jinja.Str); ok && strings.Contains(string(text), ImageMark) {
+			return fmt.Errorf("%s has the mark %s of an image: only text is trained on%s", c.name(i), ImageMark, noImages)
+		}
+	}
+	return nil
+}
+
 // takeParts returns a message whose parts with an image are {type: image}, as templates take them. The references of
 // the images, or those of column for parts that have none, are added to the conversation.
 func (c *Conversation) takeParts(d *jinja.Dict, column *[]string) (*jinja.Dict, error) {

@@ -336,8 +336,11 @@ func readParts(list *jinja.List, images bool) (*jinja.List, error) {
 		}
 		if t, ok := part.Get("type"); ok && t != jinja.Str("text") {
 			name, _ := t.(jinja.Str)
-			return nil, fmt.Errorf(".content[%d] is of type %q: only text is trained on", i,
-				words.Clip(string(name), maxShown))
+			why := "only text is trained on"
+			if slices.Contains(imageTypes, string(name)) {
+				why += noImages
+			}
+			return nil, fmt.Errorf(".content[%d] is of type %q: %s", i, words.Clip(string(name), maxShown), why)
 		}
 		text, ok := part.Get("text")
 		if !ok {
