@@ -88,6 +88,9 @@ func (s *Session) open(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
+	if err := b.checkTargets(o.AdapterConfig); err != nil {
+		return err
+	}
 	s.Net.Method, s.Net.Adapter, s.Net.Adapted = method, o.AdapterConfig, true
 	s.Net.Start = adapter.NewStart(method, o.AdapterConfig, o.Seed)
 	if quantised {

@@ -1,7 +1,7 @@
 package tests
 
 import (
-	"encoding/binary"
+	le "encoding/binary"
 	"flag"
 	"fmt"
 	"hash/crc32"
@@ -92,9 +92,9 @@ func (w workplace) png() string { return read(w.t, golden.Path(w.t, "images"), "
 // sized returns a picture whose header says another size.
 func (w workplace) sized(width, height uint32) string {
 	file := []byte(w.png())
-	binary.BigEndian.PutUint32(file[16:], width)
-	binary.BigEndian.PutUint32(file[20:], height)
-	binary.BigEndian.PutUint32(file[29:], crc32.ChecksumIEEE(file[12:29]))
+	le.BigEndian.PutUint32(file[16:], width)
+	le.BigEndian.PutUint32(file[20:], height)
+	le.BigEndian.PutUint32(file[29:], crc32.ChecksumIEEE(file[12:29]))
 	return string(file)
 }
 
@@ -133,10 +133,10 @@ func (w workplace) copyRun(from string) {
 func (w workplace) header(name string, f func(header string) string) {
 	w.t.Helper()
 	raw := w.read(name)
-	n := binary.LittleEndian.Uint64([]byte(raw[:8]))
+	n := le.LittleEndian.Uint64([]byte(raw[:8]))
 	h := f(raw[8 : 8+n])
 	size := make([]byte, 8)
-	binary.LittleEndian.PutUint64(size, uint64(len(h)))
+	le.LittleEndian.PutUint64(size, uint64(len(h)))
 	w.write(name, string(size)+h+raw[8+n:])
 }
 
@@ -211,6 +211,12 @@ var broken = []struct {
 	{"a part with a picture for a model of text", set("base_model=./text"), func(w workplace) {
 		w.pictured("x", `null`)
 		w.change("data.jsonl", `"content": "x"`, `"content": [{"type": "image", "image": "a.png"}]`)
+	}},
+	{"targets of the image tower", set("lora.target_modules=[q_proj,fc1]"), func(w workplace) {
+		w.pictured("<image>", `"a.png"`)
+	}},
+	{"a pattern of the projector", set("lora.target_modules=.*connector.*"), func(w workplace) {
+		w.pictured("<image>", `"a.png"`)
 	}},
 	{"an image tower without weights", train, func(w workplace) {
 		w.pictured("<image>", `"a.png"`)

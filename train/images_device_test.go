@@ -35,7 +35,7 @@ func TestGPUImagesLearn(t *testing.T) {
 		s.Device = "cuda"
 		mustStart(t, s, Env{})
 		for _, device := range []string{"cuda", "cpu"} {
-			right, chosen := rightAnswers(t, device, model, s.OutputDir, s.Dataset.ValPath)
+			right, chosen := rightAnswers(t, device, name, model, s.OutputDir, s.Dataset.ValPath)
 			t.Logf("%s on %s: of the held-out pictures %.2f are named right, %.2f chosen", name, device, right, chosen)
 			if right < 0.9 || chosen < 0.9 {
 				t.Errorf("%s on %s: right answers %.2f, %.2f chosen", name, device, right, chosen)

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -49,7 +50,7 @@ func drawnPictures(t testing.TB, dir, name string, n int, seed uint64) (path str
 			t.Fatal(err)
 		}
 		fmt.Fprintf(&rows, `{"conversations":[{"from":"human","value":"<image>Colour?"},{"from":"gpt","value":%q}],`+
-			`"images":[%q],"answer":%q}`+"\n", answer, file, answer)
+			`"images":[%q],"answer":%q,"index":%d}`+"\n", answer, file, answer, slices.Index(names, answer))
 	}
 	path = filepath.Join(dir, name+".jsonl")
 	if err := os.WriteFile(path, []byte(rows.String()), 0o600); err != nil {
@@ -60,7 +61,7 @@ func drawnPictures(t testing.TB, dir, name string, n int, seed uint64) (path str
 
 // rightAnswers returns the share of the pictures of a file that a model with an adapter names right: by its answers, and
 // by the likeliest of all colours.
-func rightAnswers(t testing.TB, device, model, adapterDir, file string) (written, chosen float64) {
+func rightAnswers(t testing.TB, device, name, model, adapterDir, file string) (written, chosen float64) {
 	t.Helper()
 	g, err := infer.NewGenerator(context.Background(), session.Options{Model: model, Device: device}, adapterDir,
 		session.Env{Workers: 1})
@@ -68,9 +69,14 @@ func rightAnswers(t testing.TB, device, model, adapterDir, file string) (written
 		t.Fatal(err)
 	}
 	defer g.Close()
+	gap := "" // what the template writes between the prompt and an answer
+	if name == "idefics3" {
+		gap = " "
+	}
 	share := [2]float64{}
 	for i, kind := range []string{"{kind: exact_match, answer: '{{ answer }}', max_tokens: 8,",
-		"{kind: multiple_choice, choices: [red, green, blue, white], gold_field: answer,"} {
+		fmt.Sprintf("{kind: multiple_choice, choices: ['%sred', '%[1]sgreen', '%[1]sblue', '%[1]swhite'], gold_field: index,",
+			gap)} {
 		task, err := tasks.Parse("t.yaml", fmt.Appendf(nil, "%s data: %s, prompt: 'Colour?', images_field: images}", kind,
 			file))
 		if err != nil {
@@ -114,8 +120,8 @@ func TestImagesLearn(t *testing.T) {
 		dir := t.TempDir()
 		s := pictureSpec(t, model, dir, 120)
 		mustStart(t, s, oneWorker)
-		before, _ := rightAnswers(t, "cpu", model, "", s.Dataset.ValPath)
-		after, chosen := rightAnswers(t, "cpu", model, s.OutputDir, s.Dataset.ValPath)
+		before, _ := rightAnswers(t, "cpu", name, model, "", s.Dataset.ValPath)
+		after, chosen := rightAnswers(t, "cpu", name, model, s.OutputDir, s.Dataset.ValPath)
 		t.Logf("%s: of the held-out pictures %.2f are named right before training, %.2f after; the likeliest colour is "+
 			"right for %.2f", name, before, after, chosen)
 		if before > 0.5 || after < 0.9 || chosen < 0.9 {
