@@ -63,7 +63,8 @@ func TestBrokenAnswers(t *testing.T) {
 			`field "completion" is a number, want a text, a message or a list of messages`},
 		{talk, `{"prompt":[` + q + `],"completion":[` + q + `],"label":true}`, `field "completion"` + ends},
 		{talk, `{"prompt":[` + q + `],"completion":[{"role":"assistant","content":[{"type":"image"}]}],"label":true}`,
-			`completion[0].content[0] is of type "image": only text is trained on (docs/IMAGES.md lists the models and formats that read images)`},
+			`completion[0].content[0] is of type "image": only text is trained on (docs/IMAGES.md lists ` +
+				`the models and formats that read images)`},
 		{talk, `{"prompt":[` + q + `],"completion":[{"role":"assistant","content":null}],"label":true}`,
 			`completion[0].content is null: only a message with tool_calls may go without`},
 		{talk, `{"prompt":[` + q + `],"completion":[` + a + `]}`,

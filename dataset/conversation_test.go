@@ -70,7 +70,8 @@ var brokenTalks = []struct {
 	{"part is text", `{"messages":[{"role":"user","content":["hi"]}]}`, plainTemplate, nil,
 		`data.jsonl:1: messages[0].content[0] is a string, want an object like {"type": "text", "text": …}`},
 	{"part is an image", `{"messages":[{"role":"user","content":[{"type":"image_url","image_url":{"url":"x"}}]}]}`, plainTemplate, nil,
-		`data.jsonl:1: messages[0].content[0] is of type "image_url": only text is trained on (docs/IMAGES.md lists the models and formats that read images)`},
+		`data.jsonl:1: messages[0].content[0] is of type "image_url": only text is trained on (docs/IMAGES.md lists ` +
+			`the models and formats that read images)`},
 	{"part without text", `{"messages":[{"role":"user","content":[{"type":"text"}]}]}`, plainTemplate, nil,
 		`data.jsonl:1: messages[0].content[0] has no text; it has type`},
 	{"part with a null text", `{"messages":[{"role":"user","content":[{"type":"text","text":null}]}]}`, plainTemplate, nil,

@@ -116,8 +116,8 @@ func TestRowsWithImages(t *testing.T) {
 		{part("data:image/png;base64,!"), "the data: URI: illegal base64 data", nil},
 		{part("a.png"),
 			`messages[0].content[0] is of type "image": only text is trained on`, func(c *Config) { c.Images = nil }},
-		{wrong(`"<image>"`, `,"images":["a.png"]`), "messages[0] has the mark <image> of an image: only text is trained " +
-			"on (docs/IMAGES.md lists", func(c *Config) { c.Images = nil }},
+		{wrong(`"<image>"`, `,"images":["a.png"]`), "messages[0] has the mark <image> of an image: only text is " +
+			"trained on (docs/IMAGES.md lists", func(c *Config) { c.Images = nil }},
 		{part("a.png"), "rows with images need dataset.streaming: false", func(c *Config) { c.Streaming = true }},
 		{part("a.png"),
 			"longer than max_length, and it has images, which are not cut", func(c *Config) { c.MaxLength = 24 }},

@@ -334,7 +334,8 @@ func TestBrokenPreferences(t *testing.T) {
 		{talk, `{"prompt":[{"role":"usr","content":"q"}],"chosen":[` + a + `],"rejected":[` + b + `]}`,
 			`prompt[0].role is "usr", want one of system, developer, user, assistant, tool, function, ipython`},
 		{talk, `{"prompt":[` + q + `],"chosen":[{"role":"assistant","content":[{"type":"image"}]}],"rejected":[` + b + `]}`,
-			`chosen[0].content[0] is of type "image": only text is trained on (docs/IMAGES.md lists the models and formats that read images)`},
+			`chosen[0].content[0] is of type "image": only text is trained on (docs/IMAGES.md lists ` +
+				`the models and formats that read images)`},
 		{talk, `{"prompt":[` + q + `],"chosen":[{"role":"assistant","content":null}],"rejected":[` + b + `]}`,
 			`chosen[0].content is null: only a message with tool_calls may go without`},
 		{talk, `{"prompt":[` + q + `],"chosen":7,"rejected":[` + b + `]}`,

@@ -69,8 +69,8 @@ func (r *Report) write(b *strings.Builder, title string) {
 	r.Groups.write(line)
 	r.Weighted.write(line)
 	if n := r.Images; n.Count > 0 {
-		line("images: %d in %d rows; their embeddings stand in the places of %d tokens (%.1f%%)", n.Count, n.Rows, n.Tokens,
-			100*float64(n.Tokens)/float64(max(r.TotalTokens, 1)))
+		line("images: %d in %d rows; their embeddings stand in the places of %d tokens (%.1f%%)", n.Count, n.Rows,
+			n.Tokens, 100*float64(n.Tokens)/float64(max(r.TotalTokens, 1)))
 	}
 	r.Chat.write(line)
 	if t := r.Template; t.Name != "" {

@@ -76,8 +76,8 @@ func (b *Batch) bindImages() {
 	b.names = append(b.names, names...)
 }
 
-// ImageRowsOf finds the values of images in the memory of a plan, and the names that every Put sends; nil = the plan has
-// no images. Named has the others.
+// ImageRowsOf finds the values of images in the memory of a plan, and the names that every Put sends; nil = the plan
+// has no images. Named has the others.
 func ImageRowsOf(m graph.Store, prefix string) (*ImageRows, []string) {
 	r, name := &ImageRows{}, prefix+nameImageFrom
 	from, err := m.Tensor(name)

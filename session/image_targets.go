@@ -9,7 +9,8 @@ import (
 )
 
 // towerParts are parts of the names of tensors that belong to an image tower or to its projector.
-var towerParts = []string{"vision_model", "vision_tower", "vision_encoder", "visual", "connector", "multi_modal_projector"}
+var towerParts = []string{"vision_model", "vision_tower", "vision_encoder", "visual", "connector",
+	"multi_modal_projector"}
 
 // ofTower reports whether a layer belongs to an image tower or to its projector.
 func ofTower(path string) bool {
@@ -20,7 +21,7 @@ func ofTower(path string) bool {
 
 // checkTargets refuses targets that name layers of the image tower or of the projector alone. Both are frozen, and what
 // they make of an image is computed before the training.
-func (b *Base) checkTargets(c adapter.Config) error {
+func checkTargets(b *Base, c adapter.Config) error {
 	if b.Declared {
 		return nil // its checkpoint is not read
 	}
@@ -45,8 +46,8 @@ func (b *Base) checkTargets(c adapter.Config) error {
 			}
 		}
 		if frozen != "" && !trained {
-			return fmt.Errorf("%s: %s names layers of the image tower or of its projector alone, such as %s: they stay "+
-				"frozen, and what they make of an image is computed once, before the first step; name layers of the "+
+			return fmt.Errorf("%s: %s names layers of the image tower or of its projector alone, such as %s: they "+
+				"stay frozen, and what they make of an image is computed once, before the first step; name layers of the "+
 				"language model, such as q_proj, or %s", c.Key("target_modules"), target[0], frozen, adapter.AllLinear)
 		}
 	}

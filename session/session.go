@@ -88,7 +88,7 @@ func (s *Session) open(ctx context.Context, o Options) error {
 	if err != nil {
 		return err
 	}
-	if err := b.checkTargets(o.AdapterConfig); err != nil {
+	if err := checkTargets(b, o.AdapterConfig); err != nil {
 		return err
 	}
 	s.Net.Method, s.Net.Adapter, s.Net.Adapted = method, o.AdapterConfig, true

@@ -59,8 +59,8 @@ func drawnPictures(t testing.TB, dir, name string, n int, seed uint64) (path str
 	return path
 }
 
-// rightAnswers returns the share of the pictures of a file that a model with an adapter names right: by its answers, and
-// by the likeliest of all colours.
+// rightAnswers returns the share of the pictures of a file that a model with an adapter names right: by its answers,
+// and by the likeliest of all colours.
 func rightAnswers(t testing.TB, device, name, model, adapterDir, file string) (written, chosen float64) {
 	t.Helper()
 	g, err := infer.NewGenerator(context.Background(), session.Options{Model: model, Device: device}, adapterDir,
@@ -75,10 +75,10 @@ func rightAnswers(t testing.TB, device, name, model, adapterDir, file string) (w
 	}
 	share := [2]float64{}
 	for i, kind := range []string{"{kind: exact_match, answer: '{{ answer }}', max_tokens: 8,",
-		fmt.Sprintf("{kind: multiple_choice, choices: ['%sred', '%[1]sgreen', '%[1]sblue', '%[1]swhite'], gold_field: index,",
-			gap)} {
-		task, err := tasks.Parse("t.yaml", fmt.Appendf(nil, "%s data: %s, prompt: 'Colour?', images_field: images}", kind,
-			file))
+		fmt.Sprintf("{kind: multiple_choice, gold_field: index, "+
+			"choices: ['%sred', '%[1]sgreen', '%[1]sblue', '%[1]swhite'],", gap)} {
+		task, err := tasks.Parse("t.yaml", fmt.Appendf(nil, "%s data: %s, prompt: 'Colour?', images_field: images}",
+			kind, file))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -122,8 +122,8 @@ func TestImagesLearn(t *testing.T) {
 		mustStart(t, s, oneWorker)
 		before, _ := rightAnswers(t, "cpu", name, model, "", s.Dataset.ValPath)
 		after, chosen := rightAnswers(t, "cpu", name, model, s.OutputDir, s.Dataset.ValPath)
-		t.Logf("%s: of the held-out pictures %.2f are named right before training, %.2f after; the likeliest colour is "+
-			"right for %.2f", name, before, after, chosen)
+		t.Logf("%s: of the held-out pictures %.2f are named right before training, %.2f after; the likeliest colour "+
+			"is right for %.2f", name, before, after, chosen)
 		if before > 0.5 || after < 0.9 || chosen < 0.9 {
 			t.Errorf("%s: right answers %.2f before, %.2f after, %.2f chosen", name, before, after, chosen)
 		}

@@ -59,8 +59,8 @@ func (p *inputs) openSamples(ctx context.Context) (*samples, error) {
 			t.System = p.report.Chat.System
 		}
 		if t.Images != "" {
-			return nil, fmt.Errorf("training.eval_tasks[%d]: task %s has images_field, and a run asks no questions with "+
-				"images: leave the task out, and ask it with trainer eval --task", i, t.Name)
+			return nil, fmt.Errorf("training.eval_tasks[%d]: task %s has images_field, and a run asks no questions "+
+				"with images: leave the task out, and ask it with trainer eval --task", i, t.Name)
 		}
 		sheet, err := tasks.Prepare(ctx, g, t, "")
 		if err != nil {

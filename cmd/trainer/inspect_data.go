@@ -48,8 +48,8 @@ func newInspectData(c *console) *cobra.Command {
 		Long: `Show rows as the model sees them: each token, the message it belongs to, and whether it is trained.
 
 On a terminal trained tokens are underlined; a pipe, or a terminal with NO_COLOR, gets one line per token. --html writes
-a page that works offline, with the images of rows, divided as the model sees them. The answers of a preference pair stand side by side, and what only
-one of them has is marked.`,
+a page that works offline, with the images of rows, divided as the model sees them. The answers of a preference pair
+stand side by side, and what only one of them has is marked.`,
 		Example: `  trainer inspect data --config cpu_stories_quick.yaml
   trainer inspect data run.yaml --html rows.html
   trainer inspect data run.yaml --rows 2 --json`,

@@ -40,7 +40,7 @@ const pageLegend = `<section class="legend" aria-label="Legend"><h2>How to read 
 <li><span class="t"><b class="x">across</b></span> in ` + markOpen + markClose + `: straddles the loss mask's boundary</li>
 <li><span class="t"><b class="d">differs</b></span> bold, between lines: the pair's other answer doesn't have it</li>
 <li><span class="t"><i class="n">` + markNoText + `</i></span> ends in the middle of a character</li>
-<li><span class="t"><i class="s">image×9</i></span> stands for as many equal tokens of an image</li>
+<li><span class="t"><i class="s">image×9</i></span> stands for 9 equal tokens of an image</li>
 </ul><p>Point at a token to see its number, id and piece.</p></section>
 `
 

@@ -30,7 +30,8 @@ func (c *Conversation) CheckUnread() error {
 	for i, m := range c.Messages {
 		content, _ := m.Fields.Get("content")
 		if text, ok := content.(jinja.Str); ok && strings.Contains(string(text), ImageMark) {
-			return fmt.Errorf("%s has the mark %s of an image: only text is trained on%s", c.name(i), ImageMark, noImages)
+			return fmt.Errorf("%s has the mark %s of an image: only text is trained on%s", c.name(i), ImageMark,
+				noImages)
 		}
 	}
 	return nil
