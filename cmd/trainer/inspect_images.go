@@ -80,8 +80,8 @@ func reduced(m *vision.RGB) (*vision.RGB, error) {
 // caption describes the image in words: its file, its division and its tokens.
 func (m shownImage) caption() string {
 	term, text := m.division()
-	return fmt.Sprintf("image %d, %s: %s; %s: %s; tokens %d to %d, %d of them %s", m.number, m.Name, m.size(), term, text,
-		m.From, m.To-1, len(m.marks), m.mark)
+	return fmt.Sprintf("image %d, %s: %s; %s: %s; tokens %d to %d, %d of them %s", m.number, m.Name, m.size(), term,
+		text, m.From, m.To-1, len(m.marks), m.mark)
 }
 
 // write writes the images of row n for the page.
@@ -124,7 +124,8 @@ func (m shownImage) draw(w *bufio.Writer) {
 		for r := range rows {
 			for c := range columns {
 				fmt.Fprintf(w, "<rect x=\"%.6g\" y=\"%.6g\" width=\"%.6g\" height=\"%.6g\">"+
-					"<title>row %d, column %d%s</title></rect>", x(c), y(r), x(1), y(1), r+1, c+1, m.tokensOf(r*columns+c))
+					"<title>row %d, column %d%s</title></rect>", x(c), y(r), x(1), y(1), r+1, c+1,
+					m.tokensOf(r*columns+c))
 			}
 		}
 	}
