@@ -48,7 +48,8 @@ func checkTargets(b *Base, c adapter.Config) error {
 		if frozen != "" && !trained {
 			return fmt.Errorf("%s: %s names layers of the image tower or of its projector alone, such as %s: they "+
 				"stay frozen, and what they make of an image is computed once, before the first step; name layers "+
-				"of the language model, such as q_proj, or %s", c.Key("target_modules"), target[0], frozen, adapter.AllLinear)
+				"of the language model, such as q_proj, or %s", c.Key("target_modules"), target[0], frozen,
+				adapter.AllLinear)
 		}
 	}
 	return nil
