@@ -67,6 +67,11 @@ func (r *Report) PromptFormat(cfg Config) PromptFormat {
 	return p
 }
 
+// OfAnswers reports whether the rows had answers to compare or to judge, such as preference pairs.
+func (p PromptFormat) OfAnswers() bool {
+	return slices.ContainsFunc(p.Formats, func(name string) bool { return Formats[name].Preference })
+}
+
 // Bytes returns the content of the file.
 func (p PromptFormat) Bytes() ([]byte, error) {
 	var text strings.Builder

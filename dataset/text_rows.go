@@ -22,9 +22,10 @@ type TextKind int
 
 // Kinds of TextKind.
 const (
-	TextsOfRow TextKind = iota // a text, or two texts one after the other
-	TextOfRow                  // one text, as embedding models read it
-	WordsOfRow                 // the words of a text
+	TextsOfRow  TextKind = iota // a text, or two texts one after the other
+	TextOfRow                   // one text, as embedding models read it
+	WordsOfRow                  // the words of a text
+	AnswerOfRow                 // a prompt with its answer, as reward models learn from pairs; else as TextsOfRow
 )
 
 // TextRow is what a model reads of a row.
@@ -69,6 +70,8 @@ func (k TextKind) formats() []Format {
 		return renderTexts(f)
 	}}
 	switch k {
+	case AnswerOfRow:
+		return []Format{answerRow, texts, ids}
 	case TextOfRow:
 		texts.Roles = textRoles()
 	case WordsOfRow:
@@ -80,6 +83,20 @@ func (k TextKind) formats() []Format {
 		return []Format{words, texts, ids}
 	}
 	return []Format{texts, ids}
+}
+
+// answerRow reads {prompt, completion}: a side of a preference pair, which has the tokens that training gives it.
+var answerRow = Format{
+	Roles: slices.Concat([]Role{
+		{Name: "prompt", Keys: unpaired.Roles[0].Keys},
+		{Name: "completion", Keys: []string{"completion", "answer", "response", "output", "chosen"}},
+	}, unpaired.Roles[3:]),
+	Render: func(f Fields, cfg Config) (Example, error) {
+		if cfg.AsChat == AsChatYes || f.talks("prompt", "completion", "completion") {
+			return f.chatAnswers("completion")
+		}
+		return f.textAnswers("completion")
+	},
 }
 
 // renderSplitText divides a text at white space into words.
@@ -166,7 +183,7 @@ func (r *TextReader) row(f Fields) (TextRow, error) {
 	if err != nil || ex.Empty != "" {
 		return TextRow{Skipped: ex.Empty}, err
 	}
-	if ex.Aimed.Words {
+	if ex.Aimed != nil && ex.Aimed.Words {
 		return r.words(ex.Aimed.Texts), nil
 	}
 	e, err := encode(ex, r.tok, r.cfg, &buffers{})

@@ -21,17 +21,18 @@ var (
 	ErrSlot           = errors.New("no free slot")
 )
 
-// refusal is an error with which Start refuses a request.
+// refusal is an error of a kind that a caller can tell by errors.Is.
 type refusal struct {
 	text string
 	kind error
 }
 
-func (r *refusal) Error() string { return "generate: " + r.text }
+func (r *refusal) Error() string { return r.text }
 func (r *refusal) Unwrap() error { return r.kind }
 
+// refuse returns the error with which Start refuses a request.
 func refuse(kind error, format string, args ...any) error {
-	return &refusal{fmt.Sprintf(format, args...), kind}
+	return &refusal{"generate: " + fmt.Sprintf(format, args...), kind}
 }
 
 // checkLength returns an error if prompt and more tokens together exceed the model's positions.

@@ -38,6 +38,7 @@ type PredictorModel struct {
 	Pooling  adapter.Pooling
 	from, to int       // its rows of the heads
 	bias     []float32 // of its head; nil = none
+	dir      string    // the adapter's folder; "" = the base model's
 }
 
 // PredictorOptions sizes a predictor.
@@ -68,6 +69,9 @@ type Prediction struct {
 	// Numbers are the scores [L] of a text, the scores [T,L] of each of its tokens, or its vector [C].
 	Numbers []float32
 }
+
+// ErrWritesText is returned for a model that writes text and has nothing to predict.
+var ErrWritesText = errors.New("the model writes text, and gives neither scores nor vectors")
 
 // NewPredictor opens a base model with adapters and allocates the predictor's memory.
 func NewPredictor(ctx context.Context, o session.Options, po PredictorOptions, env session.Env) (*Predictor, error) {
@@ -109,8 +113,8 @@ func (p *Predictor) useBase(o PredictorOptions) (err error) {
 	case o.Pooling != nil:
 		m.Task, m.Pooling = adapter.Task{Type: adapter.FeatureExtraction}, *o.Pooling
 	case m.Task.Type == "":
-		return fmt.Errorf("predict: %s writes text: name an adapter whose task gives scores or vectors, or the "+
-			"pooling, mean or last, that makes vectors of its hidden states", p.Base.Name)
+		return &refusal{"predict: " + p.Base.Name + " writes text: name an adapter whose task gives scores or " +
+			"vectors, or the pooling, mean or last, that makes vectors of its hidden states", ErrWritesText}
 	case m.Task.HasScores():
 		if m.Head, err = adapter.ReadModelHead(p.Base.Dir, m.Task.Labels); err == nil {
 			m.bias, err = session.ScoreBias(p.Base)
@@ -138,9 +142,9 @@ func (p *Predictor) useAdapters(adapters []NamedAdapter) (err error) {
 		return err
 	}
 	for i, task := range p.AdapterTasks() {
-		m := PredictorModel{Name: adapters[i].Name, Task: task}
+		m := PredictorModel{Name: adapters[i].Name, Task: task, dir: dirs[i]}
 		if err := task.CheckScores(); err != nil {
-			return fmt.Errorf("%s: %w", dirs[i], err)
+			return &refusal{fmt.Sprintf("%s: %v", dirs[i], err), ErrWritesText}
 		}
 		if m.Pooling, err = adapter.ReadPooling(dirs[i]); err == nil && task.HasScores() {
 			m.Head, err = adapter.ReadHead(dirs[i], task.Labels)

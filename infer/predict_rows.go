@@ -78,11 +78,15 @@ func PredictRows(ctx context.Context, p *Predictor, o PredictRowsOptions) (RowsR
 	c.MaxLength = p.MaxLen()
 	c.Chat = func() (*chat.Sources, error) { return chat.Find(p.Base.Folder) }
 	w := &rowWindow{p: p, o: o, model: p.models[0]}
-	w.reader = dataset.NewTextReader(c, w.model.reads(), p.Base.Tokenizer)
+	kind, err := p.reads(w.model, &c)
+	if err != nil {
+		return w.report, err
+	}
+	w.reader = dataset.NewTextReader(c, kind, p.Base.Tokenizer)
 	if err := w.reader.CheckFields(); err != nil {
 		return w.report, err
 	}
-	err := w.each(ctx, c)
+	err = w.each(ctx, c)
 	if err == nil {
 		err = w.flush(ctx)
 	}
@@ -106,15 +110,26 @@ func (w *rowWindow) each(ctx context.Context, c dataset.Config) error {
 	return nil
 }
 
-// reads returns what the model reads of a row.
-func (m PredictorModel) reads() dataset.TextKind {
+// reads returns what a model reads of a row. A reward model that learned from pairs reads a prompt and its answer as it
+// did there, as conversations if those were.
+func (p *Predictor) reads(m PredictorModel, c *dataset.Config) (dataset.TextKind, error) {
 	switch m.Task.Type {
 	case adapter.TokenClassification:
-		return dataset.WordsOfRow
+		return dataset.WordsOfRow, nil
 	case adapter.FeatureExtraction:
-		return dataset.TextOfRow
+		return dataset.TextOfRow, nil
 	}
-	return dataset.TextsOfRow
+	if m.Task.Labels != 1 {
+		return dataset.TextsOfRow, nil
+	}
+	trained, err := dataset.FindPromptFormat(p.Base.Folder, m.dir)
+	if err != nil || trained == nil || !trained.OfAnswers() {
+		return dataset.TextsOfRow, err
+	}
+	if slices.Contains(trained.Prompts, dataset.PromptChat) {
+		c.AsChat, c.System = dataset.AsChatYes, trained.System
+	}
+	return dataset.AnswerOfRow, nil
 }
 
 // rowWindow collects rows that are computed together.

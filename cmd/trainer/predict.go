@@ -167,6 +167,9 @@ func (o *predictOptions) run(ctx context.Context, c *console) (err error) {
 		}
 	}
 	p, err := o.predictor(ctx, c)
+	if errors.Is(err, infer.ErrWritesText) {
+		return usage(err)
+	}
 	if err != nil {
 		return err
 	}

@@ -143,3 +143,12 @@ func TestPredictVectors(t *testing.T) {
 		}
 	}
 }
+
+// TestPredictRefusesCausalModels: a model that writes text is a wrong use of the command.
+func TestPredictRefusesCausalModels(t *testing.T) {
+	const want = "writes text: name an adapter whose task gives scores or vectors, or the pooling, mean or last"
+	code, _, errOut := trainer(t, t.TempDir(), nil, "", "predict", "--model", "embedded:stories260K", "--text", "Once")
+	if code != 2 || !strings.Contains(errOut, want) {
+		t.Errorf("exit code %d: %s", code, errOut)
+	}
+}
