@@ -52,32 +52,21 @@ func (s IA3) feedforward(path string) bool {
 	return s.FeedforwardModules.Match(path)
 }
 
-// ia3Of returns the settings of the section ia3; where another section is the configuration's, with nothing set.
-func (c Config) ia3Of() IA3 {
-	s, _ := c.Own.(IA3)
-	return s
-}
-
 // ia3 is a linear layer whose outputs, bias included, or inputs have trained factors: y = l base(x), or y = base(l x)
 // (Liu et al., "Few-Shot Parameter-Efficient Fine-Tuning is Better and Cheaper than In-Context Learning", 2022).
 type ia3 struct {
-	n      *nn.Net
-	base   nn.Linear
+	wrapped
 	l      *nn.Value // [In] or [Out]
 	inputs bool
 }
 
 func wrapIA3(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.Linear {
 	in, out := base.Size()
-	if c.ia3Of().feedforward(path) {
-		return &ia3{n, base, t.shaped(n, path+ia3Suffix, []int{1, in}, in), true}
+	if settingsOf[IA3](c).feedforward(path) {
+		return &ia3{wrapped{n, base}, t.shaped(n, path+ia3Suffix, []int{1, in}, in), true}
 	}
-	return &ia3{n, base, t.shaped(n, path+ia3Suffix, []int{out, 1}, out), false}
+	return &ia3{wrapped{n, base}, t.shaped(n, path+ia3Suffix, []int{out, 1}, out), false}
 }
-
-func (l *ia3) Size() (in, out int) { return l.base.Size() }
-
-func (l *ia3) Weight() *nn.Value { return l.base.Weight() }
 
 func (l *ia3) Apply(x *nn.Value) *nn.Value {
 	if l.inputs {
@@ -104,7 +93,7 @@ func mergeIA3(c Config, layer string, own []Param) (Merger, error) {
 	if err != nil {
 		return nil, err
 	}
-	if c.ia3Of().feedforward(layer) {
+	if settingsOf[IA3](c).feedforward(layer) {
 		in := len(l.Data)
 		return func(w []float32, _ int) {
 			for ; len(w) >= in; w = w[in:] {
@@ -126,7 +115,7 @@ func mergeIA3(c Config, layer string, own []Param) (Merger, error) {
 
 // mergeIA3Bias scales the bias of a layer whose outputs have factors.
 func mergeIA3Bias(c Config, layer string, own []Param) (Merger, error) {
-	if c.ia3Of().feedforward(layer) {
+	if settingsOf[IA3](c).feedforward(layer) {
 		return nil, nil
 	}
 	l, err := tensorOf(layer, ia3Suffix, own)
@@ -154,12 +143,12 @@ func parseIA3(raw []byte, keys map[string]json.RawMessage) (Config, string, erro
 func formatIA3(c Config, base string, layers []string) ([]byte, error) {
 	forward := []string{}
 	for _, l := range layers {
-		if c.ia3Of().feedforward(l) {
+		if settingsOf[IA3](c).feedforward(l) {
 			forward = append(forward, l)
 		}
 	}
 	own := c
-	own.TargetModules = c.ia3Of().FeedforwardModules
+	own.TargetModules = settingsOf[IA3](c).FeedforwardModules
 	if len(own.TargetModules) == 0 {
 		own.TargetModules = ia3Feedforward
 	}

@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -32,14 +33,7 @@ const (
 func lokrSection(s Sections) Config { return s.LoKr.layersConfig() }
 
 func (s LoKr) layersConfig() Config {
-	r, alpha := s.R, s.Alpha
-	if r == 0 {
-		r = lokrDefault
-	}
-	if alpha == 0 {
-		alpha = lokrDefault
-	}
-	return s.config(s, Targets{AllLinear}, r, alpha)
+	return s.config(s, Targets{AllLinear}, cmp.Or(s.R, lokrDefault), cmp.Or(s.Alpha, lokrDefault))
 }
 
 func (LoKr) section() string { return "lokr" }
@@ -53,12 +47,6 @@ func (s LoKr) summary(c Config) string {
 }
 
 func (s LoKr) standalone() []error { return s.targetProblems("lokr") }
-
-// lokrOf returns the settings of the section lokr; where another section is the configuration's, with nothing set.
-func lokrOf(c Config) LoKr {
-	s, _ := c.Own.(LoKr)
-	return s
-}
 
 // lokrShape is the sizes of a layer's factors: w1 [Out1,In1] and w2 [Out2,In2], with Out = Out1 Out2 and In = In1 In2.
 type lokrShape struct {
@@ -97,8 +85,7 @@ func factorised(n, near int) (first, second int) {
 // lokr is a linear layer with the update s (w1 ⊗ w2), where ⊗ is the Kronecker product (Yeh et al., "Navigating
 // Text-To-Image Customization: From LyCORIS Fine-Tuning to Model Evaluation", 2024).
 type lokr struct {
-	n      *nn.Net
-	base   nn.Linear
+	wrapped
 	shape  lokrShape
 	w1, w2 []*nn.Value // the factor, or the two whose product it is
 	scale  float64
@@ -107,20 +94,16 @@ type lokr struct {
 func wrapLoKr(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.Linear {
 	in, out := base.Size()
 	r := c.Rank(path)
-	z := lokrShapeOf(lokrOf(c), r, in, out)
+	z := lokrShapeOf(settingsOf[LoKr](c), r, in, out)
 	factor := func(name string, split bool, rows, cols int) []*nn.Value {
 		if !split {
 			return []*nn.Value{t.param(n, name, rows, cols)}
 		}
 		return []*nn.Value{t.param(n, name+"_a", rows, r), t.param(n, name+"_b", r, cols)}
 	}
-	return &lokr{n: n, base: base, shape: z, scale: c.Scale(path),
+	return &lokr{wrapped: wrapped{n, base}, shape: z, scale: c.Scale(path),
 		w1: factor(path+lokrSuffix1, z.split1, z.out1, z.in1), w2: factor(path+lokrSuffix2, z.split2, z.out2, z.in2)}
 }
-
-func (l *lokr) Size() (in, out int) { return l.base.Size() }
-
-func (l *lokr) Weight() *nn.Value { return l.base.Weight() }
 
 // Apply builds no matrix of the weight's size: w2 is applied to the In1 parts of each row, and w1 mixes the parts.
 func (l *lokr) Apply(x *nn.Value) *nn.Value {
@@ -234,9 +217,7 @@ func parseLoKr(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 		Effective     any     `json:"use_effective_conv2d"`
 	}
 	return parseMethod(raw, keys, &own, nil, func(l Layers, bad func(format string, args ...any)) Config {
-		if own.R < 1 {
-			bad("r is %d: it must be at least 1", own.R)
-		}
+		checkRank(own.R, bad)
 		if own.RankDropout != 0 || own.ModuleDropout != 0 {
 			bad("rank_dropout is %v and module_dropout %v: only 0 is supported", own.RankDropout, own.ModuleDropout)
 		}
@@ -246,7 +227,7 @@ func parseLoKr(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 }
 
 func formatLoKr(c Config, base string, layers []string) ([]byte, error) {
-	own := lokrOf(c)
+	own := settingsOf[LoKr](c)
 	factor := own.DecomposeFactor
 	if factor == 0 {
 		factor = -1

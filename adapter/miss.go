@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 
@@ -28,11 +29,7 @@ const missRank = 64
 func missSection(s Sections) Config { return s.MiSS.layersConfig() }
 
 func (s MiSS) layersConfig() Config {
-	r := s.R
-	if r == 0 {
-		r = missRank
-	}
-	c := s.config(s, Targets{AllLinear}, r, 1)
+	c := s.config(s, Targets{AllLinear}, cmp.Or(s.R, missRank), 1)
 	c.Dropout = s.Dropout
 	return c
 }
@@ -60,20 +57,15 @@ func wrapMiSS(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.L
 			dst[k%r*in+k] = 1
 		}
 	}, r, in)
-	return &miss{n: n, base: base, fold: fold, block: t.param(n, path+missSuffix, r, out), dropout: newDropout(n, c)}
+	return &miss{wrapped: wrapped{n, base}, fold: fold, block: t.param(n, path+missSuffix, r, out), dropout: newDropout(n, c)}
 }
 
 // miss is a linear layer with MiSS's update.
 type miss struct {
-	n           *nn.Net
-	base        nn.Linear
+	wrapped
 	fold, block *nn.Value // [R,In], [R,Out]
 	dropout     dropout
 }
-
-func (l *miss) Size() (in, out int) { return l.base.Size() }
-
-func (l *miss) Weight() *nn.Value { return l.base.Weight() }
 
 func (l *miss) Apply(x *nn.Value) *nn.Value {
 	dropped := l.dropout.of(l.n, x)
@@ -120,9 +112,7 @@ func parseMiSS(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 		if v := own.Init; v != nil && v != true && v != false {
 			bad("init_weights is %v: only true is supported; bat and mini are other updates", v)
 		}
-		if own.R < 1 {
-			bad("r is %d: it must be at least 1", own.R)
-		}
+		checkRank(own.R, bad)
 		return MiSS{Layers: l, R: own.R, Dropout: own.Dropout}.layersConfig()
 	})
 }

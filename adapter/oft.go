@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -48,17 +49,11 @@ func (s OFT) standalone() []error {
 }
 
 func (s OFT) block() int {
-	if s.OFTBlockSize == 0 {
-		return oftBlock
-	}
-	return s.OFTBlockSize
+	return cmp.Or(s.OFTBlockSize, oftBlock)
 }
 
 func (s OFT) terms() int {
-	if s.NumCayleyNeumannTerms == 0 {
-		return oftTerms
-	}
-	return s.NumCayleyNeumannTerms
+	return cmp.Or(s.NumCayleyNeumannTerms, oftTerms)
 }
 
 // blockOf returns the size of the blocks of a layer: the divisor of its inputs that is nearest to the configured size,
@@ -81,12 +76,6 @@ func (s OFT) blockOf(in int) int {
 	return higher
 }
 
-// oftOf returns the settings of the section oft; where another section is the configuration's, with nothing set.
-func oftOf(c Config) OFT {
-	s, _ := c.Own.(OFT)
-	return s
-}
-
 // oftFactor returns the factor of Q to the power p in PEFT's series of n terms, and the highest power in it:
 // R = I + 2 Q + 2 Q^2 + ... + 2 Q^(n-2) + Q^(n-1). Three terms are the same as four, as in PEFT.
 func oftFactor(n, p int) (factor float64, highest int) {
@@ -105,8 +94,7 @@ func oftFactor(n, p int) (factor float64, highest int) {
 // diagonal, R_j = (I - Q_j)^-1 (I + Q_j) as a series, and Q_j is antisymmetric (Qiu et al., "Controlling Text-to-Image
 // Diffusion by Orthogonal Finetuning", 2023; Qiu et al., "Orthogonal Finetuning Made Scalable", 2025).
 type oft struct {
-	n      *nn.Net
-	base   nn.Linear
+	wrapped
 	q      *nn.Value // [In/B,B(B-1)/2], the upper triangles of the blocks
 	skew   *nn.Value // [B(B-1)/2,B*B], what makes Q of its upper triangle
 	starts *nn.Value // [In/B+1], the first row of each block
@@ -117,11 +105,11 @@ type oft struct {
 
 func wrapOFT(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.Linear {
 	in, _ := base.Size()
-	b := oftOf(c).blockOf(in)
+	b := settingsOf[OFT](c).blockOf(in)
 	blocks, half := in/b, b*(b-1)/2
 	if b < 2 || blocks > kernel.MaxExperts {
 		n.Fail(fmt.Errorf("oft.oft_block_size: %d makes %d blocks of %d of the %d inputs of %s: a block has at least "+
-			"2 inputs, and there are at most %d blocks", oftOf(c).block(), blocks, b, in, path, kernel.MaxExperts))
+			"2 inputs, and there are at most %d blocks", settingsOf[OFT](c).block(), blocks, b, in, path, kernel.MaxExperts))
 		return base
 	}
 	skew := nn.Constant(n, fmt.Sprintf("antisymmetric matrices of %d", b), func(dst []float64) {
@@ -139,13 +127,9 @@ func wrapOFT(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.Li
 			}
 		}, blocks+1)
 	})
-	return &oft{n: n, base: base, skew: skew, starts: starts, in: in, block: b, terms: oftOf(c).terms(),
+	return &oft{wrapped: wrapped{n, base}, skew: skew, starts: starts, in: in, block: b, terms: settingsOf[OFT](c).terms(),
 		q: t.param(n, path+oftSuffix, blocks, half)}
 }
-
-func (l *oft) Size() (in, out int) { return l.base.Size() }
-
-func (l *oft) Weight() *nn.Value { return l.base.Weight() }
 
 // Apply adds what the rotation changes of x to x: R - I has small numbers, which 16 bits keep, where R would lose them.
 func (l *oft) Apply(x *nn.Value) *nn.Value {
@@ -199,7 +183,7 @@ func mergeOFT(c Config, layer string, own []Param) (Merger, error) {
 	b := in / q.Shape[0]
 	rotations := make([]float64, in*b)
 	for j := range q.Shape[0] {
-		rotation(rotations[j*b*b:][:b*b], q.Data[j*q.Shape[1]:][:q.Shape[1]], b, oftOf(c).terms())
+		rotation(rotations[j*b*b:][:b*b], q.Data[j*q.Shape[1]:][:q.Shape[1]], b, settingsOf[OFT](c).terms())
 	}
 	return func(w []float32, _ int) {
 		block := make([]float64, b)
@@ -286,7 +270,7 @@ func parseOFT(raw []byte, keys map[string]json.RawMessage) (Config, string, erro
 }
 
 func formatOFT(c Config, base string, layers []string) ([]byte, error) {
-	own := oftOf(c)
+	own := settingsOf[OFT](c)
 	return formatMethod(c, base, layers, "OFT", map[string]any{
 		"bias": "none", "block_share": false, "coft": false, "eps": 6e-05, "fan_in_fan_out": false,
 		"init_weights": true, "layers_pattern": nil, "layers_to_transform": nil, "module_dropout": 0.0,

@@ -112,6 +112,31 @@ func equalSections(x, y reflect.Value) bool {
 	return fmt.Sprintf("%+v", x.Interface()) == fmt.Sprintf("%+v", y.Interface())
 }
 
+// settingsOf returns the settings of the configuration's own section; where that is another one, with nothing set.
+func settingsOf[S Settings](c Config) S {
+	s, _ := c.Own.(S)
+	return s
+}
+
+// wrapped is the linear layer that a method changes. It has the size and the weight of its base.
+type wrapped struct {
+	n    *nn.Net
+	base nn.Linear
+}
+
+// Size returns the numbers of inputs and outputs.
+func (l wrapped) Size() (in, out int) { return l.base.Size() }
+
+// Weight returns the base weight.
+func (l wrapped) Weight() *nn.Value { return l.base.Weight() }
+
+// checkRank refuses the rank of a file that is below 1.
+func checkRank(r int, bad func(format string, args ...any)) {
+	if r < 1 {
+		bad("r is %d: it must be at least 1", r)
+	}
+}
+
 // shaped declares a trained tensor that PEFT keeps in another shape of as many numbers.
 func (t *Trained) shaped(n *nn.Net, name string, inFile []int, shape ...int) *nn.Value {
 	return t.stack(n, name, []member{{Param: Param{Name: name, Shape: inFile}}}, shape...)

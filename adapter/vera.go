@@ -1,6 +1,7 @@
 package adapter
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -37,14 +38,13 @@ const (
 func veraSection(s Sections) Config { return s.VeRA.layersConfig() }
 
 func (s VeRA) layersConfig() Config {
-	r := s.R
-	if r == 0 {
-		r = 256
-	}
-	c := s.config(s, Targets{AllLinear}, r, 1)
+	c := s.config(s, Targets{AllLinear}, cmp.Or(s.R, 256), 1)
 	c.Dropout = s.Dropout
 	return c
 }
+
+// first is what the factors of the rank begin with.
+func (s VeRA) first() float64 { return cmp.Or(s.DInitial, 0.1) }
 
 func (VeRA) section() string { return "vera" }
 
@@ -53,12 +53,6 @@ func (s VeRA) summary(c Config) string {
 }
 
 func (s VeRA) standalone() []error { return s.targetProblems("vera") }
-
-// vera returns the settings of the section vera; where another section is the configuration's, with nothing set.
-func (c Config) veraOf() VeRA {
-	s, _ := c.Own.(VeRA)
-	return s
-}
 
 // projections are the random matrices of VeRA, A [R,In] and B [Out,R] for the largest layer; others use their first
 // columns and rows.
@@ -84,7 +78,7 @@ func (c Config) projectionsOf(sizes *layerSizes) *projections {
 	if c.projections != nil {
 		return c.projections
 	}
-	return newProjections(c.veraOf().ProjectionPRNGKey, c.R, sizes.in, sizes.out)
+	return newProjections(settingsOf[VeRA](c).ProjectionPRNGKey, c.R, sizes.in, sizes.out)
 }
 
 // wrapVeRA adds b (B (d (A x))) to a layer: A and B are random, frozen and shared by all layers, the factors b [Out] and d
@@ -97,7 +91,7 @@ func wrapVeRA(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.L
 		return base
 	}
 	return &vera{
-		n: n, base: base, dropout: newDropout(n, c),
+		wrapped: wrapped{n, base}, dropout: newDropout(n, c),
 		a: nn.Constant(n, fmt.Sprintf("vera_A of %d inputs", in), func(dst []float64) {
 			p := c.projectionsOf(&t.sizes)
 			for i := range dst {
@@ -116,15 +110,10 @@ func wrapVeRA(t *Trained, c Config, n *nn.Net, path string, base nn.Linear) nn.L
 
 // vera is a linear layer with VeRA's update.
 type vera struct {
-	n                      *nn.Net
-	base                   nn.Linear
+	wrapped
 	a, b, lambdaB, lambdaD *nn.Value
 	dropout                dropout
 }
-
-func (l *vera) Size() (in, out int) { return l.base.Size() }
-
-func (l *vera) Weight() *nn.Value { return l.base.Weight() }
 
 func (l *vera) Apply(x *nn.Value) *nn.Value {
 	dropped := l.dropout.of(l.n, x)
@@ -141,12 +130,8 @@ func initVeRA(c Config, f Fresh) error {
 		return err
 	}
 	d, err := tensorOf(f.Layer, veraSuffixD, f.Tensors)
-	first := c.veraOf().DInitial
-	if first == 0 {
-		first = 0.1
-	}
 	for i := range d.Data {
-		d.Data[i] = float32(first)
+		d.Data[i] = float32(settingsOf[VeRA](c).first())
 	}
 	return err
 }
@@ -197,21 +182,16 @@ func parseVeRA(raw []byte, keys map[string]json.RawMessage) (Config, string, err
 		Dropout    float64 `json:"vera_dropout"`
 	}
 	return parseMethod(raw, keys, &own, nil, func(l Layers, bad func(format string, args ...any)) Config {
-		if own.R < 1 {
-			bad("r is %d: it must be at least 1", own.R)
-		}
+		checkRank(own.R, bad)
 		return VeRA{Layers: l, R: own.R, DInitial: own.DInitial, ProjectionPRNGKey: own.Key,
 			Dropout: own.Dropout}.layersConfig()
 	})
 }
 
 func formatVeRA(c Config, base string, layers []string) ([]byte, error) {
-	own := c.veraOf()
-	if own.DInitial == 0 {
-		own.DInitial = 0.1
-	}
+	own := settingsOf[VeRA](c)
 	return formatMethod(c, base, layers, "VERA", map[string]any{
-		"bias": "none", "d_initial": own.DInitial, "fan_in_fan_out": false, "init_weights": true, "layers_pattern": nil,
+		"bias": "none", "d_initial": own.first(), "fan_in_fan_out": false, "init_weights": true, "layers_pattern": nil,
 		"layers_to_transform": nil, "projection_prng_key": own.ProjectionPRNGKey, "r": c.R,
 		"save_projection": len(frozenVeRA(c)) > 0, "vera_dropout": c.Dropout,
 	})
@@ -258,10 +238,10 @@ func openedVeRA(s *Saved) error {
 // CheckFrozen returns an error where a run with a configuration would train what was saved beside other frozen matrices.
 func (s *Saved) CheckFrozen(c Config) error {
 	p := s.Config.projections
-	switch own := c.veraOf(); {
-	case p == nil && s.Config.veraOf().ProjectionPRNGKey != own.ProjectionPRNGKey:
+	switch own := settingsOf[VeRA](c); {
+	case p == nil && settingsOf[VeRA](s.Config).ProjectionPRNGKey != own.ProjectionPRNGKey:
 		return fmt.Errorf("the adapter's random matrices are of key %d, this run's of %d: set vera.projection_prng_key "+
-			"as the adapter has it", s.Config.veraOf().ProjectionPRNGKey, own.ProjectionPRNGKey)
+			"as the adapter has it", settingsOf[VeRA](s.Config).ProjectionPRNGKey, own.ProjectionPRNGKey)
 	case p == nil:
 		return nil
 	default:
@@ -269,7 +249,7 @@ func (s *Saved) CheckFrozen(c Config) error {
 		if !slices.Equal(made.a.Data, p.a.Data) || !slices.Equal(made.b.Data, p.b.Data) {
 			return fmt.Errorf("the adapter's %s and %s are not those that vera.projection_prng_key %d makes: set the key "+
 				"that they were made with; the adapter's file says %d", veraA, veraB, own.ProjectionPRNGKey,
-				s.Config.veraOf().ProjectionPRNGKey)
+				settingsOf[VeRA](s.Config).ProjectionPRNGKey)
 		}
 		return nil
 	}
