@@ -79,7 +79,8 @@ type Search[T any] struct {
 	Limit int64 // memory limit in bytes; below 0 = not known, so that the first layout is taken
 	// Seconds estimates how long a step takes. nil = no estimate is known for the machine, and only Layouts are tried.
 	Seconds func(T) float64
-	// HostLimit is the limit in bytes of values that layouts chosen by Seconds copy to host memory; 0 = not known.
+	// HostLimit is the limit in bytes of values that layouts chosen by Seconds copy to host memory, and of optimizer
+	// states there; 0 = not known.
 	HostLimit int64
 
 	Layers   int     // number of layers of the model
@@ -148,17 +149,23 @@ func (s Search[T]) Run() (Found[T], error) {
 type move struct {
 	of   func(Layout) Layout
 	left func(states int64) int64 // bytes of states that stay
+	host bool                     // the others lie in host memory
+}
+
+// takes reports whether a move has anything to take, and a place for it.
+func (s Search[T]) takes(m move, need graph.Bytes) bool {
+	return need.Movable > 0 && (!m.host || s.HostLimit <= 0 || need.Movable <= s.HostLimit)
 }
 
 // moves returns the ways that the search may use, the fastest first.
 func (s Search[T]) moves() (all []move) {
 	if s.Shard > 1 {
 		all = append(all, move{func(l Layout) Layout { l.ShardStates = true; return l },
-			func(states int64) int64 { return states / int64(s.Shard) }})
+			func(states int64) int64 { return states / int64(s.Shard) }, false})
 	}
 	if s.Offload {
 		all = append(all, move{func(l Layout) Layout { l.OffloadStates = true; return l },
-			func(int64) int64 { return 0 }})
+			func(int64) int64 { return 0 }, true})
 	}
 	return all
 }
@@ -167,7 +174,7 @@ func (s Search[T]) moves() (all []move) {
 // fit is planned again: the states are all that leaves the machine's memory.
 func (s Search[T]) move(found Found[T], m move) (Found[T], error) {
 	for i, r := range found.Rejected {
-		if r.Need.Movable == 0 || r.Need.Total()-r.Need.Movable+m.left(r.Need.Movable) > s.Limit {
+		if !s.takes(m, r.Need) || r.Need.Total()-r.Need.Movable+m.left(r.Need.Movable) > s.Limit {
 			continue
 		}
 		p, err := s.Try(m.of(r.Layout))
@@ -330,13 +337,17 @@ func (s Search[T]) shortenLoss(found Found[T]) (Found[T], error) {
 			lean = p
 		}
 	}
-	if moves := s.moves(); len(moves) > 0 && lean.Need.Movable > 0 {
-		p, err := s.Try(moves[len(moves)-1].of(lean.Layout))
+	for _, m := range slices.Backward(s.moves()) {
+		if !s.takes(m, lean.Need) {
+			continue
+		}
+		p, err := s.Try(m.of(lean.Layout))
 		if err != nil {
 			return found, err
 		}
 		lean = Rejected{p.Layout, p.Need}
 		found.Rejected = append(found.Rejected, lean)
+		break
 	}
 	rows := LeastLossRows
 	for 2*rows < s.LossRows {

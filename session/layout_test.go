@@ -253,20 +253,23 @@ func TestSearchOffloadsStates(t *testing.T) {
 		never bool
 		want  string
 		fits  bool
+		host  int64
 	}{
-		{1500, false, "gradient_checkpointing none", true},
-		{750, false, "gradient_checkpointing offload", true},
-		{744, false, "gradient_checkpointing offload", true},
-		{743, false, "gradient_checkpointing selective in the first 6 layers, optimizer_offload", true},
-		{643, false, "gradient_checkpointing full in the first 1 layers, optimizer_offload", true},
-		{243, false, "gradient_checkpointing offload, the loss of 128 rows at a time, optimizer_offload", true},
-		{187, false, "gradient_checkpointing offload, the loss of 32 rows at a time, optimizer_offload", false},
-		{742, true, "gradient_checkpointing offload, the loss of 128 rows at a time", true},
-		{500, true, "gradient_checkpointing offload, the loss of 32 rows at a time", false},
+		{742, false, "gradient_checkpointing offload, the loss of 128 rows at a time", true, 499},
+		{743, false, "gradient_checkpointing selective in the first 6 layers, optimizer_offload", true, 500},
+		{1500, false, "gradient_checkpointing none", true, 0},
+		{750, false, "gradient_checkpointing offload", true, 0},
+		{744, false, "gradient_checkpointing offload", true, 0},
+		{743, false, "gradient_checkpointing selective in the first 6 layers, optimizer_offload", true, 0},
+		{643, false, "gradient_checkpointing full in the first 1 layers, optimizer_offload", true, 0},
+		{243, false, "gradient_checkpointing offload, the loss of 128 rows at a time, optimizer_offload", true, 0},
+		{187, false, "gradient_checkpointing offload, the loss of 32 rows at a time, optimizer_offload", false, 0},
+		{742, true, "gradient_checkpointing offload, the loss of 128 rows at a time", true, 0},
+		{500, true, "gradient_checkpointing offload, the loss of 32 rows at a time", false, 0},
 	} {
 		var tried []Layout
 		s := search(c.limit, &tried)
-		s.Layouts, s.Overlaps, s.Offload = s.Layouts[1:], false, !c.never
+		s.Layouts, s.Overlaps, s.Offload, s.HostLimit = s.Layouts[1:], false, !c.never, c.host
 		try := s.Try
 		s.Try = func(l Layout) (Planned[string], error) {
 			p, err := try(l)

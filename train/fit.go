@@ -70,9 +70,9 @@ func (p *planner) problem() (fit.Problem[steps], error) {
 	}
 	if rates, ok := graph.RatesOf(p.On); ok {
 		of.Seconds = func(s steps) float64 { return step.MicroSeconds(s.train, rates) }
-		if of.HostLimit, err = p.freeHost(); err != nil {
-			return of, err
-		}
+	}
+	if of.HostLimit, err = p.freeHost(); err != nil {
+		return of, err
 	}
 	for n := p.sharing + 1; n <= p.world; n++ {
 		if p.world%n == 0 && p.checkSharing(n) == nil {
@@ -130,6 +130,9 @@ func (p *planner) use(chosen fit.Choice[steps]) error {
 	p.found = chosen
 	p.Net.Layout = chosen.Layout
 	if err := checkSharding(p); err != nil {
+		return err
+	}
+	if err := checkPinned(p); err != nil {
 		return err
 	}
 	if chosen.Shrunk != "" {

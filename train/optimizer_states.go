@@ -6,6 +6,7 @@ import (
 
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/model/weights"
+	"github.com/tierlora/tierlora/session"
 	"github.com/tierlora/tierlora/train/step"
 )
 
@@ -60,6 +61,31 @@ func checkSharding(p *planner) error {
 		"run trains: muon's matrices, adafactor, moments in 8 bits of an adapter and tensors of fewer than %d numbers "+
 		"are not cut; write auto or never, or take training.optimizer: adamw", p.spec.Training.Optimizer,
 		step.LeastSliced)
+}
+
+// checkPinned returns an error if the host has no memory for optimizer states that the layout keeps there.
+func checkPinned(p *planner) error {
+	need := p.found.Need.Offloaded()
+	if need == 0 {
+		return nil
+	}
+	free, err := p.freeHost()
+	if err != nil {
+		return err
+	}
+	return pinnedShortage(need, free)
+}
+
+// pinnedShortage returns an error if more bytes are page-locked for a device than are free for it; 0 free bytes are not
+// known.
+func pinnedShortage(need, free int64) error {
+	if free == 0 || need <= free {
+		return nil
+	}
+	return fmt.Errorf("%w: training.optimizer_offload: the optimizer's states take %s of page-locked host memory for "+
+		"each device, and the host has %s free for it: %s too much; end other programs, take an optimizer with "+
+		"smaller states (training.optimizer: adamw_8bit), or with several devices training.optimizer_sharding: always",
+		session.ErrDoesNotFit, session.FormatBytes(need), session.FormatBytes(free), session.FormatBytes(need-free))
 }
 
 // writeOptimizer writes the optimizer's states directly from memory, because they are larger than the adapter. Where

@@ -118,3 +118,18 @@ func TestStateShardingIsChosen(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestPinnedShortage: states that the host has no memory for are refused with both sizes.
+func TestPinnedShortage(t *testing.T) {
+	for _, free := range []int64{0, 3 << 30, 4 << 30} {
+		if err := pinnedShortage(3<<30, free); err != nil {
+			t.Errorf("%d bytes free: %v", free, err)
+		}
+	}
+	const want = "take 3.0 GiB of page-locked host memory for each device, and the host has 2.0 GiB free for it: " +
+		"1.0 GiB too much"
+	if err := pinnedShortage(3<<30, 2<<30); !errors.Is(err, session.ErrDoesNotFit) ||
+		!strings.Contains(err.Error(), want) {
+		t.Errorf("%v, want %s", err, want)
+	}
+}

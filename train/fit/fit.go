@@ -99,7 +99,8 @@ type Problem[S any] struct {
 	Free func() (bytes int64, known bool, err error)
 	// Seconds estimates the time of a planned step; nil = no estimate is known for the machine.
 	Seconds func(S) float64
-	// HostLimit is the limit in bytes of values in host memory in layouts that Seconds chooses; 0 = not known.
+	// HostLimit is the limit in bytes of values in host memory in layouts that Seconds chooses, and of optimizer states
+	// there; 0 = not known.
 	HostLimit int64
 	// Calls returns the number of kernel calls of a planned step.
 	Calls   func(S) int
