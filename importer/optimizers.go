@@ -84,6 +84,9 @@ func optimizer(t *translation, e entry) {
 
 // optimizersUnread drops keys of AdamW that the optimizer does not read, which other programs set for every optimizer.
 func optimizersUnread(t *translation) {
+	if t.value("adapter") != "full" {
+		t.dropUnread("full.stochastic_rounding", "an adapter's tensors are kept in float32")
+	}
 	of, _ := t.value("training.optimizer").(string)
 	switch of {
 	case "lion", "lion_8bit":

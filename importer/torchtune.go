@@ -72,6 +72,9 @@ var torchtune = map[string]rule{
 	"optimizer.lr":           func(t *translation, e entry) { t.take(e, "training.learning_rate") },
 	"optimizer.weight_decay": func(t *translation, e entry) { t.take(e, "training.weight_decay") },
 	"optimizer.fused":        passed("the update is one kernel"),
+	"optimizer.bf16_stochastic_round": func(t *translation, e entry) {
+		t.ifTrue(e, "full.stochastic_rounding", true, "")
+	},
 	"lr_scheduler._component_": func(t *translation, e entry) {
 		t.choose(e, "training.lr_scheduler",
 			map[string]string{"torchtune.training.lr_schedulers.get_cosine_schedule_with_warmup": "cosine",
@@ -113,7 +116,7 @@ var torchtune = map[string]rule{
 	},
 }
 
-// tuneModel reads a builder's name: qlora_... stores the base model in NF4.
+// tuneModel reads a builder's name: qlora_... stores the base model in NF4, and one without lora_ trains all weights.
 func tuneModel(t *translation, e entry) {
 	s, _ := e.Value.(string)
 	name := s[strings.LastIndexByte(s, '.')+1:]
@@ -125,7 +128,7 @@ func tuneModel(t *translation, e entry) {
 		t.put(e, "adapter", "lora", "the model itself is the folder's")
 		t.as(n, Nothing)
 	default:
-		t.put(e, "adapter", "lora", "LoRA and QLoRA are what this program trains")
+		trainFull(t, e, "the builder adds no adapter: all weights are trained")
 	}
 }
 

@@ -210,6 +210,14 @@ device: cpu
 			"learning_rate: 0.0003", "lr_scheduler: cosine", "warmup_steps: 100", "batch_size: 4", "max_grad_norm: 0",
 			"precision: bf16", "device: cpu"},
 		[]string{"checkpointer.output_dir: /tmp/out -> output_dir"}},
+	{"torchtune, all weights in bf16", "tune.yaml", `
+model: {_component_: torchtune.models.llama3_2.llama3_2_1b}
+checkpointer: {_component_: torchtune.training.FullModelHFCheckpointer, checkpoint_dir: /tmp/model,
+	output_dir: /tmp/out}
+dataset: {_component_: torchtune.datasets.alpaca_cleaned_dataset}
+optimizer: {_component_: torchao.optim.AdamW8bit, lr: 2e-5, bf16_stochastic_round: true}
+`, nil, "torchtune", []string{"adapter: full", "stochastic_rounding: true", "optimizer: adamw_8bit"},
+		[]string{"optimizer.bf16_stochastic_round: true -> full.stochastic_rounding"}},
 	{"peft", "adapter_config.json",
 		`{"peft_type": "LORA", "r": 8, "lora_alpha": 32, "lora_dropout": 0.1, "bias": "all",
  "lora_bias": true, "trainable_token_indices": {"embed_tokens": [7, 9]},
