@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"time"
 
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/kernel/gpu"
@@ -125,6 +126,9 @@ func (g *GPU) Close() error {
 	return errors.Join(g.gpu.Close(), g.gpu.Stream.Close(), g.gpu.Device.Close())
 }
 
+// trialTime is how long the algorithms of a plan's GEMMs are tried, at most. What remains is tried by the next run.
+const trialTime = 2 * time.Second
+
 // Bind binds every kernel's GPU body to device memory.
 func (g *GPU) Bind(p *Plan, store Store) (Runner, error) {
 	s, ok := store.(*deviceStore)
@@ -144,6 +148,10 @@ func (g *GPU) Bind(p *Plan, store Store) (Runner, error) {
 		}
 		t.Shape = v.Type.Shape
 		r.values[v] = t
+	}
+	if s.arena.Bytes > 0 { // no plan of the memory has run yet
+		g.gpu.Trials = &kernel.Trials{At: s.arena.Base, Bytes: s.arena.Bytes, Left: trialTime}
+		defer func() { g.gpu.Trials = nil }()
 	}
 	segment := -1
 	for i, c := range p.calls {

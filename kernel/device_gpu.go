@@ -44,6 +44,7 @@ type GPU struct {
 	BLAS       *gpu.BLAS // cuBLASLt; nil = GEMMs run on this program's own kernels
 	Comm       *gpu.Comm // connects the ranks of a run; nil = a single rank
 	Algorithms *gpu.Algorithms
+	Trials     *Trials // nil = the heuristics' first choice runs
 	Scratch    gpu.Ptr // scratch memory of the call that is being bound
 	Copy       gpu.Ptr // the 16-bit copy of the call's first input, a span of parameters; 0 = none
 	Constants  gpu.Ptr // ConstantBytes, filled by Start

@@ -38,7 +38,7 @@ func (p gemmOp) bind(g *GPU, d, a, b, scratch gpu.Ptr) (func() error, error) {
 			Out:  libraryTypes[p.out],
 			TF32: g.Precision == PrecisionTF32, Alpha: p.alpha, Beta: p.beta,
 			Align: rowAlign(p.operand.Size()*lda, p.operand.Size()*ldb, p.out.Size()*p.n)}
-		plan, err := g.BLAS.Plan(x, blasWorkspace, g.Algorithms)
+		plan, err := g.planGemm(x)
 		if err != nil {
 			return nil, err
 		}

@@ -325,6 +325,9 @@ func LossScale() Geometry {
 	return Geometry{"lossscale", "lossscale_update", [3]int{1, 1, 1}, [3]int{32, 1, 1}, 0}
 }
 
+// Equal returns the geometry of equal_bits over n times 16 bytes.
+func Equal(n int64) Geometry { return Flat("equal", "equal_bits", n) }
+
 // Sum returns the geometry of reduce_sum and nf4_offset, which run in one block.
 func Sum(stem, entry string) Geometry {
 	return Geometry{stem, entry, [3]int{1, 1, 1}, [3]int{1024, 1, 1}, 0}

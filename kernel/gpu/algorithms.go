@@ -19,7 +19,10 @@ import (
 type Algorithms struct {
 	GPU     string            `json:"gpu"`
 	Library string            `json:"library"`
-	Choice  map[string][]byte `json:"choice"` // Gemm.Key -> the library's opaque algorithm
+	Choice  map[string][]byte `json:"choice"` // Gemm.Key -> the library's opaque algorithm, which decides the bits
+	// Fastest holds, by Gemm.Key, the fastest algorithm in trials of those that give Choice's bits. Which one it is
+	// reaches no number.
+	Fastest map[string][]byte `json:"fastest,omitempty"`
 	path    string
 	changed bool
 	used    map[string]bool // keys that were asked for
@@ -28,7 +31,7 @@ type Algorithms struct {
 // OpenAlgorithms reads the choices for a GPU and a library version from folder; a missing file is an empty table, a
 // damaged one an error. With an empty folder nothing is kept.
 func OpenAlgorithms(folder, gpuName, library string) (*Algorithms, error) {
-	a := &Algorithms{GPU: gpuName, Library: library, Choice: map[string][]byte{}}
+	a := &Algorithms{GPU: gpuName, Library: library, Choice: map[string][]byte{}, Fastest: map[string][]byte{}}
 	if folder == "" {
 		return a, nil
 	}
@@ -54,6 +57,9 @@ func OpenAlgorithms(folder, gpuName, library string) (*Algorithms, error) {
 	}
 	if read.GPU == gpuName && read.Library == library && read.Choice != nil {
 		a.Choice = read.Choice
+		if read.Fastest != nil {
+			a.Fastest = read.Fastest
+		}
 	}
 	return a, nil
 }
@@ -69,6 +75,16 @@ func (a *Algorithms) Digest() string {
 
 func (a *Algorithms) set(key string, algo []byte) {
 	a.Choice[key] = algo
+	delete(a.Fastest, key) // it was compared with another choice
+	a.changed = true
+}
+
+// Tried reports whether trials of a shape's algorithms have ended.
+func (a *Algorithms) Tried(key string) bool { return a.Fastest[key] != nil }
+
+// SetFastest notes the fastest algorithm of a shape's trials, which gives the same bits as Choice.
+func (a *Algorithms) SetFastest(key string, algorithm []byte) {
+	a.Fastest[key] = algorithm
 	a.changed = true
 }
 

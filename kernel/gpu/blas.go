@@ -15,6 +15,7 @@ enum { DESC_TRANSA = 3, DESC_TRANSB = 4, PREF_WORKSPACE = 1, PREF_REDUCTION = 3,
 enum { DESC_SCALE_FIRST = 17, DESC_SCALE_SECOND = 18, DESC_MODE_FIRST = 31, DESC_MODE_SECOND = 32 };
 enum { MODE_OUTER_VECTOR = 3 };
 enum { REDUCE_IN_PLACE = 1, REDUCE_FP32 = 2 };
+enum { CANDIDATES = 8 };
 
 typedef struct { uint64_t algo[8]; size_t workspace; int status; float waves; int reserved[4]; } heuristic_t;
 static struct {
@@ -78,17 +79,19 @@ static int gemm_describe(gemm_t *g, int M, int N, int K, int transA, int transB,
 	    (r = lt.layout_create(&g->out, out, N, M, ldd))) return 3000 + r;
 	return 0;
 }
-// Asks for algorithms that repeat bit for bit: no reduction in place (its order is not fixed), partial sums in fp32.
-static int gemm_choose(gemm_t *g, int align) {
+// Finds the algorithms that repeat bit for bit, those that the heuristics expect to be fastest first: no reduction in
+// place (its order is not fixed), partial sums in fp32.
+static int gemm_candidates(gemm_t *g, int align, uint64_t (*found)[8], int *count) {
 	void *pref;
-	heuristic_t best[8];
+	heuristic_t best[CANDIDATES];
 	int r, n = 0, mask = REDUCE_FP32;
 	uint32_t a = align;
+	*count = 0;
 	if ((r = lt.pref_create(&pref))) return 4000 + r;
 	if (!(r = lt.pref_set(pref, PREF_WORKSPACE, &g->workspace, sizeof g->workspace)) &&
 		!(r = lt.pref_set(pref, PREF_REDUCTION, &mask, sizeof mask)))
 		for (int i = 0; i < 4 && !r; i++) r = lt.pref_set(pref, PREF_ALIGN_A + i, &a, sizeof a);
-	if (!r) r = lt.heuristic(g->handle, g->desc, g->first, g->second, g->out, g->out, pref, 8, best, &n);
+	if (!r) r = lt.heuristic(g->handle, g->desc, g->first, g->second, g->out, g->out, pref, CANDIDATES, best, &n);
 	lt.pref_destroy(pref);
 	if (r) return 5000 + r;
 	for (int i = 0; i < n; i++) {
@@ -97,10 +100,9 @@ static int gemm_choose(gemm_t *g, int align) {
 		if (best[i].status || best[i].workspace > g->workspace) continue;
 		if (lt.algo_get(best[i].algo, ALGO_REDUCTION, &scheme, sizeof scheme, &len) ||
 			(scheme & REDUCE_IN_PLACE)) continue;
-		memcpy(g->algo, best[i].algo, sizeof g->algo);
-		return 0;
+		memcpy(found[(*count)++], best[i].algo, sizeof g->algo);
 	}
-	return 6000 + n;
+	return *count ? 0 : 6000 + n;
 }
 static int gemm_check(gemm_t *g) {
 	heuristic_t h;
@@ -196,8 +198,8 @@ func (a *Algorithms) use(key string) []byte {
 }
 
 // Plan chooses the algorithm for a shape on the current device, from chosen when it holds one, or by the library's
-// heuristics among those that repeat bit for bit, and notes it in chosen. workspace is the scratch memory in bytes
-// that Run will be given.
+// heuristics among those that repeat bit for bit, and notes it in chosen. Where chosen knows a faster algorithm that
+// gives the same bits, that one runs. workspace is the scratch memory in bytes that Run will be given.
 func (b *BLAS) Plan(g Gemm, workspace int64, chosen *Algorithms) (*PlannedGemm, error) {
 	if err := g.check(); err != nil {
 		return nil, err
@@ -226,23 +228,63 @@ func (b *BLAS) Plan(g Gemm, workspace int64, chosen *Algorithms) (*PlannedGemm, 
 		libraryTypes[g.In], libraryTypes[g.Out], bit(g.TF32)); r != 0 {
 		return nil, fail(r)
 	}
-	algo := unsafe.Slice((*byte)(unsafe.Pointer(&p.g.algo)), 64)
 	if chosen != nil {
-		if known := chosen.use(key); len(known) == 64 {
-			copy(algo, known)
-			if C.gemm_check(p.g) == 0 {
-				return p, nil
-			}
+		if p.Use(chosen.use(key)) {
+			p.Use(chosen.Fastest[key])
+			return p, nil
 		}
 	}
-	if r := C.gemm_choose(p.g, C.int(g.Align)); r != 0 {
+	found, r := p.candidates()
+	if r != 0 {
 		return nil, fail(r)
 	}
+	p.Use(found[0])
 	if chosen != nil {
-		chosen.set(key, append([]byte(nil), algo...))
+		chosen.set(key, found[0])
 	}
 	return p, nil
 }
+
+// candidates returns the algorithms that repeat bit for bit, the heuristics' first choice first, or a status.
+func (p *PlannedGemm) candidates() ([][]byte, C.int) {
+	var found [C.CANDIDATES][8]C.uint64_t
+	var count C.int
+	if r := C.gemm_candidates(p.g, C.int(p.Align), &found[0], &count); r != 0 {
+		return nil, r
+	}
+	each := make([][]byte, count)
+	for i := range each {
+		each[i] = append([]byte(nil), unsafe.Slice((*byte)(unsafe.Pointer(&found[i])), algorithmBytes)...)
+	}
+	return each, 0
+}
+
+// Candidates returns the algorithms that repeat bit for bit, the heuristics' first choice first.
+func (p *PlannedGemm) Candidates() ([][]byte, error) {
+	found, r := p.candidates()
+	if r != 0 {
+		return nil, fmt.Errorf("gemm %s: cuBLASLt: step %d status %d", p.Key(p.Workspace), int(r)/1000, int(r)%1000)
+	}
+	return found, nil
+}
+
+// Use makes algorithm the one that runs and reports whether the library takes it for the shape. Where it does not, the
+// one before stays.
+func (p *PlannedGemm) Use(algorithm []byte) bool {
+	if len(algorithm) != algorithmBytes {
+		return false
+	}
+	before := p.g.algo
+	copy(unsafe.Slice((*byte)(unsafe.Pointer(&p.g.algo)), algorithmBytes), algorithm)
+	if C.gemm_check(p.g) == 0 {
+		return true
+	}
+	p.g.algo = before
+	return false
+}
+
+// algorithmBytes is the size of the library's opaque algorithm.
+const algorithmBytes = 64
 
 // Run queues D = Alpha op(A) op(B) + Beta D. It allocates nothing.
 func (p *PlannedGemm) Run(s *Stream, d, a, b, workspace Ptr) error {
