@@ -99,9 +99,9 @@ func (g *GPU) tryAlgorithms(plan *gpu.PlannedGemm) error {
 // place divides the memory and reports whether it is enough.
 func (t *trial) place() bool {
 	at := t.g.Trials.At
-	take := func(bytes int64) gpu.Ptr {
+	take := func(bytes int64) gpu.Ptr { // cuBLASLt takes scratch memory at multiples of 256 alone
 		p := at
-		at = at.Add(AlignUp(bytes))
+		at = at.Add((bytes + gpu.Align - 1) &^ (gpu.Align - 1))
 		return p
 	}
 	rowsA, rowsB := t.M, t.K
@@ -112,7 +112,7 @@ func (t *trial) place() bool {
 		rowsB = t.N
 	}
 	size := int64(typeSizes[t.In])
-	t.outBytes = AlignUp(int64(t.M) * int64(t.LDD) * int64(typeSizes[t.Out]))
+	t.outBytes = (int64(t.M)*int64(t.LDD)*int64(typeSizes[t.Out]) + 15) &^ 15
 	t.a, t.b = take(int64(rowsA)*int64(t.LDA)*size), take(int64(rowsB)*int64(t.LDB)*size)
 	t.want, t.got = take(t.outBytes), take(t.outBytes)
 	if t.Beta != 0 {
@@ -173,7 +173,7 @@ func (t *trial) fill() error {
 		return err
 	}
 	if t.Beta == 0 {
-		return t.g.Stream.Fill(t.want, 0, 2*t.outBytes)
+		return t.g.Stream.Fill(t.want, 0, int64(t.got-t.want)+t.outBytes)
 	}
 	return t.draw(t.start, t.outBytes, t.Out)
 }
