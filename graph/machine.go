@@ -61,7 +61,7 @@ type Capabilities struct {
 
 // Store is the memory that plans run in. On a GPU, Tensor returns host memory: Put sends what the host wrote there to
 // the device, and Get fetches what the device wrote. On the CPU both are the same memory. A Put of a value of the batch
-// may send others of the batch too.
+// sends the others of the batch too.
 type Store interface {
 	Tensor(name string) (kernel.Tensor, error)
 	Put(names ...string) error

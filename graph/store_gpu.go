@@ -220,25 +220,24 @@ func (s *deviceStore) Tensor(name string) (kernel.Tensor, error) {
 
 // Put sends host views to the device. Frozen ones are forgotten on the host then.
 func (s *deviceStore) Put(names ...string) error {
-	var batch []string
+	batch := false
 	for _, name := range names {
 		if s.layout.kind[name] == Batch {
-			batch = append(batch, name)
+			batch = true
 			continue
 		}
 		if err := s.put(name); err != nil {
 			return fmt.Errorf("send %s: %w", name, err)
 		}
 	}
-	if batch != nil {
-		return s.sendBatch(batch)
+	if batch {
+		return s.sendBatch()
 	}
 	return nil
 }
 
-// sendBatch queues copies of the named values of the batch region, and of all small ones, by way of pinned memory that
-// is not in use.
-func (s *deviceStore) sendBatch(names []string) error {
+// sendBatch queues a copy of the whole batch region, by way of pinned memory that is not in use.
+func (s *deviceStore) sendBatch() error {
 	i := s.next % batchSlots
 	if s.next >= batchSlots {
 		if err := s.sent[i].Synchronize(); err != nil {
@@ -246,11 +245,9 @@ func (s *deviceStore) sendBatch(names []string) error {
 		}
 	}
 	s.next++
-	for _, r := range s.layout.batchRanges(names) {
-		copy(s.slots[i].Bytes[r.from:r.to], s.batchHost[r.from:r.to])
-		if err := s.g.Stream.CopyIn(s.batch.Base.Add(r.from), s.slots[i], r.from, r.to-r.from); err != nil {
-			return err
-		}
+	copy(s.slots[i].Bytes, s.batchHost)
+	if err := s.g.Stream.CopyIn(s.batch.Base, s.slots[i], 0, s.batch.Bytes); err != nil {
+		return err
 	}
 	return s.sent[i].Record(s.g.Stream)
 }
