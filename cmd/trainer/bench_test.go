@@ -12,13 +12,12 @@ import (
 
 // TestBenchConfig times a user's run: table, JSON, timeline, a comparison with itself made slower, and what is refused.
 func TestBenchConfig(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
 	some := append([]string{"bench"}, small...)
 	some = append(some, "--set", "dataset.max_length=160", "--warmup", "1", "--steps", "2", "--workers", "1")
 	with := func(more ...string) []string { return append(append([]string(nil), some...), more...) }
 	alone := func(more ...string) []string { return with(append([]string{"--steps-alone"}, more...)...) }
-	code, out, errOut := trainer(t, dir, nil, "", with("--by-layer", "--trace", "step.json")...)
+	code, out, errOut := inProcess(t, dir, with("--by-layer", "--trace", "step.json")...)
 	if code != 0 {
 		t.Fatal(code, errOut)
 	}
@@ -36,7 +35,7 @@ func TestBenchConfig(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "runs")); err == nil {
 		t.Error("the run's output folder was made")
 	}
-	code, out, errOut = trainer(t, dir, nil, "", with("--json", "--by-type")...)
+	code, out, errOut = inProcess(t, dir, with("--json", "--by-type")...)
 	var r bench.Report
 	if err := json.Unmarshal([]byte(out), &r); code != 0 || err != nil || r.Config != "cpu_stories_quick" ||
 		r.Work == "" || len(r.Times) != 2 {
@@ -76,7 +75,7 @@ func TestBenchConfig(t *testing.T) {
 		{with("--trace", os.DevNull), 2, "--trace"},
 		{[]string{"bench", "--config", "cpu_stories_quick", "--set", "base_model=./nowhere"}, 3, "nowhere"},
 	} {
-		code, out, errOut := trainer(t, dir, nil, "", c.args...)
+		code, out, errOut := inProcess(t, dir, c.args...)
 		if code != c.code || !strings.Contains(out+errOut, c.want) {
 			t.Errorf("%q: exit code %d, want %d and %q:\n%s%s", c.args, code, c.code, c.want, out, errOut)
 		}

@@ -37,7 +37,7 @@ func TestCacheFileChanges(t *testing.T) {
 adapter: qlora
 lora: {r: 8, alpha: 16, target_modules: all-linear, dropout: 0.05}
 dataset: {path: d.jsonl, format: completion, max_length: 128, val_split: 0.02, cache_dir: c}
-training: {max_steps: 240, batch_size: 2, save_steps: 3, save_total_limit: 2, logging_steps: 1, learning_rate: 1e-3}
+training: {max_steps: 100, batch_size: 2, save_steps: 3, save_total_limit: 2, logging_steps: 1, learning_rate: 1e-3}
 seed: 3
 output_dir: o
 `

@@ -255,7 +255,7 @@ func TestImport(t *testing.T) {
 			if err := os.WriteFile(path, []byte(c.text), 0o644); err != nil {
 				t.Fatal(err)
 			}
-			code, report, errOut := trainer(t, dir, nil, "", "import", c.file, "--out", "run.yaml", "--accept", "-v")
+			code, report, errOut := inProcess(t, dir, "import", c.file, "--out", "run.yaml", "--accept", "-v")
 			if code != 0 {
 				t.Fatalf("exit code %d: %s", code, errOut)
 			}
@@ -278,15 +278,15 @@ func TestImport(t *testing.T) {
 					t.Errorf("not said: %q in\n%s", want, report)
 				}
 			}
-			if code, _, errOut := trainer(t, dir, nil, "", "validate", "run.yaml"); code != 0 &&
+			if code, _, errOut := inProcess(t, dir, "validate", "run.yaml"); code != 0 &&
 				!(code == 3 && strings.Contains(errOut, "the configuration itself is right")) {
 				t.Errorf("validate: exit code %d: %s", code, errOut)
 			}
-			if code, _, errOut := trainer(t, dir, nil, "", "import", c.file, "--out", "run.yaml", "--accept",
+			if code, _, errOut := inProcess(t, dir, "import", c.file, "--out", "run.yaml", "--accept",
 				"-v"); code != 2 || !strings.Contains(errOut, "run.yaml is there already; name another file") {
 				t.Errorf("a second time: exit code %d: %s", code, errOut)
 			}
-			code, out, _ := trainer(t, dir, nil, "", "import", c.file, "--json", "--from", c.program, "--accept")
+			code, out, _ := inProcess(t, dir, "import", c.file, "--json", "--from", c.program, "--accept")
 			var answer struct {
 				Program, Config string
 				Keys            []struct{ Group, Key string }

@@ -14,14 +14,14 @@ import (
 // TestLRFindCommand: what is printed, as text and as JSON, and the files that --out writes and replaces.
 func TestLRFindCommand(t *testing.T) {
 	dir := t.TempDir()
-	find := []string{"lr-find", "cpu_stories_quick.yaml", "--steps", "20"}
-	for _, out := range []string{"lr.html", "lr.md", "lr.json", "lr.json"} {
-		code, text, errOut := trainer(t, dir, nil, "", append(find, "--out", out)...)
+	find := []string{"lr-find", "cpu_stories_quick.yaml", "--steps", "10", "--set", "dataset.max_length=48"}
+	for _, out := range []string{"lr.html", "lr.md", "lr.json"} {
+		code, text, errOut := inProcess(t, dir, append(find, "--out", out)...)
 		if code != 0 {
 			t.Fatalf("exit code %d: %s", code, errOut)
 		}
 		for _, want := range []string{`(?m)^smoothed loss by learning rate, as a power of ten$`, `(?m)^ +−6 .* −1$`,
-			`(?m)^steps          20, 1\.00e-06 to 1\.00e-01$`, `(?m)^suggestion     \S`, `(?m)^configured     1\.00e-03$`,
+			`(?m)^steps          10, 1\.00e-06 to 1\.00e-01$`, `(?m)^suggestion     \S`, `(?m)^configured     1\.00e-03$`,
 			`(?m)^chart          ` + regexp.QuoteMeta(out) + `$`} {
 			if !regexp.MustCompile(want).MatchString(text) {
 				t.Errorf("it prints\n%s\nwithout %s", text, want)
@@ -33,12 +33,12 @@ func TestLRFindCommand(t *testing.T) {
 	}
 	data, err := os.ReadFile(filepath.Join(dir, "lr.json"))
 	var r lrfind.Report
-	if err != nil || json.Unmarshal(data, &r) != nil || len(r.Points) != 20 {
+	if err != nil || json.Unmarshal(data, &r) != nil || len(r.Points) != 10 {
 		t.Errorf("%v: %s", err, data)
 	}
-	code, out, errOut := trainer(t, dir, nil, "", append(find, "--json")...)
+	code, out, errOut := inProcess(t, dir, append(find, "--json", "--out", "lr.json")...)
 	var printed lrfind.Report
-	if err := json.Unmarshal([]byte(out), &printed); err != nil || code != 0 || printed.Points[19] != r.Points[19] {
+	if err := json.Unmarshal([]byte(out), &printed); err != nil || code != 0 || printed.Points[9] != r.Points[9] {
 		t.Errorf("exit code %d, %v: %s%s", code, err, out, errOut)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "mine.html"), []byte("mine"), 0o600); err != nil {

@@ -61,6 +61,21 @@ func trainer(t *testing.T, dir string, env []string, in string, args ...string) 
 	return cmd.ProcessState.ExitCode(), o.String(), e.String()
 }
 
+// inProcess runs the program to its end in the test's own process, which saves a start: for tests that call it often.
+// Such a test can't run in parallel with others.
+func inProcess(t *testing.T, dir string, args ...string) (code int, out, errOut string) {
+	t.Helper()
+	t.Chdir(dir)
+	t.Setenv("HF_HUB_OFFLINE", "1")
+	t.Setenv("HF_HOME", dir)
+	var o, e bytes.Buffer
+	code = run(args, strings.NewReader(""), &o, &e)
+	if strings.ContainsRune(o.String()+e.String(), '\x1b') {
+		t.Errorf("%v: escape sequences where no terminal is", args)
+	}
+	return code, o.String(), e.String()
+}
+
 func asExit(err error, exit **exec.ExitError) bool {
 	e, ok := err.(*exec.ExitError)
 	*exit = e

@@ -14,9 +14,8 @@ import (
 )
 
 func TestVerifyCommand(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
-	if code, _, errOut := trainer(t, dir, nil, "", append([]string{"train", "-q", "--set", "output_dir=run", "--set",
+	if code, _, errOut := inProcess(t, dir, append([]string{"train", "-q", "--set", "output_dir=run", "--set",
 		"training.logging_steps=1"}, small...)...); code != 0 {
 		t.Fatal(errOut)
 	}
@@ -29,9 +28,10 @@ func TestVerifyCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Setenv("TMPDIR", dir)
 	check := func(code int, out string, args ...string) {
 		t.Helper()
-		got, text, errOut := trainer(t, dir, []string{"TMPDIR=" + dir}, "", append([]string{"verify"}, args...)...)
+		got, text, errOut := inProcess(t, dir, append([]string{"verify"}, args...)...)
 		if got != code || !strings.Contains(text+errOut, out) {
 			t.Errorf("verify %v: exit code %d, want %d with %q:\n%s%s", args, got, code, out, text, errOut)
 		}
