@@ -17,7 +17,7 @@ func textPrompt(s *session.Session, prompt string) Prompt {
 // readChat reads the chat template called name. An empty name selects the template of the adapter's folder, or the
 // model's own if the adapter has none.
 func readChat(s *session.Session, adapterDir, name string) (*chat.Chat, error) {
-	sources, err := chat.FindFor(s.Base.Folder, adapterDir)
+	sources, err := s.Base.ChatSources(adapterDir)
 	if err != nil {
 		return nil, fmt.Errorf("find the chat template: %w", err)
 	}

@@ -408,7 +408,11 @@ func (e *Engine) readPiece(ctx context.Context, s *sequence) ([]Token, error) {
 	}
 	left := len(s.prompt) - s.read
 	run := smallest(e.prefill, left)
-	p := piece{slot: s.slot, start: s.read, ids: s.prompt[s.read:][:min(left, run.step.tokens)], adapter: s.adapter}
+	n, err := session.Uncut(s.prompt[s.read:], run.step.tokens, s.images)
+	if err != nil {
+		return nil, err
+	}
+	p := piece{slot: s.slot, start: s.read, ids: s.prompt[s.read:][:n], adapter: s.adapter}
 	p.images, p.before = s.images, s.prompt[:s.read]
 	s.read += len(p.ids)
 	if s.read < len(s.prompt) {

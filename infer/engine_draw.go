@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"math"
 	"slices"
+
+	"github.com/tierlora/tierlora/session"
 )
 
 // drawTokens runs one round of an engine that draws tokens on its machine. It takes the tokens of the decoding step
@@ -100,8 +102,12 @@ func (e *Engine) drawAfterPrompts(ctx context.Context) ([]drawnToken, error) {
 		if run.step.spreads {
 			all = e.waitingFor(s, run.step.rows-len(of))
 		}
-		p := piece{slot: s.slot, start: s.read, adapter: s.adapter,
-			ids: s.prompt[s.read:][:min(len(s.prompt)-s.read, left)], images: s.images, before: s.prompt[:s.read]}
+		n, err := session.Uncut(s.prompt[s.read:], left, s.images)
+		if err != nil {
+			return nil, err
+		}
+		p := piece{slot: s.slot, start: s.read, adapter: s.adapter, ids: s.prompt[s.read:][:n], images: s.images,
+			before: s.prompt[:s.read]}
 		for _, other := range all {
 			other.read += len(p.ids)
 		}

@@ -39,7 +39,10 @@ func (e *Engine) readScored(ctx context.Context, s *sequence) ([]Token, error) {
 // and keeps the log-probabilities of the prompt's tokens. After the last piece it returns the logits of the answer's
 // first token, before that nil.
 func (e *Engine) scorePiece(s *sequence) ([]float32, error) {
-	n := min(len(s.prompt)-s.read, e.score.step.tokens)
+	n, err := session.Uncut(s.prompt[s.read:], e.score.step.tokens, s.images)
+	if err != nil {
+		return nil, err
+	}
 	p := piece{slot: s.slot, start: s.read, ids: s.prompt[s.read:][:n], adapter: s.adapter}
 	p.images, p.before = s.images, s.prompt[:s.read]
 	if err := e.score.forward(p); err != nil {

@@ -25,6 +25,11 @@ import (
 // lies before it. Its queries see the keys of that sequence, as if these came before its own. A number that is not from
 // 0 to s-1 stands for none. So a prompt with several answers is computed once. Several sequences that continue the same
 // one follow it immediately, and a sequence that others continue has no prefix.
+//
+// With Spans there is one more input after cuK, spans i32[2*M], which says how tokens of spans, such as those of an
+// image, see one another in both directions: query i sees spans[2*i+1] keys of its sequence after its own too, and so
+// the key of row i is seen by the spans[2*i] queries before its own. Both are zero outside of spans. The first key that
+// a query sees stays: a window counts back from the query's own key.
 type Attention struct {
 	Heads, KVHeads int
 	Scale          float64
@@ -32,6 +37,8 @@ type Attention struct {
 	Cap            float64 // 0: none
 	// Prefixes says that sequences may continue others.
 	Prefixes bool
+	// Spans says that tokens of spans see one another. It excludes Prefixes.
+	Spans bool
 	// keys of a sequence at most, where those have bounds of their own; 0: not known. It changes no number's meaning
 	Longest int
 }
@@ -39,7 +46,7 @@ type Attention struct {
 func (Attention) Name() string { return "attention" }
 
 func (o Attention) Shape(in []Type) ([]Type, error) {
-	d, err := wantBounds(o.Prefixes, in, "f[M,E]", "f[N,L]", "f[N,L]", "i32[S]", "i32[S]")
+	d, err := wantBounds(o, in, "f[M,E]", "f[N,L]", "f[N,L]", "i32[S]", "i32[S]")
 	if err != nil {
 		return nil, err
 	}
@@ -49,18 +56,29 @@ func (o Attention) Shape(in []Type) ([]Type, error) {
 	return []Type{in[0], T(in[0].DType, o.Heads, d.At('M'))}, nil
 }
 
-// wantBounds matches inputs with patterns, which end with sequence bounds i32[S], and with one more for prefixes.
-func wantBounds(prefixes bool, in []Type, patterns ...string) (Dims, error) {
-	if !prefixes {
+// wantBounds matches inputs with patterns, which end with sequence bounds i32[S], and with one more for prefixes or
+// spans.
+func wantBounds(o Attention, in []Type, patterns ...string) (Dims, error) {
+	if o.Prefixes && o.Spans {
+		return Dims{}, errors.New("attributes Prefixes and Spans exclude each other")
+	}
+	if !o.Prefixes && !o.Spans {
 		return Want(in, patterns...)
 	}
 	d, err := Want(in, append(patterns, "i32[P]")...)
-	if err == nil && d.At('P') != d.At('S')-1 {
-		last := len(in) - 1
+	last := len(in) - 1
+	switch {
+	case err != nil:
+	case o.Prefixes && d.At('P') != d.At('S')-1:
 		err = fmt.Errorf("input %d is %v, want a number for each of %d sequences", last, in[last], d.At('S')-1)
+	case o.Spans && d.At('P') != 2*d.At('M'):
+		err = fmt.Errorf("input %d is %v, want two numbers for each of %d tokens", last, in[last], d.At('M'))
 	}
 	return d, err
 }
+
+// bounded returns whether attention has one more input after the sequences' bounds: prefixes or spans.
+func bounded(o Attention) bool { return o.Prefixes || o.Spans }
 
 // addIf appends an element where a condition holds.
 func addIf[E any](condition bool, all []E, one E) []E {
@@ -103,8 +121,8 @@ func (o Attention) Grads() Backward {
 	refs := []Ref{In(0), In(1), In(2), Out(0), Out(1), Upstream(), In(3), In(4)}
 	grads := []Ref{FromCall(0, 0), FromCall(0, 1), FromCall(0, 2), {}, {}}
 	return Backward{
-		Calls: []Call{{AttentionGrad(o), addIf(o.Prefixes, refs, In(5))}},
-		Grads: addIf(o.Prefixes, grads, Ref{}),
+		Calls: []Call{{AttentionGrad(o), addIf(bounded(o), refs, In(5))}},
+		Grads: addIf(bounded(o), grads, Ref{}),
 	}
 }
 
@@ -130,13 +148,13 @@ func (o Attention) CPU(c *CPU, in, out []Tensor) func() {
 //	q, k, v, o, lse, do f[M,H*D], cuQ, cuK -> dq f[M,H*D], dk f[N,K*D], dv f[N,K*D]
 //	p = exp(s - lse),  ds = Scale * p * (do vᵀ - rowsum(do*o)),  dq = ds k,  dk = dsᵀ q,  dv = pᵀ do
 //
-// with s and prefix as there. With Cap > 0 ds has the factor 1 - (s/Cap)² besides.
+// with s, prefix and spans as there. With Cap > 0 ds has the factor 1 - (s/Cap)² besides.
 type AttentionGrad Attention
 
 func (AttentionGrad) Name() string { return "attention_grad" }
 
 func (o AttentionGrad) Shape(in []Type) ([]Type, error) {
-	d, err := wantBounds(o.Prefixes, in, "f[M,E]", "f[N,L]", "f[N,L]", "f[M,E]", "f[H,M]", "f[M,E]", "i32[S]",
+	d, err := wantBounds(Attention(o), in, "f[M,E]", "f[N,L]", "f[N,L]", "f[M,E]", "f[H,M]", "f[M,E]", "i32[S]",
 		"i32[S]")
 	if err != nil {
 		return nil, err
@@ -168,7 +186,7 @@ func (o AttentionGrad) Cost(in, out []Type, c Content) Cost {
 
 func (o Attention) Stored([]DType) (want, out []DType) {
 	want = []DType{ComputeType, ComputeType, ComputeType, I32, I32}
-	return addIf(o.Prefixes, want, I32), []DType{ComputeType, F32}
+	return addIf(bounded(o), want, I32), []DType{ComputeType, F32}
 }
 
 // ErrPrefixesGPU is the error of attention over sequences that continue others which GPUs have no kernel for.
@@ -184,8 +202,15 @@ func (o Attention) CheckPrefixesGPU(head int) error {
 	return nil
 }
 
+// ErrSpansGPU is the error of attention over spans, which GPUs have no kernel for.
+var ErrSpansGPU = errors.New("attention over tokens that see later ones, such as those of Gemma 3's images, has no " +
+	"kernel on GPUs: use device: cpu, or rows without images")
+
 // geometry plans both directions, so that they are always of one family; y is the type of attention's output.
 func (o Attention) geometry(y Type, sm int) (a cuda.Attention, D int, err error) {
+	if o.Spans {
+		return a, 0, ErrSpansGPU
+	}
 	D = y.Shape[1] / o.Heads
 	family, err := cuda.AttentionFamily(y.DType.String(), sm, D)
 	if err != nil {
@@ -208,6 +233,9 @@ func (o Attention) geometry(y Type, sm int) (a cuda.Attention, D int, err error)
 // CheckGPU refuses head sizes without kernels. Keys of a cache have other kernels than keys of the queries' own bounds,
 // for the same head sizes.
 func (o Attention) CheckGPU(_, out []Type, _ int) error {
+	if o.Spans {
+		return ErrSpansGPU
+	}
 	if o.Prefixes {
 		return o.CheckPrefixesGPU(out[0].Shape[1] / o.Heads)
 	}
@@ -217,7 +245,7 @@ func (o Attention) CheckGPU(_, out []Type, _ int) error {
 
 func (o AttentionGrad) Stored([]DType) (want, out []DType) {
 	want = []DType{ComputeType, ComputeType, ComputeType, ComputeType, F32, ComputeType, I32, I32}
-	return addIf(o.Prefixes, want, I32), []DType{ComputeType, ComputeType, ComputeType}
+	return addIf(bounded(Attention(o)), want, I32), []DType{ComputeType, ComputeType, ComputeType}
 }
 
 // deltaBytes returns the scratch for the rows' sums of o dO.

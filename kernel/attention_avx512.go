@@ -15,15 +15,15 @@ func avx512Fits(head int) bool {
 	return head%8 == 0 && head <= avx512Head && gemm.Path() == "avx512"
 }
 
-// quicken chooses AVX-512 where it runs.
+// quicken chooses AVX-512 where it runs and no query sees keys after its own.
 func (f *attentionForward[F]) quicken() {
-	if g, ok := any(f).(*attentionForward[float32]); ok && avx512Fits(f.head) {
+	if g, ok := any(f).(*attentionForward[float32]); ok && f.spans == nil && avx512Fits(f.head) {
 		g.tile, g.stack = avx512Tile, avx512Forward{g}.rows
 	}
 }
 
 func (b *attentionBackward[F]) quicken() {
-	if g, ok := any(b).(*attentionBackward[float32]); ok && avx512Fits(b.head) {
+	if g, ok := any(b).(*attentionBackward[float32]); ok && b.spans == nil && avx512Fits(b.head) {
 		g.tile, g.stack = avx512Tile, avx512Backward{g}.rows
 	}
 }

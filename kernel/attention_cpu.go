@@ -80,9 +80,11 @@ type attentionShape[F Float] struct {
 	scale, cap F // cap 0: none
 	cuQ, cuK   []int32
 	prefix     []int32 // the sequence that each sequence continues; nil = none continues another
+	spans      []int32 // Attention's spans; nil = no query sees keys after its own
 }
 
-// newAttentionShape returns the shape of attention of q and k; bounds are cuQ, cuK and, where there are some, prefixes.
+// newAttentionShape returns the shape of attention of q and k; bounds are cuQ, cuK and, where there are some, prefixes or
+// spans.
 func newAttentionShape[F Float](o Attention, q, k Tensor, bounds []Tensor) attentionShape[F] {
 	group := o.Heads / o.KVHeads
 	a := attentionShape[F]{
@@ -93,6 +95,9 @@ func newAttentionShape[F Float](o Attention, q, k Tensor, bounds []Tensor) atten
 	}
 	if o.Prefixes {
 		a.prefix = bounds[2].I32()
+	}
+	if o.Spans {
+		a.spans = bounds[2].I32()
 	}
 	return a
 }
@@ -143,7 +148,23 @@ func (a *attentionShape[F]) sees(s sequence, i int) (lo, hi int) {
 	if s.beyond > 0 {
 		lo, hi = min(lo, s.k1), min(hi, s.k1)
 	}
+	if a.spans != nil {
+		hi = min(hi+max(int(a.spans[2*i+1]), 0), s.k1)
+	}
 	return lo, max(lo, hi)
+}
+
+// reached returns the range of keys that some query of a stack may look at.
+func (a *attentionShape[F]) reached(t stack, s sequence) (first, last int) {
+	first, _ = a.sees(s, t.from)
+	_, last = a.sees(s, t.to-1)
+	if a.spans != nil { // a tile may end within a span
+		for i := t.from; i < t.to; i++ {
+			_, hi := a.sees(s, i)
+			last = max(last, hi)
+		}
+	}
+	return first, last
 }
 
 // visible returns the part of the keys k0..k1 of a sequence that a row of a stack sees, counted from k0.
@@ -261,8 +282,7 @@ func (f *attentionForward[F]) rows(pool *gemm.Pool, t stack, mem []F) {
 	}
 	runs, count := f.runs(t.of)
 	for _, s := range runs[:count] {
-		first, _ := f.sees(s, t.from)
-		_, last := f.sees(s, t.to-1)
+		first, last := f.reached(t, s)
 		for k0 := first; k0 < last; k0 += keyTile {
 			n, at := min(keyTile, last-k0), k0*f.keyWidth+t.kv*f.head
 			f.scores(pool, p, q, f.k[at:], rows, n)
@@ -456,8 +476,7 @@ func (b *attentionBackward[F]) rows(pool *gemm.Pool, t stack, mem, dk, dv []F, s
 	clear(w.dq)
 	runs, count := b.runs(t.of)
 	for _, s := range runs[:count] {
-		first, _ := b.sees(s, t.from)
-		_, last := b.sees(s, t.to-1)
+		first, last := b.reached(t, s)
 		for k0 := first; k0 < last; k0 += keyTile {
 			n, at := min(keyTile, last-k0), k0*b.keyWidth+t.kv*b.head
 			b.scores(pool, w.p, w.q, b.k[at:], rows, n)

@@ -8,13 +8,13 @@ import "fmt"
 //	qkv f[M,(H+2K)*D], cu i32[S+1] -> o f[M,H*D], lse f[H,M]
 //
 // A row is H heads of queries, K of keys, K of values. Queries and keys have the same sequence bounds. With Prefixes
-// there is one more input after cu, Attention's prefix.
+// there is one more input after cu, Attention's prefix; with Spans there are its spans.
 type AttentionQKV Attention
 
 func (AttentionQKV) Name() string { return "attention_qkv" }
 
 func (o AttentionQKV) Shape(in []Type) ([]Type, error) {
-	if _, err := wantBounds(o.Prefixes, in, "f[M,W]", "i32[S]"); err != nil {
+	if _, err := wantBounds(Attention(o), in, "f[M,W]", "i32[S]"); err != nil {
 		return nil, err
 	}
 	if o.Heads <= 0 || o.KVHeads <= 0 {
@@ -40,8 +40,8 @@ func (o AttentionQKV) parts(qkv Type) (q, k Type) {
 func (o AttentionQKV) Grads() Backward {
 	refs := []Ref{In(0), Out(0), Out(1), Upstream(), In(1)}
 	return Backward{
-		Calls: []Call{{AttentionQKVGrad(o), addIf(o.Prefixes, refs, In(2))}},
-		Grads: addIf(o.Prefixes, []Ref{FromCall(0, 0), {}}, Ref{}),
+		Calls: []Call{{AttentionQKVGrad(o), addIf(bounded(Attention(o)), refs, In(2))}},
+		Grads: addIf(bounded(Attention(o)), []Ref{FromCall(0, 0), {}}, Ref{}),
 	}
 }
 
@@ -58,7 +58,8 @@ func attentionQKV[F Float](c *CPU, o AttentionQKV, in, out []Tensor) func() {
 	return attend(c, Attention(o), qkvShape[F](o, in[0], in[1:]), q, k, v, out)
 }
 
-// qkvShape returns the shape of attention over qkv; bounds are the sequences' and, where there are some, prefixes.
+// qkvShape returns the shape of attention over qkv; bounds are the sequences' and, where there are some, prefixes or
+// spans.
 func qkvShape[F Float](o AttentionQKV, qkv Tensor, bounds []Tensor) attentionShape[F] {
 	q, k := o.parts(qkv.Type)
 	s := newAttentionShape[F](Attention(o), Tensor{Type: q}, Tensor{Type: k}, append(bounds[:1:1], bounds...))
@@ -84,7 +85,7 @@ func (AttentionQKVGrad) Name() string { return "attention_qkv_grad" }
 
 func (o AttentionQKVGrad) Shape(in []Type) ([]Type, error) {
 	inputs := 5
-	if o.Prefixes {
+	if bounded(Attention(o)) {
 		inputs = 6
 	}
 	if len(in) != inputs {
@@ -131,7 +132,7 @@ func (o AttentionQKVGrad) Cost(in, out []Type, c Content) Cost {
 }
 
 func (o AttentionQKV) Stored([]DType) (want, out []DType) {
-	return addIf(o.Prefixes, []DType{ComputeType, I32}, I32), []DType{ComputeType, F32}
+	return addIf(bounded(Attention(o)), []DType{ComputeType, I32}, I32), []DType{ComputeType, F32}
 }
 
 func (o AttentionQKV) CheckGPU(_, out []Type, sm int) error {
@@ -140,7 +141,8 @@ func (o AttentionQKV) CheckGPU(_, out []Type, sm int) error {
 }
 
 func (o AttentionQKVGrad) Stored([]DType) (want, out []DType) {
-	return addIf(o.Prefixes, []DType{ComputeType, ComputeType, F32, ComputeType, I32}, I32), []DType{ComputeType}
+	want = []DType{ComputeType, ComputeType, F32, ComputeType, I32}
+	return addIf(bounded(Attention(o)), want, I32), []DType{ComputeType}
 }
 
 func (o AttentionQKVGrad) CheckGPU(in, _ []Type, sm int) error {

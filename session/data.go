@@ -18,7 +18,7 @@ import (
 // for every token.
 func (s *Session) LoadData(ctx context.Context, c dataset.Config, seed uint64) (*dataset.Set, *dataset.Report, error) {
 	c.Seed, c.Workers, c.Progress = seed, s.Workers, s.Reading
-	c.Chat = func() (*chat.Sources, error) { return chat.Find(s.Base.Folder) }
+	c.Chat = func() (*chat.Sources, error) { return s.Base.ChatSources("") }
 	if err := s.ReadImages(c.Folder()); err != nil {
 		return nil, nil, err
 	}

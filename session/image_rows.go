@@ -18,18 +18,19 @@ type ImageValues struct {
 }
 
 // The batch's values of images: rows of embeddings, for each token the row that replaces its own, -1 = none, rows that
-// layers add to their results, and the coordinates of each token's position.
+// layers add to their results, the coordinates of each token's position, and the spans of tokens that see one another.
 const (
 	nameImageRows        = "image_rows"
 	nameImageFrom        = "image_from"
 	nameImageCoordinates = "image_coordinates"
+	nameImageSpans       = "image_spans"
 )
 
 // nameAddedRows is the name of the rows that a layer adds.
 func nameAddedRows(layer int) string { return fmt.Sprintf("image_rows_%d", layer+1) }
 
-// declare makes the network read images from a batch of so many tokens.
-func (v *ImageValues) declare(n *nn.Net, prefix string, tokens, width int) {
+// declare makes the network read images from a batch of so many tokens, and returns nn.Batch.Spans.
+func (v *ImageValues) declare(n *nn.Net, prefix string, tokens, width int) (spans *nn.Value) {
 	from := n.Batch(prefix+nameImageFrom, kernel.T(kernel.I32, tokens))
 	rows := func(name string) *nn.Value { return n.Batch(prefix+name, kernel.T(v.Type, tokens, width)) }
 	embeddings, added := rows(nameImageRows), make([]*nn.Value, v.Added)
@@ -49,6 +50,10 @@ func (v *ImageValues) declare(n *nn.Net, prefix string, tokens, width int) {
 			return n.Apply(kernel.AxisAngles{Rows: v.Sections[1], Columns: v.Sections[2]}, table, coordinates)
 		}
 	}
+	if v.Spans {
+		spans = n.Batch(prefix+nameImageSpans, kernel.T(kernel.I32, 2*tokens))
+	}
+	return spans
 }
 
 // ImageRows is the memory of a batch's embeddings of images. nil = the plan has none.
@@ -56,6 +61,7 @@ type ImageRows struct {
 	rows        []kernel.Tensor // [M,C] each: of tokens and of the first layers, of ImageValues.Type
 	from        []int32         // [M]
 	coordinates []int32         // [3*M]; nil = positions have one coordinate
+	spans       []int32         // [2*M], kernel.Attention's; nil = no tokens see later ones
 	used        int             // rows
 	names       []string        // of rows
 }
@@ -96,6 +102,9 @@ func ImageRowsOf(m graph.Store, prefix string) (*ImageRows, []string) {
 	if at, err := m.Tensor(prefix + nameImageCoordinates); err == nil {
 		r.coordinates, names = at.I32(), append(names, prefix+nameImageCoordinates)
 	}
+	if at, err := m.Tensor(prefix + nameImageSpans); err == nil {
+		r.spans, names = at.I32(), append(names, prefix+nameImageSpans)
+	}
 	return r, names
 }
 
@@ -107,6 +116,7 @@ func (r *ImageRows) Clear() {
 	for i := range r.from {
 		r.from[i] = -1
 	}
+	clear(r.spans)
 	r.used = 0
 }
 
@@ -182,11 +192,57 @@ func (r *ImageRows) add(token int, values []float32) {
 // errNoImageRows is the error of rows with images in a plan without them.
 var errNoImageRows = errors.New("rows have images, and this step was planned without them")
 
+// span is a range of a row's tokens that see one another: a run of tokens of images.
+type span struct{ from, to int }
+
+// spansOf returns the spans of ids.
+func spansOf(ids []int32, token int32) (all []span) {
+	for t, id := range ids {
+		switch {
+		case id != token:
+		case t > 0 && ids[t-1] == token:
+			all[len(all)-1].to = t + 1
+		default:
+			all = append(all, span{t, t + 1})
+		}
+	}
+	return all
+}
+
+// Uncut returns how many of the next tokens of a row a step of at most most tokens reads: none of its ends lies within
+// tokens that see one another.
+func Uncut(next []int32, most int, images *dataset.RowImages) (int, error) {
+	most = min(most, len(next))
+	if images == nil || len(images.List) == 0 {
+		return most, nil
+	}
+	m, ok := images.List[0].(*readImage)
+	if !ok || !m.of.description.Spans {
+		return most, nil
+	}
+	for _, s := range spansOf(next, images.Token) {
+		if s.from < most && s.to > most {
+			most = s.from
+		}
+	}
+	if most == 0 {
+		return 0, errors.New("an image has more tokens than a step reads at once, and they see one another")
+	}
+	return most, nil
+}
+
 // Place writes the embeddings of images for a part of a row: ids, which begin at token at of the batch. The row has
-// skip tokens of images before them.
+// skip tokens of images before them. A part ends where Uncut says.
 func (r *ImageRows) Place(ids []int32, at, skip int, images *dataset.RowImages) error {
 	if r == nil {
 		return errNoImageRows
+	}
+	if r.spans != nil {
+		for _, s := range spansOf(ids, images.Token) {
+			for t := s.from; t < s.to; t++ {
+				copy(r.spans[2*(at+t):], []int32{int32(t - s.from), int32(s.to - 1 - t)})
+			}
+		}
 	}
 	var values []float32
 	list, width := images.List, len(r.rows)*r.rows[0].Shape[1]

@@ -17,6 +17,7 @@ import (
 
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/internal/atomicfile"
+	"github.com/tierlora/tierlora/text/chat"
 	"github.com/tierlora/tierlora/vision"
 	"github.com/tierlora/tierlora/vision/tower"
 )
@@ -95,6 +96,19 @@ func TokensOfImages(model string, folder fs.FS, tok dataset.Tokenizer) (*Images,
 	}
 	return &Images{model: model, tokenizer: tok, processor: p, config: config, description: description,
 		memory: map[[sha256.Size]byte][]float32{}, expanded: map[vision.Grid][]int32{}, bytes: -1}, nil
+}
+
+// ChatSources returns the chat templates saved beside an adapter, or else those of the model's folder; adapterDir "" =
+// no adapter. They write images as the model's processor reads them.
+func (b *Base) ChatSources(adapterDir string) (*chat.Sources, error) {
+	sources, err := chat.FindFor(b.Folder, adapterDir)
+	if err != nil || b.Declared || !ReadsImages(b.Config.ModelType) {
+		return sources, err
+	}
+	if p, err := vision.ReadProcessor(b.Folder); err == nil { // else Base.NewImages reports the error
+		sources.Image.Written, sources.Image.Read = p.Written()
+	}
+	return sources, nil
 }
 
 // ReadsImages reports whether models of a model_type read images.

@@ -153,7 +153,7 @@ func (nw Network) Declare(prefix string, s Shape) (*nn.Net, *adapter.Trained, nn
 		CuQ:       cu, CuK: cu, Real: n.Batch(prefix+"real_tokens", kernel.T(kernel.I32, own)), MaxLen: s.MaxLen,
 	}
 	if nw.Images != nil {
-		nw.Images.declare(n, prefix, own, nw.Config.HiddenSize)
+		in.Spans = nw.Images.declare(n, prefix, own, nw.Config.HiddenSize)
 		if nw.Ranks > 1 {
 			n.Fail(errors.New("rows have images: training.context_parallel_size must be 1"))
 		}

@@ -24,8 +24,8 @@ import (
 	"github.com/tierlora/tierlora/train/step"
 )
 
-// imageReference is what transformers and PEFT make of rows with images, by internal/golden/make_idefics3.py and
-// make_qwen3_vl.py.
+// imageReference is what transformers and PEFT make of rows with images, by
+// internal/golden/make_image_models.py.
 type imageReference struct {
 	Rows []struct {
 		Messages json.RawMessage
@@ -89,6 +89,7 @@ func drawnAdapter(t testing.TB, rank int, r imageReference, ref golden.Tensors) 
 // and LoRA's gradients.
 func TestImagesEqualTransformers(t *testing.T) {
 	t.Run("idefics3", func(t *testing.T) { imagesEqualTransformers(t, golden.Idefics3(t), "idefics3", 3) })
+	t.Run("gemma3", func(t *testing.T) { imagesEqualTransformers(t, golden.Gemma3Images(t), "gemma3_images", 2) })
 	t.Run("qwen3_vl", func(t *testing.T) { imagesEqualTransformers(t, golden.Qwen3VL(t), "qwen3_vl_images", 2) })
 }
 
@@ -209,13 +210,18 @@ func imagesEqualTransformers(t *testing.T, model, folder string, rank int) {
 	})
 }
 
-// TestImageAnswersEqualTransformers: greedy tokens after a prompt with an image are those of transformers' generate,
-// whose positions continue after the image's grid.
+// TestImageAnswersEqualTransformers: greedy tokens after a prompt with an image are those of transformers' generate.
+// Positions of Qwen3-VL continue after the image's grid; in Gemma 3 only the prompt's image sees later tokens.
 func TestImageAnswersEqualTransformers(t *testing.T) {
+	t.Run("gemma3", func(t *testing.T) { imageAnswerEqualsTransformers(t, golden.Gemma3Images(t), "gemma3_images") })
+	t.Run("qwen3_vl", func(t *testing.T) { imageAnswerEqualsTransformers(t, golden.Qwen3VL(t), "qwen3_vl_images") })
+}
+
+func imageAnswerEqualsTransformers(t *testing.T, model, folder string) {
 	var r imageReference
-	golden.JSON(t, golden.Path(t, "qwen3_vl_images/rows.json"), &r)
+	golden.JSON(t, golden.Path(t, folder+"/rows.json"), &r)
 	ctx := context.Background()
-	g, err := infer.NewGenerator(ctx, session.Options{Model: golden.Qwen3VL(t), Device: "cpu"}, "", oneWorker.Env)
+	g, err := infer.NewGenerator(ctx, session.Options{Model: model, Device: "cpu"}, "", oneWorker.Env)
 	if err != nil {
 		t.Fatal(err)
 	}

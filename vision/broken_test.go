@@ -65,12 +65,12 @@ func TestBrokenImages(t *testing.T) {
 }
 
 func TestBrokenProcessors(t *testing.T) {
-	const ok, patched = `"image_processor_type":"Idefics3ImageProcessor"`,
-		`"image_processor_type":"Qwen2VLImageProcessorFast"`
+	const ok, patched, square = `"image_processor_type":"Idefics3ImageProcessor"`,
+		`"image_processor_type":"Qwen2VLImageProcessorFast"`, `"image_processor_type":"Gemma3ImageProcessor"`
 	for _, c := range []struct{ file, want string }{
 		{`{`, "preprocessor_config.json: unexpected end of JSON input"},
-		{`{}`, `image_processor_type = "": supported are Idefics3ImageProcessor, SmolVLMImageProcessor and ` +
-			"Qwen2VLImageProcessor"},
+		{`{}`, `image_processor_type = "": supported are Idefics3ImageProcessor, SmolVLMImageProcessor, ` +
+			"Qwen2VLImageProcessor and Gemma3ImageProcessor"},
 		{`{"image_processor_type":"CLIPImageProcessor"}`,
 			`image_processor_type = "CLIPImageProcessor": supported are`},
 		{`{` + ok + `,"do_rescale":false}`, "do_rescale = false: supported is true"},
@@ -96,6 +96,11 @@ func TestBrokenProcessors(t *testing.T) {
 		{`{` + patched + `,"min_pixels":9,"max_pixels":99}`, "size: longest_edge = 99: a token has 28 x 28 pixels"},
 		{`{` + patched + `,"max_pixels":1000000,"patch_size":1}`,
 			"size: longest_edge = 1000000 makes more than 65536 tokens of 2 x 2 pixels"},
+		{`{` + square + `,"do_resize":false}`, "do_resize = false: supported is true"},
+		{`{` + square + `,"size":{"height":3,"width":4}}`,
+			"size = map[height:3 width:4]: supported are height and width, equal"},
+		{`{` + square + `,"size":{"height":9999,"width":9999}}`, "size: height = 9999: must be 1 to 4096"},
+		{`{` + square + `,"image_seq_length":0}`, "image_seq_length = 0: must be 1 to 65536"},
 		{`{` + patched + `,"resample":0}`, "resample = 0: supported are 1 (Lanczos), 2 (bilinear) and 3 (bicubic)"},
 	} {
 		_, err := ReadProcessor(fstest.MapFS{ProcessorFiles[0]: {Data: []byte(c.file)}})

@@ -78,6 +78,9 @@ func (p *Patched) check() error {
 // Mark returns ImagePad.
 func (*Patched) Mark() string { return ImagePad }
 
+// Written returns nothing: templates write ImagePad.
+func (*Patched) Written() (inTemplate, read string) { return "", "" }
+
 // Grid returns the tokens of an image in rows and columns, as smart_resize of transformers finds them. It refuses an
 // image that is much longer in one direction than in the other.
 func (p *Patched) Grid(width, height int) (Grid, error) {

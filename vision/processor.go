@@ -14,6 +14,9 @@ import (
 type Processor interface {
 	// Mark returns the text of the token in whose places embeddings of an image stand.
 	Mark() string
+	// Written returns what a model's template writes for an image, where that is no mark, and the text with one mark
+	// that a processor reads in its place; "" = templates write the mark.
+	Written() (inTemplate, read string)
 	// Grid returns how an image of a size in pixels is divided.
 	Grid(width, height int) (Grid, error)
 	// Text returns the text that stands for an image of a grid, with the marks.
@@ -62,6 +65,7 @@ type processorFile struct {
 	Mean      []float64       `json:"image_mean"`
 	Std       []float64       `json:"image_std"`
 	Seq       *int            `json:"image_seq_len"`
+	SeqLength *int            `json:"image_seq_length"`
 	MinPixels *int            `json:"min_pixels"`
 	MaxPixels *int            `json:"max_pixels"`
 	Patch     *int            `json:"patch_size"`
@@ -118,14 +122,17 @@ func readProcessorFiles(folder fs.FS) (f processorFile, from string, err error) 
 	return f, from, nil
 }
 
-// tiledTypes and patchedTypes are the types of processors in transformers, without "Fast" and "Pil" at their ends.
-var tiledTypes, patchedTypes = []string{"Idefics3ImageProcessor", "SmolVLMImageProcessor"},
-	[]string{"Qwen2VLImageProcessor"}
+// The types of processors in transformers, without "Fast" and "Pil" at their ends.
+var (
+	tiledTypes   = []string{"Idefics3ImageProcessor", "SmolVLMImageProcessor"}
+	patchedTypes = []string{"Qwen2VLImageProcessor"}
+	squareTypes  = []string{"Gemma3ImageProcessor"}
+)
 
 // processor checks the file's values; absent ones have transformers' defaults.
 func (f processorFile) processor() (Processor, error) {
 	kind := strings.TrimSuffix(strings.TrimSuffix(f.Type, "Fast"), "Pil")
-	known := slices.Concat(tiledTypes, patchedTypes)
+	known := slices.Concat(tiledTypes, patchedTypes, squareTypes)
 	if !slices.Contains(known, kind) {
 		return nil, fmt.Errorf("image_processor_type = %q: supported are %s and %s", f.Type,
 			strings.Join(known[:len(known)-1], ", "), known[len(known)-1])
@@ -135,8 +142,11 @@ func (f processorFile) processor() (Processor, error) {
 			return nil, fmt.Errorf("%s = false: supported is true", key)
 		}
 	}
-	if slices.Contains(patchedTypes, kind) {
+	switch {
+	case slices.Contains(patchedTypes, kind):
 		return f.patched()
+	case slices.Contains(squareTypes, kind):
+		return f.square()
 	}
 	return f.tiled()
 }
@@ -250,6 +260,9 @@ func (p *Tiled) divided(width, height int) (int, int) {
 
 // Mark returns Image.
 func (*Tiled) Mark() string { return Image }
+
+// Written returns nothing: templates write Image.
+func (*Tiled) Written() (inTemplate, read string) { return "", "" }
 
 // Grid returns how an image of a size is divided. No size is refused.
 func (p *Tiled) Grid(width, height int) (Grid, error) { return p.grid(width, height), nil }

@@ -122,16 +122,10 @@ func TestTilesEqualTransformers(t *testing.T) {
 	}
 }
 
-// TestPatchedEqualsTransformers compares sizes and resized pixels with smart_resize and Qwen2VLImageProcessor.
+// TestPatchedEqualsTransformers compares sizes with smart_resize.
 func TestPatchedEqualsTransformers(t *testing.T) {
 	var want struct {
 		Sizes [][4]int // height and width, and those of the resized image
-		Rows  []struct {
-			Messages []struct {
-				Content []struct{ Image string }
-			}
-			Pixels []string // SHA-256
-		}
 	}
 	golden.JSON(t, golden.Path(t, "qwen3_vl_images/rows.json"), &want)
 	const side = 32
@@ -146,33 +140,51 @@ func TestPatchedEqualsTransformers(t *testing.T) {
 		err.Error() != "2001 x 10 pixels: one side may be 200 times as long as the other" {
 		t.Error(err)
 	}
-	p, err := ReadProcessor(os.DirFS(golden.Path(t, "qwen3_vl_images/model")))
-	if err != nil {
-		t.Fatal(err)
+	if len(want.Sizes) < 60 {
+		t.Errorf("%d sizes are compared", len(want.Sizes))
 	}
-	compared := 0
-	for _, row := range want.Rows {
-		for _, message := range row.Messages {
-			for _, part := range message.Content {
-				if part.Image == "" {
-					continue
+}
+
+// TestPixelsOfRowsEqualTransformers compares the resized pixels of drawn models' rows with those of their processors.
+func TestPixelsOfRowsEqualTransformers(t *testing.T) {
+	for _, folder := range []string{"qwen3_vl_images", "gemma3_images"} {
+		var want struct {
+			Rows []struct {
+				Messages []struct {
+					Content []struct{ Image string }
 				}
-				m, _, err := Decode(golden.ReadFile(t, golden.Path(t, "images/"+part.Image)))
-				if err != nil {
-					t.Fatal(err)
-				}
-				tiles, _, err := p.Tiles(m)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if digest(tiles[0].Pix) != row.Pixels[0] {
-					t.Errorf("%s: other pixels than transformers'", part.Image)
-				}
-				row.Pixels, compared = row.Pixels[1:], compared+1
+				Pixels []string // SHA-256
 			}
 		}
-	}
-	if len(want.Sizes) < 60 || compared != 4 {
-		t.Errorf("%d sizes and %d pictures are compared", len(want.Sizes), compared)
+		golden.JSON(t, golden.Path(t, folder+"/rows.json"), &want)
+		p, err := ReadProcessor(os.DirFS(golden.Path(t, folder+"/model")))
+		if err != nil {
+			t.Fatal(err)
+		}
+		compared := 0
+		for _, row := range want.Rows {
+			for _, message := range row.Messages {
+				for _, part := range message.Content {
+					if part.Image == "" {
+						continue
+					}
+					m, _, err := Decode(golden.ReadFile(t, golden.Path(t, "images/"+part.Image)))
+					if err != nil {
+						t.Fatal(err)
+					}
+					tiles, _, err := p.Tiles(m)
+					if err != nil {
+						t.Fatal(err)
+					}
+					if digest(tiles[0].Pix) != row.Pixels[0] {
+						t.Errorf("%s, %s: other pixels than transformers'", folder, part.Image)
+					}
+					row.Pixels, compared = row.Pixels[1:], compared+1
+				}
+			}
+		}
+		if compared != 4 {
+			t.Errorf("%s: %d pictures are compared", folder, compared)
+		}
 	}
 }

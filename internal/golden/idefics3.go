@@ -14,11 +14,14 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// Idefics3 is the folder of a small model of images and text, which make_idefics3.py made. Its weights are drawn again.
+// Idefics3 is the folder of a small model of images and text, which make_image_models.py made. Its weights are drawn again.
 func Idefics3(t testing.TB) string { return drawnModel(t, "idefics3/model") }
 
-// Qwen3VL is the same of make_qwen3_vl.py.
+// Qwen3VL is the same of Qwen3-VL.
 func Qwen3VL(t testing.TB) string { return drawnModel(t, "qwen3_vl_images/model") }
+
+// Gemma3Images is the same of Gemma 3.
+func Gemma3Images(t testing.TB) string { return drawnModel(t, "gemma3_images/model") }
 
 func drawnModel(t testing.TB, folder string) string {
 	t.Helper()
@@ -46,7 +49,7 @@ func drawnModel(t testing.TB, folder string) string {
 	return dir
 }
 
-// Drawn are the numbers of a tensor of the model, as make_idefics3.py draws them from its name.
+// Drawn are the numbers of a tensor of the model, as make_image_models.py draws them from its name.
 func Drawn(name string, shape []int) []float32 {
 	h := fnv.New64a()
 	h.Write([]byte(name))

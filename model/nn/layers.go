@@ -17,6 +17,7 @@ type Batch struct {
 	CuQ       *Value // i32[S+1], boundaries of the sequences among the tokens of all ranks
 	CuK       *Value // i32[S+1], the same for keys; it differs from CuQ with a cache only
 	Prefix    *Value // i32[S], the sequence that each sequence continues (kernel.Attention); nil = none continues one
+	Spans     *Value // i32[2*M], tokens that see one another (kernel.Attention); nil = none do
 	Real      *Value // i32[M], 0 for padding; nil = no padding, or padding needs no special treatment
 	MaxLen    int    // all positions are smaller
 	Cache     *Cache // nil in training
@@ -321,7 +322,7 @@ func (a Attention) kernel() kernel.Attention {
 // over returns the attention kernel for a batch.
 func (a Attention) over(n *Net, in Batch) kernel.Attention {
 	k := a.kernel()
-	k.Prefixes = in.Prefix != nil
+	k.Prefixes, k.Spans = in.Prefix != nil, in.Spans != nil
 	if k.Prefixes && k.Window >= in.MaxLen { // no sequence reaches it, and GPUs have no kernel for both
 		k.Window = 0
 	}
@@ -335,7 +336,7 @@ func (a Attention) over(n *Net, in Batch) kernel.Attention {
 }
 
 // bounds returns the inputs of attention that say where sequences lie: the boundaries of queries, those of keys where
-// they are inputs of their own, and the prefixes if there are any.
+// they are inputs of their own, and the prefixes or spans if there are any.
 func (in Batch) bounds(keys bool) []*Value {
 	all := []*Value{in.CuQ}
 	if keys {
@@ -343,6 +344,9 @@ func (in Batch) bounds(keys bool) []*Value {
 	}
 	if in.Prefix != nil {
 		all = append(all, in.Prefix)
+	}
+	if in.Spans != nil {
+		all = append(all, in.Spans)
 	}
 	return all
 }

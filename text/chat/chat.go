@@ -92,12 +92,12 @@ func New(sources *Sources, name string, tok Tokenizer, o Options) (*Chat, error)
 		}
 	}
 	tokens := givenEnd(sources.Tokens, plain.Source, tok)
-	if c.plain, err = Compile(plain, tokens, o.Date); err != nil {
+	if c.plain, err = sources.compile(plain, tokens, o.Date); err != nil {
 		return nil, err
 	}
 	c.tools = c.plain
 	if tools != plain {
-		if c.tools, err = Compile(tools, sources.Tokens, o.Date); err != nil {
+		if c.tools, err = sources.compile(tools, sources.Tokens, o.Date); err != nil {
 			return nil, err
 		}
 	}

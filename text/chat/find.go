@@ -24,6 +24,7 @@ import (
 type Sources struct {
 	Templates map[string]string // templates by name; a single one is called default
 	Tokens    *jinja.Dict       // variables of the templates: bos_token, eos_token, …
+	Image     ImageText
 	Generation
 }
 

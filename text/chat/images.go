@@ -12,6 +12,21 @@ import (
 // ImageMark is the mark of an image in a text, as LLaVA, ShareGPT4V and LLaMA-Factory write it.
 const ImageMark = "<image>"
 
+// ImageText replaces what templates write for an image: a string of a template that is Written becomes Read. Texts of
+// messages stay. The zero value replaces nothing.
+type ImageText struct{ Written, Read string }
+
+// in returns a template's source with the replacement.
+func (t ImageText) in(source string) string {
+	if t.Written == "" {
+		return source
+	}
+	for _, quote := range []string{"'", `"`} {
+		source = strings.ReplaceAll(source, quote+t.Written+quote, quote+strings.ReplaceAll(t.Read, "\n", `\n`)+quote)
+	}
+	return source
+}
+
 // MaxImages is the most images of a conversation.
 const MaxImages = 256
 

@@ -28,6 +28,17 @@ func Compile(n Named, tokens *jinja.Dict, now time.Time) (*Template, error) {
 	return &Template{Name: n.Name, source: n.Source, jinja: t, tokens: tokens, now: now}, nil
 }
 
+// compile compiles a template of the sources with their replacement for images. The template's source stays.
+func (s *Sources) compile(n Named, tokens *jinja.Dict, now time.Time) (*Template, error) {
+	own := n.Source
+	n.Source = s.Image.in(own)
+	t, err := Compile(n, tokens, now)
+	if err == nil {
+		t.source = own
+	}
+	return t, err
+}
+
 // Text renders a conversation as transformers' apply_chat_template(tokenize=False) does.
 func (t *Template) Text(c *Conversation, generationPrompt bool) (string, error) {
 	messages := make([]jinja.Value, len(c.Messages))

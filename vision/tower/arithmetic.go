@@ -93,6 +93,21 @@ func (t *arithmetic) norm(name string, x []float32, width int, eps float64) []fl
 	return y
 }
 
+// rmsNorm norms rows in place: x / sqrt(mean(x²) + eps), times one plus a weight.
+func (t *arithmetic) rmsNorm(x, w []float32, eps float64) {
+	width := len(w)
+	t.rows(len(x)/width, func(i int) {
+		row, squares := x[i*width:][:width], 0.
+		for _, v := range row {
+			squares += float64(v) * float64(v)
+		}
+		by := 1 / math.Sqrt(squares/float64(width)+eps)
+		for j, v := range row {
+			row[j] = float32(float64(v)*by) * (1 + w[j])
+		}
+	})
+}
+
 func add(to, from []float32) {
 	for i := range to {
 		to[i] += from[i]

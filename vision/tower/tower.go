@@ -3,6 +3,7 @@
 package tower
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -35,6 +36,8 @@ type Description struct {
 	// Sections are the rotary frequencies that the coordinates of a token's position turn: time, row and column
 	// (M-RoPE). Zero means that positions have one coordinate.
 	Sections [3]int
+	// Spans says that the tokens of an image see one another in both directions, within a layer's window.
+	Spans bool
 }
 
 // modelTypes are the models whose towers this package computes.
@@ -42,28 +45,25 @@ var modelTypes = map[string]struct {
 	describe func(file []byte, d *Description) error
 	open     func(file []byte, from Source, p vision.Processor) (Tower, error)
 }{
-	"idefics3": {describeSigLIP, openTiled},
-	"smolvlm":  {describeSigLIP, openTiled},
-	"qwen3_vl": {describeQwen3VL, openPatched},
+	"gemma3":   {describeGemma3, with(openGemma3)},
+	"idefics3": {describeIdefics3, with(openIdefics3)},
+	"smolvlm":  {describeIdefics3, with(openIdefics3)},
+	"qwen3_vl": {describeQwen3VL, with(openQwen3VL)},
 }
 
 // errOtherProcessor is the error of a folder whose processor does not belong to its tower.
 var errOtherProcessor = errors.New("image_processor_type is of another kind of model than config.json's model_type")
 
-func openTiled(file []byte, from Source, p vision.Processor) (Tower, error) {
-	tiled, ok := p.(*vision.Tiled)
-	if !ok {
-		return nil, errOtherProcessor
+// with returns a function that opens a tower of one kind of processor and refuses another.
+func with[P vision.Processor, T Tower](open func(file []byte, from Source, p P) (T, error)) func([]byte, Source,
+	vision.Processor) (Tower, error) {
+	return func(file []byte, from Source, p vision.Processor) (Tower, error) {
+		own, ok := p.(P)
+		if !ok {
+			return nil, errOtherProcessor
+		}
+		return open(file, from, own)
 	}
-	return openSigLIP(file, from, tiled)
-}
-
-func openPatched(file []byte, from Source, p vision.Processor) (Tower, error) {
-	patched, ok := p.(*vision.Patched)
-	if !ok {
-		return nil, errOtherProcessor
-	}
-	return openQwen3VL(file, from, patched)
 }
 
 // typeOf returns the model_type of a config.json; "" = it has none.
@@ -91,16 +91,22 @@ func Describe(file []byte) (*Description, error) {
 	}
 	var c struct {
 		ImageToken *int32 `json:"image_token_id"`
+		ImageIndex *int32 `json:"image_token_index"` // its name in older files
 	}
-	d := &Description{}
+	d := &Description{Token: -1}
 	if err := json.Unmarshal(file, &c); err != nil {
 		return nil, fmt.Errorf("config.json: %w", err)
 	}
-	if c.ImageToken == nil {
+	if given := cmp.Or(c.ImageToken, c.ImageIndex); given != nil {
+		d.Token = *given
+	}
+	if err := kind.describe(file, d); err != nil {
+		return nil, err
+	}
+	if d.Token < 0 {
 		return nil, errors.New("config.json: image_token_id is missing")
 	}
-	d.Token = *c.ImageToken
-	return d, kind.describe(file, d)
+	return d, nil
 }
 
 // Open reads the image part of a model: its config.json and its tensors. p is the model's processor, whose tiles the

@@ -17,6 +17,7 @@ func TestEmbeddingsEqualTransformers(t *testing.T) {
 		tokens, each int // each of these tokens is in the reference
 	}{
 		{golden.Idefics3(t), "idefics3/numbers.safetensors", 28, 1},
+		{golden.Gemma3Images(t), "gemma3_images/numbers.safetensors", 9, 1},
 		{golden.Qwen3VL(t), "qwen3_vl_images/numbers.safetensors", 15, 4},
 	} {
 		w, err := weights.OpenDir(c.dir)
