@@ -90,6 +90,9 @@ func drawnAdapter(t testing.TB, rank int, r imageReference, ref golden.Tensors) 
 func TestImagesEqualTransformers(t *testing.T) {
 	t.Run("idefics3", func(t *testing.T) { imagesEqualTransformers(t, golden.Idefics3(t), "idefics3", 3) })
 	t.Run("gemma3", func(t *testing.T) { imagesEqualTransformers(t, golden.Gemma3Images(t), "gemma3_images", 2) })
+	t.Run("mistral3", func(t *testing.T) {
+		imagesEqualTransformers(t, golden.Mistral3Images(t), "mistral3_images", 2)
+	})
 	t.Run("qwen3_vl", func(t *testing.T) { imagesEqualTransformers(t, golden.Qwen3VL(t), "qwen3_vl_images", 2) })
 }
 

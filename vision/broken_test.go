@@ -67,10 +67,11 @@ func TestBrokenImages(t *testing.T) {
 func TestBrokenProcessors(t *testing.T) {
 	const ok, patched, square = `"image_processor_type":"Idefics3ImageProcessor"`,
 		`"image_processor_type":"Qwen2VLImageProcessorFast"`, `"image_processor_type":"Gemma3ImageProcessor"`
+	const lined = `"image_processor_type":"PixtralImageProcessor"`
 	for _, c := range []struct{ file, want string }{
 		{`{`, "preprocessor_config.json: unexpected end of JSON input"},
 		{`{}`, `image_processor_type = "": supported are Idefics3ImageProcessor, SmolVLMImageProcessor, ` +
-			"Qwen2VLImageProcessor and Gemma3ImageProcessor"},
+			"Qwen2VLImageProcessor, Gemma3ImageProcessor and PixtralImageProcessor"},
 		{`{"image_processor_type":"CLIPImageProcessor"}`,
 			`image_processor_type = "CLIPImageProcessor": supported are`},
 		{`{` + ok + `,"do_rescale":false}`, "do_rescale = false: supported is true"},
@@ -101,6 +102,11 @@ func TestBrokenProcessors(t *testing.T) {
 			"size = map[height:3 width:4]: supported are height and width, equal"},
 		{`{` + square + `,"size":{"height":9999,"width":9999}}`, "size: height = 9999: must be 1 to 4096"},
 		{`{` + square + `,"image_seq_length":0}`, "image_seq_length = 0: must be 1 to 65536"},
+		{`{` + lined + `,"size":{"height":3}}`, "size = map[height:3]: supported are longest_edge, or height and width"},
+		{`{` + lined + `,"size":{"longest_edge":0}}`, "size: 0 x 0: must be 1 to 4096"},
+		{`{` + lined + `,"patch_size":{"height":3,"width":4}}`, "supported are a number, and height and width, equal"},
+		{`{` + lined + `,"patch_size":0}`, "patch_size = 0, spatial_merge_size = 1: must be 1 to 256"},
+		{`{` + lined + `,"patch_size":1}`, "size: 1024 x 1024 makes more than 65536 tokens of 1 x 1 pixels"},
 		{`{` + patched + `,"resample":0}`, "resample = 0: supported are 1 (Lanczos), 2 (bilinear) and 3 (bicubic)"},
 	} {
 		_, err := ReadProcessor(fstest.MapFS{ProcessorFiles[0]: {Data: []byte(c.file)}})

@@ -26,10 +26,13 @@ const ImagePad = "<|image_pad|>"
 // one.
 const maxAspect, maxPatched = 200, 1 << 16
 
+// clipMean and clipStd are the means and deviations of CLIP's processor.
+var clipMean, clipStd = [3]float64{0.48145466, 0.4578275, 0.40821073},
+	[3]float64{0.26862954, 0.26130258, 0.27577711}
+
 func (f processorFile) patched() (*Patched, error) {
 	p := &Patched{MinPixels: 56 * 56, MaxPixels: 28 * 28 * 1280, Patch: 14, Merge: 2, Temporal: 2, Filter: Bicubic,
-		Rescale: 1 / 255., Mean: [3]float64{0.48145466, 0.4578275, 0.40821073},
-		Std: [3]float64{0.26862954, 0.26130258, 0.27577711}}
+		Rescale: 1 / 255., Mean: clipMean, Std: clipStd}
 	if f.DoResize != nil && !*f.DoResize {
 		return nil, errors.New("do_resize = false: supported is true")
 	}
@@ -46,7 +49,7 @@ func (f processorFile) patched() (*Patched, error) {
 	}
 	take(&p.MinPixels, f.MinPixels)
 	take(&p.MaxPixels, f.MaxPixels)
-	take(&p.Patch, f.Patch)
+	take(&p.Patch, (*int)(f.Patch))
 	take(&p.Merge, f.Merge)
 	take(&p.Temporal, f.Temporal)
 	take((*int)(&p.Filter), f.Resample)

@@ -53,25 +53,27 @@ const maxEdge = 4096
 
 // processorFile is what a processor's file says; a pointer is nil where a key is missing.
 type processorFile struct {
-	Type      string          `json:"image_processor_type"`
-	DoResize  *bool           `json:"do_resize"`
-	Size      map[string]int  `json:"size"`
-	Resample  *int            `json:"resample"`
-	DoSplit   *bool           `json:"do_image_splitting"`
-	Max       map[string]int  `json:"max_image_size"`
-	DoRescale *bool           `json:"do_rescale"`
-	Rescale   *float64        `json:"rescale_factor"`
-	DoNorm    *bool           `json:"do_normalize"`
-	Mean      []float64       `json:"image_mean"`
-	Std       []float64       `json:"image_std"`
-	Seq       *int            `json:"image_seq_len"`
-	SeqLength *int            `json:"image_seq_length"`
-	MinPixels *int            `json:"min_pixels"`
-	MaxPixels *int            `json:"max_pixels"`
-	Patch     *int            `json:"patch_size"`
-	Merge     *int            `json:"merge_size"`
-	Temporal  *int            `json:"temporal_patch_size"`
-	Image     json.RawMessage `json:"image_processor"`
+	Type      string         `json:"image_processor_type"`
+	DoResize  *bool          `json:"do_resize"`
+	Size      map[string]int `json:"size"`
+	Resample  *int           `json:"resample"`
+	DoSplit   *bool          `json:"do_image_splitting"`
+	Max       map[string]int `json:"max_image_size"`
+	DoRescale *bool          `json:"do_rescale"`
+	Rescale   *float64       `json:"rescale_factor"`
+	DoNorm    *bool          `json:"do_normalize"`
+	Mean      []float64      `json:"image_mean"`
+	Std       []float64      `json:"image_std"`
+	Seq       *int           `json:"image_seq_len"`
+	SeqLength *int           `json:"image_seq_length"`
+	MinPixels *int           `json:"min_pixels"`
+	MaxPixels *int           `json:"max_pixels"`
+	Patch     *patchSize     `json:"patch_size"`
+	Merge     *int           `json:"merge_size"`
+	Temporal  *int           `json:"temporal_patch_size"`
+	// SpatialMerge is of the file of Mistral's processor, whose patch_size comes before that of image_processor.
+	SpatialMerge *int            `json:"spatial_merge_size"`
+	Image        json.RawMessage `json:"image_processor"`
 }
 
 // ProcessorFiles are the files that describe a model's processor of images; the second replaces the first in folders
@@ -108,8 +110,12 @@ func readProcessorFiles(folder fs.FS) (f processorFile, from string, err error) 
 			return f, name, fmt.Errorf("%s: %w", name, err)
 		}
 		if f.Image != nil {
-			if err := json.Unmarshal(f.Image, &f); err != nil {
+			var own processorFile
+			if err := errors.Join(json.Unmarshal(data, &own), json.Unmarshal(f.Image, &f)); err != nil {
 				return f, name, fmt.Errorf("%s: image_processor: %w", name, err)
+			}
+			if own.Patch != nil {
+				f.Patch = own.Patch
 			}
 		}
 		if from == "" || f.Image != nil {
@@ -127,12 +133,13 @@ var (
 	tiledTypes   = []string{"Idefics3ImageProcessor", "SmolVLMImageProcessor"}
 	patchedTypes = []string{"Qwen2VLImageProcessor"}
 	squareTypes  = []string{"Gemma3ImageProcessor"}
+	linedTypes   = []string{"PixtralImageProcessor"}
 )
 
 // processor checks the file's values; absent ones have transformers' defaults.
 func (f processorFile) processor() (Processor, error) {
 	kind := strings.TrimSuffix(strings.TrimSuffix(f.Type, "Fast"), "Pil")
-	known := slices.Concat(tiledTypes, patchedTypes, squareTypes)
+	known := slices.Concat(tiledTypes, patchedTypes, squareTypes, linedTypes)
 	if !slices.Contains(known, kind) {
 		return nil, fmt.Errorf("image_processor_type = %q: supported are %s and %s", f.Type,
 			strings.Join(known[:len(known)-1], ", "), known[len(known)-1])
@@ -147,6 +154,8 @@ func (f processorFile) processor() (Processor, error) {
 		return f.patched()
 	case slices.Contains(squareTypes, kind):
 		return f.square()
+	case slices.Contains(linedTypes, kind):
+		return f.lined()
 	}
 	return f.tiled()
 }

@@ -23,6 +23,9 @@ func Qwen3VL(t testing.TB) string { return drawnModel(t, "qwen3_vl_images/model"
 // Gemma3Images is the same of Gemma 3.
 func Gemma3Images(t testing.TB) string { return drawnModel(t, "gemma3_images/model") }
 
+// Mistral3Images is the same of Mistral 3.
+func Mistral3Images(t testing.TB) string { return drawnModel(t, "mistral3_images/model") }
+
 func drawnModel(t testing.TB, folder string) string {
 	t.Helper()
 	dir, from := t.TempDir(), Path(t, folder)

@@ -4,7 +4,7 @@ ids, labels, positions, embeddings, logits, greedy answers, and LoRA gradients b
 
     python internal/golden/make_image_models.py NAME [OUT]     # NAME of FAMILIES; OUT is testdata/NAME
 
-idefics3 and qwen3_vl_images were made with torch 2.15.0, gemma3_images with torch 2.11.0, all with transformers 5.17.0
+idefics3 and qwen3_vl_images were made with torch 2.15.0, the others with torch 2.11.0, all with transformers 5.17.0
 and PEFT 0.21.0 on a CPU; it needs neither network nor GPU. It reads the pictures of make_images.py.
 """
 import hashlib
@@ -204,7 +204,49 @@ class Gemma3:
         return dict(pixels=[hashlib.sha256(x.permute(1, 2, 0).contiguous().numpy().tobytes()).hexdigest() for x in levels])
 
 
-FAMILIES = {"idefics3": Idefics3(), "qwen3_vl_images": Qwen3VL(), "gemma3_images": Gemma3()}
+class Mistral3:
+    template = """{{ bos_token }}{% for message in messages %}{% if message['role'] == 'user' %}[INST]{% if message['content'] is string %}{{ message['content'] }}{% else %}{% for block in message['content'] %}{% if block['type'] == 'text' %}{{ block['text'] }}{% elif block['type'] in ['image', 'image_url'] %}[IMG]{% endif %}{% endfor %}{% endif %}[/INST]{% else %}{% if message['content'] is string %}{{ message['content'] }}{% else %}{{ message['content'][0]['text'] }}{% endif %}{{ eos_token }}{% endif %}{% endfor %}"""
+    special = ["<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[IMG]", "[IMG_BREAK]", "[IMG_END]", "<pad>"]
+    targets, rank = r".*language_model\.layers\.[01]\.(self_attn\.q_proj|mlp\.down_proj)", 2
+    start, end = "[/INST]", "</s>"
+
+    def build(self):
+        import transformers.models.pixtral.image_processing_pil_pixtral as pil
+        sys.modules["transformers.models.pixtral.image_processing_pixtral"] = pil  # the other one needs torchvision
+        from transformers import Mistral3Config, Mistral3ForConditionalGeneration
+        from transformers.models.pixtral.processing_pixtral import PixtralProcessor
+        tok = tokenizer(self.special, bos_token="<s>", eos_token="</s>", pad_token="<pad>")
+        id = tok.convert_tokens_to_ids
+        config = Mistral3Config(
+            image_token_index=id("[IMG]"), spatial_merge_size=2, tie_word_embeddings=False,
+            vision_config=dict(model_type="pixtral", hidden_size=16, intermediate_size=24, num_hidden_layers=2,
+                               num_attention_heads=2, image_size=32, patch_size=4, hidden_act="silu",
+                               rope_parameters=dict(rope_type="axial", rope_theta=100.0)),
+            text_config=dict(model_type="mistral", vocab_size=len(tok), hidden_size=24, intermediate_size=32, num_hidden_layers=2,
+                             num_attention_heads=2, num_key_value_heads=1, head_dim=16, max_position_embeddings=512,
+                             rms_norm_eps=1e-5, sliding_window=None, tie_word_embeddings=False, bos_token_id=id("<s>"),
+                             eos_token_id=id("</s>"), pad_token_id=id("<pad>")))
+        p = PixtralProcessor(pil.PixtralImageProcessorPil(size={"longest_edge": 32}, patch_size={"height": 4, "width": 4}), tok,
+                             patch_size=4, spatial_merge_size=2, chat_template=self.template)
+        return config, Mistral3ForConditionalGeneration, p
+
+    def save(self, p, folder):
+        p.save_pretrained(folder)
+
+    def places(self, n):
+        return [n // 2, n - 1]
+
+    def embeddings(self, m, inputs):
+        return torch.cat(list(m.model.get_image_features(inputs["pixel_values"], inputs["image_sizes"]).pooler_output))
+
+    def of_row(self, m, p, inputs, pictures):
+        of, side = p.image_processor, p.patch_size * p.spatial_merge_size
+        from transformers.image_utils import SizeDict
+        resized = [of.resize(np.array(x).transpose(2, 0, 1), of.size, SizeDict(height=side, width=side), of.resample) for x in pictures]
+        return dict(pixels=[hashlib.sha256(x.transpose(1, 2, 0).tobytes()).hexdigest() for x in resized])
+
+
+FAMILIES = {"idefics3": Idefics3(), "qwen3_vl_images": Qwen3VL(), "gemma3_images": Gemma3(), "mistral3_images": Mistral3()}
 
 
 def trained(ids, tok, start, end):

@@ -93,9 +93,9 @@ func (t *arithmetic) norm(name string, x []float32, width int, eps float64) []fl
 	return y
 }
 
-// rmsNorm norms rows in place: x / sqrt(mean(x²) + eps), times one plus a weight.
-func (t *arithmetic) rmsNorm(x, w []float32, eps float64) {
-	width := len(w)
+// rmsNorm returns normed rows: x / sqrt(mean(x²) + eps), times a weight that is stored less than it by offset.
+func (t *arithmetic) rmsNorm(x, w []float32, eps float64, offset float32) []float32 {
+	width, y := len(w), make([]float32, len(x))
 	t.rows(len(x)/width, func(i int) {
 		row, squares := x[i*width:][:width], 0.
 		for _, v := range row {
@@ -103,9 +103,10 @@ func (t *arithmetic) rmsNorm(x, w []float32, eps float64) {
 		}
 		by := 1 / math.Sqrt(squares/float64(width)+eps)
 		for j, v := range row {
-			row[j] = float32(float64(v)*by) * (1 + w[j])
+			y[i*width+j] = float32(float64(v)*by) * (offset + w[j])
 		}
 	})
+	return y
 }
 
 func add(to, from []float32) {
@@ -127,6 +128,13 @@ func geluErf(x []float32) {
 	for i, v := range x {
 		f := float64(v)
 		x[i] = float32(0.5 * f * (1 + math.Erf(f/math.Sqrt2)))
+	}
+}
+
+// silu is x times its sigmoid, in place.
+func silu(x []float32) {
+	for i, v := range x {
+		x[i] = float32(float64(v) / (1 + math.Exp(-float64(v))))
 	}
 }
 

@@ -76,8 +76,7 @@ func openGemma3(file []byte, from Source, p *vision.Square) (*siglip, error) {
 	norm, matrix := at+"mm_soft_emb_norm.weight", at+"mm_input_projection_weight"
 	t.width = c.Text.Hidden
 	t.project = func(x []float32) []float32 {
-		pooled := means(x, group*group, v.Hidden)
-		t.rmsNorm(pooled, t.tensors[norm], v.Eps)
+		pooled := t.rmsNorm(means(x, group*group, v.Hidden), t.tensors[norm], v.Eps, 1)
 		out := make([]float32, c.Tokens*t.width)
 		gemm.Gemm(t.pool, false, false, c.Tokens, t.width, v.Hidden, 1, pooled, v.Hidden, t.tensors[matrix], t.width, 0,
 			out, t.width)

@@ -53,7 +53,8 @@ func openIdefics3(file []byte, from Source, p *vision.Tiled) (*siglip, error) {
 		return nil, fmt.Errorf("a tile of %d pixels has %d x %d patches of %d, which scale_factor %d makes no %d "+
 			"tokens of (image_seq_len)", p.Tile, grid, grid, v.Patch, c.Scale, p.Tokens)
 	}
-	t := newSigLIP(v, "model.vision_model.", p, p.Tile, c.Scale, func(i int) int32 { return bucket(i, grid, v.Image/v.Patch) })
+	t := newSigLIP(v, "model.vision_model.", p, p.Tile, c.Scale,
+		func(i int) int32 { return bucket(i, grid, v.Image/v.Patch) })
 	in := v.Hidden * c.Scale * c.Scale
 	t.width = c.Text.Hidden
 	t.project = func(x []float32) []float32 {

@@ -193,11 +193,11 @@ func (t *qwen3VL) Embed(ctx context.Context, tiles []*vision.RGB) ([]float32, er
 		return nil, fmt.Errorf("an image must be one tile whose sides are multiples of %d pixels", side)
 	}
 	m := tiles[0]
-	order := t.order(m)
+	order := patchesOf(m.Height/v.Patch, m.Width/v.Patch, v.Merge)
 	n := len(order)
-	x := t.linear(qwenPatches, t.pixels(m, order), n, v.Channels*v.Temporal*v.Patch*v.Patch, v.Hidden)
+	x := t.linear(qwenPatches, pixelsOf(m, order, v.Patch, v.Temporal, levelsOf(t.processor)), n, v.Channels*v.Temporal*v.Patch*v.Patch, v.Hidden)
 	t.addPositions(x, m, order)
-	angles := t.angles(order)
+	angles := anglesOf(order, t.frequencies())
 	tokens := n / (v.Merge * v.Merge)
 	out := make([]float32, tokens*t.Width())
 	for i := range v.Layers {
@@ -211,45 +211,6 @@ func (t *qwen3VL) Embed(ctx context.Context, tiles []*vision.RGB) ([]float32, er
 	}
 	t.merge(qwenMerger, x, tokens, false, out)
 	return out, nil
-}
-
-// place is a patch's row and column.
-type place struct{ row, col int }
-
-// order returns the patches of an image, those of a token lying together.
-func (t *qwen3VL) order(m *vision.RGB) []place {
-	p, merge := t.Vision.Patch, t.Vision.Merge
-	var all []place
-	for r := 0; r < m.Height/p; r += merge {
-		for c := 0; c < m.Width/p; c += merge {
-			for y := r; y < r+merge; y++ {
-				for x := c; x < c+merge; x++ {
-					all = append(all, place{y, x})
-				}
-			}
-		}
-	}
-	return all
-}
-
-// pixels returns the normalised values of each patch [patches, 3 * temporal * patch * patch], channel by channel. An
-// image fills all times of a patch.
-func (t *qwen3VL) pixels(m *vision.RGB, order []place) []float32 {
-	p := t.Vision.Patch
-	out := make([]float32, 0, len(order)*3*t.Vision.Temporal*p*p)
-	levels := [3][256]float32{t.processor.Levels(0), t.processor.Levels(1), t.processor.Levels(2)}
-	for _, at := range order {
-		for c := range levels {
-			for range t.Vision.Temporal {
-				for y := at.row * p; y < (at.row+1)*p; y++ {
-					for x := at.col * p; x < (at.col+1)*p; x++ {
-						out = append(out, levels[c][m.Pix[3*(y*m.Width+x)+c]])
-					}
-				}
-			}
-		}
-	}
-	return out
 }
 
 // addPositions adds the table of positions, whose corners lie on the image's corners, bilinearly interpolated.
@@ -292,31 +253,14 @@ func tapsOf(n, side int) [][2]tap {
 	return all
 }
 
-// angles returns the cosines and sines of each patch [patches, size/2] each: of the row in the first half of the
-// frequencies, of the column in the second.
-func (t *qwen3VL) angles(order []place) (both [2][]float32) {
+// frequencies returns those of the rotation by a patch's row and by its column, which are the same.
+func (t *qwen3VL) frequencies() (both [2][]float32) {
 	quarter := t.Vision.Hidden / t.Vision.Heads / 4
-	for _, at := range order {
-		for _, position := range []int{at.row, at.col} {
-			for j := range quarter {
-				f := float32(1 / math.Pow(t.Vision.Rope.Theta, float64(float32(2*j)/float32(2*quarter))))
-				sin, cos := math.Sincos(float64(float32(position) * f))
-				both[0], both[1] = append(both[0], float32(cos)), append(both[1], float32(sin))
-			}
-		}
+	for j := range quarter {
+		f := float32(1 / math.Pow(t.Vision.Rope.Theta, float64(float32(2*j)/float32(2*quarter))))
+		both[0], both[1] = append(both[0], f), append(both[1], f)
 	}
 	return both
-}
-
-// turn rotates the heads of a row.
-func turn(row []float32, heads int, cos, sin []float32) {
-	half := len(cos)
-	for h := range heads {
-		a, b := row[2*half*h:][:half], row[2*half*h+half:][:half]
-		for j, x := range a {
-			a[j], b[j] = x*cos[j]-b[j]*sin[j], b[j]*cos[j]+x*sin[j]
-		}
-	}
 }
 
 // layer applies a layer to n patches in place.

@@ -48,7 +48,7 @@ type siglip struct {
 	scope     string  // of the tower's tensors
 	tile      int     // pixels of a side of a tile
 	grid      int     // patches of a side of a tile
-	order     []int32 // [grid²] patches, the patches of a token lying together
+	order     []place // [grid²] patches, the patches of a token lying together
 	positions []int32 // [grid²] rows of the table of positions, in the order of order
 	levels    [3][256]float32
 	width     int // numbers of an embedding
@@ -56,21 +56,14 @@ type siglip struct {
 	project func(x []float32) []float32
 }
 
-// newSigLIP returns the tower of tiles that a processor makes, without its tensors and its projector. place returns the
+// newSigLIP returns the tower of tiles that a processor makes, without its tensors and its projector. row returns the
 // row, or column, of the table of positions for a row, or column, of the grid.
-func newSigLIP(v siglipVision, scope string, p vision.Processor, tile, group int, place func(i int) int32) *siglip {
+func newSigLIP(v siglipVision, scope string, p vision.Processor, tile, group int, row func(i int) int32) *siglip {
 	t := &siglip{siglipVision: v, arithmetic: newArithmetic(), scope: scope, tile: tile, grid: tile / v.Patch,
-		levels: [3][256]float32{p.Levels(0), p.Levels(1), p.Levels(2)}}
-	side := int32(v.Image / v.Patch)
-	for r := 0; r < t.grid; r += group {
-		for c := 0; c < t.grid; c += group {
-			for y := r; y < r+group; y++ {
-				for x := c; x < c+group; x++ {
-					t.order = append(t.order, int32(y*t.grid+x))
-					t.positions = append(t.positions, place(y)*side+place(x))
-				}
-			}
-		}
+		levels: levelsOf(p)}
+	t.order = patchesOf(t.grid, t.grid, group)
+	for _, at := range t.order {
+		t.positions = append(t.positions, row(at.row)*int32(v.Image/v.Patch)+row(at.col))
 	}
 	return t
 }
@@ -129,7 +122,7 @@ func (t *siglip) Embed(ctx context.Context, tiles []*vision.RGB) ([]float32, err
 func (t *siglip) patches(m *vision.RGB) []float32 {
 	v := t.siglipVision
 	n := len(t.order)
-	x := t.linear(t.scope+siglipPatches, t.pixels(m), n, v.Channels*v.Patch*v.Patch, v.Hidden)
+	x := t.linear(t.scope+siglipPatches, pixelsOf(m, t.order, v.Patch, 1, t.levels), n, v.Channels*v.Patch*v.Patch, v.Hidden)
 	for i, p := range t.positions {
 		add(x[i*v.Hidden:][:v.Hidden], t.tensors[t.scope+siglipTable][int(p)*v.Hidden:])
 	}
@@ -145,20 +138,4 @@ func (t *siglip) patches(m *vision.RGB) []float32 {
 		add(x, t.linear(at+"mlp.fc2", h, n, v.Inner, v.Hidden))
 	}
 	return t.norm(t.scope+siglipLastNorm, x, v.Hidden, v.Eps)
-}
-
-// pixels returns the normalised values of each patch [patches, 3 * patch * patch], channel by channel.
-func (t *siglip) pixels(m *vision.RGB) []float32 {
-	p, out := t.Patch, make([]float32, 0, len(m.Pix))
-	for _, patch := range t.order {
-		top, left := int(patch)/t.grid*p, int(patch)%t.grid*p
-		for c := range t.levels {
-			for y := top; y < top+p; y++ {
-				for x := left; x < left+p; x++ {
-					out = append(out, t.levels[c][m.Pix[3*(y*m.Width+x)+c]])
-				}
-			}
-		}
-	}
-	return out
 }

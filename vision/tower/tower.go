@@ -47,6 +47,7 @@ var modelTypes = map[string]struct {
 }{
 	"gemma3":   {describeGemma3, with(openGemma3)},
 	"idefics3": {describeIdefics3, with(openIdefics3)},
+	"mistral3": {describePixtral, with(openPixtral)},
 	"smolvlm":  {describeIdefics3, with(openIdefics3)},
 	"qwen3_vl": {describeQwen3VL, with(openQwen3VL)},
 }
