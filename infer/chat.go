@@ -17,7 +17,7 @@ func textPrompt(s *session.Session, prompt string) Prompt {
 // readChat reads the chat template called name. An empty name selects the template of the adapter's folder, or the
 // model's own if the adapter has none.
 func readChat(s *session.Session, adapterDir, name string) (*chat.Chat, error) {
-	sources, err := s.Base.ChatSources(adapterDir)
+	sources, err := session.ChatSources(s.Base.Folder, adapterDir)
 	if err != nil {
 		return nil, fmt.Errorf("find the chat template: %w", err)
 	}
@@ -67,9 +67,7 @@ func (e *Engine) ChatPrompt(adapter string, conv *chat.Conversation, name string
 // ShowImages puts image files in the places that a prompt has for them, in order. It must be called before the first
 // text is generated.
 func (g *Generator) ShowImages(p Prompt, files [][]byte, cacheDir string) (Prompt, error) {
-	if err := g.ReadImages(cacheDir); err != nil {
-		return p, err
-	}
+	g.ReadImages(cacheDir)
 	p, err := showImages(g.Session, p, files)
 	if err == nil {
 		g.PlaceImages()
@@ -85,11 +83,12 @@ func (e *Engine) ShowImages(p Prompt, files [][]byte) (Prompt, error) {
 
 // readImages prepares an engine for prompts with images, whose embeddings no other prompt uses.
 func readImages(s *session.Session) error {
-	if err := s.ReadImages(""); err != nil {
-		return err
-	}
+	s.ReadImages("")
 	if s.Images == nil {
 		return errNoImages(s)
+	}
+	if err := s.Images.Refused(); err != nil {
+		return err
 	}
 	s.Images.KeepNone()
 	s.PlaceImages()

@@ -18,10 +18,8 @@ import (
 // for every token.
 func (s *Session) LoadData(ctx context.Context, c dataset.Config, seed uint64) (*dataset.Set, *dataset.Report, error) {
 	c.Seed, c.Workers, c.Progress = seed, s.Workers, s.Reading
-	c.Chat = func() (*chat.Sources, error) { return s.Base.ChatSources("") }
-	if err := s.ReadImages(c.Folder()); err != nil {
-		return nil, nil, err
-	}
+	c.Chat = func() (*chat.Sources, error) { return ChatSources(s.Base.Folder, "") }
+	s.ReadImages(c.Folder())
 	if s.Images != nil {
 		c.Images = s.Images
 	}
@@ -38,11 +36,13 @@ func (s *Session) LoadData(ctx context.Context, c dataset.Config, seed uint64) (
 
 // ReadImages prepares reading images, if the model reads any. Their embeddings are kept in a folder within cacheDir; ""
 // = in memory.
-func (s *Session) ReadImages(cacheDir string) (err error) {
+func (s *Session) ReadImages(cacheDir string) {
 	if s.Images == nil {
-		s.Images, err = s.Base.NewImages(cacheDir, s.Env)
+		s.Images = s.Base.NewImages(cacheDir, s.Env)
+		if s.Images != nil && s.Images.description.Spans && s.On.Capabilities().SeparateHost {
+			s.Images.refused = kernel.ErrSpansGPU
+		}
 	}
-	return err
 }
 
 // PlaceImages makes the networks of the session hold embeddings of images, in the type of the machine's activations.

@@ -36,6 +36,8 @@ type Images struct {
 	full        bool   // dir takes no more
 	log         func(format string, args ...any)
 
+	refused error // why no image can be read, by this model or on its machine; nil = they can
+
 	transient bool // an image holds its embeddings, and they go with it
 
 	work     sync.Mutex  // held while an image is read
@@ -52,13 +54,13 @@ type Images struct {
 const maxKept = 8 << 30
 
 // NewImages returns the images of a base model; nil if its folder describes none.
-func (b *Base) NewImages(cacheDir string, env Env) (*Images, error) {
+func (b *Base) NewImages(cacheDir string, env Env) *Images {
 	if b.Declared {
-		return nil, nil
+		return nil
 	}
-	m, err := TokensOfImages(b.Name, b.Folder, b.Tokenizer)
-	if m == nil || err != nil {
-		return nil, err
+	m := TokensOfImages(b.Name, b.Folder, b.Tokenizer)
+	if m == nil || m.refused != nil {
+		return m
 	}
 	m.weights, m.log = b.Weights, env.Logf
 	if cacheDir != "" {
@@ -66,12 +68,21 @@ func (b *Base) NewImages(cacheDir string, env Env) (*Images, error) {
 	}
 	m.settings = sha256.Sum256(fmt.Appendf(m.settings[:], "1 %s\n%s\n%s",
 		strings.TrimPrefix(fmt.Sprintf("%+v", m.processor), "&"), m.config, b.Fingerprint()))
-	return m, nil
+	return m
 }
 
 // TokensOfImages returns the images of a model whose folder needs no weights: their tokens are read, and they have no
-// embeddings. nil = the folder describes no images.
-func TokensOfImages(model string, folder fs.FS, tok dataset.Tokenizer) (*Images, error) {
+// embeddings. nil = the folder describes no images. A model whose images cannot be read still reads text: reading an
+// image then is an error, which says why.
+func TokensOfImages(model string, folder fs.FS, tok dataset.Tokenizer) *Images {
+	m, err := tokensOfImages(model, folder, tok)
+	if err != nil {
+		return &Images{refused: err, description: &tower.Description{Token: -1}}
+	}
+	return m
+}
+
+func tokensOfImages(model string, folder fs.FS, tok dataset.Tokenizer) (*Images, error) {
 	config, err := fs.ReadFile(folder, "config.json")
 	if err != nil {
 		return nil, nil
@@ -100,12 +111,12 @@ func TokensOfImages(model string, folder fs.FS, tok dataset.Tokenizer) (*Images,
 
 // ChatSources returns the chat templates saved beside an adapter, or else those of the model's folder; adapterDir "" =
 // no adapter. They write images as the model's processor reads them.
-func (b *Base) ChatSources(adapterDir string) (*chat.Sources, error) {
-	sources, err := chat.FindFor(b.Folder, adapterDir)
-	if err != nil || b.Declared || !ReadsImages(b.Config.ModelType) {
-		return sources, err
+func ChatSources(folder fs.FS, adapterDir string) (*chat.Sources, error) {
+	sources, err := chat.FindFor(folder, adapterDir)
+	if err != nil {
+		return nil, err
 	}
-	if p, err := vision.ReadProcessor(b.Folder); err == nil { // else Base.NewImages reports the error
+	if p, err := vision.ReadProcessor(folder); err == nil { // else no image is read
 		sources.Image.Written, sources.Image.Read = p.Written()
 	}
 	return sources, nil
@@ -119,6 +130,9 @@ func (m *Images) Token() int32 { return m.description.Token }
 
 // Read decodes an image file and finds its tokens.
 func (m *Images) Read(file []byte) (dataset.Image, error) {
+	if m.refused != nil {
+		return nil, m.refused
+	}
 	picture, _, err := vision.Decode(file)
 	if err != nil {
 		return nil, err
@@ -142,6 +156,9 @@ func (m *Images) Read(file []byte) (dataset.Image, error) {
 // KeepNone makes each image hold its own embeddings, on which no other image, folder or run draws: a server's memory
 // then is bounded by the requests that wait.
 func (m *Images) KeepNone() { m.transient, m.dir = true, "" }
+
+// Refused returns why no image can be read; nil if they can.
+func (m *Images) Refused() error { return m.refused }
 
 // Seen reports whether an image was read.
 func (m *Images) Seen() bool {

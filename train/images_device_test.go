@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/internal/gputest"
 )
 
@@ -13,7 +14,9 @@ import (
 // bytes.
 func TestGPUImagesFollowCPU(t *testing.T) {
 	gputest.Need(t)
-	for name, model := range pictureModels(t) {
+	models := pictureModels(t)
+	models["Mistral 3"] = golden.Mistral3Images(t)
+	for name, model := range models {
 		for precision, limit := range map[string]float64{"fp32": 0.002, "bf16": 0.05, "fp16": 0.05} {
 			t.Run(name+" "+precision, func(t *testing.T) {
 				cpu := pictureSpec(t, model, t.TempDir(), 12)

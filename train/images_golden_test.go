@@ -217,6 +217,9 @@ func imagesEqualTransformers(t *testing.T, model, folder string, rank int) {
 // Positions of Qwen3-VL continue after the image's grid; in Gemma 3 only the prompt's image sees later tokens.
 func TestImageAnswersEqualTransformers(t *testing.T) {
 	t.Run("gemma3", func(t *testing.T) { imageAnswerEqualsTransformers(t, golden.Gemma3Images(t), "gemma3_images") })
+	t.Run("mistral3", func(t *testing.T) {
+		imageAnswerEqualsTransformers(t, golden.Mistral3Images(t), "mistral3_images")
+	})
 	t.Run("qwen3_vl", func(t *testing.T) { imageAnswerEqualsTransformers(t, golden.Qwen3VL(t), "qwen3_vl_images") })
 }
 

@@ -167,12 +167,8 @@ func openData(ctx context.Context, s train.Spec, tok dataset.Tokenizer, folder f
 	env session.Env) (*dataset.Set, *dataset.Report, error) {
 	c := s.Data()
 	c.Seed, c.Progress = s.Seed, env.Reading
-	c.Chat = func() (*chat.Sources, error) { return chat.Find(folder) }
-	images, err := session.TokensOfImages(s.BaseModel, folder, tok)
-	if err != nil {
-		return nil, nil, err
-	}
-	if images != nil {
+	c.Chat = func() (*chat.Sources, error) { return session.ChatSources(folder, "") }
+	if images := session.TokensOfImages(s.BaseModel, folder, tok); images != nil {
 		c.Images = images
 	}
 	short, embedded := strings.CutPrefix(c.Path, session.EmbeddedPrefix)
