@@ -83,7 +83,8 @@ type attentionShape[F Float] struct {
 	spans      []int32 // Attention's spans; nil = no query sees keys after its own
 }
 
-// newAttentionShape returns the shape of attention of q and k; bounds are cuQ, cuK and, where there are some, prefixes or
+// newAttentionShape returns the shape of attention of q and k; bounds are cuQ, cuK and, where there are some,
+// prefixes or
 // spans.
 func newAttentionShape[F Float](o Attention, q, k Tensor, bounds []Tensor) attentionShape[F] {
 	group := o.Heads / o.KVHeads

@@ -14,7 +14,8 @@ import (
 	"github.com/tierlora/tierlora/model/weights"
 )
 
-// Idefics3 is the folder of a small model of images and text, which make_image_models.py made. Its weights are drawn again.
+// Idefics3 is the folder of a small model of images and text, which make_image_models.py made.
+// Its weights are drawn again.
 func Idefics3(t testing.TB) string { return drawnModel(t, "idefics3/model") }
 
 // Qwen3VL is the same of Qwen3-VL.

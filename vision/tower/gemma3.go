@@ -39,8 +39,9 @@ func parseGemma3(file []byte) (c gemma3Config, err error) {
 	}
 	side, tokens := v.Image/v.Patch, int(math.Sqrt(float64(c.Tokens)))
 	if tokens*tokens != c.Tokens || side%tokens != 0 || side == 0 {
-		return c, fmt.Errorf("config.json: mm_tokens_per_image = %d: an image of %d x %d patches has no such square of "+
-			"tokens", c.Tokens, side, side)
+		return c, fmt.Errorf(
+			"config.json: mm_tokens_per_image = %d: an image of %d x %d patches has no such square of "+
+				"tokens", c.Tokens, side, side)
 	}
 	return c, nil
 }
@@ -65,10 +66,12 @@ func openGemma3(file []byte, from Source, p *vision.Square) (*siglip, error) {
 	v := c.Vision
 	if p.Side != v.Image || p.Tokens != c.Tokens {
 		return nil, fmt.Errorf("the processor makes %d tokens of %d x %d pixels (image_seq_length, size), config.json "+
-			"%d of %d x %d (mm_tokens_per_image, vision_config.image_size)", p.Tokens, p.Side, p.Side, c.Tokens, v.Image,
+			"%d of %d x %d (mm_tokens_per_image, vision_config.image_size)", p.Tokens, p.Side, p.Side, c.Tokens,
+			v.Image,
 			v.Image)
 	}
-	scope := scopeOf(from, siglipPatches+".weight", "model.vision_tower.", "vision_tower.vision_model.", "vision_tower.",
+	scope := scopeOf(from, siglipPatches+".weight", "model.vision_tower.", "vision_tower.vision_model.",
+		"vision_tower.",
 		"model.vision_tower.vision_model.")
 	group := v.Image / v.Patch / int(math.Sqrt(float64(c.Tokens)))
 	t := newSigLIP(v, scope, p, p.Side, group, func(i int) int32 { return int32(i) })

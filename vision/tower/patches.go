@@ -46,7 +46,8 @@ func pixelsOf(m *vision.RGB, order []place, patch, times int, levels [3][256]flo
 	return out
 }
 
-// anglesOf returns the cosines and sines of each patch [patches, frequencies]: of its row by the first frequencies, then
+// anglesOf returns the cosines and sines of each patch [patches, frequencies]: of its row by the first frequencies,
+// then
 // of its column by the second.
 func anglesOf(order []place, frequencies [2][]float32) (both [2][]float32) {
 	for _, at := range order {

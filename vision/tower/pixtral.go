@@ -42,7 +42,8 @@ var activations = map[string]func(x []float32){"gelu": geluErf, "silu": silu}
 // parsePixtral reads config.json; absent keys have transformers' defaults.
 func parsePixtral(file []byte) (c pixtralConfig, err error) {
 	v := &c.Vision
-	v.Type, v.Hidden, v.Inner, v.Layers, v.Heads, v.Channels, v.Patch, v.Act = "pixtral", 1024, 4096, 24, 16, 3, 16, "gelu"
+	v.Type, v.Hidden, v.Inner, v.Layers, v.Heads, v.Channels, v.Patch, v.Act =
+		"pixtral", 1024, 4096, 24, 16, 3, 16, "gelu"
 	v.Theta = 10000
 	c.Merge, c.Act, c.Text.Hidden, c.Text.Eps = 2, "gelu", 4096, 1e-6
 	if err := json.Unmarshal(file, &c); err != nil {
@@ -65,8 +66,9 @@ func parsePixtral(file []byte) (c pixtralConfig, err error) {
 	case v.Channels != 3:
 		return c, fmt.Errorf("config.json: vision_config.num_channels = %d: supported is 3", v.Channels)
 	case activations[v.Act] == nil || c.Act != "gelu":
-		return c, fmt.Errorf("config.json: vision_config.hidden_act = %q, projector_hidden_act = %q: supported are gelu "+
-			"and silu, and gelu", v.Act, c.Act)
+		return c, fmt.Errorf(
+			"config.json: vision_config.hidden_act = %q, projector_hidden_act = %q: supported are gelu "+
+				"and silu, and gelu", v.Act, c.Act)
 	case v.Hidden%(4*v.Heads) != 0:
 		return c, fmt.Errorf("config.json: vision_config.hidden_size = %d is no multiple of four times "+
 			"num_attention_heads = %d", v.Hidden, v.Heads)
@@ -102,7 +104,8 @@ func openPixtral(file []byte, from Source, p *vision.Lined) (*pixtral, error) {
 		return nil, err
 	}
 	if p.Patch != c.Vision.Patch || p.Merge != c.Merge {
-		return nil, fmt.Errorf("the processor has patch_size and spatial_merge_size %d, %d, config.json %d, %d", p.Patch,
+		return nil, fmt.Errorf(
+			"the processor has patch_size and spatial_merge_size %d, %d, config.json %d, %d", p.Patch,
 			p.Merge, c.Vision.Patch, c.Merge)
 	}
 	t := &pixtral{pixtralConfig: c, arithmetic: newArithmetic(), processor: p,
@@ -140,7 +143,8 @@ func (t *pixtral) readAll(from Source) error {
 	return nil
 }
 
-// byPatches returns rows of channels x patches as rows of patches x channels: the patches of a token follow one another.
+// byPatches returns rows of channels x patches as rows of patches x channels:
+// the patches of a token follow one another.
 func byPatches(rows []float32, channels, patches int) []float32 {
 	out := make([]float32, len(rows))
 	for at := 0; at < len(rows); at += channels * patches {
@@ -208,11 +212,13 @@ func (t *pixtral) apply(at string, x []float32, n int, angles [2][]float32) {
 			turn(row[i*v.Hidden:][:v.Hidden], v.Heads, angles[0][i*half:][:half], angles[1][i*half:][:half])
 		}
 	})
-	heads := t.attention(q, k, t.linear(at+"attention.v_proj", h, n, v.Hidden, v.Hidden), n, v.Hidden, v.Hidden, v.Heads)
+	heads := t.attention(q, k,
+		t.linear(at+"attention.v_proj", h, n, v.Hidden, v.Hidden), n, v.Hidden, v.Hidden, v.Heads)
 	add(x, t.linear(at+"attention.o_proj", heads, n, v.Hidden, v.Hidden))
 	h = t.rmsNorm(x, t.tensors[at+"ffn_norm.weight"], pixtralEps, 0)
-	gate, up := t.linear(at+"feed_forward.gate_proj", h, n, v.Hidden, v.Inner), t.linear(at+"feed_forward.up_proj", h, n,
-		v.Hidden, v.Inner)
+	gate, up := t.linear(at+"feed_forward.gate_proj", h, n, v.Hidden, v.Inner),
+		t.linear(at+"feed_forward.up_proj", h, n,
+			v.Hidden, v.Inner)
 	t.rows(n, func(i int) {
 		row := gate[i*v.Inner:][:v.Inner]
 		activations[v.Act](row)

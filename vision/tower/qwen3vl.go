@@ -195,7 +195,8 @@ func (t *qwen3VL) Embed(ctx context.Context, tiles []*vision.RGB) ([]float32, er
 	m := tiles[0]
 	order := patchesOf(m.Height/v.Patch, m.Width/v.Patch, v.Merge)
 	n := len(order)
-	x := t.linear(qwenPatches, pixelsOf(m, order, v.Patch, v.Temporal, levelsOf(t.processor)), n, v.Channels*v.Temporal*v.Patch*v.Patch, v.Hidden)
+	x := t.linear(qwenPatches, pixelsOf(m, order, v.Patch, v.Temporal, levelsOf(t.processor)),
+		n, v.Channels*v.Temporal*v.Patch*v.Patch, v.Hidden)
 	t.addPositions(x, m, order)
 	angles := anglesOf(order, t.frequencies())
 	tokens := n / (v.Merge * v.Merge)

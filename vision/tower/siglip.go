@@ -122,7 +122,8 @@ func (t *siglip) Embed(ctx context.Context, tiles []*vision.RGB) ([]float32, err
 func (t *siglip) patches(m *vision.RGB) []float32 {
 	v := t.siglipVision
 	n := len(t.order)
-	x := t.linear(t.scope+siglipPatches, pixelsOf(m, t.order, v.Patch, 1, t.levels), n, v.Channels*v.Patch*v.Patch, v.Hidden)
+	x := t.linear(t.scope+siglipPatches, pixelsOf(m, t.order, v.Patch, 1, t.levels),
+		n, v.Channels*v.Patch*v.Patch, v.Hidden)
 	for i, p := range t.positions {
 		add(x[i*v.Hidden:][:v.Hidden], t.tensors[t.scope+siglipTable][int(p)*v.Hidden:])
 	}
