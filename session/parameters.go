@@ -29,9 +29,13 @@ type Tensors interface {
 // checkpoint.
 func CountParameters(c model.Config, tensors Tensors) Parameters {
 	var all, experts, table int64
+	inNetwork := families.Table[c.ModelType].Names
 	for _, name := range tensors.Names() {
 		t, _ := tensors.Tensor(name)
 		n := int64(t.Len())
+		if inNetwork != nil {
+			name = inNetwork(name)
+		}
 		all += n
 		switch {
 		case families.IsExpert(c, name):
