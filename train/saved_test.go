@@ -12,7 +12,6 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/export"
-	"github.com/tierlora/tierlora/export/gguf"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/model/weights"
@@ -180,27 +179,12 @@ func (c savedCase) checkExports(t *testing.T, s Spec, loss float64) {
 			c.checkFolder(t, o.Out)
 			continue
 		}
-		f, err := gguf.Open(o.Out)
-		if err != nil {
-			t.Fatal(err)
+		same := map[string]string{"token_embd.weight": "model.embed_tokens.weight",
+			"output_norm.weight": "model.norm.weight"}
+		if c.parted {
+			same["output.weight"] = adapter.HeadWeight
 		}
-		for name, from := range map[string]string{"token_embd.weight": "model.embed_tokens.weight",
-			"output.weight": adapter.HeadWeight, "output_norm.weight": "model.norm.weight"} {
-			i := slices.IndexFunc(f.Tensors, func(x gguf.Tensor) bool { return x.Name == name })
-			if i < 0 && name == "output.weight" && !c.parted {
-				continue
-			}
-			want, ok := b.Weights.Tensor(from)
-			if i < 0 || !ok {
-				t.Errorf("%s: in the file %v, %s in the merged model %v", name, i >= 0, from, ok)
-				continue
-			}
-			raw := make([]byte, f.Tensors[i].Bytes())
-			if _, err := f.Data(i).Read(raw); err != nil || !bytes.Equal(raw, want.Data) {
-				t.Errorf("%s of the GGUF file is not the merged model's %s (%v)", name, from, err)
-			}
-		}
-		f.Close() //nolint:errcheck // read only
+		sameInGGUF(t, o.Out, b, same)
 	}
 }
 

@@ -13,7 +13,6 @@ import (
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/export"
-	"github.com/tierlora/tierlora/export/gguf"
 	"github.com/tierlora/tierlora/infer"
 	"github.com/tierlora/tierlora/internal/golden"
 	"github.com/tierlora/tierlora/model/weights"
@@ -162,17 +161,7 @@ func checkTokensMerged(t *testing.T, s Spec, dir string, loss float64) {
 	if _, err := export.Export(ctx, g, session.Env{}); err != nil {
 		t.Fatal(err)
 	}
-	f, err := gguf.Open(g.Out)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close() //nolint:errcheck // read only
-	i := slices.IndexFunc(f.Tensors, func(x gguf.Tensor) bool { return x.Name == "token_embd.weight" })
-	want, _ := b.Weights.Tensor("model.embed_tokens.weight")
-	raw := make([]byte, f.Tensors[i].Bytes())
-	if _, err := f.Data(i).Read(raw); err != nil || !bytes.Equal(raw, want.Data) {
-		t.Errorf("token_embd.weight of the GGUF file is not the merged model's (%v)", err)
-	}
+	sameInGGUF(t, g.Out, b, map[string]string{"token_embd.weight": "model.embed_tokens.weight"})
 }
 
 // TestAddedRowsBegin: a row of an added token begins as the mean of the old rows, or of those of its text's tokens, in
