@@ -74,8 +74,10 @@ type Config struct {
 	Multimodal bool
 	// TextScope is the scope of the language model's tensors in a folder with images; "" = model.language_model.
 	TextScope string
-	HiddenAct string // "silu", "gelu_pytorch_tanh" or "gelu" (the exact form); ReLU2 in MLPs without a gate
+	HiddenAct string // "silu", "gelu_pytorch_tanh" or "gelu" (the exact form); ReLU2 or XIELU in MLPs without a gate
 	QKNorm    bool   // RMSNorm of every query and key head, before the rotation
+	// LateQKNorm makes QKNorm follow the rotation.
+	LateQKNorm bool
 	// WholeQKNorm makes QKNorm one norm over all query heads and one over all key heads, in mixtures of experts.
 	WholeQKNorm bool
 	// Experts is the number of experts of a layer's mixture of experts; 0 = no layer has one. ExpertLayer reports which
@@ -299,8 +301,8 @@ func (c Config) problems() map[string]string {
 			c.NumKVHeads, c.NumHeads)
 	}
 	check(c.RMSNormEps > 0 && c.RMSNormEps < 1, "rms_norm_eps", "= %g: must be above 0 and below 1", c.RMSNormEps)
-	check(c.HiddenAct == ReLU2 || slices.Contains(activations, c.HiddenAct), "hidden_act", "= %q: supported are %s",
-		c.HiddenAct, activationNames)
+	check(c.HiddenAct == ReLU2 || c.HiddenAct == XIELU || slices.Contains(activations, c.HiddenAct), "hidden_act",
+		"= %q: supported are %s", c.HiddenAct, activationNames)
 	for key, v := range map[string]float64{"attn_logit_softcapping": c.AttentionCap,
 		"final_logit_softcapping": c.LogitCap} {
 		check(v >= 0 && v <= 1e6, key, "= %g: must be above zero", v)

@@ -12,11 +12,11 @@ import (
 func TestConfigRefuses(t *testing.T) {
 	for _, c := range []struct{ family, more, want string }{
 		{"llama", `"vocab_size":1`, `duplicate key "vocab_size"`},
-		{"gpt2", ``, `model_type = "gpt2" is not supported (supported: cwm, deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, gemma, ` +
+		{"gpt2", ``, `model_type = "gpt2" is not supported (supported: afmoe, apertus, cwm, deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, gemma, ` +
 			`gemma2, gemma3, gemma3_text, gemma4, gemma4_text, gemma4_unified, gemma4_unified_text, glm4, ` +
-			`glm4_moe, glm4_moe_lite, gpt_oss, granite, granitemoehybrid, idefics3, lfm2, lfm2_moe, llama, minimax_m2, ministral, ministral3, ` +
+			`glm4_moe, glm4_moe_lite, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, idefics3, lfm2, lfm2_moe, llama, minimax_m2, ministral, ministral3, ` +
 			`mistral, mistral3, mixtral, nemotron_h, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, ` +
-			`qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_vl, seed_oss, smollm3, smolvlm)`},
+			`qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss, smollm3, smolvlm)`},
 		{"llama", `"architectures":["LlamaForQuestionAnswering"]`,
 			`architectures = ["LlamaForQuestionAnswering"]: a llama checkpoint must be a LlamaForCausalLM`},
 		{"llama", `"architectures":"LlamaForCausalLM"`,

@@ -40,6 +40,25 @@ func (c *Config) ReadShared(k *Keys, key string, shared int) {
 	c.SharedSize = shared * c.ExpertSize
 }
 
+// ReadExpertSizes reads the intermediate sizes of an expert and of the shared expert; size and shared are those of absent
+// keys.
+func (c *Config) ReadExpertSizes(k *Keys, size, shared int) {
+	c.ExpertSize, c.SharedSize = size, shared
+	k.Int("moe_intermediate_size", &c.ExpertSize)
+	if k.Int("shared_expert_intermediate_size", &c.SharedSize); c.SharedSize < 1 {
+		k.Fail("shared_expert_intermediate_size", "= %d: must be 1 or more", c.SharedSize)
+	}
+}
+
+// ReadDenseLayers reads which layers of Qwen's mixtures have an MLP and no experts.
+func (c *Config) ReadDenseLayers(k *Keys) {
+	c.ExpertStep = 1
+	if k.Int("decoder_sparse_step", &c.ExpertStep); c.ExpertStep < 1 {
+		k.Fail("decoder_sparse_step", "= %d: must be 1 or more", c.ExpertStep)
+	}
+	c.DenseLayers, _ = k.Ints("mlp_only_layers")
+}
+
 // ReadFirstDense reads the number of first layers that have an MLP in place of experts.
 func (c *Config) ReadFirstDense(k *Keys, key string, first int) {
 	if k.Int(key, &first); first < 0 || first > MaxLayers {

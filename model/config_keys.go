@@ -26,13 +26,16 @@ type Dialect struct {
 	MXFP4         bool   // experts may be stored in MXFP4
 	ActivationKey string // the key of the activation, see activations; "" = hidden_act
 	SiLU          bool   // the activation must be silu
-	ReLU2         bool   // the activation must be ReLU2
+	// Ungated is the activation of a family whose MLPs have no gate, the only one; "" = MLPs have a gate.
+	Ungated string
 	// RopeTypes maps the names of rotary scaling in files to kinds; nil = the general ones (rope.go).
 	RopeTypes map[string]string
 	// LayerRope allows rope_parameters to hold an object for each kind of layer.
 	LayerRope bool
 	// QueryScale makes rotary scaling define how queries grow with their position (Config.QueryScale).
 	QueryScale bool
+	// RopeAlpha makes the key alpha of dynamic scaling a stretch of its own.
+	RopeAlpha bool
 	// Rope is the rotation of files that do not define one; nil = plain rotation.
 	Rope *DefaultRope
 	// Text maps the model_type of text_config, the language model of a model of text and images, to its dialect.
@@ -323,8 +326,11 @@ var activations = []string{"silu", "gelu_pytorch_tanh", "gelu"}
 
 const activationNames = "silu, gelu_pytorch_tanh and gelu"
 
-// ReLU2 is the activation of MLPs without a gate, by transformers' name.
-const ReLU2 = "relu2"
+// ReLU2 and XIELU are the activations of MLPs without a gate, by transformers' names.
+const (
+	ReLU2 = "relu2"
+	XIELU = "xielu" // of Apertus
+)
 
 // sameActivation maps other names of the same functions to those of activations.
 var sameActivation = map[string]string{"swish": "silu", "gelu_new": "gelu_pytorch_tanh",
@@ -343,12 +349,12 @@ func (k *Keys) activation(c *Config, d Dialect) {
 		c.HiddenAct = same
 	}
 	switch {
+	case d.Ungated != "":
+		if c.HiddenAct != d.Ungated {
+			k.Fail(key, "= %q: only %s is supported", c.HiddenAct, d.Ungated)
+		}
 	case d.SiLU && c.HiddenAct != "silu":
 		k.Fail(key, "= %q: only silu is supported", c.HiddenAct)
-	case d.ReLU2:
-		if c.HiddenAct != ReLU2 {
-			k.Fail(key, "= %q: only %s is supported", c.HiddenAct, ReLU2)
-		}
 	case !slices.Contains(activations, c.HiddenAct):
 		k.Fail(key, "= %q: supported are %s", c.HiddenAct, activationNames)
 		c.HiddenAct = activations[0]

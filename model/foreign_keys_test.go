@@ -22,14 +22,15 @@ func TestKeysOfAnotherFamily(t *testing.T) {
 		"query_pre_attn_scalar":   {"224", []string{"gemma2", "gemma3_text"}},
 		"full_attn_mod":           {"2", nil},
 		"interpolate_factor":      {"2", nil},
-		"num_local_experts": {"8", []string{"deepseek_v3", "ernie4_5_moe", "glm4_moe", "glm4_moe_lite", "gpt_oss",
-			"granitemoehybrid",
-			"lfm2_moe", "minimax_m2", "mixtral", "nemotron_h", "qwen2_moe", "qwen3_5_moe_text", "qwen3_moe"}},
+		"num_local_experts": {"8", []string{"afmoe", "deepseek_v3", "ernie4_5_moe", "glm4_moe", "glm4_moe_lite",
+			"gpt_oss", "granitemoehybrid",
+			"lfm2_moe", "minimax_m2", "mixtral", "nemotron_h", "qwen2_moe",
+			"qwen3_5_moe_text", "qwen3_moe", "qwen3_next"}},
 		"rotary_pct":           {"0.25", nil},
 		"parallel_attn":        {"true", nil},
 		"mup_width_multiplier": {"8.0", nil},
 		"partial_rotary_factor": {"0.5", []string{"glm4", "glm4_moe", "minimax_m2", "phi3", "qwen3_5_moe_text",
-			"qwen3_5_text"}},
+			"qwen3_5_text", "qwen3_next"}},
 	} {
 		for family := range families.Table {
 			if slices.Contains(c.of, family) {

@@ -21,6 +21,8 @@ type DeltaNet struct {
 	KeySize    int // columns of a head
 	ValueSize  int
 	Filter     int // number of tokens in the window of the convolution before the rule
+	// Fused reports that a layer has two projections, whose rows come key head by key head, in place of four.
+	Fused bool
 }
 
 // maxFilter is the largest DeltaNet.Filter.

@@ -25,6 +25,7 @@ type RopeScaling struct {
 	BetaFast, BetaSlow   float64 // yarn, optional: default 32 and 1
 	NoTruncate           bool    // yarn: "truncate": false keeps fractional bounds
 	Proportion           float64 // proportional, optional: part of a head's frequencies that are not zero, 0 = all
+	Alpha                float64 // hunyuan_v1_dense: dynamic stretches by it, whatever the length; 0 = by the length
 	QueryBeta            float64 // ministral3: growth of queries with their position (Config.QueryScale); 0 = none
 	// ShortFactor and LongFactor (longrope) divide the frequencies one by one; the long ones apply to sequences of more
 	// than OriginalMaxPositions tokens.
@@ -47,6 +48,10 @@ var ropeTypes = map[string]map[string]bool{
 	// gemma4: frequencies are computed from the whole head size, and only the first part of them is not zero
 	"proportional": {"partial_rotary_factor": false, "factor": false},
 }
+
+// alphaKeys are the keys of dynamic scaling in a dialect with RopeAlpha. transformers reads alpha alone.
+var alphaKeys = map[string]bool{"factor": true, "alpha": false, "beta_fast": false, "beta_slow": false, "mscale": false,
+	"mscale_all_dim": false, "original_max_position_embeddings": false}
 
 // generalRopeTypes are the types of families that define none of their own.
 var generalRopeTypes = map[string]string{"default": "default", "linear": "linear", "dynamic": "dynamic",
@@ -185,6 +190,9 @@ func readRopeObject(parent *Keys, key string) (r RopeScaling, theta float64, ok 
 	if parent.dialect.QueryScale {
 		takes = withQueryScale(kind, takes)
 	}
+	if parent.dialect.RopeAlpha && kind == "dynamic" {
+		takes = alphaKeys
+	}
 	for _, field := range slices.Sorted(maps.Keys(takes)) {
 		if takes[field] && k.absent(field) {
 			k.Fail(field, "is missing; %s needs it", parent.dialect.neededBy(field, kind))
@@ -213,6 +221,7 @@ func readRopeObject(parent *Keys, key string) (r RopeScaling, theta float64, ok 
 		k.Fail(originalLength, "= 0: must be 1 to %d", 1<<30)
 	}
 	k.Float(queryBeta, &r.QueryBeta)
+	k.Float("alpha", &r.Alpha)
 	k.Int("max_position_embeddings", new(int))
 	k.Float("low_freq_factor", &r.LowFreqFactor)
 	k.Float("high_freq_factor", &r.HighFreqFactor)
@@ -263,6 +272,7 @@ func (c Config) ropeProblems(check func(ok bool, key, format string, args ...any
 	case "proportional":
 		c.proportionalProblems(check)
 	case "dynamic":
+		check(r.Alpha >= 0 && r.Alpha < 1e9, "rope_scaling.alpha", "= %g: must be above 0", r.Alpha)
 		check(c.rotaryDim() > 2, "rope_scaling.rope_type", "= %q needs a head size above 2, not %d",
 			kind, c.rotaryDim())
 	case "llama3":
@@ -316,6 +326,9 @@ func (c Config) InvFreq(seqLen int) (invFreq []float64, attentionScale float64, 
 		d, limit := float64(dim), float64(c.MaxPositions)
 		length := max(float64(seqLen), limit)
 		stretch := r.Factor*length/limit - (r.Factor - 1)
+		if r.Alpha != 0 {
+			stretch = r.Alpha
+		}
 		invFreq = frequencies(c.RopeTheta*math.Pow(stretch, d/(d-2)), dim)
 	case "llama3":
 		invFreq = r.llama3(frequencies(c.RopeTheta, dim))
@@ -336,7 +349,7 @@ func (c Config) InvFreq(seqLen int) (invFreq []float64, attentionScale float64, 
 // LongestRow returns the longest row, in tokens, that may be trained or evaluated: MaxPositions, or Factor times as
 // many with "dynamic" scaling, whose frequencies depend on the longest row.
 func (c Config) LongestRow() int {
-	if c.RopeScaling.Type != "dynamic" {
+	if c.RopeScaling.Type != "dynamic" || c.RopeScaling.Alpha != 0 {
 		return c.MaxPositions
 	}
 	return int(min(float64(c.MaxPositions)*c.RopeScaling.Factor, 1<<30))

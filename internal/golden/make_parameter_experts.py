@@ -96,7 +96,8 @@ def watch_leads(peft):
 LATENT = ("mlp", "mlp", ("gate_proj", "up_proj", "down_proj"), "gate.e_score_correction_bias", "gate.e_score_correction_bias")
 RELEASED = {"ernie4_5_moe": ("mlp", "mlp", ("gate_proj", "up_proj", "down_proj"), "gate.moe_statics.e_score_correction_bias", "moe_statics.e_score_correction_bias"),
             "lfm2_moe": ("feed_forward", "feed_forward", ("w1", "w3", "w2"), "expert_bias", "expert_bias"),
-            "deepseek_v2": LATENT, "glm4_moe_lite": LATENT,
+            "deepseek_v2": LATENT, "glm4_moe_lite": LATENT, "qwen3_next": LATENT,
+            "afmoe": ("mlp", "mlp", ("gate_proj", "up_proj", "down_proj"), "expert_bias", "expert_bias"),
             "minimax_m2": ("mlp", "block_sparse_moe", ("w1", "w3", "w2"), "e_score_correction_bias", "e_score_correction_bias")}
 
 

@@ -411,3 +411,19 @@ func SigmoidGateGrad(M int) Geometry { return warps("sigmoid_gate", "sigmoid_gat
 func PerMatrix(stem, entry string, matrices int) Geometry {
 	return Geometry{stem, entry, [3]int{matrices, 1, 1}, [3]int{256, 1, 1}, 0}
 }
+
+// HeadParts returns the geometry of the head_parts_* kernels over M rows of that many heads with parts of these widths,
+// and how many columns a thread moves.
+func HeadParts(M, heads int, widths [4]int, back bool) (g Geometry, unit int) {
+	entry, head := "head_parts_split", 0
+	if back {
+		entry = "head_parts_join"
+	}
+	unit = 8
+	for _, w := range widths {
+		if head += w; w%unit != 0 {
+			unit = 1
+		}
+	}
+	return Flat("head_parts", entry, int64(M)*int64(heads*head/unit)), unit
+}

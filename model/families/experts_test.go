@@ -17,14 +17,14 @@ import (
 	"github.com/tierlora/tierlora/quant"
 )
 
-// expertFamilies are those whose reference models lie in testdata/experts, testdata/latent, testdata/linear_experts,
-// testdata/parameter_experts, testdata/scored_experts, testdata/shared_experts and testdata/ungated_experts, and
-// nowhere else.
-var expertFamilies = map[string]bool{"deepseek_v2": true, "deepseek_v3": true, "ernie4_5_moe": true,
+// expertFamilies are those whose reference models lie in testdata/dialect_experts, testdata/experts, testdata/latent,
+// testdata/linear_experts, testdata/parameter_experts, testdata/scored_experts, testdata/shared_experts and
+// testdata/ungated_experts, and nowhere else.
+var expertFamilies = map[string]bool{"afmoe": true, "deepseek_v2": true, "deepseek_v3": true, "ernie4_5_moe": true,
 	"glm4_moe": true, "glm4_moe_lite": true, "gpt_oss": true,
 	"lfm2_moe": true, "minimax_m2": true, "mixtral": true, "qwen2_moe": true, "qwen3_5_moe": true,
 	"nemotron_h":       true,
-	"qwen3_5_moe_text": true, "qwen3_moe": true}
+	"qwen3_5_moe_text": true, "qwen3_moe": true, "qwen3_next": true}
 
 // expertFolder is the folder of a reference model.
 func expertFolder(name string) string {
@@ -42,6 +42,8 @@ func expertFolder(name string) string {
 		return "scored_experts"
 	case strings.HasPrefix(name, "qwen2_moe"):
 		return "shared_experts"
+	case model == "afmoe" || model == "qwen3_next":
+		return "dialect_experts"
 	case strings.HasPrefix(name, "qwen3_5_moe"):
 		return "linear_experts"
 	}
@@ -54,8 +56,8 @@ func expertPath(t testing.TB, name string) string {
 
 // expertModels are the reference models and their weights' files, in order.
 func expertModels(t testing.TB) (names []string, file map[string]string) {
-	for _, folder := range []string{"experts", "latent", "linear_experts", "parameter_experts", "scored_experts",
-		"shared_experts", "state_space_experts", "ungated_experts"} {
+	for _, folder := range []string{"dialect_experts", "experts", "latent", "linear_experts", "parameter_experts",
+		"scored_experts", "shared_experts", "state_space_experts", "ungated_experts"} {
 		golden.JSON(t, golden.Path(t, filepath.Join(folder, "models.json")), &file)
 	}
 	for name := range file {
@@ -112,12 +114,12 @@ func TestExpertLogitsEqualTransformers(t *testing.T) {
 // configuration asks for it.
 func TestExpertGradientsEqualPEFT(t *testing.T) {
 	_, file := expertModels(t)
-	for name, tensors := range map[string]int{"deepseek_v2": 32, "deepseek_v3": 36,
+	for name, tensors := range map[string]int{"afmoe": 38, "deepseek_v2": 32, "deepseek_v3": 36,
 		"ernie4_5_moe": 32, "glm4_moe": 52, "glm4_moe_lite": 36,
 		"granitemoehybrid_experts": 28, "lfm2_moe": 22, "minimax_m2": 24, "nemotron_h": 24,
 		"gpt_oss": 16, "gpt_oss_balanced": 24, "gpt_oss_full": 6,
 		"mixtral_balanced": 68, "qwen2_moe": 96, "qwen2_moe_mixed": 84, "qwen3_5_moe": 42, "qwen3_5_moe_text": 42,
-		"qwen3_moe": 80, "qwen3_moe_mixed": 18} {
+		"qwen3_moe": 80, "qwen3_moe_mixed": 18, "qwen3_next": 38} {
 		t.Run(name, func(t *testing.T) {
 			dir := expertPath(t, name+".lora")
 			c := loadConfig(t, expertPath(t, name+".config.json"))
@@ -172,7 +174,7 @@ func TestExpertsPlan(t *testing.T) {
 							if n -= mlp(c, i); !asParameters {
 								n += 3 * c.Experts
 							}
-							if !asParameters && !c.Routing.Scored { // the router
+							if !asParameters && (!c.Routing.Scored || c.ModelType == "afmoe") { // the router
 								n++
 							}
 							n += shared(c)
@@ -182,7 +184,7 @@ func TestExpertsPlan(t *testing.T) {
 				},
 				"q_proj": func() (n int) {
 					for i := range c.NumLayers {
-						if mixers(c, i) == 4 {
+						if mixers(c, i) == 4 || c.ModelType == "afmoe" {
 							n++
 						}
 					}
@@ -268,11 +270,13 @@ func mixers(c model.Config, layer int) int {
 		return 0
 	case c.LinearLayer(layer) && c.StateSpace.Heads > 0:
 		return 2
+	case c.LinearLayer(layer) && c.DeltaNet.Fused:
+		return 3
 	case c.LinearLayer(layer):
 		return 5
 	case c.ShortConv > 0 && c.LayerTypes[layer] == model.ConvLayer:
 		return 2
-	case c.Latent.QueryRank > 0:
+	case c.Latent.QueryRank > 0 || c.ModelType == "afmoe": // with a gate
 		return 5
 	}
 	return 4

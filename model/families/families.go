@@ -10,6 +10,8 @@ import (
 
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/model"
+	"github.com/tierlora/tierlora/model/afmoe"
+	"github.com/tierlora/tierlora/model/apertus"
 	"github.com/tierlora/tierlora/model/gemma"
 	"github.com/tierlora/tierlora/model/glm4"
 	"github.com/tierlora/tierlora/model/gptoss"
@@ -54,7 +56,9 @@ type Family struct {
 
 // Table maps model_type to its family.
 var Table = map[string]Family{
-	"cwm": {Build: llama.Build, Dialect: llama.CWM},
+	"afmoe":   {Build: afmoe.Build, Dialect: afmoe.Dialect, Experts: &afmoe.Names, PEFTRenames: true},
+	"apertus": {Build: apertus.Build, Dialect: apertus.Dialect},
+	"cwm":     {Build: llama.Build, Dialect: llama.CWM},
 	"deepseek_v2": {Build: mixtral.BuildScored, Dialect: mixtral.DeepSeekV2, Experts: &mixtral.Scored,
 		PEFTRenames: true},
 	"deepseek_v3": {Build: mixtral.BuildScored, Dialect: mixtral.DeepSeekV3, NextTokens: true,
@@ -82,10 +86,11 @@ var Table = map[string]Family{
 	"granite": {Build: llama.Build, Dialect: llama.Granite},
 	"granitemoehybrid": {Build: granite.Build, Dialect: granite.Hybrid, Experts: &granite.Names,
 		WholeExperts: true},
-	"idefics3": {Build: llama.Build, Dialect: llama.Idefics3, Unused: llama.Idefics3Unused},
-	"lfm2":     {Build: lfm2.Build, Dialect: lfm2.Dialect},
-	"lfm2_moe": {Build: lfm2.Build, Dialect: lfm2.Mixture, Experts: &lfm2.Names},
-	"llama":    {Build: llama.Build, Dialect: llama.Llama},
+	"hunyuan_v1_dense": {Build: llama.Build, Dialect: llama.HunYuan},
+	"idefics3":         {Build: llama.Build, Dialect: llama.Idefics3, Unused: llama.Idefics3Unused},
+	"lfm2":             {Build: lfm2.Build, Dialect: lfm2.Dialect},
+	"lfm2_moe":         {Build: lfm2.Build, Dialect: lfm2.Mixture, Experts: &lfm2.Names},
+	"llama":            {Build: llama.Build, Dialect: llama.Llama},
 	"minimax_m2": {Build: mixtral.BuildMiniMax, Dialect: mixtral.MiniMax, Experts: &mixtral.MiniMaxNames,
 		PEFTRenames: true},
 	"ministral":  {Build: llama.Build, Dialect: llama.Ministral},
@@ -108,10 +113,12 @@ var Table = map[string]Family{
 		Experts: &mixtral.Qwen, WholeExperts: true},
 	"qwen3_5_text": {Build: qwen35.Build, Dialect: qwen35.Text, Unused: qwen35.Unused},
 	"qwen3_moe":    {Build: mixtral.BuildQwen, Dialect: mixtral.Qwen3, Experts: &mixtral.Qwen, PEFTRenames: true},
-	"qwen3_vl":     {Build: llama.Build, Dialect: llama.Qwen3VL, Unused: llama.Qwen3VLUnused},
-	"seed_oss":     {Build: llama.Build, Dialect: llama.SeedOSS},
-	"smollm3":      {Build: llama.Build, Dialect: llama.SmolLM3},
-	"smolvlm":      {Build: llama.Build, Dialect: llama.SmolVLM, Unused: llama.Idefics3Unused},
+	"qwen3_next": {Build: qwen35.BuildNext, Dialect: qwen35.Next, Unused: []string{"mtp.*"}, Experts: &mixtral.Qwen,
+		PEFTRenames: true},
+	"qwen3_vl": {Build: llama.Build, Dialect: llama.Qwen3VL, Unused: llama.Qwen3VLUnused},
+	"seed_oss": {Build: llama.Build, Dialect: llama.SeedOSS},
+	"smollm3":  {Build: llama.Build, Dialect: llama.SmolLM3},
+	"smolvlm":  {Build: llama.Build, Dialect: llama.SmolVLM, Unused: llama.Idefics3Unused},
 }
 
 // For returns the architecture of a configuration.

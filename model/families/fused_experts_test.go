@@ -160,7 +160,9 @@ func TestFusedExpertsPlan(t *testing.T) {
 						case !c.ExpertLayer(i):
 							layers += attention + mlp(c, i)
 						default:
-							layers += attention + shared(c)
+							if layers += attention + shared(c); c.ModelType == "afmoe" { // its router is a linear layer
+								layers++
+							}
 						}
 						if c.ExpertLayer(i) {
 							tensors += 2 * len(parameters)

@@ -291,3 +291,27 @@ var CWM = model.Dialect{Architecture: "CwmForCausalLM", KVHeadsOptional: true, R
 	"attention_bias": {Value: false, Why: "cwm has no biases"},
 	"mlp_bias":       {Value: false, Why: "cwm has no biases"},
 }}
+
+// HunYuan is Llama with a norm of every query and key head behind the rotation, which may be stretched by a number of
+// its own (Hunyuan 0.5B to 7B, Hunyuan-MT).
+var HunYuan = model.Dialect{Architecture: "HunYuanDenseV1ForCausalLM", KVHeadsOptional: true, RopeAlpha: true,
+	Defaults: func(c *model.Config) {
+		c.RMSNormEps = 1e-5
+	}, Read: func(c *model.Config, k *model.Keys) {
+		c.QKNorm, c.LateQKNorm = true, true
+		k.Bool("attention_bias", &c.QKVBias)
+		c.OBias = c.QKVBias
+		unappliedDropout(c, k, 0, "attention_dropout")
+		for _, key := range []string{"add_classification_head", "attention_head_dim", "cla_share_factor", "class_num",
+			"dense_list", "eod_token_id", "im_end_id", "im_newline_id", "im_start_id", "mask_init_id", "org_vocab_size",
+			"pad_id", "pool_type", "sep_token_id", "text_end_id", "text_start_id"} {
+			k.Drop(key) // of tasks and inputs that the language model does not have
+		}
+		k.OwnCode("HunYuanDenseV1ForCausalLM")
+	}, Fixed: map[string]model.Fixed{
+		"mlp_bias":           {Value: false, Why: "hunyuan_v1_dense has no biases in its MLP"},
+		"norm_type":          {Value: "rms", Why: "hunyuan_v1_dense norms by RMSNorm"},
+		"use_cla":            {Value: false, Why: "keys and values that layers share are not supported"},
+		"use_qk_norm":        {Value: true, Why: "hunyuan_v1_dense always norms queries and keys"},
+		"use_rotary_pos_emb": {Value: true, Why: "hunyuan_v1_dense rotates queries and keys"},
+	}}

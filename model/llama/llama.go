@@ -27,10 +27,13 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 				a := nn.Attention{
 					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim,
 					QKVBias: c.QKVBias, OBias: c.OBias, Window: c.Window(i), Scale: c.AttentionScale,
-					Interleaved: c.Interleaved,
+					Interleaved: c.Interleaved, LateQKNorm: c.LateQKNorm,
 				}
 				if c.QKNorm {
 					a.QKNorm = func(name string, x *nn.Value, heads int) *nn.Value {
+						if c.LateQKNorm { // under other names
+							name = map[string]string{"q_norm": "query_layernorm", "k_norm": "key_layernorm"}[name]
+						}
 						return n.HeadsRMSNorm(name, x, heads, c.RMSNormEps)
 					}
 				}

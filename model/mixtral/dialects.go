@@ -41,7 +41,7 @@ var Qwen3 = model.Dialect{Architecture: "Qwen3MoeForCausalLM", KVHeadsOptional: 
 	c.ExpertSize = 768
 	k.Int("moe_intermediate_size", &c.ExpertSize)
 	k.Bool("norm_topk_prob", &c.NormTopK)
-	denseLayers(c, k)
+	c.ReadDenseLayers(k)
 	windows(c, k)
 }, Fixed: map[string]model.Fixed{ // set in Qwen3-Coder's files
 	"qkv_bias":                        {Value: false, Why: "qwen3_moe says it by attention_bias"},
@@ -64,13 +64,9 @@ var Qwen2 = model.Dialect{Architecture: "Qwen2MoeForCausalLM", KVHeadsOptional: 
 	}
 	c.Experts = 60
 	c.ReadExperts(k, 4, "num_experts", "num_local_experts")
-	c.ExpertSize, c.SharedSize = 1408, 5632
-	k.Int("moe_intermediate_size", &c.ExpertSize)
-	if k.Int("shared_expert_intermediate_size", &c.SharedSize); c.SharedSize < 1 {
-		k.Fail("shared_expert_intermediate_size", "= %d: must be 1 or more", c.SharedSize)
-	}
+	c.ReadExpertSizes(k, 1408, 5632)
 	k.Bool("norm_topk_prob", &c.NormTopK)
-	denseLayers(c, k)
+	c.ReadDenseLayers(k)
 	first := 28
 	k.Int("max_window_layers", &first)
 	windows(c, k)
@@ -95,15 +91,6 @@ var Qwen2 = model.Dialect{Architecture: "Qwen2MoeForCausalLM", KVHeadsOptional: 
 }, Fixed: map[string]model.Fixed{
 	"attention_bias": {Value: true, Why: "qwen2_moe says it by qkv_bias"},
 }}
-
-// denseLayers reads which layers have an MLP and no experts.
-func denseLayers(c *model.Config, k *model.Keys) {
-	c.ExpertStep = 1
-	if k.Int("decoder_sparse_step", &c.ExpertStep); c.ExpertStep < 1 {
-		k.Fail("decoder_sparse_step", "= %d: must be 1 or more", c.ExpertStep)
-	}
-	c.DenseLayers, _ = k.Ints("mlp_only_layers")
-}
 
 // windows reads one window for all layers, which applies with use_sliding_window. Nothing reads max_window_layers.
 func windows(c *model.Config, k *model.Keys) {

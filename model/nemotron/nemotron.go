@@ -35,7 +35,7 @@ func Name(tensor string) string {
 }
 
 // Dialect describes config.json of Nemotron-H and Nemotron 3. A model may have any of the four kinds of layers.
-var Dialect = model.Dialect{Architecture: "NemotronHForCausalLM", ActivationKey: "mlp_hidden_act", ReLU2: true,
+var Dialect = model.Dialect{Architecture: "NemotronHForCausalLM", ActivationKey: "mlp_hidden_act", Ungated: model.ReLU2,
 	Defaults: func(c *model.Config) {
 		c.HiddenAct, c.NumLayers, c.NumKVHeads, c.HeadDim = model.ReLU2, model.FromLayerTypes, 8, 128
 		c.IntermediateSize = 21504

@@ -12,19 +12,19 @@ type DeltaNet struct {
 	KeySize, ValueSize   int // columns of a head
 	Filter               int // window of the convolution in tokens
 	Eps                  float64
+	// Fused reports that in_proj_qkvz gives queries, keys, values and z, and in_proj_ba both gates, of a key head's
+	// parts one after the other (Qwen3-Next).
+	Fused bool
 }
 
-// GatedDeltaNet is Qwen3.5's linear attention out_proj(norm(o) * silu(z)): [M,C] -> [M,C]. o is the result of the gated
-// delta rule (kernel.GatedDelta) over the convolved queries, keys and values of in_proj_qkv with the gates of in_proj_b
-// and in_proj_a; z is the output of in_proj_z. Its state per sequence does not grow with the length.
+// GatedDeltaNet is the linear attention of Qwen3.5 and Qwen3-Next, out_proj(norm(o) * silu(z)): [M,C] -> [M,C]. o is the
+// result of the gated delta rule (kernel.GatedDelta) over the convolved queries, keys and values of in_proj_qkv with the
+// gates of in_proj_b and in_proj_a; z is the output of in_proj_z. Its state per sequence does not grow with the length.
 func (n *Net) GatedDeltaNet(name string, x *Value, in Batch, a DeltaNet) *Value {
 	var y *Value
 	n.In(name, func() {
 		width, keys, values := x.Width(), a.KeyHeads*a.KeySize, a.ValueHeads*a.ValueSize
-		qkv := n.Linear("in_proj_qkv", width, 2*keys+values, false).Apply(x)
-		z := n.Linear("in_proj_z", width, values, false).Apply(x)
-		b := n.Linear("in_proj_b", width, a.ValueHeads, false).Apply(x)
-		decay := n.Linear("in_proj_a", width, a.ValueHeads, false).Apply(x)
+		qkv, z, b, decay := a.projections(n, x)
 		filter := n.add(n.Scope()+".conv1d.weight", []int{2*keys + values, 1, a.Filter},
 			kernel.T(n.Float(), 2*keys+values, a.Filter))
 		each := func(name string) *Value {
@@ -59,4 +59,28 @@ func (n *Net) GatedDeltaNet(name string, x *Value, in Batch, a DeltaNet) *Value 
 		y = n.Linear("out_proj", values, width, false).Apply(gated)
 	})
 	return y
+}
+
+// projections returns queries, keys and values [M,2keys+values] of rows, z [M,values], and the gates b and a
+// [M,ValueHeads].
+func (a DeltaNet) projections(n *Net, x *Value) (qkv, z, b, decay *Value) {
+	width, keys, values := x.Width(), a.KeyHeads*a.KeySize, a.ValueHeads*a.ValueSize
+	linear := func(name string, out int) *Value { return n.Linear(name, width, out, false).Apply(x) }
+	if !a.Fused {
+		return linear("in_proj_qkv", 2*keys+values), linear("in_proj_z", values), linear("in_proj_b", a.ValueHeads),
+			linear("in_proj_a", a.ValueHeads)
+	}
+	each := a.ValueHeads / a.KeyHeads // value heads of a key head
+	parts := func(name string, first, rest int, widths ...int) (*Value, *Value) {
+		k := kernel.HeadParts{Heads: a.KeyHeads}
+		copy(k.Widths[:], widths)
+		all := n.Apply(k, linear(name, first+rest))
+		columns := func(from, width int) *Value {
+			return n.Apply(kernel.HeadColumns{Heads: 1, Of: first + rest, From: from, Width: width}, all)
+		}
+		return columns(0, first), columns(first, rest)
+	}
+	qkv, z = parts("in_proj_qkvz", 2*keys+values, values, a.KeySize, a.KeySize, each*a.ValueSize, each*a.ValueSize)
+	b, decay = parts("in_proj_ba", a.ValueHeads, a.ValueHeads, each, each)
+	return qkv, z, b, decay
 }

@@ -157,6 +157,8 @@ type MoE struct {
 	Router                   string // name of the router within the block; "" = gate
 	// SharedName is the name of a shared expert without a gate; "" = the shared expert has a gate.
 	SharedName string
+	// LinearRouter reports that the router is a linear layer in transformers although it is one by scores.
+	LinearRouter bool
 	// Scores replaces the softmax of the router's logits; nil = the softmax.
 	Scores *Scores
 	// Parameters reports that transformers holds the experts' matrices as parameters, and the router not as a linear
@@ -184,11 +186,11 @@ func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 		width := x.Width()
 		parameters := m.Parameters || n.ExpertParameters
 		var router Linear
-		plain, gate := m.Parameters || m.Scores != nil, cmp.Or(m.Router, "gate")
+		plain, gate := m.Parameters || m.Scores != nil && !m.LinearRouter, cmp.Or(m.Router, "gate")
 		if plain {
 			n.In(gate, func() { router = newDense(n, width, m.Experts, nil) })
 		} else {
-			router = n.linear(gate, width, m.Experts, false, !parameters)
+			router = n.linear(gate, width, m.Experts, false, !parameters || m.LinearRouter)
 		}
 		if (plain || parameters) && m.Router == "" { // adapters know a router by the name that transformers has too
 			router = n.router(gate, router)

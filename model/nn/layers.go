@@ -227,9 +227,12 @@ type Attention struct {
 	Fused       bool   // one qkv_proj instead of q_proj, k_proj and v_proj
 	Out         string // name of the output projection; "" = o_proj
 	Gated       bool   // q_proj has a gate beside each head's query; its sigmoid multiplies the head's result
+	Gate        string // name of a projection whose sigmoids multiply what the heads give; "" = there is none
 	// QKNorm norms queries, then keys, [M,heads*HeadDim] under the names q_norm and k_norm; nil = no norm.
 	QKNorm func(name string, x *Value, heads int) *Value
-	Sinks  bool // each head has an attention sink
+	// LateQKNorm makes QKNorm norm rotated queries and keys.
+	LateQKNorm bool
+	Sinks      bool // each head has an attention sink
 	// ValuesAreKeys makes the output of k_proj, before norm and rotation, the values; there is no v_proj. ValueNorm
 	// norms them; nil = no norm.
 	ValuesAreKeys bool
@@ -254,11 +257,14 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 		} else {
 			key, value = n.keysAndValues(x, a)
 		}
-		if a.QKNorm != nil {
+		norm := func() {
 			query = a.QKNorm("q_norm", query, a.Heads)
+			if a.Of == nil {
+				key = a.QKNorm("k_norm", key, a.KVHeads)
+			}
 		}
-		if a.QKNorm != nil && a.Of == nil {
-			key = a.QKNorm("k_norm", key, a.KVHeads)
+		if a.QKNorm != nil && !a.LateQKNorm {
+			norm()
 		}
 		if a.RoPE != nil {
 			query = n.Apply(kernel.RoPE{Heads: a.Heads, HeadDim: a.HeadDim, Interleaved: a.Interleaved}, query,
@@ -267,6 +273,9 @@ func (n *Net) SelfAttention(name string, x *Value, in Batch, a Attention) *Value
 		if a.RoPE != nil && a.Of == nil {
 			key = n.Apply(kernel.RoPE{Heads: a.KVHeads, HeadDim: a.HeadDim, Interleaved: a.Interleaved}, key,
 				a.RoPE, in.Positions)
+		}
+		if a.QKNorm != nil && a.LateQKNorm {
+			norm()
 		}
 		if in.Cache != nil && a.Of == nil && n.Ranks() == 1 {
 			key = n.cached("key", key, in)
@@ -299,7 +308,14 @@ func attend(n *Net, in Batch, a Attention, query, key, value *Value) *Value {
 func (n *Net) queries(x *Value, a Attention) (query *Value, gated func(heads *Value) *Value) {
 	q := a.Heads * a.HeadDim
 	if !a.Gated {
-		return n.Linear("q_proj", x.Width(), q, a.QKVBias).Apply(x), func(heads *Value) *Value { return heads }
+		return n.Linear("q_proj", x.Width(), q, a.QKVBias).Apply(x), func(heads *Value) *Value {
+			if a.Gate == "" {
+				return heads
+			}
+			gate := n.Linear(a.Gate, x.Width(), q, false).Apply(x)
+			beside := kernel.HeadColumnsGrad{Heads: a.Heads, Of: 2 * a.HeadDim, From: a.HeadDim, Width: a.HeadDim}
+			return n.Apply(kernel.HeadGate{Heads: a.Heads}, heads, n.Apply(beside, gate))
+		}
 	}
 	both := n.Linear("q_proj", x.Width(), 2*q, a.QKVBias).Apply(x)
 	query = n.Apply(kernel.HeadColumns{Heads: a.Heads, Of: 2 * a.HeadDim, Width: a.HeadDim}, both)

@@ -21,12 +21,30 @@ var MixtureText = model.Dialect{Architecture: "Qwen3_5MoeForCausalLM", KVHeadsOp
 		readText(c, k)
 		c.Experts = 256
 		c.ReadExperts(k, 8, "num_experts", "num_local_experts")
-		c.ExpertSize, c.SharedSize, c.NormTopK = 512, 512, true
-		k.Int("moe_intermediate_size", &c.ExpertSize)
-		if k.Int("shared_expert_intermediate_size", &c.SharedSize); c.SharedSize < 1 {
-			k.Fail("shared_expert_intermediate_size", "= %d: must be 1 or more", c.SharedSize)
-		}
+		c.NormTopK = true
+		c.ReadExpertSizes(k, 512, 512)
 	}, Fixed: mixtureFixed}
+
+// Next describes config.json of Qwen3-Next: Qwen3.5's mixtures with fused projections of linear attention and the options
+// of Qwen3's mixtures. Absent keys have the values of Qwen3-Next-80B-A3B.
+var Next = model.Dialect{Architecture: "Qwen3NextForCausalLM", KVHeadsOptional: true, PartialRotary: true, SiLU: true,
+	Defaults: func(c *model.Config) {
+		Text.Defaults(c)
+		c.NumKVHeads = 2
+	}, Read: func(c *model.Config, k *model.Keys) {
+		k.Bool("attention_bias", &c.QKVBias)
+		c.OBias = c.QKVBias
+		c.ReadDeltaNet(k)
+		c.DeltaNet.Fused = true
+		c.Experts, c.NormTopK = 512, true
+		c.ReadExperts(k, 10, "num_experts", "num_local_experts")
+		c.ReadExpertSizes(k, 512, 512)
+		k.Bool("norm_topk_prob", &c.NormTopK)
+		c.ReadDenseLayers(k)
+	}, Fixed: map[string]model.Fixed{
+		"mlp_bias":           {Value: false, Why: "qwen3_next has no biases in its MLPs"},
+		"use_sliding_window": {Value: false, Why: "qwen3_next has no windows"},
+	}}
 
 // Folder is Text, and MixtureFolder is MixtureText, in a folder with images, as in the releases.
 var (

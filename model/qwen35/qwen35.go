@@ -5,14 +5,20 @@ import (
 	"github.com/tierlora/tierlora/model/nn"
 )
 
-// Build applies the network to a batch, including the final norm: -> [M,C].
-func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
+// Build applies Qwen3.5 to a batch, including the final norm: -> [M,C].
+func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value { return build(n, c, in, true) }
+
+// BuildNext applies Qwen3-Next, whose experts a checkpoint may have as linear layers.
+func BuildNext(n *nn.Net, c model.Config, in nn.Batch) *nn.Value { return build(n, c, in, false) }
+
+// build applies the network; parameters reports that transformers always has the experts' matrices as parameters.
+func build(n *nn.Net, c model.Config, in nn.Batch, parameters bool) *nn.Value {
 	linear := nn.DeltaNet{KeyHeads: c.DeltaNet.KeyHeads, ValueHeads: c.DeltaNet.ValueHeads, KeySize: c.DeltaNet.KeySize,
 		ValueSize: c.DeltaNet.ValueSize,
-		Filter:    c.DeltaNet.Filter, Eps: c.RMSNormEps}
+		Filter:    c.DeltaNet.Filter, Eps: c.RMSNormEps, Fused: c.DeltaNet.Fused}
 	moe := nn.MoE{Gate: "gate_proj", Up: "up_proj", Down: "down_proj", Experts: c.Experts, PerToken: c.ExpertsPerToken,
 		Inner:     c.ExpertSize,
-		Normalise: c.NormTopK, Activation: c.HiddenAct, Shared: c.SharedSize, Parameters: true}
+		Normalise: c.NormTopK, Activation: c.HiddenAct, Shared: c.SharedSize, Parameters: parameters}
 	var x *nn.Value
 	n.In(c.Scope(), func() {
 		rope := n.Rotary(c, in)
