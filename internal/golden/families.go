@@ -10,7 +10,8 @@ import (
 )
 
 // FamilyFolders are the folders of testdata with small models of families whose runs other programs made.
-var FamilyFolders = []string{"autumn_families", "dialect_experts", "dialects", "experts", "first_families", "fused_experts", "gemma", "gemma4",
+var FamilyFolders = []string{"autumn_families", "dialect_experts", "dialects", "experts",
+	"first_families", "fused_experts", "gemma", "gemma4",
 	"gemma4_experts",
 	"gemma4_unified", "idefics3_text", "interleaved", "latent", "linear_attention", "linear_experts", "llama_like",
 	"ministral3", "more_families", "mxfp4", "parameter_experts", "phi", "scored_experts",

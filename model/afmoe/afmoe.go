@@ -1,6 +1,6 @@
-// Package afmoe builds AFMoE (Arcee's Trinity): windows in all layers but each few, positions in these alone, a gate on what
-// attention gives, norms before and after attention and MLP, and experts chosen by scores with a correction beside shared
-// ones. Names are the checkpoint's.
+// Package afmoe builds AFMoE (Arcee's Trinity): windows in all layers but each few, positions in these alone, a gate on
+// what attention gives, norms before and after attention and MLP, and experts chosen by scores with a correction beside
+// shared ones. Names are the checkpoint's.
 package afmoe
 
 import (

@@ -2,8 +2,8 @@ package nn
 
 import "github.com/tierlora/tierlora/kernel"
 
-// XIELU applies the activation xIELU (kernel.XIELU), whose numbers are tensors of the checkpoint: two learnt ones, and two
-// that never change.
+// XIELU applies the activation xIELU (kernel.XIELU), whose numbers are tensors of the checkpoint: two learnt ones, and
+// two that never change.
 func XIELU(n *Net, name string, x *Value) *Value {
 	in := []*Value{x}
 	n.In(name, func() {

@@ -25,8 +25,8 @@ var MixtureText = model.Dialect{Architecture: "Qwen3_5MoeForCausalLM", KVHeadsOp
 		c.ReadExpertSizes(k, 512, 512)
 	}, Fixed: mixtureFixed}
 
-// Next describes config.json of Qwen3-Next: Qwen3.5's mixtures with fused projections of linear attention and the options
-// of Qwen3's mixtures. Absent keys have the values of Qwen3-Next-80B-A3B.
+// Next describes config.json of Qwen3-Next: Qwen3.5's mixtures with fused projections of linear attention and the
+// options of Qwen3's mixtures. Absent keys have the values of Qwen3-Next-80B-A3B.
 var Next = model.Dialect{Architecture: "Qwen3NextForCausalLM", KVHeadsOptional: true, PartialRotary: true, SiLU: true,
 	Defaults: func(c *model.Config) {
 		Text.Defaults(c)
