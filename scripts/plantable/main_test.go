@@ -59,7 +59,8 @@ func TestTableHasTheReleases(t *testing.T) {
 // TestEveryFamilyHasARelease: a family that people train has a row.
 func TestEveryFamilyHasARelease(t *testing.T) {
 	seen := map[string]bool{
-		"afmoe": true, "apertus": true, // releases.json has no config.json of Trinity and Apertus
+		// releases.json has no config.json of Trinity, Apertus, Hunyuan and Qwen3-Next
+		"afmoe": true, "apertus": true, "hunyuan_v1_dense": true, "qwen3_next": true,
 		"deepseek_v3":      true, // its releases have 671 B parameters: no card of the table holds them in 4 bits
 		"granitemoehybrid": true, // releases.json has no config.json of Granite 4
 		"nemotron_h":       true, // nor one of Nemotron 3
