@@ -159,6 +159,8 @@ type MoE struct {
 	SharedName string
 	// LinearRouter reports that the router is a linear layer in transformers although it is one by scores.
 	LinearRouter bool
+	// PlainRouter reports that a router by a softmax is a parameter in transformers: it stays as it is stored.
+	PlainRouter bool
 	// Scores replaces the softmax of the router's logits; nil = the softmax.
 	Scores *Scores
 	// Parameters reports that transformers holds the experts' matrices as parameters, and the router not as a linear
@@ -186,7 +188,7 @@ func (n *Net) MoE(name string, x, real *Value, m MoE) *Value {
 		width := x.Width()
 		parameters := m.Parameters || n.ExpertParameters
 		var router Linear
-		plain, gate := m.Parameters || m.Scores != nil && !m.LinearRouter, cmp.Or(m.Router, "gate")
+		plain, gate := m.Parameters || m.PlainRouter || m.Scores != nil && !m.LinearRouter, cmp.Or(m.Router, "gate")
 		if plain {
 			n.In(gate, func() { router = newDense(n, width, m.Experts, nil) })
 		} else {

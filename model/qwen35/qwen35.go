@@ -18,7 +18,7 @@ func build(n *nn.Net, c model.Config, in nn.Batch, parameters bool) *nn.Value {
 		Filter:    c.DeltaNet.Filter, Eps: c.RMSNormEps, Fused: c.DeltaNet.Fused}
 	moe := nn.MoE{Gate: "gate_proj", Up: "up_proj", Down: "down_proj", Experts: c.Experts, PerToken: c.ExpertsPerToken,
 		Inner:     c.ExpertSize,
-		Normalise: c.NormTopK, Activation: c.HiddenAct, Shared: c.SharedSize, Parameters: parameters}
+		Normalise: c.NormTopK, Activation: c.HiddenAct, Shared: c.SharedSize, Parameters: parameters, PlainRouter: true}
 	var x *nn.Value
 	n.In(c.Scope(), func() {
 		rope := n.Rotary(c, in)
