@@ -17,7 +17,7 @@ import (
 
 // adapted are the linear layers, projections, routers, experts, and parameters of experts.
 var adapted = regexp.MustCompile(
-	`(_proj|_proj_with_mqa|_projection|gate|router\.proj|\.w[123]|in_proj_(qkv|z|b|a)|(in|out)put_linear)\.weight$|\.experts\.(gate_up|down)_proj$`)
+	`(_proj|_proj_with_mqa|_projection|gate|router\.proj|\.w[123]|in_proj_(qkvz?|z|ba?|a)|(in|out)put_linear)\.weight$|\.experts\.(gate_up|down)_proj$`)
 
 // TestMergeOfFamilies: a merged model has the tensors of its base by the same names, of which the adapted layers'
 // weights differ and no other; what a language model leaves out is there too.

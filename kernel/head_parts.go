@@ -15,8 +15,10 @@ type HeadParts struct {
 	Back   bool
 }
 
+// Name returns "head_parts".
 func (HeadParts) Name() string { return "head_parts" }
 
+// Shape returns the type of x.
 func (o HeadParts) Shape(in []Type) ([]Type, error) {
 	d, err := Want(in, "f[M,C]")
 	if err != nil {
@@ -42,12 +44,14 @@ func (o HeadParts) head() (width int) {
 	return width
 }
 
+// Grads reorders the result's gradient the other way.
 func (o HeadParts) Grads() Backward {
 	k := o
 	k.Back = !o.Back
 	return Backward{Calls: []Call{{k, []Ref{Upstream()}}}, Grads: []Ref{FromCall(0, 0)}}
 }
 
+// CPU shares rows among workers.
 func (o HeadParts) CPU(c *CPU, in, out []Tensor) func() {
 	size, head := in[0].DType.Size(), o.head()
 	x, y, row := in[0].Bytes(), out[0].Bytes(), o.Heads*head*size
@@ -69,8 +73,10 @@ func (o HeadParts) CPU(c *CPU, in, out []Tensor) func() {
 	})
 }
 
+// Cost counts the bytes that are read and written.
 func (HeadParts) Cost(in, out []Type, _ Content) Cost { return Cost{Bytes: moved(in, out)} }
 
+// Stored keeps x as the run computes.
 func (HeadParts) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType}, []DType{ComputeType}
 }

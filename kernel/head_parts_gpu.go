@@ -4,6 +4,7 @@ package kernel
 
 import "github.com/tierlora/tierlora/kernel/cuda"
 
+// GPU launches head_parts_split or head_parts_join.
 func (o HeadParts) GPU(g *GPU, in, out []DeviceTensor) (func() error, error) {
 	M, w := in[0].Shape[0], o.Widths
 	at, unit := cuda.HeadParts(M, o.Heads, w, o.Back)

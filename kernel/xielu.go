@@ -15,8 +15,10 @@ type XIELU struct{}
 // Cheap: its output costs less to recompute than to keep.
 func (XIELU) Cheap() {}
 
+// Name returns "xielu".
 func (XIELU) Name() string { return "xielu" }
 
+// Shape returns the type of x.
 func (XIELU) Shape(in []Type) ([]Type, error) {
 	if _, err := Want(in, "f[M,F]", "f[1]", "f[1]", "f[1]", "f[1]"); err != nil {
 		return nil, err
@@ -27,6 +29,7 @@ func (XIELU) Shape(in []Type) ([]Type, error) {
 	return []Type{in[0]}, nil
 }
 
+// Grads returns the gradient of x alone.
 func (XIELU) Grads() Backward {
 	return Backward{
 		Calls: []Call{{XIELUGrad{}, []Ref{In(0), In(1), In(2), In(3), In(4), Upstream()}}},
@@ -34,8 +37,10 @@ func (XIELU) Grads() Backward {
 	}
 }
 
+// InPlace lets y replace x.
 func (XIELU) InPlace() []Alias { return []Alias{{0, 0}} }
 
+// CPU shares values among workers.
 func (XIELU) CPU(c *CPU, in, out []Tensor) func() {
 	return byFloat(in[0], xielu[float32], xielu[float64])(c, in, out)
 }
@@ -69,8 +74,10 @@ func xielu[F Float](c *CPU, in, out []Tensor) func() {
 //	else:  dx = dy*((beta + softplus(n))*(e - 1) + beta), e = exp(x) where x < eps, else 0
 type XIELUGrad struct{}
 
+// Name returns "xielu_grad".
 func (XIELUGrad) Name() string { return "xielu_grad" }
 
+// Shape returns the type of x.
 func (XIELUGrad) Shape(in []Type) ([]Type, error) {
 	if _, err := Want(in, "f[M,F]", "f[1]", "f[1]", "f[1]", "f[1]", "f[M,F]"); err != nil {
 		return nil, err
@@ -81,8 +88,10 @@ func (XIELUGrad) Shape(in []Type) ([]Type, error) {
 	return []Type{in[0]}, nil
 }
 
+// InPlace lets dx replace x or dy.
 func (XIELUGrad) InPlace() []Alias { return []Alias{{0, 0}, {0, 5}} }
 
+// CPU shares values among workers.
 func (XIELUGrad) CPU(c *CPU, in, out []Tensor) func() {
 	return byFloat(in[0], xieluGrad[float32], xieluGrad[float64])(c, in, out)
 }
@@ -105,14 +114,18 @@ func xieluGrad[F Float](c *CPU, in, out []Tensor) func() {
 	})
 }
 
+// Cost counts a pass over the values.
 func (XIELU) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 6) }
 
+// Cost counts a pass over the values.
 func (XIELUGrad) Cost(in, out []Type, _ Content) Cost { return pointwise(in, out, out[0], 6) }
 
+// Stored keeps p, n, beta and eps in fp32.
 func (XIELU) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, F32, F32, F32, F32}, []DType{ComputeType}
 }
 
+// Stored keeps p, n, beta and eps in fp32.
 func (XIELUGrad) Stored([]DType) (want, out []DType) {
 	return []DType{ComputeType, F32, F32, F32, F32, ComputeType}, []DType{ComputeType}
 }

@@ -40,8 +40,8 @@ func (c *Config) ReadShared(k *Keys, key string, shared int) {
 	c.SharedSize = shared * c.ExpertSize
 }
 
-// ReadExpertSizes reads the intermediate sizes of an expert and of the shared expert; size and shared are those of
-// absent keys.
+// ReadExpertSizes reads the intermediate sizes of an expert and of the shared expert; size and shared replace absent
+// keys.
 func (c *Config) ReadExpertSizes(k *Keys, size, shared int) {
 	c.ExpertSize, c.SharedSize = size, shared
 	k.Int("moe_intermediate_size", &c.ExpertSize)

@@ -18,9 +18,9 @@ type DeltaNet struct {
 }
 
 // GatedDeltaNet is the linear attention of Qwen3.5 and Qwen3-Next, out_proj(norm(o) * silu(z)): [M,C] -> [M,C]. o is
-// the result of the gated delta rule (kernel.GatedDelta) over the convolved queries, keys and values of in_proj_qkv with
-// the gates of in_proj_b and in_proj_a; z is the output of in_proj_z. Its state per sequence does not grow with the
-// length.
+// the result of the gated delta rule (kernel.GatedDelta) over the convolved queries, keys and values of in_proj_qkv
+// with the gates of in_proj_b and in_proj_a; z is the output of in_proj_z. Its state per sequence does not grow with
+// the length.
 func (n *Net) GatedDeltaNet(name string, x *Value, in Batch, a DeltaNet) *Value {
 	var y *Value
 	n.In(name, func() {
