@@ -42,7 +42,7 @@ func (c *Config) ReadShared(k *Keys, key string, shared int) {
 
 // ReadExpertSizes reads the intermediate sizes of an expert and of the shared expert; size and shared replace absent
 // keys.
-func (c *Config) ReadExpertSizes(k *Keys, size, shared int) {
+func ReadExpertSizes(c *Config, k *Keys, size, shared int) {
 	c.ExpertSize, c.SharedSize = size, shared
 	k.Int("moe_intermediate_size", &c.ExpertSize)
 	if k.Int("shared_expert_intermediate_size", &c.SharedSize); c.SharedSize < 1 {
@@ -51,7 +51,7 @@ func (c *Config) ReadExpertSizes(k *Keys, size, shared int) {
 }
 
 // ReadDenseLayers reads which layers of Qwen's mixtures have an MLP and no experts.
-func (c *Config) ReadDenseLayers(k *Keys) {
+func ReadDenseLayers(c *Config, k *Keys) {
 	c.ExpertStep = 1
 	if k.Int("decoder_sparse_step", &c.ExpertStep); c.ExpertStep < 1 {
 		k.Fail("decoder_sparse_step", "= %d: must be 1 or more", c.ExpertStep)

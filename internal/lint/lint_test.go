@@ -38,6 +38,7 @@ var imports = map[string][]string{
 	"model":             {"internal/jsonerr", "internal/regular"},
 	"model/nn":          {"graph", "kernel", "quant", "internal/rescue"},
 	"model/*":           {"model", "model/nn", "kernel"},                  // the families
+	"model/afmoe":       {"model", "model/mixtral", "model/nn"},           // with its mixtures
 	"model/lfm2":        {"model", "model/mixtral", "model/nn"},           // with its mixtures
 	"model/granite":     {"model", "model/mixtral", "model/nn", "kernel"}, // with its mixtures
 	"model/nemotron":    {"model", "model/mixtral", "model/nn", "kernel"}, // with its mixtures

@@ -41,7 +41,7 @@ var Qwen3 = model.Dialect{Architecture: "Qwen3MoeForCausalLM", KVHeadsOptional: 
 	c.ExpertSize = 768
 	k.Int("moe_intermediate_size", &c.ExpertSize)
 	k.Bool("norm_topk_prob", &c.NormTopK)
-	c.ReadDenseLayers(k)
+	model.ReadDenseLayers(c, k)
 	windows(c, k)
 }, Fixed: map[string]model.Fixed{ // set in Qwen3-Coder's files
 	"qkv_bias":                        {Value: false, Why: "qwen3_moe says it by attention_bias"},
@@ -64,9 +64,9 @@ var Qwen2 = model.Dialect{Architecture: "Qwen2MoeForCausalLM", KVHeadsOptional: 
 	}
 	c.Experts = 60
 	c.ReadExperts(k, 4, "num_experts", "num_local_experts")
-	c.ReadExpertSizes(k, 1408, 5632)
+	model.ReadExpertSizes(c, k, 1408, 5632)
 	k.Bool("norm_topk_prob", &c.NormTopK)
-	c.ReadDenseLayers(k)
+	model.ReadDenseLayers(c, k)
 	first := 28
 	k.Int("max_window_layers", &first)
 	windows(c, k)

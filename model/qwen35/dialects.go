@@ -22,7 +22,7 @@ var MixtureText = model.Dialect{Architecture: "Qwen3_5MoeForCausalLM", KVHeadsOp
 		c.Experts = 256
 		c.ReadExperts(k, 8, "num_experts", "num_local_experts")
 		c.NormTopK = true
-		c.ReadExpertSizes(k, 512, 512)
+		model.ReadExpertSizes(c, k, 512, 512)
 	}, Fixed: mixtureFixed}
 
 // Next describes config.json of Qwen3-Next: Qwen3.5's mixtures with fused projections of linear attention and the
@@ -38,9 +38,9 @@ var Next = model.Dialect{Architecture: "Qwen3NextForCausalLM", KVHeadsOptional: 
 		c.DeltaNet.Fused = true
 		c.Experts, c.NormTopK = 512, true
 		c.ReadExperts(k, 10, "num_experts", "num_local_experts")
-		c.ReadExpertSizes(k, 512, 512)
+		model.ReadExpertSizes(c, k, 512, 512)
 		k.Bool("norm_topk_prob", &c.NormTopK)
-		c.ReadDenseLayers(k)
+		model.ReadDenseLayers(c, k)
 	}, Fixed: map[string]model.Fixed{
 		"mlp_bias":           {Value: false, Why: "qwen3_next has no biases in its MLPs"},
 		"use_sliding_window": {Value: false, Why: "qwen3_next has no windows"},
