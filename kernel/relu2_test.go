@@ -19,7 +19,7 @@ func TestReLU2(t *testing.T) {
 		)
 	}
 	// torch's relu(x).square() and its gradient for ones
-	x := []float64{-2, -0.0, 0, 0.5, 3, math.Inf(1)}
+	x := []float64{-2, math.Copysign(0, -1), 0, 0.5, 3, math.Inf(1)}
 	near(t, "forward", evaluate(t, kernel.ReLU2{}, f64s(x, 1, 6))[0].F64(), []float64{0, 0, 0, 0.25, 9, math.Inf(1)}, 0)
 	one := f64s([]float64{1, 1, 1, 1, 1, 1}, 1, 6)
 	near(t, "gradient", evaluate(t, kernel.ReLU2Grad{}, f64s(x, 1, 6), one)[0].F64(),
