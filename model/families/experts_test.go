@@ -174,7 +174,9 @@ func TestExpertsPlan(t *testing.T) {
 							if n -= mlp(c, i); !asParameters {
 								n += 3 * c.Experts
 							}
-							if !asParameters && (!c.Routing.Scored || c.ModelType == "afmoe") { // the router
+							// the router, where transformers has it as a linear layer
+							if !asParameters && c.ModelType != "qwen3_next" &&
+								(!c.Routing.Scored || c.ModelType == "afmoe") {
 								n++
 							}
 							n += shared(c)
