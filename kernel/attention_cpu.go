@@ -193,9 +193,22 @@ func (a *attentionShape[F]) gather(dst, src []F, width int, t stack, rows int, s
 	}
 }
 
+// rowsTimes is c [m,n] = left [m,k] right + beta c for the rows of a stack; right is [k,n], or [n,k] with transB.
+// What a query gets does not depend on how many queries of its sequence the stack has, so that a sequence has the
+// same values wherever in a batch it lies. A sequence of one query, as when a text is generated, is a stack by
+// itself anyway.
+func (a *attentionShape[F]) rowsTimes(t stack, pool *gemm.Pool, transB bool, m, n, k int, left []F, lda int, right []F,
+	beta F, c []F, ldc int) {
+	if s := a.sequence(t.of); s.q1-s.q0 == 1 {
+		gemm.Gemm(pool, false, transB, m, n, k, 1, left, lda, right, a.keyWidth, beta, c, ldc)
+		return
+	}
+	gemm.GemmByTiles(pool, false, transB, m, n, k, 1, left, lda, right, a.keyWidth, beta, c, ldc)
+}
+
 // scores is dst [rows,keyTile] = left [rows,D] right [columns,D] transposed, right a head of keys or values.
-func (a *attentionShape[F]) scores(pool *gemm.Pool, dst, left, right []F, rows, columns int) {
-	gemm.Gemm(pool, false, true, rows, columns, a.head, 1, left, a.head, right, a.keyWidth, 0, dst, keyTile)
+func (a *attentionShape[F]) scores(t stack, pool *gemm.Pool, dst, left, right []F, rows, columns int) {
+	a.rowsTimes(t, pool, true, rows, columns, a.head, left, a.head, right, 0, dst, keyTile)
 }
 
 // capScores caps scores.
@@ -286,13 +299,13 @@ func (f *attentionForward[F]) rows(pool *gemm.Pool, t stack, mem []F) {
 		first, last := f.reached(t, s)
 		for k0 := first; k0 < last; k0 += keyTile {
 			n, at := min(keyTile, last-k0), k0*f.keyWidth+t.kv*f.head
-			f.scores(pool, p, q, f.k[at:], rows, n)
+			f.scores(t, pool, p, q, f.k[at:], rows, n)
 			for r := range rows {
 				lo, hi := f.visible(t, s, r, k0, k0+n)
 				f.capScores(p[r*keyTile:][lo:hi])
 				f.softmax(p[r*keyTile:][:n], lo, hi, &top[r], &sum[r], o[r*f.head:][:f.head])
 			}
-			gemm.Gemm(pool, false, false, rows, f.head, n, 1, p, keyTile, f.v[at:], f.keyWidth, 1, o, f.head)
+			f.rowsTimes(t, pool, false, rows, f.head, n, p, keyTile, f.v[at:], 1, o, f.head)
 		}
 	}
 	for r := range rows {
@@ -480,10 +493,10 @@ func (b *attentionBackward[F]) rows(pool *gemm.Pool, t stack, mem, dk, dv []F, s
 		first, last := b.reached(t, s)
 		for k0 := first; k0 < last; k0 += keyTile {
 			n, at := min(keyTile, last-k0), k0*b.keyWidth+t.kv*b.head
-			b.scores(pool, w.p, w.q, b.k[at:], rows, n)
-			b.scores(pool, w.ds, w.do, b.v[at:], rows, n)
+			b.scores(t, pool, w.p, w.q, b.k[at:], rows, n)
+			b.scores(t, pool, w.ds, w.do, b.v[at:], rows, n)
 			b.probabilities(w, t, s, rows, k0, n)
-			gemm.Gemm(pool, false, false, rows, b.head, n, 1, w.ds, keyTile, b.k[at:], b.keyWidth, 1, w.dq, b.head)
+			b.rowsTimes(t, pool, false, rows, b.head, n, w.ds, keyTile, b.k[at:], 1, w.dq, b.head)
 			gemm.Gemm(pool, true, false, n, b.head, rows, 1, w.ds, keyTile, w.q, b.head, 1, dk[k0*stride:], stride)
 			gemm.Gemm(pool, true, false, n, b.head, rows, 1, w.p, keyTile, w.do, b.head, 1, dv[k0*stride:], stride)
 		}

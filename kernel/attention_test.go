@@ -248,6 +248,39 @@ func TestSingleQueryIsTheLastOfSeveral(t *testing.T) {
 	}
 }
 
+// TestSequenceHasTheSameBitsWhereverItLies moves a sequence through a batch, so that tiles of queries cut it at other
+// places, down to a single query of its own.
+func TestSequenceHasTheSameBitsWhereverItLies(t *testing.T) {
+	const rows, length = 100, 27
+	for _, head := range []int{8, 20, 80} {
+		for _, group := range []int{1, 3} {
+			o := kernel.Attention{Heads: 2 * group, KVHeads: 2, Scale: 1 / math.Sqrt(float64(head))}
+			width, keyWidth := o.Heads*head, o.KVHeads*head
+			q, k := normal32(1, length*width), normal32(2, length*keyWidth)
+			at := func(first int) (out, dq []float32) {
+				place := func(x []float32, width int) []float32 {
+					all := normal32(9, rows*width)
+					copy(all[first*width:], x)
+					return all
+				}
+				bounds := i32s([]int32{0, int32(first), int32(first + length), rows})
+				tq, tk := f32s(place(q, width), rows, width), f32s(place(k, keyWidth), rows, keyWidth)
+				all := evaluate(t, o, tq, tk, tk, bounds, bounds)
+				grads := evaluate(t, kernel.AttentionGrad(o), tq, tk, tk, all[0], all[1], tq, bounds, bounds)
+				return all[0].F32()[first*width:][:length*width], grads[0].F32()[first*width:][:length*width]
+			}
+			wantOut, wantDQ := at(0)
+			for first := 1; first <= rows-length; first++ {
+				out, dq := at(first)
+				if !slices.Equal(out, wantOut) || !slices.Equal(dq, wantDQ) {
+					t.Fatalf("head %d, group %d: from row %d on a sequence has other values than from row 0 on",
+						head, group, first)
+				}
+			}
+		}
+	}
+}
+
 // fused returns the layouts whose queries and keys have the same bounds, with as many rows of either.
 func fused(t *testing.T) (all []layout) {
 	for _, l := range layouts {

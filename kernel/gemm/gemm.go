@@ -61,6 +61,14 @@ func Gemm[T Float](p *Pool, transA, transB bool, m, n, k int, alpha T, a []T, ld
 		beta: beta, c: c, ldc: ldc})
 }
 
+// GemmByTiles is Gemm without the other order of sums that GEMMs of few rows have: a row of C has the same bits
+// whatever rows are computed beside it.
+func GemmByTiles[T Float](p *Pool, transA, transB bool, m, n, k int, alpha T, a []T, lda int, b []T, ldb int, beta T,
+	c []T, ldc int) {
+	run(p, problem[T]{transA: transA, transB: transB, m: m, n: n, k: k, alpha: alpha, a: a, lda: lda, b: b, ldb: ldb,
+		beta: beta, c: c, ldc: ldc, tiles: true})
+}
+
 // GemmDequantised is Gemm with op(A) = A and a B that is dequantised block by block
 // while it is multiplied, so that it never exists as a whole: the same result
 // bit for bit as dequantising it first. B is [k,n], or [n,k] when transB is set.
@@ -83,6 +91,7 @@ type problem[T Float] struct {
 	a, b, c        []T
 	lda, ldb, ldc  int
 	dec            Dequantiser // instead of b
+	tiles          bool        // never by dot products or rows of B
 }
 
 func run[T Float](p *Pool, q problem[T]) {
@@ -98,13 +107,14 @@ func run[T Float](p *Pool, q problem[T]) {
 		runOn(p, &p.job32, problem[float32]{
 			transA: q.transA, transB: q.transB, m: q.m, n: q.n, k: q.k, alpha: float32(q.alpha), beta: float32(q.beta),
 			a: as[float32](q.a), b: as[float32](q.b), c: as[float32](q.c), lda: q.lda, ldb: q.ldb, ldc: q.ldc,
-			dec: q.dec,
+			dec: q.dec, tiles: q.tiles,
 		})
 		return
 	}
 	runOn(p, &p.job64, problem[float64]{
 		transA: q.transA, transB: q.transB, m: q.m, n: q.n, k: q.k, alpha: float64(q.alpha), beta: float64(q.beta),
 		a: as[float64](q.a), b: as[float64](q.b), c: as[float64](q.c), lda: q.lda, ldb: q.ldb, ldc: q.ldc,
+		tiles: q.tiles,
 	})
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -177,6 +178,29 @@ func TestThreadsDoNotChangeBits(t *testing.T) {
 					want = c
 				}
 				sameBits(t, fmt.Sprint(s, " threads ", p.Workers()), c, want)
+			}
+		}
+	})
+}
+
+// TestTilesGiveARowTheSameBits compares rows of GEMMs by tiles of few rows with those of GEMMs of more rows.
+func TestTilesGiveARowTheSameBits(t *testing.T) {
+	const most = 40
+	onPath(t, func(t *testing.T) {
+		p := newPool(t, 2)
+		r := rand.New(rand.NewPCG(7, 5))
+		for _, s := range []shape{{n: 25, k: 8, transB: true}, {n: 8, k: 25}, {n: 128, k: 64, transB: true},
+			{n: 64, k: 128}, {n: 1, k: 500}, {n: 33, k: 800, transB: true}} {
+			a, b, start := fill[float32](most*s.k, r), fill[float32](s.n*s.k, r), fill[float32](most*s.n, r)
+			_, ldb, _ := s.strides()
+			rows := func(m int) []float32 {
+				c := slices.Clone(start[:m*s.n])
+				GemmByTiles(p, false, s.transB, m, s.n, s.k, 1, a, s.k, b, ldb, 1, c, s.n)
+				return c
+			}
+			all := rows(most)
+			for m := range most {
+				sameBits(t, fmt.Sprint(s, " of ", m, " rows"), rows(m), all[:m*s.n])
 			}
 		}
 	})

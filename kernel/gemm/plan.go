@@ -55,7 +55,7 @@ func (j *job[T]) plan(workers int) {
 	blocks := max(1, ceil(j.k, kcMax))
 	j.kc = max(64, ceil(ceil(j.k, blocks), 64)*64)
 	mr, nr := j.kern.mr, j.kern.nr
-	j.skinny = !j.transA && j.m <= skinnyRows
+	j.skinny = !j.tiles && !j.transA && j.m <= skinnyRows
 	least := serialWork
 	if j.skinny {
 		least = skinnySerialWork
