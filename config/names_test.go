@@ -31,7 +31,9 @@ func TestForeignNames(t *testing.T) {
 		"wandb_project":   "unknown key: write tracking.experiment, and training.report_to: [wandb]",
 		"template": "unknown key: write dataset.chat_template: a .jinja file or a template's name; empty is " +
 			"the model's own",
-		"use_qalora":       "not supported: the adapters are lora and qlora",
+		"use_qalora": "not supported: no method that adapter names does this",
+		"finetuning_type": "unknown key: write adapter: lora or qlora, adapter: full for all weights, or another " +
+			"method of docs/ADAPTERS.md",
 		"Quantization-Bit": "unknown key; use quantization.bits",
 		"field_output": "unknown key: write dataset.fields, such as {prompt: question, completion: answer} for " +
 			"dataset.format: completion",

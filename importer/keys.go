@@ -67,10 +67,13 @@ var sameKeys = map[string]string{
 // namesOfWeights says how weights of the base model are trained.
 const namesOfWeights = "write adapter: full, and in full.train the weights to train, such as [layers.30, lm_head]"
 
+// namesOfMethods says where the adapter method stands.
+const namesOfMethods = "write adapter: lora or qlora, adapter: full for all weights, or another method of docs/ADAPTERS.md"
+
 // otherValues are keys whose meaning is a value of one of our keys, or differs slightly from it.
 var otherValues = map[string]Counterpart{
-	"finetuning_type":          {Key: "adapter", Say: "write adapter: lora, or adapter: qlora"},
-	"peft_type":                {Key: "adapter", Say: "write adapter: lora, or adapter: qlora"},
+	"finetuning_type":          {Key: "adapter", Say: namesOfMethods},
+	"peft_type":                {Key: "adapter", Say: namesOfMethods},
 	"unfrozen_parameters":      {Key: "full.train", Say: namesOfWeights},
 	"freeze_trainable_layers":  {Key: "full.train", Say: namesOfWeights},
 	"freeze_trainable_modules": {Key: "full.train", Say: namesOfWeights},
@@ -260,9 +263,9 @@ var noCounterpart = []struct {
 			"loftq_iter_N, pissa, pissa_niter_N or olora, and lora.init_from starts from an adapter instead"},
 	{Changes, "use_dora peft_use_dora", "DoRA is a method of its own here: write adapter: dora, or adapter: qdora " +
 		"over a quantised base model"},
-	{Changes, "use_qalora relora_steps relora_prune_ratio use_galore galore_rank use_badam " +
-		"use_llama_pro", "the adapters are lora and qlora"},
-	{Changes, "loraplus_lr_embedding", "embeddings stay as they are; lora.loraplus_lr_ratio is that of the B matrices"},
+	{Changes, "use_qalora relora_steps relora_prune_ratio use_llama_pro", "no method that adapter names does this"},
+	{Changes, "loraplus_lr_embedding", "LoRA+ does not go with LoRA on embeddings; lora.loraplus_lr_ratio is that of " +
+		"the B matrices"},
 	{Nothing, "create_new_adapter", "a run without lora.init_from makes a new adapter"},
 	{Changes, "fan_in_fan_out lora_fan_in_fan_out layer_replication megatron_config megatron_core",
 		"the model's own files say how its weights are stored"},
@@ -371,11 +374,12 @@ var noCounterpart = []struct {
 		"keeps the order of the file"},
 	{Changes, "dataset_exact_deduplication",
 		"data_report.json counts rows that are there twice; leave them out of the file"},
-	{Changes, "use_asft_loss asft_alpha use_dft_loss use_adam_mini use_apollo apollo_layerwise " +
+	{Changes, "use_galore galore_rank use_badam use_asft_loss asft_alpha use_dft_loss use_adam_mini use_apollo " +
+		"apollo_layerwise " +
 		"apollo_target apollo_rank apollo_scale apollo_scale_type badam_mode badam_switch_mode badam_switch_interval " +
 		"badam_verbose galore_layerwise galore_target galore_scale mixture_of_depths diffusion lr_quadratic_warmup " +
 		"embedding_learning_rate oft_block_size oft_target relora jagged_restart_steps jagged_restart_warmup_steps " +
-		"pissa_convert", "LoRA's matrices are trained by one of training.optimizer's rules"},
+		"pissa_convert", "what is trained follows one of training.optimizer's rules"},
 	{ByHand, "use_otel_metrics otel_metrics_host otel_metrics_port swanlab_project swanlab_experiment_name " +
 		"swanlab_description swanlab_mode",
 		"training.report_to knows tensorboard, wandb, mlflow, prometheus, csv, webhook and kubeflow"},

@@ -163,7 +163,7 @@ func (t *translation) method(e entry) {
 			return
 		}
 		n := len(t.entries)
-		t.put(e, "adapter", "lora", "other weights are trained there: LoRA and QLoRA are what this program trains")
+		t.put(e, "adapter", "lora", "there is no method of this name, so LoRA is taken; docs/ADAPTERS.md lists the methods")
 		t.as(n, Changes)
 	}
 }
@@ -218,12 +218,12 @@ func targets(t *translation, e entry) {
 	if list, ok := v.([]any); ok {
 		var kept []any
 		for _, name := range list {
-			if name != "lm_head" && name != "embed_tokens" {
+			if t.peft == nil || name != "lm_head" && name != "embed_tokens" {
 				kept = append(kept, name)
 			}
 		}
 		if len(kept) < len(list) {
-			t.put(e, "lora.target_modules", kept, "the table of embeddings and the head stay as they are")
+			t.put(e, "lora.target_modules", kept, "adapter: "+t.peft.adapter+" leaves embeddings and head as they are")
 			return
 		}
 	}

@@ -12,7 +12,7 @@ var torchtune = map[string]rule{
 	"model.lora_dropout":            func(t *translation, e entry) { t.take(e, "lora.dropout") },
 	"model.lora_attn_modules":       tuneModules,
 	"model.apply_lora_to_mlp":       tuneMLP,
-	"model.apply_lora_to_output":    func(t *translation, e entry) { t.ifOn(e, "the head stays as it is") },
+	"model.apply_lora_to_output":    tuneHead,
 	"model.use_dora":                useDoRA,
 	"model._component_":             tuneModel,
 	"model.quantize_base":           func(t *translation, e entry) { t.ifTrue(e, "adapter", "qlora", "") },
@@ -53,7 +53,8 @@ var torchtune = map[string]rule{
 	"log_peak_memory_stats": passed("trainer plan prints what is held, and each run's plan_report.json"),
 	"log_level": passed(
 		"metrics.jsonl has a line every training.logging_steps steps, tokens included"),
-	"save_adapter_weights_only":   passed("an adapter is written, never the base model"),
+	"save_adapter_weights_only":   passed("an adapter is written without the base model"),
+	"optimizer_in_bwd":            passed("the update runs behind the backward pass; no number depends on it"),
 	"collate_fn":                  passed("rows lie end to end, none is padded"),
 	"tokenizer.max_seq_len":       func(t *translation, e entry) { t.take(e, "dataset.max_length") },
 	"dataset.packed":              func(t *translation, e entry) { t.take(e, "dataset.packing") },
@@ -148,6 +149,9 @@ func tuneModules(t *translation, e entry) {
 	if t.given["model.apply_lora_to_mlp"].Value == true {
 		out = append(out, "gate_proj", "up_proj", "down_proj")
 	}
+	if t.given["model.apply_lora_to_output"].Value == true {
+		out = append(out, "lm_head")
+	}
 	t.put(e, "lora.target_modules", out, "")
 }
 
@@ -161,6 +165,15 @@ func tuneMLP(t *translation, e entry) {
 		return
 	}
 	t.add(Taken, e, "lora.target_modules", "gate_proj, up_proj, down_proj", "")
+}
+
+// tuneHead reads whether the vocabulary head is adapted, which the list of attention layers then names.
+func tuneHead(t *translation, e entry) {
+	if e.Value == true && t.given["model.lora_attn_modules"].Value != nil {
+		t.add(Taken, e, "lora.target_modules", "lm_head", "")
+		return
+	}
+	t.ifOn(e, "name lm_head in lora.target_modules")
 }
 
 func (t *translation) tuneSource(e entry) {

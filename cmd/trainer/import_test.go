@@ -131,10 +131,9 @@ no_such_key: 7
 		"8\nlora_target_modules: [q_proj, v_proj, lm_head]\ndatasets: [{path: rows, type: completion, field: body}]\n" +
 		"learning_rate: 1e-4\nwarmup_steps: 0\ncosine_min_lr_ratio: 0.2\nlr_scheduler: cosine\neval_steps: 5\n",
 		nil, "axolotl",
-		[]string{"adapter: qlora", "bits: 8", "target_modules: [q_proj, v_proj]", "path: rows", "format: text",
+		[]string{"adapter: qlora", "bits: 8", "target_modules: [q_proj, v_proj, lm_head]", "path: rows", "format: text",
 			"fields: {text: body}", "lr_scheduler: cosine_with_min_lr", "min_lr_ratio: 0.2", "warmup_ratio: 0"},
-		[]string{"the table of embeddings and the head stay as they are",
-			"eval_steps: 5; there are no rows to evaluate on"}},
+		[]string{"eval_steps: 5; there are no rows to evaluate on"}},
 	{"llama-factory", "sft.yaml", `
 model_name_or_path: org/model
 stage: sft
@@ -210,6 +209,8 @@ device: cpu
 			"learning_rate: 0.0003", "lr_scheduler: cosine", "warmup_steps: 100", "batch_size: 4", "max_grad_norm: 0",
 			"precision: bf16", "device: cpu"},
 		[]string{"checkpointer.output_dir: /tmp/out -> output_dir"}},
+	{"ms-swift, all weights", "run.sh", "swift sft --model m --train_type full --dataset d.jsonl --output_dir o\n", nil,
+		"ms-swift", []string{"adapter: full", "learning_rate: 1e-05"}, nil},
 	{"torchtune, all weights in bf16", "tune.yaml", `
 model: {_component_: torchtune.models.llama3_2.llama3_2_1b}
 checkpointer: {_component_: torchtune.training.FullModelHFCheckpointer, checkpoint_dir: /tmp/model,

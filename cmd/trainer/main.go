@@ -118,7 +118,7 @@ func newRoot(c *console) *cobra.Command {
 	options := &trainOptions{}
 	root := &cobra.Command{
 		Use:   "trainer [FILE.yaml]",
-		Short: "Fine-tune language models with LoRA and QLoRA",
+		Short: "Fine-tune language models",
 		Long: `trainer fine-tunes language models with LoRA, QLoRA and other adapters, or all
 of their weights: on answers (SFT), preferences (DPO, KTO and others), rewards
 (GRPO, RLOO), labels, pairs of texts, or a teacher's predictions.
