@@ -68,7 +68,8 @@ var sameKeys = map[string]string{
 const namesOfWeights = "write adapter: full, and in full.train the weights to train, such as [layers.30, lm_head]"
 
 // namesOfMethods says where the adapter method stands.
-const namesOfMethods = "write adapter: lora or qlora, adapter: full for all weights, or another method of docs/ADAPTERS.md"
+const namesOfMethods = "write adapter: lora or qlora, adapter: full for all weights, or another method of " +
+	"docs/ADAPTERS.md"
 
 // otherValues are keys whose meaning is a value of one of our keys, or differs slightly from it.
 var otherValues = map[string]Counterpart{

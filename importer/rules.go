@@ -163,7 +163,8 @@ func (t *translation) method(e entry) {
 			return
 		}
 		n := len(t.entries)
-		t.put(e, "adapter", "lora", "there is no method of this name, so LoRA is taken; docs/ADAPTERS.md lists the methods")
+		t.put(e, "adapter", "lora", "there is no method of this name, so LoRA is taken; docs/ADAPTERS.md lists the "+
+			"methods")
 		t.as(n, Changes)
 	}
 }

@@ -17,9 +17,14 @@ func TestOtherWeightsAreChanges(t *testing.T) {
 		{"trl with one", "t.py", "SFTTrainer(model='m', args=SFTConfig(output_dir='o'), peft_config=LoraConfig(r=4))\n", "", ""},
 		{"trl, no length", "t.py", "SFTTrainer(model='m', args=SFTConfig(output_dir='o', max_length=None), peft_config=LoraConfig(r=4))\n", "SFTConfig(max_length)", "no row is cut there"},
 		{"trl, a model of images", "t.py", "m = Qwen3VLForConditionalGeneration.from_pretrained('m')\nSFTTrainer(model=m, peft_config=LoraConfig(r=4))\n", imageModel, "the language model alone"},
-		{"axolotl, a method of another name", "a.yml", "base_model: m\nadapter: llama-adapter\ndatasets: [{path: d, type: alpaca}]\n", "adapter", "there is no method of this name, so LoRA is taken"},
-		{"axolotl, a head that DoRA leaves", "a.yml", "base_model: m\nadapter: lora\npeft_use_dora: true\nlora_target_modules: [q_proj, lm_head]\ndatasets: [{path: d, type: alpaca}]\n", "lora_target_modules", "adapter: dora leaves"},
-		{"torchtune, an adapted head", "t.yaml", "model: {_component_: torchtune.models.qwen2.lora_qwen2_7b, lora_attn_modules: [q_proj], apply_lora_to_output: true}\noptimizer_in_bwd: true\n", "", ""},
+		{"axolotl, a method of another name", "a.yml",
+			"base_model: m\nadapter: llama-adapter\ndatasets: [{path: d, type: alpaca}]\n", "adapter",
+			"there is no method of this name, so LoRA is taken"},
+		{"axolotl, a head that DoRA leaves", "a.yml", "base_model: m\nadapter: lora\npeft_use_dora: true\n" +
+			"lora_target_modules: [q_proj, lm_head]\ndatasets: [{path: d, type: alpaca}]\n", "lora_target_modules",
+			"adapter: dora leaves"},
+		{"torchtune, an adapted head", "t.yaml", "model: {_component_: torchtune.models.qwen2.lora_qwen2_7b, " +
+			"lora_attn_modules: [q_proj], apply_lora_to_output: true}\noptimizer_in_bwd: true\n", "", ""},
 		{"torchtune", "t.yaml", "model: {_component_: torchtune.models.qwen2.lora_qwen2_0_5b, lora_rank: 8}\nbatch_size_val: 2\nenable_activation_checkpointing: false\n", "", ""},
 		{"torchtune, Alpaca between marks", "t.yaml", "model: {_component_: torchtune.models.llama3.lora_llama3_8b}\ntokenizer: {_component_: torchtune.models.llama3.llama3_tokenizer}\n" +
 			"dataset: {_component_: torchtune.datasets.alpaca_dataset}\n", "dataset._component_", "marks of messages"},
