@@ -187,7 +187,9 @@ func formatLoRAOf(c Config, base string, layers []string, dora bool) ([]byte, er
 // refuses Gemma 4's.
 func (c Config) fileTargets(layers []string) any {
 	paths := func() any { return slices.Sorted(slices.Values(layers)) }
-	ofLanguage := func(l string) bool { return strings.Contains(l, ".language_model.") }
+	ofLanguage := func(l string) bool {
+		return strings.Contains(l, ".language_model.") || strings.Contains(l, ".text_model.")
+	}
 	if selectionOf(c).narrows() || slices.ContainsFunc(layers, ofLanguage) {
 		return paths()
 	}

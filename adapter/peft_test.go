@@ -183,6 +183,7 @@ func TestExpressionAsNames(t *testing.T) {
 		{"model", `.*layers\.1\..*q_proj`, `["model.layers.1.self_attn.q_proj"]`},
 		{"model", `^(?!.*layers\.0).*(mlp|self_attn)\..*`, `["model.layers.1.mlp.up_proj","model.layers.1.self_attn.k_proj","model.layers.1.self_attn.q_proj"]`},
 		{"model.language_model", `.*q_proj`, `["model.language_model.layers.0.self_attn.q_proj","model.language_model.layers.1.self_attn.q_proj"]`},
+		{"model.text_model", `.*q_proj`, `["model.text_model.layers.0.self_attn.q_proj","model.text_model.layers.1.self_attn.q_proj"]`},
 	} {
 		config := Default()
 		config.TargetModules = Targets{c.expression}

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/tierlora/tierlora/internal/atomicfile"
@@ -14,6 +15,7 @@ import (
 	"github.com/tierlora/tierlora/internal/regular"
 	"github.com/tierlora/tierlora/model/weights"
 	"github.com/tierlora/tierlora/session"
+	"github.com/tierlora/tierlora/vision"
 )
 
 // write makes the folder.
@@ -35,6 +37,9 @@ func (m *merging) write(ctx context.Context, env session.Env) (report MergeRepor
 	}
 	if err != nil {
 		return report, err
+	}
+	if answers.other {
+		delete(files, olderTemplateFile)
 	}
 	if err := refuseOthers(files, m.o.Out); err != nil {
 		return report, err
@@ -128,11 +133,18 @@ func (m *merging) checkRoom(dir string) error {
 	return nil
 }
 
+// olderTemplateFile is where processors before transformers 4.51 keep the chat template.
+const olderTemplateFile = "chat_template.json"
+
+// imageFiles describe what a model of images and text makes of images and videos. Without them transformers loads the
+// model and no processor.
+var imageFiles = append(slices.Clone(vision.ProcessorFiles), "video_preprocessor_config.json", olderTemplateFile)
+
 // modelFiles returns the files of a model folder besides its weights.
 func (m *merging) modelFiles() (map[string][]byte, error) {
 	b := m.s.Base
 	files := b.Tokenizer.Files()
-	for _, name := range []string{configFile, "generation_config.json"} {
+	for _, name := range slices.Concat([]string{configFile, "generation_config.json"}, imageFiles) {
 		data, err := regular.ReadFS(b.Folder, name)
 		if errors.Is(err, fs.ErrNotExist) && name != configFile {
 			continue

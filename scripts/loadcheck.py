@@ -3,8 +3,9 @@
 
     python scripts/loadcheck.py JOBS.json
 
-JOBS.json is a list of {"what": merged|nf4|peft|mlx|vllm, "base": DIR, "adapter": DIR or null, "out": DIR, "weights": DIR or null}: base and adapter
-are what PEFT computes with in float32, out is what was written; of an adapter's folder, weights is the model it is loaded over. One
+JOBS.json is a list of {"what": merged|nf4|peft|mlx|vllm|images, "base": DIR, "adapter": DIR or null, "out": DIR, "weights": DIR or null}: base and
+adapter are what PEFT computes with in float32, out is what was written; of an adapter's folder, weights is the model it is loaded over. A job
+of images has a "picture" too, about which both models are asked; its out is a merged model, or an adapter whose names are compared with PEFT's. One
 line of JSON comes out: for each job the largest difference and the largest logit, or why it was skipped. Needs torch, transformers and
 PEFT; bitsandbytes for nf4, mlx and mlx-lm for mlx, vLLM or the files of its wheel (TRAINER_VLLM) for vllm. No network.
 """
@@ -148,12 +149,49 @@ def vllm(job):
     return scores(model), {"layers": len(lora.loras)}
 
 
+def asked(folder, picture):
+    """What the processor of a folder makes of a question about a picture."""
+    from PIL import Image
+    from transformers import AutoProcessor
+    processor = AutoProcessor.from_pretrained(folder)
+    talk = [dict(role="user", content=[dict(type="image"), dict(type="text", text="Which shape is red?")])]
+    text = processor.apply_chat_template(talk, tokenize=False, add_generation_prompt=True)
+    return processor(text=[text], images=[[Image.open(picture).convert("RGB")]], return_tensors="pt", add_special_tokens=False)
+
+
+@functools.cache
+def of_image(base, adapter, picture):
+    from transformers import AutoModelForImageTextToText
+    model = AutoModelForImageTextToText.from_pretrained(base, dtype=torch.float32, attn_implementation="eager").eval()
+    if adapter:
+        from peft import get_peft_model_state_dict
+        from safetensors import safe_open
+        model = PeftModel.from_pretrained(model, adapter).eval()
+        with safe_open(os.path.join(adapter, "adapter_model.safetensors"), "pt") as f:
+            if set(f.keys()) != set(get_peft_model_state_dict(model)):
+                raise ValueError(f"other tensors than PEFT has: {sorted(set(f.keys()) ^ set(get_peft_model_state_dict(model)))[:5]}")
+    inputs = asked(base, picture)
+    with torch.no_grad():
+        return inputs, model(**inputs).logits[0].float()
+
+
+def images(job):
+    if os.path.exists(os.path.join(job["out"], "adapter_config.json")):
+        return of_image(job["base"], job["out"], job["picture"])[1], {}
+    inputs, logits = of_image(job["out"], None, job["picture"])
+    theirs = of_image(job["base"], job["adapter"], job["picture"])[0]
+    if inputs.keys() != theirs.keys() or not all(torch.equal(inputs[k], theirs[k]) for k in inputs):
+        raise ValueError("the processor of the merged folder gives other inputs than the base's")
+    return logits, {}
+
+
 def main():
     results = []
     for job in json.load(open(sys.argv[1])):
-        want = reference(job["base"], job["adapter"])
+        of_images = job["what"] == "images"
+        want = of_image(job["base"], job["adapter"], job["picture"])[1] if of_images else reference(job["base"], job["adapter"])
         try:
-            got, more = {"merged": merged, "nf4": nf4, "peft": peft, "mlx": mlx, "vllm": vllm}[job["what"]](job)
+            got, more = {"merged": merged, "nf4": nf4, "peft": peft, "mlx": mlx, "vllm": vllm, "images": images}[job["what"]](job)
         except ImportError as e:
             results.append({"skipped": str(e)})
             continue

@@ -62,7 +62,7 @@ var imports = map[string][]string{
 	"infer/tasks":    {"infer", "dataset", "text/chat", "internal/regular"},
 	"serve":          {"adapter", "dataset", "infer", "infer/jsonform", "text/chat", "text/tokenizer", "internal/chatpage", "internal/jsonerr", "internal/listen", "internal/safetext", "internal/rescue"},
 	"export": {"session", "adapter", "dataset", "infer", "model", "text/chat", "export/*", "graph", "kernel", "model/weights", "quant", "train/checkpoint", "internal/atomicfile",
-		"internal/jsonedit", "internal/regular", "internal/safetext", "internal/rescue"},
+		"internal/jsonedit", "internal/regular", "internal/safetext", "internal/rescue", "vision"},
 	"export/gguf":      {"internal/atomicfile"},
 	"export/llamacpp":  {"text/chat", "text/jinja", "text/tokenizer", "export/gguf", "model"},
 	"doctor":           {"session", "graph", "model/hub", "internal/atomicfile", "internal/cgroup", "internal/jsonerr", "internal/regular", "internal/safetext"},

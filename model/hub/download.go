@@ -21,7 +21,7 @@ import (
 var smallFiles = []string{
 	configFile, "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
 	"added_tokens.json", "vocab.json", "merges.txt", "tokenizer.model", "chat_template.jinja", "chat_template.json",
-	"prompt_format.json",
+	"prompt_format.json", "preprocessor_config.json", "processor_config.json", "video_preprocessor_config.json",
 }
 
 // download fetches the revision's model files into the cache. It continues an interrupted download. It writes the ref
