@@ -212,6 +212,8 @@ func TestGGUFOfFamilies(t *testing.T) {
 		"lfm2_moe":                 `model_type "lfm2_moe" is not written as GGUF`,
 		"minimax_m2":               `model_type "minimax_m2" is not written as GGUF`,
 		"afmoe":                    `model_type "afmoe" is not written as GGUF`,
+		"arcee":                    `model_type "arcee" is not written as GGUF`,
+		"glm":                      `model_type "glm" is not written as GGUF`,
 		"apertus":                  `model_type "apertus" is not written as GGUF`,
 		"hunyuan_v1_dense":         `model_type "hunyuan_v1_dense" is not written as GGUF`,
 		"qwen3_next":               `model_type "qwen3_next" is not written as GGUF`,

@@ -12,8 +12,8 @@ import (
 func TestConfigRefuses(t *testing.T) {
 	for _, c := range []struct{ family, more, want string }{
 		{"llama", `"vocab_size":1`, `duplicate key "vocab_size"`},
-		{"gpt2", ``, `model_type = "gpt2" is not supported (supported: afmoe, apertus, cwm, deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, gemma, ` +
-			`gemma2, gemma3, gemma3_text, gemma4, gemma4_text, gemma4_unified, gemma4_unified_text, glm4, ` +
+		{"gpt2", ``, `model_type = "gpt2" is not supported (supported: afmoe, apertus, arcee, cwm, deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, gemma, ` +
+			`gemma2, gemma3, gemma3_text, gemma4, gemma4_text, gemma4_unified, gemma4_unified_text, glm, glm4, ` +
 			`glm4_moe, glm4_moe_lite, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, idefics3, lfm2, lfm2_moe, llama, minimax_m2, ministral, ministral3, ` +
 			`mistral, mistral3, mixtral, nemotron_h, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, ` +
 			`qwen3_5_moe_text, qwen3_5_text, qwen3_moe, qwen3_next, qwen3_vl, seed_oss, smollm3, smolvlm)`},
@@ -118,6 +118,10 @@ func TestConfigRefuses(t *testing.T) {
 			`rope_parameters and rope_scaling contradict each other`},
 		{"llama", `"rope_theta":10000,"rope_parameters":{"rope_theta":20000}`,
 			`rope_parameters.rope_theta = 20000 contradicts rope_theta = 10000`},
+		{"arcee", `"hidden_act":"silu"`, `hidden_act = "silu": only relu2 is supported`},
+		{"arcee", `"sliding_window":8`, `sliding_window = 8: llama has no sliding window`},
+		{"glm", `"mlp_bias":true`, `mlp_bias = true: glm has no biases in its MLP`},
+		{"glm", `"partial_rotary_factor":1.5`, `partial_rotary_factor = 1.5: must be above 0 and at most 1`},
 		{"nemotron_h", `"hybrid_override_pattern":"M*X-"`,
 			`hybrid_override_pattern[2] = 'X': supported are M, *, - and E`},
 		{"nemotron_h", `"hybrid_override_pattern":"M*E"`, `layer_types names 3 layers, num_hidden_layers is 4`},

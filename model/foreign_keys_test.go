@@ -29,7 +29,7 @@ func TestKeysOfAnotherFamily(t *testing.T) {
 		"rotary_pct":           {"0.25", nil},
 		"parallel_attn":        {"true", nil},
 		"mup_width_multiplier": {"8.0", nil},
-		"partial_rotary_factor": {"0.5", []string{"glm4", "glm4_moe", "minimax_m2", "phi3", "qwen3_5_moe_text",
+		"partial_rotary_factor": {"0.5", []string{"glm", "glm4", "glm4_moe", "minimax_m2", "phi3", "qwen3_5_moe_text",
 			"qwen3_5_text", "qwen3_next"}},
 	} {
 		for family := range families.Table {

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Makes testdata/dialects and testdata/dialect_experts: tiny random models of families that differ little from others, without and with mixtures of experts, as
-make_state_space.py makes its models: logits by transformers, LoRA gradients of all linear layers and of the experts' parameters by PEFT, greedy texts, mean NLL, and 20
+"""Makes testdata/dialects, testdata/more_dialects and testdata/dialect_experts: tiny random models of families that differ little from others, without and with mixtures of
+experts, as make_state_space.py makes its models: logits by transformers, LoRA gradients of all linear layers and of the experts' parameters by PEFT, greedy texts, mean NLL, and 20
 steps of QLoRA. Weights have few different values, which pack well.
 
     python internal/golden/make_dialects.py [OUT]
@@ -27,6 +27,7 @@ LINEAR, FULL, SLIDING = "linear_attention", "full_attention", "sliding_attention
 SIZES = dict(hidden_size=16, intermediate_size=16, num_hidden_layers=2, num_attention_heads=2, num_key_value_heads=1, head_dim=8, max_position_embeddings=64,
              vocab_size=make_families.VOCAB, bos_token_id=1, eos_token_id=2, rms_norm_eps=1e-5, tie_word_embeddings=True)
 EXPERTS = dict(SIZES, moe_intermediate_size=8, num_experts=4, num_experts_per_tok=2)
+COHERE = {k: v for k, v in SIZES.items() if k not in ("head_dim", "rms_norm_eps")} | dict(pad_token_id=0, logit_scale=0.5)
 
 # name: (classes of transformers, name of its weights, what the model is)
 MODELS = {
@@ -34,13 +35,19 @@ MODELS = {
     "apertus": ("Apertus", "apertus", dict(SIZES, rope_parameters=dict(rope_type="llama3", rope_theta=1e4, factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
                                                                       original_max_position_embeddings=16))),
 }
+MORE = {
+    "arcee": ("Arcee", "arcee", dict(SIZES, rope_parameters=dict(rope_type="yarn", rope_theta=1e4, factor=4.0, original_max_position_embeddings=16))),
+    "cohere": ("Cohere", "cohere", dict(COHERE, attention_bias=True)),
+    "cohere2": ("Cohere2", "cohere2", dict(COHERE, sliding_window=5, layer_types=[SLIDING, FULL])),
+    "glm": ("Glm", "glm", dict(SIZES, pad_token_id=0, rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5))),
+}
 MIXTURES = {
     "qwen3_next": ("Qwen3Next", "qwen3_next", dict(EXPERTS, rms_norm_eps=1e-2, shared_expert_intermediate_size=8, layer_types=[LINEAR, FULL], linear_num_key_heads=2, linear_num_value_heads=4,
                                                   linear_key_head_dim=4, linear_value_head_dim=4, rope_parameters=dict(rope_type="default", rope_theta=1e4, partial_rotary_factor=0.5))),
     "afmoe": ("Afmoe", "afmoe", dict(EXPERTS, num_dense_layers=1, num_shared_experts=1, route_scale=1.5, sliding_window=5, layer_types=[SLIDING, FULL], mup_enabled=True)),
 }
-RATES = {"afmoe": 1e-2, "apertus": 1e-2, "hunyuan_v1_dense": 1e-2, "qwen3_next": 1e-2}
-SEEDS = {"afmoe": 1, "apertus": 1, "hunyuan_v1_dense": 1, "qwen3_next": 5}
+RATES = dict.fromkeys([*MODELS, *MORE, *MIXTURES], 1e-2)
+SEEDS = dict.fromkeys(RATES, 1) | {"qwen3_next": 5}
 PARAMETERS = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
 CORRECTIONS = "e_score_correction_bias", "expert_bias"
 
@@ -122,7 +129,7 @@ def main():
     torch.set_num_threads(1)
     conversion._convert_peft_config_moe = lambda *_: None
     make_families.T = 12  # small files
-    for folder, models in (("dialects", MODELS), ("dialect_experts", MIXTURES)):
+    for folder, models in (("dialects", MODELS), ("more_dialects", MORE), ("dialect_experts", MIXTURES)):
         mixtures, folder = models is MIXTURES, out / folder
         folder.mkdir(parents=True, exist_ok=True)
         make_experts.in_nf4, make_experts.watch_leads = (in_nf4, watch_leads) if mixtures else (make_experts.in_nf4, lambda _: [0.0])

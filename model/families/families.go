@@ -58,6 +58,7 @@ type Family struct {
 var Table = map[string]Family{
 	"afmoe":   {Build: afmoe.Build, Dialect: afmoe.Dialect, Experts: &afmoe.Names, PEFTRenames: true},
 	"apertus": {Build: apertus.Build, Dialect: apertus.Dialect},
+	"arcee":   {Build: llama.Build, Dialect: llama.Arcee},
 	"cwm":     {Build: llama.Build, Dialect: llama.CWM},
 	"deepseek_v2": {Build: mixtral.BuildScored, Dialect: mixtral.DeepSeekV2, Experts: &mixtral.Scored,
 		PEFTRenames: true},
@@ -76,6 +77,7 @@ var Table = map[string]Family{
 	"gemma4_text":         {Build: gemma.Build4, Dialect: gemma.Gemma4, Experts: &mixtral.Gemma, WholeExperts: true},
 	"gemma4_unified":      {Build: gemma.Build4, Dialect: gemma.Gemma4UnifiedMultimodal, Unused: gemma.UnusedOf4},
 	"gemma4_unified_text": {Build: gemma.Build4, Dialect: gemma.Gemma4Unified},
+	"glm":                 {Build: glm4.BuildGLM, Dialect: glm4.GLM},
 	"glm4":                {Build: glm4.Build, Dialect: glm4.Dialect},
 	"glm4_moe": {Build: mixtral.BuildScored, Dialect: mixtral.GLM, NextTokens: true,
 		Experts: &mixtral.Scored, PEFTRenames: true},

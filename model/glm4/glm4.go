@@ -17,8 +17,24 @@ var Dialect = model.Dialect{Architecture: "Glm4ForCausalLM", PartialRotary: true
 		"mlp_bias": {Value: false, Why: "glm4 has no biases in its MLP"},
 	}}
 
-// Build applies the network to a batch, including the final norm: -> [M,C].
+// GLM describes config.json of GLM-4-9B and GLM-Edge, which have no norms behind attention and MLP.
+var GLM = model.Dialect{Architecture: "GlmForCausalLM", PartialRotary: true, SiLU: true, Defaults: Dialect.Defaults,
+	Read: Dialect.Read, Fixed: map[string]model.Fixed{
+		"mlp_bias": {Value: false, Why: "glm has no biases in its MLP"},
+	}}
+
+// Build applies the network of glm4 to a batch, including the final norm: -> [M,C].
 func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
+	return build(n, c, in, func(name string, x *nn.Value) *nn.Value { return n.RMSNorm(name, x, c.RMSNormEps) })
+}
+
+// BuildGLM does what Build does, for glm.
+func BuildGLM(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
+	return build(n, c, in, func(_ string, x *nn.Value) *nn.Value { return x })
+}
+
+// build applies the network; after is what attention and MLP have behind them, by the name of glm4's norm.
+func build(n *nn.Net, c model.Config, in nn.Batch, after func(name string, x *nn.Value) *nn.Value) *nn.Value {
 	var x *nn.Value
 	n.In("model", func() {
 		rope := n.Rotary(c, in)
@@ -33,9 +49,9 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 					Heads: c.NumHeads, KVHeads: c.NumKVHeads, HeadDim: c.HeadDim, QKVBias: c.QKVBias, RoPE: rope.Table,
 					Interleaved: c.Interleaved,
 				})
-				x = n.Add(x, norm("post_self_attn_layernorm", h))
+				x = n.Add(x, after("post_self_attn_layernorm", h))
 				h = n.FusedMLP("mlp", norm("post_attention_layernorm", x), c.IntermediateSize)
-				x = n.Add(x, norm("post_mlp_layernorm", h))
+				x = n.Add(x, after("post_mlp_layernorm", h))
 			})
 		}
 		x = norm("norm", x)

@@ -16,6 +16,12 @@ var Llama = model.Dialect{Architecture: "LlamaForCausalLM", KVHeadsOptional: tru
 	llamaWindows(c, k)
 }}
 
+// Arcee is Llama with MLPs without a gate, of the squared rectifier (AFM-4.5B).
+var Arcee = model.Dialect{Architecture: "ArceeForCausalLM", KVHeadsOptional: true, Ungated: model.ReLU2,
+	Defaults: func(c *model.Config) {
+		c.RMSNormEps, c.HiddenAct = 1e-5, model.ReLU2
+	}, Read: Llama.Read}
+
 // Mistral is Llama with a sliding window and without biases.
 var Mistral = model.Dialect{Architecture: "MistralForCausalLM", Read: func(c *model.Config, k *model.Keys) {
 	alikeWindows(c, k, "mistral", 4096)

@@ -18,6 +18,10 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 		if rope.Table == nil {
 			return
 		}
+		mlp := nn.MLP{Gate: "gate_proj", Up: "up_proj", Down: "down_proj"}
+		if c.HiddenAct == model.ReLU2 {
+			mlp.Gate = ""
+		}
 		embed, residual := factor(c.EmbeddingScale), factor(c.ResidualScale)
 		eps := c.RMSNormEps / (residual * residual)
 		x = n.Scale(n.Embed("embed_tokens", c.VocabSize, c.HiddenSize, in.IDs), embed/residual) // [M,C]
@@ -42,7 +46,7 @@ func Build(n *nn.Net, c model.Config, in nn.Batch) *nn.Value {
 				}
 				x = n.Add(x, n.SelfAttention("self_attn", h, rope.In, a))
 				h = n.RMSNorm("post_attention_layernorm", x, eps)
-				x = n.Add(x, n.GatedMLP("mlp", h, c.IntermediateSize, c.MLPBias, c.HiddenAct))
+				x = n.Add(x, mlp.Apply(n, "mlp", h, c.IntermediateSize, c.MLPBias, c.HiddenAct))
 				x = nn.AfterLayer(n, i, x)
 			})
 		}
