@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -189,11 +190,27 @@ func TestCacheDamaged(t *testing.T) {
 			t.Errorf("%s: the entry was not written again (%v)", what, err)
 		}
 	}
+	head, _, err := readHead(bytes.NewReader(whole), int64(len(whole)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Every change is found when the entry is opened; a load then goes on as the few that are tried here.
+	damaged := func(what string, entry []byte) {
+		t.Helper()
+		if err := os.WriteFile(path, entry, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openStore(t.Context(), path, head.Key, cfg.Path, 1, newMeter(nil)); err == nil {
+			t.Errorf("%s: it opens", what)
+		}
+	}
 	for at := range whole {
 		flipped := slices.Clone(whole)
 		flipped[at] ^= 1 << (at % 8)
-		try(fmt.Sprintf("bit of byte %d", at), flipped)
-		if at < 16 || at%5 == 0 || at > len(whole)-16 {
+		damaged(fmt.Sprintf("bit of byte %d", at), flipped)
+		damaged(fmt.Sprintf("cut at byte %d", at), whole[:at])
+		if at < 16 || at%101 == 0 || at > len(whole)-16 {
+			try(fmt.Sprintf("bit of byte %d", at), flipped)
 			try(fmt.Sprintf("cut at byte %d", at), whole[:at])
 		}
 	}

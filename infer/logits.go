@@ -99,7 +99,7 @@ type logitsRun struct {
 	store                                            graph.Store
 	ids, positions, cuQ, cuK, places, rows, adapters []int32
 	draws                                            []float32 // [R,2]
-	names                                            []string  // inputs that Put writes
+	names, sent                                      []string  // inputs that Put writes, and those of the last Put
 	images                                           *session.ImageRows
 }
 
@@ -225,7 +225,8 @@ func (r *logitsRun) forward(pieces ...piece) error {
 		}
 	}
 	r.setDraws(pieces, row)
-	if err := r.store.Put(slices.Concat(r.names, r.images.Named())...); err != nil {
+	r.sent = append(append(r.sent[:0], r.names...), r.images.Named()...)
+	if err := r.store.Put(r.sent...); err != nil {
 		return err
 	}
 	return r.run.Run(segmentMain)

@@ -1,14 +1,11 @@
-//go:build unix
-
 package kernel_test
 
 import (
 	"fmt"
 	"math"
-	"syscall"
 	"testing"
-	"time"
 
+	"github.com/tierlora/tierlora/internal/cputime"
 	"github.com/tierlora/tierlora/kernel"
 	"github.com/tierlora/tierlora/kernel/gemm"
 )
@@ -80,15 +77,9 @@ func BenchmarkLayer(b *testing.B) {
 
 func timed(b *testing.B, work func()) {
 	work()
-	start := processorTime()
+	start := cputime.Process()
 	for b.Loop() {
 		work()
 	}
-	b.ReportMetric(float64(processorTime()-start)/float64(b.N), "cpu-ns/op")
-}
-
-func processorTime() time.Duration {
-	var u syscall.Rusage
-	_ = syscall.Getrusage(syscall.RUSAGE_SELF, &u)
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+	b.ReportMetric(float64(cputime.Process()-start)/float64(b.N), "cpu-ns/op")
 }

@@ -1,8 +1,6 @@
 package session
 
 import (
-	"slices"
-
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
@@ -16,9 +14,10 @@ type Batch struct {
 	store              graph.Store
 	prefix             string
 	names              []string
-	counter            []int32 // nil without dropout
-	realTokens         []int32 // nil if no layer distinguishes padding from tokens
-	prefixes           []int32 // nil if no sequence continues another (Network.Prefixes)
+	sent               []string // what the last Put sent; kept, so that a step allocates nothing
+	counter            []int32  // nil without dropout
+	realTokens         []int32  // nil if no layer distinguishes padding from tokens
+	prefixes           []int32  // nil if no sequence continues another (Network.Prefixes)
 	wide               []wide
 	images             *ImageRows
 	err                error // of the last Fill, which Put returns
@@ -143,7 +142,8 @@ func (b *Batch) Put() error {
 			w.to[i] = float64(x)
 		}
 	}
-	return b.store.Put(slices.Concat(b.names, b.images.Named())...)
+	b.sent = append(append(b.sent[:0], b.names...), b.images.Named()...)
+	return b.store.Put(b.sent...)
 }
 
 // SetDropout makes dropout masks a function of seed, step and micro-batch.

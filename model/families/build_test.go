@@ -246,8 +246,9 @@ func TestWeightsHaveTheCheckpointsNames(t *testing.T) {
 	}
 }
 
-// TestEverythingPlans plans a training step of every family with every adapter method, storage and kind of
-// target.
+// TestEverythingPlans plans a training step of every reference model with every adapter method. Storages and kinds of
+// target take turns, two of them with each method: every model has all storages and all kinds of target, and over the
+// models every method has every pair of them. One method of each model is planned in float64 too.
 func TestEverythingPlans(t *testing.T) {
 	schemes := map[string]*quant.Config{"floats": nil}
 	for _, name := range quant.Names() {
@@ -280,7 +281,10 @@ func TestEverythingPlans(t *testing.T) {
 			c.Own = adapter.LoRASettings{UseRSLoRA: true}
 		},
 	}
-	floats := map[string]kernel.DType{"f32": kernel.F32, "f64": kernel.F64}
+	schemeNames, targetNames := slices.Sorted(maps.Keys(schemes)), slices.Sorted(maps.Keys(targets))
+	if len(schemeNames) != 6 || len(targetNames) != 6 {
+		t.Fatalf("%d storages and %d kinds of target take turns as six of each do", len(schemeNames), len(targetNames))
+	}
 	// how many linear layers are adapted
 	named := func(paths []string, names ...string) (n int) {
 		for _, path := range paths {
@@ -298,55 +302,56 @@ func TestEverythingPlans(t *testing.T) {
 		}, "rank pattern": all, "alpha pattern": all, "rslora and dropout": two,
 	}
 	covered, kinds := 0, map[string]bool{}
-	for _, m := range models(t) {
+	for k, m := range models(t) {
 		name, c := m.name, m.config(t)
 		kinds[c.ModelType] = true
 		paths, names := linears(t, c)
-		for methodName, method := range adapter.Methods {
+		for i, methodName := range slices.Sorted(maps.Keys(adapter.Methods)) {
+			method := adapter.Methods[methodName]
 			if method.Whole() { // it has no targets: TestEveryBaseWeightTrains
 				continue
 			}
-			for schemeName, scheme := range schemes {
-				for targetName, target := range targets {
-					for floatName, float := range floats {
-						if float == kernel.F64 && targetName != "all-linear" {
-							continue // which layers are adapted does not depend on the type of numbers
-						}
-						what := strings.Join([]string{name, methodName, schemeName, targetName, floatName}, ", ")
-						lora := adapter.Default()
-						target(&lora, names)
-						w := build(t, c, 2, 8, nn.Options{Float: float, Scheme: scheme}, &method, lora)
-						if err := w.trained.CheckTargets(lora, w.WeightNames()); err != nil {
-							t.Errorf("%s: %v", what, err)
-						}
-						loss := w.loss()
-						grads := w.Grad(loss, w.trained.Params...)
-						p, err := w.Compile(2, append([]*nn.Value{loss}, grads...)...)
-						if err != nil {
-							t.Errorf("%s: %v", what, err)
-							continue
-						}
-						if _, err := graph.Need(p); err != nil {
-							t.Errorf("%s: %v", what, err)
-						}
-						want := adapted[targetName](paths, names)
-						each := tensorsOfLayer[methodName]
-						if got := len(w.trained.Layers); got != want || len(grads) < each[0]*got ||
-							len(grads) > each[1]*got {
-							t.Errorf("%s: %d adapted layers and %d gradients, want %d layers", what, got,
-								len(grads), want)
-						}
-						for i, g := range grads {
-							v := w.trained.Params[i]
-							if !g.Type.Equal(v.Type) {
-								t.Errorf("%s: the gradient of %s is %v, the parameter %v", what, v.Name, g.Type, v.Type)
-							}
-							if methodName == "lora" || methodName == "dora" {
-								checkRank(t, what, v, lora, names)
-							}
-						}
-						covered++
+			for turn := range 2 {
+				schemeName := schemeNames[(k+i+3*turn)%len(schemeNames)]
+				targetName := targetNames[(k/len(schemeNames)+i+3*turn)%len(targetNames)]
+				floats := []kernel.DType{kernel.F32}
+				if turn == 0 && i == k%len(adapter.Methods) {
+					floats = append(floats, kernel.F64)
+				}
+				for _, float := range floats {
+					what := strings.Join([]string{name, methodName, schemeName, targetName, fmt.Sprint(float)}, ", ")
+					lora := adapter.Default()
+					targets[targetName](&lora, names)
+					w := build(t, c, 2, 8, nn.Options{Float: float, Scheme: schemes[schemeName]}, &method, lora)
+					if err := w.trained.CheckTargets(lora, w.WeightNames()); err != nil {
+						t.Errorf("%s: %v", what, err)
 					}
+					loss := w.loss()
+					grads := w.Grad(loss, w.trained.Params...)
+					p, err := w.Compile(2, append([]*nn.Value{loss}, grads...)...)
+					if err != nil {
+						t.Errorf("%s: %v", what, err)
+						continue
+					}
+					if _, err := graph.Need(p); err != nil {
+						t.Errorf("%s: %v", what, err)
+					}
+					want := adapted[targetName](paths, names)
+					each := tensorsOfLayer[methodName]
+					if got := len(w.trained.Layers); got != want || len(grads) < each[0]*got ||
+						len(grads) > each[1]*got {
+						t.Errorf("%s: %d adapted layers and %d gradients, want %d layers", what, got, len(grads), want)
+					}
+					for i, g := range grads {
+						v := w.trained.Params[i]
+						if !g.Type.Equal(v.Type) {
+							t.Errorf("%s: the gradient of %s is %v, the parameter %v", what, v.Name, g.Type, v.Type)
+						}
+						if methodName == "lora" || methodName == "dora" {
+							checkRank(t, what, v, lora, names)
+						}
+					}
+					covered++
 				}
 			}
 		}
@@ -356,9 +361,8 @@ func TestEverythingPlans(t *testing.T) {
 			t.Errorf("no reference model is of the family %s", family)
 		}
 	}
-	t.Logf("%d combinations: %d models of %d families, %d adapter methods, %d storages, %d kinds of target, %d float "+
-		"types",
-		covered, len(models(t)), len(kinds), len(adapter.Methods), len(schemes), len(targets), len(floats))
+	t.Logf("%d combinations: %d models of %d families, %d adapter methods, %d storages, %d kinds of target",
+		covered, len(models(t)), len(kinds), len(adapter.Methods), len(schemes), len(targets))
 }
 
 // tensorsOfLayer is the least and the largest number of trained tensors of an adapted layer by adapter method.
