@@ -155,6 +155,7 @@ func TestContextOfFamilies(t *testing.T) {
 		}
 		return ""
 	}
+	sliced := map[string]bool{} // families of which a model was cut into slices
 	for _, m := range golden.FamilyModels(t) {
 		t.Run(m.Name, func(t *testing.T) {
 			one := familySpec(t, m)
@@ -181,6 +182,14 @@ func TestContextOfFamilies(t *testing.T) {
 			if loss > 1e-6 || norm > 1e-6 || moved > 1e-4 {
 				t.Errorf("losses %v, want %v", got.Losses, want.Losses)
 			}
+			var config struct {
+				Family string `json:"model_type"`
+			}
+			golden.JSON(t, filepath.Join(one.BaseModel, "config.json"), &config)
+			if sliced[config.Family] {
+				return
+			}
+			sliced[config.Family] = true
 			inSlices := sharing(t, one, ranks, 1) // what samples, whose tokens are not shared, has the same slices
 			inSlices.Training.BaseSharding, inSlices.Training.SamplePrompts,
 				inSlices.Training.SampleMaxTokens = "always", []string{"a b"}, 2

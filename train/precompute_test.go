@@ -20,9 +20,9 @@ func TestPrecomputedReference(t *testing.T) {
 	dir := trainedAdapter(t, func(*Spec) {})
 	for name, make := range map[string]func() Spec{
 		"dpo": func() Spec { return dpoSpec(t, 6) },
-		"packed, 20 steps": func() Spec {
-			s := dpoSpec(t, 20)
-			s.Dataset.Packing, s.Training.EvalSteps = true, 10
+		"packed, 12 steps": func() Spec {
+			s := dpoSpec(t, 12)
+			s.Dataset.Packing, s.Training.EvalSteps = true, 6
 			return s
 		},
 		"ld_alpha":  func() Spec { s := dpoSpec(t, 4); s.Objectives.DPO.LDAlpha = 0.5; return s },
@@ -64,6 +64,9 @@ func TestPrecomputedReference(t *testing.T) {
 			once.OutputDir = filepath.Join(t.TempDir(), "once")
 			mustStart(t, once, oneWorker)
 			same("precomputed", once.OutputDir)
+			if name != "dpo" && name != "kto packed" { // what is read again, dealt out or resumed is the same for all
+				return
+			}
 			again := once
 			again.OutputDir = filepath.Join(t.TempDir(), "again")
 			lines := logOf(t, again)
