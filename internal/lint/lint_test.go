@@ -92,6 +92,7 @@ var imports = map[string][]string{
 	"internal/atomicfile":  {},
 	"internal/browsertest": {},
 	"internal/cgroup":      {},
+	"internal/cputime":     {},
 	"internal/filename":    {"internal/words"},
 	"internal/fulldisk":    nil,
 	"internal/gputest":     {"graph"},
