@@ -64,7 +64,7 @@ func TestPrecomputedReference(t *testing.T) {
 			once.OutputDir = filepath.Join(t.TempDir(), "once")
 			mustStart(t, once, oneWorker)
 			same("precomputed", once.OutputDir)
-			if name != "dpo" && name != "kto packed" { // what is read again, dealt out or resumed is the same for all
+			if name != "dpo" && name != "kto packed" { // reading, ranks and resuming are the same for all
 				return
 			}
 			again := once

@@ -106,7 +106,7 @@ func TestSharedPromptsEqualRepeatedOnes(t *testing.T) {
 			})
 		}
 	}
-	// A shape's error is one draw of rounding, which differs from processor to processor: over all shapes they are alike.
+	// A shape's error is one draw of rounding, another one on another processor: over all shapes they are alike.
 	for name, sum := range apart {
 		if ours, theirs := math.Sqrt(sum[0]), math.Sqrt(sum[1]); !(ours <= max(1e-6, 1.5*theirs)) {
 			t.Errorf("%s: gradients in fp32 are off by %.3g, those of repeated prompts by %.3g", name, ours, theirs)
