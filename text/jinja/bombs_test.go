@@ -89,8 +89,8 @@ func manySets(n int) string {
 	return b.String()
 }
 
-// TestBombs renders each with the default limits: it ends within a second of a processor's time, here with allowance for
-// a slow machine and the race detector, and the heap grows by 256 MiB at most.
+// TestBombs renders each with the default limits: it ends within a second of a processor's time, here with allowance
+// for a slow machine and the race detector, and the heap grows by 256 MiB at most.
 func TestBombs(t *testing.T) {
 	for name, c := range bombs {
 		runtime.GC()
