@@ -39,8 +39,14 @@ func (s *Session) LoadData(ctx context.Context, c dataset.Config, seed uint64) (
 func (s *Session) ReadImages(cacheDir string) {
 	if s.Images == nil {
 		s.Images = s.Base.NewImages(cacheDir, s.Env)
-		if s.Images != nil && s.Images.description.Spans && s.On.Capabilities().SeparateHost {
+		if s.Images == nil || !s.On.Capabilities().SeparateHost {
+			return
+		}
+		switch {
+		case s.Images.description.Spans:
 			s.Images.refused = kernel.ErrSpansGPU
+		case s.Images.description.Contiguous:
+			s.Images.refused = kernel.ErrSectionsGPU
 		}
 	}
 }

@@ -47,7 +47,8 @@ func (v *ImageValues) declare(n *nn.Net, prefix string, tokens, width int) (span
 	if v.Sections != [3]int{} {
 		coordinates := n.Batch(prefix+nameImageCoordinates, kernel.T(kernel.I32, 3*tokens))
 		n.Angles = func(table *nn.Value) *nn.Value {
-			return n.Apply(kernel.AxisAngles{Rows: v.Sections[1], Columns: v.Sections[2]}, table, coordinates)
+			return n.Apply(kernel.AxisAngles{Rows: v.Sections[1], Columns: v.Sections[2],
+				Contiguous: v.Contiguous}, table, coordinates)
 		}
 	}
 	if v.Spans {

@@ -147,7 +147,7 @@ func TestPatchedEqualsTransformers(t *testing.T) {
 
 // TestPixelsOfRowsEqualTransformers compares the resized pixels of drawn models' rows with those of their processors.
 func TestPixelsOfRowsEqualTransformers(t *testing.T) {
-	for _, folder := range []string{"qwen3_vl_images", "gemma3_images", "mistral3_images"} {
+	for _, folder := range []string{"qwen2_5_vl_images", "qwen3_vl_images", "gemma3_images", "mistral3_images"} {
 		var want struct {
 			Rows []struct {
 				Messages []struct {

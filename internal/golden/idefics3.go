@@ -21,6 +21,9 @@ func Idefics3(t testing.TB) string { return drawnModel(t, "idefics3/model") }
 // Qwen3VL is the same of Qwen3-VL.
 func Qwen3VL(t testing.TB) string { return drawnModel(t, "qwen3_vl_images/model") }
 
+// Qwen25VL is the same of Qwen2.5-VL.
+func Qwen25VL(t testing.TB) string { return drawnModel(t, "qwen2_5_vl_images/model") }
+
 // Gemma3Images is the same of Gemma 3.
 func Gemma3Images(t testing.TB) string { return drawnModel(t, "gemma3_images/model") }
 

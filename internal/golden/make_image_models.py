@@ -164,6 +164,36 @@ class Qwen3VL:
         return dict(sizes=sizes)
 
 
+class Qwen25VL(Qwen3VL):
+    targets = r".*language_model\.layers\.[01]\.(self_attn\.q_proj|mlp\.down_proj)"
+
+    def build(self):
+        from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor
+        from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
+        tok = tokenizer(self.special, eos_token="<|im_end|>", pad_token="<|endoftext|>")
+        id = tok.convert_tokens_to_ids
+        # windows of 2 x 2 tokens, which cut the grids of most pictures at their edges
+        config = Qwen2_5_VLConfig(
+            image_token_id=id("<|image_pad|>"), video_token_id=id("<|video_pad|>"), vision_start_token_id=id("<|vision_start|>"),
+            vision_end_token_id=id("<|vision_end|>"), tie_word_embeddings=False,
+            vision_config=dict(depth=3, hidden_size=16, intermediate_size=24, num_heads=2, patch_size=4, spatial_merge_size=2,
+                               temporal_patch_size=2, out_hidden_size=32, window_size=16, fullatt_block_indexes=[1]),
+            text_config=dict(vocab_size=len(tok), hidden_size=32, intermediate_size=40, num_hidden_layers=2,
+                             num_attention_heads=2, num_key_value_heads=1, max_position_embeddings=512, rms_norm_eps=1e-6,
+                             rope_parameters=dict(rope_type="default", rope_theta=1000.0, mrope_section=[2, 3, 3]),
+                             bos_token_id=id("<|endoftext|>"), pad_token_id=id("<|endoftext|>"), eos_token_id=id("<|im_end|>")))
+        pictures = Qwen2VLImageProcessorPil(size={"shortest_edge": 256, "longest_edge": 1200}, patch_size=4, merge_size=2,
+                                            temporal_patch_size=2)
+        Qwen2_5_VLProcessor.check_argument_for_proper_class = lambda *_: None
+        return config, Qwen2_5_VLForConditionalGeneration, Qwen2_5_VLProcessor(pictures, tok, None, chat_template=self.template)
+
+    def embeddings(self, m, inputs):
+        return torch.cat(list(m.model.get_image_features(inputs["pixel_values"], inputs["image_grid_thw"]).pooler_output))
+
+    def of_all(self):
+        return {}
+
+
 class Gemma3:
     template = """{{ bos_token }}{% for message in messages %}{% if message['role'] == 'assistant' %}{% set role = 'model' %}{% else %}{% set role = message['role'] %}{% endif %}{{ '<start_of_turn>' + role + '\n' }}{% if message['content'] is string %}{{ message['content'] | trim }}{% else %}{% for item in message['content'] %}{% if item['type'] == 'image' %}{{ '<start_of_image>' }}{% elif item['type'] == 'text' %}{{ item['text'] | trim }}{% endif %}{% endfor %}{% endif %}{{ '<end_of_turn>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}"""
     special = ["<pad>", "<eos>", "<bos>", "<start_of_turn>", "<end_of_turn>", "<start_of_image>", "<end_of_image>", "<image_soft_token>"]
@@ -246,7 +276,7 @@ class Mistral3:
         return dict(pixels=[hashlib.sha256(x.transpose(1, 2, 0).tobytes()).hexdigest() for x in resized])
 
 
-FAMILIES = {"idefics3": Idefics3(), "qwen3_vl_images": Qwen3VL(), "gemma3_images": Gemma3(), "mistral3_images": Mistral3()}
+FAMILIES = {"idefics3": Idefics3(), "qwen3_vl_images": Qwen3VL(), "qwen2_5_vl_images": Qwen25VL(), "gemma3_images": Gemma3(), "mistral3_images": Mistral3()}
 
 
 def trained(ids, tok, start, end):

@@ -19,28 +19,20 @@ type qwen3VLConfig struct {
 		Scaling rope `json:"rope_scaling"` // its name before transformers 5
 	} `json:"text_config"`
 	Vision struct {
-		Hidden     int    `json:"hidden_size"`
-		Inner      int    `json:"intermediate_size"`
-		Layers     int    `json:"depth"`
-		Heads      int    `json:"num_heads"`
-		Channels   int    `json:"in_channels"`
-		Patch      int    `json:"patch_size"`
-		Merge      int    `json:"spatial_merge_size"`
-		Temporal   int    `json:"temporal_patch_size"`
-		Out        int    `json:"out_hidden_size"`
-		Positions  int    `json:"num_position_embeddings"`
-		Deep       []int  `json:"deepstack_visual_indexes"`
-		Activation string `json:"hidden_act"`
-		Rope       struct {
-			Theta float64 `json:"rope_theta"`
-			Type  string  `json:"rope_type"`
-		} `json:"rope_parameters"`
+		Hidden     int       `json:"hidden_size"`
+		Inner      int       `json:"intermediate_size"`
+		Layers     int       `json:"depth"`
+		Heads      int       `json:"num_heads"`
+		Channels   int       `json:"in_channels"`
+		Patch      int       `json:"patch_size"`
+		Merge      int       `json:"spatial_merge_size"`
+		Temporal   int       `json:"temporal_patch_size"`
+		Out        int       `json:"out_hidden_size"`
+		Positions  int       `json:"num_position_embeddings"`
+		Deep       []int     `json:"deepstack_visual_indexes"`
+		Activation string    `json:"hidden_act"`
+		Rope       axialRope `json:"rope_parameters"`
 	} `json:"vision_config"`
-}
-
-// rope is what a text model's rotary settings say of positions with three coordinates.
-type rope struct {
-	Sections []int `json:"mrope_section"`
 }
 
 // parseQwen3VL reads config.json; absent keys have transformers' defaults.
@@ -75,9 +67,6 @@ func parseQwen3VL(file []byte) (c qwen3VLConfig, err error) {
 	case v.Out != c.Text.Hidden:
 		return c, fmt.Errorf("config.json: vision_config.out_hidden_size = %d, text_config.hidden_size = %d: must be "+
 			"equal", v.Out, c.Text.Hidden)
-	case v.Rope.Type != "axial" || !(v.Rope.Theta > 1 && v.Rope.Theta < 1e30):
-		return c, fmt.Errorf("config.json: vision_config.rope_parameters: rope_type = %q, rope_theta = %g: supported "+
-			"is axial, above 1", v.Rope.Type, v.Rope.Theta)
 	case len(v.Deep) > c.Text.Layers:
 		return c, fmt.Errorf("config.json: vision_config.deepstack_visual_indexes has %d layers, the language model %d",
 			len(v.Deep), c.Text.Layers)
@@ -88,7 +77,7 @@ func parseQwen3VL(file []byte) (c qwen3VLConfig, err error) {
 				"below depth = %d", v.Deep, v.Layers)
 		}
 	}
-	return c, nil
+	return c, v.Rope.check()
 }
 
 // describeQwen3VL finds which layers add embeddings, and how positions turn.
@@ -97,20 +86,9 @@ func describeQwen3VL(file []byte, d *Description) error {
 	if err != nil {
 		return err
 	}
-	d.Added, d.Sections = len(c.Vision.Deep), [3]int{24, 20, 20}
-	for key, sections := range map[string][]int{"rope_parameters": c.Text.Params.Sections,
-		"rope_scaling": c.Text.Scaling.Sections} {
-		if sections == nil {
-			continue
-		}
-		if len(sections) != 3 || slices.Min(sections) < 0 || slices.Max(sections) < 1 ||
-			slices.Max(sections) > mostSizes {
-			return fmt.Errorf("config.json: text_config.%s.mrope_section = %v: must be three numbers of frequencies",
-				key, sections)
-		}
-		d.Sections = [3]int(sections)
-	}
-	return nil
+	d.Added = len(c.Vision.Deep)
+	d.Sections, err = sectionsOf(c.Text.Params, c.Text.Scaling, [3]int{24, 20, 20})
+	return err
 }
 
 // qwen3VL is the image part of Qwen3-VL: patches of an image of any size, a table of positions that is interpolated to
@@ -128,9 +106,8 @@ func openQwen3VL(file []byte, from Source, p *vision.Patched) (*qwen3VL, error) 
 	if err != nil {
 		return nil, err
 	}
-	if v := c.Vision; p.Patch != v.Patch || p.Merge != v.Merge || p.Temporal != v.Temporal {
-		return nil, fmt.Errorf("the processor has patch_size, merge_size and temporal_patch_size %d, %d, %d, "+
-			"config.json %d, %d, %d", p.Patch, p.Merge, p.Temporal, v.Patch, v.Merge, v.Temporal)
+	if err := checkPatches(p, c.Vision.Patch, c.Vision.Merge, c.Vision.Temporal); err != nil {
+		return nil, err
 	}
 	t := &qwen3VL{qwen3VLConfig: c, arithmetic: newArithmetic(), processor: p}
 	return t, t.readAll(from)
@@ -188,17 +165,17 @@ const layerNormEps = 1e-6
 
 // Embed returns the embeddings of an image, which is one tile.
 func (t *qwen3VL) Embed(ctx context.Context, tiles []*vision.RGB) ([]float32, error) {
-	v, side := t.Vision, t.Vision.Patch*t.Vision.Merge
-	if len(tiles) != 1 || tiles[0].Width%side != 0 || tiles[0].Height%side != 0 {
-		return nil, fmt.Errorf("an image must be one tile whose sides are multiples of %d pixels", side)
+	v := t.Vision
+	m, err := onlyTile(tiles, v.Patch*v.Merge)
+	if err != nil {
+		return nil, err
 	}
-	m := tiles[0]
 	order := patchesOf(m.Height/v.Patch, m.Width/v.Patch, v.Merge)
 	n := len(order)
 	x := t.linear(qwenPatches, pixelsOf(m, order, v.Patch, v.Temporal, levelsOf(t.processor)),
 		n, v.Channels*v.Temporal*v.Patch*v.Patch, v.Hidden)
 	t.addPositions(x, m, order)
-	angles := anglesOf(order, t.frequencies())
+	angles := anglesOf(order, axialFrequencies(v.Rope.Theta, v.Hidden/v.Heads/4))
 	tokens := n / (v.Merge * v.Merge)
 	out := make([]float32, tokens*t.Width())
 	for i := range v.Layers {
@@ -252,16 +229,6 @@ func tapsOf(n, side int) [][2]tap {
 		}
 	}
 	return all
-}
-
-// frequencies returns those of the rotation by a patch's row and by its column, which are the same.
-func (t *qwen3VL) frequencies() (both [2][]float32) {
-	quarter := t.Vision.Hidden / t.Vision.Heads / 4
-	for j := range quarter {
-		f := float32(1 / math.Pow(t.Vision.Rope.Theta, float64(float32(2*j)/float32(2*quarter))))
-		both[0], both[1] = append(both[0], f), append(both[1], f)
-	}
-	return both
 }
 
 // layer applies a layer to n patches in place.

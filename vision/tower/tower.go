@@ -36,6 +36,8 @@ type Description struct {
 	// Sections are the rotary frequencies that the coordinates of a token's position turn: time, row and column
 	// (M-RoPE). Zero means that positions have one coordinate.
 	Sections [3]int
+	// Contiguous says that the frequencies of a coordinate follow one another; false means that they take turns.
+	Contiguous bool
 	// Spans says that the tokens of an image see one another in both directions, within a layer's window.
 	Spans bool
 }
@@ -45,11 +47,12 @@ var modelTypes = map[string]struct {
 	describe func(file []byte, d *Description) error
 	open     func(file []byte, from Source, p vision.Processor) (Tower, error)
 }{
-	"gemma3":   {describeGemma3, with(openGemma3)},
-	"idefics3": {describeIdefics3, with(openIdefics3)},
-	"mistral3": {describePixtral, with(openPixtral)},
-	"smolvlm":  {describeIdefics3, with(openIdefics3)},
-	"qwen3_vl": {describeQwen3VL, with(openQwen3VL)},
+	"gemma3":     {describeGemma3, with(openGemma3)},
+	"idefics3":   {describeIdefics3, with(openIdefics3)},
+	"mistral3":   {describePixtral, with(openPixtral)},
+	"smolvlm":    {describeIdefics3, with(openIdefics3)},
+	"qwen2_5_vl": {describeQwen25VL, with(openQwen25VL)},
+	"qwen3_vl":   {describeQwen3VL, with(openQwen3VL)},
 }
 
 // errOtherProcessor is the error of a folder whose processor does not belong to its tower.

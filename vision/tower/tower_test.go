@@ -19,6 +19,7 @@ func TestEmbeddingsEqualTransformers(t *testing.T) {
 		{golden.Idefics3(t), "idefics3/numbers.safetensors", 28, 1},
 		{golden.Gemma3Images(t), "gemma3_images/numbers.safetensors", 9, 1},
 		{golden.Mistral3Images(t), "mistral3_images/numbers.safetensors", 12, 1},
+		{golden.Qwen25VL(t), "qwen2_5_vl_images/numbers.safetensors", 15, 1},
 		{golden.Qwen3VL(t), "qwen3_vl_images/numbers.safetensors", 15, 4},
 	} {
 		w, err := weights.OpenDir(c.dir)
