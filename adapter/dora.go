@@ -126,7 +126,7 @@ func doraRate(c Config, name string) float64 {
 
 // checkDoRA returns what does not go with DoRA.
 func checkDoRA(c Config) (problems []error) {
-	if s, _, err := startOf(c.lora().InitLoRAWeights); err == nil && s.fromWeight {
+	if s, _, err := startOf(c.lora().InitLoRAWeights); err == nil && s.from == startWeight {
 		problems = append(problems, fmt.Errorf("%s: %s does not go with DoRA, whose magnitudes start as the norms of the "+
 			"whole weight; leave the key out, or write adapter: lora", c.Key("init_lora_weights"),
 			c.lora().InitLoRAWeights))

@@ -34,7 +34,8 @@ type LoRASettings struct {
 	// LoRAPlusLRRatio is the learning rate of B divided by that of A (LoRA+). 0 turns LoRA+ off.
 	LoRAPlusLRRatio float64 `yaml:"loraplus_lr_ratio,omitempty" range:"[0,inf)" resume:"steers"`
 	// InitLoRAWeights is how A and B of a fresh adapter are initialised, named as in PEFT. Empty means that A is
-	// uniform and B zero; gaussian draws A from the normal distribution with standard deviation 1/r. pissa starts from
+	// uniform and B zero; eva takes A from the directions in which the inputs of a layer vary most over the run's first
+	// batches; gaussian draws A from the normal distribution with standard deviation 1/r. pissa starts from
 	// the leading singular vectors of the base weight, which takes one to four minutes of a CPU core for a matrix of an
 	// 8B model. pissa_niter_N, such as pissa_niter_4, approximates them with N power iterations in seconds. olora
 	// starts from a QR decomposition. What A and B of these three start with is subtracted from the base weight before

@@ -12,23 +12,30 @@ import (
 // N stands for that name with a number in the place of N.
 var loraStarts = map[string]loraStart{
 	"":              {fill: startAtRandom},
+	"eva":           {fill: startEVA, from: startInputs},
 	"gaussian":      {fill: startGaussian},
-	"loftq":         {fill: startLoftQ, fromWeight: true},
-	"loftq_iter_N":  {fill: startIteratedLoftQ, fromWeight: true, part: true},
-	"olora":         {fill: startOLoRA, fromWeight: true, part: true},
-	"pissa":         {fill: startPiSSA, fromWeight: true, part: true},
-	"pissa_niter_N": {fill: startFastPiSSA, fromWeight: true, part: true},
+	"loftq":         {fill: startLoftQ, from: startWeight},
+	"loftq_iter_N":  {fill: startIteratedLoftQ, from: startWeight, part: true},
+	"olora":         {fill: startOLoRA, from: startWeight, part: true},
+	"pissa":         {fill: startPiSSA, from: startWeight, part: true},
+	"pissa_niter_N": {fill: startFastPiSSA, from: startWeight, part: true},
 }
 
 // loraStart is a way to give LoRA's tensors their first numbers.
 type loraStart struct {
 	// fill makes A [R,In] and B [Out,R] of a layer, which are zero. n is the number in the name.
 	fill func(c Config, f Fresh, a, b Param, n int) error
-	// fromWeight says that the numbers are computed from the weight of a linear layer.
-	fromWeight bool
+	// from is what of a linear layer the numbers are computed from: startWeight or startInputs; "" = neither.
+	from string
 	// part says that the base weight loses s B A of the first numbers, or of what fill gives to Fresh.Take.
 	part bool
 }
+
+// Values of loraStart.from, as messages name them.
+const (
+	startWeight = "weight"
+	startInputs = "inputs"
+)
 
 // LoRAStarts returns the values of lora.init_lora_weights, sorted, N standing for a number.
 func LoRAStarts() []string {
@@ -59,7 +66,7 @@ func checkLoRAStart(c Config) []error {
 	if err != nil {
 		return []error{err}
 	}
-	if !s.fromWeight {
+	if s.from == "" {
 		return nil
 	}
 	var problems []error
@@ -70,7 +77,7 @@ func checkLoRAStart(c Config) []error {
 		bad("does not go with lora.init_from: an adapter to start from has numbers of its own; leave one of the two out")
 	}
 	if len(c.TargetParameters) > 0 {
-		bad("does not go with lora.target_parameters: it starts from the weight of a linear layer; leave one of the two out")
+		bad("does not go with lora.target_parameters: it starts from the %s of a linear layer; leave one of the two out", s.from)
 	}
 	ranks := []int{c.R}
 	for _, k := range sortedKeys(c.RankPattern) {
@@ -95,7 +102,7 @@ func initLoRA(c Config, f Fresh) error {
 	if err != nil {
 		return err
 	}
-	if r, most := a.Shape[0], min(a.Shape[1], b.Shape[0]); s.fromWeight && r > most {
+	if r, most := a.Shape[0], min(a.Shape[1], b.Shape[0]); s.from == startWeight && r > most {
 		return fmt.Errorf("lora.init_lora_weights: %s of rank %d does not fit %s, which has %d inputs and %d outputs: "+
 			"lower lora.r, or give the layer a rank in lora.rank_pattern",
 			c.lora().InitLoRAWeights, r, f.Layer, a.Shape[1], b.Shape[0])

@@ -34,9 +34,9 @@ func (s LoRASettings) checkTables(c Config) (problems []error) {
 		return nil
 	}
 	bad := func(format string, args ...any) { problems = append(problems, fmt.Errorf("lora."+format, args...)) }
-	if start, _, err := startOf(s.InitLoRAWeights); err == nil && start.fromWeight {
-		bad("init_lora_weights: %s starts from the weight of a linear layer, and lora.target_modules %v name embeddings or "+
-			"the vocabulary head: leave one of the two out", s.InitLoRAWeights, []string(c.TargetModules))
+	if start, _, err := startOf(s.InitLoRAWeights); err == nil && start.from != "" {
+		bad("init_lora_weights: %s starts from the %s of a linear layer, and lora.target_modules %v name embeddings or "+
+			"the vocabulary head: leave one of the two out", s.InitLoRAWeights, start.from, []string(c.TargetModules))
 	}
 	if c.Dropout != 0 && slices.ContainsFunc(c.TargetModules, isHead) {
 		bad("dropout: %v does not go with lm_head in lora.target_modules: its update is part of the matrix that the loss "+

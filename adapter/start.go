@@ -20,6 +20,7 @@ type Fresh struct {
 	Tensors []Param // the trained tensors, zero: a method's Init fills their Data
 	seed    uint64
 	weight  weightReader
+	inputs  *Inputs       // what was learned of the inputs of layers; nil = nothing
 	found   *firstTensors // where Take and Corrected leave what they get; nil = it is not kept
 }
 
@@ -81,6 +82,7 @@ type Start struct {
 	method Method
 	config Config
 	seed   uint64
+	inputs *Inputs // see UseInputs; nil = none
 	mu     sync.Mutex
 	layers map[string]*firstTensors // by the layer's path
 }
@@ -119,7 +121,7 @@ func (s *Start) first(layer string, own []Param, weight weightReader) (*firstTen
 	f := s.of(layer)
 	f.once.Do(func() {
 		f.tensors = zeroed(own)
-		f.err = s.method.Init(s.config, Fresh{layer, f.tensors, s.seed, weight, f})
+		f.err = s.method.Init(s.config, Fresh{layer, f.tensors, s.seed, weight, s.inputs, f})
 		if f.taken == nil {
 			f.taken = f.tensors
 		}
@@ -268,7 +270,7 @@ func (s *Start) Fill(n *nn.Net, r nn.Reader, t *Trained, params []Param) error {
 		own := owners[layer]
 		weight := weightOf(n, r, layer)
 		if !s.Rebases() { // nothing is kept of the numbers
-			if err := s.method.Init(s.config, Fresh{layer, own, s.seed, weight, s.of(layer)}); err != nil {
+			if err := s.method.Init(s.config, Fresh{layer, own, s.seed, weight, s.inputs, s.of(layer)}); err != nil {
 				return err
 			}
 			continue

@@ -260,7 +260,7 @@ var noCounterpart = []struct {
 		"a run trains on rows of text, preferences, labels, rewards or a teacher (training.objective)"},
 	{Nothing, "do_train do_eval do_predict inference_mode", "the command says what is done: train, eval or generate"},
 	{Changes, "init_lora_weights peft_init_lora_weights loftq_config pissa_init pissa_iter eva_config corda_config",
-		"A starts at random and B at zero, as is PEFT's default; lora.init_lora_weights takes gaussian, loftq, " +
+		"A starts at random and B at zero, as is PEFT's default; lora.init_lora_weights takes eva, gaussian, loftq, " +
 			"loftq_iter_N, pissa, pissa_niter_N or olora, and lora.init_from starts from an adapter instead"},
 	{Changes, "use_dora peft_use_dora", "DoRA is a method of its own here: write adapter: dora, or adapter: qdora " +
 		"over a quantised base model"},

@@ -90,6 +90,7 @@ var common = map[string]rule{
 	"use_dora":                     useDoRA,
 	"peft_use_dora":                useDoRA,
 	"loftq_config":                 loftQConfig,
+	"eva_config":                   evaConfig,
 	"pissa_init":                   pissaStart,
 	"pissa_iter":                   passed("of pissa_init"),
 	"loraplus_lr_ratio":            func(t *translation, e entry) { t.take(e, "lora.loraplus_lr_ratio") },

@@ -219,6 +219,12 @@ func loraStart(t *translation, e entry) {
 	switch {
 	case e.Value == true:
 		t.add(Taken, e, "", nil, "A at random and B at zero")
+	case name == "eva":
+		say := "each layer keeps its rank, as with rho 1"
+		if config, _ := t.given["eva_config"].Value.(Map); config.Get("rho") == 1.0 || config.Get("rho") == int64(1) {
+			say = ""
+		}
+		t.put(e, "lora.init_lora_weights", name, say)
 	case name == "loftq":
 		t.put(e, "lora.init_lora_weights", loftQStart(t), "")
 	case name == "olora" || name == "gaussian" || strings.HasPrefix(name, "pissa"):
@@ -244,6 +250,19 @@ func loftQConfig(t *translation, e entry) {
 		return
 	}
 	t.missing(e, t.keys["init_lora_weights"].Say)
+}
+
+// evaConfig reads the values of EVA, which count only where init_lora_weights names it.
+func evaConfig(t *translation, e entry) {
+	config, known := e.Value.(Map)
+	tau, whiten, masked := config.Get("tau"), config.Get("whiten"), config.Get("use_label_mask")
+	if known && t.given["init_lora_weights"].Value == "eva" && (tau == nil || tau == 0.99) && whiten != true &&
+		masked != false {
+		t.add(Taken, e, "", nil, "of init_lora_weights")
+		return
+	}
+	t.missing(e, "a component of eva has settled at a cosine of 0.99 over the inputs at trained tokens, and none is "+
+		"whitened")
 }
 
 // pissaStart reads LLaMA-Factory's switch of PiSSA, whose approximation makes pissa_iter steps; -1 = it is exact.

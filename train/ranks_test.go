@@ -153,6 +153,9 @@ func TestRanksAreAccumulation(t *testing.T) {
 			s.Dataset.ValSplit, s.Training.EvalSteps,
 				s.Training.EvalOnStart = 0.1, 2, true
 		}},
+		"eva": {4, []int{2}, func(s *Spec) {
+			s.LoRA.InitLoRAWeights, s.LoRA.R, s.LoRA.TargetModules = "eva", 2, adapter.Targets{"q_proj", "v_proj"}
+		}},
 		"lora+":  {4, []int{2}, func(s *Spec) { s.LoRA.LoRAPlusLRRatio, s.Training.GradNormSteps = 4, 1 }},
 		"global": {4, []int{2}, func(s *Spec) { s.Dataset.Shuffle = false }},
 	} {

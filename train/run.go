@@ -180,6 +180,11 @@ func (p *prepared) start(ctx context.Context) (_ *running, err error) {
 	if err := p.resumeStart(from); err != nil {
 		return nil, err
 	}
+	if from == "" && p.Net.Start.ReadsInputs() {
+		if err := p.learnInputs(ctx); err != nil {
+			return nil, err
+		}
+	}
 	defer func() {
 		if err != nil && r.memory != nil {
 			err = errors.Join(err, r.memory.Close())

@@ -39,8 +39,11 @@ func TestStartedRunResumes(t *testing.T) {
 		},
 		"pissa_niter, rsLoRA": func(s *Spec) { s.LoRA.InitLoRAWeights, s.LoRA.UseRSLoRA = "pissa_niter_2", true },
 		"gaussian":            func(s *Spec) { s.LoRA.InitLoRAWeights = "gaussian" },
-		"loftq":               func(s *Spec) { s.LoRA.InitLoRAWeights = "loftq" },
-		"loftq_iter, rsLoRA":  func(s *Spec) { s.LoRA.InitLoRAWeights, s.LoRA.UseRSLoRA = "loftq_iter_3", true },
+		"eva": func(s *Spec) {
+			s.LoRA.InitLoRAWeights, s.LoRA.R, s.LoRA.TargetModules = "eva", 2, adapter.Targets{"q_proj", "v_proj"}
+		},
+		"loftq":              func(s *Spec) { s.LoRA.InitLoRAWeights = "loftq" },
+		"loftq_iter, rsLoRA": func(s *Spec) { s.LoRA.InitLoRAWeights, s.LoRA.UseRSLoRA = "loftq_iter_3", true },
 		"olora, patterns": func(s *Spec) {
 			s.LoRA.InitLoRAWeights, s.LoRA.RankPattern, s.LoRA.AlphaPattern = "olora", map[string]int{"q_proj": 3},
 				map[string]float64{"v_proj": 5}
@@ -69,7 +72,7 @@ func TestStartedRunResumes(t *testing.T) {
 				t.Error("the resumed run trains another adapter")
 			}
 			parts.LoRA.InitLoRAWeights = "pissa_niter_7"
-			if name == "gaussian" || name == "loftq" { // their adapters have no second half
+			if name == "gaussian" || name == "loftq" || name == "eva" { // their adapters have no second half
 				parts.LoRA.InitLoRAWeights = ""
 			}
 			parts.Training.MaxSteps = 9
@@ -185,7 +188,7 @@ func TestStartsThatDoNotFit(t *testing.T) {
 		}
 	}
 	for want, edit := range map[string]func(s *Spec){
-		`lora.init_lora_weights: "pisa" is not one of gaussian, loftq, loftq_iter_N, olora, pissa, pissa_niter_N, ` +
+		`lora.init_lora_weights: "pisa" is not one of eva, gaussian, loftq, loftq_iter_N, olora, pissa, pissa_niter_N, ` +
 			`where N is a number up to 999`: start("pisa"),
 		`lora.init_lora_weights: "pissa_niter_N" is not one of`:       start("pissa_niter_N"),
 		`lora.init_lora_weights: "pissa_niter_1000" is not one of`:    start("pissa_niter_1000"),
@@ -199,6 +202,12 @@ func TestStartsThatDoNotFit(t *testing.T) {
 		"lora.init_lora_weights: pissa of rank 40 does not fit model.layers.0.self_attn.k_proj, which has 64 " +
 			"inputs and 32 " +
 			"outputs: lower lora.r": start("pissa", func(s *Spec) { s.LoRA.R = 40 }),
+		"lora.init_lora_weights: eva of rank 65 does not fit model.layers.0.self_attn.q_proj, which has 64 inputs: lower " +
+			"lora.r": start("eva", func(s *Spec) { s.LoRA.R = 65 }),
+		"lora.init_lora_weights: eva does not go with lora.init_from": start("eva",
+			func(s *Spec) { s.LoRA.InitFrom = "x" }),
+		"lora.init_lora_weights: eva reads the first batches before training does": start("eva",
+			func(s *Spec) { s.Dataset.Streaming = true }),
 		"lora.init_lora_weights: loftq starts from the rounding of quantised base weights, and that of " +
 			"model.layers.0.mlp.down_proj has none; write adapter: qlora": start("loftq",
 			func(s *Spec) { s.Adapter, s.Quantization = "lora", nil }),
