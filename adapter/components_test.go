@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestComponents compares what batches leave with the eigenvectors of the covariance of all rows at once, for rows whose
-// spectrum falls below the precision within what is kept, so that nothing is lost from batch to batch.
+// TestComponents compares what batches leave with the eigenvectors of the covariance of all rows at once, for rows of so
+// low a rank that nothing is lost from batch to batch.
 func TestComponents(t *testing.T) {
 	const cols, rank = 30, 5
 	rng := rand.New(rand.NewPCG(7, 8))

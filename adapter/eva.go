@@ -79,8 +79,8 @@ func (in *Inputs) Method() Method {
 			return &watched{base, in, n, path, c.Rank(path)}
 		},
 		WrapExperts: func(_ *Trained, c Config, n *nn.Net, paths []string, adapted []bool, base nn.Experts) nn.Experts {
-			n.Fail(fmt.Errorf("%s: eva starts from the inputs of a linear layer, and %s is one of a mixture's experts: "+
-				"leave experts out of %s, or the key", c.Key("init_lora_weights"), paths[slices.Index(adapted, true)],
+			n.Fail(fmt.Errorf("%s: eva starts from the inputs of a linear layer, and %s is one of a mixture's "+
+				"experts: leave experts out of %s, or the key", c.Key("init_lora_weights"), paths[slices.Index(adapted, true)],
 				c.Key("target_modules")))
 			return base
 		},
@@ -146,8 +146,8 @@ func (in *Inputs) Learn(rows [][]float32, n, workers int) error {
 			defer func() { <-free }()
 			width := len(rows[i]) / n
 			if g.rank > width {
-				errs[i] = fmt.Errorf("lora.init_lora_weights: eva of rank %d does not fit %s, which has %d inputs: lower "+
-					"lora.r, or give the layer a rank in lora.rank_pattern", g.rank, g.first, width)
+				errs[i] = fmt.Errorf("lora.init_lora_weights: eva of rank %d does not fit %s, which has %d inputs: "+
+					"lower lora.r, or give the layer a rank in lora.rank_pattern", g.rank, g.first, width)
 				return
 			}
 			if err := g.add(matrix{n, width, rows[i]}, normalFrom(Fresh{seed: in.seed}.Uniform(g.first))); err != nil {

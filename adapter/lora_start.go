@@ -77,7 +77,8 @@ func checkLoRAStart(c Config) []error {
 		bad("does not go with lora.init_from: an adapter to start from has numbers of its own; leave one of the two out")
 	}
 	if len(c.TargetParameters) > 0 {
-		bad("does not go with lora.target_parameters: it starts from the %s of a linear layer; leave one of the two out", s.from)
+		bad("does not go with lora.target_parameters: it starts from the %s of a linear layer; leave one of the two out",
+			s.from)
 	}
 	ranks := []int{c.R}
 	for _, k := range sortedKeys(c.RankPattern) {

@@ -27,7 +27,8 @@ func cycled(batches [][][]int32) iter.Seq2[dataset.Batch, error] {
 				b := dataset.Batch{CuSeqlens: []int32{0}}
 				for _, row := range rows {
 					for i, id := range row {
-						b.IDs, b.Labels, b.Positions = append(b.IDs, id), append(b.Labels, id), append(b.Positions, int32(i))
+						b.IDs, b.Labels = append(b.IDs, id), append(b.Labels, id)
+						b.Positions = append(b.Positions, int32(i))
 					}
 					b.CuSeqlens = append(b.CuSeqlens, int32(len(b.IDs)))
 				}
@@ -67,7 +68,8 @@ func TestEVAEqualsPEFT(t *testing.T) {
 		t.Fatal(err)
 	}
 	const few = "eva needs as many trained tokens as the largest rank, 4, and the first 100 batches have fewer"
-	if _, _, err := pass.learn(context.Background(), m, cycled(nil), 2); err == nil || !strings.Contains(err.Error(), few) {
+	if _, _, err := pass.learn(context.Background(), m, cycled(nil), 2); err == nil ||
+		!strings.Contains(err.Error(), few) {
 		t.Errorf("batches that train nothing: %v", err)
 	}
 	batches, tokens, err := pass.learn(context.Background(), m, cycled(data.Batches), 2)
@@ -98,8 +100,8 @@ func TestEVAEqualsPEFT(t *testing.T) {
 	}
 }
 
-// smallestCosine is the smallest singular value of M = A Bᵀ for orthonormal rows, 1 where they span the same: by power
-// iteration on 2 - MᵀM.
+// smallestCosine is the smallest singular value of M = A Bᵀ for orthonormal rows, 1 where they span the same: by
+// power iteration on 2 - MᵀM.
 func smallestCosine(a, b []float64, r int) float64 {
 	n, gram := len(a)/r, make([]float64, r*r)
 	m := make([]float64, r*r)
