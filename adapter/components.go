@@ -3,7 +3,7 @@ package adapter
 import "math"
 
 // components are the leading principal components of rows that come in batches: the right singular vectors of the rows
-// without their mean, of which each batch keeps no more than rank (incremental PCA, Ross et al. 2008).
+// without their mean. Each batch keeps no more than rank of them (incremental PCA, Ross et al. 2008).
 type components struct {
 	rank    int
 	seen    int       // rows so far
@@ -20,8 +20,7 @@ const (
 	componentPasses = 4
 )
 
-// add takes a batch of rows in, of which there must be rank at least. normal returns numbers of the standard normal
-// distribution.
+// add takes a batch of rows in, as many as rank or more. normal returns numbers of the standard normal distribution.
 func (c *components) add(rows matrix, normal func() float64) error {
 	mean := make([]float64, rows.cols)
 	for i := range rows.rows {

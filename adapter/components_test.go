@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestComponents compares what batches leave with the eigenvectors of the covariance of all rows at once, for rows of so
-// low a rank that nothing is lost from batch to batch.
+// TestComponents compares what batches leave with the eigenvectors of the covariance of all rows at once. The rows are
+// of so low a rank that nothing is lost from batch to batch.
 func TestComponents(t *testing.T) {
 	const cols, rank = 30, 5
 	rng := rand.New(rand.NewPCG(7, 8))

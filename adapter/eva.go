@@ -1,10 +1,8 @@
 package adapter
 
 import (
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/tierlora/tierlora/model/nn"
 )
@@ -80,8 +78,8 @@ func (in *Inputs) Method() Method {
 		},
 		WrapExperts: func(_ *Trained, c Config, n *nn.Net, paths []string, adapted []bool, base nn.Experts) nn.Experts {
 			n.Fail(fmt.Errorf("%s: eva starts from the inputs of a linear layer, and %s is one of a mixture's "+
-				"experts: leave experts out of %s, or the key", c.Key("init_lora_weights"), paths[slices.Index(adapted, true)],
-				c.Key("target_modules")))
+				"experts: leave experts out of %s, or the key", c.Key("init_lora_weights"),
+				paths[slices.Index(adapted, true)], c.Key("target_modules")))
 			return base
 		},
 	}
@@ -131,32 +129,21 @@ func (in *Inputs) LargestRank() (r int) {
 	return r
 }
 
-// Learn takes the inputs of a batch in: rows[i] has those of Values()[i], [n,In]. It does so for several layers at a
-// time, and passes over those whose directions are settled.
-func (in *Inputs) Learn(rows [][]float32, n, workers int) error {
-	errs := make([]error, len(in.groups))
-	free := make(chan struct{}, max(1, workers))
-	var all sync.WaitGroup
-	for i, g := range in.groups {
-		if g.settled {
-			continue
-		}
-		all.Go(func() {
-			free <- struct{}{}
-			defer func() { <-free }()
-			width := len(rows[i]) / n
-			if g.rank > width {
-				errs[i] = fmt.Errorf("lora.init_lora_weights: eva of rank %d does not fit %s, which has %d inputs: "+
-					"lower lora.r, or give the layer a rank in lora.rank_pattern", g.rank, g.first, width)
-				return
-			}
-			if err := g.add(matrix{n, width, rows[i]}, normalFrom(Fresh{seed: in.seed}.Uniform(g.first))); err != nil {
-				errs[i] = fmt.Errorf("decompose the inputs of %s: %w", g.first, err)
-			}
-		})
+// Learn takes a batch's rows [n,In] of Values()[i] in, unless the directions of that value have settled. Calls for
+// different values may run at the same time.
+func (in *Inputs) Learn(i int, rows []float32, n int) error {
+	g, width := in.groups[i], len(rows)/n
+	if g.settled {
+		return nil
 	}
-	all.Wait()
-	return errors.Join(errs...)
+	if g.rank > width {
+		return fmt.Errorf("lora.init_lora_weights: eva of rank %d does not fit %s, which has %d inputs: lower lora.r, or "+
+			"give the layer a rank in lora.rank_pattern", g.rank, g.first, width)
+	}
+	if err := g.add(matrix{n, width, rows}, normalFrom(Fresh{seed: in.seed}.Uniform(g.first))); err != nil {
+		return fmt.Errorf("decompose the inputs of %s: %w", g.first, err)
+	}
+	return nil
 }
 
 // Settled counts the layers whose directions the last batch has not changed any more.

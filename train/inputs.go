@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"sync"
 	"time"
 
 	"github.com/tierlora/tierlora/adapter"
 	"github.com/tierlora/tierlora/dataset"
 	"github.com/tierlora/tierlora/graph"
 	"github.com/tierlora/tierlora/infer"
+	"github.com/tierlora/tierlora/internal/rescue"
 	"github.com/tierlora/tierlora/session"
 )
 
@@ -19,14 +21,14 @@ const (
 	inputsPrefix  = "inputs " // prefix of the names of the pass's data
 	// mostInputBatches bounds the batches from which inputs are learned.
 	mostInputBatches = 100
-	// mostInputTokens bounds the tokens of a batch whose inputs are learned: the decomposition takes as long as they are
-	// many. For large ranks tokensOfRank times the rank bound them.
+	// mostInputTokens bounds the tokens of a batch whose inputs are learned: the decomposition takes time for each. For
+	// large ranks tokensOfRank times the rank bound them.
 	mostInputTokens, tokensOfRank = 1024, 4
 )
 
-// learnInputs computes the base model over the run's first batches, if the adapter starts from the inputs of its layers,
-// and gives what it learns of them to the start. Every rank does so by itself, over the batches of all ranks in their
-// order, so that all have the same. It holds memory of its own, before the run takes its own.
+// learnInputs computes the base model over the run's first batches, and gives what it learns of the inputs of the
+// adapted layers to the start. Every rank does so by itself, over the batches of all ranks in their order, so that all
+// have the same. It holds memory of its own, before the run takes its own.
 func (p *prepared) learnInputs(ctx context.Context) error {
 	if p.data.Streaming() {
 		return errors.New("lora.init_lora_weights: eva reads the first batches before training does, which a stream " +
@@ -99,8 +101,8 @@ func planInputs(nw session.Network, in *adapter.Inputs, s session.Shape, on grap
 	return &inputsPass{session.Program{Net: n, Trained: trained, Plan: plan}, in}, nil
 }
 
-// learn learns the inputs at the trained tokens of batches until the directions of all layers have settled. Batches with
-// fewer trained tokens than a layer has ranks are taken together with the next; PEFT passes over them.
+// learn learns the inputs at the trained tokens of batches until the directions of all layers have settled. Batches
+// with fewer trained tokens than a layer has ranks are taken together with the next; PEFT passes over them.
 func (p *inputsPass) learn(ctx context.Context, m *session.Memory, all iter.Seq2[dataset.Batch, error],
 	workers int) (batches, tokens int, err error) {
 	run, least := m.Runs[0], p.in.LargestRank()
@@ -121,12 +123,8 @@ func (p *inputsPass) learn(ctx context.Context, m *session.Memory, all iter.Seq2
 			held += len(at)
 		}
 		if err == nil && held >= max(1, least) {
-			err = p.in.Learn(rows, held, workers)
-			tokens += held
-			held = 0
-			for i := range rows {
-				rows[i] = rows[i][:0]
-			}
+			err = p.take(rows, held, workers)
+			tokens, held = tokens+held, 0
 		}
 		if err != nil {
 			return batches, tokens, err
@@ -137,10 +135,26 @@ func (p *inputsPass) learn(ctx context.Context, m *session.Memory, all iter.Seq2
 		}
 	}
 	if tokens == 0 {
-		return 0, 0, fmt.Errorf("lora.init_lora_weights: eva needs as many trained tokens as the largest rank, %d, and "+
-			"the first %d batches have fewer: lower lora.r, or leave the key out", least, batches)
+		return 0, 0, fmt.Errorf("lora.init_lora_weights: eva needs as many trained tokens as the largest rank, %d, "+
+			"and the first %d batches have fewer: lower lora.r, or leave the key out", least, batches)
 	}
 	return batches, tokens, nil
+}
+
+// take learns the rows of all values, n of each, some at a time, and empties them.
+func (p *inputsPass) take(rows [][]float32, n, workers int) error {
+	problems, free := make([]error, len(rows)), make(chan struct{}, max(1, workers))
+	var all sync.WaitGroup
+	for i := range rows {
+		all.Go(rescue.Wrap(func() {
+			free <- struct{}{}
+			problems[i] = p.in.Learn(i, rows[i], n)
+			rows[i] = rows[i][:0]
+			<-free
+		}))
+	}
+	all.Wait()
+	return errors.Join(problems...)
 }
 
 // trainedPlaces returns the places of the tokens that a batch trains.

@@ -202,8 +202,8 @@ func TestStartsThatDoNotFit(t *testing.T) {
 		"lora.init_lora_weights: pissa of rank 40 does not fit model.layers.0.self_attn.k_proj, which has 64 " +
 			"inputs and 32 " +
 			"outputs: lower lora.r": start("pissa", func(s *Spec) { s.LoRA.R = 40 }),
-		"lora.init_lora_weights: eva of rank 65 does not fit model.layers.0.self_attn.q_proj, which has 64 inputs: lower " +
-			"lora.r": start("eva", func(s *Spec) { s.LoRA.R = 65 }),
+		"lora.init_lora_weights: eva of rank 65 does not fit model.layers.0.self_attn.q_proj, which has 64 inputs: " +
+			"lower lora.r": start("eva", func(s *Spec) { s.LoRA.R = 65 }),
 		"lora.init_lora_weights: eva does not go with lora.init_from": start("eva",
 			func(s *Spec) { s.LoRA.InitFrom = "x" }),
 		"lora.init_lora_weights: eva reads the first batches before training does": start("eva",
