@@ -46,7 +46,7 @@ var importsOfMethods = []importCase{
 	{"peft, EVA", "adapter_config.json", `{"peft_type": "LORA", "r": 8, "base_model_name_or_path": "org/m", ` +
 		`"target_modules": ["q_proj"], "init_lora_weights": "eva", "eva_config": {"rho": 2.0, "tau": 0.99, ` +
 		`"whiten": false}}`, nil, "peft", []string{"init_lora_weights: eva"},
-		[]string{"init_lora_weights: eva; each layer keeps its rank, as with rho 1",
+		[]string{"init_lora_weights: eva -> lora.init_lora_weights; each layer keeps its rank, as with rho 1",
 			"eva_config: {rho: 2, tau: 0.99, whiten: false}; of init_lora_weights"}},
 	{"trl, VeRA of a script", "t.py", "d = load_dataset('org/d')\nSFTTrainer(model = 'org/m', train_dataset = d, " +
 		"args = SFTConfig('o'), peft_config = VeraConfig(r = 64, target_modules = 'all-linear'))\n", nil, "trl",
