@@ -130,7 +130,7 @@ func (c *ChatReport) write(line func(format string, args ...any)) {
 			c.SplitRows)
 	}
 	if c.Across > 0 {
-		line("borders: %d tokens lie across the border of a trained turn and are trained", c.Across)
+		line("loss mask: %d tokens straddle the boundary of a trained turn and are trained", c.Across)
 	}
 	if c.Other > 0 {
 		line("prompts: %d turns begin otherwise than the template's prompt for them, which opens a reasoning", c.Other)
