@@ -213,6 +213,8 @@ func TestGGUFOfFamilies(t *testing.T) {
 		"minimax_m2":               `model_type "minimax_m2" is not written as GGUF`,
 		"afmoe":                    `model_type "afmoe" is not written as GGUF`,
 		"arcee":                    `model_type "arcee" is not written as GGUF`,
+		"cohere":                   `model_type "cohere" is not written as GGUF`,
+		"cohere2":                  `model_type "cohere2" is not written as GGUF`,
 		"glm":                      `model_type "glm" is not written as GGUF`,
 		"apertus":                  `model_type "apertus" is not written as GGUF`,
 		"hunyuan_v1_dense":         `model_type "hunyuan_v1_dense" is not written as GGUF`,

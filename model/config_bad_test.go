@@ -12,7 +12,7 @@ import (
 func TestConfigRefuses(t *testing.T) {
 	for _, c := range []struct{ family, more, want string }{
 		{"llama", `"vocab_size":1`, `duplicate key "vocab_size"`},
-		{"gpt2", ``, `model_type = "gpt2" is not supported (supported: afmoe, apertus, arcee, cwm, deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, gemma, ` +
+		{"gpt2", ``, `model_type = "gpt2" is not supported (supported: afmoe, apertus, arcee, cohere, cohere2, cwm, deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, gemma, ` +
 			`gemma2, gemma3, gemma3_text, gemma4, gemma4_text, gemma4_unified, gemma4_unified_text, glm, glm4, ` +
 			`glm4_moe, glm4_moe_lite, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, idefics3, lfm2, lfm2_moe, llama, minimax_m2, ministral, ministral3, ` +
 			`mistral, mistral3, mixtral, nemotron_h, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, ` +
@@ -120,6 +120,15 @@ func TestConfigRefuses(t *testing.T) {
 			`rope_parameters.rope_theta = 20000 contradicts rope_theta = 10000`},
 		{"arcee", `"hidden_act":"silu"`, `hidden_act = "silu": only relu2 is supported`},
 		{"arcee", `"sliding_window":8`, `sliding_window = 8: llama has no sliding window`},
+		{"cohere", `"use_qk_norm":true`, `use_qk_norm = true: LayerNorm of queries and keys is not supported`},
+		{"cohere", `"layer_norm_eps":2`, `layer_norm_eps = 2: must be above 0 and below 1`},
+		{"cohere", `"logit_scale":0`, `logit_scale = 0: must be 1e-6 to 1e6`},
+		{"cohere", `"use_parallel_block":false`, `use_parallel_block = false: attention and MLP of cohere read one norm`},
+		{"cohere", `"sliding_window":8`, `sliding_window = 8: unknown key`},
+		{"cohere2", `"sliding_window":null`,
+			`sliding_window must be a number of tokens, 1 or more; layer_types says which layers have it`},
+		{"cohere2", `"sliding_window_pattern":0`, `sliding_window_pattern = 0: must be 1 or more`},
+		{"cohere2", `"head_dim":32`, `head_dim = 32: cohere2's heads are together as wide as hidden_size`},
 		{"glm", `"mlp_bias":true`, `mlp_bias = true: glm has no biases in its MLP`},
 		{"glm", `"partial_rotary_factor":1.5`, `partial_rotary_factor = 1.5: must be above 0 and at most 1`},
 		{"nemotron_h", `"hybrid_override_pattern":"M*X-"`,

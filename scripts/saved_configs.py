@@ -43,7 +43,7 @@ OWN = {  # what a family needs beside that, to be narrow
     "gpt_oss": dict(num_local_experts=4), "mixtral": dict(num_local_experts=4),
     "qwen2_moe": dict(num_experts=4, moe_intermediate_size=16, shared_expert_intermediate_size=16), "qwen3_moe": dict(num_experts=4, moe_intermediate_size=16, num_experts_per_tok=2),
     "afmoe": dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=16, num_shared_experts=1, num_hidden_layers=12), "apertus": {},
-    "arcee": {}, "glm": dict(pad_token_id=0),
+    "arcee": {}, "cohere": dict(num_hidden_layers=12), "cohere2": dict(num_hidden_layers=12), "glm": dict(pad_token_id=0),
     "hunyuan_v1_dense": {},
     "qwen3_next": dict(linear_num_key_heads=2, linear_num_value_heads=4, linear_key_head_dim=8, linear_value_head_dim=8, num_experts=4, num_experts_per_tok=2,
                        moe_intermediate_size=16, shared_expert_intermediate_size=16, num_hidden_layers=12),

@@ -12,6 +12,7 @@ import (
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/afmoe"
 	"github.com/tierlora/tierlora/model/apertus"
+	"github.com/tierlora/tierlora/model/cohere"
 	"github.com/tierlora/tierlora/model/gemma"
 	"github.com/tierlora/tierlora/model/glm4"
 	"github.com/tierlora/tierlora/model/gptoss"
@@ -59,6 +60,8 @@ var Table = map[string]Family{
 	"afmoe":   {Build: afmoe.Build, Dialect: afmoe.Dialect, Experts: &afmoe.Names, PEFTRenames: true},
 	"apertus": {Build: apertus.Build, Dialect: apertus.Dialect},
 	"arcee":   {Build: llama.Build, Dialect: llama.Arcee},
+	"cohere":  {Build: cohere.Build, Dialect: cohere.Cohere},
+	"cohere2": {Build: cohere.Build, Dialect: cohere.Cohere2},
 	"cwm":     {Build: llama.Build, Dialect: llama.CWM},
 	"deepseek_v2": {Build: mixtral.BuildScored, Dialect: mixtral.DeepSeekV2, Experts: &mixtral.Scored,
 		PEFTRenames: true},
