@@ -49,7 +49,7 @@ func read(c *model.Config, k *model.Keys) {
 	}
 }
 
-// fixed are the keys of a family of which one value is supported.
+// fixed returns the keys that may have one value, for messages about a family.
 func fixed(family string) map[string]model.Fixed {
 	return map[string]model.Fixed{
 		"mlp_bias":                {Value: false, Why: family + " has no biases in its MLP"},
