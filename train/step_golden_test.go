@@ -5,6 +5,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -41,10 +42,18 @@ func TestGradientsEqualPEFT(t *testing.T) {
 				}
 				golden.JSON(t, filepath.Join(dir, "grads.json"), &want)
 				golden.Near(t, "loss", ts.read(t, ts.Loss)[0], want.Loss, c.loss*want.Loss)
-				ref := golden.Open(t, filepath.Join(dir, "grads.safetensors"))
-				if len(ref.Names()) != len(ts.Trained.Params) {
-					t.Errorf("%d gradients, want %d", len(ts.Trained.Params), len(ref.Names()))
+				file := filepath.Join(dir, "grads.safetensors")
+				if variant == "rslora" { // here are two layers of five; the norms are of all
+					whole := filepath.Join(os.Getenv(golden.Env), "goldens/lora_grad/rslora/grads.safetensors")
+					if _, err := os.Stat(whole); err == nil {
+						file = whole
+					}
 				}
+				ref := golden.Open(t, file)
+				if len(want.Norms) != len(ts.Trained.Params) {
+					t.Errorf("%d gradients, want %d", len(ts.Trained.Params), len(want.Norms))
+				}
+				compared := 0
 				for _, p := range ts.Trained.Params {
 					x, err := ts.memory.Tensor("gradient of " + p.Name)
 					if err != nil {
@@ -52,14 +61,20 @@ func TestGradientsEqualPEFT(t *testing.T) {
 					}
 					name := "base_model.model." + p.Name
 					got := numbers(x)
-					if d := distance(got, ref.Floats(name)); !(d <= c.tensor) {
-						t.Errorf("gradient of %s is off by %.3g, tolerance %.3g", p.Name, d, c.tensor)
+					if slices.Contains(ref.Names(), name) {
+						compared++
+						if d := distance(got, ref.Floats(name)); !(d <= c.tensor) {
+							t.Errorf("gradient of %s is off by %.3g, tolerance %.3g", p.Name, d, c.tensor)
+						}
 					}
 					var sum float64
 					for _, g := range got {
 						sum += g * g
 					}
 					golden.Near(t, "norm of "+name, math.Sqrt(sum), want.Norms[name], c.norms*want.Norms[name])
+				}
+				if compared != len(ref.Names()) {
+					t.Errorf("%d gradients compared, want %d", compared, len(ref.Names()))
 				}
 			})
 		}
