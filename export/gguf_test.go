@@ -207,6 +207,8 @@ func TestGGUFOfFamilies(t *testing.T) {
 		"ernie4_5_moe":             `model_type "ernie4_5_moe" is not written as GGUF`,
 		"granitemoehybrid":         `model_type "granitemoehybrid" is not written as GGUF`,
 		"granitemoehybrid_experts": `model_type "granitemoehybrid" is not written as GGUF`,
+		"bamba":                    `model_type "bamba" is not written as GGUF`,
+		"falcon_h1":                `model_type "falcon_h1" is not written as GGUF`,
 		"nemotron_h":               `model_type "nemotron_h" is not written as GGUF`,
 		"lfm2":                     `model_type "lfm2" is not written as GGUF`,
 		"lfm2_moe":                 `model_type "lfm2_moe" is not written as GGUF`,

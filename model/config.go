@@ -58,6 +58,8 @@ type Config struct {
 	// contribution to the residual stream, and the divisor of the logits. AttentionScale multiplies the attention
 	// scores, 0 = 1/sqrt(HeadDim).
 	EmbeddingScale, ResidualScale, LogitDivisor, AttentionScale float64
+	// Multipliers holds Falcon-H1's factors; nil = another family.
+	Multipliers *Multipliers
 	// AttentionCap and LogitCap are soft caps Cap*tanh(x/Cap) of the attention scores and of the logits (Gemma); 0 =
 	// none.
 	AttentionCap, LogitCap float64

@@ -12,7 +12,7 @@ import (
 func TestConfigRefuses(t *testing.T) {
 	for _, c := range []struct{ family, more, want string }{
 		{"llama", `"vocab_size":1`, `duplicate key "vocab_size"`},
-		{"gpt2", ``, `model_type = "gpt2" is not supported (supported: afmoe, apertus, arcee, cohere, cohere2, cwm, deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, gemma, ` +
+		{"gpt2", ``, `model_type = "gpt2" is not supported (supported: afmoe, apertus, arcee, bamba, cohere, cohere2, cwm, deepseek_v2, deepseek_v3, ernie4_5, ernie4_5_moe, exaone4, falcon_h1, gemma, ` +
 			`gemma2, gemma3, gemma3_text, gemma4, gemma4_text, gemma4_unified, gemma4_unified_text, glm, glm4, ` +
 			`glm4_moe, glm4_moe_lite, gpt_oss, granite, granitemoehybrid, hunyuan_v1_dense, idefics3, lfm2, lfm2_moe, llama, minimax_m2, ministral, ministral3, ` +
 			`mistral, mistral3, mixtral, nemotron_h, olmo2, olmo3, phi3, qwen2, qwen2_moe, qwen3, qwen3_5, qwen3_5_moe, ` +
@@ -131,6 +131,20 @@ func TestConfigRefuses(t *testing.T) {
 		{"cohere2", `"head_dim":32`, `head_dim = 32: cohere2's heads are together as wide as hidden_size`},
 		{"glm", `"mlp_bias":true`, `mlp_bias = true: glm has no biases in its MLP`},
 		{"glm", `"partial_rotary_factor":1.5`, `partial_rotary_factor = 1.5: must be above 0 and at most 1`},
+		{"falcon_h1", `"mamba_d_ssm":96`, `mamba_n_heads = 128 does not divide mamba_d_ssm 96`},
+		{"falcon_h1", `"mlp_multipliers":[1]`, `mlp_multipliers has 1 numbers: must be 2`},
+		{"falcon_h1", `"key_multiplier":0`, `key_multiplier = 0: must be 1e-6 to 1e6`},
+		{"falcon_h1", `"mamba_rms_norm":true`,
+			`mamba_norm_before_gate = true: with mamba_rms_norm only a norm behind the gate is supported`},
+		{"bamba", `"attn_layer_indices":[2,4]`, `attn_layer_indices[1] = 4: must be 0 to 3`},
+		{"bamba", `"attn_layer_indices":"2"`, `attn_layer_indices = "2": must be a list of whole numbers`},
+		{"bamba", `"z_loss_coefficient":0.1`, `z_loss_coefficient = 0.1: a loss of the logits' sizes is not supported`},
+		{"bamba", `"partial_rotary_factor":1.0`,
+			`partial_rotary_factor = 1: transformers reads it in rope_parameters alone`},
+		{"bamba", `"mamba_n_groups":3`, `mamba_n_groups = 3 does not divide mamba_n_heads 128`},
+		{"falcon_h1", `"attn_layer_indices":[1]`, `attn_layer_indices = [1]: every layer of falcon_h1 has attention`},
+		{"falcon_h1", `"projectors_bias":true`,
+			`projectors_bias = true, and mamba_proj_bias is false: only equal values are supported`},
 		{"nemotron_h", `"hybrid_override_pattern":"M*X-"`,
 			`hybrid_override_pattern[2] = 'X': supported are M, *, - and E`},
 		{"nemotron_h", `"hybrid_override_pattern":"M*E"`, `layer_types names 3 layers, num_hidden_layers is 4`},

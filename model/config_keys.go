@@ -315,6 +315,12 @@ func (k *Keys) Ints(key string) (list []int, ok bool) {
 	return list, ok
 }
 
+// Floats reads a list of numbers.
+func (k *Keys) Floats(key string) (list []float64) {
+	k.take(key, "a list of numbers", &list)
+	return list
+}
+
 func (k *Keys) needInt(key string, v *int) {
 	if !k.Int(key, v) && *v == 0 {
 		k.Fail(key, "is missing")

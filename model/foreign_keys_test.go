@@ -16,7 +16,7 @@ func TestKeysOfAnotherFamily(t *testing.T) {
 		value string
 		of    []string // families that know it
 	}{
-		"embedding_multiplier":    {"12.0", []string{"granite", "granitemoehybrid"}},
+		"embedding_multiplier":    {"12.0", []string{"falcon_h1", "granite", "granitemoehybrid"}},
 		"no_rope_layers":          {"[0,1,1,1]", []string{"smollm3"}},
 		"final_logit_softcapping": {"30.0", []string{"gemma2", "gemma3_text", "gemma4_text", "gemma4_unified_text"}},
 		"query_pre_attn_scalar":   {"224", []string{"gemma2", "gemma3_text"}},
@@ -29,7 +29,8 @@ func TestKeysOfAnotherFamily(t *testing.T) {
 		"rotary_pct":           {"0.25", nil},
 		"parallel_attn":        {"true", nil},
 		"mup_width_multiplier": {"8.0", nil},
-		"partial_rotary_factor": {"0.5", []string{"glm", "glm4", "glm4_moe", "minimax_m2", "phi3", "qwen3_5_moe_text",
+		"partial_rotary_factor": {"0.5", []string{"bamba", "glm", "glm4", "glm4_moe", "minimax_m2", "phi3",
+			"qwen3_5_moe_text",
 			"qwen3_5_text", "qwen3_next"}},
 	} {
 		for family := range families.Table {

@@ -1,5 +1,7 @@
 package model
 
+import "fmt"
+
 // StateSpace holds the sizes of Mamba-2 layers, the selective state spaces of Granite 4 and others. Layers of that kind
 // are LinearAttention in Config.LayerTypes.
 type StateSpace struct {
@@ -12,7 +14,21 @@ type StateSpace struct {
 	MinStep, MaxStep float64
 	ConvBias         bool // the convolution has a bias
 	Bias             bool // in_proj and out_proj have biases
+	Norm             bool // of Falcon-H1: there is a norm behind the scan; other families have it
 	keys             stateSpaceKeys
+}
+
+// Multipliers holds the factors of Falcon-H1: of the embeddings, the logits and the keys, of what attention and the
+// Mamba-2 layer read and give, of the MLP's gate and its result, and of the five parts of in_proj.
+type Multipliers struct {
+	Embedding, Head, Key, AttentionIn, AttentionOut, ScanIn, ScanOut float64
+	MLP, Scan                                                        []float64
+}
+
+// NoMultipliers are factors of one.
+func NoMultipliers() *Multipliers {
+	return &Multipliers{Embedding: 1, Head: 1, Key: 1, AttentionIn: 1, AttentionOut: 1, ScanIn: 1, ScanOut: 1,
+		MLP: []float64{1, 1}, Scan: []float64{1, 1, 1, 1, 1}}
 }
 
 // stateSpaceKeys are the keys of config.json for the sizes of Mamba-2 layers.
@@ -48,7 +64,20 @@ func ReadNemotronMamba(c *Config, k *Keys) {
 
 // ReadMamba reads the keys of Mamba-2 layers that Granite 4 and its relatives share, whose defaults must be set. expand
 // is the default of the key that says how many times hidden_size the heads have together.
-func ReadMamba(c *Config, k *Keys, expand int) {
+func ReadMamba(c *Config, k *Keys, expand int) { readMamba(c, k, expand, "", 0) }
+
+// ReadMambaOfWidth is ReadMamba for a family with a key for the columns of all heads, whose default is width. null = as
+// many as mamba_expand says.
+func ReadMambaOfWidth(c *Config, k *Keys, key string, width int) {
+	if k.null(key) {
+		width = 0
+	}
+	k.Int(key, &width)
+	readMamba(c, k, 2, key, width)
+}
+
+// readMamba reads the keys of both. width = 0 is what mamba_expand says.
+func readMamba(c *Config, k *Keys, expand int, widthKey string, width int) {
 	s := &c.StateSpace
 	s.read(k, mambaKeys)
 	k.Bool("mamba_conv_bias", &s.ConvBias)
@@ -61,20 +90,26 @@ func ReadMamba(c *Config, k *Keys, expand int) {
 	} else {
 		k.Fail("mamba_expand", "= %d: must be 1 to 64", expand)
 	}
+	of := fmt.Sprintf("mamba_expand %d times hidden_size %d", expand, c.HiddenSize)
+	if width != 0 {
+		inner, of = width, fmt.Sprintf("%s %d", widthKey, width)
+		if width < 1 || width > 1<<22 {
+			k.Fail(widthKey, "= %d: must be 1 to %d", width, 1<<22)
+			inner = 0
+		}
+	}
 	if s.Heads >= 1 && inner > 0 {
 		if inner%s.Heads != 0 {
-			k.Fail(mambaKeys.heads, "= %d does not divide mamba_expand %d times hidden_size %d", s.Heads, expand,
-				c.HiddenSize)
+			k.Fail(mambaKeys.heads, "= %d does not divide %s", s.Heads, of)
 		}
-		s.HeadSize = inner / s.Heads
+		s.HeadSize = max(1, inner/s.Heads)
 	}
 	if string(k.raw[mambaKeys.headSize]) == `"auto"` {
 		k.Drop(mambaKeys.headSize)
 	}
 	size := s.HeadSize
 	if k.Int(mambaKeys.headSize, &size); size != s.HeadSize && k.bad[mambaKeys.heads] == "" && inner > 0 {
-		k.Fail(mambaKeys.headSize, "= %d: times mamba_n_heads %d it is not mamba_expand %d times hidden_size %d", size,
-			s.Heads, expand, c.HiddenSize)
+		k.Fail(mambaKeys.headSize, "= %d: times mamba_n_heads %d it is not %s", size, s.Heads, of)
 	}
 	k.stepLimits(s)
 }

@@ -35,6 +35,8 @@ OWN = {  # what a family needs beside that, to be narrow
     "lfm2_moe": dict(num_experts=4, moe_intermediate_size=16, num_experts_per_tok=2, num_hidden_layers=12, layer_types=["conv", "full_attention"] * 6),
     "granitemoehybrid": dict(num_hidden_layers=12, layer_types=(["mamba", "mamba", "attention"] if transformers.__version__ < "5" else ["linear_attention", "linear_attention", "full_attention"]) * 4,
                              num_local_experts=4, shared_intermediate_size=16, mamba_n_heads=4, mamba_d_state=8),
+    "bamba": dict(num_hidden_layers=12, attn_layer_indices=[2, 5, 8, 11], mamba_n_heads=4, mamba_d_state=8),
+    "falcon_h1": dict(num_hidden_layers=12, mamba_d_ssm=32, mamba_n_heads=4, mamba_d_state=8, mamba_n_groups=2),
     "nemotron_h": dict(mlp_hidden_act="relu2", mamba_num_heads=4, mamba_head_dim=8, n_groups=2, ssm_state_size=8, n_routed_experts=4, moe_intermediate_size=16,
                        moe_shared_expert_intermediate_size=16, layers_block_type=["linear_attention", "moe", "full_attention", "mlp"] * 3),
     "minimax_m2": dict(num_local_experts=4, num_experts_per_tok=2, num_hidden_layers=12),

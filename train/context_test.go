@@ -149,7 +149,8 @@ func TestContextOfFamilies(t *testing.T) {
 			return "a short convolution reads the tokens before, which ranks do not share: " +
 				"set training.context_parallel_size to 1"
 		}
-		if strings.HasPrefix(name, "granitemoehybrid") || strings.HasPrefix(name, "nemotron_h") {
+		if strings.HasPrefix(name, "granitemoehybrid") || strings.HasPrefix(name, "nemotron_h") ||
+			slices.Contains([]string{"bamba", "falcon_h1"}, name) {
 			return "a state-space layer goes over a sequence token by token, which ranks do not share: set " +
 				"training.context_parallel_size to 1"
 		}

@@ -13,7 +13,8 @@ import (
 var FamilyFolders = []string{"autumn_families", "dialect_experts", "dialects", "experts",
 	"first_families", "fused_experts", "gemma", "gemma4",
 	"gemma4_experts",
-	"gemma4_unified", "idefics3_text", "interleaved", "latent", "linear_attention", "linear_experts", "llama_like",
+	"gemma4_unified", "hybrids", "idefics3_text", "interleaved", "latent", "linear_attention", "linear_experts",
+	"llama_like",
 	"ministral3", "more_dialects", "more_families", "mxfp4", "parameter_experts", "phi", "scored_experts",
 	"shared_experts", "short_conv", "state_space",
 	"state_space_experts", "ungated_experts"}

@@ -70,9 +70,11 @@ def build(kind, extra, seed):
             p.data = coarse(0.2 * torch.rand(p.shape, generator=g))
         elif name.endswith(("norm.weight", "layernorm.weight")):
             p.data = coarse(p.data - 1) + (0 if less_one and "linear_attn" not in name else 1)
+        elif not isinstance(p, torch.nn.Parameter):
+            pass
         elif p.dim() == 3 and "conv" not in name:  # of a stack the second dimension is not what a product sums over
             p.data = coarse(p.data * (p.shape[1] / p.shape[2]) ** 0.5)
-        elif isinstance(p, torch.nn.Parameter):
+        else:
             p.data = coarse(p.data)
     return config, m
 

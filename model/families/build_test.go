@@ -197,7 +197,7 @@ type referenceModel struct {
 // Mixtures of experts are in experts_test.go: adapters of their experts are stacked.
 var folders = map[string]int{"autumn_families": 4, "dialects": 2, "families": 14, "first_families": 3, "gemma": 11,
 	"gemma4": 2, "gemma4_experts": 1,
-	"gemma4_unified": 2, "idefics3_text": 2, "interleaved": 5, "linear_attention": 3, "llama_like": 11,
+	"gemma4_unified": 2, "hybrids": 2, "idefics3_text": 2, "interleaved": 5, "linear_attention": 3, "llama_like": 11,
 	"ministral3": 6, "more_dialects": 4, "more_families": 4, "phi": 9, "short_conv": 1, "state_space": 2}
 
 // models are all reference models, in order.

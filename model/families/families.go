@@ -12,6 +12,7 @@ import (
 	"github.com/tierlora/tierlora/model"
 	"github.com/tierlora/tierlora/model/afmoe"
 	"github.com/tierlora/tierlora/model/apertus"
+	"github.com/tierlora/tierlora/model/bamba"
 	"github.com/tierlora/tierlora/model/cohere"
 	"github.com/tierlora/tierlora/model/gemma"
 	"github.com/tierlora/tierlora/model/glm4"
@@ -60,6 +61,7 @@ var Table = map[string]Family{
 	"afmoe":   {Build: afmoe.Build, Dialect: afmoe.Dialect, Experts: &afmoe.Names, PEFTRenames: true},
 	"apertus": {Build: apertus.Build, Dialect: apertus.Dialect},
 	"arcee":   {Build: llama.Build, Dialect: llama.Arcee},
+	"bamba":   {Build: bamba.Build, Dialect: bamba.Dialect},
 	"cohere":  {Build: cohere.Build, Dialect: cohere.Cohere},
 	"cohere2": {Build: cohere.Build, Dialect: cohere.Cohere2},
 	"cwm":     {Build: llama.Build, Dialect: llama.CWM},
@@ -71,6 +73,7 @@ var Table = map[string]Family{
 	"ernie4_5_moe": {Build: mixtral.BuildErnie, Dialect: mixtral.Ernie, Unused: []string{"model.mtp_*"},
 		Experts: &mixtral.ErnieNames, PEFTRenames: true},
 	"exaone4":     {Build: olmo2.Build, Dialect: olmo2.Exaone4},
+	"falcon_h1":   {Build: bamba.Build, Dialect: bamba.FalconH1},
 	"gemma":       {Build: gemma.Build1, Dialect: gemma.Gemma},
 	"gemma2":      {Build: gemma.Build2, Dialect: gemma.Gemma2},
 	"gemma3":      {Build: gemma.Build3, Dialect: gemma.Gemma3Multimodal, Names: withImages, Unused: ofImages},

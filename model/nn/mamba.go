@@ -17,6 +17,10 @@ type Mamba struct {
 	// NormGroups is the number of equal parts of a row that the norm behind the scan norms by themselves; 0 = the whole
 	// row at once.
 	NormGroups int
+	NoNorm     bool // there is no norm behind the scan
+	// Scales are factors of in_proj's five parts: the gate, what the heads take up, B, C and the time steps; nil =
+	// none.
+	Scales []float64
 }
 
 // Mamba2 is out_proj(norm(scan(convolution(in_proj x)))): [M,C] -> [M,C]. in_proj has the gate, what the heads take up,
@@ -28,6 +32,9 @@ func Mamba2(n *Net, name string, x *Value, in Batch, m Mamba) *Value {
 		width, inner := x.Width(), m.Heads*m.HeadSize
 		filtered := inner + 2*m.Groups*m.State
 		parts := n.Linear("in_proj", width, inner+filtered+m.Heads, m.Bias).Apply(x)
+		if m.Scales != nil {
+			parts = ScaleColumns(n, parts, m.partScales(n, inner))
+		}
 		filter := n.add(n.Scope()+".conv1d.weight", []int{filtered, 1, m.Filter},
 			kernel.T(n.Float(), filtered, m.Filter))
 		each := func(name string, size int) *Value {
@@ -61,7 +68,23 @@ func Mamba2(n *Net, name string, x *Value, in Batch, m Mamba) *Value {
 			h = n.ApplyAll(kernel.StateSpaceCached{Scan: m.StateSpace, Tokens: c.Tokens},
 				append(append([]*Value{parts}, scales...), in.CuQ, in.CuK, state("ssm_state", inner*m.State))...)[0]
 		}
-		y = n.Linear("out_proj", inner, width, m.Bias).Apply(GroupsRMSNorm(n, "norm", h, m.NormGroups, m.Eps))
+		if !m.NoNorm {
+			h = GroupsRMSNorm(n, "norm", h, m.NormGroups, m.Eps)
+		}
+		y = n.Linear("out_proj", inner, width, m.Bias).Apply(h)
 	})
 	return y
+}
+
+// partScales is a factor for each column of in_proj.
+func (m Mamba) partScales(n *Net, inner int) *Value {
+	shared := m.Groups * m.State
+	return Constant(n, "factors of in_proj", func(dst []float64) {
+		for part, width := range []int{inner, inner, shared, shared, m.Heads} {
+			for i := range width {
+				dst[i] = m.Scales[part]
+			}
+			dst = dst[width:]
+		}
+	}, 2*inner+2*shared+m.Heads)
 }

@@ -66,6 +66,8 @@ func TestEveryFamilyHasARelease(t *testing.T) {
 		"deepseek_v3":      true, // its releases have 671 B parameters: no card of the table holds them in 4 bits
 		"granitemoehybrid": true, // releases.json has no config.json of Granite 4
 		"nemotron_h":       true, // nor one of Nemotron 3
+		"falcon_h1":        true, // nor one of Falcon-H1
+		"bamba":            true, // nor one of Bamba
 		// rows of google/gemma-3 are of the language model, whose text_config is gemma3_text
 		"gemma3": true,
 		// their language models are Llama's, and images train on the CPU
