@@ -111,7 +111,7 @@ func TestFailedObjectivesResume(t *testing.T) {
 			s.Training.SaveSteps, s.Training.Resume = 1, "auto"
 			count := &failingRun{}
 			mustStart(t, whole, Env{Env: oneWorker.Env, Observers: []Observer{count}})
-			f := &failingRun{at: 1 + random.IntN(count.seen-1)}
+			f := &failingRun{at: 1 + random.IntN(count.seen/2)}
 			if _, err := Start(t.Context(), s, Env{Env: oneWorker.Env, Observers: []Observer{f}}); !errors.Is(err,
 				errFailing) {
 				t.Fatalf("event %d of %d: %v", f.at, count.seen, err)
